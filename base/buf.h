@@ -1,0 +1,27 @@
+/* buf.h - a growable run of bytes. Not thread-safe; one owner. Always NUL-terminated behind `len` once non-empty. */
+#ifndef QR_BASE_BUF_H
+#define QR_BASE_BUF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct qr_buf {
+    char *data; /* owned; NULL while empty */
+    size_t len, cap;
+};
+
+void qr_buf_init(struct qr_buf *b);
+void qr_buf_release(struct qr_buf *b);
+void qr_buf_clear(struct qr_buf *b); /* len = 0, memory kept */
+void qr_buf_reserve(struct qr_buf *b, size_t n_more);
+void qr_buf_put(struct qr_buf *b, const void *bytes, size_t n);
+void qr_buf_put_str(struct qr_buf *b, const char *s);
+void qr_buf_put_byte(struct qr_buf *b, char c);
+void qr_buf_printf(struct qr_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void qr_buf_put_i64(struct qr_buf *b, int64_t v); /* decimal, without printf: the streaming path uses it */
+void qr_buf_drop_front(struct qr_buf *b, size_t n);
+
+/* Hands the memory over to the caller (free with qr_free); the buffer is empty afterwards. Never NULL. */
+char *qr_buf_take(struct qr_buf *b, size_t *len);
+
+#endif

@@ -1,0 +1,66 @@
+#include "base/err.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+static void fill(struct qr_err *err, enum qr_code code, const char *param, const char *fmt, va_list ap)
+{
+    err->code = code;
+    snprintf(err->param, sizeof err->param, "%s", param);
+    vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+}
+
+int qr_err_set(struct qr_err *err, enum qr_code code, const char *fmt, ...)
+{
+    QR_ASSERT(err != NULL);
+    QR_ASSERT(code < 0);
+    va_list ap;
+    va_start(ap, fmt);
+    fill(err, code, "", fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+int qr_err_at(struct qr_err *err, enum qr_code code, const char *param, const char *fmt, ...)
+{
+    QR_ASSERT(err != NULL && param != NULL);
+    QR_ASSERT(code < 0);
+    va_list ap;
+    va_start(ap, fmt);
+    fill(err, code, param, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+int qr_err_prefix(struct qr_err *err, const char *fmt, ...)
+{
+    QR_ASSERT(err != NULL);
+    QR_ASSERT(err->code < 0);
+    char msg[sizeof err->msg];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(msg, sizeof msg, fmt, ap);
+    va_end(ap);
+    size_t used = n < 0 ? 0 : (size_t)n < sizeof msg ? (size_t)n : sizeof msg - 1;
+    snprintf(msg + used, sizeof msg - used, "%.*s", (int)(sizeof msg - used - 1), err->msg);
+    memcpy(err->msg, msg, sizeof msg);
+    return err->code;
+}
+
+int qr_err_exit_status(enum qr_code code)
+{
+    switch (code) {
+    case QR_OK: return 0;
+    case QR_E_USAGE: return 2;
+    case QR_E_BIND: return 3;
+    case QR_E_NOT_FOUND:
+    case QR_E_DAMAGED:
+    case QR_E_UNSUPPORTED:
+    case QR_E_IO: return 4;
+    case QR_E_NO_ROOM: return 5;
+    case QR_E_INTERNAL: return 70;
+    default: return 1;
+    }
+}

@@ -1,0 +1,43 @@
+#include "base/hash.h"
+
+#include <sys/random.h>
+#include <xxhash.h>
+
+#include "base/assert.h"
+#include "base/rng.h"
+
+_Static_assert(sizeof(struct qr_hash_secret) >= XXH3_SECRET_SIZE_MIN, "XXH3 wants a longer secret");
+
+uint64_t qr_hash64(const void *bytes, size_t n, uint64_t seed)
+{
+    return XXH3_64bits_withSeed(bytes, n, seed);
+}
+
+void qr_hash_secret_random(struct qr_hash_secret *s)
+{
+    QR_ASSERT(s != NULL);
+    size_t got = 0;
+    while (got < sizeof s->bytes) {
+        ssize_t n = getrandom(s->bytes + got, sizeof s->bytes - got, 0);
+        if (n > 0)
+            got += (size_t)n;
+    }
+}
+
+void qr_hash_secret_seeded(struct qr_hash_secret *s, uint64_t seed)
+{
+    QR_ASSERT(s != NULL);
+    for (size_t i = 0; i < sizeof s->bytes; i += 16) {
+        uint32_t w[4];
+        qr_rng_words(w, seed, 0x5ec7e7, i);
+        for (size_t j = 0; j < 16; j++)
+            s->bytes[i + j] = (uint8_t)(w[j / 4] >> (8 * (j % 4)));
+    }
+}
+
+struct qr_hash128 qr_hash128_keyed(const void *bytes, size_t n, const struct qr_hash_secret *s)
+{
+    QR_ASSERT(s != NULL);
+    XXH128_hash_t h = XXH3_128bits_withSecret(bytes, n, s->bytes, sizeof s->bytes);
+    return (struct qr_hash128){.lo = h.low64, .hi = h.high64};
+}

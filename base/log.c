@@ -1,0 +1,51 @@
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+
+static _Atomic int level_now = QR_LOG_INFO; /* the one setting a process has */
+
+void qr_log_set_level(enum qr_log_level level)
+{
+    atomic_store_explicit(&level_now, (int)level, memory_order_relaxed);
+}
+
+bool qr_log_on(enum qr_log_level level)
+{
+    return (int)level <= atomic_load_explicit(&level_now, memory_order_relaxed);
+}
+
+void qr_log(enum qr_log_level level, const char *module, const char *fmt, ...)
+{
+    static const char *const name[] = {"error", "warn", "info", "debug"};
+    QR_ASSERT(module != NULL);
+    QR_ASSERT((int)level >= 0 && (int)level < QR_COUNT(name));
+    if (!qr_log_on(level))
+        return;
+    char line[1024];
+    struct timespec ts;
+    struct tm tm;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    gmtime_r(&ts.tv_sec, &tm);
+    size_t n = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &tm);
+    int m = snprintf(line + n, sizeof line - n, ".%03dZ %s %s ", (int)(ts.tv_nsec / 1000000), name[level], module);
+    n += (size_t)m;
+    va_list ap;
+    va_start(ap, fmt);
+    m = vsnprintf(line + n, sizeof line - n, fmt, ap);
+    va_end(ap);
+    n += m < 0 ? 0 : (size_t)m;
+    if (n > sizeof line - 1)
+        n = sizeof line - 1;
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)line[i] < 0x20)
+            line[i] = ' ';
+    line[n++] = '\n';
+    ssize_t written = write(STDERR_FILENO, line, n);
+    (void)written; /* a log that cannot be written has nowhere to be reported */
+}

@@ -1,0 +1,15 @@
+/* log.h - one line per fact on stderr: `2026-11-21T10:00:00.123Z info server listening addr=127.0.0.1:8000`.
+ * Any thread may log; a line is one write(2). Request content is never logged. stdout belongs to results.
+ */
+#ifndef QR_BASE_LOG_H
+#define QR_BASE_LOG_H
+
+#include <stdbool.h>
+
+enum qr_log_level { QR_LOG_ERROR, QR_LOG_WARN, QR_LOG_INFO, QR_LOG_DEBUG };
+
+void qr_log_set_level(enum qr_log_level level);
+bool qr_log_on(enum qr_log_level level);
+void qr_log(enum qr_log_level level, const char *module, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,50 @@
+/* mem.h - host memory. Running out of it aborts with the size named (there is nothing sensible left to do), so no
+ * function here returns NULL. Sizes that come from outside are bounded by the caller before they get here.
+ */
+#ifndef QR_BASE_MEM_H
+#define QR_BASE_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* n * size zeroed bytes; free with qr_free. Overflow of the product aborts. n or size 0 gives a unique pointer. */
+void *qr_alloc(size_t n, size_t size);
+
+/* Grows or shrinks to n * size bytes; the added part is not initialised. p may be NULL. */
+void *qr_realloc(void *p, size_t n, size_t size);
+
+/* Zeroed, aligned to `align` (a power of two); regions of 2 MiB and more ask for huge pages. Free with qr_free_aligned. */
+void *qr_alloc_aligned(size_t n_bytes, size_t align);
+void qr_free_aligned(void *p);
+
+void qr_free(void *p); /* NULL is fine */
+
+char *qr_strdup(const char *s);
+char *qr_strndup(const char *s, size_t n);
+
+/* *out = a * b or a + b; false (and *out untouched) when it does not fit. For sizes computed from a file. */
+static inline bool qr_mul_size(size_t a, size_t b, size_t *out)
+{
+    size_t r;
+    if (__builtin_mul_overflow(a, b, &r))
+        return false;
+    *out = r;
+    return true;
+}
+
+static inline bool qr_add_size(size_t a, size_t b, size_t *out)
+{
+    size_t r;
+    if (__builtin_add_overflow(a, b, &r))
+        return false;
+    *out = r;
+    return true;
+}
+
+static inline size_t qr_align_up(size_t n, size_t align)
+{
+    return (n + align - 1) & ~(align - 1);
+}
+
+#endif

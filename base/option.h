@@ -1,0 +1,76 @@
+/* option.h - settings from one table (the only door to libyaml).
+ *
+ * A row states flag, environment variable, YAML key, type, default, range, unit and help; parsing, --help, --print-config,
+ * --check-config and the documentation all follow from it. A value's source wins in this order: flag, environment,
+ * file, built-in. Unknown names are errors that name the nearest known one. Values are written into a caller's struct.
+ */
+#ifndef QR_BASE_OPTION_H
+#define QR_BASE_OPTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum qr_option_type {
+    QR_OPT_FLAG,   /* bool: --name, --no-name, --name=true */
+    QR_OPT_INT,    /* int64_t; suffixes k m g (1000) and ki mi gi (1024) */
+    QR_OPT_BYTES,  /* int64_t; 512, 64k, 8GiB, 100MB */
+    QR_OPT_TIME,   /* int64_t microseconds; 250ms, 30s, 2m, 1h; a bare number is seconds */
+    QR_OPT_FLOAT,  /* double */
+    QR_OPT_STR,    /* const char * (owned by the option set); NULL when unset */
+    QR_OPT_ENUM,   /* int32_t index into `choices` ("auto|f32|bf16") */
+    QR_OPT_LIST,   /* struct qr_str_list: the flag may be repeated; YAML sequence; comma-separated in the environment */
+};
+
+struct qr_str_list {
+    const char **item; /* owned by the option set */
+    int32_t n;
+};
+
+/* name "max-tokens" gives flag --max-tokens, environment QUIRE_MAX_TOKENS, YAML key max-tokens (max_tokens is read as the same). */
+struct qr_option {
+    const char *name;
+    char letter; /* short flag, or 0 */
+    enum qr_option_type type;
+    size_t offset;            /* of the field in the caller's struct */
+    const char *builtin;      /* as one would type it; NULL: unset (only STR and LIST) */
+    double min, max;          /* inclusive, for INT, BYTES, TIME (microseconds) and FLOAT; both 0: unbounded */
+    const char *choices;      /* ENUM only */
+    const char *arg;          /* what --help shows for the value: "DIR", "N", "HOST" */
+    const char *help;         /* one or two sentences */
+    const char *group;        /* heading in --help */
+};
+
+enum qr_option_source { QR_FROM_BUILTIN, QR_FROM_FILE, QR_FROM_ENV, QR_FROM_FLAG };
+
+struct qr_option_set; /* opaque: the table, the target, where each value came from, the strings */
+
+/* `table` has n rows and is borrowed for the set's life; `target` is the caller's struct, filled by qr_options_read. */
+struct qr_option_set *qr_options_new(const struct qr_option *table, int32_t n, void *target);
+void qr_options_free(struct qr_option_set *s);
+
+/* Reads built-ins, then the YAML file named by --config or QUIRE_CONFIG, then the environment, then argv[1..argc).
+ * Positional arguments are collected (see qr_options_args). "--" ends flags. The last flag wins. Checks type, range and
+ * choice of every value and names its source ("--port", "QUIRE_PORT", "server.yaml:3:7") in errors (QR_E_USAGE).
+ * --help, --print-config, --check-config and --config are known to every table; see the next functions. */
+int qr_options_read(struct qr_option_set *s, int argc, char **argv, struct qr_err *err);
+
+bool qr_options_wants_help(const struct qr_option_set *s);
+bool qr_options_wants_print(const struct qr_option_set *s);
+bool qr_options_wants_check(const struct qr_option_set *s);
+int32_t qr_options_args(const struct qr_option_set *s, const char *const **args); /* positional arguments */
+enum qr_option_source qr_options_source(const struct qr_option_set *s, const char *name);
+
+/* Appends help text: groups, flags, defaults, ranges, environment names, wrapped at `columns`. */
+void qr_options_help(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns);
+
+/* Appends valid YAML: every value with a comment that names its source. Keys whose name ends in "key" or "keys" are masked. */
+void qr_options_print(struct qr_buf *out, const struct qr_option_set *s);
+
+/* The known name nearest to `name` by edit distance, or NULL when nothing is near. For subcommands and fields too. */
+const char *qr_nearest(const char *name, const char *const *known, int32_t n);
+
+#endif

@@ -1,0 +1,63 @@
+# module.cmake - one static library per folder, its tests beside it in tests/<folder>/.
+#
+# quire_module(NAME DEPS lower modules LIBS imported targets SOURCES extra globs)
+# A file added to a folder is picked up without an edit here. The order of the calls in CMakeLists.txt is the order of the
+# layers; tools/tidy.py checks the includes against it.
+
+function(quire_module name)
+    cmake_parse_arguments(M "" "" "DEPS;LIBS;SOURCES" ${ARGN})
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${name}/*.c)
+    foreach(pattern ${M_SOURCES})
+        file(GLOB more CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${pattern})
+        list(APPEND sources ${more})
+    endforeach()
+    if(NOT sources)
+        return()
+    endif()
+    add_library(quire_${name} STATIC ${sources})
+    target_include_directories(quire_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+    target_link_libraries(quire_${name} PRIVATE quire_flags ${M_LIBS})
+    foreach(dep ${M_DEPS})
+        if(TARGET quire_${dep})
+            target_link_libraries(quire_${name} PUBLIC quire_${dep})
+        endif()
+    endforeach()
+endfunction()
+
+# quire_tests(NAME DEPS modules): every tests/NAME/test_*.c is a Criterion program, every tests/NAME/stress_*.c a plain main().
+# Both run with the repository as working directory and QUIRE_DATA pointing at the conformance data.
+function(quire_tests name)
+    cmake_parse_arguments(M "" "" "DEPS;LIBS" ${ARGN})
+    if(NOT QUIRE_TESTS)
+        return()
+    endif()
+    file(GLOB units CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/test_*.c)
+    file(GLOB mains CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/stress_*.c)
+    if(QUIRE_TSAN)
+        set(units "")
+    endif()
+    foreach(source ${units} ${mains})
+        get_filename_component(stem ${source} NAME_WE)
+        set(target ${name}_${stem})
+        add_executable(${target} ${source})
+        target_link_libraries(${target} PRIVATE quire_flags ${M_LIBS})
+        foreach(dep ${name} ${M_DEPS})
+            if(TARGET quire_${dep})
+                target_link_libraries(${target} PRIVATE quire_${dep})
+            endif()
+        endforeach()
+        if(source IN_LIST units)
+            target_link_libraries(${target} PRIVATE PkgConfig::CRITERION)
+        endif()
+        add_test(NAME ${name}/${stem} COMMAND ${target} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+        quire_test_properties(${name}/${stem})
+    endforeach()
+endfunction()
+
+# What every test has in common: a sanitizer's word is a failure, whatever the exit code says.
+function(quire_test_properties test)
+    set_tests_properties(${test} PROPERTIES
+        FAIL_REGULAR_EXPRESSION "Sanitizer:|runtime error:"
+        ENVIRONMENT "QUIRE_DATA=${QUIRE_DATA};QUIRE_BIN=$<TARGET_FILE_DIR:quire_flags_anchor>/quire"
+        TIMEOUT 300)
+endfunction()

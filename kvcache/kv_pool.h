@@ -1,0 +1,39 @@
+/* kv_pool.h - which cache block is whose. Bookkeeping only: never touches a key or a value. One owning thread.
+ *
+ * A fixed pool of blocks of `block_tokens` tokens. A block is owned (refcount >= 1), cached (refcount 0, its content still
+ * findable by the prefix index) or free (refcount 0, content unknown). free + cached + owned = total, always.
+ * Allocation takes a free block first and then the least recently released cached one, whose index entry is dropped.
+ */
+#ifndef QR_KVCACHE_KV_POOL_H
+#define QR_KVCACHE_KV_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+
+struct qr_kv_pool; /* opaque */
+
+struct qr_kv_stats {
+    int32_t n_blocks, n_free, n_cached, n_owned;
+    int64_t n_evicted;                    /* cached blocks whose content was given up, ever */
+    int64_t query_tokens, hit_tokens;     /* prefix look-ups: tokens asked for, tokens found */
+};
+
+/* n_blocks >= 1, block_tokens a power of two. prefix_cache false: blocks are never kept. `secret` keys the chained hashes. */
+struct qr_kv_pool *qr_kv_pool_new(int32_t n_blocks, int32_t block_tokens, bool prefix_cache, const struct qr_hash_secret *secret);
+void qr_kv_pool_free(struct qr_kv_pool *p);
+
+int32_t qr_kv_pool_available(const struct qr_kv_pool *p); /* blocks an allocation could take: free + cached */
+void qr_kv_pool_stats(const struct qr_kv_pool *p, struct qr_kv_stats *out);
+
+int32_t qr_kv_alloc(struct qr_kv_pool *p);              /* a block with refcount 1, or -1 when none is available */
+void qr_kv_ref(struct qr_kv_pool *p, int32_t block);    /* one more owner; a cached block becomes owned again */
+void qr_kv_unref(struct qr_kv_pool *p, int32_t block);  /* one owner less; at zero: cached when indexed, free otherwise */
+int32_t qr_kv_refs(const struct qr_kv_pool *p, int32_t block);
+
+/* Full consistency check, O(n_blocks): returns NULL or a sentence that says what is broken. For tests and debug builds. */
+const char *qr_kv_pool_check(const struct qr_kv_pool *p);
+
+#endif

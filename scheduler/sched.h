@@ -1,0 +1,130 @@
+/* sched.h - who runs in the next step, and with how many tokens. Pure: (state, call, now) -> state; no clock, no I/O, no threads,
+ * no allocation after qr_sched_new. The engine, the simulator and the property tests drive this very code.
+ *
+ * Prefill and decode are separate queues and separate modules (prefill.c, decode.c); a plan carries both parts apart, decode
+ * rows are planned first, prompt chunks fill the rest of the token budget. Admission looks at a watermark of free blocks and
+ * never reserves max_tokens; when blocks run out the sequence of lowest priority that came last gives its blocks back and
+ * is computed again later (at most preempt_max times, after that it is never chosen), and the oldest sequence of the
+ * highest priority always advances.
+ */
+#ifndef QR_SCHEDULER_SCHED_H
+#define QR_SCHEDULER_SCHED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "kvcache/kv_pool.h"
+
+enum qr_sched_policy {
+    QR_SCHED_MIXED,         /* decode rows first, prompt chunks in the rest of the budget, one forward */
+    QR_SCHED_PREFILL_FIRST, /* while prompts wait and blocks allow, a step is prompt chunks only */
+    QR_SCHED_ALTERNATE,     /* a step is decode-only or prefill-only, in turn while both have work */
+};
+
+struct qr_sched_config {
+    int32_t running_max;       /* sequences in prefill or decode at once */
+    int32_t waiting_max;       /* sequences in the queue */
+    int32_t step_tokens_max;   /* budget of one step, >= running_max */
+    int32_t chunk_tokens_max;  /* the largest prompt chunk of one sequence in a step */
+    int32_t logit_rows_max;    /* rows of logits one step may ask for, >= running_max (prompt log-probabilities are cut to it) */
+    int32_t ctx_max;           /* tokens of one sequence, prompt and output */
+    int32_t preempt_max;       /* 4 */
+    int32_t watermark_blocks;  /* kept available when a new sequence is admitted */
+    enum qr_sched_policy policy;
+};
+
+enum qr_seq_state { QR_SEQ_FREE, QR_SEQ_WAITING, QR_SEQ_PREFILL, QR_SEQ_DECODE, QR_SEQ_DONE };
+
+/* The scheduler's view of one sequence: a slab entry referred to by index. No sampling, no text: the engine keeps those beside it. */
+struct qr_seq {
+    uint64_t id;
+    enum qr_seq_state state;
+    int32_t *ids;              /* borrowed from the request, room for n_prompt + new_max */
+    int32_t n_ids, n_prompt;   /* n_ids - n_prompt tokens were generated */
+    int32_t n_computed;        /* rows already in the cache, <= n_ids */
+    int32_t n_cached;          /* of those, found in the prefix cache at the first admission */
+    int32_t new_max;
+    int32_t *blocks;           /* owned by the scheduler [blocks_max]; only while running */
+    int32_t n_blocks;
+    int32_t group;             /* sequences of one request (n > 1) share it; the leader has leader == true */
+    bool leader;
+    bool prompt_logits;        /* every prompt position wants logits: no prefix cache, chunks cut to logit_rows_max */
+    int32_t n_preempted;
+    int32_t priority;          /* smaller runs first */
+    int64_t arrived_us, admitted_us; /* admitted_us: first admission, or -1 */
+    struct qr_hash128 salt;
+};
+
+struct qr_sched_add {
+    uint64_t id;
+    int32_t *ids;
+    int32_t n_prompt, new_max; /* new_max >= 0; n_prompt >= 1; n_prompt + new_max <= ctx_max */
+    int32_t priority;
+    int32_t group;             /* -1: on its own. Siblings wait until the leader's prompt is computed, then share its blocks */
+    bool leader;
+    bool prompt_logits;
+    int64_t now_us;
+    struct qr_hash128 salt;
+};
+
+struct qr_plan_item {
+    int32_t seq;
+    int32_t first, n_tokens;   /* rows ids[first .. first + n_tokens) of the sequence enter the cache in this step */
+    int32_t n_logits;          /* the last n_logits of those rows want logits: 0 inside a prompt, 1 at its end and in decode, more for prompt_logits */
+};
+
+struct qr_plan_copy {
+    int32_t src, dst;          /* copy-on-write: the engine copies these blocks before the forward, in order */
+};
+
+struct qr_plan {
+    int32_t n_prefill, n_decode; /* items: prefill first, then decode (decode items have n_tokens 1) */
+    int32_t n_tokens, n_logits;
+    int32_t n_copies;
+    struct qr_plan_item *item;   /* owned [running_max] */
+    struct qr_plan_copy *copy;   /* owned [running_max] */
+    int32_t n_preempted;         /* sequences that lost their blocks while this was planned */
+};
+void qr_plan_init(struct qr_plan *p, const struct qr_sched_config *config);
+void qr_plan_release(struct qr_plan *p);
+
+struct qr_sched; /* opaque */
+
+/* `pool` is borrowed. Errors: QR_E_USAGE naming the setting that contradicts another. */
+int qr_sched_new(struct qr_sched **out, const struct qr_sched_config *config, struct qr_kv_pool *pool, struct qr_err *err);
+void qr_sched_free(struct qr_sched *s);
+
+/* A new sequence enters the queue. Returns its index, or QR_E_BUSY (queue full: waiting and running slots are one slab of
+ * waiting_max + running_max), or QR_E_NO_ROOM (it could not run even alone: message gives tokens, blocks needed, blocks there are). */
+int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct qr_err *err);
+
+/* Decides the next step. False (and an empty plan) when nothing can run. Blocks for every planned row are allocated. */
+bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us);
+
+/* The planned rows are in the cache now: full blocks enter the prefix index, prompts that are complete move to decode. */
+void qr_sched_commit(struct qr_sched *s, const struct qr_plan *plan);
+
+/* A sampled token becomes the sequence's next row to compute. After qr_sched_commit, for items with logits. */
+void qr_sched_push(struct qr_sched *s, int32_t seq, int32_t token);
+
+/* The sequence ends, for whatever reason, in whatever state: blocks are released at once, the index becomes free. Never called
+ * for a sequence in a plan that is not committed yet. */
+void qr_sched_finish(struct qr_sched *s, int32_t seq);
+
+const struct qr_seq *qr_sched_seq(const struct qr_sched *s, int32_t seq); /* asserts that it is in use */
+
+struct qr_sched_stats {
+    int32_t n_waiting, n_prefill, n_decode;
+    int64_t waiting_tokens;    /* prompt tokens in the queue */
+    int64_t n_preempted;       /* ever */
+    int64_t n_recomputed;      /* tokens computed again because of preemption, ever */
+    int64_t oldest_arrival_us; /* of those waiting, or -1 */
+};
+void qr_sched_stats(const struct qr_sched *s, struct qr_sched_stats *out);
+
+/* Checks every invariant of scheduler and pool, O(everything): NULL, or a sentence that says what is broken. */
+const char *qr_sched_check(const struct qr_sched *s);
+
+#endif

@@ -1,0 +1,39 @@
+/* chat.h - a model directory's chat template with its special tokens: messages in, token ids out.
+ * Read from chat_template.jinja, chat_template.json or tokenizer_config.json (a string, or a list of named templates of which
+ * "default" is taken, "tool_use" when the request has tools). Immutable once open.
+ */
+#ifndef QR_TOKENIZER_CHAT_H
+#define QR_TOKENIZER_CHAT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "tokenizer/template.h"
+#include "tokenizer/tokenizer.h"
+
+struct qr_chat; /* opaque */
+
+/* *out is NULL (and 0 returned) when the directory has no chat template. */
+int qr_chat_open(struct qr_chat **out, const char *dir, struct qr_err *err);
+void qr_chat_close(struct qr_chat *c); /* NULL is fine */
+
+/* Names that a request's chat_template_kwargs must not set: messages, tools, add_generation_prompt, bos_token, ... */
+bool qr_chat_is_reserved(const char *name);
+
+struct qr_chat_request {
+    const struct qr_json *messages; /* array, validated by the caller as far as OpenAI defines it; content parts allowed */
+    const struct qr_json *tools;    /* array or NULL */
+    const struct qr_json *documents;/* array or NULL */
+    const struct qr_json *kwargs;   /* object or NULL: extra variables, scalar values, none reserved */
+    bool add_generation_prompt;
+    bool continue_final_message;    /* the last message is left open: the rendering ends with its text */
+    int64_t now_s;
+};
+
+/* Renders. Text-only content part lists become one string for templates that cannot iterate them. kind as in template.h. */
+int qr_chat_render(const struct qr_chat *c, struct qr_rendered *out, const struct qr_chat_request *req,
+                   enum qr_template_kind *kind, struct qr_err *err);
+
+#endif

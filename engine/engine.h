@@ -1,0 +1,183 @@
+/* engine.h - all that the server, the command line and the tests see of the engine.
+ *
+ * One engine thread owns scheduler, cache, exec and sampling. A request goes down through a bounded inbox; events come up, in order,
+ * one stream per choice; exactly one event of an accepted request has `last` set, and with it the request's ownership returns to
+ * the receiver. The engine allocates nothing in a step: requests bring their own memory, events come from a fixed pool and
+ * go back with qr_engine_recycle. When the pool is empty, tokens wait inside the engine and come up together
+ * in a later event: a slow receiver costs latency, never a byte.
+ */
+#ifndef QR_ENGINE_ENGINE_H
+#define QR_ENGINE_ENGINE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/list.h"
+#include "engine/stats.h"
+#include "model/model.h"
+#include "scheduler/sched.h"
+#include "tokenizer/tokenizer.h"
+
+#define QR_TOP_LOGPROBS_MAX 20
+#define QR_CHOICES_MAX 8
+#define QR_STOPS_MAX 16
+#define QR_STOP_BYTES_MAX 256
+#define QR_STOP_IDS_MAX 64
+#define QR_LOGIT_BIAS_MAX 1024
+
+struct qr_logit_bias {
+    int32_t id;
+    float bias;
+};
+
+/* How the next token is chosen. Order of operations: repetition, frequency and presence penalties, logit_bias, min_tokens (end ids
+ * forbidden), temperature, top_k, top_p, min_p, draw. temperature 0 is greedy (ties: the smallest id). The draw for output position p of
+ * choice c is f(seed, c, p) and nothing else. */
+struct qr_sampling {
+    float temperature;            /* 0 .. 2 (larger is accepted up to 100) */
+    float top_p, min_p;           /* (0, 1], [0, 1] */
+    int32_t top_k;                /* 0: off */
+    float presence, frequency;    /* -2 .. 2 */
+    float repetition;             /* > 0; 1: off; counts prompt and output */
+    uint64_t seed;
+    int32_t max_tokens, min_tokens;
+    bool ignore_eos;
+    int32_t n_logprobs;           /* top alternatives per generated token; -1: no log-probabilities at all */
+    int32_t n_prompt_logprobs;    /* the same for prompt tokens; -1: none */
+    bool skip_special;            /* special tokens leave no text */
+    bool include_stop;            /* the matched stop string stays in the text */
+    int32_t n_stops, n_stop_ids, n_logit_bias;
+    const char *stop[QR_STOPS_MAX];       /* owned by the request */
+    int32_t stop_ids[QR_STOP_IDS_MAX];
+    const struct qr_logit_bias *logit_bias; /* owned by the request */
+};
+void qr_sampling_init(struct qr_sampling *s); /* greedy off: temperature 1, top_p 1, everything else off, max_tokens 16 */
+
+/* Log-probabilities of one position. Raw model log-probabilities (before penalties and temperature), as natural logs. */
+struct qr_token_logprob {
+    int32_t id;
+    float logprob;                /* of id; 0 with n_top 0 for a position that has none (the first prompt token) */
+    int32_t rank;                 /* 1 = most likely */
+    int32_t n_top;
+    int32_t top_id[QR_TOP_LOGPROBS_MAX];
+    float top_logprob[QR_TOP_LOGPROBS_MAX];
+};
+
+struct qr_request {
+    struct qr_node link;          /* inbox, then the engine's; not the receiver's business */
+    uint64_t id;                  /* set by the maker, unique in this process */
+    void *user;                   /* the maker's; the engine never looks at it */
+    int32_t n_choices;            /* 1 .. QR_CHOICES_MAX */
+    int32_t n_prompt;
+    int32_t *ids[QR_CHOICES_MAX]; /* owned [n_prompt + max_tokens] each; ids[c][0..n_prompt) is the prompt */
+    struct qr_sampling sampling;
+    int32_t priority;             /* smaller runs first */
+    struct qr_hash128 salt;       /* whose prefix cache: from the API key and cache_salt */
+    int64_t arrived_us, deadline_us; /* deadline 0: none; past it the request ends with an error */
+    _Atomic bool cancelled;       /* set by qr_engine_cancel */
+    /* written by the engine, readable when an event of this request has arrived */
+    struct qr_token_logprob *prompt_logprobs; /* owned [n_prompt] when asked for, complete at the first event; else NULL */
+    int32_t n_cached;             /* prompt tokens found in the prefix cache (choice 0) */
+    int64_t first_token_us;       /* when the first token was sampled; 0 before */
+    struct qr_err err;            /* when finish is QR_FINISH_ERROR */
+    void *memory;                 /* owned: strings and biases of `sampling` */
+};
+
+/* A request with room for n_choices x (n_prompt + sampling->max_tokens) ids, with copies of the prompt and of everything sampling
+ * points to. Sizes are the caller's to bound. Free with qr_request_free while it is not inside the engine. */
+struct qr_request *qr_request_new(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices);
+void qr_request_free(struct qr_request *r); /* NULL is fine */
+
+enum qr_finish {
+    QR_FINISH_NONE,   /* more follows */
+    QR_FINISH_STOP,   /* an end token, a stop id or a stop string */
+    QR_FINISH_LENGTH, /* max_tokens or the context is full */
+    QR_FINISH_CANCEL, /* qr_engine_cancel */
+    QR_FINISH_ERROR,  /* req->err says why */
+};
+
+#define QR_EVENT_TOKENS 8
+#define QR_EVENT_TEXT 1024
+
+/* What one choice gained: tokens, the text that became certain (valid UTF-8, may lag behind the tokens), perhaps its end. */
+struct qr_event {
+    struct qr_node link;
+    struct qr_request *req;       /* borrowed; owned by the receiver once `last` */
+    int32_t choice;
+    bool last;                    /* every choice has finished: no event of this request follows */
+    enum qr_finish finish;        /* of this choice */
+    int32_t stop_index;           /* finish STOP: index of the stop string, or -1 */
+    int32_t stop_id;              /* finish STOP by a stop id or end token: that id, else -1 */
+    int32_t n_tokens;             /* generated ids in this event */
+    int32_t n_output;             /* generated ids of this choice so far, these included */
+    struct qr_token_logprob token[QR_EVENT_TOKENS]; /* id always; the rest when log-probabilities were asked for */
+    int32_t text_len;
+    char text[QR_EVENT_TEXT];
+};
+
+struct qr_engine_config {
+    int32_t ctx_max;              /* tokens of one sequence; 0: the model's */
+    int32_t running_max;          /* 64 */
+    int32_t waiting_max;          /* 256 */
+    int32_t step_tokens_max;      /* 512: rows of one step */
+    int32_t chunk_tokens_max;     /* 256: the largest prompt chunk of one sequence */
+    int32_t logit_rows_max;       /* 64 */
+    int32_t block_tokens;         /* 16 */
+    int64_t kv_bytes;             /* memory for the cache; 0: from kv_tokens, or a share of free memory */
+    int64_t kv_tokens;            /* 0: not given */
+    bool prefix_cache;            /* true */
+    enum qr_sched_policy policy;
+    uint64_t hash_seed;           /* 0: random secret */
+};
+void qr_engine_config_init(struct qr_engine_config *c);
+
+/* What was decided at open, for banners, validation and /metrics. */
+struct qr_engine_limits {
+    int32_t ctx_max, vocab, n_blocks, block_tokens, running_max, waiting_max, step_tokens_max;
+    int64_t kv_bytes, weight_bytes, act_bytes, event_bytes;
+};
+
+struct qr_engine; /* opaque */
+
+/* The step's memory and the cache's size, computed without opening anything; used by `quire plan` and by qr_engine_open. Errors:
+ * QR_E_NO_ROOM with what is needed, what there is, and the largest ctx_max that fits. */
+int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_config *model,
+                   enum qr_dtype kv_dtype, int64_t weight_bytes, int64_t act_bytes, int64_t memory_available, struct qr_err *err);
+
+/* Starts the engine thread. `dir` is opened by that thread (it owns the backend). Waits until the model is ready or failed. `wake` is called (from the
+ * engine thread) when an empty outbox has got events; may be NULL. tokenizer is borrowed. */
+int qr_engine_open(struct qr_engine **out, const char *dir, const struct qr_engine_config *config,
+                   const struct qr_backend_options *backend, const struct qr_model_options *model_options,
+                   const struct qr_tokenizer *tokenizer, void (*wake)(void *), void *wake_arg, struct qr_err *err);
+
+/* Ends every request (CANCEL events), joins the thread, frees. Events that were not taken are freed with their requests. */
+void qr_engine_close(struct qr_engine *e); /* NULL is fine */
+
+const struct qr_engine_limits *qr_engine_limits(const struct qr_engine *e);
+const struct qr_model_config *qr_engine_model(const struct qr_engine *e);
+
+/* Any thread. 0: accepted, the engine owns r, its terminal event will come. Otherwise the caller still owns r: QR_E_BUSY (queue full),
+ * QR_E_CLOSED (draining), QR_E_INVALID / QR_E_TOO_LARGE with `param` (lengths, ids outside the vocabulary, ...). */
+int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *err);
+
+/* Any thread that knows that r's last event has not been taken yet. Its events stop within two steps, ending in a CANCEL event. */
+void qr_engine_cancel(struct qr_engine *e, struct qr_request *r);
+
+/* Moves all waiting events (struct qr_event by link) to the end of `out`; one receiving thread. wait: blocks up to timeout_us. */
+int32_t qr_engine_take(struct qr_engine *e, struct qr_node *out);
+int32_t qr_engine_wait(struct qr_engine *e, struct qr_node *out, int64_t timeout_us);
+void qr_engine_recycle(struct qr_engine *e, struct qr_event *event); /* the receiver is done with it; never frees event->req */
+
+/* From now on submit answers QR_E_CLOSED; what was accepted goes on. */
+void qr_engine_drain(struct qr_engine *e);
+
+/* Counters and gauges, consistent within one step. */
+void qr_engine_stats(const struct qr_engine *e, struct qr_stats *out);
+
+/* Microseconds (qr_clock_us) of the last finished step, and whether there is work: for watchdogs and /readyz. */
+int64_t qr_engine_progress_us(const struct qr_engine *e, bool *has_work);
+
+#endif

@@ -1,0 +1,50 @@
+/* backend.h - a device opened for one rank: its kernel table, its memory, its queue.
+ *
+ * qr_backend_open picks the best table for this machine ("cpu"), or the one that is asked for: "ref", "avx2", "avx512". The
+ * environment variable QUIRE_ISA names a level too, so that tests cover every level on one machine. A level that the processor
+ * does not have is an error, never a fault later.
+ */
+#ifndef QR_KERNELS_BACKEND_H
+#define QR_KERNELS_BACKEND_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "kernels/kernels.h"
+
+struct qr_mem_ops {
+    void *(*alloc)(size_t n_bytes); /* zeroed, 64-byte aligned; aborts when there is none */
+    void (*free)(void *p);
+};
+
+struct qr_backend {
+    const char *name;            /* "cpu" */
+    const struct qr_kernels *k;
+    const struct qr_mem_ops *mem;
+    struct qr_queue *queue;      /* owned */
+    int32_t n_threads;
+};
+
+struct qr_backend_options {
+    const char *device;    /* "auto" or "cpu" */
+    const char *isa;       /* NULL: QUIRE_ISA, or the best there is */
+    int32_t n_threads;     /* 0: all usable processors */
+    bool pin;              /* pin workers to processors */
+    int32_t step_rows_max; /* rows of the largest step: sizes the scratch memory (0: 2048) */
+};
+
+/* The calling thread becomes worker 0 of the queue and is the only one that may launch kernels. */
+int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *options, struct qr_err *err);
+void qr_backend_close(struct qr_backend *be); /* NULL is fine */
+
+/* Whether every kernel of a model with these properties is there. QR_E_UNSUPPORTED says what is not. */
+int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, enum qr_dtype kv, int32_t head_dim,
+                        int32_t block_tokens, struct qr_err *err);
+
+/* One line for banners: "cpu: 2 threads, avx512 (amx present)". Lives as long as the process. */
+const char *qr_cpu_describe(void);
+
+/* Names of the levels that this processor has, best last; returns their number (for tests and benches). */
+int32_t qr_cpu_levels(const char *names[8]);
+
+#endif

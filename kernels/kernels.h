@@ -1,0 +1,199 @@
+/* kernels.h - what can be computed, and what each entry means. This file is the specification; ref/ is its plainest form and
+ * the oracle of every other filling (cpu/ at each instruction-set level; later cuda/).
+ *
+ * Kernels are pure functions over pointers and shapes: no allocation, no policy. They run on a queue: for the CPU the worker
+ * pool and its scratch memory, for a GPU a stream. Calls on one queue complete in order; on the CPU they have completed
+ * when they return.
+ *
+ * Contract of every entry, on every backend
+ *   - Numerics: products and sums in f32 in a fixed order per output element. What a row gets does not depend on how many
+ *     other rows, sequences or threads there are, nor on where a row stands in the batch. Hence decode = prefill = batch, bit for bit,
+ *     within one backend and ISA level. Across levels results agree within the bounds derived in tests/kernels/.
+ *   - Activations are f32. A bf16 weight meets activations rounded to bf16 (nearest even) first, so that the product of two
+ *     elements is exact in f32 and AVX2, AVX-512, AMX and tensor cores differ only in the order of additions.
+ *   - Strides are in elements; rows are `stride` apart, a row itself is contiguous.
+ *   - Errors: none. Shapes and types were checked when the model was opened (qr_backend_supports).
+ *
+ * Shape letters: N rows (tokens), D model width, H query heads, G kv heads, K head dim, F ffn width, V vocabulary, P tokens per block.
+ */
+#ifndef QR_KERNELS_KERNELS_H
+#define QR_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/batch.h"
+#include "kernels/dtype.h"
+#include "kernels/tensor.h"
+
+struct qr_queue; /* defined by each backend */
+
+enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
+
+/* linear - y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]) (+ y[n,o] when add)
+ *
+ * Shapes    x [N, I]   out [N, O]   w: packed by linear_pack of the same table   bias [O] f32 or NULL
+ * Types     x, out f32.  w f32 or bf16 (w->packed_dtype).
+ * Requires  out does not overlap x.
+ * Numerics  one f32 chain per output in a fixed order of i; bias and the old value are added last, in this order: (sum + bias) + old.
+ * Cost      N <= ~32: I*O weight elements read once; more: 2*N*I*O FLOP. */
+struct qr_linear_args {
+    float *out;
+    const float *x;
+    const struct qr_weight *w;
+    const float *bias;
+    int64_t out_stride, x_stride;
+    int32_t n_rows, n_in, n_out;
+    bool add;
+};
+
+/* rms_norm - y[n,:] = x[n,:] / sqrt(mean(x[n,:]^2) + eps) * w;  with `delta`: first x += delta (x is updated), then the norm of the sum
+ *
+ * Shapes    x, delta, out [N, D]   w [D] f32.   delta NULL: x is only read.   out may equal x only when delta is NULL.
+ * Numerics  sum of squares in f32 in a fixed order of D.
+ * Sources   Zhang & Sennrich 2019 (arXiv:1910.07467). */
+struct qr_norm_args {
+    float *out;
+    float *x;
+    const float *delta;
+    const float *w;
+    int64_t out_stride, x_stride, delta_stride;
+    int32_t n_rows, n_cols;
+    float eps;
+};
+
+/* head_norm - the same over each head's K numbers, in place: x[n,h,:] = x[n,h,:] / rms * w     (q/k norm of Qwen3)
+ * Shapes    x [N, H, K], rows `stride` apart, heads K apart;  w [K]. */
+struct qr_head_norm_args {
+    float *x;
+    const float *w;
+    int64_t stride;
+    int32_t n_rows, n_heads, head_dim;
+    float eps;
+};
+
+/* residual_add - x += delta.   Shapes x, delta [N, D]. */
+struct qr_add_args {
+    float *x;
+    const float *delta;
+    int64_t x_stride, delta_stride;
+    int32_t n_rows, n_cols;
+};
+
+/* embed - out[n,:] = scale * table[ids[n],:]
+ * Types     table f32, f16 or bf16 (t.data of the weight, row-major); out f32.   Requires 0 <= ids[n] < V. */
+struct qr_embed_args {
+    float *out;
+    const struct qr_tensor *table; /* [V, D] */
+    const int32_t *ids;
+    int64_t out_stride;
+    int32_t n_rows;
+    float scale;
+};
+
+/* rope_table - cos_sin[n][0][i] = cos(pos[n] * inv_freq[i]) * attn_factor, cos_sin[n][1][i] = sin(..) * attn_factor
+ * Numerics  the angle is formed and its cosine taken in double, then rounded to f32: exact to an ulp at any position.
+ * Shapes    cos_sin [N, 2, R/2]; inv_freq [R/2] double.   Once per step, shared by all layers. */
+struct qr_rope_table_args {
+    float *cos_sin;
+    const int32_t *pos;
+    const double *inv_freq;
+    int32_t n_rows, n_rot; /* R, even, <= K */
+    float attn_factor;
+};
+
+/* rope - rotates the first R of each head's K numbers in place, halves against each other ("NeoX" order):
+ *     x[i], x[i+R/2] = x[i] c - x[i+R/2] s,  x[i+R/2] c + x[i] s
+ * Shapes    x [N, H, K] rows `stride` apart, heads K apart.
+ * Sources   Su et al. 2021 (arXiv:2104.09864). */
+struct qr_rope_args {
+    float *x;
+    const float *cos_sin;
+    int64_t stride;
+    int32_t n_rows, n_heads, head_dim, n_rot;
+};
+
+/* kv_write - k[n,g,:], v[n,g,:] to cache row slot[n] of one layer, rounded to the cache's type
+ * Shapes    k, v [N, G, K], rows `stride` apart, heads K apart. */
+struct qr_kv_write_args {
+    const struct qr_kv_view *kv;
+    const float *k, *v;
+    const int32_t *slot;
+    int64_t k_stride, v_stride;
+    int32_t layer, n_rows;
+};
+
+/* kv_copy - block dst becomes a copy of block src, all layers. */
+struct qr_kv_copy_args {
+    const struct qr_kv_view *kv;
+    int32_t src, dst;
+};
+
+/* attention - every row attends over its own sequence's paged context
+ *
+ *     out[r,h,:] = sum_t softmax_t(cap(scale * q[r,h,:] . k[t,g,:])) v[t,g,:]     max(0, pos-window+1) <= t <= pos = batch->pos[r],  g = h/(H/G)
+ *
+ * Shapes    q, out [N, H, K] rows `stride` apart, heads K apart; out does not overlap q.   lse [N, H] f32 or NULL:
+ *           natural log of the softmax denominator.
+ * Types     q, out f32; cache f32 or bf16 (with a bf16 cache q and the probabilities are rounded to bf16 before the products).
+ * Requires  H % G == 0; K <= 256, K % 8 == 0; window 0 = unbounded; softcap 0 = none, else cap(x) = softcap * tanh(x/softcap).
+ * Numerics  online softmax over pieces of 256 positions aligned at multiples of 256, merged in order, so the result depends on nothing
+ *           but the row's own context. No n x n matrix exists anywhere.
+ * Cost      decode: 2*G*K*ctx elements read per sequence, bound by bandwidth. Prefill: 4*H*K*ctx FLOP per row.
+ * Sources   Milakov & Gimelshein 2018 (arXiv:1805.02867); Dao et al. 2022 (2205.14135); Kwon et al. 2023 (2309.06180). */
+struct qr_attention_args {
+    float *out;
+    const float *q;
+    float *lse;
+    const struct qr_batch *batch;
+    const struct qr_kv_view *kv;
+    int64_t out_stride, q_stride;
+    int32_t layer, n_heads, window;
+    float scale, softcap;
+};
+
+/* glu - out[n,f] = act(gate_up[n,f]) * gate_up[n,F+f]
+ * Shapes    gate_up [N, 2F], out [N, F].  SiLU: x / (1 + exp(-x)).
+ * Sources   Shazeer 2020 (arXiv:2002.05202). */
+struct qr_glu_args {
+    float *out;
+    const float *gate_up;
+    int64_t out_stride, gate_up_stride;
+    int32_t n_rows, n_cols; /* F */
+    enum qr_act act;
+};
+
+/* gather_rows - out[i,:] = x[row[i],:].   Shapes x [N, D], out [M, D]. */
+struct qr_gather_args {
+    float *out;
+    const float *x;
+    const int32_t *row;
+    int64_t out_stride, x_stride;
+    int32_t n_rows, n_cols;
+};
+
+struct qr_kernels {
+    const char *name; /* "ref", "avx2", "avx512", ... */
+    void (*linear)(struct qr_queue *q, const struct qr_linear_args *a);
+    void (*rms_norm)(struct qr_queue *q, const struct qr_norm_args *a);
+    void (*head_norm)(struct qr_queue *q, const struct qr_head_norm_args *a);
+    void (*residual_add)(struct qr_queue *q, const struct qr_add_args *a);
+    void (*embed)(struct qr_queue *q, const struct qr_embed_args *a);
+    void (*rope_table)(struct qr_queue *q, const struct qr_rope_table_args *a);
+    void (*rope)(struct qr_queue *q, const struct qr_rope_args *a);
+    void (*kv_write)(struct qr_queue *q, const struct qr_kv_write_args *a);
+    void (*kv_copy)(struct qr_queue *q, const struct qr_kv_copy_args *a);
+    void (*attention)(struct qr_queue *q, const struct qr_attention_args *a);
+    void (*glu)(struct qr_queue *q, const struct qr_glu_args *a);
+    void (*gather_rows)(struct qr_queue *q, const struct qr_gather_args *a);
+
+    /* linear_pack - writes w [n_out, n_in] (row-major f32, f16 or bf16) to dst in the order linear reads, as `to` (f32 or bf16).
+     * Rows may be packed in pieces: rows [row0, row0 + n) of a fused weight, so q, k, v land in one matrix without a copy in between.
+     * dst holds linear_packed_bytes(to, n_out, n_in) bytes, 64-byte aligned, zeroed. Splits over the queue's threads. */
+    size_t (*linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in);
+    void (*linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
+                        const void *rows, enum qr_dtype from, int64_t n_rows);
+};
+
+#endif

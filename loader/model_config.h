@@ -1,0 +1,51 @@
+/* model_config.h - what a model is, whatever file said so. Plain data, checked once by whoever filled it. */
+#ifndef QR_LOADER_MODEL_CONFIG_H
+#define QR_LOADER_MODEL_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/dtype.h"
+
+enum qr_arch { QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3 };
+
+enum qr_rope_type { QR_ROPE_DEFAULT, QR_ROPE_LINEAR, QR_ROPE_DYNAMIC, QR_ROPE_LLAMA3, QR_ROPE_YARN };
+
+struct qr_rope_config {
+    enum qr_rope_type type;
+    double theta;
+    double factor;                   /* > 0; 1 when absent */
+    double low_freq_factor, high_freq_factor;
+    double beta_fast, beta_slow;     /* yarn */
+    double attn_factor;              /* yarn: < 0 when the file gives none */
+    double mscale, mscale_all_dim;   /* yarn: 0 when absent */
+    bool truncate;                   /* yarn */
+    int32_t original_ctx;            /* original_max_position_embeddings */
+};
+
+#define QR_EOS_MAX 8
+
+struct qr_model_config {
+    enum qr_arch arch;
+    char arch_name[64];              /* "LlamaForCausalLM" */
+    char model_type[32];
+    int32_t n_layers, n_embd;        /* L, D */
+    int32_t n_heads, n_kv_heads, head_dim; /* H, G, K */
+    int32_t n_ffn, n_vocab;          /* F, V */
+    int32_t ctx_max;                 /* max_position_embeddings */
+    int32_t window;                  /* sliding window, 0: none */
+    int32_t window_first_layer;      /* layers below it use full attention (max_window_layers) */
+    float norm_eps;
+    bool tied_head;
+    bool qkv_bias, out_bias, mlp_bias;
+    bool qk_norm;
+    enum qr_dtype stored;            /* torch_dtype of the file */
+    struct qr_rope_config rope;
+    int32_t bos_id;                  /* -1: none */
+    int32_t eos_ids[QR_EOS_MAX], n_eos; /* union of config.json and generation_config.json (the latter wins when present) */
+    /* generation_config.json: defaults for requests that leave a parameter out; NaN or -1 when absent */
+    float gen_temperature, gen_top_p, gen_min_p, gen_repetition_penalty;
+    int32_t gen_top_k;
+};
+
+#endif

@@ -1,0 +1,57 @@
+/* model.h - a model directory opened for computing: configuration, packed weights, one forward.
+ * Immutable once open; any thread may read it. The forward runs on the thread that owns the exec.
+ */
+#ifndef QR_MODEL_MODEL_H
+#define QR_MODEL_MODEL_H
+
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "kernels/backend.h"
+#include "kernels/batch.h"
+#include "loader/model_config.h"
+#include "model/ops.h"
+
+enum qr_compute { QR_COMPUTE_AUTO, QR_COMPUTE_F32, QR_COMPUTE_BF16 };
+
+struct qr_model_options {
+    enum qr_compute compute; /* type of unquantized weights; AUTO: as stored, f16 as bf16 when that loses nothing, else f32 */
+    int32_t ctx_max;         /* 0: the configuration's maximum */
+};
+
+struct qr_model; /* opaque */
+
+/* All that an op may reach; one per rank. Made by qr_exec_init, used by one thread. */
+struct qr_exec {
+    const struct qr_ops *ops;
+    struct qr_backend *be;         /* borrowed */
+    struct qr_arena *act;          /* borrowed: the step arena */
+    const struct qr_batch *batch;  /* borrowed, set for each step */
+    const struct qr_kv_view *kv;   /* borrowed */
+    const struct qr_model *model;  /* borrowed */
+    struct qr_tensor cos_sin;      /* this step's rotary table */
+};
+
+/* Reads DIR/config.json, generation_config.json and *.safetensors, checks them, packs the weights for `be` (borrowed). Errors name
+ * the file, the offset or field, what was found and what was expected. */
+int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
+                  struct qr_err *err);
+void qr_model_close(struct qr_model *m); /* NULL is fine */
+
+const struct qr_model_config *qr_model_config(const struct qr_model *m);
+enum qr_dtype qr_model_kv_dtype(const struct qr_model *m);  /* f32 when computing in f32, bf16 otherwise */
+int64_t qr_model_weight_bytes(const struct qr_model *m);    /* memory held for packed weights and embeddings */
+
+/* Bytes of step arena that a step of at most n_tokens rows and n_logits rows of logits takes, exactly. */
+size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits);
+
+/* A view of `base` as this model's cache with n_blocks blocks; base holds n_blocks * qr_kv_block_bytes(). */
+struct qr_kv_view qr_model_kv_view(const struct qr_model *m, void *base, int32_t n_blocks, int32_t block_tokens);
+
+void qr_exec_init(struct qr_exec *x, const struct qr_model *m, struct qr_backend *be, struct qr_arena *act, const struct qr_kv_view *kv);
+
+/* The step: rewinds the arena, computes the batch, returns logits [n_logits, V] f32 in the arena (valid until the next call). */
+struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batch);
+
+#endif

@@ -1,0 +1,51 @@
+/* ops.h - the verbs a forward pass is written in. Two fillings: ops_serve.c computes at once and in place; the trainer's
+ * records. An architecture (arch_*.c) knows nothing but these: no backend, rank, quantization, cache page or gradient.
+ *
+ * Tensors are f32 views in the step arena. An op that updates a tensor takes `struct qr_tensor *h`: serving writes in
+ * place; recording allocates and re-points the handle. The model cannot tell.
+ */
+#ifndef QR_MODEL_OPS_H
+#define QR_MODEL_OPS_H
+
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "kernels/tensor.h"
+
+struct qr_exec;
+
+struct qr_attn_spec {
+    int32_t layer, n_heads, n_kv_heads, head_dim, window;
+    float scale, softcap;
+};
+
+struct qr_ops {
+    /* [N, D] = rows of the embedding for the batch's ids, times scale. */
+    struct qr_tensor (*embed)(struct qr_exec *x, const struct qr_weight *w, float scale);
+    /* RMSNorm of h as a new tensor. */
+    struct qr_tensor (*norm)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w, float eps);
+    /* *h += delta; returns RMSNorm(*h). */
+    struct qr_tensor (*residual_norm)(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *delta,
+                                      const struct qr_weight *w, float eps);
+    void (*residual_add)(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *delta);
+    /* [N, n_out] = in w^T + bias; bias may be NULL. */
+    struct qr_tensor (*linear)(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias);
+    /* RMSNorm over each head of *q [N, H, K]. */
+    void (*qk_norm)(struct qr_exec *x, struct qr_tensor *q, const struct qr_weight *w, float eps);
+    /* Rotary position embedding of *q [N, H, K] by the model's table for this batch. */
+    void (*rope)(struct qr_exec *x, struct qr_tensor *q);
+    /* Writes k and v [N, G, K] to the cache, then attends: [N, H*K]. */
+    struct qr_tensor (*attention)(struct qr_exec *x, const struct qr_tensor *q, const struct qr_tensor *k,
+                                  const struct qr_tensor *v, const struct qr_attn_spec *spec);
+    /* [N, F] = act(gate) * up from gate_up [N, 2F]. */
+    struct qr_tensor (*glu)(struct qr_exec *x, const struct qr_tensor *gate_up, enum qr_act act);
+    /* The rows whose logits are wanted: [n_logits, D]. */
+    struct qr_tensor (*select_rows)(struct qr_exec *x, const struct qr_tensor *h);
+    /* [n_logits, V] f32. */
+    struct qr_tensor (*logits)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w);
+    /* scope_begin marks the arena, scope_end closes a layer: everything made since the mark is given back, except *h. */
+    size_t (*scope_begin)(struct qr_exec *x);
+    void (*scope_end)(struct qr_exec *x, struct qr_tensor *h, size_t mark);
+};
+
+#endif

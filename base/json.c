@@ -1,0 +1,282 @@
+/* The tree behind struct qr_json. It is built from the scan's events, so that the gate is the only parser.
+ *
+ * A node is a cJSON item that this file fills itself: numbers are "raw" items, which keep their text. Strings may hold
+ * U+0000, so lengths are kept beside them in the two fields that such items leave unused:
+ *   valueint     bytes in valuestring, or the number of children
+ *   valuedouble  bytes in `string`, the member's name
+ */
+#include "base/json.h"
+
+#include <cjson/cJSON.h>
+#include <limits.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/json_number.h"
+#include "base/mem.h"
+
+static const cJSON *node_of(const struct qr_json *v)
+{
+    return (const cJSON *)(const void *)v;
+}
+
+static const struct qr_json *value_of(const cJSON *node)
+{
+    return (const struct qr_json *)(const void *)node;
+}
+
+/* ---- building ---- */
+
+struct builder {
+    cJSON *root; /* owned until it is handed out */
+    cJSON *open[QR_JSON_DEPTH_MAX];
+    int32_t depth;
+    struct qr_buf key, text; /* the key read last; room for unescaping */
+    bool has_key;
+};
+
+static char *copy_bytes(const char *bytes, size_t n)
+{
+    char *copy = cJSON_malloc(n + 1);
+    if (!copy)
+        qr_panic("out of memory: a JSON string of %zu bytes", n);
+    if (n)
+        memcpy(copy, bytes, n);
+    copy[n] = 0;
+    return copy;
+}
+
+static void set_text(cJSON *node, int type, const char *bytes, size_t n)
+{
+    node->type = type;
+    node->valuestring = copy_bytes(bytes, n);
+    node->valueint = (int)n;
+}
+
+static cJSON *node_from(struct builder *b, const struct qr_json_token *t)
+{
+    cJSON *node = cJSON_CreateNull();
+    if (!node)
+        qr_panic("out of memory: a JSON value of %zu bytes", sizeof *node);
+    switch (t->event) {
+    case QR_JSON_OBJECT_BEGIN: node->type = cJSON_Object; break;
+    case QR_JSON_ARRAY_BEGIN: node->type = cJSON_Array; break;
+    case QR_JSON_TRUE: node->type = cJSON_True; break;
+    case QR_JSON_FALSE: node->type = cJSON_False; break;
+    case QR_JSON_NUMBER: set_text(node, cJSON_Raw, t->text, t->len); break;
+    case QR_JSON_STRING:
+        qr_buf_clear(&b->text);
+        if (t->escaped)
+            qr_json_unescape(&b->text, t);
+        set_text(node, cJSON_String, t->escaped ? b->text.data : t->text, t->escaped ? b->text.len : t->len);
+        break;
+    default: QR_ASSERT(t->event == QR_JSON_NULL);
+    }
+    return node;
+}
+
+/* Puts a new value where it belongs: the root, or the end of the innermost open container. */
+static void place(struct builder *b, cJSON *node)
+{
+    if (b->has_key) {
+        node->string = copy_bytes(b->key.data, b->key.len);
+        node->valuedouble = (double)b->key.len;
+        b->has_key = false;
+    }
+    if (b->depth == 0) {
+        QR_ASSERT(b->root == NULL);
+        b->root = node;
+        return;
+    }
+    cJSON *parent = b->open[b->depth - 1];
+    bool added = cJSON_AddItemToArray(parent, node); /* appends to objects as well, and leaves the name alone */
+    QR_ASSERT(added);
+    parent->valueint++;
+}
+
+static void take(struct builder *b, const struct qr_json_token *t)
+{
+    switch (t->event) {
+    case QR_JSON_KEY:
+        qr_buf_clear(&b->key);
+        qr_json_unescape(&b->key, t);
+        b->has_key = true;
+        return;
+    case QR_JSON_OBJECT_END:
+    case QR_JSON_ARRAY_END:
+        QR_ASSERT(b->depth > 0);
+        b->depth--;
+        return;
+    default: break;
+    }
+    cJSON *node = node_from(b, t);
+    place(b, node);
+    if (t->event == QR_JSON_OBJECT_BEGIN || t->event == QR_JSON_ARRAY_BEGIN)
+        b->open[b->depth++] = node;
+}
+
+int qr_json_parse(struct qr_json **out, const char *text, size_t len, const struct qr_json_limits *limits, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && err != NULL);
+    QR_ASSERT(limits != NULL);
+    if (len > INT_MAX)
+        return qr_err_set(err, QR_E_TOO_LARGE, "the text has %zu bytes, more than the limit of %d", len, INT_MAX);
+    struct builder b = {0};
+    struct qr_json_scan *scan = qr_json_scan_new(text, len, limits);
+    struct qr_json_token t;
+    int rc;
+    while ((rc = qr_json_next(scan, &t, err)) == 0 && t.event != QR_JSON_DONE)
+        take(&b, &t);
+    qr_json_scan_free(scan);
+    qr_buf_release(&b.key);
+    qr_buf_release(&b.text);
+    if (rc)
+        cJSON_Delete(b.root);
+    else
+        *out = (struct qr_json *)(void *)b.root;
+    return rc;
+}
+
+void qr_json_free(struct qr_json *root)
+{
+    cJSON_Delete((cJSON *)(void *)root);
+}
+
+/* ---- reading ---- */
+
+enum qr_json_type qr_json_type(const struct qr_json *v)
+{
+    QR_ASSERT(v != NULL);
+    switch (node_of(v)->type & 0xFF) {
+    case cJSON_True:
+    case cJSON_False: return QR_JSON_T_BOOL;
+    case cJSON_Raw: return QR_JSON_T_NUMBER;
+    case cJSON_String: return QR_JSON_T_STRING;
+    case cJSON_Array: return QR_JSON_T_ARRAY;
+    case cJSON_Object: return QR_JSON_T_OBJECT;
+    default: return QR_JSON_T_NULL;
+    }
+}
+
+const char *qr_json_type_name(enum qr_json_type type)
+{
+    static const char *const name[] = {"null", "boolean", "number", "string", "array", "object"};
+    QR_ASSERT((int)type >= 0 && (int)type < QR_COUNT(name));
+    return name[type];
+}
+
+const struct qr_json *qr_json_find(const struct qr_json *v, const char *key)
+{
+    QR_ASSERT(key != NULL);
+    if (!v || qr_json_type(v) != QR_JSON_T_OBJECT)
+        return NULL;
+    size_t len = strlen(key);
+    for (const cJSON *m = node_of(v)->child; m; m = m->next)
+        if ((size_t)m->valuedouble == len && memcmp(m->string, key, len) == 0)
+            return value_of(m);
+    return NULL;
+}
+
+static bool is_container(const struct qr_json *v)
+{
+    enum qr_json_type type = qr_json_type(v);
+    return type == QR_JSON_T_ARRAY || type == QR_JSON_T_OBJECT;
+}
+
+int32_t qr_json_count(const struct qr_json *v)
+{
+    return is_container(v) ? (int32_t)node_of(v)->valueint : 0;
+}
+
+const struct qr_json *qr_json_first(const struct qr_json *v)
+{
+    return is_container(v) ? value_of(node_of(v)->child) : NULL;
+}
+
+const struct qr_json *qr_json_after(const struct qr_json *v)
+{
+    QR_ASSERT(v != NULL);
+    return value_of(node_of(v)->next);
+}
+
+const char *qr_json_key(const struct qr_json *v)
+{
+    QR_ASSERT(v != NULL);
+    return node_of(v)->string;
+}
+
+const char *qr_json_str(const struct qr_json *v, size_t *len)
+{
+    QR_ASSERT(v != NULL);
+    QR_ASSERT(qr_json_type(v) == QR_JSON_T_STRING);
+    if (len)
+        *len = (size_t)node_of(v)->valueint;
+    return node_of(v)->valuestring;
+}
+
+bool qr_json_bool(const struct qr_json *v)
+{
+    QR_ASSERT(v != NULL);
+    QR_ASSERT(qr_json_type(v) == QR_JSON_T_BOOL);
+    return (node_of(v)->type & 0xFF) == cJSON_True;
+}
+
+double qr_json_f64(const struct qr_json *v)
+{
+    QR_ASSERT(v != NULL);
+    QR_ASSERT(qr_json_type(v) == QR_JSON_T_NUMBER);
+    return qr_json_number_f64(node_of(v)->valuestring, (size_t)node_of(v)->valueint);
+}
+
+bool qr_json_i64(const struct qr_json *v, int64_t *out)
+{
+    QR_ASSERT(v != NULL && out != NULL);
+    return qr_json_type(v) == QR_JSON_T_NUMBER &&
+           qr_json_number_i64(node_of(v)->valuestring, (size_t)node_of(v)->valueint, out);
+}
+
+bool qr_json_is_integer_text(const struct qr_json *v)
+{
+    QR_ASSERT(v != NULL);
+    return qr_json_type(v) == QR_JSON_T_NUMBER &&
+           qr_json_number_is_integer(node_of(v)->valuestring, (size_t)node_of(v)->valueint);
+}
+
+bool qr_json_is_null(const struct qr_json *v)
+{
+    return !v || qr_json_type(v) == QR_JSON_T_NULL;
+}
+
+static void print_scalar(struct qr_buf *out, const cJSON *node)
+{
+    switch (node->type & 0xFF) {
+    case cJSON_True: qr_buf_put(out, "true", 4); break;
+    case cJSON_False: qr_buf_put(out, "false", 5); break;
+    case cJSON_Raw: qr_buf_put(out, node->valuestring, (size_t)node->valueint); break;
+    case cJSON_String: qr_json_put_str(out, node->valuestring, (size_t)node->valueint); break;
+    default: qr_buf_put(out, "null", 4); break;
+    }
+}
+
+/* Recursion is as deep as the gate allowed: QR_JSON_DEPTH_MAX. */
+void qr_json_print(struct qr_buf *out, const struct qr_json *v)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(v != NULL);
+    if (!is_container(v)) {
+        print_scalar(out, node_of(v));
+        return;
+    }
+    bool is_object = qr_json_type(v) == QR_JSON_T_OBJECT;
+    qr_buf_put_byte(out, is_object ? '{' : '[');
+    for (const cJSON *m = node_of(v)->child; m; m = m->next) {
+        if (is_object) {
+            qr_json_put_str(out, m->string, (size_t)m->valuedouble);
+            qr_buf_put_byte(out, ':');
+        }
+        qr_json_print(out, value_of(m));
+        if (m->next)
+            qr_buf_put_byte(out, ',');
+    }
+    qr_buf_put_byte(out, is_object ? '}' : ']');
+}

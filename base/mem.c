@@ -32,25 +32,43 @@ void *qr_realloc(void *p, size_t n, size_t size)
     return q;
 }
 
+/* Stands right before every aligned block. */
+struct aligned_head {
+    void *base;       /* what to give back */
+    size_t n_mapped;  /* bytes of the mapping; 0: base came from calloc */
+};
+_Static_assert(sizeof(struct aligned_head) <= 64, "the head fits in front of a 64-byte aligned block");
+
 void *qr_alloc_aligned(size_t n_bytes, size_t align)
 {
     QR_ASSERT(align >= sizeof(void *) && (align & (align - 1)) == 0);
     bool huge = n_bytes >= HUGE_PAGE_BYTES;
     if (huge && align < HUGE_PAGE_BYTES)
         align = HUGE_PAGE_BYTES;
-    void *p = NULL;
-    size_t rounded = qr_align_up(n_bytes ? n_bytes : 1, align);
-    if (posix_memalign(&p, align, rounded) != 0)
+    size_t total;
+    if (!qr_add_size(n_bytes, align + 64, &total))
+        qr_panic("allocation of %zu bytes overflows", n_bytes);
+    struct aligned_head head = {.n_mapped = huge ? total : 0};
+    head.base = huge ? mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : calloc(1, total);
+    if (!head.base || head.base == MAP_FAILED)
         qr_panic("out of memory: %zu bytes aligned to %zu", n_bytes, align);
+    uint8_t *p = (uint8_t *)qr_align_up((uintptr_t)head.base + 64, align);
     if (huge)
-        madvise(p, rounded, MADV_HUGEPAGE);
-    memset(p, 0, rounded);
+        madvise(p, n_bytes, MADV_HUGEPAGE);
+    memcpy(p - sizeof head, &head, sizeof head);
     return p;
 }
 
 void qr_free_aligned(void *p)
 {
-    free(p);
+    if (!p)
+        return;
+    struct aligned_head head;
+    memcpy(&head, (uint8_t *)p - sizeof head, sizeof head);
+    if (head.n_mapped)
+        munmap(head.base, head.n_mapped);
+    else
+        free(head.base);
 }
 
 void qr_free(void *p)

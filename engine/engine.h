@@ -3,8 +3,8 @@
  * One engine thread owns scheduler, cache, exec and sampling. A request goes down through a bounded inbox; events come up, in order,
  * one stream per choice; exactly one event of an accepted request has `last` set, and with it the request's ownership returns to
  * the receiver. The engine allocates nothing in a step: requests bring their own memory, events come from a fixed pool and
- * go back with qr_engine_recycle. When the pool is empty, tokens wait inside the engine and come up together
- * in a later event: a slow receiver costs latency, never a byte.
+ * go back with qr_engine_recycle. The engine starts a step only when the pool can hold everything that step may say, so a
+ * receiver that stops recycling costs latency, never a byte.
  */
 #ifndef QR_ENGINE_ENGINE_H
 #define QR_ENGINE_ENGINE_H
@@ -83,7 +83,10 @@ struct qr_request {
     int32_t n_cached;             /* prompt tokens found in the prefix cache (choice 0) */
     int64_t first_token_us;       /* when the first token was sampled; 0 before */
     struct qr_err err;            /* when finish is QR_FINISH_ERROR */
-    void *memory;                 /* owned: strings and biases of `sampling` */
+    /* private to the engine */
+    const uint16_t *stop_fail[QR_STOPS_MAX]; /* owned through `memory`: Knuth-Morris-Pratt failure table of each stop string */
+    int32_t n_open;               /* choices that have not finished */
+    void *memory;                 /* owned: everything the pointers above point to */
 };
 
 /* A request with room for n_choices x (n_prompt + sampling->max_tokens) ids, with copies of the prompt and of everything sampling

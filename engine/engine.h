@@ -34,7 +34,7 @@ struct qr_logit_bias {
 };
 
 /* How the next token is chosen. Order of operations: repetition, frequency and presence penalties, logit_bias, min_tokens (end ids
- * forbidden), temperature, top_k, top_p, min_p, draw. temperature 0 is greedy (ties: the smallest id). The draw for output position p of
+ * forbidden), temperature, top_k, top_p, min_p, draw. temperature below 1e-5 is greedy (ties: the smallest id). The draw for output position p of
  * choice c is f(seed, c, p) and nothing else. */
 struct qr_sampling {
     float temperature;            /* 0 .. 2 (larger is accepted up to 100) */

@@ -35,4 +35,6 @@ struct qr_stats {
     struct qr_hist prompt_len, output_len, step_tokens;                         /* tokens */
 };
 
+void qr_stats_init(struct qr_stats *s); /* everything zero, histograms with their bounds */
+
 #endif

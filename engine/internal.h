@@ -1,0 +1,79 @@
+/* internal.h - the engine's own insides, shared by engine.c (the calling threads' side) and worker.c (the engine thread).
+ * Everything not marked otherwise belongs to the engine thread.
+ */
+#ifndef QR_ENGINE_INTERNAL_H
+#define QR_ENGINE_INTERNAL_H
+
+#include <pthread.h>
+
+#include "base/arena.h"
+#include "base/mailbox.h"
+#include "engine/engine.h"
+#include "engine/lower.h"
+#include "engine/output.h"
+#include "engine/sampler.h"
+
+/* What the engine keeps beside a scheduler entry; same index. */
+struct qr_slot {
+    struct qr_request *req;       /* NULL: free */
+    int32_t choice;
+    struct qr_output out;
+    int64_t last_token_us;
+};
+
+struct qr_engine {
+    /* set at open, then read by all threads */
+    struct qr_engine_config config;
+    struct qr_engine_limits limits;
+    const struct qr_tokenizer *tokenizer; /* borrowed */
+    struct qr_model *model;               /* owned */
+    int32_t n_slots;
+
+    /* shared by threads */
+    struct qr_mailbox inbox, outbox, recycled;
+    _Atomic int32_t n_reserved;           /* choices accepted and not finished, <= n_slots */
+    _Atomic bool draining, closing;
+    _Atomic int64_t progress_us;
+    pthread_mutex_t stats_lock;
+    struct qr_stats stats_out;            /* under stats_lock */
+
+    /* the engine thread's */
+    pthread_t thread;
+    struct qr_backend *be;                /* owned */
+    void *kv_mem, *act_mem;               /* owned */
+    struct qr_kv_view kv;
+    struct qr_arena act;
+    struct qr_exec exec;
+    struct qr_kv_pool *pool;              /* owned */
+    struct qr_sched *sched;               /* owned */
+    struct qr_plan plan;
+    struct qr_lower lower;
+    struct qr_sampler sampler;
+    struct qr_slot *slot;                 /* owned [n_slots] */
+    char *text;                           /* owned [n_slots][text_cap] */
+    int32_t text_cap, events_per_choice, n_events, n_free_events;
+    struct qr_event *event;               /* owned [n_events] */
+    struct qr_node free_events;
+    int32_t next_group;
+    struct qr_stats stats;
+
+    /* the handshake of qr_engine_open */
+    const char *dir;                      /* borrowed while opening */
+    const struct qr_backend_options *backend_options;
+    const struct qr_model_options *model_options;
+    pthread_mutex_t open_lock;
+    pthread_cond_t opened;
+    int open_state;                       /* 0 opening, 1 open, -1 failed */
+    struct qr_err *open_err;
+};
+
+/* Body of the engine thread: opens backend and model, says so, loops until closing, frees what it made. arg: struct qr_engine * */
+void *qr_engine_thread(void *arg);
+
+/* One round: receive, reap, plan, lower, forward, sample, output, commit. Returns false when there was nothing to run. */
+bool qr_engine_step(struct qr_engine *e);
+
+/* Bytes that could be allocated now without swapping, the cgroup's limit considered. */
+int64_t qr_memory_available(void);
+
+#endif

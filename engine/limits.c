@@ -1,0 +1,100 @@
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "engine/internal.h"
+
+void qr_engine_config_init(struct qr_engine_config *c)
+{
+    QR_ASSERT(c != NULL);
+    *c = (struct qr_engine_config){.running_max = 64, .waiting_max = 256, .step_tokens_max = 512, .chunk_tokens_max = 256,
+                                   .logit_rows_max = 64, .block_tokens = 16, .prefix_cache = true, .policy = QR_SCHED_MIXED};
+}
+
+/* The number behind "MemAvailable:" in /proc/meminfo, in bytes, or half of physical memory. */
+static int64_t meminfo_available(void)
+{
+    char line[128];
+    long long kib = -1;
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && kib < 0 && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lld kB", &kib) != 1)
+            kib = -1;
+    if (f)
+        fclose(f);
+    return kib >= 0 ? (int64_t)kib * 1024 : (int64_t)sysconf(_SC_PHYS_PAGES) / 2 * sysconf(_SC_PAGESIZE);
+}
+
+int64_t qr_memory_available(void)
+{
+    int64_t n = meminfo_available();
+    long long max = 0, used = 0;
+    FILE *f = fopen("/sys/fs/cgroup/memory.max", "re"), *g = fopen("/sys/fs/cgroup/memory.current", "re");
+    if (f && g && fscanf(f, "%lld", &max) == 1 && fscanf(g, "%lld", &used) == 1 && max - used < n)
+        n = max > used ? max - used : 0;
+    if (f)
+        fclose(f);
+    if (g)
+        fclose(g);
+    return n;
+}
+
+static int check_config(const struct qr_engine_config *c, struct qr_err *err)
+{
+    if (c->running_max < 1 || c->waiting_max < 1)
+        return qr_err_set(err, QR_E_USAGE, "max-running and max-waiting must be at least 1, given %d and %d", c->running_max, c->waiting_max);
+    if (c->step_tokens_max < c->running_max)
+        return qr_err_set(err, QR_E_USAGE, "max-step-tokens must be at least max-running (%d), given %d", c->running_max, c->step_tokens_max);
+    if (c->chunk_tokens_max < 1 || c->chunk_tokens_max > c->step_tokens_max)
+        return qr_err_set(err, QR_E_USAGE, "max-chunk-tokens must be between 1 and max-step-tokens (%d), given %d", c->step_tokens_max,
+                          c->chunk_tokens_max);
+    if (c->block_tokens < 1 || c->block_tokens > 256 || (c->block_tokens & (c->block_tokens - 1)))
+        return qr_err_set(err, QR_E_USAGE, "block-tokens must be a power of two up to 256, given %d", c->block_tokens);
+    return 0;
+}
+
+/* Bytes the cache may take: what was asked for, or a quarter of what is left, and no more than all running sequences could fill. */
+static int64_t cache_bytes(const struct qr_engine_config *c, int32_t ctx, int64_t token_bytes, int64_t left)
+{
+    if (c->kv_bytes > 0)
+        return c->kv_bytes;
+    if (c->kv_tokens > 0)
+        return c->kv_tokens * token_bytes;
+    int64_t useful = (int64_t)c->running_max * (ctx + c->block_tokens) * token_bytes, share = left / 4;
+    return share < useful ? share : useful;
+}
+
+int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_config *model,
+                   enum qr_dtype kv_dtype, int64_t weight_bytes, int64_t act_bytes, int64_t memory_available, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && config != NULL && model != NULL);
+    int rc = check_config(config, err);
+    if (rc != 0)
+        return rc;
+    if (config->ctx_max > model->ctx_max)
+        return qr_err_set(err, QR_E_USAGE, "max-len %d is more than the model was made for: %d (max_position_embeddings)",
+                          config->ctx_max, model->ctx_max);
+    int32_t ctx = config->ctx_max > 0 ? config->ctx_max : model->ctx_max;
+    int64_t token_bytes = (int64_t)model->n_layers * 2 * model->n_kv_heads * model->head_dim * (int64_t)qr_dtype_bytes(kv_dtype);
+    int64_t left = memory_available - act_bytes;
+    int64_t kv = cache_bytes(config, ctx, token_bytes, left > 0 ? left : 0);
+    if (kv > left && left > 0 && config->kv_bytes == 0 && config->kv_tokens == 0)
+        kv = left;
+    int64_t n_blocks = kv / (token_bytes * config->block_tokens), fits = n_blocks * config->block_tokens;
+    if (fits > INT32_MAX / 2)
+        n_blocks = INT32_MAX / 2 / config->block_tokens, fits = n_blocks * config->block_tokens;
+    if (kv > left || fits < config->block_tokens || (config->ctx_max > 0 && fits < ctx))
+        return qr_err_set(err, QR_E_NO_ROOM,
+                          "does not fit: a sequence of %d tokens needs %.1f MiB of cache, the plan has %.1f MiB, and %.1f MiB of memory are "
+                          "free beside %.1f MiB of weights; the largest settings that fit are --max-len %lld --kv-tokens %lld",
+                          ctx, (double)ctx * (double)token_bytes / 0x1p20, (double)kv / 0x1p20, (double)left / 0x1p20,
+                          (double)weight_bytes / 0x1p20, (long long)(left > 0 ? (left / token_bytes < ctx ? left / token_bytes : ctx) : 0),
+                          (long long)(left > 0 ? left / token_bytes : 0));
+    *out = (struct qr_engine_limits){
+        .ctx_max = fits < ctx ? (int32_t)fits : ctx, .vocab = model->n_vocab, .n_blocks = (int32_t)n_blocks,
+        .block_tokens = config->block_tokens, .running_max = config->running_max, .waiting_max = config->waiting_max,
+        .step_tokens_max = config->step_tokens_max, .kv_bytes = n_blocks * config->block_tokens * token_bytes,
+        .weight_bytes = weight_bytes, .act_bytes = act_bytes};
+    return 0;
+}

@@ -1,0 +1,64 @@
+#include "engine/lower.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+
+void qr_lower_init(struct qr_lower *l, int32_t tokens_max, int32_t seqs_max, int32_t logits_max, int32_t ctx_max, int32_t block_tokens)
+{
+    QR_ASSERT(l != NULL);
+    QR_ASSERT(tokens_max > 0 && seqs_max > 0 && logits_max > 0 && ctx_max > 0 && block_tokens > 0);
+    int32_t stride = (ctx_max + block_tokens - 1) / block_tokens;
+    *l = (struct qr_lower){
+        .ids = qr_alloc((size_t)tokens_max, sizeof(int32_t)), .pos = qr_alloc((size_t)tokens_max, sizeof(int32_t)),
+        .slot = qr_alloc((size_t)tokens_max, sizeof(int32_t)), .row_start = qr_alloc((size_t)seqs_max + 1, sizeof(int32_t)),
+        .ctx_len = qr_alloc((size_t)seqs_max, sizeof(int32_t)), .logit_row = qr_alloc((size_t)logits_max, sizeof(int32_t)),
+        .block_table = qr_alloc((size_t)seqs_max * (size_t)stride, sizeof(int32_t)),
+        .tokens_max = tokens_max, .seqs_max = seqs_max, .logits_max = logits_max};
+    l->batch = (struct qr_batch){.block_tokens = block_tokens, .table_stride = stride, .ids = l->ids, .pos = l->pos, .slot = l->slot,
+                                 .row_start = l->row_start, .ctx_len = l->ctx_len, .block_table = l->block_table, .logit_row = l->logit_row};
+}
+
+void qr_lower_release(struct qr_lower *l)
+{
+    int32_t *const owned[] = {l->ids, l->pos, l->slot, l->row_start, l->ctx_len, l->block_table, l->logit_row};
+    for (int i = 0; i < QR_COUNT(owned); i++)
+        qr_free(owned[i]);
+    *l = (struct qr_lower){0};
+}
+
+static void lower_item(struct qr_lower *l, const struct qr_plan_item *item, const struct qr_seq *seq)
+{
+    struct qr_batch *b = &l->batch;
+    int32_t s = b->n_seqs++, row = b->n_tokens, shift = __builtin_ctz((unsigned)b->block_tokens), mask = b->block_tokens - 1;
+    QR_ASSERT(item->first == seq->n_computed && item->first + item->n_tokens <= seq->n_ids);
+    QR_ASSERT(row + item->n_tokens <= l->tokens_max && s < l->seqs_max && seq->n_blocks <= b->table_stride);
+    l->row_start[s] = row;
+    l->row_start[s + 1] = row + item->n_tokens;
+    l->ctx_len[s] = item->first + item->n_tokens;
+    memcpy(l->block_table + (size_t)s * (size_t)b->table_stride, seq->blocks, (size_t)seq->n_blocks * sizeof(int32_t));
+    for (int32_t i = 0; i < item->n_tokens; i++) {
+        int32_t pos = item->first + i;
+        QR_ASSERT(pos >> shift < seq->n_blocks);
+        l->ids[row + i] = seq->ids[pos];
+        l->pos[row + i] = pos;
+        l->slot[row + i] = seq->blocks[pos >> shift] * b->block_tokens + (pos & mask);
+    }
+    for (int32_t i = item->n_tokens - item->n_logits; i < item->n_tokens; i++)
+        l->logit_row[b->n_logits++] = row + i;
+    b->n_tokens += item->n_tokens;
+}
+
+const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, const struct qr_sched *sched)
+{
+    QR_ASSERT(plan->n_tokens <= l->tokens_max);
+    QR_ASSERT(plan->n_logits <= l->logits_max);
+    struct qr_batch *b = &l->batch;
+    b->n_tokens = b->n_seqs = b->n_logits = 0;
+    b->n_prefill_seqs = plan->n_prefill;
+    for (int32_t i = 0; i < plan->n_prefill + plan->n_decode; i++)
+        lower_item(l, &plan->item[i], qr_sched_seq(sched, plan->item[i].seq));
+    QR_ASSERT(b->n_tokens == plan->n_tokens && b->n_logits == plan->n_logits);
+    return b;
+}

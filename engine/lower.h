@@ -1,0 +1,25 @@
+/* lower.h - the only translator between a plan (who runs) and a batch (flat arrays that kernels read). */
+#ifndef QR_ENGINE_LOWER_H
+#define QR_ENGINE_LOWER_H
+
+#include "kernels/batch.h"
+#include "scheduler/sched.h"
+
+/* Arrays for the largest step; allocated once. */
+struct qr_lower {
+    struct qr_batch batch;
+    int32_t *ids, *pos, *slot;    /* owned [tokens_max] */
+    int32_t *row_start;           /* owned [seqs_max + 1] */
+    int32_t *ctx_len;             /* owned [seqs_max] */
+    int32_t *block_table;         /* owned [seqs_max][table_stride] */
+    int32_t *logit_row;           /* owned [logits_max] */
+    int32_t tokens_max, seqs_max, logits_max;
+};
+
+void qr_lower_init(struct qr_lower *l, int32_t tokens_max, int32_t seqs_max, int32_t logits_max, int32_t ctx_max, int32_t block_tokens);
+void qr_lower_release(struct qr_lower *l);
+
+/* Fills l->batch from the plan: items in the plan's order (prefill first), rows of an item in order, its last n_logits rows as logit rows. */
+const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, const struct qr_sched *sched);
+
+#endif

@@ -1,0 +1,89 @@
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+
+void qr_sampling_init(struct qr_sampling *s)
+{
+    QR_ASSERT(s != NULL);
+    *s = (struct qr_sampling){.temperature = 1, .top_p = 1, .repetition = 1, .max_tokens = 16,
+                              .n_logprobs = -1, .n_prompt_logprobs = -1, .skip_special = true};
+}
+
+/* Bytes of everything a request carries besides its struct: ids, strings and their failure tables, biases, prompt log-probabilities. */
+static size_t memory_bytes(const struct qr_sampling *s, int32_t n_prompt, int32_t n_choices)
+{
+    size_t n = (size_t)n_choices * ((size_t)n_prompt + (size_t)s->max_tokens) * sizeof(int32_t);
+    for (int32_t i = 0; i < s->n_stops; i++)
+        n += qr_align_up(strlen(s->stop[i]) + 1, 8) + qr_align_up(strlen(s->stop[i]) * sizeof(uint16_t), 8);
+    n += (size_t)s->n_logit_bias * sizeof *s->logit_bias;
+    if (s->n_prompt_logprobs >= 0)
+        n += (size_t)n_prompt * sizeof(struct qr_token_logprob);
+    return n + 64;
+}
+
+/* fail[i]: length of the longest proper prefix of s that is also a suffix of s[0..i]. Knuth, Morris, Pratt 1977. */
+static void fill_failures(uint16_t *fail, const char *s, size_t n)
+{
+    QR_ASSERT(n > 0 && n <= QR_STOP_BYTES_MAX);
+    fail[0] = 0;
+    for (size_t i = 1, k = 0; i < n; i++) {
+        while (k > 0 && s[i] != s[k])
+            k = fail[k - 1];
+        k += s[i] == s[k];
+        fail[i] = (uint16_t)k;
+    }
+}
+
+static void copy_stops(struct qr_request *r, uint8_t **at)
+{
+    for (int32_t i = 0; i < r->sampling.n_stops; i++) {
+        const char *stop = r->sampling.stop[i];
+        size_t n = strlen(stop);
+        uint16_t *fail = (uint16_t *)*at;
+        fill_failures(fail, stop, n);
+        r->stop_fail[i] = fail;
+        *at += qr_align_up(n * sizeof *fail, 8);
+        r->sampling.stop[i] = memcpy(*at, stop, n + 1);
+        *at += qr_align_up(n + 1, 8);
+    }
+}
+
+struct qr_request *qr_request_new(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices)
+{
+    QR_ASSERT(sampling != NULL && (prompt != NULL || n_prompt == 0));
+    QR_ASSERT(n_prompt >= 0 && n_choices >= 1 && n_choices <= QR_CHOICES_MAX);
+    QR_ASSERT(sampling->max_tokens >= 0 && sampling->n_stops <= QR_STOPS_MAX && sampling->n_logit_bias <= QR_LOGIT_BIAS_MAX);
+    struct qr_request *r = qr_alloc(1, sizeof *r);
+    uint8_t *at = r->memory = qr_alloc(memory_bytes(sampling, n_prompt, n_choices), 1);
+    r->sampling = *sampling;
+    r->n_prompt = n_prompt;
+    r->n_choices = r->n_open = n_choices;
+    qr_list_init(&r->link);
+    if (sampling->n_prompt_logprobs >= 0) {
+        r->prompt_logprobs = (struct qr_token_logprob *)at;
+        at += (size_t)n_prompt * sizeof *r->prompt_logprobs;
+    }
+    if (sampling->n_logit_bias > 0) {
+        size_t n = (size_t)sampling->n_logit_bias * sizeof *sampling->logit_bias;
+        r->sampling.logit_bias = memcpy(at, sampling->logit_bias, n);
+        at += n;
+    }
+    copy_stops(r, &at);
+    for (int32_t c = 0; c < n_choices; c++) {
+        r->ids[c] = (int32_t *)at;
+        at += ((size_t)n_prompt + (size_t)sampling->max_tokens) * sizeof(int32_t);
+        if (n_prompt > 0)
+            memcpy(r->ids[c], prompt, (size_t)n_prompt * sizeof *prompt);
+    }
+    return r;
+}
+
+void qr_request_free(struct qr_request *r)
+{
+    if (!r)
+        return;
+    qr_free(r->memory);
+    qr_free(r);
+}

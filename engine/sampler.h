@@ -1,0 +1,33 @@
+/* sampler.h - from a row of logits to a token, and to log-probabilities. Pure: the draw is a function of (seed, choice, position).
+ * Scratch memory is planned once, for the engine's one thread.
+ */
+#ifndef QR_ENGINE_SAMPLER_H
+#define QR_ENGINE_SAMPLER_H
+
+#include "engine/engine.h"
+
+struct qr_sampler {
+    int32_t n_vocab;
+    int32_t *count;               /* owned [n_vocab] occurrences while penalties are applied; all zero between calls */
+    float *raw;                   /* owned [n_vocab] room for a row as the model gave it */
+    struct qr_candidate {
+        float logit;
+        int32_t id;
+    } *heap;                      /* owned [n_vocab] */
+};
+
+void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab);
+void qr_sampler_release(struct qr_sampler *s);
+
+/* The log of the sum of exp(logits), in double. logits [n_vocab]. */
+double qr_log_sum_exp(const float *logits, int32_t n_vocab);
+
+/* Fills *out for token `id`: log-probability, rank, and the n_top most likely tokens (ties: smaller id first). logits are the model's. */
+void qr_token_logprob_fill(struct qr_token_logprob *out, const float *logits, int32_t n_vocab, int32_t id, int32_t n_top);
+
+/* Chooses a token. logits [n_vocab] are overwritten by the penalties. ids[0..n_ids) is prompt and output so far, the first n_prompt
+ * of them the prompt; end_ids[0..n_end) may not be chosen before min_tokens. choice and n_ids - n_prompt address the draw. */
+int32_t qr_sample(struct qr_sampler *s, float *logits, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids,
+                  int32_t n_prompt, const int32_t *end_ids, int32_t n_end, int32_t choice);
+
+#endif

@@ -1,0 +1,429 @@
+/* worker.c - the engine thread: receive, plan, lower, forward, sample, output, commit. Nothing here allocates once open. */
+#include <math.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+#define EVENTS_WAIT_US 50000  /* how long a step waits for the receiver to give events back before it looks around again */
+#define STUCK_WAIT_US 10000   /* work, but nothing runnable: only a deadline or a cancel can change that */
+
+/* ---- open and close ---- */
+
+static void make_events(struct qr_engine *e)
+{
+    e->text_cap = qr_output_text_cap(e->tokenizer);
+    e->events_per_choice = 1 + e->text_cap / (QR_EVENT_TEXT - 4);
+    e->n_events = e->n_free_events = 2 * (e->limits.running_max + 8) * e->events_per_choice;
+    e->event = qr_alloc((size_t)e->n_events, sizeof *e->event);
+    e->text = qr_alloc((size_t)e->n_slots * (size_t)e->text_cap, 1);
+    e->slot = qr_alloc((size_t)e->n_slots, sizeof *e->slot);
+    for (int32_t i = 0; i < e->n_events; i++)
+        qr_list_push_back(&e->free_events, &e->event[i].link);
+    e->limits.event_bytes = (int64_t)e->n_events * (int64_t)sizeof *e->event + (int64_t)e->n_slots * e->text_cap;
+}
+
+static int make_scheduler(struct qr_engine *e, struct qr_err *err)
+{
+    const struct qr_engine_config *c = &e->config;
+    struct qr_hash_secret secret;
+    if (c->hash_seed)
+        qr_hash_secret_seeded(&secret, c->hash_seed);
+    else
+        qr_hash_secret_random(&secret);
+    e->pool = qr_kv_pool_new(e->limits.n_blocks, c->block_tokens, c->prefix_cache, &secret);
+    struct qr_sched_config sc = {
+        .running_max = c->running_max, .waiting_max = c->waiting_max, .step_tokens_max = c->step_tokens_max,
+        .chunk_tokens_max = c->chunk_tokens_max, .logit_rows_max = c->logit_rows_max, .ctx_max = e->limits.ctx_max, .preempt_max = 4,
+        .watermark_blocks = e->limits.n_blocks / 100, .policy = c->policy};
+    int rc = qr_sched_new(&e->sched, &sc, e->pool, err);
+    if (rc == 0)
+        qr_plan_init(&e->plan, &sc);
+    return rc;
+}
+
+static int open_all(struct qr_engine *e, struct qr_err *err)
+{
+    const struct qr_engine_config *c = &e->config;
+    struct qr_backend_options options = *e->backend_options;
+    options.step_rows_max = c->step_tokens_max;
+    if (e->config.logit_rows_max < c->running_max)
+        e->config.logit_rows_max = c->running_max;
+    int rc = qr_backend_open(&e->be, &options, err);
+    if (rc == 0)
+        rc = qr_model_open(&e->model, e->dir, e->be, e->model_options, err);
+    if (rc != 0)
+        return rc;
+    size_t act_bytes = qr_model_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max);
+    rc = qr_engine_plan(&e->limits, c, qr_model_config(e->model), qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model),
+                        (int64_t)act_bytes, qr_memory_available(), err);
+    if (rc == 0)
+        rc = make_scheduler(e, err);
+    if (rc != 0)
+        return rc;
+    e->kv_mem = e->be->mem->alloc((size_t)e->limits.kv_bytes);
+    e->act_mem = e->be->mem->alloc(act_bytes);
+    e->kv = qr_model_kv_view(e->model, e->kv_mem, e->limits.n_blocks, c->block_tokens);
+    qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
+    qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);
+    qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens);
+    qr_sampler_init(&e->sampler, e->limits.vocab);
+    make_events(e);
+    return 0;
+}
+
+static void close_all(struct qr_engine *e)
+{
+    qr_sampler_release(&e->sampler);
+    qr_lower_release(&e->lower);
+    if (e->sched) {
+        qr_plan_release(&e->plan);
+        qr_sched_free(e->sched);
+    }
+    if (e->pool)
+        qr_kv_pool_free(e->pool);
+    if (e->kv_mem)
+        e->be->mem->free(e->kv_mem);
+    if (e->act_mem)
+        e->be->mem->free(e->act_mem);
+    qr_free(e->slot);
+    qr_free(e->text);
+    qr_model_close(e->model);
+    qr_backend_close(e->be);
+}
+
+/* ---- events ---- */
+
+static void collect_recycled(struct qr_engine *e, int64_t wait_us)
+{
+    struct qr_node got;
+    qr_list_init(&got);
+    e->n_free_events += wait_us > 0 ? qr_mailbox_wait(&e->recycled, &got, wait_us) : qr_mailbox_take(&e->recycled, &got);
+    qr_list_splice_back(&e->free_events, &got);
+}
+
+static struct qr_event *next_event(struct qr_engine *e, const struct qr_slot *s)
+{
+    QR_ASSERT(e->n_free_events > 0);
+    e->n_free_events--;
+    struct qr_event *ev = QR_CONTAINER(qr_list_pop_front(&e->free_events), struct qr_event, link);
+    ev->req = s->req;
+    ev->choice = s->choice;
+    ev->last = false;
+    ev->finish = QR_FINISH_NONE;
+    ev->stop_index = ev->stop_id = -1;
+    ev->n_tokens = 0;
+    ev->n_output = s->out.n_output;
+    ev->text_len = 0;
+    return ev;
+}
+
+static void count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now)
+{
+    struct qr_stats *st = &e->stats;
+    const struct qr_request *r = s->req;
+    if (s->out.finish == QR_FINISH_ERROR)
+        st->n_failed++;
+    else if (s->out.finish == QR_FINISH_CANCEL)
+        st->n_cancelled++;
+    else if (s->out.finish == QR_FINISH_STOP)
+        st->n_done_stop++;
+    else
+        st->n_done_length++;
+    st->n_inside--;
+    qr_hist_add(&st->e2e, (double)(now - r->arrived_us) * 1e-6);
+    if (r->first_token_us > 0)
+        qr_hist_add(&st->decode_time, (double)(now - r->first_token_us) * 1e-6);
+    if (r->first_token_us > 0 && s->out.n_output > 1)
+        qr_hist_add(&st->tpot, (double)(now - r->first_token_us) * 1e-6 / (s->out.n_output - 1));
+}
+
+/* The choice has finished: its blocks go back, and after its event nothing here touches the request again. */
+static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev, int64_t now)
+{
+    struct qr_slot *s = &e->slot[index];
+    struct qr_request *r = s->req;
+    qr_sched_finish(e->sched, index);
+    qr_hist_add(&e->stats.output_len, s->out.n_output);
+    if (--r->n_open == 0)
+        count_end(e, s, now);
+    ev->finish = s->out.finish;
+    ev->stop_index = s->out.stop_index;
+    ev->stop_id = s->out.stop_id;
+    ev->last = r->n_open == 0;
+    *s = (struct qr_slot){0};
+    atomic_fetch_sub(&e->n_reserved, 1);
+}
+
+/* Sends what the choice has to say: a token (may be NULL) and all certain text, in as many events as the text takes. */
+static void say(struct qr_engine *e, int32_t index, const struct qr_token_logprob *token, int64_t now)
+{
+    struct qr_slot *s = &e->slot[index];
+    for (bool more = true; more;) {
+        struct qr_event *ev = next_event(e, s);
+        if (token)
+            ev->token[ev->n_tokens++] = *token;
+        token = NULL;
+        ev->text_len = qr_output_take(&s->out, ev->text, QR_EVENT_TEXT);
+        more = s->out.n_certain > 0;
+        if (!more && s->out.finish != QR_FINISH_NONE)
+            release_slot(e, index, ev, now);
+        qr_mailbox_push_urgent(&e->outbox, &ev->link);
+    }
+}
+
+static void end_slot(struct qr_engine *e, int32_t index, enum qr_finish finish, int64_t now)
+{
+    qr_output_end(&e->slot[index].out, finish);
+    say(e, index, NULL, now);
+}
+
+/* ---- receive ---- */
+
+/* Puts one choice into the scheduler. The place was reserved at submit, so only a prompt that can never run is refused. */
+static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choice, int32_t group, int64_t now)
+{
+    struct qr_sched_add add = {.id = r->id, .ids = r->ids[choice], .n_prompt = r->n_prompt, .new_max = r->sampling.max_tokens,
+                               .priority = r->priority, .group = group, .leader = choice == 0,
+                               .prompt_logits = r->sampling.n_prompt_logprobs >= 0 && choice == 0, .now_us = now, .salt = r->salt};
+    struct qr_err err;
+    int32_t index = qr_sched_add(e->sched, &add, &err);
+    if (index < 0)
+        qr_panic("the scheduler refused a request that was checked: %s", err.msg);
+    struct qr_slot *s = &e->slot[index];
+    QR_ASSERT(s->req == NULL);
+    s->req = r;
+    s->choice = choice;
+    qr_output_init(&s->out, e->text + (size_t)index * (size_t)e->text_cap, r, choice, e->tokenizer);
+}
+
+static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
+{
+    int32_t group = r->n_choices > 1 ? e->next_group++ & INT32_MAX : -1;
+    e->stats.n_accepted++;
+    e->stats.n_inside++;
+    qr_hist_add(&e->stats.prompt_len, r->n_prompt);
+    for (int32_t c = 0; c < r->n_choices; c++)
+        admit_choice(e, r, c, group, now);
+}
+
+static void receive(struct qr_engine *e, int64_t wait_us)
+{
+    struct qr_node got, *node;
+    qr_list_init(&got);
+    if (wait_us != 0)
+        qr_mailbox_wait(&e->inbox, &got, wait_us);
+    else
+        qr_mailbox_take(&e->inbox, &got);
+    int64_t now = qr_clock_us();
+    while ((node = qr_list_pop_front(&got)))
+        admit(e, QR_CONTAINER(node, struct qr_request, link), now);
+}
+
+/* Ends choices whose request was cancelled or is past its deadline, as far as there are events to say so. */
+static void reap(struct qr_engine *e, int64_t now)
+{
+    for (int32_t i = 0; i < e->n_slots && e->n_free_events >= e->events_per_choice; i++) {
+        struct qr_request *r = e->slot[i].req;
+        if (!r)
+            continue;
+        if (atomic_load_explicit(&r->cancelled, memory_order_relaxed))
+            end_slot(e, i, QR_FINISH_CANCEL, now);
+        else if (r->deadline_us != 0 && now > r->deadline_us) {
+            qr_err_set(&r->err, QR_E_BUSY, "the request was not finished within its time limit of %.1f s",
+                       (double)(r->deadline_us - r->arrived_us) * 1e-6);
+            end_slot(e, i, QR_FINISH_ERROR, now);
+        }
+    }
+}
+
+/* ---- one step ---- */
+
+static void count_token(struct qr_engine *e, struct qr_slot *s, int64_t now)
+{
+    struct qr_stats *st = &e->stats;
+    struct qr_request *r = s->req;
+    st->output_tokens++;
+    if (r->first_token_us == 0) {
+        r->first_token_us = now;
+        qr_hist_add(&st->ttft, (double)(now - r->arrived_us) * 1e-6);
+        qr_hist_add(&st->ttft_fine, (double)(now - r->arrived_us) * 1e-6);
+    }
+    if (s->last_token_us != 0) {
+        qr_hist_add(&st->itl, (double)(now - s->last_token_us) * 1e-6);
+        qr_hist_add(&st->itl_fine, (double)(now - s->last_token_us) * 1e-6);
+    }
+    s->last_token_us = now;
+}
+
+/* The prompt is in the cache: what the queue and the prefix cache did for this request. */
+static void count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq *seq, int64_t now)
+{
+    struct qr_stats *st = &e->stats;
+    struct qr_request *r = s->req;
+    if (s->out.n_output > 0 || seq->n_preempted > 0)
+        return;
+    st->prompt_tokens += (uint64_t)seq->n_prompt;
+    st->cached_tokens += (uint64_t)seq->n_cached;
+    if (s->choice == 0)
+        r->n_cached = seq->n_cached;
+    qr_hist_add(&st->queue, (double)(seq->admitted_us - r->arrived_us) * 1e-6);
+    qr_hist_add(&st->prefill_time, (double)(now - seq->admitted_us) * 1e-6);
+}
+
+static int32_t end_ids_of(const struct qr_engine *e, const struct qr_request *r, int32_t *out)
+{
+    const struct qr_model_config *mc = qr_model_config(e->model);
+    int32_t n = 0;
+    for (int32_t i = 0; i < mc->n_eos && !r->sampling.ignore_eos; i++)
+        out[n++] = mc->eos_ids[i];
+    for (int32_t i = 0; i < r->sampling.n_stop_ids; i++)
+        out[n++] = r->sampling.stop_ids[i];
+    return n;
+}
+
+/* Draws the next token from `logits` and tells it: scheduler, text, event. */
+static void sample_one(struct qr_engine *e, int32_t index, float *logits, int64_t now)
+{
+    struct qr_slot *s = &e->slot[index];
+    const struct qr_sampling *p = &s->req->sampling;
+    const struct qr_seq *seq = qr_sched_seq(e->sched, index);
+    const struct qr_model_config *mc = qr_model_config(e->model);
+    int32_t end_ids[QR_EOS_MAX + QR_STOP_IDS_MAX], n_end = end_ids_of(e, s->req, end_ids), vocab = e->limits.vocab;
+    count_prompt(e, s, seq, now);
+    if (p->max_tokens == 0) {
+        end_slot(e, index, QR_FINISH_LENGTH, now);
+        return;
+    }
+    if (p->n_logprobs >= 0) /* they are the model's own: the penalties must not be seen in them */
+        memcpy(e->sampler.raw, logits, (size_t)vocab * sizeof *logits);
+    int32_t id = qr_sample(&e->sampler, logits, p, seq->ids, seq->n_ids, seq->n_prompt, end_ids, n_end, s->choice);
+    if (!isfinite(logits[id])) {
+        qr_err_set(&s->req->err, QR_E_INTERNAL, "the model's output is not a number");
+        end_slot(e, index, QR_FINISH_ERROR, now);
+        return;
+    }
+    struct qr_token_logprob token = {.id = id};
+    if (p->n_logprobs >= 0)
+        qr_token_logprob_fill(&token, e->sampler.raw, vocab, id, p->n_logprobs);
+    qr_sched_push(e->sched, index, id);
+    count_token(e, s, now);
+    qr_output_push(&s->out, s->req, id, mc->eos_ids, mc->n_eos, e->limits.ctx_max);
+    say(e, index, &token, now);
+}
+
+/* One row of logits of position pos: the log-probability of the next prompt token, or the next token itself. */
+static void use_logits(struct qr_engine *e, int32_t index, int32_t pos, float *logits, int64_t now)
+{
+    struct qr_slot *s = &e->slot[index];
+    struct qr_request *r = s->req;
+    const struct qr_seq *seq = qr_sched_seq(e->sched, index);
+    if (pos + 1 < seq->n_prompt && r->prompt_logprobs)
+        qr_token_logprob_fill(&r->prompt_logprobs[pos + 1], logits, e->limits.vocab, seq->ids[pos + 1], r->sampling.n_prompt_logprobs);
+    else if (pos + 1 == seq->n_ids)
+        sample_one(e, index, logits, now);
+}
+
+static void use_all_logits(struct qr_engine *e, const struct qr_tensor *logits, int64_t now)
+{
+    int32_t row = 0;
+    for (int32_t i = 0; i < e->plan.n_prefill + e->plan.n_decode; i++) {
+        const struct qr_plan_item *item = &e->plan.item[i];
+        for (int32_t k = item->n_tokens - item->n_logits; k < item->n_tokens; k++, row++)
+            use_logits(e, item->seq, item->first + k, (float *)logits->data + (int64_t)row * logits->stride[0], now);
+    }
+}
+
+static void publish(struct qr_engine *e, int64_t started, int64_t now)
+{
+    struct qr_stats *st = &e->stats;
+    st->n_steps++;
+    st->step_us_total += (uint64_t)(now - started);
+    qr_hist_add(&st->step_fine, (double)(now - started) * 1e-6);
+    qr_hist_add(&st->step_tokens, e->plan.n_tokens);
+    atomic_store(&e->progress_us, now);
+}
+
+static void publish_stats(struct qr_engine *e)
+{
+    qr_sched_stats(e->sched, &e->stats.sched);
+    qr_kv_pool_stats(e->pool, &e->stats.kv);
+    pthread_mutex_lock(&e->stats_lock);
+    e->stats_out = e->stats;
+    pthread_mutex_unlock(&e->stats_lock);
+}
+
+bool qr_engine_step(struct qr_engine *e)
+{
+    int64_t started = qr_clock_us();
+    if (!qr_sched_plan(e->sched, &e->plan, started))
+        return false;
+    for (int32_t i = 0; i < e->plan.n_copies; i++)
+        e->be->k->kv_copy(e->be->queue, &(struct qr_kv_copy_args){.kv = &e->kv, .src = e->plan.copy[i].src, .dst = e->plan.copy[i].dst});
+    struct qr_tensor logits = qr_model_forward(&e->exec, qr_lower(&e->lower, &e->plan, e->sched));
+    qr_sched_commit(e->sched, &e->plan);
+    int64_t now = qr_clock_us();
+    use_all_logits(e, &logits, now);
+    publish(e, started, qr_clock_us());
+    return true;
+}
+
+static void run(struct qr_engine *e)
+{
+    int64_t wait_us = 0;
+    while (!atomic_load(&e->closing)) {
+        receive(e, wait_us);
+        collect_recycled(e, 0);
+        reap(e, qr_clock_us());
+        wait_us = 0;
+        if (e->n_free_events < (e->limits.running_max + 1) * e->events_per_choice)
+            collect_recycled(e, EVENTS_WAIT_US);
+        else if (!qr_engine_step(e))
+            wait_us = e->stats.n_inside > 0 ? STUCK_WAIT_US : -1;
+        publish_stats(e);
+    }
+}
+
+/* Closing: everything that is inside ends as cancelled. A request that no event is left for is freed here. */
+static void cancel_all(struct qr_engine *e)
+{
+    receive(e, 0);
+    collect_recycled(e, 0);
+    int64_t now = qr_clock_us();
+    for (int32_t i = 0; i < e->n_slots; i++) {
+        struct qr_request *r = e->slot[i].req;
+        if (!r)
+            continue;
+        if (e->n_free_events >= e->events_per_choice) {
+            end_slot(e, i, QR_FINISH_CANCEL, now);
+            continue;
+        }
+        e->slot[i].req = NULL;
+        if (--r->n_open == 0)
+            qr_request_free(r);
+    }
+}
+
+void *qr_engine_thread(void *arg)
+{
+    struct qr_engine *e = arg;
+    qr_thread_set_name("quire-engine");
+    qr_list_init(&e->free_events);
+    int rc = open_all(e, e->open_err);
+    pthread_mutex_lock(&e->open_lock);
+    e->open_state = rc == 0 ? 1 : -1;
+    pthread_mutex_unlock(&e->open_lock);
+    pthread_cond_signal(&e->opened);
+    if (rc == 0) {
+        atomic_store(&e->progress_us, qr_clock_us());
+        run(e);
+        cancel_all(e);
+        publish_stats(e);
+    }
+    close_all(e);
+    return NULL;
+}

@@ -18,13 +18,14 @@ struct qr_kv_pool; /* opaque */
 struct qr_kv_stats {
     int32_t n_blocks, n_free, n_cached, n_owned;
     int64_t n_evicted;                    /* cached blocks whose content was given up, ever */
-    int64_t query_tokens, hit_tokens;     /* prefix look-ups: tokens asked for, tokens found */
+    int64_t query_tokens, hit_tokens;     /* as told to qr_kv_prefix_count: tokens asked for, tokens found */
 };
 
-/* n_blocks >= 1, block_tokens a power of two. prefix_cache false: blocks are never kept. `secret` keys the chained hashes. */
+/* n_blocks >= 1, block_tokens a power of two <= 256. prefix_cache false: blocks are never kept. `secret` keys the chained hashes. */
 struct qr_kv_pool *qr_kv_pool_new(int32_t n_blocks, int32_t block_tokens, bool prefix_cache, const struct qr_hash_secret *secret);
 void qr_kv_pool_free(struct qr_kv_pool *p);
 
+int32_t qr_kv_pool_block_tokens(const struct qr_kv_pool *p);
 int32_t qr_kv_pool_available(const struct qr_kv_pool *p); /* blocks an allocation could take: free + cached */
 void qr_kv_pool_stats(const struct qr_kv_pool *p, struct qr_kv_stats *out);
 

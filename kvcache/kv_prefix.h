@@ -2,7 +2,9 @@
  *
  * The chain starts from a salt (per API key, narrowed by cache_salt), so one tenant never finds another's blocks. Only
  * full blocks of computed tokens are entered. A hit is believed only after the block's own tokens and its parent entry
- * compare equal. No allocation after the pool was made.
+ * compare equal (the salt itself for a first block), so no collision of hashes can give a wrong block. A sequence that gives
+ * its blocks back from the last to the first has its tails evicted before its heads, and an entry whose parent is gone
+ * is rare; it is never found again and ages out. No allocation after the pool was made.
  */
 #ifndef QR_KVCACHE_KV_PREFIX_H
 #define QR_KVCACHE_KV_PREFIX_H
@@ -12,16 +14,23 @@
 /* The hash of block i of a sequence, given the hash of block i-1 (or the salt for i = 0) and its block_tokens tokens. */
 struct qr_hash128 qr_kv_chain(const struct qr_kv_pool *p, struct qr_hash128 parent, const int32_t *tokens);
 
-/* Finds the longest run of cached blocks for tokens[0..n_tokens), at most n_max blocks; takes a reference on each and writes their
- * ids to blocks[] and the chain hashes of all n_tokens / block_tokens full blocks looked at to hashes[] (hash of block i).
- * Returns the number found. hashes[] may already hold *n_hashed valid entries from an earlier call (re-admission): they are
- * not recomputed. */
+/* Finds the longest run of blocks for tokens[0..n_tokens), at most n_max; takes a reference on each and writes their ids to
+ * blocks[n_max]. Returns the number found. hashes[n_max] keeps the chain hashes (hash of block i) as far as the search had to
+ * look, *n_hashed says how many are valid; entries valid from an earlier call with the same tokens and salt are not computed
+ * again. Start with *n_hashed = 0. */
 int32_t qr_kv_prefix_find(struct qr_kv_pool *p, int32_t *blocks, int32_t n_max, const int32_t *tokens, int32_t n_tokens,
                           struct qr_hash128 salt, struct qr_hash128 *hashes, int32_t *n_hashed);
 
-/* Enters an owned, full block under its chain hash. If an equal entry exists already, nothing changes (the caller keeps its
- * private copy). Returns true when entered. */
-bool qr_kv_prefix_enter(struct qr_kv_pool *p, int32_t block, struct qr_hash128 parent, struct qr_hash128 hash, const int32_t *tokens);
+/* Adds to the statistics. Apart from the look-up, which admission repeats while it waits for room. */
+void qr_kv_prefix_count(struct qr_kv_pool *p, int32_t n_query, int32_t n_hit);
+
+/* Enters an owned, full block of computed tokens[0..block_tokens). `parent` is the block before it in the same sequence (found
+ * or entered before), or -1 for a first block, whose chain starts from salt. If an equal entry exists already, the caller
+ * keeps its private copy, and the copy may still be a parent. Returns true when entered. */
+bool qr_kv_prefix_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, struct qr_hash128 salt, const int32_t *tokens);
+
+/* The tokens of the index entry that this block is, or NULL when it is none. For checks. */
+const int32_t *qr_kv_prefix_tokens(const struct qr_kv_pool *p, int32_t block);
 
 /* Drops every index entry; cached blocks become free. */
 void qr_kv_prefix_clear(struct qr_kv_pool *p);

@@ -4,8 +4,9 @@
  * Prefill and decode are separate queues and separate modules (prefill.c, decode.c); a plan carries both parts apart, decode
  * rows are planned first, prompt chunks fill the rest of the token budget. Admission looks at a watermark of free blocks and
  * never reserves max_tokens; when blocks run out the sequence of lowest priority that came last gives its blocks back and
- * is computed again later (at most preempt_max times, after that it is never chosen), and the oldest sequence of the
- * highest priority always advances.
+ * is computed again later. After preempt_max times it is admitted only with its whole need reserved and never chosen again, so
+ * it ends. The oldest sequence of the highest priority therefore always advances, or waits for such protected ones only.
+ * Nobody overtakes within a priority, so whoever waits moves up whenever somebody ends.
  */
 #ifndef QR_SCHEDULER_SCHED_H
 #define QR_SCHEDULER_SCHED_H
@@ -50,7 +51,7 @@ struct qr_seq {
     int32_t n_blocks;
     int32_t group;             /* sequences of one request (n > 1) share it; the leader has leader == true */
     bool leader;
-    bool prompt_logits;        /* every prompt position wants logits: no prefix cache, chunks cut to logit_rows_max */
+    bool prompt_logits;        /* every prompt position wants logits, once: nothing is shared, chunks are cut to logit_rows_max */
     int32_t n_preempted;
     int32_t priority;          /* smaller runs first */
     int64_t arrived_us, admitted_us; /* admitted_us: first admission, or -1 */
@@ -62,8 +63,9 @@ struct qr_sched_add {
     int32_t *ids;
     int32_t n_prompt, new_max; /* new_max >= 0; n_prompt >= 1; n_prompt + new_max <= ctx_max */
     int32_t priority;
-    int32_t group;             /* -1: on its own. Siblings wait until the leader's prompt is computed, then share its blocks */
-    bool leader;
+    int32_t group;             /* -1: on its own. Siblings (equal prompt, salt) wait until the leader's prompt is computed, then share
+                                * its blocks; when the leader is gone before that, the next of them takes its part */
+    bool leader;               /* added first */
     bool prompt_logits;
     int64_t now_us;
     struct qr_hash128 salt;
@@ -72,7 +74,8 @@ struct qr_sched_add {
 struct qr_plan_item {
     int32_t seq;
     int32_t first, n_tokens;   /* rows ids[first .. first + n_tokens) of the sequence enter the cache in this step */
-    int32_t n_logits;          /* the last n_logits of those rows want logits: 0 inside a prompt, 1 at its end and in decode, more for prompt_logits */
+    int32_t n_logits;          /* the last n_logits of those rows want logits: 0 inside a prompt, 1 at its end and in decode, more for
+                                * prompt_logits (each prompt row once, also when it is computed again) */
 };
 
 struct qr_plan_copy {
@@ -106,7 +109,8 @@ bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us);
 /* The planned rows are in the cache now: full blocks enter the prefix index, prompts that are complete move to decode. */
 void qr_sched_commit(struct qr_sched *s, const struct qr_plan *plan);
 
-/* A sampled token becomes the sequence's next row to compute. After qr_sched_commit, for items with logits. */
+/* A sampled token becomes the sequence's next row to compute. After qr_sched_commit and before the next plan, once for each item
+ * that computed the sequence's last known row. The new_max-th token is never computed: then the sequence has to be finished. */
 void qr_sched_push(struct qr_sched *s, int32_t seq, int32_t token);
 
 /* The sequence ends, for whatever reason, in whatever state: blocks are released at once, the index becomes free. Never called

@@ -1,0 +1,194 @@
+/* prefill.c - the prompt part of a step: chunks of the prompts that run, then prompts from the queue while there is room. */
+#include "kvcache/kv_prefix.h"
+#include "scheduler/sched_internal.h"
+
+/* Rows [first, first + n) of x: how many of the last ones want logits. Prompt rows already delivered once are not again. */
+static int32_t logits_of(const struct qr_sched_slot *x, int32_t first, int32_t n)
+{
+    int32_t end = first + n;
+    if (x->seq.prompt_logits && x->logits_done < x->seq.n_prompt) {
+        int32_t from = first > x->logits_done ? first : x->logits_done;
+        return end > from ? end - from : 0;
+    }
+    return end == x->seq.n_ids ? 1 : 0;
+}
+
+/* Cuts n rows so that their logits fit. Prompts that are not looked at yet keep one row each. */
+static int32_t cut_to_logits(const struct qr_sched_slot *x, int32_t first, int32_t n, const struct qr_sched_budget *left)
+{
+    int32_t spare = left->logits - left->n_behind > 1 ? left->logits - left->n_behind : 1;
+    int32_t allowed = left->logits > 0 ? spare : 0;
+    int32_t over = logits_of(x, first, n) - allowed;
+    return over > 0 ? n - over : n;
+}
+
+void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, struct qr_sched_budget *left)
+{
+    struct qr_sched_slot *x = qr_slot(s, seq);
+    QR_ASSERT(x->seq.state == QR_SEQ_PREFILL);
+    QR_ASSERT(plan->n_prefill < s->config.running_max);
+    int32_t first = x->seq.n_computed, n = qr_rows_known(&x->seq) - first;
+    n = n < s->config.chunk_tokens_max ? n : s->config.chunk_tokens_max;
+    n = n < left->tokens ? n : left->tokens;
+    n = cut_to_logits(x, first, n, left);
+    if (n <= 0)
+        return;
+    n = qr_seq_grow(s, seq, first + n, plan) - first;
+    if (n <= 0)
+        return;
+    int32_t n_logits = logits_of(x, first, n);
+    plan->item[plan->n_prefill++] = (struct qr_plan_item){.seq = seq, .first = first, .n_tokens = n, .n_logits = n_logits};
+    plan->n_tokens += n;
+    plan->n_logits += n_logits;
+    left->tokens -= n;
+    left->logits -= n_logits;
+}
+
+/* What a sequence in the queue can start from. */
+struct start {
+    bool blocked;    /* another member of its group is about to compute the same prompt: wait for it */
+    int32_t donor;   /* a running member that has the whole prompt in the cache, or -1 */
+};
+
+static struct start find_start(const struct qr_sched *s, const struct qr_seq *q)
+{
+    struct start found = {.blocked = false, .donor = -1};
+    if (q->group < 0 || q->prompt_logits)
+        return found;
+    for (int32_t i = 0; i < qr_n_running(s); i++) {
+        int32_t other = i < s->prefill.n ? s->prefill.seq[i] : s->decode.seq[i - s->prefill.n];
+        const struct qr_seq *o = &s->slot[other].seq;
+        if (o->group != q->group || o->n_prompt != q->n_prompt)
+            continue;
+        if (o->n_computed >= o->n_prompt)
+            return (struct start){.blocked = false, .donor = other};
+        found.blocked = !q->leader;
+    }
+    for (int32_t i = 0; i < s->waiting.n && !q->leader && !found.blocked; i++) {
+        const struct qr_seq *o = &s->slot[s->waiting.seq[i]].seq;
+        found.blocked = o != q && o->group == q->group && o->leader && o->n_prompt == q->n_prompt;
+    }
+    return found;
+}
+
+/* Takes references on the blocks the prefix cache has for x. At least the last known token stays to be computed. */
+static void start_from_cache(struct qr_sched *s, struct qr_sched_slot *x)
+{
+    struct qr_seq *q = &x->seq;
+    if (q->prompt_logits)
+        return;
+    if (s->hashed_serial != x->serial) {
+        s->hashed_serial = x->serial;
+        s->n_hashed = 0;
+    }
+    int32_t n_max = (qr_rows_known(q) - 1) / s->block_tokens;
+    q->n_blocks = qr_kv_prefix_find(s->pool, q->blocks, n_max, q->ids, n_max * s->block_tokens, q->salt, s->hashes,
+                                    &s->n_hashed);
+    q->n_computed = q->n_blocks * s->block_tokens;
+}
+
+/* Shares the donor's blocks of the prompt. The block that holds the last prompt token is not shared: that row is computed
+ * again, for the logits, so the caller copies what is before it. */
+static void start_from_donor(struct qr_sched *s, struct qr_sched_slot *x, const struct qr_seq *donor)
+{
+    struct qr_seq *q = &x->seq;
+    QR_ASSERT(donor->n_computed >= q->n_prompt);
+    QR_ASSERT(donor->group == q->group);
+    while (q->n_blocks > 0)
+        qr_kv_unref(s->pool, q->blocks[--q->n_blocks]);
+    for (int32_t i = 0; i < (q->n_prompt - 1) / s->block_tokens; i++) {
+        qr_kv_ref(s->pool, donor->blocks[i]);
+        q->blocks[q->n_blocks++] = donor->blocks[i];
+    }
+    q->n_computed = q->n_prompt - 1;
+}
+
+/* Blocks that running prompts will still take for what is known of them: admission leaves these alone. */
+static int32_t blocks_promised(const struct qr_sched *s)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->prefill.n; i++) {
+        const struct qr_sched_slot *x = &s->slot[s->prefill.seq[i]];
+        int32_t missing = qr_blocks_for(s, qr_rows_known(&x->seq)) - x->seq.n_blocks - x->reserve;
+        n += missing > 0 ? missing : 0;
+    }
+    return n;
+}
+
+/* Is there room for what x (whose found blocks are referenced already) still needs? Alone, it always fits. */
+static bool has_room(const struct qr_sched *s, const struct qr_sched_slot *x, int32_t n_blocks_found)
+{
+    bool whole = qr_protected(s, &x->seq);
+    int32_t n_rows = whole ? qr_rows_max(&x->seq) : qr_rows_known(&x->seq);
+    int32_t need = qr_blocks_for(s, n_rows) - n_blocks_found;
+    int32_t room = qr_kv_pool_available(s->pool) - s->reserved - blocks_promised(s);
+    bool alone = qr_n_running(s) == 0;
+    QR_ASSERT(!alone || room >= need);
+    return alone || room >= need + s->config.watermark_blocks;
+}
+
+static void note_admission(struct qr_sched *s, struct qr_sched_slot *x, bool from_donor, int64_t now_us)
+{
+    struct qr_seq *q = &x->seq;
+    if (qr_protected(s, q)) {
+        x->reserve = qr_blocks_for(s, qr_rows_max(q)) - q->n_blocks;
+        s->reserved += x->reserve;
+    }
+    if (q->admitted_us >= 0)
+        return;
+    q->admitted_us = now_us;
+    q->n_cached = from_donor ? 0 : q->n_computed;
+    if (!from_donor && !q->prompt_logits)
+        qr_kv_prefix_count(s->pool, q->n_prompt, q->n_computed);
+}
+
+/* Moves a sequence from the queue to the running prompts, or leaves everything as it was. */
+static bool admit(struct qr_sched *s, int32_t seq, int32_t donor, struct qr_plan *plan, int64_t now_us)
+{
+    struct qr_sched_slot *x = qr_slot(s, seq);
+    struct qr_seq *q = &x->seq;
+    qr_seq_take_table(s, x);
+    if (donor < 0 || q->n_ids > q->n_prompt) /* generated blocks of a preempted sequence may still be cached */
+        start_from_cache(s, x);
+    bool from_donor = donor >= 0 && q->n_computed < q->n_prompt - 1;
+    if (from_donor)
+        start_from_donor(s, x, &s->slot[donor].seq);
+    if (!has_room(s, x, q->n_blocks)) {
+        qr_seq_release_blocks(s, x);
+        q->n_computed = 0;
+        return false;
+    }
+    note_admission(s, x, from_donor, now_us);
+    qr_seq_move(s, seq, QR_SEQ_PREFILL);
+    if (from_donor && q->n_computed % s->block_tokens != 0) {
+        int32_t src = s->slot[donor].seq.blocks[q->n_blocks], dst = qr_seq_take_block(s, x);
+        QR_ASSERT(dst >= 0);
+        plan->copy[plan->n_copies++] = (struct qr_plan_copy){.src = src, .dst = dst};
+    }
+    return true;
+}
+
+void qr_prefill_admit(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_budget *left, int64_t now_us)
+{
+    QR_ASSERT(s != NULL && plan != NULL);
+    QR_ASSERT(left->n_behind == 0);
+    int32_t blocked_group = -1; /* siblings stand together: one search answers for all of them */
+    for (int32_t k = 0; k < s->waiting.n;) {
+        if (left->tokens <= 0 || left->logits <= 0 || s->n_free_tables == 0)
+            return;
+        int32_t seq = s->waiting.seq[k];
+        struct qr_seq *q = &s->slot[seq].seq;
+        bool known = q->group >= 0 && q->group == blocked_group && !q->leader && !q->prompt_logits;
+        struct start start = known ? (struct start){.blocked = true, .donor = -1} : find_start(s, q);
+        if (start.blocked) {
+            blocked_group = q->group;
+            k++;
+            continue;
+        }
+        if (!admit(s, seq, start.donor, plan, now_us))
+            return; /* first come, first served: nobody overtakes for being small */
+        q->leader = q->leader || (q->group >= 0 && start.donor < 0);
+        blocked_group = -1;
+        qr_prefill_plan(s, seq, plan, left);
+    }
+}

@@ -1,0 +1,274 @@
+#include "scheduler/sched.h"
+
+#include "base/mem.h"
+#include "kvcache/kv_prefix.h"
+#include "scheduler/sched_internal.h"
+
+static int check_config(const struct qr_sched_config *c, const struct qr_kv_stats *pool, struct qr_err *err)
+{
+    const struct {
+        const char *name;
+        int32_t value, min;
+    } at_least[] = {
+        {"running_max", c->running_max, 1},
+        {"waiting_max", c->waiting_max, 1},
+        {"step_tokens_max", c->step_tokens_max, c->running_max},
+        {"chunk_tokens_max", c->chunk_tokens_max, 1},
+        {"logit_rows_max", c->logit_rows_max, c->running_max},
+        {"ctx_max", c->ctx_max, 1},
+        {"preempt_max", c->preempt_max, 0},
+        {"watermark_blocks", c->watermark_blocks, 0},
+    };
+    for (int i = 0; i < QR_COUNT(at_least); i++) {
+        if (at_least[i].value < at_least[i].min)
+            return qr_err_set(err, QR_E_USAGE, "%s is %d; with running_max %d it must be at least %d", at_least[i].name,
+                              at_least[i].value, c->running_max, at_least[i].min);
+    }
+    if (c->waiting_max > INT32_MAX - c->running_max)
+        return qr_err_set(err, QR_E_USAGE, "waiting_max %d and running_max %d together do not fit 31 bits", c->waiting_max,
+                          c->running_max);
+    if (c->watermark_blocks >= pool->n_blocks)
+        return qr_err_set(err, QR_E_USAGE, "watermark_blocks is %d, but the cache has only %d blocks", c->watermark_blocks,
+                          pool->n_blocks);
+    if (c->policy != QR_SCHED_MIXED && c->policy != QR_SCHED_PREFILL_FIRST && c->policy != QR_SCHED_ALTERNATE)
+        return qr_err_set(err, QR_E_USAGE, "policy %d is none of mixed, prefill-first, alternate", (int)c->policy);
+    return 0;
+}
+
+static void alloc_queues(struct qr_sched *s, int32_t running_max)
+{
+    s->waiting.seq = qr_alloc((size_t)s->n_slots, sizeof *s->waiting.seq);
+    s->prefill.seq = qr_alloc((size_t)s->n_slots, sizeof *s->prefill.seq);
+    s->decode.seq = qr_alloc((size_t)s->n_slots, sizeof *s->decode.seq);
+    s->tables = qr_alloc((size_t)running_max * (size_t)s->blocks_max, sizeof *s->tables);
+    s->free_tables = qr_alloc((size_t)running_max, sizeof *s->free_tables);
+    for (int32_t i = 0; i < running_max; i++)
+        s->free_tables[s->n_free_tables++] = running_max - 1 - i;
+    s->decode_item = qr_alloc((size_t)running_max, sizeof *s->decode_item);
+}
+
+int qr_sched_new(struct qr_sched **out, const struct qr_sched_config *config, struct qr_kv_pool *pool, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && config != NULL);
+    QR_ASSERT(pool != NULL && err != NULL);
+    struct qr_kv_stats stats;
+    qr_kv_pool_stats(pool, &stats);
+    int rc = check_config(config, &stats, err);
+    if (rc < 0)
+        return rc;
+    struct qr_sched *s = qr_alloc(1, sizeof *s);
+    s->config = *config;
+    s->pool = pool;
+    s->block_tokens = qr_kv_pool_block_tokens(pool);
+    int32_t ctx_blocks = config->ctx_max / s->block_tokens + (config->ctx_max % s->block_tokens != 0);
+    s->blocks_max = ctx_blocks < stats.n_blocks ? ctx_blocks : stats.n_blocks;
+    s->n_slots = config->waiting_max + config->running_max;
+    s->slot = qr_alloc((size_t)s->n_slots, sizeof *s->slot);
+    for (int32_t i = 0; i < s->n_slots; i++)
+        s->slot[i].next_free = i + 1 < s->n_slots ? i + 1 : -1;
+    alloc_queues(s, config->running_max);
+    s->hashes = qr_alloc((size_t)s->blocks_max, sizeof *s->hashes);
+    s->count = qr_alloc((size_t)stats.n_blocks, sizeof *s->count);
+    *out = s;
+    return 0;
+}
+
+void qr_sched_free(struct qr_sched *s)
+{
+    if (s == NULL)
+        return;
+    for (int32_t i = 0; i < s->n_slots; i++) { /* the pool outlives the scheduler: nothing may stay owned */
+        if (s->slot[i].seq.state != QR_SEQ_FREE)
+            qr_seq_release_blocks(s, &s->slot[i]);
+    }
+    qr_free(s->waiting.seq);
+    qr_free(s->prefill.seq);
+    qr_free(s->decode.seq);
+    qr_free(s->tables);
+    qr_free(s->free_tables);
+    qr_free(s->decode_item);
+    qr_free(s->hashes);
+    qr_free(s->count);
+    qr_free(s->slot);
+    qr_free(s);
+}
+
+static int check_add(const struct qr_sched *s, const struct qr_seq *q, struct qr_err *err)
+{
+    struct qr_kv_stats stats;
+    qr_kv_pool_stats(s->pool, &stats);
+    int32_t n_blocks = qr_blocks_for(s, qr_rows_max(q));
+    if (n_blocks > stats.n_blocks)
+        return qr_err_set(err, QR_E_NO_ROOM,
+                          "%d prompt tokens and up to %d new ones need %d cache blocks of %d tokens; there are %d",
+                          q->n_prompt, q->new_max, n_blocks, s->block_tokens, stats.n_blocks);
+    if (s->free_slot < 0)
+        return qr_err_set(err, QR_E_BUSY, "the queue is full: %d sequences wait or run", s->n_slots);
+    return 0;
+}
+
+int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct qr_err *err)
+{
+    QR_ASSERT(s != NULL && add != NULL && err != NULL);
+    QR_ASSERT(add->ids != NULL && add->n_prompt >= 1 && add->new_max >= 0);
+    QR_ASSERT(add->n_prompt <= s->config.ctx_max && add->new_max <= s->config.ctx_max - add->n_prompt);
+    QR_ASSERT(add->group >= -1);
+    struct qr_seq q = {
+        .id = add->id,
+        .state = QR_SEQ_WAITING,
+        .ids = add->ids,
+        .n_ids = add->n_prompt,
+        .n_prompt = add->n_prompt,
+        .new_max = add->new_max,
+        .group = add->group,
+        .leader = add->leader,
+        .prompt_logits = add->prompt_logits,
+        .priority = add->priority,
+        .arrived_us = add->now_us,
+        .admitted_us = -1,
+        .salt = add->salt,
+    };
+    int rc = check_add(s, &q, err);
+    if (rc < 0)
+        return rc;
+    int32_t seq = s->free_slot;
+    s->free_slot = s->slot[seq].next_free;
+    s->slot[seq] = (struct qr_sched_slot){.seq = q, .serial = ++s->serial_last, .table = -1, .next_free = -1};
+    qr_queue_insert(s, &s->waiting, seq);
+    return seq;
+}
+
+enum { PART_DECODE = 1, PART_PREFILL = 2 };
+
+/* Running sequences in rank order over both queues: whoever needs blocks takes them from behind, so nobody planned is undone. */
+static void plan_running(struct qr_sched *s, struct qr_plan *plan, int parts, struct qr_sched_budget *left)
+{
+    int32_t i = 0, j = 0;
+    while (i < s->prefill.n || j < s->decode.n) {
+        bool prefill = j == s->decode.n || (i < s->prefill.n && qr_ranks_before(&s->slot[s->prefill.seq[i]],
+                                                                               &s->slot[s->decode.seq[j]]));
+        int32_t seq = prefill ? s->prefill.seq[i++] : s->decode.seq[j++];
+        if (prefill && (parts & PART_PREFILL)) {
+            left->n_behind = s->prefill.n - i;
+            qr_prefill_plan(s, seq, plan, left);
+        } else if (!prefill && (parts & PART_DECODE)) {
+            qr_decode_plan(s, seq, plan);
+        }
+    }
+    left->n_behind = 0;
+}
+
+static bool plan_parts(struct qr_sched *s, struct qr_plan *plan, int parts, int64_t now_us)
+{
+    int32_t n_decode = (parts & PART_DECODE) ? qr_decode_count(s) : 0;
+    struct qr_sched_budget left = {
+        .tokens = s->config.step_tokens_max - n_decode,
+        .logits = s->config.logit_rows_max - n_decode,
+    };
+    plan_running(s, plan, parts, &left);
+    if ((parts & PART_PREFILL) && plan->n_preempted == 0) /* while blocks are short nobody new comes in */
+        qr_prefill_admit(s, plan, &left, now_us);
+    for (int32_t k = 0; k < plan->n_decode; k++)
+        plan->item[plan->n_prefill + k] = s->decode_item[k];
+    return plan->n_prefill + plan->n_decode > 0;
+}
+
+bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us)
+{
+    QR_ASSERT(s != NULL && out != NULL && out->item != NULL);
+    QR_ASSERT(s->n_planned == 0);
+    out->n_prefill = out->n_decode = out->n_tokens = out->n_logits = out->n_copies = out->n_preempted = 0;
+    int first = PART_DECODE | PART_PREFILL, second = 0;
+    if (s->config.policy == QR_SCHED_PREFILL_FIRST || (s->config.policy == QR_SCHED_ALTERNATE && s->prefill_turn)) {
+        first = PART_PREFILL;
+        second = PART_DECODE;
+    } else if (s->config.policy == QR_SCHED_ALTERNATE) {
+        first = PART_DECODE;
+        second = PART_PREFILL;
+    }
+    bool any = plan_parts(s, out, first, now_us);
+    if (!any && second != 0)
+        any = plan_parts(s, out, second, now_us);
+    s->prefill_turn = out->n_prefill == 0;
+    s->n_planned = out->n_prefill + out->n_decode;
+    for (int32_t k = 0; k < s->n_planned; k++)
+        s->slot[out->item[k].seq].planned = true;
+    return any;
+}
+
+/* Rows [first, first + n) are in the cache: the blocks they completed can be found by others from now on. */
+static void enter_blocks(struct qr_sched *s, const struct qr_seq *q, int32_t first)
+{
+    for (int32_t i = first / s->block_tokens; i < q->n_computed / s->block_tokens; i++)
+        qr_kv_prefix_enter(s->pool, q->blocks[i], i > 0 ? q->blocks[i - 1] : -1, q->salt,
+                           q->ids + (size_t)i * (size_t)s->block_tokens);
+}
+
+void qr_sched_commit(struct qr_sched *s, const struct qr_plan *plan)
+{
+    QR_ASSERT(s != NULL && plan != NULL);
+    QR_ASSERT(plan->n_prefill + plan->n_decode == s->n_planned);
+    for (int32_t k = 0; k < s->n_planned; k++) {
+        const struct qr_plan_item *item = &plan->item[k];
+        struct qr_sched_slot *x = qr_slot(s, item->seq);
+        struct qr_seq *q = &x->seq;
+        QR_ASSERT(x->planned && item->first == q->n_computed);
+        q->n_computed += item->n_tokens;
+        x->planned = false;
+        int32_t again = (q->n_computed < x->computed_peak ? q->n_computed : x->computed_peak) - item->first;
+        s->n_recomputed += again > 0 ? again : 0;
+        x->computed_peak = x->computed_peak > q->n_computed ? x->computed_peak : q->n_computed;
+        int32_t n_prompt_rows = q->n_computed < q->n_prompt ? q->n_computed : q->n_prompt;
+        x->logits_done = x->logits_done > n_prompt_rows ? x->logits_done : n_prompt_rows;
+        enter_blocks(s, q, item->first);
+        if (q->state == QR_SEQ_PREFILL && q->n_computed == qr_rows_known(q))
+            qr_seq_move(s, item->seq, QR_SEQ_DECODE);
+    }
+    s->n_planned = 0;
+}
+
+void qr_sched_push(struct qr_sched *s, int32_t seq, int32_t token)
+{
+    struct qr_sched_slot *x = qr_slot(s, seq);
+    QR_ASSERT(x->seq.state == QR_SEQ_DECODE && !x->planned);
+    QR_ASSERT(x->seq.n_computed == x->seq.n_ids);
+    QR_ASSERT(x->seq.n_ids < x->seq.n_prompt + x->seq.new_max);
+    x->seq.ids[x->seq.n_ids++] = token;
+}
+
+void qr_sched_finish(struct qr_sched *s, int32_t seq)
+{
+    struct qr_sched_slot *x = qr_slot(s, seq);
+    QR_ASSERT(!x->planned);
+    qr_queue_remove(s, qr_queue_of(s, x->seq.state), seq);
+    qr_seq_release_blocks(s, x);
+    x->seq = (struct qr_seq){.state = QR_SEQ_FREE};
+    x->next_free = s->free_slot;
+    s->free_slot = seq;
+}
+
+const struct qr_seq *qr_sched_seq(const struct qr_sched *s, int32_t seq)
+{
+    QR_ASSERT(s != NULL);
+    return &qr_slot(s, seq)->seq;
+}
+
+void qr_sched_stats(const struct qr_sched *s, struct qr_sched_stats *out)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(out != NULL);
+    *out = (struct qr_sched_stats){
+        .n_waiting = s->waiting.n,
+        .n_prefill = s->prefill.n,
+        .n_decode = s->decode.n,
+        .n_preempted = s->n_preempted,
+        .n_recomputed = s->n_recomputed,
+        .oldest_arrival_us = -1,
+    };
+    for (int32_t i = 0; i < s->waiting.n; i++) {
+        const struct qr_seq *q = &s->slot[s->waiting.seq[i]].seq;
+        out->waiting_tokens += q->n_prompt;
+        if (out->oldest_arrival_us < 0 || q->arrived_us < out->oldest_arrival_us)
+            out->oldest_arrival_us = q->arrived_us;
+    }
+}

@@ -1,0 +1,130 @@
+/* sched_internal.h - the scheduler's inside, shared by the files of this folder.
+ *
+ * Order. Every sequence has a rank: (priority, serial of arrival). All three queues are arrays sorted by rank. Blocks are
+ * handed out in rank order over both running queues, and a sequence may only take blocks from sequences that rank behind
+ * it; so whoever is planned stays planned, and the first in rank never waits for anyone but the protected.
+ *
+ * Protection. A sequence that was preempted preempt_max times is admitted again only with its whole need reserved
+ * (`reserve`, summed in `reserved`): it never fails to get a block, so it needs no victims, is never one, and ends. Therefore
+ * a step with anything running plans something: the first in rank gets a block, or a protected one does, or the first in
+ * rank is alone and fits by the check made when it was added.
+ */
+#ifndef QR_SCHEDULER_SCHED_INTERNAL_H
+#define QR_SCHEDULER_SCHED_INTERNAL_H
+
+#include "base/assert.h"
+#include "scheduler/sched.h"
+
+struct qr_sched_slot {
+    struct qr_seq seq;     /* first: what everybody sees */
+    uint64_t serial;       /* order of arrival */
+    int32_t table;         /* index of its block table, -1 while it has none */
+    int32_t reserve;       /* blocks promised to it and not taken yet; only for protected sequences */
+    int32_t computed_peak; /* rows computed at some time, before it was preempted */
+    int32_t logits_done;   /* prompt rows whose logits were delivered (prompt_logits) */
+    int32_t next_free;
+    bool planned;          /* in a plan that is not committed */
+};
+
+struct qr_sched_queue {
+    int32_t *seq; /* owned, sorted by rank */
+    int32_t n;
+};
+
+struct qr_sched {
+    struct qr_sched_config config;
+    struct qr_kv_pool *pool; /* borrowed */
+    int32_t block_tokens, blocks_max, n_slots;
+    struct qr_sched_slot *slot; /* owned [n_slots] */
+    int32_t free_slot;
+    struct qr_sched_queue waiting, prefill, decode;
+    int32_t *tables;      /* owned [running_max * blocks_max] */
+    int32_t *free_tables; /* owned [running_max], a stack */
+    int32_t n_free_tables;
+    int32_t reserved;     /* sum of `reserve` */
+    uint64_t serial_last;
+    bool prefill_turn;    /* QR_SCHED_ALTERNATE */
+    int32_t n_planned;    /* sequences in the plan that is not committed */
+    int64_t n_preempted, n_recomputed;
+    struct qr_plan_item *decode_item; /* owned [running_max]: decode items until the prefill items are complete */
+    struct qr_hash128 *hashes;        /* owned [blocks_max]: of the sequence `hashed_serial`, which waits for admission */
+    int32_t n_hashed;
+    uint64_t hashed_serial;
+    int32_t *count;                   /* owned [n_blocks]: qr_sched_check's */
+};
+
+/* What is left of a step while it is planned. */
+struct qr_sched_budget {
+    int32_t tokens;   /* for prompt chunks */
+    int32_t logits;
+    int32_t n_behind; /* running prompts not looked at yet: each is left one row of logits */
+};
+
+static inline struct qr_sched_slot *qr_slot(const struct qr_sched *s, int32_t seq)
+{
+    QR_ASSERT(seq >= 0 && seq < s->n_slots);
+    QR_ASSERT(s->slot[seq].seq.state != QR_SEQ_FREE);
+    return &s->slot[seq];
+}
+
+/* Does a rank before b? */
+static inline bool qr_ranks_before(const struct qr_sched_slot *a, const struct qr_sched_slot *b)
+{
+    return a->seq.priority != b->seq.priority ? a->seq.priority < b->seq.priority : a->serial < b->serial;
+}
+
+/* Rows the sequence can ever need: the last token of all is sampled but never computed. */
+static inline int32_t qr_rows_max(const struct qr_seq *q)
+{
+    return q->n_prompt + (q->new_max > 1 ? q->new_max - 1 : 0);
+}
+
+/* Rows known to be needed now. */
+static inline int32_t qr_rows_known(const struct qr_seq *q)
+{
+    return q->n_ids < qr_rows_max(q) ? q->n_ids : qr_rows_max(q);
+}
+
+/* Nothing to compute: it waits for qr_sched_push or qr_sched_finish. */
+static inline bool qr_seq_idle(const struct qr_seq *q)
+{
+    return q->n_computed >= qr_rows_known(q);
+}
+
+static inline int32_t qr_blocks_for(const struct qr_sched *s, int32_t n_rows)
+{
+    return (n_rows + s->block_tokens - 1) / s->block_tokens;
+}
+
+static inline int32_t qr_n_running(const struct qr_sched *s)
+{
+    return s->prefill.n + s->decode.n;
+}
+
+static inline bool qr_protected(const struct qr_sched *s, const struct qr_seq *q)
+{
+    return q->n_preempted >= s->config.preempt_max;
+}
+
+/* seq.c */
+void qr_queue_insert(const struct qr_sched *s, struct qr_sched_queue *q, int32_t seq);
+void qr_queue_remove(const struct qr_sched *s, struct qr_sched_queue *q, int32_t seq);
+struct qr_sched_queue *qr_queue_of(struct qr_sched *s, enum qr_seq_state state);
+void qr_seq_move(struct qr_sched *s, int32_t seq, enum qr_seq_state to); /* to another queue */
+void qr_seq_take_table(struct qr_sched *s, struct qr_sched_slot *x);
+void qr_seq_release_blocks(struct qr_sched *s, struct qr_sched_slot *x); /* blocks last to first, reservation, table */
+int32_t qr_seq_take_block(struct qr_sched *s, struct qr_sched_slot *x);  /* -1: none that is not reserved for another */
+
+/* Blocks for rows [0, n_rows). Takes what there is; preempts only while not even one new row has a place. Returns the rows that
+ * have one. */
+int32_t qr_seq_grow(struct qr_sched *s, int32_t seq, int32_t n_rows, struct qr_plan *plan);
+
+/* decode.c: one row each. */
+int32_t qr_decode_count(const struct qr_sched *s); /* sequences that have a row to compute */
+void qr_decode_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan);
+
+/* prefill.c: chunks of prompts, and who leaves the queue. */
+void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, struct qr_sched_budget *left);
+void qr_prefill_admit(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_budget *left, int64_t now_us);
+
+#endif

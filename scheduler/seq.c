@@ -1,0 +1,141 @@
+/* seq.c - a sequence's place in the queues and its hold on blocks. */
+#include <string.h>
+
+#include "scheduler/sched_internal.h"
+
+/* The first position whose sequence does not rank before x. */
+static int32_t position(const struct qr_sched *s, const struct qr_sched_queue *q, const struct qr_sched_slot *x)
+{
+    int32_t lo = 0, hi = q->n;
+    while (lo < hi) {
+        int32_t mid = lo + (hi - lo) / 2;
+        if (qr_ranks_before(&s->slot[q->seq[mid]], x))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+void qr_queue_insert(const struct qr_sched *s, struct qr_sched_queue *q, int32_t seq)
+{
+    QR_ASSERT(q->n < s->n_slots);
+    int32_t at = position(s, q, qr_slot(s, seq));
+    QR_ASSERT(at == q->n || q->seq[at] != seq);
+    memmove(q->seq + at + 1, q->seq + at, (size_t)(q->n - at) * sizeof *q->seq);
+    q->seq[at] = seq;
+    q->n++;
+}
+
+void qr_queue_remove(const struct qr_sched *s, struct qr_sched_queue *q, int32_t seq)
+{
+    int32_t at = position(s, q, qr_slot(s, seq));
+    QR_ASSERT(at < q->n);
+    QR_ASSERT(q->seq[at] == seq);
+    q->n--;
+    memmove(q->seq + at, q->seq + at + 1, (size_t)(q->n - at) * sizeof *q->seq);
+}
+
+struct qr_sched_queue *qr_queue_of(struct qr_sched *s, enum qr_seq_state state)
+{
+    QR_ASSERT(state == QR_SEQ_WAITING || state == QR_SEQ_PREFILL || state == QR_SEQ_DECODE);
+    return state == QR_SEQ_WAITING ? &s->waiting : state == QR_SEQ_PREFILL ? &s->prefill : &s->decode;
+}
+
+void qr_seq_move(struct qr_sched *s, int32_t seq, enum qr_seq_state to)
+{
+    struct qr_sched_slot *x = qr_slot(s, seq);
+    QR_ASSERT(x->seq.state != to);
+    qr_queue_remove(s, qr_queue_of(s, x->seq.state), seq);
+    x->seq.state = to;
+    qr_queue_insert(s, qr_queue_of(s, to), seq);
+}
+
+void qr_seq_take_table(struct qr_sched *s, struct qr_sched_slot *x)
+{
+    QR_ASSERT(x->table < 0);
+    QR_ASSERT(s->n_free_tables > 0);
+    x->table = s->free_tables[--s->n_free_tables];
+    x->seq.blocks = s->tables + (size_t)x->table * (size_t)s->blocks_max;
+    x->seq.n_blocks = 0;
+}
+
+void qr_seq_release_blocks(struct qr_sched *s, struct qr_sched_slot *x)
+{
+    if (x->table < 0)
+        return;
+    QR_ASSERT(s->n_free_tables < s->config.running_max);
+    QR_ASSERT(s->reserved >= x->reserve);
+    while (x->seq.n_blocks > 0) /* last to first: tails leave the cache before heads */
+        qr_kv_unref(s->pool, x->seq.blocks[--x->seq.n_blocks]);
+    s->reserved -= x->reserve;
+    x->reserve = 0;
+    s->free_tables[s->n_free_tables++] = x->table;
+    x->table = -1;
+    x->seq.blocks = NULL;
+}
+
+int32_t qr_seq_take_block(struct qr_sched *s, struct qr_sched_slot *x)
+{
+    QR_ASSERT(x->table >= 0);
+    QR_ASSERT(x->seq.n_blocks < s->blocks_max);
+    if (x->reserve > 0) {
+        x->reserve--;
+        s->reserved--;
+    } else if (qr_kv_pool_available(s->pool) <= s->reserved) {
+        return -1;
+    }
+    int32_t b = qr_kv_alloc(s->pool);
+    QR_ASSERT(b >= 0);
+    x->seq.blocks[x->seq.n_blocks++] = b;
+    return b;
+}
+
+/* The last in rank behind x that may be preempted, or -1. One that waits for its sampled token is spared for now. */
+static int32_t choose_victim(const struct qr_sched *s, const struct qr_sched_slot *x)
+{
+    const struct qr_sched_queue *queues[2] = {&s->prefill, &s->decode};
+    int32_t victim = -1;
+    for (int i = 0; i < 2; i++) {
+        for (int32_t k = queues[i]->n - 1; k >= 0; k--) {
+            const struct qr_sched_slot *v = &s->slot[queues[i]->seq[k]];
+            if (!qr_ranks_before(x, v) || (victim >= 0 && !qr_ranks_before(&s->slot[victim], v)))
+                break; /* sorted: everything further ahead ranks better still */
+            if (!qr_protected(s, &v->seq) && !qr_seq_idle(&v->seq))
+                victim = queues[i]->seq[k];
+        }
+    }
+    return victim;
+}
+
+static bool preempt_behind(struct qr_sched *s, const struct qr_sched_slot *x, struct qr_plan *plan)
+{
+    int32_t victim = choose_victim(s, x);
+    if (victim < 0)
+        return false;
+    struct qr_sched_slot *v = qr_slot(s, victim);
+    QR_ASSERT(!v->planned);
+    QR_ASSERT(v->reserve == 0);
+    qr_seq_release_blocks(s, v);
+    v->seq.n_computed = 0;
+    v->seq.n_preempted++;
+    qr_seq_move(s, victim, QR_SEQ_WAITING);
+    s->n_preempted++;
+    plan->n_preempted++;
+    return true;
+}
+
+int32_t qr_seq_grow(struct qr_sched *s, int32_t seq, int32_t n_rows, struct qr_plan *plan)
+{
+    struct qr_sched_slot *x = qr_slot(s, seq);
+    QR_ASSERT(n_rows > x->seq.n_computed);
+    QR_ASSERT(n_rows <= qr_rows_max(&x->seq));
+    int32_t n_placed;
+    while ((n_placed = x->seq.n_blocks * s->block_tokens) < n_rows) {
+        if (qr_seq_take_block(s, x) >= 0)
+            continue;
+        if (n_placed > x->seq.n_computed || !preempt_behind(s, x, plan))
+            break;
+    }
+    return n_placed < n_rows ? n_placed : n_rows;
+}

@@ -76,18 +76,22 @@ static bool scaled_f32(uint64_t digits, int exp10, float *out)
     return (bits & 0x1fffffffu) != 0x10000000u;
 }
 
-/* Tries 1, 2, ... digits with exact arithmetic: up to 9 for a float, 15 for a double (they fit 2^53). v is positive.
- * False when none reads back, or where powers of ten beyond 10^22 would be needed. */
+#define FAST_MIN 1e-5 /* within these bounds powers of ten up to 10^22 suffice */
+#define FAST_MAX 1e15
+#define FAST_F64_DIGITS 15 /* they fit 2^53 */
+
+/* Tries 1, 2, ... digits with exact arithmetic: up to 9 for a float, 15 for a double. v is positive.
+ * False when none reads back, which for a double within the bounds means that it needs more than 15. */
 static bool short_digits(double v, bool is_f32, uint64_t *digits, int *exp10)
 {
-    if (v < 1e-5 || v >= 1e15)
+    if (v < FAST_MIN || v >= FAST_MAX)
         return false;
     int magnitude = 0; /* 10^magnitude <= v < 10^(magnitude+1), or one off where v is next to a power */
     while (magnitude < 15 && v >= ten[magnitude + 1])
         magnitude++;
     for (double low = 1; v < low; low /= 10)
         magnitude--;
-    for (int n = 1; n <= (is_f32 ? 9 : 15); n++) {
+    for (int n = 1; n <= (is_f32 ? 9 : FAST_F64_DIGITS); n++) {
         int e = magnitude + 1 - n;
         double m = nearbyint(e < 0 ? v * ten[-e] : v / ten[e]);
         if (m < 1 || m > 0x1p53)
@@ -108,7 +112,8 @@ static bool short_digits(double v, bool is_f32, uint64_t *digits, int *exp10)
 static void any_digits(double v, bool is_f32, uint64_t *digits, int *exp10)
 {
     char text[40];
-    for (int n = 1; n <= 17; n++) {
+    bool tried = !is_f32 && v >= FAST_MIN && v < FAST_MAX;
+    for (int n = tried ? FAST_F64_DIGITS + 1 : 1; n <= 17; n++) {
         snprintf(text, sizeof text, "%.*e", n - 1, v);
         if (is_f32 ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v)
             break;

@@ -54,7 +54,10 @@ void qr_options_free(struct qr_option_set *s);
 
 /* Reads built-ins, then the YAML file named by --config or QUIRE_CONFIG, then the environment, then argv[1..argc).
  * Positional arguments are collected (see qr_options_args). "--" ends flags. The last flag wins. Checks type, range and
- * choice of every value and names its source ("--port", "QUIRE_PORT", "server.yaml:3:7") in errors (QR_E_USAGE).
+ * choice of every value, also of those that another source overrules, and names the source ("--port", "QUIRE_PORT",
+ * "server.yaml:3:7") in errors (QR_E_USAGE). A variable that is empty counts as not set; variables that no row names are
+ * left alone (other subcommands and tests have theirs). In the file a plain `null` unsets a string or list. --help ends
+ * the reading at once, so that it works beside a wrong file. Read once per set.
  * --help, --print-config, --check-config and --config are known to every table; see the next functions. */
 int qr_options_read(struct qr_option_set *s, int argc, char **argv, struct qr_err *err);
 
@@ -67,10 +70,12 @@ enum qr_option_source qr_options_source(const struct qr_option_set *s, const cha
 /* Appends help text: groups, flags, defaults, ranges, environment names, wrapped at `columns`. */
 void qr_options_help(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns);
 
-/* Appends valid YAML: every value with a comment that names its source. Keys whose name ends in "key" or "keys" are masked. */
+/* Appends valid YAML, fit for --config: every value with a comment that names its source. What is set under a name that
+ * ends in "key" or "keys" is masked, and its line commented out. */
 void qr_options_print(struct qr_buf *out, const struct qr_option_set *s);
 
-/* The known name nearest to `name` by edit distance, or NULL when nothing is near. For subcommands and fields too. */
+/* The known name nearest to `name` by edit distance (case and '_' for '-' cost nothing), else the first that begins with
+ * it, or NULL when nothing is near. For subcommands and fields too. */
 const char *qr_nearest(const char *name, const char *const *known, int32_t n);
 
 #endif

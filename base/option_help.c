@@ -1,0 +1,311 @@
+/* What the table says to people: --help, --print-config and the nearest name. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/option_set.h"
+#include "base/utf8.h"
+
+#define LEFT_COLUMN 30 /* where the help text begins */
+#define NEAR_NAME_MAX 64
+
+/* ---- --help ---- */
+
+static int32_t width_of(const char *s, size_t n)
+{
+    int32_t w = 0;
+    for (size_t i = 0; i < n; i++)
+        w += ((unsigned char)s[i] & 0xC0) != 0x80;
+    return w;
+}
+
+static void put_spaces(struct qr_buf *out, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        qr_buf_put_byte(out, ' ');
+}
+
+/* Words of `text` from column LEFT_COLUMN on; the cursor stands at column `at`. Ends the line. */
+static void put_wrapped(struct qr_buf *out, const char *text, int32_t at, int32_t columns)
+{
+    if (at > LEFT_COLUMN - 2 && at > 0) {
+        qr_buf_put_byte(out, '\n');
+        at = 0;
+    }
+    put_spaces(out, LEFT_COLUMN - at);
+    at = LEFT_COLUMN;
+    bool first = true;
+    for (const char *p = text + strspn(text, " \n"); *p; p += strspn(p, " \n")) {
+        size_t len = strcspn(p, " \n");
+        int32_t w = width_of(p, len);
+        if (!first && at + 1 + w > columns) {
+            qr_buf_put_byte(out, '\n');
+            put_spaces(out, LEFT_COLUMN);
+            at = LEFT_COLUMN;
+            first = true;
+        }
+        if (!first)
+            qr_buf_put_byte(out, ' ');
+        qr_buf_put(out, p, len);
+        at += w + !first;
+        first = false;
+        p += len;
+    }
+    qr_buf_put_byte(out, '\n');
+}
+
+static void put_entry(struct qr_buf *out, char letter, const char *spelling, const char *arg, const char *text, int32_t columns)
+{
+    size_t start = out->len;
+    if (letter)
+        qr_buf_printf(out, "  -%c, --%s", letter, spelling);
+    else
+        qr_buf_printf(out, "      --%s", spelling);
+    if (arg)
+        qr_buf_printf(out, " %s", arg);
+    put_wrapped(out, text, width_of(out->data + start, out->len - start), columns);
+}
+
+static const char *default_arg(enum qr_option_type type)
+{
+    static const char *const arg[] = {[QR_OPT_INT] = "N",      [QR_OPT_BYTES] = "BYTES", [QR_OPT_TIME] = "TIME", [QR_OPT_FLOAT] = "X",
+                                      [QR_OPT_STR] = "STRING", [QR_OPT_ENUM] = "CHOICE", [QR_OPT_LIST] = "STRING"};
+    return (int)type < QR_COUNT(arg) ? arg[type] : NULL;
+}
+
+/* "[default 8000, 1 to 65535, QUIRE_PORT]" */
+static void put_facts(struct qr_buf *out, const struct qr_option *o)
+{
+    char env[QR_OPTION_NAME_MAX + 8];
+    qr_option_env_name(env, o->name);
+    qr_buf_put_str(out, " [");
+    if (o->builtin)
+        qr_buf_printf(out, "default %s, ", *o->builtin ? o->builtin : "empty");
+    if (o->type == QR_OPT_ENUM)
+        qr_buf_printf(out, "one of %s, ", o->choices);
+    if (o->type == QR_OPT_LIST)
+        qr_buf_put_str(out, "may be repeated, ");
+    if (o->min != 0 || o->max != 0) {
+        qr_option_format_bound(out, o, o->min);
+        qr_buf_put_str(out, " to ");
+        qr_option_format_bound(out, o, o->max);
+        qr_buf_put_str(out, ", ");
+    }
+    qr_buf_printf(out, "%s]", env);
+}
+
+static void put_row(struct qr_buf *out, const struct qr_option *o, int32_t columns)
+{
+    struct qr_buf text, spelling;
+    qr_buf_init(&text);
+    qr_buf_init(&spelling);
+    qr_buf_put_str(&text, o->help ? o->help : "");
+    put_facts(&text, o);
+    qr_buf_printf(&spelling, "%s%s", o->type == QR_OPT_FLAG ? "[no-]" : "", o->name);
+    put_entry(out, o->letter, spelling.data, o->type == QR_OPT_FLAG ? NULL : o->arg ? o->arg : default_arg(o->type), text.data,
+              columns);
+    qr_buf_release(&spelling);
+    qr_buf_release(&text);
+}
+
+static const char *group_of(const struct qr_option *o)
+{
+    return o->group ? o->group : "Options";
+}
+
+static bool is_first_of_group(const struct qr_option *table, int32_t row)
+{
+    for (int32_t i = 0; i < row; i++)
+        if (strcmp(group_of(&table[i]), group_of(&table[row])) == 0)
+            return false;
+    return true;
+}
+
+void qr_options_help(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(table != NULL && n > 0);
+    if (columns < LEFT_COLUMN + 20)
+        columns = LEFT_COLUMN + 20;
+    bool letter_h = false;
+    for (int32_t g = 0; g < n; g++) {
+        letter_h |= table[g].letter == 'h';
+        if (!is_first_of_group(table, g))
+            continue;
+        qr_buf_printf(out, "%s:\n", group_of(&table[g]));
+        for (int32_t i = g; i < n; i++)
+            if (strcmp(group_of(&table[i]), group_of(&table[g])) == 0)
+                put_row(out, &table[i], columns);
+        qr_buf_put_byte(out, '\n');
+    }
+    qr_buf_put_str(out, "Configuration:\n");
+    put_entry(out, 0, "config", "FILE", "Read settings from a YAML file. Flags win over the environment, the environment over the "
+              "file. [QUIRE_CONFIG]", columns);
+    put_entry(out, 0, "print-config", NULL, "Print every setting with its source, as a configuration file, and exit.", columns);
+    put_entry(out, 0, "check-config", NULL, "Check the settings and exit.", columns);
+    put_entry(out, letter_h ? 0 : 'h', "help", NULL, "Print this and exit.", columns);
+}
+
+/* ---- --print-config ---- */
+
+/* What a YAML reader takes as it stands, line separators apart (YAML 1.1, sections 5.1 and 5.4). */
+static bool is_printable(uint32_t cp)
+{
+    if (cp < 0xA0)
+        return cp >= 0x20 && cp < 0x7F;
+    return cp != 0x2028 && cp != 0x2029 && cp != 0xFEFF && cp != 0xFFFE && cp != 0xFFFF;
+}
+
+/* In double quotes, escaped where needed; bytes that are no UTF-8 become U+FFFD. */
+static void put_yaml_str(struct qr_buf *out, const char *s)
+{
+    size_t n = strlen(s);
+    qr_buf_put_byte(out, '"');
+    for (size_t i = 0; i < n;) {
+        uint32_t cp = 0xFFFD;
+        int32_t len = qr_utf8_decode(s + i, n - i, &cp);
+        if (cp == '"' || cp == '\\')
+            qr_buf_printf(out, "\\%c", (char)cp);
+        else if (len > 0 && is_printable(cp))
+            qr_buf_put(out, s + i, (size_t)len);
+        else if (cp == '\n')
+            qr_buf_put(out, "\\n", 2);
+        else
+            qr_buf_printf(out, cp > 0xFFFF ? "\\U%08X" : "\\u%04X", cp);
+        i += len > 0 ? (size_t)len : 1;
+    }
+    qr_buf_put_byte(out, '"');
+}
+
+/* For comments: one line, nothing that a YAML reader would stop at. */
+static void put_plain(struct qr_buf *out, const char *s)
+{
+    for (size_t n = strlen(s); n > 0;) {
+        uint32_t cp = 0;
+        int32_t len = qr_utf8_decode(s, n, &cp);
+        if (len > 0 && is_printable(cp))
+            qr_buf_put(out, s, (size_t)len);
+        else
+            qr_buf_put_byte(out, '?');
+        s += len > 0 ? len : 1;
+        n -= len > 0 ? (size_t)len : 1;
+    }
+}
+
+static bool is_secret(const char *name)
+{
+    size_t n = strlen(name);
+    return (n >= 3 && strcmp(name + n - 3, "key") == 0) || (n >= 4 && strcmp(name + n - 4, "keys") == 0);
+}
+
+static void put_list(struct qr_buf *out, const struct qr_str_list *list)
+{
+    qr_buf_put_byte(out, '[');
+    for (int32_t i = 0; i < list->n; i++) {
+        if (i)
+            qr_buf_put_str(out, ", ");
+        put_yaml_str(out, list->item[i]);
+    }
+    qr_buf_put_byte(out, ']');
+}
+
+/* One setting. A secret that is set is shown as a comment, so that the output read back does not make "***" the key. */
+static void put_setting(struct qr_buf *out, const struct qr_option *o, const void *field)
+{
+    struct qr_str_list list = {0};
+    const char *str = NULL;
+    if (o->type == QR_OPT_LIST)
+        memcpy(&list, field, sizeof list);
+    else if (o->type == QR_OPT_STR)
+        memcpy(&str, field, sizeof str);
+    bool text = o->type == QR_OPT_STR || o->type == QR_OPT_LIST, set = !text || str || list.n > 0;
+    if (set && is_secret(o->name)) {
+        qr_buf_printf(out, "#%s: ***", o->name);
+        return;
+    }
+    qr_buf_printf(out, "%s: ", o->name);
+    if (o->type == QR_OPT_LIST)
+        put_list(out, &list);
+    else if (str)
+        put_yaml_str(out, str);
+    else if (text)
+        qr_buf_put_str(out, "null");
+    else
+        qr_option_format(out, o, field);
+}
+
+void qr_options_print(struct qr_buf *out, const struct qr_option_set *s)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(s != NULL);
+    for (int32_t g = 0; g < s->n; g++) {
+        if (!is_first_of_group(s->table, g))
+            continue;
+        qr_buf_printf(out, "%s# %s\n", g ? "\n" : "", group_of(&s->table[g]));
+        for (int32_t i = g; i < s->n; i++) {
+            const struct qr_option *o = &s->table[i];
+            if (strcmp(group_of(o), group_of(&s->table[g])) != 0)
+                continue;
+            put_setting(out, o, (const char *)s->target + o->offset);
+            qr_buf_put_str(out, "  # ");
+            put_plain(out, s->origin[i].label ? s->origin[i].label : "unread");
+            qr_buf_put_byte(out, '\n');
+        }
+    }
+}
+
+/* ---- nearest name ---- */
+
+/* Names differ in nothing that matters when only case or the kind of dash differs. */
+static char folded(char c)
+{
+    return c == '_' ? '-' : c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
+}
+
+/* Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment). */
+static int distance(const char *a, int n_a, const char *b, int n_b)
+{
+    int row[3][NEAR_NAME_MAX + 1];
+    for (int j = 0; j <= n_b; j++)
+        row[0][j] = j;
+    for (int i = 1; i <= n_a; i++) {
+        int *now = row[i % 3], *up = row[(i + 2) % 3], *up2 = row[(i + 1) % 3];
+        now[0] = i;
+        for (int j = 1; j <= n_b; j++) {
+            char x = folded(a[i - 1]), y = folded(b[j - 1]);
+            int best = up[j - 1] + (x != y);
+            if (up[j] + 1 < best)
+                best = up[j] + 1;
+            if (now[j - 1] + 1 < best)
+                best = now[j - 1] + 1;
+            if (i > 1 && j > 1 && x == folded(b[j - 2]) && y == folded(a[i - 2]) && up2[j - 2] + 1 < best)
+                best = up2[j - 2] + 1;
+            now[j] = best;
+        }
+    }
+    return row[n_a % 3][n_b];
+}
+
+const char *qr_nearest(const char *name, const char *const *known, int32_t n)
+{
+    QR_ASSERT(name != NULL);
+    QR_ASSERT(known != NULL || n == 0);
+    size_t len = strlen(name);
+    if (len == 0 || len > NEAR_NAME_MAX)
+        return NULL;
+    int allowed = ((int)len + 2) / 3, best = allowed + 1;
+    const char *near = NULL, *longer = NULL;
+    for (int32_t i = 0; i < n; i++) {
+        size_t len_known = strlen(known[i]);
+        if (len_known > NEAR_NAME_MAX)
+            continue;
+        int d = distance(name, (int)len, known[i], (int)len_known);
+        if (d < best && d < (int)len) {
+            best = d;
+            near = known[i];
+        }
+        if (!longer && len >= 3 && len_known > len && distance(name, (int)len, known[i], (int)len) == 0)
+            longer = known[i];
+    }
+    return near ? near : longer;
+}

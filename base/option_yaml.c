@@ -1,0 +1,230 @@
+/* The configuration file: a flat YAML mapping, read event by event. What YAML offers beyond that (anchors, aliases, tags,
+ * several documents, nesting) is refused with the place named; the file is short and the parser is someone else's.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "base/option_set.h"
+
+#define FILE_MAX_BYTES ((size_t)1 << 20)
+
+struct reader {
+    struct qr_option_set *s;
+    const char *path;
+    yaml_parser_t parser;
+    yaml_event_t event; /* the current one; deleted before the next is read */
+    bool has_event;
+    bool *seen; /* owned [n rows] */
+    struct qr_err *err;
+};
+
+static int read_file(const char *path, struct qr_buf *out, struct qr_err *err)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return qr_err_set(err, QR_E_USAGE, "cannot open the configuration file '%.200s': %s", path, strerror(errno));
+    qr_buf_reserve(out, FILE_MAX_BYTES + 1);
+    out->len = fread(out->data, 1, FILE_MAX_BYTES + 1, f);
+    int rc = 0;
+    if (ferror(f))
+        rc = qr_err_set(err, QR_E_USAGE, "cannot read the configuration file '%.200s': %s", path, strerror(errno));
+    else if (out->len > FILE_MAX_BYTES)
+        rc = qr_err_set(err, QR_E_USAGE, "the configuration file '%.200s' is larger than 1 MiB", path);
+    fclose(f);
+    return rc;
+}
+
+static int fail_at(struct reader *r, yaml_mark_t mark, const char *what)
+{
+    return qr_err_set(r->err, QR_E_USAGE, "%.200s:%zu:%zu: %s", r->path, mark.line + 1, mark.column + 1, what);
+}
+
+static int fail_here(struct reader *r, const char *what)
+{
+    return fail_at(r, r->event.start_mark, what);
+}
+
+/* libyaml leaves the mark unset for errors in the bytes themselves; those have an offset instead. */
+static int fail_parser(struct reader *r)
+{
+    const yaml_parser_t *p = &r->parser;
+    const char *problem = p->problem ? p->problem : "not valid YAML";
+    if (p->error == YAML_READER_ERROR)
+        return qr_err_set(r->err, QR_E_USAGE, "%.200s: byte %zu: %s", r->path, p->problem_offset, problem);
+    return fail_at(r, p->problem_mark, problem);
+}
+
+static void drop_event(struct reader *r)
+{
+    if (r->has_event)
+        yaml_event_delete(&r->event);
+    r->has_event = false;
+}
+
+static int next(struct reader *r)
+{
+    drop_event(r);
+    if (!yaml_parser_parse(&r->parser, &r->event))
+        return fail_parser(r);
+    r->has_event = true;
+    const yaml_event_t *e = &r->event;
+    if (e->type == YAML_ALIAS_EVENT)
+        return fail_here(r, "aliases (*name) are not allowed here");
+    bool anchor = (e->type == YAML_SCALAR_EVENT && e->data.scalar.anchor) ||
+                  (e->type == YAML_SEQUENCE_START_EVENT && e->data.sequence_start.anchor) ||
+                  (e->type == YAML_MAPPING_START_EVENT && e->data.mapping_start.anchor);
+    if (anchor)
+        return fail_here(r, "anchors (&name) are not allowed here");
+    bool tag = (e->type == YAML_SCALAR_EVENT && e->data.scalar.tag) ||
+               (e->type == YAML_SEQUENCE_START_EVENT && e->data.sequence_start.tag) ||
+               (e->type == YAML_MAPPING_START_EVENT && e->data.mapping_start.tag);
+    return tag ? fail_here(r, "tags (!name) are not allowed here") : 0;
+}
+
+static struct qr_option_origin origin_here(struct reader *r)
+{
+    char label[300];
+    int n = snprintf(label, sizeof label, "%.200s:%zu:%zu", r->path, r->event.start_mark.line + 1,
+                     r->event.start_mark.column + 1);
+    return (struct qr_option_origin){QR_FROM_FILE, qr_option_keep(r->s, label, (size_t)n)};
+}
+
+/* The current scalar's text, kept by the set; NULL and an error when it contains U+0000. */
+static const char *scalar_text(struct reader *r)
+{
+    const char *text = (const char *)r->event.data.scalar.value;
+    size_t len = r->event.data.scalar.length;
+    if (memchr(text, 0, len)) {
+        fail_here(r, "the character U+0000 is not allowed here");
+        return NULL;
+    }
+    return qr_option_keep(r->s, text, len);
+}
+
+static bool is_null(const yaml_event_t *e)
+{
+    if (e->type != YAML_SCALAR_EVENT || e->data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
+        return false;
+    const char *t = (const char *)e->data.scalar.value;
+    return *t == 0 || strcmp(t, "~") == 0 || strcmp(t, "null") == 0;
+}
+
+/* The items of the sequence that just began, as one list. */
+static int read_sequence(struct reader *r, int32_t row)
+{
+    struct qr_option_origin origin = origin_here(r);
+    struct qr_buf items; /* of const char * */
+    qr_buf_init(&items);
+    int rc;
+    while ((rc = next(r)) == 0 && r->event.type == YAML_SCALAR_EVENT) {
+        const char *text = scalar_text(r);
+        if (!text) {
+            rc = r->err->code;
+            break;
+        }
+        qr_buf_put(&items, &text, sizeof text);
+    }
+    if (!rc && r->event.type != YAML_SEQUENCE_END_EVENT)
+        rc = fail_here(r, "expected a plain value as list item; lists and mappings cannot be nested here");
+    if (!rc)
+        qr_option_assign_list(r->s, row, (const char *const *)(void *)items.data, (int32_t)(items.len / sizeof(char *)), origin);
+    qr_buf_release(&items);
+    return rc;
+}
+
+static int read_value(struct reader *r, int32_t row)
+{
+    const struct qr_option *o = &r->s->table[row];
+    bool may_be_unset = o->type == QR_OPT_STR || o->type == QR_OPT_LIST;
+    if (r->event.type == YAML_SEQUENCE_START_EVENT && o->type == QR_OPT_LIST)
+        return read_sequence(r, row);
+    if (r->event.type == YAML_SEQUENCE_START_EVENT)
+        return fail_here(r, "a list is not allowed here: this setting has one value");
+    if (r->event.type != YAML_SCALAR_EVENT)
+        return fail_here(r, "a mapping is not allowed here: settings are flat");
+    struct qr_option_origin origin = origin_here(r);
+    if (is_null(&r->event) && may_be_unset) {
+        qr_option_clear(r->s, row, origin);
+        return 0;
+    }
+    const char *text = scalar_text(r);
+    if (!text)
+        return r->err->code;
+    if (o->type != QR_OPT_LIST)
+        return qr_option_assign(r->s, row, text, origin, r->err);
+    qr_option_assign_list(r->s, row, &text, 1, origin);
+    return 0;
+}
+
+static int read_pair(struct reader *r)
+{
+    if (r->event.type != YAML_SCALAR_EVENT)
+        return fail_here(r, "expected the name of a setting");
+    const char *name = (const char *)r->event.data.scalar.value;
+    int32_t row = qr_option_row(r->s, name, r->event.data.scalar.length);
+    if (row < 0) {
+        char what[300];
+        const char *near = qr_option_nearest(r->s, name);
+        snprintf(what, sizeof what, near ? "unknown setting '%.80s'; did you mean '%s'?" : "unknown setting '%.80s'", name, near);
+        return fail_here(r, what);
+    }
+    if (r->seen[row])
+        return fail_here(r, "this setting was given before in the same file");
+    r->seen[row] = true;
+    int rc = next(r);
+    return rc ? rc : read_value(r, row);
+}
+
+static int read_document(struct reader *r)
+{
+    int rc = next(r); /* stream start */
+    if (!rc)
+        rc = next(r);
+    if (rc || r->event.type == YAML_STREAM_END_EVENT)
+        return rc;
+    QR_ASSERT(r->event.type == YAML_DOCUMENT_START_EVENT);
+    rc = next(r);
+    if (rc)
+        return rc;
+    bool empty = is_null(&r->event);
+    if (!empty && r->event.type != YAML_MAPPING_START_EVENT)
+        return fail_here(r, "expected settings, one 'name: value' per line");
+    while (!empty && (rc = next(r)) == 0 && r->event.type != YAML_MAPPING_END_EVENT)
+        if ((rc = read_pair(r)) != 0)
+            return rc;
+    if (!rc)
+        rc = next(r); /* document end */
+    if (!rc)
+        rc = next(r);
+    if (!rc && r->event.type != YAML_STREAM_END_EVENT)
+        return fail_here(r, "expected the end of the file: only one document is allowed");
+    return rc;
+}
+
+int qr_option_read_yaml(struct qr_option_set *s, const char *path, struct qr_err *err)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(path != NULL && err != NULL);
+    struct qr_buf text;
+    qr_buf_init(&text);
+    int rc = read_file(path, &text, err);
+    if (rc)
+        goto out;
+    struct reader r = {.s = s, .path = path, .err = err};
+    if (!yaml_parser_initialize(&r.parser))
+        qr_panic("out of memory: YAML parser");
+    yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text.data, text.len);
+    r.seen = qr_alloc((size_t)s->n, sizeof *r.seen);
+    rc = read_document(&r);
+    drop_event(&r);
+    yaml_parser_delete(&r.parser);
+    qr_free(r.seen);
+out:
+    qr_buf_release(&text);
+    return rc;
+}

@@ -33,7 +33,15 @@ struct qr_backend_options {
     int32_t step_rows_max; /* rows of the largest step: sizes the scratch memory (0: 2048) */
 };
 
-/* The calling thread becomes worker 0 of the queue and is the only one that may launch kernels. */
+#define QR_HEAD_DIM_MAX 256
+#define QR_BLOCK_TOKENS_MAX 4096
+
+/* Call it first thing in main, before any thread or sigaltstack: it asks Linux for the AMX tile registers, which enlarge every signal
+ * frame (a small alternate stack makes Linux refuse). Refused or absent is fine: levels that need tiles are then not there. */
+void qr_cpu_init(void);
+
+/* The calling thread becomes worker 0 of the queue and is the only one that may launch kernels. With `pin` it is pinned too. Errors:
+ * QR_E_USAGE (unknown device or level, thread count out of range), QR_E_UNSUPPORTED (a level that this processor does not have). */
 int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *options, struct qr_err *err);
 void qr_backend_close(struct qr_backend *be); /* NULL is fine */
 
@@ -41,10 +49,10 @@ void qr_backend_close(struct qr_backend *be); /* NULL is fine */
 int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, enum qr_dtype kv, int32_t head_dim,
                         int32_t block_tokens, struct qr_err *err);
 
-/* One line for banners: "cpu: 2 threads, avx512 (amx present)". Lives as long as the process. */
+/* One line for banners: "cpu: avx512 (amx present)". Lives as long as the process. The number of threads is in the backend. */
 const char *qr_cpu_describe(void);
 
-/* Names of the levels that this processor has, best last; returns their number (for tests and benches). */
+/* Names of the levels that this processor has ("ref" is always one), best last; returns their number (for tests and benches). */
 int32_t qr_cpu_levels(const char *names[8]);
 
 #endif

@@ -1,0 +1,156 @@
+#include "kernels/backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "kernels/cpu/detect.h"
+#include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/pool.h"
+#include "kernels/ref/ref.h"
+
+/* Scratch of a launch: packed activations of a row chunk, or partial results of attention. 16 MiB hold 256 rows of 16,384 inputs; a
+ * launch that needs more works in chunks, so the size decides about speed only. Small steps get by with less. */
+#define SHARED_BYTES_MAX ((size_t)16 << 20)
+#define SHARED_BYTES_MIN ((size_t)1 << 20)
+#define SHARED_BYTES_PER_ROW ((size_t)32 << 10)
+#define STEP_ROWS_DEFAULT 2048
+#define THREADS_MAX 1024
+
+struct level {
+    const char *name;
+    bool (*present)(void);
+    const struct qr_kernels *k;
+};
+
+static bool always(void)
+{
+    return true;
+}
+
+/* Best last. */
+static const struct level level[] = {
+    {"ref", always, &qr_ref_f32_kernels},
+};
+
+static void *host_alloc(size_t n_bytes)
+{
+    return qr_alloc_aligned(n_bytes, 64);
+}
+
+static const struct qr_mem_ops host_mem = {host_alloc, qr_free_aligned};
+
+static const struct level *best_level(void)
+{
+    const struct level *best = &level[0];
+    for (int i = 1; i < QR_COUNT(level); i++)
+        if (level[i].present())
+            best = &level[i];
+    return best;
+}
+
+/* `name` as asked for by `source`; NULL or "" or "auto": the best. */
+static int find_level(const struct level **out, const char *name, const char *source, struct qr_err *err)
+{
+    *out = NULL;
+    if (!name || !*name || strcmp(name, "auto") == 0) {
+        *out = best_level();
+        return 0;
+    }
+    for (int i = 0; i < QR_COUNT(level); i++) {
+        if (strcmp(level[i].name, name) != 0)
+            continue;
+        if (!level[i].present())
+            return qr_err_set(err, QR_E_UNSUPPORTED, "%s asks for instruction set \"%s\", but this processor (or its supervisor) does not have it; "
+                              "the best here is \"%s\"", source, name, best_level()->name);
+        *out = &level[i];
+        return 0;
+    }
+    return qr_err_set(err, QR_E_USAGE, "%s names the unknown instruction set \"%.40s\"; expected auto, ref, avx2 or avx512", source, name);
+}
+
+static size_t shared_bytes(int32_t step_rows_max)
+{
+    size_t n = (size_t)step_rows_max * SHARED_BYTES_PER_ROW;
+    if (n < SHARED_BYTES_MIN)
+        n = SHARED_BYTES_MIN;
+    return n < SHARED_BYTES_MAX ? n : SHARED_BYTES_MAX;
+}
+
+int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *options, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && options != NULL);
+    QR_ASSERT(err != NULL);
+    if (options->device && strcmp(options->device, "auto") != 0 && strcmp(options->device, "cpu") != 0)
+        return qr_err_set(err, QR_E_USAGE, "unknown device \"%.40s\"; expected auto or cpu", options->device);
+    if (options->n_threads < 0 || options->n_threads > THREADS_MAX)
+        return qr_err_set(err, QR_E_USAGE, "%d threads; expected 0 (all processors) to %d", (int)options->n_threads, THREADS_MAX);
+    if (options->step_rows_max < 0)
+        return qr_err_set(err, QR_E_USAGE, "steps of %d rows; expected 0 (default) or more", (int)options->step_rows_max);
+    const struct level *l;
+    int rc = options->isa ? find_level(&l, options->isa, "the option isa", err) : find_level(&l, getenv("QUIRE_ISA"), "QUIRE_ISA", err);
+    if (rc != 0)
+        return rc;
+    struct qr_backend *be = qr_alloc(1, sizeof *be);
+    be->name = "cpu";
+    be->k = l->k;
+    be->mem = &host_mem;
+    be->n_threads = options->n_threads ? options->n_threads : qr_cpu_count();
+    be->queue = qr_queue_new(be->n_threads, options->pin, shared_bytes(options->step_rows_max ? options->step_rows_max : STEP_ROWS_DEFAULT),
+                             QR_WORKER_SCRATCH_BYTES);
+    *out = be;
+    return 0;
+}
+
+void qr_backend_close(struct qr_backend *be)
+{
+    if (!be)
+        return;
+    qr_queue_free(be->queue);
+    qr_free(be);
+}
+
+int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
+                        struct qr_err *err)
+{
+    QR_ASSERT(be != NULL && be->k != NULL);
+    QR_ASSERT(err != NULL);
+    if (weights != QR_F32 && weights != QR_BF16)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s kernels on the %s compute with f32 and bf16 weights, not %s", be->k->name, be->name,
+                          qr_dtype_name(weights));
+    if (kv != QR_F32 && kv != QR_BF16)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s kernels on the %s keep keys and values as f32 or bf16, not %s", be->k->name, be->name,
+                          qr_dtype_name(kv));
+    if (head_dim < 8 || head_dim > QR_HEAD_DIM_MAX || head_dim % 8 != 0)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "attention heads of %d numbers: expected a multiple of 8 from 8 to %d", (int)head_dim, QR_HEAD_DIM_MAX);
+    if (block_tokens < 1 || block_tokens > QR_BLOCK_TOKENS_MAX || (block_tokens & (block_tokens - 1)) != 0)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "cache blocks of %d tokens: expected a power of two from 1 to %d", (int)block_tokens, QR_BLOCK_TOKENS_MAX);
+    return 0;
+}
+
+void qr_cpu_init(void)
+{
+    qr_detect_ask_amx();
+}
+
+const char *qr_cpu_describe(void)
+{
+    if (qr_detect_amx())
+        return "cpu: avx512 (amx present)";
+    if (qr_detect_avx512())
+        return "cpu: avx512";
+    return qr_detect_avx2() ? "cpu: avx2" : "cpu: ref (no avx2: slow)";
+}
+
+int32_t qr_cpu_levels(const char *names[8])
+{
+    QR_ASSERT(names != NULL);
+    QR_ASSERT(QR_COUNT(level) <= 8);
+    int32_t n = 0;
+    for (int i = 0; i < QR_COUNT(level); i++)
+        if (level[i].present())
+            names[n++] = level[i].name;
+    return n;
+}

@@ -1,0 +1,18 @@
+/* detect.h - which instruction sets this processor and this kernel let us use. Inside kernels/ only; no state: asked anew each time. */
+#ifndef QR_KERNELS_CPU_DETECT_H
+#define QR_KERNELS_CPU_DETECT_H
+
+#include <stdbool.h>
+
+/* Each needs the instructions (cpuid) and the operating system's saving of their registers (xgetbv). A supervisor that hides one of
+ * the two (valgrind knows no AVX-512) thereby selects a lower level. */
+bool qr_detect_avx2(void);   /* AVX2, FMA, F16C */
+bool qr_detect_avx512(void); /* F, BW, VL, DQ on top of the former */
+
+/* Tile registers with bf16 and int8 products, and the permission of this process to use them (see qr_cpu_init). */
+bool qr_detect_amx(void);
+
+/* Asks Linux for the tile registers. False when it refuses or there are none. */
+bool qr_detect_ask_amx(void);
+
+#endif

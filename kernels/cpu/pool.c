@@ -1,0 +1,159 @@
+#include "kernels/cpu/pool.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/thread.h"
+
+/* How long to look for work (or for the end of it) before sleeping. Between two kernels of one step lie a few microseconds; a futex wake
+ * costs about as much as 5. The caller waits shorter: its worker may need this very processor. */
+#define WORKER_SPIN_NS 50000
+#define CALLER_SPIN_NS 20000
+#define PAUSES_PER_LOOK 16
+
+struct qr_worker {
+    struct qr_queue *q; /* borrowed */
+    int32_t index;
+    pthread_t thread;
+};
+
+static void pause_a_little(void)
+{
+    for (int i = 0; i < PAUSES_PER_LOOK; i++)
+        __builtin_ia32_pause();
+}
+
+/* Draws and runs items until there are none. */
+static void work(struct qr_queue *q, int32_t worker)
+{
+    int64_t n_mine = 0, n_items = 0, left;
+    while ((left = atomic_fetch_sub_explicit(&q->left, 1, memory_order_acq_rel)) > 0) {
+        n_items = q->n_items;
+        q->fn(q->arg, (int32_t)(n_items - left), worker);
+        n_mine++;
+    }
+    if (n_mine == 0)
+        return;
+    /* From here on the caller may begin the next launch: the job's fields must not be read any more. */
+    if (atomic_fetch_add(&q->done, n_mine) + n_mine == n_items && atomic_load(&q->caller_waits)) {
+        atomic_fetch_add(&q->finished, 1);
+        qr_futex_wake(&q->finished, 1);
+    }
+}
+
+static bool work_to_do(struct qr_queue *q)
+{
+    return atomic_load_explicit(&q->left, memory_order_relaxed) > 0 || atomic_load_explicit(&q->stop, memory_order_relaxed);
+}
+
+static void wait_for_work(struct qr_queue *q)
+{
+    int64_t end = qr_clock_ns() + WORKER_SPIN_NS;
+    do {
+        if (work_to_do(q))
+            return;
+        pause_a_little();
+    } while (qr_clock_ns() < end);
+    atomic_fetch_add(&q->n_asleep, 1);
+    uint32_t seen = atomic_load(&q->posted);
+    if (atomic_load(&q->left) <= 0 && !atomic_load(&q->stop))
+        qr_futex_wait(&q->posted, seen, -1);
+    atomic_fetch_sub(&q->n_asleep, 1);
+}
+
+static void *worker_main(void *arg)
+{
+    struct qr_worker *w = arg;
+    char name[16];
+    snprintf(name, sizeof name, "qr-worker-%d", (int)w->index);
+    qr_thread_set_name(name);
+    if (w->q->pin)
+        qr_thread_pin(w->index % qr_cpu_count());
+    while (!atomic_load(&w->q->stop)) {
+        work(w->q, w->index);
+        wait_for_work(w->q);
+    }
+    return NULL;
+}
+
+static void wake_workers(struct qr_queue *q)
+{
+    atomic_fetch_add(&q->posted, 1);
+    if (atomic_load(&q->n_asleep) > 0)
+        qr_futex_wake(&q->posted, q->n_threads);
+}
+
+static void wait_for_end(struct qr_queue *q, int64_t n_items)
+{
+    int64_t end = qr_clock_ns() + CALLER_SPIN_NS;
+    while (atomic_load(&q->done) < n_items) {
+        pause_a_little();
+        if (qr_clock_ns() < end)
+            continue;
+        uint32_t seen = atomic_load(&q->finished);
+        atomic_store(&q->caller_waits, true);
+        if (atomic_load(&q->done) < n_items)
+            qr_futex_wait(&q->finished, seen, -1);
+        atomic_store(&q->caller_waits, false);
+    }
+}
+
+void qr_queue_run(struct qr_queue *q, qr_job *fn, const void *arg, int64_t n_items)
+{
+    QR_ASSERT(q != NULL && fn != NULL);
+    QR_ASSERT(n_items >= 0 && n_items <= INT32_MAX);
+    if (q->n_threads == 1 || n_items <= 1) {
+        for (int64_t i = 0; i < n_items; i++)
+            fn(arg, (int32_t)i, 0);
+        return;
+    }
+    q->fn = fn;
+    q->arg = arg;
+    q->n_items = n_items;
+    atomic_store(&q->done, 0);
+    atomic_store(&q->left, n_items);
+    wake_workers(q);
+    work(q, 0);
+    wait_for_end(q, n_items);
+}
+
+struct qr_queue *qr_queue_new(int32_t n_threads, bool pin, size_t shared_bytes, size_t own_bytes)
+{
+    QR_ASSERT(n_threads >= 1);
+    QR_ASSERT(own_bytes % 64 == 0);
+    struct qr_queue *q = qr_alloc_aligned(sizeof *q, 64);
+    q->n_threads = n_threads;
+    q->pin = pin;
+    q->shared_bytes = shared_bytes;
+    q->own_bytes = own_bytes;
+    q->shared = qr_alloc_aligned(shared_bytes, 64);
+    q->own = qr_alloc_aligned(own_bytes * (size_t)n_threads, 64);
+    q->worker = qr_alloc((size_t)n_threads, sizeof *q->worker);
+    for (int32_t i = 1; i < n_threads; i++) {
+        q->worker[i].q = q;
+        q->worker[i].index = i;
+        int rc = pthread_create(&q->worker[i].thread, NULL, worker_main, &q->worker[i]);
+        if (rc != 0)
+            qr_panic("pthread_create of worker %d of %d failed with %d", (int)i, (int)n_threads, rc);
+    }
+    if (pin)
+        qr_thread_pin(0); /* last: a new thread inherits its maker's processors */
+    return q;
+}
+
+void qr_queue_free(struct qr_queue *q)
+{
+    if (!q)
+        return;
+    atomic_store(&q->stop, true);
+    atomic_fetch_add(&q->posted, 1);
+    qr_futex_wake(&q->posted, q->n_threads);
+    for (int32_t i = 1; i < q->n_threads; i++)
+        pthread_join(q->worker[i].thread, NULL);
+    qr_free(q->worker);
+    qr_free_aligned(q->own);
+    qr_free_aligned(q->shared);
+    qr_free_aligned(q);
+}

@@ -1,0 +1,61 @@
+/* pool.h - the CPU's queue: a pool of worker threads and the scratch memory of the kernels. Inside kernels/ only.
+ *
+ * A launch is a number of items and a function. Workers draw items from one atomic counter until none is left, so a worker whose
+ * processor is taken away costs at most the item it holds. A worker that finds nothing spins briefly, then sleeps on a futex; so does
+ * the caller while others finish. Nothing is allocated per launch. Which worker runs an item is never visible in a result.
+ * The thread that opened the queue is worker 0 and the only one that may launch.
+ */
+#ifndef QR_KERNELS_CPU_POOL_H
+#define QR_KERNELS_CPU_POOL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef void qr_job(const void *arg, int32_t item, int32_t worker);
+
+struct qr_queue {
+    int32_t n_threads;
+    bool pin;
+    struct qr_worker *worker; /* owned [n_threads]; entry 0 is the caller and has no thread */
+
+    /* The job. Written by the caller while left <= 0 and nobody holds an item; read only by who holds one. */
+    qr_job *fn;
+    const void *arg; /* borrowed for the launch */
+    int64_t n_items;
+
+    _Alignas(64) _Atomic int64_t left; /* items not yet drawn; goes below 0 when workers look in vain */
+    _Alignas(64) _Atomic int64_t done; /* items finished */
+    _Alignas(64) _Atomic uint32_t posted;  /* futex: counts launches, workers sleep on it */
+    _Atomic uint32_t finished;             /* futex: the caller sleeps on it */
+    _Atomic int32_t n_asleep;              /* workers in or near the futex */
+    _Atomic bool caller_waits, stop;
+
+    uint8_t *shared;                /* owned: scratch of a whole launch */
+    uint8_t *own;                   /* owned: own_bytes for each worker */
+    size_t shared_bytes, own_bytes;
+};
+
+/* n_threads >= 1 counts the caller. shared_bytes and own_bytes of zeroed scratch, 64-byte aligned. */
+struct qr_queue *qr_queue_new(int32_t n_threads, bool pin, size_t shared_bytes, size_t own_bytes);
+void qr_queue_free(struct qr_queue *q); /* NULL is fine; joins the workers */
+
+/* Calls fn(arg, i, worker) once for every 0 <= i < n_items, returns when all have returned. */
+void qr_queue_run(struct qr_queue *q, qr_job *fn, const void *arg, int64_t n_items);
+
+/* Scratch of one worker. */
+static inline void *qr_queue_own(const struct qr_queue *q, int32_t worker)
+{
+    return q->own + (size_t)worker * q->own_bytes;
+}
+
+/* Splits n_rows rows of `cost` elements each into pieces of about 8,192 elements, so that small launches stay on the caller. Returns rows per item. */
+static inline int64_t qr_queue_rows_per_item(int64_t cost)
+{
+    int64_t rows = 8192 / (cost > 0 ? cost : 1);
+    return rows > 0 ? rows : 1;
+}
+
+#endif

@@ -1,0 +1,123 @@
+#include "kernels/ref/ref.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+#define PIECE 256 /* positions between two merges */
+#define K_MAX 256
+
+void QR_REF(kv_write)(struct qr_queue *q, const struct qr_kv_write_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->kv != NULL && a->kv->base != NULL);
+    QR_ASSERT(a->layer >= 0 && a->layer < a->kv->n_layers);
+    const struct qr_kv_view *kv = a->kv;
+    for (int32_t n = 0; n < a->n_rows; n++) {
+        int32_t block = a->slot[n] / kv->block_tokens, t = a->slot[n] % kv->block_tokens;
+        QR_ASSERT(block >= 0 && block < kv->n_blocks);
+        for (int32_t g = 0; g < kv->n_kv_heads; g++)
+            for (int32_t i = 0; i < kv->head_dim; i++) {
+                size_t at = (size_t)t * (size_t)kv->head_dim + (size_t)i;
+                int64_t from = (int64_t)g * kv->head_dim + i;
+                qr_ref_store(kv->base, kv->dtype, qr_kv_offset(kv, block, a->layer, 0, g) + at, (float)((const real *)a->k)[n * a->k_stride + from]);
+                qr_ref_store(kv->base, kv->dtype, qr_kv_offset(kv, block, a->layer, 1, g) + at, (float)((const real *)a->v)[n * a->v_stride + from]);
+            }
+    }
+}
+
+void QR_REF(kv_copy)(struct qr_queue *q, const struct qr_kv_copy_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->kv != NULL && a->kv->base != NULL);
+    QR_ASSERT(a->src >= 0 && a->src < a->kv->n_blocks && a->dst >= 0 && a->dst < a->kv->n_blocks);
+    size_t n = qr_kv_block_bytes(a->kv);
+    if (a->src != a->dst)
+        memcpy((char *)a->kv->base + (size_t)a->dst * n, (const char *)a->kv->base + (size_t)a->src * n, n);
+}
+
+/* One query's view of the cache: layer and head fixed, its sequence's blocks in order. */
+struct context {
+    const struct qr_attention_args *a;
+    const int32_t *blocks;
+    int32_t head;
+};
+
+/* Element i of the key (which 0) or value (which 1) at position t. */
+static real cached(const struct context *c, int32_t which, int32_t t, int32_t i)
+{
+    const struct qr_kv_view *kv = c->a->kv;
+    size_t at = qr_kv_offset(kv, c->blocks[t / kv->block_tokens], c->a->layer, which, c->head);
+    at += (size_t)(t % kv->block_tokens) * (size_t)kv->head_dim + (size_t)i;
+    return (real)qr_ref_load(kv->base, kv->dtype, at);
+}
+
+static real score(const struct context *c, const real *q, int32_t t)
+{
+    real sum = 0;
+    for (int32_t i = 0; i < c->a->kv->head_dim; i++)
+        sum += qr_ref_meet(q[i], c->a->kv->dtype) * cached(c, 0, t, i);
+    sum *= (real)c->a->scale;
+    real cap = (real)c->a->softcap;
+    return cap > 0 ? cap * (real)tanh((double)(sum / cap)) : sum;
+}
+
+/* Softmax sums of the positions [t0, t1): the largest score, the sum of exponentials, the weighted values. */
+static void attend_piece(const struct context *c, const real *q, int32_t t0, int32_t t1, real *max, real *sum, real *out)
+{
+    real p[PIECE];
+    *max = score(c, q, t0);
+    for (int32_t t = t0; t < t1; t++) {
+        p[t - t0] = score(c, q, t);
+        *max = p[t - t0] > *max ? p[t - t0] : *max;
+    }
+    *sum = 0;
+    memset(out, 0, sizeof *out * (size_t)c->a->kv->head_dim);
+    for (int32_t t = t0; t < t1; t++) {
+        real e = (real)exp((double)(p[t - t0] - *max));
+        *sum += e;
+        for (int32_t i = 0; i < c->a->kv->head_dim; i++)
+            out[i] += qr_ref_meet(e, c->a->kv->dtype) * cached(c, 1, t, i);
+    }
+}
+
+/* One query over positions [first, last], piece after piece. */
+static void attend(const struct context *c, real *out, real *lse, const real *q, int32_t first, int32_t last)
+{
+    int32_t k = c->a->kv->head_dim;
+    real max = 0, sum = 0, piece_max, piece_sum, piece_out[K_MAX];
+    for (int32_t t0 = first; t0 <= last;) {
+        int32_t t1 = t0 / PIECE * PIECE + PIECE;
+        t1 = t1 <= last ? t1 : last + 1;
+        attend_piece(c, q, t0, t1, &piece_max, &piece_sum, piece_out);
+        real new_max = t0 == first || piece_max > max ? piece_max : max;
+        real keep = t0 == first ? 0 : (real)exp((double)(max - new_max)), take = (real)exp((double)(piece_max - new_max));
+        for (int32_t i = 0; i < k; i++)
+            out[i] = (t0 == first ? 0 : out[i] * keep) + piece_out[i] * take;
+        sum = sum * keep + piece_sum * take;
+        max = new_max;
+        t0 = t1;
+    }
+    for (int32_t i = 0; i < k; i++)
+        out[i] /= sum;
+    if (lse)
+        *lse = max + (real)log((double)sum);
+}
+
+void QR_REF(attention)(struct qr_queue *q, const struct qr_attention_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->batch != NULL && a->kv != NULL);
+    QR_ASSERT(a->n_heads % a->kv->n_kv_heads == 0 && a->kv->head_dim <= K_MAX);
+    int32_t k = a->kv->head_dim, group = a->n_heads / a->kv->n_kv_heads;
+    for (int32_t s = 0; s < a->batch->n_seqs; s++)
+        for (int32_t r = a->batch->row_start[s]; r < a->batch->row_start[s + 1]; r++)
+            for (int32_t h = 0; h < a->n_heads; h++) {
+                struct context c = {a, a->batch->block_table + (int64_t)s * a->batch->table_stride, h / group};
+                int32_t last = a->batch->pos[r], first = a->window > 0 && last >= a->window ? last - a->window + 1 : 0;
+                attend(&c, (real *)a->out + r * a->out_stride + (int64_t)h * k,
+                       a->lse ? (real *)a->lse + (int64_t)r * a->n_heads + h : NULL,
+                       (const real *)a->q + r * a->q_stride + (int64_t)h * k, first, last);
+            }
+}

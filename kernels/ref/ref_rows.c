@@ -1,0 +1,133 @@
+#include "kernels/ref/ref.h"
+
+#include <math.h>
+
+#include "base/assert.h"
+
+/* x[0..n) scaled so that its mean square is 1 (eps aside), times w. */
+static void norm_row(real *out, const real *x, const float *w, int32_t n, float eps)
+{
+    real sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    real rms = (real)sqrt((double)(sum / (real)n + (real)eps));
+    for (int32_t i = 0; i < n; i++)
+        out[i] = x[i] / rms * (real)w[i];
+}
+
+void QR_REF(rms_norm)(struct qr_queue *q, const struct qr_norm_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->x != NULL);
+    QR_ASSERT(a->n_cols > 0);
+    for (int32_t n = 0; n < a->n_rows; n++) {
+        real *x = (real *)a->x + n * a->x_stride;
+        if (a->delta) {
+            const real *delta = (const real *)a->delta + n * a->delta_stride;
+            for (int32_t i = 0; i < a->n_cols; i++)
+                x[i] += delta[i];
+        }
+        norm_row((real *)a->out + n * a->out_stride, x, a->w, a->n_cols, a->eps);
+    }
+}
+
+void QR_REF(head_norm)(struct qr_queue *q, const struct qr_head_norm_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->x != NULL);
+    QR_ASSERT(a->head_dim > 0);
+    for (int32_t n = 0; n < a->n_rows; n++)
+        for (int32_t h = 0; h < a->n_heads; h++) {
+            real *x = (real *)a->x + n * a->stride + (int64_t)h * a->head_dim;
+            norm_row(x, x, a->w, a->head_dim, a->eps);
+        }
+}
+
+void QR_REF(residual_add)(struct qr_queue *q, const struct qr_add_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->x != NULL);
+    QR_ASSERT(a->delta != NULL);
+    for (int32_t n = 0; n < a->n_rows; n++)
+        for (int32_t i = 0; i < a->n_cols; i++)
+            ((real *)a->x)[n * a->x_stride + i] += ((const real *)a->delta)[n * a->delta_stride + i];
+}
+
+void QR_REF(embed)(struct qr_queue *q, const struct qr_embed_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->table != NULL && a->table->data != NULL);
+    QR_ASSERT(a->table->n_dims == 2);
+    int64_t n_cols = a->table->shape[1];
+    for (int32_t n = 0; n < a->n_rows; n++) {
+        QR_ASSERT(a->ids[n] >= 0 && a->ids[n] < a->table->shape[0]);
+        size_t first = (size_t)a->ids[n] * (size_t)a->table->stride[0];
+        for (int64_t i = 0; i < n_cols; i++)
+            ((real *)a->out)[n * a->out_stride + i] = (real)a->scale * (real)qr_ref_load(a->table->data, a->table->dtype, first + (size_t)i);
+    }
+}
+
+static real act(real x, enum qr_act kind)
+{
+    if (kind == QR_ACT_SILU)
+        return x / (1 + (real)exp(-(double)x));
+    const double sqrt_2_over_pi = 0.79788456080286535588;
+    return (real)0.5 * x * (1 + (real)tanh(sqrt_2_over_pi * ((double)x + 0.044715 * (double)x * (double)x * (double)x)));
+}
+
+void QR_REF(glu)(struct qr_queue *q, const struct qr_glu_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->gate_up != NULL);
+    QR_ASSERT(a->act == QR_ACT_SILU || a->act == QR_ACT_GELU_TANH);
+    for (int32_t n = 0; n < a->n_rows; n++) {
+        const real *gate = (const real *)a->gate_up + n * a->gate_up_stride, *up = gate + a->n_cols;
+        for (int32_t f = 0; f < a->n_cols; f++)
+            ((real *)a->out)[n * a->out_stride + f] = act(gate[f], a->act) * up[f];
+    }
+}
+
+void QR_REF(gather_rows)(struct qr_queue *q, const struct qr_gather_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->x != NULL);
+    QR_ASSERT(a->row != NULL || a->n_rows == 0);
+    for (int32_t n = 0; n < a->n_rows; n++)
+        for (int32_t i = 0; i < a->n_cols; i++)
+            ((real *)a->out)[n * a->out_stride + i] = ((const real *)a->x)[a->row[n] * a->x_stride + i];
+}
+
+void QR_REF(rope_table)(struct qr_queue *q, const struct qr_rope_table_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->cos_sin != NULL);
+    QR_ASSERT(a->n_rot > 0 && a->n_rot % 2 == 0);
+    int32_t half = a->n_rot / 2;
+    for (int32_t n = 0; n < a->n_rows; n++) {
+        real *row = (real *)a->cos_sin + (size_t)n * (size_t)a->n_rot;
+        for (int32_t i = 0; i < half; i++) {
+            double angle = (double)a->pos[n] * a->inv_freq[i];
+            row[i] = (real)(cos(angle) * (double)a->attn_factor);
+            row[half + i] = (real)(sin(angle) * (double)a->attn_factor);
+        }
+    }
+}
+
+void QR_REF(rope)(struct qr_queue *q, const struct qr_rope_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->x != NULL);
+    QR_ASSERT(a->n_rot > 0 && a->n_rot % 2 == 0 && a->n_rot <= a->head_dim);
+    int32_t half = a->n_rot / 2;
+    for (int32_t n = 0; n < a->n_rows; n++) {
+        const real *c = (const real *)a->cos_sin + (size_t)n * (size_t)a->n_rot, *s = c + half;
+        for (int32_t h = 0; h < a->n_heads; h++) {
+            real *x = (real *)a->x + n * a->stride + (int64_t)h * a->head_dim;
+            for (int32_t i = 0; i < half; i++) {
+                real x0 = x[i], x1 = x[i + half];
+                x[i] = x0 * c[i] - x1 * s[i];
+                x[i + half] = x1 * c[i] + x0 * s[i];
+            }
+        }
+    }
+}

@@ -1,0 +1,470 @@
+/* sched_world.h - a model-free oracle around the real scheduler and pool, for the property test and the fuzz target.
+ *
+ * The cache is simulated: for every row it keeps which token was written, at which position, and a digest of everything the
+ * row's sequence saw before it, read back from the cache itself as a model would. Before a row is computed, every earlier
+ * position is read through the block table and compared with the sequence's own history; so a block that is shared
+ * wrongly, copied late, evicted too early or written by two shows up as a wrong history. All choices come from `draw`.
+ */
+#ifndef QR_TESTS_SCHED_WORLD_H
+#define QR_TESTS_SCHED_WORLD_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "kvcache/kv_internal.h"
+#include "kvcache/kv_prefix.h"
+#include "scheduler/sched.h"
+
+#define WORLD_CTX_MAX 72
+#define WORLD_SEQS_MAX 64
+#define WORLD_BLOCKS_MAX 128
+#define WORLD_SLOTS_MAX 1024
+#define WORLD_VOCAB 3 /* few tokens: many prefixes are equal by chance */
+
+struct world_row {
+    int32_t token, pos;
+    uint64_t digest;
+};
+
+struct world_seq {
+    bool alive, zombie; /* zombie: ended, but the driver has not called finish yet */
+    uint64_t id;
+    int32_t *ids;                       /* borrowed: world.tokens[row] */
+    int32_t row;
+    uint64_t digest[WORLD_CTX_MAX + 1]; /* digest[i]: of ids[0..i] and the salt */
+    uint64_t salt;
+    int32_t n_ids, n_prompt, new_max, n_preempted;
+    bool prompt_logits;
+    int32_t n_logits[WORLD_CTX_MAX + 1]; /* how often row i gave logits */
+};
+
+struct world {
+    uint32_t (*draw)(void *source, uint32_t n); /* uniform in [0, n) */
+    void *source;
+    struct qr_sched_config config;
+    int32_t n_blocks, block_tokens;
+    bool prefix_cache, zombies_ok;
+    struct qr_kv_pool *pool;
+    struct qr_sched *sched;
+    struct qr_plan plan;
+    struct world_row kv[WORLD_SLOTS_MAX];
+    struct world_seq seq[WORLD_SEQS_MAX]; /* by the scheduler's index */
+    int32_t tokens[WORLD_SEQS_MAX][WORLD_CTX_MAX + 1];
+    bool row_used[WORLD_SEQS_MAX];
+    int32_t n_alive, n_zombies, next_group;
+    int64_t now_us, n_preempted_gone;
+    uint64_t next_id;
+    struct {
+        int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions;
+    } total;
+    char broken[160]; /* empty while all is well */
+};
+
+static inline uint32_t world_below(struct world *w, uint32_t n)
+{
+    return n <= 1 ? 0 : w->draw(w->source, n);
+}
+
+static inline void world_fail(struct world *w, const char *what)
+{
+    if (w->broken[0] == '\0')
+        snprintf(w->broken, sizeof w->broken, "%s", what);
+}
+
+static inline uint64_t world_mix(uint64_t digest, int32_t token)
+{
+    uint64_t x = (digest ^ (uint64_t)(uint32_t)token) * 0x9e3779b97f4a7c15u;
+    return (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u + 1;
+}
+
+static inline void world_check(struct world *w)
+{
+    const char *broken = qr_sched_check(w->sched);
+    if (broken != NULL)
+        world_fail(w, broken);
+    struct qr_sched_stats stats;
+    qr_sched_stats(w->sched, &stats);
+    if (stats.n_waiting + stats.n_prefill + stats.n_decode != w->n_alive + w->n_zombies)
+        world_fail(w, "the scheduler holds other sequences than were added");
+}
+
+/* ---- beginning and end ---- */
+
+static inline void world_draw_config(struct world *w)
+{
+    static const int32_t block_tokens[] = {1, 2, 4, 8, 16};
+    struct qr_sched_config *c = &w->config;
+    w->block_tokens = block_tokens[world_below(w, 5)];
+    w->n_blocks = 2 + (int32_t)world_below(w, w->block_tokens == 1 ? 100 : 24);
+    w->prefix_cache = world_below(w, 4) != 0;
+    w->zombies_ok = world_below(w, 4) == 0;
+    *c = (struct qr_sched_config){
+        .running_max = 1 + (int32_t)world_below(w, 8),
+        .waiting_max = 1 + (int32_t)world_below(w, 16),
+        .chunk_tokens_max = 1 + (int32_t)world_below(w, world_below(w, 2) ? 64 : 6),
+        .ctx_max = 2 + (int32_t)world_below(w, WORLD_CTX_MAX - 1),
+        .preempt_max = (int32_t)world_below(w, 5),
+        .watermark_blocks = (int32_t)world_below(w, (uint32_t)(w->n_blocks < 5 ? w->n_blocks : 5)),
+        .policy = (enum qr_sched_policy)world_below(w, 3),
+    };
+    c->step_tokens_max = c->running_max + (int32_t)world_below(w, world_below(w, 2) ? 64 : 4);
+    c->logit_rows_max = c->running_max + (int32_t)world_below(w, 8);
+}
+
+static inline void world_init(struct world *w, uint32_t (*draw)(void *, uint32_t), void *source)
+{
+    memset(w, 0, sizeof *w);
+    w->draw = draw;
+    w->source = source;
+    world_draw_config(w);
+    struct qr_hash_secret secret;
+    qr_hash_secret_seeded(&secret, world_below(w, 1000));
+    w->pool = qr_kv_pool_new(w->n_blocks, w->block_tokens, w->prefix_cache, &secret);
+    if (world_below(w, 4) == 0) { /* 0 to 3 bits of hash: prefixes collide all the time */
+        w->pool->hash_keep = world_below(w, 2) ? 0 : world_below(w, 8);
+        w->total.forced_collisions = 1;
+    }
+    struct qr_err err;
+    int rc = qr_sched_new(&w->sched, &w->config, w->pool, &err);
+    QR_ASSERT(rc == 0);
+    qr_plan_init(&w->plan, &w->config);
+}
+
+static inline void world_release(struct world *w)
+{
+    struct qr_kv_stats stats;
+    qr_kv_pool_stats(w->pool, &stats);
+    w->total.hit_tokens += stats.hit_tokens;
+    qr_plan_release(&w->plan);
+    qr_sched_free(w->sched);
+    qr_kv_pool_stats(w->pool, &stats);
+    if (stats.n_owned != 0)
+        world_fail(w, "a block is still owned after the scheduler was freed");
+    qr_kv_pool_free(w->pool);
+}
+
+/* ---- operations ---- */
+
+static inline void world_draw_prompt(struct world *w, struct world_seq *x, int32_t *ids)
+{
+    int32_t n_max = w->config.ctx_max;
+    x->n_prompt = 1 + (int32_t)world_below(w, (uint32_t)n_max);
+    x->new_max = (int32_t)world_below(w, (uint32_t)(n_max - x->n_prompt + 1));
+    x->salt = world_below(w, 4) == 0;
+    x->prompt_logits = world_below(w, 8) == 0;
+    /* One token throughout, with a change at one place: long equal prefixes. */
+    int32_t token = (int32_t)world_below(w, 2), change_at = (int32_t)world_below(w, (uint32_t)x->n_prompt * 2);
+    for (int32_t i = 0; i < x->n_prompt; i++)
+        ids[i] = i == change_at ? WORLD_VOCAB - 1 : token;
+}
+
+/* The token row of a sequence that is not there yet; the scheduler's index is known only afterwards. */
+static inline int32_t world_free_row(const struct world *w)
+{
+    for (int32_t row = 0; row < WORLD_SEQS_MAX; row++) {
+        if (!w->row_used[row])
+            return row;
+    }
+    return -1;
+}
+
+static inline void world_note_add(struct world *w, int32_t seq, const struct world_seq *like, uint64_t id, int32_t row, bool prompt_logits)
+{
+    struct world_seq *x = &w->seq[seq];
+    if (seq >= WORLD_SEQS_MAX || x->alive || x->zombie) {
+        world_fail(w, "add gave an index that is in use");
+        return;
+    }
+    *x = *like;
+    x->alive = true;
+    x->id = id;
+    x->row = row;
+    x->ids = w->tokens[row];
+    x->n_ids = x->n_prompt;
+    x->prompt_logits = prompt_logits;
+    uint64_t digest = world_mix(x->salt, -1);
+    for (int32_t i = 0; i < x->n_prompt; i++)
+        x->digest[i] = digest = world_mix(digest, x->ids[i]);
+    w->row_used[row] = true;
+    w->n_alive++;
+}
+
+static inline void world_add_one(struct world *w, const struct world_seq *like, const int32_t *ids, int32_t priority,
+                                 int32_t group, bool leader)
+{
+    int32_t row = world_free_row(w);
+    if (row < 0)
+        return;
+    memcpy(w->tokens[row], ids, (size_t)like->n_prompt * sizeof *ids);
+    struct qr_sched_add add = {
+        .id = ++w->next_id,
+        .ids = w->tokens[row],
+        .n_prompt = like->n_prompt,
+        .new_max = like->new_max,
+        .priority = priority,
+        .group = group,
+        .leader = leader,
+        .prompt_logits = like->prompt_logits && (leader || group < 0 || world_below(w, 2)),
+        .now_us = w->now_us,
+        .salt = {.lo = like->salt, .hi = 7},
+    };
+    struct qr_err err;
+    int32_t seq = qr_sched_add(w->sched, &add, &err);
+    if (seq >= 0)
+        world_note_add(w, seq, like, add.id, row, add.prompt_logits);
+    else if (seq != QR_E_BUSY && seq != QR_E_NO_ROOM)
+        world_fail(w, "add failed with a code that it does not promise");
+    w->total.refused += seq < 0;
+}
+
+static inline void world_add(struct world *w)
+{
+    struct world_seq like = {0};
+    int32_t ids[WORLD_CTX_MAX];
+    world_draw_prompt(w, &like, ids);
+    int32_t n = world_below(w, 3) == 0 ? 2 + (int32_t)world_below(w, 3) : 1;
+    int32_t priority = (int32_t)world_below(w, 3) - 1;
+    int32_t group = n > 1 ? w->next_group++ : -1;
+    for (int32_t i = 0; i < n; i++)
+        world_add_one(w, &like, ids, world_below(w, 16) ? priority : 0, group, i == 0);
+}
+
+static inline void world_end(struct world *w, int32_t seq)
+{
+    struct world_seq *x = &w->seq[seq];
+    w->n_preempted_gone += qr_sched_seq(w->sched, seq)->n_preempted;
+    qr_sched_finish(w->sched, seq);
+    w->n_alive -= x->alive;
+    w->n_zombies -= x->zombie;
+    x->alive = x->zombie = false;
+    w->row_used[x->row] = false;
+}
+
+static inline void world_cancel(struct world *w)
+{
+    uint32_t at = world_below(w, WORLD_SEQS_MAX);
+    for (uint32_t i = 0; i < WORLD_SEQS_MAX; i++) {
+        uint32_t seq = (at + i) % WORLD_SEQS_MAX;
+        if (w->seq[seq].alive || w->seq[seq].zombie) {
+            world_end(w, (int32_t)seq);
+            w->total.cancelled++;
+            return;
+        }
+    }
+}
+
+/* ---- a step ---- */
+
+static inline struct world_row *world_row_at(struct world *w, const struct qr_seq *q, int32_t pos)
+{
+    return &w->kv[q->blocks[pos / w->block_tokens] * w->block_tokens + pos % w->block_tokens];
+}
+
+/* The forward: earlier rows are read back through the table, new rows are written. */
+static inline void world_compute(struct world *w, const struct qr_plan_item *item)
+{
+    const struct qr_seq *q = qr_sched_seq(w->sched, item->seq);
+    struct world_seq *x = &w->seq[item->seq];
+    uint64_t digest = world_mix(x->salt, -1);
+    for (int32_t pos = 0; pos < item->first; pos++) {
+        const struct world_row *row = world_row_at(w, q, pos);
+        if (row->pos != pos || row->token != x->ids[pos] || row->digest != x->digest[pos])
+            world_fail(w, "a sequence reads a row that is not its own history");
+        digest = row->digest;
+    }
+    for (int32_t pos = item->first; pos < item->first + item->n_tokens; pos++) {
+        if (qr_kv_refs(w->pool, q->blocks[pos / w->block_tokens]) != 1)
+            world_fail(w, "a shared block is written");
+        digest = world_mix(digest, x->ids[pos]);
+        *world_row_at(w, q, pos) = (struct world_row){.token = x->ids[pos], .pos = pos, .digest = digest};
+        x->n_logits[pos] += pos >= item->first + item->n_tokens - item->n_logits;
+    }
+    w->total.rows += item->n_tokens;
+}
+
+static inline void world_check_item(struct world *w, const struct qr_plan_item *item, bool decode)
+{
+    const struct qr_seq *q = qr_sched_seq(w->sched, item->seq);
+    struct world_seq *x = &w->seq[item->seq];
+    int32_t end = item->first + item->n_tokens;
+    if (!x->alive || q->id != x->id)
+        world_fail(w, "a sequence that ended is planned");
+    if (q->state != (decode ? QR_SEQ_DECODE : QR_SEQ_PREFILL))
+        world_fail(w, "an item stands in the wrong part of the plan");
+    if (item->n_tokens < 1 || item->first != q->n_computed || end > q->n_ids || end > q->n_blocks * w->block_tokens)
+        world_fail(w, "an item's rows do not continue the sequence, or have no block");
+    if (item->n_tokens > (decode ? 1 : w->config.chunk_tokens_max))
+        world_fail(w, "a chunk is too long");
+    if (end == q->n_ids && item->n_logits < 1)
+        world_fail(w, "the last known row gives no logits");
+    if (!q->prompt_logits && item->n_logits != (end == q->n_ids))
+        world_fail(w, "rows inside a prompt give logits that nobody wants");
+    for (int32_t pos = 0; q->prompt_logits && pos < end && pos < q->n_prompt; pos++) {
+        int32_t n = x->n_logits[pos] + (pos >= end - item->n_logits);
+        if (n == 0 || (n > 1 && pos < q->n_prompt - 1))
+            world_fail(w, "a prompt row's logits are missing or come twice");
+    }
+}
+
+/* The first in rank of those that run must be in the plan, unless protected sequences hold everything. */
+static inline void world_check_progress(struct world *w, bool any)
+{
+    if (w->n_zombies > 0)
+        return;
+    if (any != (w->n_alive > 0))
+        world_fail(w, any ? "a plan without sequences" : "nothing is planned although a sequence is there");
+    int32_t top = -1;
+    bool planned = false, protected_runs = false;
+    for (int32_t i = 0; i < WORLD_SEQS_MAX; i++) {
+        if (!w->seq[i].alive)
+            continue;
+        const struct qr_seq *q = qr_sched_seq(w->sched, i), *t = top < 0 ? NULL : qr_sched_seq(w->sched, top);
+        if (q->state == QR_SEQ_WAITING)
+            continue;
+        protected_runs = protected_runs || q->n_preempted >= w->config.preempt_max;
+        if (t == NULL || q->priority < t->priority || (q->priority == t->priority && q->id < t->id))
+            top = i;
+    }
+    for (int32_t k = 0; k < w->plan.n_prefill + w->plan.n_decode; k++)
+        planned = planned || w->plan.item[k].seq == top;
+    if (w->config.policy == QR_SCHED_MIXED && any && !planned && !protected_runs)
+        world_fail(w, "the first in rank does not advance");
+}
+
+static inline void world_check_plan(struct world *w, bool any)
+{
+    const struct qr_plan *p = &w->plan;
+    int32_t n = p->n_prefill + p->n_decode, n_tokens = 0, n_logits = 0;
+    bool seen[WORLD_SEQS_MAX] = {false};
+    if (any != (n > 0) || n > w->config.running_max || p->n_copies > w->config.running_max || (n == 0 && p->n_copies > 0))
+        world_fail(w, "the plan's counts contradict each other");
+    for (int32_t k = 0; k < n; k++) {
+        world_check_item(w, &p->item[k], k >= p->n_prefill);
+        if (seen[p->item[k].seq])
+            world_fail(w, "a sequence is planned twice");
+        seen[p->item[k].seq] = true;
+        n_tokens += p->item[k].n_tokens;
+        n_logits += p->item[k].n_logits;
+    }
+    if (n_tokens != p->n_tokens || n_tokens > w->config.step_tokens_max)
+        world_fail(w, "the plan's tokens do not add up or pass the budget");
+    if (n_logits != p->n_logits || n_logits > w->config.logit_rows_max)
+        world_fail(w, "the plan's rows of logits do not add up or pass the budget");
+    if (w->config.policy != QR_SCHED_MIXED && p->n_prefill > 0 && p->n_decode > 0)
+        world_fail(w, "a step mixes what its policy keeps apart");
+    for (int32_t k = 0; k < p->n_copies; k++) {
+        if (qr_kv_refs(w->pool, p->copy[k].dst) != 1 || p->copy[k].src == p->copy[k].dst)
+            world_fail(w, "a copy goes to a block that is not one sequence's own");
+    }
+    world_check_progress(w, any);
+}
+
+static inline void world_sample(struct world *w, const struct qr_plan_item *item)
+{
+    const struct qr_seq *q = qr_sched_seq(w->sched, item->seq);
+    struct world_seq *x = &w->seq[item->seq];
+    if (item->n_logits == 0 || q->n_computed < q->n_ids)
+        return;
+    bool ended = x->n_ids == x->n_prompt + x->new_max || world_below(w, 32) == 0; /* the end token is not pushed */
+    if (!ended) {
+        int32_t token = (int32_t)((x->digest[x->n_ids - 1] >> 20) % WORLD_VOCAB);
+        qr_sched_push(w->sched, item->seq, token);
+        if (x->ids[x->n_ids] != token)
+            world_fail(w, "push did not append the token");
+        x->digest[x->n_ids] = world_mix(x->digest[x->n_ids - 1], token);
+        x->n_ids++;
+        ended = x->n_ids == x->n_prompt + x->new_max;
+    }
+    if (!ended)
+        return;
+    w->total.finished++;
+    if (w->zombies_ok && world_below(w, 2)) {
+        x->alive = false;
+        x->zombie = true;
+        w->n_alive--;
+        w->n_zombies++;
+    } else {
+        world_end(w, item->seq);
+    }
+}
+
+static inline void world_step(struct world *w)
+{
+    w->now_us += 1000;
+    bool any = qr_sched_plan(w->sched, &w->plan, w->now_us);
+    world_check(w);
+    world_check_plan(w, any);
+    if (w->broken[0] != '\0' || !any)
+        return;
+    size_t block_bytes = (size_t)w->block_tokens * sizeof w->kv[0];
+    for (int32_t k = 0; k < w->plan.n_copies; k++)
+        memcpy(&w->kv[w->plan.copy[k].dst * w->block_tokens], &w->kv[w->plan.copy[k].src * w->block_tokens], block_bytes);
+    for (int32_t k = 0; k < w->plan.n_prefill + w->plan.n_decode; k++)
+        world_compute(w, &w->plan.item[k]);
+    qr_sched_commit(w->sched, &w->plan);
+    world_check(w);
+    for (int32_t k = 0; k < w->plan.n_prefill + w->plan.n_decode; k++)
+        world_sample(w, &w->plan.item[k]);
+    w->total.steps++;
+    w->total.copies += w->plan.n_copies;
+    w->total.preemptions += w->plan.n_preempted;
+}
+
+static inline void world_end_zombies(struct world *w)
+{
+    for (int32_t i = 0; i < WORLD_SEQS_MAX; i++) {
+        if (w->seq[i].zombie)
+            world_end(w, i);
+    }
+}
+
+/* Nothing new arrives: everything has to end. A sequence computes at most ctx_max rows (preempt_max + 1) times, one row a step at
+ * worst, and every step advances someone. */
+static inline void world_drain(struct world *w)
+{
+    if (w->broken[0] != '\0')
+        return;
+    world_end_zombies(w);
+    bool zombies_ok = w->zombies_ok;
+    w->zombies_ok = false;
+    int64_t n_steps_max = (int64_t)w->n_alive * w->config.ctx_max * (w->config.preempt_max + 1);
+    for (int64_t k = 0; w->n_alive > 0 && w->broken[0] == '\0'; k++) {
+        if (k > n_steps_max)
+            world_fail(w, "a sequence starves");
+        world_step(w);
+    }
+    w->zombies_ok = zombies_ok;
+    struct qr_kv_stats stats;
+    qr_kv_pool_stats(w->pool, &stats);
+    if (w->n_alive == 0 && stats.n_owned != 0)
+        world_fail(w, "a block is owned although no sequence is there");
+    struct qr_sched_stats sched;
+    qr_sched_stats(w->sched, &sched);
+    if (w->n_alive == 0 && sched.n_preempted != w->n_preempted_gone)
+        world_fail(w, "the preemptions of all sequences do not add up");
+}
+
+static inline void world_op(struct world *w)
+{
+    uint32_t kind = world_below(w, 64);
+    w->total.ops++;
+    if (kind < 16)
+        world_add(w);
+    else if (kind < 58)
+        world_step(w);
+    else if (kind < 62)
+        world_cancel(w);
+    else if (kind == 62)
+        world_end_zombies(w);
+    else if (world_below(w, 4) == 0)
+        qr_kv_prefix_clear(w->pool);
+    else if (world_below(w, 16) == 0)
+        world_drain(w);
+    if (w->broken[0] == '\0')
+        world_check(w);
+}
+
+#endif

@@ -1,0 +1,55 @@
+/* Random operations on the real scheduler and pool against the oracle of sched_world.h. */
+#include <criterion/criterion.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "tests/scheduler/sched_world.h"
+
+static uint32_t draw_rng(void *source, uint32_t n)
+{
+    return qr_rng_below(source, n);
+}
+
+/* QUIRE_TEST_SCALE multiplies the number of operations; sanitizers make each about ten times as dear. */
+static double scale(void)
+{
+    const char *text = getenv("QUIRE_TEST_SCALE");
+    if (text != NULL && atof(text) > 0)
+        return atof(text);
+#ifdef __SANITIZE_ADDRESS__
+    return 0.1;
+#else
+    return 1;
+#endif
+}
+
+Test(sched, keeps_every_invariant_under_a_million_random_operations)
+{
+    const char *text = getenv("QUIRE_TEST_SEED");
+    uint64_t seed = text != NULL ? strtoull(text, NULL, 10) : qr_rng_seed_random() % 1000000007;
+    int64_t n_ops = (int64_t)(1.05e6 * scale()), began_us = qr_clock_us();
+    static struct world w;
+    int64_t ops = 0, steps = 0, rows = 0, copies = 0, preemptions = 0, finished = 0, cancelled = 0, hits = 0, refused = 0;
+    int64_t n_worlds = 0, n_colliding = 0;
+    for (; ops < n_ops; n_worlds++) {
+        struct qr_rng rng = {.seed = seed, .pos = (uint64_t)n_worlds << 32};
+        world_init(&w, draw_rng, &rng);
+        for (int i = 0; i < 2000 && w.broken[0] == '\0'; i++)
+            world_op(&w);
+        world_drain(&w);
+        world_release(&w);
+        cr_assert(w.broken[0] == '\0', "%s (QUIRE_TEST_SEED=%llu, world %lld, operation %lld)", w.broken,
+                  (unsigned long long)seed, (long long)n_worlds, (long long)w.total.ops);
+        ops += w.total.ops, steps += w.total.steps, rows += w.total.rows, copies += w.total.copies;
+        preemptions += w.total.preemptions, finished += w.total.finished, cancelled += w.total.cancelled;
+        hits += w.total.hit_tokens, refused += w.total.refused, n_colliding += w.total.forced_collisions;
+    }
+    fprintf(stderr,
+            "sched random: seed=%llu worlds=%lld (colliding hashes in %lld) ops=%lld steps=%lld rows=%lld finished=%lld "
+            "cancelled=%lld refused=%lld preemptions=%lld copies=%lld hit_tokens=%lld in %.1f s\n",
+            (unsigned long long)seed, (long long)n_worlds, (long long)n_colliding, (long long)ops, (long long)steps,
+            (long long)rows, (long long)finished, (long long)cancelled, (long long)refused, (long long)preemptions,
+            (long long)copies, (long long)hits, (double)(qr_clock_us() - began_us) / 1e6);
+    cr_assert(scale() < 0.1 || (preemptions > 1000 && copies > 1000 && hits > 10000 && n_colliding > 0),
+              "the random worlds do not reach the cases they are for");
+}

@@ -1,0 +1,183 @@
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+
+#define LINE_BYTES_MAX ((size_t)64 << 20)
+
+static int32_t columns(void)
+{
+    struct winsize ws;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 40)
+        return ws.ws_col;
+    return 100;
+}
+
+int qr_cli_fail(const char *command, const struct qr_err *err)
+{
+    fflush(stdout);
+    fprintf(stderr, "quire %s: %s\n", command, err->msg);
+    return qr_err_exit_status(err->code);
+}
+
+int qr_cli_read(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv,
+                const char *usage)
+{
+    QR_ASSERT(out != NULL && table != NULL && target != NULL);
+    QR_ASSERT(argc >= 1 && usage != NULL);
+    struct qr_err err;
+    struct qr_buf text;
+    qr_buf_init(&text);
+    struct qr_option_set *set = qr_options_new(table, n, target);
+    int status = -1, rc = qr_options_read(set, argc, argv, &err);
+    if (rc == 0 && qr_options_wants_help(set)) {
+        qr_buf_printf(&text, "%s\n", usage);
+        qr_options_help(&text, table, n, columns());
+        status = 0;
+    } else if (rc == 0 && qr_options_wants_print(set)) {
+        qr_options_print(&text, set);
+        status = 0;
+    } else if (rc == 0 && qr_options_wants_check(set)) {
+        status = 0;
+    } else if (rc != 0) {
+        status = qr_cli_fail(argv[0], &err);
+        fprintf(stderr, "See: quire %s --help\n", argv[0]);
+    }
+    if (text.len > 0)
+        fwrite(text.data, 1, text.len, stdout);
+    qr_buf_release(&text);
+    if (status >= 0)
+        qr_options_free(set);
+    else
+        *out = set;
+    return status;
+}
+
+int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err)
+{
+    struct stat st;
+    if (!m->model)
+        return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (a directory with config.json, *.safetensors and tokenizer.json)");
+    if (stat(m->model, &st) != 0)
+        return qr_err_set(err, QR_E_NOT_FOUND, "model not found: '%s' (%s)", m->model, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return qr_err_set(err, QR_E_NOT_FOUND, "'%s' is a file; --model wants the directory that holds config.json", m->model);
+    return 0;
+}
+
+void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m)
+{
+    *mo = (struct qr_model_options){.compute = (enum qr_compute)m->dtype};
+    *bo = (struct qr_backend_options){.device = m->device, .isa = m->isa, .n_threads = (int32_t)m->threads, .pin = m->pin};
+}
+
+void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine *e)
+{
+    qr_engine_config_init(c);
+    c->ctx_max = (int32_t)e->max_len;
+    c->running_max = (int32_t)e->max_running;
+    c->waiting_max = (int32_t)e->max_waiting;
+    c->step_tokens_max = (int32_t)e->max_step_tokens;
+    c->chunk_tokens_max = (int32_t)e->max_chunk_tokens;
+    c->block_tokens = (int32_t)e->block_tokens;
+    c->kv_bytes = e->kv_bytes;
+    c->kv_tokens = e->kv_tokens;
+    c->prefix_cache = e->prefix_cache;
+    c->policy = (enum qr_sched_policy)e->policy;
+}
+
+static int one_line(const char *line, size_t len, int (*each)(void *, const struct qr_json *, struct qr_buf *, struct qr_err *),
+                    void *user, struct qr_buf *out, struct qr_err *err)
+{
+    struct qr_json *v;
+    int rc = qr_json_parse(&v, line, len, &qr_json_limits_file, err);
+    if (rc != 0)
+        return rc;
+    qr_buf_clear(out);
+    rc = each(user, v, out, err);
+    qr_json_free(v);
+    if (rc == 0 && out->len > 0) {
+        qr_buf_put_byte(out, '\n');
+        fwrite(out->data, 1, out->len, stdout);
+    }
+    return rc;
+}
+
+int qr_cli_each_line(FILE *in, int (*each)(void *user, const struct qr_json *v, struct qr_buf *out, struct qr_err *err), void *user,
+                     struct qr_err *err)
+{
+    QR_ASSERT(in != NULL && each != NULL);
+    struct qr_buf out;
+    qr_buf_init(&out);
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t len;
+    int rc = 0;
+    for (int64_t n = 1; rc == 0 && (len = getline(&line, &cap, in)) >= 0; n++) {
+        while (len > 0 && (line[len - 1] == '\n' || line[len - 1] == '\r'))
+            len--;
+        if (len == 0)
+            continue;
+        rc = (size_t)len > LINE_BYTES_MAX ? qr_err_set(err, QR_E_TOO_LARGE, "%zd bytes; a line may have %zu", len, LINE_BYTES_MAX)
+                                          : one_line(line, (size_t)len, each, user, &out, err);
+        if (rc != 0)
+            qr_err_prefix(err, "input line %lld: ", (long long)n);
+    }
+    free(line);
+    qr_buf_release(&out);
+    if (fflush(stdout) != 0 && rc == 0)
+        rc = qr_err_set(err, QR_E_IO, "cannot write to stdout: %s", strerror(errno));
+    return rc;
+}
+
+int qr_cli_ids(struct qr_ids *out, const struct qr_json *array, const char *param, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && param != NULL);
+    if (qr_json_is_null(array) || qr_json_type(array) != QR_JSON_T_ARRAY)
+        return qr_err_at(err, QR_E_INVALID, param, "'%s' must be an array of token ids", param);
+    for (const struct qr_json *v = qr_json_first(array); v; v = qr_json_after(v)) {
+        int64_t id;
+        if (!qr_json_i64(v, &id) || id < INT32_MIN || id > INT32_MAX)
+            return qr_err_at(err, QR_E_INVALID, param, "'%s' must hold integers, found a %s", param, qr_json_type_name(qr_json_type(v)));
+        qr_ids_push(out, (int32_t)id);
+    }
+    return 0;
+}
+
+void qr_cli_put_ids(struct qr_buf *out, const int32_t *ids, int32_t n)
+{
+    qr_buf_put_byte(out, '[');
+    for (int32_t i = 0; i < n; i++) {
+        if (i > 0)
+            qr_buf_put_byte(out, ',');
+        qr_buf_put_i64(out, ids[i]);
+    }
+    qr_buf_put_byte(out, ']');
+}
+
+int qr_cli_read_file(struct qr_buf *out, const char *path, size_t max_bytes, struct qr_err *err)
+{
+    FILE *f = fopen(path, "rbe");
+    if (!f)
+        return qr_err_set(err, QR_E_NOT_FOUND, "cannot open '%s': %s", path, strerror(errno));
+    char piece[16384];
+    size_t n;
+    int rc = 0;
+    while (rc == 0 && (n = fread(piece, 1, sizeof piece, f)) > 0) {
+        if (out->len + n > max_bytes)
+            rc = qr_err_set(err, QR_E_TOO_LARGE, "'%s' is larger than %zu bytes", path, max_bytes);
+        else
+            qr_buf_put(out, piece, n);
+    }
+    if (rc == 0 && ferror(f))
+        rc = qr_err_set(err, QR_E_IO, "cannot read '%s': %s", path, strerror(errno));
+    fclose(f);
+    return rc;
+}

@@ -1,0 +1,115 @@
+/* cli.h - what the subcommands share: option rows for a model and an engine, JSON lines in and out, exit statuses.
+ * Every command is `int qr_cmd_x(int argc, char **argv)`; argv[0] is the subcommand's name; the result is the exit status.
+ */
+#ifndef QR_CLI_CLI_H
+#define QR_CLI_CLI_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/option.h"
+#include "engine/engine.h"
+#include "kernels/backend.h"
+#include "model/model.h"
+
+struct qr_cli_command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help; /* one line */
+};
+
+int qr_cmd_tokenize(int argc, char **argv);
+int qr_cmd_detokenize(int argc, char **argv);
+int qr_cmd_template(int argc, char **argv);
+int qr_cmd_score(int argc, char **argv);
+int qr_cmd_generate(int argc, char **argv);
+int qr_cmd_check(int argc, char **argv);
+int qr_cmd_plan(int argc, char **argv);
+int qr_cmd_bench(int argc, char **argv);
+int qr_cmd_serve(int argc, char **argv);
+
+/* ---- options ---- */
+
+struct qr_cli_model {
+    const char *model, *device, *isa;
+    int32_t dtype; /* enum qr_compute */
+    int64_t threads;
+    bool pin;
+};
+
+struct qr_cli_engine {
+    int64_t max_len, max_running, max_waiting, max_step_tokens, max_chunk_tokens, block_tokens, kv_bytes, kv_tokens;
+    int32_t policy; /* enum qr_sched_policy */
+    bool prefix_cache;
+};
+
+/* Rows of an option table for a struct T with members `m` (struct qr_cli_model) and `e` (struct qr_cli_engine). */
+#define QR_CLI_MODEL_ROWS(T, m)                                                                                                   \
+    {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(T, m.model), .arg = "DIR", .group = "Model",           \
+     .help = "Model directory: config.json, *.safetensors, tokenizer.json."},                                                     \
+    {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(T, m.dtype), .builtin = "auto", .choices = "auto|f32|bf16",          \
+     .arg = "TYPE", .group = "Model",                                                                                             \
+     .help = "Compute type of unquantized weights; auto is what the file stores (f16: bf16 when that loses nothing, else f32)."}, \
+    {.name = "device", .type = QR_OPT_STR, .offset = offsetof(T, m.device), .builtin = "auto", .arg = "NAME", .group = "Model",    \
+     .help = "Where to compute: auto or cpu."},                                                                                   \
+    {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(T, m.isa), .arg = "LEVEL", .group = "Model",                            \
+     .help = "Force an instruction-set level (ref, avx2, avx512, ...); the best one is taken otherwise."},                        \
+    {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(T, m.threads), .builtin = "0", .min = 0, .max = 1024, \
+     .arg = "N", .group = "Model", .help = "Worker threads; 0 means every usable processor."},                                    \
+    {.name = "pin", .type = QR_OPT_FLAG, .offset = offsetof(T, m.pin), .builtin = "false", .group = "Model",                       \
+     .help = "Pin worker threads to processors."}
+
+#define QR_CLI_ENGINE_ROWS(T, e)                                                                                                  \
+    {.name = "max-len", .type = QR_OPT_INT, .offset = offsetof(T, e.max_len), .builtin = "0", .min = 0, .max = 16777216, .arg = "N", \
+     .group = "Limits", .help = "Tokens of one sequence, prompt and output; 0 means the model's maximum, or what fits."},         \
+    {.name = "max-running", .type = QR_OPT_INT, .offset = offsetof(T, e.max_running), .builtin = "64", .min = 1, .max = 4096,      \
+     .arg = "N", .group = "Limits", .help = "Sequences computed at once."},                                                       \
+    {.name = "max-waiting", .type = QR_OPT_INT, .offset = offsetof(T, e.max_waiting), .builtin = "256", .min = 1, .max = 65536,    \
+     .arg = "N", .group = "Limits", .help = "Sequences that may wait; one more is answered 429 at once."},                        \
+    {.name = "max-step-tokens", .type = QR_OPT_INT, .offset = offsetof(T, e.max_step_tokens), .builtin = "512", .min = 1,          \
+     .max = 65536, .arg = "N", .group = "Limits", .help = "Token rows of one step: decode rows first, prompt chunks in the rest."}, \
+    {.name = "max-chunk-tokens", .type = QR_OPT_INT, .offset = offsetof(T, e.max_chunk_tokens), .builtin = "256", .min = 1,        \
+     .max = 65536, .arg = "N", .group = "Limits", .help = "The largest prompt chunk of one sequence in a step."},                 \
+    {.name = "block-tokens", .type = QR_OPT_INT, .offset = offsetof(T, e.block_tokens), .builtin = "16", .min = 1, .max = 256,     \
+     .arg = "N", .group = "Cache", .help = "Tokens per cache block, a power of two."},                                            \
+    {.name = "kv-bytes", .type = QR_OPT_BYTES, .offset = offsetof(T, e.kv_bytes), .builtin = "0", .min = 0, .max = 1e15,           \
+     .arg = "SIZE", .group = "Cache", .help = "Memory for the cache; 0 means a quarter of what is free, or less when less is of use."}, \
+    {.name = "kv-tokens", .type = QR_OPT_INT, .offset = offsetof(T, e.kv_tokens), .builtin = "0", .min = 0, .max = 1e9, .arg = "N", \
+     .group = "Cache", .help = "The same in tokens."},                                                                            \
+    {.name = "prefix-cache", .type = QR_OPT_FLAG, .offset = offsetof(T, e.prefix_cache), .builtin = "true", .group = "Cache",      \
+     .help = "Reuse the blocks of prompts that begin alike."},                                                                    \
+    {.name = "policy", .type = QR_OPT_ENUM, .offset = offsetof(T, e.policy), .builtin = "mixed",                                   \
+     .choices = "mixed|prefill-first|alternate", .arg = "NAME", .group = "Limits",                                                \
+     .help = "How prompts and running sequences share the steps."}
+
+/* Reads argv into `target` by the table. Returns -1 to go on, or the exit status: after --help, --print-config, --check-config or an error. */
+int qr_cli_read(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv,
+                const char *usage);
+
+/* Prints "quire CMD: message" to stderr; returns the exit status for the code. */
+int qr_cli_fail(const char *command, const struct qr_err *err);
+
+/* QR_E_USAGE unless --model was given and is a directory. */
+int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err);
+
+void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m);
+void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine *e);
+
+/* ---- JSON lines ---- */
+
+/* Calls each(user, line's JSON, out) for every non-empty line of `in`, then writes out and a newline to stdout. An error stops with the line's
+ * number in front. Lines are limited to 64 MiB. */
+int qr_cli_each_line(FILE *in, int (*each)(void *user, const struct qr_json *v, struct qr_buf *out, struct qr_err *err), void *user,
+                     struct qr_err *err);
+
+/* An array of integers that fit int32 -> ids (appended). */
+int qr_cli_ids(struct qr_ids *out, const struct qr_json *array, const char *param, struct qr_err *err);
+void qr_cli_put_ids(struct qr_buf *out, const int32_t *ids, int32_t n);
+
+/* Reads a whole file (at most max_bytes) into out. */
+int qr_cli_read_file(struct qr_buf *out, const char *path, size_t max_bytes, struct qr_err *err);
+
+#endif

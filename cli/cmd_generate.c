@@ -1,0 +1,293 @@
+/* cmd_generate.c - offline generation: one or many prompts through the very engine that serves, answers in the order of the prompts. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "cli/cli.h"
+
+struct generate_options {
+    struct qr_cli_model m;
+    struct qr_cli_engine e;
+    const char *prompt, *prompt_ids, *prompts;
+    struct qr_str_list stop;
+    double temperature, top_p, min_p, presence, frequency, repetition;
+    int64_t max_tokens, min_tokens, top_k, seed;
+    bool ignore_eos, json, add_special, stats;
+};
+
+/* One prompt and what came of it. */
+struct job {
+    struct qr_ids prompt;
+    struct qr_ids output;
+    struct qr_buf text;
+    enum qr_finish finish;
+    struct qr_err err;
+};
+
+struct generator {
+    const struct generate_options *o;
+    struct qr_tokenizer *tokenizer;
+    struct qr_engine *engine;
+    struct job *job; /* owned [n_jobs] */
+    int32_t n_jobs, n_submitted, n_done, n_printed;
+};
+
+static struct job *add_job(struct generator *g)
+{
+    if ((g->n_jobs & (g->n_jobs - 1)) == 0)
+        g->job = qr_realloc(g->job, (size_t)(g->n_jobs ? g->n_jobs * 2 : 1), sizeof *g->job);
+    struct job *j = &g->job[g->n_jobs++];
+    *j = (struct job){0};
+    return j;
+}
+
+static int add_text(struct generator *g, const char *text, size_t len, struct qr_err *err)
+{
+    unsigned flags = QR_ENCODE_PARSE_SPECIAL | (g->o->add_special ? QR_ENCODE_ADD_SPECIAL : 0u);
+    return qr_tokenizer_encode(g->tokenizer, &add_job(g)->prompt, text, len, flags, err);
+}
+
+/* "1,2,3" */
+static int add_id_list(struct generator *g, const char *list, struct qr_err *err)
+{
+    struct job *j = add_job(g);
+    for (const char *at = list; *at;) {
+        char *end;
+        long id = strtol(at, &end, 10);
+        if (end == at || (*end && *end != ',') || id < 0 || id > INT32_MAX)
+            return qr_err_set(err, QR_E_USAGE, "--prompt-ids wants numbers like 1,2,3, given '%s'", list);
+        qr_ids_push(&j->prompt, (int32_t)id);
+        at = *end ? end + 1 : end;
+    }
+    return 0;
+}
+
+/* A line of --prompts: a string, {"prompt": text}, {"prompt_ids": [...]} or {"ids": [...]}. */
+static int add_line(void *user, const struct qr_json *v, struct qr_buf *out __attribute__((unused)), struct qr_err *err)
+{
+    struct generator *g = user;
+    const struct qr_json *text = qr_json_type(v) == QR_JSON_T_STRING ? v : qr_json_find(v, "prompt");
+    size_t len;
+    if (text && qr_json_type(text) == QR_JSON_T_STRING) {
+        const char *s = qr_json_str(text, &len);
+        return add_text(g, s, len, err);
+    }
+    const struct qr_json *ids = qr_json_find(v, "prompt_ids");
+    return qr_cli_ids(&add_job(g)->prompt, ids ? ids : qr_json_find(v, "ids"), "prompt_ids", err);
+}
+
+static int read_prompts(struct generator *g, struct qr_err *err)
+{
+    const struct generate_options *o = g->o;
+    if (!!o->prompt + !!o->prompt_ids + !!o->prompts != 1)
+        return qr_err_set(err, QR_E_USAGE, "name one of --prompt TEXT, --prompt-ids 1,2,3 and --prompts FILE.jsonl");
+    if (o->prompt)
+        return add_text(g, o->prompt, strlen(o->prompt), err);
+    if (o->prompt_ids)
+        return add_id_list(g, o->prompt_ids, err);
+    FILE *f = strcmp(o->prompts, "-") == 0 ? stdin : fopen(o->prompts, "re");
+    if (!f)
+        return qr_err_set(err, QR_E_NOT_FOUND, "cannot open '%s'", o->prompts);
+    int rc = qr_cli_each_line(f, add_line, g, err);
+    if (f != stdin)
+        fclose(f);
+    return rc;
+}
+
+static int fill_sampling(struct qr_sampling *s, const struct generate_options *o, int32_t n_prompt, int32_t ctx_max, struct qr_err *err)
+{
+    qr_sampling_init(s);
+    s->temperature = (float)o->temperature;
+    s->top_p = (float)o->top_p;
+    s->min_p = (float)o->min_p;
+    s->top_k = (int32_t)o->top_k;
+    s->presence = (float)o->presence;
+    s->frequency = (float)o->frequency;
+    s->repetition = (float)o->repetition;
+    s->seed = (uint64_t)o->seed;
+    s->max_tokens = o->max_tokens < ctx_max - n_prompt ? (int32_t)o->max_tokens : ctx_max - n_prompt > 0 ? ctx_max - n_prompt : 0;
+    s->min_tokens = (int32_t)o->min_tokens;
+    s->ignore_eos = o->ignore_eos;
+    if (o->stop.n > QR_STOPS_MAX)
+        return qr_err_set(err, QR_E_USAGE, "--stop may be given %d times, not %d", QR_STOPS_MAX, o->stop.n);
+    for (int32_t i = 0; i < o->stop.n; i++) {
+        size_t len = strlen(o->stop.item[i]);
+        if (len < 1 || len > QR_STOP_BYTES_MAX)
+            return qr_err_set(err, QR_E_USAGE, "--stop wants 1 to %d bytes, given %zu", QR_STOP_BYTES_MAX, len);
+        s->stop[s->n_stops++] = o->stop.item[i];
+    }
+    return 0;
+}
+
+static void print_job(const struct generator *g, const struct job *j)
+{
+    static const char *const finish[] = {"", "stop", "length", "cancelled", "error"};
+    struct qr_buf out;
+    qr_buf_init(&out);
+    if (g->o->json) {
+        qr_buf_put_str(&out, "{\"prompt_ids\":");
+        qr_cli_put_ids(&out, j->prompt.id, j->prompt.n);
+        qr_buf_put_str(&out, ",\"ids\":");
+        qr_cli_put_ids(&out, j->output.id, j->output.n);
+        qr_buf_put_str(&out, ",\"text\":");
+        qr_json_put_str(&out, j->text.data, j->text.len);
+        qr_buf_printf(&out, ",\"finish_reason\":\"%s\"}", finish[j->finish]);
+    } else {
+        qr_buf_put(&out, j->text.data, j->text.len);
+    }
+    qr_buf_put_byte(&out, '\n');
+    fwrite(out.data, 1, out.len, stdout);
+    qr_buf_release(&out);
+}
+
+static void take_event(struct generator *g, struct qr_event *ev)
+{
+    struct job *j = ev->req->user;
+    for (int32_t i = 0; i < ev->n_tokens; i++)
+        qr_ids_push(&j->output, ev->token[i].id);
+    qr_buf_put(&j->text, ev->text, (size_t)ev->text_len);
+    if (ev->finish != QR_FINISH_NONE)
+        j->finish = ev->finish;
+    if (ev->finish == QR_FINISH_ERROR)
+        j->err = ev->req->err;
+    if (ev->last) {
+        qr_request_free(ev->req);
+        g->n_done++;
+    }
+    qr_engine_recycle(g->engine, ev);
+}
+
+/* Submits until the engine is full; a prompt that cannot run is an error of the whole call. */
+static int submit_some(struct generator *g, struct qr_err *err)
+{
+    while (g->n_submitted < g->n_jobs) {
+        struct job *j = &g->job[g->n_submitted];
+        struct qr_sampling s;
+        int rc = fill_sampling(&s, g->o, j->prompt.n, qr_engine_limits(g->engine)->ctx_max, err);
+        if (rc != 0)
+            return rc;
+        struct qr_request *r = qr_request_new(&s, j->prompt.id, j->prompt.n, 1);
+        r->id = (uint64_t)g->n_submitted + 1;
+        r->user = j;
+        r->arrived_us = qr_clock_us();
+        rc = qr_engine_submit(g->engine, r, err);
+        if (rc != 0) {
+            qr_request_free(r);
+            return rc == QR_E_BUSY ? 0 : qr_err_prefix(err, "prompt %d: ", g->n_submitted + 1);
+        }
+        g->n_submitted++;
+    }
+    return 0;
+}
+
+static int run_all(struct generator *g, struct qr_err *err)
+{
+    int rc = 0;
+    while (g->n_done < g->n_jobs && (rc = submit_some(g, err)) == 0) {
+        struct qr_node got, *node;
+        qr_list_init(&got);
+        qr_engine_wait(g->engine, &got, 100000);
+        while ((node = qr_list_pop_front(&got)))
+            take_event(g, QR_CONTAINER(node, struct qr_event, link));
+        for (; g->n_printed < g->n_jobs && g->job[g->n_printed].finish != QR_FINISH_NONE; g->n_printed++) {
+            const struct job *j = &g->job[g->n_printed];
+            if (j->finish == QR_FINISH_ERROR) {
+                *err = j->err;
+                return qr_err_prefix(err, "prompt %d: ", g->n_printed + 1);
+            }
+            print_job(g, j);
+        }
+    }
+    return rc;
+}
+
+static void release(struct generator *g)
+{
+    qr_engine_close(g->engine);
+    qr_tokenizer_close(g->tokenizer);
+    for (int32_t i = 0; i < g->n_jobs; i++) {
+        qr_ids_release(&g->job[i].prompt);
+        qr_ids_release(&g->job[i].output);
+        qr_buf_release(&g->job[i].text);
+    }
+    qr_free(g->job);
+}
+
+static void print_stats(const struct generator *g, int64_t open_us, int64_t run_us)
+{
+    int64_t n_prompt = 0, n_output = 0;
+    for (int32_t i = 0; i < g->n_jobs; i++) {
+        n_prompt += g->job[i].prompt.n;
+        n_output += g->job[i].output.n;
+    }
+    fprintf(stderr, "%d prompts, %lld prompt + %lld output tokens in %.3f s (%.1f output tok/s); model open in %.3f s\n", g->n_jobs,
+            (long long)n_prompt, (long long)n_output, (double)run_us * 1e-6, (double)n_output / ((double)run_us * 1e-6), (double)open_us * 1e-6);
+}
+
+static int generate(struct generator *g, struct qr_err *err)
+{
+    struct qr_model_options mo;
+    struct qr_backend_options bo;
+    struct qr_engine_config ec;
+    qr_cli_model_options(&mo, &bo, &g->o->m);
+    qr_cli_engine_config(&ec, &g->o->e);
+    int64_t t0 = qr_clock_us();
+    int rc = qr_cli_need_model(&g->o->m, err);
+    if (rc == 0)
+        rc = qr_tokenizer_open(&g->tokenizer, g->o->m.model, err);
+    if (rc == 0)
+        rc = read_prompts(g, err);
+    if (rc == 0)
+        rc = qr_engine_open(&g->engine, g->o->m.model, &ec, &bo, &mo, g->tokenizer, NULL, NULL, err);
+    int64_t t1 = qr_clock_us();
+    if (rc == 0)
+        rc = run_all(g, err);
+    if (rc == 0 && g->o->stats)
+        print_stats(g, t1 - t0, qr_clock_us() - t1);
+    return rc;
+}
+
+#define ROW(field, kind, text, ...) {.name = text, .type = kind, .offset = offsetof(struct generate_options, field), __VA_ARGS__}
+
+int qr_cmd_generate(int argc, char **argv)
+{
+    static const struct qr_option table[] = {
+        QR_CLI_MODEL_ROWS(struct generate_options, m), QR_CLI_ENGINE_ROWS(struct generate_options, e),
+        ROW(prompt, QR_OPT_STR, "prompt", .letter = 'p', .arg = "TEXT", .group = "Input", .help = "The prompt."),
+        ROW(prompt_ids, QR_OPT_STR, "prompt-ids", .arg = "IDS", .group = "Input", .help = "The prompt as token ids: 1,2,3."),
+        ROW(prompts, QR_OPT_STR, "prompts", .arg = "FILE", .group = "Input",
+            .help = "JSON lines, each a string, {\"prompt\": text} or {\"prompt_ids\": [...]}; - is stdin."),
+        ROW(add_special, QR_OPT_FLAG, "add-special", .builtin = "true", .group = "Input", .help = "Let the tokenizer add BOS to text."),
+        ROW(max_tokens, QR_OPT_INT, "max-tokens", .letter = 'n', .builtin = "128", .min = 0, .max = 1e9, .arg = "N", .group = "Sampling",
+            .help = "At most so many new tokens."),
+        ROW(min_tokens, QR_OPT_INT, "min-tokens", .builtin = "0", .min = 0, .max = 1e9, .arg = "N", .group = "Sampling",
+            .help = "No end before so many new tokens."),
+        ROW(temperature, QR_OPT_FLOAT, "temperature", .builtin = "0", .min = 0, .max = 100, .arg = "T", .group = "Sampling", .help = "0 is greedy."),
+        ROW(top_k, QR_OPT_INT, "top-k", .builtin = "0", .min = 0, .max = 1e9, .arg = "K", .group = "Sampling", .help = "0 is off."),
+        ROW(top_p, QR_OPT_FLOAT, "top-p", .builtin = "1", .min = 1e-6, .max = 1, .arg = "P", .group = "Sampling", .help = "1 is off."),
+        ROW(min_p, QR_OPT_FLOAT, "min-p", .builtin = "0", .min = 0, .max = 1, .arg = "P", .group = "Sampling", .help = "0 is off."),
+        ROW(presence, QR_OPT_FLOAT, "presence-penalty", .builtin = "0", .min = -2, .max = 2, .arg = "X", .group = "Sampling", .help = "0 is off."),
+        ROW(frequency, QR_OPT_FLOAT, "frequency-penalty", .builtin = "0", .min = -2, .max = 2, .arg = "X", .group = "Sampling", .help = "0 is off."),
+        ROW(repetition, QR_OPT_FLOAT, "repetition-penalty", .builtin = "1", .min = 0.01, .max = 100, .arg = "X", .group = "Sampling", .help = "1 is off."),
+        ROW(seed, QR_OPT_INT, "seed", .builtin = "0", .min = 0, .max = 9e15, .arg = "N", .group = "Sampling", .help = "Same seed, same answer."),
+        ROW(stop, QR_OPT_LIST, "stop", .arg = "TEXT", .group = "Sampling", .help = "End before this text; may be repeated."),
+        ROW(ignore_eos, QR_OPT_FLAG, "ignore-eos", .builtin = "false", .group = "Sampling", .help = "Go on behind the model's end token."),
+        ROW(json, QR_OPT_FLAG, "json", .builtin = "false", .group = "Output", .help = "JSON lines {prompt_ids, ids, text, finish_reason}."),
+        ROW(stats, QR_OPT_FLAG, "stats", .builtin = "false", .group = "Output", .help = "A line of timing on stderr.")};
+    struct generate_options o = {0};
+    struct qr_option_set *set;
+    struct qr_err err;
+    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
+                             "quire generate --model DIR --prompt TEXT | --prompt-ids IDS | --prompts FILE [--json]\n\n"
+                             "Generates without a server. Many prompts run together; the answers come in the order of the prompts.");
+    if (status >= 0)
+        return status;
+    struct generator g = {.o = &o};
+    status = generate(&g, &err) == 0 ? 0 : qr_cli_fail(argv[0], &err);
+    release(&g);
+    qr_options_free(set);
+    return status;
+}

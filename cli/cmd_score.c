@@ -1,0 +1,227 @@
+/* cmd_score.c - log-probabilities of given tokens, straight through the model: one sequence, an identity block table. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "engine/sampler.h"
+
+#define CHUNK_TOKENS 64
+#define BLOCK_TOKENS 16
+#define TOP_MAX 65536
+
+struct score_options {
+    struct qr_cli_model m;
+    int64_t top;
+    bool logits, add_special;
+};
+
+struct scorer {
+    const struct score_options *o;
+    struct qr_tokenizer *tokenizer; /* NULL when the directory has none: only "ids" can be scored */
+    struct qr_backend *be;
+    struct qr_model *model;
+    struct qr_kv_view kv;
+    void *kv_mem, *act_mem;
+    struct qr_arena act;
+    struct qr_exec exec;
+    int32_t ctx_max, vocab;
+    int32_t *table; /* identity block table */
+    struct pick {
+        float logit;
+        int32_t id;
+    } *pick; /* [vocab] */
+};
+
+/* Larger logit first, then smaller id. */
+static int by_logit(const void *a, const void *b)
+{
+    const struct pick *x = a, *y = b;
+    if (x->logit != y->logit)
+        return x->logit > y->logit ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static void put_top(struct scorer *s, struct qr_buf *out, const float *row, double lse)
+{
+    int32_t n = s->o->top < s->vocab ? (int32_t)s->o->top : s->vocab;
+    for (int32_t i = 0; i < s->vocab; i++)
+        s->pick[i] = (struct pick){row[i], i};
+    qsort(s->pick, (size_t)s->vocab, sizeof *s->pick, by_logit);
+    qr_buf_put_byte(out, '[');
+    for (int32_t i = 0; i < n; i++) {
+        qr_buf_printf(out, "%s[%d,", i ? "," : "", s->pick[i].id);
+        qr_json_put_f32(out, (float)((double)s->pick[i].logit - lse));
+        qr_buf_put_byte(out, ']');
+    }
+    qr_buf_put_byte(out, ']');
+}
+
+/* What the result line is made of, filled while chunks are computed. */
+struct result {
+    struct qr_buf logprobs, top, logits;
+};
+
+/* The row behind position pos: log-probability of ids[pos + 1], the alternatives there, and for the last position the logits. */
+static void use_row(struct scorer *s, struct result *r, const float *row, const struct qr_ids *ids, int32_t pos)
+{
+    double lse = qr_log_sum_exp(row, s->vocab);
+    bool last = pos + 1 == ids->n;
+    if (!last) {
+        qr_buf_put_byte(&r->logprobs, ',');
+        qr_json_put_f32(&r->logprobs, (float)((double)row[ids->id[pos + 1]] - lse));
+    }
+    if (s->o->top > 0) {
+        if (pos > 0)
+            qr_buf_put_byte(&r->top, ',');
+        put_top(s, &r->top, row, lse);
+    }
+    for (int32_t i = 0; last && s->o->logits && i < s->vocab; i++) {
+        if (i > 0)
+            qr_buf_put_byte(&r->logits, ',');
+        qr_json_put_f32(&r->logits, row[i]);
+    }
+}
+
+static void score_chunk(struct scorer *s, struct result *r, const struct qr_ids *ids, int32_t first, int32_t n)
+{
+    int32_t pos[CHUNK_TOKENS], rows[CHUNK_TOKENS], row_start[2] = {0, n}, ctx_len = first + n;
+    for (int32_t i = 0; i < n; i++) {
+        pos[i] = first + i;
+        rows[i] = i;
+    }
+    struct qr_batch b = {.n_tokens = n, .n_seqs = 1, .n_prefill_seqs = 1, .n_logits = n, .block_tokens = BLOCK_TOKENS,
+                         .table_stride = (s->ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS, .ids = ids->id + first, .pos = pos,
+                         .slot = pos, .row_start = row_start, .ctx_len = &ctx_len, .block_table = s->table, .logit_row = rows};
+    struct qr_tensor logits = qr_model_forward(&s->exec, &b);
+    for (int32_t i = 0; i < n; i++)
+        use_row(s, r, (const float *)logits.data + (int64_t)i * logits.stride[0], ids, first + i);
+}
+
+static int input_ids(struct scorer *s, struct qr_ids *ids, const struct qr_json *v, struct qr_err *err)
+{
+    const struct qr_json *prompt = qr_json_find(v, "prompt");
+    if (!prompt)
+        return qr_cli_ids(ids, qr_json_find(v, "ids"), "ids", err);
+    if (qr_json_type(prompt) != QR_JSON_T_STRING)
+        return qr_err_at(err, QR_E_INVALID, "prompt", "'prompt' must be a string");
+    if (!s->tokenizer)
+        return qr_err_at(err, QR_E_INVALID, "prompt", "the model directory has no tokenizer.json; give \"ids\"");
+    size_t len;
+    const char *text = qr_json_str(prompt, &len);
+    return qr_tokenizer_encode(s->tokenizer, ids, text, len, QR_ENCODE_PARSE_SPECIAL | (s->o->add_special ? QR_ENCODE_ADD_SPECIAL : 0u), err);
+}
+
+static int check_ids(const struct scorer *s, const struct qr_ids *ids, struct qr_err *err)
+{
+    if (ids->n < 1 || ids->n > s->ctx_max)
+        return qr_err_at(err, QR_E_INVALID, "ids", "%d tokens; between 1 and %d can be scored", ids->n, s->ctx_max);
+    for (int32_t i = 0; i < ids->n; i++)
+        if (ids->id[i] < 0 || ids->id[i] >= s->vocab)
+            return qr_err_at(err, QR_E_INVALID, "ids", "token id %d at position %d is outside the vocabulary of %d", ids->id[i], i, s->vocab);
+    return 0;
+}
+
+static int score_line(void *user, const struct qr_json *v, struct qr_buf *out, struct qr_err *err)
+{
+    struct scorer *s = user;
+    struct qr_ids ids;
+    struct result r = {0};
+    qr_ids_init(&ids);
+    int rc = input_ids(s, &ids, v, err);
+    if (rc == 0)
+        rc = check_ids(s, &ids, err);
+    if (rc == 0) {
+        for (int32_t first = 0; first < ids.n; first += CHUNK_TOKENS)
+            score_chunk(s, &r, &ids, first, ids.n - first < CHUNK_TOKENS ? ids.n - first : CHUNK_TOKENS);
+        qr_buf_put_str(out, "{\"ids\":");
+        qr_cli_put_ids(out, ids.id, ids.n);
+        qr_buf_printf(out, ",\"logprobs\":[null%s]", r.logprobs.data ? r.logprobs.data : "");
+        if (s->o->top > 0)
+            qr_buf_printf(out, ",\"top\":[%s]", r.top.data);
+        if (s->o->logits)
+            qr_buf_printf(out, ",\"logits\":[%s]", r.logits.data);
+        qr_buf_put_byte(out, '}');
+    }
+    qr_buf_release(&r.logprobs);
+    qr_buf_release(&r.top);
+    qr_buf_release(&r.logits);
+    qr_ids_release(&ids);
+    return rc;
+}
+
+static int open_scorer(struct scorer *s, struct qr_err *err)
+{
+    struct qr_model_options mo;
+    struct qr_backend_options bo;
+    qr_cli_model_options(&mo, &bo, &s->o->m);
+    bo.step_rows_max = CHUNK_TOKENS;
+    struct qr_err no_tokenizer;
+    if (qr_tokenizer_open(&s->tokenizer, s->o->m.model, &no_tokenizer) != 0)
+        s->tokenizer = NULL;
+    int rc = qr_backend_open(&s->be, &bo, err);
+    if (rc == 0)
+        rc = qr_model_open(&s->model, s->o->m.model, s->be, &mo, err);
+    if (rc != 0)
+        return rc;
+    s->ctx_max = qr_model_config(s->model)->ctx_max;
+    s->vocab = qr_model_config(s->model)->n_vocab;
+    int32_t n_blocks = (s->ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    s->kv = qr_model_kv_view(s->model, NULL, n_blocks, BLOCK_TOKENS);
+    s->kv.base = s->kv_mem = s->be->mem->alloc((size_t)n_blocks * qr_kv_block_bytes(&s->kv));
+    size_t act_bytes = qr_model_act_bytes(s->model, CHUNK_TOKENS, CHUNK_TOKENS);
+    s->act_mem = s->be->mem->alloc(act_bytes);
+    qr_arena_init_fixed(&s->act, s->act_mem, act_bytes);
+    qr_exec_init(&s->exec, s->model, s->be, &s->act, &s->kv);
+    s->table = qr_alloc((size_t)n_blocks, sizeof *s->table);
+    for (int32_t i = 0; i < n_blocks; i++)
+        s->table[i] = i;
+    s->pick = qr_alloc((size_t)s->vocab, sizeof *s->pick);
+    return 0;
+}
+
+static void close_scorer(struct scorer *s)
+{
+    qr_free(s->pick);
+    qr_free(s->table);
+    if (s->act_mem)
+        s->be->mem->free(s->act_mem);
+    if (s->kv_mem)
+        s->be->mem->free(s->kv_mem);
+    qr_model_close(s->model);
+    qr_backend_close(s->be);
+    qr_tokenizer_close(s->tokenizer);
+}
+
+int qr_cmd_score(int argc, char **argv)
+{
+    static const struct qr_option table[] = {
+        QR_CLI_MODEL_ROWS(struct score_options, m),
+        {.name = "top", .type = QR_OPT_INT, .offset = offsetof(struct score_options, top), .builtin = "0", .min = 0, .max = TOP_MAX,
+         .arg = "K", .group = "Output", .help = "Also the K most likely ids behind every position, with their log-probabilities."},
+        {.name = "logits", .type = QR_OPT_FLAG, .offset = offsetof(struct score_options, logits), .builtin = "false", .group = "Output",
+         .help = "Also the raw logits behind the last position."},
+        {.name = "add-special", .type = QR_OPT_FLAG, .offset = offsetof(struct score_options, add_special), .builtin = "true",
+         .group = "Input", .help = "Let the tokenizer add its special tokens (BOS) to a \"prompt\"."}};
+    struct score_options o = {0};
+    struct qr_option_set *set;
+    struct qr_err err;
+    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
+                             "quire score --model DIR [--top K] [--logits] < lines\n\n"
+                             "Reads JSON lines {\"ids\": [...]} or {\"prompt\": text} and writes per line {\"ids\", \"logprobs\"}: natural logs, null for\n"
+                             "the first token. \"top\"[i] is what the model expects behind token i: [[id, logprob], ...].");
+    if (status >= 0)
+        return status;
+    struct scorer s = {.o = &o};
+    int rc = qr_cli_need_model(&o.m, &err);
+    if (rc == 0)
+        rc = open_scorer(&s, &err);
+    if (rc == 0)
+        rc = qr_cli_each_line(stdin, score_line, &s, &err);
+    status = rc == 0 ? 0 : qr_cli_fail(argv[0], &err);
+    close_scorer(&s);
+    qr_options_free(set);
+    return status;
+}

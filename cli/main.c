@@ -1,0 +1,70 @@
+/* main.c - the table of subcommands. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/option.h"
+#ifdef QUIRE_SERVER
+#include "bench/load.h"
+#include "client/chat.h"
+#endif
+#include "cli/cli.h"
+#include "kernels/backend.h"
+
+static const struct qr_cli_command commands[] = {
+#ifdef QUIRE_SERVER
+    {"serve", qr_cmd_serve, "serve a model over HTTP (OpenAI-style)"},
+    {"chat", qr_chat_main, "talk to a server in the terminal, or as a filter"},
+#endif
+    {"generate", qr_cmd_generate, "generate offline, one prompt or many"},
+    {"score", qr_cmd_score, "log-probabilities of given tokens"},
+    {"tokenize", qr_cmd_tokenize, "text to token ids"},
+    {"detokenize", qr_cmd_detokenize, "token ids to text"},
+    {"template", qr_cmd_template, "render a chat template"},
+    {"check", qr_cmd_check, "explain a model file or directory"},
+    {"plan", qr_cmd_plan, "memory plan of a model, without loading it"},
+    {"bench", qr_cmd_bench, "measure: load, kern, make-model"},
+};
+
+static void print_help(FILE *out)
+{
+    fprintf(out, "quire %s - serves and trains Llama-family language models\n%s\n\n", QUIRE_VERSION, qr_cpu_describe());
+    for (int i = 0; i < QR_COUNT(commands); i++)
+        fprintf(out, "  quire %-11s %s\n", commands[i].name, commands[i].help);
+    fprintf(out, "\nquire COMMAND --help says more. Settings come from flags, QUIRE_* variables, a --config file and built-ins, in this order.\n");
+}
+
+static int unknown(const char *name)
+{
+    const char *names[QR_COUNT(commands)];
+    for (int i = 0; i < QR_COUNT(commands); i++)
+        names[i] = commands[i].name;
+    const char *near = qr_nearest(name, names, QR_COUNT(commands));
+    fprintf(stderr, "quire: unknown command '%s'", name);
+    fprintf(stderr, near ? "; did you mean '%s'?\n" : "\n", near);
+    fprintf(stderr, "See: quire --help\n");
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN); /* a client that goes away must not end the process; libuv does not see to it */
+    qr_cpu_init();
+    if (argc < 2) {
+        print_help(stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
+        printf("quire %s\n", QUIRE_VERSION);
+        return 0;
+    }
+    for (int i = 0; i < QR_COUNT(commands); i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    return unknown(argv[1]);
+}

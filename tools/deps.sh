@@ -1,0 +1,46 @@
+#!/bin/sh
+# deps.sh - installs the Debian packages that are missing, and says what it does.
+#   tools/deps.sh run     what building and running takes
+#   tools/deps.sh test    the same, and what the tests take
+set -eu
+
+run="gcc libc6-dev cmake ninja-build pkg-config libuv1-dev libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev libedit-dev libssl-dev"
+check="libcriterion-dev clang python3 git tmux"
+
+# The HTTP parser: a library of its own on newer Debian, C sources inside node-llhttp on Debian 12.
+llhttp() {
+    if [ -n "$(apt-cache policy libllhttp-dev 2>/dev/null | grep Candidate)" ]; then echo libllhttp-dev; else echo node-llhttp; fi
+}
+
+# libFuzzer and the sanitizers of clang are a package named after clang's version.
+clang_rt() {
+    v=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9][0-9]*\)$/\1/p' | head -n 1)
+    [ -z "$v" ] || echo "libclang-rt-$v-dev"
+}
+
+missing() {
+    for p in "$@"; do
+        dpkg-query -W -f '${Status}\n' "$p" 2>/dev/null | grep -q '^install ok installed$' || printf '%s ' "$p"
+    done
+}
+
+command -v apt-get >/dev/null 2>&1 || { echo "deps: no apt-get here; install by hand: $run llhttp" >&2; exit 1; }
+want=$run
+[ "${1:-run}" = run ] || want="$want $check"
+need=$(missing $want)
+have_llhttp=no
+if [ -f /usr/share/llhttp/llhttp.c ] || pkg-config --exists libllhttp 2>/dev/null; then have_llhttp=yes; fi
+have_rt=yes
+if [ "${1:-run}" != run ] && ! ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1; then have_rt=no; fi
+[ -n "$need" ] || [ $have_llhttp = no ] || [ $have_rt = no ] || exit 0
+
+sudo=
+[ "$(id -u)" = 0 ] || sudo=sudo
+export DEBIAN_FRONTEND=noninteractive
+echo "deps: reading the package lists (apt-get update)" >&2
+$sudo apt-get update -qq >&2
+[ $have_llhttp = yes ] || need="$need $(llhttp)"
+[ $have_rt = yes ] || need="$need $(clang_rt)"
+echo "deps: installing $need" >&2
+$sudo apt-get install -y -qq --no-install-recommends $need >/tmp/quire-deps.$$ 2>&1 || { cat /tmp/quire-deps.$$ >&2; rm -f /tmp/quire-deps.$$; exit 1; }
+rm -f /tmp/quire-deps.$$

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""tidy.py - the house rules that a program can check: layers, doors, sizes, headers, words.
+
+Reads the tracked and the new C files of the repository and prints one line per finding; exit status 1 when there is any.
+The rules themselves are in docs/architecture.md (layers, doors) and docs/adding.md.
+"""
+import os
+import re
+import subprocess
+import sys
+
+# What each folder may include from the others (docs/architecture.md, "Layers").
+MAY = {
+    'base': set(),
+    'kernels': {'base'},
+    'tokenizer': {'base'},
+    'kvcache': {'base'},
+    'comm': {'kernels', 'base'},
+    'loader': {'kernels', 'base'},
+    'scheduler': {'kvcache', 'base'},
+    'model': {'loader', 'comm', 'kernels', 'base'},
+    'engine': {'model', 'scheduler', 'kvcache', 'tokenizer', 'loader', 'comm', 'kernels', 'base'},
+    'train': {'model', 'loader', 'comm', 'kernels', 'tokenizer', 'base'},
+    'server': {'engine', 'model', 'loader', 'scheduler', 'kvcache', 'kernels', 'tokenizer', 'base'},
+    'client': {'base'},
+    'bench': {'client', 'engine', 'model', 'loader', 'scheduler', 'kvcache', 'kernels', 'tokenizer', 'base'},
+}
+# scheduler and model never meet; the server sees the engine through engine.h and stats.h alone.
+SERVER_SEES = {'engine/engine.h', 'engine/stats.h', 'tokenizer/tokenizer.h', 'tokenizer/chat.h', 'tokenizer/template.h',
+               'loader/model_config.h'}
+
+# A dependency's header, and the places that may include it.
+DOORS = [
+    (r'cjson/|cJSON\.h', r'base/json\w*\.[ch]$'),
+    (r'yaml\.h', r'base/option\w*\.c$'),
+    (r'xxhash\.h', r'base/hash\.c$'),
+    (r'uv\.h|llhttp\.h', r'(server|client|bench)/|tests/(server|client|bench|fuzz)/|tests/\w+\.[ch]$'),
+    (r'pcre2\.h|utf8proc\.h', r'tokenizer/|tests/tokenizer/'),
+    (r'histedit\.h|editline/', r'client/'),
+    (r'openssl/', r'server/'),
+    (r'cuda\w*\.h|cublas\w*\.h', r'kernels/cuda/'),
+    (r'nccl\.h', r'comm/comm_nccl\.c$'),
+    (r'mpi\.h', r'comm/comm_mpi\.c$'),
+    (r'criterion/', r'tests/'),
+]
+WORDS = re.compile(r'\b(TODO|FIXME|XXX|HACK)\b|[Nn]ot implemented|[Uu]nimplemented|[Pp]laceholder')
+FILE_MAX, FUNCTION_MAX, KERNEL_MAX, COLUMNS_MAX = 800, 80, 120, 160
+
+
+def files():
+    out = subprocess.run(['git', 'ls-files', '-co', '--exclude-standard'], capture_output=True, text=True, check=True).stdout
+    return sorted(f for f in set(out.split('\n')) if f and os.path.exists(f))
+
+
+def includes(text):
+    for number, line in enumerate(text, 1):
+        m = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
+        if m:
+            yield number, m.group(1)
+
+
+def check_layers(path, text, say):
+    folder = path.split('/')[0]
+    for number, name in includes(text):
+        target = name.split('/')[0]
+        if folder in MAY and target in MAY and target != folder and target not in MAY[folder]:
+            say(path, number, f'{folder} may not include {target} ("{name}")')
+        if folder == 'server' and target in MAY and target not in ('server', 'base') and name not in SERVER_SEES:
+            say(path, number, f'server sees the engine through {sorted(SERVER_SEES)} only, not "{name}"')
+        for header, place in DOORS:
+            if re.match(header, name) and not re.match(place, path):
+                say(path, number, f'"{name}" may be included only where {place}')
+
+
+def check_header(path, text, say):
+    if not path.endswith('.h') or path.startswith('tests/'):
+        return
+    if not text or not text[0].startswith('/*'):
+        say(path, 1, 'a header begins with a comment that says what it is for')
+    for number, name in includes(text):
+        for header, _ in DOORS[:7]:
+            if re.match(header, name) and path.split('/')[-1].split('_')[0] not in INTERNAL_HEADERS:
+                say(path, number, f'third-party "{name}" in a header')
+
+
+# Headers that stay inside one folder and may name its dependency's types.
+INTERNAL_HEADERS = {'http', 'loop', 'internal', 'server', 'sse', 'pattern', 'conn', 'gate', 'fake', 'call', 'load', 'pcre', 'json', 'option'}
+
+
+def check_lines(path, text, say):
+    if len(text) > FILE_MAX:
+        say(path, len(text), f'{len(text)} lines; a file has at most {FILE_MAX}')
+    for number, line in enumerate(text, 1):
+        if '\t' in line and not line.lstrip().startswith('"'):
+            say(path, number, 'tab')
+        if line.rstrip() != line:
+            say(path, number, 'space at the end of the line')
+        if len(line) > COLUMNS_MAX:
+            say(path, number, f'{len(line)} columns; a line has at most {COLUMNS_MAX}')
+        if WORDS.search(line):
+            say(path, number, f'unfinished work: {line.strip()[:60]}')
+        if re.match(r'static (?!const|inline|_Thread_local)[^()=;]*(=[^()]*)?;$', line) and not re.search(r'\bconst\b|_Atomic', line):
+            say(path, number, f'file-static state: {line.strip()[:60]}')
+
+
+def check_functions(path, text, say):
+    limit = KERNEL_MAX if path.startswith('kernels/') else FUNCTION_MAX
+    begin = None
+    for number, line in enumerate(text, 1):
+        if line == '{' and number > 1 and re.search(r'\)\s*$|\)\s*\\?$', text[number - 2]):
+            begin = number
+        elif line == '}' and begin:
+            if number - begin + 1 > limit:
+                say(path, begin, f'a function of {number - begin + 1} lines; at most {limit}')
+            begin = None
+
+
+def check_folders(paths, say):
+    doc = open('docs/architecture.md', encoding='utf-8').read() if os.path.exists('docs/architecture.md') else ''
+    for folder in sorted({p.split('/')[0] for p in paths if p.endswith(('.c', '.h')) and '/' in p}):
+        if not re.search(rf'`{folder}/?`', doc):
+            say('docs/architecture.md', 1, f'does not say what `{folder}/` is for')
+
+
+def main():
+    os.chdir(subprocess.run(['git', 'rev-parse', '--show-toplevel'], capture_output=True, text=True, check=True).stdout.strip())
+    findings, n_lines, n_asserts = [], 0, 0
+    say = lambda path, number, what: findings.append(f'{path}:{number}: {what}')
+    paths = files()
+    for path in paths:
+        if not path.endswith(('.c', '.h')):
+            continue
+        text = open(path, encoding='utf-8').read().split('\n')[:-1]
+        check_layers(path, text, say)
+        check_header(path, text, say)
+        check_lines(path, text, say)
+        check_functions(path, text, say)
+        if path.endswith('.c') and not path.startswith('tests/'):
+            n_lines += len(text)
+            n_asserts += sum('QR_ASSERT(' in line for line in text)
+    check_folders(paths, say)
+    if n_lines and n_asserts * 1000 < n_lines * 15:
+        say('.', 0, f'{n_asserts} assertions in {n_lines} lines of C; at least 15 per 1,000')
+    print('\n'.join(findings) if findings else f'tidy: {len(paths)} files, {n_lines} lines of C, {n_asserts} assertions')
+    print(f'{0 if findings else 1} passed, {1 if findings else 0} failed')
+    return 1 if findings else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

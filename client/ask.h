@@ -1,0 +1,60 @@
+/* ask.h - one question to a server and its answer: send, wait out a server that is loading or full, stream, stop when told to.
+ *
+ * Runs the loop until there is an answer, an error or a signal; what came before an error or a stop stays in the answer.
+ * One owning thread.
+ */
+#ifndef QR_CLIENT_ASK_H
+#define QR_CLIENT_ASK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/chunk.h"
+#include "client/http_client.h"
+#include "client/term.h"
+
+enum qr_ask_end {
+    QR_ASK_DONE,         /* exit 0 */
+    QR_ASK_SERVER_ERROR, /* exit 1 */
+    QR_ASK_NO_CONNECT,   /* exit 3 */
+    QR_ASK_NO_MODEL,     /* exit 4: the server knows no model of that name */
+    QR_ASK_INTERRUPTED,  /* exit 130: SIGINT */
+    QR_ASK_KILLED,       /* exit 128 + ask.signal: SIGTERM, SIGHUP, SIGQUIT */
+};
+
+struct qr_ask {
+    struct qr_loop *loop;        /* borrowed */
+    struct qr_http_client *http; /* borrowed */
+    struct qr_term *term;        /* borrowed; its signals end the wait. NULL: none */
+    const char *api_key;         /* borrowed; may be NULL */
+    int32_t retries_max;         /* after 429, 502, 503 and 504 */
+    int64_t load_wait_us;        /* how long a server that says it is still loading is waited for */
+    void (*on_text)(void *arg, const char *text, size_t n, bool reasoning); /* pieces as they come; may be NULL */
+    void (*on_wait)(void *arg, const char *why, int64_t wait_us);           /* before each pause; may be NULL */
+    void *arg;                   /* borrowed from the caller */
+
+    /* results */
+    struct qr_answer answer;
+    struct qr_buf raw;           /* of an answer that was no stream, or an error: its body */
+    int32_t status;              /* HTTP, 0 when none came */
+    int64_t sent_ns, first_ns, end_ns; /* request written, first piece of the answer (0: none), end; qr_clock_ns */
+    int32_t signal;
+};
+
+void qr_ask_init(struct qr_ask *a);
+void qr_ask_release(struct qr_ask *a);
+
+/* method and path as in qr_http_call. Answers of /chat/completions, streamed or not, land in a->answer; others only in a->raw. On
+ * SERVER_ERROR, NO_CONNECT and NO_MODEL *err says what happened and what to do; else it is untouched. */
+enum qr_ask_end qr_ask_run(struct qr_ask *a, const char *method, const char *path, const char *body, size_t n_body,
+                           struct qr_err *err);
+
+/* Asks GET /models for the first model's name, into `name`. */
+enum qr_ask_end qr_ask_first_model(struct qr_ask *a, struct qr_buf *name, struct qr_err *err);
+
+/* Appends "37 prompt + 128 output tokens, first token 84 ms, 41.3 tok/s, cached 32", leaving out what is not known.
+ * tok/s is (output tokens - 1) / (end - first token). */
+void qr_ask_stats(struct qr_buf *out, const struct qr_ask *a);
+
+#endif

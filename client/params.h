@@ -1,0 +1,43 @@
+/* params.h - the sampling parameters a chat may send, as one table for flags, /set, /show and the request body. What the user did
+ * not set is not sent: the server's own default holds.
+ */
+#ifndef QR_CLIENT_PARAMS_H
+#define QR_CLIENT_PARAMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum qr_param { QR_PARAM_TEMPERATURE, QR_PARAM_TOP_P, QR_PARAM_TOP_K, QR_PARAM_MIN_P, QR_PARAM_MAX_TOKENS, QR_PARAM_SEED,
+                QR_PARAM_FREQUENCY_PENALTY, QR_PARAM_PRESENCE_PENALTY, QR_PARAM_N };
+
+#define QR_STOPS_MAX 16
+
+struct qr_params {
+    bool set[QR_PARAM_N];
+    double value[QR_PARAM_N];
+    int64_t whole[QR_PARAM_N]; /* of those that are whole numbers */
+    char *stop[QR_STOPS_MAX];  /* owned */
+    int32_t n_stop;
+};
+
+void qr_params_init(struct qr_params *p);
+void qr_params_release(struct qr_params *p);
+
+/* name as in the API ("max_tokens"; "-" for "_" is fine), or "stop", which adds one. The text "default" unsets. `shown` is how errors
+ * name the parameter ("--max-tokens", "max_tokens"). QR_E_USAGE says the bounds and what was given, or the nearest known name. */
+int qr_params_set(struct qr_params *p, const char *name, const char *text, const char *shown, struct qr_err *err);
+
+/* Appends `,"temperature":0.5,...` */
+void qr_params_put(struct qr_buf *out, const struct qr_params *p);
+
+/* Appends one line per parameter, for /show and /set. */
+void qr_params_show(struct qr_buf *out, const struct qr_params *p);
+
+/* The i-th name, NULL past the end. */
+const char *qr_param_name(int32_t i);
+
+#endif

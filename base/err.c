@@ -4,12 +4,23 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/utf8.h"
+
+/* A text that was cut may end inside a character; clients get whole ones. */
+static void drop_cut_character(char *text)
+{
+    size_t n = strlen(text);
+    text[n - (size_t)qr_utf8_incomplete_tail(text, n)] = 0;
+}
 
 static void fill(struct qr_err *err, enum qr_code code, const char *param, const char *fmt, va_list ap)
 {
-    err->code = code;
-    snprintf(err->param, sizeof err->param, "%s", param);
-    vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+    struct qr_err filled = {.code = code}; /* apart, because the arguments may point into *err */
+    snprintf(filled.param, sizeof filled.param, "%s", param);
+    vsnprintf(filled.msg, sizeof filled.msg, fmt, ap);
+    drop_cut_character(filled.param);
+    drop_cut_character(filled.msg);
+    *err = filled;
 }
 
 int qr_err_set(struct qr_err *err, enum qr_code code, const char *fmt, ...)
@@ -45,6 +56,7 @@ int qr_err_prefix(struct qr_err *err, const char *fmt, ...)
     va_end(ap);
     size_t used = n < 0 ? 0 : (size_t)n < sizeof msg ? (size_t)n : sizeof msg - 1;
     snprintf(msg + used, sizeof msg - used, "%.*s", (int)(sizeof msg - used - 1), err->msg);
+    drop_cut_character(msg);
     memcpy(err->msg, msg, sizeof msg);
     return err->code;
 }

@@ -65,15 +65,17 @@ static double scaled(uint64_t digits, int exp10)
     return exp10 < 0 ? (double)digits / ten[-exp10] : (double)digits * ten[exp10];
 }
 
-/* The float nearest to digits * 10^exp10, by way of the nearest double. False where that detour could round twice: when the
- * double lies exactly between two floats. */
+/* The float nearest to digits * 10^exp10, by way of the nearest double. False where that detour rounds twice: when the
+ * double lies exactly between two floats and is itself rounded. */
 static bool scaled_f32(uint64_t digits, int exp10, float *out)
 {
-    double v = scaled(digits, exp10);
+    double v = scaled(digits, exp10), d = (double)digits;
     uint64_t bits;
-    memcpy(&bits, &v, 8);
+    memcpy(&bits, &v, sizeof bits);
     *out = (float)v;
-    return (bits & 0x1fffffffu) != 0x10000000u;
+    if ((bits & 0x1fffffffu) != 0x10000000u)
+        return true;
+    return exp10 < 0 ? fma(v, ten[-exp10], -d) == 0 : fma(d, ten[exp10], -v) == 0;
 }
 
 #define FAST_MIN 1e-5 /* within these bounds powers of ten up to 10^22 suffice */

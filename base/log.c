@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,7 +24,7 @@ bool qr_log_on(enum qr_log_level level)
 void qr_log(enum qr_log_level level, const char *module, const char *fmt, ...)
 {
     static const char *const name[] = {"error", "warn", "info", "debug"};
-    QR_ASSERT(module != NULL);
+    QR_ASSERT(module != NULL && strlen(module) < 64); /* room for the message is computed from it */
     QR_ASSERT((int)level >= 0 && (int)level < QR_COUNT(name));
     if (!qr_log_on(level))
         return;

@@ -5,12 +5,11 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/rng.h"
 
-#define SEED 0x9e3779b97f4a7c15u
-
-static uint32_t hash_of(const char *key, size_t len)
+static uint32_t hash_of(const struct qr_map *m, const char *key, size_t len)
 {
-    return (uint32_t)qr_hash64(key, len, SEED);
+    return (uint32_t)qr_hash64(key, len, m->seed);
 }
 
 /* The slot that holds the key, or the empty slot where it belongs. */
@@ -38,7 +37,7 @@ void qr_map_init(struct qr_map *m, size_t n_expected)
 {
     QR_ASSERT(m != NULL);
     QR_ASSERT(n_expected < (1u << 29));
-    *m = (struct qr_map){0};
+    *m = (struct qr_map){.seed = qr_rng_seed_random()};
     uint32_t cap = 16;
     while (cap < n_expected + n_expected / 2)
         cap *= 2;
@@ -57,7 +56,7 @@ bool qr_map_add(struct qr_map *m, const char *key, size_t len, int32_t value)
     QR_ASSERT(len < UINT32_MAX);
     if (m->n + m->n / 2 >= m->cap)
         resize(m, m->cap * 2);
-    uint32_t hash = hash_of(key, len);
+    uint32_t hash = hash_of(m, key, len);
     struct qr_map_slot *s = probe(m, key, len, hash);
     if (s->key)
         return false;
@@ -71,6 +70,6 @@ int32_t qr_map_find(const struct qr_map *m, const char *key, size_t len, int32_t
     QR_ASSERT(key != NULL);
     if (m->cap == 0)
         return missing;
-    const struct qr_map_slot *s = probe(m, key, len, hash_of(key, len));
+    const struct qr_map_slot *s = probe(m, key, len, hash_of(m, key, len));
     return s->key ? s->value : missing;
 }

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 
 #define LEFT_COLUMN 30 /* where the help text begins */
+#define TEXT_MIN 30    /* the narrowest it may get: names of variables stay whole */
 #define NEAR_NAME_MAX 64
 
 /* ---- --help ---- */
@@ -125,8 +126,8 @@ void qr_options_help(struct qr_buf *out, const struct qr_option *table, int32_t 
 {
     QR_ASSERT(out != NULL);
     QR_ASSERT(table != NULL && n > 0);
-    if (columns < LEFT_COLUMN + 20)
-        columns = LEFT_COLUMN + 20;
+    if (columns < LEFT_COLUMN + TEXT_MIN)
+        columns = LEFT_COLUMN + TEXT_MIN;
     bool letter_h = false;
     for (int32_t g = 0; g < n; g++) {
         letter_h |= table[g].letter == 'h';

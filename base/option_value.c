@@ -13,13 +13,13 @@ struct unit {
     int64_t factor;
 };
 
-/* Largest first: formatting takes the first that divides the value. */
 static const struct unit count_units[] = {{"gi", 1 << 30}, {"g", 1000000000}, {"mi", 1 << 20}, {"m", 1000000},
                                           {"ki", 1 << 10}, {"k", 1000},       {"", 1}};
-static const struct unit byte_units[] = {{"TiB", (int64_t)1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1},
-                                         {"ti", (int64_t)1 << 40},  {"gi", 1 << 30},  {"mi", 1 << 20},  {"ki", 1 << 10},
-                                         {"tb", 1000000000000},     {"gb", 1000000000}, {"mb", 1000000}, {"kb", 1000},
-                                         {"t", 1000000000000},      {"g", 1000000000},  {"m", 1000000},  {"k", 1000}, {"b", 1}};
+static const struct unit byte_units[] = {{"TiB", (int64_t)1 << 40}, {"TB", 1000000000000}, {"GiB", 1 << 30}, {"GB", 1000000000},
+                                         {"MiB", 1 << 20},          {"MB", 1000000},       {"KiB", 1 << 10}, {"kB", 1000},
+                                         {"", 1},                   {"ti", (int64_t)1 << 40}, {"t", 1000000000000},
+                                         {"gi", 1 << 30},           {"g", 1000000000},     {"mi", 1 << 20},  {"m", 1000000},
+                                         {"ki", 1 << 10},           {"k", 1000},           {"b", 1}};
 static const struct unit time_units[] = {{"h", 3600000000}, {"m", 60000000}, {"s", 1000000}, {"ms", 1000}, {"us", 1}, {"", 1000000}};
 
 static const struct unit *find_unit(const struct unit *unit, int n, const char *name)
@@ -70,7 +70,7 @@ static bool parse_scaled(const struct qr_option *o, const char *text, int64_t *o
         v = 10 * v + (*p - '0');
         divisor *= point ? 10 : 1;
         any = true;
-        if (v > INT64_MAX || divisor > INT64_MAX)
+        if (v > (__int128)INT64_MAX + 1 || divisor > INT64_MAX)
             return false;
     }
     if (!any || p[-1] == '.')
@@ -195,11 +195,13 @@ static void format_int(struct qr_buf *out, const struct qr_option *o, int64_t v)
         return;
     }
     int n;
-    const struct unit *u = units_of(o->type, &n);
-    while (v % u->factor != 0)
-        u++;
-    qr_buf_put_i64(out, v / u->factor);
-    qr_buf_put_str(out, u->name);
+    const struct unit *table = units_of(o->type, &n), *best = NULL; /* the first of the largest that divide v */
+    for (const struct unit *u = table; u < table + n; u++)
+        if (v % u->factor == 0 && (!best || u->factor > best->factor))
+            best = u;
+    QR_ASSERT(best != NULL);
+    qr_buf_put_i64(out, v / best->factor);
+    qr_buf_put_str(out, best->name);
 }
 
 void qr_option_format_bound(struct qr_buf *out, const struct qr_option *o, double bound)

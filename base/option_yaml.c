@@ -14,7 +14,8 @@
 
 struct reader {
     struct qr_option_set *s;
-    const char *path;
+    const char *path, *text; /* borrowed */
+    size_t n_text;
     yaml_parser_t parser;
     yaml_event_t event; /* the current one; deleted before the next is read */
     bool has_event;
@@ -49,13 +50,22 @@ static int fail_here(struct reader *r, const char *what)
 }
 
 /* libyaml leaves the mark unset for errors in the bytes themselves; those have an offset instead. */
+static yaml_mark_t mark_of_offset(const struct reader *r, size_t offset)
+{
+    yaml_mark_t mark = {0};
+    for (size_t i = 0; i < offset && i < r->n_text; i++) {
+        mark.column += ((unsigned char)r->text[i] & 0xC0) != 0x80;
+        if (r->text[i] == '\n')
+            mark = (yaml_mark_t){.line = mark.line + 1};
+    }
+    return mark;
+}
+
 static int fail_parser(struct reader *r)
 {
     const yaml_parser_t *p = &r->parser;
-    const char *problem = p->problem ? p->problem : "not valid YAML";
-    if (p->error == YAML_READER_ERROR)
-        return qr_err_set(r->err, QR_E_USAGE, "%.200s: byte %zu: %s", r->path, p->problem_offset, problem);
-    return fail_at(r, p->problem_mark, problem);
+    yaml_mark_t mark = p->error == YAML_READER_ERROR ? mark_of_offset(r, p->problem_offset) : p->problem_mark;
+    return fail_at(r, mark, p->problem ? p->problem : "not valid YAML");
 }
 
 static void drop_event(struct reader *r)
@@ -214,7 +224,7 @@ int qr_option_read_yaml(struct qr_option_set *s, const char *path, struct qr_err
     int rc = read_file(path, &text, err);
     if (rc)
         goto out;
-    struct reader r = {.s = s, .path = path, .err = err};
+    struct reader r = {.s = s, .path = path, .text = text.data, .n_text = text.len, .err = err};
     if (!yaml_parser_initialize(&r.parser))
         qr_panic("out of memory: YAML parser");
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);

@@ -27,9 +27,9 @@ void qr_futex_wake(_Atomic uint32_t *word, int32_t n_threads)
 int32_t qr_cpu_count(void)
 {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    int n = CPU_COUNT(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return (int32_t)CPU_COUNT(&set);
+    long n = sysconf(_SC_NPROCESSORS_ONLN); /* the set was too small for this machine */
     return n > 0 ? (int32_t)n : 1;
 }
 

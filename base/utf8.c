@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <string.h>
+
 #include "base/assert.h"
 
 /* What a lead byte promises: the length, and the range its second byte must be in (Unicode 15, table 3-7). */
@@ -57,6 +59,11 @@ size_t qr_utf8_valid_prefix(const char *s, size_t n)
 {
     size_t i = 0;
     while (i < n) {
+        uint64_t w;
+        if (n - i >= sizeof w && (memcpy(&w, s + i, sizeof w), (w & 0x8080808080808080u) == 0)) {
+            i += sizeof w; /* eight ASCII characters at once */
+            continue;
+        }
         if ((unsigned char)s[i] < 0x80) {
             i++;
             continue;

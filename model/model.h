@@ -17,7 +17,7 @@ enum qr_compute { QR_COMPUTE_AUTO, QR_COMPUTE_F32, QR_COMPUTE_BF16 };
 
 struct qr_model_options {
     enum qr_compute compute; /* type of unquantized weights; AUTO: as stored, f16 as bf16 when that loses nothing, else f32 */
-    int32_t ctx_max;         /* 0: the configuration's maximum */
+    int32_t ctx_max;         /* 0: the configuration's maximum; more than that only as far as rope scaling stretches it */
 };
 
 struct qr_model; /* opaque */
@@ -39,17 +39,31 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
                   struct qr_err *err);
 void qr_model_close(struct qr_model *m); /* NULL is fine */
 
+/* ctx_max in it is the context that the model was opened with. */
 const struct qr_model_config *qr_model_config(const struct qr_model *m);
+enum qr_dtype qr_model_weight_dtype(const struct qr_model *m); /* f32 or bf16: what matrices were packed as */
 enum qr_dtype qr_model_kv_dtype(const struct qr_model *m);  /* f32 when computing in f32, bf16 otherwise */
 int64_t qr_model_weight_bytes(const struct qr_model *m);    /* memory held for packed weights and embeddings */
 
-/* Bytes of step arena that a step of at most n_tokens rows and n_logits rows of logits takes, exactly. */
+/* Bytes of step arena that a step of n_tokens rows and n_logits rows of logits takes, exactly, and the most that any smaller step
+ * takes. The arena's memory must be 64-byte aligned. */
 size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits);
 
 /* A view of `base` as this model's cache with n_blocks blocks; base holds n_blocks * qr_kv_block_bytes(). */
 struct qr_kv_view qr_model_kv_view(const struct qr_model *m, void *base, int32_t n_blocks, int32_t block_tokens);
 
 void qr_exec_init(struct qr_exec *x, const struct qr_model *m, struct qr_backend *be, struct qr_arena *act, const struct qr_kv_view *kv);
+
+/* Memory before anything is loaded: reads the configuration and the headers of the weight files only. */
+struct qr_model_plan {
+    struct qr_model_config config;     /* ctx_max as it would be opened */
+    enum qr_dtype weight_dtype, kv_dtype;
+    size_t weight_bytes, table_bytes;  /* packed weights; the embedding's rows, mapped from the file */
+    size_t kv_token_bytes;             /* keys and values of one token, all layers */
+    size_t act_bytes;                  /* the step arena */
+};
+int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
+                  int32_t n_tokens, int32_t n_logits, struct qr_err *err);
 
 /* The step: rewinds the arena, computes the batch, returns logits [n_logits, V] f32 in the arena (valid until the next call). */
 struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batch);

@@ -48,4 +48,6 @@ struct qr_ops {
     void (*scope_end)(struct qr_exec *x, struct qr_tensor *h, size_t mark);
 };
 
+extern const struct qr_ops qr_ops_serve;
+
 #endif

@@ -1,0 +1,527 @@
+#include "loader/hf_config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "loader/hf_field.h"
+#include "loader/map_file.h"
+
+#define FILE_BYTES_MAX ((size_t)4 << 20)
+
+/* What an architecture says where its file is silent, as transformers' configuration class of that name does. */
+static const struct arch_row {
+    enum qr_arch arch;
+    const char *name, *model_type;
+    int32_t n_kv_heads; /* 0: as many as query heads */
+    int32_t head_dim;   /* 0: hidden_size / num_attention_heads */
+    int32_t ctx_max, window;
+    bool windows_switched; /* a window counts only with use_sliding_window, from layer max_window_layers on */
+    bool qkv_bias, attention_bias_key, mlp_bias_key, qk_norm;
+} arch_rows[] = {
+    {QR_ARCH_LLAMA, "LlamaForCausalLM", "llama", 0, 0, 2048, 0, false, false, true, true, false},
+    {QR_ARCH_MISTRAL, "MistralForCausalLM", "mistral", 8, 0, 131072, 4096, false, false, false, false, false},
+    {QR_ARCH_QWEN2, "Qwen2ForCausalLM", "qwen2", 32, 0, 32768, 4096, true, true, false, false, false},
+    {QR_ARCH_QWEN3, "Qwen3ForCausalLM", "qwen3", 32, 128, 32768, 4096, true, false, true, false, true},
+};
+
+static const struct rope_row {
+    enum qr_rope_type type;
+    const char *name;
+} rope_rows[] = {
+    {QR_ROPE_DEFAULT, "default"}, {QR_ROPE_LINEAR, "linear"}, {QR_ROPE_DYNAMIC, "dynamic"},
+    {QR_ROPE_LLAMA3, "llama3"},   {QR_ROPE_YARN, "yarn"},
+};
+
+static const struct dtype_row {
+    enum qr_dtype dtype;
+    const char *name;
+} dtype_rows[] = {{QR_F32, "float32"}, {QR_F16, "float16"}, {QR_BF16, "bfloat16"}};
+
+void qr_arch_list(struct qr_buf *out)
+{
+    QR_ASSERT(out != NULL);
+    for (int i = 0; i < QR_COUNT(arch_rows); i++)
+        qr_buf_printf(out, "%s%s", i ? ", " : "", arch_rows[i].name);
+}
+
+static const struct arch_row *row_of(enum qr_arch arch)
+{
+    for (int i = 0; i < QR_COUNT(arch_rows); i++)
+        if (arch_rows[i].arch == arch)
+            return &arch_rows[i];
+    qr_panic("architecture %d has no row", (int)arch);
+}
+
+/* ---- architecture ---- */
+
+static int read_arch(const struct qr_hf_obj *o, const struct arch_row **out)
+{
+    const struct qr_json *list = qr_json_find(o->v, "architectures"), *name = qr_json_first(list);
+    const char *key = "architectures[0]";
+    bool by_type = qr_json_is_null(list);
+    if (by_type) {
+        name = qr_json_find(o->v, "model_type");
+        key = "model_type";
+    }
+    if (!name || qr_json_type(name) != QR_JSON_T_STRING)
+        return qr_err_set(o->err, QR_E_INVALID, "%s: %s is missing, expected the name of an architecture", o->file, key);
+    const char *found = qr_json_str(name, NULL);
+    for (int i = 0; i < QR_COUNT(arch_rows); i++) {
+        if (strcmp(found, by_type ? arch_rows[i].model_type : arch_rows[i].name) == 0) {
+            *out = &arch_rows[i];
+            return 0;
+        }
+    }
+    struct qr_buf known;
+    qr_buf_init(&known);
+    qr_arch_list(&known);
+    int rc = qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s is \"%.80s\", expected one of %s", o->file, key, found, known.data);
+    qr_buf_release(&known);
+    return rc;
+}
+
+/* ---- sizes ---- */
+
+static int read_sizes(const struct qr_hf_obj *o, struct qr_model_config *c, const struct arch_row *row)
+{
+    const struct qr_json *kv = qr_json_find(o->v, "num_key_value_heads");
+    double eps = 1e-6;
+    int rc = 0;
+    c->ctx_max = row->ctx_max;
+    c->head_dim = row->head_dim;
+    c->n_kv_heads = row->n_kv_heads;
+    if ((rc = qr_hf_need_i32(o, "num_hidden_layers", 1, 1024, &c->n_layers)) ||
+        (rc = qr_hf_need_i32(o, "hidden_size", 1, 1 << 18, &c->n_embd)) ||
+        (rc = qr_hf_need_i32(o, "num_attention_heads", 1, 1024, &c->n_heads)) ||
+        (rc = qr_hf_need_i32(o, "intermediate_size", 1, 1 << 22, &c->n_ffn)) ||
+        (rc = qr_hf_need_i32(o, "vocab_size", 1, 1 << 22, &c->n_vocab)) ||
+        (rc = qr_hf_i32(o, "max_position_embeddings", 1, 1 << 27, &c->ctx_max)) ||
+        (rc = qr_hf_i32(o, "head_dim", 2, 1024, &c->head_dim)) ||
+        (rc = qr_hf_f64(o, "rms_norm_eps", 1e-12, 1, &eps)))
+        return rc;
+    c->norm_eps = (float)eps;
+    if (c->n_kv_heads == 0 || (kv && qr_json_is_null(kv)))
+        c->n_kv_heads = c->n_heads;
+    if ((rc = qr_hf_i32(o, "num_key_value_heads", 1, c->n_heads, &c->n_kv_heads)))
+        return rc;
+    if (c->n_kv_heads > c->n_heads || c->n_heads % c->n_kv_heads != 0)
+        return qr_err_set(o->err, QR_E_INVALID, "%s: num_key_value_heads is %d, expected a divisor of num_attention_heads %d",
+                          o->file, c->n_kv_heads, c->n_heads);
+    if (c->head_dim == 0 && c->n_embd % c->n_heads != 0)
+        return qr_err_set(o->err, QR_E_INVALID, "%s: head_dim is missing and hidden_size %d is no multiple of "
+                          "num_attention_heads %d", o->file, c->n_embd, c->n_heads);
+    if (c->head_dim == 0)
+        c->head_dim = c->n_embd / c->n_heads;
+    if (c->head_dim < 2 || c->head_dim > 1024 || c->head_dim % 2 != 0)
+        return qr_err_set(o->err, QR_E_INVALID, "%s: head_dim is %d, expected an even number from 2 to 1024", o->file,
+                          c->head_dim);
+    return 0;
+}
+
+/* ---- what the layers do ---- */
+
+static int read_layer_types(const struct qr_hf_obj *o, struct qr_model_config *c)
+{
+    const struct qr_json *list = qr_json_find(o->v, "layer_types");
+    if (qr_json_is_null(list))
+        return 0;
+    int32_t i = 0, first = -1;
+    for (const struct qr_json *v = qr_json_first(list); v; v = qr_json_after(v), i++) {
+        const char *name = qr_json_type(v) == QR_JSON_T_STRING ? qr_json_str(v, NULL) : "";
+        bool full = strcmp(name, "full_attention") == 0, sliding = strcmp(name, "sliding_attention") == 0;
+        if (!full && !sliding)
+            return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: layer_types[%d] is \"%.40s\", expected full_attention or "
+                              "sliding_attention", o->file, i, name);
+        if (full && first >= 0)
+            return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: layer_types[%d] is full_attention after a sliding_attention, "
+                              "expected all full layers first", o->file, i);
+        if (sliding && c->window == 0)
+            return qr_err_set(o->err, QR_E_INVALID, "%s: layer_types[%d] is sliding_attention, but no sliding_window is in "
+                              "use", o->file, i);
+        if (sliding && first < 0)
+            first = i;
+    }
+    if (i != c->n_layers)
+        return qr_err_set(o->err, QR_E_INVALID, "%s: layer_types has %d entries, expected num_hidden_layers %d", o->file, i,
+                          c->n_layers);
+    c->window_first_layer = first < 0 ? 0 : first;
+    c->window = first < 0 ? 0 : c->window;
+    return 0;
+}
+
+static int read_window(const struct qr_hf_obj *o, struct qr_model_config *c, const struct arch_row *row)
+{
+    const struct qr_json *v = qr_json_find(o->v, "sliding_window");
+    if (row->window == 0)
+        return 0;
+    bool on = !row->windows_switched;
+    int rc = 0;
+    c->window = v && qr_json_is_null(v) ? 0 : row->window;
+    if (row->windows_switched && (rc = qr_hf_bool(o, "use_sliding_window", &on)))
+        return rc;
+    if ((rc = qr_hf_i32(o, "sliding_window", 1, 1 << 30, &c->window)))
+        return rc;
+    if (!on)
+        c->window = 0;
+    if (!row->windows_switched)
+        return 0;
+    c->window_first_layer = 28;
+    if ((rc = qr_hf_i32(o, "max_window_layers", 0, 1 << 16, &c->window_first_layer)))
+        return rc;
+    if (c->window == 0 || c->window_first_layer >= c->n_layers)
+        c->window = c->window_first_layer = 0;
+    return read_layer_types(o, c);
+}
+
+static int read_flags(const struct qr_hf_obj *o, struct qr_model_config *c, const struct arch_row *row)
+{
+    bool attention_bias = false;
+    int rc;
+    c->qk_norm = row->qk_norm;
+    if ((rc = qr_hf_bool(o, "tie_word_embeddings", &c->tied_head)) ||
+        (row->attention_bias_key && (rc = qr_hf_bool(o, "attention_bias", &attention_bias))) ||
+        (row->mlp_bias_key && (rc = qr_hf_bool(o, "mlp_bias", &c->mlp_bias))))
+        return rc;
+    c->qkv_bias = row->qkv_bias || attention_bias;
+    c->out_bias = attention_bias;
+    return 0;
+}
+
+/* Fields that change what has to be computed, and that nothing here computes. */
+static int refuse_unknown_computation(const struct qr_hf_obj *o)
+{
+    const struct qr_json *q = qr_json_find(o->v, "quantization_config");
+    const char *act = "silu";
+    double partial = 1;
+    int rc;
+    if (!qr_json_is_null(q)) {
+        const struct qr_json *method = qr_json_find(q, "quant_method");
+        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: quantization_config.quant_method is \"%.40s\", expected a model stored "
+                          "in float32, float16 or bfloat16", o->file,
+                          method && qr_json_type(method) == QR_JSON_T_STRING ? qr_json_str(method, NULL) : "unnamed");
+    }
+    if ((rc = qr_hf_str(o, "hidden_act", &act)) || (rc = qr_hf_f64(o, "partial_rotary_factor", 0, 1, &partial)))
+        return rc;
+    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
+        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: hidden_act is \"%.40s\", expected silu", o->file, act);
+    if (partial != 1)
+        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: partial_rotary_factor is %g, expected 1", o->file, partial);
+    return 0;
+}
+
+static int read_dtype(const struct qr_hf_obj *o, struct qr_model_config *c)
+{
+    const char *name = "float32";
+    int rc = qr_hf_str(o, "torch_dtype", &name);
+    if (!rc)
+        rc = qr_hf_str(o, "dtype", &name); /* the newer name of the field */
+    if (rc)
+        return rc;
+    for (int i = 0; i < QR_COUNT(dtype_rows); i++) {
+        if (strcmp(name, dtype_rows[i].name) == 0) {
+            c->stored = dtype_rows[i].dtype;
+            return 0;
+        }
+    }
+    return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: torch_dtype is \"%.40s\", expected float32, float16 or bfloat16", o->file,
+                      name);
+}
+
+/* ---- rotary embedding ---- */
+
+static int read_rope_type(const struct qr_hf_obj *o, struct qr_rope_config *r)
+{
+    const char *name = "default";
+    int rc = qr_hf_str(o, "type", &name); /* the older name of the field */
+    if (!rc)
+        rc = qr_hf_str(o, "rope_type", &name);
+    if (rc)
+        return rc;
+    for (int i = 0; i < QR_COUNT(rope_rows); i++) {
+        if (strcmp(name, rope_rows[i].name) == 0) {
+            r->type = rope_rows[i].type;
+            return 0;
+        }
+    }
+    return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %srope_type is \"%.40s\", expected default, linear, dynamic, llama3 or yarn",
+                      o->file, o->prefix, name);
+}
+
+static int read_rope_scaling(const struct qr_hf_obj *o, struct qr_rope_config *r, int32_t ctx_max)
+{
+    double partial = 1;
+    int rc;
+    if ((rc = read_rope_type(o, r)) || (rc = qr_hf_f64(o, "rope_theta", 1, 1e15, &r->theta)) ||
+        (rc = qr_hf_f64(o, "partial_rotary_factor", 0, 1, &partial)))
+        return rc;
+    if (partial != 1)
+        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %spartial_rotary_factor is %g, expected 1", o->file, o->prefix, partial);
+    if (r->type == QR_ROPE_DEFAULT)
+        return 0;
+    if ((rc = qr_hf_need_f64(o, "factor", 1e-3, 1e6, &r->factor)))
+        return rc;
+    if (r->type == QR_ROPE_LLAMA3) {
+        if ((rc = qr_hf_need_i32(o, "original_max_position_embeddings", 1, 1 << 27, &r->original_ctx)) ||
+            (rc = qr_hf_need_f64(o, "low_freq_factor", 1e-6, 1e6, &r->low_freq_factor)) ||
+            (rc = qr_hf_need_f64(o, "high_freq_factor", 1e-6, 1e6, &r->high_freq_factor)))
+            return rc;
+        if (r->high_freq_factor <= r->low_freq_factor)
+            return qr_err_set(o->err, QR_E_INVALID, "%s: %shigh_freq_factor is %g, expected more than low_freq_factor %g",
+                              o->file, o->prefix, r->high_freq_factor, r->low_freq_factor);
+        return 0;
+    }
+    r->original_ctx = ctx_max;
+    if (r->type == QR_ROPE_LINEAR)
+        return 0;
+    if ((rc = qr_hf_i32(o, "original_max_position_embeddings", 1, 1 << 27, &r->original_ctx)) || r->type == QR_ROPE_DYNAMIC)
+        return rc;
+    if ((rc = qr_hf_f64(o, "attention_factor", 0, 1e6, &r->attn_factor)) ||
+        (rc = qr_hf_f64(o, "beta_fast", 1e-6, 1e6, &r->beta_fast)) ||
+        (rc = qr_hf_f64(o, "beta_slow", 1e-6, 1e6, &r->beta_slow)) ||
+        (rc = qr_hf_f64(o, "mscale", 0, 1e6, &r->mscale)) ||
+        (rc = qr_hf_f64(o, "mscale_all_dim", 0, 1e6, &r->mscale_all_dim)))
+        return rc;
+    return qr_hf_bool(o, "truncate", &r->truncate);
+}
+
+static int read_rope(const struct qr_hf_obj *o, struct qr_model_config *c)
+{
+    static const char *const keys[] = {"rope_parameters", "rope_scaling"};
+    struct qr_rope_config *r = &c->rope;
+    *r = (struct qr_rope_config){.type = QR_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1,
+                                 .attn_factor = -1, .truncate = true, .original_ctx = c->ctx_max};
+    int rc = qr_hf_f64(o, "rope_theta", 1, 1e15, &r->theta);
+    if (rc)
+        return rc;
+    for (int i = 0; i < QR_COUNT(keys); i++) {
+        const struct qr_json *v = qr_json_find(o->v, keys[i]);
+        if (qr_json_is_null(v))
+            continue;
+        char prefix[32];
+        snprintf(prefix, sizeof prefix, "%s.", keys[i]);
+        struct qr_hf_obj sub = {.v = v, .file = o->file, .prefix = prefix, .err = o->err};
+        if (qr_json_type(v) != QR_JSON_T_OBJECT)
+            return qr_hf_wrong_type(o, keys[i], v, "an object");
+        if (qr_json_find(v, "full_attention") || qr_json_find(v, "sliding_attention"))
+            return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s differs between layer types, expected one rotary embedding for "
+                              "all layers", o->file, keys[i]);
+        return read_rope_scaling(&sub, r, c->ctx_max);
+    }
+    return 0;
+}
+
+/* ---- generation ---- */
+
+/* Nothing, one id or a list of ids. Returns whether the field was there through *seen. */
+static int read_eos(const struct qr_hf_obj *o, struct qr_model_config *c, bool *seen)
+{
+    const struct qr_json *v = qr_json_find(o->v, "eos_token_id"), *list = v;
+    *seen = !qr_json_is_null(v);
+    if (!*seen)
+        return 0;
+    bool many = qr_json_type(v) == QR_JSON_T_ARRAY;
+    c->n_eos = 0;
+    for (v = many ? qr_json_first(list) : list; v; v = many ? qr_json_after(v) : NULL) {
+        int64_t id;
+        if (!qr_json_i64(v, &id) || id < 0 || id >= c->n_vocab)
+            return qr_hf_bad_value(o, "eos_token_id", v, "token ids from 0 to", c->n_vocab - 1);
+        if (c->n_eos == QR_EOS_MAX)
+            return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: eos_token_id has %d entries, expected at most %d", o->file,
+                              qr_json_count(list), QR_EOS_MAX);
+        c->eos_ids[c->n_eos++] = (int32_t)id;
+    }
+    return 0;
+}
+
+static int read_tokens(const struct qr_hf_obj *o, struct qr_model_config *c)
+{
+    bool seen;
+    int rc = qr_hf_i32(o, "bos_token_id", 0, c->n_vocab - 1, &c->bos_id);
+    return rc ? rc : read_eos(o, c, &seen);
+}
+
+/* generation_config.json: its end-of-sequence ids replace those of config.json. */
+static int read_generation(const struct qr_hf_obj *o, struct qr_model_config *c)
+{
+    int rc;
+    if ((rc = read_tokens(o, c)) || (rc = qr_hf_f32(o, "temperature", 0, 100, &c->gen_temperature)) ||
+        (rc = qr_hf_f32(o, "top_p", 0, 1, &c->gen_top_p)) || (rc = qr_hf_f32(o, "min_p", 0, 1, &c->gen_min_p)) ||
+        (rc = qr_hf_f32(o, "repetition_penalty", 1e-3, 100, &c->gen_repetition_penalty)))
+        return rc;
+    return qr_hf_i32(o, "top_k", -1, INT32_MAX, &c->gen_top_k);
+}
+
+/* ---- files ---- */
+
+static int parse_object(struct qr_json **root, const char *file, const char *text, size_t len, struct qr_err *err)
+{
+    int rc = qr_json_parse(root, text, len, &qr_json_limits_request, err);
+    if (rc)
+        return qr_err_prefix(err, "%s: ", file);
+    if (qr_json_type(*root) == QR_JSON_T_OBJECT)
+        return 0;
+    rc = qr_err_set(err, QR_E_INVALID, "%s: is %s, expected an object", file, qr_json_type_name(qr_json_type(*root)));
+    qr_json_free(*root);
+    return rc;
+}
+
+static int read_config(struct qr_model_config *c, const struct qr_hf_obj *o)
+{
+    const struct arch_row *row;
+    int rc;
+    *c = (struct qr_model_config){.bos_id = -1, .gen_top_k = -1, .gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN,
+                                  .gen_repetition_penalty = NAN};
+    if ((rc = read_arch(o, &row)))
+        return rc;
+    c->arch = row->arch;
+    snprintf(c->arch_name, sizeof c->arch_name, "%s", row->name);
+    snprintf(c->model_type, sizeof c->model_type, "%s", row->model_type);
+    if ((rc = refuse_unknown_computation(o)) || (rc = read_sizes(o, c, row)) || (rc = read_window(o, c, row)) ||
+        (rc = read_flags(o, c, row)) || (rc = read_rope(o, c)) || (rc = read_dtype(o, c)))
+        return rc;
+    return read_tokens(o, c);
+}
+
+int qr_hf_config_parse(struct qr_model_config *out, const char *config, size_t config_len, const char *generation,
+                       size_t generation_len, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && (config != NULL || config_len == 0));
+    QR_ASSERT(err != NULL);
+    struct qr_json *root;
+    struct qr_hf_obj o = {.file = "config.json", .prefix = "", .err = err};
+    int rc = parse_object(&root, o.file, config, config_len, err);
+    if (rc)
+        return rc;
+    o.v = root;
+    rc = read_config(out, &o);
+    qr_json_free(root);
+    if (rc || !generation)
+        return rc;
+    o.file = "generation_config.json";
+    if ((rc = parse_object(&root, o.file, generation, generation_len, err)))
+        return rc;
+    o.v = root;
+    rc = read_generation(&o, out);
+    qr_json_free(root);
+    return rc;
+}
+
+int qr_hf_config_read(struct qr_model_config *out, const char *dir, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && dir != NULL);
+    QR_ASSERT(err != NULL);
+    char path[4096];
+    struct qr_map_file config, generation = {0};
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    int rc = qr_map_file_open(&config, path, FILE_BYTES_MAX, err);
+    if (rc)
+        return rc;
+    snprintf(path, sizeof path, "%s/generation_config.json", dir);
+    struct qr_err ignored;
+    rc = qr_map_file_open(&generation, path, FILE_BYTES_MAX, &ignored);
+    if (rc && rc != QR_E_NOT_FOUND)
+        *err = ignored;
+    else
+        rc = qr_hf_config_parse(out, (const char *)config.data, config.n_bytes,
+                                rc ? NULL : generation.data ? (const char *)generation.data : "", generation.n_bytes, err);
+    if (rc)
+        qr_err_prefix(err, "%s/", dir);
+    qr_map_file_close(&generation);
+    qr_map_file_close(&config);
+    return rc;
+}
+
+int32_t qr_model_ctx_limit(const struct qr_model_config *c)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(c->ctx_max > 0);
+    if (c->rope.type == QR_ROPE_DEFAULT || c->rope.type == QR_ROPE_LLAMA3)
+        return c->ctx_max;
+    double stretched = fmin((double)c->rope.original_ctx * c->rope.factor, 1 << 27);
+    return stretched > c->ctx_max ? (int32_t)stretched : c->ctx_max;
+}
+
+/* ---- writing ---- */
+
+static void write_rope(struct qr_buf *out, const struct qr_rope_config *r)
+{
+    qr_buf_put_str(out, "  \"rope_theta\": ");
+    qr_json_put_f64(out, r->theta);
+    if (r->type == QR_ROPE_DEFAULT) {
+        qr_buf_put_str(out, ",\n  \"rope_scaling\": null");
+        return;
+    }
+    const struct {
+        const char *key;
+        double value;
+        bool on;
+    } fields[] = {
+        {"factor", r->factor, true},
+        {"low_freq_factor", r->low_freq_factor, r->type == QR_ROPE_LLAMA3},
+        {"high_freq_factor", r->high_freq_factor, r->type == QR_ROPE_LLAMA3},
+        {"beta_fast", r->beta_fast, r->type == QR_ROPE_YARN},
+        {"beta_slow", r->beta_slow, r->type == QR_ROPE_YARN},
+        {"attention_factor", r->attn_factor, r->type == QR_ROPE_YARN && r->attn_factor >= 0},
+        {"mscale", r->mscale, r->type == QR_ROPE_YARN && r->mscale != 0},
+        {"mscale_all_dim", r->mscale_all_dim, r->type == QR_ROPE_YARN && r->mscale_all_dim != 0},
+        {"original_max_position_embeddings", r->original_ctx, r->type != QR_ROPE_LINEAR},
+    };
+    qr_buf_printf(out, ",\n  \"rope_scaling\": {\"rope_type\": \"%s\"", rope_rows[r->type].name);
+    for (int i = 0; i < QR_COUNT(fields); i++) {
+        if (fields[i].on) {
+            qr_buf_printf(out, ", \"%s\": ", fields[i].key);
+            qr_json_put_f64(out, fields[i].value);
+        }
+    }
+    if (r->type == QR_ROPE_YARN)
+        qr_buf_printf(out, ", \"truncate\": %s", r->truncate ? "true" : "false");
+    qr_buf_put_str(out, "}");
+}
+
+static void write_window(struct qr_buf *out, const struct qr_model_config *c, const struct arch_row *row)
+{
+    if (row->window == 0)
+        return;
+    if (c->window)
+        qr_buf_printf(out, "  \"sliding_window\": %d,\n", c->window);
+    else
+        qr_buf_put_str(out, "  \"sliding_window\": null,\n");
+    if (row->windows_switched)
+        qr_buf_printf(out, "  \"use_sliding_window\": %s,\n  \"max_window_layers\": %d,\n", c->window ? "true" : "false",
+                      c->window_first_layer);
+}
+
+void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c)
+{
+    QR_ASSERT(out != NULL && c != NULL);
+    const struct arch_row *row = row_of(c->arch);
+    QR_ASSERT(c->stored == QR_F32 || c->stored == QR_F16 || c->stored == QR_BF16);
+    qr_buf_printf(out, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n", row->name, row->model_type);
+    qr_buf_printf(out, "  \"hidden_act\": \"silu\",\n  \"hidden_size\": %d,\n  \"num_hidden_layers\": %d,\n", c->n_embd, c->n_layers);
+    qr_buf_printf(out, "  \"num_attention_heads\": %d,\n  \"num_key_value_heads\": %d,\n  \"head_dim\": %d,\n", c->n_heads,
+                  c->n_kv_heads, c->head_dim);
+    qr_buf_printf(out, "  \"intermediate_size\": %d,\n  \"vocab_size\": %d,\n  \"max_position_embeddings\": %d,\n", c->n_ffn,
+                  c->n_vocab, c->ctx_max);
+    qr_buf_put_str(out, "  \"rms_norm_eps\": ");
+    qr_json_put_f32(out, c->norm_eps);
+    qr_buf_printf(out, ",\n  \"tie_word_embeddings\": %s,\n", c->tied_head ? "true" : "false");
+    if (row->attention_bias_key)
+        qr_buf_printf(out, "  \"attention_bias\": %s,\n", c->out_bias ? "true" : "false");
+    if (row->mlp_bias_key)
+        qr_buf_printf(out, "  \"mlp_bias\": %s,\n", c->mlp_bias ? "true" : "false");
+    write_window(out, c, row);
+    if (c->bos_id >= 0)
+        qr_buf_printf(out, "  \"bos_token_id\": %d,\n", c->bos_id);
+    qr_buf_put_str(out, "  \"eos_token_id\": [");
+    for (int32_t i = 0; i < c->n_eos; i++)
+        qr_buf_printf(out, "%s%d", i ? ", " : "", c->eos_ids[i]);
+    for (int i = 0; i < QR_COUNT(dtype_rows); i++)
+        if (dtype_rows[i].dtype == c->stored)
+            qr_buf_printf(out, "],\n  \"torch_dtype\": \"%s\",\n", dtype_rows[i].name);
+    write_rope(out, &c->rope);
+    qr_buf_put_str(out, "\n}\n");
+}

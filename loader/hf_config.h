@@ -1,0 +1,33 @@
+/* hf_config.h - a Hugging Face model directory's config.json and generation_config.json -> struct qr_model_config.
+ *
+ * Field meanings and defaults are those of the transformers library for the four supported architectures; sizes that a model cannot do
+ * without are never guessed. Every number is checked against a bound, and errors name the file, the field, the value and the
+ * bound. Fields that nothing here computes (quantization_config, partial rotary, ...) are refused by name; nothing in the directory is
+ * ever executed (auto_map is ignored).
+ */
+#ifndef QR_LOADER_HF_CONFIG_H
+#define QR_LOADER_HF_CONFIG_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "loader/model_config.h"
+
+/* Reads DIR/config.json and, when it is there, DIR/generation_config.json. */
+int qr_hf_config_read(struct qr_model_config *out, const char *dir, struct qr_err *err);
+
+/* The same from texts in memory; generation may be NULL. */
+int qr_hf_config_parse(struct qr_model_config *out, const char *config, size_t config_len, const char *generation,
+                       size_t generation_len, struct qr_err *err);
+
+/* Appends a config.json that reads back as c. */
+void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c);
+
+/* The largest context that the rotary embedding of c is made for: ctx_max, or more where scaling stretches it (linear, dynamic, yarn). */
+int32_t qr_model_ctx_limit(const struct qr_model_config *c);
+
+/* "LlamaForCausalLM, MistralForCausalLM, ..." for messages. */
+void qr_arch_list(struct qr_buf *out);
+
+#endif

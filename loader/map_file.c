@@ -1,0 +1,64 @@
+#include "loader/map_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+
+static int map_fd(struct qr_map_file *out, int fd, const char *path, size_t max_bytes, struct qr_err *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return qr_err_set(err, QR_E_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return qr_err_set(err, QR_E_IO, "%s: is %s, expected a regular file", path,
+                          S_ISDIR(st.st_mode) ? "a directory" : "a pipe or a device");
+    if ((uint64_t)st.st_size > max_bytes)
+        return qr_err_set(err, QR_E_TOO_LARGE, "%s: has %lld bytes, expected at most %zu", path, (long long)st.st_size,
+                          max_bytes);
+    *out = (struct qr_map_file){.n_bytes = (size_t)st.st_size};
+    if (out->n_bytes == 0)
+        return 0;
+    void *p = mmap(NULL, out->n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED)
+        return qr_err_set(err, QR_E_IO, "%s: cannot be mapped: %s", path, strerror(errno));
+    out->data = p;
+    return 0;
+}
+
+int qr_map_file_open(struct qr_map_file *out, const char *path, size_t max_bytes, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && path != NULL);
+    QR_ASSERT(err != NULL);
+    *out = (struct qr_map_file){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return qr_err_set(err, errno == ENOENT || errno == ENOTDIR ? QR_E_NOT_FOUND : QR_E_IO, "%s: %s", path,
+                          strerror(errno));
+    int rc = map_fd(out, fd, path, max_bytes, err);
+    close(fd);
+    return rc;
+}
+
+void qr_map_file_close(struct qr_map_file *f)
+{
+    QR_ASSERT(f != NULL);
+    if (f->data)
+        munmap((void *)(uintptr_t)f->data, f->n_bytes);
+    *f = (struct qr_map_file){0};
+}
+
+void qr_map_file_drop(const struct qr_map_file *f, size_t offset, size_t n_bytes)
+{
+    QR_ASSERT(f != NULL && offset <= f->n_bytes);
+    QR_ASSERT(n_bytes <= f->n_bytes - offset);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t first = qr_align_up(offset, page), end = (offset + n_bytes) / page * page;
+    if (first < end)
+        madvise((void *)(uintptr_t)(f->data + first), end - first, MADV_DONTNEED);
+}

@@ -1,0 +1,27 @@
+/* map_file.h - a file as read-only memory. Only regular files: a pipe, a device or a directory is an error, and opening
+ * never waits for one. Any thread may read the bytes; whoever opened it closes it.
+ *
+ * A file that another program shortens while it is mapped takes its pages away under us (SIGBUS). Replacing a file by
+ * renaming a new one over it is safe: the old bytes stay as long as they are mapped.
+ */
+#ifndef QR_LOADER_MAP_FILE_H
+#define QR_LOADER_MAP_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct qr_map_file {
+    const uint8_t *data; /* owned mapping; NULL when the file is empty */
+    size_t n_bytes;
+};
+
+/* Maps the whole of `path`. Errors: QR_E_NOT_FOUND, QR_E_IO, QR_E_TOO_LARGE when it has more than max_bytes. */
+int qr_map_file_open(struct qr_map_file *out, const char *path, size_t max_bytes, struct qr_err *err);
+void qr_map_file_close(struct qr_map_file *f);
+
+/* Gives the pages that lie wholly inside [offset, offset + n_bytes) back to the system; reading them again reads the file. */
+void qr_map_file_drop(const struct qr_map_file *f, size_t offset, size_t n_bytes);
+
+#endif

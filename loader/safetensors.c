@@ -1,0 +1,394 @@
+#include "loader/safetensors.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/assert.h"
+#include "base/json.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "loader/map_file.h"
+#include "loader/st_header.h"
+
+#define SINGLE_NAME "model.safetensors"
+#define INDEX_NAME "model.safetensors.index.json"
+#define SHARDS_MAX 4096
+#define FILE_NAME_MAX 255
+
+struct shard {
+    char *name;             /* owned; inside the directory */
+    struct qr_map_file map; /* owned unless the bytes are borrowed */
+};
+
+struct qr_safetensors {
+    struct shard *shard; /* owned [n_shards] */
+    int32_t n_shards;
+    bool borrowed;       /* the one shard's bytes are the caller's */
+    struct qr_st_list list;
+    struct qr_map by_name; /* name -> index */
+};
+
+static struct qr_safetensors *set_new(void)
+{
+    struct qr_safetensors *st = qr_alloc(1, sizeof *st);
+    qr_arena_init(&st->list.names, QR_ST_HEADER_MAX);
+    qr_map_init(&st->by_name, 512);
+    return st;
+}
+
+void qr_safetensors_close(struct qr_safetensors *st)
+{
+    if (!st)
+        return;
+    for (int32_t i = 0; i < st->n_shards; i++) {
+        if (!st->borrowed)
+            qr_map_file_close(&st->shard[i].map);
+        qr_free(st->shard[i].name);
+    }
+    qr_free(st->shard);
+    qr_free(st->list.item);
+    qr_arena_release(&st->list.names);
+    qr_map_release(&st->by_name);
+    qr_free(st);
+}
+
+static int32_t add_shard(struct qr_safetensors *st, const char *name, size_t len)
+{
+    if (st->n_shards == 0 || (st->n_shards & (st->n_shards - 1)) == 0)
+        st->shard = qr_realloc(st->shard, st->n_shards ? (size_t)st->n_shards * 2 : 1, sizeof *st->shard);
+    st->shard[st->n_shards] = (struct shard){.name = qr_strndup(name, len)};
+    return st->n_shards++;
+}
+
+/* Parses the bytes of one shard and enters its tensors by name. */
+static int take_shard(struct qr_safetensors *st, int32_t shard, const char *shown, struct qr_err *err)
+{
+    const struct qr_map_file *map = &st->shard[shard].map;
+    int32_t first = st->list.n;
+    int rc = qr_st_header_parse(&st->list, map->data, map->n_bytes, shard, shown, err);
+    if (rc)
+        return rc;
+    for (int32_t i = first; i < st->list.n; i++) {
+        const char *name = st->list.item[i].name;
+        if (qr_map_add(&st->by_name, name, strlen(name), i))
+            continue;
+        const struct qr_st_tensor *other = qr_safetensors_find(st, name);
+        return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s is here and in %s, expected it in one file only",
+                          shown, st->list.item[i].offset, name, st->shard[other->shard].name);
+    }
+    return 0;
+}
+
+static int open_shard(struct qr_safetensors *st, int32_t shard, const char *path, struct qr_err *err)
+{
+    int rc = qr_map_file_open(&st->shard[shard].map, path, SIZE_MAX, err);
+    return rc ? rc : take_shard(st, shard, path, err);
+}
+
+/* ---- the index ---- */
+
+struct index {
+    struct qr_safetensors *st;
+    struct qr_json_scan *scan;
+    const char *path;
+    struct qr_map shard_of; /* file name -> shard; keys borrowed from the scanned text */
+    struct qr_buf text;
+    struct {
+        char *name; /* borrowed from names */
+        size_t offset;
+        int32_t shard;
+    } *entry; /* owned */
+    int32_t n, cap;
+    struct qr_arena names;
+    struct qr_err *err;
+};
+
+static int index_next(struct index *x, struct qr_json_token *t)
+{
+    int rc = qr_json_next(x->scan, t, x->err);
+    if (rc) {
+        x->err->code = QR_E_DAMAGED;
+        qr_err_prefix(x->err, "%s: ", x->path);
+        return QR_E_DAMAGED;
+    }
+    return 0;
+}
+
+static bool is_plain_file_name(const char *s, size_t n)
+{
+    if (n == 0 || n > FILE_NAME_MAX || s[0] == '.')
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (s[i] == '/' || s[i] == '\\' || (unsigned char)s[i] < 0x20)
+            return false;
+    return true;
+}
+
+/* One `"tensor": "file"` of weight_map. */
+static int index_entry(struct index *x, const struct qr_json_token *key)
+{
+    struct qr_json_token t;
+    int rc = index_next(x, &t);
+    if (rc)
+        return rc;
+    if (t.event != QR_JSON_STRING || t.escaped || !is_plain_file_name(t.text, t.len))
+        return qr_err_set(x->err, QR_E_DAMAGED, "%s: byte %zu: found %.*s, expected the plain name of a file in the same "
+                          "directory (no '/', no leading '.')", x->path, t.offset, (int)(t.len < 80 ? t.len : 80), t.text);
+    int32_t shard = qr_map_find(&x->shard_of, t.text, t.len, -1);
+    if (shard < 0) {
+        if (x->st->n_shards == SHARDS_MAX)
+            return qr_err_set(x->err, QR_E_TOO_LARGE, "%s: byte %zu: names more than %d files", x->path, t.offset, SHARDS_MAX);
+        shard = add_shard(x->st, t.text, t.len);
+        qr_map_add(&x->shard_of, t.text, t.len, shard);
+    }
+    qr_buf_clear(&x->text);
+    qr_json_unescape(&x->text, key);
+    if (x->n == QR_ST_TENSORS_MAX || x->text.len > QR_ST_NAME_MAX)
+        return qr_err_set(x->err, QR_E_TOO_LARGE, "%s: byte %zu: more than %d tensors or a name of more than %d bytes", x->path,
+                          key->offset, QR_ST_TENSORS_MAX, QR_ST_NAME_MAX);
+    if (x->n == x->cap) {
+        x->cap = x->cap ? x->cap * 2 : 256;
+        x->entry = qr_realloc(x->entry, (size_t)x->cap, sizeof *x->entry);
+    }
+    char *name = qr_arena_alloc(&x->names, x->text.len + 1, 1);
+    memcpy(name, x->text.len ? x->text.data : "", x->text.len + 1);
+    x->entry[x->n].name = name;
+    x->entry[x->n].offset = key->offset;
+    x->entry[x->n++].shard = shard;
+    return 0;
+}
+
+static int index_weight_map(struct index *x)
+{
+    struct qr_json_token t;
+    int rc = index_next(x, &t);
+    if (!rc && t.event != QR_JSON_OBJECT_BEGIN)
+        return qr_err_set(x->err, QR_E_DAMAGED, "%s: byte %zu: expected weight_map to be an object", x->path, t.offset);
+    while (!rc && !(rc = index_next(x, &t)) && t.event == QR_JSON_KEY)
+        rc = index_entry(x, &t);
+    return rc;
+}
+
+static int index_read(struct index *x)
+{
+    struct qr_json_token t;
+    int rc = index_next(x, &t);
+    if (!rc && t.event != QR_JSON_OBJECT_BEGIN)
+        return qr_err_set(x->err, QR_E_DAMAGED, "%s: byte %zu: expected an object", x->path, t.offset);
+    while (!rc && !(rc = index_next(x, &t)) && t.event == QR_JSON_KEY) {
+        if (qr_json_token_is(&t, "weight_map"))
+            rc = index_weight_map(x);
+        else if (!(rc = index_next(x, &t)) && (rc = qr_json_skip(x->scan, &t, x->err)))
+            qr_err_prefix(x->err, "%s: ", x->path);
+    }
+    if (!rc)
+        rc = index_next(x, &t); /* the text must end here */
+    if (!rc && x->n == 0)
+        return qr_err_set(x->err, QR_E_DAMAGED, "%s: has no weight_map, expected an object of tensor and file names", x->path);
+    return rc;
+}
+
+/* Every tensor of the index is in the file that the index names. */
+static int index_check(struct index *x)
+{
+    struct qr_safetensors *st = x->st;
+    for (int32_t i = 0; i < x->n; i++) {
+        const char *name = x->entry[i].name, *file = st->shard[x->entry[i].shard].name;
+        const struct qr_st_tensor *t = qr_safetensors_find(st, name);
+        if (!t)
+            return qr_err_set(x->err, QR_E_DAMAGED, "%s: byte %zu: tensor %s is not in %s, where the index says it is", x->path,
+                              x->entry[i].offset, name, file);
+        if (t->shard != x->entry[i].shard)
+            return qr_err_set(x->err, QR_E_DAMAGED, "%s: byte %zu: tensor %s is in %s, but the index says %s", x->path,
+                              x->entry[i].offset, name, st->shard[t->shard].name, file);
+    }
+    return 0;
+}
+
+static int open_indexed(struct qr_safetensors *st, const char *dir, const char *path, struct qr_err *err)
+{
+    struct qr_map_file file;
+    int rc = qr_map_file_open(&file, path, qr_json_limits_file.bytes_max, err);
+    if (rc)
+        return rc;
+    struct index x = {.st = st, .path = path, .err = err};
+    x.scan = qr_json_scan_new((const char *)file.data, file.n_bytes, &qr_json_limits_file);
+    qr_map_init(&x.shard_of, 64);
+    qr_buf_init(&x.text);
+    qr_arena_init(&x.names, qr_json_limits_file.bytes_max * 2);
+    rc = index_read(&x);
+    for (int32_t i = 0; !rc && i < st->n_shards; i++) {
+        char shard[4096];
+        snprintf(shard, sizeof shard, "%s/%s", dir, st->shard[i].name);
+        rc = open_shard(st, i, shard, err);
+        if (rc == QR_E_NOT_FOUND)
+            qr_err_prefix(err, "%s names a file that is not there: ", INDEX_NAME);
+    }
+    if (!rc)
+        rc = index_check(&x);
+    qr_arena_release(&x.names);
+    qr_buf_release(&x.text);
+    qr_map_release(&x.shard_of);
+    qr_json_scan_free(x.scan);
+    qr_free(x.entry);
+    qr_map_file_close(&file);
+    return rc;
+}
+
+/* ---- opening ---- */
+
+static bool ends_with(const char *s, const char *tail)
+{
+    size_t n = strlen(s), k = strlen(tail);
+    return n >= k && strcmp(s + n - k, tail) == 0;
+}
+
+/* Neither file is there: says what is, because pickle is the usual reason. */
+static int fail_no_weights(const char *dir, struct qr_err *err)
+{
+    static const char *const pickled[] = {".bin", ".pt", ".pth", ".pkl", ".ckpt"};
+    char found[128] = "", other[128] = "";
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        for (int i = 0; i < QR_COUNT(pickled); i++)
+            if (ends_with(e->d_name, pickled[i]))
+                snprintf(found, sizeof found, "%.100s", e->d_name);
+        if (ends_with(e->d_name, ".safetensors"))
+            snprintf(other, sizeof other, "%.100s", e->d_name);
+    }
+    if (d)
+        closedir(d);
+    if (other[0])
+        return qr_err_set(err, QR_E_NOT_FOUND, "%s: holds %s, but neither " SINGLE_NAME " nor " INDEX_NAME
+                          ": rename a single file, or fetch the index of a sharded one", dir, other);
+    if (found[0])
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: the weights are in pickle files (%s), which can run code and are never "
+                          "read: convert them to " SINGLE_NAME, dir, found);
+    return qr_err_set(err, QR_E_NOT_FOUND, "%s: has no weights, expected " SINGLE_NAME " or " INDEX_NAME, dir);
+}
+
+static int open_directory(struct qr_safetensors *st, const char *dir, struct qr_err *err)
+{
+    char path[4096];
+    struct stat s;
+    snprintf(path, sizeof path, "%s/%s", dir, SINGLE_NAME);
+    if (stat(path, &s) == 0)
+        return open_shard(st, add_shard(st, SINGLE_NAME, strlen(SINGLE_NAME)), path, err);
+    snprintf(path, sizeof path, "%s/%s", dir, INDEX_NAME);
+    if (stat(path, &s) == 0)
+        return open_indexed(st, dir, path, err);
+    return fail_no_weights(dir, err);
+}
+
+int qr_safetensors_open(struct qr_safetensors **out, const char *path, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && path != NULL);
+    QR_ASSERT(err != NULL);
+    struct stat s;
+    if (strlen(path) > 3000)
+        return qr_err_set(err, QR_E_USAGE, "a path of %zu bytes is too long, expected at most 3000", strlen(path));
+    struct qr_safetensors *st = set_new();
+    int rc;
+    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode)) {
+        rc = open_directory(st, path, err);
+    } else {
+        const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+        rc = open_shard(st, add_shard(st, name, strlen(name)), path, err);
+    }
+    if (rc) {
+        qr_safetensors_close(st);
+        return rc;
+    }
+    *out = st;
+    return 0;
+}
+
+int qr_safetensors_open_memory(struct qr_safetensors **out, const void *bytes, size_t n_bytes, const char *name,
+                               struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && (bytes != NULL || n_bytes == 0));
+    QR_ASSERT(name != NULL && err != NULL);
+    struct qr_safetensors *st = set_new();
+    int32_t shard = add_shard(st, name, strlen(name));
+    st->borrowed = true;
+    st->shard[shard].map = (struct qr_map_file){.data = bytes, .n_bytes = n_bytes};
+    int rc = take_shard(st, shard, name, err);
+    if (rc) {
+        qr_safetensors_close(st);
+        return rc;
+    }
+    *out = st;
+    return 0;
+}
+
+/* ---- reading ---- */
+
+int32_t qr_safetensors_count(const struct qr_safetensors *st)
+{
+    QR_ASSERT(st != NULL);
+    return st->list.n;
+}
+
+const struct qr_st_tensor *qr_safetensors_at(const struct qr_safetensors *st, int32_t i)
+{
+    QR_ASSERT(st != NULL);
+    QR_ASSERT(i >= 0 && i < st->list.n);
+    return &st->list.item[i];
+}
+
+const struct qr_st_tensor *qr_safetensors_find(const struct qr_safetensors *st, const char *name)
+{
+    QR_ASSERT(st != NULL && name != NULL);
+    int32_t i = qr_map_find(&st->by_name, name, strlen(name), -1);
+    return i < 0 ? NULL : &st->list.item[i];
+}
+
+const void *qr_safetensors_data(const struct qr_safetensors *st, const struct qr_st_tensor *t)
+{
+    QR_ASSERT(st != NULL && t != NULL);
+    const struct qr_map_file *map = &st->shard[t->shard].map;
+    QR_ASSERT(t->offset <= map->n_bytes && t->n_bytes <= map->n_bytes - t->offset);
+    return t->n_bytes ? map->data + t->offset : NULL;
+}
+
+void qr_safetensors_drop(const struct qr_safetensors *st, const struct qr_st_tensor *t)
+{
+    QR_ASSERT(st != NULL && t != NULL);
+    if (!st->borrowed)
+        qr_map_file_drop(&st->shard[t->shard].map, t->offset, t->n_bytes);
+}
+
+int32_t qr_safetensors_n_shards(const struct qr_safetensors *st)
+{
+    QR_ASSERT(st != NULL);
+    return st->n_shards;
+}
+
+const char *qr_safetensors_shard_name(const struct qr_safetensors *st, int32_t shard)
+{
+    QR_ASSERT(st != NULL);
+    QR_ASSERT(shard >= 0 && shard < st->n_shards);
+    return st->shard[shard].name;
+}
+
+uint64_t qr_safetensors_shard_bytes(const struct qr_safetensors *st, int32_t shard)
+{
+    QR_ASSERT(st != NULL);
+    QR_ASSERT(shard >= 0 && shard < st->n_shards);
+    return st->shard[shard].map.n_bytes;
+}
+
+const char *qr_st_shape_text(char *text, size_t n, const int64_t *shape, int32_t n_dims)
+{
+    QR_ASSERT(text != NULL && n >= 3);
+    QR_ASSERT(n_dims >= 0 && n_dims <= QR_ST_DIMS_MAX);
+    size_t at = (size_t)snprintf(text, n, "[");
+    for (int32_t i = 0; i < n_dims && at < n; i++)
+        at += (size_t)snprintf(text + at, n - at, "%s%" PRId64, i ? ", " : "", shape[i]);
+    if (at < n)
+        snprintf(text + at, n - at, "]");
+    return text;
+}

@@ -1,0 +1,65 @@
+/* safetensors.h - tensors in one safetensors file, or in the files that a model.safetensors.index.json lists.
+ *
+ * A file is an 8-byte little-endian length, that many bytes of JSON (name -> dtype, shape, data_offsets), then the data. Every
+ * count, offset, shape and type is checked before it is used: a reader of struct qr_st_tensor may trust that data() has n_bytes
+ * bytes and that they are the product of shape and type. The ranges of a file are contiguous, without overlap or hole, and
+ * end where the file ends. Immutable once open; any thread may read.
+ * Source: the format's README in huggingface/safetensors.
+ */
+#ifndef QR_LOADER_SAFETENSORS_H
+#define QR_LOADER_SAFETENSORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "kernels/dtype.h"
+
+#define QR_ST_DIMS_MAX 8
+#define QR_ST_HEADER_MAX ((size_t)100 * 1000 * 1000) /* the format's own limit */
+#define QR_ST_TENSORS_MAX (1 << 18)
+#define QR_ST_NAME_MAX 512
+
+/* An element type of the format. */
+struct qr_st_type {
+    const char *name;    /* "BF16" */
+    int32_t bits;        /* per element; some types are narrower than a byte */
+    bool computable;     /* a matrix of this type can be loaded */
+    enum qr_dtype dtype; /* when computable */
+};
+
+struct qr_st_tensor {
+    const char *name;              /* borrowed from the file set, terminated */
+    const struct qr_st_type *type; /* constant */
+    int32_t n_dims, shard;
+    int64_t shape[QR_ST_DIMS_MAX];
+    uint64_t offset, n_bytes;      /* offset from the beginning of its file */
+};
+
+struct qr_safetensors; /* opaque */
+
+/* `path` is a .safetensors file, or a directory that holds model.safetensors or model.safetensors.index.json. */
+int qr_safetensors_open(struct qr_safetensors **out, const char *path, struct qr_err *err);
+
+/* One file's bytes, borrowed for the set's life; `name` is what messages call it. */
+int qr_safetensors_open_memory(struct qr_safetensors **out, const void *bytes, size_t n_bytes, const char *name,
+                               struct qr_err *err);
+void qr_safetensors_close(struct qr_safetensors *st); /* NULL is fine */
+
+/* Tensors in the order of shard, then offset. */
+int32_t qr_safetensors_count(const struct qr_safetensors *st);
+const struct qr_st_tensor *qr_safetensors_at(const struct qr_safetensors *st, int32_t i);
+const struct qr_st_tensor *qr_safetensors_find(const struct qr_safetensors *st, const char *name); /* NULL: not there */
+
+const void *qr_safetensors_data(const struct qr_safetensors *st, const struct qr_st_tensor *t); /* NULL when it has no bytes */
+void qr_safetensors_drop(const struct qr_safetensors *st, const struct qr_st_tensor *t);        /* give its pages back */
+
+int32_t qr_safetensors_n_shards(const struct qr_safetensors *st);
+const char *qr_safetensors_shard_name(const struct qr_safetensors *st, int32_t shard); /* "model-00001-of-00002.safetensors" */
+uint64_t qr_safetensors_shard_bytes(const struct qr_safetensors *st, int32_t shard);
+
+/* Appends "[512, 64]" to a buffer of n characters; for messages. Returns text. */
+const char *qr_st_shape_text(char *text, size_t n, const int64_t *shape, int32_t n_dims);
+
+#endif

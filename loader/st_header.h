@@ -1,0 +1,19 @@
+/* st_header.h - inside loader/ only: the header of one safetensors file, parsed and checked. */
+#ifndef QR_LOADER_ST_HEADER_H
+#define QR_LOADER_ST_HEADER_H
+
+#include "base/arena.h"
+#include "loader/safetensors.h"
+
+struct qr_st_list {
+    struct qr_st_tensor *item; /* owned */
+    int32_t n, cap;
+    struct qr_arena names;     /* what item[].name points to */
+};
+
+/* Appends the tensors of one file, sorted by offset, all with `shard`. On an error the list may hold unchecked entries and is
+ * to be thrown away. `file` is what messages call it. */
+int qr_st_header_parse(struct qr_st_list *list, const uint8_t *bytes, size_t n_bytes, int32_t shard, const char *file,
+                       struct qr_err *err);
+
+#endif

@@ -1,0 +1,90 @@
+#include "loader/weight_table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "loader/weights.h"
+
+#define LAYER(field) offsetof(struct qr_layer_weights, field)
+#define TOP(field) offsetof(struct qr_weights, field)
+#define P "model.layers.%d."
+
+/* A whole matrix or vector, and a piece of a fused one. */
+#define WHOLE(name, kind, layer, out, in, when, split, at) \
+    {name, QR_KIND_##kind, layer, QR_DIM_##out, QR_DIM_##in, QR_DIM_##out, QR_DIM_ZERO, QR_WHEN_##when, QR_SPLIT_##split, at}
+#define PIECE(name, kind, out, in, total, first, when, split, at) \
+    {name, QR_KIND_##kind, true, QR_DIM_##out, QR_DIM_##in, QR_DIM_##total, QR_DIM_##first, QR_WHEN_##when, QR_SPLIT_##split, at}
+
+/* Llama, Mistral, Qwen2 and Qwen3 share their names; what they lack the configuration says. */
+static const struct qr_weight_row llama_rows[] = {
+    WHOLE("model.embed_tokens.weight", TABLE, false, VOCAB, EMBD, ALWAYS, NONE, TOP(embed)),
+    WHOLE(P "input_layernorm.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_attn)),
+    PIECE(P "self_attn.q_proj.weight", MATRIX, Q, EMBD, QKV, ZERO, ALWAYS, OUT, LAYER(qkv)),
+    PIECE(P "self_attn.k_proj.weight", MATRIX, KV, EMBD, QKV, Q, ALWAYS, OUT, LAYER(qkv)),
+    PIECE(P "self_attn.v_proj.weight", MATRIX, KV, EMBD, QKV, Q_KV, ALWAYS, OUT, LAYER(qkv)),
+    PIECE(P "self_attn.q_proj.bias", VECTOR, Q, ZERO, QKV, ZERO, QKV_BIAS, OUT, LAYER(qkv_bias)),
+    PIECE(P "self_attn.k_proj.bias", VECTOR, KV, ZERO, QKV, Q, QKV_BIAS, OUT, LAYER(qkv_bias)),
+    PIECE(P "self_attn.v_proj.bias", VECTOR, KV, ZERO, QKV, Q_KV, QKV_BIAS, OUT, LAYER(qkv_bias)),
+    WHOLE(P "self_attn.q_norm.weight", VECTOR, true, HEAD, ZERO, QK_NORM, NONE, LAYER(q_norm)),
+    WHOLE(P "self_attn.k_norm.weight", VECTOR, true, HEAD, ZERO, QK_NORM, NONE, LAYER(k_norm)),
+    WHOLE(P "self_attn.o_proj.weight", MATRIX, true, EMBD, Q, ALWAYS, IN, LAYER(out)),
+    WHOLE(P "self_attn.o_proj.bias", VECTOR, true, EMBD, ZERO, OUT_BIAS, NONE, LAYER(out_bias)),
+    WHOLE(P "post_attention_layernorm.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_mlp)),
+    PIECE(P "mlp.gate_proj.weight", MATRIX, FFN, EMBD, 2FFN, ZERO, ALWAYS, OUT, LAYER(gate_up)),
+    PIECE(P "mlp.up_proj.weight", MATRIX, FFN, EMBD, 2FFN, FFN, ALWAYS, OUT, LAYER(gate_up)),
+    PIECE(P "mlp.gate_proj.bias", VECTOR, FFN, ZERO, 2FFN, ZERO, MLP_BIAS, OUT, LAYER(gate_up_bias)),
+    PIECE(P "mlp.up_proj.bias", VECTOR, FFN, ZERO, 2FFN, FFN, MLP_BIAS, OUT, LAYER(gate_up_bias)),
+    WHOLE(P "mlp.down_proj.weight", MATRIX, true, EMBD, FFN, ALWAYS, IN, LAYER(down)),
+    WHOLE(P "mlp.down_proj.bias", VECTOR, true, EMBD, ZERO, MLP_BIAS, NONE, LAYER(down_bias)),
+    WHOLE("model.norm.weight", VECTOR, false, EMBD, ZERO, ALWAYS, NONE, TOP(norm)),
+    WHOLE("lm_head.weight", MATRIX, false, VOCAB, EMBD, UNTIED, OUT, TOP(head)),
+    WHOLE("model.embed_tokens.weight", MATRIX, false, VOCAB, EMBD, TIED, OUT, TOP(head)),
+};
+
+const struct qr_weight_row *qr_weight_table(enum qr_arch arch, int32_t *n)
+{
+    QR_ASSERT(arch >= QR_ARCH_LLAMA && arch <= QR_ARCH_QWEN3);
+    QR_ASSERT(n != NULL);
+    *n = QR_COUNT(llama_rows);
+    return llama_rows;
+}
+
+int64_t qr_dim_value(const struct qr_model_config *c, enum qr_dim dim)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(dim >= 0 && dim < QR_DIM_COUNT);
+    int64_t q = (int64_t)c->n_heads * c->head_dim, kv = (int64_t)c->n_kv_heads * c->head_dim;
+    const int64_t value[QR_DIM_COUNT] = {0, c->n_embd, q, kv, q + kv, q + 2 * kv, c->n_ffn, 2 * (int64_t)c->n_ffn, c->n_vocab,
+                                         c->head_dim};
+    return value[dim];
+}
+
+bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_config *c)
+{
+    QR_ASSERT(row != NULL);
+    QR_ASSERT(c != NULL);
+    switch (row->when) {
+    case QR_WHEN_ALWAYS: return true;
+    case QR_WHEN_QKV_BIAS: return c->qkv_bias;
+    case QR_WHEN_OUT_BIAS: return c->out_bias;
+    case QR_WHEN_MLP_BIAS: return c->mlp_bias;
+    case QR_WHEN_QK_NORM: return c->qk_norm;
+    case QR_WHEN_UNTIED: return !c->tied_head;
+    case QR_WHEN_TIED: return c->tied_head;
+    }
+    return false;
+}
+
+const char *qr_weight_row_name(char text[QR_WEIGHT_NAME_MAX], const struct qr_weight_row *row, int32_t layer)
+{
+    QR_ASSERT(text != NULL && row != NULL);
+    QR_ASSERT(!row->per_layer || layer >= 0);
+    if (!row->per_layer) {
+        snprintf(text, QR_WEIGHT_NAME_MAX, "%s", row->name);
+        return text;
+    }
+    QR_ASSERT(strncmp(row->name, P, sizeof P - 1) == 0);
+    snprintf(text, QR_WEIGHT_NAME_MAX, "model.layers.%d.%s", layer, row->name + sizeof P - 1);
+    return text;
+}

@@ -1,0 +1,63 @@
+/* weight_table.h - which tensors a model of these architectures is made of: one row per tensor, read by the loader, by
+ * `quire check` and by the maker of random models. A row names the tensor in the file, its shape, when it is there, and where it
+ * goes: several rows may fill one matrix (q, k and v; gate and up), each from its own first row on.
+ */
+#ifndef QR_LOADER_WEIGHT_TABLE_H
+#define QR_LOADER_WEIGHT_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/tensor.h"
+#include "loader/model_config.h"
+
+/* A size that follows from the configuration. */
+enum qr_dim {
+    QR_DIM_ZERO,
+    QR_DIM_EMBD,   /* D */
+    QR_DIM_Q,      /* H*K */
+    QR_DIM_KV,     /* G*K */
+    QR_DIM_Q_KV,   /* H*K + G*K */
+    QR_DIM_QKV,    /* H*K + 2*G*K */
+    QR_DIM_FFN,    /* F */
+    QR_DIM_2FFN,   /* 2*F */
+    QR_DIM_VOCAB,  /* V */
+    QR_DIM_HEAD,   /* K */
+    QR_DIM_COUNT
+};
+int64_t qr_dim_value(const struct qr_model_config *c, enum qr_dim dim);
+
+enum qr_weight_kind {
+    QR_KIND_MATRIX, /* read by linear: packed */
+    QR_KIND_VECTOR, /* norm weights and biases: f32 */
+    QR_KIND_TABLE,  /* embedding: rows as stored */
+};
+
+enum qr_weight_when {
+    QR_WHEN_ALWAYS, QR_WHEN_QKV_BIAS, QR_WHEN_OUT_BIAS, QR_WHEN_MLP_BIAS, QR_WHEN_QK_NORM,
+    QR_WHEN_UNTIED, /* lm_head.weight */
+    QR_WHEN_TIED,   /* the head, from the embedding's rows */
+};
+
+struct qr_weight_row {
+    const char *name;            /* "model.layers.%d.mlp.up_proj.weight": %d is the layer */
+    enum qr_weight_kind kind;
+    bool per_layer;
+    enum qr_dim n_out, n_in;     /* shape [n_out, n_in]; vectors: [n_out] */
+    enum qr_dim total, first;    /* the whole it is a piece of has `total` rows; this piece begins at `first` */
+    enum qr_weight_when when;
+    enum qr_split split;
+    size_t at;                   /* offset of its struct qr_weight in struct qr_layer_weights (per layer) or struct qr_weights */
+};
+
+/* The rows of an architecture; *n is their number. */
+const struct qr_weight_row *qr_weight_table(enum qr_arch arch, int32_t *n);
+
+bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_config *c);
+
+#define QR_WEIGHT_NAME_MAX 96
+/* The tensor's name for a layer (ignored when the row is not per layer). Returns text. */
+const char *qr_weight_row_name(char text[QR_WEIGHT_NAME_MAX], const struct qr_weight_row *row, int32_t layer);
+
+#endif

@@ -1,0 +1,338 @@
+#include "loader/weights.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/half.h"
+#include "base/mem.h"
+#include "loader/weight_table.h"
+
+#define REGION_ALIGN 64
+#define BOUNCE_BYTES ((size_t)1 << 20)
+#define NAMES_SHOWN 5
+
+/* Walks all rows that hold for a configuration, layer by layer; the rows outside the layers come first. */
+struct walk {
+    const struct qr_model_config *c;
+    const struct qr_weight_row *table, *row;
+    int32_t n_rows, next, layer;
+    bool all; /* also rows that do not hold */
+};
+
+static struct walk walk_begin(const struct qr_model_config *c)
+{
+    struct walk k = {.c = c, .layer = -1};
+    k.table = qr_weight_table(c->arch, &k.n_rows);
+    return k;
+}
+
+static bool walk_next(struct walk *k)
+{
+    for (;;) {
+        if (k->next == k->n_rows) {
+            k->next = 0;
+            k->layer++;
+        }
+        if (k->layer == k->c->n_layers)
+            return false;
+        k->row = &k->table[k->next++];
+        if (k->row->per_layer == (k->layer >= 0) && (k->all || qr_weight_row_holds(k->row, k->c)))
+            return true;
+    }
+}
+
+/* The tensor of the row that the walk is at, or NULL; its name in text. */
+static const struct qr_st_tensor *walk_tensor(const struct walk *k, const struct qr_safetensors *st,
+                                              char text[QR_WEIGHT_NAME_MAX])
+{
+    return qr_safetensors_find(st, qr_weight_row_name(text, k->row, k->layer));
+}
+
+/* ---- checking ---- */
+
+static int check_present(const struct qr_safetensors *st, const struct qr_model_config *c, struct qr_err *err)
+{
+    char name[QR_WEIGHT_NAME_MAX], shown[420] = "";
+    int32_t n_missing = 0;
+    size_t len = 0;
+    for (struct walk k = walk_begin(c); walk_next(&k);) {
+        if (k.row->when == QR_WHEN_TIED || walk_tensor(&k, st, name)) /* a tied head is the embedding, which has a row already */
+            continue;
+        if (n_missing++ < NAMES_SHOWN && len < sizeof shown)
+            len += (size_t)snprintf(shown + len, sizeof shown - len, "%s%s", len ? ", " : "", name);
+    }
+    if (n_missing == 0)
+        return 0;
+    return qr_err_set(err, QR_E_DAMAGED, "%d tensor%s missing: %s%s", n_missing, n_missing == 1 ? " is" : "s are", shown,
+                      n_missing > NAMES_SHOWN ? ", ..." : "");
+}
+
+static int check_tensor(const struct walk *k, const struct qr_safetensors *st, const struct qr_st_tensor *t, struct qr_err *err)
+{
+    const char *file = qr_safetensors_shard_name(st, t->shard);
+    int64_t want[2] = {qr_dim_value(k->c, k->row->n_out), qr_dim_value(k->c, k->row->n_in)};
+    int32_t n_dims = k->row->kind == QR_KIND_VECTOR ? 1 : 2;
+    bool same = t->n_dims == n_dims && t->shape[0] == want[0] && (n_dims == 1 || t->shape[1] == want[1]);
+    char found[160], expected[160];
+    if (!same)
+        return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s has shape %s, expected %s by config.json", file,
+                          t->offset, t->name, qr_st_shape_text(found, sizeof found, t->shape, t->n_dims),
+                          qr_st_shape_text(expected, sizeof expected, want, n_dims));
+    if (!t->type->computable)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": tensor %s is stored as %s, expected F32, F16 or BF16",
+                          file, t->offset, t->name, t->type->name);
+    return 0;
+}
+
+/* A tensor that the configuration says does not exist would be left out of the computation without a word. */
+static int check_contradictions(const struct qr_safetensors *st, const struct qr_model_config *c, struct qr_err *err)
+{
+    char name[QR_WEIGHT_NAME_MAX];
+    struct walk k = walk_begin(c);
+    for (k.all = true; walk_next(&k);) {
+        bool head = k.row->when == QR_WHEN_UNTIED || k.row->when == QR_WHEN_TIED;
+        if (head || qr_weight_row_holds(k.row, c) || !walk_tensor(&k, st, name))
+            continue;
+        return qr_err_set(err, QR_E_DAMAGED, "the weights hold %s, but config.json says that %s has no such tensor (see "
+                          "attention_bias and mlp_bias)", name, c->arch_name);
+    }
+    return 0;
+}
+
+int qr_weights_check(const struct qr_safetensors *st, const struct qr_model_config *c, struct qr_err *err)
+{
+    QR_ASSERT(st != NULL && c != NULL);
+    QR_ASSERT(err != NULL);
+    char name[QR_WEIGHT_NAME_MAX];
+    int rc = check_present(st, c, err);
+    for (struct walk k = walk_begin(c); !rc && walk_next(&k);)
+        rc = check_tensor(&k, st, walk_tensor(&k, st, name), err);
+    return rc ? rc : check_contradictions(st, c, err);
+}
+
+int32_t qr_weights_unused(const struct qr_safetensors *st, const struct qr_model_config *c, const char **first)
+{
+    QR_ASSERT(st != NULL && c != NULL);
+    QR_ASSERT(first != NULL);
+    int32_t n = qr_safetensors_count(st), n_unused = 0;
+    bool *used = qr_alloc((size_t)n + 1, sizeof *used);
+    char name[QR_WEIGHT_NAME_MAX];
+    struct walk k = walk_begin(c);
+    *first = NULL;
+    for (k.all = true; walk_next(&k);) {
+        const struct qr_st_tensor *t = walk_tensor(&k, st, name);
+        if (t)
+            used[t - qr_safetensors_at(st, 0)] = true;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        const char *s = qr_safetensors_at(st, i)->name;
+        if (used[i] || strstr(s, "rotary_emb.inv_freq"))
+            continue;
+        if (n_unused++ == 0)
+            *first = s;
+    }
+    qr_free(used);
+    return n_unused;
+}
+
+/* ---- types ---- */
+
+static bool f16_fits_bf16(const uint8_t *bytes, uint64_t n_bytes)
+{
+    for (uint64_t i = 0; i < n_bytes; i += 2) {
+        uint16_t h;
+        memcpy(&h, bytes + i, 2);
+        float v = qr_f16_to_f32(h), back = qr_bf16_to_f32(qr_f32_to_bf16(v));
+        if (memcmp(&v, &back, sizeof v) != 0)
+            return false;
+    }
+    return true;
+}
+
+enum qr_dtype qr_weights_lossless_dtype(const struct qr_safetensors *st, const struct qr_model_config *c)
+{
+    QR_ASSERT(st != NULL);
+    QR_ASSERT(c != NULL);
+    char name[QR_WEIGHT_NAME_MAX];
+    for (struct walk k = walk_begin(c); walk_next(&k);) {
+        const struct qr_st_tensor *t = walk_tensor(&k, st, name);
+        QR_ASSERT(t != NULL && t->type->computable);
+        if (k.row->kind != QR_KIND_MATRIX || t->type->dtype == QR_BF16)
+            continue;
+        if (t->type->dtype == QR_F32 || !f16_fits_bf16(qr_safetensors_data(st, t), t->n_bytes))
+            return QR_F32;
+    }
+    return QR_BF16;
+}
+
+/* ---- loading ---- */
+
+static size_t whole_bytes(const struct walk *k, const struct qr_kernels *kernels, enum qr_dtype to)
+{
+    int64_t total = qr_dim_value(k->c, k->row->total), n_in = qr_dim_value(k->c, k->row->n_in);
+    if (k->row->kind == QR_KIND_TABLE)
+        return 0;
+    size_t n = k->row->kind == QR_KIND_VECTOR ? (size_t)total * sizeof(float) : kernels->linear_packed_bytes(to, total, n_in);
+    return qr_align_up(n, REGION_ALIGN);
+}
+
+size_t qr_weights_region_bytes(const struct qr_model_config *c, const struct qr_kernels *k, enum qr_dtype to)
+{
+    QR_ASSERT(c != NULL && k != NULL);
+    QR_ASSERT(to == QR_F32 || to == QR_BF16);
+    size_t sum = 0;
+    for (struct walk w = walk_begin(c); walk_next(&w);)
+        if (w.row->first == QR_DIM_ZERO && !qr_add_size(sum, whole_bytes(&w, k, to), &sum))
+            return SIZE_MAX;
+    return sum;
+}
+
+static struct qr_weight *weight_at(struct qr_weights *w, const struct walk *k)
+{
+    char *owner = k->layer < 0 ? (char *)w : (char *)&w->layer[k->layer];
+    return (struct qr_weight *)(void *)(owner + k->row->at);
+}
+
+/* Gives every weight its place in the region, pieces of one matrix the same. */
+static void place_all(struct qr_weights *w, const struct qr_model_config *c, const struct qr_kernels *kernels)
+{
+    uint8_t *at = w->region;
+    for (struct walk k = walk_begin(c); walk_next(&k);) {
+        struct qr_weight *dst = weight_at(w, &k);
+        int64_t total = qr_dim_value(c, k.row->total), n_in = qr_dim_value(c, k.row->n_in);
+        if (k.row->kind == QR_KIND_TABLE || k.row->first != QR_DIM_ZERO)
+            continue;
+        dst->split = k.row->split;
+        if (k.row->kind == QR_KIND_MATRIX) {
+            dst->t = qr_tensor_2d(NULL, w->matrix_dtype, total, n_in);
+            dst->packed = at;
+            dst->packed_dtype = w->matrix_dtype;
+        } else {
+            dst->t = qr_tensor_1d(at, QR_F32, total);
+        }
+        at += whole_bytes(&k, kernels, w->matrix_dtype);
+    }
+    QR_ASSERT(at == (uint8_t *)w->region + w->region_bytes);
+}
+
+static void fill_vector(float *dst, const uint8_t *src, enum qr_dtype from, int64_t n)
+{
+    size_t size = qr_dtype_bytes(from);
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, src + (size_t)i * size, sizeof h);
+        if (from == QR_F32)
+            memcpy(&dst[i], src + (size_t)i * size, sizeof dst[i]);
+        else
+            dst[i] = from == QR_BF16 ? qr_bf16_to_f32(h) : qr_f16_to_f32(h);
+    }
+}
+
+/* Packs rows of the file; where the header left them unaligned, through a small aligned copy. */
+static void pack_matrix(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const uint8_t *src,
+                        const struct qr_st_tensor *t)
+{
+    const enum qr_dtype from = t->type->dtype;
+    const int64_t n_out = dst->t.shape[0], n_in = dst->t.shape[1], n_rows = t->shape[0];
+    const size_t row_bytes = (size_t)n_in * qr_dtype_bytes(from);
+    if ((uintptr_t)src % qr_dtype_bytes(from) == 0) {
+        be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, n_out, n_in, first, src, from, n_rows);
+        return;
+    }
+    int64_t step = row_bytes < BOUNCE_BYTES ? (int64_t)(BOUNCE_BYTES / row_bytes) : 1;
+    uint8_t *bounce = qr_alloc_aligned((size_t)step * row_bytes, REGION_ALIGN);
+    for (int64_t row = 0; row < n_rows; row += step) {
+        int64_t n = n_rows - row < step ? n_rows - row : step;
+        memcpy(bounce, src + (size_t)row * row_bytes, (size_t)n * row_bytes);
+        be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, n_out, n_in, first + row, bounce, from, n);
+    }
+    qr_free_aligned(bounce);
+}
+
+/* The embedding keeps its rows where they are; unaligned ones are copied, because kernels read whole elements. */
+static void place_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_st_tensor *t, const uint8_t *src)
+{
+    void *rows = (void *)(uintptr_t)src;
+    if (w->mem && (uintptr_t)src % qr_dtype_bytes(t->type->dtype) != 0) {
+        rows = w->mem->alloc((size_t)t->n_bytes);
+        memcpy(rows, src, (size_t)t->n_bytes);
+        w->table_copy = rows;
+    }
+    dst->t = qr_tensor_2d(rows, t->type->dtype, t->shape[0], t->shape[1]);
+    w->table_bytes = (size_t)t->n_bytes;
+}
+
+static void fill_all(struct qr_weights *w, const struct qr_model_config *c, struct qr_backend *be)
+{
+    char name[QR_WEIGHT_NAME_MAX];
+    for (struct walk k = walk_begin(c); walk_next(&k);) {
+        const struct qr_st_tensor *t = walk_tensor(&k, w->files, name);
+        const uint8_t *src = qr_safetensors_data(w->files, t);
+        struct qr_weight *dst = weight_at(w, &k);
+        int64_t first = qr_dim_value(c, k.row->first);
+        if (k.row->kind == QR_KIND_TABLE) {
+            place_table(w, dst, t, src);
+            continue;
+        }
+        if (k.row->kind == QR_KIND_VECTOR)
+            fill_vector((float *)dst->t.data + first, src, t->type->dtype, t->shape[0]);
+        else
+            pack_matrix(be, dst, first, src, t);
+        qr_safetensors_drop(w->files, t);
+    }
+}
+
+int qr_weights_load(struct qr_weights *w, struct qr_safetensors *st, const struct qr_model_config *c, struct qr_backend *be,
+                    enum qr_dtype to, struct qr_err *err)
+{
+    QR_ASSERT(w != NULL && st != NULL && c != NULL);
+    QR_ASSERT(be != NULL && (to == QR_F32 || to == QR_BF16));
+    int rc = qr_weights_check(st, c, err);
+    if (rc)
+        return rc;
+    size_t n_bytes = qr_weights_region_bytes(c, be->k, to);
+    size_t have = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    if (n_bytes > have)
+        return qr_err_set(err, QR_E_NO_ROOM, "the weights take %zu MiB as %s, this machine has %zu MiB of memory", n_bytes >> 20,
+                          qr_dtype_name(to), have >> 20);
+    *w = (struct qr_weights){.n_layers = c->n_layers, .matrix_dtype = to, .region_bytes = n_bytes, .files = st, .mem = be->mem};
+    w->layer = qr_alloc((size_t)c->n_layers, sizeof *w->layer);
+    w->region = w->mem->alloc(n_bytes);
+    place_all(w, c, be->k);
+    fill_all(w, c, be);
+    return 0;
+}
+
+void qr_weights_outline(struct qr_weights *w, struct qr_safetensors *st, const struct qr_model_config *c, const struct qr_kernels *k,
+                        enum qr_dtype to)
+{
+    QR_ASSERT(w != NULL && st != NULL && c != NULL);
+    QR_ASSERT(k != NULL && (to == QR_F32 || to == QR_BF16));
+    /* Without an allocator nothing is owned but the files and the list of layers. */
+    *w = (struct qr_weights){.n_layers = c->n_layers, .matrix_dtype = to, .files = st};
+    w->layer = qr_alloc((size_t)c->n_layers, sizeof *w->layer);
+    w->region = (void *)(uintptr_t)REGION_ALIGN;
+    w->region_bytes = qr_weights_region_bytes(c, k, to);
+    place_all(w, c, k);
+    char name[QR_WEIGHT_NAME_MAX];
+    for (struct walk walk = walk_begin(c); walk_next(&walk);) {
+        const struct qr_st_tensor *t = walk_tensor(&walk, st, name);
+        if (walk.row->kind == QR_KIND_TABLE)
+            place_table(w, weight_at(w, &walk), t, qr_safetensors_data(st, t));
+    }
+}
+
+void qr_weights_release(struct qr_weights *w)
+{
+    QR_ASSERT(w != NULL);
+    if (w->mem) {
+        w->mem->free(w->table_copy);
+        w->mem->free(w->region);
+    }
+    qr_free(w->layer);
+    qr_safetensors_close(w->files);
+    *w = (struct qr_weights){0};
+}

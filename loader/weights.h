@@ -1,0 +1,61 @@
+/* weights.h - a model's tensors, checked against its configuration and laid out for computing.
+ *
+ * Matrices are packed by the backend straight from the mapped file (q, k, v into one matrix, gate and up into another), norm
+ * weights and biases become f32, all in one region of the backend's memory. The embedding's rows stay in the mapping: a step
+ * touches few of them, and a tied head has its own packed copy. Pages of the file are given back as soon as they are packed.
+ * Immutable once loaded; any thread may read.
+ */
+#ifndef QR_LOADER_WEIGHTS_H
+#define QR_LOADER_WEIGHTS_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "kernels/backend.h"
+#include "kernels/tensor.h"
+#include "loader/model_config.h"
+#include "loader/safetensors.h"
+
+/* A weight whose t.data and packed are both NULL is one that this model does not have. */
+struct qr_layer_weights {
+    struct qr_weight norm_attn, qkv, qkv_bias, q_norm, k_norm, out, out_bias; /* attention */
+    struct qr_weight norm_mlp, gate_up, gate_up_bias, down, down_bias;        /* feed-forward */
+};
+
+struct qr_weights {
+    struct qr_weight embed, norm, head;
+    struct qr_layer_weights *layer; /* owned [n_layers] */
+    int32_t n_layers;
+    enum qr_dtype matrix_dtype;     /* of packed matrices: f32 or bf16 */
+    void *region;                   /* owned: packed matrices and vectors */
+    void *table_copy;               /* owned: embedding rows that the file holds unaligned, else NULL */
+    size_t region_bytes, table_bytes; /* table_bytes: the embedding's rows as stored */
+    struct qr_safetensors *files;   /* owned */
+    const struct qr_mem_ops *mem;   /* borrowed: whose region it is */
+};
+
+/* Every tensor of the configuration is there with its shape and a type that can be loaded, and none contradicts the configuration (a
+ * bias in a model that says it has none). Errors name the tensors and what was expected. */
+int qr_weights_check(const struct qr_safetensors *st, const struct qr_model_config *c, struct qr_err *err);
+
+/* Tensors that nothing uses; *first is the first of them or NULL. Rotary tables and the head of a tied model do not count. */
+int32_t qr_weights_unused(const struct qr_safetensors *st, const struct qr_model_config *c, const char **first);
+
+/* The type that loses nothing: f32 when a matrix is stored in f32 or holds an f16 value that bf16 cannot, bf16 otherwise.
+ * Requires qr_weights_check. */
+enum qr_dtype qr_weights_lossless_dtype(const struct qr_safetensors *st, const struct qr_model_config *c);
+
+/* Bytes of the region that qr_weights_load allocates. */
+size_t qr_weights_region_bytes(const struct qr_model_config *c, const struct qr_kernels *k, enum qr_dtype to);
+
+/* Checks, packs matrices as `to` (f32 or bf16), and takes over `st` on success. Errors: those of qr_weights_check, QR_E_NO_ROOM. */
+int qr_weights_load(struct qr_weights *w, struct qr_safetensors *st, const struct qr_model_config *c, struct qr_backend *be,
+                    enum qr_dtype to, struct qr_err *err);
+void qr_weights_release(struct qr_weights *w);
+
+/* Shapes and places without memory behind them (packed and data point nowhere), for planning: takes over `st`, which passed
+ * qr_weights_check. */
+void qr_weights_outline(struct qr_weights *w, struct qr_safetensors *st, const struct qr_model_config *c, const struct qr_kernels *k,
+                        enum qr_dtype to);
+
+#endif

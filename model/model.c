@@ -1,0 +1,242 @@
+#include "model/model.h"
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "loader/hf_config.h"
+#include "loader/weights.h"
+#include "model/arch.h"
+#include "model/rope.h"
+#include "model/step_bytes.h"
+
+#define BLOCK_TOKENS 16 /* what the backend is asked about; pages are no part of a model */
+
+struct qr_model {
+    struct qr_model_config config;
+    struct qr_weights weights; /* owned */
+    struct qr_rope_freqs rope; /* owned */
+    struct qr_tensor (*forward)(struct qr_exec *x, const struct qr_model_config *c, const struct qr_weights *w);
+};
+
+/* One row per architecture. */
+static const struct {
+    enum qr_arch arch;
+    struct qr_tensor (*forward)(struct qr_exec *x, const struct qr_model_config *c, const struct qr_weights *w);
+} forwards[] = {
+    {QR_ARCH_LLAMA, qr_llama_forward},
+    {QR_ARCH_MISTRAL, qr_llama_forward},
+    {QR_ARCH_QWEN2, qr_llama_forward},
+    {QR_ARCH_QWEN3, qr_llama_forward},
+};
+
+/* ---- opening ---- */
+
+static int set_context(struct qr_model_config *c, int32_t ctx_max, struct qr_err *err)
+{
+    int32_t limit = qr_model_ctx_limit(c);
+    if (ctx_max < 0 || ctx_max > limit)
+        return qr_err_set(err, QR_E_USAGE, "a context of %d tokens was asked for, expected 1 to %d (max_position_embeddings%s) or 0 "
+                          "for %d", ctx_max, limit, limit > c->ctx_max ? ", stretched by rope_scaling" : "", c->ctx_max);
+    if (ctx_max > 0)
+        c->ctx_max = ctx_max;
+    return 0;
+}
+
+static enum qr_dtype kv_dtype_of(enum qr_dtype weights)
+{
+    return weights == QR_F32 ? QR_F32 : QR_BF16;
+}
+
+static enum qr_dtype choose_dtype(const struct qr_safetensors *st, const struct qr_model_config *c, enum qr_compute compute)
+{
+    if (compute == QR_COMPUTE_AUTO)
+        return qr_weights_lossless_dtype(st, c);
+    return compute == QR_COMPUTE_F32 ? QR_F32 : QR_BF16;
+}
+
+static void warn_unused(const struct qr_safetensors *st, const struct qr_model_config *c)
+{
+    const char *first;
+    int32_t n = qr_weights_unused(st, c, &first);
+    if (n > 0)
+        qr_log(QR_LOG_WARN, "loader", "unused tensors n=%d first=%s", n, first);
+}
+
+/* Everything short of loading: configuration, checked headers, the types that will be computed in. On success *files is the caller's. */
+static int examine(struct qr_model_config *c, struct qr_safetensors **files, enum qr_dtype *dtype, const char *dir,
+                   struct qr_backend *be, const struct qr_model_options *options, struct qr_err *err)
+{
+    struct qr_safetensors *st = NULL;
+    int rc = qr_hf_config_read(c, dir, err);
+    if (rc)
+        return rc;
+    if ((rc = set_context(c, options->ctx_max, err)) == 0 && (rc = qr_safetensors_open(&st, dir, err)) != 0)
+        return rc;
+    if (!rc)
+        rc = qr_weights_check(st, c, err);
+    if (!rc) {
+        *dtype = choose_dtype(st, c, options->compute);
+        rc = qr_backend_supports(be, *dtype, kv_dtype_of(*dtype), c->head_dim, BLOCK_TOKENS, err);
+    }
+    if (rc) {
+        qr_safetensors_close(st);
+        return qr_err_prefix(err, "%s: ", dir);
+    }
+    *files = st;
+    return 0;
+}
+
+static void bind(struct qr_model *m)
+{
+    for (int i = 0; i < QR_COUNT(forwards); i++)
+        if (forwards[i].arch == m->config.arch)
+            m->forward = forwards[i].forward;
+    QR_ASSERT(m->forward != NULL);
+    qr_rope_freqs_init(&m->rope, &m->config.rope, m->config.head_dim, m->config.ctx_max);
+}
+
+int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
+                  struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && dir != NULL && be != NULL);
+    QR_ASSERT(options != NULL && err != NULL);
+    struct qr_model *m = qr_alloc(1, sizeof *m);
+    struct qr_safetensors *files;
+    enum qr_dtype dtype;
+    int rc = examine(&m->config, &files, &dtype, dir, be, options, err);
+    if (rc) {
+        qr_free(m);
+        return rc;
+    }
+    warn_unused(files, &m->config);
+    rc = qr_weights_load(&m->weights, files, &m->config, be, dtype, err);
+    if (rc) {
+        qr_safetensors_close(files);
+        qr_free(m);
+        return qr_err_prefix(err, "%s: ", dir);
+    }
+    bind(m);
+    *out = m;
+    return 0;
+}
+
+void qr_model_close(struct qr_model *m)
+{
+    if (!m)
+        return;
+    qr_rope_freqs_release(&m->rope);
+    qr_weights_release(&m->weights);
+    qr_free(m);
+}
+
+/* ---- facts ---- */
+
+const struct qr_model_config *qr_model_config(const struct qr_model *m)
+{
+    QR_ASSERT(m != NULL);
+    return &m->config;
+}
+
+enum qr_dtype qr_model_weight_dtype(const struct qr_model *m)
+{
+    QR_ASSERT(m != NULL);
+    return m->weights.matrix_dtype;
+}
+
+enum qr_dtype qr_model_kv_dtype(const struct qr_model *m)
+{
+    QR_ASSERT(m != NULL);
+    return kv_dtype_of(m->weights.matrix_dtype);
+}
+
+int64_t qr_model_weight_bytes(const struct qr_model *m)
+{
+    QR_ASSERT(m != NULL);
+    return (int64_t)(m->weights.region_bytes + m->weights.table_bytes);
+}
+
+struct qr_kv_view qr_model_kv_view(const struct qr_model *m, void *base, int32_t n_blocks, int32_t block_tokens)
+{
+    QR_ASSERT(m != NULL && n_blocks >= 0);
+    QR_ASSERT(block_tokens > 0 && (block_tokens & (block_tokens - 1)) == 0);
+    return (struct qr_kv_view){.base = base, .dtype = qr_model_kv_dtype(m), .n_blocks = n_blocks, .n_layers = m->config.n_layers,
+                               .n_kv_heads = m->config.n_kv_heads, .block_tokens = block_tokens, .head_dim = m->config.head_dim};
+}
+
+/* ---- the step ---- */
+
+void qr_exec_init(struct qr_exec *x, const struct qr_model *m, struct qr_backend *be, struct qr_arena *act, const struct qr_kv_view *kv)
+{
+    QR_ASSERT(x != NULL && m != NULL);
+    QR_ASSERT(be != NULL && act != NULL);
+    *x = (struct qr_exec){.ops = &qr_ops_serve, .be = be, .act = act, .kv = kv, .model = m};
+}
+
+/* The rotary table of the batch's positions, then the architecture's forward. */
+static struct qr_tensor run_step(struct qr_exec *x, const struct qr_model *m)
+{
+    const int32_t n = x->batch->n_tokens, half = m->rope.n_rot / 2;
+    float *cos_sin = qr_arena_alloc(x->act, (size_t)n * 2 * (size_t)half * sizeof *cos_sin, 64);
+    const struct qr_rope_table_args a = {.cos_sin = cos_sin, .pos = x->batch->pos, .inv_freq = m->rope.inv_freq, .n_rows = n,
+                                         .n_rot = m->rope.n_rot, .attn_factor = m->rope.attn_factor};
+    x->be->k->rope_table(x->be->queue, &a);
+    x->cos_sin = qr_tensor_3d(cos_sin, QR_F32, n, 2, half);
+    return m->forward(x, &m->config, &m->weights);
+}
+
+/* What lower() guarantees; a wrong number here would read outside the embedding or the cache. */
+static void assert_batch(const struct qr_exec *x, const struct qr_batch *b)
+{
+    const struct qr_model_config *c = &x->model->config;
+    QR_ASSERT(b->n_tokens > 0 && b->n_seqs > 0 && b->n_logits >= 0 && b->n_logits <= b->n_tokens);
+    QR_ASSERT(x->kv != NULL && b->block_tokens == x->kv->block_tokens);
+    for (int32_t i = 0; i < b->n_tokens; i++) {
+        QR_ASSERT(b->ids[i] >= 0 && b->ids[i] < c->n_vocab);
+        QR_ASSERT(b->pos[i] >= 0 && b->pos[i] < c->ctx_max);
+        QR_ASSERT(b->slot[i] >= 0 && b->slot[i] / b->block_tokens < x->kv->n_blocks);
+    }
+    for (int32_t i = 0; i < b->n_logits; i++)
+        QR_ASSERT(b->logit_row[i] >= 0 && b->logit_row[i] < b->n_tokens);
+}
+
+struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batch)
+{
+    QR_ASSERT(x != NULL && batch != NULL);
+    QR_ASSERT((uintptr_t)x->act->base % 64 == 0);
+    assert_batch(x, batch);
+    qr_arena_rewind(x->act, 0);
+    x->batch = batch;
+    return run_step(x, x->model);
+}
+
+size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)
+{
+    QR_ASSERT(m != NULL);
+    QR_ASSERT(n_tokens > 0);
+    return qr_step_bytes(m, n_tokens, n_logits, run_step);
+}
+
+/* ---- planning ---- */
+
+int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
+                  int32_t n_tokens, int32_t n_logits, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && dir != NULL && be != NULL);
+    QR_ASSERT(options != NULL && err != NULL);
+    struct qr_model m = {0};
+    struct qr_safetensors *files;
+    enum qr_dtype dtype;
+    int rc = examine(&m.config, &files, &dtype, dir, be, options, err);
+    if (rc)
+        return rc;
+    qr_weights_outline(&m.weights, files, &m.config, be->k, dtype);
+    bind(&m);
+    *out = (struct qr_model_plan){.config = m.config, .weight_dtype = dtype, .kv_dtype = kv_dtype_of(dtype),
+                                  .weight_bytes = m.weights.region_bytes, .table_bytes = m.weights.table_bytes,
+                                  .act_bytes = qr_model_act_bytes(&m, n_tokens, n_logits)};
+    struct qr_kv_view token = qr_model_kv_view(&m, NULL, 0, 1);
+    out->kv_token_bytes = qr_kv_block_bytes(&token);
+    qr_rope_freqs_release(&m.rope);
+    qr_weights_release(&m.weights);
+    return 0;
+}

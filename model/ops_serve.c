@@ -1,0 +1,169 @@
+/* The verbs for serving: each allocates its result in the step arena, updates in place, and hands pointers and shapes to one
+ * kernel. No row depends on another (but through the cache), so nothing here looks at how a batch is made up. */
+#include "base/assert.h"
+#include "model/model.h"
+
+static struct qr_tensor make(struct qr_exec *x, int64_t n_rows, int64_t n_cols)
+{
+    size_t n = (size_t)n_rows * (size_t)n_cols * sizeof(float);
+    return qr_tensor_2d(qr_arena_alloc(x->act, n, 64), QR_F32, n_rows, n_cols);
+}
+
+static struct qr_tensor serve_embed(struct qr_exec *x, const struct qr_weight *w, float scale)
+{
+    QR_ASSERT(x != NULL && w != NULL);
+    QR_ASSERT(w->t.data != NULL && w->t.n_dims == 2);
+    struct qr_tensor out = make(x, x->batch->n_tokens, w->t.shape[1]);
+    const struct qr_embed_args a = {.out = out.data, .table = &w->t, .ids = x->batch->ids, .out_stride = out.stride[0],
+                                    .n_rows = x->batch->n_tokens, .scale = scale};
+    x->be->k->embed(x->be->queue, &a);
+    return out;
+}
+
+static struct qr_tensor norm_with_delta(struct qr_exec *x, const struct qr_tensor *h, const struct qr_tensor *delta,
+                                        const struct qr_weight *w, float eps)
+{
+    QR_ASSERT(x != NULL && h != NULL && w != NULL);
+    QR_ASSERT(h->n_dims == 2 && w->t.data != NULL && w->t.shape[0] == h->shape[1]);
+    QR_ASSERT(!delta || (delta->shape[0] == h->shape[0] && delta->shape[1] == h->shape[1]));
+    struct qr_tensor out = make(x, h->shape[0], h->shape[1]);
+    const struct qr_norm_args a = {.out = out.data, .x = h->data, .delta = delta ? delta->data : NULL, .w = w->t.data,
+                                   .out_stride = out.stride[0], .x_stride = h->stride[0],
+                                   .delta_stride = delta ? delta->stride[0] : 0, .n_rows = (int32_t)h->shape[0],
+                                   .n_cols = (int32_t)h->shape[1], .eps = eps};
+    if (a.n_rows > 0)
+        x->be->k->rms_norm(x->be->queue, &a);
+    return out;
+}
+
+static struct qr_tensor serve_norm(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w, float eps)
+{
+    return norm_with_delta(x, h, NULL, w, eps);
+}
+
+static struct qr_tensor serve_residual_norm(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *delta,
+                                            const struct qr_weight *w, float eps)
+{
+    QR_ASSERT(delta != NULL);
+    return norm_with_delta(x, h, delta, w, eps);
+}
+
+static void serve_residual_add(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *delta)
+{
+    QR_ASSERT(x != NULL && h != NULL && delta != NULL);
+    QR_ASSERT(h->shape[0] == delta->shape[0] && h->shape[1] == delta->shape[1]);
+    const struct qr_add_args a = {.x = h->data, .delta = delta->data, .x_stride = h->stride[0], .delta_stride = delta->stride[0],
+                                  .n_rows = (int32_t)h->shape[0], .n_cols = (int32_t)h->shape[1]};
+    x->be->k->residual_add(x->be->queue, &a);
+}
+
+static struct qr_tensor serve_linear(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w,
+                                     const struct qr_weight *bias)
+{
+    QR_ASSERT(x != NULL && in != NULL && w != NULL);
+    QR_ASSERT(w->packed != NULL && in->n_dims == 2 && in->shape[1] == w->t.shape[1]);
+    QR_ASSERT(!bias || bias->t.shape[0] == w->t.shape[0]);
+    struct qr_tensor out = make(x, in->shape[0], w->t.shape[0]);
+    const struct qr_linear_args a = {.out = out.data, .x = in->data, .w = w, .bias = bias ? bias->t.data : NULL,
+                                     .out_stride = out.stride[0], .x_stride = in->stride[0], .n_rows = (int32_t)in->shape[0],
+                                     .n_in = (int32_t)in->shape[1], .n_out = (int32_t)w->t.shape[0]};
+    if (a.n_rows > 0)
+        x->be->k->linear(x->be->queue, &a);
+    return out;
+}
+
+static void serve_qk_norm(struct qr_exec *x, struct qr_tensor *q, const struct qr_weight *w, float eps)
+{
+    QR_ASSERT(x != NULL && q != NULL && w != NULL);
+    QR_ASSERT(q->n_dims == 3 && w->t.data != NULL && w->t.shape[0] == q->shape[2]);
+    const struct qr_head_norm_args a = {.x = q->data, .w = w->t.data, .stride = q->stride[0], .n_rows = (int32_t)q->shape[0],
+                                        .n_heads = (int32_t)q->shape[1], .head_dim = (int32_t)q->shape[2], .eps = eps};
+    x->be->k->head_norm(x->be->queue, &a);
+}
+
+static void serve_rope(struct qr_exec *x, struct qr_tensor *q)
+{
+    QR_ASSERT(x != NULL && q != NULL);
+    QR_ASSERT(q->n_dims == 3 && x->cos_sin.n_dims == 3 && q->shape[0] == x->cos_sin.shape[0]);
+    const struct qr_rope_args a = {.x = q->data, .cos_sin = x->cos_sin.data, .stride = q->stride[0], .n_rows = (int32_t)q->shape[0],
+                                   .n_heads = (int32_t)q->shape[1], .head_dim = (int32_t)q->shape[2],
+                                   .n_rot = (int32_t)x->cos_sin.shape[2] * 2};
+    x->be->k->rope(x->be->queue, &a);
+}
+
+static struct qr_tensor serve_attention(struct qr_exec *x, const struct qr_tensor *q, const struct qr_tensor *k,
+                                        const struct qr_tensor *v, const struct qr_attn_spec *spec)
+{
+    QR_ASSERT(x != NULL && q != NULL && k != NULL && v != NULL && spec != NULL);
+    QR_ASSERT(q->shape[1] == spec->n_heads && q->shape[2] == spec->head_dim && k->shape[1] == spec->n_kv_heads);
+    struct qr_tensor out = make(x, q->shape[0], q->shape[1] * q->shape[2]);
+    const struct qr_kv_write_args write = {.kv = x->kv, .k = k->data, .v = v->data, .slot = x->batch->slot,
+                                           .k_stride = k->stride[0], .v_stride = v->stride[0], .layer = spec->layer,
+                                           .n_rows = (int32_t)k->shape[0]};
+    const struct qr_attention_args a = {.out = out.data, .q = q->data, .batch = x->batch, .kv = x->kv, .out_stride = out.stride[0],
+                                        .q_stride = q->stride[0], .layer = spec->layer, .n_heads = spec->n_heads,
+                                        .window = spec->window, .scale = spec->scale, .softcap = spec->softcap};
+    x->be->k->kv_write(x->be->queue, &write);
+    x->be->k->attention(x->be->queue, &a);
+    return out;
+}
+
+static struct qr_tensor serve_glu(struct qr_exec *x, const struct qr_tensor *gate_up, enum qr_act act)
+{
+    QR_ASSERT(x != NULL && gate_up != NULL);
+    QR_ASSERT(gate_up->n_dims == 2 && gate_up->shape[1] % 2 == 0);
+    struct qr_tensor out = make(x, gate_up->shape[0], gate_up->shape[1] / 2);
+    const struct qr_glu_args a = {.out = out.data, .gate_up = gate_up->data, .out_stride = out.stride[0],
+                                  .gate_up_stride = gate_up->stride[0], .n_rows = (int32_t)gate_up->shape[0],
+                                  .n_cols = (int32_t)out.shape[1], .act = act};
+    x->be->k->glu(x->be->queue, &a);
+    return out;
+}
+
+static struct qr_tensor serve_select_rows(struct qr_exec *x, const struct qr_tensor *h)
+{
+    QR_ASSERT(x != NULL && h != NULL);
+    QR_ASSERT(h->n_dims == 2 && x->batch->n_logits <= h->shape[0]);
+    struct qr_tensor out = make(x, x->batch->n_logits, h->shape[1]);
+    const struct qr_gather_args a = {.out = out.data, .x = h->data, .row = x->batch->logit_row, .out_stride = out.stride[0],
+                                     .x_stride = h->stride[0], .n_rows = x->batch->n_logits, .n_cols = (int32_t)h->shape[1]};
+    if (a.n_rows > 0)
+        x->be->k->gather_rows(x->be->queue, &a);
+    return out;
+}
+
+static struct qr_tensor serve_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w)
+{
+    return serve_linear(x, h, w, NULL);
+}
+
+static size_t serve_scope_begin(struct qr_exec *x)
+{
+    QR_ASSERT(x != NULL && x->act != NULL);
+    QR_ASSERT(x->act->used <= x->act->size);
+    return qr_arena_mark(x->act);
+}
+
+/* *h was updated in place, so it lies below the mark and survives the rewind. */
+static void serve_scope_end(struct qr_exec *x, struct qr_tensor *h, size_t mark)
+{
+    QR_ASSERT(x != NULL && h != NULL);
+    QR_ASSERT((uintptr_t)h->data < (uintptr_t)x->act->base + mark || mark == 0);
+    qr_arena_rewind(x->act, mark);
+}
+
+const struct qr_ops qr_ops_serve = {
+    .embed = serve_embed,
+    .norm = serve_norm,
+    .residual_norm = serve_residual_norm,
+    .residual_add = serve_residual_add,
+    .linear = serve_linear,
+    .qk_norm = serve_qk_norm,
+    .rope = serve_rope,
+    .attention = serve_attention,
+    .glu = serve_glu,
+    .select_rows = serve_select_rows,
+    .logits = serve_logits,
+    .scope_begin = serve_scope_begin,
+    .scope_end = serve_scope_end,
+};

@@ -73,7 +73,4 @@ void *qr_engine_thread(void *arg);
 /* One round: receive, reap, plan, lower, forward, sample, output, commit. Returns false when there was nothing to run. */
 bool qr_engine_step(struct qr_engine *e);
 
-/* Bytes that could be allocated now without swapping, the cgroup's limit considered. */
-int64_t qr_memory_available(void);
-
 #endif

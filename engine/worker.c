@@ -53,9 +53,11 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     options.step_rows_max = c->step_tokens_max;
     if (e->config.logit_rows_max < c->running_max)
         e->config.logit_rows_max = c->running_max;
+    struct qr_model_options model_options = *e->model_options;
+    model_options.ctx_max = c->ctx_max;
     int rc = qr_backend_open(&e->be, &options, err);
     if (rc == 0)
-        rc = qr_model_open(&e->model, e->dir, e->be, e->model_options, err);
+        rc = qr_model_open(&e->model, e->dir, e->be, &model_options, err);
     if (rc != 0)
         return rc;
     size_t act_bytes = qr_model_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max);

@@ -1,0 +1,37 @@
+/* cmd_bench.c - the table of measurements. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/option.h"
+#include "bench/kern.h"
+#ifdef QUIRE_SERVER
+#include "bench/load.h"
+#endif
+#include "cli/cli.h"
+
+static const struct qr_cli_command benches[] = {
+#ifdef QUIRE_SERVER
+    {"load", qr_bench_load_main, "drive a server over HTTP: latencies, throughput, errors"},
+#endif
+    {"kern", qr_bench_kern_main, "time the kernels against the machine's limits"},
+};
+
+int qr_cmd_bench(int argc, char **argv)
+{
+    const char *names[QR_COUNT(benches)];
+    for (int i = 0; i < QR_COUNT(benches); i++) {
+        names[i] = benches[i].name;
+        if (argc > 1 && strcmp(argv[1], benches[i].name) == 0)
+            return benches[i].run(argc - 1, argv + 1);
+    }
+    bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+    if (argc > 1 && !help) {
+        const char *near = qr_nearest(argv[1], names, QR_COUNT(benches));
+        fprintf(stderr, "quire bench: unknown measurement '%s'%s%s%s\n", argv[1], near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    }
+    FILE *out = help ? stdout : stderr;
+    for (int i = 0; i < QR_COUNT(benches); i++)
+        fprintf(out, "  quire bench %-6s %s\n", benches[i].name, benches[i].help);
+    return help ? 0 : 2;
+}

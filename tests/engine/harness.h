@@ -1,0 +1,187 @@
+/* harness.h - opening an engine on a conformance model, and running requests through it. For the engine's tests. */
+#ifndef TESTS_ENGINE_HARNESS_H
+#define TESTS_ENGINE_HARNESS_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+
+/* The path of shared data, or NULL when it is not there. Lives until the next call. */
+static inline const char *data_path(const char *name)
+{
+    static char path[1024];
+    const char *root = getenv("QUIRE_DATA");
+    snprintf(path, sizeof path, "%s/%s", root ? root : "../shared/data", name);
+    return access(path, R_OK) == 0 ? path : NULL;
+}
+
+/* How much of a randomised test to run: 1 in a normal build, less where a sanitizer makes everything slow. */
+static inline double test_scale(void)
+{
+    const char *s = getenv("QUIRE_TEST_SCALE");
+    return s ? atof(s) : 1.0;
+}
+
+struct world {
+    struct qr_tokenizer *tokenizer;
+    struct qr_engine *engine;
+};
+
+struct setup {
+    const char *model, *isa;
+    struct qr_engine_config config;
+    enum qr_compute compute;
+    int32_t n_threads;
+};
+
+static inline void setup_init(struct setup *s, const char *model)
+{
+    *s = (struct setup){.model = model, .n_threads = 2};
+    qr_engine_config_init(&s->config);
+    s->config.hash_seed = 7;
+}
+
+static inline void world_open(struct world *w, const struct setup *s)
+{
+    struct qr_err err = {0};
+    struct qr_backend_options bo = {.device = "cpu", .isa = s->isa, .n_threads = s->n_threads};
+    struct qr_model_options mo = {.compute = s->compute};
+    char dir[1024];
+    snprintf(dir, sizeof dir, "%s", data_path(s->model));
+    if (qr_tokenizer_open(&w->tokenizer, dir, &err) != 0 ||
+        qr_engine_open(&w->engine, dir, &s->config, &bo, &mo, w->tokenizer, NULL, NULL, &err) != 0)
+        qr_panic("cannot open %s: %s", dir, err.msg);
+}
+
+static inline void world_close(struct world *w)
+{
+    qr_engine_close(w->engine);
+    qr_tokenizer_close(w->tokenizer);
+}
+
+#define ANSWER_TOKENS 600
+#define ANSWER_TEXT 8192
+
+/* Everything a choice said. */
+struct answer {
+    int32_t n, finish, stop_index, stop_id, n_events;
+    int32_t id[ANSWER_TOKENS];
+    float logprob[ANSWER_TOKENS], top[ANSWER_TOKENS];
+    int32_t text_len;
+    char text[ANSWER_TEXT];
+};
+
+/* A request in flight and the answers to its choices. */
+struct flight {
+    struct qr_request *req; /* NULL once it has ended */
+    struct answer answer[QR_CHOICES_MAX];
+    int32_t n_cached;
+    bool done;
+};
+
+static inline int flight_start(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n,
+                               int32_t n_choices, struct qr_err *err)
+{
+    memset(f, 0, sizeof *f);
+    f->req = qr_request_new(s, prompt, n, n_choices);
+    f->req->user = f;
+    f->req->arrived_us = qr_clock_us();
+    int rc = qr_engine_submit(w->engine, f->req, err);
+    if (rc != 0) {
+        qr_request_free(f->req);
+        f->req = NULL;
+    }
+    return rc;
+}
+
+static inline void flight_event(struct world *w, struct qr_event *ev)
+{
+    struct flight *f = ev->req->user;
+    struct answer *a = &f->answer[ev->choice];
+    a->n_events++;
+    for (int32_t i = 0; i < ev->n_tokens; i++) {
+        QR_ASSERT(a->n < ANSWER_TOKENS);
+        a->id[a->n] = ev->token[i].id;
+        a->logprob[a->n] = ev->token[i].logprob;
+        a->top[a->n++] = ev->token[i].n_top > 0 ? ev->token[i].top_logprob[0] : 0;
+    }
+    QR_ASSERT(a->n == ev->n_output);
+    QR_ASSERT(a->text_len + ev->text_len < ANSWER_TEXT);
+    memcpy(a->text + a->text_len, ev->text, (size_t)ev->text_len);
+    a->text_len += ev->text_len;
+    if (ev->finish != QR_FINISH_NONE) {
+        QR_ASSERT(a->finish == QR_FINISH_NONE);
+        a->finish = (int32_t)ev->finish;
+        a->stop_index = ev->stop_index;
+        a->stop_id = ev->stop_id;
+    }
+    if (ev->last) {
+        f->n_cached = ev->req->n_cached;
+        f->done = true;
+        qr_request_free(ev->req);
+        f->req = NULL;
+    }
+    qr_engine_recycle(w->engine, ev);
+}
+
+/* Takes what has come; waits up to timeout_us for it. */
+static inline int32_t world_pump(struct world *w, int64_t timeout_us)
+{
+    struct qr_node got, *node;
+    qr_list_init(&got);
+    int32_t n = qr_engine_wait(w->engine, &got, timeout_us);
+    while ((node = qr_list_pop_front(&got)))
+        flight_event(w, QR_CONTAINER(node, struct qr_event, link));
+    return n;
+}
+
+/* Runs until f has ended; panics after 60 s without it. */
+static inline void flight_finish(struct world *w, struct flight *f)
+{
+    int64_t until = qr_clock_us() + 60000000;
+    while (!f->done) {
+        world_pump(w, 100000);
+        if (qr_clock_us() > until)
+            qr_panic("a request did not end within 60 s");
+    }
+}
+
+static inline void ask(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n, int32_t n_choices)
+{
+    struct qr_err err = {0};
+    if (flight_start(w, f, s, prompt, n, n_choices, &err) != 0)
+        qr_panic("submit: %s", err.msg);
+    flight_finish(w, f);
+}
+
+/* Same tokens, same log-probabilities to the bit, same text, same end. */
+static inline bool answers_equal(const struct answer *a, const struct answer *b)
+{
+    return a->n == b->n && a->finish == b->finish && a->stop_index == b->stop_index && a->stop_id == b->stop_id &&
+           a->text_len == b->text_len && memcmp(a->id, b->id, (size_t)a->n * sizeof a->id[0]) == 0 &&
+           memcmp(a->logprob, b->logprob, (size_t)a->n * sizeof a->logprob[0]) == 0 &&
+           memcmp(a->top, b->top, (size_t)a->n * sizeof a->top[0]) == 0 && memcmp(a->text, b->text, (size_t)a->text_len) == 0;
+}
+
+/* Waits until nothing is inside, then checks the ledger and that no block is owned. */
+static inline void world_settle(struct world *w, struct qr_stats *st)
+{
+    for (int i = 0; i < 600; i++) {
+        qr_engine_stats(w->engine, st);
+        if (st->n_inside == 0)
+            break;
+        world_pump(w, 100000);
+    }
+    QR_ASSERT(st->n_inside == 0);
+    QR_ASSERT(st->n_accepted == st->n_done_stop + st->n_done_length + st->n_cancelled + st->n_failed);
+    QR_ASSERT(st->kv.n_owned == 0);
+    QR_ASSERT(st->kv.n_free + st->kv.n_cached == st->kv.n_blocks);
+}
+
+#endif

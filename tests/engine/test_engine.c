@@ -1,0 +1,414 @@
+/* Same request, same bytes: whatever else runs, however prompts are cut, whatever was cached, preempted or shared. */
+#include <criterion/criterion.h>
+
+#include "base/json.h"
+#include "base/rng.h"
+#include "harness.h"
+
+#define MODEL "models/stories260K"
+#define NEED_DATA()                                                                                                    \
+    do {                                                                                                               \
+        if (!data_path(MODEL))                                                                                         \
+            cr_skip_test("no conformance data (QUIRE_DATA): the engine tests need %s", MODEL);                         \
+    } while (0)
+
+#define N_CASES 32
+#define PROMPT_MAX 120
+
+/* A fixed set of different requests: greedy and seeded, with and without log-probabilities, stop strings, penalties, choices. */
+struct kase {
+    struct qr_sampling s;
+    int32_t prompt[PROMPT_MAX], n_prompt, n_choices;
+};
+
+static void make_cases(struct kase *k)
+{
+    struct qr_rng rng = {.seed = 4711};
+    int32_t shared[PROMPT_MAX];
+    for (int i = 0; i < PROMPT_MAX; i++)
+        shared[i] = 3 + (int32_t)qr_rng_below(&rng, 500);
+    for (int c = 0; c < N_CASES; c++) {
+        struct qr_sampling *s = &k[c].s;
+        qr_sampling_init(s);
+        s->temperature = c % 3 == 0 ? 0 : 0.6f + 0.1f * (float)(c % 7);
+        s->top_k = c % 5 == 1 ? 40 : 0;
+        s->top_p = c % 4 == 2 ? 0.9f : 1;
+        s->min_p = c % 7 == 3 ? 0.05f : 0;
+        s->repetition = c % 6 == 5 ? 1.2f : 1;
+        s->presence = c % 8 == 7 ? 0.5f : 0;
+        s->seed = (uint64_t)c * 1000003;
+        s->max_tokens = 5 + (int32_t)qr_rng_below(&rng, 60);
+        s->n_logprobs = c % 2 ? 3 : -1;
+        s->ignore_eos = c % 4 == 0;
+        if (c % 9 == 4)
+            s->stop[s->n_stops++] = "the";
+        k[c].n_choices = c % 10 == 6 ? 3 : 1;
+        k[c].n_prompt = 1 + (int32_t)qr_rng_below(&rng, PROMPT_MAX - 1);
+        int32_t n_shared = c % 3 == 1 ? (int32_t)qr_rng_below(&rng, (uint32_t)k[c].n_prompt) : 0;
+        for (int i = 0; i < k[c].n_prompt; i++)
+            k[c].prompt[i] = i < n_shared ? shared[i] : 3 + (int32_t)qr_rng_below(&rng, 500);
+    }
+}
+
+/* Every case alone, nothing cached: what all other ways must equal. */
+static void run_alone(struct flight *want, const struct kase *k, const struct setup *setup)
+{
+    struct setup s = *setup;
+    s.config.prefix_cache = false;
+    struct world w;
+    world_open(&w, &s);
+    for (int c = 0; c < N_CASES; c++)
+        ask(&w, &want[c], &k[c].s, k[c].prompt, k[c].n_prompt, k[c].n_choices);
+    world_close(&w);
+}
+
+/* All cases together: they arrive at random moments, beside noise that is cancelled at random moments. */
+static void run_together(struct flight *got, const struct kase *k, const struct setup *setup, uint64_t seed, struct qr_stats *st)
+{
+    struct world w;
+    struct qr_rng rng = {.seed = seed};
+    struct qr_err err;
+    world_open(&w, setup);
+    enum { NOISE = 6 };
+    struct flight *noise = qr_alloc(NOISE, sizeof *noise);
+    int next = 0, n_done = 0;
+    while (n_done < N_CASES) {
+        if (next < N_CASES && qr_rng_below(&rng, 3) > 0) {
+            cr_assert(flight_start(&w, &got[next], &k[next].s, k[next].prompt, k[next].n_prompt, k[next].n_choices, &err) == 0, "%s", err.msg);
+            next++;
+        }
+        struct flight *f = &noise[qr_rng_below(&rng, NOISE)];
+        const struct kase *any = &k[qr_rng_below(&rng, N_CASES)];
+        if (f->req)
+            qr_engine_cancel(w.engine, f->req);
+        else
+            flight_start(&w, f, &any->s, any->prompt, any->n_prompt, 1, &err);
+        world_pump(&w, qr_rng_below(&rng, 2000));
+        n_done = 0;
+        for (int c = 0; c < next; c++)
+            n_done += got[c].done;
+    }
+    for (int i = 0; i < NOISE; i++)
+        if (noise[i].req)
+            qr_engine_cancel(w.engine, noise[i].req);
+    world_settle(&w, st);
+    world_close(&w);
+    qr_free(noise);
+}
+
+static void compare(const struct flight *want, const struct flight *got, const struct kase *k, const char *how)
+{
+    for (int c = 0; c < N_CASES; c++)
+        for (int32_t i = 0; i < k[c].n_choices; i++)
+            cr_assert(answers_equal(&want[c].answer[i], &got[c].answer[i]), "%s: case %d choice %d differs (%d and %d tokens)", how, c, i,
+                      want[c].answer[i].n, got[c].answer[i].n);
+}
+
+/* How the engine may be set up without any answer changing. */
+struct way {
+    const char *name;
+    int32_t n_threads, chunk, step, running, kv_tokens;
+    bool prefix_cache;
+    enum qr_sched_policy policy;
+};
+
+static const struct way ways[] = {
+    {"default", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED},
+    {"one thread", 1, 256, 512, 64, 0, true, QR_SCHED_MIXED},
+    {"three threads", 3, 256, 512, 64, 0, true, QR_SCHED_MIXED},
+    {"chunks of 1", 2, 1, 64, 64, 0, true, QR_SCHED_MIXED},
+    {"chunks of 7", 2, 7, 64, 16, 0, false, QR_SCHED_MIXED},
+    {"chunks of 16, no cache", 2, 16, 64, 64, 0, false, QR_SCHED_PREFILL_FIRST},
+    {"alternate", 2, 33, 64, 32, 0, true, QR_SCHED_ALTERNATE},
+    {"few blocks, preemption", 2, 64, 128, 16, 720, true, QR_SCHED_MIXED},
+    {"few blocks, no cache", 2, 64, 128, 16, 640, false, QR_SCHED_MIXED},
+};
+
+static void check_ways(const char *isa, enum qr_compute compute, size_t n_ways)
+{
+    struct kase *k = qr_alloc(N_CASES, sizeof *k);
+    struct flight *want = qr_alloc(N_CASES, sizeof *want), *got = qr_alloc(N_CASES, sizeof *got);
+    struct setup setup;
+    int64_t n_preempted = 0, n_hits = 0;
+    make_cases(k);
+    setup_init(&setup, MODEL);
+    setup.isa = isa;
+    setup.compute = compute;
+    setup.n_threads = 1;
+    run_alone(want, k, &setup);
+    for (size_t i = 0; i < n_ways; i++) {
+        const struct way *way = &ways[i];
+        struct qr_stats st;
+        setup.n_threads = way->n_threads;
+        setup.config.chunk_tokens_max = way->chunk;
+        setup.config.step_tokens_max = way->step;
+        setup.config.running_max = way->running;
+        setup.config.kv_tokens = way->kv_tokens;
+        setup.config.prefix_cache = way->prefix_cache;
+        setup.config.policy = way->policy;
+        setup.config.ctx_max = way->kv_tokens ? 256 : 0;
+        run_together(got, k, &setup, 99 + i, &st);
+        compare(want, got, k, way->name);
+        n_preempted += st.sched.n_preempted;
+        n_hits += st.kv.hit_tokens;
+    }
+    cr_log_info("isa %s: %lld preemptions, %lld cached tokens", isa ? isa : "best", (long long)n_preempted, (long long)n_hits);
+    cr_assert(n_ways < QR_COUNT(ways) || n_preempted > 0, "the small pool preempted nothing: the test tests less than it says");
+    cr_assert(n_hits > 0);
+    qr_free(k);
+    qr_free(want);
+    qr_free(got);
+}
+
+Test(engine, answers_do_not_depend_on_batch_chunks_cache_preemption_policy_or_threads, .timeout = 280)
+{
+    NEED_DATA();
+    check_ways(NULL, QR_COMPUTE_AUTO, test_scale() < 1 ? 4 : QR_COUNT(ways));
+}
+
+Test(engine, answers_do_not_depend_on_the_batch_in_bf16, .timeout = 280)
+{
+    NEED_DATA();
+    check_ways(NULL, QR_COMPUTE_BF16, test_scale() < 1 ? 2 : QR_COUNT(ways));
+}
+
+Test(engine, answers_do_not_depend_on_the_batch_on_any_isa_level, .timeout = 280)
+{
+    NEED_DATA();
+    const char *levels[8];
+    int32_t n = qr_cpu_levels(levels);
+    for (int32_t i = 0; i < n; i++)
+        check_ways(levels[i], QR_COMPUTE_AUTO, test_scale() < 1 ? 1 : 3);
+    check_ways("ref", QR_COMPUTE_AUTO, 1);
+}
+
+/* The ids behind "key": [...] of one golden line, found by the strict reader. */
+static int32_t golden_ids(int32_t *out, const struct qr_json *v, const char *key)
+{
+    int32_t n = 0;
+    for (const struct qr_json *e = qr_json_first(qr_json_find(v, key)); e; e = qr_json_after(e)) {
+        int64_t id;
+        cr_assert(qr_json_i64(e, &id));
+        out[n++] = (int32_t)id;
+    }
+    return n;
+}
+
+Test(engine, greedy_ids_equal_the_golden_of_every_prompt)
+{
+    NEED_DATA();
+    struct world w;
+    struct setup setup;
+    setup_init(&setup, MODEL);
+    world_open(&w, &setup);
+    FILE *f = fopen(data_path(MODEL "/golden.jsonl"), "r");
+    cr_assert(f != NULL);
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t len;
+    int n_lines = 0;
+    struct flight *flight = qr_alloc(1, sizeof *flight);
+    for (; (len = getline(&line, &cap, f)) > 0; n_lines++) {
+        struct qr_json *v;
+        struct qr_err err;
+        cr_assert(qr_json_parse(&v, line, (size_t)len, &qr_json_limits_file, &err) == 0, "%s", err.msg);
+        int32_t prompt[512], ids[512], n_prompt = golden_ids(prompt, v, "prompt_ids"), n = golden_ids(ids, v, "greedy_ids");
+        struct qr_sampling s;
+        qr_sampling_init(&s);
+        s.temperature = 0;
+        s.max_tokens = n;
+        s.ignore_eos = true;
+        ask(&w, flight, &s, prompt, n_prompt, 1);
+        cr_assert(flight->answer[0].n == n && memcmp(flight->answer[0].id, ids, (size_t)n * sizeof ids[0]) == 0, "line %d", n_lines);
+        qr_json_free(v);
+    }
+    cr_assert(n_lines > 0);
+    free(line);
+    fclose(f);
+    qr_free(flight);
+    world_close(&w);
+}
+
+Test(engine, prompt_log_probabilities_equal_those_of_generation)
+{
+    NEED_DATA();
+    struct world w;
+    struct setup setup;
+    setup_init(&setup, MODEL);
+    setup.config.chunk_tokens_max = 16;
+    world_open(&w, &setup);
+    struct flight *a = qr_alloc(1, sizeof *a);
+    struct qr_sampling s;
+    qr_sampling_init(&s);
+    s.temperature = 0;
+    s.max_tokens = 60;
+    s.ignore_eos = true;
+    s.n_logprobs = 2;
+    int32_t prompt[80] = {1};
+    ask(&w, a, &s, prompt, 1, 1);
+    memcpy(prompt + 1, a->answer[0].id, 60 * sizeof prompt[0]);
+    s.max_tokens = 0;
+    s.n_prompt_logprobs = 2;
+    struct qr_request *r = qr_request_new(&s, prompt, 61, 1);
+    struct qr_err err;
+    struct qr_node got, *node;
+    r->arrived_us = qr_clock_us();
+    cr_assert(qr_engine_submit(w.engine, r, &err) == 0);
+    qr_list_init(&got);
+    while (!(node = qr_list_pop_front(&got)))
+        qr_engine_wait(w.engine, &got, 100000);
+    struct qr_event *ev = QR_CONTAINER(node, struct qr_event, link);
+    cr_assert(ev->last && ev->finish == QR_FINISH_LENGTH && ev->n_tokens == 0);
+    for (int i = 1; i <= 60; i++) {
+        cr_assert(r->prompt_logprobs[i].id == prompt[i]);
+        cr_assert(memcmp(&r->prompt_logprobs[i].logprob, &a->answer[0].logprob[i - 1], sizeof(float)) == 0, "position %d", i);
+        cr_assert(r->prompt_logprobs[i].n_top == 2);
+    }
+    cr_assert(r->prompt_logprobs[0].n_top == 0);
+    qr_engine_recycle(w.engine, ev);
+    qr_request_free(r);
+    qr_free(a);
+    world_close(&w);
+}
+
+Test(engine, cancelled_requests_give_their_blocks_back_in_queue_prefill_and_decode)
+{
+    NEED_DATA();
+    struct world w;
+    struct setup setup;
+    struct qr_err err;
+    struct qr_stats st;
+    setup_init(&setup, MODEL);
+    setup.config.running_max = 4;
+    setup.config.chunk_tokens_max = 4;
+    setup.config.step_tokens_max = 16;
+    world_open(&w, &setup);
+    struct flight *f = qr_alloc(20, sizeof *f);
+    struct qr_sampling s;
+    qr_sampling_init(&s);
+    s.max_tokens = 300;
+    s.ignore_eos = true;
+    int32_t prompt[100];
+    for (int i = 0; i < 100; i++)
+        prompt[i] = 5 + i;
+    for (int round = 0; round < 30; round++) {
+        for (int i = 0; i < 20; i++)
+            cr_assert(flight_start(&w, &f[i], &s, prompt, 100, 1 + i % 3, &err) == 0, "%s", err.msg);
+        world_pump(&w, round * 300);
+        for (int i = 0; i < 20; i++)
+            if (f[i].req)
+                qr_engine_cancel(w.engine, f[i].req);
+        world_settle(&w, &st);
+        for (int i = 0; i < 20; i++)
+            cr_assert(f[i].done);
+    }
+    qr_free(f);
+    world_close(&w);
+}
+
+Test(engine, a_full_queue_refuses_at_once_and_bad_requests_name_the_field)
+{
+    NEED_DATA();
+    struct world w;
+    struct setup setup;
+    struct qr_err err;
+    struct qr_stats st;
+    setup_init(&setup, MODEL);
+    setup.config.running_max = 2;
+    setup.config.waiting_max = 3;
+    world_open(&w, &setup);
+    struct flight *f = qr_alloc(8, sizeof *f);
+    struct qr_sampling s;
+    qr_sampling_init(&s);
+    s.max_tokens = 400;
+    s.ignore_eos = true;
+    int32_t prompt[600] = {1};
+    for (int i = 0; i < 5; i++)
+        cr_assert(flight_start(&w, &f[i], &s, prompt, 1, 1, &err) == 0);
+    cr_assert(flight_start(&w, &f[5], &s, prompt, 1, 1, &err) == QR_E_BUSY);
+    for (int i = 0; i < 5; i++)
+        qr_engine_cancel(w.engine, f[i].req);
+    world_settle(&w, &st);
+    cr_assert(flight_start(&w, &f[5], &s, prompt, 513, 1, &err) == QR_E_INVALID && strcmp(err.param, "prompt") == 0);
+    cr_assert(flight_start(&w, &f[5], &s, prompt, 113, 1, &err) == QR_E_INVALID && strcmp(err.param, "max_tokens") == 0);
+    prompt[3] = 512;
+    cr_assert(flight_start(&w, &f[5], &s, prompt, 10, 1, &err) == QR_E_INVALID && strcmp(err.param, "prompt") == 0);
+    cr_assert(flight_start(&w, &f[5], &s, prompt, 0, 1, &err) == QR_E_INVALID && strcmp(err.param, "prompt") == 0);
+    qr_engine_drain(w.engine);
+    cr_assert(flight_start(&w, &f[5], &s, prompt, 2, 1, &err) == QR_E_CLOSED);
+    qr_free(f);
+    world_close(&w);
+}
+
+Test(engine, closing_with_requests_inside_leaks_nothing)
+{
+    NEED_DATA();
+    struct world w;
+    struct setup setup;
+    struct qr_err err;
+    setup_init(&setup, MODEL);
+    setup.config.running_max = 3;
+    world_open(&w, &setup);
+    struct flight *f = qr_alloc(40, sizeof *f);
+    struct qr_sampling s;
+    qr_sampling_init(&s);
+    s.max_tokens = 400;
+    s.ignore_eos = true;
+    int32_t prompt[2] = {1, 300};
+    for (int i = 0; i < 40; i++)
+        cr_assert(flight_start(&w, &f[i], &s, prompt, 2, 1 + i % 2, &err) == 0);
+    world_pump(&w, 20000);
+    world_close(&w); /* the leak checker of the asan build is the judge */
+    qr_free(f);
+}
+
+Test(engine, a_deadline_ends_a_request_with_an_error)
+{
+    NEED_DATA();
+    struct world w;
+    struct setup setup;
+    struct qr_err err;
+    setup_init(&setup, MODEL);
+    world_open(&w, &setup);
+    struct flight *f = qr_alloc(1, sizeof *f);
+    struct qr_sampling s;
+    qr_sampling_init(&s);
+    s.max_tokens = 500;
+    s.ignore_eos = true;
+    int32_t prompt = 1;
+    f->req = qr_request_new(&s, &prompt, 1, 1);
+    f->req->user = f;
+    f->req->arrived_us = qr_clock_us();
+    f->req->deadline_us = f->req->arrived_us + 1;
+    cr_assert(qr_engine_submit(w.engine, f->req, &err) == 0);
+    flight_finish(&w, f);
+    cr_assert(f->answer[0].finish == QR_FINISH_ERROR);
+    qr_free(f);
+    world_close(&w);
+}
+
+Test(engine, choices_of_one_request_share_the_prompt_and_differ)
+{
+    NEED_DATA();
+    struct world w;
+    struct setup setup;
+    setup_init(&setup, MODEL);
+    world_open(&w, &setup);
+    struct flight *f = qr_alloc(2, sizeof *f);
+    struct qr_sampling s;
+    qr_sampling_init(&s);
+    s.max_tokens = 40;
+    s.seed = 3;
+    s.ignore_eos = true;
+    int32_t prompt[70];
+    for (int i = 0; i < 70; i++)
+        prompt[i] = 10 + i;
+    ask(&w, &f[0], &s, prompt, 70, 8);
+    ask(&w, &f[1], &s, prompt, 70, 1);
+    cr_assert(answers_equal(&f[0].answer[0], &f[1].answer[0]));
+    for (int c = 1; c < 8; c++)
+        cr_assert(memcmp(f[0].answer[0].id, f[0].answer[c].id, 40 * sizeof(int32_t)) != 0);
+    cr_assert(f[1].n_cached == 64, "%d tokens came from the cache, four blocks of 16 were there", f[1].n_cached);
+    qr_free(f);
+    world_close(&w);
+}

@@ -1,0 +1,210 @@
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "engine/sampler.h"
+
+#define V 50
+
+static void fill(float *x, uint64_t seed)
+{
+    struct qr_rng r = {.seed = seed};
+    for (int i = 0; i < V; i++)
+        x[i] = (float)(qr_rng_next_unit(&r) * 8 - 4);
+}
+
+static int32_t draw(const float *logits, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids, int32_t n_prompt)
+{
+    float row[V];
+    memcpy(row, logits, sizeof row);
+    struct qr_sampler s;
+    qr_sampler_init(&s, V);
+    int32_t id = qr_sample(&s, row, p, ids, n_ids, n_prompt, NULL, 0, 0);
+    for (int i = 0; i < V; i++)
+        cr_assert(s.count[i] == 0, "counts are left over");
+    qr_sampler_release(&s);
+    return id;
+}
+
+Test(sampler, greedy_takes_the_smallest_of_equal_ids)
+{
+    float x[V] = {0};
+    x[7] = x[9] = 3;
+    struct qr_sampling p;
+    qr_sampling_init(&p);
+    p.temperature = 0;
+    int32_t ids[1] = {0};
+    cr_assert(draw(x, &p, ids, 1, 1) == 7);
+}
+
+Test(sampler, top_k_of_one_is_greedy_at_any_temperature)
+{
+    float x[V];
+    struct qr_sampling p;
+    qr_sampling_init(&p);
+    p.top_k = 1;
+    p.temperature = 5;
+    int32_t ids[1] = {0};
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        fill(x, seed);
+        int32_t best = 0;
+        for (int32_t i = 1; i < V; i++)
+            best = x[i] > x[best] ? i : best;
+        p.seed = seed;
+        cr_assert(draw(x, &p, ids, 1, 1) == best);
+    }
+}
+
+/* The share of every id over many draws against the probability it should have. With n draws a share differs from p by more than 5
+ * standard deviations (sqrt(p(1-p)/n)) less than once in 10^6 ids. */
+static void check_distribution(const float *x, const struct qr_sampling *p, const double *want)
+{
+    enum { N = 20000 };
+    int32_t count[V] = {0}, ids[1] = {0};
+    struct qr_sampling q = *p;
+    for (int32_t n = 0; n < N; n++) {
+        q.seed = (uint64_t)n * 77 + 1;
+        count[draw(x, &q, ids, 1, 1)]++;
+    }
+    for (int i = 0; i < V; i++) {
+        double sd = sqrt(want[i] * (1 - want[i]) / N);
+        cr_assert(fabs(count[i] / (double)N - want[i]) <= 5 * sd + 1e-12, "id %d: share %f, expected %f", i, count[i] / (double)N, want[i]);
+    }
+}
+
+/* Probabilities after temperature, top_k, top_p and min_p, by sorting. */
+static void expected(double *out, const float *x, const struct qr_sampling *p)
+{
+    int order[V];
+    double w[V], all = 0, kept = 0;
+    for (int i = 0; i < V; i++)
+        order[i] = i;
+    for (int i = 0; i < V; i++)
+        for (int j = i + 1; j < V; j++)
+            if (x[order[j]] > x[order[i]]) {
+                int t = order[i];
+                order[i] = order[j];
+                order[j] = t;
+            }
+    int n = p->top_k > 0 && p->top_k < V ? p->top_k : V, n_kept = 0;
+    for (int i = 0; i < n; i++)
+        all += w[i] = exp((double)(x[order[i]] - x[order[0]]) / (double)p->temperature);
+    for (; n_kept < n; n_kept++) {
+        if (n_kept > 0 && (kept >= (double)p->top_p * all || w[n_kept] < (double)p->min_p))
+            break;
+        kept += w[n_kept];
+    }
+    for (int i = 0; i < V; i++)
+        out[order[i]] = i < n_kept ? w[i] / kept : 0;
+}
+
+Test(sampler, draws_follow_the_distribution_of_temperature_top_k_top_p_and_min_p)
+{
+    float x[V];
+    double want[V];
+    fill(x, 3);
+    static const struct {
+        float temperature, top_p, min_p;
+        int32_t top_k;
+    } cases[] = {{1, 1, 0, 0}, {0.7f, 1, 0, 0}, {1.5f, 1, 0, 5}, {1, 0.8f, 0, 0}, {1, 1, 0.2f, 0}, {1.2f, 0.9f, 0.05f, 20}, {1, 0.01f, 0, 0}};
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        struct qr_sampling p;
+        qr_sampling_init(&p);
+        p.temperature = cases[c].temperature;
+        p.top_p = cases[c].top_p;
+        p.min_p = cases[c].min_p;
+        p.top_k = cases[c].top_k;
+        expected(want, x, &p);
+        check_distribution(x, &p, want);
+    }
+}
+
+Test(sampler, penalties_count_as_documented)
+{
+    float x[V] = {0};
+    x[1] = 2;
+    x[2] = -2;
+    x[3] = 1.9f;
+    struct qr_sampling p;
+    qr_sampling_init(&p);
+    p.temperature = 0;
+    p.repetition = 1.5f; /* prompt counts: 2/1.5 < 1.9 */
+    int32_t ids[4] = {1, 2, 1, 1};
+    cr_assert(draw(x, &p, ids, 2, 2) == 3);
+    p.repetition = 1;
+    p.presence = 0.2f; /* only output counts: 2 - 0.2 < 1.9 */
+    cr_assert(draw(x, &p, ids, 2, 2) == 1);
+    cr_assert(draw(x, &p, ids, 3, 2) == 3);
+    p.presence = 0;
+    p.frequency = 0.06f; /* twice: 2 - 0.12 < 1.9, once: 1.94 */
+    cr_assert(draw(x, &p, ids, 3, 2) == 1);
+    cr_assert(draw(x, &p, ids, 4, 2) == 3);
+}
+
+Test(sampler, end_ids_wait_for_min_tokens)
+{
+    float x[V] = {0};
+    x[2] = 9;
+    x[5] = 1;
+    struct qr_sampling p;
+    qr_sampling_init(&p);
+    p.temperature = 0;
+    p.min_tokens = 1;
+    struct qr_sampler s;
+    qr_sampler_init(&s, V);
+    int32_t ids[2] = {0, 5}, end = 2;
+    float row[V];
+    memcpy(row, x, sizeof row);
+    cr_assert(qr_sample(&s, row, &p, ids, 1, 1, &end, 1, 0) == 5);
+    memcpy(row, x, sizeof row);
+    cr_assert(qr_sample(&s, row, &p, ids, 2, 1, &end, 1, 0) == 2);
+    qr_sampler_release(&s);
+}
+
+Test(sampler, a_draw_depends_on_seed_choice_and_position_only)
+{
+    float x[V], row[V];
+    fill(x, 11);
+    struct qr_sampling p;
+    qr_sampling_init(&p);
+    p.seed = 5;
+    struct qr_sampler s;
+    qr_sampler_init(&s, V);
+    int32_t ids[8] = {0}, first[3][8], differ = 0;
+    for (int round = 0; round < 2; round++)
+        for (int32_t choice = 0; choice < 3; choice++)
+            for (int32_t pos = 0; pos < 7; pos++) {
+                memcpy(row, x, sizeof row);
+                int32_t id = qr_sample(&s, row, &p, ids, 1 + pos, 1, NULL, 0, choice);
+                if (round == 0)
+                    first[choice][pos] = id;
+                else
+                    cr_assert(first[choice][pos] == id);
+                differ += round == 1 && first[0][pos] != id;
+            }
+    cr_assert(differ > 0, "choices draw the same numbers");
+    qr_sampler_release(&s);
+}
+
+Test(sampler, log_probabilities_and_ranks_are_those_of_the_whole_row)
+{
+    float x[V];
+    fill(x, 23);
+    double sum = 0;
+    for (int i = 0; i < V; i++)
+        sum += exp((double)x[i]);
+    struct qr_token_logprob t;
+    for (int32_t id = 0; id < V; id++) {
+        qr_token_logprob_fill(&t, x, V, id, 5);
+        int32_t rank = 1;
+        for (int i = 0; i < V; i++)
+            rank += x[i] > x[id];
+        cr_assert(t.rank == rank && t.n_top == 5);
+        /* exp in f32 is good to 1 ulp (6e-8), the sum adds less than that again: 1e-6 is loose */
+        cr_assert(fabs((double)t.logprob - ((double)x[id] - log(sum))) < 1e-6);
+        for (int i = 1; i < 5; i++)
+            cr_assert(t.top_logprob[i - 1] >= t.top_logprob[i]);
+        cr_assert(rank > 5 || t.top_id[rank - 1] == id);
+    }
+}

@@ -33,7 +33,7 @@ struct qr_kv_slot {
 struct qr_kv_pool {
     int32_t n_blocks, block_tokens;
     bool prefix_cache;
-    uint32_t slot_mask;         /* slots - 1; slots >= 2 * n_blocks */
+    uint32_t slot_mask;         /* slots - 1; slots >= 4 * n_blocks */
     uint64_t hash_keep;         /* all ones; tests clear bits of it to force collisions */
     uint64_t uid_last;
     int32_t n_free, n_cached;
@@ -69,17 +69,6 @@ static inline void qr_kv_unlink(struct qr_kv_pool *p, int32_t b)
     struct qr_kv_block *x = &p->block[b];
     p->block[x->prev].next = x->next;
     p->block[x->next].prev = x->prev;
-}
-
-/* One more owner. The look-up calls this in its inner loop. */
-static inline void qr_kv_own(struct qr_kv_pool *p, int32_t b)
-{
-    struct qr_kv_block *x = &p->block[b];
-    if (x->refs++ == 0) {
-        QR_ASSERT(x->indexed);
-        qr_kv_unlink(p, b);
-        p->n_cached--;
-    }
 }
 
 /* Takes an indexed block out of the table and makes its content unknown. It stays on whatever list it is on. */

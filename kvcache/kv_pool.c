@@ -7,7 +7,7 @@
 static uint32_t slots_for(int32_t n_blocks)
 {
     uint32_t n = 16;
-    while (n < 2 * (uint32_t)n_blocks)
+    while (n < 4 * (uint32_t)n_blocks) /* 1.2 probes a hit at most, on average */
         n *= 2;
     return n;
 }
@@ -15,7 +15,7 @@ static uint32_t slots_for(int32_t n_blocks)
 struct qr_kv_pool *qr_kv_pool_new(int32_t n_blocks, int32_t block_tokens, bool prefix_cache,
                                   const struct qr_hash_secret *secret)
 {
-    QR_ASSERT(n_blocks >= 1 && n_blocks <= INT32_MAX / 4);
+    QR_ASSERT(n_blocks >= 1 && n_blocks <= INT32_MAX / 8);
     QR_ASSERT(block_tokens >= 1 && block_tokens <= QR_KV_BLOCK_TOKENS_MAX && (block_tokens & (block_tokens - 1)) == 0);
     QR_ASSERT(secret != NULL);
     struct qr_kv_pool *p = qr_alloc(1, sizeof *p);
@@ -103,7 +103,12 @@ void qr_kv_ref(struct qr_kv_pool *p, int32_t block)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(block >= 0 && block < p->n_blocks);
-    qr_kv_own(p, block);
+    struct qr_kv_block *x = &p->block[block];
+    if (x->refs++ > 0)
+        return;
+    QR_ASSERT(x->indexed); /* a free block is not anybody's to share */
+    qr_kv_unlink(p, block);
+    p->n_cached--;
 }
 
 void qr_kv_unref(struct qr_kv_pool *p, int32_t block)

@@ -6,7 +6,7 @@
 #include "kvcache/kv_internal.h"
 
 /* Blocks looked at together: enough misses in flight to hide memory, few enough hashes wasted behind the first miss. */
-#define GROUP 16
+#define GROUP 8
 
 struct qr_hash128 qr_kv_chain(const struct qr_kv_pool *p, struct qr_hash128 parent, const int32_t *tokens)
 {
@@ -25,18 +25,23 @@ struct qr_hash128 qr_kv_chain(const struct qr_kv_pool *p, struct qr_hash128 pare
     return h;
 }
 
-static bool equal_tokens(const int32_t *a, const int32_t *b, int32_t n)
+typedef uint64_t lanes __attribute__((vector_size(16)));
+
+static inline lanes differ(const int32_t *a, const int32_t *b)
 {
-    uint64_t x, y, diff = 0;
-    if (n == 16) { /* the usual size, unrolled by the compiler */
-        for (int i = 0; i < 16; i += 2) {
-            memcpy(&x, a + i, sizeof x);
-            memcpy(&y, b + i, sizeof y);
-            diff |= x ^ y;
-        }
-        return diff == 0;
-    }
-    return memcmp(a, b, (size_t)n * sizeof *a) == 0;
+    lanes x, y;
+    memcpy(&x, a, sizeof x);
+    memcpy(&y, b, sizeof y);
+    return x ^ y;
+}
+
+static inline bool equal_tokens(const int32_t *a, const int32_t *b, int32_t n)
+{
+    if (n != 16)
+        return memcmp(a, b, (size_t)n * sizeof *a) == 0;
+    /* The usual size: no call, no loop. */
+    lanes diff = differ(a, b) | differ(a + 4, b + 4) | differ(a + 8, b + 8) | differ(a + 12, b + 12);
+    return (diff[0] | diff[1]) == 0;
 }
 
 static const int32_t *tokens_of(const struct qr_kv_pool *p, int32_t b)
@@ -83,19 +88,72 @@ static void hash_up_to(const struct qr_kv_pool *p, int32_t n, const int32_t *tok
     *n_hashed = *n_hashed > n ? *n_hashed : n;
 }
 
-static void prefetch_slots(const struct qr_kv_pool *p, const struct qr_hash128 *hashes, int32_t n)
+/* One look-up. Guessing and prefetching run a group ahead of believing. Blocks of one sequence were released together, so
+ * they stand side by side on the cached list, and are taken off it as one run. */
+struct look_up {
+    const int32_t *tokens;
+    const struct qr_hash128 *hashes;
+    struct qr_hash128 salt;
+    uint64_t uid;                /* the entry of the last block believed; 0 before the first */
+    int32_t run_newest, run_oldest; /* ends of the run of cached blocks believed and still listed; -1: none */
+    int32_t n_run;
+};
+
+static void prefetch_slots(const struct qr_kv_pool *p, const struct look_up *u, int32_t from, int32_t to)
 {
-    for (int32_t i = 0; i < n; i++)
-        __builtin_prefetch(&p->slot[(uint32_t)hashes[i].lo & p->slot_mask]);
+    for (int32_t i = from; i < to; i++)
+        __builtin_prefetch(&p->slot[(uint32_t)u->hashes[i].lo & p->slot_mask]);
 }
 
-static void guess_group(const struct qr_kv_pool *p, int32_t *guess, const struct qr_hash128 *hashes, int32_t n)
+static void guess(const struct qr_kv_pool *p, const struct look_up *u, int32_t *blocks, int32_t from, int32_t to)
 {
-    for (int32_t i = 0; i < n; i++) {
-        int32_t b = guess[i] = guess_entry(p, (uint32_t)hashes[i].lo);
+    for (int32_t i = from; i < to; i++) {
+        int32_t b = blocks[i] = guess_entry(p, (uint32_t)u->hashes[i].lo);
         __builtin_prefetch(&p->block[b < 0 ? 0 : b], 1);
         __builtin_prefetch(tokens_of(p, b < 0 ? 0 : b));
     }
+}
+
+static void take_run(struct qr_kv_pool *p, struct look_up *u)
+{
+    if (u->n_run == 0)
+        return;
+    int32_t next = p->block[u->run_newest].next, prev = p->block[u->run_oldest].prev;
+    p->block[prev].next = next;
+    p->block[next].prev = prev;
+    p->n_cached -= u->n_run;
+    u->n_run = 0;
+    u->run_oldest = -1;
+}
+
+/* Verifies the guesses, or searches where one is wrong, and takes a reference on each. Returns the first position without an
+ * entry, or `to`. */
+static int32_t believe(struct qr_kv_pool *p, struct look_up *u, int32_t *blocks, int32_t from, int32_t to)
+{
+    for (int32_t i = from; i < to; i++) {
+        const int32_t *want = u->tokens + (size_t)i * (size_t)p->block_tokens;
+        int32_t b = blocks[i];
+        if (b >= 0 && !is_entry(p, b, u->uid, u->salt, want))
+            b = blocks[i] = find_entry(p, u->hashes[i], u->uid, u->salt, want);
+        if (b < 0)
+            return i;
+        struct qr_kv_block *x = &p->block[b];
+        u->uid = x->uid;
+        if (x->refs++ > 0)
+            continue;
+        if (x->next != u->run_oldest) {
+            take_run(p, u);
+            u->run_newest = b;
+        }
+        u->run_oldest = b;
+        u->n_run++;
+    }
+    return to;
+}
+
+static int32_t min_i32(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
 }
 
 int32_t qr_kv_prefix_find(struct qr_kv_pool *p, int32_t *blocks, int32_t n_max, const int32_t *tokens, int32_t n_tokens,
@@ -104,31 +162,25 @@ int32_t qr_kv_prefix_find(struct qr_kv_pool *p, int32_t *blocks, int32_t n_max, 
     QR_ASSERT(p != NULL && blocks != NULL && tokens != NULL);
     QR_ASSERT(hashes != NULL && n_hashed != NULL && *n_hashed >= 0);
     QR_ASSERT(n_max >= 0 && n_tokens >= 0);
-    int32_t n = n_tokens / p->block_tokens < n_max ? n_tokens / p->block_tokens : n_max;
-    if (!p->prefix_cache)
-        return 0;
-    uint64_t uid = 0;
-    for (int32_t base = 0; base < n; base += GROUP) {
-        int32_t guess[GROUP];
-        int32_t n_group = n - base < GROUP ? n - base : GROUP;
-        int32_t n_ahead = *n_hashed - base - n_group;
-        hash_up_to(p, base + n_group, tokens, salt, hashes, n_hashed);
-        if (n_ahead > 0) /* hashed before: the next group's slots can be on their way already */
-            prefetch_slots(p, hashes + base + n_group, n_ahead < GROUP ? n_ahead : GROUP);
-        guess_group(p, guess, hashes + base, n_group);
-        for (int32_t j = 0; j < n_group; j++) {
-            const int32_t *want = tokens + (size_t)(base + j) * (size_t)p->block_tokens;
-            int32_t b = guess[j];
-            if (b >= 0 && !is_entry(p, b, uid, salt, want))
-                b = find_entry(p, hashes[base + j], uid, salt, want);
-            if (b < 0)
-                return base + j;
-            qr_kv_own(p, b);
-            blocks[base + j] = b;
-            uid = p->block[b].uid;
-        }
+    int32_t n = p->prefix_cache ? min_i32(n_tokens / p->block_tokens, n_max) : 0;
+    struct look_up u = {.tokens = tokens, .hashes = hashes, .salt = salt, .run_newest = -1, .run_oldest = -1};
+    int32_t n_found = 0, n_guessed = 0, n_fetched = 0;
+    while (n_found < n) {
+        /* The first group goes alone: nothing is hashed in vain behind a first block that nobody has. */
+        int32_t ahead = min_i32(n_found + (n_found == 0 ? 1 : 2) * GROUP, n);
+        hash_up_to(p, ahead, tokens, salt, hashes, n_hashed);
+        guess(p, &u, blocks, n_guessed, ahead);
+        n_guessed = ahead;
+        int32_t far = min_i32(ahead + GROUP, min_i32(*n_hashed, n));
+        prefetch_slots(p, &u, n_fetched > ahead ? n_fetched : ahead, far);
+        n_fetched = far;
+        int32_t to = min_i32(n_found + GROUP, ahead);
+        n_found = believe(p, &u, blocks, n_found, to);
+        if (n_found < to)
+            break;
     }
-    return n;
+    take_run(p, &u);
+    return n_found;
 }
 
 void qr_kv_prefix_count(struct qr_kv_pool *p, int32_t n_query, int32_t n_hit)

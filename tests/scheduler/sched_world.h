@@ -36,7 +36,7 @@ struct world_seq {
     int32_t row;
     uint64_t digest[WORLD_CTX_MAX + 1]; /* digest[i]: of ids[0..i] and the salt */
     uint64_t salt;
-    int32_t n_ids, n_prompt, new_max, n_preempted;
+    int32_t n_ids, n_prompt, new_max, computed_peak;
     bool prompt_logits;
     int32_t n_logits[WORLD_CTX_MAX + 1]; /* how often row i gave logits */
 };
@@ -55,7 +55,7 @@ struct world {
     int32_t tokens[WORLD_SEQS_MAX][WORLD_CTX_MAX + 1];
     bool row_used[WORLD_SEQS_MAX];
     int32_t n_alive, n_zombies, next_group;
-    int64_t now_us, n_preempted_gone;
+    int64_t now_us, n_preempted_gone, n_recomputed;
     uint64_t next_id;
     struct {
         int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions;
@@ -87,6 +87,8 @@ static inline void world_check(struct world *w)
         world_fail(w, broken);
     struct qr_sched_stats stats;
     qr_sched_stats(w->sched, &stats);
+    if (stats.n_recomputed != w->n_recomputed)
+        world_fail(w, "the rows computed again do not add up");
     if (stats.n_waiting + stats.n_prefill + stats.n_decode != w->n_alive + w->n_zombies)
         world_fail(w, "the scheduler holds other sequences than were added");
 }
@@ -281,7 +283,10 @@ static inline void world_compute(struct world *w, const struct qr_plan_item *ite
         digest = world_mix(digest, x->ids[pos]);
         *world_row_at(w, q, pos) = (struct world_row){.token = x->ids[pos], .pos = pos, .digest = digest};
         x->n_logits[pos] += pos >= item->first + item->n_tokens - item->n_logits;
+        w->n_recomputed += pos < x->computed_peak;
     }
+    if (x->computed_peak < item->first + item->n_tokens)
+        x->computed_peak = item->first + item->n_tokens;
     w->total.rows += item->n_tokens;
 }
 
@@ -300,8 +305,10 @@ static inline void world_check_item(struct world *w, const struct qr_plan_item *
         world_fail(w, "a chunk is too long");
     if (end == q->n_ids && item->n_logits < 1)
         world_fail(w, "the last known row gives no logits");
-    if (!q->prompt_logits && item->n_logits != (end == q->n_ids))
+    if ((!q->prompt_logits || item->first >= q->n_prompt) && item->n_logits != (end == q->n_ids))
         world_fail(w, "rows inside a prompt give logits that nobody wants");
+    if (q->n_ids > q->n_prompt && item->n_logits > 1)
+        world_fail(w, "rows computed again give logits again");
     for (int32_t pos = 0; q->prompt_logits && pos < end && pos < q->n_prompt; pos++) {
         int32_t n = x->n_logits[pos] + (pos >= end - item->n_logits);
         if (n == 0 || (n > 1 && pos < q->n_prompt - 1))

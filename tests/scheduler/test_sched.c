@@ -1,0 +1,628 @@
+/* Single rules of the scheduler, one small scene each. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kvcache/kv_internal.h"
+#include "scheduler/sched.h"
+
+enum { P = 4, IDS_MAX = 4096, SEQS_MAX = 512 };
+
+struct scene {
+    struct qr_kv_pool *pool;
+    struct qr_sched *sched;
+    struct qr_plan plan;
+    int32_t ids[SEQS_MAX][IDS_MAX];
+    int32_t n_added, next_token;
+    int64_t now_us;
+    struct qr_err err;
+};
+
+static struct qr_sched_config usual(void)
+{
+    return (struct qr_sched_config){
+        .running_max = 8,
+        .waiting_max = 16,
+        .step_tokens_max = 64,
+        .chunk_tokens_max = 32,
+        .logit_rows_max = 16,
+        .ctx_max = 256,
+        .preempt_max = 4,
+        .policy = QR_SCHED_MIXED,
+    };
+}
+
+static struct scene *begin(int32_t n_blocks, bool prefix_cache, const struct qr_sched_config *config)
+{
+    struct scene *s = qr_alloc(1, sizeof *s);
+    struct qr_hash_secret secret;
+    qr_hash_secret_seeded(&secret, 3);
+    s->pool = qr_kv_pool_new(n_blocks, P, prefix_cache, &secret);
+    int rc = qr_sched_new(&s->sched, config, s->pool, &s->err);
+    cr_assert_eq(rc, 0, "%s", s->err.msg);
+    qr_plan_init(&s->plan, config);
+    return s;
+}
+
+static void end(struct scene *s)
+{
+    qr_plan_release(&s->plan);
+    qr_sched_free(s->sched);
+    cr_assert_null(qr_kv_pool_check(s->pool));
+    qr_kv_pool_free(s->pool);
+    qr_free(s);
+}
+
+static struct qr_sched_add request(struct scene *s, int32_t n_prompt, int32_t new_max, int32_t first_token)
+{
+    int32_t *ids = s->ids[s->n_added++];
+    for (int32_t i = 0; i < n_prompt; i++)
+        ids[i] = first_token + i;
+    return (struct qr_sched_add){
+        .id = (uint64_t)s->n_added, .ids = ids, .n_prompt = n_prompt, .new_max = new_max, .group = -1, .now_us = s->now_us};
+}
+
+static int32_t add(struct scene *s, int32_t n_prompt, int32_t new_max, int32_t first_token)
+{
+    struct qr_sched_add a = request(s, n_prompt, new_max, first_token);
+    int32_t seq = qr_sched_add(s->sched, &a, &s->err);
+    cr_assert_geq(seq, 0, "%s", s->err.msg);
+    return seq;
+}
+
+static int32_t add_as(struct scene *s, struct qr_sched_add a)
+{
+    int32_t seq = qr_sched_add(s->sched, &a, &s->err);
+    cr_assert_geq(seq, 0, "%s", s->err.msg);
+    return seq;
+}
+
+static void check(struct scene *s)
+{
+    const char *broken = qr_sched_check(s->sched);
+    cr_assert_null(broken, "%s", broken);
+}
+
+static bool plan(struct scene *s)
+{
+    s->now_us += 1000;
+    bool any = qr_sched_plan(s->sched, &s->plan, s->now_us);
+    check(s);
+    return any;
+}
+
+/* Commits; every sequence that gave its last row gets a token. Nobody is finished here. */
+static void commit(struct scene *s)
+{
+    qr_sched_commit(s->sched, &s->plan);
+    for (int32_t k = 0; k < s->plan.n_prefill + s->plan.n_decode; k++) {
+        const struct qr_seq *q = qr_sched_seq(s->sched, s->plan.item[k].seq);
+        if (q->n_computed == q->n_ids && q->n_ids < q->n_prompt + q->new_max)
+            qr_sched_push(s->sched, s->plan.item[k].seq, 1000 + s->next_token++);
+    }
+    check(s);
+}
+
+static void step(struct scene *s)
+{
+    cr_assert(plan(s));
+    commit(s);
+}
+
+static const struct qr_plan_item *item_of(const struct scene *s, int32_t seq)
+{
+    for (int32_t k = 0; k < s->plan.n_prefill + s->plan.n_decode; k++) {
+        if (s->plan.item[k].seq == seq)
+            return &s->plan.item[k];
+    }
+    return NULL;
+}
+
+static enum qr_seq_state state(const struct scene *s, int32_t seq)
+{
+    return qr_sched_seq(s->sched, seq)->state;
+}
+
+Test(sched, refuses_settings_that_contradict_each_other_by_name)
+{
+    struct qr_hash_secret secret;
+    qr_hash_secret_seeded(&secret, 3);
+    struct qr_kv_pool *pool = qr_kv_pool_new(8, P, true, &secret);
+    struct qr_sched_config c[9];
+    static const char *name[9] = {"running_max",    "waiting_max",     "step_tokens_max", "chunk_tokens_max", "logit_rows_max",
+                                  "preempt_max",    "watermark_blocks", "ctx_max",        "policy"};
+    for (int i = 0; i < 9; i++)
+        c[i] = usual();
+    c[0].running_max = 0, c[1].waiting_max = 0, c[2].step_tokens_max = 7, c[3].chunk_tokens_max = 0, c[4].logit_rows_max = 7;
+    c[5].preempt_max = -1, c[6].watermark_blocks = 8, c[7].ctx_max = 0, c[8].policy = (enum qr_sched_policy)3;
+    for (int i = 0; i < 9; i++) {
+        struct qr_sched *s = NULL;
+        struct qr_err err = {0};
+        cr_assert_eq(qr_sched_new(&s, &c[i], pool, &err), QR_E_USAGE, "%s", name[i]);
+        cr_assert(s == NULL && strncmp(err.msg, name[i], strlen(name[i])) == 0, "%s", err.msg);
+    }
+    struct qr_sched_config edge = usual();
+    edge.step_tokens_max = edge.logit_rows_max = edge.running_max;
+    edge.watermark_blocks = 7;
+    struct qr_sched *s = NULL;
+    struct qr_err err;
+    cr_assert_eq(qr_sched_new(&s, &edge, pool, &err), 0);
+    qr_sched_free(s);
+    qr_kv_pool_free(pool);
+}
+
+Test(sched, says_what_a_sequence_needs_when_it_can_never_fit)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(4, true, &c);
+    add(s, 10, 7, 0); /* 16 rows: the 17th token is sampled, never computed */
+    struct qr_sched_add a = request(s, 10, 8, 0);
+    cr_assert_eq(qr_sched_add(s->sched, &a, &s->err), QR_E_NO_ROOM);
+    cr_assert_str_eq(s->err.msg, "10 prompt tokens and up to 8 new ones need 5 cache blocks of 4 tokens; there are 4");
+    end(s);
+}
+
+Test(sched, says_busy_when_all_places_are_taken)
+{
+    struct qr_sched_config c = usual();
+    c.running_max = 2, c.waiting_max = 3;
+    struct scene *s = begin(16, true, &c);
+    for (int i = 0; i < 5; i++)
+        add(s, 3, 3, 0);
+    struct qr_sched_add a = request(s, 3, 3, 0);
+    cr_assert_eq(qr_sched_add(s->sched, &a, &s->err), QR_E_BUSY);
+    cr_assert_str_eq(s->err.msg, "the queue is full: 5 sequences wait or run");
+    qr_sched_finish(s->sched, 4);
+    add(s, 3, 3, 0);
+    end(s);
+}
+
+Test(sched, plans_nothing_when_nothing_is_there)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(4, true, &c);
+    cr_assert_not(plan(s));
+    cr_assert(s->plan.n_prefill == 0 && s->plan.n_decode == 0 && s->plan.n_tokens == 0);
+    end(s);
+}
+
+Test(sched, plans_decode_rows_first_and_prompt_chunks_in_the_rest)
+{
+    struct qr_sched_config c = usual();
+    c.step_tokens_max = 20;
+    struct scene *s = begin(64, true, &c);
+    int32_t a = add(s, 5, 50, 0), b = add(s, 6, 50, 100);
+    step(s);
+    int32_t long_one = add(s, 100, 5, 200);
+    step(s);
+    cr_assert(s->plan.n_decode == 2 && s->plan.n_prefill == 1 && s->plan.n_tokens == 20);
+    cr_assert(item_of(s, a)->n_tokens == 1 && item_of(s, b)->n_tokens == 1 && item_of(s, long_one)->n_tokens == 18);
+    cr_assert_eq(item_of(s, long_one)->n_logits, 0);
+    for (int i = 0; i < 5; i++) {
+        step(s);
+        cr_assert_eq(s->plan.n_decode, 2, "a long prompt held decode up");
+    }
+    cr_assert(state(s, long_one) == QR_SEQ_DECODE && item_of(s, long_one)->n_logits == 1);
+    end(s);
+}
+
+Test(sched, cuts_prompts_to_the_chunk_limit)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(64, true, &c);
+    int32_t a = add(s, 70, 5, 0);
+    static const int32_t expected[] = {32, 32, 6};
+    for (int i = 0; i < 3; i++) {
+        step(s);
+        cr_assert_eq(item_of(s, a)->n_tokens, expected[i]);
+        cr_assert_eq(item_of(s, a)->n_logits, i == 2);
+    }
+    end(s);
+}
+
+Test(sched, prefill_first_computes_prompts_alone_while_there_are_any)
+{
+    struct qr_sched_config c = usual();
+    c.policy = QR_SCHED_PREFILL_FIRST;
+    struct scene *s = begin(64, true, &c);
+    add(s, 5, 50, 0);
+    step(s);
+    int32_t b = add(s, 64, 5, 100);
+    step(s);
+    cr_assert(s->plan.n_prefill == 1 && s->plan.n_decode == 0);
+    step(s);
+    cr_assert(s->plan.n_prefill == 1 && s->plan.n_decode == 0 && state(s, b) == QR_SEQ_DECODE);
+    step(s);
+    cr_assert(s->plan.n_prefill == 0 && s->plan.n_decode == 2);
+    end(s);
+}
+
+Test(sched, alternate_takes_turns_while_both_kinds_have_work)
+{
+    struct qr_sched_config c = usual();
+    c.policy = QR_SCHED_ALTERNATE;
+    c.chunk_tokens_max = 4;
+    struct scene *s = begin(64, true, &c);
+    add(s, 4, 50, 0);
+    step(s);
+    add(s, 40, 5, 100);
+    for (int i = 0; i < 12; i++) {
+        step(s);
+        cr_assert_eq(s->plan.n_prefill > 0, i % 2 == 1, "step %d", i);
+        cr_assert_eq(s->plan.n_decode > 0, i % 2 == 0, "step %d", i);
+    }
+    end(s);
+}
+
+Test(sched, nobody_overtakes_a_large_prompt_for_being_small)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(16, false, &c);
+    int32_t running = add(s, 40, 20, 0);
+    step(s);
+    step(s);
+    int32_t large = add(s, 30, 2, 100), small = add(s, 3, 2, 200);
+    step(s);
+    cr_assert(state(s, large) == QR_SEQ_WAITING && state(s, small) == QR_SEQ_WAITING);
+    qr_sched_finish(s->sched, running);
+    step(s);
+    cr_assert(state(s, large) != QR_SEQ_WAITING && state(s, small) != QR_SEQ_WAITING);
+    end(s);
+}
+
+Test(sched, a_smaller_priority_number_goes_first)
+{
+    struct qr_sched_config c = usual();
+    c.running_max = 1;
+    struct scene *s = begin(16, false, &c);
+    struct qr_sched_add late = request(s, 4, 2, 0), early = request(s, 4, 2, 100);
+    late.priority = 1, early.priority = -1;
+    int32_t b = add_as(s, late), a = add_as(s, early);
+    step(s);
+    cr_assert(state(s, a) == QR_SEQ_DECODE && state(s, b) == QR_SEQ_WAITING);
+    end(s);
+}
+
+Test(sched, admission_keeps_the_watermark_and_what_running_prompts_still_need)
+{
+    struct qr_sched_config c = usual();
+    c.watermark_blocks = 2, c.chunk_tokens_max = 4;
+    struct scene *s = begin(12, false, &c);
+    int32_t a = add(s, 24, 2, 0);  /* 6 blocks, one a step */
+    int32_t b = add(s, 16, 2, 100); /* 4 blocks: 12 - 6 - 4 = 2 */
+    int32_t d = add(s, 4, 2, 200);  /* would leave 1 */
+    step(s);
+    cr_assert(state(s, a) == QR_SEQ_PREFILL && state(s, b) == QR_SEQ_PREFILL && state(s, d) == QR_SEQ_WAITING);
+    qr_sched_finish(s->sched, b);
+    step(s);
+    cr_assert_neq(state(s, d), QR_SEQ_WAITING);
+    end(s);
+}
+
+Test(sched, alone_a_sequence_runs_whatever_the_watermark)
+{
+    struct qr_sched_config c = usual();
+    c.watermark_blocks = 3;
+    struct scene *s = begin(4, false, &c);
+    int32_t a = add(s, 15, 2, 0);
+    step(s);
+    cr_assert_eq(state(s, a), QR_SEQ_DECODE);
+    end(s);
+}
+
+Test(sched, preempts_the_last_of_the_lowest_priority)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(6, false, &c);
+    struct qr_sched_add x = request(s, 7, 9, 0), y = request(s, 7, 9, 100), z = request(s, 7, 9, 200);
+    x.priority = 1, z.priority = 0, y.priority = 1;
+    int32_t low_old = add_as(s, x), low_new = add_as(s, y), high = add_as(s, z);
+    step(s); /* 2 blocks each: full */
+    step(s); /* row 7, the last of block 1 */
+    cr_assert_eq(s->plan.n_preempted, 0);
+    step(s); /* row 8: the high one takes a block from the newer low one; that frees one more for the older low one */
+    cr_assert_eq(s->plan.n_preempted, 1);
+    cr_assert(state(s, high) == QR_SEQ_DECODE && state(s, low_old) == QR_SEQ_DECODE && state(s, low_new) == QR_SEQ_WAITING);
+    cr_assert_eq(qr_sched_seq(s->sched, low_new)->n_preempted, 1);
+    cr_assert_eq(qr_sched_seq(s->sched, low_new)->n_ids, 9, "a preempted sequence keeps its tokens");
+    qr_sched_finish(s->sched, high);
+    step(s);
+    cr_assert_eq(item_of(s, low_new)->n_tokens, 9); /* prompt and generated tokens are computed again in one chunk */
+    cr_assert_eq(item_of(s, low_new)->n_logits, 1);
+    struct qr_sched_stats stats;
+    qr_sched_stats(s->sched, &stats);
+    cr_assert(stats.n_preempted == 1 && stats.n_recomputed == 8);
+    end(s);
+}
+
+Test(sched, a_protected_sequence_reserves_its_whole_need_and_is_never_a_victim)
+{
+    struct qr_sched_config c = usual();
+    c.preempt_max = 0; /* everybody is protected from the start */
+    struct scene *s = begin(8, false, &c);
+    int32_t a = add(s, 8, 9, 0), b = add(s, 8, 9, 100), d = add(s, 1, 1, 200);
+    step(s); /* 4 blocks each are promised to a and b: nothing is left for d */
+    cr_assert(state(s, a) == QR_SEQ_DECODE && state(s, b) == QR_SEQ_DECODE && state(s, d) == QR_SEQ_WAITING);
+    for (int i = 0; i < 8; i++) {
+        step(s);
+        cr_assert(s->plan.n_decode == 2 && s->plan.n_preempted == 0);
+    }
+    end(s);
+}
+
+Test(sched, a_prefix_hit_leaves_the_last_prompt_token_to_compute)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(16, true, &c);
+    int32_t a = add(s, 8, 4, 0);
+    step(s);
+    int32_t b = add(s, 8, 4, 0), d = add(s, 9, 4, 0);
+    step(s);
+    cr_assert_eq(item_of(s, b)->first, 4); /* two full blocks match, but then nothing would give logits */
+    cr_assert_eq(item_of(s, d)->first, 8);
+    cr_assert(qr_sched_seq(s->sched, b)->n_cached == 4 && qr_sched_seq(s->sched, d)->n_cached == 8);
+    cr_assert_eq(qr_sched_seq(s->sched, d)->blocks[1], qr_sched_seq(s->sched, a)->blocks[1]);
+    struct qr_kv_stats stats;
+    qr_kv_pool_stats(s->pool, &stats);
+    cr_assert(stats.query_tokens == 25 && stats.hit_tokens == 12);
+    end(s);
+}
+
+Test(sched, finds_the_prefix_of_each_candidate_even_when_they_take_turns)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(12, true, &c);
+    int32_t a = add(s, 13, 2, 0), b = add(s, 13, 2, 100);
+    step(s);
+    qr_sched_finish(s->sched, a);
+    qr_sched_finish(s->sched, b);
+    int32_t filler = add(s, 24, 20, 300);
+    step(s);
+    struct qr_sched_add first = request(s, 30, 2, 0), second = request(s, 30, 2, 100);
+    first.priority = 1;
+    int32_t d = add_as(s, first);
+    step(s); /* hashed, no room */
+    int32_t e = add_as(s, second);
+    step(s); /* ranks before: hashed in its place, no room */
+    cr_assert(state(s, d) == QR_SEQ_WAITING && state(s, e) == QR_SEQ_WAITING);
+    qr_sched_finish(s->sched, e);
+    qr_sched_finish(s->sched, filler);
+    step(s);
+    int32_t n_cached = qr_sched_seq(s->sched, d)->n_cached;
+    cr_assert(n_cached == 12 || n_cached == 8, "%d: what is still cached of the first prompt was not found", n_cached);
+    end(s);
+}
+
+/* Siblings of a group of three over a prompt of 10: blocks 0 and 1 are shared, rows 8 and 9 are in a copy each. */
+static void check_siblings(bool prefix_cache)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(32, prefix_cache, &c);
+    int32_t seq[3];
+    for (int i = 0; i < 3; i++) {
+        struct qr_sched_add a = request(s, 10, 6, 0);
+        a.group = 7, a.leader = i == 0;
+        seq[i] = add_as(s, a);
+    }
+    step(s);
+    cr_assert(s->plan.n_prefill == 1 && item_of(s, seq[0])->n_tokens == 10);
+    cr_assert(plan(s));
+    cr_assert(s->plan.n_copies == 2 && s->plan.n_decode == 1 && s->plan.n_prefill == 2);
+    const struct qr_seq *leader = qr_sched_seq(s->sched, seq[0]);
+    for (int i = 1; i < 3; i++) {
+        const struct qr_seq *q = qr_sched_seq(s->sched, seq[i]);
+        cr_assert(item_of(s, seq[i])->first == 9 && item_of(s, seq[i])->n_tokens == 1 && item_of(s, seq[i])->n_logits == 1);
+        cr_assert(q->blocks[0] == leader->blocks[0] && q->blocks[1] == leader->blocks[1] && q->blocks[2] != leader->blocks[2]);
+        cr_assert(s->plan.copy[i - 1].src == leader->blocks[2] && s->plan.copy[i - 1].dst == q->blocks[2]);
+        cr_assert_eq(q->n_cached, 0);
+    }
+    cr_assert_eq(qr_kv_refs(s->pool, leader->blocks[0]), 3);
+    commit(s);
+    qr_sched_finish(s->sched, seq[0]);
+    step(s);
+    cr_assert_eq(s->plan.n_decode, 2);
+    end(s);
+}
+
+Test(sched, siblings_share_the_prompt_and_copy_its_last_block)
+{
+    check_siblings(true);
+    check_siblings(false);
+}
+
+Test(sched, siblings_of_a_prompt_of_whole_blocks_copy_the_last_one)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(32, true, &c);
+    struct qr_sched_add a = request(s, 8, 6, 0), b = request(s, 8, 6, 0);
+    a.group = b.group = 0, a.leader = true;
+    add_as(s, a);
+    int32_t sibling = add_as(s, b);
+    step(s);
+    cr_assert(plan(s));
+    cr_assert(s->plan.n_copies == 1 && item_of(s, sibling)->first == 7);
+    commit(s);
+    end(s);
+}
+
+Test(sched, a_sibling_takes_over_when_the_leader_is_gone)
+{
+    for (int when = 0; when < 3; when++) { /* before its first step, inside its prompt, after it */
+        struct qr_sched_config c = usual();
+        c.chunk_tokens_max = 6, c.running_max = 2;
+        struct scene *s = begin(32, false, &c);
+        int32_t seq[3];
+        for (int i = 0; i < 3; i++) {
+            struct qr_sched_add a = request(s, 10, 6, 0);
+            a.group = 7, a.leader = i == 0;
+            seq[i] = add_as(s, a);
+        }
+        for (int i = 0; i < when; i++)
+            step(s);
+        qr_sched_finish(s->sched, seq[0]);
+        step(s);
+        cr_assert(item_of(s, seq[1])->first == 0 && item_of(s, seq[2]) == NULL, "when %d", when);
+        step(s);
+        cr_assert(plan(s) && s->plan.n_copies == 1 && item_of(s, seq[2])->first == 9, "when %d", when);
+        commit(s);
+        end(s);
+    }
+}
+
+Test(sched, prompt_logits_come_once_each_in_chunks_that_fit_the_logit_rows)
+{
+    struct qr_sched_config c = usual();
+    c.logit_rows_max = 10;
+    struct scene *s = begin(64, true, &c);
+    int32_t first = add(s, 20, 5, 0);
+    step(s);
+    struct qr_sched_add a = request(s, 20, 3, 0);
+    a.prompt_logits = true;
+    int32_t seq = add_as(s, a), n_rows = 0;
+    while (state(s, seq) != QR_SEQ_DECODE) {
+        step(s);
+        cr_assert_leq(s->plan.n_logits, 10);
+        cr_assert_eq(item_of(s, seq)->n_logits, item_of(s, seq)->n_tokens);
+        cr_assert_eq(item_of(s, seq)->first, n_rows);
+        n_rows += item_of(s, seq)->n_tokens;
+        if (state(s, first) == QR_SEQ_DECODE && qr_sched_seq(s->sched, first)->n_ids == 25)
+            qr_sched_finish(s->sched, first), first = seq;
+    }
+    cr_assert_eq(n_rows, 20);
+    cr_assert_eq(qr_sched_seq(s->sched, seq)->n_cached, 0);
+    end(s);
+}
+
+Test(sched, finish_frees_at_once_in_every_state)
+{
+    struct qr_sched_config c = usual();
+    c.running_max = 2;
+    struct scene *s = begin(64, false, &c);
+    int32_t decoding = add(s, 5, 9, 0);
+    step(s);
+    int32_t in_prompt = add(s, 100, 9, 100), queued = add(s, 5, 9, 300);
+    step(s);
+    cr_assert(state(s, decoding) == QR_SEQ_DECODE && state(s, in_prompt) == QR_SEQ_PREFILL && state(s, queued) == QR_SEQ_WAITING);
+    qr_sched_finish(s->sched, queued);
+    check(s);
+    qr_sched_finish(s->sched, in_prompt);
+    check(s);
+    struct qr_kv_stats stats;
+    qr_kv_pool_stats(s->pool, &stats);
+    cr_assert_eq(stats.n_owned, 2);
+    qr_sched_finish(s->sched, decoding);
+    check(s);
+    qr_kv_pool_stats(s->pool, &stats);
+    cr_assert_eq(stats.n_owned, 0);
+    end(s);
+}
+
+Test(sched, tells_how_much_waits_and_since_when)
+{
+    struct qr_sched_config c = usual();
+    c.running_max = 1;
+    struct scene *s = begin(64, false, &c);
+    struct qr_sched_stats stats;
+    qr_sched_stats(s->sched, &stats);
+    cr_assert_eq(stats.oldest_arrival_us, -1);
+    s->now_us = 500;
+    add(s, 5, 9, 0);
+    s->now_us = 700;
+    add(s, 6, 9, 0);
+    add(s, 7, 9, 0);
+    step(s);
+    qr_sched_stats(s->sched, &stats);
+    cr_assert(stats.n_waiting == 2 && stats.n_decode == 1 && stats.waiting_tokens == 13 && stats.oldest_arrival_us == 700);
+    cr_assert(qr_sched_seq(s->sched, 0)->arrived_us == 500 && qr_sched_seq(s->sched, 0)->admitted_us == s->now_us);
+    end(s);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* glibc's own entry points: this program's malloc counts and passes on. */
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+static int64_t n_mallocs;
+void *malloc(size_t n)
+{
+    n_mallocs++;
+    return __libc_malloc(n);
+}
+void *calloc(size_t n, size_t size)
+{
+    n_mallocs++;
+    return __libc_calloc(n, size);
+}
+void *realloc(void *p, size_t n)
+{
+    n_mallocs++;
+    return __libc_realloc(p, n);
+}
+
+Test(sched, allocates_nothing_after_it_was_made)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(24, true, &c);
+    int64_t before = n_mallocs;
+    for (int round = 0; round < 20; round++) {
+        s->n_added = 0;
+        int32_t seq[6], n = 0;
+        for (; n < 6; n++) {
+            struct qr_sched_add a = request(s, 10 + n, 30, n % 2);
+            a.group = n < 3 ? round : -1, a.leader = n == 0;
+            seq[n] = qr_sched_add(s->sched, &a, &s->err);
+        }
+        for (int i = 0; i < 25 && qr_sched_plan(s->sched, &s->plan, i); i++) {
+            qr_sched_commit(s->sched, &s->plan);
+            for (int32_t k = 0; k < s->plan.n_prefill + s->plan.n_decode; k++) {
+                const struct qr_seq *q = qr_sched_seq(s->sched, s->plan.item[k].seq);
+                if (q->n_computed == q->n_ids)
+                    qr_sched_push(s->sched, s->plan.item[k].seq, i);
+            }
+        }
+        while (n > 0)
+            qr_sched_finish(s->sched, seq[--n]);
+    }
+    int64_t n_during = n_mallocs - before;
+    struct qr_sched_stats stats;
+    qr_sched_stats(s->sched, &stats);
+    cr_assert_gt(stats.n_preempted, 0); /* the scene is not a harmless one */
+    cr_assert_gt(before, 0, "the counting malloc is not in place");
+    cr_assert_eq(n_during, 0, "%lld allocations", (long long)n_during);
+    end(s);
+}
+
+Test(sched, plans_64_running_and_256_waiting_in_microseconds)
+{
+    struct qr_sched_config c = usual();
+    c.running_max = 64, c.waiting_max = 256, c.step_tokens_max = 2048, c.chunk_tokens_max = 512, c.logit_rows_max = 64;
+    c.ctx_max = IDS_MAX;
+    struct scene *s = begin(64 * IDS_MAX / P, true, &c);
+    for (int i = 0; i < 320; i++)
+        add(s, 100 + i, 2000, 1000 * i);
+    while (!(plan(s) && s->plan.n_decode == 64))
+        commit(s);
+    int64_t plan_ns = INT64_MAX, commit_ns = INT64_MAX;
+    for (int i = 0; i < 300; i++) {
+        commit(s);
+        int64_t began = qr_clock_ns();
+        bool any = qr_sched_plan(s->sched, &s->plan, i);
+        int64_t took = qr_clock_ns() - began;
+        cr_assert(any && s->plan.n_decode == 64);
+        plan_ns = took < plan_ns ? took : plan_ns;
+        began = qr_clock_ns();
+        qr_sched_commit(s->sched, &s->plan);
+        took = qr_clock_ns() - began;
+        commit_ns = took < commit_ns ? took : commit_ns;
+        for (int32_t k = 0; k < 64; k++)
+            qr_sched_push(s->sched, s->plan.item[k].seq, 7);
+        plan(s);
+    }
+    fprintf(stderr, "64 decoding, 256 waiting: plan %.2f us, commit %.2f us (best of 300)\n", (double)plan_ns / 1e3,
+            (double)commit_ns / 1e3);
+    cr_assert_lt(plan_ns + commit_ns, 50000);
+    end(s);
+}
+#endif

@@ -1,0 +1,145 @@
+/* cmd_serve.c - the server and its engine put together: listen first, open the model on a second thread, say what was decided, serve. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "cli/cli.h"
+#include "server/server.h"
+#include "tokenizer/chat.h"
+
+struct serve_options {
+    struct qr_cli_model m;
+    struct qr_cli_engine e;
+    struct qr_server_config s;
+    bool verbose;
+};
+
+/* Owned by the main thread; the loader fills tokenizer, chat and engine before it says ready, and is joined before they are used again. */
+struct serve {
+    const struct serve_options *o;
+    struct qr_server *server;
+    struct qr_tokenizer *tokenizer;
+    struct qr_chat *chat;
+    struct qr_engine *engine;
+    char *name; /* the directory's own name */
+    int64_t started_us;
+    int status; /* of the loader: 0, or the exit status of what went wrong */
+};
+
+static char *own_name(const char *dir)
+{
+    char *path = realpath(dir, NULL);
+    const char *from = path ? path : dir, *slash = strrchr(from, '/');
+    char *name = qr_strdup(slash && slash[1] ? slash + 1 : from);
+    free(path);
+    return name;
+}
+
+static void banner(const struct serve *s, int64_t opened_us)
+{
+    const struct qr_engine_limits *l = qr_engine_limits(s->engine);
+    const struct qr_model_config *c = qr_engine_model(s->engine);
+    double mib = 0x1p20;
+    const char *name = s->o->s.served_names.n > 0 ? s->o->s.served_names.item[0] : s->name, *at = qr_server_address(s->server);
+    fprintf(stderr, "quire %s (%s)\n", QUIRE_VERSION, qr_cpu_describe());
+    fprintf(stderr, "model   %s  %s, %d layers of %d, vocabulary %d   opened in %.2f s\n", name, c->arch_name, c->n_layers, c->n_embd, c->n_vocab,
+            (double)opened_us * 1e-6);
+    fprintf(stderr, "memory  weights %.1f MiB + cache %.1f MiB + step %.1f MiB\n", (double)l->weight_bytes / mib, (double)l->kv_bytes / mib,
+            (double)(l->act_bytes + l->event_bytes) / mib);
+    fprintf(stderr, "cache   %d tokens in %d blocks of %d  (%.1fx the context of %d)\n", l->n_blocks * l->block_tokens, l->n_blocks, l->block_tokens,
+            (double)l->n_blocks * l->block_tokens / l->ctx_max, l->ctx_max);
+    fprintf(stderr, "limits  %d running, %d waiting, body %.0f MiB, context %d tokens%s\n", l->running_max, l->waiting_max,
+            (double)s->o->s.body_bytes / mib, l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
+    fprintf(stderr, "ready   http://%s   api /v1   metrics /metrics   (%.2f s)\n", at, (double)(qr_clock_us() - s->started_us) * 1e-6);
+    fprintf(stderr, "try     quire chat --url http://%s\n", at);
+    fprintf(stderr, "        curl http://%s/v1/completions -H 'Content-Type: application/json' -d '{\"model\": \"%s\", \"prompt\": \"Once upon a time\", "
+                    "\"max_tokens\": 64}'\n", at, name);
+}
+
+static int load(struct serve *s, struct qr_err *err)
+{
+    struct qr_model_options mo;
+    struct qr_backend_options bo;
+    struct qr_engine_config ec;
+    const char *dir = s->o->m.model;
+    qr_cli_model_options(&mo, &bo, &s->o->m);
+    qr_cli_engine_config(&ec, &s->o->e);
+    int rc = qr_tokenizer_open(&s->tokenizer, dir, err);
+    if (rc == 0)
+        rc = qr_chat_open(&s->chat, dir, err);
+    if (rc == 0)
+        rc = qr_engine_open(&s->engine, dir, &ec, &bo, &mo, s->tokenizer, qr_server_wake, s->server, err);
+    return rc;
+}
+
+static void *loader(void *arg)
+{
+    struct serve *s = arg;
+    struct qr_err err;
+    qr_thread_set_name("quire-loader");
+    int64_t t0 = qr_clock_us();
+    if (load(s, &err) != 0) {
+        s->status = qr_cli_fail("serve", &err);
+        qr_server_set_failed(s->server, err.msg);
+        return NULL;
+    }
+    banner(s, qr_clock_us() - t0);
+    const char *const names[] = {s->name};
+    qr_server_set_ready(s->server, &(struct qr_server_model){.engine = s->engine, .tokenizer = s->tokenizer, .chat = s->chat, .names = names,
+                                                             .n_names = 1});
+    return NULL;
+}
+
+static int serve(const struct serve_options *o)
+{
+    struct serve s = {.o = o, .started_us = qr_clock_us()};
+    struct qr_err err;
+    pthread_t thread;
+    int rc = qr_cli_need_model(&o->m, &err);
+    if (rc == 0)
+        rc = qr_server_open(&s.server, &o->s, &err);
+    if (rc != 0)
+        return qr_cli_fail("serve", &err);
+    s.name = own_name(o->m.model);
+    if (pthread_create(&thread, NULL, loader, &s) != 0)
+        qr_panic("cannot start the loader thread");
+    int status = qr_server_run(s.server);
+    pthread_join(thread, NULL);
+    qr_engine_close(s.engine);
+    qr_server_close(s.server);
+    qr_chat_close(s.chat);
+    qr_tokenizer_close(s.tokenizer);
+    qr_free(s.name);
+    return s.status != 0 ? s.status : status;
+}
+
+static const struct qr_option own_rows[] = {
+    QR_CLI_MODEL_ROWS(struct serve_options, m), QR_CLI_ENGINE_ROWS(struct serve_options, e),
+    {.name = "verbose", .letter = 'v', .type = QR_OPT_FLAG, .offset = offsetof(struct serve_options, verbose), .builtin = "false",
+     .group = "Output", .help = "Log what happens, request by request."}};
+
+int qr_cmd_serve(int argc, char **argv)
+{
+    int32_t n_own = QR_COUNT(own_rows), n = n_own + qr_server_option_count();
+    struct qr_option *table = qr_alloc((size_t)n, sizeof *table);
+    memcpy(table, own_rows, sizeof own_rows);
+    qr_server_option_rows(table + n_own, offsetof(struct serve_options, s));
+    struct serve_options o = {0};
+    struct qr_option_set *set;
+    int status = qr_cli_read(&set, table, n, &o, argc, argv,
+                             "quire serve --model DIR [--host H] [--port P] [--served-model-name NAME]...\n\n"
+                             "Serves a model over HTTP: /v1/completions, /v1/chat/completions, /v1/models, /tokenize, /health, /metrics and more.\n"
+                             "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once.");
+    if (status < 0) {
+        qr_log_set_level(o.verbose ? QR_LOG_DEBUG : QR_LOG_INFO);
+        status = serve(&o);
+        qr_options_free(set);
+    }
+    qr_free(table);
+    return status;
+}

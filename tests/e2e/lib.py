@@ -1,0 +1,165 @@
+"""lib.py - what the whole-program tests share: the program, the data, running commands, running a server, counting.
+
+Standard library only. A test is a function whose name begins with test_; its name is a true sentence. main(globals()) runs them all and
+prints a closing line that tools/count_tests.awk adds up.
+"""
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
+QUIRE = os.environ.get('QUIRE_BIN') or os.path.join(ROOT, 'build', 'quire')
+DATA = os.environ.get('QUIRE_DATA') or os.path.join(ROOT, '..', 'shared', 'data')
+STORIES = os.path.join(DATA, 'models', 'stories260K')
+SLOW = 4 if 'asan' in QUIRE else 1  # a sanitizer build gets more time
+
+
+class Skip(Exception):
+    """Raised by a test that cannot run here; the reason is printed."""
+
+
+def need_data(path=STORIES):
+    if not os.path.exists(path):
+        raise Skip(f'no conformance data (QUIRE_DATA): {path}')
+
+
+def jsonl(path):
+    with open(path, encoding='utf-8', newline='\n') as f:
+        return [json.loads(line) for line in f.read().split('\n') if line]
+
+
+def run(*args, stdin='', env=None, timeout=120):
+    """Runs quire; returns (exit status, stdout, stderr)."""
+    e = {k: v for k, v in os.environ.items() if not k.startswith('QUIRE_')}
+    e.update(env or {})
+    if isinstance(stdin, str):
+        stdin = stdin.encode()
+    p = subprocess.run([QUIRE, *args], input=stdin, capture_output=True, timeout=timeout * SLOW, env=e, check=False)
+    return p.returncode, p.stdout.decode('utf-8', 'replace'), p.stderr.decode('utf-8', 'replace')
+
+
+def run_lines(*args, lines, timeout=120):
+    """Feeds JSON lines, returns the JSON lines that came back; fails when the exit status is not 0."""
+    rc, out, err = run(*args, stdin='\n'.join(json.dumps(l) for l in lines) + '\n', timeout=timeout)
+    assert rc == 0, f'exit {rc}: {err[-800:]}'
+    return [json.loads(l) for l in out.split('\n') if l]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    """`quire serve` on loopback; ready when entered, ended by its process id when left."""
+
+    def __init__(self, *args, model=STORIES, wait=True, env=None):
+        self.port = free_port()
+        self.log = tempfile.TemporaryFile()
+        e = {k: v for k, v in os.environ.items() if not k.startswith('QUIRE_')}
+        e.update(env or {})
+        self.started = time.monotonic()
+        self.process = subprocess.Popen([QUIRE, 'serve', '--model', model, '--port', str(self.port), *args], stdout=subprocess.DEVNULL,
+                                        stderr=self.log, env=e)
+        self.wait = wait
+
+    def __enter__(self):
+        if self.wait:
+            self.until_ready()
+        return self
+
+    def until_ready(self, seconds=30):
+        end = time.monotonic() + seconds * SLOW
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise AssertionError(f'the server ended with {self.process.returncode}: {self.stderr()}')
+            try:
+                if self.get('/readyz')[0] == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.01)
+        raise AssertionError('the server was not ready in time: ' + self.stderr())
+
+    def __exit__(self, *exc):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20 * SLOW)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise AssertionError('the server did not end within 20 s of SIGTERM')
+        text = self.stderr()
+        assert 'Sanitizer' not in text and 'runtime error' not in text, text[-3000:]
+
+    def stderr(self):
+        self.log.seek(0)
+        return self.log.read().decode('utf-8', 'replace')
+
+    def connect(self, timeout=60):
+        return http.client.HTTPConnection('127.0.0.1', self.port, timeout=timeout * SLOW)
+
+    def get(self, path, headers=None):
+        c = self.connect()
+        c.request('GET', path, headers=headers or {})
+        r = c.getresponse()
+        body = r.read()
+        c.close()
+        return r.status, body.decode()
+
+    def post(self, path, body, headers=None):
+        """Posts JSON; returns (status, parsed body)."""
+        c = self.connect()
+        c.request('POST', path, json.dumps(body), {'Content-Type': 'application/json', **(headers or {})})
+        r = c.getresponse()
+        text = r.read().decode()
+        c.close()
+        return r.status, json.loads(text)
+
+    def stream(self, path, body, headers=None):
+        """Posts with stream: true; yields the parsed data of each event up to [DONE]."""
+        c = self.connect()
+        c.request('POST', path, json.dumps({**body, 'stream': True}), {'Content-Type': 'application/json', **(headers or {})})
+        r = c.getresponse()
+        assert r.status == 200, r.read()
+        assert r.getheader('Content-Type', '').startswith('text/event-stream'), r.getheader('Content-Type')
+        done = False
+        for line in r:
+            line = line.decode().rstrip('\r\n')
+            if line == 'data: [DONE]':
+                done = True
+            elif line.startswith('data: '):
+                assert not done, 'an event behind [DONE]'
+                yield json.loads(line[6:])
+        c.close()
+        assert done, 'the stream ended without [DONE]'
+
+
+def main(tests):
+    passed = failed = skipped = 0
+    wanted = sys.argv[1:]
+    for name, test in list(tests.items()):
+        if not name.startswith('test_') or (wanted and name not in wanted):
+            continue
+        began = time.monotonic()
+        try:
+            test()
+            passed += 1
+            print(f'ok   {name} ({time.monotonic() - began:.2f} s)', flush=True)
+        except Skip as reason:
+            skipped += 1
+            print(f'SKIP {name}: {reason}', flush=True)
+        except Exception:
+            failed += 1
+            print(f'FAIL {name}\n{traceback.format_exc()}', flush=True)
+    print(f'{passed} passed, {failed} failed, {skipped} skipped')
+    sys.exit(1 if failed else 0)

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""The subcommands as scripts use them."""
+import json
+import math
+import os
+import tempfile
+
+from lib import DATA, STORIES, jsonl, main, need_data, run, run_lines
+
+
+def test_tokenize_and_detokenize_answer_every_vector_of_every_tokenizer():
+    need_data()
+    for name in ('gpt2', 'llama-2', 'mistral-v0.1', 'qwen2.5', 'llama-3.2'):
+        model = os.path.join(DATA, 'tokenizers', name)
+        encode = jsonl(os.path.join(DATA, 'tokenizers', 'vectors', f'{name}.encode.jsonl'))
+        encode = [v for v in encode if 'advisory' not in v.get('category', '')]
+        got = run_lines('tokenize', '--model', model, lines=[{'text': v['text'], 'add_special_tokens': False} for v in encode])
+        wrong = [v['text'][:60] for v, g in zip(encode, got) if v['ids'] != g['ids']]
+        assert not wrong and len(got) == len(encode), f'{name}: {len(wrong)} of {len(encode)} differ: {wrong[:3]}'
+        special = [v for v in encode if 'ids_with_special' in v]
+        got = run_lines('tokenize', '--model', model, lines=[{'text': v['text'], 'add_special_tokens': True} for v in special])
+        assert [v['ids_with_special'] for v in special] == [g['ids'] for g in got], name
+        decode = jsonl(os.path.join(DATA, 'tokenizers', 'vectors', f'{name}.decode.jsonl'))
+        for key, skip in (('text', False), ('text_skip_special', True)):
+            these = [v for v in decode if key in v]
+            got = run_lines('detokenize', '--model', model, lines=[{'ids': v['ids'], 'skip_special_tokens': skip} for v in these])
+            wrong = [v['ids'][:8] for v, g in zip(these, got) if v[key] != g['text']]
+            assert not wrong, f'{name} {key}: {len(wrong)} of {len(these)} differ: {wrong[:3]}'
+
+
+def test_template_answers_every_case():
+    base = os.path.join(DATA, 'chat-templates')
+    need_data(base)
+    templates = json.load(open(os.path.join(base, 'templates.json'), encoding='utf-8'))
+    contexts = json.load(open(os.path.join(base, 'contexts.json'), encoding='utf-8'))
+    by_template = {}
+    for case in jsonl(os.path.join(base, 'cases.jsonl')):
+        by_template.setdefault(case['template'], []).append(case)
+    wrong, n = [], 0
+    for name, cases in by_template.items():
+        lines = [{**contexts[c['context']], **templates['templates'][name]} for c in cases]
+        path = os.path.join(base, 'templates', name + '.jinja')
+        for case, got in zip(cases, run_lines('template', '--template', path, '--now', templates['now'], lines=lines)):
+            n += 1
+            if 'expected' in case:
+                good = got.get('text') == case['expected']
+            elif case['error']['kind'] == 'raised_by_template':
+                good = got == {'error': case['error']['message'], 'kind': 'raised'}
+            else:
+                good = got.get('kind') == 'runtime'
+            if not good:
+                wrong.append((name, case['context'], str(got)[:100]))
+    assert n > 1000 and not wrong, f'{len(wrong)} of {n} differ: {wrong[:3]}'
+
+
+def test_score_equals_the_golden_log_probabilities_and_logits():
+    need_data()
+    for name, tolerance in (('stories260K', 1e-3), ('rand-qwen2', 1e-3), ('rand-llama31', 1e-3), ('rand-qwen3', 1e-3)):
+        model = os.path.join(DATA, 'models', name)
+        golden = jsonl(os.path.join(model, 'golden.jsonl'))
+        got = run_lines('score', '--model', model, '--dtype', 'f32', '--top', '5', '--logits', lines=[{'ids': g['prompt_ids']} for g in golden])
+        for g, s in zip(golden, got):
+            assert s['ids'] == g['prompt_ids'] and len(s['logprobs']) == len(s['ids']) == len(s['top'])
+            for want, have in zip(g['last_logits'], s['logits']):
+                assert abs(want - have) < tolerance, (name, want, have)
+            for want, have in zip(g.get('prompt_logprobs', []), s['logprobs']):
+                assert (want is None) == (have is None) and (want is None or abs(want - have) < tolerance), (name, want, have)
+            best = max(range(len(s['logits'])), key=lambda i: (s['logits'][i], -i))
+            lse = math.log(sum(math.exp(x - s['logits'][best]) for x in s['logits'])) + s['logits'][best]
+            assert s['top'][-1][0][0] == best and abs(s['top'][-1][0][1] - (s['logits'][best] - lse)) < 1e-5
+
+
+def test_generate_equals_the_golden_for_every_prompt_and_every_isa():
+    need_data()
+    levels = ['ref', 'avx2'] + (['avx512'] if 'avx512bw' in open('/proc/cpuinfo').read() else [])
+    golden = jsonl(os.path.join(STORIES, 'golden.jsonl'))
+    with tempfile.NamedTemporaryFile('w', suffix='.jsonl') as f:
+        f.write('\n'.join(json.dumps({'prompt_ids': g['prompt_ids']}) for g in golden))
+        f.flush()
+        for isa in levels:
+            rc, out, err = run('generate', '--model', STORIES, '--isa', isa, '--prompts', f.name, '--max-tokens',
+                               str(len(golden[0]['greedy_ids'])), '--temperature', '0', '--ignore-eos', '--json')
+            assert rc == 0, err
+            got = [json.loads(l) for l in out.split('\n') if l]
+            assert [g['prompt_ids'] for g in got] == [g['prompt_ids'] for g in golden]
+            assert [g['ids'] for g in got] == [g['greedy_ids'] for g in golden], isa
+            assert all(g['finish_reason'] == 'length' for g in got)
+
+
+def test_generate_reads_text_and_ids_and_stops_at_the_end_token():
+    need_data()
+    rc, out, err = run('generate', '--model', STORIES, '--prompt', 'Once upon a time', '--max-tokens', '400', '--json')
+    assert rc == 0, err
+    a = json.loads(out)
+    assert a['finish_reason'] == 'stop' and a['text'].startswith(','), a
+    rc, out, _ = run('generate', '--model', STORIES, '--prompt-ids', ','.join(map(str, a['prompt_ids'])), '--max-tokens', '400', '--json')
+    assert rc == 0 and json.loads(out) == a
+    rc, out, _ = run('generate', '--model', STORIES, '--prompt', 'Once upon a time', '--max-tokens', '400', '--stop', 'little', '--json')
+    assert rc == 0 and json.loads(out)['text'] == a['text'].split('little')[0]
+
+
+def test_usage_errors_exit_with_2_and_name_the_nearest():
+    for args, words in ((('srve',), ('serve',)), (('generate', '--modle', 'x'), ('--model',)), (('tokenize', '--port', '1'), ()),
+                        (('generate', '--max-tokens', 'many'), ('--max-tokens', 'many')), (('bench', 'lod'), ('load',)), ((), ())):
+        rc, out, err = run(*args)
+        assert rc == 2 and out == '', (args, rc, out)
+        assert all(w in err for w in words), (args, err)
+
+
+def test_a_missing_model_exits_with_4_and_says_where_it_looked():
+    for command in ('generate', 'score', 'tokenize', 'plan', 'serve'):
+        args = [command, '--model', '/no/such/dir'] + (['--prompt', 'x'] if command == 'generate' else [])
+        rc, out, err = run(*args, stdin='{}\n')
+        assert rc == 4 and '/no/such/dir' in err and out == '', (command, rc, err)
+
+
+def test_a_damaged_model_exits_with_4_and_names_the_file():
+    need_data()
+    with tempfile.TemporaryDirectory() as d:
+        for f in os.listdir(STORIES):
+            blob = open(os.path.join(STORIES, f), 'rb').read()
+            open(os.path.join(d, f), 'wb').write(blob[:len(blob) // 2] if f == 'model.safetensors' else blob)
+        for command in (['generate', '--prompt', 'x'], ['check'], ['plan'], ['score']):
+            rc, _, err = run(command[0], '--model', d, *command[1:], stdin='{"ids":[1]}\n')
+            assert rc == 4 and 'model.safetensors' in err, (command, rc, err)
+
+
+def test_settings_come_from_flag_environment_file_and_builtin_in_this_order():
+    with tempfile.NamedTemporaryFile('w', suffix='.yaml') as f:
+        f.write('max-running: 3\nmax-waiting: 5\nmax-step-tokens: 77\n')
+        f.flush()
+        rc, out, err = run('plan', '--config', f.name, '--max-running', '9', '--print-config', env={'QUIRE_MAX_WAITING': '7'})
+        assert rc == 0, err
+        for want in (('max-running', '9', 'flag'), ('max-waiting', '7', 'env'), ('max-step-tokens', '77', 'file'), ('block-tokens', '16', 'built')):
+            assert any(all(w.lower() in line.lower() for w in want) for line in out.split('\n')), (want, out)
+        f.write('max-runing: 3\n')
+        f.flush()
+        rc, out, err = run('plan', '--config', f.name, '--check-config')
+        assert rc == 2 and 'max-running' in err and ':4' in err, err
+
+
+def test_check_and_plan_explain_a_model_without_loading_it():
+    need_data()
+    rc, out, err = run('check', STORIES)
+    assert rc == 0 and 'LlamaForCausalLM' in out, (out, err)
+    rc, out, err = run('plan', '--model', STORIES, '--json')
+    assert rc == 0, err
+    p = json.loads(out)
+    assert p['ctx_max'] == 512 and p['kv_token_bytes'] == 5 * 2 * 4 * 8 * 4
+    rc, out, err = run('plan', '--model', STORIES, '--kv-tokens', '64', '--max-len', '512')
+    assert rc == 5 and '--max-len' in err, (rc, err)
+
+
+if __name__ == '__main__':
+    main(globals())

@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""The whole server on a real model: HTTP to tokens and back."""
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+from lib import QUIRE, SLOW, STORIES, Server, free_port, jsonl, main, need_data, run
+
+
+def golden():
+    need_data()
+    return jsonl(os.path.join(STORIES, 'golden.jsonl'))
+
+
+def greedy(ids, n, **more):
+    return {'model': 'stories260K', 'prompt': ids, 'max_tokens': n, 'temperature': 0, 'ignore_eos': True, 'return_token_ids': True, **more}
+
+
+def test_the_socket_listens_within_50_ms_of_exec_and_says_loading():
+    need_data()
+    port, delays = free_port(), []
+    for _ in range(5):
+        t0 = time.monotonic()
+        p = subprocess.Popen([QUIRE, 'serve', '--model', STORIES, '--port', str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            while True:
+                try:
+                    socket.create_connection(('127.0.0.1', port), timeout=1).close()
+                    break
+                except OSError:
+                    assert time.monotonic() - t0 < 10
+                    time.sleep(0.0005)
+            delays.append(time.monotonic() - t0)
+        finally:
+            p.send_signal(signal.SIGTERM)
+            assert p.wait(20 * SLOW) == 0
+    delays.sort()
+    print(f'   listening after {delays[2] * 1000:.1f} ms (median of 5)')
+    assert delays[2] <= 0.05 * SLOW, delays
+
+
+def test_greedy_tokens_over_http_equal_the_golden_streamed_or_not():
+    lines = golden()
+    with Server() as s:
+        for g in lines:
+            n = len(g['greedy_ids'])
+            status, r = s.post('/v1/completions', greedy(g['prompt_ids'], n))
+            assert status == 200, r
+            assert r['choices'][0]['token_ids'] == g['greedy_ids'] and r['choices'][0]['finish_reason'] == 'length'
+            assert r['usage']['completion_tokens'] == n and r['usage']['prompt_tokens'] == len(g['prompt_ids'])
+            text, ids, usage = '', [], None
+            for e in s.stream('/v1/completions', greedy(g['prompt_ids'], n, stream_options={'include_usage': True})):
+                usage = e.get('usage') or usage
+                for c in e['choices']:
+                    text += c['text']
+                    ids += c.get('token_ids') or []
+            assert ids == g['greedy_ids'] and text == r['choices'][0]['text'] and usage['completion_tokens'] == n
+
+
+def test_requests_under_random_load_get_the_bytes_they_get_alone():
+    lines = golden()
+    rng = random.Random(20261121)
+    cases = []
+    for i in range(40):
+        g = rng.choice(lines)
+        cases.append(greedy(g['prompt_ids'] + g['greedy_ids'][:rng.randrange(60)], rng.randrange(5, 80), seed=i, logprobs=2,
+                            temperature=rng.choice([0, 0.8, 1.2]), top_p=rng.choice([1, 0.9])))
+    with Server('--no-prefix-cache') as s:
+        want = [s.post('/v1/completions', c)[1]['choices'] for c in cases]
+    with Server('--max-running', '8', '--max-chunk-tokens', '24', '--max-step-tokens', '40', '--kv-tokens', '1024') as s:
+        got = [None] * len(cases)
+
+        def ask(i):
+            time.sleep(rng.random() * 0.3)
+            status, r = s.post('/v1/completions', cases[i])
+            got[i] = r['choices'] if status == 200 else r
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(cases))]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert got == want, next((i, a, b) for i, (a, b) in enumerate(zip(got, want)) if a != b)
+
+
+def metrics(s):
+    out = {}
+    for line in s.get('/metrics')[1].split('\n'):
+        if line and not line.startswith('#'):
+            name, value = line.rsplit(' ', 1)
+            out[name.split('{')[0]] = out.get(name.split('{')[0], 0) + float(value)
+    return out
+
+
+def test_clients_that_vanish_free_their_places_and_the_ledger_balances():
+    golden()
+    with Server('--max-running', '4') as s:
+        rng = random.Random(7)
+        for _ in range(60):
+            body = json.dumps({**greedy([1], 400), 'stream': True}).encode()
+            c = socket.create_connection(('127.0.0.1', s.port))
+            c.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
+            time.sleep(rng.random() * 0.02)
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b'\1\0\0\0\0\0\0\0')
+            c.close()
+        status, r = s.post('/v1/completions', greedy([1], 5))
+        assert status == 200, r
+        for _ in range(100):
+            m = metrics(s)
+            if m['vllm:num_requests_running'] == 0 and m['vllm:num_requests_waiting'] == 0:
+                break
+            time.sleep(0.05)
+        assert m['vllm:num_requests_running'] == 0 and m['vllm:num_requests_waiting'] == 0, m
+
+
+def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_0():
+    golden()
+    with Server() as s:
+        events = []
+
+        def read():
+            for e in s.stream('/v1/completions', greedy([1], 500)):
+                events.append(e)
+        t = threading.Thread(target=read)
+        t.start()
+        while not events:
+            time.sleep(0.002)
+        s.process.send_signal(signal.SIGTERM)
+        time.sleep(0.02)
+        try:
+            status, _ = s.post('/v1/completions', greedy([1], 5))
+            assert status == 503, status
+        except OSError:
+            pass
+        t.join()
+        assert sum(len(c.get('token_ids') or []) for e in events for c in e['choices']) == 500
+        assert s.process.wait(20 * SLOW) == 0
+
+
+def test_a_full_queue_answers_429_with_retry_after_at_once():
+    golden()
+    with Server('--max-running', '1', '--max-waiting', '2') as s:
+        results = []
+
+        def ask():
+            c = s.connect()
+            c.request('POST', '/v1/completions', json.dumps(greedy([1], 500)), {'Content-Type': 'application/json'})
+            r = c.getresponse()
+            results.append((r.status, r.getheader('Retry-After')))
+            r.read()
+        threads = [threading.Thread(target=ask) for _ in range(12)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        codes = [c for c, _ in results]
+        assert 429 in codes and 200 in codes and set(codes) <= {200, 429}, codes
+        assert all(after for c, after in results if c == 429)
+
+
+def test_chat_tokenize_detokenize_models_and_version_answer():
+    golden()
+    with Server('--served-model-name', 'a', '--served-model-name', 'b') as s:
+        status, r = s.post('/v1/chat/completions', {'model': 'a', 'messages': [{'role': 'user', 'content': 'Once upon a time'}], 'max_tokens': 20,
+                                                    'temperature': 0, 'logprobs': True, 'top_logprobs': 2})
+        assert status == 200 and r['object'] == 'chat.completion' and r['choices'][0]['message']['role'] == 'assistant', r
+        assert len(r['choices'][0]['logprobs']['content']) == r['usage']['completion_tokens']
+        text = ''.join(c['delta'].get('content') or '' for e in s.stream('/v1/chat/completions', {
+            'model': 'b', 'messages': [{'role': 'user', 'content': 'Once upon a time'}], 'max_tokens': 20, 'temperature': 0}) for c in e['choices'])
+        assert text == r['choices'][0]['message']['content']
+        assert {m['id'] for m in json.loads(s.get('/v1/models')[1])['data']} == {'a', 'b'}
+        status, t = s.post('/tokenize', {'model': 'a', 'prompt': 'Once upon a time'})
+        assert status == 200 and t['count'] == len(t['tokens'])
+        status, d = s.post('/detokenize', {'model': 'a', 'tokens': t['tokens']})
+        assert status == 200 and 'Once upon a time' in d['prompt']
+        assert s.get('/version')[0] == s.get('/health')[0] == s.get('/livez')[0] == 200
+        status, e = s.post('/v1/completions', {'model': 'c', 'prompt': 'x'})
+        assert status == 404 and set(e['error']) >= {'message', 'type', 'param', 'code'}, e
+
+
+def test_the_chat_client_answers_as_a_filter():
+    golden()
+    with Server() as s:
+        url = f'http://127.0.0.1:{s.port}'
+        rc, out, err = run('chat', '--url', url, '--max-tokens', '20', '--temperature', '0', 'Once upon a time')
+        assert rc == 0 and out.endswith('\n') and len(out) > 10, (rc, out, err)
+        rc, again, _ = run('chat', '--url', url, '--max-tokens', '20', '--temperature', '0', stdin='Once upon a time')
+        assert rc == 0 and again == out
+    rc, _, err = run('chat', '--url', url, 'x')
+    assert rc == 3 and 'connect' in err, (rc, err)
+
+
+def test_the_load_generator_measures_this_server():
+    golden()
+    with Server() as s:
+        rc, out, err = run('bench', 'load', '--url', f'http://127.0.0.1:{s.port}', '--users', '4', '--num-requests', '24', '--input-len', '32',
+                           '--output-len', '16')
+        assert rc == 0 and 'TTFT' in out, (rc, out, err)
+
+
+def test_a_taken_port_is_named_and_exits_with_3():
+    need_data()
+    with socket.socket() as taken:
+        taken.bind(('127.0.0.1', 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        rc, _, err = run('serve', '--model', STORIES, '--port', port)
+        assert rc == 3 and port in err, (rc, err)
+
+
+def test_keys_guard_the_routes():
+    golden()
+    with Server('--api-key', 'sesame') as s:
+        status, r = s.post('/v1/completions', greedy([1], 2))
+        assert status == 401 and 'sesame' not in json.dumps(r)
+        assert s.post('/v1/completions', greedy([1], 2), {'Authorization': 'Bearer wrong'})[0] == 401
+        assert s.post('/v1/completions', greedy([1], 2), {'Authorization': 'Bearer sesame'})[0] == 200
+        assert s.get('/health')[0] == 200
+
+
+if __name__ == '__main__':
+    main(globals())

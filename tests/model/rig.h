@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -21,7 +22,7 @@ struct rig {
     struct qr_model *model;
     struct qr_kv_view kv;
     struct qr_arena act;
-    struct qr_exec exec;
+    struct qr_exec exec, *x; /* x: what runs; a test may put its own exec there */
     void *kv_mem, *act_mem;
     int32_t block_tokens, rows_max;
 };
@@ -83,6 +84,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_options o
     memset(r->act_mem, 0xff, n_act);
     qr_arena_init_fixed(&r->act, r->act_mem, n_act);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
+    r->x = &r->exec;
 }
 
 static inline void rig_close(struct rig *r)
@@ -146,7 +148,7 @@ static inline float *rig_step(struct rig *r, const struct rig_item *item, int32_
     const struct qr_batch b = {.n_tokens = n, .n_seqs = n_items, .n_prefill_seqs = n_items, .n_logits = n_logits,
                                .block_tokens = r->block_tokens, .table_stride = stride, .ids = ids, .pos = pos, .slot = slot,
                                .row_start = row_start, .ctx_len = ctx, .block_table = table, .logit_row = rows};
-    struct qr_tensor out = qr_model_forward(&r->exec, &b);
+    struct qr_tensor out = qr_model_forward(r->x, &b);
     cr_assert_eq(out.shape[0], n_logits);
     size_t n_out = (size_t)n_logits * (size_t)rig_vocab(r);
     float *copy = qr_alloc(n_out + 1, sizeof *copy);

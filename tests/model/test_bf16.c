@@ -1,0 +1,281 @@
+/* Computing in bf16: how far from f32 it may be.
+ *
+ * Bound. With bf16 weights the kernels round, by specification, at these points and nowhere else: matrices, the input of each
+ * product, what goes into the cache (k, v), q, and the attention probabilities. The test runs the f32 model with exactly these
+ * roundings done by hand (`emulation`: matrices rounded in a copy of the file, inputs rounded in a wrapped `linear`, attention written
+ * out here) and measures how far that moves the logits. The bf16 kernels do the same roundings, but of numbers that differ in the last f32
+ * bits, so that a value close to a rounding boundary may fall to the other side: its error is still at most half a bf16 unit, as that of
+ * the emulation was. So both are f32 plus errors of one distribution, and |bf16 - emulation| is at most the difference of two such
+ * draws: |bf16 - f32| <= |emulation - f32| + |bf16 - emulation| with both terms of one size. Allowed is therefore twice what
+ * the emulation moved, the largest over all prompts and positions (hundreds of draws); nothing in it comes from the kernels tested.
+ */
+#include <stddef.h>
+#include <unistd.h>
+
+#include "base/half.h"
+#include "loader/safetensors.h"
+#include "tests/model/rig.h"
+
+static float rounded(float x)
+{
+    return qr_bf16_to_f32(qr_f32_to_bf16(x));
+}
+
+/* ---- the emulation ---- */
+
+struct emulation {
+    struct qr_exec exec; /* first */
+    struct qr_ops ops;
+    struct qr_weight embed; /* the rows that are not rounded */
+};
+
+static struct qr_tensor emulated_embed(struct qr_exec *x, const struct qr_weight *w, float scale)
+{
+    struct emulation *e = (struct emulation *)(void *)x;
+    cr_assert_eq(w->t.shape[0], e->embed.t.shape[0]);
+    return qr_ops_serve.embed(x, &e->embed, scale);
+}
+
+static struct qr_tensor emulated_linear(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w,
+                                        const struct qr_weight *bias)
+{
+    size_t n = (size_t)in->shape[0] * (size_t)in->shape[1];
+    float *copy = qr_alloc(n + 1, sizeof *copy);
+    for (int64_t i = 0; i < in->shape[0]; i++)
+        for (int64_t j = 0; j < in->shape[1]; j++)
+            copy[i * in->shape[1] + j] = rounded(((const float *)in->data)[i * in->stride[0] + j]);
+    struct qr_tensor t = qr_tensor_2d(copy, QR_F32, in->shape[0], in->shape[1]);
+    struct qr_tensor out = qr_ops_serve.linear(x, &t, w, bias);
+    qr_free(copy);
+    return out;
+}
+
+static struct qr_tensor emulated_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w)
+{
+    return emulated_linear(x, h, w, NULL);
+}
+
+/* One sequence from position 0, straight from the formula. */
+static struct qr_tensor emulated_attention(struct qr_exec *x, const struct qr_tensor *q, const struct qr_tensor *k,
+                                           const struct qr_tensor *v, const struct qr_attn_spec *spec)
+{
+    const int64_t n = q->shape[0], dim = spec->head_dim;
+    struct qr_tensor out = qr_tensor_2d(qr_arena_alloc(x->act, (size_t)(n * spec->n_heads * dim) * sizeof(float), 64), QR_F32, n,
+                                        spec->n_heads * dim);
+    double *p = qr_alloc((size_t)n, sizeof *p);
+    for (int64_t row = 0; row < n; row++)
+        for (int64_t h = 0; h < spec->n_heads; h++) {
+            const int64_t g = h / (spec->n_heads / spec->n_kv_heads);
+            const float *qh = (const float *)q->data + row * q->stride[0] + h * dim;
+            double most = -INFINITY, sum = 0;
+            for (int64_t t = 0; t <= row; t++) {
+                const float *kt = (const float *)k->data + t * k->stride[0] + g * dim;
+                p[t] = 0;
+                for (int64_t i = 0; i < dim; i++)
+                    p[t] += (double)rounded(qh[i]) * (double)rounded(kt[i]);
+                p[t] *= (double)spec->scale;
+                most = fmax(most, p[t]);
+            }
+            for (int64_t t = 0; t <= row; t++) {
+                p[t] = (double)rounded((float)exp(p[t] - most));
+                sum += p[t];
+            }
+            for (int64_t i = 0; i < dim; i++) {
+                double y = 0;
+                for (int64_t t = 0; t <= row; t++)
+                    y += p[t] * (double)rounded(((const float *)v->data)[t * v->stride[0] + g * dim + i]);
+                ((float *)out.data)[row * out.stride[0] + h * dim + i] = (float)(y / sum);
+            }
+        }
+    qr_free(p);
+    return out;
+}
+
+static void write_file(const char *path, const void *bytes, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    cr_assert_not_null(f);
+    cr_assert_eq(fwrite(bytes, 1, n, f), n);
+    fclose(f);
+}
+
+/* A copy of the model whose f32 matrices hold bf16 values. */
+static void make_rounded(const char *to, const char *from)
+{
+    char path[1200];
+    struct qr_err err = {0};
+    struct qr_map_file f;
+    struct qr_safetensors *st;
+    snprintf(path, sizeof path, "%s/config.json", from);
+    cr_assert_eq(qr_map_file_open(&f, path, SIZE_MAX, &err), 0, "%s", err.msg);
+    snprintf(path, sizeof path, "%s/config.json", to);
+    write_file(path, f.data, f.n_bytes);
+    qr_map_file_close(&f);
+    snprintf(path, sizeof path, "%s/model.safetensors", from);
+    cr_assert_eq(qr_map_file_open(&f, path, SIZE_MAX, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_safetensors_open(&st, path, &err), 0, "%s", err.msg);
+    uint8_t *copy = qr_alloc(f.n_bytes, 1);
+    memcpy(copy, f.data, f.n_bytes);
+    for (int32_t i = 0; i < qr_safetensors_count(st); i++) {
+        const struct qr_st_tensor *t = qr_safetensors_at(st, i);
+        for (uint64_t at = t->offset; t->n_dims == 2 && t->type->dtype == QR_F32 && at < t->offset + t->n_bytes; at += 4) {
+            float x;
+            memcpy(&x, copy + at, 4);
+            x = rounded(x);
+            memcpy(copy + at, &x, 4);
+        }
+    }
+    snprintf(path, sizeof path, "%s/model.safetensors", to);
+    write_file(path, copy, f.n_bytes);
+    qr_free(copy);
+    qr_safetensors_close(st);
+    qr_map_file_close(&f);
+}
+
+static void remove_model(const char *dir)
+{
+    char path[1200];
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    unlink(path);
+    rmdir(dir);
+}
+
+/* ---- comparing ---- */
+
+/* prompt and greedy continuation of a golden line, in one run. */
+static int32_t *whole_text(const struct qr_json *v, int32_t *n)
+{
+    int32_t a, b;
+    int32_t *prompt = json_ids(qr_json_find(v, "prompt_ids"), &a), *greedy = json_ids(qr_json_find(v, "greedy_ids"), &b);
+    prompt = qr_realloc(prompt, (size_t)(a + b), sizeof *prompt);
+    memcpy(prompt + a, greedy, (size_t)b * sizeof *greedy);
+    qr_free(greedy);
+    *n = a + b;
+    return prompt;
+}
+
+static float *run_whole(struct rig *r, const int32_t *ids, int32_t n)
+{
+    struct rig_seq s = rig_seq_new(r, 0, NULL);
+    float *all = rig_prompt(r, &s, ids, n, n);
+    rig_seq_free(&s);
+    return all;
+}
+
+static double max_difference(const float *a, const float *b, size_t n)
+{
+    double worst = 0;
+    for (size_t i = 0; i < n; i++)
+        worst = fmax(worst, fabs((double)a[i] - (double)b[i]));
+    return worst;
+}
+
+struct texts {
+    int32_t *ids[16], len[16], n;
+    float *exact[16]; /* f32 logits of every position */
+};
+
+/* The f32 model's logits of all texts, and how far the emulated roundings move them. */
+static double measure_emulation(struct texts *t, const char *dir)
+{
+    char path[1100], copy[] = "/tmp/quire-bf16-XXXXXX";
+    struct golden g = {0};
+    struct rig plain, rough;
+    struct qr_safetensors *st;
+    struct qr_err err = {0};
+    double moved = 0;
+    cr_assert_not_null(mkdtemp(copy));
+    make_rounded(copy, dir);
+    rig_open(&plain, dir, (struct rig_options){.isa = "ref", .compute = QR_COMPUTE_F32});
+    rig_open(&rough, copy, (struct rig_options){.isa = "ref", .compute = QR_COMPUTE_F32});
+    cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
+    const struct qr_st_tensor *rows = qr_safetensors_find(st, "model.embed_tokens.weight");
+    struct emulation e = {.exec = rough.exec, .ops = qr_ops_serve};
+    e.embed.t = qr_tensor_2d((void *)(uintptr_t)qr_safetensors_data(st, rows), rows->type->dtype, rows->shape[0], rows->shape[1]);
+    e.ops.embed = emulated_embed;
+    e.ops.linear = emulated_linear;
+    e.ops.logits = emulated_logits;
+    e.ops.attention = emulated_attention;
+    e.exec.ops = &e.ops;
+    rough.x = &e.exec;
+    snprintf(path, sizeof path, "%s/golden.jsonl", dir);
+    while (golden_next(&g, path)) {
+        int32_t i = t->n++;
+        t->ids[i] = whole_text(g.v, &t->len[i]);
+        t->exact[i] = run_whole(&plain, t->ids[i], t->len[i]);
+        float *all = run_whole(&rough, t->ids[i], t->len[i]);
+        moved = fmax(moved, max_difference(all, t->exact[i], (size_t)t->len[i] * (size_t)rig_vocab(&plain)));
+        qr_free(all);
+    }
+    qr_safetensors_close(st);
+    rig_close(&plain);
+    rig_close(&rough);
+    remove_model(copy);
+    return moved;
+}
+
+/* Positions where the f32 model's first choice leads by more than the bound allows to lose: there bf16 must choose the same. */
+static void check_choices(const float *exact, const float *found, int32_t n, int32_t n_vocab, double bound, int32_t *n_same)
+{
+    for (int32_t i = 0; i < n; i++) {
+        const float *e = exact + (size_t)i * (size_t)n_vocab, *f = found + (size_t)i * (size_t)n_vocab;
+        int32_t best = argmax(e, n_vocab), chosen = argmax(f, n_vocab);
+        cr_expect_leq((double)e[best] - (double)e[chosen], 2 * bound, "position %d", i);
+        *n_same += best == chosen;
+    }
+}
+
+static void check_model(const char *name)
+{
+    char dir[1024];
+    const char *names[8];
+    int32_t n_levels = levels(names);
+    struct texts t = {.n = 0};
+    snprintf(dir, sizeof dir, "%s/models/%s", data_dir(), name);
+    const double moved = measure_emulation(&t, dir), bound = 2 * moved;
+    cr_expect_gt(moved, 0);
+    for (int32_t l = 0; l < n_levels; l++) {
+        struct rig r;
+        double worst = 0;
+        int32_t n_same = 0, n_all = 0;
+        rig_open(&r, dir, (struct rig_options){.isa = names[l], .n_threads = 2, .compute = QR_COMPUTE_BF16});
+        cr_expect_eq(qr_model_kv_dtype(r.model), QR_BF16);
+        for (int32_t i = 0; i < t.n; i++) {
+            float *all = run_whole(&r, t.ids[i], t.len[i]);
+            worst = fmax(worst, max_difference(all, t.exact[i], (size_t)t.len[i] * (size_t)rig_vocab(&r)));
+            check_choices(t.exact[i], all, t.len[i], rig_vocab(&r), bound, &n_same);
+            n_all += t.len[i];
+            qr_free(all);
+        }
+        printf("%s bf16 %s: worst difference %.3f (emulation moved %.3f), same first choice at %d of %d positions\n", name, names[l],
+               worst, moved, n_same, n_all);
+        cr_expect_leq(worst, bound, "%s %s", name, names[l]);
+        rig_close(&r);
+    }
+    for (int32_t i = 0; i < t.n; i++) {
+        qr_free(t.ids[i]);
+        qr_free(t.exact[i]);
+    }
+}
+
+Test(bf16, stories260K_stays_within_twice_what_the_roundings_move)
+{
+    check_model("stories260K");
+}
+
+Test(bf16, qwen2_stays_within_twice_what_the_roundings_move)
+{
+    check_model("rand-qwen2");
+}
+
+Test(bf16, qwen3_stays_within_twice_what_the_roundings_move)
+{
+    check_model("rand-qwen3");
+}
+
+Test(bf16, llama31_stays_within_twice_what_the_roundings_move)
+{
+    check_model("rand-llama31");
+}

@@ -72,27 +72,37 @@ int qr_tokenizer_encode_segments(const struct qr_tokenizer *t, struct qr_ids *ou
  * decode to nothing. */
 void qr_tokenizer_decode(const struct qr_tokenizer *t, struct qr_buf *out, const int32_t *ids, int32_t n, bool skip_special);
 
-/* Incremental decoding: the concatenation of all pieces plus the flush equals the text that ids add behind `context`
- * (decode(context + ids) minus decode(context)). A piece never ends in a broken character and is never taken back.
- * Fixed size, no allocation. */
-#define QR_DETOK_TAIL 16
+/* Incremental decoding: the pieces of `context` and of the ids behind it, plus the flush, are together exactly what
+ * qr_tokenizer_decode gives for context + ids; those of the context are not written. So a continuation keeps its leading
+ * space, and a character that the context began is completed. A piece is never taken back and always whole characters.
+ * To keep that promise a run of byte-fallback tokens (<0xNN>) is held until it ends, because one invalid byte turns the whole
+ * run into U+FFFD in the reference; only a valid run longer than QR_DETOK_TAIL bytes is released early (16 and more rare
+ * characters in a row), and is then the one case in which later bytes cannot change what came before.
+ * Fixed size, no allocation.
+ */
+#define QR_DETOK_TAIL 64
 struct qr_detok {
     const struct qr_tokenizer *t; /* borrowed */
-    bool skip_special, started;
-    uint8_t tail[QR_DETOK_TAIL]; /* bytes held back: the beginning of a character */
+    bool skip_special;
+    bool started;      /* a token was seen */
+    bool broken;       /* inside a byte run that is invalid already: each byte is U+FFFD at once */
+    int32_t n_strip;   /* characters that may still be stripped from the beginning of the text */
     int32_t n_tail;
+    uint8_t tail[QR_DETOK_TAIL]; /* bytes held back: the beginning of a character, or a byte run */
 };
 
-/* context: the last ids before the text starts (the prompt), n_context may be 0: then the text starts a document. */
+/* context: the ids before the text starts (the prompt), all of them; n_context may be 0: then the text starts a document.
+ * Costs a few nanoseconds for each special or partial token at the ends of the context, not for the rest. */
 void qr_detok_init(struct qr_detok *d, const struct qr_tokenizer *t, const int32_t *context, int32_t n_context, bool skip_special);
 
-/* Upper bound of the bytes one push can write, for this vocabulary. */
+/* Upper bound of the bytes one push or the flush can write, for this vocabulary. */
 size_t qr_detok_piece_max(const struct qr_tokenizer *t);
 
-/* Writes the text that `id` completes to out (room for qr_detok_piece_max); returns its length, 0 while a character is held. */
+/* Writes the text that `id` completes to out (room for qr_detok_piece_max); returns its length, 0 while a character is held.
+ * An id outside the vocabulary adds nothing. */
 size_t qr_detok_push(struct qr_detok *d, char *out, int32_t id);
 
-/* What is still held back, as U+FFFD; returns its length. */
+/* Writes what is still held back (the beginning of a character as U+FFFD); returns its length. Afterwards nothing is held. */
 size_t qr_detok_flush(struct qr_detok *d, char *out);
 
 #endif

@@ -1,0 +1,78 @@
+/* bpe.h - byte-pair encoding of one piece: symbols, then merges by rank, the leftmost first among equals.
+ *
+ * A piece of n symbols costs O(n log n): short ones scan an array that fits a few cache lines, long ones keep a linked
+ * list and a heap. The tables are immutable once built; the work space belongs to one encode call.
+ * Source: Sennrich et al. 2016 (arXiv:1508.07909).
+ */
+#ifndef QR_TOKENIZER_BPE_H
+#define QR_TOKENIZER_BPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tokenizer/bytechar.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/vocab.h"
+
+#define QR_MERGES_MAX (1 << 22)
+
+struct qr_merge {
+    int32_t left, right; /* left -1: an empty slot */
+    int32_t id;          /* what the pair becomes */
+    uint32_t rank;
+};
+
+struct qr_bpe {
+    const struct qr_vocab *vocab; /* borrowed from the tokenizer */
+    struct qr_merge *slot;        /* owned [n_slots]: hash of (left, right); n_slots is a power of two */
+    uint32_t n_slots;
+    uint64_t seed[2];
+    bool byte_level;    /* a piece is bytes, each a symbol of the byte alphabet; otherwise a symbol is a character */
+    bool byte_fallback; /* a character outside the vocabulary becomes <0xNN> tokens when all of its bytes have one */
+    bool fuse_unk, ignore_merges;
+    bool word_split;    /* no merge crosses the border in front of U+2581: words can be encoded one by one */
+    int32_t unk_id;     /* -1: unknown characters vanish */
+    int32_t byte_id[256];     /* byte level: the id of each byte's character, or -1 */
+    int32_t ascii_id[128];    /* character level: the id of each ASCII character, or -1 */
+    int32_t fallback_id[256]; /* <0xNN>, or -1 */
+    struct qr_bytechar bytechar;
+    struct qr_merge *special; /* owned [n_special], by id: merges that make a special token, so that they can be undone */
+    int32_t n_special;
+};
+
+#define QR_BPE_SHORT_MAX 48 /* symbols up to which scanning an array beats a heap */
+
+struct qr_bpe_short {
+    int32_t id[QR_BPE_SHORT_MAX + 1], merged[QR_BPE_SHORT_MAX + 1];
+    uint32_t rank[QR_BPE_SHORT_MAX + 1];
+    int32_t n;
+};
+
+struct qr_bpe_node;
+
+/* Scratch space of one encode call; grows to the longest piece. */
+struct qr_bpe_work {
+    struct qr_bpe_short small;
+    char key[QR_TOKEN_BYTES_MAX + 2]; /* a piece in the byte alphabet */
+    int32_t *sym;             /* owned [cap] */
+    struct qr_bpe_node *node; /* owned [cap] */
+    uint64_t *heap;           /* owned [cap_heap]: rank << 32 | position */
+    size_t cap, cap_heap, n_heap;
+};
+
+/* Builds the tables from merges in rank order (merge[i].rank is ignored; a pair that comes twice takes its last rank).
+ * The flags of *b are set by the caller beforehand; `vocab` must be complete, special flags included. No part of a merge is
+ * an empty token. */
+void qr_bpe_build(struct qr_bpe *b, const struct qr_vocab *vocab, const struct qr_merge *merge, int32_t n_merges,
+                  const uint64_t seed[2]);
+void qr_bpe_release(struct qr_bpe *b);
+
+void qr_bpe_work_release(struct qr_bpe_work *w);
+
+/* Appends the ids of text[0..len), one piece of the pre-tokenizer: valid UTF-8 unless byte_level, len <= INT32_MAX - out->n.
+ * no_special: a special token is never the result; a merge that made one is undone. */
+void qr_bpe_encode(const struct qr_bpe *b, struct qr_bpe_work *w, struct qr_ids *out, const char *text, size_t len,
+                   bool no_special);
+
+#endif

@@ -1,0 +1,316 @@
+/* tok_post.c - the sections "added_tokens" and "post_processor", and tokenizer_config.json. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "tokenizer/tok.h"
+
+/* ---- added tokens ---- */
+
+static const char added[] = "added_tokens";
+
+struct added_entry {
+    struct qr_added token; /* text borrowed from the document */
+    bool normalized;
+};
+
+static int read_entry(struct added_entry *e, const struct qr_json *v, struct qr_err *err)
+{
+    static const char *const keys[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"};
+    const char *s;
+    int64_t id;
+    *e = (struct added_entry){0};
+    int rc = qr_tok_check_keys(v, added, keys, QR_COUNT(keys), err);
+    if (rc == 0)
+        rc = qr_tok_int(v, added, "id", 0, QR_TOKEN_ID_MAX, &id, err);
+    if (rc == 0)
+        rc = qr_tok_string(v, added, "content", &s, &e->token.len, err);
+    if (rc == 0)
+        rc = qr_tok_bool(v, added, "special", false, &e->token.special, err);
+    if (rc == 0)
+        rc = qr_tok_bool(v, added, "single_word", false, &e->token.single_word, err);
+    if (rc == 0)
+        rc = qr_tok_bool(v, added, "lstrip", false, &e->token.lstrip, err);
+    if (rc == 0)
+        rc = qr_tok_bool(v, added, "rstrip", false, &e->token.rstrip, err);
+    if (rc == 0)
+        rc = qr_tok_bool(v, added, "normalized", !e->token.special, &e->normalized, err);
+    if (rc != 0)
+        return rc;
+    if (!s || e->token.len > QR_TOKEN_BYTES_MAX)
+        return qr_err_set(err, QR_E_DAMAGED, "added_tokens: the content of id %d must be a string of at most %d bytes", (int)id,
+                          QR_TOKEN_BYTES_MAX);
+    e->token.text = (char *)s;
+    e->token.id = (int32_t)id;
+    return 0;
+}
+
+/* Gives the token its place in the vocabulary. A content that is there already keeps that id, as the reference does. */
+static int place_entry(struct qr_tokenizer *t, struct added_entry *e, struct qr_err *err)
+{
+    int32_t known = qr_vocab_find(&t->vocab, e->token.text, e->token.len);
+    if (known >= 0) {
+        e->token.id = known;
+    } else if (t->vocab.n_tokens >= QR_VOCAB_ENTRIES_MAX) {
+        return qr_err_set(err, QR_E_DAMAGED, "vocabulary and added_tokens have more than %d entries", QR_VOCAB_ENTRIES_MAX);
+    } else if (qr_vocab_add(&t->vocab, e->token.text, e->token.len, e->token.id) != QR_VOCAB_ADDED) {
+        size_t n;
+        const char *other = qr_vocab_content(&t->vocab, e->token.id, &n);
+        return qr_err_set(err, QR_E_DAMAGED, "added_tokens: id %d of \"%.*s\" belongs to \"%.*s\"", (int)e->token.id,
+                          e->token.len > 64 ? 64 : (int)e->token.len, e->token.text, n > 64 ? 64 : (int)n, other);
+    }
+    int flags = QR_TOKEN_ADDED | (e->token.special ? QR_TOKEN_SPECIAL : 0);
+    t->vocab.token[e->token.id].flags |= (uint16_t)flags;
+    return 0;
+}
+
+struct added_work {
+    struct qr_norm_work norm;
+    struct qr_matcher *matcher;
+};
+
+/* Tokens that are looked for behind the normalizers are normalized themselves. */
+static int push_entry(struct qr_tokenizer *t, struct added_work *w, const struct added_entry *e, struct qr_err *err)
+{
+    if (!e->normalized) {
+        qr_added_push(&t->raw, &e->token);
+        return 0;
+    }
+    struct qr_text in = {.data = e->token.text, .len = e->token.len}, out;
+    int rc = qr_normalize(&t->normalizer, &w->norm, w->matcher, in, &out, err);
+    if (rc != 0)
+        return rc;
+    struct qr_added token = e->token;
+    token.text = (char *)out.data;
+    token.len = out.len;
+    if (out.len > 0)
+        qr_added_push(&t->normalized, &token);
+    return 0;
+}
+
+static int read_added(struct qr_tokenizer *t, struct added_work *w, const struct qr_json *doc, struct qr_err *err)
+{
+    if (qr_json_type(doc) != QR_JSON_T_ARRAY)
+        return qr_err_set(err, QR_E_DAMAGED, "added_tokens: expected an array");
+    for (const struct qr_json *v = qr_json_first(doc); v; v = qr_json_after(v)) {
+        struct added_entry e;
+        int rc = read_entry(&e, v, err);
+        if (rc == 0 && e.token.len == 0)
+            continue;
+        if (rc == 0)
+            rc = place_entry(t, &e, err);
+        if (rc == 0)
+            rc = push_entry(t, w, &e, err);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+int qr_tok_read_added(struct qr_tokenizer *t, const struct qr_tok_span *text, struct qr_err *err)
+{
+    QR_ASSERT(t != NULL && text != NULL);
+    struct qr_json *doc;
+    struct added_work w = {.matcher = qr_matcher_new()};
+    int rc = qr_tok_document(&doc, text, added, err);
+    if (rc == 0 && doc)
+        rc = read_added(t, &w, doc, err);
+    qr_added_sort(&t->raw);
+    qr_added_sort(&t->normalized);
+    qr_norm_work_release(&w.norm);
+    qr_matcher_free(w.matcher);
+    qr_json_free(doc);
+    return rc;
+}
+
+/* ---- post-processor ---- */
+
+static const char post[] = "post_processor";
+
+static int push_post(int32_t *list, int32_t *n, int32_t id, struct qr_err *err)
+{
+    if (*n == QR_POST_IDS_MAX)
+        return qr_tok_unsupported(err, post, "a template with more than %d tokens", QR_POST_IDS_MAX);
+    list[(*n)++] = id;
+    return 0;
+}
+
+/* Appends the ids of a template's special token. */
+static int push_special(struct qr_tokenizer *t, const struct qr_json *specials, const char *name, int32_t *list, int32_t *n,
+                        struct qr_err *err)
+{
+    const struct qr_json *entry = qr_json_find(specials, name), *ids = entry ? qr_json_find(entry, "ids") : NULL;
+    if (!ids || qr_json_type(ids) != QR_JSON_T_ARRAY)
+        return qr_err_set(err, QR_E_DAMAGED, "post_processor.special_tokens: no ids for \"%.64s\"", name);
+    for (const struct qr_json *v = qr_json_first(ids); v; v = qr_json_after(v)) {
+        int64_t id;
+        if (!qr_json_i64(v, &id) || id < 0 || id > QR_TOKEN_ID_MAX || !qr_vocab_has(&t->vocab, (int32_t)id))
+            return qr_err_set(err, QR_E_DAMAGED, "post_processor.special_tokens: an id of \"%.64s\" is not in the vocabulary",
+                              name);
+        int rc = push_post(list, n, (int32_t)id, err);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* One piece of a template: {"SpecialToken": {"id": name}} or {"Sequence": {"id": "A"}}. */
+static int template_piece(struct qr_tokenizer *t, struct qr_post *p, const struct qr_json *v, const struct qr_json *specials,
+                          bool *seen_text, struct qr_err *err)
+{
+    const struct qr_json *special = qr_json_find(v, "SpecialToken"), *sequence = qr_json_find(v, "Sequence");
+    const char *name;
+    size_t n;
+    if (!special == !sequence)
+        return qr_tok_unsupported(err, post, "a template piece that is neither SpecialToken nor Sequence");
+    int rc = qr_tok_string(special ? special : sequence, post, "id", &name, &n, err);
+    if (rc != 0)
+        return rc;
+    if (!name)
+        return qr_err_set(err, QR_E_DAMAGED, "post_processor: a template piece has no id");
+    if (special)
+        return push_special(t, specials, name, *seen_text ? p->suffix : p->prefix, *seen_text ? &p->n_suffix : &p->n_prefix,
+                            err);
+    if (*seen_text || strcmp(name, "A") != 0)
+        return qr_tok_unsupported(err, post, "a single template that is not one text \"A\"");
+    *seen_text = true;
+    return 0;
+}
+
+/* A later template goes around what earlier ones made. */
+static int wrap(struct qr_post *outer, const struct qr_post *inner, struct qr_err *err)
+{
+    int rc = 0;
+    int32_t own = outer->n_suffix, moved[QR_POST_IDS_MAX];
+    memcpy(moved, outer->suffix, sizeof moved);
+    for (int32_t i = 0; i < inner->n_prefix && rc == 0; i++)
+        rc = push_post(outer->prefix, &outer->n_prefix, inner->prefix[i], err);
+    memcpy(outer->suffix, inner->suffix, sizeof outer->suffix);
+    outer->n_suffix = inner->n_suffix;
+    for (int32_t i = 0; i < own && rc == 0; i++)
+        rc = push_post(outer->suffix, &outer->n_suffix, moved[i], err);
+    return rc;
+}
+
+static int read_template(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
+{
+    static const char *const keys[] = {"single", "pair", "special_tokens"};
+    struct qr_post p = {0};
+    bool seen_text = false;
+    int rc = qr_tok_check_keys(v, post, keys, QR_COUNT(keys), err);
+    if (rc != 0)
+        return rc;
+    const struct qr_json *single = qr_json_find(v, "single");
+    if (!single || qr_json_type(single) != QR_JSON_T_ARRAY)
+        return qr_tok_unsupported(err, post, "a template whose \"single\" is no array");
+    for (const struct qr_json *m = qr_json_first(single); m; m = qr_json_after(m)) {
+        rc = template_piece(t, &p, m, qr_json_find(v, "special_tokens"), &seen_text, err);
+        if (rc != 0)
+            return rc;
+    }
+    if (!seen_text)
+        return qr_tok_unsupported(err, post, "a single template without its text \"A\"");
+    rc = wrap(&p, &t->post, err);
+    t->post = p;
+    return rc;
+}
+
+static int read_post(struct qr_tokenizer *t, const struct qr_json *v, int32_t depth, struct qr_err *err)
+{
+    static const char *const byte_level[] = {"add_prefix_space", "trim_offsets", "use_regex"};
+    static const char *const sequence[] = {"processors"};
+    const char *type;
+    if (qr_json_type(v) != QR_JSON_T_OBJECT)
+        return qr_err_set(err, QR_E_DAMAGED, "post_processor: expected an object, found %s", qr_json_type_name(qr_json_type(v)));
+    int rc = qr_tok_type(v, post, &type, err);
+    if (rc != 0)
+        return rc;
+    if (strcmp(type, "ByteLevel") == 0) /* it only moves offsets */
+        return qr_tok_check_keys(v, post, byte_level, QR_COUNT(byte_level), err);
+    if (strcmp(type, "TemplateProcessing") == 0)
+        return read_template(t, v, err);
+    if (strcmp(type, "Sequence") != 0 || depth > 0)
+        return qr_tok_unsupported(err, post, "type \"%.64s\" here", type);
+    rc = qr_tok_check_keys(v, post, sequence, QR_COUNT(sequence), err);
+    const struct qr_json *list = qr_json_find(v, "processors");
+    if (rc == 0 && (!list || qr_json_type(list) != QR_JSON_T_ARRAY))
+        rc = qr_err_set(err, QR_E_DAMAGED, "post_processor.processors: expected an array");
+    for (const struct qr_json *m = rc == 0 ? qr_json_first(list) : NULL; m && rc == 0; m = qr_json_after(m))
+        rc = read_post(t, m, depth + 1, err);
+    return rc;
+}
+
+int qr_tok_read_post(struct qr_tokenizer *t, const struct qr_tok_span *text, struct qr_err *err)
+{
+    QR_ASSERT(t != NULL && text != NULL);
+    struct qr_json *doc;
+    int rc = qr_tok_document(&doc, text, post, err);
+    if (rc == 0 && doc)
+        rc = read_post(t, doc, 0, err);
+    qr_json_free(doc);
+    return rc;
+}
+
+/* ---- tokenizer_config.json ---- */
+
+/* A token is written as a string or as an object with "content"; -1 when there is none or it is not in the vocabulary. */
+static int32_t config_token(const struct qr_tokenizer *t, const struct qr_json *doc, const char *key)
+{
+    const struct qr_json *v = qr_json_find(doc, key);
+    size_t n;
+    if (v && qr_json_type(v) == QR_JSON_T_OBJECT)
+        v = qr_json_find(v, "content");
+    if (!v || qr_json_type(v) != QR_JSON_T_STRING)
+        return -1;
+    const char *s = qr_json_str(v, &n);
+    return qr_vocab_find(&t->vocab, s, n);
+}
+
+/* The classes whose reference implementation builds the post-processor from add_bos_token and add_eos_token. */
+static bool class_obeys_flags(const struct qr_json *doc)
+{
+    static const char *const name[] = {"LlamaTokenizer",         "LlamaTokenizerFast", "CodeLlamaTokenizer",
+                                       "CodeLlamaTokenizerFast", "GemmaTokenizer",     "GemmaTokenizerFast"};
+    const struct qr_json *v = qr_json_find(doc, "tokenizer_class");
+    if (!v || qr_json_type(v) != QR_JSON_T_STRING)
+        return false;
+    for (int i = 0; i < QR_COUNT(name); i++)
+        if (strcmp(qr_json_str(v, NULL), name[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Makes `id` the outermost of the list or not, as the flag says. at_end: the outermost is the last. */
+static void set_outermost(int32_t *list, int32_t *n, int32_t id, bool wanted, bool at_end)
+{
+    bool there = *n > 0 && list[at_end ? *n - 1 : 0] == id;
+    if (id < 0 || there == wanted || (wanted && *n == QR_POST_IDS_MAX))
+        return;
+    if (!at_end && wanted)
+        memmove(list + 1, list, (size_t)*n * sizeof *list);
+    if (!at_end && !wanted)
+        memmove(list, list + 1, (size_t)(*n - 1) * sizeof *list);
+    if (wanted)
+        list[at_end ? *n : 0] = id;
+    *n += wanted ? 1 : -1;
+}
+
+int qr_tok_read_config(struct qr_tokenizer *t, const char *json, size_t len, struct qr_err *err)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(json != NULL || len == 0);
+    struct qr_json *doc;
+    struct qr_tok_span text = {.text = json, .n = len};
+    int rc = qr_tok_document(&doc, &text, "tokenizer_config.json", err);
+    if (rc != 0 || !doc)
+        return rc;
+    t->bos = config_token(t, doc, "bos_token");
+    t->eos = config_token(t, doc, "eos_token");
+    const struct qr_json *bos = qr_json_find(doc, "add_bos_token"), *eos = qr_json_find(doc, "add_eos_token");
+    bool obeys = class_obeys_flags(doc);
+    if (obeys && bos && qr_json_type(bos) == QR_JSON_T_BOOL)
+        set_outermost(t->post.prefix, &t->post.n_prefix, t->bos, qr_json_bool(bos), false);
+    if (obeys && eos && qr_json_type(eos) == QR_JSON_T_BOOL)
+        set_outermost(t->post.suffix, &t->post.n_suffix, t->eos, qr_json_bool(eos), true);
+    qr_json_free(doc);
+    return 0;
+}

@@ -37,6 +37,7 @@ void qr_buf_reserve(struct qr_buf *b, size_t n_more)
         cap += cap / 2 + 64;
     b->data = qr_realloc(b->data, cap, 1);
     b->cap = cap;
+    b->data[b->len] = 0;
 }
 
 void qr_buf_put(struct qr_buf *b, const void *bytes, size_t n)

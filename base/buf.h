@@ -1,4 +1,4 @@
-/* buf.h - a growable run of bytes. Not thread-safe; one owner. Always NUL-terminated behind `len` once non-empty. */
+/* buf.h - a growable run of bytes. Not thread-safe; one owner. Always NUL-terminated behind `len` once data is not NULL. */
 #ifndef QR_BASE_BUF_H
 #define QR_BASE_BUF_H
 

@@ -14,6 +14,8 @@ static void drop_cut_character(char *text)
 }
 
 static void fill(struct qr_err *err, enum qr_code code, const char *param, const char *fmt, va_list ap)
+    __attribute__((format(printf, 4, 0)));
+static void fill(struct qr_err *err, enum qr_code code, const char *param, const char *fmt, va_list ap)
 {
     struct qr_err filled = {.code = code}; /* apart, because the arguments may point into *err */
     snprintf(filled.param, sizeof filled.param, "%s", param);

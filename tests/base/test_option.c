@@ -95,7 +95,7 @@ static void works(struct run *r)
 static void write_file(const char *name, const char *bytes, size_t n)
 {
     static char dir[] = "/tmp/quire-option-XXXXXX"; /* one directory per test process */
-    if (strchr(dir, 'X')) {
+    if (strstr(dir, "XXXXXX")) {
         cr_assert_not_null(mkdtemp(dir));
         cr_assert_eq(chdir(dir), 0);
     }

@@ -33,6 +33,8 @@ static bool always(void)
 /* Best last. */
 static const struct level level[] = {
     {"ref", always, &qr_ref_f32_kernels},
+    {"avx2", qr_detect_avx2, &qr_avx2_kernels},
+    {"avx512", qr_detect_avx512, &qr_avx512_kernels},
 };
 
 static void *host_alloc(size_t n_bytes)

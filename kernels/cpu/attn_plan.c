@@ -1,0 +1,101 @@
+#include "kernels/cpu/attn_plan.h"
+
+#include "base/assert.h"
+
+/* Items that a thread should find, so that the last one to finish is not far behind. */
+#define ITEMS_PER_THREAD 8
+#define ITEMS_MAX (1 << 30)
+
+static int32_t min32(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Tile shape: all heads that share a kv head, and as many rows as fit. */
+static void plan_tiles(struct qr_attn_plan *plan)
+{
+    plan->group = plan->a->n_heads / plan->a->kv->n_kv_heads;
+    plan->tile_heads = min32(plan->group, QR_ATTN_QUERIES);
+    plan->tile_rows = QR_ATTN_QUERIES / plan->tile_heads;
+    plan->tile_queries = plan->tile_rows * plan->tile_heads;
+    plan->head_parts = (plan->group + plan->tile_heads - 1) / plan->tile_heads;
+    plan->n_head_tiles = plan->head_parts * plan->a->kv->n_kv_heads;
+}
+
+static void plan_seq(struct qr_attn_plan *plan, struct qr_attn_seq *p, int32_t s)
+{
+    const struct qr_batch *b = plan->a->batch;
+    int32_t first = b->row_start[s], end = b->row_start[s + 1], low = INT32_MAX, high = 0;
+    QR_ASSERT(first >= 0 && first <= end && end <= b->n_tokens);
+    for (int32_t r = first; r < end; r++) {
+        low = min32(low, b->pos[r]);
+        high = b->pos[r] > high ? b->pos[r] : high;
+    }
+    *p = (struct qr_attn_seq){.seq = s, .n_row_tiles = (end - first + plan->tile_rows - 1) / plan->tile_rows, .n_chunks = 1};
+    if (first == end)
+        return;
+    QR_ASSERT(low >= 0 && high / b->block_tokens < b->table_stride);
+    int32_t seen = plan->a->window > 0 && low >= plan->a->window ? low - plan->a->window + 1 : 0;
+    p->first_piece = seen / QR_ATTN_PIECE;
+    p->n_pieces = high / QR_ATTN_PIECE - p->first_piece + 1;
+}
+
+/* Splits the contexts that are long against the work that a thread should get, as far as partial results find room. */
+static void split(struct qr_attn_plan *plan, int64_t n_pieces, int64_t partials_max)
+{
+    int64_t chunk = n_pieces / ((int64_t)plan->queue->n_threads * ITEMS_PER_THREAD) + 1, used = 0;
+    for (int32_t i = 0; i < plan->n_seqs; i++) {
+        struct qr_attn_seq *p = &plan->seq[i];
+        p->chunk_pieces = p->n_pieces;
+        int64_t need = (int64_t)p->n_row_tiles * plan->n_head_tiles * plan->tile_queries * p->n_pieces;
+        if (plan->queue->n_threads == 1 || p->n_pieces <= chunk || used + need > partials_max)
+            continue;
+        p->chunk_pieces = (int32_t)chunk;
+        p->n_chunks = (p->n_pieces + p->chunk_pieces - 1) / p->chunk_pieces;
+        p->first_partial = used;
+        used += need;
+        plan->any_split = true;
+    }
+}
+
+void qr_attn_plan(struct qr_attn_plan *plan, struct qr_queue *q, const struct qr_attention_args *a, int32_t first_seq)
+{
+    QR_ASSERT(plan != NULL && q != NULL && a != NULL);
+    QR_ASSERT(first_seq >= 0 && first_seq < a->batch->n_seqs);
+    *plan = (struct qr_attn_plan){.a = a, .queue = q, .seq = (struct qr_attn_seq *)q->shared};
+    plan_tiles(plan);
+    size_t room = q->shared_bytes / 2 / sizeof *plan->seq;
+    plan->n_seqs = a->batch->n_seqs - first_seq < (int64_t)room ? a->batch->n_seqs - first_seq : (int32_t)room;
+    plan->end_seq = first_seq + plan->n_seqs;
+    int64_t n_pieces = 0, n_items = 0;
+    for (int32_t i = 0; i < plan->n_seqs; i++) {
+        struct qr_attn_seq *p = &plan->seq[i];
+        plan_seq(plan, p, first_seq + i);
+        n_pieces += (int64_t)p->n_row_tiles * plan->n_head_tiles * p->n_pieces;
+    }
+    size_t plan_bytes = ((size_t)plan->n_seqs * sizeof *plan->seq + 63) / 64 * 64;
+    plan->partials = (float *)(q->shared + plan_bytes);
+    split(plan, n_pieces, (int64_t)((q->shared_bytes - plan_bytes) / sizeof(float)) / qr_attn_partial_floats(a->kv->head_dim));
+    for (int32_t i = 0; i < plan->n_seqs; i++) {
+        struct qr_attn_seq *p = &plan->seq[i];
+        p->first_item = (int32_t)n_items;
+        n_items += (int64_t)p->n_row_tiles * plan->n_head_tiles * p->n_chunks;
+        QR_ASSERT(n_items <= ITEMS_MAX);
+    }
+    plan->n_items = (int32_t)n_items;
+}
+
+const struct qr_attn_seq *qr_attn_find(const struct qr_attn_plan *plan, int32_t item)
+{
+    QR_ASSERT(plan->n_seqs > 0);
+    QR_ASSERT(item >= 0 && item < plan->n_items);
+    int32_t low = 0, high = plan->n_seqs;
+    while (high - low > 1) { /* seq[low].first_item <= item < first item of seq[high] */
+        int32_t mid = low + (high - low) / 2;
+        if (plan->seq[mid].first_item <= item)
+            low = mid;
+        else
+            high = mid;
+    }
+    return &plan->seq[low];
+}

@@ -1,0 +1,402 @@
+/* attention.c - softmax attention over the paged cache, in pieces of 256 positions.
+ *
+ * A query tile is some rows of one sequence times the query heads that share a kv head: up to 48 queries that read the same keys and
+ * values. For each piece of its context the tile
+ *   1. copies the keys to scratch as f32, 16 positions side by side: [16 positions' group][K][16], so that
+ *   2. scores are a matrix product whose panels are positions (micro.c),
+ *   3. takes each query's softmax over its own range of positions,
+ *   4. multiplies the probabilities with the values, another matrix product whose inputs are positions,
+ *   5. merges (max, sum, weighted values) into what the earlier pieces gave.
+ * Every sum is a chain in the order of positions (or of K), and a query that does not see a position never touches it: its own
+ * range decides, not the tile's. So a tile's shape is a matter of speed only.
+ *
+ * Where there are fewer tiles than threads could use (long contexts, few sequences), the pieces of a tile are spread over several items,
+ * which leave each piece's result in shared scratch; a second launch merges them in the same order.
+ */
+#include <math.h>
+
+#include "base/assert.h"
+#include "kernels/cpu/attn_plan.h"
+#include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/micro.h"
+#include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/pool.h"
+
+#define PIECE QR_ATTN_PIECE
+#define QUERIES QR_ATTN_QUERIES
+#define K_MAX 256
+
+/* Scratch of one worker. */
+struct scratch {
+    float keys[PIECE * K_MAX];           /* [PIECE / 16][K][16] */
+    float values[PIECE * K_MAX];         /* [PIECE][K rounded up to 16] when staged */
+    float q[QUERIES * QR_X_ROW];         /* rounded to bf16 where the cache is */
+    float p[QUERIES * QR_X_ROW];         /* scores, then probabilities */
+    float piece_out[QUERIES * K_MAX];
+    float out[QUERIES * K_MAX];
+    float max[QUERIES], sum[QUERIES];              /* of the pieces so far; sum 0: none yet */
+    float piece_max[QUERIES], piece_sum[QUERIES];  /* sum 0: the query sees nothing of this piece */
+    int32_t see[QUERIES], see_end[QUERIES];        /* range of positions each query sees */
+    int32_t in[QUERIES], in_end[QUERIES];          /* the same within the piece, relative to its begin */
+};
+_Static_assert(sizeof(struct scratch) <= QR_WORKER_SCRATCH_BYTES, "scratch of a worker");
+
+/* One item: a tile and some of its pieces. */
+struct tile {
+    const struct qr_attention_args *a;
+    const int32_t *blocks;        /* the sequence's row of the block table */
+    struct scratch *s;
+    int32_t kv_head, first_head, n_heads; /* query heads of the tile */
+    int32_t first_row, n_rows, n_queries;
+    int32_t k, k_pad;
+    bool staged_values;
+};
+
+static int32_t query_row(const struct tile *t, int32_t i)
+{
+    return t->first_row + i / t->n_heads;
+}
+
+static int32_t query_head(const struct tile *t, int32_t i)
+{
+    return t->first_head + i % t->n_heads;
+}
+
+/* Address of the key (which 0) or value (1) at position pos. */
+static const char *cache_row(const struct tile *t, int32_t which, int32_t pos)
+{
+    const struct qr_kv_view *kv = t->a->kv;
+    int32_t block = t->blocks[pos / kv->block_tokens];
+    QR_ASSERT(block >= 0 && block < kv->n_blocks);
+    size_t at = qr_kv_offset(kv, block, t->a->layer, which, t->kv_head) + (size_t)(pos % kv->block_tokens) * (size_t)t->k;
+    return (const char *)kv->base + at * qr_dtype_bytes(kv->dtype);
+}
+
+/* Positions from pos on that lie behind one another in memory, at most n. */
+static int32_t run_length(const struct tile *t, int32_t pos, int32_t n)
+{
+    int32_t rest = t->a->kv->block_tokens - pos % t->a->kv->block_tokens;
+    return rest < n ? rest : n;
+}
+
+/* VF_LEN rows from `row` (NULL: zeros) as columns: dst[i][QR_PANEL], i over `n` 32-bit units from unit `first`. Pairs of bf16 are one unit. */
+static void columns_of(float *dst, const char *const row[VF_LEN], int32_t first, int64_t n, bool pairs)
+{
+    vf r[VF_LEN];
+    for (int i = 0; i < VF_LEN; i++)
+        r[i] = row[i] ? vf_load_n((const float *)row[i] + first, n) : vf_zero();
+    vf_transpose(r);
+    for (int64_t i = 0; i < n; i++) {
+        if (!pairs) {
+            vf_store(dst + (first + i) * QR_PANEL, r[i]);
+            continue;
+        }
+        vpairs u = vf_load_pairs(&r[i]);
+        vf_store(dst + (first + i) * 2 * QR_PANEL, vf_pairs_first(u));
+        vf_store(dst + ((first + i) * 2 + 1) * QR_PANEL, vf_pairs_second(u));
+    }
+}
+
+/* Keys of positions [begin, end) of the piece at `base` to scratch; the rest of their groups of 16 becomes zero. */
+static void stage_keys(const struct tile *t, int32_t base, int32_t begin, int32_t end)
+{
+    bool pairs = t->a->kv->dtype == QR_BF16;
+    int32_t units = pairs ? t->k / 2 : t->k;
+    for (int32_t group = begin / QR_PANEL; group * QR_PANEL < end; group++) {
+        float *dst = t->s->keys + group * QR_PANEL * t->k;
+        for (int32_t part = 0; part < QR_PANEL; part += VF_LEN) {
+            const char *row[VF_LEN];
+            for (int32_t i = 0; i < VF_LEN; i++) {
+                int32_t at = group * QR_PANEL + part + i;
+                row[i] = at >= begin && at < end ? cache_row(t, 0, base + at) : NULL;
+            }
+            for (int32_t u = 0; u < units; u += VF_LEN)
+                columns_of(dst + part, row, u, vf_min_len(units - u), pairs);
+        }
+    }
+}
+
+/* Values of positions [begin, end) to scratch as f32 rows of k_pad. */
+static void stage_values(const struct tile *t, int32_t base, int32_t begin, int32_t end)
+{
+    for (int32_t at = begin; at < end; at++) {
+        const char *row = cache_row(t, 1, base + at);
+        for (int32_t i = 0; i < t->k; i += VF_LEN)
+            vf_store(t->s->values + at * t->k_pad + i, vf_load_as_n(row, t->a->kv->dtype, (size_t)i, vf_min_len(t->k - i)));
+    }
+}
+
+/* Scores of queries [q0, q0 + mr) for positions [begin, end). */
+static void score_block(const struct tile *t, int32_t q0, int32_t mr, int32_t begin, int32_t end)
+{
+    int32_t group = begin / QR_PANEL, n_groups = (end + QR_PANEL - 1) / QR_PANEL - group;
+    struct qr_micro_args m = {
+        .c = t->s->p + q0 * QR_X_ROW + group * QR_PANEL,
+        .x = t->s->q + q0 * QR_X_ROW,
+        .w = t->s->keys + group * QR_PANEL * t->k,
+        .c_stride = QR_X_ROW,
+        .w_panel = (size_t)t->k * QR_PANEL * sizeof(float),
+        .w_step = QR_PANEL * sizeof(float),
+        .n_steps = t->k,
+    };
+    QR_ISA_NAME(micro)(QR_PANEL_ROWS_F32, mr, n_groups, &m);
+}
+
+VF_FN vf scaled(const struct qr_attention_args *a, vf s)
+{
+    s = vf_mul(s, vf_set1(a->scale));
+    return a->softcap > 0 ? vf_mul(vf_set1(a->softcap), vf_tanh(vf_div(s, vf_set1(a->softcap)))) : s;
+}
+
+/* Scores of query i become e^(score - max) in its range and 0 in the rest of the vectors it touches. */
+static void softmax(const struct tile *t, int32_t i)
+{
+    struct scratch *s = t->s;
+    float *p = s->p + i * QR_X_ROW;
+    int32_t begin = s->in[i] / VF_LEN * VF_LEN;
+    const bool rounded = t->a->kv->dtype == QR_BF16;
+    vf max = vf_set1(-INFINITY), sum = vf_zero();
+    for (int32_t at = begin; at < s->in_end[i]; at += VF_LEN) {
+        int32_t first = s->in[i] > at ? s->in[i] - at : 0;
+        vf v = vf_pick_range(first, vf_min_len(s->in_end[i] - at), scaled(t->a, vf_load(p + at)), vf_set1(-INFINITY));
+        vf_store(p + at, v);
+        max = vf_max(v, max);
+    }
+    s->piece_max[i] = vf_max_all(max);
+    for (int32_t at = begin; at < s->in_end[i]; at += VF_LEN) {
+        int32_t first = s->in[i] > at ? s->in[i] - at : 0;
+        vf e = vf_exp(vf_sub(vf_load(p + at), vf_set1(s->piece_max[i])));
+        e = vf_pick_range(first, vf_min_len(s->in_end[i] - at), e, vf_zero());
+        sum = vf_add(sum, e);
+        vf_store(p + at, rounded ? vf_round_bf16(e) : e);
+    }
+    s->piece_sum[i] = vf_sum(sum);
+}
+
+/* piece_out of queries [q0, q0 + mr) += p v over positions [from, end) of the piece at `base`. */
+static void weigh(const struct tile *t, int32_t q0, int32_t mr, int32_t base, int32_t from, int32_t end)
+{
+    bool bf16 = t->a->kv->dtype == QR_BF16 && !t->staged_values;
+    size_t bytes = bf16 ? 2 : 4;
+    for (int32_t n; from < end; from += n) {
+        n = t->staged_values ? end - from : run_length(t, base + from, end - from);
+        struct qr_micro_args m = {
+            .c = t->s->piece_out + q0 * t->k_pad,
+            .x = t->s->p + q0 * QR_X_ROW + from,
+            .w = t->staged_values ? (const void *)(t->s->values + from * t->k_pad) : cache_row(t, 1, base + from),
+            .c_stride = t->k_pad,
+            .w_panel = QR_PANEL * bytes,
+            .w_step = (size_t)t->k_pad * bytes,
+            .n_steps = n,
+            .onto = true,
+        };
+        QR_ISA_NAME(micro)(bf16 ? QR_PANEL_ROWS_BF16 : QR_PANEL_ROWS_F32, mr, t->k_pad / QR_PANEL, &m);
+    }
+}
+
+/* The same over each query's own range: together where all see, one by one before and behind. */
+static void weigh_block(const struct tile *t, int32_t q0, int32_t mr, int32_t base)
+{
+    const struct scratch *s = t->s;
+    int32_t from = 0, end = PIECE;
+    for (int32_t i = q0; i < q0 + mr; i++) {
+        from = s->in[i] > from ? s->in[i] : from;
+        end = s->in_end[i] < end ? s->in_end[i] : end;
+    }
+    if (from >= end)
+        from = end = PIECE;
+    for (int32_t i = q0; i < q0 + mr; i++)
+        weigh(t, i, 1, base, s->in[i], from < s->in_end[i] ? from : s->in_end[i]);
+    weigh(t, q0, mr, base, from, end);
+    for (int32_t i = q0; i < q0 + mr; i++)
+        weigh(t, i, 1, base, end, s->in_end[i]);
+}
+
+/* Each query's range within the piece; false when no query sees any of it. *begin, *end: what some query sees. */
+static bool piece_range(const struct tile *t, int32_t base, int32_t *begin, int32_t *end)
+{
+    struct scratch *s = t->s;
+    *begin = PIECE;
+    *end = 0;
+    for (int32_t i = 0; i < t->n_queries; i++) {
+        int32_t a = s->see[i] - base, b = s->see_end[i] - base;
+        a = a > 0 ? a : 0;
+        b = b < PIECE ? b : PIECE;
+        s->in[i] = a < b ? a : 0;
+        s->in_end[i] = a < b ? b : 0;
+        if (a < b) {
+            *begin = a < *begin ? a : *begin;
+            *end = b > *end ? b : *end;
+        }
+    }
+    return *begin < *end;
+}
+
+/* piece_max, piece_sum, piece_out of every query for the piece at `base`. */
+static bool attend_piece(const struct tile *t, int32_t base)
+{
+    struct scratch *s = t->s;
+    int32_t begin, end, rows = QR_ISA_NAME(micro_rows_max);
+    if (!piece_range(t, base, &begin, &end))
+        return false;
+    stage_keys(t, base, begin, end);
+    if (t->staged_values)
+        stage_values(t, base, begin, end);
+    memset(s->piece_out, 0, (size_t)t->n_queries * (size_t)t->k_pad * sizeof(float));
+    for (int32_t q0 = 0; q0 < t->n_queries; q0 += rows) {
+        int32_t mr = t->n_queries - q0 < rows ? t->n_queries - q0 : rows;
+        score_block(t, q0, mr, begin, end);
+        for (int32_t i = q0; i < q0 + mr; i++) {
+            s->piece_sum[i] = 0;
+            if (s->in[i] < s->in_end[i])
+                softmax(t, i);
+        }
+        weigh_block(t, q0, mr, base);
+    }
+    return true;
+}
+
+/* (max, sum, out) of query i takes in another piece's; sum 0 means nothing yet. */
+static void merge(float *max, float *sum, float *out, float piece_max, float piece_sum, const float *piece_out, int32_t k_pad)
+{
+    if (piece_sum == 0)
+        return;
+    bool first = *sum == 0;
+    float new_max = first || piece_max > *max ? piece_max : *max;
+    float keep = first ? 0 : exp_of(*max - new_max), take = exp_of(piece_max - new_max);
+    for (int32_t i = 0; i < k_pad; i += VF_LEN) {
+        vf v = vf_mul(vf_load(piece_out + i), vf_set1(take));
+        vf_store(out + i, first ? v : vf_fma(vf_load(out + i), vf_set1(keep), v));
+    }
+    *sum = first ? piece_sum * take : *sum * keep + piece_sum * take;
+    *max = new_max;
+}
+
+/* Divides by the denominator and writes query i's result. */
+static void finish(const struct tile *t, int32_t i, float max, float sum, const float *out)
+{
+    const struct qr_attention_args *a = t->a;
+    int32_t row = query_row(t, i), head = query_head(t, i);
+    float *dst = a->out + row * a->out_stride + (int64_t)head * t->k;
+    vf inv = vf_set1(1.0f / sum);
+    for (int32_t k = 0; k < t->k; k += VF_LEN)
+        vf_store_n(dst + k, vf_mul(vf_load(out + k), inv), vf_min_len(t->k - k));
+    if (a->lse)
+        a->lse[(int64_t)row * a->n_heads + head] = max + logf(sum);
+}
+
+static void load_queries(const struct tile *t)
+{
+    const struct qr_attention_args *a = t->a;
+    struct scratch *s = t->s;
+    for (int32_t i = 0; i < t->n_queries; i++) {
+        int32_t row = query_row(t, i), pos = a->batch->pos[row];
+        const float *q = a->q + row * a->q_stride + (int64_t)query_head(t, i) * t->k;
+        for (int32_t k = 0; k < t->k; k += VF_LEN) {
+            vf v = vf_load_n(q + k, vf_min_len(t->k - k));
+            vf_store(s->q + i * QR_X_ROW + k, a->kv->dtype == QR_BF16 ? vf_round_bf16(v) : v);
+        }
+        s->see[i] = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
+        s->see_end[i] = pos + 1;
+        s->sum[i] = 0;
+    }
+}
+
+/* The tile that `item` of sequence plan `p` stands for; its pieces are [*piece, *piece_end). */
+static struct tile item_tile(const struct qr_attn_plan *plan, int32_t item, int32_t worker, const struct qr_attn_seq **seq, int32_t *chunk)
+{
+    const struct qr_attention_args *a = plan->a;
+    const struct qr_attn_seq *p = qr_attn_find(plan, item);
+    int32_t at = item - p->first_item, n_tiles = p->n_row_tiles * plan->n_head_tiles, tile = at % n_tiles;
+    int32_t head_tile = tile % plan->n_head_tiles, row_tile = tile / plan->n_head_tiles;
+    int32_t part = head_tile % plan->head_parts, s = p->seq;
+    struct tile t = {.a = a, .s = qr_queue_own(plan->queue, worker)};
+    t.blocks = a->batch->block_table + (int64_t)s * a->batch->table_stride;
+    t.kv_head = head_tile / plan->head_parts;
+    t.first_head = t.kv_head * plan->group + part * plan->tile_heads;
+    t.n_heads = plan->group - part * plan->tile_heads;
+    t.n_heads = t.n_heads < plan->tile_heads ? t.n_heads : plan->tile_heads;
+    t.first_row = a->batch->row_start[s] + row_tile * plan->tile_rows;
+    t.n_rows = a->batch->row_start[s + 1] - t.first_row;
+    t.n_rows = t.n_rows < plan->tile_rows ? t.n_rows : plan->tile_rows;
+    t.n_queries = t.n_rows * t.n_heads;
+    t.k = a->kv->head_dim;
+    t.k_pad = (t.k + QR_PANEL - 1) / QR_PANEL * QR_PANEL;
+    t.staged_values = t.k_pad != t.k || (a->kv->dtype == QR_BF16 && t.n_queries > QR_ISA_NAME(micro_rows_max));
+    *seq = p;
+    *chunk = at / n_tiles;
+    return t;
+}
+
+/* Where the result of (tile, piece, query) lies: [max, sum, 16-float aligned out]. */
+static float *partial(const struct qr_attn_plan *plan, const struct qr_attn_seq *p, const struct tile *t, int32_t item, int32_t piece, int32_t i)
+{
+    int32_t tile = (item - p->first_item) % (p->n_row_tiles * plan->n_head_tiles);
+    int64_t slot = ((int64_t)tile * p->n_pieces + (piece - p->first_piece)) * plan->tile_queries + i;
+    return plan->partials + (p->first_partial + slot) * qr_attn_partial_floats(t->k);
+}
+
+static void attend_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct qr_attn_plan *plan = arg;
+    const struct qr_attn_seq *p;
+    int32_t chunk;
+    struct tile t = item_tile(plan, item, worker, &p, &chunk);
+    struct scratch *s = t.s;
+    load_queries(&t);
+    int32_t piece = p->first_piece + chunk * p->chunk_pieces, end = piece + p->chunk_pieces;
+    end = end < p->first_piece + p->n_pieces ? end : p->first_piece + p->n_pieces;
+    for (; piece < end; piece++) {
+        bool seen = attend_piece(&t, piece * PIECE);
+        for (int32_t i = 0; i < t.n_queries; i++) {
+            const float *out = s->piece_out + i * t.k_pad;
+            if (p->n_chunks == 1) {
+                if (seen)
+                    merge(&s->max[i], &s->sum[i], s->out + i * t.k_pad, s->piece_max[i], s->piece_sum[i], out, t.k_pad);
+                continue;
+            }
+            float *to = partial(plan, p, &t, item, piece, i);
+            to[0] = s->piece_max[i];
+            to[1] = seen ? s->piece_sum[i] : 0;
+            if (seen)
+                memcpy(to + QR_PANEL, out, (size_t)t.k_pad * sizeof(float));
+        }
+    }
+    for (int32_t i = 0; p->n_chunks == 1 && i < t.n_queries; i++)
+        finish(&t, i, s->max[i], s->sum[i], s->out + i * t.k_pad);
+}
+
+static void merge_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct qr_attn_plan *plan = arg;
+    const struct qr_attn_seq *p;
+    int32_t chunk;
+    struct tile t = item_tile(plan, item, worker, &p, &chunk);
+    if (p->n_chunks == 1 || chunk > 0)
+        return;
+    float *out = t.s->out;
+    for (int32_t i = 0; i < t.n_queries; i++) {
+        float max = 0, sum = 0;
+        for (int32_t piece = p->first_piece; piece < p->first_piece + p->n_pieces; piece++) {
+            const float *from = partial(plan, p, &t, item, piece, i);
+            merge(&max, &sum, out, from[0], from[1], from + QR_PANEL, t.k_pad);
+        }
+        finish(&t, i, max, sum, out);
+    }
+}
+
+void QR_ISA_NAME(attention)(struct qr_queue *q, const struct qr_attention_args *a)
+{
+    QR_ASSERT(a != NULL && a->batch != NULL && a->kv != NULL && a->kv->base != NULL);
+    QR_ASSERT(a->kv->n_kv_heads > 0 && a->n_heads % a->kv->n_kv_heads == 0);
+    QR_ASSERT(a->kv->head_dim % 8 == 0 && a->kv->head_dim > 0 && a->kv->head_dim <= K_MAX);
+    QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16);
+    QR_ASSERT(a->layer >= 0 && a->layer < a->kv->n_layers);
+    struct qr_attn_plan plan;
+    for (int32_t s = 0; s < a->batch->n_seqs; s = plan.end_seq) {
+        qr_attn_plan(&plan, q, a, s);
+        qr_queue_run(q, attend_item, &plan, plan.n_items);
+        if (plan.any_split)
+            qr_queue_run(q, merge_item, &plan, plan.n_items);
+    }
+}

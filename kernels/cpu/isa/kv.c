@@ -1,0 +1,61 @@
+/* kv.c - writing to the paged cache. */
+#include "base/assert.h"
+#include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/pool.h"
+
+struct kv_write_job {
+    const struct qr_kv_write_args *a;
+    int64_t rows_per_item;
+};
+
+/* x[0..n) to element `at` of the cache. */
+static void write_head(const struct qr_kv_view *kv, size_t at, const float *x, int32_t n)
+{
+    for (int32_t i = 0; i < n; i += VF_LEN) {
+        int64_t len = vf_min_len(n - i);
+        vf v = vf_load_n(x + i, len);
+        if (kv->dtype == QR_F32)
+            vf_store_n((float *)kv->base + at + i, v, len);
+        else
+            vf_store_bf16_n((uint16_t *)kv->base + at + i, v, len);
+    }
+}
+
+static void kv_write_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct kv_write_job *j = arg;
+    const struct qr_kv_write_args *a = j->a;
+    const struct qr_kv_view *kv = a->kv;
+    int64_t first = item * j->rows_per_item, end = first + j->rows_per_item;
+    for (int64_t n = first; n < end && n < a->n_rows; n++) {
+        int32_t block = a->slot[n] / kv->block_tokens, t = a->slot[n] % kv->block_tokens;
+        QR_ASSERT(a->slot[n] >= 0 && block < kv->n_blocks);
+        size_t row = (size_t)t * (size_t)kv->head_dim;
+        for (int32_t g = 0; g < kv->n_kv_heads; g++) {
+            int64_t from = (int64_t)g * kv->head_dim;
+            write_head(kv, qr_kv_offset(kv, block, a->layer, 0, g) + row, a->k + n * a->k_stride + from, kv->head_dim);
+            write_head(kv, qr_kv_offset(kv, block, a->layer, 1, g) + row, a->v + n * a->v_stride + from, kv->head_dim);
+        }
+    }
+}
+
+void QR_ISA_NAME(kv_write)(struct qr_queue *q, const struct qr_kv_write_args *a)
+{
+    QR_ASSERT(a != NULL && a->kv != NULL && a->kv->base != NULL);
+    QR_ASSERT(a->layer >= 0 && a->layer < a->kv->n_layers);
+    QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16);
+    struct kv_write_job j = {a, qr_queue_rows_per_item(2 * (int64_t)a->kv->n_kv_heads * a->kv->head_dim)};
+    qr_queue_run(q, kv_write_item, &j, (a->n_rows + j.rows_per_item - 1) / j.rows_per_item);
+}
+
+void QR_ISA_NAME(kv_copy)(struct qr_queue *q, const struct qr_kv_copy_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->kv != NULL && a->kv->base != NULL);
+    QR_ASSERT(a->src >= 0 && a->src < a->kv->n_blocks && a->dst >= 0 && a->dst < a->kv->n_blocks);
+    size_t n = qr_kv_block_bytes(a->kv);
+    if (a->src != a->dst)
+        memcpy((char *)a->kv->base + (size_t)a->dst * n, (const char *)a->kv->base + (size_t)a->src * n, n);
+}

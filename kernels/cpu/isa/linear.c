@@ -1,0 +1,141 @@
+/* linear.c - out = x w^T. Weights lie in panels of 16 outputs (linear_pack.c); rows of x are first copied into blocks of mr rows,
+ * [k][mr], rounded to bf16 where the weights are bf16. An item of work is some panels against all rows of a chunk: the weights of an item
+ * come from memory once and stay in the second-level cache while the row blocks pass by. */
+#include "base/assert.h"
+#include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/micro.h"
+#include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/pool.h"
+
+#define ROWS_MAX QR_ISA_NAME(micro_rows_max)
+#define TILE_ROWS 12                     /* at least ROWS_MAX of every level */
+#define TILE_PANELS 4                    /* at least micro_panels of any block */
+#define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item: a share of a second-level cache */
+#define PACK_ALONE 32768                 /* elements of x that one thread copies sooner than two would begin */
+
+/* One chunk of rows. */
+struct product {
+    const struct qr_linear_args *a;
+    float *packed;        /* the chunk's x: block after block */
+    int32_t row0, n_rows; /* of the chunk */
+    int32_t n_blocks;
+    int32_t n_in;         /* padded to pairs for bf16 */
+    int32_t n_panels, panels_per_item;
+    size_t panel_bytes;
+    bool bf16;
+};
+
+/* Row blocks of nearly equal height: the first n_rows % n_blocks have one row more. */
+static int32_t block_first(const struct product *p, int32_t b)
+{
+    int32_t low = p->n_rows / p->n_blocks, more = p->n_rows % p->n_blocks;
+    return b * low + (b < more ? b : more);
+}
+
+static void pack_block(const void *arg, int32_t b, int32_t worker)
+{
+    (void)worker;
+    const struct product *p = arg;
+    int32_t first = block_first(p, b), mr = block_first(p, b + 1) - first;
+    float *dst = p->packed + (int64_t)first * p->n_in;
+    for (int32_t r = 0; r < mr; r++) {
+        const float *x = p->a->x + (p->row0 + first + r) * p->a->x_stride;
+        for (int32_t k = 0; k < p->n_in; k += VF_LEN) {
+            int64_t n_valid = vf_min_len(p->a->n_in - k), n = vf_min_len(p->n_in - k);
+            vf v = vf_load_n(x + k, n_valid);
+            if (p->bf16)
+                v = vf_round_bf16(v);
+            if (mr == 1) {
+                vf_store_n(dst + k, v, n);
+                continue;
+            }
+            float part[VF_LEN];
+            vf_store(part, v);
+            for (int64_t i = 0; i < n; i++)
+                dst[(k + i) * mr + r] = part[i];
+        }
+    }
+}
+
+/* (sum + bias) + old, for mr rows of n columns at output o. */
+static void finish(const struct qr_linear_args *a, const float *tile, int32_t row, int32_t mr, int32_t o, int32_t n)
+{
+    for (int32_t r = 0; r < mr; r++) {
+        float *out = a->out + (row + r) * a->out_stride + o;
+        for (int32_t i = 0; i < n; i += VF_LEN) {
+            int64_t len = vf_min_len(n - i);
+            vf v = vf_load(tile + r * TILE_PANELS * QR_PANEL + i);
+            if (a->bias)
+                v = vf_add(v, vf_load_n(a->bias + o + i, len));
+            if (a->add)
+                v = vf_add(v, vf_load_n(out + i, len));
+            vf_store_n(out + i, v, len);
+        }
+    }
+}
+
+static void multiply(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct product *p = arg;
+    const struct qr_linear_args *a = p->a;
+    enum qr_panel_kind kind = p->bf16 ? QR_PANEL_LINEAR_BF16 : QR_PANEL_LINEAR_F32;
+    int32_t first_panel = item * p->panels_per_item, end_panel = first_panel + p->panels_per_item;
+    end_panel = end_panel < p->n_panels ? end_panel : p->n_panels;
+    float tile[TILE_ROWS * TILE_PANELS * QR_PANEL];
+    for (int32_t b = 0; b < p->n_blocks; b++) {
+        int32_t first = block_first(p, b), mr = block_first(p, b + 1) - first, nr = QR_ISA_NAME(micro_panels)(mr);
+        for (int32_t panel = first_panel; panel < end_panel; panel += nr) {
+            int32_t n = nr < end_panel - panel ? nr : end_panel - panel, o = panel * QR_PANEL;
+            int32_t n_cols = n * QR_PANEL < a->n_out - o ? n * QR_PANEL : a->n_out - o;
+            bool direct = !a->bias && !a->add && n_cols == n * QR_PANEL;
+            struct qr_micro_args m = {
+                .c = direct ? a->out + (p->row0 + first) * a->out_stride + o : tile,
+                .x = p->packed + (int64_t)first * p->n_in,
+                .w = (const char *)a->w->packed + (size_t)panel * p->panel_bytes,
+                .c_stride = direct ? a->out_stride : TILE_PANELS * QR_PANEL,
+                .w_panel = p->panel_bytes,
+                .w_step = QR_PANEL * 4,
+                .n_steps = p->bf16 ? p->n_in / 2 : p->n_in,
+            };
+            QR_ISA_NAME(micro)(kind, mr, n, &m);
+            if (!direct)
+                finish(a, tile, p->row0 + first, mr, o, n_cols);
+        }
+    }
+}
+
+/* Panels per item: whole register blocks, small enough for the cache and for a fair share of work to every thread. */
+static int32_t item_panels(const struct qr_queue *q, const struct product *p)
+{
+    int32_t fair = p->n_panels / (q->n_threads * 6), cached = (int32_t)(ITEM_BYTES / p->panel_bytes);
+    int32_t n = fair < cached ? fair : cached;
+    n = n / TILE_PANELS * TILE_PANELS;
+    return n > TILE_PANELS ? n : TILE_PANELS;
+}
+
+void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
+{
+    QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
+    QR_ASSERT(a->w->packed_dtype == QR_F32 || a->w->packed_dtype == QR_BF16);
+    QR_ASSERT(a->n_in > 0 && a->n_out > 0 && a->n_rows >= 0);
+    struct product p = {.a = a, .packed = (float *)q->shared, .bf16 = a->w->packed_dtype == QR_BF16};
+    p.n_in = p.bf16 ? (a->n_in + 1) / 2 * 2 : a->n_in;
+    p.n_panels = (a->n_out + QR_PANEL - 1) / QR_PANEL;
+    p.panel_bytes = (size_t)p.n_in * QR_PANEL * (p.bf16 ? 2 : 4);
+    p.panels_per_item = item_panels(q, &p);
+    int32_t rows_fit = (int32_t)(q->shared_bytes / ((size_t)p.n_in * sizeof(float)));
+    QR_ASSERT(rows_fit >= 1);
+    int32_t n_chunks = (a->n_rows + rows_fit - 1) / rows_fit;
+    for (int32_t c = 0; c < n_chunks; c++) {
+        p.row0 = (int32_t)((int64_t)a->n_rows * c / n_chunks);
+        p.n_rows = (int32_t)((int64_t)a->n_rows * (c + 1) / n_chunks) - p.row0;
+        p.n_blocks = (p.n_rows + ROWS_MAX - 1) / ROWS_MAX;
+        if ((int64_t)p.n_rows * p.n_in < PACK_ALONE)
+            for (int32_t b = 0; b < p.n_blocks; b++)
+                pack_block(&p, b, 0);
+        else
+            qr_queue_run(q, pack_block, &p, p.n_blocks);
+        qr_queue_run(q, multiply, &p, (p.n_panels + p.panels_per_item - 1) / p.panels_per_item);
+    }
+}

@@ -1,0 +1,95 @@
+/* linear_pack.c - weights in the order in which micro.c reads them.
+ *
+ * A panel holds 16 outputs: [n_in][16] floats, or [ceil(n_in / 2)][16][2] bf16 (pairs of inputs side by side: what the pairwise
+ * products of AVX512-BF16 and the tiles of AMX read, too). Missing outputs of the last panel and the odd input are the zeros of dst. */
+#include "base/assert.h"
+#include "base/half.h"
+#include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/micro.h"
+#include "kernels/cpu/pool.h"
+
+struct packing {
+    char *dst;
+    const char *rows;
+    enum qr_dtype to, from;
+    int64_t n_in, row0, n_rows;
+    size_t panel_bytes;
+};
+
+static size_t panel_bytes_of(enum qr_dtype to, int64_t n_in)
+{
+    QR_ASSERT(to == QR_F32 || to == QR_BF16);
+    QR_ASSERT(n_in >= 0);
+    return to == QR_BF16 ? (size_t)((n_in + 1) / 2 * 2) * QR_PANEL * 2 : (size_t)n_in * QR_PANEL * 4;
+}
+
+size_t QR_ISA_NAME(linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in)
+{
+    QR_ASSERT(n_out >= 0);
+    return (size_t)((n_out + QR_PANEL - 1) / QR_PANEL) * panel_bytes_of(to, n_in);
+}
+
+static float load_as_f32(const char *row, enum qr_dtype from, int64_t i)
+{
+    if (from == QR_F32)
+        return ((const float *)row)[i];
+    uint16_t h = ((const uint16_t *)row)[i];
+    return from == QR_BF16 ? qr_bf16_to_f32(h) : qr_f16_to_f32(h);
+}
+
+static void pack_row_f32(float *dst, const char *row, enum qr_dtype from, int64_t n_in)
+{
+    for (int64_t i = 0; i < n_in; i++)
+        dst[i * QR_PANEL] = load_as_f32(row, from, i);
+}
+
+static void pack_row_bf16(uint16_t *dst, const char *row, enum qr_dtype from, int64_t n_in)
+{
+    for (int64_t i = 0; i < n_in; i++)
+        dst[i / 2 * QR_PANEL * 2 + (i & 1)] = from == QR_BF16 ? ((const uint16_t *)row)[i] : qr_f32_to_bf16(load_as_f32(row, from, i));
+}
+
+/* All 16 rows of a panel at once, so that whole cache lines are written: the common case of bf16 files. */
+static void pack_panel_bf16(uint16_t *dst, const char *rows, int64_t n_in)
+{
+    for (int64_t i = 0; i < n_in; i += 2)
+        for (int32_t j = 0; j < QR_PANEL; j++) {
+            const uint16_t *row = (const uint16_t *)rows + (int64_t)j * n_in;
+            dst[i * QR_PANEL + j * 2] = row[i];
+            if (i + 1 < n_in)
+                dst[i * QR_PANEL + j * 2 + 1] = row[i + 1];
+        }
+}
+
+static void pack_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct packing *p = arg;
+    int64_t panel = p->row0 / QR_PANEL + item, first = panel * QR_PANEL, end = first + QR_PANEL;
+    first = first > p->row0 ? first : p->row0;
+    end = end < p->row0 + p->n_rows ? end : p->row0 + p->n_rows;
+    size_t row_bytes = (size_t)p->n_in * qr_dtype_bytes(p->from);
+    char *dst = p->dst + (size_t)panel * p->panel_bytes;
+    const char *rows = p->rows + (size_t)(first - p->row0) * row_bytes;
+    if (end - first == QR_PANEL && p->from == QR_BF16 && p->to == QR_BF16) {
+        pack_panel_bf16((uint16_t *)dst, rows, p->n_in);
+        return;
+    }
+    for (int64_t o = first; o < end; o++, rows += row_bytes) {
+        if (p->to == QR_BF16)
+            pack_row_bf16((uint16_t *)dst + o % QR_PANEL * 2, rows, p->from, p->n_in);
+        else
+            pack_row_f32((float *)dst + o % QR_PANEL, rows, p->from, p->n_in);
+    }
+}
+
+void QR_ISA_NAME(linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
+                              const void *rows, enum qr_dtype from, int64_t n_rows)
+{
+    QR_ASSERT(dst != NULL && rows != NULL);
+    QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out);
+    QR_ASSERT(from == QR_F32 || from == QR_F16 || from == QR_BF16);
+    struct packing p = {dst, rows, to, from, n_in, row0, n_rows, panel_bytes_of(to, n_in)};
+    if (n_rows > 0)
+        qr_queue_run(q, pack_item, &p, (row0 + n_rows - 1) / QR_PANEL - row0 / QR_PANEL + 1);
+}

@@ -1,0 +1,177 @@
+/* rows.c - everything that treats rows one by one: norms, additions, embeddings, gated units, gathering. */
+#include <math.h>
+
+#include "base/assert.h"
+#include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/pool.h"
+
+/* Runs fn over pieces of n_rows rows that hold about `cost` elements each. The arguments of every job here begin with the kernel's. */
+struct row_job {
+    const void *a;
+    int64_t n_rows, rows_per_item;
+};
+
+static void run_rows(struct qr_queue *q, qr_job *fn, const void *a, int64_t n_rows, int64_t cost)
+{
+    struct row_job j = {a, n_rows, qr_queue_rows_per_item(cost)};
+    qr_queue_run(q, fn, &j, (n_rows + j.rows_per_item - 1) / j.rows_per_item);
+}
+
+static int64_t first_row(const struct row_job *j, int32_t item)
+{
+    return item * j->rows_per_item;
+}
+
+static int64_t end_row(const struct row_job *j, int32_t item)
+{
+    int64_t end = (item + 1) * j->rows_per_item;
+    return end < j->n_rows ? end : j->n_rows;
+}
+
+/* Sum of squares: four vectors of partial sums, element i in lane i % (4 VF_LEN), then the fixed tree. */
+static float sum_of_squares(const float *x, int64_t n)
+{
+    vf s[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    for (int64_t i = 0; i < n; i += 4 * VF_LEN)
+        for (int64_t j = 0; j < 4 && i + j * VF_LEN < n; j++) {
+            vf v = vf_load_n(x + i + j * VF_LEN, vf_min_len(n - i - j * VF_LEN));
+            s[j] = vf_fma(v, v, s[j]);
+        }
+    return vf_sum(vf_add(vf_add(s[0], s[1]), vf_add(s[2], s[3])));
+}
+
+static void norm_row(float *out, const float *x, const float *w, int64_t n, float eps)
+{
+    vf inv = vf_set1(1.0f / sqrtf(sum_of_squares(x, n) / (float)n + eps));
+    for (int64_t i = 0; i < n; i += VF_LEN) {
+        int64_t len = vf_min_len(n - i);
+        vf_store_n(out + i, vf_mul(vf_mul(vf_load_n(x + i, len), inv), vf_load_n(w + i, len)), len);
+    }
+}
+
+static void add_row(float *x, const float *delta, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VF_LEN) {
+        int64_t len = vf_min_len(n - i);
+        vf_store_n(x + i, vf_add(vf_load_n(x + i, len), vf_load_n(delta + i, len)), len);
+    }
+}
+
+static void norm_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct row_job *j = arg;
+    const struct qr_norm_args *a = j->a;
+    for (int64_t n = first_row(j, item); n < end_row(j, item); n++) {
+        float *x = a->x + n * a->x_stride;
+        if (a->delta)
+            add_row(x, a->delta + n * a->delta_stride, a->n_cols);
+        norm_row(a->out + n * a->out_stride, x, a->w, a->n_cols, a->eps);
+    }
+}
+
+void QR_ISA_NAME(rms_norm)(struct qr_queue *q, const struct qr_norm_args *a)
+{
+    QR_ASSERT(a != NULL && a->x != NULL && a->w != NULL);
+    QR_ASSERT(a->n_cols > 0 && !(a->delta && a->out == a->x));
+    run_rows(q, norm_item, a, a->n_rows, 2 * (int64_t)a->n_cols);
+}
+
+static void head_norm_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct row_job *j = arg;
+    const struct qr_head_norm_args *a = j->a;
+    for (int64_t n = first_row(j, item); n < end_row(j, item); n++)
+        for (int32_t h = 0; h < a->n_heads; h++) {
+            float *x = a->x + n * a->stride + (int64_t)h * a->head_dim;
+            norm_row(x, x, a->w, a->head_dim, a->eps);
+        }
+}
+
+void QR_ISA_NAME(head_norm)(struct qr_queue *q, const struct qr_head_norm_args *a)
+{
+    QR_ASSERT(a != NULL && a->x != NULL && a->w != NULL);
+    QR_ASSERT(a->head_dim > 0);
+    run_rows(q, head_norm_item, a, a->n_rows, 2 * (int64_t)a->n_heads * a->head_dim);
+}
+
+static void add_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct row_job *j = arg;
+    const struct qr_add_args *a = j->a;
+    for (int64_t n = first_row(j, item); n < end_row(j, item); n++)
+        add_row(a->x + n * a->x_stride, a->delta + n * a->delta_stride, a->n_cols);
+}
+
+void QR_ISA_NAME(residual_add)(struct qr_queue *q, const struct qr_add_args *a)
+{
+    QR_ASSERT(a != NULL && a->x != NULL);
+    QR_ASSERT(a->delta != NULL);
+    run_rows(q, add_item, a, a->n_rows, a->n_cols);
+}
+
+static void embed_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct row_job *j = arg;
+    const struct qr_embed_args *a = j->a;
+    const struct qr_tensor *t = a->table;
+    for (int64_t n = first_row(j, item); n < end_row(j, item); n++) {
+        QR_ASSERT(a->ids[n] >= 0 && a->ids[n] < t->shape[0]);
+        size_t from = (size_t)a->ids[n] * (size_t)t->stride[0];
+        for (int64_t i = 0; i < t->shape[1]; i += VF_LEN) {
+            int64_t len = vf_min_len(t->shape[1] - i);
+            vf v = vf_load_as_n(t->data, t->dtype, from + (size_t)i, len);
+            vf_store_n(a->out + n * a->out_stride + i, vf_mul(vf_set1(a->scale), v), len);
+        }
+    }
+}
+
+void QR_ISA_NAME(embed)(struct qr_queue *q, const struct qr_embed_args *a)
+{
+    QR_ASSERT(a != NULL && a->table != NULL && a->table->data != NULL);
+    QR_ASSERT(a->table->n_dims == 2 && a->table->stride[1] == 1);
+    run_rows(q, embed_item, a, a->n_rows, a->table->shape[1]);
+}
+
+static void glu_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct row_job *j = arg;
+    const struct qr_glu_args *a = j->a;
+    for (int64_t n = first_row(j, item); n < end_row(j, item); n++) {
+        const float *gate = a->gate_up + n * a->gate_up_stride, *up = gate + a->n_cols;
+        for (int64_t i = 0; i < a->n_cols; i += VF_LEN) {
+            int64_t len = vf_min_len(a->n_cols - i);
+            vf g = vf_load_n(gate + i, len);
+            g = a->act == QR_ACT_SILU ? vf_silu(g) : vf_gelu_tanh(g);
+            vf_store_n(a->out + n * a->out_stride + i, vf_mul(g, vf_load_n(up + i, len)), len);
+        }
+    }
+}
+
+void QR_ISA_NAME(glu)(struct qr_queue *q, const struct qr_glu_args *a)
+{
+    QR_ASSERT(a != NULL && a->gate_up != NULL);
+    QR_ASSERT(a->act == QR_ACT_SILU || a->act == QR_ACT_GELU_TANH);
+    run_rows(q, glu_item, a, a->n_rows, 4 * (int64_t)a->n_cols);
+}
+
+static void gather_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct row_job *j = arg;
+    const struct qr_gather_args *a = j->a;
+    for (int64_t n = first_row(j, item); n < end_row(j, item); n++)
+        memcpy(a->out + n * a->out_stride, a->x + a->row[n] * a->x_stride, (size_t)a->n_cols * sizeof *a->out);
+}
+
+void QR_ISA_NAME(gather_rows)(struct qr_queue *q, const struct qr_gather_args *a)
+{
+    QR_ASSERT(a != NULL && a->x != NULL);
+    QR_ASSERT(a->row != NULL || a->n_rows == 0);
+    run_rows(q, gather_item, a, a->n_rows, a->n_cols);
+}

@@ -1,0 +1,19 @@
+#include "kernels/cpu/isa/isa.h"
+
+const struct qr_kernels QR_ISA_NAME(kernels) = {
+    .name = QR_ISA_TEXT(QR_ISA),
+    .linear = QR_ISA_NAME(linear),
+    .rms_norm = QR_ISA_NAME(rms_norm),
+    .head_norm = QR_ISA_NAME(head_norm),
+    .residual_add = QR_ISA_NAME(residual_add),
+    .embed = QR_ISA_NAME(embed),
+    .rope_table = QR_ISA_NAME(rope_table),
+    .rope = QR_ISA_NAME(rope),
+    .kv_write = QR_ISA_NAME(kv_write),
+    .kv_copy = QR_ISA_NAME(kv_copy),
+    .attention = QR_ISA_NAME(attention),
+    .glu = QR_ISA_NAME(glu),
+    .gather_rows = QR_ISA_NAME(gather_rows),
+    .linear_packed_bytes = QR_ISA_NAME(linear_packed_bytes),
+    .linear_pack = QR_ISA_NAME(linear_pack),
+};

@@ -1,0 +1,162 @@
+/* attn_world.h - sequences with random keys and values in a paged cache whose unused slots are NaN, and steps over them. */
+#ifndef QR_TESTS_KERNELS_ATTN_WORLD_H
+#define QR_TESTS_KERNELS_ATTN_WORLD_H
+
+#include "tests/kernels/util.h"
+#include "tests/ops_cases.h"
+
+#define WORLD_SEQS_MAX 16
+#define WORLD_LAYERS 2
+#define WORLD_LAYER 1
+
+struct world {
+    struct qr_attention_case c;
+    int32_t n_seqs, ctx[WORLD_SEQS_MAX], n_rows[WORLD_SEQS_MAX]; /* context after the step; rows of the step */
+    float *k[WORLD_SEQS_MAX], *v[WORLD_SEQS_MAX], *q[WORLD_SEQS_MAX]; /* owned [ctx][G or H][K] */
+};
+
+/* A batch over a world and the cache it reads. */
+struct step {
+    struct qr_batch batch;
+    struct qr_kv_view kv;
+    int32_t *ints;      /* owned: all arrays of the batch */
+    float *q;           /* owned [n_tokens][q_stride] */
+    int64_t q_stride;
+};
+
+static inline struct world world_new(struct qr_attention_case c, int32_t n_seqs, const int32_t *ctx, const int32_t *n_rows, uint64_t seed)
+{
+    struct qr_rng r = {.seed = seed};
+    struct world w = {.c = c, .n_seqs = n_seqs};
+    for (int32_t s = 0; s < n_seqs; s++) {
+        w.ctx[s] = ctx[s];
+        w.n_rows[s] = n_rows[s];
+        w.k[s] = random_floats(&r, (int64_t)ctx[s] * c.n_kv_heads * c.head_dim);
+        w.v[s] = random_floats(&r, (int64_t)ctx[s] * c.n_kv_heads * c.head_dim);
+        w.q[s] = random_floats(&r, (int64_t)ctx[s] * c.n_heads * c.head_dim);
+    }
+    return w;
+}
+
+/* Lengths around the borders of blocks, of groups of 16 and of pieces of 256. */
+static inline struct world world_mixed(struct qr_attention_case c, uint64_t seed)
+{
+    static const int32_t border[] = {1, 2, 15, 16, 17, 31, 100, 255, 256, 257, 300, 511, 513, 530};
+    struct qr_rng r = {.seed = seed};
+    int32_t ctx[WORLD_SEQS_MAX], n_rows[WORLD_SEQS_MAX], n = 2 + (int32_t)qr_rng_below(&r, 5);
+    for (int32_t s = 0; s < n; s++) {
+        ctx[s] = border[qr_rng_below(&r, QR_COUNT(border))];
+        n_rows[s] = qr_rng_below(&r, 2) ? 1 : 1 + (int32_t)qr_rng_below(&r, (uint32_t)(ctx[s] < 70 ? ctx[s] : 70));
+    }
+    return world_new(c, n, ctx, n_rows, seed + 1);
+}
+
+static inline void world_drop(struct world *w)
+{
+    for (int32_t s = 0; s < w->n_seqs; s++) {
+        qr_free(w->k[s]);
+        qr_free(w->v[s]);
+        qr_free(w->q[s]);
+    }
+}
+
+/* Blocks 0 .. n-1 in their order, or shuffled when seed is not 0. */
+static inline void permute_blocks(int32_t *block, int32_t n, uint64_t seed)
+{
+    struct qr_rng r = {.seed = seed};
+    for (int32_t i = 0; i < n; i++)
+        block[i] = i;
+    for (int32_t i = n - 1; seed && i > 0; i--) {
+        int32_t j = (int32_t)qr_rng_below(&r, (uint32_t)i + 1), t = block[i];
+        block[i] = block[j];
+        block[j] = t;
+    }
+}
+
+/* Rows [first[s], first[s] + count[s]) of positions of each sequence whose count is not 0, in the order of sequences, from a cache in which
+ * everything up to ctx is written and the rest is NaN. block_seed 0: contiguous blocks. */
+static inline struct step step_new(const struct world *w, int32_t block_tokens, const int32_t *first, const int32_t *count, uint64_t block_seed)
+{
+    const struct qr_attention_case *c = &w->c;
+    int32_t n_tokens = 0, n_blocks = 0, stride = 1, n_seqs = 0;
+    for (int32_t s = 0; s < w->n_seqs; s++) {
+        int32_t need = (w->ctx[s] + block_tokens - 1) / block_tokens;
+        n_tokens += count[s];
+        n_blocks += need;
+        stride = need > stride ? need : stride;
+        n_seqs += count[s] > 0;
+    }
+    n_blocks += 3; /* some that nobody owns */
+    struct step st = {.q_stride = (int64_t)c->n_heads * c->head_dim + 5};
+    st.kv = (struct qr_kv_view){.dtype = c->kv, .n_blocks = n_blocks, .n_layers = WORLD_LAYERS, .n_kv_heads = c->n_kv_heads,
+                                .block_tokens = block_tokens, .head_dim = c->head_dim};
+    st.kv.base = qr_alloc_aligned((size_t)n_blocks * qr_kv_block_bytes(&st.kv), 64);
+    memset(st.kv.base, 0xff, (size_t)n_blocks * qr_kv_block_bytes(&st.kv));
+    st.ints = qr_alloc((size_t)(2 * n_tokens + n_seqs + 1 + n_seqs + n_seqs * stride + n_blocks), sizeof *st.ints);
+    int32_t *pos = st.ints, *slot = pos + n_tokens, *row_start = slot + n_tokens, *ctx = row_start + n_seqs + 1, *table = ctx + n_seqs;
+    int32_t *order = table + n_seqs * stride;
+    permute_blocks(order, n_blocks, block_seed);
+    memset(table, 0xff, (size_t)(n_seqs * stride) * sizeof *table); /* entries behind the context: -1, never to be used */
+    st.q = poisoned(n_tokens * st.q_stride);
+    int32_t row = 0, at_seq = 0, next_block = 0, hk = c->n_heads * c->head_dim;
+    for (int32_t s = 0; s < w->n_seqs; s++) {
+        int32_t need = (w->ctx[s] + block_tokens - 1) / block_tokens;
+        for (int32_t t = 0; t < w->ctx[s]; t++)
+            for (int32_t g = 0; g < c->n_kv_heads; g++)
+                for (int32_t i = 0; i < c->head_dim; i++) {
+                    size_t to = (size_t)(t % block_tokens * c->head_dim + i), from = (size_t)((t * c->n_kv_heads + g) * c->head_dim + i);
+                    int32_t b = order[next_block + t / block_tokens];
+                    for (int32_t which = 0; which < 2; which++) {
+                        float x = which ? w->v[s][from] : w->k[s][from];
+                        size_t at = qr_kv_offset(&st.kv, b, WORLD_LAYER, which, g) + to;
+                        if (c->kv == QR_F32)
+                            ((float *)st.kv.base)[at] = x;
+                        else
+                            ((uint16_t *)st.kv.base)[at] = qr_f32_to_bf16(x);
+                    }
+                }
+        if (count[s] > 0) {
+            row_start[at_seq] = row;
+            ctx[at_seq] = first[s] + count[s];
+            for (int32_t b = 0; b < need; b++)
+                table[at_seq * stride + b] = order[next_block + b];
+            for (int32_t i = 0; i < count[s]; i++, row++) {
+                pos[row] = first[s] + i;
+                slot[row] = table[at_seq * stride + pos[row] / block_tokens] * block_tokens + pos[row] % block_tokens;
+                memcpy(st.q + row * st.q_stride, w->q[s] + (int64_t)pos[row] * hk, (size_t)hk * sizeof(float));
+            }
+            at_seq++;
+        }
+        next_block += need;
+    }
+    row_start[n_seqs] = row;
+    st.batch = (struct qr_batch){.n_tokens = n_tokens, .n_seqs = n_seqs, .block_tokens = block_tokens, .table_stride = stride, .pos = pos,
+                                 .slot = slot, .row_start = row_start, .ctx_len = ctx, .block_table = table};
+    return st;
+}
+
+static inline void step_drop(struct step *st)
+{
+    qr_free_aligned(st->kv.base);
+    qr_free(st->ints);
+    qr_free(st->q);
+}
+
+static inline struct qr_attention_args step_args(const struct world *w, const struct step *st, void *out, void *lse, const void *q)
+{
+    return (struct qr_attention_args){.out = out, .q = q, .lse = lse, .batch = &st->batch, .kv = &st->kv, .out_stride = st->q_stride,
+                                      .q_stride = st->q_stride, .layer = WORLD_LAYER, .n_heads = w->c.n_heads, .window = w->c.window,
+                                      .scale = (float)(1 / sqrt((double)w->c.head_dim)), .softcap = w->c.softcap};
+}
+
+/* out [n_tokens][q_stride] and, behind it, lse [n_tokens][H]; owned by the caller. */
+static inline float *step_run(struct qr_backend *be, const struct world *w, const struct step *st)
+{
+    int64_t n_out = st->batch.n_tokens * st->q_stride, n_lse = (int64_t)st->batch.n_tokens * w->c.n_heads;
+    float *out = poisoned(n_out + n_lse);
+    struct qr_attention_args a = step_args(w, st, out, out + n_out, st->q);
+    be->k->attention(be->queue, &a);
+    return out;
+}
+
+#endif

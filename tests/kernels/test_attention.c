@@ -1,0 +1,278 @@
+/* attention: against the double oracle within a derived bound, and the same bits alone, in any batch, as decode or as prefill, with any
+ * block table, block size and number of threads. */
+#include "tests/kernels/attn_world.h"
+
+#include "tests/kernels/oracle.h"
+
+#define SEED 777
+
+static void last_rows(const struct world *w, int32_t *first, int32_t *count)
+{
+    for (int32_t s = 0; s < w->n_seqs; s++) {
+        first[s] = w->ctx[s] - w->n_rows[s];
+        count[s] = w->n_rows[s];
+    }
+}
+
+/* What bounds the error of one query: see bound_of. */
+struct query {
+    double out[256]; /* not needed exactly; kept for the size of terms */
+    double size[256], flips[256];
+    double rel, lse_abs;
+};
+
+/* The bound for one query (row r, head h), in double.
+ *
+ * Score t: a chain of K products, the scale and, with a softcap, a division, a tanh within 4 ulp and a product:
+ * |ds_t| <= gamma_{K+2} scale sum_i |q_i k_i|  (+ cap * 2^-21 + 2 u |s|). Subtracting the maximum adds u |s_t - max|, exp two ulp. A probability is
+ * off by rel_p = max_t(ds_t + u |s_t - max|) + 2^-22, up to a factor common to all, for which the maximum's own error counts once more.
+ * Sums of a piece: gamma_256; merges: three roundings and an exp within 2 ulp for each piece, with the maxima's distance u |..| as above.
+ * out = sum p v / sum p: both sums carry that, so |d out| <= 2 (2 rel_p + gamma_{256 + 8 pieces} + ...) sum p |v| / sum p.
+ * bf16 cache: p is rounded to 8 bits before it meets v. Both sides round alike unless p lies within rel_p of the midpoint of two
+ * neighbours; then one side may be one unit (2^-7 p at most) off: `flips` sums |v| 2^-7 p over just those. */
+static struct query bound_of(const struct world *w, const struct step *st, int32_t s, int32_t r, int32_t h)
+{
+    const struct qr_attention_case *c = &w->c;
+    struct query b = {.rel = 0};
+    int32_t k = c->head_dim, pos = st->batch.pos[r], group = c->n_heads / c->n_kv_heads;
+    int32_t first = c->window > 0 && pos >= c->window ? pos - c->window + 1 : 0;
+    double scale = 1 / sqrt((double)k), *score = qr_alloc((size_t)pos + 1, sizeof *score), max = -INFINITY, ds = 0, far = 0, sum = 0;
+    const float *q = st->q + r * st->q_stride + (int64_t)h * k;
+    struct qr_attention_args a = step_args(w, st, NULL, NULL, NULL);
+    struct context ctx = {&a, st->batch.block_table + (int64_t)s * st->batch.table_stride, h / group};
+    for (int32_t t = first; t <= pos; t++) {
+        double dot = 0, size = 0;
+        for (int32_t i = 0; i < k; i++) {
+            double term = qr_ref_meet((double)q[i], c->kv) * cached(&ctx, 0, t, i);
+            dot += term;
+            size += fabs(term);
+        }
+        score[t] = c->softcap > 0 ? (double)c->softcap * tanh(dot * scale / (double)c->softcap) : dot * scale;
+        max = fmax(max, score[t]);
+        ds = fmax(ds, gamma_n(k + 2) * scale * size + (c->softcap > 0 ? (double)c->softcap * 0x1p-21 + 2 * U24 * fabs(dot * scale) : 0));
+    }
+    for (int32_t t = first; t <= pos; t++)
+        far = fmax(far, max - score[t]);
+    double rel_p = 2 * (ds + U24 * far) + 0x1p-22;
+    for (int32_t t = first; t <= pos; t++) {
+        int32_t t0 = t / 256 * 256 > first ? t / 256 * 256 : first, t1 = t / 256 * 256 + 256 <= pos ? t / 256 * 256 + 256 : pos + 1;
+        double piece_max = -INFINITY;
+        for (int32_t u = t0; u < t1; u++)
+            piece_max = fmax(piece_max, score[u]);
+        double p = exp(score[t] - max), e = exp(score[t] - piece_max);
+        int exponent;
+        double unit = frexp(e, &exponent) * 256, frac = unit - floor(unit); /* 128 <= unit < 256: bf16 keeps whole units */
+        bool near = c->kv == QR_BF16 && fabs(frac - 0.5) <= rel_p * unit;
+        sum += p;
+        for (int32_t i = 0; i < k; i++) {
+            double v = fabs(cached(&ctx, 1, t, i));
+            b.size[i] += p * v;
+            b.flips[i] += near ? p * v * 0x1p-7 : 0;
+        }
+    }
+    for (int32_t i = 0; i < k; i++) {
+        b.size[i] /= sum;
+        b.flips[i] /= sum;
+    }
+    int32_t pieces = pos / 256 - first / 256 + 1;
+    b.rel = 2 * (rel_p + gamma_n(256 + 8 * pieces) + pieces * (0x1p-22 + U24 * far)) + 4 * U24;
+    b.lse_abs = b.rel + 2 * U24 * (fabs(max) + log(sum) + 1);
+    qr_free(score);
+    return b;
+}
+
+static double check_against_oracle(const char *isa, const struct world *w, const struct step *st, const float *got)
+{
+    const struct qr_attention_case *c = &w->c;
+    int64_t n_out = st->batch.n_tokens * st->q_stride;
+    double worst = 0, *q = widen(st->q, n_out), *want = qr_alloc((size_t)(n_out + st->batch.n_tokens * c->n_heads), sizeof *want);
+    struct qr_attention_args a = step_args(w, st, want, want + n_out, q);
+    oracle->attention(NULL, &a);
+    const float *lse = got + n_out;
+    for (int32_t s = 0; s < st->batch.n_seqs; s++)
+        for (int32_t r = st->batch.row_start[s]; r < st->batch.row_start[s + 1]; r++)
+            for (int32_t h = 0; h < c->n_heads; h++) {
+                if ((r * 31 + h) % 5 != 0 && st->batch.n_tokens > 40)
+                    continue; /* bounds are slow: a fifth of the queries of large steps */
+                struct query b = bound_of(w, st, s, r, h);
+                for (int32_t i = 0; i < c->head_dim; i++) {
+                    int64_t at = r * st->q_stride + (int64_t)h * c->head_dim + i;
+                    double bound = b.rel * b.size[i] + b.flips[i], error = fabs((double)got[at] - want[at]);
+                    cr_assert(error <= bound, "%s: row %d (pos %d) head %d dim %d: error %g beyond %g", isa, r, st->batch.pos[r], h, i, error, bound);
+                    worst = fmax(worst, error / bound);
+                }
+                double e = fabs((double)lse[r * c->n_heads + h] - want[n_out + r * c->n_heads + h]);
+                cr_assert(e <= b.lse_abs, "%s: lse of row %d head %d is off by %g, beyond %g", isa, r, h, e, b.lse_abs);
+            }
+    cr_assert(gaps_untouched(got, st->batch.n_tokens, c->n_heads * c->head_dim, st->q_stride));
+    qr_free(q);
+    qr_free(want);
+    return worst;
+}
+
+Test(attention, is_within_the_bound_of_the_double_oracle_at_every_level, .timeout = 250)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names), first[WORLD_SEQS_MAX], count[WORLD_SEQS_MAX];
+    double worst[8] = {0};
+    for (int i = 0; i < QR_COUNT(qr_attention_cases); i++) {
+        if (!(qr_attention_cases[i].use & QR_CASE_CHECK))
+            continue;
+        struct world w = world_mixed(qr_attention_cases[i], SEED + (uint64_t)i);
+        last_rows(&w, first, count);
+        struct step st = step_new(&w, w.c.block_tokens, first, count, SEED);
+        for (int32_t l = 0; l < n_levels; l++) {
+            struct qr_backend *be = open_level(names[l], 2, 0);
+            float *out = step_run(be, &w, &st);
+            worst[l] = fmax(worst[l], check_against_oracle(names[l], &w, &st, out));
+            qr_free(out);
+            qr_backend_close(be);
+        }
+        step_drop(&st);
+        world_drop(&w);
+    }
+    for (int32_t l = 0; l < n_levels; l++)
+        printf("attention %s: worst error %.3f of the bound (seed %d)\n", names[l], worst[l], SEED);
+}
+
+/* The result of (sequence s, position pos) in `got` equals what `alone` (one row) holds. */
+static void check_same(const char *what, const char *isa, const struct world *w, const struct step *st, const float *got, int32_t row,
+                       const struct step *one, const float *alone, int32_t one_row)
+{
+    int32_t hk = w->c.n_heads * w->c.head_dim;
+    cr_assert(same_bits(got + row * st->q_stride, alone + one_row * one->q_stride, hk), "%s, %s: row %d (pos %d, heads %d/%d of %d) differs", isa,
+              what, row, st->batch.pos[row], w->c.n_heads, w->c.n_kv_heads, w->c.head_dim);
+    const float *lse = got + st->batch.n_tokens * st->q_stride, *lse1 = alone + one->batch.n_tokens * one->q_stride;
+    cr_assert(same_bits(lse + row * w->c.n_heads, lse1 + one_row * w->c.n_heads, w->c.n_heads), "%s, %s: lse of row %d", isa, what, row);
+}
+
+/* Each row of the step again as a decode step of its own: one row, identity blocks of another size, one thread. */
+static void check_rows_alone(const char *isa, const struct world *w, const struct step *st, const float *got)
+{
+    struct qr_backend *be = open_level(isa, 1, 1);
+    for (int32_t s = 0; s < w->n_seqs; s++)
+        for (int32_t r = st->batch.row_start[s]; r < st->batch.row_start[s + 1]; r++) {
+            if (w->n_rows[s] > 12 && r % 7 != 0)
+                continue;
+            int32_t first[WORLD_SEQS_MAX] = {0}, count[WORLD_SEQS_MAX] = {0};
+            first[s] = st->batch.pos[r];
+            count[s] = 1;
+            struct step one = step_new(w, 128, first, count, 0);
+            float *alone = step_run(be, w, &one);
+            check_same("alone", isa, w, st, got, r, &one, alone, 0);
+            qr_free(alone);
+            step_drop(&one);
+        }
+    qr_backend_close(be);
+}
+
+/* The step again: whole prompts cut into chunks of `chunk` rows. */
+static void check_chunked(const char *isa, const struct world *w, const struct step *st, const float *got, int32_t chunk)
+{
+    struct qr_backend *be = open_level(isa, 2, 0);
+    for (int32_t s = 0; s < w->n_seqs; s++)
+        for (int32_t done = 0; done < w->n_rows[s]; done += chunk) {
+            int32_t first[WORLD_SEQS_MAX] = {0}, count[WORLD_SEQS_MAX] = {0};
+            first[s] = w->ctx[s] - w->n_rows[s] + done;
+            count[s] = w->n_rows[s] - done < chunk ? w->n_rows[s] - done : chunk;
+            struct step part = step_new(w, w->c.block_tokens, first, count, SEED + 9);
+            float *out = step_run(be, w, &part);
+            for (int32_t i = 0; i < count[s]; i++)
+                check_same("chunked", isa, w, st, got, st->batch.row_start[s] + done + i, &part, out, i);
+            qr_free(out);
+            step_drop(&part);
+        }
+    qr_backend_close(be);
+}
+
+Test(attention, gives_a_row_the_same_bits_alone_batched_chunked_paged_or_contiguous, .timeout = 250)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names), first[WORLD_SEQS_MAX], count[WORLD_SEQS_MAX];
+    printf("seed %d\n", SEED);
+    for (int i = 0; i < QR_COUNT(qr_attention_cases); i++) {
+        if (!(qr_attention_cases[i].use & QR_CASE_CHECK))
+            continue;
+        struct world w = world_mixed(qr_attention_cases[i], SEED + 50 + (uint64_t)i);
+        last_rows(&w, first, count);
+        struct step st = step_new(&w, w.c.block_tokens, first, count, SEED + 1), flat = step_new(&w, 16, first, count, 0);
+        for (int32_t l = 1; l < n_levels; l++) { /* ref is one plain loop per query */
+            struct qr_backend *be = open_level(names[l], 1, 0);
+            float *out = step_run(be, &w, &st);
+            for (int32_t t = 2; t <= 3; t++) {
+                struct qr_backend *more = open_level(names[l], t, 0);
+                float *again = step_run(more, &w, &flat);
+                for (int32_t r = 0; r < st.batch.n_tokens; r++)
+                    check_same("contiguous, more threads", names[l], &w, &st, out, r, &flat, again, r);
+                qr_free(again);
+                qr_backend_close(more);
+            }
+            check_rows_alone(names[l], &w, &st, out);
+            check_chunked(names[l], &w, &st, out, 5);
+            qr_free(out);
+            qr_backend_close(be);
+        }
+        step_drop(&st);
+        step_drop(&flat);
+        world_drop(&w);
+    }
+}
+
+Test(attention, gives_the_same_bits_when_long_contexts_are_split_over_threads, .timeout = 250)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    static const int32_t ctx[] = {5000, 30, 2777}, rows[] = {1, 1, 20};
+    struct qr_attention_case c = {.n_heads = 6, .n_kv_heads = 2, .head_dim = 16, .kv = QR_BF16};
+    for (int32_t window = 0; window <= 1500; window += 1500) {
+        c.window = window;
+        struct world w = world_new(c, 3, ctx, rows, SEED);
+        int32_t first[WORLD_SEQS_MAX], count[WORLD_SEQS_MAX];
+        last_rows(&w, first, count);
+        struct step st = step_new(&w, 16, first, count, SEED);
+        for (int32_t l = 1; l < n_levels; l++) {
+            struct qr_backend *one = open_level(names[l], 1, 0), *three = open_level(names[l], 3, 0), *small = open_level(names[l], 2, 1);
+            float *a = step_run(one, &w, &st), *b = step_run(three, &w, &st), *d = step_run(small, &w, &st);
+            int64_t n = st.batch.n_tokens * (st.q_stride + c.n_heads);
+            cr_assert(same_bits(a, b, n), "%s: three threads", names[l]);
+            cr_assert(same_bits(a, d, n), "%s: two threads, small scratch", names[l]);
+            check_against_oracle(names[l], &w, &st, a);
+            qr_free(a);
+            qr_free(b);
+            qr_free(d);
+            qr_backend_close(one);
+            qr_backend_close(three);
+            qr_backend_close(small);
+        }
+        step_drop(&st);
+        world_drop(&w);
+    }
+}
+
+Test(attention, keeps_a_nan_of_later_rows_out_of_earlier_ones)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    static const int32_t ctx[] = {40}, rows[] = {40};
+    struct qr_attention_case c = {.n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .kv = QR_F32};
+    struct world w = world_new(c, 1, ctx, rows, SEED);
+    int32_t first[] = {0}, count[] = {40};
+    struct step clean = step_new(&w, 16, first, count, 0);
+    for (int32_t i = 0; i < 2 * 16; i++)
+        w.k[0][33 * 2 * 16 + i] = w.v[0][33 * 2 * 16 + i] = i % 2 ? NAN : INFINITY;
+    struct step dirty = step_new(&w, 16, first, count, 0);
+    for (int32_t l = 0; l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 2, 0);
+        float *a = step_run(be, &w, &clean), *b = step_run(be, &w, &dirty);
+        for (int32_t r = 0; r < 33; r++)
+            cr_assert(same_bits(a + r * clean.q_stride, b + r * clean.q_stride, 4 * 16), "%s row %d", names[l], r);
+        for (int32_t r = 33; r < 40; r++)
+            cr_assert(isnan(b[r * clean.q_stride]), "%s row %d", names[l], r);
+        qr_free(a);
+        qr_free(b);
+        qr_backend_close(be);
+    }
+    step_drop(&clean);
+    step_drop(&dirty);
+    world_drop(&w);
+}

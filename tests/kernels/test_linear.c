@@ -1,0 +1,253 @@
+/* linear and linear_pack: against the double oracle within a derived bound, and bit for bit whatever the batch. */
+#include "tests/kernels/util.h"
+
+#include "tests/kernels/oracle.h"
+#include "tests/ops_cases.h"
+
+#define SEED 4242
+#define X_GAP 3 /* rows of x and out do not touch */
+
+struct data {
+    struct qr_linear_case c;
+    float *x, *old, *bias, *w;
+    int64_t x_stride, out_stride;
+};
+
+static struct data make(struct qr_linear_case c, uint64_t seed)
+{
+    struct qr_rng r = {.seed = seed};
+    struct data d = {.c = c, .x_stride = c.n_in + X_GAP, .out_stride = c.n_out + X_GAP};
+    d.x = random_floats(&r, c.n_rows * d.x_stride);
+    d.old = random_floats(&r, c.n_rows * d.out_stride);
+    d.bias = random_floats(&r, c.n_out);
+    d.w = random_floats(&r, (int64_t)c.n_out * c.n_in);
+    return d;
+}
+
+static void drop(struct data *d)
+{
+    qr_free(d->x);
+    qr_free(d->old);
+    qr_free(d->bias);
+    qr_free(d->w);
+}
+
+/* Packs in two pieces, the way fused weights are, from f32. */
+static struct qr_weight pack(const struct qr_kernels *k, struct qr_queue *q, const struct data *d)
+{
+    struct qr_weight w = {.packed_dtype = d->c.w};
+    w.packed = qr_alloc_aligned(k->linear_packed_bytes(d->c.w, d->c.n_out, d->c.n_in), 64);
+    int32_t first = d->c.n_out * 2 / 3;
+    k->linear_pack(q, w.packed, d->c.w, d->c.n_out, d->c.n_in, 0, d->w, QR_F32, first);
+    k->linear_pack(q, w.packed, d->c.w, d->c.n_out, d->c.n_in, first, d->w + (int64_t)first * d->c.n_in, QR_F32, d->c.n_out - first);
+    return w;
+}
+
+static struct qr_linear_args args(const struct data *d, const struct qr_weight *w, void *out, const void *x)
+{
+    return (struct qr_linear_args){.out = out, .x = x, .w = w, .bias = d->c.bias ? d->bias : NULL, .out_stride = d->out_stride,
+                                   .x_stride = d->x_stride, .n_rows = d->c.n_rows, .n_in = d->c.n_in, .n_out = d->c.n_out, .add = d->c.add};
+}
+
+static float *run(struct qr_backend *be, const struct data *d)
+{
+    int64_t n = d->c.n_rows * d->out_stride;
+    float *out = d->c.add ? copy_floats(d->old, n) : poisoned(n);
+    struct qr_weight w = pack(be->k, be->queue, d);
+    struct qr_linear_args a = args(d, &w, out, d->x);
+    be->k->linear(be->queue, &a);
+    qr_free_aligned(w.packed);
+    return out;
+}
+
+/* A chain of n_in fused or separate products and sums, the bias and the old value: n_in + 3 roundings at most touch any term, so
+ * |error| <= gamma_{n_in+3} (sum |x w| + |bias| + |old|) by Higham, Accuracy and Stability, section 3.1. Both sides round x and w to bf16
+ * alike, and products of two bf16 are exact, so bf16 needs nothing on top. */
+static double worst_ratio(const struct data *d, const float *got)
+{
+    const struct qr_linear_case *c = &d->c;
+    double worst = 0, *x = widen(d->x, c->n_rows * d->x_stride), *out = widen(d->old, c->n_rows * d->out_stride);
+    struct qr_weight w = pack(oracle, NULL, d);
+    struct qr_linear_args a = args(d, &w, out, x);
+    oracle->linear(NULL, &a);
+    for (int32_t n = 0; n < c->n_rows; n++)
+        for (int32_t o = 0; o < c->n_out; o++) {
+            double size = (c->bias ? fabs((double)d->bias[o]) : 0) + (c->add ? fabs((double)d->old[n * d->out_stride + o]) : 0);
+            for (int32_t i = 0; i < c->n_in; i++)
+                size += fabs(qr_ref_meet(x[n * d->x_stride + i], c->w) * (double)qr_ref_load(w.packed, c->w, (size_t)o * (size_t)c->n_in + (size_t)i));
+            double error = fabs((double)got[n * d->out_stride + o] - out[n * d->out_stride + o]), bound = gamma_n(c->n_in + 3) * size;
+            double ratio = error <= bound ? (bound > 0 ? error / bound : 0) : INFINITY;
+            worst = ratio > worst || isnan(error) ? (isnan(error) ? INFINITY : ratio) : worst;
+        }
+    qr_free_aligned(w.packed);
+    qr_free(x);
+    qr_free(out);
+    return worst;
+}
+
+Test(linear, is_within_the_bound_of_the_double_oracle_at_every_level)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    for (int32_t l = 0; l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 2, 0);
+        double worst = 0;
+        for (int i = 0; i < QR_COUNT(qr_linear_cases); i++) {
+            if (!(qr_linear_cases[i].use & QR_CASE_CHECK))
+                continue;
+            struct data d = make(qr_linear_cases[i], SEED + (uint64_t)i);
+            float *out = run(be, &d);
+            double ratio = worst_ratio(&d, out);
+            cr_assert_leq(ratio, 1, "%s, case %d, seed %d: error beyond the bound", names[l], i, SEED + i);
+            if (!d.c.add)
+                cr_assert(gaps_untouched(out, d.c.n_rows, d.c.n_out, d.out_stride), "%s, case %d wrote between rows", names[l], i);
+            worst = ratio > worst ? ratio : worst;
+            qr_free(out);
+            drop(&d);
+        }
+        printf("linear %s: worst error %.3f of the bound\n", names[l], worst);
+        qr_backend_close(be);
+    }
+}
+
+/* Rows of one product computed alone, by one thread, must equal what the batch gave. */
+static void check_rows_alone(const char *isa, const struct data *d, const float *whole)
+{
+    struct qr_backend *be = open_level(isa, 1, 0);
+    struct qr_weight w = pack(be->k, be->queue, d);
+    for (int32_t n = 0; n < d->c.n_rows; n++) {
+        float *out = copy_floats(d->old + n * d->out_stride, d->c.n_out);
+        struct qr_linear_args a = args(d, &w, out, d->x + n * d->x_stride);
+        a.n_rows = 1;
+        be->k->linear(be->queue, &a);
+        cr_assert(same_bits(out, whole + n * d->out_stride, d->c.n_out), "%s: row %d of %d (I %d, O %d) differs alone", isa, n,
+                  d->c.n_rows, d->c.n_in, d->c.n_out);
+        qr_free(out);
+    }
+    qr_free_aligned(w.packed);
+    qr_backend_close(be);
+}
+
+Test(linear, gives_a_row_the_same_bits_in_any_batch_and_with_any_number_of_threads)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    struct qr_rng r = {.seed = SEED};
+    printf("seed %d\n", SEED);
+    for (int round = 0; round < 24; round++) {
+        struct qr_linear_case c = {.n_rows = 1 + (int32_t)qr_rng_below(&r, 60), .n_in = 1 + (int32_t)qr_rng_below(&r, 400),
+                                   .n_out = 1 + (int32_t)qr_rng_below(&r, 400), .w = round % 2 ? QR_BF16 : QR_F32,
+                                   .bias = qr_rng_below(&r, 2), .add = qr_rng_below(&r, 2)};
+        struct data d = make(c, SEED + 100 + (uint64_t)round);
+        for (int32_t l = 0; l < n_levels; l++) {
+            float *first = NULL;
+            for (int32_t t = 1; t <= 3; t++) {
+                struct qr_backend *be = open_level(names[l], t, 0);
+                float *out = run(be, &d);
+                qr_backend_close(be);
+                if (!first) {
+                    first = out;
+                    continue;
+                }
+                cr_assert(same_bits(first, out, c.n_rows * d.out_stride), "%s: %d threads differ from one", names[l], t);
+                qr_free(out);
+            }
+            check_rows_alone(names[l], &d, first);
+            qr_free(first);
+        }
+        drop(&d);
+    }
+}
+
+Test(linear, gives_the_same_bits_when_scratch_holds_only_a_part_of_the_rows)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    for (int32_t l = 0; l < n_levels; l++) {
+        struct qr_linear_case c = {.n_rows = 70, .n_in = 11000, .n_out = 40, .w = QR_BF16}; /* 1 MiB of scratch: 23 rows at a time */
+        struct data d = make(c, SEED);
+        struct qr_backend *small = open_level(names[l], 2, 1), *large = open_level(names[l], 2, 0);
+        float *a = run(small, &d), *b = run(large, &d);
+        cr_assert(same_bits(a, b, c.n_rows * d.out_stride), "%s", names[l]);
+        qr_free(a);
+        qr_free(b);
+        qr_backend_close(small);
+        qr_backend_close(large);
+        drop(&d);
+    }
+}
+
+/* w [n_out, n_in] as stored type `from`, written to `raw`; returns nothing lost: values are small multiples of 1/8. */
+static void *stored(const float *w, int64_t n, enum qr_dtype from)
+{
+    void *raw = qr_alloc((size_t)n, 4);
+    for (int64_t i = 0; i < n; i++) {
+        float v = (float)(int)(w[i] * 8) / 8;
+        uint16_t half = 0;
+        if (from == QR_F32)
+            ((float *)raw)[i] = v;
+        else if (from == QR_BF16)
+            ((uint16_t *)raw)[i] = qr_f32_to_bf16(v);
+        else {
+            uint32_t u; /* small multiples of 1/8 are normal in f16 and keep all their bits */
+            memcpy(&u, &v, 4);
+            half = v == 0 ? 0 : (uint16_t)(((u >> 16) & 0x8000u) | ((((u >> 23) & 255u) - 112u) << 10) | ((u >> 13) & 1023u));
+            ((uint16_t *)raw)[i] = half;
+        }
+    }
+    return raw;
+}
+
+Test(linear, packs_f32_f16_and_bf16_rows_to_the_same_product)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    static const enum qr_dtype types[] = {QR_F32, QR_F16, QR_BF16};
+    for (int32_t l = 0; l < n_levels; l++)
+        for (int to = 0; to < 2; to++) {
+            struct data d = make((struct qr_linear_case){.n_rows = 5, .n_in = 45, .n_out = 70, .w = to ? QR_BF16 : QR_F32}, SEED);
+            struct qr_backend *be = open_level(names[l], 2, 0);
+            float *first = NULL;
+            for (int f = 0; f < 3; f++) {
+                void *raw = stored(d.w, (int64_t)d.c.n_in * d.c.n_out, types[f]);
+                float *out = poisoned(d.c.n_rows * d.out_stride);
+                struct qr_weight w = {.packed_dtype = d.c.w};
+                w.packed = qr_alloc_aligned(be->k->linear_packed_bytes(d.c.w, d.c.n_out, d.c.n_in), 64);
+                be->k->linear_pack(be->queue, w.packed, d.c.w, d.c.n_out, d.c.n_in, 0, raw, types[f], d.c.n_out);
+                struct qr_linear_args a = args(&d, &w, out, d.x);
+                be->k->linear(be->queue, &a);
+                cr_assert(!isnan(out[0]));
+                if (first)
+                    cr_assert(same_bits(first, out, d.c.n_rows * d.out_stride), "%s from %s", names[l], qr_dtype_name(types[f]));
+                qr_free(raw);
+                qr_free_aligned(w.packed);
+                if (!first)
+                    first = out;
+                else
+                    qr_free(out);
+            }
+            qr_free(first);
+            qr_backend_close(be);
+            drop(&d);
+        }
+}
+
+Test(linear, does_nothing_for_no_rows)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    for (int32_t l = 0; l < n_levels; l++) {
+        struct data d = make((struct qr_linear_case){.n_rows = 1, .n_in = 16, .n_out = 16}, SEED);
+        struct qr_backend *be = open_level(names[l], 2, 0);
+        struct qr_weight w = pack(be->k, be->queue, &d);
+        float *out = poisoned(d.out_stride);
+        struct qr_linear_args a = args(&d, &w, out, d.x);
+        a.n_rows = 0;
+        be->k->linear(be->queue, &a);
+        cr_assert(gaps_untouched(out, 1, 0, d.out_stride));
+        qr_free(out);
+        qr_free_aligned(w.packed);
+        qr_backend_close(be);
+        drop(&d);
+    }
+}

@@ -1,0 +1,95 @@
+/* util.h - what the kernel tests share: backends of every level, random numbers, poison, comparison of bits. */
+#ifndef QR_TESTS_KERNELS_UTIL_H
+#define QR_TESTS_KERNELS_UTIL_H
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/half.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/pool.h"
+
+#define U24 0x1p-24 /* half an ulp of 1.0f: the largest relative error of one f32 rounding */
+
+/* Higham's gamma_n: the largest relative error of n roundings on top of each other. */
+static inline double gamma_n(double n)
+{
+    return n * U24 / (1 - n * U24);
+}
+
+static inline struct qr_backend *open_level(const char *isa, int32_t n_threads, int32_t step_rows_max)
+{
+    struct qr_err err = {0};
+    struct qr_backend *be = NULL;
+    struct qr_backend_options o = {.device = "cpu", .isa = isa, .n_threads = n_threads, .step_rows_max = step_rows_max};
+    cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+    /* Whatever a kernel reads from scratch it must have written itself. */
+    memset(be->queue->shared, 0xff, be->queue->shared_bytes);
+    memset(be->queue->own, 0xff, be->queue->own_bytes * (size_t)n_threads);
+    return be;
+}
+
+/* Roughly normal, exactly representable in f32. */
+static inline float random_float(struct qr_rng *r)
+{
+    double s = 0;
+    for (int i = 0; i < 4; i++)
+        s += qr_rng_next_unit(r) - 0.5;
+    return (float)(s * 1.7);
+}
+
+static inline float *random_floats(struct qr_rng *r, int64_t n)
+{
+    float *x = qr_alloc((size_t)n, sizeof *x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = random_float(r);
+    return x;
+}
+
+/* n floats that are NaN. */
+static inline float *poisoned(int64_t n)
+{
+    float *x = qr_alloc((size_t)n, sizeof *x);
+    memset(x, 0xff, (size_t)n * sizeof *x);
+    return x;
+}
+
+static inline double *widen(const float *x, int64_t n)
+{
+    double *y = qr_alloc((size_t)n, sizeof *y);
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (double)x[i];
+    return y;
+}
+
+static inline float *copy_floats(const float *x, int64_t n)
+{
+    float *y = qr_alloc((size_t)n, sizeof *y);
+    memcpy(y, x, (size_t)n * sizeof *x);
+    return y;
+}
+
+static inline bool same_bits(const void *a, const void *b, int64_t n_floats)
+{
+    return memcmp(a, b, (size_t)n_floats * sizeof(float)) == 0;
+}
+
+/* Every NaN of `poison` still there in the gaps [n_cols, stride) of n_rows rows. */
+static inline bool gaps_untouched(const float *x, int32_t n_rows, int32_t n_cols, int64_t stride)
+{
+    for (int32_t n = 0; n < n_rows; n++)
+        for (int64_t i = n_cols; i < stride; i++) {
+            uint32_t u;
+            memcpy(&u, &x[n * stride + i], 4);
+            if (u != 0xffffffffu)
+                return false;
+        }
+    return true;
+}
+
+#endif

@@ -56,6 +56,15 @@ static const struct arch_row *row_of(enum qr_arch arch)
     qr_panic("architecture %d has no row", (int)arch);
 }
 
+void qr_arch_names(enum qr_arch arch, char arch_name[64], char model_type[32])
+{
+    QR_ASSERT(arch_name != NULL);
+    QR_ASSERT(model_type != NULL);
+    const struct arch_row *row = row_of(arch);
+    snprintf(arch_name, 64, "%s", row->name);
+    snprintf(model_type, 32, "%s", row->model_type);
+}
+
 /* ---- architecture ---- */
 
 static int read_arch(const struct qr_hf_obj *o, const struct arch_row **out)
@@ -378,8 +387,7 @@ static int read_config(struct qr_model_config *c, const struct qr_hf_obj *o)
     if ((rc = read_arch(o, &row)))
         return rc;
     c->arch = row->arch;
-    snprintf(c->arch_name, sizeof c->arch_name, "%s", row->name);
-    snprintf(c->model_type, sizeof c->model_type, "%s", row->model_type);
+    qr_arch_names(row->arch, c->arch_name, c->model_type);
     if ((rc = refuse_unknown_computation(o)) || (rc = read_sizes(o, c, row)) || (rc = read_window(o, c, row)) ||
         (rc = read_flags(o, c, row)) || (rc = read_rope(o, c)) || (rc = read_dtype(o, c)))
         return rc;

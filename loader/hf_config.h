@@ -27,6 +27,9 @@ void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c);
 /* The largest context that the rotary embedding of c is made for: ctx_max, or more where scaling stretches it (linear, dynamic, yarn). */
 int32_t qr_model_ctx_limit(const struct qr_model_config *c);
 
+/* "LlamaForCausalLM" and "llama". */
+void qr_arch_names(enum qr_arch arch, char arch_name[64], char model_type[32]);
+
 /* "LlamaForCausalLM, MistralForCausalLM, ..." for messages. */
 void qr_arch_list(struct qr_buf *out);
 

@@ -76,15 +76,50 @@ bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_
     return false;
 }
 
-const char *qr_weight_row_name(char text[QR_WEIGHT_NAME_MAX], const struct qr_weight_row *row, int32_t layer)
+struct qr_weight_walk qr_weight_walk_begin(const struct qr_model_config *c)
 {
-    QR_ASSERT(text != NULL && row != NULL);
-    QR_ASSERT(!row->per_layer || layer >= 0);
-    if (!row->per_layer) {
-        snprintf(text, QR_WEIGHT_NAME_MAX, "%s", row->name);
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(c->n_layers > 0);
+    struct qr_weight_walk k = {.c = c, .layer = -1};
+    k.table = qr_weight_table(c->arch, &k.n_rows);
+    return k;
+}
+
+bool qr_weight_walk_next(struct qr_weight_walk *k)
+{
+    QR_ASSERT(k != NULL);
+    QR_ASSERT(k->next >= 0 && k->next <= k->n_rows);
+    for (;;) {
+        if (k->next == k->n_rows) {
+            k->next = 0;
+            k->layer++;
+        }
+        if (k->layer >= k->c->n_layers)
+            return false;
+        k->row = &k->table[k->next++];
+        if (k->row->per_layer == (k->layer >= 0) && (k->all || qr_weight_row_holds(k->row, k->c)))
+            return true;
+    }
+}
+
+const char *qr_weight_walk_name(char text[QR_WEIGHT_NAME_MAX], const struct qr_weight_walk *k)
+{
+    QR_ASSERT(text != NULL && k != NULL);
+    QR_ASSERT(k->row != NULL);
+    if (!k->row->per_layer) {
+        snprintf(text, QR_WEIGHT_NAME_MAX, "%s", k->row->name);
         return text;
     }
-    QR_ASSERT(strncmp(row->name, P, sizeof P - 1) == 0);
-    snprintf(text, QR_WEIGHT_NAME_MAX, "model.layers.%d.%s", layer, row->name + sizeof P - 1);
+    QR_ASSERT(strncmp(k->row->name, P, sizeof P - 1) == 0);
+    snprintf(text, QR_WEIGHT_NAME_MAX, "model.layers.%d.%s", k->layer, k->row->name + sizeof P - 1);
     return text;
+}
+
+int32_t qr_weight_walk_shape(int64_t shape[2], const struct qr_weight_walk *k)
+{
+    QR_ASSERT(shape != NULL && k != NULL);
+    QR_ASSERT(k->row != NULL);
+    shape[0] = qr_dim_value(k->c, k->row->n_out);
+    shape[1] = qr_dim_value(k->c, k->row->n_in);
+    return k->row->kind == QR_KIND_VECTOR ? 1 : 2;
 }

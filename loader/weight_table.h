@@ -56,8 +56,22 @@ const struct qr_weight_row *qr_weight_table(enum qr_arch arch, int32_t *n);
 
 bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_config *c);
 
+/* Walks all rows that hold for a configuration: first those outside the layers, then layer by layer.
+ *     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) ... k.row, k.layer (-1 outside) */
+struct qr_weight_walk {
+    const struct qr_model_config *c; /* borrowed */
+    const struct qr_weight_row *table, *row;
+    int32_t n_rows, next, layer;
+    bool all;                        /* set after begin: also the rows that do not hold */
+};
+struct qr_weight_walk qr_weight_walk_begin(const struct qr_model_config *c);
+bool qr_weight_walk_next(struct qr_weight_walk *k);
+
+/* The name of the tensor that the walk is at. Returns text. */
 #define QR_WEIGHT_NAME_MAX 96
-/* The tensor's name for a layer (ignored when the row is not per layer). Returns text. */
-const char *qr_weight_row_name(char text[QR_WEIGHT_NAME_MAX], const struct qr_weight_row *row, int32_t layer);
+const char *qr_weight_walk_name(char text[QR_WEIGHT_NAME_MAX], const struct qr_weight_walk *k);
+
+/* Its shape, [n_out, n_in] or [n_out]; returns the number of dimensions. */
+int32_t qr_weight_walk_shape(int64_t shape[2], const struct qr_weight_walk *k);
 
 #endif

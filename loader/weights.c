@@ -14,41 +14,11 @@
 #define BOUNCE_BYTES ((size_t)1 << 20)
 #define NAMES_SHOWN 5
 
-/* Walks all rows that hold for a configuration, layer by layer; the rows outside the layers come first. */
-struct walk {
-    const struct qr_model_config *c;
-    const struct qr_weight_row *table, *row;
-    int32_t n_rows, next, layer;
-    bool all; /* also rows that do not hold */
-};
-
-static struct walk walk_begin(const struct qr_model_config *c)
-{
-    struct walk k = {.c = c, .layer = -1};
-    k.table = qr_weight_table(c->arch, &k.n_rows);
-    return k;
-}
-
-static bool walk_next(struct walk *k)
-{
-    for (;;) {
-        if (k->next == k->n_rows) {
-            k->next = 0;
-            k->layer++;
-        }
-        if (k->layer == k->c->n_layers)
-            return false;
-        k->row = &k->table[k->next++];
-        if (k->row->per_layer == (k->layer >= 0) && (k->all || qr_weight_row_holds(k->row, k->c)))
-            return true;
-    }
-}
-
 /* The tensor of the row that the walk is at, or NULL; its name in text. */
-static const struct qr_st_tensor *walk_tensor(const struct walk *k, const struct qr_safetensors *st,
+static const struct qr_st_tensor *walk_tensor(const struct qr_weight_walk *k, const struct qr_safetensors *st,
                                               char text[QR_WEIGHT_NAME_MAX])
 {
-    return qr_safetensors_find(st, qr_weight_row_name(text, k->row, k->layer));
+    return qr_safetensors_find(st, qr_weight_walk_name(text, k));
 }
 
 /* ---- checking ---- */
@@ -58,7 +28,7 @@ static int check_present(const struct qr_safetensors *st, const struct qr_model_
     char name[QR_WEIGHT_NAME_MAX], shown[420] = "";
     int32_t n_missing = 0;
     size_t len = 0;
-    for (struct walk k = walk_begin(c); walk_next(&k);) {
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         if (k.row->when == QR_WHEN_TIED || walk_tensor(&k, st, name)) /* a tied head is the embedding, which has a row already */
             continue;
         if (n_missing++ < NAMES_SHOWN && len < sizeof shown)
@@ -70,11 +40,11 @@ static int check_present(const struct qr_safetensors *st, const struct qr_model_
                       n_missing > NAMES_SHOWN ? ", ..." : "");
 }
 
-static int check_tensor(const struct walk *k, const struct qr_safetensors *st, const struct qr_st_tensor *t, struct qr_err *err)
+static int check_tensor(const struct qr_weight_walk *k, const struct qr_safetensors *st, const struct qr_st_tensor *t, struct qr_err *err)
 {
     const char *file = qr_safetensors_shard_name(st, t->shard);
-    int64_t want[2] = {qr_dim_value(k->c, k->row->n_out), qr_dim_value(k->c, k->row->n_in)};
-    int32_t n_dims = k->row->kind == QR_KIND_VECTOR ? 1 : 2;
+    int64_t want[2];
+    int32_t n_dims = qr_weight_walk_shape(want, k);
     bool same = t->n_dims == n_dims && t->shape[0] == want[0] && (n_dims == 1 || t->shape[1] == want[1]);
     char found[160], expected[160];
     if (!same)
@@ -91,8 +61,8 @@ static int check_tensor(const struct walk *k, const struct qr_safetensors *st, c
 static int check_contradictions(const struct qr_safetensors *st, const struct qr_model_config *c, struct qr_err *err)
 {
     char name[QR_WEIGHT_NAME_MAX];
-    struct walk k = walk_begin(c);
-    for (k.all = true; walk_next(&k);) {
+    struct qr_weight_walk k = qr_weight_walk_begin(c);
+    for (k.all = true; qr_weight_walk_next(&k);) {
         bool head = k.row->when == QR_WHEN_UNTIED || k.row->when == QR_WHEN_TIED;
         if (head || qr_weight_row_holds(k.row, c) || !walk_tensor(&k, st, name))
             continue;
@@ -108,7 +78,7 @@ int qr_weights_check(const struct qr_safetensors *st, const struct qr_model_conf
     QR_ASSERT(err != NULL);
     char name[QR_WEIGHT_NAME_MAX];
     int rc = check_present(st, c, err);
-    for (struct walk k = walk_begin(c); !rc && walk_next(&k);)
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); !rc && qr_weight_walk_next(&k);)
         rc = check_tensor(&k, st, walk_tensor(&k, st, name), err);
     return rc ? rc : check_contradictions(st, c, err);
 }
@@ -120,9 +90,9 @@ int32_t qr_weights_unused(const struct qr_safetensors *st, const struct qr_model
     int32_t n = qr_safetensors_count(st), n_unused = 0;
     bool *used = qr_alloc((size_t)n + 1, sizeof *used);
     char name[QR_WEIGHT_NAME_MAX];
-    struct walk k = walk_begin(c);
+    struct qr_weight_walk k = qr_weight_walk_begin(c);
     *first = NULL;
-    for (k.all = true; walk_next(&k);) {
+    for (k.all = true; qr_weight_walk_next(&k);) {
         const struct qr_st_tensor *t = walk_tensor(&k, st, name);
         if (t)
             used[t - qr_safetensors_at(st, 0)] = true;
@@ -157,7 +127,7 @@ enum qr_dtype qr_weights_lossless_dtype(const struct qr_safetensors *st, const s
     QR_ASSERT(st != NULL);
     QR_ASSERT(c != NULL);
     char name[QR_WEIGHT_NAME_MAX];
-    for (struct walk k = walk_begin(c); walk_next(&k);) {
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         const struct qr_st_tensor *t = walk_tensor(&k, st, name);
         QR_ASSERT(t != NULL && t->type->computable);
         if (k.row->kind != QR_KIND_MATRIX || t->type->dtype == QR_BF16)
@@ -170,7 +140,7 @@ enum qr_dtype qr_weights_lossless_dtype(const struct qr_safetensors *st, const s
 
 /* ---- loading ---- */
 
-static size_t whole_bytes(const struct walk *k, const struct qr_kernels *kernels, enum qr_dtype to)
+static size_t whole_bytes(const struct qr_weight_walk *k, const struct qr_kernels *kernels, enum qr_dtype to)
 {
     int64_t total = qr_dim_value(k->c, k->row->total), n_in = qr_dim_value(k->c, k->row->n_in);
     if (k->row->kind == QR_KIND_TABLE)
@@ -184,13 +154,13 @@ size_t qr_weights_region_bytes(const struct qr_model_config *c, const struct qr_
     QR_ASSERT(c != NULL && k != NULL);
     QR_ASSERT(to == QR_F32 || to == QR_BF16);
     size_t sum = 0;
-    for (struct walk w = walk_begin(c); walk_next(&w);)
+    for (struct qr_weight_walk w = qr_weight_walk_begin(c); qr_weight_walk_next(&w);)
         if (w.row->first == QR_DIM_ZERO && !qr_add_size(sum, whole_bytes(&w, k, to), &sum))
             return SIZE_MAX;
     return sum;
 }
 
-static struct qr_weight *weight_at(struct qr_weights *w, const struct walk *k)
+static struct qr_weight *weight_at(struct qr_weights *w, const struct qr_weight_walk *k)
 {
     char *owner = k->layer < 0 ? (char *)w : (char *)&w->layer[k->layer];
     return (struct qr_weight *)(void *)(owner + k->row->at);
@@ -200,7 +170,7 @@ static struct qr_weight *weight_at(struct qr_weights *w, const struct walk *k)
 static void place_all(struct qr_weights *w, const struct qr_model_config *c, const struct qr_kernels *kernels)
 {
     uint8_t *at = w->region;
-    for (struct walk k = walk_begin(c); walk_next(&k);) {
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         struct qr_weight *dst = weight_at(w, &k);
         int64_t total = qr_dim_value(c, k.row->total), n_in = qr_dim_value(c, k.row->n_in);
         if (k.row->kind == QR_KIND_TABLE || k.row->first != QR_DIM_ZERO)
@@ -268,7 +238,7 @@ static void place_table(struct qr_weights *w, struct qr_weight *dst, const struc
 static void fill_all(struct qr_weights *w, const struct qr_model_config *c, struct qr_backend *be)
 {
     char name[QR_WEIGHT_NAME_MAX];
-    for (struct walk k = walk_begin(c); walk_next(&k);) {
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         const struct qr_st_tensor *t = walk_tensor(&k, w->files, name);
         const uint8_t *src = qr_safetensors_data(w->files, t);
         struct qr_weight *dst = weight_at(w, &k);
@@ -306,22 +276,22 @@ int qr_weights_load(struct qr_weights *w, struct qr_safetensors *st, const struc
     return 0;
 }
 
-void qr_weights_outline(struct qr_weights *w, struct qr_safetensors *st, const struct qr_model_config *c, const struct qr_kernels *k,
-                        enum qr_dtype to)
+void qr_weights_outline(struct qr_weights *w, struct qr_safetensors *st, const struct qr_model_config *c,
+                        const struct qr_kernels *kernels, enum qr_dtype to)
 {
     QR_ASSERT(w != NULL && st != NULL && c != NULL);
-    QR_ASSERT(k != NULL && (to == QR_F32 || to == QR_BF16));
+    QR_ASSERT(kernels != NULL && (to == QR_F32 || to == QR_BF16));
     /* Without an allocator nothing is owned but the files and the list of layers. */
     *w = (struct qr_weights){.n_layers = c->n_layers, .matrix_dtype = to, .files = st};
     w->layer = qr_alloc((size_t)c->n_layers, sizeof *w->layer);
     w->region = (void *)(uintptr_t)REGION_ALIGN;
-    w->region_bytes = qr_weights_region_bytes(c, k, to);
-    place_all(w, c, k);
+    w->region_bytes = qr_weights_region_bytes(c, kernels, to);
+    place_all(w, c, kernels);
     char name[QR_WEIGHT_NAME_MAX];
-    for (struct walk walk = walk_begin(c); walk_next(&walk);) {
-        const struct qr_st_tensor *t = walk_tensor(&walk, st, name);
-        if (walk.row->kind == QR_KIND_TABLE)
-            place_table(w, weight_at(w, &walk), t, qr_safetensors_data(st, t));
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
+        const struct qr_st_tensor *t = walk_tensor(&k, st, name);
+        if (k.row->kind == QR_KIND_TABLE)
+            place_table(w, weight_at(w, &k), t, qr_safetensors_data(st, t));
     }
 }
 

@@ -7,11 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "loader/make_model.h"
 #include "loader/map_file.h"
 #include "model/model.h"
 
@@ -186,6 +188,41 @@ static inline double log_sum_exp(const float *x, int32_t n)
     for (int32_t i = 0; i < n; i++)
         sum += exp((double)x[i] - most);
     return most + log(sum);
+}
+
+/* ---- models made on the spot ---- */
+
+struct temp_model {
+    char dir[64];
+};
+
+/* Weights wide enough (0.15 at width 64) that attention chooses, rather than averages. */
+static inline struct temp_model temp_model_make(const struct qr_model_config *c, enum qr_dtype store)
+{
+    struct temp_model t = {"/tmp/quire-model-XXXXXX"};
+    struct qr_err err = {0};
+    const struct qr_make_options o = {.store = store, .seed = 7, .std = 0.15};
+    cr_assert_not_null(mkdtemp(t.dir));
+    cr_assert_eq(qr_model_make_with(t.dir, c, &o, &err), 0, "%s", err.msg);
+    return t;
+}
+
+static inline void temp_model_remove(const struct temp_model *t)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/config.json", t->dir);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/model.safetensors", t->dir);
+    unlink(path);
+    rmdir(t->dir);
+}
+
+static inline int32_t *random_ids(struct qr_rng *rng, int32_t n, int32_t n_vocab)
+{
+    int32_t *ids = qr_alloc((size_t)n, sizeof *ids);
+    for (int32_t i = 0; i < n; i++)
+        ids[i] = (int32_t)qr_rng_below(rng, (uint32_t)n_vocab);
+    return ids;
 }
 
 /* ---- golden files: one JSON object per line ---- */

@@ -1,0 +1,285 @@
+#include "loader/make_model.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/assert.h"
+#include "base/buf.h"
+#include "base/half.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "loader/hf_config.h"
+#include "loader/safetensors.h"
+#include "loader/weight_table.h"
+
+#define STD_DEFAULT 0.02
+#define CHUNK 8192 /* elements written at once; even */
+#define SHARDS_MAX 1000
+
+struct maker {
+    const char *dir;
+    const struct qr_model_config *c;
+    struct qr_make_options o;
+    struct qr_err *err;
+};
+
+/* ---- numbers ---- */
+
+/* Round to nearest, ties to even; the values here are far inside the range. */
+static uint16_t f32_to_f16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    uint32_t sign = u >> 16 & 0x8000u;
+    float a = fabsf(f);
+    if (a < 0x1p-14f) /* subnormal: a multiple of 2^-24 */
+        return (uint16_t)(sign | (uint32_t)lrintf(a * 0x1p24f));
+    QR_ASSERT(a < 65504.0f);
+    u &= 0x7fffffffu;
+    u += 0xfffu + (u >> 13 & 1u);
+    return (uint16_t)(sign | ((u >> 13) - (112u << 10)));
+}
+
+/* Two numbers of mean 0 and deviation 1: sums of four 16-bit uniform ones each, so exact and alike on every machine. */
+static void draw_pair(float out[2], uint64_t seed, uint64_t stream, uint64_t pos)
+{
+    uint32_t w[4];
+    qr_rng_words(w, seed, stream, pos);
+    for (int i = 0; i < 2; i++) {
+        uint32_t sum = (w[2 * i] & 0xffffu) + (w[2 * i] >> 16) + (w[2 * i + 1] & 0xffffu) + (w[2 * i + 1] >> 16);
+        out[i] = (float)(((double)sum - 131070.0) / 37837.22754); /* mean 4*65535/2; deviation sqrt(4*(65536^2-1)/12) */
+    }
+}
+
+static size_t encode(uint8_t *out, const float *x, size_t n, enum qr_dtype to)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h = to == QR_BF16 ? qr_f32_to_bf16(x[i]) : to == QR_F16 ? f32_to_f16(x[i]) : 0;
+        if (to == QR_F32)
+            memcpy(out + 4 * i, &x[i], 4);
+        else
+            memcpy(out + 2 * i, &h, 2);
+    }
+    return n * qr_dtype_bytes(to);
+}
+
+/* ---- files ---- */
+
+static int fail_io(struct maker *m, const char *name)
+{
+    return qr_err_set(m->err, QR_E_IO, "%s/%s: %s", m->dir, name, strerror(errno));
+}
+
+static int open_new(struct maker *m, const char *name, FILE **out)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", m->dir, name);
+    *out = fopen(path, "wbx");
+    return *out ? 0 : fail_io(m, name);
+}
+
+static int write_text(struct maker *m, const char *name, const struct qr_buf *text)
+{
+    FILE *f;
+    int rc = open_new(m, name, &f);
+    if (rc)
+        return rc;
+    bool ok = fwrite(text->data, 1, text->len, f) == text->len;
+    if (fclose(f) != 0 || !ok)
+        return fail_io(m, name);
+    return 0;
+}
+
+static uint64_t element_count(const struct qr_weight_walk *k)
+{
+    int64_t shape[2];
+    int32_t n_dims = qr_weight_walk_shape(shape, k);
+    return (uint64_t)shape[0] * (n_dims == 2 ? (uint64_t)shape[1] : 1);
+}
+
+/* Tensors in the order of the walk; a tied head is no tensor of its own. */
+static bool next_tensor(struct qr_weight_walk *k)
+{
+    while (qr_weight_walk_next(k))
+        if (k->row->when != QR_WHEN_TIED)
+            return true;
+    return false;
+}
+
+/* The shard of a tensor that begins after `at` of `total` bytes: equal shares, whole tensors. */
+static int32_t shard_of(uint64_t at, uint64_t total, int32_t n_shards)
+{
+    return (int32_t)((double)at / (double)total * n_shards);
+}
+
+static const char *shard_name(char text[64], int32_t shard, int32_t n_shards)
+{
+    if (n_shards == 1)
+        snprintf(text, 64, "model.safetensors");
+    else
+        snprintf(text, 64, "model-%05d-of-%05d.safetensors", shard + 1, n_shards);
+    return text;
+}
+
+static uint64_t total_bytes(const struct maker *m)
+{
+    uint64_t n = 0;
+    for (struct qr_weight_walk k = qr_weight_walk_begin(m->c); next_tensor(&k);)
+        n += element_count(&k) * qr_dtype_bytes(m->o.store);
+    return n;
+}
+
+static int write_tensor(struct maker *m, FILE *f, const struct qr_weight_walk *k, uint64_t stream, const char *file)
+{
+    float x[CHUNK];
+    uint8_t bytes[CHUNK * 4];
+    const char *name = k->row->name;
+    const float mean = strstr(name, "norm.weight") ? 1.0f : 0.0f, std = (float)m->o.std;
+    for (uint64_t at = 0, n = element_count(k); at < n; at += CHUNK) {
+        size_t count = n - at < CHUNK ? (size_t)(n - at) : CHUNK;
+        for (size_t i = 0; i < count; i += 2) {
+            float pair[2];
+            draw_pair(pair, m->o.seed, stream, (at + i) / 2);
+            x[i] = mean + std * pair[0];
+            x[i + 1] = mean + std * pair[1];
+        }
+        size_t size = encode(bytes, x, count, m->o.store);
+        if (fwrite(bytes, 1, size, f) != size)
+            return fail_io(m, file);
+    }
+    return 0;
+}
+
+/* Header of one shard, with its length in front and spaces behind so that the data begins at a multiple of 64. */
+static void make_header(struct maker *m, struct qr_buf *out, int32_t shard, uint64_t total)
+{
+    static const char *const type_name[] = {[QR_F32] = "F32", [QR_F16] = "F16", [QR_BF16] = "BF16"};
+    uint64_t at = 0, begin = 0;
+    qr_buf_put(out, "\0\0\0\0\0\0\0\0", 8);
+    qr_buf_put_str(out, "{\"__metadata__\":{\"format\":\"pt\"}");
+    for (struct qr_weight_walk k = qr_weight_walk_begin(m->c); next_tensor(&k);) {
+        char name[QR_WEIGHT_NAME_MAX];
+        uint64_t n_bytes = element_count(&k) * qr_dtype_bytes(m->o.store);
+        int64_t shape[2];
+        if (shard_of(at, total, m->o.n_shards) == shard) {
+            int32_t n_dims = qr_weight_walk_shape(shape, &k);
+            qr_buf_printf(out, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%" PRId64, qr_weight_walk_name(name, &k),
+                          type_name[m->o.store], shape[0]);
+            if (n_dims == 2)
+                qr_buf_printf(out, ",%" PRId64, shape[1]);
+            qr_buf_printf(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin, begin + n_bytes);
+            begin += n_bytes;
+        }
+        at += n_bytes;
+    }
+    qr_buf_put_byte(out, '}');
+    while (out->len % 64 != 0)
+        qr_buf_put_byte(out, ' ');
+    uint64_t len = htole64(out->len - 8);
+    memcpy(out->data, &len, 8);
+}
+
+static int write_shard(struct maker *m, int32_t shard, uint64_t total)
+{
+    char file[64];
+    struct qr_buf header;
+    FILE *f;
+    int rc = open_new(m, shard_name(file, shard, m->o.n_shards), &f);
+    if (rc)
+        return rc;
+    qr_buf_init(&header);
+    make_header(m, &header, shard, total);
+    if (fwrite(header.data, 1, header.len, f) != header.len)
+        rc = fail_io(m, file);
+    uint64_t at = 0, stream = 0;
+    for (struct qr_weight_walk k = qr_weight_walk_begin(m->c); !rc && next_tensor(&k); stream++) {
+        if (shard_of(at, total, m->o.n_shards) == shard)
+            rc = write_tensor(m, f, &k, stream, file);
+        at += element_count(&k) * qr_dtype_bytes(m->o.store);
+    }
+    qr_buf_release(&header);
+    if (fclose(f) != 0 && !rc)
+        rc = fail_io(m, file);
+    return rc;
+}
+
+static int write_index(struct maker *m, uint64_t total)
+{
+    struct qr_buf out;
+    uint64_t at = 0;
+    qr_buf_init(&out);
+    qr_buf_printf(&out, "{\"metadata\":{\"total_size\":%" PRIu64 "},\"weight_map\":{", total);
+    for (struct qr_weight_walk k = qr_weight_walk_begin(m->c); next_tensor(&k);) {
+        char name[QR_WEIGHT_NAME_MAX], file[64];
+        qr_buf_printf(&out, "%s\n\"%s\":\"%s\"", at ? "," : "", qr_weight_walk_name(name, &k),
+                      shard_name(file, shard_of(at, total, m->o.n_shards), m->o.n_shards));
+        at += element_count(&k) * qr_dtype_bytes(m->o.store);
+    }
+    qr_buf_put_str(&out, "}}\n");
+    int rc = write_text(m, "model.safetensors.index.json", &out);
+    qr_buf_release(&out);
+    return rc;
+}
+
+static int write_config(struct maker *m)
+{
+    struct qr_model_config c = *m->c;
+    struct qr_buf out;
+    c.stored = m->o.store;
+    qr_buf_init(&out);
+    qr_hf_config_write(&out, &c);
+    int rc = write_text(m, "config.json", &out);
+    qr_buf_release(&out);
+    return rc;
+}
+
+int qr_model_make_with(const char *dir, const struct qr_model_config *config, const struct qr_make_options *options, struct qr_err *err)
+{
+    QR_ASSERT(dir != NULL && config != NULL && options != NULL && err != NULL);
+    QR_ASSERT(options->store == QR_F32 || options->store == QR_F16 || options->store == QR_BF16);
+    QR_ASSERT(options->n_shards >= 0 && options->n_shards <= SHARDS_MAX && options->std >= 0);
+    struct maker m = {.dir = dir, .c = config, .o = *options, .err = err};
+    if (m.o.std == 0)
+        m.o.std = STD_DEFAULT;
+    if (m.o.n_shards == 0)
+        m.o.n_shards = 1;
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return qr_err_set(err, QR_E_IO, "%s: %s", dir, strerror(errno));
+    uint64_t total = total_bytes(&m);
+    int rc = write_config(&m);
+    for (int32_t shard = 0; !rc && shard < m.o.n_shards; shard++)
+        rc = write_shard(&m, shard, total);
+    if (!rc && m.o.n_shards > 1)
+        rc = write_index(&m, total);
+    return rc;
+}
+
+int qr_model_make(const char *dir, const struct qr_model_config *config, enum qr_dtype store, uint64_t seed, struct qr_err *err)
+{
+    const struct qr_make_options o = {.store = store, .seed = seed};
+    return qr_model_make_with(dir, config, &o, err);
+}
+
+struct qr_model_config qr_model_config_small(enum qr_arch arch)
+{
+    struct qr_model_config c = {
+        .arch = arch,
+        .n_layers = 2, .n_embd = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .n_ffn = 96, .n_vocab = 256, .ctx_max = 512,
+        .norm_eps = 1e-5f,
+        .qkv_bias = arch == QR_ARCH_QWEN2,
+        .qk_norm = arch == QR_ARCH_QWEN3,
+        .stored = QR_F32,
+        .rope = {.type = QR_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .attn_factor = -1,
+                 .truncate = true, .original_ctx = 512},
+        .bos_id = 1, .eos_ids = {2}, .n_eos = 1,
+        .gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN, .gen_repetition_penalty = NAN, .gen_top_k = -1,
+    };
+    qr_arch_names(arch, c.arch_name, c.model_type);
+    return c;
+}

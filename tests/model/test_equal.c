@@ -1,0 +1,163 @@
+/* Same request, same bytes: whatever the chunking, the pages, the neighbours and the threads. Everything here is compared bit for bit, on
+ * every level, in f32 and in bf16, for the four families and for windows that end inside the text.
+ */
+#include "tests/model/rig.h"
+
+#define N_TEXT 300 /* crosses the 256-position pieces of attention */
+#define SEED 20261121
+
+struct family {
+    const char *name;
+    struct qr_model_config c;
+};
+
+static int32_t families(struct family out[8])
+{
+    int32_t n = 0;
+    out[n++] = (struct family){"llama", qr_model_config_small(QR_ARCH_LLAMA)};
+    out[n++] = (struct family){"llama with biases", qr_model_config_small(QR_ARCH_LLAMA)};
+    out[1].c.qkv_bias = out[1].c.out_bias = out[1].c.mlp_bias = out[1].c.tied_head = true;
+    out[n++] = (struct family){"mistral", qr_model_config_small(QR_ARCH_MISTRAL)};
+    out[2].c.window = 37;
+    out[n++] = (struct family){"qwen2", qr_model_config_small(QR_ARCH_QWEN2)};
+    out[3].c.window = 100;
+    out[3].c.window_first_layer = 1;
+    out[n++] = (struct family){"qwen3", qr_model_config_small(QR_ARCH_QWEN3)};
+    return n;
+}
+
+static void expect_same(const float *a, const float *b, size_t n, const char *what)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0)
+            cr_assert_fail("%s: number %zu is %.9g, alone it is %.9g", what, i, (double)b[i], (double)a[i]);
+}
+
+static void check_chunks(struct rig *r, const int32_t *ids, const float *want, struct qr_rng *rng, const char *what)
+{
+    static const int32_t chunks[] = {1, 7, 16, 64, 255, 256};
+    char label[200];
+    for (int i = 0; i < QR_COUNT(chunks); i++) {
+        struct rig_seq s = rig_seq_new(r, 0, rng);
+        float *got = rig_prompt(r, &s, ids, N_TEXT, chunks[i]);
+        snprintf(label, sizeof label, "%s: chunks of %d, shuffled pages", what, chunks[i]);
+        expect_same(want, got, (size_t)N_TEXT * (size_t)rig_vocab(r), label);
+        qr_free(got);
+        rig_seq_free(&s);
+    }
+}
+
+#define N_SEQS 6
+
+/* Sequences that come and go at random, prompts and single tokens mixed in one step; each must get what it gets alone. */
+static void check_batches(struct rig *r, const int32_t *ids, struct qr_rng *rng, const char *what)
+{
+    const size_t v = (size_t)rig_vocab(r);
+    struct rig_seq s[N_SEQS];
+    float *alone[N_SEQS];
+    int32_t len[N_SEQS], n_left = N_SEQS, n_steps = 0;
+    for (int32_t i = 0; i < N_SEQS; i++) {
+        len[i] = 20 + (int32_t)qr_rng_below(rng, 80);
+        s[i] = rig_seq_new(r, i * 8, NULL);
+        alone[i] = rig_prompt(r, &s[i], ids + i * 37, len[i], len[i]);
+        s[i].n_done = 0;
+    }
+    memset(r->kv_mem, 0xff, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
+    for (; n_left > 0; n_steps++) {
+        struct rig_item item[N_SEQS];
+        int32_t who[N_SEQS], n = 0;
+        for (int32_t i = 0; i < N_SEQS; i++) {
+            int32_t left = len[i] - s[i].n_done, chunk = qr_rng_below(rng, 2) ? 1 : 1 + (int32_t)qr_rng_below(rng, 30);
+            if (left == 0 || qr_rng_below(rng, 3) == 0)
+                continue;
+            chunk = chunk < left ? chunk : left;
+            n_left -= chunk == left;
+            item[n] = (struct rig_item){&s[i], ids + i * 37 + s[i].n_done, chunk, RIG_LAST};
+            who[n++] = i;
+        }
+        float *got = n ? rig_step(r, item, n) : NULL;
+        for (int32_t j = 0; j < n; j++)
+            expect_same(alone[who[j]] + (size_t)(s[who[j]].n_done - 1) * v, got + (size_t)j * v, v, what);
+        qr_free(got);
+    }
+    cr_expect_gt(n_steps, 5);
+    for (int32_t i = 0; i < N_SEQS; i++) {
+        qr_free(alone[i]);
+        rig_seq_free(&s[i]);
+    }
+}
+
+static float *run_with(const char *dir, struct rig_options o, const int32_t *ids)
+{
+    struct rig r;
+    rig_open(&r, dir, o);
+    struct rig_seq s = rig_seq_new(&r, 0, NULL);
+    float *all = rig_prompt(&r, &s, ids, N_TEXT, N_TEXT);
+    rig_seq_free(&s);
+    rig_close(&r);
+    return all;
+}
+
+static void check_family(const struct family *f, const char *isa, enum qr_compute compute, struct qr_rng *rng)
+{
+    struct temp_model t = temp_model_make(&f->c, QR_F32);
+    int32_t *ids = random_ids(rng, N_TEXT, f->c.n_vocab);
+    const size_t n = (size_t)N_TEXT * (size_t)f->c.n_vocab;
+    char what[128];
+    snprintf(what, sizeof what, "%s %s %s", f->name, isa, compute == QR_COMPUTE_F32 ? "f32" : "bf16");
+    struct rig_options o = {.isa = isa, .compute = compute, .n_threads = 1};
+    float *want = run_with(t.dir, o, ids);
+    struct rig r;
+    o.n_threads = 2;
+    rig_open(&r, t.dir, o);
+    struct rig_seq s = rig_seq_new(&r, 0, NULL);
+    float *got = rig_prompt(&r, &s, ids, N_TEXT, N_TEXT);
+    expect_same(want, got, n, "two threads");
+    check_chunks(&r, ids, want, rng, what);
+    check_batches(&r, ids, rng, what);
+    qr_free(got);
+    rig_seq_free(&s);
+    rig_close(&r);
+    o.block_tokens = 64;
+    o.n_blocks = 16;
+    got = run_with(t.dir, o, ids);
+    expect_same(want, got, n, "pages of 64 tokens");
+    qr_free(got);
+    qr_free(want);
+    qr_free(ids);
+    temp_model_remove(&t);
+}
+
+static void check_level(int32_t i)
+{
+    const char *names[8];
+    struct family f[8];
+    struct qr_rng rng = {.seed = SEED};
+    if (i >= levels(names))
+        cr_skip_test("this processor has %d instruction-set levels only", levels(names));
+    printf("%s: seed %d\n", names[i], SEED);
+    for (int32_t j = 0, n = families(f); j < n; j++) {
+        check_family(&f[j], names[i], QR_COMPUTE_F32, &rng);
+        check_family(&f[j], names[i], QR_COMPUTE_BF16, &rng);
+    }
+}
+
+Test(equal, chunked_paged_batched_and_threaded_runs_equal_the_whole_run_on_the_first_level)
+{
+    check_level(0);
+}
+
+Test(equal, chunked_paged_batched_and_threaded_runs_equal_the_whole_run_on_the_second_level)
+{
+    check_level(1);
+}
+
+Test(equal, chunked_paged_batched_and_threaded_runs_equal_the_whole_run_on_the_third_level)
+{
+    check_level(2);
+}
+
+Test(equal, chunked_paged_batched_and_threaded_runs_equal_the_whole_run_on_the_fourth_level)
+{
+    check_level(3);
+}

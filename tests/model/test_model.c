@@ -1,0 +1,225 @@
+#include "tests/model/rig.h"
+
+#include "base/half.h"
+
+/* ---- the step arena ---- */
+
+Test(model, step_arena_takes_exactly_what_was_planned)
+{
+    static const enum qr_arch archs[] = {QR_ARCH_LLAMA, QR_ARCH_QWEN2, QR_ARCH_QWEN3};
+    for (int a = 0; a < QR_COUNT(archs); a++) {
+        struct qr_model_config c = qr_model_config_small(archs[a]);
+        struct temp_model t = temp_model_make(&c, QR_F32);
+        struct rig r;
+        rig_open(&r, t.dir, (struct rig_options){.isa = "ref"});
+        size_t before = 0;
+        for (int32_t n = 1; n <= 100; n += 9) {
+            size_t planned = qr_model_act_bytes(r.model, n, n), few = qr_model_act_bytes(r.model, n, 1);
+            void *mem = r.be->mem->alloc(planned);
+            struct qr_arena act;
+            struct qr_rng rng = {.seed = 1};
+            int32_t *ids = random_ids(&rng, n, c.n_vocab);
+            struct rig_seq s = rig_seq_new(&r, 0, NULL);
+            qr_arena_init_fixed(&act, mem, planned);
+            r.exec.act = &act;
+            qr_free(rig_step(&r, &(struct rig_item){&s, ids, n, RIG_ALL}, 1));
+            cr_expect_eq(act.peak, planned, "%d rows: used %zu, planned %zu", n, act.peak, planned);
+            s.n_done = 0;
+            act.peak = 0;
+            qr_free(rig_step(&r, &(struct rig_item){&s, ids, n, RIG_LAST}, 1));
+            cr_expect_eq(act.peak, few, "%d rows, one of logits: used %zu, planned %zu", n, act.peak, few);
+            s.n_done = 0;
+            qr_free(rig_step(&r, &(struct rig_item){&s, ids, n, RIG_NONE}, 1));
+            cr_expect(planned > before && few <= planned);
+            before = planned;
+            r.exec.act = &r.act;
+            qr_free(ids);
+            rig_seq_free(&s);
+            r.be->mem->free(mem);
+        }
+        rig_close(&r);
+        temp_model_remove(&t);
+    }
+}
+
+Test(model, plan_says_what_opening_takes)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_MISTRAL);
+    struct temp_model t = temp_model_make(&c, QR_BF16);
+    struct rig r;
+    struct qr_model_plan plan;
+    struct qr_err err = {0};
+    const struct qr_model_options o = {.compute = QR_COMPUTE_AUTO};
+    rig_open(&r, t.dir, (struct rig_options){.isa = NULL});
+    cr_assert_eq(qr_model_plan(&plan, t.dir, r.be, &o, 77, 5, &err), 0, "%s", err.msg);
+    cr_expect_eq(plan.weight_dtype, QR_BF16);
+    cr_expect_eq(plan.kv_dtype, QR_BF16);
+    cr_expect_eq((int64_t)(plan.weight_bytes + plan.table_bytes), qr_model_weight_bytes(r.model));
+    cr_expect_eq(plan.act_bytes, qr_model_act_bytes(r.model, 77, 5));
+    cr_expect_eq(plan.kv_token_bytes * 16, qr_kv_block_bytes(&r.kv));
+    cr_expect_eq(plan.config.ctx_max, 512);
+    rig_close(&r);
+    temp_model_remove(&t);
+}
+
+/* ---- sliding windows, against attention written out with a mask ---- */
+
+struct masked {
+    struct qr_exec exec; /* first */
+    struct qr_ops ops;
+    int32_t window, first_layer;
+};
+
+static struct qr_tensor masked_attention(struct qr_exec *x, const struct qr_tensor *q, const struct qr_tensor *k,
+                                         const struct qr_tensor *v, const struct qr_attn_spec *spec)
+{
+    const struct masked *m = (const struct masked *)(const void *)x;
+    const int64_t n = q->shape[0], dim = spec->head_dim;
+    struct qr_tensor out = qr_tensor_2d(qr_arena_alloc(x->act, (size_t)(n * spec->n_heads * dim) * sizeof(float), 64), QR_F32, n,
+                                        spec->n_heads * dim);
+    double *p = qr_alloc((size_t)n, sizeof *p);
+    for (int64_t row = 0; row < n; row++)
+        for (int64_t h = 0; h < spec->n_heads; h++) {
+            const int64_t g = h / (spec->n_heads / spec->n_kv_heads);
+            double sum = 0;
+            for (int64_t t = 0; t < n; t++) {
+                bool hidden = t > row || (m->window && spec->layer >= m->first_layer && row - t >= m->window);
+                double dot = 0;
+                for (int64_t i = 0; i < dim; i++)
+                    dot += (double)((const float *)q->data)[row * q->stride[0] + h * dim + i] *
+                           (double)((const float *)k->data)[t * k->stride[0] + g * dim + i];
+                p[t] = hidden ? 0 : exp(dot / sqrt((double)dim));
+                sum += p[t];
+            }
+            for (int64_t i = 0; i < dim; i++) {
+                double y = 0;
+                for (int64_t t = 0; t < n; t++)
+                    y += p[t] * (double)((const float *)v->data)[t * v->stride[0] + g * dim + i];
+                ((float *)out.data)[row * out.stride[0] + h * dim + i] = (float)(y / sum);
+            }
+        }
+    qr_free(p);
+    return out;
+}
+
+/* Tolerance: two layers of f32 against the same with attention in double: a few units of 2^-24 of logits that reach some 10, amplified by
+ * the layer after it: 1e-4 is 50 times 10 * 2^-24 * 3. Leaving the window out moves them by more than 0.1, which is checked too. */
+static void check_window(const struct qr_model_config *c, const char *isa)
+{
+    const int32_t n = 290;
+    struct temp_model t = temp_model_make(c, QR_F32);
+    struct rig r;
+    struct qr_rng rng = {.seed = 5};
+    int32_t *ids = random_ids(&rng, n, c->n_vocab);
+    rig_open(&r, t.dir, (struct rig_options){.isa = isa});
+    struct rig_seq s = rig_seq_new(&r, 0, NULL);
+    float *got = rig_prompt(&r, &s, ids, n, 13), *want, *unmasked;
+    struct masked m = {.exec = r.exec, .ops = qr_ops_serve, .window = c->window, .first_layer = c->window_first_layer};
+    m.ops.attention = masked_attention;
+    m.exec.ops = &m.ops;
+    r.x = &m.exec;
+    s.n_done = 0;
+    want = rig_prompt(&r, &s, ids, n, n);
+    s.n_done = 0;
+    m.window = 0;
+    unmasked = rig_prompt(&r, &s, ids, n, n);
+    double worst = 0, effect = 0;
+    for (size_t i = 0; i < (size_t)n * (size_t)c->n_vocab; i++) {
+        worst = fmax(worst, fabs((double)got[i] - (double)want[i]));
+        effect = fmax(effect, fabs((double)unmasked[i] - (double)want[i]));
+    }
+    printf("%s window %d from layer %d, %s: worst %.2e, without it %.2f\n", c->arch_name, c->window, c->window_first_layer, isa, worst,
+           effect);
+    cr_expect_leq(worst, 1e-4);
+    cr_expect_gt(effect, 0.1);
+    qr_free(got);
+    qr_free(want);
+    qr_free(unmasked);
+    qr_free(ids);
+    rig_seq_free(&s);
+    rig_close(&r);
+    temp_model_remove(&t);
+}
+
+Test(model, sliding_window_equals_full_attention_under_a_mask)
+{
+    const char *names[8];
+    for (int32_t i = 0, n = levels(names); i < n; i++) {
+        struct qr_model_config c = qr_model_config_small(QR_ARCH_MISTRAL);
+        for (c.window = 1; c.window < 300; c.window = c.window * 4 + 5)
+            check_window(&c, names[i]);
+        c = qr_model_config_small(QR_ARCH_QWEN2);
+        c.window = 20;
+        c.window_first_layer = 1;
+        check_window(&c, names[i]);
+    }
+}
+
+/* ---- opening ---- */
+
+static int try_open(const char *dir, struct qr_model_options o, struct qr_err *err, int32_t *ctx_max)
+{
+    struct qr_backend *be;
+    struct qr_model *m;
+    const struct qr_backend_options bo = {.isa = "ref", .n_threads = 1};
+    cr_assert_eq(qr_backend_open(&be, &bo, err), 0, "%s", err->msg);
+    int rc = qr_model_open(&m, dir, be, &o, err);
+    if (!rc) {
+        *ctx_max = qr_model_config(m)->ctx_max;
+        qr_model_close(m);
+    }
+    qr_backend_close(be);
+    return rc;
+}
+
+Test(model, context_is_bounded_by_what_the_rotary_embedding_is_made_for)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    struct temp_model plain = temp_model_make(&c, QR_F32);
+    c.rope.type = QR_ROPE_YARN;
+    c.rope.factor = 4;
+    struct temp_model yarn = temp_model_make(&c, QR_F32);
+    struct qr_err err = {0};
+    int32_t ctx = 0;
+    cr_expect_eq(try_open(plain.dir, (struct qr_model_options){.ctx_max = 0}, &err, &ctx), 0);
+    cr_expect_eq(ctx, 512);
+    cr_expect_eq(try_open(plain.dir, (struct qr_model_options){.ctx_max = 512}, &err, &ctx), 0);
+    cr_expect_eq(try_open(plain.dir, (struct qr_model_options){.ctx_max = 513}, &err, &ctx), QR_E_USAGE);
+    cr_expect(strstr(err.msg, "513") && strstr(err.msg, "1 to 512"), "%s", err.msg);
+    cr_expect_eq(try_open(plain.dir, (struct qr_model_options){.ctx_max = -1}, &err, &ctx), QR_E_USAGE);
+    cr_expect_eq(try_open(yarn.dir, (struct qr_model_options){.ctx_max = 2048}, &err, &ctx), 0, "%s", err.msg);
+    cr_expect_eq(ctx, 2048);
+    cr_expect_eq(try_open(yarn.dir, (struct qr_model_options){.ctx_max = 2049}, &err, &ctx), QR_E_USAGE);
+    temp_model_remove(&plain);
+    temp_model_remove(&yarn);
+}
+
+Test(model, f16_is_computed_in_bf16_only_when_that_loses_nothing)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    struct temp_model t = temp_model_make(&c, QR_F16);
+    struct rig r;
+    rig_open(&r, t.dir, (struct rig_options){.isa = "ref"});
+    cr_expect_eq(qr_model_weight_dtype(r.model), QR_F32);
+    rig_close(&r);
+    /* The same file with every f16 cut to bf16's seven bits of mantissa. */
+    char path[128];
+    struct qr_map_file f;
+    struct qr_err err = {0};
+    snprintf(path, sizeof path, "%s/model.safetensors", t.dir);
+    cr_assert_eq(qr_map_file_open(&f, path, SIZE_MAX, &err), 0, "%s", err.msg);
+    uint8_t *copy = qr_alloc(f.n_bytes, 1);
+    uint64_t header;
+    memcpy(copy, f.data, f.n_bytes);
+    memcpy(&header, copy, 8);
+    for (size_t at = 8 + header; at < f.n_bytes; at += 2)
+        copy[at] &= (copy[at + 1] & 0x7c) ? 0xf8 : 0; /* subnormals to zero */
+    FILE *out = fopen(path, "wb");
+    cr_assert_eq(fwrite(copy, 1, f.n_bytes, out), f.n_bytes);
+    fclose(out);
+    qr_free(copy);
+    rig_open(&r, t.dir, (struct rig_options){.isa = "ref"});
+    cr_expect_eq(qr_model_weight_dtype(r.model), QR_BF16);
+    rig_close(&r);
+    temp_model_remove(&t);
+}

@@ -52,7 +52,8 @@ void qr_json_scan_free(struct qr_json_scan *s);
  * or QR_JSON_DONE the scan stays where it is. */
 int qr_json_next(struct qr_json_scan *s, struct qr_json_token *t, struct qr_err *err);
 
-/* Skips the value that t begins (t is the token just read: nothing to do for scalars). */
+/* Skips the value that t begins (t is the token just read: nothing to do for scalars; behind a key its whole value). What is
+ * skipped is checked all the same. */
 int qr_json_skip(struct qr_json_scan *s, const struct qr_json_token *t, struct qr_err *err);
 
 /* Appends the string's characters with escapes resolved. Cannot fail on a token that the scan returned. */

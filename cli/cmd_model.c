@@ -83,6 +83,7 @@ static int plan(const struct plan_options *o, struct qr_err *err)
     struct qr_engine_limits l;
     qr_cli_model_options(&mo, &bo, &o->m);
     qr_cli_engine_config(&ec, &o->e);
+    qr_engine_config_fit(&ec);
     mo.ctx_max = ec.ctx_max;
     int rc = qr_cli_need_model(&o->m, err);
     if (rc == 0)

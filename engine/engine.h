@@ -137,6 +137,10 @@ struct qr_engine_config {
 };
 void qr_engine_config_init(struct qr_engine_config *c);
 
+/* Brings the sizes that depend on others into their range: logit_rows_max into [running_max, step_tokens_max], chunk_tokens_max to at most
+ * step_tokens_max. qr_engine_open does so itself; a plan made beforehand needs it to see the same numbers. */
+void qr_engine_config_fit(struct qr_engine_config *c);
+
 /* What was decided at open, for banners, validation and /metrics. */
 struct qr_engine_limits {
     int32_t ctx_max, vocab, n_blocks, block_tokens, running_max, waiting_max, step_tokens_max;

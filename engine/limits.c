@@ -12,6 +12,17 @@ void qr_engine_config_init(struct qr_engine_config *c)
                                    .logit_rows_max = 64, .block_tokens = 16, .prefix_cache = true, .policy = QR_SCHED_MIXED};
 }
 
+void qr_engine_config_fit(struct qr_engine_config *c)
+{
+    QR_ASSERT(c != NULL);
+    if (c->logit_rows_max > c->step_tokens_max)
+        c->logit_rows_max = c->step_tokens_max;
+    if (c->logit_rows_max < c->running_max)
+        c->logit_rows_max = c->running_max;
+    if (c->chunk_tokens_max > c->step_tokens_max)
+        c->chunk_tokens_max = c->step_tokens_max;
+}
+
 /* The number behind "MemAvailable:" in /proc/meminfo, in bytes, or half of physical memory. */
 static int64_t meminfo_available(void)
 {

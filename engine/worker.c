@@ -51,8 +51,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     const struct qr_engine_config *c = &e->config;
     struct qr_backend_options options = *e->backend_options;
     options.step_rows_max = c->step_tokens_max;
-    if (e->config.logit_rows_max < c->running_max)
-        e->config.logit_rows_max = c->running_max;
+    qr_engine_config_fit(&e->config);
     struct qr_model_options model_options = *e->model_options;
     model_options.ctx_max = c->ctx_max;
     int rc = qr_backend_open(&e->be, &options, err);
@@ -262,17 +261,16 @@ static void count_token(struct qr_engine *e, struct qr_slot *s, int64_t now)
     s->last_token_us = now;
 }
 
-/* The prompt is in the cache: what the queue and the prefix cache did for this request. */
+/* The prompt is in the cache: what the queue and the prefix cache did for this request (its first choice stands for all). */
 static void count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq *seq, int64_t now)
 {
     struct qr_stats *st = &e->stats;
     struct qr_request *r = s->req;
-    if (s->out.n_output > 0 || seq->n_preempted > 0)
+    if (s->choice != 0 || s->out.n_output > 0 || seq->n_preempted > 0)
         return;
     st->prompt_tokens += (uint64_t)seq->n_prompt;
     st->cached_tokens += (uint64_t)seq->n_cached;
-    if (s->choice == 0)
-        r->n_cached = seq->n_cached;
+    r->n_cached = seq->n_cached;
     qr_hist_add(&st->queue, (double)(seq->admitted_us - r->arrived_us) * 1e-6);
     qr_hist_add(&st->prefill_time, (double)(now - seq->admitted_us) * 1e-6);
 }

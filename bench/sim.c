@@ -1,0 +1,313 @@
+#include "bench/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "kvcache/kv_pool.h"
+
+enum { VOCAB = 128000 };
+
+/* A request that is inside, by the scheduler's index. */
+struct inside {
+    int32_t entry; /* -1: free */
+    int32_t *ids;  /* owned */
+    int64_t first_token_us;
+};
+
+struct sim {
+    const struct qr_trace *trace;
+    const struct qr_sim_config *config;
+    struct qr_sim_result *out;
+    struct qr_kv_pool *pool;
+    struct qr_sched *sched;
+    struct qr_plan plan;
+    struct inside *inside; /* owned [n_slots] */
+    int32_t n_slots, n_inside, cursor;
+    double now_us;
+    double alloc_area, unused_area, ratio_sum;
+    int64_t n_ratios, plan_ns;
+    double *wait_ms, *ttft_ms, *tpot_ms; /* owned [trace.n] */
+    int32_t n_wait, n_tpot;
+};
+
+static int sim_begin(struct sim *m, struct qr_err *err)
+{
+    const struct qr_sim_config *c = m->config;
+    struct qr_hash_secret secret;
+    qr_hash_secret_seeded(&secret, 1);
+    m->pool = qr_kv_pool_new(c->n_blocks, c->block_tokens, c->prefix_cache, &secret);
+    int rc = qr_sched_new(&m->sched, &c->sched, m->pool, err);
+    if (rc < 0) {
+        qr_kv_pool_free(m->pool);
+        return rc;
+    }
+    qr_plan_init(&m->plan, &c->sched);
+    m->n_slots = c->sched.running_max + c->sched.waiting_max;
+    m->inside = qr_alloc((size_t)m->n_slots, sizeof *m->inside);
+    for (int32_t i = 0; i < m->n_slots; i++)
+        m->inside[i].entry = -1;
+    size_t n = (size_t)m->trace->n;
+    m->wait_ms = qr_alloc(n, sizeof *m->wait_ms);
+    m->ttft_ms = qr_alloc(n, sizeof *m->ttft_ms);
+    m->tpot_ms = qr_alloc(n, sizeof *m->tpot_ms);
+    return 0;
+}
+
+static void sim_end(struct sim *m)
+{
+    for (int32_t i = 0; i < m->n_slots; i++)
+        qr_free(m->inside[i].ids);
+    qr_free(m->inside);
+    qr_free(m->wait_ms);
+    qr_free(m->ttft_ms);
+    qr_free(m->tpot_ms);
+    qr_plan_release(&m->plan);
+    qr_sched_free(m->sched);
+    qr_kv_pool_free(m->pool);
+}
+
+/* Does the entry fit the context? The scheduler itself says whether it fits the pool. */
+static bool fits_context(const struct sim *m, const struct qr_trace_entry *e)
+{
+    return (int64_t)e->n_prompt + e->n_new <= m->config->sched.ctx_max;
+}
+
+static void arrive(struct sim *m)
+{
+    for (; m->cursor < m->trace->n && m->n_inside < m->n_slots; m->cursor++) {
+        const struct qr_trace_entry *e = &m->trace->entry[m->cursor];
+        if ((double)e->arrival_us > m->now_us)
+            return;
+        int32_t seq = QR_E_NO_ROOM;
+        if (fits_context(m, e)) {
+            int32_t *ids = qr_alloc((size_t)(e->n_prompt + e->n_new), sizeof *ids);
+            qr_trace_prompt(m->trace, m->cursor, ids, VOCAB);
+            struct qr_sched_add add = {.id = (uint64_t)m->cursor, .ids = ids, .n_prompt = e->n_prompt, .new_max = e->n_new,
+                                       .group = -1, .now_us = e->arrival_us};
+            struct qr_err refused;
+            seq = qr_sched_add(m->sched, &add, &refused);
+            QR_ASSERT(seq != QR_E_BUSY);
+            if (seq >= 0)
+                m->inside[seq] = (struct inside){.entry = m->cursor, .ids = ids};
+            else
+                qr_free(ids);
+        }
+        m->n_inside += seq >= 0;
+        m->out->n_skipped += seq < 0;
+    }
+}
+
+static double step_cost(const struct sim *m)
+{
+    const struct qr_sim_cost *c = &m->config->cost;
+    int64_t context = 0;
+    for (int32_t k = m->plan.n_prefill; k < m->plan.n_prefill + m->plan.n_decode; k++)
+        context += m->plan.item[k].first + 1;
+    return c->base_us + c->token_us * m->plan.n_tokens + c->context_us * (double)context / 1000;
+}
+
+static void finish(struct sim *m, int32_t seq)
+{
+    const struct qr_seq *q = qr_sched_seq(m->sched, seq);
+    struct inside *x = &m->inside[seq];
+    m->wait_ms[m->n_wait] = (double)(q->admitted_us - q->arrived_us) / 1e3;
+    m->ttft_ms[m->n_wait++] = (double)(x->first_token_us - q->arrived_us) / 1e3;
+    if (q->new_max > 1)
+        m->tpot_ms[m->n_tpot++] = (m->now_us - (double)x->first_token_us) / 1e3 / (q->new_max - 1);
+    if (q->n_preempted > m->out->preempted_most)
+        m->out->preempted_most = q->n_preempted;
+    qr_sched_finish(m->sched, seq);
+    qr_free(x->ids);
+    *x = (struct inside){.entry = -1};
+    m->n_inside--;
+    m->out->n_finished++;
+}
+
+static void sample(struct sim *m)
+{
+    for (int32_t k = 0; k < m->plan.n_prefill + m->plan.n_decode; k++) {
+        int32_t seq = m->plan.item[k].seq;
+        const struct qr_seq *q = qr_sched_seq(m->sched, seq);
+        if (q->n_computed < q->n_ids)
+            continue;
+        if (q->n_ids == q->n_prompt)
+            m->inside[seq].first_token_us = (int64_t)m->now_us;
+        qr_sched_push(m->sched, seq, (int32_t)(((uint64_t)m->inside[seq].entry * 2654435761u + (uint64_t)q->n_ids) % VOCAB));
+        if (q->n_ids == q->n_prompt + q->new_max)
+            finish(m, seq);
+    }
+}
+
+/* Slots of owned blocks, and those that no computed row fills: only a sequence's own last blocks have such. */
+static void measure_waste(struct sim *m, double dt_us)
+{
+    struct qr_kv_stats stats;
+    qr_kv_pool_stats(m->pool, &stats);
+    int64_t n_unused = 0;
+    for (int32_t i = 0; i < m->n_slots; i++) {
+        if (m->inside[i].entry < 0)
+            continue;
+        const struct qr_seq *q = qr_sched_seq(m->sched, i);
+        if (q->state != QR_SEQ_WAITING)
+            n_unused += q->n_blocks * m->config->block_tokens - q->n_computed;
+    }
+    double n_slots = (double)stats.n_owned * m->config->block_tokens;
+    m->alloc_area += n_slots * dt_us;
+    m->unused_area += (double)n_unused * dt_us;
+    m->ratio_sum += (double)n_unused / n_slots;
+    m->n_ratios++;
+    if (stats.n_owned > m->out->blocks_most)
+        m->out->blocks_most = stats.n_owned;
+}
+
+static void measure_queues(struct sim *m)
+{
+    struct qr_sched_stats stats;
+    qr_sched_stats(m->sched, &stats);
+    int32_t n_running = stats.n_prefill + stats.n_decode;
+    if (n_running > m->out->running_most)
+        m->out->running_most = n_running;
+    if (stats.n_waiting > m->out->waiting_most)
+        m->out->waiting_most = stats.n_waiting;
+}
+
+/* One step; false when nothing can run. */
+static bool step(struct sim *m, int64_t (*clock_ns)(void))
+{
+    int64_t began = clock_ns ? clock_ns() : 0;
+    bool any = qr_sched_plan(m->sched, &m->plan, (int64_t)m->now_us);
+    m->plan_ns += clock_ns ? clock_ns() - began : 0;
+    if (!any)
+        return false;
+    double dt_us = step_cost(m);
+    m->now_us += dt_us;
+    m->out->busy_s += dt_us / 1e6;
+    began = clock_ns ? clock_ns() : 0;
+    qr_sched_commit(m->sched, &m->plan);
+    m->plan_ns += clock_ns ? clock_ns() - began : 0;
+    measure_waste(m, dt_us);
+    measure_queues(m);
+    for (int32_t k = 0; k < m->plan.n_prefill; k++)
+        m->out->n_prompt_rows += m->plan.item[k].n_tokens;
+    m->out->n_rows += m->plan.n_tokens;
+    m->out->n_steps++;
+    if (m->config->check_every > 0 && m->out->n_steps % m->config->check_every == 0)
+        m->out->broken = qr_sched_check(m->sched);
+    sample(m);
+    return true;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static struct qr_sim_quantiles quantiles(double *v, int32_t n)
+{
+    if (n == 0)
+        return (struct qr_sim_quantiles){0};
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    int64_t last = n - 1;
+    return (struct qr_sim_quantiles){.p50 = v[last / 2], .p90 = v[last * 9 / 10], .p99 = v[last * 99 / 100], .max = v[last]};
+}
+
+static void summarise(struct sim *m)
+{
+    struct qr_sim_result *out = m->out;
+    struct qr_kv_stats kv;
+    struct qr_sched_stats sched;
+    qr_kv_pool_stats(m->pool, &kv);
+    qr_sched_stats(m->sched, &sched);
+    out->n_preempted = sched.n_preempted;
+    out->n_recomputed = sched.n_recomputed;
+    out->n_evicted = kv.n_evicted;
+    out->virtual_s = m->now_us / 1e6;
+    out->waste = m->alloc_area > 0 ? m->unused_area / m->alloc_area : 0;
+    out->waste_plain = m->n_ratios > 0 ? m->ratio_sum / (double)m->n_ratios : 0;
+    out->hit_rate = kv.query_tokens > 0 ? (double)kv.hit_tokens / (double)kv.query_tokens : 0;
+    out->hit_rate_most = qr_sim_hit_rate_most(m->trace, m->config->block_tokens, m->config->sched.ctx_max);
+    out->wait_ms = quantiles(m->wait_ms, m->n_wait);
+    out->ttft_ms = quantiles(m->ttft_ms, m->n_wait);
+    out->tpot_ms = quantiles(m->tpot_ms, m->n_tpot);
+    out->plan_us_mean = out->n_steps > 0 ? (double)m->plan_ns / 1e3 / (double)out->n_steps : 0;
+}
+
+int qr_sim_run(struct qr_sim_result *out, const struct qr_trace *trace, const struct qr_sim_config *config,
+               int64_t (*clock_ns)(void), struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && trace != NULL && trace->n >= 1);
+    QR_ASSERT(config != NULL && err != NULL);
+    *out = (struct qr_sim_result){0};
+    struct sim m = {.trace = trace, .config = config, .out = out};
+    int rc = sim_begin(&m, err);
+    if (rc < 0)
+        return rc;
+    while (out->broken == NULL && (m.cursor < trace->n || m.n_inside > 0)) {
+        arrive(&m);
+        if (step(&m, clock_ns))
+            continue;
+        if (m.n_inside > 0)
+            out->broken = "nothing is planned although a sequence is there";
+        else if (m.cursor < trace->n)
+            m.now_us = (double)trace->entry[m.cursor].arrival_us;
+    }
+    summarise(&m);
+    sim_end(&m);
+    return 0;
+}
+
+/* ---- the best any prefix cache could do ---- */
+
+struct known {
+    int32_t *id, *n_tokens; /* owned [mask + 1]; id -1: empty */
+    uint32_t mask;
+};
+
+static int32_t *known_tokens(struct known *k, int32_t id)
+{
+    uint32_t i = (uint32_t)id * 2654435761u & k->mask;
+    while (k->id[i] >= 0 && k->id[i] != id)
+        i = (i + 1) & k->mask;
+    k->id[i] = id;
+    return &k->n_tokens[i];
+}
+
+static int32_t min_i32(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+double qr_sim_hit_rate_most(const struct qr_trace *trace, int32_t block_tokens, int32_t ctx_max)
+{
+    QR_ASSERT(trace != NULL);
+    QR_ASSERT(block_tokens >= 1);
+    struct known known = {.mask = 15};
+    while (known.mask < 2 * (uint32_t)trace->n_hashes)
+        known.mask = 2 * known.mask + 1;
+    known.id = qr_alloc((size_t)known.mask + 1, sizeof *known.id);
+    known.n_tokens = qr_alloc((size_t)known.mask + 1, sizeof *known.n_tokens);
+    memset(known.id, 0xff, ((size_t)known.mask + 1) * sizeof *known.id);
+    int64_t n_all = 0, n_hit = 0;
+    for (int32_t i = 0; i < trace->n; i++) {
+        const struct qr_trace_entry *e = &trace->entry[i];
+        if ((int64_t)e->n_prompt + e->n_new > ctx_max)
+            continue;
+        int32_t n_match = 0;
+        bool open = true;
+        for (int32_t k = 0; k < e->n_hashes && k * trace->hash_tokens < e->n_prompt; k++) {
+            int32_t *seen = known_tokens(&known, trace->hashes[e->first_hash + k]);
+            int32_t here = min_i32(trace->hash_tokens, e->n_prompt - k * trace->hash_tokens);
+            n_match += open ? min_i32(*seen, here) : 0;
+            open = open && *seen >= trace->hash_tokens;
+            *seen = *seen > here ? *seen : here;
+        }
+        n_all += e->n_prompt;
+        n_hit += min_i32(n_match, e->n_prompt - 1) / block_tokens * block_tokens;
+    }
+    qr_free(known.id);
+    qr_free(known.n_tokens);
+    return n_all > 0 ? (double)n_hit / (double)n_all : 0;
+}

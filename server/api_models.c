@@ -1,0 +1,84 @@
+/* GET /v1/models and /v1/models/{id}. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/json.h"
+#include "server/route.h"
+
+static void put_model(struct qr_buf *out, const struct qr_server *s, const char *name)
+{
+    qr_buf_put_str(out, "{\"id\":");
+    qr_json_put_str(out, name, strlen(name));
+    qr_buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"quire\",\"root\":", (long long)s->created_s);
+    qr_json_put_str(out, s->names[0], strlen(s->names[0]));
+    qr_buf_printf(out, ",\"parent\":null,\"max_model_len\":%d}", qr_engine_limits(s->model.engine)->ctx_max);
+}
+
+static void reply_json(struct qr_conn *c, struct qr_buf *body)
+{
+    struct qr_reply reply = {.status = 200, .content_type = "application/json", .body = body->data, .len = body->len};
+    qr_conn_reply(c, &reply);
+    qr_buf_release(body);
+}
+
+void qr_api_models(struct qr_server *s, struct qr_conn *c)
+{
+    struct qr_buf b;
+    QR_ASSERT(s != NULL && c != NULL);
+    QR_ASSERT(s->n_names > 0);
+    qr_buf_init(&b);
+    qr_buf_put_str(&b, "{\"object\":\"list\",\"data\":[");
+    for (int32_t i = 0; i < s->n_names; i++) {
+        if (i > 0)
+            qr_buf_put_byte(&b, ',');
+        put_model(&b, s, s->names[i]);
+    }
+    qr_buf_put_str(&b, "]}");
+    reply_json(c, &b);
+}
+
+static int hex(char ch)
+{
+    if (ch >= '0' && ch <= '9')
+        return ch - '0';
+    if ((ch | 32) >= 'a' && (ch | 32) <= 'f')
+        return (ch | 32) - 'a' + 10;
+    return -1;
+}
+
+/* Percent-decoding: names with '/' or other bytes arrive encoded by some clients. */
+static void decode(struct qr_buf *out, struct qr_span s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        if (s.data[i] == '%' && i + 2 < s.len && hex(s.data[i + 1]) >= 0 && hex(s.data[i + 2]) >= 0) {
+            qr_buf_put_byte(out, (char)(hex(s.data[i + 1]) * 16 + hex(s.data[i + 2])));
+            i += 2;
+        } else {
+            qr_buf_put_byte(out, s.data[i]);
+        }
+    }
+}
+
+void qr_api_model(struct qr_server *s, struct qr_conn *c)
+{
+    static const char prefix[] = "/v1/models/";
+    struct qr_span path = qr_conn_head(c)->path;
+    struct qr_buf b, name;
+    QR_ASSERT(s != NULL && s->n_names > 0);
+    QR_ASSERT(path.len > sizeof prefix - 1);
+    qr_buf_init(&b);
+    qr_buf_init(&name);
+    decode(&name, (struct qr_span){path.data + sizeof prefix - 1, path.len - (sizeof prefix - 1)});
+    for (int32_t i = 0; i < s->n_names && b.len == 0; i++)
+        if (strlen(s->names[i]) == name.len && memcmp(s->names[i], name.data, name.len) == 0)
+            put_model(&b, s, s->names[i]);
+    if (b.len > 0) {
+        reply_json(c, &b);
+    } else {
+        struct qr_api_error e;
+        qr_api_error_set(&e, 404, "model_not_found", "The model '%.200s' does not exist; this server has '%.200s'.", name.data, s->names[0]);
+        memcpy(e.param, "model", 6);
+        qr_api_error_reply(c, &e);
+    }
+    qr_buf_release(&name);
+}

@@ -1,0 +1,216 @@
+/* POST /tokenize and /detokenize, in vLLM's shapes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "server/call.h"
+#include "server/route.h"
+
+static int parse_object(struct qr_json **doc, const struct qr_call *call, struct qr_err *err)
+{
+    int rc = qr_json_parse(doc, call->body.data ? call->body.data : "", call->body.len, &qr_json_limits_request, err);
+    if (rc != 0) {
+        *doc = NULL;
+        return qr_err_prefix(err, "the request body is not valid JSON: ");
+    }
+    if (qr_json_type(*doc) != QR_JSON_T_OBJECT)
+        return qr_err_set(err, QR_E_INVALID, "the request body must be a JSON object, found %s", qr_json_type_name(qr_json_type(*doc)));
+    return 0;
+}
+
+static int read_bool(bool *out, const struct qr_json *doc, const char *name, struct qr_err *err)
+{
+    const struct qr_json *v = qr_json_find(doc, name);
+    if (qr_json_is_null(v))
+        return 0;
+    if (qr_json_type(v) != QR_JSON_T_BOOL)
+        return qr_wrong_type(err, name, "true or false", v);
+    *out = qr_json_bool(v);
+    return 0;
+}
+
+static bool model_ok(struct qr_call *call, const struct qr_json *doc, struct qr_err *err)
+{
+    const struct qr_json *model = qr_json_find(doc, "model");
+    if (qr_json_is_null(model))
+        return qr_call_check_model(call, NULL);
+    if (qr_json_type(model) == QR_JSON_T_STRING)
+        return qr_call_check_model(call, qr_json_str(model, NULL));
+    qr_wrong_type(err, "model", "a string", model);
+    qr_call_fail(call, err);
+    return false;
+}
+
+/* ---- tokenize ---- */
+
+struct tokenize {
+    bool add_special, token_strings, add_generation, continue_final;
+};
+
+static int encode_messages(struct qr_call *call, struct qr_ids *ids, const struct qr_json *doc, const struct tokenize *o, struct qr_err *err)
+{
+    const struct qr_server *s = call->server;
+    const struct qr_json *tools = qr_json_find(doc, "tools");
+    enum qr_template_kind kind;
+    struct qr_rendered text;
+    int rc = qr_messages_check(qr_json_find(doc, "messages"), err);
+    if (rc != 0)
+        return rc;
+    if (!s->model.chat)
+        return qr_err_at(err, QR_E_UNSUPPORTED, "messages", "this model has no chat template; send prompt");
+    if (!qr_json_is_null(tools) && qr_json_type(tools) != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "tools", "an array", tools);
+    struct qr_chat_request request = {.messages = qr_json_find(doc, "messages"), .tools = qr_json_is_null(tools) ? NULL : tools,
+                                      .add_generation_prompt = o->add_generation && !o->continue_final,
+                                      .continue_final_message = o->continue_final, .now_s = call->created_s};
+    qr_rendered_init(&text);
+    rc = qr_chat_render(s->model.chat, &text, &request, &kind, err);
+    if (rc != 0) {
+        err->code = QR_E_INVALID;
+        qr_err_prefix(err, "the model's chat template cannot render the conversation: ");
+    } else {
+        rc = qr_tokenizer_encode_segments(s->model.tokenizer, ids, text.text.data ? text.text.data : "", text.text.len, text.segment,
+                                          text.n_segments, o->add_special ? QR_ENCODE_ADD_SPECIAL : 0, err);
+    }
+    qr_rendered_release(&text);
+    return rc;
+}
+
+static int encode(struct qr_call *call, struct qr_ids *ids, const struct qr_json *doc, const struct tokenize *o, struct qr_err *err)
+{
+    const struct qr_json *prompt = qr_json_find(doc, "prompt");
+    if (!qr_json_is_null(qr_json_find(doc, "messages")))
+        return encode_messages(call, ids, doc, o, err);
+    if (qr_json_is_null(prompt))
+        return qr_err_at(err, QR_E_INVALID, "prompt", "prompt (a string) or messages is required");
+    if (qr_json_type(prompt) != QR_JSON_T_STRING)
+        return qr_wrong_type(err, "prompt", "a string", prompt);
+    size_t n;
+    const char *text = qr_json_str(prompt, &n);
+    unsigned flags = (o->add_special ? QR_ENCODE_ADD_SPECIAL : 0u) | (call->server->config.trust_special ? QR_ENCODE_PARSE_SPECIAL : 0u);
+    return qr_tokenizer_encode(call->server->model.tokenizer, ids, text, n, flags, err);
+}
+
+static void put_tokens(struct qr_call *call, const struct qr_ids *ids, bool strings)
+{
+    struct qr_buf *b = &call->reply;
+    qr_buf_printf(b, "{\"count\":%d,\"max_model_len\":%d,\"tokens\":[", ids->n, qr_engine_limits(call->server->model.engine)->ctx_max);
+    for (int32_t i = 0; i < ids->n; i++) {
+        if (i > 0)
+            qr_buf_put_byte(b, ',');
+        qr_buf_put_i64(b, ids->id[i]);
+    }
+    qr_buf_put_str(b, strings ? "],\"token_strs\":[" : "],\"token_strs\":null}");
+    for (int32_t i = 0; strings && i < ids->n; i++) {
+        size_t n;
+        const char *s = qr_tokenizer_token_bytes(call->server->model.tokenizer, ids->id[i], &n);
+        if (i > 0)
+            qr_buf_put_byte(b, ',');
+        qr_json_put_str(b, s, n);
+    }
+    if (strings)
+        qr_buf_put_str(b, "]}");
+}
+
+static void prepare_tokenize(struct qr_call *call)
+{
+    struct qr_err err = {0};
+    struct qr_json *doc = NULL;
+    struct qr_ids ids;
+    qr_ids_init(&ids);
+    int rc = parse_object(&doc, call, &err);
+    bool messages = rc == 0 && !qr_json_is_null(qr_json_find(doc, "messages"));
+    struct tokenize o = {.add_special = !messages, .add_generation = true};
+    if (rc == 0)
+        rc = read_bool(&o.add_special, doc, "add_special_tokens", &err);
+    if (rc == 0)
+        rc = read_bool(&o.token_strings, doc, "return_token_strs", &err);
+    if (rc == 0)
+        rc = read_bool(&o.add_generation, doc, "add_generation_prompt", &err);
+    if (rc == 0)
+        rc = read_bool(&o.continue_final, doc, "continue_final_message", &err);
+    if (rc == 0 && !model_ok(call, doc, &err))
+        goto out;
+    if (rc == 0)
+        rc = encode(call, &ids, doc, &o, &err);
+    if (rc != 0)
+        qr_call_fail(call, &err);
+    else
+        put_tokens(call, &ids, o.token_strings);
+out:
+    qr_ids_release(&ids);
+    qr_json_free(doc);
+}
+
+/* ---- detokenize ---- */
+
+static int read_ids(struct qr_ids *ids, const struct qr_json *tokens, int32_t vocab, struct qr_err *err)
+{
+    char at[32], excerpt[72];
+    if (qr_json_is_null(tokens))
+        return qr_err_at(err, QR_E_INVALID, "tokens", "tokens is required: an array of token ids");
+    if (qr_json_type(tokens) != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "tokens", "an array of token ids", tokens);
+    int32_t i = 0;
+    for (const struct qr_json *v = qr_json_first(tokens); v; v = qr_json_after(v), i++) {
+        int64_t id;
+        snprintf(at, sizeof at, "tokens[%d]", i);
+        if (qr_json_type(v) != QR_JSON_T_NUMBER)
+            return qr_wrong_type(err, at, "a token id", v);
+        if (!qr_json_i64(v, &id) || id < 0 || id >= vocab)
+            return qr_err_at(err, QR_E_INVALID, at, "%s must be a token id between 0 and %d, found %s", at, vocab - 1,
+                             qr_json_excerpt(excerpt, v));
+        qr_ids_push(ids, (int32_t)id);
+    }
+    return 0;
+}
+
+static void prepare_detokenize(struct qr_call *call)
+{
+    struct qr_err err = {0};
+    struct qr_json *doc = NULL;
+    struct qr_ids ids;
+    bool skip_special = false;
+    qr_ids_init(&ids);
+    int rc = parse_object(&doc, call, &err);
+    if (rc == 0)
+        rc = read_bool(&skip_special, doc, "skip_special_tokens", &err);
+    if (rc == 0 && !model_ok(call, doc, &err))
+        goto out;
+    if (rc == 0)
+        rc = read_ids(&ids, qr_json_find(doc, "tokens"), qr_engine_limits(call->server->model.engine)->vocab, &err);
+    if (rc != 0) {
+        qr_call_fail(call, &err);
+    } else {
+        struct qr_buf text;
+        qr_buf_init(&text);
+        if (ids.n > 0)
+            qr_tokenizer_decode(call->server->model.tokenizer, &text, ids.id, ids.n, skip_special);
+        qr_buf_put_str(&call->reply, "{\"prompt\":");
+        qr_json_put_str(&call->reply, text.data ? text.data : "", text.len);
+        qr_buf_put_byte(&call->reply, '}');
+        qr_buf_release(&text);
+    }
+out:
+    qr_ids_release(&ids);
+    qr_json_free(doc);
+}
+
+void qr_api_tokenize(struct qr_server *s, struct qr_conn *c)
+{
+    static const struct qr_call_kind kind = {.prepare = prepare_tokenize};
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(c != NULL);
+    s->n_tokenize++;
+    qr_call_start(s, c, &kind);
+}
+
+void qr_api_detokenize(struct qr_server *s, struct qr_conn *c)
+{
+    static const struct qr_call_kind kind = {.prepare = prepare_detokenize};
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(c != NULL);
+    s->n_tokenize++;
+    qr_call_start(s, c, &kind);
+}

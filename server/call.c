@@ -1,0 +1,415 @@
+#include "server/call.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "server/openai_write.h"
+#include "server/route.h"
+
+/* ---- life ---- */
+
+static void call_free(struct qr_call *call)
+{
+    struct qr_server *s = call->server;
+    QR_ASSERT(!call->preparing && call->n_open == 0);
+    for (int32_t i = 0; i < call->n_pieces; i++) {
+        qr_request_free(call->piece[i].req);
+        qr_buf_release(&call->piece[i].prompt_text);
+        qr_buf_release(&call->piece[i].prompt_ids);
+        qr_buf_release(&call->piece[i].prompt_logprobs);
+    }
+    for (int32_t i = 0; i < call->n_choices; i++) {
+        qr_buf_release(&call->choice[i].text);
+        qr_buf_release(&call->choice[i].ids);
+        for (int k = 0; k < QR_LOGPROB_PARTS; k++)
+            qr_buf_release(&call->choice[i].logprob[k]);
+    }
+    qr_free(call->piece);
+    qr_free(call->choice);
+    qr_params_release(&call->params);
+    qr_buf_release(&call->body);
+    qr_buf_release(&call->head);
+    qr_buf_release(&call->reply);
+    qr_list_remove(&call->link);
+    s->n_calls--;
+    qr_free(call);
+}
+
+static void detach(struct qr_call *call)
+{
+    if (call->conn)
+        qr_conn_set_call(call->conn, NULL);
+    call->conn = NULL;
+}
+
+static void cancel_pieces(struct qr_call *call)
+{
+    for (int32_t i = 0; i < call->n_pieces; i++)
+        if (call->piece[i].submitted && call->piece[i].req)
+            qr_engine_cancel(call->server->model.engine, call->piece[i].req);
+}
+
+/* The client hears call->error, whatever it has heard so far; what is running is cancelled. The call ends with its pieces. */
+static void answer_error(struct qr_call *call)
+{
+    QR_ASSERT(call->error.status != 0);
+    struct qr_conn *c = call->conn;
+    if (c) {
+        detach(call);
+        if (qr_conn_streaming(c)) {
+            struct qr_buf *b = &call->server->scratch;
+            qr_buf_clear(b);
+            qr_buf_put_str(b, "data: ");
+            qr_api_error_put(b, &call->error);
+            qr_buf_put_str(b, "\n\n");
+            qr_conn_stream_put(c, b->data, b->len);
+            qr_conn_stream_end(c, true);
+        } else {
+            qr_api_error_reply(c, &call->error);
+        }
+    }
+    cancel_pieces(call);
+}
+
+static void answer_whole(struct qr_call *call)
+{
+    struct qr_conn *c = call->conn;
+    struct qr_reply reply = {.status = 200, .content_type = "application/json", .body = call->reply.data, .len = call->reply.len};
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(call->reply.len > 0);
+    detach(call);
+    qr_conn_reply(c, &reply);
+}
+
+/* ---- before the engine ---- */
+
+bool qr_call_check_model(struct qr_call *call, const char *name)
+{
+    const struct qr_server *s = call->server;
+    QR_ASSERT(s->n_names > 0);
+    call->model = s->names[0];
+    for (int32_t i = 0; i < s->n_names && name; i++)
+        if (strcmp(s->names[i], name) == 0) {
+            call->model = s->names[i];
+            return true;
+        }
+    if (!name)
+        return true;
+    qr_api_error_set(&call->error, 404, "model_not_found", "The model '%.200s' does not exist; this server has '%.200s'.", name, s->names[0]);
+    snprintf(call->error.param, sizeof call->error.param, "model");
+    return false;
+}
+
+void qr_call_fail(struct qr_call *call, const struct qr_err *err)
+{
+    QR_ASSERT(call != NULL && err != NULL);
+    QR_ASSERT(call->error.status == 0);
+    qr_api_error_from(&call->error, err);
+}
+
+bool qr_call_parse(struct qr_call *call)
+{
+    struct qr_err err = {0};
+    const struct qr_engine_limits *limits = qr_engine_limits(call->server->model.engine);
+    struct qr_params_context context = {.ctx_max = limits->ctx_max, .vocab = limits->vocab,
+                                        .model = qr_engine_model(call->server->model.engine)};
+    QR_ASSERT(call->kind->api != 0);
+    if (qr_params_parse(&call->params, call->kind->api, call->body.data ? call->body.data : "", call->body.len, &context, &err) != 0) {
+        qr_call_fail(call, &err);
+        return false;
+    }
+    return qr_call_check_model(call, call->params.model);
+}
+
+bool qr_call_make_pieces(struct qr_call *call, int32_t n_prompts)
+{
+    int32_t n = call->params.n;
+    QR_ASSERT(call->piece == NULL);
+    QR_ASSERT(n >= 1 && n_prompts >= 1);
+    if (n_prompts > QR_PROMPTS_MAX / n) {
+        qr_api_error_set(&call->error, 400, "too_large", "%d prompts with n %d make more than %d answers in one request.", n_prompts, n,
+                         QR_PROMPTS_MAX);
+        snprintf(call->error.param, sizeof call->error.param, "prompt");
+        return false;
+    }
+    call->n_pieces = n_prompts;
+    call->n_choices = n_prompts * n;
+    call->piece = qr_alloc((size_t)n_prompts, sizeof *call->piece);
+    call->choice = qr_alloc((size_t)call->n_choices, sizeof *call->choice);
+    for (int32_t i = 0; i < n_prompts; i++) {
+        call->piece[i].call = call;
+        call->piece[i].first_choice = i * n;
+    }
+    for (int32_t i = 0; i < call->n_choices; i++)
+        call->choice[i] = (struct qr_choice){.piece = &call->piece[i / n], .stop_index = -1, .stop_id = -1};
+    return true;
+}
+
+static bool context_error(struct qr_call *call, const char *field, const char *detail)
+{
+    qr_api_error_set(&call->error, 400, "context_length_exceeded", "%s", detail);
+    snprintf(call->error.param, sizeof call->error.param, "%s", field);
+    return false;
+}
+
+bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int32_t n, const char *field)
+{
+    char text[300];
+    int32_t ctx = qr_engine_limits(call->server->model.engine)->ctx_max;
+    struct qr_piece *piece = &call->piece[i];
+    struct qr_sampling sampling = call->params.sampling;
+    QR_ASSERT(i >= 0 && i < call->n_pieces && piece->req == NULL);
+    QR_ASSERT(n >= 1);
+    int32_t room = ctx - n, wanted = call->params.max_tokens;
+    if (wanted < 0) {
+        int32_t usual = call->kind->api == QR_API_CHAT ? QR_CHAT_DEFAULT_TOKENS : 16;
+        wanted = usual < room ? usual : room;
+        if (room < 1) {
+            snprintf(text, sizeof text, "The prompt has %d tokens; the context holds %d, one of them for the answer.", n, ctx);
+            return context_error(call, field, text);
+        }
+        if (sampling.min_tokens > wanted && sampling.min_tokens <= room)
+            wanted = sampling.min_tokens;
+    }
+    if (wanted > room || sampling.min_tokens > room) {
+        snprintf(text, sizeof text, "The prompt has %d tokens and %d more are asked for; the context holds %d. Ask for at most %d.", n,
+                 wanted > sampling.min_tokens ? wanted : sampling.min_tokens, ctx, room > 0 ? room : 0);
+        return context_error(call, n > ctx ? field : wanted > room ? "max_tokens" : "min_tokens", text);
+    }
+    sampling.max_tokens = wanted;
+    piece->req = qr_request_new(&sampling, ids, n, call->params.n);
+    piece->n_prompt = n;
+    for (int32_t k = 0; call->params.return_token_ids && k < n; k++) {
+        if (k > 0)
+            qr_buf_put_byte(&piece->prompt_ids, ',');
+        qr_buf_put_i64(&piece->prompt_ids, ids[k]);
+    }
+    return true;
+}
+
+static void prepare_run(void *arg)
+{
+    struct qr_call *call = arg;
+    call->kind->prepare(call);
+}
+
+/* All pieces go to the engine, or the client gets the reason why not at once. */
+static void submit(struct qr_call *call)
+{
+    struct qr_server *s = call->server;
+    struct qr_err err = {0};
+    int64_t now_us = qr_clock_us();
+    struct qr_hash128 salt = qr_keys_salt(&call->digest, call->params.cache_salt, call->params.cache_salt_len);
+    for (int32_t i = 0; i < call->n_pieces; i++) {
+        struct qr_piece *piece = &call->piece[i];
+        struct qr_request *r = piece->req;
+        QR_ASSERT(r != NULL);
+        r->id = qr_server_next_id(s);
+        r->user = piece;
+        r->priority = call->params.priority;
+        r->salt = salt;
+        r->arrived_us = call->arrived_us;
+        r->deadline_us = now_us + s->config.request_us;
+        if (qr_engine_submit(s->model.engine, r, &err) != 0) {
+            qr_api_error_from(&call->error, &err);
+            answer_error(call);
+            return;
+        }
+        piece->submitted = true;
+        call->n_open++;
+        s->n_submitted++;
+    }
+}
+
+static void prepare_done(void *arg)
+{
+    struct qr_call *call = arg;
+    QR_ASSERT(call->preparing);
+    call->preparing = false;
+    call->server->bodies_bytes -= (int64_t)call->body.len;
+    qr_buf_release(&call->body);
+    if (call->conn && call->error.status != 0) {
+        answer_error(call);
+    } else if (call->conn && call->kind->api == 0) {
+        answer_whole(call);
+    } else if (call->conn) {
+        qr_write_head(call);
+        submit(call);
+    }
+    if (call->n_open == 0)
+        call_free(call);
+}
+
+void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_kind *kind)
+{
+    QR_ASSERT(s != NULL && c != NULL);
+    QR_ASSERT(kind != NULL && kind->prepare != NULL);
+    struct qr_call *call = qr_alloc(1, sizeof *call);
+    struct qr_span key = qr_route_key(qr_conn_head(c));
+    call->server = s;
+    call->kind = kind;
+    call->conn = c;
+    call->created_s = qr_clock_wall_s();
+    call->arrived_us = qr_clock_us();
+    qr_keys_check(s->keys, key.data, key.len, &call->digest);
+    snprintf(call->id, sizeof call->id, "%s%016llx", kind->api == QR_API_CHAT ? "chatcmpl-" : "cmpl-",
+             (unsigned long long)qr_server_next_id(s));
+    struct qr_buf *body = qr_conn_body(c);
+    call->body = *body;
+    qr_buf_init(body);
+    s->bodies_bytes += (int64_t)call->body.len;
+    qr_list_push_back(&s->calls, &call->link);
+    s->n_calls++;
+    qr_conn_set_call(c, call);
+    call->preparing = true;
+    /* A body of 4 MiB of numbers takes 0.4 s to read: the loop must not wait for it, so all of it happens on the pool. */
+    qr_http_work(s->http, prepare_run, prepare_done, call);
+}
+
+void qr_call_gone(void *server, struct qr_conn *c)
+{
+    struct qr_call *call = qr_conn_call(c);
+    QR_ASSERT(server != NULL);
+    if (!call)
+        return;
+    QR_ASSERT(call->conn == c);
+    call->conn = NULL;
+    cancel_pieces(call);
+}
+
+/* ---- events ---- */
+
+static void stream_event(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)
+{
+    struct qr_buf *b = &call->server->scratch;
+    if (!qr_conn_streaming(call->conn))
+        qr_conn_stream_begin(call->conn, "text/event-stream; charset=utf-8");
+    qr_buf_clear(b);
+    qr_write_chunk(call, choice, ev, b);
+    if (b->len > 0)
+        qr_conn_stream_put(call->conn, b->data, b->len);
+}
+
+static void fail_from_event(struct qr_call *call, const struct qr_event *ev)
+{
+    if (ev->finish == QR_FINISH_CANCEL) {
+        qr_api_error_set(&call->error, 503, "cancelled", "The request was cancelled because the server is stopping.");
+    } else {
+        qr_api_error_from(&call->error, &ev->req->err);
+        if (ev->req->err.code == QR_E_BUSY) { /* it was accepted, then its time ran out */
+            qr_api_error_set(&call->error, 504, "timeout", "%s", ev->req->err.msg);
+        }
+    }
+    answer_error(call);
+}
+
+static void deliver(struct qr_call *call, struct qr_piece *piece, const struct qr_event *ev)
+{
+    QR_ASSERT(ev->choice >= 0 && ev->choice < call->params.n);
+    struct qr_choice *choice = &call->choice[piece->first_choice + ev->choice];
+    piece->n_cached = ev->req->n_cached;
+    if (ev->finish == QR_FINISH_ERROR || ev->finish == QR_FINISH_CANCEL) {
+        fail_from_event(call, ev);
+        return;
+    }
+    qr_write_prompt_parts(call, choice, ev);
+    if (call->params.stream)
+        stream_event(call, choice, ev);
+    else
+        qr_write_collect(call, choice, ev);
+}
+
+static void finish(struct qr_call *call)
+{
+    if (call->conn && call->params.stream) {
+        struct qr_buf *b = &call->server->scratch;
+        struct qr_conn *c = call->conn;
+        qr_buf_clear(b);
+        qr_write_stream_end(call, b);
+        qr_conn_stream_put(c, b->data, b->len);
+        detach(call);
+        qr_conn_stream_end(c, false);
+    } else if (call->conn) {
+        qr_write_whole(call, &call->reply);
+        answer_whole(call);
+    }
+    call_free(call);
+}
+
+static void on_event(struct qr_server *s, struct qr_event *ev)
+{
+    struct qr_piece *piece = ev->req->user;
+    struct qr_call *call = piece->call;
+    QR_ASSERT(piece->req == ev->req && piece->submitted);
+    if (call->conn)
+        deliver(call, piece, ev);
+    if (!ev->last)
+        return;
+    piece->submitted = false;
+    qr_request_free(piece->req);
+    piece->req = NULL;
+    s->n_ended++;
+    if (--call->n_open == 0)
+        finish(call);
+}
+
+void qr_calls_take(struct qr_server *s)
+{
+    struct qr_node events;
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(s->phase == QR_PHASE_READY);
+    qr_list_init(&events);
+    qr_engine_take(s->model.engine, &events);
+    struct qr_node *node;
+    while ((node = qr_list_pop_front(&events)) != NULL) {
+        struct qr_event *ev = QR_CONTAINER(node, struct qr_event, link);
+        on_event(s, ev);
+        qr_engine_recycle(s->model.engine, ev);
+    }
+}
+
+/* A stream that waits in the queue shows its client that it lives. */
+void qr_calls_tick(struct qr_server *s, int64_t now_us)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(now_us > 0);
+    for (struct qr_node *at = s->calls.next; at != &s->calls; at = at->next) {
+        struct qr_call *call = QR_CONTAINER(at, struct qr_call, link);
+        if (call->conn && call->n_open > 0 && call->params.stream && !qr_conn_streaming(call->conn) &&
+            now_us - call->arrived_us > s->config.ping_us) {
+            qr_conn_stream_begin(call->conn, "text/event-stream; charset=utf-8");
+            qr_conn_stream_put(call->conn, ": waiting\n\n", 11);
+        }
+    }
+}
+
+void qr_calls_abort(struct qr_server *s, const char *why)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(why != NULL);
+    for (struct qr_node *at = s->calls.next; at != &s->calls; at = at->next) {
+        struct qr_call *call = QR_CONTAINER(at, struct qr_call, link);
+        if (!call->conn || call->preparing)
+            continue;
+        qr_api_error_set(&call->error, 503, "shutting_down", "%s", why);
+        answer_error(call);
+    }
+}
+
+void qr_calls_release(struct qr_server *s)
+{
+    QR_ASSERT(s != NULL);
+    while (!qr_list_empty(&s->calls)) {
+        struct qr_call *call = QR_CONTAINER(s->calls.next, struct qr_call, link);
+        for (int32_t i = 0; i < call->n_pieces; i++)
+            if (call->piece[i].submitted)
+                call->piece[i].req = NULL; /* the engine freed it when it closed */
+        call->n_open = 0;
+        call_free(call);
+    }
+    QR_ASSERT(s->n_calls == 0);
+}

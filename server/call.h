@@ -1,0 +1,93 @@
+/* call.h - one API request from its body to its answer.
+ *
+ * new (loop) -> prepare (pool thread: JSON, template, tokens) -> submit (loop) -> events (loop) -> answer (loop) -> free.
+ * A call outlives its connection when the client leaves: then its engine requests are cancelled and it ends with their last
+ * events. It has one engine request ("piece") per prompt, and n choices in each.
+ */
+#ifndef QR_SERVER_CALL_H
+#define QR_SERVER_CALL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "engine/engine.h"
+#include "server/api_error.h"
+#include "server/openai.h"
+#include "server/state.h"
+
+struct qr_call;
+
+struct qr_call_kind {
+    enum qr_api api;                        /* 0: neither chat nor completions */
+    void (*prepare)(struct qr_call *call);  /* pool thread: fills pieces, or `reply`, or `error` */
+};
+
+struct qr_piece {
+    struct qr_call *call;                   /* borrowed */
+    struct qr_request *req;                 /* owned until submitted and again with its last event; NULL when ended */
+    bool submitted;
+    int32_t first_choice, n_prompt, n_cached;
+    struct qr_buf prompt_text;              /* owned: for echo */
+    struct qr_buf prompt_ids;               /* owned: "1,2,3", for return_token_ids */
+    struct qr_buf prompt_logprobs;          /* owned: JSON array, vLLM's shape */
+};
+
+#define QR_LOGPROB_PARTS 4 /* chat: items; completions: tokens, token_logprobs, top_logprobs, text_offset */
+
+struct qr_choice {
+    struct qr_piece *piece;                 /* borrowed */
+    struct qr_buf text, ids;                /* owned: all of it (not streaming), "1,2,3" */
+    struct qr_buf logprob[QR_LOGPROB_PARTS];/* owned: comma-separated items */
+    int64_t text_offset;                    /* characters of the tokens before */
+    int32_t n_output;
+    enum qr_finish finish;
+    int32_t stop_index, stop_id;
+    bool begun;
+};
+
+struct qr_call {
+    struct qr_node link;                    /* server->calls */
+    struct qr_server *server;               /* borrowed */
+    const struct qr_call_kind *kind;        /* borrowed, static */
+    struct qr_conn *conn;                   /* borrowed; NULL once answered or gone */
+    struct qr_buf body;                     /* owned until prepared */
+    struct qr_key_digest digest;            /* of the key that was presented */
+    struct qr_params params;                /* owned: chat and completions */
+    char id[48];                            /* "chatcmpl-..." */
+    int64_t created_s, arrived_us;
+    const char *model;                      /* borrowed from the server: the name in answers */
+    struct qr_piece *piece;                 /* owned [n_pieces] */
+    struct qr_choice *choice;               /* owned [n_choices] */
+    int32_t n_pieces, n_choices, n_open;    /* n_open: submitted pieces that have not ended */
+    bool preparing;                         /* a pool thread has it */
+    struct qr_buf head;                     /* owned: what every chunk begins with */
+    struct qr_buf reply;                    /* owned: the whole answer, for kinds that need no engine */
+    struct qr_api_error error;              /* status 0: none */
+};
+
+void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_kind *kind);
+void qr_call_gone(void *server, struct qr_conn *c); /* connection handler: the client left */
+void qr_calls_take(struct qr_server *s);            /* all events that wait in the engine */
+void qr_calls_tick(struct qr_server *s, int64_t now_us);
+void qr_calls_abort(struct qr_server *s, const char *why); /* every call ends with an error now */
+void qr_calls_release(struct qr_server *s);         /* at the very end; the engine is closed */
+
+/* For prepare functions, on a pool thread: */
+
+/* Parses body into params, checks the model's name. False: call->error is set. */
+bool qr_call_parse(struct qr_call *call);
+
+/* False (and call->error set) when name is given and is not one of the server's. */
+bool qr_call_check_model(struct qr_call *call, const char *name);
+
+void qr_call_fail(struct qr_call *call, const struct qr_err *err);
+
+/* Makes room for n_prompts pieces. False: too many. */
+bool qr_call_make_pieces(struct qr_call *call, int32_t n_prompts);
+
+/* Piece i gets its request: ids are copied. field names the prompt's field in errors. */
+bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int32_t n, const char *field);
+
+#endif

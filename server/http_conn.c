@@ -1,0 +1,705 @@
+#include "server/http_conn.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <time.h>
+#include <uv.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+#define PIPELINE_BYTES_MAX (256 << 10) /* read ahead while a request is being answered */
+#define LINGER_US 2000000              /* reading on after a final reply, so that a reset does not overtake it */
+#define TRIM_US 1000000                /* idle connections give their buffers back after this */
+#define KEEP_BYTES 16384               /* buffers larger than this are not kept for the next request */
+#define REQUEST_ID_MAX 128
+
+enum phase {
+    PHASE_READ,   /* between requests, or reading one */
+    PHASE_WORK,   /* a request is with the handler */
+    PHASE_STREAM, /* the handler writes a stream */
+    PHASE_FLUSH,  /* the answer is complete, bytes are on their way */
+    PHASE_LINGER, /* answered and shut down; what still comes is dropped */
+    PHASE_CLOSED, /* waiting for libuv's close callback */
+};
+
+struct qr_conn {
+    uv_tcp_t tcp;
+    uv_write_t write;
+    uv_shutdown_t shutdown;
+    struct qr_node link, dirty;        /* env->conns, env->dirty */
+    struct qr_conn_env *env;           /* borrowed */
+    struct qr_http_parser *parser;     /* owned */
+    struct qr_buf in, out, writing;    /* owned; `writing` belongs to libuv while write_busy */
+    size_t write_left;                 /* libuv's queue at the last tick */
+    enum phase phase;
+    bool write_busy, close_after, linger_after, chunked, no_body, trimmed, read_stopped, overflow;
+    bool answered_early;               /* in `head`: the parser's DONE is not a request any more */
+    uint8_t address[16];
+    bool loopback;
+    size_t body_counted;               /* of env->body_bytes */
+    void *call;                        /* borrowed: the handler's */
+    int64_t since_us;                  /* phase READ: of the last byte or reply; LINGER: its start */
+    int64_t head_us, body_us;          /* first byte of the head; start of the body; 0: not yet */
+    int64_t written_us, progress_us;   /* the last put; the last time the peer took bytes (or nothing waited) */
+    char request_id[REQUEST_ID_MAX + 1];
+    char cors[256];
+};
+
+void qr_conn_env_init(struct qr_conn_env *env, const struct qr_conn_limits *limits, const struct qr_conn_handler *handler, void *user)
+{
+    QR_ASSERT(env != NULL && limits != NULL);
+    QR_ASSERT(handler != NULL && handler->request != NULL);
+    memset(env, 0, sizeof *env);
+    env->limits = *limits;
+    env->handler = handler;
+    env->user = user;
+    qr_list_init(&env->conns);
+    qr_list_init(&env->dirty);
+}
+
+static void advance(struct qr_conn *c);
+
+static void count_body(struct qr_conn *c, size_t now)
+{
+    c->env->body_bytes += (int64_t)now - (int64_t)c->body_counted;
+    c->body_counted = now;
+}
+
+/* ---- the end ---- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct qr_conn *c = handle->data;
+    qr_http_parser_free(c->parser);
+    qr_buf_release(&c->in);
+    qr_buf_release(&c->out);
+    qr_buf_release(&c->writing);
+    qr_free(c);
+}
+
+static void close_now(struct qr_conn *c)
+{
+    if (c->phase == PHASE_CLOSED)
+        return;
+    bool owed = c->phase == PHASE_WORK || c->phase == PHASE_STREAM;
+    c->phase = PHASE_CLOSED;
+    qr_list_remove(&c->link);
+    qr_list_remove(&c->dirty);
+    c->env->n_conns--;
+    count_body(c, 0);
+    if (owed)
+        c->env->handler->gone(c->env->user, c);
+    uv_close((uv_handle_t *)&c->tcp, on_closed);
+}
+
+static void on_shutdown(uv_shutdown_t *req, int status)
+{
+    (void)req;
+    (void)status; /* the linger time ends the connection either way */
+}
+
+static void begin_linger(struct qr_conn *c)
+{
+    c->phase = PHASE_LINGER;
+    c->since_us = qr_clock_us();
+    qr_buf_release(&c->in);
+    if (uv_shutdown(&c->shutdown, (uv_stream_t *)&c->tcp, on_shutdown) != 0)
+        close_now(c);
+}
+
+/* ---- writing ---- */
+
+static void mark_dirty(struct qr_conn *c)
+{
+    if (c->dirty.next == &c->dirty)
+        qr_list_push_back(&c->env->dirty, &c->dirty);
+}
+
+/* Everything put so far has left: the next request, or the end. */
+static void after_flush(struct qr_conn *c)
+{
+    c->progress_us = qr_clock_us();
+    if (c->phase != PHASE_FLUSH)
+        return;
+    if (c->linger_after) {
+        begin_linger(c);
+        return;
+    }
+    if (c->close_after) {
+        close_now(c);
+        return;
+    }
+    c->phase = PHASE_READ;
+    c->since_us = c->progress_us;
+    c->head_us = c->body_us = 0;
+    c->trimmed = false;
+    if (c->out.cap > KEEP_BYTES)
+        qr_buf_release(&c->out);
+    advance(c);
+}
+
+static void flush(struct qr_conn *c);
+
+static void on_written(uv_write_t *req, int status)
+{
+    struct qr_conn *c = req->data;
+    c->write_busy = false;
+    if (c->phase == PHASE_CLOSED)
+        return;
+    if (status != 0) {
+        close_now(c);
+        return;
+    }
+    c->writing.len = 0;
+    if (c->writing.cap > KEEP_BYTES)
+        qr_buf_release(&c->writing);
+    if (c->out.len > 0)
+        flush(c);
+    else
+        after_flush(c);
+}
+
+static void flush(struct qr_conn *c)
+{
+    if (c->overflow) {
+        c->env->stats.n_slow++;
+        close_now(c);
+        return;
+    }
+    if (c->write_busy || c->out.len == 0)
+        return;
+    uv_buf_t buf = uv_buf_init(c->out.data, (unsigned)c->out.len);
+    int n = uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
+    if (n < 0 && n != UV_EAGAIN) {
+        close_now(c);
+        return;
+    }
+    size_t done = n > 0 ? (size_t)n : 0;
+    c->env->stats.bytes_out += (int64_t)c->out.len;
+    if (done == c->out.len) {
+        c->out.len = 0;
+        after_flush(c);
+        return;
+    }
+    struct qr_buf full = c->out;
+    c->out = c->writing;
+    c->out.len = 0;
+    c->writing = full;
+    buf = uv_buf_init(c->writing.data + done, (unsigned)(c->writing.len - done));
+    c->write.data = c;
+    c->write_busy = true;
+    c->write_left = buf.len;
+    c->progress_us = qr_clock_us();
+    if (uv_write(&c->write, (uv_stream_t *)&c->tcp, &buf, 1, on_written) != 0) {
+        c->write_busy = false;
+        close_now(c);
+    }
+}
+
+void qr_conn_flush_all(struct qr_conn_env *env)
+{
+    QR_ASSERT(env != NULL);
+    QR_ASSERT(env->dirty.next != NULL);
+    struct qr_node *node;
+    while ((node = qr_list_pop_front(&env->dirty)) != NULL)
+        flush(QR_CONTAINER(node, struct qr_conn, dirty));
+}
+
+/* ---- reading ---- */
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    struct qr_conn *c = handle->data;
+    (void)suggested;
+    *buf = uv_buf_init(c->env->read_buf, sizeof c->env->read_buf);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct qr_conn *c = stream->data;
+    if (c->phase == PHASE_CLOSED || n == 0)
+        return;
+    if (n < 0) { /* the end, or an error: a half-closed client counts as gone, as it does for nginx */
+        if (c->phase != PHASE_FLUSH)
+            close_now(c);
+        else
+            c->close_after = true;
+        return;
+    }
+    c->env->stats.bytes_in += n;
+    if (c->phase == PHASE_LINGER)
+        return;
+    qr_buf_put(&c->in, buf->base, (size_t)n);
+    if (c->phase == PHASE_READ) {
+        c->since_us = qr_clock_us();
+        advance(c);
+    } else if (c->in.len > PIPELINE_BYTES_MAX) {
+        uv_read_stop(stream);
+        c->read_stopped = true;
+    }
+}
+
+static void begin_request(struct qr_conn *c)
+{
+    const struct qr_http_head *h = qr_http_parser_head(c->parser);
+    c->close_after = !h->keep_alive || c->env->closing;
+    c->linger_after = false;
+    c->no_body = qr_span_is(h->method, "HEAD");
+    c->request_id[0] = 0;
+    c->cors[0] = 0;
+    c->call = NULL;
+    c->body_us = qr_clock_us();
+}
+
+static void on_head(struct qr_conn *c)
+{
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    begin_request(c);
+    c->env->handler->head(c->env->user, c);
+    const struct qr_http_head *h = qr_http_parser_head(c->parser);
+    if (c->phase == PHASE_READ && h->expect_continue && h->content_length != 0 && c->in.len == 0) {
+        qr_buf_put(&c->out, go_on, sizeof go_on - 1);
+        mark_dirty(c);
+    }
+}
+
+static void on_bad(struct qr_conn *c)
+{
+    if (c->body_us == 0) {
+        c->request_id[0] = 0;
+        c->cors[0] = 0;
+        c->no_body = false;
+    }
+    c->phase = PHASE_WORK;
+    c->linger_after = true;
+    c->env->handler->bad(c->env->user, c, qr_http_parser_status(c->parser), qr_http_parser_why(c->parser));
+}
+
+/* Takes requests out of `in` until one is with the handler or bytes run out. */
+static void advance(struct qr_conn *c)
+{
+    for (; c->phase == PHASE_READ; count_body(c, qr_http_parser_body_len(c->parser))) {
+        if (c->in.len > 0 && c->head_us == 0)
+            c->head_us = qr_clock_us();
+        switch (qr_http_parser_feed(c->parser, &c->in)) {
+        case QR_HTTP_MORE:
+            count_body(c, qr_http_parser_body_len(c->parser));
+            if (c->read_stopped) {
+                c->read_stopped = false;
+                uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
+            }
+            return;
+        case QR_HTTP_HEAD: on_head(c); break;
+        case QR_HTTP_DONE:
+            if (c->answered_early) {
+                c->answered_early = false;
+                c->head_us = c->body_us = 0;
+                break;
+            }
+            c->phase = PHASE_WORK;
+            c->env->handler->request(c->env->user, c);
+            break;
+        case QR_HTTP_BAD: on_bad(c); break;
+        }
+    }
+}
+
+/* ---- accepting ---- */
+
+static void read_peer_address(struct qr_conn *c)
+{
+    struct sockaddr_storage ss;
+    int len = sizeof ss;
+    if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&ss, &len) != 0)
+        return;
+    if (ss.ss_family == AF_INET) {
+        memcpy(c->address, &((struct sockaddr_in *)&ss)->sin_addr, 4);
+        c->loopback = c->address[0] == 127;
+    } else if (ss.ss_family == AF_INET6) {
+        memcpy(c->address, &((struct sockaddr_in6 *)&ss)->sin6_addr, 16);
+        c->loopback = IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&ss)->sin6_addr);
+    }
+}
+
+static int32_t count_address(const struct qr_conn_env *env, const uint8_t address[16])
+{
+    int32_t n = 0;
+    for (struct qr_node *at = env->conns.next; at != &env->conns; at = at->next)
+        n += memcmp(QR_CONTAINER(at, struct qr_conn, link)->address, address, 16) == 0;
+    return n;
+}
+
+static void set_socket_options(struct qr_conn *c)
+{
+    uv_os_fd_t fd;
+    unsigned timeout_ms = 30000;
+    uv_tcp_nodelay(&c->tcp, 1);
+    uv_tcp_keepalive(&c->tcp, 1, 30);
+    if (uv_fileno((uv_handle_t *)&c->tcp, &fd) == 0)
+        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+}
+
+static struct qr_conn *take(struct qr_conn_env *env, uv_stream_t *listener)
+{
+    struct qr_conn *c = qr_alloc(1, sizeof *c);
+    c->env = env;
+    c->tcp.data = c;
+    uv_tcp_init(listener->loop, &c->tcp);
+    c->parser = qr_http_parser_new(&env->limits.http);
+    qr_list_init(&c->dirty);
+    qr_list_push_back(&env->conns, &c->link);
+    env->n_conns++;
+    c->since_us = c->progress_us = qr_clock_us();
+    if (uv_accept(listener, (uv_stream_t *)&c->tcp) != 0) {
+        close_now(c);
+        return NULL;
+    }
+    read_peer_address(c);
+    set_socket_options(c);
+    return c;
+}
+
+static void refuse(struct qr_conn *c)
+{
+    c->env->stats.n_refused++;
+    c->phase = PHASE_WORK;
+    c->linger_after = true;
+    c->env->handler->bad(c->env->user, c, 503, "Too many connections; try again later.");
+}
+
+bool qr_conn_accept(struct qr_conn_env *env, void *listener, int32_t per_address_max)
+{
+    QR_ASSERT(env != NULL && listener != NULL);
+    QR_ASSERT(per_address_max > 0);
+    struct qr_conn *c = take(env, listener);
+    if (!c)
+        return false;
+    env->stats.n_accepted++;
+    if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) != 0)
+        close_now(c);
+    else if (!c->loopback && count_address(env, c->address) > per_address_max)
+        refuse(c);
+    return true;
+}
+
+void qr_conn_refuse(struct qr_conn_env *env, void *listener)
+{
+    QR_ASSERT(env != NULL && listener != NULL);
+    QR_ASSERT(env->handler->bad != NULL);
+    struct qr_conn *c = take(env, listener);
+    if (!c)
+        return;
+    if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) != 0)
+        close_now(c);
+    else
+        refuse(c);
+}
+
+static bool is_idle(const struct qr_conn *c)
+{
+    return c->phase == PHASE_READ && c->in.len == 0 && qr_http_parser_idle(c->parser);
+}
+
+bool qr_conn_evict_idle(struct qr_conn_env *env)
+{
+    QR_ASSERT(env != NULL);
+    QR_ASSERT(env->n_conns >= 0);
+    struct qr_conn *oldest = NULL;
+    for (struct qr_node *at = env->conns.next; at != &env->conns; at = at->next) {
+        struct qr_conn *c = QR_CONTAINER(at, struct qr_conn, link);
+        if (is_idle(c) && (!oldest || c->since_us < oldest->since_us))
+            oldest = c;
+    }
+    if (oldest)
+        close_now(oldest);
+    return oldest != NULL;
+}
+
+/* ---- time ---- */
+
+static void time_out(struct qr_conn *c, const char *why)
+{
+    c->env->stats.n_timeouts++;
+    c->phase = PHASE_WORK;
+    c->linger_after = true;
+    c->env->handler->bad(c->env->user, c, 408, why);
+}
+
+static void tick_read(struct qr_conn *c, int64_t now_us)
+{
+    const struct qr_conn_limits *l = &c->env->limits;
+    if (is_idle(c)) {
+        if (now_us - c->since_us > l->idle_us) {
+            close_now(c);
+        } else if (!c->trimmed && now_us - c->since_us > TRIM_US) {
+            c->trimmed = true;
+            qr_http_parser_trim(c->parser);
+            qr_buf_release(&c->in);
+            if (c->out.len == 0)
+                qr_buf_release(&c->out);
+        }
+        return;
+    }
+    if (qr_http_parser_idle(c->parser)) {
+        if (now_us - c->head_us > l->header_us)
+            time_out(c, "The request's head took too long to arrive.");
+        return;
+    }
+    int64_t waited = now_us - c->body_us - l->body_grace_us;
+    if (waited > 0 && (double)qr_http_parser_body_len(c->parser) < (double)l->body_rate * (double)waited * 1e-6)
+        time_out(c, "The request's body arrives too slowly.");
+}
+
+static void tick_write(struct qr_conn *c, int64_t now_us)
+{
+    const struct qr_conn_limits *l = &c->env->limits;
+    if (c->write_busy) {
+        size_t left = uv_stream_get_write_queue_size((uv_stream_t *)&c->tcp);
+        if (left != c->write_left)
+            c->progress_us = now_us;
+        c->write_left = left;
+        bool deep = left + c->out.len > l->backlog_soft || c->phase == PHASE_FLUSH;
+        if (deep && now_us - c->progress_us > l->stall_us) {
+            c->env->stats.n_slow++;
+            close_now(c);
+        }
+    } else if (c->phase == PHASE_STREAM && now_us - c->written_us > l->ping_us) {
+        qr_conn_stream_put(c, ": ping\n\n", 8);
+    }
+}
+
+void qr_conn_tick_all(struct qr_conn_env *env, int64_t now_us)
+{
+    QR_ASSERT(env != NULL);
+    QR_ASSERT(now_us > 0);
+    for (struct qr_node *at = env->conns.next, *next; at != &env->conns; at = next) {
+        struct qr_conn *c = QR_CONTAINER(at, struct qr_conn, link);
+        next = at->next; /* closing takes only this one off the list */
+        if (c->phase == PHASE_READ)
+            tick_read(c, now_us);
+        else if (c->phase == PHASE_STREAM || c->phase == PHASE_FLUSH)
+            tick_write(c, now_us);
+        else if (c->phase == PHASE_LINGER && now_us - c->since_us > LINGER_US)
+            close_now(c);
+    }
+}
+
+void qr_conn_close_idle(struct qr_conn_env *env)
+{
+    QR_ASSERT(env != NULL);
+    while (qr_conn_evict_idle(env))
+        ;
+    QR_ASSERT(env->n_conns >= 0);
+}
+
+void qr_conn_close_all(struct qr_conn_env *env)
+{
+    QR_ASSERT(env != NULL);
+    while (!qr_list_empty(&env->conns))
+        close_now(QR_CONTAINER(env->conns.next, struct qr_conn, link));
+    QR_ASSERT(env->n_conns == 0);
+}
+
+/* ---- the handler's side ---- */
+
+const struct qr_http_head *qr_conn_head(const struct qr_conn *c)
+{
+    QR_ASSERT(c != NULL);
+    return qr_http_parser_head(c->parser);
+}
+
+struct qr_buf *qr_conn_body(struct qr_conn *c)
+{
+    QR_ASSERT(c != NULL && c->phase == PHASE_WORK);
+    return qr_http_parser_body(c->parser);
+}
+
+void qr_conn_set_call(struct qr_conn *c, void *call)
+{
+    QR_ASSERT(c != NULL);
+    c->call = call;
+}
+
+void *qr_conn_call(const struct qr_conn *c)
+{
+    QR_ASSERT(c != NULL);
+    return c->call;
+}
+
+void qr_conn_set_cors(struct qr_conn *c, const char *origin)
+{
+    QR_ASSERT(c != NULL);
+    size_t n = origin ? strlen(origin) : 0;
+    if (n >= sizeof c->cors)
+        n = 0;
+    memcpy(c->cors, origin ? origin : "", n);
+    c->cors[n] = 0;
+}
+
+static bool is_plain_name(struct qr_span s)
+{
+    if (!s.data || s.len == 0 || s.len > REQUEST_ID_MAX)
+        return false;
+    for (size_t i = 0; i < s.len; i++) {
+        char ch = s.data[i];
+        bool plain = (ch >= '0' && ch <= '9') || (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z');
+        if (!plain && strchr("-_.:", ch) == NULL)
+            return false;
+    }
+    return true;
+}
+
+const char *qr_conn_request_id(struct qr_conn *c)
+{
+    static const char digit[] = "0123456789abcdef";
+    QR_ASSERT(c != NULL);
+    if (c->request_id[0])
+        return c->request_id;
+    struct qr_span given = c->body_us ? qr_http_parser_head(c->parser)->request_id : (struct qr_span){0};
+    if (is_plain_name(given)) {
+        memcpy(c->request_id, given.data, given.len);
+        c->request_id[given.len] = 0;
+        return c->request_id;
+    }
+    uint64_t r[2] = {qr_rng_seed_random(), qr_rng_seed_random()};
+    memcpy(c->request_id, "req_", 4);
+    for (int i = 0; i < 32; i++)
+        c->request_id[4 + i] = digit[(r[i / 16] >> (4 * (i % 16))) & 15];
+    c->request_id[36] = 0;
+    return c->request_id;
+}
+
+const char *qr_http_reason(int32_t status)
+{
+    static const struct {
+        int32_t status;
+        const char *reason;
+    } row[] = {
+        {200, "OK"}, {204, "No Content"}, {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"},
+        {404, "Not Found"}, {405, "Method Not Allowed"}, {408, "Request Timeout"}, {413, "Content Too Large"},
+        {414, "URI Too Long"}, {415, "Unsupported Media Type"}, {417, "Expectation Failed"}, {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"}, {500, "Internal Server Error"}, {501, "Not Implemented"},
+        {503, "Service Unavailable"}, {504, "Gateway Timeout"}, {505, "HTTP Version Not Supported"},
+    };
+    for (int i = 0; i < QR_COUNT(row); i++)
+        if (row[i].status == status)
+            return row[i].reason;
+    return "Unknown";
+}
+
+static const char *http_date(struct qr_conn_env *env)
+{
+    int64_t now_s = qr_clock_wall_s();
+    if (now_s != env->date_s) {
+        time_t t = (time_t)now_s;
+        struct tm tm;
+        gmtime_r(&t, &tm);
+        strftime(env->date, sizeof env->date, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+        env->date_s = now_s;
+    }
+    return env->date;
+}
+
+static void put_head(struct qr_conn *c, int32_t status, const char *content_type, const char *extra)
+{
+    QR_ASSERT(status >= 100 && status < 600);
+    c->env->stats.n_replies[status / 100]++;
+    qr_buf_printf(&c->out, "HTTP/1.1 %d %s\r\nDate: %s\r\nx-request-id: %s\r\n", status, qr_http_reason(status),
+                  http_date(c->env), qr_conn_request_id(c));
+    if (content_type)
+        qr_buf_printf(&c->out, "Content-Type: %s\r\nX-Content-Type-Options: nosniff\r\n", content_type);
+    if (extra)
+        qr_buf_put_str(&c->out, extra);
+    if (c->cors[0])
+        qr_buf_printf(&c->out, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", c->cors);
+    if (c->close_after || c->linger_after)
+        qr_buf_put_str(&c->out, "Connection: close\r\n");
+    else if (c->body_us && qr_http_parser_head(c->parser)->http10)
+        qr_buf_put_str(&c->out, "Connection: keep-alive\r\n");
+}
+
+static void finish_answer(struct qr_conn *c)
+{
+    c->phase = PHASE_FLUSH;
+    c->call = NULL;
+    c->progress_us = qr_clock_us();
+    mark_dirty(c);
+}
+
+void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply)
+{
+    QR_ASSERT(c != NULL && reply != NULL);
+    QR_ASSERT(c->phase == PHASE_READ || c->phase == PHASE_WORK);
+    QR_ASSERT(reply->body != NULL || reply->len == 0);
+    const struct qr_http_head *h = qr_http_parser_head(c->parser);
+    if (reply->close || c->env->closing)
+        c->close_after = true;
+    c->answered_early = c->phase == PHASE_READ;
+    if (c->answered_early && h->content_length != 0) /* the body was not read: no way to stay in step */
+        c->linger_after = true;
+    put_head(c, reply->status, reply->content_type, reply->extra);
+    if (reply->status != 204)
+        qr_buf_printf(&c->out, "Content-Length: %zu\r\n", reply->len);
+    qr_buf_put(&c->out, "\r\n", 2);
+    if (!c->no_body)
+        qr_buf_put(&c->out, reply->body, reply->len);
+    finish_answer(c);
+}
+
+void qr_conn_stream_begin(struct qr_conn *c, const char *content_type)
+{
+    QR_ASSERT(c != NULL && content_type != NULL);
+    QR_ASSERT(c->phase == PHASE_WORK);
+    c->chunked = !qr_http_parser_head(c->parser)->http10;
+    if (!c->chunked || c->env->closing)
+        c->close_after = true;
+    put_head(c, 200, content_type, "Cache-Control: no-cache\r\n");
+    qr_buf_put_str(&c->out, c->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
+    c->phase = PHASE_STREAM;
+    c->written_us = qr_clock_us();
+    mark_dirty(c);
+}
+
+void qr_conn_stream_put(struct qr_conn *c, const char *bytes, size_t n)
+{
+    static const char digit[] = "0123456789abcdef";
+    QR_ASSERT(c != NULL && bytes != NULL);
+    QR_ASSERT(c->phase == PHASE_STREAM && n > 0);
+    if (c->chunked) {
+        char size[20];
+        int at = 18;
+        memcpy(size + at, "\r\n", 2);
+        for (size_t v = n; v > 0; v >>= 4)
+            size[--at] = digit[v & 15];
+        qr_buf_put(&c->out, size + at, (size_t)(20 - at));
+    }
+    qr_buf_put(&c->out, bytes, n);
+    if (c->chunked)
+        qr_buf_put(&c->out, "\r\n", 2);
+    c->written_us = qr_clock_us();
+    if (c->out.len + (c->write_busy ? c->write_left : 0) > c->env->limits.backlog_hard)
+        c->overflow = true;
+    mark_dirty(c);
+}
+
+void qr_conn_stream_end(struct qr_conn *c, bool close)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(c->phase == PHASE_STREAM);
+    if (c->chunked)
+        qr_buf_put_str(&c->out, "0\r\n\r\n");
+    if (close)
+        c->close_after = true;
+    finish_answer(c);
+}
+
+bool qr_conn_streaming(const struct qr_conn *c)
+{
+    QR_ASSERT(c != NULL);
+    return c->phase == PHASE_STREAM;
+}

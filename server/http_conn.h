@@ -1,0 +1,96 @@
+/* http_conn.h - one client connection: reads requests one at a time, writes replies or streams, watches the clock. libuv stays in
+ * http_conn.c and http_server.c. Everything here runs on the loop thread.
+ *
+ * A request is handed up once (`request`) and answered once: by qr_conn_reply, or by stream_begin, any number of stream_put, and
+ * stream_end. If the client goes away before the answer is complete, `gone` is called once and the connection must not be
+ * touched afterwards. Bytes put during one turn of the loop leave in one write at its end; a steady stream allocates nothing.
+ */
+#ifndef QR_SERVER_HTTP_CONN_H
+#define QR_SERVER_HTTP_CONN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "server/http_parser.h"
+
+struct qr_conn; /* opaque */
+
+struct qr_conn_handler {
+    void (*head)(void *user, struct qr_conn *c);    /* head complete, body not read: may reply at once */
+    void (*request)(void *user, struct qr_conn *c); /* request complete */
+    void (*bad)(void *user, struct qr_conn *c, int32_t status, const char *why); /* no valid request: must reply */
+    void (*gone)(void *user, struct qr_conn *c);    /* the client left an unanswered request */
+};
+
+struct qr_conn_limits {
+    struct qr_http_limits http;
+    int64_t header_us, idle_us;           /* from the first byte of a head to its end; without any byte */
+    int64_t body_grace_us, body_rate;     /* bytes per second that a body must keep after the grace time */
+    int64_t stall_us;                     /* a reader that takes nothing for so long has gone */
+    int64_t ping_us;                      /* a silent stream gets a comment line after so long */
+    size_t backlog_soft, backlog_hard;    /* bytes waiting for a slow reader: soft may last stall_us, hard ends it */
+};
+
+struct qr_conn_stats {
+    int64_t n_accepted, n_refused, n_slow, n_timeouts, bytes_in, bytes_out;
+    int64_t n_replies[6];                 /* by hundreds of the status; streams count when they begin */
+};
+
+/* What all connections of one server share. */
+struct qr_conn_env {
+    struct qr_conn_limits limits;
+    const struct qr_conn_handler *handler; /* borrowed */
+    void *user;                            /* borrowed: passed to the handler */
+    struct qr_node conns, dirty;           /* every connection; those with bytes to write */
+    int32_t n_conns;
+    int64_t body_bytes;                    /* of bodies that are arriving */
+    bool closing;                          /* draining: every reply ends its connection */
+    struct qr_conn_stats stats;
+    int64_t date_s;
+    char date[40];
+    char read_buf[65536];                  /* one read at a time: libuv fills it and hands it over at once */
+};
+void qr_conn_env_init(struct qr_conn_env *env, const struct qr_conn_limits *limits, const struct qr_conn_handler *handler, void *user);
+
+/* Takes the next waiting connection from `listener` (a uv_stream_t *). False: nothing was taken. */
+bool qr_conn_accept(struct qr_conn_env *env, void *listener, int32_t per_address_max);
+
+/* Refuses the next waiting connection with 503. */
+void qr_conn_refuse(struct qr_conn_env *env, void *listener);
+
+/* Closes the connection that has been idle between requests for longest. False: there is none. */
+bool qr_conn_evict_idle(struct qr_conn_env *env);
+
+void qr_conn_flush_all(struct qr_conn_env *env);              /* at the end of a loop turn */
+void qr_conn_tick_all(struct qr_conn_env *env, int64_t now_us); /* time limits and pings; every 100 ms or so */
+void qr_conn_close_idle(struct qr_conn_env *env);             /* draining: those without a request */
+void qr_conn_close_all(struct qr_conn_env *env);              /* at the very end: `gone` is called for unanswered requests */
+
+const struct qr_http_head *qr_conn_head(const struct qr_conn *c);
+struct qr_buf *qr_conn_body(struct qr_conn *c); /* during `request` only; may be taken */
+void qr_conn_set_call(struct qr_conn *c, void *call); /* the handler's own pointer; NULL again for every request */
+void *qr_conn_call(const struct qr_conn *c);
+const char *qr_conn_request_id(struct qr_conn *c); /* the client's when it is a plain name, else made here; for this request */
+void qr_conn_set_cors(struct qr_conn *c, const char *origin); /* allowed origin of this request; copied; NULL: none */
+
+struct qr_reply {
+    int32_t status;
+    const char *content_type; /* NULL: no body */
+    const char *extra;        /* whole header lines, each with CR LF; or NULL */
+    const char *body;
+    size_t len;
+    bool close;               /* end the connection afterwards */
+};
+void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply);
+
+void qr_conn_stream_begin(struct qr_conn *c, const char *content_type);
+void qr_conn_stream_put(struct qr_conn *c, const char *bytes, size_t n); /* n > 0 */
+void qr_conn_stream_end(struct qr_conn *c, bool close);
+bool qr_conn_streaming(const struct qr_conn *c);
+
+const char *qr_http_reason(int32_t status);
+
+#endif

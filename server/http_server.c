@@ -1,0 +1,327 @@
+#include "server/http_server.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <uv.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "server/port_owner.h"
+
+#define TICK_MS 100
+#define BACKLOG 1024
+
+struct qr_http {
+    uv_loop_t loop;
+    uv_tcp_t listener;
+    uv_async_t async;
+    uv_prepare_t turn;
+    uv_timer_t tick;
+    uv_signal_t sigterm, sigint;
+    struct qr_conn_env env;
+    const struct qr_http_handler *handler; /* borrowed */
+    void *user;                            /* borrowed */
+    int32_t connections_max, per_address_max, port, n_jobs;
+    bool loopback, refuse_warned;
+    char address[64];
+};
+
+struct job {
+    uv_work_t work;
+    struct qr_http *http; /* borrowed */
+    void (*run)(void *arg);
+    void (*done)(void *arg);
+    void *arg; /* borrowed */
+};
+
+static void on_connection(uv_stream_t *listener, int status)
+{
+    struct qr_http *h = listener->data;
+    if (status != 0) {
+        qr_log(QR_LOG_WARN, "server", "accept failed reason=\"%s\"", uv_strerror(status));
+        return;
+    }
+    if (h->env.n_conns >= h->connections_max && !qr_conn_evict_idle(&h->env)) {
+        if (!h->refuse_warned)
+            qr_log(QR_LOG_WARN, "server", "connection limit reached connections_max=%d", h->connections_max);
+        h->refuse_warned = true;
+        qr_conn_refuse(&h->env, listener);
+        return;
+    }
+    h->refuse_warned = false;
+    qr_conn_accept(&h->env, listener, h->per_address_max);
+}
+
+static void on_async(uv_async_t *async)
+{
+    struct qr_http *h = async->data;
+    h->handler->wake(h->user);
+}
+
+static void on_turn(uv_prepare_t *turn)
+{
+    struct qr_http *h = turn->data;
+    qr_conn_flush_all(&h->env);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct qr_http *h = timer->data;
+    int64_t now_us = qr_clock_us();
+    qr_conn_tick_all(&h->env, now_us);
+    h->handler->tick(h->user, now_us);
+}
+
+static void on_signal(uv_signal_t *handle, int signum)
+{
+    struct qr_http *h = handle->data;
+    h->handler->signal(h->user, signum);
+}
+
+/* ---- addresses ---- */
+
+static void format_address(char *out, size_t size, const struct sockaddr *sa, bool *loopback, int32_t *port)
+{
+    char ip[INET6_ADDRSTRLEN] = "?";
+    *loopback = false;
+    *port = 0;
+    if (sa->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)sa;
+        uv_ip4_name(in, ip, sizeof ip);
+        *loopback = (ntohl(in->sin_addr.s_addr) >> 24) == 127;
+        *port = ntohs(in->sin_port);
+        snprintf(out, size, "%s:%d", ip, *port);
+    } else {
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)sa;
+        uv_ip6_name(in6, ip, sizeof ip);
+        *loopback = IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+        *port = ntohs(in6->sin6_port);
+        snprintf(out, size, "[%s]:%d", ip, *port);
+    }
+}
+
+static int resolve(struct sockaddr_storage *out, const char *host, int32_t port, struct qr_err *err)
+{
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
+    int rc = getaddrinfo(host, service, &hints, &found);
+    if (rc != 0 || !found)
+        return qr_err_set(err, QR_E_BIND, "cannot listen on host '%s': %s; give a numeric address such as 127.0.0.1", host,
+                          gai_strerror(rc));
+    QR_ASSERT(found->ai_addrlen <= sizeof *out);
+    memcpy(out, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    return 0;
+}
+
+static void list_local_addresses(char *out, size_t size)
+{
+    struct ifaddrs *list = NULL;
+    size_t n = 0;
+    out[0] = 0;
+    if (getifaddrs(&list) != 0)
+        return;
+    for (struct ifaddrs *at = list; at && n + INET6_ADDRSTRLEN + 3 < size; at = at->ifa_next) {
+        char ip[INET6_ADDRSTRLEN];
+        if (!at->ifa_addr || (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6))
+            continue;
+        if (at->ifa_addr->sa_family == AF_INET)
+            uv_ip4_name((struct sockaddr_in *)at->ifa_addr, ip, sizeof ip);
+        else
+            uv_ip6_name((struct sockaddr_in6 *)at->ifa_addr, ip, sizeof ip);
+        n += (size_t)snprintf(out + n, size - n, "%s%s", n ? ", " : "", ip);
+    }
+    freeifaddrs(list);
+}
+
+static int bind_error(const struct qr_http *h, int rc, struct qr_err *err)
+{
+    if (rc == UV_EADDRINUSE) {
+        char owner[128];
+        qr_port_owner(owner, sizeof owner, h->port);
+        return qr_err_set(err, QR_E_BIND, "cannot listen on %s: the port is in use%s%s; try --port %d, or --port 0 for any free one",
+                          h->address, owner[0] ? " by " : "", owner, h->port < 65535 ? h->port + 1 : 0);
+    }
+    if (rc == UV_EADDRNOTAVAIL) {
+        char local[300];
+        list_local_addresses(local, sizeof local);
+        return qr_err_set(err, QR_E_BIND, "cannot listen on %s: this machine has no such address; it has %s", h->address, local);
+    }
+    return qr_err_set(err, QR_E_BIND, "cannot listen on %s: %s; try another --host or --port", h->address, uv_strerror(rc));
+}
+
+static int listen_on(struct qr_http *h, const struct qr_http_config *config, struct qr_err *err)
+{
+    struct sockaddr_storage ss;
+    int rc = resolve(&ss, config->host, config->port, err);
+    if (rc != 0)
+        return rc;
+    format_address(h->address, sizeof h->address, (struct sockaddr *)&ss, &h->loopback, &h->port);
+    uv_tcp_init(&h->loop, &h->listener);
+    h->listener.data = h;
+    if ((rc = uv_tcp_bind(&h->listener, (struct sockaddr *)&ss, 0)) != 0 ||
+        (rc = uv_listen((uv_stream_t *)&h->listener, BACKLOG, on_connection)) != 0)
+        return bind_error(h, rc, err);
+    int len = sizeof ss;
+    if ((rc = uv_tcp_getsockname(&h->listener, (struct sockaddr *)&ss, &len)) != 0)
+        return bind_error(h, rc, err);
+    format_address(h->address, sizeof h->address, (struct sockaddr *)&ss, &h->loopback, &h->port);
+    return 0;
+}
+
+/* ---- life ---- */
+
+static void start_handles(struct qr_http *h, bool signals)
+{
+    uv_async_init(&h->loop, &h->async, on_async);
+    uv_prepare_init(&h->loop, &h->turn);
+    uv_timer_init(&h->loop, &h->tick);
+    uv_signal_init(&h->loop, &h->sigterm);
+    uv_signal_init(&h->loop, &h->sigint);
+    h->async.data = h->turn.data = h->tick.data = h->sigterm.data = h->sigint.data = h;
+    uv_prepare_start(&h->turn, on_turn);
+    uv_timer_start(&h->tick, on_tick, TICK_MS, TICK_MS);
+    if (signals) {
+        uv_signal_start(&h->sigterm, on_signal, SIGTERM);
+        uv_signal_start(&h->sigint, on_signal, SIGINT);
+    }
+}
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+int qr_http_open(struct qr_http **out, const struct qr_http_config *config, const struct qr_http_handler *handler, void *user,
+                 struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && config != NULL && config->host != NULL);
+    QR_ASSERT(handler != NULL && err != NULL);
+    QR_ASSERT(config->connections_max > 0 && config->per_address_max > 0);
+    signal(SIGPIPE, SIG_IGN); /* libuv does not do it; a client that dies in mid-stream would end the process */
+    struct qr_http *h = qr_alloc(1, sizeof *h);
+    h->handler = handler;
+    h->user = user;
+    h->connections_max = config->connections_max;
+    h->per_address_max = config->per_address_max;
+    qr_conn_env_init(&h->env, &config->conn, &handler->conn, user);
+    int rc = uv_loop_init(&h->loop);
+    if (rc != 0) {
+        qr_free(h);
+        return qr_err_set(err, QR_E_IO, "cannot make an event loop: %s", uv_strerror(rc));
+    }
+    rc = listen_on(h, config, err);
+    if (rc != 0) {
+        uv_walk(&h->loop, close_handle, NULL);
+        uv_run(&h->loop, UV_RUN_DEFAULT);
+        uv_loop_close(&h->loop);
+        qr_free(h);
+        return rc;
+    }
+    start_handles(h, config->signals);
+    *out = h;
+    return 0;
+}
+
+void qr_http_run(struct qr_http *h)
+{
+    QR_ASSERT(h != NULL);
+    QR_ASSERT(h->port > 0);
+    uv_run(&h->loop, UV_RUN_DEFAULT);
+}
+
+void qr_http_stop(struct qr_http *h)
+{
+    QR_ASSERT(h != NULL);
+    uv_stop(&h->loop);
+}
+
+void qr_http_close(struct qr_http *h)
+{
+    if (!h)
+        return;
+    qr_conn_close_all(&h->env);
+    uv_timer_stop(&h->tick);
+    uv_walk(&h->loop, close_handle, NULL);
+    uv_run(&h->loop, UV_RUN_DEFAULT); /* close callbacks, and jobs that are still on the pool */
+    int rc = uv_loop_close(&h->loop);
+    QR_ASSERT(rc == 0);
+    qr_free(h);
+}
+
+int32_t qr_http_port(const struct qr_http *h)
+{
+    QR_ASSERT(h != NULL);
+    return h->port;
+}
+
+const char *qr_http_address(const struct qr_http *h)
+{
+    QR_ASSERT(h != NULL);
+    return h->address;
+}
+
+bool qr_http_is_loopback(const struct qr_http *h)
+{
+    QR_ASSERT(h != NULL);
+    return h->loopback;
+}
+
+struct qr_conn_env *qr_http_env(struct qr_http *h)
+{
+    QR_ASSERT(h != NULL);
+    return &h->env;
+}
+
+void qr_http_wake(struct qr_http *h)
+{
+    QR_ASSERT(h != NULL);
+    uv_async_send(&h->async);
+}
+
+/* ---- jobs ---- */
+
+static void job_run(uv_work_t *work)
+{
+    struct job *job = work->data;
+    job->run(job->arg);
+}
+
+static void job_done(uv_work_t *work, int status)
+{
+    struct job *job = work->data;
+    QR_ASSERT(status == 0); /* nothing cancels jobs */
+    job->http->n_jobs--;
+    job->done(job->arg);
+    qr_free(job);
+}
+
+void qr_http_finish_jobs(struct qr_http *h)
+{
+    QR_ASSERT(h != NULL);
+    QR_ASSERT(h->n_jobs >= 0);
+    while (h->n_jobs > 0)
+        uv_run(&h->loop, UV_RUN_ONCE);
+}
+
+void qr_http_work(struct qr_http *h, void (*run)(void *arg), void (*done)(void *arg), void *arg)
+{
+    QR_ASSERT(h != NULL);
+    QR_ASSERT(run != NULL && done != NULL);
+    struct job *job = qr_alloc(1, sizeof *job);
+    *job = (struct job){.http = h, .run = run, .done = done, .arg = arg};
+    job->work.data = job;
+    int rc = uv_queue_work(&h->loop, &job->work, job_run, job_done);
+    QR_ASSERT(rc == 0);
+    h->n_jobs++;
+}

@@ -1,0 +1,185 @@
+#include "server/metrics.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/json.h"
+
+struct out {
+    struct qr_buf *b;      /* borrowed */
+    struct qr_buf labels;  /* owned: model_name="...",engine="0" */
+};
+
+/* ---- the text format ---- */
+
+static void put_label_value(struct qr_buf *b, const char *s)
+{
+    for (; *s; s++) {
+        if (*s == '\\' || *s == '"')
+            qr_buf_put_byte(b, '\\');
+        if (*s == '\n')
+            qr_buf_put_str(b, "\\n");
+        else
+            qr_buf_put_byte(b, *s);
+    }
+}
+
+static void put_number(struct qr_buf *b, double v)
+{
+    if (v == floor(v) && fabs(v) < 1e15)
+        qr_buf_printf(b, "%.1f", v);
+    else
+        qr_json_put_f64(b, v);
+}
+
+static void put_meta(struct out *o, const char *name, const char *type, const char *help)
+{
+    qr_buf_printf(o->b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void put_sample(struct out *o, const char *name, const char *suffix, const char *extra, double v)
+{
+    qr_buf_printf(o->b, "%s%s{%.*s%s%s} ", name, suffix, (int)o->labels.len, o->labels.data, extra[0] ? "," : "", extra);
+    put_number(o->b, v);
+    qr_buf_put_byte(o->b, '\n');
+}
+
+static void put_one(struct out *o, const char *name, const char *type, const char *help, double v)
+{
+    put_meta(o, name, type, help);
+    put_sample(o, name, "", "", v);
+}
+
+static void put_hist(struct out *o, const char *name, const char *help, const struct qr_hist *h)
+{
+    uint64_t below = 0;
+    put_meta(o, name, "histogram", help);
+    for (int32_t i = 0; i <= h->n_bounds; i++) {
+        char le[48] = "le=\"+Inf\"";
+        below += h->count[i];
+        if (i < h->n_bounds)
+            snprintf(le, sizeof le, h->bound[i] == floor(h->bound[i]) ? "le=\"%.1f\"" : "le=\"%.6g\"", h->bound[i]);
+        put_sample(o, name, "_bucket", le, (double)below);
+    }
+    put_sample(o, name, "_sum", "", h->sum);
+    put_sample(o, name, "_count", "", (double)h->n);
+}
+
+/* ---- the engine ---- */
+
+static void put_gauges(struct out *o, const struct qr_stats *t)
+{
+    double used = t->kv.n_blocks > 0 ? (double)t->kv.n_owned / (double)t->kv.n_blocks : 0;
+    put_one(o, "vllm:num_requests_running", "gauge", "Sequences in prefill or decode.", t->sched.n_prefill + t->sched.n_decode);
+    put_one(o, "vllm:num_requests_waiting", "gauge", "Sequences in the queue.", t->sched.n_waiting);
+    put_one(o, "vllm:kv_cache_usage_perc", "gauge", "Share of cache blocks that requests own, 0 to 1.", used);
+    put_one(o, "quire_prefill_sequences", "gauge", "Sequences whose prompt is being computed.", t->sched.n_prefill);
+    put_one(o, "quire_decode_sequences", "gauge", "Sequences that produce tokens.", t->sched.n_decode);
+    put_one(o, "quire_waiting_tokens", "gauge", "Prompt tokens in the queue.", (double)t->sched.waiting_tokens);
+    put_one(o, "quire_kv_blocks_total", "gauge", "Cache blocks there are.", t->kv.n_blocks);
+    put_one(o, "quire_kv_blocks_free", "gauge", "Cache blocks with no content.", t->kv.n_free);
+    put_one(o, "quire_kv_blocks_cached", "gauge", "Cache blocks kept for their content, owned by nobody.", t->kv.n_cached);
+    put_one(o, "quire_kv_blocks_owned", "gauge", "Cache blocks that requests own.", t->kv.n_owned);
+    put_one(o, "quire_requests_inside", "gauge", "Accepted requests that have not ended.", (double)t->n_inside);
+}
+
+static void put_counters(struct out *o, const struct qr_stats *t)
+{
+    static const char success[] = "vllm:request_success_total";
+    put_one(o, "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", (double)t->kv.query_tokens);
+    put_one(o, "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", (double)t->kv.hit_tokens);
+    put_one(o, "vllm:num_preemptions_total", "counter", "Sequences that gave their blocks back.", (double)t->sched.n_preempted);
+    put_one(o, "vllm:prompt_tokens_total", "counter", "Prompt tokens of accepted requests.", (double)t->prompt_tokens);
+    put_one(o, "vllm:prompt_tokens_cached_total", "counter", "Of those, taken from the prefix cache.", (double)t->cached_tokens);
+    put_one(o, "vllm:generation_tokens_total", "counter", "Generated tokens.", (double)t->output_tokens);
+    put_meta(o, success, "counter", "Requests that ended, by reason.");
+    put_sample(o, success, "", "finished_reason=\"stop\"", (double)t->n_done_stop);
+    put_sample(o, success, "", "finished_reason=\"length\"", (double)t->n_done_length);
+    put_sample(o, success, "", "finished_reason=\"abort\"", (double)t->n_cancelled);
+    put_sample(o, success, "", "finished_reason=\"error\"", (double)t->n_failed);
+    put_one(o, "quire_requests_accepted_total", "counter", "Requests the engine took; equals ended plus inside.", (double)t->n_accepted);
+    put_one(o, "quire_kv_evicted_blocks_total", "counter", "Cached blocks whose content was given up.", (double)t->kv.n_evicted);
+    put_one(o, "quire_recomputed_tokens_total", "counter", "Tokens computed again after preemption.", (double)t->sched.n_recomputed);
+    put_one(o, "quire_steps_total", "counter", "Engine steps.", (double)t->n_steps);
+    put_one(o, "quire_step_seconds_total", "counter", "Time spent in engine steps.", (double)t->step_us_total * 1e-6);
+}
+
+static void put_histograms(struct out *o, const struct qr_stats *t)
+{
+    put_hist(o, "vllm:time_to_first_token_seconds", "From arrival to the first token.", &t->ttft);
+    put_hist(o, "vllm:inter_token_latency_seconds", "Between tokens of one sequence.", &t->itl);
+    put_hist(o, "vllm:request_time_per_output_token_seconds", "Mean time per token after the first, per request.", &t->tpot);
+    put_hist(o, "vllm:e2e_request_latency_seconds", "From arrival to the end.", &t->e2e);
+    put_hist(o, "vllm:request_queue_time_seconds", "From arrival to the first admission.", &t->queue);
+    put_hist(o, "vllm:request_prefill_time_seconds", "From admission to the first token.", &t->prefill_time);
+    put_hist(o, "vllm:request_decode_time_seconds", "From the first token to the end.", &t->decode_time);
+    put_hist(o, "vllm:request_prompt_tokens", "Prompt length.", &t->prompt_len);
+    put_hist(o, "vllm:request_generation_tokens", "Output length.", &t->output_len);
+    put_hist(o, "vllm:iteration_tokens_total", "Tokens computed in one step.", &t->step_tokens);
+    put_hist(o, "quire_time_to_first_token_seconds", "From arrival to the first token, finer.", &t->ttft_fine);
+    put_hist(o, "quire_inter_token_latency_seconds", "Between tokens of one sequence, finer.", &t->itl_fine);
+    put_hist(o, "quire_step_duration_seconds", "One engine step.", &t->step_fine);
+}
+
+static void put_config(struct out *o, const struct qr_engine_limits *l)
+{
+    char extra[200];
+    put_meta(o, "vllm:cache_config_info", "gauge", "The cache as it was set up.");
+    snprintf(extra, sizeof extra, "block_size=\"%d\",num_gpu_blocks=\"%d\",cache_bytes=\"%lld\"", l->block_tokens, l->n_blocks,
+             (long long)l->kv_bytes);
+    put_sample(o, "vllm:cache_config_info", "", extra, 1);
+    put_one(o, "vllm:model_weights_memory_bytes", "gauge", "Memory of the weights.", (double)l->weight_bytes);
+    put_one(o, "quire_context_max_tokens", "gauge", "Longest sequence.", l->ctx_max);
+}
+
+/* ---- the server ---- */
+
+static void put_server(struct out *o, struct qr_server *s)
+{
+    const struct qr_conn_env *env = qr_http_env(s->http);
+    const struct qr_conn_stats *t = &env->stats;
+    put_one(o, "quire_http_connections", "gauge", "Open connections, this one included.", env->n_conns);
+    put_one(o, "quire_http_connections_total", "counter", "Connections accepted.", (double)t->n_accepted);
+    put_one(o, "quire_http_refused_connections_total", "counter", "Connections refused at a limit.", (double)t->n_refused);
+    put_one(o, "quire_http_slow_readers_total", "counter", "Connections ended because the client did not read.", (double)t->n_slow);
+    put_one(o, "quire_http_timeouts_total", "counter", "Requests given up because they arrived too slowly.", (double)t->n_timeouts);
+    put_one(o, "quire_http_received_bytes_total", "counter", "Bytes read from clients.", (double)t->bytes_in);
+    put_one(o, "quire_http_sent_bytes_total", "counter", "Bytes written to clients.", (double)t->bytes_out);
+    put_meta(o, "quire_http_responses_total", "counter", "Responses by class of status.");
+    for (int i = 2; i < 6; i++) {
+        char extra[32];
+        snprintf(extra, sizeof extra, "status=\"%dxx\"", i);
+        put_sample(o, "quire_http_responses_total", "", extra, (double)t->n_replies[i]);
+    }
+    put_meta(o, "quire_calls_total", "counter", "API calls begun, by route.");
+    put_sample(o, "quire_calls_total", "", "route=\"chat\"", (double)s->n_chat);
+    put_sample(o, "quire_calls_total", "", "route=\"completions\"", (double)s->n_completions);
+    put_sample(o, "quire_calls_total", "", "route=\"tokenize\"", (double)s->n_tokenize);
+    put_one(o, "quire_calls", "gauge", "API calls that have not ended.", s->n_calls);
+    put_one(o, "quire_submitted_requests_total", "counter", "Requests handed to the engine.", (double)s->n_submitted);
+    put_one(o, "quire_ended_requests_total", "counter", "Requests whose last event came back.", (double)s->n_ended);
+    put_one(o, "quire_ready", "gauge", "1 when new requests are served.", qr_server_trouble(s) == NULL);
+}
+
+void qr_metrics_put(struct qr_buf *out, struct qr_server *s)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(s != NULL);
+    struct out o = {.b = out};
+    qr_buf_init(&o.labels);
+    qr_buf_put_str(&o.labels, "model_name=\"");
+    put_label_value(&o.labels, s->n_names > 0 ? s->names[0] : "");
+    qr_buf_put_str(&o.labels, "\",engine=\"0\"");
+    put_server(&o, s);
+    if (s->phase == QR_PHASE_READY) {
+        struct qr_stats stats;
+        qr_engine_stats(s->model.engine, &stats);
+        put_gauges(&o, &stats);
+        put_counters(&o, &stats);
+        put_histograms(&o, &stats);
+        put_config(&o, qr_engine_limits(s->model.engine));
+    }
+    qr_buf_release(&o.labels);
+}

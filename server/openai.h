@@ -1,0 +1,83 @@
+/* openai.h - bodies of /v1/chat/completions and /v1/completions: what fields there are, their types and bounds, and what they become.
+ *
+ * One table of fields drives the parser, the tests that go one step past every bound, and the list in docs/api.md. null means
+ * absent. Fields that nobody here knows are ignored; fields that would change the answer and cannot be honoured are refused.
+ * Pure: no connection, no engine; safe on any thread.
+ */
+#ifndef QR_SERVER_OPENAI_H
+#define QR_SERVER_OPENAI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "engine/engine.h"
+
+enum qr_api { QR_API_CHAT = 1, QR_API_COMPLETIONS = 2 };
+
+#define QR_PROMPTS_MAX 128 /* prompts times n in one request */
+#define QR_CACHE_SALT_MAX 128
+#define QR_CHAT_DEFAULT_TOKENS 4096
+
+struct qr_params {
+    struct qr_json *doc;                /* owned; everything below points into it */
+    const struct qr_json *prompt, *messages, *tools, *documents, *template_kwargs; /* borrowed from doc; NULL when absent */
+    const char *model, *cache_salt;     /* borrowed from doc; NULL when absent */
+    size_t cache_salt_len;
+    struct qr_sampling sampling;        /* stop strings borrowed from doc, logit_bias from `bias` */
+    struct qr_logit_bias *bias;         /* owned */
+    int32_t max_tokens;                 /* -1: not given */
+    int32_t n, priority;
+    int32_t top_logprobs;               /* chat */
+    bool logprobs;
+    bool stream, include_usage, continuous_usage, echo, return_token_ids, tokens_as_ids;
+    bool add_generation_prompt, has_generation_prompt, continue_final, add_special, has_seed, tools_off;
+};
+
+/* What the parser must know of the model. */
+struct qr_params_context {
+    int32_t ctx_max, vocab;
+    const struct qr_model_config *model; /* borrowed: defaults from generation_config.json; NULL: none */
+};
+
+/* Errors: QR_E_INVALID / QR_E_TOO_LARGE / QR_E_UNSUPPORTED with the JSON path in param. On failure nothing is left to release. */
+int qr_params_parse(struct qr_params *p, enum qr_api api, const char *body, size_t len, const struct qr_params_context *context,
+                    struct qr_err *err);
+void qr_params_release(struct qr_params *p);
+
+/* ---- the table ---- */
+
+enum qr_field_type { QR_FIELD_BOOL, QR_FIELD_INT, QR_FIELD_FLOAT, QR_FIELD_OTHER, QR_FIELD_REFUSED, QR_FIELD_IGNORED };
+
+struct qr_field {
+    const char *name;
+    uint8_t apis;              /* QR_API_CHAT | QR_API_COMPLETIONS */
+    uint8_t type;              /* enum qr_field_type */
+    bool exclusive_min;        /* FLOAT: min itself is refused */
+    bool max_is_ctx;           /* INT: the context length is the maximum */
+    size_t offset;             /* in struct qr_params; BOOL, INT (int32_t) and FLOAT (float) */
+    double min, max;
+    const char *why;           /* REFUSED: what to say */
+    int (*read)(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err); /* OTHER */
+};
+const struct qr_field *qr_fields(int32_t *n);
+
+/* Readers of the structured fields (openai_fields.c). */
+typedef int qr_field_reader(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err);
+qr_field_reader qr_read_model, qr_read_messages, qr_read_prompt, qr_read_stop, qr_read_stop_token_ids, qr_read_logit_bias,
+    qr_read_stream_options, qr_read_seed, qr_read_logprobs_chat, qr_read_logprobs_completions, qr_read_cache_salt, qr_read_tools,
+    qr_read_tool_choice, qr_read_response_format, qr_read_template_kwargs, qr_read_documents, qr_read_modalities, qr_read_top_k,
+    qr_read_best_of;
+
+/* `found` as text for messages: at most 60 bytes of its JSON. */
+const char *qr_json_excerpt(char out[72], const struct qr_json *v);
+
+/* QR_E_INVALID: "PATH must be EXPECTED, found a TYPE: EXCERPT". */
+int qr_wrong_type(struct qr_err *err, const char *path, const char *expected, const struct qr_json *found);
+
+/* Messages as OpenAI defines them (openai_messages.c). */
+int qr_messages_check(const struct qr_json *messages, struct qr_err *err);
+
+#endif

@@ -1,0 +1,379 @@
+/* Readers of request fields that are more than one number or truth value. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "server/openai.h"
+#include "tokenizer/chat.h"
+
+int qr_read_model(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    if (qr_json_type(v) != QR_JSON_T_STRING)
+        return qr_wrong_type(err, "model", "a string", v);
+    p->model = qr_json_str(v, NULL);
+    return 0;
+}
+
+int qr_read_messages(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    p->messages = v;
+    return qr_messages_check(v, err);
+}
+
+/* ---- prompt: "text" | ["text", ...] | [1, 2, ...] | [[1, 2], ...] ---- */
+
+static int check_ids(const struct qr_json *ids, const char *path, int32_t vocab, struct qr_err *err)
+{
+    char excerpt[72], at[96];
+    int32_t i = 0;
+    for (const struct qr_json *v = qr_json_first(ids); v; v = qr_json_after(v), i++) {
+        int64_t id;
+        snprintf(at, sizeof at, "%s[%d]", path, i);
+        if (qr_json_type(v) != QR_JSON_T_NUMBER || !qr_json_i64(v, &id))
+            return qr_wrong_type(err, at, "a token id", v);
+        if (id < 0 || id >= vocab)
+            return qr_err_at(err, QR_E_INVALID, at, "%s must be a token id between 0 and %d, found %s", at, vocab - 1,
+                             qr_json_excerpt(excerpt, v));
+    }
+    return 0;
+}
+
+int qr_read_prompt(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    static const char expected[] = "a string, an array of strings, an array of token ids, or an array of such arrays";
+    QR_ASSERT(p != NULL && v != NULL);
+    p->prompt = v;
+    if (qr_json_type(v) == QR_JSON_T_STRING)
+        return 0;
+    const struct qr_json *first = qr_json_first(v);
+    if (qr_json_type(v) != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "prompt", expected, v);
+    if (!first)
+        return qr_err_at(err, QR_E_INVALID, "prompt", "prompt must not be an empty array");
+    enum qr_json_type kind = qr_json_type(first);
+    if (kind == QR_JSON_T_NUMBER)
+        return check_ids(v, "prompt", context->vocab, err);
+    if (kind != QR_JSON_T_STRING && kind != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "prompt[0]", "a string, a token id or an array of token ids", first);
+    if (qr_json_count(v) > QR_PROMPTS_MAX)
+        return qr_err_at(err, QR_E_INVALID, "prompt", "prompt must have at most %d elements, found %d", QR_PROMPTS_MAX, qr_json_count(v));
+    int32_t i = 0;
+    for (const struct qr_json *e = first; e; e = qr_json_after(e), i++) {
+        char at[64];
+        snprintf(at, sizeof at, "prompt[%d]", i);
+        if (qr_json_type(e) != kind)
+            return qr_wrong_type(err, at, kind == QR_JSON_T_STRING ? "a string like the first" : "an array like the first", e);
+        int rc = kind == QR_JSON_T_ARRAY ? check_ids(e, at, context->vocab, err) : 0;
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* ---- where to stop ---- */
+
+static int add_stop(struct qr_params *p, const struct qr_json *v, const char *path, struct qr_err *err)
+{
+    if (qr_json_type(v) != QR_JSON_T_STRING)
+        return qr_wrong_type(err, path, "a string", v);
+    size_t n;
+    const char *s = qr_json_str(v, &n);
+    if (n < 1 || n > QR_STOP_BYTES_MAX)
+        return qr_err_at(err, QR_E_INVALID, path, "%s must be between 1 and %d bytes long, found %zu", path, QR_STOP_BYTES_MAX, n);
+    p->sampling.stop[p->sampling.n_stops++] = s;
+    return 0;
+}
+
+int qr_read_stop(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    if (qr_json_type(v) == QR_JSON_T_STRING)
+        return add_stop(p, v, "stop", err);
+    if (qr_json_type(v) != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "stop", "a string or an array of strings", v);
+    if (qr_json_count(v) > QR_STOPS_MAX)
+        return qr_err_at(err, QR_E_INVALID, "stop", "stop must have at most %d strings, found %d", QR_STOPS_MAX, qr_json_count(v));
+    int rc = 0, i = 0;
+    for (const struct qr_json *e = qr_json_first(v); e && rc == 0; e = qr_json_after(e), i++) {
+        char at[32];
+        snprintf(at, sizeof at, "stop[%d]", i);
+        rc = add_stop(p, e, at, err);
+    }
+    return rc;
+}
+
+int qr_read_stop_token_ids(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    if (qr_json_type(v) != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "stop_token_ids", "an array of token ids", v);
+    if (qr_json_count(v) > QR_STOP_IDS_MAX)
+        return qr_err_at(err, QR_E_INVALID, "stop_token_ids", "stop_token_ids must have at most %d ids, found %d", QR_STOP_IDS_MAX,
+                         qr_json_count(v));
+    int rc = check_ids(v, "stop_token_ids", context->vocab, err);
+    for (const struct qr_json *e = qr_json_first(v); e && rc == 0; e = qr_json_after(e)) {
+        int64_t id = 0;
+        qr_json_i64(e, &id);
+        p->sampling.stop_ids[p->sampling.n_stop_ids++] = (int32_t)id;
+    }
+    return rc;
+}
+
+/* ---- how to choose ---- */
+
+int qr_read_top_k(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    int64_t i = 0;
+    char excerpt[72];
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    if (qr_json_type(v) != QR_JSON_T_NUMBER || (!qr_json_i64(v, &i) && qr_json_f64(v) < 1e18 && qr_json_f64(v) > -1e18))
+        return qr_wrong_type(err, "top_k", "an integer", v);
+    if (!qr_json_i64(v, &i) || i < -1 || i > INT32_MAX)
+        return qr_err_at(err, QR_E_INVALID, "top_k", "top_k must be between -1 and %d (-1 and 0: off), found %s", INT32_MAX,
+                         qr_json_excerpt(excerpt, v));
+    p->sampling.top_k = i < 0 ? 0 : (int32_t)i;
+    return 0;
+}
+
+int qr_read_seed(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    int64_t i;
+    char excerpt[72];
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    if (qr_json_type(v) != QR_JSON_T_NUMBER)
+        return qr_wrong_type(err, "seed", "an integer", v);
+    if (!qr_json_i64(v, &i))
+        return qr_err_at(err, QR_E_INVALID, "seed", "seed must be an integer between %lld and %lld, found %s", (long long)INT64_MIN,
+                         (long long)INT64_MAX, qr_json_excerpt(excerpt, v));
+    p->sampling.seed = (uint64_t)i;
+    p->has_seed = true;
+    return 0;
+}
+
+int qr_read_best_of(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    int64_t i;
+    char excerpt[72];
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    if (qr_json_type(v) != QR_JSON_T_NUMBER || !qr_json_i64(v, &i))
+        return qr_wrong_type(err, "best_of", "an integer", v);
+    if (i != 1)
+        return qr_err_at(err, QR_E_UNSUPPORTED, "best_of", "best_of must be 1, found %s; use n and choose among the answers",
+                         qr_json_excerpt(excerpt, v));
+    return 0;
+}
+
+static int read_bias(struct qr_logit_bias *out, const struct qr_json *v, int32_t vocab, struct qr_err *err)
+{
+    char at[96], excerpt[72];
+    const char *key = qr_json_key(v);
+    int64_t id = 0;
+    size_t n = strlen(key);
+    bool digits = n > 0 && n <= 10;
+    for (size_t i = 0; i < n && digits; i++) {
+        digits = key[i] >= '0' && key[i] <= '9';
+        id = id * 10 + (key[i] - '0');
+    }
+    snprintf(at, sizeof at, "logit_bias.%.40s", key);
+    if (!digits || id >= vocab)
+        return qr_err_at(err, QR_E_INVALID, at, "logit_bias: keys must be token ids between 0 and %d, found \"%.40s\"", vocab - 1, key);
+    if (qr_json_type(v) != QR_JSON_T_NUMBER)
+        return qr_wrong_type(err, at, "a number", v);
+    double bias = qr_json_f64(v);
+    if (!(bias >= -100 && bias <= 100))
+        return qr_err_at(err, QR_E_INVALID, at, "%s must be between -100 and 100, found %s", at, qr_json_excerpt(excerpt, v));
+    *out = (struct qr_logit_bias){.id = (int32_t)id, .bias = (float)bias};
+    return 0;
+}
+
+int qr_read_logit_bias(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    if (qr_json_type(v) != QR_JSON_T_OBJECT)
+        return qr_wrong_type(err, "logit_bias", "an object of token id to bias", v);
+    int32_t n = qr_json_count(v);
+    if (n > QR_LOGIT_BIAS_MAX)
+        return qr_err_at(err, QR_E_INVALID, "logit_bias", "logit_bias must have at most %d entries, found %d", QR_LOGIT_BIAS_MAX, n);
+    if (n == 0)
+        return 0;
+    p->bias = qr_alloc((size_t)n, sizeof *p->bias);
+    p->sampling.logit_bias = p->bias;
+    int rc = 0;
+    for (const struct qr_json *e = qr_json_first(v); e && rc == 0; e = qr_json_after(e))
+        rc = read_bias(&p->bias[p->sampling.n_logit_bias++], e, context->vocab, err);
+    return rc;
+}
+
+int qr_read_logprobs_chat(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    if (qr_json_type(v) != QR_JSON_T_BOOL)
+        return qr_wrong_type(err, "logprobs", "true or false (the number goes into top_logprobs)", v);
+    p->logprobs = qr_json_bool(v);
+    return 0;
+}
+
+int qr_read_logprobs_completions(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    int64_t i;
+    char excerpt[72];
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    if (qr_json_type(v) == QR_JSON_T_BOOL && !qr_json_bool(v))
+        return 0;
+    if (qr_json_type(v) != QR_JSON_T_NUMBER || (!qr_json_i64(v, &i) && qr_json_f64(v) < 1e18 && qr_json_f64(v) > -1e18))
+        return qr_wrong_type(err, "logprobs", "an integer", v);
+    if (!qr_json_i64(v, &i) || i < 0 || i > QR_TOP_LOGPROBS_MAX)
+        return qr_err_at(err, QR_E_INVALID, "logprobs", "logprobs must be between 0 and %d, found %s", QR_TOP_LOGPROBS_MAX,
+                         qr_json_excerpt(excerpt, v));
+    p->logprobs = true;
+    p->sampling.n_logprobs = (int32_t)i;
+    return 0;
+}
+
+/* ---- how to answer ---- */
+
+int qr_read_stream_options(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    struct {
+        const char *name, *path;
+        bool *to;
+    } known[] = {
+        {"include_usage", "stream_options.include_usage", &p->include_usage},
+        {"continuous_usage_stats", "stream_options.continuous_usage_stats", &p->continuous_usage},
+    };
+    if (qr_json_type(v) != QR_JSON_T_OBJECT)
+        return qr_wrong_type(err, "stream_options", "an object", v);
+    for (int i = 0; i < QR_COUNT(known); i++) {
+        const struct qr_json *e = qr_json_find(v, known[i].name);
+        if (qr_json_is_null(e))
+            continue;
+        if (qr_json_type(e) != QR_JSON_T_BOOL)
+            return qr_wrong_type(err, known[i].path, "true or false", e);
+        *known[i].to = qr_json_bool(e);
+    }
+    return 0;
+}
+
+int qr_read_response_format(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    if (qr_json_type(v) != QR_JSON_T_OBJECT)
+        return qr_wrong_type(err, "response_format", "an object", v);
+    const struct qr_json *type = qr_json_find(v, "type");
+    if (!type || qr_json_type(type) != QR_JSON_T_STRING)
+        return qr_err_at(err, QR_E_INVALID, "response_format.type", "response_format.type must be a string such as \"text\"");
+    if (strcmp(qr_json_str(type, NULL), "text") == 0)
+        return 0;
+    char excerpt[72];
+    return qr_err_at(err, QR_E_UNSUPPORTED, "response_format.type",
+                     "response_format.type must be \"text\", found %s; structured output is not available in this version",
+                     qr_json_excerpt(excerpt, type));
+}
+
+int qr_read_modalities(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    if (qr_json_type(v) != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "modalities", "an array", v);
+    for (const struct qr_json *e = qr_json_first(v); e; e = qr_json_after(e))
+        if (qr_json_type(e) != QR_JSON_T_STRING || strcmp(qr_json_str(e, NULL), "text") != 0)
+            return qr_err_at(err, QR_E_UNSUPPORTED, "modalities", "modalities must be [\"text\"]; this server answers with text");
+    return 0;
+}
+
+int qr_read_cache_salt(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    if (qr_json_type(v) != QR_JSON_T_STRING)
+        return qr_wrong_type(err, "cache_salt", "a string", v);
+    p->cache_salt = qr_json_str(v, &p->cache_salt_len);
+    if (p->cache_salt_len < 1 || p->cache_salt_len > QR_CACHE_SALT_MAX)
+        return qr_err_at(err, QR_E_INVALID, "cache_salt", "cache_salt must be between 1 and %d bytes long, found %zu", QR_CACHE_SALT_MAX,
+                         p->cache_salt_len);
+    return 0;
+}
+
+/* ---- what the chat template sees ---- */
+
+int qr_read_tools(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    if (qr_json_type(v) != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "tools", "an array", v);
+    int32_t i = 0;
+    for (const struct qr_json *e = qr_json_first(v); e; e = qr_json_after(e), i++) {
+        char at[64];
+        snprintf(at, sizeof at, "tools[%d]", i);
+        if (qr_json_type(e) != QR_JSON_T_OBJECT)
+            return qr_wrong_type(err, at, "an object", e);
+        const struct qr_json *type = qr_json_find(e, "type"), *function = qr_json_find(e, "function");
+        const struct qr_json *name = function ? qr_json_find(function, "name") : NULL;
+        if (!type || qr_json_type(type) != QR_JSON_T_STRING || strcmp(qr_json_str(type, NULL), "function") != 0)
+            return qr_err_at(err, QR_E_INVALID, at, "%s.type must be \"function\"", at);
+        if (!name || qr_json_type(name) != QR_JSON_T_STRING || *qr_json_str(name, NULL) == 0)
+            return qr_err_at(err, QR_E_INVALID, at, "%s.function.name must be a string that is not empty", at);
+    }
+    p->tools = i > 0 ? v : NULL;
+    return 0;
+}
+
+int qr_read_tool_choice(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    char excerpt[72];
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    if (qr_json_type(v) == QR_JSON_T_STRING && strcmp(qr_json_str(v, NULL), "auto") == 0)
+        return 0;
+    if (qr_json_type(v) == QR_JSON_T_STRING && strcmp(qr_json_str(v, NULL), "none") == 0) {
+        p->tools_off = true;
+        return 0;
+    }
+    return qr_err_at(err, QR_E_UNSUPPORTED, "tool_choice",
+                     "tool_choice must be \"auto\" or \"none\", found %s; the model cannot be forced to call a tool in this version",
+                     qr_json_excerpt(excerpt, v));
+}
+
+int qr_read_documents(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    if (qr_json_type(v) != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "documents", "an array", v);
+    p->documents = v;
+    return 0;
+}
+
+int qr_read_template_kwargs(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    (void)context;
+    if (qr_json_type(v) != QR_JSON_T_OBJECT)
+        return qr_wrong_type(err, "chat_template_kwargs", "an object", v);
+    for (const struct qr_json *e = qr_json_first(v); e; e = qr_json_after(e)) {
+        char at[96];
+        snprintf(at, sizeof at, "chat_template_kwargs.%.60s", qr_json_key(e));
+        if (qr_chat_is_reserved(qr_json_key(e)))
+            return qr_err_at(err, QR_E_INVALID, at, "%s must not be set by a request", at);
+        if (qr_json_type(e) == QR_JSON_T_ARRAY || qr_json_type(e) == QR_JSON_T_OBJECT)
+            return qr_wrong_type(err, at, "a string, a number, a truth value or null", e);
+    }
+    p->template_kwargs = v;
+    return 0;
+}

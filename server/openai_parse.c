@@ -1,0 +1,270 @@
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "server/openai.h"
+
+#define BOTH (QR_API_CHAT | QR_API_COMPLETIONS)
+#define AT(field) offsetof(struct qr_params, field)
+#define INT_TOP 2147483647.0
+#define IGNORED(field, apis) {field, apis, QR_FIELD_IGNORED, .offset = 0}
+#define NO_GUIDE "structured output is not available in this version; leave it out or use {\"type\": \"text\"}"
+
+static const struct qr_field fields[] = {
+    {"model", BOTH, QR_FIELD_OTHER, .read = qr_read_model},
+    {"messages", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_messages},
+    {"prompt", QR_API_COMPLETIONS, QR_FIELD_OTHER, .read = qr_read_prompt},
+    {"max_tokens", QR_API_CHAT, QR_FIELD_INT, .offset = AT(max_tokens), .min = 1, .max_is_ctx = true},
+    {"max_completion_tokens", QR_API_CHAT, QR_FIELD_INT, .offset = AT(max_tokens), .min = 1, .max_is_ctx = true}, /* wins: comes later */
+    {"max_tokens", QR_API_COMPLETIONS, QR_FIELD_INT, .offset = AT(max_tokens), .min = 0, .max_is_ctx = true},
+    {"min_tokens", BOTH, QR_FIELD_INT, .offset = AT(sampling.min_tokens), .min = 0, .max_is_ctx = true},
+    {"temperature", BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.temperature), .min = 0, .max = 2},
+    {"top_p", BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.top_p), .min = 0, .max = 1},
+    {"min_p", BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.min_p), .min = 0, .max = 1},
+    {"top_k", BOTH, QR_FIELD_OTHER, .min = -1, .max = INT_TOP, .read = qr_read_top_k},
+    {"presence_penalty", BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.presence), .min = -2, .max = 2},
+    {"frequency_penalty", BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.frequency), .min = -2, .max = 2},
+    {"repetition_penalty", BOTH, QR_FIELD_FLOAT, true, .offset = AT(sampling.repetition), .min = 0, .max = 100},
+    {"n", BOTH, QR_FIELD_INT, .offset = AT(n), .min = 1, .max = QR_CHOICES_MAX},
+    {"best_of", QR_API_COMPLETIONS, QR_FIELD_OTHER, .read = qr_read_best_of},
+    {"seed", BOTH, QR_FIELD_OTHER, .read = qr_read_seed},
+    {"stop", BOTH, QR_FIELD_OTHER, .read = qr_read_stop},
+    {"stop_token_ids", BOTH, QR_FIELD_OTHER, .read = qr_read_stop_token_ids},
+    {"logit_bias", BOTH, QR_FIELD_OTHER, .read = qr_read_logit_bias},
+    {"logprobs", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_logprobs_chat},
+    {"logprobs", QR_API_COMPLETIONS, QR_FIELD_OTHER, .min = 0, .max = QR_TOP_LOGPROBS_MAX, .read = qr_read_logprobs_completions},
+    {"top_logprobs", QR_API_CHAT, QR_FIELD_INT, .offset = AT(top_logprobs), .min = 0, .max = QR_TOP_LOGPROBS_MAX},
+    {"prompt_logprobs", BOTH, QR_FIELD_INT, .offset = AT(sampling.n_prompt_logprobs), .min = 0, .max = QR_TOP_LOGPROBS_MAX},
+    {"priority", BOTH, QR_FIELD_INT, .offset = AT(priority), .min = -INT_TOP - 1, .max = INT_TOP},
+    {"stream", BOTH, QR_FIELD_BOOL, .offset = AT(stream)},
+    {"stream_options", BOTH, QR_FIELD_OTHER, .read = qr_read_stream_options},
+    {"ignore_eos", BOTH, QR_FIELD_BOOL, .offset = AT(sampling.ignore_eos)},
+    {"skip_special_tokens", BOTH, QR_FIELD_BOOL, .offset = AT(sampling.skip_special)},
+    {"include_stop_str_in_output", BOTH, QR_FIELD_BOOL, .offset = AT(sampling.include_stop)},
+    {"add_special_tokens", BOTH, QR_FIELD_BOOL, .offset = AT(add_special)},
+    {"return_token_ids", BOTH, QR_FIELD_BOOL, .offset = AT(return_token_ids)},
+    {"return_tokens_as_token_ids", BOTH, QR_FIELD_BOOL, .offset = AT(tokens_as_ids)},
+    {"echo", QR_API_COMPLETIONS, QR_FIELD_BOOL, .offset = AT(echo)},
+    {"add_generation_prompt", QR_API_CHAT, QR_FIELD_BOOL, .offset = AT(add_generation_prompt)},
+    {"continue_final_message", QR_API_CHAT, QR_FIELD_BOOL, .offset = AT(continue_final)},
+    {"cache_salt", BOTH, QR_FIELD_OTHER, .read = qr_read_cache_salt},
+    {"tools", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_tools},
+    {"tool_choice", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_tool_choice},
+    {"documents", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_documents},
+    {"chat_template_kwargs", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_template_kwargs},
+    {"response_format", BOTH, QR_FIELD_OTHER, .read = qr_read_response_format},
+    {"modalities", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_modalities},
+    {"suffix", QR_API_COMPLETIONS, QR_FIELD_REFUSED, .why = "text after the gap is not supported; leave suffix out"},
+    {"echo", QR_API_CHAT, QR_FIELD_REFUSED, .why = "echo belongs to /v1/completions; leave it out"},
+    {"functions", QR_API_CHAT, QR_FIELD_REFUSED, .why = "functions was replaced by tools; use tools"},
+    {"function_call", QR_API_CHAT, QR_FIELD_REFUSED, .why = "function_call was replaced by tool_choice; use tool_choice \"auto\" or \"none\""},
+    {"audio", QR_API_CHAT, QR_FIELD_REFUSED, .why = "audio is not supported; this server answers with text"},
+    {"web_search_options", QR_API_CHAT, QR_FIELD_REFUSED, .why = "this server does not search the web; leave it out"},
+    {"chat_template", QR_API_CHAT, QR_FIELD_REFUSED, .why = "templates are not taken from requests; the model's own is used"},
+    {"structured_outputs", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
+    {"guided_json", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
+    {"guided_regex", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
+    {"guided_choice", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
+    {"guided_grammar", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
+    {"grammar", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
+    {"json_schema", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
+    {"use_beam_search", BOTH, QR_FIELD_REFUSED, .why = "beam search is not supported; use n with sampling"},
+    {"bad_words", BOTH, QR_FIELD_REFUSED, .why = "bad_words is not supported; use logit_bias with -100"},
+    {"allowed_token_ids", BOTH, QR_FIELD_REFUSED, .why = "allowed_token_ids is not supported; use logit_bias"},
+    {"truncate_prompt_tokens", BOTH, QR_FIELD_REFUSED, .why = "prompts are never cut here; shorten the prompt"},
+    {"prompt_embeds", BOTH, QR_FIELD_REFUSED, .why = "tensors are not taken from requests; send text or token ids"},
+    {"logits_processors", BOTH, QR_FIELD_REFUSED, .why = "code is not taken from requests; leave it out"},
+    IGNORED("user", BOTH), IGNORED("metadata", BOTH), IGNORED("store", BOTH),
+    IGNORED("service_tier", BOTH), IGNORED("parallel_tool_calls", QR_API_CHAT),
+    IGNORED("prediction", QR_API_CHAT), IGNORED("prompt_cache_key", BOTH),
+    IGNORED("prompt_cache_retention", BOTH), IGNORED("safety_identifier", BOTH),
+    IGNORED("verbosity", QR_API_CHAT), IGNORED("reasoning_effort", QR_API_CHAT),
+    IGNORED("spaces_between_special_tokens", BOTH), IGNORED("request_id", BOTH),
+};
+
+const struct qr_field *qr_fields(int32_t *n)
+{
+    QR_ASSERT(n != NULL);
+    QR_ASSERT(fields[0].name != NULL);
+    *n = QR_COUNT(fields);
+    return fields;
+}
+
+const char *qr_json_excerpt(char out[72], const struct qr_json *v)
+{
+    QR_ASSERT(out != NULL && v != NULL);
+    struct qr_buf b;
+    qr_buf_init(&b);
+    if (qr_json_type(v) == QR_JSON_T_ARRAY || qr_json_type(v) == QR_JSON_T_OBJECT)
+        qr_buf_printf(&b, "%d elements", qr_json_count(v));
+    else
+        qr_json_print(&b, v);
+    bool cut = b.len > 60;
+    size_t n = cut ? 60 : b.len;
+    while (cut && n > 0 && ((unsigned char)b.data[n] & 0xc0) == 0x80)
+        n--; /* not within a character */
+    snprintf(out, 72, "%.*s%s", (int)n, b.data ? b.data : "", cut ? "..." : "");
+    qr_buf_release(&b);
+    return out;
+}
+
+int qr_wrong_type(struct qr_err *err, const char *path, const char *expected, const struct qr_json *found)
+{
+    char excerpt[72];
+    QR_ASSERT(err != NULL && path != NULL);
+    QR_ASSERT(expected != NULL && found != NULL);
+    const char *type = qr_json_type_name(qr_json_type(found));
+    bool bare = qr_json_type(found) == QR_JSON_T_NULL;
+    return qr_err_at(err, QR_E_INVALID, path, "%s must be %s, found %s %s%s%s", path, expected, strchr("aeiou", type[0]) ? "an" : "a",
+                     type, bare ? "" : ": ", bare ? "" : qr_json_excerpt(excerpt, found));
+}
+
+static int read_int(struct qr_params *p, const struct qr_field *f, const struct qr_json *v, double max, struct qr_err *err)
+{
+    int64_t i;
+    char excerpt[72];
+    if (qr_json_type(v) != QR_JSON_T_NUMBER)
+        return qr_wrong_type(err, f->name, "an integer", v);
+    bool whole = qr_json_i64(v, &i);
+    if (!whole && fabs(qr_json_f64(v)) < 1e18)
+        return qr_wrong_type(err, f->name, "an integer", v);
+    if (!whole || (double)i < f->min || (double)i > max)
+        return qr_err_at(err, QR_E_INVALID, f->name, "%s must be between %.0f and %.0f, found %s", f->name, f->min, max,
+                         qr_json_excerpt(excerpt, v));
+    *(int32_t *)(void *)((char *)p + f->offset) = (int32_t)i;
+    return 0;
+}
+
+static int read_float(struct qr_params *p, const struct qr_field *f, const struct qr_json *v, struct qr_err *err)
+{
+    char excerpt[72];
+    if (qr_json_type(v) != QR_JSON_T_NUMBER)
+        return qr_wrong_type(err, f->name, "a number", v);
+    double d = qr_json_f64(v);
+    if (!(d >= f->min && d <= f->max) || (f->exclusive_min && d <= f->min))
+        return qr_err_at(err, QR_E_INVALID, f->name, "%s must be %s %g and at most %g, found %s", f->name,
+                         f->exclusive_min ? "greater than" : "at least", f->min, f->max, qr_json_excerpt(excerpt, v));
+    float r = (float)d;
+    if (f->exclusive_min && r < FLT_MIN)
+        r = FLT_MIN; /* a denormal that rounds to zero would divide by it */
+    *(float *)(void *)((char *)p + f->offset) = r;
+    return 0;
+}
+
+static int read_field(struct qr_params *p, const struct qr_field *f, const struct qr_json *v, const struct qr_params_context *context,
+                      struct qr_err *err)
+{
+    switch ((enum qr_field_type)f->type) {
+    case QR_FIELD_BOOL:
+        if (qr_json_type(v) != QR_JSON_T_BOOL)
+            return qr_wrong_type(err, f->name, "true or false", v);
+        *(bool *)((char *)p + f->offset) = qr_json_bool(v);
+        return 0;
+    case QR_FIELD_INT: return read_int(p, f, v, f->max_is_ctx ? context->ctx_max : f->max, err);
+    case QR_FIELD_FLOAT: return read_float(p, f, v, err);
+    case QR_FIELD_OTHER: return f->read(p, v, context, err);
+    case QR_FIELD_REFUSED:
+        if ((qr_json_type(v) == QR_JSON_T_BOOL && !qr_json_bool(v)) || (qr_json_type(v) == QR_JSON_T_STRING && !*qr_json_str(v, NULL)) ||
+            (qr_json_type(v) == QR_JSON_T_ARRAY && qr_json_count(v) == 0))
+            return 0; /* false, "" and [] ask for nothing */
+        return qr_err_at(err, QR_E_UNSUPPORTED, f->name, "%s: %s", f->name, f->why);
+    case QR_FIELD_IGNORED: return 0;
+    }
+    return 0;
+}
+
+static void set_defaults(struct qr_params *p, enum qr_api api, const struct qr_model_config *m)
+{
+    *p = (struct qr_params){.max_tokens = -1, .n = 1, .add_generation_prompt = true, .add_special = api == QR_API_COMPLETIONS};
+    qr_sampling_init(&p->sampling);
+    if (!m)
+        return;
+    if (m->gen_temperature >= 0) /* false for NaN: absent */
+        p->sampling.temperature = m->gen_temperature;
+    if (m->gen_top_p > 0 && m->gen_top_p <= 1)
+        p->sampling.top_p = m->gen_top_p;
+    if (m->gen_min_p >= 0 && m->gen_min_p <= 1)
+        p->sampling.min_p = m->gen_min_p;
+    if (m->gen_repetition_penalty > 0)
+        p->sampling.repetition = m->gen_repetition_penalty;
+    if (m->gen_top_k >= 0)
+        p->sampling.top_k = m->gen_top_k;
+}
+
+/* Fields that only mean something together. */
+static int check_together(struct qr_params *p, enum qr_api api, struct qr_err *err)
+{
+    struct qr_sampling *s = &p->sampling;
+    if (api == QR_API_CHAT && !p->messages)
+        return qr_err_at(err, QR_E_INVALID, "messages", "messages is required: an array of at least one message");
+    if (api == QR_API_COMPLETIONS && !p->prompt)
+        return qr_err_at(err, QR_E_INVALID, "prompt", "prompt is required: a string, an array of strings, or token ids");
+    if (p->top_logprobs > 0 && !p->logprobs)
+        return qr_err_at(err, QR_E_INVALID, "top_logprobs", "top_logprobs needs logprobs: true, found %d without it", p->top_logprobs);
+    if (p->logprobs && api == QR_API_CHAT)
+        s->n_logprobs = p->top_logprobs;
+    if ((p->include_usage || p->continuous_usage) && !p->stream)
+        return qr_err_at(err, QR_E_INVALID, "stream_options", "stream_options needs stream: true");
+    if (s->n_prompt_logprobs >= 0 && p->stream)
+        return qr_err_at(err, QR_E_INVALID, "prompt_logprobs", "prompt_logprobs cannot be streamed; leave stream out");
+    if (p->echo && p->logprobs && s->n_prompt_logprobs < 0)
+        s->n_prompt_logprobs = s->n_logprobs;
+    if (p->max_tokens >= 0 && s->min_tokens > p->max_tokens)
+        return qr_err_at(err, QR_E_INVALID, "min_tokens", "min_tokens must be at most max_tokens (%d), found %d", p->max_tokens, s->min_tokens);
+    if (p->continue_final && p->has_generation_prompt && p->add_generation_prompt)
+        return qr_err_at(err, QR_E_INVALID, "continue_final_message",
+                         "continue_final_message and add_generation_prompt cannot both be true");
+    if (p->continue_final)
+        p->add_generation_prompt = false;
+    if (p->tools_off)
+        p->tools = NULL;
+    if (s->top_p <= 0)
+        s->top_p = FLT_MIN; /* OpenAI allows 0: the most likely token only */
+    if (!p->has_seed)
+        s->seed = qr_rng_seed_random();
+    return 0;
+}
+
+int qr_params_parse(struct qr_params *p, enum qr_api api, const char *body, size_t len, const struct qr_params_context *context,
+                    struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && context != NULL && err != NULL);
+    QR_ASSERT(body != NULL || len == 0);
+    set_defaults(p, api, context->model);
+    int rc = qr_json_parse(&p->doc, body, len, &qr_json_limits_request, err);
+    if (rc != 0) {
+        p->doc = NULL;
+        return qr_err_prefix(err, "the request body is not valid JSON: ");
+    }
+    if (qr_json_type(p->doc) != QR_JSON_T_OBJECT) {
+        rc = qr_err_set(err, QR_E_INVALID, "the request body must be a JSON object, found %s", qr_json_type_name(qr_json_type(p->doc)));
+        qr_params_release(p);
+        return rc;
+    }
+    for (int i = 0; i < QR_COUNT(fields) && rc == 0; i++) {
+        const struct qr_json *v = (fields[i].apis & api) ? qr_json_find(p->doc, fields[i].name) : NULL;
+        if (v && !qr_json_is_null(v))
+            rc = read_field(p, &fields[i], v, context, err);
+    }
+    const struct qr_json *generation = qr_json_find(p->doc, "add_generation_prompt");
+    p->has_generation_prompt = generation && !qr_json_is_null(generation);
+    if (rc == 0)
+        rc = check_together(p, api, err);
+    if (rc != 0)
+        qr_params_release(p);
+    return rc;
+}
+
+void qr_params_release(struct qr_params *p)
+{
+    if (!p)
+        return;
+    qr_json_free(p->doc);
+    qr_free(p->bias);
+    p->doc = NULL;
+    p->bias = NULL;
+}

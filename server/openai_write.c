@@ -1,0 +1,310 @@
+#include "server/openai_write.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/json.h"
+
+static bool is_chat(const struct qr_call *call)
+{
+    return call->kind->api == QR_API_CHAT;
+}
+
+void qr_write_head(struct qr_call *call)
+{
+    QR_ASSERT(call != NULL && call->model != NULL);
+    QR_ASSERT(call->head.len == 0);
+    const char *object = !is_chat(call) ? "text_completion" : call->params.stream ? "chat.completion.chunk" : "chat.completion";
+    struct qr_buf *b = &call->head;
+    if (call->params.stream)
+        qr_buf_put_str(b, "data: ");
+    qr_buf_printf(b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", call->id, object, (long long)call->created_s);
+    qr_json_put_str(b, call->model, strlen(call->model));
+    qr_buf_printf(b, ",\"system_fingerprint\":\"%s\",\"choices\":[", call->server->fingerprint);
+}
+
+static void put_head(struct qr_buf *out, const struct qr_call *call)
+{
+    qr_buf_put(out, call->head.data, call->head.len);
+}
+
+static void put_ids(struct qr_buf *out, const struct qr_event *ev)
+{
+    for (int32_t i = 0; i < ev->n_tokens; i++) {
+        if (out->len > 0)
+            qr_buf_put_byte(out, ',');
+        qr_buf_put_i64(out, ev->token[i].id);
+    }
+}
+
+static void put_usage(struct qr_buf *out, const struct qr_call *call)
+{
+    int64_t prompt = 0, cached = 0, output = 0;
+    for (int32_t i = 0; i < call->n_pieces; i++) {
+        prompt += call->piece[i].n_prompt;
+        cached += call->piece[i].n_cached;
+    }
+    for (int32_t i = 0; i < call->n_choices; i++)
+        output += call->choice[i].n_output;
+    qr_buf_printf(out, "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
+                       "\"prompt_tokens_details\":{\"cached_tokens\":%lld},\"completion_tokens_details\":{\"reasoning_tokens\":0}}",
+                  (long long)prompt, (long long)output, (long long)(prompt + output), (long long)cached);
+}
+
+static const char *finish_text(enum qr_finish finish)
+{
+    return finish == QR_FINISH_STOP ? "\"stop\"" : finish == QR_FINISH_LENGTH ? "\"length\"" : "null";
+}
+
+/* vLLM's stop_reason: which stop string or stop id ended the text; absent when it was the model's own end. */
+static void put_stop_reason(struct qr_buf *out, const struct qr_call *call, const struct qr_choice *choice)
+{
+    const struct qr_sampling *s = &call->params.sampling;
+    if (choice->finish != QR_FINISH_STOP)
+        return;
+    if (choice->stop_index >= 0 && choice->stop_index < s->n_stops) {
+        qr_buf_put_str(out, ",\"stop_reason\":");
+        qr_json_put_str(out, s->stop[choice->stop_index], strlen(s->stop[choice->stop_index]));
+        return;
+    }
+    for (int32_t i = 0; i < s->n_stop_ids; i++)
+        if (s->stop_ids[i] == choice->stop_id) {
+            qr_buf_put_str(out, ",\"stop_reason\":");
+            qr_buf_put_i64(out, choice->stop_id);
+            return;
+        }
+}
+
+static void note_event(struct qr_choice *choice, const struct qr_event *ev)
+{
+    choice->n_output = ev->n_output;
+    choice->finish = ev->finish;
+    choice->stop_index = ev->stop_index;
+    choice->stop_id = ev->stop_id;
+}
+
+/* The request is freed with its last event, so what it says about the prompt is written at the first. */
+void qr_write_prompt_parts(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)
+{
+    QR_ASSERT(call != NULL && choice != NULL);
+    QR_ASSERT(ev != NULL && ev->req != NULL);
+    struct qr_piece *piece = choice->piece;
+    const struct qr_request *r = ev->req;
+    if (choice->begun)
+        return;
+    if (r->prompt_logprobs && piece->prompt_logprobs.len == 0)
+        qr_prompt_logprobs_put(&piece->prompt_logprobs, call, r->prompt_logprobs, r->n_prompt);
+    if (!call->params.echo)
+        return;
+    qr_buf_put(&choice->text, piece->prompt_text.data ? piece->prompt_text.data : "", piece->prompt_text.len);
+    for (int32_t i = 0; call->params.logprobs && r->prompt_logprobs && i < r->n_prompt; i++) {
+        struct qr_token_logprob t = r->prompt_logprobs[i];
+        t.id = r->ids[0][i];
+        qr_logprobs_add(call, choice, &t, i > 0);
+    }
+}
+
+static void add_logprobs(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)
+{
+    for (int32_t i = 0; call->params.logprobs && i < ev->n_tokens; i++)
+        qr_logprobs_add(call, choice, &ev->token[i], true);
+}
+
+void qr_write_collect(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)
+{
+    QR_ASSERT(call != NULL && choice != NULL);
+    QR_ASSERT(!call->params.stream);
+    choice->begun = true;
+    note_event(choice, ev);
+    qr_buf_put(&choice->text, ev->text, (size_t)ev->text_len);
+    if (call->params.return_token_ids)
+        put_ids(&choice->ids, ev);
+    add_logprobs(call, choice, ev);
+}
+
+/* ---- stream ---- */
+
+static void end_chunk(struct qr_buf *out, const struct qr_call *call)
+{
+    qr_buf_put_str(out, "}]");
+    if (call->params.continuous_usage) {
+        qr_buf_put_str(out, ",\"usage\":");
+        put_usage(out, call);
+    } else if (call->params.include_usage) {
+        qr_buf_put_str(out, ",\"usage\":null");
+    }
+    qr_buf_put_str(out, "}\n\n");
+}
+
+static void put_index(struct qr_buf *out, const struct qr_call *call, const struct qr_choice *choice)
+{
+    qr_buf_put_str(out, "{\"index\":");
+    qr_buf_put_i64(out, choice - call->choice);
+}
+
+static void put_chunk_logprobs(struct qr_buf *out, const struct qr_call *call, struct qr_choice *choice)
+{
+    qr_buf_put_str(out, ",\"logprobs\":");
+    if (call->params.logprobs && choice->logprob[0].len > 0)
+        qr_logprobs_put(out, call, choice);
+    else
+        qr_buf_put_str(out, "null");
+}
+
+static void put_chunk_ids(struct qr_buf *out, const struct qr_call *call, const struct qr_event *ev)
+{
+    if (!call->params.return_token_ids)
+        return;
+    qr_buf_put_str(out, ",\"token_ids\":[");
+    for (int32_t i = 0; i < ev->n_tokens; i++) {
+        if (i > 0)
+            qr_buf_put_byte(out, ',');
+        qr_buf_put_i64(out, ev->token[i].id);
+    }
+    qr_buf_put_byte(out, ']');
+}
+
+static void put_prompt_ids(struct qr_buf *out, const struct qr_call *call, const struct qr_piece *piece)
+{
+    if (!call->params.return_token_ids)
+        return;
+    qr_buf_put_str(out, ",\"prompt_token_ids\":[");
+    qr_buf_put(out, piece->prompt_ids.data ? piece->prompt_ids.data : "", piece->prompt_ids.len);
+    qr_buf_put_byte(out, ']');
+}
+
+static void chat_chunks(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev, struct qr_buf *out)
+{
+    if (!choice->begun) {
+        put_head(out, call);
+        put_index(out, call, choice);
+        qr_buf_put_str(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},\"logprobs\":null,\"finish_reason\":null");
+        put_prompt_ids(out, call, choice->piece);
+        end_chunk(out, call);
+    }
+    bool wants_tokens = ev->n_tokens > 0 && (call->params.logprobs || call->params.return_token_ids);
+    if (ev->text_len > 0 || wants_tokens) {
+        put_head(out, call);
+        put_index(out, call, choice);
+        qr_buf_put_str(out, ",\"delta\":{\"content\":");
+        qr_json_put_str(out, ev->text, (size_t)ev->text_len);
+        qr_buf_put_byte(out, '}');
+        put_chunk_logprobs(out, call, choice);
+        qr_buf_put_str(out, ",\"finish_reason\":null");
+        put_chunk_ids(out, call, ev);
+        end_chunk(out, call);
+    }
+    if (ev->finish != QR_FINISH_NONE) {
+        put_head(out, call);
+        put_index(out, call, choice);
+        qr_buf_put_str(out, ",\"delta\":{},\"logprobs\":null,\"finish_reason\":");
+        qr_buf_put_str(out, finish_text(ev->finish));
+        put_stop_reason(out, call, choice);
+        end_chunk(out, call);
+    }
+}
+
+static void completion_chunk(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev, struct qr_buf *out)
+{
+    bool wants_tokens = ev->n_tokens > 0 && (call->params.logprobs || call->params.return_token_ids);
+    if (ev->text_len == 0 && choice->text.len == 0 && !wants_tokens && ev->finish == QR_FINISH_NONE)
+        return;
+    put_head(out, call);
+    put_index(out, call, choice);
+    qr_buf_put_str(out, ",\"text\":");
+    if (choice->text.len > 0) { /* the echoed prompt leaves with the first chunk */
+        qr_buf_put(&choice->text, ev->text, (size_t)ev->text_len);
+        qr_json_put_str(out, choice->text.data, choice->text.len);
+        qr_buf_release(&choice->text);
+    } else {
+        qr_json_put_str(out, ev->text, (size_t)ev->text_len);
+    }
+    put_chunk_logprobs(out, call, choice);
+    qr_buf_put_str(out, ",\"finish_reason\":");
+    qr_buf_put_str(out, finish_text(ev->finish));
+    put_stop_reason(out, call, choice);
+    if (!choice->begun)
+        put_prompt_ids(out, call, choice->piece);
+    put_chunk_ids(out, call, ev);
+    end_chunk(out, call);
+}
+
+void qr_write_chunk(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev, struct qr_buf *out)
+{
+    QR_ASSERT(call != NULL && choice != NULL);
+    QR_ASSERT(ev != NULL && call->params.stream);
+    note_event(choice, ev);
+    add_logprobs(call, choice, ev);
+    if (is_chat(call))
+        chat_chunks(call, choice, ev, out);
+    else
+        completion_chunk(call, choice, ev, out);
+    choice->begun = true;
+}
+
+void qr_write_stream_end(struct qr_call *call, struct qr_buf *out)
+{
+    QR_ASSERT(call != NULL && out != NULL);
+    QR_ASSERT(call->params.stream);
+    if (call->params.include_usage) {
+        put_head(out, call);
+        qr_buf_put_str(out, "],\"usage\":");
+        put_usage(out, call);
+        qr_buf_put_str(out, "}\n\n");
+    }
+    qr_buf_put_str(out, "data: [DONE]\n\n");
+}
+
+/* ---- whole ---- */
+
+static void put_choice(struct qr_call *call, struct qr_choice *choice, struct qr_buf *out)
+{
+    put_index(out, call, choice);
+    qr_buf_put_str(out, is_chat(call) ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"text\":");
+    qr_json_put_str(out, choice->text.data ? choice->text.data : "", choice->text.len);
+    if (is_chat(call))
+        qr_buf_put_str(out, ",\"refusal\":null}");
+    qr_buf_put_str(out, ",\"logprobs\":");
+    if (call->params.logprobs)
+        qr_logprobs_put(out, call, choice);
+    else
+        qr_buf_put_str(out, "null");
+    qr_buf_put_str(out, ",\"finish_reason\":");
+    qr_buf_put_str(out, finish_text(choice->finish));
+    put_stop_reason(out, call, choice);
+    if (call->params.return_token_ids) {
+        qr_buf_put_str(out, ",\"token_ids\":[");
+        qr_buf_put(out, choice->ids.data ? choice->ids.data : "", choice->ids.len);
+        qr_buf_put_byte(out, ']');
+    }
+    if (!is_chat(call)) {
+        put_prompt_ids(out, call, choice->piece);
+        if (choice->piece->prompt_logprobs.len > 0) {
+            qr_buf_put_str(out, ",\"prompt_logprobs\":");
+            qr_buf_put(out, choice->piece->prompt_logprobs.data, choice->piece->prompt_logprobs.len);
+        }
+    }
+    qr_buf_put_byte(out, '}');
+}
+
+void qr_write_whole(struct qr_call *call, struct qr_buf *out)
+{
+    QR_ASSERT(call != NULL && out != NULL);
+    QR_ASSERT(!call->params.stream);
+    put_head(out, call);
+    for (int32_t i = 0; i < call->n_choices; i++) {
+        if (i > 0)
+            qr_buf_put_byte(out, ',');
+        put_choice(call, &call->choice[i], out);
+    }
+    qr_buf_put_str(out, "],\"usage\":");
+    put_usage(out, call);
+    if (is_chat(call)) {
+        put_prompt_ids(out, call, &call->piece[0]);
+        if (call->piece[0].prompt_logprobs.len > 0) {
+            qr_buf_put_str(out, ",\"prompt_logprobs\":");
+            qr_buf_put(out, call->piece[0].prompt_logprobs.data, call->piece[0].prompt_logprobs.len);
+        }
+    }
+    qr_buf_put_byte(out, '}');
+}

@@ -1,0 +1,250 @@
+#include "server/route.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/assert.h"
+
+static const struct qr_route routes[] = {
+    {"POST", "/v1/chat/completions", QR_ACCESS_USER, true, qr_api_chat},
+    {"POST", "/v1/completions", QR_ACCESS_USER, true, qr_api_completions},
+    {"GET", "/v1/models", QR_ACCESS_USER, true, qr_api_models},
+    {"GET", "/v1/models/", QR_ACCESS_USER, true, qr_api_model},
+    {"POST", "/tokenize", QR_ACCESS_USER, true, qr_api_tokenize},
+    {"POST", "/detokenize", QR_ACCESS_USER, true, qr_api_detokenize},
+    {"GET", "/version", QR_ACCESS_USER, false, qr_api_version},
+    {"GET", "/health", QR_ACCESS_PUBLIC, false, qr_api_health},
+    {"GET", "/livez", QR_ACCESS_PUBLIC, false, qr_api_livez},
+    {"GET", "/readyz", QR_ACCESS_PUBLIC, false, qr_api_readyz},
+    {"GET", "/metrics", QR_ACCESS_ADMIN, false, qr_api_metrics},
+};
+
+const struct qr_route *qr_routes(int32_t *n)
+{
+    QR_ASSERT(n != NULL);
+    QR_ASSERT(routes[0].handle != NULL);
+    *n = QR_COUNT(routes);
+    return routes;
+}
+
+static bool path_matches(const struct qr_route *r, struct qr_span path)
+{
+    size_t n = strlen(r->path);
+    if (r->path[n - 1] == '/')
+        return path.len > n && memcmp(path.data, r->path, n) == 0;
+    return path.len == n && memcmp(path.data, r->path, n) == 0;
+}
+
+static bool method_matches(const struct qr_route *r, struct qr_span method)
+{
+    return qr_span_is(method, r->method) || (qr_span_is(method, "HEAD") && strcmp(r->method, "GET") == 0);
+}
+
+/* NULL when no route has the path and method; *any_method says whether the path alone is known. */
+static const struct qr_route *find_route(const struct qr_http_head *h, const struct qr_route **any_method)
+{
+    *any_method = NULL;
+    for (int i = 0; i < QR_COUNT(routes); i++) {
+        if (!path_matches(&routes[i], h->path))
+            continue;
+        *any_method = &routes[i];
+        if (method_matches(&routes[i], h->method))
+            return &routes[i];
+    }
+    return NULL;
+}
+
+struct qr_span qr_route_key(const struct qr_http_head *h)
+{
+    QR_ASSERT(h != NULL);
+    struct qr_span a = h->authorization;
+    if (!a.data || a.len < 7 || strncasecmp(a.data, "bearer ", 7) != 0)
+        return (struct qr_span){0};
+    a.data += 7;
+    a.len -= 7;
+    while (a.len > 0 && a.data[0] == ' ') {
+        a.data++;
+        a.len--;
+    }
+    QR_ASSERT(a.data != NULL);
+    return a;
+}
+
+/* ---- who may ---- */
+
+static bool host_is(struct qr_span host, const char *name)
+{
+    size_t n = strlen(name);
+    if (host.len < n || strncasecmp(host.data, name, n) != 0)
+        return false;
+    return host.len == n || host.data[n] == ':';
+}
+
+/* On a loopback address only local names are served: a web page whose name was pointed at 127.0.0.1 sends its own. */
+static bool host_allowed(const struct qr_server *s, struct qr_span host)
+{
+    static const char *const local[] = {"localhost", "127.0.0.1", "[::1]"};
+    if (!qr_http_is_loopback(s->http) || !host.data)
+        return true;
+    for (int i = 0; i < QR_COUNT(local); i++)
+        if (host_is(host, local[i]))
+            return true;
+    for (int32_t i = 0; i < s->config.allowed_hosts.n; i++)
+        if (host_is(host, s->config.allowed_hosts.item[i]))
+            return true;
+    const char *own = qr_http_address(s->http); /* another 127.x.y.z */
+    return host.len <= strlen(own) && strncasecmp(host.data, own, host.len) == 0 && (own[host.len] == 0 || own[host.len] == ':');
+}
+
+static bool access_allowed(const struct qr_server *s, const struct qr_http_head *h, enum qr_access access, struct qr_api_error *e)
+{
+    struct qr_key_digest digest;
+    if (access == QR_ACCESS_PUBLIC)
+        return true;
+    struct qr_span key = qr_route_key(h);
+    enum qr_role role = qr_keys_check(s->keys, key.data, key.len, &digest);
+    if (role == QR_ROLE_ADMIN || (role == QR_ROLE_USER && access == QR_ACCESS_USER))
+        return true;
+    if (role == QR_ROLE_USER)
+        qr_api_error_set(e, 403, "admin_required", "%s", qr_keys_count(s->keys, QR_ROLE_ADMIN) > 0
+                             ? "This route needs an admin key."
+                             : "This route needs an admin key and the server has none; start it with --admin-key.");
+    else if (key.data)
+        qr_api_error_set(e, 401, "invalid_api_key", "The API key is not valid.");
+    else
+        qr_api_error_set(e, 401, "missing_api_key", "An API key is required: send the header 'Authorization: Bearer KEY'.");
+    return false;
+}
+
+static void allow_origin(struct qr_server *s, struct qr_conn *c, struct qr_span origin)
+{
+    char text[256];
+    if (!origin.data || origin.len >= sizeof text)
+        return;
+    for (int32_t i = 0; i < s->config.cors_origins.n; i++) {
+        const char *allowed = s->config.cors_origins.item[i];
+        if (strcmp(allowed, "*") != 0 && !qr_span_is_nocase(origin, allowed))
+            continue;
+        memcpy(text, origin.data, origin.len);
+        text[origin.len] = 0;
+        qr_conn_set_cors(c, text);
+        return;
+    }
+}
+
+/* ---- the steps of qr_route_head; each answers and returns false, or returns true ---- */
+
+static bool refuse(struct qr_conn *c, const struct qr_api_error *e)
+{
+    qr_api_error_reply(c, e);
+    return false;
+}
+
+static bool check_body(struct qr_server *s, struct qr_conn *c, const struct qr_http_head *h)
+{
+    struct qr_api_error e;
+    if (h->expect_other) {
+        qr_api_error_set(&e, 417, "expectation_failed", "Only 'Expect: 100-continue' is known here.");
+        return refuse(c, &e);
+    }
+    if (h->content_length > s->config.body_bytes) {
+        qr_api_error_set(&e, 413, "body_too_large", "The request body has %lld bytes; the limit is %lld.", (long long)h->content_length,
+                         (long long)s->config.body_bytes);
+        return refuse(c, &e);
+    }
+    if (h->content_length != 0 && s->bodies_bytes + qr_http_env(s->http)->body_bytes > s->config.bodies_bytes) {
+        qr_api_error_set(&e, 503, "overloaded", "Too many request bodies are waiting; try again later.");
+        return refuse(c, &e);
+    }
+    static const char json[] = "application/json";
+    struct qr_span t = h->content_type;
+    bool is_json = t.len >= sizeof json - 1 && strncasecmp(t.data, json, sizeof json - 1) == 0 &&
+                   (t.len == sizeof json - 1 || strchr("; \t", t.data[sizeof json - 1]) != NULL);
+    if (qr_span_is(h->method, "POST") && !is_json) { /* a web page can send any other type without asking first */
+        qr_api_error_set(&e, 415, "unsupported_media_type", "The body must be sent with 'Content-Type: application/json'.");
+        return refuse(c, &e);
+    }
+    return true;
+}
+
+static void reply_options(struct qr_conn *c, const struct qr_route *route)
+{
+    char extra[300];
+    const char *method = !route ? "GET, POST" : strcmp(route->method, "GET") == 0 ? "GET, HEAD" : "POST";
+    snprintf(extra, sizeof extra,
+             "Allow: %s, OPTIONS\r\nAccess-Control-Allow-Methods: %s, OPTIONS\r\n"
+             "Access-Control-Allow-Headers: authorization, content-type, x-request-id\r\nAccess-Control-Max-Age: 600\r\n", method, method);
+    struct qr_reply reply = {.status = 204, .extra = extra};
+    qr_conn_reply(c, &reply);
+}
+
+static bool check_route(struct qr_conn *c, const struct qr_http_head *h, const struct qr_route **route)
+{
+    const struct qr_route *same_path;
+    struct qr_api_error e;
+    *route = find_route(h, &same_path);
+    if (qr_span_is(h->method, "OPTIONS") && (same_path || qr_span_is(h->path, "*"))) {
+        reply_options(c, same_path);
+        return false;
+    }
+    if (!same_path) {
+        qr_api_error_set(&e, 404, "unknown_route", "There is no route %.*s.", h->path.len < 200 ? (int)h->path.len : 200, h->path.data);
+        return refuse(c, &e);
+    }
+    if (!*route) {
+        bool get = strcmp(same_path->method, "GET") == 0;
+        qr_api_error_set(&e, 405, "method_not_allowed", "%s takes %s.", same_path->path, get ? "GET" : "POST");
+        e.extra = get ? "Allow: GET, HEAD, OPTIONS\r\n" : "Allow: POST, OPTIONS\r\n";
+        return refuse(c, &e);
+    }
+    return true;
+}
+
+void qr_route_head(void *server, struct qr_conn *c)
+{
+    struct qr_server *s = server;
+    const struct qr_http_head *h = qr_conn_head(c);
+    const struct qr_route *route;
+    struct qr_api_error e;
+    QR_ASSERT(s != NULL && h->path.data != NULL);
+    if (!host_allowed(s, h->host)) {
+        qr_api_error_set(&e, 403, "host_not_allowed",
+                         "This host name is not served on a loopback address; use localhost, or start the server with --allowed-host.");
+        refuse(c, &e);
+        return;
+    }
+    allow_origin(s, c, h->origin);
+    if (!check_route(c, h, &route))
+        return;
+    QR_ASSERT(route != NULL);
+    if (!access_allowed(s, h, route->access, &e) || (route->needs_model && qr_server_unavailable(s, &e))) {
+        refuse(c, &e);
+        return;
+    }
+    check_body(s, c, h);
+}
+
+void qr_route_request(void *server, struct qr_conn *c)
+{
+    struct qr_server *s = server;
+    const struct qr_route *same_path, *route = find_route(qr_conn_head(c), &same_path);
+    struct qr_api_error e;
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(route != NULL); /* qr_route_head let it pass */
+    if (route->needs_model && qr_server_unavailable(s, &e)) /* the drain may have begun while the body arrived */
+        refuse(c, &e);
+    else
+        route->handle(s, c);
+}
+
+void qr_route_bad(void *server, struct qr_conn *c, int32_t status, const char *why)
+{
+    struct qr_api_error e;
+    QR_ASSERT(server != NULL && c != NULL);
+    QR_ASSERT(why != NULL);
+    const char *code = status == 408 ? "timeout" : status == 413 ? "body_too_large" : status == 431 || status == 414 ? "header_too_large"
+                       : status == 503 ? "overloaded" : "bad_http";
+    qr_api_error_set(&e, status, code, "%s", why);
+    qr_api_error_reply(c, &e);
+}

@@ -1,0 +1,42 @@
+/* route.h - (method, path) to handler, and who may call it. The decision is made here and nowhere else; default is user. */
+#ifndef QR_SERVER_ROUTE_H
+#define QR_SERVER_ROUTE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server/state.h"
+
+enum qr_access { QR_ACCESS_USER, QR_ACCESS_PUBLIC, QR_ACCESS_ADMIN };
+
+struct qr_route {
+    const char *method;      /* "GET" answers HEAD too */
+    const char *path;        /* one that ends in '/' takes everything below it */
+    enum qr_access access;
+    bool needs_model;        /* 503 while loading or draining */
+    void (*handle)(struct qr_server *s, struct qr_conn *c);
+};
+const struct qr_route *qr_routes(int32_t *n);
+
+/* The connection handlers. head: refuses what must not go on (host, key, size, type). request: calls the route's handler. */
+void qr_route_head(void *server, struct qr_conn *c);
+void qr_route_request(void *server, struct qr_conn *c);
+void qr_route_bad(void *server, struct qr_conn *c, int32_t status, const char *why);
+
+/* The key a request presents, or NULL data. */
+struct qr_span qr_route_key(const struct qr_http_head *h);
+
+/* The handlers. */
+void qr_api_chat(struct qr_server *s, struct qr_conn *c);
+void qr_api_completions(struct qr_server *s, struct qr_conn *c);
+void qr_api_models(struct qr_server *s, struct qr_conn *c);
+void qr_api_model(struct qr_server *s, struct qr_conn *c);
+void qr_api_tokenize(struct qr_server *s, struct qr_conn *c);
+void qr_api_detokenize(struct qr_server *s, struct qr_conn *c);
+void qr_api_health(struct qr_server *s, struct qr_conn *c);
+void qr_api_livez(struct qr_server *s, struct qr_conn *c);
+void qr_api_readyz(struct qr_server *s, struct qr_conn *c);
+void qr_api_metrics(struct qr_server *s, struct qr_conn *c);
+void qr_api_version(struct qr_server *s, struct qr_conn *c);
+
+#endif

@@ -1,0 +1,288 @@
+#include "server/server.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "server/call.h"
+#include "server/route.h"
+#include "server/state.h"
+
+uint64_t qr_server_next_id(struct qr_server *s)
+{
+    QR_ASSERT(s != NULL);
+    uint64_t n = ++s->n_ids;
+    QR_ASSERT(n != 0);
+    return (qr_hash64(&n, sizeof n, s->id_seed) & ~0xffffffffull) | (n & 0xffffffffull); /* the count keeps it unique */
+}
+
+const char *qr_server_trouble(const struct qr_server *s)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(s->phase != QR_PHASE_READY || s->model.engine != NULL);
+    bool has_work;
+    if (s->phase == QR_PHASE_FAILED)
+        return "failed";
+    if (s->phase == QR_PHASE_LOADING)
+        return "loading";
+    int64_t progress_us = qr_engine_progress_us(s->model.engine, &has_work);
+    if (has_work && qr_clock_us() - progress_us > s->config.watchdog_us)
+        return "stuck";
+    return s->draining ? "draining" : NULL;
+}
+
+bool qr_server_unavailable(const struct qr_server *s, struct qr_api_error *e)
+{
+    QR_ASSERT(s != NULL && e != NULL);
+    if (s->draining)
+        qr_api_error_set(e, 503, "shutting_down", "The server is shutting down; it takes no new requests.");
+    else if (s->phase == QR_PHASE_FAILED)
+        qr_api_error_set(e, 503, "load_failed", "The model could not be loaded; the server's log says why.");
+    else if (s->phase == QR_PHASE_LOADING)
+        qr_api_error_set(e, 503, "loading", "The model is being loaded; try again in a moment.");
+    else
+        return false;
+    QR_ASSERT(e->retry_after_s > 0);
+    return true;
+}
+
+/* ---- draining ---- */
+
+static void stop_now(struct qr_server *s, int status)
+{
+    s->exit_status = status;
+    qr_http_stop(s->http);
+}
+
+/* Ends the loop when nothing is owed to anybody. */
+static void check_drained(struct qr_server *s)
+{
+    struct qr_conn_env *env = qr_http_env(s->http);
+    if (!s->draining)
+        return;
+    qr_conn_close_idle(env);
+    if (s->n_calls == 0 && env->n_conns == 0)
+        stop_now(s, s->phase == QR_PHASE_FAILED ? 1 : 0);
+}
+
+static void begin_drain(struct qr_server *s)
+{
+    if (s->draining)
+        return;
+    s->draining = true;
+    s->drain_until_us = qr_clock_us() + s->config.drain_us;
+    qr_http_env(s->http)->closing = true;
+    if (s->phase == QR_PHASE_READY)
+        qr_engine_drain(s->model.engine);
+    qr_log(QR_LOG_INFO, "server", "draining requests=%d seconds_max=%lld", s->n_calls, (long long)(s->config.drain_us / 1000000));
+    check_drained(s);
+}
+
+static void on_signal(void *user, int32_t signum)
+{
+    struct qr_server *s = user;
+    if (!s->draining) {
+        qr_log(QR_LOG_INFO, "server", "signal received signal=%s", signum == SIGTERM ? "SIGTERM" : "SIGINT");
+        begin_drain(s);
+        return;
+    }
+    qr_log(QR_LOG_WARN, "server", "second signal: stopping at once requests=%d", s->n_calls);
+    stop_now(s, 130);
+}
+
+static void on_tick(void *user, int64_t now_us)
+{
+    struct qr_server *s = user;
+    qr_calls_tick(s, now_us);
+    if (!s->draining)
+        return;
+    if (now_us > s->drain_until_us && s->n_calls > 0) {
+        qr_log(QR_LOG_WARN, "server", "drain time is over: ending requests=%d", s->n_calls);
+        s->drain_until_us = INT64_MAX;
+        qr_calls_abort(s, "The server is shutting down and the time for running requests is over.");
+    }
+    check_drained(s);
+}
+
+/* ---- what other threads say ---- */
+
+static void become_ready(struct qr_server *s)
+{
+    const char *version = QUIRE_VERSION;
+    s->names = s->config.served_names.n > 0 ? s->config.served_names.item : s->model.names;
+    s->n_names = s->config.served_names.n > 0 ? s->config.served_names.n : s->model.n_names;
+    QR_ASSERT(s->n_names > 0);
+    s->created_s = qr_clock_wall_s();
+    uint64_t h = qr_hash64(version, strlen(version), qr_hash64(s->names[0], strlen(s->names[0]), 0));
+    snprintf(s->fingerprint, sizeof s->fingerprint, "fp_%010llx", (unsigned long long)(h & 0xffffffffffull));
+    s->phase = QR_PHASE_READY;
+    if (s->draining)
+        qr_engine_drain(s->model.engine);
+}
+
+static void on_wake(void *user)
+{
+    struct qr_server *s = user;
+    pthread_mutex_lock(&s->lock);
+    enum qr_phase phase = s->pending.phase;
+    bool stop = s->pending.stop;
+    if (phase != s->phase) {
+        s->model = s->pending.model;
+        memcpy(s->reason, s->pending.reason, sizeof s->reason);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (phase == QR_PHASE_READY && s->phase == QR_PHASE_LOADING)
+        become_ready(s);
+    if (phase == QR_PHASE_FAILED && s->phase == QR_PHASE_LOADING) {
+        s->phase = QR_PHASE_FAILED;
+        qr_log(QR_LOG_ERROR, "server", "the model could not be loaded reason=\"%s\"", s->reason);
+        begin_drain(s);
+    }
+    if (stop)
+        begin_drain(s);
+    if (s->phase == QR_PHASE_READY)
+        qr_calls_take(s);
+    check_drained(s);
+}
+
+void qr_server_set_ready(struct qr_server *s, const struct qr_server_model *model)
+{
+    QR_ASSERT(s != NULL && model != NULL);
+    QR_ASSERT(model->engine != NULL && model->tokenizer != NULL);
+    QR_ASSERT(s->config.served_names.n > 0 || model->n_names > 0);
+    pthread_mutex_lock(&s->lock);
+    s->pending.model = *model;
+    s->pending.phase = QR_PHASE_READY;
+    pthread_mutex_unlock(&s->lock);
+    qr_http_wake(s->http);
+}
+
+void qr_server_set_failed(struct qr_server *s, const char *reason)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(reason != NULL);
+    pthread_mutex_lock(&s->lock);
+    snprintf(s->pending.reason, sizeof s->pending.reason, "%s", reason);
+    s->pending.phase = QR_PHASE_FAILED;
+    pthread_mutex_unlock(&s->lock);
+    qr_http_wake(s->http);
+}
+
+void qr_server_wake(void *server)
+{
+    struct qr_server *s = server;
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(s->http != NULL);
+    qr_http_wake(s->http);
+}
+
+void qr_server_stop(struct qr_server *s)
+{
+    QR_ASSERT(s != NULL);
+    pthread_mutex_lock(&s->lock);
+    s->pending.stop = true;
+    pthread_mutex_unlock(&s->lock);
+    QR_ASSERT(s->http != NULL);
+    qr_http_wake(s->http);
+}
+
+/* ---- life ---- */
+
+static const struct qr_http_handler handler = {
+    .conn = {.head = qr_route_head, .request = qr_route_request, .bad = qr_route_bad, .gone = qr_call_gone},
+    .wake = on_wake,
+    .tick = on_tick,
+    .signal = on_signal,
+};
+
+static struct qr_http_config http_config(const struct qr_server_config *c)
+{
+    return (struct qr_http_config){
+        .host = c->host,
+        .port = (int32_t)c->port,
+        .connections_max = (int32_t)c->connections_max,
+        .per_address_max = (int32_t)c->per_address_max,
+        .signals = !c->ignore_signals,
+        .conn = {
+            .http = {.head = {.head_bytes_max = (size_t)c->header_bytes, .fields_max = (int32_t)c->header_fields},
+                     .body_bytes_max = (size_t)c->body_bytes},
+            .header_us = c->header_us,
+            .idle_us = c->idle_us,
+            .body_grace_us = c->header_us,
+            .body_rate = c->body_rate,
+            .stall_us = c->stall_us,
+            .ping_us = c->ping_us,
+            .backlog_soft = (size_t)c->stream_soft_bytes,
+            .backlog_hard = (size_t)c->stream_hard_bytes,
+        },
+    };
+}
+
+int qr_server_open(struct qr_server **out, const struct qr_server_config *config, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && config != NULL && err != NULL);
+    QR_ASSERT(config->host != NULL);
+    struct qr_server *s = qr_alloc(1, sizeof *s);
+    s->config = *config;
+    s->id_seed = qr_rng_seed_random();
+    pthread_mutex_init(&s->lock, NULL);
+    qr_list_init(&s->calls);
+    qr_buf_init(&s->scratch);
+    int rc = qr_keys_new(&s->keys, &config->api_keys, config->api_key_file, &config->admin_keys, config->admin_key_file, err);
+    if (rc == 0) {
+        struct qr_http_config http = http_config(config);
+        rc = qr_http_open(&s->http, &http, &handler, s, err);
+    }
+    if (rc != 0) {
+        qr_server_close(s);
+        return rc;
+    }
+    bool open = qr_keys_count(s->keys, QR_ROLE_USER) + qr_keys_count(s->keys, QR_ROLE_ADMIN) == 0;
+    if (open && !qr_http_is_loopback(s->http))
+        qr_log(QR_LOG_WARN, "server", "anybody who reaches %s may use this server: set --api-key or --host 127.0.0.1",
+               qr_http_address(s->http));
+    *out = s;
+    return 0;
+}
+
+void qr_server_close(struct qr_server *s)
+{
+    if (!s)
+        return;
+    qr_http_close(s->http);
+    qr_calls_release(s);
+    qr_keys_free(s->keys);
+    qr_buf_release(&s->scratch);
+    pthread_mutex_destroy(&s->lock);
+    qr_free(s);
+}
+
+int32_t qr_server_port(const struct qr_server *s)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(s->http != NULL);
+    return qr_http_port(s->http);
+}
+
+const char *qr_server_address(const struct qr_server *s)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(s->http != NULL);
+    return qr_http_address(s->http);
+}
+
+int qr_server_run(struct qr_server *s)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(s->http != NULL);
+    qr_http_run(s->http);
+    qr_conn_close_all(qr_http_env(s->http)); /* after a second signal: running requests are cancelled */
+    qr_http_finish_jobs(s->http);            /* jobs read the model, which the caller closes next */
+    return s->exit_status;
+}

@@ -1,0 +1,57 @@
+/* state.h - the server as its own files see it. Loop thread only, except `pending`, which the lock guards, and `model`, which is
+ * written once before the first call begins and then read by pool threads too.
+ */
+#ifndef QR_SERVER_STATE_H
+#define QR_SERVER_STATE_H
+
+#include <pthread.h>
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "server/api_error.h"
+#include "server/http_server.h"
+#include "server/keys.h"
+#include "server/server.h"
+
+enum qr_phase { QR_PHASE_LOADING, QR_PHASE_READY, QR_PHASE_FAILED };
+
+struct qr_server {
+    struct qr_server_config config;
+    struct qr_http *http;                 /* owned */
+    struct qr_keys *keys;                 /* owned */
+    pthread_mutex_t lock;                 /* guards pending */
+    struct {
+        enum qr_phase phase;
+        bool stop;
+        struct qr_server_model model;
+        char reason[300];
+    } pending;                            /* written by other threads, fetched after a wake */
+    enum qr_phase phase;
+    struct qr_server_model model;
+    const char *const *names;             /* borrowed [n_names]: what clients may call the model */
+    int32_t n_names;
+    int64_t created_s;                    /* when the model became ready */
+    char fingerprint[32];                 /* "fp_..." of program version and model name */
+    char reason[300];                     /* phase FAILED: why */
+    bool draining;
+    int64_t drain_until_us;
+    int exit_status;
+    struct qr_node calls;                 /* every call that has not ended */
+    int32_t n_calls;
+    int64_t bodies_bytes;                 /* held by calls that are being prepared */
+    uint64_t id_seed, n_ids;
+    uint64_t n_submitted, n_ended;        /* engine requests: the ledger's server half */
+    uint64_t n_chat, n_completions, n_tokenize; /* calls begun */
+    struct qr_buf scratch;                /* owned: one stream chunk at a time */
+};
+
+/* A number for ids: unique in this process, not guessable from another. */
+uint64_t qr_server_next_id(struct qr_server *s);
+
+/* Sets *e when calls are not possible now: loading, failed, draining. */
+bool qr_server_unavailable(const struct qr_server *s, struct qr_api_error *e);
+
+/* NULL when healthy: else "loading", "failed", "draining", "stuck". */
+const char *qr_server_trouble(const struct qr_server *s);
+
+#endif

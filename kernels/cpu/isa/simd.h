@@ -58,7 +58,7 @@ VF_FN vf vf_exp_parts(vf x, vf *n)
 }
 
 /* e^x within 1.5 ulp (derived: 0.5 for the last addition, 0.8 for p, below 0.2 for a denormal result's second rounding; measured by
- * tests/kernels/test_exp.c); 0 below -104, infinity above 88.73; NaN stays NaN. */
+ * tests/kernels/test_exp_*.c); 0 below -104, infinity above 88.73; NaN stays NaN. */
 VF_FN vf vf_exp(vf x)
 {
     vf n, p;

@@ -1,0 +1,139 @@
+/* Opening devices and levels, what is supported, tensors and types. */
+#include <stdlib.h>
+
+#include "tests/kernels/util.h"
+
+static int open_named(const char *device, const char *isa, int32_t n_threads, struct qr_err *err)
+{
+    struct qr_backend *be = NULL;
+    struct qr_backend_options o = {.device = device, .isa = isa, .n_threads = n_threads};
+    int rc = qr_backend_open(&be, &o, err);
+    cr_assert((rc == 0) == (be != NULL));
+    qr_backend_close(be);
+    return rc;
+}
+
+Test(backend, opens_the_best_level_by_itself)
+{
+    const char *names[8];
+    int32_t n = qr_cpu_levels(names);
+    struct qr_err err = {0};
+    struct qr_backend *be;
+    struct qr_backend_options o = {.device = "auto", .n_threads = 2};
+    unsetenv("QUIRE_ISA");
+    cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+    cr_assert_str_eq(be->k->name, names[n - 1]);
+    cr_assert_str_eq(be->name, "cpu");
+    cr_assert_eq(be->n_threads, 2);
+    qr_backend_close(be);
+    printf("%s\n", qr_cpu_describe());
+}
+
+Test(backend, obeys_QUIRE_ISA_and_prefers_the_option)
+{
+    const char *names[8];
+    int32_t n = qr_cpu_levels(names);
+    struct qr_err err = {0};
+    for (int32_t i = 0; i < n; i++) {
+        struct qr_backend *be;
+        struct qr_backend_options o = {.n_threads = 1};
+        setenv("QUIRE_ISA", names[i], 1);
+        cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+        cr_assert_str_eq(be->k->name, names[i]);
+        qr_backend_close(be);
+        o.isa = "ref";
+        cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+        cr_assert_str_eq(be->k->name, "ref");
+        qr_backend_close(be);
+    }
+    setenv("QUIRE_ISA", "mmx", 1);
+    cr_assert_eq(open_named("cpu", NULL, 1, &err), QR_E_USAGE);
+    cr_assert(strstr(err.msg, "QUIRE_ISA") && strstr(err.msg, "mmx"), "%s", err.msg);
+    setenv("QUIRE_ISA", "", 1);
+    cr_assert_eq(open_named("cpu", NULL, 1, &err), 0);
+}
+
+Test(backend, refuses_unknown_devices_levels_and_thread_counts)
+{
+    struct qr_err err = {0};
+    cr_assert_eq(open_named("tpu", "ref", 1, &err), QR_E_USAGE);
+    cr_assert(strstr(err.msg, "tpu"), "%s", err.msg);
+    cr_assert_eq(open_named("cpu", "avx1024", 1, &err), QR_E_USAGE);
+    cr_assert(strstr(err.msg, "avx1024") && strstr(err.msg, "avx512"), "%s", err.msg);
+    cr_assert_eq(open_named("cpu", "ref", -1, &err), QR_E_USAGE);
+    cr_assert_eq(open_named("cpu", "ref", 1025, &err), QR_E_USAGE);
+    cr_assert_eq(open_named(NULL, "auto", 0, &err), 0);
+}
+
+Test(backend, fills_every_entry_of_every_table)
+{
+    const char *names[8];
+    int32_t n = qr_cpu_levels(names);
+    cr_assert_geq(n, 1);
+    cr_assert_str_eq(names[0], "ref");
+    for (int32_t i = 0; i < n; i++) {
+        struct qr_backend *be = open_level(names[i], 1, 0);
+        void *const *entry = (void *const *)(const void *)be->k;
+        for (size_t e = 0; e < sizeof *be->k / sizeof *entry; e++)
+            cr_assert_not_null(entry[e], "%s, entry %zu", names[i], e);
+        void *p = be->mem->alloc(1000);
+        cr_assert_eq((uintptr_t)p % 64, 0);
+        be->mem->free(p);
+        qr_backend_close(be);
+    }
+}
+
+Test(backend, supports_what_the_kernels_compute_and_says_what_not)
+{
+    struct qr_backend *be = open_level("auto", 1, 0);
+    struct qr_err err = {0};
+    static const int32_t good[] = {8, 24, 64, 80, 96, 128, 256};
+    for (int i = 0; i < QR_COUNT(good); i++)
+        cr_assert_eq(qr_backend_supports(be, QR_BF16, QR_BF16, good[i], 16, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_backend_supports(be, QR_F32, QR_F32, 64, 1, &err), 0);
+    cr_assert_eq(qr_backend_supports(be, QR_I8, QR_F32, 64, 16, &err), QR_E_UNSUPPORTED);
+    cr_assert_eq(qr_backend_supports(be, QR_F16, QR_F32, 64, 16, &err), QR_E_UNSUPPORTED);
+    cr_assert_eq(qr_backend_supports(be, QR_F32, QR_F16, 64, 16, &err), QR_E_UNSUPPORTED);
+    cr_assert(strstr(err.msg, "f16"), "%s", err.msg);
+    static const int32_t bad[] = {0, 4, 7, 12, 264, 512};
+    for (int i = 0; i < QR_COUNT(bad); i++)
+        cr_assert_eq(qr_backend_supports(be, QR_F32, QR_F32, bad[i], 16, &err), QR_E_UNSUPPORTED, "head dim %d", bad[i]);
+    cr_assert_eq(qr_backend_supports(be, QR_F32, QR_F32, 64, 24, &err), QR_E_UNSUPPORTED);
+    cr_assert_eq(qr_backend_supports(be, QR_F32, QR_F32, 64, 0, &err), QR_E_UNSUPPORTED);
+    cr_assert_eq(qr_backend_supports(be, QR_F32, QR_F32, 64, 8192, &err), QR_E_UNSUPPORTED);
+    qr_backend_close(be);
+}
+
+Test(backend, asks_for_tiles_any_number_of_times)
+{
+    qr_cpu_init();
+    qr_cpu_init();
+    cr_assert_str_not_empty(qr_cpu_describe());
+}
+
+Test(dtype, knows_sizes_and_names)
+{
+    cr_assert_eq(qr_dtype_bytes(QR_F32), 4);
+    cr_assert_eq(qr_dtype_bytes(QR_F16), 2);
+    cr_assert_eq(qr_dtype_bytes(QR_BF16), 2);
+    cr_assert_eq(qr_dtype_bytes(QR_I8), 1);
+    cr_assert_eq(qr_dtype_bytes(QR_I32), 4);
+    cr_assert_str_eq(qr_dtype_name(QR_BF16), "bf16");
+    cr_assert_str_eq(qr_dtype_name(QR_I8), "i8");
+}
+
+Test(tensor, views_follow_shapes_and_strides)
+{
+    float data[24];
+    struct qr_tensor v = qr_tensor_1d(data, QR_F32, 24), m = qr_tensor_2d(data, QR_F32, 4, 6), c = qr_tensor_3d(data, QR_F32, 2, 3, 4);
+    cr_assert(v.n_dims == 1 && v.shape[0] == 24 && v.stride[0] == 1);
+    cr_assert(m.n_dims == 2 && m.stride[0] == 6 && m.stride[1] == 1);
+    cr_assert(c.n_dims == 3 && c.stride[0] == 12 && c.stride[1] == 4 && c.stride[2] == 1);
+    cr_assert(qr_tensor_count(&v) == 24 && qr_tensor_count(&m) == 24 && qr_tensor_count(&c) == 24);
+    struct qr_tensor cols = qr_tensor_columns(&m, 2, 4), heads = qr_tensor_heads(&cols, 2, 2);
+    cr_assert(cols.data == data + 2 && cols.shape[0] == 4 && cols.shape[1] == 4 && cols.stride[0] == 6);
+    cr_assert(heads.n_dims == 3 && heads.shape[1] == 2 && heads.shape[2] == 2 && heads.stride[0] == 6 && heads.stride[1] == 2 && heads.stride[2] == 1);
+    cr_assert_eq(qr_tensor_count(&cols), 16);
+    struct qr_tensor none = qr_tensor_columns(&m, 6, 0);
+    cr_assert_eq(qr_tensor_count(&none), 0);
+}

@@ -69,13 +69,10 @@ void qr_arch_names(enum qr_arch arch, char arch_name[64], char model_type[32])
 
 static int read_arch(const struct qr_hf_obj *o, const struct arch_row **out)
 {
-    const struct qr_json *list = qr_json_find(o->v, "architectures"), *name = qr_json_first(list);
-    const char *key = "architectures[0]";
+    const struct qr_json *list = qr_json_find(o->v, "architectures");
     bool by_type = qr_json_is_null(list);
-    if (by_type) {
-        name = qr_json_find(o->v, "model_type");
-        key = "model_type";
-    }
+    const struct qr_json *name = by_type ? qr_json_find(o->v, "model_type") : qr_json_first(list);
+    const char *key = by_type ? "model_type" : "architectures[0]";
     if (!name || qr_json_type(name) != QR_JSON_T_STRING)
         return qr_err_set(o->err, QR_E_INVALID, "%s: %s is missing, expected the name of an architecture", o->file, key);
     const char *found = qr_json_str(name, NULL);

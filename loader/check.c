@@ -1,0 +1,214 @@
+#include "loader/check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/assert.h"
+#include "base/json.h"
+#include "kernels/backend.h"
+#include "loader/hf_config.h"
+#include "loader/safetensors.h"
+#include "loader/weights.h"
+
+#define PROBLEMS_MAX 4
+#define BLOCK_TOKENS 16
+
+struct report {
+    const char *path;
+    bool is_dir, has_config;
+    struct qr_model_config config;
+    struct qr_safetensors *files;          /* owned; NULL when they could not be read */
+    struct qr_err problem[PROBLEMS_MAX];
+    int32_t n_problems;
+    enum qr_dtype compute;                 /* when nothing is wrong and it is a directory */
+    int32_t n_unused;
+    const char *first_unused;
+    uint64_t n_parameters, n_bytes;
+};
+
+static struct qr_err *slot(struct report *r)
+{
+    QR_ASSERT(r->n_problems < PROBLEMS_MAX);
+    return &r->problem[r->n_problems];
+}
+
+static void note(struct report *r, int rc)
+{
+    r->n_problems += rc != 0;
+}
+
+static int check_backend(const struct report *r, struct qr_err *err)
+{
+    struct qr_backend *be;
+    const struct qr_backend_options o = {.n_threads = 1, .step_rows_max = 1};
+    int rc = qr_backend_open(&be, &o, err);
+    if (rc)
+        return rc;
+    rc = qr_backend_supports(be, r->compute, r->compute, r->config.head_dim, BLOCK_TOKENS, err);
+    qr_backend_close(be);
+    return rc;
+}
+
+static void examine(struct report *r)
+{
+    struct stat st;
+    r->is_dir = stat(r->path, &st) == 0 && S_ISDIR(st.st_mode);
+    if (r->is_dir) {
+        int rc = qr_hf_config_read(&r->config, r->path, slot(r));
+        r->has_config = rc == 0;
+        note(r, rc);
+    }
+    note(r, qr_safetensors_open(&r->files, r->path, slot(r)));
+    for (int32_t i = 0; r->files && i < qr_safetensors_count(r->files); i++) {
+        const struct qr_st_tensor *t = qr_safetensors_at(r->files, i);
+        r->n_parameters += t->n_bytes * 8 / (uint64_t)t->type->bits;
+        r->n_bytes += t->n_bytes;
+    }
+    if (!r->has_config || !r->files)
+        return;
+    note(r, qr_weights_check(r->files, &r->config, slot(r)));
+    r->n_unused = qr_weights_unused(r->files, &r->config, &r->first_unused);
+    if (r->n_problems == 0) {
+        r->compute = qr_weights_lossless_dtype(r->files, &r->config);
+        note(r, check_backend(r, slot(r)));
+    }
+}
+
+/* ---- text ---- */
+
+static const char *rope_name(const struct qr_rope_config *r)
+{
+    static const char *const names[] = {"default", "linear", "dynamic", "llama3", "yarn"};
+    return names[r->type];
+}
+
+static void text_config(struct qr_buf *out, const struct qr_model_config *c)
+{
+    qr_buf_printf(out, "architecture  %s\n", c->arch_name);
+    qr_buf_printf(out, "shape         %d layers, width %d, feed-forward %d, vocabulary %d\n", c->n_layers, c->n_embd, c->n_ffn, c->n_vocab);
+    qr_buf_printf(out, "attention     %d query heads, %d kv heads of %d%s%s", c->n_heads, c->n_kv_heads, c->head_dim,
+                  c->qk_norm ? ", q/k norm" : "", c->qkv_bias ? ", q/k/v bias" : "");
+    if (c->window)
+        qr_buf_printf(out, ", window %d from layer %d on", c->window, c->window_first_layer);
+    qr_buf_printf(out, "\ncontext       %d tokens, rope %s, theta %g", c->ctx_max, rope_name(&c->rope), c->rope.theta);
+    if (c->rope.type != QR_ROPE_DEFAULT)
+        qr_buf_printf(out, ", factor %g", c->rope.factor);
+    if (qr_model_ctx_limit(c) > c->ctx_max)
+        qr_buf_printf(out, " (up to %d on request)", qr_model_ctx_limit(c));
+    qr_buf_printf(out, "\nhead          %s\n", c->tied_head ? "tied to the embedding" : "of its own");
+}
+
+static void text_tensors(struct qr_buf *out, const struct qr_safetensors *st)
+{
+    qr_buf_printf(out, "tensors       %d\n", qr_safetensors_count(st));
+    qr_buf_printf(out, "  %12s %12s  %-8s %-18s %s\n", "offset", "bytes", "type", "shape", "name");
+    for (int32_t i = 0, shard = -1; i < qr_safetensors_count(st); i++) {
+        const struct qr_st_tensor *t = qr_safetensors_at(st, i);
+        char shape[160];
+        if (t->shard != shard) {
+            shard = t->shard;
+            qr_buf_printf(out, "  %s: %" PRIu64 " bytes\n", qr_safetensors_shard_name(st, shard), qr_safetensors_shard_bytes(st, shard));
+        }
+        qr_buf_printf(out, "  %12" PRIu64 " %12" PRIu64 "  %-8s %-18s %s\n", t->offset, t->n_bytes, t->type->name,
+                      qr_st_shape_text(shape, sizeof shape, t->shape, t->n_dims), t->name);
+    }
+}
+
+static void text_report(struct qr_buf *out, const struct report *r)
+{
+    qr_buf_printf(out, "path          %s\n", r->path);
+    if (r->has_config)
+        text_config(out, &r->config);
+    if (r->files) {
+        qr_buf_printf(out, "weights       %" PRIu64 " parameters, %" PRIu64 " bytes, %d file%s\n", r->n_parameters, r->n_bytes,
+                      qr_safetensors_n_shards(r->files), qr_safetensors_n_shards(r->files) == 1 ? "" : "s");
+        text_tensors(out, r->files);
+    }
+    if (r->n_unused)
+        qr_buf_printf(out, "unused        %d tensors, the first is %s\n", r->n_unused, r->first_unused);
+    for (int32_t i = 0; i < r->n_problems; i++)
+        qr_buf_printf(out, "problem       %s\n", r->problem[i].msg);
+    if (r->n_problems)
+        qr_buf_put_str(out, "verdict       quire would not run it\n");
+    else if (r->is_dir)
+        qr_buf_printf(out, "verdict       quire runs it, computing in %s (nothing is lost)\n", qr_dtype_name(r->compute));
+    else
+        qr_buf_put_str(out, "verdict       the file is sound; a model also needs a config.json beside it\n");
+}
+
+/* ---- JSON ---- */
+
+static void json_str(struct qr_buf *out, const char *key, const char *value)
+{
+    qr_buf_printf(out, "\"%s\":", key);
+    qr_json_put_str(out, value, strlen(value));
+}
+
+static void json_config(struct qr_buf *out, const struct qr_model_config *c)
+{
+    qr_buf_put_str(out, ",\"config\":");
+    qr_hf_config_write(out, c);
+    out->len--; /* its line feed */
+    qr_buf_printf(out, ",\"ctx_limit\":%d", qr_model_ctx_limit(c));
+}
+
+static void json_tensors(struct qr_buf *out, const struct qr_safetensors *st)
+{
+    qr_buf_put_str(out, ",\"files\":[");
+    for (int32_t i = 0; i < qr_safetensors_n_shards(st); i++) {
+        qr_buf_put_str(out, i ? ",{" : "{");
+        json_str(out, "name", qr_safetensors_shard_name(st, i));
+        qr_buf_printf(out, ",\"bytes\":%" PRIu64 "}", qr_safetensors_shard_bytes(st, i));
+    }
+    qr_buf_put_str(out, "],\"tensors\":[");
+    for (int32_t i = 0; i < qr_safetensors_count(st); i++) {
+        const struct qr_st_tensor *t = qr_safetensors_at(st, i);
+        char shape[160];
+        qr_buf_put_str(out, i ? ",{" : "{");
+        json_str(out, "name", t->name);
+        qr_buf_printf(out, ",\"dtype\":\"%s\",\"shape\":%s,\"file\":%d,\"offset\":%" PRIu64 ",\"bytes\":%" PRIu64 "}", t->type->name,
+                      qr_st_shape_text(shape, sizeof shape, t->shape, t->n_dims), t->shard, t->offset, t->n_bytes);
+    }
+    qr_buf_put_str(out, "]");
+}
+
+static void json_report(struct qr_buf *out, const struct report *r)
+{
+    qr_buf_put_byte(out, '{');
+    json_str(out, "path", r->path);
+    if (r->has_config)
+        json_config(out, &r->config);
+    if (r->files) {
+        json_tensors(out, r->files);
+        qr_buf_printf(out, ",\"parameters\":%" PRIu64 ",\"bytes\":%" PRIu64, r->n_parameters, r->n_bytes);
+    }
+    qr_buf_printf(out, ",\"unused_tensors\":%d,\"problems\":[", r->n_unused);
+    for (int32_t i = 0; i < r->n_problems; i++) {
+        if (i)
+            qr_buf_put_byte(out, ',');
+        qr_json_put_str(out, r->problem[i].msg, strlen(r->problem[i].msg));
+    }
+    qr_buf_printf(out, "],\"runs\":%s", r->n_problems ? "false" : r->is_dir ? "true" : "null");
+    if (r->n_problems == 0 && r->is_dir)
+        qr_buf_printf(out, ",\"compute\":\"%s\"", qr_dtype_name(r->compute));
+    qr_buf_put_str(out, "}\n");
+}
+
+int qr_model_check(struct qr_buf *out, const char *path, bool json, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && path != NULL);
+    QR_ASSERT(err != NULL);
+    struct report r = {.path = path};
+    examine(&r);
+    if (json)
+        json_report(out, &r);
+    else
+        text_report(out, &r);
+    qr_safetensors_close(r.files);
+    if (r.n_problems == 0)
+        return 0;
+    *err = r.problem[0];
+    return err->code;
+}

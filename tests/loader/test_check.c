@@ -1,0 +1,236 @@
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "loader/check.h"
+#include "loader/hf_config.h"
+#include "loader/make_model.h"
+#include "loader/map_file.h"
+#include "loader/safetensors.h"
+#include "loader/weights.h"
+
+struct temp {
+    char dir[64];
+};
+
+static struct temp make(const struct qr_model_config *c, enum qr_dtype store, int32_t n_shards, uint64_t seed)
+{
+    struct temp t = {"/tmp/quire-check-XXXXXX"};
+    struct qr_err err = {0};
+    const struct qr_make_options o = {.store = store, .seed = seed, .n_shards = n_shards};
+    cr_assert_not_null(mkdtemp(t.dir));
+    cr_assert_eq(qr_model_make_with(t.dir, c, &o, &err), 0, "%s", err.msg);
+    return t;
+}
+
+static void temp_remove(const struct temp *t)
+{
+    char command[100];
+    snprintf(command, sizeof command, "rm -r '%s'", t->dir);
+    cr_assert_eq(system(command), 0);
+}
+
+static void put_text(const struct temp *t, const char *name, const char *text)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", t->dir, name);
+    FILE *f = fopen(path, "wb");
+    cr_assert_not_null(f);
+    cr_assert_eq(fwrite(text, 1, strlen(text), f), strlen(text));
+    fclose(f);
+}
+
+static int check(struct qr_buf *out, const struct temp *t, bool json, struct qr_err *err)
+{
+    qr_buf_clear(out);
+    return qr_model_check(out, t->dir, json, err);
+}
+
+Test(check, explains_a_good_model_in_text_and_json)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_QWEN2);
+    struct temp t = make(&c, QR_BF16, 3, 1);
+    struct qr_buf out;
+    struct qr_err err = {0};
+    struct qr_json *root;
+    int64_t n;
+    qr_buf_init(&out);
+    cr_expect_eq(check(&out, &t, false, &err), 0, "%s", err.msg);
+    static const char *const says[] = {"Qwen2ForCausalLM", "2 layers", "3 files", "model-00002-of-00003.safetensors", "BF16",
+                                       "model.layers.1.self_attn.k_proj.bias", "[32, 64]", "computing in bf16"};
+    for (int i = 0; i < QR_COUNT(says); i++)
+        cr_expect(strstr(out.data, says[i]), "does not say \"%s\":\n%s", says[i], out.data);
+    cr_expect_eq(check(&out, &t, true, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_json_parse(&root, out.data, out.len, &qr_json_limits_file, &err), 0, "%s: %s", err.msg, out.data);
+    /* Per layer 4*64*64 + 2*32*64... counted by hand: q 64x64, k and v 32x64, o 64x64, gate, up, down 96x64, 2 norms, 128 biases. */
+    cr_expect(qr_json_i64(qr_json_find(root, "parameters"), &n) &&
+              n == 2 * 256 * 64 + 64 + 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64 + 2 * 64 + 128));
+    cr_expect_eq(qr_json_count(qr_json_find(root, "files")), 3);
+    cr_expect_eq(qr_json_count(qr_json_find(root, "tensors")), 3 + 2 * 12);
+    cr_expect_eq(qr_json_count(qr_json_find(root, "problems")), 0);
+    cr_expect(qr_json_bool(qr_json_find(root, "runs")));
+    qr_json_free(root);
+    qr_buf_release(&out);
+    temp_remove(&t);
+}
+
+Test(check, a_single_file_is_explained_without_a_configuration)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    struct temp t = make(&c, QR_F32, 1, 1), file;
+    struct qr_buf out;
+    struct qr_err err = {0};
+    qr_buf_init(&out);
+    snprintf(file.dir, sizeof file.dir, "%.40s/model.safetensors", t.dir);
+    cr_expect_eq(check(&out, &file, false, &err), 0, "%s", err.msg);
+    cr_expect(strstr(out.data, "lm_head.weight") && strstr(out.data, "the file is sound"), "%s", out.data);
+    qr_buf_release(&out);
+    temp_remove(&t);
+}
+
+/* Other configurations over the same weights. */
+Test(check, names_what_is_missing_wrong_or_too_much)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA), other;
+    static const char *const says[] = {"tensors are missing: ", "model.layers.2.input_layernorm.weight", "...",
+                                       "model.layers.0.self_attn.o_proj.bias", "[64, 96]", "expected [64, 80]", "q_proj.bias"};
+    for (int i = 0; i < 4; i++) {
+        struct temp t = make(&c, QR_F32, 1, 1);
+        struct qr_buf out, text;
+        struct qr_err err = {0};
+        qr_buf_init(&out);
+        qr_buf_init(&text);
+        other = c;
+        if (i == 0)
+            other.n_layers = 4;
+        if (i == 1)
+            other.out_bias = other.qkv_bias = true;
+        if (i == 2)
+            other.n_ffn = 80;
+        if (i == 3) { /* weights with biases under a configuration without */
+            temp_remove(&t);
+            other.out_bias = other.qkv_bias = true;
+            t = make(&other, QR_F32, 1, 1);
+            other = c;
+        }
+        qr_hf_config_write(&text, &other);
+        put_text(&t, "config.json", text.data);
+        cr_expect_eq(check(&out, &t, false, &err), QR_E_DAMAGED);
+        cr_expect(strstr(out.data, "would not run it") && strstr(out.data, err.msg), "%s", out.data);
+        cr_expect(i != 0 || (strstr(err.msg, "18 tensors") && strstr(err.msg, says[1]) && strstr(err.msg, says[2])), "%s", err.msg);
+        cr_expect(i != 1 || strstr(err.msg, says[3]) || strstr(err.msg, says[6]), "%s", err.msg);
+        cr_expect(i != 2 || (strstr(err.msg, "expected [80, 64]") || strstr(err.msg, says[5])), "%s", err.msg);
+        cr_expect(i != 3 || (strstr(err.msg, says[6]) && strstr(err.msg, "attention_bias")), "%s", err.msg);
+        qr_buf_release(&text);
+        qr_buf_release(&out);
+        temp_remove(&t);
+    }
+}
+
+Test(check, reports_problems_of_configuration_and_weights_together)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    struct temp t = make(&c, QR_F32, 1, 1);
+    struct qr_buf out;
+    struct qr_err err = {0};
+    struct qr_json *root;
+    qr_buf_init(&out);
+    put_text(&t, "config.json", "{\"architectures\":[\"FooForCausalLM\"]}");
+    put_text(&t, "model.safetensors", "nonsense");
+    cr_expect_lt(check(&out, &t, true, &err), 0);
+    cr_expect(strstr(err.msg, "FooForCausalLM"), "%s", err.msg);
+    cr_assert_eq(qr_json_parse(&root, out.data, out.len, &qr_json_limits_file, &err), 0, "%s: %s", err.msg, out.data);
+    cr_expect_eq(qr_json_count(qr_json_find(root, "problems")), 2);
+    cr_expect(!qr_json_bool(qr_json_find(root, "runs")));
+    qr_json_free(root);
+    qr_buf_release(&out);
+    temp_remove(&t);
+    struct temp nowhere = {"/nowhere"};
+    qr_buf_init(&out);
+    cr_expect_eq(check(&out, &nowhere, false, &err), QR_E_NOT_FOUND);
+    qr_buf_release(&out);
+}
+
+static bool same_file(const struct temp *a, const struct temp *b, const char *name)
+{
+    char path[200];
+    struct qr_map_file x, y;
+    struct qr_err err = {0};
+    snprintf(path, sizeof path, "%s/%s", a->dir, name);
+    cr_assert_eq(qr_map_file_open(&x, path, SIZE_MAX, &err), 0, "%s", err.msg);
+    snprintf(path, sizeof path, "%s/%s", b->dir, name);
+    cr_assert_eq(qr_map_file_open(&y, path, SIZE_MAX, &err), 0, "%s", err.msg);
+    bool same = x.n_bytes == y.n_bytes && memcmp(x.data, y.data, x.n_bytes) == 0;
+    qr_map_file_close(&x);
+    qr_map_file_close(&y);
+    return same;
+}
+
+Test(make_model, same_seed_same_bytes_and_shards_hold_the_same_tensors)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_QWEN3);
+    struct temp a = make(&c, QR_F32, 1, 42), b = make(&c, QR_F32, 1, 42), other = make(&c, QR_F32, 1, 43), cut = make(&c, QR_F32, 4, 42);
+    struct qr_safetensors *one, *four;
+    struct qr_err err = {0};
+    cr_expect(same_file(&a, &b, "model.safetensors") && same_file(&a, &b, "config.json"));
+    cr_expect(!same_file(&a, &other, "model.safetensors"));
+    cr_assert_eq(qr_safetensors_open(&one, a.dir, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_safetensors_open(&four, cut.dir, &err), 0, "%s", err.msg);
+    cr_expect_eq(qr_safetensors_n_shards(four), 4);
+    cr_assert_eq(qr_safetensors_count(one), qr_safetensors_count(four));
+    for (int32_t i = 0; i < qr_safetensors_count(one); i++) {
+        const struct qr_st_tensor *t = qr_safetensors_at(one, i), *u = qr_safetensors_find(four, t->name);
+        cr_assert_not_null(u, "%s", t->name);
+        cr_expect(t->n_bytes == u->n_bytes && memcmp(qr_safetensors_data(one, t), qr_safetensors_data(four, u), t->n_bytes) == 0);
+    }
+    qr_safetensors_close(one);
+    qr_safetensors_close(four);
+    cr_expect_eq(qr_model_make(a.dir, &c, QR_F32, 1, &err), QR_E_IO, "an existing model is overwritten");
+    temp_remove(&a);
+    temp_remove(&b);
+    temp_remove(&other);
+    temp_remove(&cut);
+}
+
+/* 16,384 numbers: the mean of N(0, 0.02) is within 5 * 0.02/128, the deviation within 5 * 0.02/sqrt(2*16384) of what was asked. */
+Test(make_model, matrices_have_the_published_deviation_in_every_type)
+{
+    static const enum qr_dtype stores[] = {QR_F32, QR_BF16, QR_F16};
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    double first[3] = {0};
+    for (int s = 0; s < 3; s++) {
+        struct temp t = make(&c, stores[s], 1, 9);
+        struct qr_backend *be;
+        struct qr_safetensors *st;
+        struct qr_err err = {0};
+        struct qr_weights w;
+        const struct qr_backend_options o = {.isa = "ref", .n_threads = 1};
+        cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+        cr_assert_eq(qr_safetensors_open(&st, t.dir, &err), 0, "%s", err.msg);
+        cr_assert_eq(qr_weights_load(&w, st, &c, be, QR_F32, &err), 0, "%s", err.msg);
+        float row[64];
+        double sum = 0, squares = 0;
+        for (int32_t id = 0; id < c.n_vocab; id++) {
+            const struct qr_embed_args a = {.out = row, .table = &w.embed.t, .ids = &id, .out_stride = 64, .n_rows = 1, .scale = 1};
+            be->k->embed(be->queue, &a);
+            for (int i = 0; i < 64; i++) {
+                sum += (double)row[i];
+                squares += (double)row[i] * (double)row[i];
+            }
+            first[s] = id == 0 ? (double)row[0] : first[s];
+        }
+        double n = 256 * 64, deviation = sqrt(squares / n);
+        cr_expect_lt(fabs(sum / n), 5 * 0.02 / 128);
+        cr_expect_lt(fabs(deviation - 0.02), 5 * 0.02 / sqrt(2 * n), "%g", deviation);
+        cr_expect_lt(fabs(first[s] - first[0]), 0.02 / 256, "type %d", s);
+        qr_weights_release(&w);
+        qr_backend_close(be);
+        temp_remove(&t);
+    }
+}

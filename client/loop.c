@@ -42,7 +42,8 @@ void qr_loop_free(struct qr_loop *l)
 {
     if (l == NULL)
         return;
-    uv_run(&l->uv, UV_RUN_DEFAULT); /* the close callbacks */
+    while (uv_loop_alive(&l->uv)) /* the close callbacks; more than once after a qr_loop_stop that nobody heard */
+        uv_run(&l->uv, UV_RUN_DEFAULT);
     int rc = uv_loop_close(&l->uv);
     QR_ASSERT(rc == 0);
     qr_free(l);

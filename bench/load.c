@@ -1,0 +1,207 @@
+/* load.c - `quire bench load`: settings, set-up, run, report (see load.h). */
+#include "bench/load.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "bench/load_parts.h"
+#include "client/ask.h"
+
+static const char intro[] =
+    "usage: quire bench load [options]\n\n"
+    "Drives an OpenAI-compatible server and measures its answers. vLLM's flag names (--request-rate, --max-concurrency,\n"
+    "--num-prompts, --random-input-len, --random-output-len, ...) are understood too.\n"
+    "    quire bench load --users 16 --num-requests 200 --input-len 64:512 --output-len 128\n"
+    "    quire bench load --rate 20 --duration 60s --json result.json\n"
+    "    quire bench load --trace azure_llm_2023_conv.csv --trace-scale 0.5 --duration 5m\n\n";
+
+static const char outro[] =
+    "\nExit status: 0 measured; 1 no request succeeded; 2 wrong usage; 3 no connection; 4 no such model or file; 130 stopped by\n"
+    "Ctrl-C (what was measured until then is printed).\n";
+
+struct bench {
+    struct qr_load_options opt;
+    struct qr_load_plan plan;
+    struct qr_load_slo slo;
+    struct qr_load_target target;
+    struct qr_loop *loop;        /* owned */
+    struct qr_http_client *http; /* owned */
+    struct qr_term term;
+    struct qr_buf model;         /* owned */
+};
+
+/* The model's name, which also shows that a server is there before thousands of requests fail to find it. */
+static int find_model(struct bench *b, struct qr_err *err)
+{
+    struct qr_ask ask;
+    qr_ask_init(&ask);
+    ask.loop = b->loop;
+    ask.http = b->http;
+    ask.term = &b->term;
+    ask.api_key = b->opt.api_key;
+    ask.load_wait_us = 600 * (int64_t)1000000;
+    ask.retries_max = 4;
+    enum qr_ask_end end = QR_ASK_DONE;
+    if (b->opt.model != NULL)
+        qr_buf_put_str(&b->model, b->opt.model);
+    else
+        end = qr_ask_first_model(&ask, &b->model, err);
+    int status = end == QR_ASK_DONE                                    ? 0
+                 : end == QR_ASK_NO_CONNECT                            ? 3
+                 : end == QR_ASK_NO_MODEL                              ? 4
+                 : end == QR_ASK_INTERRUPTED || end == QR_ASK_KILLED   ? 128 + ask.signal
+                                                                       : 1;
+    if (status == 1 || status == 3 || status == 4)
+        fprintf(stderr, "quire: %s\n", err->msg);
+    qr_ask_release(&ask);
+    return status;
+}
+
+static int write_json(const char *path, const struct qr_buf *text, struct qr_err *err)
+{
+    FILE *f = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
+    bool ok = f != NULL && fwrite(text->data, 1, text->len, f) == text->len;
+    if (f == stdout)
+        ok = fflush(f) == 0 && ok;
+    else if (f != NULL)
+        ok = fclose(f) == 0 && ok;
+    return ok ? 0 : qr_err_set(err, QR_E_IO, "cannot write '%s': %m. The figures above are complete", path);
+}
+
+static int report(struct bench *b, struct qr_load_result *r, struct qr_err *err)
+{
+    struct qr_load_figures f;
+    struct qr_buf table = {0}, json = {0};
+    bool json_to_stdout = b->opt.json != NULL && strcmp(b->opt.json, "-") == 0;
+    qr_load_figures_init(&f, r, &b->slo);
+    qr_load_print(&table, &f, r, &b->plan, &b->target);
+    qr_term_write(json_to_stdout ? 2 : 1, table.data, table.len);
+    int rc = 0;
+    if (b->opt.json != NULL) {
+        qr_load_put_json(&json, &f, r, &b->plan, &b->target);
+        rc = write_json(b->opt.json, &json, err);
+    }
+    qr_load_figures_release(&f);
+    qr_buf_release(&table);
+    qr_buf_release(&json);
+    return rc;
+}
+
+static void warm_up(struct bench *b)
+{
+    struct qr_load_options opt = b->opt;
+    struct qr_load_plan plan = b->plan;
+    struct qr_load_result ignored;
+    opt.rate = 0;
+    opt.seed = b->opt.seed + 1; /* other prompts: the measured ones must not find themselves in the prefix cache */
+    opt.duration_us = 0;
+    plan.opt = &opt;
+    plan.trace.n = 0; /* the trace stays b->plan's */
+    plan.timed = plan.open = false;
+    plan.n_max = b->opt.n_warmups;
+    plan.n_max_users = 1;
+    qr_load_run(&ignored, &plan, &b->target);
+    qr_load_result_release(&ignored);
+}
+
+static int measure(struct bench *b, struct qr_err *err)
+{
+    int status = find_model(b, err);
+    if (status != 0)
+        return status;
+    b->target = (struct qr_load_target){.loop = b->loop, .http = b->http, .term = &b->term, .model = qr_buf_text(&b->model),
+                                        .api_key = b->opt.api_key};
+    if (b->opt.n_warmups > 0)
+        warm_up(b);
+    struct qr_load_result result;
+    qr_load_run(&result, &b->plan, &b->target);
+    int rc = report(b, &result, err);
+    if (rc != 0)
+        fprintf(stderr, "quire: %s\n", err->msg);
+    status = rc != 0 ? qr_err_exit_status(err->code) : result.signal != 0 ? 128 + result.signal : result.n_records == 0 ? 1 : 0;
+    qr_load_result_release(&result);
+    return status;
+}
+
+static int set_up(struct bench *b, struct qr_err *err)
+{
+    struct qr_http_url url;
+    struct qr_http_limits limits = qr_http_limits_default;
+    limits.idle_timeout_us = b->opt.timeout_us;
+    if (b->opt.api_key == NULL)
+        b->opt.api_key = getenv("OPENAI_API_KEY");
+    int rc = qr_load_slo_parse(&b->slo, &b->opt.goodput, err);
+    if (rc == 0)
+        rc = qr_load_plan_init(&b->plan, &b->opt, err);
+    if (rc == 0 && b->opt.api_key != NULL)
+        rc = qr_http_key_check(b->opt.api_key, err);
+    if (rc == 0)
+        rc = qr_http_url_parse(&url, b->opt.url, err);
+    if (rc == 0)
+        rc = qr_http_client_new(&b->http, b->loop, &url, &limits, err);
+    return rc;
+}
+
+static int bench_load(struct bench *b)
+{
+    struct qr_err err;
+    b->loop = qr_loop_new();
+    int status, rc = set_up(b, &err);
+    if (rc != 0) {
+        fprintf(stderr, "quire: %s\n", err.msg);
+        status = qr_err_exit_status(err.code);
+    } else {
+        qr_term_open(&b->term, QR_COLOUR_NEVER);
+        status = measure(b, &err);
+        qr_term_close(&b->term);
+    }
+    qr_http_client_free(b->http);
+    qr_loop_free(b->loop);
+    qr_load_plan_release(&b->plan);
+    qr_buf_release(&b->model);
+    return status;
+}
+
+static void print_buf(struct qr_buf *out)
+{
+    qr_term_write(1, out->data, out->len);
+    qr_buf_release(out);
+}
+
+int qr_bench_load_main(int argc, char **argv)
+{
+    QR_ASSERT(argc >= 1);
+    QR_ASSERT(argv != NULL);
+    signal(SIGPIPE, SIG_IGN);
+    struct bench b = {0};
+    struct qr_err err;
+    struct qr_buf out = {0}, text = {0};
+    char **args = qr_alloc((size_t)argc + 1, sizeof *args);
+    int n_args = qr_load_rename_flags(args, argc, argv, &text), status = 0;
+    struct qr_option_set *set = qr_options_new(qr_load_option_table, qr_load_n_options, &b.opt);
+    const char *const *positional;
+    int rc = qr_options_read(set, n_args, args, &err);
+    if (rc == 0 && qr_options_args(set, &positional) > 0)
+        rc = qr_err_set(&err, QR_E_USAGE, "unexpected argument '%.60s'. See quire bench load --help", positional[0]);
+    if (rc != 0) {
+        fprintf(stderr, "quire: %s\n", err.msg);
+        status = qr_err_exit_status(err.code);
+    } else if (qr_options_wants_help(set)) {
+        qr_buf_put_str(&out, intro);
+        qr_options_help(&out, qr_load_option_table, qr_load_n_options, 100);
+        qr_buf_put_str(&out, outro);
+        print_buf(&out);
+    } else if (qr_options_wants_print(set)) {
+        qr_options_print(&out, set);
+        print_buf(&out);
+    } else if (!qr_options_wants_check(set))
+        status = bench_load(&b);
+    qr_options_free(set);
+    qr_free(args);
+    qr_buf_release(&text);
+    return status;
+}

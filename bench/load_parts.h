@@ -1,0 +1,139 @@
+/* load_parts.h - what the files of `quire bench load` share: the plan of requests, the run, the report. For bench/load*.c. */
+#ifndef QR_BENCH_LOAD_PARTS_H
+#define QR_BENCH_LOAD_PARTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/option.h"
+#include "bench/samples.h"
+#include "bench/trace.h"
+#include "client/http_client.h"
+#include "client/term.h"
+
+/* ---- settings ---- */
+
+struct qr_load_options {
+    const char *url, *model, *api_key, *input_len, *output_len, *trace, *json; /* borrowed from the option set */
+    int64_t users, n_requests, seed, vocab, prefix_len, input_max, output_max, n_warmups;
+    int64_t duration_us, timeout_us;
+    double rate, burstiness, trace_scale, abort_fraction, temperature;
+    int32_t endpoint; /* even: completions, odd: chat */
+    bool ignore_eos, detailed, progress;
+    struct qr_str_list goodput;
+};
+
+extern const struct qr_option qr_load_option_table[];
+extern const int32_t qr_load_n_options;
+
+/* --rate at this value means "all at once", or, with --users, a closed loop: what vLLM calls inf. */
+#define QR_LOAD_RATE_INF 1e6
+
+/* Copies argv's pointers to out (room for argc) with vLLM's flag names made ours ("--request-rate" -> "--rate"); changed texts live in
+ * `text`. Returns their number. */
+int qr_load_rename_flags(char **out, int argc, char **argv, struct qr_buf *text);
+
+/* ---- the plan ---- */
+
+struct qr_load_request {
+    int64_t index;
+    int64_t at_us; /* after the start; -1 in a closed loop: when a user is free */
+    int32_t n_prompt, n_new;
+    int32_t abort_after; /* tokens after which the client walks away; -1: never */
+};
+
+struct qr_load_plan {
+    const struct qr_load_options *opt; /* borrowed */
+    struct qr_trace trace;             /* owned; n 0 without one */
+    int64_t n_max;                     /* requests in all; INT64_MAX when only the duration ends it */
+    int64_t next, n_clipped;           /* n_clipped: requests cut to the greatest lengths allowed */
+    int32_t in_min, in_max, out_min, out_max, n_max_users;
+    double clock_us;
+    bool timed; /* the trace says when */
+    bool open;  /* requests have times of their own, from the trace or from a rate */
+};
+
+/* Reads lengths, trace and limits. QR_E_USAGE, QR_E_NOT_FOUND, QR_E_DAMAGED. */
+int qr_load_plan_init(struct qr_load_plan *p, const struct qr_load_options *opt, struct qr_err *err);
+void qr_load_plan_release(struct qr_load_plan *p);
+
+/* The next request; false when the plan is at its end. A function of the seed and the requests before only. */
+bool qr_load_plan_next(struct qr_load_plan *p, struct qr_load_request *r);
+
+/* Appends the request's body. Prompts are token ids (completions) or words (chat), a function of seed and index; a trace's hash ids give
+ * token prompts the prefixes they had in common. */
+void qr_load_body(struct qr_buf *out, const struct qr_load_plan *p, const char *model, const struct qr_load_request *r);
+
+/* One inter-arrival time in units of the mean: gamma with that shape (1: exponential, a Poisson process) and mean 1. */
+double qr_load_gamma(double shape, uint64_t seed, uint64_t stream);
+
+/* ---- the run ---- */
+
+#define QR_LOAD_ERRORS_MAX 24
+
+struct qr_load_error {
+    char name[40], example[160];
+    int64_t n;
+};
+
+struct qr_load_record {       /* of one request that succeeded */
+    int64_t intended_ns, sent_ns, first_ns, last_ns;
+    int32_t n_prompt, n_out;
+};
+
+struct qr_load_result {
+    struct qr_load_record *record; /* owned [cap] */
+    int64_t n_records, cap;
+    struct qr_samples itl;         /* ms, every gap between token events, all requests pooled */
+    struct qr_load_error error[QR_LOAD_ERRORS_MAX];
+    int32_t n_errors, peak_running;
+    int64_t n_started, n_failed, n_aborted, n_short, n_late, n_timed; /* n_timed: sends that had a time of their own */
+    int64_t worst_late_ns, begin_ns, end_ns;
+    int64_t *second;               /* owned: output tokens in each second since begin */
+    int64_t n_seconds;
+    double cpu_s;
+    int32_t signal;
+    bool usage_missing;            /* some answer had no usage: its token events were counted instead */
+};
+
+struct qr_load_target {
+    struct qr_loop *loop;        /* borrowed */
+    struct qr_http_client *http; /* borrowed */
+    struct qr_term *term;        /* borrowed */
+    const char *model, *api_key; /* borrowed */
+};
+
+/* Sends the whole plan and waits for its answers, or until a signal. */
+void qr_load_run(struct qr_load_result *out, struct qr_load_plan *plan, const struct qr_load_target *target);
+void qr_load_result_release(struct qr_load_result *r);
+
+/* ---- the report ---- */
+
+struct qr_load_slo {
+    double ttft_ms, tpot_ms, e2el_ms; /* negative: none */
+};
+
+int qr_load_slo_parse(struct qr_load_slo *slo, const struct qr_str_list *list, struct qr_err *err);
+
+struct qr_load_figures {
+    struct qr_samples ttft, e2el;           /* ms from the intended send */
+    struct qr_samples ttft_sent, e2el_sent; /* ms from the actual send */
+    struct qr_samples tpot;                 /* ms */
+    double duration_s;
+    int64_t n_input, n_output, n_good, peak_tokens_per_s;
+};
+
+void qr_load_figures_init(struct qr_load_figures *f, const struct qr_load_result *r, const struct qr_load_slo *slo);
+void qr_load_figures_release(struct qr_load_figures *f);
+
+/* The table for people. */
+void qr_load_print(struct qr_buf *out, struct qr_load_figures *f, struct qr_load_result *r, const struct qr_load_plan *plan,
+                   const struct qr_load_target *target);
+
+/* One JSON object with vLLM's key names, and ours beside them. */
+void qr_load_put_json(struct qr_buf *out, struct qr_load_figures *f, struct qr_load_result *r, const struct qr_load_plan *plan,
+                      const struct qr_load_target *target);
+
+#endif

@@ -1,0 +1,290 @@
+/* load_report.c - from records to figures, the table and the JSON (see load_parts.h). Every figure's formula is printed with it. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/json.h"
+#include "bench/load_parts.h"
+
+/* ---- figures ---- */
+
+int qr_load_slo_parse(struct qr_load_slo *slo, const struct qr_str_list *list, struct qr_err *err)
+{
+    QR_ASSERT(slo != NULL);
+    QR_ASSERT(list != NULL);
+    *slo = (struct qr_load_slo){-1, -1, -1};
+    for (int32_t i = 0; i < list->n; i++) {
+        const char *text = list->item[i], *colon = strchr(text, ':');
+        size_t n = colon != NULL ? (size_t)(colon - text) : 0;
+        double *to = n == 4 && memcmp(text, "ttft", 4) == 0   ? &slo->ttft_ms
+                     : n == 4 && memcmp(text, "tpot", 4) == 0 ? &slo->tpot_ms
+                     : n == 4 && memcmp(text, "e2el", 4) == 0 ? &slo->e2el_ms
+                                                              : NULL;
+        char *end = NULL;
+        double ms = to != NULL ? strtod(colon + 1, &end) : 0;
+        if (to == NULL || end == colon + 1 || *end != '\0' || !(ms >= 0 && ms < 1e12))
+            return qr_err_set(err, QR_E_USAGE, "--goodput: '%.60s' is not of the form ttft:MS, tpot:MS or e2el:MS", text);
+        *to = ms;
+    }
+    return 0;
+}
+
+static double ms_between(int64_t from_ns, int64_t to_ns)
+{
+    return (double)(to_ns - from_ns) / 1e6;
+}
+
+void qr_load_figures_init(struct qr_load_figures *f, const struct qr_load_result *r, const struct qr_load_slo *slo)
+{
+    QR_ASSERT(f != NULL);
+    QR_ASSERT(r != NULL && slo != NULL);
+    *f = (struct qr_load_figures){.duration_s = (double)(r->end_ns - r->begin_ns) / 1e9};
+    for (int64_t i = 0; i < r->n_records; i++) {
+        const struct qr_load_record *q = &r->record[i];
+        double ttft = ms_between(q->intended_ns, q->first_ns), e2el = ms_between(q->intended_ns, q->last_ns), tpot = 0;
+        if (q->n_out > 1) {
+            tpot = ms_between(q->first_ns, q->last_ns) / (q->n_out - 1);
+            qr_samples_add(&f->tpot, tpot);
+        }
+        qr_samples_add(&f->ttft, ttft);
+        qr_samples_add(&f->e2el, e2el);
+        qr_samples_add(&f->ttft_sent, ms_between(q->sent_ns, q->first_ns));
+        qr_samples_add(&f->e2el_sent, ms_between(q->sent_ns, q->last_ns));
+        f->n_input += q->n_prompt;
+        f->n_output += q->n_out;
+        f->n_good += (slo->ttft_ms < 0 || ttft <= slo->ttft_ms) && (slo->tpot_ms < 0 || tpot <= slo->tpot_ms) &&
+                     (slo->e2el_ms < 0 || e2el <= slo->e2el_ms);
+    }
+    for (int64_t i = 0; i < r->n_seconds; i++)
+        f->peak_tokens_per_s = r->second[i] > f->peak_tokens_per_s ? r->second[i] : f->peak_tokens_per_s;
+}
+
+void qr_load_figures_release(struct qr_load_figures *f)
+{
+    qr_samples_release(&f->ttft);
+    qr_samples_release(&f->e2el);
+    qr_samples_release(&f->ttft_sent);
+    qr_samples_release(&f->e2el_sent);
+    qr_samples_release(&f->tpot);
+}
+
+/* ---- the table ---- */
+
+static double per_second(int64_t n, double s)
+{
+    return s > 0 ? (double)n / s : 0;
+}
+
+static void put_what(struct qr_buf *out, const struct qr_load_plan *plan, const struct qr_load_target *target)
+{
+    const struct qr_load_options *opt = plan->opt;
+    qr_buf_printf(out, "quire bench load: %s, model %s, %s\n", qr_http_client_name(target->http), target->model,
+                  opt->endpoint % 2 == 0 ? "completions" : "chat completions");
+    if (plan->timed)
+        qr_buf_printf(out, "load        trace %s, times x %g", opt->trace, opt->trace_scale);
+    else if (plan->open)
+        qr_buf_printf(out, "load        open loop, %g requests/s, burstiness %g", opt->rate, opt->burstiness);
+    else
+        qr_buf_printf(out, "load        closed loop");
+    if (plan->n_max_users < INT32_MAX)
+        qr_buf_printf(out, ", %s%d users", plan->open ? "at most " : "", plan->n_max_users);
+    if (plan->trace.n > 0)
+        qr_buf_printf(out, ", lengths from %s", opt->trace);
+    else
+        qr_buf_printf(out, ", input %s, output %s tokens", opt->input_len, opt->output_len);
+    qr_buf_printf(out, ", seed %lld\n", (long long)opt->seed);
+}
+
+static void put_row(struct qr_buf *out, const char *name, struct qr_samples *s)
+{
+    if (s->n == 0) {
+        qr_buf_printf(out, "%-12s         -  (no samples)\n", name);
+        return;
+    }
+    qr_buf_printf(out, "%-12s %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f %9zu\n", name, qr_samples_mean(s), qr_samples_std(s),
+                  qr_samples_percentile(s, 50), qr_samples_percentile(s, 90), qr_samples_percentile(s, 99),
+                  qr_samples_percentile(s, 100), s->n);
+}
+
+static void put_errors(struct qr_buf *out, const struct qr_load_result *r)
+{
+    for (int32_t i = 0; i < r->n_errors; i++) {
+        qr_buf_printf(out, "  %lld x %s: ", (long long)r->error[i].n, r->error[i].name);
+        qr_term_sanitise(out, r->error[i].example, strcspn(r->error[i].example, "\n"));
+        qr_buf_put_byte(out, '\n');
+    }
+}
+
+static void put_remarks(struct qr_buf *out, const struct qr_load_result *r, const struct qr_load_plan *plan, double duration_s)
+{
+    if (r->n_timed > 0)
+        qr_buf_printf(out, "sends       %lld of %lld more than 5 ms late, the worst %.2f ms; client used %.0f %% of one core\n",
+                      (long long)r->n_late, (long long)r->n_timed, (double)r->worst_late_ns / 1e6,
+                      duration_s > 0 ? 100 * r->cpu_s / duration_s : 0);
+    else
+        qr_buf_printf(out, "client      used %.0f %% of one core\n", duration_s > 0 ? 100 * r->cpu_s / duration_s : 0);
+    if (r->n_late * 100 > r->n_timed)
+        qr_buf_put_str(out, "warning: more than 1 % of the sends were late: this client is the bottleneck, not the server\n");
+    if (r->n_short > 0)
+        qr_buf_printf(out, "warning: %lld answers were shorter than asked (does the server honour ignore_eos?)\n", (long long)r->n_short);
+    if (r->usage_missing)
+        qr_buf_put_str(out, "warning: the server sent no usage; output tokens are counted as stream events\n");
+    if (plan->n_clipped > 0)
+        qr_buf_printf(out, "warning: %lld lengths were cut to --max-input-len or --max-output-len\n", (long long)plan->n_clipped);
+    if (r->signal != 0)
+        qr_buf_put_str(out, "warning: stopped by a signal; requests that were running are left out\n");
+}
+
+static const char definitions[] =
+    "  TTFT  first token's arrival - intended send\n"
+    "  TPOT  (last token's arrival - first token's) / (output tokens - 1), per request with 2 tokens or more\n"
+    "  ITL   gap between two neighbouring token events of one answer; all gaps of all requests pooled\n"
+    "  E2E   last token's arrival - intended send\n"
+    "  Intended send: the schedule's moment in an open loop; in a closed loop, when its user became free. \"sent\": from the moment the\n"
+    "  request's bytes went to the kernel. Percentiles interpolate between neighbours. Failed and abandoned requests are left out.\n";
+
+void qr_load_print(struct qr_buf *out, struct qr_load_figures *f, struct qr_load_result *r, const struct qr_load_plan *plan,
+                   const struct qr_load_target *target)
+{
+    QR_ASSERT(out != NULL && f != NULL);
+    QR_ASSERT(r != NULL && plan != NULL && target != NULL);
+    put_what(out, plan, target);
+    qr_buf_printf(out, "requests    %lld completed, %lld failed, %lld abandoned in %.2f s; %.2f requests/s; %d at once at most\n",
+                  (long long)r->n_records, (long long)r->n_failed, (long long)r->n_aborted, f->duration_s,
+                  per_second(r->n_records, f->duration_s), r->peak_running);
+    put_errors(out, r);
+    qr_buf_printf(out, "tokens      %lld in (%.1f/s), %lld out (%.1f/s, in the best second %lld)\n", (long long)f->n_input,
+                  per_second(f->n_input, f->duration_s), (long long)f->n_output, per_second(f->n_output, f->duration_s),
+                  (long long)f->peak_tokens_per_s);
+    if (plan->opt->goodput.n > 0)
+        qr_buf_printf(out, "goodput     %.2f requests/s met every --goodput limit (%lld of %lld)\n", per_second(f->n_good, f->duration_s),
+                      (long long)f->n_good, (long long)r->n_records);
+    qr_buf_put_str(out, "\nms                mean       std       p50       p90       p99       max         n\n");
+    put_row(out, "TTFT", &f->ttft);
+    put_row(out, "TPOT", &f->tpot);
+    put_row(out, "ITL", &r->itl);
+    put_row(out, "E2E", &f->e2el);
+    put_row(out, "TTFT sent", &f->ttft_sent);
+    put_row(out, "E2E sent", &f->e2el_sent);
+    qr_buf_put_str(out, definitions);
+    put_remarks(out, r, plan, f->duration_s);
+}
+
+/* ---- JSON ---- */
+
+static void put_num(struct qr_buf *out, const char *key, double v)
+{
+    qr_buf_printf(out, ",\"%s\":", key);
+    qr_json_put_f64(out, v);
+}
+
+static void put_str(struct qr_buf *out, const char *key, const char *v)
+{
+    qr_buf_printf(out, ",\"%s\":", key);
+    qr_json_put_str(out, v, strlen(v));
+}
+
+static void put_stats(struct qr_buf *out, const char *name, struct qr_samples *s)
+{
+    static const double p[] = {50, 90, 95, 99};
+    char key[64];
+    snprintf(key, sizeof key, "mean_%s_ms", name);
+    put_num(out, key, qr_samples_mean(s));
+    snprintf(key, sizeof key, "median_%s_ms", name);
+    put_num(out, key, qr_samples_percentile(s, 50));
+    snprintf(key, sizeof key, "std_%s_ms", name);
+    put_num(out, key, qr_samples_std(s));
+    for (int i = 0; i < QR_COUNT(p); i++) {
+        snprintf(key, sizeof key, "p%.0f_%s_ms", p[i], name);
+        put_num(out, key, qr_samples_percentile(s, p[i]));
+    }
+}
+
+/* Per-request arrays, in the order of completion; times in seconds, as vLLM writes them. */
+static void put_details(struct qr_buf *out, const struct qr_load_result *r)
+{
+    static const char *const keys[] = {"input_lens", "output_lens", "ttfts", "e2els", "start_times"};
+    for (int k = 0; k < QR_COUNT(keys); k++) {
+        qr_buf_printf(out, ",\"%s\":[", keys[k]);
+        for (int64_t i = 0; i < r->n_records; i++) {
+            const struct qr_load_record *q = &r->record[i];
+            const double v[] = {q->n_prompt, q->n_out, ms_between(q->intended_ns, q->first_ns) / 1e3,
+                                ms_between(q->intended_ns, q->last_ns) / 1e3, ms_between(r->begin_ns, q->intended_ns) / 1e3};
+            qr_buf_put_str(out, i > 0 ? "," : "");
+            qr_json_put_f64(out, v[k]);
+        }
+        qr_buf_put_byte(out, ']');
+    }
+}
+
+static void put_json_errors(struct qr_buf *out, const struct qr_load_result *r)
+{
+    qr_buf_put_str(out, ",\"errors_by_class\":{");
+    for (int32_t i = 0; i < r->n_errors; i++) {
+        qr_buf_put_str(out, i > 0 ? "," : "");
+        qr_json_put_str(out, r->error[i].name, strlen(r->error[i].name));
+        qr_buf_printf(out, ":%lld", (long long)r->error[i].n);
+    }
+    qr_buf_put_byte(out, '}');
+}
+
+static void put_settings(struct qr_buf *out, const struct qr_load_plan *plan, const struct qr_load_target *target)
+{
+    const struct qr_load_options *opt = plan->opt;
+    qr_buf_put_str(out, "{\"backend\":\"openai\"");
+    put_str(out, "model_id", target->model);
+    put_str(out, "base_url", qr_http_client_name(target->http));
+    put_str(out, "quire_version", QUIRE_VERSION);
+    put_num(out, "seed", (double)opt->seed);
+    put_num(out, "burstiness", opt->burstiness);
+    if (plan->open && !plan->timed)
+        put_num(out, "request_rate", opt->rate);
+    else
+        put_str(out, "request_rate", plan->open ? "trace" : "inf");
+    qr_buf_put_str(out, ",\"max_concurrency\":");
+    if (plan->n_max_users < INT32_MAX)
+        qr_buf_put_i64(out, plan->n_max_users);
+    else
+        qr_buf_put_str(out, "null");
+}
+
+void qr_load_put_json(struct qr_buf *out, struct qr_load_figures *f, struct qr_load_result *r, const struct qr_load_plan *plan,
+                      const struct qr_load_target *target)
+{
+    QR_ASSERT(out != NULL && f != NULL);
+    QR_ASSERT(r != NULL && plan != NULL && target != NULL);
+    put_settings(out, plan, target);
+    put_num(out, "num_prompts", (double)r->n_started);
+    put_num(out, "duration", f->duration_s);
+    put_num(out, "completed", (double)r->n_records);
+    put_num(out, "failed", (double)r->n_failed);
+    put_num(out, "abandoned", (double)r->n_aborted);
+    put_num(out, "total_input_tokens", (double)f->n_input);
+    put_num(out, "total_output_tokens", (double)f->n_output);
+    put_num(out, "request_throughput", per_second(r->n_records, f->duration_s));
+    if (plan->opt->goodput.n > 0)
+        put_num(out, "request_goodput", per_second(f->n_good, f->duration_s));
+    else
+        qr_buf_put_str(out, ",\"request_goodput\":null");
+    put_num(out, "output_throughput", per_second(f->n_output, f->duration_s));
+    put_num(out, "total_token_throughput", per_second(f->n_input + f->n_output, f->duration_s));
+    put_num(out, "max_output_tokens_per_s", (double)f->peak_tokens_per_s);
+    put_num(out, "max_concurrent_requests", r->peak_running);
+    put_stats(out, "ttft", &f->ttft);
+    put_stats(out, "tpot", &f->tpot);
+    put_stats(out, "itl", &r->itl);
+    put_stats(out, "e2el", &f->e2el);
+    put_stats(out, "ttft_from_send", &f->ttft_sent);
+    put_stats(out, "e2el_from_send", &f->e2el_sent);
+    put_num(out, "late_sends", (double)r->n_late);
+    put_num(out, "timed_sends", (double)r->n_timed);
+    put_num(out, "worst_late_ms", (double)r->worst_late_ns / 1e6);
+    put_num(out, "client_cpu_seconds", r->cpu_s);
+    put_json_errors(out, r);
+    if (plan->opt->detailed)
+        put_details(out, r);
+    put_str(out, "definitions", definitions);
+    qr_buf_put_str(out, "}\n");
+}

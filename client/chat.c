@@ -1,0 +1,331 @@
+/* chat.c - `quire chat`: settings, one exchange with its printing, and the filter. The conversation at a terminal is in repl.c.
+ *
+ * In a pipe stdout carries the answer and nothing else; all other words go to stderr.
+ */
+#include "client/chat.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "client/chat_state.h"
+
+#define PROMPT_MAX ((size_t)16 << 20)
+
+static const char intro[] =
+    "usage: quire chat [options] [PROMPT ...]\n\n"
+    "Talks to an OpenAI-compatible server. With a terminal on both sides and no PROMPT: a conversation (/help lists its commands).\n"
+    "Otherwise a filter: asks once and prints the answer alone on stdout. PROMPT's words are joined by blanks; when stdin is no\n"
+    "terminal its text follows PROMPT after an empty line. PROMPT '-' reads stdin and nothing else.\n"
+    "    git diff | quire chat 'write a commit message' > msg\n\n";
+
+static const char outro[] =
+    "\nExit status: 0 answered; 1 the server reported an error; 2 wrong usage; 3 no connection; 4 no such model; 5 the answer was\n"
+    "stopped by its length (with --fail-on-length); 130 interrupted; 128+n killed by signal n.\n";
+
+void qr_talk_complain(struct qr_talk *c, const struct qr_err *err)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(err != NULL);
+    struct qr_buf line = {0};
+    qr_buf_put_str(&line, c->interactive ? qr_term_style(&c->term, "red") : "");
+    qr_buf_put_str(&line, "quire: ");
+    qr_term_sanitise(&line, err->msg, strlen(err->msg));
+    qr_buf_put_str(&line, c->interactive ? qr_term_style(&c->term, "off") : "");
+    qr_buf_put_byte(&line, '\n');
+    qr_term_write(2, line.data, line.len);
+    qr_buf_release(&line);
+}
+
+int qr_talk_exit_status(const struct qr_talk *c, enum qr_ask_end end)
+{
+    QR_ASSERT(c != NULL);
+    switch (end) {
+    case QR_ASK_SERVER_ERROR: return 1;
+    case QR_ASK_NO_CONNECT: return 3;
+    case QR_ASK_NO_MODEL: return 4;
+    case QR_ASK_INTERRUPTED: return 130;
+    case QR_ASK_KILLED: return 128 + c->ask.signal;
+    case QR_ASK_DONE: break;
+    }
+    const struct qr_buf *finish = &c->ask.answer.finish;
+    return c->opt.fail_on_length && strcmp(qr_buf_text(finish), "length") == 0 ? 5 : 0;
+}
+
+/* ---- printing an answer ---- */
+
+static void spin(void *arg)
+{
+    static const char *const frames[] = {"|", "/", "-", "\\"};
+    struct qr_talk *c = arg;
+    char text[16];
+    int n = snprintf(text, sizeof text, "\r%s", frames[c->spinner_frame++ % QR_COUNT(frames)]);
+    qr_term_write(2, text, (size_t)n);
+}
+
+static void spinner_begin(struct qr_talk *c)
+{
+    c->spinner_frame = 0;
+    if (c->interactive && c->term.err_tty && c->term.colour) {
+        c->spinner = qr_timer_new(c->loop, spin, c);
+        qr_timer_every(c->spinner, 150 * 1000000);
+    }
+}
+
+static void spinner_end(struct qr_talk *c)
+{
+    qr_timer_free(c->spinner);
+    c->spinner = NULL;
+    if (c->spinner_frame > 0)
+        qr_term_write(2, "\r \r", 3);
+    c->spinner_frame = 0;
+}
+
+static void on_text(void *arg, const char *text, size_t n, bool reasoning)
+{
+    struct qr_talk *c = arg;
+    spinner_end(c);
+    if ((reasoning && !c->interactive) || c->opt.json || n == 0)
+        return;
+    qr_buf_clear(&c->shown);
+    if (reasoning != c->in_reasoning) {
+        qr_buf_put_str(&c->shown, reasoning ? qr_term_style(&c->term, "dim") : "\n");
+        qr_buf_put_str(&c->shown, reasoning ? "" : qr_term_style(&c->term, "off"));
+        c->in_reasoning = reasoning;
+    }
+    if (c->term.out_tty)
+        qr_term_sanitise(&c->shown, text, n);
+    else
+        qr_buf_put(&c->shown, text, n);
+    c->at_line_start = text[n - 1] == '\n';
+    if (!qr_term_write(1, c->shown.data, c->shown.len))
+        c->out_closed = true;
+}
+
+static void on_wait(void *arg, const char *why, int64_t wait_us)
+{
+    struct qr_talk *c = arg;
+    spinner_end(c);
+    qr_buf_clear(&c->shown);
+    qr_buf_printf(&c->shown, "quire: %s; trying again in %.1f s\n", why, (double)wait_us / 1e6);
+    qr_term_write(2, c->shown.data, c->shown.len);
+}
+
+static void print_tools(struct qr_talk *c)
+{
+    const struct qr_tool_calls *tools = &c->ask.answer.tools;
+    for (int i = 0; i < tools->n && !c->opt.json; i++) {
+        struct qr_buf line = {0};
+        qr_buf_printf(&line, "%s(%s)", qr_buf_text(&tools->item[i].name), qr_buf_text(&tools->item[i].arguments));
+        if (!c->at_line_start)
+            on_text(c, "\n", 1, false);
+        on_text(c, line.data, line.len, false);
+        on_text(c, "\n", 1, false);
+        qr_buf_release(&line);
+    }
+}
+
+static void print_tail(struct qr_talk *c, enum qr_ask_end end)
+{
+    if (c->opt.json && c->ask.raw.len > 0 && end == QR_ASK_DONE) {
+        c->out_closed |= !qr_term_write(1, c->ask.raw.data, c->ask.raw.len);
+        c->at_line_start = c->ask.raw.data[c->ask.raw.len - 1] == '\n';
+    }
+    print_tools(c);
+    qr_term_write(1, qr_term_style(&c->term, c->in_reasoning ? "off" : ""), c->in_reasoning ? strlen(qr_term_style(&c->term, "off")) : 0);
+    if (!c->at_line_start)
+        qr_term_write(1, "\n", 1);
+    if (!c->opt.stats || (end != QR_ASK_DONE && c->ask.first_ns == 0))
+        return;
+    qr_buf_clear(&c->shown);
+    qr_buf_put_str(&c->shown, c->interactive ? qr_term_style(&c->term, "dim") : "");
+    qr_ask_stats(&c->shown, &c->ask);
+    qr_buf_put_str(&c->shown, c->interactive ? qr_term_style(&c->term, "off") : "");
+    qr_buf_put_byte(&c->shown, '\n');
+    qr_term_write(2, c->shown.data, c->shown.len);
+}
+
+enum qr_ask_end qr_talk_ask(struct qr_talk *c, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(err != NULL);
+    enum qr_ask_end end = QR_ASK_DONE;
+    c->at_line_start = true;
+    c->in_reasoning = false;
+    if (c->model.len == 0) {
+        c->ask.on_text = NULL;
+        end = qr_ask_first_model(&c->ask, &c->model, err);
+    }
+    if (end != QR_ASK_DONE)
+        return end;
+    struct qr_buf body = {0};
+    bool stream = c->opt.stream && !c->opt.json;
+    qr_session_body(&body, &c->session, c->model.data, &c->params, stream);
+    c->ask.on_text = on_text;
+    spinner_begin(c);
+    end = qr_ask_run(&c->ask, "POST", "/chat/completions", body.data, body.len, err);
+    spinner_end(c);
+    qr_buf_release(&body);
+    print_tail(c, end);
+    return end;
+}
+
+/* ---- settings ---- */
+
+static int apply_params(struct qr_talk *c, struct qr_err *err)
+{
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < QR_PARAM_N; i++)
+        if (c->opt.param[i] != NULL) {
+            char shown[40];
+            int n = snprintf(shown, sizeof shown, "--%s", qr_param_name(i));
+            for (int k = 2; k < n; k++)
+                shown[k] = shown[k] == '_' ? '-' : shown[k];
+            rc = qr_params_set(&c->params, qr_param_name(i), c->opt.param[i], shown, err);
+        }
+    for (int i = 0; rc == 0 && i < c->opt.stop.n; i++)
+        rc = qr_params_set(&c->params, "stop", c->opt.stop.item[i], "--stop", err);
+    return rc;
+}
+
+static const char *from_env(const char *value, bool given, const char *name)
+{
+    const char *env = getenv(name);
+    return !given && env != NULL && env[0] != '\0' ? env : value;
+}
+
+/* Everything between reading flags and the first request. */
+static int set_up(struct qr_talk *c, const struct qr_option_set *set, struct qr_err *err)
+{
+    struct qr_http_url url;
+    struct qr_http_limits limits = qr_http_limits_default;
+    limits.idle_timeout_us = c->opt.timeout_us;
+    c->opt.url = from_env(c->opt.url, qr_options_source(set, "url") != QR_FROM_BUILTIN, "OPENAI_BASE_URL");
+    c->opt.api_key = from_env(c->opt.api_key, c->opt.api_key != NULL, "OPENAI_API_KEY");
+    int rc = apply_params(c, err);
+    if (rc == 0)
+        rc = qr_http_url_parse(&url, c->opt.url, err);
+    if (rc == 0 && c->opt.api_key != NULL)
+        rc = qr_http_key_check(c->opt.api_key, err);
+    if (rc == 0)
+        rc = qr_http_client_new(&c->http, c->loop, &url, &limits, err);
+    if (rc != 0)
+        return rc;
+    if (c->opt.model != NULL)
+        qr_buf_put_str(&c->model, c->opt.model);
+    qr_session_set_system(&c->session, c->opt.system);
+    c->ask.loop = c->loop;
+    c->ask.http = c->http;
+    c->ask.term = &c->term;
+    c->ask.api_key = c->opt.api_key;
+    c->ask.retries_max = (int32_t)c->opt.retries;
+    c->ask.load_wait_us = c->opt.wait_us;
+    c->ask.on_wait = on_wait;
+    c->ask.arg = c;
+    return 0;
+}
+
+/* ---- the filter ---- */
+
+/* The prompt from arguments and stdin, as --help says. */
+static int gather_prompt(struct qr_buf *prompt, const char *const *arg, int32_t n, struct qr_err *err)
+{
+    bool only_stdin = n == 1 && strcmp(arg[0], "-") == 0;
+    for (int32_t i = 0; i < n && !only_stdin; i++)
+        qr_buf_printf(prompt, "%s%s", i > 0 ? " " : "", arg[i]);
+    if (only_stdin || !isatty(0)) {
+        struct qr_buf text = {0};
+        int rc = qr_read_file(&text, "-", PROMPT_MAX, err);
+        if (rc == 0 && text.len > 0) {
+            qr_buf_put_str(prompt, prompt->len > 0 ? "\n\n" : "");
+            qr_buf_put(prompt, text.data, text.len);
+        }
+        qr_buf_release(&text);
+        if (rc != 0)
+            return rc;
+    }
+    size_t blank = strspn(qr_buf_text(prompt), " \t\r\n");
+    if (blank == prompt->len)
+        return qr_err_set(err, QR_E_USAGE, "nothing to ask: give a PROMPT or pipe text into stdin (quire chat --help)");
+    return 0;
+}
+
+static int run_filter(struct qr_talk *c, const struct qr_buf *prompt)
+{
+    struct qr_err err;
+    qr_session_add(&c->session, QR_ROLE_USER, prompt->data, prompt->len, false);
+    enum qr_ask_end end = qr_talk_ask(c, &err);
+    if (end == QR_ASK_SERVER_ERROR || end == QR_ASK_NO_CONNECT || end == QR_ASK_NO_MODEL)
+        qr_talk_complain(c, &err);
+    return qr_talk_exit_status(c, end);
+}
+
+/* ---- main ---- */
+
+static int converse(struct qr_talk *c, const struct qr_option_set *set)
+{
+    struct qr_err err;
+    struct qr_buf prompt = {0};
+    const char *const *arg;
+    int32_t n = qr_options_args(set, &arg);
+    c->interactive = n == 0 && isatty(0) && isatty(1);
+    int rc = c->interactive ? 0 : gather_prompt(&prompt, arg, n, &err);
+    c->loop = qr_loop_new();
+    qr_ask_init(&c->ask);
+    if (rc == 0)
+        rc = set_up(c, set, &err);
+    if (rc != 0) {
+        fprintf(stderr, "quire: %s\n", err.msg);
+        rc = qr_err_exit_status(err.code);
+    } else {
+        qr_term_open(&c->term, (enum qr_colour)c->opt.colour);
+        rc = c->interactive ? qr_repl_run(c) : run_filter(c, &prompt);
+        qr_term_close(&c->term);
+    }
+    qr_buf_release(&prompt);
+    qr_http_client_free(c->http);
+    qr_loop_free(c->loop);
+    qr_ask_release(&c->ask);
+    qr_buf_release(&c->model);
+    qr_buf_release(&c->shown);
+    qr_session_release(&c->session);
+    qr_params_release(&c->params);
+    return rc;
+}
+
+static void print_buf(struct qr_buf *out)
+{
+    qr_term_write(1, out->data, out->len);
+    qr_buf_release(out);
+}
+
+int qr_chat_main(int argc, char **argv)
+{
+    QR_ASSERT(argc >= 1);
+    QR_ASSERT(argv != NULL);
+    signal(SIGPIPE, SIG_IGN);
+    struct qr_talk c = {0};
+    struct qr_err err;
+    struct qr_buf out = {0};
+    struct qr_option_set *set = qr_options_new(qr_chat_option_table, qr_chat_n_options, &c.opt);
+    int rc = qr_options_read(set, argc, argv, &err), status = 0;
+    if (rc != 0) {
+        fprintf(stderr, "quire: %s\n", err.msg);
+        status = qr_err_exit_status(err.code);
+    } else if (qr_options_wants_help(set)) {
+        qr_buf_put_str(&out, intro);
+        qr_options_help(&out, qr_chat_option_table, qr_chat_n_options, 100);
+        qr_buf_put_str(&out, outro);
+        print_buf(&out);
+    } else if (qr_options_wants_print(set)) {
+        qr_options_print(&out, set);
+        print_buf(&out);
+    } else if (!qr_options_wants_check(set))
+        status = converse(&c, set);
+    qr_options_free(set);
+    return status;
+}

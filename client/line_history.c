@@ -1,0 +1,144 @@
+/* line_history.c - see line_history.h. */
+#include "client/line_history.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "client/session.h"
+
+#define FILE_BYTES_MAX ((size_t)16 << 20)
+
+void qr_history_path(struct qr_buf *out)
+{
+    QR_ASSERT(out != NULL);
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if (state != NULL && state[0] == '/')
+        qr_buf_put_str(out, state);
+    else if (home != NULL && home[0] == '/')
+        qr_buf_printf(out, "%s/.local/state", home);
+    else
+        return;
+    qr_buf_put_str(out, "/quire/");
+    for (char *slash = strchr(out->data + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(out->data, 0700);
+        *slash = '/';
+    }
+    qr_buf_put_str(out, "history");
+}
+
+static void escape(struct qr_buf *out, const char *line)
+{
+    for (; *line != '\0'; line++)
+        if (*line == '\n')
+            qr_buf_put_str(out, "\\n");
+        else if (*line == '\\')
+            qr_buf_put_str(out, "\\\\");
+        else
+            qr_buf_put_byte(out, *line);
+    qr_buf_put_byte(out, '\n');
+}
+
+/* Returns a copy of one stored line, owned by the caller. */
+static char *unescape(const char *s, size_t n)
+{
+    char *line = qr_alloc(n + 1, 1), *to = line;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '\\' && i + 1 < n)
+            *to++ = s[++i] == 'n' ? '\n' : s[i];
+        else if (s[i] != '\0')
+            *to++ = s[i];
+    }
+    *to = '\0';
+    return line;
+}
+
+static void keep(struct qr_line_history *h, char *line)
+{
+    if (h->n == h->cap) {
+        h->cap = h->cap < 64 ? 64 : h->cap * 2;
+        h->line = qr_realloc(h->line, (size_t)h->cap, sizeof *h->line);
+    }
+    h->line[h->n++] = line;
+}
+
+static void cut_back(struct qr_line_history *h)
+{
+    int32_t n_drop = h->n - QR_HISTORY_MAX / 2;
+    for (int32_t i = 0; i < n_drop; i++)
+        qr_free(h->line[i]);
+    memmove(h->line, h->line + n_drop, (size_t)(h->n - n_drop) * sizeof *h->line);
+    h->n -= n_drop;
+    struct qr_buf text = {0}, part = {0};
+    for (int32_t i = 0; i < h->n; i++)
+        escape(&text, h->line[i]);
+    qr_buf_printf(&part, "%s.%d", h->path, (int)getpid());
+    int fd = open(part.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    bool ok = fd >= 0 && write(fd, text.data, text.len) == (ssize_t)text.len;
+    if (fd >= 0)
+        close(fd);
+    if (!ok || rename(part.data, h->path) != 0)
+        unlink(part.data);
+    qr_buf_release(&text);
+    qr_buf_release(&part);
+}
+
+void qr_history_open(struct qr_line_history *h, const char *path)
+{
+    QR_ASSERT(h != NULL);
+    *h = (struct qr_line_history){0};
+    if (path == NULL || path[0] == '\0')
+        return;
+    struct qr_buf text = {0};
+    struct qr_err err;
+    h->path = qr_strdup(path);
+    if (qr_read_file(&text, path, FILE_BYTES_MAX, &err) == 0)
+        for (size_t at = 0; at < text.len;) {
+            const char *eol = memchr(text.data + at, '\n', text.len - at);
+            if (eol == NULL)
+                break; /* the last line was cut off by a crash */
+            size_t n = (size_t)(eol - text.data) - at;
+            if (n > 0)
+                keep(h, unescape(text.data + at, n));
+            at += n + 1;
+        }
+    qr_buf_release(&text);
+    if (h->n > QR_HISTORY_MAX)
+        cut_back(h);
+}
+
+void qr_history_close(struct qr_line_history *h)
+{
+    QR_ASSERT(h != NULL);
+    for (int32_t i = 0; i < h->n; i++)
+        qr_free(h->line[i]);
+    qr_free(h->line);
+    qr_free(h->path);
+    *h = (struct qr_line_history){0};
+}
+
+bool qr_history_add(struct qr_line_history *h, const char *line)
+{
+    QR_ASSERT(h != NULL);
+    QR_ASSERT(line != NULL);
+    if (line[0] == '\0' || (h->n > 0 && strcmp(h->line[h->n - 1], line) == 0))
+        return false;
+    keep(h, qr_strdup(line));
+    int fd = h->path != NULL ? open(h->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+    if (fd < 0)
+        return true;
+    struct qr_buf text = {0};
+    escape(&text, line);
+    if (write(fd, text.data, text.len) < 0)
+        h->path[0] = '\0'; /* a full disk is not asked again at every line */
+    qr_buf_release(&text);
+    close(fd);
+    return true;
+}

@@ -1,0 +1,213 @@
+/* repl.c - see repl.h. Reading a message, asking, and what Ctrl-C means in each state:
+ * while an answer comes it stops the answer, which stays in the conversation; with something typed it drops the line; on an empty line it
+ * says how to leave; twice within a second it leaves with status 130.
+ */
+#include "client/repl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+
+#define TWICE_NS ((int64_t)1000000000)
+
+void qr_repl_say(struct qr_repl *r, const char *fmt, ...)
+{
+    QR_ASSERT(r != NULL);
+    QR_ASSERT(fmt != NULL);
+    char text[2000];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    struct qr_buf line = {0};
+    qr_buf_put_str(&line, qr_term_style(&r->talk->term, "dim"));
+    qr_term_sanitise(&line, text, strlen(text));
+    qr_buf_put_str(&line, qr_term_style(&r->talk->term, "off"));
+    qr_buf_put_byte(&line, '\n');
+    qr_term_write(2, line.data, line.len);
+    qr_buf_release(&line);
+}
+
+/* Counts a Ctrl-C; true when it was the second within a second. */
+static bool interrupted_twice(struct qr_repl *r)
+{
+    int64_t now = qr_clock_ns();
+    bool twice = r->interrupt_ns != 0 && now - r->interrupt_ns < TWICE_NS;
+    r->interrupt_ns = now;
+    if (twice)
+        r->status = 130;
+    return twice;
+}
+
+/* ---- reading ---- */
+
+static bool ends_with(const struct qr_buf *b, const char *tail)
+{
+    size_t n = strlen(tail);
+    return b->len >= n && memcmp(b->data + b->len - n, tail, n) == 0;
+}
+
+/* A message: one line; lines that end in a backslash and the line after them; or everything between two """ . */
+static enum qr_edit_end read_message(struct qr_repl *r)
+{
+    struct qr_buf line = {0};
+    const char *prompt = r->talk->term.colour ? "\1\033[36m\1>>> \1\033[0m\1" : ">>> ";
+    qr_buf_clear(&r->message);
+    enum qr_edit_end end = qr_editor_read(r->editor, prompt, &line);
+    bool quoted = end == QR_EDIT_LINE && line.len >= 3 && memcmp(line.data, "\"\"\"", 3) == 0;
+    if (end == QR_EDIT_LINE)
+        qr_buf_put(&r->message, qr_buf_text(&line) + (quoted ? 3 : 0), line.len - (quoted ? 3 : 0));
+    while (end == QR_EDIT_LINE) {
+        if (quoted && ends_with(&r->message, "\"\"\"")) {
+            r->message.len -= 3;
+            r->message.data[r->message.len] = '\0';
+            break;
+        }
+        if (!quoted && !ends_with(&r->message, "\\"))
+            break;
+        if (quoted)
+            qr_buf_put_byte(&r->message, '\n');
+        else
+            r->message.data[r->message.len - 1] = '\n';
+        end = qr_editor_read(r->editor, "... ", &line);
+        if (end == QR_EDIT_LINE)
+            qr_buf_put(&r->message, qr_buf_text(&line), line.len);
+        else if (end == QR_EDIT_INTERRUPTED)
+            end = QR_EDIT_CLEARED; /* the lines before are dropped too */
+    }
+    qr_buf_release(&line);
+    return end;
+}
+
+/* ---- answering ---- */
+
+/* What came before a stop or an error stays, marked; a question that got nothing is taken out again. */
+static void keep_partial(struct qr_repl *r, bool by_user)
+{
+    struct qr_talk *t = r->talk;
+    const struct qr_buf *text = t->ask.answer.text.len > 0 ? &t->ask.answer.text : &t->ask.answer.refusal;
+    if (text->len > 0) {
+        qr_session_add(&t->session, QR_ROLE_ASSISTANT, text->data, text->len, true);
+        qr_repl_say(r, by_user ? "[stopped] The answer so far stays in the conversation; /regen tries again, /undo drops it."
+                               : "[stopped] What came before the error stays in the conversation; /regen tries again.");
+    } else {
+        qr_session_undo(&t->session);
+        qr_repl_say(r, "[stopped] Nothing was answered; the message is not in the conversation (arrow up brings it back).");
+    }
+}
+
+/* False when the program is to end. */
+static bool answer(struct qr_repl *r)
+{
+    struct qr_talk *t = r->talk;
+    struct qr_err err;
+    qr_term_quiet(&t->term);
+    enum qr_ask_end end = qr_talk_ask(t, &err);
+    qr_term_restore(&t->term);
+    const struct qr_answer *a = &t->ask.answer;
+    if (end == QR_ASK_DONE) {
+        const struct qr_buf *text = a->text.len > 0 ? &a->text : &a->refusal;
+        qr_session_add(&t->session, QR_ROLE_ASSISTANT, qr_buf_text(text), text->len, false);
+        if (strcmp(qr_buf_text(&a->finish), "length") == 0)
+            qr_repl_say(r, "[length] The answer was stopped by its length limit; /set max_tokens N changes it.");
+        return true;
+    }
+    if (end == QR_ASK_KILLED) {
+        r->status = qr_talk_exit_status(t, end);
+        return false;
+    }
+    if (end != QR_ASK_INTERRUPTED)
+        qr_talk_complain(t, &err);
+    keep_partial(r, end == QR_ASK_INTERRUPTED);
+    return end != QR_ASK_INTERRUPTED || !interrupted_twice(r);
+}
+
+static bool is_blank(const struct qr_buf *b)
+{
+    return strspn(qr_buf_text(b), " \t\n") == b->len;
+}
+
+/* Sends r->message with what /read attached. */
+static bool send_message(struct qr_repl *r)
+{
+    if (is_blank(&r->message) && r->attached.len == 0)
+        return true;
+    if (r->attached.len > 0) {
+        qr_buf_put_str(&r->message, "\n\n");
+        qr_buf_put(&r->message, r->attached.data, r->attached.len);
+        qr_buf_clear(&r->attached);
+    }
+    qr_session_add(&r->talk->session, QR_ROLE_USER, r->message.data, r->message.len, false);
+    return answer(r);
+}
+
+/* ---- the loop ---- */
+
+static bool entered(struct qr_repl *r)
+{
+    r->interrupt_ns = 0;
+    if (r->message.len == 0)
+        return true;
+    qr_editor_remember(r->editor, r->message.data);
+    bool one_line = memchr(r->message.data, '\n', r->message.len) == NULL;
+    if (r->message.data[0] != '/' || !one_line)
+        return send_message(r);
+    switch (qr_repl_command(r, r->message.data)) {
+    case QR_REPL_ASK: return answer(r);
+    case QR_REPL_SEND: return send_message(r);
+    case QR_REPL_LEAVE: return false;
+    case QR_REPL_PROMPT: break;
+    }
+    return true;
+}
+
+static bool turn(struct qr_repl *r)
+{
+    switch (read_message(r)) {
+    case QR_EDIT_LINE: return entered(r);
+    case QR_EDIT_EOF: return false;
+    case QR_EDIT_KILLED:
+        r->status = 128 + qr_editor_signal(r->editor);
+        return false;
+    case QR_EDIT_CLEARED:
+        return !interrupted_twice(r);
+    case QR_EDIT_INTERRUPTED:
+        if (interrupted_twice(r))
+            return false;
+        qr_repl_say(r, "Ctrl-D or /exit leaves (or Ctrl-C again at once).");
+        return true;
+    }
+    return true;
+}
+
+int qr_repl_run(struct qr_talk *t)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(t->interactive);
+    struct qr_repl r = {.talk = t};
+    struct qr_err err;
+    if (t->model.len == 0) {
+        enum qr_ask_end end = qr_ask_first_model(&t->ask, &t->model, &err);
+        if (end == QR_ASK_SERVER_ERROR || end == QR_ASK_NO_CONNECT || end == QR_ASK_NO_MODEL)
+            qr_talk_complain(t, &err);
+        if (end != QR_ASK_DONE)
+            return qr_talk_exit_status(t, end);
+    }
+    struct qr_buf path = {0};
+    if (t->opt.history)
+        qr_history_path(&path);
+    qr_history_open(&r.kept, path.data);
+    qr_buf_release(&path);
+    r.editor = qr_editor_new(&t->term, &r.kept, &(struct qr_completer){.complete = qr_repl_complete, .arg = &r});
+    qr_repl_say(&r, "%s at %s. /help lists the commands, Ctrl-D leaves.", t->model.data, qr_http_client_name(t->http));
+    while (turn(&r) && !t->out_closed)
+        ;
+    qr_editor_free(r.editor);
+    qr_history_close(&r.kept);
+    qr_buf_release(&r.message);
+    qr_buf_release(&r.attached);
+    return r.status;
+}

@@ -1,0 +1,386 @@
+/* repl_commands.c - the /commands of a conversation, as one table (see repl.h). */
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/json.h"
+#include "client/repl.h"
+
+#define READ_MAX ((size_t)4 << 20)
+
+struct command {
+    const char *name, *arg, *help;
+    enum qr_repl_next (*run)(struct qr_repl *r, const char *arg); /* arg: the rest of the line, without blanks around it */
+};
+
+static enum qr_repl_next run_help(struct qr_repl *r, const char *arg);
+
+static void print(const struct qr_buf *text)
+{
+    qr_term_write(2, qr_buf_text(text), text->len);
+}
+
+static enum qr_repl_next complain(struct qr_repl *r, const struct qr_err *err)
+{
+    qr_talk_complain(r->talk, err);
+    return QR_REPL_PROMPT;
+}
+
+static enum qr_repl_next run_set(struct qr_repl *r, const char *arg)
+{
+    struct qr_err err;
+    struct qr_buf out = {0};
+    if (arg[0] == '\0') {
+        qr_params_show(&out, &r->talk->params);
+        qr_buf_put_str(&out, "  /set NAME VALUE changes one, /set NAME default leaves it to the server.\n");
+        print(&out);
+        qr_buf_release(&out);
+        return QR_REPL_PROMPT;
+    }
+    size_t n = strcspn(arg, " \t");
+    const char *value = arg + n + strspn(arg + n, " \t");
+    qr_buf_put(&out, arg, n);
+    int rc = qr_params_set(&r->talk->params, out.data, value, out.data, &err);
+    qr_buf_release(&out);
+    return rc != 0 ? complain(r, &err) : QR_REPL_PROMPT;
+}
+
+static void show_history(struct qr_repl *r)
+{
+    struct qr_buf out = {0};
+    const struct qr_session *s = &r->talk->session;
+    for (int32_t i = 0; i < s->n; i++) {
+        qr_buf_printf(&out, "%s%s:%s%s ", qr_term_style(&r->talk->term, "bold"), qr_role_name(s->message[i].role),
+                      qr_term_style(&r->talk->term, "off"), s->message[i].stopped ? " [stopped]" : "");
+        qr_term_sanitise(&out, s->message[i].text, s->message[i].len);
+        qr_buf_put_byte(&out, '\n');
+    }
+    print(&out);
+    qr_buf_release(&out);
+}
+
+static enum qr_repl_next run_show(struct qr_repl *r, const char *arg)
+{
+    struct qr_talk *t = r->talk;
+    struct qr_buf out = {0};
+    if (strcmp(arg, "history") == 0) {
+        show_history(r);
+        return QR_REPL_PROMPT;
+    }
+    const char *system = qr_session_system(&t->session);
+    qr_buf_printf(&out, "  server             %s\n  model              %s\n  system             ", qr_http_client_name(t->http), t->model.data);
+    qr_term_sanitise(&out, system != NULL ? system : "-", system != NULL ? strlen(system) : 1);
+    qr_buf_printf(&out, "\n  messages           %d (/show history prints them)\n", t->session.n);
+    qr_params_show(&out, &t->params);
+    print(&out);
+    qr_buf_release(&out);
+    return QR_REPL_PROMPT;
+}
+
+static enum qr_repl_next run_system(struct qr_repl *r, const char *arg)
+{
+    if (arg[0] == '\0') {
+        const char *text = qr_session_system(&r->talk->session);
+        qr_repl_say(r, "%s", text != NULL ? text : "There is no system message. /system TEXT sets one, /system off removes it.");
+    } else
+        qr_session_set_system(&r->talk->session, strcmp(arg, "off") == 0 ? NULL : arg);
+    return QR_REPL_PROMPT;
+}
+
+static enum qr_repl_next run_model(struct qr_repl *r, const char *arg)
+{
+    struct qr_talk *t = r->talk;
+    if (arg[0] != '\0') {
+        qr_buf_clear(&t->model);
+        qr_buf_put_str(&t->model, arg);
+        return QR_REPL_PROMPT;
+    }
+    struct qr_err err;
+    struct qr_json *doc = NULL;
+    t->ask.on_text = NULL;
+    enum qr_ask_end end = qr_ask_run(&t->ask, "GET", "/models", NULL, 0, &err);
+    if (end != QR_ASK_DONE)
+        return end == QR_ASK_INTERRUPTED ? QR_REPL_PROMPT : complain(r, &err);
+    if (qr_json_parse(&doc, qr_buf_text(&t->ask.raw), t->ask.raw.len, &qr_json_limits_file, &err) != 0)
+        return complain(r, &err);
+    const struct qr_json *data = qr_json_find(doc, "data");
+    for (const struct qr_json *m = data != NULL ? qr_json_first(data) : NULL; m != NULL; m = qr_json_after(m)) {
+        const struct qr_json *id = qr_json_find(m, "id");
+        if (id != NULL && qr_json_type(id) == QR_JSON_T_STRING)
+            qr_repl_say(r, "%s %s", strcmp(qr_json_str(id, NULL), t->model.data) == 0 ? "*" : " ", qr_json_str(id, NULL));
+    }
+    qr_json_free(doc);
+    return QR_REPL_PROMPT;
+}
+
+static enum qr_repl_next run_clear(struct qr_repl *r, const char *arg)
+{
+    qr_session_clear(&r->talk->session);
+    qr_buf_clear(&r->attached);
+    qr_repl_say(r, "The conversation is empty%s.", qr_session_system(&r->talk->session) != NULL ? " but for the system message" : "");
+    return QR_REPL_PROMPT;
+}
+
+static enum qr_repl_next run_undo(struct qr_repl *r, const char *arg)
+{
+    qr_repl_say(r, qr_session_undo(&r->talk->session) ? "The last question and its answer are gone." : "There is nothing to undo.");
+    return QR_REPL_PROMPT;
+}
+
+static enum qr_repl_next run_regen(struct qr_repl *r, const char *arg)
+{
+    if (qr_session_rewind_to_user(&r->talk->session))
+        return QR_REPL_ASK;
+    qr_repl_say(r, "There is no question to answer again.");
+    return QR_REPL_PROMPT;
+}
+
+/* ---- files ---- */
+
+static enum qr_repl_next needs_file(struct qr_repl *r, const char *name)
+{
+    qr_repl_say(r, "%s needs a file's name.", name);
+    return QR_REPL_PROMPT;
+}
+
+static enum qr_repl_next run_read(struct qr_repl *r, const char *arg)
+{
+    struct qr_buf text = {0};
+    struct qr_err err;
+    if (arg[0] == '\0')
+        return needs_file(r, "/read");
+    if (strcmp(arg, "-") == 0 || qr_read_file(&text, arg, READ_MAX, &err) != 0) {
+        qr_buf_release(&text);
+        return strcmp(arg, "-") == 0 ? needs_file(r, "/read") : complain(r, &err);
+    }
+    qr_buf_printf(&r->attached, "%sFile %s:\n", r->attached.len > 0 ? "\n" : "", arg);
+    qr_buf_put(&r->attached, text.data, text.len);
+    qr_repl_say(r, "%s (%zu bytes) goes with your next message.", arg, text.len);
+    qr_buf_release(&text);
+    return QR_REPL_PROMPT;
+}
+
+static enum qr_repl_next run_save(struct qr_repl *r, const char *arg)
+{
+    struct qr_err err;
+    if (arg[0] == '\0')
+        return needs_file(r, "/save");
+    if (qr_session_save(&r->talk->session, arg, &err) != 0)
+        return complain(r, &err);
+    qr_repl_say(r, "%d messages written to %s.", r->talk->session.n, arg);
+    return QR_REPL_PROMPT;
+}
+
+static enum qr_repl_next run_load(struct qr_repl *r, const char *arg)
+{
+    struct qr_err err;
+    if (arg[0] == '\0')
+        return needs_file(r, "/load");
+    if (qr_session_load(&r->talk->session, arg, &err) != 0)
+        return complain(r, &err);
+    qr_repl_say(r, "%d messages read from %s.", r->talk->session.n, arg);
+    return QR_REPL_PROMPT;
+}
+
+/* Runs $VISUAL or $EDITOR on a file with an open signal mask, as any child of a shell has it. */
+static bool run_editor(struct qr_repl *r, char *path)
+{
+    const char *editor = getenv("VISUAL");
+    if (editor == NULL || editor[0] == '\0')
+        editor = getenv("EDITOR");
+    if (editor == NULL || editor[0] == '\0')
+        editor = "vi";
+    char shell[] = "sh", flag[] = "-c";
+    struct qr_buf line = {0};
+    qr_buf_printf(&line, "%s \"$0\"", editor);
+    char *args[] = {shell, flag, line.data, path, NULL};
+    pid_t pid = fork();
+    if (pid == 0) {
+        sigprocmask(SIG_SETMASK, &r->talk->term.old_mask, NULL);
+        signal(SIGPIPE, SIG_DFL);
+        execv("/bin/sh", args);
+        _exit(127);
+    }
+    int status = -1;
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    while (qr_term_signal(&r->talk->term) != 0) /* what the editor's user typed at the editor */
+        ;
+    qr_buf_release(&line);
+    return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static enum qr_repl_next run_edit(struct qr_repl *r, const char *arg)
+{
+    struct qr_err err = {0};
+    const struct qr_message *last = qr_session_last(&r->talk->session, QR_ROLE_USER);
+    const char *dir = getenv("TMPDIR");
+    char path[300];
+    snprintf(path, sizeof path, "%.200s/quire-message-XXXXXX", dir != NULL && dir[0] == '/' ? dir : "/tmp");
+    int fd = mkstemp(path);
+    if (fd < 0) {
+        qr_err_set(&err, QR_E_IO, "cannot make %s: %s", path, strerror(errno));
+        return complain(r, &err);
+    }
+    if (last != NULL)
+        qr_term_write(fd, last->text, last->len);
+    close(fd);
+    qr_buf_clear(&r->message);
+    int rc = -1;
+    if (run_editor(r, path))
+        rc = qr_read_file(&r->message, path, READ_MAX, &err);
+    else
+        qr_err_set(&err, QR_E_IO, "the editor failed; set VISUAL or EDITOR to one that works. Nothing was sent");
+    unlink(path);
+    if (rc != 0)
+        return complain(r, &err);
+    while (r->message.len > 0 && r->message.data[r->message.len - 1] == '\n')
+        r->message.data[--r->message.len] = '\0';
+    if (r->message.len == 0) {
+        qr_repl_say(r, "The message is empty; nothing was sent.");
+        return QR_REPL_PROMPT;
+    }
+    qr_editor_remember(r->editor, r->message.data);
+    return QR_REPL_SEND;
+}
+
+/* ---- the rest ---- */
+
+static enum qr_repl_next run_stats(struct qr_repl *r, const char *arg)
+{
+    struct qr_talk *t = r->talk;
+    if (strcmp(arg, "on") == 0 || strcmp(arg, "off") == 0) {
+        t->opt.stats = strcmp(arg, "on") == 0;
+        return QR_REPL_PROMPT;
+    }
+    struct qr_buf out = {0};
+    qr_ask_stats(&out, &t->ask);
+    if (t->ask.first_ns == 0)
+        qr_repl_say(r, "There is no answer yet. /stats on prints a line after each.");
+    else
+        qr_repl_say(r, "%s", out.data);
+    qr_buf_release(&out);
+    return QR_REPL_PROMPT;
+}
+
+static enum qr_repl_next run_exit(struct qr_repl *r, const char *arg)
+{
+    return QR_REPL_LEAVE;
+}
+
+static const struct command commands[] = {
+    {"/help", "", "this list", run_help},
+    {"/set", "[NAME VALUE]", "show or change sampling parameters", run_set},
+    {"/show", "[history]", "show settings, or the conversation", run_show},
+    {"/system", "[TEXT|off]", "show, set or remove the system message", run_system},
+    {"/model", "[NAME]", "list the server's models, or switch to one", run_model},
+    {"/clear", "", "forget the conversation", run_clear},
+    {"/undo", "", "forget the last question and its answer", run_undo},
+    {"/regen", "", "answer the last question again", run_regen},
+    {"/edit", "", "write the next message in $EDITOR, beginning with your last one", run_edit},
+    {"/read", "FILE", "send a file's text with the next message", run_read},
+    {"/save", "FILE", "write the conversation as JSON lines", run_save},
+    {"/load", "FILE", "read one that was saved", run_load},
+    {"/stats", "[on|off]", "the last answer's figures, or a line after each answer", run_stats},
+    {"/exit", "", "leave", run_exit},
+    {"/quit", "", NULL, run_exit},
+    {"/bye", "", NULL, run_exit},
+    {"/?", "", NULL, run_help},
+};
+
+static enum qr_repl_next run_help(struct qr_repl *r, const char *arg)
+{
+    struct qr_buf out = {0};
+    for (int i = 0; i < QR_COUNT(commands); i++)
+        if (commands[i].help != NULL)
+            qr_buf_printf(&out, "  %-7s %-14s %s\n", commands[i].name, commands[i].arg, commands[i].help);
+    qr_buf_put_str(&out, "  \"\"\" begins and ends a message of several lines; so does a backslash at a line's end; a paste may have many.\n"
+                         "  Ctrl-C stops an answer or drops the line; twice at once, or Ctrl-D, leaves. A message that begins with a slash: put a "
+                         "blank before it.\n");
+    print(&out);
+    qr_buf_release(&out);
+    return QR_REPL_PROMPT;
+}
+
+enum qr_repl_next qr_repl_command(struct qr_repl *r, const char *line)
+{
+    QR_ASSERT(r != NULL);
+    QR_ASSERT(line[0] == '/');
+    char name[32], arg[4096];
+    size_t n = strcspn(line, " \t");
+    const char *rest = line + n + strspn(line + n, " \t");
+    size_t n_rest = strlen(rest);
+    while (n_rest > 0 && (rest[n_rest - 1] == ' ' || rest[n_rest - 1] == '\t'))
+        n_rest--;
+    snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), line);
+    if (n_rest >= sizeof arg) {
+        qr_repl_say(r, "A command's argument may have %zu bytes.", sizeof arg - 1);
+        return QR_REPL_PROMPT;
+    }
+    memcpy(arg, rest, n_rest);
+    arg[n_rest] = '\0';
+    const char *known[QR_COUNT(commands)];
+    for (int i = 0; i < QR_COUNT(commands); i++) {
+        known[i] = commands[i].name;
+        if (strcmp(commands[i].name, name) == 0)
+            return commands[i].run(r, arg);
+    }
+    const char *near = qr_nearest(name, known, QR_COUNT(commands));
+    if (near != NULL)
+        qr_repl_say(r, "There is no command '%s'. Did you mean %s? (/help lists them)", name, near);
+    else
+        qr_repl_say(r, "There is no command '%s'. /help lists them; to send a message that begins with a slash, put a blank before it.", name);
+    return QR_REPL_PROMPT;
+}
+
+/* ---- completion ---- */
+
+static void complete_files(const char *prefix, void (*add)(void *to, const char *word), void *to)
+{
+    struct qr_buf pattern = {0};
+    for (const char *s = prefix; *s != '\0'; s++) {
+        if (strchr("*?[\\", *s) != NULL)
+            qr_buf_put_byte(&pattern, '\\');
+        qr_buf_put_byte(&pattern, *s);
+    }
+    qr_buf_put_byte(&pattern, '*');
+    glob_t found;
+    if (glob(pattern.data, GLOB_MARK, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc && i < 100; i++)
+            add(to, found.gl_pathv[i]);
+    globfree(&found);
+    qr_buf_release(&pattern);
+}
+
+void qr_repl_complete(void *arg, const char *line, size_t n, void (*add)(void *to, const char *word), void *to)
+{
+    QR_ASSERT(line != NULL);
+    QR_ASSERT(add != NULL);
+    char text[1024];
+    if (n >= sizeof text || n == 0 || line[0] != '/')
+        return;
+    memcpy(text, line, n);
+    text[n] = '\0';
+    char *blank = strchr(text, ' ');
+    if (blank == NULL) {
+        for (int i = 0; i < QR_COUNT(commands); i++)
+            if (commands[i].help != NULL && strncmp(commands[i].name, text, n) == 0)
+                add(to, commands[i].name);
+        return;
+    }
+    const char *word = blank + 1;
+    *blank = '\0';
+    if (strchr(word, ' ') != NULL)
+        return;
+    if (strcmp(text, "/read") == 0 || strcmp(text, "/save") == 0 || strcmp(text, "/load") == 0)
+        complete_files(word, add, to);
+    for (int32_t i = 0; strcmp(text, "/set") == 0 && qr_param_name(i) != NULL; i++)
+        if (strncmp(qr_param_name(i), word, strlen(word)) == 0)
+            add(to, qr_param_name(i));
+}

@@ -1,0 +1,326 @@
+#include "bench/kern.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/option.h"
+#include "base/rng.h"
+#include "base/thread.h"
+#include "bench/samples.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/pool.h"
+#include "tests/ops_cases.h"
+
+#define CALLS_MIN 5
+
+struct options {
+    const char *isa, *only;
+    int64_t threads, time_us, memory_bytes;
+};
+
+static const struct qr_option table[] = {
+    {"isa", 0, QR_OPT_STR, offsetof(struct options, isa), NULL, 0, 0, NULL, "LEVEL", "Only this instruction-set level (ref, avx2, avx512).", "Kernels"},
+    {"threads", 't', QR_OPT_INT, offsetof(struct options, threads), "0", 0, 1024, NULL, "N", "Only this many threads; 0: one, and all processors.",
+     "Kernels"},
+    {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME", "Only one kernel: read, linear, attention or rows.", "Kernels"},
+    {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels"},
+    {"memory", 0, QR_OPT_BYTES, offsetof(struct options, memory_bytes), "512MiB", 128 << 20, 64e9, NULL, "BYTES",
+     "Operands of successive calls are spread over this much memory, so that they come from there and not from a cache.", "Kernels"},
+};
+
+/* One case being measured: `call` runs the i-th copy of the operands. */
+struct bench {
+    const struct options *o;
+    struct qr_backend *be;
+    void (*call)(struct bench *b, int32_t copy);
+    int32_t n_copies;
+    const void *args; /* of the call */
+    double bytes, flop; /* of one call */
+    double read_gb_s;   /* what the probe reached with these threads; 0 before it ran */
+};
+
+/* Median seconds of a call. */
+static double measure(struct bench *b)
+{
+    struct qr_samples s = {0};
+    int32_t copy = 0;
+    b->call(b, 0);
+    int64_t end = qr_clock_us() + b->o->time_us;
+    for (int32_t n = 0; n < CALLS_MIN || qr_clock_us() < end; n++) {
+        copy = (copy + 1) % b->n_copies;
+        int64_t start = qr_clock_ns();
+        b->call(b, copy);
+        qr_samples_add(&s, (double)(qr_clock_ns() - start) * 1e-9);
+    }
+    double median = qr_samples_percentile(&s, 50);
+    qr_samples_release(&s);
+    return median;
+}
+
+static double report(struct bench *b, const char *what)
+{
+    double t = measure(b), gb_s = b->bytes / t * 1e-9;
+    printf("%-7s %2d  %-58s %11.1f us %8.1f GB/s", b->be->k->name, (int)b->be->n_threads, what, t * 1e6, gb_s);
+    if (b->read_gb_s > 0)
+        printf(" %5.0f %%", 100 * gb_s / b->read_gb_s);
+    else
+        printf("        ");
+    if (b->flop > 0)
+        printf(" %9.1f GFLOP/s", b->flop / t * 1e-9);
+    printf("\n");
+    fflush(stdout);
+    return gb_s;
+}
+
+struct reading {
+    const uint64_t *memory;
+    size_t n_words;
+    uint64_t *sum; /* [items] */
+};
+
+#define READ_ITEMS 64
+
+static void read_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct reading *r = arg;
+    const uint64_t *p = r->memory + r->n_words / READ_ITEMS * (size_t)item;
+    uint64_t s[8] = {0};
+    for (size_t i = 0; i + 8 <= r->n_words / READ_ITEMS; i += 8)
+        for (int j = 0; j < 8; j++)
+            s[j] += p[i + (size_t)j];
+    r->sum[item] = s[0] + s[1] + s[2] + s[3] + s[4] + s[5] + s[6] + s[7];
+}
+
+static void call_read(struct bench *b, int32_t copy)
+{
+    (void)copy;
+    qr_queue_run(b->be->queue, read_item, b->args, READ_ITEMS);
+}
+
+/* What adding up all of the memory reaches: the ceiling that the GB/s of the kernels stand against. */
+static double probe(struct bench *b, const void *memory, size_t n_bytes)
+{
+    uint64_t sum[READ_ITEMS];
+    struct reading r = {memory, n_bytes / 8, sum};
+    b->call = call_read;
+    b->n_copies = 1;
+    b->args = &r;
+    b->bytes = (double)n_bytes;
+    b->flop = b->read_gb_s = 0;
+    return report(b, "read of memory (probe)");
+}
+
+struct linear_run {
+    struct qr_linear_args a;
+    struct qr_weight w;
+    char *packed;
+    size_t w_bytes;
+};
+
+static void call_linear(struct bench *b, int32_t copy)
+{
+    struct linear_run r = *(const struct linear_run *)b->args;
+    r.w.packed = r.packed + (size_t)copy * r.w_bytes;
+    r.a.w = &r.w;
+    b->be->k->linear(b->be->queue, &r.a);
+}
+
+static void bench_linear(struct bench *b, const struct qr_linear_case *c, char *memory, float *x, float *out)
+{
+    struct linear_run r = {.packed = memory, .w = {.packed_dtype = c->w}};
+    r.w_bytes = qr_align_up(b->be->k->linear_packed_bytes(c->w, c->n_out, c->n_in), 64);
+    r.a = (struct qr_linear_args){.out = out, .x = x, .out_stride = c->n_out, .x_stride = c->n_in, .n_rows = c->n_rows, .n_in = c->n_in, .n_out = c->n_out};
+    b->call = call_linear;
+    b->args = &r;
+    b->n_copies = (int32_t)((size_t)b->o->memory_bytes / r.w_bytes);
+    b->n_copies = b->n_copies > 0 ? b->n_copies : 1;
+    b->bytes = (double)r.w_bytes;
+    b->flop = 2.0 * c->n_rows * c->n_in * c->n_out;
+    char what[80];
+    snprintf(what, sizeof what, "linear %d x %d -> %d, %s", (int)c->n_rows, (int)c->n_in, (int)c->n_out, qr_dtype_name(c->w));
+    report(b, what);
+}
+
+struct attention_run {
+    struct qr_attention_args a;
+    struct qr_batch batch;
+    struct qr_kv_view kv;
+};
+
+static void call_attention(struct bench *b, int32_t copy)
+{
+    struct attention_run r = *(const struct attention_run *)b->args;
+    r.a.batch = &r.batch;
+    r.a.kv = &r.kv;
+    r.a.layer = copy;
+    b->be->k->attention(b->be->queue, &r.a);
+}
+
+/* Arrays of a step of n_seqs sequences with n_rows rows each at the end of contexts of ctx; blocks in a scattered order. */
+static int32_t *plan_batch(struct qr_batch *batch, const struct qr_attention_case *c)
+{
+    int32_t stride = (c->ctx + c->block_tokens - 1) / c->block_tokens, n_tokens = c->n_seqs * c->n_rows, n_blocks = c->n_seqs * stride;
+    int32_t *pos = qr_alloc((size_t)(n_tokens + c->n_seqs + 1 + n_blocks), sizeof *pos), *row_start = pos + n_tokens, *blocks = row_start + c->n_seqs + 1;
+    struct qr_rng rng = {.seed = 1};
+    for (int32_t i = 0; i < n_tokens; i++)
+        pos[i] = c->ctx - c->n_rows + i % c->n_rows;
+    for (int32_t s = 0; s <= c->n_seqs; s++)
+        row_start[s] = s * c->n_rows;
+    for (int32_t i = 0; i < n_blocks; i++) {
+        int32_t j = (int32_t)qr_rng_below(&rng, (uint32_t)i + 1);
+        blocks[i] = blocks[j];
+        blocks[j] = i;
+    }
+    *batch = (struct qr_batch){.n_tokens = n_tokens, .n_seqs = c->n_seqs, .block_tokens = c->block_tokens, .table_stride = stride, .pos = pos,
+                               .row_start = row_start, .block_table = blocks};
+    return pos;
+}
+
+static void bench_attention(struct bench *b, const struct qr_attention_case *c, char *memory, float *x, float *out)
+{
+    struct attention_run r = {.kv = {.base = memory, .dtype = c->kv, .n_layers = 1, .n_kv_heads = c->n_kv_heads, .block_tokens = c->block_tokens,
+                                     .head_dim = c->head_dim}};
+    int32_t *ints = plan_batch(&r.batch, c), hk = c->n_heads * c->head_dim;
+    r.kv.n_blocks = r.batch.table_stride * c->n_seqs;
+    size_t layer_bytes = (size_t)r.kv.n_blocks * qr_kv_block_bytes(&r.kv);
+    r.kv.n_layers = (int32_t)((size_t)b->o->memory_bytes / layer_bytes);
+    r.kv.n_layers = r.kv.n_layers > 0 ? r.kv.n_layers : 1;
+    r.a = (struct qr_attention_args){.out = out, .q = x, .out_stride = hk, .q_stride = hk, .n_heads = c->n_heads, .window = c->window,
+                                     .scale = (float)(1 / sqrt((double)c->head_dim)), .softcap = c->softcap};
+    b->call = call_attention;
+    b->args = &r;
+    b->n_copies = r.kv.n_layers;
+    b->bytes = (double)layer_bytes;
+    b->flop = 4.0 * hk * c->n_seqs * c->n_rows * (c->ctx - (c->n_rows - 1) / 2.0);
+    char what[80];
+    snprintf(what, sizeof what, "attention %d seqs x %d rows, ctx %d, %d/%d heads of %d, %s", (int)c->n_seqs, (int)c->n_rows, (int)c->ctx,
+             (int)c->n_heads, (int)c->n_kv_heads, (int)c->head_dim, qr_dtype_name(c->kv));
+    report(b, what);
+    qr_free(ints);
+}
+
+static void call_norm(struct bench *b, int32_t copy)
+{
+    (void)copy;
+    b->be->k->rms_norm(b->be->queue, b->args);
+}
+
+static void call_glu(struct bench *b, int32_t copy)
+{
+    (void)copy;
+    b->be->k->glu(b->be->queue, b->args);
+}
+
+static void bench_rows(struct bench *b, const struct qr_rows_case *c, float *x, float *out)
+{
+    char what[80];
+    struct qr_norm_args norm = {.out = out, .x = x, .w = x, .out_stride = c->n_cols, .x_stride = c->n_cols, .n_rows = c->n_rows, .n_cols = c->n_cols, .eps = 1e-5f};
+    b->call = call_norm;
+    b->args = &norm;
+    b->n_copies = 1;
+    b->bytes = 8.0 * c->n_rows * c->n_cols;
+    b->flop = 4.0 * c->n_rows * c->n_cols;
+    snprintf(what, sizeof what, "rms_norm %d x %d", (int)c->n_rows, (int)c->n_cols);
+    report(b, what);
+    struct qr_glu_args glu = {.out = out, .gate_up = x, .out_stride = c->n_cols, .gate_up_stride = 2 * c->n_cols, .n_rows = c->n_rows, .n_cols = c->n_cols};
+    b->call = call_glu;
+    b->args = &glu;
+    b->bytes = 12.0 * c->n_rows * c->n_cols;
+    b->flop = 0;
+    snprintf(what, sizeof what, "glu %d x %d", (int)c->n_rows, (int)c->n_cols);
+    report(b, what);
+}
+
+static bool wanted(const struct options *o, const char *kernel)
+{
+    return !o->only || strcmp(o->only, kernel) == 0;
+}
+
+/* All cases at one level with one number of threads. */
+static void bench_level(const struct options *o, const char *isa, int32_t n_threads, char *memory, float *x, float *out)
+{
+    struct qr_err err = {0};
+    struct qr_backend_options bo = {.isa = isa, .n_threads = n_threads};
+    struct bench b = {.o = o};
+    if (qr_backend_open(&b.be, &bo, &err) != 0) {
+        fprintf(stderr, "quire bench kern: %s\n", err.msg);
+        return;
+    }
+    b.read_gb_s = probe(&b, memory, (size_t)o->memory_bytes);
+    for (int i = 0; i < QR_COUNT(qr_linear_cases) && wanted(o, "linear"); i++)
+        if (qr_linear_cases[i].use & QR_CASE_SPEED)
+            bench_linear(&b, &qr_linear_cases[i], memory, x, out);
+    for (int i = 0; i < QR_COUNT(qr_attention_cases) && wanted(o, "attention"); i++)
+        if (qr_attention_cases[i].use & QR_CASE_SPEED)
+            bench_attention(&b, &qr_attention_cases[i], memory, x, out);
+    for (int i = 0; i < QR_COUNT(qr_rows_cases) && wanted(o, "rows"); i++)
+        if (qr_rows_cases[i].use & QR_CASE_SPEED)
+            bench_rows(&b, &qr_rows_cases[i], x, out);
+    qr_backend_close(b.be);
+}
+
+/* Weights and caches hold whatever these bytes mean as numbers: finite, of moderate size, both as f32 and as bf16. */
+static void fill(char *memory, size_t n_bytes)
+{
+    struct qr_rng rng = {.seed = 7};
+    uint16_t pattern[4096];
+    for (int i = 0; i < QR_COUNT(pattern); i++)
+        pattern[i] = (uint16_t)(0x3c00u + (qr_rng_next(&rng) & 0x83ffu));
+    for (size_t i = 0; i < n_bytes; i += sizeof pattern)
+        memcpy(memory + i, pattern, n_bytes - i < sizeof pattern ? n_bytes - i : sizeof pattern);
+}
+
+static void bench_all(const struct options *o)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names), all = qr_cpu_count();
+    const size_t n_floats = (size_t)512 * 16384; /* the largest activation in the table */
+    char *memory = qr_alloc_aligned((size_t)o->memory_bytes, 64);
+    float *x = qr_alloc_aligned(n_floats * sizeof *x, 64), *out = qr_alloc_aligned(n_floats * sizeof *out, 64);
+    struct qr_rng rng = {.seed = 8};
+    fill(memory, (size_t)o->memory_bytes);
+    for (size_t i = 0; i < n_floats; i++)
+        x[i] = (float)(qr_rng_next_unit(&rng) - 0.5);
+    printf("%s, %d processors; medians over %lld ms; %% of the probe's bandwidth\n", qr_cpu_describe(), (int)all, (long long)(o->time_us / 1000));
+    for (int32_t l = 0; l < n_levels; l++) {
+        if (o->isa ? strcmp(o->isa, names[l]) != 0 : strcmp(names[l], "ref") == 0)
+            continue;
+        if (o->threads == 0 && all > 1)
+            bench_level(o, names[l], 1, memory, x, out);
+        bench_level(o, names[l], o->threads ? (int32_t)o->threads : all, memory, x, out);
+    }
+    qr_free_aligned(memory);
+    qr_free_aligned(x);
+    qr_free_aligned(out);
+}
+
+int qr_bench_kern_main(int argc, char **argv)
+{
+    struct options o = {0};
+    struct qr_err err = {0};
+    struct qr_option_set *set = qr_options_new(table, QR_COUNT(table), &o);
+    const char *const *args;
+    int rc = qr_options_read(set, argc, argv, &err);
+    if (rc == 0 && qr_options_args(set, &args) > 0)
+        rc = qr_err_set(&err, QR_E_USAGE, "unexpected argument \"%s\"; see quire bench kern --help", args[0]);
+    struct qr_buf text;
+    qr_buf_init(&text);
+    if (rc != 0)
+        fprintf(stderr, "quire bench kern: %s\n", err.msg);
+    else if (qr_options_wants_help(set))
+        qr_options_help(&text, table, QR_COUNT(table), 100);
+    else if (qr_options_wants_print(set))
+        qr_options_print(&text, set);
+    else if (!qr_options_wants_check(set))
+        bench_all(&o);
+    if (text.len)
+        fwrite(text.data, 1, text.len, stdout);
+    qr_buf_release(&text);
+    qr_options_free(set);
+    return rc == 0 ? 0 : qr_err_exit_status((enum qr_code)rc);
+}

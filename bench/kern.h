@@ -1,0 +1,12 @@
+/* kern.h - `quire bench kern`: how fast the kernels of this machine are, by themselves: no model, no server.
+ *
+ * Walks the shapes of tests/ops_cases.h that are marked for speed, for each instruction-set level and thread count, and prints GB/s
+ * beside what a plain read of memory reaches, GFLOP/s, and the time of a call (median).
+ */
+#ifndef QR_BENCH_KERN_H
+#define QR_BENCH_KERN_H
+
+/* argv[0] is the subcommand's name. Returns the exit status: 0, or 2 for usage. */
+int qr_bench_kern_main(int argc, char **argv);
+
+#endif

@@ -270,6 +270,12 @@ Test(kv_prefix, forgets_everything_when_cleared)
     cr_assert_eq(found(p, tokens, 3 * P, salt_a), 0);
     int32_t next = qr_kv_alloc(p); /* its parent's content is unknown now: nothing can be entered behind it */
     cr_assert_not(qr_kv_prefix_enter(p, next, blocks[1], salt_a, tokens + 2 * P));
+    int32_t again[2], copy[2]; /* nor behind a private copy of what is gone */
+    compute(p, again, tokens, 1, salt_b);
+    cr_assert_eq(compute(p, copy, tokens, 1, salt_b), 0);
+    qr_kv_prefix_clear(p);
+    copy[1] = qr_kv_alloc(p);
+    cr_assert_not(qr_kv_prefix_enter(p, copy[1], copy[0], salt_b, tokens + P));
     cr_assert_null(qr_kv_pool_check(p));
     qr_kv_pool_free(p);
 }

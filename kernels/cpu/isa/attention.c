@@ -49,6 +49,10 @@ struct tile {
     int32_t kv_head, first_head, n_heads; /* query heads of the tile */
     int32_t first_row, n_rows, n_queries;
     int32_t k, k_pad;
+    const char *plane[2];         /* keys and values of this layer and head in block 0 */
+    size_t block_bytes, row_bytes;
+    int32_t block_shift;          /* log2 of block_tokens */
+    int32_t see_max;              /* end of the positions that some query sees */
     bool staged_values;
 };
 
@@ -65,64 +69,112 @@ static int32_t query_head(const struct tile *t, int32_t i)
 /* Address of the key (which 0) or value (1) at position pos. */
 static const char *cache_row(const struct tile *t, int32_t which, int32_t pos)
 {
-    const struct qr_kv_view *kv = t->a->kv;
-    int32_t block = t->blocks[pos / kv->block_tokens];
-    QR_ASSERT(block >= 0 && block < kv->n_blocks);
-    size_t at = qr_kv_offset(kv, block, t->a->layer, which, t->kv_head) + (size_t)(pos % kv->block_tokens) * (size_t)t->k;
-    return (const char *)kv->base + at * qr_dtype_bytes(kv->dtype);
+    int32_t block = t->blocks[pos >> t->block_shift];
+    QR_ASSERT(block >= 0 && block < t->a->kv->n_blocks);
+    return t->plane[which] + (size_t)block * t->block_bytes + (size_t)(pos & (t->a->kv->block_tokens - 1)) * t->row_bytes;
 }
 
 /* Positions from pos on that lie behind one another in memory, at most n. */
 static int32_t run_length(const struct tile *t, int32_t pos, int32_t n)
 {
-    int32_t rest = t->a->kv->block_tokens - pos % t->a->kv->block_tokens;
+    int32_t rest = t->a->kv->block_tokens - (pos & (t->a->kv->block_tokens - 1));
     return rest < n ? rest : n;
 }
 
-/* VF_LEN rows from `row` (NULL: zeros) as columns: dst[i][QR_PANEL], i over `n` 32-bit units from unit `first`. Pairs of bf16 are one unit. */
-static void columns_of(float *dst, const char *const row[VF_LEN], int32_t first, int64_t n, bool pairs)
+/* Asks for the keys or values of up to 16 positions from pos on: blocks lie scattered, where the processor's own prefetching begins anew
+ * each time. Beyond what the tile sees nothing is asked for. */
+static void prefetch(const struct tile *t, int32_t which, int32_t pos)
 {
-    vf r[VF_LEN];
-    for (int i = 0; i < VF_LEN; i++)
-        r[i] = row[i] ? vf_load_n((const float *)row[i] + first, n) : vf_zero();
-    vf_transpose(r);
-    for (int64_t i = 0; i < n; i++) {
-        if (!pairs) {
-            vf_store(dst + (first + i) * QR_PANEL, r[i]);
-            continue;
-        }
-        vpairs u = vf_load_pairs(&r[i]);
-        vf_store(dst + (first + i) * 2 * QR_PANEL, vf_pairs_first(u));
-        vf_store(dst + ((first + i) * 2 + 1) * QR_PANEL, vf_pairs_second(u));
+    int32_t n = t->see_max - pos < QR_PANEL ? t->see_max - pos : QR_PANEL;
+    if (n <= 0)
+        return;
+    const char *p = cache_row(t, which, pos), *end = p + (size_t)run_length(t, pos, n) * t->row_bytes;
+    for (; p < end; p += 64)
+        _mm_prefetch(p, _MM_HINT_T1);
+}
+
+/* row[i] = the key at position first + i where begin <= first + i < end, else NULL; for n positions. */
+static void key_rows(const struct tile *t, const char **row, int32_t n, int32_t first, int32_t begin, int32_t end)
+{
+    for (int32_t i = 0, run; i < n; i += run) {
+        run = first + i < begin ? begin - first - i : first + i < end ? run_length(t, first + i, end - first - i) : n - i;
+        run = run < n - i ? run : n - i;
+        const char *p = first + i >= begin && first + i < end ? cache_row(t, 0, first + i) : NULL;
+        for (int32_t j = 0; j < run; j++)
+            row[i + j] = p ? p + (size_t)j * t->row_bytes : NULL;
     }
 }
 
+/* Unit i of all lanes: 32-bit floats as they are, pairs of bf16 as two vectors of floats. */
+VF_FN void store_unit(float *dst, vf unit, bool pairs)
+{
+    if (!pairs) {
+        vf_store(dst, unit);
+        return;
+    }
+    vf_store(dst, vf_pairs_first(vf_as_pairs(unit)));
+    vf_store(dst + QR_PANEL, vf_pairs_second(vf_as_pairs(unit)));
+}
+
+/* VF_LEN rows (NULL: zeros) as columns: dst[i][QR_PANEL], i over n 32-bit units from unit `first`. Pairs of bf16 are one unit. */
+VF_FN void columns_of(float *dst, const char *const row[VF_LEN], int32_t first, int64_t n, const bool pairs)
+{
+    vf r[VF_LEN] QR_UNINITIALIZED;
+    const int64_t step = pairs ? 2 * QR_PANEL : QR_PANEL;
+    dst += first * step;
+    if (n == VF_LEN && row[0] && row[VF_LEN - 1]) { /* ranges have no holes: all are there */
+        for (int i = 0; i < VF_LEN; i++)
+            r[i] = vf_load((const float *)row[i] + first);
+        vf_transpose(r);
+        for (int i = 0; i < VF_LEN; i++)
+            store_unit(dst + i * step, r[i], pairs);
+        return;
+    }
+    for (int i = 0; i < VF_LEN; i++)
+        r[i] = row[i] ? vf_load_n((const float *)row[i] + first, n) : vf_zero();
+    vf_transpose(r);
+    for (int i = 0; i < VF_LEN; i++)
+        if (i < n)
+            store_unit(dst + i * step, r[i], pairs);
+}
+
 /* Keys of positions [begin, end) of the piece at `base` to scratch; the rest of their groups of 16 becomes zero. */
+VF_FN void stage_keys_of(const struct tile *t, int32_t base, int32_t begin, int32_t end, const bool pairs)
+{
+    int32_t units = pairs ? t->k / 2 : t->k;
+    const char *row[VF_LEN] QR_UNINITIALIZED;
+    for (int32_t at = begin / QR_PANEL * QR_PANEL; at < (end + QR_PANEL - 1) / QR_PANEL * QR_PANEL; at += VF_LEN) {
+        float *dst = t->s->keys + at / QR_PANEL * QR_PANEL * t->k + at % QR_PANEL;
+        key_rows(t, row, VF_LEN, base + at, base + begin, base + end);
+        if (at % QR_PANEL == 0)
+            prefetch(t, 1, base + at);
+        for (int32_t u = 0; u < units; u += VF_LEN)
+            columns_of(dst, row, u, vf_min_len(units - u), pairs);
+    }
+}
+
 static void stage_keys(const struct tile *t, int32_t base, int32_t begin, int32_t end)
 {
-    bool pairs = t->a->kv->dtype == QR_BF16;
-    int32_t units = pairs ? t->k / 2 : t->k;
-    for (int32_t group = begin / QR_PANEL; group * QR_PANEL < end; group++) {
-        float *dst = t->s->keys + group * QR_PANEL * t->k;
-        for (int32_t part = 0; part < QR_PANEL; part += VF_LEN) {
-            const char *row[VF_LEN];
-            for (int32_t i = 0; i < VF_LEN; i++) {
-                int32_t at = group * QR_PANEL + part + i;
-                row[i] = at >= begin && at < end ? cache_row(t, 0, base + at) : NULL;
-            }
-            for (int32_t u = 0; u < units; u += VF_LEN)
-                columns_of(dst + part, row, u, vf_min_len(units - u), pairs);
-        }
-    }
+    if (t->a->kv->dtype == QR_BF16)
+        stage_keys_of(t, base, begin, end, true);
+    else
+        stage_keys_of(t, base, begin, end, false);
 }
 
 /* Values of positions [begin, end) to scratch as f32 rows of k_pad. */
 static void stage_values(const struct tile *t, int32_t base, int32_t begin, int32_t end)
 {
-    for (int32_t at = begin; at < end; at++) {
+    const bool bf16 = t->a->kv->dtype == QR_BF16;
+    for (int32_t at = begin, run; at < end; at += run) {
+        run = run_length(t, base + at, end - at);
         const char *row = cache_row(t, 1, base + at);
-        for (int32_t i = 0; i < t->k; i += VF_LEN)
-            vf_store(t->s->values + at * t->k_pad + i, vf_load_as_n(row, t->a->kv->dtype, (size_t)i, vf_min_len(t->k - i)));
+        for (int32_t j = 0; j < run; j++, row += t->row_bytes) {
+            float *dst = t->s->values + (at + j) * t->k_pad;
+            for (int32_t i = 0; i < t->k; i += VF_LEN)
+                vf_store(dst + i, t->k - i < VF_LEN ? vf_load_as_n(row, t->a->kv->dtype, (size_t)i, t->k - i)
+                                  : bf16            ? vf_load_bf16((const uint16_t *)(const void *)row + i)
+                                                    : vf_load((const float *)(const void *)row + i));
+        }
     }
 }
 
@@ -142,35 +194,49 @@ static void score_block(const struct tile *t, int32_t q0, int32_t mr, int32_t be
     QR_ISA_NAME(micro)(QR_PANEL_ROWS_F32, mr, n_groups, &m);
 }
 
-VF_FN vf scaled(const struct qr_attention_args *a, vf s)
+VF_FN vf scaled(vf s, vf scale, const float cap)
 {
-    s = vf_mul(s, vf_set1(a->scale));
-    return a->softcap > 0 ? vf_mul(vf_set1(a->softcap), vf_tanh(vf_div(s, vf_set1(a->softcap)))) : s;
+    s = vf_mul(s, scale);
+    return cap > 0 ? vf_mul(vf_set1(cap), vf_tanh(vf_div(s, vf_set1(cap)))) : s;
 }
 
-/* Scores of query i become e^(score - max) in its range and 0 in the rest of the vectors it touches. */
-static void softmax(const struct tile *t, int32_t i)
+/* Scores of query i become e^(score - max) in its range and 0 in the rest of the vectors it touches. Only the first and the last vector
+ * of the range can hold lanes outside it. */
+VF_FN void softmax_of(const struct tile *t, int32_t i, const bool capped, const bool rounded)
 {
     struct scratch *s = t->s;
     float *p = s->p + i * QR_X_ROW;
-    int32_t begin = s->in[i] / VF_LEN * VF_LEN;
-    const bool rounded = t->a->kv->dtype == QR_BF16;
-    vf max = vf_set1(-INFINITY), sum = vf_zero();
-    for (int32_t at = begin; at < s->in_end[i]; at += VF_LEN) {
-        int32_t first = s->in[i] > at ? s->in[i] - at : 0;
-        vf v = vf_pick_range(first, vf_min_len(s->in_end[i] - at), scaled(t->a, vf_load(p + at)), vf_set1(-INFINITY));
+    const int32_t first = s->in[i], end = s->in_end[i], begin = first / VF_LEN * VF_LEN, last = (end - 1) / VF_LEN * VF_LEN;
+    const vf low = vf_set1(-INFINITY), scale = vf_set1(t->a->scale);
+    vf max = low, sum = vf_zero();
+    for (int32_t at = begin; at <= last; at += VF_LEN) {
+        vf v = scaled(vf_load(p + at), scale, capped ? t->a->softcap : 0);
+        if (at == begin || at == last)
+            v = vf_pick_range(first > at ? first - at : 0, vf_min_len(end - at), v, low);
         vf_store(p + at, v);
         max = vf_max(v, max);
     }
     s->piece_max[i] = vf_max_all(max);
-    for (int32_t at = begin; at < s->in_end[i]; at += VF_LEN) {
-        int32_t first = s->in[i] > at ? s->in[i] - at : 0;
-        vf e = vf_exp(vf_sub(vf_load(p + at), vf_set1(s->piece_max[i])));
-        e = vf_pick_range(first, vf_min_len(s->in_end[i] - at), e, vf_zero());
+    max = vf_set1(s->piece_max[i]);
+    for (int32_t at = begin; at <= last; at += VF_LEN) {
+        vf e = vf_exp(vf_sub(vf_load(p + at), max));
+        if (at == begin || at == last)
+            e = vf_pick_range(first > at ? first - at : 0, vf_min_len(end - at), e, vf_zero());
         sum = vf_add(sum, e);
         vf_store(p + at, rounded ? vf_round_bf16(e) : e);
     }
     s->piece_sum[i] = vf_sum(sum);
+}
+
+static void softmax(const struct tile *t, int32_t i)
+{
+    const bool rounded = t->a->kv->dtype == QR_BF16;
+    if (t->a->softcap > 0)
+        softmax_of(t, i, true, rounded);
+    else if (rounded)
+        softmax_of(t, i, false, true);
+    else
+        softmax_of(t, i, false, false);
 }
 
 /* piece_out of queries [q0, q0 + mr) += p v over positions [from, end) of the piece at `base`. */
@@ -190,6 +256,8 @@ static void weigh(const struct tile *t, int32_t q0, int32_t mr, int32_t base, in
             .n_steps = n,
             .onto = true,
         };
+        if (!t->staged_values)
+            prefetch(t, 0, base + from + PIECE);
         QR_ISA_NAME(micro)(bf16 ? QR_PANEL_ROWS_BF16 : QR_PANEL_ROWS_F32, mr, t->k_pad / QR_PANEL, &m);
     }
 }
@@ -285,10 +353,11 @@ static void finish(const struct tile *t, int32_t i, float max, float sum, const 
         a->lse[(int64_t)row * a->n_heads + head] = max + logf(sum);
 }
 
-static void load_queries(const struct tile *t)
+static void load_queries(struct tile *t)
 {
     const struct qr_attention_args *a = t->a;
     struct scratch *s = t->s;
+    t->see_max = 0;
     for (int32_t i = 0; i < t->n_queries; i++) {
         int32_t row = query_row(t, i), pos = a->batch->pos[row];
         const float *q = a->q + row * a->q_stride + (int64_t)query_head(t, i) * t->k;
@@ -298,8 +367,21 @@ static void load_queries(const struct tile *t)
         }
         s->see[i] = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
         s->see_end[i] = pos + 1;
+        t->see_max = pos + 1 > t->see_max ? pos + 1 : t->see_max;
         s->sum[i] = 0;
     }
+}
+
+/* Where the tile's keys and values lie. */
+static void set_cache(struct tile *t)
+{
+    const struct qr_kv_view *kv = t->a->kv;
+    size_t bytes = qr_dtype_bytes(kv->dtype);
+    for (int32_t which = 0; which < 2; which++)
+        t->plane[which] = (const char *)kv->base + qr_kv_offset(kv, 0, t->a->layer, which, t->kv_head) * bytes;
+    t->block_bytes = qr_kv_block_bytes(kv);
+    t->row_bytes = (size_t)t->k * bytes;
+    t->block_shift = __builtin_ctz((unsigned)kv->block_tokens);
 }
 
 /* The tile that `item` of sequence plan `p` stands for; its pieces are [*piece, *piece_end). */
@@ -323,6 +405,7 @@ static struct tile item_tile(const struct qr_attn_plan *plan, int32_t item, int3
     t.k = a->kv->head_dim;
     t.k_pad = (t.k + QR_PANEL - 1) / QR_PANEL * QR_PANEL;
     t.staged_values = t.k_pad != t.k || (a->kv->dtype == QR_BF16 && t.n_queries > QR_ISA_NAME(micro_rows_max));
+    set_cache(&t);
     *seq = p;
     *chunk = at / n_tiles;
     return t;

@@ -12,6 +12,8 @@
 
 #include "kernels/dtype.h"
 
+/* An array that is written before it is read need not be cleared first (release builds clear automatic variables). */
+#define QR_UNINITIALIZED __attribute__((uninitialized))
 #define VF_FN static inline __attribute__((always_inline, unused))
 
 #ifdef QR_ISA_avx512

@@ -169,6 +169,11 @@ VF_FN vf vf_load_f16_n(const uint16_t *p, int64_t n)
 
 typedef __m256i vpairs;
 
+VF_FN vpairs vf_as_pairs(vf x)
+{
+    return _mm256_castps_si256(x);
+}
+
 VF_FN vpairs vf_load_pairs(const void *p)
 {
     return _mm256_loadu_si256(p);

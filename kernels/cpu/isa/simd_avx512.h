@@ -165,6 +165,11 @@ VF_FN vf vf_pairs_second(__m512i pairs)
 
 typedef __m512i vpairs;
 
+VF_FN vpairs vf_as_pairs(vf x)
+{
+    return _mm512_castps_si512(x);
+}
+
 VF_FN vpairs vf_load_pairs(const void *p)
 {
     return _mm512_loadu_si512(p);

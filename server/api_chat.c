@@ -56,9 +56,11 @@ static void put_calls(struct qr_buf *out, const struct qr_json *calls)
 
 static bool has_tool_calls(const struct qr_json *messages)
 {
-    for (const struct qr_json *m = qr_json_first(messages); m; m = qr_json_after(m))
-        if (qr_json_count(qr_json_find(m, "tool_calls")) > 0)
+    for (const struct qr_json *m = qr_json_first(messages); m; m = qr_json_after(m)) {
+        const struct qr_json *calls = qr_json_find(m, "tool_calls");
+        if (calls && qr_json_count(calls) > 0)
             return true;
+    }
     return false;
 }
 

@@ -31,7 +31,7 @@ struct qr_params {
     int32_t max_tokens;                 /* -1: not given */
     int32_t n, priority;
     int32_t top_logprobs;               /* chat */
-    bool logprobs;
+    bool logprobs, prompt_logprobs;     /* prompt_logprobs: in the answer; echo with logprobs needs them without */
     bool stream, include_usage, continuous_usage, echo, return_token_ids, tokens_as_ids;
     bool add_generation_prompt, has_generation_prompt, continue_final, add_special, has_seed, tools_off;
 };

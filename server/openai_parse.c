@@ -211,7 +211,8 @@ static int check_together(struct qr_params *p, enum qr_api api, struct qr_err *e
         return qr_err_at(err, QR_E_INVALID, "stream_options", "stream_options needs stream: true");
     if (s->n_prompt_logprobs >= 0 && p->stream)
         return qr_err_at(err, QR_E_INVALID, "prompt_logprobs", "prompt_logprobs cannot be streamed; leave stream out");
-    if (p->echo && p->logprobs && s->n_prompt_logprobs < 0)
+    p->prompt_logprobs = s->n_prompt_logprobs >= 0;
+    if (p->echo && p->logprobs && s->n_prompt_logprobs < s->n_logprobs)
         s->n_prompt_logprobs = s->n_logprobs;
     if (p->max_tokens >= 0 && s->min_tokens > p->max_tokens)
         return qr_err_at(err, QR_E_INVALID, "min_tokens", "min_tokens must be at most max_tokens (%d), found %d", p->max_tokens, s->min_tokens);

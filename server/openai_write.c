@@ -92,7 +92,7 @@ void qr_write_prompt_parts(struct qr_call *call, struct qr_choice *choice, const
     const struct qr_request *r = ev->req;
     if (choice->begun)
         return;
-    if (r->prompt_logprobs && piece->prompt_logprobs.len == 0)
+    if (call->params.prompt_logprobs && r->prompt_logprobs && piece->prompt_logprobs.len == 0)
         qr_prompt_logprobs_put(&piece->prompt_logprobs, call, r->prompt_logprobs, r->n_prompt);
     if (!call->params.echo)
         return;

@@ -1,0 +1,424 @@
+#include "tests/mock_engine.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/mailbox.h"
+#include "base/mem.h"
+#include "base/thread.h"
+
+#define TEXT_KEPT 4096
+
+struct voice { /* one choice of one request */
+    struct qr_node link; /* waiting, running */
+    struct qr_request *req;
+    int32_t choice, n_done;
+    int64_t due_us;
+    struct qr_detok detok;
+    bool started, admitted;
+    char tail[TEXT_KEPT];
+    int32_t tail_len;
+};
+
+struct qr_engine {
+    struct mock_options options;
+    const struct qr_tokenizer *tokenizer;
+    struct qr_engine_limits limits;
+    struct qr_model_config model;
+    struct qr_ids script;
+    pthread_t thread;
+    struct qr_mailbox inbox, outbox;
+    pthread_mutex_t lock; /* pool, stats, draining, n_inside */
+    pthread_cond_t changed;
+    struct qr_node pool;
+    struct qr_event *events;
+    struct qr_node waiting, running; /* engine thread's */
+    int32_t n_running, n_voices;     /* n_voices: under the lock */
+    bool draining, closing;
+    struct qr_stats stats;
+    int64_t progress_us;
+};
+
+void mock_options_init(struct mock_options *o)
+{
+    *o = (struct mock_options){.rate = 40, .event_tokens = 1, .running_max = 64, .waiting_max = 256, .ctx_max = 4096, .n_events = 4096,
+                               .script = "The quick brown fox jumps over the lazy dog, says \"the mock\". "};
+}
+
+static struct qr_event *get_event(struct qr_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    struct qr_node *node = qr_list_pop_front(&e->pool);
+    pthread_mutex_unlock(&e->lock);
+    return node ? QR_CONTAINER(node, struct qr_event, link) : NULL;
+}
+
+static void fill_logprob(struct qr_token_logprob *t, int32_t id, int32_t n_top, int32_t vocab)
+{
+    t->id = id;
+    t->logprob = -0.25f;
+    t->rank = 1;
+    t->n_top = n_top < 0 ? 0 : n_top;
+    for (int32_t k = 0; k < t->n_top; k++) {
+        t->top_id[k] = (id + k) % vocab;
+        t->top_logprob[k] = -0.25f - (float)k;
+    }
+}
+
+static void count_end(struct qr_engine *e, const struct qr_request *r, enum qr_finish finish)
+{
+    struct qr_stats *t = &e->stats;
+    uint64_t *to[] = {NULL, &t->n_done_stop, &t->n_done_length, &t->n_cancelled, &t->n_failed};
+    (*to[finish])++;
+    t->n_inside--;
+    qr_hist_add(&t->e2e, (double)(qr_clock_us() - r->arrived_us) * 1e-6);
+}
+
+/* Finishes the event, and the voice when `finish` says so. */
+static void send(struct qr_engine *e, struct voice *v, struct qr_event *ev, enum qr_finish finish)
+{
+    struct qr_request *r = v->req;
+    ev->finish = finish;
+    if (finish != QR_FINISH_NONE) {
+        ev->last = --r->n_open == 0;
+        qr_list_remove(&v->link);
+        e->n_running -= v->admitted;
+        pthread_mutex_lock(&e->lock);
+        e->n_voices--;
+        if (ev->last)
+            count_end(e, r, finish);
+        pthread_mutex_unlock(&e->lock);
+        qr_free(v);
+    }
+    qr_mailbox_push_urgent(&e->outbox, &ev->link);
+}
+
+static enum qr_finish add_token(struct qr_engine *e, struct voice *v, struct qr_event *ev)
+{
+    struct qr_request *r = v->req;
+    const struct qr_sampling *s = &r->sampling;
+    int64_t end_at = s->seed >= MOCK_SEED_END && s->seed < MOCK_SEED_END + 100000 ? (int64_t)(s->seed - MOCK_SEED_END) : INT64_MAX;
+    if (v->n_done >= s->max_tokens)
+        return QR_FINISH_LENGTH;
+    if (!s->ignore_eos && v->n_done >= end_at && v->n_done >= s->min_tokens) {
+        ev->stop_id = qr_tokenizer_eos(e->tokenizer);
+        return QR_FINISH_STOP;
+    }
+    if (s->seed == MOCK_SEED_ERROR && v->n_done == 3) {
+        qr_err_set(&r->err, QR_E_INTERNAL, "the mock was asked to fail");
+        return QR_FINISH_ERROR;
+    }
+    int32_t id = e->script.id[(v->n_done + 13 * v->choice) % e->script.n];
+    fill_logprob(&ev->token[ev->n_tokens++], id, s->n_logprobs, e->limits.vocab);
+    r->ids[v->choice][r->n_prompt + v->n_done++] = id;
+    ev->n_output = v->n_done;
+    ev->text_len += (int32_t)qr_detok_push(&v->detok, ev->text + ev->text_len, id);
+    for (int32_t i = 0; i < s->n_stop_ids; i++)
+        if (s->stop_ids[i] == id) {
+            ev->stop_id = id;
+            return QR_FINISH_STOP;
+        }
+    return v->n_done >= s->max_tokens ? QR_FINISH_LENGTH : QR_FINISH_NONE;
+}
+
+/* Stop strings over what the voice said so far; the mock says them late rather than holding text back. */
+static enum qr_finish look_for_stop(struct voice *v, struct qr_event *ev)
+{
+    const struct qr_sampling *s = &v->req->sampling;
+    if (v->tail_len + ev->text_len >= TEXT_KEPT)
+        v->tail_len = 0;
+    memcpy(v->tail + v->tail_len, ev->text, (size_t)ev->text_len);
+    v->tail_len += ev->text_len;
+    v->tail[v->tail_len] = 0;
+    for (int32_t i = 0; i < s->n_stops; i++) {
+        char *at = strstr(v->tail, s->stop[i]);
+        if (!at)
+            continue;
+        int32_t keep = (int32_t)(at - v->tail) + (s->include_stop ? (int32_t)strlen(s->stop[i]) : 0) - (v->tail_len - ev->text_len);
+        ev->text_len = keep < 0 ? 0 : keep;
+        ev->stop_index = i;
+        return QR_FINISH_STOP;
+    }
+    return QR_FINISH_NONE;
+}
+
+static void say(struct qr_engine *e, struct voice *v, struct qr_event *ev)
+{
+    struct qr_request *r = v->req;
+    enum qr_finish finish = QR_FINISH_NONE;
+    if (!v->started) {
+        v->started = true;
+        qr_detok_init(&v->detok, e->tokenizer, r->ids[v->choice], r->n_prompt, r->sampling.skip_special);
+        if (v->choice == 0 && r->prompt_logprobs)
+            for (int32_t i = 0; i < r->n_prompt; i++)
+                fill_logprob(&r->prompt_logprobs[i], r->ids[0][i], r->sampling.n_prompt_logprobs, e->limits.vocab);
+        r->n_cached = r->n_prompt / 2;
+    }
+    for (int32_t i = 0; i < e->options.event_tokens && finish == QR_FINISH_NONE; i++)
+        finish = add_token(e, v, ev);
+    if (finish == QR_FINISH_STOP || finish == QR_FINISH_LENGTH)
+        ev->text_len += (int32_t)qr_detok_flush(&v->detok, ev->text + ev->text_len);
+    if (r->sampling.n_stops > 0 && look_for_stop(v, ev) == QR_FINISH_STOP)
+        finish = QR_FINISH_STOP;
+    pthread_mutex_lock(&e->lock);
+    e->stats.output_tokens += (uint64_t)ev->n_tokens;
+    pthread_mutex_unlock(&e->lock);
+    send(e, v, ev, finish);
+}
+
+static void admit(struct qr_engine *e, int64_t now_us)
+{
+    while (e->n_running < e->options.running_max && !qr_list_empty(&e->waiting)) {
+        struct voice *v = QR_CONTAINER(qr_list_pop_front(&e->waiting), struct voice, link);
+        v->admitted = true;
+        v->due_us = now_us + e->options.prefill_us;
+        e->n_running++;
+        qr_list_push_back(&e->running, &v->link);
+    }
+}
+
+static void receive(struct qr_engine *e)
+{
+    struct qr_node inbox, *node;
+    qr_list_init(&inbox);
+    qr_mailbox_take(&e->inbox, &inbox);
+    while ((node = qr_list_pop_front(&inbox)) != NULL) {
+        struct qr_request *r = QR_CONTAINER(node, struct qr_request, link);
+        r->n_open = r->n_choices;
+        for (int32_t c = 0; c < r->n_choices; c++) {
+            struct voice *v = qr_alloc(1, sizeof *v);
+            v->req = r;
+            v->choice = c;
+            qr_list_push_back(&e->waiting, &v->link);
+        }
+    }
+}
+
+/* One pass over a list: what is cancelled, late, broken or due speaks. Returns the next time something is due. */
+static int64_t visit(struct qr_engine *e, struct qr_node *list, int64_t now_us, bool may_speak)
+{
+    int64_t next_us = INT64_MAX;
+    for (struct qr_node *at = list->next, *after; at != list; at = after) {
+        struct voice *v = QR_CONTAINER(at, struct voice, link);
+        struct qr_request *r = v->req;
+        after = at->next;
+        bool cancelled = atomic_load(&r->cancelled), late = r->deadline_us != 0 && now_us > r->deadline_us;
+        bool broken = r->sampling.seed == MOCK_SEED_ERROR_AT_ONCE;
+        if (!cancelled && !late && !broken && (!may_speak || v->due_us > now_us)) {
+            if (may_speak && v->due_us < next_us)
+                next_us = v->due_us;
+            continue;
+        }
+        struct qr_event *ev = get_event(e);
+        if (!ev)
+            return now_us; /* the receiver is behind: later, more at once */
+        *ev = (struct qr_event){.req = r, .choice = v->choice, .stop_index = -1, .stop_id = -1, .n_output = v->n_done};
+        if (!cancelled && late)
+            qr_err_set(&r->err, QR_E_BUSY, "the request was not finished within its time limit");
+        else if (!cancelled && broken)
+            qr_err_set(&r->err, QR_E_INTERNAL, "the mock was asked to fail at once");
+        if (cancelled || late || broken) {
+            send(e, v, ev, cancelled ? QR_FINISH_CANCEL : QR_FINISH_ERROR);
+            continue;
+        }
+        v->due_us += e->options.rate > 0 ? (int64_t)(1e6 / e->options.rate) : 0;
+        if (e->options.rate > 0 && v->due_us < next_us)
+            next_us = v->due_us;
+        if (e->options.rate <= 0)
+            next_us = now_us;
+        say(e, v, ev);
+    }
+    return next_us;
+}
+
+/* The end: nobody takes events any more, so what is left goes without one. */
+static void drop_all(struct qr_engine *e, struct qr_node *list)
+{
+    struct qr_node *node;
+    while ((node = qr_list_pop_front(list)) != NULL) {
+        struct voice *v = QR_CONTAINER(node, struct voice, link);
+        if (--v->req->n_open == 0)
+            qr_request_free(v->req);
+        qr_free(v);
+    }
+}
+
+static void *engine_main(void *arg)
+{
+    struct qr_engine *e = arg;
+    qr_thread_set_name("mock-engine");
+    for (;;) {
+        int64_t now_us = qr_clock_us();
+        receive(e);
+        pthread_mutex_lock(&e->lock);
+        bool done = e->closing;
+        pthread_mutex_unlock(&e->lock);
+        if (done) {
+            drop_all(e, &e->running);
+            drop_all(e, &e->waiting);
+            return NULL;
+        }
+        admit(e, now_us);
+        int64_t next_us = visit(e, &e->running, now_us, true);
+        visit(e, &e->waiting, now_us, false);
+        pthread_mutex_lock(&e->lock);
+        e->stats.sched.n_decode = e->n_running;
+        e->stats.sched.n_waiting = e->n_voices - e->n_running;
+        e->stats.n_steps++;
+        e->progress_us = now_us;
+        int64_t wait_us = next_us == INT64_MAX ? 5000 : next_us - qr_clock_us();
+        if (!e->closing && wait_us > 0) {
+            struct timespec until;
+            clock_gettime(CLOCK_REALTIME, &until);
+            int64_t ns = until.tv_nsec + (wait_us > 5000 ? 5000 : wait_us) * 1000;
+            until.tv_sec += ns / 1000000000;
+            until.tv_nsec = ns % 1000000000;
+            pthread_cond_timedwait(&e->changed, &e->lock, &until);
+        }
+        pthread_mutex_unlock(&e->lock);
+    }
+}
+
+int mock_engine_open(struct qr_engine **out, const struct mock_options *options, const struct qr_tokenizer *tokenizer,
+                     void (*wake)(void *), void *wake_arg, struct qr_err *err)
+{
+    struct qr_engine *e = qr_alloc(1, sizeof *e);
+    e->options = *options;
+    e->tokenizer = tokenizer;
+    e->limits = (struct qr_engine_limits){.ctx_max = options->ctx_max, .vocab = qr_tokenizer_vocab_size(tokenizer), .n_blocks = 100,
+                                          .block_tokens = 16, .running_max = options->running_max, .waiting_max = options->waiting_max};
+    e->model = (struct qr_model_config){.gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN, .gen_repetition_penalty = NAN,
+                                        .gen_top_k = -1, .n_vocab = e->limits.vocab, .ctx_max = options->ctx_max};
+    qr_stats_init(&e->stats);
+    e->stats.kv.n_blocks = e->stats.kv.n_free = 100;
+    qr_ids_init(&e->script);
+    int rc = qr_tokenizer_encode(tokenizer, &e->script, options->script, strlen(options->script), 0, err);
+    if (rc != 0) {
+        qr_free(e);
+        return rc;
+    }
+    qr_mailbox_init(&e->inbox, 1 << 20, NULL, NULL);
+    qr_mailbox_init(&e->outbox, 1 << 20, wake, wake_arg);
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->changed, NULL);
+    qr_list_init(&e->pool);
+    qr_list_init(&e->waiting);
+    qr_list_init(&e->running);
+    e->events = qr_alloc((size_t)options->n_events, sizeof *e->events);
+    for (int32_t i = 0; i < options->n_events; i++)
+        qr_list_push_back(&e->pool, &e->events[i].link);
+    if (pthread_create(&e->thread, NULL, engine_main, e) != 0)
+        qr_panic("cannot start the mock engine's thread");
+    *out = e;
+    return 0;
+}
+
+/* ---- the rest of engine.h ---- */
+
+void qr_engine_close(struct qr_engine *e)
+{
+    struct qr_node left, *node;
+    if (!e)
+        return;
+    pthread_mutex_lock(&e->lock);
+    e->draining = e->closing = true;
+    pthread_cond_signal(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+    pthread_join(e->thread, NULL);
+    qr_list_init(&left);
+    qr_mailbox_take(&e->outbox, &left);
+    while ((node = qr_list_pop_front(&left)) != NULL) {
+        struct qr_event *ev = QR_CONTAINER(node, struct qr_event, link);
+        if (ev->last)
+            qr_request_free(ev->req);
+    }
+    qr_mailbox_release(&e->inbox);
+    qr_mailbox_release(&e->outbox);
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->changed);
+    qr_ids_release(&e->script);
+    qr_free(e->events);
+    qr_free(e);
+}
+
+const struct qr_engine_limits *qr_engine_limits(const struct qr_engine *e)
+{
+    return &e->limits;
+}
+
+const struct qr_model_config *qr_engine_model(const struct qr_engine *e)
+{
+    return &e->model;
+}
+
+int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *err)
+{
+    int rc = 0;
+    pthread_mutex_lock(&e->lock);
+    if (e->draining)
+        rc = qr_err_set(err, QR_E_CLOSED, "the server is shutting down");
+    else if (e->n_voices + r->n_choices > e->options.running_max + e->options.waiting_max)
+        rc = qr_err_set(err, QR_E_BUSY, "the queue is full: %d sequences running or waiting; try again later", e->n_voices);
+    else {
+        e->n_voices += r->n_choices;
+        e->stats.n_accepted++;
+        e->stats.n_inside++;
+        e->stats.prompt_tokens += (uint64_t)r->n_prompt;
+        qr_mailbox_push_urgent(&e->inbox, &r->link);
+        pthread_cond_signal(&e->changed);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return rc;
+}
+
+void qr_engine_cancel(struct qr_engine *e, struct qr_request *r)
+{
+    atomic_store(&r->cancelled, true);
+    pthread_cond_signal(&e->changed);
+}
+
+int32_t qr_engine_take(struct qr_engine *e, struct qr_node *out)
+{
+    return qr_mailbox_take(&e->outbox, out);
+}
+
+int32_t qr_engine_wait(struct qr_engine *e, struct qr_node *out, int64_t timeout_us)
+{
+    return qr_mailbox_wait(&e->outbox, out, timeout_us);
+}
+
+void qr_engine_recycle(struct qr_engine *e, struct qr_event *event)
+{
+    pthread_mutex_lock(&e->lock);
+    qr_list_push_back(&e->pool, &event->link);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void qr_engine_drain(struct qr_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->draining = true;
+    pthread_mutex_unlock(&e->lock);
+}
+
+void qr_engine_stats(const struct qr_engine *e, struct qr_stats *out)
+{
+    struct qr_engine *m = (struct qr_engine *)e; /* the lock is ours */
+    pthread_mutex_lock(&m->lock);
+    *out = e->stats;
+    pthread_mutex_unlock(&m->lock);
+}
+
+int64_t qr_engine_progress_us(const struct qr_engine *e, bool *has_work)
+{
+    struct qr_engine *m = (struct qr_engine *)e;
+    pthread_mutex_lock(&m->lock);
+    *has_work = e->n_voices > 0;
+    int64_t at = e->progress_us;
+    pthread_mutex_unlock(&m->lock);
+    return at;
+}

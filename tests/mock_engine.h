@@ -1,0 +1,27 @@
+/* mock_engine.h - the functions of engine/engine.h without a model: scripted tokens at a given rate. For tests of the server.
+ *
+ * Choice c of any request gets the script's tokens from position 13*c on, over and over. Seeds steer what the real engine would
+ * decide for itself: 1000+n ends the text after n tokens with the end id, 666 fails after 3 tokens, 667 fails before the first.
+ */
+#ifndef QR_TESTS_MOCK_ENGINE_H
+#define QR_TESTS_MOCK_ENGINE_H
+
+#include "engine/engine.h"
+
+#define MOCK_SEED_ERROR 666
+#define MOCK_SEED_ERROR_AT_ONCE 667
+#define MOCK_SEED_END 1000
+
+struct mock_options {
+    double rate;            /* events per second and choice; 0: as fast as they are taken */
+    int32_t event_tokens;   /* tokens per event, 1 .. QR_EVENT_TOKENS */
+    int32_t running_max, waiting_max, ctx_max, n_events;
+    int64_t prefill_us;     /* before the first token */
+    const char *script;     /* what it says */
+};
+void mock_options_init(struct mock_options *o);
+
+int mock_engine_open(struct qr_engine **out, const struct mock_options *options, const struct qr_tokenizer *tokenizer,
+                     void (*wake)(void *), void *wake_arg, struct qr_err *err);
+
+#endif

@@ -1,0 +1,161 @@
+/* mock_server - the real HTTP server in front of the mock engine, for tests/http/. Prints `listening PORT`, then at its end one JSON
+ * line with the ledger and the loop thread's processor time. --fields and --routes print tables instead, one JSON object per line.
+ *
+ *     mock_server --model DIR [--mock-rate N] [--mock-...] [any option of the server]
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/option.h"
+#include "server/openai.h"
+#include "server/route.h"
+#include "server/server.h"
+#include "tests/mock_engine.h"
+
+struct settings {
+    struct qr_server_config server;
+    const char *model, *script;
+    double rate;
+    int64_t event_tokens, running, waiting, ctx, events, prefill_us, load_us;
+    bool fail_load, fields, routes, no_chat, verbose;
+};
+
+#define AT(field) offsetof(struct settings, field)
+static const struct qr_option own_rows[] = {
+    {.name = "model", .type = QR_OPT_STR, .offset = AT(model), .arg = "DIR", .help = "Tokenizer and chat template.", .group = "Mock"},
+    {.name = "mock-script", .type = QR_OPT_STR, .offset = AT(script), .arg = "TEXT", .help = "What it says.", .group = "Mock"},
+    {.name = "mock-rate", .type = QR_OPT_FLOAT, .offset = AT(rate), .builtin = "40", .max = 1e9, .arg = "N", .help = "Events per second.", .group = "Mock"},
+    {.name = "mock-event-tokens", .type = QR_OPT_INT, .offset = AT(event_tokens), .builtin = "1", .min = 1, .max = QR_EVENT_TOKENS, .arg = "N", .help = "Tokens per event.", .group = "Mock"},
+    {.name = "mock-running", .type = QR_OPT_INT, .offset = AT(running), .builtin = "64", .min = 1, .max = 1e6, .arg = "N", .help = "Running at once.", .group = "Mock"},
+    {.name = "mock-waiting", .type = QR_OPT_INT, .offset = AT(waiting), .builtin = "256", .min = 0, .max = 1e6, .arg = "N", .help = "Waiting.", .group = "Mock"},
+    {.name = "mock-ctx", .type = QR_OPT_INT, .offset = AT(ctx), .builtin = "4096", .min = 1, .max = 1e7, .arg = "N", .help = "Context.", .group = "Mock"},
+    {.name = "mock-events", .type = QR_OPT_INT, .offset = AT(events), .builtin = "4096", .min = 1, .max = 1e6, .arg = "N", .help = "Event pool.", .group = "Mock"},
+    {.name = "mock-prefill", .type = QR_OPT_TIME, .offset = AT(prefill_us), .builtin = "0", .max = 1e9, .arg = "T", .help = "Before the first token.", .group = "Mock"},
+    {.name = "mock-load", .type = QR_OPT_TIME, .offset = AT(load_us), .builtin = "0", .max = 1e9, .arg = "T", .help = "Time to load.", .group = "Mock"},
+    {.name = "mock-fail-load", .type = QR_OPT_FLAG, .offset = AT(fail_load), .builtin = "false", .help = "Loading fails.", .group = "Mock"},
+    {.name = "no-chat-template", .type = QR_OPT_FLAG, .offset = AT(no_chat), .builtin = "false", .help = "Without a template.", .group = "Mock"},
+    {.name = "fields", .type = QR_OPT_FLAG, .offset = AT(fields), .builtin = "false", .help = "Print the request fields.", .group = "Mock"},
+    {.name = "routes", .type = QR_OPT_FLAG, .offset = AT(routes), .builtin = "false", .help = "Print the routes.", .group = "Mock"},
+    {.name = "verbose", .type = QR_OPT_FLAG, .offset = AT(verbose), .builtin = "false", .help = "Debug log.", .group = "Mock"},
+};
+
+static int print_fields(void)
+{
+    int32_t n;
+    const struct qr_field *f = qr_fields(&n);
+    static const char *const type[] = {"bool", "int", "float", "other", "refused", "ignored"};
+    for (int32_t i = 0; i < n; i++)
+        printf("{\"name\":\"%s\",\"chat\":%s,\"completions\":%s,\"type\":\"%s\",\"min\":%.0f,\"max\":%.0f,\"exclusive_min\":%s,\"max_is_ctx\":%s}\n",
+               f[i].name, f[i].apis & QR_API_CHAT ? "true" : "false", f[i].apis & QR_API_COMPLETIONS ? "true" : "false", type[f[i].type],
+               f[i].min, f[i].max, f[i].exclusive_min ? "true" : "false", f[i].max_is_ctx ? "true" : "false");
+    return 0;
+}
+
+static int print_routes(void)
+{
+    int32_t n;
+    const struct qr_route *r = qr_routes(&n);
+    static const char *const access[] = {"user", "public", "admin"};
+    for (int32_t i = 0; i < n; i++)
+        printf("{\"method\":\"%s\",\"path\":\"%s\",\"access\":\"%s\"}\n", r[i].method, r[i].path, access[r[i].access]);
+    return 0;
+}
+
+struct loading {
+    const struct settings *settings;
+    struct qr_server *server;
+    struct qr_engine *engine;
+    struct qr_tokenizer *tokenizer;
+    struct qr_chat *chat;
+};
+
+static void *load_main(void *arg)
+{
+    static const char *const names[] = {"mock", "mock/alias"};
+    struct loading *l = arg;
+    const struct settings *o = l->settings;
+    struct qr_err err = {0};
+    struct mock_options mock;
+    usleep((useconds_t)o->load_us);
+    mock_options_init(&mock);
+    mock.rate = o->rate;
+    mock.event_tokens = (int32_t)o->event_tokens;
+    mock.running_max = (int32_t)o->running;
+    mock.waiting_max = (int32_t)o->waiting;
+    mock.ctx_max = (int32_t)o->ctx;
+    mock.n_events = (int32_t)o->events;
+    mock.prefill_us = o->prefill_us;
+    if (o->script)
+        mock.script = o->script;
+    int rc = o->fail_load ? qr_err_set(&err, QR_E_DAMAGED, "the mock was asked to fail") : qr_tokenizer_open(&l->tokenizer, o->model, &err);
+    if (rc == 0 && !o->no_chat)
+        rc = qr_chat_open(&l->chat, o->model, &err);
+    if (rc == 0)
+        rc = mock_engine_open(&l->engine, &mock, l->tokenizer, qr_server_wake, l->server, &err);
+    if (rc != 0) {
+        qr_server_set_failed(l->server, err.msg);
+        return NULL;
+    }
+    struct qr_server_model model = {.engine = l->engine, .tokenizer = l->tokenizer, .chat = l->chat, .names = names, .n_names = 2};
+    qr_server_set_ready(l->server, &model);
+    return NULL;
+}
+
+static int serve(const struct settings *o)
+{
+    struct qr_err err = {0};
+    struct loading l = {.settings = o};
+    pthread_t thread;
+    struct rusage use;
+    if (qr_server_open(&l.server, &o->server, &err) != 0) {
+        fprintf(stderr, "mock_server: %s\n", err.msg);
+        return qr_err_exit_status(err.code);
+    }
+    printf("listening %d\n", qr_server_port(l.server));
+    fflush(stdout);
+    pthread_create(&thread, NULL, load_main, &l);
+    int status = qr_server_run(l.server);
+    getrusage(RUSAGE_THREAD, &use);
+    pthread_join(thread, NULL);
+    struct qr_stats stats = {0};
+    if (l.engine)
+        qr_engine_stats(l.engine, &stats);
+    qr_engine_close(l.engine);
+    qr_server_close(l.server);
+    qr_chat_close(l.chat);
+    qr_tokenizer_close(l.tokenizer);
+    printf("{\"status\":%d,\"accepted\":%llu,\"stop\":%llu,\"length\":%llu,\"cancelled\":%llu,\"failed\":%llu,\"inside\":%llu,\"loop_cpu_s\":%.3f}\n",
+           status, (unsigned long long)stats.n_accepted, (unsigned long long)stats.n_done_stop, (unsigned long long)stats.n_done_length,
+           (unsigned long long)stats.n_cancelled, (unsigned long long)stats.n_failed, (unsigned long long)stats.n_inside,
+           (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) + (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1e-6);
+    fflush(stdout);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct settings o = {0};
+    struct qr_err err = {0};
+    signal(SIGPIPE, SIG_IGN);
+    struct qr_option table[128];
+    int32_t n = qr_server_option_count();
+    qr_server_option_rows(table, AT(server));
+    memcpy(table + n, own_rows, sizeof own_rows);
+    struct qr_option_set *set = qr_options_new(table, n + (int32_t)(sizeof own_rows / sizeof own_rows[0]), &o);
+    int status = 2;
+    if (qr_options_read(set, argc, argv, &err) != 0)
+        fprintf(stderr, "mock_server: %s\n", err.msg);
+    else if (o.fields || o.routes)
+        status = o.fields ? print_fields() : print_routes();
+    else {
+        qr_log_set_level(o.verbose ? QR_LOG_DEBUG : QR_LOG_WARN);
+        status = serve(&o);
+    }
+    qr_options_free(set);
+    return status;
+}

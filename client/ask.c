@@ -26,7 +26,7 @@ struct exchange {
     struct qr_err *err; /* borrowed */
     int64_t began_ns;
     int32_t n_tries;
-    bool ended, bad_stream;
+    bool ended, bad_stream, unread;
     enum qr_ask_end end;
 };
 
@@ -60,8 +60,9 @@ static void end_with(struct exchange *x, enum qr_ask_end end)
 
 static void piece(struct exchange *x, const struct qr_buf *text, bool reasoning)
 {
-    if (text->len > 0 && x->ask->on_text != NULL)
-        x->ask->on_text(x->ask->arg, text->data, text->len, reasoning);
+    if (text->len == 0 || x->ask->on_text == NULL || x->unread)
+        return;
+    x->unread = !x->ask->on_text(x->ask->arg, text->data, text->len, reasoning);
 }
 
 static void take_chunk(struct exchange *x)
@@ -113,7 +114,7 @@ static void on_event(void *arg, const struct qr_sse_event *e)
         qr_err_set(x->err, QR_E_INVALID, "the server broke the answer off: %.400s", qr_buf_text(&x->chunk.error_message));
     } else
         take_chunk(x);
-    if (x->bad_stream || x->chunk.done)
+    if (x->bad_stream || x->unread || x->chunk.done)
         qr_sse_stop(&x->sse);
 }
 
@@ -155,6 +156,12 @@ static void on_head(void *arg, const struct qr_http_head *head)
     x->ask->status = head->status;
 }
 
+static void end_unread(struct exchange *x)
+{
+    x->ask->signal = SIGPIPE;
+    end_with(x, QR_ASK_KILLED);
+}
+
 static void on_body(void *arg, const char *bytes, size_t n)
 {
     struct exchange *x = arg;
@@ -167,6 +174,8 @@ static void on_body(void *arg, const char *bytes, size_t n)
         x->bad_stream = true;
     if (x->bad_stream)
         end_with(x, QR_ASK_SERVER_ERROR);
+    else if (x->unread)
+        end_unread(x);
 }
 
 static void whole_answer(struct exchange *x)
@@ -177,6 +186,8 @@ static void whole_answer(struct exchange *x)
     json = json && qr_chunk_parse(&x->chunk, raw->data, raw->len, &why) == 0;
     if (good && json && !x->chunk.is_error) {
         take_chunk(x);
+        if (x->unread)
+            end_unread(x);
         end_with(x, QR_ASK_DONE);
         return;
     }

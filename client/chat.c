@@ -85,12 +85,12 @@ static void spinner_end(struct qr_talk *c)
     c->spinner_frame = 0;
 }
 
-static void on_text(void *arg, const char *text, size_t n, bool reasoning)
+static bool on_text(void *arg, const char *text, size_t n, bool reasoning)
 {
     struct qr_talk *c = arg;
     spinner_end(c);
     if ((reasoning && !c->interactive) || c->opt.json || n == 0)
-        return;
+        return true;
     qr_buf_clear(&c->shown);
     if (reasoning != c->in_reasoning) {
         qr_buf_put_str(&c->shown, reasoning ? qr_term_style(&c->term, "dim") : "\n");
@@ -102,8 +102,8 @@ static void on_text(void *arg, const char *text, size_t n, bool reasoning)
     else
         qr_buf_put(&c->shown, text, n);
     c->at_line_start = text[n - 1] == '\n';
-    if (!qr_term_write(1, c->shown.data, c->shown.len))
-        c->out_closed = true;
+    c->out_closed |= !qr_term_write(1, c->shown.data, c->shown.len);
+    return !c->out_closed;
 }
 
 static void on_wait(void *arg, const char *why, int64_t wait_us)
@@ -135,8 +135,10 @@ static void print_tail(struct qr_talk *c, enum qr_ask_end end)
         c->out_closed |= !qr_term_write(1, c->ask.raw.data, c->ask.raw.len);
         c->at_line_start = c->ask.raw.data[c->ask.raw.len - 1] == '\n';
     }
-    print_tools(c);
-    qr_term_write(1, qr_term_style(&c->term, c->in_reasoning ? "off" : ""), c->in_reasoning ? strlen(qr_term_style(&c->term, "off")) : 0);
+    if (!c->out_closed)
+        print_tools(c);
+    const char *off = c->in_reasoning ? qr_term_style(&c->term, "off") : "";
+    qr_term_write(1, off, strlen(off));
     if (!c->at_line_start)
         qr_term_write(1, "\n", 1);
     if (!c->opt.stats || (end != QR_ASK_DONE && c->ask.first_ns == 0))
@@ -185,10 +187,10 @@ static int apply_params(struct qr_talk *c, struct qr_err *err)
             int n = snprintf(shown, sizeof shown, "--%s", qr_param_name(i));
             for (int k = 2; k < n; k++)
                 shown[k] = shown[k] == '_' ? '-' : shown[k];
-            rc = qr_params_set(&c->params, qr_param_name(i), c->opt.param[i], shown, err);
+            rc = qr_chat_params_set(&c->params, qr_param_name(i), c->opt.param[i], shown, err);
         }
     for (int i = 0; rc == 0 && i < c->opt.stop.n; i++)
-        rc = qr_params_set(&c->params, "stop", c->opt.stop.item[i], "--stop", err);
+        rc = qr_chat_params_set(&c->params, "stop", c->opt.stop.item[i], "--stop", err);
     return rc;
 }
 
@@ -293,7 +295,7 @@ static int converse(struct qr_talk *c, const struct qr_option_set *set)
     qr_buf_release(&c->model);
     qr_buf_release(&c->shown);
     qr_session_release(&c->session);
-    qr_params_release(&c->params);
+    qr_chat_params_release(&c->params);
     return rc;
 }
 

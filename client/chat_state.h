@@ -19,7 +19,7 @@ struct qr_chat_options {
 
 struct qr_talk {
     struct qr_chat_options opt;
-    struct qr_params params;
+    struct qr_chat_params params;
     struct qr_session session;
     struct qr_term term;
     struct qr_loop *loop;        /* owned */

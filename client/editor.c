@@ -57,9 +57,11 @@ static char *prompt_of(EditLine *el)
 static void stop_and_redraw(struct qr_editor *e)
 {
     el_set(e->el, EL_PREP_TERM, 0);
+    qr_term_restore(e->term);
     qr_term_write(1, "\033[?2004l\n", 9);
     qr_term_stop_self();
     qr_term_write(1, "\033[?2004h", 8);
+    qr_term_quiet(e->term);
     el_set(e->el, EL_PREP_TERM, 1);
     el_set(e->el, EL_REFRESH);
 }
@@ -286,6 +288,7 @@ struct qr_editor *qr_editor_new(struct qr_term *term, struct qr_line_history *ke
     el_set(e->el, EL_HIST, history, e->history);
     el_set(e->el, EL_GETCFN, read_char);
     el_set(e->el, EL_PROMPT_ESC, prompt_of, '\1');
+    el_set(e->el, EL_SETTY, "-x", "-icanon", "-echo", NULL); /* between reads too: a ^D typed ahead must stay a character */
     el_source(e->el, NULL);
     el_set(e->el, EL_ADDFN, "quire-interrupt", "drop the line", on_interrupt);
     el_set(e->el, EL_ADDFN, "quire-paste", "take a bracketed paste", on_paste);
@@ -296,6 +299,7 @@ struct qr_editor *qr_editor_new(struct qr_term *term, struct qr_line_history *ke
                                            {"\033[1;5C", "em-next-word"}, {"\033[1;5D", "ed-prev-word"}};
     for (int i = 0; i < QR_COUNT(binds); i++)
         el_set(e->el, EL_BIND, binds[i][0], binds[i][1], NULL);
+    qr_term_quiet(term);
     return e;
 }
 
@@ -313,6 +317,7 @@ void qr_editor_free(struct qr_editor *e)
     forget_pastes(e);
     el_end(e->el);
     history_end(e->history);
+    qr_term_restore(e->term);
     qr_free(e);
 }
 

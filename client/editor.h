@@ -1,5 +1,6 @@
 /* editor.h - one message from a terminal: line editing with history, completion, bracketed paste, and Ctrl-C as an answer rather than
- * a death (the only door to libedit). Between reads the terminal is as qr_term keeps it. One per terminal.
+ * a death (the only door to libedit). From new to free the terminal stays quiet (qr_term_quiet), so what is typed ahead waits. One
+ * per terminal.
  */
 #ifndef QR_CLIENT_EDITOR_H
 #define QR_CLIENT_EDITOR_H

@@ -35,23 +35,23 @@ const char *qr_param_name(int32_t i)
     return i < QR_PARAM_N ? rows[i].name : i == QR_PARAM_N ? "stop" : NULL;
 }
 
-void qr_params_init(struct qr_params *p)
+void qr_chat_params_init(struct qr_chat_params *p)
 {
     QR_ASSERT(p != NULL);
     memset(p, 0, sizeof *p);
 }
 
-void qr_params_release(struct qr_params *p)
+void qr_chat_params_release(struct qr_chat_params *p)
 {
     for (int i = 0; i < p->n_stop; i++)
         qr_free(p->stop[i]);
     p->n_stop = 0;
 }
 
-static int set_stop(struct qr_params *p, const char *text, struct qr_err *err)
+static int set_stop(struct qr_chat_params *p, const char *text, struct qr_err *err)
 {
     if (strcmp(text, "default") == 0)
-        qr_params_release(p);
+        qr_chat_params_release(p);
     else if (text[0] == '\0')
         return qr_err_set(err, QR_E_USAGE, "a stop text cannot be empty");
     else if (p->n_stop == QR_STOPS_MAX)
@@ -80,7 +80,7 @@ static int unknown(const char *name, struct qr_err *err)
     return qr_err_set(err, QR_E_USAGE, "unknown parameter '%.60s'. /set alone lists them", name);
 }
 
-int qr_params_set(struct qr_params *p, const char *name, const char *text, const char *shown, struct qr_err *err)
+int qr_chat_params_set(struct qr_chat_params *p, const char *name, const char *text, const char *shown, struct qr_err *err)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(name != NULL && text != NULL && shown != NULL);
@@ -114,7 +114,7 @@ int qr_params_set(struct qr_params *p, const char *name, const char *text, const
     return 0;
 }
 
-static void put_value(struct qr_buf *out, const struct qr_params *p, int i)
+static void put_value(struct qr_buf *out, const struct qr_chat_params *p, int i)
 {
     if (rows[i].whole)
         qr_buf_put_i64(out, p->whole[i]);
@@ -122,7 +122,7 @@ static void put_value(struct qr_buf *out, const struct qr_params *p, int i)
         qr_json_put_f64(out, p->value[i]);
 }
 
-void qr_params_put(struct qr_buf *out, const struct qr_params *p)
+void qr_chat_params_put(struct qr_buf *out, const struct qr_chat_params *p)
 {
     QR_ASSERT(out != NULL);
     QR_ASSERT(p != NULL);
@@ -139,7 +139,7 @@ void qr_params_put(struct qr_buf *out, const struct qr_params *p)
         qr_buf_put_str(out, "]");
 }
 
-void qr_params_show(struct qr_buf *out, const struct qr_params *p)
+void qr_chat_params_show(struct qr_buf *out, const struct qr_chat_params *p)
 {
     QR_ASSERT(out != NULL);
     QR_ASSERT(p != NULL);

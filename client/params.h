@@ -16,7 +16,7 @@ enum qr_param { QR_PARAM_TEMPERATURE, QR_PARAM_TOP_P, QR_PARAM_TOP_K, QR_PARAM_M
 
 #define QR_STOPS_MAX 16
 
-struct qr_params {
+struct qr_chat_params {
     bool set[QR_PARAM_N];
     double value[QR_PARAM_N];
     int64_t whole[QR_PARAM_N]; /* of those that are whole numbers */
@@ -24,18 +24,18 @@ struct qr_params {
     int32_t n_stop;
 };
 
-void qr_params_init(struct qr_params *p);
-void qr_params_release(struct qr_params *p);
+void qr_chat_params_init(struct qr_chat_params *p);
+void qr_chat_params_release(struct qr_chat_params *p);
 
 /* name as in the API ("max_tokens"; "-" for "_" is fine), or "stop", which adds one. The text "default" unsets. `shown` is how errors
  * name the parameter ("--max-tokens", "max_tokens"). QR_E_USAGE says the bounds and what was given, or the nearest known name. */
-int qr_params_set(struct qr_params *p, const char *name, const char *text, const char *shown, struct qr_err *err);
+int qr_chat_params_set(struct qr_chat_params *p, const char *name, const char *text, const char *shown, struct qr_err *err);
 
 /* Appends `,"temperature":0.5,...` */
-void qr_params_put(struct qr_buf *out, const struct qr_params *p);
+void qr_chat_params_put(struct qr_buf *out, const struct qr_chat_params *p);
 
 /* Appends one line per parameter, for /show and /set. */
-void qr_params_show(struct qr_buf *out, const struct qr_params *p);
+void qr_chat_params_show(struct qr_buf *out, const struct qr_chat_params *p);
 
 /* The i-th name, NULL past the end. */
 const char *qr_param_name(int32_t i);

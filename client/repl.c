@@ -104,9 +104,7 @@ static bool answer(struct qr_repl *r)
 {
     struct qr_talk *t = r->talk;
     struct qr_err err;
-    qr_term_quiet(&t->term);
     enum qr_ask_end end = qr_talk_ask(t, &err);
-    qr_term_restore(&t->term);
     const struct qr_answer *a = &t->ask.answer;
     if (end == QR_ASK_DONE) {
         const struct qr_buf *text = a->text.len > 0 ? &a->text : &a->refusal;

@@ -37,7 +37,7 @@ static enum qr_repl_next run_set(struct qr_repl *r, const char *arg)
     struct qr_err err;
     struct qr_buf out = {0};
     if (arg[0] == '\0') {
-        qr_params_show(&out, &r->talk->params);
+        qr_chat_params_show(&out, &r->talk->params);
         qr_buf_put_str(&out, "  /set NAME VALUE changes one, /set NAME default leaves it to the server.\n");
         print(&out);
         qr_buf_release(&out);
@@ -46,7 +46,7 @@ static enum qr_repl_next run_set(struct qr_repl *r, const char *arg)
     size_t n = strcspn(arg, " \t");
     const char *value = arg + n + strspn(arg + n, " \t");
     qr_buf_put(&out, arg, n);
-    int rc = qr_params_set(&r->talk->params, out.data, value, out.data, &err);
+    int rc = qr_chat_params_set(&r->talk->params, out.data, value, out.data, &err);
     qr_buf_release(&out);
     return rc != 0 ? complain(r, &err) : QR_REPL_PROMPT;
 }
@@ -77,7 +77,7 @@ static enum qr_repl_next run_show(struct qr_repl *r, const char *arg)
     qr_buf_printf(&out, "  server             %s\n  model              %s\n  system             ", qr_http_client_name(t->http), t->model.data);
     qr_term_sanitise(&out, system != NULL ? system : "-", system != NULL ? strlen(system) : 1);
     qr_buf_printf(&out, "\n  messages           %d (/show history prints them)\n", t->session.n);
-    qr_params_show(&out, &t->params);
+    qr_chat_params_show(&out, &t->params);
     print(&out);
     qr_buf_release(&out);
     return QR_REPL_PROMPT;
@@ -200,6 +200,7 @@ static bool run_editor(struct qr_repl *r, char *path)
     struct qr_buf line = {0};
     qr_buf_printf(&line, "%s \"$0\"", editor);
     char *args[] = {shell, flag, line.data, path, NULL};
+    qr_term_restore(&r->talk->term);
     pid_t pid = fork();
     if (pid == 0) {
         sigprocmask(SIG_SETMASK, &r->talk->term.old_mask, NULL);
@@ -212,6 +213,7 @@ static bool run_editor(struct qr_repl *r, char *path)
         ;
     while (qr_term_signal(&r->talk->term) != 0) /* what the editor's user typed at the editor */
         ;
+    qr_term_quiet(&r->talk->term);
     qr_buf_release(&line);
     return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }

@@ -122,7 +122,7 @@ bool qr_session_rewind_to_user(struct qr_session *s)
     return i >= 0;
 }
 
-void qr_session_body(struct qr_buf *out, const struct qr_session *s, const char *model, const struct qr_params *p, bool stream)
+void qr_session_body(struct qr_buf *out, const struct qr_session *s, const char *model, const struct qr_chat_params *p, bool stream)
 {
     QR_ASSERT(out != NULL);
     QR_ASSERT(s != NULL && model != NULL && p != NULL);
@@ -135,7 +135,7 @@ void qr_session_body(struct qr_buf *out, const struct qr_session *s, const char 
         qr_buf_put_byte(out, '}');
     }
     qr_buf_put_byte(out, ']');
-    qr_params_put(out, p);
+    qr_chat_params_put(out, p);
     qr_buf_put_str(out, stream ? ",\"stream\":true,\"stream_options\":{\"include_usage\":true}}" : "}");
 }
 

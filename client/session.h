@@ -48,7 +48,7 @@ const struct qr_message *qr_session_last(const struct qr_session *s, enum qr_rol
 bool qr_session_rewind_to_user(struct qr_session *s);
 
 /* Appends the body of a chat completion request. */
-void qr_session_body(struct qr_buf *out, const struct qr_session *s, const char *model, const struct qr_params *p, bool stream);
+void qr_session_body(struct qr_buf *out, const struct qr_session *s, const char *model, const struct qr_chat_params *p, bool stream);
 
 /* Writes through a temporary file, mode 0600. QR_E_IO. */
 int qr_session_save(const struct qr_session *s, const char *path, struct qr_err *err);

@@ -36,7 +36,7 @@ struct qr_sched_config {
     enum qr_sched_policy policy;
 };
 
-enum qr_seq_state { QR_SEQ_FREE, QR_SEQ_WAITING, QR_SEQ_PREFILL, QR_SEQ_DECODE, QR_SEQ_DONE };
+enum qr_seq_state { QR_SEQ_FREE, QR_SEQ_WAITING, QR_SEQ_PREFILL, QR_SEQ_DECODE };
 
 /* The scheduler's view of one sequence: a slab entry referred to by index. No sampling, no text: the engine keeps those beside it. */
 struct qr_seq {

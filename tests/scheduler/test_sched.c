@@ -542,20 +542,28 @@ Test(sched, tells_how_much_waits_and_since_when)
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t n);
-static int64_t n_mallocs;
+
+static int64_t *n_mallocs(void)
+{
+    static int64_t n;
+    return &n;
+}
+
 void *malloc(size_t n)
 {
-    n_mallocs++;
+    ++*n_mallocs();
     return __libc_malloc(n);
 }
+
 void *calloc(size_t n, size_t size)
 {
-    n_mallocs++;
+    ++*n_mallocs();
     return __libc_calloc(n, size);
 }
+
 void *realloc(void *p, size_t n)
 {
-    n_mallocs++;
+    ++*n_mallocs();
     return __libc_realloc(p, n);
 }
 
@@ -563,7 +571,7 @@ Test(sched, allocates_nothing_after_it_was_made)
 {
     struct qr_sched_config c = usual();
     struct scene *s = begin(24, true, &c);
-    int64_t before = n_mallocs;
+    int64_t before = *n_mallocs();
     for (int round = 0; round < 20; round++) {
         s->n_added = 0;
         int32_t seq[6], n = 0;
@@ -583,7 +591,7 @@ Test(sched, allocates_nothing_after_it_was_made)
         while (n > 0)
             qr_sched_finish(s->sched, seq[--n]);
     }
-    int64_t n_during = n_mallocs - before;
+    int64_t n_during = *n_mallocs() - before;
     struct qr_sched_stats stats;
     qr_sched_stats(s->sched, &stats);
     cr_assert_gt(stats.n_preempted, 0); /* the scene is not a harmless one */

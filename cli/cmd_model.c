@@ -109,7 +109,8 @@ int qr_cmd_plan(int argc, char **argv)
     struct qr_option_set *set;
     struct qr_err err;
     int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
-                             "quire plan --model DIR\n\nThe memory that serving this model with these settings takes, without loading it. Exit status 5 when it does not fit.");
+                             "quire plan --model DIR\n\nThe memory that serving this model with these settings takes, without loading it.\n"
+                             "Exit status 5 when it does not fit.");
     if (status >= 0)
         return status;
     status = plan(&o, &err) == 0 ? 0 : qr_cli_fail(argv[0], &err);

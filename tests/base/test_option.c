@@ -20,7 +20,8 @@ struct settings {
 static const struct qr_option table[] = {
     {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = AT(model), .arg = "DIR", .help = "Where the model is.", .group = "Model"},
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = AT(dtype), .builtin = "auto", .choices = "auto|f32|bf16", .help = "Compute type.", .group = "Model"},
-    {.name = "port", .letter = 'p', .type = QR_OPT_INT, .offset = AT(port), .builtin = "8000", .min = 1, .max = 65535, .help = "Port to listen on.", .group = "Server"},
+    {.name = "port", .letter = 'p', .type = QR_OPT_INT, .offset = AT(port), .builtin = "8000", .min = 1, .max = 65535, .help = "Port to listen on.",
+     .group = "Server"},
     {.name = "kv-bytes", .type = QR_OPT_BYTES, .offset = AT(kv_bytes), .builtin = "1GiB", .min = 4096, .max = 0x1p50, .help = "Cache size.", .group = "Engine"},
     {.name = "queue-wait", .type = QR_OPT_TIME, .offset = AT(wait_us), .builtin = "30s", .min = 1000, .max = 3.6e9, .help = "Longest wait.", .group = "Engine"},
     {.name = "any-number", .type = QR_OPT_INT, .offset = AT(any), .builtin = "0", .help = "Unbounded.", .group = "Engine"},
@@ -458,7 +459,8 @@ Test(option, prints_every_value_with_its_source)
     static const char text[] = "queue-wait: 1500ms\n";
     write_file("c.yaml", text, strlen(text));
     setenv("QUIRE_KV_BYTES", "8000", 1);
-    struct run *r = READ("--config", "c.yaml", "--model", "a\n\"b\"", "--no-prefix-cache", "--served-model-name", "x,y", "--api-key", "secret", "--admin-keys", "s2");
+    struct run *r = READ("--config", "c.yaml", "--model", "a\n\"b\"", "--no-prefix-cache", "--served-model-name", "x,y", "--api-key", "secret",
+                         "--admin-keys", "s2");
     works(r);
     struct qr_buf b;
     qr_buf_init(&b);
@@ -502,8 +504,10 @@ static void same_settings(const struct settings *a, const struct settings *b)
 
 Test(option, reads_back_what_it_printed)
 {
-    static const char *const values[] = {"plain", "", " lead and trail ", "null", "~", "true", "- x", "a: b # c", "\"quoted\" \\ 'single'", "line\nbreak\ttab\r\x01\x7f",
-                                         "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80", "\xC2\x85 \xE2\x80\xA8 \xEF\xBB\xBF \xEF\xBF\xBE \xC2\xA0", "%", "@x", "&a", "*a", "!t", "[", "{", ",", "---", "..."};
+    static const char *const values[] = {"plain", "", " lead and trail ", "null", "~", "true", "- x", "a: b # c", "\"quoted\" \\ 'single'",
+                                         "line\nbreak\ttab\r\x01\x7f",
+                                         "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80", "\xC2\x85 \xE2\x80\xA8 \xEF\xBB\xBF \xEF\xBF\xBE \xC2\xA0", "%",
+                                         "@x", "&a", "*a", "!t", "[", "{", ",", "---", "..."};
     struct qr_buf b;
     qr_buf_init(&b);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {

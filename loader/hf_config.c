@@ -74,7 +74,7 @@ static int read_arch(const struct qr_hf_obj *o, const struct arch_row **out)
     const struct qr_json *name = by_type ? qr_json_find(o->v, "model_type") : qr_json_first(list);
     const char *key = by_type ? "model_type" : "architectures[0]";
     if (!name || qr_json_type(name) != QR_JSON_T_STRING)
-        return qr_err_set(o->err, QR_E_INVALID, "%s: %s is missing, expected the name of an architecture", o->file, key);
+        return qr_err_set(o->err, QR_E_DAMAGED, "%s: %s is missing, expected the name of an architecture", o->file, key);
     const char *found = qr_json_str(name, NULL);
     for (int i = 0; i < QR_COUNT(arch_rows); i++) {
         if (strcmp(found, by_type ? arch_rows[i].model_type : arch_rows[i].name) == 0) {
@@ -115,15 +115,15 @@ static int read_sizes(const struct qr_hf_obj *o, struct qr_model_config *c, cons
     if ((rc = qr_hf_i32(o, "num_key_value_heads", 1, c->n_heads, &c->n_kv_heads)))
         return rc;
     if (c->n_kv_heads > c->n_heads || c->n_heads % c->n_kv_heads != 0)
-        return qr_err_set(o->err, QR_E_INVALID, "%s: num_key_value_heads is %d, expected a divisor of num_attention_heads %d",
+        return qr_err_set(o->err, QR_E_DAMAGED, "%s: num_key_value_heads is %d, expected a divisor of num_attention_heads %d",
                           o->file, c->n_kv_heads, c->n_heads);
     if (c->head_dim == 0 && c->n_embd % c->n_heads != 0)
-        return qr_err_set(o->err, QR_E_INVALID, "%s: head_dim is missing and hidden_size %d is no multiple of "
+        return qr_err_set(o->err, QR_E_DAMAGED, "%s: head_dim is missing and hidden_size %d is no multiple of "
                           "num_attention_heads %d", o->file, c->n_embd, c->n_heads);
     if (c->head_dim == 0)
         c->head_dim = c->n_embd / c->n_heads;
     if (c->head_dim < 2 || c->head_dim > 1024 || c->head_dim % 2 != 0)
-        return qr_err_set(o->err, QR_E_INVALID, "%s: head_dim is %d, expected an even number from 2 to 1024", o->file,
+        return qr_err_set(o->err, QR_E_DAMAGED, "%s: head_dim is %d, expected an even number from 2 to 1024", o->file,
                           c->head_dim);
     return 0;
 }
@@ -146,13 +146,13 @@ static int read_layer_types(const struct qr_hf_obj *o, struct qr_model_config *c
             return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: layer_types[%d] is full_attention after a sliding_attention, "
                               "expected all full layers first", o->file, i);
         if (sliding && c->window == 0)
-            return qr_err_set(o->err, QR_E_INVALID, "%s: layer_types[%d] is sliding_attention, but no sliding_window is in "
+            return qr_err_set(o->err, QR_E_DAMAGED, "%s: layer_types[%d] is sliding_attention, but no sliding_window is in "
                               "use", o->file, i);
         if (sliding && first < 0)
             first = i;
     }
     if (i != c->n_layers)
-        return qr_err_set(o->err, QR_E_INVALID, "%s: layer_types has %d entries, expected num_hidden_layers %d", o->file, i,
+        return qr_err_set(o->err, QR_E_DAMAGED, "%s: layer_types has %d entries, expected num_hidden_layers %d", o->file, i,
                           c->n_layers);
     c->window_first_layer = first < 0 ? 0 : first;
     c->window = first < 0 ? 0 : c->window;
@@ -261,7 +261,7 @@ static int read_rope_scaling(const struct qr_hf_obj *o, struct qr_rope_config *r
 {
     double partial = 1;
     int rc;
-    if ((rc = read_rope_type(o, r)) || (rc = qr_hf_f64(o, "rope_theta", 1, 1e15, &r->theta)) ||
+    if ((rc = read_rope_type(o, r)) || (rc = qr_hf_f64(o, "rope_theta", 2, 1e15, &r->theta)) ||
         (rc = qr_hf_f64(o, "partial_rotary_factor", 0, 1, &partial)))
         return rc;
     if (partial != 1)
@@ -276,7 +276,7 @@ static int read_rope_scaling(const struct qr_hf_obj *o, struct qr_rope_config *r
             (rc = qr_hf_need_f64(o, "high_freq_factor", 1e-6, 1e6, &r->high_freq_factor)))
             return rc;
         if (r->high_freq_factor <= r->low_freq_factor)
-            return qr_err_set(o->err, QR_E_INVALID, "%s: %shigh_freq_factor is %g, expected more than low_freq_factor %g",
+            return qr_err_set(o->err, QR_E_DAMAGED, "%s: %shigh_freq_factor is %g, expected more than low_freq_factor %g",
                               o->file, o->prefix, r->high_freq_factor, r->low_freq_factor);
         return 0;
     }
@@ -285,7 +285,7 @@ static int read_rope_scaling(const struct qr_hf_obj *o, struct qr_rope_config *r
         return 0;
     if ((rc = qr_hf_i32(o, "original_max_position_embeddings", 1, 1 << 27, &r->original_ctx)) || r->type == QR_ROPE_DYNAMIC)
         return rc;
-    if ((rc = qr_hf_f64(o, "attention_factor", 0, 1e6, &r->attn_factor)) ||
+    if ((rc = qr_hf_f64(o, "attention_factor", 1e-3, 1e6, &r->attn_factor)) ||
         (rc = qr_hf_f64(o, "beta_fast", 1e-6, 1e6, &r->beta_fast)) ||
         (rc = qr_hf_f64(o, "beta_slow", 1e-6, 1e6, &r->beta_slow)) ||
         (rc = qr_hf_f64(o, "mscale", 0, 1e6, &r->mscale)) ||
@@ -300,7 +300,7 @@ static int read_rope(const struct qr_hf_obj *o, struct qr_model_config *c)
     struct qr_rope_config *r = &c->rope;
     *r = (struct qr_rope_config){.type = QR_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1,
                                  .attn_factor = -1, .truncate = true, .original_ctx = c->ctx_max};
-    int rc = qr_hf_f64(o, "rope_theta", 1, 1e15, &r->theta);
+    int rc = qr_hf_f64(o, "rope_theta", 2, 1e15, &r->theta);
     if (rc)
         return rc;
     for (int i = 0; i < QR_COUNT(keys); i++) {
@@ -366,11 +366,13 @@ static int read_generation(const struct qr_hf_obj *o, struct qr_model_config *c)
 static int parse_object(struct qr_json **root, const char *file, const char *text, size_t len, struct qr_err *err)
 {
     int rc = qr_json_parse(root, text, len, &qr_json_limits_request, err);
-    if (rc)
+    if (rc) {
+        err->code = QR_E_DAMAGED;
         return qr_err_prefix(err, "%s: ", file);
+    }
     if (qr_json_type(*root) == QR_JSON_T_OBJECT)
         return 0;
-    rc = qr_err_set(err, QR_E_INVALID, "%s: is %s, expected an object", file, qr_json_type_name(qr_json_type(*root)));
+    rc = qr_err_set(err, QR_E_DAMAGED, "%s: is %s, expected an object", file, qr_json_type_name(qr_json_type(*root)));
     qr_json_free(*root);
     return rc;
 }
@@ -426,15 +428,16 @@ int qr_hf_config_read(struct qr_model_config *out, const char *dir, struct qr_er
     if (rc)
         return rc;
     snprintf(path, sizeof path, "%s/generation_config.json", dir);
-    struct qr_err ignored;
-    rc = qr_map_file_open(&generation, path, FILE_BYTES_MAX, &ignored);
-    if (rc && rc != QR_E_NOT_FOUND)
-        *err = ignored;
-    else
-        rc = qr_hf_config_parse(out, (const char *)config.data, config.n_bytes,
-                                rc ? NULL : generation.data ? (const char *)generation.data : "", generation.n_bytes, err);
-    if (rc)
-        qr_err_prefix(err, "%s/", dir);
+    struct qr_err absent;
+    rc = qr_map_file_open(&generation, path, FILE_BYTES_MAX, &absent);
+    if (rc && rc != QR_E_NOT_FOUND) {
+        *err = absent;
+    } else {
+        const char *text = rc ? NULL : generation.data ? (const char *)generation.data : "";
+        rc = qr_hf_config_parse(out, (const char *)config.data, config.n_bytes, text, generation.n_bytes, err);
+        if (rc)
+            qr_err_prefix(err, "%s/", dir);
+    }
     qr_map_file_close(&generation);
     qr_map_file_close(&config);
     return rc;

@@ -2,7 +2,7 @@
  *
  * Field meanings and defaults are those of the transformers library for the four supported architectures; sizes that a model cannot do
  * without are never guessed. Every number is checked against a bound, and errors name the file, the field, the value and the
- * bound. Fields that nothing here computes (quantization_config, partial rotary, ...) are refused by name; nothing in the directory is
+ * bound (QR_E_DAMAGED; QR_E_UNSUPPORTED for what is meaningful but not computed here). Fields that nothing here computes (quantization_config, partial rotary, ...) are refused by name; nothing in the directory is
  * ever executed (auto_map is ignored).
  */
 #ifndef QR_LOADER_HF_CONFIG_H

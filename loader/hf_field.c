@@ -16,7 +16,7 @@ static int fail_value(const struct qr_hf_obj *o, const char *key, const struct q
     struct qr_buf text;
     qr_buf_init(&text);
     qr_json_print(&text, v);
-    int rc = qr_err_set(o->err, QR_E_INVALID, "%s: %s%s is %.60s%s, expected %s", o->file, o->prefix, key, text.data,
+    int rc = qr_err_set(o->err, QR_E_DAMAGED, "%s: %s%s is %.60s%s, expected %s", o->file, o->prefix, key, text.data,
                         text.len > 60 ? "..." : "", expected);
     qr_buf_release(&text);
     return rc;
@@ -106,7 +106,7 @@ int qr_hf_str(const struct qr_hf_obj *o, const char *key, const char **out)
 
 static int fail_missing(const struct qr_hf_obj *o, const char *key)
 {
-    return qr_err_set(o->err, QR_E_INVALID, "%s: %s%s is missing", o->file, o->prefix, key);
+    return qr_err_set(o->err, QR_E_DAMAGED, "%s: %s%s is missing", o->file, o->prefix, key);
 }
 
 int qr_hf_need_i32(const struct qr_hf_obj *o, const char *key, int32_t min, int32_t max, int32_t *out)

@@ -122,7 +122,7 @@ Test(hf_config, rotary_scaling_is_read_in_its_old_and_new_forms)
             "\"original_max_position_embeddings\":256}", "high_freq_factor is 4", "more than");
     refuses(NULL, "\"rope_parameters\":{\"full_attention\":{}}", "rope_parameters", "layer types");
     refuses(NULL, "\"rope_parameters\":{\"partial_rotary_factor\":0.5}", "rope_parameters.partial_rotary_factor is 0.5", "expected 1");
-    refuses(NULL, "\"rope_theta\":0", "rope_theta is 0", "from 1");
+    refuses(NULL, "\"rope_theta\":0", "rope_theta is 0", "from 2");
 }
 
 /* Every numeric field just inside and just outside of its bounds, and of every wrong type. */

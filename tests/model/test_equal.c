@@ -23,6 +23,14 @@ static int32_t families(struct family out[8])
     out[3].c.window = 100;
     out[3].c.window_first_layer = 1;
     out[n++] = (struct family){"qwen3", qr_model_config_small(QR_ARCH_QWEN3)};
+    /* Widths that are no multiple of a vector or a tile, and heads wider than both. */
+    out[n++] = (struct family){"odd llama", qr_model_config_small(QR_ARCH_LLAMA)};
+    out[5].c.n_embd = 203;
+    out[5].c.n_heads = 3;
+    out[5].c.n_kv_heads = 1;
+    out[5].c.head_dim = 72;
+    out[5].c.n_ffn = 519;
+    out[5].c.n_vocab = 301;
     return n;
 }
 

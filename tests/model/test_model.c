@@ -223,3 +223,101 @@ Test(model, f16_is_computed_in_bf16_only_when_that_loses_nothing)
     rig_close(&r);
     temp_model_remove(&t);
 }
+
+/* ---- files that hold the same numbers in another way ---- */
+
+static float *logits_of(const char *dir, enum qr_compute compute, const int32_t *ids, int32_t n)
+{
+    struct rig r;
+    rig_open(&r, dir, (struct rig_options){.compute = compute});
+    struct rig_seq s = rig_seq_new(&r, 0, NULL);
+    float *all = rig_prompt(&r, &s, ids, n, n);
+    rig_seq_free(&s);
+    rig_close(&r);
+    return all;
+}
+
+Test(model, shards_compute_what_one_file_computes)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_QWEN3);
+    struct temp_model one = temp_model_make(&c, QR_BF16);
+    char dir[] = "/tmp/quire-model-XXXXXX", command[100];
+    struct qr_err err = {0};
+    struct qr_rng rng = {.seed = 2};
+    int32_t *ids = random_ids(&rng, 40, c.n_vocab);
+    const struct qr_make_options o = {.store = QR_BF16, .seed = 7, .std = 0.15, .n_shards = 5};
+    cr_assert_not_null(mkdtemp(dir));
+    cr_assert_eq(qr_model_make_with(dir, &c, &o, &err), 0, "%s", err.msg);
+    float *a = logits_of(one.dir, QR_COMPUTE_AUTO, ids, 40), *b = logits_of(dir, QR_COMPUTE_AUTO, ids, 40);
+    cr_expect_eq(memcmp(a, b, 40 * (size_t)c.n_vocab * sizeof *a), 0);
+    qr_free(a);
+    qr_free(b);
+    qr_free(ids);
+    snprintf(command, sizeof command, "rm -r '%s'", dir);
+    cr_expect_eq(system(command), 0);
+    temp_model_remove(&one);
+}
+
+/* The header one byte longer: nothing in the file is aligned any more. */
+static void misalign(const char *dir)
+{
+    char path[128];
+    struct qr_map_file f;
+    struct qr_err err = {0};
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    cr_assert_eq(qr_map_file_open(&f, path, SIZE_MAX, &err), 0, "%s", err.msg);
+    uint64_t n;
+    memcpy(&n, f.data, 8);
+    char *copy = qr_alloc(f.n_bytes + 1, 1);
+    memcpy(copy, f.data, 8 + n);
+    copy[8 + n] = ' ';
+    memcpy(copy + 9 + n, f.data + 8 + n, f.n_bytes - 8 - n);
+    n++;
+    memcpy(copy, &n, 8);
+    unlink(path);
+    FILE *out = fopen(path, "wb");
+    cr_assert_eq(fwrite(copy, 1, f.n_bytes + 1, out), f.n_bytes + 1);
+    fclose(out);
+    qr_free(copy);
+    qr_map_file_close(&f);
+}
+
+Test(model, unaligned_files_compute_what_aligned_ones_compute)
+{
+    static const enum qr_dtype stores[] = {QR_F32, QR_BF16, QR_F16};
+    for (int i = 0; i < QR_COUNT(stores); i++) {
+        struct qr_model_config c = qr_model_config_small(QR_ARCH_QWEN2);
+        c.tied_head = i == 1;
+        struct temp_model t = temp_model_make(&c, stores[i]);
+        struct qr_rng rng = {.seed = 2};
+        int32_t *ids = random_ids(&rng, 30, c.n_vocab);
+        float *a = logits_of(t.dir, QR_COMPUTE_AUTO, ids, 30);
+        misalign(t.dir);
+        float *b = logits_of(t.dir, QR_COMPUTE_AUTO, ids, 30);
+        cr_expect_eq(memcmp(a, b, 30 * (size_t)c.n_vocab * sizeof *a), 0, "type %d", i);
+        qr_free(a);
+        qr_free(b);
+        qr_free(ids);
+        temp_model_remove(&t);
+    }
+}
+
+Test(model, what_cannot_be_run_is_refused_with_the_reason)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    struct qr_err err = {0};
+    int32_t ctx;
+    const struct qr_model_options o = {.compute = QR_COMPUTE_AUTO};
+    cr_expect_eq(try_open("/nowhere", o, &err, &ctx), QR_E_NOT_FOUND);
+    cr_expect(strstr(err.msg, "/nowhere/config.json"), "%s", err.msg);
+    c.head_dim = 12; /* even, so well formed, but no kernel has it */
+    struct temp_model t = temp_model_make(&c, QR_F32);
+    cr_expect_eq(try_open(t.dir, o, &err, &ctx), QR_E_UNSUPPORTED, "%s", err.msg);
+    cr_expect(strstr(err.msg, t.dir) && strstr(err.msg, "12"), "%s", err.msg);
+    char path[128];
+    snprintf(path, sizeof path, "%s/model.safetensors", t.dir);
+    unlink(path);
+    cr_expect_eq(try_open(t.dir, o, &err, &ctx), QR_E_NOT_FOUND);
+    cr_expect(strstr(err.msg, "has no weights"), "%s", err.msg);
+    temp_model_remove(&t);
+}

@@ -220,7 +220,8 @@ static void call_glu(struct bench *b, int32_t copy)
 static void bench_rows(struct bench *b, const struct qr_rows_case *c, float *x, float *out)
 {
     char what[80];
-    struct qr_norm_args norm = {.out = out, .x = x, .w = x, .out_stride = c->n_cols, .x_stride = c->n_cols, .n_rows = c->n_rows, .n_cols = c->n_cols, .eps = 1e-5f};
+    struct qr_norm_args norm = {.out = out, .x = x, .w = x, .out_stride = c->n_cols, .x_stride = c->n_cols, .n_rows = c->n_rows,
+                                .n_cols = c->n_cols, .eps = 1e-5f};
     b->call = call_norm;
     b->args = &norm;
     b->n_copies = 1;

@@ -35,7 +35,7 @@ enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
  *
  * Shapes    x [N, I]   out [N, O]   w: packed by linear_pack of the same table   bias [O] f32 or NULL
  * Types     x, out f32.  w f32 or bf16 (w->packed_dtype).
- * Requires  out does not overlap x.
+ * Requires  out does not overlap x; I <= 262144.
  * Numerics  one f32 chain per output in a fixed order of i; bias and the old value are added last, in this order: (sum + bias) + old.
  * Cost      N <= ~32: I*O weight elements read once; more: 2*N*I*O FLOP. */
 struct qr_linear_args {
@@ -136,7 +136,8 @@ struct qr_kv_copy_args {
  *
  * Shapes    q, out [N, H, K] rows `stride` apart, heads K apart; out does not overlap q.   lse [N, H] f32 or NULL:
  *           natural log of the softmax denominator.
- * Types     q, out f32; cache f32 or bf16 (with a bf16 cache q and the probabilities are rounded to bf16 before the products).
+ * Types     q, out f32; cache f32 or bf16 (with a bf16 cache q and each piece's e^(score - piece's maximum) are
+ *           rounded to bf16 before the products; the denominator sums them unrounded).
  * Requires  H % G == 0; K <= 256, K % 8 == 0; window 0 = unbounded; softcap 0 = none, else cap(x) = softcap * tanh(x/softcap).
  * Numerics  online softmax over pieces of 256 positions aligned at multiples of 256, merged in order, so the result depends on nothing
  *           but the row's own context. No n x n matrix exists anywhere.

@@ -5,6 +5,8 @@
 /* Items that a thread should find, so that the last one to finish is not far behind. */
 #define ITEMS_PER_THREAD 8
 #define ITEMS_MAX (1 << 30)
+/* Scores times head dim below which one thread needs about 3 us. */
+#define WORK_ALONE 32768
 
 static int32_t min32(int32_t a, int32_t b)
 {
@@ -38,6 +40,7 @@ static void plan_seq(struct qr_attn_plan *plan, struct qr_attn_seq *p, int32_t s
     int32_t seen = plan->a->window > 0 && low >= plan->a->window ? low - plan->a->window + 1 : 0;
     p->first_piece = seen / QR_ATTN_PIECE;
     p->n_pieces = high / QR_ATTN_PIECE - p->first_piece + 1;
+    p->n_seen = high + 1 - seen;
 }
 
 /* Splits the contexts that are long against the work that a thread should get, as far as partial results find room. */
@@ -67,11 +70,12 @@ void qr_attn_plan(struct qr_attn_plan *plan, struct qr_queue *q, const struct qr
     size_t room = q->shared_bytes / 2 / sizeof *plan->seq;
     plan->n_seqs = a->batch->n_seqs - first_seq < (int64_t)room ? a->batch->n_seqs - first_seq : (int32_t)room;
     plan->end_seq = first_seq + plan->n_seqs;
-    int64_t n_pieces = 0, n_items = 0;
+    int64_t n_pieces = 0, n_items = 0, n_scores = 0;
     for (int32_t i = 0; i < plan->n_seqs; i++) {
         struct qr_attn_seq *p = &plan->seq[i];
         plan_seq(plan, p, first_seq + i);
         n_pieces += (int64_t)p->n_row_tiles * plan->n_head_tiles * p->n_pieces;
+        n_scores += (int64_t)(a->batch->row_start[first_seq + i + 1] - a->batch->row_start[first_seq + i]) * a->n_heads * p->n_seen;
     }
     size_t plan_bytes = ((size_t)plan->n_seqs * sizeof *plan->seq + 63) / 64 * 64;
     plan->partials = (float *)(q->shared + plan_bytes);
@@ -83,6 +87,7 @@ void qr_attn_plan(struct qr_attn_plan *plan, struct qr_queue *q, const struct qr
         QR_ASSERT(n_items <= ITEMS_MAX);
     }
     plan->n_items = (int32_t)n_items;
+    plan->small = n_scores * a->kv->head_dim < WORK_ALONE;
 }
 
 const struct qr_attn_seq *qr_attn_find(const struct qr_attn_plan *plan, int32_t item)

@@ -15,6 +15,7 @@
 struct qr_attn_seq {
     int32_t seq, first_item, n_row_tiles;
     int32_t first_piece, n_pieces; /* that any of its rows sees */
+    int32_t n_seen;                /* positions that any of its rows sees */
     int32_t chunk_pieces, n_chunks;
     int64_t first_partial; /* slots; used when n_chunks > 1 */
 };
@@ -28,6 +29,7 @@ struct qr_attn_plan {
     int32_t group;                     /* query heads that share a kv head */
     int32_t tile_heads, tile_rows, tile_queries, head_parts, n_head_tiles;
     bool any_split;
+    bool small;                        /* the caller alone is done sooner than others would begin */
 };
 
 /* Plans sequences from first_seq on, as many as scratch has entries for; the next launch begins at plan->end_seq. Nothing about the

@@ -105,8 +105,7 @@ void qr_queue_run(struct qr_queue *q, qr_job *fn, const void *arg, int64_t n_ite
     QR_ASSERT(q != NULL && fn != NULL);
     QR_ASSERT(n_items >= 0 && n_items <= INT32_MAX);
     if (q->n_threads == 1 || n_items <= 1) {
-        for (int64_t i = 0; i < n_items; i++)
-            fn(arg, (int32_t)i, 0);
+        qr_queue_run_here(fn, arg, n_items);
         return;
     }
     q->fn = fn;

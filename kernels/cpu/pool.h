@@ -45,13 +45,20 @@ void qr_queue_free(struct qr_queue *q); /* NULL is fine; joins the workers */
 /* Calls fn(arg, i, worker) once for every 0 <= i < n_items, returns when all have returned. */
 void qr_queue_run(struct qr_queue *q, qr_job *fn, const void *arg, int64_t n_items);
 
+/* The same on the calling thread alone: for work that is done sooner than others would have noticed it. */
+static inline void qr_queue_run_here(qr_job *fn, const void *arg, int64_t n_items)
+{
+    for (int64_t i = 0; i < n_items; i++)
+        fn(arg, (int32_t)i, 0);
+}
+
 /* Scratch of one worker. */
 static inline void *qr_queue_own(const struct qr_queue *q, int32_t worker)
 {
     return q->own + (size_t)worker * q->own_bytes;
 }
 
-/* Splits n_rows rows of `cost` elements each into pieces of about 8,192 elements, so that small launches stay on the caller. Returns rows per item. */
+/* Rows of `cost` elements each that make an item of about 8,192 elements: a launch of fewer is one item and stays on the caller. */
 static inline int64_t qr_queue_rows_per_item(int64_t cost)
 {
     int64_t rows = 8192 / (cost > 0 ? cost : 1);

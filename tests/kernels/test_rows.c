@@ -103,7 +103,8 @@ static void check_glu(const char *isa, struct qr_backend *be, struct qr_rows_cas
     double *wide = widen(in, n_in), *want = qr_alloc((size_t)n, sizeof *want);
     for (int act = QR_ACT_SILU; act <= QR_ACT_GELU_TANH; act++) {
         float *out = poisoned(n);
-        struct qr_glu_args a = {.out = out, .gate_up = in, .out_stride = stride, .gate_up_stride = in_stride, .n_rows = c.n_rows, .n_cols = c.n_cols, .act = act};
+        struct qr_glu_args a = {.out = out, .gate_up = in, .out_stride = stride, .gate_up_stride = in_stride, .n_rows = c.n_rows,
+                                .n_cols = c.n_cols, .act = act};
         be->k->glu(be->queue, &a);
         struct qr_glu_args o = a;
         o.out = (float *)want;

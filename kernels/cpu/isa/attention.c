@@ -24,11 +24,12 @@
 
 #define PIECE QR_ATTN_PIECE
 #define QUERIES QR_ATTN_QUERIES
+#define STEP 64 /* positions whose keys are staged at once: with K = 64 they stay in the first-level cache */
 #define K_MAX 256
 
 /* Scratch of one worker. */
 struct scratch {
-    float keys[PIECE * K_MAX];           /* [PIECE / 16][K][16] */
+    float keys[STEP * K_MAX];            /* [STEP / 16][K][16] */
     float values[PIECE * K_MAX];         /* [PIECE][K rounded up to 16] when staged */
     float q[QUERIES * QR_X_ROW];         /* rounded to bf16 where the cache is */
     float p[QUERIES * QR_X_ROW];         /* scores, then probabilities */
@@ -48,6 +49,7 @@ struct tile {
     struct scratch *s;
     int32_t kv_head, first_head, n_heads; /* query heads of the tile */
     int32_t first_row, n_rows, n_queries;
+    int32_t n_blocks;             /* register blocks of queries */
     int32_t k, k_pad;
     const char *plane[2];         /* keys and values of this layer and head in block 0 */
     size_t block_bytes, row_bytes;
@@ -138,13 +140,15 @@ VF_FN void columns_of(float *dst, const char *const row[VF_LEN], int32_t first, 
             store_unit(dst + i * step, r[i], pairs);
 }
 
-/* Keys of positions [begin, end) of the piece at `base` to scratch; the rest of their groups of 16 becomes zero. */
+/* Keys of positions [begin, end) of the piece at `base` to scratch, from the group of 16 on in which they begin; what else those groups
+ * hold becomes zero. */
 VF_FN void stage_keys_of(const struct tile *t, int32_t base, int32_t begin, int32_t end, const bool pairs)
 {
     int32_t units = pairs ? t->k / 2 : t->k;
     const char *row[VF_LEN] QR_UNINITIALIZED;
-    for (int32_t at = begin / QR_PANEL * QR_PANEL; at < (end + QR_PANEL - 1) / QR_PANEL * QR_PANEL; at += VF_LEN) {
-        float *dst = t->s->keys + at / QR_PANEL * QR_PANEL * t->k + at % QR_PANEL;
+    const int32_t first = begin / QR_PANEL * QR_PANEL, last = (end + QR_PANEL - 1) / QR_PANEL * QR_PANEL;
+    for (int32_t at = first; at < last; at += VF_LEN) {
+        float *dst = t->s->keys + (at - first) / QR_PANEL * QR_PANEL * t->k + at % QR_PANEL;
         key_rows(t, row, VF_LEN, base + at, base + begin, base + end);
         if (at % QR_PANEL == 0)
             prefetch(t, 1, base + at);
@@ -178,20 +182,38 @@ static void stage_values(const struct tile *t, int32_t base, int32_t begin, int3
     }
 }
 
-/* Scores of queries [q0, q0 + mr) for positions [begin, end). */
+/* Scores of queries [q0, q0 + mr) for positions [begin, end), whose keys are staged. */
 static void score_block(const struct tile *t, int32_t q0, int32_t mr, int32_t begin, int32_t end)
 {
     int32_t group = begin / QR_PANEL, n_groups = (end + QR_PANEL - 1) / QR_PANEL - group;
     struct qr_micro_args m = {
         .c = t->s->p + q0 * QR_X_ROW + group * QR_PANEL,
         .x = t->s->q + q0 * QR_X_ROW,
-        .w = t->s->keys + group * QR_PANEL * t->k,
+        .w = t->s->keys,
         .c_stride = QR_X_ROW,
         .w_panel = (size_t)t->k * QR_PANEL * sizeof(float),
         .w_step = QR_PANEL * sizeof(float),
         .n_steps = t->k,
     };
     QR_ISA_NAME(micro)(QR_PANEL_ROWS_F32, mr, n_groups, &m);
+}
+
+/* The first query of block b: blocks of nearly equal height. */
+static int32_t block_first(const struct tile *t, int32_t b)
+{
+    return t->n_queries * b / t->n_blocks;
+}
+
+/* All scores of positions [begin, end) of the piece at `base`. */
+static void score_piece(const struct tile *t, int32_t base, int32_t begin, int32_t end)
+{
+    for (int32_t from = begin, to; from < end; from = to) {
+        to = from / STEP * STEP + STEP;
+        to = to < end ? to : end;
+        stage_keys(t, base, from, to);
+        for (int32_t b = 0; b < t->n_blocks; b++)
+            score_block(t, block_first(t, b), block_first(t, b + 1) - block_first(t, b), from, to);
+    }
 }
 
 VF_FN vf scaled(vf s, vf scale, const float cap)
@@ -304,22 +326,21 @@ static bool piece_range(const struct tile *t, int32_t base, int32_t *begin, int3
 static bool attend_piece(const struct tile *t, int32_t base)
 {
     struct scratch *s = t->s;
-    int32_t begin, end, rows = QR_ISA_NAME(micro_rows_max);
+    int32_t begin, end;
     if (!piece_range(t, base, &begin, &end))
         return false;
-    stage_keys(t, base, begin, end);
+    score_piece(t, base, begin, end);
     if (t->staged_values)
         stage_values(t, base, begin, end);
     memset(s->piece_out, 0, (size_t)t->n_queries * (size_t)t->k_pad * sizeof(float));
-    for (int32_t q0 = 0; q0 < t->n_queries; q0 += rows) {
-        int32_t mr = t->n_queries - q0 < rows ? t->n_queries - q0 : rows;
-        score_block(t, q0, mr, begin, end);
-        for (int32_t i = q0; i < q0 + mr; i++) {
+    for (int32_t b = 0; b < t->n_blocks; b++) {
+        int32_t q0 = block_first(t, b), q1 = block_first(t, b + 1);
+        for (int32_t i = q0; i < q1; i++) {
             s->piece_sum[i] = 0;
             if (s->in[i] < s->in_end[i])
                 softmax(t, i);
         }
-        weigh_block(t, q0, mr, base);
+        weigh_block(t, q0, q1 - q0, base);
     }
     return true;
 }
@@ -402,6 +423,7 @@ static struct tile item_tile(const struct qr_attn_plan *plan, int32_t item, int3
     t.n_rows = a->batch->row_start[s + 1] - t.first_row;
     t.n_rows = t.n_rows < plan->tile_rows ? t.n_rows : plan->tile_rows;
     t.n_queries = t.n_rows * t.n_heads;
+    t.n_blocks = (t.n_queries + QR_ISA_NAME(micro_rows_max) - 1) / QR_ISA_NAME(micro_rows_max);
     t.k = a->kv->head_dim;
     t.k_pad = (t.k + QR_PANEL - 1) / QR_PANEL * QR_PANEL;
     t.staged_values = t.k_pad != t.k || (a->kv->dtype == QR_BF16 && t.n_queries > QR_ISA_NAME(micro_rows_max));
@@ -478,7 +500,10 @@ void QR_ISA_NAME(attention)(struct qr_queue *q, const struct qr_attention_args *
     struct qr_attn_plan plan;
     for (int32_t s = 0; s < a->batch->n_seqs; s = plan.end_seq) {
         qr_attn_plan(&plan, q, a, s);
-        qr_queue_run(q, attend_item, &plan, plan.n_items);
+        if (plan.small)
+            qr_queue_run_here(attend_item, &plan, plan.n_items);
+        else
+            qr_queue_run(q, attend_item, &plan, plan.n_items);
         if (plan.any_split)
             qr_queue_run(q, merge_item, &plan, plan.n_items);
     }

@@ -12,6 +12,7 @@
 #define TILE_PANELS 4                    /* at least micro_panels of any block */
 #define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item: a share of a second-level cache */
 #define PACK_ALONE 32768                 /* elements of x that one thread copies sooner than two would begin */
+#define WORK_ALONE 65536                 /* products, likewise: about 3 us for one row */
 
 /* One chunk of rows. */
 struct product {
@@ -132,10 +133,13 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
         p.n_rows = (int32_t)((int64_t)a->n_rows * (c + 1) / n_chunks) - p.row0;
         p.n_blocks = (p.n_rows + ROWS_MAX - 1) / ROWS_MAX;
         if ((int64_t)p.n_rows * p.n_in < PACK_ALONE)
-            for (int32_t b = 0; b < p.n_blocks; b++)
-                pack_block(&p, b, 0);
+            qr_queue_run_here(pack_block, &p, p.n_blocks);
         else
             qr_queue_run(q, pack_block, &p, p.n_blocks);
-        qr_queue_run(q, multiply, &p, (p.n_panels + p.panels_per_item - 1) / p.panels_per_item);
+        int32_t n_items = (p.n_panels + p.panels_per_item - 1) / p.panels_per_item;
+        if ((int64_t)p.n_rows * p.n_in * a->n_out < WORK_ALONE)
+            qr_queue_run_here(multiply, &p, n_items);
+        else
+            qr_queue_run(q, multiply, &p, n_items);
     }
 }

@@ -3,8 +3,15 @@
  */
 #include "tests/model/rig.h"
 
-#define N_TEXT 300 /* crosses the 256-position pieces of attention */
+#define N_TEXT 270 /* crosses the 256-position pieces of attention */
 #define SEED 20261121
+
+/* The sanitizers look for bad accesses, which half of the families show as well as all; they are ten times slower. */
+#if defined(__SANITIZE_ADDRESS__)
+#define STEP 2
+#else
+#define STEP 1
+#endif
 
 struct family {
     const char *name;
@@ -13,25 +20,24 @@ struct family {
 
 static int32_t families(struct family out[8])
 {
-    int32_t n = 0;
-    out[n++] = (struct family){"llama", qr_model_config_small(QR_ARCH_LLAMA)};
-    out[n++] = (struct family){"llama with biases", qr_model_config_small(QR_ARCH_LLAMA)};
-    out[1].c.qkv_bias = out[1].c.out_bias = out[1].c.mlp_bias = out[1].c.tied_head = true;
-    out[n++] = (struct family){"mistral", qr_model_config_small(QR_ARCH_MISTRAL)};
-    out[2].c.window = 37;
-    out[n++] = (struct family){"qwen2", qr_model_config_small(QR_ARCH_QWEN2)};
-    out[3].c.window = 100;
-    out[3].c.window_first_layer = 1;
-    out[n++] = (struct family){"qwen3", qr_model_config_small(QR_ARCH_QWEN3)};
+    static const struct family named[] = {{.name = "llama with biases"}, {.name = "llama"}, {.name = "odd llama"},
+                                          {.name = "mistral"},           {.name = "qwen2"}, {.name = "qwen3"}};
+    static const enum qr_arch arch[] = {QR_ARCH_LLAMA, QR_ARCH_LLAMA, QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3};
+    for (int i = 0; i < QR_COUNT(named); i++)
+        out[i] = (struct family){named[i].name, qr_model_config_small(arch[i])};
+    out[0].c.qkv_bias = out[0].c.out_bias = out[0].c.mlp_bias = out[0].c.tied_head = true;
     /* Widths that are no multiple of a vector or a tile, and heads wider than both. */
-    out[n++] = (struct family){"odd llama", qr_model_config_small(QR_ARCH_LLAMA)};
-    out[5].c.n_embd = 203;
-    out[5].c.n_heads = 3;
-    out[5].c.n_kv_heads = 1;
-    out[5].c.head_dim = 72;
-    out[5].c.n_ffn = 519;
-    out[5].c.n_vocab = 301;
-    return n;
+    out[2].c.n_layers = 1;
+    out[2].c.n_embd = 203;
+    out[2].c.n_heads = 3;
+    out[2].c.n_kv_heads = 1;
+    out[2].c.head_dim = 72;
+    out[2].c.n_ffn = 519;
+    out[2].c.n_vocab = 301;
+    out[3].c.window = 37;
+    out[4].c.window = 100;
+    out[4].c.window_first_layer = 1;
+    return QR_COUNT(named);
 }
 
 static void expect_same(const float *a, const float *b, size_t n, const char *what)
@@ -43,7 +49,7 @@ static void expect_same(const float *a, const float *b, size_t n, const char *wh
 
 static void check_chunks(struct rig *r, const int32_t *ids, const float *want, struct qr_rng *rng, const char *what)
 {
-    static const int32_t chunks[] = {1, 7, 16, 64, 255, 256};
+    static const int32_t chunks[] = {1, 23, 255};
     char label[200];
     for (int i = 0; i < QR_COUNT(chunks); i++) {
         struct rig_seq s = rig_seq_new(r, 0, rng);
@@ -67,7 +73,7 @@ static void check_batches(struct rig *r, const int32_t *ids, struct qr_rng *rng,
     for (int32_t i = 0; i < N_SEQS; i++) {
         len[i] = 20 + (int32_t)qr_rng_below(rng, 80);
         s[i] = rig_seq_new(r, i * 8, NULL);
-        alone[i] = rig_prompt(r, &s[i], ids + i * 37, len[i], len[i]);
+        alone[i] = rig_prompt(r, &s[i], ids + i * 33, len[i], len[i]);
         s[i].n_done = 0;
     }
     memset(r->kv_mem, 0xff, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
@@ -80,7 +86,7 @@ static void check_batches(struct rig *r, const int32_t *ids, struct qr_rng *rng,
                 continue;
             chunk = chunk < left ? chunk : left;
             n_left -= chunk == left;
-            item[n] = (struct rig_item){&s[i], ids + i * 37 + s[i].n_done, chunk, RIG_LAST};
+            item[n] = (struct rig_item){&s[i], ids + i * 33 + s[i].n_done, chunk, RIG_LAST};
             who[n++] = i;
         }
         float *got = n ? rig_step(r, item, n) : NULL;
@@ -141,7 +147,7 @@ static void check_level(const char *isa)
     struct family f[8];
     struct qr_rng rng = {.seed = SEED};
     printf("%s: seed %d\n", isa, SEED);
-    for (int32_t j = 0, n = families(f); j < n; j++) {
+    for (int32_t j = 0, n = families(f); j < n; j += STEP) {
         check_family(&f[j], isa, QR_COMPUTE_F32, &rng);
         check_family(&f[j], isa, QR_COMPUTE_BF16, &rng);
     }

@@ -5,7 +5,7 @@ target_compile_options(quire_flags INTERFACE -fsanitize=fuzzer-no-link)
 foreach(source ${fuzz_sources})
     get_filename_component(stem ${source} NAME_WE)
     add_executable(${stem} ${source})
-    target_compile_options(${stem} PRIVATE -Wno-missing-prototypes)
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes) # libFuzzer has no header
     target_link_libraries(${stem} PRIVATE quire_flags)
     target_link_options(${stem} PRIVATE -fsanitize=fuzzer)
     foreach(module server engine model scheduler kvcache tokenizer loader kernels base)

@@ -212,8 +212,9 @@ struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batc
 size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)
 {
     QR_ASSERT(m != NULL);
-    QR_ASSERT(n_tokens > 0);
-    return qr_step_bytes(m, n_tokens, n_logits, run_step);
+    QR_ASSERT(n_tokens > 0 && n_logits >= 0);
+    /* A limit on rows of logits may be larger than the limit on rows; no step has more of them than rows. */
+    return qr_step_bytes(m, n_tokens, n_logits < n_tokens ? n_logits : n_tokens, run_step);
 }
 
 /* ---- planning ---- */

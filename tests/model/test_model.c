@@ -31,6 +31,7 @@ Test(model, step_arena_takes_exactly_what_was_planned)
             s.n_done = 0;
             qr_free(rig_step(&r, &(struct rig_item){&s, ids, n, RIG_NONE}, 1));
             cr_expect(planned > before && few <= planned);
+            cr_expect_eq(qr_model_act_bytes(r.model, n, n + 50), planned);
             before = planned;
             r.exec.act = &r.act;
             qr_free(ids);

@@ -1,0 +1,385 @@
+"""Every accepted request ends once: disconnects, full queues, drains, keys, slow readers, 2,000 clients that die at once."""
+import json
+import os
+import random
+import resource
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from lib import Connection, Server, chat, events, get, metrics, post, render, run_tests
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+def stream_request(tokens, text="hello", **fields):
+    return render("POST", CHAT, json.dumps(chat(text, max_tokens=tokens, stream=True, **fields)).encode())
+
+
+def settle(s, seconds=5):
+    """Waits until nothing is inside, then checks that both halves of the ledger agree."""
+    until = time.monotonic() + seconds
+    while True:
+        m = metrics(s.port)
+        if m["quire_requests_inside"] == 0 and m["quire_calls"] == 0:
+            break
+        assert time.monotonic() < until, m
+        time.sleep(0.02)
+    ended = sum(v for k, v in m.items() if k.startswith("vllm:request_success_total"))
+    assert m["quire_requests_accepted_total"] == ended == m["quire_ended_requests_total"] == m["quire_submitted_requests_total"], m
+    return m
+
+
+# ---- starting ----
+
+def test_it_listens_before_the_model_is_there_and_says_loading():
+    with Server("--mock-load", "600ms", wait=False) as s:
+        for path in (CHAT, COMPLETIONS):
+            r = post(s.port, path, chat())
+            assert r.status == 503 and r.error()["code"] == "loading" and "retry-after" in r.headers, r.body
+        assert get(s.port, "/v1/models").error()["code"] == "loading"
+        assert get(s.port, "/readyz").json()["status"] == "loading" and get(s.port, "/livez").status == 200 and get(s.port, "/health").status == 503
+        assert get(s.port, "/metrics").status == 200 and get(s.port, "/version").status == 200
+        s.wait_ready()
+        assert post(s.port, CHAT, chat(max_tokens=1)).status == 200
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_server():
+    with Server("--mock-fail-load", "--mock-load", "300ms", wait=False) as s:
+        s.any_status = True
+        assert get(s.port, "/readyz").status == 503
+        assert s.process.wait(timeout=10) == 1
+        assert "could not be loaded" in s.errors()
+
+
+def test_a_port_in_use_is_explained():
+    with Server() as s:
+        r = subprocess.run([sys.argv[1], "--model", "x", "--port", str(s.port)], capture_output=True, text=True, timeout=10)
+        assert r.returncode == 3 and "in use" in r.stderr and "pid %d" % s.process.pid in r.stderr and "--port %d" % (s.port + 1) in r.stderr, r.stderr
+    r = subprocess.run([sys.argv[1], "--model", "x", "--host", "192.0.2.1"], capture_output=True, text=True, timeout=10)
+    assert r.returncode == 3 and "127.0.0.1" in r.stderr, r.stderr
+
+
+# ---- keys ----
+
+def test_every_route_asks_for_the_key_its_table_says():
+    routes = [json.loads(line) for line in subprocess.run([sys.argv[1], "--routes"], capture_output=True, text=True, check=True).stdout.splitlines()]
+    assert len(routes) >= 11
+    keys = {"none": None, "wrong": "Bearer wrong", "other scheme": "Basic user-key", "bare": "user-key", "prefix": "Bearer user-ke", "longer": "Bearer user-keyx",
+            "user": "Bearer user-key", "file": "bearer  file-key", "admin": "Bearer admin-key"}
+    with tempfile.NamedTemporaryFile("w") as f:
+        f.write("# keys\n\nfile-key\n")
+        f.flush()
+        with Server("--api-key", "user-key", "--api-key-file", f.name, "--admin-key", "admin-key", "--mock-rate", "0") as s:
+            for route in routes:
+                for who, key in keys.items():
+                    path = route["path"] + ("mock" if route["path"].endswith("/") else "")
+                    body = None if route["method"] == "GET" else {"messages": [{"role": "user", "content": "x"}], "prompt": "x", "tokens": [1], "max_tokens": 1}
+                    headers = {"Authorization": key} if key else {}
+                    if route["path"] == "/v1/completions":
+                        del body["messages"]
+                    r = get(s.port, path, headers) if body is None else post(s.port, path, body, headers)
+                    allowed = route["access"] == "public" or who == "admin" or (route["access"] == "user" and who in ("user", "file"))
+                    assert (r.status == 200) == allowed, (route, who, r.status, r.body)
+                    if not allowed:
+                        known = who in ("user", "file")
+                        assert r.status == (403 if known else 401) and r.error()["type"] == ("permission_error" if known else "authentication_error")
+                        assert known or r.headers["www-authenticate"] == "Bearer"
+            for path in ("/", "/v1/nothing", "/admin"):
+                assert get(s.port, path).status == 404
+            s.stop()
+            assert "user-key" not in s.errors() and "admin-key" not in s.errors()
+
+
+def test_admin_routes_stay_shut_when_only_user_keys_exist():
+    with Server("--api-key", "k") as s:
+        r = get(s.port, "/metrics", {"Authorization": "Bearer k"})
+        assert r.status == 403 and "--admin-key" in r.error()["message"]
+
+
+def test_key_files_are_checked():
+    with tempfile.NamedTemporaryFile("w") as f:
+        for text, word in (("# nothing\n", "no key"), ("a b\n", "visible"), ("x" * 600 + "\n", "bytes")):
+            f.seek(0)
+            f.truncate()
+            f.write(text)
+            f.flush()
+            r = subprocess.run([sys.argv[1], "--model", "x", "--port", "0", "--api-key-file", f.name], capture_output=True, text=True, timeout=10)
+            assert r.returncode == 2 and word in r.stderr and f.name in r.stderr, r.stderr
+    r = subprocess.run([sys.argv[1], "--model", "x", "--port", "0", "--api-key-file", "/nonexistent/keys"], capture_output=True, text=True, timeout=10)
+    assert r.returncode == 4 and "/nonexistent/keys" in r.stderr, r.stderr
+
+
+# ---- full ----
+
+def test_a_full_queue_answers_429_at_once():
+    with Server("--mock-running", "4", "--mock-waiting", "4", "--mock-rate", "10") as s:
+        open_ones = [Connection(s.port) for _ in range(8)]
+        for c in open_ones:
+            c.send(stream_request(1000))
+        until = time.monotonic() + 5
+        while metrics(s.port)["quire_requests_inside"] < 8 and time.monotonic() < until:
+            time.sleep(0.01)
+        begun = time.monotonic()
+        for _ in range(20):
+            r = post(s.port, CHAT, chat(max_tokens=5))
+            assert r.status == 429 and r.error()["type"] == "rate_limit_error" and int(r.headers["retry-after"]) > 0, r.body
+        assert time.monotonic() - begun < 2
+        r = post(s.port, COMPLETIONS, {"prompt": ["a"] * 3, "max_tokens": 5})
+        assert r.status == 429
+        for c in open_ones:
+            c.close()
+        settle(s)
+        assert post(s.port, COMPLETIONS, {"prompt": ["a"] * 8, "max_tokens": 2}).status == 200
+        r = post(s.port, COMPLETIONS, {"prompt": ["a"] * 9, "max_tokens": 2})
+        assert r.status == 429, "part of it was accepted and is taken back"
+        settle(s)
+
+
+def test_a_request_past_its_time_ends_with_an_error():
+    with Server("--request-timeout", "300ms", "--mock-rate", "10") as s:
+        r = post(s.port, CHAT, chat(max_tokens=1000))
+        assert r.status == 504 and r.error()["code"] == "timeout", r.body
+        c = Connection(s.port)
+        c.send(stream_request(1000))
+        assert events(c.response().body)[-1]["error"]["code"] == "timeout"
+        settle(s)
+
+
+def test_a_stream_that_waits_shows_life():
+    with Server("--sse-ping", "200ms", "--mock-prefill", "700ms", "--mock-rate", "2") as s:
+        c = Connection(s.port)
+        c.send(stream_request(2))
+        raw = c.response().body
+        assert raw.startswith(b": waiting\n\n") and raw.count(b": ping\n\n") >= 2 and events(raw)[-1] == "[DONE]", raw
+
+
+# ---- leaving ----
+
+def test_clients_that_vanish_free_their_requests_at_once():
+    with Server("--mock-running", "4", "--mock-waiting", "200", "--mock-rate", "20") as s:
+        for reset in (False, True):
+            gone = [Connection(s.port) for _ in range(40)]
+            for i, c in enumerate(gone):
+                c.send(stream_request(3000 if i % 2 else 2000) if i % 3 else render("POST", CHAT, json.dumps(chat(max_tokens=2000)).encode()))
+            time.sleep(0.2)
+            for c in gone:
+                c.close(reset)
+            begun = time.monotonic()
+            settle(s)
+            assert time.monotonic() - begun < 1
+        assert post(s.port, CHAT, chat(max_tokens=2)).status == 200
+
+
+def test_random_disconnects_lose_nothing():
+    seed = random.randrange(2 ** 32)
+    print("seed", seed)
+
+    def user(s, rng, problems):
+        for _ in range(25):
+            body = chat("x" * rng.randrange(1, 2000), max_tokens=rng.randrange(1, 30), stream=rng.random() < 0.7, n=rng.randrange(1, 4),
+                        seed=rng.choice([1, 666, 667, 1003]))
+            data = render("POST", CHAT, json.dumps(body).encode())
+            c = Connection(s.port)
+            try:
+                if rng.random() < 0.2:
+                    c.send(data[:rng.randrange(len(data))])
+                    time.sleep(rng.random() * 0.02)
+                else:
+                    c.send(data)
+                    if rng.random() < 0.5:
+                        time.sleep(rng.random() * 0.1)
+                        c.socket.setblocking(False)
+                        try:
+                            c.socket.recv(rng.randrange(1, 4096))
+                        except BlockingIOError:
+                            pass
+                    else:
+                        r = c.response()
+                        if r.status not in (200, 429, 500):
+                            problems.append((r.status, r.body))
+                        if r.status == 200 and body["stream"]:
+                            last = events(r.body)[-1]
+                            if last != "[DONE]" and "error" not in last:
+                                problems.append(last)
+            except (EOFError, ConnectionResetError, BrokenPipeError) as e:
+                problems.append(repr(e))
+            c.close(rng.random() < 0.5)
+
+    with Server("--mock-running", "8", "--mock-waiting", "64", "--mock-rate", "300", "--mock-events", "16") as s:
+        problems = []
+        users = [threading.Thread(target=user, args=(s, random.Random(seed + i), problems)) for i in range(12)]
+        for u in users:
+            u.start()
+        for u in users:
+            u.join()
+        assert not problems, problems[:3]
+        settle(s)
+
+
+def open_streams(s, n, text):
+    out = []
+    for _ in range(n):
+        c = socket.create_connection(("127.0.0.1", s.port))
+        c.sendall(text)
+        out.append(c)
+    return out
+
+
+def test_2000_streams_that_die_at_once_leave_the_server_alive():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 5000 and hard != resource.RLIM_INFINITY:
+        print("skipped: only", hard, "file descriptors")
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (5000 if hard == resource.RLIM_INFINITY else min(hard, 8192), hard))
+    code = ("import socket,sys,time\n"
+            "out=[]\n"
+            "for i in range(2000):\n"
+            "    c=socket.create_connection(('127.0.0.1',int(sys.argv[1])));c.sendall(sys.argv[2].encode());out.append(c)\n"
+            "print('up',flush=True)\n"
+            "time.sleep(60)\n")
+    with Server("--mock-running", "4000", "--mock-rate", "20", "--max-connections", "4096") as s:
+        child = subprocess.Popen([sys.executable, "-c", code, str(s.port), stream_request(3000).decode()], stdout=subprocess.PIPE, text=True)
+        assert child.stdout.readline() == "up\n"
+        until = time.monotonic() + 20
+        while metrics(s.port)["quire_requests_inside"] < 2000:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        time.sleep(0.5)
+        child.kill()
+        child.wait()
+        settle(s, 20)
+        assert post(s.port, CHAT, chat(max_tokens=2)).status == 200
+        until = time.monotonic() + 5
+        while metrics(s.port)["quire_http_connections"] > 1:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_reader_that_does_not_read_is_given_up_and_others_go_on():
+    with Server("--mock-rate", "2000", "--mock-ctx", "1000000", "--max-stream-buffer", "64KiB", "--stream-buffer", "16KiB") as s:
+        lazy = socket.socket()
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.connect(("127.0.0.1", s.port))
+        lazy.sendall(stream_request(900000, n=4, logprobs=True, top_logprobs=20))
+        until = time.monotonic() + 30
+        while metrics(s.port)["quire_http_slow_readers_total"] < 1:
+            assert post(s.port, CHAT, chat(max_tokens=2)).status == 200
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        settle(s)
+        lazy.close()
+    with Server("--mock-rate", "50", "--mock-ctx", "100000", "--stall-timeout", "500ms", "--stream-buffer", "4KiB") as s:
+        lazy = socket.socket()
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.connect(("127.0.0.1", s.port))
+        lazy.sendall(stream_request(90000, n=8, logprobs=True, top_logprobs=20))
+        until = time.monotonic() + 30
+        while metrics(s.port)["quire_http_slow_readers_total"] < 1:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        settle(s)
+        lazy.close()
+
+
+# ---- stopping ----
+
+def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_0():
+    with Server("--mock-rate", "40") as s:
+        running = [Connection(s.port) for _ in range(10)]
+        for c in running:
+            c.send(stream_request(40))
+        idle = Connection(s.port)
+        idle.send(render("GET", "/livez"))
+        idle.response()
+        for c in running:
+            c.head()
+        late = Connection(s.port)
+        s.process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        r = get(s.port, "/readyz")
+        assert r.status == 503 and r.json()["status"] == "draining" and get(s.port, "/livez").status == 200
+        r = post(s.port, CHAT, chat(max_tokens=1))
+        assert r.status == 503 and r.error()["code"] == "shutting_down" and "retry-after" in r.headers and r.headers["connection"] == "close"
+        assert idle.closed() and late.closed()
+        for c in running:
+            body = b"".join(c.chunks())
+            assert events(body)[-1] == "[DONE]" and body.count(b'"content":') == 41, "all 40 tokens arrived"
+        assert s.process.wait(timeout=10) == 0
+        s.stop()
+        assert s.ledger["length"] == 10 and s.ledger["inside"] == 0 and s.ledger["cancelled"] == 0, s.ledger
+
+
+def test_the_drain_has_an_end():
+    with Server("--mock-rate", "10", "--drain-timeout", "400ms") as s:
+        c, whole = Connection(s.port), Connection(s.port)
+        c.send(stream_request(3000))
+        whole.send(render("POST", CHAT, json.dumps(chat(max_tokens=3000)).encode()))
+        c.head()
+        s.process.send_signal(signal.SIGTERM)
+        last = events(b"".join(c.chunks()))[-1]
+        assert last["error"]["code"] == "shutting_down", last
+        r = whole.response()
+        assert r.status == 503 and r.error()["code"] == "shutting_down"
+        assert s.process.wait(timeout=10) == 0
+        s.stop()
+        assert s.ledger["cancelled"] == 2 and s.ledger["inside"] == 0, s.ledger
+
+
+def test_a_second_signal_stops_at_once():
+    with Server("--mock-rate", "10") as s:
+        s.any_status = True
+        c = Connection(s.port)
+        c.send(stream_request(3000))
+        c.head()
+        s.process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        begun = time.monotonic()
+        s.process.send_signal(signal.SIGINT)
+        assert s.process.wait(timeout=5) == 130 and time.monotonic() - begun < 2
+
+
+def test_sigterm_while_idle_or_loading_ends_at_once():
+    for options in ((), ("--mock-load", "300ms")):
+        with Server(*options, wait=not options) as s:
+            begun = time.monotonic()
+            s.process.send_signal(signal.SIGTERM)
+            assert s.process.wait(timeout=5) == 0 and time.monotonic() - begun < 2
+
+
+def test_sigterm_while_clients_storm_loses_no_answer():
+    def user(s, out):
+        while True:
+            try:
+                c = Connection(s.port, timeout=10)
+                c.send(render("POST", CHAT, json.dumps(chat(max_tokens=5)).encode()))
+                r = c.response()
+                out.append(r.status)
+                c.close()
+                if r.status == 503:
+                    return
+            except (ConnectionRefusedError, ConnectionResetError, BrokenPipeError, EOFError) as e:
+                out.append(type(e).__name__)
+                return
+    with Server("--mock-rate", "100", "--mock-running", "100") as s:
+        out = []
+        users = [threading.Thread(target=user, args=(s, out)) for _ in range(20)]
+        for u in users:
+            u.start()
+        time.sleep(0.5)
+        s.process.send_signal(signal.SIGTERM)
+        for u in users:
+            u.join()
+        assert s.process.wait(timeout=10) == 0
+        s.stop()
+        assert out.count(200) == s.ledger["length"], (out.count(200), s.ledger)
+
+
+if __name__ == "__main__":
+    run_tests(globals())

@@ -55,7 +55,7 @@ struct qr_load_plan {
     bool open;  /* requests have times of their own, from the trace or from a rate */
 };
 
-/* Reads lengths, trace and limits. QR_E_USAGE, QR_E_NOT_FOUND, QR_E_DAMAGED. */
+/* Reads lengths, trace and limits. To be released even after an error. QR_E_USAGE, QR_E_NOT_FOUND, QR_E_DAMAGED. */
 int qr_load_plan_init(struct qr_load_plan *p, const struct qr_load_options *opt, struct qr_err *err);
 void qr_load_plan_release(struct qr_load_plan *p);
 

@@ -90,6 +90,8 @@ Test(load, a_plan_is_a_function_of_its_seed)
     for (int i = 0; i < 3; i++)
         cr_expect_str_eq(body[0][i].data, body[1][i].data);
     cr_expect_str_neq(body[0][0].data, body[0][1].data);
+    for (int i = 0; i < 6; i++)
+        qr_buf_release(&body[i / 3][i % 3]);
 }
 
 Test(load, bodies_are_json_with_exactly_the_planned_prompt)
@@ -159,6 +161,9 @@ Test(load, a_trace_gives_times_lengths_and_shared_prefixes)
     qr_load_plan_release(&p);
     opt.rate = 3;
     cr_expect_eq(qr_load_plan_init(&p, &opt, &err), QR_E_USAGE, "a rate beside the trace's times");
+    qr_load_plan_release(&p);
+    qr_buf_release(&body[0]);
+    qr_buf_release(&body[1]);
     struct fake_server *s = fake_start(fake_tokens(0));
     snprintf(flags, sizeof flags, "--trace %s --max-input-len 650", path);
     struct outcome o = run_load(s->port, flags);
@@ -211,7 +216,7 @@ static struct outcome run_load(int32_t port, const char *flags)
     if (pid == 0) {
         dup2(out, 1);
         dup2(err, 2);
-        exit(qr_bench_load_main(argc, argv));
+        fake_child_exit(qr_bench_load_main(argc, argv));
     }
     waitpid(pid, &o.status, 0);
     o.status = WIFEXITED(o.status) ? WEXITSTATUS(o.status) : 1000 + WTERMSIG(o.status);
@@ -259,12 +264,12 @@ static void server_means(const struct fake_server *s, double *ttft, double *tpot
     *tpot = gap / n;
 }
 
-/* The bound: client and server are two threads of two processes on one machine, so each figure carries a few wake-ups. On an idle
- * machine the means differ by about 0.1 ms; 3 ms leaves room for a machine that other builds keep busy, and is still far below the 20 ms
- * and 10 ms that are measured. */
+/* The bound: client and server are two processes on one machine, so each figure carries a few wake-ups: a few tenths of a millisecond
+ * when the machine is idle, and 20 connections that are made at once. What is stated is the systematic error, so the best of three runs
+ * counts; noise of a busy machine only ever adds. 3 ms is far below the 20 and 10 ms that are measured. */
 #define CALIBRATION_MS 3.0
 
-Test(load, measures_what_the_server_did)
+static bool calibrate(double *ttft_error, double *tpot_error)
 {
     struct fake_script script = fake_tokens(0);
     script.first_us = 20000;
@@ -276,9 +281,8 @@ Test(load, measures_what_the_server_did)
     server_means(s, &ttft, &tpot);
     fprintf(stderr, "calibration: TTFT %.3f ms, the server's own %.3f ms; TPOT %.3f ms, the server's own %.3f ms\n",
             figure(&o, "mean_ttft_ms"), ttft, figure(&o, "mean_tpot_ms"), tpot);
-    cr_expect_float_eq(figure(&o, "mean_ttft_ms"), ttft, CALIBRATION_MS);
-    cr_expect_float_eq(figure(&o, "mean_tpot_ms"), tpot, CALIBRATION_MS);
-    cr_expect_float_eq(figure(&o, "mean_itl_ms"), tpot, CALIBRATION_MS);
+    *ttft_error = fabs(figure(&o, "mean_ttft_ms") - ttft);
+    *tpot_error = fmax(fabs(figure(&o, "mean_tpot_ms") - tpot), fabs(figure(&o, "mean_itl_ms") - tpot));
     cr_expect_eq(figure(&o, "completed"), 100);
     cr_expect_eq(figure(&o, "failed"), 0);
     cr_expect_eq(figure(&o, "total_output_tokens"), 1100);
@@ -286,6 +290,16 @@ Test(load, measures_what_the_server_did)
     cr_expect(strstr(o.out.data, "TTFT  first token's arrival - intended send") != NULL);
     drop(&o);
     fake_stop(s);
+    return *ttft_error <= CALIBRATION_MS && *tpot_error <= CALIBRATION_MS;
+}
+
+Test(load, measures_what_the_server_did)
+{
+    double ttft_error = 0, tpot_error = 0;
+    for (int i = 0; i < 3 && !calibrate(&ttft_error, &tpot_error); i++)
+        ;
+    cr_expect_leq(ttft_error, CALIBRATION_MS);
+    cr_expect_leq(tpot_error, CALIBRATION_MS);
 }
 
 Test(load, waiting_for_a_free_user_counts_against_the_server)
@@ -451,5 +465,36 @@ Test(load, goodput_counts_what_met_every_limit)
     cr_expect_float_eq(figure(&o, "request_goodput"), figure(&o, "request_throughput"), 1e-9);
     cr_expect_eq(qr_json_count(qr_json_find(o.json, "ttfts")), 4);
     drop(&o);
+    fake_stop(s);
+}
+
+/* In this very process, so that the leak check at its end sees the paths. */
+static int load_here(int32_t port, const char *flag)
+{
+    char name[] = "load", url[80], n[] = "-n20", copy[100], *argv[] = {name, url, n, copy};
+    snprintf(url, sizeof url, "--url=http://127.0.0.1:%d", port);
+    snprintf(copy, sizeof copy, "%s", flag);
+    int null = open("/dev/null", O_RDWR), out = dup(1), err = dup(2);
+    dup2(null, 1);
+    dup2(null, 2);
+    int status = qr_bench_load_main(4, argv);
+    dup2(out, 1);
+    dup2(err, 2);
+    close(null);
+    close(out);
+    close(err);
+    return status;
+}
+
+Test(load, leaks_nothing_on_any_path)
+{
+    struct fake_server *s = fake_start(fake_tokens(0));
+    cr_expect_eq(load_here(s->port, "--rate=1000"), 0);
+    cr_expect_eq(load_here(s->port, "--abort-fraction=1"), 1);
+    cr_expect_eq(load_here(s->port, "--warmups=2"), 0);
+    cr_expect_eq(load_here(s->port, "--goodput=x"), 2);
+    s->script.cut_after = 1;
+    cr_expect_eq(load_here(s->port, "--endpoint=chat"), 1);
+    cr_expect_eq(load_here(1, "--users=3"), 3);
     fake_stop(s);
 }

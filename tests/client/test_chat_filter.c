@@ -50,7 +50,7 @@ static pid_t start(int32_t port, const char *words, const char *input, int out, 
         dup2(in, 0);
         dup2(out, 1);
         dup2(err, 2);
-        exit(qr_chat_main(argc, argv));
+        fake_child_exit(qr_chat_main(argc, argv));
     }
     close(in);
     return pid;
@@ -363,10 +363,45 @@ Test(chat, the_environment_names_server_and_key)
         dup2(out, 1);
         close(0);
         open("/dev/null", O_RDONLY);
-        exit(qr_chat_main(2, argv));
+        fake_child_exit(qr_chat_main(2, argv));
     }
     cr_expect_eq(finish(pid), 0);
     close(out);
+    fake_stop(s);
+}
+
+/* In this very process, so that the leak check at its end sees every path. */
+static int chat_here(int32_t port, const char *flag, const char *prompt)
+{
+    char name[] = "chat", url[80], a[100], b[100], *argv[] = {name, url, a, b};
+    snprintf(url, sizeof url, "--url=http://127.0.0.1:%d", port);
+    snprintf(a, sizeof a, "%s", flag);
+    snprintf(b, sizeof b, "%s", prompt);
+    int null = open("/dev/null", O_RDWR), saved[3];
+    for (int i = 0; i < 3; i++) {
+        saved[i] = dup(i);
+        dup2(null, i);
+    }
+    int status = qr_chat_main(4, argv);
+    for (int i = 0; i < 3; i++) {
+        dup2(saved[i], i);
+        close(saved[i]);
+    }
+    close(null);
+    return status;
+}
+
+Test(chat, leaks_nothing_on_any_path)
+{
+    struct fake_server *s = fake_start(fake_tokens(3));
+    cr_expect_eq(chat_here(s->port, "--stats", "x"), 0);
+    cr_expect_eq(chat_here(s->port, "--json", "x"), 0);
+    cr_expect_eq(chat_here(s->port, "--temperature=9", "x"), 2);
+    cr_expect_eq(chat_here(s->port, "--nonsense", "x"), 2);
+    s->script.cut_after = 1;
+    cr_expect_eq(chat_here(s->port, "--stop=a", "x"), 1);
+    cr_expect_eq(chat_here(1, "--stop=a", "x"), 3);
+    cr_expect_eq(chat_here(1, "--help", "x"), 0);
     fake_stop(s);
 }
 

@@ -45,7 +45,7 @@ static void child(struct desk *d, const char *slave, const char *words)
     argv[argc++] = url;
     for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
         argv[argc++] = word;
-    exit(qr_chat_main(argc, argv));
+    fake_child_exit(qr_chat_main(argc, argv));
 }
 
 static struct desk *lay_out(struct fake_script script)

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/option.h"
 #include "bench/kern.h"
+#include "bench/make.h"
 #ifdef QUIRE_SERVER
 #include "bench/load.h"
 #endif
@@ -15,6 +16,7 @@ static const struct qr_cli_command benches[] = {
     {"load", qr_bench_load_main, "drive a server over HTTP: latencies, throughput, errors"},
 #endif
     {"kern", qr_bench_kern_main, "time the kernels against the machine's limits"},
+    {"make-model", qr_bench_make_main, "a random-weight model directory of a published shape"},
 };
 
 int qr_cmd_bench(int argc, char **argv)
@@ -32,6 +34,6 @@ int qr_cmd_bench(int argc, char **argv)
     }
     FILE *out = help ? stdout : stderr;
     for (int i = 0; i < QR_COUNT(benches); i++)
-        fprintf(out, "  quire bench %-6s %s\n", benches[i].name, benches[i].help);
+        fprintf(out, "  quire bench %-11s %s\n", benches[i].name, benches[i].help);
     return help ? 0 : 2;
 }

@@ -1,0 +1,157 @@
+#include "bench/make.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/option.h"
+#include "base/utf8.h"
+#include "loader/make_model.h"
+
+/* Published shapes: the models' config.json files. */
+static const struct shape {
+    const char *name;
+    enum qr_arch arch;
+    int32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ffn, n_vocab, ctx_max;
+    double theta;
+    bool tied;
+} shapes[] = {
+    {"110m", QR_ARCH_LLAMA, 12, 768, 12, 12, 64, 2048, 32000, 1024, 10000, true}, /* karpathy/tinyllamas stories110M */
+    {"smollm2-135m", QR_ARCH_LLAMA, 30, 576, 9, 3, 64, 1536, 49152, 8192, 100000, true},
+    {"qwen2.5-0.5b", QR_ARCH_QWEN2, 24, 896, 14, 2, 64, 4864, 151936, 32768, 1000000, true},
+    {"qwen3-0.6b", QR_ARCH_QWEN3, 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1000000, true},
+    {"llama-3.2-1b", QR_ARCH_LLAMA, 16, 2048, 32, 8, 64, 8192, 128256, 131072, 500000, true},
+};
+
+struct make_options {
+    const char *like, *out;
+    int32_t store;
+    int64_t seed;
+};
+
+static const struct qr_option table[] = {
+    {.name = "like", .type = QR_OPT_STR, .offset = offsetof(struct make_options, like), .arg = "NAME",
+     .help = "110m, smollm2-135m, qwen2.5-0.5b, qwen3-0.6b or llama-3.2-1b."},
+    {.name = "out", .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct make_options, out), .arg = "DIR",
+     .help = "The directory to make; files in it are not overwritten."},
+    {.name = "store", .type = QR_OPT_ENUM, .offset = offsetof(struct make_options, store), .builtin = "bf16", .choices = "bf16|f32|f16",
+     .arg = "TYPE", .help = "Type of the stored weights."},
+    {.name = "seed", .type = QR_OPT_INT, .offset = offsetof(struct make_options, seed), .builtin = "1", .min = 0, .max = 9e15, .arg = "N",
+     .help = "Same seed, same bytes."}};
+
+/* The character that stands for a byte in byte-level vocabularies: printable Latin-1 for itself, the rest from U+0100 on. */
+static uint32_t byte_char(uint32_t byte)
+{
+    uint32_t n_hidden = 0;
+    for (uint32_t b = 0; b <= byte; b++) {
+        bool printable = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
+        if (b == byte)
+            return printable ? b : 0x100 + n_hidden;
+        n_hidden += !printable;
+    }
+    return 0;
+}
+
+static void put_tokenizer(struct qr_buf *out, int32_t n_vocab)
+{
+    QR_ASSERT(n_vocab > 258);
+    qr_buf_printf(out, "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":%d,\"content\":\"<|end|>\",\"single_word\":false,\"lstrip\":false,"
+                       "\"rstrip\":false,\"normalized\":false,\"special\":true}],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\","
+                       "\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\"},"
+                       "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"merges\":[],\"vocab\":{",
+                  n_vocab - 1);
+    for (uint32_t b = 0; b < 256; b++) {
+        char c[4];
+        qr_json_put_str(out, c, (size_t)qr_utf8_encode(byte_char(b), c));
+        qr_buf_printf(out, ":%u,", b);
+    }
+    for (int32_t id = 256; id < n_vocab - 1; id++)
+        qr_buf_printf(out, "\"<%d>\":%d,", id, id);
+    qr_buf_printf(out, "\"<|end|>\":%d}}}", n_vocab - 1);
+}
+
+static int write_file(const char *dir, const char *name, const struct qr_buf *text, struct qr_err *err)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "wxe");
+    if (!f || fwrite(text->data, 1, text->len, f) != text->len || fclose(f) != 0)
+        return qr_err_set(err, QR_E_IO, "cannot write '%s': %s", path, strerror(errno));
+    return 0;
+}
+
+static int write_tokenizer(const char *dir, int32_t n_vocab, struct qr_err *err)
+{
+    struct qr_buf text;
+    qr_buf_init(&text);
+    put_tokenizer(&text, n_vocab);
+    int rc = write_file(dir, "tokenizer.json", &text, err);
+    qr_buf_clear(&text);
+    qr_buf_put_str(&text, "{\"eos_token\":\"<|end|>\",\"chat_template\":\"{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\\n{% endfor %}\"}\n");
+    if (rc == 0)
+        rc = write_file(dir, "tokenizer_config.json", &text, err);
+    qr_buf_release(&text);
+    return rc;
+}
+
+static const struct shape *find_shape(const char *name, struct qr_err *err)
+{
+    const char *names[QR_COUNT(shapes)];
+    for (int i = 0; i < QR_COUNT(shapes); i++) {
+        names[i] = shapes[i].name;
+        if (strcmp(name, shapes[i].name) == 0)
+            return &shapes[i];
+    }
+    const char *near = qr_nearest(name, names, QR_COUNT(shapes));
+    qr_err_set(err, QR_E_USAGE, "no shape '%s'%s%s; see --help", name, near ? "; did you mean " : "", near ? near : "");
+    return NULL;
+}
+
+static int make(const struct make_options *o, struct qr_err *err)
+{
+    static const enum qr_dtype store[] = {QR_BF16, QR_F32, QR_F16};
+    if (!o->like || !o->out)
+        return qr_err_set(err, QR_E_USAGE, "both --like NAME and --out DIR are needed");
+    const struct shape *s = find_shape(o->like, err);
+    if (!s)
+        return err->code;
+    struct qr_model_config c = qr_model_config_small(s->arch);
+    c.n_layers = s->n_layers;
+    c.n_embd = s->n_embd;
+    c.n_heads = s->n_heads;
+    c.n_kv_heads = s->n_kv_heads;
+    c.head_dim = s->head_dim;
+    c.n_ffn = s->n_ffn;
+    c.n_vocab = s->n_vocab;
+    c.ctx_max = c.rope.original_ctx = s->ctx_max;
+    c.rope.theta = s->theta;
+    c.tied_head = s->tied;
+    c.bos_id = -1;
+    c.eos_ids[0] = s->n_vocab - 1;
+    int rc = qr_model_make(o->out, &c, store[o->store], (uint64_t)o->seed, err);
+    return rc == 0 ? write_tokenizer(o->out, c.n_vocab, err) : rc;
+}
+
+int qr_bench_make_main(int argc, char **argv)
+{
+    struct make_options o = {0};
+    struct qr_err err;
+    struct qr_buf text;
+    struct qr_option_set *set = qr_options_new(table, QR_COUNT(table), &o);
+    int rc = qr_options_read(set, argc, argv, &err), status = 0;
+    qr_buf_init(&text);
+    if (rc == 0 && qr_options_wants_help(set)) {
+        qr_buf_put_str(&text, "quire bench make-model --like NAME --out DIR\n\n");
+        qr_options_help(&text, table, QR_COUNT(table), 100);
+        fwrite(text.data, 1, text.len, stdout);
+    } else if (rc != 0 || (rc = make(&o, &err)) != 0) {
+        fprintf(stderr, "quire bench make-model: %s\n", err.msg);
+        status = qr_err_exit_status((enum qr_code)rc);
+    }
+    qr_buf_release(&text);
+    qr_options_free(set);
+    return status;
+}

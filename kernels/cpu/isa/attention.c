@@ -241,11 +241,11 @@ VF_FN void softmax_of(const struct tile *t, int32_t i, const bool capped, const 
     s->piece_max[i] = vf_max_all(max);
     max = vf_set1(s->piece_max[i]);
     for (int32_t at = begin; at <= last; at += VF_LEN) {
-        vf e = vf_exp(vf_sub(vf_load(p + at), max));
+        vf e = vf_exp_of_negative(vf_sub(vf_load(p + at), max));
         if (at == begin || at == last)
             e = vf_pick_range(first > at ? first - at : 0, vf_min_len(end - at), e, vf_zero());
         sum = vf_add(sum, e);
-        vf_store(p + at, rounded ? vf_round_bf16(e) : e);
+        vf_store(p + at, rounded ? vf_round_bf16_number(e) : e); /* a NaN stays in the sum and comes out by the division */
     }
     s->piece_sum[i] = vf_sum(sum);
 }

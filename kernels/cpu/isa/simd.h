@@ -69,6 +69,13 @@ VF_FN vf vf_exp(vf x)
     return vf_scale2(vf_add(vf_set1(1.0f), p), n);
 }
 
+/* The same for x <= 0 or NaN. */
+VF_FN vf vf_exp_of_negative(vf x)
+{
+    vf n, p = vf_exp_parts(vf_max(vf_set1(EXP_MIN), x), &n);
+    return vf_scale2(vf_add(vf_set1(1.0f), p), n);
+}
+
 /* tanh x = e / (e + 2) with e = e^2|x| - 1 = 2^n p + (2^n - 1): no cancellation near 0. Within 4 ulp; beyond 10 it is 1. */
 VF_FN vf vf_tanh(vf x)
 {

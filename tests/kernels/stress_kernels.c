@@ -62,7 +62,8 @@ static void attend(struct qr_backend *be, float *out, const float *q, const floa
         pos[i] = i == 0 ? CTX - 1 : 500 + i;
     struct qr_kv_write_args w = {.kv = &kv, .k = k, .v = v, .slot = slot, .k_stride = KV_HEADS * HEAD_DIM, .v_stride = KV_HEADS * HEAD_DIM, .n_rows = CTX};
     be->k->kv_write(be->queue, &w);
-    struct qr_batch batch = {.n_tokens = N, .n_seqs = 2, .block_tokens = BLOCK, .table_stride = BLOCKS, .pos = pos, .row_start = row_start, .block_table = table};
+    struct qr_batch batch = {.n_tokens = N, .n_seqs = 2, .block_tokens = BLOCK, .table_stride = BLOCKS, .pos = pos,
+                             .row_start = row_start, .block_table = table};
     struct qr_attention_args a = {.out = out, .q = q, .batch = &batch, .kv = &kv, .out_stride = HEADS * HEAD_DIM, .q_stride = HEADS * HEAD_DIM,
                                   .n_heads = HEADS, .scale = 0.25f};
     be->k->attention(be->queue, &a);

@@ -49,7 +49,7 @@ struct flight {
     int64_t intended_ns, first_ns, last_ns, read_ns;
     int32_t n_events;
     struct qr_usage usage;
-    bool finished, failed, aborted;
+    bool finished, failed;
     char why[160];
 };
 
@@ -122,7 +122,6 @@ static void fail(struct flight *f, const char *why)
 
 static void walk_away(struct flight *f)
 {
-    f->aborted = true;
     f->load->out->n_aborted++;
     qr_http_cancel(f->http);
     f->http = NULL;
@@ -243,7 +242,7 @@ static struct flight *take_flight(struct load *l)
     f->first_ns = f->last_ns = f->read_ns = 0;
     f->n_events = 0;
     f->usage = (struct qr_usage){-1, -1, -1};
-    f->finished = f->failed = f->aborted = false;
+    f->finished = f->failed = false;
     return f;
 }
 

@@ -665,6 +665,27 @@ Test(repl, typing_during_an_answer_waits_for_the_prompt)
     stand_up(d);
 }
 
+Test(repl, a_resized_window_disturbs_neither_typing_nor_answers)
+{
+    struct fake_script script = fake_tokens(60);
+    script.gap_us = 5000;
+    struct desk *d = sit_down(script, "");
+    struct winsize size = {.ws_row = 10, .ws_col = 40};
+    wait_prompt(d);
+    type(d, "one ");
+    wait_for(d, "one ");
+    ioctl(d->fd, TIOCSWINSZ, &size);
+    type(d, "two\r");
+    wait_for(d, "tok tok ");
+    size.ws_col = 120;
+    ioctl(d->fd, TIOCSWINSZ, &size);
+    wait_prompt(d);
+    cr_expect(sent(d, "\"content\":\"one two\""), "%s", d->server->body);
+    type(d, "\004");
+    cr_expect_eq(leave(d), 0);
+    stand_up(d);
+}
+
 Test(repl, without_a_server_it_ends_at_once_with_3)
 {
     struct desk *d = sit_down(fake_tokens(1), "--url http://127.0.0.1:1");

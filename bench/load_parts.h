@@ -80,7 +80,7 @@ struct qr_load_error {
 
 struct qr_load_record {       /* of one request that succeeded */
     int64_t intended_ns, sent_ns, first_ns, last_ns;
-    int32_t n_prompt, n_out;
+    int32_t n_prompt, n_cached, n_out; /* n_cached: of the prompt, as the server reports it; 0 when it does not */
 };
 
 struct qr_load_result {
@@ -122,7 +122,7 @@ struct qr_load_figures {
     struct qr_samples ttft_sent, e2el_sent; /* ms from the actual send */
     struct qr_samples tpot;                 /* ms */
     double duration_s;
-    int64_t n_input, n_output, n_good, peak_tokens_per_s;
+    int64_t n_input, n_cached, n_output, n_good, peak_tokens_per_s;
 };
 
 void qr_load_figures_init(struct qr_load_figures *f, const struct qr_load_result *r, const struct qr_load_slo *slo);

@@ -53,6 +53,7 @@ void qr_load_figures_init(struct qr_load_figures *f, const struct qr_load_result
         qr_samples_add(&f->ttft_sent, ms_between(q->sent_ns, q->first_ns));
         qr_samples_add(&f->e2el_sent, ms_between(q->sent_ns, q->last_ns));
         f->n_input += q->n_prompt;
+        f->n_cached += q->n_cached;
         f->n_output += q->n_out;
         f->n_good += (slo->ttft_ms < 0 || ttft <= slo->ttft_ms) && (slo->tpot_ms < 0 || tpot <= slo->tpot_ms) &&
                      (slo->e2el_ms < 0 || e2el <= slo->e2el_ms);
@@ -155,8 +156,8 @@ void qr_load_print(struct qr_buf *out, struct qr_load_figures *f, struct qr_load
                   (long long)r->n_records, (long long)r->n_failed, (long long)r->n_aborted, f->duration_s,
                   per_second(r->n_records, f->duration_s), r->peak_running);
     put_errors(out, r);
-    qr_buf_printf(out, "tokens      %lld in (%.1f/s), %lld out (%.1f/s, in the best second %lld)\n", (long long)f->n_input,
-                  per_second(f->n_input, f->duration_s), (long long)f->n_output, per_second(f->n_output, f->duration_s),
+    qr_buf_printf(out, "tokens      %lld in (%.1f/s; %lld of them cached), %lld out (%.1f/s, in the best second %lld)\n",
+                  (long long)f->n_input, per_second(f->n_input, f->duration_s), (long long)f->n_cached, (long long)f->n_output, per_second(f->n_output, f->duration_s),
                   (long long)f->peak_tokens_per_s);
     if (plan->opt->goodput.n > 0)
         qr_buf_printf(out, "goodput     %.2f requests/s met every --goodput limit (%lld of %lld)\n", per_second(f->n_good, f->duration_s),
@@ -262,6 +263,7 @@ void qr_load_put_json(struct qr_buf *out, struct qr_load_figures *f, struct qr_l
     put_num(out, "failed", (double)r->n_failed);
     put_num(out, "abandoned", (double)r->n_aborted);
     put_num(out, "total_input_tokens", (double)f->n_input);
+    put_num(out, "cached_input_tokens", (double)f->n_cached);
     put_num(out, "total_output_tokens", (double)f->n_output);
     put_num(out, "request_throughput", per_second(r->n_records, f->duration_s));
     if (plan->opt->goodput.n > 0)

@@ -96,7 +96,8 @@ static void record(struct flight *f, int64_t sent_ns)
     int32_t n_prompt = f->usage.n_prompt >= 0 ? (int32_t)f->usage.n_prompt : f->request.n_prompt;
     out->n_short += n_out < f->request.n_new;
     out->record[out->n_records++] = (struct qr_load_record){.intended_ns = f->intended_ns, .sent_ns = sent_ns, .first_ns = f->first_ns,
-                                                            .last_ns = f->last_ns, .n_prompt = n_prompt, .n_out = n_out};
+                                                            .last_ns = f->last_ns, .n_prompt = n_prompt, .n_out = n_out,
+                                                            .n_cached = f->usage.n_cached > 0 ? (int32_t)f->usage.n_cached : 0};
 }
 
 /* ---- one answer ---- */

@@ -200,7 +200,7 @@ static void slurp(int fd, struct qr_buf *b)
     close(fd);
 }
 
-static struct outcome run_load(int32_t port, const char *flags)
+static struct outcome run_load_until(int32_t port, const char *flags, int64_t interrupt_after_us)
 {
     struct outcome o = {0};
     char name[] = "load", json_flag[] = "--json", url[80], copy[1000], json_path[] = "/tmp/quire-load-XXXXXX", *argv[64] = {name};
@@ -218,6 +218,10 @@ static struct outcome run_load(int32_t port, const char *flags)
         dup2(err, 2);
         fake_child_exit(qr_bench_load_main(argc, argv));
     }
+    if (interrupt_after_us > 0) {
+        usleep((useconds_t)interrupt_after_us);
+        kill(pid, SIGINT);
+    }
     waitpid(pid, &o.status, 0);
     o.status = WIFEXITED(o.status) ? WEXITSTATUS(o.status) : 1000 + WTERMSIG(o.status);
     slurp(out, &o.out);
@@ -230,6 +234,11 @@ static struct outcome run_load(int32_t port, const char *flags)
     unlink(json_path);
     qr_buf_release(&text);
     return o;
+}
+
+static struct outcome run_load(int32_t port, const char *flags)
+{
+    return run_load_until(port, flags, 0);
 }
 
 static void drop(struct outcome *o)
@@ -342,6 +351,8 @@ Test(load, vllm_flag_names_are_understood)
     cr_expect_eq(figure(&o, "completed"), 9);
     cr_expect_eq(figure(&o, "max_concurrency"), 3);
     cr_expect_eq(figure(&o, "total_output_tokens"), 54);
+    cr_expect_eq(figure(&o, "total_input_tokens"), 9 * 7, "what the server's usage says");
+    cr_expect_eq(figure(&o, "cached_input_tokens"), 9 * 3);
     drop(&o);
     o = run_load(s->port, "--request-rate inf --num-prompts 9 --random-output-len 2");
     cr_expect_eq(figure(&o, "max_concurrent_requests"), 9);
@@ -464,6 +475,20 @@ Test(load, goodput_counts_what_met_every_limit)
     o = run_load(s->port, "--users 1 --num-requests 4 --output-len 2 --goodput ttft:5000 --goodput e2el:9000 --detailed");
     cr_expect_float_eq(figure(&o, "request_goodput"), figure(&o, "request_throughput"), 1e-9);
     cr_expect_eq(qr_json_count(qr_json_find(o.json, "ttfts")), 4);
+    drop(&o);
+    fake_stop(s);
+}
+
+Test(load, ctrl_c_ends_the_run_and_prints_what_there_is)
+{
+    struct fake_script script = fake_tokens(0);
+    script.gap_us = 2000;
+    struct fake_server *s = fake_start(script);
+    struct outcome o = run_load_until(s->port, "--users 4 --duration 60s --output-len 5", 1000000);
+    cr_expect_eq(o.status, 130);
+    cr_expect_gt(figure(&o, "completed"), 0);
+    cr_expect_eq(figure(&o, "failed"), 0);
+    cr_expect(strstr(o.out.data, "stopped by a signal") != NULL);
     drop(&o);
     fake_stop(s);
 }

@@ -96,7 +96,7 @@ static void on_end(void *arg, const struct qr_http_end *end)
         qr_loop_stop(g->loop);
 }
 
-static struct got *client_at(int32_t port)
+static struct got *client_of(const char *host, int32_t port)
 {
     struct got *g = calloc(1, sizeof *g);
     struct qr_http_url url;
@@ -104,11 +104,16 @@ static struct got *client_at(int32_t port)
     struct qr_http_limits limits = {.connect_timeout_us = 2000000, .idle_timeout_us = 300000};
     char text[64];
     signal(SIGPIPE, SIG_IGN);
-    snprintf(text, sizeof text, "http://127.0.0.1:%d", port);
+    snprintf(text, sizeof text, "http://%s:%d", host, port);
     g->loop = qr_loop_new();
     cr_assert_eq(qr_http_url_parse(&url, text, &err), 0);
     cr_assert_eq(qr_http_client_new(&g->client, g->loop, &url, &limits, &err), 0);
     return g;
+}
+
+static struct got *client_at(int32_t port)
+{
+    return client_of("127.0.0.1", port);
 }
 
 static void ask(struct got *g, const char *path, const char *body, int32_t n_times)
@@ -159,6 +164,17 @@ Test(http, a_connection_that_the_server_closed_meanwhile_is_replaced_unnoticed)
     ask(g, "/completions", "{\"stream\":true}", 20); /* at once: the close and the next request cross each other */
     cr_expect_eq(g->outcome, QR_HTTP_DONE, "%s", g->detail);
     cr_expect_eq(g->n_ends, 25);
+    drop(g);
+    fake_stop(s);
+}
+
+Test(http, every_address_of_a_name_is_tried)
+{
+    struct fake_server *s = fake_start(fake_tokens(1)); /* listens on 127.0.0.1 only; localhost may be ::1 first */
+    struct got *g = client_of("localhost", s->port);
+    ask(g, "/models", NULL, 3);
+    cr_expect_eq(g->outcome, QR_HTTP_DONE, "%s", g->detail);
+    cr_expect_eq(g->n_ends, 3);
     drop(g);
     fake_stop(s);
 }

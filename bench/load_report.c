@@ -157,8 +157,8 @@ void qr_load_print(struct qr_buf *out, struct qr_load_figures *f, struct qr_load
                   per_second(r->n_records, f->duration_s), r->peak_running);
     put_errors(out, r);
     qr_buf_printf(out, "tokens      %lld in (%.1f/s; %lld of them cached), %lld out (%.1f/s, in the best second %lld)\n",
-                  (long long)f->n_input, per_second(f->n_input, f->duration_s), (long long)f->n_cached, (long long)f->n_output, per_second(f->n_output, f->duration_s),
-                  (long long)f->peak_tokens_per_s);
+                  (long long)f->n_input, per_second(f->n_input, f->duration_s), (long long)f->n_cached,
+                  (long long)f->n_output, per_second(f->n_output, f->duration_s), (long long)f->peak_tokens_per_s);
     if (plan->opt->goodput.n > 0)
         qr_buf_printf(out, "goodput     %.2f requests/s met every --goodput limit (%lld of %lld)\n", per_second(f->n_good, f->duration_s),
                       (long long)f->n_good, (long long)r->n_records);

@@ -13,6 +13,7 @@
 #include <locale.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -42,8 +43,14 @@ struct qr_editor {
     char in[4096];                   /* bytes read from the terminal, not yet given to libedit */
     size_t n_in, in_at;
     int signal;
-    bool interrupted, was_empty, eof;
+    bool interrupted, was_empty, eof, brackets; /* brackets: the terminal may be told to mark pastes */
 };
+
+static void mark_pastes(const struct qr_editor *e, bool on)
+{
+    if (e->brackets)
+        qr_term_write(1, on ? "\033[?2004h" : "\033[?2004l", 8);
+}
 
 static char *prompt_of(EditLine *el)
 {
@@ -58,9 +65,10 @@ static void stop_and_redraw(struct qr_editor *e)
 {
     el_set(e->el, EL_PREP_TERM, 0);
     qr_term_restore(e->term);
-    qr_term_write(1, "\033[?2004l\n", 9);
+    mark_pastes(e, false);
+    qr_term_write(1, "\n", 1);
     qr_term_stop_self();
-    qr_term_write(1, "\033[?2004h", 8);
+    mark_pastes(e, true);
     qr_term_quiet(e->term);
     el_set(e->el, EL_PREP_TERM, 1);
     el_set(e->el, EL_REFRESH);
@@ -275,6 +283,8 @@ struct qr_editor *qr_editor_new(struct qr_term *term, struct qr_line_history *ke
     e->kept = kept;
     e->completer = *completer;
     e->prompt = "";
+    const char *kind = getenv("TERM");
+    e->brackets = kind != NULL && strcmp(kind, "dumb") != 0;
     e->el = el_init("quire", stdin, stdout, stderr);
     e->history = history_init();
     if (e->el == NULL || e->history == NULL)
@@ -363,9 +373,10 @@ enum qr_edit_end qr_editor_read(struct qr_editor *e, const char *prompt, struct 
     e->prompt = prompt;
     e->interrupted = e->eof = false;
     int n = 0;
-    qr_term_write(1, "\033[?2004h", 8);
+    mark_pastes(e, true);
+    el_resize(e->el); /* the window may have changed while an answer came */
     const char *text = el_gets(e->el, &n);
-    qr_term_write(1, "\033[?2004l", 8);
+    mark_pastes(e, false);
     if (text != NULL && n > 0 && !e->interrupted)
         expand(e, line, text, (size_t)n - (text[n - 1] == '\n'));
     forget_pastes(e);

@@ -262,8 +262,7 @@ static int on_header_done(llhttp_t *p)
 static int on_headers_complete(llhttp_t *p)
 {
     struct qr_client_conn *c = p->data;
-    if (c->complete || c->request == NULL)
-        return -1; /* an answer nobody asked for */
+    QR_ASSERT(!c->complete && c->request != NULL); /* the parser pauses behind each answer */
     c->in_head = false;
     c->head.status = p->status_code;
     if (c->head.status < 200)
@@ -304,9 +303,12 @@ static const llhttp_settings_t settings = {
 
 static void take_input(struct qr_client_conn *c, const char *bytes, size_t n)
 {
+    if (c->request == NULL) { /* some servers say 408 to an idle connection before they close it */
+        qr_client_conn_close(c);
+        return;
+    }
     c->got_byte = true;
-    if (c->request != NULL)
-        watch_idle(c);
+    watch_idle(c);
     llhttp_errno_t rc = llhttp_execute(&c->parser, bytes, n);
     if (c->closing)
         return;

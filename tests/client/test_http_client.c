@@ -302,7 +302,7 @@ Test(http, headers_that_steer_retries_are_read)
 struct rogue {
     int listener;
     int32_t port;
-    const char *answer;
+    const char *answer, *later;
     size_t n;
     pthread_t thread;
 };
@@ -319,14 +319,19 @@ static void *rogue_main(void *arg)
                 break;
             at += (size_t)k;
         }
+    if (fd >= 0 && r->later != NULL) {
+        usleep(50000);
+        if (write(fd, r->later, strlen(r->later)) > 0)
+            usleep(50000);
+    }
     if (fd >= 0)
         close(fd);
     return NULL;
 }
 
-static enum qr_http_outcome answered_with(const char *answer, size_t n)
+static enum qr_http_outcome answered_with(const char *answer, size_t n, const char *later)
 {
-    struct rogue r = {.answer = answer, .n = n};
+    struct rogue r = {.answer = answer, .n = n, .later = later};
     struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof addr;
     r.listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -338,6 +343,10 @@ static enum qr_http_outcome answered_with(const char *answer, size_t n)
     ask(g, "/models", NULL, 1);
     enum qr_http_outcome outcome = g->outcome;
     cr_expect_eq(g->n_ends, 1);
+    for (int i = 0; later != NULL && i < 40; i++) {
+        usleep(5000);
+        qr_loop_poll(g->loop);
+    }
     drop(g);
     pthread_join(r.thread, NULL);
     close(r.listener);
@@ -365,7 +374,15 @@ Test(http, what_is_no_http_is_called_malformed_or_cut_and_never_crashes)
         {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nho", QR_HTTP_DONE},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        cr_expect_eq(answered_with(cases[i].answer, strlen(cases[i].answer)), cases[i].outcome, "case %zu", i);
+        cr_expect_eq(answered_with(cases[i].answer, strlen(cases[i].answer), NULL), cases[i].outcome, "case %zu", i);
+}
+
+Test(http, what_an_idle_connection_hears_unasked_closes_it)
+{
+    const char *answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+    static const char *const later[] = {"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 2", "rubbish", "\r\n"};
+    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++)
+        cr_expect_eq(answered_with(answer, strlen(answer), later[i]), QR_HTTP_DONE);
 }
 
 Test(http, an_endless_head_is_refused)
@@ -374,7 +391,7 @@ Test(http, an_endless_head_is_refused)
     char *text = malloc(n + 1);
     memset(text, 'a', n);
     memcpy(text, "HTTP/1.1 200 OK\r\nX: ", 20);
-    cr_expect_eq(answered_with(text, n), QR_HTTP_MALFORMED);
+    cr_expect_eq(answered_with(text, n, NULL), QR_HTTP_MALFORMED);
     free(text);
 }
 

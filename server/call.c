@@ -128,11 +128,12 @@ bool qr_call_parse(struct qr_call *call)
 bool qr_call_make_pieces(struct qr_call *call, int32_t n_prompts)
 {
     int32_t n = call->params.n;
+    const struct qr_engine_limits *limits = qr_engine_limits(call->server->model.engine);
+    int32_t capacity = limits->running_max + limits->waiting_max, most = capacity < QR_PROMPTS_MAX ? capacity : QR_PROMPTS_MAX;
     QR_ASSERT(call->piece == NULL);
     QR_ASSERT(n >= 1 && n_prompts >= 1);
-    if (n_prompts > QR_PROMPTS_MAX / n) {
-        qr_api_error_set(&call->error, 400, "too_large", "%d prompts with n %d make more than %d answers in one request.", n_prompts, n,
-                         QR_PROMPTS_MAX);
+    if (n_prompts > most / n) { /* more than the queue holds would be answered 429 for ever */
+        qr_api_error_set(&call->error, 400, "too_large", "%d prompts with n %d make more than %d answers in one request.", n_prompts, n, most);
         snprintf(call->error.param, sizeof call->error.param, "prompt");
         return false;
     }

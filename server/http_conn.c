@@ -609,6 +609,12 @@ static void put_head(struct qr_conn *c, int32_t status, const char *content_type
 {
     QR_ASSERT(status >= 100 && status < 600);
     c->env->stats.n_replies[status / 100]++;
+    if (qr_log_on(QR_LOG_DEBUG) && c->body_us) {
+        const struct qr_http_head *h = qr_http_parser_head(c->parser);
+        qr_log(QR_LOG_DEBUG, "server", "reply status=%d id=%s method=%.*s path=%.*s wait_us=%lld", status, qr_conn_request_id(c),
+               (int)h->method.len, h->method.data, h->path.len < 200 ? (int)h->path.len : 200, h->path.data,
+               (long long)(qr_clock_us() - c->body_us));
+    }
     qr_buf_printf(&c->out, "HTTP/1.1 %d %s\r\nDate: %s\r\nx-request-id: %s\r\n", status, qr_http_reason(status),
                   http_date(c->env), qr_conn_request_id(c));
     if (content_type)

@@ -29,7 +29,7 @@ struct qr_http {
     const struct qr_http_handler *handler; /* borrowed */
     void *user;                            /* borrowed */
     int32_t connections_max, per_address_max, port, n_jobs;
-    bool loopback, refuse_warned;
+    bool loopback, refuse_warned, accept_warned;
     char address[64];
 };
 
@@ -45,9 +45,12 @@ static void on_connection(uv_stream_t *listener, int status)
 {
     struct qr_http *h = listener->data;
     if (status != 0) {
-        qr_log(QR_LOG_WARN, "server", "accept failed reason=\"%s\"", uv_strerror(status));
+        if (!h->accept_warned) /* out of descriptors: one line, not one per client */
+            qr_log(QR_LOG_WARN, "server", "accept failed reason=\"%s\"", uv_strerror(status));
+        h->accept_warned = true;
         return;
     }
+    h->accept_warned = false;
     if (h->env.n_conns >= h->connections_max && !qr_conn_evict_idle(&h->env)) {
         if (!h->refuse_warned)
             qr_log(QR_LOG_WARN, "server", "connection limit reached connections_max=%d", h->connections_max);

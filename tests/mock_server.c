@@ -26,22 +26,25 @@ struct settings {
 };
 
 #define AT(field) offsetof(struct settings, field)
+#define ROW(row_name, row_type, field, value, low, high, text)                                                                      \
+    {.name = row_name, .type = row_type, .offset = AT(field), .builtin = value, .min = low, .max = high, .arg = "N", .help = text,  \
+     .group = "Mock"}
 static const struct qr_option own_rows[] = {
     {.name = "model", .type = QR_OPT_STR, .offset = AT(model), .arg = "DIR", .help = "Tokenizer and chat template.", .group = "Mock"},
     {.name = "mock-script", .type = QR_OPT_STR, .offset = AT(script), .arg = "TEXT", .help = "What it says.", .group = "Mock"},
-    {.name = "mock-rate", .type = QR_OPT_FLOAT, .offset = AT(rate), .builtin = "40", .max = 1e9, .arg = "N", .help = "Events per second.", .group = "Mock"},
-    {.name = "mock-event-tokens", .type = QR_OPT_INT, .offset = AT(event_tokens), .builtin = "1", .min = 1, .max = QR_EVENT_TOKENS, .arg = "N", .help = "Tokens per event.", .group = "Mock"},
-    {.name = "mock-running", .type = QR_OPT_INT, .offset = AT(running), .builtin = "64", .min = 1, .max = 1e6, .arg = "N", .help = "Running at once.", .group = "Mock"},
-    {.name = "mock-waiting", .type = QR_OPT_INT, .offset = AT(waiting), .builtin = "256", .min = 0, .max = 1e6, .arg = "N", .help = "Waiting.", .group = "Mock"},
-    {.name = "mock-ctx", .type = QR_OPT_INT, .offset = AT(ctx), .builtin = "4096", .min = 1, .max = 1e7, .arg = "N", .help = "Context.", .group = "Mock"},
-    {.name = "mock-events", .type = QR_OPT_INT, .offset = AT(events), .builtin = "4096", .min = 1, .max = 1e6, .arg = "N", .help = "Event pool.", .group = "Mock"},
-    {.name = "mock-prefill", .type = QR_OPT_TIME, .offset = AT(prefill_us), .builtin = "0", .max = 1e9, .arg = "T", .help = "Before the first token.", .group = "Mock"},
-    {.name = "mock-load", .type = QR_OPT_TIME, .offset = AT(load_us), .builtin = "0", .max = 1e9, .arg = "T", .help = "Time to load.", .group = "Mock"},
-    {.name = "mock-fail-load", .type = QR_OPT_FLAG, .offset = AT(fail_load), .builtin = "false", .help = "Loading fails.", .group = "Mock"},
-    {.name = "no-chat-template", .type = QR_OPT_FLAG, .offset = AT(no_chat), .builtin = "false", .help = "Without a template.", .group = "Mock"},
-    {.name = "fields", .type = QR_OPT_FLAG, .offset = AT(fields), .builtin = "false", .help = "Print the request fields.", .group = "Mock"},
-    {.name = "routes", .type = QR_OPT_FLAG, .offset = AT(routes), .builtin = "false", .help = "Print the routes.", .group = "Mock"},
-    {.name = "verbose", .type = QR_OPT_FLAG, .offset = AT(verbose), .builtin = "false", .help = "Debug log.", .group = "Mock"},
+    ROW("mock-rate", QR_OPT_FLOAT, rate, "40", 0, 1e9, "Events per second and choice; 0: no pause."),
+    ROW("mock-event-tokens", QR_OPT_INT, event_tokens, "1", 1, QR_EVENT_TOKENS, "Tokens per event."),
+    ROW("mock-running", QR_OPT_INT, running, "64", 1, 1e6, "Sequences at once."),
+    ROW("mock-waiting", QR_OPT_INT, waiting, "256", 0, 1e6, "Sequences in the queue."),
+    ROW("mock-ctx", QR_OPT_INT, ctx, "4096", 1, 1e7, "Context length."),
+    ROW("mock-events", QR_OPT_INT, events, "4096", 1, 1e6, "Event pool."),
+    ROW("mock-prefill", QR_OPT_TIME, prefill_us, "0", 0, 1e9, "Time before the first token."),
+    ROW("mock-load", QR_OPT_TIME, load_us, "0", 0, 1e9, "Time to load."),
+    ROW("mock-fail-load", QR_OPT_FLAG, fail_load, "false", 0, 0, "Loading fails."),
+    ROW("no-chat-template", QR_OPT_FLAG, no_chat, "false", 0, 0, "The model has none."),
+    ROW("fields", QR_OPT_FLAG, fields, "false", 0, 0, "Print the request fields."),
+    ROW("routes", QR_OPT_FLAG, routes, "false", 0, 0, "Print the routes."),
+    ROW("verbose", QR_OPT_FLAG, verbose, "false", 0, 0, "Debug log."),
 };
 
 static int print_fields(void)

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -15,10 +16,11 @@ MODEL = os.path.join(HERE, "model")
 class Server:
     """mock_server with the given options; use as a context manager. At its end `ledger` holds what it printed."""
 
-    def __init__(self, *options, wait=True):
+    def __init__(self, *options, wait=True, limit=None):
         self.log = open("/tmp/quire-http-%d-%d.log" % (os.getpid(), time.monotonic_ns()), "w+")
         self.process = subprocess.Popen([sys.argv[1], "--model", MODEL, "--port", "0", *options], stdout=subprocess.PIPE,
-                                        stderr=self.log, text=True)
+                                        stderr=self.log, text=True, preexec_fn=limit and (
+                                            lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))))
         line = self.process.stdout.readline()
         if not line.startswith("listening"):
             raise SystemExit("mock_server did not start: " + self.errors())

@@ -96,8 +96,11 @@ static void start(struct stream *s, int port, long tokens)
 {
     char body[256], request[512];
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((unsigned short)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int n_body = snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"go\"}],\"stream\":true,\"max_tokens\":%ld}", tokens);
-    int n = snprintf(request, sizeof request, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", n_body, body);
+    int n_body = snprintf(body, sizeof body,
+                          "{\"messages\":[{\"role\":\"user\",\"content\":\"go\"}],\"stream\":true,\"max_tokens\":%ld}", tokens);
+    int n = snprintf(request, sizeof request,
+                     "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                     "Content-Length: %d\r\n\r\n%s", n_body, body);
     s->fd = socket(AF_INET, SOCK_STREAM, 0);
     s->chunk_left = -2;
     if (s->fd < 0 || connect(s->fd, (struct sockaddr *)&to, sizeof to) != 0 || write(s->fd, request, (size_t)n) != n) {

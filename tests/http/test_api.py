@@ -243,6 +243,32 @@ def test_special_tokens_in_user_text_stay_text():
         assert post(s.port, "/tokenize", {"prompt": "<|eos|>", "add_special_tokens": False}).json()["tokens"] == [267]
 
 
+def rendered(s, body):
+    """The text of the prompt that a chat request makes."""
+    ids = post(s.port, CHAT, {**body, "max_tokens": 1, "return_token_ids": True}).json()["prompt_token_ids"]
+    return post(s.port, "/detokenize", {"tokens": ids}).json()["prompt"]
+
+
+def test_the_chat_template_gets_what_the_request_says():
+    user = {"role": "user", "content": "a"}
+    with Server("--mock-rate", "0") as s:
+        assert rendered(s, {"messages": [user]}) == "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+        assert rendered(s, {"messages": [user], "add_generation_prompt": False}) == "<|im_start|>user\na<|im_end|>\n"
+        assert rendered(s, {"messages": [user], "add_special_tokens": True}).startswith("<|bos|><|im_start|>")
+        started = {"role": "assistant", "content": "I was"}
+        assert rendered(s, {"messages": [user, started], "continue_final_message": True}).endswith("<|im_start|>assistant\nI was")
+        parts = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
+        assert "ab<|im_end|>" in rendered(s, {"messages": [parts]}).replace("\n", "")
+        tools = [{"type": "function", "function": {"name": "f"}}]
+        assert "1 tools" in rendered(s, {"messages": [user], "tools": tools}) and "tools" not in rendered(s, {"messages": [user], "tools": tools, "tool_choice": "none"})
+        calls = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": [1, 2.50]}"}},
+                                                                      {"id": "2", "type": "function", "function": {"name": "g", "arguments": "{broken"}}]}
+        text = rendered(s, {"messages": [user, calls, {"role": "tool", "tool_call_id": "1", "content": "r"}]})
+        assert 'f({"x": [1, 2.5]})' in text.replace("2.50", "2.5") and 'g("{broken")' in text, text
+        r = post(s.port, CHAT, {"messages": [started]})
+        assert r.status == 400 and "the first message must not be the assistant's" in r.error()["message"] and r.error()["param"] == "messages", r.body
+
+
 def test_metrics_carry_vllms_names_and_add_up():
     wanted = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:prefix_cache_queries_total",
               "vllm:prefix_cache_hits_total", "vllm:num_preemptions_total", "vllm:prompt_tokens_total", "vllm:generation_tokens_total",

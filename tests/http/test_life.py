@@ -135,10 +135,56 @@ def test_a_full_queue_answers_429_at_once():
         for c in open_ones:
             c.close()
         settle(s)
+        one = Connection(s.port)
+        one.send(stream_request(1000))
+        one.head()
+        r = post(s.port, COMPLETIONS, {"prompt": ["a"] * 8, "max_tokens": 2})
+        assert r.status == 429, "part of it was accepted and is taken back"
+        one.close()
+        settle(s)
         assert post(s.port, COMPLETIONS, {"prompt": ["a"] * 8, "max_tokens": 2}).status == 200
         r = post(s.port, COMPLETIONS, {"prompt": ["a"] * 9, "max_tokens": 2})
-        assert r.status == 429, "part of it was accepted and is taken back"
-        settle(s)
+        assert r.status == 400 and "8" in r.error()["message"], "it could never be accepted"
+
+
+def test_bodies_have_a_common_limit():
+    with Server("--max-bodies-size", "1MiB") as s:
+        part = render("POST", CHAT, b" " * 900000)[:-1]
+        parts = []
+        for _ in range(2):
+            c = Connection(s.port)
+            c.send(part)
+            time.sleep(0.1)
+            parts.append(c)
+        r = post(s.port, CHAT, chat(max_tokens=1))
+        assert r.status == 503 and r.error()["code"] == "overloaded", r.body
+        for c in parts:
+            c.close()
+        until = time.monotonic() + 5
+        while post(s.port, CHAT, chat(max_tokens=1)).status == 503:
+            assert time.monotonic() < until
+
+
+def test_running_out_of_descriptors_keeps_what_is_open():
+    with Server("--mock-rate", "20", limit=64) as s:
+        busy = Connection(s.port)
+        busy.send(stream_request(60))
+        busy.head()
+        many = []
+        for _ in range(150):
+            many.append(socket.create_connection(("127.0.0.1", s.port)))
+        time.sleep(0.2)
+        for c in many:
+            c.close()
+        assert events(b"".join(busy.chunks()))[-1] == "[DONE]"
+        until = time.monotonic() + 5
+        while True:
+            try:
+                if post(s.port, CHAT, chat(max_tokens=1)).status == 200:
+                    break
+            except (EOFError, ConnectionResetError):
+                pass
+            assert time.monotonic() < until
 
 
 def test_a_request_past_its_time_ends_with_an_error():

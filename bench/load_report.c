@@ -91,9 +91,9 @@ static void put_what(struct qr_buf *out, const struct qr_load_plan *plan, const 
         qr_buf_printf(out, "load        closed loop");
     if (plan->n_max_users < INT32_MAX)
         qr_buf_printf(out, ", %s%d users", plan->open ? "at most " : "", plan->n_max_users);
-    if (plan->trace.n > 0)
+    if (plan->trace.n > 0 && !plan->timed)
         qr_buf_printf(out, ", lengths from %s", opt->trace);
-    else
+    else if (plan->trace.n == 0)
         qr_buf_printf(out, ", input %s, output %s tokens", opt->input_len, opt->output_len);
     qr_buf_printf(out, ", seed %lld\n", (long long)opt->seed);
 }

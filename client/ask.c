@@ -12,6 +12,7 @@
 
 #define RAW_MAX ((size_t)64 << 20)
 #define EVENT_MAX ((size_t)16 << 20)
+#define RATE_MIN_NS ((int64_t)1000000) /* an answer that came in one piece has no rate */
 #define WAIT_MAX_US (120 * (int64_t)1000000)
 
 struct exchange {
@@ -322,7 +323,7 @@ void qr_ask_stats(struct qr_buf *out, const struct qr_ask *a)
         qr_buf_printf(out, "%d events", a->answer.n_chunks);
     if (a->first_ns > 0)
         qr_buf_printf(out, ", first token %.0f ms", (double)(a->first_ns - a->sent_ns) / 1e6);
-    if (u->n_output > 1 && a->end_ns > a->first_ns && a->first_ns > 0 && a->answer.n_chunks > 1)
+    if (u->n_output > 1 && a->first_ns > 0 && a->end_ns - a->first_ns >= RATE_MIN_NS)
         qr_buf_printf(out, ", %.1f tok/s", (double)(u->n_output - 1) * 1e9 / (double)(a->end_ns - a->first_ns));
     if (u->n_cached >= 0)
         qr_buf_printf(out, ", cached %lld", (long long)u->n_cached);

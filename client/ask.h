@@ -55,7 +55,7 @@ enum qr_ask_end qr_ask_run(struct qr_ask *a, const char *method, const char *pat
 enum qr_ask_end qr_ask_first_model(struct qr_ask *a, struct qr_buf *name, struct qr_err *err);
 
 /* Appends "37 prompt + 128 output tokens, first token 84 ms, 41.3 tok/s, cached 32", leaving out what is not known.
- * tok/s is (output tokens - 1) / (end - first token). */
+ * tok/s is (output tokens - 1) / (end - first token), left out when those are less than 1 ms apart. */
 void qr_ask_stats(struct qr_buf *out, const struct qr_ask *a);
 
 #endif

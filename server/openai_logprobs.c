@@ -120,6 +120,14 @@ static int64_t count_characters(const char *s, size_t n)
     return count;
 }
 
+static int64_t visible_characters(const struct qr_call *call, const struct qr_tokenizer *tokenizer, int32_t id)
+{
+    size_t n;
+    const char *s = qr_tokenizer_token_bytes(tokenizer, id, &n);
+    bool hidden = call->params.sampling.skip_special && qr_tokenizer_is_special(tokenizer, id);
+    return hidden ? 0 : count_characters(s, n);
+}
+
 static void add_completion(const struct qr_call *call, struct qr_choice *choice, const struct qr_token_logprob *t, bool present)
 {
     struct qr_buf *b = choice->logprob;
@@ -134,11 +142,21 @@ static void add_completion(const struct qr_call *call, struct qr_choice *choice,
         qr_buf_put_str(&b[1], "null");
         qr_buf_put_str(&b[2], "null");
     }
-    qr_buf_put_i64(&b[3], choice->text_offset);
-    size_t n;
-    const char *s = qr_tokenizer_token_bytes(tokenizer, t->id, &n);
-    if (!call->params.sampling.skip_special || !qr_tokenizer_is_special(tokenizer, t->id))
-        choice->text_offset += count_characters(s, n);
+    qr_buf_put_i64(&b[3], choice->text_offset < 0 ? 0 : choice->text_offset);
+    choice->text_offset += visible_characters(call, tokenizer, t->id);
+}
+
+/* A SentencePiece tokenizer gives the first word a space that the text does not have: offsets start one lower then. */
+void qr_logprobs_begin_prompt(const struct qr_call *call, struct qr_choice *choice, const int32_t *ids, int32_t n)
+{
+    QR_ASSERT(call != NULL && choice != NULL);
+    QR_ASSERT(ids != NULL && n >= 1);
+    const struct qr_buf *text = &choice->piece->prompt_text;
+    int64_t sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        sum += visible_characters(call, call->server->model.tokenizer, ids[i]);
+    if (text->len > 0 && sum == count_characters(text->data, text->len) + 1)
+        choice->text_offset = -1;
 }
 
 void qr_logprobs_add(struct qr_call *call, struct qr_choice *choice, const struct qr_token_logprob *t, bool present)

@@ -97,6 +97,8 @@ void qr_write_prompt_parts(struct qr_call *call, struct qr_choice *choice, const
     if (!call->params.echo)
         return;
     qr_buf_put(&choice->text, piece->prompt_text.data ? piece->prompt_text.data : "", piece->prompt_text.len);
+    if (call->params.logprobs && r->prompt_logprobs)
+        qr_logprobs_begin_prompt(call, choice, r->ids[0], r->n_prompt);
     for (int32_t i = 0; call->params.logprobs && r->prompt_logprobs && i < r->n_prompt; i++) {
         struct qr_token_logprob t = r->prompt_logprobs[i];
         t.id = r->ids[0][i];

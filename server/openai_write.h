@@ -27,6 +27,9 @@ void qr_write_whole(struct qr_call *call, struct qr_buf *out);
 /* Appends one token to the choice's logprob parts. present: false for the first prompt token, which has no log-probability. */
 void qr_logprobs_add(struct qr_call *call, struct qr_choice *choice, const struct qr_token_logprob *t, bool present);
 
+/* Completions, before the first prompt token is added: where the text offsets start. The piece knows its prompt's text. */
+void qr_logprobs_begin_prompt(const struct qr_call *call, struct qr_choice *choice, const int32_t *ids, int32_t n);
+
 /* Appends the object that `logprobs` is, from the choice's parts, and empties them. */
 void qr_logprobs_put(struct qr_buf *out, const struct qr_call *call, struct qr_choice *choice);
 

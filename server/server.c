@@ -115,8 +115,6 @@ static void on_tick(void *user, int64_t now_us)
 static void become_ready(struct qr_server *s)
 {
     const char *version = QUIRE_VERSION;
-    s->names = s->config.served_names.n > 0 ? s->config.served_names.item : s->model.names;
-    s->n_names = s->config.served_names.n > 0 ? s->config.served_names.n : s->model.n_names;
     QR_ASSERT(s->n_names > 0);
     s->created_s = qr_clock_wall_s();
     uint64_t h = qr_hash64(version, strlen(version), qr_hash64(s->names[0], strlen(s->names[0]), 0));
@@ -134,6 +132,9 @@ static void on_wake(void *user)
     bool stop = s->pending.stop;
     if (phase != s->phase) {
         s->model = s->pending.model;
+        s->names = s->pending.names;
+        s->n_names = s->pending.n_names;
+        s->pending.names = NULL;
         memcpy(s->reason, s->pending.reason, sizeof s->reason);
     }
     pthread_mutex_unlock(&s->lock);
@@ -155,9 +156,19 @@ void qr_server_set_ready(struct qr_server *s, const struct qr_server_model *mode
 {
     QR_ASSERT(s != NULL && model != NULL);
     QR_ASSERT(model->engine != NULL && model->tokenizer != NULL);
-    QR_ASSERT(s->config.served_names.n > 0 || model->n_names > 0);
+    bool own = s->config.served_names.n > 0;
+    const char *const *from = own ? (const char *const *)s->config.served_names.item : model->names;
+    int32_t n = own ? s->config.served_names.n : model->n_names;
+    QR_ASSERT(n > 0);
+    const char **names = qr_alloc((size_t)n, sizeof *names);
+    for (int32_t i = 0; i < n; i++)
+        names[i] = qr_strdup(from[i]);
     pthread_mutex_lock(&s->lock);
+    QR_ASSERT(s->pending.phase == QR_PHASE_LOADING);
     s->pending.model = *model;
+    s->pending.model.names = NULL;
+    s->pending.names = names;
+    s->pending.n_names = n;
     s->pending.phase = QR_PHASE_READY;
     pthread_mutex_unlock(&s->lock);
     qr_http_wake(s->http);
@@ -251,12 +262,21 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
     return 0;
 }
 
+static void free_names(const char **names, int32_t n)
+{
+    for (int32_t i = 0; names && i < n; i++)
+        qr_free((void *)names[i]);
+    qr_free(names);
+}
+
 void qr_server_close(struct qr_server *s)
 {
     if (!s)
         return;
     qr_http_close(s->http);
     qr_calls_release(s);
+    free_names(s->names, s->n_names);
+    free_names(s->pending.names, s->pending.n_names); /* ready came after the loop had ended */
     qr_keys_free(s->keys);
     qr_buf_release(&s->scratch);
     pthread_mutex_destroy(&s->lock);

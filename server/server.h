@@ -54,10 +54,10 @@ int32_t qr_server_port(const struct qr_server *s);
 const char *qr_server_address(const struct qr_server *s); /* "127.0.0.1:8000" */
 
 struct qr_server_model {
-    struct qr_engine *engine;               /* borrowed, all of them, until qr_server_close */
+    struct qr_engine *engine;               /* borrowed, like the next two, until qr_server_close */
     const struct qr_tokenizer *tokenizer;
     const struct qr_chat *chat;             /* NULL: /v1/chat/completions answers 400 */
-    const char *const *names;               /* what clients call the model, when the configuration names none */
+    const char *const *names;               /* copied: what clients call the model, when the configuration names none */
     int32_t n_names;
 };
 

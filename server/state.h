@@ -24,11 +24,13 @@ struct qr_server {
         enum qr_phase phase;
         bool stop;
         struct qr_server_model model;
+        const char **names;               /* owned until fetched */
+        int32_t n_names;
         char reason[300];
     } pending;                            /* written by other threads, fetched after a wake */
     enum qr_phase phase;
     struct qr_server_model model;
-    const char *const *names;             /* borrowed [n_names]: what clients may call the model */
+    const char **names;                   /* owned [n_names], the strings too: what clients may call the model */
     int32_t n_names;
     int64_t created_s;                    /* when the model became ready */
     char fingerprint[32];                 /* "fp_..." of program version and model name */

@@ -1,0 +1,141 @@
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "server/gate.h"
+#include "server/http_parser.h"
+
+static const struct qr_gate_limits limits = {.head_bytes_max = 16384, .fields_max = 100};
+
+static enum qr_gate_verdict scan(struct qr_gate *g, const char *text)
+{
+    qr_gate_init(g);
+    return qr_gate_scan(g, text, strlen(text), &limits);
+}
+
+Test(gate, passes_a_plain_head_and_says_where_it_ends)
+{
+    struct qr_gate g;
+    const char *text = "GET /a?b HTTP/1.1\r\nHost: a.example:80\r\nX-Y: \xc3\xa4 b\r\n\r\nrest";
+    cr_assert_eq(scan(&g, text), QR_GATE_PASS);
+    cr_assert_eq(g.head_len, strlen(text) - 4);
+    cr_assert(!g.http10);
+    cr_assert_eq(scan(&g, "GET / HTTP/1.0\r\n\r\n"), QR_GATE_PASS);
+    cr_assert(g.http10);
+    cr_assert_eq(scan(&g, "OPTIONS * HTTP/1.1\r\nHost: [::1]\r\n\r\n"), QR_GATE_PASS);
+}
+
+Test(gate, asks_for_more_until_the_empty_line)
+{
+    const char *text = "POST /v1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
+    struct qr_gate g;
+    qr_gate_init(&g);
+    for (size_t n = 0; n < strlen(text); n++)
+        cr_assert_eq(qr_gate_scan(&g, text, n, &limits), QR_GATE_MORE, "after %zu bytes", n);
+    cr_assert_eq(qr_gate_scan(&g, text, strlen(text), &limits), QR_GATE_PASS);
+}
+
+/* Every single byte value at every place of a good head: PASS only where the byte is allowed, and never a lone CR, LF or NUL. */
+Test(gate, never_passes_a_control_byte_wherever_it_stands)
+{
+    const char *good = "GET /x HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n";
+    char text[64];
+    size_t n = strlen(good);
+    int passed = 0;
+    for (size_t at = 0; at < n; at++) {
+        for (int byte = 0; byte < 256; byte++) {
+            memcpy(text, good, n + 1);
+            text[at] = (char)byte;
+            struct qr_gate g;
+            qr_gate_init(&g);
+            if (qr_gate_scan(&g, text, n, &limits) != QR_GATE_PASS)
+                continue;
+            passed++;
+            bool control = (byte < 0x20 && byte != '\t') || byte == 0x7f;
+            cr_assert(!control || byte == (unsigned char)good[at], "byte %02x at %zu passed", byte, at);
+        }
+    }
+    cr_assert_gt(passed, 100);
+}
+
+Test(gate, gives_the_status_of_what_is_too_long)
+{
+    struct qr_gate g;
+    static char text[40000];
+    size_t n = (size_t)snprintf(text, sizeof text, "GET /");
+    memset(text + n, 'a', 9000);
+    text[n + 9000] = 0;
+    cr_assert_eq(scan(&g, text), QR_GATE_REFUSE);
+    cr_assert_eq(g.status, 414);
+    n = (size_t)snprintf(text, sizeof text, "GET / HTTP/1.1\r\nX: ");
+    memset(text + n, 'a', 9000);
+    text[n + 9000] = 0;
+    cr_assert_eq(scan(&g, text), QR_GATE_REFUSE);
+    cr_assert_eq(g.status, 431);
+}
+
+/* Random heads made of fragments, cut at random: the verdict and the length are those of the whole. */
+Test(gate, gives_the_same_verdict_however_the_bytes_are_cut)
+{
+    static const char *const piece[] = {"GET", " ", "/", "/x", " HTTP/1.1", " HTTP/1.0", "\r\n", "\r", "\n", "Host: a", "Host:", "X: y", ":",
+                                        "Content-Length: 3", "Transfer-Encoding: chunked", "\t", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "\r\n\r\n"};
+    static const struct qr_gate_limits tight = {.head_bytes_max = 120, .fields_max = 3};
+    struct qr_rng rng = {.seed = qr_rng_seed_random()};
+    int n_passed = 0;
+    printf("seed %llu\n", (unsigned long long)rng.seed);
+    for (int round = 0; round < 200000; round++) {
+        char text[1024] = "";
+        size_t n = 0;
+        if (qr_rng_below(&rng, 2))
+            n = (size_t)snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: a\r\n");
+        for (uint32_t k = qr_rng_below(&rng, 12); k > 0; k--)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s", piece[qr_rng_below(&rng, sizeof piece / sizeof piece[0])]);
+        struct qr_gate whole, cut;
+        qr_gate_init(&whole);
+        qr_gate_init(&cut);
+        enum qr_gate_verdict v = qr_gate_scan(&whole, text, n, &tight), w = QR_GATE_MORE;
+        for (size_t at = 0; at < n && w == QR_GATE_MORE;) {
+            at += 1 + qr_rng_below(&rng, 9);
+            w = qr_gate_scan(&cut, text, at > n ? n : at, &tight);
+        }
+        cr_assert_eq(v, w, "%s", text);
+        cr_assert_eq(whole.status, cut.status, "%s", text);
+        cr_assert_eq(whole.head_len, cut.head_len, "%s", text);
+        n_passed += v == QR_GATE_PASS;
+    }
+    cr_assert_gt(n_passed, 1000);
+}
+
+Test(http_parser, reads_pipelined_requests_with_bodies_of_both_framings)
+{
+    static const struct qr_http_limits http = {.head = {.head_bytes_max = 16384, .fields_max = 100}, .body_bytes_max = 1000};
+    static const char text[] = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nX-Request-Id: r1\r\n\r\nabc"
+                               "POST /b?q HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n1;x=y\r\nf\r\n0\r\n\r\n"
+                               "GET /c HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer  k \r\n\r\n";
+    static const char *const body[] = {"abc", "def", ""}, *const path[] = {"/a", "/b", "/c"};
+    for (size_t step = 1; step < sizeof text; step++) {
+        struct qr_http_parser *p = qr_http_parser_new(&http);
+        struct qr_buf in;
+        int n = 0;
+        qr_buf_init(&in);
+        for (size_t at = 0; at < sizeof text - 1; at += step) {
+            qr_buf_put(&in, text + at, at + step < sizeof text - 1 ? step : sizeof text - 1 - at);
+            enum qr_http_step s;
+            while ((s = qr_http_parser_feed(p, &in)) != QR_HTTP_MORE) {
+                cr_assert_neq(s, QR_HTTP_BAD);
+                if (s == QR_HTTP_HEAD)
+                    cr_assert(qr_span_is(qr_http_parser_head(p)->path, path[n]));
+                if (s == QR_HTTP_DONE) {
+                    cr_assert_eq(qr_http_parser_body(p)->len, strlen(body[n]));
+                    cr_assert(strlen(body[n]) == 0 || memcmp(qr_http_parser_body(p)->data, body[n], strlen(body[n])) == 0);
+                    n++;
+                }
+            }
+        }
+        cr_assert_eq(n, 3);
+        cr_assert(qr_span_is(qr_http_parser_head(p)->authorization, "Bearer  k"));
+        qr_buf_release(&in);
+        qr_http_parser_free(p);
+    }
+}

@@ -32,8 +32,16 @@ struct qr_chat_request {
     int64_t now_s;
 };
 
-/* Renders. Text-only content part lists become one string for templates that cannot iterate them. kind as in template.h. */
+/* Renders. Text-only content part lists become one string, a part a line, for templates that do not loop over them. kind as in
+ * template.h; steps_max grows with the number of messages. Special tokens (bos_token, eos_token, ...) are trusted text.
+ * Errors beside the template's own: QR_E_INVALID with its param for continue_final_message without text to continue or beside
+ * add_generation_prompt, and for a reserved name in kwargs. */
 int qr_chat_render(const struct qr_chat *c, struct qr_rendered *out, const struct qr_chat_request *req,
                    enum qr_template_kind *kind, struct qr_err *err);
+
+/* Renders with `context` as the whole context, as it is (content parts too); the model's special tokens are added where it names none. For
+ * `quire template --model`. */
+int qr_chat_render_context(const struct qr_chat *c, struct qr_rendered *out, const struct qr_json *context, int64_t now_s,
+                           enum qr_template_kind *kind, struct qr_err *err);
 
 #endif

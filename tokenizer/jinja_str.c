@@ -314,23 +314,46 @@ int64_t qr_jstr_find(const struct qr_jstr *s, const struct qr_jstr *what, size_t
     return p ? (int64_t)(p - s->u.flat.data) : -1;
 }
 
+static void copy_reversed(char *to, const char *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = from[n - 1 - i];
+}
+
+int64_t qr_jmem_rfind(const char *hay, size_t n, const char *what, size_t m)
+{
+    QR_ASSERT(m > 0);
+    if (m > n)
+        return -1;
+    char *needle = qr_alloc(m, 1), *part = NULL;
+    int64_t at = -1;
+    copy_reversed(needle, what, m);
+    /* Ever larger pieces of the end, turned around: the time is linear in how far back the answer lies, whatever the text. */
+    for (size_t w = m * 4 < 256 ? 256 : m * 4;; w *= 2) {
+        size_t len = w < n ? w : n;
+        part = qr_realloc(part, len, 1);
+        copy_reversed(part, hay + n - len, len);
+        const char *p = memmem(part, len, needle, m);
+        if (p)
+            at = (int64_t)(n - (size_t)(p - part) - m);
+        if (p || len == n)
+            break;
+    }
+    qr_free(needle);
+    qr_free(part);
+    return at;
+}
+
 int64_t qr_jstr_rfind(const struct qr_jstr *s, const struct qr_jstr *what, size_t from, size_t to)
 {
     QR_ASSERT(s->rope_depth == 0 && what->rope_depth == 0);
     QR_ASSERT(to <= s->len);
-    if (from > to || what->len > to - from)
+    if (from > to)
         return -1;
     if (what->len == 0)
         return (int64_t)to;
-    for (size_t at = to - what->len + 1; at-- > from;) {
-        const char *p = memrchr(s->u.flat.data + from, what->u.flat.data[0], at + 1 - from);
-        if (!p)
-            return -1;
-        at = (size_t)(p - s->u.flat.data);
-        if (memcmp(p, what->u.flat.data, what->len) == 0)
-            return (int64_t)at;
-    }
-    return -1;
+    int64_t at = qr_jmem_rfind(s->u.flat.data + from, to - from, what->u.flat.data, what->len);
+    return at < 0 ? -1 : at + (int64_t)from;
 }
 
 /* ---- builder ---- */

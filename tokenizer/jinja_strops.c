@@ -42,14 +42,17 @@ int qr_jstrip(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *chars, int s
     QR_ASSERT(!chars || chars->rope_depth == 0);
     size_t from = 0, to = s->len;
     const char *p = s->u.flat.data;
+    size_t cost = chars ? chars->len : 1;
+    int rc = 0;
     uint32_t cp;
-    while ((sides & 1) && from < to) {
+    while ((sides & 1) && from < to && rc == 0) {
         int32_t len = qr_utf8_decode(p + from, to - from, &cp);
         if (len <= 0 || !strippable(p + from, len, cp, chars))
             break;
         from += (size_t)len;
+        rc = qr_jcharge_bytes(c, cost);
     }
-    while ((sides & 2) && to > from) {
+    while ((sides & 2) && to > from && rc == 0) {
         size_t at = to - 1;
         while (at > from && ((unsigned char)p[at] & 0xC0) == 0x80)
             at--;
@@ -57,8 +60,8 @@ int qr_jstrip(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *chars, int s
         if (len <= 0 || !strippable(p + at, len, cp, chars))
             break;
         to = at;
+        rc = qr_jcharge_bytes(c, cost);
     }
-    int rc = qr_jcharge_bytes(c, (s->len - (to - from)) * (chars ? chars->len + 1 : 1));
     return rc ? rc : qr_jstr_sub(c, s, from, to, out);
 }
 

@@ -56,7 +56,7 @@ void qr_jup(struct qr_jctx *c)
     c->nest--;
 }
 
-static int fail(struct qr_jctx *c, enum qr_template_kind kind, enum qr_code code, const char *fmt, va_list ap)
+static int __attribute__((format(printf, 4, 0))) fail(struct qr_jctx *c, enum qr_template_kind kind, enum qr_code code, const char *fmt, va_list ap)
 {
     char what[420];
     vsnprintf(what, sizeof what, fmt, ap);

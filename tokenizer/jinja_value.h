@@ -243,6 +243,7 @@ bool qr_jstr_ascii(struct qr_jstr *s);                           /* s flat */
 size_t qr_jstr_offset(struct qr_jstr *s, int64_t chars);         /* the byte where code point `chars` starts; s flat */
 int64_t qr_jstr_find(const struct qr_jstr *s, const struct qr_jstr *what, size_t from, size_t to); /* byte or -1; flat */
 int64_t qr_jstr_rfind(const struct qr_jstr *s, const struct qr_jstr *what, size_t from, size_t to);
+int64_t qr_jmem_rfind(const char *hay, size_t n, const char *what, size_t m); /* the last place of what[0..m), m > 0, or -1 */
 
 /* Visits the uniform pieces of s in order. */
 int qr_jstr_walk(struct qr_jctx *c, const struct qr_jstr *s, int (*visit)(void *arg, const char *p, size_t n, bool trusted),

@@ -1,0 +1,483 @@
+#include "tokenizer/chat.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "tokenizer/jinja_render.h"
+#include "tokenizer/jinja_unicode.h"
+#include "tokenizer/jinja_value.h"
+
+#define FILE_MAX_BYTES ((size_t)64 << 20)  /* tokenizer_config.json lists every added token */
+#define STEPS_PER_MESSAGE 2000             /* a long conversation may take its time: measured templates need < 500 a message */
+
+/* Names of special tokens as tokenizer_config.json and templates use them. */
+static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+#define N_TOKENS QR_COUNT(token_names)
+
+struct qr_chat {
+    struct qr_template *plain;    /* owned; "default" */
+    struct qr_template *tool_use; /* owned; NULL when the directory has none of that name */
+    char *token[7];               /* owned; NULL: the model has no such token */
+    struct qr_json *more_tokens;  /* owned; additional_special_tokens as an array of strings, or NULL */
+};
+
+bool qr_chat_is_reserved(const char *name)
+{
+    static const char *const names[] = {
+        "messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "additional_special_tokens",
+        "extra_special_tokens", "chat_template", "conversation", "tokenize", "raise_exception", "strftime_now", "range", "dict",
+        "namespace", "cycler", "joiner", "lipsum", "self", "loop", "caller", "varargs", "kwargs",
+    };
+    QR_ASSERT(name != NULL);
+    for (int i = 0; i < QR_COUNT(names); i++) {
+        if (strcmp(names[i], name) == 0)
+            return true;
+    }
+    for (int i = 0; i < N_TOKENS; i++) {
+        if (strcmp(token_names[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* ---- opening ---- */
+
+/* Reads dir/name. *text is NULL when there is no such file. */
+static int read_file(char **text, size_t *len, const char *dir, const char *name, struct qr_err *err)
+{
+    struct qr_buf path, b;
+    char piece[16384];
+    *text = NULL;
+    *len = 0;
+    qr_buf_init(&path);
+    qr_buf_init(&b);
+    qr_buf_printf(&path, "%s/%s", dir, name);
+    FILE *f = fopen(path.data, "rb");
+    int rc = 0;
+    if (!f && errno != ENOENT && errno != ENOTDIR)
+        rc = qr_err_set(err, QR_E_IO, "%s cannot be read: %s", path.data, strerror(errno));
+    if (f) {
+        for (size_t n; rc == 0 && (n = fread(piece, 1, sizeof piece, f)) > 0;) {
+            qr_buf_put(&b, piece, n);
+            if (b.len > FILE_MAX_BYTES)
+                rc = qr_err_set(err, QR_E_TOO_LARGE, "%s is larger than %zu bytes", path.data, FILE_MAX_BYTES);
+        }
+        if (rc == 0 && ferror(f))
+            rc = qr_err_set(err, QR_E_IO, "%s cannot be read: %s", path.data, strerror(errno));
+        fclose(f);
+    }
+    if (rc == 0 && f)
+        *text = qr_buf_take(&b, len);
+    qr_buf_release(&b);
+    qr_buf_release(&path);
+    return rc;
+}
+
+/* Reads dir/name as JSON; *out is NULL when there is no such file. */
+static int read_json(struct qr_json **out, const char *dir, const char *name, struct qr_err *err)
+{
+    char *text;
+    size_t len;
+    *out = NULL;
+    int rc = read_file(&text, &len, dir, name, err);
+    if (rc == 0 && text) {
+        rc = qr_json_parse(out, text, len, &qr_json_limits_file, err);
+        if (rc == 0 && qr_json_type(*out) != QR_JSON_T_OBJECT)
+            rc = qr_err_set(err, QR_E_DAMAGED, "an object was expected, not %s", qr_json_type_name(qr_json_type(*out)));
+        if (rc) {
+            err->code = QR_E_DAMAGED;
+            rc = qr_err_prefix(err, "%s/%s: ", dir, name);
+            qr_json_free(*out);
+            *out = NULL;
+        }
+    }
+    qr_free(text);
+    return rc;
+}
+
+/* Compiles a template of the file `where`; its faults are faults of the model's files. */
+static int compile(struct qr_template **out, const char *text, size_t len, const char *where, struct qr_err *err)
+{
+    int rc = qr_template_compile(out, text, len, err);
+    if (rc == 0)
+        return 0;
+    err->code = QR_E_DAMAGED;
+    return qr_err_prefix(err, "%s: ", where);
+}
+
+/* "chat_template": a string, or a list of {name, template}. Nothing happens when v is NULL or null. */
+static int templates_from_json(struct qr_chat *c, const struct qr_json *v, const char *where, struct qr_err *err)
+{
+    size_t len;
+    if (qr_json_is_null(v))
+        return 0;
+    if (qr_json_type(v) == QR_JSON_T_STRING) {
+        const char *text = qr_json_str(v, &len);
+        return compile(&c->plain, text, len, where, err);
+    }
+    if (qr_json_type(v) != QR_JSON_T_ARRAY)
+        return qr_err_set(err, QR_E_DAMAGED, "%s: chat_template is neither a string nor a list", where);
+    for (const struct qr_json *e = qr_json_first(v); e; e = qr_json_after(e)) {
+        const struct qr_json *name = qr_json_find(e, "name"), *text = qr_json_find(e, "template");
+        if (!name || !text || qr_json_type(name) != QR_JSON_T_STRING || qr_json_type(text) != QR_JSON_T_STRING)
+            return qr_err_set(err, QR_E_DAMAGED, "%s: an entry of chat_template lacks a name or a template", where);
+        bool plain = strcmp(qr_json_str(name, NULL), "default") == 0, tool_use = strcmp(qr_json_str(name, NULL), "tool_use") == 0;
+        struct qr_template **slot = plain ? &c->plain : &c->tool_use;
+        if ((!plain && !tool_use) || *slot)
+            continue;
+        const char *s = qr_json_str(text, &len);
+        int rc = compile(slot, s, len, where, err);
+        if (rc)
+            return rc;
+    }
+    if (!c->plain)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: chat_template names no template \"default\"", where);
+    return 0;
+}
+
+static int template_from_file(struct qr_template **out, const char *dir, const char *name, struct qr_err *err)
+{
+    char *text;
+    size_t len;
+    int rc = read_file(&text, &len, dir, name, err);
+    if (rc == 0 && text)
+        rc = compile(out, text, len, name, err);
+    qr_free(text);
+    return rc;
+}
+
+/* The first of the three places that has a template gives it. */
+static int find_templates(struct qr_chat *c, const char *dir, const struct qr_json *config, struct qr_err *err)
+{
+    int rc = template_from_file(&c->plain, dir, "chat_template.jinja", err);
+    if (rc || c->plain)
+        return rc ? rc : template_from_file(&c->tool_use, dir, "additional_chat_templates/tool_use.jinja", err);
+    struct qr_json *doc;
+    rc = read_json(&doc, dir, "chat_template.json", err);
+    if (rc == 0 && doc)
+        rc = templates_from_json(c, qr_json_find(doc, "chat_template"), "chat_template.json", err);
+    qr_json_free(doc);
+    if (rc || c->plain)
+        return rc;
+    return config ? templates_from_json(c, qr_json_find(config, "chat_template"), "tokenizer_config.json", err) : 0;
+}
+
+/* The text of a token written as "..." or {"content": "..."}; NULL when it is neither. */
+static const char *token_text(const struct qr_json *v)
+{
+    if (v && qr_json_type(v) == QR_JSON_T_OBJECT)
+        v = qr_json_find(v, "content");
+    return v && qr_json_type(v) == QR_JSON_T_STRING ? qr_json_str(v, NULL) : NULL;
+}
+
+static int more_tokens(struct qr_chat *c, const struct qr_json *list, struct qr_err *err)
+{
+    struct qr_buf b;
+    if (c->more_tokens || !list || qr_json_type(list) != QR_JSON_T_ARRAY)
+        return 0;
+    qr_buf_init(&b);
+    qr_buf_put_byte(&b, '[');
+    for (const struct qr_json *e = qr_json_first(list); e; e = qr_json_after(e)) {
+        const char *text = token_text(e);
+        if (!text)
+            continue;
+        if (b.len > 1)
+            qr_buf_put_byte(&b, ',');
+        qr_json_put_str(&b, text, strlen(text));
+    }
+    qr_buf_put_byte(&b, ']');
+    int rc = qr_json_parse(&c->more_tokens, b.data, b.len, &qr_json_limits_file, err);
+    qr_buf_release(&b);
+    return rc;
+}
+
+/* Special tokens of one file, for those that no earlier file gave. */
+static int tokens_from(struct qr_chat *c, const struct qr_json *doc, struct qr_err *err)
+{
+    if (!doc)
+        return 0;
+    for (int i = 0; i < N_TOKENS; i++) {
+        const char *text = token_text(qr_json_find(doc, token_names[i]));
+        if (text && !c->token[i])
+            c->token[i] = qr_strdup(text);
+    }
+    return more_tokens(c, qr_json_find(doc, "additional_special_tokens"), err);
+}
+
+int qr_chat_open(struct qr_chat **out, const char *dir, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && dir != NULL);
+    QR_ASSERT(err != NULL);
+    struct qr_json *config, *map = NULL;
+    struct qr_chat *c = qr_alloc(1, sizeof *c);
+    _Static_assert(N_TOKENS == sizeof c->token / sizeof c->token[0], "one slot per token name");
+    *out = NULL;
+    int rc = read_json(&config, dir, "tokenizer_config.json", err);
+    if (rc == 0)
+        rc = find_templates(c, dir, config, err);
+    if (rc == 0 && c->plain)
+        rc = read_json(&map, dir, "special_tokens_map.json", err);
+    if (rc == 0 && c->plain)
+        rc = tokens_from(c, config, err);
+    if (rc == 0 && c->plain)
+        rc = tokens_from(c, map, err);
+    qr_json_free(config);
+    qr_json_free(map);
+    if (rc == 0 && c->plain)
+        *out = c;
+    else
+        qr_chat_close(c);
+    return rc;
+}
+
+void qr_chat_close(struct qr_chat *c)
+{
+    if (!c)
+        return;
+    qr_template_free(c->plain);
+    qr_template_free(c->tool_use);
+    for (int i = 0; i < N_TOKENS; i++)
+        qr_free(c->token[i]);
+    qr_json_free(c->more_tokens);
+    qr_free(c);
+}
+
+/* ---- messages ---- */
+
+/* Whether content is a list of nothing but text parts. */
+static bool text_parts_only(const struct qr_json *content)
+{
+    if (!content || qr_json_type(content) != QR_JSON_T_ARRAY || qr_json_count(content) == 0)
+        return false;
+    for (const struct qr_json *p = qr_json_first(content); p; p = qr_json_after(p)) {
+        const struct qr_json *text = qr_json_find(p, "text");
+        if (!text || qr_json_type(text) != QR_JSON_T_STRING)
+            return false;
+    }
+    return true;
+}
+
+/* The parts' texts, one per line. */
+static void join_parts(struct qr_buf *out, const struct qr_json *content)
+{
+    for (const struct qr_json *p = qr_json_first(content); p; p = qr_json_after(p)) {
+        size_t n;
+        const char *text = qr_json_str(qr_json_find(p, "text"), &n);
+        if (p != qr_json_first(content))
+            qr_buf_put_byte(out, '\n');
+        qr_buf_put(out, text, n);
+    }
+}
+
+static void print_message(struct qr_buf *b, const struct qr_json *message)
+{
+    struct qr_buf text;
+    qr_buf_init(&text);
+    qr_buf_put_byte(b, '{');
+    for (const struct qr_json *m = qr_json_first(message); m; m = qr_json_after(m)) {
+        if (m != qr_json_first(message))
+            qr_buf_put_byte(b, ',');
+        qr_json_put_str(b, qr_json_key(m), strlen(qr_json_key(m)));
+        qr_buf_put_byte(b, ':');
+        if (strcmp(qr_json_key(m), "content") == 0 && text_parts_only(m)) {
+            join_parts(&text, m);
+            qr_json_put_str(b, text.data ? text.data : "", text.len);
+        } else {
+            qr_json_print(b, m);
+        }
+    }
+    qr_buf_put_byte(b, '}');
+    qr_buf_release(&text);
+}
+
+/* A copy of messages in which text-only part lists are strings; *out stays NULL when there are none. */
+static int flatten(struct qr_json **out, const struct qr_json *messages, struct qr_err *err)
+{
+    bool any = false;
+    struct qr_buf b;
+    for (const struct qr_json *m = qr_json_first(messages); m; m = qr_json_after(m))
+        any = any || text_parts_only(qr_json_find(m, "content"));
+    if (!any)
+        return 0;
+    qr_buf_init(&b);
+    qr_buf_put_byte(&b, '[');
+    for (const struct qr_json *m = qr_json_first(messages); m; m = qr_json_after(m)) {
+        if (m != qr_json_first(messages))
+            qr_buf_put_byte(&b, ',');
+        if (qr_json_type(m) == QR_JSON_T_OBJECT)
+            print_message(&b, m);
+        else
+            qr_json_print(&b, m);
+    }
+    qr_buf_put_byte(&b, ']');
+    int rc = qr_json_parse(out, b.data, b.len, &qr_json_limits_file, err);
+    qr_buf_release(&b);
+    return rc;
+}
+
+/* ---- continue_final_message ---- */
+
+static size_t space_at(const char *s, size_t n)
+{
+    uint32_t cp;
+    int32_t len = n > 0 ? qr_utf8_decode(s, n, &cp) : 0;
+    return len > 0 && qr_jspace(cp) ? (size_t)len : 0;
+}
+
+/* Narrows s[*from..*to) to what is left without white space around it. */
+static void strip(const char *s, size_t *from, size_t *to)
+{
+    for (size_t n; *from < *to && (n = space_at(s + *from, *to - *from)) > 0;)
+        *from += n;
+    while (*to > *from) {
+        size_t at = *to - 1;
+        while (at > *from && ((unsigned char)s[at] & 0xC0) == 0x80)
+            at--;
+        if (space_at(s + at, *to - at) == 0)
+            break;
+        *to = at;
+    }
+}
+
+/* The text that the last message leaves open: its content, or its last text part. NULL when there is none. */
+static const char *final_text(const struct qr_json *messages, size_t *len, char param[static 64])
+{
+    const struct qr_json *last = qr_json_first(messages);
+    int32_t n = 0;
+    for (const struct qr_json *m = last; m; m = qr_json_after(m), n++)
+        last = m;
+    snprintf(param, 64, "messages[%d].content", n - 1);
+    const struct qr_json *content = last ? qr_json_find(last, "content") : NULL;
+    const char *text = NULL;
+    if (content && qr_json_type(content) == QR_JSON_T_STRING)
+        return qr_json_str(content, len);
+    for (const struct qr_json *p = content ? qr_json_first(content) : NULL; p; p = qr_json_after(p)) {
+        const struct qr_json *t = qr_json_find(p, "text");
+        if (t && qr_json_type(t) == QR_JSON_T_STRING)
+            text = qr_json_str(t, len);
+    }
+    return text;
+}
+
+static void cut_at(struct qr_rendered *r, size_t len)
+{
+    QR_ASSERT(len <= r->text.len);
+    r->text.len = len;
+    if (r->text.data)
+        r->text.data[len] = 0;
+    while (r->n_segments > 0 && r->segment[r->n_segments - 1].start >= len)
+        r->n_segments--;
+    if (r->n_segments > 0)
+        r->segment[r->n_segments - 1].len = len - r->segment[r->n_segments - 1].start;
+}
+
+/* Ends the rendering with the final message's text, whose white space the template may have trimmed. */
+static int leave_open(struct qr_rendered *r, const struct qr_json *messages, struct qr_err *err)
+{
+    char param[64];
+    size_t len = 0, from = 0, to;
+    const char *text = final_text(messages, &len, param);
+    to = len;
+    if (text)
+        strip(text, &from, &to);
+    if (!text || from == to)
+        return qr_err_at(err, QR_E_INVALID, param,
+                         "continue_final_message needs text in the last message; leave it out to begin a new answer");
+    int64_t start = r->text.len ? qr_jmem_rfind(r->text.data, r->text.len, text + from, to - from) : -1;
+    if (start < 0)
+        return qr_err_at(err, QR_E_INVALID, param,
+                         "continue_final_message: the chat template does not show the last message's text as it is");
+    /* White space behind the text stays when the template kept it; as in transformers, only when there is none before it. */
+    bool kept = from == 0 && len <= r->text.len - (size_t)start && memcmp(r->text.data + start, text, len) == 0;
+    cut_at(r, (size_t)start + (kept ? len : to - from));
+    return 0;
+}
+
+/* ---- rendering ---- */
+
+static struct qr_template_var json_var(const char *name, const struct qr_json *v)
+{
+    return (struct qr_template_var){.name = name, .type = v ? QR_VAR_JSON : QR_VAR_NONE, .json = v};
+}
+
+static int check(const struct qr_chat_request *req, struct qr_err *err)
+{
+    if (req->add_generation_prompt && req->continue_final_message)
+        return qr_err_at(err, QR_E_INVALID, "continue_final_message",
+                         "continue_final_message and add_generation_prompt exclude each other");
+    for (const struct qr_json *m = req->kwargs ? qr_json_first(req->kwargs) : NULL; m; m = qr_json_after(m)) {
+        if (qr_chat_is_reserved(qr_json_key(m)))
+            return qr_err_at(err, QR_E_INVALID, "chat_template_kwargs", "chat_template_kwargs cannot set '%.60s'", qr_json_key(m));
+    }
+    return 0;
+}
+
+static int render(const struct qr_chat *c, const struct qr_template *t, struct qr_rendered *out, const struct qr_chat_request *req,
+                  const struct qr_json *messages, enum qr_template_kind *kind, struct qr_err *err)
+{
+    struct qr_template_limits limits = qr_template_limits_default;
+    int32_t n = 0, n_kwargs = req->kwargs ? qr_json_count(req->kwargs) : 0;
+    struct qr_template_var *var = qr_alloc((size_t)(N_TOKENS + 5 + n_kwargs), sizeof *var);
+    limits.steps_max += (int64_t)qr_json_count(messages) * STEPS_PER_MESSAGE;
+    for (const struct qr_json *m = req->kwargs ? qr_json_first(req->kwargs) : NULL; m; m = qr_json_after(m))
+        var[n++] = json_var(qr_json_key(m), m);
+    for (int i = 0; i < N_TOKENS; i++) {
+        if (c->token[i])
+            var[n++] = (struct qr_template_var){.name = token_names[i], .type = QR_VAR_TEXT, .trusted = true, .text = c->token[i]};
+    }
+    if (c->more_tokens) {
+        var[n] = json_var("additional_special_tokens", c->more_tokens);
+        var[n++].trusted = true;
+    }
+    var[n++] = json_var("messages", messages);
+    var[n++] = json_var("tools", req->tools);
+    var[n++] = json_var("documents", req->documents);
+    var[n++] = (struct qr_template_var){.name = "add_generation_prompt", .type = QR_VAR_BOOL, .b = req->add_generation_prompt};
+    int rc = qr_template_render_vars(t, out, var, n, req->now_s, &limits, kind, err);
+    qr_free(var);
+    return rc;
+}
+
+int qr_chat_render(const struct qr_chat *c, struct qr_rendered *out, const struct qr_chat_request *req,
+                   enum qr_template_kind *kind, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL && out != NULL && req != NULL);
+    QR_ASSERT(req->messages != NULL && qr_json_type(req->messages) == QR_JSON_T_ARRAY);
+    const struct qr_template *t = req->tools && c->tool_use ? c->tool_use : c->plain;
+    struct qr_json *flat = NULL;
+    *kind = QR_TEMPLATE_RUNTIME;
+    int rc = check(req, err);
+    if (rc == 0 && !qr_template_loops_content(t))
+        rc = flatten(&flat, req->messages, err);
+    const struct qr_json *messages = flat ? flat : req->messages;
+    if (rc == 0)
+        rc = render(c, t, out, req, messages, kind, err);
+    if (rc == 0 && req->continue_final_message)
+        rc = leave_open(out, messages, err);
+    qr_json_free(flat);
+    return rc;
+}
+
+int qr_chat_render_context(const struct qr_chat *c, struct qr_rendered *out, const struct qr_json *context, int64_t now_s,
+                           enum qr_template_kind *kind, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL && out != NULL);
+    QR_ASSERT(context != NULL && qr_json_type(context) == QR_JSON_T_OBJECT);
+    const struct qr_json *tools = qr_json_find(context, "tools");
+    const struct qr_template *t = !qr_json_is_null(tools) && c->tool_use ? c->tool_use : c->plain;
+    int32_t n = 0;
+    struct qr_template_var *var = qr_alloc((size_t)(N_TOKENS + qr_json_count(context)), sizeof *var);
+    for (int i = 0; i < N_TOKENS; i++) {
+        if (c->token[i] && !qr_json_find(context, token_names[i]))
+            var[n++] = (struct qr_template_var){.name = token_names[i], .type = QR_VAR_TEXT, .trusted = true, .text = c->token[i]};
+    }
+    for (const struct qr_json *m = qr_json_first(context); m; m = qr_json_after(m))
+        var[n++] = json_var(qr_json_key(m), m);
+    int rc = qr_template_render_vars(t, out, var, n, now_s, &qr_template_limits_default, kind, err);
+    qr_free(var);
+    return rc;
+}

@@ -7,40 +7,16 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "tokenizer/bpe_long.h"
 
-#define NO_RANK UINT32_MAX
 #define WORD_MARK "\xE2\x96\x81"
 #define WORD_MARK_BYTES 3
 
-struct qr_bpe_node {
-    int32_t id, prev, next; /* next -1: the last one; id -1: merged away */
-    int32_t merged;         /* what this and the next become */
-    uint32_t rank;          /* of that merge, or NO_RANK */
-};
-
 /* ---- tables ---- */
-
-static inline uint32_t slot_of(const struct qr_bpe *b, int32_t left, int32_t right)
-{
-    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    unsigned __int128 product = (unsigned __int128)(key ^ b->seed[0]) * (b->seed[1] | 1);
-    return (uint32_t)((uint64_t)product ^ (uint64_t)(product >> 64)) & (b->n_slots - 1);
-}
-
-static inline const struct qr_merge *find_merge(const struct qr_bpe *b, int32_t left, int32_t right)
-{
-    for (uint32_t i = slot_of(b, left, right);; i = (i + 1) & (b->n_slots - 1)) {
-        const struct qr_merge *m = &b->slot[i];
-        if (m->left == left && m->right == right)
-            return m;
-        if (m->left < 0)
-            return NULL;
-    }
-}
 
 static void put_merge(struct qr_bpe *b, const struct qr_merge *m, uint32_t rank)
 {
-    uint32_t i = slot_of(b, m->left, m->right);
+    uint32_t i = qr_bpe_slot(b, m->left, m->right);
     while (b->slot[i].left >= 0 && (b->slot[i].left != m->left || b->slot[i].right != m->right))
         i = (i + 1) & (b->n_slots - 1);
     b->slot[i] = *m;
@@ -132,22 +108,8 @@ void qr_bpe_release(struct qr_bpe *b)
 void qr_bpe_work_release(struct qr_bpe_work *w)
 {
     qr_free(w->sym);
-    qr_free(w->node);
-    qr_free(w->heap);
+    qr_bpe_long_free(w->big);
     *w = (struct qr_bpe_work){0};
-}
-
-static void work_reserve(struct qr_bpe_work *w, size_t n)
-{
-    if (n > w->cap) {
-        w->cap = n + n / 2;
-        w->sym = qr_realloc(w->sym, w->cap, sizeof *w->sym);
-        w->node = qr_realloc(w->node, w->cap, sizeof *w->node);
-    }
-    if (3 * n > w->cap_heap) { /* one entry per pair at the start, at most two more per merge */
-        w->cap_heap = 3 * n + n / 2;
-        w->heap = qr_realloc(w->heap, w->cap_heap, sizeof *w->heap);
-    }
 }
 
 /* ---- symbols ---- */
@@ -213,8 +175,8 @@ static int32_t char_symbols(const struct qr_bpe *b, int32_t *sym, const char *te
 
 static void short_rank(const struct qr_bpe *b, struct qr_bpe_short *p, int32_t i)
 {
-    const struct qr_merge *m = i + 1 < p->n ? find_merge(b, p->id[i], p->id[i + 1]) : NULL;
-    p->rank[i] = m ? m->rank : NO_RANK;
+    const struct qr_merge *m = i + 1 < p->n ? qr_bpe_find(b, p->id[i], p->id[i + 1]) : NULL;
+    p->rank[i] = m ? m->rank : QR_NO_RANK;
     p->merged[i] = m ? m->id : -1;
 }
 
@@ -227,7 +189,7 @@ static void short_merge(const struct qr_bpe *b, struct qr_bpe_short *p)
         for (int32_t i = 1; i + 1 < p->n; i++)
             if (p->rank[i] < p->rank[best])
                 best = i;
-        if (p->n < 2 || p->rank[best] == NO_RANK)
+        if (p->n < 2 || p->rank[best] == QR_NO_RANK)
             return;
         p->id[best] = p->merged[best];
         size_t n_move = (size_t)(p->n - best - 2);
@@ -238,95 +200,6 @@ static void short_merge(const struct qr_bpe *b, struct qr_bpe_short *p)
         short_rank(b, p, best);
         if (best > 0)
             short_rank(b, p, best - 1);
-    }
-}
-
-/* ---- long pieces ---- */
-
-static void heap_down(uint64_t *heap, size_t n, size_t i)
-{
-    uint64_t v = heap[i];
-    for (;;) {
-        size_t child = 2 * i + 1;
-        if (child >= n)
-            break;
-        if (child + 1 < n && heap[child + 1] < heap[child])
-            child++;
-        if (heap[child] >= v)
-            break;
-        heap[i] = heap[child];
-        i = child;
-    }
-    heap[i] = v;
-}
-
-static void heap_push(struct qr_bpe_work *w, uint64_t v)
-{
-    QR_ASSERT(w->n_heap < w->cap_heap);
-    size_t i = w->n_heap++;
-    while (i > 0 && w->heap[(i - 1) / 2] > v) {
-        w->heap[i] = w->heap[(i - 1) / 2];
-        i = (i - 1) / 2;
-    }
-    w->heap[i] = v;
-}
-
-static uint64_t heap_pop(struct qr_bpe_work *w)
-{
-    uint64_t top = w->heap[0];
-    w->heap[0] = w->heap[--w->n_heap];
-    if (w->n_heap > 1)
-        heap_down(w->heap, w->n_heap, 0);
-    return top;
-}
-
-/* Looks up the pair that begins at node i. Returns its heap entry, or UINT64_MAX. */
-static uint64_t node_rank(const struct qr_bpe *b, struct qr_bpe_node *node, int32_t i)
-{
-    struct qr_bpe_node *at = &node[i];
-    const struct qr_merge *m = at->next >= 0 ? find_merge(b, at->id, node[at->next].id) : NULL;
-    at->rank = m ? m->rank : NO_RANK;
-    at->merged = m ? m->id : -1;
-    return m ? (uint64_t)m->rank << 32 | (uint32_t)i : UINT64_MAX;
-}
-
-static void node_merge(const struct qr_bpe *b, struct qr_bpe_work *w, int32_t i)
-{
-    struct qr_bpe_node *at = &w->node[i], *gone = &w->node[at->next];
-    at->id = at->merged;
-    at->next = gone->next;
-    if (at->next >= 0)
-        w->node[at->next].prev = i;
-    gone->id = -1;
-    gone->rank = NO_RANK;
-    uint64_t entry = node_rank(b, w->node, i);
-    if (entry != UINT64_MAX)
-        heap_push(w, entry);
-    if (at->prev < 0)
-        return;
-    entry = node_rank(b, w->node, at->prev);
-    if (entry != UINT64_MAX)
-        heap_push(w, entry);
-}
-
-/* An entry whose rank is no longer its node's is stale: the pair it stood for is gone. */
-static void long_merge(const struct qr_bpe *b, struct qr_bpe_work *w, int32_t n)
-{
-    for (int32_t i = 0; i < n; i++)
-        w->node[i] = (struct qr_bpe_node){.id = w->sym[i], .prev = i - 1, .next = i + 1 < n ? i + 1 : -1};
-    w->n_heap = 0;
-    for (int32_t i = 0; i < n; i++) {
-        uint64_t entry = node_rank(b, w->node, i);
-        if (entry != UINT64_MAX)
-            w->heap[w->n_heap++] = entry;
-    }
-    for (size_t i = w->n_heap / 2; i-- > 0;)
-        heap_down(w->heap, w->n_heap, i);
-    while (w->n_heap > 0) {
-        uint64_t entry = heap_pop(w);
-        int32_t i = (int32_t)(uint32_t)entry;
-        if (w->node[i].id >= 0 && w->node[i].rank == (uint32_t)(entry >> 32))
-            node_merge(b, w, i);
     }
 }
 
@@ -371,12 +244,18 @@ static void encode_piece(const struct qr_bpe *b, struct qr_bpe_work *w, struct q
             emit(b, out, p->id[i], no_special);
         return;
     }
-    work_reserve(w, len);
+    if (len > w->cap_sym) {
+        w->cap_sym = len + len / 2;
+        qr_free(w->sym);
+        w->sym = qr_realloc(NULL, w->cap_sym, sizeof *w->sym);
+    }
+    if (!w->big)
+        w->big = qr_bpe_long_new();
     int32_t n = b->byte_level ? byte_symbols(b, w->sym, text, len, no_special)
                               : char_symbols(b, w->sym, text, len, no_special);
-    long_merge(b, w, n);
-    for (int32_t i = n > 0 ? 0 : -1; i >= 0; i = w->node[i].next)
-        emit(b, out, w->node[i].id, no_special);
+    n = qr_bpe_long_merge(w->big, b, w->sym, n);
+    for (int32_t i = 0; i < n; i++)
+        emit(b, out, w->sym[i], no_special);
 }
 
 /* The vocabulary's id for the whole piece, or -1. */

@@ -1,7 +1,7 @@
 /* bpe.h - byte-pair encoding of one piece: symbols, then merges by rank, the leftmost first among equals.
  *
  * A piece of n symbols costs O(n log n): short ones scan an array that fits a few cache lines, long ones keep a linked
- * list and a heap. The tables are immutable once built; the work space belongs to one encode call.
+ * list and queues (bpe_long.h). The tables are immutable once built; the work space belongs to one encode call.
  * Source: Sennrich et al. 2016 (arXiv:1508.07909).
  */
 #ifndef QR_TOKENIZER_BPE_H
@@ -49,16 +49,13 @@ struct qr_bpe_short {
     int32_t n;
 };
 
-struct qr_bpe_node;
-
 /* Scratch space of one encode call; grows to the longest piece. */
 struct qr_bpe_work {
     struct qr_bpe_short small;
     char key[QR_TOKEN_BYTES_MAX + 2]; /* a piece in the byte alphabet */
-    int32_t *sym;             /* owned [cap] */
-    struct qr_bpe_node *node; /* owned [cap] */
-    uint64_t *heap;           /* owned [cap_heap]: rank << 32 | position */
-    size_t cap, cap_heap, n_heap;
+    int32_t *sym;                     /* owned [cap_sym] */
+    size_t cap_sym;
+    struct qr_bpe_long *big; /* owned; NULL until a long piece comes */
 };
 
 /* Builds the tables from merges in rank order (merge[i].rank is ignored; a pair that comes twice takes its last rank).
@@ -69,6 +66,25 @@ void qr_bpe_build(struct qr_bpe *b, const struct qr_vocab *vocab, const struct q
 void qr_bpe_release(struct qr_bpe *b);
 
 void qr_bpe_work_release(struct qr_bpe_work *w);
+
+static inline uint32_t qr_bpe_slot(const struct qr_bpe *b, int32_t left, int32_t right)
+{
+    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    unsigned __int128 product = (unsigned __int128)(key ^ b->seed[0]) * (b->seed[1] | 1);
+    return (uint32_t)((uint64_t)product ^ (uint64_t)(product >> 64)) & (b->n_slots - 1);
+}
+
+/* The merge of a pair, or NULL. */
+static inline const struct qr_merge *qr_bpe_find(const struct qr_bpe *b, int32_t left, int32_t right)
+{
+    for (uint32_t i = qr_bpe_slot(b, left, right);; i = (i + 1) & (b->n_slots - 1)) {
+        const struct qr_merge *m = &b->slot[i];
+        if (m->left == left && m->right == right)
+            return m;
+        if (m->left < 0)
+            return NULL;
+    }
+}
 
 /* Appends the ids of text[0..len), one piece of the pre-tokenizer: valid UTF-8 unless byte_level, len <= INT32_MAX - out->n.
  * no_special: a special token is never the result; a merge that made one is undone. */

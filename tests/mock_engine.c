@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -112,6 +113,8 @@ static enum qr_finish add_token(struct qr_engine *e, struct voice *v, struct qr_
         qr_err_set(&r->err, QR_E_INTERNAL, "the mock was asked to fail");
         return QR_FINISH_ERROR;
     }
+    if (s->seed == MOCK_SEED_FREEZE && v->n_done == 3)
+        usleep(1500000);
     int32_t id = e->script.id[(v->n_done + 13 * v->choice) % e->script.n];
     fill_logprob(&ev->token[ev->n_tokens++], id, s->n_logprobs, e->limits.vocab);
     r->ids[v->choice][r->n_prompt + v->n_done++] = id;

@@ -1,7 +1,8 @@
 /* mock_engine.h - the functions of engine/engine.h without a model: scripted tokens at a given rate. For tests of the server.
  *
  * Choice c of any request gets the script's tokens from position 13*c on, over and over. Seeds steer what the real engine would
- * decide for itself: 1000+n ends the text after n tokens with the end id, 666 fails after 3 tokens, 667 fails before the first.
+ * decide for itself: 1000+n ends the text after n tokens with the end id, 666 fails after 3 tokens, 667 fails before the first,
+ * 668 stops the whole engine for 1.5 s after 3 tokens.
  */
 #ifndef QR_TESTS_MOCK_ENGINE_H
 #define QR_TESTS_MOCK_ENGINE_H
@@ -10,6 +11,7 @@
 
 #define MOCK_SEED_ERROR 666
 #define MOCK_SEED_ERROR_AT_ONCE 667
+#define MOCK_SEED_FREEZE 668
 #define MOCK_SEED_END 1000
 
 struct mock_options {

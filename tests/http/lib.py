@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODEL = os.path.join(HERE, "model")
@@ -236,14 +237,27 @@ def metrics(port, headers=None):
     return out
 
 
+class Skip(Exception):
+    """Raised by a test that cannot run here; the reason is printed."""
+
+
 def run_tests(space):
-    """Runs every function named test_* of a module's globals(); the name is what it shows."""
-    tests = [(name, f) for name, f in space.items() if name.startswith("test_")]
+    """Runs every function named test_* of a module's globals(); the closing line is added up by tools/count_tests.awk."""
+    passed = failed = skipped = 0
     chosen = sys.argv[2:]
-    for name, f in tests:
-        if chosen and name not in chosen:
+    for name, f in list(space.items()):
+        if not name.startswith("test_") or (chosen and name not in chosen):
             continue
         begun = time.monotonic()
-        f()
-        print("ok %-70s %.2f s" % (name[5:].replace("_", " "), time.monotonic() - begun), flush=True)
-    print("%s: %d tests" % (os.path.basename(sys.argv[0]), len(tests)))
+        try:
+            f()
+            passed += 1
+            print("ok   %s (%.2f s)" % (name, time.monotonic() - begun), flush=True)
+        except Skip as reason:
+            skipped += 1
+            print("SKIP %s: %s" % (name, reason), flush=True)
+        except (Exception, SystemExit):
+            failed += 1
+            print("FAIL %s\n%s" % (name, traceback.format_exc()), flush=True)
+    print("%d passed, %d failed, %d skipped" % (passed, failed, skipped))
+    sys.exit(1 if failed else 0)

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from lib import Connection, Server, chat, events, get, metrics, post, render, run_tests
+from lib import Connection, Server, Skip, chat, events, get, metrics, post, render, run_tests
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -63,6 +63,34 @@ def test_a_port_in_use_is_explained():
         assert r.returncode == 3 and "in use" in r.stderr and "pid %d" % s.process.pid in r.stderr and "--port %d" % (s.port + 1) in r.stderr, r.stderr
     r = subprocess.run([sys.argv[1], "--model", "x", "--host", "192.0.2.1"], capture_output=True, text=True, timeout=10)
     assert r.returncode == 3 and "127.0.0.1" in r.stderr, r.stderr
+
+
+def test_an_open_address_is_warned_about_and_ipv6_is_served():
+    with Server("--host", "0.0.0.0") as s:
+        assert get(s.port, "/livez", {"Host": "anything.example"}).status == 200, "names are only checked on loopback"
+        assert "anybody who reaches" in s.errors() and "--api-key" in s.errors()
+    with Server("--host", "0.0.0.0", "--api-key", "k") as s:
+        assert "anybody" not in s.errors()
+    if not socket.has_ipv6 or not os.path.exists("/proc/net/if_inet6"):
+        raise Skip("this machine has no IPv6")
+    with Server("--host", "::1", wait=False) as s:
+        c = Connection(s.port, host="::1")
+        c.send(render("GET", "/livez", headers={"Host": "[::1]:%d" % s.port}))
+        assert c.response().status == 200
+
+
+def test_an_engine_that_does_not_move_is_not_ready():
+    with Server("--watchdog", "300ms", "--mock-rate", "50") as s:
+        assert get(s.port, "/readyz").status == 200
+        c = Connection(s.port)
+        c.send(stream_request(5, seed=668))
+        time.sleep(0.8)
+        for path in ("/readyz", "/health"):
+            r = get(s.port, path)
+            assert r.status == 503 and r.json()["status"] == "stuck", (path, r.body)
+        assert get(s.port, "/livez").status == 200
+        assert events(c.response().body)[-1] == "[DONE]"
+        assert get(s.port, "/readyz").status == 200
 
 
 # ---- keys ----
@@ -129,7 +157,7 @@ def test_a_full_queue_answers_429_at_once():
         for _ in range(20):
             r = post(s.port, CHAT, chat(max_tokens=5))
             assert r.status == 429 and r.error()["type"] == "rate_limit_error" and int(r.headers["retry-after"]) > 0, r.body
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 5
         r = post(s.port, COMPLETIONS, {"prompt": ["a"] * 3, "max_tokens": 5})
         assert r.status == 429
         for c in open_ones:
@@ -218,7 +246,7 @@ def test_clients_that_vanish_free_their_requests_at_once():
                 c.close(reset)
             begun = time.monotonic()
             settle(s)
-            assert time.monotonic() - begun < 1
+            assert time.monotonic() - begun < 3
         assert post(s.port, CHAT, chat(max_tokens=2)).status == 200
 
 
@@ -280,8 +308,7 @@ def open_streams(s, n, text):
 def test_2000_streams_that_die_at_once_leave_the_server_alive():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 5000 and hard != resource.RLIM_INFINITY:
-        print("skipped: only", hard, "file descriptors")
-        return
+        raise Skip("only %d file descriptors" % hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (5000 if hard == resource.RLIM_INFINITY else min(hard, 8192), hard))
     code = ("import socket,sys,time\n"
             "out=[]\n"
@@ -388,7 +415,7 @@ def test_a_second_signal_stops_at_once():
         time.sleep(0.2)
         begun = time.monotonic()
         s.process.send_signal(signal.SIGINT)
-        assert s.process.wait(timeout=5) == 130 and time.monotonic() - begun < 2
+        assert s.process.wait(timeout=5) == 130 and time.monotonic() - begun < 5
 
 
 def test_sigterm_while_idle_or_loading_ends_at_once():
@@ -396,7 +423,7 @@ def test_sigterm_while_idle_or_loading_ends_at_once():
         with Server(*options, wait=not options) as s:
             begun = time.monotonic()
             s.process.send_signal(signal.SIGTERM)
-            assert s.process.wait(timeout=5) == 0 and time.monotonic() - begun < 2
+            assert s.process.wait(timeout=5) == 0 and time.monotonic() - begun < 5
 
 
 def test_sigterm_while_clients_storm_loses_no_answer():

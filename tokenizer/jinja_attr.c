@@ -315,21 +315,17 @@ int qr_jslice(struct qr_jctx *c, const struct qr_jval *obj, const struct qr_jval
     int64_t len, from, step, n;
     if (obj->type == QR_J_UNDEF)
         return qr_jfail_undef(c, obj);
-    bool sliceable = obj->type == QR_J_STR || obj->type == QR_J_LIST || obj->type == QR_J_TUPLE || obj->type == QR_J_RANGE;
-    struct qr_jval name;
-    if (!sliceable) {
-        int rc = qr_jlit(c, "slice", &name);
-        return rc ? rc : undef_attr(c, obj, &name, false, out);
-    }
+    if (obj->type == QR_J_DICT)
+        return qr_jfail(c, "unhashable type: 'slice'");
+    if (obj->type != QR_J_STR && obj->type != QR_J_LIST && obj->type != QR_J_TUPLE && obj->type != QR_J_RANGE)
+        return qr_jfail(c, "'%s' object is not subscriptable", qr_jtype_name(obj));
     int rc = qr_jlen(c, obj, &len);
     if (rc)
         return rc;
     if (!qr_jindices(part, len, &from, &step, &n)) {
-        int64_t v;
-        if (part[2].type != QR_J_ABSENT && qr_jinteger(&part[2], &v) && v == 0)
-            return qr_jfail(c, "slice step cannot be zero");
-        rc = qr_jlit(c, "slice", &name); /* bounds that are no integers: the reference finds no such element */
-        return rc ? rc : undef_attr(c, obj, &name, false, out);
+        int64_t v = 1;
+        bool zero = part[2].type != QR_J_ABSENT && qr_jinteger(&part[2], &v) && v == 0;
+        return qr_jfail(c, zero ? "slice step cannot be zero" : "slice indices must be integers or None or have an __index__ method");
     }
     rc = qr_jcharge(c, n / 16);
     if (rc)

@@ -279,6 +279,8 @@ static int exec_filterblock(struct qr_jctx *c, const struct qr_jnode *n)
     int rc = caught(c, &n->body, &text);
     if (rc == 0)
         rc = qr_japply_filter(c, n->b, text, &text);
+    if (rc == 0 && text.type != QR_J_STR)
+        rc = qr_jfail(c, "sequence item 0: expected str instance, %s found", qr_jtype_name(&text));
     if (rc == 0)
         rc = qr_jtext(c, &text, &s);
     return rc ? rc : qr_jemit(c, s);

@@ -181,6 +181,24 @@ static int flag(struct qr_jctx *c, const struct qr_jval *v, bool *out)
     return v->type == QR_J_ABSENT ? 0 : qr_jtruth(c, v, out);
 }
 
+/* The reference compares lists of one key: equal keys of a kind that has no order are no error there. */
+static int as_lists(struct qr_jctx *c, struct qr_jval *key, int64_t n)
+{
+    bool ordered = true;
+    int rc = 0;
+    for (int64_t i = 0; i < n && ordered; i++)
+        ordered = key[i].type >= QR_J_BOOL && key[i].type <= QR_J_STR;
+    for (int64_t i = 0; i < n && !ordered && rc == 0; i++) {
+        struct qr_jval list;
+        rc = qr_jseq_new(c, QR_J_LIST, 1, &list);
+        if (rc == 0) {
+            list.u.seq->at[0] = key[i];
+            key[i] = list;
+        }
+    }
+    return rc;
+}
+
 /* sort(attribute="a,b"): lists of the keys under each path. */
 static int keys_of_many(struct qr_jctx *c, const struct qr_jseq *items, const struct qr_jval *attribute, bool case_sensitive,
                         struct qr_jval **out)
@@ -189,8 +207,10 @@ static int keys_of_many(struct qr_jctx *c, const struct qr_jseq *items, const st
     int rc = s ? qr_jstr_flat(c, s) : 0;
     if (rc)
         return rc;
-    if (!s || s->len == 0 || !memchr(s->u.flat.data, ',', s->len))
-        return keys_of(c, items, attribute, NULL, case_sensitive, out);
+    if (!s || s->len == 0 || !memchr(s->u.flat.data, ',', s->len)) {
+        rc = keys_of(c, items, attribute, NULL, case_sensitive, out);
+        return rc ? rc : as_lists(c, *out, items->n);
+    }
     int64_t n = 1;
     for (size_t i = 0; i < s->len; i++)
         n += s->u.flat.data[i] == ',';

@@ -223,9 +223,7 @@ FILTER(f_truncate)
     struct qr_jstr *s, *end, *kept;
     int64_t length, leeway, n, n_end = 3;
     bool kill = false;
-    int rc = qr_jarg_str(c, self, "truncate's value", &s);
-    if (rc == 0)
-        rc = qr_jarg_int(c, &arg[0], 255, &length);
+    int rc = qr_jarg_int(c, &arg[0], 255, &length);
     if (rc == 0 && arg[1].type != QR_J_ABSENT)
         rc = qr_jtruth(c, &arg[1], &kill);
     if (rc == 0)
@@ -233,7 +231,7 @@ FILTER(f_truncate)
     if (rc == 0)
         rc = qr_jarg_int(c, arg[3].type == QR_J_NONE ? &(struct qr_jval){0} : &arg[3], 5, &leeway);
     if (rc == 0)
-        rc = qr_jstr_chars(c, s, &n);
+        rc = qr_jlen(c, self, &n);
     if (rc == 0)
         rc = qr_jstr_chars(c, end, &n_end);
     if (rc == 0 && (length < n_end || leeway < 0))
@@ -242,6 +240,8 @@ FILTER(f_truncate)
         *out = *self;
         return 0;
     }
+    if (rc == 0)
+        rc = qr_jarg_str(c, self, "truncate's value", &s);
     if (rc == 0)
         rc = qr_jstr_sub(c, s, 0, qr_jstr_offset(s, length - n_end), &kept);
     if (rc)

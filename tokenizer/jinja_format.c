@@ -337,7 +337,8 @@ int qr_jpercent(struct qr_jctx *c, struct qr_jstr *fmt, const struct qr_jval *ar
     }
     if (rc == 0 && args->type == QR_J_TUPLE && p.next < args->u.seq->n)
         rc = qr_jfail(c, "not all arguments converted during string formatting");
-    if (rc == 0 && p.next == 0 && args->type != QR_J_TUPLE && args->type != QR_J_DICT && args->type != QR_J_LIST)
+    bool mapping = args->type == QR_J_DICT || args->type == QR_J_LIST || args->type == QR_J_RANGE || args->type == QR_J_UNDEF;
+    if (rc == 0 && p.next == 0 && args->type != QR_J_TUPLE && !mapping) /* what can be subscripted may stay unused */
         rc = qr_jfail(c, "not all arguments converted during string formatting");
     if (rc == 0)
         rc = qr_jsb_done(&b, &s);
@@ -470,10 +471,12 @@ static int put_field(struct braces *b, struct qr_jsb *sb, struct qr_jval v, char
         v = qr_jstrv(s);
     }
     double f;
-    bool plain = n == 0 || sp.type == 's' || !qr_jnumber(&v, &f) || v.type == QR_J_BOOL;
-    if (!plain)
+    bool number = qr_jnumber(&v, &f);
+    if (n > 0 && number && sp.type != 's')
         return put_number(b->c, sb, &sp, &v);
-    if (sp.type && sp.type != 's')
+    if (n > 0 && !number && v.type != QR_J_STR)
+        return qr_jfail(b->c, "unsupported format string passed to %s.__format__", qr_jtype_name(&v));
+    if (sp.type && (number || sp.type != 's'))
         return qr_jfail(b->c, "Unknown format code '%c' for object of type '%s'", sp.type, qr_jtype_name(&v));
     rc = qr_jtext(b->c, &v, &s);
     if (rc == 0 && b->fmt->markup)

@@ -275,8 +275,7 @@ static int rsplit_words(struct qr_jctx *c, struct qr_jstr *s, int64_t max, struc
     if (keep > 0) {
         const struct qr_jstr *last = all.at[keep - 1].u.s;
         size_t to = (size_t)(last->u.flat.data - s->u.flat.data) + last->len;
-        size_t from = (size_t)(all.at[0].u.s->u.flat.data - s->u.flat.data);
-        rc = push_part(c, b, s, from, to);
+        rc = push_part(c, b, s, 0, to);
     }
     for (int64_t i = keep > 0 ? keep : 0; i < all.n && rc == 0; i++)
         rc = qr_jbag_push(c, b, all.at[i]);

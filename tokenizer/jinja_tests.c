@@ -196,6 +196,8 @@ TEST(t_ge)
 
 static int named(struct qr_jctx *c, const struct qr_jval *self, bool test, struct qr_jval *out)
 {
+    if (self->type == QR_J_LIST || self->type == QR_J_DICT)
+        return qr_jfail(c, "unhashable type: '%s'", qr_jtype_name(self));
     if (self->type != QR_J_STR)
         return answer(false, out);
     int rc = qr_jstr_flat(c, self->u.s);

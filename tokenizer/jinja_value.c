@@ -456,6 +456,8 @@ static int chars_of(struct qr_jctx *c, struct qr_jstr *s, struct qr_jseq *out)
         struct qr_jstr *one;
         rc = qr_jstr_sub(c, s, from, from + (size_t)len, &one);
         if (rc == 0)
+            rc = qr_jstr_marked(c, one, false, &one);
+        if (rc == 0)
             at[i] = qr_jstrv(one);
         from += (size_t)len;
     }

@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "tokenizer/bpe_long.h"
 
+#define NO_RANK UINT32_MAX
 #define WORD_MARK "\xE2\x96\x81"
 #define WORD_MARK_BYTES 3
 
@@ -176,7 +177,7 @@ static int32_t char_symbols(const struct qr_bpe *b, int32_t *sym, const char *te
 static void short_rank(const struct qr_bpe *b, struct qr_bpe_short *p, int32_t i)
 {
     const struct qr_merge *m = i + 1 < p->n ? qr_bpe_find(b, p->id[i], p->id[i + 1]) : NULL;
-    p->rank[i] = m ? m->rank : QR_NO_RANK;
+    p->rank[i] = m ? m->rank : NO_RANK;
     p->merged[i] = m ? m->id : -1;
 }
 
@@ -189,7 +190,7 @@ static void short_merge(const struct qr_bpe *b, struct qr_bpe_short *p)
         for (int32_t i = 1; i + 1 < p->n; i++)
             if (p->rank[i] < p->rank[best])
                 best = i;
-        if (p->n < 2 || p->rank[best] == QR_NO_RANK)
+        if (p->n < 2 || p->rank[best] == NO_RANK)
             return;
         p->id[best] = p->merged[best];
         size_t n_move = (size_t)(p->n - best - 2);

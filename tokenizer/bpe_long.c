@@ -11,9 +11,8 @@
 #define INSERTION_MAX 32
 
 struct node {
-    int32_t id, prev, next; /* next -1: the last one; id -1: merged away */
-    int32_t merged;         /* what this and the next become */
-    uint32_t rank;          /* of that merge, or QR_NO_RANK */
+    int32_t id, prev, next; /* next -1: the last one */
+    int32_t merge;          /* of this and the next, an index of the merge table; -1: none */
 };
 
 /* A queued pair; stale when its node's rank is another by now. */
@@ -59,8 +58,8 @@ void qr_bpe_long_free(struct qr_bpe_long *l)
 {
     if (!l)
         return;
-    qr_free(l->node);
-    qr_free(l->entry);
+    qr_free_aligned(l->node);
+    qr_free_aligned(l->entry);
     qr_free(l->bucket);
     qr_free(l->ranks.v);
     qr_free(l->urgent.v);
@@ -200,8 +199,7 @@ static void queue_pair(struct qr_bpe_long *l, const struct qr_bpe *b, int32_t i,
 {
     struct node *at = &l->node[i];
     const struct qr_merge *m = at->next >= 0 ? qr_bpe_find(b, at->id, l->node[at->next].id) : NULL;
-    at->rank = m ? m->rank : QR_NO_RANK;
-    at->merged = m ? m->id : -1;
+    at->merge = m ? (int32_t)(m - b->slot) : -1;
     if (!m)
         return;
     if (m->rank < current)
@@ -214,15 +212,14 @@ static void queue_pair(struct qr_bpe_long *l, const struct qr_bpe *b, int32_t i,
 static void merge_pair(struct qr_bpe_long *l, const struct qr_bpe *b, int32_t i, uint32_t rank, uint32_t current)
 {
     struct node *at = &l->node[i];
-    if (at->id < 0 || at->rank != rank)
+    if (at->merge < 0 || b->slot[at->merge].rank != rank)
         return;
     struct node *gone = &l->node[at->next];
-    at->id = at->merged;
+    at->id = b->slot[at->merge].id;
     at->next = gone->next;
     if (at->next >= 0)
         l->node[at->next].prev = i;
-    gone->id = -1;
-    gone->rank = QR_NO_RANK;
+    gone->merge = -1;
     if (at->prev >= 0) /* first, so that positions ascend */
         queue_pair(l, b, at->prev, current);
     queue_pair(l, b, i, current);
@@ -252,10 +249,10 @@ static void begin(struct qr_bpe_long *l, const int32_t *sym, int32_t n)
         l->cap_nodes = (size_t)n + (size_t)n / 2;
         l->cap_entries = 3 * l->cap_nodes + 1; /* a pair for each symbol at the start, two more for each merge */
         QR_ASSERT(l->cap_entries <= INT32_MAX);
-        qr_free(l->node);
-        qr_free(l->entry);
-        l->node = qr_realloc(NULL, l->cap_nodes, sizeof *l->node);
-        l->entry = qr_realloc(NULL, l->cap_entries, sizeof *l->entry);
+        qr_free_aligned(l->node);
+        qr_free_aligned(l->entry);
+        l->node = qr_alloc_aligned(l->cap_nodes * sizeof *l->node, 64);
+        l->entry = qr_alloc_aligned(l->cap_entries * sizeof *l->entry, 64);
     }
     memset(l->bucket, 0, l->n_slots * sizeof *l->bucket);
     l->n_buckets = 0;
@@ -263,7 +260,7 @@ static void begin(struct qr_bpe_long *l, const int32_t *sym, int32_t n)
     l->unused = 0;
     l->ranks.n = l->urgent.n = 0;
     for (int32_t i = 0; i < n; i++)
-        l->node[i] = (struct node){.id = sym[i], .prev = i - 1, .next = i + 1 < n ? i + 1 : -1};
+        l->node[i] = (struct node){sym[i], i - 1, i + 1 < n ? i + 1 : -1, -1};
 }
 
 int32_t qr_bpe_long_merge(struct qr_bpe_long *l, const struct qr_bpe *b, int32_t *sym, int32_t n)

@@ -10,8 +10,6 @@
 
 #include <stdint.h>
 
-#define QR_NO_RANK UINT32_MAX
-
 struct qr_bpe;
 struct qr_bpe_long; /* opaque: scratch space, grows to the longest run */
 

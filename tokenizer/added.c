@@ -42,7 +42,7 @@ void qr_added_sort(struct qr_added_set *s)
     for (int32_t i = 0; i < s->n; i++) {
         struct qr_added *t = &s->token[i];
         if (n > 0 && s->token[n - 1].len == t->len && memcmp(s->token[n - 1].text, t->text, t->len) == 0) {
-            qr_free(t->text);
+            qr_free((char *)t->text);
             continue;
         }
         s->n_special += t->special;
@@ -61,7 +61,7 @@ void qr_added_sort(struct qr_added_set *s)
 void qr_added_release(struct qr_added_set *s)
 {
     for (int32_t i = 0; i < s->n; i++)
-        qr_free(s->token[i].text);
+        qr_free((char *)s->token[i].text);
     qr_free(s->token);
     *s = (struct qr_added_set){0};
 }

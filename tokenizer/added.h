@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct qr_added {
-    char *text; /* owned by the set: what to look for */
+    const char *text; /* owned by the set: what to look for */
     size_t len; /* >= 1 */
     int32_t id;
     bool special, single_word, lstrip, rstrip;

@@ -57,15 +57,19 @@ static int replace(const struct qr_norm_step *step, struct qr_matcher *m, const 
                    struct qr_err *err)
 {
     size_t at = 0, from = 0, start, end;
+    bool any = false;
     while (from <= in->len) {
         int rc = qr_pattern_find(step->pattern, m, in->data, in->len, from, &start, &end, err);
         if (rc < 0)
             return rc;
         if (rc == 0)
             break;
-        put_same(s, in, at, start);
-        put_filled(s, step->text, step->n_text, all_trusted(in, start, end));
-        at = end;
+        if (start != end || !any || start != at) { /* an empty match right behind another does not count */
+            put_same(s, in, at, start);
+            put_filled(s, step->text, step->n_text, all_trusted(in, start, end));
+            at = end;
+            any = true;
+        }
         from = end;
         if (start == end) { /* an empty match: go on behind the next character */
             uint32_t cp;

@@ -94,6 +94,7 @@ static int split(const struct run *r, int32_t stage, const char *text, size_t le
 {
     struct splitter s = {.r = r, .stage = stage, .text = text, .first = first};
     size_t at = 0, from = 0, start, end;
+    bool any = false;
     while (from <= len) {
         int rc = qr_pattern_find(r->p->stage[stage].pattern, r->m, text, len, from, &start, &end, r->err);
         if (rc < 0)
@@ -102,10 +103,12 @@ static int split(const struct run *r, int32_t stage, const char *text, size_t le
             break;
         if (start > at && (rc = add(&s, at, start, false)) != 0)
             return rc;
-        if ((rc = add(&s, start, end, true)) != 0)
+        bool again = start == end && any && start == at; /* an empty match right behind another does not count */
+        if (!again && (rc = add(&s, start, end, true)) != 0)
             return rc;
         at = end;
         from = end;
+        any = true;
         if (start == end) { /* an empty match cuts, and the search goes on behind the next character */
             uint32_t cp;
             from += end < len ? (size_t)qr_utf8_decode(text + end, len - end, &cp) : 1;

@@ -39,7 +39,7 @@ static int read_entry(struct added_entry *e, const struct qr_json *v, struct qr_
     if (!s || e->token.len > QR_TOKEN_BYTES_MAX)
         return qr_err_set(err, QR_E_DAMAGED, "added_tokens: the content of id %d must be a string of at most %d bytes", (int)id,
                           QR_TOKEN_BYTES_MAX);
-    e->token.text = (char *)s;
+    e->token.text = s;
     e->token.id = (int32_t)id;
     return 0;
 }
@@ -80,7 +80,7 @@ static int push_entry(struct qr_tokenizer *t, struct added_work *w, const struct
     if (rc != 0)
         return rc;
     struct qr_added token = e->token;
-    token.text = (char *)out.data;
+    token.text = out.data;
     token.len = out.len;
     if (out.len > 0)
         qr_added_push(&t->normalized, &token);

@@ -279,7 +279,8 @@ void qr_call_gone(void *server, struct qr_conn *c)
         return;
     QR_ASSERT(call->conn == c);
     call->conn = NULL;
-    cancel_pieces(call);
+    if (!call->preparing) /* else a pool thread is filling the pieces; prepare_done sees that nobody waits */
+        cancel_pieces(call);
 }
 
 /* ---- events ---- */

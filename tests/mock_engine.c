@@ -98,6 +98,13 @@ static void send(struct qr_engine *e, struct voice *v, struct qr_event *ev, enum
     qr_mailbox_push_urgent(&e->outbox, &ev->link);
 }
 
+/* Once per request: when an earlier choice said why, the receiver may be reading it. */
+static void say_why(struct qr_request *r, enum qr_code code, const char *why)
+{
+    if (r->err.code == QR_OK)
+        qr_err_set(&r->err, code, "%s", why);
+}
+
 static enum qr_finish add_token(struct qr_engine *e, struct voice *v, struct qr_event *ev)
 {
     struct qr_request *r = v->req;
@@ -110,7 +117,7 @@ static enum qr_finish add_token(struct qr_engine *e, struct voice *v, struct qr_
         return QR_FINISH_STOP;
     }
     if (s->seed == MOCK_SEED_ERROR && v->n_done == 3) {
-        qr_err_set(&r->err, QR_E_INTERNAL, "the mock was asked to fail");
+        say_why(r, QR_E_INTERNAL, "the mock was asked to fail");
         return QR_FINISH_ERROR;
     }
     if (s->seed == MOCK_SEED_FREEZE && v->n_done == 3)
@@ -159,7 +166,8 @@ static void say(struct qr_engine *e, struct voice *v, struct qr_event *ev)
         if (v->choice == 0 && r->prompt_logprobs)
             for (int32_t i = 0; i < r->n_prompt; i++)
                 fill_logprob(&r->prompt_logprobs[i], r->ids[0][i], r->sampling.n_prompt_logprobs, e->limits.vocab);
-        r->n_cached = r->n_prompt / 2;
+        if (v->choice == 0) /* the first to start: nobody reads it yet */
+            r->n_cached = r->n_prompt / 2;
     }
     for (int32_t i = 0; i < e->options.event_tokens && finish == QR_FINISH_NONE; i++)
         finish = add_token(e, v, ev);
@@ -221,9 +229,9 @@ static int64_t visit(struct qr_engine *e, struct qr_node *list, int64_t now_us, 
             return now_us; /* the receiver is behind: later, more at once */
         *ev = (struct qr_event){.req = r, .choice = v->choice, .stop_index = -1, .stop_id = -1, .n_output = v->n_done};
         if (!cancelled && late)
-            qr_err_set(&r->err, QR_E_BUSY, "the request was not finished within its time limit");
+            say_why(r, QR_E_BUSY, "the request was not finished within its time limit");
         else if (!cancelled && broken)
-            qr_err_set(&r->err, QR_E_INTERNAL, "the mock was asked to fail at once");
+            say_why(r, QR_E_INTERNAL, "the mock was asked to fail at once");
         if (cancelled || late || broken) {
             send(e, v, ev, cancelled ? QR_FINISH_CANCEL : QR_FINISH_ERROR);
             continue;

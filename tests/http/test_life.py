@@ -395,6 +395,8 @@ def test_the_drain_has_an_end():
         c.send(stream_request(3000))
         whole.send(render("POST", CHAT, json.dumps(chat(max_tokens=3000)).encode()))
         c.head()
+        while metrics(s.port)["quire_requests_inside"] < 2:
+            time.sleep(0.01)
         s.process.send_signal(signal.SIGTERM)
         last = events(b"".join(c.chunks()))[-1]
         assert last["error"]["code"] == "shutting_down", last

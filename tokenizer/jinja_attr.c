@@ -94,7 +94,7 @@ static int macro_attr(struct qr_jctx *c, const struct qr_jmacro *m, const struct
     if (!*found)
         return 0;
     struct qr_jval seq;
-    int rc = qr_jseq_new(c, QR_J_LIST, sig->n, &seq);
+    int rc = qr_jseq_new(c, QR_J_TUPLE, sig->n, &seq);
     for (int32_t i = 0; i < sig->n && rc == 0; i++)
         rc = qr_jlit(c, c->t->name[sig->sym[i]], &seq.u.seq->at[i]);
     *out = seq;

@@ -161,7 +161,9 @@ static int call_macro(struct qr_jctx *c, const struct qr_jmacro *m, const struct
         return qr_jlimit(c, "loops and macros are nested deeper than %d", c->lim->depth_max);
     c->depth++;
     c->scope = inner;
-    int rc = bind_params(c, m->sig, &a);
+    int rc = qr_jcharge(c, ((int64_t)m->sig->n + 1) * a.n_kw / 32); /* each parameter looks through the keywords */
+    if (rc == 0)
+        rc = bind_params(c, m->sig, &a);
     if (rc == 0)
         rc = bind_special(c, m, &a);
     struct qr_jcapture cap;

@@ -170,11 +170,18 @@ int qr_jcontains(struct qr_jctx *c, const struct qr_jval *in, const struct qr_jv
         *out = rc == 0 && v.type != QR_J_ABSENT;
         return rc;
     }
+    int64_t i;
+    if (in->type == QR_J_RANGE && qr_jinteger(what, &i)) {
+        const struct qr_jrange *r = in->u.range;
+        int64_t first = r->start, last = r->start + (r->n - 1) * r->step, lo = first < last ? first : last;
+        *out = r->n > 0 && i >= lo && i <= (first < last ? last : first) && ((__int128)i - first) % r->step == 0;
+        return 0;
+    }
     if (!qr_jiterable(in))
         return qr_jfail(c, "argument of type '%s' is not iterable", qr_jtype_name(in));
     struct qr_jseq items;
     int rc = qr_jitems(c, in, &items);
-    for (int64_t i = 0; i < items.n && !*out && rc == 0; i++) {
+    for (i = 0; i < items.n && !*out && rc == 0; i++) {
         rc = qr_jcharge(c, 1);
         if (rc == 0)
             rc = qr_jequal(c, &items.at[i], what, out);

@@ -34,10 +34,11 @@ int qr_jvar_set(struct qr_jctx *c, int32_t sym, struct qr_jval v)
         return 0;
     }
     struct qr_jval *at = binding(s, sym);
-    if (at) {
+    int rc = qr_jcharge(c, s->n / 32);
+    if (at)
         *at = v;
-        return 0;
-    }
+    if (at || rc)
+        return rc;
     if (s->n == s->cap) {
         int32_t cap = s->cap ? s->cap * 2 : 4;
         struct qr_jbind *bind = qr_jalloc(c, (size_t)cap, sizeof *bind);
@@ -49,7 +50,7 @@ int qr_jvar_set(struct qr_jctx *c, int32_t sym, struct qr_jval v)
         s->cap = cap;
     }
     s->bind[s->n++] = (struct qr_jbind){sym, v};
-    return qr_jcharge(c, s->n / 16);
+    return 0;
 }
 
 int qr_jvar_get(struct qr_jctx *c, int32_t sym, struct qr_jval *out)
@@ -58,13 +59,13 @@ int qr_jvar_get(struct qr_jctx *c, int32_t sym, struct qr_jval *out)
     int64_t seen = 0;
     for (struct qr_jscope *s = c->scope; s; s = s->up) {
         struct qr_jval *at = binding(s, sym);
+        seen += s->n;
         if (at) {
             *out = *at;
-            return 0;
+            return qr_jcharge(c, seen / 32);
         }
-        seen += s->n;
     }
-    int rc = qr_jcharge(c, seen / 16);
+    int rc = qr_jcharge(c, seen / 32);
     if (rc)
         return rc;
     *out = c->root[sym].type != QR_J_ABSENT ? c->root[sym] : c->global[sym];

@@ -545,6 +545,8 @@ int qr_jhash(struct qr_jctx *c, const struct qr_jval *v, uint64_t *out)
     case QR_J_STR:
     case QR_J_BIG:
         rc = qr_jstr_flat(c, v->u.s);
+        if (rc == 0)
+            rc = qr_jcharge_bytes(c, v->u.s->len);
         *out = rc ? 0 : qr_hash64(v->u.s->u.flat.data, v->u.s->len, 0);
         return rc;
     case QR_J_BOOL:

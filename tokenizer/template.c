@@ -146,6 +146,7 @@ int qr_template_render_vars(const struct qr_template *t, struct qr_rendered *out
     qr_arena_init(&c.arena, limits->memory_max);
     int rc = run(&c, var, n_vars);
     qr_arena_release(&c.arena);
+    qr_buf_reserve(&out->text, 0); /* an empty text is a string too */
     if (rc)
         *kind = c.kind;
     return rc;

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "tokenizer/chat_messages.h"
 #include "tokenizer/jinja_render.h"
 #include "tokenizer/jinja_unicode.h"
 #include "tokenizer/jinja_value.h"
@@ -23,6 +24,7 @@ struct qr_chat {
     struct qr_template *tool_use; /* owned; NULL when the directory has none of that name */
     char *token[7];               /* owned; NULL: the model has no such token */
     struct qr_json *more_tokens;  /* owned; additional_special_tokens as an array of strings, or NULL */
+    bool arguments_as_text;       /* the template writes a tool call's arguments as they are: it must be given JSON text */
 };
 
 bool qr_chat_is_reserved(const char *name)
@@ -208,6 +210,44 @@ static int tokens_from(struct qr_chat *c, const struct qr_json *doc, struct qr_e
     return more_tokens(c, qr_json_find(doc, "additional_special_tokens"), err);
 }
 
+/* ---- what the template does with a tool call ---- */
+
+/* Renders a conversation with one tool call whose arguments are `arguments` (JSON). False when the template fails. */
+static bool probe_render(const struct qr_template *t, struct qr_rendered *out, const char *arguments)
+{
+    struct qr_buf b;
+    struct qr_json *doc;
+    struct qr_err err;
+    enum qr_template_kind kind;
+    qr_buf_init(&b);
+    qr_buf_printf(&b,
+                  "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":"
+                  "\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"probe\",\"arguments\":%s}}]},{\"role\":\"tool\",\"name\":"
+                  "\"probe\",\"tool_call_id\":\"abcdefghi\",\"content\":\"done\"}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
+                  "\"probe\",\"description\":\"d\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}],\"documents\":null,"
+                  "\"add_generation_prompt\":true,\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}",
+                  arguments);
+    int rc = qr_json_parse(&doc, b.data, b.len, &qr_json_limits_file, &err);
+    QR_ASSERT(rc == 0);
+    rc = qr_template_render(t, out, doc, NULL, 0, &qr_template_limits_default, &kind, &err);
+    qr_json_free(doc);
+    qr_buf_release(&b);
+    return rc == 0;
+}
+
+/* Clients send a tool call's arguments as JSON text. Most templates want the value and print it as JSON; some print what they get, and
+ * the value would come out as Python writes it, or not at all. Trying both shows which. */
+static bool wants_text(const struct qr_template *t)
+{
+    static const char text[] = "{\"probe_key\": \"v\"}";
+    struct qr_rendered r;
+    qr_rendered_init(&r);
+    bool value_works = probe_render(t, &r, text) && (strstr(r.text.data, "\"probe_key\"") || !strstr(r.text.data, "'probe_key'"));
+    bool text_works = !value_works && probe_render(t, &r, "\"{\\\"probe_key\\\": \\\"v\\\"}\"") && strstr(r.text.data, text);
+    qr_rendered_release(&r);
+    return text_works;
+}
+
 int qr_chat_open(struct qr_chat **out, const char *dir, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && dir != NULL);
@@ -227,10 +267,12 @@ int qr_chat_open(struct qr_chat **out, const char *dir, struct qr_err *err)
         rc = tokens_from(c, map, err);
     qr_json_free(config);
     qr_json_free(map);
-    if (rc == 0 && c->plain)
+    if (rc == 0 && c->plain) {
+        c->arguments_as_text = wants_text(c->tool_use ? c->tool_use : c->plain);
         *out = c;
-    else
+    } else {
         qr_chat_close(c);
+    }
     return rc;
 }
 
@@ -244,79 +286,6 @@ void qr_chat_close(struct qr_chat *c)
         qr_free(c->token[i]);
     qr_json_free(c->more_tokens);
     qr_free(c);
-}
-
-/* ---- messages ---- */
-
-/* Whether content is a list of nothing but text parts. */
-static bool text_parts_only(const struct qr_json *content)
-{
-    if (!content || qr_json_type(content) != QR_JSON_T_ARRAY || qr_json_count(content) == 0)
-        return false;
-    for (const struct qr_json *p = qr_json_first(content); p; p = qr_json_after(p)) {
-        const struct qr_json *text = qr_json_find(p, "text");
-        if (!text || qr_json_type(text) != QR_JSON_T_STRING)
-            return false;
-    }
-    return true;
-}
-
-/* The parts' texts, one per line. */
-static void join_parts(struct qr_buf *out, const struct qr_json *content)
-{
-    for (const struct qr_json *p = qr_json_first(content); p; p = qr_json_after(p)) {
-        size_t n;
-        const char *text = qr_json_str(qr_json_find(p, "text"), &n);
-        if (p != qr_json_first(content))
-            qr_buf_put_byte(out, '\n');
-        qr_buf_put(out, text, n);
-    }
-}
-
-static void print_message(struct qr_buf *b, const struct qr_json *message)
-{
-    struct qr_buf text;
-    qr_buf_init(&text);
-    qr_buf_put_byte(b, '{');
-    for (const struct qr_json *m = qr_json_first(message); m; m = qr_json_after(m)) {
-        if (m != qr_json_first(message))
-            qr_buf_put_byte(b, ',');
-        qr_json_put_str(b, qr_json_key(m), strlen(qr_json_key(m)));
-        qr_buf_put_byte(b, ':');
-        if (strcmp(qr_json_key(m), "content") == 0 && text_parts_only(m)) {
-            join_parts(&text, m);
-            qr_json_put_str(b, text.data ? text.data : "", text.len);
-        } else {
-            qr_json_print(b, m);
-        }
-    }
-    qr_buf_put_byte(b, '}');
-    qr_buf_release(&text);
-}
-
-/* A copy of messages in which text-only part lists are strings; *out stays NULL when there are none. */
-static int flatten(struct qr_json **out, const struct qr_json *messages, struct qr_err *err)
-{
-    bool any = false;
-    struct qr_buf b;
-    for (const struct qr_json *m = qr_json_first(messages); m; m = qr_json_after(m))
-        any = any || text_parts_only(qr_json_find(m, "content"));
-    if (!any)
-        return 0;
-    qr_buf_init(&b);
-    qr_buf_put_byte(&b, '[');
-    for (const struct qr_json *m = qr_json_first(messages); m; m = qr_json_after(m)) {
-        if (m != qr_json_first(messages))
-            qr_buf_put_byte(&b, ',');
-        if (qr_json_type(m) == QR_JSON_T_OBJECT)
-            print_message(&b, m);
-        else
-            qr_json_print(&b, m);
-    }
-    qr_buf_put_byte(&b, ']');
-    int rc = qr_json_parse(out, b.data, b.len, &qr_json_limits_file, err);
-    qr_buf_release(&b);
-    return rc;
 }
 
 /* ---- continue_final_message ---- */
@@ -451,8 +420,8 @@ int qr_chat_render(const struct qr_chat *c, struct qr_rendered *out, const struc
     struct qr_json *flat = NULL;
     *kind = QR_TEMPLATE_RUNTIME;
     int rc = check(req, err);
-    if (rc == 0 && !qr_template_loops_content(t))
-        rc = flatten(&flat, req->messages, err);
+    if (rc == 0)
+        rc = qr_chat_messages(&flat, req->messages, !qr_template_loops_content(t), c->arguments_as_text, err);
     const struct qr_json *messages = flat ? flat : req->messages;
     if (rc == 0)
         rc = render(c, t, out, req, messages, kind, err);

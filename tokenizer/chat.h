@@ -32,7 +32,8 @@ struct qr_chat_request {
     int64_t now_s;
 };
 
-/* Renders. Text-only content part lists become one string, a part a line, for templates that do not loop over them. kind as in
+/* Renders. Text-only content part lists become one string, a part a line, for templates that do not loop over them; arguments of tool
+ * calls given as values become JSON text for templates that print them as they are (found out when the directory is opened). kind as in
  * template.h; steps_max grows with the number of messages. Special tokens (bos_token, eos_token, ...) are trusted text.
  * Errors beside the template's own: QR_E_INVALID with its param for continue_final_message without text to continue or beside
  * add_generation_prompt, and for a reserved name in kwargs. */

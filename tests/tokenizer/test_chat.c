@@ -279,6 +279,32 @@ Test(chat, joins_text_parts_for_templates_that_do_not_loop_over_them)
     drop(&d);
 }
 
+Test(chat, gives_arguments_of_tool_calls_in_the_form_the_template_prints)
+{
+    static const char request[] = "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"type\":\"function\","
+                                  "\"function\":{\"name\":\"f\",\"arguments\":{\"a\":1.0}}}]}]}";
+    struct dir d;
+    make(&d);
+    put(&d, "chat_template.jinja",
+        "{% for m in messages %}{% for t in m.tool_calls %}{{ t.function.name + '(' + t.function.arguments + ')' }}{% endfor %}{% endfor %}");
+    struct qr_chat *c = open_chat(&d);
+    expect(c, request, "f({\"a\":1.0})");
+    qr_chat_close(c);
+    put(&d, "chat_template.jinja", "{% for m in messages %}{% for t in m.tool_calls %}{{ t.function.arguments }}{% endfor %}{% endfor %}");
+    c = open_chat(&d);
+    expect(c, request, "{\"a\":1.0}");
+    qr_chat_close(c);
+    put(&d, "chat_template.jinja", "{% for m in messages %}{% for t in m.tool_calls %}{{ t | tojson }}{% endfor %}{% endfor %}");
+    c = open_chat(&d);
+    expect(c, request, "{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1.0}}}");
+    qr_chat_close(c);
+    put(&d, "chat_template.jinja", "{% for m in messages %}{% for t in m.tool_calls %}{% for k, v in t.function.arguments.items() %}<{{ k }}>{{ v }}{% endfor %}{% endfor %}{% endfor %}");
+    c = open_chat(&d);
+    expect(c, request, "<a>1.0");
+    qr_chat_close(c);
+    drop(&d);
+}
+
 Test(chat, leaves_the_final_message_open)
 {
     struct dir d;

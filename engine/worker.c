@@ -179,6 +179,7 @@ static void say(struct qr_engine *e, int32_t index, const struct qr_token_logpro
 
 static void end_slot(struct qr_engine *e, int32_t index, enum qr_finish finish, int64_t now)
 {
+    QR_ASSERT(finish != QR_FINISH_ERROR || e->slot[index].req->err.code != QR_OK);
     qr_output_end(&e->slot[index].out, finish);
     say(e, index, NULL, now);
 }
@@ -235,8 +236,9 @@ static void reap(struct qr_engine *e, int64_t now)
         if (atomic_load_explicit(&r->cancelled, memory_order_relaxed))
             end_slot(e, i, QR_FINISH_CANCEL, now);
         else if (r->deadline_us != 0 && now > r->deadline_us) {
-            qr_err_set(&r->err, QR_E_BUSY, "the request was not finished within its time limit of %.1f s",
-                       (double)(r->deadline_us - r->arrived_us) * 1e-6);
+            if (r->err.code == QR_OK) /* set once: behind the first error event the receiver may read it */
+                qr_err_set(&r->err, QR_E_BUSY, "the request was not finished within its time limit of %.1f s",
+                           (double)(r->deadline_us - r->arrived_us) * 1e-6);
             end_slot(e, i, QR_FINISH_ERROR, now);
         }
     }
@@ -303,7 +305,8 @@ static void sample_one(struct qr_engine *e, int32_t index, float *logits, int64_
         memcpy(e->sampler.raw, logits, (size_t)vocab * sizeof *logits);
     int32_t id = qr_sample(&e->sampler, logits, p, seq->ids, seq->n_ids, seq->n_prompt, end_ids, n_end, s->choice);
     if (!isfinite(logits[id])) {
-        qr_err_set(&s->req->err, QR_E_INTERNAL, "the model's output is not a number");
+        if (s->req->err.code == QR_OK)
+            qr_err_set(&s->req->err, QR_E_INTERNAL, "the model's output is not a number");
         end_slot(e, index, QR_FINISH_ERROR, now);
         return;
     }

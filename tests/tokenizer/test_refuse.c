@@ -1,0 +1,200 @@
+/* Files are input: what is damaged or unknown is refused by name, and a damaged file never crashes. */
+#include "tok_test.h"
+
+#include "base/assert.h"
+#include "base/rng.h"
+
+#define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
+
+struct refusal {
+    const char *json;
+    enum qr_code code;
+    const char *says;
+};
+
+static void expect_refusal(const struct refusal *r)
+{
+    struct qr_tokenizer *t = NULL;
+    struct qr_err err = {0};
+    int rc = qr_tokenizer_parse(&t, r->json, strlen(r->json), NULL, 0, &err);
+    cr_expect(rc == (int)r->code && strstr(err.msg, r->says), "%s: code %d, \"%s\"; expected %d, \"%s\"", r->json, rc, err.msg,
+              (int)r->code, r->says);
+    qr_tokenizer_close(rc == 0 ? t : NULL);
+}
+
+static const struct refusal unknown[] = {
+    {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", QR_E_UNSUPPORTED, "Unigram"},
+    {"{\"model\":{\"type\":\"WordPiece\"}}", QR_E_UNSUPPORTED, "WordPiece"},
+    {"{\"model\":{\"type\":\"BPE\",\"dropout\":0.1}}", QR_E_UNSUPPORTED, "dropout 0.1"},
+    {"{\"model\":{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\"}}", QR_E_UNSUPPORTED, "end_of_word_suffix"},
+    {"{\"model\":{\"type\":\"BPE\",\"surprise\":1}}", QR_E_UNSUPPORTED, "surprise"},
+    {"{\"later\":1," MODEL "}", QR_E_UNSUPPORTED, "later"},
+    {"{\"normalizer\":{\"type\":\"Lowercase\"}," MODEL "}", QR_E_UNSUPPORTED, "Lowercase"},
+    {"{\"normalizer\":{\"type\":\"NFC\",\"x\":1}," MODEL "}", QR_E_UNSUPPORTED, "\"x\""},
+    {"{\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"}," MODEL "}", QR_E_UNSUPPORTED, "BertPreTokenizer"},
+    {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a&&\"},\"behavior\":\"Sideways\"}," MODEL "}", QR_E_UNSUPPORTED, "Sideways"},
+    {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"}]}," MODEL "}",
+     QR_E_UNSUPPORTED, "behind ByteLevel"},
+    {"{\"post_processor\":{\"type\":\"BertProcessing\"}," MODEL "}", QR_E_UNSUPPORTED, "BertProcessing"},
+    {"{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"B\"}}]}," MODEL "}", QR_E_UNSUPPORTED, "\"A\""},
+    {"{\"decoder\":{\"type\":\"WordPiece\"}," MODEL "}", QR_E_UNSUPPORTED, "WordPiece"},
+    {"{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}]}," MODEL "}", QR_E_UNSUPPORTED,
+     "ByteFallback"},
+};
+
+Test(refuse, what_is_unknown_is_refused_by_its_name)
+{
+    for (int i = 0; i < QR_COUNT(unknown); i++)
+        expect_refusal(&unknown[i]);
+}
+
+static const struct refusal broken[] = {
+    {"", QR_E_DAMAGED, "line 1"},
+    {"[]", QR_E_DAMAGED, "expected an object"},
+    {"{}", QR_E_DAMAGED, "no \"model\""},
+    {"{" MODEL "} x", QR_E_DAMAGED, "column"},
+    {"{\"model\":{\"type\":\"BPE\",\"merges\":[]}}", QR_E_DAMAGED, "no \"vocab\""},
+    {"{\"model\":{\"type\":\"BPE\",\"vocab\":{}}}", QR_E_DAMAGED, "no \"merges\""},
+    {"{\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}", QR_E_DAMAGED, "-1"},
+    {"{\"model\":{\"vocab\":{\"a\":16777216},\"merges\":[]}}", QR_E_DAMAGED, "16777216"},
+    {"{\"model\":{\"vocab\":{\"a\":1.5},\"merges\":[]}}", QR_E_DAMAGED, "1.5"},
+    {"{\"model\":{\"vocab\":{\"a\":1,\"b\":1},\"merges\":[]}}", QR_E_DAMAGED, "twice"},
+    {"{\"model\":{\"vocab\":{\"a\":1,\"a\":2},\"merges\":[]}}", QR_E_DAMAGED, "twice"},
+    {"{\"model\":{\"vocab\":{\"a\":1},\"merges\":[\"a b\"]}}", QR_E_DAMAGED, "\"b\" is not in the vocabulary"},
+    {"{\"model\":{\"vocab\":{\"a\":1},\"merges\":[\"a a\"]}}", QR_E_DAMAGED, "merges[0]: \"aa\""},
+    {"{\"model\":{\"merges\":[\"a a\"],\"vocab\":{\"a\":1}}}", QR_E_DAMAGED, "merges[0]: \"aa\""},
+    {"{\"model\":{\"vocab\":{\"a\":1},\"merges\":[\"aa\"]}}", QR_E_DAMAGED, "one space"},
+    {"{\"model\":{\"vocab\":{\"a\":1},\"merges\":[[\"a\"]]}}", QR_E_DAMAGED, "two strings"},
+    {"{\"model\":{\"vocab\":{\"a\":1,\"\":2},\"merges\":[[\"\",\"a\"]]}}", QR_E_DAMAGED, "not in the vocabulary"},
+    {"{\"model\":{\"unk_token\":\"u\",\"vocab\":{\"a\":1},\"merges\":[]}}", QR_E_DAMAGED, "unk_token"},
+    {"{\"added_tokens\":[{\"id\":1,\"content\":\"x\"}]," MODEL "}", QR_E_DAMAGED, "belongs to \"b\""},
+    {"{\"added_tokens\":[{\"id\":1}]," MODEL "}", QR_E_DAMAGED, "content"},
+    {"{\"added_tokens\":{}," MODEL "}", QR_E_DAMAGED, "array"},
+    {"{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"s\"}},{\"Sequence\":{\"id\":\"A\"}}],"
+     "\"special_tokens\":{\"s\":{\"id\":\"s\",\"ids\":[77]}}}," MODEL "}",
+     QR_E_DAMAGED, "not in the vocabulary"},
+    {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"}," MODEL "}", QR_E_DAMAGED, "parenthes"},
+    {"{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"ab\"}," MODEL "}", QR_E_DAMAGED, "one character"},
+    {"{\"pre_tokenizer\":7," MODEL "}", QR_E_DAMAGED, "expected an object"},
+    {"{\"normalizer\":{\"type\":\"Sequence\"}," MODEL "}", QR_E_DAMAGED, "array"},
+};
+
+Test(refuse, what_is_damaged_is_refused_with_its_place)
+{
+    for (int i = 0; i < QR_COUNT(broken); i++)
+        expect_refusal(&broken[i]);
+}
+
+Test(refuse, a_token_may_have_4096_bytes_and_no_more)
+{
+    for (size_t n = 4095; n <= 4097; n++) {
+        struct qr_buf json;
+        struct qr_err err = {0};
+        struct qr_tokenizer *t = NULL;
+        qr_buf_init(&json);
+        qr_buf_put_str(&json, "{\"model\":{\"vocab\":{\"");
+        for (size_t i = 0; i < n; i++)
+            qr_buf_put_byte(&json, 'x');
+        qr_buf_put_str(&json, "\":16777215},\"merges\":[]}}");
+        int rc = qr_tokenizer_parse(&t, json.data, json.len, NULL, 0, &err);
+        cr_expect(rc == (n <= 4096 ? 0 : QR_E_DAMAGED), "%zu bytes: %d", n, rc);
+        cr_expect(rc != 0 || qr_tokenizer_vocab_size(t) == 16777216);
+        qr_tokenizer_close(rc == 0 ? t : NULL);
+        qr_buf_release(&json);
+    }
+}
+
+Test(refuse, order_of_the_members_does_not_matter)
+{
+    static const char json[] = "{\"model\":{\"merges\":[[\"a\",\"b\"]],\"vocab\":{\"a\":0,\"b\":1,\"ab\":7}},\"decoder\":{\"type\":\"Fuse\"},"
+                               "\"added_tokens\":[{\"id\":900,\"content\":\"<e>\",\"special\":true}],\"version\":\"1.0\"}";
+    struct qr_err err;
+    struct qr_tokenizer *t;
+    struct qr_ids ids;
+    size_t n;
+    qr_ids_init(&ids);
+    cr_assert(qr_tokenizer_parse(&t, json, sizeof json - 1, "{\"eos_token\":{\"content\":\"<e>\"}}", 31, &err) == 0);
+    tok_encode(t, &ids, "aab<e>", 6, QR_ENCODE_PARSE_SPECIAL);
+    cr_expect(ids.n == 3 && ids.id[0] == 0 && ids.id[1] == 7 && ids.id[2] == 900, "%s", tok_show(&ids));
+    cr_expect(qr_tokenizer_eos(t) == 900);
+    cr_expect(qr_tokenizer_bos(t) == -1);
+    cr_expect(qr_tokenizer_vocab_size(t) == 901);
+    qr_tokenizer_token_bytes(t, 500, &n);
+    cr_expect(n == 0, "a hole has no bytes");
+    qr_tokenizer_token_bytes(t, -1, &n);
+    cr_expect(n == 0);
+    cr_expect(qr_tokenizer_token_id(t, "ab", 2) == 7);
+    cr_expect(qr_tokenizer_token_id(t, "nothing", 7) == -1);
+    qr_ids_release(&ids);
+    qr_tokenizer_close(t);
+}
+
+Test(refuse, a_configuration_decides_about_bos_where_the_reference_lets_it)
+{
+    static const char json[] = "{\"added_tokens\":[{\"id\":5,\"content\":\"<s>\",\"special\":true},{\"id\":6,\"content\":\"</s>\",\"special\":true}],"
+                               "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},"
+                               "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[5],\"tokens\":[\"<s>\"]}}}," MODEL "}";
+    static const struct {
+        const char *config;
+        int32_t n, first, last;
+    } c[] = {
+        {"{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}", 2, 5, 0},
+        {"{\"bos_token\":\"<s>\",\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":false}", 1, 0, 0},
+        {"{\"bos_token\":\"<s>\",\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"add_bos_token\":false}", 2, 5, 0},
+        {"{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"tokenizer_class\":\"LlamaTokenizerFast\",\"add_bos_token\":true,\"add_eos_token\":true}", 3, 5, 6},
+    };
+    for (int i = 0; i < QR_COUNT(c); i++) {
+        struct qr_err err;
+        struct qr_tokenizer *t;
+        struct qr_ids ids;
+        qr_ids_init(&ids);
+        cr_assert(qr_tokenizer_parse(&t, json, sizeof json - 1, c[i].config, strlen(c[i].config), &err) == 0);
+        tok_encode(t, &ids, "a", 1, QR_ENCODE_ADD_SPECIAL);
+        cr_expect(ids.n == c[i].n && ids.id[0] == c[i].first && ids.id[ids.n - 1] == c[i].last, "%s gives %s", c[i].config, tok_show(&ids));
+        qr_ids_release(&ids);
+        qr_tokenizer_close(t);
+    }
+}
+
+/* Cut at every byte and with random bits turned: refused or opened, never a crash (the sanitizers watch). */
+Test(refuse, truncated_and_flipped_files_are_refused_or_open, .timeout = 250)
+{
+    TOK_NEED_DATA();
+    struct qr_rng rng = {.seed = 31337};
+    struct qr_buf good;
+    struct qr_err err;
+    int32_t opened = 0;
+    fprintf(stderr, "flips: seed %llu\n", (unsigned long long)rng.seed);
+    qr_buf_init(&good);
+    tok_read_data(&good, "models/stories260K/tokenizer.json");
+    for (size_t n = 0; n < good.len; n += n < 2000 ? 1 : 7) {
+        struct qr_tokenizer *t;
+        cr_assert(qr_tokenizer_parse(&t, good.data, n, NULL, 0, &err) != 0, "%zu bytes of %zu open", n, good.len);
+    }
+    for (int i = 0; i < 2000; i++) {
+        struct qr_tokenizer *t;
+        char *bad = malloc(good.len);
+        memcpy(bad, good.data, good.len);
+        for (uint32_t k = 1 + qr_rng_below(&rng, 3); k > 0; k--)
+            bad[qr_rng_below(&rng, (uint32_t)good.len)] ^= (char)(1u << qr_rng_below(&rng, 8));
+        if (qr_tokenizer_parse(&t, bad, good.len, NULL, 0, &err) == 0) {
+            struct qr_ids ids;
+            qr_ids_init(&ids);
+            tok_encode(t, &ids, "Once upon \xF0\x9F\x98\x80 <s>", 18, QR_ENCODE_PARSE_SPECIAL | QR_ENCODE_ADD_SPECIAL);
+            qr_ids_release(&ids);
+            qr_tokenizer_close(t);
+            opened++;
+        }
+        free(bad);
+    }
+    fprintf(stderr, "flips: %d of 2000 still open\n", opened);
+    qr_buf_release(&good);
+}
+
+Test(refuse, a_missing_file_is_not_found)
+{
+    struct qr_tokenizer *t;
+    struct qr_err err;
+    cr_expect(qr_tokenizer_open(&t, "/nonexistent", &err) == QR_E_NOT_FOUND);
+    cr_expect(strstr(err.msg, "tokenizer.json"));
+}

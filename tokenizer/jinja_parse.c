@@ -697,8 +697,6 @@ struct qr_jnode *qr_jparse_tuple(struct qr_jparser *p, unsigned flags, const cha
     int32_t line = qr_jpeek(p)->line;
     struct qr_jvec v = {0};
     bool is_tuple = false;
-    if (!qr_jenter(p))
-        return NULL;
     while (!tuple_ends(p, end_name)) {
         struct qr_jnode *n = flags & QR_JTUPLE_SIMPLE ? primary(p, (flags & QR_JTUPLE_NAMESPACE) != 0)
                                                       : qr_jparse_expr(p, !(flags & QR_JTUPLE_NO_COND));
@@ -709,7 +707,6 @@ struct qr_jnode *qr_jparse_tuple(struct qr_jparser *p, unsigned flags, const cha
             break;
         is_tuple = true;
     }
-    qr_jleave(p);
     if (!is_tuple && v.n == 1) {
         struct qr_jnode *only = v.at[0];
         drop(&v);

@@ -26,7 +26,7 @@ int qr_jstr_new(struct qr_jctx *c, const char *data, size_t n, bool trusted, str
     struct qr_jstr *s = qr_jalloc(c, 1, sizeof *s);
     if (!s)
         return QR_E_TOO_LARGE;
-    *s = (struct qr_jstr){.len = n, .u.flat.data = data, .trust = trusted ? QR_JTRUST_ALL : QR_JTRUST_NONE};
+    *s = (struct qr_jstr){.len = n, .u.flat.data = data ? data : "", .trust = trusted ? QR_JTRUST_ALL : QR_JTRUST_NONE};
     *out = s;
     return 0;
 }

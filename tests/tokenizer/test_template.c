@@ -314,6 +314,14 @@ Test(template, reports_an_unknown_filter_in_a_branch_only_when_it_is_reached)
     expect_error("{% if x %}{{ x | from_json }}{% endif %}", "{\"x\":\"1\"}", "runtime", "No filter named 'from_json'.");
 }
 
+Test(template, takes_an_empty_computed_string_like_any_other)
+{
+    expect("{{ ('' | upper).split('x') }}{{ ('' | upper) in 'a' }}{{ 'a' | replace('' | upper, '-') }}", "{}", "['']True-a-");
+    expect_error("{{ [1] | map('' | upper) }}", "{}", "runtime", "No filter named ''.");
+    expect_error("{{ [1] | select('' | title) }}", "{}", "runtime", "No test named ''.");
+    expect("{{ d['' | lower] }}{{ [{'': 1}] | map(attribute='' | lower) | first }}", "{\"d\":{\"\":2}}", "21");
+}
+
 /* ---- limits ---- */
 
 static void expect_limit(const char *text, const char *message)
@@ -392,10 +400,10 @@ Test(template, evaluates_the_longest_chains_it_compiles)
     expect(b.data, "{}", "991");
     qr_buf_clear(&b);
     qr_buf_put_str(&b, "{{ ");
-    for (int i = 0; i < 60; i++)
+    for (int i = 0; i < 190; i++)
         qr_buf_put_str(&b, "(");
     qr_buf_put_str(&b, "1");
-    for (int i = 0; i < 60; i++)
+    for (int i = 0; i < 190; i++)
         qr_buf_put_str(&b, ")");
     qr_buf_put_str(&b, " }}");
     expect(b.data, "{}", "1");

@@ -1,4 +1,5 @@
 /* cmd_serve.c - the server and its engine put together: listen first, open the model on a second thread, say what was decided, serve. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +57,7 @@ static void banner(const struct serve *s, int64_t opened_us)
     fprintf(stderr, "limits  %d running, %d waiting, body %.0f MiB, context %d tokens%s\n", l->running_max, l->waiting_max,
             (double)s->o->s.body_bytes / mib, l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
     fprintf(stderr, "ready   http://%s   api /v1   metrics /metrics   (%.2f s)\n", at, (double)(qr_clock_us() - s->started_us) * 1e-6);
-    fprintf(stderr, "try     quire chat --url http://%s\n", at);
+    fprintf(stderr, "try     %s chat --url http://%s\n", program_invocation_name, at);
     fprintf(stderr, "        curl http://%s/v1/completions -H 'Content-Type: application/json' -d '{\"model\": \"%s\", \"prompt\": \"Once upon a time\", "
                     "\"max_tokens\": 64}'\n", at, name);
 }

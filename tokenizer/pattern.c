@@ -136,7 +136,8 @@ int qr_pattern_find(const struct qr_pattern *p, struct qr_matcher *m, const char
     QR_ASSERT(p != NULL && m != NULL && text != NULL);
     QR_ASSERT(from <= len);
     if (!p->code) {
-        const char *hit = memmem(text + from, len - from, p->literal, p->n_literal);
+        const char *hit = p->n_literal == 1 ? memchr(text + from, p->literal[0], len - from)
+                                            : memmem(text + from, len - from, p->literal, p->n_literal);
         if (!hit)
             return 0;
         *start = (size_t)(hit - text);

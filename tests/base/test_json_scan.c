@@ -455,15 +455,15 @@ Test(json_scan, accepts_every_json_file_of_the_conformance_data)
     cr_assert_gt(scan_files(data), 0);
 }
 
-/* Time per key must not grow with the number of keys: ten times the keys may take 40 times as long before this fails (linear is
- * 10, quadratic 100; the rest is room for a busy machine). */
+/* Time per key must not grow with the number of keys: a hundred times the keys may take 1,500 times as long before this fails (linear
+ * is 100, quadratic 10,000; the rest is room for caches that no longer hold the table, and for a busy machine). */
 Test(json_scan, takes_linear_time_for_many_keys)
 {
     struct qr_buf b;
     qr_buf_init(&b);
     int64_t best[2] = {INT64_MAX, INT64_MAX};
     for (int size = 0; size < 2; size++) {
-        many_keys(&b, size ? 200000 : 20000, -1);
+        many_keys(&b, size ? 200000 : 2000, -1);
         for (int repeat = 0; repeat < 3; repeat++) {
             struct qr_err err;
             int64_t start = qr_clock_us();
@@ -472,6 +472,6 @@ Test(json_scan, takes_linear_time_for_many_keys)
             best[size] = took < best[size] ? took : best[size];
         }
     }
-    cr_assert_lt(best[1], 40 * (best[0] + 1), "20,000 keys: %ld us, 200,000 keys: %ld us", (long)best[0], (long)best[1]);
+    cr_assert_lt(best[1], 1500 * (best[0] + 1), "2,000 keys: %ld us, 200,000 keys: %ld us", (long)best[0], (long)best[1]);
     qr_buf_release(&b);
 }

@@ -298,7 +298,9 @@ Test(chat, gives_arguments_of_tool_calls_in_the_form_the_template_prints)
     c = open_chat(&d);
     expect(c, request, "{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1.0}}}");
     qr_chat_close(c);
-    put(&d, "chat_template.jinja", "{% for m in messages %}{% for t in m.tool_calls %}{% for k, v in t.function.arguments.items() %}<{{ k }}>{{ v }}{% endfor %}{% endfor %}{% endfor %}");
+    put(&d, "chat_template.jinja",
+        "{% for m in messages %}{% for t in m.tool_calls %}{% for k, v in t.function.arguments.items() %}<{{ k }}>{{ v "
+        "}}{% endfor %}{% endfor %}{% endfor %}");
     c = open_chat(&d);
     expect(c, request, "<a>1.0");
     qr_chat_close(c);

@@ -10,6 +10,7 @@
 #include "tokenizer/bpe_long.h"
 
 #define NO_RANK UINT32_MAX
+#define MEMO_AFTER 512 /* pieces of a call, before a memo is worth its memory */
 #define WORD_MARK "\xE2\x96\x81"
 #define WORD_MARK_BYTES 3
 
@@ -109,6 +110,7 @@ void qr_bpe_release(struct qr_bpe *b)
 void qr_bpe_work_release(struct qr_bpe_work *w)
 {
     qr_free(w->sym);
+    qr_free(w->memo);
     qr_bpe_long_free(w->big);
     *w = (struct qr_bpe_work){0};
 }
@@ -259,6 +261,44 @@ static void encode_piece(const struct qr_bpe *b, struct qr_bpe_work *w, struct q
         emit(b, out, w->sym[i], no_special);
 }
 
+/* The memo's slot for a piece of at most QR_BPE_MEMO_BYTES bytes. */
+static struct qr_bpe_memo *memo_slot(const struct qr_bpe *b, const struct qr_bpe_work *w, const char *text, size_t len,
+                                     uint64_t key[2])
+{
+    char bytes[QR_BPE_MEMO_BYTES + 1] = {0};
+    memcpy(bytes, text, len);
+    bytes[QR_BPE_MEMO_BYTES] = (char)len;
+    memcpy(key, bytes, sizeof bytes);
+    unsigned __int128 product = (unsigned __int128)(key[0] ^ b->seed[0]) * ((key[1] ^ b->seed[1]) | 1);
+    return &w->memo[((uint64_t)product ^ (uint64_t)(product >> 64)) & (QR_BPE_MEMO_SLOTS - 1)];
+}
+
+/* encode_piece, or what it gave for the same piece before. */
+static void encode_repeated(const struct qr_bpe *b, struct qr_bpe_work *w, struct qr_ids *out, const char *text, size_t len,
+                            bool no_special)
+{
+    uint64_t key[2];
+    if (!w->memo && ++w->n_pieces == MEMO_AFTER)
+        w->memo = qr_alloc(QR_BPE_MEMO_SLOTS, sizeof *w->memo);
+    if (!w->memo || len > QR_BPE_MEMO_BYTES) {
+        encode_piece(b, w, out, text, len, no_special);
+        return;
+    }
+    struct qr_bpe_memo *memo = memo_slot(b, w, text, len, key);
+    int32_t before = out->n;
+    if (memo->key[0] == key[0] && memo->key[1] == key[1]) {
+        for (int32_t i = 0; i < memo->n; i++)
+            qr_ids_push(out, memo->id[i]);
+        return;
+    }
+    encode_piece(b, w, out, text, len, no_special);
+    if (out->n - before > QR_BPE_MEMO_IDS)
+        return;
+    *memo = (struct qr_bpe_memo){.key = {key[0], key[1]}, .n = out->n - before};
+    for (int32_t i = 0; i < memo->n; i++)
+        memo->id[i] = out->id[before + i];
+}
+
 /* The vocabulary's id for the whole piece, or -1. */
 static int32_t whole_piece(const struct qr_bpe *b, struct qr_bpe_work *w, const char *text, size_t len)
 {
@@ -308,10 +348,10 @@ void qr_bpe_encode(const struct qr_bpe *b, struct qr_bpe_work *w, struct qr_ids 
     }
     while (b->word_split && len > 0) {
         size_t n = word_end(text, len);
-        encode_piece(b, w, out, text, n, no_special);
+        encode_repeated(b, w, out, text, n, no_special);
         text += n;
         len -= n;
     }
     if (len > 0)
-        encode_piece(b, w, out, text, len, no_special);
+        encode_repeated(b, w, out, text, len, no_special);
 }

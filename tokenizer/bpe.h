@@ -49,13 +49,25 @@ struct qr_bpe_short {
     int32_t n;
 };
 
-/* Scratch space of one encode call; grows to the longest piece. */
+/* Pieces repeat: their ids are remembered for the rest of the call, in a table of fixed size where the last one wins. */
+#define QR_BPE_MEMO_SLOTS 4096 /* a power of two */
+#define QR_BPE_MEMO_BYTES 15
+#define QR_BPE_MEMO_IDS 5
+struct qr_bpe_memo {
+    uint64_t key[2]; /* the piece's bytes, its length in the last; both 0: empty */
+    int32_t n;
+    int32_t id[QR_BPE_MEMO_IDS];
+};
+
+/* Scratch space of one encode call; grows to the longest piece. `no_special` must not change within a call. */
 struct qr_bpe_work {
     struct qr_bpe_short small;
     char key[QR_TOKEN_BYTES_MAX + 2]; /* a piece in the byte alphabet */
     int32_t *sym;                     /* owned [cap_sym] */
     size_t cap_sym;
-    struct qr_bpe_long *big; /* owned; NULL until a long piece comes */
+    struct qr_bpe_long *big;  /* owned; NULL until a long piece comes */
+    struct qr_bpe_memo *memo; /* owned [QR_BPE_MEMO_SLOTS]; NULL until enough pieces came to be worth it */
+    int32_t n_pieces;         /* counted until then */
 };
 
 /* Builds the tables from merges in rank order (merge[i].rank is ignored; a pair that comes twice takes its last rank).

@@ -11,7 +11,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void use(const struct qr_tokenizer *t)
 {
-    static const char text[] = " Once  upon <s>a time,\n'll 123 \xE4\xB8\xAD\xF0\x9F\x98\x80" "e\xCC\x81\xFF </s> aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
+    static const char text[] = " Once  upon <s>a time,\n'll 123 \xE4\xB8\xAD\xF0\x9F\x98\x80" "e\xCC\x81\xFF </s> "
+                               "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
     struct qr_segment segment[2] = {{0, 12, true}, {12, sizeof text - 1 - 12, false}};
     struct qr_ids ids;
     struct qr_buf whole;

@@ -131,9 +131,11 @@ Test(refuse, order_of_the_members_does_not_matter)
 
 Test(refuse, a_configuration_decides_about_bos_where_the_reference_lets_it)
 {
-    static const char json[] = "{\"added_tokens\":[{\"id\":5,\"content\":\"<s>\",\"special\":true},{\"id\":6,\"content\":\"</s>\",\"special\":true}],"
+    static const char json[] = "{\"added_tokens\":[{\"id\":5,\"content\":\"<s>\",\"special\":true},"
+                               "{\"id\":6,\"content\":\"</s>\",\"special\":true}],"
                                "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},"
-                               "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[5],\"tokens\":[\"<s>\"]}}}," MODEL "}";
+                               "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[5],\"tokens\":[\"<s>\"]}}},"
+                               MODEL "}";
     static const struct {
         const char *config;
         int32_t n, first, last;

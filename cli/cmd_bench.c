@@ -6,6 +6,7 @@
 #include "base/option.h"
 #include "bench/kern.h"
 #include "bench/make.h"
+#include "bench/throughput.h"
 #ifdef QUIRE_SERVER
 #include "bench/load.h"
 #endif
@@ -16,6 +17,7 @@ static const struct qr_cli_command benches[] = {
     {"load", qr_bench_load_main, "drive a server over HTTP: latencies, throughput, errors"},
 #endif
     {"kern", qr_bench_kern_main, "time the kernels against the machine's limits"},
+    {"throughput", qr_bench_throughput_main, "prompts and decode steps offline, at batch sizes and depths"},
     {"make-model", qr_bench_make_main, "a random-weight model directory of a published shape"},
 };
 

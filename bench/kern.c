@@ -23,7 +23,7 @@ struct options {
 };
 
 static const struct qr_option table[] = {
-    {"isa", 0, QR_OPT_STR, offsetof(struct options, isa), NULL, 0, 0, NULL, "LEVEL", "Only this instruction-set level (ref, avx2, avx512).", "Kernels"},
+    {"isa", 0, QR_OPT_STR, offsetof(struct options, isa), NULL, 0, 0, NULL, "LEVEL", "Only this instruction-set level (ref, avx2, avx512, amx).", "Kernels"},
     {"threads", 't', QR_OPT_INT, offsetof(struct options, threads), "0", 0, 1024, NULL, "N", "Only this many threads; 0: one, and all processors.",
      "Kernels"},
     {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME", "Only one kernel: read, linear, attention or rows.", "Kernels"},

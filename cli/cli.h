@@ -56,7 +56,7 @@ struct qr_cli_engine {
     {.name = "device", .type = QR_OPT_STR, .offset = offsetof(T, m.device), .builtin = "auto", .arg = "NAME", .group = "Model",    \
      .help = "Where to compute: auto or cpu."},                                                                                   \
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(T, m.isa), .arg = "LEVEL", .group = "Model",                            \
-     .help = "Force an instruction-set level (ref, avx2, avx512, ...); the best one is taken otherwise."},                        \
+     .help = "Force an instruction-set level (ref, avx2, avx512, amx); the best one is taken otherwise."},                        \
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(T, m.threads), .builtin = "0", .min = 0, .max = 1024, \
      .arg = "N", .group = "Model", .help = "Worker threads; 0 means every usable processor."},                                    \
     {.name = "pin", .type = QR_OPT_FLAG, .offset = offsetof(T, m.pin), .builtin = "false", .group = "Model",                       \

@@ -35,6 +35,7 @@ static const struct level level[] = {
     {"ref", always, &qr_ref_f32_kernels},
     {"avx2", qr_detect_avx2, &qr_avx2_kernels},
     {"avx512", qr_detect_avx512, &qr_avx512_kernels},
+    {"amx", qr_detect_amx, &qr_amx_kernels},
 };
 
 static void *host_alloc(size_t n_bytes)
@@ -70,7 +71,7 @@ static int find_level(const struct level **out, const char *name, const char *so
         *out = &level[i];
         return 0;
     }
-    return qr_err_set(err, QR_E_USAGE, "%s names the unknown instruction set \"%.40s\"; expected auto, ref, avx2 or avx512", source, name);
+    return qr_err_set(err, QR_E_USAGE, "%s names the unknown instruction set \"%.40s\"; expected auto, ref, avx2, avx512 or amx", source, name);
 }
 
 static size_t shared_bytes(int32_t step_rows_max)
@@ -134,16 +135,14 @@ int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, enum
 
 void qr_cpu_init(void)
 {
-    qr_detect_ask_amx();
+    qr_detect_amx();
 }
 
 const char *qr_cpu_describe(void)
 {
-    if (qr_detect_amx())
-        return "cpu: avx512 (amx present)";
-    if (qr_detect_avx512())
-        return "cpu: avx512";
-    return qr_detect_avx2() ? "cpu: avx2" : "cpu: ref (no avx2: slow)";
+    static const char *const words[] = {"cpu: ref (no avx2: slow)", "cpu: avx2", "cpu: avx512", "cpu: amx"};
+    QR_ASSERT(QR_COUNT(words) == QR_COUNT(level));
+    return words[best_level() - level];
 }
 
 int32_t qr_cpu_levels(const char *names[8])

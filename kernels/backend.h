@@ -1,6 +1,6 @@
 /* backend.h - a device opened for one rank: its kernel table, its memory, its queue.
  *
- * qr_backend_open picks the best table for this machine ("cpu"), or the one that is asked for: "ref", "avx2", "avx512". The
+ * qr_backend_open picks the best table for this machine ("cpu"), or the one that is asked for: "ref", "avx2", "avx512", "amx". The
  * environment variable QUIRE_ISA names a level too, so that tests cover every level on one machine. A level that the processor
  * does not have is an error, never a fault later.
  */
@@ -49,7 +49,7 @@ void qr_backend_close(struct qr_backend *be); /* NULL is fine */
 int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, enum qr_dtype kv, int32_t head_dim,
                         int32_t block_tokens, struct qr_err *err);
 
-/* One line for banners: "cpu: avx512 (amx present)". Lives as long as the process. The number of threads is in the backend. */
+/* One line for banners: "cpu: amx". Lives as long as the process. The number of threads is in the backend. */
 const char *qr_cpu_describe(void);
 
 /* Names of the levels that this processor has ("ref" is always one), best last; returns their number (for tests and benches). */

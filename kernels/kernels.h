@@ -36,7 +36,8 @@ enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
  * Shapes    x [N, I]   out [N, O]   w: packed by linear_pack of the same table   bias [O] f32 or NULL
  * Types     x, out f32.  w f32 or bf16 (w->packed_dtype).
  * Requires  out does not overlap x; I <= 262144.
- * Numerics  one f32 chain per output in a fixed order of i; bias and the old value are added last, in this order: (sum + bias) + old.
+ * Numerics  f32 sums per output in a fixed order of i (one chain; on tiles the order of cpu/amx/tile.h, where denormal numbers count as 0);
+ *           bias and the old value are added last, in this order: (sum + bias) + old.
  * Cost      N <= ~32: I*O weight elements read once; more: 2*N*I*O FLOP. */
 struct qr_linear_args {
     float *out;
@@ -175,7 +176,7 @@ struct qr_gather_args {
 };
 
 struct qr_kernels {
-    const char *name; /* "ref", "avx2", "avx512", ... */
+    const char *name; /* "ref", "avx2", "avx512", "amx" */
     void (*linear)(struct qr_queue *q, const struct qr_linear_args *a);
     void (*rms_norm)(struct qr_queue *q, const struct qr_norm_args *a);
     void (*head_norm)(struct qr_queue *q, const struct qr_head_norm_args *a);

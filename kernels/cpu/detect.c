@@ -10,13 +10,12 @@
 #define XCR0_AVX512 0xe6u  /* and opmask, upper halves, zmm16-31 */
 #define XCR0_AMX 0x60000u  /* tile configuration and tile data */
 
-/* arch_prctl(2) codes of Linux 5.16; older headers lack the names. */
-#define ARCH_GET_XCOMP_PERM_CODE 0x1022
+/* A code of arch_prctl(2) since Linux 5.16; older headers lack the name. */
 #define ARCH_REQ_XCOMP_PERM_CODE 0x1023
 #define XFEATURE_TILE_DATA 18
 
 struct cpu_leaves {
-    unsigned c1, b7, d7;
+    unsigned c1, b7, d7, a71; /* leaf 1 ecx; leaf 7 ebx and edx; leaf 7.1 eax */
     uint64_t xcr0;
 };
 
@@ -29,7 +28,7 @@ static uint64_t read_xcr0(void)
 
 static struct cpu_leaves read_leaves(void)
 {
-    struct cpu_leaves l = {0, 0, 0, 0};
+    struct cpu_leaves l = {0};
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d))
         return l;
@@ -39,6 +38,8 @@ static struct cpu_leaves read_leaves(void)
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
         l.b7 = b;
         l.d7 = d;
+        if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d))
+            l.a71 = a;
     }
     return l;
 }
@@ -61,17 +62,11 @@ static bool has_amx(void)
 {
     struct cpu_leaves l = read_leaves();
     const unsigned d7 = (1u << 22) | (1u << 24) | (1u << 25); /* AMX-BF16, AMX-TILE, AMX-INT8 */
-    return (l.xcr0 & XCR0_AMX) == XCR0_AMX && (l.d7 & d7) == d7;
+    const unsigned a71 = 1u << 5;                             /* AVX512-BF16 */
+    return qr_detect_avx512() && (l.xcr0 & XCR0_AMX) == XCR0_AMX && (l.d7 & d7) == d7 && (l.a71 & a71) == a71;
 }
 
 bool qr_detect_amx(void)
-{
-    uint64_t granted = 0;
-    return has_amx() && syscall(SYS_arch_prctl, ARCH_GET_XCOMP_PERM_CODE, &granted) == 0 &&
-           ((granted >> XFEATURE_TILE_DATA) & 1);
-}
-
-bool qr_detect_ask_amx(void)
 {
     return has_amx() && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM_CODE, XFEATURE_TILE_DATA) == 0;
 }

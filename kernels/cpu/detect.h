@@ -9,10 +9,8 @@
 bool qr_detect_avx2(void);   /* AVX2, FMA, F16C */
 bool qr_detect_avx512(void); /* F, BW, VL, DQ on top of the former */
 
-/* Tile registers with bf16 and int8 products, and the permission of this process to use them (see qr_cpu_init). */
+/* Tile registers with bf16 and int8 products, and AVX512-BF16, on top of the former. It asks Linux for the tile registers too: a process has
+ * them only after it asked (again is fine), and Linux refuses while a thread has a signal stack too small for them. */
 bool qr_detect_amx(void);
-
-/* Asks Linux for the tile registers. False when it refuses or there are none. */
-bool qr_detect_ask_amx(void);
 
 #endif

@@ -72,7 +72,8 @@ def test_score_equals_the_golden_log_probabilities_and_logits():
 
 def test_generate_equals_the_golden_for_every_prompt_and_every_isa():
     need_data()
-    levels = ['ref', 'avx2'] + (['avx512'] if 'avx512bw' in open('/proc/cpuinfo').read() else [])
+    flags = open('/proc/cpuinfo').read()
+    levels = ['ref', 'avx2'] + (['avx512'] if 'avx512bw' in flags else []) + (['amx'] if 'amx_bf16' in flags else [])
     golden = jsonl(os.path.join(STORIES, 'golden.jsonl'))
     most = max(len(g['greedy_ids']) for g in golden)
     with tempfile.NamedTemporaryFile('w', suffix='.jsonl') as f:

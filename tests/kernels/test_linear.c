@@ -62,7 +62,9 @@ static float *run(struct qr_backend *be, const struct data *d)
 
 /* A chain of n_in fused or separate products and sums, the bias and the old value: n_in + 3 roundings at most touch any term, so
  * |error| <= gamma_{n_in+3} (sum |x w| + |bias| + |old|) by Higham, Accuracy and Stability, section 3.1. Both sides round x and w to bf16
- * alike, and products of two bf16 are exact, so bf16 needs nothing on top. */
+ * alike, and products of two bf16 are exact, so bf16 needs nothing on top. Tiles add in another order (chains of 16, their sum, the sum of
+ * these), in which fewer roundings touch a term. They take a denormal operand for 0, which costs 2^-126 times the other factor (below 4
+ * here), and a denormal result for 0, which costs 2^-126, each at most 2 n_in + 3 times. */
 static double worst_ratio(const struct data *d, const float *got)
 {
     const struct qr_linear_case *c = &d->c;
@@ -75,7 +77,8 @@ static double worst_ratio(const struct data *d, const float *got)
             double size = (c->bias ? fabs((double)d->bias[o]) : 0) + (c->add ? fabs((double)d->old[n * d->out_stride + o]) : 0);
             for (int32_t i = 0; i < c->n_in; i++)
                 size += fabs(qr_ref_meet(x[n * d->x_stride + i], c->w) * (double)qr_ref_load(w.packed, c->w, (size_t)o * (size_t)c->n_in + (size_t)i));
-            double error = fabs((double)got[n * d->out_stride + o] - out[n * d->out_stride + o]), bound = gamma_n(c->n_in + 3) * size;
+            double error = fabs((double)got[n * d->out_stride + o] - out[n * d->out_stride + o]);
+            double bound = gamma_n(c->n_in + 3) * size + (2 * c->n_in + 3) * 5 * 0x1p-126;
             double ratio = error <= bound ? (bound > 0 ? error / bound : 0) : INFINITY;
             worst = ratio > worst || isnan(error) ? (isnan(error) ? INFINITY : ratio) : worst;
         }
@@ -157,6 +160,64 @@ Test(linear, gives_a_row_the_same_bits_in_any_batch_and_with_any_number_of_threa
         }
         drop(&d);
     }
+}
+
+/* More rows than a chunk, more than two tiles, inputs of more than one slice, an odd number of panels: how amx/linear.c cuts its work. */
+Test(linear, gives_a_row_the_same_bits_alone_and_among_hundreds)
+{
+    static const struct qr_linear_case cases[] = {
+        {33, 1153, 70, QR_BF16, true, false, 0}, {48, 577, 48, QR_BF16, false, true, 0},   {530, 640, 96, QR_BF16, false, false, 0},
+        {16, 2048, 33, QR_BF16, false, false, 0}, {130, 1217, 161, QR_BF16, true, true, 0}, {66, 32, 4200, QR_BF16, true, false, 0},
+        {32, 32, 4200, QR_BF16, true, false, 0},
+    };
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    for (int32_t l = 1; l < n_levels; l++)
+        for (int i = 0; i < QR_COUNT(cases); i++) {
+            struct data d = make(cases[i], SEED + 200 + (uint64_t)i);
+            struct qr_backend *be = open_level(names[l], 2, 0);
+            float *whole = run(be, &d);
+            qr_backend_close(be);
+            check_rows_alone(names[l], &d, whole);
+            qr_free(whole);
+            drop(&d);
+        }
+}
+
+/* Sign and fraction at random, the exponent from all there are: denormal numbers, products below and sums beyond f32, infinity, NaN. */
+static void make_extreme(struct qr_rng *r, float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t u = (uint32_t)qr_rng_next(r);
+        if (qr_rng_below(r, 200) != 0 && (u >> 23 & 255u) == 255u)
+            u ^= 0x20000000u;
+        memcpy(&x[i], &u, 4);
+    }
+}
+
+Test(linear, gives_a_row_the_same_bits_alone_when_numbers_are_extreme)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    struct qr_rng r = {.seed = SEED};
+    int64_t n_finite = 0;
+    for (int round = 0; round < 20; round++) {
+        struct data d = make((struct qr_linear_case){.n_rows = 20 + round, .n_in = 1 + round * 4, .n_out = 50, .w = QR_BF16}, SEED);
+        make_extreme(&r, d.x, d.c.n_rows * d.x_stride);
+        make_extreme(&r, d.w, (int64_t)d.c.n_out * d.c.n_in);
+        for (int32_t l = 1; l < n_levels; l++) {
+            struct qr_backend *be = open_level(names[l], 2, 0);
+            float *whole = run(be, &d);
+            qr_backend_close(be);
+            check_rows_alone(names[l], &d, whole);
+            for (int32_t n = 0; n < d.c.n_rows; n++)
+                for (int32_t o = 0; o < d.c.n_out; o++)
+                    n_finite += isfinite(whole[n * d.out_stride + o]);
+            qr_free(whole);
+        }
+        drop(&d);
+    }
+    cr_assert_gt(n_finite, 1000, "only %lld results are numbers", (long long)n_finite);
 }
 
 Test(linear, gives_the_same_bits_when_scratch_holds_only_a_part_of_the_rows)

@@ -1,12 +1,18 @@
-/* linear_pack.c - weights in the order in which micro.c reads them.
+/* linear_pack.c - weights in the order in which micro.c and the tiles of amx/linear.c read them.
  *
- * A panel holds 16 outputs: [n_in][16] floats, or [ceil(n_in / 2)][16][2] bf16 (pairs of inputs side by side: what the pairwise
- * products of AVX512-BF16 and the tiles of AMX read, too). Missing outputs of the last panel and the odd input are the zeros of dst. */
+ * A panel holds 16 outputs: [n_in][16] floats, or [n_in / 2][16][2] bf16 (pairs of inputs side by side), where n_in is rounded up to
+ * whole pairs, for tiles to 32. Missing outputs of the last panel and missing inputs are the zeros of dst. */
 #include "base/assert.h"
 #include "base/half.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/micro.h"
 #include "kernels/cpu/pool.h"
+
+#ifdef QR_ISA_amx
+#define BF16_UNIT 32
+#else
+#define BF16_UNIT 2
+#endif
 
 struct packing {
     char *dst;
@@ -20,7 +26,7 @@ static size_t panel_bytes_of(enum qr_dtype to, int64_t n_in)
 {
     QR_ASSERT(to == QR_F32 || to == QR_BF16);
     QR_ASSERT(n_in >= 0);
-    return to == QR_BF16 ? (size_t)((n_in + 1) / 2 * 2) * QR_PANEL * 2 : (size_t)n_in * QR_PANEL * 4;
+    return to == QR_BF16 ? (size_t)((n_in + BF16_UNIT - 1) / BF16_UNIT * BF16_UNIT) * QR_PANEL * 2 : (size_t)n_in * QR_PANEL * 4;
 }
 
 size_t QR_ISA_NAME(linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in)

@@ -16,7 +16,7 @@
 #define QR_UNINITIALIZED __attribute__((uninitialized))
 #define VF_FN static inline __attribute__((always_inline, unused))
 
-#ifdef QR_ISA_avx512
+#if defined(QR_ISA_avx512) || defined(QR_ISA_amx)
 #include "kernels/cpu/isa/simd_avx512.h"
 #else
 #include "kernels/cpu/isa/simd_avx2.h"

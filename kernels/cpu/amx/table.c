@@ -1,0 +1,19 @@
+#include "kernels/cpu/isa/isa.h"
+
+const struct qr_kernels qr_amx_kernels = {
+    .name = "amx",
+    .linear = qr_amx_linear,
+    .rms_norm = qr_avx512_rms_norm,
+    .head_norm = qr_avx512_head_norm,
+    .residual_add = qr_avx512_residual_add,
+    .embed = qr_avx512_embed,
+    .rope_table = qr_avx512_rope_table,
+    .rope = qr_avx512_rope,
+    .kv_write = qr_avx512_kv_write,
+    .kv_copy = qr_avx512_kv_copy,
+    .attention = qr_avx512_attention,
+    .glu = qr_avx512_glu,
+    .gather_rows = qr_avx512_gather_rows,
+    .linear_packed_bytes = qr_amx_linear_packed_bytes,
+    .linear_pack = qr_amx_linear_pack,
+};

@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
+#define BUCKETS 512    /* of scaled distance from the best logit, PER_UNIT to a factor e: the last is everything below exp(-32) */
+#define PER_UNIT 16.0f
 #define GREEDY_BELOW 1e-5f /* 1/temperature stays far from overflow; vLLM draws the same line */
 
 void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab)
@@ -17,6 +19,8 @@ void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab)
     s->count = qr_alloc((size_t)n_vocab, sizeof *s->count);
     s->raw = qr_alloc((size_t)n_vocab, sizeof *s->raw);
     s->heap = qr_alloc((size_t)n_vocab, sizeof *s->heap);
+    s->kept = qr_alloc((size_t)n_vocab, sizeof *s->kept);
+    s->weight = qr_alloc((size_t)n_vocab, sizeof *s->weight);
 }
 
 void qr_sampler_release(struct qr_sampler *s)
@@ -24,26 +28,94 @@ void qr_sampler_release(struct qr_sampler *s)
     qr_free(s->count);
     qr_free(s->raw);
     qr_free(s->heap);
+    qr_free(s->kept);
+    qr_free(s->weight);
     *s = (struct qr_sampler){0};
 }
 
+/* ---- over the whole vocabulary ----
+ *
+ * Lanes of 16 keep these loops in vector registers at the baseline, in an order of operations that is the same on every machine. */
+#define LANES 16
+
 static float max_of(const float *x, int32_t n)
 {
-    float best = x[0];
-    for (int32_t i = 1; i < n; i++)
+    float lane[LANES], best = x[0];
+    int32_t i = 0;
+    for (int32_t k = 0; k < LANES; k++)
+        lane[k] = x[0];
+    for (; i + LANES <= n; i += LANES)
+        for (int32_t k = 0; k < LANES; k++)
+            lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
+    for (int32_t k = 0; k < LANES; k++)
+        best = lane[k] > best ? lane[k] : best;
+    for (; i < n; i++)
         best = x[i] > best ? x[i] : best;
     return best;
+}
+
+/* The first of the largest: ties go to the smallest id. */
+static int32_t argmax(const float *x, int32_t n)
+{
+    float best = max_of(x, n);
+    for (int32_t i = 0; i < n; i++)
+        if (x[i] == best)
+            return i;
+    return 0; /* not a number anywhere: the caller looks at what was chosen */
+}
+
+/* exp(x) for x <= 0, within 2 ulp; 0 below -87. Range reduction to |r| <= ln(2)/2 (Cody & Waite 1980), a polynomial, and the exponent. */
+static inline float exp_nonpositive(float x)
+{
+    float y = x > -87.0f ? x : -87.0f; /* not a number takes the second way, too */
+    float n = (float)(int32_t)(y * 1.44269504f - 0.5f), r = y - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.0f / 720 + r * (1.0f / 5040);
+    p = 1.0f / 120 + r * p;
+    p = 1.0f / 24 + r * p;
+    p = 1.0f / 6 + r * p;
+    p = 0.5f + r * p;
+    p = 1.0f + r * (1.0f + r * p);
+    int32_t bits;
+    memcpy(&bits, &p, sizeof bits);
+    bits += (int32_t)n * (1 << 23);
+    memcpy(&p, &bits, sizeof p);
+    return x > -87.0f ? p : 0;
+}
+
+/* Sum of w in double, lane by lane. */
+static double sum_of(const float *w, int32_t n)
+{
+    double lane[LANES] = {0}, sum = 0;
+    int32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int32_t k = 0; k < LANES; k++)
+            lane[k] += (double)w[i + k];
+    for (int32_t k = 0; k < LANES; k++)
+        sum += lane[k];
+    for (; i < n; i++)
+        sum += (double)w[i];
+    return sum;
+}
+
+/* w[i] = exp((x[i] - best) * inv_t); returns their sum. */
+static double weigh(float *restrict w, const float *restrict x, int32_t n, float best, float inv_t)
+{
+    for (int32_t i = 0; i < n; i++)
+        w[i] = exp_nonpositive((x[i] - best) * inv_t);
+    return sum_of(w, n);
 }
 
 double qr_log_sum_exp(const float *logits, int32_t n_vocab)
 {
     QR_ASSERT(logits != NULL && n_vocab > 0);
-    float best = max_of(logits, n_vocab);
+    float best = max_of(logits, n_vocab), w[256];
     double sum = 0;
-    for (int32_t i = 0; i < n_vocab; i++)
-        sum += (double)expf(logits[i] - best);
+    for (int32_t i = 0; i < n_vocab; i += 256)
+        sum += weigh(w, logits + i, n_vocab - i < 256 ? n_vocab - i : 256, best, 1);
     return (double)best + log(sum);
 }
+
+/* ---- log-probabilities ---- */
 
 /* Inserts (id, v) into the descending list of at most n_max entries. Ids come in increasing order, so ties keep the smaller first. */
 static void insert_top(struct qr_token_logprob *out, int32_t n_max, int32_t id, float v)
@@ -96,15 +168,6 @@ static void apply_penalties(struct qr_sampler *s, float *logits, const struct qr
     }
 }
 
-static int32_t argmax(const float *x, int32_t n)
-{
-    int32_t best = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (x[i] > x[best])
-            best = i;
-    return best;
-}
-
 /* Order of candidates: larger logit first, then smaller id. */
 static bool before(struct qr_candidate a, struct qr_candidate b)
 {
@@ -124,73 +187,119 @@ static void sift_down(struct qr_candidate *heap, int32_t n, int32_t i)
     heap[i] = x;
 }
 
-/* Moves the best candidate to the end of the heap's range and shrinks it: sorted candidates pile up at heap[n_vocab-1], -2, ... */
+/* Takes the best candidate off the heap, which shrinks by one. */
 static struct qr_candidate pop_best(struct qr_candidate *heap, int32_t *n)
 {
     struct qr_candidate best = heap[0];
     heap[0] = heap[--*n];
     sift_down(heap, *n, 0);
-    heap[*n] = best;
     return best;
 }
 
-/* How many of the best candidates top_k, top_p and min_p leave. They are popped to the end of the heap in order; *total is their
- * weight (exp of the logit's distance to the best, at temperature 1/inv_t). A heap instead of a sort: the tail is never ordered. */
-static int32_t restrict_to(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float inv_t, double *total)
+/* A heap of the ids whose logit is at least `from`. */
+static int32_t gather(struct qr_candidate *heap, const float *logits, int32_t n_vocab, float from)
 {
-    int32_t n = s->n_vocab, n_kept = 0, n_max = p->top_k > 0 && p->top_k < n ? p->top_k : n;
-    float best = max_of(logits, n);
-    double all = 0, kept = 0;
-    for (int32_t i = 0; i < n; i++) {
-        s->heap[i] = (struct qr_candidate){logits[i], i};
-        all += (double)expf((logits[i] - best) * inv_t);
-    }
+    int32_t n = 0;
+    for (int32_t i = 0; i < n_vocab; i++)
+        if (logits[i] >= from)
+            heap[n++] = (struct qr_candidate){logits[i], i};
     for (int32_t i = n / 2 - 1; i >= 0; i--)
-        sift_down(s->heap, n, i);
-    if (n_max < s->n_vocab) { /* top_p is a share of what top_k left */
-        all = 0;
-        for (int32_t i = 0, left = n; i < n_max; i++)
-            all += (double)expf((pop_best(s->heap, &left).logit - best) * inv_t);
-        n = n_max;
+        sift_down(heap, n, i);
+    return n;
+}
+
+/* Pops candidates into s->kept, best first, until top_k, top_p or min_p says enough; `all` is the weight that top_p is a share of. Returns
+ * their number, or -1 when the heap ran out before anything said enough. */
+static int32_t keep_best(struct qr_sampler *s, int32_t n, const struct qr_sampling *p, float best, float inv_t, double all)
+{
+    double sum = 0;
+    for (int32_t n_kept = 0;; n_kept++) {
+        if (p->top_k > 0 && n_kept == p->top_k)
+            return n_kept;
+        if (n_kept > 0 && all > 0 && (double)p->top_p * all <= sum)
+            return n_kept;
+        if (n == 0)
+            return -1 - n_kept;
+        struct qr_candidate c = pop_best(s->heap, &n);
+        float w = exp_nonpositive((c.logit - best) * inv_t);
+        if (n_kept > 0 && (w < p->min_p || w == 0))
+            return n_kept;
+        s->kept[n_kept] = c;
+        s->weight[n_kept] = w;
+        sum += (double)w;
     }
-    for (int32_t left = s->n_vocab; n_kept < n; n_kept++) {
-        /* after top_k the order is there already; without it candidates are popped only as far as they are needed */
-        struct qr_candidate c = n_max < s->n_vocab ? s->heap[s->n_vocab - 1 - n_kept] : pop_best(s->heap, &left);
-        double w = (double)expf((c.logit - best) * inv_t);
-        if (n_kept > 0 && ((double)p->top_p * all <= kept || w < (double)p->min_p || w == 0))
+}
+
+/* A logit below which nothing is needed: buckets of scaled distance from the best count candidates and weight until one limit is met. What
+ * rounding leaves out is caught by keep_best, which then takes everything. s->weight holds the weights when all > 0. */
+static float cut_of(const struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float best, float inv_t, double all)
+{
+    int32_t count[BUCKETS] = {0}, n = 0, b = 0;
+    double weight[BUCKETS] = {0}, sum = 0;
+    for (int32_t i = 0; i < s->n_vocab; i++) {
+        float d = (best - logits[i]) * inv_t * PER_UNIT;
+        int32_t k = d < BUCKETS - 1 ? (int32_t)d : BUCKETS - 1;
+        count[k]++;
+        weight[k] += all > 0 ? (double)s->weight[i] : 0;
+    }
+    for (; b < BUCKETS - 1; b++) {
+        n += count[b];
+        sum += weight[b];
+        bool enough = (p->top_k > 0 && n >= p->top_k) || (all > 0 && sum >= (double)p->top_p * all);
+        if (enough || exp_nonpositive(-(float)(b + 1) / PER_UNIT) < p->min_p)
             break;
-        kept += w;
     }
-    *total = kept;
-    return n_kept;
+    return b == BUCKETS - 1 ? -INFINITY : best - (float)(b + 1) / PER_UNIT / inv_t;
+}
+
+/* top_k, then top_p of what it left, then min_p; the kept ones lie in s->kept and s->weight, best first. Only candidates above a cut are
+ * ordered; the tail of the vocabulary never is. */
+static int32_t restrict_to(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float inv_t)
+{
+    float best = max_of(logits, s->n_vocab);
+    bool by_k = p->top_k > 0 && p->top_k < s->n_vocab;
+    struct qr_sampling limits = *p;
+    limits.top_k = by_k ? p->top_k : 0;
+    double all = by_k || p->top_p >= 1.0f ? 0 : weigh(s->weight, logits, s->n_vocab, best, inv_t);
+    float cut = cut_of(s, logits, &limits, best, inv_t, all);
+    int32_t n = keep_best(s, gather(s->heap, logits, s->n_vocab, cut), &limits, best, inv_t, all);
+    if (n < 0)
+        n = keep_best(s, gather(s->heap, logits, s->n_vocab, -INFINITY), &limits, best, inv_t, all);
+    n = n < 0 ? -1 - n : n;
+    if (!by_k || p->top_p >= 1.0f)
+        return n;
+    double sum = 0, left = sum_of(s->weight, n);
+    for (int32_t i = 0; i < n; i++) {
+        if (i > 0 && (double)p->top_p * left <= sum)
+            return i;
+        sum += (double)s->weight[i];
+    }
+    return n;
 }
 
 static int32_t draw_restricted(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float inv_t, double u)
 {
-    double total, sum = 0;
-    int32_t n = restrict_to(s, logits, p, inv_t, &total), last = s->n_vocab - 1;
-    float best = s->heap[last].logit;
+    int32_t n = restrict_to(s, logits, p, inv_t);
+    double total = 0, sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        total += (double)s->weight[i];
     for (int32_t i = 0; i < n; i++) {
-        sum += (double)expf((s->heap[last - i].logit - best) * inv_t);
+        sum += (double)s->weight[i];
         if (u * total < sum)
-            return s->heap[last - i].id;
+            return s->kept[i].id;
     }
-    return s->heap[last - (n - 1)].id;
+    return s->kept[n - 1].id;
 }
 
 /* The whole vocabulary, in the order of ids. */
-static int32_t draw_any(const float *logits, int32_t n, float inv_t, double u)
+static int32_t draw_any(struct qr_sampler *s, const float *logits, float inv_t, double u)
 {
-    float best = max_of(logits, n);
-    double total = 0, sum = 0;
-    for (int32_t i = 0; i < n; i++)
-        total += (double)expf((logits[i] - best) * inv_t);
+    double total = weigh(s->weight, logits, s->n_vocab, max_of(logits, s->n_vocab), inv_t), sum = 0;
     int32_t last = 0;
-    for (int32_t i = 0; i < n; i++) {
-        double w = (double)expf((logits[i] - best) * inv_t);
-        if (w == 0)
+    for (int32_t i = 0; i < s->n_vocab; i++) {
+        if (s->weight[i] == 0)
             continue;
-        sum += w;
+        sum += (double)s->weight[i];
         last = i;
         if (u * total < sum)
             return i;
@@ -215,5 +324,5 @@ int32_t qr_sample(struct qr_sampler *s, float *logits, const struct qr_sampling 
     double u = qr_rng_unit(p->seed, (uint64_t)choice, (uint64_t)(n_ids - n_prompt));
     float inv_t = 1.0f / p->temperature;
     bool whole = (p->top_k <= 0 || p->top_k >= s->n_vocab) && p->top_p >= 1.0f && p->min_p <= 0;
-    return whole ? draw_any(logits, s->n_vocab, inv_t, u) : draw_restricted(s, logits, p, inv_t, u);
+    return whole ? draw_any(s, logits, inv_t, u) : draw_restricted(s, logits, p, inv_t, u);
 }

@@ -13,13 +13,14 @@ struct qr_sampler {
     struct qr_candidate {
         float logit;
         int32_t id;
-    } *heap;                      /* owned [n_vocab] */
+    } *heap, *kept;               /* owned [n_vocab] */
+    float *weight;                /* owned [n_vocab] */
 };
 
 void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab);
 void qr_sampler_release(struct qr_sampler *s);
 
-/* The log of the sum of exp(logits), in double. logits [n_vocab]. */
+/* The log of the sum of exp(logits): exponentials in f32 (2 ulp), added up in double. logits [n_vocab]. */
 double qr_log_sum_exp(const float *logits, int32_t n_vocab);
 
 /* Fills *out for token `id`: log-probability, rank, and the n_top most likely tokens (ties: smaller id first). logits are the model's. */

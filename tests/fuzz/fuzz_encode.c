@@ -43,7 +43,8 @@ static struct qr_tokenizer *make(int kind)
         else
             qr_buf_printf(&json, "\"<0x%02X>\":%d,", (unsigned)c, c);
     }
-    qr_buf_printf(&json, "%s\"aa\":300,\"aaaa\":301,\"ab\":302,\"<s\":303,\"<s>\":900,\"abc\":903},\"merges\":[\"a a\",\"aa aa\",\"a b\",\"< s\",\"<s >\",\"ab c\"]}}",
+    qr_buf_printf(&json,
+            "%s\"aa\":300,\"aaaa\":301,\"ab\":302,\"<s\":303,\"<s>\":900,\"abc\":903},\"merges\":[\"a a\",\"aa aa\",\"a b\",\"< s\",\"<s >\",\"ab c\"]}}",
                   kind < 2 ? "" : "\"a\":310,\"b\":311,\"c\":312,\"<\":313,\"s\":314,\">\":315,\"_\":316,");
     int rc = qr_tokenizer_parse(&t, json.data, json.len, NULL, 0, &err);
     if (rc != 0)

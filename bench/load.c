@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "bench/load_parts.h"
+#include "bench/load_sweep.h"
 #include "client/ask.h"
 
 static const char intro[] =
@@ -17,14 +18,20 @@ static const char intro[] =
     "--num-prompts, --random-input-len, --random-output-len, ...) are understood too.\n"
     "    quire bench load --users 16 --num-requests 200 --input-len 64:512 --output-len 128\n"
     "    quire bench load --rate 20 --duration 60s --json result.json\n"
-    "    quire bench load --trace azure_llm_2023_conv.csv --trace-scale 0.5 --duration 5m\n\n";
+    "    quire bench load --trace azure_llm_2023_conv.csv --trace-scale 0.5 --duration 5m\n"
+    "    quire bench load --sweep --slo ttft:200ms,tpot:50ms\n"
+    "    quire bench load --users 8 --fail-if 'p99_ttft_ms>250' --fail-if 'failed>0'\n\n";
 
 static const char outro[] =
-    "\nExit status: 0 measured; 1 no request succeeded; 2 wrong usage; 3 no connection; 4 no such model or file; 130 stopped by\n"
-    "Ctrl-C (what was measured until then is printed).\n";
+    "\nExit status: 0 measured; 1 no request succeeded; 2 wrong usage; 3 no connection; 4 no such model or file; 6 a --fail-if\n"
+    "condition holds; 130 stopped by Ctrl-C (what was measured until then is printed).\n";
+
+#define EXIT_CONDITION 6
 
 struct bench {
     struct qr_load_options opt;
+    struct qr_load_points points;
+    struct qr_load_conditions conditions;
     struct qr_load_plan plan;
     struct qr_load_slo slo;
     struct qr_load_target target;
@@ -61,7 +68,7 @@ static int find_model(struct bench *b, struct qr_err *err)
     return status;
 }
 
-static int write_json(const char *path, const struct qr_buf *text, struct qr_err *err)
+static int write_file(const char *path, const struct qr_buf *text, struct qr_err *err)
 {
     FILE *f = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
     bool ok = f != NULL && fwrite(text->data, 1, text->len, f) == text->len;
@@ -72,40 +79,86 @@ static int write_json(const char *path, const struct qr_buf *text, struct qr_err
     return ok ? 0 : qr_err_set(err, QR_E_IO, "cannot write '%s': %m. The figures above are complete", path);
 }
 
-static int report(struct bench *b, struct qr_load_result *r, struct qr_err *err)
+/* The table goes there: stdout, unless the JSON does. */
+static int table_fd(const struct bench *b)
 {
-    struct qr_load_figures f;
-    struct qr_buf table = {0}, json = {0};
-    bool json_to_stdout = b->opt.json != NULL && strcmp(b->opt.json, "-") == 0;
-    qr_load_figures_init(&f, r, &b->slo);
-    qr_load_print(&table, &f, r, &b->plan, &b->target);
-    qr_term_write(json_to_stdout ? 2 : 1, table.data, table.len);
-    int rc = 0;
-    if (b->opt.json != NULL) {
-        qr_load_put_json(&json, &f, r, &b->plan, &b->target);
-        rc = write_json(b->opt.json, &json, err);
+    return b->opt.json != NULL && strcmp(b->opt.json, "-") == 0 ? 2 : 1;
+}
+
+/* Files and conditions. Returns an exit status. */
+static int conclude(struct bench *b, const struct qr_buf *json, int status)
+{
+    struct qr_buf held = {0};
+    struct qr_err err;
+    int rc = b->opt.json != NULL ? write_file(b->opt.json, json, &err) : 0;
+    if (rc != 0) {
+        fprintf(stderr, "quire: %s\n", err.msg);
+        status = qr_err_exit_status(err.code);
     }
-    qr_load_figures_release(&f);
-    qr_buf_release(&table);
+    if (qr_load_conditions_held(&b->conditions, json, &held) > 0) {
+        qr_term_write(2, held.data, held.len);
+        status = status == 0 ? EXIT_CONDITION : status;
+    }
+    qr_buf_release(&held);
+    return status;
+}
+
+/* A misspelt key is found before the run, in the report of an empty one. */
+static int check_conditions(struct bench *b, struct qr_err *err)
+{
+    struct qr_buf json = {0};
+    if (b->opt.sweep) {
+        struct qr_load_sweep sweep;
+        qr_load_sweep_empty(&sweep, &b->opt, &b->points, &b->slo, &b->target);
+        qr_load_sweep_put_json(&json, &sweep);
+        qr_load_sweep_release(&sweep);
+    } else {
+        struct qr_load_result *none = qr_alloc(1, sizeof *none);
+        struct qr_load_figures f;
+        qr_load_figures_init(&f, none, &b->slo);
+        qr_load_put_json(&json, &f, none, &b->plan, &b->target);
+        qr_load_figures_release(&f);
+        qr_free(none);
+    }
+    int rc = qr_load_conditions_check(&b->conditions, &json, err);
     qr_buf_release(&json);
     return rc;
 }
 
-static void warm_up(struct bench *b)
+static int measure_one(struct bench *b)
 {
-    struct qr_load_options opt = b->opt;
-    struct qr_load_plan plan = b->plan;
-    struct qr_load_result ignored;
-    opt.rate = 0;
-    opt.seed = b->opt.seed + 1; /* other prompts: the measured ones must not find themselves in the prefix cache */
-    opt.duration_us = 0;
-    plan.opt = &opt;
-    plan.trace.n = 0; /* the trace stays b->plan's */
-    plan.timed = plan.open = false;
-    plan.n_max = b->opt.n_warmups;
-    plan.n_max_users = 1;
-    qr_load_run(&ignored, &plan, &b->target);
-    qr_load_result_release(&ignored);
+    struct qr_load_result result;
+    struct qr_load_figures f;
+    struct qr_buf table = {0}, json = {0};
+    int signal = b->opt.n_warmups > 0 ? qr_load_warm_up(&b->plan, &b->target, b->opt.n_warmups, 1) : 0;
+    if (signal != 0)
+        return 128 + signal;
+    qr_load_run(&result, &b->plan, &b->target);
+    qr_load_figures_init(&f, &result, &b->slo);
+    qr_load_print(&table, &f, &result, &b->plan, &b->target);
+    qr_term_write(table_fd(b), table.data, table.len);
+    qr_load_put_json(&json, &f, &result, &b->plan, &b->target);
+    int status = conclude(b, &json, result.signal != 0 ? 128 + result.signal : result.n_records == 0 ? 1 : 0);
+    qr_load_figures_release(&f);
+    qr_load_result_release(&result);
+    qr_buf_release(&table);
+    qr_buf_release(&json);
+    return status;
+}
+
+static int measure_sweep(struct bench *b)
+{
+    struct qr_load_sweep sweep;
+    struct qr_buf json = {0};
+    int64_t n = 0;
+    qr_load_sweep_run(&sweep, &b->opt, &b->points, &b->slo, &b->target, table_fd(b));
+    for (int32_t i = 0; i < sweep.n; i++)
+        n += sweep.step[i].result.n_records;
+    qr_load_sweep_put_json(&json, &sweep);
+    int status = conclude(b, &json, sweep.signal != 0 ? 128 + sweep.signal : n == 0 ? 1 : 0);
+    qr_load_sweep_release(&sweep);
+    qr_buf_release(&json);
+    return status;
 }
 
 static int measure(struct bench *b, struct qr_err *err)
@@ -115,16 +168,11 @@ static int measure(struct bench *b, struct qr_err *err)
         return status;
     b->target = (struct qr_load_target){.loop = b->loop, .http = b->http, .term = &b->term, .model = qr_buf_text(&b->model),
                                         .api_key = b->opt.api_key};
-    if (b->opt.n_warmups > 0)
-        warm_up(b);
-    struct qr_load_result result;
-    qr_load_run(&result, &b->plan, &b->target);
-    int rc = report(b, &result, err);
-    if (rc != 0)
+    if (check_conditions(b, err) != 0) {
         fprintf(stderr, "quire: %s\n", err->msg);
-    status = rc != 0 ? qr_err_exit_status(err->code) : result.signal != 0 ? 128 + result.signal : result.n_records == 0 ? 1 : 0;
-    qr_load_result_release(&result);
-    return status;
+        return qr_err_exit_status(err->code);
+    }
+    return b->opt.sweep ? measure_sweep(b) : measure_one(b);
 }
 
 static int set_up(struct bench *b, struct qr_err *err)
@@ -134,7 +182,11 @@ static int set_up(struct bench *b, struct qr_err *err)
     limits.idle_timeout_us = b->opt.timeout_us;
     if (b->opt.api_key == NULL)
         b->opt.api_key = getenv("OPENAI_API_KEY");
-    int rc = qr_load_slo_parse(&b->slo, &b->opt.goodput, err);
+    int rc = qr_load_points_read(&b->points, &b->opt, err);
+    if (rc == 0)
+        rc = qr_load_slo_parse(&b->slo, &b->opt.slo, err);
+    if (rc == 0)
+        rc = qr_load_conditions_parse(&b->conditions, &b->opt.fail_if, err);
     if (rc == 0)
         rc = qr_load_plan_init(&b->plan, &b->opt, err);
     if (rc == 0 && b->opt.api_key != NULL)

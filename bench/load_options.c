@@ -1,5 +1,7 @@
-/* load_options.c - the flags of `quire bench load`, and the names vLLM's benchmark gives the same things. */
+/* load_options.c - the flags of `quire bench load`, their numbers, and the names vLLM's benchmark gives the same things. */
+#include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -19,11 +21,13 @@ const struct qr_option qr_load_option_table[] = {
      .help = "completions sends prompts as token ids (exact lengths); chat sends words."},
     {.name = "timeout", .type = QR_OPT_TIME, .offset = AT(timeout_us), .builtin = "10m", .min = 1e5, .max = 86400e6, .arg = "TIME",
      .group = "Server", .help = "A request fails when the server sends nothing for so long."},
-    {.name = "users", .letter = 'u', .type = QR_OPT_INT, .offset = AT(users), .builtin = "0", .min = 0, .max = 100000, .arg = "N",
+    {.name = "users", .letter = 'u', .type = QR_OPT_STR, .offset = AT(users_text), .arg = "N[,N...]",
      .group = "Load", .help = "Closed loop: this many users, each of whom asks again when its answer is complete (8 when neither this nor "
-                              "--rate nor --trace is given). With --rate or --trace: at most this many requests at once; 0: no limit."},
-    {.name = "rate", .letter = 'r', .type = QR_OPT_FLOAT, .offset = AT(rate), .builtin = "0", .min = 0, .max = 1e6, .arg = "X",
-     .group = "Load", .help = "Open loop: requests per second, whether answers come or not. 0: closed loop; 1e6: all at once (with --users: closed loop)."},
+                              "--rate nor --trace is given). With --rate or --trace: at most this many requests at once; 0: no limit. "
+                              "With --sweep: the greatest number of users (256 when not given), or a list of numbers."},
+    {.name = "rate", .letter = 'r', .type = QR_OPT_STR, .offset = AT(rate_text), .arg = "X[,X...]",
+     .group = "Load", .help = "Open loop: requests per second, whether answers come or not. 0: closed loop; 1e6: all at once (with --users: "
+                              "closed loop). With --sweep: a list of rates."},
     {.name = "burstiness", .type = QR_OPT_FLOAT, .offset = AT(burstiness), .builtin = "1", .min = 0.01, .max = 1e6, .arg = "X",
      .group = "Load", .help = "Shape of the gamma distribution of the gaps: 1 is a Poisson process, less is burstier, more is more even."},
     {.name = "trace", .type = QR_OPT_STR, .offset = AT(trace), .arg = "FILE", .group = "Load",
@@ -40,6 +44,15 @@ const struct qr_option qr_load_option_table[] = {
      .group = "Load", .help = "This part of the requests is abandoned by closing the connection after a random number of tokens."},
     {.name = "seed", .type = QR_OPT_INT, .offset = AT(seed), .builtin = "1", .min = 0, .max = 9e15, .arg = "N", .group = "Load",
      .help = "Same seed, same requests at the same times."},
+    {.name = "sweep", .type = QR_OPT_FLAG, .offset = AT(sweep), .builtin = "false", .group = "Sweep",
+     .help = "Find saturation: run at 1, 2, 4, ... users (or at the numbers of --users or --rate) until more load gives no more. Each step "
+             "begins with uncounted requests, one for each user (at most 64) or as many as --warmups says, and ends after --num-requests (4 "
+             "for each user, at least 16) or --duration (30s); what still runs after three times that is cut off."},
+    {.name = "sweep-gain", .type = QR_OPT_FLOAT, .offset = AT(sweep_gain), .builtin = "0.1", .min = 0, .max = 1, .arg = "X",
+     .group = "Sweep", .help = "The sweep ends when the throughput grows by less than this part of the load's growth while the median of TTFT "
+                               "or of E2E grows by more than a tenth."},
+    {.name = "sweep-time", .type = QR_OPT_TIME, .offset = AT(sweep_time_us), .builtin = "15m", .min = 1e5, .max = 7 * 86400e6, .arg = "TIME",
+     .group = "Sweep", .help = "No step begins after so long."},
     {.name = "input-len", .letter = 'i', .type = QR_OPT_STR, .offset = AT(input_len), .builtin = "128", .arg = "N|LOW:HIGH",
      .group = "Requests", .help = "Prompt tokens; a range is drawn from evenly."},
     {.name = "output-len", .letter = 'o', .type = QR_OPT_STR, .offset = AT(output_len), .builtin = "64", .arg = "N|LOW:HIGH",
@@ -56,8 +69,13 @@ const struct qr_option qr_load_option_table[] = {
      .group = "Requests", .help = "0 always takes the likeliest token."},
     {.name = "ignore-eos", .type = QR_OPT_FLAG, .offset = AT(ignore_eos), .builtin = "true", .group = "Requests",
      .help = "Ask the server to go on past end tokens, so that output lengths are as planned."},
-    {.name = "goodput", .type = QR_OPT_LIST, .offset = AT(goodput), .arg = "NAME:MS", .group = "Report",
-     .help = "A limit (ttft:200, tpot:50, e2el:5000) in ms from the intended send; requests that meet all of them are counted. Repeatable."},
+    {.name = "slo", .type = QR_OPT_LIST, .offset = AT(slo), .arg = "NAME:TIME[,...]", .group = "Report",
+     .help = "Limits as ttft:200ms,tpot:50ms,e2el:5s (a bare number is ms), counted from the intended send; requests that meet all of them "
+             "are the goodput. Repeatable. vLLM's name for it, --goodput, works too."},
+    {.name = "slo-share", .type = QR_OPT_FLOAT, .offset = AT(slo_share), .builtin = "0.99", .min = 0, .max = 1, .arg = "X", .group = "Sweep",
+     .help = "The sweep ends when less than this part of a step's requests met the --slo."},
+    {.name = "fail-if", .type = QR_OPT_LIST, .offset = AT(fail_if), .arg = "CONDITION", .group = "Report",
+     .help = "Exit with 6 when it holds: a key of the JSON report, one of < > <= >=, and a number, as p99_ttft_ms>250. Repeatable."},
     {.name = "json", .type = QR_OPT_STR, .offset = AT(json), .arg = "FILE", .group = "Report",
      .help = "Also write the figures as JSON with vLLM's key names; '-' is stdout, and the table then goes to stderr."},
     {.name = "detailed", .type = QR_OPT_FLAG, .offset = AT(detailed), .builtin = "false", .group = "Report",
@@ -79,6 +97,7 @@ static const char *const renamed[][2] = {
     {"--random-output-len", "--output-len"},
     {"--random-prefix-len", "--prefix-len"},
     {"--num-warmups", "--warmups"},
+    {"--goodput", "--slo"},
     {"--save-detailed", "--detailed"},
     {"--result-filename", "--json"},
 };
@@ -120,4 +139,81 @@ int qr_load_rename_flags(char **out, int argc, char **argv, struct qr_buf *text)
         }
     }
     return n;
+}
+
+/* ---- --users and --rate ---- */
+
+#define USERS_MAX 100000
+#define SWEEP_USERS_DEFAULT 256
+
+/* "8" or "1,2,4": growing numbers from 0 to `max`. */
+static int parse_points(struct qr_load_points *p, const char *flag, const char *text, double max, bool whole, struct qr_err *err)
+{
+    const char *at = text;
+    p->n = 0;
+    for (;;) {
+        char *end;
+        double v = strtod(at, &end);
+        if (end == at || !(v >= 0 && v <= max) || (whole && v != floor(v)) || (*end != '\0' && *end != ','))
+            return qr_err_set(err, QR_E_USAGE, "%s: '%.60s' is no %s from 0 to %g, nor a list of them with commas between", flag, text,
+                              whole ? "whole number" : "number", max);
+        if (p->n > 0 && v <= p->v[p->n - 1])
+            return qr_err_set(err, QR_E_USAGE, "%s: the numbers of '%.60s' must grow", flag, text);
+        if (p->n == QR_LOAD_POINTS_MAX)
+            return qr_err_set(err, QR_E_USAGE, "%s: at most %d numbers", flag, QR_LOAD_POINTS_MAX);
+        p->v[p->n++] = v;
+        if (*end == '\0')
+            return 0;
+        at = end + 1;
+    }
+}
+
+static void double_up_to(struct qr_load_points *p, double max)
+{
+    p->n = 0;
+    for (double v = 1; v < max && p->n < QR_LOAD_POINTS_MAX - 1; v *= 2)
+        p->v[p->n++] = v;
+    p->v[p->n++] = max;
+}
+
+static int sweep_points(struct qr_load_points *p, const struct qr_load_points *users, const struct qr_load_points *rates,
+                        const struct qr_load_options *opt, struct qr_err *err)
+{
+    p->rates = rates->n > 1;
+    if (opt->trace != NULL)
+        return qr_err_set(err, QR_E_USAGE, "--sweep: a trace has a load of its own; use --trace-scale for others");
+    if (rates->n == 1)
+        return qr_err_set(err, QR_E_USAGE, "--sweep: --rate needs a list of rates, as --rate 1,2,4,8");
+    if (rates->n > 1 && users->n > 1)
+        return qr_err_set(err, QR_E_USAGE, "--sweep: either --users or --rate may be a list, not both");
+    if (rates->n > 1)
+        memcpy(p->v, rates->v, sizeof p->v);
+    else if (users->n > 1)
+        memcpy(p->v, users->v, sizeof p->v);
+    p->n = rates->n > 1 ? rates->n : users->n;
+    if (p->n <= 1 && !p->rates)
+        double_up_to(p, users->n == 1 && users->v[0] >= 1 ? users->v[0] : SWEEP_USERS_DEFAULT);
+    return p->v[0] > 0 ? 0 : qr_err_set(err, QR_E_USAGE, "--sweep: the first step has no load: leave the 0 away");
+}
+
+int qr_load_points_read(struct qr_load_points *p, struct qr_load_options *opt, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(opt != NULL);
+    struct qr_load_points users = {0}, rates = {0};
+    int rc = 0;
+    *p = (struct qr_load_points){0};
+    if (opt->users_text != NULL)
+        rc = parse_points(&users, "--users", opt->users_text, USERS_MAX, true, err);
+    if (rc == 0 && opt->rate_text != NULL)
+        rc = parse_points(&rates, "--rate", opt->rate_text, QR_LOAD_RATE_INF, false, err);
+    if (rc != 0)
+        return rc;
+    if (opt->sweep && (rc = sweep_points(p, &users, &rates, opt, err)) != 0)
+        return rc;
+    if (!opt->sweep && (users.n > 1 || rates.n > 1))
+        return qr_err_set(err, QR_E_USAGE, "%s: several numbers are for --sweep only", users.n > 1 ? "--users" : "--rate");
+    opt->users = users.n == 1 ? (int64_t)users.v[0] : 0;
+    opt->rate = rates.n == 1 ? rates.v[0] : 0;
+    return 0;
 }

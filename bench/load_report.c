@@ -1,5 +1,4 @@
 /* load_report.c - from records to figures, the table and the JSON (see load_parts.h). Every figure's formula is printed with it. */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,24 +9,52 @@
 
 /* ---- figures ---- */
 
+/* "200", "200ms", "0.2s", "1m": milliseconds; false when it is none of these up to `n` characters. */
+static bool parse_ms(const char *text, size_t n, double *ms)
+{
+    static const struct {
+        const char *unit;
+        double ms;
+    } units[] = {{"", 1}, {"ms", 1}, {"s", 1e3}, {"m", 60e3}, {"us", 1e-3}};
+    char *end;
+    double v = strtod(text, &end);
+    size_t left = end != text && end <= text + n ? n - (size_t)(end - text) : SIZE_MAX;
+    for (int i = 0; i < QR_COUNT(units); i++)
+        if (strlen(units[i].unit) == left && memcmp(end, units[i].unit, left) == 0) {
+            *ms = v * units[i].ms;
+            return v >= 0 && *ms < 1e12;
+        }
+    return false;
+}
+
+static int parse_limit(struct qr_load_slo *slo, const char *text, size_t n, struct qr_err *err)
+{
+    const struct {
+        const char *name;
+        double *ms;
+    } limits[] = {{"ttft:", &slo->ttft_ms}, {"tpot:", &slo->tpot_ms}, {"e2el:", &slo->e2el_ms}};
+    for (int i = 0; i < QR_COUNT(limits); i++)
+        if (n > 5 && memcmp(text, limits[i].name, 5) == 0 && parse_ms(text + 5, n - 5, limits[i].ms))
+            return 0;
+    return qr_err_set(err, QR_E_USAGE, "--slo (--goodput): '%.*s' is not of the form ttft:TIME, tpot:TIME or e2el:TIME, as ttft:200ms",
+                      n < 60 ? (int)n : 60, text);
+}
+
 int qr_load_slo_parse(struct qr_load_slo *slo, const struct qr_str_list *list, struct qr_err *err)
 {
     QR_ASSERT(slo != NULL);
     QR_ASSERT(list != NULL);
     *slo = (struct qr_load_slo){-1, -1, -1};
-    for (int32_t i = 0; i < list->n; i++) {
-        const char *text = list->item[i], *colon = strchr(text, ':');
-        size_t n = colon != NULL ? (size_t)(colon - text) : 0;
-        double *to = n == 4 && memcmp(text, "ttft", 4) == 0   ? &slo->ttft_ms
-                     : n == 4 && memcmp(text, "tpot", 4) == 0 ? &slo->tpot_ms
-                     : n == 4 && memcmp(text, "e2el", 4) == 0 ? &slo->e2el_ms
-                                                              : NULL;
-        char *end = NULL;
-        double ms = to != NULL ? strtod(colon + 1, &end) : 0;
-        if (to == NULL || end == colon + 1 || *end != '\0' || !(ms >= 0 && ms < 1e12))
-            return qr_err_set(err, QR_E_USAGE, "--goodput: '%.60s' is not of the form ttft:MS, tpot:MS or e2el:MS", text);
-        *to = ms;
-    }
+    for (int32_t i = 0; i < list->n; i++)
+        for (const char *at = list->item[i];; at++) {
+            size_t n = strcspn(at, ",");
+            int rc = parse_limit(slo, at, n, err);
+            if (rc != 0)
+                return rc;
+            at += n;
+            if (*at == '\0')
+                break;
+        }
     return 0;
 }
 
@@ -40,7 +67,7 @@ void qr_load_figures_init(struct qr_load_figures *f, const struct qr_load_result
 {
     QR_ASSERT(f != NULL);
     QR_ASSERT(r != NULL && slo != NULL);
-    *f = (struct qr_load_figures){.duration_s = (double)(r->end_ns - r->begin_ns) / 1e9};
+    *f = (struct qr_load_figures){.slo = *slo, .duration_s = (double)(r->end_ns - r->begin_ns) / 1e9};
     for (int64_t i = 0; i < r->n_records; i++) {
         const struct qr_load_record *q = &r->record[i];
         double ttft = ms_between(q->intended_ns, q->first_ns), e2el = ms_between(q->intended_ns, q->last_ns), tpot = 0;
@@ -58,6 +85,8 @@ void qr_load_figures_init(struct qr_load_figures *f, const struct qr_load_result
         f->n_good += (slo->ttft_ms < 0 || ttft <= slo->ttft_ms) && (slo->tpot_ms < 0 || tpot <= slo->tpot_ms) &&
                      (slo->e2el_ms < 0 || e2el <= slo->e2el_ms);
     }
+    int64_t n_all = r->n_records + r->n_failed + r->n_unfinished;
+    f->slo_share = n_all > 0 ? (double)f->n_good / (double)n_all : 1;
     for (int64_t i = 0; i < r->n_seconds; i++)
         f->peak_tokens_per_s = r->second[i] > f->peak_tokens_per_s ? r->second[i] : f->peak_tokens_per_s;
 }
@@ -73,29 +102,48 @@ void qr_load_figures_release(struct qr_load_figures *f)
 
 /* ---- the table ---- */
 
-static double per_second(int64_t n, double s)
+double qr_load_per_second(int64_t n, double s)
 {
     return s > 0 ? (double)n / s : 0;
 }
 
-static void put_what(struct qr_buf *out, const struct qr_load_plan *plan, const struct qr_load_target *target)
+void qr_load_put_load(struct qr_buf *out, const struct qr_load_plan *plan)
 {
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(plan != NULL);
     const struct qr_load_options *opt = plan->opt;
-    qr_buf_printf(out, "quire bench load: %s, model %s, %s\n", qr_http_client_name(target->http), target->model,
-                  opt->endpoint % 2 == 0 ? "completions" : "chat completions");
     if (plan->timed)
-        qr_buf_printf(out, "load        trace %s, times x %g", opt->trace, opt->trace_scale);
+        qr_buf_printf(out, "trace %s, times x %g", opt->trace, opt->trace_scale);
     else if (plan->open)
-        qr_buf_printf(out, "load        open loop, %g requests/s, burstiness %g", opt->rate, opt->burstiness);
+        qr_buf_printf(out, "open loop, %g requests/s, burstiness %g", opt->rate, opt->burstiness);
     else
-        qr_buf_printf(out, "load        closed loop");
+        qr_buf_printf(out, "closed loop");
     if (plan->n_max_users < INT32_MAX)
         qr_buf_printf(out, ", %s%d users", plan->open ? "at most " : "", plan->n_max_users);
     if (plan->trace.n > 0 && !plan->timed)
         qr_buf_printf(out, ", lengths from %s", opt->trace);
     else if (plan->trace.n == 0)
         qr_buf_printf(out, ", input %s, output %s tokens", opt->input_len, opt->output_len);
-    qr_buf_printf(out, ", seed %lld\n", (long long)opt->seed);
+    qr_buf_printf(out, ", seed %lld", (long long)opt->seed);
+}
+
+static void put_what(struct qr_buf *out, const struct qr_load_plan *plan, const struct qr_load_target *target)
+{
+    qr_buf_printf(out, "quire bench load: %s, model %s, %s\nload        ", qr_http_client_name(target->http), target->model,
+                  plan->opt->endpoint % 2 == 0 ? "completions" : "chat completions");
+    qr_load_put_load(out, plan);
+    qr_buf_put_byte(out, '\n');
+}
+
+void qr_load_put_slo(struct qr_buf *out, const struct qr_load_slo *slo)
+{
+    static const char *const names[] = {"TTFT", "TPOT", "E2E"};
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(slo != NULL);
+    const double limits[] = {slo->ttft_ms, slo->tpot_ms, slo->e2el_ms};
+    for (int i = 0, n = 0; i < QR_COUNT(limits); i++)
+        if (limits[i] >= 0)
+            qr_buf_printf(out, "%s%s <= %g ms", n++ > 0 ? ", " : "", names[i], limits[i]);
 }
 
 static void put_row(struct qr_buf *out, const char *name, struct qr_samples *s)
@@ -136,15 +184,18 @@ static void put_remarks(struct qr_buf *out, const struct qr_load_result *r, cons
         qr_buf_printf(out, "warning: %lld lengths were cut to --max-input-len or --max-output-len\n", (long long)plan->n_clipped);
     if (r->signal != 0)
         qr_buf_put_str(out, "warning: stopped by a signal; requests that were running are left out\n");
+    else if (r->n_unfinished > 0)
+        qr_buf_printf(out, "warning: %lld requests were cut off at the step's end\n", (long long)r->n_unfinished);
 }
 
-static const char definitions[] =
+const char qr_load_definitions[] =
     "  TTFT  first token's arrival - intended send\n"
     "  TPOT  (last token's arrival - first token's) / (output tokens - 1), per request with 2 tokens or more\n"
     "  ITL   gap between two neighbouring token events of one answer; all gaps of all requests pooled\n"
     "  E2E   last token's arrival - intended send\n"
     "  Intended send: the schedule's moment in an open loop; in a closed loop, when its user became free. \"sent\": from the moment the\n"
-    "  request's bytes went to the kernel. Percentiles interpolate between neighbours. Failed and abandoned requests are left out.\n";
+    "  request's bytes went to the kernel. Percentiles interpolate between neighbours. Failed and abandoned requests are left out.\n"
+    "  Goodput: requests per second that met every limit of the SLO; its share is of all requests that were completed, failed or cut off.\n";
 
 void qr_load_print(struct qr_buf *out, struct qr_load_figures *f, struct qr_load_result *r, const struct qr_load_plan *plan,
                    const struct qr_load_target *target)
@@ -154,14 +205,17 @@ void qr_load_print(struct qr_buf *out, struct qr_load_figures *f, struct qr_load
     put_what(out, plan, target);
     qr_buf_printf(out, "requests    %lld completed, %lld failed, %lld abandoned in %.2f s; %.2f requests/s; %d at once at most\n",
                   (long long)r->n_records, (long long)r->n_failed, (long long)r->n_aborted, f->duration_s,
-                  per_second(r->n_records, f->duration_s), r->peak_running);
+                  qr_load_per_second(r->n_records, f->duration_s), r->peak_running);
     put_errors(out, r);
     qr_buf_printf(out, "tokens      %lld in (%.1f/s; %lld of them cached), %lld out (%.1f/s, in the best second %lld)\n",
-                  (long long)f->n_input, per_second(f->n_input, f->duration_s), (long long)f->n_cached,
-                  (long long)f->n_output, per_second(f->n_output, f->duration_s), (long long)f->peak_tokens_per_s);
-    if (plan->opt->goodput.n > 0)
-        qr_buf_printf(out, "goodput     %.2f requests/s met every --goodput limit (%lld of %lld)\n", per_second(f->n_good, f->duration_s),
-                      (long long)f->n_good, (long long)r->n_records);
+                  (long long)f->n_input, qr_load_per_second(f->n_input, f->duration_s), (long long)f->n_cached,
+                  (long long)f->n_output, qr_load_per_second(f->n_output, f->duration_s), (long long)f->peak_tokens_per_s);
+    if (plan->opt->slo.n > 0) {
+        qr_buf_printf(out, "goodput     %.2f requests/s met the SLO (", qr_load_per_second(f->n_good, f->duration_s));
+        qr_load_put_slo(out, &f->slo);
+        qr_buf_printf(out, "): %lld of %lld, %.1f %%\n", (long long)f->n_good, (long long)(r->n_records + r->n_failed + r->n_unfinished),
+                      100 * f->slo_share);
+    }
     qr_buf_put_str(out, "\nms                mean       std       p50       p90       p99       max         n\n");
     put_row(out, "TTFT", &f->ttft);
     put_row(out, "TPOT", &f->tpot);
@@ -169,20 +223,24 @@ void qr_load_print(struct qr_buf *out, struct qr_load_figures *f, struct qr_load
     put_row(out, "E2E", &f->e2el);
     put_row(out, "TTFT sent", &f->ttft_sent);
     put_row(out, "E2E sent", &f->e2el_sent);
-    qr_buf_put_str(out, definitions);
+    qr_buf_put_str(out, qr_load_definitions);
     put_remarks(out, r, plan, f->duration_s);
 }
 
 /* ---- JSON ---- */
 
-static void put_num(struct qr_buf *out, const char *key, double v)
+void qr_load_put_num(struct qr_buf *out, const char *key, double v)
 {
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(key != NULL);
     qr_buf_printf(out, ",\"%s\":", key);
     qr_json_put_f64(out, v);
 }
 
-static void put_str(struct qr_buf *out, const char *key, const char *v)
+void qr_load_put_text(struct qr_buf *out, const char *key, const char *v)
 {
+    QR_ASSERT(out != NULL && key != NULL);
+    QR_ASSERT(v != NULL);
     qr_buf_printf(out, ",\"%s\":", key);
     qr_json_put_str(out, v, strlen(v));
 }
@@ -192,15 +250,17 @@ static void put_stats(struct qr_buf *out, const char *name, struct qr_samples *s
     static const double p[] = {50, 90, 95, 99};
     char key[64];
     snprintf(key, sizeof key, "mean_%s_ms", name);
-    put_num(out, key, qr_samples_mean(s));
+    qr_load_put_num(out, key, qr_samples_mean(s));
     snprintf(key, sizeof key, "median_%s_ms", name);
-    put_num(out, key, qr_samples_percentile(s, 50));
+    qr_load_put_num(out, key, qr_samples_percentile(s, 50));
     snprintf(key, sizeof key, "std_%s_ms", name);
-    put_num(out, key, qr_samples_std(s));
+    qr_load_put_num(out, key, qr_samples_std(s));
     for (int i = 0; i < QR_COUNT(p); i++) {
         snprintf(key, sizeof key, "p%.0f_%s_ms", p[i], name);
-        put_num(out, key, qr_samples_percentile(s, p[i]));
+        qr_load_put_num(out, key, qr_samples_percentile(s, p[i]));
     }
+    snprintf(key, sizeof key, "max_%s_ms", name);
+    qr_load_put_num(out, key, qr_samples_percentile(s, 100));
 }
 
 /* Per-request arrays, in the order of completion; times in seconds, as vLLM writes them. */
@@ -231,19 +291,33 @@ static void put_json_errors(struct qr_buf *out, const struct qr_load_result *r)
     qr_buf_put_byte(out, '}');
 }
 
-static void put_settings(struct qr_buf *out, const struct qr_load_plan *plan, const struct qr_load_target *target)
+void qr_load_put_identity(struct qr_buf *out, const struct qr_load_options *opt, const struct qr_load_slo *slo,
+                          const struct qr_load_target *target)
+{
+    static const char *const names[] = {"ttft_ms", "tpot_ms", "e2el_ms"};
+    QR_ASSERT(out != NULL && opt != NULL);
+    QR_ASSERT(slo != NULL && target != NULL);
+    const double limits[] = {slo->ttft_ms, slo->tpot_ms, slo->e2el_ms};
+    qr_buf_put_str(out, "{\"backend\":\"openai\"");
+    qr_load_put_text(out, "model_id", target->model);
+    qr_load_put_text(out, "base_url", qr_http_client_name(target->http));
+    qr_load_put_text(out, "quire_version", QUIRE_VERSION);
+    qr_load_put_num(out, "seed", (double)opt->seed);
+    qr_buf_put_str(out, ",\"slo\":{");
+    for (int i = 0, n = 0; i < QR_COUNT(names); i++)
+        if (limits[i] >= 0)
+            qr_buf_printf(out, "%s\"%s\":%.10g", n++ > 0 ? "," : "", names[i], limits[i]);
+    qr_buf_put_byte(out, '}');
+}
+
+static void put_settings(struct qr_buf *out, const struct qr_load_plan *plan)
 {
     const struct qr_load_options *opt = plan->opt;
-    qr_buf_put_str(out, "{\"backend\":\"openai\"");
-    put_str(out, "model_id", target->model);
-    put_str(out, "base_url", qr_http_client_name(target->http));
-    put_str(out, "quire_version", QUIRE_VERSION);
-    put_num(out, "seed", (double)opt->seed);
-    put_num(out, "burstiness", opt->burstiness);
+    qr_load_put_num(out, "burstiness", opt->burstiness);
     if (plan->open && !plan->timed)
-        put_num(out, "request_rate", opt->rate);
+        qr_load_put_num(out, "request_rate", opt->rate);
     else
-        put_str(out, "request_rate", plan->open ? "trace" : "inf");
+        qr_load_put_text(out, "request_rate", plan->open ? "trace" : "inf");
     qr_buf_put_str(out, ",\"max_concurrency\":");
     if (plan->n_max_users < INT32_MAX)
         qr_buf_put_i64(out, plan->n_max_users);
@@ -256,37 +330,41 @@ void qr_load_put_json(struct qr_buf *out, struct qr_load_figures *f, struct qr_l
 {
     QR_ASSERT(out != NULL && f != NULL);
     QR_ASSERT(r != NULL && plan != NULL && target != NULL);
-    put_settings(out, plan, target);
-    put_num(out, "num_prompts", (double)r->n_started);
-    put_num(out, "duration", f->duration_s);
-    put_num(out, "completed", (double)r->n_records);
-    put_num(out, "failed", (double)r->n_failed);
-    put_num(out, "abandoned", (double)r->n_aborted);
-    put_num(out, "total_input_tokens", (double)f->n_input);
-    put_num(out, "cached_input_tokens", (double)f->n_cached);
-    put_num(out, "total_output_tokens", (double)f->n_output);
-    put_num(out, "request_throughput", per_second(r->n_records, f->duration_s));
-    if (plan->opt->goodput.n > 0)
-        put_num(out, "request_goodput", per_second(f->n_good, f->duration_s));
-    else
-        qr_buf_put_str(out, ",\"request_goodput\":null");
-    put_num(out, "output_throughput", per_second(f->n_output, f->duration_s));
-    put_num(out, "total_token_throughput", per_second(f->n_input + f->n_output, f->duration_s));
-    put_num(out, "max_output_tokens_per_s", (double)f->peak_tokens_per_s);
-    put_num(out, "max_concurrent_requests", r->peak_running);
+    qr_load_put_identity(out, plan->opt, &f->slo, target);
+    put_settings(out, plan);
+    qr_load_put_num(out, "num_prompts", (double)r->n_started);
+    qr_load_put_num(out, "duration", f->duration_s);
+    qr_load_put_num(out, "completed", (double)r->n_records);
+    qr_load_put_num(out, "failed", (double)r->n_failed);
+    qr_load_put_num(out, "abandoned", (double)r->n_aborted);
+    qr_load_put_num(out, "unfinished", (double)r->n_unfinished);
+    qr_load_put_num(out, "total_input_tokens", (double)f->n_input);
+    qr_load_put_num(out, "cached_input_tokens", (double)f->n_cached);
+    qr_load_put_num(out, "total_output_tokens", (double)f->n_output);
+    qr_load_put_num(out, "request_throughput", qr_load_per_second(r->n_records, f->duration_s));
+    if (plan->opt->slo.n > 0) {
+        qr_load_put_num(out, "request_goodput", qr_load_per_second(f->n_good, f->duration_s));
+        qr_load_put_num(out, "good_requests", (double)f->n_good);
+        qr_load_put_num(out, "slo_share", f->slo_share);
+    } else
+        qr_buf_put_str(out, ",\"request_goodput\":null,\"good_requests\":null,\"slo_share\":null");
+    qr_load_put_num(out, "output_throughput", qr_load_per_second(f->n_output, f->duration_s));
+    qr_load_put_num(out, "total_token_throughput", qr_load_per_second(f->n_input + f->n_output, f->duration_s));
+    qr_load_put_num(out, "max_output_tokens_per_s", (double)f->peak_tokens_per_s);
+    qr_load_put_num(out, "max_concurrent_requests", r->peak_running);
     put_stats(out, "ttft", &f->ttft);
     put_stats(out, "tpot", &f->tpot);
     put_stats(out, "itl", &r->itl);
     put_stats(out, "e2el", &f->e2el);
     put_stats(out, "ttft_from_send", &f->ttft_sent);
     put_stats(out, "e2el_from_send", &f->e2el_sent);
-    put_num(out, "late_sends", (double)r->n_late);
-    put_num(out, "timed_sends", (double)r->n_timed);
-    put_num(out, "worst_late_ms", (double)r->worst_late_ns / 1e6);
-    put_num(out, "client_cpu_seconds", r->cpu_s);
+    qr_load_put_num(out, "late_sends", (double)r->n_late);
+    qr_load_put_num(out, "timed_sends", (double)r->n_timed);
+    qr_load_put_num(out, "worst_late_ms", (double)r->worst_late_ns / 1e6);
+    qr_load_put_num(out, "client_cpu_seconds", r->cpu_s);
     put_json_errors(out, r);
     if (plan->opt->detailed)
         put_details(out, r);
-    put_str(out, "definitions", definitions);
+    qr_load_put_text(out, "definitions", qr_load_definitions);
     qr_buf_put_str(out, "}\n");
 }

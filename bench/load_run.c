@@ -26,7 +26,7 @@ struct load {
     const struct qr_load_target *target; /* borrowed */
     struct qr_load_result *out;          /* borrowed */
     struct qr_load_request next;
-    struct qr_timer *timer, *progress;   /* owned */
+    struct qr_timer *timer, *progress, *limit; /* owned */
     struct qr_watch *signals;            /* owned */
     struct flight *free;                 /* owned list */
     struct qr_node running;              /* flights, owned */
@@ -107,7 +107,7 @@ static void pump(struct load *l);
 static void retire(struct flight *f)
 {
     struct load *l = f->load;
-    l->n_running--;
+    qr_load_timeline_running(&l->out->timeline, qr_clock_ns(), --l->n_running);
     f->next_free = l->free;
     l->free = f;
     qr_list_remove(&f->node);
@@ -160,6 +160,7 @@ static void on_event(void *arg, const struct qr_sse_event *e)
     f->last_ns = f->read_ns;
     f->load->n_tokens++;
     count_second(f->load->out, f->read_ns);
+    qr_load_timeline_token(&f->load->out->timeline, f->read_ns);
 }
 
 static void on_head(void *arg, const struct qr_http_head *head)
@@ -265,6 +266,7 @@ static void send_one(struct load *l, int64_t intended_ns)
     l->out->n_started++;
     if (++l->n_running > l->out->peak_running)
         l->out->peak_running = l->n_running;
+    qr_load_timeline_running(&l->out->timeline, qr_clock_ns(), l->n_running);
     l->has_next = qr_load_plan_next(l->plan, &l->next);
 }
 
@@ -343,6 +345,13 @@ static void on_signal(void *arg)
     }
 }
 
+static void on_limit(void *arg)
+{
+    struct load *l = arg;
+    l->stopped = true;
+    qr_loop_stop(l->target->loop);
+}
+
 static void raise_file_limit(void)
 {
     struct rlimit limit;
@@ -361,7 +370,7 @@ static double cpu_seconds(void)
 
 static void free_flights(struct load *l)
 {
-    while (!qr_list_empty(&l->running)) { /* a signal ended the run */
+    while (!qr_list_empty(&l->running)) { /* a signal or the hard stop ended the run */
         struct flight *f = QR_CONTAINER(qr_list_pop_front(&l->running), struct flight, node);
         qr_http_cancel(f->http);
         f->next_free = l->free;
@@ -394,19 +403,48 @@ void qr_load_run(struct qr_load_result *out, struct qr_load_plan *plan, const st
     double cpu = cpu_seconds();
     l.has_next = qr_load_plan_next(plan, &l.next);
     out->begin_ns = qr_clock_ns();
+    qr_load_timeline_init(&out->timeline, out->begin_ns);
+    if (plan->hard_stop_us > 0) {
+        l.limit = qr_timer_new(target->loop, on_limit, &l);
+        qr_timer_at(l.limit, out->begin_ns + plan->hard_stop_us * 1000);
+    }
     pump(&l);
     while (!l.stopped && (l.n_running > 0 || l.has_next))
         qr_loop_run(target->loop);
     out->end_ns = qr_clock_ns();
     out->cpu_s = cpu_seconds() - cpu;
+    out->n_unfinished = l.n_running;
+    qr_load_timeline_running(&out->timeline, out->end_ns, 0);
     if (l.progress != NULL)
         qr_term_write(2, "\r\033[K", 4);
     qr_timer_free(l.timer);
     qr_timer_free(l.progress);
+    qr_timer_free(l.limit);
     qr_watch_free(l.signals);
     free_flights(&l);
     qr_chunk_release(&l.chunk);
     qr_buf_release(&l.body);
+}
+
+int qr_load_warm_up(const struct qr_load_plan *plan, const struct qr_load_target *target, int64_t n, int32_t users)
+{
+    QR_ASSERT(plan != NULL && target != NULL);
+    QR_ASSERT(n > 0 && users > 0);
+    struct qr_load_options opt = *plan->opt;
+    struct qr_load_plan p = *plan;
+    struct qr_load_result ignored;
+    opt.rate = 0;
+    opt.seed++;
+    opt.duration_us = 0;
+    p.opt = &opt;
+    p.trace.n = 0; /* the trace stays the other plan's */
+    p.timed = p.open = false;
+    p.n_max = n;
+    p.n_max_users = users;
+    qr_load_run(&ignored, &p, target);
+    int signal = ignored.signal;
+    qr_load_result_release(&ignored);
+    return signal;
 }
 
 void qr_load_result_release(struct qr_load_result *r)

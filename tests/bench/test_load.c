@@ -12,6 +12,7 @@
 #include "bench/load.h"
 #include "bench/load_parts.h"
 #include "client/session.h"
+#include "tests/bench/load_runner.h"
 #include "tests/client/fake_server.h"
 
 TestSuite(load, .timeout = 120);
@@ -54,12 +55,6 @@ Test(samples, gamma_gaps_have_mean_one_and_variance_one_over_shape)
 }
 
 /* ---- the plan ---- */
-
-struct outcome {
-    int status;
-    struct qr_buf out, err;
-    struct qr_json *json;
-};
 
 static struct qr_load_options defaults(void)
 {
@@ -124,10 +119,6 @@ Test(load, bodies_are_json_with_exactly_the_planned_prompt)
     }
 }
 
-static struct outcome run_load(int32_t port, const char *flags);
-static double figure(const struct outcome *o, const char *key);
-static void drop(struct outcome *o);
-
 Test(load, a_trace_gives_times_lengths_and_shared_prefixes)
 {
     char path[] = "/tmp/quire-trace-XXXXXX", flags[200];
@@ -187,73 +178,7 @@ Test(load, lengths_out_of_bounds_are_refused)
     }
 }
 
-/* ---- runs in a child process, as a user starts them ---- */
-
-static void slurp(int fd, struct qr_buf *b)
-{
-    char block[4096];
-    ssize_t n;
-    lseek(fd, 0, SEEK_SET);
-    while ((n = read(fd, block, sizeof block)) > 0)
-        qr_buf_put(b, block, (size_t)n);
-    qr_buf_put(b, "", 0);
-    close(fd);
-}
-
-static struct outcome run_load_until(int32_t port, const char *flags, int64_t interrupt_after_us)
-{
-    struct outcome o = {0};
-    char name[] = "load", json_flag[] = "--json", url[80], copy[1000], json_path[] = "/tmp/quire-load-XXXXXX", *argv[64] = {name};
-    int argc = 1, out = memfd_create("out", 0), err = memfd_create("err", 0), json = mkstemp(json_path);
-    snprintf(url, sizeof url, "--url=http://127.0.0.1:%d", port);
-    snprintf(copy, sizeof copy, "%s", flags);
-    argv[argc++] = url;
-    argv[argc++] = json_flag;
-    argv[argc++] = json_path;
-    for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
-        argv[argc++] = word;
-    pid_t pid = fork();
-    if (pid == 0) {
-        dup2(out, 1);
-        dup2(err, 2);
-        fake_child_exit(qr_bench_load_main(argc, argv));
-    }
-    if (interrupt_after_us > 0) {
-        usleep((useconds_t)interrupt_after_us);
-        kill(pid, SIGINT);
-    }
-    waitpid(pid, &o.status, 0);
-    o.status = WIFEXITED(o.status) ? WEXITSTATUS(o.status) : 1000 + WTERMSIG(o.status);
-    slurp(out, &o.out);
-    slurp(err, &o.err);
-    struct qr_buf text = {0};
-    struct qr_err why;
-    slurp(json, &text);
-    if (text.len > 0)
-        cr_assert_eq(qr_json_parse(&o.json, text.data, text.len, &qr_json_limits_file, &why), 0, "%s", why.msg);
-    unlink(json_path);
-    qr_buf_release(&text);
-    return o;
-}
-
-static struct outcome run_load(int32_t port, const char *flags)
-{
-    return run_load_until(port, flags, 0);
-}
-
-static void drop(struct outcome *o)
-{
-    qr_buf_release(&o->out);
-    qr_buf_release(&o->err);
-    qr_json_free(o->json);
-}
-
-static double figure(const struct outcome *o, const char *key)
-{
-    const struct qr_json *v = o->json != NULL ? qr_json_find(o->json, key) : NULL;
-    cr_assert(v != NULL && qr_json_type(v) == QR_JSON_T_NUMBER, "no figure '%s'\n%s%s", key, o->out.data, o->err.data);
-    return qr_json_f64(v);
-}
+/* ---- runs ---- */
 
 /* What the server itself wrote down: mean ms from a request's arrival to its first token, and between tokens. */
 static void server_means(const struct fake_server *s, double *ttft, double *tpot)
@@ -445,6 +370,13 @@ Test(load, wrong_usage_and_missing_servers_have_their_own_exit_codes)
         {"--input-len 0", "--input-len", 2},
         {"--usres 3", "--users", 2},
         {"--goodput ttf:1", "--goodput", 2},
+        {"--slo ttft:1h", "as ttft:200ms", 2},
+        {"--slo ttft:1s,", "--slo", 2},
+        {"--slo tpot:-1", "--slo", 2},
+        {"--users -1", "--users", 2},
+        {"--users 1.5", "--users", 2},
+        {"--users 100001", "--users", 2},
+        {"--rate 1,2", "for --sweep only", 2},
         {"surplus", "surplus", 2},
         {"--url https://x", "https is not spoken here", 2},
         {"--url http://127.0.0.1:1", "cannot connect", 3},

@@ -120,8 +120,8 @@ int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, enum
 {
     QR_ASSERT(be != NULL && be->k != NULL);
     QR_ASSERT(err != NULL);
-    if (weights != QR_F32 && weights != QR_BF16)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s kernels on the %s compute with f32 and bf16 weights, not %s", be->k->name, be->name,
+    if (!qr_dtype_packs(weights))
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s kernels on the %s compute with f32, bf16, int8 and int4 weights, not %s", be->k->name, be->name,
                           qr_dtype_name(weights));
     if (kv != QR_F32 && kv != QR_BF16)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s kernels on the %s keep keys and values as f32 or bf16, not %s", be->k->name, be->name,

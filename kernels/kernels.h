@@ -34,11 +34,18 @@ enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
 /* linear - y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]) (+ y[n,o] when add)
  *
  * Shapes    x [N, I]   out [N, O]   w: packed by linear_pack of the same table   bias [O] f32 or NULL
- * Types     x, out f32.  w f32 or bf16 (w->packed_dtype).
- * Requires  out does not overlap x; I <= 262144.
+ * Types     x, out f32.  w f32, bf16, int8 or int4 (w->packed_dtype).
+ * Requires  out does not overlap x; I <= 262144, for int8 and int4 QR_QUANT_INPUTS_MAX.
  * Numerics  f32 sums per output in a fixed order of i (one chain; on tiles the order of cpu/amx/tile.h, where denormal numbers count as 0);
  *           bias and the old value are added last, in this order: (sum + bias) + old.
- * Cost      N <= ~32: I*O weight elements read once; more: 2*N*I*O FLOP. */
+ *           int8: w[o,i] = a[o] p[o,i] with a[o] = max_i|w[o,i]| / 127, and x[n,i] = b[n] q[n,i] likewise, rounded anew in every call;
+ *           y = float(sum_i p q) * (b[n] * a[o]), then (+ bias) + old. The sum is of integers and exact, the rest single IEEE operations, so
+ *           all levels give the same bits. int4: p = m[o, i / 32] r[o,i] with 1 <= m <= 15, -8 <= r <= 7, a[o] = max_i|w[o,i]| / 105: integers of
+ *           8 bits again, so the same holds. A row of x with an infinity or NaN gives NaN. kernels/quant.h says how numbers are rounded.
+ * Cost      N <= ~32: I*O weight elements read once (int8 1 byte, int4 half a byte and 1/32 for m); more: 2*N*I*O FLOP.
+ * Sources   int8 by rows and outputs: Dettmers et al. 2022 (arXiv:2208.07339), Xiao et al. 2022 (arXiv:2211.10438). int4 with integer multiples below
+ *           the output's scale: Lin et al. 2024 (arXiv:2405.04532). */
+#define QR_QUANT_INPUTS_MAX 65536 /* 65,536 * 127 * 255 fits 32 bits with its sign */
 struct qr_linear_args {
     float *out;
     const float *x;
@@ -190,7 +197,7 @@ struct qr_kernels {
     void (*glu)(struct qr_queue *q, const struct qr_glu_args *a);
     void (*gather_rows)(struct qr_queue *q, const struct qr_gather_args *a);
 
-    /* linear_pack - writes w [n_out, n_in] (row-major f32, f16 or bf16) to dst in the order linear reads, as `to` (f32 or bf16).
+    /* linear_pack - writes w [n_out, n_in] (row-major f32, f16 or bf16) to dst in the order linear reads, as `to` (f32, bf16, Q8, Q4).
      * Rows may be packed in pieces: rows [row0, row0 + n) of a fused weight, so q, k, v land in one matrix without a copy in between.
      * dst holds linear_packed_bytes(to, n_out, n_in) bytes, 64-byte aligned, zeroed. Splits over the queue's threads. */
     size_t (*linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in);

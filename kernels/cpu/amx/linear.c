@@ -9,6 +9,7 @@
  * in the first-level cache and a slice of the rows in the second-level one; sums wait in the worker's scratch meanwhile, as they are.
  */
 #include "base/assert.h"
+#include "kernels/cpu/amx/quant.h"
 #include "kernels/cpu/amx/tile.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/micro.h"
@@ -308,6 +309,10 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
 {
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(a->n_in > 0 && a->n_out > 0 && a->n_rows >= 0);
+    if (qr_dtype_is_quantized(a->w->packed_dtype)) {
+        qr_amx_linear_quant(q, a);
+        return;
+    }
     if (a->w->packed_dtype != QR_BF16) {
         qr_avx512_linear(q, a);
         return;

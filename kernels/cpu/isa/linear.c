@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/micro.h"
+#include "kernels/cpu/isa/quant.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
 
@@ -118,8 +119,16 @@ static int32_t item_panels(const struct qr_queue *q, const struct product *p)
 void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
 {
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
-    QR_ASSERT(a->w->packed_dtype == QR_F32 || a->w->packed_dtype == QR_BF16);
+    QR_ASSERT(qr_dtype_packs(a->w->packed_dtype));
     QR_ASSERT(a->n_in > 0 && a->n_out > 0 && a->n_rows >= 0);
+    if (qr_dtype_is_quantized(a->w->packed_dtype)) {
+        const struct qr_quant_ways *ways = QR_ISA_NAME(quant_ways)();
+        if (ways)
+            QR_ISA_NAME(linear_quant)(q, a, ways);
+        else
+            qr_avx2_linear_quant(q, a, qr_avx2_quant_ways());
+        return;
+    }
     struct product p = {.a = a, .packed = (float *)q->shared, .bf16 = a->w->packed_dtype == QR_BF16};
     p.n_in = p.bf16 ? (a->n_in + 1) / 2 * 2 : a->n_in;
     p.n_panels = (a->n_out + QR_PANEL - 1) / QR_PANEL;

@@ -6,12 +6,15 @@
 #include "base/half.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/micro.h"
+#include "kernels/cpu/isa/quant.h"
 #include "kernels/cpu/pool.h"
 
 #ifdef QR_ISA_amx
 #define BF16_UNIT 32
+#define QUANT_NAME(name) qr_avx512_quant_##name
 #else
 #define BF16_UNIT 2
+#define QUANT_NAME(name) QR_ISA_NAME(quant_##name)
 #endif
 
 struct packing {
@@ -32,6 +35,8 @@ static size_t panel_bytes_of(enum qr_dtype to, int64_t n_in)
 size_t QR_ISA_NAME(linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in)
 {
     QR_ASSERT(n_out >= 0);
+    if (qr_dtype_is_quantized(to))
+        return QUANT_NAME(packed_bytes)(to, n_out, n_in);
     return (size_t)((n_out + QR_PANEL - 1) / QR_PANEL) * panel_bytes_of(to, n_in);
 }
 
@@ -95,6 +100,10 @@ void QR_ISA_NAME(linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, i
     QR_ASSERT(dst != NULL && rows != NULL);
     QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out);
     QR_ASSERT(from == QR_F32 || from == QR_F16 || from == QR_BF16);
+    if (qr_dtype_is_quantized(to)) {
+        QUANT_NAME(pack)(q, dst, to, n_out, n_in, row0, rows, from, n_rows);
+        return;
+    }
     struct packing p = {dst, rows, to, from, n_in, row0, n_rows, panel_bytes_of(to, n_in)};
     if (n_rows > 0)
         qr_queue_run(q, pack_item, &p, (row0 + n_rows - 1) / QR_PANEL - row0 / QR_PANEL + 1);

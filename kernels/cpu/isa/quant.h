@@ -1,0 +1,90 @@
+/* quant.h - products with quantized weights: what quant.c (any level) and amx/quant.c share. Inside kernels/cpu only.
+ *
+ * Packed weights, the same for every level: panels of 16 outputs; k is padded to 64 (padding meets zeros of x), missing outputs are zeros.
+ *     16 scales (f32)
+ *     int4 only: [k / 32][16] multiples, 8 bits each, padded to 64 bytes
+ *     int8: [k / 4][16][4] bytes w + 128: 64 of k are a tile, 4 of k are a vector of AVX-512
+ *     int4: [k / 8][16][4] bytes: low half n + 8 of k = 8 i + t, high half that of k = 8 i + 4 + t, for t = 0..3
+ */
+#ifndef QR_KERNELS_CPU_ISA_QUANT_H
+#define QR_KERNELS_CPU_ISA_QUANT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/micro.h"
+#include "kernels/quant.h"
+
+#define QR_QUANT_K 64           /* what k is padded to */
+#define QR_QUANT_ROWS 32        /* rows of the largest block */
+#define QR_QUANT_PANELS 2       /* panels of the largest block */
+
+static inline int64_t qr_quant_k(int64_t n_in)
+{
+    return (n_in + QR_QUANT_K - 1) / QR_QUANT_K * QR_QUANT_K;
+}
+
+/* Bytes in front of a panel's weights, and of a panel. */
+static inline int64_t qr_quant_head_bytes(enum qr_dtype to, int64_t n_in)
+{
+    int64_t multiples = to == QR_Q4 ? qr_quant_k(n_in) / QR_QUANT_GROUP * QR_PANEL : 0;
+    return QR_PANEL * (int64_t)sizeof(float) + (multiples + 63) / 64 * 64;
+}
+
+static inline int64_t qr_quant_panel_bytes(enum qr_dtype to, int64_t n_in)
+{
+    return qr_quant_head_bytes(to, n_in) + qr_quant_k(n_in) * QR_PANEL / (to == QR_Q4 ? 2 : 1);
+}
+
+/* Rows of x times panels of 8-bit weights: c[r][16 * panel + o] = sum of x[r][k] * w[k][o], plus 128 * the sum of x[r] where the block says
+ * that it leaves that in. */
+struct qr_quant_args {
+    int32_t *c;          /* [n_rows][QR_QUANT_PANELS * 16] */
+    const int8_t *x;     /* the first row */
+    const int32_t *sum;  /* of each row's x */
+    const uint8_t *w;    /* the first panel's weights + 128 */
+    int64_t x_stride, w_panel;
+    int32_t n_k, n_rows, n_panels;
+};
+
+struct qr_quant_block {
+    void (*multiply)(const struct qr_quant_args *b);
+    void (*begin)(void); /* before and after an item of work, or NULL */
+    void (*end)(void);
+    int32_t rows_max, panels_max;
+    int32_t rows_read;   /* of x, whatever n_rows: scratch has room for a multiple of it */
+    bool leaves_offset;
+};
+
+/* Rows of x, rounded, times int4 panels without unpacking them to memory first. NULL in qr_quant_ways: there is none. */
+struct qr_quant4_args {
+    int32_t *c;           /* [n_rows][QR_QUANT_PANELS * 16] */
+    const int8_t *x;
+    const int32_t *group; /* [n_rows][group_stride]: -8 * the sum of each group of x */
+    const uint8_t *multiple, *w;
+    int64_t x_stride, group_stride;
+    int32_t n_k, n_rows;
+};
+
+/* How one level multiplies: few rows and many may differ, since integers give the same bits. */
+struct qr_quant_ways {
+    const struct qr_quant_block *few, *many;
+    int32_t few_rows;                                    /* up to so many rows of a launch are few */
+    void (*direct)(const struct qr_quant4_args *b);      /* int4 with few rows */
+};
+
+#define QR_QUANT_DECLARE(isa)                                                                                                        \
+    void qr_##isa##_linear_quant(struct qr_queue *q, const struct qr_linear_args *a, const struct qr_quant_ways *ways);              \
+    size_t qr_##isa##_quant_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in);                                             \
+    void qr_##isa##_quant_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,           \
+                               const void *rows, enum qr_dtype from, int64_t n_rows);
+QR_QUANT_DECLARE(avx2)
+QR_QUANT_DECLARE(avx512)
+
+/* The best this processor has for each table. */
+const struct qr_quant_ways *qr_avx2_quant_ways(void);
+const struct qr_quant_ways *qr_avx512_quant_ways(void); /* with AVX512-VNNI; without it NULL */
+
+#endif

@@ -1,0 +1,263 @@
+/* linear with int8 and int4 weights: every level gives the bits of ref, whatever the batch; and the distance to the product that was not
+ * rounded is within what rounding can do. */
+#include "tests/kernels/util.h"
+
+#include "kernels/quant.h"
+
+#define SEED 8383
+#define X_GAP 3 /* rows of x and out do not touch */
+
+struct shape {
+    int32_t n_rows, n_in, n_out;
+    bool bias, add;
+};
+
+/* Widths below, at and beyond a group, a tile and a strip; rows below, at and beyond few, a tile and a block. */
+static const struct shape shapes[] = {
+    {1, 64, 96, false, false},  {3, 1, 1, true, true},       {2, 17, 33, false, true},   {5, 64, 344, false, true}, {7, 172, 64, true, true},
+    {13, 160, 80, true, false}, {16, 31, 47, true, false},   {17, 32, 16, false, false}, {33, 33, 15, true, true},  {4, 255, 17, false, false},
+    {100, 257, 65, true, true}, {40, 1221, 100, true, true}, {9, 576, 200, false, true}, {1, 1536, 576, true, false}, {66, 65, 160, false, false},
+};
+
+struct data {
+    struct shape s;
+    enum qr_dtype to;
+    float *x, *old, *bias, *w;
+    int64_t x_stride, out_stride;
+};
+
+static struct data make(struct shape s, enum qr_dtype to, uint64_t seed)
+{
+    struct qr_rng r = {.seed = seed};
+    struct data d = {.s = s, .to = to, .x_stride = s.n_in + X_GAP, .out_stride = s.n_out + X_GAP};
+    d.x = random_floats(&r, s.n_rows * d.x_stride);
+    d.old = random_floats(&r, s.n_rows * d.out_stride);
+    d.bias = random_floats(&r, s.n_out);
+    d.w = random_floats(&r, (int64_t)s.n_out * s.n_in);
+    for (int64_t i = 0; i < (int64_t)s.n_out * s.n_in; i += 7) /* weights of a wide range */
+        d.w[i] *= (float)qr_rng_next_unit(&r) * 0.1f;
+    return d;
+}
+
+static void drop(struct data *d)
+{
+    qr_free(d->x);
+    qr_free(d->old);
+    qr_free(d->bias);
+    qr_free(d->w);
+}
+
+/* Packs in two pieces, the way fused weights are. */
+static struct qr_weight pack(struct qr_backend *be, const struct data *d, const void *rows, enum qr_dtype from)
+{
+    struct qr_weight w = {.packed_dtype = d->to};
+    const struct shape *s = &d->s;
+    w.packed = qr_alloc_aligned(be->k->linear_packed_bytes(d->to, s->n_out, s->n_in), 64);
+    int32_t first = s->n_out * 2 / 3;
+    be->k->linear_pack(be->queue, w.packed, d->to, s->n_out, s->n_in, 0, rows, from, first);
+    be->k->linear_pack(be->queue, w.packed, d->to, s->n_out, s->n_in, first, (const char *)rows + (size_t)first * (size_t)s->n_in * qr_dtype_bytes(from),
+                       from, s->n_out - first);
+    return w;
+}
+
+/* Rows [first, first + n) of the product. */
+static float *product(struct qr_backend *be, const struct data *d, const void *rows, enum qr_dtype from, int32_t first, int32_t n)
+{
+    const struct shape *s = &d->s;
+    float *out = s->add ? copy_floats(d->old + first * d->out_stride, n * d->out_stride) : poisoned(n * d->out_stride);
+    struct qr_weight w = pack(be, d, rows, from);
+    struct qr_linear_args a = {.out = out, .x = d->x + first * d->x_stride, .w = &w, .bias = s->bias ? d->bias : NULL, .out_stride = d->out_stride,
+                               .x_stride = d->x_stride, .n_rows = n, .n_in = s->n_in, .n_out = s->n_out, .add = s->add};
+    be->k->linear(be->queue, &a);
+    qr_free_aligned(w.packed);
+    return out;
+}
+
+static float *run(const char *isa, int32_t n_threads, int32_t step_rows_max, const struct data *d)
+{
+    struct qr_backend *be = open_level(isa, n_threads, step_rows_max);
+    float *out = product(be, d, d->w, QR_F32, 0, d->s.n_rows);
+    qr_backend_close(be);
+    return out;
+}
+
+static bool same_rows(const struct data *d, const float *a, const float *b)
+{
+    for (int32_t n = 0; n < d->s.n_rows; n++)
+        if (!same_bits(a + n * d->out_stride, b + n * d->out_stride, d->s.n_out))
+            return false;
+    return true;
+}
+
+Test(quant, every_level_gives_the_bits_of_ref)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    printf("seed %d, %d levels\n", SEED, n_levels);
+    for (int i = 0; i < 2 * QR_COUNT(shapes); i++) {
+        struct data d = make(shapes[i / 2], i % 2 ? QR_Q4 : QR_Q8, SEED + (uint64_t)i);
+        float *want = run("ref", 1, 0, &d);
+        for (int32_t l = 1; l < n_levels; l++) {
+            float *got = run(names[l], 2, 0, &d);
+            cr_assert(same_rows(&d, want, got), "%s %s: %d x %d -> %d differs from ref", names[l], qr_dtype_name(d.to), d.s.n_rows, d.s.n_in, d.s.n_out);
+            cr_assert(d.s.add || gaps_untouched(got, d.s.n_rows, d.s.n_out, d.out_stride), "%s wrote between rows", names[l]);
+            qr_free(got);
+        }
+        qr_free(want);
+        drop(&d);
+    }
+}
+
+Test(quant, gives_a_row_the_same_bits_alone_and_with_any_number_of_threads)
+{
+    static const struct shape cases[] = {{70, 300, 200, true, true}, {5, 1000, 50, false, false}, {130, 640, 64, true, false}};
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    for (int32_t l = 1; l < n_levels; l++)
+        for (int i = 0; i < 2 * QR_COUNT(cases); i++) {
+            struct data d = make(cases[i / 2], i % 2 ? QR_Q4 : QR_Q8, SEED + 100 + (uint64_t)i);
+            float *one = run(names[l], 1, 0, &d), *three = run(names[l], 3, 0, &d);
+            cr_assert(same_rows(&d, one, three), "%s: three threads differ from one", names[l]);
+            struct qr_backend *be = open_level(names[l], 1, 0);
+            for (int32_t n = 0; n < d.s.n_rows; n += 3) {
+                float *alone = product(be, &d, d.w, QR_F32, n, 1);
+                cr_assert(same_bits(alone, one + n * d.out_stride, d.s.n_out), "%s %s: row %d differs alone", names[l], qr_dtype_name(d.to), n);
+                qr_free(alone);
+            }
+            qr_backend_close(be);
+            qr_free(one);
+            qr_free(three);
+            drop(&d);
+        }
+}
+
+Test(quant, gives_the_same_bits_when_scratch_holds_only_a_part_of_the_rows)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    for (int32_t l = 1; l < n_levels; l++)
+        for (int i = 0; i < 2; i++) { /* 1 MiB of scratch: some 30 rows at a time */
+            struct data d = make((struct shape){.n_rows = 70, .n_in = 33000, .n_out = 40}, i ? QR_Q4 : QR_Q8, SEED);
+            float *small = run(names[l], 2, 1, &d), *large = run(names[l], 2, 0, &d);
+            cr_assert(same_rows(&d, small, large), "%s %s", names[l], qr_dtype_name(d.to));
+            qr_free(small);
+            qr_free(large);
+            drop(&d);
+        }
+}
+
+/* Values that f32, f16 and bf16 hold alike: multiples of 1/8 up to 3. */
+Test(quant, packs_f32_f16_and_bf16_rows_to_the_same_weights)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    for (int32_t l = 0; l < n_levels; l++)
+        for (int i = 0; i < 2; i++) {
+            struct data d = make((struct shape){.n_rows = 5, .n_in = 45, .n_out = 70}, i ? QR_Q4 : QR_Q8, SEED);
+            int64_t n = (int64_t)d.s.n_in * d.s.n_out;
+            uint16_t *f16 = qr_alloc((size_t)n, sizeof *f16), *bf16 = qr_alloc((size_t)n, sizeof *bf16);
+            for (int64_t k = 0; k < n; k++) {
+                float v = d.w[k] = (float)(int)(d.w[k] * 8) / 8;
+                uint32_t u;
+                memcpy(&u, &v, sizeof u);
+                bf16[k] = qr_f32_to_bf16(v);
+                f16[k] = v == 0 ? 0 : (uint16_t)(((u >> 16) & 0x8000u) | ((((u >> 23) & 255u) - 112u) << 10) | ((u >> 13) & 1023u));
+            }
+            struct qr_backend *be = open_level(names[l], 2, 0);
+            float *a = product(be, &d, d.w, QR_F32, 0, 5), *b = product(be, &d, f16, QR_F16, 0, 5), *c = product(be, &d, bf16, QR_BF16, 0, 5);
+            cr_assert(same_rows(&d, a, b) && same_rows(&d, a, c), "%s %s", names[l], qr_dtype_name(d.to));
+            qr_backend_close(be);
+            qr_free(a);
+            qr_free(b);
+            qr_free(c);
+            qr_free(f16);
+            qr_free(bf16);
+            drop(&d);
+        }
+}
+
+/* How far the weights of row o can be from what they became, times |x|, summed, in one group of 32 (see the test below). */
+static double weight_error(const struct data *d, const float *x, const float *w, int32_t from, int32_t n, double largest)
+{
+    if (d->to == QR_Q8) {
+        double sum = 0;
+        for (int32_t i = from; i < from + n; i++)
+            sum += fabs((double)x[i]);
+        return sum * largest / 127 / 2;
+    }
+    double group = 0, squares = 0;
+    for (int32_t i = from; i < from + n; i++) {
+        group = fmax(group, fabs((double)w[i]));
+        squares += (double)x[i] * (double)x[i];
+    }
+    return sqrt(squares) * sqrt(32) * (group / 7 + largest / 105) / 2;
+}
+
+static double row_max(const float *x, int32_t n)
+{
+    double most = 0;
+    for (int32_t i = 0; i < n; i++)
+        most = fmax(most, fabs((double)x[i]));
+    return most;
+}
+
+/* x' = x + e, w' = w + f with |e| <= sx / 2 = max|x| / 254, so |x' w' - x w| <= |x| |f| + |w| |e| + |e f|, and |f| <= sw / 2 = max|w| / 254 for
+ * int8. For int4 the smallest multiple m that holds the group's largest weight has |f| <= m s / 2 everywhere, where m s <= max_group / 7 + s and
+ * s = max|w| / 105; the m that is chosen has no larger sum of squares, so by Cauchy and Schwarz a group's sum of |x| |f| is at most
+ * |x|_2 sqrt(32) m s / 2. Roundings of single numbers, the scales and the result move each bound by some 2^-22 of itself or of the result. */
+Test(quant, is_as_close_to_the_product_as_rounding_allows)
+{
+    for (int i = 0; i < 2 * QR_COUNT(shapes); i++) {
+        struct data d = make(shapes[i / 2], i % 2 ? QR_Q4 : QR_Q8, SEED + 500 + (uint64_t)i);
+        d.s.bias = d.s.add = false;
+        float *got = run("ref", 1, 0, &d);
+        double worst = 0;
+        for (int32_t n = 0; n < d.s.n_rows; n++)
+            for (int32_t o = 0; o < d.s.n_out; o++) {
+                const float *x = d.x + n * d.x_stride, *w = d.w + (int64_t)o * d.s.n_in;
+                double exact = 0, bound = 0, e = row_max(x, d.s.n_in) / 254, largest = row_max(w, d.s.n_in);
+                for (int32_t k = 0; k < d.s.n_in; k++) {
+                    exact += (double)x[k] * (double)w[k];
+                    bound += fabs((double)w[k]) * e;
+                }
+                for (int32_t k = 0; k < d.s.n_in; k += 32) {
+                    int32_t len = d.s.n_in - k < 32 ? d.s.n_in - k : 32;
+                    float ones[32];
+                    for (int j = 0; j < 32; j++)
+                        ones[j] = (float)e;
+                    bound += weight_error(&d, x, w, k, len, largest) + weight_error(&d, ones - k, w, k, len, largest);
+                }
+                bound = bound * (1 + 0x1p-18) + fabs(exact) * 0x1p-20;
+                double error = fabs((double)got[n * d.out_stride + o] - exact);
+                cr_assert_leq(error, bound, "%s %d x %d -> %d", qr_dtype_name(d.to), d.s.n_rows, d.s.n_in, d.s.n_out);
+                worst = fmax(worst, error / bound);
+            }
+        printf("%s %d x %d -> %d: worst error %.3f of the bound\n", qr_dtype_name(d.to), d.s.n_rows, d.s.n_in, d.s.n_out, worst);
+        qr_free(got);
+        drop(&d);
+    }
+}
+
+Test(quant, rows_of_zeros_give_zero_and_rows_without_a_largest_number_give_nan_to_themselves_only)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    for (int32_t l = 0; l < n_levels; l++)
+        for (int i = 0; i < 4; i++) {
+            struct data d = make((struct shape){.n_rows = i < 2 ? 4 : 40, .n_in = 70, .n_out = 20}, i % 2 ? QR_Q4 : QR_Q8, SEED);
+            float *row1 = d.x + d.x_stride, *row2 = row1 + d.x_stride;
+            memset(d.x, 0, 70 * sizeof *d.x);
+            row1[69] = NAN;
+            row2[3] = -INFINITY;
+            memset(d.w + 5 * 70, 0, 70 * sizeof *d.w);
+            d.w[6 * 70] = 0x1p-140f;
+            float *out = run(names[l], 2, 0, &d);
+            for (int32_t o = 0; o < 20; o++) {
+                cr_assert(out[o] == 0 && isnan(out[d.out_stride + o]) && isnan(out[2 * d.out_stride + o]), "%s output %d", names[l], o);
+                cr_assert(isfinite(out[3 * d.out_stride + o]), "%s output %d", names[l], o);
+            }
+            cr_assert_eq(out[3 * d.out_stride + 5], 0);
+            qr_free(out);
+            drop(&d);
+        }
+}

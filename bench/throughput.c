@@ -17,7 +17,7 @@
 
 struct throughput_options {
     const char *model, *isa, *prefill, *batch, *depth;
-    int32_t dtype;
+    int32_t dtype, quantize;
     int64_t threads, steps, repeats, chunk;
     bool json;
 };
@@ -26,6 +26,8 @@ static const struct qr_option table[] = {
     {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, model), .arg = "DIR", .help = "Model directory."},
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, dtype), .builtin = "auto", .choices = "auto|f32|bf16",
      .arg = "TYPE", .help = "Compute type of unquantized weights."},
+    {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, quantize), .builtin = "none",
+     .choices = "none|int8|int4", .arg = "TYPE", .help = "Round the matrices to integers while loading."},
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, isa), .arg = "LEVEL",
      .help = "Instruction-set level; the best one otherwise."},
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, threads), .builtin = "0", .min = 0, .max = 1024,
@@ -91,7 +93,7 @@ static int32_t *ints(int32_t n)
 static int open_rig(struct rig *r, const struct throughput_options *o, int32_t ctx, int32_t seqs_max, struct qr_err *err)
 {
     struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .n_threads = (int32_t)o->threads, .step_rows_max = (int32_t)o->chunk};
-    struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype};
+    struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize};
     *r = (struct rig){.o = o, .ctx = ctx, .seqs_max = seqs_max, .rows_max = (int32_t)o->chunk > seqs_max ? (int32_t)o->chunk : seqs_max};
     int rc = qr_backend_open(&r->be, &bo, err);
     if (rc == 0)

@@ -35,7 +35,7 @@ int qr_cmd_serve(int argc, char **argv);
 
 struct qr_cli_model {
     const char *model, *device, *isa;
-    int32_t dtype; /* enum qr_compute */
+    int32_t dtype, quantize; /* enum qr_compute, enum qr_quantize */
     int64_t threads;
     bool pin;
 };
@@ -53,6 +53,9 @@ struct qr_cli_engine {
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(T, m.dtype), .builtin = "auto", .choices = "auto|f32|bf16",          \
      .arg = "TYPE", .group = "Model",                                                                                             \
      .help = "Compute type of unquantized weights; auto is what the file stores (f16: bf16 when that loses nothing, else f32)."}, \
+    {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(T, m.quantize), .builtin = "none", .choices = "none|int8|int4",   \
+     .arg = "TYPE", .group = "Model",                                                                                             \
+     .help = "Round the matrices to integers while loading: int8 with a scale per output, int4 in groups of 32."},                \
     {.name = "device", .type = QR_OPT_STR, .offset = offsetof(T, m.device), .builtin = "auto", .arg = "NAME", .group = "Model",    \
      .help = "Where to compute: auto or cpu."},                                                                                   \
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(T, m.isa), .arg = "LEVEL", .group = "Model",                            \

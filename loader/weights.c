@@ -152,7 +152,7 @@ static size_t whole_bytes(const struct qr_weight_walk *k, const struct qr_kernel
 size_t qr_weights_region_bytes(const struct qr_model_config *c, const struct qr_kernels *k, enum qr_dtype to)
 {
     QR_ASSERT(c != NULL && k != NULL);
-    QR_ASSERT(to == QR_F32 || to == QR_BF16);
+    QR_ASSERT(qr_dtype_packs(to));
     size_t sum = 0;
     for (struct qr_weight_walk w = qr_weight_walk_begin(c); qr_weight_walk_next(&w);)
         if (w.row->first == QR_DIM_ZERO && !qr_add_size(sum, whole_bytes(&w, k, to), &sum))
@@ -259,7 +259,7 @@ int qr_weights_load(struct qr_weights *w, struct qr_safetensors *st, const struc
                     enum qr_dtype to, struct qr_err *err)
 {
     QR_ASSERT(w != NULL && st != NULL && c != NULL);
-    QR_ASSERT(be != NULL && (to == QR_F32 || to == QR_BF16));
+    QR_ASSERT(be != NULL && qr_dtype_packs(to));
     int rc = qr_weights_check(st, c, err);
     if (rc)
         return rc;
@@ -280,7 +280,7 @@ void qr_weights_outline(struct qr_weights *w, struct qr_safetensors *st, const s
                         const struct qr_kernels *kernels, enum qr_dtype to)
 {
     QR_ASSERT(w != NULL && st != NULL && c != NULL);
-    QR_ASSERT(kernels != NULL && (to == QR_F32 || to == QR_BF16));
+    QR_ASSERT(kernels != NULL && qr_dtype_packs(to));
     /* Without an allocator nothing is owned but the files and the list of layers. */
     *w = (struct qr_weights){.n_layers = c->n_layers, .matrix_dtype = to, .files = st};
     w->layer = qr_alloc((size_t)c->n_layers, sizeof *w->layer);

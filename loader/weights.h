@@ -26,7 +26,7 @@ struct qr_weights {
     struct qr_weight embed, norm, head;
     struct qr_layer_weights *layer; /* owned [n_layers] */
     int32_t n_layers;
-    enum qr_dtype matrix_dtype;     /* of packed matrices: f32 or bf16 */
+    enum qr_dtype matrix_dtype;     /* of packed matrices: f32, bf16, or quantized from what the file stores */
     void *region;                   /* owned: packed matrices and vectors */
     void *table_copy;               /* owned: embedding rows that the file holds unaligned, else NULL */
     size_t region_bytes, table_bytes; /* table_bytes: the embedding's rows as stored */
@@ -48,7 +48,7 @@ enum qr_dtype qr_weights_lossless_dtype(const struct qr_safetensors *st, const s
 /* Bytes of the region that qr_weights_load allocates. */
 size_t qr_weights_region_bytes(const struct qr_model_config *c, const struct qr_kernels *k, enum qr_dtype to);
 
-/* Checks, packs matrices as `to` (f32 or bf16), and takes over `st` on success. Errors: those of qr_weights_check, QR_E_NO_ROOM. */
+/* Checks, packs matrices as `to` (qr_dtype_packs), and takes over `st` on success. Errors: those of qr_weights_check, QR_E_NO_ROOM. */
 int qr_weights_load(struct qr_weights *w, struct qr_safetensors *st, const struct qr_model_config *c, struct qr_backend *be,
                     enum qr_dtype to, struct qr_err *err);
 void qr_weights_release(struct qr_weights *w);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "loader/hf_config.h"
+#include "loader/weight_table.h"
 #include "loader/weights.h"
 #include "model/arch.h"
 #include "model/rope.h"
@@ -47,11 +48,25 @@ static enum qr_dtype kv_dtype_of(enum qr_dtype weights)
     return weights == QR_F32 ? QR_F32 : QR_BF16;
 }
 
-static enum qr_dtype choose_dtype(const struct qr_safetensors *st, const struct qr_model_config *c, enum qr_compute compute)
+static enum qr_dtype choose_dtype(const struct qr_safetensors *st, const struct qr_model_config *c, const struct qr_model_options *options)
 {
+    const enum qr_compute compute = options->compute;
+    if (options->quantize != QR_QUANTIZE_NONE)
+        return options->quantize == QR_QUANTIZE_INT8 ? QR_Q8 : QR_Q4;
     if (compute == QR_COMPUTE_AUTO)
         return qr_weights_lossless_dtype(st, c);
     return compute == QR_COMPUTE_F32 ? QR_F32 : QR_BF16;
+}
+
+/* Sums of products of 8-bit numbers must fit 32 bits. */
+static int check_widths(const struct qr_model_config *c, enum qr_dtype dtype, struct qr_err *err)
+{
+    const enum qr_dim inputs[] = {QR_DIM_EMBD, QR_DIM_Q, QR_DIM_FFN};
+    for (int i = 0; qr_dtype_is_quantized(dtype) && i < QR_COUNT(inputs); i++)
+        if (qr_dim_value(c, inputs[i]) > QR_QUANT_INPUTS_MAX)
+            return qr_err_set(err, QR_E_UNSUPPORTED, "a matrix has %lld inputs, quantized ones have %d at most; load it without --quantize",
+                              (long long)qr_dim_value(c, inputs[i]), QR_QUANT_INPUTS_MAX);
+    return 0;
 }
 
 static void warn_unused(const struct qr_safetensors *st, const struct qr_model_config *c)
@@ -75,9 +90,11 @@ static int examine(struct qr_model_config *c, struct qr_safetensors **files, enu
     if (!rc)
         rc = qr_weights_check(st, c, err);
     if (!rc) {
-        *dtype = choose_dtype(st, c, options->compute);
-        rc = qr_backend_supports(be, *dtype, kv_dtype_of(*dtype), c->head_dim, BLOCK_TOKENS, err);
+        *dtype = choose_dtype(st, c, options);
+        rc = check_widths(c, *dtype, err);
     }
+    if (!rc)
+        rc = qr_backend_supports(be, *dtype, kv_dtype_of(*dtype), c->head_dim, BLOCK_TOKENS, err);
     if (rc) {
         qr_safetensors_close(st);
         return qr_err_prefix(err, "%s: ", dir);

@@ -14,9 +14,11 @@
 #include "model/ops.h"
 
 enum qr_compute { QR_COMPUTE_AUTO, QR_COMPUTE_F32, QR_COMPUTE_BF16 };
+enum qr_quantize { QR_QUANTIZE_NONE, QR_QUANTIZE_INT8, QR_QUANTIZE_INT4 };
 
 struct qr_model_options {
     enum qr_compute compute; /* type of unquantized weights; AUTO: as stored, f16 as bf16 when that loses nothing, else f32 */
+    enum qr_quantize quantize; /* rounds the matrices to integers while loading, straight from what is stored; `compute` then says nothing */
     int32_t ctx_max;         /* 0: the configuration's maximum; more than that only as far as rope scaling stretches it */
 };
 
@@ -41,7 +43,7 @@ void qr_model_close(struct qr_model *m); /* NULL is fine */
 
 /* ctx_max in it is the context that the model was opened with. */
 const struct qr_model_config *qr_model_config(const struct qr_model *m);
-enum qr_dtype qr_model_weight_dtype(const struct qr_model *m); /* f32 or bf16: what matrices were packed as */
+enum qr_dtype qr_model_weight_dtype(const struct qr_model *m); /* what matrices were packed as: f32, bf16, int8, int4 */
 enum qr_dtype qr_model_kv_dtype(const struct qr_model *m);  /* f32 when computing in f32, bf16 otherwise */
 int64_t qr_model_weight_bytes(const struct qr_model *m);    /* memory held for packed weights and embeddings */
 

@@ -1,0 +1,126 @@
+/* A model whose matrices were rounded to int8 or int4 while loading: what that costs on a trained model, and that nothing else changes. */
+#include "tests/model/rig.h"
+
+#include "tokenizer/tokenizer.h"
+
+#define CTX 512
+#define WINDOWS 8
+
+struct format {
+    const char *name;
+    enum qr_compute compute;
+    enum qr_quantize quantize;
+};
+
+static const struct format formats[] = {
+    {"f32", QR_COMPUTE_F32, QR_QUANTIZE_NONE},
+    {"bf16", QR_COMPUTE_BF16, QR_QUANTIZE_NONE},
+    {"int8", QR_COMPUTE_AUTO, QR_QUANTIZE_INT8},
+    {"int4", QR_COMPUTE_AUTO, QR_QUANTIZE_INT4},
+};
+
+/* The beginning of a book, as the model's own tokenizer cuts it. */
+static void read_text(struct qr_ids *ids, const char *model_dir, size_t n_bytes)
+{
+    struct qr_map_file text;
+    struct qr_tokenizer *t;
+    struct qr_err err = {0};
+    char path[1024];
+    snprintf(path, sizeof path, "%s/text/grimm_household_tales_hunt_1884.txt", data_dir());
+    cr_assert_eq(qr_map_file_open(&text, path, SIZE_MAX, &err), 0, "%s", err.msg);
+    cr_assert_gt(text.n_bytes, 100000 + n_bytes);
+    cr_assert_eq(qr_tokenizer_open(&t, model_dir, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_tokenizer_encode(t, ids, (const char *)text.data + 100000, n_bytes, 0, &err), 0, "%s", err.msg);
+    qr_tokenizer_close(t);
+    qr_map_file_close(&text);
+}
+
+/* exp of the mean negative log-probability of each window's tokens after its first. */
+static double perplexity(const char *dir, const struct format *f, const char *isa, const struct qr_ids *ids, int32_t n_windows)
+{
+    struct rig r;
+    rig_open(&r, dir, (struct rig_options){.isa = isa, .n_threads = 2, .compute = f->compute, .quantize = f->quantize});
+    int32_t v = rig_vocab(&r), n = 0;
+    double sum = 0;
+    for (int32_t w = 0; w < n_windows; w++) {
+        const int32_t *id = ids->id + w * CTX;
+        struct rig_seq s = rig_seq_new(&r, 0, NULL);
+        float *logits = rig_prompt(&r, &s, id, CTX, CTX);
+        for (int32_t i = 1; i < CTX; i++, n++)
+            sum += log_sum_exp(logits + (size_t)(i - 1) * (size_t)v, v) - (double)logits[(size_t)(i - 1) * (size_t)v + (size_t)id[i]];
+        qr_free(logits);
+        rig_seq_free(&s);
+    }
+    rig_close(&r);
+    return exp(sum / n);
+}
+
+Test(quantize, perplexity_of_a_trained_model_rises_by_less_than_half_a_percent_with_int8)
+{
+    char dir[1024];
+    struct qr_ids ids;
+    qr_ids_init(&ids);
+    snprintf(dir, sizeof dir, "%s/models/stories260K", data_dir());
+    read_text(&ids, dir, (size_t)CTX * WINDOWS * 4);
+    cr_assert_geq(ids.n, CTX * WINDOWS);
+    double ppl[QR_COUNT(formats)];
+    for (int i = 0; i < QR_COUNT(formats); i++) {
+        ppl[i] = perplexity(dir, &formats[i], NULL, &ids, WINDOWS);
+        printf("stories260K, %d tokens, %-4s: perplexity %.3f (%+.2f %%)\n", CTX * WINDOWS, formats[i].name, ppl[i], 100 * (ppl[i] / ppl[0] - 1));
+    }
+    cr_expect_leq(ppl[2], ppl[0] * 1.005);
+    qr_ids_release(&ids);
+}
+
+static float *logits_of(struct rig *r, const int32_t *ids, int32_t n, int32_t chunk)
+{
+    struct rig_seq s = rig_seq_new(r, 0, NULL);
+    float *all = rig_prompt(r, &s, ids, n, chunk);
+    rig_seq_free(&s);
+    return all;
+}
+
+Test(quantize, token_by_token_gives_the_bits_of_the_whole_prompt_on_every_level)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_QWEN3);
+    struct temp_model t = temp_model_make(&c, QR_F16);
+    struct qr_rng rng = {.seed = 5};
+    const char *names[8];
+    int32_t n_levels = levels(names), n = 45, *ids = random_ids(&rng, n, c.n_vocab);
+    for (int32_t i = 0; i < 2 * n_levels; i++) {
+        struct rig r;
+        rig_open(&r, t.dir, (struct rig_options){.isa = names[i / 2], .n_threads = 2, .quantize = i % 2 ? QR_QUANTIZE_INT4 : QR_QUANTIZE_INT8});
+        float *whole = logits_of(&r, ids, n, n), *parts = logits_of(&r, ids, n, 7), *single = logits_of(&r, ids, n, 1);
+        size_t n_bytes = (size_t)n * (size_t)c.n_vocab * sizeof *whole;
+        cr_expect_eq(memcmp(whole, parts, n_bytes), 0, "%s: chunks of 7", names[i / 2]);
+        cr_expect_eq(memcmp(whole, single, n_bytes), 0, "%s: single tokens", names[i / 2]);
+        cr_expect(isfinite(whole[0]));
+        qr_free(whole);
+        qr_free(parts);
+        qr_free(single);
+        rig_close(&r);
+    }
+    qr_free(ids);
+    temp_model_remove(&t);
+}
+
+Test(quantize, plan_says_what_opening_takes)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    struct temp_model t = temp_model_make(&c, QR_BF16);
+    struct qr_err err = {0};
+    for (int i = 0; i < 2; i++) {
+        struct rig r;
+        struct qr_model_plan plan;
+        const struct qr_model_options o = {.quantize = i ? QR_QUANTIZE_INT4 : QR_QUANTIZE_INT8};
+        rig_open(&r, t.dir, (struct rig_options){.quantize = o.quantize});
+        cr_assert_eq(qr_model_plan(&plan, t.dir, r.be, &o, 77, 5, &err), 0, "%s", err.msg);
+        cr_expect_eq(plan.weight_dtype, i ? QR_Q4 : QR_Q8);
+        cr_expect_eq(plan.kv_dtype, QR_BF16);
+        cr_expect_eq(qr_model_weight_dtype(r.model), plan.weight_dtype);
+        cr_expect_eq((int64_t)(plan.weight_bytes + plan.table_bytes), qr_model_weight_bytes(r.model));
+        cr_expect_eq(plan.act_bytes, qr_model_act_bytes(r.model, 77, 5));
+        rig_close(&r);
+    }
+    temp_model_remove(&t);
+}

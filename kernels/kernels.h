@@ -145,7 +145,7 @@ struct qr_kv_copy_args {
  * Shapes    q, out [N, H, K] rows `stride` apart, heads K apart; out does not overlap q.   lse [N, H] f32 or NULL:
  *           natural log of the softmax denominator.
  * Types     q, out f32; cache f32 or bf16 (with a bf16 cache q and each piece's e^(score - piece's maximum) are
- *           rounded to bf16 before the products; the denominator sums them unrounded).
+ *           rounded to bf16 before the products; the denominator sums them unrounded; on tiles denormal numbers count as 0).
  * Requires  H % G == 0; K <= 256, K % 8 == 0; window 0 = unbounded; softcap 0 = none, else cap(x) = softcap * tanh(x/softcap).
  * Numerics  online softmax over pieces of 256 positions aligned at multiples of 256, merged in order, so the result depends on nothing
  *           but the row's own context. No n x n matrix exists anywhere.

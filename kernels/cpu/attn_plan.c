@@ -14,11 +14,11 @@ static int32_t min32(int32_t a, int32_t b)
 }
 
 /* Tile shape: all heads that share a kv head, and as many rows as fit. */
-static void plan_tiles(struct qr_attn_plan *plan)
+static void plan_tiles(struct qr_attn_plan *plan, int32_t queries_max)
 {
     plan->group = plan->a->n_heads / plan->a->kv->n_kv_heads;
-    plan->tile_heads = min32(plan->group, QR_ATTN_QUERIES);
-    plan->tile_rows = QR_ATTN_QUERIES / plan->tile_heads;
+    plan->tile_heads = min32(plan->group, queries_max);
+    plan->tile_rows = queries_max / plan->tile_heads;
     plan->tile_queries = plan->tile_rows * plan->tile_heads;
     plan->head_parts = (plan->group + plan->tile_heads - 1) / plan->tile_heads;
     plan->n_head_tiles = plan->head_parts * plan->a->kv->n_kv_heads;
@@ -61,12 +61,13 @@ static void split(struct qr_attn_plan *plan, int64_t n_pieces, int64_t partials_
     }
 }
 
-void qr_attn_plan(struct qr_attn_plan *plan, struct qr_queue *q, const struct qr_attention_args *a, int32_t first_seq)
+void qr_attn_plan(struct qr_attn_plan *plan, struct qr_queue *q, const struct qr_attention_args *a, int32_t first_seq, int32_t queries_max)
 {
     QR_ASSERT(plan != NULL && q != NULL && a != NULL);
+    QR_ASSERT(queries_max >= 1);
     QR_ASSERT(first_seq >= 0 && first_seq < a->batch->n_seqs);
     *plan = (struct qr_attn_plan){.a = a, .queue = q, .seq = (struct qr_attn_seq *)q->shared};
-    plan_tiles(plan);
+    plan_tiles(plan, queries_max);
     size_t room = q->shared_bytes / 2 / sizeof *plan->seq;
     plan->n_seqs = a->batch->n_seqs - first_seq < (int64_t)room ? a->batch->n_seqs - first_seq : (int32_t)room;
     plan->end_seq = first_seq + plan->n_seqs;

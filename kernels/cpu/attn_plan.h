@@ -9,7 +9,6 @@
 #include "kernels/kernels.h"
 
 #define QR_ATTN_PIECE 256   /* positions; kernels.h names it */
-#define QR_ATTN_QUERIES 48  /* rows times heads of a tile, at most */
 
 /* One sequence's share of the items: n_chunks times (row tiles times head tiles), chunk by chunk. */
 struct qr_attn_seq {
@@ -32,9 +31,9 @@ struct qr_attn_plan {
     bool small;                        /* the caller alone is done sooner than others would begin */
 };
 
-/* Plans sequences from first_seq on, as many as scratch has entries for; the next launch begins at plan->end_seq. Nothing about the
- * results depends on the plan. */
-void qr_attn_plan(struct qr_attn_plan *plan, struct qr_queue *q, const struct qr_attention_args *a, int32_t first_seq);
+/* Plans sequences from first_seq on, as many as scratch has entries for; the next launch begins at plan->end_seq. A tile is at most
+ * queries_max rows times heads. Nothing about the results depends on the plan. */
+void qr_attn_plan(struct qr_attn_plan *plan, struct qr_queue *q, const struct qr_attention_args *a, int32_t first_seq, int32_t queries_max);
 
 /* The sequence to which an item belongs. */
 const struct qr_attn_seq *qr_attn_find(const struct qr_attn_plan *plan, int32_t item);

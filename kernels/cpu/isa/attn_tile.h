@@ -1,0 +1,115 @@
+/* attn_tile.h - what an item of attention works on: the query tile, its scratch, and where its keys and values lie. Included by
+ * attention.c and by the two ways to form its products (attn_vectors.h, amx/attn_tiles.h) only.
+ */
+#ifndef QR_KERNELS_CPU_ATTN_TILE_H
+#define QR_KERNELS_CPU_ATTN_TILE_H
+
+#include "base/assert.h"
+#include "kernels/cpu/attn_plan.h"
+#include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/micro.h"
+#include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/pool.h"
+
+#define PIECE QR_ATTN_PIECE
+#ifdef QR_ISA_amx
+#define QUERIES 128 /* rows times heads of a tile, at most: products are cheap there against staging keys and values */
+#else
+#define QUERIES 48
+#endif
+#define STEP 64 /* positions whose keys are staged at once: with K = 64 they stay in the first-level cache */
+#define K_MAX 256
+
+/* Scratch of one worker. */
+struct scratch {
+    float keys[STEP * K_MAX];            /* [STEP / 16][K][16], or as many tiles of bf16 pairs */
+    float values[PIECE * K_MAX];         /* [PIECE][K rounded up to 16] when staged, or tiles [K / 16][PIECE / 32] */
+    float q[QUERIES * QR_X_ROW];         /* rounded to bf16 where the cache is */
+    float p[QUERIES * QR_X_ROW];         /* scores, then probabilities */
+    float piece_out[QUERIES * K_MAX];
+    float out[QUERIES * K_MAX];
+    float lone_out[16 * K_MAX];          /* tiles: of a query that is weighed on its own */
+    uint16_t q_tiles[QUERIES * K_MAX];   /* tiles: a block of queries after the other, [K / 32][rows][32] */
+    uint16_t p_tiles[16 * PIECE];        /* tiles: of one block, [PIECE / 32][rows][32] */
+    float max[QUERIES], sum[QUERIES];              /* of the pieces so far; sum 0: none yet */
+    float piece_max[QUERIES], piece_sum[QUERIES];  /* sum 0: the query sees nothing of this piece */
+    int32_t see[QUERIES], see_end[QUERIES];        /* range of positions each query sees */
+    int32_t in[QUERIES], in_end[QUERIES];          /* the same within the piece, relative to its begin */
+    int32_t value_begin, value_end;      /* tiles: positions staged as values, whole tiles */
+    int32_t tile_rows;                   /* tiles: rows they are configured for; 0: none yet */
+    bool odd_values;                     /* tiles: a staged value is infinite or NaN */
+};
+_Static_assert(sizeof(struct scratch) <= QR_WORKER_SCRATCH_BYTES, "scratch of a worker");
+
+/* One item: a tile and some of its pieces. */
+struct tile {
+    const struct qr_attention_args *a;
+    const int32_t *blocks;        /* the sequence's row of the block table */
+    struct scratch *s;
+    int32_t kv_head, first_head, n_heads; /* query heads of the tile */
+    int32_t first_row, n_rows, n_queries;
+    int32_t n_blocks;             /* register blocks of queries */
+    int32_t k, k_pad;
+    const char *plane[2];         /* keys and values of this layer and head in block 0 */
+    size_t block_bytes, row_bytes;
+    int32_t block_shift;          /* log2 of block_tokens */
+    int32_t see_max;              /* end of the positions that some query sees */
+    bool staged_values;
+};
+
+static int32_t query_row(const struct tile *t, int32_t i)
+{
+    return t->first_row + i / t->n_heads;
+}
+
+static int32_t query_head(const struct tile *t, int32_t i)
+{
+    return t->first_head + i % t->n_heads;
+}
+
+/* Address of the key (which 0) or value (1) at position pos. */
+static const char *cache_row(const struct tile *t, int32_t which, int32_t pos)
+{
+    int32_t block = t->blocks[pos >> t->block_shift];
+    QR_ASSERT(block >= 0 && block < t->a->kv->n_blocks);
+    return t->plane[which] + (size_t)block * t->block_bytes + (size_t)(pos & (t->a->kv->block_tokens - 1)) * t->row_bytes;
+}
+
+/* Positions from pos on that lie behind one another in memory, at most n. */
+static int32_t run_length(const struct tile *t, int32_t pos, int32_t n)
+{
+    int32_t rest = t->a->kv->block_tokens - (pos & (t->a->kv->block_tokens - 1));
+    return rest < n ? rest : n;
+}
+
+/* Asks for the keys or values of up to 16 positions from pos on: blocks lie scattered, where the processor's own prefetching begins anew
+ * each time. Beyond what the tile sees nothing is asked for. */
+static void prefetch(const struct tile *t, int32_t which, int32_t pos)
+{
+    int32_t n = t->see_max - pos < QR_PANEL ? t->see_max - pos : QR_PANEL;
+    if (n <= 0)
+        return;
+    const char *p = cache_row(t, which, pos), *end = p + (size_t)run_length(t, pos, n) * t->row_bytes;
+    for (; p < end; p += 64)
+        _mm_prefetch(p, _MM_HINT_T1);
+}
+
+/* row[i] = the key (which 0) or value (1) at position first + i where begin <= first + i < end, else NULL; for n positions. */
+static void cache_rows(const struct tile *t, int32_t which, const char **row, int32_t n, int32_t first, int32_t begin, int32_t end)
+{
+    for (int32_t i = 0, run; i < n; i += run) {
+        run = first + i < begin ? begin - first - i : first + i < end ? run_length(t, first + i, end - first - i) : n - i;
+        run = run < n - i ? run : n - i;
+        const char *p = first + i >= begin && first + i < end ? cache_row(t, which, first + i) : NULL;
+        for (int32_t j = 0; j < run; j++)
+            row[i + j] = p ? p + (size_t)j * t->row_bytes : NULL;
+    }
+}
+
+/* The first query of block b: blocks of nearly equal height. */
+static int32_t block_first(const struct tile *t, int32_t b)
+{
+    return t->n_queries * b / t->n_blocks;
+}
+
+#endif

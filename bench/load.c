@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/mem.h"
+#include "bench/load_html.h"
 #include "bench/load_parts.h"
 #include "bench/load_sweep.h"
 #include "client/ask.h"
@@ -19,7 +21,7 @@ static const char intro[] =
     "    quire bench load --users 16 --num-requests 200 --input-len 64:512 --output-len 128\n"
     "    quire bench load --rate 20 --duration 60s --json result.json\n"
     "    quire bench load --trace azure_llm_2023_conv.csv --trace-scale 0.5 --duration 5m\n"
-    "    quire bench load --sweep --slo ttft:200ms,tpot:50ms\n"
+    "    quire bench load --sweep --slo ttft:200ms,tpot:50ms --report sweep.html\n"
     "    quire bench load --users 8 --fail-if 'p99_ttft_ms>250' --fail-if 'failed>0'\n\n";
 
 static const char outro[] =
@@ -85,19 +87,35 @@ static int table_fd(const struct bench *b)
     return b->opt.json != NULL && strcmp(b->opt.json, "-") == 0 ? 2 : 1;
 }
 
-/* Files and conditions. Returns an exit status. */
-static int conclude(struct bench *b, const struct qr_buf *json, int status)
+static int write_page(struct bench *b, struct qr_load_page *page, const char *held, struct qr_err *err)
+{
+    struct qr_buf html = {0};
+    page->opt = &b->opt;
+    page->target = &b->target;
+    page->slo = &b->slo;
+    page->held = held;
+    page->wall_s = qr_clock_wall_s();
+    qr_load_put_html(&html, page);
+    int rc = write_file(b->opt.report, &html, err);
+    qr_buf_release(&html);
+    return rc;
+}
+
+/* Files and conditions. The page comes with what it shows. Returns an exit status. */
+static int conclude(struct bench *b, const struct qr_buf *json, struct qr_load_page *page, int status)
 {
     struct qr_buf held = {0};
     struct qr_err err;
     int rc = b->opt.json != NULL ? write_file(b->opt.json, json, &err) : 0;
-    if (rc != 0) {
-        fprintf(stderr, "quire: %s\n", err.msg);
-        status = qr_err_exit_status(err.code);
-    }
     if (qr_load_conditions_held(&b->conditions, json, &held) > 0) {
         qr_term_write(2, held.data, held.len);
         status = status == 0 ? EXIT_CONDITION : status;
+    }
+    if (rc == 0 && b->opt.report != NULL)
+        rc = write_page(b, page, qr_buf_text(&held), &err);
+    if (rc != 0) {
+        fprintf(stderr, "quire: %s\n", err.msg);
+        status = qr_err_exit_status(err.code);
     }
     qr_buf_release(&held);
     return status;
@@ -138,7 +156,8 @@ static int measure_one(struct bench *b)
     qr_load_print(&table, &f, &result, &b->plan, &b->target);
     qr_term_write(table_fd(b), table.data, table.len);
     qr_load_put_json(&json, &f, &result, &b->plan, &b->target);
-    int status = conclude(b, &json, result.signal != 0 ? 128 + result.signal : result.n_records == 0 ? 1 : 0);
+    struct qr_load_page page = {.plan = &b->plan, .result = &result, .figures = &f};
+    int status = conclude(b, &json, &page, result.signal != 0 ? 128 + result.signal : result.n_records == 0 ? 1 : 0);
     qr_load_figures_release(&f);
     qr_load_result_release(&result);
     qr_buf_release(&table);
@@ -155,7 +174,14 @@ static int measure_sweep(struct bench *b)
     for (int32_t i = 0; i < sweep.n; i++)
         n += sweep.step[i].result.n_records;
     qr_load_sweep_put_json(&json, &sweep);
-    int status = conclude(b, &json, sweep.signal != 0 ? 128 + sweep.signal : n == 0 ? 1 : 0);
+    struct qr_load_page page = {.sweep = &sweep};
+    if (sweep.knee >= 0) {
+        struct qr_load_step *step = &sweep.step[sweep.knee];
+        page.plan = &step->plan;
+        page.result = &step->result;
+        page.figures = &step->figures;
+    }
+    int status = conclude(b, &json, &page, sweep.signal != 0 ? 128 + sweep.signal : n == 0 ? 1 : 0);
     qr_load_sweep_release(&sweep);
     qr_buf_release(&json);
     return status;

@@ -76,6 +76,8 @@ const struct qr_option qr_load_option_table[] = {
      .help = "The sweep ends when less than this part of a step's requests met the --slo."},
     {.name = "fail-if", .type = QR_OPT_LIST, .offset = AT(fail_if), .arg = "CONDITION", .group = "Report",
      .help = "Exit with 6 when it holds: a key of the JSON report, one of < > <= >=, and a number, as p99_ttft_ms>250. Repeatable."},
+    {.name = "report", .type = QR_OPT_STR, .offset = AT(report), .arg = "FILE", .group = "Report",
+     .help = "Also write a page with tables and charts: one HTML file that loads nothing else."},
     {.name = "json", .type = QR_OPT_STR, .offset = AT(json), .arg = "FILE", .group = "Report",
      .help = "Also write the figures as JSON with vLLM's key names; '-' is stdout, and the table then goes to stderr."},
     {.name = "detailed", .type = QR_OPT_FLAG, .offset = AT(detailed), .builtin = "false", .group = "Report",

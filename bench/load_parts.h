@@ -181,6 +181,9 @@ double qr_load_per_second(int64_t n, double s);
 void qr_load_put_num(struct qr_buf *out, const char *key, double v);
 void qr_load_put_text(struct qr_buf *out, const char *key, const char *v);
 
+/* What the client did and what to beware of, a line each. */
+void qr_load_put_remarks(struct qr_buf *out, const struct qr_load_result *r, const struct qr_load_plan *plan, double duration_s);
+
 /* Server, model and version: how every report's JSON begins (without its closing brace). */
 void qr_load_put_identity(struct qr_buf *out, const struct qr_load_options *opt, const struct qr_load_slo *slo,
                           const struct qr_load_target *target);

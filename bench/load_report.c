@@ -166,8 +166,10 @@ static void put_errors(struct qr_buf *out, const struct qr_load_result *r)
     }
 }
 
-static void put_remarks(struct qr_buf *out, const struct qr_load_result *r, const struct qr_load_plan *plan, double duration_s)
+void qr_load_put_remarks(struct qr_buf *out, const struct qr_load_result *r, const struct qr_load_plan *plan, double duration_s)
 {
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(r != NULL && plan != NULL);
     if (r->n_timed > 0)
         qr_buf_printf(out, "sends       %lld of %lld more than 5 ms late, the worst %.2f ms; client used %.0f %% of one core\n",
                       (long long)r->n_late, (long long)r->n_timed, (double)r->worst_late_ns / 1e6,
@@ -224,7 +226,7 @@ void qr_load_print(struct qr_buf *out, struct qr_load_figures *f, struct qr_load
     put_row(out, "TTFT sent", &f->ttft_sent);
     put_row(out, "E2E sent", &f->e2el_sent);
     qr_buf_put_str(out, qr_load_definitions);
-    put_remarks(out, r, plan, f->duration_s);
+    qr_load_put_remarks(out, r, plan, f->duration_s);
 }
 
 /* ---- JSON ---- */

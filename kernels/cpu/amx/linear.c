@@ -50,6 +50,8 @@ struct block {
     int64_t w_panel;     /* bytes from panel to panel */
     const char *ahead;   /* weights that come later: per step, ahead_lines cache lines of each of ahead_panels panels are asked for */
     int32_t ahead_lines, ahead_panels;
+    const char *out;     /* where two row tiles' results will be written: asked for meanwhile; NULL: not yet */
+    int64_t out_bytes;   /* from row to row of out */
     int32_t n_steps;
     bool onto;           /* add to c instead of starting from 0 */
 };
@@ -103,6 +105,18 @@ VF_FN void ask_ahead(const struct block *b, int32_t step)
     for (int32_t j = 0; j < b->ahead_panels; j++, p += b->w_panel)
         for (int32_t i = 0; i < b->ahead_lines; i++)
             _mm_prefetch(p + i * 64, _MM_HINT_T1);
+}
+
+/* The rows of out, spread over the steps: a store to a line that is not at hand would wait for it. */
+VF_FN void ask_out(const struct block *b, int32_t step)
+{
+    const int32_t first = step * 2 * QR_TILE_ROWS / b->n_steps, end = (step + 1) * 2 * QR_TILE_ROWS / b->n_steps;
+    if (!b->out)
+        return;
+    for (int32_t r = first; r < end; r++) {
+        __builtin_prefetch(b->out + r * b->out_bytes, 1, 3);
+        __builtin_prefetch(b->out + r * b->out_bytes + 64, 1, 3);
+    }
 }
 
 /* One row tile against nt panels. */
@@ -173,6 +187,7 @@ VF_FN void block_2(const int nt, const struct block *b)
             qr_tile_dp(3, 5, 7);
         }
         ask_ahead(b, k);
+        ask_out(b, k);
     }
     qr_tile_store(0, c, b->c_bytes);
     qr_tile_store(2, below, b->c_bytes);
@@ -252,6 +267,8 @@ static void multiply_strip(const struct strip *s)
             .c = direct ? a->out + row * a->out_stride + o : sums,
             .c_bytes = (direct ? a->out_stride : p->sums_stride) * (int64_t)sizeof(float),
             .w_panel = p->panel_bytes,
+            .out = last ? (const char *)(a->out + row * a->out_stride + o) : NULL,
+            .out_bytes = a->out_stride * (int64_t)sizeof(float),
             .n_steps = s->n_steps,
             .onto = s->step > 0,
         };

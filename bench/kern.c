@@ -10,6 +10,7 @@
 #include "base/option.h"
 #include "base/rng.h"
 #include "base/thread.h"
+#include "bench/kern_rows.h"
 #include "bench/samples.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/pool.h"
@@ -17,8 +18,10 @@
 
 #define CALLS_MIN 5
 
+#define EXIT_SLOWER 6
+
 struct options {
-    const char *isa, *only;
+    const char *isa, *only, *baseline, *json, *threshold;
     int64_t threads, time_us, memory_bytes;
 };
 
@@ -30,12 +33,19 @@ static const struct qr_option table[] = {
     {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels"},
     {"memory", 0, QR_OPT_BYTES, offsetof(struct options, memory_bytes), "512MiB", 128 << 20, 64e9, NULL, "BYTES",
      "Operands of successive calls are spread over this much memory, so that they come from there and not from a cache.", "Kernels"},
+    {"json", 0, QR_OPT_STR, offsetof(struct options, json), NULL, 0, 0, NULL, "FILE", "Also write the rows as JSON, to be a later run's baseline.",
+     "Comparison"},
+    {"baseline", 0, QR_OPT_STR, offsetof(struct options, baseline), NULL, 0, 0, NULL, "FILE",
+     "Compare with the rows of this file (written by --json). Exit status 6 when a kernel is slower by more than the threshold.", "Comparison"},
+    {"threshold", 0, QR_OPT_STR, offsetof(struct options, threshold), "10%", 0, 0, NULL, "PERCENT",
+     "How much longer a kernel's best time may be than the baseline's.", "Comparison"},
 };
 
 /* One case being measured: `call` runs the i-th copy of the operands. */
 struct bench {
     const struct options *o;
     struct qr_backend *be;
+    struct qr_kern_rows *rows; /* borrowed: where every report goes, too */
     void (*call)(struct bench *b, int32_t copy);
     int32_t n_copies;
     const void *args; /* of the call */
@@ -62,6 +72,8 @@ static double measure(struct bench *b, double *best)
     return median;
 }
 
+static void call_read(struct bench *b, int32_t copy);
+
 static double report(struct bench *b, const char *what)
 {
     double best, t = measure(b, &best), gb_s = b->bytes / t * 1e-9;
@@ -74,6 +86,11 @@ static double report(struct bench *b, const char *what)
         printf(" %7.1f GFLOP/s (best %.1f)", b->flop / t * 1e-9, b->flop / best * 1e-9);
     printf("\n");
     fflush(stdout);
+    struct qr_kern_row row = {.n_threads = b->be->n_threads, .probe = b->call == call_read, .median_us = t * 1e6, .best_us = best * 1e6,
+                              .gb_s = gb_s, .gflop_s = b->flop / t * 1e-9};
+    snprintf(row.isa, sizeof row.isa, "%s", b->be->k->name);
+    snprintf(row.what, sizeof row.what, "%s", what);
+    qr_kern_rows_add(b->rows, &row);
     return gb_s;
 }
 
@@ -244,11 +261,12 @@ static bool wanted(const struct options *o, const char *kernel)
 }
 
 /* All cases at one level with one number of threads. */
-static void bench_level(const struct options *o, const char *isa, int32_t n_threads, char *memory, float *x, float *out)
+static void bench_level(const struct options *o, const char *isa, int32_t n_threads, char *memory, float *x, float *out,
+                        struct qr_kern_rows *rows)
 {
     struct qr_err err = {0};
     struct qr_backend_options bo = {.isa = isa, .n_threads = n_threads};
-    struct bench b = {.o = o};
+    struct bench b = {.o = o, .rows = rows};
     if (qr_backend_open(&b.be, &bo, &err) != 0) {
         fprintf(stderr, "quire bench kern: %s\n", err.msg);
         return;
@@ -277,7 +295,7 @@ static void fill(char *memory, size_t n_bytes)
         memcpy(memory + i, pattern, n_bytes - i < sizeof pattern ? n_bytes - i : sizeof pattern);
 }
 
-static void bench_all(const struct options *o)
+static void bench_all(const struct options *o, struct qr_kern_rows *rows)
 {
     const char *names[8];
     int32_t n_levels = qr_cpu_levels(names), all = qr_cpu_count();
@@ -288,17 +306,57 @@ static void bench_all(const struct options *o)
     fill(memory, (size_t)o->memory_bytes);
     for (size_t i = 0; i < n_floats; i++)
         x[i] = (float)(qr_rng_next_unit(&rng) - 0.5);
+    snprintf(rows->cpu, sizeof rows->cpu, "%s", qr_cpu_describe());
+    rows->n_cpus = all;
     printf("%s, %d processors; medians over %lld ms; %% of the probe's bandwidth\n", qr_cpu_describe(), (int)all, (long long)(o->time_us / 1000));
     for (int32_t l = 0; l < n_levels; l++) {
         if (o->isa ? strcmp(o->isa, names[l]) != 0 : strcmp(names[l], "ref") == 0)
             continue;
         if (o->threads == 0 && all > 1)
-            bench_level(o, names[l], 1, memory, x, out);
-        bench_level(o, names[l], o->threads ? (int32_t)o->threads : all, memory, x, out);
+            bench_level(o, names[l], 1, memory, x, out, rows);
+        bench_level(o, names[l], o->threads ? (int32_t)o->threads : all, memory, x, out, rows);
     }
     qr_free_aligned(memory);
     qr_free_aligned(x);
     qr_free_aligned(out);
+}
+
+static int write_json(const char *path, const struct qr_kern_rows *rows, struct qr_err *err)
+{
+    struct qr_buf text = {0};
+    qr_kern_rows_put_json(&text, rows);
+    FILE *f = fopen(path, "we");
+    bool ok = f != NULL && fwrite(text.data, 1, text.len, f) == text.len;
+    if (f != NULL)
+        ok = fclose(f) == 0 && ok;
+    qr_buf_release(&text);
+    return ok ? 0 : qr_err_set(err, QR_E_IO, "--json: cannot write '%.200s': %m", path);
+}
+
+/* Measures, writes, compares. The baseline is read before anything is measured: it may be the file that --json writes. */
+static int run(const struct options *o, bool *slower, struct qr_err *err)
+{
+    struct qr_kern_rows rows = {0}, before = {0};
+    struct qr_buf text = {0};
+    double threshold = 0;
+    int rc = qr_kern_threshold_parse(&threshold, o->threshold != NULL ? o->threshold : "10%", err);
+    if (rc == 0 && o->baseline != NULL)
+        rc = qr_kern_rows_read(&before, o->baseline, err);
+    if (rc == 0)
+        bench_all(o, &rows);
+    if (rc == 0 && o->json != NULL)
+        rc = write_json(o->json, &rows, err);
+    if (rc == 0 && o->baseline != NULL) {
+        struct qr_kern_verdict v = qr_kern_compare(&text, &rows, &before, threshold);
+        fwrite(text.data, 1, text.len, stdout);
+        *slower = v.n_slower > 0;
+        if (v.n_common == 0)
+            rc = qr_err_set(err, QR_E_NOT_FOUND, "%.200s has none of the kernels that were measured: other levels, threads or shapes", o->baseline);
+    }
+    qr_buf_release(&text);
+    qr_kern_rows_release(&rows);
+    qr_kern_rows_release(&before);
+    return rc;
 }
 
 int qr_bench_kern_main(int argc, char **argv)
@@ -312,17 +370,18 @@ int qr_bench_kern_main(int argc, char **argv)
         rc = qr_err_set(&err, QR_E_USAGE, "unexpected argument \"%s\"; see quire bench kern --help", args[0]);
     struct qr_buf text;
     qr_buf_init(&text);
+    bool slower = false;
+    if (rc == 0 && !qr_options_wants_help(set) && !qr_options_wants_print(set) && !qr_options_wants_check(set))
+        rc = run(&o, &slower, &err);
     if (rc != 0)
         fprintf(stderr, "quire bench kern: %s\n", err.msg);
     else if (qr_options_wants_help(set))
         qr_options_help(&text, table, QR_COUNT(table), 100);
     else if (qr_options_wants_print(set))
         qr_options_print(&text, set);
-    else if (!qr_options_wants_check(set))
-        bench_all(&o);
     if (text.len)
         fwrite(text.data, 1, text.len, stdout);
     qr_buf_release(&text);
     qr_options_free(set);
-    return rc == 0 ? 0 : qr_err_exit_status((enum qr_code)rc);
+    return rc == 0 ? (slower ? EXIT_SLOWER : 0) : qr_err_exit_status((enum qr_code)rc);
 }

@@ -6,7 +6,8 @@
 #ifndef QR_BENCH_KERN_H
 #define QR_BENCH_KERN_H
 
-/* argv[0] is the subcommand's name. Returns the exit status: 0, or 2 for usage. */
+/* argv[0] is the subcommand's name. Returns the exit status: 0; 2 usage; 4 no such baseline, or none of its kernels was
+ * measured; 6 a kernel is slower than the baseline by more than the threshold. */
 int qr_bench_kern_main(int argc, char **argv);
 
 #endif

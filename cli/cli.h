@@ -55,7 +55,7 @@ struct qr_cli_engine {
      .help = "Compute type of unquantized weights; auto is what the file stores (f16: bf16 when that loses nothing, else f32)."}, \
     {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(T, m.quantize), .builtin = "none", .choices = "none|int8|int4",   \
      .arg = "TYPE", .group = "Model",                                                                                             \
-     .help = "Round the matrices to integers while loading: int8 with a scale per output, int4 in groups of 32."},                \
+     .help = "Round the matrices to integers while loading: int8 with a scale per output, int4 in groups of 32 (head int8)."},    \
     {.name = "device", .type = QR_OPT_STR, .offset = offsetof(T, m.device), .builtin = "auto", .arg = "NAME", .group = "Model",    \
      .help = "Where to compute: auto or cpu."},                                                                                   \
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(T, m.isa), .arg = "LEVEL", .group = "Model",                            \

@@ -26,7 +26,7 @@ struct qr_weights {
     struct qr_weight embed, norm, head;
     struct qr_layer_weights *layer; /* owned [n_layers] */
     int32_t n_layers;
-    enum qr_dtype matrix_dtype;     /* of packed matrices: f32, bf16, or quantized from what the file stores */
+    enum qr_dtype matrix_dtype;     /* of packed matrices: f32, bf16, or quantized from what the file stores (int4: but the head is int8) */
     void *region;                   /* owned: packed matrices and vectors */
     void *table_copy;               /* owned: embedding rows that the file holds unaligned, else NULL */
     size_t region_bytes, table_bytes; /* table_bytes: the embedding's rows as stored */

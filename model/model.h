@@ -18,7 +18,8 @@ enum qr_quantize { QR_QUANTIZE_NONE, QR_QUANTIZE_INT8, QR_QUANTIZE_INT4 };
 
 struct qr_model_options {
     enum qr_compute compute; /* type of unquantized weights; AUTO: as stored, f16 as bf16 when that loses nothing, else f32 */
-    enum qr_quantize quantize; /* rounds the matrices to integers while loading, straight from what is stored; `compute` then says nothing */
+    enum qr_quantize quantize; /* rounds the matrices to integers while loading, straight from what is stored (INT4: the head to int8);
+                                * `compute` then says nothing */
     int32_t ctx_max;         /* 0: the configuration's maximum; more than that only as far as rope scaling stretches it */
 };
 

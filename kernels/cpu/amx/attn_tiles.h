@@ -15,6 +15,7 @@
 #include "kernels/cpu/isa/attn_tile.h"
 
 #define BLOCK_ROWS QR_TILE_ROWS
+#define PRODUCTS_ROUND true /* probabilities are rounded on their way to tiles */
 #define PIECE_TILES (PIECE / QR_TILE_K)
 #define PANELS_MAX 4 /* tiles of w that meet one of x */
 
@@ -47,7 +48,7 @@ static void configure(const struct tile *t, int32_t rows)
     t->s->tile_rows = rows;
 }
 
-/* 32 floats that bf16 holds, to bf16. */
+/* 32 floats to the nearest bf16 (ties to even; denormal numbers to 0, as which tiles take them anyway). */
 VF_FN void store_line(void *dst, vf low, vf high)
 {
     _mm512_storeu_si512(dst, (__m512i)_mm512_cvtne2ps_pbh(high, low));

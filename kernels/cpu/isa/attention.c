@@ -74,7 +74,7 @@ VF_FN void softmax_of(const struct tile *t, int32_t i, const bool capped, const 
 
 static void softmax(const struct tile *t, int32_t i)
 {
-    const bool rounded = t->a->kv->dtype == QR_BF16;
+    const bool rounded = t->a->kv->dtype == QR_BF16 && !PRODUCTS_ROUND;
     if (t->a->softcap > 0)
         softmax_of(t, i, true, rounded);
     else if (rounded)

@@ -7,6 +7,7 @@
 #include "kernels/cpu/isa/attn_tile.h"
 
 #define BLOCK_ROWS QR_ISA_NAME(micro_rows_max)
+#define PRODUCTS_ROUND false /* probabilities come rounded to what the cache holds */
 
 /* Whether values are copied, so that short runs of positions need not be visited one by one. */
 static bool stages_values(const struct tile *t)

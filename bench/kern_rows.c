@@ -177,8 +177,8 @@ struct qr_kern_verdict qr_kern_compare(struct qr_buf *out, const struct qr_kern_
         const struct qr_kern_row *a = &now->row[i], *b = find(before, a);
         bool slower = b != NULL && a->best_us > b->best_us * (1 + threshold), faster = b != NULL && a->best_us * (1 + threshold) < b->best_us;
         if (slower || faster)
-            qr_buf_printf(out, "%-7s %-6s %2d  %-58s best %9.1f -> %9.1f us, %+.1f %%\n", a->probe ? "machine" : slower ? "slower" : "faster", a->isa,
-                          a->n_threads, a->what, b->best_us, a->best_us, 100 * (a->best_us / b->best_us - 1));
+            qr_buf_printf(out, "%-7s %-6s %2d  %-58s best %9.1f -> %9.1f us: %.2f x the time\n", a->probe ? "machine" : slower ? "slower" : "faster", a->isa,
+                          a->n_threads, a->what, b->best_us, a->best_us, a->best_us / b->best_us);
         if (a->probe)
             continue;
         v.n_common += b != NULL;

@@ -46,8 +46,8 @@ const struct qr_option qr_load_option_table[] = {
      .help = "Same seed, same requests at the same times."},
     {.name = "sweep", .type = QR_OPT_FLAG, .offset = AT(sweep), .builtin = "false", .group = "Sweep",
      .help = "Find saturation: run at 1, 2, 4, ... users (or at the numbers of --users or --rate) until more load gives no more. Each step "
-             "begins with uncounted requests, one for each user (at most 64) or as many as --warmups says, and ends after --num-requests (4 "
-             "for each user, at least 16) or --duration (30s); what still runs after three times that is cut off."},
+             "begins with uncounted requests, one for each user (at most 64) or as many as --warmups says, and ends after --num-requests or "
+             "--duration; with neither after 30s, or 4 requests for each user, at least 16. What still runs after three times that is cut off."},
     {.name = "sweep-gain", .type = QR_OPT_FLOAT, .offset = AT(sweep_gain), .builtin = "0.1", .min = 0, .max = 1, .arg = "X",
      .group = "Sweep", .help = "The sweep ends when the throughput grows by less than this part of the load's growth while the median of TTFT "
                                "or of E2E grows by more than a tenth."},

@@ -87,11 +87,11 @@ static void init_step(struct qr_load_step *step, const struct qr_load_sweep *s, 
         step->opt.rate = load;
     else
         step->opt.users = (int64_t)load;
+    int64_t n = (int64_t)load * WAVES;
+    if (step->opt.n_requests == 0 && step->opt.duration_us == 0 && !s->loads->rates)
+        step->opt.n_requests = n > REQUESTS_MIN ? n : REQUESTS_MIN;
     if (step->opt.duration_us == 0)
         step->opt.duration_us = STEP_US;
-    int64_t n = (int64_t)load * WAVES;
-    if (step->opt.n_requests == 0 && !s->loads->rates)
-        step->opt.n_requests = n > REQUESTS_MIN ? n : REQUESTS_MIN;
     int rc = qr_load_plan_init(&step->plan, &step->opt, &err);
     QR_ASSERT(rc == 0); /* the same texts were read before the first step */
     step->plan.hard_stop_us = HARD_STOP * step->opt.duration_us;

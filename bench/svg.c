@@ -234,7 +234,7 @@ static void put_legend(struct qr_buf *out, const struct qr_svg_chart *c)
 void qr_svg_put(struct qr_buf *out, const struct qr_svg_chart *c)
 {
     QR_ASSERT(out != NULL && c != NULL);
-    QR_ASSERT(c->width > 2 * (LEFT + RIGHT) && c->height > 2 * (TOP + BOTTOM) - TOP);
+    QR_ASSERT(c->width > LEFT + RIGHT && c->height > TOP + BOTTOM);
     struct axis x, y;
     int64_t n = 0;
     for (int32_t i = 0; i < c->n_series; i++)

@@ -191,10 +191,11 @@ Test(sweep, finds_where_a_server_with_one_slot_is_full)
     struct slot_server s = slot_start(10000);
     struct outcome o = run_load(s.port, "--sweep --users 32 --num-requests 24 --output-len 4 --input-len 5");
     cr_assert_eq(o.status, 0, "%s%s", o.out.data, o.err.data);
-    /* One request at a time: a second user can only wait. */
+    /* One request at a time: a second user can only wait. An idle machine ends it at 2 users; a stall in one step may cost another one or
+     * two. */
     cr_expect_eq(figure(&o, "saturated"), 1, "%s", o.out.data);
     cr_expect_leq(figure(&o, "n_steps"), 4, "%s", o.out.data);
-    cr_expect_leq(figure(&o, "knee_load"), 2, "%s", o.out.data);
+    cr_expect_leq(figure(&o, "knee_load"), 4, "%s", o.out.data);
     cr_expect(strstr(o.out.data, "ended       at ") != NULL, "%s", o.out.data);
     cr_expect(strstr(o.out.data, "The sweep ends when") != NULL);
     const struct qr_json *step = qr_json_first(qr_json_find(o.json, "steps"));
@@ -211,7 +212,7 @@ Test(sweep, goes_to_its_last_load_when_the_server_keeps_up)
     struct fake_script script = fake_tokens(0);
     script.first_us = 20000;
     struct fake_server *s = fake_start(script);
-    struct outcome o = run_load(s->port, "--sweep --users 1,2,3 --num-requests 12 --output-len 4 --input-len 5 --slo ttft:5s,e2el:9s");
+    struct outcome o = run_load(s->port, "--sweep --users 1,2,3 --num-requests 12 --output-len 4 --input-len 5 --slo ttft:5s,e2el:9s --sweep-gain 0");
     cr_assert_eq(o.status, 0, "%s%s", o.out.data, o.err.data);
     cr_expect_eq(figure(&o, "saturated"), 0, "%s", o.out.data);
     cr_expect_eq(figure(&o, "n_steps"), 3, "%s", o.out.data);

@@ -47,6 +47,22 @@ static const struct qr_linear_case qr_linear_cases[] = {
     {256, 576, 1536, QR_BF16, false, false, QR_CASE_SPEED},
     {256, 2048, 2048, QR_F32, false, false, QR_CASE_SPEED},
     {512, 2048, 8192, QR_BF16, false, false, QR_CASE_SPEED},
+    {1, 576, 1536, QR_Q8, false, false, QR_CASE_SPEED},
+    {1, 576, 1536, QR_Q4, false, false, QR_CASE_SPEED},
+    {1, 2048, 2048, QR_Q8, false, false, QR_CASE_SPEED},
+    {1, 2048, 2048, QR_Q4, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_Q8, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_Q4, false, false, QR_CASE_SPEED},
+    {8, 2048, 2048, QR_Q8, false, false, QR_CASE_SPEED},
+    {8, 2048, 2048, QR_Q4, false, false, QR_CASE_SPEED},
+    {32, 2048, 2048, QR_Q8, false, false, QR_CASE_SPEED},
+    {32, 2048, 2048, QR_Q4, false, false, QR_CASE_SPEED},
+    {256, 576, 1536, QR_Q8, false, false, QR_CASE_SPEED},
+    {256, 576, 1536, QR_Q4, false, false, QR_CASE_SPEED},
+    {256, 2048, 2048, QR_Q8, false, false, QR_CASE_SPEED},
+    {256, 2048, 2048, QR_Q4, false, false, QR_CASE_SPEED},
+    {512, 2048, 8192, QR_Q8, false, false, QR_CASE_SPEED},
+    {512, 2048, 8192, QR_Q4, false, false, QR_CASE_SPEED},
 };
 
 struct qr_attention_case {

@@ -27,6 +27,13 @@ static void end(void)
     qr_tile_release();
 }
 
+/* A tile's 16 lines. */
+static inline void ask_ahead(const uint8_t *w)
+{
+    for (int i = 0; i < QR_TILE_BYTES; i += 64)
+        __builtin_prefetch(w + QR_QUANT_AHEAD + i, 0, 2);
+}
+
 /* 16 rows, one or two panels. */
 static inline __attribute__((always_inline)) void block_1(const int n_panels, const struct qr_quant_args *b)
 {
@@ -41,7 +48,9 @@ static inline __attribute__((always_inline)) void block_1(const int n_panels, co
         if (n_panels > 1) {
             qr_tile_load(7, w + b->w_panel, QR_TILE_ROW_BYTES);
             tile_dp_signed_unsigned(1, 4, 7);
+            ask_ahead(w + b->w_panel);
         }
+        ask_ahead(w);
     }
     qr_tile_store(0, b->c, C_BYTES);
     if (n_panels > 1)

@@ -86,28 +86,47 @@ static void finish(const struct product *p, const int32_t *c, int32_t row, int32
     }
 }
 
-/* Eight outputs' four bytes each: what b holds for every output, four times. */
-VF_FN __m256i four_times(__m256i b)
+/* Vectors of bytes of as many outputs, four bytes each, as fit. */
+#ifdef QR_ISA_avx512
+typedef __m512i vi;
+#define VI(op) _mm512_##op
+#define VI_AND _mm512_and_si512
+#define VI_OR _mm512_or_si512
+#define VI_LOAD(p) _mm512_loadu_si512(p)
+#define VI_STORE(p, v) _mm512_storeu_si512(p, v)
+#define VI_MULTIPLES(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#else
+typedef __m256i vi;
+#define VI(op) _mm256_##op
+#define VI_AND _mm256_and_si256
+#define VI_OR _mm256_or_si256
+#define VI_LOAD(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
+#define VI_STORE(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), v)
+#define VI_MULTIPLES(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p)))
+#endif
+#define VI_BYTES ((int32_t)sizeof(vi))
+
+/* What b holds for every output, in all four bytes. */
+VF_FN vi four_times(vi b)
 {
-    b = _mm256_or_si256(b, _mm256_slli_epi32(b, 8));
-    return _mm256_or_si256(b, _mm256_slli_epi32(b, 16));
+    b = VI_OR(b, VI(slli_epi32)(b, 8));
+    return VI_OR(b, VI(slli_epi32)(b, 16));
 }
 
 /* An int4 panel to 8 bits, n * m + 128. Two products of a half and a multiple fit 16 bits side by side: 15 * 15 < 256. */
 static void unpack_panel(uint8_t *dst, const uint8_t *multiple, const uint8_t *w, int32_t n_groups)
 {
-    const __m256i low_half = _mm256_set1_epi8(15), eight = _mm256_set1_epi32(8), middle = _mm256_set1_epi32(128);
+    const vi low_half = VI(set1_epi8)(15), middle = VI(set1_epi32)(128);
     for (int32_t g = 0; g < n_groups; g++)
-        for (int32_t half = 0; half < 2; half++) {
-            __m256i m = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(multiple + g * QR_PANEL + half * 8)));
-            __m256i add = four_times(_mm256_sub_epi32(middle, _mm256_mullo_epi32(m, eight)));
-            __m256i m16 = _mm256_or_si256(m, _mm256_slli_epi32(m, 16));
+        for (int32_t at = 0; at < 64; at += VI_BYTES) {
+            vi m = VI_MULTIPLES(multiple + g * QR_PANEL + at / 4), add = four_times(VI(sub_epi32)(middle, VI(slli_epi32)(m, 3)));
+            vi m16 = VI_OR(m, VI(slli_epi32)(m, 16));
             for (int32_t i = 0; i < 4; i++) {
-                __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(w + (g * 4 + i) * 64 + half * 32));
-                __m256i low = _mm256_and_si256(b, low_half), high = _mm256_and_si256(_mm256_srli_epi16(b, 4), low_half);
-                uint8_t *to = dst + (g * 8 + i * 2) * 64 + half * 32;
-                _mm256_storeu_si256((__m256i *)(void *)to, _mm256_add_epi8(_mm256_mullo_epi16(low, m16), add));
-                _mm256_storeu_si256((__m256i *)(void *)(to + 64), _mm256_add_epi8(_mm256_mullo_epi16(high, m16), add));
+                vi b = VI_LOAD(w + (g * 4 + i) * 64 + at), low = VI_AND(b, low_half), high = VI_AND(VI(srli_epi16)(b, 4), low_half);
+                uint8_t *to = dst + (g * 8 + i * 2) * 64 + at;
+                _mm_prefetch(w + (g * 4 + i) * 64 + QR_QUANT_AHEAD, _MM_HINT_T1);
+                VI_STORE(to, VI(add_epi8)(VI(mullo_epi16)(low, m16), add));
+                VI_STORE(to + 64, VI(add_epi8)(VI(mullo_epi16)(high, m16), add));
             }
         }
 }

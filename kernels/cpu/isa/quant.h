@@ -20,6 +20,7 @@
 #define QR_QUANT_K 64           /* what k is padded to */
 #define QR_QUANT_ROWS 32        /* rows of the largest block */
 #define QR_QUANT_PANELS 2       /* panels of the largest block */
+#define QR_QUANT_AHEAD 8192     /* bytes: how far ahead weights that stream from memory are asked for; panels follow each other */
 
 static inline int64_t qr_quant_k(int64_t n_in)
 {

@@ -90,8 +90,11 @@ VNNI VF_FN void block(const int mr, const int nr, const int n_chains, const stru
         for (int chain = 0; chain < n_chains; chain++) {
             __m512i wv[2];
 #pragma GCC unroll 2
-            for (int j = 0; j < nr; j++)
+            for (int j = 0; j < nr; j++) {
                 wv[j] = _mm512_loadu_si512(w + j * w_panel + chain * 64);
+                if (mr <= FEW_ROWS)
+                    _mm_prefetch(w + j * w_panel + chain * 64 + QR_QUANT_AHEAD, _MM_HINT_T1);
+            }
 #pragma GCC unroll 8
             for (int r = 0; r < mr; r++) {
                 __m512i xv = _mm512_set1_epi32(four_of(x + r * x_stride + chain * 4));
@@ -163,6 +166,7 @@ VNNI VF_FN void direct_block(const int mr, const struct qr_quant4_args *b)
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++, w += 64) {
             __m512i v = _mm512_loadu_si512(w), low = _mm512_and_si512(v, low_half), high = _mm512_and_si512(_mm512_srli_epi16(v, 4), low_half);
+            _mm_prefetch(w + QR_QUANT_AHEAD, _MM_HINT_T1);
 #pragma GCC unroll 4
             for (int r = 0; r < mr; r++) {
                 const int8_t *at = x + r * b->x_stride + i * 8;

@@ -148,7 +148,7 @@ static int measure_one(struct bench *b)
     struct qr_load_result result;
     struct qr_load_figures f;
     struct qr_buf table = {0}, json = {0};
-    int signal = b->opt.n_warmups > 0 ? qr_load_warm_up(&b->plan, &b->target, b->opt.n_warmups, 1) : 0;
+    int signal = b->opt.n_warmups > 0 ? qr_load_warm_up(&b->plan, &b->target, b->opt.n_warmups, 1, NULL) : 0;
     if (signal != 0)
         return 128 + signal;
     qr_load_run(&result, &b->plan, &b->target);

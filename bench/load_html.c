@@ -292,7 +292,8 @@ static void put_sweep_table(struct qr_buf *out, const struct qr_load_sweep *s)
         struct qr_load_figures *f = &step->figures;
         double gain = qr_load_gain(s->point, i);
         qr_buf_printf(out, "<tr%s><td>%g</td><td>%lld</td><td>%lld</td><td>%.2f</td><td>%.1f</td><td>",
-                      i == s->knee ? " class=\"knee\"" : "", s->point[i].load, (long long)step->result.n_records, (long long)(step->result.n_failed + step->result.n_unfinished),
+                      i == s->knee ? " class=\"knee\"" : "", s->point[i].load, (long long)step->result.n_records,
+                      (long long)(step->result.n_failed + step->result.n_unfinished),
                       qr_load_per_second(step->result.n_records, f->duration_s), s->point[i].output_per_s);
         if (isfinite(gain))
             qr_buf_printf(out, "%.0f %%", 100 * gain);

@@ -47,7 +47,8 @@ const struct qr_option qr_load_option_table[] = {
     {.name = "sweep", .type = QR_OPT_FLAG, .offset = AT(sweep), .builtin = "false", .group = "Sweep",
      .help = "Find saturation: run at 1, 2, 4, ... users (or at the numbers of --users or --rate) until more load gives no more. Each step "
              "begins with uncounted requests, one for each user (at most 64) or as many as --warmups says, and ends after --num-requests or "
-             "--duration; with neither after 30s, or 4 requests for each user, at least 16. What still runs after three times that is cut off."},
+             "--duration; with neither after 4 requests for each user, and 16, and about 2s, but 30s at most. What "
+             "still runs after three times the duration is cut off."},
     {.name = "sweep-gain", .type = QR_OPT_FLOAT, .offset = AT(sweep_gain), .builtin = "0.1", .min = 0, .max = 1, .arg = "X",
      .group = "Sweep", .help = "The sweep ends when the throughput grows by less than this part of the load's growth while the median of TTFT "
                                "or of E2E grows by more than a tenth."},

@@ -426,7 +426,7 @@ void qr_load_run(struct qr_load_result *out, struct qr_load_plan *plan, const st
     qr_buf_release(&l.body);
 }
 
-int qr_load_warm_up(const struct qr_load_plan *plan, const struct qr_load_target *target, int64_t n, int32_t users)
+int qr_load_warm_up(const struct qr_load_plan *plan, const struct qr_load_target *target, int64_t n, int32_t users, double *rate)
 {
     QR_ASSERT(plan != NULL && target != NULL);
     QR_ASSERT(n > 0 && users > 0);
@@ -443,6 +443,8 @@ int qr_load_warm_up(const struct qr_load_plan *plan, const struct qr_load_target
     p.n_max_users = users;
     qr_load_run(&ignored, &p, target);
     int signal = ignored.signal;
+    if (rate != NULL)
+        *rate = qr_load_per_second(ignored.n_records, (double)(ignored.end_ns - ignored.begin_ns) / 1e9);
     qr_load_result_release(&ignored);
     return signal;
 }

@@ -15,6 +15,7 @@
 #define HARD_STOP 3                 /* times that, and what still runs is cut off */
 #define WAVES 4                     /* requests of each user in a step */
 #define REQUESTS_MIN 16
+#define STEP_MIN_S 2.0 /* a step takes so long at least, going by the rate of its warm-up */
 #define WARM_USERS_MAX 64
 #define SEED_STRIDE 2 /* a step and its warm-up have seeds of their own: no step finds its prompts in the prefix cache */
 
@@ -87,9 +88,6 @@ static void init_step(struct qr_load_step *step, const struct qr_load_sweep *s, 
         step->opt.rate = load;
     else
         step->opt.users = (int64_t)load;
-    int64_t n = (int64_t)load * WAVES;
-    if (step->opt.n_requests == 0 && step->opt.duration_us == 0 && !s->loads->rates)
-        step->opt.n_requests = n > REQUESTS_MIN ? n : REQUESTS_MIN;
     if (step->opt.duration_us == 0)
         step->opt.duration_us = STEP_US;
     int rc = qr_load_plan_init(&step->plan, &step->opt, &err);
@@ -107,13 +105,24 @@ static struct qr_load_point to_point(struct qr_load_step *step, double load, boo
                                   .lost_share = n > 0 ? (double)n_lost / (double)n : 0, .slo_share = has_slo ? f->slo_share : 1};
 }
 
+/* How many requests a step of a closed loop sends when nobody said. */
+static int64_t requests_of(int32_t users, double warm_rate)
+{
+    int64_t n = (int64_t)users * WAVES, n_fast = (int64_t)(warm_rate * STEP_MIN_S);
+    n = n > REQUESTS_MIN ? n : REQUESTS_MIN;
+    return n > n_fast ? n : n_fast;
+}
+
 /* False when a signal came before the step was measured. */
 static bool run_step(struct qr_load_sweep *s, int32_t i)
 {
     struct qr_load_step *step = &s->step[i];
     init_step(step, s, i);
     int32_t users = s->loads->rates ? WAVES : step->plan.n_max_users < WARM_USERS_MAX ? step->plan.n_max_users : WARM_USERS_MAX;
-    s->signal = qr_load_warm_up(&step->plan, s->target, s->opt->n_warmups > 0 ? s->opt->n_warmups : users, users);
+    double rate;
+    s->signal = qr_load_warm_up(&step->plan, s->target, s->opt->n_warmups > 0 ? s->opt->n_warmups : users, users, &rate);
+    if (s->opt->n_requests == 0 && s->opt->duration_us == 0 && !s->loads->rates)
+        step->plan.n_max = requests_of(step->plan.n_max_users, rate);
     if (s->signal != 0)
         return false;
     qr_load_run(&step->result, &step->plan, s->target);

@@ -242,6 +242,20 @@ Test(sweep, cuts_a_step_off_that_takes_too_long)
     slot_stop(s);
 }
 
+Test(sweep, a_step_on_a_fast_server_lasts_long_enough_to_be_measured)
+{
+    struct slot_server s = slot_start(1000);
+    struct outcome o = run_load(s.port, "--sweep --users 1 --output-len 2 --input-len 5");
+    cr_expect_eq(o.status, 0, "%s", o.err.data);
+    const struct qr_json *report = qr_json_find(qr_json_first(qr_json_find(o.json, "steps")), "report");
+    cr_assert(report != NULL);
+    /* 2 s by the rate of the one request of the warm-up, which a stall of 20 ms would make 100 requests. */
+    cr_expect_gt(qr_json_f64(qr_json_find(report, "completed")), 32, "%s", o.out.data);
+    cr_expect_lt(qr_json_f64(qr_json_find(report, "duration")), 31, "%s", o.out.data);
+    drop(&o);
+    slot_stop(s);
+}
+
 Test(sweep, a_time_limit_and_a_signal_end_it_too)
 {
     struct fake_script script = fake_tokens(0);

@@ -61,8 +61,7 @@ Test(kern, damaged_baselines_are_refused)
         "{\"cpu\":\"x\",\"rows\":[{\"isa\":\"a\",\"threads\":1,\"case\":\"c\",\"median_us\":1,\"best_us\":0,\"gb_s\":1,\"gflop_s\":0}]}",
         "{\"cpu\":\"x\",\"rows\":[{\"isa\":\"a\",\"threads\":1,\"case\":\"c\",\"median_us\":1,\"best_us\":-1,\"gb_s\":1,\"gflop_s\":0}]}",
         "{\"cpu\":\"x\",\"rows\":[{\"isa\":\"a\",\"threads\":1,\"case\":\"c\",\"median_us\":\"1\",\"best_us\":1,\"gb_s\":1,\"gflop_s\":0}]}",
-        "{\"cpu\":\"x\",\"rows\":[{\"isa\":\"a name much too long for a level\",\"threads\":1,\"case\":\"c\",\"median_us\":1,\"best_us\":1,\"gb_s\":1,"
-        "\"gflop_s\":0}]}",
+        "{\"cpu\":\"x\",\"rows\":[{\"isa\":\"a_level_named_so\",\"threads\":1,\"case\":\"c\",\"median_us\":1,\"best_us\":1,\"gb_s\":1,\"gflop_s\":0}]}",
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct qr_kern_rows rows;

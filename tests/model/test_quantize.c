@@ -125,3 +125,25 @@ Test(quantize, plan_says_what_opening_takes)
     }
     temp_model_remove(&t);
 }
+
+Test(quantize, refuses_matrices_whose_sums_could_leave_32_bits)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    c.n_layers = 1;
+    for (int i = 0; i < 2; i++) {
+        c.n_ffn = QR_QUANT_INPUTS_MAX + i;
+        struct temp_model t = temp_model_make(&c, QR_BF16);
+        struct qr_backend *be;
+        struct qr_model_plan plan;
+        struct qr_err err = {0};
+        const struct qr_backend_options bo = {.n_threads = 1};
+        const struct qr_model_options o = {.quantize = QR_QUANTIZE_INT8}, plain = {.quantize = QR_QUANTIZE_NONE};
+        cr_assert_eq(qr_backend_open(&be, &bo, &err), 0, "%s", err.msg);
+        cr_expect_eq(qr_model_plan(&plan, t.dir, be, &plain, 8, 8, &err), 0, "%s", err.msg);
+        int rc = qr_model_plan(&plan, t.dir, be, &o, 8, 8, &err);
+        cr_expect_eq(rc, i ? QR_E_UNSUPPORTED : 0);
+        cr_expect(i == 0 || strstr(err.msg, "65537 inputs, quantized ones have 65536 at most"), "%s", err.msg);
+        qr_backend_close(be);
+        temp_model_remove(&t);
+    }
+}

@@ -1,4 +1,5 @@
 /* Opening devices and levels, what is supported, tensors and types. */
+#include <signal.h>
 #include <stdlib.h>
 
 #include "tests/kernels/util.h"
@@ -109,6 +110,24 @@ Test(backend, asks_for_tiles_any_number_of_times)
     qr_cpu_init();
     qr_cpu_init();
     cr_assert_str_not_empty(qr_cpu_describe());
+}
+
+/* Linux refuses the tile registers to a process with a signal stack that cannot hold them. */
+Test(backend, does_without_tiles_when_linux_refuses_them)
+{
+    static char stack[8192];
+    stack_t small = {.ss_sp = stack, .ss_size = sizeof stack};
+    if (sigaltstack(&small, NULL) != 0)
+        cr_skip_test("this system takes no signal stack of %zu bytes", sizeof stack);
+    const char *names[8];
+    int32_t n = qr_cpu_levels(names);
+    if (strcmp(names[n - 1], "amx") == 0)
+        cr_skip_test("tiles were granted before, or this Linux does not mind the stack");
+    struct qr_err err = {0};
+    unsetenv("QUIRE_ISA");
+    cr_assert_eq(open_named("cpu", NULL, 1, &err), 0, "%s", err.msg);
+    cr_assert_eq(open_named("cpu", "amx", 1, &err), QR_E_UNSUPPORTED);
+    cr_assert(strstr(err.msg, names[n - 1]), "%s", err.msg);
 }
 
 Test(dtype, knows_sizes_and_names)

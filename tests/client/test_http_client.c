@@ -1,6 +1,7 @@
 /* The HTTP client: URLs, keep-alive, every way an answer can end, and answers that are no HTTP. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <netdb.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -170,6 +171,11 @@ Test(http, a_connection_that_the_server_closed_meanwhile_is_replaced_unnoticed)
 
 Test(http, every_address_of_a_name_is_tried)
 {
+    struct addrinfo *found = NULL;
+    int rc = getaddrinfo("localhost", NULL, NULL, &found); /* a bare chroot has no /etc/hosts */
+    if (rc != 0)
+        cr_skip_test("this machine does not resolve localhost: %s", gai_strerror(rc));
+    freeaddrinfo(found);
     struct fake_server *s = fake_start(fake_tokens(1)); /* listens on 127.0.0.1 only; localhost may be ::1 first */
     struct got *g = client_of("localhost", s->port);
     ask(g, "/models", NULL, 3);

@@ -55,6 +55,25 @@ bool qr_mailbox_push_urgent(struct qr_mailbox *m, struct qr_node *node)
     return push(m, node, true);
 }
 
+bool qr_mailbox_push_list(struct qr_mailbox *m, struct qr_node *list, int32_t n)
+{
+    QR_ASSERT(list != NULL && n >= 0);
+    QR_ASSERT(qr_list_empty(list) == (n == 0));
+    pthread_mutex_lock(&m->lock);
+    bool taken = !m->closed, first = taken && m->n == 0 && n > 0;
+    if (taken) {
+        qr_list_splice_back(&m->items, list);
+        m->n += n;
+    }
+    pthread_mutex_unlock(&m->lock);
+    if (!first)
+        return taken;
+    pthread_cond_signal(&m->arrived);
+    if (m->wake)
+        m->wake(m->wake_arg);
+    return true;
+}
+
 static int32_t take_locked(struct qr_mailbox *m, struct qr_node *out)
 {
     int32_t n = m->n;

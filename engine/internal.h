@@ -11,7 +11,7 @@
 #include "engine/engine.h"
 #include "engine/lower.h"
 #include "engine/output.h"
-#include "engine/sampler.h"
+#include "engine/rows.h"
 
 /* What the engine keeps beside a scheduler entry; same index. */
 struct qr_slot {
@@ -48,12 +48,15 @@ struct qr_engine {
     struct qr_sched *sched;               /* owned */
     struct qr_plan plan;
     struct qr_lower lower;
-    struct qr_sampler sampler;
+    struct qr_rows rows;
     struct qr_slot *slot;                 /* owned [n_slots] */
     char *text;                           /* owned [n_slots][text_cap] */
     int32_t text_cap, events_per_choice, n_events, n_free_events;
     struct qr_event *event;               /* owned [n_events] */
     struct qr_node free_events;
+    struct qr_node said;                  /* events of this step, handed over together */
+    int32_t n_said;
+    int64_t marked_ns;                    /* until when the time is accounted for */
     int32_t next_group;
     struct qr_stats stats;
 
@@ -70,7 +73,7 @@ struct qr_engine {
 /* Body of the engine thread: opens backend and model, says so, loops until closing, frees what it made. arg: struct qr_engine * */
 void *qr_engine_thread(void *arg);
 
-/* One round: receive, reap, plan, lower, forward, sample, output, commit. Returns false when there was nothing to run. */
+/* One step: plan, lower, forward, sample, commit, output. Returns false when there was nothing to run. */
 bool qr_engine_step(struct qr_engine *e);
 
 #endif

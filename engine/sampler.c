@@ -307,6 +307,13 @@ static int32_t draw_any(struct qr_sampler *s, const float *logits, float inv_t, 
     return last;
 }
 
+bool qr_sampling_changes_logits(const struct qr_sampling *p, int32_t n_output)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(n_output >= 0);
+    return p->repetition != 1.0f || p->presence != 0 || p->frequency != 0 || p->n_logit_bias > 0 || n_output < p->min_tokens;
+}
+
 int32_t qr_sample(struct qr_sampler *s, float *logits, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids,
                   int32_t n_prompt, const int32_t *end_ids, int32_t n_end, int32_t choice)
 {

@@ -1,5 +1,5 @@
 /* sampler.h - from a row of logits to a token, and to log-probabilities. Pure: the draw is a function of (seed, choice, position).
- * Scratch memory is planned once, for the engine's one thread.
+ * Scratch memory is planned once, for one thread.
  */
 #ifndef QR_ENGINE_SAMPLER_H
 #define QR_ENGINE_SAMPLER_H
@@ -19,6 +19,9 @@ struct qr_sampler {
 
 void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab);
 void qr_sampler_release(struct qr_sampler *s);
+
+/* Whether qr_sample overwrites logits when n_output tokens have been generated: penalties, biases or forbidden end ids. */
+bool qr_sampling_changes_logits(const struct qr_sampling *p, int32_t n_output);
 
 /* The log of the sum of exp(logits): exponentials in f32 (2 ulp), added up in double. logits [n_vocab]. */
 double qr_log_sum_exp(const float *logits, int32_t n_vocab);

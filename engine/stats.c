@@ -33,6 +33,14 @@ void qr_hist_add(struct qr_hist *h, double v)
     h->sum += v;
 }
 
+const char *qr_step_part_name(enum qr_step_part part)
+{
+    static const char *const name[QR_PARTS] = {"plan", "lower", "model", "sample", "output", "rest", "idle"};
+    QR_ASSERT(part >= 0 && part < QR_PARTS);
+    QR_ASSERT(name[part] != NULL);
+    return name[part];
+}
+
 void qr_stats_init(struct qr_stats *s)
 {
     QR_ASSERT(s != NULL);

@@ -1,5 +1,4 @@
-/* worker.c - the engine thread: receive, plan, lower, forward, sample, output, commit. Nothing here allocates once open. */
-#include <math.h>
+/* worker.c - the engine thread: receive, plan, lower, forward, sample, commit, output. Nothing here allocates once open. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -72,14 +71,14 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
     qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);
     qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens);
-    qr_sampler_init(&e->sampler, e->limits.vocab);
+    qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);
     make_events(e);
     return 0;
 }
 
 static void close_all(struct qr_engine *e)
 {
-    qr_sampler_release(&e->sampler);
+    qr_rows_release(&e->rows);
     qr_lower_release(&e->lower);
     if (e->sched) {
         qr_plan_release(&e->plan);
@@ -173,8 +172,17 @@ static void say(struct qr_engine *e, int32_t index, const struct qr_token_logpro
         more = s->out.n_certain > 0;
         if (!more && s->out.finish != QR_FINISH_NONE)
             release_slot(e, index, ev, now);
-        qr_mailbox_push_urgent(&e->outbox, &ev->link);
+        qr_list_push_back(&e->said, &ev->link);
+        e->n_said++;
     }
+}
+
+/* Hands over what was said since the last time: one lock and one wake of the receiver for a whole step. */
+static void tell(struct qr_engine *e)
+{
+    if (e->n_said > 0 && !qr_mailbox_push_list(&e->outbox, &e->said, e->n_said))
+        qr_panic("the outbox was closed under the engine");
+    e->n_said = 0;
 }
 
 static void end_slot(struct qr_engine *e, int32_t index, enum qr_finish finish, int64_t now)
@@ -277,71 +285,76 @@ static void count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr
     qr_hist_add(&st->prefill_time, (double)(now - seq->admitted_us) * 1e-6);
 }
 
-static int32_t end_ids_of(const struct qr_engine *e, const struct qr_request *r, int32_t *out)
-{
-    const struct qr_model_config *mc = qr_model_config(e->model);
-    int32_t n = 0;
-    for (int32_t i = 0; i < mc->n_eos && !r->sampling.ignore_eos; i++)
-        out[n++] = mc->eos_ids[i];
-    for (int32_t i = 0; i < r->sampling.n_stop_ids; i++)
-        out[n++] = r->sampling.stop_ids[i];
-    return n;
-}
-
-/* Draws the next token from `logits` and tells it: scheduler, text, event. */
-static void sample_one(struct qr_engine *e, int32_t index, float *logits, int64_t now)
-{
-    struct qr_slot *s = &e->slot[index];
-    const struct qr_sampling *p = &s->req->sampling;
-    const struct qr_seq *seq = qr_sched_seq(e->sched, index);
-    const struct qr_model_config *mc = qr_model_config(e->model);
-    int32_t end_ids[QR_EOS_MAX + QR_STOP_IDS_MAX], n_end = end_ids_of(e, s->req, end_ids), vocab = e->limits.vocab;
-    count_prompt(e, s, seq, now);
-    if (p->max_tokens == 0) {
-        end_slot(e, index, QR_FINISH_LENGTH, now);
-        return;
-    }
-    if (p->n_logprobs >= 0) /* they are the model's own: the penalties must not be seen in them */
-        memcpy(e->sampler.raw, logits, (size_t)vocab * sizeof *logits);
-    int32_t id = qr_sample(&e->sampler, logits, p, seq->ids, seq->n_ids, seq->n_prompt, end_ids, n_end, s->choice);
-    if (!isfinite(logits[id])) {
-        if (s->req->err.code == QR_OK)
-            qr_err_set(&s->req->err, QR_E_INTERNAL, "the model's output is not a number");
-        end_slot(e, index, QR_FINISH_ERROR, now);
-        return;
-    }
-    struct qr_token_logprob token = {.id = id};
-    if (p->n_logprobs >= 0)
-        qr_token_logprob_fill(&token, e->sampler.raw, vocab, id, p->n_logprobs);
-    qr_sched_push(e->sched, index, id);
-    count_token(e, s, now);
-    qr_output_push(&s->out, s->req, id, mc->eos_ids, mc->n_eos, e->limits.ctx_max);
-    say(e, index, &token, now);
-}
-
 /* One row of logits of position pos: the log-probability of the next prompt token, or the next token itself. */
-static void use_logits(struct qr_engine *e, int32_t index, int32_t pos, float *logits, int64_t now)
+static void want_row(struct qr_engine *e, int32_t index, int32_t pos, float *logits)
 {
-    struct qr_slot *s = &e->slot[index];
-    struct qr_request *r = s->req;
+    const struct qr_slot *s = &e->slot[index];
     const struct qr_seq *seq = qr_sched_seq(e->sched, index);
-    if (pos + 1 < seq->n_prompt && r->prompt_logprobs)
-        qr_token_logprob_fill(&r->prompt_logprobs[pos + 1], logits, e->limits.vocab, seq->ids[pos + 1], r->sampling.n_prompt_logprobs);
-    else if (pos + 1 == seq->n_ids)
-        sample_one(e, index, logits, now);
+    bool prompt = pos + 1 < seq->n_prompt && s->req->prompt_logprobs;
+    if (!prompt && pos + 1 != seq->n_ids)
+        return;
+    QR_ASSERT(e->rows.n < e->rows.rows_max);
+    struct qr_row *row = &e->rows.row[e->rows.n++];
+    row->kind = prompt ? QR_ROW_PROMPT : s->req->sampling.max_tokens > 0 ? QR_ROW_DRAW : QR_ROW_END;
+    row->index = index;
+    row->choice = s->choice;
+    row->logits = logits;
+    row->req = s->req;
+    row->seq = seq;
+    row->pos = pos;
 }
 
-static void use_all_logits(struct qr_engine *e, const struct qr_tensor *logits, int64_t now)
+static void want_rows(struct qr_engine *e, const struct qr_tensor *logits)
 {
     int32_t row = 0;
+    e->rows.n = 0;
     for (int32_t i = 0; i < e->plan.n_prefill + e->plan.n_decode; i++) {
         const struct qr_plan_item *item = &e->plan.item[i];
         for (int32_t k = item->n_tokens - item->n_logits; k < item->n_tokens; k++, row++)
-            use_logits(e, item->seq, item->first + k, (float *)logits->data + (int64_t)row * logits->stride[0], now);
+            want_row(e, item->seq, item->first + k, (float *)logits->data + (int64_t)row * logits->stride[0]);
     }
 }
 
-static void publish(struct qr_engine *e, int64_t started, int64_t now)
+/* Tells what was drawn: scheduler, text, event. */
+static void use_token(struct qr_engine *e, const struct qr_row *row, int64_t now)
+{
+    struct qr_slot *s = &e->slot[row->index];
+    const struct qr_model_config *mc = e->rows.model;
+    if (!row->finite) {
+        if (s->req->err.code == QR_OK)
+            qr_err_set(&s->req->err, QR_E_INTERNAL, "the model's output is not a number");
+        end_slot(e, row->index, QR_FINISH_ERROR, now);
+        return;
+    }
+    qr_sched_push(e->sched, row->index, row->token.id);
+    count_token(e, s, now);
+    qr_output_push(&s->out, s->req, row->token.id, mc->eos_ids, mc->n_eos, e->limits.ctx_max);
+    say(e, row->index, &row->token, now);
+}
+
+static void use_rows(struct qr_engine *e, int64_t now)
+{
+    for (int32_t i = 0; i < e->rows.n; i++) {
+        const struct qr_row *row = &e->rows.row[i];
+        if (row->kind == QR_ROW_PROMPT)
+            continue;
+        count_prompt(e, &e->slot[row->index], row->seq, now);
+        if (row->kind == QR_ROW_DRAW)
+            use_token(e, row, now);
+        else
+            end_slot(e, row->index, QR_FINISH_LENGTH, now);
+    }
+}
+
+/* Time since the last mark, in ns, goes to `part`. */
+static void mark(struct qr_engine *e, enum qr_step_part part)
+{
+    int64_t now_ns = qr_clock_ns();
+    e->stats.part_ns[part] += now_ns - e->marked_ns;
+    e->marked_ns = now_ns;
+}
+
+static void count_step(struct qr_engine *e, int64_t started, int64_t now)
 {
     struct qr_stats *st = &e->stats;
     st->n_steps++;
@@ -363,30 +376,53 @@ static void publish_stats(struct qr_engine *e)
 bool qr_engine_step(struct qr_engine *e)
 {
     int64_t started = qr_clock_us();
-    if (!qr_sched_plan(e->sched, &e->plan, started))
+    bool any = qr_sched_plan(e->sched, &e->plan, started);
+    mark(e, QR_PART_PLAN);
+    if (!any)
         return false;
+    const struct qr_batch *batch = qr_lower(&e->lower, &e->plan, e->sched);
+    mark(e, QR_PART_LOWER);
     for (int32_t i = 0; i < e->plan.n_copies; i++)
         e->be->k->kv_copy(e->be->queue, &(struct qr_kv_copy_args){.kv = &e->kv, .src = e->plan.copy[i].src, .dst = e->plan.copy[i].dst});
-    struct qr_tensor logits = qr_model_forward(&e->exec, qr_lower(&e->lower, &e->plan, e->sched));
+    struct qr_tensor logits = qr_model_forward(&e->exec, batch);
+    mark(e, QR_PART_MODEL);
+    want_rows(e, &logits);
+    qr_rows_compute(&e->rows);
+    mark(e, QR_PART_SAMPLE);
     qr_sched_commit(e->sched, &e->plan);
-    int64_t now = qr_clock_us();
-    use_all_logits(e, &logits, now);
-    publish(e, started, qr_clock_us());
+    use_rows(e, qr_clock_us());
+    tell(e);
+    mark(e, QR_PART_OUTPUT);
+    count_step(e, started, qr_clock_us());
     return true;
+}
+
+/* Waits for requests while there is nothing to run; wait_us 0: only looks. */
+static void look_around(struct qr_engine *e, int64_t wait_us)
+{
+    mark(e, QR_PART_REST);
+    receive(e, wait_us);
+    if (wait_us != 0)
+        mark(e, QR_PART_IDLE);
+    collect_recycled(e, 0);
+    reap(e, qr_clock_us());
+    tell(e);
+    mark(e, QR_PART_REST);
 }
 
 static void run(struct qr_engine *e)
 {
     int64_t wait_us = 0;
+    e->marked_ns = qr_clock_ns();
     while (!atomic_load(&e->closing)) {
-        receive(e, wait_us);
-        collect_recycled(e, 0);
-        reap(e, qr_clock_us());
+        look_around(e, wait_us);
         wait_us = 0;
-        if (e->n_free_events < (e->limits.running_max + 1) * e->events_per_choice)
+        if (e->n_free_events < (e->limits.running_max + 1) * e->events_per_choice) {
             collect_recycled(e, EVENTS_WAIT_US);
-        else if (!qr_engine_step(e))
+            mark(e, QR_PART_IDLE);
+        } else if (!qr_engine_step(e)) {
             wait_us = e->stats.n_inside > 0 ? STUCK_WAIT_US : -1;
+        }
         publish_stats(e);
     }
 }
@@ -409,6 +445,7 @@ static void cancel_all(struct qr_engine *e)
         if (--r->n_open == 0)
             qr_request_free(r);
     }
+    tell(e);
 }
 
 void *qr_engine_thread(void *arg)
@@ -416,6 +453,7 @@ void *qr_engine_thread(void *arg)
     struct qr_engine *e = arg;
     qr_thread_set_name("quire-engine");
     qr_list_init(&e->free_events);
+    qr_list_init(&e->said);
     int rc = open_all(e, e->open_err);
     pthread_mutex_lock(&e->open_lock);
     e->open_state = rc == 0 ? 1 : -1;

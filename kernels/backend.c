@@ -115,6 +115,13 @@ void qr_backend_close(struct qr_backend *be)
     qr_free(be);
 }
 
+void qr_backend_run(struct qr_backend *be, void (*fn)(const void *arg, int32_t item, int32_t worker), const void *arg, int32_t n_items)
+{
+    QR_ASSERT(be != NULL && fn != NULL);
+    QR_ASSERT(n_items >= 0);
+    qr_queue_run(be->queue, fn, arg, n_items);
+}
+
 int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
                         struct qr_err *err)
 {

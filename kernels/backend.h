@@ -45,6 +45,11 @@ void qr_cpu_init(void);
 int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *options, struct qr_err *err);
 void qr_backend_close(struct qr_backend *be); /* NULL is fine */
 
+/* Calls fn(arg, i, worker) once for every 0 <= i < n_items on the queue's threads and returns when all have returned: work of the host that splits
+ * into rows, such as sampling. worker < n_threads tells scratch memories apart. Called by worker 0 only, between kernels. Which worker gets
+ * an item must not be visible in a result. */
+void qr_backend_run(struct qr_backend *be, void (*fn)(const void *arg, int32_t item, int32_t worker), const void *arg, int32_t n_items);
+
 /* Whether every kernel of a model with these properties is there. QR_E_UNSUPPORTED says what is not. */
 int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, enum qr_dtype kv, int32_t head_dim,
                         int32_t block_tokens, struct qr_err *err);

@@ -104,6 +104,12 @@ static void put_counters(struct out *o, const struct qr_stats *t)
     put_one(o, "quire_recomputed_tokens_total", "counter", "Tokens computed again after preemption.", (double)t->sched.n_recomputed);
     put_one(o, "quire_steps_total", "counter", "Engine steps.", (double)t->n_steps);
     put_one(o, "quire_step_seconds_total", "counter", "Time spent in engine steps.", (double)t->step_us_total * 1e-6);
+    put_meta(o, "quire_engine_seconds_total", "counter", "Time of the engine thread, by what it did.");
+    for (int i = 0; i < QR_PARTS; i++) {
+        char extra[32];
+        snprintf(extra, sizeof extra, "part=\"%s\"", qr_step_part_name((enum qr_step_part)i));
+        put_sample(o, "quire_engine_seconds_total", "", extra, (double)t->part_ns[i] * 1e-9);
+    }
 }
 
 static void put_histograms(struct out *o, const struct qr_stats *t)

@@ -1,0 +1,41 @@
+/* rows.h - a step's rows of logits become tokens and log-probabilities, on the worker pool. What a row gets is a function of that row, its
+ * request and its own sequence, so neither the number of threads nor the other rows can be seen in it.
+ */
+#ifndef QR_ENGINE_ROWS_H
+#define QR_ENGINE_ROWS_H
+
+#include "engine/sampler.h"
+#include "kernels/backend.h"
+
+enum qr_row_kind {
+    QR_ROW_DRAW,   /* the next token */
+    QR_ROW_PROMPT, /* the log-probability of the next prompt token */
+    QR_ROW_END,    /* the prompt is complete and no token is wanted: nothing to compute */
+};
+
+struct qr_row {
+    enum qr_row_kind kind;
+    int32_t index, choice;                   /* slot; choice of the request */
+    float *logits;                           /* borrowed from the step arena [vocab]; penalties are written into it */
+    const struct qr_request *req;            /* borrowed */
+    const struct qr_seq *seq;                /* borrowed: its ids are read, nothing is changed */
+    int32_t pos;                             /* of the token that the logits came from */
+    bool finite;                             /* DRAW: false when what the model gave is no number */
+    struct qr_token_logprob token;           /* DRAW: all but the id only when log-probabilities are wanted, else zero */
+};
+
+struct qr_rows {
+    struct qr_backend *be;                   /* borrowed */
+    const struct qr_model_config *model;     /* borrowed */
+    struct qr_sampler *sampler;              /* owned [be->n_threads] scratch, one for each worker */
+    struct qr_row *row;                      /* owned [rows_max] */
+    int32_t n, rows_max;
+};
+
+void qr_rows_init(struct qr_rows *r, struct qr_backend *be, const struct qr_model_config *model, int32_t rows_max);
+void qr_rows_release(struct qr_rows *r); /* also of a zeroed one */
+
+/* Fills in every row[0..n): token and finite, or the entry pos + 1 of the request's prompt_logprobs. Engine thread, between forwards. */
+void qr_rows_compute(struct qr_rows *r);
+
+#endif

@@ -37,13 +37,15 @@ void qr_sampler_release(struct qr_sampler *s)
  *
  * Lanes of 16 keep these loops in vector registers at the baseline, in an order of operations that is the same on every machine. */
 #define LANES 16
+#define STRETCH 1024
 
-static float max_of(const float *x, int32_t n)
+/* The largest of x and `least`; what is no number is passed over. */
+static float max_from(const float *x, int32_t n, float least)
 {
-    float lane[LANES], best = x[0];
+    float lane[LANES], best = least;
     int32_t i = 0;
     for (int32_t k = 0; k < LANES; k++)
-        lane[k] = x[0];
+        lane[k] = least;
     for (; i + LANES <= n; i += LANES)
         for (int32_t k = 0; k < LANES; k++)
             lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
@@ -54,14 +56,28 @@ static float max_of(const float *x, int32_t n)
     return best;
 }
 
-/* The first of the largest: ties go to the smallest id. */
+static float max_of(const float *x, int32_t n)
+{
+    return max_from(x, n, x[0]);
+}
+
+/* The first of the largest: ties go to the smallest id. One pass over memory: the stretch that raised the maximum last holds it. Rows that
+ * begin with what is no number give 0: the caller looks at what was chosen. */
 static int32_t argmax(const float *x, int32_t n)
 {
-    float best = max_of(x, n);
-    for (int32_t i = 0; i < n; i++)
+    float best = x[0];
+    int32_t at = 0;
+    for (int32_t i = 0; i < n; i += STRETCH) {
+        float most = max_from(x + i, n - i < STRETCH ? n - i : STRETCH, best);
+        if (most > best) {
+            best = most;
+            at = i;
+        }
+    }
+    for (int32_t i = at; i < n; i++)
         if (x[i] == best)
             return i;
-    return 0; /* not a number anywhere: the caller looks at what was chosen */
+    return 0;
 }
 
 /* exp(x) for x <= 0, within 2 ulp; 0 below -87. Range reduction to |r| <= ln(2)/2 (Cody & Waite 1980), a polynomial, and the exponent. */
@@ -131,16 +147,37 @@ static void insert_top(struct qr_token_logprob *out, int32_t n_max, int32_t id, 
     out->top_id[i] = id;
 }
 
+/* The n_top largest, in stretches: one that holds nothing larger than the last of the list is not looked at twice. */
+static void find_top(struct qr_token_logprob *out, const float *logits, int32_t n_vocab, int32_t n_top)
+{
+    for (int32_t from = 0; from < n_vocab; from += STRETCH) {
+        int32_t to = from + STRETCH < n_vocab ? from + STRETCH : n_vocab;
+        if (out->n_top == n_top && !(max_of(logits + from, to - from) > out->top_logprob[n_top - 1]))
+            continue;
+        for (int32_t i = from; i < to; i++)
+            insert_top(out, n_top, i, logits[i]);
+    }
+}
+
+static int32_t rank_of(const float *logits, int32_t n_vocab, int32_t id)
+{
+    const float own = logits[id];
+    int32_t n = 1;
+    for (int32_t i = 0; i < id; i++)
+        n += logits[i] >= own;
+    for (int32_t i = id + 1; i < n_vocab; i++)
+        n += logits[i] > own;
+    return n;
+}
+
 void qr_token_logprob_fill(struct qr_token_logprob *out, const float *logits, int32_t n_vocab, int32_t id, int32_t n_top)
 {
     QR_ASSERT(out != NULL && id >= 0 && id < n_vocab);
     QR_ASSERT(n_top >= 0 && n_top <= QR_TOP_LOGPROBS_MAX);
     double lse = qr_log_sum_exp(logits, n_vocab);
-    *out = (struct qr_token_logprob){.id = id, .logprob = (float)((double)logits[id] - lse), .rank = 1};
-    for (int32_t i = 0; i < n_vocab; i++)
-        out->rank += logits[i] > logits[id] || (logits[i] == logits[id] && i < id);
-    for (int32_t i = 0; n_top > 0 && i < n_vocab; i++)
-        insert_top(out, n_top, i, logits[i]);
+    *out = (struct qr_token_logprob){.id = id, .logprob = (float)((double)logits[id] - lse), .rank = rank_of(logits, n_vocab, id)};
+    if (n_top > 0)
+        find_top(out, logits, n_vocab, n_top);
     for (int32_t i = 0; i < out->n_top; i++)
         out->top_logprob[i] = (float)((double)out->top_logprob[i] - lse);
 }
@@ -230,26 +267,46 @@ static int32_t keep_best(struct qr_sampler *s, int32_t n, const struct qr_sampli
     }
 }
 
-/* A logit below which nothing is needed: buckets of scaled distance from the best count candidates and weight until one limit is met. What
- * rounding leaves out is caught by keep_best, which then takes everything. s->weight holds the weights when all > 0. */
+/* Candidates and weight by scaled distance from the best logit. Buckets are in order: whatever lies in an earlier one is better. */
+struct buckets {
+    float best, inv_t;
+    int32_t count[BUCKETS];
+    double weight[BUCKETS]; /* zero when nobody asked for weights */
+};
+
+static int32_t bucket_of(const struct buckets *b, float logit)
+{
+    float d = (b->best - logit) * b->inv_t * PER_UNIT;
+    return d < BUCKETS - 1 ? (int32_t)d : BUCKETS - 1; /* not a number: the last */
+}
+
+/* weight: of every id, or NULL. */
+static void fill_buckets(struct buckets *b, const float *logits, const float *weight, int32_t n, float best, float inv_t)
+{
+    *b = (struct buckets){.best = best, .inv_t = inv_t};
+    for (int32_t i = 0; i < n; i++) {
+        int32_t k = bucket_of(b, logits[i]);
+        b->count[k]++;
+        b->weight[k] += weight ? (double)weight[i] : 0;
+    }
+}
+
+/* A logit below which nothing is needed: buckets are added up until one limit is met. What rounding leaves out is caught by keep_best, which
+ * then takes everything. s->weight holds the weights when all > 0. */
 static float cut_of(const struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float best, float inv_t, double all)
 {
-    int32_t count[BUCKETS] = {0}, n = 0, b = 0;
-    double weight[BUCKETS] = {0}, sum = 0;
-    for (int32_t i = 0; i < s->n_vocab; i++) {
-        float d = (best - logits[i]) * inv_t * PER_UNIT;
-        int32_t k = d < BUCKETS - 1 ? (int32_t)d : BUCKETS - 1;
-        count[k]++;
-        weight[k] += all > 0 ? (double)s->weight[i] : 0;
-    }
-    for (; b < BUCKETS - 1; b++) {
-        n += count[b];
-        sum += weight[b];
+    struct buckets b;
+    double sum = 0;
+    int32_t n = 0, k = 0;
+    fill_buckets(&b, logits, all > 0 ? s->weight : NULL, s->n_vocab, best, inv_t);
+    for (; k < BUCKETS - 1; k++) {
+        n += b.count[k];
+        sum += b.weight[k];
         bool enough = (p->top_k > 0 && n >= p->top_k) || (all > 0 && sum >= (double)p->top_p * all);
-        if (enough || exp_nonpositive(-(float)(b + 1) / PER_UNIT) < p->min_p)
+        if (enough || exp_nonpositive(-(float)(k + 1) / PER_UNIT) < p->min_p)
             break;
     }
-    return b == BUCKETS - 1 ? -INFINITY : best - (float)(b + 1) / PER_UNIT / inv_t;
+    return k == BUCKETS - 1 ? -INFINITY : best - (float)(k + 1) / PER_UNIT / inv_t;
 }
 
 /* top_k, then top_p of what it left, then min_p; the kept ones lie in s->kept and s->weight, best first. Only candidates above a cut are
@@ -275,6 +332,64 @@ static int32_t restrict_to(struct qr_sampler *s, const float *logits, const stru
         sum += (double)s->weight[i];
     }
     return n;
+}
+
+/* The candidates of one bucket in s->heap. */
+static int32_t gather_bucket(struct qr_sampler *s, const struct buckets *b, const float *logits, int32_t k)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_vocab; i++)
+        if (bucket_of(b, logits[i]) == k)
+            s->heap[n++] = (struct qr_candidate){logits[i], i};
+    for (int32_t i = n / 2 - 1; i >= 0; i--)
+        sift_down(s->heap, n, i);
+    return n;
+}
+
+/* Takes candidates of bucket k, best first, until the weight of all that is better reaches `limit`; *sum counts on from what the buckets before
+ * have. Returns the last one taken. */
+static int32_t take_until(struct qr_sampler *s, const struct buckets *b, const float *logits, int32_t k, double limit, double *sum)
+{
+    int32_t n = gather_bucket(s, b, logits, k), last = -1;
+    while (n > 0) {
+        last = pop_best(s->heap, &n).id;
+        *sum += (double)s->weight[last];
+        if (*sum >= limit)
+            break;
+    }
+    QR_ASSERT(last >= 0);
+    return last;
+}
+
+/* The first bucket with which the weight reaches `limit`, or the last one with any weight; *before: the weight ahead of it. */
+static int32_t bucket_at(const struct buckets *b, double limit, double *before)
+{
+    int32_t found = 0;
+    double sum = 0;
+    for (int32_t k = 0; k < BUCKETS; k++) {
+        if (b->count[k] == 0)
+            continue;
+        found = k;
+        *before = sum;
+        sum += b->weight[k];
+        if (sum >= limit)
+            break;
+    }
+    return found;
+}
+
+/* top_p alone: the nucleus may have thousands of ids, but only two buckets decide, the one where it ends and the one that the draw falls
+ * into, and only these are ordered. Both passes add the same weights in the same order, so a draw in the last bucket stops before its end. */
+static int32_t draw_nucleus(struct qr_sampler *s, const float *logits, float top_p, float inv_t, double u)
+{
+    struct buckets b;
+    float best = max_of(logits, s->n_vocab);
+    double all = weigh(s->weight, logits, s->n_vocab, best, inv_t), kept = 0, sum = 0;
+    fill_buckets(&b, logits, s->weight, s->n_vocab, best, inv_t);
+    int32_t end = bucket_at(&b, (double)top_p * all, &kept);
+    int32_t last = take_until(s, &b, logits, end, (double)top_p * all, &kept);
+    int32_t k = bucket_at(&b, u * kept, &sum);
+    return k > end ? last : take_until(s, &b, logits, k, u * kept, &sum);
 }
 
 static int32_t draw_restricted(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float inv_t, double u)
@@ -331,5 +446,8 @@ int32_t qr_sample(struct qr_sampler *s, float *logits, const struct qr_sampling 
     double u = qr_rng_unit(p->seed, (uint64_t)choice, (uint64_t)(n_ids - n_prompt));
     float inv_t = 1.0f / p->temperature;
     bool whole = (p->top_k <= 0 || p->top_k >= s->n_vocab) && p->top_p >= 1.0f && p->min_p <= 0;
-    return whole ? draw_any(s, logits, inv_t, u) : draw_restricted(s, logits, p, inv_t, u);
+    if (whole)
+        return draw_any(s, logits, inv_t, u);
+    bool nucleus = (p->top_k <= 0 || p->top_k >= s->n_vocab) && p->min_p <= 0;
+    return nucleus ? draw_nucleus(s, logits, p->top_p, inv_t, u) : draw_restricted(s, logits, p, inv_t, u);
 }

@@ -56,6 +56,37 @@ static void count_wake(void *arg)
     atomic_fetch_add((atomic_long *)arg, 1);
 }
 
+/* A list is taken whole, behind what came before it, with one wake; a closed box leaves it to the caller. */
+static void lists(void)
+{
+    enum { N = 5 };
+    struct qr_mailbox box;
+    atomic_long n_wakes = 0;
+    struct message m[1 + N];
+    struct qr_node list, out;
+    qr_mailbox_init(&box, 2, count_wake, &n_wakes);
+    qr_list_init(&list);
+    qr_list_init(&out);
+    CHECK(qr_mailbox_push_list(&box, &list, 0) && atomic_load(&n_wakes) == 0);
+    for (int i = 0; i < 1 + N; i++)
+        m[i] = (struct message){.number = i};
+    CHECK(qr_mailbox_push(&box, &m[0].node));
+    for (int i = 1; i < 1 + N; i++)
+        qr_list_push_back(&list, &m[i].node);
+    CHECK(qr_mailbox_push_list(&box, &list, N) && qr_list_empty(&list) && atomic_load(&n_wakes) == 1);
+    CHECK(qr_mailbox_take(&box, &out) == 1 + N);
+    for (int i = 0; i < 1 + N; i++)
+        CHECK(QR_CONTAINER(qr_list_pop_front(&out), struct message, node)->number == i);
+    for (int i = 1; i < 1 + N; i++)
+        qr_list_push_back(&list, &m[i].node);
+    CHECK(qr_mailbox_push_list(&box, &list, N) && atomic_load(&n_wakes) == 2);
+    CHECK(qr_mailbox_take(&box, &out) == N);
+    qr_mailbox_close(&box);
+    qr_list_splice_back(&list, &out);
+    CHECK(!qr_mailbox_push_list(&box, &list, N) && !qr_list_empty(&list));
+    qr_mailbox_release(&box);
+}
+
 static void many_senders_one_taker(void)
 {
     struct qr_mailbox box;
@@ -177,6 +208,7 @@ int main(void)
     full_and_closed_refuse();
     waiting_ends();
     futex_hands_over();
+    lists();
     many_senders_one_taker();
     return 0;
 }

@@ -1,5 +1,6 @@
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -118,6 +119,115 @@ Test(sampler, draws_follow_the_distribution_of_temperature_top_k_top_p_and_min_p
         expected(want, x, &p);
         check_distribution(x, &p, want);
     }
+}
+
+struct by_weight {
+    double w;
+    int32_t id;
+};
+
+static int heavier(const void *a, const void *b)
+{
+    const struct by_weight *x = a, *y = b;
+    return x->w != y->w ? (x->w < y->w) - (x->w > y->w) : x->id - y->id;
+}
+
+/* Inverse of the cumulative weights, best first, of the ids that make up top_p. Weights in the sampler are good to 2 ulp (2.4e-7), so sums of all
+ * of them are, too: a u within 1e-6 of a step of the sum may fall on either side and is not judged (returns -1). */
+static int32_t nucleus_draw(const struct by_weight *sorted, int32_t n, double top_p, double u)
+{
+    double all = 0, kept = 0, sum = 0;
+    int32_t n_kept = 0;
+    for (int32_t i = 0; i < n; i++)
+        all += sorted[i].w;
+    while (n_kept < n && kept < top_p * all)
+        kept += sorted[n_kept++].w;
+    for (int32_t i = 0; i < n_kept; i++) {
+        sum += sorted[i].w;
+        if (fabs(u * kept - sum) < 1e-6 * all)
+            return -1;
+        if (u * kept < sum)
+            return sorted[i].id;
+    }
+    return -1;
+}
+
+Test(sampler, a_nucleus_of_thousands_is_drawn_from_as_if_it_had_been_sorted)
+{
+    enum { N = 5000 };
+    static float x[N];
+    static struct by_weight sorted[N];
+    struct qr_sampler s;
+    qr_sampler_init(&s, N);
+    int32_t ids[1] = {0}, judged = 0;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        struct qr_rng r = {.seed = seed + 99};
+        struct qr_sampling p;
+        qr_sampling_init(&p);
+        p.seed = seed;
+        p.top_p = 0.05f + 0.9f * (float)qr_rng_next_unit(&r);
+        double spread = seed % 2 ? 2 : 12;
+        for (int32_t i = 0; i < N; i++)
+            x[i] = (float)(qr_rng_next_unit(&r) * spread);
+        float best = x[0];
+        for (int32_t i = 0; i < N; i++)
+            best = x[i] > best ? x[i] : best;
+        for (int32_t i = 0; i < N; i++)
+            sorted[i] = (struct by_weight){exp((double)(x[i] - best)), i};
+        qsort(sorted, N, sizeof sorted[0], heavier);
+        int32_t want = nucleus_draw(sorted, N, (double)p.top_p, qr_rng_unit(seed, 0, 0));
+        int32_t got = qr_sample(&s, x, &p, ids, 1, 1, NULL, 0, 0);
+        cr_assert(want < 0 || got == want, "seed %d: drew %d, sorting gives %d", (int)seed, (int)got, (int)want);
+        judged += want >= 0;
+    }
+    cr_assert(judged > 150, "only %d of 200 draws were judged", (int)judged);
+    qr_sampler_release(&s);
+}
+
+Test(sampler, the_top_list_and_the_rank_are_right_in_a_long_row_with_ties)
+{
+    enum { N = 5000 };
+    static float x[N];
+    struct qr_rng r = {.seed = 31};
+    for (int32_t i = 0; i < N; i++)
+        x[i] = (float)qr_rng_below(&r, 1000) * 0.01f;
+    struct qr_token_logprob t;
+    for (int32_t id = 0; id < N; id += 97) {
+        qr_token_logprob_fill(&t, x, N, id, 20);
+        int32_t rank = 1;
+        for (int32_t i = 0; i < N; i++)
+            rank += x[i] > x[id] || (x[i] == x[id] && i < id);
+        cr_assert(t.rank == rank && t.n_top == 20);
+        for (int32_t k = 0; k < 20; k++) { /* entry k has exactly k ids before it */
+            int32_t n_before = 0;
+            for (int32_t i = 0; i < N; i++)
+                n_before += x[i] > x[t.top_id[k]] || (x[i] == x[t.top_id[k]] && i < t.top_id[k]);
+            cr_assert(n_before == k, "entry %d is number %d", (int)k, (int)n_before);
+        }
+    }
+}
+
+Test(sampler, greedy_finds_the_first_of_the_largest_anywhere_in_a_long_row)
+{
+    enum { N = 3333 };
+    static float x[N];
+    struct qr_sampling p;
+    struct qr_sampler s;
+    qr_sampling_init(&p);
+    p.temperature = 0;
+    qr_sampler_init(&s, N);
+    int32_t ids[1] = {0};
+    static const int32_t at[] = {0, 1, 15, 16, 1023, 1024, 1025, 2047, 2048, 3327, 3328, N - 1};
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
+        for (int32_t k = 0; k < N; k++)
+            x[k] = -5 + (float)(k % 7) * 0.5f;
+        x[at[i]] = 1;
+        cr_assert(qr_sample(&s, x, &p, ids, 1, 1, NULL, 0, 0) == at[i]);
+        x[N - 1] = 1; /* a tie at the very end */
+        x[at[i] / 2] = NAN;
+        cr_assert(at[i] < 2 || qr_sample(&s, x, &p, ids, 1, 1, NULL, 0, 0) == at[i], "not a number hides the largest");
+    }
+    qr_sampler_release(&s);
 }
 
 Test(sampler, penalties_count_as_documented)

@@ -54,6 +54,30 @@ Test(backend, obeys_QUIRE_ISA_and_prefers_the_option)
     cr_assert_eq(open_named("cpu", NULL, 1, &err), 0);
 }
 
+static void count_item(const void *arg, int32_t item, int32_t worker)
+{
+    cr_assert(worker >= 0 && worker < 3);
+    __atomic_fetch_add((int *)(uintptr_t)arg + item, 1, __ATOMIC_RELAXED);
+}
+
+Test(backend, run_calls_every_item_once)
+{
+    enum { N = 1000 };
+    struct qr_err err = {0};
+    struct qr_backend *be;
+    struct qr_backend_options o = {.n_threads = 3};
+    int count[N] = {0};
+    cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+    for (int32_t n = 0; n <= N; n += n < 4 ? 1 : 249)
+        qr_backend_run(be, count_item, count, n);
+    int total = 0;
+    for (int i = 0; i < N; i++)
+        total += count[i];
+    cr_assert_eq(total, 0 + 1 + 2 + 3 + 4 + 253 + 502 + 751 + 1000);
+    cr_assert(count[0] == 8 && count[N - 1] == 1);
+    qr_backend_close(be);
+}
+
 Test(backend, refuses_unknown_devices_levels_and_thread_counts)
 {
     struct qr_err err = {0};

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/mem.h"
 
 void qr_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_us)
 {
@@ -41,17 +42,32 @@ void qr_thread_set_name(const char *name)
     pthread_setname_np(pthread_self(), cut);
 }
 
-void qr_thread_pin(int32_t i)
+void qr_thread_pin(int32_t cpu)
 {
-    QR_ASSERT(i >= 0);
-    cpu_set_t may, one;
-    if (sched_getaffinity(0, sizeof may, &may) != 0)
-        return;
+    QR_ASSERT(cpu >= 0);
+    cpu_set_t one;
     CPU_ZERO(&one);
-    for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &may) && seen++ == i) {
-            CPU_SET(cpu, &one);
-            pthread_setaffinity_np(pthread_self(), sizeof one, &one);
-            return;
-        }
+    if (cpu < CPU_SETSIZE) {
+        CPU_SET(cpu, &one);
+        pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+    }
+}
+
+void *qr_thread_pin_for_now(int32_t cpu)
+{
+    QR_ASSERT(cpu >= 0);
+    cpu_set_t *before = qr_alloc(1, sizeof *before);
+    if (pthread_getaffinity_np(pthread_self(), sizeof *before, before) != 0) {
+        qr_free(before);
+        return NULL;
+    }
+    qr_thread_pin(cpu);
+    return before;
+}
+
+void qr_thread_unpin(void *before)
+{
+    if (before)
+        pthread_setaffinity_np(pthread_self(), sizeof(cpu_set_t), before);
+    qr_free(before);
 }

@@ -1,4 +1,4 @@
-/* thread.h - the few things pthreads lack: futex sleep and wake, names, pinning, the number of usable processors. */
+/* thread.h - the few things pthreads lack: futex sleep and wake, names, pinning, the number of usable processors (cpus.h knows which). */
 #ifndef QR_BASE_THREAD_H
 #define QR_BASE_THREAD_H
 
@@ -15,7 +15,11 @@ int32_t qr_cpu_count(void);
 /* Names the calling thread (15 bytes are kept) for ps, top and debuggers. */
 void qr_thread_set_name(const char *name);
 
-/* Pins the calling thread to the i-th usable processor; silently stays unpinned where the system refuses. */
-void qr_thread_pin(int32_t i);
+/* Pins the calling thread to the processor with this number; silently stays as it is where the system refuses. */
+void qr_thread_pin(int32_t cpu);
+
+/* The same, and what to give qr_thread_unpin later (on the same thread) to have things as they were. NULL where the system refused. */
+void *qr_thread_pin_for_now(int32_t cpu);
+void qr_thread_unpin(void *before); /* NULL: does nothing */
 
 #endif

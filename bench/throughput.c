@@ -31,7 +31,7 @@ static const struct qr_option table[] = {
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, isa), .arg = "LEVEL",
      .help = "Instruction-set level; the best one otherwise."},
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, threads), .builtin = "0", .min = 0, .max = 1024,
-     .arg = "N", .help = "Worker threads; 0 means every usable processor."},
+     .arg = "N", .help = "Worker threads; 0 means one per usable core."},
     {.name = "prefill", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, prefill), .builtin = "128,512", .arg = "LIST",
      .help = "Prompt lengths."},
     {.name = "batch", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, batch), .builtin = "1,8,32", .arg = "LIST",
@@ -92,7 +92,7 @@ static int32_t *ints(int32_t n)
 
 static int open_rig(struct rig *r, const struct throughput_options *o, int32_t ctx, int32_t seqs_max, struct qr_err *err)
 {
-    struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .n_threads = (int32_t)o->threads, .step_rows_max = (int32_t)o->chunk};
+    struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .n_threads = (int32_t)o->threads, .pin = true, .step_rows_max = (int32_t)o->chunk};
     struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize};
     *r = (struct rig){.o = o, .ctx = ctx, .seqs_max = seqs_max, .rows_max = (int32_t)o->chunk > seqs_max ? (int32_t)o->chunk : seqs_max};
     int rc = qr_backend_open(&r->be, &bo, err);

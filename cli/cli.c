@@ -75,7 +75,7 @@ int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err)
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m)
 {
     *mo = (struct qr_model_options){.compute = (enum qr_compute)m->dtype, .quantize = (enum qr_quantize)m->quantize};
-    *bo = (struct qr_backend_options){.device = m->device, .isa = m->isa, .n_threads = (int32_t)m->threads, .pin = m->pin};
+    *bo = (struct qr_backend_options){.device = m->device, .isa = m->isa, .n_threads = (int32_t)m->threads, .cpus = m->cpus, .pin = m->pin};
 }
 
 void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine *e)

@@ -34,7 +34,7 @@ int qr_cmd_serve(int argc, char **argv);
 /* ---- options ---- */
 
 struct qr_cli_model {
-    const char *model, *device, *isa;
+    const char *model, *device, *isa, *cpus;
     int32_t dtype, quantize; /* enum qr_compute, enum qr_quantize */
     int64_t threads;
     bool pin;
@@ -61,9 +61,11 @@ struct qr_cli_engine {
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(T, m.isa), .arg = "LEVEL", .group = "Model",                            \
      .help = "Force an instruction-set level (ref, avx2, avx512, amx); the best one is taken otherwise."},                        \
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(T, m.threads), .builtin = "0", .min = 0, .max = 1024, \
-     .arg = "N", .group = "Model", .help = "Worker threads; 0 means every usable processor."},                                    \
-    {.name = "pin", .type = QR_OPT_FLAG, .offset = offsetof(T, m.pin), .builtin = "false", .group = "Model",                       \
-     .help = "Pin worker threads to processors."}
+     .arg = "N", .group = "Model", .help = "Worker threads; 0 means one per usable core, within the container's quota."},            \
+    {.name = "cpus", .type = QR_OPT_STR, .offset = offsetof(T, m.cpus), .arg = "LIST", .group = "Model",                           \
+     .help = "Processors for the worker threads, such as 0-3,8, which then are as many."},                                        \
+    {.name = "pin", .type = QR_OPT_FLAG, .offset = offsetof(T, m.pin), .builtin = "true", .group = "Model",                        \
+     .help = "Pin each worker thread to its processor, when they are all in use or listed with --cpus."}
 
 #define QR_CLI_ENGINE_ROWS(T, e)                                                                                                  \
     {.name = "max-len", .type = QR_OPT_INT, .offset = offsetof(T, e.max_len), .builtin = "0", .min = 0, .max = 16777216, .arg = "N", \

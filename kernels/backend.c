@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/cpus.h"
 #include "base/mem.h"
-#include "base/thread.h"
 #include "kernels/cpu/detect.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/pool.h"
@@ -82,6 +82,27 @@ static size_t shared_bytes(int32_t step_rows_max)
     return n < SHARED_BYTES_MAX ? n : SHARED_BYTES_MAX;
 }
 
+/* The workers' processors, their number and whether they are pinned. */
+static int choose_cpus(struct qr_cpus *cpus, int32_t *n_threads, bool *pin, const struct qr_backend_options *o, struct qr_err *err)
+{
+    struct qr_cpus allowed;
+    qr_cpus_allowed(&allowed);
+    const bool listed = o->cpus && *o->cpus;
+    int rc = listed ? qr_cpus_parse(cpus, o->cpus, err) : 0;
+    if (rc)
+        return qr_err_prefix(err, "cpus: ");
+    if (!listed)
+        *cpus = allowed;
+    for (int32_t i = 0; listed && i < cpus->n; i++)
+        if (!qr_cpus_has(&allowed, cpus->cpu[i]))
+            return qr_err_set(err, QR_E_USAGE, "cpus: this process may not use processor %d; it may use %d of them, see taskset -p", (int)cpus->cpu[i],
+                              (int)allowed.n);
+    qr_cpus_examine(cpus, "", !listed);
+    *n_threads = o->n_threads ? o->n_threads : listed ? cpus->n : qr_cpus_default_threads(cpus, qr_cpus_quota(""));
+    *pin = o->pin && *n_threads <= cpus->n && (listed || *n_threads >= cpus->n_cores);
+    return 0;
+}
+
 int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *options, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && options != NULL);
@@ -96,12 +117,18 @@ int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *op
     int rc = options->isa ? find_level(&l, options->isa, "the option isa", err) : find_level(&l, getenv("QUIRE_ISA"), "QUIRE_ISA", err);
     if (rc != 0)
         return rc;
+    struct qr_cpus cpus;
+    int32_t n_threads = 1;
+    bool pin = false;
+    rc = choose_cpus(&cpus, &n_threads, &pin, options, err);
+    if (rc != 0)
+        return rc;
     struct qr_backend *be = qr_alloc(1, sizeof *be);
     be->name = "cpu";
     be->k = l->k;
     be->mem = &host_mem;
-    be->n_threads = options->n_threads ? options->n_threads : qr_cpu_count();
-    be->queue = qr_queue_new(be->n_threads, options->pin, shared_bytes(options->step_rows_max ? options->step_rows_max : STEP_ROWS_DEFAULT),
+    be->n_threads = n_threads;
+    be->queue = qr_queue_new(n_threads, &cpus, pin, shared_bytes(options->step_rows_max ? options->step_rows_max : STEP_ROWS_DEFAULT),
                              QR_WORKER_SCRATCH_BYTES);
     *out = be;
     return 0;

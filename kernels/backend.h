@@ -28,8 +28,9 @@ struct qr_backend {
 struct qr_backend_options {
     const char *device;    /* "auto" or "cpu" */
     const char *isa;       /* NULL: QUIRE_ISA, or the best there is */
-    int32_t n_threads;     /* 0: all usable processors */
-    bool pin;              /* pin workers to processors */
+    int32_t n_threads;     /* 0: one per usable core, at most what the control group allows; of a list: all of it */
+    const char *cpus;      /* "0-3,8": processors for the workers; NULL: those that the process may use, cores before hyperthreads */
+    bool pin;              /* pin each worker, where `cpus` is given or every usable core gets one, and no processor gets two */
     int32_t step_rows_max; /* rows of the largest step: sizes the scratch memory (0: 2048) */
 };
 
@@ -40,8 +41,9 @@ struct qr_backend_options {
  * frame (a small alternate stack makes Linux refuse). Refused or absent is fine: levels that need tiles are then not there. */
 void qr_cpu_init(void);
 
-/* The calling thread becomes worker 0 of the queue and is the only one that may launch kernels. With `pin` it is pinned too. Errors:
- * QR_E_USAGE (unknown device or level, thread count out of range), QR_E_UNSUPPORTED (a level that this processor does not have). */
+/* The calling thread becomes worker 0 of the queue and is the only one that may launch kernels. With `pin` it is pinned too, until the backend is
+ * closed; threads that it makes meanwhile inherit that. Errors: QR_E_USAGE (unknown device or level, thread count out of range, a list of
+ * processors that is none or names one that this process may not use), QR_E_UNSUPPORTED (a level that this processor does not have). */
 int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *options, struct qr_err *err);
 void qr_backend_close(struct qr_backend *be); /* NULL is fine */
 

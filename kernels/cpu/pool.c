@@ -15,7 +15,7 @@
 
 struct qr_worker {
     struct qr_queue *q; /* borrowed */
-    int32_t index;
+    int32_t index, lot;
     pthread_t thread;
 };
 
@@ -25,14 +25,17 @@ static void pause_a_little(void)
         __builtin_ia32_pause();
 }
 
-/* Draws and runs items until there are none. */
+/* Draws and runs items until there are none: first those of the worker's own lot. */
 static void work(struct qr_queue *q, int32_t worker)
 {
     int64_t n_mine = 0, n_items = 0, left;
-    while ((left = atomic_fetch_sub_explicit(&q->left, 1, memory_order_acq_rel)) > 0) {
-        n_items = q->n_items;
-        q->fn(q->arg, (int32_t)(n_items - left), worker);
-        n_mine++;
+    for (int32_t i = 0, at = q->worker[worker].lot; i < q->n_lots; i++, at = at + 1 < q->n_lots ? at + 1 : 0) {
+        struct qr_lot *lot = &q->lot[at];
+        while ((left = atomic_fetch_sub_explicit(&lot->left, 1, memory_order_acq_rel)) > 0) {
+            n_items = q->n_items;
+            q->fn(q->arg, (int32_t)(lot->first + lot->n - left), worker);
+            n_mine++;
+        }
     }
     if (n_mine == 0)
         return;
@@ -45,7 +48,10 @@ static void work(struct qr_queue *q, int32_t worker)
 
 static bool work_to_do(struct qr_queue *q)
 {
-    return atomic_load_explicit(&q->left, memory_order_relaxed) > 0 || atomic_load_explicit(&q->stop, memory_order_relaxed);
+    for (int32_t i = 0; i < q->n_lots; i++)
+        if (atomic_load(&q->lot[i].left) > 0)
+            return true;
+    return atomic_load(&q->stop);
 }
 
 static void wait_for_work(struct qr_queue *q)
@@ -58,7 +64,7 @@ static void wait_for_work(struct qr_queue *q)
     } while (qr_clock_ns() < end);
     atomic_fetch_add(&q->n_asleep, 1);
     uint32_t seen = atomic_load(&q->posted);
-    if (atomic_load(&q->left) <= 0 && !atomic_load(&q->stop))
+    if (!work_to_do(q))
         qr_futex_wait(&q->posted, seen, -1);
     atomic_fetch_sub(&q->n_asleep, 1);
 }
@@ -70,7 +76,7 @@ static void *worker_main(void *arg)
     snprintf(name, sizeof name, "qr-worker-%d", (int)w->index);
     qr_thread_set_name(name);
     if (w->q->pin)
-        qr_thread_pin(w->index % qr_cpu_count());
+        qr_thread_pin(w->q->cpus.cpu[w->index % w->q->cpus.n]);
     while (!atomic_load(&w->q->stop)) {
         work(w->q, w->index);
         wait_for_work(w->q);
@@ -100,6 +106,17 @@ static void wait_for_end(struct qr_queue *q, int64_t n_items)
     }
 }
 
+/* Every lot gets its workers' share. */
+static void share_out(struct qr_queue *q, int64_t n_items)
+{
+    for (int32_t i = 0, begin = 0; i < q->n_lots; begin = q->lot_end[i++]) {
+        q->lot[i].first = n_items * begin / q->n_threads;
+        q->lot[i].n = n_items * q->lot_end[i] / q->n_threads - q->lot[i].first;
+    }
+    for (int32_t i = 0; i < q->n_lots; i++)
+        atomic_store(&q->lot[i].left, q->lot[i].n);
+}
+
 void qr_queue_run(struct qr_queue *q, qr_job *fn, const void *arg, int64_t n_items)
 {
     QR_ASSERT(q != NULL && fn != NULL);
@@ -112,24 +129,43 @@ void qr_queue_run(struct qr_queue *q, qr_job *fn, const void *arg, int64_t n_ite
     q->arg = arg;
     q->n_items = n_items;
     atomic_store(&q->done, 0);
-    atomic_store(&q->left, n_items);
+    share_out(q, n_items);
     wake_workers(q);
     work(q, 0);
     wait_for_end(q, n_items);
 }
 
-struct qr_queue *qr_queue_new(int32_t n_threads, bool pin, size_t shared_bytes, size_t own_bytes)
+/* One lot for each node that has workers. */
+static void make_lots(struct qr_queue *q)
 {
-    QR_ASSERT(n_threads >= 1);
+    int32_t n_workers = 0;
+    for (int32_t node = 0; node < q->cpus.n_nodes; node++) {
+        int32_t before = n_workers;
+        for (int32_t i = 0; i < q->n_threads; i++)
+            if (q->cpus.node[i % q->cpus.n] == node) {
+                q->worker[i].lot = q->n_lots;
+                n_workers++;
+            }
+        if (n_workers > before)
+            q->lot_end[q->n_lots++] = n_workers;
+    }
+    QR_ASSERT(n_workers == q->n_threads && q->n_lots >= 1);
+}
+
+struct qr_queue *qr_queue_new(int32_t n_threads, const struct qr_cpus *cpus, bool pin, size_t shared_bytes, size_t own_bytes)
+{
+    QR_ASSERT(n_threads >= 1 && (cpus != NULL || !pin));
     QR_ASSERT(own_bytes % 64 == 0);
     struct qr_queue *q = qr_alloc_aligned(sizeof *q, 64);
     q->n_threads = n_threads;
     q->pin = pin;
+    q->cpus = cpus ? *cpus : (struct qr_cpus){.n = 1, .n_nodes = 1};
     q->shared_bytes = shared_bytes;
     q->own_bytes = own_bytes;
     q->shared = qr_alloc_aligned(shared_bytes, 64);
     q->own = qr_alloc_aligned(own_bytes * (size_t)n_threads, 64);
     q->worker = qr_alloc((size_t)n_threads, sizeof *q->worker);
+    make_lots(q);
     for (int32_t i = 1; i < n_threads; i++) {
         q->worker[i].q = q;
         q->worker[i].index = i;
@@ -137,8 +173,8 @@ struct qr_queue *qr_queue_new(int32_t n_threads, bool pin, size_t shared_bytes, 
         if (rc != 0)
             qr_panic("pthread_create of worker %d of %d failed with %d", (int)i, (int)n_threads, rc);
     }
-    if (pin)
-        qr_thread_pin(0); /* last: a new thread inherits its maker's processors */
+    if (pin) /* last: a new thread inherits its maker's processors */
+        q->caller_cpus = qr_thread_pin_for_now(q->cpus.cpu[0]);
     return q;
 }
 
@@ -151,6 +187,7 @@ void qr_queue_free(struct qr_queue *q)
     qr_futex_wake(&q->posted, q->n_threads);
     for (int32_t i = 1; i < q->n_threads; i++)
         pthread_join(q->worker[i].thread, NULL);
+    qr_thread_unpin(q->caller_cpus);
     qr_free(q->worker);
     qr_free_aligned(q->own);
     qr_free_aligned(q->shared);

@@ -4,6 +4,10 @@
  * processor is taken away costs at most the item it holds. A worker that finds nothing spins briefly, then sleeps on a futex; so does
  * the caller while others finish. Nothing is allocated per launch. Which worker runs an item is never visible in a result.
  * The thread that opened the queue is worker 0 and the only one that may launch.
+ *
+ * Where the processors belong to several memory nodes, the items of a launch are cut into one run of neighbours per node, in proportion to the
+ * workers there. A worker draws from its own node's run first and then helps the others. Weights are packed and multiplied by panels in the
+ * same order, so most of them lie where they are read.
  */
 #ifndef QR_KERNELS_CPU_POOL_H
 #define QR_KERNELS_CPU_POOL_H
@@ -14,19 +18,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cpus.h"
+
 typedef void qr_job(const void *arg, int32_t item, int32_t worker);
+
+/* A run of items. first and n are written like the job's fields. */
+struct qr_lot {
+    _Alignas(64) _Atomic int64_t left; /* items not yet drawn; goes below 0 when workers look in vain */
+    int64_t first, n;
+};
 
 struct qr_queue {
     int32_t n_threads;
     bool pin;
+    struct qr_cpus cpus;      /* worker i belongs on entry i % n */
+    void *caller_cpus;        /* owned: what the caller could run on before it was pinned, or NULL */
+    int32_t n_lots;           /* memory nodes with workers; each has a lot */
+    int32_t lot_end[QR_NODES_MAX]; /* workers of this lot and of those before it */
     struct qr_worker *worker; /* owned [n_threads]; entry 0 is the caller and has no thread */
 
-    /* The job. Written by the caller while left <= 0 and nobody holds an item; read only by who holds one. */
+    /* The job. Written by the caller while every lot is drawn and nobody holds an item; read only by who holds one. */
     qr_job *fn;
     const void *arg; /* borrowed for the launch */
     int64_t n_items;
 
-    _Alignas(64) _Atomic int64_t left; /* items not yet drawn; goes below 0 when workers look in vain */
+    struct qr_lot lot[QR_NODES_MAX];
     _Alignas(64) _Atomic int64_t done; /* items finished */
     _Alignas(64) _Atomic uint32_t posted;  /* futex: counts launches, workers sleep on it */
     _Atomic uint32_t finished;             /* futex: the caller sleeps on it */
@@ -38,9 +54,10 @@ struct qr_queue {
     size_t shared_bytes, own_bytes;
 };
 
-/* n_threads >= 1 counts the caller. shared_bytes and own_bytes of zeroed scratch, 64-byte aligned. */
-struct qr_queue *qr_queue_new(int32_t n_threads, bool pin, size_t shared_bytes, size_t own_bytes);
-void qr_queue_free(struct qr_queue *q); /* NULL is fine; joins the workers */
+/* n_threads >= 1 counts the caller. shared_bytes and own_bytes of zeroed scratch, 64-byte aligned. cpus: where workers belong, in order; NULL: no
+ * matter where, one node. With `pin` each worker, the caller too, runs on its processor only until qr_queue_free. */
+struct qr_queue *qr_queue_new(int32_t n_threads, const struct qr_cpus *cpus, bool pin, size_t shared_bytes, size_t own_bytes);
+void qr_queue_free(struct qr_queue *q); /* NULL is fine; joins the workers, unpins the caller */
 
 /* Calls fn(arg, i, worker) once for every 0 <= i < n_items, returns when all have returned. */
 void qr_queue_run(struct qr_queue *q, qr_job *fn, const void *arg, int64_t n_items);

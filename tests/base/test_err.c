@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/cpus.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -147,10 +148,21 @@ Test(thread, counts_processors_and_names_and_pins_threads)
         cr_assert_str_eq(name, "a name that is \n");
         close(fd);
     }
-    qr_thread_pin(0);
+}
+
+Test(thread, is_pinned_and_unpinned)
+{
+    struct qr_cpus may;
+    int32_t n = qr_cpu_count();
+    qr_cpus_allowed(&may);
+    cr_assert_eq(may.n, n);
+    void *before = qr_thread_pin_for_now(may.cpu[may.n - 1]);
+    cr_assert_not_null(before);
     cr_assert_eq(qr_cpu_count(), 1, "pinned to one processor");
     qr_thread_pin(100000);
     cr_assert_eq(qr_cpu_count(), 1, "a processor that is not there changes nothing");
+    qr_thread_unpin(before);
+    cr_assert_eq(qr_cpu_count(), n);
 }
 
 Test(thread, returns_from_a_futex_on_change_and_on_time)

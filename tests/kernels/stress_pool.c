@@ -27,9 +27,9 @@ static void count(const void *arg, int32_t item, int32_t worker)
     t->runs[item]++;
 }
 
-static void launches(int32_t n_threads, int32_t n_launches, uint64_t seed)
+static void launches(int32_t n_threads, const struct qr_cpus *cpus, bool pin, int32_t n_launches, uint64_t seed)
 {
-    struct qr_queue *q = qr_queue_new(n_threads, false, 4096, 64);
+    struct qr_queue *q = qr_queue_new(n_threads, cpus, pin, 4096, 64);
     struct qr_rng rng = {.seed = seed};
     int32_t runs[ITEMS_MAX];
     for (int32_t l = 0; l < n_launches; l++) {
@@ -45,6 +45,49 @@ static void launches(int32_t n_threads, int32_t n_launches, uint64_t seed)
     qr_queue_free(q);
 }
 
+/* The processors there are, again and again, on nodes in turn. */
+static void pretend_nodes(struct qr_cpus *c, int32_t n_nodes)
+{
+    int32_t n = c->n;
+    c->n = 16;
+    c->n_nodes = n_nodes;
+    for (int32_t i = 0; i < c->n; i++) {
+        c->cpu[i] = c->cpu[i % n];
+        c->node[i] = (int8_t)(i % n_nodes);
+    }
+}
+
+struct origin {
+    _Atomic int32_t *by;  /* borrowed [n]: which worker ran the item */
+    _Atomic int32_t n_in; /* workers that hold their first item */
+};
+
+static void note_origin(const void *arg, int32_t item, int32_t worker)
+{
+    struct origin *o = (struct origin *)(uintptr_t)arg;
+    atomic_store(&o->by[item], worker);
+    atomic_fetch_add(&o->n_in, 1);
+    while (atomic_load(&o->n_in) < 2)
+        usleep(50);
+}
+
+/* Two workers on two pretended nodes, two items that wait for each other: each worker must have begun with its own half. */
+static void own_lot_first(void)
+{
+    struct qr_cpus cpus;
+    qr_cpus_allowed(&cpus);
+    pretend_nodes(&cpus, 2);
+    struct qr_queue *q = qr_queue_new(2, &cpus, false, 64, 64);
+    QR_ASSERT(q->n_lots == 2);
+    for (int i = 0; i < 100; i++) {
+        _Atomic int32_t by[2] = {-1, -1};
+        struct origin o = {.by = by};
+        qr_queue_run(q, note_origin, &o, 2);
+        QR_ASSERT(atomic_load(&by[0]) == 0 && atomic_load(&by[1]) == 1);
+    }
+    qr_queue_free(q);
+}
+
 int main(void)
 {
     const uint64_t seed = 20261121;
@@ -52,9 +95,15 @@ int main(void)
     printf("seed %llu\n", (unsigned long long)seed);
     static const int32_t threads[] = {1, 2, 3, 7};
     for (int i = 0; i < QR_COUNT(threads); i++)
-        launches(threads[i], threads[i] > 2 ? 2000 : 20000, seed + (uint64_t)i);
+        launches(threads[i], NULL, false, threads[i] > 2 ? 2000 : 20000, seed + (uint64_t)i);
+    struct qr_cpus cpus;
+    qr_cpus_allowed(&cpus);
+    launches(cpus.n, &cpus, true, 2000, seed + 10);
+    pretend_nodes(&cpus, 3);
+    launches(7, &cpus, false, 2000, seed + 11); /* lots of different sizes, more lots than items */
+    own_lot_first();
     for (int i = 0; i < 50; i++)
-        qr_queue_free(qr_queue_new(3, false, 64, 64)); /* opened and closed without work */
+        qr_queue_free(qr_queue_new(3, NULL, false, 64, 64)); /* opened and closed without work */
     printf("stress_pool: passed in %lld ms\n", (long long)((qr_clock_us() - start) / 1000));
     return 0;
 }

@@ -1,7 +1,10 @@
 /* Opening devices and levels, what is supported, tensors and types. */
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 
+#include "base/cpus.h"
+#include "base/thread.h"
 #include "tests/kernels/util.h"
 
 static int open_named(const char *device, const char *isa, int32_t n_threads, struct qr_err *err)
@@ -179,4 +182,61 @@ Test(tensor, views_follow_shapes_and_strides)
     cr_assert_eq(qr_tensor_count(&cols), 16);
     struct qr_tensor none = qr_tensor_columns(&m, 6, 0);
     cr_assert_eq(qr_tensor_count(&none), 0);
+}
+
+Test(backend, computes_on_the_processors_that_were_named)
+{
+    struct qr_err err = {0};
+    struct qr_backend *be;
+    struct qr_cpus may;
+    char list[8192], one[16];
+    int n = 0;
+    qr_cpus_allowed(&may);
+    for (int32_t i = may.n - 1; i >= 0; i--)
+        n += snprintf(list + n, sizeof list - (size_t)n, i ? "%d," : "%d", may.cpu[i]);
+    struct qr_backend_options o = {.isa = "ref", .cpus = list, .pin = true};
+    cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(be->n_threads, may.n, "as many threads as are named");
+    cr_assert(be->queue->pin);
+    cr_assert_eq(qr_cpu_count(), 1, "the caller is worker 0");
+    cr_assert_eq(sched_getcpu(), may.cpu[may.n - 1]);
+    qr_backend_close(be);
+    cr_assert_eq(qr_cpu_count(), may.n, "closing takes the pin away");
+    snprintf(one, sizeof one, "%d", may.cpu[0]);
+    o.cpus = one;
+    o.n_threads = 3;
+    cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+    cr_assert(!be->queue->pin, "three threads are not pinned to one processor");
+    qr_backend_close(be);
+}
+
+Test(backend, pins_by_itself_only_when_every_core_gets_a_worker)
+{
+    struct qr_err err = {0};
+    struct qr_backend *be;
+    int32_t n = qr_cpu_count();
+    struct qr_backend_options o = {.isa = "ref", .n_threads = n, .pin = true};
+    cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+    cr_assert(be->queue->pin);
+    qr_backend_close(be);
+    o.n_threads = n + 1;
+    cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+    cr_assert(!be->queue->pin);
+    qr_backend_close(be);
+    o = (struct qr_backend_options){.isa = "ref"};
+    cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+    cr_assert(be->n_threads >= 1 && be->n_threads <= n && !be->queue->pin);
+    qr_backend_close(be);
+}
+
+Test(backend, refuses_processors_that_are_not_there)
+{
+    struct qr_err err = {0};
+    struct qr_backend *be;
+    struct qr_backend_options o = {.isa = "ref", .cpus = "0-"};
+    cr_assert_eq(qr_backend_open(&be, &o, &err), QR_E_USAGE);
+    cr_assert(strstr(err.msg, "cpus: ") && strstr(err.msg, "0-3,8"), "%s", err.msg);
+    o.cpus = "1023";
+    cr_assert_eq(qr_backend_open(&be, &o, &err), QR_E_USAGE);
+    cr_assert(strstr(err.msg, "1023"), "%s", err.msg);
 }

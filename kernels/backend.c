@@ -23,6 +23,7 @@ struct level {
     const char *name;
     bool (*present)(void);
     const struct qr_kernels *k;
+    const struct qr_backward *b;
 };
 
 static bool always(void)
@@ -32,10 +33,10 @@ static bool always(void)
 
 /* Best last. */
 static const struct level level[] = {
-    {"ref", always, &qr_ref_f32_kernels},
-    {"avx2", qr_detect_avx2, &qr_avx2_kernels},
-    {"avx512", qr_detect_avx512, &qr_avx512_kernels},
-    {"amx", qr_detect_amx, &qr_amx_kernels},
+    {"ref", always, &qr_ref_f32_kernels, &qr_ref_f32_backward},
+    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_ref_f32_backward},
+    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_ref_f32_backward},
+    {"amx", qr_detect_amx, &qr_amx_kernels, &qr_ref_f32_backward},
 };
 
 static void *host_alloc(size_t n_bytes)
@@ -126,6 +127,7 @@ int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *op
     struct qr_backend *be = qr_alloc(1, sizeof *be);
     be->name = "cpu";
     be->k = l->k;
+    be->b = l->b;
     be->mem = &host_mem;
     be->n_threads = n_threads;
     be->queue = qr_queue_new(n_threads, &cpus, pin, shared_bytes(options->step_rows_max ? options->step_rows_max : STEP_ROWS_DEFAULT),

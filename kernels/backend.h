@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "kernels/backward.h"
 #include "kernels/kernels.h"
 
 struct qr_mem_ops {
@@ -20,6 +21,7 @@ struct qr_mem_ops {
 struct qr_backend {
     const char *name;            /* "cpu" */
     const struct qr_kernels *k;
+    const struct qr_backward *b; /* gradients and the optimizer, for the trainer */
     const struct qr_mem_ops *mem;
     struct qr_queue *queue;      /* owned */
     int32_t n_threads;

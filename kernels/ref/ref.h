@@ -2,12 +2,16 @@
  *
  * Compiled twice. In the library `real` is float. Tests compile the same files with -DQR_REAL=double (see tests/kernels/oracle.h): then
  * activations (x, out, delta, q, k, v, cos_sin, gate_up, lse) are arrays of double behind the same pointers, while weights, norm
- * weights, biases and the cache keep their types, and roundings to bf16 that kernels.h demands still happen.
+ * weights, biases and the cache keep their types, and roundings to bf16 that kernels.h demands still happen. Weights and caches may then be
+ * f64 as well; with -DQR_REF_PARAM=double so are norm weights, biases, parameters and their gradients, and nothing is f32 any more.
  */
 #ifndef QR_KERNELS_REF_H
 #define QR_KERNELS_REF_H
 
+#include <math.h>
+
 #include "base/half.h"
+#include "kernels/backward.h"
 #include "kernels/kernels.h"
 
 #ifdef QR_REAL
@@ -19,8 +23,14 @@ typedef float real;
 #define QR_REF(name) qr_ref_f32_##name
 #define QR_REF_TABLE_NAME "ref"
 #endif
+#ifdef QR_REF_PARAM
+typedef QR_REF_PARAM param;
+#else
+typedef float param;
+#endif
 
 extern const struct qr_kernels QR_REF(kernels);
+extern const struct qr_backward QR_REF(backward);
 
 void QR_REF(linear)(struct qr_queue *q, const struct qr_linear_args *a);
 size_t QR_REF(linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in);
@@ -38,6 +48,19 @@ void QR_REF(attention)(struct qr_queue *q, const struct qr_attention_args *a);
 void QR_REF(glu)(struct qr_queue *q, const struct qr_glu_args *a);
 void QR_REF(gather_rows)(struct qr_queue *q, const struct qr_gather_args *a);
 
+void QR_REF(linear_dx)(struct qr_queue *q, const struct qr_linear_dx_args *a);
+void QR_REF(linear_dw)(struct qr_queue *q, const struct qr_linear_dw_args *a);
+void QR_REF(rms_norm_back)(struct qr_queue *q, const struct qr_norm_back_args *a);
+void QR_REF(head_norm_back)(struct qr_queue *q, const struct qr_head_norm_back_args *a);
+void QR_REF(rope_back)(struct qr_queue *q, const struct qr_rope_args *a);
+void QR_REF(attention_back)(struct qr_queue *q, const struct qr_attention_back_args *a);
+void QR_REF(glu_back)(struct qr_queue *q, const struct qr_glu_back_args *a);
+void QR_REF(embed_back)(struct qr_queue *q, const struct qr_embed_back_args *a);
+void QR_REF(scatter_rows)(struct qr_queue *q, const struct qr_scatter_args *a);
+void QR_REF(cross_entropy)(struct qr_queue *q, const struct qr_cross_entropy_args *a);
+void QR_REF(adamw)(struct qr_queue *q, const struct qr_adamw_args *a);
+void QR_REF(sum_squares)(struct qr_queue *q, const struct qr_sum_squares_args *a);
+
 /* What an activation becomes when it meets numbers of type t. */
 static inline real qr_ref_meet(real x, enum qr_dtype t)
 {
@@ -45,19 +68,30 @@ static inline real qr_ref_meet(real x, enum qr_dtype t)
 }
 
 /* Element i of an array of type t. */
-static inline float qr_ref_load(const void *p, enum qr_dtype t, size_t i)
+static inline real qr_ref_load(const void *p, enum qr_dtype t, size_t i)
 {
+    if (t == QR_F64)
+        return (real)((const double *)p)[i];
     if (t == QR_F32)
         return ((const float *)p)[i];
     return t == QR_BF16 ? qr_bf16_to_f32(((const uint16_t *)p)[i]) : qr_f16_to_f32(((const uint16_t *)p)[i]);
 }
 
-static inline void qr_ref_store(void *p, enum qr_dtype t, size_t i, float x)
+static inline void qr_ref_store(void *p, enum qr_dtype t, size_t i, real x)
 {
-    if (t == QR_F32)
-        ((float *)p)[i] = x;
+    if (t == QR_F64)
+        ((double *)p)[i] = (double)x;
+    else if (t == QR_F32)
+        ((float *)p)[i] = (float)x;
     else
-        ((uint16_t *)p)[i] = qr_f32_to_bf16(x);
+        ((uint16_t *)p)[i] = qr_f32_to_bf16((float)x);
+}
+
+/* Attention's scale. An argument holds it in f32; where everything is f64, the usual one is meant as the number that it is. */
+static inline real qr_ref_scale(float scale, const struct qr_kv_view *kv)
+{
+    double usual = 1 / sqrt((double)kv->head_dim);
+    return kv->dtype == QR_F64 && scale == (float)usual ? (real)usual : (real)scale;
 }
 
 #endif

@@ -21,8 +21,8 @@ void QR_REF(kv_write)(struct qr_queue *q, const struct qr_kv_write_args *a)
             for (int32_t i = 0; i < kv->head_dim; i++) {
                 size_t at = (size_t)t * (size_t)kv->head_dim + (size_t)i;
                 int64_t from = (int64_t)g * kv->head_dim + i;
-                qr_ref_store(kv->base, kv->dtype, qr_kv_offset(kv, block, a->layer, 0, g) + at, (float)((const real *)a->k)[n * a->k_stride + from]);
-                qr_ref_store(kv->base, kv->dtype, qr_kv_offset(kv, block, a->layer, 1, g) + at, (float)((const real *)a->v)[n * a->v_stride + from]);
+                qr_ref_store(kv->base, kv->dtype, qr_kv_offset(kv, block, a->layer, 0, g) + at, ((const real *)a->k)[n * a->k_stride + from]);
+                qr_ref_store(kv->base, kv->dtype, qr_kv_offset(kv, block, a->layer, 1, g) + at, ((const real *)a->v)[n * a->v_stride + from]);
             }
     }
 }
@@ -58,7 +58,7 @@ static real score(const struct context *c, const real *q, int32_t t)
     real sum = 0;
     for (int32_t i = 0; i < c->a->kv->head_dim; i++)
         sum += qr_ref_meet(q[i], c->a->kv->dtype) * cached(c, 0, t, i);
-    sum *= (real)c->a->scale;
+    sum *= qr_ref_scale(c->a->scale, c->a->kv);
     real cap = (real)c->a->softcap;
     return cap > 0 ? cap * (real)tanh((double)(sum / cap)) : sum;
 }

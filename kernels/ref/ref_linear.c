@@ -33,7 +33,7 @@ static void QR_REF(linear_quant)(const struct qr_linear_args *a)
             }
             real y = (real)sum * (real)(scale * ((const float *)a->w->packed)[o]);
             if (a->bias)
-                y += (real)a->bias[o];
+                y += (real)((const param *)a->bias)[o];
             out[o] = a->add ? y + out[o] : y;
         }
     }
@@ -43,7 +43,7 @@ void QR_REF(linear)(struct qr_queue *q, const struct qr_linear_args *a)
 {
     (void)q;
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
-    QR_ASSERT(qr_dtype_packs(a->w->packed_dtype));
+    QR_ASSERT(qr_dtype_packs(a->w->packed_dtype) || a->w->packed_dtype == QR_F64);
     if (qr_dtype_is_quantized(a->w->packed_dtype)) {
         QR_REF(linear_quant)(a);
         return;
@@ -57,7 +57,7 @@ void QR_REF(linear)(struct qr_queue *q, const struct qr_linear_args *a)
                 sum += qr_ref_meet(x[i], a->w->packed_dtype) *
                        (real)qr_ref_load(a->w->packed, a->w->packed_dtype, (size_t)o * (size_t)a->n_in + (size_t)i);
             if (a->bias)
-                sum += (real)a->bias[o];
+                sum += (real)((const param *)a->bias)[o];
             out[o] = a->add ? sum + out[o] : sum;
         }
     }
@@ -66,7 +66,7 @@ void QR_REF(linear)(struct qr_queue *q, const struct qr_linear_args *a)
 /* Packed is row-major here: nothing is to be gained by order. */
 size_t QR_REF(linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in)
 {
-    QR_ASSERT(qr_dtype_packs(to));
+    QR_ASSERT(qr_dtype_packs(to) || to == QR_F64);
     QR_ASSERT(n_out >= 0 && n_in >= 0);
     if (qr_dtype_is_quantized(to))
         return (size_t)n_out * ((size_t)n_in + sizeof(float));

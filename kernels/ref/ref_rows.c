@@ -5,7 +5,7 @@
 #include "base/assert.h"
 
 /* x[0..n) scaled so that its mean square is 1 (eps aside), times w. */
-static void norm_row(real *out, const real *x, const float *w, int32_t n, float eps)
+static void norm_row(real *out, const real *x, const param *w, int32_t n, float eps)
 {
     real sum = 0;
     for (int32_t i = 0; i < n; i++)
@@ -27,7 +27,7 @@ void QR_REF(rms_norm)(struct qr_queue *q, const struct qr_norm_args *a)
             for (int32_t i = 0; i < a->n_cols; i++)
                 x[i] += delta[i];
         }
-        norm_row((real *)a->out + n * a->out_stride, x, a->w, a->n_cols, a->eps);
+        norm_row((real *)a->out + n * a->out_stride, x, (const param *)a->w, a->n_cols, a->eps);
     }
 }
 
@@ -39,7 +39,7 @@ void QR_REF(head_norm)(struct qr_queue *q, const struct qr_head_norm_args *a)
     for (int32_t n = 0; n < a->n_rows; n++)
         for (int32_t h = 0; h < a->n_heads; h++) {
             real *x = (real *)a->x + n * a->stride + (int64_t)h * a->head_dim;
-            norm_row(x, x, a->w, a->head_dim, a->eps);
+            norm_row(x, x, (const param *)a->w, a->head_dim, a->eps);
         }
 }
 

@@ -1,0 +1,116 @@
+#include <math.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "kernels/ref/ref.h"
+
+#define BACK_K_MAX 256
+
+/* One query head of one row, and what its gradients need. */
+struct back_query {
+    const struct qr_attention_back_args *a;
+    const int32_t *blocks;          /* of its sequence */
+    const real *q, *dout;
+    real lse, weighed;              /* D = dout . out */
+    int32_t group, first, last;     /* positions that it sees */
+};
+
+static struct back_query back_query_of(const struct qr_attention_back_args *a, int32_t seq, int32_t row, int32_t head)
+{
+    const int32_t k = a->kv->head_dim, pos = a->batch->pos[row];
+    const real *out = (const real *)a->out + row * a->out_stride + (int64_t)head * k;
+    struct back_query b = {.a = a, .blocks = a->batch->block_table + (int64_t)seq * a->batch->table_stride,
+                           .q = (const real *)a->q + row * a->q_stride + (int64_t)head * k,
+                           .dout = (const real *)a->dout + row * a->dout_stride + (int64_t)head * k,
+                           .lse = ((const real *)a->lse)[(int64_t)row * a->n_heads + head],
+                           .group = head / (a->n_heads / a->kv->n_kv_heads), .last = pos};
+    b.first = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
+    for (int32_t i = 0; i < k; i++)
+        b.weighed += b.dout[i] * out[i];
+    return b;
+}
+
+/* Element i of the key (which 0) or value (which 1) at position t. */
+static real back_cached(const struct back_query *b, int32_t which, int32_t t, int32_t i)
+{
+    const struct qr_kv_view *kv = b->a->kv;
+    size_t at = qr_kv_offset(kv, b->blocks[t / kv->block_tokens], b->a->layer, which, b->group);
+    return (real)qr_ref_load(kv->base, kv->dtype, at + (size_t)(t % kv->block_tokens) * (size_t)kv->head_dim + (size_t)i);
+}
+
+/* The probability of position t and the gradient of its unscaled score. */
+static void back_position(const struct back_query *b, int32_t t, real *p, real *ds)
+{
+    const struct qr_attention_back_args *a = b->a;
+    real s = 0, dp = 0, slope = 1;
+    for (int32_t i = 0; i < a->kv->head_dim; i++) {
+        s += qr_ref_meet(b->q[i], a->kv->dtype) * back_cached(b, 0, t, i);
+        dp += qr_ref_meet(b->dout[i], a->kv->dtype) * back_cached(b, 1, t, i);
+    }
+    s *= qr_ref_scale(a->scale, a->kv);
+    if (a->softcap > 0) {
+        real bent = (real)tanh((double)(s / (real)a->softcap));
+        s = (real)a->softcap * bent;
+        slope = 1 - bent * bent;
+    }
+    *p = (real)exp((double)(s - b->lse));
+    *ds = *p * (dp - b->weighed) * slope;
+}
+
+static void back_dq(const struct back_query *b, real *dq)
+{
+    const enum qr_dtype type = b->a->kv->dtype;
+    const int32_t k = b->a->kv->head_dim;
+    real sum[BACK_K_MAX] = {0}, p, ds;
+    for (int32_t t = b->first; t <= b->last; t++) {
+        back_position(b, t, &p, &ds);
+        for (int32_t i = 0; i < k; i++)
+            sum[i] += qr_ref_meet(ds, type) * back_cached(b, 0, t, i);
+    }
+    for (int32_t i = 0; i < k; i++)
+        dq[i] += qr_ref_scale(b->a->scale, b->a->kv) * sum[i];
+}
+
+/* Position t of one sequence and one kv head: every query that sees it. */
+static void back_dkv(const struct qr_attention_back_args *a, int32_t seq, int32_t t, int32_t group)
+{
+    const int32_t k = a->kv->head_dim, per = a->n_heads / a->kv->n_kv_heads, row0 = a->batch->row_start[seq];
+    const enum qr_dtype type = a->kv->dtype;
+    real sum_k[BACK_K_MAX] = {0}, sum_v[BACK_K_MAX] = {0}, p, ds;
+    for (int32_t h = group * per; h < (group + 1) * per; h++)
+        for (int32_t r = row0 + t; r < a->batch->row_start[seq + 1]; r++) {
+            struct back_query b = back_query_of(a, seq, r, h);
+            if (t < b.first)
+                break;
+            back_position(&b, t, &p, &ds);
+            for (int32_t i = 0; i < k; i++) {
+                sum_k[i] += qr_ref_meet(ds, type) * qr_ref_meet(b.q[i], type);
+                sum_v[i] += qr_ref_meet(p, type) * qr_ref_meet(b.dout[i], type);
+            }
+        }
+    real *dk = (real *)a->dk + (row0 + t) * a->dk_stride + (int64_t)group * k;
+    real *dv = (real *)a->dv + (row0 + t) * a->dv_stride + (int64_t)group * k;
+    for (int32_t i = 0; i < k; i++) {
+        dk[i] += qr_ref_scale(a->scale, a->kv) * sum_k[i];
+        dv[i] += sum_v[i];
+    }
+}
+
+void QR_REF(attention_back)(struct qr_queue *q, const struct qr_attention_back_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->batch != NULL && a->kv != NULL && a->lse != NULL);
+    QR_ASSERT(a->n_heads % a->kv->n_kv_heads == 0 && a->kv->head_dim <= BACK_K_MAX);
+    for (int32_t s = 0; s < a->batch->n_seqs; s++) {
+        const int32_t row0 = a->batch->row_start[s], n_rows = a->batch->row_start[s + 1] - row0;
+        for (int32_t t = 0; t < n_rows; t++) {
+            QR_ASSERT(a->batch->pos[row0 + t] == t);
+            for (int32_t h = 0; h < a->n_heads; h++) {
+                struct back_query b = back_query_of(a, s, row0 + t, h);
+                back_dq(&b, (real *)a->dq + (row0 + t) * a->dq_stride + (int64_t)h * a->kv->head_dim);
+            }
+            for (int32_t g = 0; g < a->kv->n_kv_heads; g++)
+                back_dkv(a, s, t, g);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+#include <math.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/rng.h"
+#include "kernels/ref/ref.h"
+
+/* Random bits r of 16 added below bf16's last place, and cut: up with probability (what is cut) / 2^16. Infinities and NaN stay. */
+static uint16_t round_by_chance(float x, uint32_t r)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return (u & 0x7f800000u) == 0x7f800000u ? qr_f32_to_bf16(x) : (uint16_t)((u + r) >> 16);
+}
+
+void QR_REF(adamw)(struct qr_queue *q, const struct qr_adamw_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->w != NULL && a->m != NULL && a->v != NULL && a->g != NULL);
+    QR_ASSERT(a->n >= 0 && a->first >= 0 && a->step >= 1);
+    param *w = (param *)a->w, *m = (param *)a->m, *v = (param *)a->v;
+    const param keep = (param)(1 - a->lr * a->decay), take1 = (param)(1 - a->beta1), beta2 = (param)a->beta2, take2 = (param)(1 - a->beta2);
+    const param rate = (param)(a->lr / (1 - pow(a->beta1, (double)a->step))), root2 = (param)sqrt(1 - pow(a->beta2, (double)a->step));
+    const param eps = (param)a->eps, gscale = (param)a->gscale;
+    uint32_t word[4] = {0};
+    for (int64_t i = 0; i < a->n; i++) {
+        const param g = ((const param *)a->g)[i] * gscale;
+        w[i] = w[i] * keep;
+        m[i] = m[i] + take1 * (g - m[i]);
+        v[i] = beta2 * v[i] + take2 * (g * g);
+        w[i] = w[i] - rate * m[i] / ((param)sqrt((double)v[i]) / root2 + eps);
+        if (!a->half)
+            continue;
+        const uint64_t at = (uint64_t)(a->first + i);
+        if (i == 0 || at % 8 == 0)
+            qr_rng_words(word, a->seed, (uint64_t)a->step, at / 8);
+        a->half[i] = round_by_chance((float)w[i], word[at % 8 / 2] >> (at % 2 * 16) & 0xffffu);
+    }
+}
+
+static double leaf_sum(const param *x, int64_t n)
+{
+    double chain[16] = {0};
+    for (int64_t i = 0; i < n; i++)
+        chain[i % 16] += (double)x[i] * (double)x[i];
+    for (int step = 8; step > 0; step /= 2)
+        for (int j = 0; j < step; j++)
+            chain[j] += chain[j + step];
+    return chain[0];
+}
+
+void QR_REF(sum_squares)(struct qr_queue *q, const struct qr_sum_squares_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->sum != NULL);
+    QR_ASSERT(a->n >= 0 && (a->n == 0 || (a->x != NULL && a->leaf != NULL)));
+    const int64_t n_leaves = qr_sum_leaves(a->n);
+    for (int64_t l = 0; l < n_leaves; l++) {
+        int64_t left = a->n - l * QR_SUM_LEAF;
+        a->leaf[l] = leaf_sum((const param *)a->x + l * QR_SUM_LEAF, left < QR_SUM_LEAF ? left : QR_SUM_LEAF);
+    }
+    *a->sum = qr_sum_tree(a->leaf, n_leaves);
+}

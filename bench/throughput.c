@@ -17,7 +17,7 @@
 
 struct throughput_options {
     const char *model, *isa, *prefill, *batch, *depth;
-    int32_t dtype, quantize;
+    int32_t dtype, quantize, kv_cache;
     int64_t threads, steps, repeats, chunk;
     bool json;
 };
@@ -28,6 +28,8 @@ static const struct qr_option table[] = {
      .arg = "TYPE", .help = "Compute type of unquantized weights."},
     {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, quantize), .builtin = "none",
      .choices = "none|int8|int4", .arg = "TYPE", .help = "Round the matrices to integers while loading."},
+    {.name = "kv-cache-dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, kv_cache), .builtin = "auto",
+     .choices = "auto|f32|bf16|int8", .arg = "TYPE", .help = "Type of cached keys and values."},
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, isa), .arg = "LEVEL",
      .help = "Instruction-set level; the best one otherwise."},
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, threads), .builtin = "0", .min = 0, .max = 1024,
@@ -93,7 +95,8 @@ static int32_t *ints(int32_t n)
 static int open_rig(struct rig *r, const struct throughput_options *o, int32_t ctx, int32_t seqs_max, struct qr_err *err)
 {
     struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .n_threads = (int32_t)o->threads, .pin = true, .step_rows_max = (int32_t)o->chunk};
-    struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize};
+    struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize,
+                                  .kv_cache = (enum qr_kv_cache)o->kv_cache};
     *r = (struct rig){.o = o, .ctx = ctx, .seqs_max = seqs_max, .rows_max = (int32_t)o->chunk > seqs_max ? (int32_t)o->chunk : seqs_max};
     int rc = qr_backend_open(&r->be, &bo, err);
     if (rc == 0)
@@ -187,8 +190,9 @@ static void run_cases(struct rig *r, const struct int_list *prefill, const struc
 {
     struct qr_rng rng = {.seed = 1};
     if (!r->o->json)
-        printf("%s, %s, %d threads, %s weights of %.1f MiB\n%-8s %6s %7s %10s %10s\n", r->o->model, r->be->k->name, r->be->n_threads,
-               qr_dtype_name(qr_model_weight_dtype(r->model)), (double)qr_model_weight_bytes(r->model) / 0x1p20, "case", "batch", "tokens", "tok/s", "best");
+        printf("%s, %s, %d threads, %s weights of %.1f MiB, %s cache\n%-8s %6s %7s %10s %10s\n", r->o->model, r->be->k->name, r->be->n_threads,
+               qr_dtype_name(qr_model_weight_dtype(r->model)), (double)qr_model_weight_bytes(r->model) / 0x1p20,
+               qr_dtype_name(r->kv.dtype), "case", "batch", "tokens", "tok/s", "best");
     for (int32_t i = 0; i < prefill->n; i++) {
         struct qr_samples s = {0};
         prefill_s(r, prefill->v[i], &rng);

@@ -74,7 +74,8 @@ int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err)
 
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m)
 {
-    *mo = (struct qr_model_options){.compute = (enum qr_compute)m->dtype, .quantize = (enum qr_quantize)m->quantize};
+    *mo = (struct qr_model_options){.compute = (enum qr_compute)m->dtype, .quantize = (enum qr_quantize)m->quantize,
+                                    .kv_cache = (enum qr_kv_cache)m->kv_cache};
     *bo = (struct qr_backend_options){.device = m->device, .isa = m->isa, .n_threads = (int32_t)m->threads, .cpus = m->cpus, .pin = m->pin};
 }
 

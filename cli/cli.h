@@ -35,7 +35,7 @@ int qr_cmd_serve(int argc, char **argv);
 
 struct qr_cli_model {
     const char *model, *device, *isa, *cpus;
-    int32_t dtype, quantize; /* enum qr_compute, enum qr_quantize */
+    int32_t dtype, quantize, kv_cache; /* enum qr_compute, enum qr_quantize, enum qr_kv_cache */
     int64_t threads;
     bool pin;
 };
@@ -56,6 +56,10 @@ struct qr_cli_engine {
     {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(T, m.quantize), .builtin = "none", .choices = "none|int8|int4",   \
      .arg = "TYPE", .group = "Model",                                                                                             \
      .help = "Round the matrices to integers while loading: int8 with a scale per output, int4 in groups of 32 (head int8)."},    \
+    {.name = "kv-cache-dtype", .type = QR_OPT_ENUM, .offset = offsetof(T, m.kv_cache), .builtin = "auto", .choices = "auto|f32|bf16|int8", \
+     .arg = "TYPE", .group = "Model",                                                                                             \
+     .help = "Type of cached keys and values: int8 (a scale per token and head) holds nearly twice the tokens of bf16; auto is f32 when computing " \
+             "in f32, else bf16."},                                                                                               \
     {.name = "device", .type = QR_OPT_STR, .offset = offsetof(T, m.device), .builtin = "auto", .arg = "NAME", .group = "Model",    \
      .help = "Where to compute: auto or cpu."},                                                                                   \
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(T, m.isa), .arg = "LEVEL", .group = "Model",                            \

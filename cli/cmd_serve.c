@@ -52,8 +52,8 @@ static void banner(const struct serve *s, int64_t opened_us)
             (double)opened_us * 1e-6);
     fprintf(stderr, "memory  weights %.1f MiB + cache %.1f MiB + step %.1f MiB\n", (double)l->weight_bytes / mib, (double)l->kv_bytes / mib,
             (double)(l->act_bytes + l->event_bytes) / mib);
-    fprintf(stderr, "cache   %d tokens in %d blocks of %d  (%.1fx the context of %d)\n", l->n_blocks * l->block_tokens, l->n_blocks, l->block_tokens,
-            (double)l->n_blocks * l->block_tokens / l->ctx_max, l->ctx_max);
+    fprintf(stderr, "cache   %d tokens in %d blocks of %d, %s  (%.1fx the context of %d)\n", l->n_blocks * l->block_tokens, l->n_blocks,
+            l->block_tokens, qr_dtype_name(l->kv_dtype), (double)l->n_blocks * l->block_tokens / l->ctx_max, l->ctx_max);
     fprintf(stderr, "limits  %d running, %d waiting, body %.0f MiB, context %d tokens%s\n", l->running_max, l->waiting_max,
             (double)s->o->s.body_bytes / mib, l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
     fprintf(stderr, "ready   http://%s   api /v1   metrics /metrics   (%.2f s)\n", at, (double)(qr_clock_us() - s->started_us) * 1e-6);

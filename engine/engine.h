@@ -144,7 +144,8 @@ void qr_engine_config_fit(struct qr_engine_config *c);
 /* What was decided at open, for banners, validation and /metrics. */
 struct qr_engine_limits {
     int32_t ctx_max, vocab, n_blocks, block_tokens, running_max, waiting_max, step_tokens_max;
-    int64_t kv_bytes, weight_bytes, act_bytes, event_bytes;
+    int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes, event_bytes;
+    enum qr_dtype kv_dtype;
 };
 
 struct qr_engine; /* opaque */

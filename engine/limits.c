@@ -87,7 +87,9 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
         return qr_err_set(err, QR_E_USAGE, "max-len %d is more than the model was made for: %d (max_position_embeddings)",
                           config->ctx_max, model->ctx_max);
     int32_t ctx = config->ctx_max > 0 ? config->ctx_max : model->ctx_max;
-    int64_t token_bytes = (int64_t)model->n_layers * 2 * model->n_kv_heads * model->head_dim * (int64_t)qr_dtype_bytes(kv_dtype);
+    const struct qr_kv_view token = {.dtype = kv_dtype, .n_layers = model->n_layers, .n_kv_heads = model->n_kv_heads, .block_tokens = 1,
+                                     .head_dim = model->head_dim};
+    int64_t token_bytes = (int64_t)qr_kv_block_bytes(&token);
     int64_t left = memory_available - act_bytes;
     int64_t kv = cache_bytes(config, ctx, token_bytes, left > 0 ? left : 0);
     if (kv > left && left > 0 && config->kv_bytes == 0 && config->kv_tokens == 0)
@@ -106,6 +108,7 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
         .ctx_max = fits < ctx ? (int32_t)fits : ctx, .vocab = model->n_vocab, .n_blocks = (int32_t)n_blocks,
         .block_tokens = config->block_tokens, .running_max = config->running_max, .waiting_max = config->waiting_max,
         .step_tokens_max = config->step_tokens_max, .kv_bytes = n_blocks * config->block_tokens * token_bytes,
+        .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype,
         .weight_bytes = weight_bytes, .act_bytes = act_bytes};
     return 0;
 }

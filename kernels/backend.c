@@ -159,8 +159,8 @@ int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, enum
     if (!qr_dtype_packs(weights))
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s kernels on the %s compute with f32, bf16, int8 and int4 weights, not %s", be->k->name, be->name,
                           qr_dtype_name(weights));
-    if (kv != QR_F32 && kv != QR_BF16)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s kernels on the %s keep keys and values as f32 or bf16, not %s", be->k->name, be->name,
+    if (kv != QR_F32 && kv != QR_BF16 && kv != QR_I8)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s kernels on the %s keep keys and values as f32, bf16 or int8, not %s", be->k->name, be->name,
                           qr_dtype_name(kv));
     if (head_dim < 8 || head_dim > QR_HEAD_DIM_MAX || head_dim % 8 != 0)
         return qr_err_set(err, QR_E_UNSUPPORTED, "attention heads of %d numbers: expected a multiple of 8 from 8 to %d", (int)head_dim, QR_HEAD_DIM_MAX);

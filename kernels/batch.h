@@ -26,25 +26,41 @@ struct qr_batch {
     const int32_t *logit_row;     /* [n_logits] rows whose logits are wanted, increasing */
 };
 
-/* The paged cache of one rank: [block][layer][K|V][kv_head][block_tokens][head_dim]; all layers of a block are contiguous. */
+/* The paged cache of one rank: [block][layer][K|V][kv_head] planes, all of a block contiguous. A plane is one head's numbers [P][K]; with int8 (QR_I8) they
+ * are integers -127 .. 127 and the plane goes on with a scale for each token, f32 [P]: what token t holds is integer * scale[t]. So a block of any
+ * type is one piece of memory to copy or to send. With a base aligned to 64 bytes and P >= 16, planes are (P K or P (K + 4) bytes, K a multiple of 8);
+ * smaller blocks still align every scale to its 4 bytes. */
 struct qr_kv_view {
     void *base;                   /* borrowed */
-    enum qr_dtype dtype;          /* f32 or bf16 */
+    enum qr_dtype dtype;          /* f32, bf16 or int8 */
     int32_t n_blocks, n_layers, n_kv_heads, block_tokens, head_dim;
 };
 
-/* Bytes of one block with all its layers, keys and values. */
+/* Elements of a plane, its scales counted as the elements that would lie there. */
+static inline size_t qr_kv_plane_elements(const struct qr_kv_view *kv)
+{
+    size_t row = (size_t)kv->head_dim + (kv->dtype == QR_I8 ? sizeof(float) : 0);
+    return (size_t)kv->block_tokens * row;
+}
+
+/* Bytes of one block with all its layers, keys and values; proportional to block_tokens. */
 static inline size_t qr_kv_block_bytes(const struct qr_kv_view *kv)
 {
-    return (size_t)kv->n_layers * 2 * (size_t)kv->n_kv_heads * (size_t)kv->block_tokens * (size_t)kv->head_dim *
-           qr_dtype_bytes(kv->dtype);
+    return (size_t)kv->n_layers * 2 * (size_t)kv->n_kv_heads * qr_kv_plane_elements(kv) * qr_dtype_bytes(kv->dtype);
 }
 
 /* Element offset of [block][layer][which][head][0][0]; which: 0 keys, 1 values. */
 static inline size_t qr_kv_offset(const struct qr_kv_view *kv, int32_t block, int32_t layer, int32_t which, int32_t head)
 {
     size_t i = (((size_t)block * (size_t)kv->n_layers + (size_t)layer) * 2 + (size_t)which) * (size_t)kv->n_kv_heads + (size_t)head;
-    return i * (size_t)kv->block_tokens * (size_t)kv->head_dim;
+    return i * qr_kv_plane_elements(kv);
+}
+
+/* The scales [P] of an int8 plane. */
+static inline float *qr_kv_scales(const struct qr_kv_view *kv, int32_t block, int32_t layer, int32_t which, int32_t head)
+{
+    size_t at = qr_kv_offset(kv, block, layer, which, head) + (size_t)kv->block_tokens * (size_t)kv->head_dim;
+    return (float *)(void *)((char *)kv->base + at);
 }
 
 #endif

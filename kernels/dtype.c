@@ -8,7 +8,7 @@ struct dtype_row {
 };
 
 static const struct dtype_row row[QR_DTYPE_COUNT] = {
-    [QR_F32] = {"f32", 4}, [QR_F16] = {"f16", 2}, [QR_BF16] = {"bf16", 2}, [QR_I8] = {"i8", 1}, [QR_I32] = {"i32", 4},
+    [QR_F32] = {"f32", 4}, [QR_F16] = {"f16", 2}, [QR_BF16] = {"bf16", 2}, [QR_I8] = {"int8", 1}, [QR_I32] = {"i32", 4},
     [QR_Q8] = {"int8", 0},  [QR_Q4] = {"int4", 0},  [QR_F64] = {"f64", 8},
 };
 

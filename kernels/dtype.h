@@ -11,7 +11,7 @@
 enum qr_dtype { QR_F32, QR_F16, QR_BF16, QR_I8, QR_I32, QR_Q8, QR_Q4, QR_F64, QR_DTYPE_COUNT };
 
 size_t qr_dtype_bytes(enum qr_dtype t);     /* of an element; Q8 and Q4 have no such size */
-const char *qr_dtype_name(enum qr_dtype t); /* "f32", "f16", "bf16", "i8", "i32", "int8", "int4", "f64" */
+const char *qr_dtype_name(enum qr_dtype t); /* "f32", "f16", "bf16", "int8", "i32", "int8", "int4", "f64" */
 
 static inline bool qr_dtype_is_quantized(enum qr_dtype t)
 {

@@ -123,7 +123,12 @@ struct qr_rope_args {
 };
 
 /* kv_write - k[n,g,:], v[n,g,:] to cache row slot[n] of one layer, rounded to the cache's type
- * Shapes    k, v [N, G, K], rows `stride` apart, heads K apart. */
+ * Shapes    k, v [N, G, K], rows `stride` apart, heads K apart.
+ * Numerics  f32: as it is. bf16: to the nearest, even on a tie, NaN stays NaN. int8: each token's head has one scale, s = m / 127 with
+ *           m = max_i|x[i]|, and becomes x[i] * (127 / m) to the nearest integer, even on a tie (kernels/quant.h; single IEEE operations, the same bits
+ *           at every level). m below 2^-120: zeros with scale 0. An infinity or NaN anywhere in it: zeros with scale NaN, so that all which reads
+ *           this key or value becomes NaN. Otherwise the error of an element is at most s/2 and two roundings: |x[i]| <= m (1/254 + 2^-23).
+ * Sources   int8 keys and values with a scale per token and head: Sheng et al. 2023, FlexGen (arXiv:2303.06865) for caches of few bits. */
 struct qr_kv_write_args {
     const struct qr_kv_view *kv;
     const float *k, *v;
@@ -144,8 +149,11 @@ struct qr_kv_copy_args {
  *
  * Shapes    q, out [N, H, K] rows `stride` apart, heads K apart; out does not overlap q.   lse [N, H] f32 or NULL:
  *           natural log of the softmax denominator.
- * Types     q, out f32; cache f32 or bf16 (with a bf16 cache q and each piece's e^(score - piece's maximum) are
- *           rounded to bf16 before the products; the denominator sums them unrounded; on tiles denormal numbers count as 0).
+ * Types     q, out f32; cache f32, bf16 or int8. With a bf16 cache q and each piece's p = e^(score - piece's maximum) are
+ *           rounded to bf16 before the products; the denominator sums p unrounded; on tiles denormal numbers count as 0.
+ *           int8: the same products with the integers in place of k and v, which bf16 holds exactly; the scales stay outside of them:
+ *           the sum over K of bf16(q) times the key's integers is multiplied by (its token's key scale * scale), and what meets the integers
+ *           of a value is bf16(p * its token's value scale). So only p's rounding differs from that of a bf16 cache, and no product rounds.
  * Requires  H % G == 0; K <= 256, K % 8 == 0; window 0 = unbounded; softcap 0 = none, else cap(x) = softcap * tanh(x/softcap).
  * Numerics  online softmax over pieces of 256 positions aligned at multiples of 256, merged in order, so the result depends on nothing
  *           but the row's own context. No n x n matrix exists anywhere.

@@ -16,6 +16,7 @@ struct qr_model {
     struct qr_model_config config;
     struct qr_weights weights; /* owned */
     struct qr_rope_freqs rope; /* owned */
+    enum qr_dtype kv_dtype;
     struct qr_tensor (*forward)(struct qr_exec *x, const struct qr_model_config *c, const struct qr_weights *w);
 };
 
@@ -43,9 +44,13 @@ static int set_context(struct qr_model_config *c, int32_t ctx_max, struct qr_err
     return 0;
 }
 
-static enum qr_dtype kv_dtype_of(enum qr_dtype weights)
+static enum qr_dtype choose_kv_dtype(enum qr_kv_cache kv_cache, enum qr_dtype weights)
 {
-    return weights == QR_F32 ? QR_F32 : QR_BF16;
+    static const enum qr_dtype named[] = {[QR_KV_CACHE_F32] = QR_F32, [QR_KV_CACHE_BF16] = QR_BF16, [QR_KV_CACHE_INT8] = QR_I8};
+    if (kv_cache == QR_KV_CACHE_AUTO)
+        return weights == QR_F32 ? QR_F32 : QR_BF16;
+    QR_ASSERT((int)kv_cache > 0 && kv_cache < QR_COUNT(named));
+    return named[kv_cache];
 }
 
 static enum qr_dtype choose_dtype(const struct qr_safetensors *st, const struct qr_model_config *c, const struct qr_model_options *options)
@@ -78,10 +83,11 @@ static void warn_unused(const struct qr_safetensors *st, const struct qr_model_c
 }
 
 /* Everything short of loading: configuration, checked headers, the types that will be computed in. On success *files is the caller's. */
-static int examine(struct qr_model_config *c, struct qr_safetensors **files, enum qr_dtype *dtype, const char *dir,
-                   struct qr_backend *be, const struct qr_model_options *options, struct qr_err *err)
+static int examine(struct qr_model *m, struct qr_safetensors **files, enum qr_dtype *dtype, const char *dir, struct qr_backend *be,
+                   const struct qr_model_options *options, struct qr_err *err)
 {
     struct qr_safetensors *st = NULL;
+    struct qr_model_config *c = &m->config;
     int rc = qr_hf_config_read(c, dir, err);
     if (rc)
         return rc;
@@ -91,10 +97,11 @@ static int examine(struct qr_model_config *c, struct qr_safetensors **files, enu
         rc = qr_weights_check(st, c, err);
     if (!rc) {
         *dtype = choose_dtype(st, c, options);
+        m->kv_dtype = choose_kv_dtype(options->kv_cache, *dtype);
         rc = check_widths(c, *dtype, err);
     }
     if (!rc)
-        rc = qr_backend_supports(be, *dtype, kv_dtype_of(*dtype), c->head_dim, BLOCK_TOKENS, err);
+        rc = qr_backend_supports(be, *dtype, m->kv_dtype, c->head_dim, BLOCK_TOKENS, err);
     if (rc) {
         qr_safetensors_close(st);
         return qr_err_prefix(err, "%s: ", dir);
@@ -120,7 +127,7 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
     struct qr_model *m = qr_alloc(1, sizeof *m);
     struct qr_safetensors *files;
     enum qr_dtype dtype;
-    int rc = examine(&m->config, &files, &dtype, dir, be, options, err);
+    int rc = examine(m, &files, &dtype, dir, be, options, err);
     if (rc) {
         qr_free(m);
         return rc;
@@ -163,7 +170,7 @@ enum qr_dtype qr_model_weight_dtype(const struct qr_model *m)
 enum qr_dtype qr_model_kv_dtype(const struct qr_model *m)
 {
     QR_ASSERT(m != NULL);
-    return kv_dtype_of(m->weights.matrix_dtype);
+    return m->kv_dtype;
 }
 
 int64_t qr_model_weight_bytes(const struct qr_model *m)
@@ -244,12 +251,12 @@ int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend 
     struct qr_model m = {0};
     struct qr_safetensors *files;
     enum qr_dtype dtype;
-    int rc = examine(&m.config, &files, &dtype, dir, be, options, err);
+    int rc = examine(&m, &files, &dtype, dir, be, options, err);
     if (rc)
         return rc;
     qr_weights_outline(&m.weights, files, &m.config, be->k, dtype);
     bind(&m);
-    *out = (struct qr_model_plan){.config = m.config, .weight_dtype = dtype, .kv_dtype = kv_dtype_of(dtype),
+    *out = (struct qr_model_plan){.config = m.config, .weight_dtype = dtype, .kv_dtype = m.kv_dtype,
                                   .weight_bytes = m.weights.region_bytes, .table_bytes = m.weights.table_bytes,
                                   .act_bytes = qr_model_act_bytes(&m, n_tokens, n_logits)};
     struct qr_kv_view token = qr_model_kv_view(&m, NULL, 0, 1);

@@ -133,10 +133,11 @@ static void put_config(struct out *o, const struct qr_engine_limits *l)
 {
     char extra[200];
     put_meta(o, "vllm:cache_config_info", "gauge", "The cache as it was set up.");
-    snprintf(extra, sizeof extra, "block_size=\"%d\",num_gpu_blocks=\"%d\",cache_bytes=\"%lld\"", l->block_tokens, l->n_blocks,
-             (long long)l->kv_bytes);
+    snprintf(extra, sizeof extra, "block_size=\"%d\",num_gpu_blocks=\"%d\",cache_bytes=\"%lld\",cache_dtype=\"%s\"", l->block_tokens, l->n_blocks,
+             (long long)l->kv_bytes, qr_dtype_name(l->kv_dtype));
     put_sample(o, "vllm:cache_config_info", "", extra, 1);
     put_one(o, "vllm:model_weights_memory_bytes", "gauge", "Memory of the weights.", (double)l->weight_bytes);
+    put_one(o, "quire_kv_token_bytes", "gauge", "Memory of one token's keys and values, all layers.", (double)l->kv_token_bytes);
     put_one(o, "quire_context_max_tokens", "gauge", "Longest sequence.", l->ctx_max);
 }
 

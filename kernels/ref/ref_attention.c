@@ -4,9 +4,27 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "kernels/quant.h"
 
 #define PIECE 256 /* positions between two merges */
 #define K_MAX 256
+
+/* x [K] to row t of the plane [block][layer][which][head]. */
+static void write_row(const struct qr_kv_view *kv, int32_t block, int32_t layer, int32_t which, int32_t head, int32_t t, const real *x)
+{
+    size_t at = qr_kv_offset(kv, block, layer, which, head) + (size_t)t * (size_t)kv->head_dim;
+    float row[K_MAX], inverse;
+    QR_ASSERT(kv->head_dim <= K_MAX);
+    if (kv->dtype == QR_I8) {
+        for (int32_t i = 0; i < kv->head_dim; i++)
+            row[i] = (float)x[i];
+        qr_kv_scales(kv, block, layer, which, head)[t] = qr_quant_scale(&inverse, qr_quant_max_bits(0, row, kv->head_dim), QR_Q8_LARGEST);
+        qr_quant_int8((int8_t *)kv->base + at, row, kv->head_dim, inverse);
+        return;
+    }
+    for (int32_t i = 0; i < kv->head_dim; i++)
+        qr_ref_store(kv->base, kv->dtype, at + (size_t)i, x[i]);
+}
 
 void QR_REF(kv_write)(struct qr_queue *q, const struct qr_kv_write_args *a)
 {
@@ -17,13 +35,10 @@ void QR_REF(kv_write)(struct qr_queue *q, const struct qr_kv_write_args *a)
     for (int32_t n = 0; n < a->n_rows; n++) {
         int32_t block = a->slot[n] / kv->block_tokens, t = a->slot[n] % kv->block_tokens;
         QR_ASSERT(block >= 0 && block < kv->n_blocks);
-        for (int32_t g = 0; g < kv->n_kv_heads; g++)
-            for (int32_t i = 0; i < kv->head_dim; i++) {
-                size_t at = (size_t)t * (size_t)kv->head_dim + (size_t)i;
-                int64_t from = (int64_t)g * kv->head_dim + i;
-                qr_ref_store(kv->base, kv->dtype, qr_kv_offset(kv, block, a->layer, 0, g) + at, ((const real *)a->k)[n * a->k_stride + from]);
-                qr_ref_store(kv->base, kv->dtype, qr_kv_offset(kv, block, a->layer, 1, g) + at, ((const real *)a->v)[n * a->v_stride + from]);
-            }
+        for (int32_t g = 0; g < kv->n_kv_heads; g++) {
+            write_row(kv, block, a->layer, 0, g, t, (const real *)a->k + n * a->k_stride + (int64_t)g * kv->head_dim);
+            write_row(kv, block, a->layer, 1, g, t, (const real *)a->v + n * a->v_stride + (int64_t)g * kv->head_dim);
+        }
     }
 }
 
@@ -44,7 +59,7 @@ struct context {
     int32_t head;
 };
 
-/* Element i of the key (which 0) or value (which 1) at position t. */
+/* Element i of the key (which 0) or value (which 1) at position t; of an int8 cache the integer. */
 static real cached(const struct context *c, int32_t which, int32_t t, int32_t i)
 {
     const struct qr_kv_view *kv = c->a->kv;
@@ -53,12 +68,21 @@ static real cached(const struct context *c, int32_t which, int32_t t, int32_t i)
     return (real)qr_ref_load(kv->base, kv->dtype, at);
 }
 
+/* What the integers of the key or value at position t stand for; 1 for other types. */
+static real scale_of(const struct context *c, int32_t which, int32_t t)
+{
+    const struct qr_kv_view *kv = c->a->kv;
+    if (kv->dtype != QR_I8)
+        return 1;
+    return (real)qr_kv_scales(kv, c->blocks[t / kv->block_tokens], c->a->layer, which, c->head)[t % kv->block_tokens];
+}
+
 static real score(const struct context *c, const real *q, int32_t t)
 {
     real sum = 0;
     for (int32_t i = 0; i < c->a->kv->head_dim; i++)
         sum += qr_ref_meet(q[i], c->a->kv->dtype) * cached(c, 0, t, i);
-    sum *= qr_ref_scale(c->a->scale, c->a->kv);
+    sum *= scale_of(c, 0, t) * qr_ref_scale(c->a->scale, c->a->kv);
     real cap = (real)c->a->softcap;
     return cap > 0 ? cap * (real)tanh((double)(sum / cap)) : sum;
 }
@@ -77,6 +101,7 @@ static void attend_piece(const struct context *c, const real *q, int32_t t0, int
     for (int32_t t = t0; t < t1; t++) {
         real e = (real)exp((double)(p[t - t0] - *max));
         *sum += e;
+        e *= scale_of(c, 1, t);
         for (int32_t i = 0; i < c->a->kv->head_dim; i++)
             out[i] += qr_ref_meet(e, c->a->kv->dtype) * cached(c, 1, t, i);
     }

@@ -150,6 +150,10 @@ def test_check_and_plan_explain_a_model_without_loading_it():
     assert rc == 0, err
     p = json.loads(out)
     assert p['ctx_max'] == 512 and p['kv_token_bytes'] == 5 * 2 * 4 * 8 * 4
+    rc, out, err = run('plan', '--model', STORIES, '--json', '--kv-cache-dtype', 'int8', '--kv-bytes', '1MiB')
+    assert rc == 0, err
+    p = json.loads(out)
+    assert p['kv_dtype'] == 'int8' and p['kv_token_bytes'] == 5 * 2 * 4 * (8 + 4) and p['kv_blocks'] == (1 << 20) // (16 * 480), p
     rc, out, err = run('plan', '--model', STORIES, '--kv-tokens', '64', '--max-len', '512')
     assert rc == 5 and '--max-len' in err, (rc, err)
 

@@ -37,6 +37,7 @@ struct setup {
     const char *model, *isa;
     struct qr_engine_config config;
     enum qr_compute compute;
+    enum qr_kv_cache kv_cache;
     int32_t n_threads;
 };
 
@@ -51,7 +52,7 @@ static inline void world_open(struct world *w, const struct setup *s)
 {
     struct qr_err err = {0};
     struct qr_backend_options bo = {.device = "cpu", .isa = s->isa, .n_threads = s->n_threads};
-    struct qr_model_options mo = {.compute = s->compute};
+    struct qr_model_options mo = {.compute = s->compute, .kv_cache = s->kv_cache};
     char dir[1024];
     snprintf(dir, sizeof dir, "%s", data_path(s->model));
     if (qr_tokenizer_open(&w->tokenizer, dir, &err) != 0 ||

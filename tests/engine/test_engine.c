@@ -124,7 +124,7 @@ static const struct way ways[] = {
     {"few blocks, no cache", 2, 64, 128, 16, 640, false, QR_SCHED_MIXED},
 };
 
-static void check_ways(const char *isa, enum qr_compute compute, size_t n_ways)
+static void check_ways(const char *isa, enum qr_compute compute, enum qr_kv_cache kv_cache, size_t n_ways)
 {
     struct kase *k = qr_alloc(N_CASES, sizeof *k);
     struct flight *want = qr_alloc(N_CASES, sizeof *want), *got = qr_alloc(N_CASES, sizeof *got);
@@ -134,6 +134,7 @@ static void check_ways(const char *isa, enum qr_compute compute, size_t n_ways)
     setup_init(&setup, MODEL);
     setup.isa = isa;
     setup.compute = compute;
+    setup.kv_cache = kv_cache;
     setup.n_threads = 1;
     run_alone(want, k, &setup);
     for (size_t i = 0; i < n_ways; i++) {
@@ -163,13 +164,20 @@ static void check_ways(const char *isa, enum qr_compute compute, size_t n_ways)
 Test(engine, answers_do_not_depend_on_batch_chunks_cache_preemption_policy_or_threads, .timeout = 280)
 {
     NEED_DATA();
-    check_ways(NULL, QR_COMPUTE_AUTO, test_scale() < 1 ? 4 : QR_COUNT(ways));
+    check_ways(NULL, QR_COMPUTE_AUTO, QR_KV_CACHE_AUTO, test_scale() < 1 ? 4 : QR_COUNT(ways));
 }
 
 Test(engine, answers_do_not_depend_on_the_batch_in_bf16, .timeout = 280)
 {
     NEED_DATA();
-    check_ways(NULL, QR_COMPUTE_BF16, test_scale() < 1 ? 2 : QR_COUNT(ways));
+    check_ways(NULL, QR_COMPUTE_BF16, QR_KV_CACHE_AUTO, test_scale() < 1 ? 2 : QR_COUNT(ways));
+}
+
+Test(engine, answers_do_not_depend_on_batch_chunks_cache_or_preemption_with_an_int8_cache, .timeout = 280)
+{
+    NEED_DATA();
+    check_ways(NULL, QR_COMPUTE_BF16, QR_KV_CACHE_INT8, test_scale() < 1 ? 2 : QR_COUNT(ways));
+    check_ways("avx2", QR_COMPUTE_AUTO, QR_KV_CACHE_INT8, 1);
 }
 
 Test(engine, answers_do_not_depend_on_the_batch_on_any_isa_level, .timeout = 280)
@@ -178,8 +186,8 @@ Test(engine, answers_do_not_depend_on_the_batch_on_any_isa_level, .timeout = 280
     const char *levels[8];
     int32_t n = qr_cpu_levels(levels);
     for (int32_t i = 0; i < n; i++)
-        check_ways(levels[i], QR_COMPUTE_AUTO, test_scale() < 1 ? 1 : 3);
-    check_ways("ref", QR_COMPUTE_AUTO, 1);
+        check_ways(levels[i], QR_COMPUTE_AUTO, QR_KV_CACHE_AUTO, test_scale() < 1 ? 1 : 3);
+    check_ways("ref", QR_COMPUTE_AUTO, QR_KV_CACHE_AUTO, 1);
 }
 
 /* The ids behind "key": [...] of one golden line, found by the strict reader. */
@@ -411,4 +419,35 @@ Test(engine, choices_of_one_request_share_the_prompt_and_differ)
     cr_assert(f[1].n_cached == 64, "%d tokens came from the cache, four blocks of 16 were there", f[1].n_cached);
     qr_free(f);
     world_close(&w);
+}
+
+/* Choices begin as copies of the block that the prompt ends in: were a copy not complete, the greedy ones would part. */
+Test(engine, greedy_choices_of_one_request_are_one_answer_with_every_type_of_cache)
+{
+    NEED_DATA();
+    static const enum qr_kv_cache types[] = {QR_KV_CACHE_F32, QR_KV_CACHE_BF16, QR_KV_CACHE_INT8};
+    struct flight *f = qr_alloc(2, sizeof *f);
+    int32_t prompt[70];
+    for (int i = 0; i < 70; i++)
+        prompt[i] = 10 + i;
+    for (int t = 0; t < QR_COUNT(types); t++) {
+        struct world w;
+        struct setup setup;
+        struct qr_sampling s;
+        setup_init(&setup, MODEL);
+        setup.kv_cache = types[t];
+        world_open(&w, &setup);
+        qr_sampling_init(&s);
+        s.temperature = 0;
+        s.max_tokens = 40;
+        s.n_logprobs = 1;
+        s.ignore_eos = true;
+        ask(&w, &f[0], &s, prompt, 70, 1);
+        ask(&w, &f[1], &s, prompt, 70, 8);
+        cr_assert_eq(f[1].n_cached, 64);
+        for (int c = 0; c < 8; c++)
+            cr_assert(answers_equal(&f[0].answer[0], &f[1].answer[c]), "cache type %d, choice %d", types[t], c);
+        world_close(&w);
+    }
+    qr_free(f);
 }

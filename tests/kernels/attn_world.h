@@ -2,6 +2,7 @@
 #ifndef QR_TESTS_KERNELS_ATTN_WORLD_H
 #define QR_TESTS_KERNELS_ATTN_WORLD_H
 
+#include "kernels/quant.h"
 #include "tests/kernels/util.h"
 #include "tests/ops_cases.h"
 
@@ -73,6 +74,23 @@ static inline void permute_blocks(int32_t *block, int32_t n, uint64_t seed)
     }
 }
 
+/* One token's key or value of one head to row t of a block. */
+static inline void world_put(const struct qr_kv_view *kv, int32_t block, int32_t which, int32_t head, int32_t t, const float *x)
+{
+    size_t at = qr_kv_offset(kv, block, WORLD_LAYER, which, head) + (size_t)(t * kv->head_dim);
+    float inverse;
+    if (kv->dtype == QR_I8) {
+        qr_kv_scales(kv, block, WORLD_LAYER, which, head)[t] = qr_quant_scale(&inverse, qr_quant_max_bits(0, x, kv->head_dim), QR_Q8_LARGEST);
+        qr_quant_int8((int8_t *)kv->base + at, x, kv->head_dim, inverse);
+        return;
+    }
+    for (int32_t i = 0; i < kv->head_dim; i++)
+        if (kv->dtype == QR_F32)
+            ((float *)kv->base)[at + (size_t)i] = x[i];
+        else
+            ((uint16_t *)kv->base)[at + (size_t)i] = qr_f32_to_bf16(x[i]);
+}
+
 /* Rows [first[s], first[s] + count[s]) of positions of each sequence whose count is not 0, in the order of sequences, from a cache in which
  * everything up to ctx is written and the rest is NaN. block_seed 0: contiguous blocks. */
 static inline struct step step_new(const struct world *w, int32_t block_tokens, const int32_t *first, const int32_t *count, uint64_t block_seed)
@@ -103,18 +121,9 @@ static inline struct step step_new(const struct world *w, int32_t block_tokens, 
         int32_t need = (w->ctx[s] + block_tokens - 1) / block_tokens;
         for (int32_t t = 0; t < w->ctx[s]; t++)
             for (int32_t g = 0; g < c->n_kv_heads; g++)
-                for (int32_t i = 0; i < c->head_dim; i++) {
-                    size_t to = (size_t)(t % block_tokens * c->head_dim + i), from = (size_t)((t * c->n_kv_heads + g) * c->head_dim + i);
-                    int32_t b = order[next_block + t / block_tokens];
-                    for (int32_t which = 0; which < 2; which++) {
-                        float x = which ? w->v[s][from] : w->k[s][from];
-                        size_t at = qr_kv_offset(&st.kv, b, WORLD_LAYER, which, g) + to;
-                        if (c->kv == QR_F32)
-                            ((float *)st.kv.base)[at] = x;
-                        else
-                            ((uint16_t *)st.kv.base)[at] = qr_f32_to_bf16(x);
-                    }
-                }
+                for (int32_t which = 0; which < 2; which++)
+                    world_put(&st.kv, order[next_block + t / block_tokens], which, g, t % block_tokens,
+                              (which ? w->v[s] : w->k[s]) + (t * c->n_kv_heads + g) * c->head_dim);
         if (count[s] > 0) {
             row_start[at_seq] = row;
             ctx[at_seq] = first[s] + count[s];

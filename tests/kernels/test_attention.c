@@ -31,8 +31,11 @@ struct query {
  * bf16 cache: p is rounded to 8 bits before it meets v. Both sides round alike unless p lies within rel_p of the midpoint of two
  * neighbours; then one side may be one unit (2^-7 p at most) off: `flips` sums |v| 2^-7 p over just those.
  * Tiles add in another order, in which fewer roundings touch a term, and take denormal operands and results for 0: each costs at most 2^-126
- * times a factor below 8 here, in fewer than 2^13 operations: TILE_LOSS. */
+ * times a factor below 8 here, in fewer than 2^13 operations: TILE_LOSS. Integers make that factor 127 at most: INT8_LOSS.
+ * int8 cache: k and v are integers times their token's scale. Scores take two roundings beside the K products as well, (scale ks) and the product
+ * with it. Before rounding to 8 bits p meets the value's scale, one more rounding of 2^-24. */
 #define TILE_LOSS 0x1p-110
+#define INT8_LOSS 0x1p-106
 static struct query bound_of(const struct world *w, const struct step *st, int32_t s, int32_t r, int32_t h)
 {
     const struct qr_attention_case *c = &w->c;
@@ -50,9 +53,12 @@ static struct query bound_of(const struct world *w, const struct step *st, int32
             dot += term;
             size += fabs(term);
         }
-        score[t] = c->softcap > 0 ? (double)c->softcap * tanh(dot * scale / (double)c->softcap) : dot * scale;
+        double scaled = scale * scale_of(&ctx, 0, t);
+        dot *= scaled;
+        size *= scaled;
+        score[t] = c->softcap > 0 ? (double)c->softcap * tanh(dot / (double)c->softcap) : dot;
         max = fmax(max, score[t]);
-        ds = fmax(ds, gamma_n(k + 2) * scale * size + (c->softcap > 0 ? (double)c->softcap * 0x1p-21 + 2 * U24 * fabs(dot * scale) : 0));
+        ds = fmax(ds, gamma_n(k + 2) * size + (c->softcap > 0 ? (double)c->softcap * 0x1p-21 + 2 * U24 * fabs(dot) : 0));
     }
     for (int32_t t = first; t <= pos; t++)
         far = fmax(far, max - score[t]);
@@ -62,13 +68,13 @@ static struct query bound_of(const struct world *w, const struct step *st, int32
         double piece_max = -INFINITY;
         for (int32_t u = t0; u < t1; u++)
             piece_max = fmax(piece_max, score[u]);
-        double p = exp(score[t] - max), e = exp(score[t] - piece_max);
+        double p = exp(score[t] - max), value_scale = scale_of(&ctx, 1, t), e = exp(score[t] - piece_max) * value_scale;
         int exponent;
         double unit = frexp(e, &exponent) * 256, frac = unit - floor(unit); /* 128 <= unit < 256: bf16 keeps whole units */
-        bool near = c->kv == QR_BF16 && fabs(frac - 0.5) <= rel_p * unit;
+        bool near = c->kv != QR_F32 && fabs(frac - 0.5) <= (rel_p + (c->kv == QR_I8 ? U24 : 0)) * unit;
         sum += p;
         for (int32_t i = 0; i < k; i++) {
-            double v = fabs(cached(&ctx, 1, t, i));
+            double v = fabs(cached(&ctx, 1, t, i)) * value_scale;
             b.size[i] += p * v;
             b.flips[i] += near ? p * v * 0x1p-7 : 0;
         }
@@ -100,7 +106,7 @@ static double check_against_oracle(const char *isa, const struct world *w, const
                 struct query b = bound_of(w, st, s, r, h);
                 for (int32_t i = 0; i < c->head_dim; i++) {
                     int64_t at = r * st->q_stride + (int64_t)h * c->head_dim + i;
-                    double bound = b.rel * b.size[i] + b.flips[i] + TILE_LOSS, error = fabs((double)got[at] - want[at]);
+                    double bound = b.rel * b.size[i] + b.flips[i] + (c->kv == QR_I8 ? INT8_LOSS : TILE_LOSS), error = fabs((double)got[at] - want[at]);
                     cr_assert(error <= bound, "%s: row %d (pos %d) head %d dim %d: error %g beyond %g", isa, r, st->batch.pos[r], h, i, error, bound);
                     worst = fmax(worst, error / bound);
                 }
@@ -221,12 +227,12 @@ Test(attention, gives_a_row_the_same_bits_alone_batched_chunked_paged_or_contigu
     }
 }
 
-Test(attention, gives_the_same_bits_when_long_contexts_are_split_over_threads, .timeout = 250)
+static void check_split_contexts(enum qr_dtype kv)
 {
     const char *names[8];
     int32_t n_levels = qr_cpu_levels(names);
     static const int32_t ctx[] = {5000, 30, 2777}, rows[] = {1, 1, 20};
-    struct qr_attention_case c = {.n_heads = 6, .n_kv_heads = 2, .head_dim = 16, .kv = QR_BF16};
+    struct qr_attention_case c = {.n_heads = 6, .n_kv_heads = 2, .head_dim = 16, .kv = kv};
     for (int32_t window = 0; window <= 1500; window += 1500) {
         c.window = window;
         struct world w = world_new(c, 3, ctx, rows, SEED);
@@ -250,6 +256,12 @@ Test(attention, gives_the_same_bits_when_long_contexts_are_split_over_threads, .
         step_drop(&st);
         world_drop(&w);
     }
+}
+
+Test(attention, gives_the_same_bits_when_long_contexts_are_split_over_threads, .timeout = 250)
+{
+    check_split_contexts(QR_BF16);
+    check_split_contexts(QR_I8);
 }
 
 static void check_nan_stays_out(enum qr_dtype kv)
@@ -284,4 +296,5 @@ Test(attention, keeps_a_nan_of_later_rows_out_of_earlier_ones)
 {
     check_nan_stays_out(QR_F32);
     check_nan_stays_out(QR_BF16);
+    check_nan_stays_out(QR_I8);
 }

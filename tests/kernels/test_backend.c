@@ -165,7 +165,7 @@ Test(dtype, knows_sizes_and_names)
     cr_assert_eq(qr_dtype_bytes(QR_I8), 1);
     cr_assert_eq(qr_dtype_bytes(QR_I32), 4);
     cr_assert_str_eq(qr_dtype_name(QR_BF16), "bf16");
-    cr_assert_str_eq(qr_dtype_name(QR_I8), "i8");
+    cr_assert_str_eq(qr_dtype_name(QR_I8), "int8");
 }
 
 Test(tensor, views_follow_shapes_and_strides)

@@ -282,6 +282,35 @@ static float delicate(struct qr_rng *r)
     return f;
 }
 
+/* A head's numbers for the cache: delicate ones, ordinary ones, all too small for a scale, and ties between integers of 8 bits. */
+static void head_of(float *x, int32_t n, int32_t kind, struct qr_rng *r)
+{
+    for (int32_t i = 0; i < n; i++) {
+        if (kind == 0)
+            x[i] = delicate(r);
+        else if (kind == 3)
+            x[i] = i == 1 ? -127.0f : (float)qr_rng_below(r, 253) * 0.5f - 63.0f;
+        else
+            x[i] = kind == 1 ? random_float(r) : (float)qr_rng_below(r, 1000) * 0x1p-130f;
+    }
+}
+
+/* What kernels.h says that an int8 cache holds. The tiny rows end below 1000 * 2^-130 < 2^-120. */
+static void want_int8(int8_t *q, float *scale, const float *x, int32_t n)
+{
+    float m = 0;
+    bool finite = true;
+    for (int32_t i = 0; i < n; i++) {
+        m = fmaxf(m, fabsf(x[i]));
+        finite = finite && isfinite(x[i]);
+    }
+    *scale = !finite ? NAN : m < 0x1p-120f ? 0 : m / 127;
+    for (int32_t i = 0; i < n; i++) {
+        q[i] = *scale > 0 ? (int8_t)nearbyintf(x[i] * (127 / m)) : 0;
+        cr_assert(!(*scale > 0) || fabs((double)x[i] - (double)q[i] * (double)*scale) <= (double)m * (1.0 / 254 + 0x1p-23) + 0x1p-140);
+    }
+}
+
 static void check_kv_write(const char *isa, enum qr_dtype type, int32_t head_dim, int32_t block_tokens)
 {
     enum { ROWS = 29, G = 3, BLOCKS = 40, LAYERS = 2 };
@@ -298,11 +327,19 @@ static void check_kv_write(const char *isa, enum qr_dtype type, int32_t head_dim
     int32_t slot[ROWS];
     for (int32_t n = 0; n < ROWS; n++) {
         slot[n] = (n * 7 + 3) % (BLOCKS * block_tokens);
-        for (int32_t i = 0; i < stride; i++) {
-            k[n * stride + i] = delicate(&r);
-            v[n * stride + i] = delicate(&r);
+        for (int32_t g = 0; g < G; g++) {
+            float *x[2] = {k + n * stride + g * head_dim, v + n * stride + g * head_dim};
+            for (int32_t which = 0; which < 2; which++) {
+                head_of(x[which], head_dim, type == QR_I8 ? (n + g + which) % 4 : 0, &r);
+                if (type != QR_I8)
+                    continue;
+                size_t at = qr_kv_offset(&kv, slot[n] / block_tokens, 1, which, g), t = (size_t)(slot[n] % block_tokens);
+                float scale;
+                want_int8((int8_t *)want + at + t * (size_t)head_dim, &scale, x[which], head_dim);
+                memcpy(want + at + (size_t)(block_tokens * head_dim) + 4 * t, &scale, 4);
+            }
         }
-        for (int32_t i = 0; i < G * head_dim; i++)
+        for (int32_t i = 0; type != QR_I8 && i < G * head_dim; i++)
             for (int32_t which = 0; which < 2; which++) {
                 size_t at = qr_kv_offset(&kv, slot[n] / block_tokens, 1, which, i / head_dim) + (size_t)(slot[n] % block_tokens * head_dim + i % head_dim);
                 float x = which ? v[n * stride + i] : k[n * stride + i];
@@ -328,9 +365,10 @@ Test(kv_write, rounds_to_nearest_even_and_touches_nothing_else)
     const char *names[8];
     int32_t n_levels = qr_cpu_levels(names);
     for (int32_t l = 0; l < n_levels; l++)
-        for (int t = 0; t < 2; t++) {
-            check_kv_write(names[l], t ? QR_BF16 : QR_F32, 8, 16);
-            check_kv_write(names[l], t ? QR_BF16 : QR_F32, 80, 1);
-            check_kv_write(names[l], t ? QR_BF16 : QR_F32, 64, 32);
+        for (int t = 0; t < 3; t++) {
+            static const enum qr_dtype types[] = {QR_F32, QR_BF16, QR_I8};
+            check_kv_write(names[l], types[t], 8, 16);
+            check_kv_write(names[l], types[t], 80, 1);
+            check_kv_write(names[l], types[t], 64, 32);
         }
 }

@@ -49,6 +49,7 @@ struct rig_options {
     int32_t n_threads, ctx_max, n_blocks, block_tokens, rows_max;
     enum qr_compute compute;
     enum qr_quantize quantize;
+    enum qr_kv_cache kv_cache;
 };
 
 /* Skips the test, loudly, where the conformance data is not there. */
@@ -75,7 +76,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_options o
     r->rows_max = o.rows_max ? o.rows_max : 512;
     int32_t n_blocks = o.n_blocks ? o.n_blocks : 64;
     const struct qr_backend_options bo = {.isa = o.isa, .n_threads = o.n_threads ? o.n_threads : 1, .step_rows_max = r->rows_max};
-    const struct qr_model_options mo = {.compute = o.compute, .quantize = o.quantize, .ctx_max = o.ctx_max};
+    const struct qr_model_options mo = {.compute = o.compute, .quantize = o.quantize, .kv_cache = o.kv_cache, .ctx_max = o.ctx_max};
     cr_assert_eq(qr_backend_open(&r->be, &bo, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_model_open(&r->model, dir, r->be, &mo, &err), 0, "%s", err.msg);
     r->kv = qr_model_kv_view(r->model, NULL, n_blocks, r->block_tokens);

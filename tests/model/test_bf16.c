@@ -8,6 +8,9 @@
  * the emulation was. So both are f32 plus errors of one distribution, and |bf16 - emulation| is at most the difference of two such
  * draws: |bf16 - f32| <= |emulation - f32| + |bf16 - emulation| with both terms of one size. Allowed is therefore twice what
  * the emulation moved, the largest over all prompts and positions (hundreds of draws); nothing in it comes from the kernels tested.
+ *
+ * With an int8 cache k and v are rounded to integers times a scale for each token and head instead, and a probability is rounded after it met its
+ * value's scale; the emulation does that, and the same argument holds.
  */
 #include <stddef.h>
 #include <unistd.h>
@@ -27,6 +30,7 @@ struct emulation {
     struct qr_exec exec; /* first */
     struct qr_ops ops;
     struct qr_weight embed; /* the rows that are not rounded */
+    bool int8_cache;
 };
 
 static struct qr_tensor emulated_embed(struct qr_exec *x, const struct qr_weight *w, float scale)
@@ -55,6 +59,17 @@ static struct qr_tensor emulated_logits(struct qr_exec *x, const struct qr_tenso
     return emulated_linear(x, h, w, NULL);
 }
 
+/* What the cache keeps of a token's head: out[i] * the returned scale. */
+static double cached_as(double out[], const float *x, int64_t n, bool int8)
+{
+    float most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = fmaxf(most, fabsf(x[i]));
+    for (int64_t i = 0; i < n; i++)
+        out[i] = !int8 ? (double)rounded(x[i]) : most > 0 ? rint((double)(x[i] * (127 / most))) : 0;
+    return int8 ? (double)(most / 127) : 1;
+}
+
 /* One sequence from position 0, straight from the formula. */
 static struct qr_tensor emulated_attention(struct qr_exec *x, const struct qr_tensor *q, const struct qr_tensor *k,
                                            const struct qr_tensor *v, const struct qr_attn_spec *spec)
@@ -62,30 +77,32 @@ static struct qr_tensor emulated_attention(struct qr_exec *x, const struct qr_te
     const int64_t n = q->shape[0], dim = spec->head_dim;
     struct qr_tensor out = qr_tensor_2d(qr_arena_alloc(x->act, (size_t)(n * spec->n_heads * dim) * sizeof(float), 64), QR_F32, n,
                                         spec->n_heads * dim);
-    double *p = qr_alloc((size_t)n, sizeof *p);
+    double *p = qr_alloc((size_t)n, sizeof *p), kept[256];
+    const bool int8 = ((const struct emulation *)(void *)x)->int8_cache;
+    cr_assert_leq(dim, QR_COUNT(kept));
     for (int64_t row = 0; row < n; row++)
         for (int64_t h = 0; h < spec->n_heads; h++) {
             const int64_t g = h / (spec->n_heads / spec->n_kv_heads);
             const float *qh = (const float *)q->data + row * q->stride[0] + h * dim;
             double most = -INFINITY, sum = 0;
             for (int64_t t = 0; t <= row; t++) {
-                const float *kt = (const float *)k->data + t * k->stride[0] + g * dim;
+                double scale = cached_as(kept, (const float *)k->data + t * k->stride[0] + g * dim, dim, int8);
                 p[t] = 0;
                 for (int64_t i = 0; i < dim; i++)
-                    p[t] += (double)rounded(qh[i]) * (double)rounded(kt[i]);
-                p[t] *= (double)spec->scale;
+                    p[t] += (double)rounded(qh[i]) * kept[i];
+                p[t] *= scale * (double)spec->scale;
                 most = fmax(most, p[t]);
             }
+            double y[256] = {0};
             for (int64_t t = 0; t <= row; t++) {
-                p[t] = (double)rounded((float)exp(p[t] - most));
-                sum += p[t];
+                double scale = cached_as(kept, (const float *)v->data + t * v->stride[0] + g * dim, dim, int8), e = exp(p[t] - most);
+                p[t] = (double)rounded((float)(e * scale));
+                sum += int8 ? e : p[t];
+                for (int64_t i = 0; i < dim; i++)
+                    y[i] += p[t] * kept[i];
             }
-            for (int64_t i = 0; i < dim; i++) {
-                double y = 0;
-                for (int64_t t = 0; t <= row; t++)
-                    y += p[t] * (double)rounded(((const float *)v->data)[t * v->stride[0] + g * dim + i]);
-                ((float *)out.data)[row * out.stride[0] + h * dim + i] = (float)(y / sum);
-            }
+            for (int64_t i = 0; i < dim; i++)
+                ((float *)out.data)[row * out.stride[0] + h * dim + i] = (float)(y[i] / sum);
         }
     qr_free(p);
     return out;
@@ -178,7 +195,7 @@ struct texts {
 };
 
 /* The f32 model's logits of all texts, and how far the emulated roundings move them. */
-static double measure_emulation(struct texts *t, const char *dir)
+static double measure_emulation(struct texts *t, const char *dir, bool int8_cache)
 {
     char path[1100], copy[] = "/tmp/quire-bf16-XXXXXX";
     struct golden g = {0};
@@ -192,7 +209,7 @@ static double measure_emulation(struct texts *t, const char *dir)
     rig_open(&rough, copy, (struct rig_options){.isa = "ref", .compute = QR_COMPUTE_F32});
     cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
     const struct qr_st_tensor *rows = qr_safetensors_find(st, "model.embed_tokens.weight");
-    struct emulation e = {.exec = rough.exec, .ops = qr_ops_serve};
+    struct emulation e = {.exec = rough.exec, .ops = qr_ops_serve, .int8_cache = int8_cache};
     e.embed.t = qr_tensor_2d((void *)(uintptr_t)qr_safetensors_data(st, rows), rows->type->dtype, rows->shape[0], rows->shape[1]);
     e.ops.embed = emulated_embed;
     e.ops.linear = emulated_linear;
@@ -227,21 +244,22 @@ static void check_choices(const float *exact, const float *found, int32_t n, int
     }
 }
 
-static void check_model(const char *name)
+static void check_model(const char *name, bool int8_cache)
 {
     char dir[1024];
     const char *names[8];
     int32_t n_levels = levels(names);
     struct texts t = {.n = 0};
     snprintf(dir, sizeof dir, "%s/models/%s", data_dir(), name);
-    const double moved = measure_emulation(&t, dir), bound = 2 * moved;
+    const double moved = measure_emulation(&t, dir, int8_cache), bound = 2 * moved;
     cr_expect_gt(moved, 0);
     for (int32_t l = 0; l < n_levels; l++) {
         struct rig r;
         double worst = 0;
         int32_t n_same = 0, n_all = 0;
-        rig_open(&r, dir, (struct rig_options){.isa = names[l], .n_threads = 2, .compute = QR_COMPUTE_BF16});
-        cr_expect_eq(qr_model_kv_dtype(r.model), QR_BF16);
+        rig_open(&r, dir, (struct rig_options){.isa = names[l], .n_threads = 2, .compute = QR_COMPUTE_BF16,
+                                              .kv_cache = int8_cache ? QR_KV_CACHE_INT8 : QR_KV_CACHE_AUTO});
+        cr_expect_eq(qr_model_kv_dtype(r.model), int8_cache ? QR_I8 : QR_BF16);
         for (int32_t i = 0; i < t.n; i++) {
             float *all = run_whole(&r, t.ids[i], t.len[i]);
             worst = fmax(worst, max_difference(all, t.exact[i], (size_t)t.len[i] * (size_t)rig_vocab(&r)));
@@ -249,7 +267,8 @@ static void check_model(const char *name)
             n_all += t.len[i];
             qr_free(all);
         }
-        printf("%s bf16 %s: worst difference %.3f (emulation moved %.3f), same first choice at %d of %d positions\n", name, names[l],
+        printf("%s bf16%s %s: worst difference %.3f (emulation moved %.3f), same first choice at %d of %d positions\n", name,
+               int8_cache ? ", int8 cache" : "", names[l],
                worst, moved, n_same, n_all);
         cr_expect_leq(worst, bound, "%s %s", name, names[l]);
         rig_close(&r);
@@ -262,20 +281,40 @@ static void check_model(const char *name)
 
 Test(bf16, stories260K_stays_within_twice_what_the_roundings_move)
 {
-    check_model("stories260K");
+    check_model("stories260K", false);
 }
 
 Test(bf16, qwen2_stays_within_twice_what_the_roundings_move)
 {
-    check_model("rand-qwen2");
+    check_model("rand-qwen2", false);
 }
 
 Test(bf16, qwen3_stays_within_twice_what_the_roundings_move)
 {
-    check_model("rand-qwen3");
+    check_model("rand-qwen3", false);
 }
 
 Test(bf16, llama31_stays_within_twice_what_the_roundings_move)
 {
-    check_model("rand-llama31");
+    check_model("rand-llama31", false);
+}
+
+Test(bf16, stories260K_with_an_int8_cache_stays_within_twice_what_the_roundings_move)
+{
+    check_model("stories260K", true);
+}
+
+Test(bf16, qwen2_with_an_int8_cache_stays_within_twice_what_the_roundings_move)
+{
+    check_model("rand-qwen2", true);
+}
+
+Test(bf16, qwen3_with_an_int8_cache_stays_within_twice_what_the_roundings_move)
+{
+    check_model("rand-qwen3", true);
+}
+
+Test(bf16, llama31_with_an_int8_cache_stays_within_twice_what_the_roundings_move)
+{
+    check_model("rand-llama31", true);
 }

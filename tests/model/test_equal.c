@@ -1,5 +1,5 @@
 /* Same request, same bytes: whatever the chunking, the pages, the neighbours and the threads. Everything here is compared bit for bit, on
- * every level, in f32 and in bf16, for the four families and for windows that end inside the text.
+ * every level, in f32 and in bf16, with caches of f32, bf16 and int8, for the four families and for windows that end inside the text.
  */
 #include "tests/model/rig.h"
 
@@ -112,14 +112,15 @@ static float *run_with(const char *dir, struct rig_options o, const int32_t *ids
     return all;
 }
 
-static void check_family(const struct family *f, const char *isa, enum qr_compute compute, struct qr_rng *rng)
+static void check_family(const struct family *f, const char *isa, enum qr_compute compute, enum qr_kv_cache kv_cache, struct qr_rng *rng)
 {
     struct temp_model t = temp_model_make(&f->c, QR_F32);
     int32_t *ids = random_ids(rng, N_TEXT, f->c.n_vocab);
     const size_t n = (size_t)N_TEXT * (size_t)f->c.n_vocab;
     char what[128];
-    snprintf(what, sizeof what, "%s %s %s", f->name, isa, compute == QR_COMPUTE_F32 ? "f32" : "bf16");
-    struct rig_options o = {.isa = isa, .compute = compute, .n_threads = 1};
+    snprintf(what, sizeof what, "%s %s %s%s", f->name, isa, compute == QR_COMPUTE_F32 ? "f32" : "bf16",
+             kv_cache == QR_KV_CACHE_INT8 ? ", int8 cache" : "");
+    struct rig_options o = {.isa = isa, .compute = compute, .kv_cache = kv_cache, .n_threads = 1};
     float *want = run_with(t.dir, o, ids);
     struct rig r;
     o.n_threads = 2;
@@ -148,8 +149,9 @@ static void check_level(const char *isa)
     struct qr_rng rng = {.seed = SEED};
     printf("%s: seed %d\n", isa, SEED);
     for (int32_t j = 0, n = families(f); j < n; j += STEP) {
-        check_family(&f[j], isa, QR_COMPUTE_F32, &rng);
-        check_family(&f[j], isa, QR_COMPUTE_BF16, &rng);
+        check_family(&f[j], isa, QR_COMPUTE_F32, QR_KV_CACHE_AUTO, &rng);
+        check_family(&f[j], isa, QR_COMPUTE_BF16, QR_KV_CACHE_AUTO, &rng);
+        check_family(&f[j], isa, j % 2 ? QR_COMPUTE_F32 : QR_COMPUTE_BF16, QR_KV_CACHE_INT8, &rng);
     }
 }
 

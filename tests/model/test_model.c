@@ -60,6 +60,22 @@ Test(model, plan_says_what_opening_takes)
     cr_expect_eq(plan.kv_token_bytes * 16, qr_kv_block_bytes(&r.kv));
     cr_expect_eq(plan.config.ctx_max, 512);
     rig_close(&r);
+    static const struct {
+        enum qr_kv_cache kv_cache;
+        enum qr_dtype dtype;
+        size_t row_bytes; /* of a head of K numbers */
+    } caches[] = {{QR_KV_CACHE_F32, QR_F32, 4}, {QR_KV_CACHE_BF16, QR_BF16, 2}, {QR_KV_CACHE_INT8, QR_I8, 1}};
+    for (int i = 0; i < QR_COUNT(caches); i++) {
+        const struct qr_model_options with = {.kv_cache = caches[i].kv_cache};
+        rig_open(&r, t.dir, (struct rig_options){.kv_cache = caches[i].kv_cache});
+        cr_assert_eq(qr_model_plan(&plan, t.dir, r.be, &with, 77, 5, &err), 0, "%s", err.msg);
+        cr_expect_eq(plan.kv_dtype, caches[i].dtype);
+        cr_expect_eq(qr_model_kv_dtype(r.model), caches[i].dtype);
+        size_t row = caches[i].row_bytes * (size_t)c.head_dim + (caches[i].dtype == QR_I8 ? 4 : 0);
+        cr_expect_eq(plan.kv_token_bytes, (size_t)(c.n_layers * 2 * c.n_kv_heads) * row);
+        cr_expect_eq(plan.kv_token_bytes * 16, qr_kv_block_bytes(&r.kv));
+        rig_close(&r);
+    }
     temp_model_remove(&t);
 }
 

@@ -25,6 +25,7 @@
 #include "kernels/cpu/isa/attn_vectors.h"
 #endif
 #include "kernels/cpu/pool.h"
+#include "kernels/ref/ref.h"
 
 /* All scores of positions [begin, end) of the piece at `base`. */
 static void score_piece(const struct tile *t, int32_t base, int32_t begin, int32_t end)
@@ -277,8 +278,12 @@ void QR_ISA_NAME(attention)(struct qr_queue *q, const struct qr_attention_args *
     QR_ASSERT(a != NULL && a->batch != NULL && a->kv != NULL && a->kv->base != NULL);
     QR_ASSERT(a->kv->n_kv_heads > 0 && a->n_heads % a->kv->n_kv_heads == 0);
     QR_ASSERT(a->kv->head_dim % 8 == 0 && a->kv->head_dim > 0 && a->kv->head_dim <= K_MAX);
-    QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16);
+    QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16 || a->kv->dtype == QR_I8);
     QR_ASSERT(a->layer >= 0 && a->layer < a->kv->n_layers);
+    if (a->kv->dtype == QR_I8) {
+        qr_ref_f32_attention(q, a);
+        return;
+    }
 #ifdef QR_ISA_amx
     if (a->kv->dtype != QR_BF16) {
         qr_avx512_attention(q, a);

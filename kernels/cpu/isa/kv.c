@@ -3,15 +3,24 @@
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
+#include "kernels/quant.h"
 
 struct kv_write_job {
     const struct qr_kv_write_args *a;
     int64_t rows_per_item;
 };
 
-/* x[0..n) to element `at` of the cache. */
-static void write_head(const struct qr_kv_view *kv, size_t at, const float *x, int32_t n)
+/* x[0..n) to row t of the plane [block][layer][which][head]. */
+static void write_head(const struct qr_kv_view *kv, int32_t block, int32_t layer, int32_t which, int32_t head, int32_t t, const float *x)
 {
+    const int32_t n = kv->head_dim;
+    const size_t at = qr_kv_offset(kv, block, layer, which, head) + (size_t)t * (size_t)n;
+    if (kv->dtype == QR_I8) {
+        float inverse;
+        qr_kv_scales(kv, block, layer, which, head)[t] = qr_quant_scale(&inverse, qr_quant_max_bits(0, x, n), QR_Q8_LARGEST);
+        qr_quant_int8((int8_t *)kv->base + at, x, n, inverse);
+        return;
+    }
     for (int32_t i = 0; i < n; i += VF_LEN) {
         int64_t len = vf_min_len(n - i);
         vf v = vf_load_n(x + i, len);
@@ -32,11 +41,10 @@ static void kv_write_item(const void *arg, int32_t item, int32_t worker)
     for (int64_t n = first; n < end && n < a->n_rows; n++) {
         int32_t block = a->slot[n] / kv->block_tokens, t = a->slot[n] % kv->block_tokens;
         QR_ASSERT(a->slot[n] >= 0 && block < kv->n_blocks);
-        size_t row = (size_t)t * (size_t)kv->head_dim;
         for (int32_t g = 0; g < kv->n_kv_heads; g++) {
             int64_t from = (int64_t)g * kv->head_dim;
-            write_head(kv, qr_kv_offset(kv, block, a->layer, 0, g) + row, a->k + n * a->k_stride + from, kv->head_dim);
-            write_head(kv, qr_kv_offset(kv, block, a->layer, 1, g) + row, a->v + n * a->v_stride + from, kv->head_dim);
+            write_head(kv, block, a->layer, 0, g, t, a->k + n * a->k_stride + from);
+            write_head(kv, block, a->layer, 1, g, t, a->v + n * a->v_stride + from);
         }
     }
 }
@@ -45,7 +53,7 @@ void QR_ISA_NAME(kv_write)(struct qr_queue *q, const struct qr_kv_write_args *a)
 {
     QR_ASSERT(a != NULL && a->kv != NULL && a->kv->base != NULL);
     QR_ASSERT(a->layer >= 0 && a->layer < a->kv->n_layers);
-    QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16);
+    QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16 || a->kv->dtype == QR_I8);
     struct kv_write_job j = {a, qr_queue_rows_per_item(2 * (int64_t)a->kv->n_kv_heads * a->kv->head_dim)};
     qr_queue_run(q, kv_write_item, &j, (a->n_rows + j.rows_per_item - 1) / j.rows_per_item);
 }

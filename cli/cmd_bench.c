@@ -6,6 +6,7 @@
 #include "base/option.h"
 #include "bench/kern.h"
 #include "bench/make.h"
+#include "bench/step.h"
 #include "bench/throughput.h"
 #ifdef QUIRE_SERVER
 #include "bench/load.h"
@@ -18,6 +19,7 @@ static const struct qr_cli_command benches[] = {
 #endif
     {"kern", qr_bench_kern_main, "time the kernels against the machine's limits"},
     {"throughput", qr_bench_throughput_main, "prompts and decode steps offline, at batch sizes and depths"},
+    {"step", qr_bench_step_main, "the engine's own work per step, with kernels that compute nothing"},
     {"make-model", qr_bench_make_main, "a random-weight model directory of a published shape"},
 };
 

@@ -5,6 +5,7 @@
 #define QR_ENGINE_SAMPLER_H
 
 #include "engine/engine.h"
+#include "engine/row_math.h"
 
 struct qr_sampler {
     int32_t n_vocab;
@@ -15,6 +16,10 @@ struct qr_sampler {
         int32_t id;
     } *heap, *kept;               /* owned [n_vocab] */
     float *weight;                /* owned [n_vocab] */
+    int32_t n_stretches;
+    float *most;                  /* owned [n_stretches] the largest logit of each stretch */
+    double *sum;                  /* owned [n_stretches] the weight of each */
+    const struct qr_row_math *math;
 };
 
 void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab);

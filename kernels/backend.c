@@ -9,6 +9,7 @@
 #include "kernels/cpu/detect.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/pool.h"
+#include "kernels/null.h"
 #include "kernels/ref/ref.h"
 
 /* Scratch of a launch: packed activations of a row chunk, or partial results of attention. 16 MiB hold 256 rows of 16,384 inputs; a
@@ -39,6 +40,9 @@ static const struct level level[] = {
     {"amx", qr_detect_amx, &qr_amx_kernels, &qr_ref_f32_backward},
 };
 
+/* For measurements of what is not a kernel; no level of this machine. */
+static const struct level null_level = {"null", always, &qr_null_kernels};
+
 static void *host_alloc(size_t n_bytes)
 {
     return qr_alloc_aligned(n_bytes, 64);
@@ -61,6 +65,10 @@ static int find_level(const struct level **out, const char *name, const char *so
     *out = NULL;
     if (!name || !*name || strcmp(name, "auto") == 0) {
         *out = best_level();
+        return 0;
+    }
+    if (strcmp(name, null_level.name) == 0) {
+        *out = &null_level;
         return 0;
     }
     for (int i = 0; i < QR_COUNT(level); i++) {

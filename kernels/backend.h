@@ -1,8 +1,8 @@
 /* backend.h - a device opened for one rank: its kernel table, its memory, its queue.
  *
- * qr_backend_open picks the best table for this machine ("cpu"), or the one that is asked for: "ref", "avx2", "avx512", "amx". The
- * environment variable QUIRE_ISA names a level too, so that tests cover every level on one machine. A level that the processor
- * does not have is an error, never a fault later.
+ * qr_backend_open picks the best table for this machine ("cpu"), or the one that is asked for: "ref", "avx2", "avx512", "amx", or "null", which
+ * computes nothing (null.h). The environment variable QUIRE_ISA names a level too, so that tests cover every level on one machine. A level
+ * that the processor does not have is an error, never a fault later.
  */
 #ifndef QR_KERNELS_BACKEND_H
 #define QR_KERNELS_BACKEND_H

@@ -1,5 +1,6 @@
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -317,4 +318,58 @@ Test(sampler, log_probabilities_and_ranks_are_those_of_the_whole_row)
             cr_assert(t.top_logprob[i - 1] >= t.top_logprob[i]);
         cr_assert(rank > 5 || t.top_id[rank - 1] == id);
     }
+}
+
+Test(sampler, every_vector_width_gives_the_same_bits)
+{
+    enum { N = 1000 };
+    static float x[N], w[4][N];
+    const struct qr_row_math *all[4];
+    int32_t n = qr_row_math_all(all);
+    struct qr_rng r = {.seed = 77};
+    cr_assert(n >= 1 && qr_row_math_best() == all[n - 1]);
+    for (int32_t len = 1; len <= N; len += len < 40 ? 1 : 83) {
+        for (int32_t i = 0; i < len; i++)
+            x[i] = (float)(qr_rng_next_unit(&r) * 100 - 90);
+        x[len / 2] = len % 3 ? 0 : NAN;
+        float most = all[0]->max(x, len, -200), best = most > 0 ? most : 0;
+        double sum = all[0]->weigh(w[0], x, len, best, 0.9f);
+        for (int32_t k = 0; k < n; k++) {
+            cr_assert(all[k]->max(x, len, -200) == most, "%s: maximum of %d", all[k]->name, (int)len);
+            cr_assert(all[k]->weigh(w[k], x, len, best, 0.9f) == sum, "%s: sum of %d", all[k]->name, (int)len);
+            cr_assert(memcmp(w[k], w[0], (size_t)len * sizeof w[0][0]) == 0, "%s: weights of %d", all[k]->name, (int)len);
+            cr_assert(all[k]->count_above(x, len, -20) == all[0]->count_above(x, len, -20), "%s: count of %d", all[k]->name, (int)len);
+        }
+        for (int32_t i = 0; i < len; i++) { /* 2 ulp of exp in f32, with one rounding more in the argument: |x| 2^-24 < 1e-5 */
+            double want = exp((double)((x[i] - best) * 0.9f));
+            cr_assert(isnan(x[i]) ? w[0][i] == 0 : fabs((double)w[0][i] - want) <= 3e-7 * want + 1e-37);
+        }
+    }
+    printf("widths: %d, the widest %s\n", (int)n, all[n - 1]->name);
+}
+
+Test(sampler, a_row_that_is_no_number_is_never_hidden_behind_a_finite_choice)
+{
+    enum { N = 600 };
+    static float x[N];
+    static const float bad[] = {NAN, INFINITY};
+    struct qr_sampler s;
+    qr_sampler_init(&s, N);
+    int32_t ids[1] = {0};
+    for (int kind = 0; kind < 2; kind++)
+        for (int c = 0; c < 5; c++) {
+            struct qr_sampling p;
+            qr_sampling_init(&p);
+            p.temperature = c == 0 ? 0 : 1;
+            p.top_p = c == 2 ? 0.9f : 1;
+            p.min_p = c == 3 ? 0.1f : 0;
+            p.top_k = c == 4 ? 5 : 0;
+            for (int32_t i = 0; i < N; i++)
+                x[i] = kind == 0 ? bad[0] : (float)(i % 5);
+            if (kind == 1)
+                x[300] = bad[1];
+            int32_t id = qr_sample(&s, x, &p, ids, 1, 1, NULL, 0, 0);
+            cr_assert(id >= 0 && id < N && !isfinite(x[id]), "kind %d, case %d: id %d", kind, c, (int)id);
+        }
+    qr_sampler_release(&s);
 }

@@ -1,0 +1,242 @@
+#include "bench/step.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/option.h"
+#include "base/rng.h"
+#include "bench/samples.h"
+#include "engine/engine.h"
+
+#define PIECES 20       /* of the run, each one sample */
+#define WAIT_US 200000
+#define EXIT_LIMIT 6
+
+/* A run in progress. */
+struct run {
+    const struct qr_step_case *c;
+    struct qr_engine *engine;       /* owned */
+    struct qr_tokenizer *tokenizer; /* owned */
+    int32_t n_open;                 /* requests that have not ended */
+    bool failed;
+};
+
+static void choose_sampling(struct qr_sampling *s, const struct qr_step_case *c, int32_t i)
+{
+    qr_sampling_init(s);
+    s->temperature = 0;
+    s->ignore_eos = true;
+    s->max_tokens = c->n_steps;
+    s->seed = (uint64_t)i + 1;
+    if (c->mix != QR_STEP_MIXED)
+        return;
+    if (i % 8 == 2 || i % 8 == 5) {
+        s->temperature = 0.8f;
+        s->top_p = 0.95f;
+    }
+    if (i % 8 == 7) {
+        s->n_logprobs = 5;
+        s->stop[s->n_stops++] = "a text that never comes";
+    }
+}
+
+static int submit_all(struct run *r, struct qr_err *err)
+{
+    struct qr_rng rng = {.seed = 5};
+    int32_t *prompt = qr_alloc((size_t)r->c->n_prompt, sizeof *prompt), vocab = qr_engine_limits(r->engine)->vocab;
+    int rc = 0;
+    for (int32_t i = 0; i < r->c->n_seqs && rc == 0; i++) {
+        struct qr_sampling s;
+        choose_sampling(&s, r->c, i);
+        for (int32_t k = 0; k < r->c->n_prompt; k++)
+            prompt[k] = (int32_t)qr_rng_below(&rng, (uint32_t)vocab);
+        struct qr_request *req = qr_request_new(&s, prompt, r->c->n_prompt, 1);
+        req->id = (uint64_t)i + 1;
+        req->arrived_us = qr_clock_us();
+        rc = qr_engine_submit(r->engine, req, err);
+        if (rc != 0)
+            qr_request_free(req);
+        else
+            r->n_open++;
+    }
+    qr_free(prompt);
+    return rc;
+}
+
+/* Takes and gives back what has come. */
+static void pump(struct run *r)
+{
+    struct qr_node got, *node;
+    qr_list_init(&got);
+    qr_engine_wait(r->engine, &got, WAIT_US);
+    while ((node = qr_list_pop_front(&got)) != NULL) {
+        struct qr_event *ev = QR_CONTAINER(node, struct qr_event, link);
+        r->failed = r->failed || ev->finish == QR_FINISH_ERROR;
+        if (ev->last) {
+            qr_request_free(ev->req);
+            r->n_open--;
+        }
+        qr_engine_recycle(r->engine, ev);
+    }
+}
+
+struct tally {
+    struct qr_samples part[QR_PARTS], own;
+};
+
+/* One piece of the run, from `a` to `b`. */
+static void add_piece(struct tally *t, const struct qr_stats *a, const struct qr_stats *b)
+{
+    double n = (double)(b->n_steps - a->n_steps), own = 0;
+    QR_ASSERT(b->n_steps > a->n_steps);
+    for (int i = 0; i < QR_PARTS; i++) {
+        double us = (double)(b->part_ns[i] - a->part_ns[i]) * 1e-3 / n;
+        qr_samples_add(&t->part[i], us);
+        own += i == QR_PART_MODEL || i == QR_PART_IDLE ? 0 : us;
+    }
+    qr_samples_add(&t->own, own);
+}
+
+/* Counts pieces in which every sequence decodes: from the step in which the last prompt is complete until the first sequence is near its end. */
+static void measure(struct run *r, struct tally *t, struct qr_step_figures *out)
+{
+    struct qr_stats from = {0}, now;
+    int32_t piece = r->c->n_steps / (PIECES + 2);
+    piece = piece > 0 ? piece : 1;
+    while (r->n_open == r->c->n_seqs) {
+        pump(r);
+        qr_engine_stats(r->engine, &now);
+        bool full = now.sched.n_decode == r->c->n_seqs;
+        if (full && from.n_steps > 0 && now.n_steps - from.n_steps >= (uint64_t)piece) {
+            add_piece(t, &from, &now);
+            out->n_steps += (int64_t)(now.n_steps - from.n_steps);
+            from = now;
+        } else if (full && from.n_steps == 0) {
+            from = now;
+        }
+    }
+    while (r->n_open > 0)
+        pump(r);
+}
+
+static void conclude(struct qr_step_figures *out, struct tally *t)
+{
+    for (int i = 0; i < QR_PARTS; i++) {
+        out->part_us[i] = qr_samples_percentile(&t->part[i], 50);
+        qr_samples_release(&t->part[i]);
+    }
+    out->own_us = qr_samples_percentile(&t->own, 50);
+    qr_samples_release(&t->own);
+}
+
+static int open_engine(struct run *r, struct qr_err *err)
+{
+    const struct qr_step_case *c = r->c;
+    struct qr_engine_config config;
+    struct qr_backend_options bo = {.device = "cpu", .isa = c->isa, .n_threads = c->n_threads};
+    struct qr_model_options mo = {0};
+    qr_engine_config_init(&config);
+    config.running_max = c->n_seqs;
+    config.step_tokens_max = config.step_tokens_max > c->n_seqs ? config.step_tokens_max : c->n_seqs;
+    config.kv_tokens = (int64_t)c->n_seqs * (c->n_prompt + c->n_steps + config.block_tokens);
+    int rc = qr_tokenizer_open(&r->tokenizer, c->model, err);
+    if (rc == 0)
+        rc = qr_engine_open(&r->engine, c->model, &config, &bo, &mo, r->tokenizer, NULL, NULL, err);
+    return rc;
+}
+
+int qr_bench_step(struct qr_step_figures *out, const struct qr_step_case *c, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && c != NULL && err != NULL);
+    QR_ASSERT(c->n_seqs > 0 && c->n_prompt > 0 && c->n_steps > 1);
+    struct run r = {.c = c};
+    struct tally t = {0};
+    *out = (struct qr_step_figures){0};
+    int rc = open_engine(&r, err);
+    if (rc == 0 && qr_engine_limits(r.engine)->ctx_max < c->n_prompt + c->n_steps)
+        rc = qr_err_set(err, QR_E_USAGE, "%d prompt tokens and %d steps need a longer context than %d; ask for fewer steps", c->n_prompt, c->n_steps,
+                        qr_engine_limits(r.engine)->ctx_max);
+    if (rc == 0)
+        rc = submit_all(&r, err);
+    if (rc == 0)
+        measure(&r, &t, out);
+    if (rc == 0 && (r.failed || out->n_steps == 0))
+        rc = qr_err_set(err, QR_E_INTERNAL, r.failed ? "a sequence ended with an error" : "no step had all sequences in it; ask for more steps");
+    conclude(out, &t);
+    qr_engine_close(r.engine);
+    qr_tokenizer_close(r.tokenizer);
+    return rc;
+}
+
+/* ---- the command ---- */
+
+struct step_options {
+    const char *model, *isa;
+    int32_t mix;
+    int64_t threads, seqs, prompt, steps;
+    double max_us;
+};
+
+#define AT(field) offsetof(struct step_options, field)
+
+static const struct qr_option table[] = {
+    {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = AT(model), .arg = "DIR", .help = "Model directory."},
+    {.name = "isa", .type = QR_OPT_STR, .offset = AT(isa), .builtin = "null", .arg = "LEVEL",
+     .help = "Kernels to use; null computes nothing, so that only the engine's own work is left."},
+    {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = AT(threads), .builtin = "0", .min = 0, .max = 1024, .arg = "N",
+     .help = "Worker threads; 0 means every usable processor."},
+    {.name = "seqs", .type = QR_OPT_INT, .offset = AT(seqs), .builtin = "64", .min = 1, .max = 4096, .arg = "N", .help = "Sequences decoded at once."},
+    {.name = "prompt", .type = QR_OPT_INT, .offset = AT(prompt), .builtin = "32", .min = 1, .max = 1 << 20, .arg = "N", .help = "Prompt tokens of each."},
+    {.name = "steps", .type = QR_OPT_INT, .offset = AT(steps), .builtin = "400", .min = 2, .max = 1 << 20, .arg = "N", .help = "Tokens generated by each."},
+    {.name = "mix", .type = QR_OPT_ENUM, .offset = AT(mix), .builtin = "greedy", .choices = "greedy|mixed", .arg = "NAME",
+     .help = "mixed: of eight sequences two draw with top_p 0.95, one wants 5 log-probabilities and has a stop string."},
+    {.name = "max-us", .type = QR_OPT_FLOAT, .offset = AT(max_us), .builtin = "0", .min = 0, .max = 1e9, .arg = "X",
+     .help = "Exit with 6 when the engine's own work per step takes longer; 0: never."}};
+
+static void print_figures(const struct qr_step_case *c, const struct qr_step_figures *f)
+{
+    printf("%s, %s kernels, %d sequences, %s, %lld steps counted: us per step\n", c->model, c->isa, c->n_seqs,
+           c->mix == QR_STEP_GREEDY ? "greedy" : "mixed", (long long)f->n_steps);
+    for (int i = 0; i < QR_PARTS; i++)
+        printf("%-8s %10.2f\n", qr_step_part_name((enum qr_step_part)i), f->part_us[i]);
+    printf("%-8s %10.2f   (all but model and idle)\n", "own", f->own_us);
+}
+
+static int run_command(const struct step_options *o, int *status, struct qr_err *err)
+{
+    struct qr_step_figures f;
+    if (!o->model)
+        return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (quire bench make-model makes one)");
+    const struct qr_step_case c = {.model = o->model, .isa = o->isa, .n_threads = (int32_t)o->threads, .n_seqs = (int32_t)o->seqs,
+                                   .n_prompt = (int32_t)o->prompt, .n_steps = (int32_t)o->steps, .mix = (enum qr_step_mix)o->mix};
+    int rc = qr_bench_step(&f, &c, err);
+    if (rc != 0)
+        return rc;
+    print_figures(&c, &f);
+    if (o->max_us > 0 && f.own_us > o->max_us)
+        *status = EXIT_LIMIT;
+    return 0;
+}
+
+int qr_bench_step_main(int argc, char **argv)
+{
+    struct step_options o = {0};
+    struct qr_err err;
+    struct qr_buf text;
+    struct qr_option_set *set = qr_options_new(table, QR_COUNT(table), &o);
+    int rc = qr_options_read(set, argc, argv, &err), status = 0;
+    qr_buf_init(&text);
+    if (rc == 0 && qr_options_wants_help(set)) {
+        qr_buf_put_str(&text, "quire bench step --model DIR\n\n");
+        qr_options_help(&text, table, QR_COUNT(table), 100);
+        fwrite(text.data, 1, text.len, stdout);
+    } else if (rc != 0 || (rc = run_command(&o, &status, &err)) != 0) {
+        fprintf(stderr, "quire bench step: %s\n", err.msg);
+        status = qr_err_exit_status((enum qr_code)rc);
+    }
+    qr_buf_release(&text);
+    qr_options_free(set);
+    return status;
+}

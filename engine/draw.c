@@ -1,0 +1,284 @@
+#include "engine/draw.h"
+
+#include <math.h>
+
+#include "base/assert.h"
+
+#define BUCKETS 512    /* of scaled distance from the best logit, PER_UNIT to a factor e: the last is everything below exp(-32) */
+#define PER_UNIT 16.0f
+#define NEAR 8.0f      /* most nuclei end within this many units below the best logit */
+#define FAR_WEIGHT 4e-4f /* more than the weight of anything further away: exp(-8) = 3.4e-4 */
+
+/* ---- passes over the row ---- */
+
+static int32_t stretch_len(const struct qr_sampler *s, int32_t i)
+{
+    int32_t from = i * QR_STRETCH;
+    return s->n_vocab - from < QR_STRETCH ? s->n_vocab - from : QR_STRETCH;
+}
+
+/* s->most of every stretch; returns the largest, -INFINITY when the row holds no number. */
+static float find_most(struct qr_sampler *s, const float *logits)
+{
+    float best = -INFINITY;
+    for (int32_t i = 0; i < s->n_stretches; i++) {
+        s->most[i] = s->math->max(logits + i * QR_STRETCH, stretch_len(s, i), -INFINITY);
+        best = s->most[i] > best ? s->most[i] : best;
+    }
+    return best;
+}
+
+/* s->weight of every id, s->sum of every stretch; returns the sum of all. */
+static double weigh_all(struct qr_sampler *s, const float *logits, float best, float inv_t)
+{
+    double all = 0;
+    for (int32_t i = 0; i < s->n_stretches; i++) {
+        int32_t from = i * QR_STRETCH;
+        s->sum[i] = s->math->weigh(s->weight + from, logits + from, stretch_len(s, i), best, inv_t);
+        all += s->sum[i];
+    }
+    return all;
+}
+
+/* The ids whose logit is at least `from`, in their order; stretches without one are not read. */
+static int32_t collect(const struct qr_sampler *s, struct qr_candidate *out, const float *logits, float from)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_stretches; i++) {
+        if (s->most[i] < from)
+            continue;
+        int32_t first = i * QR_STRETCH, end = first + stretch_len(s, i);
+        for (int32_t id = first; id < end; id++) {
+            out[n] = (struct qr_candidate){logits[id], id}; /* overwritten when it is not one: no branch to guess */
+            n += logits[id] >= from;
+        }
+    }
+    return n;
+}
+
+/* ---- a heap of candidates: larger logit first, then smaller id ---- */
+
+static bool before(struct qr_candidate a, struct qr_candidate b)
+{
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+static void sift_down(struct qr_candidate *heap, int32_t n, int32_t i)
+{
+    struct qr_candidate x = heap[i];
+    for (int32_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && before(heap[child + 1], heap[child]))
+            child++;
+        if (!before(heap[child], x))
+            break;
+        heap[i] = heap[child];
+    }
+    heap[i] = x;
+}
+
+static void make_heap(struct qr_candidate *heap, int32_t n)
+{
+    for (int32_t i = n / 2 - 1; i >= 0; i--)
+        sift_down(heap, n, i);
+}
+
+/* Takes the best candidate off the heap, which shrinks by one. */
+static struct qr_candidate pop_best(struct qr_candidate *heap, int32_t *n)
+{
+    struct qr_candidate best = heap[0];
+    heap[0] = heap[--*n];
+    sift_down(heap, *n, 0);
+    return best;
+}
+
+/* ---- the whole vocabulary ---- */
+
+/* In the order of ids: the stretch that the draw falls into, then the id in it. */
+static int32_t draw_any(struct qr_sampler *s, const float *logits, float inv_t, double u)
+{
+    float best = find_most(s, logits);
+    double all = weigh_all(s, logits, best, inv_t), limit = u * all, sum = 0;
+    int32_t last = 0;
+    if (!(all > 0)) /* infinite or no number: whoever looks at the logit of what is returned sees it */
+        return collect(s, s->kept, logits, best) > 0 ? s->kept[0].id : 0;
+    for (int32_t i = 0; i < s->n_stretches; i++) {
+        if (s->sum[i] == 0 || (sum + s->sum[i] <= limit && i + 1 < s->n_stretches)) {
+            sum += s->sum[i];
+            continue;
+        }
+        for (int32_t id = i * QR_STRETCH; id < i * QR_STRETCH + stretch_len(s, i); id++) {
+            if (s->weight[id] == 0)
+                continue;
+            sum += (double)s->weight[id];
+            last = id;
+            if (limit < sum)
+                return id;
+        }
+    }
+    return last;
+}
+
+/* ---- top_k ---- */
+
+/* A logit that at least k ids reach: the k-th largest of the stretches' maxima, or none when there are fewer stretches. s->heap is scratch. */
+static float bound_for(struct qr_sampler *s, int32_t k)
+{
+    int32_t n = s->n_stretches;
+    struct qr_candidate c = {-INFINITY, 0};
+    if (k > n)
+        return -INFINITY;
+    for (int32_t i = 0; i < n; i++)
+        s->heap[i] = (struct qr_candidate){s->most[i], i};
+    make_heap(s->heap, n);
+    for (int32_t i = 0; i < k; i++)
+        c = pop_best(s->heap, &n);
+    return c.logit;
+}
+
+/* The k best into s->kept and s->weight, best first, less what min_p drops and what lies behind top_p of their weight. Returns their number. */
+static int32_t keep_top(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float inv_t)
+{
+    float best = find_most(s, logits);
+    int32_t n = collect(s, s->heap, logits, bound_for(s, p->top_k)), n_kept = 0;
+    double all = 0, sum = 0;
+    make_heap(s->heap, n);
+    while (n > 0 && n_kept < p->top_k) {
+        struct qr_candidate c = pop_best(s->heap, &n);
+        float w = qr_exp_nonpositive((c.logit - best) * inv_t);
+        if (n_kept > 0 && (w < p->min_p || w == 0))
+            break;
+        s->kept[n_kept] = c;
+        s->weight[n_kept++] = w;
+        all += (double)w;
+    }
+    for (int32_t i = 0; i < n_kept; i++) {
+        if (i > 0 && p->top_p < 1.0f && (double)p->top_p * all <= sum)
+            return i;
+        sum += (double)s->weight[i];
+    }
+    return n_kept;
+}
+
+static int32_t draw_top(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float inv_t, double u)
+{
+    int32_t n = keep_top(s, logits, p, inv_t);
+    double total = 0, sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        total += (double)s->weight[i];
+    for (int32_t i = 0; i < n; i++) {
+        sum += (double)s->weight[i];
+        if (u * total < sum)
+            return s->kept[i].id;
+    }
+    return n > 0 ? s->kept[n - 1].id : 0;
+}
+
+/* ---- top_p and min_p ---- */
+
+/* Candidates in s->kept by scaled distance from the best logit. Whatever lies in an earlier bucket is better. */
+struct buckets {
+    float best, inv_t;
+    int32_t n, count[BUCKETS];
+    double weight[BUCKETS];
+};
+
+static int32_t bucket_of(const struct buckets *b, float logit)
+{
+    float d = (b->best - logit) * b->inv_t * PER_UNIT;
+    return d < BUCKETS - 1 ? (int32_t)d : BUCKETS - 1; /* not a number: the last */
+}
+
+/* Drops what min_p forbids and counts the rest; returns its weight. The best stays. */
+static double fill_buckets(struct qr_sampler *s, struct buckets *b, int32_t n, float min_p)
+{
+    double sum = 0;
+    b->n = 0;
+    for (int32_t i = 0; i < n; i++) {
+        struct qr_candidate c = s->kept[i];
+        float w = s->weight[c.id];
+        int32_t k = bucket_of(b, c.logit);
+        if (w < min_p && c.logit < b->best)
+            continue;
+        s->kept[b->n++] = c;
+        b->count[k]++;
+        b->weight[k] += (double)w;
+        sum += (double)w;
+    }
+    return sum;
+}
+
+/* Takes candidates of bucket k, best first, until the weight of all that is better reaches `limit`; *sum counts on from what the buckets before
+ * have. Returns the last one taken. */
+static int32_t take_until(struct qr_sampler *s, const struct buckets *b, int32_t k, double limit, double *sum)
+{
+    int32_t n = 0, last = s->kept[0].id;
+    for (int32_t i = 0; i < b->n; i++)
+        if (bucket_of(b, s->kept[i].logit) == k)
+            s->heap[n++] = s->kept[i];
+    QR_ASSERT(n > 0);
+    make_heap(s->heap, n);
+    while (n > 0) {
+        last = pop_best(s->heap, &n).id;
+        *sum += (double)s->weight[last];
+        if (*sum >= limit)
+            break;
+    }
+    return last;
+}
+
+/* The first bucket with which the weight reaches `limit`, or the last one that is not empty; *before: the weight ahead of it. */
+static int32_t bucket_at(const struct buckets *b, double limit, double *before)
+{
+    int32_t found = 0;
+    double sum = 0;
+    for (int32_t k = 0; k < BUCKETS; k++) {
+        if (b->count[k] == 0)
+            continue;
+        found = k;
+        *before = sum;
+        sum += b->weight[k];
+        if (sum >= limit)
+            break;
+    }
+    return found;
+}
+
+/* What the nucleus lies in, into s->kept: everything near the best when that is enough for top_p or min_p, everything otherwise. */
+static int32_t collect_nucleus(struct qr_sampler *s, const float *logits, double limit, float min_p, float best, float inv_t)
+{
+    float near = min_p > FAR_WEIGHT ? 0.01f - logf(min_p) : NEAR; /* a little more than where min_p cuts */
+    int32_t n = collect(s, s->kept, logits, best - near / inv_t);
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        sum += (double)s->weight[s->kept[i].id];
+    return sum > limit || min_p > FAR_WEIGHT ? n : collect(s, s->kept, logits, -INFINITY);
+}
+
+/* A nucleus may have thousands of ids, but only two buckets decide, the one where it ends and the one that the draw falls into, and only these
+ * are ordered. Both passes add the same weights in the same order, so a draw in the last bucket stops before its end. */
+static int32_t draw_nucleus(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float inv_t, double u)
+{
+    float best = find_most(s, logits);
+    double limit = (double)p->top_p * weigh_all(s, logits, best, inv_t), kept = 0, sum = 0;
+    struct buckets b = {.best = best, .inv_t = inv_t};
+    int32_t n = collect_nucleus(s, logits, limit, p->min_p, best, inv_t);
+    if (n == 0)
+        return 0; /* no number in the row */
+    double there = fill_buckets(s, &b, n, p->min_p);
+    int32_t end = bucket_at(&b, limit < there ? limit : there, &kept);
+    int32_t last = take_until(s, &b, end, limit < there ? limit : INFINITY, &kept);
+    int32_t k = bucket_at(&b, u * kept, &sum);
+    return k > end ? last : take_until(s, &b, k, u * kept, &sum);
+}
+
+int32_t qr_draw(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, double u)
+{
+    QR_ASSERT(s != NULL && logits != NULL && p != NULL);
+    QR_ASSERT(p->temperature > 0 && u >= 0 && u < 1);
+    float inv_t = 1.0f / p->temperature;
+    if (p->top_k > 0 && p->top_k < s->n_vocab)
+        return draw_top(s, logits, p, inv_t, u);
+    if (p->top_p < 1.0f || p->min_p > 0)
+        return draw_nucleus(s, logits, p, inv_t, u);
+    return draw_any(s, logits, inv_t, u);
+}

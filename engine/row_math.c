@@ -1,0 +1,143 @@
+#include "engine/row_math.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+
+#define LANES 16
+#define INLINE static inline __attribute__((always_inline))
+
+/* Sixteen lanes as the compilers' vector types: whatever registers the level has, the same operations in the same order. Compilers' own
+ * vectorizers unroll the loop over the lanes first, and then see none. Unaligned. */
+typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t masks __attribute__((vector_size(64)));
+typedef float half_lanes __attribute__((vector_size(32), aligned(4), may_alias));
+typedef double sums __attribute__((vector_size(64)));
+
+#define ALL(v) ((lanes){(v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v)})
+#define CHOOSE(mask, a, b) ((lanes)(((masks)(a) & (mask)) | ((masks)(b) & ~(mask))))
+
+INLINE float max_body(const float *x, int32_t n, float least)
+{
+    lanes most = ALL(least);
+    float best = least;
+    int32_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes v = *(const lanes *)(x + i);
+        most = CHOOSE(v > most, v, most);
+    }
+    for (int32_t k = 0; k < LANES; k++)
+        best = most[k] > best ? most[k] : best;
+    for (; i < n; i++)
+        best = x[i] > best ? x[i] : best;
+    return best;
+}
+
+/* exp(x) for x <= 0, within 2 ulp; 0 below -87. Range reduction to |r| <= ln(2)/2 (Cody & Waite 1980), a polynomial, and the exponent. What is
+ * not a number counts as below. EXP_STEPS are the same operations on one number and on sixteen. */
+#define EXP_STEPS(y, n, r, p)                            \
+    r = y - n * 0.693359375f + n * 2.12194440e-4f;       \
+    p = 1.0f / 720 + r * (1.0f / 5040);                  \
+    p = 1.0f / 120 + r * p;                              \
+    p = 1.0f / 24 + r * p;                               \
+    p = 1.0f / 6 + r * p;                                \
+    p = 0.5f + r * p;                                    \
+    p = 1.0f + r * (1.0f + r * p);
+
+INLINE float exp_body(float x)
+{
+    float y = x > -87.0f ? x : -87.0f, r, p;
+    int32_t whole = (int32_t)(y * 1.44269504f - 0.5f), bits;
+    float n = (float)whole;
+    EXP_STEPS(y, n, r, p)
+    memcpy(&bits, &p, sizeof bits);
+    bits += whole * (1 << 23);
+    memcpy(&p, &bits, sizeof p);
+    return x > -87.0f ? p : 0;
+}
+
+INLINE void exp_lanes(float *w, const float *x, float best, float inv_t)
+{
+    lanes v = (*(const lanes *)x - best) * inv_t, r, p;
+    masks in = v > ALL(-87.0f);
+    lanes y = CHOOSE(in, v, ALL(-87.0f));
+    masks whole = __builtin_convertvector(y * 1.44269504f - 0.5f, masks);
+    lanes n = __builtin_convertvector(whole, lanes);
+    EXP_STEPS(y, n, r, p)
+    *(lanes *)w = (lanes)(((masks)p + whole * (1 << 23)) & in);
+}
+
+INLINE double weigh_body(float *restrict w, const float *restrict x, int32_t n, float best, float inv_t)
+{
+    sums low = {0}, high = {0};
+    double sum = 0;
+    int32_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        exp_lanes(w + i, x + i, best, inv_t);
+        low += __builtin_convertvector(*(const half_lanes *)(w + i), sums);
+        high += __builtin_convertvector(*(const half_lanes *)(w + i + LANES / 2), sums);
+    }
+    for (int32_t k = 0; k < LANES / 2; k++)
+        sum += low[k];
+    for (int32_t k = 0; k < LANES / 2; k++)
+        sum += high[k];
+    for (; i < n; i++) {
+        w[i] = exp_body((x[i] - best) * inv_t);
+        sum += (double)w[i];
+    }
+    return sum;
+}
+
+INLINE int32_t count_above_body(const float *x, int32_t n, float v)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; i++)
+        count += x[i] > v;
+    return count;
+}
+
+float qr_exp_nonpositive(float x)
+{
+    QR_ASSERT(!(x > 0));
+    return exp_body(x);
+}
+
+/* The same three functions, compiled for a level. */
+#define ROW_MATH(level, ...)                                                                                            \
+    __VA_ARGS__ static float max_##level(const float *x, int32_t n, float least) { return max_body(x, n, least); }       \
+    __VA_ARGS__ static double weigh_##level(float *w, const float *x, int32_t n, float best, float inv_t)                \
+    {                                                                                                                   \
+        return weigh_body(w, x, n, best, inv_t);                                                                        \
+    }                                                                                                                   \
+    __VA_ARGS__ static int32_t above_##level(const float *x, int32_t n, float v) { return count_above_body(x, n, v); }   \
+    static const struct qr_row_math math_##level = {#level, max_##level, weigh_##level, above_##level};
+
+ROW_MATH(any, )
+#ifdef __x86_64__
+ROW_MATH(avx2, __attribute__((target("avx2"))))
+ROW_MATH(avx512, __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl"))))
+#endif
+
+int32_t qr_row_math_all(const struct qr_row_math *out[4])
+{
+    QR_ASSERT(out != NULL);
+    int32_t n = 0;
+    out[n++] = &math_any;
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2"))
+        out[n++] = &math_avx2;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        out[n++] = &math_avx512;
+#endif
+    QR_ASSERT(n <= 4);
+    return n;
+}
+
+const struct qr_row_math *qr_row_math_best(void)
+{
+    const struct qr_row_math *all[4];
+    int32_t n = qr_row_math_all(all);
+    QR_ASSERT(n >= 1);
+    return all[n - 1];
+}

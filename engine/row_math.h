@@ -1,0 +1,31 @@
+/* row_math.h - passes over a row of logits, in stretches. Lanes of 16 and plain operations in a fixed order: whatever vectors a processor has, the
+ * same bits. Inside engine/ only.
+ */
+#ifndef QR_ENGINE_ROW_MATH_H
+#define QR_ENGINE_ROW_MATH_H
+
+#include <stdint.h>
+
+#define QR_STRETCH 256 /* numbers that are looked at, or passed over, together */
+
+struct qr_row_math {
+    const char *name;
+    /* The largest of x[0..n) and `least`; what is no number is passed over. */
+    float (*max)(const float *x, int32_t n, float least);
+    /* w[i] = exp((x[i] - best) * inv_t) within 2 ulp, for (x[i] - best) * inv_t <= 0: 0 below -87 and for what is no number. Returns the sum
+     * of w, added up in double. w may not overlap x. */
+    double (*weigh)(float *w, const float *x, int32_t n, float best, float inv_t);
+    /* How many of x[0..n) are larger than v. */
+    int32_t (*count_above)(const float *x, int32_t n, float v);
+};
+
+/* The widest that this processor has. */
+const struct qr_row_math *qr_row_math_best(void);
+
+/* All that this processor has, for tests; returns their number. */
+int32_t qr_row_math_all(const struct qr_row_math *out[4]);
+
+/* exp(x) for x <= 0, as weigh computes it. */
+float qr_exp_nonpositive(float x);
+
+#endif

@@ -1,0 +1,67 @@
+#include "kernels/null.h"
+
+#include "base/assert.h"
+
+#define PEAKS 16
+
+/* A step arena begins as zeros, and this is all that is ever written to it: a row of logits has some likely ids, about the same ones in every
+ * step, and all others alike, so that samplers find a small nucleus as a trained model gives it. */
+static void null_linear(struct qr_queue *q, const struct qr_linear_args *a)
+{
+    QR_ASSERT(q != NULL && a != NULL);
+    for (int32_t r = 0; r < a->n_rows; r++)
+        for (int32_t k = 0; k < PEAKS && k < a->n_out; k++)
+            a->out[(int64_t)r * a->out_stride + ((int64_t)r * 7919 + k * 131 + 97) % a->n_out] = 16.0f - 0.5f * (float)k;
+}
+
+#define NOTHING(name, type)                                         \
+    static void null_##name(struct qr_queue *q, const struct type *a) \
+    {                                                               \
+        QR_ASSERT(q != NULL);                                       \
+        QR_ASSERT(a != NULL);                                       \
+    }
+
+NOTHING(rms_norm, qr_norm_args)
+NOTHING(head_norm, qr_head_norm_args)
+NOTHING(residual_add, qr_add_args)
+NOTHING(embed, qr_embed_args)
+NOTHING(rope_table, qr_rope_table_args)
+NOTHING(rope, qr_rope_args)
+NOTHING(kv_write, qr_kv_write_args)
+NOTHING(kv_copy, qr_kv_copy_args)
+NOTHING(attention, qr_attention_args)
+NOTHING(glu, qr_glu_args)
+NOTHING(gather_rows, qr_gather_args)
+
+static size_t null_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in)
+{
+    QR_ASSERT(qr_dtype_packs(to));
+    QR_ASSERT(n_out > 0 && n_in > 0);
+    return 64;
+}
+
+static void null_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const void *rows,
+                      enum qr_dtype from, int64_t n_rows)
+{
+    QR_ASSERT(q != NULL && dst != NULL && rows != NULL);
+    QR_ASSERT(qr_dtype_packs(to) && qr_dtype_bytes(from) > 0);
+    QR_ASSERT(row0 >= 0 && row0 + n_rows <= n_out && n_in > 0);
+}
+
+const struct qr_kernels qr_null_kernels = {
+    .name = "null",
+    .linear = null_linear,
+    .rms_norm = null_rms_norm,
+    .head_norm = null_head_norm,
+    .residual_add = null_residual_add,
+    .embed = null_embed,
+    .rope_table = null_rope_table,
+    .rope = null_rope,
+    .kv_write = null_kv_write,
+    .kv_copy = null_kv_copy,
+    .attention = null_attention,
+    .glu = null_glu,
+    .gather_rows = null_gather_rows,
+    .linear_packed_bytes = null_packed_bytes,
+    .linear_pack = null_pack,
+};

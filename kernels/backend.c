@@ -41,7 +41,7 @@ static const struct level level[] = {
 };
 
 /* For measurements of what is not a kernel; no level of this machine. */
-static const struct level null_level = {"null", always, &qr_null_kernels};
+static const struct level null_level = {"null", always, &qr_null_kernels, &qr_ref_f32_backward};
 
 static void *host_alloc(size_t n_bytes)
 {

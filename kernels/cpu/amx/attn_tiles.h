@@ -1,4 +1,4 @@
-/* attn_tiles.h - the two products of a query tile on the tile registers, for a bf16 cache. Included by isa/attention.c only.
+/* attn_tiles.h - the two products of a query tile on the tile registers, for caches of bf16 and int8. Included by isa/attention.c only.
  *
  * Keys are staged as tiles [16 positions' group][K / 32] of pairs of K, values as tiles [K / 16][piece / 32] of pairs of positions; missing
  * K and positions that the query tile does not see are zeros. Scores of one query are one chain of tiles over K, weighted values one over the
@@ -12,6 +12,7 @@
 #define QR_KERNELS_CPU_AMX_ATTN_TILES_H
 
 #include "kernels/cpu/amx/tile.h"
+#include "kernels/cpu/isa/attn_int8.h"
 #include "kernels/cpu/isa/attn_tile.h"
 
 #define BLOCK_ROWS QR_TILE_ROWS
@@ -30,7 +31,7 @@ static int32_t k_tiles(const struct tile *t)
 
 static bool stages_values(const struct tile *t)
 {
-    QR_ASSERT(t->a->kv->dtype == QR_BF16);
+    QR_ASSERT(t->a->kv->dtype == QR_BF16 || t->a->kv->dtype == QR_I8);
     return true;
 }
 
@@ -126,8 +127,22 @@ static void products(float *c, int64_t c_stride, const void *x, int32_t rows, co
     }
 }
 
+/* 32 numbers of a row (NULL: zeros) of n_k as bf16 from k on, zeros behind them. */
+VF_FN __m512i load_line(const char *row, int32_t k, int32_t n_k, const bool int8)
+{
+    if (!row)
+        return _mm512_setzero_si512();
+    const __mmask32 there = (__mmask32)(0xffffffffu >> (n_k - k < QR_TILE_K ? QR_TILE_K - (n_k - k) : 0));
+    if (!int8)
+        return _mm512_maskz_loadu_epi16(there, row + k * 2);
+    __m256i x = _mm256_maskz_loadu_epi8(there, row + k);
+    __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(x)));
+    __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(x, 1)));
+    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+}
+
 /* Keys of positions [begin, end) of the piece at `base` to tiles, from the group of 16 on in which they begin. */
-static void stage_keys(const struct tile *t, int32_t base, int32_t begin, int32_t end)
+VF_FN void stage_keys_of(const struct tile *t, int32_t base, int32_t begin, int32_t end, const bool int8)
 {
     const char *row[QR_PANEL] QR_UNINITIALIZED;
     vf r[VF_LEN] QR_UNINITIALIZED;
@@ -136,14 +151,21 @@ static void stage_keys(const struct tile *t, int32_t base, int32_t begin, int32_
         cache_rows(t, 0, row, QR_PANEL, base + at, base + begin, base + end);
         prefetch(t, 1, base + at);
         for (int32_t u = 0; u < k_tiles(t) * QR_PANEL; u += VF_LEN, dst += QR_TILE_BYTES) {
-            int64_t n = vf_min_len(t->k / 2 - u);
             for (int i = 0; i < VF_LEN; i++)
-                r[i] = row[i] ? vf_load_n((const float *)(const void *)row[i] + u, n) : vf_zero();
+                r[i] = _mm512_castsi512_ps(load_line(row[i], 2 * u, t->k, int8));
             vf_transpose(r);
             for (int i = 0; i < VF_LEN; i++)
                 vf_store((float *)(void *)dst + i * VF_LEN, r[i]);
         }
     }
+}
+
+static void stage_keys(const struct tile *t, int32_t base, int32_t begin, int32_t end)
+{
+    if (is_int8(t))
+        stage_keys_of(t, base, begin, end, true);
+    else
+        stage_keys_of(t, base, begin, end, false);
 }
 
 /* Scores of queries [q0, q0 + mr) for positions [begin, end), whose keys are staged. */
@@ -153,15 +175,6 @@ static void score_block(const struct tile *t, int32_t q0, int32_t mr, int32_t be
     configure(t, mr);
     products(t->s->p + q0 * QR_X_ROW + group * QR_PANEL, QR_X_ROW, t->s->q_tiles + (int64_t)q0 * n_k * QR_TILE_K, mr,
              (const char *)t->s->keys, (int64_t)n_k * QR_TILE_BYTES, n_groups, n_k);
-}
-
-/* 32 numbers of a value's row from k on, zeros where there is none. */
-VF_FN __m512i load_values(const char *row, int32_t k, int32_t n_k)
-{
-    if (!row)
-        return _mm512_setzero_si512();
-    int32_t n = n_k - k < QR_TILE_K ? n_k - k : QR_TILE_K;
-    return _mm512_maskz_loadu_epi16((__mmask32)(0xffffffffu >> (QR_TILE_K - n)), row + k * 2);
 }
 
 VF_FN bool any_odd(__m512i x)
@@ -182,7 +195,7 @@ VF_FN void store_pairs(char *dst, __m512i a, __m512i b, bool second)
 
 /* Values of positions [begin, end) of the piece at `base` to tiles; zeros for the others in [from, to), whole tiles. True when one is infinite
  * or NaN. */
-static bool stage_value_tiles(const struct tile *t, int32_t base, int32_t from, int32_t to, int32_t begin, int32_t end)
+VF_FN bool stage_value_tiles_of(const struct tile *t, int32_t base, int32_t from, int32_t to, int32_t begin, int32_t end, const bool int8)
 {
     const char *row[QR_PANEL] QR_UNINITIALIZED;
     bool odd = false;
@@ -192,13 +205,20 @@ static bool stage_value_tiles(const struct tile *t, int32_t base, int32_t from, 
         for (int32_t i = 0; i < QR_PANEL; i += 2) {
             char *dst = (char *)t->s->values + at / QR_TILE_K * QR_TILE_BYTES + (at % QR_TILE_K + i) / 2 * QR_TILE_ROW_BYTES;
             for (int32_t k = 0; k < t->k; k += QR_TILE_K, dst += 2 * PIECE_TILES * QR_TILE_BYTES) {
-                __m512i a = load_values(row[i], k, t->k), b = load_values(row[i + 1], k, t->k);
-                odd |= any_odd(a) || any_odd(b);
+                __m512i a = load_line(row[i], k, t->k, int8), b = load_line(row[i + 1], k, t->k, int8);
+                odd |= !int8 && (any_odd(a) || any_odd(b));
                 store_pairs(dst, a, b, t->k_pad - k > QR_PANEL);
             }
         }
     }
     return odd;
+}
+
+static bool stage_value_tiles(const struct tile *t, int32_t base, int32_t from, int32_t to, int32_t begin, int32_t end)
+{
+    if (is_int8(t)) /* a value that was not finite has the scale NaN, which its probability meets */
+        return stage_value_tiles_of(t, base, from, to, begin, end, true);
+    return stage_value_tiles_of(t, base, from, to, begin, end, false);
 }
 
 static void stage_values(const struct tile *t, int32_t base, int32_t begin, int32_t end)

@@ -25,7 +25,6 @@
 #include "kernels/cpu/isa/attn_vectors.h"
 #endif
 #include "kernels/cpu/pool.h"
-#include "kernels/ref/ref.h"
 
 /* All scores of positions [begin, end) of the piece at `base`. */
 static void score_piece(const struct tile *t, int32_t base, int32_t begin, int32_t end)
@@ -39,15 +38,15 @@ static void score_piece(const struct tile *t, int32_t base, int32_t begin, int32
     }
 }
 
-VF_FN vf scaled(vf s, vf scale, const float cap)
+VF_FN vf scaled(vf s, const vf scale, const float cap)
 {
     s = vf_mul(s, scale);
     return cap > 0 ? vf_mul(vf_set1(cap), vf_tanh(vf_div(s, vf_set1(cap)))) : s;
 }
 
 /* Scores of query i become e^(score - max) in its range and 0 in the rest of the vectors it touches. Only the first and the last vector
- * of the range can hold lanes outside it. */
-VF_FN void softmax_of(const struct tile *t, int32_t i, const bool capped, const bool rounded)
+ * of the range can hold lanes outside it. With an int8 cache they meet the positions' scales, and lanes outside the range become anything. */
+VF_FN void softmax_of(const struct tile *t, int32_t i, const bool capped, const bool rounded, const bool int8)
 {
     struct scratch *s = t->s;
     float *p = s->p + i * QR_X_ROW;
@@ -55,7 +54,7 @@ VF_FN void softmax_of(const struct tile *t, int32_t i, const bool capped, const 
     const vf low = vf_set1(-INFINITY), scale = vf_set1(t->a->scale);
     vf max = low, sum = vf_zero();
     for (int32_t at = begin; at <= last; at += VF_LEN) {
-        vf v = scaled(vf_load(p + at), scale, capped ? t->a->softcap : 0);
+        vf v = scaled(vf_load(p + at), int8 ? vf_load(s->key_scale + at) : scale, capped ? t->a->softcap : 0);
         if (at == begin || at == last)
             v = vf_pick_range(first > at ? first - at : 0, vf_min_len(end - at), v, low);
         vf_store(p + at, v);
@@ -68,20 +67,24 @@ VF_FN void softmax_of(const struct tile *t, int32_t i, const bool capped, const 
         if (at == begin || at == last)
             e = vf_pick_range(first > at ? first - at : 0, vf_min_len(end - at), e, vf_zero());
         sum = vf_add(sum, e);
-        vf_store(p + at, rounded ? vf_round_bf16_number(e) : e); /* a NaN stays in the sum and comes out by the division */
+        if (int8)
+            e = vf_mul(e, vf_load(s->value_scale + at)); /* NaN for a value that was not finite; the sum does not have that one */
+        vf_store(p + at, !rounded ? e : int8 ? vf_round_bf16(e) : vf_round_bf16_number(e)); /* a NaN stays in the sum and comes out by the division */
     }
     s->piece_sum[i] = vf_sum(sum);
 }
 
 static void softmax(const struct tile *t, int32_t i)
 {
-    const bool rounded = t->a->kv->dtype == QR_BF16 && !PRODUCTS_ROUND;
+    const bool rounded = t->a->kv->dtype != QR_F32 && !PRODUCTS_ROUND;
     if (t->a->softcap > 0)
-        softmax_of(t, i, true, rounded);
+        softmax_of(t, i, true, rounded, is_int8(t));
+    else if (is_int8(t))
+        softmax_of(t, i, false, !PRODUCTS_ROUND, true);
     else if (rounded)
-        softmax_of(t, i, false, true);
+        softmax_of(t, i, false, true, false);
     else
-        softmax_of(t, i, false, false);
+        softmax_of(t, i, false, false, false);
 }
 
 /* Each query's range within the piece; false when no query sees any of it. *begin, *end: what some query sees. */
@@ -111,6 +114,8 @@ static bool attend_piece(const struct tile *t, int32_t base)
     int32_t begin, end;
     if (!piece_range(t, base, &begin, &end))
         return false;
+    if (is_int8(t))
+        stage_scales(t, base, begin, end);
     score_piece(t, base, begin, end);
     if (t->staged_values)
         stage_values(t, base, begin, end);
@@ -165,7 +170,7 @@ static void load_queries(struct tile *t)
         const float *q = a->q + row * a->q_stride + (int64_t)query_head(t, i) * t->k;
         for (int32_t k = 0; k < t->k; k += VF_LEN) {
             vf v = vf_load_n(q + k, vf_min_len(t->k - k));
-            vf_store(s->q + i * QR_X_ROW + k, a->kv->dtype == QR_BF16 ? vf_round_bf16(v) : v);
+            vf_store(s->q + i * QR_X_ROW + k, a->kv->dtype == QR_F32 ? v : vf_round_bf16(v));
         }
         s->see[i] = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
         s->see_end[i] = pos + 1;
@@ -280,12 +285,8 @@ void QR_ISA_NAME(attention)(struct qr_queue *q, const struct qr_attention_args *
     QR_ASSERT(a->kv->head_dim % 8 == 0 && a->kv->head_dim > 0 && a->kv->head_dim <= K_MAX);
     QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16 || a->kv->dtype == QR_I8);
     QR_ASSERT(a->layer >= 0 && a->layer < a->kv->n_layers);
-    if (a->kv->dtype == QR_I8) {
-        qr_ref_f32_attention(q, a);
-        return;
-    }
 #ifdef QR_ISA_amx
-    if (a->kv->dtype != QR_BF16) {
+    if (a->kv->dtype == QR_F32) {
         qr_avx512_attention(q, a);
         return;
     }

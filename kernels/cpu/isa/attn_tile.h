@@ -31,6 +31,7 @@ struct scratch {
     float lone_out[16 * K_MAX];          /* tiles: of a query that is weighed on its own */
     uint16_t q_tiles[QUERIES * K_MAX];   /* tiles: a block of queries after the other, [K / 32][rows][32] */
     uint16_t p_tiles[16 * PIECE];        /* tiles: of one block, [PIECE / 32][rows][32] */
+    float key_scale[PIECE], value_scale[PIECE]; /* int8 cache: of the piece's positions; a key's times the scores' */
     float max[QUERIES], sum[QUERIES];              /* of the pieces so far; sum 0: none yet */
     float piece_max[QUERIES], piece_sum[QUERIES];  /* sum 0: the query sees nothing of this piece */
     int32_t see[QUERIES], see_end[QUERIES];        /* range of positions each query sees */

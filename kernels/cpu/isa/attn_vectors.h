@@ -4,6 +4,7 @@
 #ifndef QR_KERNELS_CPU_ATTN_VECTORS_H
 #define QR_KERNELS_CPU_ATTN_VECTORS_H
 
+#include "kernels/cpu/isa/attn_int8.h"
 #include "kernels/cpu/isa/attn_tile.h"
 
 #define BLOCK_ROWS QR_ISA_NAME(micro_rows_max)
@@ -12,7 +13,7 @@
 /* Whether values are copied, so that short runs of positions need not be visited one by one. */
 static bool stages_values(const struct tile *t)
 {
-    return t->k_pad != t->k || (t->a->kv->dtype == QR_BF16 && t->n_queries > BLOCK_ROWS);
+    return t->k_pad != t->k || is_int8(t) || (t->a->kv->dtype == QR_BF16 && t->n_queries > BLOCK_ROWS);
 }
 
 static void begin_products(const struct tile *t)
@@ -24,29 +25,34 @@ static void end_products(void)
 {
 }
 
-/* Unit i of all lanes: 32-bit floats as they are, pairs of bf16 as two vectors of floats. */
-VF_FN void store_unit(float *dst, vf unit, bool pairs)
+/* Unit i of all lanes as floats: one of 32 bits as it is, two of bf16, four of int8. */
+VF_FN void store_unit(float *dst, vf unit, const int in_unit)
 {
-    if (!pairs) {
+    if (in_unit == 1) {
         vf_store(dst, unit);
-        return;
+    } else if (in_unit == 2) {
+        vf_store(dst, vf_pairs_first(vf_as_pairs(unit)));
+        vf_store(dst + QR_PANEL, vf_pairs_second(vf_as_pairs(unit)));
+    } else {
+        vf_store(dst, vf_quads_at(vf_as_pairs(unit), 0));
+        vf_store(dst + QR_PANEL, vf_quads_at(vf_as_pairs(unit), 1));
+        vf_store(dst + 2 * QR_PANEL, vf_quads_at(vf_as_pairs(unit), 2));
+        vf_store(dst + 3 * QR_PANEL, vf_quads_at(vf_as_pairs(unit), 3));
     }
-    vf_store(dst, vf_pairs_first(vf_as_pairs(unit)));
-    vf_store(dst + QR_PANEL, vf_pairs_second(vf_as_pairs(unit)));
 }
 
-/* VF_LEN rows (NULL: zeros) as columns: dst[i][QR_PANEL], i over n 32-bit units from unit `first`. Pairs of bf16 are one unit. */
-VF_FN void columns_of(float *dst, const char *const row[VF_LEN], int32_t first, int64_t n, const bool pairs)
+/* VF_LEN rows (NULL: zeros) as columns: dst[i][QR_PANEL], i over the numbers of n 32-bit units from unit `first`. */
+VF_FN void columns_of(float *dst, const char *const row[VF_LEN], int32_t first, int64_t n, const int in_unit)
 {
     vf r[VF_LEN] QR_UNINITIALIZED;
-    const int64_t step = pairs ? 2 * QR_PANEL : QR_PANEL;
+    const int64_t step = in_unit * QR_PANEL;
     dst += first * step;
     if (n == VF_LEN && row[0] && row[VF_LEN - 1]) { /* ranges have no holes: all are there */
         for (int i = 0; i < VF_LEN; i++)
             r[i] = vf_load((const float *)row[i] + first);
         vf_transpose(r);
         for (int i = 0; i < VF_LEN; i++)
-            store_unit(dst + i * step, r[i], pairs);
+            store_unit(dst + i * step, r[i], in_unit);
         return;
     }
     for (int i = 0; i < VF_LEN; i++)
@@ -54,14 +60,14 @@ VF_FN void columns_of(float *dst, const char *const row[VF_LEN], int32_t first, 
     vf_transpose(r);
     for (int i = 0; i < VF_LEN; i++)
         if (i < n)
-            store_unit(dst + i * step, r[i], pairs);
+            store_unit(dst + i * step, r[i], in_unit);
 }
 
 /* Keys of positions [begin, end) of the piece at `base` to scratch, from the group of 16 on in which they begin; what else those groups
  * hold becomes zero. */
-VF_FN void stage_keys_of(const struct tile *t, int32_t base, int32_t begin, int32_t end, const bool pairs)
+VF_FN void stage_keys_of(const struct tile *t, int32_t base, int32_t begin, int32_t end, const int in_unit)
 {
-    int32_t units = pairs ? t->k / 2 : t->k;
+    int32_t units = t->k / in_unit;
     const char *row[VF_LEN] QR_UNINITIALIZED;
     const int32_t first = begin / QR_PANEL * QR_PANEL, last = (end + QR_PANEL - 1) / QR_PANEL * QR_PANEL;
     for (int32_t at = first; at < last; at += VF_LEN) {
@@ -70,29 +76,32 @@ VF_FN void stage_keys_of(const struct tile *t, int32_t base, int32_t begin, int3
         if (at % QR_PANEL == 0)
             prefetch(t, 1, base + at);
         for (int32_t u = 0; u < units; u += VF_LEN)
-            columns_of(dst, row, u, vf_min_len(units - u), pairs);
+            columns_of(dst, row, u, vf_min_len(units - u), in_unit);
     }
 }
 
 static void stage_keys(const struct tile *t, int32_t base, int32_t begin, int32_t end)
 {
-    if (t->a->kv->dtype == QR_BF16)
-        stage_keys_of(t, base, begin, end, true);
+    if (is_int8(t))
+        stage_keys_of(t, base, begin, end, 4);
+    else if (t->a->kv->dtype == QR_BF16)
+        stage_keys_of(t, base, begin, end, 2);
     else
-        stage_keys_of(t, base, begin, end, false);
+        stage_keys_of(t, base, begin, end, 1);
 }
 
 /* Values of positions [begin, end) to scratch as f32 rows of k_pad. */
 static void stage_values(const struct tile *t, int32_t base, int32_t begin, int32_t end)
 {
-    const bool bf16 = t->a->kv->dtype == QR_BF16;
+    const bool bf16 = t->a->kv->dtype == QR_BF16, int8 = is_int8(t);
     for (int32_t at = begin, run; at < end; at += run) {
         run = run_length(t, base + at, end - at);
         const char *row = cache_row(t, 1, base + at);
         for (int32_t j = 0; j < run; j++, row += t->row_bytes) {
             float *dst = t->s->values + (at + j) * t->k_pad;
             for (int32_t i = 0; i < t->k; i += VF_LEN)
-                vf_store(dst + i, t->k - i < VF_LEN ? vf_load_as_n(row, t->a->kv->dtype, (size_t)i, t->k - i)
+                vf_store(dst + i, int8                ? vf_load_i8_n((const int8_t *)row + i, vf_min_len(t->k - i))
+                                  : t->k - i < VF_LEN ? vf_load_as_n(row, t->a->kv->dtype, (size_t)i, t->k - i)
                                   : bf16            ? vf_load_bf16((const uint16_t *)(const void *)row + i)
                                                     : vf_load((const float *)(const void *)row + i));
         }

@@ -162,6 +162,12 @@ VF_FN vf vf_load_bf16_n(const uint16_t *p, int64_t n)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(vf_load_u16_n(p, n)), 16));
 }
 
+/* n integers of 8 bits, n a multiple of 8. */
+VF_FN vf vf_load_i8_n(const int8_t *p, int64_t n)
+{
+    return n < VF_LEN ? vf_zero() : _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+
 VF_FN vf vf_load_f16_n(const uint16_t *p, int64_t n)
 {
     return _mm256_cvtph_ps(vf_load_u16_n(p, n));
@@ -188,6 +194,12 @@ VF_FN vf vf_pairs_first(__m256i pairs)
 VF_FN vf vf_pairs_second(__m256i pairs)
 {
     return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000)));
+}
+
+/* Of VF_LEN groups of four integers of 8 bits, those at place `which`. */
+VF_FN vf vf_quads_at(__m256i quads, const int which)
+{
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(quads, 24 - 8 * which), 24));
 }
 
 /* The nearest bf16 (ties to even, NaN stays NaN) in the upper half of each lane; the lower half is 0. */

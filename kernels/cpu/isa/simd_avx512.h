@@ -147,6 +147,12 @@ VF_FN vf vf_load_bf16_n(const uint16_t *p, int64_t n)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vf_mask(n), p)), 16));
 }
 
+/* n integers of 8 bits, n a multiple of 8. */
+VF_FN vf vf_load_i8_n(const int8_t *p, int64_t n)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(vf_mask(n), p)));
+}
+
 VF_FN vf vf_load_f16_n(const uint16_t *p, int64_t n)
 {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(vf_mask(n), p));
@@ -161,6 +167,12 @@ VF_FN vf vf_pairs_first(__m512i pairs)
 VF_FN vf vf_pairs_second(__m512i pairs)
 {
     return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000)));
+}
+
+/* Of VF_LEN groups of four integers of 8 bits, those at place `which`. */
+VF_FN vf vf_quads_at(__m512i quads, const int which)
+{
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(quads, (unsigned)(24 - 8 * which)), 24));
 }
 
 typedef __m512i vpairs;

@@ -108,6 +108,7 @@ static int open_rig(struct rig *r, const struct throughput_options *o, int32_t c
     r->stride = (ctx + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
     r->kv = qr_model_kv_view(r->model, NULL, r->stride * seqs_max, BLOCK_TOKENS);
     r->kv.base = r->kv_mem = r->be->mem->alloc((size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
+    memset(r->kv_mem, 0, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv)); /* pages never written are one page of zeros: no memory would be read */
     size_t act_bytes = qr_model_act_bytes(r->model, r->rows_max, seqs_max);
     r->act_mem = r->be->mem->alloc(act_bytes);
     qr_arena_init_fixed(&r->act, r->act_mem, act_bytes);

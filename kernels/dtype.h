@@ -6,17 +6,30 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Q8 and Q4 exist only as the packed form of a weight (kernels.h, linear): integers with scales beside them. F64 exists only where the reference
+/* From Q8 on they exist only as the packed form of a weight (kernels.h, linear): integers with scales beside them. Q: activations are
+ * rounded to 8 bits as well; W: weights only. G: how many weights share a multiple (Q4 and W4: 32). F64 exists only where the reference
  * kernels are compiled in double (ref/ref.h). */
-enum qr_dtype { QR_F32, QR_F16, QR_BF16, QR_I8, QR_I32, QR_Q8, QR_Q4, QR_F64, QR_DTYPE_COUNT };
+enum qr_dtype {
+    QR_F32, QR_F16, QR_BF16, QR_I8, QR_I32, QR_F64,
+    QR_Q8, QR_Q8_G32, QR_Q8_G64, QR_Q8_G128, QR_Q4, QR_Q4_G64, QR_Q4_G128, QR_W8, QR_W4, QR_W4_G64, QR_W4_G128,
+    QR_DTYPE_COUNT
+};
 
-size_t qr_dtype_bytes(enum qr_dtype t);     /* of an element; Q8 and Q4 have no such size */
-const char *qr_dtype_name(enum qr_dtype t); /* "f32", "f16", "bf16", "int8", "i32", "int8", "int4", "f64" */
+size_t qr_dtype_bytes(enum qr_dtype t);     /* of an element; quantized ones have no such size */
+const char *qr_dtype_name(enum qr_dtype t); /* "f32", "f16", "bf16", "int8", "i32", "f64"; quantized ones as --quantize names them: "int8", "int4-g64", "w8a16" */
 
 static inline bool qr_dtype_is_quantized(enum qr_dtype t)
 {
-    return t == QR_Q8 || t == QR_Q4;
+    return t >= QR_Q8 && t < QR_DTYPE_COUNT;
 }
+
+/* How a quantized weight is stored, and what it meets. */
+struct qr_quant_format {
+    uint8_t bits;     /* of a stored weight: 8 or 4 */
+    uint8_t group;    /* neighbours that share an integer multiple; 0: there are no multiples */
+    bool weight_only; /* activations are rounded to bf16, not to integers */
+};
+struct qr_quant_format qr_dtype_format(enum qr_dtype t); /* requires qr_dtype_is_quantized */
 
 /* Whether weights can be packed as t. */
 static inline bool qr_dtype_packs(enum qr_dtype t)

@@ -34,18 +34,31 @@ enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
 /* linear - y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]) (+ y[n,o] when add)
  *
  * Shapes    x [N, I]   out [N, O]   w: packed by linear_pack of the same table   bias [O] f32 or NULL
- * Types     x, out f32.  w f32, bf16, int8 or int4 (w->packed_dtype).
- * Requires  out does not overlap x; I <= 262144, for int8 and int4 QR_QUANT_INPUTS_MAX.
+ * Types     x, out f32.  w f32, bf16 or quantized (w->packed_dtype).
+ * Requires  out does not overlap x; I <= qr_linear_inputs_max(packed_dtype).
  * Numerics  f32 sums per output in a fixed order of i (one chain; on tiles the order of cpu/amx/tile.h, where denormal numbers count as 0);
  *           bias and the old value are added last, in this order: (sum + bias) + old.
- *           int8: w[o,i] = a[o] p[o,i] with a[o] = max_i|w[o,i]| / 127, and x[n,i] = b[n] q[n,i] likewise, rounded anew in every call;
- *           y = float(sum_i p q) * (b[n] * a[o]), then (+ bias) + old. The sum is of integers and exact, the rest single IEEE operations, so
- *           all levels give the same bits. int4: p = m[o, i / 32] r[o,i] with 1 <= m <= 15, -8 <= r <= 7, a[o] = max_i|w[o,i]| / 105: integers of
- *           8 bits again, so the same holds. A row of x with an infinity or NaN gives NaN. kernels/quant.h says how numbers are rounded.
- * Cost      N <= ~32: I*O weight elements read once (int8 1 byte, int4 half a byte and 1/32 for m); more: 2*N*I*O FLOP.
- * Sources   int8 by rows and outputs: Dettmers et al. 2022 (arXiv:2208.07339), Xiao et al. 2022 (arXiv:2211.10438). int4 with integer multiples below
+ *           Quantized: w[o,i] = a[o] p[o,i] with integers p. kernels/quant.h says how numbers are rounded; the names are dtype.h's.
+ *             int8       a[o] = max_i|w[o,i]| / 127, |p| <= 127
+ *             int4-gG    p = m[o, i / G] r[o,i] with integers 1 <= m <= 15, -8 <= r <= 7; a[o] = max_i|w[o,i]| / 105.   G 32 (int4), 64 or 128
+ *             int8-gG    p = m[o, i / G] r[o,i] with 1 <= m <= 15, |r| <= 127; a[o] = max_i|w[o,i]| / 1905.   G 32, 64 or 128
+ *           x[n,i] = b[n] q[n,i] as in int8, rounded anew in every call; y = float(sum_i p q) * (b[n] * a[o]), then (+ bias) + old. The sum is
+ *           of integers and exact, the rest single IEEE operations, so all levels give the same bits. A row of x with an infinity or NaN
+ *           gives NaN.
+ *             w8a16, w4a16, w4a16-gG   weights as in int8, int4 and int4-gG, but x is rounded to bf16: the sum over p is bf16 linear's (p
+ *           is exact in bf16) in its order, y = sum * a[o], then (+ bias) + old.
+ * Cost      N <= ~32: I*O weight elements read once (1 byte or half of one, and 1/G for m); more: 2*N*I*O FLOP, int8-gG twice that.
+ * Sources   int8 by rows and outputs: Dettmers et al. 2022 (arXiv:2208.07339), Xiao et al. 2022 (arXiv:2211.10438). Integer multiples below
  *           the output's scale: Lin et al. 2024 (arXiv:2405.04532). */
-#define QR_QUANT_INPUTS_MAX 65536 /* 65,536 * 127 * 255 fits 32 bits with its sign */
+#define QR_LINEAR_INPUTS_MAX 262144
+#define QR_QUANT_INPUTS_MAX 65536       /* 65,536 * 127 * 255 fits 32 bits with its sign */
+#define QR_QUANT_INPUTS_MAX_WIDE 32768  /* int8-gG and weight-only: what their panels are unpacked to fits a worker's scratch */
+static inline int32_t qr_linear_inputs_max(enum qr_dtype w)
+{
+    if (!qr_dtype_is_quantized(w))
+        return QR_LINEAR_INPUTS_MAX;
+    return w == QR_Q8 || w == QR_Q4 || w == QR_Q4_G64 || w == QR_Q4_G128 ? QR_QUANT_INPUTS_MAX : QR_QUANT_INPUTS_MAX_WIDE;
+}
 struct qr_linear_args {
     float *out;
     const float *x;
@@ -205,7 +218,7 @@ struct qr_kernels {
     void (*glu)(struct qr_queue *q, const struct qr_glu_args *a);
     void (*gather_rows)(struct qr_queue *q, const struct qr_gather_args *a);
 
-    /* linear_pack - writes w [n_out, n_in] (row-major f32, f16 or bf16) to dst in the order linear reads, as `to` (f32, bf16, Q8, Q4).
+    /* linear_pack - writes w [n_out, n_in] (row-major f32, f16 or bf16) to dst in the order linear reads, as `to` (qr_dtype_packs).
      * Rows may be packed in pieces: rows [row0, row0 + n) of a fused weight, so q, k, v land in one matrix without a copy in between.
      * dst holds linear_packed_bytes(to, n_out, n_in) bytes, 64-byte aligned, zeroed. Splits over the queue's threads. */
     size_t (*linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in);

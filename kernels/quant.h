@@ -1,10 +1,13 @@
 /* quant.h - small integers with a scale in place of floats: how weights and activations of quantized products are rounded. Inside
  * kernels/ only. Static, so that every instruction-set level compiles its own copy; plain IEEE operations, so that all give the same bits.
  *
- *   int8   a row of numbers becomes q * scale, scale = max|x| / 127, q = x * (127 / max|x|) to the nearest even, -127 <= q <= 127
- *   int4   a row of weights becomes n * m * scale, scale = max|w| / 105: groups of 32 neighbours share the multiple m, 1 <= m <= 15, and
- *          each weight is an n, -8 <= n <= 7. So n * m is an integer of 8 bits again, and a product with int4 weights is one with int8.
- *          m is the one of the smallest squared error among the smallest that holds the group's largest weight and the two below it.
+ *   8 bits            a row of numbers becomes q * scale, scale = max|x| / 127, q = x * (127 / max|x|) to the nearest even, -127 <= q <= 127
+ *   4 bits, groups    a row of weights becomes n * m * scale, scale = max|w| / 105: groups of 32, 64 or 128 neighbours share the multiple m,
+ *                     1 <= m <= 15, and each weight is an n, -8 <= n <= 7. So n * m is an integer of 8 bits again, and a product with 4-bit
+ *                     weights is one with 8-bit ones. m is the one of the smallest squared error among the smallest that holds the group's
+ *                     largest weight and the two below it.
+ *   8 bits, groups    the same with scale = max|w| / 1905 and -127 <= n <= 127, m the smallest that holds the group's largest weight: n * m is
+ *                     an integer of 12 bits, multiplied as two: n * m = 16 u + l, -120 <= u <= 119, 0 <= l <= 15
  *
  * A row whose largest number is below 2^-120 counts as zeros (scale 0); one with an infinity or NaN gets the scale NaN.
  *
@@ -19,20 +22,22 @@
 #include "base/half.h"
 #include "kernels/dtype.h"
 
-#define QR_QUANT_GROUP 32     /* weights that share a multiple; also how many numbers are rounded at once */
+#define QR_QUANT_GROUP 32     /* weights of the smallest group; groups are whole multiples of it */
+#define QR_QUANT_GROUP_MAX 128
 #define QR_Q8_LARGEST 127.0f
 #define QR_Q4_LARGEST 105.0f  /* 7 * 15 */
-#define QR_Q4_MULTIPLE_MAX 15
+#define QR_Q8G_LARGEST 1905.0f /* 127 * 15 */
+#define QR_QUANT_MULTIPLE_MAX 15
 #define QR_Q4_TRIES 3
 
 #define QR_QUANT_INFINITY_BITS 0x7f800000u
 #define QR_QUANT_SMALLEST_BITS 0x03800000u /* 2^-120 */
 
-/* n <= 32 numbers of type `from` from element i on, zeros behind. */
-static inline void qr_quant_load(float x[QR_QUANT_GROUP], const void *row, enum qr_dtype from, int64_t i, int64_t n)
+/* n <= room numbers of type `from` from element i on, zeros behind. */
+static inline void qr_quant_load(float *x, int64_t room, const void *row, enum qr_dtype from, int64_t i, int64_t n)
 {
-    if (n < QR_QUANT_GROUP)
-        memset(x, 0, QR_QUANT_GROUP * sizeof *x);
+    if (n < room)
+        memset(x, 0, (size_t)room * sizeof *x);
     if (from == QR_F32) {
         memcpy(x, (const float *)row + i, (size_t)n * sizeof *x);
         return;
@@ -98,10 +103,10 @@ static inline int32_t qr_quant_int8(int8_t *q, const float *x, int64_t n, float 
 }
 
 /* Squared error of a group whose weights are v (|v| <= 105) with the multiple m; n[] what they become. In 8 chains, for vectors. */
-static inline float qr_quant_try(int8_t n[QR_QUANT_GROUP], const float v[QR_QUANT_GROUP], int32_t m)
+static inline float qr_quant_try(int8_t *n, const float *v, int32_t group, int32_t m)
 {
     float inverse = 1.0f / (float)m, part[8] = {0};
-    for (int h = 0; h < QR_QUANT_GROUP; h += 8)
+    for (int h = 0; h < group; h += 8)
         for (int j = 0; j < 8; j++) {
             int32_t k = qr_quant_round(v[h + j] * inverse);
             k = k < -8 ? -8 : k;
@@ -113,32 +118,64 @@ static inline float qr_quant_try(int8_t n[QR_QUANT_GROUP], const float v[QR_QUAN
     return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
 }
 
-/* A group of 32 weights: n[] and the multiple, which is returned. */
-static inline int32_t qr_quant_int4(int8_t n[QR_QUANT_GROUP], const float x[QR_QUANT_GROUP], float inverse)
+/* The smallest multiple with which `largest` of them hold the group's largest |v|. */
+static inline int32_t qr_quant_smallest_multiple(const float *v, int32_t group, int32_t largest)
 {
-    float v[QR_QUANT_GROUP], best = 0;
-    if (inverse == 0) {
-        memset(n, 0, QR_QUANT_GROUP);
-        return 1;
-    }
-    for (int i = 0; i < QR_QUANT_GROUP; i++)
-        v[i] = x[i] * inverse;
-    uint32_t bits = qr_quant_max_bits(0, v, QR_QUANT_GROUP);
+    uint32_t bits = qr_quant_max_bits(0, v, group);
     float max;
     memcpy(&max, &bits, sizeof max);
-    int32_t m = 1, chosen = 0;
-    while (m < QR_Q4_MULTIPLE_MAX && (float)(7 * m) < max)
+    int32_t m = 1;
+    while (m < QR_QUANT_MULTIPLE_MAX && (float)(largest * m) < max)
         m++;
+    return m;
+}
+
+/* A group of weights of 4 bits: n[] and the multiple, which is returned. */
+static inline int32_t qr_quant_group4(int8_t n[QR_QUANT_GROUP_MAX], const float *x, int32_t group, float inverse)
+{
+    float v[QR_QUANT_GROUP_MAX], best = 0;
+    for (int32_t i = 0; i < group; i++)
+        v[i] = x[i] * inverse;
+    int32_t m = qr_quant_smallest_multiple(v, group, 7), chosen = 0;
     for (int t = 0; t < QR_Q4_TRIES && m - t >= 1; t++) {
-        int8_t tried[QR_QUANT_GROUP];
-        float error = qr_quant_try(tried, v, m - t);
+        int8_t tried[QR_QUANT_GROUP_MAX] = {0};
+        float error = qr_quant_try(tried, v, group, m - t);
         if (chosen == 0 || error < best) {
             best = error;
             chosen = m - t;
-            memcpy(n, tried, sizeof tried);
+            memcpy(n, tried, QR_QUANT_GROUP_MAX);
         }
     }
     return chosen;
+}
+
+/* A group of weights of 8 bits, likewise. |v| may exceed 1905 by a rounding: within half a step of 15, so n stays within 127. */
+static inline int32_t qr_quant_group8(int8_t n[QR_QUANT_GROUP_MAX], const float *x, int32_t group, float inverse)
+{
+    float v[QR_QUANT_GROUP_MAX];
+    for (int32_t i = 0; i < group; i++)
+        v[i] = x[i] * inverse;
+    int32_t m = qr_quant_smallest_multiple(v, group, 127);
+    float by = 1.0f / (float)m;
+    for (int32_t i = 0; i < group; i++)
+        n[i] = (int8_t)qr_quant_round(v[i] * by);
+    return m;
+}
+
+/* A group of weights of a format with groups. Rows without a finite largest number, or of zeros, become zeros. */
+static inline int32_t qr_quant_group(int8_t n[QR_QUANT_GROUP_MAX], const float *x, struct qr_quant_format f, float inverse)
+{
+    if (inverse == 0) {
+        memset(n, 0, QR_QUANT_GROUP_MAX);
+        return 1;
+    }
+    return f.bits == 4 ? qr_quant_group4(n, x, f.group, inverse) : qr_quant_group8(n, x, f.group, inverse);
+}
+
+/* What the largest weight of an output becomes. */
+static inline float qr_quant_largest(struct qr_quant_format f)
+{
+    return f.bits == 4 ? QR_Q4_LARGEST : f.group ? QR_Q8G_LARGEST : QR_Q8_LARGEST;
 }
 
 /* The largest magnitude of a stored row, as bits. */
@@ -147,7 +184,7 @@ static inline uint32_t qr_quant_row_max(const void *row, enum qr_dtype from, int
     float x[QR_QUANT_GROUP];
     uint32_t most = 0;
     for (int64_t i = 0; i < n; i += QR_QUANT_GROUP) {
-        qr_quant_load(x, row, from, i, n - i < QR_QUANT_GROUP ? n - i : QR_QUANT_GROUP);
+        qr_quant_load(x, QR_QUANT_GROUP, row, from, i, n - i < QR_QUANT_GROUP ? n - i : QR_QUANT_GROUP);
         most = qr_quant_max_bits(most, x, QR_QUANT_GROUP);
     }
     return most;

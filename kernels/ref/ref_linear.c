@@ -3,10 +3,10 @@
 #include "base/assert.h"
 #include "kernels/quant.h"
 
-/* Quantized weights lie row-major here: n_out scales, then 8 bits for each weight, int4 ones times their multiple. */
-static const int8_t *QR_REF(quant_row)(const struct qr_linear_args *a, int32_t o)
+/* Quantized weights lie row-major here: n_out scales, then 16 bits for each weight, times its multiple. */
+static const int16_t *QR_REF(quant_row)(const struct qr_linear_args *a, int32_t o)
 {
-    return (const int8_t *)((const float *)a->w->packed + a->n_out) + (int64_t)o * a->n_in;
+    return (const int16_t *)((const float *)a->w->packed + a->n_out) + (int64_t)o * a->n_in;
 }
 
 static float QR_REF(quant_row_scale)(float *inverse, const real *x, int32_t n)
@@ -24,8 +24,8 @@ static void QR_REF(linear_quant)(const struct qr_linear_args *a)
         real *out = (real *)a->out + n * a->out_stride;
         float inverse, scale = QR_REF(quant_row_scale)(&inverse, x, a->n_in);
         for (int32_t o = 0; o < a->n_out; o++) {
-            const int8_t *w = QR_REF(quant_row)(a, o);
-            int32_t sum = 0;
+            const int16_t *w = QR_REF(quant_row)(a, o);
+            int64_t sum = 0;
             for (int32_t i = 0; i < a->n_in; i++) {
                 int8_t q;
                 qr_quant_int8(&q, &(float){(float)x[i]}, 1, inverse);
@@ -39,13 +39,34 @@ static void QR_REF(linear_quant)(const struct qr_linear_args *a)
     }
 }
 
+static void QR_REF(linear_weight_only)(const struct qr_linear_args *a)
+{
+    for (int32_t n = 0; n < a->n_rows; n++) {
+        const real *x = (const real *)a->x + n * a->x_stride;
+        real *out = (real *)a->out + n * a->out_stride;
+        for (int32_t o = 0; o < a->n_out; o++) {
+            const int16_t *w = QR_REF(quant_row)(a, o);
+            real sum = 0;
+            for (int32_t i = 0; i < a->n_in; i++)
+                sum += qr_ref_meet(x[i], QR_BF16) * (real)w[i];
+            sum *= (real)((const float *)a->w->packed)[o];
+            if (a->bias)
+                sum += (real)a->bias[o];
+            out[o] = a->add ? sum + out[o] : sum;
+        }
+    }
+}
+
 void QR_REF(linear)(struct qr_queue *q, const struct qr_linear_args *a)
 {
     (void)q;
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(qr_dtype_packs(a->w->packed_dtype) || a->w->packed_dtype == QR_F64);
     if (qr_dtype_is_quantized(a->w->packed_dtype)) {
-        QR_REF(linear_quant)(a);
+        if (qr_dtype_format(a->w->packed_dtype).weight_only)
+            QR_REF(linear_weight_only)(a);
+        else
+            QR_REF(linear_quant)(a);
         return;
     }
     for (int32_t n = 0; n < a->n_rows; n++) {
@@ -69,25 +90,27 @@ size_t QR_REF(linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in
     QR_ASSERT(qr_dtype_packs(to) || to == QR_F64);
     QR_ASSERT(n_out >= 0 && n_in >= 0);
     if (qr_dtype_is_quantized(to))
-        return (size_t)n_out * ((size_t)n_in + sizeof(float));
+        return (size_t)n_out * ((size_t)n_in * sizeof(int16_t) + sizeof(float));
     return (size_t)n_out * (size_t)n_in * qr_dtype_bytes(to);
 }
 
-static void QR_REF(pack_quant_row)(int8_t *dst, float *scale, enum qr_dtype to, int64_t n_in, const void *row, enum qr_dtype from)
+static void QR_REF(pack_quant_row)(int16_t *dst, float *scale, enum qr_dtype to, int64_t n_in, const void *row, enum qr_dtype from)
 {
-    float x[QR_QUANT_GROUP], inverse;
-    *scale = qr_quant_scale(&inverse, qr_quant_row_max(row, from, n_in), to == QR_Q8 ? QR_Q8_LARGEST : QR_Q4_LARGEST);
-    for (int64_t i = 0; i < n_in; i += QR_QUANT_GROUP) {
-        int64_t n = n_in - i < QR_QUANT_GROUP ? n_in - i : QR_QUANT_GROUP;
-        int8_t q[QR_QUANT_GROUP];
+    const struct qr_quant_format f = qr_dtype_format(to);
+    const int64_t group = f.group ? f.group : QR_QUANT_GROUP;
+    float x[QR_QUANT_GROUP_MAX], inverse;
+    *scale = qr_quant_scale(&inverse, qr_quant_row_max(row, from, n_in), qr_quant_largest(f));
+    for (int64_t i = 0; i < n_in; i += group) {
+        int64_t n = n_in - i < group ? n_in - i : group;
+        int8_t q[QR_QUANT_GROUP_MAX];
         int32_t m = 1;
-        qr_quant_load(x, row, from, i, n);
-        if (to == QR_Q8)
-            qr_quant_int8(q, x, n, inverse);
+        qr_quant_load(x, group, row, from, i, n);
+        if (f.group)
+            m = qr_quant_group(q, x, f, inverse);
         else
-            m = qr_quant_int4(q, x, inverse);
+            qr_quant_int8(q, x, n, inverse);
         for (int64_t j = 0; j < n; j++)
-            dst[i + j] = (int8_t)(q[j] * m);
+            dst[i + j] = (int16_t)(q[j] * m);
     }
 }
 
@@ -98,7 +121,7 @@ void QR_REF(linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_
     QR_ASSERT(dst != NULL && rows != NULL);
     QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out);
     for (int64_t o = 0; qr_dtype_is_quantized(to) && o < n_rows; o++)
-        QR_REF(pack_quant_row)((int8_t *)((float *)dst + n_out) + (row0 + o) * n_in, (float *)dst + row0 + o, to, n_in,
+        QR_REF(pack_quant_row)((int16_t *)((float *)dst + n_out) + (row0 + o) * n_in, (float *)dst + row0 + o, to, n_in,
                                (const char *)rows + (size_t)(o * n_in) * qr_dtype_bytes(from), from);
     for (int64_t i = 0; !qr_dtype_is_quantized(to) && i < n_rows * n_in; i++)
         qr_ref_store(dst, to, (size_t)(row0 * n_in + i), qr_ref_load(rows, from, (size_t)i));

@@ -1,5 +1,5 @@
-/* linear with int8 and int4 weights: every level gives the bits of ref, whatever the batch; and the distance to the product that was not
- * rounded is within what rounding can do. */
+/* linear with quantized weights: with integer activations every level gives the bits of ref, whatever the batch; with bf16 activations a
+ * level gives the bits of its own bf16 product; and the distance to the product that was not rounded is within what rounding can do. */
 #include "tests/kernels/util.h"
 
 #include "kernels/quant.h"
@@ -18,6 +18,11 @@ static const struct shape shapes[] = {
     {13, 160, 80, true, false}, {16, 31, 47, true, false},   {17, 32, 16, false, false}, {33, 33, 15, true, true},  {4, 255, 17, false, false},
     {100, 257, 65, true, true}, {40, 1221, 100, true, true}, {9, 576, 200, false, true}, {1, 1536, 576, true, false}, {66, 65, 160, false, false},
 };
+
+/* Both kinds; the first 7 have integer activations. */
+static const enum qr_dtype formats[] = {QR_Q8, QR_Q4, QR_Q4_G64, QR_Q4_G128, QR_Q8_G32, QR_Q8_G64, QR_Q8_G128, QR_W8, QR_W4, QR_W4_G64, QR_W4_G128};
+#define N_FORMATS QR_COUNT(formats)
+#define N_INTEGERS 7
 
 struct data {
     struct shape s;
@@ -94,8 +99,8 @@ Test(quant, every_level_gives_the_bits_of_ref)
     const char *names[8];
     int32_t n_levels = qr_cpu_levels(names);
     printf("seed %d, %d levels\n", SEED, n_levels);
-    for (int i = 0; i < 2 * QR_COUNT(shapes); i++) {
-        struct data d = make(shapes[i / 2], i % 2 ? QR_Q4 : QR_Q8, SEED + (uint64_t)i);
+    for (int i = 0; i < N_INTEGERS * QR_COUNT(shapes); i++) {
+        struct data d = make(shapes[i / N_INTEGERS], formats[i % N_INTEGERS], SEED + (uint64_t)i);
         float *want = run("ref", 1, 0, &d);
         for (int32_t l = 1; l < n_levels; l++) {
             float *got = run(names[l], 2, 0, &d);
@@ -114,8 +119,8 @@ Test(quant, gives_a_row_the_same_bits_alone_and_with_any_number_of_threads)
     const char *names[8];
     int32_t n_levels = qr_cpu_levels(names);
     for (int32_t l = 1; l < n_levels; l++)
-        for (int i = 0; i < 2 * QR_COUNT(cases); i++) {
-            struct data d = make(cases[i / 2], i % 2 ? QR_Q4 : QR_Q8, SEED + 100 + (uint64_t)i);
+        for (int i = 0; i < N_FORMATS * QR_COUNT(cases); i++) {
+            struct data d = make(cases[i / N_FORMATS], formats[i % N_FORMATS], SEED + 100 + (uint64_t)i);
             float *one = run(names[l], 1, 0, &d), *three = run(names[l], 3, 0, &d);
             cr_assert(same_rows(&d, one, three), "%s: three threads differ from one", names[l]);
             struct qr_backend *be = open_level(names[l], 1, 0);
@@ -136,8 +141,9 @@ Test(quant, gives_the_same_bits_when_scratch_holds_only_a_part_of_the_rows)
     const char *names[8];
     int32_t n_levels = qr_cpu_levels(names);
     for (int32_t l = 1; l < n_levels; l++)
-        for (int i = 0; i < 2; i++) { /* 1 MiB of scratch: some 30 rows at a time */
-            struct data d = make((struct shape){.n_rows = 70, .n_in = 33000, .n_out = 40}, i ? QR_Q4 : QR_Q8, SEED);
+        for (int i = 0; i < N_FORMATS; i++) { /* 1 MiB of scratch: some 30 rows at a time, of bf16 or floats fewer */
+            const int32_t most = qr_linear_inputs_max(formats[i]), n_in = most < 33000 ? most : 33000;
+            struct data d = make((struct shape){.n_rows = 70, .n_in = n_in, .n_out = 40}, formats[i], SEED);
             float *small = run(names[l], 2, 1, &d), *large = run(names[l], 2, 0, &d);
             cr_assert(same_rows(&d, small, large), "%s %s", names[l], qr_dtype_name(d.to));
             qr_free(small);
@@ -152,8 +158,8 @@ Test(quant, packs_f32_f16_and_bf16_rows_to_the_same_weights)
     const char *names[8];
     int32_t n_levels = qr_cpu_levels(names);
     for (int32_t l = 0; l < n_levels; l++)
-        for (int i = 0; i < 2; i++) {
-            struct data d = make((struct shape){.n_rows = 5, .n_in = 45, .n_out = 70}, i ? QR_Q4 : QR_Q8, SEED);
+        for (int i = 0; i < N_FORMATS; i++) {
+            struct data d = make((struct shape){.n_rows = 5, .n_in = 45, .n_out = 70}, formats[i], SEED);
             int64_t n = (int64_t)d.s.n_in * d.s.n_out;
             uint16_t *f16 = qr_alloc((size_t)n, sizeof *f16), *bf16 = qr_alloc((size_t)n, sizeof *bf16);
             for (int64_t k = 0; k < n; k++) {
@@ -176,21 +182,21 @@ Test(quant, packs_f32_f16_and_bf16_rows_to_the_same_weights)
         }
 }
 
-/* How far the weights of row o can be from what they became, times |x|, summed, in one group of 32 (see the test below). */
+/* How far the weights of row o can be from what they became, times |x|, summed, in one group (see the test below). */
 static double weight_error(const struct data *d, const float *x, const float *w, int32_t from, int32_t n, double largest)
 {
-    if (d->to == QR_Q8) {
-        double sum = 0;
-        for (int32_t i = from; i < from + n; i++)
-            sum += fabs((double)x[i]);
-        return sum * largest / 127 / 2;
-    }
-    double group = 0, squares = 0;
+    const struct qr_quant_format f = qr_dtype_format(d->to);
+    double sum = 0, group = 0, squares = 0;
     for (int32_t i = from; i < from + n; i++) {
+        sum += fabs((double)x[i]);
         group = fmax(group, fabs((double)w[i]));
         squares += (double)x[i] * (double)x[i];
     }
-    return sqrt(squares) * sqrt(32) * (group / 7 + largest / 105) / 2;
+    if (!f.group)
+        return sum * largest / 127 / 2;
+    if (f.bits == 8)
+        return sum * (group / 127 + largest / 1905) / 2;
+    return sqrt(squares) * sqrt(f.group) * (group / 7 + largest / 105) / 2;
 }
 
 static double row_max(const float *x, int32_t n)
@@ -201,34 +207,45 @@ static double row_max(const float *x, int32_t n)
     return most;
 }
 
-/* x' = x + e, w' = w + f with |e| <= sx / 2 = max|x| / 254, so |x' w' - x w| <= |x| |f| + |w| |e| + |e f|, and |f| <= sw / 2 = max|w| / 254 for
- * int8. For int4 the smallest multiple m that holds the group's largest weight has |f| <= m s / 2 everywhere, where m s <= max_group / 7 + s and
- * s = max|w| / 105; the m that is chosen has no larger sum of squares, so by Cauchy and Schwarz a group's sum of |x| |f| is at most
- * |x|_2 sqrt(32) m s / 2. Roundings of single numbers, the scales and the result move each bound by some 2^-22 of itself or of the result. */
+/* x' = x + e, w' = w + f, so |x' w' - x w| <= |x| |f| + |w| |e| + |e f|. Activations: |e| <= max|x| / 254 where they become 8 bits, |x| 2^-9 as
+ * bf16 (8 significant bits). Weights: without groups |f| <= max|w| / 254. With them the smallest multiple m that holds the group's
+ * largest weight has |f| <= m s / 2 everywhere, where m s <= max_group / 127 + s and s = max|w| / 1905 with 8 bits, max_group / 7 + s and
+ * max|w| / 105 with 4; there the m that is chosen has no larger sum of squares, so by Cauchy and Schwarz a group's sum of |x| |f| is at most
+ * |x|_2 sqrt(G) m s / 2. Roundings of single numbers, the scales and the result move each bound by some 2^-22 of itself or of the result; sums
+ * of n_in floats add n_in 2^-24 of the sum of |x' w'|. */
+static double bound_of(const struct data *d, const float *x, const float *w)
+{
+    const struct qr_quant_format f = qr_dtype_format(d->to);
+    const int32_t n_in = d->s.n_in, group = f.group ? f.group : 32;
+    double bound = 0, sizes = 0, e = row_max(x, n_in) / 254, largest = row_max(w, n_in);
+    float *moved = qr_alloc((size_t)n_in, sizeof *moved);
+    for (int32_t k = 0; k < n_in; k++) {
+        moved[k] = f.weight_only ? x[k] * 0x1p-9f : (float)e;
+        bound += fabs((double)w[k]) * fabs((double)moved[k]);
+        sizes += fabs((double)w[k] * (double)x[k]);
+    }
+    for (int32_t k = 0; k < n_in; k += group) {
+        int32_t len = n_in - k < group ? n_in - k : group;
+        bound += weight_error(d, x, w, k, len, largest) + weight_error(d, moved, w, k, len, largest);
+    }
+    qr_free(moved);
+    return bound * (1 + 0x1p-18) + (f.weight_only ? (sizes + bound) * n_in * 0x1p-24 : 0);
+}
+
 Test(quant, is_as_close_to_the_product_as_rounding_allows)
 {
-    for (int i = 0; i < 2 * QR_COUNT(shapes); i++) {
-        struct data d = make(shapes[i / 2], i % 2 ? QR_Q4 : QR_Q8, SEED + 500 + (uint64_t)i);
+    for (int i = 0; i < N_FORMATS * QR_COUNT(shapes); i++) {
+        struct data d = make(shapes[i / N_FORMATS], formats[i % N_FORMATS], SEED + 500 + (uint64_t)i);
         d.s.bias = d.s.add = false;
         float *got = run("ref", 1, 0, &d);
         double worst = 0;
         for (int32_t n = 0; n < d.s.n_rows; n++)
             for (int32_t o = 0; o < d.s.n_out; o++) {
                 const float *x = d.x + n * d.x_stride, *w = d.w + (int64_t)o * d.s.n_in;
-                double exact = 0, bound = 0, e = row_max(x, d.s.n_in) / 254, largest = row_max(w, d.s.n_in);
-                for (int32_t k = 0; k < d.s.n_in; k++) {
+                double exact = 0;
+                for (int32_t k = 0; k < d.s.n_in; k++)
                     exact += (double)x[k] * (double)w[k];
-                    bound += fabs((double)w[k]) * e;
-                }
-                for (int32_t k = 0; k < d.s.n_in; k += 32) {
-                    int32_t len = d.s.n_in - k < 32 ? d.s.n_in - k : 32;
-                    float ones[32];
-                    for (int j = 0; j < 32; j++)
-                        ones[j] = (float)e;
-                    bound += weight_error(&d, x, w, k, len, largest) + weight_error(&d, ones - k, w, k, len, largest);
-                }
-                bound = bound * (1 + 0x1p-18) + fabs(exact) * 0x1p-20;
-                double error = fabs((double)got[n * d.out_stride + o] - exact);
+                double bound = bound_of(&d, x, w) + fabs(exact) * 0x1p-20, error = fabs((double)got[n * d.out_stride + o] - exact);
                 cr_assert_leq(error, bound, "%s %d x %d -> %d", qr_dtype_name(d.to), d.s.n_rows, d.s.n_in, d.s.n_out);
                 worst = fmax(worst, error / bound);
             }
@@ -238,13 +255,67 @@ Test(quant, is_as_close_to_the_product_as_rounding_allows)
     }
 }
 
+/* What d's weights become: integers as floats, and each output's scale. */
+static float *integers_of(float *scale, const struct data *d)
+{
+    const struct qr_quant_format f = qr_dtype_format(d->to);
+    const int32_t n_in = d->s.n_in, group = f.group ? f.group : QR_QUANT_GROUP;
+    float *p = qr_alloc((size_t)d->s.n_out * (size_t)n_in, sizeof *p), x[QR_QUANT_GROUP_MAX], inverse;
+    int8_t q[QR_QUANT_GROUP_MAX];
+    for (int32_t o = 0; o < d->s.n_out; o++) {
+        const float *w = d->w + (int64_t)o * n_in;
+        scale[o] = qr_quant_scale(&inverse, qr_quant_row_max(w, QR_F32, n_in), qr_quant_largest(f));
+        for (int32_t k = 0; k < n_in; k += group) {
+            int32_t n = n_in - k < group ? n_in - k : group, m = 1;
+            qr_quant_load(x, group, w, QR_F32, k, n);
+            if (f.group)
+                m = qr_quant_group(q, x, f, inverse);
+            else
+                qr_quant_int8(q, x, n, inverse);
+            for (int32_t i = 0; i < n; i++)
+                p[(int64_t)o * n_in + k + i] = (float)(q[i] * m);
+        }
+    }
+    return p;
+}
+
+Test(quant, weights_alone_give_the_bits_of_the_bf16_product_of_their_integers_times_the_scale)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    for (int32_t l = 0; l < n_levels; l++)
+        for (int i = 0; i < (N_FORMATS - N_INTEGERS) * QR_COUNT(shapes); i++) {
+            struct data d = make(shapes[i / (N_FORMATS - N_INTEGERS)], formats[N_INTEGERS + i % (N_FORMATS - N_INTEGERS)], SEED + 900 + (uint64_t)i);
+            struct data plain = d;
+            float *scale = qr_alloc((size_t)d.s.n_out, sizeof *scale), *p = integers_of(scale, &d), *got = run(names[l], 2, 0, &d);
+            plain.to = QR_BF16;
+            plain.s.bias = plain.s.add = false;
+            struct qr_backend *be = open_level(names[l], 2, 0);
+            float *sums = product(be, &plain, p, QR_F32, 0, d.s.n_rows);
+            for (int32_t n = 0; n < d.s.n_rows; n++)
+                for (int32_t o = 0; o < d.s.n_out; o++) {
+                    float want = sums[n * d.out_stride + o] * scale[o];
+                    want = d.s.bias ? want + d.bias[o] : want;
+                    want = d.s.add ? want + d.old[n * d.out_stride + o] : want;
+                    cr_assert(same_bits(&want, got + n * d.out_stride + o, 1), "%s %s %d x %d -> %d: row %d output %d", names[l], qr_dtype_name(d.to),
+                              d.s.n_rows, d.s.n_in, d.s.n_out, n, o);
+                }
+            qr_backend_close(be);
+            qr_free(scale);
+            qr_free(p);
+            qr_free(got);
+            qr_free(sums);
+            drop(&d);
+        }
+}
+
 Test(quant, rows_of_zeros_give_zero_and_rows_without_a_largest_number_give_nan_to_themselves_only)
 {
     const char *names[8];
     int32_t n_levels = qr_cpu_levels(names);
     for (int32_t l = 0; l < n_levels; l++)
-        for (int i = 0; i < 4; i++) {
-            struct data d = make((struct shape){.n_rows = i < 2 ? 4 : 40, .n_in = 70, .n_out = 20}, i % 2 ? QR_Q4 : QR_Q8, SEED);
+        for (int i = 0; i < 2 * N_FORMATS; i++) {
+            struct data d = make((struct shape){.n_rows = i < N_FORMATS ? 4 : 40, .n_in = 70, .n_out = 20}, formats[i % N_FORMATS], SEED);
             float *row1 = d.x + d.x_stride, *row2 = row1 + d.x_stride;
             memset(d.x, 0, 70 * sizeof *d.x);
             row1[69] = NAN;
@@ -253,7 +324,8 @@ Test(quant, rows_of_zeros_give_zero_and_rows_without_a_largest_number_give_nan_t
             d.w[6 * 70] = 0x1p-140f;
             float *out = run(names[l], 2, 0, &d);
             for (int32_t o = 0; o < 20; o++) {
-                cr_assert(out[o] == 0 && isnan(out[d.out_stride + o]) && isnan(out[2 * d.out_stride + o]), "%s output %d", names[l], o);
+                float nan = out[d.out_stride + o], infinity = out[2 * d.out_stride + o];
+                cr_assert(out[o] == 0 && isnan(nan) && (i % N_FORMATS < N_INTEGERS ? isnan(infinity) : !isfinite(infinity)), "%s output %d", names[l], o);
                 cr_assert(isfinite(out[3 * d.out_stride + o]), "%s output %d", names[l], o);
             }
             cr_assert_eq(out[3 * d.out_stride + 5], 0);

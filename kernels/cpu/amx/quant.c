@@ -1,116 +1,74 @@
-/* quant.c - products with int8 and int4 weights on the tile registers (isa/quant.h: layout and contract; isa/quant.c drives).
- *
- * tdpbsud multiplies signed bytes of x by unsigned bytes w + 128, which leaves 128 * the sum of x in every sum. Exact, so a few rows may
- * go through vpdpbusd instead and give the same bits. */
-#include "base/assert.h"
+/* quant.c - quantized weights and activations on their way to tiles (isa/quant.h: the layout). */
 #include "kernels/cpu/amx/quant.h"
+
+#include "base/assert.h"
 #include "kernels/cpu/amx/tile.h"
-#include "kernels/cpu/isa/quant.h"
+#include "kernels/cpu/isa/quant_vectors.h"
 
-#define C_BYTES (QR_QUANT_PANELS * QR_PANEL * 4)
-#define FEW_ROWS 4
+#define BYTES_K (2 * QR_TILE_K) /* inputs of a tile of bytes */
 
-#define tile_dp_signed_unsigned(c, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
-
-static void begin(void)
+/* The largest magnitude, as bits: they order like the numbers (quant.h). */
+static uint32_t row_max(const float *x, int32_t n)
 {
-    struct qr_tile_config c = {.palette = 1};
-    for (int t = 0; t < 8; t++) {
-        c.row_bytes[t] = QR_TILE_ROW_BYTES;
-        c.rows[t] = QR_TILE_ROWS;
+    const __m512i size = _mm512_set1_epi32(0x7fffffff);
+    __m512i most = _mm512_setzero_si512();
+    for (int32_t k = 0; k < n; k += VF_LEN)
+        most = _mm512_max_epu32(most, _mm512_and_si512(_mm512_castps_si512(vf_load_n(x + k, vf_min_len(n - k))), size));
+    return _mm512_reduce_max_epu32(most);
+}
+
+/* 64 inputs of a row, of which n are there. The conversion rounds as quant.h does: to nearest, ties to even. */
+VF_FN __m512i round_line(char *dst, const float *x, int32_t n, vf inverse)
+{
+    __m512i sum = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < BYTES_K; i += VF_LEN) {
+        vf v = n - i >= VF_LEN ? vf_load(x + i) : n > i ? vf_load_n(x + i, n - i) : vf_zero();
+        __m512i q = _mm512_cvtps_epi32(vf_mul(v, inverse));
+        _mm_storeu_si128((__m128i *)(void *)(dst + i), _mm512_cvtepi32_epi8(q));
+        sum = _mm512_add_epi32(sum, q);
     }
-    qr_tile_configure(&c);
+    return sum;
 }
 
-static void end(void)
+void qr_amx_round_rows(char *dst, float *scale, int32_t *sum, const float *x, int64_t x_stride, int32_t n_rows, int32_t n_in)
 {
-    qr_tile_release();
-}
-
-/* A tile's 16 lines. */
-static inline void ask_ahead(const uint8_t *w)
-{
-    for (int i = 0; i < QR_TILE_BYTES; i += 64)
-        __builtin_prefetch(w + QR_QUANT_AHEAD + i, 0, 2);
-}
-
-/* 16 rows, one or two panels. */
-static inline __attribute__((always_inline)) void block_1(const int n_panels, const struct qr_quant_args *b)
-{
-    const int8_t *x = b->x;
-    const uint8_t *w = b->w;
-    qr_tile_zero(0);
-    qr_tile_zero(1);
-    for (int32_t k = 0; k < b->n_k; k += QR_QUANT_K, x += QR_TILE_ROW_BYTES, w += QR_TILE_BYTES) {
-        qr_tile_load(4, x, b->x_stride);
-        qr_tile_load(6, w, QR_TILE_ROW_BYTES);
-        tile_dp_signed_unsigned(0, 4, 6);
-        if (n_panels > 1) {
-            qr_tile_load(7, w + b->w_panel, QR_TILE_ROW_BYTES);
-            tile_dp_signed_unsigned(1, 4, 7);
-            ask_ahead(w + b->w_panel);
+    QR_ASSERT(dst != NULL && scale != NULL && sum != NULL && x != NULL);
+    QR_ASSERT(n_rows >= 1 && n_rows <= QR_TILE_ROWS && n_in >= 1);
+    const int64_t step = n_rows * QR_TILE_ROW_BYTES;
+    for (int32_t r = 0; r < n_rows; r++, x += x_stride, dst += QR_TILE_ROW_BYTES) {
+        float inverse;
+        scale[r] = qr_quant_scale(&inverse, row_max(x, n_in), QR_Q8_LARGEST);
+        const vf by = vf_set1(inverse);
+        __m512i all = _mm512_setzero_si512();
+        char *line = dst;
+        for (int32_t k = 0; k < n_in; k += BYTES_K, line += step) {
+            if (inverse == 0) /* infinity times 0 is no number */
+                memset(line, 0, BYTES_K);
+            else
+                all = _mm512_add_epi32(all, round_line(line, x + k, n_in - k, by));
         }
-        ask_ahead(w);
-    }
-    qr_tile_store(0, b->c, C_BYTES);
-    if (n_panels > 1)
-        qr_tile_store(1, b->c + QR_PANEL, C_BYTES);
-}
-
-/* 32 rows, one or two panels. */
-static inline __attribute__((always_inline)) void block_2(const int n_panels, const struct qr_quant_args *b)
-{
-    const int8_t *x = b->x, *below = b->x + QR_TILE_ROWS * b->x_stride;
-    const uint8_t *w = b->w;
-    int32_t *c = b->c, *c_below = c + QR_TILE_ROWS * QR_QUANT_PANELS * QR_PANEL;
-    qr_tile_zero(0);
-    qr_tile_zero(1);
-    qr_tile_zero(2);
-    qr_tile_zero(3);
-    for (int32_t k = 0; k < b->n_k; k += QR_QUANT_K, x += QR_TILE_ROW_BYTES, below += QR_TILE_ROW_BYTES, w += QR_TILE_BYTES) {
-        qr_tile_load(6, w, QR_TILE_ROW_BYTES);
-        qr_tile_load(4, x, b->x_stride);
-        tile_dp_signed_unsigned(0, 4, 6);
-        qr_tile_load(5, below, b->x_stride);
-        tile_dp_signed_unsigned(2, 5, 6);
-        if (n_panels > 1) {
-            qr_tile_load(7, w + b->w_panel, QR_TILE_ROW_BYTES);
-            tile_dp_signed_unsigned(1, 4, 7);
-            tile_dp_signed_unsigned(3, 5, 7);
-        }
-    }
-    qr_tile_store(0, c, C_BYTES);
-    qr_tile_store(2, c_below, C_BYTES);
-    if (n_panels > 1) {
-        qr_tile_store(1, c + QR_PANEL, C_BYTES);
-        qr_tile_store(3, c_below + QR_PANEL, C_BYTES);
+        sum[r] = _mm512_reduce_add_epi32(all);
     }
 }
 
-static void multiply(const struct qr_quant_args *b)
+void qr_amx_unpack(char *dst, int64_t second, enum qr_dtype type, const char *panel, int64_t head_bytes, int32_t step, int32_t n_steps,
+                   int64_t ahead_bytes)
 {
-    QR_ASSERT(b->n_rows >= 1 && b->n_rows <= QR_QUANT_ROWS && b->n_k % QR_QUANT_K == 0);
-    QR_ASSERT(b->n_panels == 1 || b->n_panels == 2);
-    if (b->n_rows > QR_TILE_ROWS && b->n_panels > 1)
-        block_2(2, b);
-    else if (b->n_rows > QR_TILE_ROWS)
-        block_2(1, b);
-    else if (b->n_panels > 1)
-        block_1(2, b);
+    QR_ASSERT(dst != NULL && panel != NULL);
+    QR_ASSERT(step >= 0 && n_steps >= 1);
+    const struct qr_quant_format f = qr_dtype_format(type);
+    const struct qr_unpack u = qr_unpack_of((const uint8_t *)panel, head_bytes, f);
+    const int32_t per_step = f.weight_only ? 1 : BYTES_K / QR_QUANT_GROUP, block = step * per_step, n = n_steps * per_step;
+    const uint8_t *ahead = u.w + (int64_t)block * QR_QUANT_GROUP * QR_PANEL * f.bits / 8 + ahead_bytes;
+    uint8_t *to = (uint8_t *)dst;
+    QR_ASSERT(f.weight_only || f.group > 0); /* others are tiles already */
+    if (f.weight_only && f.bits == 4)
+        qr_unpack_bf16_4(to, &u, block, n, ahead);
+    else if (f.weight_only)
+        qr_unpack_bf16_8(to, &u, block, n, ahead);
+    else if (f.bits == 4)
+        qr_unpack_4(to, &u, block, n, ahead);
     else
-        block_1(1, b);
-}
-
-static const struct qr_quant_block tiles = {.multiply = multiply, .begin = begin, .end = end, .rows_max = QR_QUANT_ROWS,
-                                            .panels_max = QR_QUANT_PANELS, .rows_read = QR_QUANT_ROWS, .leaves_offset = true};
-
-void qr_amx_linear_quant(struct qr_queue *q, const struct qr_linear_args *a)
-{
-    const struct qr_quant_ways *vectors = qr_avx512_quant_ways();
-    QR_ASSERT(a != NULL);
-    QR_ASSERT(vectors != NULL); /* every processor with tiles has AVX512-VNNI */
-    struct qr_quant_ways ways = *vectors;
-    ways.few_rows = FEW_ROWS;
-    ways.many = &tiles;
-    qr_avx512_linear_quant(q, a, &ways);
+        qr_unpack_12(to, second, &u, block, n, ahead);
 }

@@ -1,9 +1,16 @@
-/* quant.h - products with quantized weights on the tile registers. Inside this folder only. */
+/* quant.h - quantized weights and activations on their way to tiles. Inside this folder only. */
 #ifndef QR_KERNELS_CPU_AMX_QUANT_H
 #define QR_KERNELS_CPU_AMX_QUANT_H
 
 #include "kernels/kernels.h"
 
-void qr_amx_linear_quant(struct qr_queue *q, const struct qr_linear_args *a);
+/* Rows of x, n_in of their numbers, rounded to 8 bits (kernels/quant.h): tiles of n_rows rows at dst, one every 64 inputs, zeros where there
+ * is no input. scale, sum [n_rows]: each row's scale, and the sum of its integers. */
+void qr_amx_round_rows(char *dst, float *scale, int32_t *sum, const float *x, int64_t x_stride, int32_t n_rows, int32_t n_in);
+
+/* Tiles [step, step + n_steps) of a packed panel's weights, as what meets x: bytes where activations are integers, else bf16. dst: tile
+ * after tile; the second part of 12-bit weights `second` bytes further. Weights `ahead_bytes` further on are asked for. */
+void qr_amx_unpack(char *dst, int64_t second, enum qr_dtype type, const char *panel, int64_t head_bytes, int32_t step, int32_t n_steps,
+                   int64_t ahead_bytes);
 
 #endif

@@ -1,10 +1,11 @@
 /* linear.c - out = x w^T. Weights lie in panels of 16 outputs (linear_pack.c); rows of x are first copied into blocks of mr rows,
  * [k][mr], rounded to bf16 where the weights are bf16. An item of work is some panels against all rows of a chunk: the weights of an item
- * come from memory once and stay in the second-level cache while the row blocks pass by. */
+ * come from memory once and stay in the second-level cache while the row blocks pass by. Weights that alone are quantized become bf16 in the
+ * worker's scratch, some panels at a time, and from there on are what bf16 weights are; their scales come after the sums. */
 #include "base/assert.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/micro.h"
-#include "kernels/cpu/isa/quant.h"
+#include "kernels/cpu/isa/quant_vectors.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
 
@@ -18,6 +19,7 @@
 /* One chunk of rows. */
 struct product {
     const struct qr_linear_args *a;
+    struct qr_queue *q;
     float *packed;        /* the chunk's x: block after block */
     int32_t row0, n_rows; /* of the chunk */
     int32_t n_blocks;
@@ -25,7 +27,11 @@ struct product {
     int32_t n_panels, panels_per_item;
     size_t panel_bytes;
     bool bf16;
+    bool unpack;          /* from a quantized format, at head_bytes of each panel */
+    struct qr_quant_format format;
+    int64_t head_bytes;
 };
+_Static_assert((size_t)QR_QUANT_INPUTS_MAX_WIDE * QR_PANEL * 2 <= QR_WORKER_SCRATCH_BYTES, "an unpacked panel fits scratch");
 
 /* Row blocks of nearly equal height: the first n_rows % n_blocks have one row more. */
 static int32_t block_first(const struct product *p, int32_t b)
@@ -59,14 +65,23 @@ static void pack_block(const void *arg, int32_t b, int32_t worker)
     }
 }
 
-/* (sum + bias) + old, for mr rows of n columns at output o. */
-static void finish(const struct qr_linear_args *a, const float *tile, int32_t row, int32_t mr, int32_t o, int32_t n)
+static const uint8_t *panel_at(const struct product *p, int32_t panel)
 {
+    return (const uint8_t *)p->a->w->packed + (size_t)panel * p->panel_bytes;
+}
+
+/* (sum (* scale) + bias) + old, for mr rows of n columns from panel `panel` on. */
+static void finish(const struct product *p, const float *tile, int32_t row, int32_t mr, int32_t panel, int32_t n)
+{
+    const struct qr_linear_args *a = p->a;
+    const int32_t o = panel * QR_PANEL;
     for (int32_t r = 0; r < mr; r++) {
         float *out = a->out + (row + r) * a->out_stride + o;
         for (int32_t i = 0; i < n; i += VF_LEN) {
             int64_t len = vf_min_len(n - i);
             vf v = vf_load(tile + r * TILE_PANELS * QR_PANEL + i);
+            if (p->unpack)
+                v = vf_mul(v, vf_load(qr_quant_scales(panel_at(p, panel + i / QR_PANEL)) + i % QR_PANEL));
             if (a->bias)
                 v = vf_add(v, vf_load_n(a->bias + o + i, len));
             if (a->add)
@@ -76,35 +91,64 @@ static void finish(const struct qr_linear_args *a, const float *tile, int32_t ro
     }
 }
 
-static void multiply(const void *arg, int32_t item, int32_t worker)
+/* Panels [first, end), the first of which lies at w, with all rows. */
+static void multiply_panels(const struct product *p, const void *w, size_t w_panel, int32_t first_panel, int32_t end_panel)
 {
-    (void)worker;
-    const struct product *p = arg;
     const struct qr_linear_args *a = p->a;
     enum qr_panel_kind kind = p->bf16 ? QR_PANEL_LINEAR_BF16 : QR_PANEL_LINEAR_F32;
-    int32_t first_panel = item * p->panels_per_item, end_panel = first_panel + p->panels_per_item;
-    end_panel = end_panel < p->n_panels ? end_panel : p->n_panels;
     float tile[TILE_ROWS * TILE_PANELS * QR_PANEL];
     for (int32_t b = 0; b < p->n_blocks; b++) {
         int32_t first = block_first(p, b), mr = block_first(p, b + 1) - first, nr = QR_ISA_NAME(micro_panels)(mr);
         for (int32_t panel = first_panel; panel < end_panel; panel += nr) {
             int32_t n = nr < end_panel - panel ? nr : end_panel - panel, o = panel * QR_PANEL;
             int32_t n_cols = n * QR_PANEL < a->n_out - o ? n * QR_PANEL : a->n_out - o;
-            bool direct = !a->bias && !a->add && n_cols == n * QR_PANEL;
+            bool direct = !a->bias && !a->add && !p->unpack && n_cols == n * QR_PANEL;
             struct qr_micro_args m = {
                 .c = direct ? a->out + (p->row0 + first) * a->out_stride + o : tile,
                 .x = p->packed + (int64_t)first * p->n_in,
-                .w = (const char *)a->w->packed + (size_t)panel * p->panel_bytes,
+                .w = (const char *)w + (size_t)(panel - first_panel) * w_panel,
                 .c_stride = direct ? a->out_stride : TILE_PANELS * QR_PANEL,
-                .w_panel = p->panel_bytes,
+                .w_panel = w_panel,
                 .w_step = QR_PANEL * 4,
                 .n_steps = p->bf16 ? p->n_in / 2 : p->n_in,
             };
             QR_ISA_NAME(micro)(kind, mr, n, &m);
             if (!direct)
-                finish(a, tile, p->row0 + first, mr, o, n_cols);
+                finish(p, tile, p->row0 + first, mr, panel, n_cols);
         }
     }
+}
+
+/* The same from quantized weights: as many panels at a time as scratch holds as bf16. */
+static void multiply_unpacked(const struct product *p, uint8_t *scratch, int32_t first, int32_t end)
+{
+    const int32_t n_groups = (int32_t)(qr_quant_k(p->a->n_in) / QR_QUANT_GROUP);
+    const size_t unpacked_bytes = (size_t)n_groups * QR_QUANT_GROUP * QR_PANEL * 2;
+    int32_t width = (int32_t)(p->q->own_bytes / unpacked_bytes);
+    width = width < TILE_PANELS ? width : TILE_PANELS;
+    QR_ASSERT(width >= 1);
+    for (int32_t panel = first, n; panel < end; panel += n) {
+        n = width < end - panel ? width : end - panel;
+        for (int32_t i = 0; i < n; i++) {
+            const struct qr_unpack u = qr_unpack_of(panel_at(p, panel + i), p->head_bytes, p->format);
+            if (p->format.bits == 4)
+                qr_unpack_bf16_4(scratch + (size_t)i * unpacked_bytes, &u, 0, n_groups, u.w + QR_QUANT_AHEAD);
+            else
+                qr_unpack_bf16_8(scratch + (size_t)i * unpacked_bytes, &u, 0, n_groups, u.w + QR_QUANT_AHEAD);
+        }
+        multiply_panels(p, scratch, unpacked_bytes, panel, panel + n);
+    }
+}
+
+static void multiply(const void *arg, int32_t item, int32_t worker)
+{
+    const struct product *p = arg;
+    int32_t first = item * p->panels_per_item, end = first + p->panels_per_item;
+    end = end < p->n_panels ? end : p->n_panels;
+    if (p->unpack)
+        multiply_unpacked(p, qr_queue_own(p->q, worker), first, end);
+    else
+        multiply_panels(p, panel_at(p, first), p->panel_bytes, first, end);
 }
 
 /* Panels per item: whole register blocks, small enough for the cache and for a fair share of work to every thread. */
@@ -116,23 +160,43 @@ static int32_t item_panels(const struct qr_queue *q, const struct product *p)
     return n > TILE_PANELS ? n : TILE_PANELS;
 }
 
+static void multiply_integers(struct qr_queue *q, const struct qr_linear_args *a)
+{
+    const struct qr_quant_ways *ways = QR_ISA_NAME(quant_ways)();
+    if (ways)
+        QR_ISA_NAME(linear_quant)(q, a, ways);
+    else
+        qr_avx2_linear_quant(q, a, qr_avx2_quant_ways());
+}
+
+/* How the weights lie. */
+static void plan_weights(struct product *p)
+{
+    const struct qr_linear_args *a = p->a;
+    const enum qr_dtype type = a->w->packed_dtype;
+    p->unpack = qr_dtype_is_quantized(type);
+    p->bf16 = p->unpack || type == QR_BF16;
+    p->n_in = p->bf16 ? (a->n_in + 1) / 2 * 2 : a->n_in;
+    p->n_panels = (a->n_out + QR_PANEL - 1) / QR_PANEL;
+    p->panel_bytes = (size_t)p->n_in * QR_PANEL * (p->bf16 ? 2 : 4);
+    if (p->unpack) {
+        p->format = qr_dtype_format(type);
+        p->head_bytes = qr_quant_head_bytes(type, a->n_in);
+        p->panel_bytes = (size_t)qr_quant_panel_bytes(type, a->n_in);
+    }
+}
+
 void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
 {
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(qr_dtype_packs(a->w->packed_dtype));
-    QR_ASSERT(a->n_in > 0 && a->n_out > 0 && a->n_rows >= 0);
-    if (qr_dtype_is_quantized(a->w->packed_dtype)) {
-        const struct qr_quant_ways *ways = QR_ISA_NAME(quant_ways)();
-        if (ways)
-            QR_ISA_NAME(linear_quant)(q, a, ways);
-        else
-            qr_avx2_linear_quant(q, a, qr_avx2_quant_ways());
+    QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
+    if (qr_dtype_is_quantized(a->w->packed_dtype) && !qr_dtype_format(a->w->packed_dtype).weight_only) {
+        multiply_integers(q, a);
         return;
     }
-    struct product p = {.a = a, .packed = (float *)q->shared, .bf16 = a->w->packed_dtype == QR_BF16};
-    p.n_in = p.bf16 ? (a->n_in + 1) / 2 * 2 : a->n_in;
-    p.n_panels = (a->n_out + QR_PANEL - 1) / QR_PANEL;
-    p.panel_bytes = (size_t)p.n_in * QR_PANEL * (p.bf16 ? 2 : 4);
+    struct product p = {.a = a, .q = q, .packed = (float *)q->shared};
+    plan_weights(&p);
     p.panels_per_item = item_panels(q, &p);
     int32_t rows_fit = (int32_t)(q->shared_bytes / ((size_t)p.n_in * sizeof(float)));
     QR_ASSERT(rows_fit >= 1);

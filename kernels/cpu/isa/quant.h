@@ -1,10 +1,10 @@
-/* quant.h - products with quantized weights: what quant.c (any level) and amx/quant.c share. Inside kernels/cpu only.
+/* quant.h - products with quantized weights: what quant.c (any level), linear.c and amx/ share. Inside kernels/cpu only.
  *
  * Packed weights, the same for every level: panels of 16 outputs; k is padded to 64 (padding meets zeros of x), missing outputs are zeros.
  *     16 scales (f32)
- *     int4 only: [k / 32][16] multiples, 8 bits each, padded to 64 bytes
- *     int8: [k / 4][16][4] bytes w + 128: 64 of k are a tile, 4 of k are a vector of AVX-512
- *     int4: [k / 8][16][4] bytes: low half n + 8 of k = 8 i + t, high half that of k = 8 i + 4 + t, for t = 0..3
+ *     with groups only: [k / group][16] multiples, 8 bits each, padded to 64 bytes
+ *     8 bits: [k / 4][16][4] bytes n + 128: 64 of k are a tile, 4 of k are a vector of AVX-512
+ *     4 bits: [k / 8][16][4] bytes: low half n + 8 of k = 8 i + t, high half that of k = 8 i + 4 + t, for t = 0..3
  */
 #ifndef QR_KERNELS_CPU_ISA_QUANT_H
 #define QR_KERNELS_CPU_ISA_QUANT_H
@@ -30,13 +30,31 @@ static inline int64_t qr_quant_k(int64_t n_in)
 /* Bytes in front of a panel's weights, and of a panel. */
 static inline int64_t qr_quant_head_bytes(enum qr_dtype to, int64_t n_in)
 {
-    int64_t multiples = to == QR_Q4 ? qr_quant_k(n_in) / QR_QUANT_GROUP * QR_PANEL : 0;
+    const struct qr_quant_format f = qr_dtype_format(to);
+    int64_t multiples = f.group ? (qr_quant_k(n_in) + f.group - 1) / f.group * QR_PANEL : 0;
     return QR_PANEL * (int64_t)sizeof(float) + (multiples + 63) / 64 * 64;
 }
 
 static inline int64_t qr_quant_panel_bytes(enum qr_dtype to, int64_t n_in)
 {
-    return qr_quant_head_bytes(to, n_in) + qr_quant_k(n_in) * QR_PANEL / (to == QR_Q4 ? 2 : 1);
+    return qr_quant_head_bytes(to, n_in) + qr_quant_k(n_in) * QR_PANEL * qr_dtype_format(to).bits / 8;
+}
+
+/* Where parts of a panel lie. */
+static inline const float *qr_quant_scales(const uint8_t *panel)
+{
+    return (const float *)(const void *)panel;
+}
+
+static inline const uint8_t *qr_quant_multiples(const uint8_t *panel)
+{
+    return panel + QR_PANEL * sizeof(float);
+}
+
+/* Panels of 8 bits that a panel's weights become where activations are integers: 12-bit ones two (quant.h), u + 128 and l + 120. */
+static inline int32_t qr_quant_parts(struct qr_quant_format f)
+{
+    return f.bits == 8 && f.group && !f.weight_only ? 2 : 1;
 }
 
 /* Rows of x times panels of 8-bit weights: c[r][16 * panel + o] = sum of x[r][k] * w[k][o], plus 128 * the sum of x[r] where the block says
@@ -67,6 +85,7 @@ struct qr_quant4_args {
     const uint8_t *multiple, *w;
     int64_t x_stride, group_stride;
     int32_t n_k, n_rows;
+    int32_t sharing;      /* groups of 32 that share a multiple */
 };
 
 /* How one level multiplies: few rows and many may differ, since integers give the same bits. */

@@ -158,8 +158,9 @@ VNNI VF_FN void direct_block(const int mr, const struct qr_quant4_args *b)
         acc[r] = _mm512_setzero_si512();
     const uint8_t *w = b->w, *multiple = b->multiple;
     const int8_t *x = b->x;
-    for (int32_t g = 0; g < b->n_k / QR_QUANT_GROUP; g++, multiple += QR_PANEL, x += QR_QUANT_GROUP) {
-        __m512i m = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)multiple)), sum[FEW_ROWS];
+    for (int32_t g = 0; g < b->n_k / QR_QUANT_GROUP; g++, x += QR_QUANT_GROUP) {
+        const __m128i *shared = (const __m128i *)(const void *)(multiple + g / b->sharing * QR_PANEL);
+        __m512i m = _mm512_cvtepu8_epi32(_mm_loadu_si128(shared)), sum[FEW_ROWS];
 #pragma GCC unroll 4
         for (int r = 0; r < mr; r++)
             sum[r] = _mm512_set1_epi32(b->group[r * b->group_stride + g]);

@@ -1,4 +1,4 @@
-/* quant_pack.c - rows of weights rounded to int8 or int4 into the panels of quant.h. */
+/* quant_pack.c - rows of weights rounded to 8 or 4 bits into the panels of quant.h. */
 #include "base/assert.h"
 #include "kernels/cpu/isa/quant.h"
 #include "kernels/cpu/pool.h"
@@ -6,7 +6,8 @@
 struct packing {
     uint8_t *dst;
     const char *rows;
-    enum qr_dtype to, from;
+    enum qr_dtype from;
+    struct qr_quant_format format;
     int64_t n_in, row0, n_rows, panel_bytes, head_bytes;
 };
 
@@ -17,15 +18,16 @@ size_t QR_ISA_NAME(quant_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t 
     return (size_t)((n_out + QR_PANEL - 1) / QR_PANEL) * (size_t)qr_quant_panel_bytes(to, n_in);
 }
 
-static void put_int8(uint8_t *w, const int8_t *q, int64_t n)
+static void put_8(uint8_t *w, const int8_t *q, int64_t n)
 {
     for (int64_t k = 0; k < n; k++)
         w[k / 4 * QR_PANEL * 4 + k % 4] = (uint8_t)(q[k] + 128);
 }
 
-static void put_int4(uint8_t *w, const int8_t *q)
+/* n weights, a multiple of 8. */
+static void put_4(uint8_t *w, const int8_t *q, int64_t n)
 {
-    for (int i = 0; i < QR_QUANT_GROUP / 8; i++)
+    for (int64_t i = 0; i < n / 8; i++)
         for (int t = 0; t < 4; t++)
             w[i * QR_PANEL * 4 + t] = (uint8_t)((q[8 * i + t] + 8) | (q[8 * i + 4 + t] + 8) << 4);
 }
@@ -33,22 +35,24 @@ static void put_int4(uint8_t *w, const int8_t *q)
 /* Output o (of the panel) from one stored row. */
 static void pack_row(const struct packing *p, uint8_t *panel, int64_t o, const char *row)
 {
-    const bool q8 = p->to == QR_Q8;
-    float x[QR_QUANT_GROUP], inverse;
-    int8_t q[QR_QUANT_GROUP];
-    float scale = qr_quant_scale(&inverse, qr_quant_row_max(row, p->from, p->n_in), q8 ? QR_Q8_LARGEST : QR_Q4_LARGEST);
+    const struct qr_quant_format f = p->format;
+    const int64_t group = f.group ? f.group : QR_QUANT_GROUP, n_k = qr_quant_k(p->n_in);
+    float x[QR_QUANT_GROUP_MAX], inverse;
+    int8_t q[QR_QUANT_GROUP_MAX];
+    float scale = qr_quant_scale(&inverse, qr_quant_row_max(row, p->from, p->n_in), qr_quant_largest(f));
     memcpy(panel + o * (int64_t)sizeof scale, &scale, sizeof scale);
     uint8_t *multiple = panel + QR_PANEL * sizeof scale + o, *w = panel + p->head_bytes + o * 4;
-    for (int64_t k = 0; k < p->n_in; k += QR_QUANT_GROUP) {
-        int64_t n = p->n_in - k < QR_QUANT_GROUP ? p->n_in - k : QR_QUANT_GROUP;
-        qr_quant_load(x, row, p->from, k, n);
-        if (q8) {
+    for (int64_t k = 0; k < p->n_in; k += group) {
+        int64_t n = p->n_in - k < group ? p->n_in - k : group;
+        qr_quant_load(x, group, row, p->from, k, n);
+        if (f.group)
+            multiple[k / group * QR_PANEL] = (uint8_t)qr_quant_group(q, x, f, inverse);
+        else
             qr_quant_int8(q, x, n, inverse);
-            put_int8(w + k * QR_PANEL, q, n);
-        } else {
-            multiple[k / QR_QUANT_GROUP * QR_PANEL] = (uint8_t)qr_quant_int4(q, x, inverse);
-            put_int4(w + k / 2 * QR_PANEL, q);
-        }
+        if (f.bits == 4)
+            put_4(w + k / 2 * QR_PANEL, q, n_k - k < group ? n_k - k : group);
+        else
+            put_8(w + k * QR_PANEL, q, n);
     }
 }
 
@@ -70,7 +74,7 @@ void QR_ISA_NAME(quant_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, in
     QR_ASSERT(dst != NULL && rows != NULL && qr_dtype_is_quantized(to));
     QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out);
     QR_ASSERT(n_in > 0 && n_in <= QR_QUANT_INPUTS_MAX);
-    struct packing p = {dst, rows, to, from, n_in, row0, n_rows, qr_quant_panel_bytes(to, n_in), qr_quant_head_bytes(to, n_in)};
+    struct packing p = {dst, rows, from, qr_dtype_format(to), n_in, row0, n_rows, qr_quant_panel_bytes(to, n_in), qr_quant_head_bytes(to, n_in)};
     if (n_rows > 0)
         qr_queue_run(q, pack_item, &p, (row0 + n_rows - 1) / QR_PANEL - row0 / QR_PANEL + 1);
 }

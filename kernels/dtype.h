@@ -16,7 +16,7 @@ enum qr_dtype {
 };
 
 size_t qr_dtype_bytes(enum qr_dtype t);     /* of an element; quantized ones have no such size */
-const char *qr_dtype_name(enum qr_dtype t); /* "f32", "f16", "bf16", "int8", "i32", "f64"; quantized ones as --quantize names them: "int8", "int4-g64", "w8a16" */
+const char *qr_dtype_name(enum qr_dtype t); /* "f32", "f16", "bf16", "int8", "i32", "f64"; quantized: --quantize's, as "int4-g64" */
 
 static inline bool qr_dtype_is_quantized(enum qr_dtype t)
 {

@@ -86,7 +86,7 @@ struct qr_head_norm_back_args {
  *
  * Shapes    q, dq, out, dout [N, H, K]   dk, dv [N, G, K], rows apart by their strides, heads K apart   lse [N, H]
  *           k and v are read from the cache of `layer`, where the forward left them; position t of sequence s is row row_start[s] + t.
- * Types     f32. With a bf16 cache each factor of a product is rounded to bf16 first: q, dout, p, ds. D is a sum of unrounded products.
+ * Types     f32; cache f32 or bf16. With a bf16 cache each factor of a product is rounded to bf16 first: q, dout, p, ds. D is a sum of unrounded products.
  * Requires  every sequence of the batch stands in it from position 0 on: pos[row_start[s] + i] = i. Nothing overlaps.
  * Numerics  dq: over t upwards. dk, dv: over the heads h of a group upwards, and for each over rows upwards. Sums from 0, added to the old value at the end.
  * Cost      10*H*K FLOP for each pair of row and position.

@@ -14,7 +14,8 @@
 
 struct qr_model {
     struct qr_model_config config;
-    struct qr_weights weights; /* owned */
+    struct qr_weights weights; /* owned, unless borrowed */
+    bool borrowed;             /* the weights are somebody else's */
     struct qr_rope_freqs rope; /* owned */
     enum qr_dtype kv_dtype;
     struct qr_tensor (*forward)(struct qr_exec *x, const struct qr_model_config *c, const struct qr_weights *w);
@@ -48,7 +49,7 @@ static enum qr_dtype choose_kv_dtype(enum qr_kv_cache kv_cache, enum qr_dtype we
 {
     static const enum qr_dtype named[] = {[QR_KV_CACHE_F32] = QR_F32, [QR_KV_CACHE_BF16] = QR_BF16, [QR_KV_CACHE_INT8] = QR_I8};
     if (kv_cache == QR_KV_CACHE_AUTO)
-        return weights == QR_F32 ? QR_F32 : QR_BF16;
+        return weights == QR_F32 || weights == QR_F64 ? weights : QR_BF16;
     QR_ASSERT((int)kv_cache > 0 && kv_cache < QR_COUNT(named));
     return named[kv_cache];
 }
@@ -144,12 +145,31 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
     return 0;
 }
 
+int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const struct qr_weights *w, struct qr_backend *be, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && c != NULL && w != NULL);
+    QR_ASSERT(be != NULL && err != NULL && w->n_layers == c->n_layers);
+    const enum qr_dtype dtype = w->matrix_dtype;
+    int rc = dtype == QR_F64 ? 0 : qr_backend_supports(be, dtype, choose_kv_dtype(QR_KV_CACHE_AUTO, dtype), c->head_dim, BLOCK_TOKENS, err);
+    if (rc)
+        return rc;
+    struct qr_model *m = qr_alloc(1, sizeof *m);
+    m->config = *c;
+    m->weights = *w;
+    m->borrowed = true;
+    m->kv_dtype = choose_kv_dtype(QR_KV_CACHE_AUTO, dtype);
+    bind(m);
+    *out = m;
+    return 0;
+}
+
 void qr_model_close(struct qr_model *m)
 {
     if (!m)
         return;
     qr_rope_freqs_release(&m->rope);
-    qr_weights_release(&m->weights);
+    if (!m->borrowed)
+        qr_weights_release(&m->weights);
     qr_free(m);
 }
 
@@ -200,11 +220,11 @@ void qr_exec_init(struct qr_exec *x, const struct qr_model *m, struct qr_backend
 static struct qr_tensor run_step(struct qr_exec *x, const struct qr_model *m)
 {
     const int32_t n = x->batch->n_tokens, half = m->rope.n_rot / 2;
-    float *cos_sin = qr_arena_alloc(x->act, (size_t)n * 2 * (size_t)half * sizeof *cos_sin, 64);
+    float *cos_sin = qr_arena_alloc(x->act, (size_t)n * 2 * (size_t)half * qr_dtype_bytes(x->real), 64);
     const struct qr_rope_table_args a = {.cos_sin = cos_sin, .pos = x->batch->pos, .inv_freq = m->rope.inv_freq, .n_rows = n,
                                          .n_rot = m->rope.n_rot, .attn_factor = m->rope.attn_factor};
     x->be->k->rope_table(x->be->queue, &a);
-    x->cos_sin = qr_tensor_3d(cos_sin, QR_F32, n, 2, half);
+    x->cos_sin = qr_tensor_3d(cos_sin, x->real, n, 2, half);
     return m->forward(x, &m->config, &m->weights);
 }
 

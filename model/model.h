@@ -36,12 +36,18 @@ struct qr_exec {
     const struct qr_kv_view *kv;   /* borrowed */
     const struct qr_model *model;  /* borrowed */
     struct qr_tensor cos_sin;      /* this step's rotary table */
+    enum qr_dtype real;            /* what activations are: f32; f64 where the reference kernels are compiled in double */
 };
 
 /* Reads DIR/config.json, generation_config.json and *.safetensors, checks them, packs the weights for `be` (borrowed). Errors name
  * the file, the offset or field, what was found and what was expected. */
 int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
                   struct qr_err *err);
+
+/* A model over weights that somebody else owns and may change between steps (the trainer): nothing is read or loaded. `w` and what it points to
+ * must outlive the model; its layers' vectors are f32 (f64 with f64 matrices). Errors: those of qr_backend_supports. */
+struct qr_weights;
+int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const struct qr_weights *w, struct qr_backend *be, struct qr_err *err);
 void qr_model_close(struct qr_model *m); /* NULL is fine */
 
 /* ctx_max in it is the context that the model was opened with. */

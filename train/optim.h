@@ -1,0 +1,51 @@
+/* optim.h - from gradients to the next values: clipping by the norm of all gradients, AdamW with decay for matrices only, learning-rate schedules.
+ *
+ * A step is a function of (values, moments, gradients, step number, seed): the norm is summed by one fixed tree, and bf16 weights are rounded by
+ * numbers that depend on (seed, step, index) alone. So the same run twice, or resumed, gives the same bytes.
+ * One owning thread, that of the parameters' backend.
+ */
+#ifndef QR_TRAIN_OPTIM_H
+#define QR_TRAIN_OPTIM_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "train/params.h"
+
+struct qr_optim_config {
+    double beta1, beta2, eps;
+    double decay;            /* of matrices and embeddings; norm weights and biases have none */
+    double clip;             /* largest norm of all gradients together; 0: no clipping */
+    uint64_t seed;           /* of the rounding to bf16 */
+};
+
+struct qr_optim {
+    struct qr_optim_config c;
+    struct qr_params *params; /* borrowed */
+    void *m, *v;              /* owned [params->n]: first and second moments, of the parameters' type */
+    double *leaf;             /* owned: scratch of the norm */
+    int64_t step;             /* steps taken */
+};
+
+/* Asserts betas in [0, 1), eps > 0, decay >= 0 and clip >= 0: a configuration is checked where it is read. */
+void qr_optim_init(struct qr_optim *o, struct qr_params *p, const struct qr_optim_config *c);
+void qr_optim_release(struct qr_optim *o);
+
+/* One step at learning rate lr: clips, moves the values, packs them for the next forward. *norm is the gradients' before clipping. Gradients are left as
+ * they are. Errors: QR_E_INVALID when the norm is not finite; it names the first tensor whose gradient is not, and nothing has been changed.
+ * Clipping multiplies by clip / (norm + 1e-6) where that is less than 1. Source: Pascanu et al. 2012 (arXiv:1211.5063). */
+int qr_optim_step(struct qr_optim *o, double lr, double *norm, struct qr_err *err);
+
+enum qr_schedule { QR_SCHEDULE_CONSTANT, QR_SCHEDULE_LINEAR, QR_SCHEDULE_COSINE };
+
+struct qr_lr {
+    enum qr_schedule schedule;
+    double peak, last;            /* after warm-up, and at the end (linear, cosine) */
+    int64_t warmup_steps, n_steps;
+};
+
+/* The rate of a step (0 the first): rises linearly to the peak in warmup_steps steps, then stays, falls linearly, or falls by half a cosine to `last` at
+ * step n_steps - 1, where it stays. Source of the cosine: Loshchilov & Hutter 2016 (arXiv:1608.03983). */
+double qr_lr_at(const struct qr_lr *lr, int64_t step);
+
+#endif

@@ -1,0 +1,255 @@
+#include "train/params.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/half.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "loader/hf_config.h"
+#include "loader/safetensors.h"
+
+#define ALIGN 16 /* elements between tensors that are not pieces of one matrix */
+#define PACKED_ALIGN 64
+
+/* ---- the plan: where everything lies ---- */
+
+static bool is_param(const struct qr_weight_walk *k)
+{
+    return k->row->when != QR_WHEN_TIED;
+}
+
+static int64_t count_of(const struct qr_weight_walk *k, enum qr_dim rows)
+{
+    return qr_dim_value(k->c, rows) * (k->row->kind == QR_KIND_VECTOR ? 1 : qr_dim_value(k->c, k->row->n_in));
+}
+
+static struct qr_weight *weight_at(struct qr_weights *w, const struct qr_weight_walk *k)
+{
+    char *owner = k->layer < 0 ? (char *)w : (char *)&w->layer[k->layer];
+    return (struct qr_weight *)(void *)(owner + k->row->at);
+}
+
+/* What the forward reads of parameters that begin at `first`. */
+static void *compute_rows(const struct qr_params *p, enum qr_weight_kind kind, int64_t first)
+{
+    if (kind != QR_KIND_VECTOR && p->half)
+        return p->half + first;
+    return (char *)p->value + first * (int64_t)qr_dtype_bytes(p->real);
+}
+
+static size_t packed_bytes(const struct qr_params *p, const struct qr_weight_walk *k)
+{
+    size_t n = p->be->k->linear_packed_bytes(p->compute, qr_dim_value(k->c, k->row->total), qr_dim_value(k->c, k->row->n_in));
+    return qr_align_up(n, PACKED_ALIGN);
+}
+
+static bool is_whole(const struct qr_weight_walk *k, enum qr_weight_kind kind)
+{
+    return k->row->kind == kind && k->row->first == QR_DIM_ZERO;
+}
+
+/* Names, shapes and places of all tensors. */
+static void lay_out(struct qr_params *p)
+{
+    int64_t base = 0;
+    for (struct qr_weight_walk k = qr_weight_walk_begin(&p->config); qr_weight_walk_next(&k);)
+        p->n_params += is_param(&k);
+    p->param = qr_alloc((size_t)p->n_params, sizeof *p->param);
+    struct qr_param *t = p->param;
+    for (struct qr_weight_walk k = qr_weight_walk_begin(&p->config); qr_weight_walk_next(&k);) {
+        if (is_whole(&k, QR_KIND_MATRIX))
+            p->weights.region_bytes += packed_bytes(p, &k);
+        if (!is_param(&k))
+            continue;
+        if (k.row->first == QR_DIM_ZERO) {
+            base = p->n;
+            p->n = (int64_t)qr_align_up((size_t)(base + count_of(&k, k.row->total)), ALIGN);
+        }
+        qr_weight_walk_name(t->name, &k);
+        t->n_dims = qr_weight_walk_shape(t->shape, &k);
+        t->first = base + count_of(&k, k.row->first);
+        t->n = count_of(&k, k.row->n_out);
+        t->decays = k.row->kind != QR_KIND_VECTOR;
+        t++;
+    }
+}
+
+/* Points every weight of the forward at its rows and its packed form. */
+static void point_weights(struct qr_params *p)
+{
+    uint8_t *packed = p->weights.region;
+    const struct qr_param *t = p->param;
+    for (struct qr_weight_walk k = qr_weight_walk_begin(&p->config); qr_weight_walk_next(&k);) {
+        struct qr_weight *w = weight_at(&p->weights, &k);
+        const int64_t total = qr_dim_value(&p->config, k.row->total), n_in = qr_dim_value(&p->config, k.row->n_in);
+        const bool tied = k.row->when == QR_WHEN_TIED;
+        void *rows = compute_rows(p, k.row->kind, tied ? qr_params_find(p, k.row->name)->first : t->first);
+        t += !tied;
+        if (k.row->first != QR_DIM_ZERO)
+            continue;
+        w->split = k.row->split;
+        w->t = k.row->kind == QR_KIND_VECTOR ? qr_tensor_1d(rows, p->real, total) : qr_tensor_2d(rows, p->compute, total, n_in);
+        if (k.row->kind == QR_KIND_MATRIX) {
+            w->packed = packed;
+            w->packed_dtype = p->compute;
+            packed += packed_bytes(p, &k);
+        }
+    }
+    QR_ASSERT(packed == (uint8_t *)p->weights.region + p->weights.region_bytes);
+}
+
+static struct qr_params *params_new(const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute)
+{
+    QR_ASSERT(real == QR_F32 || real == QR_F64);
+    QR_ASSERT(compute == real || (compute == QR_BF16 && real == QR_F32));
+    struct qr_params *p = qr_alloc(1, sizeof *p);
+    *p = (struct qr_params){.config = *c, .real = real, .compute = compute, .be = be};
+    p->weights = (struct qr_weights){.n_layers = c->n_layers, .matrix_dtype = compute, .mem = be->mem};
+    p->weights.layer = qr_alloc((size_t)c->n_layers, sizeof *p->weights.layer);
+    lay_out(p);
+    const size_t n_bytes = (size_t)p->n * qr_dtype_bytes(real);
+    p->value = be->mem->alloc(n_bytes);
+    p->grad = be->mem->alloc(n_bytes);
+    p->half = compute == QR_BF16 ? be->mem->alloc((size_t)p->n * sizeof *p->half) : NULL;
+    p->weights.region = be->mem->alloc(p->weights.region_bytes);
+    point_weights(p);
+    return p;
+}
+
+void qr_params_close(struct qr_params *p)
+{
+    if (!p)
+        return;
+    p->be->mem->free(p->value);
+    p->be->mem->free(p->grad);
+    p->be->mem->free(p->half);
+    p->be->mem->free(p->weights.region);
+    qr_free(p->weights.layer);
+    qr_free(p->param);
+    qr_free(p);
+}
+
+/* ---- values ---- */
+
+static void put(struct qr_params *p, int64_t i, double x)
+{
+    if (p->real == QR_F64)
+        ((double *)p->value)[i] = x;
+    else
+        ((float *)p->value)[i] = (float)x;
+}
+
+static double stored_value(const uint8_t *src, enum qr_dtype from, int64_t i)
+{
+    float x;
+    uint16_t h;
+    if (from == QR_F32) {
+        memcpy(&x, src + 4 * i, sizeof x);
+        return (double)x;
+    }
+    memcpy(&h, src + 2 * i, sizeof h);
+    return (double)(from == QR_BF16 ? qr_bf16_to_f32(h) : qr_f16_to_f32(h));
+}
+
+int qr_params_open(struct qr_params **out, const char *dir, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && dir != NULL && be != NULL);
+    QR_ASSERT(err != NULL);
+    struct qr_model_config c;
+    struct qr_safetensors *st = NULL;
+    int rc = qr_hf_config_read(&c, dir, err);
+    if (rc || (rc = qr_safetensors_open(&st, dir, err)) != 0)
+        return rc;
+    if ((rc = qr_weights_check(st, &c, err)) != 0) {
+        qr_safetensors_close(st);
+        return qr_err_prefix(err, "%s: ", dir);
+    }
+    struct qr_params *p = params_new(&c, be, real, compute);
+    for (int32_t k = 0; k < p->n_params; k++) {
+        const struct qr_st_tensor *t = qr_safetensors_find(st, p->param[k].name);
+        const uint8_t *src = qr_safetensors_data(st, t);
+        for (int64_t i = 0; i < p->param[k].n; i++)
+            put(p, p->param[k].first + i, stored_value(src, t->type->dtype, i));
+        qr_safetensors_drop(st, t);
+    }
+    qr_safetensors_close(st);
+    qr_params_round(p);
+    qr_params_pack(p);
+    *out = p;
+    return 0;
+}
+
+/* Box and Muller's normal numbers. */
+static double normal(uint64_t seed, uint64_t stream, uint64_t pos)
+{
+    const double u = 1 - qr_rng_unit(seed, stream, 2 * pos), v = qr_rng_unit(seed, stream, 2 * pos + 1); /* u > 0 */
+    return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
+}
+
+void qr_params_init(struct qr_params **out, const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype compute, double std, uint64_t seed)
+{
+    QR_ASSERT(out != NULL && c != NULL && be != NULL);
+    QR_ASSERT(std > 0 && (compute == QR_F32 || compute == QR_BF16));
+    struct qr_params *p = params_new(c, be, QR_F32, compute);
+    for (int32_t k = 0; k < p->n_params; k++) {
+        const struct qr_param *t = &p->param[k];
+        const bool writes_residual = strstr(t->name, "o_proj.weight") || strstr(t->name, "down_proj.weight");
+        const double size = writes_residual ? std / sqrt(2.0 * c->n_layers) : std;
+        const double constant = strstr(t->name, "norm.weight") ? 1 : 0;
+        for (int64_t i = 0; i < t->n; i++)
+            put(p, t->first + i, t->decays ? size * normal(seed, (uint64_t)k, (uint64_t)i) : constant);
+    }
+    qr_params_round(p);
+    qr_params_pack(p);
+    *out = p;
+}
+
+void qr_params_round(struct qr_params *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->value != NULL);
+    for (int64_t i = 0; p->half && i < p->n; i++)
+        p->half[i] = qr_f32_to_bf16(((const float *)p->value)[i]);
+}
+
+void qr_params_pack(struct qr_params *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->weights.region != NULL);
+    for (struct qr_weight_walk k = qr_weight_walk_begin(&p->config); qr_weight_walk_next(&k);) {
+        if (!is_whole(&k, QR_KIND_MATRIX))
+            continue;
+        const struct qr_weight *w = weight_at(&p->weights, &k);
+        p->be->k->linear_pack(p->be->queue, w->packed, w->packed_dtype, w->t.shape[0], w->t.shape[1], 0, w->t.data, w->t.dtype, w->t.shape[0]);
+    }
+}
+
+void qr_params_zero_grad(struct qr_params *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->grad != NULL);
+    memset(p->grad, 0, (size_t)p->n * qr_dtype_bytes(p->real));
+}
+
+void *qr_params_grad(const struct qr_params *p, const struct qr_weight *w)
+{
+    QR_ASSERT(p != NULL && w != NULL);
+    const char *at = w->t.data, *half = (const char *)p->half, *value = p->value;
+    const int64_t size = (int64_t)qr_dtype_bytes(p->real);
+    const bool rounded = half && at >= half && at < half + p->n * (int64_t)sizeof *p->half;
+    const int64_t i = rounded ? (at - half) / (int64_t)sizeof *p->half : (at - value) / size;
+    QR_ASSERT(i >= 0 && i < p->n);
+    return (char *)p->grad + i * size;
+}
+
+const struct qr_param *qr_params_find(const struct qr_params *p, const char *name)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(name != NULL);
+    for (int32_t i = 0; i < p->n_params; i++)
+        if (strcmp(p->param[i].name, name) == 0)
+            return &p->param[i];
+    return NULL;
+}

@@ -1,0 +1,63 @@
+/* params.h - a model's parameters while they are trained: one array of values, one of gradients, the same index in both.
+ *
+ * The values are f32 masters. What the forward pass computes with is made from them: with f32 matrices the values themselves, with bf16 ones their
+ * rounded copy `half`; and packed for `linear` after every change (qr_params_pack). Pieces that the model fuses (q, k, v; gate, up) lie one behind the
+ * other, a tied head is the embedding's rows: views need no code. Norm weights and biases are always computed with as f32.
+ * One owning thread; the tape and the optimizer borrow.
+ */
+#ifndef QR_TRAIN_PARAMS_H
+#define QR_TRAIN_PARAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "kernels/backend.h"
+#include "loader/model_config.h"
+#include "loader/weight_table.h"
+#include "loader/weights.h"
+
+/* One tensor of the model's file. */
+struct qr_param {
+    char name[QR_WEIGHT_NAME_MAX];
+    int64_t first, n;        /* its elements in the arrays */
+    int64_t shape[2];
+    int32_t n_dims;
+    bool decays;             /* matrices and embeddings; norm weights and biases do not */
+};
+
+struct qr_params {
+    struct qr_model_config config;
+    enum qr_dtype real;      /* of values and gradients: f32, or f64 with kernels compiled in double */
+    enum qr_dtype compute;   /* of matrices in the forward pass: `real` or bf16 */
+    int64_t n;               /* elements, zeros between tensors included */
+    void *value, *grad;      /* owned [n] */
+    uint16_t *half;          /* owned [n] bf16, or NULL */
+    struct qr_param *param;  /* owned [n_params], in the order of the arrays */
+    int32_t n_params;
+    struct qr_weights weights; /* owned: what a forward reads; region holds the packed matrices */
+    struct qr_backend *be;   /* borrowed */
+};
+
+/* From a model directory; values become `real`, matrices are computed with as `compute`. Packed and ready. Errors name file and tensor. */
+int qr_params_open(struct qr_params **out, const char *dir, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute, struct qr_err *err);
+
+/* From nothing: matrices normal with standard deviation `std` (those that write to the residual stream std / sqrt(2 L)), norm weights 1, biases 0; a
+ * function of the seed. Source of the smaller one: Radford et al. 2019 (GPT-2). */
+void qr_params_init(struct qr_params **out, const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype compute, double std, uint64_t seed);
+void qr_params_close(struct qr_params *p); /* NULL is fine */
+
+/* After values (and with bf16 `half`) have changed: matrices are packed anew. */
+void qr_params_pack(struct qr_params *p);
+
+/* half = values to nearest; for values that did not come from the optimizer, which rounds by chance. */
+void qr_params_round(struct qr_params *p);
+
+void qr_params_zero_grad(struct qr_params *p);
+
+/* Where the gradient of a weight of p->weights lies. */
+void *qr_params_grad(const struct qr_params *p, const struct qr_weight *w);
+
+const struct qr_param *qr_params_find(const struct qr_params *p, const char *name); /* NULL: not there */
+
+#endif

@@ -1,0 +1,359 @@
+#include "train/tape.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "train/record.h"
+
+#define ALIGN 64
+#define CHUNK_ROWS 64
+/* Where addresses begin while planning; nobody touches them. */
+#define PLAN_KEEP ((uintptr_t)64)
+#define PLAN_WORK ((uintptr_t)1 << 62)
+
+/* ---- areas ---- */
+
+static bool in_area(const struct qr_arena *a, const void *p)
+{
+    return (uintptr_t)p >= (uintptr_t)a->base && (uintptr_t)p < (uintptr_t)a->base + a->size;
+}
+
+struct qr_tensor qr_tape_grad(struct qr_tape *t, const struct qr_tensor *value)
+{
+    QR_ASSERT(t != NULL && value != NULL);
+    const bool work = in_area(&t->work, value->data);
+    QR_ASSERT(work || in_area(&t->keep, value->data));
+    struct qr_tensor g = *value;
+    g.data = work ? t->work_grad + ((char *)value->data - (char *)t->work.base) : t->keep_grad + ((char *)value->data - (char *)t->keep.base);
+    return g;
+}
+
+void qr_tape_open_gradients(struct qr_tape *t)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(t->in_scope < 0);
+    if (!t->planning)
+        memset(t->keep_grad, 0, t->keep.used);
+}
+
+/* Doubles a list while planning; a step that was not planned for is a bug. */
+static void *room_for(struct qr_tape *t, void *list, int32_t n, int32_t *max, size_t size)
+{
+    if (n < *max)
+        return list;
+    QR_ASSERT(t->planning);
+    *max = *max ? 2 * *max : 64;
+    return qr_realloc(list, (size_t)*max, size);
+}
+
+struct qr_node *qr_tape_node(struct qr_tape *t, const struct qr_verb *verb)
+{
+    QR_ASSERT(t != NULL && verb != NULL);
+    t->node = room_for(t, t->node, t->n_nodes, &t->nodes_max, sizeof *t->node);
+    struct qr_node *n = &t->node[t->n_nodes++];
+    *n = (struct qr_node){.verb = verb, .scope = t->in_scope};
+    const enum qr_recompute policy = t->o.recompute;
+    n->redo = t->in_scope >= 0 && (policy == QR_RECOMPUTE_FULL || (policy == QR_RECOMPUTE_SELECTIVE && verb->cheap));
+    return n;
+}
+
+static struct qr_tensor allocate(struct qr_tape *t, struct qr_arena *area, int64_t n_rows, int64_t n_cols)
+{
+    const size_t n_bytes = (size_t)n_rows * (size_t)n_cols * qr_dtype_bytes(t->real);
+    t->storage = room_for(t, t->storage, t->n_storages, &t->storages_max, sizeof *t->storage);
+    char *data = qr_arena_alloc(area, n_bytes, ALIGN);
+    t->storage[t->n_storages++] = (struct qr_storage){.begin = data, .end = data + n_bytes, .culprit = -1};
+    return qr_tensor_2d(data, t->real, n_rows, n_cols);
+}
+
+struct qr_tensor qr_tape_result(struct qr_tape *t, struct qr_node *n, int64_t n_rows, int64_t n_cols)
+{
+    QR_ASSERT(t != NULL && n != NULL);
+    QR_ASSERT(n_rows >= 0 && n_cols > 0);
+    return allocate(t, n->redo ? &t->work : &t->keep, n_rows, n_cols);
+}
+
+struct qr_tensor qr_tape_tensor(struct qr_tape *t, int64_t n_rows, int64_t n_cols)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(n_rows > 0 && n_cols > 0);
+    return allocate(t, &t->keep, n_rows, n_cols);
+}
+
+void qr_tape_scope_begin(struct qr_tape *t)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(t->in_scope < 0);
+    t->scope = room_for(t, t->scope, t->n_scopes, &t->scopes_max, sizeof *t->scope);
+    t->in_scope = t->work_holds = t->n_scopes++;
+    t->scope[t->in_scope] = (struct qr_scope){.first = t->n_nodes};
+    qr_arena_rewind(&t->work, 0);
+}
+
+void qr_tape_scope_end(struct qr_tape *t)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(t->in_scope >= 0);
+    t->scope[t->in_scope].end = t->n_nodes;
+    t->scope[t->in_scope].work_used = t->work.used;
+    t->in_scope = -1;
+}
+
+/* ---- versions ---- */
+
+/* The allocation that a tensor lies in. The latest: `work` is used again by every layer. Empty tensors have none. */
+static int32_t storage_of(const struct qr_tape *t, const struct qr_tensor *tensor)
+{
+    const char *p = tensor->data;
+    for (int32_t i = t->n_storages - 1; i >= 0; i--)
+        if (p >= t->storage[i].begin && p < t->storage[i].end)
+            return i;
+    return -1;
+}
+
+void qr_tape_save(struct qr_tape *t, struct qr_node *n, const struct qr_tensor *tensor, const char *name)
+{
+    QR_ASSERT(t != NULL && n != NULL && tensor != NULL && name != NULL);
+    QR_ASSERT(n->n_saved < QR_NODE_SAVED_MAX);
+    const int32_t s = storage_of(t, tensor);
+    if (s >= 0)
+        n->saved[n->n_saved++] = (struct qr_saved){.name = name, .storage = s, .version = t->storage[s].version};
+}
+
+void qr_tape_touch(struct qr_tape *t, const struct qr_node *n, const struct qr_tensor *tensor)
+{
+    QR_ASSERT(t != NULL && n != NULL && tensor != NULL);
+    const int32_t s = storage_of(t, tensor);
+    QR_ASSERT(s >= 0);
+    /* Run again, it would change again what has not been made again. */
+    QR_ASSERT(!n->redo || in_area(&t->work, tensor->data));
+    t->storage[s].version++;
+    t->storage[s].culprit = (int32_t)(n - t->node);
+}
+
+static int check_saved(const struct qr_tape *t, int32_t index, struct qr_err *err)
+{
+    const struct qr_node *n = &t->node[index];
+    for (int32_t i = 0; i < n->n_saved; i++) {
+        const struct qr_saved *s = &n->saved[i];
+        const struct qr_storage *now = &t->storage[s->storage];
+        if (now->version != s->version)
+            return qr_err_set(err, QR_E_INTERNAL, "backward of %s (node %d): its saved tensor %s was changed in place by %s (node %d): version %u was "
+                              "saved, %u found", n->verb->name, index, s->name, t->node[now->culprit].verb->name, now->culprit, s->version,
+                              now->version);
+    }
+    return 0;
+}
+
+/* ---- forward ---- */
+
+void qr_tape_run(struct qr_tape *t, const struct qr_node *n)
+{
+    QR_ASSERT(t != NULL && n != NULL);
+    QR_ASSERT(n->verb->run != NULL);
+    if (!t->planning)
+        n->verb->run(t, n);
+}
+
+/* Forgets the last recording. */
+static void forget(struct qr_tape *t)
+{
+    t->n_nodes = t->n_storages = t->n_scopes = 0;
+    t->in_scope = t->work_holds = -1;
+    t->recorded = false;
+    qr_arena_rewind(&t->work, 0);
+}
+
+void qr_tape_begin(struct qr_tape *t, const struct qr_batch *b)
+{
+    QR_ASSERT(t != NULL && b != NULL);
+    QR_ASSERT(b->n_tokens <= t->o.n_tokens_max);
+    forget(t);
+    qr_arena_rewind(&t->keep, 0);
+    t->exec.batch = b;
+    t->recorded = true;
+}
+
+static struct qr_tensor record(struct qr_tape *t, const struct qr_batch *b)
+{
+    QR_ASSERT(b->n_tokens <= t->o.n_tokens_max && b->n_seqs <= t->o.n_seqs_max);
+    forget(t);
+    struct qr_tensor out = qr_model_forward(&t->exec, b);
+    QR_ASSERT(t->in_scope < 0);
+    return out;
+}
+
+static double loss(struct qr_tape *t, const struct qr_train_batch *b, float scale, double *losses, bool gradients)
+{
+    QR_ASSERT(t != NULL && b != NULL && !t->o.logits);
+    QR_ASSERT(b->b.n_tokens > 0);
+    t->target = b->target;
+    t->n_targets = b->b.n_logits;
+    t->scale = scale;
+    t->gradients = gradients;
+    record(t, &b->b);
+    t->recorded = gradients;
+    double sum = 0;
+    for (int32_t i = 0; i < t->n_targets; i++)
+        sum += t->losses[i];
+    if (losses)
+        memcpy(losses, t->losses, (size_t)t->n_targets * sizeof *losses);
+    return sum;
+}
+
+double qr_tape_loss(struct qr_tape *t, const struct qr_train_batch *b, float scale, double *losses)
+{
+    return loss(t, b, scale, losses, true);
+}
+
+double qr_tape_evaluate(struct qr_tape *t, const struct qr_train_batch *b, double *losses)
+{
+    return loss(t, b, 0, losses, false);
+}
+
+struct qr_tensor qr_tape_logits(struct qr_tape *t, const struct qr_batch *b, struct qr_tensor *grad)
+{
+    QR_ASSERT(t != NULL && b != NULL && grad != NULL);
+    QR_ASSERT(t->o.logits);
+    struct qr_tensor out = record(t, b);
+    t->recorded = true;
+    qr_tape_open_gradients(t);
+    *grad = qr_tape_grad(t, &out);
+    return out;
+}
+
+/* ---- backward ---- */
+
+/* The values of a layer are in place again, its own gradients zero. */
+static void enter_scope(struct qr_tape *t, int32_t index)
+{
+    const struct qr_scope *s = &t->scope[index];
+    memset(t->work_grad, 0, s->work_used);
+    for (int32_t i = s->first; t->work_holds != index && i < s->end; i++)
+        if (t->node[i].redo)
+            t->node[i].verb->run(t, &t->node[i]);
+    t->work_holds = index;
+}
+
+int qr_tape_backward(struct qr_tape *t, struct qr_err *err)
+{
+    QR_ASSERT(t != NULL && err != NULL);
+    QR_ASSERT(t->recorded);
+    t->recorded = false;
+    int32_t inside = -1;
+    for (int32_t i = t->n_nodes - 1; i >= 0; i--) {
+        const struct qr_node *n = &t->node[i];
+        int rc = check_saved(t, i, err);
+        if (rc)
+            return rc;
+        if (n->scope >= 0 && n->scope != inside)
+            enter_scope(t, n->scope);
+        inside = n->scope;
+        n->verb->back(t, n);
+    }
+    return 0;
+}
+
+/* ---- opening ---- */
+
+static void plan_rope_table(struct qr_queue *q, const struct qr_rope_table_args *a)
+{
+    (void)q;
+    (void)a;
+}
+
+/* The only kernel that a recording calls outside its nodes. */
+static const struct qr_kernels plan_kernels = {.name = "plan", .rope_table = plan_rope_table};
+
+/* Records the largest batch over addresses that nobody touches; the areas' peaks are what they need. */
+static void plan(struct qr_tape *t)
+{
+    const int32_t n = t->o.n_tokens_max;
+    int32_t *zeros = qr_alloc((size_t)n, sizeof *zeros);
+    struct qr_backend be = {.name = "plan", .k = &plan_kernels};
+    const struct qr_batch b = {.n_tokens = n, .n_seqs = t->o.n_seqs_max, .n_logits = n, .block_tokens = QR_TRAIN_BLOCK_TOKENS, .ids = zeros,
+                               .pos = zeros, .slot = zeros, .logit_row = zeros};
+    qr_arena_init_fixed(&t->keep, (void *)PLAN_KEEP, SIZE_MAX / 8);
+    qr_arena_init_fixed(&t->work, (void *)PLAN_WORK, SIZE_MAX / 8);
+    t->exec.be = &be;
+    t->planning = t->gradients = true;
+    t->n_targets = n;
+    record(t, &b);
+    t->planning = false;
+    t->exec.be = t->params->be;
+    t->memory.keep = qr_align_up(t->keep.peak, ALIGN);
+    t->memory.work = qr_align_up(t->work.peak, ALIGN);
+    t->memory.grad = t->memory.keep + t->memory.work;
+    t->memory.logits = t->o.logits ? 0 : qr_align_up((size_t)t->o.chunk_rows * (size_t)t->params->config.n_vocab * qr_dtype_bytes(t->real), ALIGN);
+    qr_free(zeros);
+}
+
+int qr_tape_open(struct qr_tape **out, struct qr_params *p, const struct qr_tape_options *options, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && p != NULL && options != NULL);
+    QR_ASSERT(err != NULL && options->n_tokens_max > 0 && options->n_seqs_max > 0 && options->n_seqs_max <= options->n_tokens_max);
+    struct qr_model *model;
+    int rc = qr_model_over(&model, &p->config, &p->weights, p->be, err);
+    if (rc)
+        return rc;
+    struct qr_tape *t = qr_alloc(1, sizeof *t);
+    *t = (struct qr_tape){.params = p, .model = model, .o = *options, .real = p->real};
+    t->o.chunk_rows = t->o.chunk_rows ? t->o.chunk_rows : CHUNK_ROWS;
+    const int32_t n_blocks = (t->o.n_tokens_max + QR_TRAIN_BLOCK_TOKENS - 1) / QR_TRAIN_BLOCK_TOKENS + t->o.n_seqs_max;
+    t->kv = qr_model_kv_view(model, NULL, n_blocks, QR_TRAIN_BLOCK_TOKENS);
+    qr_exec_init(&t->exec, model, p->be, &t->keep, &t->kv);
+    t->exec.ops = &qr_ops_record;
+    t->exec.real = t->real;
+    plan(t);
+    struct qr_tape_memory *m = &t->memory;
+    m->kv = (size_t)n_blocks * qr_kv_block_bytes(&t->kv);
+    m->total = m->keep + m->work + m->grad + m->logits + m->kv;
+    t->region = p->be->mem->alloc(m->total - m->kv);
+    t->kv.base = t->kv_mem = p->be->mem->alloc(m->kv);
+    t->losses = qr_alloc((size_t)t->o.n_tokens_max, sizeof *t->losses);
+    char *at = t->region;
+    qr_arena_init_fixed(&t->keep, at, m->keep);
+    qr_arena_init_fixed(&t->work, at + m->keep, m->work);
+    t->keep_grad = at + m->keep + m->work;
+    t->work_grad = t->keep_grad + m->keep;
+    t->logits = (float *)(void *)(t->work_grad + m->work);
+    forget(t);
+    *out = t;
+    return 0;
+}
+
+void qr_tape_close(struct qr_tape *t)
+{
+    if (!t)
+        return;
+    t->params->be->mem->free(t->region);
+    t->params->be->mem->free(t->kv_mem);
+    qr_model_close(t->model);
+    qr_free(t->losses);
+    qr_free(t->node);
+    qr_free(t->storage);
+    qr_free(t->scope);
+    qr_free(t);
+}
+
+const struct qr_tape_memory *qr_tape_memory(const struct qr_tape *t)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(t->region != NULL);
+    return &t->memory;
+}
+
+size_t qr_tape_peak_bytes(const struct qr_tape *t)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(t->region != NULL);
+    return t->keep.peak + t->work.peak;
+}
+
+struct qr_exec *qr_tape_exec(struct qr_tape *t)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(t->region != NULL);
+    return &t->exec;
+}

@@ -1,0 +1,79 @@
+/* tape.h - a forward pass that is remembered and walked back.
+ *
+ * A tape is an exec (model/model.h) whose table of verbs records: every verb appends a node, computes with the serving kernels, and keeps what its gradient
+ * needs. The order of execution is a topological order, so the way back is the list read backwards.
+ *
+ * Memory. One region, planned when the tape is opened by recording the largest batch without computing; no step allocates. Values lie in two areas:
+ * `keep` for the whole step, `work` for one layer at a time. The gradient of the value at keep + o lies at keep_grad + o, likewise for work: views
+ * and fused matrices need no code, and zeroing is one memset.
+ *
+ * Recomputation. A verb's result goes to `work`, and is overwritten by the next layer, where the policy says so; on the way back a layer's nodes
+ * are run again first, at the same addresses with the same kernels. So loss and gradients are the same bits under every policy.
+ *
+ * Versions. Every allocation has a version that a verb working in place increases. A node remembers the versions of what it saved; finding another one
+ * on the way back is an error that names verb, tensor and culprit.
+ *
+ * One owning thread, that of the backend's queue. The model's parameters are borrowed; gradients are added to theirs.
+ */
+#ifndef QR_TRAIN_TAPE_H
+#define QR_TRAIN_TAPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "kernels/tensor.h"
+#include "model/model.h"
+#include "train/batch.h"
+#include "train/params.h"
+
+enum qr_recompute {
+    QR_RECOMPUTE_NONE,      /* everything is kept */
+    QR_RECOMPUTE_SELECTIVE, /* results of norms and gated units are made again: they are cheap */
+    QR_RECOMPUTE_FULL,      /* a layer keeps its input only and is made again as a whole: one more forward pass */
+};
+
+struct qr_tape_options {
+    enum qr_recompute recompute;
+    int32_t n_tokens_max, n_seqs_max; /* of a batch */
+    int32_t chunk_rows;               /* rows of logits at a time in the loss (0: 64); see kernels/backward.h, linear_cross_entropy */
+    bool logits;                      /* keep logits as a recorded tensor instead of computing the loss: for whoever has a loss of his own */
+};
+
+/* Bytes of each part of the region. */
+struct qr_tape_memory {
+    size_t keep, work, grad, logits, kv, total;
+};
+
+struct qr_tape; /* opaque; begins with its struct qr_exec */
+
+/* Errors: QR_E_UNSUPPORTED from the backend. Batches must fit b->n_tokens_max and n_seqs_max of the options. */
+int qr_tape_open(struct qr_tape **out, struct qr_params *p, const struct qr_tape_options *options, struct qr_err *err);
+void qr_tape_close(struct qr_tape *t); /* NULL is fine */
+
+const struct qr_tape_memory *qr_tape_memory(const struct qr_tape *t);
+
+/* The most that any step has used of keep and work together; at most what was planned. */
+size_t qr_tape_peak_bytes(const struct qr_tape *t);
+
+/* Records a forward pass with the loss: the sum over targets of -log p, in f64. The gradient that follows is that of scale times it: 1 / (number of
+ * targets of all micro-batches) makes the mean. losses, when not NULL, receives each target's. */
+double qr_tape_loss(struct qr_tape *t, const struct qr_train_batch *b, float scale, double *losses);
+
+/* The loss alone: nothing is recorded, no gradient follows. */
+double qr_tape_evaluate(struct qr_tape *t, const struct qr_train_batch *b, double *losses);
+
+/* With options.logits: records a forward pass, returns logits [n_logits, V] and in *grad, of the same shape and zeroed, the place for their gradient. */
+struct qr_tensor qr_tape_logits(struct qr_tape *t, const struct qr_batch *b, struct qr_tensor *grad);
+
+/* Walks back what was recorded last, adding to the parameters' gradients. Once per recording. Errors: QR_E_INTERNAL names the verb whose saved tensor
+ * was changed in place, and by which. */
+int qr_tape_backward(struct qr_tape *t, struct qr_err *err);
+
+/* For whoever records verbs directly (tests): the exec, a fresh recording over a batch, a tensor of the kept area, and the gradient of a tensor. */
+struct qr_exec *qr_tape_exec(struct qr_tape *t);
+void qr_tape_begin(struct qr_tape *t, const struct qr_batch *b);
+struct qr_tensor qr_tape_tensor(struct qr_tape *t, int64_t n_rows, int64_t n_cols);
+struct qr_tensor qr_tape_grad(struct qr_tape *t, const struct qr_tensor *value);
+
+#endif

@@ -31,13 +31,16 @@ struct qr_queue; /* defined by each backend */
 
 enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
 
-/* linear - y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]) (+ y[n,o] when add)
+/* linear - y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]) (+ y[n,o] when add), with what comes before and after it done while x and y are at hand:
+ *     norm_w:  x[n,:] / sqrt(mean(x[n,:]^2) + eps) * norm_w stands for x[n,:], as rms_norm has it; x itself is only read
+ *     glu:     out[n,f] = act(y[n,f]) * y[n,F+f] for F = O/2, as glu has it; y itself is written nowhere
  *
- * Shapes    x [N, I]   out [N, O]   w: packed by linear_pack of the same table   bias [O] f32 or NULL
+ * Shapes    x [N, I]   out [N, O], with glu [N, O/2]   w: packed by linear_pack of the same table   bias [O] f32 or NULL   norm_w [I] f32 or NULL
  * Types     x, out f32.  w f32, bf16 or quantized (w->packed_dtype).
- * Requires  out does not overlap x; I <= qr_linear_inputs_max(packed_dtype).
+ * Requires  out does not overlap x; not both add and glu, with glu an even O; I <= qr_linear_inputs_max(packed_dtype).
  * Numerics  f32 sums per output in a fixed order of i (one chain; on tiles the order of cpu/amx/tile.h, where denormal numbers count as 0);
- *           bias and the old value are added last, in this order: (sum + bias) + old.
+ *           bias and the old value are added last, in this order: (sum + bias) + old. The norm, the unit and the addition give the same bits as
+ *           rms_norm, glu and residual_add of the same table in launches of their own.
  *           Quantized: w[o,i] = a[o] p[o,i] with integers p. kernels/quant.h says how numbers are rounded; the names are dtype.h's.
  *             int8       a[o] = max_i|w[o,i]| / 127, |p| <= 127
  *             int4-gG    p = m[o, i / G] r[o,i] with integers 1 <= m <= 15, -8 <= r <= 7; a[o] = max_i|w[o,i]| / 105.   G 32 (int4), 64 or 128
@@ -64,9 +67,12 @@ struct qr_linear_args {
     const float *x;
     const struct qr_weight *w;
     const float *bias;
+    const float *norm_w;
     int64_t out_stride, x_stride;
-    int32_t n_rows, n_in, n_out;
-    bool add;
+    int32_t n_rows, n_in, n_out; /* n_out: outputs of w, with glu twice the columns of out */
+    bool add, glu;
+    enum qr_act act;
+    float eps;
 };
 
 /* rms_norm - y[n,:] = x[n,:] / sqrt(mean(x[n,:]^2) + eps) * w;  with `delta`: first x += delta (x is updated), then the norm of the sum
@@ -150,6 +156,20 @@ struct qr_kv_write_args {
     int32_t layer, n_rows;
 };
 
+/* qkv - what lies between the product with the fused q, k, v matrix and attention: head_norm of q and of k, rope of both, kv_write of k and v,
+ * each row in one go and with the same bits. x is updated as by these, so q is where attention finds it.
+ * Shapes    x [N, (H + 2 G) K]: q, k, v of a row one after the other, rows `stride` apart;  q_norm, k_norm [K] or NULL;  cos_sin [N, 2, R/2]. */
+struct qr_qkv_args {
+    float *x;
+    const float *q_norm, *k_norm;
+    const float *cos_sin;
+    const struct qr_kv_view *kv; /* G and K are its */
+    const int32_t *slot;
+    int64_t stride;
+    int32_t layer, n_rows, n_heads, n_rot;
+    float eps;
+};
+
 /* kv_copy - block dst becomes a copy of block src, all layers. */
 struct qr_kv_copy_args {
     const struct qr_kv_view *kv;
@@ -213,6 +233,7 @@ struct qr_kernels {
     void (*rope_table)(struct qr_queue *q, const struct qr_rope_table_args *a);
     void (*rope)(struct qr_queue *q, const struct qr_rope_args *a);
     void (*kv_write)(struct qr_queue *q, const struct qr_kv_write_args *a);
+    void (*qkv)(struct qr_queue *q, const struct qr_qkv_args *a);
     void (*kv_copy)(struct qr_queue *q, const struct qr_kv_copy_args *a);
     void (*attention)(struct qr_queue *q, const struct qr_attention_args *a);
     void (*glu)(struct qr_queue *q, const struct qr_glu_args *a);

@@ -9,9 +9,10 @@
 static void null_linear(struct qr_queue *q, const struct qr_linear_args *a)
 {
     QR_ASSERT(q != NULL && a != NULL);
+    const int32_t n = a->glu ? a->n_out / 2 : a->n_out;
     for (int32_t r = 0; r < a->n_rows; r++)
-        for (int32_t k = 0; k < PEAKS && k < a->n_out; k++)
-            a->out[(int64_t)r * a->out_stride + ((int64_t)r * 7919 + k * 131 + 97) % a->n_out] = 16.0f - 0.5f * (float)k;
+        for (int32_t k = 0; k < PEAKS && k < n; k++)
+            a->out[(int64_t)r * a->out_stride + ((int64_t)r * 7919 + k * 131 + 97) % n] = 16.0f - 0.5f * (float)k;
 }
 
 #define NOTHING(name, type)                                         \
@@ -28,6 +29,7 @@ NOTHING(embed, qr_embed_args)
 NOTHING(rope_table, qr_rope_table_args)
 NOTHING(rope, qr_rope_args)
 NOTHING(kv_write, qr_kv_write_args)
+NOTHING(qkv, qr_qkv_args)
 NOTHING(kv_copy, qr_kv_copy_args)
 NOTHING(attention, qr_attention_args)
 NOTHING(glu, qr_glu_args)
@@ -58,6 +60,7 @@ const struct qr_kernels qr_null_kernels = {
     .rope_table = null_rope_table,
     .rope = null_rope,
     .kv_write = null_kv_write,
+    .qkv = null_qkv,
     .kv_copy = null_kv_copy,
     .attention = null_attention,
     .glu = null_glu,

@@ -1,4 +1,4 @@
-/* blocks.h - what forward passes share: views of fused results and the numbers of an attention layer. */
+/* blocks.h - what forward passes share: weights that may be missing and the numbers of an attention layer. */
 #ifndef QR_MODEL_BLOCKS_H
 #define QR_MODEL_BLOCKS_H
 
@@ -7,10 +7,6 @@
 
 /* NULL for a weight that the model does not have. */
 const struct qr_weight *qr_weight_or_null(const struct qr_weight *w);
-
-/* qkv [N, (H + 2G) K] seen as q [N, H, K], k [N, G, K], v [N, G, K]; views into the same memory. */
-void qr_split_qkv(const struct qr_tensor *qkv, const struct qr_model_config *c, struct qr_tensor *q, struct qr_tensor *k,
-                  struct qr_tensor *v);
 
 /* Heads, scale 1/sqrt(K) and the window of one layer. */
 struct qr_attn_spec qr_attn_spec_of(const struct qr_model_config *c, int32_t layer);

@@ -1,5 +1,7 @@
 /* ops.h - the verbs a forward pass is written in. Two fillings: ops_serve.c computes at once and in place; the trainer's
- * records. An architecture (arch_*.c) knows nothing but these: no backend, rank, quantization, cache page or gradient.
+ * records. Verbs that are several others in one are there so that a kernel can do them in one go; a filling that has nothing better takes the
+ * qr_plain_* below, which call the others. Both ways give the same bits. An architecture (arch_*.c) knows nothing but these: no backend,
+ * rank, quantization, cache page or gradient.
  *
  * Tensors are f32 views in the step arena. An op that updates a tensor takes `struct qr_tensor *h`: serving writes in
  * place; recording allocates and re-points the handle. The model cannot tell.
@@ -43,11 +45,35 @@ struct qr_ops {
     struct qr_tensor (*select_rows)(struct qr_exec *x, const struct qr_tensor *h);
     /* [n_logits, V] f32. */
     struct qr_tensor (*logits)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w);
+    /* Several in one. norm, then linear. */
+    struct qr_tensor (*norm_linear)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
+                                    const struct qr_weight *bias);
+    /* norm, linear, glu: [N, n_out / 2]. */
+    struct qr_tensor (*norm_gated)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
+                                   const struct qr_weight *bias, enum qr_act act);
+    /* *h += in w^T + bias. */
+    void (*linear_onto)(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias);
+    /* From *qkv [N, (H + 2 G) K]: qk_norm of q and k where there are weights for it (or NULL), rope of both, attention. *qkv is used up. */
+    struct qr_tensor (*attend)(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_weight *q_norm, const struct qr_weight *k_norm, float eps,
+                               const struct qr_attn_spec *spec);
+    /* norm, then logits. */
+    struct qr_tensor (*norm_logits)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w);
     /* scope_begin marks the arena, scope_end closes a layer: everything made since the mark is given back, except *h. */
     size_t (*scope_begin)(struct qr_exec *x);
     void (*scope_end)(struct qr_exec *x, struct qr_tensor *h, size_t mark);
 };
 
 extern const struct qr_ops qr_ops_serve;
+extern const struct qr_ops qr_ops_plain; /* serves with one kernel for each verb: what the other is compared with */
+
+/* The verbs that are several in one, in terms of x->ops. */
+struct qr_tensor qr_plain_norm_linear(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
+                                      const struct qr_weight *bias);
+struct qr_tensor qr_plain_norm_gated(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
+                                     const struct qr_weight *bias, enum qr_act act);
+void qr_plain_linear_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias);
+struct qr_tensor qr_plain_attend(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_weight *q_norm, const struct qr_weight *k_norm, float eps,
+                                 const struct qr_attn_spec *spec);
+struct qr_tensor qr_plain_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w);
 
 #endif

@@ -1,5 +1,5 @@
 /* The verbs for serving: each allocates its result in the step arena, updates in place, and hands pointers and shapes to one
- * kernel. No row depends on another (but through the cache), so nothing here looks at how a batch is made up. */
+ * kernel (attention: to two). No row depends on another (but through the cache), so nothing here looks at how a batch is made up. */
 #include "base/assert.h"
 #include "model/model.h"
 
@@ -57,19 +57,66 @@ static void serve_residual_add(struct qr_exec *x, struct qr_tensor *h, const str
     x->be->k->residual_add(x->be->queue, &a);
 }
 
+/* What every product says of its operands; norm may be NULL. */
+static struct qr_linear_args product_of(const struct qr_tensor *in, const struct qr_weight *norm, float eps, const struct qr_weight *w,
+                                        const struct qr_weight *bias)
+{
+    QR_ASSERT(in != NULL && w != NULL);
+    QR_ASSERT(w->packed != NULL && in->n_dims == 2 && in->shape[1] == w->t.shape[1]);
+    QR_ASSERT(!bias || bias->t.shape[0] == w->t.shape[0]);
+    QR_ASSERT(!norm || (norm->t.data != NULL && norm->t.shape[0] == in->shape[1]));
+    return (struct qr_linear_args){.x = in->data, .w = w, .bias = bias ? bias->t.data : NULL, .norm_w = norm ? norm->t.data : NULL,
+                                   .x_stride = in->stride[0], .n_rows = (int32_t)in->shape[0], .n_in = (int32_t)in->shape[1],
+                                   .n_out = (int32_t)w->t.shape[0], .eps = eps};
+}
+
+static struct qr_tensor run_product(struct qr_exec *x, struct qr_linear_args *a)
+{
+    QR_ASSERT(x != NULL && a != NULL);
+    QR_ASSERT(!a->add && (!a->glu || a->n_out % 2 == 0));
+    struct qr_tensor out = make(x, a->n_rows, a->glu ? a->n_out / 2 : a->n_out);
+    a->out = out.data;
+    a->out_stride = out.stride[0];
+    if (a->n_rows > 0)
+        x->be->k->linear(x->be->queue, a);
+    return out;
+}
+
 static struct qr_tensor serve_linear(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w,
                                      const struct qr_weight *bias)
 {
-    QR_ASSERT(x != NULL && in != NULL && w != NULL);
-    QR_ASSERT(w->packed != NULL && in->n_dims == 2 && in->shape[1] == w->t.shape[1]);
-    QR_ASSERT(!bias || bias->t.shape[0] == w->t.shape[0]);
-    struct qr_tensor out = make(x, in->shape[0], w->t.shape[0]);
-    const struct qr_linear_args a = {.out = out.data, .x = in->data, .w = w, .bias = bias ? bias->t.data : NULL,
-                                     .out_stride = out.stride[0], .x_stride = in->stride[0], .n_rows = (int32_t)in->shape[0],
-                                     .n_in = (int32_t)in->shape[1], .n_out = (int32_t)w->t.shape[0]};
-    if (a.n_rows > 0)
-        x->be->k->linear(x->be->queue, &a);
-    return out;
+    struct qr_linear_args a = product_of(in, NULL, 0, w, bias);
+    return run_product(x, &a);
+}
+
+static struct qr_tensor serve_norm_linear(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps,
+                                          const struct qr_weight *w, const struct qr_weight *bias)
+{
+    QR_ASSERT(norm != NULL);
+    struct qr_linear_args a = product_of(h, norm, eps, w, bias);
+    return run_product(x, &a);
+}
+
+static struct qr_tensor serve_norm_gated(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps,
+                                         const struct qr_weight *w, const struct qr_weight *bias, enum qr_act act)
+{
+    QR_ASSERT(norm != NULL);
+    struct qr_linear_args a = product_of(h, norm, eps, w, bias);
+    a.glu = true;
+    a.act = act;
+    return run_product(x, &a);
+}
+
+static void serve_linear_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w,
+                              const struct qr_weight *bias)
+{
+    QR_ASSERT(x != NULL && h != NULL);
+    struct qr_linear_args a = product_of(in, NULL, 0, w, bias);
+    QR_ASSERT(h->shape[0] == in->shape[0] && h->shape[1] == a.n_out);
+    a.out = h->data;
+    a.out_stride = h->stride[0];
+    a.add = true;
+    x->be->k->linear(x->be->queue, &a);
 }
 
 static void serve_qk_norm(struct qr_exec *x, struct qr_tensor *q, const struct qr_weight *w, float eps)
@@ -91,21 +138,43 @@ static void serve_rope(struct qr_exec *x, struct qr_tensor *q)
     x->be->k->rope(x->be->queue, &a);
 }
 
+/* q [N, H, K] over what the cache has. */
+static struct qr_tensor attend(struct qr_exec *x, const float *q, int64_t q_stride, int64_t n_rows, const struct qr_attn_spec *spec)
+{
+    QR_ASSERT(x != NULL && spec != NULL);
+    QR_ASSERT(q_stride >= (int64_t)spec->n_heads * spec->head_dim);
+    struct qr_tensor out = make(x, n_rows, (int64_t)spec->n_heads * spec->head_dim);
+    const struct qr_attention_args a = {.out = out.data, .q = q, .batch = x->batch, .kv = x->kv, .out_stride = out.stride[0],
+                                        .q_stride = q_stride, .layer = spec->layer, .n_heads = spec->n_heads,
+                                        .window = spec->window, .scale = spec->scale, .softcap = spec->softcap};
+    x->be->k->attention(x->be->queue, &a);
+    return out;
+}
+
 static struct qr_tensor serve_attention(struct qr_exec *x, const struct qr_tensor *q, const struct qr_tensor *k,
                                         const struct qr_tensor *v, const struct qr_attn_spec *spec)
 {
     QR_ASSERT(x != NULL && q != NULL && k != NULL && v != NULL && spec != NULL);
     QR_ASSERT(q->shape[1] == spec->n_heads && q->shape[2] == spec->head_dim && k->shape[1] == spec->n_kv_heads);
-    struct qr_tensor out = make(x, q->shape[0], q->shape[1] * q->shape[2]);
     const struct qr_kv_write_args write = {.kv = x->kv, .k = k->data, .v = v->data, .slot = x->batch->slot,
                                            .k_stride = k->stride[0], .v_stride = v->stride[0], .layer = spec->layer,
                                            .n_rows = (int32_t)k->shape[0]};
-    const struct qr_attention_args a = {.out = out.data, .q = q->data, .batch = x->batch, .kv = x->kv, .out_stride = out.stride[0],
-                                        .q_stride = q->stride[0], .layer = spec->layer, .n_heads = spec->n_heads,
-                                        .window = spec->window, .scale = spec->scale, .softcap = spec->softcap};
     x->be->k->kv_write(x->be->queue, &write);
-    x->be->k->attention(x->be->queue, &a);
-    return out;
+    return attend(x, q->data, q->stride[0], q->shape[0], spec);
+}
+
+static struct qr_tensor serve_attend(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_weight *q_norm, const struct qr_weight *k_norm,
+                                     float eps, const struct qr_attn_spec *spec)
+{
+    QR_ASSERT(x != NULL && qkv != NULL && spec != NULL);
+    QR_ASSERT(qkv->n_dims == 2 && qkv->shape[1] == (int64_t)(spec->n_heads + 2 * spec->n_kv_heads) * spec->head_dim);
+    QR_ASSERT(x->cos_sin.n_dims == 3 && qkv->shape[0] == x->cos_sin.shape[0]);
+    const struct qr_qkv_args a = {.x = qkv->data, .q_norm = q_norm ? q_norm->t.data : NULL, .k_norm = k_norm ? k_norm->t.data : NULL,
+                                  .cos_sin = x->cos_sin.data, .kv = x->kv, .slot = x->batch->slot, .stride = qkv->stride[0],
+                                  .layer = spec->layer, .n_rows = (int32_t)qkv->shape[0], .n_heads = spec->n_heads,
+                                  .n_rot = (int32_t)x->cos_sin.shape[2] * 2, .eps = eps};
+    x->be->k->qkv(x->be->queue, &a);
+    return attend(x, qkv->data, qkv->stride[0], qkv->shape[0], spec);
 }
 
 static struct qr_tensor serve_glu(struct qr_exec *x, const struct qr_tensor *gate_up, enum qr_act act)
@@ -137,6 +206,12 @@ static struct qr_tensor serve_logits(struct qr_exec *x, const struct qr_tensor *
     return serve_linear(x, h, w, NULL);
 }
 
+static struct qr_tensor serve_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps,
+                                          const struct qr_weight *w)
+{
+    return serve_norm_linear(x, h, norm, eps, w, NULL);
+}
+
 static size_t serve_scope_begin(struct qr_exec *x)
 {
     QR_ASSERT(x != NULL && x->act != NULL);
@@ -152,18 +227,36 @@ static void serve_scope_end(struct qr_exec *x, struct qr_tensor *h, size_t mark)
     qr_arena_rewind(x->act, mark);
 }
 
+/* The verbs that are one kernel each. */
+#define PLAIN_VERBS \
+    .embed = serve_embed, \
+    .norm = serve_norm, \
+    .residual_norm = serve_residual_norm, \
+    .residual_add = serve_residual_add, \
+    .linear = serve_linear, \
+    .qk_norm = serve_qk_norm, \
+    .rope = serve_rope, \
+    .attention = serve_attention, \
+    .glu = serve_glu, \
+    .select_rows = serve_select_rows, \
+    .logits = serve_logits, \
+    .scope_begin = serve_scope_begin, \
+    .scope_end = serve_scope_end
+
 const struct qr_ops qr_ops_serve = {
-    .embed = serve_embed,
-    .norm = serve_norm,
-    .residual_norm = serve_residual_norm,
-    .residual_add = serve_residual_add,
-    .linear = serve_linear,
-    .qk_norm = serve_qk_norm,
-    .rope = serve_rope,
-    .attention = serve_attention,
-    .glu = serve_glu,
-    .select_rows = serve_select_rows,
-    .logits = serve_logits,
-    .scope_begin = serve_scope_begin,
-    .scope_end = serve_scope_end,
+    PLAIN_VERBS,
+    .norm_linear = serve_norm_linear,
+    .norm_gated = serve_norm_gated,
+    .linear_onto = serve_linear_onto,
+    .attend = serve_attend,
+    .norm_logits = serve_norm_logits,
+};
+
+const struct qr_ops qr_ops_plain = {
+    PLAIN_VERBS,
+    .norm_linear = qr_plain_norm_linear,
+    .norm_gated = qr_plain_norm_gated,
+    .linear_onto = qr_plain_linear_onto,
+    .attend = qr_plain_attend,
+    .norm_logits = qr_plain_norm_logits,
 };

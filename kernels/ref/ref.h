@@ -43,6 +43,7 @@ void QR_REF(embed)(struct qr_queue *q, const struct qr_embed_args *a);
 void QR_REF(rope_table)(struct qr_queue *q, const struct qr_rope_table_args *a);
 void QR_REF(rope)(struct qr_queue *q, const struct qr_rope_args *a);
 void QR_REF(kv_write)(struct qr_queue *q, const struct qr_kv_write_args *a);
+void QR_REF(qkv)(struct qr_queue *q, const struct qr_qkv_args *a);
 void QR_REF(kv_copy)(struct qr_queue *q, const struct qr_kv_copy_args *a);
 void QR_REF(attention)(struct qr_queue *q, const struct qr_attention_args *a);
 void QR_REF(glu)(struct qr_queue *q, const struct qr_glu_args *a);
@@ -65,6 +66,23 @@ void QR_REF(sum_squares)(struct qr_queue *q, const struct qr_sum_squares_args *a
 static inline real qr_ref_meet(real x, enum qr_dtype t)
 {
     return t == QR_BF16 || t == QR_I8 ? (real)qr_bf16_to_f32(qr_f32_to_bf16((float)x)) : x;
+}
+
+/* sqrt(mean(x^2) + eps) of a row. */
+static inline real qr_ref_rms(const real *x, int32_t n, float eps)
+{
+    real sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    return (real)sqrt((double)(sum / (real)n + (real)eps));
+}
+
+static inline real qr_ref_act(real x, enum qr_act kind)
+{
+    if (kind == QR_ACT_SILU)
+        return x / (1 + (real)exp(-(double)x));
+    const double sqrt_2_over_pi = 0.79788456080286535588;
+    return (real)0.5 * x * (1 + (real)tanh(sqrt_2_over_pi * ((double)x + 0.044715 * (double)x * (double)x * (double)x)));
 }
 
 /* Element i of an array of type t. */

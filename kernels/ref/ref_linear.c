@@ -3,17 +3,42 @@
 #include "base/assert.h"
 #include "kernels/quant.h"
 
+/* Element i of a row x whose rms is `rms`, as the product meets it. */
+static real QR_REF(linear_x)(const struct qr_linear_args *a, const real *x, real rms, int32_t i)
+{
+    return a->norm_w ? x[i] / rms * (real)((const param *)a->norm_w)[i] : x[i];
+}
+
+static real QR_REF(linear_rms)(const struct qr_linear_args *a, const real *x)
+{
+    return a->norm_w ? qr_ref_rms(x, a->n_in, a->eps) : 1;
+}
+
+/* Where the sum y of output o goes. Gates come first, each up finds its own at hand. */
+static void QR_REF(linear_put)(const struct qr_linear_args *a, real *out, int32_t o, real y)
+{
+    const int32_t n_gates = a->n_out / 2;
+    if (a->bias)
+        y += (real)((const param *)a->bias)[o];
+    if (!a->glu)
+        out[o] = a->add ? y + out[o] : y;
+    else if (o < n_gates)
+        out[o] = qr_ref_act(y, a->act);
+    else
+        out[o - n_gates] *= y;
+}
+
 /* Quantized weights lie row-major here: n_out scales, then 16 bits for each weight, times its multiple. */
 static const int16_t *QR_REF(quant_row)(const struct qr_linear_args *a, int32_t o)
 {
     return (const int16_t *)((const float *)a->w->packed + a->n_out) + (int64_t)o * a->n_in;
 }
 
-static float QR_REF(quant_row_scale)(float *inverse, const real *x, int32_t n)
+static float QR_REF(quant_row_scale)(float *inverse, const struct qr_linear_args *a, const real *x, real rms)
 {
     uint32_t most = 0;
-    for (int32_t i = 0; i < n; i++)
-        most = qr_quant_max_bits(most, &(float){(float)x[i]}, 1);
+    for (int32_t i = 0; i < a->n_in; i++)
+        most = qr_quant_max_bits(most, &(float){(float)QR_REF(linear_x)(a, x, rms, i)}, 1);
     return qr_quant_scale(inverse, most, QR_Q8_LARGEST);
 }
 
@@ -22,19 +47,17 @@ static void QR_REF(linear_quant)(const struct qr_linear_args *a)
     for (int32_t n = 0; n < a->n_rows; n++) {
         const real *x = (const real *)a->x + n * a->x_stride;
         real *out = (real *)a->out + n * a->out_stride;
-        float inverse, scale = QR_REF(quant_row_scale)(&inverse, x, a->n_in);
+        const real rms = QR_REF(linear_rms)(a, x);
+        float inverse, scale = QR_REF(quant_row_scale)(&inverse, a, x, rms);
         for (int32_t o = 0; o < a->n_out; o++) {
             const int16_t *w = QR_REF(quant_row)(a, o);
             int64_t sum = 0;
             for (int32_t i = 0; i < a->n_in; i++) {
                 int8_t q;
-                qr_quant_int8(&q, &(float){(float)x[i]}, 1, inverse);
+                qr_quant_int8(&q, &(float){(float)QR_REF(linear_x)(a, x, rms, i)}, 1, inverse);
                 sum += q * w[i];
             }
-            real y = (real)sum * (real)(scale * ((const float *)a->w->packed)[o]);
-            if (a->bias)
-                y += (real)((const param *)a->bias)[o];
-            out[o] = a->add ? y + out[o] : y;
+            QR_REF(linear_put)(a, out, o, (real)sum * (real)(scale * ((const float *)a->w->packed)[o]));
         }
     }
 }
@@ -44,15 +67,13 @@ static void QR_REF(linear_weight_only)(const struct qr_linear_args *a)
     for (int32_t n = 0; n < a->n_rows; n++) {
         const real *x = (const real *)a->x + n * a->x_stride;
         real *out = (real *)a->out + n * a->out_stride;
+        const real rms = QR_REF(linear_rms)(a, x);
         for (int32_t o = 0; o < a->n_out; o++) {
             const int16_t *w = QR_REF(quant_row)(a, o);
             real sum = 0;
             for (int32_t i = 0; i < a->n_in; i++)
-                sum += qr_ref_meet(x[i], QR_BF16) * (real)w[i];
-            sum *= (real)((const float *)a->w->packed)[o];
-            if (a->bias)
-                sum += (real)a->bias[o];
-            out[o] = a->add ? sum + out[o] : sum;
+                sum += qr_ref_meet(QR_REF(linear_x)(a, x, rms, i), QR_BF16) * (real)w[i];
+            QR_REF(linear_put)(a, out, o, sum * (real)((const float *)a->w->packed)[o]);
         }
     }
 }
@@ -62,6 +83,7 @@ void QR_REF(linear)(struct qr_queue *q, const struct qr_linear_args *a)
     (void)q;
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(qr_dtype_packs(a->w->packed_dtype) || a->w->packed_dtype == QR_F64);
+    QR_ASSERT(!a->glu || (!a->add && a->n_out % 2 == 0));
     if (qr_dtype_is_quantized(a->w->packed_dtype)) {
         if (qr_dtype_format(a->w->packed_dtype).weight_only)
             QR_REF(linear_weight_only)(a);
@@ -72,14 +94,13 @@ void QR_REF(linear)(struct qr_queue *q, const struct qr_linear_args *a)
     for (int32_t n = 0; n < a->n_rows; n++) {
         const real *x = (const real *)a->x + n * a->x_stride;
         real *out = (real *)a->out + n * a->out_stride;
+        const real rms = QR_REF(linear_rms)(a, x);
         for (int32_t o = 0; o < a->n_out; o++) {
             real sum = 0;
             for (int32_t i = 0; i < a->n_in; i++)
-                sum += qr_ref_meet(x[i], a->w->packed_dtype) *
+                sum += qr_ref_meet(QR_REF(linear_x)(a, x, rms, i), a->w->packed_dtype) *
                        (real)qr_ref_load(a->w->packed, a->w->packed_dtype, (size_t)o * (size_t)a->n_in + (size_t)i);
-            if (a->bias)
-                sum += (real)((const param *)a->bias)[o];
-            out[o] = a->add ? sum + out[o] : sum;
+            QR_REF(linear_put)(a, out, o, sum);
         }
     }
 }

@@ -7,10 +7,7 @@
 /* x[0..n) scaled so that its mean square is 1 (eps aside), times w. */
 static void norm_row(real *out, const real *x, const param *w, int32_t n, float eps)
 {
-    real sum = 0;
-    for (int32_t i = 0; i < n; i++)
-        sum += x[i] * x[i];
-    real rms = (real)sqrt((double)(sum / (real)n + (real)eps));
+    real rms = qr_ref_rms(x, n, eps);
     for (int32_t i = 0; i < n; i++)
         out[i] = x[i] / rms * (real)w[i];
 }
@@ -67,14 +64,6 @@ void QR_REF(embed)(struct qr_queue *q, const struct qr_embed_args *a)
     }
 }
 
-static real act(real x, enum qr_act kind)
-{
-    if (kind == QR_ACT_SILU)
-        return x / (1 + (real)exp(-(double)x));
-    const double sqrt_2_over_pi = 0.79788456080286535588;
-    return (real)0.5 * x * (1 + (real)tanh(sqrt_2_over_pi * ((double)x + 0.044715 * (double)x * (double)x * (double)x)));
-}
-
 void QR_REF(glu)(struct qr_queue *q, const struct qr_glu_args *a)
 {
     (void)q;
@@ -83,7 +72,7 @@ void QR_REF(glu)(struct qr_queue *q, const struct qr_glu_args *a)
     for (int32_t n = 0; n < a->n_rows; n++) {
         const real *gate = (const real *)a->gate_up + n * a->gate_up_stride, *up = gate + a->n_cols;
         for (int32_t f = 0; f < a->n_cols; f++)
-            ((real *)a->out)[n * a->out_stride + f] = act(gate[f], a->act) * up[f];
+            ((real *)a->out)[n * a->out_stride + f] = qr_ref_act(gate[f], a->act) * up[f];
     }
 }
 
@@ -130,4 +119,26 @@ void QR_REF(rope)(struct qr_queue *q, const struct qr_rope_args *a)
             }
         }
     }
+}
+
+void QR_REF(qkv)(struct qr_queue *q, const struct qr_qkv_args *a)
+{
+    QR_ASSERT(a != NULL && a->x != NULL && a->kv != NULL);
+    QR_ASSERT(a->n_heads > 0 && a->n_rows >= 0);
+    const int32_t g = a->kv->n_kv_heads, dim = a->kv->head_dim;
+    real *k = (real *)a->x + (int64_t)a->n_heads * dim, *v = k + (int64_t)g * dim;
+    const struct qr_head_norm_args norm_q = {.x = a->x, .w = a->q_norm, .stride = a->stride, .n_rows = a->n_rows, .n_heads = a->n_heads,
+                                             .head_dim = dim, .eps = a->eps};
+    const struct qr_head_norm_args norm_k = {.x = (float *)k, .w = a->k_norm, .stride = a->stride, .n_rows = a->n_rows, .n_heads = g,
+                                             .head_dim = dim, .eps = a->eps};
+    const struct qr_rope_args rope = {.x = a->x, .cos_sin = a->cos_sin, .stride = a->stride, .n_rows = a->n_rows, .n_heads = a->n_heads + g,
+                                      .head_dim = dim, .n_rot = a->n_rot};
+    const struct qr_kv_write_args write = {.kv = a->kv, .k = (const float *)k, .v = (const float *)v, .slot = a->slot, .k_stride = a->stride,
+                                           .v_stride = a->stride, .layer = a->layer, .n_rows = a->n_rows};
+    if (a->q_norm)
+        QR_REF(head_norm)(q, &norm_q);
+    if (a->k_norm)
+        QR_REF(head_norm)(q, &norm_k);
+    QR_REF(rope)(q, &rope);
+    QR_REF(kv_write)(q, &write);
 }

@@ -10,6 +10,7 @@ const struct qr_kernels QR_REF(kernels) = {
     .rope_table = QR_REF(rope_table),
     .rope = QR_REF(rope),
     .kv_write = QR_REF(kv_write),
+    .qkv = QR_REF(qkv),
     .kv_copy = QR_REF(kv_copy),
     .attention = QR_REF(attention),
     .glu = QR_REF(glu),

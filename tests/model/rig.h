@@ -18,6 +18,7 @@
 #include "model/model.h"
 
 #define RIG_SEQS_MAX 16
+#define PLAIN_ROOM 4 /* the plain verbs keep every intermediate result: at most norm, gate_up, glu and delta where the fused ones keep glu */
 
 struct rig {
     struct qr_backend *be;
@@ -49,6 +50,7 @@ struct rig_options {
     int32_t n_threads, ctx_max, n_blocks, block_tokens, rows_max;
     enum qr_compute compute;
     enum qr_quantize quantize;
+    bool plain; /* one kernel for each verb */
     enum qr_kv_cache kv_cache;
 };
 
@@ -83,11 +85,12 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_options o
     r->kv_mem = r->be->mem->alloc((size_t)n_blocks * qr_kv_block_bytes(&r->kv));
     memset(r->kv_mem, 0xff, (size_t)n_blocks * qr_kv_block_bytes(&r->kv)); /* NaN everywhere: reading what was not written shows */
     r->kv.base = r->kv_mem;
-    size_t n_act = qr_model_act_bytes(r->model, r->rows_max, r->rows_max);
+    size_t n_act = PLAIN_ROOM * qr_model_act_bytes(r->model, r->rows_max, r->rows_max);
     r->act_mem = r->be->mem->alloc(n_act);
     memset(r->act_mem, 0xff, n_act);
     qr_arena_init_fixed(&r->act, r->act_mem, n_act);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
+    r->exec.ops = o.plain ? &qr_ops_plain : &qr_ops_serve;
     r->x = &r->exec;
 }
 

@@ -209,7 +209,7 @@ static double measure_emulation(struct texts *t, const char *dir, bool int8_cach
     rig_open(&rough, copy, (struct rig_options){.isa = "ref", .compute = QR_COMPUTE_F32});
     cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
     const struct qr_st_tensor *rows = qr_safetensors_find(st, "model.embed_tokens.weight");
-    struct emulation e = {.exec = rough.exec, .ops = qr_ops_serve, .int8_cache = int8_cache};
+    struct emulation e = {.exec = rough.exec, .ops = qr_ops_plain, .int8_cache = int8_cache};
     e.embed.t = qr_tensor_2d((void *)(uintptr_t)qr_safetensors_data(st, rows), rows->type->dtype, rows->shape[0], rows->shape[1]);
     e.ops.embed = emulated_embed;
     e.ops.linear = emulated_linear;

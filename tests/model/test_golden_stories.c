@@ -142,7 +142,7 @@ Test(golden_stories, hidden_states_after_every_layer_equal_the_golden)
     char dir[1024], path[1024];
     struct rig r;
     struct golden g = {0};
-    struct tap t = {.ops = qr_ops_serve};
+    struct tap t = {.ops = qr_ops_plain};
     golden_path(dir, "");
     golden_path(path, "/golden.jsonl");
     rig_open(&r, dir, (struct rig_options){.isa = "ref"});

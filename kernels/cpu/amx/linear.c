@@ -301,6 +301,10 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
 {
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
+    if (a->norm_w || a->glu) {
+        qr_avx512_linear_apart(q, a, qr_amx_linear);
+        return;
+    }
     const bool integers = qr_dtype_is_quantized(a->w->packed_dtype) && !qr_dtype_format(a->w->packed_dtype).weight_only;
     if (a->w->packed_dtype == QR_F32 || (integers && a->n_rows <= INTEGERS_FEW)) {
         qr_avx512_linear(q, a);

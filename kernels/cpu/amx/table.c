@@ -10,6 +10,7 @@ const struct qr_kernels qr_amx_kernels = {
     .rope_table = qr_avx512_rope_table,
     .rope = qr_avx512_rope,
     .kv_write = qr_avx512_kv_write,
+    .qkv = qr_avx512_qkv,
     .kv_copy = qr_avx512_kv_copy,
     .attention = qr_amx_attention,
     .glu = qr_avx512_glu,

@@ -10,12 +10,15 @@
  * that wait (amx/linear.c). */
 #define QR_WORKER_SCRATCH_BYTES ((size_t)1 << 20)
 
+typedef void qr_linear_fn(struct qr_queue *q, const struct qr_linear_args *a);
+
 #define QR_ISA_DECLARE(isa)                                                                                                          \
     extern const struct qr_kernels qr_##isa##_kernels;                                                                               \
     void qr_##isa##_linear(struct qr_queue *q, const struct qr_linear_args *a);                                                      \
     size_t qr_##isa##_linear_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in);                                            \
     void qr_##isa##_linear_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,          \
                                 const void *rows, enum qr_dtype from, int64_t n_rows);                                               \
+    void qr_##isa##_linear_apart(struct qr_queue *q, const struct qr_linear_args *a, qr_linear_fn *plain);                           \
     void qr_##isa##_rms_norm(struct qr_queue *q, const struct qr_norm_args *a);                                                      \
     void qr_##isa##_head_norm(struct qr_queue *q, const struct qr_head_norm_args *a);                                                \
     void qr_##isa##_residual_add(struct qr_queue *q, const struct qr_add_args *a);                                                   \
@@ -23,6 +26,7 @@
     void qr_##isa##_rope_table(struct qr_queue *q, const struct qr_rope_table_args *a);                                              \
     void qr_##isa##_rope(struct qr_queue *q, const struct qr_rope_args *a);                                                          \
     void qr_##isa##_kv_write(struct qr_queue *q, const struct qr_kv_write_args *a);                                                  \
+    void qr_##isa##_qkv(struct qr_queue *q, const struct qr_qkv_args *a);                                                             \
     void qr_##isa##_kv_copy(struct qr_queue *q, const struct qr_kv_copy_args *a);                                                    \
     void qr_##isa##_attention(struct qr_queue *q, const struct qr_attention_args *a);                                                \
     void qr_##isa##_glu(struct qr_queue *q, const struct qr_glu_args *a);                                                            \

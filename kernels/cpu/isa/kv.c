@@ -1,7 +1,7 @@
-/* kv.c - writing to the paged cache. */
+/* kv.c - writing to the paged cache, and the way of q, k, v there. */
 #include "base/assert.h"
 #include "kernels/cpu/isa/isa.h"
-#include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/row.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/quant.h"
 
@@ -31,22 +31,26 @@ static void write_head(const struct qr_kv_view *kv, int32_t block, int32_t layer
     }
 }
 
+/* k and v [G, K] of one row to cache row `slot`. */
+static void write_row(const struct qr_kv_view *kv, int32_t layer, int32_t slot, const float *k, const float *v)
+{
+    const int32_t block = slot / kv->block_tokens, t = slot % kv->block_tokens;
+    QR_ASSERT(slot >= 0 && block < kv->n_blocks);
+    for (int32_t g = 0; g < kv->n_kv_heads; g++) {
+        const int64_t from = (int64_t)g * kv->head_dim;
+        write_head(kv, block, layer, 0, g, t, k + from);
+        write_head(kv, block, layer, 1, g, t, v + from);
+    }
+}
+
 static void kv_write_item(const void *arg, int32_t item, int32_t worker)
 {
     (void)worker;
     const struct kv_write_job *j = arg;
     const struct qr_kv_write_args *a = j->a;
-    const struct qr_kv_view *kv = a->kv;
     int64_t first = item * j->rows_per_item, end = first + j->rows_per_item;
-    for (int64_t n = first; n < end && n < a->n_rows; n++) {
-        int32_t block = a->slot[n] / kv->block_tokens, t = a->slot[n] % kv->block_tokens;
-        QR_ASSERT(a->slot[n] >= 0 && block < kv->n_blocks);
-        for (int32_t g = 0; g < kv->n_kv_heads; g++) {
-            int64_t from = (int64_t)g * kv->head_dim;
-            write_head(kv, block, a->layer, 0, g, t, a->k + n * a->k_stride + from);
-            write_head(kv, block, a->layer, 1, g, t, a->v + n * a->v_stride + from);
-        }
-    }
+    for (int64_t n = first; n < end && n < a->n_rows; n++)
+        write_row(a->kv, a->layer, a->slot[n], a->k + n * a->k_stride, a->v + n * a->v_stride);
 }
 
 void QR_ISA_NAME(kv_write)(struct qr_queue *q, const struct qr_kv_write_args *a)
@@ -56,6 +60,48 @@ void QR_ISA_NAME(kv_write)(struct qr_queue *q, const struct qr_kv_write_args *a)
     QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16 || a->kv->dtype == QR_I8);
     struct kv_write_job j = {a, qr_queue_rows_per_item(2 * (int64_t)a->kv->n_kv_heads * a->kv->head_dim)};
     qr_queue_run(q, kv_write_item, &j, (a->n_rows + j.rows_per_item - 1) / j.rows_per_item);
+}
+
+struct qkv_job {
+    const struct qr_qkv_args *a;
+    int64_t rows_per_item;
+};
+
+/* Heads of a row: their norm where there is one, and their rotation. */
+static void turn_heads(float *x, const float *w, const struct qr_qkv_args *a, const float *cos_sin, int32_t n_heads)
+{
+    const int32_t dim = a->kv->head_dim, half = a->n_rot / 2;
+    for (int32_t h = 0; h < n_heads; h++, x += dim) {
+        if (w)
+            row_norm(x, x, w, dim, a->eps);
+        row_rotate(x, cos_sin, cos_sin + half, half);
+    }
+}
+
+static void qkv_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct qkv_job *j = arg;
+    const struct qr_qkv_args *a = j->a;
+    const int32_t n_kv = a->kv->n_kv_heads, dim = a->kv->head_dim;
+    int64_t first = item * j->rows_per_item, end = first + j->rows_per_item;
+    for (int64_t n = first; n < end && n < a->n_rows; n++) {
+        const float *cos_sin = a->cos_sin + n * a->n_rot;
+        float *q = a->x + n * a->stride, *k = q + (int64_t)a->n_heads * dim, *v = k + (int64_t)n_kv * dim;
+        turn_heads(q, a->q_norm, a, cos_sin, a->n_heads);
+        turn_heads(k, a->k_norm, a, cos_sin, n_kv);
+        write_row(a->kv, a->layer, a->slot[n], k, v);
+    }
+}
+
+void QR_ISA_NAME(qkv)(struct qr_queue *q, const struct qr_qkv_args *a)
+{
+    QR_ASSERT(a != NULL && a->x != NULL && a->cos_sin != NULL && a->slot != NULL);
+    QR_ASSERT(a->kv != NULL && a->kv->base != NULL && a->layer >= 0 && a->layer < a->kv->n_layers);
+    QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16 || a->kv->dtype == QR_I8);
+    QR_ASSERT(a->n_rot > 0 && a->n_rot % 2 == 0 && a->n_rot <= a->kv->head_dim);
+    struct qkv_job j = {a, qr_queue_rows_per_item((int64_t)(a->n_heads + 2 * a->kv->n_kv_heads) * a->kv->head_dim)};
+    qr_queue_run(q, qkv_item, &j, (a->n_rows + j.rows_per_item - 1) / j.rows_per_item);
 }
 
 void QR_ISA_NAME(kv_copy)(struct qr_queue *q, const struct qr_kv_copy_args *a)

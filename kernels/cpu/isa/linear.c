@@ -191,6 +191,10 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(qr_dtype_packs(a->w->packed_dtype));
     QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
+    if (a->norm_w || a->glu) {
+        QR_ISA_NAME(linear_apart)(q, a, QR_ISA_NAME(linear));
+        return;
+    }
     if (qr_dtype_is_quantized(a->w->packed_dtype) && !qr_dtype_format(a->w->packed_dtype).weight_only) {
         multiply_integers(q, a);
         return;

@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 #include "kernels/cpu/isa/isa.h"
-#include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/row.h"
 #include "kernels/cpu/pool.h"
 
 struct rope_table_job {
@@ -41,17 +41,6 @@ struct rope_job {
     int64_t rows_per_item;
 };
 
-static void rotate_head(float *x, const float *c, const float *s, int32_t half)
-{
-    for (int32_t i = 0; i < half; i += VF_LEN) {
-        int64_t len = vf_min_len(half - i);
-        vf x0 = vf_load_n(x + i, len), x1 = vf_load_n(x + half + i, len);
-        vf cv = vf_load_n(c + i, len), sv = vf_load_n(s + i, len);
-        vf_store_n(x + i, vf_fnma(x1, sv, vf_mul(x0, cv)), len);
-        vf_store_n(x + half + i, vf_fma(x0, sv, vf_mul(x1, cv)), len);
-    }
-}
-
 static void rope_item(const void *arg, int32_t item, int32_t worker)
 {
     (void)worker;
@@ -62,7 +51,7 @@ static void rope_item(const void *arg, int32_t item, int32_t worker)
     for (int64_t n = first; n < end && n < a->n_rows; n++) {
         const float *c = a->cos_sin + n * a->n_rot;
         for (int32_t h = 0; h < a->n_heads; h++)
-            rotate_head(a->x + n * a->stride + (int64_t)h * a->head_dim, c, c + half, half);
+            row_rotate(a->x + n * a->stride + (int64_t)h * a->head_dim, c, c + half, half);
     }
 }
 

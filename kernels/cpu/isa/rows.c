@@ -1,8 +1,7 @@
 /* rows.c - everything that treats rows one by one: norms, additions, embeddings, gated units, gathering. */
-#include <math.h>
-
 #include "base/assert.h"
 #include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/row.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
 
@@ -29,27 +28,6 @@ static int64_t end_row(const struct row_job *j, int32_t item)
     return end < j->n_rows ? end : j->n_rows;
 }
 
-/* Sum of squares: four vectors of partial sums, element i in lane i % (4 VF_LEN), then the fixed tree. */
-static float sum_of_squares(const float *x, int64_t n)
-{
-    vf s[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
-    for (int64_t i = 0; i < n; i += 4 * VF_LEN)
-        for (int64_t j = 0; j < 4 && i + j * VF_LEN < n; j++) {
-            vf v = vf_load_n(x + i + j * VF_LEN, vf_min_len(n - i - j * VF_LEN));
-            s[j] = vf_fma(v, v, s[j]);
-        }
-    return vf_sum(vf_add(vf_add(s[0], s[1]), vf_add(s[2], s[3])));
-}
-
-static void norm_row(float *out, const float *x, const float *w, int64_t n, float eps)
-{
-    vf inv = vf_set1(1.0f / sqrtf(sum_of_squares(x, n) / (float)n + eps));
-    for (int64_t i = 0; i < n; i += VF_LEN) {
-        int64_t len = vf_min_len(n - i);
-        vf_store_n(out + i, vf_mul(vf_mul(vf_load_n(x + i, len), inv), vf_load_n(w + i, len)), len);
-    }
-}
-
 static void add_row(float *x, const float *delta, int64_t n)
 {
     for (int64_t i = 0; i < n; i += VF_LEN) {
@@ -67,7 +45,7 @@ static void norm_item(const void *arg, int32_t item, int32_t worker)
         float *x = a->x + n * a->x_stride;
         if (a->delta)
             add_row(x, a->delta + n * a->delta_stride, a->n_cols);
-        norm_row(a->out + n * a->out_stride, x, a->w, a->n_cols, a->eps);
+        row_norm(a->out + n * a->out_stride, x, a->w, a->n_cols, a->eps);
     }
 }
 
@@ -86,7 +64,7 @@ static void head_norm_item(const void *arg, int32_t item, int32_t worker)
     for (int64_t n = first_row(j, item); n < end_row(j, item); n++)
         for (int32_t h = 0; h < a->n_heads; h++) {
             float *x = a->x + n * a->stride + (int64_t)h * a->head_dim;
-            norm_row(x, x, a->w, a->head_dim, a->eps);
+            row_norm(x, x, a->w, a->head_dim, a->eps);
         }
 }
 
@@ -146,9 +124,7 @@ static void glu_item(const void *arg, int32_t item, int32_t worker)
         const float *gate = a->gate_up + n * a->gate_up_stride, *up = gate + a->n_cols;
         for (int64_t i = 0; i < a->n_cols; i += VF_LEN) {
             int64_t len = vf_min_len(a->n_cols - i);
-            vf g = vf_load_n(gate + i, len);
-            g = a->act == QR_ACT_SILU ? vf_silu(g) : vf_gelu_tanh(g);
-            vf_store_n(a->out + n * a->out_stride + i, vf_mul(g, vf_load_n(up + i, len)), len);
+            vf_store_n(a->out + n * a->out_stride + i, row_glu(vf_load_n(gate + i, len), vf_load_n(up + i, len), a->act), len);
         }
     }
 }

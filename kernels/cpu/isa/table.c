@@ -10,6 +10,7 @@ const struct qr_kernels QR_ISA_NAME(kernels) = {
     .rope_table = QR_ISA_NAME(rope_table),
     .rope = QR_ISA_NAME(rope),
     .kv_write = QR_ISA_NAME(kv_write),
+    .qkv = QR_ISA_NAME(qkv),
     .kv_copy = QR_ISA_NAME(kv_copy),
     .attention = QR_ISA_NAME(attention),
     .glu = QR_ISA_NAME(glu),

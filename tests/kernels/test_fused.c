@@ -1,0 +1,251 @@
+/* What a product does on its way in and out, and the way of q, k, v to the cache: the same bits as the kernels that do one thing each. These
+ * are compared with the oracle elsewhere. */
+#include "tests/kernels/util.h"
+
+#define SEED 771
+
+static const enum qr_dtype formats[] = {QR_F32, QR_BF16, QR_Q8, QR_Q4, QR_Q8_G64, QR_Q4_G128, QR_W8, QR_W4};
+
+struct data {
+    int32_t n_rows, n_in, n_out;
+    float *x, *norm_w, *bias, *old;
+    struct qr_weight w;
+    int64_t x_stride, out_stride;
+};
+
+static struct data make(struct qr_backend *be, struct qr_rng *r, enum qr_dtype type, int32_t n_rows, int32_t n_in, int32_t n_out)
+{
+    struct data d = {.n_rows = n_rows, .n_in = n_in, .n_out = n_out, .x_stride = n_in + 5, .out_stride = n_out + 3};
+    d.x = random_floats(r, n_rows * d.x_stride);
+    d.norm_w = random_floats(r, n_in);
+    d.bias = random_floats(r, n_out);
+    d.old = random_floats(r, n_rows * d.out_stride);
+    float *rows = random_floats(r, (int64_t)n_out * n_in);
+    d.w = (struct qr_weight){.packed_dtype = type, .packed = qr_alloc_aligned(be->k->linear_packed_bytes(type, n_out, n_in), 64)};
+    be->k->linear_pack(be->queue, d.w.packed, type, n_out, n_in, 0, rows, QR_F32, n_out);
+    qr_free(rows);
+    return d;
+}
+
+static void drop(struct data *d)
+{
+    qr_free(d->x);
+    qr_free(d->norm_w);
+    qr_free(d->bias);
+    qr_free(d->old);
+    qr_free_aligned(d->w.packed);
+}
+
+struct form {
+    bool norm, bias, add, glu;
+    enum qr_act act;
+};
+
+static struct qr_linear_args args_of(const struct data *d, struct form f, float *out)
+{
+    return (struct qr_linear_args){.out = out, .x = d->x, .w = &d->w, .bias = f.bias ? d->bias : NULL, .norm_w = f.norm ? d->norm_w : NULL,
+                                   .out_stride = d->out_stride, .x_stride = d->x_stride, .n_rows = d->n_rows, .n_in = d->n_in, .n_out = d->n_out,
+                                   .add = f.add, .glu = f.glu, .act = f.act, .eps = 1e-5f};
+}
+
+/* Each step a launch of its own. out [n_rows, out_stride], NaN where nothing is written. */
+static float *apart(struct qr_backend *be, const struct data *d, struct form f)
+{
+    const int64_t n = d->n_rows * d->out_stride;
+    float *normed = poisoned((int64_t)d->n_rows * d->n_in), *y = poisoned(n), *out = f.add ? copy_floats(d->old, n) : poisoned(n);
+    struct qr_linear_args a = args_of(d, f, y);
+    const struct qr_norm_args norm = {.out = normed, .x = d->x, .w = d->norm_w, .out_stride = d->n_in, .x_stride = d->x_stride, .n_rows = d->n_rows,
+                                      .n_cols = d->n_in, .eps = a.eps};
+    const struct qr_glu_args glu = {.out = out, .gate_up = y, .out_stride = d->out_stride, .gate_up_stride = d->out_stride, .n_rows = d->n_rows,
+                                    .n_cols = d->n_out / 2, .act = f.act};
+    const struct qr_add_args add = {.x = out, .delta = y, .x_stride = d->out_stride, .delta_stride = d->out_stride, .n_rows = d->n_rows,
+                                    .n_cols = d->n_out};
+    if (f.norm) {
+        be->k->rms_norm(be->queue, &norm);
+        a.x = normed;
+        a.x_stride = d->n_in;
+    }
+    a.norm_w = NULL;
+    a.add = a.glu = false;
+    be->k->linear(be->queue, &a);
+    if (f.glu)
+        be->k->glu(be->queue, &glu);
+    if (f.add)
+        be->k->residual_add(be->queue, &add);
+    qr_free(normed);
+    if (f.glu || f.add) {
+        qr_free(y);
+        return out;
+    }
+    qr_free(out);
+    return y;
+}
+
+static void check_forms(struct qr_backend *be, const struct data *d)
+{
+    for (int bits = 0; bits < 16; bits++) {
+        const struct form f = {.norm = bits & 1, .bias = bits & 2, .add = bits & 4, .glu = bits & 8, .act = bits & 1 ? QR_ACT_SILU : QR_ACT_GELU_TANH};
+        if ((f.add && f.glu) || (f.glu && d->n_out % 2))
+            continue;
+        const int64_t n = d->n_rows * d->out_stride;
+        float *want = apart(be, d, f), *got = f.add ? copy_floats(d->old, n) : poisoned(n);
+        const struct qr_linear_args a = args_of(d, f, got);
+        be->k->linear(be->queue, &a);
+        cr_assert(same_bits(want, got, n), "%s, %s, %d rows, %d -> %d, norm %d bias %d add %d glu %d: differs from one kernel for each", be->k->name,
+                  qr_dtype_name(d->w.packed_dtype), d->n_rows, d->n_in, d->n_out, f.norm, f.bias, f.add, f.glu);
+        qr_free(want);
+        qr_free(got);
+    }
+}
+
+/* Rows and widths that fill tiles and panels, and one beyond; a gate's width that is no multiple of a panel; more rows than a chunk. */
+Test(fused, products_give_the_same_bits_as_norm_product_unit_and_addition_apart)
+{
+    static const struct {
+        int32_t n_rows, n_in, n_out;
+    } shapes[] = {{1, 64, 64},   {1, 576, 96},   {2, 100, 344},  {3, 1, 2},     {4, 96, 160},  {5, 203, 1038}, {16, 64, 32},
+                  {17, 65, 544}, {33, 128, 192}, {48, 577, 128}, {60, 40, 66}, {140, 70, 224}, {531, 64, 128}, {7, 33, 31}};
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    struct qr_rng r = {.seed = SEED};
+    printf("seed %d\n", SEED);
+    for (int32_t l = 0; l < n_levels; l++)
+        for (int32_t t = 1; t <= 2; t++) {
+            struct qr_backend *be = open_level(names[l], t, t == 1 ? 0 : 16);
+            for (int i = 0; i < QR_COUNT(shapes); i++)
+                for (int f = 0; f < QR_COUNT(formats); f++) {
+                    if (l == 0 && shapes[i].n_rows > 60) /* ref has no chunks and takes its time */
+                        continue;
+                    struct data d = make(be, &r, formats[f], shapes[i].n_rows, shapes[i].n_in, shapes[i].n_out);
+                    check_forms(be, &d);
+                    drop(&d);
+                }
+            qr_backend_close(be);
+        }
+}
+
+/* One row of a batch alone, on one thread: what a fused product gives a row does not depend on its company either. */
+Test(fused, products_give_a_row_the_same_bits_alone)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    struct qr_rng r = {.seed = SEED + 1};
+    for (int32_t l = 0; l < n_levels; l++)
+        for (int f = 0; f < QR_COUNT(formats); f++) {
+            struct qr_backend *be = open_level(names[l], 2, 0), *one = open_level(names[l], 1, 0);
+            struct data d = make(be, &r, formats[f], 37, 160, 352);
+            const struct form form = {.norm = true, .bias = true, .glu = true};
+            float *whole = poisoned(d.n_rows * d.out_stride), *alone = poisoned(d.out_stride);
+            struct qr_linear_args a = args_of(&d, form, whole);
+            be->k->linear(be->queue, &a);
+            cr_assert(gaps_untouched(whole, d.n_rows, d.n_out / 2, d.out_stride));
+            a.out = alone;
+            a.n_rows = 1;
+            for (int32_t n = 0; n < d.n_rows; n++, a.x += d.x_stride) {
+                one->k->linear(one->queue, &a);
+                cr_assert(same_bits(alone, whole + n * d.out_stride, d.n_out / 2), "%s, %s: row %d differs alone", names[l], qr_dtype_name(formats[f]), n);
+            }
+            qr_free(whole);
+            qr_free(alone);
+            drop(&d);
+            qr_backend_close(be);
+            qr_backend_close(one);
+        }
+}
+
+struct heads {
+    struct qr_kv_view kv;
+    float *x, *q_norm, *k_norm, *cos_sin;
+    int32_t *slot;
+    int32_t n_rows, n_heads, n_rot;
+    int64_t stride;
+};
+
+static struct heads make_heads(struct qr_rng *r, enum qr_dtype cache, int32_t n_heads, int32_t n_kv, int32_t dim, int32_t n_rot)
+{
+    struct heads h = {.kv = {.dtype = cache, .n_blocks = 6, .n_layers = 2, .n_kv_heads = n_kv, .block_tokens = 8, .head_dim = dim}};
+    h.n_rows = 41;
+    h.n_heads = n_heads;
+    h.n_rot = n_rot;
+    h.stride = (int64_t)(n_heads + 2 * n_kv) * dim + 7;
+    h.x = random_floats(r, h.n_rows * h.stride);
+    h.q_norm = random_floats(r, dim);
+    h.k_norm = random_floats(r, dim);
+    h.cos_sin = random_floats(r, (int64_t)h.n_rows * n_rot);
+    h.slot = qr_alloc((size_t)h.n_rows, sizeof *h.slot);
+    for (int32_t n = 0; n < h.n_rows; n++)
+        h.slot[n] = (n * 29 + 3) % 48; /* 29 and 48 have no divisor in common: all different */
+    return h;
+}
+
+static void drop_heads(struct heads *h)
+{
+    qr_free(h->x);
+    qr_free(h->q_norm);
+    qr_free(h->k_norm);
+    qr_free(h->cos_sin);
+    qr_free(h->slot);
+}
+
+static void heads_apart(struct qr_backend *be, const struct heads *h, const struct qr_kv_view *kv, float *x, bool norm)
+{
+    const int32_t g = kv->n_kv_heads, dim = kv->head_dim;
+    float *k = x + (int64_t)h->n_heads * dim, *v = k + (int64_t)g * dim;
+    struct qr_head_norm_args n = {.x = x, .w = h->q_norm, .stride = h->stride, .n_rows = h->n_rows, .n_heads = h->n_heads, .head_dim = dim, .eps = 1e-6f};
+    struct qr_rope_args rope = {.x = x, .cos_sin = h->cos_sin, .stride = h->stride, .n_rows = h->n_rows, .n_heads = h->n_heads, .head_dim = dim,
+                                .n_rot = h->n_rot};
+    const struct qr_kv_write_args write = {.kv = kv, .k = k, .v = v, .slot = h->slot, .k_stride = h->stride, .v_stride = h->stride, .layer = 1,
+                                           .n_rows = h->n_rows};
+    if (norm)
+        be->k->head_norm(be->queue, &n);
+    be->k->rope(be->queue, &rope);
+    n.x = rope.x = k;
+    n.w = h->k_norm;
+    n.n_heads = rope.n_heads = g;
+    if (norm)
+        be->k->head_norm(be->queue, &n);
+    be->k->rope(be->queue, &rope);
+    be->k->kv_write(be->queue, &write);
+}
+
+static void check_heads(struct qr_backend *be, const struct heads *h, bool norm)
+{
+    const size_t n_bytes = (size_t)h->kv.n_blocks * qr_kv_block_bytes(&h->kv);
+    struct qr_kv_view apart = h->kv, fused = h->kv;
+    float *x = copy_floats(h->x, h->n_rows * h->stride), *y = copy_floats(h->x, h->n_rows * h->stride);
+    apart.base = qr_alloc_aligned(n_bytes, 64);
+    fused.base = qr_alloc_aligned(n_bytes, 64);
+    heads_apart(be, h, &apart, x, norm);
+    const struct qr_qkv_args a = {.x = y, .q_norm = norm ? h->q_norm : NULL, .k_norm = norm ? h->k_norm : NULL, .cos_sin = h->cos_sin, .kv = &fused,
+                                  .slot = h->slot, .stride = h->stride, .layer = 1, .n_rows = h->n_rows, .n_heads = h->n_heads, .n_rot = h->n_rot,
+                                  .eps = 1e-6f};
+    be->k->qkv(be->queue, &a);
+    cr_assert(same_bits(x, y, h->n_rows * h->stride), "%s: q, k, v differ", be->k->name);
+    cr_assert_eq(memcmp(apart.base, fused.base, n_bytes), 0, "%s: caches of %s differ", be->k->name, qr_dtype_name(h->kv.dtype));
+    cr_assert_neq(memcmp(x, h->x, sizeof *x * (size_t)h->stride), 0); /* something was done */
+    qr_free_aligned(apart.base);
+    qr_free_aligned(fused.base);
+    qr_free(x);
+    qr_free(y);
+}
+
+Test(fused, heads_reach_the_cache_with_the_same_bits_as_by_norm_rotation_and_writing_apart)
+{
+    static const enum qr_dtype caches[] = {QR_F32, QR_BF16, QR_I8};
+    static const int32_t shapes[][4] = {{9, 3, 64, 64}, {4, 2, 80, 20}, {2, 2, 24, 8}, {3, 1, 256, 64}, {1, 1, 8, 2}}; /* H, G, K, R */
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    struct qr_rng r = {.seed = SEED + 2};
+    for (int32_t l = 0; l < n_levels; l++)
+        for (int32_t t = 1; t <= 2; t++) {
+            struct qr_backend *be = open_level(names[l], t, 0);
+            for (int i = 0; i < QR_COUNT(shapes) * QR_COUNT(caches); i++) {
+                const int32_t *s = shapes[i / QR_COUNT(caches)];
+                struct heads h = make_heads(&r, caches[i % QR_COUNT(caches)], s[0], s[1], s[2], s[3]);
+                check_heads(be, &h, false);
+                check_heads(be, &h, true);
+                drop_heads(&h);
+            }
+            qr_backend_close(be);
+        }
+}

@@ -1,0 +1,67 @@
+/* The forward in fused verbs and in plain ones: every logit the same, bit for bit, on every level, for every family, in every format. */
+#include "tests/model/rig.h"
+
+#define N_TEXT 80
+#define SEED 20261122
+
+struct format {
+    const char *name;
+    enum qr_compute compute;
+    enum qr_quantize quantize;
+};
+
+static float *logits_of(const char *dir, const char *isa, const struct format *f, bool plain, const int32_t *ids, int32_t chunk)
+{
+    struct rig r;
+    rig_open(&r, dir, (struct rig_options){.isa = isa, .n_threads = 2, .compute = f->compute, .quantize = f->quantize, .plain = plain});
+    struct rig_seq s = rig_seq_new(&r, 0, NULL);
+    float *out = rig_prompt(&r, &s, ids, N_TEXT, chunk);
+    rig_seq_free(&s);
+    rig_close(&r);
+    return out;
+}
+
+static void check(const struct qr_model_config *c, const char *what, struct qr_rng *rng)
+{
+    static const struct format formats[] = {{"f32", QR_COMPUTE_F32, QR_QUANTIZE_NONE},
+                                            {"bf16", QR_COMPUTE_BF16, QR_QUANTIZE_NONE},
+                                            {"int8", QR_COMPUTE_AUTO, QR_QUANTIZE_INT8},
+                                            {"int4", QR_COMPUTE_AUTO, QR_QUANTIZE_INT4}};
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names), *ids = random_ids(rng, N_TEXT, c->n_vocab);
+    const size_t n = (size_t)N_TEXT * (size_t)c->n_vocab;
+    struct temp_model t = temp_model_make(c, QR_F32);
+    for (int32_t l = 0; l < n_levels; l++)
+        for (int i = 0; i < QR_COUNT(formats); i++) {
+            float *plain = logits_of(t.dir, names[l], &formats[i], true, ids, N_TEXT);
+            float *fused = logits_of(t.dir, names[l], &formats[i], false, ids, N_TEXT);
+            float *single = logits_of(t.dir, names[l], &formats[i], false, ids, 1);
+            cr_assert_eq(memcmp(plain, fused, n * sizeof *plain), 0, "%s, %s, %s: the fused forward differs", what, names[l], formats[i].name);
+            cr_assert_eq(memcmp(plain, single, n * sizeof *plain), 0, "%s, %s, %s: token by token it differs", what, names[l], formats[i].name);
+            qr_free(plain);
+            qr_free(fused);
+            qr_free(single);
+        }
+    qr_free(ids);
+    temp_model_remove(&t);
+}
+
+Test(fused, a_model_gives_the_same_bits_as_with_one_kernel_for_each_verb)
+{
+    struct qr_rng rng = {.seed = SEED};
+    struct qr_model_config llama = qr_model_config_small(QR_ARCH_LLAMA), odd = llama, qwen2 = qr_model_config_small(QR_ARCH_QWEN2);
+    struct qr_model_config qwen3 = qr_model_config_small(QR_ARCH_QWEN3);
+    printf("seed %d\n", SEED);
+    llama.qkv_bias = llama.out_bias = llama.mlp_bias = true;
+    odd.n_layers = 1; /* widths that are no multiple of a vector or a tile */
+    odd.n_embd = 203;
+    odd.n_heads = 3;
+    odd.n_kv_heads = 1;
+    odd.head_dim = 72;
+    odd.n_ffn = 519;
+    odd.n_vocab = 301;
+    check(&llama, "llama with biases", &rng);
+    check(&odd, "odd llama", &rng);
+    check(&qwen2, "qwen2", &rng);
+    check(&qwen3, "qwen3", &rng);
+}

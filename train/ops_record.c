@@ -476,6 +476,11 @@ const struct qr_ops qr_ops_record = {
     .glu = record_glu,
     .select_rows = record_select_rows,
     .logits = record_logits,
+    .norm_linear = qr_plain_norm_linear,
+    .norm_gated = qr_plain_norm_gated,
+    .linear_onto = qr_plain_linear_onto,
+    .attend = qr_plain_attend,
+    .norm_logits = qr_plain_norm_logits,
     .scope_begin = record_scope_begin,
     .scope_end = record_scope_end,
 };

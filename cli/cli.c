@@ -92,6 +92,7 @@ void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine
     c->kv_tokens = e->kv_tokens;
     c->prefix_cache = e->prefix_cache;
     c->policy = (enum qr_sched_policy)e->policy;
+    c->itl_goal_us = e->itl_goal_us;
 }
 
 static int one_line(const char *line, size_t len, int (*each)(void *, const struct qr_json *, struct qr_buf *, struct qr_err *),

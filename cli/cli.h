@@ -42,6 +42,7 @@ struct qr_cli_model {
 
 struct qr_cli_engine {
     int64_t max_len, max_running, max_waiting, max_step_tokens, max_chunk_tokens, block_tokens, kv_bytes, kv_tokens;
+    int64_t itl_goal_us;
     int32_t policy; /* enum qr_sched_policy */
     bool prefix_cache;
 };
@@ -92,7 +93,11 @@ struct qr_cli_engine {
      .help = "Reuse the blocks of prompts that begin alike."},                                                                    \
     {.name = "policy", .type = QR_OPT_ENUM, .offset = offsetof(T, e.policy), .builtin = "mixed",                                   \
      .choices = "mixed|prefill-first|alternate", .arg = "NAME", .group = "Limits",                                                \
-     .help = "How prompts and running sequences share the steps."}
+     .help = "How prompts and running sequences share the steps."},                                                               \
+    {.name = "itl-goal", .type = QR_OPT_TIME, .offset = offsetof(T, e.itl_goal_us), .builtin = "80ms", .min = 0, .max = 3600e6,     \
+     .arg = "TIME", .group = "Limits",                                                                                            \
+     .help = "Gap between a sequence's tokens to aim at: prompts beside running sequences are cut so that a step takes about so long. "  \
+             "0: steps are as large as --max-step-tokens allows."}
 
 /* Reads argv into `target` by the table. Returns -1 to go on, or the exit status: after --help, --print-config, --check-config or an error. */
 int qr_cli_read(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv,

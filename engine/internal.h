@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/lower.h"
 #include "engine/output.h"
+#include "engine/pace.h"
 #include "engine/rows.h"
 
 /* What the engine keeps beside a scheduler entry; same index. */
@@ -47,6 +48,7 @@ struct qr_engine {
     struct qr_kv_pool *pool;              /* owned */
     struct qr_sched *sched;               /* owned */
     struct qr_plan plan;
+    struct qr_pace pace;
     struct qr_lower lower;
     struct qr_rows rows;
     struct qr_slot *slot;                 /* owned [n_slots] */

@@ -42,6 +42,7 @@ static int make_scheduler(struct qr_engine *e, struct qr_err *err)
     int rc = qr_sched_new(&e->sched, &sc, e->pool, err);
     if (rc == 0)
         qr_plan_init(&e->plan, &sc);
+    qr_pace_init(&e->pace, c->itl_goal_us);
     return rc;
 }
 
@@ -362,6 +363,7 @@ static void count_step(struct qr_engine *e, int64_t started, int64_t now)
     qr_hist_add(&st->step_fine, (double)(now - started) * 1e-6);
     qr_hist_add(&st->step_tokens, e->plan.n_tokens);
     atomic_store(&e->progress_us, now);
+    qr_pace_note(&e->pace, e->plan.n_tokens - e->plan.n_decode, e->plan.n_decode, (double)(now - started));
 }
 
 static void publish_stats(struct qr_engine *e)
@@ -376,6 +378,7 @@ static void publish_stats(struct qr_engine *e)
 bool qr_engine_step(struct qr_engine *e)
 {
     int64_t started = qr_clock_us();
+    qr_sched_limit_mixed(e->sched, qr_pace_tokens(&e->pace, qr_sched_n_decode(e->sched)));
     bool any = qr_sched_plan(e->sched, &e->plan, started);
     mark(e, QR_PART_PLAN);
     if (!any)

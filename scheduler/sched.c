@@ -58,6 +58,7 @@ int qr_sched_new(struct qr_sched **out, const struct qr_sched_config *config, st
         return rc;
     struct qr_sched *s = qr_alloc(1, sizeof *s);
     s->config = *config;
+    s->mixed_max = INT32_MAX;
     s->pool = pool;
     s->block_tokens = qr_kv_pool_block_tokens(pool);
     int32_t ctx_blocks = config->ctx_max / s->block_tokens + (config->ctx_max % s->block_tokens != 0);
@@ -165,12 +166,27 @@ static bool plan_parts(struct qr_sched *s, struct qr_plan *plan, int parts, int6
         .tokens = s->config.step_tokens_max - n_decode,
         .logits = s->config.logit_rows_max - n_decode,
     };
+    if (n_decode > 0 && left.tokens > s->mixed_max)
+        left.tokens = s->mixed_max;
     plan_running(s, plan, parts, &left);
     if ((parts & PART_PREFILL) && plan->n_preempted == 0) /* while blocks are short nobody new comes in */
         qr_prefill_admit(s, plan, &left, now_us);
     for (int32_t k = 0; k < plan->n_decode; k++)
         plan->item[plan->n_prefill + k] = s->decode_item[k];
     return plan->n_prefill + plan->n_decode > 0;
+}
+
+void qr_sched_limit_mixed(struct qr_sched *s, int32_t tokens)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(tokens >= 1); /* none at all would starve prompts for as long as anything decodes */
+    s->mixed_max = tokens;
+}
+
+int32_t qr_sched_n_decode(const struct qr_sched *s)
+{
+    QR_ASSERT(s != NULL);
+    return qr_decode_count(s);
 }
 
 bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us)

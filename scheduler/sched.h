@@ -103,6 +103,12 @@ void qr_sched_free(struct qr_sched *s);
  * waiting_max + running_max), or QR_E_NO_ROOM (it could not run even alone: message gives tokens, blocks needed, blocks there are). */
 int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct qr_err *err);
 
+/* Prompt tokens that a step may carry beside decode rows from now on; INT32_MAX (the start): as many as fit. Steps without decode rows are not
+ * limited, so PREFILL_FIRST and ALTERNATE do not see it. */
+void qr_sched_limit_mixed(struct qr_sched *s, int32_t tokens);
+
+int32_t qr_sched_n_decode(const struct qr_sched *s); /* sequences that have a row to decode in the next step */
+
 /* Decides the next step. False (and an empty plan) when nothing can run. Blocks for every planned row are allocated. */
 bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us);
 

@@ -43,6 +43,7 @@ struct qr_sched {
     int32_t n_free_tables;
     int32_t reserved;     /* sum of `reserve` */
     uint64_t serial_last;
+    int32_t mixed_max;    /* prompt tokens beside decode rows, >= 1 */
     bool prefill_turn;    /* QR_SCHED_ALTERNATE */
     int32_t n_planned;    /* sequences in the plan that is not committed */
     int64_t n_preempted, n_recomputed;

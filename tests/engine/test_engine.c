@@ -110,18 +110,21 @@ struct way {
     int32_t n_threads, chunk, step, running, kv_tokens;
     bool prefix_cache;
     enum qr_sched_policy policy;
+    int64_t itl_goal_us; /* 0: none. Below what a step takes: chunks follow the clock, and differ from run to run */
 };
 
 static const struct way ways[] = {
-    {"default", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED},
-    {"one thread", 1, 256, 512, 64, 0, true, QR_SCHED_MIXED},
-    {"three threads", 3, 256, 512, 64, 0, true, QR_SCHED_MIXED},
-    {"chunks of 1", 2, 1, 64, 64, 0, true, QR_SCHED_MIXED},
-    {"chunks of 7", 2, 7, 64, 16, 0, false, QR_SCHED_MIXED},
-    {"chunks of 16, no cache", 2, 16, 64, 64, 0, false, QR_SCHED_PREFILL_FIRST},
-    {"alternate", 2, 33, 64, 32, 0, true, QR_SCHED_ALTERNATE},
-    {"few blocks, preemption", 2, 64, 128, 16, 720, true, QR_SCHED_MIXED},
-    {"few blocks, no cache", 2, 64, 128, 16, 640, false, QR_SCHED_MIXED},
+    {"default", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
+    {"one thread", 1, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
+    {"three threads", 3, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
+    {"chunks of 1", 2, 1, 64, 64, 0, true, QR_SCHED_MIXED, 0},
+    {"chunks of 7", 2, 7, 64, 16, 0, false, QR_SCHED_MIXED, 0},
+    {"chunks of 16, no cache", 2, 16, 64, 64, 0, false, QR_SCHED_PREFILL_FIRST, 0},
+    {"alternate", 2, 33, 64, 32, 0, true, QR_SCHED_ALTERNATE, 0},
+    {"few blocks, preemption", 2, 64, 128, 16, 720, true, QR_SCHED_MIXED, 0},
+    {"few blocks, no cache", 2, 64, 128, 16, 640, false, QR_SCHED_MIXED, 0},
+    {"an ITL goal of 300 us", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 300},
+    {"an ITL goal nobody meets", 2, 256, 512, 32, 720, true, QR_SCHED_MIXED, 1},
 };
 
 static void check_ways(const char *isa, enum qr_compute compute, enum qr_kv_cache kv_cache, size_t n_ways)
@@ -147,6 +150,7 @@ static void check_ways(const char *isa, enum qr_compute compute, enum qr_kv_cach
         setup.config.kv_tokens = way->kv_tokens;
         setup.config.prefix_cache = way->prefix_cache;
         setup.config.policy = way->policy;
+        setup.config.itl_goal_us = way->itl_goal_us;
         setup.config.ctx_max = way->kv_tokens ? 256 : 0;
         run_together(got, k, &setup, 99 + i, &st);
         compare(want, got, k, way->name);

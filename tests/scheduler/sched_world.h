@@ -47,6 +47,7 @@ struct world {
     struct qr_sched_config config;
     int32_t n_blocks, block_tokens;
     bool prefix_cache, zombies_ok;
+    int32_t mixed_max; /* prompt tokens beside decode rows */
     struct qr_kv_pool *pool;
     struct qr_sched *sched;
     struct qr_plan plan;
@@ -133,6 +134,7 @@ static inline void world_init(struct world *w, uint32_t (*draw)(void *, uint32_t
     int rc = qr_sched_new(&w->sched, &w->config, w->pool, &err);
     QR_ASSERT(rc == 0);
     qr_plan_init(&w->plan, &w->config);
+    w->mixed_max = INT32_MAX;
 }
 
 static inline void world_release(struct world *w)
@@ -360,6 +362,8 @@ static inline void world_check_plan(struct world *w, bool any)
         world_fail(w, "the plan's tokens do not add up or pass the budget");
     if (n_logits != p->n_logits || n_logits > w->config.logit_rows_max)
         world_fail(w, "the plan's rows of logits do not add up or pass the budget");
+    if (p->n_decode > 0 && n_tokens - p->n_decode > w->mixed_max)
+        world_fail(w, "a step carries more prompt tokens beside decode rows than it may");
     if (w->config.policy != QR_SCHED_MIXED && p->n_prefill > 0 && p->n_decode > 0)
         world_fail(w, "a step mixes what its policy keeps apart");
     for (int32_t k = 0; k < p->n_copies; k++) {
@@ -401,6 +405,10 @@ static inline void world_sample(struct world *w, const struct qr_plan_item *item
 static inline void world_step(struct world *w)
 {
     w->now_us += 1000;
+    if (world_below(w, 4) == 0) {
+        w->mixed_max = world_below(w, 2) ? INT32_MAX : 1 + (int32_t)world_below(w, (uint32_t)w->config.step_tokens_max);
+        qr_sched_limit_mixed(w->sched, w->mixed_max);
+    }
     bool any = qr_sched_plan(w->sched, &w->plan, w->now_us);
     world_check(w);
     world_check_plan(w, any);

@@ -208,6 +208,26 @@ Test(sched, plans_decode_rows_first_and_prompt_chunks_in_the_rest)
     end(s);
 }
 
+Test(sched, prompt_tokens_beside_decode_rows_keep_a_limit_of_their_own)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(64, true, &c);
+    qr_sched_limit_mixed(s->sched, 7);
+    int32_t a = add(s, 12, 50, 0);
+    step(s);
+    cr_assert_eq(item_of(s, a)->n_tokens, 12, "nothing decodes yet");
+    int32_t b = add(s, 10, 50, 100), d = add(s, 10, 50, 200);
+    cr_assert_eq(qr_sched_n_decode(s->sched), 1);
+    step(s);
+    cr_assert(item_of(s, a)->n_tokens == 1 && item_of(s, b)->n_tokens == 7 && item_of(s, d) == NULL);
+    step(s);
+    cr_assert(item_of(s, b)->n_tokens == 3 && item_of(s, d)->n_tokens == 4);
+    qr_sched_limit_mixed(s->sched, INT32_MAX);
+    step(s);
+    cr_assert(s->plan.n_decode == 2 && item_of(s, d)->n_tokens == 6);
+    end(s);
+}
+
 Test(sched, cuts_prompts_to_the_chunk_limit)
 {
     struct qr_sched_config c = usual();

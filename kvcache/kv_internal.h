@@ -4,8 +4,14 @@
  * induction: same salt, or same parent entry, and the same tokens. The hash only says where to look; two prefixes whose
  * hashes collide are told apart always, not just probably.
  *
- * One 64-byte line per block for everything a look-up touches besides the tokens, one open-addressing table of 8-byte slots
- * (linear probing, deletion by shifting back, so there are no tombstones to collect), two circular lists with sentinels.
+ * What a look-up touches is kept small, because it decides its price. Eight consecutive blocks of a chain, counted from its
+ * first, are a group; the first one, the head, remembers where the seven others were entered. So the table is asked once
+ * for eight blocks. What a head remembers is only a guess: the last one entered behind it wins, blocks leave without telling
+ * it, and every guess is verified like any entry; where it is wrong, the table is asked for that block.
+ *
+ * A block's record is one 64-byte line and its tokens right behind it, so a block of 16 tokens is a pair of lines, which memory
+ * delivers together; its hashes lie apart. One open-addressing table of 8-byte slots (linear probing, deletion by shifting
+ * back, so there are no tombstones to collect), two circular lists with sentinels.
  */
 #ifndef QR_KVCACHE_KV_INTERNAL_H
 #define QR_KVCACHE_KV_INTERNAL_H
@@ -15,14 +21,24 @@
 
 #define QR_KV_BLOCK_TOKENS_MAX 256
 
+#define QR_KV_GROUP 8
+
 struct qr_kv_block {
-    struct qr_hash128 hash;   /* chain hash of the content; meaningful while uid != 0 */
-    struct qr_hash128 parent; /* what that hash was chained from: the parent's hash, or the salt when parent_uid is 0 */
     uint64_t uid;             /* the index entry this content equals; 0: never entered, or forgotten */
     uint64_t parent_uid;      /* the entry of the block before; 0: this is a first block */
     int32_t refs;
     int32_t prev, next;       /* while refs is 0: neighbours on the free or the cached list */
+    int32_t head;             /* the block that headed the group when this was entered */
+    int32_t member[QR_KV_GROUP - 1]; /* of a head: where the blocks behind it were entered, as far as it knows; valid ids always */
+    uint8_t place;            /* in the group: 0 is the head */
     bool indexed;             /* this very block is the entry `uid` (false for a private copy of it) */
+};
+_Static_assert(sizeof(struct qr_kv_block) == 64, "a block's record is one line");
+
+/* What a look-up does not touch, except for the salt of a first block. Meaningful while uid != 0. */
+struct qr_kv_origin {
+    struct qr_hash128 hash;   /* chain hash of the content */
+    struct qr_hash128 parent; /* what that hash was chained from: the parent's hash, or the salt when parent_uid is 0 */
 };
 
 struct qr_kv_slot {
@@ -38,11 +54,17 @@ struct qr_kv_pool {
     uint64_t uid_last;
     int32_t n_free, n_cached;
     int64_t n_evicted, query_tokens, hit_tokens;
-    struct qr_kv_block *block;  /* owned [n_blocks + 2]; the last two are the sentinels of the lists */
+    char *record;               /* owned [n_blocks + 2][record_bytes]: a qr_kv_block and its tokens; the last two head the lists */
+    size_t record_bytes;
+    struct qr_kv_origin *origin; /* owned [n_blocks], with the prefix cache */
     struct qr_kv_slot *slot;    /* owned [slot_mask + 1] */
-    int32_t *tokens;            /* owned [n_blocks * block_tokens]; written for indexed blocks */
     struct qr_hash_secret secret;
 };
+
+static inline struct qr_kv_block *qr_kv_at(const struct qr_kv_pool *p, int32_t b)
+{
+    return (struct qr_kv_block *)(p->record + (size_t)b * p->record_bytes);
+}
 
 static inline int32_t qr_kv_free_head(const struct qr_kv_pool *p)
 {
@@ -57,18 +79,18 @@ static inline int32_t qr_kv_cached_head(const struct qr_kv_pool *p)
 /* Puts block b in front of `at`; with `at` a sentinel that is the end of its list. */
 static inline void qr_kv_link_before(struct qr_kv_pool *p, int32_t at, int32_t b)
 {
-    struct qr_kv_block *x = &p->block[b];
+    struct qr_kv_block *x = qr_kv_at(p, b);
     x->next = at;
-    x->prev = p->block[at].prev;
-    p->block[x->prev].next = b;
-    p->block[at].prev = b;
+    x->prev = qr_kv_at(p, at)->prev;
+    qr_kv_at(p, x->prev)->next = b;
+    qr_kv_at(p, at)->prev = b;
 }
 
 static inline void qr_kv_unlink(struct qr_kv_pool *p, int32_t b)
 {
-    struct qr_kv_block *x = &p->block[b];
-    p->block[x->prev].next = x->next;
-    p->block[x->next].prev = x->prev;
+    struct qr_kv_block *x = qr_kv_at(p, b);
+    qr_kv_at(p, x->prev)->next = x->next;
+    qr_kv_at(p, x->next)->prev = x->prev;
 }
 
 /* Takes an indexed block out of the table and makes its content unknown. It stays on whatever list it is on. */

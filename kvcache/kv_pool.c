@@ -24,9 +24,10 @@ struct qr_kv_pool *qr_kv_pool_new(int32_t n_blocks, int32_t block_tokens, bool p
     p->prefix_cache = prefix_cache;
     p->hash_keep = UINT64_MAX;
     p->secret = *secret;
-    p->block = qr_alloc_aligned(((size_t)n_blocks + 2) * sizeof *p->block, 64);
-    p->block[qr_kv_free_head(p)].prev = p->block[qr_kv_free_head(p)].next = qr_kv_free_head(p);
-    p->block[qr_kv_cached_head(p)].prev = p->block[qr_kv_cached_head(p)].next = qr_kv_cached_head(p);
+    p->record_bytes = sizeof(struct qr_kv_block) + (prefix_cache ? ((size_t)block_tokens * sizeof(int32_t) + 63) / 64 * 64 : 0);
+    p->record = qr_alloc_aligned(((size_t)n_blocks + 2) * p->record_bytes, 128);
+    qr_kv_at(p, qr_kv_free_head(p))->prev = qr_kv_at(p, qr_kv_free_head(p))->next = qr_kv_free_head(p);
+    qr_kv_at(p, qr_kv_cached_head(p))->prev = qr_kv_at(p, qr_kv_cached_head(p))->next = qr_kv_cached_head(p);
     for (int32_t b = 0; b < n_blocks; b++)
         qr_kv_link_before(p, qr_kv_free_head(p), b);
     p->n_free = n_blocks;
@@ -36,7 +37,7 @@ struct qr_kv_pool *qr_kv_pool_new(int32_t n_blocks, int32_t block_tokens, bool p
     for (uint32_t i = 0; i < n_slots; i++)
         p->slot[i].block = -1;
     if (prefix_cache)
-        p->tokens = qr_alloc_aligned((size_t)n_blocks * (size_t)block_tokens * sizeof *p->tokens, 64);
+        p->origin = qr_alloc_aligned((size_t)n_blocks * sizeof *p->origin, 64);
     return p;
 }
 
@@ -45,9 +46,9 @@ void qr_kv_pool_free(struct qr_kv_pool *p)
     if (p == NULL)
         return;
     if (p->prefix_cache)
-        qr_free_aligned(p->tokens);
+        qr_free_aligned(p->origin);
     qr_free_aligned(p->slot);
-    qr_free_aligned(p->block);
+    qr_free_aligned(p->record);
     qr_free(p);
 }
 
@@ -83,10 +84,10 @@ int32_t qr_kv_alloc(struct qr_kv_pool *p)
     QR_ASSERT(p != NULL);
     int32_t b;
     if (p->n_free > 0) {
-        b = p->block[qr_kv_free_head(p)].next;
+        b = qr_kv_at(p, qr_kv_free_head(p))->next;
         p->n_free--;
     } else if (p->n_cached > 0) {
-        b = p->block[qr_kv_cached_head(p)].next;
+        b = qr_kv_at(p, qr_kv_cached_head(p))->next;
         qr_kv_index_drop(p, b);
         p->n_cached--;
         p->n_evicted++;
@@ -94,8 +95,8 @@ int32_t qr_kv_alloc(struct qr_kv_pool *p)
         return -1;
     }
     qr_kv_unlink(p, b);
-    QR_ASSERT(p->block[b].refs == 0 && p->block[b].uid == 0);
-    p->block[b].refs = 1;
+    QR_ASSERT(qr_kv_at(p, b)->refs == 0 && qr_kv_at(p, b)->uid == 0);
+    qr_kv_at(p, b)->refs = 1;
     return b;
 }
 
@@ -103,7 +104,7 @@ void qr_kv_ref(struct qr_kv_pool *p, int32_t block)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(block >= 0 && block < p->n_blocks);
-    struct qr_kv_block *x = &p->block[block];
+    struct qr_kv_block *x = qr_kv_at(p, block);
     if (x->refs++ > 0)
         return;
     QR_ASSERT(x->indexed); /* a free block is not anybody's to share */
@@ -115,7 +116,7 @@ void qr_kv_unref(struct qr_kv_pool *p, int32_t block)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(block >= 0 && block < p->n_blocks);
-    struct qr_kv_block *x = &p->block[block];
+    struct qr_kv_block *x = qr_kv_at(p, block);
     QR_ASSERT(x->refs > 0);
     if (--x->refs > 0)
         return;
@@ -124,7 +125,7 @@ void qr_kv_unref(struct qr_kv_pool *p, int32_t block)
         p->n_cached++;
     } else {
         x->uid = 0;
-        qr_kv_link_before(p, p->block[qr_kv_free_head(p)].next, block); /* the front: its memory is warm */
+        qr_kv_link_before(p, qr_kv_at(p, qr_kv_free_head(p))->next, block); /* the front: its memory is warm */
         p->n_free++;
     }
 }
@@ -133,20 +134,20 @@ int32_t qr_kv_refs(const struct qr_kv_pool *p, int32_t block)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(block >= 0 && block < p->n_blocks);
-    return p->block[block].refs;
+    return qr_kv_at(p, block)->refs;
 }
 
 /* Walks one list: every member unowned, indexed or not as its list demands, links mutual, length as counted. */
 static const char *check_list(const struct qr_kv_pool *p, int32_t head, int32_t n_expected, bool indexed)
 {
     int32_t n = 0;
-    for (int32_t b = p->block[head].next; b != head; b = p->block[b].next) {
+    for (int32_t b = qr_kv_at(p, head)->next; b != head; b = qr_kv_at(p, b)->next) {
         if (b < 0 || b >= p->n_blocks || n++ >= n_expected)
             return "a list of blocks leads elsewhere or is longer than its count";
-        const struct qr_kv_block *x = &p->block[b];
+        const struct qr_kv_block *x = qr_kv_at(p, b);
         if (x->refs != 0)
             return "a block is on a list and referenced";
-        if (p->block[x->prev].next != b || p->block[x->next].prev != b)
+        if (qr_kv_at(p, x->prev)->next != b || qr_kv_at(p, x->next)->prev != b)
             return "a list of blocks is torn";
         if (x->indexed != indexed)
             return indexed ? "a cached block has no index entry" : "a free block has an index entry";
@@ -166,9 +167,9 @@ const char *qr_kv_pool_check(const struct qr_kv_pool *p)
         return broken;
     int32_t n_owned = 0;
     for (int32_t b = 0; b < p->n_blocks; b++) {
-        if (p->block[b].refs < 0)
+        if (qr_kv_at(p, b)->refs < 0)
             return "a block has a negative reference count";
-        n_owned += p->block[b].refs > 0;
+        n_owned += qr_kv_at(p, b)->refs > 0;
     }
     if (p->n_free + p->n_cached + n_owned != p->n_blocks)
         return "free + cached + owned blocks are not all blocks";

@@ -258,6 +258,64 @@ Test(kv_prefix, tells_prefixes_apart_when_all_hashes_are_equal)
     qr_kv_pool_free(p);
 }
 
+Test(kv_prefix, does_not_believe_a_block_that_left_the_index)
+{
+    struct qr_kv_pool *p = new_pool(2, true);
+    int32_t tokens[3 * P], blocks[3], other[2];
+    count_up(tokens, 3 * P, 0);
+    compute(p, blocks, tokens, 2, salt_a);
+    release(p, blocks, 2);
+    cr_assert_eq(found(p, tokens, 2 * P, salt_a), 2);
+    cr_assert_eq(qr_kv_alloc(p), blocks[1]); /* evicted; what it held is still in its memory, and the head still remembers it */
+    cr_assert_eq(found(p, tokens, 2 * P, salt_a), 1);
+    cr_assert_null(qr_kv_pool_check(p));
+    qr_kv_unref(p, blocks[1]);
+    qr_kv_pool_free(p);
+
+    p = new_pool(3, true);
+    compute(p, blocks, tokens, 2, salt_a);
+    int32_t continued[2 * P]; /* the same first block, another second one */
+    memcpy(continued, tokens, sizeof continued);
+    continued[P] = 99;
+    other[1] = qr_kv_alloc(p);
+    cr_assert(qr_kv_prefix_enter(p, other[1], blocks[0], salt_a, continued + P));
+    qr_kv_unref(p, blocks[1]);
+    cr_assert_eq(qr_kv_alloc(p), blocks[1]);
+    cr_assert_not(qr_kv_prefix_enter(p, blocks[1], blocks[0], salt_a, continued + P), "a private copy over what was an entry");
+    cr_assert_eq(found(p, tokens, 2 * P, salt_a), 1);
+    cr_assert_eq(found(p, continued, 2 * P, salt_a), 2);
+    cr_assert_null(qr_kv_pool_check(p));
+    qr_kv_pool_free(p);
+}
+
+Test(kv_prefix, finds_every_branch_of_a_shared_beginning)
+{
+    enum { BRANCHES = 5, DEPTH = 20 };
+    struct qr_kv_pool *p = new_pool(BRANCHES * DEPTH, true);
+    int32_t tokens[BRANCHES][DEPTH * P], blocks[BRANCHES][DEPTH], got[DEPTH];
+    for (int32_t k = 0; k < BRANCHES; k++) { /* branch k leaves the first one in the block 3 k, and the last to enter is guessed */
+        count_up(tokens[k], DEPTH * P, 0);
+        for (int32_t i = 3 * k * P; k > 0 && i < DEPTH * P; i++)
+            tokens[k][i] = 1000 * k + i;
+        int32_t n = found(p, tokens[k], DEPTH * P, salt_a), n_hashed = 0;
+        struct qr_hash128 hashes[DEPTH];
+        cr_assert_eq(n, 3 * k);
+        qr_kv_prefix_find(p, blocks[k], n, tokens[k], DEPTH * P, salt_a, hashes, &n_hashed);
+        for (int32_t i = n; i < DEPTH; i++) {
+            blocks[k][i] = qr_kv_alloc(p);
+            cr_assert(qr_kv_prefix_enter(p, blocks[k][i], i > 0 ? blocks[k][i - 1] : -1, salt_a, tokens[k] + i * P));
+        }
+    }
+    for (int32_t k = 0; k < BRANCHES; k++) {
+        struct qr_hash128 hashes[DEPTH];
+        int32_t n_hashed = 0;
+        cr_assert_eq(qr_kv_prefix_find(p, got, DEPTH, tokens[k], DEPTH * P, salt_a, hashes, &n_hashed), DEPTH);
+        cr_assert_eq(memcmp(got, blocks[k], sizeof got), 0, "branch %d", k);
+    }
+    cr_assert_null(qr_kv_pool_check(p));
+    qr_kv_pool_free(p);
+}
+
 Test(kv_prefix, forgets_everything_when_cleared)
 {
     struct qr_kv_pool *p = new_pool(8, true);
@@ -295,7 +353,7 @@ Test(kv_prefix, counts_what_it_is_told)
  * that the blocks' own histories spell. */
 Test(kv_prefix, agrees_with_a_plain_list_of_prefixes)
 {
-    enum { N = 24, DEPTH = 4, HELD = 8 };
+    enum { N = 60, DEPTH = 12, HELD = 8 }; /* deeper than a group */
     struct qr_rng rng = {.seed = qr_rng_seed_random() % 1000003};
     cr_log_info("seed %llu", (unsigned long long)rng.seed);
     struct qr_kv_pool *p = new_pool(N, true);
@@ -305,16 +363,21 @@ Test(kv_prefix, agrees_with_a_plain_list_of_prefixes)
         struct qr_hash128 hashes[DEPTH];
         release(p, held[k], n_held[k]);
         for (int i = 0; i < DEPTH * P; i++)
-            tokens[i] = i % P == 0 ? (int32_t)qr_rng_below(&rng, 3) : 7;
+            tokens[i] = i % P == 0 ? (int32_t)qr_rng_below(&rng, 12) / 10 : 7;
         int32_t n = qr_kv_prefix_find(p, held[k], DEPTH, tokens, DEPTH * P, salt_a, hashes, &n_hashed);
         for (int32_t i = 0; i < n; i++)
             cr_assert_eq(memcmp(history[held[k][i]], tokens, (size_t)(i + 1) * P * sizeof *tokens), 0, "seed %llu op %d: a wrong block",
                          (unsigned long long)rng.seed, op);
-        for (; n < DEPTH && qr_rng_below(&rng, 4) > 0; n++) {
+        for (; n < DEPTH && qr_rng_below(&rng, 12) > 0; n++) {
             int32_t b = qr_kv_alloc(p);
             if (b < 0)
                 break;
             held[k][n] = b;
+            memset(history[b], 255, sizeof history[b]);
+            if (qr_rng_below(&rng, 8) == 0) { /* computed in part: held, never entered */
+                n++;
+                break;
+            }
             memcpy(history[b], tokens, (size_t)(n + 1) * P * sizeof *tokens);
             qr_kv_prefix_enter(p, b, n > 0 ? held[k][n - 1] : -1, salt_a, tokens + n * P);
             cr_assert_geq(found(p, tokens, (n + 1) * P, salt_a), n, "seed %llu op %d: a prefix just computed is lost",

@@ -27,7 +27,7 @@ static const struct qr_option table[] = {
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, dtype), .builtin = "auto", .choices = "auto|f32|bf16",
      .arg = "TYPE", .help = "Compute type of unquantized weights."},
     {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, quantize), .builtin = "none",
-     .choices = "none|int8|int4", .arg = "TYPE", .help = "Round the matrices to integers while loading."},
+     .choices = QR_QUANTIZE_CHOICES, .arg = "TYPE", .help = "Round the matrices to integers while loading."},
     {.name = "kv-cache-dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, kv_cache), .builtin = "auto",
      .choices = "auto|f32|bf16|int8", .arg = "TYPE", .help = "Type of cached keys and values."},
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, isa), .arg = "LEVEL",

@@ -54,9 +54,10 @@ struct qr_cli_engine {
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(T, m.dtype), .builtin = "auto", .choices = "auto|f32|bf16",          \
      .arg = "TYPE", .group = "Model",                                                                                             \
      .help = "Compute type of unquantized weights; auto is what the file stores (f16: bf16 when that loses nothing, else f32)."}, \
-    {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(T, m.quantize), .builtin = "none", .choices = "none|int8|int4",   \
+    {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(T, m.quantize), .builtin = "none", .choices = QR_QUANTIZE_CHOICES, \
      .arg = "TYPE", .group = "Model",                                                                                             \
-     .help = "Round the matrices to integers while loading: int8 with a scale per output, int4 in groups of 32 (head int8)."},    \
+     .help = "Round the matrices to integers while loading: int8 with a scale per output, int4 in groups of 32 (head int8); -gN: groups of N; " \
+             "w8a16, w4a16: the same weights, activations not rounded to 8 bits."},                                               \
     {.name = "kv-cache-dtype", .type = QR_OPT_ENUM, .offset = offsetof(T, m.kv_cache), .builtin = "auto", .choices = "auto|f32|bf16|int8", \
      .arg = "TYPE", .group = "Model",                                                                                             \
      .help = "Type of cached keys and values: int8 (a scale per token and head) holds nearly twice the tokens of bf16; auto is f32 when computing " \

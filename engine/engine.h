@@ -147,6 +147,7 @@ struct qr_engine_limits {
     int32_t ctx_max, vocab, n_blocks, block_tokens, running_max, waiting_max, step_tokens_max;
     int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes, event_bytes;
     enum qr_dtype kv_dtype;
+    enum qr_dtype weight_dtype; /* what matrices were packed as; an opened engine only */
 };
 
 struct qr_engine; /* opaque */

@@ -159,14 +159,17 @@ void qr_backend_run(struct qr_backend *be, void (*fn)(const void *arg, int32_t i
     qr_queue_run(be->queue, fn, arg, n_items);
 }
 
-int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
-                        struct qr_err *err)
+int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim,
+                        int32_t block_tokens, struct qr_err *err)
 {
     QR_ASSERT(be != NULL && be->k != NULL);
     QR_ASSERT(err != NULL);
     if (!qr_dtype_packs(weights))
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s kernels on the %s compute with f32, bf16, int8 and int4 weights, not %s", be->k->name, be->name,
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s kernels on the %s compute with f32, bf16 and quantized weights, not %s", be->k->name, be->name,
                           qr_dtype_name(weights));
+    if (inputs_max > qr_linear_inputs_max(weights))
+        return qr_err_set(err, QR_E_UNSUPPORTED, "a matrix has %lld inputs, %s ones have %d at most%s", (long long)inputs_max, qr_dtype_name(weights),
+                          (int)qr_linear_inputs_max(weights), inputs_max <= QR_LINEAR_INPUTS_MAX ? "; load it without --quantize" : "");
     if (kv != QR_F32 && kv != QR_BF16 && kv != QR_I8)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s kernels on the %s keep keys and values as f32, bf16 or int8, not %s", be->k->name, be->name,
                           qr_dtype_name(kv));

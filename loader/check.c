@@ -23,6 +23,7 @@ struct report {
     struct qr_err problem[PROBLEMS_MAX];
     int32_t n_problems;
     enum qr_dtype compute;                 /* when nothing is wrong and it is a directory */
+    size_t weight_bytes[QR_DTYPE_COUNT];   /* likewise: packed matrices and vectors as `compute` and as each quantized type, on this machine */
     int32_t n_unused;
     const char *first_unused;
     uint64_t n_parameters, n_bytes;
@@ -39,14 +40,17 @@ static void note(struct report *r, int rc)
     r->n_problems += rc != 0;
 }
 
-static int check_backend(const struct report *r, struct qr_err *err)
+static int check_backend(struct report *r, struct qr_err *err)
 {
     struct qr_backend *be;
     const struct qr_backend_options o = {.n_threads = 1, .step_rows_max = 1};
     int rc = qr_backend_open(&be, &o, err);
     if (rc)
         return rc;
-    rc = qr_backend_supports(be, r->compute, r->compute, r->config.head_dim, BLOCK_TOKENS, err);
+    rc = qr_backend_supports(be, r->compute, qr_weights_inputs_max(&r->config), r->compute, r->config.head_dim, BLOCK_TOKENS, err);
+    for (int t = 0; t < QR_DTYPE_COUNT; t++)
+        if (t == (int)r->compute || qr_dtype_is_quantized((enum qr_dtype)t))
+            r->weight_bytes[t] = qr_weights_region_bytes(&r->config, be->k, (enum qr_dtype)t);
     qr_backend_close(be);
     return rc;
 }
@@ -116,6 +120,15 @@ static void text_tensors(struct qr_buf *out, const struct qr_safetensors *st)
     }
 }
 
+static void text_memory(struct qr_buf *out, const struct report *r)
+{
+    qr_buf_printf(out, "memory        %.1f MiB of weights as %s; with --quantize", (double)r->weight_bytes[r->compute] / 0x1p20, qr_dtype_name(r->compute));
+    const char *before = " ";
+    for (int t = QR_Q8; t < QR_DTYPE_COUNT; t++, before = ", ")
+        qr_buf_printf(out, "%s%s %.1f", before, qr_dtype_name((enum qr_dtype)t), (double)r->weight_bytes[t] / 0x1p20);
+    qr_buf_put_str(out, " MiB\n");
+}
+
 static void text_report(struct qr_buf *out, const struct report *r)
 {
     qr_buf_printf(out, "path          %s\n", r->path);
@@ -130,6 +143,8 @@ static void text_report(struct qr_buf *out, const struct report *r)
         qr_buf_printf(out, "unused        %d tensors, the first is %s\n", r->n_unused, r->first_unused);
     for (int32_t i = 0; i < r->n_problems; i++)
         qr_buf_printf(out, "problem       %s\n", r->problem[i].msg);
+    if (r->n_problems == 0 && r->is_dir)
+        text_memory(out, r);
     if (r->n_problems)
         qr_buf_put_str(out, "verdict       quire would not run it\n");
     else if (r->is_dir)
@@ -174,6 +189,14 @@ static void json_tensors(struct qr_buf *out, const struct qr_safetensors *st)
     qr_buf_put_str(out, "]");
 }
 
+static void json_memory(struct qr_buf *out, const struct report *r)
+{
+    qr_buf_printf(out, ",\"compute\":\"%s\",\"weight_bytes\":{\"%s\":%zu", qr_dtype_name(r->compute), qr_dtype_name(r->compute), r->weight_bytes[r->compute]);
+    for (int t = QR_Q8; t < QR_DTYPE_COUNT; t++)
+        qr_buf_printf(out, ",\"%s\":%zu", qr_dtype_name((enum qr_dtype)t), r->weight_bytes[t]);
+    qr_buf_put_byte(out, '}');
+}
+
 static void json_report(struct qr_buf *out, const struct report *r)
 {
     qr_buf_put_byte(out, '{');
@@ -192,7 +215,7 @@ static void json_report(struct qr_buf *out, const struct report *r)
     }
     qr_buf_printf(out, "],\"runs\":%s", r->n_problems ? "false" : r->is_dir ? "true" : "null");
     if (r->n_problems == 0 && r->is_dir)
-        qr_buf_printf(out, ",\"compute\":\"%s\"", qr_dtype_name(r->compute));
+        json_memory(out, r);
     qr_buf_put_str(out, "}\n");
 }
 

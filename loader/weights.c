@@ -143,7 +143,9 @@ enum qr_dtype qr_weights_lossless_dtype(const struct qr_safetensors *st, const s
 /* What a matrix is packed as: the head, which decides between tokens, keeps 8 bits where others have 4. */
 static enum qr_dtype packed_as(const struct qr_weight_row *row, enum qr_dtype to)
 {
-    return to == QR_Q4 && row->n_out == QR_DIM_VOCAB ? QR_Q8 : to;
+    if (!qr_dtype_is_quantized(to) || qr_dtype_format(to).bits == 8 || row->n_out != QR_DIM_VOCAB)
+        return to;
+    return qr_dtype_format(to).weight_only ? QR_W8 : QR_Q8;
 }
 
 static size_t whole_bytes(const struct qr_weight_walk *k, const struct qr_kernels *kernels, enum qr_dtype to)
@@ -153,6 +155,18 @@ static size_t whole_bytes(const struct qr_weight_walk *k, const struct qr_kernel
         return 0;
     size_t n = k->row->kind == QR_KIND_VECTOR ? (size_t)total * sizeof(float) : kernels->linear_packed_bytes(packed_as(k->row, to), total, n_in);
     return qr_align_up(n, REGION_ALIGN);
+}
+
+int64_t qr_weights_inputs_max(const struct qr_model_config *c)
+{
+    QR_ASSERT(c != NULL);
+    int64_t most = 0;
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
+        int64_t n = k.row->kind == QR_KIND_MATRIX ? qr_dim_value(c, k.row->n_in) : 0;
+        most = n > most ? n : most;
+    }
+    QR_ASSERT(most > 0);
+    return most;
 }
 
 size_t qr_weights_region_bytes(const struct qr_model_config *c, const struct qr_kernels *k, enum qr_dtype to)

@@ -26,7 +26,7 @@ struct qr_weights {
     struct qr_weight embed, norm, head;
     struct qr_layer_weights *layer; /* owned [n_layers] */
     int32_t n_layers;
-    enum qr_dtype matrix_dtype;     /* of packed matrices: f32, bf16, or quantized from what the file stores (int4: but the head is int8) */
+    enum qr_dtype matrix_dtype;     /* of packed matrices: f32, bf16, or quantized from what the file stores (to 4 bits: but the head to 8) */
     void *region;                   /* owned: packed matrices and vectors */
     void *table_copy;               /* owned: embedding rows that the file holds unaligned, else NULL */
     size_t region_bytes, table_bytes; /* table_bytes: the embedding's rows as stored */
@@ -44,6 +44,9 @@ int32_t qr_weights_unused(const struct qr_safetensors *st, const struct qr_model
 /* The type that loses nothing: f32 when a matrix is stored in f32 or holds an f16 value that bf16 cannot, bf16 otherwise.
  * Requires qr_weights_check. */
 enum qr_dtype qr_weights_lossless_dtype(const struct qr_safetensors *st, const struct qr_model_config *c);
+
+/* Inputs of the widest matrix. */
+int64_t qr_weights_inputs_max(const struct qr_model_config *c);
 
 /* Bytes of the region that qr_weights_load allocates. */
 size_t qr_weights_region_bytes(const struct qr_model_config *c, const struct qr_kernels *k, enum qr_dtype to);

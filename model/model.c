@@ -57,22 +57,13 @@ static enum qr_dtype choose_kv_dtype(enum qr_kv_cache kv_cache, enum qr_dtype we
 static enum qr_dtype choose_dtype(const struct qr_safetensors *st, const struct qr_model_config *c, const struct qr_model_options *options)
 {
     const enum qr_compute compute = options->compute;
+    _Static_assert((int)QR_QUANTIZE_COUNT - (int)QR_QUANTIZE_INT8 == (int)QR_DTYPE_COUNT - (int)QR_Q8, "a choice for every quantized type");
+    QR_ASSERT((int)options->quantize >= 0 && options->quantize < QR_QUANTIZE_COUNT);
     if (options->quantize != QR_QUANTIZE_NONE)
-        return options->quantize == QR_QUANTIZE_INT8 ? QR_Q8 : QR_Q4;
+        return (enum qr_dtype)((int)QR_Q8 + (int)options->quantize - (int)QR_QUANTIZE_INT8);
     if (compute == QR_COMPUTE_AUTO)
         return qr_weights_lossless_dtype(st, c);
     return compute == QR_COMPUTE_F32 ? QR_F32 : QR_BF16;
-}
-
-/* Sums of products of 8-bit numbers must fit 32 bits. */
-static int check_widths(const struct qr_model_config *c, enum qr_dtype dtype, struct qr_err *err)
-{
-    const enum qr_dim inputs[] = {QR_DIM_EMBD, QR_DIM_Q, QR_DIM_FFN};
-    for (int i = 0; qr_dtype_is_quantized(dtype) && i < QR_COUNT(inputs); i++)
-        if (qr_dim_value(c, inputs[i]) > QR_QUANT_INPUTS_MAX)
-            return qr_err_set(err, QR_E_UNSUPPORTED, "a matrix has %lld inputs, quantized ones have %d at most; load it without --quantize",
-                              (long long)qr_dim_value(c, inputs[i]), QR_QUANT_INPUTS_MAX);
-    return 0;
 }
 
 static void warn_unused(const struct qr_safetensors *st, const struct qr_model_config *c)
@@ -99,10 +90,8 @@ static int examine(struct qr_model *m, struct qr_safetensors **files, enum qr_dt
     if (!rc) {
         *dtype = choose_dtype(st, c, options);
         m->kv_dtype = choose_kv_dtype(options->kv_cache, *dtype);
-        rc = check_widths(c, *dtype, err);
+        rc = qr_backend_supports(be, *dtype, qr_weights_inputs_max(c), m->kv_dtype, c->head_dim, BLOCK_TOKENS, err);
     }
-    if (!rc)
-        rc = qr_backend_supports(be, *dtype, m->kv_dtype, c->head_dim, BLOCK_TOKENS, err);
     if (rc) {
         qr_safetensors_close(st);
         return qr_err_prefix(err, "%s: ", dir);
@@ -150,7 +139,8 @@ int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const 
     QR_ASSERT(out != NULL && c != NULL && w != NULL);
     QR_ASSERT(be != NULL && err != NULL && w->n_layers == c->n_layers);
     const enum qr_dtype dtype = w->matrix_dtype;
-    int rc = dtype == QR_F64 ? 0 : qr_backend_supports(be, dtype, choose_kv_dtype(QR_KV_CACHE_AUTO, dtype), c->head_dim, BLOCK_TOKENS, err);
+    const enum qr_dtype kv = choose_kv_dtype(QR_KV_CACHE_AUTO, dtype);
+    int rc = dtype == QR_F64 ? 0 : qr_backend_supports(be, dtype, qr_weights_inputs_max(c), kv, c->head_dim, BLOCK_TOKENS, err);
     if (rc)
         return rc;
     struct qr_model *m = qr_alloc(1, sizeof *m);

@@ -15,11 +15,21 @@
 
 enum qr_compute { QR_COMPUTE_AUTO, QR_COMPUTE_F32, QR_COMPUTE_BF16 };
 enum qr_kv_cache { QR_KV_CACHE_AUTO, QR_KV_CACHE_F32, QR_KV_CACHE_BF16, QR_KV_CACHE_INT8 };
-enum qr_quantize { QR_QUANTIZE_NONE, QR_QUANTIZE_INT8, QR_QUANTIZE_INT4 };
+
+/* Formats of rounded weights (kernels.h, linear), in the order of the quantized types of dtype.h, and their names for an option table. */
+enum qr_quantize {
+    QR_QUANTIZE_NONE,
+    QR_QUANTIZE_INT8, QR_QUANTIZE_INT8_G32, QR_QUANTIZE_INT8_G64, QR_QUANTIZE_INT8_G128,
+    QR_QUANTIZE_INT4, QR_QUANTIZE_INT4_G64, QR_QUANTIZE_INT4_G128,
+    QR_QUANTIZE_W8A16, QR_QUANTIZE_W4A16, QR_QUANTIZE_W4A16_G64, QR_QUANTIZE_W4A16_G128,
+    QR_QUANTIZE_COUNT
+};
+#define QR_QUANTIZE_CHOICES "none|int8|int8-g32|int8-g64|int8-g128|int4|int4-g64|int4-g128|w8a16|w4a16|w4a16-g64|w4a16-g128"
+
 
 struct qr_model_options {
     enum qr_compute compute; /* type of unquantized weights; AUTO: as stored, f16 as bf16 when that loses nothing, else f32 */
-    enum qr_quantize quantize; /* rounds the matrices to integers while loading, straight from what is stored (INT4: the head to int8);
+    enum qr_quantize quantize; /* rounds the matrices to integers while loading, straight from what is stored (4 bits: the head to 8);
                                 * `compute` then says nothing */
     enum qr_kv_cache kv_cache; /* type of keys and values; AUTO: f32 when computing in f32, bf16 otherwise */
     int32_t ctx_max;         /* 0: the configuration's maximum; more than that only as far as rope scaling stretches it */
@@ -52,7 +62,7 @@ void qr_model_close(struct qr_model *m); /* NULL is fine */
 
 /* ctx_max in it is the context that the model was opened with. */
 const struct qr_model_config *qr_model_config(const struct qr_model *m);
-enum qr_dtype qr_model_weight_dtype(const struct qr_model *m); /* what matrices were packed as: f32, bf16, int8, int4 */
+enum qr_dtype qr_model_weight_dtype(const struct qr_model *m); /* what matrices were packed as: f32, bf16, or quantized */
 enum qr_dtype qr_model_kv_dtype(const struct qr_model *m);  /* f32, bf16 or int8 (QR_I8) */
 int64_t qr_model_weight_bytes(const struct qr_model *m);    /* memory held for packed weights and embeddings */
 

@@ -117,18 +117,28 @@ Test(backend, supports_what_the_kernels_compute_and_says_what_not)
     struct qr_err err = {0};
     static const int32_t good[] = {8, 24, 64, 80, 96, 128, 256};
     for (int i = 0; i < QR_COUNT(good); i++)
-        cr_assert_eq(qr_backend_supports(be, QR_BF16, QR_BF16, good[i], 16, &err), 0, "%s", err.msg);
-    cr_assert_eq(qr_backend_supports(be, QR_F32, QR_F32, 64, 1, &err), 0);
-    cr_assert_eq(qr_backend_supports(be, QR_I8, QR_F32, 64, 16, &err), QR_E_UNSUPPORTED);
-    cr_assert_eq(qr_backend_supports(be, QR_F16, QR_F32, 64, 16, &err), QR_E_UNSUPPORTED);
-    cr_assert_eq(qr_backend_supports(be, QR_F32, QR_F16, 64, 16, &err), QR_E_UNSUPPORTED);
+        cr_assert_eq(qr_backend_supports(be, QR_BF16, 4096, QR_BF16, good[i], 16, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_backend_supports(be, QR_F32, 4096, QR_F32, 64, 1, &err), 0);
+    cr_assert_eq(qr_backend_supports(be, QR_I8, 4096, QR_F32, 64, 16, &err), QR_E_UNSUPPORTED);
+    cr_assert_eq(qr_backend_supports(be, QR_F16, 4096, QR_F32, 64, 16, &err), QR_E_UNSUPPORTED);
+    static const struct {
+        enum qr_dtype weights;
+        int32_t inputs_max;
+    } widths[] = {{QR_F32, 262144}, {QR_BF16, 262144}, {QR_Q8, 65536}, {QR_Q4, 65536},
+                  {QR_Q4_G128, 65536}, {QR_Q8_G32, 32768}, {QR_W8, 32768}, {QR_W4_G64, 32768}};
+    for (int i = 0; i < QR_COUNT(widths); i++) {
+        cr_assert_eq(qr_backend_supports(be, widths[i].weights, widths[i].inputs_max, QR_BF16, 64, 16, &err), 0, "%s", err.msg);
+        cr_assert_eq(qr_backend_supports(be, widths[i].weights, widths[i].inputs_max + 1, QR_BF16, 64, 16, &err), QR_E_UNSUPPORTED);
+        cr_assert(strstr(err.msg, "at most") && !strstr(err.msg, "--quantize") == (widths[i].inputs_max == 262144), "%s", err.msg);
+    }
+    cr_assert_eq(qr_backend_supports(be, QR_F32, 4096, QR_F16, 64, 16, &err), QR_E_UNSUPPORTED);
     cr_assert(strstr(err.msg, "f16"), "%s", err.msg);
     static const int32_t bad[] = {0, 4, 7, 12, 264, 512};
     for (int i = 0; i < QR_COUNT(bad); i++)
-        cr_assert_eq(qr_backend_supports(be, QR_F32, QR_F32, bad[i], 16, &err), QR_E_UNSUPPORTED, "head dim %d", bad[i]);
-    cr_assert_eq(qr_backend_supports(be, QR_F32, QR_F32, 64, 24, &err), QR_E_UNSUPPORTED);
-    cr_assert_eq(qr_backend_supports(be, QR_F32, QR_F32, 64, 0, &err), QR_E_UNSUPPORTED);
-    cr_assert_eq(qr_backend_supports(be, QR_F32, QR_F32, 64, 8192, &err), QR_E_UNSUPPORTED);
+        cr_assert_eq(qr_backend_supports(be, QR_F32, 4096, QR_F32, bad[i], 16, &err), QR_E_UNSUPPORTED, "head dim %d", bad[i]);
+    cr_assert_eq(qr_backend_supports(be, QR_F32, 4096, QR_F32, 64, 24, &err), QR_E_UNSUPPORTED);
+    cr_assert_eq(qr_backend_supports(be, QR_F32, 4096, QR_F32, 64, 0, &err), QR_E_UNSUPPORTED);
+    cr_assert_eq(qr_backend_supports(be, QR_F32, 4096, QR_F32, 64, 8192, &err), QR_E_UNSUPPORTED);
     qr_backend_close(be);
 }
 

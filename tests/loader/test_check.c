@@ -63,7 +63,8 @@ Test(check, explains_a_good_model_in_text_and_json)
     qr_buf_init(&out);
     cr_expect_eq(check(&out, &t, false, &err), 0, "%s", err.msg);
     static const char *const says[] = {"Qwen2ForCausalLM", "2 layers", "3 files", "model-00002-of-00003.safetensors", "BF16",
-                                       "model.layers.1.self_attn.k_proj.bias", "[32, 64]", "computing in bf16"};
+                                       "model.layers.1.self_attn.k_proj.bias", "[32, 64]", "computing in bf16",
+                                       "of weights as bf16; with --quantize int8 0.1,"};
     for (int i = 0; i < QR_COUNT(says); i++)
         cr_expect(strstr(out.data, says[i]), "does not say \"%s\":\n%s", says[i], out.data);
     cr_expect_eq(check(&out, &t, true, &err), 0, "%s", err.msg);
@@ -75,6 +76,11 @@ Test(check, explains_a_good_model_in_text_and_json)
     cr_expect_eq(qr_json_count(qr_json_find(root, "tensors")), 3 + 2 * 12);
     cr_expect_eq(qr_json_count(qr_json_find(root, "problems")), 0);
     cr_expect(qr_json_bool(qr_json_find(root, "runs")));
+    const struct qr_json *bytes = qr_json_find(root, "weight_bytes");
+    int64_t bf16 = 0, int8 = 0, w4a16 = 0;
+    cr_expect(qr_json_i64(qr_json_find(bytes, "bf16"), &bf16) && qr_json_i64(qr_json_find(bytes, "int8"), &int8) &&
+              qr_json_i64(qr_json_find(bytes, "w4a16"), &w4a16), "%s", out.data);
+    cr_expect(bf16 > int8 && int8 > w4a16 && w4a16 > 0, "%lld %lld %lld", (long long)bf16, (long long)int8, (long long)w4a16);
     qr_json_free(root);
     qr_buf_release(&out);
     temp_remove(&t);

@@ -13,12 +13,13 @@ static int32_t min32(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-/* Tile shape: all heads that share a kv head, and as many rows as fit. */
+/* Tile shape: all heads that share a kv head, and as many rows as fit, a multiple of 32 if so many do: then so are queries. */
 static void plan_tiles(struct qr_attn_plan *plan, int32_t queries_max)
 {
     plan->group = plan->a->n_heads / plan->a->kv->n_kv_heads;
     plan->tile_heads = min32(plan->group, queries_max);
     plan->tile_rows = queries_max / plan->tile_heads;
+    plan->tile_rows -= plan->tile_rows > 32 ? plan->tile_rows % 32 : 0;
     plan->tile_queries = plan->tile_rows * plan->tile_heads;
     plan->head_parts = (plan->group + plan->tile_heads - 1) / plan->tile_heads;
     plan->n_head_tiles = plan->head_parts * plan->a->kv->n_kv_heads;

@@ -1,4 +1,4 @@
-/* exp_body.h - sweeps vf_exp and vf_tanh of one level over all exponents. Included after simd.h by a file compiled for that level. */
+/* exp_body.h - sweeps vf_exp, vf_exp2_of_negative and vf_tanh of one level over all exponents. Included after simd.h by a file compiled for that level. */
 #ifndef QR_TESTS_KERNELS_EXP_BODY_H
 #define QR_TESTS_KERNELS_EXP_BODY_H
 
@@ -12,13 +12,13 @@ static double ulps(double got, double want)
 }
 
 struct sweep {
-    double exp_worst, tanh_worst;
+    double exp_worst, exp2_worst, tanh_worst; /* ulp, relative, ulp */
 };
 
 /* Every 997th float of either sign, VF_LEN at a time: 2.1 million of each. */
 static void sweep(struct sweep *s)
 {
-    float x[VF_LEN], e[VF_LEN], t[VF_LEN];
+    float x[VF_LEN], e[VF_LEN], two[VF_LEN], t[VF_LEN];
     int lane = 0;
     for (uint64_t u = 0; u < 0x100000000u; u += 997) {
         uint32_t bits = (uint32_t)u;
@@ -31,6 +31,7 @@ static void sweep(struct sweep *s)
             continue;
         lane = 0;
         vf_store(e, vf_exp(vf_load(x)));
+        vf_store(two, vf_exp2_of_negative(vf_load(x)));
         vf_store(t, vf_tanh(vf_load(x)));
         for (int i = 0; i < VF_LEN; i++) {
             double want = exp((double)x[i]);
@@ -38,6 +39,11 @@ static void sweep(struct sweep *s)
                 cr_assert(isinf(e[i]) || x[i] < 88.7229f, "exp(%.9g) = %.9g", (double)x[i], (double)e[i]);
             else
                 s->exp_worst = fmax(s->exp_worst, ulps((double)e[i], want));
+            want = exp2((double)x[i]);
+            if (x[i] <= 1 && x[i] >= -125)
+                s->exp2_worst = fmax(s->exp2_worst, fabs((double)two[i] / want - 1));
+            else if (x[i] < -125)
+                cr_assert(two[i] >= 0 && fabs((double)two[i] - want) <= 0x1p-148, "2^%.9g = %.9g", (double)x[i], (double)two[i]);
             if (fabsf(x[i]) > 1e-37f)
                 s->tanh_worst = fmax(s->tanh_worst, ulps((double)t[i], tanh((double)x[i])));
         }
@@ -46,7 +52,9 @@ static void sweep(struct sweep *s)
 
 static void check_special(void)
 {
-    float x[VF_LEN] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, -104.5f, 200.0f, 1.0f}, e[VF_LEN], t[VF_LEN];
+    float x[VF_LEN] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, -104.5f, 200.0f, 1.0f}, e[VF_LEN], two[VF_LEN], t[VF_LEN];
+    vf_store(two, vf_exp2_of_negative(vf_load(x)));
+    cr_assert(isnan(two[0]) && two[2] == 0 && two[3] == 1 && two[4] == 1 && two[7] == 2);
     vf_store(e, vf_exp(vf_load(x)));
     vf_store(t, vf_tanh(vf_load(x)));
     cr_assert(isnan(e[0]) && isnan(t[0]));

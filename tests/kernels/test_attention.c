@@ -24,7 +24,8 @@ struct query {
 /* The bound for one query (row r, head h), in double.
  *
  * Score t: a chain of K products, the scale and, with a softcap, a division, a tanh within 4 ulp and a product:
- * |ds_t| <= gamma_{K+2} scale sum_i |q_i k_i|  (+ cap * 2^-21 + 2 u |s|). Subtracting the maximum adds u |s_t - max|, exp two ulp. A probability is
+ * |ds_t| <= gamma_{K+2} scale sum_i |q_i k_i|  (+ cap * 2^-21 + 2 u |s|). Subtracting the maximum adds u |s_t - max|, the exponential 2^-22 (two ulp).
+ * The levels round scale / ln 2 and then f s - m, where m is the rounded maximum: u |s_t - max| each, covered by the factor 2. A probability is
  * off by rel_p = max_t(ds_t + u |s_t - max|) + 2^-22, up to a factor common to all, for which the maximum's own error counts once more.
  * Sums of a piece: gamma_256; merges: three roundings and an exp within 2 ulp for each piece, with the maxima's distance u |..| as above.
  * out = sum p v / sum p: both sums carry that, so |d out| <= 2 (2 rel_p + gamma_{256 + 8 pieces} + ...) sum p |v| / sum p.

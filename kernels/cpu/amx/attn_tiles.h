@@ -2,7 +2,10 @@
  *
  * Keys are staged as tiles [16 positions' group][K / 32] of pairs of K, values as tiles [K / 16][piece / 32] of pairs of positions; missing
  * K and positions that the query tile does not see are zeros. Scores of one query are one chain of tiles over K, weighted values one over the
- * piece's positions from its first tile of 32 to its last.
+ * piece's positions from the block's first tile of 32 to its last.
+ *
+ * The tile's queries go through a piece in blocks of 32 (two row tiles against two panels): scores, softmax, weighted values and merging of a
+ * block happen in the first-level cache while keys and values come from the second-level one.
  *
  * A query's result must not depend on positions that it does not see and its neighbours do. Their probabilities are 0 here, so they add
  * 0 times a number: nothing, but for the sign of a sum that is 0 itself, which merging removes. Where a value is infinite or NaN, 0
@@ -15,10 +18,9 @@
 #include "kernels/cpu/isa/attn_int8.h"
 #include "kernels/cpu/isa/attn_tile.h"
 
-#define BLOCK_ROWS QR_TILE_ROWS
-#define PRODUCTS_ROUND true /* probabilities are rounded on their way to tiles */
 #define PIECE_TILES (PIECE / QR_TILE_K)
-#define PANELS_MAX 4 /* tiles of w that meet one of x */
+#define PANELS_MAX 4 /* tiles of w that meet a single one of x */
+#define P_BYTES (PIECE_TILES * QR_TILE_BYTES) /* probabilities of 16 queries */
 
 _Static_assert(STEP / QR_PANEL * (K_MAX / QR_TILE_K) * QR_TILE_BYTES <= sizeof(((struct scratch *)0)->keys), "tiles of keys");
 _Static_assert(K_MAX / QR_PANEL * PIECE_TILES * QR_TILE_BYTES <= sizeof(((struct scratch *)0)->values), "tiles of values");
@@ -29,24 +31,22 @@ static int32_t k_tiles(const struct tile *t)
     return (t->k + QR_TILE_K - 1) / QR_TILE_K;
 }
 
-static bool stages_values(const struct tile *t)
+/* Tiles 0 and 1 are sums of the first 16 queries of a block, 2 and 3 of the other ones, 4 and 5 these queries or their probabilities; 6 and
+ * 7 are keys or values. A lone row tile (rows1 0) has all four for its sums. */
+static void configure(const struct tile *t, int32_t rows0, int32_t rows1)
 {
-    QR_ASSERT(t->a->kv->dtype == QR_BF16 || t->a->kv->dtype == QR_I8);
-    return true;
-}
-
-/* Tiles 0-3 are sums and 4 the queries, of so many rows; 6 and 7 are keys or values. */
-static void configure(const struct tile *t, int32_t rows)
-{
-    if (t->s->tile_rows == rows)
+    int32_t *now = t->s->tile_rows;
+    if (now[0] == rows0 && now[1] == rows1)
         return;
     struct qr_tile_config c = {.palette = 1};
     for (int i = 0; i < 8; i++) {
+        bool second = rows1 > 0 && (i == 2 || i == 3 || i == 5);
         c.row_bytes[i] = QR_TILE_ROW_BYTES;
-        c.rows[i] = (uint8_t)(i >= 6 ? QR_TILE_ROWS : rows);
+        c.rows[i] = (uint8_t)(i >= 6 ? QR_TILE_ROWS : second ? rows1 : rows0);
     }
     qr_tile_configure(&c);
-    t->s->tile_rows = rows;
+    now[0] = rows0;
+    now[1] = rows1;
 }
 
 /* 32 floats to the nearest bf16 (ties to even; denormal numbers to 0, as which tiles take them anyway). */
@@ -58,22 +58,18 @@ VF_FN void store_line(void *dst, vf low, vf high)
 /* Queries to tiles. */
 static void begin_products(const struct tile *t)
 {
-    QR_ASSERT(t->n_queries <= QUERIES);
+    QR_ASSERT(t->n_queries >= 1 && t->n_queries <= QUERIES);
     int32_t n_k = k_tiles(t);
-    for (int32_t b = 0; b < t->n_blocks; b++) {
-        int32_t q0 = block_first(t, b), rows = block_first(t, b + 1) - q0;
-        QR_ASSERT(rows >= 1 && rows <= BLOCK_ROWS);
-        uint16_t *dst = t->s->q_tiles + (int64_t)q0 * n_k * QR_TILE_K;
-        for (int32_t r = 0; r < rows; r++) {
-            const float *q = t->s->q + (q0 + r) * QR_X_ROW;
-            for (int32_t i = 0; i < n_k; i++) {
-                int64_t n = t->k - i * QR_TILE_K, n_high = n > VF_LEN ? vf_min_len(n - VF_LEN) : 0;
-                store_line(dst + (i * rows + r) * QR_TILE_K, vf_load_n(q + i * QR_TILE_K, vf_min_len(n)),
-                           vf_load_n(q + i * QR_TILE_K + VF_LEN, n_high));
-            }
+    for (int32_t i = 0; i < t->n_queries; i++) {
+        int32_t first = i / QR_TILE_ROWS * QR_TILE_ROWS, rows = t->n_queries - first < QR_TILE_ROWS ? t->n_queries - first : QR_TILE_ROWS;
+        uint16_t *dst = t->s->q_tiles + ((int64_t)first * n_k + (i - first)) * QR_TILE_K;
+        const float *q = query(t, i);
+        for (int32_t k = 0; k < t->k; k += QR_TILE_K, dst += rows * QR_TILE_K) {
+            int64_t n = t->k - k, n_high = n > VF_LEN ? vf_min_len(n - VF_LEN) : 0;
+            store_line(dst, vf_load_n(q + k, vf_min_len(n)), n_high > 0 ? vf_load_n(q + k + VF_LEN, n_high) : vf_zero());
         }
     }
-    t->s->tile_rows = 0;
+    t->s->tile_rows[0] = 0;
 }
 
 static void end_products(void)
@@ -81,14 +77,22 @@ static void end_products(void)
     qr_tile_release();
 }
 
-/* c[rows][16 n] = x w over n_steps tiles; x is followed by its next step, panels of w lie w_panel bytes apart. */
-VF_FN void products_of(const int n, char *c, int64_t c_bytes, const char *x, int64_t x_step, const char *w, int64_t w_panel, int32_t n_steps)
+/* A product of one or two row tiles. */
+struct rows {
+    const char *x[2];   /* their first tiles */
+    int64_t x_step[2];  /* bytes to the next k */
+    int32_t n[2];       /* rows; the second may have none */
+};
+
+/* c[rows][16 n] = x w over n_steps tiles for one row tile; panels of w lie w_panel bytes apart. */
+VF_FN void products_1(const int n, char *c, int64_t c_bytes, const struct rows *r, const char *w, int64_t w_panel, int32_t n_steps)
 {
+    const char *x = r->x[0];
     qr_tile_zero(0);
     qr_tile_zero(1);
     qr_tile_zero(2);
     qr_tile_zero(3);
-    for (; n_steps > 0; n_steps--, x += x_step, w += QR_TILE_BYTES) {
+    for (; n_steps > 0; n_steps--, x += r->x_step[0], w += QR_TILE_BYTES) {
         qr_tile_load(4, x, QR_TILE_ROW_BYTES);
         qr_tile_load(6, w, QR_TILE_ROW_BYTES);
         qr_tile_dp(0, 4, 6);
@@ -112,18 +116,53 @@ VF_FN void products_of(const int n, char *c, int64_t c_bytes, const char *x, int
     }
 }
 
-/* The same for any number of panels. */
-static void products(float *c, int64_t c_stride, const void *x, int32_t rows, const char *w, int64_t w_panel, int32_t n_panels, int32_t n_steps)
+/* The same for two row tiles and n <= 2. */
+VF_FN void products_2(const int n, char *c, int64_t c_bytes, const struct rows *r, const char *w, int64_t w_panel, int32_t n_steps)
 {
-    int64_t c_bytes = c_stride * (int64_t)sizeof(float), x_step = rows * QR_TILE_ROW_BYTES;
-    for (int32_t n; n_panels > 0; n_panels -= n, c += n * QR_PANEL, w += n * w_panel) {
-        n = n_panels >= PANELS_MAX ? PANELS_MAX : n_panels >= 2 ? 2 : 1;
-        if (n == PANELS_MAX)
-            products_of(PANELS_MAX, (char *)c, c_bytes, x, x_step, w, w_panel, n_steps);
+    const char *x0 = r->x[0], *x1 = r->x[1];
+    char *below = c + QR_TILE_ROWS * c_bytes;
+    qr_tile_zero(0);
+    qr_tile_zero(1);
+    qr_tile_zero(2);
+    qr_tile_zero(3);
+    for (; n_steps > 0; n_steps--, x0 += r->x_step[0], x1 += r->x_step[1], w += QR_TILE_BYTES) {
+        qr_tile_load(6, w, QR_TILE_ROW_BYTES);
+        qr_tile_load(4, x0, QR_TILE_ROW_BYTES);
+        qr_tile_dp(0, 4, 6);
+        qr_tile_load(5, x1, QR_TILE_ROW_BYTES);
+        qr_tile_dp(2, 5, 6);
+        if (n > 1) {
+            qr_tile_load(7, w + w_panel, QR_TILE_ROW_BYTES);
+            qr_tile_dp(1, 4, 7);
+            qr_tile_dp(3, 5, 7);
+        }
+    }
+    qr_tile_store(0, c, c_bytes);
+    qr_tile_store(2, below, c_bytes);
+    if (n > 1) {
+        qr_tile_store(1, c + 64, c_bytes);
+        qr_tile_store(3, below + 64, c_bytes);
+    }
+}
+
+/* The same for any number of panels. */
+static void products(float *to, int64_t c_stride, const struct rows *r, const char *w, int64_t w_panel, int32_t n_panels, int32_t n_steps)
+{
+    char *c = (char *)to;
+    const int64_t c_bytes = c_stride * (int64_t)sizeof(float);
+    const int32_t most = r->n[1] > 0 ? 2 : PANELS_MAX;
+    for (int32_t n; n_panels > 0; n_panels -= n, c += n * QR_PANEL * (int64_t)sizeof(float), w += n * w_panel) {
+        n = n_panels >= most ? most : n_panels >= 2 ? 2 : 1;
+        if (r->n[1] > 0 && n == 2)
+            products_2(2, c, c_bytes, r, w, w_panel, n_steps);
+        else if (r->n[1] > 0)
+            products_2(1, c, c_bytes, r, w, w_panel, n_steps);
+        else if (n == PANELS_MAX)
+            products_1(PANELS_MAX, c, c_bytes, r, w, w_panel, n_steps);
         else if (n == 2)
-            products_of(2, (char *)c, c_bytes, x, x_step, w, w_panel, n_steps);
+            products_1(2, c, c_bytes, r, w, w_panel, n_steps);
         else
-            products_of(1, (char *)c, c_bytes, x, x_step, w, w_panel, n_steps);
+            products_1(1, c, c_bytes, r, w, w_panel, n_steps);
     }
 }
 
@@ -146,7 +185,7 @@ VF_FN void stage_keys_of(const struct tile *t, int32_t base, int32_t begin, int3
 {
     const char *row[QR_PANEL] QR_UNINITIALIZED;
     vf r[VF_LEN] QR_UNINITIALIZED;
-    char *dst = (char *)t->s->keys;
+    char *dst = t->s->keys;
     for (int32_t at = begin / QR_PANEL * QR_PANEL; at < end; at += QR_PANEL) {
         cache_rows(t, 0, row, QR_PANEL, base + at, base + begin, base + end);
         prefetch(t, 1, base + at);
@@ -168,15 +207,6 @@ static void stage_keys(const struct tile *t, int32_t base, int32_t begin, int32_
         stage_keys_of(t, base, begin, end, false);
 }
 
-/* Scores of queries [q0, q0 + mr) for positions [begin, end), whose keys are staged. */
-static void score_block(const struct tile *t, int32_t q0, int32_t mr, int32_t begin, int32_t end)
-{
-    int32_t group = begin / QR_PANEL, n_groups = (end + QR_PANEL - 1) / QR_PANEL - group, n_k = k_tiles(t);
-    configure(t, mr);
-    products(t->s->p + q0 * QR_X_ROW + group * QR_PANEL, QR_X_ROW, t->s->q_tiles + (int64_t)q0 * n_k * QR_TILE_K, mr,
-             (const char *)t->s->keys, (int64_t)n_k * QR_TILE_BYTES, n_groups, n_k);
-}
-
 VF_FN bool any_odd(__m512i x)
 {
     const __m512i exponent = _mm512_set1_epi16(0x7f80);
@@ -195,7 +225,7 @@ VF_FN void store_pairs(char *dst, __m512i a, __m512i b, bool second)
 
 /* Values of positions [begin, end) of the piece at `base` to tiles; zeros for the others in [from, to), whole tiles. True when one is infinite
  * or NaN. */
-VF_FN bool stage_value_tiles_of(const struct tile *t, int32_t base, int32_t from, int32_t to, int32_t begin, int32_t end, const bool int8)
+VF_FN bool stage_values_of(const struct tile *t, int32_t base, int32_t from, int32_t to, int32_t begin, int32_t end, const bool int8)
 {
     const char *row[QR_PANEL] QR_UNINITIALIZED;
     bool odd = false;
@@ -203,7 +233,7 @@ VF_FN bool stage_value_tiles_of(const struct tile *t, int32_t base, int32_t from
         cache_rows(t, 1, row, QR_PANEL, base + at, base + begin, base + end);
         prefetch(t, 0, base + at + PIECE);
         for (int32_t i = 0; i < QR_PANEL; i += 2) {
-            char *dst = (char *)t->s->values + at / QR_TILE_K * QR_TILE_BYTES + (at % QR_TILE_K + i) / 2 * QR_TILE_ROW_BYTES;
+            char *dst = t->s->values + at / QR_TILE_K * QR_TILE_BYTES + (at % QR_TILE_K + i) / 2 * QR_TILE_ROW_BYTES;
             for (int32_t k = 0; k < t->k; k += QR_TILE_K, dst += 2 * PIECE_TILES * QR_TILE_BYTES) {
                 __m512i a = load_line(row[i], k, t->k, int8), b = load_line(row[i + 1], k, t->k, int8);
                 odd |= !int8 && (any_odd(a) || any_odd(b));
@@ -214,61 +244,211 @@ VF_FN bool stage_value_tiles_of(const struct tile *t, int32_t base, int32_t from
     return odd;
 }
 
-static bool stage_value_tiles(const struct tile *t, int32_t base, int32_t from, int32_t to, int32_t begin, int32_t end)
+static bool stage_values(const struct tile *t, int32_t base, int32_t from, int32_t to, int32_t begin, int32_t end)
 {
     if (is_int8(t)) /* a value that was not finite has the scale NaN, which its probability meets */
-        return stage_value_tiles_of(t, base, from, to, begin, end, true);
-    return stage_value_tiles_of(t, base, from, to, begin, end, false);
+        return stage_values_of(t, base, from, to, begin, end, true);
+    return stage_values_of(t, base, from, to, begin, end, false);
 }
 
-static void stage_values(const struct tile *t, int32_t base, int32_t begin, int32_t end)
-{
-    struct scratch *s = t->s;
-    s->value_begin = begin / QR_TILE_K * QR_TILE_K;
-    s->value_end = (end + QR_TILE_K - 1) / QR_TILE_K * QR_TILE_K;
-    s->odd_values = stage_value_tiles(t, base, s->value_begin, s->value_end, begin, end);
-}
+/* Some queries of the tile, at most BLOCK, and the positions of the piece at `base` that matter to them. */
+struct block {
+    int32_t q0, n, rows[2];
+    int32_t base, begin, end;  /* whole tiles of positions: what some query sees, relative to base */
+};
 
-/* Probabilities of queries [q0, q0 + mr) to tiles, 0 outside each one's range. */
-static void pack_probabilities(const struct tile *t, int32_t q0, int32_t mr)
+static struct block block_at(const struct tile *t, int32_t q0, int32_t base)
 {
     const struct scratch *s = t->s;
-    for (int32_t r = 0; r < mr; r++) {
-        const float *p = s->p + (q0 + r) * QR_X_ROW;
-        uint16_t *dst = t->s->p_tiles + r * QR_TILE_K;
-        for (int32_t at = s->value_begin; at < s->value_end; at += QR_TILE_K, dst += mr * QR_TILE_K) {
-            int32_t first = s->in[q0 + r] - at, end = s->in_end[q0 + r] - at;
-            first = first < 0 ? 0 : first < QR_TILE_K ? first : QR_TILE_K;
-            end = end < 0 ? 0 : end < QR_TILE_K ? end : QR_TILE_K;
-            uint32_t seen = (uint32_t)((1ull << end) - 1) & ~(uint32_t)((1ull << first) - 1);
-            store_line(dst, _mm512_maskz_loadu_ps((__mmask16)seen, p + at), _mm512_maskz_loadu_ps((__mmask16)(seen >> VF_LEN), p + at + VF_LEN));
+    struct block b = {.q0 = q0, .n = t->n_queries - q0 < BLOCK ? t->n_queries - q0 : BLOCK, .base = base, .begin = PIECE};
+    b.rows[0] = b.n < QR_TILE_ROWS ? b.n : QR_TILE_ROWS;
+    b.rows[1] = b.n - b.rows[0];
+    for (int32_t i = q0; i < q0 + b.n; i++) {
+        if (s->in[i] == s->in_end[i])
+            continue;
+        b.begin = s->in[i] < b.begin ? s->in[i] : b.begin;
+        b.end = s->in_end[i] > b.end ? s->in_end[i] : b.end;
+    }
+    b.begin = b.begin / QR_TILE_K * QR_TILE_K;
+    b.end = (b.end + QR_TILE_K - 1) / QR_TILE_K * QR_TILE_K;
+    return b;
+}
+
+/* All scores of the block. Keys are staged from position `staged` on, whole groups of 16 up to `end`. */
+static void score_block(const struct tile *t, const struct block *b, int32_t staged, int32_t end)
+{
+    const int32_t n_k = k_tiles(t), from = b->begin > staged ? b->begin : staged, to = b->end < end ? b->end : end;
+    const char *q = (const char *)(t->s->q_tiles + (int64_t)b->q0 * n_k * QR_TILE_K);
+    const struct rows r = {
+        .x = {q, q + (int64_t)n_k * QR_TILE_BYTES},
+        .x_step = {b->rows[0] * QR_TILE_ROW_BYTES, b->rows[1] * QR_TILE_ROW_BYTES},
+        .n = {b->rows[0], b->rows[1]},
+    };
+    products(t->s->p + from, QR_X_ROW, &r, t->s->keys + (int64_t)(from - staged) / QR_PANEL * n_k * QR_TILE_BYTES,
+             (int64_t)n_k * QR_TILE_BYTES, (to - from + QR_PANEL - 1) / QR_PANEL, n_k);
+}
+
+/* Lanes [from, to) of a whole line of scores count as minus infinity. */
+VF_FN void hide(float *line, int32_t from, int32_t to)
+{
+    const __mmask32 lanes = (__mmask32)((1ull << to) - (1ull << from));
+    _mm512_mask_storeu_ps(line, (__mmask16)lanes, _mm512_set1_ps(-INFINITY));
+    _mm512_mask_storeu_ps(line + VF_LEN, (__mmask16)(lanes >> VF_LEN), _mm512_set1_ps(-INFINITY));
+}
+
+/* A query's scores in a piece, and where its probabilities go. */
+struct scores {
+    float *p;
+    int32_t first, end;       /* positions it sees */
+    int32_t line, line_end;   /* the same in whole lines of 32 */
+    char *dst;                /* the first of those lines in a tile */
+    int64_t step;             /* bytes to the next line */
+};
+
+/* Scores become 2^(factor score - maximum) in bf16; the maximum to *top. Returns their sum before rounding. */
+VF_FN float powers(const struct scores *r, float scale, float *top)
+{
+    const vf factor = vf_set1(scale);
+    vf max0 = vf_set1(-INFINITY), max1 = max0, sum0 = vf_zero(), sum1 = sum0;
+    if (r->line < r->first)
+        hide(r->p + r->line, 0, r->first - r->line);
+    if (r->end < r->line_end)
+        hide(r->p + r->line_end - QR_TILE_K, r->end - r->line_end + QR_TILE_K, QR_TILE_K);
+    for (int32_t at = r->line; at < r->line_end; at += QR_TILE_K) {
+        max0 = vf_max(vf_load(r->p + at), max0);
+        max1 = vf_max(vf_load(r->p + at + VF_LEN), max1);
+    }
+    *top = vf_max_all(vf_max(max0, max1)) * scale;
+    const vf shift = vf_set1(-*top);
+    char *dst = r->dst;
+    for (int32_t at = r->line; at < r->line_end; at += QR_TILE_K, dst += r->step) {
+        vf e0 = vf_exp2_of_negative(vf_fma(vf_load(r->p + at), factor, shift));
+        vf e1 = vf_exp2_of_negative(vf_fma(vf_load(r->p + at + VF_LEN), factor, shift));
+        sum0 = vf_add(sum0, e0);
+        sum1 = vf_add(sum1, e1);
+        store_line(dst, e0, e1);
+    }
+    return vf_sum(vf_add(sum0, sum1));
+}
+
+/* Lanes of the 16 from `at` on that the query sees. */
+VF_FN __mmask16 lanes_seen(const struct scores *r, int32_t at)
+{
+    const int32_t first = r->first > at ? r->first - at : 0, end = r->end < at + VF_LEN ? r->end - at : VF_LEN;
+    return first < end ? (__mmask16)((1u << end) - (1u << first)) : 0;
+}
+
+/* The same with an int8 cache: positions have scales of their own (key NULL: scores have met them), and one that is not seen may have any. */
+VF_FN float powers_int8(const struct scores *r, float scale, const float *key, const float *value, float *top)
+{
+    const vf low = vf_set1(-INFINITY);
+    vf max = low, sum = vf_zero();
+    for (int32_t at = r->line; at < r->line_end; at += VF_LEN) {
+        vf factor = key ? vf_load(key + at) : vf_set1(scale);
+        max = vf_max(_mm512_mask_mul_ps(low, lanes_seen(r, at), vf_load(r->p + at), factor), max);
+    }
+    *top = vf_max_all(max);
+    const vf shift = vf_set1(-*top);
+    char *dst = r->dst;
+    for (int32_t at = r->line; at < r->line_end; at += QR_TILE_K, dst += r->step) {
+        vf e[2];
+        for (int32_t i = 0; i < 2; i++) {
+            const int32_t j = at + i * VF_LEN;
+            vf factor = key ? vf_load(key + j) : vf_set1(scale);
+            const __mmask16 lanes = lanes_seen(r, j);
+            e[i] = vf_exp2_of_negative(vf_fma(vf_load(r->p + j), factor, shift));
+            sum = vf_add(sum, _mm512_maskz_mov_ps(lanes, e[i]));
+            e[i] = _mm512_maskz_mul_ps(lanes, e[i], vf_load(value + j)); /* NaN for a value that was not finite; the sum does not have that one */
         }
+        store_line(dst, e[0], e[1]);
+    }
+    return vf_sum(sum);
+}
+
+/* Probabilities of query i, which sees some of the piece, from its scores p to `dst`, lines of 32 positions `step` bytes apart. Lines of the block
+ * that it does not see are zeros. */
+static void softmax(const struct tile *t, const struct block *b, int32_t i, float *p, char *dst, int64_t step)
+{
+    struct scratch *s = t->s;
+    const bool capped = t->a->softcap > 0;
+    struct scores r = {.p = p, .first = s->in[i], .end = s->in_end[i], .step = step};
+    r.line = r.first / QR_TILE_K * QR_TILE_K;
+    r.line_end = (r.end + QR_TILE_K - 1) / QR_TILE_K * QR_TILE_K;
+    r.dst = dst + (r.line - b->begin) / QR_TILE_K * step;
+    if (capped)
+        cap_scores(t, p, r.first, r.end, is_int8(t) ? s->key_scale : NULL);
+    if (is_int8(t))
+        s->piece_sum[i] = powers_int8(&r, t->factor, capped ? NULL : s->key_scale, s->value_scale, &s->piece_max[i]);
+    else
+        s->piece_sum[i] = powers(&r, t->factor, &s->piece_max[i]);
+    for (int32_t at = b->begin; at < b->end; at += QR_TILE_K, dst += step)
+        if (at < r.line || at >= r.line_end)
+            store_line(dst, vf_zero(), vf_zero());
+}
+
+/* Probabilities of the block to tiles. */
+static void softmax_block(const struct tile *t, const struct block *b)
+{
+    struct scratch *s = t->s;
+    for (int32_t r = 0; r < b->n; r++) {
+        int32_t i = b->q0 + r, second = r / QR_TILE_ROWS, step = b->rows[second] * QR_TILE_ROW_BYTES;
+        char *dst = (char *)s->p_tiles + second * P_BYTES + r % QR_TILE_ROWS * QR_TILE_ROW_BYTES;
+        if (s->in[i] < s->in_end[i]) {
+            softmax(t, b, i, s->p + r * QR_X_ROW, dst, step);
+            continue;
+        }
+        s->piece_sum[i] = 0;
+        for (int32_t at = b->begin; at < b->end; at += QR_TILE_K, dst += step)
+            store_line(dst, vf_zero(), vf_zero());
     }
 }
 
-/* c[mr][k_pad] = p v over the staged values. */
-static void weigh(const struct tile *t, float *c, int32_t mr)
+/* c[queries of the block][k_pad] = p v over the staged values. */
+static void weigh(const struct tile *t, const struct block *b, float *c)
 {
-    const struct scratch *s = t->s;
-    products(c, t->k_pad, s->p_tiles, mr, (const char *)s->values + s->value_begin / QR_TILE_K * QR_TILE_BYTES, PIECE_TILES * QR_TILE_BYTES,
-             t->k_pad / QR_PANEL, (s->value_end - s->value_begin) / QR_TILE_K);
+    const char *p = (const char *)t->s->p_tiles;
+    const struct rows r = {
+        .x = {p, p + P_BYTES},
+        .x_step = {b->rows[0] * QR_TILE_ROW_BYTES, b->rows[1] * QR_TILE_ROW_BYTES},
+        .n = {b->rows[0], b->rows[1]},
+    };
+    products(c, t->k_pad, &r, t->s->values + b->begin / QR_TILE_K * QR_TILE_BYTES, PIECE_TILES * QR_TILE_BYTES, t->k_pad / QR_PANEL,
+             (b->end - b->begin) / QR_TILE_K);
 }
 
-/* piece_out = p v for queries [q0, q0 + mr) of the piece at `base`. */
-static void weigh_block(const struct tile *t, int32_t q0, int32_t mr, int32_t base)
+/* piece_out = p v for the block. */
+static void weigh_block(const struct tile *t, const struct block *b)
 {
     struct scratch *s = t->s;
-    float *out = s->piece_out + q0 * t->k_pad;
-    configure(t, mr);
-    pack_probabilities(t, q0, mr);
     if (!s->odd_values) {
-        weigh(t, out, mr);
+        weigh(t, b, s->piece_out);
         return;
     }
-    for (int32_t r = 0; r < mr; r++) {
-        stage_value_tiles(t, base, s->value_begin, s->value_end, s->in[q0 + r], s->in_end[q0 + r]);
-        weigh(t, s->lone_out, mr);
-        memcpy(out + r * t->k_pad, s->lone_out + r * t->k_pad, (size_t)t->k_pad * sizeof(float));
+    for (int32_t r = 0; r < b->n; r++) {
+        stage_values(t, b->base, b->begin, b->end, s->in[b->q0 + r], s->in_end[b->q0 + r]);
+        weigh(t, b, s->lone_out);
+        memcpy(s->piece_out + r * t->k_pad, s->lone_out + r * t->k_pad, (size_t)t->k_pad * sizeof(float));
+    }
+}
+
+/* All queries' results for the piece, of which some query sees [begin, end). */
+static void attend_piece(const struct tile *t, int32_t piece, int32_t begin, int32_t end)
+{
+    const int32_t base = piece * PIECE, staged = begin / QR_PANEL * QR_PANEL;
+    if (is_int8(t))
+        stage_scales(t, base, begin, end);
+    stage_keys(t, base, begin, end);
+    t->s->odd_values = stage_values(t, base, begin / QR_TILE_K * QR_TILE_K, (end + QR_TILE_K - 1) / QR_TILE_K * QR_TILE_K, begin, end);
+    for (int32_t q0 = 0; q0 < t->n_queries; q0 += BLOCK) {
+        struct block b = block_at(t, q0, base);
+        if (b.begin < b.end) {
+            configure(t, b.rows[0], b.rows[1]);
+            score_block(t, &b, staged, end);
+        }
+        softmax_block(t, &b);
+        if (b.begin < b.end)
+            weigh_block(t, &b);
+        take_piece(t, piece, q0, b.n, t->s->piece_out);
     }
 }
 

@@ -1,15 +1,18 @@
 /* attention.c - softmax attention over the paged cache, in pieces of 256 positions.
  *
- * A query tile is some rows of one sequence times the query heads that share a kv head: up to 48 queries (tiles: 128) that read the same keys and
+ * A query tile is some rows of one sequence times the query heads that share a kv head: up to 48 queries (tiles: 256) that read the same keys and
  * values. For each piece of its context the tile
  *   1. copies the keys to scratch, 16 positions side by side: [16 positions' group][K][16], so that
  *   2. scores are a matrix product whose panels are positions,
  *   3. takes each query's softmax over its own range of positions,
  *   4. multiplies the probabilities with the values, another matrix product whose inputs are positions,
  *   5. merges (max, sum, weighted values) into what the earlier pieces gave.
- * The products are vectors' (attn_vectors.h) or, at the amx level with a bf16 cache, tiles' (amx/attn_tiles.h). Every sum runs in the
+ * Steps 1 to 4 are vectors' (attn_vectors.h) or, at the amx level with a cache of bf16 or int8, tiles' (amx/attn_tiles.h). Every sum runs in the
  * order of positions (or of K), and a query gets nothing from a position that it does not see: its own range decides, not the tile's.
  * So a tile's shape is a matter of speed only.
+ *
+ * Probabilities are powers of two: 2^(f s - m) for a score s, f = scale / ln 2 and m = f times the piece's maximum, rounded once; merging and lse
+ * work with this same m, so its rounding cancels.
  *
  * Where there are fewer tiles than threads could use (long contexts, few sequences), the pieces of a tile are spread over several items,
  * which leave each piece's result in shared scratch; a second launch merges them in the same order.
@@ -25,67 +28,6 @@
 #include "kernels/cpu/isa/attn_vectors.h"
 #endif
 #include "kernels/cpu/pool.h"
-
-/* All scores of positions [begin, end) of the piece at `base`. */
-static void score_piece(const struct tile *t, int32_t base, int32_t begin, int32_t end)
-{
-    for (int32_t from = begin, to; from < end; from = to) {
-        to = from / STEP * STEP + STEP;
-        to = to < end ? to : end;
-        stage_keys(t, base, from, to);
-        for (int32_t b = 0; b < t->n_blocks; b++)
-            score_block(t, block_first(t, b), block_first(t, b + 1) - block_first(t, b), from, to);
-    }
-}
-
-VF_FN vf scaled(vf s, const vf scale, const float cap)
-{
-    s = vf_mul(s, scale);
-    return cap > 0 ? vf_mul(vf_set1(cap), vf_tanh(vf_div(s, vf_set1(cap)))) : s;
-}
-
-/* Scores of query i become e^(score - max) in its range and 0 in the rest of the vectors it touches. Only the first and the last vector
- * of the range can hold lanes outside it. With an int8 cache they meet the positions' scales, and lanes outside the range become anything. */
-VF_FN void softmax_of(const struct tile *t, int32_t i, const bool capped, const bool rounded, const bool int8)
-{
-    struct scratch *s = t->s;
-    float *p = s->p + i * QR_X_ROW;
-    const int32_t first = s->in[i], end = s->in_end[i], begin = first / VF_LEN * VF_LEN, last = (end - 1) / VF_LEN * VF_LEN;
-    const vf low = vf_set1(-INFINITY), scale = vf_set1(t->a->scale);
-    vf max = low, sum = vf_zero();
-    for (int32_t at = begin; at <= last; at += VF_LEN) {
-        vf v = scaled(vf_load(p + at), int8 ? vf_load(s->key_scale + at) : scale, capped ? t->a->softcap : 0);
-        if (at == begin || at == last)
-            v = vf_pick_range(first > at ? first - at : 0, vf_min_len(end - at), v, low);
-        vf_store(p + at, v);
-        max = vf_max(v, max);
-    }
-    s->piece_max[i] = vf_max_all(max);
-    max = vf_set1(s->piece_max[i]);
-    for (int32_t at = begin; at <= last; at += VF_LEN) {
-        vf e = vf_exp_of_negative(vf_sub(vf_load(p + at), max));
-        if (at == begin || at == last)
-            e = vf_pick_range(first > at ? first - at : 0, vf_min_len(end - at), e, vf_zero());
-        sum = vf_add(sum, e);
-        if (int8)
-            e = vf_mul(e, vf_load(s->value_scale + at)); /* NaN for a value that was not finite; the sum does not have that one */
-        vf_store(p + at, !rounded ? e : int8 ? vf_round_bf16(e) : vf_round_bf16_number(e)); /* a NaN stays in the sum and comes out by the division */
-    }
-    s->piece_sum[i] = vf_sum(sum);
-}
-
-static void softmax(const struct tile *t, int32_t i)
-{
-    const bool rounded = t->a->kv->dtype != QR_F32 && !PRODUCTS_ROUND;
-    if (t->a->softcap > 0)
-        softmax_of(t, i, true, rounded, is_int8(t));
-    else if (is_int8(t))
-        softmax_of(t, i, false, !PRODUCTS_ROUND, true);
-    else if (rounded)
-        softmax_of(t, i, false, true, false);
-    else
-        softmax_of(t, i, false, false, false);
-}
 
 /* Each query's range within the piece; false when no query sees any of it. *begin, *end: what some query sees. */
 static bool piece_range(const struct tile *t, int32_t base, int32_t *begin, int32_t *end)
@@ -107,71 +49,78 @@ static bool piece_range(const struct tile *t, int32_t base, int32_t *begin, int3
     return *begin < *end;
 }
 
-/* piece_max, piece_sum, piece_out of every query for the piece at `base`. */
-static bool attend_piece(const struct tile *t, int32_t base)
+/* Queries [q0, q0 + n) take in another piece's (piece_max, piece_sum, piece_out), rows `stride` apart. */
+static void merge(const struct tile *t, int32_t q0, int32_t n, const float *piece_out, int64_t stride)
 {
     struct scratch *s = t->s;
-    int32_t begin, end;
-    if (!piece_range(t, base, &begin, &end))
-        return false;
-    if (is_int8(t))
-        stage_scales(t, base, begin, end);
-    score_piece(t, base, begin, end);
-    if (t->staged_values)
-        stage_values(t, base, begin, end);
-    for (int32_t b = 0; b < t->n_blocks; b++) {
-        int32_t q0 = block_first(t, b), q1 = block_first(t, b + 1);
-        for (int32_t i = q0; i < q1; i++) {
-            s->piece_sum[i] = 0;
-            if (s->in[i] < s->in_end[i])
-                softmax(t, i);
-        }
-        weigh_block(t, q0, q1 - q0, base);
+    for (int32_t i = q0; i < q0 + n; i += VF_LEN) { /* lanes without a query hold what may be there */
+        vf max = vf_load(s->max + i), sum = vf_load(s->sum + i), piece_max = vf_load(s->piece_max + i), piece_sum = vf_load(s->piece_sum + i);
+        vf new_max = vf_pick_zero(sum, piece_max, vf_pick_zero(piece_sum, max, vf_max(max, piece_max)));
+        vf keep = vf_pick_zero(sum, vf_set1(-1), vf_exp2_of_negative(vf_sub(max, new_max)));
+        vf take = vf_pick_zero(piece_sum, vf_zero(), vf_exp2_of_negative(vf_sub(piece_max, new_max)));
+        vf_store(s->max + i, new_max);
+        vf_store(s->sum + i, vf_fma(sum, keep, vf_mul(piece_sum, take)));
+        vf_store(s->keep + i, keep);
+        vf_store(s->take + i, take);
     }
-    return true;
+    for (int32_t i = q0; i < q0 + n; i++, piece_out += stride) {
+        if (s->piece_sum[i] == 0)
+            continue;
+        float *out = s->out + i * t->k_pad;
+        const vf keep = vf_set1(s->keep[i]), take = vf_set1(s->take[i]);
+        const bool first = s->keep[i] < 0; /* nothing yet: what out holds may be no number */
+        for (int32_t k = 0; k < t->k_pad; k += VF_LEN) {
+            vf v = vf_mul(vf_add(vf_load(piece_out + k), vf_zero()), take); /* + 0: no -0, see attn_tiles.h */
+            vf_store(out + k, first ? v : vf_fma(vf_load(out + k), keep, v));
+        }
+    }
 }
 
-/* (max, sum, out) of query i takes in another piece's; sum 0 means nothing yet. */
-static void merge(float *max, float *sum, float *out, float piece_max, float piece_sum, const float *piece_out, int32_t k_pad)
+/* Where the result of (tile, piece, query) lies: [max, sum, 16-float aligned out]. */
+static float *partial(const struct tile *t, int32_t piece, int32_t i)
 {
-    if (piece_sum == 0)
+    const struct qr_attn_seq *p = t->seq;
+    int64_t slot = ((int64_t)t->index * p->n_pieces + (piece - p->first_piece)) * t->plan->tile_queries + i;
+    return t->plan->partials + (p->first_partial + slot) * qr_attn_partial_floats(t->k);
+}
+
+static void take_piece(const struct tile *t, int32_t piece, int32_t q0, int32_t n, const float *out)
+{
+    const struct scratch *s = t->s;
+    if (t->seq->n_chunks == 1) {
+        merge(t, q0, n, out, t->k_pad);
         return;
-    bool first = *sum == 0;
-    float new_max = first || piece_max > *max ? piece_max : *max;
-    float keep = first ? 0 : exp_of(*max - new_max), take = exp_of(piece_max - new_max);
-    for (int32_t i = 0; i < k_pad; i += VF_LEN) {
-        vf v = vf_mul(vf_add(vf_load(piece_out + i), vf_zero()), vf_set1(take)); /* + 0: no -0, see attn_tiles.h */
-        vf_store(out + i, first ? v : vf_fma(vf_load(out + i), vf_set1(keep), v));
     }
-    *sum = first ? piece_sum * take : *sum * keep + piece_sum * take;
-    *max = new_max;
+    for (int32_t i = q0; i < q0 + n; i++, out += t->k_pad) {
+        float *to = partial(t, piece, i);
+        to[0] = s->piece_max[i];
+        to[1] = s->piece_sum[i];
+        memcpy(to + QR_PANEL, out, (size_t)t->k_pad * sizeof(float));
+    }
 }
 
 /* Divides by the denominator and writes query i's result. */
-static void finish(const struct tile *t, int32_t i, float max, float sum, const float *out)
+static void finish(const struct tile *t, int32_t i)
 {
     const struct qr_attention_args *a = t->a;
+    const float *out = t->s->out + i * t->k_pad, sum = t->s->sum[i];
     int32_t row = query_row(t, i), head = query_head(t, i);
     float *dst = a->out + row * a->out_stride + (int64_t)head * t->k;
     vf inv = vf_set1(1.0f / sum);
     for (int32_t k = 0; k < t->k; k += VF_LEN)
         vf_store_n(dst + k, vf_mul(vf_load(out + k), inv), vf_min_len(t->k - k));
     if (a->lse)
-        a->lse[(int64_t)row * a->n_heads + head] = max + logf(sum);
+        a->lse[(int64_t)row * a->n_heads + head] = (float)((double)t->s->max[i] / LOG2_E + log((double)sum));
 }
 
-static void load_queries(struct tile *t)
+/* What each query sees. */
+static void load_ranges(struct tile *t)
 {
     const struct qr_attention_args *a = t->a;
     struct scratch *s = t->s;
     t->see_max = 0;
     for (int32_t i = 0; i < t->n_queries; i++) {
-        int32_t row = query_row(t, i), pos = a->batch->pos[row];
-        const float *q = a->q + row * a->q_stride + (int64_t)query_head(t, i) * t->k;
-        for (int32_t k = 0; k < t->k; k += VF_LEN) {
-            vf v = vf_load_n(q + k, vf_min_len(t->k - k));
-            vf_store(s->q + i * QR_X_ROW + k, a->kv->dtype == QR_F32 ? v : vf_round_bf16(v));
-        }
+        int32_t pos = a->batch->pos[query_row(t, i)];
         s->see[i] = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
         s->see_end[i] = pos + 1;
         t->see_max = pos + 1 > t->see_max ? pos + 1 : t->see_max;
@@ -191,15 +140,15 @@ static void set_cache(struct tile *t)
     t->block_shift = __builtin_ctz((unsigned)kv->block_tokens);
 }
 
-/* The tile that `item` of sequence plan `p` stands for; its pieces are [*piece, *piece_end). */
-static struct tile item_tile(const struct qr_attn_plan *plan, int32_t item, int32_t worker, const struct qr_attn_seq **seq, int32_t *chunk)
+/* The tile that `item` stands for. The last rows come first: they see most. */
+static struct tile item_tile(const struct qr_attn_plan *plan, int32_t item, int32_t worker)
 {
     const struct qr_attention_args *a = plan->a;
     const struct qr_attn_seq *p = qr_attn_find(plan, item);
-    int32_t at = item - p->first_item, n_tiles = p->n_row_tiles * plan->n_head_tiles, tile = at % n_tiles;
-    int32_t head_tile = tile % plan->n_head_tiles, row_tile = tile / plan->n_head_tiles;
-    int32_t part = head_tile % plan->head_parts, s = p->seq;
-    struct tile t = {.a = a, .s = qr_queue_own(plan->queue, worker)};
+    int32_t at = item - p->first_item, n_tiles = p->n_row_tiles * plan->n_head_tiles, index = at % n_tiles, s = p->seq;
+    int32_t head_tile = index % plan->n_head_tiles, row_tile = p->n_row_tiles - 1 - index / plan->n_head_tiles;
+    int32_t part = head_tile % plan->head_parts;
+    struct tile t = {.a = a, .plan = plan, .seq = p, .s = qr_queue_own(plan->queue, worker), .index = index, .chunk = at / n_tiles};
     t.blocks = a->batch->block_table + (int64_t)s * a->batch->table_stride;
     t.kv_head = head_tile / plan->head_parts;
     t.first_head = t.kv_head * plan->group + part * plan->tile_heads;
@@ -209,73 +158,51 @@ static struct tile item_tile(const struct qr_attn_plan *plan, int32_t item, int3
     t.n_rows = a->batch->row_start[s + 1] - t.first_row;
     t.n_rows = t.n_rows < plan->tile_rows ? t.n_rows : plan->tile_rows;
     t.n_queries = t.n_rows * t.n_heads;
-    t.n_blocks = (t.n_queries + BLOCK_ROWS - 1) / BLOCK_ROWS;
     t.k = a->kv->head_dim;
     t.k_pad = (t.k + QR_PANEL - 1) / QR_PANEL * QR_PANEL;
-    t.staged_values = stages_values(&t);
+    t.factor = (float)(LOG2_E * (a->softcap > 0 ? 1 : (double)a->scale));
     set_cache(&t);
-    *seq = p;
-    *chunk = at / n_tiles;
     return t;
-}
-
-/* Where the result of (tile, piece, query) lies: [max, sum, 16-float aligned out]. */
-static float *partial(const struct qr_attn_plan *plan, const struct qr_attn_seq *p, const struct tile *t, int32_t item, int32_t piece, int32_t i)
-{
-    int32_t tile = (item - p->first_item) % (p->n_row_tiles * plan->n_head_tiles);
-    int64_t slot = ((int64_t)tile * p->n_pieces + (piece - p->first_piece)) * plan->tile_queries + i;
-    return plan->partials + (p->first_partial + slot) * qr_attn_partial_floats(t->k);
 }
 
 static void attend_item(const void *arg, int32_t item, int32_t worker)
 {
-    const struct qr_attn_plan *plan = arg;
-    const struct qr_attn_seq *p;
-    int32_t chunk;
-    struct tile t = item_tile(plan, item, worker, &p, &chunk);
-    struct scratch *s = t.s;
-    load_queries(&t);
+    struct tile t = item_tile(arg, item, worker);
+    const struct qr_attn_seq *p = t.seq;
+    load_ranges(&t);
     begin_products(&t);
-    int32_t piece = p->first_piece + chunk * p->chunk_pieces, end = piece + p->chunk_pieces;
+    int32_t piece = p->first_piece + t.chunk * p->chunk_pieces, end = piece + p->chunk_pieces;
     end = end < p->first_piece + p->n_pieces ? end : p->first_piece + p->n_pieces;
-    for (; piece < end; piece++) {
-        bool seen = attend_piece(&t, piece * PIECE);
-        for (int32_t i = 0; i < t.n_queries; i++) {
-            const float *out = s->piece_out + i * t.k_pad;
-            if (p->n_chunks == 1) {
-                if (seen)
-                    merge(&s->max[i], &s->sum[i], s->out + i * t.k_pad, s->piece_max[i], s->piece_sum[i], out, t.k_pad);
-                continue;
-            }
-            float *to = partial(plan, p, &t, item, piece, i);
-            to[0] = s->piece_max[i];
-            to[1] = seen ? s->piece_sum[i] : 0;
-            if (seen)
-                memcpy(to + QR_PANEL, out, (size_t)t.k_pad * sizeof(float));
-        }
+    for (int32_t from, to; piece < end; piece++) {
+        if (piece_range(&t, piece * PIECE, &from, &to))
+            attend_piece(&t, piece, from, to);
+        else
+            for (int32_t i = 0; p->n_chunks > 1 && i < t.n_queries; i++)
+                partial(&t, piece, i)[1] = 0;
     }
     end_products();
     for (int32_t i = 0; p->n_chunks == 1 && i < t.n_queries; i++)
-        finish(&t, i, s->max[i], s->sum[i], s->out + i * t.k_pad);
+        finish(&t, i);
 }
 
 static void merge_item(const void *arg, int32_t item, int32_t worker)
 {
-    const struct qr_attn_plan *plan = arg;
-    const struct qr_attn_seq *p;
-    int32_t chunk;
-    struct tile t = item_tile(plan, item, worker, &p, &chunk);
-    if (p->n_chunks == 1 || chunk > 0)
+    struct tile t = item_tile(arg, item, worker);
+    const struct qr_attn_seq *p = t.seq;
+    if (p->n_chunks == 1 || t.chunk > 0)
         return;
-    float *out = t.s->out;
-    for (int32_t i = 0; i < t.n_queries; i++) {
-        float max = 0, sum = 0;
-        for (int32_t piece = p->first_piece; piece < p->first_piece + p->n_pieces; piece++) {
-            const float *from = partial(plan, p, &t, item, piece, i);
-            merge(&max, &sum, out, from[0], from[1], from + QR_PANEL, t.k_pad);
+    memset(t.s->sum, 0, sizeof t.s->sum);
+    for (int32_t piece = p->first_piece; piece < p->first_piece + p->n_pieces; piece++) {
+        const float *from = partial(&t, piece, 0);
+        int64_t stride = qr_attn_partial_floats(t.k);
+        for (int32_t i = 0; i < t.n_queries; i++) {
+            t.s->piece_max[i] = from[i * stride];
+            t.s->piece_sum[i] = from[i * stride + 1];
         }
-        finish(&t, i, max, sum, out);
+        merge(&t, 0, t.n_queries, from + QR_PANEL, stride);
     }
+    for (int32_t i = 0; i < t.n_queries; i++)
+        finish(&t, i);
 }
 
 void QR_ISA_NAME(attention)(struct qr_queue *q, const struct qr_attention_args *a)
@@ -284,6 +211,7 @@ void QR_ISA_NAME(attention)(struct qr_queue *q, const struct qr_attention_args *
     QR_ASSERT(a->kv->n_kv_heads > 0 && a->n_heads % a->kv->n_kv_heads == 0);
     QR_ASSERT(a->kv->head_dim % 8 == 0 && a->kv->head_dim > 0 && a->kv->head_dim <= K_MAX);
     QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16 || a->kv->dtype == QR_I8);
+    QR_ASSERT(a->scale > 0); /* so that the largest score is the largest exponent */
     QR_ASSERT(a->layer >= 0 && a->layer < a->kv->n_layers);
 #ifdef QR_ISA_amx
     if (a->kv->dtype == QR_F32) {

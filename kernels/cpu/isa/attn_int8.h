@@ -2,7 +2,7 @@
  * Included by attention.c and its ways to form products only.
  *
  * An integer of 8 bits is a number of f32 and of bf16 alike, so staging changes nothing and the products are a bf16 cache's. A key's scale
- * (times the scores' scale) multiplies the finished sum, a value's the probability before that is rounded; both come from the two rows of
+ * (times what scores are multiplied with) multiplies the finished sum, a value's the probability before that is rounded; both come from the two rows of
  * scales that stage_scales leaves in scratch.
  */
 #ifndef QR_KERNELS_CPU_ATTN_INT8_H
@@ -26,7 +26,7 @@ static const float *block_scales(const struct tile *t, int32_t which, int32_t po
 static void stage_scales(const struct tile *t, int32_t base, int32_t begin, int32_t end)
 {
     struct scratch *s = t->s;
-    const vf scale = vf_set1(t->a->scale);
+    const vf scale = vf_set1(t->a->softcap > 0 ? t->a->scale : t->factor);
     for (int32_t at = begin, run; at < end; at += run) {
         run = run_length(t, base + at, end - at);
         const int32_t row = (base + at) & (t->a->kv->block_tokens - 1);

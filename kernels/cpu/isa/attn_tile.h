@@ -12,50 +12,61 @@
 #include "kernels/cpu/pool.h"
 
 #define PIECE QR_ATTN_PIECE
+#define K_MAX 256
 #ifdef QR_ISA_amx
-#define QUERIES 128 /* rows times heads of a tile, at most: products are cheap there against staging keys and values */
+#define QUERIES 256 /* rows times heads of a tile, at most: products are cheap there against staging keys and values */
+#define STEP PIECE  /* positions whose keys are staged at once */
+#define BLOCK 32    /* queries whose scores are taken at once: with those of a piece they fill most of the first-level cache */
+#define KV_BYTES 2
 #else
 #define QUERIES 48
+#define STEP 64 /* with K = 64 they stay in the first-level cache */
+#define BLOCK QUERIES
+#define KV_BYTES 4
 #endif
-#define STEP 64 /* positions whose keys are staged at once: with K = 64 they stay in the first-level cache */
-#define K_MAX 256
+#define LOG2_E 1.4426950408889634
 
-/* Scratch of one worker. */
+/* Scratch of one worker. Maxima are those of scores in units of ln 2, so that a probability is a power of two. */
 struct scratch {
-    float keys[STEP * K_MAX];            /* [STEP / 16][K][16], or as many tiles of bf16 pairs */
-    float values[PIECE * K_MAX];         /* [PIECE][K rounded up to 16] when staged, or tiles [K / 16][PIECE / 32] */
-    float q[QUERIES * QR_X_ROW];         /* rounded to bf16 where the cache is */
-    float p[QUERIES * QR_X_ROW];         /* scores, then probabilities */
-    float piece_out[QUERIES * K_MAX];
+    _Alignas(64) char keys[STEP * K_MAX * KV_BYTES]; /* [STEP / 16][K][16] f32, or tiles [STEP / 16][K / 32] of bf16 pairs */
+    char values[PIECE * K_MAX * KV_BYTES];           /* [PIECE][K rounded up to 16] f32 when staged, or tiles [K / 16][PIECE / 32] */
+    float p[BLOCK * QR_X_ROW];           /* scores, then probabilities */
+    float piece_out[BLOCK * K_MAX];
     float out[QUERIES * K_MAX];
-    float lone_out[16 * K_MAX];          /* tiles: of a query that is weighed on its own */
-    uint16_t q_tiles[QUERIES * K_MAX];   /* tiles: a block of queries after the other, [K / 32][rows][32] */
-    uint16_t p_tiles[16 * PIECE];        /* tiles: of one block, [PIECE / 32][rows][32] */
-    float key_scale[PIECE], value_scale[PIECE]; /* int8 cache: of the piece's positions; a key's times the scores' */
+#ifdef QR_ISA_amx
+    uint16_t q_tiles[QUERIES * K_MAX];   /* 16 queries after the other, [K / 32][rows][32] */
+    float lone_out[BLOCK * K_MAX];       /* of a query that is weighed on its own */
+    uint16_t p_tiles[BLOCK * PIECE];     /* [BLOCK / 16][PIECE / 32][rows][32] */
+    int32_t tile_rows[2];                /* what the tiles are configured for */
+    bool odd_values;                     /* a staged value is infinite or NaN */
+#else
+    float q[QUERIES * QR_X_ROW];         /* rounded to bf16 where the cache is */
+#endif
+    float key_scale[PIECE], value_scale[PIECE]; /* int8 cache: of the piece's positions; a key's times what scores are multiplied with */
     float max[QUERIES], sum[QUERIES];              /* of the pieces so far; sum 0: none yet */
     float piece_max[QUERIES], piece_sum[QUERIES];  /* sum 0: the query sees nothing of this piece */
+    float keep[QUERIES], take[QUERIES];            /* factors of the results so far (-1: none) and of the piece's */
     int32_t see[QUERIES], see_end[QUERIES];        /* range of positions each query sees */
     int32_t in[QUERIES], in_end[QUERIES];          /* the same within the piece, relative to its begin */
-    int32_t value_begin, value_end;      /* tiles: positions staged as values, whole tiles */
-    int32_t tile_rows;                   /* tiles: rows they are configured for; 0: none yet */
-    bool odd_values;                     /* tiles: a staged value is infinite or NaN */
 };
 _Static_assert(sizeof(struct scratch) <= QR_WORKER_SCRATCH_BYTES, "scratch of a worker");
 
 /* One item: a tile and some of its pieces. */
 struct tile {
     const struct qr_attention_args *a;
+    const struct qr_attn_plan *plan;
+    const struct qr_attn_seq *seq;
     const int32_t *blocks;        /* the sequence's row of the block table */
     struct scratch *s;
+    int32_t index, chunk;         /* which tile of the sequence, which part of its pieces */
     int32_t kv_head, first_head, n_heads; /* query heads of the tile */
     int32_t first_row, n_rows, n_queries;
-    int32_t n_blocks;             /* register blocks of queries */
     int32_t k, k_pad;
+    float factor;                 /* times a score (capped, if scores are): its size in units of ln 2 */
     const char *plane[2];         /* keys and values of this layer and head in block 0 */
     size_t block_bytes, row_bytes;
     int32_t block_shift;          /* log2 of block_tokens */
     int32_t see_max;              /* end of the positions that some query sees */
-    bool staged_values;
 };
 
 static int32_t query_row(const struct tile *t, int32_t i)
@@ -66,6 +77,11 @@ static int32_t query_row(const struct tile *t, int32_t i)
 static int32_t query_head(const struct tile *t, int32_t i)
 {
     return t->first_head + i % t->n_heads;
+}
+
+static const float *query(const struct tile *t, int32_t i)
+{
+    return t->a->q + query_row(t, i) * t->a->q_stride + (int64_t)query_head(t, i) * t->k;
 }
 
 /* Address of the key (which 0) or value (1) at position pos. */
@@ -107,10 +123,17 @@ static void cache_rows(const struct tile *t, int32_t which, const char **row, in
     }
 }
 
-/* The first query of block b: blocks of nearly equal height. */
-static int32_t block_first(const struct tile *t, int32_t b)
+/* Takes in the results of queries [q0, q0 + n) for a piece: piece_max, piece_sum and `out`, rows of k_pad. q0 is a multiple of 16. In attention.c. */
+static void take_piece(const struct tile *t, int32_t piece, int32_t q0, int32_t n, const float *out);
+
+/* Scores at [begin, end) of p become cap(scale * score), or cap(key_scale * score) where positions have scales. */
+static void cap_scores(const struct tile *t, float *p, int32_t begin, int32_t end, const float *key_scale)
 {
-    return t->n_queries * b / t->n_blocks;
+    const vf cap = vf_set1(t->a->softcap), scale = vf_set1(t->a->scale);
+    for (int32_t at = begin / VF_LEN * VF_LEN; at < end; at += VF_LEN) {
+        vf v = vf_mul(vf_load(p + at), key_scale ? vf_load(key_scale + at) : scale);
+        vf_store(p + at, vf_mul(cap, vf_tanh(vf_div(v, cap))));
+    }
 }
 
 #endif

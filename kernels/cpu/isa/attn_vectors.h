@@ -8,7 +8,13 @@
 #include "kernels/cpu/isa/attn_tile.h"
 
 #define BLOCK_ROWS QR_ISA_NAME(micro_rows_max)
-#define PRODUCTS_ROUND false /* probabilities come rounded to what the cache holds */
+_Static_assert(QR_X_ROW >= K_MAX, "a row of queries");
+
+/* The first query of register block b of n: blocks of nearly equal height. */
+static int32_t block_first(const struct tile *t, int32_t b, int32_t n)
+{
+    return t->n_queries * b / n;
+}
 
 /* Whether values are copied, so that short runs of positions need not be visited one by one. */
 static bool stages_values(const struct tile *t)
@@ -18,7 +24,15 @@ static bool stages_values(const struct tile *t)
 
 static void begin_products(const struct tile *t)
 {
+    const struct qr_attention_args *a = t->a;
     QR_ASSERT(t->n_queries <= QUERIES);
+    for (int32_t i = 0; i < t->n_queries; i++) {
+        const float *q = query(t, i);
+        for (int32_t k = 0; k < t->k; k += VF_LEN) {
+            vf v = vf_load_n(q + k, vf_min_len(t->k - k));
+            vf_store(t->s->q + i * QR_X_ROW + k, a->kv->dtype == QR_F32 ? v : vf_round_bf16(v));
+        }
+    }
 }
 
 static void end_products(void)
@@ -69,9 +83,10 @@ VF_FN void stage_keys_of(const struct tile *t, int32_t base, int32_t begin, int3
 {
     int32_t units = t->k / in_unit;
     const char *row[VF_LEN] QR_UNINITIALIZED;
+    float *keys = (float *)(void *)t->s->keys;
     const int32_t first = begin / QR_PANEL * QR_PANEL, last = (end + QR_PANEL - 1) / QR_PANEL * QR_PANEL;
     for (int32_t at = first; at < last; at += VF_LEN) {
-        float *dst = t->s->keys + (at - first) / QR_PANEL * QR_PANEL * t->k + at % QR_PANEL;
+        float *dst = keys + (at - first) / QR_PANEL * QR_PANEL * t->k + at % QR_PANEL;
         cache_rows(t, 0, row, VF_LEN, base + at, base + begin, base + end);
         if (at % QR_PANEL == 0)
             prefetch(t, 1, base + at);
@@ -98,7 +113,7 @@ static void stage_values(const struct tile *t, int32_t base, int32_t begin, int3
         run = run_length(t, base + at, end - at);
         const char *row = cache_row(t, 1, base + at);
         for (int32_t j = 0; j < run; j++, row += t->row_bytes) {
-            float *dst = t->s->values + (at + j) * t->k_pad;
+            float *dst = (float *)(void *)t->s->values + (at + j) * t->k_pad;
             for (int32_t i = 0; i < t->k; i += VF_LEN)
                 vf_store(dst + i, int8                ? vf_load_i8_n((const int8_t *)row + i, vf_min_len(t->k - i))
                                   : t->k - i < VF_LEN ? vf_load_as_n(row, t->a->kv->dtype, (size_t)i, t->k - i)
@@ -127,21 +142,21 @@ static void score_block(const struct tile *t, int32_t q0, int32_t mr, int32_t be
 /* piece_out of queries [q0, q0 + mr) += p v over positions [from, end) of the piece at `base`. */
 static void weigh(const struct tile *t, int32_t q0, int32_t mr, int32_t base, int32_t from, int32_t end)
 {
-    bool bf16 = t->a->kv->dtype == QR_BF16 && !t->staged_values;
+    bool bf16 = t->a->kv->dtype == QR_BF16 && !stages_values(t);
     size_t bytes = bf16 ? 2 : 4;
     for (int32_t n; from < end; from += n) {
-        n = t->staged_values ? end - from : run_length(t, base + from, end - from);
+        n = stages_values(t) ? end - from : run_length(t, base + from, end - from);
         struct qr_micro_args m = {
             .c = t->s->piece_out + q0 * t->k_pad,
             .x = t->s->p + q0 * QR_X_ROW + from,
-            .w = t->staged_values ? (const void *)(t->s->values + from * t->k_pad) : cache_row(t, 1, base + from),
+            .w = stages_values(t) ? (const void *)(t->s->values + (size_t)from * (size_t)t->k_pad * sizeof(float)) : cache_row(t, 1, base + from),
             .c_stride = t->k_pad,
             .w_panel = QR_PANEL * bytes,
             .w_step = (size_t)t->k_pad * bytes,
             .n_steps = n,
             .onto = true,
         };
-        if (!t->staged_values)
+        if (!stages_values(t))
             prefetch(t, 0, base + from + PIECE);
         QR_ISA_NAME(micro)(bf16 ? QR_PANEL_ROWS_BF16 : QR_PANEL_ROWS_F32, mr, t->k_pad / QR_PANEL, &m);
     }
@@ -164,6 +179,83 @@ static void weigh_block(const struct tile *t, int32_t q0, int32_t mr, int32_t ba
     weigh(t, q0, mr, base, from, end);
     for (int32_t i = q0; i < q0 + mr; i++)
         weigh(t, i, 1, base, end, s->in_end[i]);
+}
+
+/* All scores of positions [begin, end) of the piece at `base`, for n register blocks of queries. */
+static void score_piece(const struct tile *t, int32_t n, int32_t base, int32_t begin, int32_t end)
+{
+    for (int32_t from = begin, to; from < end; from = to) {
+        to = from / STEP * STEP + STEP;
+        to = to < end ? to : end;
+        stage_keys(t, base, from, to);
+        for (int32_t b = 0; b < n; b++)
+            score_block(t, block_first(t, b, n), block_first(t, b + 1, n) - block_first(t, b, n), from, to);
+    }
+}
+
+/* Scores of query i become 2^(factor score - maximum) in its range and 0 in the rest of the vectors it touches. Only the first and the last
+ * vector of the range can hold lanes outside it. With an int8 cache positions have factors (key NULL: scores have met them) and
+ * probabilities meet the values' scales; lanes outside the range become anything. */
+VF_FN void softmax_of(const struct tile *t, int32_t i, const bool rounded, const bool int8, const float *key)
+{
+    struct scratch *s = t->s;
+    float *p = s->p + i * QR_X_ROW;
+    const int32_t first = s->in[i], end = s->in_end[i], begin = first / VF_LEN * VF_LEN, last = (end - 1) / VF_LEN * VF_LEN;
+    const vf low = vf_set1(-INFINITY), factor = vf_set1(t->factor);
+    vf max = low, sum = vf_zero();
+    for (int32_t at = begin; at <= last; at += VF_LEN) {
+        vf v = vf_mul(vf_load(p + at), key ? vf_load(key + at) : factor);
+        if (at == begin || at == last)
+            v = vf_pick_range(first > at ? first - at : 0, vf_min_len(end - at), v, low);
+        max = vf_max(v, max);
+    }
+    s->piece_max[i] = vf_max_all(max);
+    max = vf_set1(-s->piece_max[i]);
+    for (int32_t at = begin; at <= last; at += VF_LEN) {
+        vf e = vf_exp2_of_negative(vf_fma(vf_load(p + at), key ? vf_load(key + at) : factor, max));
+        if (at == begin || at == last)
+            e = vf_pick_range(first > at ? first - at : 0, vf_min_len(end - at), e, vf_zero());
+        sum = vf_add(sum, e);
+        if (int8)
+            e = vf_mul(e, vf_load(s->value_scale + at)); /* NaN for a value that was not finite; the sum does not have that one */
+        vf_store(p + at, !rounded ? e : int8 ? vf_round_bf16(e) : vf_round_bf16_number(e)); /* a NaN stays in the sum and comes out by the division */
+    }
+    s->piece_sum[i] = vf_sum(sum);
+}
+
+static void softmax(const struct tile *t, int32_t i)
+{
+    const bool capped = t->a->softcap > 0;
+    if (capped)
+        cap_scores(t, t->s->p + i * QR_X_ROW, t->s->in[i], t->s->in_end[i], is_int8(t) ? t->s->key_scale : NULL);
+    if (is_int8(t))
+        softmax_of(t, i, true, true, capped ? NULL : t->s->key_scale);
+    else if (t->a->kv->dtype == QR_BF16)
+        softmax_of(t, i, true, false, NULL);
+    else
+        softmax_of(t, i, false, false, NULL);
+}
+
+/* All queries' results for the piece, of which some query sees [begin, end). */
+static void attend_piece(const struct tile *t, int32_t piece, int32_t begin, int32_t end)
+{
+    struct scratch *s = t->s;
+    const int32_t base = piece * PIECE, n = (t->n_queries + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    if (is_int8(t))
+        stage_scales(t, base, begin, end);
+    score_piece(t, n, base, begin, end);
+    if (stages_values(t))
+        stage_values(t, base, begin, end);
+    for (int32_t b = 0; b < n; b++) {
+        int32_t q0 = block_first(t, b, n), q1 = block_first(t, b + 1, n);
+        for (int32_t i = q0; i < q1; i++) {
+            s->piece_sum[i] = 0;
+            if (s->in[i] < s->in_end[i])
+                softmax(t, i);
+        }
+        weigh_block(t, q0, q1 - q0, base);
+    }
+    take_piece(t, piece, 0, t->n_queries, s->piece_out);
 }
 
 #endif

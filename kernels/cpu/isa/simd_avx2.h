@@ -122,6 +122,20 @@ VF_FN vf vf_scale2(vf x, vf n)
     return _mm256_mul_ps(_mm256_mul_ps(x, vf_power2(half)), vf_power2(_mm256_sub_epi32(whole, half)));
 }
 
+/* t as whole part *n and fraction in [0, 1]; below -151 all is -151. */
+VF_FN vf vf_split_exponent(vf t, vf *n)
+{
+    t = _mm256_max_ps(_mm256_set1_ps(-151.0f), t); /* t second: NaN passes */
+    *n = _mm256_floor_ps(t);
+    return _mm256_sub_ps(t, *n);
+}
+
+/* a where x is 0, else b. */
+VF_FN vf vf_pick_zero(vf x, vf a, vf b)
+{
+    return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_EQ_OQ));
+}
+
 VF_FN float vf_first(vf x)
 {
     return _mm256_cvtss_f32(x);

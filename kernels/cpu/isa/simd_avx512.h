@@ -115,6 +115,19 @@ VF_FN vf vf_scale2(vf x, vf n)
     return _mm512_scalef_ps(x, n);
 }
 
+/* t as whole part *n (what vf_scale2 makes of it) and fraction in [0, 1]; -infinity has the fraction 0. */
+VF_FN vf vf_split_exponent(vf t, vf *n)
+{
+    *n = t; /* scalef takes the floor itself */
+    return _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+
+/* a where x is 0, else b. */
+VF_FN vf vf_pick_zero(vf x, vf a, vf b)
+{
+    return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_OQ), a);
+}
+
 VF_FN float vf_first(vf x)
 {
     return _mm512_cvtss_f32(x);

@@ -104,7 +104,7 @@ Test(fused, products_give_the_same_bits_as_norm_product_unit_and_addition_apart)
     static const struct {
         int32_t n_rows, n_in, n_out;
     } shapes[] = {{1, 64, 64},   {1, 576, 96},   {2, 100, 344},  {3, 1, 2},     {4, 96, 160},  {5, 203, 1038}, {16, 64, 32},
-                  {17, 65, 544}, {33, 128, 192}, {48, 577, 128}, {60, 40, 66}, {140, 70, 224}, {531, 64, 128}, {7, 33, 31}};
+                  {17, 65, 544}, {33, 128, 192}, {48, 577, 128}, {60, 40, 66}, {140, 70, 224}, {531, 64, 128}, {7, 33, 31},   {40, 1221, 320}};
     const char *names[8];
     int32_t n_levels = qr_cpu_levels(names);
     struct qr_rng r = {.seed = SEED};

@@ -18,7 +18,7 @@
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/micro.h"
 #include "kernels/cpu/isa/quant_vectors.h"
-#include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/row.h"
 #include "kernels/cpu/pool.h"
 
 #define GROUP 4                          /* panels of an item come in fours */
@@ -49,7 +49,8 @@ struct product {
     int32_t row0, n_rows;         /* of the chunk */
     int32_t n_tiles;              /* row tiles */
     int32_t n_steps, slice_steps; /* tiles of k: all, and of a slice */
-    int32_t n_panels, panels_per_item;
+    int32_t n_panels, panels_per_item; /* with a gated unit: of gates */
+    int32_t up;                   /* panels from gates to their ups; 0: there is no unit */
     int64_t panel_bytes, head_bytes, step_bytes; /* of packed weights: a panel, what is in front of its weights, one step of them */
 };
 
@@ -70,27 +71,36 @@ static const char *panel_at(const struct product *p, int32_t panel)
     return (const char *)p->a->w->packed + panel * p->panel_bytes;
 }
 
-/* 32 numbers from k on, of which n are there, as bf16. Denormal numbers become 0, as they would in the product. */
-static void pack_line(char *dst, const float *x, int64_t n)
+/* Numbers of x as the product meets them: times what the norm says, where there is one. */
+VF_FN vf load_x(const float *x, const float *norm_w, vf inverse, int64_t n)
 {
-    vf low = vf_load_n(x, vf_min_len(n)), high = n > VF_LEN ? vf_load_n(x + VF_LEN, vf_min_len(n - VF_LEN)) : vf_zero();
+    vf v = vf_load_n(x, n);
+    return norm_w ? vf_mul(vf_mul(v, inverse), vf_load_n(norm_w, n)) : v;
+}
+
+/* 32 numbers from k on, of which n are there, as bf16. Denormal numbers become 0, as they would in the product. */
+VF_FN void pack_line(char *dst, const float *x, const float *norm_w, vf inverse, int64_t n)
+{
+    vf low = load_x(x, norm_w, inverse, vf_min_len(n)), high = vf_zero();
+    if (n > VF_LEN)
+        high = load_x(x + VF_LEN, norm_w ? norm_w + VF_LEN : NULL, inverse, vf_min_len(n - VF_LEN));
     _mm512_storeu_si512(dst, (__m512i)_mm512_cvtne2ps_pbh(high, low));
 }
 
 static void pack_tile(const void *arg, int32_t t, int32_t worker)
 {
-    (void)worker;
     const struct product *p = arg;
     const int32_t n = tile_rows(p, t), n_in = p->a->n_in, row = t * QR_TILE_ROWS;
-    const float *x = p->a->x + (p->row0 + row) * p->a->x_stride;
+    const float *x = p->a->x + (p->row0 + row) * p->a->x_stride, *w = p->a->norm_w;
     if (p->integers) {
-        qr_amx_round_rows(tile_at(p, t, 0), p->scale + row, p->sum + row, x, p->a->x_stride, n, n_in);
+        qr_amx_round_rows(tile_at(p, t, 0), p->scale + row, p->sum + row, p->a, p->row0 + row, n, qr_queue_own(p->q, worker));
         return;
     }
     for (int32_t r = 0; r < n; r++, x += p->a->x_stride) {
         char *dst = tile_at(p, t, 0) + r * QR_TILE_ROW_BYTES;
+        const vf inverse = w ? row_inverse_rms(x, n_in, p->a->eps) : vf_zero();
         for (int32_t k = 0; k < n_in; k += QR_TILE_K, dst += n * QR_TILE_ROW_BYTES)
-            pack_line(dst, x + k, n_in - k < QR_TILE_K ? n_in - k : QR_TILE_K);
+            pack_line(dst, x + k, w ? w + k : NULL, inverse, n_in - k < QR_TILE_K ? n_in - k : QR_TILE_K);
     }
 }
 
@@ -101,32 +111,49 @@ struct strip {
     int64_t sums_tile;           /* bytes from row tile to row tile; 0 when no sum has to wait */
     const char *w;               /* tiles of the first part */
     int64_t w_panel;             /* bytes from part to part */
-    int32_t panel, n_panels, n_parts;
+    int32_t panel, n_panels, n_parts; /* with a gated unit: panel number panel, and that of its ups */
+    int32_t far;                 /* panels from the first to the next one here */
     int32_t step, n_steps;
     const char *next;            /* the weights of the next strip, where they are tiles */
 };
 
-/* ((sum * scales) + bias) + old for n_rows rows of panel `panel`; rows of sums are 64 bytes, tiles of 16 rows `below` bytes apart. */
+/* What a panel's outputs have in common. */
+struct scales {
+    vf scale, bias;
+};
+
+VF_FN struct scales scales_of(const struct product *p, int32_t panel, int64_t n)
+{
+    return (struct scales){p->scaled ? vf_load((const float *)(const void *)panel_at(p, panel)) : vf_zero(),
+                           p->a->bias ? vf_load_n(p->a->bias + panel * QR_PANEL, n) : vf_zero()};
+}
+
+/* (sum * scales) + bias for row `row` of the chunk. */
+VF_FN vf value_at(const struct product *p, const char *sums, int32_t row, const struct scales *s)
+{
+    vf v = vf_load((const float *)(const void *)sums);
+    if (p->integers)
+        v = vf_mul(sums_value((const int32_t *)(const void *)sums, QR_TILE_BYTES / 4, p->parts, p->sum[row], p->sum[row]),
+                   vf_mul(vf_set1(p->scale[row]), s->scale));
+    else if (p->scaled)
+        v = vf_mul(v, s->scale);
+    return p->a->bias ? vf_add(v, s->bias) : v;
+}
+
+/* What becomes of the sums of n_rows rows of panel `panel`; rows of sums are 64 bytes, tiles of 16 rows `below` bytes apart. With a unit,
+ * the sums of its ups lie a tile behind. */
 static void finish(const struct product *p, const char *sums, int64_t below, int32_t row, int32_t n_rows, int32_t panel)
 {
     const struct qr_linear_args *a = p->a;
     const int32_t o = panel * QR_PANEL;
     const int64_t n = vf_min_len(a->n_out - o);
-    const vf scale = p->scaled ? vf_load((const float *)(const void *)panel_at(p, panel)) : vf_zero();
-    const vf bias = a->bias ? vf_load_n(a->bias + o, n) : vf_zero();
+    const struct scales scales = scales_of(p, panel, n), up = scales_of(p, panel + p->up, n);
     for (int32_t r = 0; r < n_rows; r++) {
         const char *at = sums + r / QR_TILE_ROWS * below + r % QR_TILE_ROWS * QR_TILE_ROW_BYTES;
         float *out = a->out + (p->row0 + row + r) * a->out_stride + o;
-        vf v;
-        if (p->integers)
-            v = vf_mul(sums_value((const int32_t *)(const void *)at, QR_TILE_BYTES / 4, p->parts, p->sum[row + r], p->sum[row + r]),
-                       vf_mul(vf_set1(p->scale[row + r]), scale));
-        else if (p->scaled)
-            v = vf_mul(vf_load((const float *)(const void *)at), scale);
-        else
-            v = vf_load((const float *)(const void *)at);
-        if (a->bias)
-            v = vf_add(v, bias);
+        vf v = value_at(p, at, row + r, &scales);
+        if (p->up)
+            v = row_glu(v, value_at(p, at + QR_TILE_BYTES, row + r, &up), a->act);
         if (a->add)
             v = vf_add(v, vf_load_n(out, n));
         vf_store_n(out, v, n);
@@ -153,7 +180,7 @@ static void multiply_strip(const struct strip *s)
     const int32_t o = s->panel * QR_PANEL;
     const int64_t out_bytes = a->out_stride * (int64_t)sizeof(float), tile_bytes = (int64_t)s->n_parts * QR_TILE_BYTES;
     const bool last = s->step + s->n_steps == p->n_steps, whole = o + s->n_panels * QR_PANEL <= a->n_out;
-    const bool direct = last && whole && !a->bias && !a->add && !p->scaled; /* sums are results */
+    const bool direct = last && whole && !a->bias && !a->add && !a->glu && !p->scaled; /* sums are results */
     int32_t rows0 = 0, rows1 = 0;
     for (int32_t t = 0; t < p->n_tiles; t += 2) {
         const int32_t row = t * QR_TILE_ROWS, n_tiles = p->n_tiles - t > 1 ? 2 : 1;
@@ -191,21 +218,22 @@ static void strip_weights(struct strip *s, char *scratch, int32_t next_panel, in
     const char *next = panel_at(p, next_panel) + p->head_bytes + next_step * p->step_bytes;
     if (!p->unpack) {
         s->w = packed;
-        s->w_panel = p->panel_bytes;
+        s->w_panel = s->far * p->panel_bytes;
         s->next = next;
         return;
     }
     s->w = scratch;
     s->w_panel = (int64_t)s->n_steps * QR_TILE_BYTES;
-    for (int32_t i = 0; i < s->n_panels; i++)
-        qr_amx_unpack(scratch + i * p->parts * s->w_panel, s->w_panel, p->type, panel_at(p, s->panel + i), p->head_bytes, s->step, s->n_steps,
+    for (int32_t i = 0; i * p->parts < s->n_parts; i++)
+        qr_amx_unpack(scratch + i * p->parts * s->w_panel, s->w_panel, p->type, panel_at(p, s->panel + i * s->far), p->head_bytes, s->step, s->n_steps,
                       next - packed);
 }
 
 static void multiply(const void *arg, int32_t item, int32_t worker)
 {
     const struct product *p = arg;
-    const int32_t first = item * p->panels_per_item, width = (p->n_tiles == 1 ? PANELS_MAX : 2) / p->parts;
+    const int32_t first = item * p->panels_per_item, each = p->up ? 2 : p->parts; /* tiles of sums of a panel, or of gates and ups */
+    const int32_t width = p->up ? 1 : (p->n_tiles == 1 ? PANELS_MAX : 2) / p->parts;
     const int32_t end = first + p->panels_per_item < p->n_panels ? first + p->panels_per_item : p->n_panels;
     const bool waits = p->slice_steps < p->n_steps;
     char *scratch = qr_queue_own(p->q, worker), *sums = scratch + STRIP_BYTES;
@@ -216,11 +244,12 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
             const bool more = panel + n < end;
             struct strip s = {
                 .p = p,
-                .sums = waits ? sums + (int64_t)(panel - first) * p->parts * p->n_tiles * QR_TILE_BYTES : sums,
-                .sums_tile = waits ? (int64_t)n * p->parts * QR_TILE_BYTES : 0,
+                .sums = waits ? sums + (int64_t)(panel - first) * each * p->n_tiles * QR_TILE_BYTES : sums,
+                .sums_tile = waits ? (int64_t)n * each * QR_TILE_BYTES : 0,
                 .panel = panel,
                 .n_panels = n,
-                .n_parts = n * p->parts,
+                .n_parts = n * each,
+                .far = p->up ? p->up : 1,
                 .step = step,
                 .n_steps = p->slice_steps < p->n_steps - step ? p->slice_steps : p->n_steps - step,
             };
@@ -235,7 +264,7 @@ static void plan_items(struct product *p)
 {
     const bool many = p->n_tiles > 2;
     int32_t per_thread = many ? 4 : 6, fair = p->n_panels / (p->q->n_threads * per_thread);
-    int32_t cached = (int32_t)((int64_t)ITEM_BYTES / p->panel_bytes), most = (many ? ITEM_PANELS_MANY : ITEM_PANELS_MAX) / p->parts;
+    int32_t cached = (int32_t)((int64_t)ITEM_BYTES / p->panel_bytes), most = (many ? ITEM_PANELS_MANY : ITEM_PANELS_MAX) / (p->up ? 2 : p->parts);
     most = cached < most && !many ? cached : most;
     int32_t n = (fair < most ? fair : most) / GROUP * GROUP;
     p->panels_per_item = n > GROUP ? n : GROUP;
@@ -265,7 +294,8 @@ static void plan_weights(struct product *p)
         p->step_bytes = (int64_t)p->tile_k * QR_PANEL * f.bits / 8;
     }
     p->n_steps = (a->n_in + p->tile_k - 1) / p->tile_k;
-    p->n_panels = (a->n_out + QR_PANEL - 1) / QR_PANEL;
+    p->up = a->glu ? a->n_out / 2 / QR_PANEL : 0;
+    p->n_panels = p->up ? p->up : (a->n_out + QR_PANEL - 1) / QR_PANEL;
     if (!p->scaled) {
         p->panel_bytes = (int64_t)p->n_steps * QR_TILE_BYTES;
         p->step_bytes = QR_TILE_BYTES;
@@ -301,13 +331,13 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
 {
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
-    if (a->norm_w || a->glu) {
-        qr_avx512_linear_apart(q, a, qr_amx_linear);
-        return;
-    }
     const bool integers = qr_dtype_is_quantized(a->w->packed_dtype) && !qr_dtype_format(a->w->packed_dtype).weight_only;
     if (a->w->packed_dtype == QR_F32 || (integers && a->n_rows <= INTEGERS_FEW)) {
         qr_avx512_linear(q, a);
+        return;
+    }
+    if (a->glu && !qr_linear_pairs(a)) {
+        qr_avx512_glu_apart(q, a, qr_amx_linear);
         return;
     }
     struct product p = {.a = a, .q = q};

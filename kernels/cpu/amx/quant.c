@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "kernels/cpu/amx/tile.h"
 #include "kernels/cpu/isa/quant_vectors.h"
+#include "kernels/cpu/isa/row.h"
 
 #define BYTES_K (2 * QR_TILE_K) /* inputs of a tile of bytes */
 
@@ -31,12 +32,18 @@ VF_FN __m512i round_line(char *dst, const float *x, int32_t n, vf inverse)
     return sum;
 }
 
-void qr_amx_round_rows(char *dst, float *scale, int32_t *sum, const float *x, int64_t x_stride, int32_t n_rows, int32_t n_in)
+void qr_amx_round_rows(char *dst, float *scale, int32_t *sum, const struct qr_linear_args *a, int32_t row, int32_t n_rows, float *scratch)
 {
-    QR_ASSERT(dst != NULL && scale != NULL && sum != NULL && x != NULL);
-    QR_ASSERT(n_rows >= 1 && n_rows <= QR_TILE_ROWS && n_in >= 1);
+    QR_ASSERT(dst != NULL && scale != NULL && sum != NULL && a != NULL);
+    QR_ASSERT(n_rows >= 1 && n_rows <= QR_TILE_ROWS && row >= 0 && row + n_rows <= a->n_rows);
     const int64_t step = n_rows * QR_TILE_ROW_BYTES;
-    for (int32_t r = 0; r < n_rows; r++, x += x_stride, dst += QR_TILE_ROW_BYTES) {
+    const int32_t n_in = a->n_in;
+    for (int32_t r = 0; r < n_rows; r++, dst += QR_TILE_ROW_BYTES) {
+        const float *x = a->x + (row + r) * a->x_stride;
+        if (a->norm_w) {
+            row_norm(scratch, x, a->norm_w, n_in, a->eps);
+            x = scratch;
+        }
         float inverse;
         scale[r] = qr_quant_scale(&inverse, row_max(x, n_in), QR_Q8_LARGEST);
         const vf by = vf_set1(inverse);

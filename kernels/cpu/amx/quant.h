@@ -4,9 +4,9 @@
 
 #include "kernels/kernels.h"
 
-/* Rows of x, n_in of their numbers, rounded to 8 bits (kernels/quant.h): tiles of n_rows rows at dst, one every 64 inputs, zeros where there
- * is no input. scale, sum [n_rows]: each row's scale, and the sum of its integers. */
-void qr_amx_round_rows(char *dst, float *scale, int32_t *sum, const float *x, int64_t x_stride, int32_t n_rows, int32_t n_in);
+/* Rows [row, row + n_rows) of a->x, after their norm where there is one, rounded to 8 bits (kernels/quant.h): tiles of n_rows rows at dst, one
+ * every 64 inputs, zeros where there is no input. scale, sum [n_rows]: each row's scale, and the sum of its integers. scratch: room for a row. */
+void qr_amx_round_rows(char *dst, float *scale, int32_t *sum, const struct qr_linear_args *a, int32_t row, int32_t n_rows, float *scratch);
 
 /* Tiles [step, step + n_steps) of a packed panel's weights, as what meets x: bytes where activations are integers, else bf16. dst: tile
  * after tile; the second part of 12-bit weights `second` bytes further. Weights `ahead_bytes` further on are asked for. */

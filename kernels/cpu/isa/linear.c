@@ -6,7 +6,7 @@
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/micro.h"
 #include "kernels/cpu/isa/quant_vectors.h"
-#include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/row.h"
 #include "kernels/cpu/pool.h"
 
 #define ROWS_MAX QR_ISA_NAME(micro_rows_max)
@@ -24,7 +24,8 @@ struct product {
     int32_t row0, n_rows; /* of the chunk */
     int32_t n_blocks;
     int32_t n_in;         /* padded to pairs for bf16 */
-    int32_t n_panels, panels_per_item;
+    int32_t n_panels, panels_per_item; /* with a gated unit: of gates */
+    int32_t up;           /* panels from gates to their ups; 0: there is no unit */
     size_t panel_bytes;
     bool bf16;
     bool unpack;          /* from a quantized format, at head_bytes of each panel */
@@ -47,10 +48,13 @@ static void pack_block(const void *arg, int32_t b, int32_t worker)
     int32_t first = block_first(p, b), mr = block_first(p, b + 1) - first;
     float *dst = p->packed + (int64_t)first * p->n_in;
     for (int32_t r = 0; r < mr; r++) {
-        const float *x = p->a->x + (p->row0 + first + r) * p->a->x_stride;
+        const float *x = p->a->x + (p->row0 + first + r) * p->a->x_stride, *w = p->a->norm_w;
+        const vf inverse = w ? row_inverse_rms(x, p->a->n_in, p->a->eps) : vf_zero();
         for (int32_t k = 0; k < p->n_in; k += VF_LEN) {
             int64_t n_valid = vf_min_len(p->a->n_in - k), n = vf_min_len(p->n_in - k);
             vf v = vf_load_n(x + k, n_valid);
+            if (w)
+                v = vf_mul(vf_mul(v, inverse), vf_load_n(w + k, n_valid));
             if (p->bf16)
                 v = vf_round_bf16(v);
             if (mr == 1) {
@@ -70,7 +74,16 @@ static const uint8_t *panel_at(const struct product *p, int32_t panel)
     return (const uint8_t *)p->a->w->packed + (size_t)panel * p->panel_bytes;
 }
 
-/* (sum (* scale) + bias) + old, for mr rows of n columns from panel `panel` on. */
+/* sum (* scale) + bias, from number i of panel `panel` on. */
+VF_FN vf value_at(const struct product *p, const float *sums, int32_t panel, int32_t i, int64_t len)
+{
+    vf v = vf_load(sums);
+    if (p->unpack)
+        v = vf_mul(v, vf_load(qr_quant_scales(panel_at(p, panel + i / QR_PANEL)) + i % QR_PANEL));
+    return p->a->bias ? vf_add(v, vf_load_n(p->a->bias + panel * QR_PANEL + i, len)) : v;
+}
+
+/* What becomes of the sums of mr rows of n columns from panel `panel` on. With a unit, the sums of its ups lie a panel behind. */
 static void finish(const struct product *p, const float *tile, int32_t row, int32_t mr, int32_t panel, int32_t n)
 {
     const struct qr_linear_args *a = p->a;
@@ -79,11 +92,10 @@ static void finish(const struct product *p, const float *tile, int32_t row, int3
         float *out = a->out + (row + r) * a->out_stride + o;
         for (int32_t i = 0; i < n; i += VF_LEN) {
             int64_t len = vf_min_len(n - i);
-            vf v = vf_load(tile + r * TILE_PANELS * QR_PANEL + i);
-            if (p->unpack)
-                v = vf_mul(v, vf_load(qr_quant_scales(panel_at(p, panel + i / QR_PANEL)) + i % QR_PANEL));
-            if (a->bias)
-                v = vf_add(v, vf_load_n(a->bias + o + i, len));
+            const float *sums = tile + r * TILE_PANELS * QR_PANEL + i;
+            vf v = value_at(p, sums, panel, i, len);
+            if (p->up)
+                v = row_glu(v, value_at(p, sums + QR_PANEL, panel + p->up, i, len), a->act);
             if (a->add)
                 v = vf_add(v, vf_load_n(out + i, len));
             vf_store_n(out + i, v, len);
@@ -91,28 +103,28 @@ static void finish(const struct product *p, const float *tile, int32_t row, int3
     }
 }
 
-/* Panels [first, end), the first of which lies at w, with all rows. */
-static void multiply_panels(const struct product *p, const void *w, size_t w_panel, int32_t first_panel, int32_t end_panel)
+/* Panels [first, end), the first of which lies at w, with all rows. With a gated unit one at a time, and that of its ups w_panel behind it. */
+static void multiply_panels(const struct product *p, const void *w, size_t w_panel, size_t w_next, int32_t first_panel, int32_t end_panel)
 {
     const struct qr_linear_args *a = p->a;
     enum qr_panel_kind kind = p->bf16 ? QR_PANEL_LINEAR_BF16 : QR_PANEL_LINEAR_F32;
     float tile[TILE_ROWS * TILE_PANELS * QR_PANEL];
     for (int32_t b = 0; b < p->n_blocks; b++) {
-        int32_t first = block_first(p, b), mr = block_first(p, b + 1) - first, nr = QR_ISA_NAME(micro_panels)(mr);
+        int32_t first = block_first(p, b), mr = block_first(p, b + 1) - first, nr = p->up ? 1 : QR_ISA_NAME(micro_panels)(mr);
         for (int32_t panel = first_panel; panel < end_panel; panel += nr) {
             int32_t n = nr < end_panel - panel ? nr : end_panel - panel, o = panel * QR_PANEL;
             int32_t n_cols = n * QR_PANEL < a->n_out - o ? n * QR_PANEL : a->n_out - o;
-            bool direct = !a->bias && !a->add && !p->unpack && n_cols == n * QR_PANEL;
+            bool direct = !a->bias && !a->add && !a->glu && !p->unpack && n_cols == n * QR_PANEL;
             struct qr_micro_args m = {
                 .c = direct ? a->out + (p->row0 + first) * a->out_stride + o : tile,
                 .x = p->packed + (int64_t)first * p->n_in,
-                .w = (const char *)w + (size_t)(panel - first_panel) * w_panel,
+                .w = (const char *)w + (size_t)(panel - first_panel) * w_next,
                 .c_stride = direct ? a->out_stride : TILE_PANELS * QR_PANEL,
                 .w_panel = w_panel,
                 .w_step = QR_PANEL * 4,
                 .n_steps = p->bf16 ? p->n_in / 2 : p->n_in,
             };
-            QR_ISA_NAME(micro)(kind, mr, n, &m);
+            QR_ISA_NAME(micro)(kind, mr, p->up ? 2 : n, &m);
             if (!direct)
                 finish(p, tile, p->row0 + first, mr, panel, n_cols);
         }
@@ -126,17 +138,17 @@ static void multiply_unpacked(const struct product *p, uint8_t *scratch, int32_t
     const size_t unpacked_bytes = (size_t)n_groups * QR_QUANT_GROUP * QR_PANEL * 2;
     int32_t width = (int32_t)(p->q->own_bytes / unpacked_bytes);
     width = width < TILE_PANELS ? width : TILE_PANELS;
-    QR_ASSERT(width >= 1);
+    QR_ASSERT(width >= (p->up ? 2 : 1));
     for (int32_t panel = first, n; panel < end; panel += n) {
-        n = width < end - panel ? width : end - panel;
-        for (int32_t i = 0; i < n; i++) {
-            const struct qr_unpack u = qr_unpack_of(panel_at(p, panel + i), p->head_bytes, p->format);
+        n = p->up ? 1 : width < end - panel ? width : end - panel;
+        for (int32_t i = 0; i < (p->up ? 2 : n); i++) {
+            const struct qr_unpack u = qr_unpack_of(panel_at(p, panel + i * (p->up ? p->up : 1)), p->head_bytes, p->format);
             if (p->format.bits == 4)
                 qr_unpack_bf16_4(scratch + (size_t)i * unpacked_bytes, &u, 0, n_groups, u.w + QR_QUANT_AHEAD);
             else
                 qr_unpack_bf16_8(scratch + (size_t)i * unpacked_bytes, &u, 0, n_groups, u.w + QR_QUANT_AHEAD);
         }
-        multiply_panels(p, scratch, unpacked_bytes, panel, panel + n);
+        multiply_panels(p, scratch, unpacked_bytes, unpacked_bytes, panel, panel + n);
     }
 }
 
@@ -148,7 +160,7 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
     if (p->unpack)
         multiply_unpacked(p, qr_queue_own(p->q, worker), first, end);
     else
-        multiply_panels(p, panel_at(p, first), p->panel_bytes, first, end);
+        multiply_panels(p, panel_at(p, first), (p->up ? (size_t)p->up : 1) * p->panel_bytes, p->panel_bytes, first, end);
 }
 
 /* Panels per item: whole register blocks, small enough for the cache and for a fair share of work to every thread. */
@@ -177,7 +189,8 @@ static void plan_weights(struct product *p)
     p->unpack = qr_dtype_is_quantized(type);
     p->bf16 = p->unpack || type == QR_BF16;
     p->n_in = p->bf16 ? (a->n_in + 1) / 2 * 2 : a->n_in;
-    p->n_panels = (a->n_out + QR_PANEL - 1) / QR_PANEL;
+    p->up = a->glu ? a->n_out / 2 / QR_PANEL : 0;
+    p->n_panels = p->up ? p->up : (a->n_out + QR_PANEL - 1) / QR_PANEL;
     p->panel_bytes = (size_t)p->n_in * QR_PANEL * (p->bf16 ? 2 : 4);
     if (p->unpack) {
         p->format = qr_dtype_format(type);
@@ -191,8 +204,9 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(qr_dtype_packs(a->w->packed_dtype));
     QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
-    if (a->norm_w || a->glu) {
-        QR_ISA_NAME(linear_apart)(q, a, QR_ISA_NAME(linear));
+    QR_ASSERT(!a->glu || (!a->add && a->n_out % 2 == 0));
+    if (a->glu && !qr_linear_pairs(a)) {
+        QR_ISA_NAME(glu_apart)(q, a, QR_ISA_NAME(linear));
         return;
     }
     if (qr_dtype_is_quantized(a->w->packed_dtype) && !qr_dtype_format(a->w->packed_dtype).weight_only) {

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "kernels/cpu/isa/quant_vectors.h"
+#include "kernels/cpu/isa/row.h"
 #include "kernels/cpu/pool.h"
 
 #define ITEM_BYTES ((int64_t)256 << 10) /* weights of one item */
@@ -30,15 +31,21 @@ struct product {
     int32_t *group;          /* [n_rows][n_groups]: -8 * the sum of each group, only for `direct` */
     int64_t x_stride, panel_bytes, head_bytes;
     struct qr_quant_format format;
-    int32_t row0, n_rows, n_k, n_groups, n_panels, panels_per_item, parts;
+    int32_t row0, n_rows, n_k, n_groups, parts;
+    int32_t n_panels, panels_per_item; /* with a gated unit: of gates */
+    int32_t up;              /* panels from gates to their ups; 0: there is no unit */
     bool direct;
 };
 
-static void round_row(const struct product *p, int32_t r)
+static void round_row(const struct product *p, int32_t r, float *scratch)
 {
     const float *x = p->a->x + (p->row0 + r) * p->a->x_stride;
     int8_t *dst = p->x + r * p->x_stride;
     float inverse;
+    if (p->a->norm_w) {
+        row_norm(scratch, x, p->a->norm_w, p->a->n_in, p->a->eps);
+        x = scratch;
+    }
     p->scale[r] = qr_quant_scale(&inverse, qr_quant_max_bits(0, x, p->a->n_in), QR_Q8_LARGEST);
     p->sum[r] = qr_quant_int8(dst, x, p->a->n_in, inverse);
     memset(dst + p->a->n_in, 0, (size_t)(p->n_k - p->a->n_in));
@@ -52,26 +59,32 @@ static void round_row(const struct product *p, int32_t r)
 
 static void round_item(const void *arg, int32_t item, int32_t worker)
 {
-    (void)worker;
     const struct product *p = arg;
     for (int32_t r = item * ROUND_ROWS; r < (item + 1) * ROUND_ROWS && r < p->n_rows; r++)
-        round_row(p, r);
+        round_row(p, r, qr_queue_own(p->q, worker));
 }
 
-/* ((sum * (scale of x * scale of w)) + bias) + old, for n_rows rows of a panel at row `row` of the chunk. */
+/* (sum * (scale of x * scale of w)) + bias of a row, for outputs from number i of a panel on. */
+VF_FN vf value_at(const struct product *p, const int32_t *c, int32_t r, int32_t panel, int32_t i, int64_t len, bool offset)
+{
+    const float *w_scale = qr_quant_scales((const uint8_t *)p->a->w->packed + panel * p->panel_bytes);
+    vf sums = sums_value(c + i, QR_PANEL, p->parts, offset ? p->sum[r] : 0, p->sum[r]);
+    vf v = vf_mul(sums, vf_mul(vf_set1(p->scale[r]), vf_load(w_scale + i)));
+    return p->a->bias ? vf_add(v, vf_load_n(p->a->bias + panel * QR_PANEL + i, len)) : v;
+}
+
+/* What becomes of the sums of n_rows rows of a panel at row `row` of the chunk. With a unit, those of its ups lie a panel behind. */
 static void finish(const struct product *p, const int32_t *c, int32_t row, int32_t n_rows, int32_t panel, bool offset)
 {
     const struct qr_linear_args *a = p->a;
-    const float *w_scale = qr_quant_scales((const uint8_t *)a->w->packed + panel * p->panel_bytes);
     int32_t o = panel * QR_PANEL, n = QR_PANEL < a->n_out - o ? QR_PANEL : a->n_out - o;
     for (int32_t r = row; r < row + n_rows; r++, c += C_STRIDE) {
         float *out = a->out + (p->row0 + r) * a->out_stride + o;
         for (int32_t i = 0; i < n; i += VF_LEN) {
             int64_t len = vf_min_len(n - i);
-            vf sums = sums_value(c + i, QR_PANEL, p->parts, offset ? p->sum[r] : 0, p->sum[r]);
-            vf v = vf_mul(sums, vf_mul(vf_set1(p->scale[r]), vf_load(w_scale + i)));
-            if (a->bias)
-                v = vf_add(v, vf_load_n(a->bias + o + i, len));
+            vf v = value_at(p, c, r, panel, i, len, offset);
+            if (p->up)
+                v = row_glu(v, value_at(p, c + QR_PANEL, r, panel + p->up, i, len, offset), a->act);
             if (a->add)
                 v = vf_add(v, vf_load_n(out + i, len));
             vf_store_n(out + i, v, len);
@@ -79,7 +92,7 @@ static void finish(const struct product *p, const int32_t *c, int32_t row, int32
     }
 }
 
-/* n panels, whose weights of 8 bits lie at w, part after part, with all rows of the chunk. */
+/* n panels, whose weights of 8 bits lie at w, part after part, with all rows of the chunk: neighbours, or one of gates and that of their ups. */
 static void multiply_panels(const struct product *p, const uint8_t *w, int64_t w_panel, int32_t panel, int32_t n)
 {
     int32_t QR_UNINITIALIZED c[QR_QUANT_ROWS * C_STRIDE];
@@ -94,7 +107,7 @@ static void multiply_panels(const struct product *p, const uint8_t *w, int64_t w
                                             .n_panels = all - i < block->panels_max ? all - i : block->panels_max};
             block->multiply(&b);
         }
-        for (int32_t i = 0; i < n; i++)
+        for (int32_t i = 0; i < (p->up ? 1 : n); i++)
             finish(p, c + i * QR_PANEL, row, n_rows, panel + i, block->leaves_offset);
     }
 }
@@ -112,10 +125,17 @@ static void unpack_panel(const struct product *p, uint8_t *dst, const uint8_t *p
 static void multiply_direct(const struct product *p, const uint8_t *packed, int32_t panel)
 {
     int32_t QR_UNINITIALIZED c[QR_QUANT_ROWS * C_STRIDE];
-    const struct qr_quant4_args b = {.c = c, .x = p->x, .group = p->group, .multiple = qr_quant_multiples(packed),
+    struct qr_quant4_args b = {.c = c, .x = p->x, .group = p->group, .multiple = qr_quant_multiples(packed),
                                      .w = packed + p->head_bytes, .x_stride = p->x_stride, .group_stride = p->n_groups, .n_k = p->n_k,
                                      .n_rows = p->n_rows, .sharing = p->format.group / QR_QUANT_GROUP};
     p->ways->direct(&b);
+    if (p->up) {
+        packed += p->up * p->panel_bytes;
+        b.c = c + QR_PANEL;
+        b.multiple = qr_quant_multiples(packed);
+        b.w = packed + p->head_bytes;
+        p->ways->direct(&b);
+    }
     finish(p, c, 0, p->n_rows, panel, false);
 }
 
@@ -126,7 +146,7 @@ static void multiply_item(const void *arg, int32_t item, int32_t worker)
     end = end < p->n_panels ? end : p->n_panels;
     const int64_t unpacked_bytes = (int64_t)p->n_k * QR_PANEL;
     uint8_t *scratch = qr_queue_own(p->q, worker);
-    if (width < 1 || (p->format.group && width * p->parts * unpacked_bytes > (int64_t)p->q->own_bytes))
+    if (width < 1 || p->up || (p->format.group && width * p->parts * unpacked_bytes > (int64_t)p->q->own_bytes))
         width = 1;
     if (p->block->begin)
         p->block->begin();
@@ -136,11 +156,12 @@ static void multiply_item(const void *arg, int32_t item, int32_t worker)
         if (p->direct) {
             multiply_direct(p, packed, panel);
         } else if (p->format.group) {
-            for (int32_t i = 0; i < n; i++)
-                unpack_panel(p, scratch + i * p->parts * unpacked_bytes, packed + i * p->panel_bytes);
-            multiply_panels(p, scratch, unpacked_bytes, panel, n);
+            const int32_t n_here = p->up ? 2 : n;
+            for (int32_t i = 0; i < n_here; i++)
+                unpack_panel(p, scratch + i * p->parts * unpacked_bytes, packed + i * (p->up ? p->up : 1) * p->panel_bytes);
+            multiply_panels(p, scratch, unpacked_bytes, panel, n_here);
         } else {
-            multiply_panels(p, packed + p->head_bytes, p->panel_bytes, panel, n);
+            multiply_panels(p, packed + p->head_bytes, (p->up ? p->up : 1) * p->panel_bytes, panel, p->up ? 2 : n);
         }
     }
     if (p->block->end)
@@ -186,6 +207,7 @@ void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *
     QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
     const enum qr_dtype type = a->w->packed_dtype;
     const bool few = a->n_rows <= ways->few_rows;
+    QR_ASSERT(!a->glu || qr_linear_pairs(a));
     struct product p = {.a = a, .ways = ways, .q = q, .format = qr_dtype_format(type), .block = few ? ways->few : ways->many};
     p.parts = qr_quant_parts(p.format);
     p.direct = p.format.bits == 4 && few && ways->direct;
@@ -194,7 +216,8 @@ void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *
     p.x_stride = p.n_k / 64 % 2 ? p.n_k : p.n_k + 64; /* an odd number of cache lines: rows spread over the cache */
     p.panel_bytes = qr_quant_panel_bytes(type, a->n_in);
     p.head_bytes = qr_quant_head_bytes(type, a->n_in);
-    p.n_panels = (a->n_out + QR_PANEL - 1) / QR_PANEL;
+    p.up = a->glu ? a->n_out / 2 / QR_PANEL : 0;
+    p.n_panels = p.up ? p.up : (a->n_out + QR_PANEL - 1) / QR_PANEL;
     if (rows_bytes(&p, 1) > (int64_t)q->shared_bytes) /* wide rows and little scratch: blocks that read no more than there is */
         p.block = ways->few;
     int32_t rows_fit = chunk_rows(&p), n_chunks = (a->n_rows + rows_fit - 1) / rows_fit;

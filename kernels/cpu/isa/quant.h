@@ -57,6 +57,19 @@ static inline int32_t qr_quant_parts(struct qr_quant_format f)
     return f.bits == 8 && f.group && !f.weight_only ? 2 : 1;
 }
 
+/* Whether a product's gated unit is done where its sums are: the panels of gates and those of their ups lie side by side, one of each fits a
+ * register block, and both fit scratch where they are unpacked. */
+static inline bool qr_linear_pairs(const struct qr_linear_args *a)
+{
+    if (a->n_out % (2 * QR_PANEL) != 0)
+        return false;
+    if (!qr_dtype_is_quantized(a->w->packed_dtype))
+        return true;
+    const struct qr_quant_format f = qr_dtype_format(a->w->packed_dtype);
+    const int64_t unpacked = f.group > 0 || f.weight_only ? qr_quant_k(a->n_in) * QR_PANEL * (f.weight_only ? 2 : 1) : 0;
+    return qr_quant_parts(f) == 1 && 2 * unpacked <= (int64_t)QR_WORKER_SCRATCH_BYTES;
+}
+
 /* Rows of x times panels of 8-bit weights: c[r][16 * panel + o] = sum of x[r][k] * w[k][o], plus 128 * the sum of x[r] where the block says
  * that it leaves that in. */
 struct qr_quant_args {

@@ -335,7 +335,7 @@ VF_FN float powers(const struct scores *r, float scale, float *top)
 VF_FN __mmask16 lanes_seen(const struct scores *r, int32_t at)
 {
     const int32_t first = r->first > at ? r->first - at : 0, end = r->end < at + VF_LEN ? r->end - at : VF_LEN;
-    return first < end ? (__mmask16)((1u << end) - (1u << first)) : 0;
+    return (__mmask16)(first < end ? (1u << end) - (1u << first) : 0u);
 }
 
 /* The same with an int8 cache: positions have scales of their own (key NULL: scores have met them), and one that is not seen may have any. */

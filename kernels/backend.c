@@ -7,6 +7,7 @@
 #include "base/cpus.h"
 #include "base/mem.h"
 #include "kernels/cpu/detect.h"
+#include "kernels/cpu/isa/back.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/null.h"
@@ -35,9 +36,9 @@ static bool always(void)
 /* Best last. */
 static const struct level level[] = {
     {"ref", always, &qr_ref_f32_kernels, &qr_ref_f32_backward},
-    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_ref_f32_backward},
-    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_ref_f32_backward},
-    {"amx", qr_detect_amx, &qr_amx_kernels, &qr_ref_f32_backward},
+    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_avx2_backward},
+    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_avx512_backward},
+    {"amx", qr_detect_amx, &qr_amx_kernels, &qr_amx_backward},
 };
 
 /* For measurements of what is not a kernel; no level of this machine. */

@@ -23,7 +23,7 @@
  * Shapes    dy [N, O]   dx [N, I]   w.t [O, I] row-major (not the packed form), rows I apart.
  * Types     dy, dx f32.   w.t.data f32 or bf16.
  * Requires  dx does not overlap dy.
- * Numerics  one chain over o from 0, added to dx at the end; a row's result does not depend on the other rows.
+ * Numerics  one chain over o onto the old value; a row's result does not depend on the other rows.
  * Cost      2*N*I*O FLOP. */
 struct qr_linear_dx_args {
     float *dx;
@@ -88,7 +88,8 @@ struct qr_head_norm_back_args {
  *           k and v are read from the cache of `layer`, where the forward left them; position t of sequence s is row row_start[s] + t.
  * Types     f32; cache f32 or bf16. With a bf16 cache each factor of a product is rounded to bf16 first: q, dout, p, ds. D is a sum of unrounded products.
  * Requires  every sequence of the batch stands in it from position 0 on: pos[row_start[s] + i] = i. Nothing overlaps.
- * Numerics  dq: over t upwards. dk, dv: over the heads h of a group upwards, and for each over rows upwards. Sums from 0, added to the old value at the end.
+ * Numerics  dq: over t upwards, in pieces of 64 positions aligned at multiples of 64, each a sum from 0 that is scaled and added. dk, dv: over the
+ *           heads h of a group upwards, for each over rows upwards; one sum from 0, (scaled and) added at the end.
  * Cost      10*H*K FLOP for each pair of row and position.
  * Sources   Dao 2023 (arXiv:2307.08691), algorithm 2, in a fixed order. */
 struct qr_attention_back_args {

@@ -5,6 +5,7 @@
 #include "kernels/ref/ref.h"
 
 #define BACK_K_MAX 256
+#define BACK_PIECE 64 /* positions whose part of dq is added at once */
 
 /* One query head of one row, and what its gradients need. */
 struct back_query {
@@ -66,9 +67,11 @@ static void back_dq(const struct back_query *b, real *dq)
         back_position(b, t, &p, &ds);
         for (int32_t i = 0; i < k; i++)
             sum[i] += qr_ref_meet(ds, type) * back_cached(b, 0, t, i);
+        for (int32_t i = 0; i < k && (t == b->last || t % BACK_PIECE == BACK_PIECE - 1); i++) {
+            dq[i] += qr_ref_scale(b->a->scale, b->a->kv) * sum[i];
+            sum[i] = 0;
+        }
     }
-    for (int32_t i = 0; i < k; i++)
-        dq[i] += qr_ref_scale(b->a->scale, b->a->kv) * sum[i];
 }
 
 /* Position t of one sequence and one kv head: every query that sees it. */

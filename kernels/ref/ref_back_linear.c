@@ -10,10 +10,9 @@ void QR_REF(linear_dx)(struct qr_queue *q, const struct qr_linear_dx_args *a)
     for (int32_t n = 0; n < a->n_rows; n++) {
         const real *dy = (const real *)a->dy + n * a->dy_stride;
         for (int32_t i = 0; i < a->n_in; i++) {
-            real sum = 0;
+            real *dx = (real *)a->dx + n * a->dx_stride + i;
             for (int32_t o = 0; o < a->n_out; o++)
-                sum += qr_ref_meet(dy[o], w->dtype) * (real)qr_ref_load(w->data, w->dtype, (size_t)o * (size_t)a->n_in + (size_t)i);
-            ((real *)a->dx)[n * a->dx_stride + i] += sum;
+                *dx += qr_ref_meet(dy[o], w->dtype) * (real)qr_ref_load(w->data, w->dtype, (size_t)o * (size_t)a->n_in + (size_t)i);
         }
     }
 }

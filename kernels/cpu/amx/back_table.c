@@ -1,0 +1,17 @@
+#include "kernels/cpu/isa/back.h"
+
+const struct qr_backward qr_amx_backward = {
+    .name = "amx",
+    .linear_dx = qr_amx_linear_dx,
+    .linear_dw = qr_amx_linear_dw,
+    .rms_norm = qr_avx512_rms_norm_back,
+    .head_norm = qr_avx512_head_norm_back,
+    .rope = qr_avx512_rope_back,
+    .attention = qr_avx512_attention_back,
+    .glu = qr_avx512_glu_back,
+    .embed = qr_avx512_embed_back,
+    .scatter_rows = qr_avx512_scatter_rows,
+    .cross_entropy = qr_avx512_cross_entropy,
+    .adamw = qr_avx512_adamw,
+    .sum_squares = qr_avx512_sum_squares,
+};

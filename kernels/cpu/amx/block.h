@@ -22,11 +22,10 @@ struct sums {
 struct block {
     const char *x[2], *w;
     int64_t x_step[2];   /* bytes from a row tile's k to the next */
-    int64_t w_panel;     /* bytes from panel to panel */
+    const int64_t *w_at; /* bytes from w to each panel */
     struct sums from;    /* sums to go on with; at NULL: they begin at 0 */
     struct sums to;
     const char *ahead;   /* weights that come later: per step, ahead_lines cache lines of each of ahead_panels panels are asked for */
-    int64_t ahead_panel; /* bytes from panel to panel there */
     int32_t ahead_lines, ahead_panels;
     const char *out;     /* where two row tiles' results will be written: asked for meanwhile; NULL: not yet */
     int64_t out_bytes;   /* from row to row of out */
@@ -46,9 +45,9 @@ static void configure(int32_t rows0, int32_t rows1)
 VF_FN void ask_ahead(const struct block *b, int32_t step)
 {
     const char *p = b->ahead + (int64_t)step * b->ahead_lines * 64;
-    for (int32_t j = 0; j < b->ahead_panels; j++, p += b->ahead_panel)
+    for (int32_t j = 0; j < b->ahead_panels; j++)
         for (int32_t i = 0; i < b->ahead_lines; i++)
-            _mm_prefetch(p + i * 64, _MM_HINT_T1);
+            _mm_prefetch(p + b->w_at[j] + i * 64, _MM_HINT_T1);
 }
 
 /* The rows of out, spread over the steps: a store to a line that is not at hand would wait for it. */
@@ -105,6 +104,7 @@ VF_FN void zero_sums(void)
 VF_FN void block_1(const bool integers, const int nt, const struct block *b)
 {
     const char *x = b->x[0], *w = b->w;
+    const int64_t at1 = nt > 1 ? b->w_at[1] : 0, at2 = nt > 2 ? b->w_at[2] : 0, at3 = nt > 2 ? b->w_at[3] : 0;
     zero_sums();
     if (b->from.at)
         EACH_SUM(qr_tile_load, b->from, nt);
@@ -113,13 +113,13 @@ VF_FN void block_1(const bool integers, const int nt, const struct block *b)
         qr_tile_load(6, w, QR_TILE_ROW_BYTES);
         MULTIPLY(0, 4, 6);
         if (nt > 1) {
-            qr_tile_load(7, w + b->w_panel, QR_TILE_ROW_BYTES);
+            qr_tile_load(7, w + at1, QR_TILE_ROW_BYTES);
             MULTIPLY(1, 4, 7);
         }
         if (nt > 2) {
-            qr_tile_load(6, w + 2 * b->w_panel, QR_TILE_ROW_BYTES);
+            qr_tile_load(6, w + at2, QR_TILE_ROW_BYTES);
             MULTIPLY(2, 4, 6);
-            qr_tile_load(7, w + 3 * b->w_panel, QR_TILE_ROW_BYTES);
+            qr_tile_load(7, w + at3, QR_TILE_ROW_BYTES);
             MULTIPLY(3, 4, 7);
         }
         ask_ahead(b, k);
@@ -131,6 +131,7 @@ VF_FN void block_1(const bool integers, const int nt, const struct block *b)
 VF_FN void block_2(const bool integers, const int nt, const struct block *b)
 {
     const char *x0 = b->x[0], *x1 = b->x[1], *w = b->w;
+    const int64_t at1 = nt > 1 ? b->w_at[1] : 0;
     zero_sums();
     if (b->from.at)
         EACH_SUM_OF_TWO(qr_tile_load, b->from, nt);
@@ -141,7 +142,7 @@ VF_FN void block_2(const bool integers, const int nt, const struct block *b)
         qr_tile_load(5, x1, QR_TILE_ROW_BYTES);
         MULTIPLY(2, 5, 6);
         if (nt > 1) {
-            qr_tile_load(7, w + b->w_panel, QR_TILE_ROW_BYTES);
+            qr_tile_load(7, w + at1, QR_TILE_ROW_BYTES);
             MULTIPLY(1, 4, 7);
             MULTIPLY(3, 5, 7);
         }

@@ -8,8 +8,10 @@
  * so a row's result does not depend on its company (tile.h states the arithmetic); integers are exact. A tile of one row costs one
  * row's time; reading the weights is what is left of it.
  *
- * An item of work is some panels against all rows of a chunk. With many rows k is cut into slices, so that a slice of two panels stays
- * in the first-level cache and a slice of the rows in the second-level one; sums wait in the worker's scratch meanwhile, as they are.
+ * An item of work is some panels against all rows of a chunk. With many rows k is cut into slices, so that a slice of the panels of a block stays
+ * in the first-level cache and a slice of the rows in the second-level one; sums wait in the worker's scratch meanwhile, as they are. A block
+ * is two row tiles times two panels where k is one slice, and one times four where it is several: rows then come half as often from the
+ * second level, which is what bounds it.
  */
 #include "base/assert.h"
 #include "kernels/cpu/amx/block.h"
@@ -23,8 +25,8 @@
 
 #define GROUP 4                          /* panels of an item come in fours */
 #define CHUNK_ROWS 512
-#define SLICE_STEPS_MAX 18               /* tiles of k: two panels' slice is 36 KiB */
-#define STRIP_BYTES (2 * SLICE_STEPS_MAX * QR_TILE_BYTES) /* of unpacked weights: most of a first-level cache */
+#define SLICE_STEPS_MAX 18               /* tiles of k of two panels, 36 KiB; of four panels half as many */
+#define STRIP_BYTES (2 * SLICE_STEPS_MAX * QR_TILE_BYTES) /* of weights: most of a first-level cache */
 #define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item with few rows */
 #define ITEM_PANELS_MAX 256              /* of one item with few rows; their sums need scratch */
 #define ITEM_PANELS_MANY 16              /* of one item with many rows */
@@ -49,6 +51,8 @@ struct product {
     int32_t row0, n_rows;         /* of the chunk */
     int32_t n_tiles;              /* row tiles */
     int32_t n_steps, slice_steps; /* tiles of k: all, and of a slice */
+    int32_t height, width;        /* of a block: row tiles, parts */
+    int32_t each;                 /* tiles of sums of a panel: its parts, or those of gates and ups */
     int32_t n_panels, panels_per_item; /* with a gated unit: of gates */
     int32_t up;                   /* panels from gates to their ups; 0: there is no unit */
     int64_t panel_bytes, head_bytes, step_bytes; /* of packed weights: a panel, what is in front of its weights, one step of them */
@@ -110,9 +114,8 @@ struct strip {
     char *sums;                  /* of these panels: [row tile][part of a panel][16][16] */
     int64_t sums_tile;           /* bytes from row tile to row tile; 0 when no sum has to wait */
     const char *w;               /* tiles of the first part */
-    int64_t w_panel;             /* bytes from part to part */
-    int32_t panel, n_panels, n_parts; /* with a gated unit: panel number panel, and that of its ups */
-    int32_t far;                 /* panels from the first to the next one here */
+    int64_t w_at[PANELS_MAX];    /* bytes from w to each part */
+    int32_t panel, n_panels, n_parts;
     int32_t step, n_steps;
     const char *next;            /* the weights of the next strip, where they are tiles */
 };
@@ -160,17 +163,16 @@ static void finish(const struct product *p, const char *sums, int64_t below, int
     }
 }
 
-/* Which weights are asked for while row tiles t and t + 1 are computed: with few rows those a little further on, which stream from memory;
+/* Which weights are asked for while the block of row tile t is computed: with few rows those a little further on, which stream from memory;
  * with many the next strip's, an equal part in every block. */
 static void plan_ahead(const struct strip *s, int32_t t, struct block *b)
 {
-    int32_t n_blocks = (s->p->n_tiles + 1) / 2;
+    int32_t n_blocks = (s->p->n_tiles + s->p->height - 1) / s->p->height;
     if (s->p->unpack)
         return;
     b->ahead_panels = s->n_parts;
-    b->ahead_panel = s->w_panel;
     b->ahead_lines = (QR_TILE_BYTES / 64 + n_blocks - 1) / n_blocks;
-    b->ahead = n_blocks == 1 ? b->w + STREAM_AHEAD : s->next + (int64_t)(t / 2) * s->n_steps * b->ahead_lines * 64;
+    b->ahead = n_blocks == 1 ? b->w + STREAM_AHEAD : s->next + (int64_t)(t / s->p->height) * s->n_steps * b->ahead_lines * 64;
 }
 
 static void multiply_strip(const struct strip *s)
@@ -182,8 +184,8 @@ static void multiply_strip(const struct strip *s)
     const bool last = s->step + s->n_steps == p->n_steps, whole = o + s->n_panels * QR_PANEL <= a->n_out;
     const bool direct = last && whole && !a->bias && !a->add && !a->glu && !p->scaled; /* sums are results */
     int32_t rows0 = 0, rows1 = 0;
-    for (int32_t t = 0; t < p->n_tiles; t += 2) {
-        const int32_t row = t * QR_TILE_ROWS, n_tiles = p->n_tiles - t > 1 ? 2 : 1;
+    for (int32_t t = 0; t < p->n_tiles; t += p->height) {
+        const int32_t row = t * QR_TILE_ROWS, n_tiles = p->n_tiles - t > 1 ? p->height : 1;
         const int32_t h0 = tile_rows(p, t), h1 = n_tiles > 1 ? tile_rows(p, t + 1) : h0;
         char *out = (char *)(a->out + (p->row0 + row) * a->out_stride + o);
         struct sums sums = {s->sums + t * s->sums_tile, QR_TILE_ROW_BYTES, QR_TILE_BYTES, tile_bytes};
@@ -191,7 +193,7 @@ static void multiply_strip(const struct strip *s)
             .x = {tile_at(p, t, s->step), n_tiles > 1 ? tile_at(p, t + 1, s->step) : NULL},
             .x_step = {h0 * QR_TILE_ROW_BYTES, h1 * QR_TILE_ROW_BYTES},
             .w = s->w,
-            .w_panel = s->w_panel,
+            .w_at = s->w_at,
             .to = direct ? (struct sums){out, out_bytes, QR_TILE_ROW_BYTES, QR_TILE_ROWS * out_bytes} : sums,
             .out = last ? out : NULL,
             .out_bytes = out_bytes,
@@ -206,8 +208,14 @@ static void multiply_strip(const struct strip *s)
         rows1 = h1;
         run_block(p->integers, n_tiles, s->n_parts, &b);
         for (int32_t i = 0; last && !direct && i < s->n_panels; i++)
-            finish(p, sums.at + i * p->parts * QR_TILE_BYTES, sums.below, row, n_tiles > 1 ? h0 + h1 : h0, s->panel + i);
+            finish(p, sums.at + i * p->each * QR_TILE_BYTES, sums.below, row, n_tiles > 1 ? h0 + h1 : h0, s->panel + i);
     }
+}
+
+/* The panel whose weights part i of a strip is. Gates and their ups alternate. */
+static int32_t part_panel(const struct strip *s, int32_t i)
+{
+    return s->p->up ? s->panel + i / 2 + i % 2 * s->p->up : s->panel + i / s->p->parts;
 }
 
 /* The strip's weights: where they are tiles, or in scratch as tiles. next_panel and next_step: where the next strip begins. */
@@ -216,24 +224,19 @@ static void strip_weights(struct strip *s, char *scratch, int32_t next_panel, in
     const struct product *p = s->p;
     const char *packed = panel_at(p, s->panel) + p->head_bytes + s->step * p->step_bytes;
     const char *next = panel_at(p, next_panel) + p->head_bytes + next_step * p->step_bytes;
-    if (!p->unpack) {
-        s->w = packed;
-        s->w_panel = s->far * p->panel_bytes;
-        s->next = next;
-        return;
-    }
-    s->w = scratch;
-    s->w_panel = (int64_t)s->n_steps * QR_TILE_BYTES;
-    for (int32_t i = 0; i * p->parts < s->n_parts; i++)
-        qr_amx_unpack(scratch + i * p->parts * s->w_panel, s->w_panel, p->type, panel_at(p, s->panel + i * s->far), p->head_bytes, s->step, s->n_steps,
-                      next - packed);
+    s->w = p->unpack ? scratch : packed;
+    s->next = next;
+    for (int32_t i = 0; i < s->n_parts; i++)
+        s->w_at[i] = p->unpack ? (int64_t)i * s->n_steps * QR_TILE_BYTES : (part_panel(s, i) - s->panel) * p->panel_bytes;
+    for (int32_t i = 0; p->unpack && i < s->n_parts; i += p->parts)
+        qr_amx_unpack(scratch + s->w_at[i], (int64_t)s->n_steps * QR_TILE_BYTES, p->type, panel_at(p, part_panel(s, i)), p->head_bytes, s->step,
+                      s->n_steps, next - packed);
 }
 
 static void multiply(const void *arg, int32_t item, int32_t worker)
 {
     const struct product *p = arg;
-    const int32_t first = item * p->panels_per_item, each = p->up ? 2 : p->parts; /* tiles of sums of a panel, or of gates and ups */
-    const int32_t width = p->up ? 1 : (p->n_tiles == 1 ? PANELS_MAX : 2) / p->parts;
+    const int32_t first = item * p->panels_per_item, each = p->each, width = p->width / each;
     const int32_t end = first + p->panels_per_item < p->n_panels ? first + p->panels_per_item : p->n_panels;
     const bool waits = p->slice_steps < p->n_steps;
     char *scratch = qr_queue_own(p->q, worker), *sums = scratch + STRIP_BYTES;
@@ -249,7 +252,6 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
                 .panel = panel,
                 .n_panels = n,
                 .n_parts = n * each,
-                .far = p->up ? p->up : 1,
                 .step = step,
                 .n_steps = p->slice_steps < p->n_steps - step ? p->slice_steps : p->n_steps - step,
             };
@@ -264,13 +266,13 @@ static void plan_items(struct product *p)
 {
     const bool many = p->n_tiles > 2;
     int32_t per_thread = many ? 4 : 6, fair = p->n_panels / (p->q->n_threads * per_thread);
-    int32_t cached = (int32_t)((int64_t)ITEM_BYTES / p->panel_bytes), most = (many ? ITEM_PANELS_MANY : ITEM_PANELS_MAX) / (p->up ? 2 : p->parts);
+    int32_t cached = (int32_t)((int64_t)ITEM_BYTES / p->panel_bytes), most = (many ? ITEM_PANELS_MANY : ITEM_PANELS_MAX) / p->each;
     most = cached < most && !many ? cached : most;
     int32_t n = (fair < most ? fair : most) / GROUP * GROUP;
     p->panels_per_item = n > GROUP ? n : GROUP;
-    int32_t steps_max = many ? SLICE_STEPS_MAX : p->n_steps;
-    if (p->unpack)
-        steps_max = STRIP_BYTES / QR_TILE_BYTES / (p->n_tiles == 1 ? PANELS_MAX : 2);
+    p->height = p->n_tiles == 1 || (many && p->n_steps > SLICE_STEPS_MAX) ? 1 : 2;
+    p->width = p->height == 1 ? PANELS_MAX : 2;
+    int32_t steps_max = many || p->unpack ? STRIP_BYTES / QR_TILE_BYTES / p->width : p->n_steps;
     int32_t n_slices = (p->n_steps + steps_max - 1) / steps_max;
     p->slice_steps = (p->n_steps + n_slices - 1) / n_slices;
 }
@@ -295,6 +297,7 @@ static void plan_weights(struct product *p)
     }
     p->n_steps = (a->n_in + p->tile_k - 1) / p->tile_k;
     p->up = a->glu ? a->n_out / 2 / QR_PANEL : 0;
+    p->each = p->up ? 2 : p->parts;
     p->n_panels = p->up ? p->up : (a->n_out + QR_PANEL - 1) / QR_PANEL;
     if (!p->scaled) {
         p->panel_bytes = (int64_t)p->n_steps * QR_TILE_BYTES;

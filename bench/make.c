@@ -60,7 +60,8 @@ static void put_tokenizer(struct qr_buf *out, int32_t n_vocab)
     QR_ASSERT(n_vocab > 258);
     qr_buf_printf(out, "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":%d,\"content\":\"<|end|>\",\"single_word\":false,\"lstrip\":false,"
                        "\"rstrip\":false,\"normalized\":false,\"special\":true}],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\","
-                       "\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\"},"
+                       "\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\","
+                       "\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},"
                        "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"merges\":[],\"vocab\":{",
                   n_vocab - 1);
     for (uint32_t b = 0; b < 256; b++) {

@@ -9,17 +9,19 @@
 #include "base/mem.h"
 #include "base/option.h"
 #include "base/rng.h"
+#include "bench/probe.h"
 #include "bench/samples.h"
 #include "model/model.h"
 
 #define BLOCK_TOKENS 16
 #define LIST_MAX 16
+#define PROBE_BYTES ((size_t)512 << 20)
 
 struct throughput_options {
     const char *model, *isa, *prefill, *batch, *depth;
     int32_t dtype, quantize, kv_cache;
-    int64_t threads, steps, repeats, chunk;
-    bool json;
+    int64_t threads, steps, repeats, chunk, cache_bytes;
+    bool json, probe;
 };
 
 static const struct qr_option table[] = {
@@ -39,13 +41,17 @@ static const struct qr_option table[] = {
     {.name = "batch", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, batch), .builtin = "1,8,32", .arg = "LIST",
      .help = "Sequences decoded at once."},
     {.name = "depth", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, depth), .builtin = "0", .arg = "LIST",
-     .help = "Tokens already in the cache of each sequence."},
+     .help = "Tokens already in the cache of each sequence, for prompts and for decoding. Less where the model's context ends before."},
     {.name = "steps", .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, steps), .builtin = "16", .min = 1, .max = 100000, .arg = "N",
      .help = "Decode steps of one measurement."},
     {.name = "repeats", .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, repeats), .builtin = "5", .min = 1, .max = 1000, .arg = "N",
      .help = "Measurements of each case; the median is shown."},
     {.name = "chunk", .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, chunk), .builtin = "512", .min = 1, .max = 65536, .arg = "N",
      .help = "Rows of the largest step."},
+    {.name = "cache", .type = QR_OPT_BYTES, .offset = offsetof(struct throughput_options, cache_bytes), .builtin = "4GiB", .min = 1 << 20,
+     .max = 1e15, .arg = "BYTES", .help = "Keys and values at most; cases that need more are left out, and said so."},
+    {.name = "probe", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, probe), .builtin = "true",
+     .help = "Measure memory and multipliers first and show each case's share of what they allow."},
     {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, json), .builtin = "false", .help = "One JSON object per case."}};
 
 struct int_list {
@@ -61,7 +67,9 @@ struct rig {
     struct qr_exec exec;
     struct qr_kv_view kv;
     void *act_mem, *kv_mem;
-    int32_t ctx, seqs_max, rows_max, stride;
+    int32_t seqs_max, rows_max, stride; /* stride: blocks of a sequence in the case at hand */
+    double read_s_byte, op_s;           /* the probes: seconds for a byte read and for an operation; 0 without */
+    double weight_bytes, kv_token_bytes;
     int32_t *ids, *pos, *slot, *row_start, *ctx_len, *blocks, *logit_row; /* owned */
 };
 
@@ -79,12 +87,29 @@ static int parse_list(struct int_list *out, const char *text, const char *name, 
     return 0;
 }
 
-static int32_t largest(const struct int_list *l)
+/* One case: n_rows new tokens, once for a prompt and `steps` times for decoding, behind `depth` in each of n_seqs sequences. */
+struct bench_case {
+    const char *what;
+    int32_t n_seqs, depth, n_tokens; /* n_tokens: of the prompt, or decode steps */
+};
+
+/* All cases in the order of the table; returns their number. */
+static int32_t list_cases(struct bench_case *out, const struct int_list *prefill, const struct int_list *batch, const struct int_list *depth,
+                          int32_t n_steps)
 {
-    int32_t best = 0;
-    for (int32_t i = 0; i < l->n; i++)
-        best = l->v[i] > best ? l->v[i] : best;
-    return best;
+    int32_t n = 0;
+    for (int32_t d = 0; d < depth->n; d++)
+        for (int32_t i = 0; i < prefill->n; i++)
+            out[n++] = (struct bench_case){"prefill", 1, depth->v[d], prefill->v[i]};
+    for (int32_t d = 0; d < depth->n; d++)
+        for (int32_t i = 0; i < batch->n; i++)
+            out[n++] = (struct bench_case){"decode", batch->v[i], depth->v[d], n_steps};
+    return n;
+}
+
+static int32_t blocks_of_sequence(const struct bench_case *c)
+{
+    return (c->depth + c->n_tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
 }
 
 static int32_t *ints(int32_t n)
@@ -92,37 +117,96 @@ static int32_t *ints(int32_t n)
     return qr_alloc((size_t)n, sizeof(int32_t));
 }
 
-static int open_rig(struct rig *r, const struct throughput_options *o, int32_t ctx, int32_t seqs_max, struct qr_err *err)
+/* Drops the cases that do not fit the cache, ends the others' depth where the context ends, returns how many are left; n_blocks: what
+ * the largest needs. */
+static int32_t fit_cases(const struct rig *r, struct bench_case *cases, int32_t n, int32_t *n_blocks)
+{
+    struct qr_kv_view one = qr_model_kv_view(r->model, NULL, 1, BLOCK_TOKENS);
+    int64_t blocks_max = r->o->cache_bytes / (int64_t)qr_kv_block_bytes(&one), ctx_max = qr_model_config(r->model)->ctx_max;
+    int32_t n_left = 0;
+    *n_blocks = 1;
+    for (int32_t i = 0; i < n; i++) {
+        struct bench_case c = cases[i];
+        if (c.depth + c.n_tokens > ctx_max)
+            c.depth = c.n_tokens > ctx_max ? 0 : (int32_t)ctx_max - c.n_tokens;
+        int64_t needed = (int64_t)c.n_seqs * blocks_of_sequence(&c);
+        if (needed > blocks_max || c.n_tokens > ctx_max) {
+            fprintf(stderr, "quire bench throughput: %s of %d at depth %d is left out: it needs %s\n", c.what, c.n_seqs, c.depth,
+                    needed > blocks_max ? "a larger cache (--cache)" : "a longer context than the model's");
+            continue;
+        }
+        *n_blocks = needed > *n_blocks ? (int32_t)needed : *n_blocks;
+        cases[n_left++] = c;
+    }
+    return n_left;
+}
+
+static void run_probes(struct rig *r, enum qr_probe_unit unit)
+{
+    char *memory = qr_alloc_aligned(PROBE_BYTES, 64);
+    memset(memory, 1, PROBE_BYTES);
+    double bytes_s = qr_probe_bytes_s(r->be->queue, memory, PROBE_BYTES, 5);
+    double ops_s = qr_probe_ops_s(r->be->queue, r->be->n_threads, r->be->k->name, unit, 20);
+    qr_free_aligned(memory);
+    r->read_s_byte = 1 / bytes_s;
+    r->op_s = ops_s > 0 ? 1 / ops_s : 0;
+    if (r->o->json)
+        printf("{\"case\":\"probe\",\"bytes_s\":%.4g,\"ops_s\":%.4g,\"isa\":\"%s\",\"threads\":%d}\n", bytes_s, ops_s, r->be->k->name,
+               r->be->n_threads);
+    else
+        printf("probes: %.1f GB/s read, %.0f GFLOP/s (%s)\n", bytes_s * 1e-9, ops_s * 1e-9, ops_s > 0 ? qr_probe_name(r->be->k->name, unit) : "none");
+}
+
+/* The least seconds of a case by the probes: each step reads the weights and what is cached, and multiplies; the longer of both counts. */
+static double limit_s(const struct rig *r, const struct bench_case *c)
+{
+    const struct qr_model_config *m = qr_model_config(r->model);
+    bool prefill = c->n_seqs == 1 && strcmp(c->what, "prefill") == 0;
+    double heads = (double)m->n_heads * m->head_dim, kv_heads = (double)m->n_kv_heads * m->head_dim;
+    double layer = m->n_embd * (2 * heads + 2 * kv_heads + 3.0 * m->n_ffn), head = (double)m->n_vocab * m->n_embd;
+    double rows = (double)c->n_seqs * c->n_tokens, seen = rows * (c->depth + (c->n_tokens + 1) / 2.0); /* rows, and positions seen by all of them */
+    double ops = 2 * rows * m->n_layers * layer + 2 * (prefill ? 1 : rows) * head + 4 * heads * m->n_layers * seen;
+    double passes = prefill ? (double)((c->n_tokens + r->o->chunk - 1) / r->o->chunk) : c->n_tokens;
+    double bytes = passes * r->weight_bytes + r->kv_token_bytes * (prefill ? passes * (c->depth + c->n_tokens / 2.0) : seen);
+    double t_bytes = bytes * r->read_s_byte, t_ops = ops * r->op_s;
+    return t_bytes > t_ops ? t_bytes : t_ops;
+}
+
+static int open_model(struct rig *r, const struct throughput_options *o, int32_t seqs_max, struct qr_err *err)
 {
     struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .n_threads = (int32_t)o->threads, .pin = true, .step_rows_max = (int32_t)o->chunk};
     struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize,
                                   .kv_cache = (enum qr_kv_cache)o->kv_cache};
-    *r = (struct rig){.o = o, .ctx = ctx, .seqs_max = seqs_max, .rows_max = (int32_t)o->chunk > seqs_max ? (int32_t)o->chunk : seqs_max};
+    struct qr_model_plan plan;
+    *r = (struct rig){.o = o, .seqs_max = seqs_max, .rows_max = (int32_t)o->chunk > seqs_max ? (int32_t)o->chunk : seqs_max};
     int rc = qr_backend_open(&r->be, &bo, err);
     if (rc == 0)
-        rc = qr_model_open(&r->model, o->model, r->be, &mo, err);
+        rc = qr_model_plan(&plan, o->model, r->be, &mo, r->rows_max, seqs_max, err);
     if (rc != 0)
         return rc;
-    if (ctx > qr_model_config(r->model)->ctx_max)
-        return qr_err_set(err, QR_E_USAGE, "the cases need a context of %d tokens, the model has %d", ctx, qr_model_config(r->model)->ctx_max);
-    r->stride = (ctx + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
-    r->kv = qr_model_kv_view(r->model, NULL, r->stride * seqs_max, BLOCK_TOKENS);
+    r->weight_bytes = (double)plan.weight_bytes;
+    r->kv_token_bytes = (double)plan.kv_token_bytes;
+    return qr_model_open(&r->model, o->model, r->be, &mo, err);
+}
+
+static void make_room(struct rig *r, int32_t n_blocks)
+{
+    r->kv = qr_model_kv_view(r->model, NULL, n_blocks, BLOCK_TOKENS);
     r->kv.base = r->kv_mem = r->be->mem->alloc((size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
     memset(r->kv_mem, 0, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv)); /* pages never written are one page of zeros: no memory would be read */
-    size_t act_bytes = qr_model_act_bytes(r->model, r->rows_max, seqs_max);
+    size_t act_bytes = qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
     r->act_mem = r->be->mem->alloc(act_bytes);
     qr_arena_init_fixed(&r->act, r->act_mem, act_bytes);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
     r->ids = ints(r->rows_max);
     r->pos = ints(r->rows_max);
     r->slot = ints(r->rows_max);
-    r->row_start = ints(seqs_max + 1);
-    r->ctx_len = ints(seqs_max);
-    r->logit_row = ints(seqs_max);
+    r->row_start = ints(r->seqs_max + 1);
+    r->ctx_len = ints(r->seqs_max);
+    r->logit_row = ints(r->seqs_max);
     r->blocks = ints(r->kv.n_blocks);
     for (int32_t i = 0; i < r->kv.n_blocks; i++)
         r->blocks[i] = i;
-    return 0;
 }
 
 static void close_rig(struct rig *r)
@@ -159,63 +243,59 @@ static void step(struct rig *r, int32_t n_seqs, int32_t first, int32_t n_rows, s
     qr_model_forward(&r->exec, &b);
 }
 
-/* Seconds to compute n tokens of one prompt in chunks. */
-static double prefill_s(struct rig *r, int32_t n, struct qr_rng *rng)
+/* Seconds of one case: a prompt in chunks, or decode steps. */
+static double case_s(struct rig *r, const struct bench_case *c, struct qr_rng *rng)
 {
+    int32_t chunk = strcmp(c->what, "decode") == 0 ? 1 : (int32_t)r->o->chunk;
     int64_t t0 = qr_clock_ns();
-    for (int32_t first = 0; first < n; first += (int32_t)r->o->chunk)
-        step(r, 1, first, n - first < r->o->chunk ? n - first : (int32_t)r->o->chunk, rng);
+    for (int32_t first = 0; first < c->n_tokens; first += chunk)
+        step(r, c->n_seqs, c->depth + first, c->n_tokens - first < chunk ? c->n_tokens - first : chunk, rng);
     return (double)(qr_clock_ns() - t0) * 1e-9;
 }
 
-static double decode_s(struct rig *r, int32_t n_seqs, int32_t depth, struct qr_rng *rng)
+static void report(const struct rig *r, const struct bench_case *c, struct qr_samples *s)
 {
-    int64_t t0 = qr_clock_ns();
-    for (int32_t i = 0; i < r->o->steps; i++)
-        step(r, n_seqs, depth + i, 1, rng);
-    return (double)(qr_clock_ns() - t0) * 1e-9;
-}
-
-static void report(const struct rig *r, const char *what, int32_t n_seqs, int32_t depth, int64_t n_tokens, struct qr_samples *s)
-{
-    double median = qr_samples_percentile(s, 50), best = qr_samples_percentile(s, 0);
-    if (r->o->json)
-        printf("{\"case\":\"%s\",\"batch\":%d,\"depth\":%d,\"tokens\":%lld,\"tok_s\":%.2f,\"best_tok_s\":%.2f,\"isa\":\"%s\",\"threads\":%d}\n", what,
-               n_seqs, depth, (long long)n_tokens, (double)n_tokens / median, (double)n_tokens / best, r->be->k->name, r->be->n_threads);
-    else
-        printf("%-8s %6d %7d %10.1f %10.1f\n", what, n_seqs, depth, (double)n_tokens / median, (double)n_tokens / best);
+    double n = (double)c->n_seqs * c->n_tokens, median = qr_samples_percentile(s, 50), best = qr_samples_percentile(s, 0), limit = limit_s(r, c);
+    if (r->o->json) {
+        printf("{\"case\":\"%s\",\"batch\":%d,\"depth\":%d,\"tokens\":%d,\"tok_s\":%.2f,\"best_tok_s\":%.2f,\"isa\":\"%s\",\"threads\":%d", c->what,
+               c->n_seqs, c->depth, c->n_tokens, n / median, n / best, r->be->k->name, r->be->n_threads);
+        if (limit > 0)
+            printf(",\"limit_tok_s\":%.2f,\"share\":%.4f", n / limit, limit / median);
+        printf("}\n");
+    } else {
+        printf("%-8s %6d %7d %7d %10.1f %10.1f", c->what, c->n_seqs, c->depth, c->n_tokens, n / median, n / best);
+        if (limit > 0)
+            printf(" %10.1f %5.0f %%", n / limit, 100 * limit / median);
+        printf("\n");
+    }
     fflush(stdout);
 }
 
-static void run_cases(struct rig *r, const struct int_list *prefill, const struct int_list *batch, const struct int_list *depth)
+static void run_cases(struct rig *r, const struct bench_case *cases, int32_t n)
 {
     struct qr_rng rng = {.seed = 1};
     if (!r->o->json)
-        printf("%s, %s, %d threads, %s weights of %.1f MiB, %s cache\n%-8s %6s %7s %10s %10s\n", r->o->model, r->be->k->name, r->be->n_threads,
-               qr_dtype_name(qr_model_weight_dtype(r->model)), (double)qr_model_weight_bytes(r->model) / 0x1p20,
-               qr_dtype_name(r->kv.dtype), "case", "batch", "tokens", "tok/s", "best");
-    for (int32_t i = 0; i < prefill->n; i++) {
+        printf("%s, %s, %d threads, %s weights of %.1f MiB, %s cache\n", r->o->model, r->be->k->name, r->be->n_threads,
+               qr_dtype_name(qr_model_weight_dtype(r->model)), (double)qr_model_weight_bytes(r->model) / 0x1p20, qr_dtype_name(r->kv.dtype));
+    if (r->o->probe)
+        run_probes(r, qr_probe_unit_of(qr_model_weight_dtype(r->model)));
+    if (!r->o->json)
+        printf("%-8s %6s %7s %7s %10s %10s%s\n", "case", "batch", "depth", "tokens", "tok/s", "best", r->o->probe ? "      limit   share" : "");
+    for (int32_t i = 0; i < n; i++) {
         struct qr_samples s = {0};
-        prefill_s(r, prefill->v[i], &rng);
+        r->stride = blocks_of_sequence(&cases[i]);
+        case_s(r, &cases[i], &rng);
         for (int64_t k = 0; k < r->o->repeats; k++)
-            qr_samples_add(&s, prefill_s(r, prefill->v[i], &rng));
-        report(r, "prefill", 1, prefill->v[i], prefill->v[i], &s);
+            qr_samples_add(&s, case_s(r, &cases[i], &rng));
+        report(r, &cases[i], &s);
         qr_samples_release(&s);
     }
-    for (int32_t d = 0; d < depth->n; d++)
-        for (int32_t i = 0; i < batch->n; i++) {
-            struct qr_samples s = {0};
-            decode_s(r, batch->v[i], depth->v[d], &rng);
-            for (int64_t k = 0; k < r->o->repeats; k++)
-                qr_samples_add(&s, decode_s(r, batch->v[i], depth->v[d], &rng));
-            report(r, "decode", batch->v[i], depth->v[d], r->o->steps * batch->v[i], &s);
-            qr_samples_release(&s);
-        }
 }
 
 static int run(const struct throughput_options *o, struct qr_err *err)
 {
     struct int_list prefill, batch, depth;
+    struct bench_case cases[2 * LIST_MAX * LIST_MAX];
     struct rig r;
     if (!o->model)
         return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (quire bench make-model makes one)");
@@ -226,10 +306,15 @@ static int run(const struct throughput_options *o, struct qr_err *err)
         rc = parse_list(&depth, o->depth, "depth", 0, err);
     if (rc != 0)
         return rc;
-    int32_t deepest = largest(&depth) + (int32_t)o->steps, longest = largest(&prefill), seqs = largest(&batch);
-    rc = open_rig(&r, o, deepest > longest ? deepest : longest, seqs > 0 ? seqs : 1, err);
-    if (rc == 0)
-        run_cases(&r, &prefill, &batch, &depth);
+    int32_t n_cases = list_cases(cases, &prefill, &batch, &depth, (int32_t)o->steps), n_blocks, seqs_max = 1;
+    for (int32_t i = 0; i < n_cases; i++)
+        seqs_max = cases[i].n_seqs > seqs_max ? cases[i].n_seqs : seqs_max;
+    rc = open_model(&r, o, seqs_max, err);
+    if (rc == 0) {
+        n_cases = fit_cases(&r, cases, n_cases, &n_blocks);
+        make_room(&r, n_blocks);
+        run_cases(&r, cases, n_cases);
+    }
     close_rig(&r);
     return rc;
 }

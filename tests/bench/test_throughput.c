@@ -1,0 +1,129 @@
+/* The offline benchmark: its probes, its table as JSON, cases that do not fit. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "bench/make.h"
+#include "bench/probe.h"
+#include "bench/throughput.h"
+
+TestSuite(throughput, .timeout = 120);
+
+Test(throughput, probes_find_more_in_tiles_than_in_vectors)
+{
+    const char *names[8];
+    int32_t n = qr_cpu_levels(names);
+    for (int32_t l = 0; l < n; l++) {
+        struct qr_backend *be;
+        struct qr_err err;
+        struct qr_backend_options bo = {.isa = names[l], .n_threads = 1};
+        cr_assert_eq(qr_backend_open(&be, &bo, &err), 0, "%s", err.msg);
+        double f32 = qr_probe_ops_s(be->queue, 1, names[l], QR_PROBE_F32, 3), bf16 = qr_probe_ops_s(be->queue, 1, names[l], QR_PROBE_BF16, 3);
+        bool loops = qr_probe_name(names[l], QR_PROBE_F32) != NULL;
+        cr_expect_eq(loops, f32 > 0, "%s", names[l]);
+        cr_expect(!loops || f32 > 1e9, "%s: %g operations a second", names[l], f32); /* a tenth of one chain's rate */
+        if (strcmp(names[l], "amx") == 0)
+            cr_expect_gt(bf16, 2 * f32, "tiles do eight times as much in a cycle"); /* four times less than that for a noisy machine */
+        qr_backend_close(be);
+    }
+}
+
+Test(throughput, a_unit_is_what_activations_are_rounded_for)
+{
+    cr_expect_eq(qr_probe_unit_of(QR_F32), QR_PROBE_F32);
+    cr_expect_eq(qr_probe_unit_of(QR_BF16), QR_PROBE_BF16);
+    cr_expect_eq(qr_probe_unit_of(QR_Q8), QR_PROBE_INT8);
+    cr_expect_eq(qr_probe_unit_of(QR_Q4_G128), QR_PROBE_INT8);
+    cr_expect_eq(qr_probe_unit_of(QR_W4), QR_PROBE_BF16);
+}
+
+/* ---- the program ---- */
+
+/* Runs a command line with standard output in a file; returns the exit status, and the text. */
+static int run(int (*main_)(int argc, char **argv), const char *words, char *text, size_t cap)
+{
+    char copy[600], path[] = "/tmp/quire-throughput-XXXXXX", *argv[32];
+    int argc = 0, file = mkstemp(path), null = open("/dev/null", O_RDWR), out = dup(1), err = dup(2);
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    fflush(NULL);
+    dup2(file, 1);
+    dup2(null, 2);
+    int status = main_(argc, argv);
+    fflush(NULL);
+    dup2(out, 1);
+    dup2(err, 2);
+    ssize_t n = pread(file, text, cap - 1, 0);
+    text[n > 0 ? n : 0] = 0;
+    close(file);
+    close(null);
+    close(out);
+    close(err);
+    unlink(path);
+    return status;
+}
+
+static double number(const struct qr_json *row, const char *key)
+{
+    const struct qr_json *v = qr_json_find(row, key);
+    return v != NULL ? qr_json_f64(v) : NAN;
+}
+
+Test(throughput, every_case_that_fits_is_a_row_with_its_share)
+{
+    static char text[20000];
+    const char *data = getenv("QUIRE_DATA");
+    char model[400], words[600];
+    snprintf(model, sizeof model, "%s/models/stories260K", data != NULL && *data ? data : "../shared/data");
+    if (access(model, R_OK) != 0)
+        cr_skip_test("no conformance data at %s (set QUIRE_DATA)", model);
+    /* 4 prompts, 6 decode cases, of which depth 100000 ends with the model's context, and 4096 sequences do not fit 2 MiB */
+    snprintf(words, sizeof words, "throughput --json --model %s --prefill 3,40 --batch 1,2,4096 --depth 5,100000 --steps 3 --repeats 2 --chunk 16 --cache 2MiB",
+             model);
+    cr_assert_eq(run(qr_bench_throughput_main, words, text, sizeof text), 0);
+    int32_t n_prefill = 0, n_decode = 0, n_probes = 0;
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        struct qr_json *row;
+        struct qr_err err;
+        cr_assert_eq(qr_json_parse(&row, line, strlen(line), &qr_json_limits_file, &err), 0, "%s: %s", line, err.msg);
+        if (strstr(line, "\"probe\"") != NULL) {
+            n_probes++;
+            cr_expect_gt(number(row, "bytes_s"), 1e8);
+        } else {
+            n_prefill += strstr(line, "\"prefill\"") != NULL;
+            n_decode += strstr(line, "\"decode\"") != NULL;
+            double depth = number(row, "depth");
+            cr_expect(depth == 5 || depth + number(row, "tokens") == 512, "%s", line);
+            cr_expect_gt(number(row, "tok_s"), 0);
+            cr_expect_geq(number(row, "best_tok_s"), number(row, "tok_s"));
+            cr_expect_float_eq(number(row, "share"), number(row, "tok_s") / number(row, "limit_tok_s"), 0.01 * number(row, "share") + 1e-4, "%s", line);
+        }
+        qr_json_free(row);
+    }
+    cr_expect_eq(n_probes, 1);
+    cr_expect_eq(n_prefill, 4);
+    cr_expect_eq(n_decode, 4);
+    snprintf(words, sizeof words, "throughput --no-probe --model %s --prefill 8 --batch 1 --steps 2 --repeats 1", model);
+    cr_assert_eq(run(qr_bench_throughput_main, words, text, sizeof text), 0);
+    cr_expect(strstr(text, "probes:") == NULL && strstr(text, "limit") == NULL && strstr(text, "prefill ") != NULL, "%s", text);
+}
+
+Test(throughput, wrong_usage_is_refused)
+{
+    static char text[20000];
+    cr_expect_eq(run(qr_bench_throughput_main, "throughput", text, sizeof text), 2);
+    cr_expect_eq(run(qr_bench_throughput_main, "throughput --model x --batch 0", text, sizeof text), 2);
+    cr_expect_eq(run(qr_bench_throughput_main, "throughput --model /nonexistent --batch 1,x", text, sizeof text), 2);
+    cr_expect_neq(run(qr_bench_throughput_main, "throughput --model /nonexistent", text, sizeof text), 0);
+    cr_expect_eq(run(qr_bench_throughput_main, "throughput --help", text, sizeof text), 0);
+    cr_expect(strstr(text, "--depth") != NULL);
+    cr_expect_eq(run(qr_bench_make_main, "make-model --like 135", text, sizeof text), 2);
+    cr_expect_eq(run(qr_bench_make_main, "make-model --help", text, sizeof text), 0);
+}

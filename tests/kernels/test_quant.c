@@ -3,6 +3,7 @@
 #include "tests/kernels/util.h"
 
 #include "kernels/quant.h"
+#include "tests/kernels/golden_quant.h"
 
 #define SEED 8383
 #define X_GAP 3 /* rows of x and out do not touch */
@@ -307,6 +308,49 @@ Test(quant, weights_alone_give_the_bits_of_the_bf16_product_of_their_integers_ti
             qr_free(sums);
             drop(&d);
         }
+}
+
+/* Number i of tools/golden/quant.py. */
+static float golden_number(uint32_t i)
+{
+    float x = (float)((int32_t)((i * 2654435761u + 12345) >> 12) - (1 << 19)) / (float)(1 << 19);
+    return i % 7 == 0 ? x / 16 : x;
+}
+
+/* Integer formats: the bits. Weights alone: a sum of 200 products in f32 in any order errs by at most 200 u of the sum of their sizes, u = 2^-24;
+ * the scale by another u. */
+Test(quant, gives_what_another_implementation_of_the_formats_gave)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    const struct shape s = {.n_rows = GOLDEN_ROWS, .n_in = GOLDEN_INPUTS, .n_out = GOLDEN_OUTPUTS};
+    cr_assert_eq(QR_COUNT(golden), N_FORMATS);
+    for (int i = 0; i < QR_COUNT(golden) * n_levels; i++) {
+        const int f = i / n_levels;
+        const char *isa = names[i % n_levels];
+        const bool weights_alone = qr_dtype_format(golden[f].to).weight_only;
+        struct data d = make(s, golden[f].to, SEED);
+        for (int32_t k = 0; k < GOLDEN_INPUTS; k++) {
+            for (int32_t r = 0; r < GOLDEN_ROWS; r++)
+                d.x[r * d.x_stride + k] = golden_number((uint32_t)(r * GOLDEN_INPUTS + k));
+            for (int32_t o = 0; o < GOLDEN_OUTPUTS; o++)
+                d.w[o * GOLDEN_INPUTS + k] = golden_number((uint32_t)(100000 + o * GOLDEN_INPUTS + k));
+        }
+        float *got = run(isa, 2, 0, &d), scale[GOLDEN_OUTPUTS], *p = integers_of(scale, &d);
+        cr_expect(same_bits(scale, golden[f].scale, GOLDEN_OUTPUTS), "%s: scales", qr_dtype_name(d.to));
+        for (int32_t r = 0; r < GOLDEN_ROWS; r++)
+            for (int32_t o = 0; o < GOLDEN_OUTPUTS; o++) {
+                double want = golden[f].want[r][o], sizes = 0;
+                for (int32_t k = 0; k < GOLDEN_INPUTS; k++)
+                    sizes += fabs((double)d.x[r * d.x_stride + k] * (double)p[o * GOLDEN_INPUTS + k]) * (double)scale[o];
+                double bound = weights_alone ? (GOLDEN_INPUTS + 1) * 0x1p-24 * sizes * (1 + 0x1p-7) : 0;
+                cr_assert_leq(fabs((double)got[r * d.out_stride + o] - want), bound, "%s %s: row %d output %d is %a, expected %a", isa,
+                              qr_dtype_name(d.to), r, o, (double)got[r * d.out_stride + o], want);
+            }
+        qr_free(got);
+        qr_free(p);
+        drop(&d);
+    }
 }
 
 Test(quant, rows_of_zeros_give_zero_and_rows_without_a_largest_number_give_nan_to_themselves_only)

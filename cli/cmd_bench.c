@@ -8,6 +8,7 @@
 #include "bench/make.h"
 #include "bench/step.h"
 #include "bench/throughput.h"
+#include "bench/train.h"
 #ifdef QUIRE_SERVER
 #include "bench/load.h"
 #endif
@@ -20,6 +21,7 @@ static const struct qr_cli_command benches[] = {
     {"kern", qr_bench_kern_main, "time the kernels against the machine's limits"},
     {"throughput", qr_bench_throughput_main, "prompts and decode steps offline, at batch sizes and depths"},
     {"step", qr_bench_step_main, "the engine's own work per step, with kernels that compute nothing"},
+    {"train", qr_bench_train_main, "training steps of a model of any shape: tokens per second and where the time goes"},
     {"make-model", qr_bench_make_main, "a random-weight model directory of a published shape"},
 };
 

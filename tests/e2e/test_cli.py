@@ -101,6 +101,20 @@ def test_generate_reads_text_and_ids_and_stops_at_the_end_token():
     assert rc == 0 and json.loads(out)['text'] == a['text'].split('little')[0]
 
 
+def test_bench_train_says_the_same_loss_however_much_is_recomputed():
+    shape = ['--dim', '64', '--layers', '2', '--heads', '4', '--ffn', '96', '--vocab', '200', '--batch', '2', '--tokens', '20', '--steps', '2', '--json']
+    got = []
+    for what in ('none', 'selective', 'full'):
+        rc, out, err = run('bench', 'train', *shape, '--recompute', what)
+        assert rc == 0, err
+        got.append(json.loads(out))
+        assert got[-1]['tokens'] == 40 and got[-1]['tokens_per_s'] > 0
+    assert got[0]['loss'] == got[1]['loss'] == got[2]['loss'] and 4 < got[0]['loss'] < 6, got
+    assert got[2]['tape_bytes'] < got[1]['tape_bytes'] < got[0]['tape_bytes'], got
+    rc, out, err = run('bench', 'train', '--dim', '100', '--heads', '3')
+    assert rc == 2 and '--dim 100 over --heads 3' in err, err
+
+
 def test_usage_errors_exit_with_2_and_name_the_nearest():
     for args, words in ((('srve',), ('serve',)), (('generate', '--modle', 'x'), ('--model',)), (('tokenize', '--port', '1'), ()),
                         (('generate', '--max-tokens', 'many'), ('--max-tokens', 'many')), (('bench', 'lod'), ('load',)), ((), ())):

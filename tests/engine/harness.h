@@ -38,6 +38,7 @@ struct setup {
     struct qr_engine_config config;
     enum qr_compute compute;
     enum qr_kv_cache kv_cache;
+    enum qr_quantize quantize;
     int32_t n_threads;
 };
 
@@ -52,7 +53,7 @@ static inline void world_open(struct world *w, const struct setup *s)
 {
     struct qr_err err = {0};
     struct qr_backend_options bo = {.device = "cpu", .isa = s->isa, .n_threads = s->n_threads};
-    struct qr_model_options mo = {.compute = s->compute, .kv_cache = s->kv_cache};
+    struct qr_model_options mo = {.compute = s->compute, .kv_cache = s->kv_cache, .quantize = s->quantize};
     char dir[1024];
     snprintf(dir, sizeof dir, "%s", data_path(s->model));
     if (qr_tokenizer_open(&w->tokenizer, dir, &err) != 0 ||

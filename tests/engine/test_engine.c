@@ -127,17 +127,14 @@ static const struct way ways[] = {
     {"an ITL goal nobody meets", 2, 256, 512, 32, 720, true, QR_SCHED_MIXED, 1},
 };
 
-static void check_ways(const char *isa, enum qr_compute compute, enum qr_kv_cache kv_cache, size_t n_ways)
+static void check_ways_of(const struct setup *kind, size_t n_ways)
 {
     struct kase *k = qr_alloc(N_CASES, sizeof *k);
     struct flight *want = qr_alloc(N_CASES, sizeof *want), *got = qr_alloc(N_CASES, sizeof *got);
     struct setup setup;
     int64_t n_preempted = 0, n_hits = 0;
     make_cases(k);
-    setup_init(&setup, MODEL);
-    setup.isa = isa;
-    setup.compute = compute;
-    setup.kv_cache = kv_cache;
+    setup = *kind;
     setup.n_threads = 1;
     run_alone(want, k, &setup);
     for (size_t i = 0; i < n_ways; i++) {
@@ -157,12 +154,33 @@ static void check_ways(const char *isa, enum qr_compute compute, enum qr_kv_cach
         n_preempted += st.sched.n_preempted;
         n_hits += st.kv.hit_tokens;
     }
-    cr_log_info("isa %s: %lld preemptions, %lld cached tokens", isa ? isa : "best", (long long)n_preempted, (long long)n_hits);
+    cr_log_info("isa %s: %lld preemptions, %lld cached tokens", kind->isa ? kind->isa : "best", (long long)n_preempted, (long long)n_hits);
     cr_assert(n_ways < QR_COUNT(ways) || n_preempted > 0, "the small pool preempted nothing: the test tests less than it says");
     cr_assert(n_hits > 0);
     qr_free(k);
     qr_free(want);
     qr_free(got);
+}
+
+static void check_ways(const char *isa, enum qr_compute compute, enum qr_kv_cache kv_cache, size_t n_ways)
+{
+    struct setup s;
+    setup_init(&s, MODEL);
+    s.isa = isa;
+    s.compute = compute;
+    s.kv_cache = kv_cache;
+    check_ways_of(&s, n_ways);
+}
+
+Test(engine, answers_do_not_depend_on_the_batch_with_any_format_of_quantized_weights, .timeout = 280)
+{
+    NEED_DATA();
+    struct setup s;
+    setup_init(&s, MODEL);
+    for (int i = QR_QUANTIZE_INT8; i < QR_QUANTIZE_COUNT; i += test_scale() < 1 ? 3 : 1) {
+        s.quantize = (enum qr_quantize)i;
+        check_ways_of(&s, 2);
+    }
 }
 
 Test(engine, answers_do_not_depend_on_batch_chunks_cache_preemption_policy_or_threads, .timeout = 280)

@@ -112,15 +112,17 @@ static float *run_with(const char *dir, struct rig_options o, const int32_t *ids
     return all;
 }
 
-static void check_family(const struct family *f, const char *isa, enum qr_compute compute, enum qr_kv_cache kv_cache, struct qr_rng *rng)
+static void check_family(const struct family *f, const char *isa, const struct rig_options *options, struct qr_rng *rng)
 {
     struct temp_model t = temp_model_make(&f->c, QR_F32);
     int32_t *ids = random_ids(rng, N_TEXT, f->c.n_vocab);
     const size_t n = (size_t)N_TEXT * (size_t)f->c.n_vocab;
     char what[128];
-    snprintf(what, sizeof what, "%s %s %s%s", f->name, isa, compute == QR_COMPUTE_F32 ? "f32" : "bf16",
-             kv_cache == QR_KV_CACHE_INT8 ? ", int8 cache" : "");
-    struct rig_options o = {.isa = isa, .compute = compute, .kv_cache = kv_cache, .n_threads = 1};
+    struct rig_options o = *options;
+    o.isa = isa;
+    o.n_threads = 1;
+    snprintf(what, sizeof what, "%s %s %s%s, quantize %d", f->name, isa, o.compute == QR_COMPUTE_F32 ? "f32" : "bf16",
+             o.kv_cache == QR_KV_CACHE_INT8 ? ", int8 cache" : "", (int)o.quantize);
     float *want = run_with(t.dir, o, ids);
     struct rig r;
     o.n_threads = 2;
@@ -149,9 +151,23 @@ static void check_level(const char *isa)
     struct qr_rng rng = {.seed = SEED};
     printf("%s: seed %d\n", isa, SEED);
     for (int32_t j = 0, n = families(f); j < n; j += STEP) {
-        check_family(&f[j], isa, QR_COMPUTE_F32, QR_KV_CACHE_AUTO, &rng);
-        check_family(&f[j], isa, QR_COMPUTE_BF16, QR_KV_CACHE_AUTO, &rng);
-        check_family(&f[j], isa, j % 2 ? QR_COMPUTE_F32 : QR_COMPUTE_BF16, QR_KV_CACHE_INT8, &rng);
+        const struct rig_options kinds[] = {{.compute = QR_COMPUTE_F32}, {.compute = QR_COMPUTE_BF16},
+                                            {.compute = j % 2 ? QR_COMPUTE_F32 : QR_COMPUTE_BF16, .kv_cache = QR_KV_CACHE_INT8}};
+        for (int i = 0; i < QR_COUNT(kinds); i++)
+            check_family(&f[j], isa, &kinds[i], &rng);
+    }
+}
+
+/* Each format with a family of its own, the odd widths with two of them. */
+static void check_formats(const char *isa)
+{
+    struct family f[8];
+    struct qr_rng rng = {.seed = SEED + 1};
+    const int32_t n = families(f);
+    printf("%s: seed %d\n", isa, SEED + 1);
+    for (int32_t i = QR_QUANTIZE_INT8; i < QR_QUANTIZE_COUNT; i += STEP) {
+        const struct rig_options o = {.quantize = (enum qr_quantize)i, .kv_cache = i % 3 ? QR_KV_CACHE_AUTO : QR_KV_CACHE_INT8};
+        check_family(&f[i % n], isa, &o, &rng);
     }
 }
 
@@ -160,4 +176,11 @@ Test(equal, chunked_paged_batched_and_threaded_runs_equal_the_whole_run_on_every
     const char *names[8];
     for (int32_t i = 0, n = levels(names); i < n; i++)
         check_level(names[i]);
+}
+
+Test(equal, so_they_do_with_every_format_of_quantized_weights)
+{
+    const char *names[8];
+    for (int32_t i = 0, n = levels(names); i < n; i++)
+        check_formats(names[i]);
 }

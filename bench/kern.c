@@ -10,6 +10,7 @@
 #include "base/option.h"
 #include "base/rng.h"
 #include "base/thread.h"
+#include "bench/kern_fused.h"
 #include "bench/kern_rows.h"
 #include "bench/samples.h"
 #include "kernels/backend.h"
@@ -29,7 +30,7 @@ static const struct qr_option table[] = {
     {"isa", 0, QR_OPT_STR, offsetof(struct options, isa), NULL, 0, 0, NULL, "LEVEL", "Only this instruction-set level (ref, avx2, avx512, amx).", "Kernels"},
     {"threads", 't', QR_OPT_INT, offsetof(struct options, threads), "0", 0, 1024, NULL, "N", "Only this many threads; 0: one, and all processors.",
      "Kernels"},
-    {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME", "Only one kernel: read, linear, attention or rows.", "Kernels"},
+    {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME", "Only one kernel: read, linear, attention, rows or fused.", "Kernels"},
     {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels"},
     {"memory", 0, QR_OPT_BYTES, offsetof(struct options, memory_bytes), "512MiB", 128 << 20, 64e9, NULL, "BYTES",
      "Operands of successive calls are spread over this much memory, so that they come from there and not from a cache.", "Kernels"},
@@ -293,6 +294,8 @@ static void bench_level(const struct options *o, const char *isa, int32_t n_thre
     for (int i = 0; i < QR_COUNT(qr_rows_cases) && wanted(o, "rows"); i++)
         if (qr_rows_cases[i].use & QR_CASE_SPEED)
             bench_rows(&b, &qr_rows_cases[i], x, out);
+    if (wanted(o, "fused"))
+        qr_bench_fused(b.be, o->time_us, memory, (size_t)o->memory_bytes, x, rows);
     qr_backend_close(b.be);
 }
 

@@ -15,13 +15,14 @@
 
 #define BLOCK_TOKENS 16
 #define LIST_MAX 16
+#define PLAIN_ROOM 4 /* the plain verbs keep norm, gate_up, glu and delta where the fused ones keep glu */
 #define PROBE_BYTES ((size_t)512 << 20)
 
 struct throughput_options {
     const char *model, *isa, *prefill, *batch, *depth;
     int32_t dtype, quantize, kv_cache;
     int64_t threads, steps, repeats, chunk, cache_bytes;
-    bool json, probe;
+    bool plain, json, probe;
 };
 
 static const struct qr_option table[] = {
@@ -52,6 +53,8 @@ static const struct qr_option table[] = {
      .max = 1e15, .arg = "BYTES", .help = "Keys and values at most; cases that need more are left out, and said so."},
     {.name = "probe", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, probe), .builtin = "true",
      .help = "Measure memory and multipliers first and show each case's share of what they allow."},
+    {.name = "plain", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, plain), .builtin = "false",
+     .help = "Each case also with one kernel for each verb instead of fused ones, taking turns."},
     {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, json), .builtin = "false", .help = "One JSON object per case."}};
 
 struct int_list {
@@ -194,7 +197,7 @@ static void make_room(struct rig *r, int32_t n_blocks)
     r->kv = qr_model_kv_view(r->model, NULL, n_blocks, BLOCK_TOKENS);
     r->kv.base = r->kv_mem = r->be->mem->alloc((size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
     memset(r->kv_mem, 0, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv)); /* pages never written are one page of zeros: no memory would be read */
-    size_t act_bytes = qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
+    size_t act_bytes = (r->o->plain ? PLAIN_ROOM : 1) * qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
     r->act_mem = r->be->mem->alloc(act_bytes);
     qr_arena_init_fixed(&r->act, r->act_mem, act_bytes);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
@@ -263,7 +266,7 @@ static void report(const struct rig *r, const struct bench_case *c, struct qr_sa
             printf(",\"limit_tok_s\":%.2f,\"share\":%.4f", n / limit, limit / median);
         printf("}\n");
     } else {
-        printf("%-8s %6d %7d %7d %10.1f %10.1f", c->what, c->n_seqs, c->depth, c->n_tokens, n / median, n / best);
+        printf("%-14s %6d %7d %7d %10.1f %10.1f", c->what, c->n_seqs, c->depth, c->n_tokens, n / median, n / best);
         if (limit > 0)
             printf(" %10.1f %5.0f %%", n / limit, 100 * limit / median);
         printf("\n");
@@ -280,15 +283,25 @@ static void run_cases(struct rig *r, const struct bench_case *cases, int32_t n)
     if (r->o->probe)
         run_probes(r, qr_probe_unit_of(qr_model_weight_dtype(r->model)));
     if (!r->o->json)
-        printf("%-8s %6s %7s %7s %10s %10s%s\n", "case", "batch", "depth", "tokens", "tok/s", "best", r->o->probe ? "      limit   share" : "");
+        printf("%-14s %6s %7s %7s %10s %10s%s\n", "case", "batch", "depth", "tokens", "tok/s", "best", r->o->probe ? "      limit   share" : "");
     for (int32_t i = 0; i < n; i++) {
-        struct qr_samples s = {0};
-        r->stride = blocks_of_sequence(&cases[i]);
-        case_s(r, &cases[i], &rng);
-        for (int64_t k = 0; k < r->o->repeats; k++)
-            qr_samples_add(&s, case_s(r, &cases[i], &rng));
-        report(r, &cases[i], &s);
-        qr_samples_release(&s);
+        const struct bench_case *const c = &cases[i];
+        struct bench_case plain = *c;
+        struct qr_samples s[2] = {0};
+        plain.what = strcmp(c->what, "decode") == 0 ? "decode-plain" : "prefill-plain";
+        r->stride = blocks_of_sequence(c);
+        for (int64_t k = -1; k < r->o->repeats; k++) /* the first round warms up */
+            for (int32_t way = 0; way < (r->o->plain ? 2 : 1); way++) {
+                r->exec.ops = way ? &qr_ops_plain : &qr_ops_serve;
+                double t = case_s(r, c, &rng);
+                if (k >= 0)
+                    qr_samples_add(&s[way], t);
+            }
+        report(r, c, &s[0]);
+        if (r->o->plain)
+            report(r, &plain, &s[1]);
+        qr_samples_release(&s[0]);
+        qr_samples_release(&s[1]);
     }
 }
 

@@ -1,6 +1,7 @@
 #include "bench/kern_fused.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -36,7 +37,7 @@ struct layer {
     int32_t n_rows, n_qkv, n_q, n_kv;
     char *w;                        /* of the copy at hand */
     size_t at[PART_COUNT], bytes;   /* where each matrix begins, and all of them */
-    float *h, *norm_w, *normed, *qkv, *mixed, *gate_up, *gated, *delta, *cos_sin;
+    float *h, *norm_w, *normed, *qkv, *mixed, *gate_up, *gated, *delta, *cos_sin, *fresh;
     struct qr_kv_view kv;
     int32_t *slot; /* owned */
 };
@@ -66,6 +67,7 @@ static void plan(struct layer *l, float *x)
     l->gate_up = l->mixed + n * l->n_q;
     l->gated = l->gate_up + n * 2 * s->f;
     l->delta = l->gated + n * s->f;
+    l->fresh = l->delta + n * s->d;
     l->kv = (struct qr_kv_view){.dtype = QR_BF16, .n_blocks = l->n_rows, .n_layers = 1, .n_kv_heads = s->n_kv, .block_tokens = BLOCK_TOKENS,
                                 .head_dim = s->dim};
     l->kv.base = qr_alloc_aligned((size_t)n * qr_kv_block_bytes(&l->kv), 64);
@@ -181,8 +183,7 @@ static void apart(struct layer *l, enum part part)
 static void pass(struct layer *l, void (*run)(struct layer *l, enum part part), struct qr_samples s[PART_COUNT + 1])
 {
     double all = 0;
-    for (int32_t i = 0; i < l->n_rows * l->s->d; i++)
-        l->h[i] = 0.5f - (float)(i % 17) / 16;
+    memcpy(l->h, l->fresh, (size_t)(l->n_rows * l->s->d) * sizeof *l->h);
     for (int p = 0; p < PART_COUNT; p++) {
         int64_t start = qr_clock_ns();
         run(l, (enum part)p);

@@ -164,7 +164,7 @@ static void run_probes(struct rig *r, enum qr_probe_unit unit)
 static double limit_s(const struct rig *r, const struct bench_case *c)
 {
     const struct qr_model_config *m = qr_model_config(r->model);
-    bool prefill = c->n_seqs == 1 && strcmp(c->what, "prefill") == 0;
+    bool prefill = c->n_seqs == 1 && strncmp(c->what, "prefill", 7) == 0;
     double heads = (double)m->n_heads * m->head_dim, kv_heads = (double)m->n_kv_heads * m->head_dim;
     double layer = m->n_embd * (2 * heads + 2 * kv_heads + 3.0 * m->n_ffn), head = (double)m->n_vocab * m->n_embd;
     double rows = (double)c->n_seqs * c->n_tokens, seen = rows * (c->depth + (c->n_tokens + 1) / 2.0); /* rows, and positions seen by all of them */

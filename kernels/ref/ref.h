@@ -62,10 +62,10 @@ void QR_REF(cross_entropy)(struct qr_queue *q, const struct qr_cross_entropy_arg
 void QR_REF(adamw)(struct qr_queue *q, const struct qr_adamw_args *a);
 void QR_REF(sum_squares)(struct qr_queue *q, const struct qr_sum_squares_args *a);
 
-/* What an activation becomes when it meets numbers of type t (QR_I8: a cache's). */
+/* What an activation becomes when it meets numbers of type t. */
 static inline real qr_ref_meet(real x, enum qr_dtype t)
 {
-    return t == QR_BF16 || t == QR_I8 ? (real)qr_bf16_to_f32(qr_f32_to_bf16((float)x)) : x;
+    return t == QR_BF16 ? (real)qr_bf16_to_f32(qr_f32_to_bf16((float)x)) : x;
 }
 
 /* sqrt(mean(x^2) + eps) of a row. */

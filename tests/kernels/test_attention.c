@@ -32,14 +32,16 @@ struct query {
  * bf16 cache: p is rounded to 8 bits before it meets v. Both sides round alike unless p lies within rel_p of the midpoint of two
  * neighbours; then one side may be one unit (2^-7 p at most) off: `flips` sums |v| 2^-7 p over just those.
  * Tiles add in another order, in which fewer roundings touch a term, and take denormal operands and results for 0: each costs at most 2^-126
- * times a factor below 8 here, in fewer than 2^13 operations: TILE_LOSS. Integers make that factor 127 at most: INT8_LOSS.
+ * times a factor below 8 here, in fewer than 2^13 operations: TILE_LOSS.
  * int8 cache: k and v are integers times their token's scale. Scores take two roundings beside the K products as well, (scale ks) and the product
- * with it. Before rounding to 8 bits p meets the value's scale, one more rounding of 2^-24. */
+ * with it; p takes one with its value's scale. Tiles round q to m/32767, m = max|q|: ds_t <= scale ks sum_i |k_i| m 2^-16 (1 + 2^-14), the last
+ * factor for 32767 and the roundings on the way, and a piece's p vs to w/65535, w the largest that the row sees there: `flips` sums
+ * |v| w 2^-17 (1 + 2^-15 + 2 rel_p) / vs over all positions: 65535 is not 2^16, and w is uncertain by what p is. Their integer sums are exact, then three roundings. */
 #define TILE_LOSS 0x1p-110
-#define INT8_LOSS 0x1p-106
-static struct query bound_of(const struct world *w, const struct step *st, int32_t s, int32_t r, int32_t h)
+static struct query bound_of(const struct world *w, const struct step *st, int32_t s, int32_t r, int32_t h, bool tiles)
 {
     const struct qr_attention_case *c = &w->c;
+    const bool bytes = tiles && c->kv == QR_I8;
     struct query b = {.rel = 0};
     int32_t k = c->head_dim, pos = st->batch.pos[r], group = c->n_heads / c->n_kv_heads;
     int32_t first = c->window > 0 && pos >= c->window ? pos - c->window + 1 : 0;
@@ -47,37 +49,44 @@ static struct query bound_of(const struct world *w, const struct step *st, int32
     const float *q = st->q + r * st->q_stride + (int64_t)h * k;
     struct qr_attention_args a = step_args(w, st, NULL, NULL, NULL);
     struct context ctx = {&a, st->batch.block_table + (int64_t)s * st->batch.table_stride, h / group};
+    double q_max = 0;
+    for (int32_t i = 0; i < k; i++)
+        q_max = fmax(q_max, fabs((double)q[i]));
     for (int32_t t = first; t <= pos; t++) {
-        double dot = 0, size = 0;
+        double dot = 0, size = 0, rounding = 0;
         for (int32_t i = 0; i < k; i++) {
             double term = qr_ref_meet((double)q[i], c->kv) * cached(&ctx, 0, t, i);
             dot += term;
             size += fabs(term);
+            rounding += bytes ? fabs(cached(&ctx, 0, t, i)) * q_max * 0x1p-16 * (1 + 0x1p-14) : 0;
         }
         double scaled = scale * scale_of(&ctx, 0, t);
         dot *= scaled;
         size *= scaled;
         score[t] = c->softcap > 0 ? (double)c->softcap * tanh(dot / (double)c->softcap) : dot;
         max = fmax(max, score[t]);
-        ds = fmax(ds, gamma_n(k + 2) * size + (c->softcap > 0 ? (double)c->softcap * 0x1p-21 + 2 * U24 * fabs(dot) : 0));
+        ds = fmax(ds, gamma_n(k + 2) * size + rounding * scaled + (c->softcap > 0 ? (double)c->softcap * 0x1p-21 + 2 * U24 * fabs(dot) : 0));
     }
     for (int32_t t = first; t <= pos; t++)
         far = fmax(far, max - score[t]);
     double rel_p = 2 * (ds + U24 * far) + 0x1p-22;
     for (int32_t t = first; t <= pos; t++) {
         int32_t t0 = t / 256 * 256 > first ? t / 256 * 256 : first, t1 = t / 256 * 256 + 256 <= pos ? t / 256 * 256 + 256 : pos + 1;
-        double piece_max = -INFINITY;
+        double piece_max = -INFINITY, most = 0;
         for (int32_t u = t0; u < t1; u++)
             piece_max = fmax(piece_max, score[u]);
-        double p = exp(score[t] - max), value_scale = scale_of(&ctx, 1, t), e = exp(score[t] - piece_max) * value_scale;
+        for (int32_t u = t0; bytes && u < t1; u++)
+            most = fmax(most, exp(score[u] - max) * scale_of(&ctx, 1, u));
+        double p = exp(score[t] - max), value_scale = scale_of(&ctx, 1, t), e = exp(score[t] - piece_max);
         int exponent;
         double unit = frexp(e, &exponent) * 256, frac = unit - floor(unit); /* 128 <= unit < 256: bf16 keeps whole units */
-        bool near = c->kv != QR_F32 && fabs(frac - 0.5) <= (rel_p + (c->kv == QR_I8 ? U24 : 0)) * unit;
+        bool near = c->kv == QR_BF16 && fabs(frac - 0.5) <= rel_p * unit;
+        cr_assert(!bytes || rel_p < 0.25);
         sum += p;
         for (int32_t i = 0; i < k; i++) {
             double v = fabs(cached(&ctx, 1, t, i)) * value_scale;
             b.size[i] += p * v;
-            b.flips[i] += near ? p * v * 0x1p-7 : 0;
+            b.flips[i] += near ? p * v * 0x1p-7 : bytes ? fabs(cached(&ctx, 1, t, i)) * most * 0x1p-17 * (1 + 0x1p-15 + 2 * rel_p) : 0;
         }
     }
     for (int32_t i = 0; i < k; i++) {
@@ -104,10 +113,10 @@ static double check_against_oracle(const char *isa, const struct world *w, const
             for (int32_t h = 0; h < c->n_heads; h++) {
                 if ((r * 31 + h) % 5 != 0 && st->batch.n_tokens > 40)
                     continue; /* bounds are slow: a fifth of the queries of large steps */
-                struct query b = bound_of(w, st, s, r, h);
+                struct query b = bound_of(w, st, s, r, h, strcmp(isa, "amx") == 0);
                 for (int32_t i = 0; i < c->head_dim; i++) {
                     int64_t at = r * st->q_stride + (int64_t)h * c->head_dim + i;
-                    double bound = b.rel * b.size[i] + b.flips[i] + (c->kv == QR_I8 ? INT8_LOSS : TILE_LOSS), error = fabs((double)got[at] - want[at]);
+                    double bound = b.rel * b.size[i] + b.flips[i] + TILE_LOSS, error = fabs((double)got[at] - want[at]);
                     cr_assert(error <= bound, "%s: row %d (pos %d) head %d dim %d: error %g beyond %g", isa, r, st->batch.pos[r], h, i, error, bound);
                     worst = fmax(worst, error / bound);
                 }

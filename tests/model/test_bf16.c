@@ -9,8 +9,8 @@
  * draws: |bf16 - f32| <= |emulation - f32| + |bf16 - emulation| with both terms of one size. Allowed is therefore twice what
  * the emulation moved, the largest over all prompts and positions (hundreds of draws); nothing in it comes from the kernels tested.
  *
- * With an int8 cache k and v are rounded to integers times a scale for each token and head instead, and a probability is rounded after it met its
- * value's scale; the emulation does that, and the same argument holds.
+ * With an int8 cache k and v are rounded to integers times a scale for each token and head instead, q and probabilities are not (or to 16 bits, on
+ * tiles, of which the same holds with room to spare); the emulation does that, and the same argument holds.
  */
 #include <stddef.h>
 #include <unistd.h>
@@ -89,14 +89,14 @@ static struct qr_tensor emulated_attention(struct qr_exec *x, const struct qr_te
                 double scale = cached_as(kept, (const float *)k->data + t * k->stride[0] + g * dim, dim, int8);
                 p[t] = 0;
                 for (int64_t i = 0; i < dim; i++)
-                    p[t] += (double)rounded(qh[i]) * kept[i];
+                    p[t] += (double)(int8 ? qh[i] : rounded(qh[i])) * kept[i];
                 p[t] *= scale * (double)spec->scale;
                 most = fmax(most, p[t]);
             }
             double y[256] = {0};
             for (int64_t t = 0; t <= row; t++) {
                 double scale = cached_as(kept, (const float *)v->data + t * v->stride[0] + g * dim, dim, int8), e = exp(p[t] - most);
-                p[t] = (double)rounded((float)(e * scale));
+                p[t] = int8 ? e * scale : (double)rounded((float)e);
                 sum += int8 ? e : p[t];
                 for (int64_t i = 0; i < dim; i++)
                     y[i] += p[t] * kept[i];

@@ -1,4 +1,4 @@
-/* attn_tiles.h - the two products of a query tile on the tile registers, for caches of bf16 and int8. Included by isa/attention.c only.
+/* attn_tiles.h - the two products of a query tile on the tile registers, for a bf16 cache. Included by amx/attn_bytes.h only.
  *
  * Keys are staged as tiles [16 positions' group][K / 32] of pairs of K, values as tiles [K / 16][piece / 32] of pairs of positions; missing
  * K and positions that the query tile does not see are zeros. Scores of one query are one chain of tiles over K, weighted values one over the
@@ -15,7 +15,6 @@
 #define QR_KERNELS_CPU_AMX_ATTN_TILES_H
 
 #include "kernels/cpu/amx/tile.h"
-#include "kernels/cpu/isa/attn_int8.h"
 #include "kernels/cpu/isa/attn_tile.h"
 
 #define PIECE_TILES (PIECE / QR_TILE_K)
@@ -56,7 +55,7 @@ VF_FN void store_line(void *dst, vf low, vf high)
 }
 
 /* Queries to tiles. */
-static void begin_products(const struct tile *t)
+static void begin_pairs(const struct tile *t)
 {
     QR_ASSERT(t->n_queries >= 1 && t->n_queries <= QUERIES);
     int32_t n_k = k_tiles(t);
@@ -166,22 +165,17 @@ static void products(float *to, int64_t c_stride, const struct rows *r, const ch
     }
 }
 
-/* 32 numbers of a row (NULL: zeros) of n_k as bf16 from k on, zeros behind them. */
-VF_FN __m512i load_line(const char *row, int32_t k, int32_t n_k, const bool int8)
+/* 32 numbers of a row (NULL: zeros) of n_k from k on, zeros behind them. */
+VF_FN __m512i load_line(const char *row, int32_t k, int32_t n_k)
 {
     if (!row)
         return _mm512_setzero_si512();
     const __mmask32 there = (__mmask32)(0xffffffffu >> (n_k - k < QR_TILE_K ? QR_TILE_K - (n_k - k) : 0));
-    if (!int8)
-        return _mm512_maskz_loadu_epi16(there, row + k * 2);
-    __m256i x = _mm256_maskz_loadu_epi8(there, row + k);
-    __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(x)));
-    __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(x, 1)));
-    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+    return _mm512_maskz_loadu_epi16(there, row + k * 2);
 }
 
 /* Keys of positions [begin, end) of the piece at `base` to tiles, from the group of 16 on in which they begin. */
-VF_FN void stage_keys_of(const struct tile *t, int32_t base, int32_t begin, int32_t end, const bool int8)
+static void stage_keys(const struct tile *t, int32_t base, int32_t begin, int32_t end)
 {
     const char *row[QR_PANEL] QR_UNINITIALIZED;
     vf r[VF_LEN] QR_UNINITIALIZED;
@@ -191,20 +185,12 @@ VF_FN void stage_keys_of(const struct tile *t, int32_t base, int32_t begin, int3
         prefetch(t, 1, base + at);
         for (int32_t u = 0; u < k_tiles(t) * QR_PANEL; u += VF_LEN, dst += QR_TILE_BYTES) {
             for (int i = 0; i < VF_LEN; i++)
-                r[i] = _mm512_castsi512_ps(load_line(row[i], 2 * u, t->k, int8));
+                r[i] = _mm512_castsi512_ps(load_line(row[i], 2 * u, t->k));
             vf_transpose(r);
             for (int i = 0; i < VF_LEN; i++)
                 vf_store((float *)(void *)dst + i * VF_LEN, r[i]);
         }
     }
-}
-
-static void stage_keys(const struct tile *t, int32_t base, int32_t begin, int32_t end)
-{
-    if (is_int8(t))
-        stage_keys_of(t, base, begin, end, true);
-    else
-        stage_keys_of(t, base, begin, end, false);
 }
 
 VF_FN bool any_odd(__m512i x)
@@ -225,7 +211,7 @@ VF_FN void store_pairs(char *dst, __m512i a, __m512i b, bool second)
 
 /* Values of positions [begin, end) of the piece at `base` to tiles; zeros for the others in [from, to), whole tiles. True when one is infinite
  * or NaN. */
-VF_FN bool stage_values_of(const struct tile *t, int32_t base, int32_t from, int32_t to, int32_t begin, int32_t end, const bool int8)
+static bool stage_values(const struct tile *t, int32_t base, int32_t from, int32_t to, int32_t begin, int32_t end)
 {
     const char *row[QR_PANEL] QR_UNINITIALIZED;
     bool odd = false;
@@ -235,20 +221,13 @@ VF_FN bool stage_values_of(const struct tile *t, int32_t base, int32_t from, int
         for (int32_t i = 0; i < QR_PANEL; i += 2) {
             char *dst = t->s->values + at / QR_TILE_K * QR_TILE_BYTES + (at % QR_TILE_K + i) / 2 * QR_TILE_ROW_BYTES;
             for (int32_t k = 0; k < t->k; k += QR_TILE_K, dst += 2 * PIECE_TILES * QR_TILE_BYTES) {
-                __m512i a = load_line(row[i], k, t->k, int8), b = load_line(row[i + 1], k, t->k, int8);
-                odd |= !int8 && (any_odd(a) || any_odd(b));
+                __m512i a = load_line(row[i], k, t->k), b = load_line(row[i + 1], k, t->k);
+                odd |= any_odd(a) || any_odd(b);
                 store_pairs(dst, a, b, t->k_pad - k > QR_PANEL);
             }
         }
     }
     return odd;
-}
-
-static bool stage_values(const struct tile *t, int32_t base, int32_t from, int32_t to, int32_t begin, int32_t end)
-{
-    if (is_int8(t)) /* a value that was not finite has the scale NaN, which its probability meets */
-        return stage_values_of(t, base, from, to, begin, end, true);
-    return stage_values_of(t, base, from, to, begin, end, false);
 }
 
 /* Some queries of the tile, at most BLOCK, and the positions of the piece at `base` that matter to them. */
@@ -331,56 +310,18 @@ VF_FN float powers(const struct scores *r, float scale, float *top)
     return vf_sum(vf_add(sum0, sum1));
 }
 
-/* Lanes of the 16 from `at` on that the query sees. */
-VF_FN __mmask16 lanes_seen(const struct scores *r, int32_t at)
-{
-    const int32_t first = r->first > at ? r->first - at : 0, end = r->end < at + VF_LEN ? r->end - at : VF_LEN;
-    return (__mmask16)(first < end ? (1u << end) - (1u << first) : 0u);
-}
-
-/* The same with an int8 cache: positions have scales of their own (key NULL: scores have met them), and one that is not seen may have any. */
-VF_FN float powers_int8(const struct scores *r, float scale, const float *key, const float *value, float *top)
-{
-    const vf low = vf_set1(-INFINITY);
-    vf max = low, sum = vf_zero();
-    for (int32_t at = r->line; at < r->line_end; at += VF_LEN) {
-        vf factor = key ? vf_load(key + at) : vf_set1(scale);
-        max = vf_max(_mm512_mask_mul_ps(low, lanes_seen(r, at), vf_load(r->p + at), factor), max);
-    }
-    *top = vf_max_all(max);
-    const vf shift = vf_set1(-*top);
-    char *dst = r->dst;
-    for (int32_t at = r->line; at < r->line_end; at += QR_TILE_K, dst += r->step) {
-        vf e[2];
-        for (int32_t i = 0; i < 2; i++) {
-            const int32_t j = at + i * VF_LEN;
-            vf factor = key ? vf_load(key + j) : vf_set1(scale);
-            const __mmask16 lanes = lanes_seen(r, j);
-            e[i] = vf_exp2_of_negative(vf_fma(vf_load(r->p + j), factor, shift));
-            sum = vf_add(sum, _mm512_maskz_mov_ps(lanes, e[i]));
-            e[i] = _mm512_maskz_mul_ps(lanes, e[i], vf_load(value + j)); /* NaN for a value that was not finite; the sum does not have that one */
-        }
-        store_line(dst, e[0], e[1]);
-    }
-    return vf_sum(sum);
-}
-
 /* Probabilities of query i, which sees some of the piece, from its scores p to `dst`, lines of 32 positions `step` bytes apart. Lines of the block
  * that it does not see are zeros. */
 static void softmax(const struct tile *t, const struct block *b, int32_t i, float *p, char *dst, int64_t step)
 {
     struct scratch *s = t->s;
-    const bool capped = t->a->softcap > 0;
     struct scores r = {.p = p, .first = s->in[i], .end = s->in_end[i], .step = step};
     r.line = r.first / QR_TILE_K * QR_TILE_K;
     r.line_end = (r.end + QR_TILE_K - 1) / QR_TILE_K * QR_TILE_K;
     r.dst = dst + (r.line - b->begin) / QR_TILE_K * step;
-    if (capped)
-        cap_scores(t, p, r.first, r.end, is_int8(t) ? s->key_scale : NULL);
-    if (is_int8(t))
-        s->piece_sum[i] = powers_int8(&r, t->factor, capped ? NULL : s->key_scale, s->value_scale, &s->piece_max[i]);
-    else
-        s->piece_sum[i] = powers(&r, t->factor, &s->piece_max[i]);
+    if (t->a->softcap > 0)
+        cap_scores(t, p, r.first, r.end, NULL);
+    s->piece_sum[i] = powers(&r, t->factor, &s->piece_max[i]);
     for (int32_t at = b->begin; at < b->end; at += QR_TILE_K, dst += step)
         if (at < r.line || at >= r.line_end)
             store_line(dst, vf_zero(), vf_zero());
@@ -432,11 +373,9 @@ static void weigh_block(const struct tile *t, const struct block *b)
 }
 
 /* All queries' results for the piece, of which some query sees [begin, end). */
-static void attend_piece(const struct tile *t, int32_t piece, int32_t begin, int32_t end)
+static void attend_pairs(const struct tile *t, int32_t piece, int32_t begin, int32_t end)
 {
     const int32_t base = piece * PIECE, staged = begin / QR_PANEL * QR_PANEL;
-    if (is_int8(t))
-        stage_scales(t, base, begin, end);
     stage_keys(t, base, begin, end);
     t->s->odd_values = stage_values(t, base, begin / QR_TILE_K * QR_TILE_K, (end + QR_TILE_K - 1) / QR_TILE_K * QR_TILE_K, begin, end);
     for (int32_t q0 = 0; q0 < t->n_queries; q0 += BLOCK) {

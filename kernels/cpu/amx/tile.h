@@ -6,7 +6,7 @@
  * Arithmetic of tdpbf16ps (Intel SDM volume 2; 20 million random elements with normal, denormal and overflowing values agree to the bit):
  * per row and column, over the 16 pairs of k in order, one chain of fused multiply-adds for the first and one for the second number of each
  * pair, then c + (first + second). Rounding is to nearest even; denormal operands count as 0 and denormal results become 0.
- * Nothing depends on the number of rows. (vdpbf16ps adds in another order: the two cannot be mixed.)
+ * Nothing depends on the number of rows. (vdpbf16ps adds in another order: the two cannot be mixed.) Products of bytes are sums of integers, exact.
  */
 #ifndef QR_KERNELS_CPU_AMX_TILE_H
 #define QR_KERNELS_CPU_AMX_TILE_H
@@ -29,6 +29,8 @@ struct qr_tile_config {
 #define qr_tile_zero(t) __asm__ volatile("tilezero %%tmm" #t ::: "memory")
 #define qr_tile_load(t, p, stride) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(stride)) : "memory")
 #define qr_tile_store(t, p, stride) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
+#define qr_tile_dp_signed(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
+#define qr_tile_dp_unsigned(c, a, b) __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory") /* a unsigned, b signed */
 #define qr_tile_dp(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 
 #endif

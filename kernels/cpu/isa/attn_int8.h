@@ -1,9 +1,9 @@
 /* attn_int8.h - what an int8 cache adds to a query tile: integers on their way to the products, and the scales that stay outside of them.
  * Included by attention.c and its ways to form products only.
  *
- * An integer of 8 bits is a number of f32 and of bf16 alike, so staging changes nothing and the products are a bf16 cache's. A key's scale
- * (times what scores are multiplied with) multiplies the finished sum, a value's the probability before that is rounded; both come from the two rows of
- * scales that stage_scales leaves in scratch.
+ * An integer of 8 bits is a number of f32, so staging loses nothing and the products are an f32 cache's. A key's scale (times what scores are
+ * multiplied with) multiplies the finished sum, a value's the probability; both come from the two rows of scales that stage_scales leaves
+ * in scratch. On tiles the integers themselves are multiplied (amx/attn_bytes.h).
  */
 #ifndef QR_KERNELS_CPU_ATTN_INT8_H
 #define QR_KERNELS_CPU_ATTN_INT8_H

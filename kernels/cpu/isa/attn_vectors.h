@@ -30,7 +30,7 @@ static void begin_products(const struct tile *t)
         const float *q = query(t, i);
         for (int32_t k = 0; k < t->k; k += VF_LEN) {
             vf v = vf_load_n(q + k, vf_min_len(t->k - k));
-            vf_store(t->s->q + i * QR_X_ROW + k, a->kv->dtype == QR_F32 ? v : vf_round_bf16(v));
+            vf_store(t->s->q + i * QR_X_ROW + k, a->kv->dtype == QR_BF16 ? vf_round_bf16(v) : v);
         }
     }
 }
@@ -217,8 +217,8 @@ VF_FN void softmax_of(const struct tile *t, int32_t i, const bool rounded, const
             e = vf_pick_range(first > at ? first - at : 0, vf_min_len(end - at), e, vf_zero());
         sum = vf_add(sum, e);
         if (int8)
-            e = vf_mul(e, vf_load(s->value_scale + at)); /* NaN for a value that was not finite; the sum does not have that one */
-        vf_store(p + at, !rounded ? e : int8 ? vf_round_bf16(e) : vf_round_bf16_number(e)); /* a NaN stays in the sum and comes out by the division */
+            e = vf_mul(e, vf_load(s->value_scale + at)); /* NaN for a value that was not finite */
+        vf_store(p + at, rounded ? vf_round_bf16_number(e) : e); /* a NaN stays in the sum and comes out by the division */
     }
     s->piece_sum[i] = vf_sum(sum);
 }
@@ -229,7 +229,7 @@ static void softmax(const struct tile *t, int32_t i)
     if (capped)
         cap_scores(t, t->s->p + i * QR_X_ROW, t->s->in[i], t->s->in_end[i], is_int8(t) ? t->s->key_scale : NULL);
     if (is_int8(t))
-        softmax_of(t, i, true, true, capped ? NULL : t->s->key_scale);
+        softmax_of(t, i, false, true, capped ? NULL : t->s->key_scale);
     else if (t->a->kv->dtype == QR_BF16)
         softmax_of(t, i, true, false, NULL);
     else

@@ -36,7 +36,8 @@ struct query {
  * int8 cache: k and v are integers times their token's scale. Scores take two roundings beside the K products as well, (scale ks) and the product
  * with it; p takes one with its value's scale. Tiles round q to m/32767, m = max|q|: ds_t <= scale ks sum_i |k_i| m 2^-16 (1 + 2^-14), the last
  * factor for 32767 and the roundings on the way, and a piece's p vs to w/65535, w the largest that the row sees there: `flips` sums
- * |v| w 2^-17 (1 + 2^-15 + 2 rel_p) / vs over all positions: 65535 is not 2^16, and w is uncertain by what p is. Their integer sums are exact, then three roundings. */
+ * |v| w 2^-17 (1 + 2^-15 + 2 rel_p) / vs over all positions: 65535 is not 2^16, and w is uncertain by what p is. Their integer
+ * sums are exact, then come three roundings. */
 #define TILE_LOSS 0x1p-110
 static struct query bound_of(const struct world *w, const struct step *st, int32_t s, int32_t r, int32_t h, bool tiles)
 {

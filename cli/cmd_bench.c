@@ -6,6 +6,7 @@
 #include "base/option.h"
 #include "bench/kern.h"
 #include "bench/make.h"
+#include "bench/open.h"
 #include "bench/step.h"
 #include "bench/throughput.h"
 #include "bench/train.h"
@@ -22,6 +23,7 @@ static const struct qr_cli_command benches[] = {
     {"throughput", qr_bench_throughput_main, "prompts and decode steps offline, at batch sizes and depths"},
     {"step", qr_bench_step_main, "the engine's own work per step, with kernels that compute nothing"},
     {"train", qr_bench_train_main, "training steps of a model of any shape: tokens per second and where the time goes"},
+    {"open", qr_bench_open_main, "open a model directory, against the speed of reading its files"},
     {"make-model", qr_bench_make_main, "a random-weight model directory of a published shape"},
 };
 

@@ -1,0 +1,197 @@
+#include "bench/open.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/option.h"
+#include "bench/samples.h"
+#include "kernels/cpu/pool.h"
+#include "model/model.h"
+
+#define FILES_MAX 64
+#define PIECE_BYTES ((size_t)512 << 10)
+
+struct open_options {
+    const char *model, *isa, *cpus;
+    int32_t dtype, quantize;
+    int64_t threads, repeats;
+    bool json;
+};
+
+static const struct qr_option table[] = {
+    {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct open_options, model), .arg = "DIR", .help = "Model directory."},
+    {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct open_options, dtype), .builtin = "auto", .choices = "auto|f32|bf16",
+     .arg = "TYPE", .help = "Compute type of unquantized weights."},
+    {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(struct open_options, quantize), .builtin = "none", .choices = "none|int8|int4",
+     .arg = "TYPE", .help = "Round the matrices to integers while loading."},
+    {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(struct open_options, isa), .arg = "LEVEL", .help = "Instruction-set level."},
+    {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct open_options, threads), .builtin = "0", .min = 0, .max = 1024,
+     .arg = "N", .help = "Worker threads; 0 means one per usable core."},
+    {.name = "cpus", .type = QR_OPT_STR, .offset = offsetof(struct open_options, cpus), .arg = "LIST", .help = "Processors for them."},
+    {.name = "repeats", .type = QR_OPT_INT, .offset = offsetof(struct open_options, repeats), .builtin = "5", .min = 1, .max = 1000, .arg = "N",
+     .help = "Rounds; medians are shown. The first one is left out when there are more."},
+    {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct open_options, json), .builtin = "false", .help = "One JSON object."}};
+
+struct files {
+    int fd[FILES_MAX];
+    size_t n_bytes[FILES_MAX], total;
+    int32_t n;
+};
+
+/* One piece of one file per item. */
+struct reading {
+    const struct files *f;
+    struct qr_queue *q;
+    uint8_t *to;          /* borrowed: all of it, or NULL: the worker's scratch */
+    _Atomic int64_t n_lost; /* bytes that could not be read */
+};
+
+static void read_piece(const void *arg, int32_t item, int32_t worker)
+{
+    struct reading *r = (struct reading *)(uintptr_t)arg;
+    size_t at = (size_t)item * PIECE_BYTES, skip = at;
+    int32_t i = 0;
+    for (; skip >= r->f->n_bytes[i]; i++)
+        skip -= r->f->n_bytes[i];
+    size_t n = r->f->n_bytes[i] - skip < PIECE_BYTES ? r->f->n_bytes[i] - skip : PIECE_BYTES; /* a piece ends with its file */
+    ssize_t got = pread(r->f->fd[i], r->to ? (void *)(r->to + at) : qr_queue_own(r->q, worker), n, (off_t)skip);
+    if (got != (ssize_t)n)
+        atomic_fetch_add(&r->n_lost, (int64_t)n);
+}
+
+static double read_s(const struct files *f, struct qr_queue *q, bool fresh)
+{
+    QR_ASSERT(q->own_bytes >= PIECE_BYTES);
+    struct reading r = {.f = f, .q = q};
+    int64_t t = qr_clock_ns();
+    r.to = fresh ? qr_alloc_aligned(f->total, 64) : NULL;
+    qr_queue_run(q, read_piece, &r, (int64_t)(f->total / PIECE_BYTES));
+    double s = (double)(qr_clock_ns() - t) * 1e-9;
+    qr_free_aligned(r.to);
+    return atomic_load(&r.n_lost) ? 0 : s;
+}
+
+static void close_files(struct files *f)
+{
+    for (int32_t i = 0; i < f->n; i++)
+        close(f->fd[i]);
+}
+
+static int open_files(struct files *f, const char *dir, struct qr_err *err)
+{
+    char path[4096];
+    struct stat st;
+    DIR *d = opendir(dir);
+    if (!d)
+        return qr_err_set(err, QR_E_NOT_FOUND, "%s: %s", dir, strerror(errno));
+    for (struct dirent *e; (e = readdir(d)) && f->n < FILES_MAX;) {
+        size_t len = strlen(e->d_name);
+        if (len < 12 || strcmp(e->d_name + len - 12, ".safetensors") != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            continue;
+        f->fd[f->n] = fd;
+        f->n_bytes[f->n] = fstat(fd, &st) == 0 ? (size_t)st.st_size : 0;
+        f->total += f->n_bytes[f->n++];
+    }
+    closedir(d);
+    if (f->total < PIECE_BYTES)
+        return qr_err_set(err, QR_E_NOT_FOUND, "%s: holds %zu bytes of .safetensors files, expected at least %zu to measure", dir, f->total, PIECE_BYTES);
+    return 0;
+}
+
+static int open_s(double *s, const struct open_options *o, struct qr_backend *be, struct qr_err *err)
+{
+    const struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize};
+    struct qr_model *m;
+    int64_t t = qr_clock_ns();
+    int rc = qr_model_open(&m, o->model, be, &mo, err);
+    *s = (double)(qr_clock_ns() - t) * 1e-9;
+    if (rc == 0)
+        qr_model_close(m);
+    return rc;
+}
+
+static void report(const struct open_options *o, const struct qr_backend *be, const struct files *f, struct qr_samples s[3])
+{
+    static const char *const name[] = {"read into a small buffer", "read into fresh memory", "model opened"};
+    double t[3];
+    for (int i = 0; i < 3; i++)
+        t[i] = qr_samples_percentile(&s[i], 50);
+    const double gb = (double)f->total * 1e-9;
+    if (o->json) {
+        printf("{\"bytes\":%zu,\"isa\":\"%s\",\"threads\":%d,\"read_s\":%.4f,\"fresh_s\":%.4f,\"open_s\":%.4f}\n", f->total, be->k->name,
+               be->n_threads, t[0], t[1], t[2]);
+        return;
+    }
+    printf("%s, %s, %d threads, %.1f MB in %d file%s\n", o->model, be->k->name, be->n_threads, gb * 1e3, f->n, f->n == 1 ? "" : "s");
+    for (int i = 0; i < 3; i++)
+        printf("%-26s %8.1f ms %8.2f GB/s %6.0f %% of the first\n", name[i], t[i] * 1e3, gb / t[i], 100 * t[0] / t[i]);
+}
+
+static int measure(const struct open_options *o, struct qr_backend *be, const struct files *f, struct qr_err *err)
+{
+    struct qr_samples s[3] = {0};
+    int rc = 0;
+    for (int64_t i = 0; rc == 0 && i < o->repeats + (o->repeats > 1); i++) {
+        double t[3] = {read_s(f, be->queue, false), read_s(f, be->queue, true), 0};
+        rc = open_s(&t[2], o, be, err);
+        if (rc == 0 && (t[0] == 0 || t[1] == 0))
+            rc = qr_err_set(err, QR_E_IO, "%s: its files could not be read whole", o->model);
+        for (int k = 0; rc == 0 && k < 3 && (i > 0 || o->repeats == 1); k++)
+            qr_samples_add(&s[k], t[k]);
+    }
+    if (rc == 0)
+        report(o, be, f, s);
+    for (int k = 0; k < 3; k++)
+        qr_samples_release(&s[k]);
+    return rc;
+}
+
+static int run(const struct open_options *o, struct qr_err *err)
+{
+    const struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .cpus = o->cpus, .n_threads = (int32_t)o->threads, .pin = true};
+    struct qr_backend *be = NULL;
+    struct files f = {0};
+    if (!o->model)
+        return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (quire bench make-model makes one)");
+    int rc = open_files(&f, o->model, err);
+    if (rc == 0)
+        rc = qr_backend_open(&be, &bo, err);
+    if (rc == 0)
+        rc = measure(o, be, &f, err);
+    qr_backend_close(be);
+    close_files(&f);
+    return rc;
+}
+
+int qr_bench_open_main(int argc, char **argv)
+{
+    struct open_options o = {0};
+    struct qr_err err;
+    struct qr_buf text;
+    struct qr_option_set *set = qr_options_new(table, QR_COUNT(table), &o);
+    int rc = qr_options_read(set, argc, argv, &err), status = 0;
+    qr_buf_init(&text);
+    if (rc == 0 && qr_options_wants_help(set)) {
+        qr_buf_put_str(&text, "quire bench open --model DIR\n\n");
+        qr_options_help(&text, table, QR_COUNT(table), 100);
+        fwrite(text.data, 1, text.len, stdout);
+    } else if (rc != 0 || (rc = run(&o, &err)) != 0) {
+        fprintf(stderr, "quire bench open: %s\n", err.msg);
+        status = qr_err_exit_status((enum qr_code)rc);
+    }
+    qr_buf_release(&text);
+    qr_options_free(set);
+    return status;
+}

@@ -139,6 +139,8 @@ static void find_nodes(struct qr_cpus *c, const char *root)
         if (!read_line(line, path))
             continue;
         walk_ranges(line, set_node, &w);
+        if (w.any)
+            c->node_id[w.node] = (int16_t)id;
         n += w.any;
     }
     c->n_nodes = n < 1 ? 1 : n < QR_NODES_MAX ? n : QR_NODES_MAX;
@@ -178,6 +180,7 @@ void qr_cpus_examine(struct qr_cpus *c, const char *root, bool order)
     if (order) {
         sorted.n_cores = c->n_cores;
         sorted.n_nodes = c->n_nodes;
+        memcpy(sorted.node_id, c->node_id, sizeof sorted.node_id);
         *c = sorted;
     }
 }

@@ -21,6 +21,7 @@ struct qr_cpus {
     int16_t cpu[QR_CPUS_MAX];   /* the system's number */
     int16_t core[QR_CPUS_MAX];  /* the smallest number among a processor's hyperthreads */
     int8_t node[QR_CPUS_MAX];   /* 0 .. n_nodes-1 */
+    int16_t node_id[QR_NODES_MAX]; /* the system's number of a node */
 };
 
 /* "0-3,8": processors in that order, each once. QR_E_USAGE on anything else, and for numbers from QR_CPUS_MAX on. Cores and nodes are 0. */

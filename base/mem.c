@@ -1,11 +1,17 @@
 #include "base/mem.h"
 
+#include <linux/mempolicy.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; older headers lack it */
+#endif
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 
 static size_t product(size_t n, size_t size)
@@ -69,6 +75,42 @@ void qr_free_aligned(void *p)
         munmap(head.base, head.n_mapped);
     else
         free(head.base);
+}
+
+/* The whole pages that hold [p, p + n_bytes). */
+static size_t page_range(uint8_t **first, void *p, size_t n_bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    *first = (uint8_t *)((uintptr_t)p / page * page);
+    return qr_align_up((size_t)((uint8_t *)p + n_bytes - *first), page);
+}
+
+void qr_mem_populate(void *p, size_t n_bytes)
+{
+    QR_ASSERT(p != NULL || n_bytes == 0);
+    uint8_t *first;
+    if (n_bytes == 0)
+        return;
+    size_t n = page_range(&first, p, n_bytes);
+    if (madvise(first, n, MADV_POPULATE_WRITE) == 0)
+        return;
+    /* Before Linux 5.14: an addition of nothing touches a page and changes no byte, whoever else writes to it. */
+    for (size_t i = 0; i < n_bytes; i += 4096)
+        __atomic_fetch_add((uint8_t *)p + i, 0, __ATOMIC_RELAXED);
+    __atomic_fetch_add((uint8_t *)p + n_bytes - 1, 0, __ATOMIC_RELAXED);
+}
+
+bool qr_mem_interleave(void *p, size_t n_bytes, const int16_t *node, int32_t n_nodes)
+{
+    QR_ASSERT(p != NULL && node != NULL);
+    QR_ASSERT(n_nodes >= 1);
+    unsigned long mask[4] = {0}; /* 256 nodes */
+    uint8_t *first;
+    size_t n = page_range(&first, p, n_bytes);
+    for (int32_t i = 0; i < n_nodes; i++)
+        if (node[i] >= 0 && node[i] < 256)
+            mask[node[i] / 64] |= 1ul << node[i] % 64;
+    return syscall(SYS_mbind, first, n, MPOL_INTERLEAVE, mask, 256ul, 0u) == 0;
 }
 
 void qr_free(void *p)

@@ -19,6 +19,14 @@ void *qr_realloc(void *p, size_t n, size_t size);
 void *qr_alloc_aligned(size_t n_bytes, size_t align);
 void qr_free_aligned(void *p);
 
+/* Has the system provide the pages of [p, p + n_bytes) now, so that no later write faults. The content stays. Any thread may call it, also while others
+ * use the memory. */
+void qr_mem_populate(void *p, size_t n_bytes);
+
+/* Pages of [p, p + n_bytes) that are not there yet will come from these memory nodes in turn. False where the system refuses; nothing
+ * is lost then but speed. p and n_bytes need not be whole pages. */
+bool qr_mem_interleave(void *p, size_t n_bytes, const int16_t *node, int32_t n_nodes);
+
 void qr_free(void *p); /* NULL is fine */
 
 char *qr_strdup(const char *s);

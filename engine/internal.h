@@ -12,6 +12,7 @@
 #include "engine/lower.h"
 #include "engine/output.h"
 #include "engine/pace.h"
+#include "engine/pages.h"
 #include "engine/rows.h"
 
 /* What the engine keeps beside a scheduler entry; same index. */
@@ -42,6 +43,7 @@ struct qr_engine {
     pthread_t thread;
     struct qr_backend *be;                /* owned */
     void *kv_mem, *act_mem;               /* owned */
+    struct qr_pages pages;                /* of kv_mem */
     struct qr_kv_view kv;
     struct qr_arena act;
     struct qr_exec exec;

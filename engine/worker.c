@@ -23,6 +23,8 @@ static void make_events(struct qr_engine *e)
     e->slot = qr_alloc((size_t)e->n_slots, sizeof *e->slot);
     for (int32_t i = 0; i < e->n_events; i++)
         qr_list_push_back(&e->free_events, &e->event[i].link);
+    qr_mem_populate(e->event, (size_t)e->n_events * sizeof *e->event);
+    qr_mem_populate(e->text, (size_t)e->n_slots * (size_t)e->text_cap);
     e->limits.event_bytes = (int64_t)e->n_events * (int64_t)sizeof *e->event + (int64_t)e->n_slots * e->text_cap;
 }
 
@@ -54,6 +56,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_engine_config_fit(&e->config);
     struct qr_model_options model_options = *e->model_options;
     model_options.ctx_max = c->ctx_max;
+    qr_pages_start(&e->pages); /* before the backend pins this thread */
     int rc = qr_backend_open(&e->be, &options, err);
     if (rc == 0)
         rc = qr_model_open(&e->model, e->dir, e->be, &model_options, err);
@@ -69,6 +72,9 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
         return rc;
     e->kv_mem = e->be->mem->alloc((size_t)e->limits.kv_bytes);
     e->act_mem = e->be->mem->alloc(act_bytes);
+    qr_backend_spread(e->be, e->kv_mem, (size_t)e->limits.kv_bytes);
+    qr_pages_watch(&e->pages, e->kv_mem, (size_t)e->limits.kv_bytes);
+    qr_mem_populate(e->act_mem, act_bytes);
     e->kv = qr_model_kv_view(e->model, e->kv_mem, e->limits.n_blocks, c->block_tokens);
     qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
     qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);
@@ -80,6 +86,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
 
 static void close_all(struct qr_engine *e)
 {
+    qr_pages_stop(&e->pages);
     qr_rows_release(&e->rows);
     qr_lower_release(&e->lower);
     if (e->sched) {
@@ -388,6 +395,7 @@ bool qr_engine_step(struct qr_engine *e)
     mark(e, QR_PART_LOWER);
     for (int32_t i = 0; i < e->plan.n_copies; i++)
         e->be->k->kv_copy(e->be->queue, &(struct qr_kv_copy_args){.kv = &e->kv, .src = e->plan.copy[i].src, .dst = e->plan.copy[i].dst});
+    qr_pages_used(&e->pages, (size_t)qr_kv_pool_ever_used(e->pool) * ((size_t)e->limits.kv_bytes / (size_t)e->limits.n_blocks));
     struct qr_tensor logits = qr_model_forward(&e->exec, batch);
     mark(e, QR_PART_MODEL);
     want_rows(e, &logits);

@@ -145,6 +145,15 @@ int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *op
     return 0;
 }
 
+void qr_backend_spread(const struct qr_backend *be, void *p, size_t n_bytes)
+{
+    QR_ASSERT(be != NULL && be->queue != NULL);
+    QR_ASSERT(p != NULL || n_bytes == 0);
+    const struct qr_cpus *c = &be->queue->cpus;
+    if (c->n_nodes > 1 && n_bytes > 0)
+        qr_mem_interleave(p, n_bytes, c->node_id, c->n_nodes);
+}
+
 void qr_backend_close(struct qr_backend *be)
 {
     if (!be)

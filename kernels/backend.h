@@ -47,6 +47,9 @@ void qr_cpu_init(void);
  * closed; threads that it makes meanwhile inherit that. Errors: QR_E_USAGE (unknown device or level, thread count out of range, a list of
  * processors that is none or names one that this process may not use), QR_E_UNSUPPORTED (a level that this processor does not have). */
 int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *options, struct qr_err *err);
+/* Large memory that every worker reads (the cache), before it is first touched: with several memory nodes its pages will come from all of them. */
+void qr_backend_spread(const struct qr_backend *be, void *p, size_t n_bytes);
+
 void qr_backend_close(struct qr_backend *be); /* NULL is fine */
 
 /* Calls fn(arg, i, worker) once for every 0 <= i < n_items on the queue's threads and returns when all have returned: work of the host that splits

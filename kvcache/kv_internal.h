@@ -52,7 +52,7 @@ struct qr_kv_pool {
     uint32_t slot_mask;         /* slots - 1; slots >= 4 * n_blocks */
     uint64_t hash_keep;         /* all ones; tests clear bits of it to force collisions */
     uint64_t uid_last;
-    int32_t n_free, n_cached;
+    int32_t n_free, n_cached, n_ever_used;
     int64_t n_evicted, query_tokens, hit_tokens;
     char *record;               /* owned [n_blocks + 2][record_bytes]: a qr_kv_block and its tokens; the last two head the lists */
     size_t record_bytes;

@@ -36,8 +36,10 @@ struct qr_kv_pool *qr_kv_pool_new(int32_t n_blocks, int32_t block_tokens, bool p
     p->slot = qr_alloc_aligned(n_slots * sizeof *p->slot, 64);
     for (uint32_t i = 0; i < n_slots; i++)
         p->slot[i].block = -1;
-    if (prefix_cache)
+    if (prefix_cache) { /* written here and there in a step, and small beside the cache itself */
         p->origin = qr_alloc_aligned((size_t)n_blocks * sizeof *p->origin, 64);
+        qr_mem_populate(p->origin, (size_t)n_blocks * sizeof *p->origin);
+    }
     return p;
 }
 
@@ -62,6 +64,13 @@ int32_t qr_kv_pool_block_tokens(const struct qr_kv_pool *p)
 {
     QR_ASSERT(p != NULL);
     return p->block_tokens;
+}
+
+int32_t qr_kv_pool_ever_used(const struct qr_kv_pool *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->n_ever_used <= p->n_blocks);
+    return p->n_ever_used;
 }
 
 void qr_kv_pool_stats(const struct qr_kv_pool *p, struct qr_kv_stats *out)
@@ -97,6 +106,8 @@ int32_t qr_kv_alloc(struct qr_kv_pool *p)
     qr_kv_unlink(p, b);
     QR_ASSERT(qr_kv_at(p, b)->refs == 0 && qr_kv_at(p, b)->uid == 0);
     qr_kv_at(p, b)->refs = 1;
+    if (b >= p->n_ever_used)
+        p->n_ever_used = b + 1;
     return b;
 }
 

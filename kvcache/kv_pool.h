@@ -29,6 +29,9 @@ int32_t qr_kv_pool_block_tokens(const struct qr_kv_pool *p);
 int32_t qr_kv_pool_available(const struct qr_kv_pool *p); /* blocks an allocation could take: free + cached */
 void qr_kv_pool_stats(const struct qr_kv_pool *p, struct qr_kv_stats *out);
 
+/* Only blocks 0 .. n-1 have been given out so far: how much of the cache's memory was ever touched. */
+int32_t qr_kv_pool_ever_used(const struct qr_kv_pool *p);
+
 int32_t qr_kv_alloc(struct qr_kv_pool *p);              /* a block with refcount 1, or -1 when none is available */
 void qr_kv_ref(struct qr_kv_pool *p, int32_t block);    /* one more owner; a cached block becomes owned again */
 void qr_kv_unref(struct qr_kv_pool *p, int32_t block);  /* one owner less; at zero: cached when indexed, free otherwise */

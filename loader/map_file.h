@@ -21,6 +21,9 @@ struct qr_map_file {
 int qr_map_file_open(struct qr_map_file *out, const char *path, size_t max_bytes, struct qr_err *err);
 void qr_map_file_close(struct qr_map_file *f);
 
+/* Maps the pages that hold [offset, offset + n_bytes) now, reading the file where it is not in memory, so that no later read faults. */
+void qr_map_file_populate(const struct qr_map_file *f, size_t offset, size_t n_bytes);
+
 /* Gives the pages that lie wholly inside [offset, offset + n_bytes) back to the system; reading them again reads the file. */
 void qr_map_file_drop(const struct qr_map_file *f, size_t offset, size_t n_bytes);
 

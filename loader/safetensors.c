@@ -354,6 +354,13 @@ const void *qr_safetensors_data(const struct qr_safetensors *st, const struct qr
     return t->n_bytes ? map->data + t->offset : NULL;
 }
 
+void qr_safetensors_populate(const struct qr_safetensors *st, const struct qr_st_tensor *t)
+{
+    QR_ASSERT(st != NULL && t != NULL);
+    if (!st->borrowed)
+        qr_map_file_populate(&st->shard[t->shard].map, t->offset, t->n_bytes);
+}
+
 void qr_safetensors_drop(const struct qr_safetensors *st, const struct qr_st_tensor *t)
 {
     QR_ASSERT(st != NULL && t != NULL);

@@ -53,6 +53,7 @@ const struct qr_st_tensor *qr_safetensors_at(const struct qr_safetensors *st, in
 const struct qr_st_tensor *qr_safetensors_find(const struct qr_safetensors *st, const char *name); /* NULL: not there */
 
 const void *qr_safetensors_data(const struct qr_safetensors *st, const struct qr_st_tensor *t); /* NULL when it has no bytes */
+void qr_safetensors_populate(const struct qr_safetensors *st, const struct qr_st_tensor *t);    /* map its pages now: reading faults no more */
 void qr_safetensors_drop(const struct qr_safetensors *st, const struct qr_st_tensor *t);        /* give its pages back */
 
 int32_t qr_safetensors_n_shards(const struct qr_safetensors *st);

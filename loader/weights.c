@@ -258,6 +258,7 @@ static void place_table(struct qr_weights *w, struct qr_weight *dst, const struc
 static void fill_all(struct qr_weights *w, const struct qr_model_config *c, struct qr_backend *be)
 {
     char name[QR_WEIGHT_NAME_MAX];
+    const struct qr_st_tensor *table = NULL;
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         const struct qr_st_tensor *t = walk_tensor(&k, w->files, name);
         const uint8_t *src = qr_safetensors_data(w->files, t);
@@ -265,6 +266,7 @@ static void fill_all(struct qr_weights *w, const struct qr_model_config *c, stru
         int64_t first = qr_dim_value(c, k.row->first);
         if (k.row->kind == QR_KIND_TABLE) {
             place_table(w, dst, t, src);
+            table = w->table_copy ? NULL : t;
             continue;
         }
         if (k.row->kind == QR_KIND_VECTOR)
@@ -273,6 +275,8 @@ static void fill_all(struct qr_weights *w, const struct qr_model_config *c, stru
             pack_matrix(be, dst, first, src, t);
         qr_safetensors_drop(w->files, t);
     }
+    if (table) /* last: a tied head has just dropped the same pages */
+        qr_safetensors_populate(w->files, table);
 }
 
 int qr_weights_load(struct qr_weights *w, struct qr_safetensors *st, const struct qr_model_config *c, struct qr_backend *be,

@@ -164,6 +164,7 @@ struct qr_queue *qr_queue_new(int32_t n_threads, const struct qr_cpus *cpus, boo
     q->own_bytes = own_bytes;
     q->shared = qr_alloc_aligned(shared_bytes, 64);
     q->own = qr_alloc_aligned(own_bytes * (size_t)n_threads, 64);
+    qr_mem_populate(q->own, own_bytes * (size_t)n_threads);
     q->worker = qr_alloc((size_t)n_threads, sizeof *q->worker);
     make_lots(q);
     for (int32_t i = 1; i < n_threads; i++) {

@@ -105,6 +105,7 @@ Test(cpus, belong_to_the_nodes_that_the_system_names)
     cr_assert_eq(qr_cpus_parse(&c, "0-7", &err), 0);
     qr_cpus_examine(&c, m.root, true);
     cr_assert_eq(c.n_nodes, 2);
+    cr_assert(c.node_id[0] == 0 && c.node_id[1] == 3);
     for (int i = 0; i < 8; i++)
         cr_assert_eq(c.node[i], i / 2 % 2);
     cr_assert_eq(qr_cpus_parse(&c, "6,7", &err), 0);

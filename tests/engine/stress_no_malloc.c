@@ -1,4 +1,7 @@
-/* A steady step allocates nothing: every allocation of any thread but this one is counted while 16 sequences decode. */
+/* A steady step allocates nothing and faults no page in: every allocation of any thread but this one, and every page fault of the engine's and the
+ * workers' threads, is counted while 16 sequences decode. */
+#include <ctype.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -52,6 +55,29 @@ int posix_memalign(void **out, size_t align, size_t n)
     return *out ? 0 : 12;
 }
 
+/* Page faults so far of the threads that run steps (their names begin so): field 10, minor ones, of /proc/self/task/ID/stat. -1: not to be read. */
+static int64_t step_faults(void)
+{
+    int64_t sum = -1;
+    DIR *d = opendir("/proc/self/task");
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[300], line[1024];
+        long long n;
+        snprintf(path, sizeof path, "/proc/self/task/%s/stat", e->d_name);
+        FILE *f = isdigit((unsigned char)e->d_name[0]) ? fopen(path, "re") : NULL;
+        const char *name = f && fgets(line, sizeof line, f) ? strchr(line, '(') : NULL, *end = name ? strrchr(line, ')') : NULL;
+        if (f)
+            fclose(f);
+        if (!end || (strncmp(name, "(quire-engine", 13) != 0 && strncmp(name, "(qr-worker", 10) != 0))
+            continue;
+        if (sscanf(end, ") %*c %*d %*d %*d %*d %*d %*u %lld", &n) == 1)
+            sum = (sum < 0 ? 0 : sum) + n;
+    }
+    if (d)
+        closedir(d);
+    return sum;
+}
+
 int main(void)
 {
     enum { N = 16 };
@@ -84,16 +110,19 @@ int main(void)
     atomic_store(&counting, true);
     struct qr_stats before, after;
     qr_engine_stats(w.engine, &before);
+    int64_t faults_before = step_faults();
     for (int n = 0; n < N * 200;)
         n += world_pump(&w, 100000);
     qr_engine_stats(w.engine, &after);
+    int64_t n_faults = step_faults() - faults_before;
     atomic_store(&counting, false);
     for (int i = 0; i < N; i++)
         flight_finish(&w, &f[i]);
     world_close(&w);
     qr_free(f);
-    printf("%lld allocations in %llu steps\n", (long long)atomic_load(&n_calls), (unsigned long long)(after.n_steps - before.n_steps));
-    bool good = atomic_load(&n_calls) == 0 && after.n_steps - before.n_steps >= 100;
+    printf("%lld allocations and %lld page faults in %llu steps\n", (long long)atomic_load(&n_calls), (long long)n_faults,
+           (unsigned long long)(after.n_steps - before.n_steps));
+    bool good = atomic_load(&n_calls) == 0 && faults_before > 0 && n_faults == 0 && after.n_steps - before.n_steps >= 100;
     printf("%d passed, %d failed\n", good, !good);
     return good ? 0 : 1;
 }

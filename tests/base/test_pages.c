@@ -1,0 +1,43 @@
+/* Memory that the system is asked for beforehand. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "base/mem.h"
+
+#define BYTES ((size_t)8 << 20)
+
+static long faults(void)
+{
+    struct rusage u;
+    cr_assert_eq(getrusage(RUSAGE_THREAD, &u), 0);
+    return u.ru_minflt;
+}
+
+Test(pages, writing_to_populated_memory_faults_no_more_and_keeps_its_content)
+{
+    uint8_t *p = qr_alloc_aligned(BYTES, 64);
+    p[5] = 7;
+    qr_mem_populate(p, BYTES);
+    qr_mem_populate(p + 1, 3);
+    qr_mem_populate(p, 0);
+    long before = faults();
+    for (size_t i = 0; i < BYTES; i += 512)
+        p[i] = (uint8_t)(p[i] + 1);
+    cr_assert_leq(faults() - before, 1, "%ld faults", faults() - before);
+    cr_assert_eq(p[5], 7);
+    cr_assert_eq(p[512], 1);
+    qr_free_aligned(p);
+}
+
+Test(pages, interleaving_over_the_nodes_there_are_works_or_is_refused_and_the_memory_stays_usable)
+{
+    uint8_t *p = qr_alloc_aligned(BYTES, 64);
+    const int16_t node[] = {0}, none[] = {200};
+    if (!qr_mem_interleave(p, BYTES, node, 1))
+        printf("SKIP: this system has no memory policies\n");
+    cr_assert(!qr_mem_interleave(p, BYTES, none, 1), "a node that is not there is refused");
+    for (size_t i = 0; i < BYTES; i += 512)
+        p[i] = 1;
+    qr_free_aligned(p);
+}

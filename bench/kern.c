@@ -7,14 +7,13 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/option.h"
 #include "base/rng.h"
 #include "base/thread.h"
+#include "bench/command.h"
+#include "bench/kern_case.h"
 #include "bench/kern_fused.h"
-#include "bench/kern_rows.h"
 #include "bench/samples.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/pool.h"
 #include "tests/ops_cases.h"
 
 #define CALLS_MIN 5
@@ -30,7 +29,8 @@ static const struct qr_option table[] = {
     {"isa", 0, QR_OPT_STR, offsetof(struct options, isa), NULL, 0, 0, NULL, "LEVEL", "Only this instruction-set level (ref, avx2, avx512, amx).", "Kernels"},
     {"threads", 't', QR_OPT_INT, offsetof(struct options, threads), "0", 0, 1024, NULL, "N", "Only this many threads; 0: one, and all processors.",
      "Kernels"},
-    {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME", "Only one kernel: read, linear, attention, rows or fused.", "Kernels"},
+    {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME",
+     "Only some: read (the probes), linear, attention, rows (all others), or fused (several in one go against the same apart).", "Kernels"},
     {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels"},
     {"memory", 0, QR_OPT_BYTES, offsetof(struct options, memory_bytes), "512MiB", 128 << 20, 64e9, NULL, "BYTES",
      "Operands of successive calls are spread over this much memory, so that they come from there and not from a cache.", "Kernels"},
@@ -42,25 +42,13 @@ static const struct qr_option table[] = {
      "How much longer a kernel's best time may be than the baseline's.", "Comparison"},
 };
 
-/* One case being measured: `call` runs the i-th copy of the operands. */
-struct bench {
-    const struct options *o;
-    struct qr_backend *be;
-    struct qr_kern_rows *rows; /* borrowed: where every report goes, too */
-    void (*call)(struct bench *b, int32_t copy);
-    int32_t n_copies;
-    const void *args; /* of the call */
-    double bytes, flop; /* of one call */
-    double read_gb_s;   /* what the probe reached with these threads; 0 before it ran */
-};
-
 /* Median seconds of a call, and the least: what the kernel takes when nothing else wants the machine. */
-static double measure(struct bench *b, double *best)
+static double measure(struct qr_kern_case *b, double *best)
 {
     struct qr_samples s = {0};
     int32_t copy = 0;
     b->call(b, 0);
-    int64_t end = qr_clock_us() + b->o->time_us;
+    int64_t end = qr_clock_us() + b->time_us;
     for (int32_t n = 0; n < CALLS_MIN || qr_clock_us() < end; n++) {
         copy = (copy + 1) % b->n_copies;
         int64_t start = qr_clock_ns();
@@ -73,65 +61,68 @@ static double measure(struct bench *b, double *best)
     return median;
 }
 
-static void call_read(struct bench *b, int32_t copy);
-
-static double report(struct bench *b, const char *what)
+double qr_kern_report(struct qr_kern_case *b, const char *what)
 {
-    double best, t = measure(b, &best), gb_s = b->bytes / t * 1e-9;
+    QR_ASSERT(b != NULL && b->call != NULL);
+    QR_ASSERT(what != NULL && b->n_copies > 0);
+    double best, t = measure(b, &best), gb_s = b->bytes / t * 1e-9, gflop_s = b->flop / t * 1e-9;
+    double of_read = b->read_gb_s > 0 ? gb_s / b->read_gb_s : 0, of_unit = b->gflop_s[b->unit] > 0 ? gflop_s / b->gflop_s[b->unit] : 0;
     printf("%-6s %2d  %-58s %9.1f us (best %9.1f) %6.1f GB/s", b->be->k->name, (int)b->be->n_threads, what, t * 1e6, best * 1e6, gb_s);
-    if (b->read_gb_s > 0)
-        printf(" %5.0f %%", 100 * gb_s / b->read_gb_s);
+    if (!b->probe && (of_read > 0 || of_unit > 0))
+        printf(" %5.0f %% of %-8s", 100 * (of_read > of_unit ? of_read : of_unit), of_read > of_unit ? "read" : "multiply");
     else
-        printf("        ");
+        printf("%20s", "");
     if (b->flop > 0)
-        printf(" %7.1f GFLOP/s (best %.1f)", b->flop / t * 1e-9, b->flop / best * 1e-9);
+        printf(" %7.1f GFLOP/s (best %.1f)", gflop_s, b->flop / best * 1e-9);
     printf("\n");
     fflush(stdout);
-    struct qr_kern_row row = {.n_threads = b->be->n_threads, .probe = b->call == call_read, .median_us = t * 1e6, .best_us = best * 1e6,
-                              .gb_s = gb_s, .gflop_s = b->flop / t * 1e-9};
+    struct qr_kern_row row = {.n_threads = b->be->n_threads, .probe = b->probe, .median_us = t * 1e6, .best_us = best * 1e6, .gb_s = gb_s, .gflop_s = gflop_s};
     snprintf(row.isa, sizeof row.isa, "%s", b->be->k->name);
     snprintf(row.what, sizeof row.what, "%s", what);
     qr_kern_rows_add(b->rows, &row);
-    return gb_s;
+    return b->probe && b->flop > 0 ? gflop_s : gb_s;
 }
 
 struct reading {
-    const uint64_t *memory;
-    size_t n_words;
-    uint64_t *sum; /* [items] */
+    const void *memory;
+    size_t n_bytes;
 };
 
-#define READ_ITEMS 64
-
-static void read_item(const void *arg, int32_t item, int32_t worker)
-{
-    (void)worker;
-    const struct reading *r = arg;
-    const uint64_t *p = r->memory + r->n_words / READ_ITEMS * (size_t)item;
-    uint64_t s[8] = {0};
-    for (size_t i = 0; i + 8 <= r->n_words / READ_ITEMS; i += 8)
-        for (int j = 0; j < 8; j++)
-            s[j] += p[i + (size_t)j];
-    r->sum[item] = s[0] + s[1] + s[2] + s[3] + s[4] + s[5] + s[6] + s[7];
-}
-
-static void call_read(struct bench *b, int32_t copy)
+static void call_read(struct qr_kern_case *b, int32_t copy)
 {
     (void)copy;
-    qr_queue_run(b->be->queue, read_item, b->args, READ_ITEMS);
+    const struct reading *r = b->args;
+    qr_probe_read(b->be->queue, r->memory, r->n_bytes);
 }
 
-/* What adding up all of the memory reaches: the ceiling that the GB/s of the kernels stand against. */
-static double probe(struct bench *b, const void *memory, size_t n_bytes)
+static void call_multiply(struct qr_kern_case *b, int32_t copy)
 {
-    uint64_t sum[READ_ITEMS];
-    struct reading r = {memory, n_bytes / 8, sum};
-    b->call = call_read;
+    (void)copy;
+    qr_probe_multiply(b->be->queue, b->be->n_threads, b->be->k->name, b->unit);
+}
+
+/* What adding up all of the memory reaches, and what loops of nothing but products: the limits that the kernels stand against. */
+static void run_probes(struct qr_kern_case *b, const void *memory)
+{
+    static const char *const units[] = {"f32", "bf16", "int8"};
+    struct reading r = {memory, (size_t)b->memory_bytes};
+    b->probe = true;
     b->n_copies = 1;
+    b->call = call_read;
     b->args = &r;
-    b->bytes = (double)n_bytes;
-    b->flop = b->read_gb_s = 0;
-    return report(b, "read of memory (probe)");
+    b->bytes = (double)b->memory_bytes;
+    b->read_gb_s = qr_kern_report(b, "read of memory (probe)");
+    b->call = call_multiply;
+    b->bytes = 0;
+    for (int u = 0; u < QR_PROBE_UNITS; u++) {
+        b->unit = (enum qr_probe_unit)u;
+        b->flop = qr_probe_multiply(b->be->queue, b->be->n_threads, b->be->k->name, b->unit);
+        char what[80];
+        snprintf(what, sizeof what, "products for %s: %s (probe)", units[u], qr_probe_name(b->be->k->name, b->unit));
+        b->gflop_s[u] = b->flop > 0 ? qr_kern_report(b, what) : 0;
+    }
+    b->probe = false;
+    b->flop = 0;
 }
 
 struct linear_run {
@@ -141,7 +132,7 @@ struct linear_run {
     size_t w_bytes;
 };
 
-static void call_linear(struct bench *b, int32_t copy)
+static void call_linear(struct qr_kern_case *b, int32_t copy)
 {
     struct linear_run r = *(const struct linear_run *)b->args;
     r.w.packed = r.packed + (size_t)copy * r.w_bytes;
@@ -149,20 +140,21 @@ static void call_linear(struct bench *b, int32_t copy)
     b->be->k->linear(b->be->queue, &r.a);
 }
 
-static void bench_linear(struct bench *b, const struct qr_linear_case *c, char *memory, float *x, float *out)
+static void bench_linear(struct qr_kern_case *b, const struct qr_linear_case *c, char *memory, float *x, float *out)
 {
     struct linear_run r = {.packed = memory, .w = {.packed_dtype = c->w}};
     r.w_bytes = qr_align_up(b->be->k->linear_packed_bytes(c->w, c->n_out, c->n_in), 64);
     r.a = (struct qr_linear_args){.out = out, .x = x, .out_stride = c->n_out, .x_stride = c->n_in, .n_rows = c->n_rows, .n_in = c->n_in, .n_out = c->n_out};
     b->call = call_linear;
     b->args = &r;
-    b->n_copies = (int32_t)((size_t)b->o->memory_bytes / r.w_bytes);
+    b->n_copies = (int32_t)((size_t)b->memory_bytes / r.w_bytes);
     b->n_copies = b->n_copies > 0 ? b->n_copies : 1;
     b->bytes = (double)r.w_bytes;
     b->flop = 2.0 * c->n_rows * c->n_in * c->n_out;
+    b->unit = qr_probe_unit_of(c->w);
     char what[80];
     snprintf(what, sizeof what, "linear %d x %d -> %d, %s", (int)c->n_rows, (int)c->n_in, (int)c->n_out, qr_dtype_name(c->w));
-    report(b, what);
+    qr_kern_report(b, what);
 }
 
 struct attention_run {
@@ -171,7 +163,7 @@ struct attention_run {
     struct qr_kv_view kv;
 };
 
-static void call_attention(struct bench *b, int32_t copy)
+static void call_attention(struct qr_kern_case *b, int32_t copy)
 {
     struct attention_run r = *(const struct attention_run *)b->args;
     r.a.batch = &r.batch;
@@ -210,14 +202,14 @@ static void fill_scales(const struct qr_kv_view *kv)
     }
 }
 
-static void bench_attention(struct bench *b, const struct qr_attention_case *c, char *memory, float *x, float *out)
+static void bench_attention(struct qr_kern_case *b, const struct qr_attention_case *c, char *memory, float *x, float *out)
 {
     struct attention_run r = {.kv = {.base = memory, .dtype = c->kv, .n_layers = 1, .n_kv_heads = c->n_kv_heads, .block_tokens = c->block_tokens,
                                      .head_dim = c->head_dim}};
     int32_t *ints = plan_batch(&r.batch, c), hk = c->n_heads * c->head_dim;
     r.kv.n_blocks = r.batch.table_stride * c->n_seqs;
     size_t layer_bytes = (size_t)r.kv.n_blocks * qr_kv_block_bytes(&r.kv);
-    r.kv.n_layers = (int32_t)((size_t)b->o->memory_bytes / layer_bytes);
+    r.kv.n_layers = (int32_t)((size_t)b->memory_bytes / layer_bytes);
     r.kv.n_layers = r.kv.n_layers > 0 ? r.kv.n_layers : 1;
     if (c->kv == QR_I8)
         fill_scales(&r.kv);
@@ -228,26 +220,27 @@ static void bench_attention(struct bench *b, const struct qr_attention_case *c, 
     b->n_copies = r.kv.n_layers;
     b->bytes = (double)layer_bytes;
     b->flop = 4.0 * hk * c->n_seqs * c->n_rows * (c->ctx - (c->n_rows - 1) / 2.0);
+    b->unit = c->kv == QR_F32 ? QR_PROBE_F32 : QR_PROBE_BF16; /* an int8 cache is multiplied as bf16 */
     char what[80];
     snprintf(what, sizeof what, "attention %d seqs x %d rows, ctx %d, %d/%d heads of %d, %s", (int)c->n_seqs, (int)c->n_rows, (int)c->ctx,
              (int)c->n_heads, (int)c->n_kv_heads, (int)c->head_dim, qr_dtype_name(c->kv));
-    report(b, what);
+    qr_kern_report(b, what);
     qr_free(ints);
 }
 
-static void call_norm(struct bench *b, int32_t copy)
+static void call_norm(struct qr_kern_case *b, int32_t copy)
 {
     (void)copy;
     b->be->k->rms_norm(b->be->queue, b->args);
 }
 
-static void call_glu(struct bench *b, int32_t copy)
+static void call_glu(struct qr_kern_case *b, int32_t copy)
 {
     (void)copy;
     b->be->k->glu(b->be->queue, b->args);
 }
 
-static void bench_rows(struct bench *b, const struct qr_rows_case *c, float *x, float *out)
+static void bench_rows(struct qr_kern_case *b, const struct qr_rows_case *c, float *x, float *out)
 {
     char what[80];
     struct qr_norm_args norm = {.out = out, .x = x, .w = x, .out_stride = c->n_cols, .x_stride = c->n_cols, .n_rows = c->n_rows,
@@ -257,15 +250,16 @@ static void bench_rows(struct bench *b, const struct qr_rows_case *c, float *x, 
     b->n_copies = 1;
     b->bytes = 8.0 * c->n_rows * c->n_cols;
     b->flop = 4.0 * c->n_rows * c->n_cols;
+    b->unit = QR_PROBE_F32;
     snprintf(what, sizeof what, "rms_norm %d x %d", (int)c->n_rows, (int)c->n_cols);
-    report(b, what);
+    qr_kern_report(b, what);
     struct qr_glu_args glu = {.out = out, .gate_up = x, .out_stride = c->n_cols, .gate_up_stride = 2 * c->n_cols, .n_rows = c->n_rows, .n_cols = c->n_cols};
     b->call = call_glu;
     b->args = &glu;
     b->bytes = 12.0 * c->n_rows * c->n_cols;
     b->flop = 0;
     snprintf(what, sizeof what, "glu %d x %d", (int)c->n_rows, (int)c->n_cols);
-    report(b, what);
+    qr_kern_report(b, what);
 }
 
 static bool wanted(const struct options *o, const char *kernel)
@@ -279,12 +273,12 @@ static void bench_level(const struct options *o, const char *isa, int32_t n_thre
 {
     struct qr_err err = {0};
     struct qr_backend_options bo = {.isa = isa, .n_threads = n_threads};
-    struct bench b = {.o = o, .rows = rows};
+    struct qr_kern_case b = {.rows = rows, .time_us = o->time_us, .memory_bytes = o->memory_bytes};
     if (qr_backend_open(&b.be, &bo, &err) != 0) {
         fprintf(stderr, "quire bench kern: %s\n", err.msg);
         return;
     }
-    b.read_gb_s = probe(&b, memory, (size_t)o->memory_bytes);
+    run_probes(&b, memory);
     for (int i = 0; i < QR_COUNT(qr_linear_cases) && wanted(o, "linear"); i++)
         if (qr_linear_cases[i].use & QR_CASE_SPEED)
             bench_linear(&b, &qr_linear_cases[i], memory, x, out);
@@ -294,6 +288,8 @@ static void bench_level(const struct options *o, const char *isa, int32_t n_thre
     for (int i = 0; i < QR_COUNT(qr_rows_cases) && wanted(o, "rows"); i++)
         if (qr_rows_cases[i].use & QR_CASE_SPEED)
             bench_rows(&b, &qr_rows_cases[i], x, out);
+    if (wanted(o, "rows"))
+        qr_kern_rest(&b, memory, x, out);
     if (wanted(o, "fused"))
         qr_bench_fused(b.be, o->time_us, memory, (size_t)o->memory_bytes, x, rows);
     qr_backend_close(b.be);
@@ -323,7 +319,7 @@ static void bench_all(const struct options *o, struct qr_kern_rows *rows)
         x[i] = (float)(qr_rng_next_unit(&rng) - 0.5);
     snprintf(rows->cpu, sizeof rows->cpu, "%s", qr_cpu_describe());
     rows->n_cpus = all;
-    printf("%s, %d processors; medians over %lld ms; %% of the probe's bandwidth\n", qr_cpu_describe(), (int)all, (long long)(o->time_us / 1000));
+    printf("%s, %d processors; medians over %lld ms; %% of the nearer limit\n", qr_cpu_describe(), (int)all, (long long)(o->time_us / 1000));
     for (int32_t l = 0; l < n_levels; l++) {
         if (o->isa ? strcmp(o->isa, names[l]) != 0 : strcmp(names[l], "ref") == 0)
             continue;
@@ -349,8 +345,9 @@ static int write_json(const char *path, const struct qr_kern_rows *rows, struct 
 }
 
 /* Measures, writes, compares. The baseline is read before anything is measured: it may be the file that --json writes. */
-static int run(const struct options *o, bool *slower, struct qr_err *err)
+static int run(const void *options, int *status, struct qr_err *err)
 {
+    const struct options *o = options;
     struct qr_kern_rows rows = {0}, before = {0};
     struct qr_buf text = {0};
     double threshold = 0;
@@ -364,7 +361,7 @@ static int run(const struct options *o, bool *slower, struct qr_err *err)
     if (rc == 0 && o->baseline != NULL) {
         struct qr_kern_verdict v = qr_kern_compare(&text, &rows, &before, threshold);
         fwrite(text.data, 1, text.len, stdout);
-        *slower = v.n_slower > 0;
+        *status = v.n_slower > 0 ? EXIT_SLOWER : 0;
         if (v.n_common == 0)
             rc = qr_err_set(err, QR_E_NOT_FOUND, "%.200s has none of the kernels that were measured: other levels, threads or shapes", o->baseline);
     }
@@ -376,27 +373,8 @@ static int run(const struct options *o, bool *slower, struct qr_err *err)
 
 int qr_bench_kern_main(int argc, char **argv)
 {
+    static const struct qr_bench_command command = {.name = "kern", .usage = "quire bench kern",
+                                                    .table = table, .n_options = QR_COUNT(table), .run = run};
     struct options o = {0};
-    struct qr_err err = {0};
-    struct qr_option_set *set = qr_options_new(table, QR_COUNT(table), &o);
-    const char *const *args;
-    int rc = qr_options_read(set, argc, argv, &err);
-    if (rc == 0 && qr_options_args(set, &args) > 0)
-        rc = qr_err_set(&err, QR_E_USAGE, "unexpected argument \"%s\"; see quire bench kern --help", args[0]);
-    struct qr_buf text;
-    qr_buf_init(&text);
-    bool slower = false;
-    if (rc == 0 && !qr_options_wants_help(set) && !qr_options_wants_print(set) && !qr_options_wants_check(set))
-        rc = run(&o, &slower, &err);
-    if (rc != 0)
-        fprintf(stderr, "quire bench kern: %s\n", err.msg);
-    else if (qr_options_wants_help(set))
-        qr_options_help(&text, table, QR_COUNT(table), 100);
-    else if (qr_options_wants_print(set))
-        qr_options_print(&text, set);
-    if (text.len)
-        fwrite(text.data, 1, text.len, stdout);
-    qr_buf_release(&text);
-    qr_options_free(set);
-    return rc == 0 ? (slower ? EXIT_SLOWER : 0) : qr_err_exit_status((enum qr_code)rc);
+    return qr_bench_command_main(&command, &o, argc, argv);
 }

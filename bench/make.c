@@ -7,8 +7,8 @@
 #include "base/assert.h"
 #include "base/buf.h"
 #include "base/json.h"
-#include "base/option.h"
 #include "base/utf8.h"
+#include "bench/command.h"
 #include "loader/make_model.h"
 
 /* Published shapes: the models' config.json files. */
@@ -111,8 +111,10 @@ static const struct shape *find_shape(const char *name, struct qr_err *err)
     return NULL;
 }
 
-static int make(const struct make_options *o, struct qr_err *err)
+static int make(const void *options, int *status, struct qr_err *err)
 {
+    (void)status;
+    const struct make_options *o = options;
     static const enum qr_dtype store[] = {QR_BF16, QR_F32, QR_F16};
     if (!o->like || !o->out)
         return qr_err_set(err, QR_E_USAGE, "both --like NAME and --out DIR are needed");
@@ -138,21 +140,8 @@ static int make(const struct make_options *o, struct qr_err *err)
 
 int qr_bench_make_main(int argc, char **argv)
 {
+    static const struct qr_bench_command command = {.name = "make-model", .usage = "quire bench make-model --like NAME --out DIR",
+                                                    .table = table, .n_options = QR_COUNT(table), .run = make};
     struct make_options o = {0};
-    struct qr_err err;
-    struct qr_buf text;
-    struct qr_option_set *set = qr_options_new(table, QR_COUNT(table), &o);
-    int rc = qr_options_read(set, argc, argv, &err), status = 0;
-    qr_buf_init(&text);
-    if (rc == 0 && qr_options_wants_help(set)) {
-        qr_buf_put_str(&text, "quire bench make-model --like NAME --out DIR\n\n");
-        qr_options_help(&text, table, QR_COUNT(table), 100);
-        fwrite(text.data, 1, text.len, stdout);
-    } else if (rc != 0 || (rc = make(&o, &err)) != 0) {
-        fprintf(stderr, "quire bench make-model: %s\n", err.msg);
-        status = qr_err_exit_status((enum qr_code)rc);
-    }
-    qr_buf_release(&text);
-    qr_options_free(set);
-    return status;
+    return qr_bench_command_main(&command, &o, argc, argv);
 }

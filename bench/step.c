@@ -5,8 +5,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/option.h"
 #include "base/rng.h"
+#include "bench/command.h"
 #include "bench/samples.h"
 #include "engine/engine.h"
 
@@ -204,8 +204,9 @@ static void print_figures(const struct qr_step_case *c, const struct qr_step_fig
     printf("%-8s %10.2f   (all but model and idle)\n", "own", f->own_us);
 }
 
-static int run_command(const struct step_options *o, int *status, struct qr_err *err)
+static int run_command(const void *options, int *status, struct qr_err *err)
 {
+    const struct step_options *o = options;
     struct qr_step_figures f;
     if (!o->model)
         return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (quire bench make-model makes one)");
@@ -222,21 +223,8 @@ static int run_command(const struct step_options *o, int *status, struct qr_err 
 
 int qr_bench_step_main(int argc, char **argv)
 {
+    static const struct qr_bench_command command = {.name = "step", .usage = "quire bench step --model DIR",
+                                                    .table = table, .n_options = QR_COUNT(table), .run = run_command};
     struct step_options o = {0};
-    struct qr_err err;
-    struct qr_buf text;
-    struct qr_option_set *set = qr_options_new(table, QR_COUNT(table), &o);
-    int rc = qr_options_read(set, argc, argv, &err), status = 0;
-    qr_buf_init(&text);
-    if (rc == 0 && qr_options_wants_help(set)) {
-        qr_buf_put_str(&text, "quire bench step --model DIR\n\n");
-        qr_options_help(&text, table, QR_COUNT(table), 100);
-        fwrite(text.data, 1, text.len, stdout);
-    } else if (rc != 0 || (rc = run_command(&o, &status, &err)) != 0) {
-        fprintf(stderr, "quire bench step: %s\n", err.msg);
-        status = qr_err_exit_status((enum qr_code)rc);
-    }
-    qr_buf_release(&text);
-    qr_options_free(set);
-    return status;
+    return qr_bench_command_main(&command, &o, argc, argv);
 }

@@ -7,8 +7,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/option.h"
 #include "base/rng.h"
+#include "bench/command.h"
 #include "bench/probe.h"
 #include "bench/samples.h"
 #include "model/model.h"
@@ -305,8 +305,10 @@ static void run_cases(struct rig *r, const struct bench_case *cases, int32_t n)
     }
 }
 
-static int run(const struct throughput_options *o, struct qr_err *err)
+static int run(const void *options, int *status, struct qr_err *err)
 {
+    (void)status;
+    const struct throughput_options *o = options;
     struct int_list prefill, batch, depth;
     struct bench_case cases[2 * LIST_MAX * LIST_MAX];
     struct rig r;
@@ -334,21 +336,8 @@ static int run(const struct throughput_options *o, struct qr_err *err)
 
 int qr_bench_throughput_main(int argc, char **argv)
 {
+    static const struct qr_bench_command command = {.name = "throughput", .usage = "quire bench throughput --model DIR",
+                                                    .table = table, .n_options = QR_COUNT(table), .run = run};
     struct throughput_options o = {0};
-    struct qr_err err;
-    struct qr_buf text;
-    struct qr_option_set *set = qr_options_new(table, QR_COUNT(table), &o);
-    int rc = qr_options_read(set, argc, argv, &err), status = 0;
-    qr_buf_init(&text);
-    if (rc == 0 && qr_options_wants_help(set)) {
-        qr_buf_put_str(&text, "quire bench throughput --model DIR\n\n");
-        qr_options_help(&text, table, QR_COUNT(table), 100);
-        fwrite(text.data, 1, text.len, stdout);
-    } else if (rc != 0 || (rc = run(&o, &err)) != 0) {
-        fprintf(stderr, "quire bench throughput: %s\n", err.msg);
-        status = qr_err_exit_status((enum qr_code)rc);
-    }
-    qr_buf_release(&text);
-    qr_options_free(set);
-    return status;
+    return qr_bench_command_main(&command, &o, argc, argv);
 }

@@ -1,0 +1,146 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/rng.h"
+#include "bench/kern_case.h"
+
+#define ROWS_MAX 512
+#define BLOCK_TOKENS 16
+#define COPY_LAYERS 28
+#define NORM_AT ((size_t)8000000) /* in `out`: the weights of norms, behind everything else */
+
+/* smollm2-135m and qwen3-0.6b: widths that no tile divides and ones that all do, heads of 64 and 128. */
+static const struct shape {
+    int32_t n_embd, n_heads, n_kv_heads, head_dim, n_ffn;
+} shapes[] = {{576, 9, 3, 64, 1536}, {1024, 16, 8, 128, 3072}};
+
+/* Operands of one shape with n rows. In-place kernels work on `out`, so x stays what it was. */
+struct operands {
+    const struct shape *s;
+    const void *memory;
+    const float *x;
+    float *out, *second, *cos_sin, *ones; /* parts of one array */
+    void *cache;
+    int32_t n;
+    int32_t *ids, *pos; /* [ROWS_MAX], ids below 1 << 14 */
+};
+
+#define CALL(entry)                                                    \
+    static void call_##entry(struct qr_kern_case *b, int32_t copy)     \
+    {                                                                  \
+        (void)copy;                                                    \
+        b->be->k->entry(b->be->queue, b->args);                        \
+    }
+CALL(rms_norm)
+CALL(head_norm)
+CALL(residual_add)
+CALL(embed)
+CALL(rope_table)
+CALL(rope)
+CALL(kv_write)
+CALL(qkv)
+CALL(kv_copy)
+CALL(gather_rows)
+
+static void measure(struct qr_kern_case *b, void (*call)(struct qr_kern_case *b, int32_t copy), const void *args, double bytes, const char *what)
+{
+    b->call = call;
+    b->args = args;
+    b->bytes = bytes;
+    b->flop = 0;
+    b->n_copies = 1;
+    qr_kern_report(b, what);
+}
+
+/* Kernels over the model's width; 4 bytes a number. */
+static void bench_width(struct qr_kern_case *b, const struct operands *o)
+{
+    int32_t d = o->s->n_embd;
+    double row_bytes = 4.0 * o->n * d;
+    char what[80];
+    struct qr_norm_args norm = {.out = o->second, .x = o->out, .delta = o->x, .w = o->x, .out_stride = d, .x_stride = d, .delta_stride = d,
+                                .n_rows = o->n, .n_cols = d, .eps = 1e-5f};
+    snprintf(what, sizeof what, "residual add and rms_norm %d x %d", (int)o->n, (int)d);
+    measure(b, call_rms_norm, &norm, 4 * row_bytes, what);
+    struct qr_add_args add = {.x = o->out, .delta = o->x, .x_stride = d, .delta_stride = d, .n_rows = o->n, .n_cols = d};
+    snprintf(what, sizeof what, "residual_add %d x %d", (int)o->n, (int)d);
+    measure(b, call_residual_add, &add, 3 * row_bytes, what);
+    struct qr_tensor table = qr_tensor_2d((void *)o->memory, QR_BF16, 1 << 14, d);
+    struct qr_embed_args embed = {.out = o->out, .table = &table, .ids = o->ids, .out_stride = d, .n_rows = o->n, .scale = 1};
+    snprintf(what, sizeof what, "embed %d x %d, bf16", (int)o->n, (int)d);
+    measure(b, call_embed, &embed, 1.5 * row_bytes, what);
+    struct qr_gather_args gather = {.out = o->out, .x = o->x, .row = o->pos, .out_stride = d, .x_stride = d, .n_rows = o->n, .n_cols = d};
+    snprintf(what, sizeof what, "gather_rows %d x %d", (int)o->n, (int)d);
+    measure(b, call_gather_rows, &gather, 2 * row_bytes, what);
+}
+
+/* Kernels over heads, without a cache. */
+static void bench_heads(struct qr_kern_case *b, const struct operands *o)
+{
+    int32_t h = o->s->n_heads, k = o->s->head_dim;
+    double inv_freq[QR_HEAD_DIM_MAX / 2], q_bytes = 4.0 * o->n * h * k, angle_bytes = 4.0 * o->n * k;
+    char what[80];
+    for (int32_t i = 0; i < k / 2; i++)
+        inv_freq[i] = 1.0 / (1 + i * i);
+    struct qr_rope_table_args angles = {.cos_sin = o->cos_sin, .pos = o->pos, .inv_freq = inv_freq, .n_rows = o->n, .n_rot = k, .attn_factor = 1};
+    snprintf(what, sizeof what, "rope_table %d x %d", (int)o->n, (int)k);
+    measure(b, call_rope_table, &angles, angle_bytes, what);
+    struct qr_rope_args rope = {.x = o->out, .cos_sin = o->cos_sin, .stride = h * k, .n_rows = o->n, .n_heads = h, .head_dim = k, .n_rot = k};
+    snprintf(what, sizeof what, "rope %d x %d heads of %d", (int)o->n, (int)h, (int)k);
+    measure(b, call_rope, &rope, 2 * q_bytes + angle_bytes, what);
+    struct qr_head_norm_args norm = {.x = o->out, .w = o->ones, .stride = h * k, .n_rows = o->n, .n_heads = h, .head_dim = k, .eps = 1e-6f};
+    snprintf(what, sizeof what, "head_norm %d x %d heads of %d", (int)o->n, (int)h, (int)k);
+    measure(b, call_head_norm, &norm, 2 * q_bytes, what);
+}
+
+/* Kernels that write the cache, in each of its types. Row i goes to slot i. */
+static void bench_cache(struct qr_kern_case *b, const struct operands *o, enum qr_dtype type)
+{
+    int32_t h = o->s->n_heads, g = o->s->n_kv_heads, k = o->s->head_dim, width = (h + 2 * g) * k;
+    struct qr_kv_view kv = {.base = o->cache, .dtype = type, .n_blocks = ROWS_MAX / BLOCK_TOKENS, .n_layers = 1, .n_kv_heads = g,
+                            .block_tokens = BLOCK_TOKENS, .head_dim = k};
+    double token_bytes = (double)qr_kv_block_bytes(&kv) / BLOCK_TOKENS;
+    char what[80];
+    struct qr_kv_write_args write = {.kv = &kv, .k = o->x, .v = o->x, .slot = o->pos, .k_stride = g * k, .v_stride = g * k, .n_rows = o->n};
+    snprintf(what, sizeof what, "kv_write %d x %d heads of %d, %s", (int)o->n, (int)g, (int)k, qr_dtype_name(type));
+    measure(b, call_kv_write, &write, o->n * (token_bytes + 8.0 * g * k), what);
+    bool norms = k == 128; /* Qwen3's */
+    struct qr_qkv_args qkv = {.x = o->out, .q_norm = norms ? o->ones : NULL, .k_norm = norms ? o->ones : NULL, .cos_sin = o->cos_sin, .kv = &kv,
+                              .slot = o->pos, .stride = width, .n_rows = o->n, .n_heads = h, .n_rot = k, .eps = 1e-6f};
+    snprintf(what, sizeof what, "qkv %d x %d/%d heads of %d%s, %s", (int)o->n, (int)h, (int)g, (int)k, norms ? ", norms" : "", qr_dtype_name(type));
+    measure(b, call_qkv, &qkv, o->n * (token_bytes + 4.0 * (2 * (h + g) + g) * k + 4.0 * k), what);
+    if (o->n != 1)
+        return;
+    kv.n_blocks = 2;
+    kv.n_layers = COPY_LAYERS;
+    struct qr_kv_copy_args copy = {.kv = &kv, .src = 0, .dst = 1};
+    snprintf(what, sizeof what, "kv_copy of %d layers, %d heads of %d, %s", COPY_LAYERS, (int)g, (int)k, qr_dtype_name(type));
+    measure(b, call_kv_copy, &copy, 2.0 * (double)qr_kv_block_bytes(&kv), what);
+}
+
+void qr_kern_rest(struct qr_kern_case *b, const void *memory, const float *x, float *out)
+{
+    QR_ASSERT(b != NULL && b->be != NULL);
+    QR_ASSERT(memory != NULL && x != NULL && out != NULL);
+    static const enum qr_dtype caches[] = {QR_BF16, QR_I8};
+    int32_t ids[ROWS_MAX], pos[ROWS_MAX];
+    struct qr_rng rng = {.seed = 9};
+    for (int32_t i = 0; i < ROWS_MAX; i++) {
+        ids[i] = (int32_t)qr_rng_below(&rng, 1 << 14);
+        pos[i] = i;
+    }
+    const size_t part = (size_t)2 << 20;
+    for (int32_t i = 0; i < QR_HEAD_DIM_MAX; i++)
+        out[NORM_AT + i] = 1; /* a kernel runs on its own results thousands of times: they must not fade to denormal numbers */
+    for (int s = 0; s < QR_COUNT(shapes); s++)
+        for (int32_t n = 1; n <= ROWS_MAX; n = n == 1 ? ROWS_MAX : ROWS_MAX + 1) {
+            const struct operands o = {.s = &shapes[s], .memory = memory, .x = x, .out = out, .second = out + part, .cos_sin = out + 2 * part,
+                                       .cache = out + 3 * part, .ones = out + NORM_AT, .n = n, .ids = ids, .pos = pos};
+            memcpy(out, x, part * sizeof *out);
+            bench_width(b, &o);
+            bench_heads(b, &o);
+            for (int i = 0; i < QR_COUNT(caches); i++)
+                bench_cache(b, &o, caches[i]);
+        }
+}

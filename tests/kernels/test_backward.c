@@ -375,7 +375,7 @@ static void run_attention(void *ctx)
 /* Sequences from position 0 on; a long one where a window or a piece of 256 positions is to be crossed and heads are small. */
 static void check_attention(struct qr_attention_case c, uint64_t seed)
 {
-    const int32_t n_long = c.window > 200 || c.head_dim <= 16 ? 270 : 40, ctx_len[3] = {3, n_long, 17}, none[3] = {0};
+    const int32_t n_long = (c.window > 200 && UTIL_STEP == 1) || c.head_dim <= 16 ? 270 : 40, ctx_len[3] = {3, n_long, 17}, none[3] = {0};
     const int32_t hk = c.n_heads * c.head_dim, gk = c.n_kv_heads * c.head_dim;
     struct qr_rng r = {.seed = seed};
     c.kv = QR_F64;
@@ -407,7 +407,7 @@ static void check_attention(struct qr_attention_case c, uint64_t seed)
 Test(backward, of_attention_is_what_finite_differences_say)
 {
     printf("seed %d\n", SEED);
-    for (int i = 0; i < QR_COUNT(qr_attention_cases); i++)
-        if (qr_attention_cases[i].use & QR_CASE_CHECK)
+    for (int i = 0; i < QR_COUNT(qr_attention_cases); i += UTIL_STEP * UTIL_STEP)
+        if ((qr_attention_cases[i].use & QR_CASE_CHECK) && qr_attention_cases[i].kv != QR_I8) /* all caches are doubles here */
             check_attention(qr_attention_cases[i], SEED + (uint64_t)i);
 }

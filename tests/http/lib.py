@@ -10,8 +10,10 @@ import sys
 import time
 import traceback
 
+import model
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODEL = os.path.join(HERE, "model")
+MODEL = model.make()
 
 
 class Server:

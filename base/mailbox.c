@@ -26,6 +26,18 @@ void qr_mailbox_release(struct qr_mailbox *m)
     pthread_mutex_destroy(&m->lock);
 }
 
+/* Ends a push: whoever waits is woken when the first items have arrived. */
+static bool unlock(struct qr_mailbox *m, bool taken, bool first)
+{
+    pthread_mutex_unlock(&m->lock);
+    if (first) {
+        pthread_cond_signal(&m->arrived);
+        if (m->wake)
+            m->wake(m->wake_arg);
+    }
+    return taken;
+}
+
 static bool push(struct qr_mailbox *m, struct qr_node *node, bool urgent)
 {
     QR_ASSERT(node != NULL);
@@ -36,13 +48,7 @@ static bool push(struct qr_mailbox *m, struct qr_node *node, bool urgent)
         qr_list_push_back(&m->items, node);
         m->n++;
     }
-    pthread_mutex_unlock(&m->lock);
-    if (!first)
-        return taken;
-    pthread_cond_signal(&m->arrived);
-    if (m->wake)
-        m->wake(m->wake_arg);
-    return true;
+    return unlock(m, taken, first);
 }
 
 bool qr_mailbox_push(struct qr_mailbox *m, struct qr_node *node)
@@ -65,13 +71,7 @@ bool qr_mailbox_push_list(struct qr_mailbox *m, struct qr_node *list, int32_t n)
         qr_list_splice_back(&m->items, list);
         m->n += n;
     }
-    pthread_mutex_unlock(&m->lock);
-    if (!first)
-        return taken;
-    pthread_cond_signal(&m->arrived);
-    if (m->wake)
-        m->wake(m->wake_arg);
-    return true;
+    return unlock(m, taken, first);
 }
 
 static int32_t take_locked(struct qr_mailbox *m, struct qr_node *out)

@@ -48,25 +48,6 @@ void QR_REF(head_norm_back)(struct qr_queue *q, const struct qr_head_norm_back_a
         }
 }
 
-void QR_REF(rope_back)(struct qr_queue *q, const struct qr_rope_args *a)
-{
-    (void)q;
-    QR_ASSERT(a != NULL && a->x != NULL);
-    QR_ASSERT(a->n_rot > 0 && a->n_rot % 2 == 0 && a->n_rot <= a->head_dim);
-    int32_t half = a->n_rot / 2;
-    for (int32_t n = 0; n < a->n_rows; n++) {
-        const real *c = (const real *)a->cos_sin + (size_t)n * (size_t)a->n_rot, *s = c + half;
-        for (int32_t h = 0; h < a->n_heads; h++) {
-            real *x = (real *)a->x + n * a->stride + (int64_t)h * a->head_dim;
-            for (int32_t i = 0; i < half; i++) {
-                real x0 = x[i], x1 = x[i + half];
-                x[i] = x0 * c[i] + x1 * s[i];
-                x[i + half] = x1 * c[i] - x0 * s[i];
-            }
-        }
-    }
-}
-
 /* act(x) and its derivative. */
 static void act_and_slope(real *y, real *slope, real x, enum qr_act kind)
 {

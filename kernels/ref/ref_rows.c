@@ -102,9 +102,9 @@ void QR_REF(rope_table)(struct qr_queue *q, const struct qr_rope_table_args *a)
     }
 }
 
-void QR_REF(rope)(struct qr_queue *q, const struct qr_rope_args *a)
+/* Turns every head's pairs by the angle, or back by it. */
+static void turn(const struct qr_rope_args *a, real direction)
 {
-    (void)q;
     QR_ASSERT(a != NULL && a->x != NULL);
     QR_ASSERT(a->n_rot > 0 && a->n_rot % 2 == 0 && a->n_rot <= a->head_dim);
     int32_t half = a->n_rot / 2;
@@ -113,12 +113,24 @@ void QR_REF(rope)(struct qr_queue *q, const struct qr_rope_args *a)
         for (int32_t h = 0; h < a->n_heads; h++) {
             real *x = (real *)a->x + n * a->stride + (int64_t)h * a->head_dim;
             for (int32_t i = 0; i < half; i++) {
-                real x0 = x[i], x1 = x[i + half];
-                x[i] = x0 * c[i] - x1 * s[i];
-                x[i + half] = x1 * c[i] + x0 * s[i];
+                real x0 = x[i], x1 = x[i + half], sine = direction * s[i];
+                x[i] = x0 * c[i] - x1 * sine;
+                x[i + half] = x1 * c[i] + x0 * sine;
             }
         }
     }
+}
+
+void QR_REF(rope)(struct qr_queue *q, const struct qr_rope_args *a)
+{
+    (void)q;
+    turn(a, 1);
+}
+
+void QR_REF(rope_back)(struct qr_queue *q, const struct qr_rope_args *a)
+{
+    (void)q;
+    turn(a, -1);
 }
 
 void QR_REF(qkv)(struct qr_queue *q, const struct qr_qkv_args *a)

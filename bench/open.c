@@ -11,7 +11,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/option.h"
+#include "bench/command.h"
 #include "bench/samples.h"
 #include "kernels/cpu/pool.h"
 #include "model/model.h"
@@ -158,8 +158,10 @@ static int measure(const struct open_options *o, struct qr_backend *be, const st
     return rc;
 }
 
-static int run(const struct open_options *o, struct qr_err *err)
+static int run(const void *options, int *status, struct qr_err *err)
 {
+    const struct open_options *o = options;
+    (void)status;
     const struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .cpus = o->cpus, .n_threads = (int32_t)o->threads, .pin = true};
     struct qr_backend *be = NULL;
     struct files f = {0};
@@ -177,21 +179,8 @@ static int run(const struct open_options *o, struct qr_err *err)
 
 int qr_bench_open_main(int argc, char **argv)
 {
+    static const struct qr_bench_command command = {.name = "open", .usage = "quire bench open --model DIR",
+                                                    .table = table, .n_options = QR_COUNT(table), .run = run};
     struct open_options o = {0};
-    struct qr_err err;
-    struct qr_buf text;
-    struct qr_option_set *set = qr_options_new(table, QR_COUNT(table), &o);
-    int rc = qr_options_read(set, argc, argv, &err), status = 0;
-    qr_buf_init(&text);
-    if (rc == 0 && qr_options_wants_help(set)) {
-        qr_buf_put_str(&text, "quire bench open --model DIR\n\n");
-        qr_options_help(&text, table, QR_COUNT(table), 100);
-        fwrite(text.data, 1, text.len, stdout);
-    } else if (rc != 0 || (rc = run(&o, &err)) != 0) {
-        fprintf(stderr, "quire bench open: %s\n", err.msg);
-        status = qr_err_exit_status((enum qr_code)rc);
-    }
-    qr_buf_release(&text);
-    qr_options_free(set);
-    return status;
+    return qr_bench_command_main(&command, &o, argc, argv);
 }

@@ -7,8 +7,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/option.h"
 #include "base/rng.h"
+#include "bench/command.h"
 #include "bench/samples.h"
 #include "loader/hf_config.h"
 #include "loader/make_model.h"
@@ -167,8 +167,10 @@ static int measure(const struct train_options *o, struct qr_params *p, struct qr
     return rc;
 }
 
-static int run(const struct train_options *o, struct qr_err *err)
+static int run(const void *options, int *status, struct qr_err *err)
 {
+    const struct train_options *o = options;
+    (void)status;
     const struct qr_backend_options bo = {.isa = o->isa, .n_threads = (int32_t)o->threads};
     const struct qr_tape_options to = {.recompute = (enum qr_recompute)o->recompute, .n_tokens_max = (int32_t)(o->batch * o->tokens),
                                        .n_seqs_max = (int32_t)o->batch};
@@ -193,21 +195,8 @@ static int run(const struct train_options *o, struct qr_err *err)
 
 int qr_bench_train_main(int argc, char **argv)
 {
+    static const struct qr_bench_command command = {.name = "train", .usage = "quire bench train",
+                                                    .table = table, .n_options = QR_COUNT(table), .run = run};
     struct train_options o = {0};
-    struct qr_err err;
-    struct qr_buf text;
-    struct qr_option_set *set = qr_options_new(table, QR_COUNT(table), &o);
-    int rc = qr_options_read(set, argc, argv, &err), status = 0;
-    qr_buf_init(&text);
-    if (rc == 0 && qr_options_wants_help(set)) {
-        qr_buf_put_str(&text, "quire bench train\n\n");
-        qr_options_help(&text, table, QR_COUNT(table), 100);
-        fwrite(text.data, 1, text.len, stdout);
-    } else if (rc != 0 || (rc = run(&o, &err)) != 0) {
-        fprintf(stderr, "quire bench train: %s\n", err.msg);
-        status = qr_err_exit_status((enum qr_code)rc);
-    }
-    qr_buf_release(&text);
-    qr_options_free(set);
-    return status;
+    return qr_bench_command_main(&command, &o, argc, argv);
 }

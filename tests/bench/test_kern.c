@@ -1,6 +1,5 @@
 /* The kernel benchmark's baselines: rows out and in again, comparisons at the threshold and one beyond, exit codes. */
 #include <criterion/criterion.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include "base/json.h"
 #include "bench/kern.h"
 #include "bench/kern_rows.h"
+#include "tests/run_main.h"
 
 TestSuite(kern, .timeout = 120);
 
@@ -127,22 +127,9 @@ Test(kern, only_what_moved_by_more_than_the_threshold_counts)
 /* The row kernels of the scalar level, as short as the limits allow; output is thrown away. */
 static int run(const char *more)
 {
-    char copy[300], *argv[24];
-    int argc = 0, null = open("/dev/null", O_RDWR), out = dup(1), err = dup(2);
-    snprintf(copy, sizeof copy, "kern --isa ref --threads 1 --only rows --time 1ms --memory 128MiB %s", more);
-    for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
-        argv[argc++] = word;
-    fflush(NULL);
-    dup2(null, 1);
-    dup2(null, 2);
-    int status = qr_bench_kern_main(argc, argv);
-    fflush(NULL);
-    dup2(out, 1);
-    dup2(err, 2);
-    close(null);
-    close(out);
-    close(err);
-    return status;
+    char words[400];
+    snprintf(words, sizeof words, "kern --isa ref --threads 1 --only rows --time 1ms --memory 128MiB %s", more);
+    return run_main(qr_bench_kern_main, words, NULL);
 }
 
 static void put_file(const char *path, const struct qr_kern_rows *rows)

@@ -426,32 +426,15 @@ Test(load, ctrl_c_ends_the_run_and_prints_what_there_is)
 }
 
 /* In this very process, so that the leak check at its end sees the paths. */
-static int load_here(int32_t port, const char *flag)
-{
-    char name[] = "load", url[80], n[] = "-n20", copy[100], *argv[] = {name, url, n, copy};
-    snprintf(url, sizeof url, "--url=http://127.0.0.1:%d", port);
-    snprintf(copy, sizeof copy, "%s", flag);
-    int null = open("/dev/null", O_RDWR), out = dup(1), err = dup(2);
-    dup2(null, 1);
-    dup2(null, 2);
-    int status = qr_bench_load_main(4, argv);
-    dup2(out, 1);
-    dup2(err, 2);
-    close(null);
-    close(out);
-    close(err);
-    return status;
-}
-
 Test(load, leaks_nothing_on_any_path)
 {
     struct fake_server *s = fake_start(fake_tokens(0));
-    cr_expect_eq(load_here(s->port, "--rate=1000"), 0);
-    cr_expect_eq(load_here(s->port, "--abort-fraction=1"), 1);
-    cr_expect_eq(load_here(s->port, "--warmups=2"), 0);
-    cr_expect_eq(load_here(s->port, "--goodput=x"), 2);
+    cr_expect_eq(load_here(s->port, "-n20 --rate=1000"), 0);
+    cr_expect_eq(load_here(s->port, "-n20 --abort-fraction=1"), 1);
+    cr_expect_eq(load_here(s->port, "-n20 --warmups=2"), 0);
+    cr_expect_eq(load_here(s->port, "-n20 --goodput=x"), 2);
     s->script.cut_after = 1;
-    cr_expect_eq(load_here(s->port, "--endpoint=chat"), 1);
-    cr_expect_eq(load_here(1, "--users=3"), 3);
+    cr_expect_eq(load_here(s->port, "-n20 --endpoint=chat"), 1);
+    cr_expect_eq(load_here(1, "-n20 --users=3"), 3);
     fake_stop(s);
 }

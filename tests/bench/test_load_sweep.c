@@ -325,26 +325,6 @@ Test(sweep, wrong_usage_is_refused)
 }
 
 /* In this very process, so that the leak check at its end sees the paths. */
-static int load_here(int32_t port, const char *flags)
-{
-    char name[] = "load", url[80], copy[200], *argv[16] = {name, url};
-    int argc = 2, null = open("/dev/null", O_RDWR), out = dup(1), err = dup(2);
-    snprintf(url, sizeof url, "--url=http://127.0.0.1:%d", port);
-    snprintf(copy, sizeof copy, "%s", flags);
-    for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
-        argv[argc++] = word;
-    dup2(null, 1);
-    dup2(null, 2);
-    int status = qr_bench_load_main(argc, argv);
-    fflush(NULL);
-    dup2(out, 1);
-    dup2(err, 2);
-    close(null);
-    close(out);
-    close(err);
-    return status;
-}
-
 Test(sweep, leaks_nothing)
 {
     struct fake_server *s = fake_start(fake_tokens(0));

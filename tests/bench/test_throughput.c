@@ -1,6 +1,5 @@
 /* The offline benchmark: its probes, its table as JSON, cases that do not fit. */
 #include <criterion/criterion.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include "bench/make.h"
 #include "bench/probe.h"
 #include "bench/throughput.h"
+#include "tests/run_main.h"
 
 TestSuite(throughput, .timeout = 120);
 
@@ -45,31 +45,6 @@ Test(throughput, a_unit_is_what_activations_are_rounded_for)
 
 /* ---- the program ---- */
 
-/* Runs a command line with standard output in a file; returns the exit status, and the text. */
-static int run(int (*main_)(int argc, char **argv), const char *words, char *text, size_t cap)
-{
-    char copy[600], path[] = "/tmp/quire-throughput-XXXXXX", *argv[32];
-    int argc = 0, file = mkstemp(path), null = open("/dev/null", O_RDWR), out = dup(1), err = dup(2);
-    snprintf(copy, sizeof copy, "%s", words);
-    for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
-        argv[argc++] = word;
-    fflush(NULL);
-    dup2(file, 1);
-    dup2(null, 2);
-    int status = main_(argc, argv);
-    fflush(NULL);
-    dup2(out, 1);
-    dup2(err, 2);
-    ssize_t n = pread(file, text, cap - 1, 0);
-    text[n > 0 ? n : 0] = 0;
-    close(file);
-    close(null);
-    close(out);
-    close(err);
-    unlink(path);
-    return status;
-}
-
 static double number(const struct qr_json *row, const char *key)
 {
     const struct qr_json *v = qr_json_find(row, key);
@@ -78,7 +53,7 @@ static double number(const struct qr_json *row, const char *key)
 
 Test(throughput, every_case_that_fits_is_a_row_with_its_share)
 {
-    static char text[20000];
+    struct qr_buf text = {0};
     const char *data = getenv("QUIRE_DATA");
     char model[400], words[600];
     snprintf(model, sizeof model, "%s/models/stories260K", data != NULL && *data ? data : "../shared/data");
@@ -87,9 +62,9 @@ Test(throughput, every_case_that_fits_is_a_row_with_its_share)
     /* 4 prompts, 6 decode cases, of which depth 100000 ends with the model's context, and 4096 sequences do not fit 2 MiB */
     snprintf(words, sizeof words, "throughput --json --model %s --prefill 3,40 --batch 1,2,4096 --depth 5,100000 --steps 3 --repeats 2 --chunk 16 --cache 2MiB",
              model);
-    cr_assert_eq(run(qr_bench_throughput_main, words, text, sizeof text), 0);
+    cr_assert_eq(run_main(qr_bench_throughput_main, words, &text), 0);
     int32_t n_prefill = 0, n_decode = 0, n_probes = 0;
-    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+    for (char *line = strtok(text.data, "\n"); line != NULL; line = strtok(NULL, "\n")) {
         struct qr_json *row;
         struct qr_err err;
         cr_assert_eq(qr_json_parse(&row, line, strlen(line), &qr_json_limits_file, &err), 0, "%s: %s", line, err.msg);
@@ -110,20 +85,23 @@ Test(throughput, every_case_that_fits_is_a_row_with_its_share)
     cr_expect_eq(n_probes, 1);
     cr_expect_eq(n_prefill, 4);
     cr_expect_eq(n_decode, 4);
+    qr_buf_release(&text);
     snprintf(words, sizeof words, "throughput --no-probe --model %s --prefill 8 --batch 1 --steps 2 --repeats 1", model);
-    cr_assert_eq(run(qr_bench_throughput_main, words, text, sizeof text), 0);
-    cr_expect(strstr(text, "probes:") == NULL && strstr(text, "limit") == NULL && strstr(text, "prefill ") != NULL, "%s", text);
+    cr_assert_eq(run_main(qr_bench_throughput_main, words, &text), 0);
+    cr_expect(strstr(text.data, "probes:") == NULL && strstr(text.data, "limit") == NULL && strstr(text.data, "prefill ") != NULL, "%s", text.data);
+    qr_buf_release(&text);
 }
 
 Test(throughput, wrong_usage_is_refused)
 {
-    static char text[20000];
-    cr_expect_eq(run(qr_bench_throughput_main, "throughput", text, sizeof text), 2);
-    cr_expect_eq(run(qr_bench_throughput_main, "throughput --model x --batch 0", text, sizeof text), 2);
-    cr_expect_eq(run(qr_bench_throughput_main, "throughput --model /nonexistent --batch 1,x", text, sizeof text), 2);
-    cr_expect_neq(run(qr_bench_throughput_main, "throughput --model /nonexistent", text, sizeof text), 0);
-    cr_expect_eq(run(qr_bench_throughput_main, "throughput --help", text, sizeof text), 0);
-    cr_expect(strstr(text, "--depth") != NULL);
-    cr_expect_eq(run(qr_bench_make_main, "make-model --like 135", text, sizeof text), 2);
-    cr_expect_eq(run(qr_bench_make_main, "make-model --help", text, sizeof text), 0);
+    struct qr_buf text = {0};
+    cr_expect_eq(run_main(qr_bench_throughput_main, "throughput", &text), 2);
+    cr_expect_eq(run_main(qr_bench_throughput_main, "throughput --model x --batch 0", &text), 2);
+    cr_expect_eq(run_main(qr_bench_throughput_main, "throughput --model /nonexistent --batch 1,x", &text), 2);
+    cr_expect_neq(run_main(qr_bench_throughput_main, "throughput --model /nonexistent", &text), 0);
+    cr_expect_eq(run_main(qr_bench_throughput_main, "throughput --help", &text), 0);
+    cr_expect(strstr(text.data, "--depth") != NULL);
+    cr_expect_eq(run_main(qr_bench_make_main, "make-model --like 135", &text), 2);
+    cr_expect_eq(run_main(qr_bench_make_main, "make-model --help", &text), 0);
+    qr_buf_release(&text);
 }

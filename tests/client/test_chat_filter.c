@@ -11,6 +11,7 @@
 #include "client/chat.h"
 #include "client/chunk.h"
 #include "fake_server.h"
+#include "tests/run_main.h"
 
 TestSuite(chat, .timeout = 60);
 
@@ -18,17 +19,6 @@ struct outcome {
     int status;
     struct qr_buf out, err;
 };
-
-static void slurp(int fd, struct qr_buf *b)
-{
-    char block[4096];
-    ssize_t n;
-    lseek(fd, 0, SEEK_SET);
-    while ((n = read(fd, block, sizeof block)) > 0)
-        qr_buf_put(b, block, (size_t)n);
-    qr_buf_put(b, "", 0);
-    close(fd);
-}
 
 /* Starts `quire chat` with words separated by '|', stdin from `input` (NULL: /dev/null). The child closes not_inherited. */
 static pid_t start(int32_t port, const char *words, const char *input, int out, int err, int not_inherited)

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "harness.h"
 
@@ -15,45 +14,7 @@ int main(void)
     return 0;
 }
 #else
-static _Atomic bool counting;
-static _Atomic int64_t n_calls;
-static _Thread_local bool ours;
-
-static void note(void)
-{
-    if (atomic_load_explicit(&counting, memory_order_relaxed) && !ours)
-        atomic_fetch_add(&n_calls, 1);
-}
-
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *p, size_t n);
-void *__libc_memalign(size_t align, size_t n);
-
-void *malloc(size_t n)
-{
-    note();
-    return __libc_malloc(n);
-}
-
-void *calloc(size_t n, size_t size)
-{
-    note();
-    return __libc_calloc(n, size);
-}
-
-void *realloc(void *p, size_t n)
-{
-    note();
-    return __libc_realloc(p, n);
-}
-
-int posix_memalign(void **out, size_t align, size_t n)
-{
-    note();
-    *out = __libc_memalign(align, n);
-    return *out ? 0 : 12;
-}
+#include "tests/count_mallocs.h"
 
 /* Page faults so far of the threads that run steps (their names begin so): field 10, minor ones, of /proc/self/task/ID/stat. -1: not to be read. */
 static int64_t step_faults(void)

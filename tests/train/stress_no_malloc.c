@@ -1,5 +1,4 @@
 /* A training step after the tape was opened allocates nothing, under any policy: every allocation of any thread is counted while two steps run. */
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,44 +14,7 @@ int main(void)
     return 0;
 }
 #else
-static _Atomic bool counting;
-static _Atomic int64_t n_calls;
-
-static void note(void)
-{
-    if (atomic_load_explicit(&counting, memory_order_relaxed))
-        atomic_fetch_add(&n_calls, 1);
-}
-
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *p, size_t n);
-void *__libc_memalign(size_t align, size_t n);
-
-void *malloc(size_t n)
-{
-    note();
-    return __libc_malloc(n);
-}
-
-void *calloc(size_t n, size_t size)
-{
-    note();
-    return __libc_calloc(n, size);
-}
-
-void *realloc(void *p, size_t n)
-{
-    note();
-    return __libc_realloc(p, n);
-}
-
-int posix_memalign(void **out, size_t align, size_t n)
-{
-    note();
-    *out = __libc_memalign(align, n);
-    return *out ? 0 : 12;
-}
+#include "tests/count_mallocs.h"
 
 static bool steps(struct qr_backend *be, struct qr_params *p, enum qr_recompute recompute)
 {

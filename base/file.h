@@ -1,0 +1,69 @@
+/* file.h - files and directories written so that they are either there as a whole or not at all.
+ *
+ * A new file is written from front to back through a buffer, hashed on its way, and closed only when the disk has it. Directories are filled under
+ * another name and moved into place. Every error names the path and the system's reason by its symbol ("No space left on device (ENOSPC)").
+ * One owning thread per object; no state of its own.
+ */
+#ifndef QR_BASE_FILE_H
+#define QR_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define QR_PATH_MAX 4096
+
+/* "DIR/NAME" in out. Errors: QR_E_TOO_LARGE when it does not fit. */
+int qr_path_join(char out[QR_PATH_MAX], const char *dir, const char *name, struct qr_err *err);
+
+/* ---- a file being written ---- */
+
+struct qr_file_out {
+    char path[QR_PATH_MAX];
+    uint8_t *buffer;  /* owned */
+    size_t used;
+    uint64_t n_bytes; /* put so far */
+    uint64_t hash;    /* of the whole file, once closed: qr_file_hash */
+    int fd;
+};
+
+/* A file that is not there yet; QR_E_IO otherwise. */
+int qr_file_out_open(struct qr_file_out *f, const char *path, struct qr_err *err);
+int qr_file_out_put(struct qr_file_out *f, const void *bytes, size_t n, struct qr_err *err);
+
+/* Writes what is left, waits for the disk when `sync`, closes. The file is closed and f's memory freed also when that fails. */
+int qr_file_out_close(struct qr_file_out *f, bool sync, struct qr_err *err);
+
+/* Closes without writing what is left: for whoever has an error already. */
+void qr_file_out_abandon(struct qr_file_out *f);
+
+/* All at once. */
+int qr_file_write(const char *path, const void *bytes, size_t n, bool sync, struct qr_err *err);
+
+/* The hash that a file of these bytes gets: XXH3 of each MiB, seeded by the one before. */
+uint64_t qr_file_hash(const void *bytes, size_t n);
+
+/* ---- directories ---- */
+
+/* Waits until the disk has the directory's names. */
+int qr_dir_sync(const char *path, struct qr_err *err);
+
+/* Makes an empty directory; one that is there already is emptied, as it is a leftover of ours. */
+int qr_dir_make_fresh(const char *path, struct qr_err *err);
+
+/* Removes a directory and the files in it. A directory inside it is an error (nothing here makes one). */
+int qr_dir_remove(const char *path, struct qr_err *err);
+
+/* Gives the directory `from` the name `to`, and waits until the disk has both names; they must be neighbours. With `replace` a directory `to` that is
+ * there already gets the name `from` in the same instant. When this fails, `to` is what it was before. Errors: QR_E_IO. */
+int qr_dir_publish(const char *from, const char *to, bool replace, struct qr_err *err);
+
+/* Has the symbolic link `path` point at `target` from one instant to the next. `spare` is a name beside it for the moment between. */
+int qr_link_replace(const char *path, const char *spare, const char *target, struct qr_err *err);
+
+/* errno as "No space left on device (ENOSPC)"; the system's call for it is named by the caller. */
+const char *qr_errno_text(char text[128], int number);
+
+#endif

@@ -1,6 +1,7 @@
 #include "base/mem.h"
 
 #include <linux/mempolicy.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -131,4 +132,42 @@ char *qr_strndup(const char *s, size_t n)
     if (n)
         memcpy(copy, s, n);
     return copy;
+}
+
+/* The number behind "NAME:" in a file of lines "NAME:  123 kB", in bytes, or -1. */
+static int64_t figure_in(const char *path, const char *name)
+{
+    char line[128];
+    long long kib = -1;
+    const size_t len = strlen(name);
+    FILE *f = fopen(path, "re");
+    while (f && kib < 0 && fgets(line, sizeof line, f))
+        if (strncmp(line, name, len) != 0 || line[len] != ':' || sscanf(line + len + 1, "%lld kB", &kib) != 1)
+            kib = -1;
+    if (f)
+        fclose(f);
+    return kib >= 0 ? (int64_t)kib * 1024 : -1;
+}
+
+int64_t qr_memory_of_process(const char *figure)
+{
+    QR_ASSERT(figure != NULL);
+    const int64_t n = figure_in("/proc/self/status", figure);
+    return n > 0 ? n : 0;
+}
+
+int64_t qr_memory_available(void)
+{
+    int64_t n = figure_in("/proc/meminfo", "MemAvailable");
+    long long max = 0, used = 0;
+    FILE *f = fopen("/sys/fs/cgroup/memory.max", "re"), *g = fopen("/sys/fs/cgroup/memory.current", "re");
+    if (n < 0)
+        n = (int64_t)sysconf(_SC_PHYS_PAGES) / 2 * sysconf(_SC_PAGESIZE);
+    if (f && g && fscanf(f, "%lld", &max) == 1 && fscanf(g, "%lld", &used) == 1 && max - used < n)
+        n = max > used ? max - used : 0;
+    if (f)
+        fclose(f);
+    if (g)
+        fclose(g);
+    return n;
 }

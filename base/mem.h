@@ -27,6 +27,12 @@ void qr_mem_populate(void *p, size_t n_bytes);
  * is lost then but speed. p and n_bytes need not be whole pages. */
 bool qr_mem_interleave(void *p, size_t n_bytes, const int16_t *node, int32_t n_nodes);
 
+/* Bytes that could be allocated now without swapping, the cgroup's limit considered. */
+int64_t qr_memory_available(void);
+
+/* A figure of this process in /proc/self/status, such as "VmRSS" or "VmHWM" (the most that VmRSS was), in bytes; 0 when the system does not say. */
+int64_t qr_memory_of_process(const char *figure);
+
 void qr_free(void *p); /* NULL is fine */
 
 char *qr_strdup(const char *s);

@@ -401,6 +401,51 @@ out:
     return rc;
 }
 
+/* A list keeps what earlier settings put there. */
+static void add_item(struct qr_option_set *s, int32_t row, const char *text, struct qr_option_origin origin)
+{
+    struct qr_str_list old = {0};
+    if (s->origin[row].source == QR_FROM_FLAG)
+        memcpy(&old, field_of(s, row), sizeof old);
+    const char **item = qr_alloc((size_t)old.n + 1, sizeof *item);
+    if (old.n)
+        memcpy(item, old.item, (size_t)old.n * sizeof *item);
+    item[old.n] = text;
+    qr_option_assign_list(s, row, item, old.n + 1, origin);
+    qr_free(item);
+}
+
+static int read_setting(struct qr_option_set *s, const char *setting, struct qr_err *err)
+{
+    const char *eq = strchr(setting, '=');
+    if (!eq)
+        return qr_err_set(err, QR_E_USAGE, "--set %.80s: expected name=value", setting);
+    const char *name = qr_option_keep(s, setting, (size_t)(eq - setting)), *text = qr_option_keep(s, eq + 1, strlen(eq + 1));
+    char label[QR_OPTION_NAME_MAX + 16];
+    const int32_t row = qr_option_row(s, name, strlen(name));
+    if (row < 0) {
+        const char *near = qr_option_nearest(s, name);
+        return qr_err_set(err, QR_E_USAGE, near ? "--set %.80s: unknown setting; did you mean '%s'?" : "--set %.80s: unknown setting", name, near);
+    }
+    const int n = snprintf(label, sizeof label, "--set %s", s->table[row].name);
+    const struct qr_option_origin origin = {QR_FROM_FLAG, qr_option_keep(s, label, (size_t)n)};
+    if (s->table[row].type != QR_OPT_LIST)
+        return qr_option_assign(s, row, text, origin, err);
+    add_item(s, row, text, origin);
+    return 0;
+}
+
+int qr_options_read_settings(struct qr_option_set *s, const char *path, const char *const *setting, int32_t n, struct qr_err *err)
+{
+    QR_ASSERT(s != NULL && err != NULL);
+    QR_ASSERT(n == 0 || setting != NULL);
+    read_builtins(s);
+    int rc = path ? qr_option_read_yaml(s, path, err) : 0;
+    for (int32_t i = 0; i < n && !rc; i++)
+        rc = read_setting(s, setting[i], err);
+    return rc;
+}
+
 bool qr_options_wants_help(const struct qr_option_set *s)
 {
     return s->wants_help;
@@ -430,4 +475,12 @@ enum qr_option_source qr_options_source(const struct qr_option_set *s, const cha
     int32_t row = qr_option_row(s, name, strlen(name));
     QR_ASSERT(row >= 0);
     return s->origin[row].source;
+}
+
+const char *qr_options_label(const struct qr_option_set *s, const char *name)
+{
+    QR_ASSERT(s != NULL && name != NULL);
+    int32_t row = qr_option_row(s, name, strlen(name));
+    QR_ASSERT(row >= 0);
+    return s->origin[row].label;
 }

@@ -30,7 +30,8 @@ struct qr_str_list {
     int32_t n;
 };
 
-/* name "max-tokens" gives flag --max-tokens, environment QUIRE_MAX_TOKENS, YAML key max-tokens (max_tokens is read as the same). */
+/* A name with dots, as "optimizer.lr", is nested in the file: `optimizer: {lr: 1}`, or written out: `optimizer.lr: 1`.
+ * name "max-tokens" gives flag --max-tokens, environment QUIRE_MAX_TOKENS, YAML key max-tokens (max_tokens is read as the same). */
 struct qr_option {
     const char *name;
     char letter; /* short flag, or 0 */
@@ -61,14 +62,22 @@ void qr_options_free(struct qr_option_set *s);
  * --help, --print-config, --check-config and --config are known to every table; see the next functions. */
 int qr_options_read(struct qr_option_set *s, int argc, char **argv, struct qr_err *err);
 
+/* The same for tables that have neither flags nor variables: built-ins, then the file at `path` (NULL: none), then setting[0..n), each "name=value" and
+ * named "--set name" in errors; an item of a list is a setting of its own, which adds to those before. Once per set. */
+int qr_options_read_settings(struct qr_option_set *s, const char *path, const char *const *setting, int32_t n, struct qr_err *err);
+
 bool qr_options_wants_help(const struct qr_option_set *s);
 bool qr_options_wants_print(const struct qr_option_set *s);
 bool qr_options_wants_check(const struct qr_option_set *s);
 int32_t qr_options_args(const struct qr_option_set *s, const char *const **args); /* positional arguments */
 enum qr_option_source qr_options_source(const struct qr_option_set *s, const char *name);
+const char *qr_options_label(const struct qr_option_set *s, const char *name); /* its source in words: "server.yaml:3:7", "--port", "built-in" */
 
 /* Appends help text: groups, flags, defaults, ranges, environment names, wrapped at `columns`. */
 void qr_options_help(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns);
+
+/* The same for a table that is read by qr_options_read_settings: names as in the file. */
+void qr_options_help_settings(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns);
 
 /* Appends valid YAML, fit for --config: every value with a comment that names its source. What is set under a name that
  * ends in "key" or "keys" is masked, and its line commented out. */

@@ -74,11 +74,12 @@ static const char *default_arg(enum qr_option_type type)
     return (int)type < QR_COUNT(arg) ? arg[type] : NULL;
 }
 
-/* "[default 8000, 1 to 65535, QUIRE_PORT]" */
-static void put_facts(struct qr_buf *out, const struct qr_option *o)
+/* "[default 8000, 1 to 65535, QUIRE_PORT]"; the last one where it is a flag. */
+static void put_facts(struct qr_buf *out, const struct qr_option *o, bool is_flag)
 {
     char env[QR_OPTION_NAME_MAX + 8];
     qr_option_env_name(env, o->name);
+    size_t start = out->len;
     qr_buf_put_str(out, " [");
     if (o->builtin)
         qr_buf_printf(out, "default %s, ", *o->builtin ? o->builtin : "empty");
@@ -92,7 +93,25 @@ static void put_facts(struct qr_buf *out, const struct qr_option *o)
         qr_option_format_bound(out, o, o->max);
         qr_buf_put_str(out, ", ");
     }
-    qr_buf_printf(out, "%s]", env);
+    if (is_flag)
+        qr_buf_printf(out, "%s]", env);
+    else if (out->len == start + 2)
+        out->data[out->len = start] = 0; /* no fact */
+    else
+        out->data[out->len -= 2] = 0, qr_buf_put_byte(out, ']');
+}
+
+static void put_setting_row(struct qr_buf *out, const struct qr_option *o, int32_t columns)
+{
+    struct qr_buf text = {0};
+    size_t start = out->len;
+    qr_buf_put_str(&text, o->help ? o->help : "");
+    put_facts(&text, o, false);
+    qr_buf_printf(out, "  %s", o->name);
+    if (o->type != QR_OPT_FLAG)
+        qr_buf_printf(out, " %s", o->arg ? o->arg : default_arg(o->type));
+    put_wrapped(out, text.data, width_of(out->data + start, out->len - start), columns);
+    qr_buf_release(&text);
 }
 
 static void put_row(struct qr_buf *out, const struct qr_option *o, int32_t columns)
@@ -101,7 +120,7 @@ static void put_row(struct qr_buf *out, const struct qr_option *o, int32_t colum
     qr_buf_init(&text);
     qr_buf_init(&spelling);
     qr_buf_put_str(&text, o->help ? o->help : "");
-    put_facts(&text, o);
+    put_facts(&text, o, true);
     qr_buf_printf(&spelling, "%s%s", o->type == QR_OPT_FLAG ? "[no-]" : "", o->name);
     put_entry(out, o->letter, spelling.data, o->type == QR_OPT_FLAG ? NULL : o->arg ? o->arg : default_arg(o->type), text.data,
               columns);
@@ -122,6 +141,28 @@ static bool is_first_of_group(const struct qr_option *table, int32_t row)
     return true;
 }
 
+/* Group by group. */
+static void put_rows(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns,
+                     void (*put)(struct qr_buf *, const struct qr_option *, int32_t))
+{
+    for (int32_t g = 0; g < n; g++) {
+        if (!is_first_of_group(table, g))
+            continue;
+        qr_buf_printf(out, "%s:\n", group_of(&table[g]));
+        for (int32_t i = g; i < n; i++)
+            if (strcmp(group_of(&table[i]), group_of(&table[g])) == 0)
+                put(out, &table[i], columns);
+        qr_buf_put_byte(out, '\n');
+    }
+}
+
+void qr_options_help_settings(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(table != NULL && n > 0);
+    put_rows(out, table, n, columns < LEFT_COLUMN + TEXT_MIN ? LEFT_COLUMN + TEXT_MIN : columns, put_setting_row);
+}
+
 void qr_options_help(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns)
 {
     QR_ASSERT(out != NULL);
@@ -129,16 +170,9 @@ void qr_options_help(struct qr_buf *out, const struct qr_option *table, int32_t 
     if (columns < LEFT_COLUMN + TEXT_MIN)
         columns = LEFT_COLUMN + TEXT_MIN;
     bool letter_h = false;
-    for (int32_t g = 0; g < n; g++) {
-        letter_h |= table[g].letter == 'h';
-        if (!is_first_of_group(table, g))
-            continue;
-        qr_buf_printf(out, "%s:\n", group_of(&table[g]));
-        for (int32_t i = g; i < n; i++)
-            if (strcmp(group_of(&table[i]), group_of(&table[g])) == 0)
-                put_row(out, &table[i], columns);
-        qr_buf_put_byte(out, '\n');
-    }
+    for (int32_t i = 0; i < n; i++)
+        letter_h |= table[i].letter == 'h';
+    put_rows(out, table, n, columns, put_row);
     qr_buf_put_str(out, "Configuration:\n");
     put_entry(out, 0, "config", "FILE", "Read settings from a YAML file. Flags win over the environment, the environment over the "
               "file. [QUIRE_CONFIG]", columns);

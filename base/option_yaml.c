@@ -1,5 +1,5 @@
-/* The configuration file: a flat YAML mapping, read event by event. What YAML offers beyond that (anchors, aliases, tags,
- * several documents, nesting) is refused with the place named; the file is short and the parser is someone else's.
+/* The configuration file: a YAML mapping, read event by event; mappings inside it only where names of settings have dots. What YAML offers beyond
+ * that (anchors, aliases, tags, several documents) is refused with the place named; the file is short and the parser is someone else's.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,6 +20,7 @@ struct reader {
     yaml_event_t event; /* the current one; deleted before the next is read */
     bool has_event;
     bool *seen; /* owned [n rows] */
+    char prefix[QR_OPTION_NAME_MAX + 2]; /* of names in the mapping that is being read: "optimizer." */
     struct qr_err *err;
 };
 
@@ -170,14 +171,58 @@ static int read_value(struct reader *r, int32_t row)
     return 0;
 }
 
+/* The row whose name is `name` with '.' or more behind it, or -1: then `name` stands for a mapping. */
+static int32_t group_row(const struct reader *r, const char *name)
+{
+    const size_t len = strlen(name);
+    for (int32_t i = 0; i < r->s->n; i++)
+        if (strncmp(r->s->table[i].name, name, len) == 0 && r->s->table[i].name[len] == '.')
+            return i;
+    return -1;
+}
+
+static int read_pair(struct reader *r);
+
+/* The pairs of a mapping that has begun, up to its end. */
+static int read_pairs(struct reader *r)
+{
+    int rc;
+    while ((rc = next(r)) == 0 && r->event.type != YAML_MAPPING_END_EVENT)
+        if ((rc = read_pair(r)) != 0)
+            return rc;
+    return rc;
+}
+
+/* What stands behind the name of a group. No deeper than names have dots. */
+static int read_group(struct reader *r, const char *name)
+{
+    char outer[sizeof r->prefix], what[300];
+    int rc = next(r);
+    if (rc || is_null(&r->event))
+        return rc;
+    if (r->event.type != YAML_MAPPING_START_EVENT) {
+        snprintf(what, sizeof what, "expected settings of '%.80s', such as '%.80s', in a mapping", name, r->s->table[group_row(r, name)].name);
+        return fail_here(r, what);
+    }
+    memcpy(outer, r->prefix, sizeof outer);
+    snprintf(r->prefix, sizeof r->prefix, "%s.", name);
+    rc = read_pairs(r);
+    memcpy(r->prefix, outer, sizeof outer);
+    return rc;
+}
+
 static int read_pair(struct reader *r)
 {
     if (r->event.type != YAML_SCALAR_EVENT)
         return fail_here(r, "expected the name of a setting");
-    const char *name = (const char *)r->event.data.scalar.value;
-    int32_t row = qr_option_row(r->s, name, r->event.data.scalar.length);
+    char name[sizeof r->prefix + 128];
+    snprintf(name, sizeof name, "%s%.120s", r->prefix, (const char *)r->event.data.scalar.value);
+    const bool whole = strlen(name) == strlen(r->prefix) + r->event.data.scalar.length;
+    int32_t row = whole ? qr_option_row(r->s, name, strlen(name)) : -1;
+    if (row < 0 && whole && group_row(r, name) >= 0)
+        return read_group(r, name);
     if (row < 0) {
-        char what[300];
+        char what[400];
         const char *near = qr_option_nearest(r->s, name);
         snprintf(what, sizeof what, near ? "unknown setting '%.80s'; did you mean '%s'?" : "unknown setting '%.80s'", name, near);
         return fail_here(r, what);
@@ -203,9 +248,8 @@ static int read_document(struct reader *r)
     bool empty = is_null(&r->event);
     if (!empty && r->event.type != YAML_MAPPING_START_EVENT)
         return fail_here(r, "expected settings, one 'name: value' per line");
-    while (!empty && (rc = next(r)) == 0 && r->event.type != YAML_MAPPING_END_EVENT)
-        if ((rc = read_pair(r)) != 0)
-            return rc;
+    if (!empty && (rc = read_pairs(r)) != 0)
+        return rc;
     if (!rc)
         rc = next(r); /* document end */
     if (!rc)

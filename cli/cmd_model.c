@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/mem.h"
 #include "cli/cli.h"
 #include "loader/check.h"
 

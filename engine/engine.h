@@ -157,9 +157,6 @@ struct qr_engine; /* opaque */
 int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_config *model,
                    enum qr_dtype kv_dtype, int64_t weight_bytes, int64_t act_bytes, int64_t memory_available, struct qr_err *err);
 
-/* Bytes that could be allocated now without swapping, the cgroup's limit considered. */
-int64_t qr_memory_available(void);
-
 /* Starts the engine thread. `dir` is opened by that thread (it owns the backend). Waits until the model is ready or failed. `wake` is called (from the
  * engine thread) when an empty outbox has got events; may be NULL. tokenizer is borrowed. */
 int qr_engine_open(struct qr_engine **out, const char *dir, const struct qr_engine_config *config,

@@ -1,6 +1,5 @@
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "engine/internal.h"
@@ -22,34 +21,6 @@ void qr_engine_config_fit(struct qr_engine_config *c)
         c->logit_rows_max = c->running_max;
     if (c->chunk_tokens_max > c->step_tokens_max)
         c->chunk_tokens_max = c->step_tokens_max;
-}
-
-/* The number behind "MemAvailable:" in /proc/meminfo, in bytes, or half of physical memory. */
-static int64_t meminfo_available(void)
-{
-    char line[128];
-    long long kib = -1;
-    FILE *f = fopen("/proc/meminfo", "re");
-    while (f && kib < 0 && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %lld kB", &kib) != 1)
-            kib = -1;
-    if (f)
-        fclose(f);
-    return kib >= 0 ? (int64_t)kib * 1024 : (int64_t)sysconf(_SC_PHYS_PAGES) / 2 * sysconf(_SC_PAGESIZE);
-}
-
-int64_t qr_memory_available(void)
-{
-    int64_t n = meminfo_available();
-    long long max = 0, used = 0;
-    FILE *f = fopen("/sys/fs/cgroup/memory.max", "re"), *g = fopen("/sys/fs/cgroup/memory.current", "re");
-    if (f && g && fscanf(f, "%lld", &max) == 1 && fscanf(g, "%lld", &used) == 1 && max - used < n)
-        n = max > used ? max - used : 0;
-    if (f)
-        fclose(f);
-    if (g)
-        fclose(g);
-    return n;
 }
 
 static int check_config(const struct qr_engine_config *c, struct qr_err *err)

@@ -7,6 +7,13 @@
 
 #define CLIP_EPS 1e-6
 
+size_t qr_optim_bytes(const struct qr_params *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->n > 0);
+    return 2 * (size_t)p->n * qr_dtype_bytes(p->real) + ((size_t)qr_sum_leaves(p->n) + 1) * sizeof(double);
+}
+
 void qr_optim_init(struct qr_optim *o, struct qr_params *p, const struct qr_optim_config *c)
 {
     QR_ASSERT(o != NULL && p != NULL && c != NULL);
@@ -64,6 +71,8 @@ int qr_optim_step(struct qr_optim *o, double lr, double *norm, struct qr_err *er
     o->step++;
     for (int32_t i = 0; i < p->n_params; i++) {
         const struct qr_param *t = &p->param[i];
+        if (t->frozen)
+            continue;
         uint16_t *half = p->half && t->n_dims == 2 ? p->half + t->first : NULL; /* vectors are computed with as they are */
         const struct qr_adamw_args a = {.w = at(p, p->value, t->first), .m = at(p, o->m, t->first), .v = at(p, o->v, t->first),
                                         .g = at(p, p->grad, t->first), .half = half, .n = t->n, .first = t->first, .step = o->step, .lr = lr,

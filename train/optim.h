@@ -7,6 +7,7 @@
 #ifndef QR_TRAIN_OPTIM_H
 #define QR_TRAIN_OPTIM_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -30,6 +31,9 @@ struct qr_optim {
 /* Asserts betas in [0, 1), eps > 0, decay >= 0 and clip >= 0: a configuration is checked where it is read. */
 void qr_optim_init(struct qr_optim *o, struct qr_params *p, const struct qr_optim_config *c);
 void qr_optim_release(struct qr_optim *o);
+
+/* Bytes that moments and scratch take. */
+size_t qr_optim_bytes(const struct qr_params *p);
 
 /* One step at learning rate lr: clips, moves the values, packs them for the next forward. *norm is the gradients' before clipping. Gradients are left as
  * they are. Errors: QR_E_INVALID when the norm is not finite; it names the first tensor whose gradient is not, and nothing has been changed.

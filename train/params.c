@@ -12,6 +12,7 @@
 
 #define ALIGN 16 /* elements between tensors that are not pieces of one matrix */
 #define PACKED_ALIGN 64
+#define PLAN_BASE ((uintptr_t)1 << 40) /* where addresses begin while planning; nobody touches them */
 
 /* ---- the plan: where everything lies ---- */
 
@@ -100,7 +101,8 @@ static void point_weights(struct qr_params *p)
     QR_ASSERT(packed == (uint8_t *)p->weights.region + p->weights.region_bytes);
 }
 
-static struct qr_params *params_new(const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute)
+/* Everything but memory. */
+static struct qr_params *params_shape(const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute)
 {
     QR_ASSERT(real == QR_F32 || real == QR_F64);
     QR_ASSERT(compute == real || (compute == QR_BF16 && real == QR_F32));
@@ -109,6 +111,12 @@ static struct qr_params *params_new(const struct qr_model_config *c, struct qr_b
     p->weights = (struct qr_weights){.n_layers = c->n_layers, .matrix_dtype = compute, .mem = be->mem};
     p->weights.layer = qr_alloc((size_t)c->n_layers, sizeof *p->weights.layer);
     lay_out(p);
+    return p;
+}
+
+static struct qr_params *params_new(const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute)
+{
+    struct qr_params *p = params_shape(c, be, real, compute);
     const size_t n_bytes = (size_t)p->n * qr_dtype_bytes(real);
     p->value = be->mem->alloc(n_bytes);
     p->grad = be->mem->alloc(n_bytes);
@@ -118,14 +126,34 @@ static struct qr_params *params_new(const struct qr_model_config *c, struct qr_b
     return p;
 }
 
+void qr_params_plan(struct qr_params **out, const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute)
+{
+    QR_ASSERT(out != NULL && c != NULL && be != NULL);
+    struct qr_params *p = params_shape(c, be, real, compute);
+    p->planned = true;
+    p->value = p->grad = p->weights.region = (void *)PLAN_BASE;
+    p->half = compute == QR_BF16 ? (uint16_t *)PLAN_BASE : NULL;
+    point_weights(p);
+    *out = p;
+}
+
+size_t qr_params_bytes(const struct qr_params *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->n > 0);
+    return (size_t)p->n * (2 * qr_dtype_bytes(p->real) + (p->half ? sizeof *p->half : 0)) + p->weights.region_bytes;
+}
+
 void qr_params_close(struct qr_params *p)
 {
     if (!p)
         return;
-    p->be->mem->free(p->value);
-    p->be->mem->free(p->grad);
-    p->be->mem->free(p->half);
-    p->be->mem->free(p->weights.region);
+    if (!p->planned) {
+        p->be->mem->free(p->value);
+        p->be->mem->free(p->grad);
+        p->be->mem->free(p->half);
+        p->be->mem->free(p->weights.region);
+    }
     qr_free(p->weights.layer);
     qr_free(p->param);
     qr_free(p);
@@ -233,15 +261,32 @@ void qr_params_zero_grad(struct qr_params *p)
     memset(p->grad, 0, (size_t)p->n * qr_dtype_bytes(p->real));
 }
 
+/* Its first element in the arrays. */
+static int64_t index_of(const struct qr_params *p, const struct qr_weight *w)
+{
+    const char *at = w->t.data, *half = (const char *)p->half, *value = p->value;
+    const bool rounded = half && at >= half && at < half + p->n * (int64_t)sizeof *p->half;
+    const int64_t i = rounded ? (at - half) / (int64_t)sizeof *p->half : (at - value) / (int64_t)qr_dtype_bytes(p->real);
+    QR_ASSERT(i >= 0 && i < p->n);
+    return i;
+}
+
 void *qr_params_grad(const struct qr_params *p, const struct qr_weight *w)
 {
     QR_ASSERT(p != NULL && w != NULL);
-    const char *at = w->t.data, *half = (const char *)p->half, *value = p->value;
-    const int64_t size = (int64_t)qr_dtype_bytes(p->real);
-    const bool rounded = half && at >= half && at < half + p->n * (int64_t)sizeof *p->half;
-    const int64_t i = rounded ? (at - half) / (int64_t)sizeof *p->half : (at - value) / size;
-    QR_ASSERT(i >= 0 && i < p->n);
-    return (char *)p->grad + i * size;
+    QR_ASSERT(!p->planned);
+    return (char *)p->grad + index_of(p, w) * (int64_t)qr_dtype_bytes(p->real);
+}
+
+const char *qr_params_name(const struct qr_params *p, const struct qr_weight *w)
+{
+    QR_ASSERT(p != NULL && w != NULL);
+    const int64_t first = index_of(p, w);
+    int32_t k = p->n_params - 1;
+    while (k > 0 && p->param[k].first > first)
+        k--;
+    QR_ASSERT(p->param[k].first == first);
+    return p->param[k].name;
 }
 
 const struct qr_param *qr_params_find(const struct qr_params *p, const char *name)

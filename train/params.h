@@ -24,6 +24,7 @@ struct qr_param {
     int64_t shape[2];
     int32_t n_dims;
     bool decays;             /* matrices and embeddings; norm weights and biases do not */
+    bool frozen;             /* the optimizer leaves it alone; false when opened. Whoever sets it sees to it that its gradient is zero */
 };
 
 struct qr_params {
@@ -37,7 +38,14 @@ struct qr_params {
     int32_t n_params;
     struct qr_weights weights; /* owned: what a forward reads; region holds the packed matrices */
     struct qr_backend *be;   /* borrowed */
+    bool planned;            /* made by qr_params_plan: nothing lies behind the addresses */
 };
+
+/* As it would be after opening, without memory behind it: names, shapes, sizes (n, weights.region_bytes), and what qr_tape_plan needs. */
+void qr_params_plan(struct qr_params **out, const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute);
+
+/* Bytes that values, gradients, the rounded copy and packed matrices take. */
+size_t qr_params_bytes(const struct qr_params *p);
 
 /* From a model directory; values become `real`, matrices are computed with as `compute`. Packed and ready. Errors name file and tensor. */
 int qr_params_open(struct qr_params **out, const char *dir, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute, struct qr_err *err);
@@ -57,6 +65,9 @@ void qr_params_zero_grad(struct qr_params *p);
 
 /* Where the gradient of a weight of p->weights lies. */
 void *qr_params_grad(const struct qr_params *p, const struct qr_weight *w);
+
+/* The first tensor of the matrix or vector that a weight of p->weights is: q's name where q, k and v are one. */
+const char *qr_params_name(const struct qr_params *p, const struct qr_weight *w);
 
 const struct qr_param *qr_params_find(const struct qr_params *p, const char *name); /* NULL: not there */
 

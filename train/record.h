@@ -77,6 +77,7 @@ struct qr_tape {
     bool recorded;                     /* a way back is there to be walked */
     bool gradients;                    /* the loss computes its gradient at once */
 
+    struct qr_tape_watch watch;        /* end NULL: nobody looks on */
     const int32_t *target;             /* borrowed for a step */
     float scale;
     int32_t n_targets;

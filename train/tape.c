@@ -148,12 +148,33 @@ static int check_saved(const struct qr_tape *t, int32_t index, struct qr_err *er
 
 /* ---- forward ---- */
 
+static void compute(struct qr_tape *t, const struct qr_node *n, enum qr_tape_pass pass)
+{
+    void (*const what)(struct qr_tape *, const struct qr_node *) = pass == QR_PASS_BACKWARD ? n->verb->back : n->verb->run;
+    if (!t->watch.end) {
+        what(t, n);
+        return;
+    }
+    const struct qr_tape_op op = {.verb = n->verb->name, .pass = pass, .layer = n->scope, .w = n->w, .in = n->in, .out = n->out};
+    if (t->watch.begin)
+        t->watch.begin(t->watch.user, &op);
+    what(t, n);
+    t->watch.end(t->watch.user, &op);
+}
+
+void qr_tape_set_watch(struct qr_tape *t, const struct qr_tape_watch *watch)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(!watch || watch->end);
+    t->watch = watch ? *watch : (struct qr_tape_watch){0};
+}
+
 void qr_tape_run(struct qr_tape *t, const struct qr_node *n)
 {
     QR_ASSERT(t != NULL && n != NULL);
     QR_ASSERT(n->verb->run != NULL);
     if (!t->planning)
-        n->verb->run(t, n);
+        compute(t, n, QR_PASS_FORWARD);
 }
 
 /* Forgets the last recording. */
@@ -232,7 +253,7 @@ static void enter_scope(struct qr_tape *t, int32_t index)
     memset(t->work_grad, 0, s->work_used);
     for (int32_t i = s->first; t->work_holds != index && i < s->end; i++)
         if (t->node[i].redo)
-            t->node[i].verb->run(t, &t->node[i]);
+            compute(t, &t->node[i], QR_PASS_AGAIN);
     t->work_holds = index;
 }
 
@@ -250,7 +271,7 @@ int qr_tape_backward(struct qr_tape *t, struct qr_err *err)
         if (n->scope >= 0 && n->scope != inside)
             enter_scope(t, n->scope);
         inside = n->scope;
-        n->verb->back(t, n);
+        compute(t, n, QR_PASS_BACKWARD);
     }
     return 0;
 }
@@ -289,7 +310,8 @@ static void plan(struct qr_tape *t)
     qr_free(zeros);
 }
 
-int qr_tape_open(struct qr_tape **out, struct qr_params *p, const struct qr_tape_options *options, struct qr_err *err)
+/* A tape that knows what it needs and has none of it yet. */
+static int tape_new(struct qr_tape **out, struct qr_params *p, const struct qr_tape_options *options, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && p != NULL && options != NULL);
     QR_ASSERT(err != NULL && options->n_tokens_max > 0 && options->n_seqs_max > 0 && options->n_seqs_max <= options->n_tokens_max);
@@ -309,6 +331,31 @@ int qr_tape_open(struct qr_tape **out, struct qr_params *p, const struct qr_tape
     struct qr_tape_memory *m = &t->memory;
     m->kv = (size_t)n_blocks * qr_kv_block_bytes(&t->kv);
     m->total = m->keep + m->work + m->grad + m->logits + m->kv;
+    *out = t;
+    return 0;
+}
+
+int qr_tape_plan(struct qr_tape_memory *out, struct qr_params *p, const struct qr_tape_options *options, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL);
+    struct qr_tape *t;
+    int rc = tape_new(&t, p, options, err);
+    if (rc)
+        return rc;
+    *out = t->memory;
+    qr_tape_close(t);
+    return 0;
+}
+
+int qr_tape_open(struct qr_tape **out, struct qr_params *p, const struct qr_tape_options *options, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && p != NULL);
+    QR_ASSERT(!p->planned);
+    struct qr_tape *t;
+    int rc = tape_new(&t, p, options, err);
+    if (rc)
+        return rc;
+    const struct qr_tape_memory *m = &t->memory;
     t->region = p->be->mem->alloc(m->total - m->kv);
     t->kv.base = t->kv_mem = p->be->mem->alloc(m->kv);
     t->losses = qr_alloc((size_t)t->o.n_tokens_max, sizeof *t->losses);

@@ -47,6 +47,9 @@ struct qr_tape_memory {
 
 struct qr_tape; /* opaque; begins with its struct qr_exec */
 
+/* What opening would take. Parameters may be a plan (qr_params_plan). Errors: as of opening. */
+int qr_tape_plan(struct qr_tape_memory *out, struct qr_params *p, const struct qr_tape_options *options, struct qr_err *err);
+
 /* Errors: QR_E_UNSUPPORTED from the backend. Batches must fit b->n_tokens_max and n_seqs_max of the options. */
 int qr_tape_open(struct qr_tape **out, struct qr_params *p, const struct qr_tape_options *options, struct qr_err *err);
 void qr_tape_close(struct qr_tape *t); /* NULL is fine */
@@ -69,6 +72,24 @@ struct qr_tensor qr_tape_logits(struct qr_tape *t, const struct qr_batch *b, str
 /* Walks back what was recorded last, adding to the parameters' gradients. Once per recording. Errors: QR_E_INTERNAL names the verb whose saved tensor
  * was changed in place, and by which. */
 int qr_tape_backward(struct qr_tape *t, struct qr_err *err);
+
+/* A verb being computed, for whoever looks on: traces, the search for what is not finite. Tensors that it does not have have data NULL. */
+enum qr_tape_pass { QR_PASS_FORWARD, QR_PASS_AGAIN, QR_PASS_BACKWARD }; /* AGAIN: on the way back, before the layer's gradients */
+struct qr_tape_op {
+    const char *verb;
+    enum qr_tape_pass pass;
+    int32_t layer;                 /* -1: outside layers */
+    const struct qr_weight *w;     /* NULL: it has none */
+    const struct qr_tensor *in, *out; /* [3], [2] */
+};
+struct qr_tape_watch {
+    void (*begin)(void *user, const struct qr_tape_op *op); /* may be NULL */
+    void (*end)(void *user, const struct qr_tape_op *op);
+    void *user;
+};
+
+/* From now on; NULL: nobody any more. Copied. */
+void qr_tape_set_watch(struct qr_tape *t, const struct qr_tape_watch *watch);
 
 /* For whoever records verbs directly (tests): the exec, a fresh recording over a batch, a tensor of the kept area, and the gradient of a tensor. */
 struct qr_exec *qr_tape_exec(struct qr_tape *t);

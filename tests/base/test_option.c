@@ -562,3 +562,53 @@ Test(option, finds_the_nearest_name)
     }
     cr_assert_null(qr_nearest("x", NULL, 0));
 }
+
+struct nested {
+    double lr;
+    int64_t warmup, steps;
+    const char *from;
+    struct qr_str_list prompts;
+};
+
+static const struct qr_option nested_table[] = {
+    {.name = "steps", .type = QR_OPT_INT, .offset = offsetof(struct nested, steps), .builtin = "10", .min = 1, .max = 1e9},
+    {.name = "optimizer.lr", .type = QR_OPT_FLOAT, .offset = offsetof(struct nested, lr), .builtin = "0.1", .min = 0, .max = 1},
+    {.name = "optimizer.warm-up", .type = QR_OPT_INT, .offset = offsetof(struct nested, warmup), .builtin = "0"},
+    {.name = "model.from", .type = QR_OPT_STR, .offset = offsetof(struct nested, from)},
+    {.name = "sample.prompts", .type = QR_OPT_LIST, .offset = offsetof(struct nested, prompts)},
+};
+
+/* Reads `text` and settings; the error's text, or the settings in one line. */
+static const char *read_nested(char out[600], const char *text, const char *const *setting, int32_t n)
+{
+    struct nested v;
+    struct qr_err err;
+    struct qr_option_set *set = qr_options_new(nested_table, (int32_t)(sizeof nested_table / sizeof *nested_table), &v);
+    write_file("n.yaml", text, strlen(text));
+    if (qr_options_read_settings(set, "n.yaml", setting, n, &err) != 0)
+        snprintf(out, 600, "%s", err.msg);
+    else
+        snprintf(out, 600, "%g %d %d %s %d %s; lr by %s", v.lr, (int)v.warmup, (int)v.steps, v.from ? v.from : "-", (int)v.prompts.n,
+                 v.prompts.n ? v.prompts.item[v.prompts.n - 1] : "-", qr_options_label(set, "optimizer.lr"));
+    qr_options_free(set);
+    return out;
+}
+
+Test(option, nests_names_with_dots_in_a_file)
+{
+    char out[600];
+    static const char *const lr[] = {"optimizer.lr=1e-3", "steps=2k"}, *const lists[] = {"sample.prompts=a, b", "sample.prompts=c=d"};
+    static const char *const bad[] = {"optimizer.lrr=1", "steps", "optimizer.lr=2", "zzzzzzzzzzzz=1"};
+    cr_assert_str_eq(read_nested(out, "optimizer:\n  lr: 0.5\n  warm_up: 3\nmodel: {from: x}\nsteps: 7\n", NULL, 0), "0.5 3 7 x 0 -; lr by n.yaml:2:7");
+    cr_assert_str_eq(read_nested(out, "optimizer.lr: 0.5\noptimizer:\n", lr, 2), "0.001 0 2000 - 0 -; lr by --set optimizer.lr");
+    cr_assert_str_eq(read_nested(out, "sample: {prompts: [x, y, z]}", lists, 2), "0.1 0 10 - 2 c=d; lr by built-in");
+    cr_assert_str_eq(read_nested(out, "optimizer:\n  lrr: 1\n", NULL, 0), "n.yaml:2:3: unknown setting 'optimizer.lrr'; did you mean 'optimizer.lr'?");
+    cr_assert_str_eq(read_nested(out, "optimizer: 3\n", NULL, 0),
+                     "n.yaml:1:12: expected settings of 'optimizer', such as 'optimizer.lr', in a mapping");
+    cr_assert_str_eq(read_nested(out, "optimizer: {lr: 1}\noptimizer.lr: 1\n", NULL, 0), "n.yaml:2:1: this setting was given before in the same file");
+    cr_assert_str_eq(read_nested(out, "optimizer: {lr: {x: 1}}\n", NULL, 0), "n.yaml:1:17: a mapping is not allowed here: settings are flat");
+    cr_assert_str_eq(read_nested(out, "", &bad[0], 1), "--set optimizer.lrr: unknown setting; did you mean 'optimizer.lr'?");
+    cr_assert_str_eq(read_nested(out, "", &bad[1], 1), "--set steps: expected name=value");
+    cr_assert_str_eq(read_nested(out, "", &bad[2], 1), "--set optimizer.lr: 2 is above the largest value allowed, 1");
+    cr_assert_str_eq(read_nested(out, "", &bad[3], 1), "--set zzzzzzzzzzzz: unknown setting");
+}

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/svg.h"
+#include "base/svg.h"
 #include "tests/bench/load_runner.h"
 #include "tests/client/fake_server.h"
 

@@ -1,5 +1,5 @@
 /* svg.c - see svg.h. */
-#include "bench/svg.h"
+#include "base/svg.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,6 +21,31 @@ struct axis {
     double tick[TICKS_MAX];
     int32_t n_ticks;
 };
+
+const char qr_html_style[] =
+    ":root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--dim:#5b6570;--rule:#d9dee3;--card:#f5f7f9;--warn:#9a3b00;--s0:#1f6feb;--s1:#c2410c;"
+    "--s2:#2f855a;--mark:#8250df}\n"
+    "@media(prefers-color-scheme:dark){:root{--bg:#14171b;--fg:#e3e7eb;--dim:#9aa4af;--rule:#31383f;--card:#1d2228;--warn:#ffb077;--s0:#6cb0ff;"
+    "--s1:#ff9b63;--s2:#6fd49b;--mark:#c8a6ff}}\n"
+    "body{margin:0 auto;padding:24px;max-width:852px;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif}\n"
+    "h1{font-size:22px;margin:0}h2{font-size:17px;margin:32px 0 10px}p{margin:6px 0}.dim,dd,.note{color:var(--dim)}.note,dl{font-size:13px}\n"
+    ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(112px,1fr));gap:10px;margin:18px 0}\n"
+    ".card{background:var(--card);border-radius:8px;padding:9px 11px}.card b{display:block;font-size:18px;white-space:nowrap;line-height:1.3}\n"
+    ".card span{font-size:13px;color:var(--dim)}.warn{color:var(--warn)}\n"
+    ".scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}\n"
+    "th,td{padding:4px 8px;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap}th{color:var(--dim);font-weight:500}\n"
+    "th:first-child,td:first-child,.set td{text-align:left}.set td{white-space:normal;overflow-wrap:anywhere}\n"
+    ".tight th,.tight td{padding:4px 5px}.tight{font-size:13px}\n"
+    ".set td:first-child{color:var(--dim);width:130px}tr.knee td{background:var(--card);font-weight:600}\n"
+    "figure{margin:0}figcaption{font-size:13.5px;font-weight:600;margin:14px 0 2px}svg{width:100%;height:auto;display:block}\n"
+    ".three{display:grid;grid-template-columns:repeat(auto-fit,minmax(250px,1fr));gap:14px}.two{display:grid;grid-template-columns:"
+    "repeat(auto-fit,minmax(380px,1fr));gap:18px}\n"
+    "dl{display:grid;grid-template-columns:60px 1fr;gap:2px 10px;margin:10px 0}dt{font-weight:600}dd{margin:0}\n"
+    "text{font:12px system-ui,sans-serif;fill:var(--fg)}.tick,.label{fill:var(--dim);font-size:11.5px}.end{text-anchor:end}\n"
+    ".mid{text-anchor:middle}.halo{paint-order:stroke;stroke:var(--bg);stroke-width:4px;fill:var(--mark)}\n"
+    ".grid{stroke:var(--rule);fill:none}.axis{stroke:var(--dim);fill:none}.mark{stroke:var(--mark);stroke-dasharray:5 4;stroke-width:1.5;fill:none}\n"
+    ".line{fill:none;stroke-width:2;stroke-linejoin:round}.line.s0{stroke:var(--s0)}.line.s1{stroke:var(--s1)}.line.s2{stroke:var(--s2)}\n"
+    ".area{opacity:.16}.area.s0,.dot.s0{fill:var(--s0)}.area.s1,.dot.s1{fill:var(--s1)}.area.s2,.dot.s2{fill:var(--s2)}\n";
 
 void qr_html_put(struct qr_buf *out, const char *s)
 {

@@ -1,8 +1,8 @@
 /* svg.h - charts as inline SVG: lines over linear or logarithmic axes, marks, a legend. Needs no script and loads nothing; colours come
  * from the page's style sheet (classes s0, s1, s2 for series, and those in svg.c), so that light and dark are the page's affair.
  */
-#ifndef QR_BENCH_SVG_H
-#define QR_BENCH_SVG_H
+#ifndef QR_BASE_SVG_H
+#define QR_BASE_SVG_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,6 +37,9 @@ struct qr_svg_chart {
 /* Appends s with the characters that HTML gives a meaning escaped, control characters left out, and what is no UTF-8 as U+FFFD.
  * Fit for text and quoted attributes. */
 void qr_html_put(struct qr_buf *out, const char *s);
+
+/* The style sheet of a page with charts, light and dark: colours, tables (.set), cards (.cards, .card), figures side by side (.two, .three). */
+extern const char qr_html_style[];
 
 /* Appends <figure>...</figure>, well-formed XML. Without any point the frame says so. */
 void qr_svg_put(struct qr_buf *out, const struct qr_svg_chart *c);

@@ -1,0 +1,160 @@
+#include "train/config.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+#define AT(field) .offset = offsetof(struct qr_train_config, field)
+
+static const struct qr_option table[] = {
+    {.name = "model.from", .type = QR_OPT_STR, AT(model.from), .arg = "DIR", .group = "Model",
+     .help = "A model directory whose weights to go on from. Either this or model.config."},
+    {.name = "model.config", .type = QR_OPT_STR, AT(model.config), .arg = "FILE", .group = "Model",
+     .help = "A config.json; the weights are drawn at random."},
+    {.name = "model.std", .type = QR_OPT_FLOAT, AT(model.std), .builtin = "0.02", .min = 1e-6, .max = 10, .group = "Model",
+     .help = "Standard deviation of random matrices; those that write to the residual stream get it divided by sqrt(2 layers)."},
+    {.name = "model.tokenizer", .type = QR_OPT_STR, AT(model.tokenizer), .arg = "DIR", .group = "Model",
+     .help = "Whose tokenizer files go into checkpoints; otherwise those of model.from, or of data.train."},
+    {.name = "model.freeze", .type = QR_OPT_LIST, AT(model.freeze), .arg = "NAME", .group = "Model",
+     .help = "Tensors that stay as they are: the beginnings of their names, such as model.embed_tokens."},
+    {.name = "data.train", .type = QR_OPT_STR, AT(data.train), .arg = "DIR", .group = "Data",
+     .help = "What to learn from: a directory made by `quire data prepare`."},
+    {.name = "data.eval", .type = QR_OPT_STR, AT(data.eval), .arg = "DIR", .group = "Data",
+     .help = "Held-out data; otherwise the directory `eval` in data.train, where there is one."},
+    {.name = "data.sequence", .type = QR_OPT_INT, AT(data.sequence), .builtin = "256", .min = 1, .max = 1 << 20, .arg = "N", .group = "Data",
+     .help = "Documents are cut into pieces of this many tokens."},
+    {.name = "data.shuffle", .type = QR_OPT_FLAG, AT(data.shuffle), .builtin = "true", .group = "Data",
+     .help = "Pieces come in another order in every epoch, which follows from the seed."},
+    {.name = "batch.tokens", .type = QR_OPT_INT, AT(batch.tokens), .builtin = "2048", .min = 1, .max = 1 << 20, .arg = "N", .group = "Batch",
+     .help = "Tokens of a micro-batch at most: what is in memory at once."},
+    {.name = "batch.micro", .type = QR_OPT_INT, AT(batch.micro), .builtin = "1", .min = 1, .max = 65536, .arg = "N", .group = "Batch",
+     .help = "Micro-batches whose gradients are added before the optimizer moves: a step learns from micro x tokens."},
+    {.name = "batch.sequences", .type = QR_OPT_INT, AT(batch.sequences), .builtin = "0", .min = 0, .max = 1 << 20, .arg = "N", .group = "Batch",
+     .help = "Pieces of a micro-batch at most; 0 means as many as the data's average asks for."},
+    {.name = "steps", .type = QR_OPT_INT, AT(steps), .builtin = "1000", .min = 1, .max = 1e12, .arg = "N", .group = "Run",
+     .help = "Steps of the optimizer, those of the run that is resumed included."},
+    {.name = "seed", .type = QR_OPT_INT, AT(seed), .builtin = "1", .min = 0, .max = 9e15, .arg = "N", .group = "Run",
+     .help = "Of weights, order of the data, rounding and samples."},
+    {.name = "compute.dtype", .type = QR_OPT_ENUM, AT(compute.dtype), .builtin = "bf16", .choices = "f32|bf16", .arg = "TYPE", .group = "Compute",
+     .help = "What matrices are computed with and saved as; masters and moments are f32 either way."},
+    {.name = "compute.recompute", .type = QR_OPT_ENUM, AT(compute.recompute), .builtin = "none", .choices = "none|selective|full", .arg = "WHAT",
+     .group = "Compute", .help = "What is computed again on the way back instead of kept: less memory, the same result."},
+    {.name = "compute.threads", .type = QR_OPT_INT, AT(compute.threads), .builtin = "0", .min = 0, .max = 1024, .arg = "N", .group = "Compute",
+     .help = "Worker threads; 0 means one per usable core."},
+    {.name = "compute.isa", .type = QR_OPT_STR, AT(compute.isa), .arg = "LEVEL", .group = "Compute",
+     .help = "Instruction-set level (ref, avx2, avx512, amx); otherwise the best there is."},
+    {.name = "compute.cpus", .type = QR_OPT_STR, AT(compute.cpus), .arg = "LIST", .group = "Compute",
+     .help = "Processors for the worker threads, such as 0-3,8."},
+    {.name = "optimizer.lr", .type = QR_OPT_FLOAT, AT(optimizer.lr), .builtin = "0.0003", .min = 0, .max = 100, .group = "Optimizer",
+     .help = "Learning rate at its peak."},
+    {.name = "optimizer.lr-last", .type = QR_OPT_FLOAT, AT(optimizer.lr_last), .builtin = "0.00003", .min = 0, .max = 100, .group = "Optimizer",
+     .help = "Learning rate of the last step (linear, cosine)."},
+    {.name = "optimizer.schedule", .type = QR_OPT_ENUM, AT(optimizer.schedule), .builtin = "cosine", .choices = "constant|linear|cosine", .arg = "NAME",
+     .group = "Optimizer", .help = "How the rate falls behind the warm-up."},
+    {.name = "optimizer.warmup", .type = QR_OPT_INT, AT(optimizer.warmup), .builtin = "100", .min = 0, .max = 1e12, .arg = "N", .group = "Optimizer",
+     .help = "Steps in which the rate rises to its peak."},
+    {.name = "optimizer.beta1", .type = QR_OPT_FLOAT, AT(optimizer.beta1), .builtin = "0.9", .min = 0, .max = 0.999999, .group = "Optimizer",
+     .help = "AdamW: how much of the first moment stays."},
+    {.name = "optimizer.beta2", .type = QR_OPT_FLOAT, AT(optimizer.beta2), .builtin = "0.95", .min = 0, .max = 0.999999, .group = "Optimizer",
+     .help = "AdamW: how much of the second moment stays."},
+    {.name = "optimizer.eps", .type = QR_OPT_FLOAT, AT(optimizer.eps), .builtin = "1e-8", .min = 1e-30, .max = 1, .group = "Optimizer",
+     .help = "AdamW: added to the root of the second moment."},
+    {.name = "optimizer.decay", .type = QR_OPT_FLOAT, AT(optimizer.decay), .builtin = "0.1", .min = 0, .max = 10, .group = "Optimizer",
+     .help = "Weight decay of matrices and embeddings."},
+    {.name = "optimizer.clip", .type = QR_OPT_FLOAT, AT(optimizer.clip), .builtin = "1", .min = 0, .max = 1e9, .group = "Optimizer",
+     .help = "Largest norm of all gradients together; 0 means no limit."},
+    {.name = "eval.every", .type = QR_OPT_INT, AT(eval.every), .builtin = "100", .min = 0, .max = 1e12, .arg = "N", .group = "Evaluation",
+     .help = "Steps between evaluations on data.eval; there is one before the first and one behind the last step. 0 means none."},
+    {.name = "eval.tokens", .type = QR_OPT_INT, AT(eval.tokens), .builtin = "0", .min = 0, .max = 1e12, .arg = "N", .group = "Evaluation",
+     .help = "Evaluate on about this many tokens; 0 means all."},
+    {.name = "sample.every", .type = QR_OPT_INT, AT(sample.every), .builtin = "0", .min = 0, .max = 1e12, .arg = "N", .group = "Samples",
+     .help = "Steps between texts that the model writes; 0 means none."},
+    {.name = "sample.prompts", .type = QR_OPT_LIST, AT(sample.prompts), .arg = "TEXT", .group = "Samples",
+     .help = "What it goes on from; special tokens may be written in it."},
+    {.name = "sample.tokens", .type = QR_OPT_INT, AT(sample.tokens), .builtin = "64", .min = 1, .max = 65536, .arg = "N", .group = "Samples",
+     .help = "Tokens of a text at most."},
+    {.name = "sample.temperature", .type = QR_OPT_FLOAT, AT(sample.temperature), .builtin = "0.8", .min = 0, .max = 100, .group = "Samples",
+     .help = "0 takes the most likely token each time."},
+    {.name = "sample.top-k", .type = QR_OPT_INT, AT(sample.top_k), .builtin = "40", .min = 0, .max = 1e6, .arg = "N", .group = "Samples",
+     .help = "Only the k most likely tokens; 0 means all."},
+    {.name = "save.out", .type = QR_OPT_STR, AT(save.out), .arg = "DIR", .group = "Saving",
+     .help = "Directory of the run: checkpoints, log.csv, log.jsonl, loss.html."},
+    {.name = "save.final", .type = QR_OPT_STR, AT(save.final), .arg = "DIR", .group = "Saving",
+     .help = "Where the finished model goes, to be served; otherwise the directory `final` in save.out."},
+    {.name = "save.every", .type = QR_OPT_INT, AT(save.every), .builtin = "500", .min = 0, .max = 1e12, .arg = "N", .group = "Saving",
+     .help = "Steps between checkpoints; 0 means only when the run ends or is interrupted."},
+    {.name = "save.keep", .type = QR_OPT_INT, AT(save.keep), .builtin = "2", .min = 1, .max = 1000000, .arg = "N", .group = "Saving",
+     .help = "Checkpoints to keep; older ones are removed."},
+    {.name = "log.every", .type = QR_OPT_INT, AT(log.every), .builtin = "1", .min = 1, .max = 1e12, .arg = "N", .group = "Log",
+     .help = "Steps between lines on the screen; files get every step."},
+    {.name = "log.plot-log", .type = QR_OPT_FLAG, AT(log.plot_log), .builtin = "false", .group = "Log",
+     .help = "The plot's loss axis is logarithmic."},
+};
+
+const char *qr_train_config_where(const struct qr_train_config *c, const char *name, char text[400])
+{
+    QR_ASSERT(c != NULL && c->set != NULL);
+    QR_ASSERT(name != NULL && text != NULL);
+    switch (qr_options_source(c->set, name)) {
+    case QR_FROM_BUILTIN: snprintf(text, 400, "%s", name); break;
+    case QR_FROM_FLAG: snprintf(text, 400, "%s", qr_options_label(c->set, name)); break;
+    default: snprintf(text, 400, "%s: %s", qr_options_label(c->set, name), name);
+    }
+    return text;
+}
+
+/* What no single row can say. */
+static int check(const struct qr_train_config *c, struct qr_err *err)
+{
+    char at[400];
+    if (!c->model.from && !c->model.config)
+        return qr_err_set(err, QR_E_USAGE, "neither model.from nor model.config is set: name a model directory to go on from, or a config.json of a new model");
+    if (c->model.from && c->model.config)
+        return qr_err_set(err, QR_E_USAGE, "%s: model.from is set, too; expected one of the two", qr_train_config_where(c, "model.config", at));
+    if (!c->data.train)
+        return qr_err_set(err, QR_E_USAGE, "data.train is not set: expected a directory made by `quire data prepare`");
+    if (!c->save.out)
+        return qr_err_set(err, QR_E_USAGE, "save.out is not set: expected a directory for the run's files");
+    if (c->data.sequence > c->batch.tokens)
+        return qr_err_set(err, QR_E_USAGE, "%s: %lld is less than data.sequence, %lld: a piece would not fit", qr_train_config_where(c, "batch.tokens", at),
+                          (long long)c->batch.tokens, (long long)c->data.sequence);
+    if (c->batch.sequences > c->batch.tokens)
+        return qr_err_set(err, QR_E_USAGE, "%s: %lld is more than batch.tokens, %lld", qr_train_config_where(c, "batch.sequences", at),
+                          (long long)c->batch.sequences, (long long)c->batch.tokens);
+    if (c->sample.every > 0 && c->sample.prompts.n == 0)
+        return qr_err_set(err, QR_E_USAGE, "%s: sample.prompts is empty; expected texts to go on from", qr_train_config_where(c, "sample.every", at));
+    return 0;
+}
+
+int qr_train_config_load(struct qr_train_config *c, const char *file, const char *const *pairs, int32_t n_pairs, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL && err != NULL);
+    QR_ASSERT(n_pairs == 0 || pairs != NULL);
+    *c = (struct qr_train_config){0};
+    c->set = qr_options_new(table, QR_COUNT(table), c);
+    int rc = qr_options_read_settings(c->set, file, pairs, n_pairs, err);
+    return rc ? rc : check(c, err);
+}
+
+void qr_train_config_release(struct qr_train_config *c)
+{
+    QR_ASSERT(c != NULL);
+    qr_options_free(c->set);
+    *c = (struct qr_train_config){0};
+}
+
+void qr_train_config_print(struct qr_buf *out, const struct qr_train_config *c)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(c != NULL && c->set != NULL);
+    qr_options_print(out, c->set);
+}
+
+void qr_train_config_help(struct qr_buf *out, int32_t columns)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(columns > 0);
+    qr_options_help_settings(out, table, QR_COUNT(table), columns);
+}

@@ -1,0 +1,45 @@
+/* plan.h - what a training run will take, said before anything is allocated: memory by its use, operations of a step. Pure. */
+#ifndef QR_TRAIN_PLAN_H
+#define QR_TRAIN_PLAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "train/params.h"
+#include "train/tape.h"
+
+#define QR_PLAN_ROWS_MAX 16
+
+struct qr_train_plan {
+    struct {
+        const char *what;  /* static */
+        size_t n_bytes;
+    } row[QR_PLAN_ROWS_MAX];
+    int32_t n_rows;
+    size_t total;
+};
+
+void qr_train_plan_add(struct qr_train_plan *plan, const char *what, size_t n_bytes);
+
+/* Rows for parameters, optimizer and tape. params may be planned. Errors: those of qr_tape_plan. */
+int qr_train_plan_model(struct qr_train_plan *plan, struct qr_params *params, const struct qr_tape_options *tape, struct qr_err *err);
+
+void qr_train_plan_print(struct qr_buf *out, const struct qr_train_plan *plan);
+
+/* The parameter table: tensors of layers as one line each, with shapes, numbers and what trains. */
+void qr_train_print_params(struct qr_buf *out, const struct qr_params *params);
+
+/* "12.3 MiB" */
+void qr_train_put_bytes(struct qr_buf *out, size_t n_bytes);
+
+/* Operations (a product and a sum are two) of a forward pass over rows at these positions; a training step counts three times as many, whatever is
+ * recomputed. Norms, gates and the like are left out. */
+struct qr_train_flops {
+    double row, logits, attended; /* of a row, of a row with logits, of a row for each position it sees */
+};
+struct qr_train_flops qr_train_flops_of(const struct qr_model_config *c);
+double qr_train_flops_batch(const struct qr_train_flops *f, const struct qr_batch *b);
+
+#endif

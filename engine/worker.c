@@ -74,7 +74,6 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     e->act_mem = e->be->mem->alloc(act_bytes);
     qr_backend_spread(e->be, e->kv_mem, (size_t)e->limits.kv_bytes);
     qr_pages_watch(&e->pages, e->kv_mem, (size_t)e->limits.kv_bytes);
-    qr_mem_populate(e->act_mem, act_bytes);
     e->kv = qr_model_kv_view(e->model, e->kv_mem, e->limits.n_blocks, c->block_tokens);
     qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
     qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);

@@ -13,11 +13,11 @@
 #include "kernels/null.h"
 #include "kernels/ref/ref.h"
 
-/* Scratch of a launch: packed activations of a row chunk, or partial results of attention. 16 MiB hold 256 rows of 16,384 inputs; a
+/* Scratch of a launch: packed activations of a row chunk, or partial results of attention. 16 KiB a row hold 8,192 inputs in bf16; a
  * launch that needs more works in chunks, so the size decides about speed only. Small steps get by with less. */
 #define SHARED_BYTES_MAX ((size_t)16 << 20)
 #define SHARED_BYTES_MIN ((size_t)1 << 20)
-#define SHARED_BYTES_PER_ROW ((size_t)32 << 10)
+#define SHARED_BYTES_PER_ROW ((size_t)16 << 10)
 #define STEP_ROWS_DEFAULT 2048
 #define THREADS_MAX 1024
 

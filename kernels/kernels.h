@@ -109,10 +109,13 @@ struct qr_add_args {
 };
 
 /* embed - out[n,:] = scale * table[ids[n],:]
- * Types     table f32, f16 or bf16 (t.data of the weight, row-major); out f32.   Requires 0 <= ids[n] < V. */
+ * Types     table f32, f16 or bf16, row-major; or `packed`, what linear_pack made of such rows as table->dtype f32 or bf16: a head that is the
+ *           embedding as well is in memory once. out f32.   Requires 0 <= ids[n] < V.
+ * Cost      a row of a packed matrix touches all lines of its 16 rows, one after the other: 18 KiB at D = 576 and bf16, some 2 us a row. */
 struct qr_embed_args {
     float *out;
-    const struct qr_tensor *table; /* [V, D] */
+    const struct qr_tensor *table; /* [V, D]; data NULL where packed is given */
+    const void *packed;            /* or NULL */
     const int32_t *ids;
     int64_t out_stride;
     int32_t n_rows;

@@ -242,9 +242,24 @@ static void pack_matrix(struct qr_backend *be, const struct qr_weight *dst, int6
     qr_free_aligned(bounce);
 }
 
-/* The embedding keeps its rows where they are; unaligned ones are copied, because kernels read whole elements. */
-static void place_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_st_tensor *t, const uint8_t *src)
+/* Whether the packed head is the embedding's rows, bit for bit: then these are read from it and need no memory of their own. */
+static bool head_is_table(const struct qr_weights *w, const struct qr_model_config *c, const struct qr_st_tensor *t)
 {
+    return c->tied_head && (w->matrix_dtype == QR_F32 || (w->matrix_dtype == QR_BF16 && t->type->dtype == QR_BF16));
+}
+
+/* The embedding keeps its rows where they are; unaligned ones are copied, because kernels read whole elements. Returns whether they are read
+ * from the file. */
+static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_model_config *c, const struct qr_st_tensor *t,
+                        const uint8_t *src)
+{
+    if (head_is_table(w, c, t)) {
+        QR_ASSERT(w->head.packed != NULL);
+        dst->packed = w->head.packed;
+        dst->packed_dtype = w->head.packed_dtype;
+        dst->t = qr_tensor_2d(NULL, dst->packed_dtype, t->shape[0], t->shape[1]);
+        return false;
+    }
     void *rows = (void *)(uintptr_t)src;
     if (w->mem && (uintptr_t)src % qr_dtype_bytes(t->type->dtype) != 0) {
         rows = w->mem->alloc((size_t)t->n_bytes);
@@ -253,6 +268,7 @@ static void place_table(struct qr_weights *w, struct qr_weight *dst, const struc
     }
     dst->t = qr_tensor_2d(rows, t->type->dtype, t->shape[0], t->shape[1]);
     w->table_bytes = (size_t)t->n_bytes;
+    return !w->table_copy;
 }
 
 static void fill_all(struct qr_weights *w, const struct qr_model_config *c, struct qr_backend *be)
@@ -265,8 +281,7 @@ static void fill_all(struct qr_weights *w, const struct qr_model_config *c, stru
         struct qr_weight *dst = weight_at(w, &k);
         int64_t first = qr_dim_value(c, k.row->first);
         if (k.row->kind == QR_KIND_TABLE) {
-            place_table(w, dst, t, src);
-            table = w->table_copy ? NULL : t;
+            table = place_table(w, dst, c, t, src) ? t : NULL;
             continue;
         }
         if (k.row->kind == QR_KIND_VECTOR)
@@ -315,7 +330,7 @@ void qr_weights_outline(struct qr_weights *w, struct qr_safetensors *st, const s
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         const struct qr_st_tensor *t = walk_tensor(&k, st, name);
         if (k.row->kind == QR_KIND_TABLE)
-            place_table(w, weight_at(w, &k), t, qr_safetensors_data(st, t));
+            place_table(w, weight_at(w, &k), c, t, qr_safetensors_data(st, t));
     }
 }
 

@@ -53,14 +53,15 @@ void QR_REF(residual_add)(struct qr_queue *q, const struct qr_add_args *a)
 void QR_REF(embed)(struct qr_queue *q, const struct qr_embed_args *a)
 {
     (void)q;
-    QR_ASSERT(a != NULL && a->table != NULL && a->table->data != NULL);
+    QR_ASSERT(a != NULL && a->table != NULL && (a->table->data != NULL) != (a->packed != NULL));
     QR_ASSERT(a->table->n_dims == 2);
     int64_t n_cols = a->table->shape[1];
+    const void *rows = a->packed ? a->packed : a->table->data; /* packed rows lie as they are here */
     for (int32_t n = 0; n < a->n_rows; n++) {
         QR_ASSERT(a->ids[n] >= 0 && a->ids[n] < a->table->shape[0]);
         size_t first = (size_t)a->ids[n] * (size_t)a->table->stride[0];
         for (int64_t i = 0; i < n_cols; i++)
-            ((real *)a->out)[n * a->out_stride + i] = (real)a->scale * (real)qr_ref_load(a->table->data, a->table->dtype, first + (size_t)i);
+            ((real *)a->out)[n * a->out_stride + i] = (real)a->scale * (real)qr_ref_load(rows, a->table->dtype, first + (size_t)i);
     }
 }
 

@@ -190,6 +190,39 @@ Test(embed, reads_f32_f16_and_bf16_tables_exactly)
     for_all(check_embed);
 }
 
+/* 37 rows: the last panel is not whole. */
+static void check_embed_packed(const char *isa, struct qr_backend *be, struct qr_rows_case c, uint64_t seed)
+{
+    struct qr_rng r = {.seed = seed};
+    enum { V = 37 };
+    float *rows = random_floats(&r, (int64_t)V * c.n_cols), *want = poisoned((int64_t)c.n_rows * c.n_cols), *out = poisoned((int64_t)c.n_rows * c.n_cols);
+    int32_t *ids = qr_alloc((size_t)c.n_rows, sizeof *ids);
+    for (int32_t i = 0; i < c.n_rows; i++)
+        ids[i] = (int32_t)qr_rng_below(&r, V);
+    static const enum qr_dtype types[] = {QR_F32, QR_BF16};
+    for (int f = 0; f < 2; f++) {
+        for (int64_t i = 0; f == 1 && i < (int64_t)V * c.n_cols; i++)
+            rows[i] = qr_bf16_to_f32(qr_f32_to_bf16(rows[i]));
+        void *packed = be->mem->alloc(be->k->linear_packed_bytes(types[f], V, c.n_cols));
+        be->k->linear_pack(be->queue, packed, types[f], V, c.n_cols, 0, rows, QR_F32, V);
+        struct qr_tensor table = qr_tensor_2d(rows, QR_F32, V, c.n_cols), none = qr_tensor_2d(NULL, types[f], V, c.n_cols);
+        struct qr_embed_args a = {.out = want, .table = &table, .ids = ids, .out_stride = c.n_cols, .n_rows = c.n_rows, .scale = 1.7f};
+        be->k->embed(be->queue, &a);
+        a.out = out;
+        a.table = &none;
+        a.packed = packed;
+        be->k->embed(be->queue, &a);
+        cr_assert(same_bits(want, out, (int64_t)c.n_rows * c.n_cols), "%s %s: %d rows of %d", isa, qr_dtype_name(types[f]), c.n_rows, c.n_cols);
+        be->mem->free(packed);
+    }
+    qr_free(rows), qr_free(want), qr_free(out), qr_free(ids);
+}
+
+Test(embed, rows_of_a_packed_matrix_are_those_of_the_table_it_was_made_of)
+{
+    for_all(check_embed_packed);
+}
+
 /* Rounds f16 bit patterns by hand: every one of the 65,536 must come out as it does from the scalar conversion. */
 Test(embed, converts_every_f16_and_every_bf16)
 {

@@ -223,7 +223,7 @@ Test(make_model, matrices_have_the_published_deviation_in_every_type)
         float row[64];
         double sum = 0, squares = 0;
         for (int32_t id = 0; id < c.n_vocab; id++) {
-            const struct qr_embed_args a = {.out = row, .table = &w.embed.t, .ids = &id, .out_stride = 64, .n_rows = 1, .scale = 1};
+            const struct qr_embed_args a = {.out = row, .table = &w.embed.t, .packed = w.embed.packed, .ids = &id, .out_stride = 64, .n_rows = 1, .scale = 1};
             be->k->embed(be->queue, &a);
             for (int i = 0; i < 64; i++) {
                 sum += (double)row[i];

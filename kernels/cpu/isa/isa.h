@@ -18,6 +18,7 @@ typedef void qr_linear_fn(struct qr_queue *q, const struct qr_linear_args *a);
     size_t qr_##isa##_linear_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in);                                            \
     void qr_##isa##_linear_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,          \
                                 const void *rows, enum qr_dtype from, int64_t n_rows);                                               \
+    void qr_##isa##_embed_packed(struct qr_queue *q, const struct qr_embed_args *a);                                                 \
     void qr_##isa##_glu_apart(struct qr_queue *q, const struct qr_linear_args *a, qr_linear_fn *plain);                              \
     void qr_##isa##_rms_norm(struct qr_queue *q, const struct qr_norm_args *a);                                                      \
     void qr_##isa##_head_norm(struct qr_queue *q, const struct qr_head_norm_args *a);                                                \

@@ -1,4 +1,4 @@
-/* linear_pack.c - weights in the order in which micro.c and the tiles of amx/linear.c read them.
+/* linear_pack.c - weights in the order in which micro.c and the tiles of amx/linear.c read them, and single rows of them read back.
  *
  * A panel holds 16 outputs: [n_in][16] floats, or [n_in / 2][16][2] bf16 (pairs of inputs side by side), where n_in is rounded up to
  * whole pairs, for tiles to 32. Missing outputs of the last panel and missing inputs are the zeros of dst. */
@@ -159,3 +159,48 @@ void QR_ISA_NAME(linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, i
     if (n_rows > 0)
         qr_queue_run(q, pack_item, &p, (row0 + n_rows - 1) / QR_PANEL - row0 / QR_PANEL + 1);
 }
+
+/* ---- rows read back ---- */
+
+/* Row `row` of 16 in a panel, times scale. Its numbers are a line apart from each other. */
+static void unpack_row(float *out, const char *panel, enum qr_dtype dtype, int32_t row, int64_t n_in, float scale)
+{
+    if (dtype == QR_F32) {
+        for (int64_t i = 0; i < n_in; i++)
+            out[i] = scale * ((const float *)panel)[i * QR_PANEL + row];
+        return;
+    }
+    const uint32_t *pair = (const uint32_t *)panel + row;
+    for (int64_t i = 0; i < n_in; i += 2, pair += QR_PANEL) {
+        out[i] = scale * qr_bf16_to_f32((uint16_t)*pair);
+        if (i + 1 < n_in)
+            out[i + 1] = scale * qr_bf16_to_f32((uint16_t)(*pair >> 16));
+    }
+}
+
+static void embed_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct qr_embed_args *a = arg;
+    const int64_t n_in = a->table->shape[1], id = a->ids[item];
+    QR_ASSERT(id >= 0 && id < a->table->shape[0]);
+    const char *panel = (const char *)a->packed + (size_t)(id / QR_PANEL) * panel_bytes_of(a->table->dtype, n_in);
+    unpack_row(a->out + item * a->out_stride, panel, a->table->dtype, (int32_t)(id % QR_PANEL), n_in, a->scale);
+}
+
+void QR_ISA_NAME(embed_packed)(struct qr_queue *q, const struct qr_embed_args *a)
+{
+    QR_ASSERT(a != NULL && a->packed != NULL && a->table != NULL);
+    QR_ASSERT(a->table->data == NULL && a->table->n_dims == 2);
+    qr_queue_run(q, embed_item, a, a->n_rows);
+}
+
+#ifdef QR_ISA_amx
+void qr_amx_embed(struct qr_queue *q, const struct qr_embed_args *a)
+{
+    if (a->packed) /* panels are padded differently here */
+        qr_amx_embed_packed(q, a);
+    else
+        qr_avx512_embed(q, a);
+}
+#endif

@@ -110,8 +110,13 @@ static void embed_item(const void *arg, int32_t item, int32_t worker)
 
 void QR_ISA_NAME(embed)(struct qr_queue *q, const struct qr_embed_args *a)
 {
-    QR_ASSERT(a != NULL && a->table != NULL && a->table->data != NULL);
+    QR_ASSERT(a != NULL && a->table != NULL);
     QR_ASSERT(a->table->n_dims == 2 && a->table->stride[1] == 1);
+    if (a->packed) {
+        QR_ISA_NAME(embed_packed)(q, a);
+        return;
+    }
+    QR_ASSERT(a->table->data != NULL);
     run_rows(q, embed_item, a, a->n_rows, a->table->shape[1]);
 }
 

@@ -132,6 +132,22 @@ int qr_file_write(const char *path, const void *bytes, size_t n, bool sync, stru
     return qr_file_out_close(&f, sync, err);
 }
 
+int qr_file_replace(const char *path, const void *bytes, size_t n, struct qr_err *err)
+{
+    QR_ASSERT(path != NULL && err != NULL);
+    QR_ASSERT(bytes != NULL || n == 0);
+    char fresh[QR_PATH_MAX], text[128];
+    if (snprintf(fresh, sizeof fresh, "%s.new", path) >= (int)sizeof fresh)
+        return qr_err_set(err, QR_E_TOO_LARGE, "%.200s...: the path is longer than %d bytes", path, QR_PATH_MAX - 5);
+    unlink(fresh);
+    int rc = qr_file_write(fresh, bytes, n, false, err);
+    if (rc == 0 && rename(fresh, path) != 0)
+        rc = qr_err_set(err, QR_E_IO, "%s: rename: %s", path, qr_errno_text(text, errno));
+    if (rc)
+        unlink(fresh);
+    return rc;
+}
+
 uint64_t qr_file_hash(const void *bytes, size_t n)
 {
     QR_ASSERT(bytes != NULL || n == 0);

@@ -30,6 +30,7 @@ int qr_cmd_check(int argc, char **argv);
 int qr_cmd_plan(int argc, char **argv);
 int qr_cmd_bench(int argc, char **argv);
 int qr_cmd_serve(int argc, char **argv);
+int qr_cmd_train(int argc, char **argv);
 
 /* ---- options ---- */
 

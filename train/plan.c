@@ -57,11 +57,11 @@ void qr_train_plan_print(struct qr_buf *out, const struct qr_train_plan *plan)
     for (int32_t i = 0; i < plan->n_rows; i++) {
         if (plan->row[i].n_bytes == 0)
             continue;
-        qr_buf_printf(out, "  %-36s", plan->row[i].what);
+        qr_buf_printf(out, "  %-38s", plan->row[i].what);
         qr_train_put_bytes(out, plan->row[i].n_bytes);
         qr_buf_put_byte(out, '\n');
     }
-    qr_buf_printf(out, "  %-36s", "together");
+    qr_buf_printf(out, "  %-38s", "together");
     qr_train_put_bytes(out, plan->total);
     qr_buf_put_byte(out, '\n');
 }

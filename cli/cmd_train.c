@@ -1,0 +1,334 @@
+/* cmd_train.c - a training run: settings, plan, steps, what is written on the way, the finished model. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "bench/probe.h"
+#include "cli/cli.h"
+#include "cli/train_sample.h"
+#include "cli/train_screen.h"
+#include "cli/train_stop.h"
+#include "train/log.h"
+#include "train/plot.h"
+#include "train/trainer.h"
+
+#define PLOT_EVERY_US ((int64_t)10 * 1000000)
+#define PROBE_ROUNDS 8
+
+struct train_options {
+    struct qr_str_list set;
+    bool resume, plan, settings, memory;
+    const char *trace;
+};
+
+struct run {
+    const struct train_options *o;
+    const struct qr_train_config *c;
+    struct qr_train_stop *stop;
+    struct qr_trainer *t;
+    struct qr_train_sampler sampler;
+    struct qr_train_screen screen;
+    struct qr_train_log log;
+    double peak_ops_s;     /* what the machine can do at most; 0: unknown */
+    int64_t saved_step, evaluated_step, plotted_us;
+};
+
+/* ---- before the first step ---- */
+
+static void print_plan(const struct qr_trainer *t)
+{
+    struct qr_buf text = {0};
+    qr_train_print_params(&text, t->params);
+    qr_train_plan_print(&text, &t->plan);
+    qr_buf_printf(&text, "a step reads %lld x %d tokens at most, in pieces of %lld; %s, %d threads\n", (long long)t->c->batch.micro,
+                  t->tape_options.n_tokens_max, (long long)t->c->data.sequence, t->be->k->name, t->be->n_threads);
+    fwrite(text.data, 1, text.len, stdout);
+    fflush(stdout);
+    qr_buf_release(&text);
+}
+
+/* The directory and those above it. */
+static int make_dirs(const char *dir, struct qr_err *err)
+{
+    char path[QR_PATH_MAX];
+    const size_t n = strlen(dir);
+    if (n == 0 || n >= sizeof path)
+        return qr_err_set(err, QR_E_USAGE, "save.out: a name of %zu bytes, expected 1 to %zu", n, sizeof path - 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (dir[i] != '/' && dir[i] != '\0')
+            continue;
+        memcpy(path, dir, i);
+        path[i] = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+            return qr_err_set(err, QR_E_IO, "cannot make the directory %s (save.out): %s", path, strerror(errno));
+    }
+    return 0;
+}
+
+/* A run that has begun is resumed or left alone, never overwritten by mistake. */
+static int check_out(const struct run *r, struct qr_err *err)
+{
+    char path[QR_PATH_MAX];
+    struct qr_err none;
+    int rc = make_dirs(r->c->save.out, err);
+    rc = rc ? rc : qr_checkpoint_clean(r->c->save.out, NULL, err);
+    if (rc || r->o->resume || qr_checkpoint_latest(r->c->save.out, path, &none) == QR_E_NOT_FOUND)
+        return rc;
+    return qr_err_set(err, QR_E_USAGE, "%s is there already: add --resume to go on from it, or name another directory with save.out", path);
+}
+
+/* What this process holds before the run's own memory, as a row of the plan; and whether all of it fits. */
+static int check_memory(struct run *r, struct qr_err *err)
+{
+    const int64_t held = qr_memory_of_process("VmRSS");
+    qr_train_plan_add(&r->t->plan, "program, tokenizer, data read so far", (size_t)held);
+    print_plan(r->t);
+    return qr_trainer_check_room(r->t, qr_memory_available() + held, err);
+}
+
+static int begin(struct run *r, struct qr_err *err)
+{
+    struct qr_trainer *t = r->t;
+    int rc = check_out(r, err);
+    rc = rc ? rc : qr_trainer_begin(t, r->o->resume, err);
+    rc = rc ? rc : qr_train_sampler_begin(&r->sampler, t, err);
+    rc = rc ? rc : qr_train_log_open(&r->log, r->c->save.out, r->o->resume ? t->state.step : -1, err);
+    if (rc)
+        return rc;
+    if (r->o->resume)
+        printf("resumed behind step %lld\n", (long long)t->state.step);
+    const enum qr_probe_unit unit = qr_probe_unit_of(t->params->compute);
+    r->peak_ops_s = qr_probe_ops_s(t->be->queue, t->be->n_threads, t->be->k->name, unit, PROBE_ROUNDS);
+    if (r->peak_ops_s > 0)
+        printf("the machine's peak: %.0f GFLOP/s (%s)\n", r->peak_ops_s * 1e-9, qr_probe_name(t->be->k->name, unit));
+    r->saved_step = r->o->resume ? t->state.step : -1;
+    r->evaluated_step = -1;
+    qr_train_screen_open(&r->screen, t->state.step, r->c->steps);
+    return 0;
+}
+
+/* ---- on the way ---- */
+
+static bool due(int64_t every, int64_t step)
+{
+    return every > 0 && step % every == 0;
+}
+
+static int evaluate(struct run *r, struct qr_train_row *row, struct qr_err *err)
+{
+    int64_t n_targets;
+    int rc = qr_trainer_evaluate(r->t, &row->eval_loss, &n_targets, err);
+    r->evaluated_step = r->t->state.step;
+    return rc;
+}
+
+/* A text with a mark in front of each of its lines. */
+static void show_sample(struct run *r, const char *text)
+{
+    struct qr_buf marked = {0};
+    for (; *text; text++)
+        if (*text == '\n')
+            qr_buf_put_str(&marked, "\n  | ");
+        else
+            qr_buf_put_byte(&marked, *text);
+    qr_train_screen_say(&r->screen, "  | %s", marked.data ? marked.data : "");
+    qr_buf_release(&marked);
+}
+
+static int write_samples(struct run *r, struct qr_err *err)
+{
+    int rc = 0;
+    for (int32_t i = 0; i < r->c->sample.prompts.n && rc == 0; i++) {
+        const char *prompt = r->c->sample.prompts.item[i];
+        struct qr_buf text = {0};
+        qr_buf_put_str(&text, prompt);
+        qr_train_sampler_write(&r->sampler, i, &text);
+        show_sample(r, text.data);
+        rc = qr_train_log_sample(&r->log, r->t->state.step, prompt, text.data + strlen(prompt), err);
+        qr_buf_release(&text);
+    }
+    return rc;
+}
+
+static int save(struct run *r, struct qr_err *err)
+{
+    char path[QR_PATH_MAX];
+    if (r->saved_step == r->t->state.step)
+        return 0;
+    int rc = qr_trainer_save(r->t, path, err);
+    if (rc)
+        return rc;
+    r->saved_step = r->t->state.step;
+    qr_train_screen_say(&r->screen, "saved %s", path);
+    return 0;
+}
+
+static int plot(struct run *r, bool now, struct qr_err *err)
+{
+    if (!now && qr_clock_us() - r->plotted_us < PLOT_EVERY_US)
+        return 0;
+    int rc = qr_train_plot(r->c->save.out, r->c->save.out, r->c->log.plot_log, err);
+    r->plotted_us = qr_clock_us();
+    return rc;
+}
+
+/* A step and what is due behind it. */
+static int one_step(struct run *r, struct qr_err *err)
+{
+    struct qr_train_step s;
+    int rc = qr_trainer_step(r->t, &s, err);
+    if (rc)
+        return rc;
+    const bool last = s.step == r->c->steps;
+    struct qr_train_row row = {.step = s.step, .n_tokens = s.n_tokens, .loss = s.loss, .eval_loss = NAN, .norm = s.norm, .lr = s.lr,
+                               .tokens_s = (double)s.n_tokens / s.seconds, .seconds = s.seconds,
+                               .peak_share = r->peak_ops_s > 0 ? s.flops / s.seconds / r->peak_ops_s : NAN};
+    if (r->t->eval_feed && (last || due(r->c->eval.every, s.step)))
+        rc = evaluate(r, &row, err);
+    if (rc)
+        return rc;
+    qr_train_screen_step(&r->screen, &row, last || due(r->c->log.every, s.step) || isfinite(row.eval_loss));
+    rc = qr_train_log_row(&r->log, &row, err);
+    if (rc == 0 && due(r->c->sample.every, s.step))
+        rc = write_samples(r, err);
+    if (rc == 0 && due(r->c->save.every, s.step))
+        rc = save(r, err);
+    return rc ? rc : plot(r, false, err);
+}
+
+/* Before anything was learned. */
+static int first_evaluation(struct run *r, struct qr_err *err)
+{
+    struct qr_train_row row = {.step = 0, .loss = NAN, .eval_loss = NAN, .norm = NAN, .lr = NAN, .tokens_s = NAN, .peak_share = NAN, .seconds = NAN};
+    if (!r->t->eval_feed || r->t->state.step > 0)
+        return 0;
+    int rc = evaluate(r, &row, err);
+    if (rc)
+        return rc;
+    qr_train_screen_say(&r->screen, "held-out loss before the first step: %.4f", row.eval_loss);
+    return qr_train_log_row(&r->log, &row, err);
+}
+
+/* *status: what a shell sees when the run was interrupted. */
+static int steps(struct run *r, int *status, struct qr_err *err)
+{
+    int rc = first_evaluation(r, err);
+    while (rc == 0 && r->t->state.step < r->c->steps && !atomic_load(&r->stop->asked))
+        rc = one_step(r, err);
+    if (rc == 0)
+        rc = save(r, err);
+    if (rc == 0)
+        rc = plot(r, true, err);
+    qr_train_screen_close(&r->screen);
+    if (rc == 0 && r->t->state.step < r->c->steps) {
+        printf("interrupted behind step %lld of %lld; --resume goes on\n", (long long)r->t->state.step, (long long)r->c->steps);
+        *status = 128 + atomic_load(&r->stop->asked);
+    }
+    return rc;
+}
+
+static int finish(struct run *r, struct qr_err *err)
+{
+    char dir[QR_PATH_MAX];
+    int rc = qr_path_join(dir, r->c->save.out, "final", err);
+    if (rc)
+        return rc;
+    if (r->c->save.final)
+        snprintf(dir, sizeof dir, "%s", r->c->save.final);
+    rc = qr_trainer_export(r->t, dir, err);
+    if (rc == 0)
+        printf("the model is in %s: quire serve --model %s\n", dir, dir);
+    return rc;
+}
+
+static int run_all(struct run *r, int *status, struct qr_err *err)
+{
+    int rc = qr_trainer_open(&r->t, r->c, NULL, err);
+    rc = rc ? rc : qr_train_sampler_open(&r->sampler, r->t, err);
+    rc = rc ? rc : check_memory(r, err);
+    if (rc || r->o->plan)
+        return rc;
+    rc = begin(r, err);
+    rc = rc ? rc : steps(r, status, err);
+    return rc || *status ? rc : finish(r, err);
+}
+
+static int train(const struct train_options *o, const struct qr_train_config *c, int *status, struct qr_err *err)
+{
+    struct qr_train_stop stop;
+    struct run r = {.o = o, .c = c, .stop = &stop};
+    qr_train_stop_open(&stop); /* before the backend makes threads */
+    int rc = run_all(&r, status, err);
+    if (r.screen.last)
+        qr_train_screen_close(&r.screen);
+    qr_train_log_close(&r.log);
+    qr_train_sampler_close(&r.sampler);
+    qr_trainer_close(r.t);
+    qr_train_stop_close(&stop);
+    return rc;
+}
+
+/* ---- the command ---- */
+
+static int with_config(const struct train_options *o, const char *file, int *status, struct qr_err *err)
+{
+    struct qr_train_config c;
+    struct qr_buf text = {0};
+    int rc = qr_train_config_load(&c, file, o->set.item, o->set.n, err);
+    if (rc == 0 && o->settings) {
+        qr_train_config_print(&text, &c);
+        fwrite(text.data, 1, text.len, stdout);
+    } else if (rc == 0)
+        rc = train(o, &c, status, err);
+    qr_buf_release(&text);
+    qr_train_config_release(&c);
+    return rc;
+}
+
+static int without_config(const struct train_options *o, struct qr_err *err)
+{
+    struct qr_buf text = {0};
+    if (!o->settings)
+        return qr_err_set(err, QR_E_USAGE, "no configuration named: expected quire train CONFIG.yaml; configs/train/ has examples, --settings lists what "
+                          "can be set");
+    qr_train_config_help(&text, 110);
+    fwrite(text.data, 1, text.len, stdout);
+    qr_buf_release(&text);
+    return 0;
+}
+
+int qr_cmd_train(int argc, char **argv)
+{
+    static const struct qr_option table[] = {
+        {.name = "set", .letter = 's', .type = QR_OPT_LIST, .offset = offsetof(struct train_options, set), .arg = "NAME=VALUE", .group = "Run",
+         .help = "A setting in place of the file's, such as optimizer.lr=1e-3; of a list setting one item."},
+        {.name = "resume", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, resume), .builtin = "false", .group = "Run",
+         .help = "Go on from the latest checkpoint in save.out, to the same bytes as without the interruption."},
+        {.name = "plan", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, plan), .builtin = "false", .group = "Run",
+         .help = "Print parameters and memory, and exit: with status 5 when it does not fit."},
+        {.name = "settings", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, settings), .builtin = "false", .group = "Run",
+         .help = "Print the settings and exit: of CONFIG.yaml with the source of each, or all there are."}};
+    struct train_options o = {0};
+    struct qr_option_set *set;
+    struct qr_err err;
+    const char *const *args;
+    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
+                             "quire train CONFIG.yaml [--set NAME=VALUE]... [--resume]\n\n"
+                             "Trains a model, from random weights or from a model directory, with the forward pass that serves it. Ctrl-C finishes the\n"
+                             "step and saves. The run's directory gets checkpoints, log.csv, log.jsonl, loss.html and the finished model.");
+    if (status >= 0)
+        return status;
+    const int32_t n = qr_options_args(set, &args);
+    status = 0;
+    int rc = n > 1    ? qr_err_set(&err, QR_E_USAGE, "%d arguments, expected one: CONFIG.yaml", n)
+             : n == 1 ? with_config(&o, args[0], &status, &err)
+                      : without_config(&o, &err);
+    if (rc)
+        status = qr_cli_fail(argv[0], &err);
+    qr_options_free(set);
+    return status;
+}

@@ -1,0 +1,57 @@
+#include "cli/train_stop.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/thread.h"
+
+#define WAKE SIGUSR2 /* ends the thread */
+
+static sigset_t watched(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, WAKE);
+    return set;
+}
+
+static void *wait_for_signals(void *arg)
+{
+    static const char text[] = "\nstopping behind this step; once more ends at once\n";
+    struct qr_train_stop *s = arg;
+    const sigset_t set = watched();
+    qr_thread_set_name("signals");
+    for (int number; sigwait(&set, &number) == 0 && !atomic_load(&s->over);) {
+        if (number == WAKE)
+            continue;
+        if (atomic_exchange(&s->asked, number) != 0)
+            _exit(128 + number);
+        ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+        (void)written;
+    }
+    return NULL;
+}
+
+void qr_train_stop_open(struct qr_train_stop *s)
+{
+    QR_ASSERT(s != NULL);
+    *s = (struct qr_train_stop){0};
+    const sigset_t set = watched();
+    int rc = pthread_sigmask(SIG_BLOCK, &set, &s->before);
+    QR_ASSERT(rc == 0);
+    if (pthread_create(&s->thread, NULL, wait_for_signals, s) != 0)
+        qr_panic("out of threads: the one that waits for signals");
+}
+
+void qr_train_stop_close(struct qr_train_stop *s)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(!atomic_load(&s->over));
+    atomic_store(&s->over, true);
+    pthread_kill(s->thread, WAKE);
+    pthread_join(s->thread, NULL);
+    pthread_sigmask(SIG_SETMASK, &s->before, NULL);
+}

@@ -1,0 +1,22 @@
+/* train_stop.h - Ctrl-C and SIGTERM for a long run: the first asks for an end in good order, the second ends the process at once. A thread waits for them, so
+ * that there is no handler and no state of the process. Open it before any other thread is made: they inherit the mask.
+ */
+#ifndef QR_CLI_TRAIN_STOP_H
+#define QR_CLI_TRAIN_STOP_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct qr_train_stop {
+    pthread_t thread;
+    sigset_t before;
+    _Atomic int asked;  /* the signal, or 0 */
+    _Atomic bool over;
+};
+
+void qr_train_stop_open(struct qr_train_stop *s);
+void qr_train_stop_close(struct qr_train_stop *s);
+
+#endif

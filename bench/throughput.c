@@ -11,6 +11,7 @@
 #include "bench/command.h"
 #include "bench/probe.h"
 #include "bench/samples.h"
+#include "kernels/cpu/pool.h"
 #include "model/model.h"
 
 #define BLOCK_TOKENS 16
@@ -20,9 +21,9 @@
 
 struct throughput_options {
     const char *model, *isa, *prefill, *batch, *depth;
-    int32_t dtype, quantize, kv_cache;
+    int32_t dtype, quantize, kv_cache, tune;
     int64_t threads, steps, repeats, chunk, cache_bytes;
-    bool plain, json, probe;
+    bool plain, untuned, json, probe;
 };
 
 static const struct qr_option table[] = {
@@ -55,6 +56,10 @@ static const struct qr_option table[] = {
      .help = "Measure memory and multipliers first and show each case's share of what they allow."},
     {.name = "plain", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, plain), .builtin = "false",
      .help = "Each case also with one kernel for each verb instead of fused ones, taking turns."},
+    {.name = "tune", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, tune), .builtin = "cached", .choices = "off|cached",
+     .arg = "WHEN", .help = "Whether to use what quire bench tune has measured."},
+    {.name = "untuned", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, untuned), .builtin = "false",
+     .help = "Each case also without it, taking turns."},
     {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, json), .builtin = "false", .help = "One JSON object per case."}};
 
 struct int_list {
@@ -177,7 +182,8 @@ static double limit_s(const struct rig *r, const struct bench_case *c)
 
 static int open_model(struct rig *r, const struct throughput_options *o, int32_t seqs_max, struct qr_err *err)
 {
-    struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .n_threads = (int32_t)o->threads, .pin = true, .step_rows_max = (int32_t)o->chunk};
+    struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .n_threads = (int32_t)o->threads, .pin = true, .step_rows_max = (int32_t)o->chunk,
+                                    .tune = (enum qr_tune_mode)o->tune};
     struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize,
                                   .kv_cache = (enum qr_kv_cache)o->kv_cache};
     struct qr_model_plan plan;
@@ -266,7 +272,7 @@ static void report(const struct rig *r, const struct bench_case *c, struct qr_sa
             printf(",\"limit_tok_s\":%.2f,\"share\":%.4f", n / limit, limit / median);
         printf("}\n");
     } else {
-        printf("%-14s %6d %7d %7d %10.1f %10.1f", c->what, c->n_seqs, c->depth, c->n_tokens, n / median, n / best);
+        printf("%-15s %6d %7d %7d %10.1f %10.1f", c->what, c->n_seqs, c->depth, c->n_tokens, n / median, n / best);
         if (limit > 0)
             printf(" %10.1f %5.0f %%", n / limit, 100 * limit / median);
         printf("\n");
@@ -274,34 +280,47 @@ static void report(const struct rig *r, const struct bench_case *c, struct qr_sa
     fflush(stdout);
 }
 
+/* What takes turns. */
+enum { USUAL, PLAIN, UNTUNED, WAYS };
+static const char *const way_name[2][WAYS] = {{"prefill", "prefill-plain", "prefill-untuned"}, {"decode", "decode-plain", "decode-untuned"}};
+
+static bool wanted(const struct rig *r, int way)
+{
+    return way == USUAL || (way == PLAIN && r->o->plain) || (way == UNTUNED && r->o->untuned);
+}
+
 static void run_cases(struct rig *r, const struct bench_case *cases, int32_t n)
 {
     struct qr_rng rng = {.seed = 1};
     if (!r->o->json)
-        printf("%s, %s, %d threads, %s weights of %.1f MiB, %s cache\n", r->o->model, r->be->k->name, r->be->n_threads,
-               qr_dtype_name(qr_model_weight_dtype(r->model)), (double)qr_model_weight_bytes(r->model) / 0x1p20, qr_dtype_name(r->kv.dtype));
+        printf("%s, %s, %d threads, %s weights of %.1f MiB, %s cache, %d shapes tuned\n", r->o->model, r->be->k->name, r->be->n_threads,
+               qr_dtype_name(qr_model_weight_dtype(r->model)), (double)qr_model_weight_bytes(r->model) / 0x1p20, qr_dtype_name(r->kv.dtype),
+               qr_tune_count(r->be->tune));
     if (r->o->probe)
         run_probes(r, qr_probe_unit_of(qr_model_weight_dtype(r->model)));
     if (!r->o->json)
-        printf("%-14s %6s %7s %7s %10s %10s%s\n", "case", "batch", "depth", "tokens", "tok/s", "best", r->o->probe ? "      limit   share" : "");
+        printf("%-15s %6s %7s %7s %10s %10s%s\n", "case", "batch", "depth", "tokens", "tok/s", "best", r->o->probe ? "      limit   share" : "");
     for (int32_t i = 0; i < n; i++) {
         const struct bench_case *const c = &cases[i];
-        struct bench_case plain = *c;
-        struct qr_samples s[2] = {0};
-        plain.what = strcmp(c->what, "decode") == 0 ? "decode-plain" : "prefill-plain";
+        struct qr_samples s[WAYS] = {0};
         r->stride = blocks_of_sequence(c);
         for (int64_t k = -1; k < r->o->repeats; k++) /* the first round warms up */
-            for (int32_t way = 0; way < (r->o->plain ? 2 : 1); way++) {
-                r->exec.ops = way ? &qr_ops_plain : &qr_ops_serve;
-                double t = case_s(r, c, &rng);
-                if (k >= 0)
-                    qr_samples_add(&s[way], t);
-            }
-        report(r, c, &s[0]);
-        if (r->o->plain)
-            report(r, &plain, &s[1]);
-        qr_samples_release(&s[0]);
-        qr_samples_release(&s[1]);
+            for (int way = 0; way < WAYS; way++)
+                if (wanted(r, way)) {
+                    r->exec.ops = way == PLAIN ? &qr_ops_plain : &qr_ops_serve;
+                    r->be->queue->tune = way == UNTUNED ? NULL : r->be->tune;
+                    double t = case_s(r, c, &rng);
+                    if (k >= 0)
+                        qr_samples_add(&s[way], t);
+                }
+        for (int way = 0; way < WAYS; way++) {
+            struct bench_case named = *c;
+            named.what = way_name[strcmp(c->what, "decode") == 0][way];
+            if (wanted(r, way))
+                report(r, &named, &s[way]);
+            qr_samples_release(&s[way]);
+        }
+        r->be->queue->tune = r->be->tune;
     }
 }
 

@@ -37,6 +37,7 @@ int qr_cmd_train(int argc, char **argv);
 struct qr_cli_model {
     const char *model, *device, *isa, *cpus;
     int32_t dtype, quantize, kv_cache; /* enum qr_compute, enum qr_quantize, enum qr_kv_cache */
+    int32_t tune;                      /* enum qr_tune_mode */
     int64_t threads;
     bool pin;
 };
@@ -72,7 +73,11 @@ struct qr_cli_engine {
     {.name = "cpus", .type = QR_OPT_STR, .offset = offsetof(T, m.cpus), .arg = "LIST", .group = "Model",                           \
      .help = "Processors for the worker threads, such as 0-3,8, which then are as many."},                                        \
     {.name = "pin", .type = QR_OPT_FLAG, .offset = offsetof(T, m.pin), .builtin = "true", .group = "Model",                        \
-     .help = "Pin each worker thread to its processor, when they are all in use or listed with --cpus."}
+     .help = "Pin each worker thread to its processor, when they are all in use or listed with --cpus."},                            \
+    {.name = "tune", .type = QR_OPT_ENUM, .offset = offsetof(T, m.tune), .builtin = "cached", .choices = "off|cached|now",          \
+     .arg = "WHEN", .group = "Model",                                                                                             \
+     .help = "How work is cut, from measurements kept per processor; speed alone depends on it. cached: what quire bench tune or now has " \
+             "measured before; now: measure this model's shapes first, which takes seconds to minutes, and keep that."}
 
 #define QR_CLI_ENGINE_ROWS(T, e)                                                                                                  \
     {.name = "max-len", .type = QR_OPT_INT, .offset = offsetof(T, e.max_len), .builtin = "0", .min = 0, .max = 16777216, .arg = "N", \

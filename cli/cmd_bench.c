@@ -10,6 +10,7 @@
 #include "bench/step.h"
 #include "bench/throughput.h"
 #include "bench/train.h"
+#include "bench/tune.h"
 #ifdef QUIRE_SERVER
 #include "bench/load.h"
 #endif
@@ -23,6 +24,7 @@ static const struct qr_cli_command benches[] = {
     {"throughput", qr_bench_throughput_main, "prompts and decode steps offline, at batch sizes and depths"},
     {"step", qr_bench_step_main, "the engine's own work per step, with kernels that compute nothing"},
     {"train", qr_bench_train_main, "training steps of a model of any shape: tokens per second and where the time goes"},
+    {"tune", qr_bench_tune_main, "measure how a model's work is cut best here, and keep it"},
     {"open", qr_bench_open_main, "open a model directory, against the speed of reading its files"},
     {"make-model", qr_bench_make_main, "a random-weight model directory of a published shape"},
 };

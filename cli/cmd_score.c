@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "engine/sampler.h"
+#include "model/tune.h"
 
 #define CHUNK_TOKENS 64
 #define BLOCK_TOKENS 16
@@ -166,6 +167,8 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
         rc = qr_model_open(&s->model, s->o->m.model, s->be, &mo, err);
     if (rc != 0)
         return rc;
+    if (bo.tune == QR_TUNE_NOW)
+        qr_model_tune_and_save(s->model, s->be, CHUNK_TOKENS);
     s->ctx_max = qr_model_config(s->model)->ctx_max;
     s->vocab = qr_model_config(s->model)->n_vocab;
     int32_t n_blocks = (s->ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS;

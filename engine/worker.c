@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "engine/internal.h"
+#include "model/tune.h"
 
 #define EVENTS_WAIT_US 50000  /* how long a step waits for the receiver to give events back before it looks around again */
 #define STUCK_WAIT_US 10000   /* work, but nothing runnable: only a deadline or a cancel can change that */
@@ -62,6 +63,8 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
         rc = qr_model_open(&e->model, e->dir, e->be, &model_options, err);
     if (rc != 0)
         return rc;
+    if (options.tune == QR_TUNE_NOW)
+        qr_model_tune_and_save(e->model, e->be, c->step_tokens_max);
     size_t act_bytes = qr_model_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max);
     rc = qr_engine_plan(&e->limits, c, qr_model_config(e->model), qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model),
                         (int64_t)act_bytes, qr_memory_available(), err);

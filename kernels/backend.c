@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/cpus.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "kernels/cpu/detect.h"
 #include "kernels/cpu/isa/back.h"
@@ -113,6 +114,19 @@ static int choose_cpus(struct qr_cpus *cpus, int32_t *n_threads, bool *pin, cons
     return 0;
 }
 
+/* What cannot be used is not there: one line says so. */
+static void load_tune(struct qr_tune *t)
+{
+    char dir[4096];
+    struct qr_err err;
+    if (!qr_tune_dir(dir, sizeof dir))
+        return;
+    if (qr_tune_load(t, dir, &err) != 0)
+        qr_log(QR_LOG_WARN, "kernels", "tuning ignored: %s", err.msg);
+    else if (qr_tune_count(t) > 0)
+        qr_log(QR_LOG_DEBUG, "kernels", "tuning shapes=%d level=%s threads=%d", (int)qr_tune_count(t), qr_tune_level(t), (int)qr_tune_threads(t));
+}
+
 int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *options, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && options != NULL);
@@ -141,6 +155,10 @@ int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *op
     be->n_threads = n_threads;
     be->queue = qr_queue_new(n_threads, &cpus, pin, shared_bytes(options->step_rows_max ? options->step_rows_max : STEP_ROWS_DEFAULT),
                              QR_WORKER_SCRATCH_BYTES);
+    be->tune = qr_tune_new(l->name, n_threads);
+    be->queue->tune = be->tune;
+    if (options->tune != QR_TUNE_OFF)
+        load_tune(be->tune);
     *out = be;
     return 0;
 }
@@ -159,6 +177,7 @@ void qr_backend_close(struct qr_backend *be)
     if (!be)
         return;
     qr_queue_free(be->queue);
+    qr_tune_free(be->tune);
     qr_free(be);
 }
 

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "kernels/backward.h"
 #include "kernels/kernels.h"
+#include "kernels/tune.h"
 
 struct qr_mem_ops {
     void *(*alloc)(size_t n_bytes); /* zeroed, 64-byte aligned; aborts when there is none */
@@ -24,7 +25,15 @@ struct qr_backend {
     const struct qr_backward *b; /* gradients and the optimizer, for the trainer */
     const struct qr_mem_ops *mem;
     struct qr_queue *queue;      /* owned */
+    struct qr_tune *tune;        /* owned: what was measured to be best for shapes (tune.h); empty with QR_TUNE_OFF */
     int32_t n_threads;
+};
+
+/* Whether measured tunables are used (kernels/tune.h). They never change a result. */
+enum qr_tune_mode {
+    QR_TUNE_OFF,
+    QR_TUNE_CACHED, /* the file of this processor, where there is one */
+    QR_TUNE_NOW,    /* that, and whoever opens a model measures its shapes first (qr_model_tune) */
 };
 
 struct qr_backend_options {
@@ -33,6 +42,7 @@ struct qr_backend_options {
     int32_t n_threads;     /* 0: one per usable core, at most what the control group allows; of a list: all of it */
     const char *cpus;      /* "0-3,8": processors for the workers; NULL: those that the process may use, cores before hyperthreads */
     bool pin;              /* pin each worker, where `cpus` is given or every usable core gets one, and no processor gets two */
+    enum qr_tune_mode tune;
     int32_t step_rows_max; /* rows of the largest step: sizes the scratch memory (0: 2048) */
 };
 

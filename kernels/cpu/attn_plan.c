@@ -1,6 +1,7 @@
 #include "kernels/cpu/attn_plan.h"
 
 #include "base/assert.h"
+#include "kernels/cpu/tuned.h"
 
 /* Items that a thread should find, so that the last one to finish is not far behind. */
 #define ITEMS_PER_THREAD 8
@@ -47,7 +48,7 @@ static void plan_seq(struct qr_attn_plan *plan, struct qr_attn_seq *p, int32_t s
 /* Splits the contexts that are long against the work that a thread should get, as far as partial results find room. */
 static void split(struct qr_attn_plan *plan, int64_t n_pieces, int64_t partials_max)
 {
-    int64_t chunk = n_pieces / ((int64_t)plan->queue->n_threads * ITEMS_PER_THREAD) + 1, used = 0;
+    int64_t chunk = n_pieces / ((int64_t)plan->queue->n_threads * qr_tuned(plan->tuned->items_per_thread, ITEMS_PER_THREAD)) + 1, used = 0;
     for (int32_t i = 0; i < plan->n_seqs; i++) {
         struct qr_attn_seq *p = &plan->seq[i];
         p->chunk_pieces = p->n_pieces;
@@ -68,7 +69,8 @@ void qr_attn_plan(struct qr_attn_plan *plan, struct qr_queue *q, const struct qr
     QR_ASSERT(queries_max >= 1);
     QR_ASSERT(first_seq >= 0 && first_seq < a->batch->n_seqs);
     *plan = (struct qr_attn_plan){.a = a, .queue = q, .seq = (struct qr_attn_seq *)q->shared};
-    plan_tiles(plan, queries_max);
+    plan->tuned = qr_tuned_attention(q, a->kv, a->n_heads, a->batch->n_tokens);
+    plan_tiles(plan, qr_tuned_most(plan->tuned->queries, queries_max, queries_max));
     size_t room = q->shared_bytes / 2 / sizeof *plan->seq;
     plan->n_seqs = a->batch->n_seqs - first_seq < (int64_t)room ? a->batch->n_seqs - first_seq : (int32_t)room;
     plan->end_seq = first_seq + plan->n_seqs;

@@ -11,6 +11,7 @@
 #define QR_ATTN_PIECE 256   /* positions; kernels.h names it */
 
 /* One sequence's share of the items: n_chunks times (row tiles times head tiles), chunk by chunk. */
+struct qr_tunables;
 struct qr_attn_seq {
     int32_t seq, first_item, n_row_tiles;
     int32_t first_piece, n_pieces; /* that any of its rows sees */
@@ -22,6 +23,7 @@ struct qr_attn_seq {
 struct qr_attn_plan {
     const struct qr_attention_args *a; /* borrowed */
     struct qr_queue *queue;            /* borrowed */
+    const struct qr_tunables *tuned;   /* borrowed from its table */
     struct qr_attn_seq *seq;           /* in shared scratch [n_seqs] */
     float *partials;                   /* in shared scratch, behind seq */
     int32_t n_seqs, end_seq, n_items;

@@ -20,6 +20,7 @@
 
 #include "base/cpus.h"
 
+struct qr_tune;
 typedef void qr_job(const void *arg, int32_t item, int32_t worker);
 
 /* A run of items. first and n are written like the job's fields. */
@@ -49,6 +50,7 @@ struct qr_queue {
     _Atomic int32_t n_asleep;              /* workers in or near the futex */
     _Atomic bool caller_waits, stop;
 
+    const struct qr_tune *tune;     /* borrowed from the backend, or NULL: what was measured to be best (tuned.h) */
     uint8_t *shared;                /* owned: scratch of a whole launch */
     uint8_t *own;                   /* owned: own_bytes for each worker */
     size_t shared_bytes, own_bytes;

@@ -22,6 +22,7 @@
 #include "kernels/cpu/isa/quant_vectors.h"
 #include "kernels/cpu/isa/row.h"
 #include "kernels/cpu/pool.h"
+#include "kernels/cpu/tuned.h"
 
 #define GROUP 4                          /* panels of an item come in fours */
 #define CHUNK_ROWS 512
@@ -42,6 +43,7 @@ _Static_assert(2 * QR_TILE_ROWS * (ITEM_PANELS_MAX + 1) * QR_PANEL * sizeof(floa
 struct product {
     const struct qr_linear_args *a;
     struct qr_queue *q;
+    const struct qr_tunables *t;
     float *scale;                 /* of each row, where rows are integers */
     int32_t *sum;                 /* of each row, likewise */
     char *packed;                 /* the chunk's x, row tile after row tile */
@@ -172,7 +174,8 @@ static void plan_ahead(const struct strip *s, int32_t t, struct block *b)
         return;
     b->ahead_panels = s->n_parts;
     b->ahead_lines = (QR_TILE_BYTES / 64 + n_blocks - 1) / n_blocks;
-    b->ahead = n_blocks == 1 ? b->w + STREAM_AHEAD : s->next + (int64_t)(t / s->p->height) * s->n_steps * b->ahead_lines * 64;
+    b->ahead = n_blocks == 1 ? b->w + qr_tuned(s->p->t->ahead_lines, STREAM_AHEAD / 64) * (int64_t)64
+                             : s->next + (int64_t)(t / s->p->height) * s->n_steps * b->ahead_lines * 64;
 }
 
 static void multiply_strip(const struct strip *s)
@@ -261,18 +264,26 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
     qr_tile_release();
 }
 
+/* Panels of an item whose sums find room when they wait. */
+static int32_t sums_fit(const struct product *p)
+{
+    return (int32_t)((int64_t)(p->q->own_bytes - STRIP_BYTES) / QR_TILE_BYTES / p->n_tiles / p->each);
+}
+
 /* How the work is cut; nothing of it shows in a result. */
 static void plan_items(struct product *p)
 {
     const bool many = p->n_tiles > 2;
-    int32_t per_thread = many ? 4 : 6, fair = p->n_panels / (p->q->n_threads * per_thread);
+    int32_t per_thread = qr_tuned(p->t->items_per_thread, many ? 4 : 6), fair = p->n_panels / (p->q->n_threads * per_thread);
     int32_t cached = (int32_t)((int64_t)ITEM_BYTES / p->panel_bytes), most = (many ? ITEM_PANELS_MANY : ITEM_PANELS_MAX) / p->each;
-    most = cached < most && !many ? cached : most;
+    most = qr_tuned(p->t->item_panels, cached < most && !many ? cached : most);
+    most = sums_fit(p) < most ? sums_fit(p) : most;
     int32_t n = (fair < most ? fair : most) / GROUP * GROUP;
     p->panels_per_item = n > GROUP ? n : GROUP;
-    p->height = p->n_tiles == 1 || (many && p->n_steps > SLICE_STEPS_MAX) ? 1 : 2;
+    p->height = p->n_tiles == 1 ? 1 : qr_tuned(p->t->block_rows, many && p->n_steps > SLICE_STEPS_MAX ? 16 : 32) <= QR_TILE_ROWS ? 1 : 2;
     p->width = p->height == 1 ? PANELS_MAX : 2;
-    int32_t steps_max = many || p->unpack ? STRIP_BYTES / QR_TILE_BYTES / p->width : p->n_steps;
+    int32_t strip_max = STRIP_BYTES / QR_TILE_BYTES / p->width;
+    int32_t steps_max = qr_tuned_most(p->t->slice_steps, many || p->unpack ? strip_max : p->n_steps, p->unpack ? strip_max : p->n_steps);
     int32_t n_slices = (p->n_steps + steps_max - 1) / steps_max;
     p->slice_steps = (p->n_steps + n_slices - 1) / n_slices;
 }
@@ -319,15 +330,9 @@ static void multiply_chunk(struct product *p)
     p->sum = (int32_t *)(void *)(p->scale + p->n_tiles * QR_TILE_ROWS);
     p->packed = (char *)p->q->shared + chunk_head(p->n_rows);
     plan_items(p);
-    if ((int64_t)p->n_rows * a->n_in < PACK_ALONE)
-        qr_queue_run_here(pack_tile, p, p->n_tiles);
-    else
-        qr_queue_run(p->q, pack_tile, p, p->n_tiles);
+    qr_tuned_run(p->q, p->t->pack_spread, (int64_t)p->n_rows * a->n_in < PACK_ALONE, pack_tile, p, p->n_tiles);
     int32_t n_items = (p->n_panels + p->panels_per_item - 1) / p->panels_per_item;
-    if ((int64_t)p->n_rows * a->n_in * a->n_out < WORK_ALONE)
-        qr_queue_run_here(multiply, p, n_items);
-    else
-        qr_queue_run(p->q, multiply, p, n_items);
+    qr_tuned_run(p->q, p->t->spread, (int64_t)p->n_rows * a->n_in * a->n_out < WORK_ALONE, multiply, p, n_items);
 }
 
 void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
@@ -335,7 +340,9 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
     const bool integers = qr_dtype_is_quantized(a->w->packed_dtype) && !qr_dtype_format(a->w->packed_dtype).weight_only;
-    if (a->w->packed_dtype == QR_F32 || (integers && a->n_rows <= INTEGERS_FEW)) {
+    const struct qr_tunables *t = qr_tuned_linear(q, a);
+    const bool vectors = qr_tuned(t->unit, a->n_rows <= INTEGERS_FEW ? QR_UNIT_VECTORS : QR_UNIT_TILES) == QR_UNIT_VECTORS;
+    if (a->w->packed_dtype == QR_F32 || (integers && vectors)) {
         qr_avx512_linear(q, a);
         return;
     }
@@ -343,12 +350,13 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
         qr_avx512_glu_apart(q, a, qr_amx_linear);
         return;
     }
-    struct product p = {.a = a, .q = q};
+    struct product p = {.a = a, .q = q, .t = t};
     plan_weights(&p);
-    const int64_t row_bytes = (int64_t)p.n_steps * QR_TILE_ROW_BYTES, room = (int64_t)q->shared_bytes - chunk_head(CHUNK_ROWS);
+    const int32_t chunk_rows = qr_tuned(t->chunk_rows, CHUNK_ROWS);
+    const int64_t row_bytes = (int64_t)p.n_steps * QR_TILE_ROW_BYTES, room = (int64_t)q->shared_bytes - chunk_head(chunk_rows);
     int64_t rows_fit = room / row_bytes;
     QR_ASSERT(rows_fit >= 1);
-    rows_fit = rows_fit < CHUNK_ROWS ? rows_fit : CHUNK_ROWS;
+    rows_fit = rows_fit < chunk_rows ? rows_fit : chunk_rows;
     int64_t n_chunks = (a->n_rows + rows_fit - 1) / rows_fit;
     for (int64_t c = 0; c < n_chunks; c++) {
         p.row0 = (int32_t)(a->n_rows * c / n_chunks);

@@ -28,6 +28,7 @@
 #include "kernels/cpu/isa/attn_vectors.h"
 #endif
 #include "kernels/cpu/pool.h"
+#include "kernels/cpu/tuned.h"
 
 /* Each query's range within the piece; false when no query sees any of it. *begin, *end: what some query sees. */
 static bool piece_range(const struct tile *t, int32_t base, int32_t *begin, int32_t *end)
@@ -222,10 +223,7 @@ void QR_ISA_NAME(attention)(struct qr_queue *q, const struct qr_attention_args *
     struct qr_attn_plan plan;
     for (int32_t s = 0; s < a->batch->n_seqs; s = plan.end_seq) {
         qr_attn_plan(&plan, q, a, s, QUERIES);
-        if (plan.small)
-            qr_queue_run_here(attend_item, &plan, plan.n_items);
-        else
-            qr_queue_run(q, attend_item, &plan, plan.n_items);
+        qr_tuned_run(q, plan.tuned->spread, plan.small, attend_item, &plan, plan.n_items);
         if (plan.any_split)
             qr_queue_run(q, merge_item, &plan, plan.n_items);
     }

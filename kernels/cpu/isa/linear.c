@@ -8,6 +8,7 @@
 #include "kernels/cpu/isa/quant_vectors.h"
 #include "kernels/cpu/isa/row.h"
 #include "kernels/cpu/pool.h"
+#include "kernels/cpu/tuned.h"
 
 #define ROWS_MAX QR_ISA_NAME(micro_rows_max)
 #define TILE_ROWS 12                     /* at least ROWS_MAX of every level */
@@ -164,9 +165,10 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
 }
 
 /* Panels per item: whole register blocks, small enough for the cache and for a fair share of work to every thread. */
-static int32_t item_panels(const struct qr_queue *q, const struct product *p)
+static int32_t item_panels(const struct qr_queue *q, const struct product *p, const struct qr_tunables *t)
 {
-    int32_t fair = p->n_panels / (q->n_threads * 6), cached = (int32_t)(ITEM_BYTES / p->panel_bytes);
+    int32_t fair = p->n_panels / (q->n_threads * qr_tuned(t->items_per_thread, 6));
+    int32_t cached = qr_tuned(t->item_panels, (int32_t)(ITEM_BYTES / p->panel_bytes));
     int32_t n = fair < cached ? fair : cached;
     n = n / TILE_PANELS * TILE_PANELS;
     return n > TILE_PANELS ? n : TILE_PANELS;
@@ -215,22 +217,18 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
     }
     struct product p = {.a = a, .q = q, .packed = (float *)q->shared};
     plan_weights(&p);
-    p.panels_per_item = item_panels(q, &p);
+    const struct qr_tunables *t = qr_tuned_linear(q, a);
+    const int32_t block_rows = qr_tuned_most(t->block_rows, ROWS_MAX, ROWS_MAX);
+    p.panels_per_item = item_panels(q, &p, t);
     int32_t rows_fit = (int32_t)(q->shared_bytes / ((size_t)p.n_in * sizeof(float)));
     QR_ASSERT(rows_fit >= 1);
     int32_t n_chunks = (a->n_rows + rows_fit - 1) / rows_fit;
     for (int32_t c = 0; c < n_chunks; c++) {
         p.row0 = (int32_t)((int64_t)a->n_rows * c / n_chunks);
         p.n_rows = (int32_t)((int64_t)a->n_rows * (c + 1) / n_chunks) - p.row0;
-        p.n_blocks = (p.n_rows + ROWS_MAX - 1) / ROWS_MAX;
-        if ((int64_t)p.n_rows * p.n_in < PACK_ALONE)
-            qr_queue_run_here(pack_block, &p, p.n_blocks);
-        else
-            qr_queue_run(q, pack_block, &p, p.n_blocks);
+        p.n_blocks = (p.n_rows + block_rows - 1) / block_rows;
+        qr_tuned_run(q, t->pack_spread, (int64_t)p.n_rows * p.n_in < PACK_ALONE, pack_block, &p, p.n_blocks);
         int32_t n_items = (p.n_panels + p.panels_per_item - 1) / p.panels_per_item;
-        if ((int64_t)p.n_rows * p.n_in * a->n_out < WORK_ALONE)
-            qr_queue_run_here(multiply, &p, n_items);
-        else
-            qr_queue_run(q, multiply, &p, n_items);
+        qr_tuned_run(q, t->spread, (int64_t)p.n_rows * p.n_in * a->n_out < WORK_ALONE, multiply, &p, n_items);
     }
 }

@@ -9,6 +9,7 @@
 #include "kernels/cpu/isa/quant_vectors.h"
 #include "kernels/cpu/isa/row.h"
 #include "kernels/cpu/pool.h"
+#include "kernels/cpu/tuned.h"
 
 #define ITEM_BYTES ((int64_t)256 << 10) /* weights of one item */
 #define CHUNK_BYTES ((int64_t)1536 << 10) /* x of a chunk: most of a second-level cache */
@@ -25,11 +26,12 @@ struct product {
     const struct qr_quant_ways *ways;
     const struct qr_quant_block *block;
     struct qr_queue *q;
+    const struct qr_tunables *t;
     int8_t *x;               /* [n_rows][x_stride], and rows of anything that a block may read */
     float *scale;            /* [n_rows] */
     int32_t *sum;            /* [n_rows] of x */
     int32_t *group;          /* [n_rows][n_groups]: -8 * the sum of each group, only for `direct` */
-    int64_t x_stride, panel_bytes, head_bytes;
+    int64_t x_stride, panel_bytes, head_bytes, ahead;
     struct qr_quant_format format;
     int32_t row0, n_rows, n_k, n_groups, parts;
     int32_t n_panels, panels_per_item; /* with a gated unit: of gates */
@@ -99,11 +101,12 @@ static void multiply_panels(const struct product *p, const uint8_t *w, int64_t w
     const struct qr_quant_block *block = p->block;
     const int32_t all = n * p->parts;
     QR_ASSERT(all <= QR_QUANT_PANELS);
-    for (int32_t row = 0; row < p->n_rows; row += block->rows_max) {
-        int32_t n_rows = p->n_rows - row < block->rows_max ? p->n_rows - row : block->rows_max;
+    const int32_t rows_max = qr_tuned_most(p->t->block_rows, block->rows_max, block->rows_max);
+    for (int32_t row = 0; row < p->n_rows; row += rows_max) {
+        int32_t n_rows = p->n_rows - row < rows_max ? p->n_rows - row : rows_max;
         for (int32_t i = 0; i < all; i += block->panels_max) {
             const struct qr_quant_args b = {.c = c + i * QR_PANEL, .x = p->x + row * p->x_stride, .sum = p->sum + row, .w = w + i * w_panel,
-                                            .x_stride = p->x_stride, .w_panel = w_panel, .n_k = p->n_k, .n_rows = n_rows,
+                                            .x_stride = p->x_stride, .w_panel = w_panel, .ahead = p->ahead, .n_k = p->n_k, .n_rows = n_rows,
                                             .n_panels = all - i < block->panels_max ? all - i : block->panels_max};
             block->multiply(&b);
         }
@@ -117,16 +120,16 @@ static void unpack_panel(const struct product *p, uint8_t *dst, const uint8_t *p
 {
     const struct qr_unpack u = qr_unpack_of(packed, p->head_bytes, p->format);
     if (p->format.bits == 4)
-        qr_unpack_4(dst, &u, 0, p->n_groups, u.w + QR_QUANT_AHEAD);
+        qr_unpack_4(dst, &u, 0, p->n_groups, u.w + p->ahead);
     else
-        qr_unpack_12(dst, (int64_t)p->n_k * QR_PANEL, &u, 0, p->n_groups, u.w + QR_QUANT_AHEAD);
+        qr_unpack_12(dst, (int64_t)p->n_k * QR_PANEL, &u, 0, p->n_groups, u.w + p->ahead);
 }
 
 static void multiply_direct(const struct product *p, const uint8_t *packed, int32_t panel)
 {
     int32_t QR_UNINITIALIZED c[QR_QUANT_ROWS * C_STRIDE];
     struct qr_quant4_args b = {.c = c, .x = p->x, .group = p->group, .multiple = qr_quant_multiples(packed),
-                                     .w = packed + p->head_bytes, .x_stride = p->x_stride, .group_stride = p->n_groups, .n_k = p->n_k,
+                                     .w = packed + p->head_bytes, .x_stride = p->x_stride, .group_stride = p->n_groups, .ahead = p->ahead, .n_k = p->n_k,
                                      .n_rows = p->n_rows, .sharing = p->format.group / QR_QUANT_GROUP};
     p->ways->direct(&b);
     if (p->up) {
@@ -182,6 +185,7 @@ static int64_t rows_bytes(const struct product *p, int64_t n)
 static int32_t chunk_rows(const struct product *p)
 {
     int64_t n = CHUNK_BYTES / p->x_stride / QR_QUANT_ROWS * QR_QUANT_ROWS, shared = (int64_t)p->q->shared_bytes;
+    n = qr_tuned(p->t->chunk_rows, (int32_t)n) / QR_QUANT_ROWS * QR_QUANT_ROWS;
     n = n > QR_QUANT_ROWS ? n : QR_QUANT_ROWS;
     while (n > 1 && rows_bytes(p, n) > shared)
         n = n > QR_QUANT_ROWS ? n - QR_QUANT_ROWS : n - 1;
@@ -195,7 +199,8 @@ static void plan_chunk(struct product *p)
     p->scale = (float *)(void *)(p->x + x_bytes(p, p->n_rows));
     p->sum = (int32_t *)(void *)(p->scale + p->n_rows);
     p->group = p->sum + p->n_rows;
-    int32_t fair = p->n_panels / (p->q->n_threads * 6), cached = (int32_t)(ITEM_BYTES / p->panel_bytes);
+    int32_t fair = p->n_panels / (p->q->n_threads * qr_tuned(p->t->items_per_thread, 6));
+    int32_t cached = qr_tuned(p->t->item_panels, (int32_t)(ITEM_BYTES / p->panel_bytes));
     int32_t n = (fair < cached ? fair : cached) / QR_QUANT_PANELS * QR_QUANT_PANELS;
     p->panels_per_item = n > QR_QUANT_PANELS ? n : QR_QUANT_PANELS;
 }
@@ -208,9 +213,10 @@ void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *
     const enum qr_dtype type = a->w->packed_dtype;
     const bool few = a->n_rows <= ways->few_rows;
     QR_ASSERT(!a->glu || qr_linear_pairs(a));
-    struct product p = {.a = a, .ways = ways, .q = q, .format = qr_dtype_format(type), .block = few ? ways->few : ways->many};
+    struct product p = {.a = a, .ways = ways, .q = q, .t = qr_tuned_linear(q, a), .format = qr_dtype_format(type), .block = few ? ways->few : ways->many};
     p.parts = qr_quant_parts(p.format);
     p.direct = p.format.bits == 4 && few && ways->direct;
+    p.ahead = qr_tuned(p.t->ahead_lines, QR_QUANT_AHEAD / 64) * (int64_t)64;
     p.n_k = (int32_t)qr_quant_k(a->n_in);
     p.n_groups = p.n_k / QR_QUANT_GROUP;
     p.x_stride = p.n_k / 64 % 2 ? p.n_k : p.n_k + 64; /* an odd number of cache lines: rows spread over the cache */
@@ -226,13 +232,7 @@ void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *
         p.n_rows = (int32_t)((int64_t)a->n_rows * (c + 1) / n_chunks) - p.row0;
         plan_chunk(&p);
         int32_t n_rounds = (p.n_rows + ROUND_ROWS - 1) / ROUND_ROWS, n_items = (p.n_panels + p.panels_per_item - 1) / p.panels_per_item;
-        if ((int64_t)p.n_rows * p.n_k < ROUND_ALONE)
-            qr_queue_run_here(round_item, &p, n_rounds);
-        else
-            qr_queue_run(q, round_item, &p, n_rounds);
-        if ((int64_t)p.n_rows * p.n_k * a->n_out < WORK_ALONE)
-            qr_queue_run_here(multiply_item, &p, n_items);
-        else
-            qr_queue_run(q, multiply_item, &p, n_items);
+        qr_tuned_run(q, p.t->pack_spread, (int64_t)p.n_rows * p.n_k < ROUND_ALONE, round_item, &p, n_rounds);
+        qr_tuned_run(q, p.t->spread, (int64_t)p.n_rows * p.n_k * a->n_out < WORK_ALONE, multiply_item, &p, n_items);
     }
 }

@@ -78,6 +78,7 @@ struct qr_quant_args {
     const int32_t *sum;  /* of each row's x */
     const uint8_t *w;    /* the first panel's weights + 128 */
     int64_t x_stride, w_panel;
+    int64_t ahead;       /* bytes: how far ahead few rows ask for weights */
     int32_t n_k, n_rows, n_panels;
 };
 
@@ -97,6 +98,7 @@ struct qr_quant4_args {
     const int32_t *group; /* [n_rows][group_stride]: -8 * the sum of each group of x */
     const uint8_t *multiple, *w;
     int64_t x_stride, group_stride;
+    int64_t ahead;        /* bytes: how far ahead weights are asked for */
     int32_t n_k, n_rows;
     int32_t sharing;      /* groups of 32 that share a multiple */
 };

@@ -84,7 +84,7 @@ VNNI VF_FN void block(const int mr, const int nr, const int n_chains, const stru
         acc[i] = i % n_chains ? _mm512_setzero_si512() : _mm512_set1_epi32(-128 * b->sum[i / n_chains / nr]);
     const uint8_t *w = b->w;
     const int8_t *x = b->x;
-    const int64_t x_stride = b->x_stride, w_panel = b->w_panel;
+    const int64_t x_stride = b->x_stride, w_panel = b->w_panel, ahead = b->ahead;
     for (int32_t k = 0; k < b->n_k; k += 4 * n_chains, w += 64 * n_chains, x += 4 * n_chains) {
 #pragma GCC unroll 8
         for (int chain = 0; chain < n_chains; chain++) {
@@ -93,7 +93,7 @@ VNNI VF_FN void block(const int mr, const int nr, const int n_chains, const stru
             for (int j = 0; j < nr; j++) {
                 wv[j] = _mm512_loadu_si512(w + j * w_panel + chain * 64);
                 if (mr <= FEW_ROWS)
-                    _mm_prefetch(w + j * w_panel + chain * 64 + QR_QUANT_AHEAD, _MM_HINT_T1);
+                    _mm_prefetch(w + j * w_panel + chain * 64 + ahead, _MM_HINT_T1);
             }
 #pragma GCC unroll 8
             for (int r = 0; r < mr; r++) {
@@ -157,6 +157,7 @@ VNNI VF_FN void direct_block(const int mr, const struct qr_quant4_args *b)
     for (int r = 0; r < mr; r++)
         acc[r] = _mm512_setzero_si512();
     const uint8_t *w = b->w, *multiple = b->multiple;
+    const int64_t ahead = b->ahead;
     const int8_t *x = b->x;
     for (int32_t g = 0; g < b->n_k / QR_QUANT_GROUP; g++, x += QR_QUANT_GROUP) {
         const __m128i *shared = (const __m128i *)(const void *)(multiple + g / b->sharing * QR_PANEL);
@@ -167,7 +168,7 @@ VNNI VF_FN void direct_block(const int mr, const struct qr_quant4_args *b)
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++, w += 64) {
             __m512i v = _mm512_loadu_si512(w), low = _mm512_and_si512(v, low_half), high = _mm512_and_si512(_mm512_srli_epi16(v, 4), low_half);
-            _mm_prefetch(w + QR_QUANT_AHEAD, _MM_HINT_T1);
+            _mm_prefetch(w + ahead, _MM_HINT_T1);
 #pragma GCC unroll 4
             for (int r = 0; r < mr; r++) {
                 const int8_t *at = x + r * b->x_stride + i * 8;

@@ -1,0 +1,49 @@
+/* product.h - a random product for the kernel tests: rows, packed weights, and every form in which `linear` takes them. */
+#ifndef QR_TESTS_KERNELS_PRODUCT_H
+#define QR_TESTS_KERNELS_PRODUCT_H
+
+#include "tests/kernels/util.h"
+
+struct data {
+    int32_t n_rows, n_in, n_out;
+    float *x, *norm_w, *bias, *old;
+    struct qr_weight w;
+    int64_t x_stride, out_stride;
+};
+
+static inline struct data make(struct qr_backend *be, struct qr_rng *r, enum qr_dtype type, int32_t n_rows, int32_t n_in, int32_t n_out)
+{
+    struct data d = {.n_rows = n_rows, .n_in = n_in, .n_out = n_out, .x_stride = n_in + 5, .out_stride = n_out + 3};
+    d.x = random_floats(r, n_rows * d.x_stride);
+    d.norm_w = random_floats(r, n_in);
+    d.bias = random_floats(r, n_out);
+    d.old = random_floats(r, n_rows * d.out_stride);
+    float *rows = random_floats(r, (int64_t)n_out * n_in);
+    d.w = (struct qr_weight){.packed_dtype = type, .packed = qr_alloc_aligned(be->k->linear_packed_bytes(type, n_out, n_in), 64)};
+    be->k->linear_pack(be->queue, d.w.packed, type, n_out, n_in, 0, rows, QR_F32, n_out);
+    qr_free(rows);
+    return d;
+}
+
+static inline void drop(struct data *d)
+{
+    qr_free(d->x);
+    qr_free(d->norm_w);
+    qr_free(d->bias);
+    qr_free(d->old);
+    qr_free_aligned(d->w.packed);
+}
+
+struct form {
+    bool norm, bias, add, glu;
+    enum qr_act act;
+};
+
+static inline struct qr_linear_args args_of(const struct data *d, struct form f, float *out)
+{
+    return (struct qr_linear_args){.out = out, .x = d->x, .w = &d->w, .bias = f.bias ? d->bias : NULL, .norm_w = f.norm ? d->norm_w : NULL,
+                                   .out_stride = d->out_stride, .x_stride = d->x_stride, .n_rows = d->n_rows, .n_in = d->n_in, .n_out = d->n_out,
+                                   .add = f.add, .glu = f.glu, .act = f.act, .eps = 1e-5f};
+}
+
+#endif

@@ -1,0 +1,175 @@
+/* Tunables are a matter of speed: any values give the bits of the defaults, at every level and in every format. */
+#include "kernels/tune.h"
+
+#include "tests/kernels/attn_world.h"
+#include "tests/kernels/product.h"
+
+#define SEED 4177
+
+/* Each field left to the kernel, at an end of its range, worth a try, or anywhere between. */
+static struct qr_tunables random_tunables(struct qr_rng *r)
+{
+    struct qr_tunables t = {0};
+    for (int f = 0; f < QR_TUNE_FIELDS; f++) {
+        const struct qr_tune_field *field = &qr_tune_fields[f];
+        const uint32_t kind = qr_rng_below(r, 8), width = (uint32_t)(field->max - field->min) + 1;
+        int32_t *v = qr_tune_value(&t, f);
+        if (kind == 0)
+            *v = qr_rng_below(r, 2) ? field->min : field->max;
+        else if (kind <= 3)
+            *v = field->tries[qr_rng_below(r, QR_COUNT(field->tries))];
+        else if (kind == 4)
+            *v = field->min + (int32_t)qr_rng_below(r, width);
+    }
+    return t;
+}
+
+static void say(char out[400], const struct qr_tunables *t)
+{
+    qr_tune_describe(out, 400, t);
+}
+
+/* One product in a random form, by default and with some tunables. */
+static void check_product(struct qr_backend *be, const struct data *d, struct qr_rng *r)
+{
+    const uint32_t bits = qr_rng_below(r, 16);
+    struct form f = {.norm = bits & 1, .bias = bits & 2, .add = bits & 4, .glu = bits & 8, .act = bits & 1 ? QR_ACT_SILU : QR_ACT_GELU_TANH};
+    f.glu = f.glu && !f.add && d->n_out % 2 == 0;
+    const int64_t n = d->n_rows * d->out_stride;
+    float *want = NULL;
+    for (int i = 0; i < 5; i++) {
+        const struct qr_tunables t = i == 0 ? (struct qr_tunables){0} : random_tunables(r);
+        const struct qr_tune_key key = {.op = QR_TUNE_LINEAR, .type = (uint8_t)d->w.packed_dtype, .bucket = (uint8_t)qr_tune_bucket(d->n_rows),
+                                        .a = d->n_in, .b = d->n_out};
+        float *got = f.add ? copy_floats(d->old, n) : poisoned(n);
+        const struct qr_linear_args a = args_of(d, f, got);
+        char words[400];
+        say(words, &t);
+        cr_assert(qr_tune_set(be->tune, key, &t));
+        be->k->linear(be->queue, &a);
+        cr_assert(!want || same_bits(want, got, n), "%s, %s, %d rows, %d -> %d, form %u, %d threads: %s changes the result", be->k->name,
+                  qr_dtype_name(d->w.packed_dtype), d->n_rows, d->n_in, d->n_out, bits, be->n_threads, words);
+        if (want)
+            qr_free(got);
+        else
+            want = got;
+    }
+    qr_free(want);
+}
+
+/* Shapes on both sides of every border: of tiles, blocks, chunks, slices of k and panels; weights of several items. */
+Test(tune, no_tunable_changes_a_product_at_any_level_in_any_format)
+{
+    static const struct {
+        int32_t n_rows, n_in, n_out;
+    } shapes[] = {{1, 576, 96}, {1, 100, 1038}, {3, 203, 344}, {4, 1221, 64}, {16, 65, 544}, {31, 640, 320}, {33, 128, 544}, {70, 1221, 32},
+                  {150, 70, 96}, {531, 64, 64}, {1100, 33, 32}};
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
+    struct qr_rng r = {.seed = SEED};
+    printf("seed %d\n", SEED);
+    for (int32_t l = 1; l < n_levels; l++)
+        for (int32_t threads = 1; threads <= 3; threads += 2) {
+            struct qr_backend *be = open_level(names[l], threads, threads == 1 ? 16 : 0);
+            for (int i = threads == 1 ? 0 : UTIL_STEP - 1; i < QR_COUNT(shapes); i += UTIL_STEP)
+                for (int type = 0; type < (int)QR_DTYPE_COUNT; type++) {
+                    if (!qr_dtype_packs((enum qr_dtype)type) || (type + i + threads) % 3)
+                        continue;
+                    struct data d = make(be, &r, (enum qr_dtype)type, shapes[i].n_rows, shapes[i].n_in, shapes[i].n_out);
+                    check_product(be, &d, &r);
+                    drop(&d);
+                }
+            qr_backend_close(be);
+        }
+}
+
+static void check_attention(struct qr_backend *be, const struct world *w, const struct step *st, struct qr_rng *r)
+{
+    const int64_t n = st->batch.n_tokens * (st->q_stride + w->c.n_heads);
+    float *want = NULL;
+    for (int i = 0; i < 4; i++) {
+        const struct qr_tunables t = i == 0 ? (struct qr_tunables){0} : random_tunables(r);
+        const struct qr_tune_key key = {.op = QR_TUNE_ATTENTION, .type = (uint8_t)w->c.kv, .bucket = (uint8_t)qr_tune_bucket(st->batch.n_tokens),
+                                        .a = w->c.n_heads, .b = w->c.n_kv_heads, .c = w->c.head_dim};
+        char words[400];
+        say(words, &t);
+        cr_assert(qr_tune_set(be->tune, key, &t));
+        float *got = step_run(be, w, st);
+        cr_assert(!want || same_bits(want, got, n), "%s, %s cache, %d rows of %d sequences, %d/%d heads of %d, %d threads: %s changes attention",
+                  be->k->name, qr_dtype_name(w->c.kv), st->batch.n_tokens, st->batch.n_seqs, w->c.n_heads, w->c.n_kv_heads, w->c.head_dim,
+                  be->n_threads, words);
+        if (want)
+            qr_free(got);
+        else
+            want = got;
+    }
+    qr_free(want);
+}
+
+Test(tune, no_tunable_changes_attention_at_any_level_with_any_cache)
+{
+    static const struct qr_attention_case cases[] = {
+        {.n_heads = 9, .n_kv_heads = 3, .head_dim = 64, .kv = QR_BF16}, {.n_heads = 9, .n_kv_heads = 3, .head_dim = 64, .kv = QR_I8},
+        {.n_heads = 4, .n_kv_heads = 4, .head_dim = 24, .kv = QR_F32},  {.n_heads = 16, .n_kv_heads = 1, .head_dim = 40, .kv = QR_BF16},
+        {.n_heads = 6, .n_kv_heads = 2, .head_dim = 128, .window = 300, .kv = QR_I8},
+        {.n_heads = 8, .n_kv_heads = 2, .head_dim = 64, .softcap = 30, .kv = QR_BF16}};
+    static const int32_t ctx[2][3] = {{1300, 300, 17}, {320, 257, 530}}, count[2][3] = {{1, 1, 1}, {70, 40, 1}};
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
+    struct qr_rng r = {.seed = SEED + 1};
+    printf("seed %d\n", SEED + 1);
+    for (int32_t l = 1; l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 3, 0);
+        for (int i = l % 2; i < QR_COUNT(cases); i += 2 * UTIL_STEP) {
+            const int32_t *c = ctx[(i / 2 + l) % 2], *n = count[(i / 2 + l) % 2];
+            struct world w = world_new(cases[i], 3, c, n, SEED + 2);
+            const int32_t first[] = {c[0] - n[0], c[1] - n[1], c[2] - n[2]};
+            struct step st = step_new(&w, 16, first, n, 7);
+            check_attention(be, &w, &st, &r);
+            step_drop(&st);
+            world_drop(&w);
+        }
+        qr_backend_close(be);
+    }
+}
+
+/* The way of q, k, v: x and the whole cache. */
+Test(tune, no_tunable_changes_what_is_written_to_the_cache)
+{
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names), n_rows = 37, heads = 9, kv_heads = 3, dim = 64;
+    const int64_t row = (int64_t)(heads + 2 * kv_heads) * dim;
+    struct qr_rng r = {.seed = SEED + 3};
+    int32_t slot[37];
+    for (int32_t i = 0; i < n_rows; i++)
+        slot[i] = n_rows - 1 - i;
+    float *x = random_floats(&r, n_rows * row), *cos_sin = random_floats(&r, (int64_t)n_rows * dim);
+    for (int32_t l = 1; l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 2, 0);
+        struct qr_kv_view kv = {.dtype = QR_BF16, .n_blocks = 3, .n_layers = 1, .n_kv_heads = kv_heads, .block_tokens = 16, .head_dim = dim};
+        const size_t bytes = 3 * qr_kv_block_bytes(&kv);
+        char *first = qr_alloc_aligned(bytes, 64), *cache = qr_alloc_aligned(bytes, 64);
+        float *first_x = NULL;
+        for (int i = 0; i < 8; i++) {
+            const struct qr_tunables t = i == 0 ? (struct qr_tunables){0} : random_tunables(&r);
+            float *got = copy_floats(x, n_rows * row);
+            kv.base = i == 0 ? first : cache;
+            const struct qr_qkv_args a = {.x = got, .cos_sin = cos_sin, .kv = &kv, .slot = slot, .stride = row, .n_rows = n_rows, .n_heads = heads,
+                                          .n_rot = dim, .eps = 1e-5f};
+            cr_assert(qr_tune_set(be->tune, (struct qr_tune_key){.op = QR_TUNE_ATTENTION, .type = QR_BF16, .bucket = (uint8_t)qr_tune_bucket(n_rows),
+                                                                 .a = heads, .b = kv_heads, .c = dim}, &t));
+            be->k->qkv(be->queue, &a);
+            cr_assert(!first_x || (same_bits(first_x, got, n_rows * row) && memcmp(first, cache, bytes) == 0), "%s", names[l]);
+            if (first_x)
+                qr_free(got);
+            else
+                first_x = got;
+        }
+        qr_free(first_x);
+        qr_free_aligned(first);
+        qr_free_aligned(cache);
+        qr_backend_close(be);
+    }
+    qr_free(x);
+    qr_free(cos_sin);
+}

@@ -236,12 +236,27 @@ static int exchange(const char *from, const char *to)
     }
     if (rename(to, aside) != 0)
         return -1;
-    if (rename(from, to) == 0)
-        return rename(aside, from);
+    if (rename(from, to) == 0) {
+        rename(aside, from); /* when this fails, the old content keeps the name of a leftover */
+        return 0;
+    }
     const int number = errno;
     if (rename(aside, to) != 0)
         return -1;
     errno = number;
+    return -1;
+}
+
+/* Renames where `to` is free; EEXIST otherwise. */
+static int move(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return -1;
+    if (access(to, F_OK) != 0) /* a file system that knows no flags */
+        return rename(from, to);
+    errno = EEXIST;
     return -1;
 }
 
@@ -252,9 +267,7 @@ int qr_dir_publish(const char *from, const char *to, bool replace, struct qr_err
     char parent[QR_PATH_MAX];
     bool exchanged = false;
     parent_of(parent, to);
-    int got = renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
-    if (got != 0 && (errno == EINVAL || errno == ENOSYS) && access(to, F_OK) != 0)
-        got = rename(from, to);
+    int got = move(from, to);
     if (got != 0 && errno == EEXIST && replace) {
         got = exchange(from, to);
         exchanged = true;

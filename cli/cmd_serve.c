@@ -50,8 +50,8 @@ static void banner(const struct serve *s, int64_t opened_us)
     fprintf(stderr, "quire %s (%s)\n", QUIRE_VERSION, qr_cpu_describe());
     fprintf(stderr, "model   %s  %s, %d layers of %d, vocabulary %d   opened in %.2f s\n", name, c->arch_name, c->n_layers, c->n_embd, c->n_vocab,
             (double)opened_us * 1e-6);
-    fprintf(stderr, "memory  weights %.1f MiB (%s) + cache %.1f MiB + step %.1f MiB\n", (double)l->weight_bytes / mib, qr_dtype_name(l->weight_dtype),
-            (double)l->kv_bytes / mib, (double)(l->act_bytes + l->event_bytes) / mib);
+    fprintf(stderr, "memory  weights %.1f MiB (%s) + cache %.1f MiB + step %.1f MiB + tables %.1f MiB\n", (double)l->weight_bytes / mib,
+            qr_dtype_name(l->weight_dtype), (double)l->kv_bytes / mib, (double)(l->act_bytes + l->scratch_bytes) / mib, (double)l->table_bytes / mib);
     fprintf(stderr, "cache   %d tokens in %d blocks of %d, %s  (%.1fx the context of %d)\n", l->n_blocks * l->block_tokens, l->n_blocks,
             l->block_tokens, qr_dtype_name(l->kv_dtype), (double)l->n_blocks * l->block_tokens / l->ctx_max, l->ctx_max);
     fprintf(stderr, "limits  %d running, %d waiting, body %.0f MiB, context %d tokens%s\n", l->running_max, l->waiting_max,

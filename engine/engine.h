@@ -145,7 +145,8 @@ void qr_engine_config_fit(struct qr_engine_config *c);
 /* What was decided at open, for banners, validation and /metrics. */
 struct qr_engine_limits {
     int32_t ctx_max, vocab, n_blocks, block_tokens, running_max, waiting_max, step_tokens_max;
-    int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes, event_bytes;
+    int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes;
+    int64_t scratch_bytes, table_bytes; /* kernels' scratch; everything else the engine keeps (qr_engine_table_bytes): an opened engine only */
     enum qr_dtype kv_dtype;
     enum qr_dtype weight_dtype; /* what matrices were packed as; an opened engine only */
 };
@@ -156,6 +157,11 @@ struct qr_engine; /* opaque */
  * QR_E_NO_ROOM with what is needed, what there is, and the largest ctx_max that fits. */
 int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_config *model,
                    enum qr_dtype kv_dtype, int64_t weight_bytes, int64_t act_bytes, int64_t memory_available, struct qr_err *err);
+
+/* Bytes beside weights, cache, step memory and kernels' scratch, but for some KiB: records of the cache's blocks, block tables, sampling scratch for
+ * each of n_threads, events and the text that waits. `l` from qr_engine_plan. */
+int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_engine_config *c, const struct qr_tokenizer *tokenizer,
+                              int32_t n_threads);
 
 /* Starts the engine thread. `dir` is opened by that thread (it owns the backend). Waits until the model is ready or failed. `wake` is called (from the
  * engine thread) when an empty outbox has got events; may be NULL. tokenizer is borrowed. */

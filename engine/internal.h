@@ -74,6 +74,17 @@ struct qr_engine {
     struct qr_err *open_err;
 };
 
+/* Events that one choice may need in a step, and all that are made. */
+static inline int32_t qr_engine_events_per_choice(int32_t text_cap)
+{
+    return 1 + text_cap / (QR_EVENT_TEXT - 4);
+}
+
+static inline int32_t qr_engine_n_events(int32_t running_max, int32_t text_cap)
+{
+    return 2 * (running_max + 8) * qr_engine_events_per_choice(text_cap);
+}
+
 /* Body of the engine thread: opens backend and model, says so, loops until closing, frees what it made. arg: struct qr_engine * */
 void *qr_engine_thread(void *arg);
 

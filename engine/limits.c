@@ -84,3 +84,17 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
         .weight_bytes = weight_bytes, .act_bytes = act_bytes};
     return 0;
 }
+
+int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_engine_config *c, const struct qr_tokenizer *tokenizer,
+                              int32_t n_threads)
+{
+    QR_ASSERT(l != NULL && c != NULL && tokenizer != NULL);
+    QR_ASSERT(n_threads >= 1);
+    const int64_t n_slots = (int64_t)l->running_max + l->waiting_max, stride = (l->ctx_max + l->block_tokens - 1) / l->block_tokens;
+    int64_t n = (int64_t)qr_kv_pool_bytes(l->n_blocks, l->block_tokens, c->prefix_cache);
+    n += (int64_t)l->n_blocks * (int64_t)sizeof(int32_t);                                         /* the scheduler counts each block's readers */
+    n += 2 * (int64_t)l->running_max * stride * (int64_t)sizeof(int32_t);                         /* block tables: the scheduler's, the batch's */
+    n += n_threads * (int64_t)qr_sampler_bytes(l->vocab);
+    n += n_slots * ((int64_t)sizeof(struct qr_slot) + qr_output_text_cap(tokenizer));
+    return n + (int64_t)qr_engine_n_events(l->running_max, qr_output_text_cap(tokenizer)) * (int64_t)sizeof(struct qr_event);
+}

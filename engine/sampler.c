@@ -26,6 +26,15 @@ void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab)
     s->math = qr_row_math_best();
 }
 
+size_t qr_sampler_bytes(int32_t n_vocab)
+{
+    QR_ASSERT(n_vocab > 0);
+    const struct qr_sampler *s = NULL;
+    const size_t n_stretches = ((size_t)n_vocab + QR_STRETCH - 1) / QR_STRETCH;
+    return (size_t)n_vocab * (sizeof *s->count + sizeof *s->raw + sizeof *s->heap + sizeof *s->kept + sizeof *s->weight) +
+           n_stretches * (sizeof *s->most + sizeof *s->sum);
+}
+
 void qr_sampler_release(struct qr_sampler *s)
 {
     qr_free(s->count);

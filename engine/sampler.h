@@ -24,6 +24,7 @@ struct qr_sampler {
 
 void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab);
 void qr_sampler_release(struct qr_sampler *s);
+size_t qr_sampler_bytes(int32_t n_vocab); /* what qr_sampler_init takes */
 
 /* Whether qr_sample overwrites logits when n_output tokens have been generated: penalties, biases or forbidden end ids. */
 bool qr_sampling_changes_logits(const struct qr_sampling *p, int32_t n_output);

@@ -17,8 +17,8 @@
 static void make_events(struct qr_engine *e)
 {
     e->text_cap = qr_output_text_cap(e->tokenizer);
-    e->events_per_choice = 1 + e->text_cap / (QR_EVENT_TEXT - 4);
-    e->n_events = e->n_free_events = 2 * (e->limits.running_max + 8) * e->events_per_choice;
+    e->events_per_choice = qr_engine_events_per_choice(e->text_cap);
+    e->n_events = e->n_free_events = qr_engine_n_events(e->limits.running_max, e->text_cap);
     e->event = qr_alloc((size_t)e->n_events, sizeof *e->event);
     e->text = qr_alloc((size_t)e->n_slots * (size_t)e->text_cap, 1);
     e->slot = qr_alloc((size_t)e->n_slots, sizeof *e->slot);
@@ -26,7 +26,6 @@ static void make_events(struct qr_engine *e)
         qr_list_push_back(&e->free_events, &e->event[i].link);
     qr_mem_populate(e->event, (size_t)e->n_events * sizeof *e->event);
     qr_mem_populate(e->text, (size_t)e->n_slots * (size_t)e->text_cap);
-    e->limits.event_bytes = (int64_t)e->n_events * (int64_t)sizeof *e->event + (int64_t)e->n_slots * e->text_cap;
 }
 
 static int make_scheduler(struct qr_engine *e, struct qr_err *err)
@@ -83,6 +82,8 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens);
     qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);
     make_events(e);
+    e->limits.scratch_bytes = (int64_t)qr_backend_scratch_bytes(e->be);
+    e->limits.table_bytes = qr_engine_table_bytes(&e->limits, c, e->tokenizer, e->be->n_threads);
     return 0;
 }
 

@@ -163,6 +163,12 @@ int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *op
     return 0;
 }
 
+size_t qr_backend_scratch_bytes(const struct qr_backend *be)
+{
+    QR_ASSERT(be != NULL && be->queue != NULL);
+    return be->queue->shared_bytes + (size_t)be->n_threads * be->queue->own_bytes;
+}
+
 void qr_backend_spread(const struct qr_backend *be, void *p, size_t n_bytes)
 {
     QR_ASSERT(be != NULL && be->queue != NULL);

@@ -57,6 +57,9 @@ void qr_cpu_init(void);
  * closed; threads that it makes meanwhile inherit that. Errors: QR_E_USAGE (unknown device or level, thread count out of range, a list of
  * processors that is none or names one that this process may not use), QR_E_UNSUPPORTED (a level that this processor does not have). */
 int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *options, struct qr_err *err);
+/* Scratch of the queue: of a launch, and of each worker. It is touched as far as launches need it. */
+size_t qr_backend_scratch_bytes(const struct qr_backend *be);
+
 /* Large memory that every worker reads (the cache), before it is first touched: with several memory nodes its pages will come from all of them. */
 void qr_backend_spread(const struct qr_backend *be, void *p, size_t n_bytes);
 

@@ -4,12 +4,25 @@
 #include "base/mem.h"
 #include "kvcache/kv_internal.h"
 
-static uint32_t slots_for(int32_t n_blocks)
+static uint32_t slots_for(int32_t n_blocks, bool prefix_cache)
 {
-    uint32_t n = 16;
-    while (n < 4 * (uint32_t)n_blocks) /* 1.2 probes a hit at most, on average */
+    uint32_t n = prefix_cache ? 16 : 1;
+    while (prefix_cache && n < 4 * (uint32_t)n_blocks) /* 1.2 probes a hit at most, on average */
         n *= 2;
     return n;
+}
+
+static size_t record_bytes_of(int32_t block_tokens, bool prefix_cache)
+{
+    return sizeof(struct qr_kv_block) + (prefix_cache ? ((size_t)block_tokens * sizeof(int32_t) + 63) / 64 * 64 : 0);
+}
+
+size_t qr_kv_pool_bytes(int32_t n_blocks, int32_t block_tokens, bool prefix_cache)
+{
+    QR_ASSERT(n_blocks >= 1 && n_blocks <= INT32_MAX / 8);
+    QR_ASSERT(block_tokens >= 1 && block_tokens <= QR_KV_BLOCK_TOKENS_MAX);
+    return ((size_t)n_blocks + 2) * record_bytes_of(block_tokens, prefix_cache) + slots_for(n_blocks, prefix_cache) * sizeof(struct qr_kv_slot) +
+           (prefix_cache ? (size_t)n_blocks * sizeof(struct qr_kv_origin) : 0);
 }
 
 struct qr_kv_pool *qr_kv_pool_new(int32_t n_blocks, int32_t block_tokens, bool prefix_cache,
@@ -24,14 +37,14 @@ struct qr_kv_pool *qr_kv_pool_new(int32_t n_blocks, int32_t block_tokens, bool p
     p->prefix_cache = prefix_cache;
     p->hash_keep = UINT64_MAX;
     p->secret = *secret;
-    p->record_bytes = sizeof(struct qr_kv_block) + (prefix_cache ? ((size_t)block_tokens * sizeof(int32_t) + 63) / 64 * 64 : 0);
+    p->record_bytes = record_bytes_of(block_tokens, prefix_cache);
     p->record = qr_alloc_aligned(((size_t)n_blocks + 2) * p->record_bytes, 128);
     qr_kv_at(p, qr_kv_free_head(p))->prev = qr_kv_at(p, qr_kv_free_head(p))->next = qr_kv_free_head(p);
     qr_kv_at(p, qr_kv_cached_head(p))->prev = qr_kv_at(p, qr_kv_cached_head(p))->next = qr_kv_cached_head(p);
     for (int32_t b = 0; b < n_blocks; b++)
         qr_kv_link_before(p, qr_kv_free_head(p), b);
     p->n_free = n_blocks;
-    uint32_t n_slots = prefix_cache ? slots_for(n_blocks) : 1;
+    uint32_t n_slots = slots_for(n_blocks, prefix_cache);
     p->slot_mask = n_slots - 1;
     p->slot = qr_alloc_aligned(n_slots * sizeof *p->slot, 64);
     for (uint32_t i = 0; i < n_slots; i++)

@@ -23,6 +23,9 @@ struct qr_kv_stats {
 
 /* n_blocks >= 1, block_tokens a power of two <= 256. prefix_cache false: blocks are never kept. `secret` keys the chained hashes. */
 struct qr_kv_pool *qr_kv_pool_new(int32_t n_blocks, int32_t block_tokens, bool prefix_cache, const struct qr_hash_secret *secret);
+
+/* Bytes that such a pool takes. */
+size_t qr_kv_pool_bytes(int32_t n_blocks, int32_t block_tokens, bool prefix_cache);
 void qr_kv_pool_free(struct qr_kv_pool *p);
 
 int32_t qr_kv_pool_block_tokens(const struct qr_kv_pool *p);

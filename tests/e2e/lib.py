@@ -76,7 +76,7 @@ class Server:
             self.until_ready()
         return self
 
-    def until_ready(self, seconds=30):
+    def until_ready(self, seconds=30, poll_s=0.01):
         end = time.monotonic() + seconds * SLOW
         while time.monotonic() < end:
             if self.process.poll() is not None:
@@ -86,7 +86,7 @@ class Server:
                     return
             except OSError:
                 pass
-            time.sleep(0.01)
+            time.sleep(poll_s)
         raise AssertionError('the server was not ready in time: ' + self.stderr())
 
     def __exit__(self, *exc):

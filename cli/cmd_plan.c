@@ -1,0 +1,158 @@
+/* cmd_plan.c - the memory that serving a model takes, part by part, without loading it. What depends on the model and the settings alone is
+ * computed by the code that allocates it; tokenizer, template and the program itself are measured on this very process; connections are an
+ * estimate. */
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "tokenizer/chat.h"
+
+/* What a call in flight holds: a connection's buffers, the body and what it is parsed to, ids. Measured with prompts of 128 and 4,000 ids. */
+#define HTTP_BYTES_PER_CALL (64 << 10)
+
+struct plan_options {
+    struct qr_cli_model m;
+    struct qr_cli_engine e;
+    bool json;
+};
+
+enum part { PART_WEIGHTS, PART_CACHE, PART_STEP, PART_SCRATCH, PART_TABLES, PART_TOKENIZER, PART_HTTP, PART_PROGRAM, PART_COUNT };
+
+static const char *const part_name[] = {"weight_bytes", "kv_bytes", "act_bytes", "scratch_bytes", "table_bytes", "tokenizer_bytes", "http_bytes",
+                                        "program_bytes"};
+
+struct memory_plan {
+    struct qr_model_plan model;
+    struct qr_engine_limits limits;
+    int32_t n_threads, logit_rows;
+    int64_t part[PART_COUNT], total, available;
+};
+
+static const char *size_text(char text[32], int64_t n)
+{
+    const char *unit = n >= 1 << 30 ? "GiB" : n >= 1 << 20 ? "MiB" : "KiB";
+    double by = n >= 1 << 30 ? 0x1p30 : n >= 1 << 20 ? 0x1p20 : 0x1p10;
+    snprintf(text, 32, "%.1f %s", (double)n / by, unit);
+    return text;
+}
+
+static void print_json(const struct memory_plan *p)
+{
+    const struct qr_engine_limits *l = &p->limits;
+    putchar('{');
+    for (int i = 0; i < PART_COUNT; i++)
+        printf("\"%s\":%lld,", part_name[i], (long long)p->part[i]);
+    printf("\"kv_token_bytes\":%zu,\"kv_blocks\":%d,\"block_tokens\":%d,\"ctx_max\":%d,\"total_bytes\":%lld,\"available_bytes\":%lld,"
+           "\"dtype\":\"%s\",\"kv_dtype\":\"%s\"}\n",
+           p->model.kv_token_bytes, l->n_blocks, l->block_tokens, l->ctx_max, (long long)p->total, (long long)p->available,
+           qr_dtype_name(p->model.weight_dtype), qr_dtype_name(p->model.kv_dtype));
+}
+
+static void print_text(const struct memory_plan *p)
+{
+    const struct qr_engine_limits *l = &p->limits;
+    char t[PART_COUNT][32], a[32], b[32];
+    for (int i = 0; i < PART_COUNT; i++)
+        size_text(t[i], p->part[i]);
+    printf("weights    %s (%s)", t[PART_WEIGHTS], qr_dtype_name(p->model.weight_dtype));
+    if (p->model.table_bytes)
+        printf("; embedding rows %s of it stay in the file's pages", size_text(a, (int64_t)p->model.table_bytes));
+    printf("\ncache      %s = %d blocks of %d tokens, %s a token (%s)\n", t[PART_CACHE], l->n_blocks, l->block_tokens,
+           size_text(a, (int64_t)p->model.kv_token_bytes), qr_dtype_name(p->model.kv_dtype));
+    printf("step       %s for %d rows, %s of it logits of %d rows\n", t[PART_STEP], l->step_tokens_max,
+           size_text(a, (int64_t)p->logit_rows * l->vocab * (int64_t)sizeof(float)), p->logit_rows);
+    printf("scratch    %s of the kernels, %d threads\n", t[PART_SCRATCH], p->n_threads);
+    printf("tables     %s: records of blocks, queues, sampling, events\n", t[PART_TABLES]);
+    printf("tokenizer  %s\n", t[PART_TOKENIZER]);
+    printf("http       %s for %d calls in flight, about\n", t[PART_HTTP], l->running_max);
+    printf("program    %s\n", t[PART_PROGRAM]);
+    printf("total      %s of %s available; what is not used is not taken\n", size_text(a, p->total), size_text(b, p->available));
+    printf("context    %d tokens a sequence; %.1f sequences of that length at once\n", l->ctx_max, (double)l->n_blocks * l->block_tokens / l->ctx_max);
+}
+
+/* Bytes that this process grew by while it opened the tokenizer, which the table of the engine's parts needs, and the chat template. */
+static int plan_text(struct memory_plan *p, const char *dir, const struct qr_engine_config *ec, struct qr_err *err)
+{
+    struct qr_tokenizer *tokenizer = NULL;
+    struct qr_chat *chat = NULL;
+    int64_t before = qr_memory_of_process("VmRSS");
+    int rc = qr_tokenizer_open(&tokenizer, dir, err);
+    if (rc == 0)
+        rc = qr_chat_open(&chat, dir, err);
+    if (rc == 0) {
+        p->part[PART_TOKENIZER] = qr_memory_of_process("VmRSS") - before;
+        p->part[PART_TABLES] = qr_engine_table_bytes(&p->limits, ec, tokenizer, p->n_threads);
+    }
+    qr_chat_close(chat);
+    qr_tokenizer_close(tokenizer);
+    return rc;
+}
+
+static int plan_model(struct memory_plan *p, const struct plan_options *o, struct qr_engine_config *ec, struct qr_err *err)
+{
+    struct qr_model_options mo;
+    struct qr_backend_options bo;
+    struct qr_backend *be = NULL;
+    qr_cli_model_options(&mo, &bo, &o->m);
+    qr_cli_engine_config(ec, &o->e);
+    qr_engine_config_fit(ec);
+    mo.ctx_max = ec->ctx_max;
+    bo.step_rows_max = ec->step_tokens_max;
+    p->logit_rows = ec->logit_rows_max;
+    int rc = qr_backend_open(&be, &bo, err);
+    if (rc == 0)
+        rc = qr_model_plan(&p->model, o->m.model, be, &mo, ec->step_tokens_max, ec->logit_rows_max, err);
+    if (rc == 0) {
+        const int64_t weights = (int64_t)(p->model.weight_bytes + p->model.table_bytes);
+        rc = qr_engine_plan(&p->limits, ec, &p->model.config, p->model.kv_dtype, weights, (int64_t)p->model.act_bytes, p->available - weights, err);
+        p->n_threads = be->n_threads;
+        p->part[PART_SCRATCH] = (int64_t)qr_backend_scratch_bytes(be);
+    }
+    qr_backend_close(be);
+    return rc;
+}
+
+static int plan(const struct plan_options *o, struct qr_err *err)
+{
+    struct memory_plan p = {.available = qr_memory_available()};
+    struct qr_engine_config ec;
+    int rc = qr_cli_need_model(&o->m, err);
+    p.part[PART_PROGRAM] = qr_memory_of_process("VmRSS");
+    if (rc == 0)
+        rc = plan_model(&p, o, &ec, err);
+    if (rc == 0)
+        rc = plan_text(&p, o->m.model, &ec, err);
+    if (rc != 0)
+        return rc;
+    p.part[PART_WEIGHTS] = p.limits.weight_bytes;
+    p.part[PART_CACHE] = p.limits.kv_bytes;
+    p.part[PART_STEP] = p.limits.act_bytes;
+    p.part[PART_HTTP] = (int64_t)p.limits.running_max * HTTP_BYTES_PER_CALL;
+    for (int i = 0; i < PART_COUNT; i++)
+        p.total += p.part[i];
+    if (o->json)
+        print_json(&p);
+    else
+        print_text(&p);
+    return 0;
+}
+
+int qr_cmd_plan(int argc, char **argv)
+{
+    static const struct qr_option table[] = {
+        QR_CLI_MODEL_ROWS(struct plan_options, m), QR_CLI_ENGINE_ROWS(struct plan_options, e),
+        {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct plan_options, json), .builtin = "false", .group = "Output",
+         .help = "One JSON object."}};
+    struct plan_options o = {0};
+    struct qr_option_set *set;
+    struct qr_err err;
+    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
+                             "quire plan --model DIR\n\nThe memory that serving this model with these settings takes, part by part, without loading it.\n"
+                             "Exit status 5 when it does not fit.");
+    if (status >= 0)
+        return status;
+    status = plan(&o, &err) == 0 ? 0 : qr_cli_fail(argv[0], &err);
+    qr_options_free(set);
+    return status;
+}

@@ -167,6 +167,7 @@ static void set_y(struct axis *a, const struct qr_svg_chart *c)
         a->hi = a->lo + 1;
     double step = round_step(a->hi - a->lo, 4);
     a->hi = step * ceil(a->hi / step - 1e-9);
+    a->lo = step * floor(a->lo / step + 1e-9);
     tick_linear(a, 4);
 }
 

@@ -131,13 +131,10 @@ static double least_of(const struct table *t, int column)
 
 /* ---- the page ---- */
 
-static void put_card(struct qr_buf *out, const char *name, double v, const char *format)
+static void put_card(struct qr_buf *out, const char *name, double v, int n_decimals)
 {
-    if (!isfinite(v))
-        return;
-    char text[64];
-    snprintf(text, sizeof text, format[0] == 'i' ? "%.0f" : format[0] == '4' ? "%.4f" : "%.3g", v);
-    qr_buf_printf(out, "<div class=\"card\"><b>%s</b><span>%s</span></div>\n", text, name);
+    if (isfinite(v))
+        qr_buf_printf(out, "<div class=\"card\"><b>%.*f</b><span>%s</span></div>\n", n_decimals, v, name);
 }
 
 static void put_cards(struct qr_buf *out, const struct table *t)
@@ -148,13 +145,12 @@ static void put_cards(struct qr_buf *out, const struct table *t)
         seconds += isfinite(t->column[SECONDS][i]) ? t->column[SECONDS][i] : 0;
     }
     qr_buf_put_str(out, "<div class=\"cards\">\n");
-    put_card(out, "steps", t->n ? t->step[t->n - 1] : 0, "i");
-    put_card(out, "loss now", last_of(t, LOSS), "4");
-    put_card(out, "held-out loss now", last_of(t, EVAL_LOSS), "4");
-    put_card(out, "held-out loss, least", least_of(t, EVAL_LOSS), "4");
-    put_card(out, "tokens", tokens, "i");
-    put_card(out, "tokens/s", seconds > 0 ? tokens / seconds : NAN, "i");
-    put_card(out, "hours in steps", seconds / 3600, "g");
+    put_card(out, "steps", t->n ? t->step[t->n - 1] : 0, 0);
+    put_card(out, "loss now", last_of(t, LOSS), 4);
+    put_card(out, "held-out loss now", last_of(t, EVAL_LOSS), 4);
+    put_card(out, "held-out loss, least", least_of(t, EVAL_LOSS), 4);
+    put_card(out, "tokens", tokens, 0);
+    put_card(out, "tokens/s", seconds > 0 ? tokens / seconds : NAN, 0);
     qr_buf_put_str(out, "</div>\n");
 }
 

@@ -1,0 +1,395 @@
+/* The trainer as an object: a run is a function of settings, data and starting point, however it is cut; what cannot be trained is refused by name. */
+#include "tests/train/run.h"
+
+#include "base/buf.h"
+#include "loader/hf_config.h"
+#include "train/data_writer.h"
+#include "train/log.h"
+#include "train/plot.h"
+#include "train/trainer.h"
+
+#define PIECE 32 /* rows of a document */
+#define N_DOCS 24
+#define PAIRS_MAX 24
+
+/* A directory with a configuration and data: documents of PIECE + 1 ids, each id three more than the last, which a model learns at once. */
+struct world {
+    struct temp_dir dir;
+    char config[100], data[100], out[100];
+};
+
+static void put_file(const char *dir, const char *name, const char *text)
+{
+    char path[300];
+    struct qr_err err = {0};
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    cr_assert_eq(qr_file_replace(path, text, strlen(text), &err), 0, "%s", err.msg);
+}
+
+static void make_data(const char *dir, int32_t vocab_size, const char *tokenizer)
+{
+    struct qr_err err = {0};
+    uint64_t hash;
+    cr_assert_eq(mkdir(dir, 0777), 0);
+    put_file(dir, "tokenizer.json", tokenizer);
+    cr_assert_eq(qr_data_tokenizer_hash(&hash, dir, &err), 0, "%s", err.msg);
+    struct qr_data_writer *w = qr_data_writer_new(&(struct qr_data_writer_options){.dir = dir, .vocab_size = vocab_size, .tokenizer = hash});
+    for (int32_t d = 0; d < N_DOCS; d++) {
+        int32_t ids[PIECE + 1];
+        for (int32_t i = 0; i <= PIECE; i++)
+            ids[i] = (5 * d + 3 * i) % 100;
+        cr_assert_eq(qr_data_writer_add(w, ids, NULL, PIECE + 1, &err), 0, "%s", err.msg);
+    }
+    cr_assert_eq(qr_data_writer_finish(w, &err), 0, "%s", err.msg);
+    qr_data_writer_free(w);
+}
+
+static struct world world_new(void)
+{
+    struct world w = {.dir = temp_dir_new()};
+    struct qr_model_config c = tiny_config(QR_ARCH_LLAMA);
+    c.tied_head = false; /* a tied matrix gets gradients as head and as embedding, by turns where a step has several micro-batches */
+    struct qr_buf text = {0};
+    snprintf(w.config, sizeof w.config, "%s/config.json", w.dir.path);
+    snprintf(w.data, sizeof w.data, "%s/data", w.dir.path);
+    snprintf(w.out, sizeof w.out, "%s/out", w.dir.path);
+    qr_hf_config_write(&text, &c);
+    put_file(w.dir.path, "config.json", text.data);
+    qr_buf_release(&text);
+    make_data(w.data, 100, "{}");
+    cr_assert_eq(mkdir(w.out, 0777), 0);
+    return w;
+}
+
+static void world_drop(struct world *w)
+{
+    temp_dir_remove(&w->dir);
+}
+
+struct session {
+    struct qr_train_config *c; /* owned: the trainer keeps its address */
+    struct qr_trainer *t;
+};
+
+/* The world's settings, then `more` (up to NULL), the last word of each being what counts. */
+static int try_open(struct session *s, const struct world *w, const char *const *more, const struct qr_train_variant *variant, struct qr_err *err)
+{
+    static const char *const fixed[] = {"data.sequence=32", "batch.tokens=128", "batch.sequences=4", "steps=12", "optimizer.lr=0.01", "optimizer.warmup=2",
+                                        "compute.threads=1", "eval.every=0", "model.std=0.1"};
+    char config[120], data[120], out[120];
+    const char *pair[PAIRS_MAX] = {config, data, out};
+    int32_t n = 3;
+    snprintf(config, sizeof config, "model.config=%s", w->config);
+    snprintf(data, sizeof data, "data.train=%s", w->data);
+    snprintf(out, sizeof out, "save.out=%s", w->out);
+    for (int i = 0; i < QR_COUNT(fixed); i++)
+        pair[n++] = fixed[i];
+    for (; more && *more; more++)
+        pair[n++] = *more;
+    *s = (struct session){.c = qr_alloc(1, sizeof *s->c)};
+    int rc = qr_train_config_load(s->c, NULL, pair, n, err);
+    return rc ? rc : qr_trainer_open(&s->t, s->c, variant, err);
+}
+
+static struct session session_new(const struct world *w, bool resume, const char *const *more, const struct qr_train_variant *variant)
+{
+    struct session s;
+    struct qr_err err = {0};
+    cr_assert_eq(try_open(&s, w, more, variant, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_trainer_begin(s.t, resume, &err), 0, "%s", err.msg);
+    return s;
+}
+
+static void session_drop(struct session *s)
+{
+    qr_trainer_close(s->t);
+    qr_train_config_release(s->c);
+    qr_free(s->c);
+}
+
+static double step(struct session *s)
+{
+    struct qr_train_step out;
+    struct qr_err err = {0};
+    cr_assert_eq(qr_trainer_step(s->t, &out, &err), 0, "%s", err.msg);
+    return out.loss;
+}
+
+/* Takes n steps; everything that a resumed run needs, and every loss, as one number. */
+static uint64_t steps(struct session *s, int n)
+{
+    uint64_t h = 0;
+    for (int i = 0; i < n; i++) {
+        const double loss = step(s);
+        h = qr_hash64(&loss, sizeof loss, h);
+    }
+    const struct run r = {.p = s->t->params, .o = s->t->optim};
+    return h ^ run_digest(&r);
+}
+
+static uint64_t run_of(const struct world *w, const char *const *more, const struct qr_train_variant *variant, int n)
+{
+    struct session s = session_new(w, false, more, variant);
+    const uint64_t h = steps(&s, n);
+    session_drop(&s);
+    return h;
+}
+
+#define WITH(...) (const char *const[]){__VA_ARGS__, NULL}
+
+Test(trainer, the_loss_falls_and_the_same_seed_gives_the_same_bytes)
+{
+    struct world w = world_new();
+    struct session s = session_new(&w, false, WITH("compute.dtype=f32"), NULL);
+    const double first = step(&s);
+    double last = first;
+    for (int i = 0; i < 11; i++)
+        last = step(&s);
+    cr_assert(last < 0.7 * first, "from %g to %g", first, last);
+    cr_assert_eq(s.t->state.n_tokens, 12 * 128);
+    session_drop(&s);
+    const uint64_t a = run_of(&w, WITH("seed=7"), NULL, 3);
+    cr_assert_eq(run_of(&w, WITH("seed=7"), NULL, 3), a);
+    cr_assert_eq(run_of(&w, WITH("seed=7", "compute.threads=2"), NULL, 3), a, "threads show");
+    cr_assert_neq(run_of(&w, WITH("seed=8"), NULL, 3), a);
+    world_drop(&w);
+}
+
+Test(trainer, four_micro_batches_of_one_piece_are_one_batch_of_four)
+{
+    struct world w = world_new();
+    for (int f32 = 0; f32 < 2; f32++) {
+        const char *dtype = f32 ? "compute.dtype=f32" : "compute.dtype=bf16";
+        cr_assert_eq(run_of(&w, WITH(dtype, "batch.tokens=32", "batch.sequences=1", "batch.micro=4"), NULL, 3), run_of(&w, WITH(dtype), NULL, 3), "%s", dtype);
+    }
+    world_drop(&w);
+}
+
+Test(trainer, recomputation_takes_memory_away_and_changes_no_bit)
+{
+    struct world w = world_new();
+    struct session none = session_new(&w, false, NULL, NULL), full = session_new(&w, false, WITH("compute.recompute=full"), NULL);
+    cr_assert(full.t->plan.total < none.t->plan.total);
+    const uint64_t a = steps(&none, 3);
+    cr_assert_eq(steps(&full, 3), a);
+    cr_assert_eq(run_of(&w, WITH("compute.recompute=selective"), NULL, 3), a);
+    session_drop(&none), session_drop(&full);
+    world_drop(&w);
+}
+
+Test(trainer, an_interrupted_and_resumed_run_equals_an_uninterrupted_one)
+{
+    struct world w = world_new();
+    struct qr_err err = {0};
+    char path[QR_PATH_MAX];
+    struct session whole = session_new(&w, false, NULL, NULL), first = session_new(&w, false, NULL, NULL);
+    steps(&whole, 4), steps(&first, 4);
+    cr_assert_eq(qr_trainer_save(first.t, path, &err), 0, "%s", err.msg);
+    session_drop(&first);
+    struct session second = session_new(&w, true, NULL, NULL);
+    cr_assert_eq(second.t->state.step, 4);
+    cr_assert_eq(steps(&second, 4), steps(&whole, 4));
+    session_drop(&whole), session_drop(&second);
+
+    struct session other;
+    cr_assert_eq(try_open(&other, &w, WITH("seed=2"), NULL, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_trainer_begin(other.t, true, &err), QR_E_INVALID);
+    cr_assert_not_null(strstr(err.msg, "--set seed: 2, but the run in "), "%s", err.msg);
+    session_drop(&other);
+    cr_assert_eq(try_open(&other, &w, WITH("data.sequence=16"), NULL, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_trainer_begin(other.t, true, &err), QR_E_INVALID);
+    cr_assert_not_null(strstr(err.msg, "data.sequence 16, is not what the run in "), "%s", err.msg);
+    session_drop(&other);
+    world_drop(&w);
+}
+
+Test(trainer, frozen_tensors_stay_as_they_are)
+{
+    struct world w = world_new();
+    struct session s = session_new(&w, false, WITH("model.freeze=model.layers.0.", "model.freeze=model.embed"), NULL);
+    const struct qr_params *p = s.t->params;
+    float *before = qr_alloc((size_t)p->n, sizeof *before);
+    memcpy(before, p->value, (size_t)p->n * sizeof *before);
+    steps(&s, 2);
+    for (int32_t k = 0; k < p->n_params; k++) {
+        const struct qr_param *t = &p->param[k];
+        const bool same = memcmp(before + t->first, (float *)p->value + t->first, (size_t)t->n * sizeof *before) == 0;
+        const bool frozen = strncmp(t->name, "model.layers.0.", 15) == 0 || strncmp(t->name, "model.embed", 11) == 0;
+        cr_assert_eq(same, frozen, "%s", t->name);
+    }
+    qr_free(before);
+    session_drop(&s);
+    world_drop(&w);
+}
+
+/* Makes a number of a tensor `value` and takes a step, which must fail with this in its message, and change nothing else. */
+static void check_bad(const struct world *w, const char *tensor, float value, const char *message)
+{
+    struct session s = session_new(w, false, WITH("compute.dtype=f32"), NULL);
+    struct qr_params *p = s.t->params;
+    struct qr_train_step out;
+    struct qr_err err = {0};
+    const struct qr_param *t = qr_params_find(p, tensor);
+    ((float *)p->value)[t->first + 3] = value;
+    qr_params_pack(p);
+    cr_assert_eq(qr_trainer_step(s.t, &out, &err), QR_E_INVALID);
+    cr_assert_not_null(strstr(err.msg, message), "%s", err.msg);
+    cr_assert_eq(s.t->state.step, 0);
+    cr_assert_eq(s.t->state.position, 0);
+    session_drop(&s);
+}
+
+Test(trainer, the_first_tensor_that_is_not_finite_is_named)
+{
+    struct world w = world_new();
+    check_bad(&w, "model.layers.1.mlp.up_proj.weight", NAN, "step 1: the loss is nan; the first tensor that is not finite: model.layers.1.mlp.up_proj.weight, number 3.");
+    /* Nearly the largest float there is, times what a gated unit gives: infinity in some row. */
+    check_bad(&w, "model.layers.1.mlp.down_proj.weight", 3e38f, "the output of linear with model.layers.1.mlp.down_proj.weight in layer 1, row ");
+    world_drop(&w);
+}
+
+Test(trainer, settings_and_files_that_do_not_fit_are_refused_by_name)
+{
+    struct world w = world_new();
+    char other[120], from[140];
+    snprintf(other, sizeof other, "data.train=%s/other", w.dir.path);
+    snprintf(from, sizeof from, "model.tokenizer=%s", w.data);
+    make_data(other + strlen("data.train="), 300, "{\"other\": 1}");
+    const struct {
+        const char *const *pairs;
+        enum qr_code code;
+        const char *message;
+    } bad[] = {
+        {WITH("data.train=/nowhere"), QR_E_NOT_FOUND, "--set data.train: '/nowhere' holds no prepared data"},
+        {WITH("model.config=/nowhere.json"), QR_E_NOT_FOUND, "--set model.config: "},
+        {WITH("model.from=/nowhere"), QR_E_USAGE, "--set model.config: model.from is set, too; expected one of the two"},
+        {WITH("batch.tokens=16"), QR_E_USAGE, "--set batch.tokens: 16 is less than data.sequence, 32: a piece would not fit"},
+        {WITH("data.sequence=600", "batch.tokens=600"), QR_E_USAGE, "--set data.sequence: 600 is more than the model's context, 512 (max_position_embeddings)"},
+        {WITH("sample.every=1"), QR_E_USAGE, "--set sample.every: sample.prompts is empty; expected texts to go on from"},
+        {WITH("model.freeze=layers"), QR_E_USAGE, "--set model.freeze: 'layers' is the beginning of no tensor's name; the first is 'model.embed_tokens.weight'"},
+        {WITH("optimizer.lr=-1"), QR_E_USAGE, "--set optimizer.lr: -1 is below the smallest value allowed, 0"},
+        {WITH(other), QR_E_INVALID, "has ids up to 299, the model's vocabulary (vocab_size) is 256"},
+        {WITH("compute.isa=mmx"), QR_E_USAGE, "mmx"},
+    };
+    for (int i = 0; i < QR_COUNT(bad); i++) {
+        struct session s;
+        struct qr_err err = {0};
+        const int rc = try_open(&s, &w, bad[i].pairs, NULL, &err);
+        cr_assert_eq(rc, bad[i].code, "%s: %d", err.msg, rc);
+        cr_assert_not_null(strstr(err.msg, bad[i].message), "found: %s\nexpected: %s", err.msg, bad[i].message);
+        session_drop(&s);
+    }
+    struct session s;
+    struct qr_err err = {0};
+    put_file(w.data, "tokenizer.json", "{\"changed\": 1}");
+    cr_assert_eq(try_open(&s, &w, NULL, NULL, &err), QR_E_INVALID);
+    cr_assert_not_null(strstr(err.msg, "was prepared with another tokenizer (data.json: hash "), "%s", err.msg);
+    session_drop(&s);
+    world_drop(&w);
+}
+
+Test(trainer, a_plan_that_does_not_fit_names_settings_that_would)
+{
+    struct world w = world_new();
+    struct session s;
+    struct qr_err err = {0};
+    cr_assert_eq(try_open(&s, &w, NULL, NULL, &err), 0, "%s", err.msg);
+    const size_t total = s.t->plan.total;
+    cr_assert_eq(qr_trainer_check_room(s.t, (int64_t)total, &err), 0);
+    cr_assert_eq(qr_trainer_check_room(s.t, (int64_t)total - 1, &err), QR_E_NO_ROOM);
+    cr_assert_not_null(strstr(err.msg, "what would fit: batch.tokens=64 batch.micro=2 ("), "%s", err.msg);
+    cr_assert_not_null(strstr(err.msg, ", or compute.recompute=full ("), "%s", err.msg);
+    cr_assert_eq(qr_trainer_check_room(s.t, 4096, &err), QR_E_NO_ROOM);
+    cr_assert_not_null(strstr(err.msg, "a smaller model is needed"), "%s", err.msg);
+    cr_assert_eq(qr_trainer_begin(s.t, false, &err), 0, "%s", err.msg);
+    const struct qr_trainer *t = s.t;
+    cr_assert_eq(qr_params_bytes(t->params) + qr_optim_bytes(t->params) + qr_tape_memory(t->tape)->total, total, "the plan is not what is allocated");
+    session_drop(&s);
+    world_drop(&w);
+}
+
+/* A variant that computes what plain training does, and counts. */
+struct count {
+    int begin, loss, before, after, end;
+};
+
+static int count_begin(void *user, struct qr_params *p, struct qr_tape *t, struct qr_err *err)
+{
+    (void)p, (void)t, (void)err;
+    return ((struct count *)user)->begin++ * 0;
+}
+
+static int count_loss(void *user, struct qr_tape *t, const struct qr_train_batch *b, float scale, double *losses, struct qr_err *err)
+{
+    ((struct count *)user)->loss++;
+    qr_tape_loss(t, b, scale, losses);
+    return qr_tape_backward(t, err);
+}
+
+static void count_before(void *user, struct qr_params *p)
+{
+    (void)p;
+    ((struct count *)user)->before++;
+}
+
+static void count_after(void *user, struct qr_params *p)
+{
+    (void)p;
+    ((struct count *)user)->after++;
+}
+
+static void count_end(void *user)
+{
+    ((struct count *)user)->end++;
+}
+
+Test(trainer, a_variant_is_called_around_every_step)
+{
+    struct world w = world_new();
+    struct count n = {0};
+    const struct qr_train_variant v = {.name = "count", .user = &n, .begin = count_begin, .loss = count_loss, .before_step = count_before,
+                                       .after_step = count_after, .end = count_end};
+    cr_assert_eq(run_of(&w, WITH("batch.micro=2"), &v, 3), run_of(&w, WITH("batch.micro=2"), NULL, 3));
+    cr_assert(n.begin == 1 && n.loss == 6 && n.before == 3 && n.after == 3 && n.end == 1);
+    world_drop(&w);
+}
+
+static int32_t count_lines(const char *dir, const char *name, const char *with)
+{
+    char path[300], line[1000];
+    int32_t n = 0;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s", path);
+    while (fgets(line, sizeof line, f))
+        n += strstr(line, with) != NULL;
+    fclose(f);
+    return n;
+}
+
+Test(trainer, a_resumed_log_has_every_step_once)
+{
+    struct world w = world_new();
+    struct qr_err err = {0};
+    struct qr_train_log log;
+    for (int again = 0; again < 2; again++) {
+        cr_assert_eq(qr_train_log_open(&log, w.out, again ? 4 : -1, &err), 0, "%s", err.msg);
+        for (int64_t i = again ? 5 : 0; i < 8; i++) {
+            const struct qr_train_row row = {.step = i, .n_tokens = 10, .loss = i ? 5.5 - (double)i / 3 : NAN, .eval_loss = i % 4 ? NAN : 5, .norm = 1, .lr = 0.1,
+                                             .tokens_s = NAN, .peak_share = NAN, .seconds = 1};
+            cr_assert_eq(qr_train_log_row(&log, &row, &err), 0, "%s", err.msg);
+            cr_assert_eq(qr_train_log_sample(&log, i, "a\n", "\"b", &err), 0, "%s", err.msg);
+        }
+        if (!again)
+            fputs("7,10,3.1", log.csv), fputs("{\"step\":4,\"prompt\":\"cut", log.jsonl); /* as a killed process leaves them */
+        qr_train_log_close(&log);
+    }
+    cr_assert_eq(count_lines(w.out, "log.csv", ","), 9);
+    cr_assert_eq(count_lines(w.out, "log.csv", "7,10,3.1"), 1);
+    cr_assert_eq(count_lines(w.out, "log.jsonl", "\"prompt\":\"a\\n\",\"text\":\"\\\"b\"}"), 8);
+    cr_assert_eq(count_lines(w.out, "log.jsonl", "{\"step\":"), 16);
+    cr_assert_eq(qr_train_plot(w.out, "a <run>", true, &err), 0, "%s", err.msg);
+    cr_assert_eq(count_lines(w.out, "loss.html", "a &lt;run&gt;"), 2);
+    cr_assert_eq(count_lines(w.out, "loss.html", "<figure>"), 5);
+    world_drop(&w);
+}

@@ -266,7 +266,8 @@ Test(trainer, settings_and_files_that_do_not_fit_are_refused_by_name)
         {WITH("batch.tokens=16"), QR_E_USAGE, "--set batch.tokens: 16 is less than data.sequence, 32: a piece would not fit"},
         {WITH("data.sequence=600", "batch.tokens=600"), QR_E_USAGE, "--set data.sequence: 600 is more than the model's context, 512 (max_position_embeddings)"},
         {WITH("sample.every=1"), QR_E_USAGE, "--set sample.every: sample.prompts is empty; expected texts to go on from"},
-        {WITH("model.freeze=layers"), QR_E_USAGE, "--set model.freeze: 'layers' is the beginning of no tensor's name; the first is 'model.embed_tokens.weight'"},
+        {WITH("model.freeze=layers"), QR_E_USAGE,
+         "--set model.freeze: 'layers' is the beginning of no tensor's name; the first is 'model.embed_tokens.weight'"},
         {WITH("optimizer.lr=-1"), QR_E_USAGE, "--set optimizer.lr: -1 is below the smallest value allowed, 0"},
         {WITH(other), QR_E_INVALID, "has ids up to 299, the model's vocabulary (vocab_size) is 256"},
         {WITH("compute.isa=mmx"), QR_E_USAGE, "mmx"},
@@ -375,8 +376,8 @@ Test(trainer, a_resumed_log_has_every_step_once)
     for (int again = 0; again < 2; again++) {
         cr_assert_eq(qr_train_log_open(&log, w.out, again ? 4 : -1, &err), 0, "%s", err.msg);
         for (int64_t i = again ? 5 : 0; i < 8; i++) {
-            const struct qr_train_row row = {.step = i, .n_tokens = 10, .loss = i ? 5.5 - (double)i / 3 : NAN, .eval_loss = i % 4 ? NAN : 5, .norm = 1, .lr = 0.1,
-                                             .tokens_s = NAN, .peak_share = NAN, .seconds = 1};
+            const struct qr_train_row row = {.step = i, .n_tokens = 10, .loss = i ? 5.5 - (double)i / 3 : NAN, .eval_loss = i % 4 ? NAN : 5, .norm = 1,
+                                             .lr = 0.1, .tokens_s = NAN, .peak_share = NAN, .seconds = 1};
             cr_assert_eq(qr_train_log_row(&log, &row, &err), 0, "%s", err.msg);
             cr_assert_eq(qr_train_log_sample(&log, i, "a\n", "\"b", &err), 0, "%s", err.msg);
         }

@@ -1,11 +1,11 @@
 #include "bench/make.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "bench/command.h"
@@ -76,12 +76,9 @@ static void put_tokenizer(struct qr_buf *out, int32_t n_vocab)
 
 static int write_file(const char *dir, const char *name, const struct qr_buf *text, struct qr_err *err)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "wxe");
-    if (!f || fwrite(text->data, 1, text->len, f) != text->len || fclose(f) != 0)
-        return qr_err_set(err, QR_E_IO, "cannot write '%s': %s", path, strerror(errno));
-    return 0;
+    char path[QR_PATH_MAX];
+    const int rc = qr_path_join(path, dir, name, err);
+    return rc ? rc : qr_file_write(path, text->data, text->len, false, err);
 }
 
 static int write_tokenizer(const char *dir, int32_t n_vocab, struct qr_err *err)

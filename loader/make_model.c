@@ -1,6 +1,5 @@
 #include "loader/make_model.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -15,7 +14,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "loader/hf_config.h"
-#include "loader/safetensors.h"
+#include "loader/safetensors_write.h"
 #include "loader/weight_table.h"
 
 #define STD_DEFAULT 0.02
@@ -71,29 +70,11 @@ static size_t encode(uint8_t *out, const float *x, size_t n, enum qr_dtype to)
 
 /* ---- files ---- */
 
-static int fail_io(struct maker *m, const char *name)
-{
-    return qr_err_set(m->err, QR_E_IO, "%s/%s: %s", m->dir, name, strerror(errno));
-}
-
-static int open_new(struct maker *m, const char *name, FILE **out)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", m->dir, name);
-    *out = fopen(path, "wbx");
-    return *out ? 0 : fail_io(m, name);
-}
-
 static int write_text(struct maker *m, const char *name, const struct qr_buf *text)
 {
-    FILE *f;
-    int rc = open_new(m, name, &f);
-    if (rc)
-        return rc;
-    bool ok = fwrite(text->data, 1, text->len, f) == text->len;
-    if (fclose(f) != 0 || !ok)
-        return fail_io(m, name);
-    return 0;
+    char path[QR_PATH_MAX];
+    const int rc = qr_path_join(path, m->dir, name, m->err);
+    return rc ? rc : qr_file_write(path, text->data, text->len, false, m->err);
 }
 
 static uint64_t element_count(const struct qr_weight_walk *k)
@@ -135,13 +116,14 @@ static uint64_t total_bytes(const struct maker *m)
     return n;
 }
 
-static int write_tensor(struct maker *m, FILE *f, const struct qr_weight_walk *k, uint64_t stream, const char *file)
+static int write_tensor(struct maker *m, struct qr_st_out *out, const struct qr_weight_walk *k, uint64_t stream)
 {
     float x[CHUNK];
     uint8_t bytes[CHUNK * 4];
     const char *name = k->row->name;
     const float mean = strstr(name, "norm.weight") ? 1.0f : 0.0f, std = (float)m->o.std;
-    for (uint64_t at = 0, n = element_count(k); at < n; at += CHUNK) {
+    int rc = 0;
+    for (uint64_t at = 0, n = element_count(k); rc == 0 && at < n; at += CHUNK) {
         size_t count = n - at < CHUNK ? (size_t)(n - at) : CHUNK;
         for (size_t i = 0; i < count; i += 2) {
             float pair[2];
@@ -149,64 +131,57 @@ static int write_tensor(struct maker *m, FILE *f, const struct qr_weight_walk *k
             x[i] = mean + std * pair[0];
             x[i + 1] = mean + std * pair[1];
         }
-        size_t size = encode(bytes, x, count, m->o.store);
-        if (fwrite(bytes, 1, size, f) != size)
-            return fail_io(m, file);
+        rc = qr_st_out_put(out, bytes, encode(bytes, x, count, m->o.store), m->err);
     }
-    return 0;
+    return rc;
 }
 
-/* Header of one shard, with its length in front and spaces behind so that the data begins at a multiple of 64. */
-static void make_header(struct maker *m, struct qr_buf *out, int32_t shard, uint64_t total)
+/* The tensors of one shard; their names lie in `names`. */
+static int32_t list_shard(struct maker *m, struct qr_st_entry *entry, char (*names)[QR_WEIGHT_NAME_MAX], int32_t shard, uint64_t total)
 {
-    static const char *const type_name[] = {[QR_F32] = "F32", [QR_F16] = "F16", [QR_BF16] = "BF16"};
-    uint64_t at = 0, begin = 0;
-    qr_buf_put(out, "\0\0\0\0\0\0\0\0", 8);
-    qr_buf_put_str(out, "{\"__metadata__\":{\"format\":\"pt\"}");
+    int32_t n = 0;
+    uint64_t at = 0;
     for (struct qr_weight_walk k = qr_weight_walk_begin(m->c); next_tensor(&k);) {
-        char name[QR_WEIGHT_NAME_MAX];
-        uint64_t n_bytes = element_count(&k) * qr_dtype_bytes(m->o.store);
-        int64_t shape[2];
         if (shard_of(at, total, m->o.n_shards) == shard) {
-            int32_t n_dims = qr_weight_walk_shape(shape, &k);
-            qr_buf_printf(out, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%" PRId64, qr_weight_walk_name(name, &k),
-                          type_name[m->o.store], shape[0]);
-            if (n_dims == 2)
-                qr_buf_printf(out, ",%" PRId64, shape[1]);
-            qr_buf_printf(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin, begin + n_bytes);
-            begin += n_bytes;
+            entry[n] = (struct qr_st_entry){.name = qr_weight_walk_name(names[n], &k), .dtype = m->o.store};
+            entry[n].n_dims = qr_weight_walk_shape(entry[n].shape, &k);
+            n++;
         }
-        at += n_bytes;
+        at += element_count(&k) * qr_dtype_bytes(m->o.store);
     }
-    qr_buf_put_byte(out, '}');
-    while (out->len % 64 != 0)
-        qr_buf_put_byte(out, ' ');
-    uint64_t len = htole64(out->len - 8);
-    memcpy(out->data, &len, 8);
+    return n;
+}
+
+static int fill_shard(struct maker *m, struct qr_st_out *out, int32_t shard, uint64_t total)
+{
+    uint64_t at = 0, stream = 0;
+    int rc = 0;
+    for (struct qr_weight_walk k = qr_weight_walk_begin(m->c); !rc && next_tensor(&k); stream++) {
+        if (shard_of(at, total, m->o.n_shards) == shard)
+            rc = write_tensor(m, out, &k, stream);
+        at += element_count(&k) * qr_dtype_bytes(m->o.store);
+    }
+    if (rc == 0)
+        return qr_st_out_close(out, false, m->err);
+    qr_st_out_abandon(out);
+    return rc;
 }
 
 static int write_shard(struct maker *m, int32_t shard, uint64_t total)
 {
-    char file[64];
-    struct qr_buf header;
-    FILE *f;
-    int rc = open_new(m, shard_name(file, shard, m->o.n_shards), &f);
-    if (rc)
-        return rc;
-    qr_buf_init(&header);
-    make_header(m, &header, shard, total);
-    if (fwrite(header.data, 1, header.len, f) != header.len)
-        rc = fail_io(m, file);
-    uint64_t at = 0, stream = 0;
-    for (struct qr_weight_walk k = qr_weight_walk_begin(m->c); !rc && next_tensor(&k); stream++) {
-        if (shard_of(at, total, m->o.n_shards) == shard)
-            rc = write_tensor(m, f, &k, stream, file);
-        at += element_count(&k) * qr_dtype_bytes(m->o.store);
-    }
-    qr_buf_release(&header);
-    if (fclose(f) != 0 && !rc)
-        rc = fail_io(m, file);
-    return rc;
+    char file[64], path[QR_PATH_MAX];
+    struct qr_st_out out;
+    size_t n_all = 0;
+    for (struct qr_weight_walk k = qr_weight_walk_begin(m->c); next_tensor(&k);)
+        n_all++;
+    struct qr_st_entry *entry = qr_alloc(n_all, sizeof *entry);
+    char(*names)[QR_WEIGHT_NAME_MAX] = qr_alloc(n_all, sizeof *names);
+    const int32_t n = list_shard(m, entry, names, shard, total);
+    int rc = qr_path_join(path, m->dir, shard_name(file, shard, m->o.n_shards), m->err);
+    rc = rc ? rc : qr_st_out_open(&out, path, entry, n, NULL, 0, m->err);
+    qr_free(entry);
+    qr_free(names);
+    return rc ? rc : fill_shard(m, &out, shard, total);
 }
 
 static int write_index(struct maker *m, uint64_t total)

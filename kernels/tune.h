@@ -104,6 +104,8 @@ void qr_tune_describe(char *out, size_t size, const struct qr_tunables *value);
 
 /* Text: a line with the format's version and a checksum of the rest, one with the processor, one with level and threads, one for each shape. */
 void qr_tune_format(struct qr_buf *out, const struct qr_tune *t, const char *processor);
+/* The first line and `body` behind it (for tests, which put nonsense there). */
+void qr_tune_seal(struct qr_buf *out, const char *body, size_t n_bytes);
 /* All of it or nothing into t. Errors: QR_E_DAMAGED (any byte changed or missing), QR_E_UNSUPPORTED (another version, processor, level or number of
  * threads). */
 int qr_tune_parse(struct qr_tune *t, const char *text, size_t n_bytes, const char *processor, struct qr_err *err);

@@ -41,6 +41,14 @@ void qr_tune_describe(char *out, size_t size, const struct qr_tunables *value)
             n += (size_t)snprintf(out + n, size - n, "%s%s=%d", n ? " " : "", qr_tune_fields[f].name, (int)*qr_tune_value(&v, f));
 }
 
+void qr_tune_seal(struct qr_buf *out, const char *body, size_t n_bytes)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(body != NULL || n_bytes == 0);
+    qr_buf_printf(out, HEAD "%016" PRIx64 "\n", qr_hash64(body, n_bytes, SEED));
+    qr_buf_put(out, body, n_bytes);
+}
+
 void qr_tune_format(struct qr_buf *out, const struct qr_tune *t, const char *processor)
 {
     QR_ASSERT(out != NULL && t != NULL);
@@ -55,8 +63,7 @@ void qr_tune_format(struct qr_buf *out, const struct qr_tune *t, const char *pro
         qr_buf_printf(&body, "%s %s %d %d %d rows %d%s%s\n", op_names[k->op], qr_dtype_name((enum qr_dtype)k->type), (int)k->a, (int)k->b, (int)k->c,
                       (int)first_row(k->bucket), values[0] ? " " : "", values);
     }
-    qr_buf_printf(out, HEAD "%016" PRIx64 "\n", qr_hash64(body.data, body.len, SEED));
-    qr_buf_put(out, body.data, body.len);
+    qr_tune_seal(out, body.data, body.len);
     qr_buf_release(&body);
     qr_free(shape);
 }

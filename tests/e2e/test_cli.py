@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The subcommands as scripts use them."""
+import glob
 import json
 import math
 import os
@@ -99,6 +100,30 @@ def test_generate_reads_text_and_ids_and_stops_at_the_end_token():
     assert rc == 0 and json.loads(out) == a
     rc, out, _ = run('generate', '--model', STORIES, '--prompt', 'Once upon a time', '--max-tokens', '400', '--stop', 'little', '--json')
     assert rc == 0 and json.loads(out)['text'] == a['text'].split('little')[0]
+
+
+def test_tuning_at_start_is_kept_and_changes_no_answer():
+    need_data()
+    ask = ['generate', '--model', STORIES, '--prompt', 'Once upon a time', '--max-tokens', '40', '--temperature', '0', '--json', '--max-step-tokens', '2',
+           '--tune']
+    with tempfile.TemporaryDirectory() as cache:
+        answers = []
+        for when in ('off', 'now', 'cached'):
+            rc, out, err = run(*ask, when, env={'XDG_CACHE_HOME': cache})
+            assert rc == 0, err
+            answers.append(out)
+            assert ('tuned shapes=' in err and ' saved' in err) == (when == 'now'), err
+            assert len(glob.glob(cache + '/quire/tune-*-*-*.txt')) == (when != 'off')
+        assert answers[0] == answers[1] == answers[2]
+        rc, out, err = run(*ask, 'now', env={'XDG_CACHE_HOME': '/dev/null'})
+        assert rc == 0 and out == answers[0] and 'not saved: /dev/null/quire' in err, err
+        with open(glob.glob(cache + '/quire/*')[0], 'r+b') as f:
+            f.seek(40)
+            f.write(b'!')
+        rc, out, err = run(*ask, 'cached', env={'XDG_CACHE_HOME': cache})
+        assert rc == 0 and out == answers[0] and err.count('tuning ignored') == 1, err
+    rc, out, err = run(*ask, 'later')
+    assert rc == 2 and 'off|cached|now' in err, err
 
 
 def test_bench_train_says_the_same_loss_however_much_is_recomputed():

@@ -1,0 +1,86 @@
+/* `quire bench tune`: its table, its file, and what it refuses. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "bench/throughput.h"
+#include "bench/tune.h"
+#include "loader/make_model.h"
+#include "tests/run_main.h"
+
+TestSuite(bench_tune, .timeout = 120);
+
+static int32_t count(const char *text, const char *what)
+{
+    int32_t n = 0;
+    for (const char *at = text; (at = strstr(at, what)) != NULL; at++)
+        n++;
+    return n;
+}
+
+static void make_model(char dir[64])
+{
+    const struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    const struct qr_make_options o = {.store = QR_BF16, .seed = 7, .std = 0.02};
+    struct qr_err err = {0};
+    snprintf(dir, 64, "/tmp/quire-bench-tune-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+    cr_assert_eq(qr_model_make_with(dir, &c, &o, &err), 0, "%s", err.msg);
+}
+
+Test(bench_tune, shapes_are_listed_and_kept_and_used_by_the_next_command)
+{
+    char dir[64], words[400];
+    struct qr_buf text = {0};
+    make_model(dir);
+    setenv("XDG_CACHE_HOME", dir, 1);
+    snprintf(words, sizeof words, "tune --model %s --isa avx2 --threads 2 --rows 1,32 --no-save", dir);
+    cr_assert_eq(run_main(qr_bench_tune_main, words, &text), 0);
+    cr_expect_eq(count(text.data, "\nlinear bf16 "), 10, "%s", text.data);
+    cr_expect_eq(count(text.data, "\nattention bf16 4/2 heads of 16 "), 2, "%s", text.data);
+    cr_expect(strstr(text.data, "of 12 shapes") && !strstr(text.data, "kept in"), "%s", text.data);
+    qr_buf_release(&text);
+    snprintf(words, sizeof words, "throughput --model %s --isa avx2 --threads 2 --no-probe --prefill 4 --batch 1 --steps 2 --repeats 1", dir);
+    cr_assert_eq(run_main(qr_bench_throughput_main, words, &text), 0);
+    cr_expect(strstr(text.data, " 0 shapes tuned"), "%s", text.data);
+    qr_buf_release(&text);
+    snprintf(words, sizeof words, "tune --model %s --isa avx2 --threads 2 --rows 1 --json", dir);
+    cr_assert_eq(run_main(qr_bench_tune_main, words, &text), 0);
+    for (char *line = strtok(text.data, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        struct qr_json *row;
+        struct qr_err err;
+        cr_assert_eq(qr_json_parse(&row, line, strlen(line), &qr_json_limits_file, &err), 0, "%s: %s", line, err.msg);
+        const struct qr_json *own = qr_json_find(row, "own_us"), *best = qr_json_find(row, "best_us");
+        cr_expect(own && best && qr_json_f64(own) > 0 && qr_json_f64(best) <= qr_json_f64(own), "%s", line);
+        qr_json_free(row);
+    }
+    qr_buf_release(&text);
+    snprintf(words, sizeof words, "throughput --model %s --isa avx2 --threads 2 --no-probe --untuned --prefill 4 --batch 1 --steps 2 --repeats 1", dir);
+    cr_assert_eq(run_main(qr_bench_throughput_main, words, &text), 0);
+    cr_expect(strstr(text.data, " 6 shapes tuned") && strstr(text.data, "prefill-untuned") && strstr(text.data, "decode-untuned"), "%s", text.data);
+    qr_buf_release(&text);
+    snprintf(words, sizeof words, "rm -r '%s'", dir);
+    cr_assert_eq(system(words), 0);
+}
+
+Test(bench_tune, wrong_usage_and_a_directory_that_cannot_be_written_are_refused)
+{
+    char dir[64], words[400];
+    struct qr_buf text = {0};
+    make_model(dir);
+    cr_expect_eq(run_main(qr_bench_tune_main, "tune", &text), 2);
+    cr_expect_eq(run_main(qr_bench_tune_main, "tune --model x --rows 1,a", &text), 2);
+    cr_expect_eq(run_main(qr_bench_tune_main, "tune --model x --rows 0", &text), 2);
+    cr_expect_eq(run_main(qr_bench_tune_main, "tune --model /nonexistent", &text), 4);
+    cr_expect_eq(run_main(qr_bench_tune_main, "tune --help", &text), 0);
+    cr_expect(strstr(text.data, "--no-save") || strstr(text.data, "save"), "%s", text.data);
+    setenv("XDG_CACHE_HOME", "/dev/null", 1);
+    snprintf(words, sizeof words, "tune --model %s --isa avx2 --threads 1 --rows 1", dir);
+    cr_expect_eq(run_main(qr_bench_tune_main, words, &text), 4);
+    qr_buf_release(&text);
+    snprintf(words, sizeof words, "rm -r '%s'", dir);
+    cr_assert_eq(system(words), 0);
+}

@@ -59,6 +59,6 @@ endfunction()
 function(quire_test_properties test)
     set_tests_properties(${test} PROPERTIES
         FAIL_REGULAR_EXPRESSION "Sanitizer:|runtime error:"
-        ENVIRONMENT "QUIRE_DATA=${QUIRE_DATA};QUIRE_BIN=$<TARGET_FILE_DIR:quire_flags_anchor>/quire;CRITERION_JOBS=1"
+        ENVIRONMENT "QUIRE_DATA=${QUIRE_DATA};QUIRE_BIN=$<TARGET_FILE_DIR:quire_flags_anchor>/quire;CRITERION_JOBS=1;XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache"
         TIMEOUT 300)
 endfunction()

@@ -104,8 +104,8 @@ def test_generate_reads_text_and_ids_and_stops_at_the_end_token():
 
 def test_tuning_at_start_is_kept_and_changes_no_answer():
     need_data()
-    ask = ['generate', '--model', STORIES, '--prompt', 'Once upon a time', '--max-tokens', '40', '--temperature', '0', '--json', '--max-step-tokens', '2',
-           '--tune']
+    ask = ['generate', '--model', STORIES, '--prompt', 'Once upon a time', '--max-tokens', '40', '--temperature', '0', '--json',
+           '--max-running', '1', '--max-step-tokens', '1', '--tune']
     with tempfile.TemporaryDirectory() as cache:
         answers = []
         for when in ('off', 'now', 'cached'):

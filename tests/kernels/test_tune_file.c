@@ -24,7 +24,8 @@ static struct qr_tune_key random_key(struct qr_rng *r)
 {
     static const uint8_t weights[] = {QR_F32, QR_BF16, QR_Q8, QR_Q4_G128, QR_W4}, caches[] = {QR_F32, QR_BF16, QR_I8};
     const bool attention = qr_rng_below(r, 4) == 0;
-    return (struct qr_tune_key){.op = attention ? QR_TUNE_ATTENTION : QR_TUNE_LINEAR, .type = attention ? caches[qr_rng_below(r, 3)] : weights[qr_rng_below(r, 5)],
+    return (struct qr_tune_key){.op = attention ? QR_TUNE_ATTENTION : QR_TUNE_LINEAR,
+                                .type = attention ? caches[qr_rng_below(r, 3)] : weights[qr_rng_below(r, 5)],
                                 .bucket = (uint8_t)qr_rng_below(r, QR_TUNE_BUCKETS), .a = 1 + (int32_t)qr_rng_below(r, 100000),
                                 .b = 1 + (int32_t)qr_rng_below(r, INT32_MAX), .c = attention ? 8 + (int32_t)qr_rng_below(r, 249) : 0};
 }
@@ -164,7 +165,8 @@ Test(tune_file, sealed_nonsense_is_refused_and_sense_is_not)
     static const char *const bad[] = {
         "linear bf16 576 960 0 rows 1", "\n", "linear bf16 576 960 rows 1\n", "linear i32 576 960 0 rows 1\n", "linear f64 576 960 0 rows 1\n",
         "linear bf16 0 960 0 rows 1\n", "linear bf16 576 960 1 rows 1\n", "linear bf16 -1 960 0 rows 1\n", "linear bf16 576 2147483648 0 rows 1\n",
-        "linear bf16 576 99999999999999999999 0 rows 1\n", "linear bf16 576 0960 0 rows 1\n", "linear bf16 576 960 0 rows 3\n", "linear bf16 576 960 0 rows 1 x=1\n",
+        "linear bf16 576 99999999999999999999 0 rows 1\n", "linear bf16 576 0960 0 rows 1\n", "linear bf16 576 960 0 rows 3\n",
+        "linear bf16 576 960 0 rows 1 x=1\n",
         "linear bf16 576 960 0 rows 1 queries\n", "linear bf16 576 960 0 rows 1 queries=\n", "linear bf16 576 960 0 rows 1 queries=257\n",
         "linear bf16 576 960 0 rows 1 queries=1 queries=2\n", "linear bf16 576 960 0 rows 1 chunk_rows=15\n", "attention bf16 9 3 0 rows 1\n",
         "attention 9 3 64 rows 1 1\n", "convolve bf16 9 3 64 rows 1\n", "linear bf16 576 960 0 rows 1 queries=1 x\n"};

@@ -205,7 +205,7 @@ static int read_group(struct reader *r, const char *name)
         return fail_here(r, what);
     }
     memcpy(outer, r->prefix, sizeof outer);
-    snprintf(r->prefix, sizeof r->prefix, "%s.", name);
+    snprintf(r->prefix, sizeof r->prefix, "%.*s.", QR_OPTION_NAME_MAX, name); /* the beginning of a name */
     rc = read_pairs(r);
     memcpy(r->prefix, outer, sizeof outer);
     return rc;

@@ -18,6 +18,8 @@
 
 #define PLOT_EVERY_US ((int64_t)10 * 1000000)
 #define PROBE_ROUNDS 8
+#define PROBE_BYTES ((size_t)256 << 20) /* more than caches hold */
+#define TRACE_STEPS 10
 
 struct train_options {
     struct qr_str_list set;
@@ -33,7 +35,7 @@ struct run {
     struct qr_train_sampler sampler;
     struct qr_train_screen screen;
     struct qr_train_log log;
-    double peak_ops_s;     /* what the machine can do at most; 0: unknown */
+    struct qr_train_peak peak; /* what the machine can do at most; bytes with a trace only */
     int64_t saved_step, evaluated_step, plotted_us;
 };
 
@@ -85,9 +87,30 @@ static int check_out(const struct run *r, struct qr_err *err)
 static int check_memory(struct run *r, struct qr_err *err)
 {
     const int64_t held = qr_memory_of_process("VmRSS");
+    qr_train_plan_add(&r->t->plan, "kernels' scratch", qr_backend_scratch_bytes(r->t->be));
     qr_train_plan_add(&r->t->plan, "program, tokenizer, data read so far", (size_t)held);
     print_plan(r->t);
     return qr_trainer_check_room(r->t, qr_memory_available() + held, err);
+}
+
+/* The machine's limits; and with --trace the trace, which says how near each verb comes. */
+static int probe(struct run *r, struct qr_err *err)
+{
+    struct qr_trainer *t = r->t;
+    const enum qr_probe_unit unit = qr_probe_unit_of(t->params->compute);
+    r->peak.ops_s = qr_probe_ops_s(t->be->queue, t->be->n_threads, t->be->k->name, unit, PROBE_ROUNDS);
+    if (r->peak.ops_s > 0)
+        printf("the machine's peak: %.0f GFLOP/s (%s)\n", r->peak.ops_s * 1e-9, qr_probe_name(t->be->k->name, unit));
+    if (!r->o->trace)
+        return 0;
+    void *memory = t->be->mem->alloc(PROBE_BYTES);
+    qr_mem_populate(memory, PROBE_BYTES);
+    r->peak.bytes_s = qr_probe_bytes_s(t->be->queue, memory, PROBE_BYTES, PROBE_ROUNDS);
+    t->be->mem->free(memory);
+    int rc = qr_train_trace_open(&t->trace, r->o->trace, r->c->save.out, &r->peak, err);
+    if (rc == 0)
+        qr_train_trace_watch(t->trace, t->tape, t->params);
+    return rc;
 }
 
 static int begin(struct run *r, struct qr_err *err)
@@ -101,14 +124,11 @@ static int begin(struct run *r, struct qr_err *err)
         return rc;
     if (r->o->resume)
         printf("resumed behind step %lld\n", (long long)t->state.step);
-    const enum qr_probe_unit unit = qr_probe_unit_of(t->params->compute);
-    r->peak_ops_s = qr_probe_ops_s(t->be->queue, t->be->n_threads, t->be->k->name, unit, PROBE_ROUNDS);
-    if (r->peak_ops_s > 0)
-        printf("the machine's peak: %.0f GFLOP/s (%s)\n", r->peak_ops_s * 1e-9, qr_probe_name(t->be->k->name, unit));
+    rc = probe(r, err);
     r->saved_step = r->o->resume ? t->state.step : -1;
     r->evaluated_step = -1;
     qr_train_screen_open(&r->screen, t->state.step, r->c->steps);
-    return 0;
+    return rc;
 }
 
 /* ---- on the way ---- */
@@ -121,7 +141,9 @@ static bool due(int64_t every, int64_t step)
 static int evaluate(struct run *r, struct qr_train_row *row, struct qr_err *err)
 {
     int64_t n_targets;
+    qr_train_trace_begin(r->t->trace, "evaluation", -1);
     int rc = qr_trainer_evaluate(r->t, &row->eval_loss, &n_targets, err);
+    qr_train_trace_end(r->t->trace);
     r->evaluated_step = r->t->state.step;
     return rc;
 }
@@ -176,6 +198,15 @@ static int plot(struct run *r, bool now, struct qr_err *err)
     return rc;
 }
 
+static int end_trace(struct run *r, struct qr_err *err)
+{
+    struct qr_train_trace *trace = r->t->trace;
+    r->t->trace = NULL;
+    if (trace)
+        qr_train_screen_say(&r->screen, "the trace is in %s", r->o->trace);
+    return qr_train_trace_close(trace, err);
+}
+
 /* A step and what is due behind it. */
 static int one_step(struct run *r, struct qr_err *err)
 {
@@ -186,7 +217,7 @@ static int one_step(struct run *r, struct qr_err *err)
     const bool last = s.step == r->c->steps;
     struct qr_train_row row = {.step = s.step, .n_tokens = s.n_tokens, .loss = s.loss, .eval_loss = NAN, .norm = s.norm, .lr = s.lr,
                                .tokens_s = (double)s.n_tokens / s.seconds, .seconds = s.seconds,
-                               .peak_share = r->peak_ops_s > 0 ? s.flops / s.seconds / r->peak_ops_s : NAN};
+                               .peak_share = r->peak.ops_s > 0 ? s.flops / s.seconds / r->peak.ops_s : NAN};
     if (r->t->eval_feed && (last || due(r->c->eval.every, s.step)))
         rc = evaluate(r, &row, err);
     if (rc)
@@ -197,6 +228,8 @@ static int one_step(struct run *r, struct qr_err *err)
         rc = write_samples(r, err);
     if (rc == 0 && due(r->c->save.every, s.step))
         rc = save(r, err);
+    if (rc == 0 && s.step - r->screen.first == TRACE_STEPS)
+        rc = end_trace(r, err);
     return rc ? rc : plot(r, false, err);
 }
 
@@ -223,12 +256,48 @@ static int steps(struct run *r, int *status, struct qr_err *err)
         rc = save(r, err);
     if (rc == 0)
         rc = plot(r, true, err);
+    if (rc == 0)
+        rc = end_trace(r, err);
     qr_train_screen_close(&r->screen);
     if (rc == 0 && r->t->state.step < r->c->steps) {
         printf("interrupted behind step %lld of %lld; --resume goes on\n", (long long)r->t->state.step, (long long)r->c->steps);
         *status = 128 + atomic_load(&r->stop->asked);
     }
     return rc;
+}
+
+static void put_memory(struct qr_buf *out, const char *what, size_t planned, size_t peak)
+{
+    struct qr_buf text = {0};
+    qr_train_put_bytes(&text, planned);
+    qr_buf_printf(out, "  %-38s%12s", what, text.data);
+    qr_buf_clear(&text);
+    qr_train_put_bytes(&text, peak);
+    qr_buf_printf(out, "%12s\n", text.data);
+    qr_buf_release(&text);
+}
+
+/* --memory: every part as planned and at its peak. What is not of the tape is in use as a whole. */
+static void print_memory(const struct run *r)
+{
+    const struct qr_train_plan *p = &r->t->plan;
+    const struct qr_tape_memory peak = qr_tape_peak(r->t->tape);
+    const struct {
+        const char *what;
+        size_t n_bytes;
+    } tape[] = {{QR_PLAN_KEEP, peak.keep}, {QR_PLAN_WORK, peak.work}, {QR_PLAN_GRAD, peak.grad}, {QR_PLAN_LOGITS, peak.logits}, {QR_PLAN_KV, peak.kv}};
+    struct qr_buf out = {0};
+    qr_buf_printf(&out, "%-40s%12s%12s\n", "memory", "planned", "peak");
+    for (int32_t i = 0; i < p->n_rows; i++) {
+        size_t used = p->row[i].n_bytes;
+        for (int k = 0; k < QR_COUNT(tape); k++)
+            used = strcmp(tape[k].what, p->row[i].what) == 0 ? tape[k].n_bytes : used;
+        if (p->row[i].n_bytes)
+            put_memory(&out, p->row[i].what, p->row[i].n_bytes, used);
+    }
+    put_memory(&out, "together, and the process (VmHWM)", p->total, (size_t)qr_memory_of_process("VmHWM"));
+    fwrite(out.data, 1, out.len, stdout);
+    qr_buf_release(&out);
 }
 
 static int finish(struct run *r, struct qr_err *err)
@@ -254,7 +323,11 @@ static int run_all(struct run *r, int *status, struct qr_err *err)
         return rc;
     rc = begin(r, err);
     rc = rc ? rc : steps(r, status, err);
-    return rc || *status ? rc : finish(r, err);
+    if (rc == 0 && *status == 0)
+        rc = finish(r, err);
+    if (rc == 0 && r->o->memory)
+        print_memory(r);
+    return rc;
 }
 
 static int train(const struct train_options *o, const struct qr_train_config *c, int *status, struct qr_err *err)
@@ -265,6 +338,9 @@ static int train(const struct train_options *o, const struct qr_train_config *c,
     int rc = run_all(&r, status, err);
     if (r.screen.last)
         qr_train_screen_close(&r.screen);
+    struct qr_err late;
+    if (r.t)
+        qr_train_trace_close(r.t->trace, &late); /* there still after an error */
     qr_train_log_close(&r.log);
     qr_train_sampler_close(&r.sampler);
     qr_trainer_close(r.t);
@@ -308,6 +384,10 @@ int qr_cmd_train(int argc, char **argv)
          .help = "A setting in place of the file's, such as optimizer.lr=1e-3; of a list setting one item."},
         {.name = "resume", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, resume), .builtin = "false", .group = "Run",
          .help = "Go on from the latest checkpoint in save.out, to the same bytes as without the interruption."},
+        {.name = "trace", .type = QR_OPT_STR, .offset = offsetof(struct train_options, trace), .arg = "FILE", .group = "Run",
+         .help = "Write a Chrome trace of the first ten steps: steps, layers and verbs with bytes, operations and share of the machine's peak."},
+        {.name = "memory", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, memory), .builtin = "false", .group = "Run",
+         .help = "Print at the end what every part of the memory held at its peak."},
         {.name = "plan", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, plan), .builtin = "false", .group = "Run",
          .help = "Print parameters and memory, and exit: with status 5 when it does not fit."},
         {.name = "settings", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, settings), .builtin = "false", .group = "Run",

@@ -31,11 +31,11 @@ int qr_train_plan_model(struct qr_train_plan *plan, struct qr_params *params, co
     if (params->half)
         qr_train_plan_add(plan, "parameters, rounded to bf16", (size_t)params->n * sizeof *params->half);
     qr_train_plan_add(plan, "matrices packed for products", params->weights.region_bytes);
-    qr_train_plan_add(plan, "activations kept for the way back", m.keep);
-    qr_train_plan_add(plan, "activations of one layer", m.work);
-    qr_train_plan_add(plan, "gradients of activations", m.grad);
-    qr_train_plan_add(plan, "logits, a chunk", m.logits);
-    qr_train_plan_add(plan, "keys and values", m.kv);
+    qr_train_plan_add(plan, QR_PLAN_KEEP, m.keep);
+    qr_train_plan_add(plan, QR_PLAN_WORK, m.work);
+    qr_train_plan_add(plan, QR_PLAN_GRAD, m.grad);
+    qr_train_plan_add(plan, QR_PLAN_LOGITS, m.logits);
+    qr_train_plan_add(plan, QR_PLAN_KV, m.kv);
     return 0;
 }
 

@@ -10,7 +10,14 @@
 #include "train/params.h"
 #include "train/tape.h"
 
-#define QR_PLAN_ROWS_MAX 16
+#define QR_PLAN_ROWS_MAX 24
+
+/* The rows of the tape, for whoever compares them with what was used. */
+#define QR_PLAN_KEEP "activations kept for the way back"
+#define QR_PLAN_WORK "activations of one layer"
+#define QR_PLAN_GRAD "gradients of activations"
+#define QR_PLAN_LOGITS "logits, a chunk"
+#define QR_PLAN_KV "keys and values"
 
 struct qr_train_plan {
     struct {

@@ -71,6 +71,7 @@ struct qr_tape {
     struct qr_storage *storage;        /* owned, likewise */
     struct qr_scope *scope;            /* owned, likewise */
     int32_t n_nodes, nodes_max, n_storages, storages_max, n_scopes, scopes_max;
+    int32_t rows_peak, blocks_peak;    /* of logits and of cache, in any step */
     int32_t in_scope;                  /* the open scope, or -1 */
     int32_t work_holds;                /* the scope whose values are in `work`, or -1 */
     bool planning;                     /* addresses are handed out, nothing is computed */

@@ -196,12 +196,23 @@ void qr_tape_begin(struct qr_tape *t, const struct qr_batch *b)
     t->recorded = true;
 }
 
+static void note_peak(struct qr_tape *t, const struct qr_batch *b)
+{
+    int32_t n_blocks = 0;
+    for (int32_t s = 0; s < b->n_seqs; s++)
+        n_blocks += (b->ctx_len[s] + QR_TRAIN_BLOCK_TOKENS - 1) / QR_TRAIN_BLOCK_TOKENS;
+    t->rows_peak = b->n_logits > t->rows_peak ? b->n_logits : t->rows_peak;
+    t->blocks_peak = n_blocks > t->blocks_peak ? n_blocks : t->blocks_peak;
+}
+
 static struct qr_tensor record(struct qr_tape *t, const struct qr_batch *b)
 {
     QR_ASSERT(b->n_tokens <= t->o.n_tokens_max && b->n_seqs <= t->o.n_seqs_max);
     forget(t);
     struct qr_tensor out = qr_model_forward(&t->exec, b);
     QR_ASSERT(t->in_scope < 0);
+    if (!t->planning)
+        note_peak(t, b);
     return out;
 }
 
@@ -391,11 +402,16 @@ const struct qr_tape_memory *qr_tape_memory(const struct qr_tape *t)
     return &t->memory;
 }
 
-size_t qr_tape_peak_bytes(const struct qr_tape *t)
+struct qr_tape_memory qr_tape_peak(const struct qr_tape *t)
 {
     QR_ASSERT(t != NULL);
     QR_ASSERT(t->region != NULL);
-    return t->keep.peak + t->work.peak;
+    const int32_t rows = t->rows_peak < t->o.chunk_rows ? t->rows_peak : t->o.chunk_rows;
+    struct qr_tape_memory m = {.keep = t->keep.peak, .work = t->work.peak, .grad = t->keep.peak + t->work.peak,
+                               .kv = (size_t)t->blocks_peak * qr_kv_block_bytes(&t->kv)};
+    m.logits = t->o.logits ? 0 : (size_t)rows * (size_t)t->params->config.n_vocab * qr_dtype_bytes(t->real);
+    m.total = m.keep + m.work + m.grad + m.logits + m.kv;
+    return m;
 }
 
 struct qr_exec *qr_tape_exec(struct qr_tape *t)

@@ -56,8 +56,8 @@ void qr_tape_close(struct qr_tape *t); /* NULL is fine */
 
 const struct qr_tape_memory *qr_tape_memory(const struct qr_tape *t);
 
-/* The most that any step has used of keep and work together; at most what was planned. */
-size_t qr_tape_peak_bytes(const struct qr_tape *t);
+/* The most of each part that any step has used; at most what was planned. */
+struct qr_tape_memory qr_tape_peak(const struct qr_tape *t);
 
 /* Records a forward pass with the loss: the sum over targets of -log p, in f64. The gradient that follows is that of scale times it: 1 / (number of
  * targets of all micro-batches) makes the mean. losses, when not NULL, receives each target's. */

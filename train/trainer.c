@@ -387,7 +387,9 @@ static int micro_steps(struct qr_trainer *t, int64_t *position, struct qr_train_
 {
     const float scale = 1.0f / (float)out->n_targets;
     for (int64_t m = 0; m < t->c->batch.micro && qr_feed_next(t->feed, position, &t->batch); m++) {
+        qr_train_trace_begin(t->trace, "micro-batch", m);
         int rc = micro_step(t, scale, err);
+        qr_train_trace_end(t->trace);
         if (rc)
             return rc;
         out->loss = add_losses(out->loss, t->losses, t->batch.b.n_logits);
@@ -407,6 +409,18 @@ static void drop_frozen_gradients(struct qr_params *p)
             memset((char *)p->grad + (size_t)p->param[k].first * size, 0, (size_t)p->param[k].n * size);
 }
 
+/* Gradients become values. */
+static int move(struct qr_trainer *t, struct qr_train_step *out, struct qr_err *err)
+{
+    drop_frozen_gradients(t->params);
+    if (t->variant.before_step)
+        t->variant.before_step(t->variant.user, t->params);
+    int rc = qr_optim_step(&t->optim, out->lr, &out->norm, err);
+    if (rc == 0 && t->variant.after_step)
+        t->variant.after_step(t->variant.user, t->params);
+    return rc;
+}
+
 int qr_trainer_step(struct qr_trainer *t, struct qr_train_step *out, struct qr_err *err)
 {
     QR_ASSERT(t != NULL && t->tape != NULL);
@@ -419,19 +433,16 @@ int qr_trainer_step(struct qr_trainer *t, struct qr_train_step *out, struct qr_e
     *out = (struct qr_train_step){.step = t->optim.step + 1, .lr = qr_lr_at(&lr, t->optim.step), .n_targets = count_targets(t, position)};
     if (out->n_targets == 0)
         return qr_err_set(err, QR_E_INVALID, "step %lld: the data is at its end; with data.shuffle=false there is one epoch", (long long)out->step);
+    qr_train_trace_begin(t->trace, "step", out->step);
     qr_params_zero_grad(t->params);
     int rc = micro_steps(t, &position, out, err);
-    if (rc)
-        return rc;
     out->loss /= (double)out->n_targets;
-    drop_frozen_gradients(t->params);
-    if (t->variant.before_step)
-        t->variant.before_step(t->variant.user, t->params);
-    rc = qr_optim_step(&t->optim, out->lr, &out->norm, err);
+    qr_train_trace_begin(t->trace, "optimizer", -1);
+    rc = rc ? rc : move(t, out, err);
+    qr_train_trace_end(t->trace);
+    qr_train_trace_end(t->trace);
     if (rc)
         return rc;
-    if (t->variant.after_step)
-        t->variant.after_step(t->variant.user, t->params);
     out->seconds = (double)(qr_clock_ns() - began) * 1e-9;
     t->state.step = t->optim.step;
     t->state.position = position;

@@ -18,6 +18,7 @@
 #include "train/plan.h"
 #include "train/shards.h"
 #include "train/tape.h"
+#include "train/trace.h"
 
 /* What a kind of training does differently: adapters, distillation, rounding, pruning. Every entry may be NULL. `user` is the variant's. */
 struct qr_train_variant {
@@ -55,6 +56,7 @@ struct qr_trainer {
     struct qr_train_batch batch;
     double *losses;
     struct qr_checkpoint_state state;
+    struct qr_train_trace *trace;      /* borrowed; NULL: none. Steps tell it what they do; it watches the tape itself */
 };
 
 struct qr_train_step {

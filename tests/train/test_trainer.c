@@ -242,7 +242,8 @@ static void check_bad(const struct world *w, const char *tensor, float value, co
 Test(trainer, the_first_tensor_that_is_not_finite_is_named)
 {
     struct world w = world_new();
-    check_bad(&w, "model.layers.1.mlp.up_proj.weight", NAN, "step 1: the loss is nan; the first tensor that is not finite: model.layers.1.mlp.up_proj.weight, number 3.");
+    check_bad(&w, "model.layers.1.mlp.up_proj.weight", NAN,
+              "step 1: the loss is nan; the first tensor that is not finite: model.layers.1.mlp.up_proj.weight, number 3.");
     /* Nearly the largest float there is, times what a gated unit gives: infinity in some row. */
     check_bad(&w, "model.layers.1.mlp.down_proj.weight", 3e38f, "the output of linear with model.layers.1.mlp.down_proj.weight in layer 1, row ");
     world_drop(&w);

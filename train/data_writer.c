@@ -45,7 +45,7 @@ static int begin_shard(struct qr_data_writer *w, struct qr_err *err)
     char name[QR_SHARD_NAME_MAX], path[QR_PATH_MAX];
     qr_shard_name(name, w->m.n_shards);
     const int rc = qr_path_join(path, w->o.dir, name, err);
-    return rc == 0 ? qr_shard_begin(&w->shard, path, w->o.vocab_size, w->o.tokenizer, w->o.masked, err) : rc;
+    return rc == 0 ? qr_shard_begin(&w->shard, path, w->o.vocab_size, w->o.tokenizer, err) : rc;
 }
 
 /* The finished file is read once for its hash. */

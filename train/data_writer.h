@@ -16,7 +16,6 @@ struct qr_data_writer_options {
     const char *dir;                           /* exists; borrowed for the call */
     int32_t vocab_size;
     uint64_t tokenizer;                        /* hash of tokenizer.json */
-    bool masked;                               /* documents may bring a mask */
     int64_t shard_tokens_max, shard_docs_max;  /* 0: as above; a document is never cut, so a shard may be longer by one */
 };
 

@@ -192,12 +192,12 @@ static bool put(struct qr_shard_writer *w, const void *bytes, size_t n)
     return n == 0 || fwrite(bytes, 1, n, w->f) == n;
 }
 
-int qr_shard_begin(struct qr_shard_writer *w, const char *path, int32_t vocab_size, uint64_t tokenizer, bool masked, struct qr_err *err)
+int qr_shard_begin(struct qr_shard_writer *w, const char *path, int32_t vocab_size, uint64_t tokenizer, struct qr_err *err)
 {
     QR_ASSERT(w != NULL && path != NULL);
     QR_ASSERT(vocab_size > 0);
     static const struct header none;
-    *w = (struct qr_shard_writer){.path = qr_strdup(path), .vocab_size = vocab_size, .tokenizer = tokenizer, .masked = masked};
+    *w = (struct qr_shard_writer){.path = qr_strdup(path), .vocab_size = vocab_size, .tokenizer = tokenizer};
     w->f = fopen(path, "wbxe");
     if (w->f && put(w, &none, sizeof none))
         return 0;
@@ -206,12 +206,14 @@ int qr_shard_begin(struct qr_shard_writer *w, const char *path, int32_t vocab_si
     return err->code;
 }
 
+/* The first mask is preceded by that of the ids before it: all count. */
 static void add_mask(struct qr_shard_writer *w, const bool *counts, int64_t n)
 {
-    for (int64_t i = 0, t = w->n_tokens; i < n; i++, t++) {
+    const int64_t first = w->mask.len == 0 ? -w->n_tokens : 0;
+    for (int64_t i = first, t = w->n_tokens + first; i < n; i++, t++) {
         if (t % 64 == 0)
             qr_buf_put(&w->mask, &(uint64_t){0}, 8);
-        if (!counts || counts[i])
+        if (i < 0 || !counts || counts[i])
             w->mask.data[t / 8] = (char)((uint8_t)w->mask.data[t / 8] | 1u << (t % 8));
     }
 }
@@ -219,11 +221,11 @@ static void add_mask(struct qr_shard_writer *w, const bool *counts, int64_t n)
 int qr_shard_add(struct qr_shard_writer *w, const int32_t *ids, const bool *counts, int64_t n, struct qr_err *err)
 {
     QR_ASSERT(w != NULL && w->f != NULL && ids != NULL);
-    QR_ASSERT(n > 0 && (w->masked || !counts));
+    QR_ASSERT(n > 0);
     if (n > TOKENS_MAX - w->n_tokens)
         return qr_err_set(err, QR_E_TOO_LARGE, "'%s': more than %" PRId64 " tokens", w->path, TOKENS_MAX);
     qr_buf_put(&w->offsets, &w->n_tokens, 8);
-    if (w->masked)
+    if (counts || w->mask.len > 0)
         add_mask(w, counts, n);
     for (int64_t i = 0; i < n;) {
         uint16_t narrow[PIECE];
@@ -245,7 +247,7 @@ int qr_shard_end(struct qr_shard_writer *w, struct qr_err *err)
     QR_ASSERT(w != NULL && w->f != NULL);
     QR_ASSERT(w->n_docs > 0);
     struct header h = {.version = VERSION, .id_bytes = w->vocab_size <= WIDE_VOCAB ? 2 : 4, .n_tokens = (uint64_t)w->n_tokens,
-                       .n_docs = (uint64_t)w->n_docs, .vocab_size = (uint32_t)w->vocab_size, .flags = w->masked ? FLAG_MASK : 0, .tokenizer = w->tokenizer};
+                       .n_docs = (uint64_t)w->n_docs, .vocab_size = (uint32_t)w->vocab_size, .flags = w->mask.len > 0 ? FLAG_MASK : 0, .tokenizer = w->tokenizer};
     memcpy(h.magic, MAGIC, sizeof h.magic);
     const size_t n_bytes = (size_t)w->n_tokens * h.id_bytes;
     static const char zero[8];

@@ -47,7 +47,7 @@ int32_t qr_shard_id(const struct qr_shard *s, int64_t t);
 int64_t qr_shard_offset(const struct qr_shard *s, int64_t doc); /* 0 <= doc <= n_docs */
 bool qr_shard_counts(const struct qr_shard *s, int64_t t);
 
-/* Appends documents to one file; what it keeps in memory is 8 bytes per document and a bit per id. */
+/* Appends documents to one file; what it keeps in memory is 8 bytes per document and at most a bit per id. */
 struct qr_shard_writer {
     FILE *f;                 /* owned */
     char *path;              /* owned */
@@ -55,11 +55,10 @@ struct qr_shard_writer {
     int64_t n_tokens, n_docs;
     int32_t vocab_size;
     uint64_t tokenizer;
-    bool masked;
 };
 
-/* Makes the file (QR_E_IO when it exists). masked: documents may bring a mask. */
-int qr_shard_begin(struct qr_shard_writer *w, const char *path, int32_t vocab_size, uint64_t tokenizer, bool masked, struct qr_err *err);
+/* Makes the file (QR_E_IO when it exists). It gets a mask with the first document that brings one. */
+int qr_shard_begin(struct qr_shard_writer *w, const char *path, int32_t vocab_size, uint64_t tokenizer, struct qr_err *err);
 
 /* A document of n >= 1 ids, all in 0..vocab_size-1. counts NULL: all count. */
 int qr_shard_add(struct qr_shard_writer *w, const int32_t *ids, const bool *counts, int64_t n, struct qr_err *err);

@@ -70,7 +70,7 @@ static inline void corpus_write(const struct corpus *c, const char *dir, int64_t
 {
     struct qr_err err = {0};
     struct qr_data_writer *w = qr_data_writer_new(&(struct qr_data_writer_options){.dir = dir, .vocab_size = c->vocab_size, .tokenizer = 0x1234abcd,
-                                                                                    .masked = true, .shard_tokens_max = shard_tokens_max});
+                                                                                    .shard_tokens_max = shard_tokens_max});
     for (int32_t d = 0; d < c->n_docs; d++)
         cr_assert_eq(qr_data_writer_add(w, c->ids[d], c->counts[d], c->n[d], &err), 0, "%s", err.msg);
     cr_assert_eq(qr_data_writer_finish(w, &err), 0, "%s", err.msg);

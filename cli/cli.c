@@ -27,6 +27,27 @@ int qr_cli_fail(const char *command, const struct qr_err *err)
     return qr_err_exit_status(err->code);
 }
 
+int qr_cli_group(const struct qr_cli_command *command, int32_t n, int argc, char **argv)
+{
+    const char *names[32];
+    QR_ASSERT(command != NULL && argc >= 1);
+    QR_ASSERT(n > 0 && n <= QR_COUNT(names));
+    for (int32_t i = 0; i < n; i++) {
+        names[i] = command[i].name;
+        if (argc > 1 && strcmp(argv[1], names[i]) == 0)
+            return command[i].run(argc - 1, argv + 1);
+    }
+    const bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+    if (argc > 1 && !help) {
+        const char *near = qr_nearest(argv[1], names, n);
+        fprintf(stderr, "quire %s: unknown command '%s'%s%s%s\n", argv[0], argv[1], near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    }
+    FILE *out = help ? stdout : stderr;
+    for (int32_t i = 0; i < n; i++)
+        fprintf(out, "  quire %s %-15s %s\n", argv[0], names[i], command[i].help);
+    return help ? 0 : 2;
+}
+
 int qr_cli_read(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv,
                 const char *usage)
 {

@@ -31,6 +31,7 @@ int qr_cmd_plan(int argc, char **argv);
 int qr_cmd_bench(int argc, char **argv);
 int qr_cmd_serve(int argc, char **argv);
 int qr_cmd_train(int argc, char **argv);
+int qr_cmd_data(int argc, char **argv);
 
 /* ---- options ---- */
 
@@ -109,6 +110,9 @@ struct qr_cli_engine {
 /* Reads argv into `target` by the table. Returns -1 to go on, or the exit status: after --help, --print-config, --check-config or an error. */
 int qr_cli_read(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv,
                 const char *usage);
+
+/* Runs the command of a group ("quire bench kern") that argv[1] names, as argv[0] = "kern"; else lists them. Returns the exit status. */
+int qr_cli_group(const struct qr_cli_command *command, int32_t n, int argc, char **argv);
 
 /* Prints "quire CMD: message" to stderr; returns the exit status for the code. */
 int qr_cli_fail(const char *command, const struct qr_err *err);

@@ -1,9 +1,5 @@
 /* cmd_bench.c - the table of measurements. */
-#include <stdio.h>
-#include <string.h>
-
 #include "base/assert.h"
-#include "base/option.h"
 #include "bench/kern.h"
 #include "bench/make.h"
 #include "bench/open.h"
@@ -31,19 +27,5 @@ static const struct qr_cli_command benches[] = {
 
 int qr_cmd_bench(int argc, char **argv)
 {
-    const char *names[QR_COUNT(benches)];
-    for (int i = 0; i < QR_COUNT(benches); i++) {
-        names[i] = benches[i].name;
-        if (argc > 1 && strcmp(argv[1], benches[i].name) == 0)
-            return benches[i].run(argc - 1, argv + 1);
-    }
-    bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
-    if (argc > 1 && !help) {
-        const char *near = qr_nearest(argv[1], names, QR_COUNT(benches));
-        fprintf(stderr, "quire bench: unknown measurement '%s'%s%s%s\n", argv[1], near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-    }
-    FILE *out = help ? stdout : stderr;
-    for (int i = 0; i < QR_COUNT(benches); i++)
-        fprintf(out, "  quire bench %-11s %s\n", benches[i].name, benches[i].help);
-    return help ? 0 : 2;
+    return qr_cli_group(benches, QR_COUNT(benches), argc, argv);
 }

@@ -334,7 +334,7 @@ static int train(const struct train_options *o, const struct qr_train_config *c,
 {
     struct qr_train_stop stop;
     struct run r = {.o = o, .c = c, .stop = &stop};
-    qr_train_stop_open(&stop); /* before the backend makes threads */
+    qr_train_stop_open(&stop, "\nstopping behind this step; once more ends at once\n"); /* before the backend makes threads */
     int rc = run_all(&r, status, err);
     if (r.screen.last)
         qr_train_screen_close(&r.screen);

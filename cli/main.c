@@ -24,6 +24,7 @@ static const struct qr_cli_command commands[] = {
     {"template", qr_cmd_template, "render a chat template"},
     {"check", qr_cmd_check, "explain a model file or directory"},
     {"plan", qr_cmd_plan, "memory plan of a model, without loading it"},
+    {"data", qr_cmd_data, "data to train on: prepare, show, train-tokenizer"},
     {"train", qr_cmd_train, "train a model, from random weights or from a model directory"},
     {"bench", qr_cmd_bench, "measure: load, kern, make-model"},
 };

@@ -20,7 +20,6 @@ static sigset_t watched(void)
 
 static void *wait_for_signals(void *arg)
 {
-    static const char text[] = "\nstopping behind this step; once more ends at once\n";
     struct qr_train_stop *s = arg;
     const sigset_t set = watched();
     qr_thread_set_name("signals");
@@ -29,16 +28,16 @@ static void *wait_for_signals(void *arg)
             continue;
         if (atomic_exchange(&s->asked, number) != 0)
             _exit(128 + number);
-        ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+        ssize_t written = write(STDERR_FILENO, s->text, strlen(s->text));
         (void)written;
     }
     return NULL;
 }
 
-void qr_train_stop_open(struct qr_train_stop *s)
+void qr_train_stop_open(struct qr_train_stop *s, const char *text)
 {
-    QR_ASSERT(s != NULL);
-    *s = (struct qr_train_stop){0};
+    QR_ASSERT(s != NULL && text != NULL);
+    *s = (struct qr_train_stop){.text = text};
     const sigset_t set = watched();
     int rc = pthread_sigmask(SIG_BLOCK, &set, &s->before);
     QR_ASSERT(rc == 0);

@@ -12,11 +12,12 @@
 struct qr_train_stop {
     pthread_t thread;
     sigset_t before;
+    const char *text;   /* borrowed: what the first signal is answered with */
     _Atomic int asked;  /* the signal, or 0 */
     _Atomic bool over;
 };
 
-void qr_train_stop_open(struct qr_train_stop *s);
+void qr_train_stop_open(struct qr_train_stop *s, const char *text);
 void qr_train_stop_close(struct qr_train_stop *s);
 
 #endif

@@ -8,7 +8,7 @@ foreach(source ${fuzz_sources})
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes) # libFuzzer has no header
     target_link_libraries(${stem} PRIVATE quire_flags)
     target_link_options(${stem} PRIVATE -fsanitize=fuzzer)
-    foreach(module server engine model scheduler kvcache tokenizer loader kernels base)
+    foreach(module server train engine model scheduler kvcache tokenizer loader kernels base)
         if(TARGET quire_${module})
             target_link_libraries(${stem} PRIVATE quire_${module})
         endif()

@@ -12,19 +12,14 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "loader/hf_config.h"
-#include "loader/map_file.h"
 #include "train/checkpoint_parts.h"
 #include "train/manifest.h"
+#include "train/tokenizer_files.h"
 
 #define STEP_FORMAT "step-%08" PRId64
 #define SAVING ".saving-"
 #define REMOVING ".removing-"
 #define LINKING ".latest-"
-#define COPIED_BYTES_MAX ((size_t)1 << 30)
-
-/* What a tokenizer, its chat template and the defaults of generation are made of, in the directories that exist. */
-static const char *const copied[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-                                     "tokenizer.model", "chat_template.jinja", "chat_template.json", "generation_config.json"};
 
 /* ---- writing a directory ---- */
 
@@ -80,24 +75,10 @@ static int write_parts(struct saver *s, const char *name, const struct qr_part *
     return rc;
 }
 
-static int copy_file(struct saver *s, const char *name)
+static int copy_file(void *user, const char *name, const void *bytes, size_t n, struct qr_err *err)
 {
-    char path[QR_PATH_MAX];
-    struct qr_map_file file;
-    struct qr_err absent;
-    int rc = qr_path_join(path, s->src->tokenizer_dir, name, s->err);
-    if (rc)
-        return rc;
-    rc = qr_map_file_open(&file, path, COPIED_BYTES_MAX, &absent);
-    if (rc == QR_E_NOT_FOUND)
-        return 0;
-    if (rc) {
-        *s->err = absent;
-        return rc;
-    }
-    rc = write_bytes(s, name, file.data, file.n_bytes);
-    qr_map_file_close(&file);
-    return rc;
+    (void)err; /* the saver's */
+    return write_bytes(user, name, bytes, n);
 }
 
 static int write_model(struct saver *s)
@@ -107,9 +88,7 @@ static int write_model(struct saver *s)
     int rc = write_config(s);
     rc = rc ? rc : write_parts(s, QR_MODEL_FILE, part, n);
     qr_free(part);
-    for (int i = 0; rc == 0 && s->src->tokenizer_dir && i < QR_COUNT(copied); i++)
-        rc = copy_file(s, copied[i]);
-    return rc;
+    return rc == 0 && s->src->tokenizer_dir ? qr_tokenizer_files(s->src->tokenizer_dir, copy_file, s, s->err) : rc;
 }
 
 /* What makes a checkpoint of a model's directory; trainer.json last. */

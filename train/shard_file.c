@@ -247,7 +247,8 @@ int qr_shard_end(struct qr_shard_writer *w, struct qr_err *err)
     QR_ASSERT(w != NULL && w->f != NULL);
     QR_ASSERT(w->n_docs > 0);
     struct header h = {.version = VERSION, .id_bytes = w->vocab_size <= WIDE_VOCAB ? 2 : 4, .n_tokens = (uint64_t)w->n_tokens,
-                       .n_docs = (uint64_t)w->n_docs, .vocab_size = (uint32_t)w->vocab_size, .flags = w->mask.len > 0 ? FLAG_MASK : 0, .tokenizer = w->tokenizer};
+                       .n_docs = (uint64_t)w->n_docs, .vocab_size = (uint32_t)w->vocab_size, .flags = w->mask.len > 0 ? FLAG_MASK : 0,
+                       .tokenizer = w->tokenizer};
     memcpy(h.magic, MAGIC, sizeof h.magic);
     const size_t n_bytes = (size_t)w->n_tokens * h.id_bytes;
     static const char zero[8];

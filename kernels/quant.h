@@ -5,7 +5,8 @@
  *   4 bits, groups    a row of weights becomes n * m * scale, scale = max|w| / 105: groups of 32, 64 or 128 neighbours share the multiple m,
  *                     1 <= m <= 15, and each weight is an n, -8 <= n <= 7. So n * m is an integer of 8 bits again, and a product with 4-bit
  *                     weights is one with 8-bit ones. m is the one of the smallest squared error among the smallest that holds the group's
- *                     largest weight and the two below it.
+ *                     largest weight and the two below it, three for groups of more than 32: the more weights, the further the largest
+ *                     stands out, and the more is gained by cutting it off.
  *   8 bits, groups    the same with scale = max|w| / 1905 and -127 <= n <= 127, m the smallest that holds the group's largest weight: n * m is
  *                     an integer of 12 bits, multiplied as two: n * m = 16 u + l, -120 <= u <= 119, 0 <= l <= 15
  *
@@ -28,7 +29,6 @@
 #define QR_Q4_LARGEST 105.0f  /* 7 * 15 */
 #define QR_Q8G_LARGEST 1905.0f /* 127 * 15 */
 #define QR_QUANT_MULTIPLE_MAX 15
-#define QR_Q4_TRIES 3
 
 #define QR_QUANT_INFINITY_BITS 0x7f800000u
 #define QR_QUANT_SMALLEST_BITS 0x03800000u /* 2^-120 */
@@ -130,6 +130,12 @@ static inline int32_t qr_quant_smallest_multiple(const float *v, int32_t group, 
     return m;
 }
 
+/* How many multiples are tried for a group. */
+static inline int32_t qr_quant_tries(int32_t group)
+{
+    return group > QR_QUANT_GROUP ? 4 : 3;
+}
+
 /* A group of weights of 4 bits: n[] and the multiple, which is returned. */
 static inline int32_t qr_quant_group4(int8_t n[QR_QUANT_GROUP_MAX], const float *x, int32_t group, float inverse)
 {
@@ -137,7 +143,7 @@ static inline int32_t qr_quant_group4(int8_t n[QR_QUANT_GROUP_MAX], const float 
     for (int32_t i = 0; i < group; i++)
         v[i] = x[i] * inverse;
     int32_t m = qr_quant_smallest_multiple(v, group, 7), chosen = 0;
-    for (int t = 0; t < QR_Q4_TRIES && m - t >= 1; t++) {
+    for (int t = 0; t < qr_quant_tries(group) && m - t >= 1; t++) {
         int8_t tried[QR_QUANT_GROUP_MAX] = {0};
         float error = qr_quant_try(tried, v, group, m - t);
         if (chosen == 0 || error < best) {

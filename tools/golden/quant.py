@@ -41,11 +41,12 @@ def row_scale(row, largest):
 
 
 def group4(values):
-    """n and m of a group: the smallest m that holds the largest, or one of the two below it if that errs less in squares."""
+    """n and m of a group: the smallest m that holds the largest, or one of the two (groups of more than 32: three) below it if that errs less in
+    squares."""
     most = max(abs(v) for v in values)
     holds = next((m for m in range(1, 16) if 7 * m >= most), 15)
     tried = []
-    for m in range(holds, max(holds - 3, 0), -1):
+    for m in range(holds, max(holds - (4 if len(values) > 32 else 3), 0), -1):
         n = [min(7, max(-8, round(v / m))) for v in values]
         tried.append((sum((v - k * m) ** 2 for v, k in zip(values, n)), m, n))
     best = min(tried, key=lambda t: t[0])

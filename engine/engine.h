@@ -149,6 +149,7 @@ struct qr_engine_limits {
     int64_t scratch_bytes, table_bytes; /* kernels' scratch; everything else the engine keeps (qr_engine_table_bytes): an opened engine only */
     enum qr_dtype kv_dtype;
     enum qr_dtype weight_dtype; /* what matrices were packed as; an opened engine only */
+    int32_t tuned_shapes;       /* in the table of measurements (kernels/tune.h); likewise */
 };
 
 struct qr_engine; /* opaque */

@@ -68,6 +68,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     rc = qr_engine_plan(&e->limits, c, qr_model_config(e->model), qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model),
                         (int64_t)act_bytes, qr_memory_available(), err);
     e->limits.weight_dtype = qr_model_weight_dtype(e->model);
+    e->limits.tuned_shapes = qr_tune_count(e->be->tune);
     if (rc == 0)
         rc = make_scheduler(e, err);
     if (rc != 0)

@@ -17,6 +17,7 @@
 #define HEAD_CALLS 8       /* of the head in one step, as there is one only */
 #define CONFIRM_TIMES 3    /* as many samples decide in the end */
 #define SCREEN_GAIN 1.02   /* what makes a value part of the next trials */
+#define KEEP_GAIN 1.01     /* what one of several values must be worth in the end */
 #define DEPTH_FEW 1024     /* tokens in the cache of each sequence: with up to 4, and with more */
 #define DEPTH_MANY 128
 
@@ -283,6 +284,24 @@ static void search(struct tuner *t, int32_t n_passes)
     }
 }
 
+/* Each field of what was found has to earn its place: without it the shape must be slower. */
+static void prune(struct tuner *t, int32_t n_passes)
+{
+    for (int f = 0; f < QR_TUNE_FIELDS; f++) {
+        for (int32_t i = 0; i < t->n_groups; i++) {
+            struct group *g = &t->group[i];
+            g->trying = *qr_tune_value(&g->side[0], f) != 0;
+            g->side[1] = g->side[0];
+            *qr_tune_value(&g->side[1], f) = 0;
+        }
+        if (any_trying(t))
+            run_passes(t, n_passes);
+        for (int32_t i = 0; i < t->n_groups; i++)
+            if (t->group[i].trying && gain_of(&t->group[i]) > 1 / KEEP_GAIN)
+                t->group[i].side[0] = t->group[i].side[1];
+    }
+}
+
 /* What was found against the kernels' own choice, with more samples: it stays, or nothing does. */
 static void confirm(struct tuner *t, int32_t n_passes)
 {
@@ -367,6 +386,7 @@ static void tune_bucket(struct tuner *t, const struct qr_model *m, struct qr_bac
     run_passes(t, 2); /* finds the shapes, and warms up */
     const int32_t n_layers = qr_model_config(m)->n_layers, n_passes = 2 * ((SAMPLES_WANTED + n_layers - 1) / n_layers);
     search(t, n_passes);
+    prune(t, n_passes);
     confirm(t, n_passes);
     for (int32_t i = 0; o->each && i < t->n_groups; i++) {
         const struct group *g = &t->group[i];

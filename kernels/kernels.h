@@ -71,6 +71,7 @@ struct qr_linear_args {
     int64_t out_stride, x_stride;
     int32_t n_rows, n_in, n_out; /* n_out: outputs of w, with glu twice the columns of out */
     bool add, glu;
+    bool passing; /* in a chain: nobody but its next product reads out, whose rows, gaps included, are the kernel's until then */
     enum qr_act act;
     float eps;
 };
@@ -173,6 +174,17 @@ struct qr_qkv_args {
     float eps;
 };
 
+/* chain - n products, one after the other, then qkv where there is `heads`: the bits of these calls in this order. With many rows a thread may take
+ * some of them from the first product to the last, so that they stay in its caches and nobody waits in between.
+ * Requires  the same n_rows everywhere, 1 <= n <= QR_CHAIN_MAX. What a product reads of row r was there before, or was written to row r by one before it;
+ *           what is read of other rows nobody of the chain writes. */
+#define QR_CHAIN_MAX 4
+struct qr_chain_args {
+    const struct qr_linear_args *linear; /* [n] */
+    const struct qr_qkv_args *heads;     /* or NULL */
+    int32_t n;
+};
+
 /* kv_copy - block dst becomes a copy of block src, all layers. */
 struct qr_kv_copy_args {
     const struct qr_kv_view *kv;
@@ -238,6 +250,7 @@ struct qr_kernels {
     void (*rope)(struct qr_queue *q, const struct qr_rope_args *a);
     void (*kv_write)(struct qr_queue *q, const struct qr_kv_write_args *a);
     void (*qkv)(struct qr_queue *q, const struct qr_qkv_args *a);
+    void (*chain)(struct qr_queue *q, const struct qr_chain_args *a);
     void (*kv_copy)(struct qr_queue *q, const struct qr_kv_copy_args *a);
     void (*attention)(struct qr_queue *q, const struct qr_attention_args *a);
     void (*glu)(struct qr_queue *q, const struct qr_glu_args *a);

@@ -35,6 +35,14 @@ NOTHING(attention, qr_attention_args)
 NOTHING(glu, qr_glu_args)
 NOTHING(gather_rows, qr_gather_args)
 
+static void null_chain(struct qr_queue *q, const struct qr_chain_args *a)
+{
+    QR_ASSERT(a != NULL && a->linear != NULL);
+    QR_ASSERT(a->n >= 1 && a->n <= QR_CHAIN_MAX);
+    for (int32_t i = 0; i < a->n; i++)
+        null_linear(q, &a->linear[i]);
+}
+
 static size_t null_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in)
 {
     QR_ASSERT(qr_dtype_packs(to));
@@ -61,6 +69,7 @@ const struct qr_kernels qr_null_kernels = {
     .rope = null_rope,
     .kv_write = null_kv_write,
     .qkv = null_qkv,
+    .chain = null_chain,
     .kv_copy = null_kv_copy,
     .attention = null_attention,
     .glu = null_glu,

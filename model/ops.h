@@ -21,6 +21,14 @@ struct qr_attn_spec {
     float scale, softcap;
 };
 
+/* Weights of half a layer; biases and norms of heads may be NULL. */
+struct qr_attend_weights {
+    const struct qr_weight *norm, *qkv, *qkv_bias, *q_norm, *k_norm;
+};
+struct qr_feed_weights {
+    const struct qr_weight *out, *out_bias, *norm, *gate_up, *gate_up_bias, *down, *down_bias;
+};
+
 struct qr_ops {
     /* [N, D] = rows of the embedding for the batch's ids, times scale. */
     struct qr_tensor (*embed)(struct qr_exec *x, const struct qr_weight *w, float scale);
@@ -45,17 +53,10 @@ struct qr_ops {
     struct qr_tensor (*select_rows)(struct qr_exec *x, const struct qr_tensor *h);
     /* [n_logits, V] f32. */
     struct qr_tensor (*logits)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w);
-    /* Several in one. norm, then linear. */
-    struct qr_tensor (*norm_linear)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
-                                    const struct qr_weight *bias);
-    /* norm, linear, glu: [N, n_out / 2]. */
-    struct qr_tensor (*norm_gated)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
-                                   const struct qr_weight *bias, enum qr_act act);
-    /* *h += in w^T + bias. */
-    void (*linear_onto)(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias);
-    /* From *qkv [N, (H + 2 G) K]: qk_norm of q and k where there are weights for it (or NULL), rope of both, attention. *qkv is used up. */
-    struct qr_tensor (*attend)(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_weight *q_norm, const struct qr_weight *k_norm, float eps,
-                               const struct qr_attn_spec *spec);
+    /* Several in one. norm, linear (q, k, v in one matrix), qk_norm of q and of k where there are weights for it, rope of both, attention. */
+    struct qr_tensor (*attend)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_attend_weights *w, float eps, const struct qr_attn_spec *spec);
+    /* *h += mixed out^T + bias; then with norm, linear (gate and up in one matrix), glu and linear: *h += glu(norm(*h) gate_up^T + bias) down^T + bias. */
+    void (*feed)(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act);
     /* norm, then logits. */
     struct qr_tensor (*norm_logits)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w);
     /* scope_begin marks the arena, scope_end closes a layer: everything made since the mark is given back, except *h. */
@@ -66,14 +67,19 @@ struct qr_ops {
 extern const struct qr_ops qr_ops_serve;
 extern const struct qr_ops qr_ops_plain; /* serves with one kernel for each verb: what the other is compared with */
 
-/* The verbs that are several in one, in terms of x->ops. */
-struct qr_tensor qr_plain_norm_linear(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
+/* What serving's attend and feed consist of, for who times the parts (tune.c): the bits are the same. attend_from goes on from the product with the fused
+ * q, k, v matrix, which is used up. */
+struct qr_tensor qr_serve_norm_linear(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
                                       const struct qr_weight *bias);
-struct qr_tensor qr_plain_norm_gated(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
+struct qr_tensor qr_serve_norm_gated(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
                                      const struct qr_weight *bias, enum qr_act act);
-void qr_plain_linear_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias);
-struct qr_tensor qr_plain_attend(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_weight *q_norm, const struct qr_weight *k_norm, float eps,
+void qr_serve_linear_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias);
+struct qr_tensor qr_serve_attend_from(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_attend_weights *w, float eps, const struct qr_attn_spec *spec);
+
+/* The verbs that are several in one, in terms of x->ops. */
+struct qr_tensor qr_plain_attend(struct qr_exec *x, const struct qr_tensor *h, const struct qr_attend_weights *w, float eps,
                                  const struct qr_attn_spec *spec);
+void qr_plain_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act);
 struct qr_tensor qr_plain_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w);
 
 #endif

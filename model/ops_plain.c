@@ -2,46 +2,39 @@
 #include "base/assert.h"
 #include "model/model.h"
 
-struct qr_tensor qr_plain_norm_linear(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
-                                      const struct qr_weight *bias)
+struct qr_tensor qr_plain_attend(struct qr_exec *x, const struct qr_tensor *h, const struct qr_attend_weights *w, float eps,
+                                 const struct qr_attn_spec *spec)
 {
-    QR_ASSERT(x != NULL && h != NULL);
-    QR_ASSERT(norm != NULL && w != NULL);
-    struct qr_tensor in = x->ops->norm(x, h, norm, eps);
-    return x->ops->linear(x, &in, w, bias);
+    QR_ASSERT(x != NULL && h != NULL && w != NULL && spec != NULL);
+    const int64_t n_q = (int64_t)spec->n_heads * spec->head_dim, n_kv = (int64_t)spec->n_kv_heads * spec->head_dim;
+    struct qr_tensor in = x->ops->norm(x, h, w->norm, eps), qkv = x->ops->linear(x, &in, w->qkv, w->qkv_bias);
+    QR_ASSERT(qkv.n_dims == 2 && qkv.shape[1] == n_q + 2 * n_kv);
+    const struct qr_tensor parts[3] = {qr_tensor_columns(&qkv, 0, n_q), qr_tensor_columns(&qkv, n_q, n_kv), qr_tensor_columns(&qkv, n_q + n_kv, n_kv)};
+    struct qr_tensor q = qr_tensor_heads(&parts[0], spec->n_heads, spec->head_dim), k = qr_tensor_heads(&parts[1], spec->n_kv_heads, spec->head_dim);
+    struct qr_tensor v = qr_tensor_heads(&parts[2], spec->n_kv_heads, spec->head_dim);
+    if (w->q_norm)
+        x->ops->qk_norm(x, &q, w->q_norm, eps);
+    if (w->k_norm)
+        x->ops->qk_norm(x, &k, w->k_norm, eps);
+    x->ops->rope(x, &q);
+    x->ops->rope(x, &k);
+    return x->ops->attention(x, &q, &k, &v, spec);
 }
 
-struct qr_tensor qr_plain_norm_gated(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
-                                     const struct qr_weight *bias, enum qr_act act)
+static void linear_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
 {
-    struct qr_tensor gate_up = qr_plain_norm_linear(x, h, norm, eps, w, bias);
-    return x->ops->glu(x, &gate_up, act);
-}
-
-void qr_plain_linear_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
-{
-    QR_ASSERT(x != NULL && h != NULL);
-    QR_ASSERT(in != NULL && w != NULL);
     struct qr_tensor delta = x->ops->linear(x, in, w, bias);
     x->ops->residual_add(x, h, &delta);
 }
 
-struct qr_tensor qr_plain_attend(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_weight *q_norm, const struct qr_weight *k_norm, float eps,
-                                 const struct qr_attn_spec *spec)
+void qr_plain_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act)
 {
-    QR_ASSERT(x != NULL && qkv != NULL && spec != NULL);
-    const int64_t n_q = (int64_t)spec->n_heads * spec->head_dim, n_kv = (int64_t)spec->n_kv_heads * spec->head_dim;
-    QR_ASSERT(qkv->n_dims == 2 && qkv->shape[1] == n_q + 2 * n_kv);
-    const struct qr_tensor parts[3] = {qr_tensor_columns(qkv, 0, n_q), qr_tensor_columns(qkv, n_q, n_kv), qr_tensor_columns(qkv, n_q + n_kv, n_kv)};
-    struct qr_tensor q = qr_tensor_heads(&parts[0], spec->n_heads, spec->head_dim), k = qr_tensor_heads(&parts[1], spec->n_kv_heads, spec->head_dim);
-    struct qr_tensor v = qr_tensor_heads(&parts[2], spec->n_kv_heads, spec->head_dim);
-    if (q_norm)
-        x->ops->qk_norm(x, &q, q_norm, eps);
-    if (k_norm)
-        x->ops->qk_norm(x, &k, k_norm, eps);
-    x->ops->rope(x, &q);
-    x->ops->rope(x, &k);
-    return x->ops->attention(x, &q, &k, &v, spec);
+    QR_ASSERT(x != NULL && h != NULL);
+    QR_ASSERT(mixed != NULL && w != NULL);
+    linear_onto(x, h, mixed, w->out, w->out_bias);
+    struct qr_tensor in = x->ops->norm(x, h, w->norm, eps), gate_up = x->ops->linear(x, &in, w->gate_up, w->gate_up_bias);
+    struct qr_tensor gated = x->ops->glu(x, &gate_up, act);
+    linear_onto(x, h, &gated, w->down, w->down_bias);
 }
 
 struct qr_tensor qr_plain_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w)

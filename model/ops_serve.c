@@ -70,13 +70,20 @@ static struct qr_linear_args product_of(const struct qr_tensor *in, const struct
                                    .n_out = (int32_t)w->t.shape[0], .eps = eps};
 }
 
-static struct qr_tensor run_product(struct qr_exec *x, struct qr_linear_args *a)
+/* Makes room for a product's result. */
+static struct qr_tensor make_out(struct qr_exec *x, struct qr_linear_args *a)
 {
     QR_ASSERT(x != NULL && a != NULL);
     QR_ASSERT(!a->add && (!a->glu || a->n_out % 2 == 0));
     struct qr_tensor out = make(x, a->n_rows, a->glu ? a->n_out / 2 : a->n_out);
     a->out = out.data;
     a->out_stride = out.stride[0];
+    return out;
+}
+
+static struct qr_tensor run_product(struct qr_exec *x, struct qr_linear_args *a)
+{
+    struct qr_tensor out = make_out(x, a);
     if (a->n_rows > 0)
         x->be->k->linear(x->be->queue, a);
     return out;
@@ -89,16 +96,27 @@ static struct qr_tensor serve_linear(struct qr_exec *x, const struct qr_tensor *
     return run_product(x, &a);
 }
 
-static struct qr_tensor serve_norm_linear(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps,
-                                          const struct qr_weight *w, const struct qr_weight *bias)
+/* *h += in w^T + bias. */
+static struct qr_linear_args product_onto(const struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
+{
+    struct qr_linear_args a = product_of(in, NULL, 0, w, bias);
+    QR_ASSERT(h->n_dims == 2 && h->shape[0] == in->shape[0] && h->shape[1] == a.n_out);
+    a.out = h->data;
+    a.out_stride = h->stride[0];
+    a.add = true;
+    return a;
+}
+
+struct qr_tensor qr_serve_norm_linear(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
+                                      const struct qr_weight *bias)
 {
     QR_ASSERT(norm != NULL);
     struct qr_linear_args a = product_of(h, norm, eps, w, bias);
     return run_product(x, &a);
 }
 
-static struct qr_tensor serve_norm_gated(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps,
-                                         const struct qr_weight *w, const struct qr_weight *bias, enum qr_act act)
+struct qr_tensor qr_serve_norm_gated(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
+                                     const struct qr_weight *bias, enum qr_act act)
 {
     QR_ASSERT(norm != NULL);
     struct qr_linear_args a = product_of(h, norm, eps, w, bias);
@@ -107,16 +125,24 @@ static struct qr_tensor serve_norm_gated(struct qr_exec *x, const struct qr_tens
     return run_product(x, &a);
 }
 
-static void serve_linear_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w,
-                              const struct qr_weight *bias)
+void qr_serve_linear_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
 {
     QR_ASSERT(x != NULL && h != NULL);
-    struct qr_linear_args a = product_of(in, NULL, 0, w, bias);
-    QR_ASSERT(h->shape[0] == in->shape[0] && h->shape[1] == a.n_out);
-    a.out = h->data;
-    a.out_stride = h->stride[0];
-    a.add = true;
+    const struct qr_linear_args a = product_onto(h, in, w, bias);
     x->be->k->linear(x->be->queue, &a);
+}
+
+static void serve_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act)
+{
+    QR_ASSERT(x != NULL && h != NULL && mixed != NULL);
+    QR_ASSERT(w != NULL && w->norm != NULL);
+    struct qr_linear_args a[3] = {product_onto(h, mixed, w->out, w->out_bias), product_of(h, w->norm, eps, w->gate_up, w->gate_up_bias)};
+    a[1].glu = a[1].passing = true;
+    a[1].act = act;
+    struct qr_tensor gated = make_out(x, &a[1]);
+    a[2] = product_onto(h, &gated, w->down, w->down_bias);
+    const struct qr_chain_args chain = {.linear = a, .n = 3};
+    x->be->k->chain(x->be->queue, &chain);
 }
 
 static void serve_qk_norm(struct qr_exec *x, struct qr_tensor *q, const struct qr_weight *w, float eps)
@@ -163,18 +189,36 @@ static struct qr_tensor serve_attention(struct qr_exec *x, const struct qr_tenso
     return attend(x, q->data, q->stride[0], q->shape[0], spec);
 }
 
-static struct qr_tensor serve_attend(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_weight *q_norm, const struct qr_weight *k_norm,
-                                     float eps, const struct qr_attn_spec *spec)
+/* From qkv [N, (H + 2 G) K] to the cache. */
+static struct qr_qkv_args heads_of(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_attend_weights *w, float eps, const struct qr_attn_spec *spec)
 {
-    QR_ASSERT(x != NULL && qkv != NULL && spec != NULL);
     QR_ASSERT(qkv->n_dims == 2 && qkv->shape[1] == (int64_t)(spec->n_heads + 2 * spec->n_kv_heads) * spec->head_dim);
     QR_ASSERT(x->cos_sin.n_dims == 3 && qkv->shape[0] == x->cos_sin.shape[0]);
-    const struct qr_qkv_args a = {.x = qkv->data, .q_norm = q_norm ? q_norm->t.data : NULL, .k_norm = k_norm ? k_norm->t.data : NULL,
-                                  .cos_sin = x->cos_sin.data, .kv = x->kv, .slot = x->batch->slot, .stride = qkv->stride[0],
-                                  .layer = spec->layer, .n_rows = (int32_t)qkv->shape[0], .n_heads = spec->n_heads,
-                                  .n_rot = (int32_t)x->cos_sin.shape[2] * 2, .eps = eps};
-    x->be->k->qkv(x->be->queue, &a);
+    return (struct qr_qkv_args){.x = qkv->data, .q_norm = w->q_norm ? w->q_norm->t.data : NULL, .k_norm = w->k_norm ? w->k_norm->t.data : NULL,
+                                .cos_sin = x->cos_sin.data, .kv = x->kv, .slot = x->batch->slot, .stride = qkv->stride[0], .layer = spec->layer,
+                                .n_rows = (int32_t)qkv->shape[0], .n_heads = spec->n_heads, .n_rot = (int32_t)x->cos_sin.shape[2] * 2, .eps = eps};
+}
+
+struct qr_tensor qr_serve_attend_from(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_attend_weights *w, float eps, const struct qr_attn_spec *spec)
+{
+    QR_ASSERT(x != NULL && qkv != NULL);
+    QR_ASSERT(w != NULL && spec != NULL);
+    const struct qr_qkv_args heads = heads_of(x, qkv, w, eps, spec);
+    x->be->k->qkv(x->be->queue, &heads);
     return attend(x, qkv->data, qkv->stride[0], qkv->shape[0], spec);
+}
+
+static struct qr_tensor serve_attend(struct qr_exec *x, const struct qr_tensor *h, const struct qr_attend_weights *w, float eps,
+                                     const struct qr_attn_spec *spec)
+{
+    QR_ASSERT(x != NULL && h != NULL);
+    QR_ASSERT(w != NULL && w->norm != NULL && spec != NULL);
+    struct qr_linear_args a = product_of(h, w->norm, eps, w->qkv, w->qkv_bias);
+    struct qr_tensor qkv = make_out(x, &a);
+    const struct qr_qkv_args heads = heads_of(x, &qkv, w, eps, spec);
+    const struct qr_chain_args chain = {.linear = &a, .n = 1, .heads = &heads};
+    x->be->k->chain(x->be->queue, &chain);
+    return attend(x, qkv.data, qkv.stride[0], qkv.shape[0], spec);
 }
 
 static struct qr_tensor serve_glu(struct qr_exec *x, const struct qr_tensor *gate_up, enum qr_act act)
@@ -209,7 +253,7 @@ static struct qr_tensor serve_logits(struct qr_exec *x, const struct qr_tensor *
 static struct qr_tensor serve_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps,
                                           const struct qr_weight *w)
 {
-    return serve_norm_linear(x, h, norm, eps, w, NULL);
+    return qr_serve_norm_linear(x, h, norm, eps, w, NULL);
 }
 
 static size_t serve_scope_begin(struct qr_exec *x)
@@ -245,18 +289,14 @@ static void serve_scope_end(struct qr_exec *x, struct qr_tensor *h, size_t mark)
 
 const struct qr_ops qr_ops_serve = {
     PLAIN_VERBS,
-    .norm_linear = serve_norm_linear,
-    .norm_gated = serve_norm_gated,
-    .linear_onto = serve_linear_onto,
     .attend = serve_attend,
+    .feed = serve_feed,
     .norm_logits = serve_norm_logits,
 };
 
 const struct qr_ops qr_ops_plain = {
     PLAIN_VERBS,
-    .norm_linear = qr_plain_norm_linear,
-    .norm_gated = qr_plain_norm_gated,
-    .linear_onto = qr_plain_linear_onto,
     .attend = qr_plain_attend,
+    .feed = qr_plain_feed,
     .norm_logits = qr_plain_norm_logits,
 };

@@ -17,6 +17,7 @@ NOTHING(no_rope_table, qr_rope_table_args)
 NOTHING(no_rope, qr_rope_args)
 NOTHING(no_kv_write, qr_kv_write_args)
 NOTHING(no_qkv, qr_qkv_args)
+NOTHING(no_chain, qr_chain_args)
 NOTHING(no_kv_copy, qr_kv_copy_args)
 NOTHING(no_attention, qr_attention_args)
 NOTHING(no_glu, qr_glu_args)
@@ -33,6 +34,7 @@ static const struct qr_kernels nothing = {
     .rope = no_rope,
     .kv_write = no_kv_write,
     .qkv = no_qkv,
+    .chain = no_chain,
     .kv_copy = no_kv_copy,
     .attention = no_attention,
     .glu = no_glu,

@@ -115,7 +115,7 @@ static struct qr_tensor timed_norm_linear(struct qr_exec *x, const struct qr_ten
 {
     struct group *g = product_group(x, w, h->shape[0]);
     int64_t began = begin(tuner_of(x), g);
-    struct qr_tensor out = qr_ops_serve.norm_linear(x, h, norm, eps, w, bias);
+    struct qr_tensor out = qr_serve_norm_linear(x, h, norm, eps, w, bias);
     end(tuner_of(x), g, began);
     return out;
 }
@@ -125,7 +125,7 @@ static struct qr_tensor timed_norm_gated(struct qr_exec *x, const struct qr_tens
 {
     struct group *g = product_group(x, w, h->shape[0]);
     int64_t began = begin(tuner_of(x), g);
-    struct qr_tensor out = qr_ops_serve.norm_gated(x, h, norm, eps, w, bias, act);
+    struct qr_tensor out = qr_serve_norm_gated(x, h, norm, eps, w, bias, act);
     end(tuner_of(x), g, began);
     return out;
 }
@@ -135,7 +135,7 @@ static void timed_linear_onto(struct qr_exec *x, struct qr_tensor *h, const stru
 {
     struct group *g = product_group(x, w, in->shape[0]);
     int64_t began = begin(tuner_of(x), g);
-    qr_ops_serve.linear_onto(x, h, in, w, bias);
+    qr_serve_linear_onto(x, h, in, w, bias);
     end(tuner_of(x), g, began);
 }
 
@@ -156,28 +156,35 @@ static struct qr_tensor timed_norm_logits(struct qr_exec *x, const struct qr_ten
     return out;
 }
 
-static struct qr_tensor timed_attend(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_weight *q_norm, const struct qr_weight *k_norm,
-                                     float eps, const struct qr_attn_spec *spec)
+static struct qr_tensor timed_attend(struct qr_exec *x, const struct qr_tensor *h, const struct qr_attend_weights *w, float eps,
+                                     const struct qr_attn_spec *spec)
 {
     struct tuner *t = tuner_of(x);
+    struct qr_tensor qkv = timed_norm_linear(x, h, w->norm, eps, w->qkv, w->qkv_bias);
     struct group *g = group_of(t, (struct qr_tune_key){.op = QR_TUNE_ATTENTION, .type = (uint8_t)x->kv->dtype,
                                                        .bucket = (uint8_t)qr_tune_bucket(x->batch->n_tokens), .a = spec->n_heads,
                                                        .b = spec->n_kv_heads, .c = spec->head_dim});
     int64_t began = begin(t, g);
-    struct qr_tensor out = qr_ops_serve.attend(x, qkv, q_norm, k_norm, eps, spec);
+    struct qr_tensor out = qr_serve_attend_from(x, &qkv, w, eps, spec);
     end(t, g, began);
     return out;
+}
+
+/* Product by product: a chain of few rows is that, too, and one of many has no choices. */
+static void timed_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act)
+{
+    timed_linear_onto(x, h, mixed, w->out, w->out_bias);
+    struct qr_tensor gated = timed_norm_gated(x, h, w->norm, eps, w->gate_up, w->gate_up_bias, act);
+    timed_linear_onto(x, h, &gated, w->down, w->down_bias);
 }
 
 static struct qr_ops timed_verbs(void)
 {
     struct qr_ops o = qr_ops_serve;
     o.linear = timed_linear;
-    o.norm_linear = timed_norm_linear;
-    o.norm_gated = timed_norm_gated;
-    o.linear_onto = timed_linear_onto;
     o.norm_logits = timed_norm_logits;
     o.attend = timed_attend;
+    o.feed = timed_feed;
     return o;
 }
 

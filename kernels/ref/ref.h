@@ -44,6 +44,7 @@ void QR_REF(rope_table)(struct qr_queue *q, const struct qr_rope_table_args *a);
 void QR_REF(rope)(struct qr_queue *q, const struct qr_rope_args *a);
 void QR_REF(kv_write)(struct qr_queue *q, const struct qr_kv_write_args *a);
 void QR_REF(qkv)(struct qr_queue *q, const struct qr_qkv_args *a);
+void QR_REF(chain)(struct qr_queue *q, const struct qr_chain_args *a);
 void QR_REF(kv_copy)(struct qr_queue *q, const struct qr_kv_copy_args *a);
 void QR_REF(attention)(struct qr_queue *q, const struct qr_attention_args *a);
 void QR_REF(glu)(struct qr_queue *q, const struct qr_glu_args *a);

@@ -155,3 +155,13 @@ void QR_REF(qkv)(struct qr_queue *q, const struct qr_qkv_args *a)
     QR_REF(rope)(q, &rope);
     QR_REF(kv_write)(q, &write);
 }
+
+void QR_REF(chain)(struct qr_queue *q, const struct qr_chain_args *a)
+{
+    QR_ASSERT(a != NULL && a->linear != NULL);
+    QR_ASSERT(a->n >= 1 && a->n <= QR_CHAIN_MAX);
+    for (int32_t i = 0; i < a->n; i++)
+        QR_REF(linear)(q, &a->linear[i]);
+    if (a->heads)
+        QR_REF(qkv)(q, a->heads);
+}

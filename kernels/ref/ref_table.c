@@ -11,6 +11,7 @@ const struct qr_kernels QR_REF(kernels) = {
     .rope = QR_REF(rope),
     .kv_write = QR_REF(kv_write),
     .qkv = QR_REF(qkv),
+    .chain = QR_REF(chain),
     .kv_copy = QR_REF(kv_copy),
     .attention = QR_REF(attention),
     .glu = QR_REF(glu),

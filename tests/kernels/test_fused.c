@@ -119,10 +119,10 @@ struct heads {
     int64_t stride;
 };
 
-static struct heads make_heads(struct qr_rng *r, enum qr_dtype cache, int32_t n_heads, int32_t n_kv, int32_t dim, int32_t n_rot)
+static struct heads make_heads(struct qr_rng *r, enum qr_dtype cache, int32_t n_heads, int32_t n_kv, int32_t dim, int32_t n_rot, int32_t n_rows)
 {
-    struct heads h = {.kv = {.dtype = cache, .n_blocks = 6, .n_layers = 2, .n_kv_heads = n_kv, .block_tokens = 8, .head_dim = dim}};
-    h.n_rows = 41;
+    struct heads h = {.kv = {.dtype = cache, .n_blocks = 6 * ((n_rows + 47) / 48), .n_layers = 2, .n_kv_heads = n_kv, .block_tokens = 8, .head_dim = dim}};
+    h.n_rows = n_rows;
     h.n_heads = n_heads;
     h.n_rot = n_rot;
     h.stride = (int64_t)(n_heads + 2 * n_kv) * dim + 7;
@@ -132,7 +132,7 @@ static struct heads make_heads(struct qr_rng *r, enum qr_dtype cache, int32_t n_
     h.cos_sin = random_floats(r, (int64_t)h.n_rows * n_rot);
     h.slot = qr_alloc((size_t)h.n_rows, sizeof *h.slot);
     for (int32_t n = 0; n < h.n_rows; n++)
-        h.slot[n] = (n * 29 + 3) % 48; /* 29 and 48 have no divisor in common: all different */
+        h.slot[n] = (n * 29 + 3) % (8 * h.kv.n_blocks); /* 29 and that have no divisor in common: all different */
     return h;
 }
 
@@ -199,11 +199,123 @@ Test(fused, heads_reach_the_cache_with_the_same_bits_as_by_norm_rotation_and_wri
             struct qr_backend *be = open_level(names[l], t, 0);
             for (int i = 0; i < QR_COUNT(shapes) * QR_COUNT(caches); i++) {
                 const int32_t *s = shapes[i / QR_COUNT(caches)];
-                struct heads h = make_heads(&r, caches[i % QR_COUNT(caches)], s[0], s[1], s[2], s[3]);
+                struct heads h = make_heads(&r, caches[i % QR_COUNT(caches)], s[0], s[1], s[2], s[3], 41);
                 check_heads(be, &h, false);
                 check_heads(be, &h, true);
                 drop_heads(&h);
             }
+            qr_backend_close(be);
+        }
+}
+
+/* Half a layer: h += x out^T + b, gated = unit(norm(h) gate_up^T + b), h += gated down^T + b. */
+struct half {
+    struct data out, gate_up, down;
+    struct qr_linear_args a[3];
+    float *h, *gated; /* owned */
+};
+
+/* bits: biases, and which unit. */
+static void make_half(struct half *l, struct qr_backend *be, struct qr_rng *r, enum qr_dtype type, const int32_t *s, int bits)
+{
+    l->out = make(be, r, type, s[0], s[1], s[2]);
+    l->gate_up = make(be, r, type, s[0], s[2], 2 * s[3]);
+    l->down = make(be, r, type, s[0], s[3], s[2]);
+    l->a[0] = args_of(&l->out, (struct form){.bias = bits & 1, .add = true}, NULL);
+    l->a[1] = args_of(&l->gate_up, (struct form){.norm = true, .bias = bits & 1, .glu = true, .act = bits & 2 ? QR_ACT_GELU_TANH : QR_ACT_SILU}, NULL);
+    l->a[2] = args_of(&l->down, (struct form){.bias = bits & 1, .add = true}, NULL);
+    l->a[1].x_stride = l->a[2].out_stride = l->a[0].out_stride;
+    l->a[2].x_stride = l->a[1].out_stride = s[3] + 7;
+    l->a[1].passing = true;
+}
+
+/* A new h and room for gated. */
+static void begin_half(struct half *l)
+{
+    l->h = copy_floats(l->out.old, l->out.n_rows * l->out.out_stride);
+    l->gated = poisoned(l->out.n_rows * l->a[2].x_stride);
+    l->a[0].out = l->a[2].out = l->h;
+    l->a[1].x = l->h;
+    l->a[1].out = l->gated;
+    l->a[2].x = l->gated;
+}
+
+static void check_chain(struct qr_backend *be, struct qr_rng *r, enum qr_dtype type, const int32_t *s, int bits)
+{
+    struct half l;
+    make_half(&l, be, r, type, s, bits);
+    begin_half(&l);
+    float *want = l.h;
+    for (int i = 0; i < 3; i++)
+        be->k->linear(be->queue, &l.a[i]);
+    qr_free(l.gated);
+    begin_half(&l);
+    const struct qr_chain_args chain = {.linear = l.a, .n = 3};
+    be->k->chain(be->queue, &chain);
+    cr_assert(same_bits(want, l.h, l.out.n_rows * l.out.out_stride), "%s, %s, %d rows, %d -> %d -> %d, form %d, %d threads: differs from product by product",
+              be->k->name, qr_dtype_name(type), s[0], s[1], s[2], s[3], bits, be->n_threads);
+    cr_assert_neq(memcmp(want, l.out.old, sizeof *want * (size_t)s[2]), 0); /* something was done */
+    qr_free(want);
+    qr_free(l.h);
+    qr_free(l.gated);
+    drop(&l.out);
+    drop(&l.gate_up);
+    drop(&l.down);
+}
+
+/* Few rows, and so many that a thread keeps its own; gates that fill half a tile's line, and those that are no panels. Both with one item for each
+ * thread and with several. */
+Test(fused, a_chain_of_products_gives_the_same_bits_as_product_by_product)
+{
+    static const int32_t shapes[][4] = {{1, 64, 64, 96}, {40, 64, 96, 80}, {203, 100, 72, 208}, {331, 33, 64, 40}, {1043, 64, 32, 48}};
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    struct qr_rng r = {.seed = SEED + 3};
+    for (int32_t l = 0; l < n_levels; l++)
+        for (int32_t t = 1; t <= 2; t++) {
+            struct qr_backend *be = open_level(names[l], t, 0);
+            for (int i = (t - 1) % UTIL_STEP; i < QR_COUNT(shapes) * QR_COUNT(formats); i += UTIL_STEP)
+                if (shapes[i / QR_COUNT(formats)][0] <= 60 || l == n_levels - 1) /* the best level is the one that has chains */
+                    check_chain(be, &r, formats[i % QR_COUNT(formats)], shapes[i / QR_COUNT(formats)], i);
+            qr_backend_close(be);
+        }
+}
+
+Test(fused, a_chain_that_ends_in_heads_gives_the_same_bits_as_both_apart)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    struct qr_rng r = {.seed = SEED + 4};
+    for (int32_t l = 0; l < n_levels; l++)
+        for (int f = 0; f < QR_COUNT(formats); f++) {
+            struct qr_backend *be = open_level(names[l], 2, 0);
+            struct heads h = make_heads(&r, QR_BF16, 4, 2, 24, 16, 241);
+            struct data d = make(be, &r, formats[f], h.n_rows, 80, 8 * 24);
+            const size_t n_bytes = (size_t)h.kv.n_blocks * qr_kv_block_bytes(&h.kv);
+            float *x[2];
+            void *cache[2];
+            for (int i = 0; i < 2; i++) {
+                x[i] = poisoned(h.n_rows * d.out_stride);
+                h.kv.base = cache[i] = qr_alloc_aligned(n_bytes, 64);
+                const struct qr_linear_args a = args_of(&d, (struct form){.norm = true}, x[i]);
+                const struct qr_qkv_args heads = {.x = x[i], .cos_sin = h.cos_sin, .kv = &h.kv, .slot = h.slot, .stride = d.out_stride, .layer = 1,
+                                                  .n_rows = h.n_rows, .n_heads = h.n_heads, .n_rot = h.n_rot, .eps = 1e-6f};
+                const struct qr_chain_args chain = {.linear = &a, .n = 1, .heads = &heads};
+                if (i == 1) {
+                    be->k->chain(be->queue, &chain);
+                    break;
+                }
+                be->k->linear(be->queue, &a);
+                be->k->qkv(be->queue, &heads);
+            }
+            cr_assert(same_bits(x[0], x[1], h.n_rows * d.out_stride), "%s, %s: q, k, v differ", names[l], qr_dtype_name(formats[f]));
+            cr_assert_eq(memcmp(cache[0], cache[1], n_bytes), 0, "%s, %s: caches differ", names[l], qr_dtype_name(formats[f]));
+            for (int i = 0; i < 2; i++) {
+                qr_free(x[i]);
+                qr_free_aligned(cache[i]);
+            }
+            drop(&d);
+            drop_heads(&h);
             qr_backend_close(be);
         }
 }

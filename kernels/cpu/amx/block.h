@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "kernels/cpu/amx/tile.h"
+#include "kernels/cpu/amx/product.h"
 #include "kernels/cpu/isa/simd.h"
 
 #define PANELS_MAX 4 /* of a block of one row tile; two row tiles meet two at most */
@@ -29,6 +30,7 @@ struct block {
     int32_t ahead_lines, ahead_panels;
     const char *out;     /* where two row tiles' results will be written: asked for meanwhile; NULL: not yet */
     int64_t out_bytes;   /* from row to row of out */
+    struct leaving *leaving; /* sums of the block before: their way out takes turns with this one's products, which keep another unit busy */
     int32_t n_steps;
 };
 
@@ -122,6 +124,7 @@ VF_FN void block_1(const bool integers, const int nt, const struct block *b)
             qr_tile_load(7, w + at3, QR_TILE_ROW_BYTES);
             MULTIPLY(3, 4, 7);
         }
+        finish_now_and_then(b->leaving);
         ask_ahead(b, k);
     }
     EACH_SUM(qr_tile_store, b->to, nt);
@@ -146,6 +149,7 @@ VF_FN void block_2(const bool integers, const int nt, const struct block *b)
             MULTIPLY(1, 4, 7);
             MULTIPLY(3, 5, 7);
         }
+        finish_now_and_then(b->leaving);
         ask_ahead(b, k);
         ask_out(b, k);
     }

@@ -12,25 +12,27 @@
  * in the first-level cache and a slice of the rows in the second-level one; sums wait in the worker's scratch meanwhile, as they are. A block
  * is two row tiles times two panels where k is one slice, and one times four where it is several: rows then come half as often from the
  * second level, which is what bounds it.
+ *
+ * With many rows for each thread an item is some rows instead, which one thread takes through all products of a chain (`multiply_owned`): packed
+ * rows and results stay in its second-level cache, and weights pass by, each panel asked for while the one before it is multiplied.
  */
 #include "base/assert.h"
 #include "kernels/cpu/amx/block.h"
-#include "kernels/cpu/amx/quant.h"
-#include "kernels/cpu/amx/tile.h"
+#include "kernels/cpu/amx/product.h"
 #include "kernels/cpu/isa/isa.h"
-#include "kernels/cpu/isa/micro.h"
-#include "kernels/cpu/isa/quant_vectors.h"
-#include "kernels/cpu/isa/row.h"
-#include "kernels/cpu/pool.h"
 #include "kernels/cpu/tuned.h"
 
 #define GROUP 4                          /* panels of an item come in fours */
 #define CHUNK_ROWS 512
+#define OWNED_ROWS 256                   /* of an item whose rows one thread owns: weights, from the third level, are read once for each */
+#define OWNED_ROWS_MIN 96                /* with fewer for each thread they would be read too often */
+#define OWNED_BYTES (1 << 20)            /* of packed rows, half of a second-level cache: a slice of k */
 #define SLICE_STEPS_MAX 18               /* tiles of k of two panels, 36 KiB; of four panels half as many */
 #define STRIP_BYTES (2 * SLICE_STEPS_MAX * QR_TILE_BYTES) /* of weights: most of a first-level cache */
 #define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item with few rows */
 #define ITEM_PANELS_MAX 256              /* of one item with few rows; their sums need scratch */
 #define ITEM_PANELS_MANY 16              /* of one item with many rows */
+#define BLOCK_SUMS (4 * QR_TILE_BYTES)   /* of a block */
 #define INTEGERS_FEW 4                   /* rows of integers that vectors multiply sooner */
 #define PACK_ALONE 32768                 /* elements of x that one thread copies sooner than two would begin */
 #define WORK_ALONE 65536                 /* products, likewise: a few us for one row */
@@ -38,77 +40,6 @@
 _Static_assert(CHUNK_ROWS * (ITEM_PANELS_MANY + 1) * QR_PANEL * sizeof(float) + STRIP_BYTES <= QR_WORKER_SCRATCH_BYTES, "sums of an item");
 _Static_assert(2 * QR_TILE_ROWS * (ITEM_PANELS_MAX + 1) * QR_PANEL * sizeof(float) + STRIP_BYTES <= QR_WORKER_SCRATCH_BYTES,
                "sums of an item with few rows");
-
-/* One chunk of rows. A part is a panel of tiles that a panel of weights becomes: one, or two for 12-bit integers. */
-struct product {
-    const struct qr_linear_args *a;
-    struct qr_queue *q;
-    const struct qr_tunables *t;
-    float *scale;                 /* of each row, where rows are integers */
-    int32_t *sum;                 /* of each row, likewise */
-    char *packed;                 /* the chunk's x, row tile after row tile */
-    bool integers, scaled, unpack; /* what is multiplied; weights have scales; they are unpacked */
-    enum qr_dtype type;
-    int32_t parts, tile_k;        /* inputs of a tile */
-    int32_t row0, n_rows;         /* of the chunk */
-    int32_t n_tiles;              /* row tiles */
-    int32_t n_steps, slice_steps; /* tiles of k: all, and of a slice */
-    int32_t height, width;        /* of a block: row tiles, parts */
-    int32_t each;                 /* tiles of sums of a panel: its parts, or those of gates and ups */
-    int32_t n_panels, panels_per_item; /* with a gated unit: of gates */
-    int32_t up;                   /* panels from gates to their ups; 0: there is no unit */
-    int64_t panel_bytes, head_bytes, step_bytes; /* of packed weights: a panel, what is in front of its weights, one step of them */
-};
-
-static int32_t tile_rows(const struct product *p, int32_t t)
-{
-    int32_t rest = p->n_rows - t * QR_TILE_ROWS;
-    return rest < QR_TILE_ROWS ? rest : QR_TILE_ROWS;
-}
-
-/* Row tile t at its k number `step`. */
-static char *tile_at(const struct product *p, int32_t t, int32_t step)
-{
-    return p->packed + ((int64_t)t * QR_TILE_ROWS * p->n_steps + (int64_t)step * tile_rows(p, t)) * QR_TILE_ROW_BYTES;
-}
-
-static const char *panel_at(const struct product *p, int32_t panel)
-{
-    return (const char *)p->a->w->packed + panel * p->panel_bytes;
-}
-
-/* Numbers of x as the product meets them: times what the norm says, where there is one. */
-VF_FN vf load_x(const float *x, const float *norm_w, vf inverse, int64_t n)
-{
-    vf v = vf_load_n(x, n);
-    return norm_w ? vf_mul(vf_mul(v, inverse), vf_load_n(norm_w, n)) : v;
-}
-
-/* 32 numbers from k on, of which n are there, as bf16. Denormal numbers become 0, as they would in the product. */
-VF_FN void pack_line(char *dst, const float *x, const float *norm_w, vf inverse, int64_t n)
-{
-    vf low = load_x(x, norm_w, inverse, vf_min_len(n)), high = vf_zero();
-    if (n > VF_LEN)
-        high = load_x(x + VF_LEN, norm_w ? norm_w + VF_LEN : NULL, inverse, vf_min_len(n - VF_LEN));
-    _mm512_storeu_si512(dst, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-}
-
-static void pack_tile(const void *arg, int32_t t, int32_t worker)
-{
-    const struct product *p = arg;
-    const int32_t n = tile_rows(p, t), n_in = p->a->n_in, row = t * QR_TILE_ROWS;
-    const float *x = p->a->x + (p->row0 + row) * p->a->x_stride, *w = p->a->norm_w;
-    if (p->integers) {
-        qr_amx_round_rows(tile_at(p, t, 0), p->scale + row, p->sum + row, p->a, p->row0 + row, n, qr_queue_own(p->q, worker));
-        return;
-    }
-    for (int32_t r = 0; r < n; r++, x += p->a->x_stride) {
-        char *dst = tile_at(p, t, 0) + r * QR_TILE_ROW_BYTES;
-        const vf inverse = w ? row_inverse_rms(x, n_in, p->a->eps) : vf_zero();
-        for (int32_t k = 0; k < n_in; k += QR_TILE_K, dst += n * QR_TILE_ROW_BYTES)
-            pack_line(dst, x + k, w ? w + k : NULL, inverse, n_in - k < QR_TILE_K ? n_in - k : QR_TILE_K);
-    }
-}
 
 /* Some panels of an item and a slice of k, to be multiplied with all rows. */
 struct strip {
@@ -121,49 +52,6 @@ struct strip {
     int32_t step, n_steps;
     const char *next;            /* the weights of the next strip, where they are tiles */
 };
-
-/* What a panel's outputs have in common. */
-struct scales {
-    vf scale, bias;
-};
-
-VF_FN struct scales scales_of(const struct product *p, int32_t panel, int64_t n)
-{
-    return (struct scales){p->scaled ? vf_load((const float *)(const void *)panel_at(p, panel)) : vf_zero(),
-                           p->a->bias ? vf_load_n(p->a->bias + panel * QR_PANEL, n) : vf_zero()};
-}
-
-/* (sum * scales) + bias for row `row` of the chunk. */
-VF_FN vf value_at(const struct product *p, const char *sums, int32_t row, const struct scales *s)
-{
-    vf v = vf_load((const float *)(const void *)sums);
-    if (p->integers)
-        v = vf_mul(sums_value((const int32_t *)(const void *)sums, QR_TILE_BYTES / 4, p->parts, p->sum[row], p->sum[row]),
-                   vf_mul(vf_set1(p->scale[row]), s->scale));
-    else if (p->scaled)
-        v = vf_mul(v, s->scale);
-    return p->a->bias ? vf_add(v, s->bias) : v;
-}
-
-/* What becomes of the sums of n_rows rows of panel `panel`; rows of sums are 64 bytes, tiles of 16 rows `below` bytes apart. With a unit,
- * the sums of its ups lie a tile behind. */
-static void finish(const struct product *p, const char *sums, int64_t below, int32_t row, int32_t n_rows, int32_t panel)
-{
-    const struct qr_linear_args *a = p->a;
-    const int32_t o = panel * QR_PANEL;
-    const int64_t n = vf_min_len(a->n_out - o);
-    const struct scales scales = scales_of(p, panel, n), up = scales_of(p, panel + p->up, n);
-    for (int32_t r = 0; r < n_rows; r++) {
-        const char *at = sums + r / QR_TILE_ROWS * below + r % QR_TILE_ROWS * QR_TILE_ROW_BYTES;
-        float *out = a->out + (p->row0 + row + r) * a->out_stride + o;
-        vf v = value_at(p, at, row + r, &scales);
-        if (p->up)
-            v = row_glu(v, value_at(p, at + QR_TILE_BYTES, row + r, &up), a->act);
-        if (a->add)
-            v = vf_add(v, vf_load_n(out, n));
-        vf_store_n(out, v, n);
-    }
-}
 
 /* Which weights are asked for while the block of row tile t is computed: with few rows those a little further on, which stream from memory;
  * with many the next strip's, an equal part in every block. */
@@ -178,7 +66,7 @@ static void plan_ahead(const struct strip *s, int32_t t, struct block *b)
                              : s->next + (int64_t)(t / s->p->height) * s->n_steps * b->ahead_lines * 64;
 }
 
-static void multiply_strip(const struct strip *s)
+static void multiply_strip(const struct strip *s, struct leaving *leaving)
 {
     const struct product *p = s->p;
     const struct qr_linear_args *a = p->a;
@@ -191,17 +79,20 @@ static void multiply_strip(const struct strip *s)
         const int32_t row = t * QR_TILE_ROWS, n_tiles = p->n_tiles - t > 1 ? p->height : 1;
         const int32_t h0 = tile_rows(p, t), h1 = n_tiles > 1 ? tile_rows(p, t + 1) : h0;
         char *out = (char *)(a->out + (p->row0 + row) * a->out_stride + o);
-        struct sums sums = {s->sums + t * s->sums_tile, QR_TILE_ROW_BYTES, QR_TILE_BYTES, tile_bytes};
+        char *at = s->sums_tile ? s->sums + t * s->sums_tile : leaving->sums == s->sums ? s->sums + BLOCK_SUMS : s->sums;
+        struct sums sums = {at, QR_TILE_ROW_BYTES, QR_TILE_BYTES, tile_bytes};
         struct block b = {
             .x = {tile_at(p, t, s->step), n_tiles > 1 ? tile_at(p, t + 1, s->step) : NULL},
             .x_step = {h0 * QR_TILE_ROW_BYTES, h1 * QR_TILE_ROW_BYTES},
             .w = s->w,
             .w_at = s->w_at,
             .to = direct ? (struct sums){out, out_bytes, QR_TILE_ROW_BYTES, QR_TILE_ROWS * out_bytes} : sums,
-            .out = last ? out : NULL,
+            .out = last && !p->next ? out : NULL,
             .out_bytes = out_bytes,
             .n_steps = s->n_steps,
+            .leaving = leaving,
         };
+        plan_leaving(leaving, s->n_steps);
         if (s->step > 0)
             b.from = sums;
         plan_ahead(s, t, &b);
@@ -210,8 +101,10 @@ static void multiply_strip(const struct strip *s)
         rows0 = h0;
         rows1 = h1;
         run_block(p->integers, n_tiles, s->n_parts, &b);
-        for (int32_t i = 0; last && !direct && i < s->n_panels; i++)
-            finish(p, sums.at + i * p->each * QR_TILE_BYTES, sums.below, row, n_tiles > 1 ? h0 + h1 : h0, s->panel + i);
+        finish_some(leaving, INT32_MAX);
+        if (last && !direct)
+            *leaving = (struct leaving){.p = p, .sums = at, .below = tile_bytes, .row = row, .n_rows = n_tiles > 1 ? h0 + h1 : h0, .panel = s->panel,
+                                        .n_panels = s->n_panels};
     }
 }
 
@@ -242,7 +135,9 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
     const int32_t first = item * p->panels_per_item, each = p->each, width = p->width / each;
     const int32_t end = first + p->panels_per_item < p->n_panels ? first + p->panels_per_item : p->n_panels;
     const bool waits = p->slice_steps < p->n_steps;
+    const int32_t after = end < p->n_panels ? end : first; /* a thread that owns its rows goes on there */
     char *scratch = qr_queue_own(p->q, worker), *sums = scratch + STRIP_BYTES;
+    struct leaving leaving = {0};
     for (int32_t step = 0; step < p->n_steps; step += p->slice_steps)
         for (int32_t panel = first, n; panel < end; panel += n) {
             for (n = width; n > end - panel;)
@@ -258,9 +153,11 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
                 .step = step,
                 .n_steps = p->slice_steps < p->n_steps - step ? p->slice_steps : p->n_steps - step,
             };
-            strip_weights(&s, scratch, more ? panel + n : first, more ? step : step + s.n_steps);
-            multiply_strip(&s);
+            const bool done = !more && step + s.n_steps == p->n_steps;
+            strip_weights(&s, scratch, more ? panel + n : done ? after : first, more ? step : done ? 0 : step + s.n_steps);
+            multiply_strip(&s, &leaving);
         }
+    finish_some(&leaving, INT32_MAX);
     qr_tile_release();
 }
 
@@ -288,40 +185,6 @@ static void plan_items(struct product *p)
     p->slice_steps = (p->n_steps + n_slices - 1) / n_slices;
 }
 
-/* How the weights lie and what is multiplied. */
-static void plan_weights(struct product *p)
-{
-    const struct qr_linear_args *a = p->a;
-    const enum qr_dtype type = p->type = a->w->packed_dtype;
-    p->parts = 1;
-    p->tile_k = QR_TILE_K;
-    if (qr_dtype_is_quantized(type)) {
-        const struct qr_quant_format f = qr_dtype_format(type);
-        p->integers = !f.weight_only;
-        p->scaled = true;
-        p->unpack = f.group > 0 || f.weight_only;
-        p->parts = qr_quant_parts(f);
-        p->tile_k = p->integers ? 2 * QR_TILE_K : QR_TILE_K;
-        p->panel_bytes = qr_quant_panel_bytes(type, a->n_in);
-        p->head_bytes = qr_quant_head_bytes(type, a->n_in);
-        p->step_bytes = (int64_t)p->tile_k * QR_PANEL * f.bits / 8;
-    }
-    p->n_steps = (a->n_in + p->tile_k - 1) / p->tile_k;
-    p->up = a->glu ? a->n_out / 2 / QR_PANEL : 0;
-    p->each = p->up ? 2 : p->parts;
-    p->n_panels = p->up ? p->up : (a->n_out + QR_PANEL - 1) / QR_PANEL;
-    if (!p->scaled) {
-        p->panel_bytes = (int64_t)p->n_steps * QR_TILE_BYTES;
-        p->step_bytes = QR_TILE_BYTES;
-    }
-}
-
-/* Scratch of a chunk of n rows: scales and sums of whole tiles, then tiles. */
-static int64_t chunk_head(int64_t n)
-{
-    return (n + QR_TILE_ROWS - 1) / QR_TILE_ROWS * QR_TILE_ROWS * (int64_t)(sizeof(float) + sizeof(int32_t));
-}
-
 static void multiply_chunk(struct product *p)
 {
     const struct qr_linear_args *a = p->a;
@@ -333,6 +196,108 @@ static void multiply_chunk(struct product *p)
     qr_tuned_run(p->q, p->t->pack_spread, (int64_t)p->n_rows * a->n_in < PACK_ALONE, pack_tile, p, p->n_tiles);
     int32_t n_items = (p->n_panels + p->panels_per_item - 1) / p->panels_per_item;
     qr_tuned_run(p->q, p->t->spread, (int64_t)p->n_rows * a->n_in * a->n_out < WORK_ALONE, multiply, p, n_items);
+}
+
+/* Products in a row of which one thread does all for some rows, from packing to results: these stay in its second-level cache, weights pass by. */
+struct chain {
+    const struct qr_chain_args *a;
+    struct product p[QR_CHAIN_MAX];
+    int64_t bytes;      /* of an item's scratch: row tiles of the product at hand, their scales and sums */
+    int32_t rows;       /* of an item; a multiple of two row tiles */
+};
+
+/* As plan_items: x in slices that stay in the second-level cache while some panels pass by. */
+static void plan_owned(struct product *p)
+{
+    p->n_tiles = (p->n_rows + QR_TILE_ROWS - 1) / QR_TILE_ROWS;
+    p->panels_per_item = ITEM_PANELS_MANY / p->each;
+    p->height = p->n_tiles > 1 ? 2 : 1;
+    p->width = p->height == 1 ? PANELS_MAX : 2;
+    const int32_t cached = OWNED_BYTES / QR_TILE_BYTES / p->n_tiles;
+    const int32_t steps_max = p->unpack ? STRIP_BYTES / QR_TILE_BYTES / p->width : cached;
+    const int32_t n_slices = (p->n_steps + steps_max - 1) / steps_max;
+    p->slice_steps = (p->n_steps + n_slices - 1) / n_slices;
+}
+
+/* The last line of a row's tiles has a half that no result becomes. */
+static void clear_last_step(const struct product *p)
+{
+    for (int32_t t = 0; t < p->n_tiles; t++)
+        memset(tile_at(p, t, p->n_steps - 1), 0, (size_t)tile_rows(p, t) * QR_TILE_ROW_BYTES);
+}
+
+static void multiply_owned(const void *arg, int32_t item, int32_t worker)
+{
+    const struct chain *c = arg;
+    const int32_t n_all = c->a->linear[0].n_rows, row0 = item * c->rows, n_rows = n_all - row0 < c->rows ? n_all - row0 : c->rows;
+    char *scratch = (char *)c->p[0].q->shared + item * c->bytes;
+    struct product p[QR_CHAIN_MAX];
+    for (int32_t i = 0; i < c->a->n; i++) {
+        p[i] = c->p[i];
+        p[i].row0 = row0;
+        p[i].n_rows = n_rows;
+        p[i].scale = (float *)(void *)scratch;
+        p[i].sum = (int32_t *)(void *)(p[i].scale + c->rows);
+        p[i].packed = i > 0 && c->p[i - 1].next ? (char *)(p[i - 1].a->out + row0 * p[i - 1].a->out_stride) : (char *)(p[i].sum + c->rows);
+        plan_owned(&p[i]);
+    }
+    for (int32_t i = 0; i < c->a->n; i++) {
+        if (c->p[i].next) {
+            p[i].next = &p[i + 1];
+            p[i].finish = finish_of(&p[i]);
+            clear_last_step(p[i].next);
+        }
+        for (int32_t t = 0; t < p[i].n_tiles && (i == 0 || !c->p[i - 1].next); t++)
+            pack_tile(&p[i], t, worker);
+        for (int32_t first = 0; first < p[i].n_panels; first += p[i].panels_per_item)
+            multiply(&p[i], first / p[i].panels_per_item, worker);
+    }
+    if (c->a->heads)
+        qr_avx512_qkv_rows(c->a->heads, row0, row0 + n_rows);
+}
+
+/* Rows of an item: nearly OWNED_ROWS, as many items for each thread. 0: too few rows. */
+static int32_t owned_rows(const struct qr_queue *q, int32_t n_rows)
+{
+    const int32_t block = 2 * QR_TILE_ROWS, n_threads = q->n_threads;
+    if (n_rows < n_threads * OWNED_ROWS_MIN)
+        return 0;
+    const int32_t rounds = (n_rows + n_threads * OWNED_ROWS - 1) / (n_threads * OWNED_ROWS), each = (n_rows - 1) / (n_threads * rounds) + 1;
+    return (each + block - 1) / block * block;
+}
+
+/* Whether this product can be one of a chain; then it is planned. */
+static bool plan_link(struct chain *c, int32_t i, struct qr_queue *q)
+{
+    const struct qr_linear_args *a = &c->a->linear[i];
+    const int64_t rows = c->rows;
+    if (a->w->packed_dtype == QR_F32 || (a->glu && !qr_linear_pairs(a)))
+        return false;
+    struct product *p = &c->p[i];
+    *p = (struct product){.a = a, .q = q, .t = qr_tuned_linear(q, a)};
+    plan_weights(p);
+    const int64_t bytes = rows * (int64_t)(sizeof *p->scale + sizeof *p->sum) + rows * p->n_steps * QR_TILE_ROW_BYTES;
+    if (i > 0 && a[-1].passing && a[-1].glu && !p->integers)
+        p[-1].next = p;
+    else
+        c->bytes = bytes > c->bytes ? bytes : c->bytes;
+    return true;
+}
+
+/* False: nothing was done. */
+static bool run_owned(struct qr_queue *q, const struct qr_chain_args *a)
+{
+    struct chain c = {.a = a, .rows = owned_rows(q, a->linear[0].n_rows)};
+    if (c.rows == 0)
+        return false;
+    for (int32_t i = 0; i < a->n; i++)
+        if (!plan_link(&c, i, q))
+            return false;
+    const int32_t n_items = (a->linear[0].n_rows + c.rows - 1) / c.rows;
+    if (c.bytes * n_items > (int64_t)q->shared_bytes)
+        return false;
+    qr_queue_run(q, multiply_owned, &c, n_items);
+    return true;
 }
 
 void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
@@ -350,6 +315,9 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
         qr_avx512_glu_apart(q, a, qr_amx_linear);
         return;
     }
+    const struct qr_chain_args alone = {.linear = a, .n = 1};
+    if (run_owned(q, &alone))
+        return;
     struct product p = {.a = a, .q = q, .t = t};
     plan_weights(&p);
     const int32_t chunk_rows = qr_tuned(t->chunk_rows, CHUNK_ROWS);
@@ -363,4 +331,15 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
         p.n_rows = (int32_t)(a->n_rows * (c + 1) / n_chunks) - p.row0;
         multiply_chunk(&p);
     }
+}
+
+void qr_amx_chain(struct qr_queue *q, const struct qr_chain_args *a)
+{
+    QR_ASSERT(a != NULL && a->n >= 1 && a->n <= QR_CHAIN_MAX);
+    if (run_owned(q, a))
+        return;
+    for (int32_t i = 0; i < a->n; i++)
+        qr_amx_linear(q, &a->linear[i]);
+    if (a->heads)
+        qr_avx512_qkv(q, a->heads);
 }

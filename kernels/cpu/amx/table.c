@@ -11,6 +11,7 @@ const struct qr_kernels qr_amx_kernels = {
     .rope = qr_avx512_rope,
     .kv_write = qr_avx512_kv_write,
     .qkv = qr_avx512_qkv,
+    .chain = qr_amx_chain,
     .kv_copy = qr_avx512_kv_copy,
     .attention = qr_amx_attention,
     .glu = qr_avx512_glu,

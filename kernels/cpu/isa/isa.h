@@ -28,6 +28,8 @@ typedef void qr_linear_fn(struct qr_queue *q, const struct qr_linear_args *a);
     void qr_##isa##_rope(struct qr_queue *q, const struct qr_rope_args *a);                                                          \
     void qr_##isa##_kv_write(struct qr_queue *q, const struct qr_kv_write_args *a);                                                  \
     void qr_##isa##_qkv(struct qr_queue *q, const struct qr_qkv_args *a);                                                             \
+    void qr_##isa##_qkv_rows(const struct qr_qkv_args *a, int64_t first, int64_t end);                                               \
+    void qr_##isa##_chain(struct qr_queue *q, const struct qr_chain_args *a);                                                        \
     void qr_##isa##_kv_copy(struct qr_queue *q, const struct qr_kv_copy_args *a);                                                    \
     void qr_##isa##_attention(struct qr_queue *q, const struct qr_attention_args *a);                                                \
     void qr_##isa##_glu(struct qr_queue *q, const struct qr_glu_args *a);                                                            \

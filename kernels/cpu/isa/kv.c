@@ -79,20 +79,26 @@ static void turn_heads(float *x, const float *w, const struct qr_qkv_args *a, co
     }
 }
 
-static void qkv_item(const void *arg, int32_t item, int32_t worker)
+void QR_ISA_NAME(qkv_rows)(const struct qr_qkv_args *a, int64_t first, int64_t end)
 {
-    (void)worker;
-    const struct qkv_job *j = arg;
-    const struct qr_qkv_args *a = j->a;
+    QR_ASSERT(a != NULL && a->kv != NULL);
+    QR_ASSERT(first >= 0 && end <= a->n_rows);
     const int32_t n_kv = a->kv->n_kv_heads, dim = a->kv->head_dim;
-    int64_t first = item * j->rows_per_item, end = first + j->rows_per_item;
-    for (int64_t n = first; n < end && n < a->n_rows; n++) {
+    for (int64_t n = first; n < end; n++) {
         const float *cos_sin = a->cos_sin + n * a->n_rot;
         float *q = a->x + n * a->stride, *k = q + (int64_t)a->n_heads * dim, *v = k + (int64_t)n_kv * dim;
         turn_heads(q, a->q_norm, a, cos_sin, a->n_heads);
         turn_heads(k, a->k_norm, a, cos_sin, n_kv);
         write_row(a->kv, a->layer, a->slot[n], k, v);
     }
+}
+
+static void qkv_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct qkv_job *j = arg;
+    const int64_t first = item * j->rows_per_item, end = first + j->rows_per_item;
+    QR_ISA_NAME(qkv_rows)(j->a, first, end < j->a->n_rows ? end : j->a->n_rows);
 }
 
 void QR_ISA_NAME(qkv)(struct qr_queue *q, const struct qr_qkv_args *a)

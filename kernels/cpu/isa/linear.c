@@ -232,3 +232,13 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
         qr_tuned_run(q, t->spread, (int64_t)p.n_rows * p.n_in * a->n_out < WORK_ALONE, multiply, &p, n_items);
     }
 }
+
+void QR_ISA_NAME(chain)(struct qr_queue *q, const struct qr_chain_args *a)
+{
+    QR_ASSERT(a != NULL && a->linear != NULL);
+    QR_ASSERT(a->n >= 1 && a->n <= QR_CHAIN_MAX);
+    for (int32_t i = 0; i < a->n; i++)
+        QR_ISA_NAME(linear)(q, &a->linear[i]);
+    if (a->heads)
+        QR_ISA_NAME(qkv)(q, a->heads);
+}

@@ -11,6 +11,7 @@ const struct qr_kernels QR_ISA_NAME(kernels) = {
     .rope = QR_ISA_NAME(rope),
     .kv_write = QR_ISA_NAME(kv_write),
     .qkv = QR_ISA_NAME(qkv),
+    .chain = QR_ISA_NAME(chain),
     .kv_copy = QR_ISA_NAME(kv_copy),
     .attention = QR_ISA_NAME(attention),
     .glu = QR_ISA_NAME(glu),

@@ -59,13 +59,17 @@ struct context {
     int32_t head;
 };
 
-/* Element i of the key (which 0) or value (which 1) at position t; of an int8 cache the integer. */
-static real cached(const struct context *c, int32_t which, int32_t t, int32_t i)
+/* Where the key (which 0) or value (which 1) at position t begins. */
+static size_t cached_at(const struct context *c, int32_t which, int32_t t)
 {
     const struct qr_kv_view *kv = c->a->kv;
-    size_t at = qr_kv_offset(kv, c->blocks[t / kv->block_tokens], c->a->layer, which, c->head);
-    at += (size_t)(t % kv->block_tokens) * (size_t)kv->head_dim + (size_t)i;
-    return (real)qr_ref_load(kv->base, kv->dtype, at);
+    return qr_kv_offset(kv, c->blocks[t / kv->block_tokens], c->a->layer, which, c->head) + (size_t)(t % kv->block_tokens) * (size_t)kv->head_dim;
+}
+
+/* An element of the cache; of an int8 one the integer. */
+static real cached(const struct context *c, size_t at)
+{
+    return (real)qr_ref_load(c->a->kv->base, c->a->kv->dtype, at);
 }
 
 /* What the integers of the key or value at position t stand for; 1 for other types. */
@@ -79,9 +83,10 @@ static real scale_of(const struct context *c, int32_t which, int32_t t)
 
 static real score(const struct context *c, const real *q, int32_t t)
 {
+    const size_t key = cached_at(c, 0, t);
     real sum = 0;
     for (int32_t i = 0; i < c->a->kv->head_dim; i++)
-        sum += qr_ref_meet(q[i], c->a->kv->dtype) * cached(c, 0, t, i);
+        sum += qr_ref_meet(q[i], c->a->kv->dtype) * cached(c, key + (size_t)i);
     sum *= scale_of(c, 0, t) * qr_ref_scale(c->a->scale, c->a->kv);
     real cap = (real)c->a->softcap;
     return cap > 0 ? cap * (real)tanh((double)(sum / cap)) : sum;
@@ -101,9 +106,10 @@ static void attend_piece(const struct context *c, const real *q, int32_t t0, int
     for (int32_t t = t0; t < t1; t++) {
         real e = (real)exp((double)(p[t - t0] - *max));
         *sum += e;
-        e *= scale_of(c, 1, t);
+        e = qr_ref_meet(e * scale_of(c, 1, t), c->a->kv->dtype);
+        const size_t value = cached_at(c, 1, t);
         for (int32_t i = 0; i < c->a->kv->head_dim; i++)
-            out[i] += qr_ref_meet(e, c->a->kv->dtype) * cached(c, 1, t, i);
+            out[i] += e * cached(c, value + (size_t)i);
     }
 }
 

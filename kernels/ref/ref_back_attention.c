@@ -31,22 +31,27 @@ static struct back_query back_query_of(const struct qr_attention_back_args *a, i
     return b;
 }
 
-/* Element i of the key (which 0) or value (which 1) at position t. */
-static real back_cached(const struct back_query *b, int32_t which, int32_t t, int32_t i)
+/* Where the key (which 0) or value (which 1) at position t begins. */
+static size_t back_cached_at(const struct back_query *b, int32_t which, int32_t t)
 {
     const struct qr_kv_view *kv = b->a->kv;
-    size_t at = qr_kv_offset(kv, b->blocks[t / kv->block_tokens], b->a->layer, which, b->group);
-    return (real)qr_ref_load(kv->base, kv->dtype, at + (size_t)(t % kv->block_tokens) * (size_t)kv->head_dim + (size_t)i);
+    return qr_kv_offset(kv, b->blocks[t / kv->block_tokens], b->a->layer, which, b->group) + (size_t)(t % kv->block_tokens) * (size_t)kv->head_dim;
+}
+
+static real back_cached(const struct back_query *b, size_t at)
+{
+    return (real)qr_ref_load(b->a->kv->base, b->a->kv->dtype, at);
 }
 
 /* The probability of position t and the gradient of its unscaled score. */
 static void back_position(const struct back_query *b, int32_t t, real *p, real *ds)
 {
     const struct qr_attention_back_args *a = b->a;
+    const size_t key = back_cached_at(b, 0, t), value = back_cached_at(b, 1, t);
     real s = 0, dp = 0, slope = 1;
     for (int32_t i = 0; i < a->kv->head_dim; i++) {
-        s += qr_ref_meet(b->q[i], a->kv->dtype) * back_cached(b, 0, t, i);
-        dp += qr_ref_meet(b->dout[i], a->kv->dtype) * back_cached(b, 1, t, i);
+        s += qr_ref_meet(b->q[i], a->kv->dtype) * back_cached(b, key + (size_t)i);
+        dp += qr_ref_meet(b->dout[i], a->kv->dtype) * back_cached(b, value + (size_t)i);
     }
     s *= qr_ref_scale(a->scale, a->kv);
     if (a->softcap > 0) {
@@ -65,8 +70,10 @@ static void back_dq(const struct back_query *b, real *dq)
     real sum[BACK_K_MAX] = {0}, p, ds;
     for (int32_t t = b->first; t <= b->last; t++) {
         back_position(b, t, &p, &ds);
+        const size_t key = back_cached_at(b, 0, t);
+        const real met = qr_ref_meet(ds, type);
         for (int32_t i = 0; i < k; i++)
-            sum[i] += qr_ref_meet(ds, type) * back_cached(b, 0, t, i);
+            sum[i] += met * back_cached(b, key + (size_t)i);
         for (int32_t i = 0; i < k && (t == b->last || t % BACK_PIECE == BACK_PIECE - 1); i++) {
             dq[i] += qr_ref_scale(b->a->scale, b->a->kv) * sum[i];
             sum[i] = 0;
@@ -86,9 +93,10 @@ static void back_dkv(const struct qr_attention_back_args *a, int32_t seq, int32_
             if (t < b.first)
                 break;
             back_position(&b, t, &p, &ds);
+            const real met_ds = qr_ref_meet(ds, type), met_p = qr_ref_meet(p, type);
             for (int32_t i = 0; i < k; i++) {
-                sum_k[i] += qr_ref_meet(ds, type) * qr_ref_meet(b.q[i], type);
-                sum_v[i] += qr_ref_meet(p, type) * qr_ref_meet(b.dout[i], type);
+                sum_k[i] += met_ds * qr_ref_meet(b.q[i], type);
+                sum_v[i] += met_p * qr_ref_meet(b.dout[i], type);
             }
         }
     real *dk = (real *)a->dk + (row0 + t) * a->dk_stride + (int64_t)group * k;

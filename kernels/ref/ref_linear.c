@@ -1,5 +1,7 @@
 #include "kernels/ref/ref.h"
 
+#include <string.h>
+
 #include "base/assert.h"
 #include "kernels/quant.h"
 
@@ -42,38 +44,83 @@ static float QR_REF(quant_row_scale)(float *inverse, const struct qr_linear_args
     return qr_quant_scale(inverse, most, QR_Q8_LARGEST);
 }
 
-static void QR_REF(linear_quant)(const struct qr_linear_args *a)
+/* What a row's element is does not depend on the output: it is worked out once for so many outputs, in pieces of so many elements. Every sum still
+ * goes from the first element to the last. */
+#define LINEAR_OUTS 64
+#define LINEAR_PIECE 256
+
+struct QR_REF(linear_block) {
+    const struct qr_linear_args *a;
+    const real *x;
+    real rms;
+    float inverse;             /* of the row's scale, where it becomes integers */
+    int32_t first, n;          /* outputs, at most LINEAR_OUTS */
+};
+
+/* Products with integers, in any order the same. */
+static void QR_REF(linear_integers)(int64_t sum[LINEAR_OUTS], const struct QR_REF(linear_block) *b)
 {
-    for (int32_t n = 0; n < a->n_rows; n++) {
-        const real *x = (const real *)a->x + n * a->x_stride;
-        real *out = (real *)a->out + n * a->out_stride;
-        const real rms = QR_REF(linear_rms)(a, x);
-        float inverse, scale = QR_REF(quant_row_scale)(&inverse, a, x, rms);
-        for (int32_t o = 0; o < a->n_out; o++) {
-            const int16_t *w = QR_REF(quant_row)(a, o);
-            int64_t sum = 0;
-            for (int32_t i = 0; i < a->n_in; i++) {
-                int8_t q;
-                qr_quant_int8(&q, &(float){(float)QR_REF(linear_x)(a, x, rms, i)}, 1, inverse);
-                sum += q * w[i];
-            }
-            QR_REF(linear_put)(a, out, o, (real)sum * (real)(scale * ((const float *)a->w->packed)[o]));
+    const int32_t n_in = b->a->n_in;
+    memset(sum, 0, sizeof *sum * LINEAR_OUTS);
+    for (int32_t i0 = 0; i0 < n_in; i0 += LINEAR_PIECE) {
+        const int32_t n = n_in - i0 < LINEAR_PIECE ? n_in - i0 : LINEAR_PIECE;
+        float met[LINEAR_PIECE];
+        int8_t q[LINEAR_PIECE];
+        for (int32_t i = 0; i < n; i++)
+            met[i] = (float)QR_REF(linear_x)(b->a, b->x, b->rms, i0 + i);
+        qr_quant_int8(q, met, n, b->inverse);
+        for (int32_t o = 0; o < b->n; o++) {
+            const int16_t *w = QR_REF(quant_row)(b->a, b->first + o) + i0;
+            int64_t more = 0;
+            for (int32_t i = 0; i < n; i++)
+                more += q[i] * w[i];
+            sum[o] += more;
         }
     }
 }
 
-static void QR_REF(linear_weight_only)(const struct qr_linear_args *a)
+/* Products with numbers, or with integers that activations in bf16 meet. */
+static void QR_REF(linear_numbers)(real sum[LINEAR_OUTS], const struct QR_REF(linear_block) *b)
 {
-    for (int32_t n = 0; n < a->n_rows; n++) {
-        const real *x = (const real *)a->x + n * a->x_stride;
-        real *out = (real *)a->out + n * a->out_stride;
-        const real rms = QR_REF(linear_rms)(a, x);
-        for (int32_t o = 0; o < a->n_out; o++) {
-            const int16_t *w = QR_REF(quant_row)(a, o);
-            real sum = 0;
-            for (int32_t i = 0; i < a->n_in; i++)
-                sum += qr_ref_meet(QR_REF(linear_x)(a, x, rms, i), QR_BF16) * (real)w[i];
-            QR_REF(linear_put)(a, out, o, sum * (real)((const float *)a->w->packed)[o]);
+    const int32_t n_in = b->a->n_in;
+    const enum qr_dtype type = b->a->w->packed_dtype;
+    const bool integers = qr_dtype_is_quantized(type);
+    for (int32_t o = 0; o < LINEAR_OUTS; o++)
+        sum[o] = 0;
+    for (int32_t i0 = 0; i0 < n_in; i0 += LINEAR_PIECE) {
+        const int32_t n = n_in - i0 < LINEAR_PIECE ? n_in - i0 : LINEAR_PIECE;
+        real met[LINEAR_PIECE];
+        for (int32_t i = 0; i < n; i++)
+            met[i] = qr_ref_meet(QR_REF(linear_x)(b->a, b->x, b->rms, i0 + i), integers ? QR_BF16 : type);
+        for (int32_t o = 0; o < b->n; o++) {
+            const size_t at = (size_t)(b->first + o) * (size_t)n_in + (size_t)i0;
+            real y = sum[o];
+            for (int32_t i = 0; i < n; i++)
+                y += met[i] * (integers ? (real)QR_REF(quant_row)(b->a, b->first + o)[i0 + i] : (real)qr_ref_load(b->a->w->packed, type, at + (size_t)i));
+            sum[o] = y;
+        }
+    }
+}
+
+static void QR_REF(linear_row)(const struct qr_linear_args *a, real *out, const real *x)
+{
+    const enum qr_dtype type = a->w->packed_dtype;
+    const bool quantized = qr_dtype_is_quantized(type), integers = quantized && !qr_dtype_format(type).weight_only;
+    struct QR_REF(linear_block) b = {.a = a, .x = x, .rms = QR_REF(linear_rms)(a, x)};
+    const float scale = integers ? QR_REF(quant_row_scale)(&b.inverse, a, x, b.rms) : 1;
+    real number[LINEAR_OUTS];
+    int64_t integer[LINEAR_OUTS];
+    for (; b.first < a->n_out; b.first += LINEAR_OUTS) {
+        b.n = a->n_out - b.first < LINEAR_OUTS ? a->n_out - b.first : LINEAR_OUTS;
+        if (integers)
+            QR_REF(linear_integers)(integer, &b);
+        else
+            QR_REF(linear_numbers)(number, &b);
+        for (int32_t o = 0; o < b.n; o++) {
+            real y = integers ? (real)integer[o] : number[o];
+            if (quantized)
+                y *= (real)(scale * ((const float *)a->w->packed)[b.first + o]);
+            QR_REF(linear_put)(a, out, b.first + o, y);
         }
     }
 }
@@ -84,25 +131,8 @@ void QR_REF(linear)(struct qr_queue *q, const struct qr_linear_args *a)
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(qr_dtype_packs(a->w->packed_dtype) || a->w->packed_dtype == QR_F64);
     QR_ASSERT(!a->glu || (!a->add && a->n_out % 2 == 0));
-    if (qr_dtype_is_quantized(a->w->packed_dtype)) {
-        if (qr_dtype_format(a->w->packed_dtype).weight_only)
-            QR_REF(linear_weight_only)(a);
-        else
-            QR_REF(linear_quant)(a);
-        return;
-    }
-    for (int32_t n = 0; n < a->n_rows; n++) {
-        const real *x = (const real *)a->x + n * a->x_stride;
-        real *out = (real *)a->out + n * a->out_stride;
-        const real rms = QR_REF(linear_rms)(a, x);
-        for (int32_t o = 0; o < a->n_out; o++) {
-            real sum = 0;
-            for (int32_t i = 0; i < a->n_in; i++)
-                sum += qr_ref_meet(QR_REF(linear_x)(a, x, rms, i), a->w->packed_dtype) *
-                       (real)qr_ref_load(a->w->packed, a->w->packed_dtype, (size_t)o * (size_t)a->n_in + (size_t)i);
-            QR_REF(linear_put)(a, out, o, sum);
-        }
-    }
+    for (int32_t n = 0; n < a->n_rows; n++)
+        QR_REF(linear_row)(a, (real *)a->out + n * a->out_stride, (const real *)a->x + n * a->x_stride);
 }
 
 /* Packed is row-major here: nothing is to be gained by order. */

@@ -55,11 +55,12 @@ static struct query bound_of(const struct world *w, const struct step *st, int32
         q_max = fmax(q_max, fabs((double)q[i]));
     for (int32_t t = first; t <= pos; t++) {
         double dot = 0, size = 0, rounding = 0;
+        const size_t key = cached_at(&ctx, 0, t);
         for (int32_t i = 0; i < k; i++) {
-            double term = qr_ref_meet((double)q[i], c->kv) * cached(&ctx, 0, t, i);
+            double element = cached(&ctx, key + (size_t)i), term = qr_ref_meet((double)q[i], c->kv) * element;
             dot += term;
             size += fabs(term);
-            rounding += bytes ? fabs(cached(&ctx, 0, t, i)) * q_max * 0x1p-16 * (1 + 0x1p-14) : 0;
+            rounding += bytes ? fabs(element) * q_max * 0x1p-16 * (1 + 0x1p-14) : 0;
         }
         double scaled = scale * scale_of(&ctx, 0, t);
         dot *= scaled;
@@ -71,23 +72,27 @@ static struct query bound_of(const struct world *w, const struct step *st, int32
     for (int32_t t = first; t <= pos; t++)
         far = fmax(far, max - score[t]);
     double rel_p = 2 * (ds + U24 * far) + 0x1p-22;
+    double piece_max = -INFINITY, most = 0;
     for (int32_t t = first; t <= pos; t++) {
-        int32_t t0 = t / 256 * 256 > first ? t / 256 * 256 : first, t1 = t / 256 * 256 + 256 <= pos ? t / 256 * 256 + 256 : pos + 1;
-        double piece_max = -INFINITY, most = 0;
-        for (int32_t u = t0; u < t1; u++)
-            piece_max = fmax(piece_max, score[u]);
-        for (int32_t u = t0; bytes && u < t1; u++)
-            most = fmax(most, exp(score[u] - max) * scale_of(&ctx, 1, u));
+        if (t == first || t % 256 == 0) { /* a piece begins */
+            const int32_t end = t / 256 * 256 + 256 <= pos ? t / 256 * 256 + 256 : pos + 1;
+            piece_max = -INFINITY, most = 0;
+            for (int32_t u = t; u < end; u++) {
+                piece_max = fmax(piece_max, score[u]);
+                most = bytes ? fmax(most, exp(score[u] - max) * scale_of(&ctx, 1, u)) : 0;
+            }
+        }
         double p = exp(score[t] - max), value_scale = scale_of(&ctx, 1, t), e = exp(score[t] - piece_max);
+        const size_t value = cached_at(&ctx, 1, t);
         int exponent;
         double unit = frexp(e, &exponent) * 256, frac = unit - floor(unit); /* 128 <= unit < 256: bf16 keeps whole units */
         bool near = c->kv == QR_BF16 && fabs(frac - 0.5) <= rel_p * unit;
         cr_assert(!bytes || rel_p < 0.25);
         sum += p;
         for (int32_t i = 0; i < k; i++) {
-            double v = fabs(cached(&ctx, 1, t, i)) * value_scale;
+            double element = fabs(cached(&ctx, value + (size_t)i)), v = element * value_scale;
             b.size[i] += p * v;
-            b.flips[i] += near ? p * v * 0x1p-7 : bytes ? fabs(cached(&ctx, 1, t, i)) * most * 0x1p-17 * (1 + 0x1p-15 + 2 * rel_p) : 0;
+            b.flips[i] += near ? p * v * 0x1p-7 : bytes ? element * most * 0x1p-17 * (1 + 0x1p-15 + 2 * rel_p) : 0;
         }
     }
     for (int32_t i = 0; i < k; i++) {

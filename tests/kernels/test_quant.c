@@ -67,14 +67,21 @@ static struct qr_weight pack(struct qr_backend *be, const struct data *d, const 
 }
 
 /* Rows [first, first + n) of the product. */
-static float *product(struct qr_backend *be, const struct data *d, const void *rows, enum qr_dtype from, int32_t first, int32_t n)
+static float *product_of(struct qr_backend *be, const struct data *d, const struct qr_weight *w, int32_t first, int32_t n)
 {
     const struct shape *s = &d->s;
     float *out = s->add ? copy_floats(d->old + first * d->out_stride, n * d->out_stride) : poisoned(n * d->out_stride);
-    struct qr_weight w = pack(be, d, rows, from);
-    struct qr_linear_args a = {.out = out, .x = d->x + first * d->x_stride, .w = &w, .bias = s->bias ? d->bias : NULL, .out_stride = d->out_stride,
+    struct qr_linear_args a = {.out = out, .x = d->x + first * d->x_stride, .w = w, .bias = s->bias ? d->bias : NULL, .out_stride = d->out_stride,
                                .x_stride = d->x_stride, .n_rows = n, .n_in = s->n_in, .n_out = s->n_out, .add = s->add};
     be->k->linear(be->queue, &a);
+    return out;
+}
+
+/* All rows, the weights packed for it. */
+static float *product(struct qr_backend *be, const struct data *d, const void *rows, enum qr_dtype from)
+{
+    struct qr_weight w = pack(be, d, rows, from);
+    float *out = product_of(be, d, &w, 0, d->s.n_rows);
     qr_free_aligned(w.packed);
     return out;
 }
@@ -82,7 +89,7 @@ static float *product(struct qr_backend *be, const struct data *d, const void *r
 static float *run(const char *isa, int32_t n_threads, int32_t step_rows_max, const struct data *d)
 {
     struct qr_backend *be = open_level(isa, n_threads, step_rows_max);
-    float *out = product(be, d, d->w, QR_F32, 0, d->s.n_rows);
+    float *out = product(be, d, d->w, QR_F32);
     qr_backend_close(be);
     return out;
 }
@@ -119,38 +126,42 @@ Test(quant, gives_a_row_the_same_bits_alone_and_with_any_number_of_threads)
     static const struct shape cases[] = {{70, 300, 200, true, true}, {5, 1000, 50, false, false}, {130, 640, 64, true, false}};
     const char *names[8];
     int32_t n_levels = qr_cpu_levels(names);
-    for (int32_t l = 1; l < n_levels; l++)
-        for (int i = 0; i < N_FORMATS * QR_COUNT(cases); i++) {
-            struct data d = make(cases[i / N_FORMATS], formats[i % N_FORMATS], SEED + 100 + (uint64_t)i);
+    for (int i = 0; i < N_FORMATS * QR_COUNT(cases); i++) {
+        struct data d = make(cases[i / N_FORMATS], formats[i % N_FORMATS], SEED + 100 + (uint64_t)i);
+        for (int32_t l = 1; l < n_levels; l++) {
             float *one = run(names[l], 1, 0, &d), *three = run(names[l], 3, 0, &d);
             cr_assert(same_rows(&d, one, three), "%s: three threads differ from one", names[l]);
             struct qr_backend *be = open_level(names[l], 1, 0);
+            struct qr_weight w = pack(be, &d, d.w, QR_F32);
             for (int32_t n = 0; n < d.s.n_rows; n += 3) {
-                float *alone = product(be, &d, d.w, QR_F32, n, 1);
+                float *alone = product_of(be, &d, &w, n, 1);
                 cr_assert(same_bits(alone, one + n * d.out_stride, d.s.n_out), "%s %s: row %d differs alone", names[l], qr_dtype_name(d.to), n);
                 qr_free(alone);
             }
+            qr_free_aligned(w.packed);
             qr_backend_close(be);
             qr_free(one);
             qr_free(three);
-            drop(&d);
         }
+        drop(&d);
+    }
 }
 
 Test(quant, gives_the_same_bits_when_scratch_holds_only_a_part_of_the_rows)
 {
     const char *names[8];
     int32_t n_levels = qr_cpu_levels(names);
-    for (int32_t l = 1; l < n_levels; l++)
-        for (int i = 0; i < N_FORMATS; i++) { /* 1 MiB of scratch: some 30 rows at a time, of bf16 or floats fewer */
-            const int32_t most = qr_linear_inputs_max(formats[i]), n_in = most < 33000 ? most : 33000;
-            struct data d = make((struct shape){.n_rows = 70, .n_in = n_in, .n_out = 40}, formats[i], SEED);
+    for (int i = 0; i < N_FORMATS; i++) { /* 1 MiB of scratch: some 30 rows at a time, of bf16 or floats fewer */
+        const int32_t most = qr_linear_inputs_max(formats[i]), n_in = most < 33000 ? most : 33000;
+        struct data d = make((struct shape){.n_rows = 70, .n_in = n_in, .n_out = 40}, formats[i], SEED);
+        for (int32_t l = 1; l < n_levels; l++) {
             float *small = run(names[l], 2, 1, &d), *large = run(names[l], 2, 0, &d);
             cr_assert(same_rows(&d, small, large), "%s %s", names[l], qr_dtype_name(d.to));
             qr_free(small);
             qr_free(large);
-            drop(&d);
         }
+        drop(&d);
+    }
 }
 
 /* Values that f32, f16 and bf16 hold alike: multiples of 1/8 up to 3. */
@@ -171,7 +182,7 @@ Test(quant, packs_f32_f16_and_bf16_rows_to_the_same_weights)
                 f16[k] = v == 0 ? 0 : (uint16_t)(((u >> 16) & 0x8000u) | ((((u >> 23) & 255u) - 112u) << 10) | ((u >> 13) & 1023u));
             }
             struct qr_backend *be = open_level(names[l], 2, 0);
-            float *a = product(be, &d, d.w, QR_F32, 0, 5), *b = product(be, &d, f16, QR_F16, 0, 5), *c = product(be, &d, bf16, QR_BF16, 0, 5);
+            float *a = product(be, &d, d.w, QR_F32), *b = product(be, &d, f16, QR_F16), *c = product(be, &d, bf16, QR_BF16);
             cr_assert(same_rows(&d, a, b) && same_rows(&d, a, c), "%s %s", names[l], qr_dtype_name(d.to));
             qr_backend_close(be);
             qr_free(a);
@@ -292,7 +303,7 @@ Test(quant, weights_alone_give_the_bits_of_the_bf16_product_of_their_integers_ti
             plain.to = QR_BF16;
             plain.s.bias = plain.s.add = false;
             struct qr_backend *be = open_level(names[l], 2, 0);
-            float *sums = product(be, &plain, p, QR_F32, 0, d.s.n_rows);
+            float *sums = product(be, &plain, p, QR_F32);
             for (int32_t n = 0; n < d.s.n_rows; n++)
                 for (int32_t o = 0; o < d.s.n_out; o++) {
                     float want = sums[n * d.out_stride + o] * scale[o];

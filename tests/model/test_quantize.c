@@ -5,7 +5,11 @@
 #include "tokenizer/tokenizer.h"
 
 #define CTX 512
+#if defined(__SANITIZE_ADDRESS__)
+#define WINDOWS 2 /* the accesses of 32; what is measured there means nothing with so few and is not judged */
+#else
 #define WINDOWS 32
+#endif
 
 struct format {
     const char *name;
@@ -84,7 +88,8 @@ Test(quantize, perplexity_of_a_trained_model_rises_by_less_than_half_a_percent_w
     for (int i = 0; i < QR_COUNT(formats); i++) {
         ppl[i] = perplexity(dir, &formats[i], NULL, &ids, WINDOWS);
         printf("stories260K, %d tokens, %-16s: perplexity %.3f (%+.2f %%)\n", CTX * WINDOWS, formats[i].name, ppl[i], 100 * (ppl[i] / ppl[0] - 1));
-        cr_expect_leq(ppl[i], ppl[0] * (1 + formats[i].rise_max), "%s", formats[i].name);
+        cr_expect(isfinite(ppl[i]));
+        cr_expect(WINDOWS < 32 || ppl[i] <= ppl[0] * (1 + formats[i].rise_max), "%s", formats[i].name);
     }
     qr_ids_release(&ids);
 }

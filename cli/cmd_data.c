@@ -1,17 +1,14 @@
-/* cmd_data.c - data to train on: text files to shards, and a look at what is in them. */
+/* cmd_data.c - data to train on: text files to shards, and a look at what is in them. The third command is in data_tokenizer.c. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "base/clock.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "cli/train_stop.h"
+#include "cli/data_screen.h"
 #include "train/prepare.h"
 #include "train/shards.h"
-
-#define SHOW_EVERY_US 200000
 
 /* ---- prepare ---- */
 
@@ -22,27 +19,19 @@ struct prepare_options {
     bool eos, parse_special, skip_bad, replace;
 };
 
-struct screen {
-    struct qr_train_stop stop;
-    bool bar; /* stderr is a terminal */
-    int64_t began_us, shown_us;
-};
-
 static bool show_progress(void *user, const struct qr_data_progress *p)
 {
-    struct screen *s = user;
-    const int64_t now = qr_clock_us();
-    if (s->bar && now - s->shown_us >= SHOW_EVERY_US) {
-        const double seconds = (double)(now - s->began_us) * 1e-6;
+    struct qr_data_screen *s = user;
+    if (qr_data_screen_due(s)) {
+        const double seconds = qr_data_screen_seconds(s);
         char share[64] = "";
         if (p->n_bytes_total > 0)
             snprintf(share, sizeof share, " %3.0f %%  eta %.0f s", 100.0 * (double)p->n_bytes / (double)p->n_bytes_total,
                      seconds * (double)(p->n_bytes_total - p->n_bytes) / (double)(p->n_bytes > 0 ? p->n_bytes : 1));
         fprintf(stderr, "\r\033[K%s  %lld documents, %lld tokens, %.1f MB/s", share, (long long)p->n_docs, (long long)p->n_tokens,
                 (double)p->n_bytes * 1e-6 / seconds);
-        s->shown_us = now;
     }
-    return atomic_load(&s->stop.asked) == 0;
+    return !qr_data_screen_stopped(s);
 }
 
 static void print_part(const char *name, const struct qr_data_part *p)
@@ -78,21 +67,17 @@ static int prepare(const struct prepare_options *o, const char *const *files, in
 {
     if (!o->model || !o->out || n_files == 0)
         return qr_err_set(err, QR_E_USAGE, "expected --model DIR --out DIR FILES...");
-    struct screen screen = {.bar = isatty(STDERR_FILENO), .began_us = qr_clock_us()};
+    struct qr_data_screen screen;
     struct qr_data_summary sum;
     const struct qr_data_prepare p = {.tokenizer_dir = o->model, .out = o->out, .files = files, .n_files = n_files, .kind = (enum qr_data_kind)o->kind,
                                       .separator = o->separator, .eval_fraction = o->eval_fraction, .end_of_text = o->eos,
                                       .parse_special = o->parse_special, .all_turns = o->loss == 1, .skip_bad = o->skip_bad, .replace = o->replace,
                                       .progress = show_progress, .user = &screen};
-    qr_train_stop_open(&screen.stop, "\nstopping; once more ends at once\n");
+    qr_data_screen_open(&screen);
     const int rc = qr_data_prepare(&p, &sum, err);
-    if (screen.bar)
-        fputs("\r\033[K", stderr);
-    if (rc == QR_E_CLOSED)
-        *status = 128 + atomic_load(&screen.stop.asked);
-    qr_train_stop_close(&screen.stop);
+    qr_data_screen_close(&screen, status);
     if (rc == 0)
-        print_summary(o, &sum, (double)(qr_clock_us() - screen.began_us) * 1e-6);
+        print_summary(o, &sum, qr_data_screen_seconds(&screen));
     return rc;
 }
 
@@ -132,11 +117,10 @@ static int prepare_main(int argc, char **argv)
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);
+    status = 0;
     if (prepare(&o, args, n, &status, &err) != 0) {
         const int failed = qr_cli_fail("data prepare", &err);
         status = status > 0 ? status : failed;
-    } else {
-        status = 0;
     }
     qr_options_free(set);
     return status;
@@ -276,6 +260,7 @@ int qr_cmd_data(int argc, char **argv)
 {
     static const struct qr_cli_command commands[] = {
         {"prepare", prepare_main, "text files and conversations to shards of token ids"},
+        {"train-tokenizer", qr_data_tokenizer_main, "learn a byte-level BPE vocabulary"},
         {"show", show_main, "documents of prepared data as the model sees them"},
     };
     return qr_cli_group(commands, QR_COUNT(commands), argc, argv);

@@ -13,6 +13,11 @@
 
 #define QR_DOC_BYTES_MAX ((size_t)64 << 20)
 
+enum qr_data_kind { QR_DATA_AUTO, QR_DATA_TEXT, QR_DATA_JSONL }; /* auto: JSON Lines where the name ends in .jsonl or .ndjson */
+
+/* Whether a file is read as JSON Lines. */
+bool qr_data_is_lines(enum qr_data_kind kind, const char *path);
+
 struct qr_doc_reader {
     int fd;
     const char *path;      /* borrowed */

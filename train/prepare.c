@@ -174,15 +174,9 @@ static bool go_on(const struct maker *m, const struct qr_doc_reader *r)
     return !m->p->progress || m->p->progress(m->p->user, &now);
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = strlen(s), n_end = strlen(end);
-    return n >= n_end && strcmp(s + n - n_end, end) == 0;
-}
-
 static int read_file(struct maker *m, const char *path)
 {
-    const bool lines = m->p->kind == QR_DATA_JSONL || (m->p->kind == QR_DATA_AUTO && (ends_with(path, ".jsonl") || ends_with(path, ".ndjson")));
+    const bool lines = qr_data_is_lines(m->p->kind, path);
     struct qr_doc_reader r;
     struct qr_doc_text d;
     int rc = qr_doc_reader_open(&r, path, lines, lines ? NULL : m->p->separator, m->err);

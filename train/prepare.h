@@ -14,8 +14,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-
-enum qr_data_kind { QR_DATA_AUTO, QR_DATA_TEXT, QR_DATA_JSONL }; /* auto: JSON Lines where the name ends in .jsonl or .ndjson */
+#include "train/doc_reader.h"
 
 struct qr_data_progress {
     int64_t n_bytes, n_bytes_total; /* of the input; the total is 0 when a file does not say its size */

@@ -1,0 +1,149 @@
+/* data_tokenizer.c - quire data train-tokenizer: a vocabulary from text. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "cli/cli.h"
+#include "cli/data_screen.h"
+#include "tokenizer/template.h"
+#include "train/tokenizer_train.h"
+
+#define TEMPLATE_BYTES_MAX ((size_t)1 << 20)
+
+/* The plainest of the common forms; its two tokens become special ones. */
+#define CHATML \
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}" \
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+
+struct tokenizer_options {
+    int64_t vocab_size, min_count;
+    const char *out, *separator, *bos, *eos, *template;
+    struct qr_str_list special;
+    int32_t cut, kind;
+};
+
+static bool show_progress(void *user, const struct qr_tokenizer_train_progress *p)
+{
+    struct qr_data_screen *s = user;
+    const bool due = qr_data_screen_due(s);
+    if (due && p->file)
+        fprintf(stderr, "\r\033[Kreading %s: %.1f MB", p->file, (double)p->n_bytes * 1e-6);
+    else if (due)
+        fprintf(stderr, "\r\033[K%d tokens", p->n_tokens);
+    return !qr_data_screen_stopped(s);
+}
+
+/* The template's text, and that it is one. */
+static int read_template(struct qr_buf *out, const char *name, struct qr_err *err)
+{
+    struct qr_template *t;
+    if (strcmp(name, "chatml") == 0) {
+        qr_buf_put_str(out, CHATML);
+        return 0;
+    }
+    int rc = qr_cli_read_file(out, name, TEMPLATE_BYTES_MAX, err);
+    if (rc == 0 && out->len == 0)
+        rc = qr_err_set(err, QR_E_USAGE, "%s: is empty", name);
+    if (rc == 0 && (rc = qr_template_compile(&t, out->data, out->len, err)) != 0)
+        return qr_err_prefix(err, "%s: ", name);
+    if (rc == 0)
+        qr_template_free(t);
+    return rc;
+}
+
+/* The special tokens: those named, else the end of text; bos, eos and the template's own among them. */
+static int32_t collect_specials(const char *special[64], struct tokenizer_options *o)
+{
+    const bool chatml = o->template && strcmp(o->template, "chatml") == 0;
+    const char *more[4] = {o->bos, o->eos, chatml ? "<|im_start|>" : NULL, chatml ? "<|im_end|>" : NULL};
+    int32_t n = 0;
+    for (; n < o->special.n && n < 60; n++)
+        special[n] = o->special.item[n];
+    if (n == 0 && !o->eos)
+        more[1] = special[n++] = "<|endoftext|>";
+    for (int i = 0; i < QR_COUNT(more); i++) {
+        bool known = !more[i];
+        for (int32_t k = 0; k < n && !known; k++)
+            known = strcmp(special[k], more[i]) == 0;
+        if (!known)
+            special[n++] = more[i];
+    }
+    if (!o->eos)
+        o->eos = chatml ? "<|im_end|>" : special[0];
+    return n;
+}
+
+static int train(struct tokenizer_options *o, const char *const *files, int32_t n_files, int *status, struct qr_err *err)
+{
+    const char *special[64];
+    struct qr_buf template = {0};
+    struct qr_tokenizer_train_summary sum;
+    struct qr_data_screen screen;
+    if (!o->out || n_files == 0)
+        return qr_err_set(err, QR_E_USAGE, "expected --out DIR FILES...");
+    if (o->special.n > 60)
+        return qr_err_set(err, QR_E_USAGE, "%d special tokens, expected at most 60", o->special.n);
+    int rc = o->template ? read_template(&template, o->template, err) : 0;
+    const int32_t n_special = collect_specials(special, o);
+    const struct qr_tokenizer_train p = {
+        .bpe = {.cut = (enum qr_bpe_cut)o->cut, .vocab_size = (int32_t)o->vocab_size, .min_count = o->min_count, .special = special, .n_special = n_special,
+                .bos = o->bos, .eos = o->eos},
+        .out = o->out, .files = files, .n_files = n_files, .separator = o->separator, .kind = (enum qr_data_kind)o->kind, .chat_template = template.data,
+        .progress = show_progress, .user = &screen};
+    if (rc == 0) {
+        qr_data_screen_open(&screen);
+        rc = qr_tokenizer_train(&p, &sum, err);
+        qr_data_screen_close(&screen, status);
+    }
+    if (rc == 0)
+        printf("%s: %d tokens (%d special, 256 bytes, %d merges) from %.1f MB, %lld different words, in %.1f s\n", o->out, sum.n_tokens, n_special,
+               sum.n_merges, (double)sum.n_bytes * 1e-6, (long long)sum.n_pieces, qr_data_screen_seconds(&screen));
+    if (rc == 0 && sum.n_tokens < o->vocab_size)
+        fprintf(stderr, "quire data train-tokenizer: no more pairs that occur %lld times; the vocabulary has %d tokens, not %lld\n", (long long)o->min_count,
+                sum.n_tokens, (long long)o->vocab_size);
+    qr_buf_release(&template);
+    return rc;
+}
+
+int qr_data_tokenizer_main(int argc, char **argv)
+{
+    static const struct qr_option table[] = {
+        {.name = "vocab-size", .type = QR_OPT_INT, .offset = offsetof(struct tokenizer_options, vocab_size), .builtin = "4096", .min = 256, .max = 1048576,
+         .arg = "N", .help = "Tokens in all: special ones, 256 bytes, the rest learnt."},
+        {.name = "out", .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, out), .arg = "DIR",
+         .help = "The directory to make, with tokenizer.json and tokenizer_config.json."},
+        {.name = "cut", .type = QR_OPT_ENUM, .offset = offsetof(struct tokenizer_options, cut), .builtin = "llama3", .choices = QR_BPE_TRAIN_CHOICES,
+         .arg = "NAME", .help = "How text is cut into words before merging, as that model does: up to three digits, each digit by itself, any number."},
+        {.name = "min-count", .type = QR_OPT_INT, .offset = offsetof(struct tokenizer_options, min_count), .builtin = "2", .min = 1, .max = 1e15, .arg = "N",
+         .help = "Pairs that occur less often are not merged."},
+        {.name = "format", .type = QR_OPT_ENUM, .offset = offsetof(struct tokenizer_options, kind), .builtin = "auto", .choices = "auto|text|jsonl",
+         .arg = "KIND", .group = "Input", .help = "As in quire data prepare; of conversations, the contents of messages are learnt from."},
+        {.name = "separator", .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, separator), .arg = "LINE", .group = "Input",
+         .help = "Text files: documents end at lines that say this. Needed for files of more than 64 MiB."},
+        {.name = "special", .type = QR_OPT_LIST, .offset = offsetof(struct tokenizer_options, special), .arg = "TOKEN", .group = "Special tokens",
+         .help = "A special token, with the next id from 0 on; may be repeated. <|endoftext|> when none is named."},
+        {.name = "bos", .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, bos), .arg = "TOKEN", .group = "Special tokens",
+         .help = "Put in front of every text."},
+        {.name = "eos", .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, eos), .arg = "TOKEN", .group = "Special tokens",
+         .help = "Ends a text; the first special token when not named, with --chat-template chatml <|im_end|>."},
+        {.name = "chat-template", .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, template), .arg = "FILE", .group = "Special tokens",
+         .help = "A Jinja template to keep in tokenizer_config.json, or the word chatml."}};
+    struct tokenizer_options o = {0};
+    struct qr_option_set *set;
+    struct qr_err err;
+    const char *const *args;
+    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
+                             "quire data train-tokenizer --vocab-size N --out DIR FILES...\n\n"
+                             "Learns a byte-level BPE vocabulary from text files or JSON Lines, and writes the tokenizer.json that quire and other tools\n"
+                             "read.");
+    if (status >= 0)
+        return status;
+    const int32_t n = qr_options_args(set, &args);
+    status = 0;
+    if (train(&o, args, n, &status, &err) != 0) {
+        const int failed = qr_cli_fail("data train-tokenizer", &err);
+        status = status > 0 ? status : failed;
+    }
+    qr_options_free(set);
+    return status;
+}

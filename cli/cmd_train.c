@@ -1,8 +1,11 @@
 /* cmd_train.c - a training run: settings, plan, steps, what is written on the way, the finished model. */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -36,7 +39,8 @@ struct run {
     struct qr_train_screen screen;
     struct qr_train_log log;
     struct qr_train_peak peak; /* what the machine can do at most; bytes with a trace only */
-    int64_t saved_step, evaluated_step, plotted_us;
+    int64_t saved_step, plotted_us;
+    int lock;              /* of the run's directory; -1: none */
 };
 
 /* ---- before the first step ---- */
@@ -71,12 +75,25 @@ static int make_dirs(const char *dir, struct qr_err *err)
     return 0;
 }
 
+/* One process a run: the system takes the lock away with the process, however that ends. */
+static int lock_out(struct run *r, struct qr_err *err)
+{
+    const char *dir = r->c->save.out;
+    r->lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (r->lock < 0)
+        return qr_err_set(err, QR_E_IO, "cannot open the directory %s (save.out): %s", dir, strerror(errno));
+    if (flock(r->lock, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    return qr_err_set(err, QR_E_USAGE, "another process trains in %s: wait for its end, or name another directory with save.out", dir);
+}
+
 /* A run that has begun is resumed or left alone, never overwritten by mistake. */
-static int check_out(const struct run *r, struct qr_err *err)
+static int check_out(struct run *r, struct qr_err *err)
 {
     char path[QR_PATH_MAX];
     struct qr_err none;
     int rc = make_dirs(r->c->save.out, err);
+    rc = rc ? rc : lock_out(r, err);
     rc = rc ? rc : qr_checkpoint_clean(r->c->save.out, NULL, err);
     if (rc || r->o->resume || qr_checkpoint_latest(r->c->save.out, path, &none) == QR_E_NOT_FOUND)
         return rc;
@@ -126,7 +143,6 @@ static int begin(struct run *r, struct qr_err *err)
         printf("resumed behind step %lld\n", (long long)t->state.step);
     rc = probe(r, err);
     r->saved_step = r->o->resume ? t->state.step : -1;
-    r->evaluated_step = -1;
     qr_train_screen_open(&r->screen, t->state.step, r->c->steps);
     return rc;
 }
@@ -144,7 +160,6 @@ static int evaluate(struct run *r, struct qr_train_row *row, struct qr_err *err)
     qr_train_trace_begin(r->t->trace, "evaluation", -1);
     int rc = qr_trainer_evaluate(r->t, &row->eval_loss, &n_targets, err);
     qr_train_trace_end(r->t->trace);
-    r->evaluated_step = r->t->state.step;
     return rc;
 }
 
@@ -333,7 +348,7 @@ static int run_all(struct run *r, int *status, struct qr_err *err)
 static int train(const struct train_options *o, const struct qr_train_config *c, int *status, struct qr_err *err)
 {
     struct qr_train_stop stop;
-    struct run r = {.o = o, .c = c, .stop = &stop};
+    struct run r = {.o = o, .c = c, .stop = &stop, .lock = -1};
     qr_train_stop_open(&stop, "\nstopping behind this step; once more ends at once\n"); /* before the backend makes threads */
     int rc = run_all(&r, status, err);
     if (r.screen.last)
@@ -345,6 +360,8 @@ static int train(const struct train_options *o, const struct qr_train_config *c,
     qr_train_sampler_close(&r.sampler);
     qr_trainer_close(r.t);
     qr_train_stop_close(&stop);
+    if (r.lock >= 0)
+        close(r.lock);
     return rc;
 }
 

@@ -136,8 +136,8 @@ static void op_ends(void *user, const struct qr_tape_op *op)
     if (t->peak.bytes_s > 0 && c.bytes / seconds / t->peak.bytes_s > share)
         share = c.bytes / seconds / t->peak.bytes_s;
     qr_buf_clear(&t->line);
-    qr_buf_printf(&t->line, "\"rows\":%.0f,\"flops\":%.0f,\"bytes\":%.0f,\"gflops_per_s\":%.2f,\"gb_per_s\":%.2f,\"peak_share\":%.4f", rows_of(op->in[0].data ? &op->in[0] : &op->out[0]),
-                  c.ops, c.bytes, c.ops / seconds * 1e-9, c.bytes / seconds * 1e-9, share);
+    qr_buf_printf(&t->line, "\"rows\":%.0f,\"flops\":%.0f,\"bytes\":%.0f,\"gflops_per_s\":%.2f,\"gb_per_s\":%.2f,\"peak_share\":%.4f",
+                  rows_of(op->in[0].data ? &op->in[0] : &op->out[0]), c.ops, c.bytes, c.ops / seconds * 1e-9, c.bytes / seconds * 1e-9, share);
     if (op->w)
         qr_buf_printf(&t->line, ",\"weight\":\"%s\"", qr_params_name(t->params, op->w));
     put_event(t, op->verb, pass_name[op->pass], t->op_began_ns, &t->line);

@@ -429,6 +429,10 @@ static int read_setting(struct qr_option_set *s, const char *setting, struct qr_
     }
     const int n = snprintf(label, sizeof label, "--set %s", s->table[row].name);
     const struct qr_option_origin origin = {QR_FROM_FLAG, qr_option_keep(s, label, (size_t)n)};
+    if (*text == 0 && (s->table[row].type == QR_OPT_STR || s->table[row].type == QR_OPT_LIST)) {
+        qr_option_clear(s, row, origin);
+        return 0;
+    }
     if (s->table[row].type != QR_OPT_LIST)
         return qr_option_assign(s, row, text, origin, err);
     add_item(s, row, text, origin);

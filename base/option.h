@@ -63,7 +63,8 @@ void qr_options_free(struct qr_option_set *s);
 int qr_options_read(struct qr_option_set *s, int argc, char **argv, struct qr_err *err);
 
 /* The same for tables that have neither flags nor variables: built-ins, then the file at `path` (NULL: none), then setting[0..n), each "name=value" and
- * named "--set name" in errors; an item of a list is a setting of its own, which adds to those before. Once per set. */
+ * named "--set name" in errors; an item of a list is a setting of its own, which adds to those before; no value unsets a string or list.
+ * Once per set. */
 int qr_options_read_settings(struct qr_option_set *s, const char *path, const char *const *setting, int32_t n, struct qr_err *err);
 
 bool qr_options_wants_help(const struct qr_option_set *s);

@@ -598,10 +598,12 @@ Test(option, nests_names_with_dots_in_a_file)
 {
     char out[600];
     static const char *const lr[] = {"optimizer.lr=1e-3", "steps=2k"}, *const lists[] = {"sample.prompts=a, b", "sample.prompts=c=d"};
+    static const char *const unset[] = {"model.from=", "sample.prompts="};
     static const char *const bad[] = {"optimizer.lrr=1", "steps", "optimizer.lr=2", "zzzzzzzzzzzz=1"};
     cr_assert_str_eq(read_nested(out, "optimizer:\n  lr: 0.5\n  warm_up: 3\nmodel: {from: x}\nsteps: 7\n", NULL, 0), "0.5 3 7 x 0 -; lr by n.yaml:2:7");
     cr_assert_str_eq(read_nested(out, "optimizer.lr: 0.5\noptimizer:\n", lr, 2), "0.001 0 2000 - 0 -; lr by --set optimizer.lr");
     cr_assert_str_eq(read_nested(out, "sample: {prompts: [x, y, z]}", lists, 2), "0.1 0 10 - 2 c=d; lr by built-in");
+    cr_assert_str_eq(read_nested(out, "{model.from: x, sample.prompts: [y]}", unset, 2), "0.1 0 10 - 0 -; lr by built-in");
     cr_assert_str_eq(read_nested(out, "optimizer:\n  lrr: 1\n", NULL, 0), "n.yaml:2:3: unknown setting 'optimizer.lrr'; did you mean 'optimizer.lr'?");
     cr_assert_str_eq(read_nested(out, "optimizer: 3\n", NULL, 0),
                      "n.yaml:1:12: expected settings of 'optimizer', such as 'optimizer.lr', in a mapping");

@@ -98,7 +98,6 @@ static int step(struct qr_params *p, struct qr_tape *t, struct qr_optim *optim, 
 {
     double norm;
     const int64_t start = qr_clock_us();
-    qr_params_zero_grad(p);
     *loss = qr_tape_loss(t, b, 1.0f / (float)b->b.n_logits, NULL) / b->b.n_logits;
     took[FORWARD] = seconds(start);
     int64_t since = qr_clock_us();

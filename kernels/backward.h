@@ -149,21 +149,21 @@ struct qr_cross_entropy_args {
     float scale;
 };
 
-/* adamw - one step of Adam with decoupled weight decay on n parameters; with `half` the weights that the model computes with are written too.
+/* adamw - one step of Adam with decoupled weight decay on n parameters; with `half` the weights that the model computes with are written too. The
+ *   gradients are zeroed as they are read: the next step's are added to nothing.
  *
  *     g' = g gscale      w = w - lr decay w      m = m + (1 - beta1)(g' - m)      v = beta2 v + (1 - beta2) g'^2
  *     w = w - (lr / (1 - beta1^t)) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
- *     half = w rounded to one of its two bf16 neighbours, up with the probability of its distance to the lower one
+ *     half = w rounded to one of its two bf16 neighbours, up with the probability of its distance to the lower one      g = 0
  *
  * Shapes    w, m, v, g [n];  half [n] bf16 or NULL.
  * Units     t = step, 1 for the first.  first: index of w[0] among all parameters, so that a share of them rounds as the whole would.
  * Numerics  single IEEE operations in the order above with constants rounded from f64: the same bits at every level. The 16 random bits of
  *           parameter i are those number i % 8 of Philox(seed, step, i / 8): a function of its arguments, so a resumed run rounds the same way.
- * Cost      reads w, m, v, g, writes w, m, v, half: 28 or 30 bytes a parameter, bound by bandwidth.
+ * Cost      reads w, m, v, g, writes w, m, v, g, half: 32 or 34 bytes a parameter, bound by bandwidth.
  * Sources   Loshchilov & Hutter 2017 (arXiv:1711.05101); stochastic rounding: Gupta et al. 2015 (1502.02551). */
 struct qr_adamw_args {
-    float *w, *m, *v;
-    const float *g;
+    float *w, *m, *v, *g;
     uint16_t *half;
     int64_t n, first, step;
     double lr, beta1, beta2, eps, decay, gscale;

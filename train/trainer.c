@@ -434,7 +434,6 @@ int qr_trainer_step(struct qr_trainer *t, struct qr_train_step *out, struct qr_e
     if (out->n_targets == 0)
         return qr_err_set(err, QR_E_INVALID, "step %lld: the data is at its end; with data.shuffle=false there is one epoch", (long long)out->step);
     qr_train_trace_begin(t->trace, "step", out->step);
-    qr_params_zero_grad(t->params);
     int rc = micro_steps(t, &position, out, err);
     out->loss /= (double)out->n_targets;
     qr_train_trace_begin(t->trace, "optimizer", -1);

@@ -35,7 +35,8 @@ static void step_part(struct qr_backend *be, struct params *p, int64_t first, in
 
 static bool params_same(const struct params *a, const struct params *b)
 {
-    return same_bits(a->w, b->w, a->n) && same_bits(a->m, b->m, a->n) && same_bits(a->v, b->v, a->n) && memcmp(a->half, b->half, (size_t)a->n * 2) == 0;
+    return same_bits(a->w, b->w, a->n) && same_bits(a->m, b->m, a->n) && same_bits(a->v, b->v, a->n) && memcmp(a->half, b->half, (size_t)a->n * 2) == 0 &&
+           same_bits(a->g, b->g, a->n);
 }
 
 /* 20,011 numbers: more than an item of work, and no multiple of 8 or 16. */
@@ -47,6 +48,8 @@ Test(adamw, gives_the_bits_of_ref_at_every_level_whole_or_in_shares)
     struct qr_backend *ref = open_level("ref", 1, 0);
     struct params want = params_new(n, SEED);
     step_part(ref, &want, 0, n);
+    for (int64_t i = 0; i < n; i++)
+        cr_assert_eq(want.g[i], 0);
     for (int32_t l = 0; l < n_levels; l++)
         for (int32_t cut = 0; cut < 3; cut++) {
             struct qr_backend *be = open_level(names[l], 1 + cut, 0);

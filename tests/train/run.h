@@ -75,7 +75,6 @@ static inline double run_step(struct run *r)
     struct qr_train_batch b = random_batch(r->p->config.n_vocab, 3, 1000 + (uint64_t)r->o.step);
     struct qr_err err = {0};
     double norm;
-    qr_params_zero_grad(r->p);
     const double loss = qr_tape_loss(r->t, &b, 1.0f / (float)b.b.n_logits, NULL);
     walk_back(r->t);
     cr_assert_eq(qr_optim_step(&r->o, 1e-2, &norm, &err), 0, "%s", err.msg);

@@ -40,7 +40,6 @@ static bool steps(struct qr_backend *be, struct qr_params *p, enum qr_recompute 
         qr_train_batch_clear(&b);
         qr_train_batch_add(&b, ids, N, NULL);
         qr_train_batch_add(&b, ids, N - step, NULL);
-        qr_params_zero_grad(p);
         qr_tape_loss(t, &b, 1.0f / (float)b.b.n_logits, NULL);
         rc = qr_tape_backward(t, &err);
         rc = rc ? rc : qr_optim_step(&optim, 1e-3, &norm, &err);

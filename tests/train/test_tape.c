@@ -139,11 +139,11 @@ static struct outcome train(const char *dir, const char *isa, int32_t n_threads,
     struct qr_err err = {0};
     struct outcome out = {.n = r.p->n, .memory = qr_tape_memory(r.t)->total};
     double norm;
+    out.value = qr_alloc((size_t)out.n, 4), out.grad = qr_alloc((size_t)out.n, 4), out.half = qr_alloc((size_t)out.n, 2);
     qr_optim_init(&optim, r.p, &oc);
     for (uint64_t step = 0; step < 2; step++) {
         struct qr_train_batch whole = random_batch(r.p->config.n_vocab, 4, SEED + step), part;
         qr_train_batch_init(&part, 256, 8);
-        qr_params_zero_grad(r.p);
         for (int32_t s = 0; s < 4; s += per_pass) {
             qr_train_batch_clear(&part);
             for (int32_t d = s; d < s + per_pass; d++) {
@@ -156,14 +156,13 @@ static struct outcome train(const char *dir, const char *isa, int32_t n_threads,
             out.loss += qr_tape_loss(r.t, &part, 1.0f / (float)whole.b.n_logits, NULL);
             walk_back(r.t);
         }
+        memcpy(out.grad, r.p->grad, (size_t)out.n * 4);
         cr_assert_eq(qr_optim_step(&optim, 1e-3, &norm, &err), 0, "%s", err.msg);
         qr_train_batch_release(&whole);
         qr_train_batch_release(&part);
     }
     cr_assert_leq(qr_tape_peak(r.t).total, qr_tape_memory(r.t)->total);
-    out.value = qr_alloc((size_t)out.n, 4), out.grad = qr_alloc((size_t)out.n, 4), out.half = qr_alloc((size_t)out.n, 2);
     memcpy(out.value, r.p->value, (size_t)out.n * 4);
-    memcpy(out.grad, r.p->grad, (size_t)out.n * 4);
     if (r.p->half)
         memcpy(out.half, r.p->half, (size_t)out.n * 2);
     qr_optim_release(&optim);

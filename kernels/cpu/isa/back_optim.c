@@ -1,15 +1,17 @@
 /* back_optim.c - the optimizer's step and the norm: plain loops of single IEEE operations that the compiler turns into the level's vectors; each
- * element's bits are those of ref. */
+ * element's bits are those of ref. Only the generator is written in vectors by hand: compilers make its 64-bit products of something slow. */
 #include <math.h>
 
 #include "base/assert.h"
-#include "base/half.h"
 #include "kernels/cpu/isa/back.h"
+#include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
 
 #define ITEM 16384  /* parameters of an item of work */
-#define LANES 16    /* counters of the generator at once */
-#define BLOCK 128   /* parameters that they serve: eight each */
+#define BLOCK 128   /* parameters whose random bits are drawn at once: eight from each of 16 counters */
+#define SUM_LEAVES 8 /* leaves of an item of work */
+#define AHEAD 1024   /* numbers by which reading is ahead of computing: the processor's own guess alone leaves a third of the bandwidth (docs/performance.md) */
+#define N_COUNTERS (BLOCK / 8)
 
 struct adam {
     const struct qr_adamw_args *a;
@@ -17,43 +19,74 @@ struct adam {
     int64_t skip; /* parameters before the first multiple of BLOCK */
 };
 
-/* Philox4x32-10 (base/rng.h) at LANES positions from pos on; words[w][lane]. */
-static void draw(uint32_t words[4][LANES], uint64_t seed, uint64_t stream, uint64_t pos)
+/* Vectors of 64-bit lanes, of which products take the lower halves. */
+#if defined(QR_ISA_avx512)
+typedef __m512i vu;
+#define VU_LEN 8
+#define vu_set1 _mm512_set1_epi64
+#define vu_load _mm512_loadu_si512
+#define vu_store _mm512_storeu_si512
+#define vu_add _mm512_add_epi64
+#define vu_mul _mm512_mul_epu32
+#define vu_xor _mm512_xor_si512
+#define vu_or _mm512_or_si512
+#define vu_and _mm512_and_si512
+#define vu_up _mm512_slli_epi64
+#define vu_down _mm512_srli_epi64
+#define vu_even _mm512_unpacklo_epi64
+#define vu_odd _mm512_unpackhi_epi64
+#else
+typedef __m256i vu;
+#define VU_LEN 4
+#define vu_set1 _mm256_set1_epi64x
+#define vu_load _mm256_loadu_si256
+#define vu_store _mm256_storeu_si256
+#define vu_add _mm256_add_epi64
+#define vu_mul _mm256_mul_epu32
+#define vu_xor _mm256_xor_si256
+#define vu_or _mm256_or_si256
+#define vu_and _mm256_and_si256
+#define vu_up _mm256_slli_epi64
+#define vu_down _mm256_srli_epi64
+#define vu_even _mm256_unpacklo_epi64
+#define vu_odd _mm256_unpackhi_epi64
+#endif
+
+/* Philox4x32-10 (base/rng.h) at VU_LEN positions from pos on, a counter's four words one behind the other, so that number i of the block finds its 16
+ * bits at i. Even lanes hold the first half of the positions: then the two halves of the words interleave without a permutation. Upper halves of
+ * lanes hold what earlier products left; only the last step looks away from them. */
+static inline void draw(uint16_t *out, uint64_t seed, uint64_t stream, uint64_t pos)
 {
-    uint32_t c0[LANES], c1[LANES], c2[LANES], c3[LANES], k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    for (int i = 0; i < LANES; i++) {
-        c0[i] = (uint32_t)(pos + (uint64_t)i);
-        c1[i] = (uint32_t)((pos + (uint64_t)i) >> 32);
-        c2[i] = (uint32_t)stream;
-        c3[i] = (uint32_t)(stream >> 32);
+    static const uint64_t lane[8] = {0, VU_LEN / 2, 1, VU_LEN / 2 + 1, 2, VU_LEN / 2 + 2, 3, VU_LEN / 2 + 3};
+    const vu m0 = vu_set1(0xD2511F53), m1 = vu_set1(0xCD9E8D57), low = vu_set1(0xffffffff);
+    vu c0 = vu_add(vu_set1((long long)pos), vu_load((const void *)lane)), c1 = vu_down(c0, 32);
+    vu c2 = vu_set1((long long)stream), c3 = vu_set1((long long)(stream >> 32));
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+        const vu p0 = vu_mul(c0, m0), p1 = vu_mul(c2, m1);
+        c0 = vu_xor(vu_xor(vu_down(p1, 32), c1), vu_set1((long long)k0));
+        c2 = vu_xor(vu_xor(vu_down(p0, 32), c3), vu_set1((long long)k1));
+        c1 = p1;
+        c3 = p0;
     }
-    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-        for (int i = 0; i < LANES; i++) {
-            const uint64_t p0 = (uint64_t)0xD2511F53u * c0[i], p1 = (uint64_t)0xCD9E8D57u * c2[i];
-            c0[i] = (uint32_t)(p1 >> 32) ^ c1[i] ^ k0;
-            c1[i] = (uint32_t)p1;
-            c2[i] = (uint32_t)(p0 >> 32) ^ c3[i] ^ k1;
-            c3[i] = (uint32_t)p0;
-        }
-    for (int i = 0; i < LANES; i++) {
-        words[0][i] = c0[i];
-        words[1][i] = c1[i];
-        words[2][i] = c2[i];
-        words[3][i] = c3[i];
-    }
+    const vu first = vu_or(vu_and(c0, low), vu_up(c1, 32)), second = vu_or(vu_and(c2, low), vu_up(c3, 32));
+    vu_store((void *)out, vu_even(first, second));
+    vu_store((void *)(out + 4 * VU_LEN), vu_odd(first, second));
 }
 
-static uint16_t round_by_chance(float x, uint32_t r)
+/* Up with the probability of what is cut; infinities stay, NaN stays one. */
+static inline uint16_t round_by_chance(float x, uint32_t r)
 {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
-    return (u & 0x7f800000u) == 0x7f800000u ? qr_f32_to_bf16(x) : (uint16_t)((u + r) >> 16);
+    const uint32_t special = (u >> 16) | ((u & 0x7fffffffu) > 0x7f800000u ? 0x40u : 0u), usual = (u + r) >> 16;
+    return (uint16_t)((u & 0x7f800000u) == 0x7f800000u ? special : usual);
 }
 
-static void move(const struct adam *s, int64_t begin, int64_t n)
+static inline void move(const struct adam *s, int64_t begin, int64_t n)
 {
     float *restrict w = s->a->w + begin, *restrict m = s->a->m + begin, *restrict v = s->a->v + begin;
-    const float *restrict grad = s->a->g + begin;
+    float *restrict grad = s->a->g + begin;
     const float keep = s->keep, take1 = s->take1, beta2 = s->beta2, take2 = s->take2, rate = s->rate, root2 = s->root2, eps = s->eps, gscale = s->gscale;
     for (int64_t i = 0; i < n; i++) {
         const float g = grad[i] * gscale, kept = w[i] * keep;
@@ -61,33 +94,43 @@ static void move(const struct adam *s, int64_t begin, int64_t n)
         m[i] = mi;
         v[i] = vi;
         w[i] = kept - rate * mi / (sqrtf(vi) / root2 + eps);
+        grad[i] = 0;
     }
 }
 
-/* Parameters [begin, end) that share a block of random bits. */
-static void round_block(const struct adam *s, int64_t begin, int64_t end)
+/* Parameters [begin, begin + n) that share a block of random bits. */
+static inline void round_block(const struct adam *s, int64_t begin, int64_t n)
 {
     const struct qr_adamw_args *a = s->a;
-    const int64_t block = (a->first + begin) / BLOCK * BLOCK;
-    uint32_t words[4][LANES];
-    draw(words, a->seed, (uint64_t)a->step, (uint64_t)block / 8);
-    for (int64_t i = begin; i < end; i++) {
-        const int64_t at = a->first + i - block;
-        a->half[i] = round_by_chance(a->w[i], words[at % 8 / 2][at / 8] >> (at % 2 * 16) & 0xffffu);
-    }
+    const int64_t at = (a->first + begin) % BLOCK, block = a->first + begin - at;
+    uint16_t bits[BLOCK] QR_UNINITIALIZED;
+    for (int i = 0; i < N_COUNTERS; i += VU_LEN)
+        draw(bits + 8 * i, a->seed, (uint64_t)a->step, (uint64_t)(block / 8 + i));
+    const float *restrict w = a->w + begin;
+    uint16_t *restrict half = a->half + begin;
+    for (int64_t i = 0; i < n; i++)
+        half[i] = round_by_chance(w[i], bits[at + i]);
 }
 
-/* Items begin at multiples of BLOCK among all parameters, so that no block is drawn twice. */
+/* Items begin at multiples of BLOCK among all parameters, so that no block is drawn twice. A block goes through everything while the core's nearest cache
+ * has it. */
 static void adam_item(const void *arg, int32_t item, int32_t worker)
 {
     (void)worker;
     const struct adam *s = arg;
     const int64_t from = (int64_t)item * ITEM - s->skip, begin = from > 0 ? from : 0, end = from + ITEM < s->a->n ? from + ITEM : s->a->n;
-    move(s, begin, end - begin);
-    for (int64_t i = begin; s->a->half && i < end;) {
-        const int64_t next = i + BLOCK - (s->a->first + i) % BLOCK, stop = next < end ? next : end;
-        round_block(s, i, stop);
-        i = stop;
+    for (int64_t i = begin, n; i < end; i += n) {
+        const int64_t left = BLOCK - (s->a->first + i) % BLOCK;
+        n = left < end - i ? left : end - i;
+        if (n == BLOCK) { /* constants: the loops unroll to whole vectors */
+            move(s, i, BLOCK);
+            if (s->a->half)
+                round_block(s, i, BLOCK);
+            continue;
+        }
+        move(s, i, n);
+        if (s->a->half)
+            round_block(s, i, n);
     }
 }
 
@@ -102,22 +145,40 @@ void QR_ISA_NAME(adamw)(struct qr_queue *q, const struct qr_adamw_args *a)
     qr_queue_run(q, adam_item, &s, (a->n + s.skip + ITEM - 1) / ITEM);
 }
 
-static void sum_item(const void *arg, int32_t item, int32_t worker)
+typedef double eight __attribute__((vector_size(64)));
+typedef float eight_floats __attribute__((vector_size(32)));
+
+#define widen(p) ({ eight_floats f_; memcpy(&f_, (p), sizeof f_); __builtin_convertvector(f_, eight); })
+
+static double leaf_sum(const float *x, int64_t n)
 {
-    (void)worker;
-    const struct qr_sum_squares_args *a = arg;
-    const float *x = a->x + (int64_t)item * QR_SUM_LEAF;
-    const int64_t left = a->n - (int64_t)item * QR_SUM_LEAF, n = left < QR_SUM_LEAF ? left : QR_SUM_LEAF;
-    double chain[16] = {0};
-    for (int64_t i = 0; i + 16 <= n; i += 16)
-        for (int j = 0; j < 16; j++)
-            chain[j] += (double)x[i + j] * (double)x[i + j];
+    eight low = {0}, high = {0}; /* chains 0 to 7 and 8 to 15 */
+    for (int64_t i = 0; i + 16 <= n; i += 16) {
+        __builtin_prefetch(x + i + AHEAD);
+        const eight a0 = widen(x + i), a1 = widen(x + i + 8);
+        low += a0 * a0;
+        high += a1 * a1;
+    }
+    double chain[16] QR_UNINITIALIZED;
+    memcpy(chain, &low, sizeof low);
+    memcpy(chain + 8, &high, sizeof high);
     for (int64_t i = n / 16 * 16; i < n; i++)
         chain[i % 16] += (double)x[i] * (double)x[i];
     for (int step = 8; step > 0; step /= 2)
         for (int j = 0; j < step; j++)
             chain[j] += chain[j + step];
-    a->leaf[item] = chain[0];
+    return chain[0];
+}
+
+static void sum_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct qr_sum_squares_args *a = arg;
+    const int64_t n_leaves = qr_sum_leaves(a->n), first = (int64_t)item * SUM_LEAVES, end = first + SUM_LEAVES < n_leaves ? first + SUM_LEAVES : n_leaves;
+    for (int64_t l = first; l < end; l++) {
+        const int64_t left = a->n - l * QR_SUM_LEAF;
+        a->leaf[l] = leaf_sum(a->x + l * QR_SUM_LEAF, left < QR_SUM_LEAF ? left : QR_SUM_LEAF);
+    }
 }
 
 void QR_ISA_NAME(sum_squares)(struct qr_queue *q, const struct qr_sum_squares_args *a)
@@ -125,6 +186,6 @@ void QR_ISA_NAME(sum_squares)(struct qr_queue *q, const struct qr_sum_squares_ar
     QR_ASSERT(a != NULL && a->sum != NULL);
     QR_ASSERT(a->n >= 0 && (a->n == 0 || (a->x != NULL && a->leaf != NULL)));
     const int64_t n_leaves = qr_sum_leaves(a->n);
-    qr_queue_run(q, sum_item, a, n_leaves);
+    qr_queue_run(q, sum_item, a, (n_leaves + SUM_LEAVES - 1) / SUM_LEAVES);
     *a->sum = qr_sum_tree(a->leaf, n_leaves);
 }

@@ -62,6 +62,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
         rc = qr_model_open(&e->model, e->dir, e->be, &model_options, err);
     if (rc != 0)
         return rc;
+    qr_model_default_eos(e->model, qr_tokenizer_eos(e->tokenizer));
     if (options.tune == QR_TUNE_NOW)
         qr_model_tune_and_save(e->model, e->be, c->step_tokens_max);
     size_t act_bytes = qr_model_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max);

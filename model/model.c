@@ -171,6 +171,14 @@ const struct qr_model_config *qr_model_config(const struct qr_model *m)
     return &m->config;
 }
 
+void qr_model_default_eos(struct qr_model *m, int32_t id)
+{
+    QR_ASSERT(m != NULL);
+    QR_ASSERT(id >= -1);
+    if (m->config.n_eos == 0 && id >= 0 && id < m->config.n_vocab)
+        m->config.eos_ids[m->config.n_eos++] = id;
+}
+
 enum qr_dtype qr_model_weight_dtype(const struct qr_model *m)
 {
     QR_ASSERT(m != NULL);

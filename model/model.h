@@ -62,6 +62,9 @@ void qr_model_close(struct qr_model *m); /* NULL is fine */
 
 /* ctx_max in it is the context that the model was opened with. */
 const struct qr_model_config *qr_model_config(const struct qr_model *m);
+
+/* Where neither config.json nor generation_config.json names an end token: the tokenizer's (-1: it has none either). Before the model is used. */
+void qr_model_default_eos(struct qr_model *m, int32_t id);
 enum qr_dtype qr_model_weight_dtype(const struct qr_model *m); /* what matrices were packed as: f32, bf16, or quantized */
 enum qr_dtype qr_model_kv_dtype(const struct qr_model *m);  /* f32, bf16 or int8 (QR_I8) */
 int64_t qr_model_weight_bytes(const struct qr_model *m);    /* memory held for packed weights and embeddings */

@@ -179,6 +179,21 @@ static int list_from_json(struct qr_jctx *c, const struct qr_json *v, bool trust
     return rc;
 }
 
+/* A role is one of few words, and templates build special tokens of it: '<|' + message.role + '|>'. Alone such a word forges nothing: what stands around it
+ * must be the template's own, too. */
+static bool is_role(const char *key, const struct qr_json *v)
+{
+    static const char *const role[] = {"system", "developer", "user", "assistant", "tool", "function"};
+    size_t n;
+    if (strcmp(key, "role") != 0 || qr_json_type(v) != QR_JSON_T_STRING)
+        return false;
+    const char *text = qr_json_str(v, &n);
+    for (int32_t i = 0; i < QR_COUNT(role); i++)
+        if (strlen(role[i]) == n && memcmp(text, role[i], n) == 0)
+            return true;
+    return false;
+}
+
 static int dict_from_json(struct qr_jctx *c, const struct qr_json *v, bool trusted, struct qr_jval *out)
 {
     struct qr_jdict *d;
@@ -188,7 +203,7 @@ static int dict_from_json(struct qr_jctx *c, const struct qr_json *v, bool trust
         struct qr_jval val;
         rc = qr_jstr_new(c, qr_json_key(e), strlen(qr_json_key(e)), trusted, &key);
         if (rc == 0)
-            rc = qr_jfrom_json(c, e, trusted, &val);
+            rc = qr_jfrom_json(c, e, trusted || is_role(qr_json_key(e), e), &val);
         if (rc == 0)
             rc = qr_jdict_set(c, d, qr_jstrv(key), val);
     }

@@ -6,8 +6,8 @@
  * several threads at once; a rendering owns one arena.
  *
  * Every output byte knows where it came from: literal text of the template is trusted, text that came from the context is
- * not, except the values named as trusted (bos_token, eos_token, ...). Concatenation, filters and slices keep
- * provenance; a filter that computes new text from untrusted text gives untrusted text.
+ * not, except the values named as trusted (bos_token, eos_token, ...) and a message's role when it is one of the known words: templates build
+ * special tokens of it. Concatenation, filters and slices keep provenance; a filter that computes new text from untrusted text gives untrusted text.
  */
 #ifndef QR_TOKENIZER_TEMPLATE_H
 #define QR_TOKENIZER_TEMPLATE_H

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "loader/hf_config.h"
 #include "loader/map_file.h"
+#include "tokenizer/tokenizer.h"
 #include "train/find_bad.h"
 
 #define CONFIG_BYTES_MAX ((size_t)16 << 20)
@@ -80,6 +81,22 @@ static int check_tokenizer(const struct qr_trainer *t, const struct qr_shards *s
     qr_err_set(err, QR_E_INVALID, "%s was prepared with another tokenizer (data.json: hash %016llx) than %s/tokenizer.json (%016llx); prepare it again "
                "with --model %s", dir, (unsigned long long)qr_shards_tokenizer_hash(s), t->tokenizer_dir, (unsigned long long)want, t->tokenizer_dir);
     return blame(t->c, setting, err);
+}
+
+/* A model drawn at random ends its texts with the tokenizer's end token, unless its config.json says otherwise. */
+static int adopt_eos(struct qr_trainer *t, struct qr_err *err)
+{
+    struct qr_tokenizer *tokenizer;
+    if (t->model.n_eos > 0)
+        return 0;
+    int rc = qr_tokenizer_open(&tokenizer, t->tokenizer_dir, err);
+    if (rc)
+        return rc;
+    const int32_t id = qr_tokenizer_eos(tokenizer);
+    if (id >= 0 && id < t->model.n_vocab)
+        t->model.eos_ids[t->model.n_eos++] = id;
+    qr_tokenizer_close(tokenizer);
+    return 0;
 }
 
 static int open_data(struct qr_trainer *t, struct qr_err *err)
@@ -180,6 +197,7 @@ int qr_trainer_open(struct qr_trainer **out, const struct qr_train_config *c, co
     int rc = open_backend(t, err);
     rc = rc ? rc : read_model_config(t, err);
     rc = rc ? rc : open_data(t, err);
+    rc = rc ? rc : adopt_eos(t, err);
     rc = rc ? rc : open_feeds(t, err);
     rc = rc ? rc : plan(t, err);
     if (rc) {

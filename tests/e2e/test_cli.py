@@ -4,6 +4,7 @@ import glob
 import json
 import math
 import os
+import shutil
 import tempfile
 
 from lib import DATA, STORIES, jsonl, main, need_data, run, run_lines
@@ -88,6 +89,23 @@ def test_generate_equals_the_golden_for_every_prompt_and_every_isa():
             assert [g['prompt_ids'] for g in got] == [g['prompt_ids'] for g in golden]
             assert [a['ids'][:len(g['greedy_ids'])] for a, g in zip(got, golden)] == [g['greedy_ids'] for g in golden], isa
             assert all(g['finish_reason'] == 'length' for g in got)
+
+
+def test_without_an_end_token_in_the_configuration_the_tokenizer_s_ends_a_text():
+    need_data()
+    with tempfile.TemporaryDirectory() as d:
+        model = os.path.join(d, 'm')
+        shutil.copytree(STORIES, model)
+        for name, change in (('config.json', {'eos_token_id': None}), ('tokenizer_config.json', {'eos_token': '<s>'})):
+            path = os.path.join(model, name)
+            with open(path, encoding='utf-8') as f:
+                content = json.load(f)
+            with open(path, 'w', encoding='utf-8') as f:
+                json.dump({**content, **change}, f)
+        os.remove(os.path.join(model, 'generation_config.json'))
+        answers = [run('generate', '--model', m, '--prompt', 'Once upon a time', '--max-tokens', '400', '--temperature', '0', '--json') for m in (STORIES, model)]
+        assert answers[0][0] == 0 and json.loads(answers[0][1])['finish_reason'] == 'stop', answers[0]
+        assert answers[1][:2] == answers[0][:2], answers[1]
 
 
 def test_generate_reads_text_and_ids_and_stops_at_the_end_token():

@@ -415,7 +415,8 @@ Test(template, evaluates_the_longest_chains_it_compiles)
 /* The rendering with untrusted text in brackets. */
 static void expect_trust(const char *text, const char *want)
 {
-    static const char context[] = "{\"u\":\"<|x|>\",\"v\":\" ab \",\"n\":5,\"bos_token\":\"<s>\",\"m\":[{\"role\":\"r\",\"content\":\"c\"}]}";
+    static const char context[] = "{\"u\":\"<|x|>\",\"v\":\" ab \",\"n\":5,\"bos_token\":\"<s>\",\"r\":[{\"role\":\"assistant\",\"content\":\"c\"},"
+        "{\"role\":\"assistant \",\"content\":\"c\"},{\"role\":\"x\",\"content\":\"c\"}],\"m\":[{\"role\":\"r\",\"content\":\"c\"}]}";
     struct outcome o;
     struct qr_buf b;
     render_str(&o, text, context);
@@ -438,6 +439,7 @@ Test(template, trusts_its_own_text_and_named_tokens_only)
     expect_trust("{{ bos_token + u + '<e>' }}", "<s>[<|x|>]<e>");
     expect_trust("{{ '<' ~ u ~ n ~ '>' ~ loop }}", "<[<|x|>5]>");
     expect_trust("{% for i in m %}{{ loop.index }}{{ i.role }}:{{ i['content'] }}{% endfor %}", "1[r]:[c]");
+    expect_trust("{% for i in [{'role': 'r', 'content': ''}] + r %}{{ '<|' + i.role + '|>' + i.content }}{% endfor %}", "<|r|><|assistant|>[c]<|[assistant ]|>[c]<|[x]|>[c]");
     expect_trust("{{ u | length }}{{ n + 1 }}{{ 1 + 1 }}", "5[6]2");
 }
 

@@ -439,7 +439,8 @@ Test(template, trusts_its_own_text_and_named_tokens_only)
     expect_trust("{{ bos_token + u + '<e>' }}", "<s>[<|x|>]<e>");
     expect_trust("{{ '<' ~ u ~ n ~ '>' ~ loop }}", "<[<|x|>5]>");
     expect_trust("{% for i in m %}{{ loop.index }}{{ i.role }}:{{ i['content'] }}{% endfor %}", "1[r]:[c]");
-    expect_trust("{% for i in [{'role': 'r', 'content': ''}] + r %}{{ '<|' + i.role + '|>' + i.content }}{% endfor %}", "<|r|><|assistant|>[c]<|[assistant ]|>[c]<|[x]|>[c]");
+    expect_trust("{% for i in [{'role': 'r', 'content': ''}] + r %}{{ '<|' + i.role + '|>' + i.content }}{% endfor %}",
+                 "<|r|><|assistant|>[c]<|[assistant ]|>[c]<|[x]|>[c]");
     expect_trust("{{ u | length }}{{ n + 1 }}{{ 1 + 1 }}", "5[6]2");
 }
 

@@ -47,6 +47,8 @@ static void shape_name(char *out, size_t size, const struct qr_tune_key *k)
     const char *type = qr_dtype_name((enum qr_dtype)k->type);
     if (k->op == QR_TUNE_ATTENTION)
         snprintf(out, size, "attention %s %d/%d heads of %d", type, (int)k->a, (int)k->b, (int)k->c);
+    else if (k->op == QR_TUNE_CHAIN)
+        snprintf(out, size, "chain of %d%s from %s %d -> %d", (int)k->c, k->c == 1 ? " and attention" : "", type, (int)k->a, (int)k->b);
     else
         snprintf(out, size, "linear %s %d -> %d", type, (int)k->a, (int)k->b);
 }
@@ -63,7 +65,7 @@ static void print_one(void *user, const struct qr_model_tuned *r)
         printf("{\"shape\":\"%s\",\"rows\":%d,\"own_us\":%.2f,\"best_us\":%.2f,\"ratio\":%.3f,\"tunables\":\"%s\"}\n", shape, (int)r->n_rows, r->own_s * 1e6,
                r->best_s * 1e6, r->own_s / r->best_s, words);
     else
-        printf("%-40s %5d %10.1f %10.1f %6.2fx  %s\n", shape, (int)r->n_rows, r->own_s * 1e6, r->best_s * 1e6, r->own_s / r->best_s,
+        printf("%-43s %5d %10.1f %10.1f %6.2fx  %s\n", shape, (int)r->n_rows, r->own_s * 1e6, r->best_s * 1e6, r->own_s / r->best_s,
                words[0] ? words : "-");
     fflush(stdout);
 }
@@ -101,7 +103,7 @@ static int measure(const struct tune_options *o, struct qr_backend *be, const st
     const struct qr_model_tune_options mo = {.rows_max = (int32_t)o->chunk, .buckets = buckets, .each = print_one, .user = &all};
     const int64_t began = qr_clock_ns();
     if (!o->json)
-        printf("%s, %s, %d threads, us of a call\n%-40s %5s %10s %10s %7s  %s\n", o->model, be->k->name, (int)be->n_threads, "shape", "rows", "own", "best",
+        printf("%s, %s, %d threads, us of a call\n%-43s %5s %10s %10s %7s  %s\n", o->model, be->k->name, (int)be->n_threads, "shape", "rows", "own", "best",
                "ratio", "tunables");
     qr_model_tune(m, be, &mo);
     if (!o->json)

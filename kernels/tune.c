@@ -24,6 +24,7 @@ const struct qr_tune_field qr_tune_fields[QR_TUNE_FIELDS] = {
     {AT(spread), 1, 2, ALL_PRODUCTS | QR_USE_ATTENTION, {1, 2}},
     {AT(pack_spread), 1, 2, ALL_PRODUCTS, {1, 2}},
     {AT(queries), 1, 256, QR_USE_ATTENTION, {32, 64, 96, 128, 256}},
+    {AT(owned_rows), 1, 512, QR_USE_CHAIN, {1, 64, 96, 128, 192, 256, 512}},
     {AT(item_elements), 512, 262144, QR_USE_ATTENTION, {2048, 4096, 16384, 65536}},
 };
 
@@ -138,7 +139,7 @@ bool qr_tune_valid(const struct qr_tune_key *key, const struct qr_tunables *valu
     }
     if (key->bucket >= QR_TUNE_BUCKETS || key->type >= QR_DTYPE_COUNT || key->a <= 0 || key->b <= 0)
         return false;
-    return key->op == QR_TUNE_LINEAR ? key->c == 0 : key->op == QR_TUNE_ATTENTION && key->c > 0;
+    return key->op == QR_TUNE_LINEAR ? key->c == 0 : (key->op == QR_TUNE_ATTENTION || key->op == QR_TUNE_CHAIN) && key->c > 0;
 }
 
 bool qr_tune_set(struct qr_tune *t, struct qr_tune_key key, const struct qr_tunables *value)
@@ -203,6 +204,8 @@ uint32_t qr_tune_uses(const struct qr_tune *t, struct qr_tune_key key)
     if (key.op == QR_TUNE_ATTENTION)
         return QR_USE_ATTENTION;
     const enum qr_dtype type = (enum qr_dtype)key.type;
+    if (key.op == QR_TUNE_CHAIN)
+        return tiles && type != QR_F32 && qr_tune_bucket_rows[key.bucket] > 32 ? QR_USE_CHAIN : 0;
     const bool integers = qr_dtype_is_quantized(type) && !qr_dtype_format(type).weight_only;
     const uint32_t own_tiles = qr_tune_bucket_rows[key.bucket] <= 32 ? QR_USE_TILES_FEW : QR_USE_TILES;
     if (integers)

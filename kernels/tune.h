@@ -28,6 +28,7 @@ struct qr_tunables {
     int32_t spread;           /* enum qr_tune_spread: who multiplies or attends */
     int32_t pack_spread;      /* likewise, who packs x */
     int32_t queries;          /* rows times heads of a tile of attention */
+    int32_t owned_rows;       /* that one thread takes through a chain of products; 1: chains are done product by product */
     int32_t item_elements;    /* of an item of the way of q, k, v to the cache */
 };
 enum qr_tune_unit { QR_UNIT_OWN, QR_UNIT_VECTORS, QR_UNIT_TILES };
@@ -48,8 +49,9 @@ enum qr_tune_use {
     QR_USE_TILES_FEW = 8, /* of tiles, fewer */
     QR_USE_EITHER = 16,   /* integers at a level that has tiles: vectors or tiles */
     QR_USE_ATTENTION = 32,
+    QR_USE_CHAIN = 64,    /* of tiles, with more rows than a few */
 };
-#define QR_TUNE_FIELDS 11
+#define QR_TUNE_FIELDS 12
 extern const struct qr_tune_field qr_tune_fields[QR_TUNE_FIELDS];
 
 /* *qr_tune_value(t, f): number f of qr_tune_fields. */
@@ -59,8 +61,8 @@ static inline int32_t *qr_tune_value(struct qr_tunables *t, int f)
 }
 
 /* What a launch looks like from outside. Linear: type of the packed weights, n_in, n_out, 0. Attention: type of the cache, query heads, kv heads,
- * head dim. rows: QR_TUNE_BUCKETS in the order of qr_tune_bucket_rows. */
-enum qr_tune_op { QR_TUNE_LINEAR, QR_TUNE_ATTENTION };
+ * head dim. Chain: its first product's type, n_in and n_out, and how many products. rows: QR_TUNE_BUCKETS in the order of qr_tune_bucket_rows. */
+enum qr_tune_op { QR_TUNE_LINEAR, QR_TUNE_ATTENTION, QR_TUNE_CHAIN };
 struct qr_tune_key {
     uint8_t op, type, bucket;
     int32_t a, b, c;

@@ -22,7 +22,7 @@
 #define LINE_MAX_BYTES 512
 #define WORDS_MAX (7 + QR_TUNE_FIELDS)
 
-static const char *const op_names[] = {[QR_TUNE_LINEAR] = "linear", [QR_TUNE_ATTENTION] = "attention"};
+static const char *const op_names[] = {[QR_TUNE_LINEAR] = "linear", [QR_TUNE_ATTENTION] = "attention", [QR_TUNE_CHAIN] = "chain"};
 
 static int32_t first_row(int32_t bucket)
 {
@@ -99,7 +99,7 @@ static bool read_field(struct qr_tunables *value, char *word)
 static uint8_t read_type(uint8_t op, const char *word)
 {
     for (int i = 0; i < (int)QR_DTYPE_COUNT; i++)
-        if (strcmp(word, qr_dtype_name((enum qr_dtype)i)) == 0 && (op != QR_TUNE_LINEAR || qr_dtype_packs((enum qr_dtype)i)))
+        if (strcmp(word, qr_dtype_name((enum qr_dtype)i)) == 0 && (op == QR_TUNE_ATTENTION || qr_dtype_packs((enum qr_dtype)i)))
             return (uint8_t)i;
     return QR_DTYPE_COUNT;
 }

@@ -93,12 +93,16 @@ static struct tuner *tuner_of(struct qr_exec *x)
     return (struct tuner *)(void *)x;
 }
 
-static struct group *product_group(struct qr_exec *x, const struct qr_weight *w, int64_t n_rows)
+static struct qr_tune_key key_of(enum qr_tune_op op, const struct qr_weight *w, int64_t n_rows, int32_t n_products)
 {
     QR_ASSERT(w->packed != NULL && w->t.n_dims == 2);
-    return group_of(tuner_of(x), (struct qr_tune_key){.op = QR_TUNE_LINEAR, .type = (uint8_t)w->packed_dtype,
-                                                      .bucket = (uint8_t)qr_tune_bucket((int32_t)n_rows), .a = (int32_t)w->t.shape[1],
-                                                      .b = (int32_t)w->t.shape[0]});
+    return (struct qr_tune_key){.op = (uint8_t)op, .type = (uint8_t)w->packed_dtype, .bucket = (uint8_t)qr_tune_bucket((int32_t)n_rows),
+                                .a = (int32_t)w->t.shape[1], .b = (int32_t)w->t.shape[0], .c = n_products};
+}
+
+static struct group *product_group(struct qr_exec *x, const struct qr_weight *w, int64_t n_rows)
+{
+    return group_of(tuner_of(x), key_of(QR_TUNE_LINEAR, w, n_rows, 0));
 }
 
 static struct qr_tensor timed_linear(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
@@ -170,12 +174,40 @@ static struct qr_tensor timed_attend(struct qr_exec *x, const struct qr_tensor *
     return out;
 }
 
-/* Product by product: a chain of few rows is that, too, and one of many has no choices. */
+/* Product by product, as a chain of few rows is done, too. */
 static void timed_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act)
 {
     timed_linear_onto(x, h, mixed, w->out, w->out_bias);
     struct qr_tensor gated = timed_norm_gated(x, h, w->norm, eps, w->gate_up, w->gate_up_bias, act);
     timed_linear_onto(x, h, &gated, w->down, w->down_bias);
+}
+
+/* Chains as they are served: how many rows a thread takes through one. The first has attention behind it, which does not change. */
+static struct qr_tensor chained_attend(struct qr_exec *x, const struct qr_tensor *h, const struct qr_attend_weights *w, float eps,
+                                       const struct qr_attn_spec *spec)
+{
+    struct group *g = group_of(tuner_of(x), key_of(QR_TUNE_CHAIN, w->qkv, h->shape[0], 1));
+    int64_t began = begin(tuner_of(x), g);
+    struct qr_tensor out = qr_ops_serve.attend(x, h, w, eps, spec);
+    end(tuner_of(x), g, began);
+    return out;
+}
+
+static void chained_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps,
+                         enum qr_act act)
+{
+    struct group *g = group_of(tuner_of(x), key_of(QR_TUNE_CHAIN, w->out, h->shape[0], 3));
+    int64_t began = begin(tuner_of(x), g);
+    qr_ops_serve.feed(x, h, mixed, w, eps, act);
+    end(tuner_of(x), g, began);
+}
+
+static struct qr_ops chained_verbs(void)
+{
+    struct qr_ops o = qr_ops_serve;
+    o.attend = chained_attend;
+    o.feed = chained_feed;
+    return o;
 }
 
 static struct qr_ops timed_verbs(void)
@@ -374,9 +406,26 @@ static void drop_step(struct tuner *t)
     qr_free(t->ints);
 }
 
-static void tune_bucket(struct tuner *t, const struct qr_model *m, struct qr_backend *be, const struct qr_ops *verbs, int32_t bucket,
-                        const struct qr_model_tune_options *o)
+/* The shapes that these verbs meet, in the step that was made. */
+static void tune_verbs(struct tuner *t, const struct qr_model *m, const struct qr_ops *verbs, int32_t n_rows, const struct qr_model_tune_options *o)
 {
+    const int32_t n_layers = qr_model_config(m)->n_layers, n_passes = 2 * ((SAMPLES_WANTED + n_layers - 1) / n_layers);
+    t->exec.ops = verbs;
+    t->n_groups = 0;
+    run_passes(t, 2); /* finds the shapes, and warms up */
+    search(t, n_passes);
+    prune(t, n_passes);
+    confirm(t, n_passes);
+    for (int32_t i = 0; o->each && i < t->n_groups; i++) {
+        const struct group *g = &t->group[i];
+        const struct qr_model_tuned result = {.key = g->key, .n_rows = n_rows, .best = g->side[1], .own_s = g->own_s, .best_s = g->best_s};
+        o->each(o->user, &result);
+    }
+}
+
+static void tune_bucket(struct tuner *t, const struct qr_model *m, struct qr_backend *be, int32_t bucket, const struct qr_model_tune_options *o)
+{
+    const struct qr_ops timed = timed_verbs(), chained = chained_verbs();
     const int32_t ctx_max = qr_model_config(m)->ctx_max, most = o->rows_max < ctx_max ? o->rows_max : ctx_max;
     const bool prompt = bucket == QR_TUNE_BUCKETS - 1;
     int32_t n_rows = bucket_rows[bucket], depth = prompt ? 0 : n_rows <= 4 ? DEPTH_FEW : DEPTH_MANY;
@@ -387,19 +436,9 @@ static void tune_bucket(struct tuner *t, const struct qr_model *m, struct qr_bac
     t->exec.be = be;
     make_step(t, m, n_rows, prompt ? 1 : n_rows, depth);
     qr_exec_init(&t->exec, m, be, &t->act, &t->kv);
-    t->exec.ops = verbs;
     t->bucket = bucket;
-    t->n_groups = 0;
-    run_passes(t, 2); /* finds the shapes, and warms up */
-    const int32_t n_layers = qr_model_config(m)->n_layers, n_passes = 2 * ((SAMPLES_WANTED + n_layers - 1) / n_layers);
-    search(t, n_passes);
-    prune(t, n_passes);
-    confirm(t, n_passes);
-    for (int32_t i = 0; o->each && i < t->n_groups; i++) {
-        const struct group *g = &t->group[i];
-        const struct qr_model_tuned result = {.key = g->key, .n_rows = n_rows, .best = g->side[1], .own_s = g->own_s, .best_s = g->best_s};
-        o->each(o->user, &result);
-    }
+    tune_verbs(t, m, &timed, n_rows, o);
+    tune_verbs(t, m, &chained, n_rows, o);
     drop_step(t);
 }
 
@@ -411,12 +450,11 @@ void qr_model_tune(const struct qr_model *m, struct qr_backend *be, const struct
     if (qr_tune_uses(be->tune, any) == 0)
         return;
     struct tuner *t = qr_alloc(1, sizeof *t);
-    const struct qr_ops verbs = timed_verbs();
     t->table = be->tune;
     t->group = qr_alloc(GROUPS_MAX, sizeof *t->group);
     for (int32_t b = 0; b < QR_TUNE_BUCKETS; b++)
         if (options->buckets == 0 || (options->buckets >> b & 1))
-            tune_bucket(t, m, be, &verbs, b, options);
+            tune_bucket(t, m, be, b, options);
     qr_free(t->group);
     qr_free(t);
 }

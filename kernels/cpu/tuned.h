@@ -19,6 +19,13 @@ static inline const struct qr_tunables *qr_tuned_attention(const struct qr_queue
                                                       .a = n_heads, .b = kv->n_kv_heads, .c = kv->head_dim});
 }
 
+static inline const struct qr_tunables *qr_tuned_chain(const struct qr_queue *q, const struct qr_chain_args *a)
+{
+    const struct qr_linear_args *first = &a->linear[0];
+    return qr_tune_find(q->tune, (struct qr_tune_key){.op = QR_TUNE_CHAIN, .type = (uint8_t)first->w->packed_dtype,
+                                                      .bucket = (uint8_t)qr_tune_bucket(first->n_rows), .a = first->n_in, .b = first->n_out, .c = a->n});
+}
+
 /* The measured value, or the kernel's own choice. */
 static inline int32_t qr_tuned(int32_t value, int32_t own)
 {

@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/rng.h"
+#include "kernels/kernels.h"
 #include "kernels/tune.h"
 
 static inline struct qr_tunables random_tunables(struct qr_rng *r)
@@ -21,6 +22,22 @@ static inline struct qr_tunables random_tunables(struct qr_rng *r)
             *v = field->min + (int32_t)qr_rng_below(r, width);
     }
     return t;
+}
+
+/* Has what a chain and its products look up be `v`, for each anew when v is NULL. */
+static inline void set_chain(struct qr_tune *t, const struct qr_chain_args *c, const struct qr_tunables *v, struct qr_rng *r)
+{
+    for (int32_t i = 0; i <= c->n; i++) {
+        const struct qr_linear_args *a = &c->linear[i % c->n];
+        struct qr_tune_key key = {.op = QR_TUNE_LINEAR, .type = (uint8_t)a->w->packed_dtype, .bucket = (uint8_t)qr_tune_bucket(a->n_rows), .a = a->n_in,
+                                  .b = a->n_out};
+        if (i == c->n) {
+            key.op = QR_TUNE_CHAIN;
+            key.c = c->n;
+        }
+        const struct qr_tunables own = v ? *v : random_tunables(r);
+        qr_tune_set(t, key, &own);
+    }
 }
 
 #endif

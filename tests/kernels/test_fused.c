@@ -1,6 +1,7 @@
 /* What a product does on its way in and out, and the way of q, k, v to the cache: the same bits as the kernels that do one thing each. These
  * are compared with the oracle elsewhere. */
 #include "tests/kernels/product.h"
+#include "tests/kernels/random_tunables.h"
 
 #define SEED 771
 
@@ -249,15 +250,21 @@ static void check_chain(struct qr_backend *be, struct qr_rng *r, enum qr_dtype t
     for (int i = 0; i < 3; i++)
         be->k->linear(be->queue, &l.a[i]);
     qr_free(l.gated);
-    begin_half(&l);
-    const struct qr_chain_args chain = {.linear = l.a, .n = 3};
-    be->k->chain(be->queue, &chain);
-    cr_assert(same_bits(want, l.h, l.out.n_rows * l.out.out_stride), "%s, %s, %d rows, %d -> %d -> %d, form %d, %d threads: differs from product by product",
-              be->k->name, qr_dtype_name(type), s[0], s[1], s[2], s[3], bits, be->n_threads);
-    cr_assert_neq(memcmp(want, l.out.old, sizeof *want * (size_t)s[2]), 0); /* something was done */
+    for (int tuned = 0; tuned < 2; tuned++) { /* by the kernels' own choices, and by any others */
+        const struct qr_tunables own = {0};
+        begin_half(&l);
+        const struct qr_chain_args chain = {.linear = l.a, .n = 3};
+        set_chain(be->tune, &chain, tuned ? NULL : &own, r);
+        be->k->chain(be->queue, &chain);
+        cr_assert(same_bits(want, l.h, l.out.n_rows * l.out.out_stride),
+                  "%s, %s, %d rows, %d -> %d -> %d, form %d, %d threads, %s tunables: differs from product by product", be->k->name, qr_dtype_name(type), s[0],
+                  s[1], s[2], s[3], bits, be->n_threads, tuned ? "random" : "no");
+        cr_assert_neq(memcmp(want, l.out.old, sizeof *want * (size_t)s[2]), 0); /* something was done */
+        qr_free(l.h);
+        qr_free(l.gated);
+        set_chain(be->tune, &chain, &own, r);
+    }
     qr_free(want);
-    qr_free(l.h);
-    qr_free(l.gated);
     drop(&l.out);
     drop(&l.gate_up);
     drop(&l.down);

@@ -22,13 +22,12 @@ static void check_product(struct qr_backend *be, const struct data *d, struct qr
     float *want = NULL;
     for (int i = 0; i < 5; i++) {
         const struct qr_tunables t = i == 0 ? (struct qr_tunables){0} : random_tunables(r);
-        const struct qr_tune_key key = {.op = QR_TUNE_LINEAR, .type = (uint8_t)d->w.packed_dtype, .bucket = (uint8_t)qr_tune_bucket(d->n_rows),
-                                        .a = d->n_in, .b = d->n_out};
         float *got = f.add ? copy_floats(d->old, n) : poisoned(n);
         const struct qr_linear_args a = args_of(d, f, got);
+        const struct qr_chain_args alone = {.linear = &a, .n = 1};
         char words[400];
         say(words, &t);
-        cr_assert(qr_tune_set(be->tune, key, &t));
+        set_chain(be->tune, &alone, &t, r);
         be->k->linear(be->queue, &a);
         cr_assert(!want || same_bits(want, got, n), "%s, %s, %d rows, %d -> %d, form %u, %d threads: %s changes the result", be->k->name,
                   qr_dtype_name(d->w.packed_dtype), d->n_rows, d->n_in, d->n_out, bits, be->n_threads, words);

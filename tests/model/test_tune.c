@@ -18,6 +18,9 @@ static int32_t list_keys(struct qr_tune_key out[64], const struct qr_model *m)
         for (int i = 0; i < QR_COUNT(shape); i++)
             out[n++] = (struct qr_tune_key){.op = QR_TUNE_LINEAR, .type = (uint8_t)qr_model_weight_dtype(m), .bucket = (uint8_t)b, .a = shape[i][0],
                                             .b = shape[i][1]};
+        for (int32_t k = 1; k <= 3; k += 2)
+            out[n++] = (struct qr_tune_key){.op = QR_TUNE_CHAIN, .type = (uint8_t)qr_model_weight_dtype(m), .bucket = (uint8_t)b, .a = shape[k / 3][0],
+                                            .b = shape[k / 3][1], .c = k};
         out[n++] = (struct qr_tune_key){.op = QR_TUNE_ATTENTION, .type = (uint8_t)qr_model_kv_dtype(m), .bucket = (uint8_t)b, .a = c->n_heads,
                                         .b = c->n_kv_heads, .c = c->head_dim};
     }

@@ -210,11 +210,12 @@ struct chain {
 static void plan_owned(struct product *p)
 {
     p->n_tiles = (p->n_rows + QR_TILE_ROWS - 1) / QR_TILE_ROWS;
-    p->panels_per_item = ITEM_PANELS_MANY / p->each;
-    p->height = p->n_tiles > 1 ? 2 : 1;
+    p->panels_per_item = qr_tuned_most(p->t->item_panels, ITEM_PANELS_MANY / p->each, sums_fit(p));
+    p->height = p->n_tiles > 1 && qr_tuned(p->t->block_rows, 2 * QR_TILE_ROWS) > QR_TILE_ROWS ? 2 : 1;
     p->width = p->height == 1 ? PANELS_MAX : 2;
     const int32_t cached = OWNED_BYTES / QR_TILE_BYTES / p->n_tiles;
-    const int32_t steps_max = p->unpack ? STRIP_BYTES / QR_TILE_BYTES / p->width : cached;
+    const int32_t strip_max = STRIP_BYTES / QR_TILE_BYTES / p->width;
+    const int32_t steps_max = qr_tuned_most(p->t->slice_steps, p->unpack ? strip_max : cached, p->unpack ? strip_max : p->n_steps);
     const int32_t n_slices = (p->n_steps + steps_max - 1) / steps_max;
     p->slice_steps = (p->n_steps + n_slices - 1) / n_slices;
 }
@@ -256,12 +257,14 @@ static void multiply_owned(const void *arg, int32_t item, int32_t worker)
         qr_avx512_qkv_rows(c->a->heads, row0, row0 + n_rows);
 }
 
-/* Rows of an item: nearly OWNED_ROWS, as many items for each thread. 0: too few rows. */
-static int32_t owned_rows(const struct qr_queue *q, int32_t n_rows)
+/* Rows of an item: nearly OWNED_ROWS, as many items for each thread, or as measured. 0: too few rows. */
+static int32_t owned_rows(const struct qr_queue *q, int32_t n_rows, int32_t measured)
 {
     const int32_t block = 2 * QR_TILE_ROWS, n_threads = q->n_threads;
-    if (n_rows < n_threads * OWNED_ROWS_MIN)
+    if (measured == 1 || (measured == 0 && n_rows < n_threads * OWNED_ROWS_MIN))
         return 0;
+    if (measured > 1)
+        return ((n_rows < measured ? n_rows : measured) + block - 1) / block * block;
     const int32_t rounds = (n_rows + n_threads * OWNED_ROWS - 1) / (n_threads * OWNED_ROWS), each = (n_rows - 1) / (n_threads * rounds) + 1;
     return (each + block - 1) / block * block;
 }
@@ -287,7 +290,7 @@ static bool plan_link(struct chain *c, int32_t i, struct qr_queue *q)
 /* False: nothing was done. */
 static bool run_owned(struct qr_queue *q, const struct qr_chain_args *a)
 {
-    struct chain c = {.a = a, .rows = owned_rows(q, a->linear[0].n_rows)};
+    struct chain c = {.a = a, .rows = owned_rows(q, a->linear[0].n_rows, qr_tuned_chain(q, a)->owned_rows)};
     if (c.rows == 0)
         return false;
     for (int32_t i = 0; i < a->n; i++)

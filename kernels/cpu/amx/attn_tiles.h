@@ -4,8 +4,11 @@
  * K and positions that the query tile does not see are zeros. Scores of one query are one chain of tiles over K, weighted values one over the
  * piece's positions from the block's first tile of 32 to its last.
  *
- * The tile's queries go through a piece in blocks of 32 (two row tiles against two panels): scores, softmax, weighted values and merging of a
- * block happen in the first-level cache while keys and values come from the second-level one.
+ * A piece's scores of all queries come first, then all softmaxes, then all weighted values, in blocks of 32 queries (two row tiles against two
+ * panels). A core that multiplies tiles runs 512-bit vectors at half their rate, and the multiplier falls asleep within a softmax of some
+ * queries and takes longer to wake up than a block's product takes (docs/performance.md): so both are switched between as seldom as scratch allows.
+ * Scores then lie in the second-level cache; keys and values pass by the first one. Probabilities take the place of their scores: 32 of
+ * bf16 in the first half of what 32 floats took, so rows of a tile of them are as far apart as rows of scores.
  *
  * A query's result must not depend on positions that it does not see and its neighbours do. Their probabilities are 0 here, so they add
  * 0 times a number: nothing, but for the sign of a sum that is 0 itself, which merging removes. Where a value is infinite or NaN, 0
@@ -19,7 +22,7 @@
 
 #define PIECE_TILES (PIECE / QR_TILE_K)
 #define PANELS_MAX 4 /* tiles of w that meet a single one of x */
-#define P_BYTES (PIECE_TILES * QR_TILE_BYTES) /* probabilities of 16 queries */
+#define LINE_BYTES ((int64_t)QR_TILE_K * (int64_t)sizeof(float)) /* from 32 positions of a row of s->p to the next 32 */
 
 _Static_assert(STEP / QR_PANEL * (K_MAX / QR_TILE_K) * QR_TILE_BYTES <= sizeof(((struct scratch *)0)->keys), "tiles of keys");
 _Static_assert(K_MAX / QR_PANEL * PIECE_TILES * QR_TILE_BYTES <= sizeof(((struct scratch *)0)->values), "tiles of values");
@@ -76,10 +79,11 @@ static void end_products(void)
     qr_tile_release();
 }
 
-/* A product of one or two row tiles. */
+/* One or two row tiles of x. */
 struct rows {
     const char *x[2];   /* their first tiles */
     int64_t x_step[2];  /* bytes to the next k */
+    int64_t x_row;      /* bytes to the next row */
     int32_t n[2];       /* rows; the second may have none */
 };
 
@@ -92,17 +96,17 @@ VF_FN void products_1(const int n, char *c, int64_t c_bytes, const struct rows *
     qr_tile_zero(2);
     qr_tile_zero(3);
     for (; n_steps > 0; n_steps--, x += r->x_step[0], w += QR_TILE_BYTES) {
-        qr_tile_load(4, x, QR_TILE_ROW_BYTES);
-        qr_tile_load(6, w, QR_TILE_ROW_BYTES);
+        qr_tile_load(4, x, r->x_row);
+        qr_tile_load_past(6, w, QR_TILE_ROW_BYTES);
         qr_tile_dp(0, 4, 6);
         if (n > 1) {
-            qr_tile_load(7, w + w_panel, QR_TILE_ROW_BYTES);
+            qr_tile_load_past(7, w + w_panel, QR_TILE_ROW_BYTES);
             qr_tile_dp(1, 4, 7);
         }
         if (n > 2) {
-            qr_tile_load(6, w + 2 * w_panel, QR_TILE_ROW_BYTES);
+            qr_tile_load_past(6, w + 2 * w_panel, QR_TILE_ROW_BYTES);
             qr_tile_dp(2, 4, 6);
-            qr_tile_load(7, w + 3 * w_panel, QR_TILE_ROW_BYTES);
+            qr_tile_load_past(7, w + 3 * w_panel, QR_TILE_ROW_BYTES);
             qr_tile_dp(3, 4, 7);
         }
     }
@@ -125,13 +129,13 @@ VF_FN void products_2(const int n, char *c, int64_t c_bytes, const struct rows *
     qr_tile_zero(2);
     qr_tile_zero(3);
     for (; n_steps > 0; n_steps--, x0 += r->x_step[0], x1 += r->x_step[1], w += QR_TILE_BYTES) {
-        qr_tile_load(6, w, QR_TILE_ROW_BYTES);
-        qr_tile_load(4, x0, QR_TILE_ROW_BYTES);
+        qr_tile_load_past(6, w, QR_TILE_ROW_BYTES);
+        qr_tile_load(4, x0, r->x_row);
         qr_tile_dp(0, 4, 6);
-        qr_tile_load(5, x1, QR_TILE_ROW_BYTES);
+        qr_tile_load(5, x1, r->x_row);
         qr_tile_dp(2, 5, 6);
         if (n > 1) {
-            qr_tile_load(7, w + w_panel, QR_TILE_ROW_BYTES);
+            qr_tile_load_past(7, w + w_panel, QR_TILE_ROW_BYTES);
             qr_tile_dp(1, 4, 7);
             qr_tile_dp(3, 5, 7);
         }
@@ -162,6 +166,59 @@ static void products(float *to, int64_t c_stride, const struct rows *r, const ch
             products_1(2, c, c_bytes, r, w, w_panel, n_steps);
         else
             products_1(1, c, c_bytes, r, w, w_panel, n_steps);
+    }
+}
+
+/* One panel of scores of two row tiles, to the sums 0 and 2 or 1 and 3. */
+VF_FN void panel_scores(const bool odd, const struct rows *r, const char *w, int32_t n_k)
+{
+    const char *x0 = r->x[0], *x1 = r->x[1];
+    if (odd) {
+        qr_tile_zero(1);
+        qr_tile_zero(3);
+    } else {
+        qr_tile_zero(0);
+        qr_tile_zero(2);
+    }
+    for (; n_k > 0; n_k--, x0 += r->x_step[0], x1 += r->x_step[1], w += QR_TILE_BYTES) {
+        qr_tile_load_past(6, w, QR_TILE_ROW_BYTES);
+        qr_tile_load(4, x0, QR_TILE_ROW_BYTES);
+        qr_tile_load(5, x1, QR_TILE_ROW_BYTES);
+        if (odd) {
+            qr_tile_dp(1, 4, 6);
+            qr_tile_dp(3, 5, 6);
+        } else {
+            qr_tile_dp(0, 4, 6);
+            qr_tile_dp(2, 5, 6);
+        }
+    }
+}
+
+/* Scores of two row tiles. A product of few steps has its results stored while the next panel's is formed. */
+static void scores_of_two(float *to, const struct rows *r, const char *w, int64_t w_panel, int32_t n_panels, int32_t n_k)
+{
+    const int64_t c_row = QR_X_ROW * (int64_t)sizeof(float);
+    char *c = (char *)to, *below = c + QR_TILE_ROWS * c_row;
+    QR_ASSERT(n_panels >= 1 && n_k >= 1);
+    for (int32_t j = 0; j < n_panels; j++, w += w_panel, c += QR_TILE_ROW_BYTES, below += QR_TILE_ROW_BYTES) {
+        if (j % 2 == 0) {
+            panel_scores(false, r, w, n_k);
+            if (j > 0) {
+                qr_tile_store(1, c - QR_TILE_ROW_BYTES, c_row);
+                qr_tile_store(3, below - QR_TILE_ROW_BYTES, c_row);
+            }
+        } else {
+            panel_scores(true, r, w, n_k);
+            qr_tile_store(0, c - QR_TILE_ROW_BYTES, c_row);
+            qr_tile_store(2, below - QR_TILE_ROW_BYTES, c_row);
+        }
+    }
+    if (n_panels % 2 == 1) {
+        qr_tile_store(0, c - QR_TILE_ROW_BYTES, c_row);
+        qr_tile_store(2, below - QR_TILE_ROW_BYTES, c_row);
+    } else {
+        qr_tile_store(1, c - QR_TILE_ROW_BYTES, c_row);
+        qr_tile_store(3, below - QR_TILE_ROW_BYTES, c_row);
     }
 }
 
@@ -231,15 +288,15 @@ static bool stage_values(const struct tile *t, int32_t base, int32_t from, int32
 }
 
 /* Some queries of the tile, at most BLOCK, and the positions of the piece at `base` that matter to them. */
-struct block {
+struct query_block {
     int32_t q0, n, rows[2];
     int32_t base, begin, end;  /* whole tiles of positions: what some query sees, relative to base */
 };
 
-static struct block block_at(const struct tile *t, int32_t q0, int32_t base)
+static struct query_block block_at(const struct tile *t, int32_t q0, int32_t base)
 {
     const struct scratch *s = t->s;
-    struct block b = {.q0 = q0, .n = t->n_queries - q0 < BLOCK ? t->n_queries - q0 : BLOCK, .base = base, .begin = PIECE};
+    struct query_block b = {.q0 = q0, .n = t->n_queries - q0 < BLOCK ? t->n_queries - q0 : BLOCK, .base = base, .begin = PIECE};
     b.rows[0] = b.n < QR_TILE_ROWS ? b.n : QR_TILE_ROWS;
     b.rows[1] = b.n - b.rows[0];
     for (int32_t i = q0; i < q0 + b.n; i++) {
@@ -254,17 +311,23 @@ static struct block block_at(const struct tile *t, int32_t q0, int32_t base)
 }
 
 /* All scores of the block. Keys are staged from position `staged` on, whole groups of 16 up to `end`. */
-static void score_block(const struct tile *t, const struct block *b, int32_t staged, int32_t end)
+static void score_block(const struct tile *t, const struct query_block *b, int32_t staged, int32_t end)
 {
     const int32_t n_k = k_tiles(t), from = b->begin > staged ? b->begin : staged, to = b->end < end ? b->end : end;
-    const char *q = (const char *)(t->s->q_tiles + (int64_t)b->q0 * n_k * QR_TILE_K);
+    const int64_t panel = (int64_t)n_k * QR_TILE_BYTES;
+    const int32_t n_panels = (to - from + QR_PANEL - 1) / QR_PANEL;
+    const char *q = (const char *)(t->s->q_tiles + (int64_t)b->q0 * n_k * QR_TILE_K), *w = t->s->keys + (from - staged) / QR_PANEL * panel;
     const struct rows r = {
-        .x = {q, q + (int64_t)n_k * QR_TILE_BYTES},
+        .x = {q, q + panel},
         .x_step = {b->rows[0] * QR_TILE_ROW_BYTES, b->rows[1] * QR_TILE_ROW_BYTES},
+        .x_row = QR_TILE_ROW_BYTES,
         .n = {b->rows[0], b->rows[1]},
     };
-    products(t->s->p + from, QR_X_ROW, &r, t->s->keys + (int64_t)(from - staged) / QR_PANEL * n_k * QR_TILE_BYTES,
-             (int64_t)n_k * QR_TILE_BYTES, (to - from + QR_PANEL - 1) / QR_PANEL, n_k);
+    float *p = t->s->p + b->q0 * QR_X_ROW + from;
+    if (b->rows[1] > 0)
+        scores_of_two(p, &r, w, panel, n_panels, n_k);
+    else
+        products(p, QR_X_ROW, &r, w, panel, n_panels, n_k);
 }
 
 /* Lanes [from, to) of a whole line of scores count as minus infinity. */
@@ -275,82 +338,98 @@ VF_FN void hide(float *line, int32_t from, int32_t to)
     _mm512_mask_storeu_ps(line + VF_LEN, (__mmask16)(lanes >> VF_LEN), _mm512_set1_ps(-INFINITY));
 }
 
-/* A query's scores in a piece, and where its probabilities go. */
-struct scores {
-    float *p;
-    int32_t first, end;       /* positions it sees */
-    int32_t line, line_end;   /* the same in whole lines of 32 */
-    char *dst;                /* the first of those lines in a tile */
-    int64_t step;             /* bytes to the next line */
-};
-
-/* Scores become 2^(factor score - maximum) in bf16; the maximum to *top. Returns their sum before rounding. */
-VF_FN float powers(const struct scores *r, float scale, float *top)
+/* What query i sees of the piece in whole lines of 32 positions. */
+VF_FN int32_t first_line(const struct tile *t, int32_t i)
 {
-    const vf factor = vf_set1(scale);
-    vf max0 = vf_set1(-INFINITY), max1 = max0, sum0 = vf_zero(), sum1 = sum0;
-    if (r->line < r->first)
-        hide(r->p + r->line, 0, r->first - r->line);
-    if (r->end < r->line_end)
-        hide(r->p + r->line_end - QR_TILE_K, r->end - r->line_end + QR_TILE_K, QR_TILE_K);
-    for (int32_t at = r->line; at < r->line_end; at += QR_TILE_K) {
-        max0 = vf_max(vf_load(r->p + at), max0);
-        max1 = vf_max(vf_load(r->p + at + VF_LEN), max1);
+    return t->s->in[i] / QR_TILE_K * QR_TILE_K;
+}
+
+VF_FN int32_t end_line(const struct tile *t, int32_t i)
+{
+    return (t->s->in_end[i] + QR_TILE_K - 1) / QR_TILE_K * QR_TILE_K;
+}
+
+/* Largest scores of query i, lane by lane; scores that it does not see become minus infinity, in the lines that it does see. */
+VF_FN vf row_max(const struct tile *t, int32_t i)
+{
+    float *p = t->s->p + i * QR_X_ROW;
+    const int32_t first = t->s->in[i], end = t->s->in_end[i], line = first_line(t, i), line_end = end_line(t, i);
+    vf max0 = vf_set1(-INFINITY), max1 = max0;
+    if (t->a->softcap > 0 && first < end)
+        cap_scores(t, p, first, end, NULL);
+    if (line < first)
+        hide(p + line, 0, first - line);
+    if (end < line_end)
+        hide(p + line_end - QR_TILE_K, end - line_end + QR_TILE_K, QR_TILE_K);
+    for (int32_t at = line; at < line_end; at += QR_TILE_K) {
+        max0 = vf_max(vf_load(p + at), max0);
+        max1 = vf_max(vf_load(p + at + VF_LEN), max1);
     }
-    *top = vf_max_all(vf_max(max0, max1)) * scale;
-    const vf shift = vf_set1(-*top);
-    char *dst = r->dst;
-    for (int32_t at = r->line; at < r->line_end; at += QR_TILE_K, dst += r->step) {
-        vf e0 = vf_exp2_of_negative(vf_fma(vf_load(r->p + at), factor, shift));
-        vf e1 = vf_exp2_of_negative(vf_fma(vf_load(r->p + at + VF_LEN), factor, shift));
+    return vf_max(max0, max1);
+}
+
+/* Scores of query i become 2^(factor score - maximum) in bf16, each line of 32 in the first half of its place, zeros in the lines of the block
+ * that it does not see. Returns sums before rounding, lane by lane. Asks for the scores 16 queries further meanwhile. */
+VF_FN vf row_powers(const struct tile *t, const struct query_block *b, int32_t i)
+{
+    float *p = t->s->p + i * QR_X_ROW;
+    const int32_t line = first_line(t, i), line_end = end_line(t, i);
+    const vf factor = vf_set1(t->factor), shift = vf_set1(-t->s->piece_max[i]);
+    vf sum0 = vf_zero(), sum1 = sum0;
+    for (int32_t at = b->begin; at < line; at += QR_TILE_K)
+        store_line(p + at, vf_zero(), vf_zero());
+    for (int32_t at = line; at < line_end; at += QR_TILE_K) {
+        vf e0 = vf_exp2_of_negative(vf_fma(vf_load(p + at), factor, shift));
+        vf e1 = vf_exp2_of_negative(vf_fma(vf_load(p + at + VF_LEN), factor, shift));
         sum0 = vf_add(sum0, e0);
         sum1 = vf_add(sum1, e1);
-        store_line(dst, e0, e1);
+        store_line(p + at, e0, e1);
+        _mm_prefetch((const char *)(p + at + QR_TILE_ROWS * QR_X_ROW), _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + at + QR_TILE_ROWS * QR_X_ROW + VF_LEN), _MM_HINT_T0);
     }
-    return vf_sum(vf_add(sum0, sum1));
+    for (int32_t at = line_end > b->begin ? line_end : b->begin; at < b->end; at += QR_TILE_K)
+        store_line(p + at, vf_zero(), vf_zero());
+    return vf_add(sum0, sum1);
 }
 
-/* Probabilities of query i, which sees some of the piece, from its scores p to `dst`, lines of 32 positions `step` bytes apart. Lines of the block
- * that it does not see are zeros. */
-static void softmax(const struct tile *t, const struct block *b, int32_t i, float *p, char *dst, int64_t step)
+VF_FN vf meet(const bool sums, vf a, vf b)
 {
-    struct scratch *s = t->s;
-    struct scores r = {.p = p, .first = s->in[i], .end = s->in_end[i], .step = step};
-    r.line = r.first / QR_TILE_K * QR_TILE_K;
-    r.line_end = (r.end + QR_TILE_K - 1) / QR_TILE_K * QR_TILE_K;
-    r.dst = dst + (r.line - b->begin) / QR_TILE_K * step;
-    if (t->a->softcap > 0)
-        cap_scores(t, p, r.first, r.end, NULL);
-    s->piece_sum[i] = powers(&r, t->factor, &s->piece_max[i]);
-    for (int32_t at = b->begin; at < b->end; at += QR_TILE_K, dst += step)
-        if (at < r.line || at >= r.line_end)
-            store_line(dst, vf_zero(), vf_zero());
+    return sums ? vf_add(a, b) : vf_max(a, b);
 }
 
-/* Probabilities of the block to tiles. */
-static void softmax_block(const struct tile *t, const struct block *b)
+/* Lane i: sum, or largest, of the lanes of x[i], in vf_sum's order: halves onto each other until one lane is left. */
+VF_FN vf across(const bool sums, vf x[VF_LEN])
 {
-    struct scratch *s = t->s;
-    for (int32_t r = 0; r < b->n; r++) {
-        int32_t i = b->q0 + r, second = r / QR_TILE_ROWS, step = b->rows[second] * QR_TILE_ROW_BYTES;
-        char *dst = (char *)s->p_tiles + second * P_BYTES + r % QR_TILE_ROWS * QR_TILE_ROW_BYTES;
-        if (s->in[i] < s->in_end[i]) {
-            softmax(t, b, i, s->p + r * QR_X_ROW, dst, step);
-            continue;
-        }
-        s->piece_sum[i] = 0;
-        for (int32_t at = b->begin; at < b->end; at += QR_TILE_K, dst += step)
-            store_line(dst, vf_zero(), vf_zero());
-    }
+    for (int i = 0; i < 12; i += i == 3 ? 5 : 1)
+        x[i] = meet(sums, _mm512_shuffle_f32x4(x[i], x[i + 4], 0x44), _mm512_shuffle_f32x4(x[i], x[i + 4], 0xee));
+    for (int i = 0; i < 4; i++)
+        x[i] = meet(sums, _mm512_shuffle_f32x4(x[i], x[i + 8], 0x88), _mm512_shuffle_f32x4(x[i], x[i + 8], 0xdd));
+    for (int i = 0; i < 4; i += 2)
+        x[i] = meet(sums, _mm512_shuffle_ps(x[i], x[i + 1], 0x44), _mm512_shuffle_ps(x[i], x[i + 1], 0xee));
+    return meet(sums, _mm512_shuffle_ps(x[0], x[2], 0x88), _mm512_shuffle_ps(x[0], x[2], 0xdd));
+}
+
+/* Probabilities of n <= 16 queries of a block from i on, a multiple of 16, in the place of their scores; piece_max and piece_sum. */
+static void softmax(const struct tile *t, const struct query_block *b, int32_t i, int32_t n)
+{
+    vf x[VF_LEN] QR_UNINITIALIZED;
+    QR_ASSERT(i % QR_TILE_ROWS == 0 && n >= 1 && n <= QR_TILE_ROWS);
+    for (int32_t r = 0; r < QR_TILE_ROWS; r++)
+        x[r] = r < n ? row_max(t, i + r) : vf_set1(-INFINITY);
+    vf_store(t->s->piece_max + i, vf_mul(across(false, x), vf_set1(t->factor)));
+    for (int32_t r = 0; r < QR_TILE_ROWS; r++)
+        x[r] = r < n ? row_powers(t, b, i + r) : vf_zero();
+    vf_store(t->s->piece_sum + i, across(true, x));
 }
 
 /* c[queries of the block][k_pad] = p v over the staged values. */
-static void weigh(const struct tile *t, const struct block *b, float *c)
+static void weigh(const struct tile *t, const struct query_block *b, float *c)
 {
-    const char *p = (const char *)t->s->p_tiles;
+    const char *p = (const char *)(t->s->p + b->q0 * QR_X_ROW + b->begin);
     const struct rows r = {
-        .x = {p, p + P_BYTES},
-        .x_step = {b->rows[0] * QR_TILE_ROW_BYTES, b->rows[1] * QR_TILE_ROW_BYTES},
+        .x = {p, p + QR_TILE_ROWS * QR_X_ROW * (int64_t)sizeof(float)},
+        .x_step = {LINE_BYTES, LINE_BYTES},
+        .x_row = QR_X_ROW * (int64_t)sizeof(float),
         .n = {b->rows[0], b->rows[1]},
     };
     products(c, t->k_pad, &r, t->s->values + b->begin / QR_TILE_K * QR_TILE_BYTES, PIECE_TILES * QR_TILE_BYTES, t->k_pad / QR_PANEL,
@@ -358,7 +437,7 @@ static void weigh(const struct tile *t, const struct block *b, float *c)
 }
 
 /* piece_out = p v for the block. */
-static void weigh_block(const struct tile *t, const struct block *b)
+static void weigh_block(const struct tile *t, const struct query_block *b)
 {
     struct scratch *s = t->s;
     if (!s->odd_values) {
@@ -376,18 +455,26 @@ static void weigh_block(const struct tile *t, const struct block *b)
 static void attend_pairs(const struct tile *t, int32_t piece, int32_t begin, int32_t end)
 {
     const int32_t base = piece * PIECE, staged = begin / QR_PANEL * QR_PANEL;
+    struct query_block blocks[QUERIES / BLOCK];
     stage_keys(t, base, begin, end);
     t->s->odd_values = stage_values(t, base, begin / QR_TILE_K * QR_TILE_K, (end + QR_TILE_K - 1) / QR_TILE_K * QR_TILE_K, begin, end);
     for (int32_t q0 = 0; q0 < t->n_queries; q0 += BLOCK) {
-        struct block b = block_at(t, q0, base);
-        if (b.begin < b.end) {
-            configure(t, b.rows[0], b.rows[1]);
-            score_block(t, &b, staged, end);
+        struct query_block *b = &blocks[q0 / BLOCK];
+        *b = block_at(t, q0, base);
+        if (b->begin >= b->end)
+            continue;
+        configure(t, b->rows[0], b->rows[1]);
+        score_block(t, b, staged, end);
+    }
+    for (int32_t i = 0; i < t->n_queries; i += QR_TILE_ROWS)
+        softmax(t, &blocks[i / BLOCK], i, t->n_queries - i < QR_TILE_ROWS ? t->n_queries - i : QR_TILE_ROWS);
+    for (int32_t q0 = 0; q0 < t->n_queries; q0 += BLOCK) {
+        const struct query_block *b = &blocks[q0 / BLOCK];
+        if (b->begin < b->end) {
+            configure(t, b->rows[0], b->rows[1]);
+            weigh_block(t, b);
         }
-        softmax_block(t, &b);
-        if (b.begin < b.end)
-            weigh_block(t, &b);
-        take_piece(t, piece, q0, b.n, t->s->piece_out);
+        take_piece(t, piece, q0, b->n, t->s->piece_out);
     }
 }
 

@@ -16,7 +16,7 @@
 #ifdef QR_ISA_amx
 #define QUERIES 256 /* rows times heads of a tile, at most: products are cheap there against staging keys and values */
 #define STEP PIECE  /* positions whose keys are staged at once */
-#define BLOCK 32    /* queries whose scores are taken at once: with those of a piece they fill most of the first-level cache */
+#define BLOCK 32    /* queries that meet keys or values at once */
 #define KV_BYTES 2
 #else
 #define QUERIES 48
@@ -30,13 +30,12 @@
 struct scratch {
     _Alignas(64) char keys[STEP * K_MAX * KV_BYTES]; /* [STEP / 16][K][16] f32, or tiles [STEP / 16][K / 32] of bf16 pairs */
     char values[PIECE * K_MAX * KV_BYTES];           /* [PIECE][K rounded up to 16] f32 when staged, or tiles [K / 16][PIECE / 32] */
-    float p[BLOCK * QR_X_ROW];           /* scores, then probabilities */
+    float p[QUERIES * QR_X_ROW];         /* scores, then probabilities */
     float piece_out[BLOCK * K_MAX];
     float out[QUERIES * K_MAX];
 #ifdef QR_ISA_amx
     uint16_t q_tiles[QUERIES * K_MAX];   /* 16 queries after the other, [K / 32][rows][32] */
     float lone_out[BLOCK * K_MAX];       /* of a query that is weighed on its own */
-    uint16_t p_tiles[BLOCK * PIECE];     /* [BLOCK / 16][PIECE / 32][rows][32] */
     int32_t tile_rows[2];                /* what the tiles are configured for */
     bool odd_values;                     /* a staged value is infinite or NaN */
 #else

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import traceback
+import weakref
 
 import model
 
@@ -38,7 +39,7 @@ class Server:
         return self.log.read()
 
     def wait_ready(self):
-        for _ in range(200):
+        for _ in range(2000):
             if get(self.port, "/readyz").status == 200:
                 return
             time.sleep(0.02)
@@ -56,6 +57,9 @@ class Server:
         return self
 
     def __exit__(self, kind, value, trace):
+        for c in list(Connection.living):  # the server would wait for what a test left open
+            if c.port == self.port:
+                c.close()
         code = self.process.poll()
         if code is None:
             try:
@@ -98,11 +102,14 @@ class Response:
 
 class Connection:
     """One TCP connection that sends bytes as told and reads responses."""
+    living = weakref.WeakSet()
 
-    def __init__(self, port, timeout=20, host="127.0.0.1"):
+    def __init__(self, port, timeout=60, host="127.0.0.1"):
+        self.port = port
         self.socket = socket.create_connection((host, port), timeout=timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
+        Connection.living.add(self)
 
     def send(self, data):
         self.socket.sendall(data)
@@ -165,7 +172,7 @@ class Connection:
         data, self.buffer = self.buffer, b""
         return data
 
-    def closed(self, timeout=5):
+    def closed(self, timeout=20):
         """True when the server ends the connection (without sending more)."""
         self.socket.settimeout(timeout)
         try:
@@ -191,7 +198,7 @@ def render(method, path, body=b"", headers=None, version="HTTP/1.1"):
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-def call(port, method, path, body=None, headers=None, timeout=20):
+def call(port, method, path, body=None, headers=None, timeout=60):
     data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     c = Connection(port, timeout)
     try:
@@ -205,7 +212,7 @@ def get(port, path, headers=None):
     return call(port, "GET", path, None, headers)
 
 
-def post(port, path, body, headers=None, timeout=20):
+def post(port, path, body, headers=None, timeout=60):
     return call(port, "POST", path, body, headers, timeout)
 
 

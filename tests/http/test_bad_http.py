@@ -268,7 +268,7 @@ def test_one_empty_line_before_a_request_is_forgiven():
 
 
 def test_slow_heads_and_bodies_are_given_up():
-    with Server("--header-timeout", "300ms", "--idle-timeout", "1s") as s:
+    with Server("--header-timeout", "300ms", "--idle-timeout", "400ms") as s:
         begun = time.monotonic()
         c = Connection(s.port)
         c.send(b"GET /livez HTTP/1.1\r\nHo")

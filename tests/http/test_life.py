@@ -21,7 +21,7 @@ def stream_request(tokens, text="hello", **fields):
     return render("POST", CHAT, json.dumps(chat(text, max_tokens=tokens, stream=True, **fields)).encode())
 
 
-def settle(s, seconds=5):
+def settle(s, seconds=60):
     """Waits until nothing is inside, then checks that both halves of the ledger agree."""
     until = time.monotonic() + seconds
     while True:
@@ -53,15 +53,15 @@ def test_a_model_that_cannot_be_loaded_ends_the_server():
     with Server("--mock-fail-load", "--mock-load", "300ms", wait=False) as s:
         s.any_status = True
         assert get(s.port, "/readyz").status == 503
-        assert s.process.wait(timeout=10) == 1
+        assert s.process.wait(timeout=60) == 1
         assert "could not be loaded" in s.errors()
 
 
 def test_a_port_in_use_is_explained():
     with Server() as s:
-        r = subprocess.run([sys.argv[1], "--model", "x", "--port", str(s.port)], capture_output=True, text=True, timeout=10)
+        r = subprocess.run([sys.argv[1], "--model", "x", "--port", str(s.port)], capture_output=True, text=True, timeout=60)
         assert r.returncode == 3 and "in use" in r.stderr and "pid %d" % s.process.pid in r.stderr and "--port %d" % (s.port + 1) in r.stderr, r.stderr
-    r = subprocess.run([sys.argv[1], "--model", "x", "--host", "192.0.2.1"], capture_output=True, text=True, timeout=10)
+    r = subprocess.run([sys.argv[1], "--model", "x", "--host", "192.0.2.1"], capture_output=True, text=True, timeout=60)
     assert r.returncode == 3 and "127.0.0.1" in r.stderr, r.stderr
 
 
@@ -137,9 +137,9 @@ def test_key_files_are_checked():
             f.truncate()
             f.write(text)
             f.flush()
-            r = subprocess.run([sys.argv[1], "--model", "x", "--port", "0", "--api-key-file", f.name], capture_output=True, text=True, timeout=10)
+            r = subprocess.run([sys.argv[1], "--model", "x", "--port", "0", "--api-key-file", f.name], capture_output=True, text=True, timeout=60)
             assert r.returncode == 2 and word in r.stderr and f.name in r.stderr, r.stderr
-    r = subprocess.run([sys.argv[1], "--model", "x", "--port", "0", "--api-key-file", "/nonexistent/keys"], capture_output=True, text=True, timeout=10)
+    r = subprocess.run([sys.argv[1], "--model", "x", "--port", "0", "--api-key-file", "/nonexistent/keys"], capture_output=True, text=True, timeout=60)
     assert r.returncode == 4 and "/nonexistent/keys" in r.stderr, r.stderr
 
 
@@ -150,7 +150,7 @@ def test_a_full_queue_answers_429_at_once():
         open_ones = [Connection(s.port) for _ in range(8)]
         for c in open_ones:
             c.send(stream_request(1000))
-        until = time.monotonic() + 5
+        until = time.monotonic() + 30
         while metrics(s.port)["quire_requests_inside"] < 8 and time.monotonic() < until:
             time.sleep(0.01)
         begun = time.monotonic()
@@ -188,13 +188,13 @@ def test_bodies_have_a_common_limit():
         assert r.status == 503 and r.error()["code"] == "overloaded", r.body
         for c in parts:
             c.close()
-        until = time.monotonic() + 5
+        until = time.monotonic() + 30
         while post(s.port, CHAT, chat(max_tokens=1)).status == 503:
             assert time.monotonic() < until
 
 
 def test_running_out_of_descriptors_keeps_what_is_open():
-    with Server("--mock-rate", "20", limit=64) as s:
+    with Server("--mock-rate", "60", limit=64) as s:
         busy = Connection(s.port)
         busy.send(stream_request(60))
         busy.head()
@@ -205,7 +205,7 @@ def test_running_out_of_descriptors_keeps_what_is_open():
         for c in many:
             c.close()
         assert events(b"".join(busy.chunks()))[-1] == "[DONE]"
-        until = time.monotonic() + 5
+        until = time.monotonic() + 30
         while True:
             try:
                 if post(s.port, CHAT, chat(max_tokens=1)).status == 200:
@@ -246,7 +246,7 @@ def test_clients_that_vanish_free_their_requests_at_once():
                 c.close(reset)
             begun = time.monotonic()
             settle(s)
-            assert time.monotonic() - begun < 3
+            assert time.monotonic() - begun < 20, "alone they would take a hundred seconds"
         assert post(s.port, CHAT, chat(max_tokens=2)).status == 200
 
 
@@ -319,16 +319,16 @@ def test_2000_streams_that_die_at_once_leave_the_server_alive():
     with Server("--mock-running", "4000", "--mock-rate", "20", "--max-connections", "4096") as s:
         child = subprocess.Popen([sys.executable, "-c", code, str(s.port), stream_request(3000).decode()], stdout=subprocess.PIPE, text=True)
         assert child.stdout.readline() == "up\n"
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while metrics(s.port)["quire_requests_inside"] < 2000:
             assert time.monotonic() < until
             time.sleep(0.05)
         time.sleep(0.5)
         child.kill()
         child.wait()
-        settle(s, 20)
+        settle(s)
         assert post(s.port, CHAT, chat(max_tokens=2)).status == 200
-        until = time.monotonic() + 5
+        until = time.monotonic() + 30
         while metrics(s.port)["quire_http_connections"] > 1:
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -341,19 +341,19 @@ def test_a_reader_that_does_not_read_is_given_up_and_others_go_on():
         lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         lazy.connect(("127.0.0.1", s.port))
         lazy.sendall(stream_request(900000, n=4, logprobs=True, top_logprobs=20))
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while metrics(s.port)["quire_http_slow_readers_total"] < 1:
             assert post(s.port, CHAT, chat(max_tokens=2)).status == 200
             assert time.monotonic() < until
             time.sleep(0.1)
         settle(s)
         lazy.close()
-    with Server("--mock-rate", "50", "--mock-ctx", "100000", "--stall-timeout", "500ms", "--stream-buffer", "4KiB") as s:
+    with Server("--mock-rate", "400", "--mock-ctx", "100000", "--stall-timeout", "500ms", "--stream-buffer", "4KiB", "--max-stream-buffer", "64MiB") as s:
         lazy = socket.socket()
         lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         lazy.connect(("127.0.0.1", s.port))
         lazy.sendall(stream_request(90000, n=8, logprobs=True, top_logprobs=20))
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while metrics(s.port)["quire_http_slow_readers_total"] < 1:
             assert time.monotonic() < until
             time.sleep(0.1)
@@ -384,7 +384,7 @@ def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_0():
         for c in running:
             body = b"".join(c.chunks())
             assert events(body)[-1] == "[DONE]" and body.count(b'"content":') == 161, "all 160 tokens arrived"
-        assert s.process.wait(timeout=10) == 0
+        assert s.process.wait(timeout=60) == 0
         s.stop()
         assert s.ledger["length"] == 10 and s.ledger["inside"] == 0 and s.ledger["cancelled"] == 0, s.ledger
 
@@ -402,7 +402,7 @@ def test_the_drain_has_an_end():
         assert last["error"]["code"] == "shutting_down", last
         r = whole.response()
         assert r.status == 503 and r.error()["code"] == "shutting_down"
-        assert s.process.wait(timeout=10) == 0
+        assert s.process.wait(timeout=60) == 0
         s.stop()
         assert s.ledger["cancelled"] == 2 and s.ledger["inside"] == 0, s.ledger
 
@@ -415,24 +415,22 @@ def test_a_second_signal_stops_at_once():
         c.head()
         s.process.send_signal(signal.SIGINT)
         time.sleep(0.2)
-        begun = time.monotonic()
         s.process.send_signal(signal.SIGINT)
-        assert s.process.wait(timeout=5) == 130 and time.monotonic() - begun < 5
+        assert s.process.wait(timeout=20) == 130
 
 
 def test_sigterm_while_idle_or_loading_ends_at_once():
     for options in ((), ("--mock-load", "300ms")):
         with Server(*options, wait=not options) as s:
-            begun = time.monotonic()
             s.process.send_signal(signal.SIGTERM)
-            assert s.process.wait(timeout=5) == 0 and time.monotonic() - begun < 5
+            assert s.process.wait(timeout=20) == 0
 
 
 def test_sigterm_while_clients_storm_loses_no_answer():
     def user(s, out):
         while True:
             try:
-                c = Connection(s.port, timeout=10)
+                c = Connection(s.port)
                 c.send(render("POST", CHAT, json.dumps(chat(max_tokens=5)).encode()))
                 r = c.response()
                 out.append(r.status)
@@ -451,7 +449,7 @@ def test_sigterm_while_clients_storm_loses_no_answer():
         s.process.send_signal(signal.SIGTERM)
         for u in users:
             u.join()
-        assert s.process.wait(timeout=10) == 0
+        assert s.process.wait(timeout=60) == 0
         s.stop()
         assert out.count(200) == s.ledger["length"], (out.count(200), s.ledger)
 

@@ -40,6 +40,10 @@ struct qr_chat_request {
 int qr_chat_render(const struct qr_chat *c, struct qr_rendered *out, const struct qr_chat_request *req,
                    enum qr_template_kind *kind, struct qr_err *err);
 
+/* *owned becomes a copy of messages (an array of objects) in which the arguments of tool calls are values where they were JSON text of an object; NULL
+ * where no message has calls. What the server does before it renders. Errors: those of qr_json_parse, for a copy that passes the limits. */
+int qr_chat_open_arguments(struct qr_json **owned, const struct qr_json *messages, const struct qr_json_limits *limits, struct qr_err *err);
+
 /* Renders with `context` as the whole context, as it is (content parts too); the model's special tokens are added where it names none. For
  * `quire template --model`. */
 int qr_chat_render_context(const struct qr_chat *c, struct qr_rendered *out, const struct qr_json *context, int64_t now_s,

@@ -350,12 +350,16 @@ int qr_chat_ids_make(struct qr_chat_ids *out, const struct qr_tokenizer *t, cons
     out->ids.n = 0;
     out->n_turns = out->n_hidden = out->n_open = 0;
     out->open_end = false;
+    struct qr_json *opened = NULL;
     int rc = check(messages, err);
+    rc = rc ? rc : qr_chat_open_arguments(&opened, messages, &qr_json_limits_file, err);
     if (rc != 0)
         return rc;
     qr_rendered_init(&m.whole);
+    m.messages = opened ? opened : messages;
     rc = make(&m);
     qr_free(m.id_end);
     qr_rendered_release(&m.whole);
+    qr_json_free(opened);
     return rc;
 }

@@ -33,8 +33,9 @@ struct qr_chat_ids {
 void qr_chat_ids_init(struct qr_chat_ids *c);
 void qr_chat_ids_release(struct qr_chat_ids *c);
 
-/* Replaces what is in *out. messages: an array of objects; tools: an array or NULL. An assistant's message with "weight": 0 does not count. now_s: the
- * template's clock. Errors: QR_E_INVALID names the message and what is wrong with it, or says what the template says. */
+/* Replaces what is in *out. messages: an array of objects, arguments of tool calls as JSON text or as values; tools: an array or NULL. An assistant's
+ * message with "weight": 0 does not count. now_s: the template's clock. Errors: QR_E_INVALID names the message and what is wrong with it, or says what the
+ * template says. */
 int qr_chat_ids_make(struct qr_chat_ids *out, const struct qr_tokenizer *t, const struct qr_chat *chat, const struct qr_json *messages,
                      const struct qr_json *tools, int64_t now_s, struct qr_err *err);
 

@@ -84,13 +84,17 @@ static bool whole_ids(struct qr_ids *out, const struct qr_tokenizer *t, const st
     struct qr_rendered r;
     struct qr_err err = {0};
     enum qr_template_kind kind;
-    const struct qr_chat_request request = {.messages = qr_json_find(context, "messages"), .tools = qr_json_find(context, "tools"), .now_s = NOW_S};
+    struct qr_json *opened;
+    cr_assert_eq(qr_chat_open_arguments(&opened, qr_json_find(context, "messages"), &qr_json_limits_request, &err), 0);
+    const struct qr_chat_request request = {.messages = opened ? opened : qr_json_find(context, "messages"),
+                                            .tools = qr_json_find(context, "tools"), .now_s = NOW_S};
     qr_rendered_init(&r);
     out->n = 0;
     const int rc = qr_chat_render(chat, &r, &request, &kind, &err);
     if (rc == 0)
         cr_assert_eq(qr_tokenizer_encode_segments(t, out, r.text.data ? r.text.data : "", r.text.len, r.segment, r.n_segments, 0, &err), 0, "%s", err.msg);
     qr_rendered_release(&r);
+    qr_json_free(opened);
     return rc == 0;
 }
 
@@ -197,6 +201,9 @@ Test(chat_ids, are_those_of_the_whole_rendering_for_every_template_and_conversat
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and '</think>' in m.content and not loop.last %}" \
     "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}" \
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+#define CALLS \
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}" \
+    "{{ m.content or '' }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 #define U(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
 #define A(text) "{\"role\":\"assistant\",\"content\":\"" text "\"}"
 #define IM(role, text) "<|im_start|>" role "\n" text
@@ -228,6 +235,11 @@ static const struct shown {
     /* reasoning that the template drops from all turns but the last */
     {"qwen2.5", THINK, U("Hi") "," A("<think>a</think>Hello") "," U("x") "," A("<think>b</think>y"),
      IM("user", "Hi<|im_end|>\n") IM("assistant", "[[Hello<|im_end|>]]\n") IM("user", "x<|im_end|>\n") IM("assistant", "[[<think>b</think>y<|im_end|>]]\n"), 0},
+    /* a call's arguments are the same as a value and as the text of one */
+    {"qwen2.5", CALLS, U("Hi") ",{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"x\":1}}}]}," A("So."),
+     IM("user", "Hi<|im_end|>\n") IM("assistant", "[[{\"x\": 1}<|im_end|>]]\n") IM("assistant", "[[So.<|im_end|>]]\n"), 0},
+    {"qwen2.5", CALLS, U("Hi") ",{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"}}]}," A("So."),
+     IM("user", "Hi<|im_end|>\n") IM("assistant", "[[{\"x\": 1}<|im_end|>]]\n") IM("assistant", "[[So.<|im_end|>]]\n"), 0},
     /* no sign of the end: up to the end of the text, as an end-of-text token will follow there */
     {"qwen2.5", BARE, U("Hi") "," A(" Hello ") "," U("Bye") "," A("Later"), "user: Hi\n[[assistant: Hello]]\nuser: Bye\n[[assistant: Later\n]]", 2},
     {"llama-2", LLAMA2, U("Hi") "," A("Hello.") "," U("So?") "," A("Yes"), "<s> [INST] Hi [/INST][[ Hello. </s>]] [INST] So? [/INST][[ Yes </s>]]", 0},

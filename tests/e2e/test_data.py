@@ -66,20 +66,19 @@ def test_ctrl_c_and_sigterm_leave_no_half_output():
         for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             p = subprocess.Popen([QUIRE, 'data', 'prepare', '--model', os.path.join(DATA, 'models', 'stories260K'), '--format', 'jsonl', '--out', d + '/o', pipe],
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            with open(pipe, 'w', encoding='utf-8') as f:
-                f.write('{"text":"one"}\n' * 10)
-                f.flush()
-                deadline = time.time() + 20 * SLOW
-                while not os.path.exists(d + '/o.preparing/shard-00000.bin') and time.time() < deadline:
-                    time.sleep(0.01)
-                p.send_signal(number)
-                while p.poll() is None and time.time() < deadline:
-                    try:
-                        f.write('{"text":"more"}\n')
-                        f.flush()
-                    except BrokenPipeError:
-                        break
-                    time.sleep(0.01)
+            fd = os.open(pipe, os.O_WRONLY)
+            os.write(fd, b'{"text":"one"}\n' * 10)
+            deadline = time.time() + 20 * SLOW
+            while not os.path.exists(d + '/o.preparing/shard-00000.bin') and time.time() < deadline:
+                time.sleep(0.01)
+            p.send_signal(number)
+            while p.poll() is None and time.time() < deadline:  # it looks behind each document
+                try:
+                    os.write(fd, b'{"text":"more"}\n')
+                except BrokenPipeError:
+                    break
+                time.sleep(0.01)
+            os.close(fd)
             try:
                 _, err = p.communicate(timeout=20 * SLOW)
             finally:

@@ -20,8 +20,8 @@
 #include "train/trainer.h"
 
 #define PLOT_EVERY_US ((int64_t)10 * 1000000)
-#define PROBE_ROUNDS 8
-#define PROBE_BYTES ((size_t)256 << 20) /* more than caches hold */
+#define PROBE_ROUNDS 5
+#define PROBE_BYTES ((size_t)128 << 20) /* more than caches hold */
 #define TRACE_STEPS 10
 
 struct train_options {

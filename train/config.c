@@ -26,7 +26,7 @@ static const struct qr_option table[] = {
     {.name = "data.sequence", .type = QR_OPT_INT, AT(data.sequence), .builtin = "256", .min = 1, .max = 1 << 20, .arg = "N", .group = "Data",
      .help = "Documents are cut into pieces of this many tokens."},
     {.name = "data.shuffle", .type = QR_OPT_FLAG, AT(data.shuffle), .builtin = "true", .group = "Data",
-     .help = "Pieces come in another order in every epoch, which follows from the seed."},
+     .help = "Pieces come in another order in every epoch, which follows from the seed; otherwise as they lie in the data, again and again."},
     {.name = "batch.tokens", .type = QR_OPT_INT, AT(batch.tokens), .builtin = "2048", .min = 1, .max = 1 << 20, .arg = "N", .group = "Batch",
      .help = "Tokens of a micro-batch at most: what is in memory at once."},
     {.name = "batch.micro", .type = QR_OPT_INT, AT(batch.micro), .builtin = "1", .min = 1, .max = 65536, .arg = "N", .group = "Batch",

@@ -366,12 +366,24 @@ int qr_trainer_begin(struct qr_trainer *t, bool resumed, struct qr_err *err)
 
 /* ---- a step ---- */
 
+/* The next micro-batch into t->batch. Data that is not shuffled begins anew at its end. */
+static void next_batch(struct qr_trainer *t, int64_t *position)
+{
+    if (qr_feed_next(t->feed, position, &t->batch))
+        return;
+    *position = 0;
+    const bool any = qr_feed_next(t->feed, position, &t->batch);
+    QR_ASSERT(any);
+}
+
 /* Targets of the micro-batches of the step that begins at `position`. */
 static int64_t count_targets(struct qr_trainer *t, int64_t position)
 {
     int64_t n = 0;
-    for (int64_t m = 0; m < t->c->batch.micro && qr_feed_next(t->feed, &position, &t->batch); m++)
+    for (int64_t m = 0; m < t->c->batch.micro; m++) {
+        next_batch(t, &position);
         n += t->batch.b.n_logits;
+    }
     return n;
 }
 
@@ -404,7 +416,8 @@ static int refuse_loss(struct qr_trainer *t, double loss, struct qr_err *err)
 static int micro_steps(struct qr_trainer *t, int64_t *position, struct qr_train_step *out, struct qr_err *err)
 {
     const float scale = 1.0f / (float)out->n_targets;
-    for (int64_t m = 0; m < t->c->batch.micro && qr_feed_next(t->feed, position, &t->batch); m++) {
+    for (int64_t m = 0; m < t->c->batch.micro; m++) {
+        next_batch(t, position);
         qr_train_trace_begin(t->trace, "micro-batch", m);
         int rc = micro_step(t, scale, err);
         qr_train_trace_end(t->trace);
@@ -449,8 +462,6 @@ int qr_trainer_step(struct qr_trainer *t, struct qr_train_step *out, struct qr_e
                              .warmup_steps = c->optimizer.warmup, .n_steps = c->steps};
     int64_t position = t->state.position;
     *out = (struct qr_train_step){.step = t->optim.step + 1, .lr = qr_lr_at(&lr, t->optim.step), .n_targets = count_targets(t, position)};
-    if (out->n_targets == 0)
-        return qr_err_set(err, QR_E_INVALID, "step %lld: the data is at its end; with data.shuffle=false there is one epoch", (long long)out->step);
     qr_train_trace_begin(t->trace, "step", out->step);
     int rc = micro_steps(t, &position, out, err);
     out->loss /= (double)out->n_targets;

@@ -148,6 +148,8 @@ Test(trainer, the_loss_falls_and_the_same_seed_gives_the_same_bytes)
     cr_assert(last < 0.7 * first, "from %g to %g", first, last);
     cr_assert_eq(s.t->state.n_tokens, 12 * 128);
     session_drop(&s);
+    const uint64_t in_order = run_of(&w, WITH("data.shuffle=false"), NULL, N_DOCS / 4 + 1);
+    cr_assert_eq(run_of(&w, WITH("data.shuffle=false"), NULL, N_DOCS / 4 + 1), in_order, "data in order begins anew at its end");
     const uint64_t a = run_of(&w, WITH("seed=7"), NULL, 3);
     cr_assert_eq(run_of(&w, WITH("seed=7"), NULL, 3), a);
     cr_assert_eq(run_of(&w, WITH("seed=7", "compute.threads=2"), NULL, 3), a, "threads show");

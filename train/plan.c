@@ -46,7 +46,7 @@ void qr_train_put_bytes(struct qr_buf *out, size_t n_bytes)
     int i = 0;
     for (; n >= 1024 && i < QR_COUNT(unit) - 1; i++)
         n /= 1024;
-    qr_buf_printf(out, i ? "%.1f %s" : "%.0f %s", n, unit[i]);
+    qr_buf_printf(out, "%.*f %s", i == 0 ? 0 : i < 3 ? 1 : 3, n, unit[i]);
 }
 
 void qr_train_plan_print(struct qr_buf *out, const struct qr_train_plan *plan)

@@ -469,8 +469,10 @@ int qr_trainer_step(struct qr_trainer *t, struct qr_train_step *out, struct qr_e
     rc = rc ? rc : move(t, out, err);
     qr_train_trace_end(t->trace);
     qr_train_trace_end(t->trace);
-    if (rc)
+    if (rc) {
+        qr_params_zero_grad(t->params); /* as the optimizer would have left them */
         return rc;
+    }
     out->seconds = (double)(qr_clock_ns() - began) * 1e-9;
     t->state.step = t->optim.step;
     t->state.position = position;

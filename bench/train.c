@@ -17,7 +17,7 @@
 
 struct train_options {
     const char *isa;
-    int32_t dtype, recompute;
+    int32_t dtype, recompute, optimizer;
     int64_t dim, layers, heads, kv_heads, ffn, vocab, batch, tokens, threads, steps;
     bool json;
 };
@@ -41,6 +41,8 @@ static const struct qr_option table[] = {
      .help = "What matrices are computed with; masters and moments are f32."},
     {.name = "recompute", .type = QR_OPT_ENUM, .offset = offsetof(struct train_options, recompute), .builtin = "none", .choices = "none|selective|full",
      .arg = "WHAT", .help = "What is computed again on the way back instead of kept."},
+    {.name = "optimizer", .type = QR_OPT_ENUM, .offset = offsetof(struct train_options, optimizer), .builtin = "adamw", .choices = "adamw|muon", .arg = "NAME",
+     .help = "Muon moves the matrices of layers, AdamW the rest."},
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(struct train_options, isa), .arg = "LEVEL",
      .help = "Instruction-set level; the best one otherwise."},
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct train_options, threads), .builtin = "0", .min = 0, .max = 1024,
@@ -144,7 +146,7 @@ static void fill(struct qr_train_batch *b, const struct train_options *o)
 
 static int measure(const struct train_options *o, struct qr_params *p, struct qr_tape *t, struct qr_err *err)
 {
-    const struct qr_optim_config oc = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1, .seed = 1};
+    const struct qr_optim_config oc = {.kind = (enum qr_optimizer)o->optimizer, .momentum = 0.95, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1, .seed = 1};
     struct qr_samples s[N_PARTS] = {0};
     struct qr_train_batch b;
     struct qr_optim optim;

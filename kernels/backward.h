@@ -170,6 +170,41 @@ struct qr_adamw_args {
     uint64_t seed;
 };
 
+/* momentum - m = mu m + g gscale;   out = g gscale + mu m;   g = 0: what Muon orthogonalizes, a look ahead along the momentum (Nesterov).
+ *
+ * Shapes    m, g, out [n].
+ * Numerics  single IEEE operations in that order with constants rounded from f64: the same bits at every level.
+ * Sources   Jordan et al. 2024, "Muon: an optimizer for hidden layers". */
+struct qr_momentum_args {
+    float *m, *g, *out;
+    int64_t n;
+    double mu, gscale;
+};
+
+/* scale - out = x scale;   half = x to the nearest bf16, unscaled. Either may be NULL; out may be x.
+ *
+ * Shapes    x, out [n] f32;  half [n] bf16.   scale is rounded to f32. */
+struct qr_scale_args {
+    float *out;
+    uint16_t *half;
+    const float *x;
+    int64_t n;
+    double scale;
+};
+
+/* move_by - w = w keep - rate u;   half = w rounded by chance, as adamw rounds it (the meaning of first, step and seed is the same).
+ *
+ * Shapes    w, u [n] f32;  half [n] bf16 or NULL.   keep and rate are rounded to f32.
+ * Numerics  the same bits at every level. */
+struct qr_move_args {
+    float *w;
+    uint16_t *half;
+    const float *u;
+    int64_t n, first, step;
+    double keep, rate;
+    uint64_t seed;
+};
+
 /* sum_squares - *sum = sum_i x[i]^2, for the norm of all gradients.
  *
  * Numerics  in f64 (a square of an f32 is exact) by one fixed tree: number i of a leaf of QR_SUM_LEAF goes to chain i % 16, the 16 chains are added
@@ -205,6 +240,9 @@ struct qr_backward {
     void (*cross_entropy)(struct qr_queue *q, const struct qr_cross_entropy_args *a);
     void (*adamw)(struct qr_queue *q, const struct qr_adamw_args *a);
     void (*sum_squares)(struct qr_queue *q, const struct qr_sum_squares_args *a);
+    void (*momentum)(struct qr_queue *q, const struct qr_momentum_args *a);
+    void (*scale)(struct qr_queue *q, const struct qr_scale_args *a);
+    void (*move_by)(struct qr_queue *q, const struct qr_move_args *a);
 };
 
 /* linear_cross_entropy - the head and the loss together, a chunk of rows at a time, so that no more than a chunk of logits is ever there:

@@ -48,7 +48,8 @@ int32_t qr_parts_of_optim(struct qr_part **out, const struct qr_params *p, const
     for (int32_t i = 0; o && i < p->n_params; i++)
         add(list, &n, "m.", &p->param[i], QR_F32, (float *)o->m + p->param[i].first);
     for (int32_t i = 0; o && i < p->n_params; i++)
-        add(list, &n, "v.", &p->param[i], QR_F32, (float *)o->v + p->param[i].first);
+        if (!(o->muon.region && qr_muon_takes(&p->param[i])))
+            add(list, &n, "v.", &p->param[i], QR_F32, (float *)o->v + p->param[i].first);
     *out = list;
     return n;
 }
@@ -57,5 +58,5 @@ const char *qr_optim_kind(const struct qr_optim *o)
 {
     QR_ASSERT(o != NULL);
     QR_ASSERT(o->params != NULL);
-    return "adamw";
+    return o->c.kind == QR_OPTIMIZER_MUON ? "muon" : "adamw";
 }

@@ -3,7 +3,7 @@
  *     model.safetensors       NAME          matrices as they are computed with, vectors f32
  *     optimizer.safetensors   master.NAME   f32 values of the matrices, where the model's file has them rounded
  *                             m.NAME        first moments
- *                             v.NAME        second moments
+ *                             v.NAME        second moments; those of Muon's matrices do not exist
  */
 #ifndef QR_TRAIN_CHECKPOINT_PARTS_H
 #define QR_TRAIN_CHECKPOINT_PARTS_H

@@ -37,7 +37,8 @@ struct qr_train_config {
     } compute;
     struct {
         double lr, lr_last, beta1, beta2, eps, decay, clip;
-        int32_t schedule;          /* enum qr_schedule */
+        int32_t kind, schedule;    /* enum qr_optimizer, enum qr_schedule */
+        double momentum;
         int64_t warmup;
     } optimizer;
     struct {

@@ -18,9 +18,12 @@ void qr_optim_init(struct qr_optim *o, struct qr_params *p, const struct qr_opti
 {
     QR_ASSERT(o != NULL && p != NULL && c != NULL);
     QR_ASSERT(c->beta1 >= 0 && c->beta1 < 1 && c->beta2 >= 0 && c->beta2 < 1);
+    QR_ASSERT(c->momentum >= 0 && c->momentum < 1);
     QR_ASSERT(c->eps > 0 && c->decay >= 0 && c->clip >= 0);
     const size_t n_bytes = (size_t)p->n * qr_dtype_bytes(p->real);
     *o = (struct qr_optim){.c = *c, .params = p, .m = p->be->mem->alloc(n_bytes), .v = p->be->mem->alloc(n_bytes)};
+    if (c->kind == QR_OPTIMIZER_MUON)
+        qr_muon_init(&o->muon, p);
     o->leaf = qr_alloc((size_t)qr_sum_leaves(p->n) + 1, sizeof *o->leaf);
 }
 
@@ -30,6 +33,7 @@ void qr_optim_release(struct qr_optim *o)
     QR_ASSERT(o->params != NULL);
     o->params->be->mem->free(o->m);
     o->params->be->mem->free(o->v);
+    qr_muon_release(&o->muon);
     qr_free(o->leaf);
     *o = (struct qr_optim){0};
 }
@@ -71,8 +75,13 @@ int qr_optim_step(struct qr_optim *o, double lr, double *norm, struct qr_err *er
     o->step++;
     for (int32_t i = 0; i < p->n_params; i++) {
         const struct qr_param *t = &p->param[i];
+        const struct qr_muon_step step = {lr, o->c.momentum, o->c.decay, gscale, o->step, o->c.seed};
         if (t->frozen)
             continue;
+        if (o->muon.region && qr_muon_takes(t)) {
+            qr_muon_move(&o->muon, p, t, at(p, o->m, t->first), &step);
+            continue;
+        }
         uint16_t *half = p->half && t->n_dims == 2 ? p->half + t->first : NULL; /* vectors are computed with as they are */
         const struct qr_adamw_args a = {.w = at(p, p->value, t->first), .m = at(p, o->m, t->first), .v = at(p, o->v, t->first),
                                         .g = at(p, p->grad, t->first), .half = half, .n = t->n, .first = t->first, .step = o->step, .lr = lr,

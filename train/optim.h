@@ -1,4 +1,5 @@
-/* optim.h - from gradients to the next values: clipping by the norm of all gradients, AdamW with decay for matrices only, learning-rate schedules.
+/* optim.h - from gradients to the next values: clipping by the norm of all gradients, AdamW with decay for matrices only or Muon for the matrices of
+ * layers (muon.h), learning-rate schedules.
  *
  * A step is a function of (values, moments, gradients, step number, seed): the norm is summed by one fixed tree, and bf16 weights are rounded by
  * numbers that depend on (seed, step, index) alone. So the same run twice, or resumed, gives the same bytes.
@@ -11,9 +12,14 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "train/muon.h"
 #include "train/params.h"
 
+enum qr_optimizer { QR_OPTIMIZER_ADAMW, QR_OPTIMIZER_MUON };
+
 struct qr_optim_config {
+    enum qr_optimizer kind;
+    double momentum;         /* of Muon */
     double beta1, beta2, eps;
     double decay;            /* of matrices and embeddings; norm weights and biases have none */
     double clip;             /* largest norm of all gradients together; 0: no clipping */
@@ -25,14 +31,15 @@ struct qr_optim {
     struct qr_params *params; /* borrowed */
     void *m, *v;              /* owned [params->n]: first and second moments, of the parameters' type */
     double *leaf;             /* owned: scratch of the norm */
+    struct qr_muon muon;      /* of zeros with AdamW */
     int64_t step;             /* steps taken */
 };
 
-/* Asserts betas in [0, 1), eps > 0, decay >= 0 and clip >= 0: a configuration is checked where it is read. */
+/* Asserts betas and momentum in [0, 1), eps > 0, decay >= 0 and clip >= 0: a configuration is checked where it is read. */
 void qr_optim_init(struct qr_optim *o, struct qr_params *p, const struct qr_optim_config *c);
 void qr_optim_release(struct qr_optim *o);
 
-/* Bytes that moments and scratch take. */
+/* Bytes that moments and scratch take; qr_muon_bytes come to it. With Muon the second moments of its matrices are never touched. */
 size_t qr_optim_bytes(const struct qr_params *p);
 
 /* One step at learning rate lr: clips, moves the values, packs them for the next forward. *norm is the gradients' before clipping. Gradients are

@@ -183,6 +183,8 @@ static int plan(struct qr_trainer *t, struct qr_err *err)
     int rc = freeze(t, err);
     if (!rc && t->variant.plan)
         rc = t->variant.plan(t->variant.user, t->params, &t->tape_options, &t->plan, err);
+    if (!rc && t->c->optimizer.kind == QR_OPTIMIZER_MUON)
+        qr_train_plan_add(&t->plan, "Muon's work area", qr_muon_bytes(t->params));
     return rc ? rc : qr_train_plan_model(&t->plan, t->params, &t->tape_options, err);
 }
 
@@ -346,8 +348,9 @@ int qr_trainer_begin(struct qr_trainer *t, bool resumed, struct qr_err *err)
     QR_ASSERT(t != NULL && err != NULL);
     QR_ASSERT(t->params->planned);
     const struct qr_train_config *c = t->c;
-    const struct qr_optim_config oc = {.beta1 = c->optimizer.beta1, .beta2 = c->optimizer.beta2, .eps = c->optimizer.eps, .decay = c->optimizer.decay,
-                                       .clip = c->optimizer.clip, .seed = (uint64_t)c->seed};
+    const struct qr_optim_config oc = {.kind = (enum qr_optimizer)c->optimizer.kind, .momentum = c->optimizer.momentum, .beta1 = c->optimizer.beta1,
+                                       .beta2 = c->optimizer.beta2, .eps = c->optimizer.eps, .decay = c->optimizer.decay, .clip = c->optimizer.clip,
+                                       .seed = (uint64_t)c->seed};
     int rc = fill_params(t, err);
     rc = rc ? rc : qr_tape_open(&t->tape, t->params, &t->tape_options, err);
     if (rc)

@@ -14,4 +14,7 @@ const struct qr_backward QR_REF(backward) = {
     .cross_entropy = QR_REF(cross_entropy),
     .adamw = QR_REF(adamw),
     .sum_squares = QR_REF(sum_squares),
+    .momentum = QR_REF(momentum),
+    .scale = QR_REF(scale),
+    .move_by = QR_REF(move_by),
 };

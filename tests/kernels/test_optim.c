@@ -102,6 +102,40 @@ Test(adamw, keeps_what_is_not_a_number_visible_in_bf16)
     qr_backend_close(be);
 }
 
+/* The three passes of Muon, and the second in place. */
+static void muon_passes(struct qr_backend *be, struct params *p, int64_t begin, int64_t n)
+{
+    const struct qr_momentum_args look = {.m = p->m + begin, .g = p->g + begin, .out = p->v + begin, .n = n, .mu = 0.95, .gscale = 0.3};
+    const struct qr_scale_args scale = {.out = p->v + begin, .half = p->half + begin, .x = p->v + begin, .n = n, .scale = 0.7};
+    const struct qr_move_args move = {.w = p->w + begin, .half = begin ? p->half + begin : NULL, .u = p->v + begin, .n = n, .first = begin, .step = 2,
+                                      .keep = 0.99, .rate = 0.01, .seed = SEED};
+    be->b->momentum(be->queue, &look);
+    be->b->scale(be->queue, &scale);
+    be->b->move_by(be->queue, &move);
+}
+
+Test(muon_passes, give_the_bits_of_ref_at_every_level)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    const int64_t n = 40011, cut = 4099;
+    struct qr_backend *ref = open_level("ref", 1, 0);
+    struct params want = params_new(n, SEED);
+    muon_passes(ref, &want, 0, cut);
+    muon_passes(ref, &want, cut, n - cut);
+    for (int32_t l = 0; l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 1 + l % 3, 0);
+        struct params p = params_new(n, SEED);
+        muon_passes(be, &p, 0, cut);
+        muon_passes(be, &p, cut, n - cut);
+        cr_assert(params_same(&want, &p), "%s", names[l]);
+        params_drop(&p);
+        qr_backend_close(be);
+    }
+    params_drop(&want);
+    qr_backend_close(ref);
+}
+
 /* A sum of n squares in f64: n + 1 roundings at most, and the long double sum's own are 2^11 times smaller. */
 Test(sum_squares, is_the_sum_and_the_same_bits_at_every_level)
 {

@@ -14,4 +14,7 @@ const struct qr_backward qr_amx_backward = {
     .cross_entropy = qr_avx512_cross_entropy,
     .adamw = qr_avx512_adamw,
     .sum_squares = qr_avx512_sum_squares,
+    .momentum = qr_avx512_momentum,
+    .scale = qr_avx512_scale,
+    .move_by = qr_avx512_move_by,
 };

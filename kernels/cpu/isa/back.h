@@ -18,7 +18,10 @@
     void qr_##isa##_scatter_rows(struct qr_queue *q, const struct qr_scatter_args *a);        \
     void qr_##isa##_cross_entropy(struct qr_queue *q, const struct qr_cross_entropy_args *a); \
     void qr_##isa##_adamw(struct qr_queue *q, const struct qr_adamw_args *a);                 \
-    void qr_##isa##_sum_squares(struct qr_queue *q, const struct qr_sum_squares_args *a);
+    void qr_##isa##_sum_squares(struct qr_queue *q, const struct qr_sum_squares_args *a);     \
+    void qr_##isa##_momentum(struct qr_queue *q, const struct qr_momentum_args *a);           \
+    void qr_##isa##_scale(struct qr_queue *q, const struct qr_scale_args *a);                 \
+    void qr_##isa##_move_by(struct qr_queue *q, const struct qr_move_args *a);
 
 QR_ISA_DECLARE_BACK(avx2)
 QR_ISA_DECLARE_BACK(avx512)

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/assert.h"
+#include "base/half.h"
 #include "kernels/cpu/isa/back.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
@@ -98,16 +99,23 @@ static inline void move(const struct adam *s, int64_t begin, int64_t n)
     }
 }
 
+/* What becomes bf16 by chance: w[0] is number `first` of all parameters. */
+struct chance {
+    const float *w;
+    uint16_t *half;
+    int64_t first, step;
+    uint64_t seed;
+};
+
 /* Parameters [begin, begin + n) that share a block of random bits. */
-static inline void round_block(const struct adam *s, int64_t begin, int64_t n)
+static inline void round_block(const struct chance *c, int64_t begin, int64_t n)
 {
-    const struct qr_adamw_args *a = s->a;
-    const int64_t at = (a->first + begin) % BLOCK, block = a->first + begin - at;
+    const int64_t at = (c->first + begin) % BLOCK, block = c->first + begin - at;
     uint16_t bits[BLOCK] QR_UNINITIALIZED;
     for (int i = 0; i < N_COUNTERS; i += VU_LEN)
-        draw(bits + 8 * i, a->seed, (uint64_t)a->step, (uint64_t)(block / 8 + i));
-    const float *restrict w = a->w + begin;
-    uint16_t *restrict half = a->half + begin;
+        draw(bits + 8 * i, c->seed, (uint64_t)c->step, (uint64_t)(block / 8 + i));
+    const float *restrict w = c->w + begin;
+    uint16_t *restrict half = c->half + begin;
     for (int64_t i = 0; i < n; i++)
         half[i] = round_by_chance(w[i], bits[at + i]);
 }
@@ -118,6 +126,7 @@ static void adam_item(const void *arg, int32_t item, int32_t worker)
 {
     (void)worker;
     const struct adam *s = arg;
+    const struct chance c = {s->a->w, s->a->half, s->a->first, s->a->step, s->a->seed};
     const int64_t from = (int64_t)item * ITEM - s->skip, begin = from > 0 ? from : 0, end = from + ITEM < s->a->n ? from + ITEM : s->a->n;
     for (int64_t i = begin, n; i < end; i += n) {
         const int64_t left = BLOCK - (s->a->first + i) % BLOCK;
@@ -125,12 +134,12 @@ static void adam_item(const void *arg, int32_t item, int32_t worker)
         if (n == BLOCK) { /* constants: the loops unroll to whole vectors */
             move(s, i, BLOCK);
             if (s->a->half)
-                round_block(s, i, BLOCK);
+                round_block(&c, i, BLOCK);
             continue;
         }
         move(s, i, n);
         if (s->a->half)
-            round_block(s, i, n);
+            round_block(&c, i, n);
     }
 }
 
@@ -188,4 +197,76 @@ void QR_ISA_NAME(sum_squares)(struct qr_queue *q, const struct qr_sum_squares_ar
     const int64_t n_leaves = qr_sum_leaves(a->n);
     qr_queue_run(q, sum_item, a, (n_leaves + SUM_LEAVES - 1) / SUM_LEAVES);
     *a->sum = qr_sum_tree(a->leaf, n_leaves);
+}
+
+/* ---- Muon's passes over memory ---- */
+
+static int64_t item_end(int64_t begin, int64_t n)
+{
+    return begin + ITEM < n ? begin + ITEM : n;
+}
+
+static void momentum_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct qr_momentum_args *a = arg;
+    float *restrict m = a->m, *restrict grad = a->g, *restrict out = a->out;
+    const float mu = (float)a->mu, gscale = (float)a->gscale;
+    const int64_t begin = (int64_t)item * ITEM, end = item_end(begin, a->n);
+    for (int64_t i = begin; i < end; i++) {
+        const float g = grad[i] * gscale, mi = mu * m[i] + g;
+        m[i] = mi;
+        out[i] = g + mu * mi;
+        grad[i] = 0;
+    }
+}
+
+void QR_ISA_NAME(momentum)(struct qr_queue *q, const struct qr_momentum_args *a)
+{
+    QR_ASSERT(a != NULL && a->n >= 0);
+    QR_ASSERT(a->m != NULL && a->g != NULL && a->out != NULL);
+    qr_queue_run(q, momentum_item, a, (a->n + ITEM - 1) / ITEM);
+}
+
+static void scale_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct qr_scale_args *a = arg;
+    const float *x = a->x, scale = (float)a->scale;
+    const int64_t begin = (int64_t)item * ITEM, end = item_end(begin, a->n);
+    for (int64_t i = begin; a->half && i < end; i++)
+        a->half[i] = qr_f32_to_bf16(x[i]);
+    for (int64_t i = begin; a->out && i < end; i++)
+        a->out[i] = x[i] * scale;
+}
+
+void QR_ISA_NAME(scale)(struct qr_queue *q, const struct qr_scale_args *a)
+{
+    QR_ASSERT(a != NULL && a->n >= 0);
+    QR_ASSERT(a->x != NULL && (a->out != NULL || a->half != NULL));
+    qr_queue_run(q, scale_item, a, (a->n + ITEM - 1) / ITEM);
+}
+
+static void move_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct qr_move_args *a = arg;
+    const struct chance c = {a->w, a->half, a->first, a->step, a->seed};
+    float *restrict w = a->w;
+    const float *restrict u = a->u, keep = (float)a->keep, rate = (float)a->rate;
+    const int64_t from = (int64_t)item * ITEM - a->first % BLOCK, begin = from > 0 ? from : 0, end = item_end(from, a->n);
+    for (int64_t i = begin; i < end; i++)
+        w[i] = w[i] * keep - rate * u[i];
+    for (int64_t i = begin, n; a->half && i < end; i += n) {
+        const int64_t left = BLOCK - (a->first + i) % BLOCK;
+        n = left < end - i ? left : end - i;
+        round_block(&c, i, n);
+    }
+}
+
+void QR_ISA_NAME(move_by)(struct qr_queue *q, const struct qr_move_args *a)
+{
+    QR_ASSERT(a != NULL && a->w != NULL && a->u != NULL);
+    QR_ASSERT(a->n >= 0 && a->first >= 0 && a->step >= 1);
+    qr_queue_run(q, move_item, a, (a->n + a->first % BLOCK + ITEM - 1) / ITEM);
 }

@@ -14,4 +14,7 @@ const struct qr_backward QR_ISA_NAME(backward) = {
     .cross_entropy = QR_ISA_NAME(cross_entropy),
     .adamw = QR_ISA_NAME(adamw),
     .sum_squares = QR_ISA_NAME(sum_squares),
+    .momentum = QR_ISA_NAME(momentum),
+    .scale = QR_ISA_NAME(scale),
+    .move_by = QR_ISA_NAME(move_by),
 };

@@ -1,0 +1,47 @@
+/* muon.h - Muon: a matrix moves along its momentum made orthogonal, so that every direction in it counts alike.
+ *
+ *     m = mu m + g      u = g + mu m      u = u / |u|      5 times: u = 3.4445 u - 4.7750 (u u') u + 2.0315 (u u')^2 u
+ *     w = w (1 - lr decay) - lr 0.2 sqrt(max(rows, columns)) u
+ *
+ * The iteration drives every singular value to about 1 (0.7 to 1.2; that is near enough) by products of matrices alone, which run on the kernels of
+ * training, in what the model computes in. The factor gives a step the size that AdamW's would have: both take the same learning rates and decay.
+ * Momenta are the optimizer's first moments; there are no second ones. Only matrices of layers: embeddings, head and vectors are AdamW's.
+ * One owning thread, that of the parameters' backend.
+ * Sources: Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks"; the factor: Liu et al. 2025 (arXiv:2502.16982).
+ */
+#ifndef QR_TRAIN_MUON_H
+#define QR_TRAIN_MUON_H
+
+#include "train/params.h"
+
+struct qr_muon {
+    struct qr_backend *be;     /* borrowed */
+    enum qr_dtype product;     /* f32 or bf16 */
+    void *region;              /* owned: all of the following */
+    float *x, *y;              /* [largest matrix] */
+    float *a, *b, *c;          /* [its smaller side]^2 */
+    uint16_t *x_half, *a_half; /* rounded copies of x, and of a or b */
+    void *packed;              /* x as `linear` reads it */
+    double *leaf;
+};
+
+/* Whether Muon moves this tensor. */
+bool qr_muon_takes(const struct qr_param *t);
+
+size_t qr_muon_bytes(const struct qr_params *p); /* of the region */
+void qr_muon_init(struct qr_muon *mu, const struct qr_params *p);
+void qr_muon_release(struct qr_muon *mu);        /* of zeros is fine */
+
+/* The matrix u [rows, columns] made orthogonal; the result is the object's until the next call. u may be mu->x. Requires room: no more rows times columns than
+ * the largest matrix of the parameters. Numerics: does not depend on threads. */
+const float *qr_muon_orthogonal(struct qr_muon *mu, const float *u, int32_t n_rows, int32_t n_cols);
+
+/* One step of tensor t, momentum at m; gradients are multiplied by gscale and zeroed. step and seed as in adamw. */
+struct qr_muon_step {
+    double lr, momentum, decay, gscale;
+    int64_t step;
+    uint64_t seed;
+};
+void qr_muon_move(struct qr_muon *mu, struct qr_params *p, const struct qr_param *t, float *m, const struct qr_muon_step *s);
+
+#endif

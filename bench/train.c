@@ -146,7 +146,8 @@ static void fill(struct qr_train_batch *b, const struct train_options *o)
 
 static int measure(const struct train_options *o, struct qr_params *p, struct qr_tape *t, struct qr_err *err)
 {
-    const struct qr_optim_config oc = {.kind = (enum qr_optimizer)o->optimizer, .momentum = 0.95, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1, .seed = 1};
+    const struct qr_optim_config oc = {.kind = (enum qr_optimizer)o->optimizer, .momentum = 0.95, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1,
+                                       .clip = 1, .seed = 1};
     struct qr_samples s[N_PARTS] = {0};
     struct qr_train_batch b;
     struct qr_optim optim;

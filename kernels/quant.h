@@ -10,6 +10,7 @@
  *   8 bits, groups    the same with scale = max|w| / 1905 and -127 <= n <= 127, m the smallest that holds the group's largest weight: n * m is
  *                     an integer of 12 bits, multiplied as two: n * m = 16 u + l, -120 <= u <= 119, 0 <= l <= 15
  *
+ * n is a weight times 1 / scale, times 1 / m, each a single operation, to the nearest integer, even on a tie.
  * A row whose largest number is below 2^-120 counts as zeros (scale 0); one with an infinity or NaN gets the scale NaN.
  *
  * Sources: Dettmers et al. 2022 (arXiv:2208.07339) for a scale per row of activations and per output; Lin et al. 2024, QServe

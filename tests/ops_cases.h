@@ -63,6 +63,20 @@ static const struct qr_linear_case qr_linear_cases[] = {
     {256, 2048, 2048, QR_Q4, false, false, QR_CASE_SPEED},
     {512, 2048, 8192, QR_Q8, false, false, QR_CASE_SPEED},
     {512, 2048, 8192, QR_Q4, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_Q4_G64, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_Q4_G128, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_Q8_G64, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_W8, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_W4, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_W4_G128, false, false, QR_CASE_SPEED},
+    {8, 2048, 2048, QR_Q4_G64, false, false, QR_CASE_SPEED},
+    {8, 2048, 2048, QR_Q8_G64, false, false, QR_CASE_SPEED},
+    {8, 2048, 2048, QR_W8, false, false, QR_CASE_SPEED},
+    {8, 2048, 2048, QR_W4, false, false, QR_CASE_SPEED},
+    {256, 2048, 2048, QR_Q4_G128, false, false, QR_CASE_SPEED},
+    {256, 2048, 2048, QR_Q8_G64, false, false, QR_CASE_SPEED},
+    {256, 2048, 2048, QR_W8, false, false, QR_CASE_SPEED},
+    {256, 2048, 2048, QR_W4, false, false, QR_CASE_SPEED},
 };
 
 struct qr_attention_case {

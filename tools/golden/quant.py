@@ -47,7 +47,7 @@ def group4(values):
     holds = next((m for m in range(1, 16) if 7 * m >= most), 15)
     tried = []
     for m in range(holds, max(holds - (4 if len(values) > 32 else 3), 0), -1):
-        n = [min(7, max(-8, round(v / m))) for v in values]
+        n = [min(7, max(-8, round(f32(v * f32(1 / m))))) for v in values]
         tried.append((sum((v - k * m) ** 2 for v, k in zip(values, n)), m, n))
     best = min(tried, key=lambda t: t[0])
     return best[1], best[2]
@@ -56,7 +56,7 @@ def group4(values):
 def group8(values):
     most = max(abs(v) for v in values)
     m = next((m for m in range(1, 16) if 127 * m >= most), 15)
-    return m, [round(v / m) for v in values]
+    return m, [round(f32(v * f32(1 / m))) for v in values]
 
 
 def integers(row, width, group):
@@ -96,4 +96,5 @@ def main():
     print("};")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -95,14 +95,14 @@ VF_FN void byte_products(const bool signed_high, int32_t *high, int32_t *low, in
     for (; n_steps > 0; n_steps--, x_high += x_step, x_low += x_step, w += QR_TILE_BYTES) {
         qr_tile_load(4, x_high, QR_TILE_ROW_BYTES);
         qr_tile_load(5, x_low, QR_TILE_ROW_BYTES);
-        qr_tile_load(6, w, QR_TILE_ROW_BYTES);
+        qr_tile_load_past(6, w, QR_TILE_ROW_BYTES);
         if (signed_high)
             qr_tile_dp_signed(0, 4, 6);
         else
             qr_tile_dp_unsigned(0, 4, 6);
         qr_tile_dp_unsigned(1, 5, 6);
         if (n_panels > 1) {
-            qr_tile_load(7, w + w_panel, QR_TILE_ROW_BYTES);
+            qr_tile_load_past(7, w + w_panel, QR_TILE_ROW_BYTES);
             if (signed_high)
                 qr_tile_dp_signed(2, 4, 7);
             else

@@ -96,7 +96,7 @@ VF_FN void products_1(const int n, char *c, int64_t c_bytes, const struct rows *
     qr_tile_zero(2);
     qr_tile_zero(3);
     for (; n_steps > 0; n_steps--, x += r->x_step[0], w += QR_TILE_BYTES) {
-        qr_tile_load(4, x, r->x_row);
+        qr_tile_load_past(4, x, r->x_row);
         qr_tile_load_past(6, w, QR_TILE_ROW_BYTES);
         qr_tile_dp(0, 4, 6);
         if (n > 1) {
@@ -130,9 +130,9 @@ VF_FN void products_2(const int n, char *c, int64_t c_bytes, const struct rows *
     qr_tile_zero(3);
     for (; n_steps > 0; n_steps--, x0 += r->x_step[0], x1 += r->x_step[1], w += QR_TILE_BYTES) {
         qr_tile_load_past(6, w, QR_TILE_ROW_BYTES);
-        qr_tile_load(4, x0, r->x_row);
+        qr_tile_load_past(4, x0, r->x_row);
         qr_tile_dp(0, 4, 6);
-        qr_tile_load(5, x1, r->x_row);
+        qr_tile_load_past(5, x1, r->x_row);
         qr_tile_dp(2, 5, 6);
         if (n > 1) {
             qr_tile_load_past(7, w + w_panel, QR_TILE_ROW_BYTES);

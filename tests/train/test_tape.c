@@ -72,6 +72,13 @@ static void *wide_alloc(size_t n_bytes)
     return qr_alloc_aligned(n_bytes, 64);
 }
 
+/* The sanitizers see in a few parameters what they would in all; only release judges every one. */
+#if defined(__SANITIZE_ADDRESS__)
+enum { PARAM_STEP = 3, N_TRIES = 1 };
+#else
+enum { PARAM_STEP = 1, N_TRIES = 2 };
+#endif
+
 /* Five-point differences of the summed loss in double: see tests/kernels/test_backward.c. */
 static double difference(struct trainer *r, const struct qr_train_batch *b, int64_t i)
 {
@@ -103,8 +110,8 @@ Test(tape, gradients_of_whole_models_are_what_finite_differences_say)
         double largest = 0;
         for (int64_t i = 0; i < r.p->n; i++)
             largest = fmax(largest, fabs(((double *)r.p->grad)[i]));
-        for (int32_t k = 0; k < r.p->n_params; k++)
-            for (int try = 0; try < 2; try++) {
+        for (int32_t k = which % PARAM_STEP; k < r.p->n_params; k += PARAM_STEP)
+            for (int try = 0; try < N_TRIES; try++) {
                 const struct qr_param *t = &r.p->param[k];
                 const int64_t i = t->first + (int64_t)qr_rng_below(&rng, (uint32_t)t->n);
                 const double want = ((double *)r.p->grad)[i], found = difference(&r, &b, i);

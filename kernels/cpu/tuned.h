@@ -38,6 +38,14 @@ static inline int32_t qr_tuned_most(int32_t value, int32_t own, int32_t most)
     return value && value < most ? value : value ? most : own;
 }
 
+/* Bytes ahead of which weights that stream from memory are asked for, by an item that reads item_bytes of them: what is asked for behind its end is
+ * another worker's, so small items look less far. */
+static inline int64_t qr_tuned_ahead(int32_t lines, int64_t item_bytes)
+{
+    const int64_t own = item_bytes / 32 / 64;
+    return 64 * (lines ? lines : own < 32 ? 32 : own > 256 ? 256 : own);
+}
+
 /* Runs a launch on all workers, or on the caller alone: as measured, else when `small`. */
 static inline void qr_tuned_run(struct qr_queue *q, int32_t spread, bool small, qr_job *fn, const void *arg, int64_t n_items)
 {

@@ -35,8 +35,8 @@
 #define BLOCK_SUMS (4 * QR_TILE_BYTES)   /* of a block */
 #define INTEGERS_FEW 4                   /* rows of integers that vectors multiply sooner */
 #define PACK_ALONE 32768                 /* elements of x that one thread copies sooner than two would begin */
+#define ROUND_ALONE 12288                /* likewise, rounds to integers */
 #define WORK_ALONE 65536                 /* products, likewise: a few us for one row */
-#define STREAM_AHEAD 8192                /* bytes: how far ahead weights are asked for that are used once */
 _Static_assert(CHUNK_ROWS * (ITEM_PANELS_MANY + 1) * QR_PANEL * sizeof(float) + STRIP_BYTES <= QR_WORKER_SCRATCH_BYTES, "sums of an item");
 _Static_assert(2 * QR_TILE_ROWS * (ITEM_PANELS_MAX + 1) * QR_PANEL * sizeof(float) + STRIP_BYTES <= QR_WORKER_SCRATCH_BYTES,
                "sums of an item with few rows");
@@ -62,7 +62,7 @@ static void plan_ahead(const struct strip *s, int32_t t, struct block *b)
         return;
     b->ahead_panels = s->n_parts;
     b->ahead_lines = (QR_TILE_BYTES / 64 + n_blocks - 1) / n_blocks;
-    b->ahead = n_blocks == 1 ? b->w + qr_tuned(s->p->t->ahead_lines, STREAM_AHEAD / 64) * (int64_t)64
+    b->ahead = n_blocks == 1 ? b->w + qr_tuned_ahead(s->p->t->ahead_lines, s->p->panels_per_item * (s->p->up ? 2 : 1) * s->p->panel_bytes)
                              : s->next + (int64_t)(t / s->p->height) * s->n_steps * b->ahead_lines * 64;
 }
 
@@ -171,7 +171,7 @@ static int32_t sums_fit(const struct product *p)
 static void plan_items(struct product *p)
 {
     const bool many = p->n_tiles > 2;
-    int32_t per_thread = qr_tuned(p->t->items_per_thread, many ? 4 : 6), fair = p->n_panels / (p->q->n_threads * per_thread);
+    int32_t per_thread = qr_tuned(p->t->items_per_thread, many ? 4 : 3), fair = p->n_panels / (p->q->n_threads * per_thread);
     int32_t cached = (int32_t)((int64_t)ITEM_BYTES / p->panel_bytes), most = (many ? ITEM_PANELS_MANY : ITEM_PANELS_MAX) / p->each;
     most = qr_tuned(p->t->item_panels, cached < most && !many ? cached : most);
     most = sums_fit(p) < most ? sums_fit(p) : most;
@@ -193,7 +193,7 @@ static void multiply_chunk(struct product *p)
     p->sum = (int32_t *)(void *)(p->scale + p->n_tiles * QR_TILE_ROWS);
     p->packed = (char *)p->q->shared + chunk_head(p->n_rows);
     plan_items(p);
-    qr_tuned_run(p->q, p->t->pack_spread, (int64_t)p->n_rows * a->n_in < PACK_ALONE, pack_tile, p, p->n_tiles);
+    qr_tuned_run(p->q, p->t->pack_spread, (int64_t)p->n_rows * a->n_in < (p->integers ? ROUND_ALONE : PACK_ALONE), pack_tile, p, p->n_tiles);
     int32_t n_items = (p->n_panels + p->panels_per_item - 1) / p->panels_per_item;
     qr_tuned_run(p->q, p->t->spread, (int64_t)p->n_rows * a->n_in * a->n_out < WORK_ALONE, multiply, p, n_items);
 }

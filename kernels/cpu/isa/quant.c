@@ -199,10 +199,11 @@ static void plan_chunk(struct product *p)
     p->scale = (float *)(void *)(p->x + x_bytes(p, p->n_rows));
     p->sum = (int32_t *)(void *)(p->scale + p->n_rows);
     p->group = p->sum + p->n_rows;
-    int32_t fair = p->n_panels / (p->q->n_threads * qr_tuned(p->t->items_per_thread, 6));
+    int32_t fair = p->n_panels / (p->q->n_threads * qr_tuned(p->t->items_per_thread, 3));
     int32_t cached = qr_tuned(p->t->item_panels, (int32_t)(ITEM_BYTES / p->panel_bytes));
     int32_t n = (fair < cached ? fair : cached) / QR_QUANT_PANELS * QR_QUANT_PANELS;
     p->panels_per_item = n > QR_QUANT_PANELS ? n : QR_QUANT_PANELS;
+    p->ahead = qr_tuned_ahead(p->t->ahead_lines, p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
 }
 
 void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *a, const struct qr_quant_ways *ways)
@@ -216,7 +217,6 @@ void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *
     struct product p = {.a = a, .ways = ways, .q = q, .t = qr_tuned_linear(q, a), .format = qr_dtype_format(type), .block = few ? ways->few : ways->many};
     p.parts = qr_quant_parts(p.format);
     p.direct = p.format.bits == 4 && few && ways->direct;
-    p.ahead = qr_tuned(p.t->ahead_lines, QR_QUANT_AHEAD / 64) * (int64_t)64;
     p.n_k = (int32_t)qr_quant_k(a->n_in);
     p.n_groups = p.n_k / QR_QUANT_GROUP;
     p.x_stride = p.n_k / 64 % 2 ? p.n_k : p.n_k + 64; /* an odd number of cache lines: rows spread over the cache */

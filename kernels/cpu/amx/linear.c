@@ -26,6 +26,8 @@
 #define CHUNK_ROWS 512
 #define OWNED_ROWS 256                   /* of an item whose rows one thread owns: weights, from the third level, are read once for each */
 #define OWNED_ROWS_MIN 96                /* with fewer for each thread they would be read too often */
+#define OWNED_ROWS_MIN_LARGE 160         /* likewise, of a matrix that no cache keeps from step to step */
+#define OWNED_WEIGHTS_LARGE ((size_t)16 << 20)
 #define OWNED_BYTES (1 << 20)            /* of packed rows, half of a second-level cache: a slice of k */
 #define SLICE_STEPS_MAX 18               /* tiles of k of two panels, 36 KiB; of four panels half as many */
 #define STRIP_BYTES (2 * SLICE_STEPS_MAX * QR_TILE_BYTES) /* of weights: most of a first-level cache */
@@ -257,11 +259,20 @@ static void multiply_owned(const void *arg, int32_t item, int32_t worker)
         qr_avx512_qkv_rows(c->a->heads, row0, row0 + n_rows);
 }
 
-/* Rows of an item: nearly OWNED_ROWS, as many items for each thread, or as measured. 0: too few rows. */
-static int32_t owned_rows(const struct qr_queue *q, int32_t n_rows, int32_t measured)
+/* Rows for each thread from which it is worth while that every thread reads all weights. */
+static int32_t owned_rows_min(const struct qr_chain_args *a)
 {
-    const int32_t block = 2 * QR_TILE_ROWS, n_threads = q->n_threads;
-    if (measured == 1 || (measured == 0 && n_rows < n_threads * OWNED_ROWS_MIN))
+    for (int32_t i = 0; i < a->n; i++)
+        if (qr_amx_linear_packed_bytes(a->linear[i].w->packed_dtype, a->linear[i].n_out, a->linear[i].n_in) > OWNED_WEIGHTS_LARGE)
+            return OWNED_ROWS_MIN_LARGE;
+    return OWNED_ROWS_MIN;
+}
+
+/* Rows of an item: nearly OWNED_ROWS, as many items for each thread, or as measured. 0: too few rows. */
+static int32_t owned_rows(const struct qr_queue *q, const struct qr_chain_args *a, int32_t measured)
+{
+    const int32_t block = 2 * QR_TILE_ROWS, n_threads = q->n_threads, n_rows = a->linear[0].n_rows;
+    if (measured == 1 || (measured == 0 && (n_rows < n_threads * OWNED_ROWS_MIN || n_rows < n_threads * owned_rows_min(a))))
         return 0;
     if (measured > 1)
         return ((n_rows < measured ? n_rows : measured) + block - 1) / block * block;
@@ -290,7 +301,7 @@ static bool plan_link(struct chain *c, int32_t i, struct qr_queue *q)
 /* False: nothing was done. */
 static bool run_owned(struct qr_queue *q, const struct qr_chain_args *a)
 {
-    struct chain c = {.a = a, .rows = owned_rows(q, a->linear[0].n_rows, qr_tuned_chain(q, a)->owned_rows)};
+    struct chain c = {.a = a, .rows = owned_rows(q, a, qr_tuned_chain(q, a)->owned_rows)};
     if (c.rows == 0)
         return false;
     for (int32_t i = 0; i < a->n; i++)

@@ -189,7 +189,7 @@ struct leaving {
     const char *sums;
     int64_t below;
     int32_t row, n_rows, panel, n_panels;
-    int32_t n_done;       /* rows of panels */
+    int32_t i, r;         /* the next: panel and row */
     int32_t wait, every, at_once; /* steps of k until some more are finished, from then to then, and how many */
 };
 
@@ -199,7 +199,7 @@ static void finish_some(struct leaving *l, int32_t n)
     while (n > 0 && l->n_panels > 0) {
         const struct product *p = l->p;
         const struct qr_linear_args *a = p->a;
-        const int32_t i = l->n_done / l->n_rows, r = l->n_done % l->n_rows, in_tile = r % QR_TILE_ROWS, t = (l->row + r) / QR_TILE_ROWS;
+        const int32_t i = l->i, r = l->r, in_tile = r % QR_TILE_ROWS, t = (l->row + r) / QR_TILE_ROWS;
         const int32_t panel = l->panel + i, o = panel * QR_PANEL, n_cols = p->n_cols - o < QR_PANEL ? p->n_cols - o : QR_PANEL;
         int32_t most = QR_TILE_ROWS - in_tile < l->n_rows - r ? QR_TILE_ROWS - in_tile : l->n_rows - r;
         most = most < n ? most : n;
@@ -214,8 +214,11 @@ static void finish_some(struct leaving *l, int32_t n)
         }
         p->finish(&e);
         n -= most;
-        l->n_done += most;
-        if (l->n_done == l->n_panels * l->n_rows)
+        l->r += most;
+        if (l->r < l->n_rows)
+            continue;
+        l->r = 0;
+        if (++l->i == l->n_panels)
             l->n_panels = 0;
     }
 }
@@ -223,12 +226,12 @@ static void finish_some(struct leaving *l, int32_t n)
 /* Spreads what is left over the n_steps steps of a block, some rows at a time. The first wait for the sums to arrive in memory. */
 static void plan_leaving(struct leaving *l, int32_t n_steps)
 {
-    const int32_t n = l->n_panels * l->n_rows, least = 4;
+    const int32_t n = l->n_panels * l->n_rows, least = 4, first = 4;
     l->at_once = (n + n_steps - 1) / n_steps;
     l->at_once = l->at_once < least ? least : (l->at_once + least - 1) / least * least;
     l->every = l->at_once < n ? n_steps / ((n + l->at_once - 1) / l->at_once) : 1;
     l->every = l->every > 1 ? l->every : 1;
-    l->wait = n_steps > 2 * l->every ? 2 : 1;
+    l->wait = n_steps >= 2 * first ? first : 1;
 }
 
 VF_FN void finish_now_and_then(struct leaving *l)

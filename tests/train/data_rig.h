@@ -32,6 +32,16 @@ static inline void data_dir_remove(const struct data_dir *d)
     cr_assert_eq(system(command), 0);
 }
 
+static inline void data_dir_put(const char *dir, const char *name, const char *text, size_t n)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "wb");
+    cr_assert_not_null(f);
+    cr_assert_eq(fwrite(text, 1, n, f), n);
+    fclose(f);
+}
+
 /* Documents kept in memory to compare with. */
 struct corpus {
     int32_t n_docs, vocab_size;

@@ -13,23 +13,13 @@ struct bench {
     struct qr_chat_ids c;
 };
 
-static void put_file(const char *dir, const char *name, const char *text, size_t n)
-{
-    char path[200];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "wb");
-    cr_assert_not_null(f);
-    cr_assert_eq(fwrite(text, 1, n, f), n);
-    fclose(f);
-}
-
 /* A directory with this template and these special tokens (JSON). */
 static struct bench bench_open(const char *template, size_t n, const char *config)
 {
     struct bench b = {.dir = data_dir_make()};
     struct qr_err err = {0};
-    put_file(b.dir.path, "chat_template.jinja", template, n);
-    put_file(b.dir.path, "tokenizer_config.json", config, strlen(config));
+    data_dir_put(b.dir.path, "chat_template.jinja", template, n);
+    data_dir_put(b.dir.path, "tokenizer_config.json", config, strlen(config));
     cr_assert_eq(qr_chat_open(&b.chat, b.dir.path, &err), 0, "%s", err.msg);
     qr_chat_ids_init(&b.c);
     return b;

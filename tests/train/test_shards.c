@@ -166,16 +166,6 @@ Test(shards, ids_outside_the_vocabulary_offsets_that_fall_and_bits_past_the_end_
 
 /* ---- damage of a directory ---- */
 
-static void put_text(const char *dir, const char *name, const char *text, size_t n)
-{
-    char path[200];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "wb");
-    cr_assert_not_null(f);
-    cr_assert_eq(fwrite(text, 1, n, f), n);
-    fclose(f);
-}
-
 static void expect_refused(const char *dir, enum qr_code code, const char *says)
 {
     struct qr_shards *s = NULL;
@@ -192,7 +182,7 @@ Test(shards, a_directory_that_lost_or_changed_a_file_is_refused_by_the_files_nam
     corpus_write(&c, dir.path, 40);
     qr_shards_close(data_open(dir.path));
     struct qr_buf b = shard_bytes(300);
-    put_text(dir.path, "shard-00001.bin", b.data, b.len);
+    data_dir_put(dir.path, "shard-00001.bin", b.data, b.len);
     expect_refused(dir.path, QR_E_DAMAGED, "shard-00001.bin: has");
     char path[200];
     snprintf(path, sizeof path, "%s/shard-00001.bin", dir.path);
@@ -258,10 +248,10 @@ Test(shards, every_field_of_data_json_is_checked)
         {HEAD("1", H16, "10", "1", "5") SHARD("shard-00000.bin", "100", "1", "5", "") "]}", "\"xxh3\""},
     };
     struct data_dir dir = data_dir_make();
-    put_text(dir.path, "data.json", HEAD("1", H16, "10", "1", "5") ONE "]}", strlen(HEAD("1", H16, "10", "1", "5") ONE "]}"));
+    data_dir_put(dir.path, "data.json", HEAD("1", H16, "10", "1", "5") ONE "]}", strlen(HEAD("1", H16, "10", "1", "5") ONE "]}"));
     expect_refused(dir.path, QR_E_NOT_FOUND, "shard-00000.bin"); /* the text itself is a good one */
     for (int i = 0; i < QR_COUNT(bad); i++) {
-        put_text(dir.path, "data.json", bad[i].text, strlen(bad[i].text));
+        data_dir_put(dir.path, "data.json", bad[i].text, strlen(bad[i].text));
         expect_refused(dir.path, bad[i].says[0] == 'v' ? QR_E_UNSUPPORTED : QR_E_DAMAGED, bad[i].says);
     }
     data_dir_remove(&dir);

@@ -18,6 +18,7 @@
 #include "train/log.h"
 #include "train/plot.h"
 #include "train/trainer.h"
+#include "train/variants.h"
 
 #define PLOT_EVERY_US ((int64_t)10 * 1000000)
 #define PROBE_ROUNDS 5
@@ -331,7 +332,9 @@ static int finish(struct run *r, struct qr_err *err)
 
 static int run_all(struct run *r, int *status, struct qr_err *err)
 {
-    int rc = qr_trainer_open(&r->t, r->c, NULL, err);
+    struct qr_train_variant variant;
+    int rc = qr_train_variant_choose(&variant, r->c, err);
+    rc = rc ? rc : qr_trainer_open(&r->t, r->c, &variant, err);
     rc = rc ? rc : qr_train_sampler_open(&r->sampler, r->t, err);
     rc = rc ? rc : check_memory(r, err);
     if (rc || r->o->plan)

@@ -48,7 +48,7 @@ int32_t qr_parts_of_optim(struct qr_part **out, const struct qr_params *p, const
     for (int32_t i = 0; o && i < p->n_params; i++)
         add(list, &n, "m.", &p->param[i], QR_F32, (float *)o->m + p->param[i].first);
     for (int32_t i = 0; o && i < p->n_params; i++)
-        if (!(o->muon.region && qr_muon_takes(&p->param[i])))
+        if (!(o->muon.region && qr_param_is_layer_matrix(&p->param[i])))
             add(list, &n, "v.", &p->param[i], QR_F32, (float *)o->v + p->param[i].first);
     *out = list;
     return n;

@@ -42,6 +42,10 @@ struct qr_train_config {
         int64_t warmup;
     } optimizer;
     struct {
+        int32_t kind;              /* enum qr_prune_kind */
+        double fraction;
+    } prune;
+    struct {
         int64_t every, tokens;
     } eval;
     struct {

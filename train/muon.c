@@ -13,13 +13,6 @@
 /* A quintic whose slope at 0 is steep and which keeps [0, 1] near 1. */
 static const double quintic[3] = {3.4445, -4.7750, 2.0315};
 
-bool qr_muon_takes(const struct qr_param *t)
-{
-    QR_ASSERT(t != NULL);
-    QR_ASSERT(t->n_dims == 1 || t->n_dims == 2);
-    return t->n_dims == 2 && strncmp(t->name, "model.layers.", 13) == 0;
-}
-
 /* ---- memory ---- */
 
 static size_t part(size_t *total, size_t n_bytes)
@@ -35,7 +28,7 @@ static size_t lay_out(struct qr_muon *mu, const struct qr_params *p, char *regio
     size_t n = 0, side = 0, packed = 0, total = 0;
     for (int32_t i = 0; i < p->n_params; i++) {
         const struct qr_param *t = &p->param[i];
-        if (!qr_muon_takes(t))
+        if (!qr_param_is_layer_matrix(t))
             continue;
         const size_t rows = (size_t)t->shape[0], cols = (size_t)t->shape[1], less = rows < cols ? rows : cols;
         const size_t bytes = rows <= cols ? p->be->k->linear_packed_bytes(p->compute, t->shape[0], t->shape[1]) : 0;
@@ -154,7 +147,7 @@ const float *qr_muon_orthogonal(struct qr_muon *mu, const float *u, int32_t n_ro
 void qr_muon_move(struct qr_muon *mu, struct qr_params *p, const struct qr_param *t, float *m, const struct qr_muon_step *s)
 {
     QR_ASSERT(mu != NULL && p != NULL && t != NULL && m != NULL && s != NULL);
-    QR_ASSERT(qr_muon_takes(t) && s->step >= 1);
+    QR_ASSERT(qr_param_is_layer_matrix(t) && s->step >= 1);
     const struct qr_momentum_args look = {.m = m, .g = (float *)p->grad + t->first, .out = mu->x, .n = t->n, .mu = s->momentum, .gscale = s->gscale};
     p->be->b->momentum(p->be->queue, &look);
     const float *u = qr_muon_orthogonal(mu, mu->x, (int32_t)t->shape[0], (int32_t)t->shape[1]);

@@ -25,9 +25,6 @@ struct qr_muon {
     double *leaf;
 };
 
-/* Whether Muon moves this tensor. */
-bool qr_muon_takes(const struct qr_param *t);
-
 size_t qr_muon_bytes(const struct qr_params *p); /* of the region */
 void qr_muon_init(struct qr_muon *mu, const struct qr_params *p);
 void qr_muon_release(struct qr_muon *mu);        /* of zeros is fine */

@@ -78,7 +78,7 @@ int qr_optim_step(struct qr_optim *o, double lr, double *norm, struct qr_err *er
         const struct qr_muon_step step = {lr, o->c.momentum, o->c.decay, gscale, o->step, o->c.seed};
         if (t->frozen)
             continue;
-        if (o->muon.region && qr_muon_takes(t)) {
+        if (o->muon.region && qr_param_is_layer_matrix(t)) {
             qr_muon_move(&o->muon, p, t, at(p, o->m, t->first), &step);
             continue;
         }

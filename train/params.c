@@ -289,6 +289,13 @@ const char *qr_params_name(const struct qr_params *p, const struct qr_weight *w)
     return p->param[k].name;
 }
 
+bool qr_param_is_layer_matrix(const struct qr_param *t)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(t->n_dims == 1 || t->n_dims == 2);
+    return t->n_dims == 2 && strncmp(t->name, "model.layers.", 13) == 0;
+}
+
 const struct qr_param *qr_params_find(const struct qr_params *p, const char *name)
 {
     QR_ASSERT(p != NULL);

@@ -69,6 +69,9 @@ void *qr_params_grad(const struct qr_params *p, const struct qr_weight *w);
 /* The first tensor of the matrix or vector that a weight of p->weights is: q's name where q, k and v are one. */
 const char *qr_params_name(const struct qr_params *p, const struct qr_weight *w);
 
+/* A matrix of a layer: neither embedding, head nor vector. */
+bool qr_param_is_layer_matrix(const struct qr_param *t);
+
 const struct qr_param *qr_params_find(const struct qr_params *p, const char *name); /* NULL: not there */
 
 #endif

@@ -340,6 +340,8 @@ static int fill_params(struct qr_trainer *t, struct qr_err *err)
         p->param[k].frozen = planned->param[k].frozen;
     t->params = p;
     qr_params_close(planned);
+    if (t->variant.fresh)
+        t->variant.fresh(t->variant.user, p);
     return 0;
 }
 

@@ -27,6 +27,8 @@ struct qr_train_variant {
     /* Before planning: what else it will take (qr_train_plan_add), whether its loss reads logits (tape->logits), which tensors stay as they are (params'
      * `frozen`). params are planned only. */
     int (*plan)(void *user, struct qr_params *params, struct qr_tape_options *tape, struct qr_train_plan *plan, struct qr_err *err);
+    /* When the starting weights are there, drawn or read; a resumed run's are not yet in their place. */
+    void (*fresh)(void *user, struct qr_params *params);
     /* When parameters are there, new or resumed. */
     int (*begin)(void *user, struct qr_params *params, struct qr_tape *tape, struct qr_err *err);
     /* In place of cross-entropy: records and walks back one micro-batch, with gradients of scale times the sum; losses [b->b.n_logits], one for each target. */

@@ -6,6 +6,7 @@ import pty
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
 import time
@@ -102,6 +103,32 @@ def test_the_loss_falls_and_the_finished_model_is_served():
             status, answer = s.post('/v1/completions', {'model': 'final', 'prompt': 'The cat', 'max_tokens': 8, 'temperature': 0.8, 'top_k': 40, 'seed': 1})
             assert status == 200, answer
             assert answer['choices'][0]['text'] == sample['text'], (answer, sample)  # the sampler of the server, on the same bits
+
+
+def matrices(model):
+    """Matrices of layers in a bf16 model file: name to (columns, a list of 16-bit numbers)."""
+    n = struct.unpack('<Q', model[:8])[0]
+    for name, t in json.loads(model[8:8 + n]).items():
+        if name.startswith('model.layers.') and len(t['shape']) == 2:
+            first, end = (8 + n + x for x in t['data_offsets'])
+            yield name, t['shape'][1], memoryview(model[first:end]).cast('H')
+
+
+def test_a_pruned_model_has_its_zeros_and_is_served():
+    with World() as w:
+        w.train('steps=3', 'eval.every=0')
+        w.train(f'model.from={w.path("out", "final")}', 'model.config=', 'prune.kind=2:4', f'save.out={w.path("pruned")}')
+        losses = [r['loss'] for r in w.rows('pruned') if 'loss' in r]
+        assert losses[-1] < 0.8 * losses[0], losses
+        n = 0
+        for name, columns, x in matrices(w.model('pruned')):
+            assert columns % 4 == 0 and all(x[i:i + 4].tolist().count(0) >= 2 for i in range(0, len(x), 4)), name
+            assert sum(v == 0 for v in x) < 0.51 * len(x), name
+            n += 1
+        assert n == 14
+        with Server(model=w.path('pruned', 'final')) as s:
+            status, answer = s.post('/v1/completions', {'model': 'final', 'prompt': 'The cat', 'max_tokens': 8, 'temperature': 0})
+            assert status == 200 and answer['choices'][0]['text'], answer
 
 
 def test_the_loss_before_the_first_step_is_what_quire_score_says():

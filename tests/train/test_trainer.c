@@ -6,7 +6,9 @@
 #include "train/data_writer.h"
 #include "train/log.h"
 #include "train/plot.h"
+#include "train/prune.h"
 #include "train/trainer.h"
+#include "train/variants.h"
 
 #define PIECE 32 /* rows of a document */
 #define N_DOCS 24
@@ -87,8 +89,10 @@ static int try_open(struct session *s, const struct world *w, const char *const 
     for (; more && *more; more++)
         pair[n++] = *more;
     *s = (struct session){.c = qr_alloc(1, sizeof *s->c)};
+    struct qr_train_variant chosen = {0};
     int rc = qr_train_config_load(s->c, NULL, pair, n, err);
-    return rc ? rc : qr_trainer_open(&s->t, s->c, variant, err);
+    rc = rc || variant ? rc : qr_train_variant_choose(&chosen, s->c, err);
+    return rc ? rc : qr_trainer_open(&s->t, s->c, variant ? variant : &chosen, err);
 }
 
 static struct session session_new(const struct world *w, bool resume, const char *const *more, const struct qr_train_variant *variant)
@@ -274,6 +278,8 @@ Test(trainer, settings_and_files_that_do_not_fit_are_refused_by_name)
         {WITH("optimizer.lr=-1"), QR_E_USAGE, "--set optimizer.lr: -1 is below the smallest value allowed, 0"},
         {WITH(other), QR_E_INVALID, "has ids up to 299, the model's vocabulary (vocab_size) is 256"},
         {WITH("compute.isa=mmx"), QR_E_USAGE, "mmx"},
+        {WITH("prune.kind=2:4", "prune.fraction=0.6"), QR_E_USAGE, "--set prune.fraction: 0.6, but prune.kind 2:4 takes two weights of every four: 0.5"},
+        {WITH("prune.kind=2:4", "model.freeze=model.layers."), QR_E_USAGE, "prune.kind: every matrix of the layers is frozen (model.freeze)"},
     };
     for (int i = 0; i < QR_COUNT(bad); i++) {
         struct session s;
@@ -396,4 +402,72 @@ Test(trainer, a_resumed_log_has_every_step_once)
     cr_assert_eq(count_lines(w.out, "loss.html", "a &lt;run&gt;"), 2);
     cr_assert_eq(count_lines(w.out, "loss.html", "<figure>"), 5);
     world_drop(&w);
+}
+
+/* Whether a layer's matrix has the zeros asked for, as value and as what is computed with, and every moment there is 0. */
+static void check_pruned(const struct qr_trainer *t, bool two_of_four)
+{
+    const float *value = t->params->value, *m = t->optim.m, *v = t->optim.v;
+    for (int32_t k = 0; k < t->params->n_params; k++) {
+        const struct qr_param *w = &t->params->param[k];
+        int64_t n = 0;
+        for (int64_t i = 0; i < w->n; i++) {
+            const int64_t at = w->first + i;
+            const bool zero = value[at] == 0;
+            n += zero;
+            cr_assert(!zero || !qr_param_is_layer_matrix(w) || (t->params->half[at] == 0 && m[at] == 0 && v[at] == 0), "%s %lld", w->name, (long long)i);
+            if (two_of_four && i % 4 == 3 && qr_param_is_layer_matrix(w))
+                cr_assert_eq(n, (i + 1) / 2, "%s %lld", w->name, (long long)i);
+        }
+        if (qr_param_is_layer_matrix(w))
+            cr_assert_eq(n, two_of_four ? w->n / 2 : (int64_t)(0.75 * (double)w->n), "%s", w->name);
+        else if (w->n_dims == 2)
+            cr_assert_eq(n, 0, "%s", w->name);
+    }
+}
+
+Test(trainer, what_is_pruned_stays_exactly_zero_and_a_resumed_run_knows_its_masks)
+{
+    struct world w = world_new();
+    for (int i = 0; i < 3; i++) {
+        const bool fours = i == 0;
+        const char *kind = fours ? "prune.kind=2:4" : "prune.kind=unstructured", *fraction = fours ? "prune.fraction=0.5" : "prune.fraction=0.75";
+        const char *optimizer = i == 2 ? "optimizer.kind=muon" : "optimizer.kind=adamw";
+        struct session whole = session_new(&w, false, WITH(kind, fraction, optimizer), NULL);
+        struct session first = session_new(&w, false, WITH(kind, fraction, optimizer), NULL);
+        char path[QR_PATH_MAX];
+        struct qr_err err = {0};
+        check_pruned(whole.t, fours);
+        const double before = step(&whole);
+        step(&first);
+        steps(&whole, 3), steps(&first, 3);
+        check_pruned(whole.t, fours);
+        cr_assert_eq(qr_trainer_save(first.t, path, &err), 0, "%s", err.msg);
+        session_drop(&first);
+        first = session_new(&w, true, WITH(kind, fraction, optimizer), NULL);
+        cr_assert_eq(steps(&first, 3), steps(&whole, 3), "the resumed run differs");
+        check_pruned(first.t, fours);
+        const double after = step(&first);
+        cr_assert(after < 0.9 * before, "from %g to %g", before, after);
+        session_drop(&whole), session_drop(&first);
+    }
+    struct session other;
+    struct qr_err err = {0};
+    cr_assert_eq(try_open(&other, &w, WITH("prune.kind=unstructured", "prune.fraction=0.8", "optimizer.kind=muon"), NULL, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_trainer_begin(other.t, true, &err), QR_E_INVALID);
+    cr_assert_not_null(strstr(err.msg, "the checkpoint has weights that are not 0 where this run prunes"), "%s", err.msg);
+    session_drop(&other);
+    world_drop(&w);
+}
+
+Test(trainer, the_smallest_magnitudes_are_pruned_the_first_of_equal_ones)
+{
+    const float w[10] = {3, -1, 2, 1, -0.0f, 1, 1e-42f, -5, INFINITY, 1};
+    static const uint16_t want[11] = {0, 0x010, 0x050, 0x052, 0x05a, 0x07a, 0x27a, 0x27e, 0x27f, 0x2ff, 0x3ff};
+    for (int n = 0; n <= 10; n++) {
+        uint8_t mask[3] = {0};
+        qr_prune_smallest(mask, 3, w, 10, n);
+        const int found = (mask[0] | mask[1] << 8) >> 3;
+        cr_assert_eq(found, want[n], "%d: found %x, expected %x", n, (unsigned)found, want[n]);
+    }
 }

@@ -16,6 +16,7 @@
 #include "cli/train_screen.h"
 #include "cli/train_stop.h"
 #include "train/log.h"
+#include "train/lora.h"
 #include "train/plot.h"
 #include "train/trainer.h"
 #include "train/variants.h"
@@ -327,6 +328,8 @@ static int finish(struct run *r, struct qr_err *err)
     rc = qr_trainer_export(r->t, dir, err);
     if (rc == 0)
         printf("the model is in %s: quire serve --model %s\n", dir, dir);
+    if (rc == 0 && r->c->lora.rank > 0)
+        printf("its adapters are in %s/" QR_LORA_DIR "\n", r->c->save.out);
     return rc;
 }
 

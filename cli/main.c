@@ -26,6 +26,7 @@ static const struct qr_cli_command commands[] = {
     {"plan", qr_cmd_plan, "memory plan of a model, without loading it"},
     {"data", qr_cmd_data, "data to train on: prepare, show, train-tokenizer"},
     {"train", qr_cmd_train, "train a model, from random weights or from a model directory"},
+    {"lora", qr_cmd_lora, "adapters that a training run has made: merge them into their model"},
     {"bench", qr_cmd_bench, "measure: load, kern, make-model"},
 };
 

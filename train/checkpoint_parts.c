@@ -16,7 +16,7 @@ static void add(struct qr_part *list, int32_t *n, const char *prefix, const stru
 /* A matrix that is computed with as a rounded copy of its master. */
 static bool is_rounded(const struct qr_params *p, const struct qr_param *t)
 {
-    return p->half && t->n_dims == 2;
+    return p->half && t->n_dims == 2 && !t->extra;
 }
 
 int32_t qr_parts_of_model(struct qr_part **out, const struct qr_params *p)
@@ -27,6 +27,8 @@ int32_t qr_parts_of_model(struct qr_part **out, const struct qr_params *p)
     int32_t n = 0;
     for (int32_t i = 0; i < p->n_params; i++) {
         const struct qr_param *t = &p->param[i];
+        if (t->extra)
+            continue;
         if (is_rounded(p, t))
             add(list, &n, "", t, QR_BF16, p->half + t->first);
         else
@@ -43,7 +45,7 @@ int32_t qr_parts_of_optim(struct qr_part **out, const struct qr_params *p, const
     struct qr_part *list = qr_alloc((size_t)p->n_params * 3, sizeof *list);
     int32_t n = 0;
     for (int32_t i = 0; i < p->n_params; i++)
-        if (is_rounded(p, &p->param[i]))
+        if (is_rounded(p, &p->param[i]) || p->param[i].extra)
             add(list, &n, "master.", &p->param[i], QR_F32, (float *)p->value + p->param[i].first);
     for (int32_t i = 0; o && i < p->n_params; i++)
         add(list, &n, "m.", &p->param[i], QR_F32, (float *)o->m + p->param[i].first);

@@ -1,7 +1,7 @@
 /* checkpoint_parts.h - inside train/ only: the tensors of a checkpoint's two files and where they lie in memory. Saving and loading walk the same list.
  *
  *     model.safetensors       NAME          matrices as they are computed with, vectors f32
- *     optimizer.safetensors   master.NAME   f32 values of the matrices, where the model's file has them rounded
+ *     optimizer.safetensors   master.NAME   f32 values of the matrices, where the model's file has them rounded, and of adapters
  *                             m.NAME        first moments
  *                             v.NAME        second moments; those of Muon's matrices do not exist
  */

@@ -46,6 +46,11 @@ struct qr_train_config {
         double fraction;
     } prune;
     struct {
+        int64_t rank;              /* 0: no adapters */
+        double alpha;
+        struct qr_str_list targets; /* names of matrices; none: q_proj, k_proj, v_proj, o_proj */
+    } lora;
+    struct {
         int64_t every, tokens;
     } eval;
     struct {

@@ -82,7 +82,7 @@ int qr_optim_step(struct qr_optim *o, double lr, double *norm, struct qr_err *er
             qr_muon_move(&o->muon, p, t, at(p, o->m, t->first), &step);
             continue;
         }
-        uint16_t *half = p->half && t->n_dims == 2 ? p->half + t->first : NULL; /* vectors are computed with as they are */
+        uint16_t *half = p->half && t->n_dims == 2 && !t->extra ? p->half + t->first : NULL; /* vectors are computed with as they are */
         const struct qr_adamw_args a = {.w = at(p, p->value, t->first), .m = at(p, o->m, t->first), .v = at(p, o->v, t->first),
                                         .g = at(p, p->grad, t->first), .half = half, .n = t->n, .first = t->first, .step = o->step, .lr = lr,
                                         .beta1 = o->c.beta1, .beta2 = o->c.beta2, .eps = o->c.eps, .decay = t->decays ? o->c.decay : 0,

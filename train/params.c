@@ -137,6 +137,39 @@ void qr_params_plan(struct qr_params **out, const struct qr_model_config *c, str
     *out = p;
 }
 
+/* An array of `had` elements as one of p->n. */
+static void *regrow(const struct qr_params *p, void *old, int64_t had, size_t size)
+{
+    void *to = p->be->mem->alloc((size_t)p->n * size);
+    memcpy(to, old, (size_t)had * size);
+    p->be->mem->free(old);
+    return to;
+}
+
+void qr_params_extend(struct qr_params *p, const struct qr_param *more, int32_t n)
+{
+    QR_ASSERT(p != NULL && more != NULL);
+    QR_ASSERT(n > 0 && p->real == QR_F32);
+    const int64_t had = p->n;
+    p->param = qr_realloc(p->param, (size_t)(p->n_params + n), sizeof *p->param);
+    for (int32_t i = 0; i < n; i++) {
+        struct qr_param *t = &p->param[p->n_params++];
+        QR_ASSERT(more[i].n_dims == 2 && more[i].shape[0] > 0 && more[i].shape[1] > 0);
+        *t = more[i];
+        t->extra = true;
+        t->first = p->n;
+        t->n = t->shape[0] * t->shape[1];
+        p->n = (int64_t)qr_align_up((size_t)(p->n + t->n), ALIGN);
+    }
+    if (!p->planned) {
+        p->be->mem->free(p->grad); /* untouched so far */
+        p->value = regrow(p, p->value, had, sizeof(float));
+        p->half = p->half ? regrow(p, p->half, had, sizeof *p->half) : NULL;
+        p->grad = p->be->mem->alloc((size_t)p->n * sizeof(float));
+    }
+    point_weights(p);
+}
+
 size_t qr_params_bytes(const struct qr_params *p)
 {
     QR_ASSERT(p != NULL);

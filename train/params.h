@@ -24,6 +24,7 @@ struct qr_param {
     int64_t shape[2];
     int32_t n_dims;
     bool decays;             /* matrices and embeddings; norm weights and biases do not */
+    bool extra;              /* no tensor of the model's file: added by qr_params_extend */
     bool frozen;             /* the optimizer leaves it alone; false when opened. Whoever sets it sees to it that its gradient is zero */
 };
 
@@ -43,6 +44,10 @@ struct qr_params {
 
 /* As it would be after opening, without memory behind it: names, shapes, sizes (n, weights.region_bytes), and what qr_tape_plan needs. */
 void qr_params_plan(struct qr_params **out, const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute);
+
+/* More f32 tensors behind the model's, which the optimizer moves and a checkpoint keeps, and no forward reads: adapters. Of `more` name, shape (two
+ * dimensions) and decays count; values and gradients are zeros. Before a tape is opened: addresses change. */
+void qr_params_extend(struct qr_params *p, const struct qr_param *more, int32_t n);
 
 /* Bytes that values, gradients, the rounded copy and packed matrices take. */
 size_t qr_params_bytes(const struct qr_params *p);

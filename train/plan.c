@@ -70,12 +70,13 @@ void qr_train_plan_print(struct qr_buf *out, const struct qr_train_plan *plan)
 static bool family(char out[QR_WEIGHT_NAME_MAX], const char *name)
 {
     static const char first[] = "model.layers.0.";
-    if (strncmp(name, "model.layers.", 13) != 0) {
+    const char *at = strstr(name, "model.layers.");
+    if (!at) {
         snprintf(out, QR_WEIGHT_NAME_MAX, "%s", name);
         return true;
     }
-    snprintf(out, QR_WEIGHT_NAME_MAX, "model.layers.*.%s", name + sizeof first - 1);
-    return strncmp(name, first, sizeof first - 1) == 0;
+    snprintf(out, QR_WEIGHT_NAME_MAX, "%smodel.layers.*.%s", at > name ? "(adapter) " : "", at + sizeof first - 1);
+    return strncmp(at, first, sizeof first - 1) == 0;
 }
 
 void qr_train_print_params(struct qr_buf *out, const struct qr_params *params)

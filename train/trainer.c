@@ -335,6 +335,8 @@ static int fill_params(struct qr_trainer *t, struct qr_err *err)
             return blame(c, "model.from", err);
     } else
         qr_params_init(&p, &t->model, t->be, compute_of(c), c->model.std, (uint64_t)c->seed);
+    if (planned->n_params > p->n_params)
+        qr_params_extend(p, planned->param + p->n_params, planned->n_params - p->n_params);
     QR_ASSERT(p->n_params == planned->n_params);
     for (int32_t k = 0; k < p->n_params; k++)
         p->param[k].frozen = planned->param[k].frozen;
@@ -448,9 +450,9 @@ static void drop_frozen_gradients(struct qr_params *p)
 /* Gradients become values. */
 static int move(struct qr_trainer *t, struct qr_train_step *out, struct qr_err *err)
 {
-    drop_frozen_gradients(t->params);
     if (t->variant.before_step)
         t->variant.before_step(t->variant.user, t->params);
+    drop_frozen_gradients(t->params);
     int rc = qr_optim_step(&t->optim, out->lr, &out->norm, err);
     if (rc == 0 && t->variant.after_step)
         t->variant.after_step(t->variant.user, t->params);
@@ -540,5 +542,7 @@ int qr_trainer_export(struct qr_trainer *t, const char *dir, struct qr_err *err)
     src.optim = NULL;
     int rc = qr_model_export(dir, &src, true, err);
     qr_buf_release(&text);
+    if (rc == 0 && t->variant.finish)
+        rc = t->variant.finish(t->variant.user, t->params, t->c->save.out, err);
     return rc;
 }

@@ -33,10 +33,12 @@ struct qr_train_variant {
     int (*begin)(void *user, struct qr_params *params, struct qr_tape *tape, struct qr_err *err);
     /* In place of cross-entropy: records and walks back one micro-batch, with gradients of scale times the sum; losses [b->b.n_logits], one for each target. */
     int (*loss)(void *user, struct qr_tape *tape, const struct qr_train_batch *b, float scale, double *losses, struct qr_err *err);
-    /* After the gradients of all micro-batches are there, before they are clipped. */
+    /* After the gradients of all micro-batches are there, those of frozen tensors included; before the latter are dropped and the rest is clipped. */
     void (*before_step)(void *user, struct qr_params *params);
     /* After the values moved: may change values or what is computed with (and then packs them anew). */
     void (*after_step)(void *user, struct qr_params *params);
+    /* Behind a model's export: files of its own in the run's directory. */
+    int (*finish)(void *user, const struct qr_params *params, const char *run_dir, struct qr_err *err);
     void (*end)(void *user);
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/err.h"
+#include "train/lora.h"
 #include "train/prune.h"
 
 /* What each kind of training is asked for by, and what makes it. */
@@ -11,6 +12,7 @@ static const struct kind {
     int (*make)(struct qr_train_variant *out, const struct qr_train_config *c, struct qr_err *err);
 } kinds[] = {
     {"prune.kind", qr_prune_wanted, qr_prune_variant},
+    {"lora.rank", qr_lora_wanted, qr_lora_variant},
 };
 
 int qr_train_variant_choose(struct qr_train_variant *out, const struct qr_train_config *c, struct qr_err *err)

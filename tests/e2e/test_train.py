@@ -131,6 +131,27 @@ def test_a_pruned_model_has_its_zeros_and_is_served():
             assert status == 200 and answer['choices'][0]['text'], answer
 
 
+def test_adapters_are_trained_merged_and_served():
+    with World() as w:
+        w.train('steps=4')
+        lora = ('model.config=', f'model.from={w.path("out", "final")}', f'save.out={w.path("lora")}', 'lora.rank=4', 'lora.alpha=8', 'steps=18')
+        out = w.train(*lora)
+        assert '(adapter) model.layers.*.self_attn.q_proj.lora_A.weight' in out and f'its adapters are in {w.path("lora", "adapter")}' in out, out
+        held_out = [r['eval_loss'] for r in w.rows('lora') if 'eval_loss' in r]
+        assert len(held_out) == 4 and held_out == sorted(held_out, reverse=True) and held_out[-1] < held_out[0] - 0.2, held_out
+        with open(w.path('lora', 'adapter', 'adapter_config.json'), encoding='utf-8') as f:
+            config = json.load(f)
+        assert (config['peft_type'], config['r'], config['lora_alpha'], len(config['target_modules'])) == ('LORA', 4, 8, 4), config
+        rc, out, err = run('lora', 'merge', w.path('out', 'final'), w.path('lora', 'adapter'), w.path('merged', 'final'))
+        assert rc == 4 and 'merged' in err, (rc, out, err)  # there is no such directory
+        os.mkdir(w.path('merged'))
+        rc, out, err = run('lora', 'merge', w.path('out', 'final'), w.path('lora', 'adapter'), w.path('merged', 'final'))
+        assert rc == 0 and w.model('merged') == w.model('lora') != w.model(), (rc, out, err)
+        with Server(model=w.path('merged', 'final')) as s:
+            status, answer = s.post('/v1/completions', {'model': 'final', 'prompt': 'The cat', 'max_tokens': 8, 'temperature': 0})
+            assert status == 200, answer
+
+
 def test_the_loss_before_the_first_step_is_what_quire_score_says():
     with World() as w:
         w.prepare('one', 'Once upon a time there was a cat who sat on a mat.')

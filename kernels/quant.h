@@ -197,4 +197,26 @@ static inline uint32_t qr_quant_row_max(const void *row, enum qr_dtype from, int
     return most;
 }
 
+/* A stored row of weights as integers p [n_in], multiples multiplied in; returns the scale: the weight is p times it. */
+static inline float qr_quant_row(int16_t *p, enum qr_dtype to, int64_t n_in, const void *row, enum qr_dtype from)
+{
+    const struct qr_quant_format f = qr_dtype_format(to);
+    const int64_t group = f.group ? f.group : QR_QUANT_GROUP;
+    float x[QR_QUANT_GROUP_MAX], inverse;
+    const float scale = qr_quant_scale(&inverse, qr_quant_row_max(row, from, n_in), qr_quant_largest(f));
+    for (int64_t i = 0; i < n_in; i += group) {
+        int64_t n = n_in - i < group ? n_in - i : group;
+        int8_t q[QR_QUANT_GROUP_MAX];
+        int32_t m = 1;
+        qr_quant_load(x, group, row, from, i, n);
+        if (f.group)
+            m = qr_quant_group(q, x, f, inverse);
+        else
+            qr_quant_int8(q, x, n, inverse);
+        for (int64_t j = 0; j < n; j++)
+            p[i + j] = (int16_t)(q[j] * m);
+    }
+    return scale;
+}
+
 #endif

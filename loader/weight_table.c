@@ -60,6 +60,15 @@ int64_t qr_dim_value(const struct qr_model_config *c, enum qr_dim dim)
     return value[dim];
 }
 
+enum qr_dtype qr_weight_row_packed_as(const struct qr_weight_row *row, enum qr_dtype to)
+{
+    QR_ASSERT(row != NULL);
+    QR_ASSERT(row->kind != QR_KIND_VECTOR);
+    if (!qr_dtype_is_quantized(to) || qr_dtype_format(to).bits == 8 || row->n_out != QR_DIM_VOCAB)
+        return to;
+    return qr_dtype_format(to).weight_only ? QR_W8 : QR_Q8;
+}
+
 bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_config *c)
 {
     QR_ASSERT(row != NULL);

@@ -54,6 +54,9 @@ struct qr_weight_row {
 /* The rows of an architecture; *n is their number. */
 const struct qr_weight_row *qr_weight_table(enum qr_arch arch, int32_t *n);
 
+/* What a matrix is packed as in a model of type `to`: the head, which decides between tokens, keeps 8 bits where others have 4. */
+enum qr_dtype qr_weight_row_packed_as(const struct qr_weight_row *row, enum qr_dtype to);
+
 bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_config *c);
 
 /* Walks all rows that hold for a configuration: first those outside the layers, then layer by layer.

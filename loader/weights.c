@@ -140,20 +140,12 @@ enum qr_dtype qr_weights_lossless_dtype(const struct qr_safetensors *st, const s
 
 /* ---- loading ---- */
 
-/* What a matrix is packed as: the head, which decides between tokens, keeps 8 bits where others have 4. */
-static enum qr_dtype packed_as(const struct qr_weight_row *row, enum qr_dtype to)
-{
-    if (!qr_dtype_is_quantized(to) || qr_dtype_format(to).bits == 8 || row->n_out != QR_DIM_VOCAB)
-        return to;
-    return qr_dtype_format(to).weight_only ? QR_W8 : QR_Q8;
-}
-
 static size_t whole_bytes(const struct qr_weight_walk *k, const struct qr_kernels *kernels, enum qr_dtype to)
 {
     int64_t total = qr_dim_value(k->c, k->row->total), n_in = qr_dim_value(k->c, k->row->n_in);
     if (k->row->kind == QR_KIND_TABLE)
         return 0;
-    size_t n = k->row->kind == QR_KIND_VECTOR ? (size_t)total * sizeof(float) : kernels->linear_packed_bytes(packed_as(k->row, to), total, n_in);
+    size_t n = k->row->kind == QR_KIND_VECTOR ? (size_t)total * sizeof(float) : kernels->linear_packed_bytes(qr_weight_row_packed_as(k->row, to), total, n_in);
     return qr_align_up(n, REGION_ALIGN);
 }
 
@@ -198,7 +190,7 @@ static void place_all(struct qr_weights *w, const struct qr_model_config *c, con
         dst->split = k.row->split;
         if (k.row->kind == QR_KIND_MATRIX) {
             dst->packed = at;
-            dst->packed_dtype = packed_as(k.row, w->matrix_dtype);
+            dst->packed_dtype = qr_weight_row_packed_as(k.row, w->matrix_dtype);
             dst->t = qr_tensor_2d(NULL, dst->packed_dtype, total, n_in);
         } else {
             dst->t = qr_tensor_1d(at, QR_F32, total);

@@ -54,13 +54,18 @@ static enum qr_dtype choose_kv_dtype(enum qr_kv_cache kv_cache, enum qr_dtype we
     return named[kv_cache];
 }
 
+enum qr_dtype qr_quantize_dtype(enum qr_quantize t)
+{
+    _Static_assert((int)QR_QUANTIZE_COUNT - (int)QR_QUANTIZE_INT8 == (int)QR_DTYPE_COUNT - (int)QR_Q8, "a choice for every quantized type");
+    QR_ASSERT((int)t > (int)QR_QUANTIZE_NONE && t < QR_QUANTIZE_COUNT);
+    return (enum qr_dtype)((int)QR_Q8 + (int)t - (int)QR_QUANTIZE_INT8);
+}
+
 static enum qr_dtype choose_dtype(const struct qr_safetensors *st, const struct qr_model_config *c, const struct qr_model_options *options)
 {
     const enum qr_compute compute = options->compute;
-    _Static_assert((int)QR_QUANTIZE_COUNT - (int)QR_QUANTIZE_INT8 == (int)QR_DTYPE_COUNT - (int)QR_Q8, "a choice for every quantized type");
-    QR_ASSERT((int)options->quantize >= 0 && options->quantize < QR_QUANTIZE_COUNT);
     if (options->quantize != QR_QUANTIZE_NONE)
-        return (enum qr_dtype)((int)QR_Q8 + (int)options->quantize - (int)QR_QUANTIZE_INT8);
+        return qr_quantize_dtype(options->quantize);
     if (compute == QR_COMPUTE_AUTO)
         return qr_weights_lossless_dtype(st, c);
     return compute == QR_COMPUTE_F32 ? QR_F32 : QR_BF16;

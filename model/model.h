@@ -26,6 +26,8 @@ enum qr_quantize {
 };
 #define QR_QUANTIZE_CHOICES "none|int8|int8-g32|int8-g64|int8-g128|int4|int4-g64|int4-g128|w8a16|w4a16|w4a16-g64|w4a16-g128"
 
+/* The quantized type of a format. Requires t != QR_QUANTIZE_NONE. */
+enum qr_dtype qr_quantize_dtype(enum qr_quantize t);
 
 struct qr_model_options {
     enum qr_compute compute; /* type of unquantized weights; AUTO: as stored, f16 as bf16 when that loses nothing, else f32 */

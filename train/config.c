@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "model/model.h"
 
 #define AT(field) .offset = offsetof(struct qr_train_config, field)
 
@@ -69,6 +70,8 @@ static const struct qr_option table[] = {
      .help = "Weight decay of matrices and embeddings."},
     {.name = "optimizer.clip", .type = QR_OPT_FLOAT, AT(optimizer.clip), .builtin = "1", .min = 0, .max = 1e9, .group = "Optimizer",
      .help = "Largest norm of all gradients together; 0 means no limit."},
+    {.name = "quantize.type", .type = QR_OPT_ENUM, AT(quantize.type), .builtin = "none", .choices = QR_QUANTIZE_CHOICES, .arg = "TYPE",
+     .group = "Quantization", .help = "Train the model that `quire serve --quantize TYPE` will compute: its matrices are rounded to integers in every step."},
     {.name = "prune.kind", .type = QR_OPT_ENUM, AT(prune.kind), .builtin = "none", .choices = "none|unstructured|2:4", .arg = "RULE", .group = "Pruning",
      .help = "Weights of the layers' matrices that are 0 from the beginning: the smallest of each matrix, or two of every four of a row."},
     {.name = "prune.fraction", .type = QR_OPT_FLOAT, AT(prune.fraction), .builtin = "0.5", .min = 0, .max = 0.999, .group = "Pruning",

@@ -42,6 +42,9 @@ struct qr_train_config {
         int64_t warmup;
     } optimizer;
     struct {
+        int32_t type;              /* enum qr_quantize */
+    } quantize;
+    struct {
         int32_t kind;              /* enum qr_prune_kind */
         double fraction;
     } prune;

@@ -7,11 +7,13 @@
 #include "base/half.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "kernels/round_trip.h"
 #include "loader/hf_config.h"
 #include "loader/safetensors.h"
 
 #define ALIGN 16 /* elements between tensors that are not pieces of one matrix */
 #define PACKED_ALIGN 64
+#define TRIP_ROWS 16 /* of a worker at a time */
 #define PLAN_BASE ((uintptr_t)1 << 40) /* where addresses begin while planning; nobody touches them */
 
 /* ---- the plan: where everything lies ---- */
@@ -35,14 +37,21 @@ static struct qr_weight *weight_at(struct qr_weights *w, const struct qr_weight_
 /* What the forward reads of parameters that begin at `first`. */
 static void *compute_rows(const struct qr_params *p, enum qr_weight_kind kind, int64_t first)
 {
+    if (kind == QR_KIND_MATRIX && p->seen)
+        return p->seen + first;
     if (kind != QR_KIND_VECTOR && p->half)
         return p->half + first;
     return (char *)p->value + first * (int64_t)qr_dtype_bytes(p->real);
 }
 
+static enum qr_dtype packed_as(const struct qr_params *p, const struct qr_weight_walk *k)
+{
+    return qr_weight_row_packed_as(k->row, p->packs);
+}
+
 static size_t packed_bytes(const struct qr_params *p, const struct qr_weight_walk *k)
 {
-    size_t n = p->be->k->linear_packed_bytes(p->compute, qr_dim_value(k->c, k->row->total), qr_dim_value(k->c, k->row->n_in));
+    size_t n = p->be->k->linear_packed_bytes(packed_as(p, k), qr_dim_value(k->c, k->row->total), qr_dim_value(k->c, k->row->n_in));
     return qr_align_up(n, PACKED_ALIGN);
 }
 
@@ -94,7 +103,7 @@ static void point_weights(struct qr_params *p)
         w->t = k.row->kind == QR_KIND_VECTOR ? qr_tensor_1d(rows, p->real, total) : qr_tensor_2d(rows, p->compute, total, n_in);
         if (k.row->kind == QR_KIND_MATRIX) {
             w->packed = packed;
-            w->packed_dtype = p->compute;
+            w->packed_dtype = packed_as(p, &k);
             packed += packed_bytes(p, &k);
         }
     }
@@ -107,7 +116,7 @@ static struct qr_params *params_shape(const struct qr_model_config *c, struct qr
     QR_ASSERT(real == QR_F32 || real == QR_F64);
     QR_ASSERT(compute == real || (compute == QR_BF16 && real == QR_F32));
     struct qr_params *p = qr_alloc(1, sizeof *p);
-    *p = (struct qr_params){.config = *c, .real = real, .compute = compute, .be = be};
+    *p = (struct qr_params){.config = *c, .real = real, .compute = compute, .packs = compute, .be = be};
     p->weights = (struct qr_weights){.n_layers = c->n_layers, .matrix_dtype = compute, .mem = be->mem};
     p->weights.layer = qr_alloc((size_t)c->n_layers, sizeof *p->weights.layer);
     lay_out(p);
@@ -149,7 +158,7 @@ static void *regrow(const struct qr_params *p, void *old, int64_t had, size_t si
 void qr_params_extend(struct qr_params *p, const struct qr_param *more, int32_t n)
 {
     QR_ASSERT(p != NULL && more != NULL);
-    QR_ASSERT(n > 0 && p->real == QR_F32);
+    QR_ASSERT(n > 0 && p->real == QR_F32 && p->seen == NULL);
     const int64_t had = p->n;
     p->param = qr_realloc(p->param, (size_t)(p->n_params + n), sizeof *p->param);
     for (int32_t i = 0; i < n; i++) {
@@ -170,11 +179,29 @@ void qr_params_extend(struct qr_params *p, const struct qr_param *more, int32_t 
     point_weights(p);
 }
 
+void qr_params_quantize(struct qr_params *p, enum qr_dtype to)
+{
+    QR_ASSERT(p != NULL && p->half != NULL && p->seen == NULL);
+    QR_ASSERT(qr_dtype_is_quantized(to));
+    if (!p->planned)
+        p->be->mem->free(p->weights.region);
+    p->packs = to;
+    p->weights.region_bytes = 0;
+    for (struct qr_weight_walk k = qr_weight_walk_begin(&p->config); qr_weight_walk_next(&k);)
+        if (is_whole(&k, QR_KIND_MATRIX))
+            p->weights.region_bytes += packed_bytes(p, &k);
+    p->seen = p->planned ? (uint16_t *)PLAN_BASE : p->be->mem->alloc((size_t)p->n * sizeof *p->seen);
+    p->weights.region = p->planned ? (void *)PLAN_BASE : p->be->mem->alloc(p->weights.region_bytes);
+    point_weights(p);
+    if (!p->planned)
+        qr_params_pack(p);
+}
+
 size_t qr_params_bytes(const struct qr_params *p)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(p->n > 0);
-    return (size_t)p->n * (2 * qr_dtype_bytes(p->real) + (p->half ? sizeof *p->half : 0)) + p->weights.region_bytes;
+    return (size_t)p->n * (2 * qr_dtype_bytes(p->real) + (p->half ? sizeof *p->half : 0) + (p->seen ? sizeof *p->seen : 0)) + p->weights.region_bytes;
 }
 
 void qr_params_close(struct qr_params *p)
@@ -185,6 +212,7 @@ void qr_params_close(struct qr_params *p)
         p->be->mem->free(p->value);
         p->be->mem->free(p->grad);
         p->be->mem->free(p->half);
+        p->be->mem->free(p->seen);
         p->be->mem->free(p->weights.region);
     }
     qr_free(p->weights.layer);
@@ -275,15 +303,47 @@ void qr_params_round(struct qr_params *p)
         p->half[i] = qr_f32_to_bf16(((const float *)p->value)[i]);
 }
 
+/* Where a matrix of bf16 lies in one of the arrays of such. */
+static int64_t half_index(const struct qr_params *p, const struct qr_weight *w)
+{
+    const char *at = w->t.data, *base = (const char *)(p->seen ? p->seen : p->half);
+    return (at - base) / (int64_t)sizeof *p->half;
+}
+
+struct trip {
+    const uint16_t *from;
+    uint16_t *to;
+    enum qr_dtype type;
+    int64_t n_rows, n_in;
+};
+
+static void trip_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct trip *j = arg;
+    const int64_t first = (int64_t)item * TRIP_ROWS, n = j->n_rows - first < TRIP_ROWS ? j->n_rows - first : TRIP_ROWS;
+    (void)worker;
+    qr_round_trip(j->to + first * j->n_in, j->from + first * j->n_in, j->type, n, j->n_in);
+}
+
+/* One matrix: packed, and where products round it as they see it. */
+static void pack_one(struct qr_params *p, const struct qr_weight *w)
+{
+    const int64_t n_rows = w->t.shape[0];
+    const void *rows = p->seen ? p->half + half_index(p, w) : w->t.data;
+    p->be->k->linear_pack(p->be->queue, w->packed, w->packed_dtype, n_rows, w->t.shape[1], 0, rows, w->t.dtype, n_rows);
+    if (!p->seen)
+        return;
+    const struct trip j = {.from = rows, .to = w->t.data, .type = w->packed_dtype, .n_rows = n_rows, .n_in = w->t.shape[1]};
+    qr_backend_run(p->be, trip_item, &j, (int32_t)((n_rows + TRIP_ROWS - 1) / TRIP_ROWS));
+}
+
 void qr_params_pack(struct qr_params *p)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(p->weights.region != NULL);
     for (struct qr_weight_walk k = qr_weight_walk_begin(&p->config); qr_weight_walk_next(&k);) {
-        if (!is_whole(&k, QR_KIND_MATRIX))
-            continue;
-        const struct qr_weight *w = weight_at(&p->weights, &k);
-        p->be->k->linear_pack(p->be->queue, w->packed, w->packed_dtype, w->t.shape[0], w->t.shape[1], 0, w->t.data, w->t.dtype, w->t.shape[0]);
+        if (is_whole(&k, QR_KIND_MATRIX))
+            pack_one(p, weight_at(&p->weights, &k));
     }
 }
 
@@ -297,8 +357,11 @@ void qr_params_zero_grad(struct qr_params *p)
 /* Its first element in the arrays. */
 static int64_t index_of(const struct qr_params *p, const struct qr_weight *w)
 {
-    const char *at = w->t.data, *half = (const char *)p->half, *value = p->value;
-    const bool rounded = half && at >= half && at < half + p->n * (int64_t)sizeof *p->half;
+    const char *at = w->t.data, *half = (const char *)p->half, *seen = (const char *)p->seen, *value = p->value;
+    const int64_t n_bytes = p->n * (int64_t)sizeof *p->half;
+    const bool rounded = half && at >= half && at < half + n_bytes;
+    if (seen && at >= seen && at < seen + n_bytes)
+        return half_index(p, w);
     const int64_t i = rounded ? (at - half) / (int64_t)sizeof *p->half : (at - value) / (int64_t)qr_dtype_bytes(p->real);
     QR_ASSERT(i >= 0 && i < p->n);
     return i;

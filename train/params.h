@@ -34,7 +34,9 @@ struct qr_params {
     enum qr_dtype compute;   /* of matrices in the forward pass: `real` or bf16 */
     int64_t n;               /* elements, zeros between tensors included */
     void *value, *grad;      /* owned [n] */
+    enum qr_dtype packs;     /* what matrices are packed as for products: `compute`, or a quantized type (qr_params_quantize) */
     uint16_t *half;          /* owned [n] bf16, or NULL */
+    uint16_t *seen;          /* owned [n] bf16: matrices as quantized products see them, for the way back; NULL: those are exact */
     struct qr_param *param;  /* owned [n_params], in the order of the arrays */
     int32_t n_params;
     struct qr_weights weights; /* owned: what a forward reads; region holds the packed matrices */
@@ -49,7 +51,11 @@ void qr_params_plan(struct qr_params **out, const struct qr_model_config *c, str
  * dimensions) and decays count; values and gradients are zeros. Before a tape is opened: addresses change. */
 void qr_params_extend(struct qr_params *p, const struct qr_param *more, int32_t n);
 
-/* Bytes that values, gradients, the rounded copy and packed matrices take. */
+/* From now on matrices are packed as `to`, from `half`, and a forward computes what a served model of that type does; weights that gradients go back through
+ * are the rounded ones. Of planned parameters the sizes change. Requires bf16 matrices; before a tape is opened: addresses change. */
+void qr_params_quantize(struct qr_params *p, enum qr_dtype to);
+
+/* Bytes that values, gradients, rounded copies and packed matrices take. */
 size_t qr_params_bytes(const struct qr_params *p);
 
 /* From a model directory; values become `real`, matrices are computed with as `compute`. Packed and ready. Errors name file and tensor. */

@@ -30,6 +30,8 @@ int qr_train_plan_model(struct qr_train_plan *plan, struct qr_params *params, co
     qr_train_plan_add(plan, "optimizer's moments", qr_optim_bytes(params));
     if (params->half)
         qr_train_plan_add(plan, "parameters, rounded to bf16", (size_t)params->n * sizeof *params->half);
+    if (params->seen)
+        qr_train_plan_add(plan, "matrices as quantized products see them", (size_t)params->n * sizeof *params->seen);
     qr_train_plan_add(plan, "matrices packed for products", params->weights.region_bytes);
     qr_train_plan_add(plan, QR_PLAN_KEEP, m.keep);
     qr_train_plan_add(plan, QR_PLAN_WORK, m.work);

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "train/lora.h"
 #include "train/prune.h"
+#include "train/quantize.h"
 
 /* What each kind of training is asked for by, and what makes it. */
 static const struct kind {
@@ -11,6 +12,7 @@ static const struct kind {
     bool (*wanted)(const struct qr_train_config *c);
     int (*make)(struct qr_train_variant *out, const struct qr_train_config *c, struct qr_err *err);
 } kinds[] = {
+    {"quantize.type", qr_quantize_wanted, qr_quantize_variant},
     {"prune.kind", qr_prune_wanted, qr_prune_variant},
     {"lora.rank", qr_lora_wanted, qr_lora_variant},
 };

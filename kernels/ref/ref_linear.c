@@ -145,26 +145,6 @@ size_t QR_REF(linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in
     return (size_t)n_out * (size_t)n_in * qr_dtype_bytes(to);
 }
 
-static void QR_REF(pack_quant_row)(int16_t *dst, float *scale, enum qr_dtype to, int64_t n_in, const void *row, enum qr_dtype from)
-{
-    const struct qr_quant_format f = qr_dtype_format(to);
-    const int64_t group = f.group ? f.group : QR_QUANT_GROUP;
-    float x[QR_QUANT_GROUP_MAX], inverse;
-    *scale = qr_quant_scale(&inverse, qr_quant_row_max(row, from, n_in), qr_quant_largest(f));
-    for (int64_t i = 0; i < n_in; i += group) {
-        int64_t n = n_in - i < group ? n_in - i : group;
-        int8_t q[QR_QUANT_GROUP_MAX];
-        int32_t m = 1;
-        qr_quant_load(x, group, row, from, i, n);
-        if (f.group)
-            m = qr_quant_group(q, x, f, inverse);
-        else
-            qr_quant_int8(q, x, n, inverse);
-        for (int64_t j = 0; j < n; j++)
-            dst[i + j] = (int16_t)(q[j] * m);
-    }
-}
-
 void QR_REF(linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
                          const void *rows, enum qr_dtype from, int64_t n_rows)
 {
@@ -172,8 +152,8 @@ void QR_REF(linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_
     QR_ASSERT(dst != NULL && rows != NULL);
     QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out);
     for (int64_t o = 0; qr_dtype_is_quantized(to) && o < n_rows; o++)
-        QR_REF(pack_quant_row)((int16_t *)((float *)dst + n_out) + (row0 + o) * n_in, (float *)dst + row0 + o, to, n_in,
-                               (const char *)rows + (size_t)(o * n_in) * qr_dtype_bytes(from), from);
+        ((float *)dst)[row0 + o] = qr_quant_row((int16_t *)((float *)dst + n_out) + (row0 + o) * n_in, to, n_in,
+                                                (const char *)rows + (size_t)(o * n_in) * qr_dtype_bytes(from), from);
     for (int64_t i = 0; !qr_dtype_is_quantized(to) && i < n_rows * n_in; i++)
         qr_ref_store(dst, to, (size_t)(row0 * n_in + i), qr_ref_load(rows, from, (size_t)i));
 }

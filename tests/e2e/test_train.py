@@ -152,6 +152,23 @@ def test_adapters_are_trained_merged_and_served():
             assert status == 200, answer
 
 
+def test_a_model_trained_for_rounded_weights_has_that_loss_when_served_so():
+    with World() as w:
+        w.prepare('one', 'The cat number 7 sat on the mat and looked at 8 mice.')
+        _, shown, _ = run('data', 'show', w.path('one'), '--ids')
+        ids = [int(x) for x in re.findall(r'\d+', shown.split('targets\n')[-1])]
+        for kind in ('int4', 'int8'):
+            w.train(f'data.eval={w.path("one")}', 'eval.every=12', f'quantize.type={kind}', f'save.out={w.path(kind)}')
+            held_out = [r['eval_loss'] for r in w.rows(kind) if 'eval_loss' in r]
+            assert held_out[-1] < 0.75 * held_out[0], held_out
+            scored = [run_lines('score', '--model', w.path(kind, 'final'), *flags, lines=[{'ids': ids}])[0]['logprobs'][1:]
+                      for flags in (('--quantize', kind), ())]
+            served, unrounded = (-sum(s) / len(s) for s in scored)
+            # Scores are printed as f32: each is off by 2^-24 of itself at most.
+            assert abs(held_out[-1] - served) <= 2 ** -24 * served, (kind, held_out, served)
+            assert abs(unrounded - served) > 2 ** -24 * served, (kind, unrounded)
+
+
 def test_the_loss_before_the_first_step_is_what_quire_score_says():
     with World() as w:
         w.prepare('one', 'Once upon a time there was a cat who sat on a mat.')

@@ -1,6 +1,7 @@
 /* The trainer as an object: a run is a function of settings, data and starting point, however it is cut; what cannot be trained is refused by name. */
 #include "tests/train/world.h"
 
+#include "base/half.h"
 #include "train/log.h"
 #include "train/plot.h"
 #include "train/prune.h"
@@ -143,6 +144,8 @@ Test(trainer, settings_and_files_that_do_not_fit_are_refused_by_name)
         {WITH(other), QR_E_INVALID, "has ids up to 299, the model's vocabulary (vocab_size) is 256"},
         {WITH("compute.isa=mmx"), QR_E_USAGE, "mmx"},
         {WITH("prune.kind=2:4", "prune.fraction=0.6"), QR_E_USAGE, "--set prune.fraction: 0.6, but prune.kind 2:4 takes two weights of every four: 0.5"},
+        {WITH("prune.kind=2:4", "quantize.type=int8"), QR_E_USAGE, "--set prune.kind: quantize.type is set, too; expected one kind of training at a time"},
+        {WITH("quantize.type=int8", "compute.dtype=f32"), QR_E_USAGE, "--set compute.dtype: f32, expected bf16 with quantize.type"},
         {WITH("prune.kind=2:4", "model.freeze=model.layers."), QR_E_USAGE, "prune.kind: every matrix of the layers is frozen (model.freeze)"},
     };
     for (int i = 0; i < QR_COUNT(bad); i++) {
@@ -334,4 +337,51 @@ Test(trainer, the_smallest_magnitudes_are_pruned_the_first_of_equal_ones)
         const int found = (mask[0] | mask[1] << 8) >> 3;
         cr_assert_eq(found, want[n], "%d: found %x, expected %x", n, (unsigned)found, want[n]);
     }
+}
+
+/* The rows of a matrix as products of one weight with 1 give them, against those that gradients go back through. */
+static void check_seen(const struct qr_trainer *t, const struct qr_weight *w)
+{
+    const int32_t n_out = (int32_t)w->t.shape[0], n_in = (int32_t)w->t.shape[1];
+    float *x = qr_alloc((size_t)n_in, sizeof *x), *y = qr_alloc((size_t)n_out, sizeof *y);
+    const uint16_t *seen = w->t.data;
+    for (int32_t i = 0; i < n_in; i++) {
+        const struct qr_linear_args a = {.out = y, .x = x, .w = w, .out_stride = n_out, .x_stride = n_in, .n_rows = 1, .n_in = n_in, .n_out = n_out};
+        x[i] = 1;
+        t->be->k->linear(t->be->queue, &a);
+        x[i] = 0;
+        for (int32_t o = 0; o < n_out; o++) {
+            const double found = (double)qr_bf16_to_f32(seen[(int64_t)o * n_in + i]), want = (double)y[o];
+            /* One rounding to bf16 (8 bits of precision): 2^-8; three of f32 in the product: less than another 2^-20. */
+            cr_assert(fabs(found - want) <= fabs(want) * (ldexp(1, -8) + ldexp(1, -20)), "[%d, %d]: %g, expected %g", o, i, found, want);
+        }
+    }
+    qr_free(x), qr_free(y);
+}
+
+Test(trainer, a_model_learns_with_rounded_weights_as_its_products_see_them)
+{
+    static const char *const type[] = {"quantize.type=int8", "quantize.type=int4", "quantize.type=int8-g64", "quantize.type=w4a16"};
+    struct world w = world_new();
+    for (int i = 0; i < QR_COUNT(type); i++) {
+        struct session whole = session_new(&w, false, WITH(type[i]), NULL), first = session_new(&w, false, WITH(type[i]), NULL);
+        struct qr_err err = {0};
+        char path[QR_PATH_MAX];
+        const struct qr_trainer *t = whole.t;
+        cr_assert_eq(qr_params_bytes(t->params) + qr_optim_bytes(t->params) + qr_tape_memory(t->tape)->total, t->plan.total, "not as planned");
+        const double before = step(&whole);
+        step(&first);
+        steps(&whole, 3), steps(&first, 3);
+        cr_assert_eq(qr_trainer_save(first.t, path, &err), 0, "%s", err.msg);
+        session_drop(&first);
+        first = session_new(&w, true, WITH(type[i]), NULL);
+        cr_assert_eq(steps(&first, 4), steps(&whole, 4), "the resumed run differs");
+        check_seen(t, &t->params->weights.layer[1].qkv);
+        check_seen(t, &t->params->weights.layer[0].down);
+        check_seen(t, &t->params->weights.head);
+        const double after = step(&first);
+        cr_assert(after < 0.9 * before, "%s: from %g to %g", type[i], before, after);
+        session_drop(&whole), session_drop(&first);
+    }
+    world_drop(&w);
 }

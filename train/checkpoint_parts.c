@@ -48,9 +48,10 @@ int32_t qr_parts_of_optim(struct qr_part **out, const struct qr_params *p, const
         if (is_rounded(p, &p->param[i]) || p->param[i].extra)
             add(list, &n, "master.", &p->param[i], QR_F32, (float *)p->value + p->param[i].first);
     for (int32_t i = 0; o && i < p->n_params; i++)
-        add(list, &n, "m.", &p->param[i], QR_F32, (float *)o->m + p->param[i].first);
+        if (!p->param[i].frozen)
+            add(list, &n, "m.", &p->param[i], QR_F32, (float *)o->m + p->param[i].first);
     for (int32_t i = 0; o && i < p->n_params; i++)
-        if (!(o->muon.region && qr_param_is_layer_matrix(&p->param[i])))
+        if (!p->param[i].frozen && !(o->muon.region && qr_param_is_layer_matrix(&p->param[i])))
             add(list, &n, "v.", &p->param[i], QR_F32, (float *)o->v + p->param[i].first);
     *out = list;
     return n;

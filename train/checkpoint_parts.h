@@ -2,8 +2,8 @@
  *
  *     model.safetensors       NAME          matrices as they are computed with, vectors f32
  *     optimizer.safetensors   master.NAME   f32 values of the matrices, where the model's file has them rounded, and of adapters
- *                             m.NAME        first moments
- *                             v.NAME        second moments; those of Muon's matrices do not exist
+ *                             m.NAME        first moments, of what is not frozen
+ *                             v.NAME        second moments; those of Muon's matrices do not exist, either
  */
 #ifndef QR_TRAIN_CHECKPOINT_PARTS_H
 #define QR_TRAIN_CHECKPOINT_PARTS_H

@@ -22,7 +22,7 @@ struct lora {
     const struct qr_train_config *c; /* borrowed */
     struct pair *pair;     /* owned [n_pairs] */
     int32_t n_pairs;
-    float *base, *sum;     /* owned: the matrices as they were [n_base], a row [n_in_max] */
+    float *base, *sum;     /* owned: the matrices as they were [n_base], a row of each thread [n_threads, n_in_max] */
     int64_t n_base, n_in_max;
 };
 
@@ -68,11 +68,12 @@ static float *grad_of(const struct qr_params *p, int32_t k)
     return (float *)p->grad + p->param[k].first;
 }
 
-static struct qr_lora_product product_of(const struct lora *l, const struct qr_params *p, const struct pair *j)
+static struct qr_lora_product product_of(const struct lora *l, const struct qr_params *p, const struct pair *j, int32_t worker)
 {
-    return (struct qr_lora_product){.out = value_of(p, j->w), .sum = l->sum, .base = l->base + j->base, .a = value_of(p, j->a), .b = value_of(p, j->b),
-                                    .scale = (float)(l->c->lora.alpha / (double)l->c->lora.rank), .n_out = p->param[j->w].shape[0],
-                                    .n_in = p->param[j->w].shape[1], .rank = l->c->lora.rank};
+    const struct qr_param *w = &p->param[j->w];
+    return (struct qr_lora_product){.out = value_of(p, j->w), .sum = l->sum + worker * l->n_in_max, .base = l->base + j->base, .a = value_of(p, j->a),
+                                    .b = value_of(p, j->b), .scale = (float)(l->c->lora.alpha / (double)l->c->lora.rank), .n_out = w->shape[0],
+                                    .n_in = w->shape[1], .rank = l->c->lora.rank};
 }
 
 /* In lanes, whose order is the same for every row. */
@@ -172,7 +173,7 @@ static int plan(void *user, struct qr_params *p, struct qr_tape_options *tape, s
     }
     qr_params_extend(p, more, 2 * l->n_pairs);
     qr_free(more);
-    qr_train_plan_add(plan, "matrices without their adapters", (size_t)(l->n_base + l->n_in_max) * sizeof(float));
+    qr_train_plan_add(plan, "matrices without their adapters", (size_t)(l->n_base + p->be->n_threads * l->n_in_max) * sizeof(float));
     return 0;
 }
 
@@ -181,7 +182,7 @@ static void fresh(void *user, struct qr_params *p)
     struct lora *l = user;
     QR_ASSERT(!l->base && l->n_pairs > 0);
     l->base = qr_alloc((size_t)l->n_base, sizeof *l->base);
-    l->sum = qr_alloc((size_t)l->n_in_max, sizeof *l->sum);
+    l->sum = qr_alloc((size_t)(p->be->n_threads * l->n_in_max), sizeof *l->sum);
     for (int32_t k = 0; k < l->n_pairs; k++) {
         const struct pair *j = &l->pair[k];
         const struct qr_param *a = &p->param[j->a];
@@ -198,7 +199,7 @@ static int check_sums(void *user, struct qr_params *p, struct qr_tape *tape, str
     struct lora *l = user;
     (void)tape;
     for (int32_t k = 0; k < l->n_pairs; k++) {
-        const struct qr_lora_product x = product_of(l, p, &l->pair[k]);
+        const struct qr_lora_product x = product_of(l, p, &l->pair[k], 0);
         for (int64_t i = 0; i < x.n_out * x.n_in; i++) {
             if (i % x.n_in == 0)
                 make_sum(&x, i / x.n_in);
@@ -211,27 +212,43 @@ static int check_sums(void *user, struct qr_params *p, struct qr_tape *tape, str
     return 0;
 }
 
+/* What threads share: a matrix is one item. */
+struct work {
+    const struct lora *l;
+    const struct qr_params *p;
+};
+
+static void differentiate(const void *arg, int32_t item, int32_t worker)
+{
+    const struct work *work = arg;
+    const struct pair *j = &work->l->pair[item];
+    const struct qr_lora_product x = product_of(work->l, work->p, j, worker);
+    pull_back(&x, grad_of(work->p, j->w), grad_of(work->p, j->a), grad_of(work->p, j->b));
+}
+
 static void before_step(void *user, struct qr_params *p)
 {
     const struct lora *l = user;
-    for (int32_t k = 0; k < l->n_pairs; k++) {
-        const struct pair *j = &l->pair[k];
-        const struct qr_lora_product x = product_of(l, p, j);
-        pull_back(&x, grad_of(p, j->w), grad_of(p, j->a), grad_of(p, j->b));
-    }
+    const struct work work = {l, p};
+    qr_backend_run(p->be, differentiate, &work, l->n_pairs);
+}
+
+static void add(const void *arg, int32_t item, int32_t worker)
+{
+    const struct work *work = arg;
+    const struct qr_params *p = work->p;
+    const struct qr_lora_product x = product_of(work->l, p, &work->l->pair[item], worker);
+    const struct qr_param *w = &p->param[work->l->pair[item].w];
+    qr_lora_add(&x);
+    for (int64_t i = 0; p->half && i < w->n; i++)
+        p->half[w->first + i] = qr_f32_to_bf16(x.out[i]);
 }
 
 static void after_step(void *user, struct qr_params *p)
 {
     const struct lora *l = user;
-    for (int32_t k = 0; k < l->n_pairs; k++) {
-        const struct pair *j = &l->pair[k];
-        const struct qr_lora_product x = product_of(l, p, j);
-        const struct qr_param *w = &p->param[j->w];
-        qr_lora_add(&x);
-        for (int64_t i = 0; p->half && i < w->n; i++)
-            p->half[w->first + i] = qr_f32_to_bf16(x.out[i]);
-    }
+    const struct work work = {l, p};
+    qr_backend_run(p->be, add, &work, l->n_pairs);
     qr_params_pack(p);
 }
 

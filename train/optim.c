@@ -11,7 +11,10 @@ size_t qr_optim_bytes(const struct qr_params *p)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(p->n > 0);
-    return 2 * (size_t)p->n * qr_dtype_bytes(p->real) + ((size_t)qr_sum_leaves(p->n) + 1) * sizeof(double);
+    int64_t n = p->n;
+    for (int32_t i = 0; i < p->n_params; i++)
+        n -= p->param[i].frozen ? p->param[i].n : 0;
+    return 2 * (size_t)n * qr_dtype_bytes(p->real) + ((size_t)qr_sum_leaves(p->n) + 1) * sizeof(double);
 }
 
 void qr_optim_init(struct qr_optim *o, struct qr_params *p, const struct qr_optim_config *c)

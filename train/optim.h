@@ -39,7 +39,8 @@ struct qr_optim {
 void qr_optim_init(struct qr_optim *o, struct qr_params *p, const struct qr_optim_config *c);
 void qr_optim_release(struct qr_optim *o);
 
-/* Bytes that moments and scratch take; qr_muon_bytes come to it. With Muon the second moments of its matrices are never touched. */
+/* Bytes that moments and scratch take; qr_muon_bytes come to it. Moments of frozen tensors, and second moments of Muon's
+ * matrices, are never touched; the former do not count. */
 size_t qr_optim_bytes(const struct qr_params *p);
 
 /* One step at learning rate lr: clips, moves the values, packs them for the next forward. *norm is the gradients' before clipping. Gradients are

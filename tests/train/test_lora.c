@@ -173,12 +173,16 @@ Test(lora, a_resumed_run_equals_an_uninterrupted_one_and_another_base_is_refused
     char path[QR_PATH_MAX];
     begin(&whole, "compute.dtype=bf16", "steps=12", false);
     begin(&g, "compute.dtype=bf16", "steps=12", false);
-    steps(&whole.s, 3), steps(&g.s, 3);
+    const uint64_t three = steps(&whole.s, 3);
+    cr_assert_eq(steps(&g.s, 3), three);
     cr_assert_eq(qr_trainer_save(g.s.t, path, &err), 0, "%s", err.msg);
     session_drop(&g.s);
     begin(&g, "compute.dtype=bf16", "steps=12", true);
     cr_assert_eq(steps(&g.s, 3), steps(&whole.s, 3));
     session_drop(&whole.s), session_drop(&g.s);
+    begin(&g, "compute.dtype=bf16", "compute.threads=2", false);
+    cr_assert_eq(steps(&g.s, 3), three, "threads show");
+    session_drop(&g.s);
 
     cr_assert_eq(try_begin(&g, "compute.dtype=bf16", "lora.alpha=9", true, &err), QR_E_INVALID);
     cr_assert_not_null(strstr(err.msg, "lora.alpha 9, is not what the run in "), "%s", err.msg);

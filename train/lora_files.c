@@ -119,6 +119,20 @@ struct adapter {
     int32_t n_used;              /* tensors of st that belong to a matrix */
 };
 
+/* Ways to begin that leave the model's own matrices as they were (others, such as PiSSA, subtract from them what the adapters begin with). */
+static int check_start(const struct adapter *a, const struct qr_json *v, struct qr_err *err)
+{
+    static const char *const harmless[] = {"gaussian", "eva", "orthogonal"};
+    const struct qr_json *x = qr_json_find(v, "init_lora_weights");
+    if (qr_json_is_null(x) || qr_json_type(x) != QR_JSON_T_STRING)
+        return 0;
+    for (int i = 0; i < QR_COUNT(harmless); i++)
+        if (strcmp(qr_json_str(x, NULL), harmless[i]) == 0)
+            return 0;
+    return qr_err_set(err, QR_E_UNSUPPORTED, "%s: init_lora_weights is \"%.40s\", expected a boolean, \"gaussian\", \"eva\" or \"orthogonal\"", a->config,
+                      qr_json_str(x, NULL));
+}
+
 /* Settings of PEFT that make adapters something else than this sum: absent, or this. */
 static int check_kind(const struct adapter *a, const struct qr_json *v, struct qr_err *err)
 {
@@ -135,7 +149,7 @@ static int check_kind(const struct adapter *a, const struct qr_json *v, struct q
             return qr_err_set(err, QR_E_UNSUPPORTED, "%s: %s is not empty, expected one rank and alpha for all matrices and nothing else", a->config,
                               must_be_empty[i]);
     }
-    return 0;
+    return check_start(a, v, err);
 }
 
 static int read_values(struct adapter *a, const struct qr_json *v, struct qr_err *err)

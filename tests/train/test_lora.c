@@ -224,9 +224,19 @@ Test(lora, adapters_of_another_model_or_kind_are_refused_by_name)
         cr_assert_not_null(strstr(err.msg, fewer_layers ? "belongs to no matrix of " : "lora_A.weight is [4, 112], expected [4, 128] by "), "%s", err.msg);
     }
     qr_backend_close(be);
-    put_file(adapter, QR_LORA_CONFIG, "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"use_dora\": true}");
-    cr_assert_eq(qr_lora_merge(g.base, adapter, out, &err), QR_E_UNSUPPORTED);
-    cr_assert_not_null(strstr(err.msg, "/adapter_config.json: use_dora is set, expected false"), "%s", err.msg);
+    static const char *const bad[][2] = {
+        {"\"use_dora\": true", "/adapter_config.json: use_dora is set, expected false"},
+        {"\"rank_pattern\": {\"q_proj\": 2}", "/adapter_config.json: rank_pattern is not empty"},
+        {"\"init_lora_weights\": \"pissa\"", "/adapter_config.json: init_lora_weights is \"pissa\", expected "},
+        {"\"peft_type\": \"IA3\"", NULL}, /* twice: no JSON of ours */
+    };
+    for (int i = 0; i < QR_COUNT(bad); i++) {
+        char text[200];
+        snprintf(text, sizeof text, "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, %s}", bad[i][0]);
+        put_file(adapter, QR_LORA_CONFIG, text);
+        cr_assert_eq(qr_lora_merge(g.base, adapter, out, &err), bad[i][1] ? QR_E_UNSUPPORTED : QR_E_INVALID);
+        cr_assert_not_null(strstr(err.msg, bad[i][1] ? bad[i][1] : "/adapter_config.json: "), "%s", err.msg);
+    }
     cr_assert_neq(access(out, F_OK), 0);
     world_drop(&g.w);
 }

@@ -42,6 +42,10 @@ struct qr_train_config {
         int64_t warmup;
     } optimizer;
     struct {
+        const char *model;         /* NULL: none */
+        double weight, temperature;
+    } teacher;
+    struct {
         int32_t type;              /* enum qr_quantize */
     } quantize;
     struct {

@@ -216,16 +216,26 @@ static struct qr_tensor record(struct qr_tape *t, const struct qr_batch *b)
     return out;
 }
 
+/* Of kept logits, which become nothing anybody reads. */
+static void loss_of_logits(struct qr_tape *t, const struct qr_tensor *logits)
+{
+    const struct qr_cross_entropy_args a = {.logits = logits->data, .loss = t->losses, .target = t->target, .stride = logits->stride[0],
+                                            .n_rows = t->n_targets, .n_cols = (int32_t)logits->shape[1]};
+    t->exec.be->b->cross_entropy(t->exec.be->queue, &a);
+}
+
 static double loss(struct qr_tape *t, const struct qr_train_batch *b, float scale, double *losses, bool gradients)
 {
-    QR_ASSERT(t != NULL && b != NULL && !t->o.logits);
-    QR_ASSERT(b->b.n_tokens > 0);
+    QR_ASSERT(t != NULL && b != NULL);
+    QR_ASSERT(b->b.n_tokens > 0 && (!t->o.logits || !gradients));
     t->target = b->target;
     t->n_targets = b->b.n_logits;
     t->scale = scale;
     t->gradients = gradients;
-    record(t, &b->b);
+    const struct qr_tensor out = record(t, &b->b);
     t->recorded = gradients;
+    if (t->o.logits)
+        loss_of_logits(t, &out);
     double sum = 0;
     for (int32_t i = 0; i < t->n_targets; i++)
         sum += t->losses[i];

@@ -63,7 +63,7 @@ struct qr_tape_memory qr_tape_peak(const struct qr_tape *t);
  * targets of all micro-batches) makes the mean. losses, when not NULL, receives each target's. */
 double qr_tape_loss(struct qr_tape *t, const struct qr_train_batch *b, float scale, double *losses);
 
-/* The loss alone: nothing is recorded, no gradient follows. */
+/* The loss alone: nothing is recorded, no gradient follows. With options.logits, too. */
 double qr_tape_evaluate(struct qr_tape *t, const struct qr_train_batch *b, double *losses);
 
 /* With options.logits: records a forward pass, returns logits [n_logits, V] and in *grad, of the same shape and zeroed, the place for their gradient. */

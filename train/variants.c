@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/err.h"
+#include "train/distill.h"
 #include "train/lora.h"
 #include "train/prune.h"
 #include "train/quantize.h"
@@ -12,6 +13,7 @@ static const struct kind {
     bool (*wanted)(const struct qr_train_config *c);
     int (*make)(struct qr_train_variant *out, const struct qr_train_config *c, struct qr_err *err);
 } kinds[] = {
+    {"teacher.model", qr_distill_wanted, qr_distill_variant},
     {"quantize.type", qr_quantize_wanted, qr_quantize_variant},
     {"prune.kind", qr_prune_wanted, qr_prune_variant},
     {"lora.rank", qr_lora_wanted, qr_lora_variant},

@@ -169,6 +169,26 @@ def test_a_model_trained_for_rounded_weights_has_that_loss_when_served_so():
             assert abs(unrounded - served) > 2 ** -24 * served, (kind, unrounded)
 
 
+def test_a_student_learns_from_a_teacher_and_is_served():
+    with World() as w:
+        w.train()
+        taught = (f'teacher.model={w.path("out", "final")}', 'teacher.weight=1', 'seed=3', f'save.out={w.path("student")}')
+        assert 'teacher: matrices packed for products' in w.train(*taught, 'eval.every=6')
+        rows = w.rows('student')
+        kl = [r['loss'] for r in rows if 'loss' in r]
+        held_out = [r['eval_loss'] for r in rows if 'eval_loss' in r]
+        assert 0 < kl[-1] < 0.5 * kl[0] and held_out[-1] < 0.8 * held_out[0], (kl, held_out)
+        w.train('seed=3', 'steps=1', f'save.out={w.path("plain")}')
+        assert held_out[0] == w.rows('plain')[0]['eval_loss'], (held_out, w.rows('plain'))  # cross-entropy alone, from the same bits
+        with open(w.path('big.json'), 'w', encoding='utf-8') as f:
+            json.dump({**CONFIG, 'vocab_size': 576}, f)
+        rc, _, err = run(*w.args(*taught, f'model.config={w.path("big.json")}', f'save.out={w.path("other")}'))
+        assert rc != 0 and 'has a vocabulary of 512, expected 576' in err, (rc, err)
+        with Server(model=w.path('student', 'final')) as s:
+            status, answer = s.post('/v1/completions', {'model': 'final', 'prompt': 'The cat', 'max_tokens': 8, 'temperature': 0})
+            assert status == 200 and answer['choices'][0]['text'], answer
+
+
 def test_the_loss_before_the_first_step_is_what_quire_score_says():
     with World() as w:
         w.prepare('one', 'Once upon a time there was a cat who sat on a mat.')

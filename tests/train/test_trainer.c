@@ -2,6 +2,7 @@
 #include "tests/train/world.h"
 
 #include "base/half.h"
+#include "train/distill.h"
 #include "train/log.h"
 #include "train/plot.h"
 #include "train/prune.h"
@@ -383,5 +384,77 @@ Test(trainer, a_model_learns_with_rounded_weights_as_its_products_see_them)
         cr_assert(after < 0.9 * before, "%s: from %g to %g", type[i], before, after);
         session_drop(&whole), session_drop(&first);
     }
+    world_drop(&w);
+}
+
+Test(trainer, the_gradient_of_a_taught_row_is_that_of_its_loss)
+{
+    enum { N = 9 };
+    const double h = ldexp(1, -7), pairs[][2] = {{0, 1}, {1, 1}, {0.5, 1}, {1, 3}, {0.25, 2}};
+    struct qr_rng rng = {.seed = 77};
+    float z[N], taught[N], grad[N], ignored[N];
+    for (int i = 0; i < N; i++) { /* multiples of 1/64: a step of h is exact */
+        z[i] = (float)((int32_t)qr_rng_below(&rng, 512) - 256) / 64;
+        taught[i] = (float)((int32_t)qr_rng_below(&rng, 512) - 256) / 64;
+    }
+    for (int k = 0; k < QR_COUNT(pairs); k++) {
+        struct qr_distill_row r = {.grad = grad, .student = z, .teacher = taught, .n = N, .target = 4, .weight = pairs[k][0], .temperature = pairs[k][1],
+                                   .scale = 1};
+        qr_distill_row(&r);
+        r.grad = ignored;
+        for (int i = 0; i < N; i++) {
+            const float was = z[i];
+            z[i] = was + (float)h;
+            const double up = qr_distill_row(&r);
+            z[i] = was - (float)h;
+            const double down = qr_distill_row(&r);
+            z[i] = was;
+            /* The third derivative of a log-sum is p (1 - p) (1 - 2 p), below 0.1 (over T for the taught part): central differences are off by h^2 / 60. */
+            cr_assert_float_eq((up - down) / (2 * h), (double)grad[i], h * h / 60 + ldexp(1, -22), "%d of pair %d", i, k);
+        }
+    }
+    const struct qr_distill_row same = {.grad = grad, .student = z, .teacher = z, .n = N, .target = 0, .weight = 1, .temperature = 2, .scale = 1};
+    cr_assert_eq(qr_distill_row(&same), 0);
+    for (int i = 0; i < N; i++)
+        cr_assert_eq(grad[i], 0);
+}
+
+Test(trainer, a_student_comes_nearer_to_its_teacher)
+{
+    struct world w = world_new();
+    struct qr_err err = {0};
+    char teacher[160], from[160], dir[140], path[QR_PATH_MAX];
+    snprintf(dir, sizeof dir, "%s/teacher", w.dir.path);
+    snprintf(teacher, sizeof teacher, "teacher.model=%s", dir);
+    snprintf(from, sizeof from, "model.from=%s", dir);
+    struct session s = session_new(&w, false, WITH("seed=5"), NULL);
+    steps(&s, 6);
+    cr_assert_eq(qr_trainer_export(s.t, dir, &err), 0, "%s", err.msg);
+    session_drop(&s);
+
+    s = session_new(&w, false, WITH(teacher, from, "model.config=", "teacher.weight=1", "teacher.temperature=2"), NULL);
+    cr_assert_eq(step(&s), 0, "the teacher itself has something to learn");
+    session_drop(&s);
+
+    s = session_new(&w, false, WITH(teacher, "teacher.weight=1", "teacher.temperature=2"), NULL);
+    const double before = step(&s);
+    steps(&s, 3);
+    cr_assert_eq(qr_trainer_save(s.t, path, &err), 0, "%s", err.msg);
+    struct session again = session_new(&w, true, WITH(teacher, "teacher.weight=1", "teacher.temperature=2", "compute.threads=2"), NULL);
+    cr_assert_eq(steps(&again, 6), steps(&s, 6), "the resumed run differs");
+    const double after = step(&s);
+    cr_assert(after > 0 && after < 0.7 * before, "KL from %g to %g", before, after);
+    session_drop(&s), session_drop(&again);
+    cr_assert_eq(run_of(&w, WITH(teacher, "teacher.weight=0.5", "compute.recompute=full"), NULL, 2), run_of(&w, WITH(teacher), NULL, 2));
+
+    cr_assert_eq(try_open(&s, &w, WITH(teacher, "prune.kind=2:4"), NULL, &err), QR_E_USAGE);
+    session_drop(&s);
+    put_file(dir, "tokenizer.json", "{\"of\": \"another\"}");
+    cr_assert_eq(try_open(&s, &w, WITH(teacher), NULL, &err), QR_E_INVALID);
+    cr_assert_not_null(strstr(err.msg, "is not the tokenizer of "), "%s", err.msg);
+    session_drop(&s);
+    cr_assert_eq(try_open(&s, &w, WITH("teacher.model=/nowhere"), NULL, &err), QR_E_NOT_FOUND);
+    cr_assert_not_null(strstr(err.msg, "--set teacher.model: "), "%s", err.msg);
+    session_drop(&s);
     world_drop(&w);
 }

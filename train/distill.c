@@ -1,0 +1,170 @@
+#include "train/distill.h"
+
+#include <math.h>
+
+#include "base/arena.h"
+#include "base/assert.h"
+#include "base/mem.h"
+#include "model/model.h"
+#include "train/shards.h"
+
+struct distill {
+    const struct qr_train_config *c; /* borrowed */
+    int32_t n_tokens_max, n_blocks;
+    size_t act_bytes, kv_bytes;
+    struct qr_backend *be;           /* borrowed; NULL until the teacher is there */
+    struct qr_model *teacher;        /* owned */
+    void *act_mem, *kv_mem;          /* owned */
+    struct qr_arena act;
+    struct qr_kv_view kv;
+    struct qr_exec exec;
+};
+
+bool qr_distill_wanted(const struct qr_train_config *c)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(c->teacher.weight >= 0 && c->teacher.temperature > 0);
+    return c->teacher.model != NULL;
+}
+
+/* ---- the loss ---- */
+
+/* log of the sum of exp(z / t); the largest is taken out first. */
+static double log_sum(const float *z, int32_t n, double t)
+{
+    double most = -INFINITY, sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        most = (double)z[i] / t > most ? (double)z[i] / t : most;
+    for (int32_t i = 0; i < n; i++)
+        sum += exp((double)z[i] / t - most);
+    return most + log(sum);
+}
+
+double qr_distill_row(const struct qr_distill_row *r)
+{
+    QR_ASSERT(r != NULL && r->grad != NULL && r->student != NULL && r->teacher != NULL);
+    QR_ASSERT(r->target >= 0 && r->target < r->n && r->temperature > 0);
+    const double t = r->temperature, w = r->weight;
+    const double plain = log_sum(r->student, r->n, 1), soft = t == 1 ? plain : log_sum(r->student, r->n, t), taught = log_sum(r->teacher, r->n, t);
+    double kl = 0;
+    for (int32_t i = 0; i < r->n; i++) {
+        const double s = (double)r->student[i] / t - soft, q = (double)r->teacher[i] / t - taught, p = exp(s), pq = exp(q);
+        kl += pq > 0 ? pq * (q - s) : 0;
+        const double ce = (t == 1 ? p : exp((double)r->student[i] - plain)) - (i == r->target);
+        r->grad[i] = (float)(r->scale * ((1 - w) * ce + w * t * (p - pq)));
+    }
+    return (1 - w) * (plain - (double)r->student[r->target]) + w * t * t * kl;
+}
+
+struct rows {
+    const struct distill *u;
+    const struct qr_train_batch *b;
+    struct qr_tensor student, teacher, grad;
+    double *losses;
+    double scale;
+};
+
+static float *row_of(const struct qr_tensor *t, int32_t i)
+{
+    return (float *)t->data + i * t->stride[0];
+}
+
+static void row_item(const void *arg, int32_t i, int32_t worker)
+{
+    const struct rows *a = arg;
+    (void)worker;
+    const struct qr_distill_row r = {.grad = row_of(&a->grad, i), .student = row_of(&a->student, i), .teacher = row_of(&a->teacher, i),
+                                     .n = (int32_t)a->student.shape[1], .target = a->b->target[i], .weight = a->u->c->teacher.weight,
+                                     .temperature = a->u->c->teacher.temperature, .scale = a->scale};
+    a->losses[i] = qr_distill_row(&r);
+}
+
+static int loss(void *user, struct qr_tape *tape, const struct qr_train_batch *b, float scale, double *losses, struct qr_err *err)
+{
+    struct distill *u = user;
+    struct rows a = {.u = u, .b = b, .losses = losses, .scale = (double)scale};
+    a.teacher = qr_model_forward(&u->exec, &b->b);
+    a.student = qr_tape_logits(tape, &b->b, &a.grad);
+    QR_ASSERT(a.teacher.shape[0] == a.student.shape[0] && a.teacher.shape[1] == a.student.shape[1]);
+    qr_backend_run(u->be, row_item, &a, b->b.n_logits);
+    return qr_tape_backward(tape, err);
+}
+
+/* ---- the teacher ---- */
+
+/* Ids mean the same to both: one vocabulary, and one tokenizer where the teacher brings it. */
+static int check_teacher(const struct distill *u, const struct qr_model_config *teacher, const struct qr_model_config *student, struct qr_err *err)
+{
+    const struct qr_train_config *c = u->c;
+    uint64_t own, data;
+    struct qr_err none;
+    if (teacher->n_vocab != student->n_vocab)
+        return qr_err_set(err, QR_E_INVALID, "%s has a vocabulary of %d, expected %d, as the model's (vocab_size)", c->teacher.model, teacher->n_vocab,
+                          student->n_vocab);
+    if (teacher->ctx_max < c->data.sequence)
+        return qr_err_set(err, QR_E_USAGE, "%s has a context of %d, expected at least data.sequence, %lld", c->teacher.model, teacher->ctx_max,
+                          (long long)c->data.sequence);
+    if (qr_data_tokenizer_hash(&own, c->teacher.model, &none) || qr_data_tokenizer_hash(&data, c->data.train, &none) || own == data)
+        return 0;
+    return qr_err_set(err, QR_E_INVALID, "%s/tokenizer.json (hash %016llx) is not the tokenizer of %s (%016llx)", c->teacher.model, (unsigned long long)own,
+                      c->data.train, (unsigned long long)data);
+}
+
+static int plan(void *user, struct qr_params *p, struct qr_tape_options *tape, struct qr_train_plan *plan, struct qr_err *err)
+{
+    struct distill *u = user;
+    const struct qr_model_options o = {0};
+    struct qr_model_plan m;
+    char at[400];
+    int rc = qr_model_plan(&m, u->c->teacher.model, p->be, &o, tape->n_tokens_max, tape->n_tokens_max, err);
+    rc = rc ? rc : check_teacher(u, &m.config, &p->config, err);
+    if (rc)
+        return qr_err_prefix(err, "%s: ", qr_train_config_where(u->c, "teacher.model", at));
+    tape->logits = true;
+    u->n_blocks = (tape->n_tokens_max + QR_TRAIN_BLOCK_TOKENS - 1) / QR_TRAIN_BLOCK_TOKENS + tape->n_seqs_max;
+    u->act_bytes = m.act_bytes;
+    u->kv_bytes = m.kv_token_bytes * QR_TRAIN_BLOCK_TOKENS * (size_t)u->n_blocks;
+    qr_train_plan_add(plan, "teacher: matrices packed for products", m.weight_bytes);
+    qr_train_plan_add(plan, "teacher: activations and logits", u->act_bytes + u->kv_bytes);
+    return 0;
+}
+
+static int begin(void *user, struct qr_params *p, struct qr_tape *tape, struct qr_err *err)
+{
+    struct distill *u = user;
+    const struct qr_model_options o = {0};
+    char at[400];
+    (void)tape;
+    int rc = qr_model_open(&u->teacher, u->c->teacher.model, p->be, &o, err);
+    if (rc)
+        return qr_err_prefix(err, "%s: ", qr_train_config_where(u->c, "teacher.model", at));
+    u->be = p->be;
+    u->act_mem = p->be->mem->alloc(u->act_bytes);
+    u->kv_mem = p->be->mem->alloc(u->kv_bytes);
+    qr_arena_init_fixed(&u->act, u->act_mem, u->act_bytes);
+    u->kv = qr_model_kv_view(u->teacher, u->kv_mem, u->n_blocks, QR_TRAIN_BLOCK_TOKENS);
+    QR_ASSERT((size_t)u->n_blocks * qr_kv_block_bytes(&u->kv) <= u->kv_bytes);
+    qr_exec_init(&u->exec, u->teacher, p->be, &u->act, &u->kv);
+    return 0;
+}
+
+static void end(void *user)
+{
+    struct distill *u = user;
+    if (u->be) {
+        u->be->mem->free(u->act_mem);
+        u->be->mem->free(u->kv_mem);
+        qr_model_close(u->teacher);
+    }
+    qr_free(u);
+}
+
+int qr_distill_variant(struct qr_train_variant *out, const struct qr_train_config *c, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && c != NULL && err != NULL);
+    QR_ASSERT(qr_distill_wanted(c));
+    struct distill *u = qr_alloc(1, sizeof *u);
+    u->c = c;
+    *out = (struct qr_train_variant){.name = "distill", .user = u, .plan = plan, .begin = begin, .loss = loss, .end = end};
+    return 0;
+}

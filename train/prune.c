@@ -8,10 +8,17 @@
 #define GROUP 4       /* of a 2:4 pattern */
 #define GROUP_PRUNED 2
 #define INF_BITS 0x7f800000u
+#define ITEM 65536     /* gradients of a worker at a time */
 
 struct prune {
     const struct qr_train_config *c; /* borrowed */
     uint8_t *mask;                   /* owned [params' n / 8]: a bit for each element of the arrays; NULL until weights are there */
+};
+
+struct clear {
+    const uint8_t *mask;
+    float *grad;
+    int64_t n;
 };
 
 bool qr_prune_wanted(const struct qr_train_config *c)
@@ -159,15 +166,30 @@ static int begin(void *user, struct qr_params *p, struct qr_tape *t, struct qr_e
     return 0;
 }
 
+/* A stretch of gradients. Without branches: masks are as good as random. */
+static void clear_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct clear *a = arg;
+    const int64_t first = (int64_t)item * ITEM, end = a->n - first < ITEM ? a->n : first + ITEM;
+    (void)worker;
+    for (int64_t i = first; i < end; i += 8) {
+        const uint32_t byte = a->mask[i / 8];
+        uint32_t bits[8];
+        if (byte == 0)
+            continue;
+        memcpy(bits, a->grad + i, sizeof bits);
+        for (int k = 0; k < 8; k++)
+            bits[k] &= (byte >> k & 1) - 1;
+        memcpy(a->grad + i, bits, sizeof bits);
+    }
+}
+
 static void before_step(void *user, struct qr_params *p)
 {
     const struct prune *u = user;
-    float *grad = p->grad;
-    for (int32_t k = 0; k < p->n_params; k++) {
-        const struct qr_param *t = &p->param[k];
-        for (int64_t i = t->first; takes(t) && i < t->first + t->n; i++)
-            grad[i] = is_set(u->mask, i) ? 0 : grad[i];
-    }
+    const struct clear a = {.mask = u->mask, .grad = p->grad, .n = p->n};
+    QR_ASSERT(u->mask != NULL && p->n % 8 == 0);
+    qr_backend_run(p->be, clear_item, &a, (int32_t)((p->n + ITEM - 1) / ITEM));
 }
 
 /* Only for Muon, whose step mixes the elements of a matrix: AdamW leaves a 0 without gradient and moments as it is. */

@@ -10,6 +10,7 @@
 #include "bench/tune.h"
 #include "loader/make_model.h"
 #include "tests/run_main.h"
+#include "tests/temp.h"
 
 TestSuite(bench_tune, .timeout = 120);
 
@@ -27,8 +28,7 @@ static void make_model(char dir[64])
     const struct qr_make_options o = {.store = QR_BF16, .seed = 7, .std = 0.02};
     struct qr_err err = {0};
     c.ctx_max = 48; /* so that attention has little to do */
-    snprintf(dir, 64, "/tmp/quire-bench-tune-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    temp_dir_make(dir, "bench-tune");
     cr_assert_eq(qr_model_make_with(dir, &c, &o, &err), 0, "%s", err.msg);
 }
 

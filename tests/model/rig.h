@@ -16,6 +16,7 @@
 #include "loader/make_model.h"
 #include "loader/map_file.h"
 #include "model/model.h"
+#include "tests/temp.h"
 
 #define RIG_SEQS_MAX 16
 #define PLAIN_ROOM 4 /* the plain verbs keep every intermediate result: at most norm, gate_up, glu and delta where the fused ones keep glu */
@@ -204,10 +205,10 @@ struct temp_model {
 /* Weights wide enough (0.15 at width 64) that attention chooses, rather than averages. */
 static inline struct temp_model temp_model_make(const struct qr_model_config *c, enum qr_dtype store)
 {
-    struct temp_model t = {"/tmp/quire-model-XXXXXX"};
+    struct temp_model t;
     struct qr_err err = {0};
     const struct qr_make_options o = {.store = store, .seed = 7, .std = 0.15};
-    cr_assert_not_null(mkdtemp(t.dir));
+    temp_dir_make(t.dir, "model");
     cr_assert_eq(qr_model_make_with(t.dir, c, &o, &err), 0, "%s", err.msg);
     return t;
 }

@@ -18,6 +18,7 @@
 #include "base/half.h"
 #include "loader/safetensors.h"
 #include "tests/model/rig.h"
+#include "tests/temp.h"
 
 static float rounded(float x)
 {
@@ -294,10 +295,10 @@ static void check_levels(const struct texts *t, const char *dir, const char *nam
 /* With a bf16 and with an int8 cache. */
 static void check_model(const char *name)
 {
-    char dir[1024], copy[] = "/tmp/quire-bf16-XXXXXX";
+    char dir[1024], copy[64];
     struct texts t;
     snprintf(dir, sizeof dir, "%s/models/%s", data_dir(), name);
-    cr_assert_not_null(mkdtemp(copy));
+    temp_dir_make(copy, "bf16");
     make_rounded(copy, dir);
     texts_open(&t, dir);
     for (int int8_cache = 0; int8_cache <= 1; int8_cache++)

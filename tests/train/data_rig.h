@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "train/data_writer.h"
 #include "train/shards.h"
+#include "tests/temp.h"
 
 struct data_dir {
     char path[64];
@@ -20,8 +21,8 @@ struct data_dir {
 
 static inline struct data_dir data_dir_make(void)
 {
-    struct data_dir d = {"/tmp/quire-data-XXXXXX"};
-    cr_assert_not_null(mkdtemp(d.path));
+    struct data_dir d;
+    temp_dir_make(d.path, "data");
     return d;
 }
 

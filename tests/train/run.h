@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "tests/train/rig.h"
 #include "train/checkpoint.h"
+#include "tests/temp.h"
 
 struct temp_dir {
     char path[64];
@@ -15,9 +16,8 @@ struct temp_dir {
 
 static inline struct temp_dir temp_dir_new(void)
 {
-    struct temp_dir d = {"/tmp/quire-run-XXXXXX"};
-    if (access("/dev/shm", W_OK) == 0) /* in memory: what is tested here does not depend on a disk's speed */
-        snprintf(d.path, sizeof d.path, "/dev/shm/quire-run-XXXXXX");
+    struct temp_dir d;
+    temp_template(d.path, access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", "run"); /* in memory: not as slow as a disk may be */
     cr_assert_not_null(mkdtemp(d.path));
     return d;
 }

@@ -14,8 +14,16 @@ mkdir -p "$work"
 if [ ! -d "$work/data" ]; then
     python3 "$here/corpus.py" "$work/corpus"
     rm -rf "$work/tokenizer"
+    cat >"$work/chat_template.jinja" <<'TEMPLATE'
+{{- bos_token }}
+{%- for m in messages %}
+    {%- if m.role not in ['system', 'user', 'assistant'] %}{{ raise_exception('the roles are system, user and assistant, not ' + m.role) }}{% endif %}
+    {{- '<|' + m.role + '|>' + m.content + '<|end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}
+TEMPLATE
     "$quire" data train-tokenizer --vocab-size 1536 --cut qwen2 --special '<|begin|>' --special '<|system|>' --special '<|user|>' --special '<|assistant|>' --special '<|end|>' \
-        --bos '<|begin|>' --eos '<|end|>' --chat-template "$here/chat_template.jinja" --out "$work/tokenizer" "$work/corpus/train.jsonl"
+        --bos '<|begin|>' --eos '<|end|>' --chat-template "$work/chat_template.jinja" --out "$work/tokenizer" "$work/corpus/train.jsonl"
     "$quire" data prepare --replace --model "$work/tokenizer" --out "$work/eval" "$work/corpus/eval.jsonl"
     "$quire" data prepare --model "$work/tokenizer" --out "$work/data" "$work/corpus/train.jsonl"
 fi

@@ -123,7 +123,7 @@ void qr_tune_path(char *out, size_t size, const char *dir, const struct qr_tune 
 /* Reads the file of this processor, t's level and threads. No such file is no error. Errors leave t as it is: QR_E_IO, QR_E_DAMAGED, QR_E_UNSUPPORTED. */
 int qr_tune_load(struct qr_tune *t, const char *dir, struct qr_err *err);
 /* Adds t's shapes to that file: as a whole, by renaming, so that no reader sees half of it; others that save at the same time lose nothing.
- * Makes the directory. QR_E_IO: the file is as it was. */
+ * Makes the directory. Errors leave the file as it was: QR_E_IO; QR_E_BUSY when somebody holds the directory's lock for a second. */
 int qr_tune_save(const struct qr_tune *t, const char *dir, struct qr_err *err);
 
 #endif

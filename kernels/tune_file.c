@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "kernels/tune.h"
 
@@ -155,43 +156,23 @@ static int make_dirs(const char *dir)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? 0 : -1;
 }
 
-/* The directory, locked so that those who save take turns; who holds the lock for a second does not hold up others. -1: errno says why. */
+/* The directory, locked so that those who save take turns. -1: errno says why; EWOULDBLOCK when somebody holds the lock for a second. */
 static int lock_dir(const char *dir)
 {
     int fd = make_dirs(dir) == 0 ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
-    for (int i = 0; fd >= 0 && i < LOCK_TRIES && flock(fd, LOCK_EX | LOCK_NB) != 0; i++)
+    for (int i = 0; fd >= 0; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            return fd;
+        if (errno != EWOULDBLOCK || i == LOCK_TRIES) {
+            const int why = errno;
+            close(fd);
+            errno = why;
+            return -1;
+        }
         nanosleep(&pause, NULL);
-    return fd;
-}
-
-static bool write_all(int fd, const struct qr_buf *text)
-{
-    for (size_t done = 0; done < text->len;) {
-        ssize_t n = write(fd, text->data + done, text->len - done);
-        if (n < 0 && errno != EINTR)
-            return false;
-        done += n > 0 ? (size_t)n : 0;
     }
-    return fsync(fd) == 0;
-}
-
-static int replace(const char *path, const struct qr_buf *text, struct qr_err *err)
-{
-    char part[PATH_BYTES + 16];
-    snprintf(part, sizeof part, "%s.XXXXXX", path);
-    int fd = mkostemp(part, O_CLOEXEC), why = 0;
-    if (fd < 0)
-        return qr_err_set(err, QR_E_IO, "%s: %s", path, strerror(errno));
-    if (!write_all(fd, text))
-        why = errno;
-    close(fd);
-    if (why == 0 && rename(part, path) != 0)
-        why = errno;
-    if (why == 0)
-        return 0;
-    unlink(part);
-    return qr_err_set(err, QR_E_IO, "%s: %s", path, strerror(why));
+    return -1;
 }
 
 int qr_tune_save(const struct qr_tune *t, const char *dir, struct qr_err *err)
@@ -201,6 +182,8 @@ int qr_tune_save(const struct qr_tune *t, const char *dir, struct qr_err *err)
     char path[PATH_BYTES], processor[QR_PROCESSOR_MAX];
     qr_tune_path(path, sizeof path, dir, t);
     int lock = lock_dir(dir);
+    if (lock < 0 && errno == EWOULDBLOCK)
+        return qr_err_set(err, QR_E_BUSY, "%s: another process holds its lock; try again when it has ended", dir);
     if (lock < 0)
         return qr_err_set(err, QR_E_IO, "%s: %s", dir, strerror(errno));
     struct qr_tune *all = qr_tune_new(qr_tune_level(t), qr_tune_threads(t));
@@ -210,7 +193,7 @@ int qr_tune_save(const struct qr_tune *t, const char *dir, struct qr_err *err)
     struct qr_buf text = {0};
     qr_processor_describe(processor);
     qr_tune_format(&text, all, processor);
-    int rc = replace(path, &text, err);
+    int rc = qr_file_replace(path, text.data, text.len, err);
     close(lock);
     qr_buf_release(&text);
     qr_tune_free(all);

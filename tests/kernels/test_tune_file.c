@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,6 +17,7 @@
 #include "kernels/backend.h"
 #include "tests/kernels/random_tunables.h"
 #include "tests/run_main.h"
+#include "tests/temp.h"
 
 #define SEED 90125
 #define PROCESSOR "GenuineTest 1 L1=48K Some (R) Processor"
@@ -211,8 +213,7 @@ Test(tune_file, a_table_of_another_processor_level_or_number_of_threads_is_not_t
 
 static void new_dir(char dir[64])
 {
-    snprintf(dir, 64, "/tmp/quire-tune-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    temp_dir_make(dir, "tune");
 }
 
 static void remove_dir(const char *dir)
@@ -337,6 +338,22 @@ Test(tune_file, two_processes_that_save_at_once_lose_nothing_and_readers_see_who
     cr_expect_eq(qr_tune_count(all), 2 * SAVES, "after %d reads", n_reads);
     remove_dir(dir);
     qr_tune_free(all);
+}
+
+Test(tune_file, a_directory_locked_by_somebody_else_is_left_alone_and_said_so)
+{
+    char dir[64];
+    struct qr_err err = {0};
+    struct qr_tune *t = random_table(3, SEED + 29);
+    new_dir(dir);
+    const int held = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cr_assert(held >= 0 && flock(held, LOCK_EX | LOCK_NB) == 0);
+    cr_expect_eq(qr_tune_save(t, dir, &err), QR_E_BUSY);
+    cr_expect(strstr(err.msg, "another process holds its lock") != NULL, "%s", err.msg);
+    close(held);
+    cr_expect_eq(qr_tune_save(t, dir, &err), 0, "%s", err.msg);
+    remove_dir(dir);
+    qr_tune_free(t);
 }
 
 /* 5 ms are promised for a few models (some 40 shapes each); the fullest table takes less as well. Best of several: the machine may be busy. */

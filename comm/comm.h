@@ -1,0 +1,77 @@
+/* comm.h - ranks that work on one thing: sums and copies of arrays between them.
+ *
+ * A rank is a thread (tests), a process on this machine, or a process that mpirun started; one `struct qr_comm` per rank says which one it is and reaches the
+ * others. All ranks start the same calls in the same order; a call is started and waited for apart, so that it runs while the rank computes.
+ *
+ * Sums are the same bits whatever carries them: element i is added along one binary tree over ranks, ((0 + 1) + (2 + 3)) + ..., in its own type. So a sum over
+ * 2^k ranks of sums over their own leaves in the same order is the sum over all leaves, however many ranks there are.
+ *
+ * One owning thread per comm. Buffers of a started call belong to it until it was waited for.
+ */
+#ifndef QR_COMM_COMM_H
+#define QR_COMM_COMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "kernels/dtype.h"
+
+#define QR_COMM_RANKS_MAX 64
+
+enum qr_comm_kind {
+    QR_COMM_ALL_REDUCE,     /* data becomes the sum, on every rank */
+    QR_COMM_REDUCE_SCATTER, /* rank r's part of data becomes the sum of that part; other parts may hold anything afterwards */
+    QR_COMM_ALL_GATHER,     /* rank r's part of data becomes that part on every rank */
+    QR_COMM_BROADCAST,      /* data of `root` becomes everybody's */
+};
+
+/* One call, the same on every rank but for `data`. Sums take f32 and f64; copies take any type of whole bytes. */
+struct qr_comm_call {
+    enum qr_comm_kind kind;
+    enum qr_dtype dtype;
+    void *data;             /* [n] */
+    int64_t n;
+    const int64_t *part;    /* [size + 1], rising from 0 to n: rank r has [part[r], part[r + 1]), which may be empty. Only for scatter and gather; copied */
+    int32_t root;
+};
+
+struct qr_comm_stats {
+    int64_t n_calls, n_bytes; /* bytes: of `data`, of calls waited for */
+    double waited;            /* seconds inside qr_comm_wait: what communication costs beyond computing */
+};
+
+struct qr_comm_ops;           /* comm_ops.h: what a transport fills */
+
+struct qr_comm {
+    int32_t rank, size;
+    const struct qr_comm_ops *ops;
+    void *impl;
+    struct qr_comm_stats stats;
+};
+
+/* One rank: sums and copies are what is there. */
+void qr_comm_open_single(struct qr_comm *c);
+
+/* n ranks as threads of this process: c[n], each to be used by one thread. */
+int qr_comm_open_threads(struct qr_comm *c, int32_t n, struct qr_err *err);
+
+void qr_comm_close(struct qr_comm *c);
+
+/* Starts a call; *ticket names it. Errors: QR_E_INVALID when ranks started different calls (names rank, and what differs: where it can be seen at once; else the
+ * wait says it), QR_E_INTERNAL or QR_E_IO when a rank is gone, naming it. */
+int qr_comm_start(struct qr_comm *c, const struct qr_comm_call *call, int64_t *ticket, struct qr_err *err);
+
+/* Until that call (and all before it) is done. A rank that died or aborted ends the wait of the others within two seconds, with an error that names it. */
+int qr_comm_wait(struct qr_comm *c, int64_t ticket, struct qr_err *err);
+
+/* Start and wait. */
+int qr_comm_run(struct qr_comm *c, const struct qr_comm_call *call, struct qr_err *err);
+
+/* Everybody is here. */
+int qr_comm_barrier(struct qr_comm *c, struct qr_err *err);
+
+/* This rank gives up: waits of all ranks, this one's included, end with `why`. */
+void qr_comm_abort(struct qr_comm *c, const char *why);
+
+#endif

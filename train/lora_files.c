@@ -136,8 +136,9 @@ static int check_start(const struct adapter *a, const struct qr_json *v, struct 
 /* Settings of PEFT that make adapters something else than this sum: absent, or this. */
 static int check_kind(const struct adapter *a, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const must_be_false[] = {"use_rslora", "use_dora", "fan_in_fan_out", "lora_bias"};
-    static const char *const must_be_empty[] = {"rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication"};
+    static const char *const must_be_false[] = {"use_rslora", "use_dora", "fan_in_fan_out", "lora_bias", "use_qalora"};
+    static const char *const must_be_empty[] = {"rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication", "target_parameters",
+                                                "trainable_token_indices", "alora_invocation_tokens", "use_bdlora", "kasa_config", "arrow_config"};
     for (int i = 0; i < QR_COUNT(must_be_false); i++) {
         const struct qr_json *x = qr_json_find(v, must_be_false[i]);
         if (!qr_json_is_null(x) && !(qr_json_type(x) == QR_JSON_T_BOOL && !qr_json_bool(x)))

@@ -1,8 +1,12 @@
 /* backend.h - a device opened for one rank: its kernel table, its memory, its queue.
  *
- * qr_backend_open picks the best table for this machine ("cpu"), or the one that is asked for: "ref", "avx2", "avx512", "amx", or "null", which
- * computes nothing (null.h). The environment variable QUIRE_ISA names a level too, so that tests cover every level on one machine. A level
- * that the processor does not have is an error, never a fault later.
+ * Devices: "cpu"; "cuda" or "cuda:1", whose kernels are in a library of their own (cuda/plugin.h); "auto", which tries CUDA and otherwise takes the
+ * processor, saying why in one line (nothing, where there is no such library). On the processor the best kernel table for this machine is taken, or the one that is asked for: "ref", "avx2",
+ * "avx512", "amx", or "null", which computes nothing (null.h). The environment variable QUIRE_ISA names a level too, so that tests cover every level on
+ * one machine. A level that the processor does not have is an error, never a fault later.
+ *
+ * What kernels read and write was allocated by the device's `mem`, and is reached through it alone: only where mem->host says so may anybody else
+ * dereference it. The structs that arguments consist of, and the arrays that plans are made from (qr_batch_host), are the host's everywhere.
  */
 #ifndef QR_KERNELS_BACKEND_H
 #define QR_KERNELS_BACKEND_H
@@ -14,19 +18,39 @@
 #include "kernels/kernels.h"
 #include "kernels/tune.h"
 
+/* Memory of kernels. What takes a queue happens in order with the kernels launched on it. */
 struct qr_mem_ops {
-    void *(*alloc)(size_t n_bytes); /* zeroed, 64-byte aligned; aborts when there is none */
-    void (*free)(void *p);
+    bool host;                      /* the host may read and write it, too, between launches */
+    void *(*alloc)(size_t n_bytes); /* zeroed, 64-byte aligned; aborts when there is none. On the thread that opened the device */
+    void (*free)(void *p);          /* NULL is fine */
+    void (*zero)(struct qr_queue *q, void *p, size_t n_bytes);
+    void (*put)(struct qr_queue *q, void *to, const void *host, size_t n_bytes);   /* `host` may change when it returns */
+    void (*get)(struct qr_queue *q, void *host, const void *from, size_t n_bytes); /* it is there when it returns */
+    /* n_rows rows of row_bytes, to_pitch and from_pitch bytes apart; they do not overlap. */
+    void (*copy)(struct qr_queue *q, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t row_bytes, int64_t n_rows);
+    /* Host memory of n_bytes that the device reads fast, for what the next `put` takes from its beginning; nothing may come between the two. */
+    void *(*stage)(struct qr_queue *q, size_t n_bytes);
+    void (*sync)(struct qr_queue *q);    /* all that was launched is done */
+    void *(*host_alloc)(size_t n_bytes); /* zeroed host memory that `get` fills fast, 64-byte aligned */
+    void (*host_free)(void *p);
+    int64_t (*available)(void);          /* bytes that alloc could give now */
 };
 
+/* That of the processor. alloc gives host memory, nothing needs a queue, put and get copy. */
+extern const struct qr_mem_ops qr_host_mem;
+
 struct qr_backend {
-    const char *name;            /* "cpu" */
+    const char *name;            /* "cpu", "cuda" */
     const struct qr_kernels *k;
     const struct qr_backward *b; /* gradients and the optimizer, for the trainer */
     const struct qr_mem_ops *mem;
-    struct qr_queue *queue;      /* owned */
-    struct qr_tune *tune;        /* owned: what was measured to be best for shapes (tune.h); empty with QR_TUNE_OFF */
-    int32_t n_threads;
+    struct qr_queue *queue;      /* owned: what kernels are launched on */
+    struct qr_queue *pool;       /* owned: threads of the host; on the processor the queue itself */
+    struct qr_tune *tune;        /* owned: what was measured to be best for shapes (tune.h); empty with QR_TUNE_OFF, NULL where nothing is to be chosen */
+    int32_t n_threads;           /* of the host */
+    const struct qr_device *device; /* its other sides (device.h); NULL in a backend that a test put together */
+    void *impl;                  /* owned by the device */
+    char title[160];             /* one line: "cuda: NVIDIA H200 (sm_90, 132 multiprocessors, 139.8 GiB)" */
 };
 
 /* Whether measured tunables are used (kernels/tune.h). They never change a result. */
@@ -37,8 +61,8 @@ enum qr_tune_mode {
 };
 
 struct qr_backend_options {
-    const char *device;    /* "auto" or "cpu" */
-    const char *isa;       /* NULL: QUIRE_ISA, or the best there is */
+    const char *device;    /* "auto", "cpu", "cuda" or "cuda:N"; NULL: cpu */
+    const char *isa;       /* of the processor's kernels; NULL: QUIRE_ISA, or the best there is. With "auto", naming one means cpu */
     int32_t n_threads;     /* 0: one per usable core, at most what the control group allows; of a list: all of it */
     const char *cpus;      /* "0-3,8": processors for the workers; NULL: those that the process may use, cores before hyperthreads */
     bool pin;              /* pin each worker, where `cpus` is given or every usable core gets one, and no processor gets two */
@@ -53,11 +77,12 @@ struct qr_backend_options {
  * frame (a small alternate stack makes Linux refuse). Refused or absent is fine: levels that need tiles are then not there. */
 void qr_cpu_init(void);
 
-/* The calling thread becomes worker 0 of the queue and is the only one that may launch kernels. With `pin` it is pinned too, until the backend is
+/* The calling thread becomes worker 0 of the pool and is the only one that may launch kernels. With `pin` it is pinned too, until the backend is
  * closed; threads that it makes meanwhile inherit that. Errors: QR_E_USAGE (unknown device or level, thread count out of range, a list of
- * processors that is none or names one that this process may not use), QR_E_UNSUPPORTED (a level that this processor does not have). */
+ * processors that is none or names one that this process may not use), QR_E_UNSUPPORTED (a level that this processor does not have; a device or driver
+ * that is not there, a library that does not fit), QR_E_NOT_FOUND (no library for the device). */
 int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *options, struct qr_err *err);
-/* Scratch of the queue: of a launch, and of each worker. It is touched as far as launches need it. */
+/* Memory of the queue itself, where kernels compute: scratch of a launch, and of each worker. It is touched as far as launches need it. */
 size_t qr_backend_scratch_bytes(const struct qr_backend *be);
 
 /* Large memory that every worker reads (the cache), before it is first touched: with several memory nodes its pages will come from all of them. */
@@ -65,7 +90,7 @@ void qr_backend_spread(const struct qr_backend *be, void *p, size_t n_bytes);
 
 void qr_backend_close(struct qr_backend *be); /* NULL is fine */
 
-/* Calls fn(arg, i, worker) once for every 0 <= i < n_items on the queue's threads and returns when all have returned: work of the host that splits
+/* Calls fn(arg, i, worker) once for every 0 <= i < n_items on the host's threads and returns when all have returned: work of the host that splits
  * into rows, such as sampling. worker < n_threads tells scratch memories apart. Called by worker 0 only, between kernels. Which worker gets
  * an item must not be visible in a result. */
 void qr_backend_run(struct qr_backend *be, void (*fn)(const void *arg, int32_t item, int32_t worker), const void *arg, int32_t n_items);
@@ -73,6 +98,18 @@ void qr_backend_run(struct qr_backend *be, void (*fn)(const void *arg, int32_t i
 /* Whether every kernel of a model with these properties is there; inputs_max: of its widest matrix. QR_E_UNSUPPORTED says what is not. */
 int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim,
                         int32_t block_tokens, struct qr_err *err);
+
+/* Whether gradients and optimizer steps can be computed. QR_E_UNSUPPORTED says what cannot. */
+int qr_backend_trains(const struct qr_backend *be, struct qr_err *err);
+
+/* What kernels left at `from`, for the host to read: `from` itself where it may, else a copy in room[0 .. n_bytes). */
+static inline const void *qr_backend_read(const struct qr_backend *be, void *room, const void *from, size_t n_bytes)
+{
+    if (be->mem->host)
+        return from;
+    be->mem->get(be->queue, room, from, n_bytes);
+    return room;
+}
 
 /* One line for banners: "cpu: amx". Lives as long as the process. The number of threads is in the backend. */
 const char *qr_cpu_describe(void);

@@ -24,7 +24,14 @@ struct qr_batch {
     const int32_t *ctx_len;       /* [n_seqs] tokens visible after this step: pos of the last row + 1 */
     const int32_t *block_table;   /* [n_seqs][table_stride] */
     const int32_t *logit_row;     /* [n_logits] rows whose logits are wanted, increasing */
+    const struct qr_batch *host;  /* the same numbers where the host can read them, when the arrays above are a device's; else NULL */
 };
+
+/* What the host may read of a batch: kernels that plan their work from row_start, ctx_len and the like do so here. */
+static inline const struct qr_batch *qr_batch_host(const struct qr_batch *b)
+{
+    return b->host ? b->host : b;
+}
 
 /* The paged cache of one rank: [block][layer][K|V][kv_head] planes, all of a block contiguous. A plane is one head's numbers [P][K]; with int8 (QR_I8) they
  * are integers -127 .. 127 and the plane goes on with a scale for each token, f32 [P]: what token t holds is integer * scale[t]. So a block of any

@@ -49,7 +49,7 @@ size_t qr_step_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logit
     /* Addresses are handed out from a region that nobody touches. */
     struct qr_arena act;
     qr_arena_init_fixed(&act, (void *)(uintptr_t)64, SIZE_MAX / 4);
-    struct qr_backend be = {.name = "nothing", .k = &nothing};
+    struct qr_backend be = {.name = "nothing", .k = &nothing, .mem = &qr_host_mem};
     const struct qr_batch batch = {.n_tokens = n_tokens, .n_logits = n_logits};
     struct qr_exec x;
     qr_exec_init(&x, m, &be, &act, NULL);

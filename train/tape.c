@@ -313,7 +313,7 @@ static void plan(struct qr_tape *t)
 {
     const int32_t n = t->o.n_tokens_max;
     int32_t *zeros = qr_alloc((size_t)n, sizeof *zeros);
-    struct qr_backend be = {.name = "plan", .k = &plan_kernels};
+    struct qr_backend be = {.name = "plan", .k = &plan_kernels, .mem = &qr_host_mem};
     const struct qr_batch b = {.n_tokens = n, .n_seqs = t->o.n_seqs_max, .n_logits = n, .block_tokens = QR_TRAIN_BLOCK_TOKENS, .ids = zeros,
                                .pos = zeros, .slot = zeros, .logit_row = zeros};
     qr_arena_init_fixed(&t->keep, (void *)PLAN_KEEP, SIZE_MAX / 8);

@@ -10,13 +10,6 @@
 
 #include "tests/kernels/wide_oracle.h"
 
-static void *wide_alloc(size_t n_bytes)
-{
-    return qr_alloc_aligned(n_bytes, 64);
-}
-
-static const struct qr_mem_ops wide_mem = {wide_alloc, qr_free_aligned};
-
 struct golden_train {
     struct qr_map_file file;
     struct qr_json *v;
@@ -141,7 +134,7 @@ static void check_training(struct trainer *r, struct golden_train *g, double exa
 Test(golden_train, in_double_loss_gradients_and_five_steps_equal_the_golden)
 {
     struct golden_train g = golden_open();
-    struct qr_backend be = {.name = "f64", .k = wide, .b = wide_back, .mem = &wide_mem, .n_threads = 1};
+    struct qr_backend be = {.name = "f64", .k = wide, .b = wide_back, .mem = &qr_host_mem, .n_threads = 1};
     struct trainer r = trainer_new(&be, g.dir, QR_F64, QR_F64, (struct qr_tape_options){.n_tokens_max = 128, .n_seqs_max = 2});
     check_training(&r, &g, 1e-9, 1e-9);
     trainer_drop(&r);

@@ -67,11 +67,6 @@ Test(tape, recorded_logits_are_served_logits_bit_for_bit_on_every_level_and_type
 
 /* ---- gradients of whole models ---- */
 
-static void *wide_alloc(size_t n_bytes)
-{
-    return qr_alloc_aligned(n_bytes, 64);
-}
-
 /* The sanitizers see in a few parameters what they would in all; only release judges every one. */
 #if defined(__SANITIZE_ADDRESS__)
 enum { PARAM_STEP = 3, N_TRIES = 1 };
@@ -96,8 +91,7 @@ static double difference(struct trainer *r, const struct qr_train_batch *b, int6
 
 Test(tape, gradients_of_whole_models_are_what_finite_differences_say)
 {
-    static const struct qr_mem_ops mem = {wide_alloc, qr_free_aligned};
-    struct qr_backend be = {.name = "f64", .k = wide, .b = wide_back, .mem = &mem, .n_threads = 1};
+    struct qr_backend be = {.name = "f64", .k = wide, .b = wide_back, .mem = &qr_host_mem, .n_threads = 1};
     struct qr_rng rng = {.seed = SEED};
     printf("seed %d\n", SEED);
     for (int which = 0; which < N_CONFIGS; which++) {

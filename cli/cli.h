@@ -68,7 +68,7 @@ struct qr_cli_engine {
      .help = "Type of cached keys and values: int8 (a scale per token and head) holds nearly twice the tokens of bf16; auto is f32 when computing " \
              "in f32, else bf16."},                                                                                               \
     {.name = "device", .type = QR_OPT_STR, .offset = offsetof(T, m.device), .builtin = "auto", .arg = "NAME", .group = "Model",    \
-     .help = "Where to compute: cpu, cuda, cuda:N, or auto: the first GPU when there is one, else the processor."},                                                                                   \
+     .help = "Where to compute: cpu, cuda, cuda:N, or auto: the first GPU where there is one, else the processor."},              \
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(T, m.isa), .arg = "LEVEL", .group = "Model",                            \
      .help = "Force an instruction-set level (ref, avx2, avx512, amx); the best one is taken otherwise."},                        \
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(T, m.threads), .builtin = "0", .min = 0, .max = 1024, \

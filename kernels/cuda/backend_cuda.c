@@ -150,8 +150,8 @@ static int cuda_supports(const struct qr_backend *be, enum qr_dtype weights, int
 static int cuda_trains(const struct qr_backend *be, struct qr_err *err)
 {
     const struct qr_backward *b = be->b;
-    static const char *const name[] = {"head_norm", "residual_add", "rope", "kv_write", "glu", "linear_dx", "linear_dw", "rms_norm", "attention", "glu", "embed",
-                                       "scatter_rows", "cross_entropy", "adamw", "sum_squares"};
+    static const char *const name[] = {"head_norm", "residual_add", "rope", "kv_write", "glu", "linear_dx", "linear_dw", "rms_norm", "attention", "glu",
+                                       "embed", "scatter_rows", "cross_entropy", "adamw", "sum_squares"};
     const void *const entry[] = {(void *)be->k->head_norm, (void *)be->k->residual_add, (void *)be->k->rope, (void *)be->k->kv_write, (void *)be->k->glu,
                                  (void *)b->linear_dx, (void *)b->linear_dw, (void *)b->rms_norm, (void *)b->attention, (void *)b->glu, (void *)b->embed,
                                  (void *)b->scatter_rows, (void *)b->cross_entropy, (void *)b->adamw, (void *)b->sum_squares};

@@ -12,17 +12,33 @@
 #include "base/assert.h"
 #include "base/mem.h"
 
-void qr_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_us)
+static void futex_wait(_Atomic uint32_t *word, int op, uint32_t expected, int64_t timeout_us)
 {
     QR_ASSERT(word != NULL);
     struct timespec ts = {.tv_sec = (time_t)(timeout_us / 1000000), .tv_nsec = (long)(timeout_us % 1000000) * 1000};
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, timeout_us < 0 ? NULL : &ts, NULL, 0);
+    syscall(SYS_futex, word, op, expected, timeout_us < 0 ? NULL : &ts, NULL, 0);
+}
+
+void qr_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_us)
+{
+    futex_wait(word, FUTEX_WAIT_PRIVATE, expected, timeout_us);
 }
 
 void qr_futex_wake(_Atomic uint32_t *word, int32_t n_threads)
 {
     QR_ASSERT(word != NULL);
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n_threads, NULL, NULL, 0);
+}
+
+void qr_futex_wait_shared(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_us)
+{
+    futex_wait(word, FUTEX_WAIT, expected, timeout_us);
+}
+
+void qr_futex_wake_shared(_Atomic uint32_t *word, int32_t n_threads)
+{
+    QR_ASSERT(word != NULL);
+    syscall(SYS_futex, word, FUTEX_WAKE, n_threads, NULL, NULL, 0);
 }
 
 int32_t qr_cpu_count(void)

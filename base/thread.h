@@ -9,6 +9,10 @@
 void qr_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_us);
 void qr_futex_wake(_Atomic uint32_t *word, int32_t n_threads);
 
+/* The same for a word in memory that processes share. */
+void qr_futex_wait_shared(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_us);
+void qr_futex_wake_shared(_Atomic uint32_t *word, int32_t n_threads);
+
 /* Processors this process may run on (sched_getaffinity), at least 1. */
 int32_t qr_cpu_count(void);
 

@@ -1,7 +1,8 @@
 /* comm.h - ranks that work on one thing: sums and copies of arrays between them.
  *
  * A rank is a thread (tests), a process on this machine, or a process that mpirun started; one `struct qr_comm` per rank says which one it is and reaches the
- * others. All ranks start the same calls in the same order; a call is started and waited for apart, so that it runs while the rank computes.
+ * others. All ranks start the same calls in the same order; a call is started and waited for apart, so that it runs while the rank computes: a thread of
+ * the comm carries calls out, one after the other, and sleeps between them.
  *
  * Sums are the same bits whatever carries them: element i is added along one binary tree over ranks, ((0 + 1) + (2 + 3)) + ..., in its own type. So a sum over
  * 2^k ranks of sums over their own leaves in the same order is the sum over all leaves, however many ranks there are.
@@ -12,6 +13,7 @@
 #define QR_COMM_COMM_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -24,6 +26,7 @@ enum qr_comm_kind {
     QR_COMM_REDUCE_SCATTER, /* rank r's part of data becomes the sum of that part; other parts may hold anything afterwards */
     QR_COMM_ALL_GATHER,     /* rank r's part of data becomes that part on every rank */
     QR_COMM_BROADCAST,      /* data of `root` becomes everybody's */
+    QR_COMM_BARRIER,        /* no data: everybody is here */
 };
 
 /* One call, the same on every rank but for `data`. Sums take f32 and f64; copies take any type of whole bytes. */
@@ -37,32 +40,38 @@ struct qr_comm_call {
 };
 
 struct qr_comm_stats {
-    int64_t n_calls, n_bytes; /* bytes: of `data`, of calls waited for */
+    int64_t n_calls, n_bytes; /* of calls that were started; bytes: of `data` */
     double waited;            /* seconds inside qr_comm_wait: what communication costs beyond computing */
 };
 
 struct qr_comm_ops;           /* comm_ops.h: what a transport fills */
+struct qr_comm_line;          /* comm.c: calls under way, and the thread that carries them out */
 
 struct qr_comm {
     int32_t rank, size;
     const struct qr_comm_ops *ops;
-    void *impl;
+    void *impl;                /* owned by the transport */
+    struct qr_comm_line *line; /* owned */
     struct qr_comm_stats stats;
 };
 
 /* One rank: sums and copies are what is there. */
 void qr_comm_open_single(struct qr_comm *c);
 
-/* n ranks as threads of this process: c[n], each to be used by one thread. */
+/* n ranks as threads of this process: c[n], each to be used and closed by one thread. */
 int qr_comm_open_threads(struct qr_comm *c, int32_t n, struct qr_err *err);
 
+/* Closes what was opened, and a zeroed comm. A rank that closes with calls not waited for gives up. */
 void qr_comm_close(struct qr_comm *c);
 
-/* Starts a call; *ticket names it. Errors: QR_E_INVALID when ranks started different calls (names rank, and what differs: where it can be seen at once; else the
- * wait says it), QR_E_INTERNAL or QR_E_IO when a rank is gone, naming it. */
+/* "single", "threads", "shm", "mpi". */
+const char *qr_comm_name(const struct qr_comm *c);
+
+/* Starts a call; *ticket names it. Waits only when 256 calls are under way. Errors: those of qr_comm_wait, of earlier calls. */
 int qr_comm_start(struct qr_comm *c, const struct qr_comm_call *call, int64_t *ticket, struct qr_err *err);
 
-/* Until that call (and all before it) is done. A rank that died or aborted ends the wait of the others within two seconds, with an error that names it. */
+/* Until that call (and all before it) is done. Errors: QR_E_INVALID when ranks started different calls (names ranks, and what differs), QR_E_CLOSED when a
+ * rank died, left or gave up: within two seconds, naming it. A comm that failed once fails always. */
 int qr_comm_wait(struct qr_comm *c, int64_t ticket, struct qr_err *err);
 
 /* Start and wait. */
@@ -73,5 +82,10 @@ int qr_comm_barrier(struct qr_comm *c, struct qr_err *err);
 
 /* This rank gives up: waits of all ranks, this one's included, end with `why`. */
 void qr_comm_abort(struct qr_comm *c, const char *why);
+
+/* Zeroed memory, 64-byte aligned, that a transport carries best: between processes the other ranks add and copy in it directly, where other memory is
+ * copied through windows. A page costs nothing until it is touched. Calls may use any stretch of it. Free before the comm is closed. Errors: QR_E_NO_ROOM. */
+int qr_comm_alloc(struct qr_comm *c, void **p, size_t n_bytes, struct qr_err *err);
+void qr_comm_free(struct qr_comm *c, void *p); /* NULL: does nothing */
 
 #endif

@@ -1,0 +1,290 @@
+#include "comm/comm.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "comm/comm_ops.h"
+
+#define CALLS_MAX 256
+
+struct slot {
+    struct qr_comm_call call;
+    int64_t part[QR_COMM_RANKS_MAX + 1];
+};
+
+/* Calls between the owner, who starts them and waits, and the thread that carries them out. Numbers of calls only grow. */
+struct qr_comm_line {
+    struct slot slot[CALLS_MAX];
+    _Atomic int64_t n_started; /* written by the owner */
+    _Atomic int64_t n_done;    /* written by the thread */
+    _Atomic uint32_t to_thread, to_owner; /* change with every piece of news; slept on */
+    _Atomic bool over;
+    _Atomic bool failing;      /* the first to set it fills err */
+    _Atomic bool failed;       /* err is there */
+    _Atomic bool left;         /* nothing is carried out any more, no buffer is in use */
+    struct qr_err err;
+    bool threaded;
+    pthread_t thread;
+};
+
+static const char *const kind_name[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"};
+
+const char *qr_comm_describe(char text[96], enum qr_comm_kind kind, enum qr_dtype dtype, int64_t n)
+{
+    QR_ASSERT(text != NULL);
+    QR_ASSERT(kind >= 0 && (int)kind < QR_COUNT(kind_name));
+    if (kind == QR_COMM_BARRIER)
+        snprintf(text, 96, "barrier");
+    else
+        snprintf(text, 96, "%s of %lld %s", kind_name[kind], (long long)n, qr_dtype_name(dtype));
+    return text;
+}
+
+static void ring(_Atomic uint32_t *bell)
+{
+    atomic_fetch_add(bell, 1);
+    qr_futex_wake(bell, 1);
+}
+
+/* The first error stays. */
+static void fail(struct qr_comm_line *l, const struct qr_err *why)
+{
+    if (atomic_exchange(&l->failing, true))
+        return;
+    l->err = *why;
+    atomic_store(&l->failed, true);
+    ring(&l->to_owner);
+    ring(&l->to_thread);
+}
+
+/* The oldest call that was started and not done, to its end. */
+static void carry_out(struct qr_comm *c)
+{
+    struct qr_comm_line *l = c->line;
+    struct qr_err err;
+    const int64_t number = atomic_load(&l->n_done);
+    if (c->ops->run(c, &l->slot[number % CALLS_MAX].call, &err)) {
+        c->ops->abort(c, err.msg, false);
+        fail(l, &err);
+        return;
+    }
+    atomic_store(&l->n_done, number + 1);
+    ring(&l->to_owner);
+}
+
+static void *carry_out_all(void *arg)
+{
+    struct qr_comm *c = arg;
+    struct qr_comm_line *l = c->line;
+    struct qr_err err;
+    qr_thread_set_name("comm");
+    if (c->ops->begin && c->ops->begin(c, &err))
+        fail(l, &err);
+    else
+        ring(&l->to_owner);
+    for (;;) {
+        const uint32_t news = atomic_load(&l->to_thread);
+        if (atomic_load(&l->failed) || atomic_load(&l->over))
+            break;
+        if (atomic_load(&l->n_started) > atomic_load(&l->n_done))
+            carry_out(c);
+        else
+            qr_futex_wait(&l->to_thread, news, -1);
+    }
+    atomic_store(&l->left, true);
+    ring(&l->to_owner);
+    if (c->ops->end)
+        c->ops->end(c);
+    return NULL;
+}
+
+static void line_close(struct qr_comm_line *l)
+{
+    atomic_store(&l->over, true);
+    ring(&l->to_thread);
+    if (l->threaded)
+        pthread_join(l->thread, NULL);
+    qr_free(l);
+}
+
+int qr_comm_line_open(struct qr_comm *c, bool threaded, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL && c->line == NULL && c->ops != NULL);
+    QR_ASSERT(c->rank >= 0 && c->rank < c->size && c->size <= QR_COMM_RANKS_MAX);
+    struct qr_comm_line *l = c->line = qr_alloc(1, sizeof *l);
+    l->threaded = threaded;
+    if (!threaded)
+        return 0;
+    const uint32_t news = atomic_load(&l->to_owner);
+    if (pthread_create(&l->thread, NULL, carry_out_all, c) != 0)
+        qr_panic("out of threads: the one that carries out a comm's calls");
+    while (atomic_load(&l->to_owner) == news)
+        qr_futex_wait(&l->to_owner, news, -1);
+    if (!atomic_load(&l->failed))
+        return 0;
+    *err = l->err;
+    line_close(l);
+    c->line = NULL;
+    return err->code;
+}
+
+void qr_comm_close(struct qr_comm *c)
+{
+    QR_ASSERT(c != NULL);
+    struct qr_comm_line *l = c->line;
+    QR_ASSERT(l != NULL || c->ops == NULL);
+    if (!l)
+        return;
+    if (atomic_load(&l->n_done) < atomic_load(&l->n_started) && !atomic_load(&l->failed))
+        qr_comm_abort(c, "it closed with calls under way");
+    line_close(l);
+    c->ops->close(c);
+    *c = (struct qr_comm){0};
+}
+
+const char *qr_comm_name(const struct qr_comm *c)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(c->ops != NULL);
+    return c->ops->name;
+}
+
+/* ---- the owner's side ---- */
+
+static void check(const struct qr_comm *c, const struct qr_comm_call *call)
+{
+    const bool sums = call->kind == QR_COMM_ALL_REDUCE || call->kind == QR_COMM_REDUCE_SCATTER;
+    const bool parts = call->kind == QR_COMM_REDUCE_SCATTER || call->kind == QR_COMM_ALL_GATHER;
+    QR_ASSERT((int)call->kind >= 0 && (int)call->kind < QR_COUNT(kind_name));
+    QR_ASSERT(call->n >= 0 && (call->n == 0 || call->data != NULL));
+    QR_ASSERT(call->kind != QR_COMM_BARRIER || call->n == 0);
+    QR_ASSERT(!qr_dtype_is_quantized(call->dtype));
+    QR_ASSERT(!sums || call->dtype == QR_F32 || call->dtype == QR_F64);
+    QR_ASSERT(call->kind != QR_COMM_BROADCAST || (call->root >= 0 && call->root < c->size));
+    if (!parts)
+        return;
+    QR_ASSERT(call->part != NULL && call->part[0] == 0 && call->part[c->size] == call->n);
+    for (int32_t r = 0; r < c->size; r++)
+        QR_ASSERT(call->part[r] <= call->part[r + 1]);
+}
+
+/* Until n calls are done, or one has failed and none is being carried out. */
+static int wait_for(struct qr_comm *c, int64_t n, struct qr_err *err)
+{
+    struct qr_comm_line *l = c->line;
+    if (atomic_load(&l->n_done) >= n)
+        return 0;
+    const int64_t began = qr_clock_ns();
+    for (;;) {
+        const uint32_t news = atomic_load(&l->to_owner);
+        const bool ended = atomic_load(&l->failed) && (atomic_load(&l->left) || !l->threaded);
+        if (ended || atomic_load(&l->n_done) >= n)
+            break;
+        qr_futex_wait(&l->to_owner, news, -1);
+    }
+    c->stats.waited += (double)(qr_clock_ns() - began) * 1e-9;
+    if (atomic_load(&l->n_done) >= n)
+        return 0;
+    *err = l->err;
+    return err->code;
+}
+
+int qr_comm_start(struct qr_comm *c, const struct qr_comm_call *call, int64_t *ticket, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL && c->line != NULL);
+    QR_ASSERT(call != NULL && ticket != NULL);
+    check(c, call);
+    struct qr_comm_line *l = c->line;
+    const int64_t number = atomic_load(&l->n_started);
+    int rc = wait_for(c, number - CALLS_MAX + 1, err);
+    if (rc == 0 && atomic_load(&l->failed)) {
+        *err = l->err;
+        rc = err->code;
+    }
+    if (rc)
+        return rc;
+    struct slot *s = &l->slot[number % CALLS_MAX];
+    s->call = *call;
+    if (call->part) {
+        memcpy(s->part, call->part, (size_t)(c->size + 1) * sizeof *s->part);
+        s->call.part = s->part;
+    }
+    *ticket = number;
+    c->stats.n_calls++;
+    c->stats.n_bytes += call->n * (int64_t)qr_dtype_bytes(call->dtype);
+    atomic_store(&l->n_started, number + 1);
+    if (l->threaded)
+        ring(&l->to_thread);
+    else
+        carry_out(c);
+    return 0;
+}
+
+int qr_comm_wait(struct qr_comm *c, int64_t ticket, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL && c->line != NULL);
+    struct qr_comm_line *l = c->line;
+    QR_ASSERT(ticket >= 0 && ticket < atomic_load(&l->n_started));
+    return wait_for(c, ticket + 1, err);
+}
+
+int qr_comm_run(struct qr_comm *c, const struct qr_comm_call *call, struct qr_err *err)
+{
+    int64_t ticket;
+    int rc = qr_comm_start(c, call, &ticket, err);
+    return rc ? rc : qr_comm_wait(c, ticket, err);
+}
+
+int qr_comm_barrier(struct qr_comm *c, struct qr_err *err)
+{
+    const struct qr_comm_call call = {.kind = QR_COMM_BARRIER};
+    return qr_comm_run(c, &call, err);
+}
+
+void qr_comm_abort(struct qr_comm *c, const char *why)
+{
+    QR_ASSERT(c != NULL && c->line != NULL);
+    QR_ASSERT(why != NULL);
+    struct qr_err err;
+    qr_err_set(&err, QR_E_CLOSED, "rank %d gave up: %s", c->rank, why);
+    c->ops->abort(c, why, true);
+    fail(c->line, &err);
+}
+
+/* ---- memory ---- */
+
+void *qr_comm_plain_alloc(struct qr_comm *c, size_t n_bytes)
+{
+    (void)c;
+    return qr_alloc_aligned(n_bytes, 64);
+}
+
+void qr_comm_plain_free(struct qr_comm *c, void *p)
+{
+    (void)c;
+    qr_free_aligned(p);
+}
+
+int qr_comm_alloc(struct qr_comm *c, void **p, size_t n_bytes, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL && c->ops != NULL);
+    QR_ASSERT(p != NULL);
+    *p = c->ops->alloc(c, n_bytes);
+    if (*p)
+        return 0;
+    return qr_err_set(err, QR_E_NO_ROOM, "rank %d: no room for %zu bytes that other ranks can reach", c->rank, n_bytes);
+}
+
+void qr_comm_free(struct qr_comm *c, void *p)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(p == NULL || c->ops != NULL);
+    if (p)
+        c->ops->free(c, p);
+}

@@ -1,0 +1,271 @@
+#include "comm/comm_board.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "comm/comm_tree.h"
+
+#define LOOK_US 100000
+#define STEP 1024 /* elements: shares of an array begin at multiples */
+
+void qr_board_init(struct qr_board *b, int32_t size)
+{
+    QR_ASSERT(b != NULL);
+    QR_ASSERT(size >= 1 && size <= QR_COMM_RANKS_MAX);
+    b->size = size; /* the rest is zero already */
+}
+
+void qr_board_seat_init(struct qr_board_seat *s, struct qr_board *b, int32_t rank)
+{
+    QR_ASSERT(s != NULL && b != NULL);
+    QR_ASSERT(rank >= 0 && rank < b->size);
+    *s = (struct qr_board_seat){.board = b, .rank = rank, .scratch = qr_alloc_aligned(qr_comm_tree_scratch(), 64)};
+}
+
+void qr_board_seat_release(struct qr_board_seat *s)
+{
+    QR_ASSERT(s != NULL);
+    qr_free_aligned(s->scratch);
+    s->scratch = NULL;
+}
+
+/* ---- meeting ---- */
+
+static void ring(struct qr_board_seat *s)
+{
+    atomic_fetch_add(&s->board->bell, 1);
+    if (s->shared)
+        qr_futex_wake_shared(&s->board->bell, INT32_MAX);
+    else
+        qr_futex_wake(&s->board->bell, INT32_MAX);
+}
+
+static void sleep_on(struct qr_board_seat *s, uint32_t heard)
+{
+    if (s->shared)
+        qr_futex_wait_shared(&s->board->bell, heard, LOOK_US);
+    else
+        qr_futex_wait(&s->board->bell, heard, LOOK_US);
+}
+
+static bool all_came(const struct qr_board *b, uint64_t meeting)
+{
+    for (int32_t r = 0; r < b->size; r++)
+        if (atomic_load(&b->rank[r].at) < meeting)
+            return false;
+    return true;
+}
+
+/* The post of rank r for the call that is under way. */
+static struct qr_board_post *post(struct qr_board_seat *s, int32_t r)
+{
+    return &s->board->rank[r].post[s->n_calls & 1];
+}
+
+/* Whether somebody gave up; then *err says why. */
+static int given_up(struct qr_board_seat *s, struct qr_err *err)
+{
+    struct qr_board *b = s->board;
+    for (int i = 0; atomic_load(&b->word) == 1 && i < 1000; i++)
+        qr_futex_wait(&b->word, 1, 1000);
+    const uint32_t word = atomic_load(&b->word);
+    return word == 0 ? 0 : qr_err_set(err, QR_E_CLOSED, "%s", word == 2 ? b->why : "a rank gave up and died while it said why");
+}
+
+void qr_board_abort(struct qr_board_seat *s, const char *why, bool own)
+{
+    QR_ASSERT(s != NULL && s->board != NULL);
+    QR_ASSERT(why != NULL);
+    struct qr_board *b = s->board;
+    uint32_t none = 0;
+    if (!atomic_compare_exchange_strong(&b->word, &none, 1))
+        return;
+    if (own)
+        snprintf(b->why, sizeof b->why, "rank %d gave up: %s", s->rank, why);
+    else
+        snprintf(b->why, sizeof b->why, "%s", why);
+    atomic_store(&b->word, 2);
+    ring(s);
+}
+
+/* A rank for which a meeting waits in vain. */
+static int missing(struct qr_board_seat *s, uint64_t meeting, struct qr_err *err)
+{
+    struct qr_board *b = s->board;
+    char text[96];
+    const struct qr_board_post *mine = post(s, s->rank);
+    qr_comm_describe(text, (enum qr_comm_kind)mine->kind, (enum qr_dtype)mine->dtype, mine->n);
+    for (int32_t r = 0; r < b->size; r++) {
+        struct qr_board_rank *k = &b->rank[r];
+        const bool left = atomic_load(&k->left), dead = !left && s->dead && r != s->rank && s->dead(s->user, r);
+        if ((!left && !dead) || atomic_load(&k->at) >= meeting) /* in this order: what it did before counts */
+            continue;
+        return dead ? qr_err_set(err, QR_E_CLOSED, "rank %d (process %d) died; rank %d waited for it in %s", r, atomic_load(&k->pid), s->rank, text)
+                    : qr_err_set(err, QR_E_CLOSED, "rank %d has closed; rank %d waited for it in %s", r, s->rank, text);
+    }
+    return 0;
+}
+
+int qr_board_meet(struct qr_board_seat *s, struct qr_err *err)
+{
+    QR_ASSERT(s != NULL && err != NULL);
+    struct qr_board *b = s->board;
+    QR_ASSERT(s->rank < b->size);
+    const uint64_t meeting = ++s->n_met;
+    atomic_store(&b->rank[s->rank].at, meeting);
+    if (all_came(b, meeting)) {
+        ring(s);
+        return given_up(s, err);
+    }
+    for (;;) {
+        const uint32_t heard = atomic_load(&b->bell);
+        int rc = given_up(s, err);
+        if (rc || all_came(b, meeting))
+            return rc;
+        rc = missing(s, meeting, err);
+        if (rc)
+            return rc;
+        sleep_on(s, heard);
+    }
+}
+
+void qr_board_leave(struct qr_board_seat *s)
+{
+    QR_ASSERT(s != NULL && s->board != NULL);
+    QR_ASSERT(!atomic_load(&s->board->rank[s->rank].left));
+    atomic_store(&s->board->rank[s->rank].left, true);
+    ring(s);
+}
+
+/* ---- what is started ---- */
+
+static struct qr_board_post post_of(struct qr_board_seat *s, const struct qr_comm_call *call)
+{
+    const size_t n_bytes = (size_t)call->n * qr_dtype_bytes(call->dtype);
+    return (struct qr_board_post){.kind = (int32_t)call->kind, .dtype = (int32_t)call->dtype, .n = call->n, .root = call->root,
+                                  .part_hash = call->part ? qr_hash64(call->part, (size_t)(s->board->size + 1) * sizeof *call->part, 0) : 0,
+                                  .place = n_bytes ? s->place(s->user, call->data, n_bytes) : 0};
+}
+
+/* Everybody compares with rank 0, so that everybody says the same. */
+static int compare(struct qr_board_seat *s, struct qr_err *err)
+{
+    char one[96], other[96];
+    const struct qr_board_post *a = post(s, 0);
+    for (int32_t r = 1; r < s->board->size; r++) {
+        const struct qr_board_post *b = post(s, r);
+        qr_comm_describe(one, (enum qr_comm_kind)a->kind, (enum qr_dtype)a->dtype, a->n);
+        qr_comm_describe(other, (enum qr_comm_kind)b->kind, (enum qr_dtype)b->dtype, b->n);
+        if (a->kind != b->kind || a->dtype != b->dtype || a->n != b->n)
+            return qr_err_set(err, QR_E_INVALID, "ranks started different calls: rank 0 %s, rank %d %s", one, r, other);
+        if (a->root != b->root)
+            return qr_err_set(err, QR_E_INVALID, "ranks started different calls: %s from rank %d on rank 0, from rank %d on rank %d", one, a->root, b->root, r);
+        if (a->part_hash != b->part_hash)
+            return qr_err_set(err, QR_E_INVALID, "ranks started different calls: %s is parted differently on ranks 0 and %d", one, r);
+    }
+    return 0;
+}
+
+/* ---- the work ---- */
+
+/* Rank r's stretch when n elements are shared out. */
+static void share(int64_t n, int32_t r, int32_t size, int64_t *first, int64_t *end)
+{
+    const int64_t each = ((n + size - 1) / size + STEP - 1) / STEP * STEP;
+    *first = r * each < n ? r * each : n;
+    *end = *first + each < n ? *first + each : n;
+}
+
+/* This rank's share of a call whose arrays are all reachable: data[r] is rank r's. */
+static void work(struct qr_board_seat *s, const struct qr_comm_call *call, char *const *data)
+{
+    const int32_t size = s->board->size;
+    const size_t width = qr_dtype_bytes(call->dtype);
+    char *mine = data[s->rank];
+    void *at[QR_COMM_RANKS_MAX];
+    int64_t first = 0, end = call->n;
+    switch (call->kind) {
+    case QR_COMM_ALL_REDUCE:
+    case QR_COMM_REDUCE_SCATTER:
+        if (call->kind == QR_COMM_ALL_REDUCE)
+            share(call->n, s->rank, size, &first, &end);
+        else
+            first = call->part[s->rank], end = call->part[s->rank + 1];
+        for (int32_t r = 0; r < size; r++)
+            at[r] = data[r] + (size_t)first * width;
+        if (call->kind == QR_COMM_ALL_REDUCE)
+            qr_comm_tree_sum(at, size, (const void *const *)at, size, call->dtype, end - first, s->scratch);
+        else
+            qr_comm_tree_sum(&at[s->rank], 1, (const void *const *)at, size, call->dtype, end - first, s->scratch);
+        break;
+    case QR_COMM_ALL_GATHER:
+        for (int32_t r = 0; r < size; r++)
+            if (r != s->rank)
+                memcpy(mine + (size_t)call->part[r] * width, data[r] + (size_t)call->part[r] * width, (size_t)(call->part[r + 1] - call->part[r]) * width);
+        break;
+    case QR_COMM_BROADCAST:
+        if (s->rank != call->root)
+            memcpy(mine, data[call->root], (size_t)call->n * width);
+        break;
+    case QR_COMM_BARRIER:
+        break;
+    }
+}
+
+int qr_board_share(struct qr_board_seat *s, const struct qr_comm_call *call, char *const *data, struct qr_err *err)
+{
+    QR_ASSERT(s != NULL && call != NULL);
+    QR_ASSERT(data != NULL);
+    struct qr_board_rank *me = &s->board->rank[s->rank];
+    atomic_store(&me->busy, true);
+    int rc = given_up(s, err);
+    if (rc == 0)
+        work(s, call, data);
+    atomic_store(&me->busy, false);
+    return rc ? rc : qr_board_meet(s, err);
+}
+
+static int direct(struct qr_board_seat *s, const struct qr_comm_call *call, struct qr_err *err)
+{
+    char *data[QR_COMM_RANKS_MAX];
+    for (int32_t r = 0; r < s->board->size; r++)
+        data[r] = r == s->rank ? call->data : s->reach(s->user, r, post(s, r)->place);
+    return qr_board_share(s, call, data, err);
+}
+
+static bool all_reachable(struct qr_board_seat *s)
+{
+    for (int32_t r = 0; r < s->board->size; r++)
+        if (post(s, r)->place == QR_BOARD_PRIVATE)
+            return false;
+    return true;
+}
+
+/* Threads: nobody touches this rank's array any more, so that it can go away. Processes touch memory that stays. */
+static void outlast(struct qr_board_seat *s)
+{
+    for (int32_t r = 0; r < s->board->size && !s->shared; r++)
+        while (atomic_load(&s->board->rank[r].busy))
+            qr_futex_wait(&s->board->bell, atomic_load(&s->board->bell), 1000);
+}
+
+int qr_board_run(struct qr_board_seat *s, const struct qr_comm_call *call, struct qr_err *err)
+{
+    QR_ASSERT(s != NULL && call != NULL);
+    QR_ASSERT(s->reach != NULL && s->place != NULL);
+    s->n_calls++;
+    *post(s, s->rank) = post_of(s, call);
+    int rc = qr_board_meet(s, err);
+    rc = rc ? rc : compare(s, err);
+    if (rc == 0)
+        rc = call->n == 0 ? 0 : all_reachable(s) ? direct(s, call, err) : qr_board_staged(s, call, err);
+    if (rc) {
+        qr_board_abort(s, err->msg, false);
+        outlast(s);
+    }
+    return rc;
+}

@@ -5,7 +5,7 @@
  * changes; qr_cuda_layout() changes by itself with the size of what both sides read. Both must be equal, or the library is refused.
  * Plain C in both languages. An entry of a table that is NULL is not there: qr_backend_supports says so before anything would call it.
  *
- * Owned by kernels/: backend_cuda.c is the program's side, device.cu the library's. No CUDA type may appear here.
+ * kernels/backend_cuda.c is the program's side, device.c the library's. No CUDA type may appear here.
  */
 #ifndef QR_KERNELS_CUDA_PLUGIN_H
 #define QR_KERNELS_CUDA_PLUGIN_H

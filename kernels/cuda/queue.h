@@ -1,0 +1,64 @@
+/* queue.h - the queue of kernels/cuda: one stream of one device, and what launches share. Inside kernels/cuda/ only.
+ *
+ * Made by device.c, used by the thread that opened it. Launches and copies go to `stream` and nowhere else, so they happen in order and memory needs no
+ * further synchronization. Scratch belongs to the launch that runs: the next one may overwrite it.
+ */
+#ifndef QR_KERNELS_CUDA_QUEUE_H
+#define QR_KERNELS_CUDA_QUEUE_H
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define QR_CUDA_SLOTS 4
+#define QR_CUDA_SLOT_BYTES ((size_t)8 << 20)
+
+/* A piece of pinned memory on its way to the device. */
+struct qr_cuda_slot {
+    uint8_t *data;
+    size_t n_bytes;
+    cudaEvent_t done; /* the copy out of it; recorded once `busy` */
+    bool busy;
+};
+
+struct qr_queue {
+    cudaStream_t stream;
+    cublasLtHandle_t lt;
+    int32_t index;              /* of the device */
+    int32_t n_sms, sm;          /* multiprocessors; 90 for compute capability 9.0 */
+    int32_t shared_max;         /* bytes of shared memory that a block may ask for */
+    int32_t step_rows_max;
+    void *workspace;            /* cuBLASLt's */
+    size_t workspace_bytes;
+    void *scratch;              /* of one launch */
+    size_t scratch_bytes;
+    struct qr_cuda_slot slot[QR_CUDA_SLOTS], large; /* staging; `large` for a piece that no slot holds */
+    int32_t next_slot;
+    struct qr_cuda_slot *staged; /* what the last `stage` gave, or NULL */
+    void *products;             /* whoever multiplies keeps its plans here; freed by qr_cuda_products_free */
+    char name[128];             /* of the device */
+    int64_t memory_bytes;
+    double bytes_s;
+};
+
+/* Ends the process with the name of the call: a device that is lost, or a bug. */
+void qr_cuda_check_failed(const char *file, int line, const char *what, const char *why) __attribute__((noreturn));
+
+#define QR_CUDA_CHECK(call)                                                                       \
+    do {                                                                                          \
+        const cudaError_t check_ = (call);                                                        \
+        if (check_ != cudaSuccess)                                                                \
+            qr_cuda_check_failed(__FILE__, __LINE__, #call, cudaGetErrorString(check_));          \
+    } while (0)
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,43 @@
+#include "kernels/cuda/table.h"
+
+#include <stdio.h>
+
+const struct qr_kernels qr_cuda_kernels = {
+    .name = "cuda",
+};
+
+const struct qr_backward qr_cuda_backward = {
+    .name = "cuda",
+};
+
+bool qr_cuda_supports(const struct qr_queue *q, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
+                      char message[QR_CUDA_MESSAGE])
+{
+    (void)q;
+    if (weights != QR_BF16 && weights != QR_F32) {
+        snprintf(message, QR_CUDA_MESSAGE, "CUDA kernels compute with bf16 and f32 weights, not %s", qr_dtype_name(weights));
+        return false;
+    }
+    if (inputs_max > qr_linear_inputs_max(weights)) {
+        snprintf(message, QR_CUDA_MESSAGE, "a matrix has %lld inputs, %d at most are computed with", (long long)inputs_max, (int)qr_linear_inputs_max(weights));
+        return false;
+    }
+    if (kv != QR_BF16 && kv != QR_F32) {
+        snprintf(message, QR_CUDA_MESSAGE, "CUDA kernels keep keys and values as bf16 or f32, not %s", qr_dtype_name(kv));
+        return false;
+    }
+    if (head_dim != 64 && head_dim != 128 && head_dim != 256) {
+        snprintf(message, QR_CUDA_MESSAGE, "attention heads of %d numbers: CUDA kernels have 64, 128 and 256", (int)head_dim);
+        return false;
+    }
+    if (block_tokens < 1 || block_tokens > QR_BLOCK_TOKENS_MAX || (block_tokens & (block_tokens - 1)) != 0) {
+        snprintf(message, QR_CUDA_MESSAGE, "cache blocks of %d tokens: expected a power of two from 1 to %d", (int)block_tokens, QR_BLOCK_TOKENS_MAX);
+        return false;
+    }
+    return true;
+}
+
+void qr_cuda_products_free(struct qr_queue *q)
+{
+    (void)q;
+}

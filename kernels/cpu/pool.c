@@ -31,6 +31,8 @@ static void work(struct qr_queue *q, int32_t worker)
     int64_t n_mine = 0, n_items = 0, left;
     for (int32_t i = 0, at = q->worker[worker].lot; i < q->n_lots; i++, at = at + 1 < q->n_lots ? at + 1 : 0) {
         struct qr_lot *lot = &q->lot[at];
+        if (atomic_load_explicit(&lot->left, memory_order_relaxed) <= 0)
+            continue;
         while ((left = atomic_fetch_sub_explicit(&lot->left, 1, memory_order_acq_rel)) > 0) {
             n_items = q->n_items;
             q->fn(q->arg, (int32_t)(lot->first + lot->n - left), worker);
@@ -135,18 +137,22 @@ void qr_queue_run(struct qr_queue *q, qr_job *fn, const void *arg, int64_t n_ite
     wait_for_end(q, n_items);
 }
 
-/* One lot for each node that has workers. */
+/* One lot for each worker, node by node; one for each node that has workers where they are many. */
 static void make_lots(struct qr_queue *q)
 {
+    const bool each = q->n_threads <= QR_LOTS_MAX;
     int32_t n_workers = 0;
     for (int32_t node = 0; node < q->cpus.n_nodes; node++) {
         int32_t before = n_workers;
-        for (int32_t i = 0; i < q->n_threads; i++)
-            if (q->cpus.node[i % q->cpus.n] == node) {
-                q->worker[i].lot = q->n_lots;
-                n_workers++;
-            }
-        if (n_workers > before)
+        for (int32_t i = 0; i < q->n_threads; i++) {
+            if (q->cpus.node[i % q->cpus.n] != node)
+                continue;
+            q->worker[i].lot = q->n_lots;
+            n_workers++;
+            if (each)
+                q->lot_end[q->n_lots++] = n_workers;
+        }
+        if (!each && n_workers > before)
             q->lot_end[q->n_lots++] = n_workers;
     }
     QR_ASSERT(n_workers == q->n_threads && q->n_lots >= 1);

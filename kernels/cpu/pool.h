@@ -1,13 +1,13 @@
 /* pool.h - the CPU's queue: a pool of worker threads and the scratch memory of the kernels. Inside kernels/ only.
  *
- * A launch is a number of items and a function. Workers draw items from one atomic counter until none is left, so a worker whose
- * processor is taken away costs at most the item it holds. A worker that finds nothing spins briefly, then sleeps on a futex; so does
- * the caller while others finish. Nothing is allocated per launch. Which worker runs an item is never visible in a result.
- * The thread that opened the queue is worker 0 and the only one that may launch.
+ * A launch is a number of items and a function. Its items are cut into one run of neighbours per worker; a worker draws from its own run's atomic
+ * counter and then helps the others, until nothing is left. So what a worker does next is most often the item behind the one it holds, whose
+ * weights can be asked for, and a worker whose processor is taken away costs at most the item it holds. A worker that finds nothing spins
+ * briefly, then sleeps on a futex; so does the caller while others finish. Nothing is allocated per launch. Which worker runs an item is never
+ * visible in a result. The thread that opened the queue is worker 0 and the only one that may launch.
  *
- * Where the processors belong to several memory nodes, the items of a launch are cut into one run of neighbours per node, in proportion to the
- * workers there. A worker draws from its own node's run first and then helps the others. Weights are packed and multiplied by panels in the
- * same order, so most of them lie where they are read.
+ * Runs lie in the order of memory nodes; with more than QR_LOTS_MAX workers there is one run for each node. Weights are packed and multiplied by
+ * panels in the same order, so most of them lie where they are read.
  */
 #ifndef QR_KERNELS_CPU_POOL_H
 #define QR_KERNELS_CPU_POOL_H
@@ -19,6 +19,8 @@
 #include <stdint.h>
 
 #include "base/cpus.h"
+
+#define QR_LOTS_MAX QR_NODES_MAX /* of a launch: whoever is done looks at all of them */
 
 struct qr_tune;
 typedef void qr_job(const void *arg, int32_t item, int32_t worker);
@@ -34,8 +36,8 @@ struct qr_queue {
     bool pin;
     struct qr_cpus cpus;      /* worker i belongs on entry i % n */
     void *caller_cpus;        /* owned: what the caller could run on before it was pinned, or NULL */
-    int32_t n_lots;           /* memory nodes with workers; each has a lot */
-    int32_t lot_end[QR_NODES_MAX]; /* workers of this lot and of those before it */
+    int32_t n_lots;           /* of workers or, where these are many, of memory nodes with workers */
+    int32_t lot_end[QR_LOTS_MAX]; /* workers of this lot and of those before it */
     struct qr_worker *worker; /* owned [n_threads]; entry 0 is the caller and has no thread */
 
     /* The job. Written by the caller while every lot is drawn and nobody holds an item; read only by who holds one. */
@@ -43,7 +45,7 @@ struct qr_queue {
     const void *arg; /* borrowed for the launch */
     int64_t n_items;
 
-    struct qr_lot lot[QR_NODES_MAX];
+    struct qr_lot lot[QR_LOTS_MAX];
     _Alignas(64) _Atomic int64_t done; /* items finished */
     _Alignas(64) _Atomic uint32_t posted;  /* futex: counts launches, workers sleep on it */
     _Atomic uint32_t finished;             /* futex: the caller sleeps on it */

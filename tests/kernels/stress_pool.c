@@ -71,12 +71,12 @@ static void note_origin(const void *arg, int32_t item, int32_t worker)
         usleep(50);
 }
 
-/* Two workers on two pretended nodes, two items that wait for each other: each worker must have begun with its own half. */
-static void own_lot_first(void)
+/* Two workers, two items that wait for each other: each worker must have begun with its own half, whatever the (pretended) nodes. */
+static void own_lot_first(int32_t n_nodes)
 {
     struct qr_cpus cpus;
     qr_cpus_allowed(&cpus);
-    pretend_nodes(&cpus, 2);
+    pretend_nodes(&cpus, n_nodes);
     struct qr_queue *q = qr_queue_new(2, &cpus, false, 64, 64);
     QR_ASSERT(q->n_lots == 2);
     for (int i = 0; i < 100; i++) {
@@ -101,7 +101,9 @@ int main(void)
     launches(cpus.n, &cpus, true, 2000, seed + 10);
     pretend_nodes(&cpus, 3);
     launches(7, &cpus, false, 2000, seed + 11); /* lots of different sizes, more lots than items */
-    own_lot_first();
+    launches(QR_LOTS_MAX + 3, &cpus, false, 500, seed + 12); /* several workers draw from one lot */
+    own_lot_first(1);
+    own_lot_first(2);
     for (int i = 0; i < 50; i++)
         qr_queue_free(qr_queue_new(3, NULL, false, 64, 64)); /* opened and closed without work */
     printf("stress_pool: passed in %lld ms\n", (long long)((qr_clock_us() - start) / 1000));

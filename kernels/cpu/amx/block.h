@@ -1,6 +1,7 @@
 /* block.h - one or two row tiles times some panels of tiles, over a slice of k. Included by linear.c only.
  *
- * Tiles 0-3 are sums, 4 and 5 rows of x, 6 and 7 panels of w. The sums of two row tiles lie 0 1 above 2 3. Integers: tdpbsud multiplies
+ * Tiles 0-3 are sums, 4 and 5 rows of x, 6 and 7 panels of w. The sums of two row tiles lie 0 1 above 2 3. Rows of x come from the second-level cache
+ * past the first one, which is left to the weights that the next row tiles meet again. Integers: tdpbsud multiplies
  * signed bytes of x by unsigned bytes of w; else tdpbf16ps (tile.h states its arithmetic). */
 #ifndef QR_KERNELS_CPU_AMX_BLOCK_H
 #define QR_KERNELS_CPU_AMX_BLOCK_H
@@ -111,7 +112,7 @@ VF_FN void block_1(const bool integers, const int nt, const struct block *b)
     if (b->from.at)
         EACH_SUM(qr_tile_load, b->from, nt);
     for (int32_t k = 0; k < b->n_steps; k++, x += b->x_step[0], w += QR_TILE_BYTES) {
-        qr_tile_load(4, x, QR_TILE_ROW_BYTES);
+        qr_tile_load_past(4, x, QR_TILE_ROW_BYTES);
         qr_tile_load(6, w, QR_TILE_ROW_BYTES);
         MULTIPLY(0, 4, 6);
         if (nt > 1) {
@@ -140,9 +141,9 @@ VF_FN void block_2(const bool integers, const int nt, const struct block *b)
         EACH_SUM_OF_TWO(qr_tile_load, b->from, nt);
     for (int32_t k = 0; k < b->n_steps; k++, x0 += b->x_step[0], x1 += b->x_step[1], w += QR_TILE_BYTES) {
         qr_tile_load(6, w, QR_TILE_ROW_BYTES);
-        qr_tile_load(4, x0, QR_TILE_ROW_BYTES);
+        qr_tile_load_past(4, x0, QR_TILE_ROW_BYTES);
         MULTIPLY(0, 4, 6);
-        qr_tile_load(5, x1, QR_TILE_ROW_BYTES);
+        qr_tile_load_past(5, x1, QR_TILE_ROW_BYTES);
         MULTIPLY(2, 5, 6);
         if (nt > 1) {
             qr_tile_load(7, w + at1, QR_TILE_ROW_BYTES);

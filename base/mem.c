@@ -101,6 +101,31 @@ void qr_mem_populate(void *p, size_t n_bytes)
     __atomic_fetch_add((uint8_t *)p + n_bytes - 1, 0, __ATOMIC_RELAXED);
 }
 
+void qr_mem_drop(void *p, size_t n_bytes)
+{
+    QR_ASSERT(p != NULL || n_bytes == 0);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t *const begin = p, *const end = begin + n_bytes;
+    uint8_t *const first = (uint8_t *)qr_align_up((uintptr_t)begin, page), *const last = (uint8_t *)((uintptr_t)end / page * page);
+    if (first >= last || madvise(first, (size_t)(last - first), MADV_DONTNEED) != 0) {
+        memset(begin, 0, n_bytes);
+        return;
+    }
+    memset(begin, 0, (size_t)(first - begin));
+    memset(last, 0, (size_t)(end - last));
+}
+
+void qr_mem_cut(void *block, size_t n_bytes, size_t at)
+{
+    QR_ASSERT(block != NULL);
+    QR_ASSERT(at <= n_bytes);
+    const size_t first = at / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES; /* blocks with huge pages begin at one */
+    if (n_bytes < HUGE_PAGE_BYTES || first == at)
+        return;
+    const size_t n = n_bytes - first < HUGE_PAGE_BYTES ? n_bytes - first : HUGE_PAGE_BYTES;
+    madvise((uint8_t *)block + first, n, MADV_NOHUGEPAGE); /* refused where there are no huge pages */
+}
+
 bool qr_mem_interleave(void *p, size_t n_bytes, const int16_t *node, int32_t n_nodes)
 {
     QR_ASSERT(p != NULL && node != NULL);

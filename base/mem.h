@@ -23,6 +23,13 @@ void qr_free_aligned(void *p);
  * use the memory. */
 void qr_mem_populate(void *p, size_t n_bytes);
 
+/* [p, p + n_bytes) becomes zeros; whole pages of it go back to the system and cost nothing until they are written again. */
+void qr_mem_drop(void *p, size_t n_bytes);
+
+/* Of a block of qr_alloc_aligned, n_bytes long, what lies before byte `at` will be kept and what lies behind it dropped, or the other way round: no huge
+ * page will hold both. Before those bytes are touched. */
+void qr_mem_cut(void *block, size_t n_bytes, size_t at);
+
 /* Pages of [p, p + n_bytes) that are not there yet will come from these memory nodes in turn. False where the system refuses; nothing
  * is lost then but speed. p and n_bytes need not be whole pages. */
 bool qr_mem_interleave(void *p, size_t n_bytes, const int16_t *node, int32_t n_nodes);

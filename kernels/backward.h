@@ -210,7 +210,7 @@ struct qr_move_args {
  * Numerics  in f64 (a square of an f32 is exact) by one fixed tree: number i of a leaf of QR_SUM_LEAF goes to chain i % 16, the 16 chains are added
  *           in halves (j and j + 8, then j + 4, ..), and so are leaves: by pairs of neighbours, then pairs of those; a lone one passes up
  *           unchanged. So the result does not depend on threads, and is the same bits at every level.
- * Shapes    x [n];  leaf [qr_sum_leaves(n)] f64, scratch. */
+ * Shapes    x [n];  leaf [qr_sum_leaves(n)] f64, scratch. sum NULL: the leaves are left there, for whoever adds them to others. */
 #define QR_SUM_LEAF 4096
 struct qr_sum_squares_args {
     double *sum, *leaf;

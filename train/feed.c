@@ -88,12 +88,34 @@ struct qr_piece qr_feed_piece(const struct qr_feed *f, int64_t position)
     return (struct qr_piece){.doc = doc, .first = first, .n = (int32_t)(rest <= f->o.sequence ? rest : f->o.sequence + 1)};
 }
 
-static bool any(const bool *counts, int32_t n)
+static int32_t count(const bool *counts, int32_t n)
 {
+    int32_t sum = 0;
     for (int32_t i = 1; i < n; i++)
-        if (counts[i])
-            return true;
-    return false;
+        sum += counts[i];
+    return sum;
+}
+
+/* One micro-batch into b, or past it where that is NULL; its targets. */
+static int32_t next(struct qr_feed *f, int64_t *position, struct qr_train_batch *b)
+{
+    int32_t n_rows = 0, n_seqs = 0, n_targets = 0;
+    while (n_seqs < f->o.n_seqs_max && (f->o.shuffle || *position < f->n_pieces)) {
+        const struct qr_piece p = qr_feed_piece(f, *position);
+        if (p.n - 1 > f->o.micro_tokens - n_rows)
+            break;
+        qr_shards_read(f->s, p.doc, p.first, p.n, b ? f->ids : NULL, f->counts);
+        ++*position;
+        const int32_t n = count(f->counts, p.n);
+        if (n == 0)
+            continue;
+        if (b)
+            QR_ASSERT(qr_train_batch_add(b, f->ids, p.n, f->counts));
+        n_targets += n;
+        n_rows += p.n - 1;
+        n_seqs++;
+    }
+    return n_targets;
 }
 
 bool qr_feed_next(struct qr_feed *f, int64_t *position, struct qr_train_batch *b)
@@ -102,19 +124,12 @@ bool qr_feed_next(struct qr_feed *f, int64_t *position, struct qr_train_batch *b
     QR_ASSERT(!b || (b->n_tokens_max >= f->o.micro_tokens && b->n_seqs_max >= (f->o.n_seqs_max < f->o.micro_tokens ? f->o.n_seqs_max : f->o.micro_tokens)));
     if (b)
         qr_train_batch_clear(b);
-    int32_t n_rows = 0, n_seqs = 0;
-    while (n_seqs < f->o.n_seqs_max && (f->o.shuffle || *position < f->n_pieces)) {
-        const struct qr_piece p = qr_feed_piece(f, *position);
-        if (p.n - 1 > f->o.micro_tokens - n_rows)
-            break;
-        qr_shards_read(f->s, p.doc, p.first, p.n, f->ids, f->counts);
-        ++*position;
-        if (!any(f->counts, p.n))
-            continue;
-        if (b)
-            QR_ASSERT(qr_train_batch_add(b, f->ids, p.n, f->counts));
-        n_rows += p.n - 1;
-        n_seqs++;
-    }
-    return n_seqs > 0;
+    return next(f, position, b) > 0;
+}
+
+int32_t qr_feed_skip(struct qr_feed *f, int64_t *position)
+{
+    QR_ASSERT(f != NULL);
+    QR_ASSERT(position != NULL && *position >= 0);
+    return next(f, position, NULL);
 }

@@ -31,9 +31,12 @@ void qr_feed_close(struct qr_feed *f); /* NULL is fine */
 int64_t qr_feed_n_pieces(const struct qr_feed *f);
 
 /* Clears b and fills it with the next pieces, as many as fit into micro_tokens rows and n_seqs_max sequences; moves *position behind them. A piece of which
- * no target counts is passed over, so a batch always has something to learn from. b NULL: only the position moves (the micro-batch is another rank's).
+ * no target counts is passed over, so a batch always has something to learn from. b NULL: only the position moves.
  * False at the end of data that is not shuffled; b is then empty. Requires room in b for the feed's options. */
 bool qr_feed_next(struct qr_feed *f, int64_t *position, struct qr_train_batch *b);
+
+/* Moves *position behind the micro-batch that qr_feed_next would have given; how many targets it has. 0: the data is at its end. */
+int32_t qr_feed_skip(struct qr_feed *f, int64_t *position);
 
 /* The piece at a position: ids [first, first + n) of a document. */
 struct qr_piece {

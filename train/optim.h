@@ -1,8 +1,9 @@
 /* optim.h - from gradients to the next values: clipping by the norm of all gradients, AdamW with decay for matrices only or Muon for the matrices of
  * layers (muon.h), learning-rate schedules.
  *
- * A step is a function of (values, moments, gradients, step number, seed): the norm is summed by one fixed tree, and bf16 weights are rounded by
- * numbers that depend on (seed, step, index) alone. So the same run twice, or resumed, gives the same bytes.
+ * A step is a function of (values, moments, gradients, step number, seed): the norm is summed by one fixed tree over leaves of elements at fixed places,
+ * and bf16 weights are rounded by numbers that depend on (seed, step, index) alone. So the same run twice, or resumed, gives the same bytes; and so do
+ * several ranks of which each moves its own part (train/shares.h).
  * One owning thread, that of the parameters' backend.
  */
 #ifndef QR_TRAIN_OPTIM_H
@@ -12,8 +13,10 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "comm/comm.h"
 #include "train/muon.h"
 #include "train/params.h"
+#include "train/shares.h"
 
 enum qr_optimizer { QR_OPTIMIZER_ADAMW, QR_OPTIMIZER_MUON };
 
@@ -30,7 +33,10 @@ struct qr_optim {
     struct qr_optim_config c;
     struct qr_params *params; /* borrowed */
     void *m, *v;              /* owned [params->n]: first and second moments, of the parameters' type */
-    double *leaf;             /* owned: scratch of the norm */
+    double *leaf, *sums;      /* owned: leaves of the norm, kernels' memory, and the host's copy */
+    struct qr_shares shares;    /* owned: of one rank, unless ranks share the work */
+    struct qr_comm *comm;     /* borrowed; NULL: the gradients are whole here */
+    double lr, gscale;        /* of the step that has begun */
     struct qr_muon muon;      /* of zeros with AdamW */
     int64_t step;             /* steps taken */
 };
@@ -48,6 +54,14 @@ size_t qr_optim_bytes(const struct qr_params *p);
  * whose gradient is not, and nothing has been changed.
  * Clipping multiplies by clip / (norm + 1e-6) where that is less than 1. Source: Pascanu et al. 2012 (arXiv:1211.5063). */
 int qr_optim_step(struct qr_optim *o, double lr, double *norm, struct qr_err *err);
+
+/* From now on this rank has its own part of the gradients, the moments and the values alone; steps are begun by all ranks together. Before the first step. */
+void qr_optim_share(struct qr_optim *o, struct qr_comm *comm);
+
+/* A step in pieces, for whoever hands values on as they are ready: begin computes the norm and counts the step (errors as above, those of comm, too), then every
+ * unit of o->shares is moved once, in any order. Matrices are not packed. Requires AdamW where ranks share. */
+int qr_optim_begin(struct qr_optim *o, double lr, double *norm, struct qr_err *err);
+void qr_optim_move(struct qr_optim *o, int32_t unit);
 
 enum qr_schedule { QR_SCHEDULE_CONSTANT, QR_SCHEDULE_LINEAR, QR_SCHEDULE_COSINE };
 

@@ -79,6 +79,7 @@ struct qr_tape {
     bool gradients;                    /* the loss computes its gradient at once */
 
     struct qr_tape_watch watch;        /* end NULL: nobody looks on */
+    struct qr_tape_layers layers;      /* of NULL: nobody asked */
     const int32_t *target;             /* borrowed for a step */
     float scale;
     int32_t n_targets;

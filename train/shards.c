@@ -166,13 +166,14 @@ struct qr_doc qr_shards_doc(const struct qr_shards *s, int64_t doc)
 
 void qr_shards_read(const struct qr_shards *s, int64_t doc, int64_t first, int64_t n, int32_t *ids, bool *counts)
 {
-    QR_ASSERT(s != NULL && ids != NULL);
+    QR_ASSERT(s != NULL && (ids != NULL || counts != NULL));
     QR_ASSERT(doc >= 0 && doc < s->m.n_docs);
     const struct open_shard *o = find(s, doc);
     const int64_t i = doc - o->first_doc, begin = qr_shard_offset(&o->s, i), length = qr_shard_offset(&o->s, i + 1) - begin;
     QR_ASSERT(first >= 0 && n >= 0 && first <= length && n <= length - first);
     for (int64_t k = 0; k < n; k++) {
-        ids[k] = qr_shard_id(&o->s, begin + first + k);
+        if (ids)
+            ids[k] = qr_shard_id(&o->s, begin + first + k);
         if (counts)
             counts[k] = qr_shard_counts(&o->s, begin + first + k);
     }

@@ -31,7 +31,7 @@ struct qr_doc {
 };
 struct qr_doc qr_shards_doc(const struct qr_shards *s, int64_t doc);
 
-/* Copies ids[first .. first + n) of a document. counts, where not NULL: whether each counts as a target. */
+/* Copies ids[first .. first + n) of a document, and whether each counts as a target. Either may be NULL. */
 void qr_shards_read(const struct qr_shards *s, int64_t doc, int64_t first, int64_t n, int32_t *ids, bool *counts);
 
 /* The hash by which data and tokenizer are matched: qr_file_hash of DIR/tokenizer.json. Errors: QR_E_NOT_FOUND, QR_E_IO. */

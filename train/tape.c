@@ -89,6 +89,8 @@ void qr_tape_scope_begin(struct qr_tape *t)
     t->in_scope = t->work_holds = t->n_scopes++;
     t->scope[t->in_scope] = (struct qr_scope){.first = t->n_nodes};
     qr_arena_rewind(&t->work, 0);
+    if (t->layers.enter && !t->planning)
+        t->layers.enter(t->layers.user, t->in_scope, false);
 }
 
 void qr_tape_scope_end(struct qr_tape *t)
@@ -97,6 +99,8 @@ void qr_tape_scope_end(struct qr_tape *t)
     QR_ASSERT(t->in_scope >= 0);
     t->scope[t->in_scope].end = t->n_nodes;
     t->scope[t->in_scope].work_used = t->work.used;
+    if (t->layers.leave && !t->planning)
+        t->layers.leave(t->layers.user, t->in_scope, false);
     t->in_scope = -1;
 }
 
@@ -167,6 +171,13 @@ void qr_tape_set_watch(struct qr_tape *t, const struct qr_tape_watch *watch)
     QR_ASSERT(t != NULL);
     QR_ASSERT(!watch || watch->end);
     t->watch = watch ? *watch : (struct qr_tape_watch){0};
+}
+
+void qr_tape_set_layers(struct qr_tape *t, const struct qr_tape_layers *layers)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(!layers || (layers->enter && layers->leave));
+    t->layers = layers ? *layers : (struct qr_tape_layers){0};
 }
 
 void qr_tape_run(struct qr_tape *t, const struct qr_node *n)
@@ -271,11 +282,19 @@ struct qr_tensor qr_tape_logits(struct qr_tape *t, const struct qr_batch *b, str
 static void enter_scope(struct qr_tape *t, int32_t index)
 {
     const struct qr_scope *s = &t->scope[index];
+    if (t->layers.enter)
+        t->layers.enter(t->layers.user, index, true);
     memset(t->work_grad, 0, s->work_used);
     for (int32_t i = s->first; t->work_holds != index && i < s->end; i++)
         if (t->node[i].redo)
             compute(t, &t->node[i], QR_PASS_AGAIN);
     t->work_holds = index;
+}
+
+static void leave_scope(struct qr_tape *t, int32_t index)
+{
+    if (index >= 0 && t->layers.leave)
+        t->layers.leave(t->layers.user, index, true);
 }
 
 int qr_tape_backward(struct qr_tape *t, struct qr_err *err)
@@ -289,11 +308,14 @@ int qr_tape_backward(struct qr_tape *t, struct qr_err *err)
         int rc = check_saved(t, i, err);
         if (rc)
             return rc;
+        if (n->scope != inside)
+            leave_scope(t, inside);
         if (n->scope >= 0 && n->scope != inside)
             enter_scope(t, n->scope);
         inside = n->scope;
         compute(t, n, QR_PASS_BACKWARD);
     }
+    leave_scope(t, inside);
     return 0;
 }
 

@@ -91,6 +91,14 @@ struct qr_tape_watch {
 /* From now on; NULL: nobody any more. Copied. */
 void qr_tape_set_watch(struct qr_tape *t, const struct qr_tape_watch *watch);
 
+/* Called around each layer, forward and on the way back: for whoever brings its weights and takes its gradients away. Planning calls nobody. */
+struct qr_tape_layers {
+    void (*enter)(void *user, int32_t layer, bool back);
+    void (*leave)(void *user, int32_t layer, bool back);
+    void *user;
+};
+void qr_tape_set_layers(struct qr_tape *t, const struct qr_tape_layers *layers); /* copied; NULL: nobody any more */
+
 /* For whoever records verbs directly (tests): the exec, a fresh recording over a batch, a tensor of the kept area, and the gradient of a tensor. */
 struct qr_exec *qr_tape_exec(struct qr_tape *t);
 void qr_tape_begin(struct qr_tape *t, const struct qr_batch *b);

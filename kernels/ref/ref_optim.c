@@ -101,12 +101,13 @@ static double leaf_sum(const param *x, int64_t n)
 void QR_REF(sum_squares)(struct qr_queue *q, const struct qr_sum_squares_args *a)
 {
     (void)q;
-    QR_ASSERT(a != NULL && a->sum != NULL);
+    QR_ASSERT(a != NULL);
     QR_ASSERT(a->n >= 0 && (a->n == 0 || (a->x != NULL && a->leaf != NULL)));
     const int64_t n_leaves = qr_sum_leaves(a->n);
     for (int64_t l = 0; l < n_leaves; l++) {
         int64_t left = a->n - l * QR_SUM_LEAF;
         a->leaf[l] = leaf_sum((const param *)a->x + l * QR_SUM_LEAF, left < QR_SUM_LEAF ? left : QR_SUM_LEAF);
     }
-    *a->sum = qr_sum_tree(a->leaf, n_leaves);
+    if (a->sum)
+        *a->sum = qr_sum_tree(a->leaf, n_leaves);
 }

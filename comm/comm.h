@@ -61,6 +61,14 @@ void qr_comm_open_single(struct qr_comm *c);
 /* n ranks as threads of this process: c[n], each to be used and closed by one thread. */
 int qr_comm_open_threads(struct qr_comm *c, int32_t n, struct qr_err *err);
 
+/* What processes of one machine share, made before they are forked (launch.h does that); each then opens its rank. It has no name in any file system, so
+ * nothing is left of it however they end. Errors: QR_E_NO_ROOM, QR_E_USAGE. */
+struct qr_comm_shared;
+int qr_comm_shared_new(struct qr_comm_shared **out, int32_t n_ranks, struct qr_err *err);
+void qr_comm_shared_free(struct qr_comm_shared *s);
+void qr_comm_shared_set_pid(struct qr_comm_shared *s, int32_t rank, int32_t pid); /* so that a rank that dies before it opens is missed */
+void qr_comm_open_shm(struct qr_comm *c, struct qr_comm_shared *s, int32_t rank); /* takes s over */
+
 /* Closes what was opened, and a zeroed comm. A rank that closes with calls not waited for gives up. */
 void qr_comm_close(struct qr_comm *c);
 

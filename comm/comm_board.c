@@ -92,8 +92,8 @@ void qr_board_abort(struct qr_board_seat *s, const char *why, bool own)
     ring(s);
 }
 
-/* A rank for which a meeting waits in vain. */
-static int missing(struct qr_board_seat *s, uint64_t meeting, struct qr_err *err)
+/* A rank for which a meeting waits in vain. look: whether somebody died, too, which takes a call of the system for each. */
+static int missing(struct qr_board_seat *s, uint64_t meeting, bool look, struct qr_err *err)
 {
     struct qr_board *b = s->board;
     char text[96];
@@ -101,11 +101,11 @@ static int missing(struct qr_board_seat *s, uint64_t meeting, struct qr_err *err
     qr_comm_describe(text, (enum qr_comm_kind)mine->kind, (enum qr_dtype)mine->dtype, mine->n);
     for (int32_t r = 0; r < b->size; r++) {
         struct qr_board_rank *k = &b->rank[r];
-        const bool left = atomic_load(&k->left), dead = !left && s->dead && r != s->rank && s->dead(s->user, r);
+        const bool left = atomic_load(&k->left), dead = !left && look && s->dead && r != s->rank && s->dead(s->user, r);
         if ((!left && !dead) || atomic_load(&k->at) >= meeting) /* in this order: what it did before counts */
             continue;
-        return dead ? qr_err_set(err, QR_E_CLOSED, "rank %d (process %d) died; rank %d waited for it in %s", r, atomic_load(&k->pid), s->rank, text)
-                    : qr_err_set(err, QR_E_CLOSED, "rank %d has closed; rank %d waited for it in %s", r, s->rank, text);
+        return dead ? qr_err_set(err, QR_E_CLOSED, "rank %d (process %d) died; the others waited for it in %s", r, atomic_load(&k->pid), text)
+                    : qr_err_set(err, QR_E_CLOSED, "rank %d has closed; the others waited for it in %s", r, text);
     }
     return 0;
 }
@@ -121,15 +121,16 @@ int qr_board_meet(struct qr_board_seat *s, struct qr_err *err)
         ring(s);
         return given_up(s, err);
     }
-    for (;;) {
+    for (bool quiet = false;;) {
         const uint32_t heard = atomic_load(&b->bell);
         int rc = given_up(s, err);
         if (rc || all_came(b, meeting))
             return rc;
-        rc = missing(s, meeting, err);
+        rc = missing(s, meeting, quiet, err);
         if (rc)
             return rc;
         sleep_on(s, heard);
+        quiet = atomic_load(&b->bell) == heard;
     }
 }
 

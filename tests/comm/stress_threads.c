@@ -157,7 +157,7 @@ static void faults(void)
         "ranks started different calls: rank 0 all_reduce of 1000 f32, rank 2 barrier",
         "ranks started different calls: all_gather of 1000 f32 is parted differently on ranks 0 and 2",
         "ranks started different calls: broadcast of 1000 f32 from rank 3 on rank 0, from rank 1 on rank 2",
-        "rank 2 has closed; rank ",
+        "rank 2 has closed; the others waited for it in all_reduce of 1000 f32",
         "rank 2 gave up: the disk is full",
         "rank 2 gave up: the disk is full",
         "rank 2 gave up: it closed with calls under way"};

@@ -1,0 +1,31 @@
+/* gguf_blocks.h - what the blocks of GGUF's quantized types stand for.
+ *
+ * Every such type stores a row in groups of 16 or 32 neighbours, each with a scale and an offset: x[i] = scale[g] * code[i] + offset[g] with a code of at most 8
+ * bits. Unpacking gives these three without loss, so that kernels can keep a row at its size; decoding gives the numbers themselves.
+ * Source: the block layouts of ggml (ggml-common.h) as facts; tested against stored blocks and the values that its own conversion gives them.
+ */
+#ifndef QR_LOADER_GGUF_BLOCKS_H
+#define QR_LOADER_GGUF_BLOCKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/gguf.h"
+
+#define QR_GGUF_BLOCK_MAX 256
+
+/* Neighbours that share scale and offset: 16 or 32; 0 for types that are not unpacked here (plain ones, and those of fewer than 2 bits or with codebooks). */
+int32_t qr_gguf_group(enum qr_gguf_type type);
+
+/* The 16 numbers that 4-bit codes of this type are taken from in the order of their index: -8 .. 7 or 0 .. 15 for even steps, IQ4's for uneven ones;
+ * NULL for a type whose codes are not 4 bits wide. */
+const int8_t *qr_gguf_levels(enum qr_gguf_type type);
+
+/* code [n], scale and offset [n / group] of n numbers. Requires qr_gguf_group(type) > 0 and n a multiple of the type's block. */
+void qr_gguf_unpack(enum qr_gguf_type type, int8_t *code, float *scale, float *offset, const void *blocks, int64_t n);
+
+/* out [n], of any type that is unpacked here and of F32, F16, BF16.
+ * Numerics: scale and offset are single products of what is stored, x one product and one sum, in f32. False: a type that cannot be decoded. */
+bool qr_gguf_decode(enum qr_gguf_type type, float *out, const void *blocks, int64_t n);
+
+#endif

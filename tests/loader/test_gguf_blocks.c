@@ -1,0 +1,105 @@
+/* Stored blocks of every type that is decoded, and the values that ggml's own conversion gives them (conformance data, gguf-quants). */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "loader/gguf_blocks.h"
+#include "tests/model/rig.h"
+
+static int digit(char c)
+{
+    static const char set[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c ? strchr(set, c) : NULL;
+    return at ? (int)(at - set) : -1;
+}
+
+/* Bytes of a base64 text; the caller frees. */
+static uint8_t *bytes_of(const struct qr_json *text, size_t *n)
+{
+    size_t len;
+    const char *s = qr_json_str(text, &len);
+    uint8_t *out = qr_alloc(len, 1);
+    *n = 0;
+    uint32_t bits = 0;
+    for (size_t i = 0, k = 0; i < len && s[i] != '='; i++) {
+        cr_assert(digit(s[i]) >= 0);
+        bits = bits << 6 | (uint32_t)digit(s[i]);
+        if (++k % 4 != 1)
+            out[(*n)++] = (uint8_t)(bits >> ((4 - k % 4) % 4 * 2));
+    }
+    return out;
+}
+
+static struct qr_json *golden(void)
+{
+    char path[1024];
+    struct qr_map_file f;
+    struct qr_json *root = NULL;
+    struct qr_err err = {0};
+    snprintf(path, sizeof path, "%s/gguf-quants/dequant_golden.json", data_dir());
+    cr_assert_eq(qr_map_file_open(&f, path, SIZE_MAX, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_json_parse(&root, (const char *)f.data, f.n_bytes, &qr_json_limits_file, &err), 0, "%s", err.msg);
+    qr_map_file_close(&f);
+    return root;
+}
+
+Test(gguf_blocks, every_type_is_decoded_to_the_very_values_of_the_golden)
+{
+    struct qr_json *root = golden();
+    int32_t n_types = 0;
+    for (const struct qr_json *t = qr_json_first(qr_json_find(root, "types")); t; t = qr_json_after(t), n_types++) {
+        int64_t type;
+        size_t n_blocks, n_values;
+        cr_assert(qr_json_i64(qr_json_find(t, "ggml_type"), &type));
+        uint8_t *blocks = bytes_of(qr_json_find(t, "blocks_base64"), &n_blocks), *values = bytes_of(qr_json_find(t, "values_f32_base64"), &n_values);
+        const int64_t n = (int64_t)(n_values / sizeof(float));
+        const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)type);
+        cr_assert_eq((size_t)(n / l->elements * l->bytes), n_blocks, "%s", l->name);
+        float *out = qr_alloc((size_t)n, sizeof *out);
+        cr_assert(qr_gguf_decode((enum qr_gguf_type)type, out, blocks, n), "%s", l->name);
+        for (int64_t i = 0; i < n; i++) {
+            float want;
+            memcpy(&want, values + (size_t)i * sizeof want, sizeof want);
+            cr_assert(out[i] == want, "%s, number %lld: %.9g, expected %.9g", l->name, (long long)i, (double)out[i], (double)want);
+        }
+        qr_free(out);
+        qr_free(blocks);
+        qr_free(values);
+    }
+    cr_assert_eq(n_types, 14);
+    qr_json_free(root);
+}
+
+Test(gguf_blocks, codes_of_four_bits_are_levels_of_their_type)
+{
+    static const enum qr_gguf_type four[] = {QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_1, QR_GGUF_T_Q2_K, QR_GGUF_T_Q3_K, QR_GGUF_T_Q4_K, QR_GGUF_T_IQ4_NL, QR_GGUF_T_IQ4_XS};
+    struct qr_rng rng = {.seed = 11};
+    for (int k = 0; k < QR_COUNT(four); k++) {
+        uint8_t block[256];
+        int8_t code[QR_GGUF_BLOCK_MAX];
+        float scale[16], offset[16];
+        const int8_t *level = qr_gguf_levels(four[k]);
+        const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)four[k]);
+        for (int i = 0; i < 256; i++)
+            block[i] = (uint8_t)qr_rng_next(&rng);
+        qr_gguf_unpack(four[k], code, scale, offset, block, l->elements);
+        for (int32_t i = 0; i < l->elements; i++)
+            cr_assert(memchr(level, code[i], 16), "%s: %d", l->name, code[i]);
+    }
+    cr_assert_null(qr_gguf_levels(QR_GGUF_T_Q6_K));
+}
+
+Test(gguf_blocks, types_with_codebooks_are_known_by_size_and_not_decoded)
+{
+    static const enum qr_gguf_type not_here[] = {QR_GGUF_T_IQ2_XXS, QR_GGUF_T_IQ1_S, QR_GGUF_T_TQ2_0, QR_GGUF_T_MXFP4, QR_GGUF_T_Q8_1, QR_GGUF_T_I32};
+    float out[QR_GGUF_BLOCK_MAX];
+    uint8_t block[300] = {0};
+    for (int k = 0; k < QR_COUNT(not_here); k++) {
+        cr_assert_not_null(qr_gguf_layout((uint32_t)not_here[k]));
+        cr_assert_not(qr_gguf_decode(not_here[k], out, block, QR_GGUF_BLOCK_MAX));
+    }
+    cr_assert_eq(qr_gguf_group((enum qr_gguf_type)99), 0);
+}

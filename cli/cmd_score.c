@@ -30,6 +30,7 @@ struct scorer {
     struct qr_exec exec;
     int32_t ctx_max, vocab;
     int32_t *table; /* identity block table */
+    float *logits;  /* [CHUNK_TOKENS][vocab], from a device that the host cannot read; else NULL */
     struct pick {
         float logit;
         int32_t id;
@@ -96,9 +97,10 @@ static void score_chunk(struct scorer *s, struct result *r, const struct qr_ids 
     struct qr_batch b = {.n_tokens = n, .n_seqs = 1, .n_prefill_seqs = 1, .n_logits = n, .block_tokens = BLOCK_TOKENS,
                          .table_stride = (s->ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS, .ids = ids->id + first, .pos = pos,
                          .slot = pos, .row_start = row_start, .ctx_len = &ctx_len, .block_table = s->table, .logit_row = rows};
-    struct qr_tensor logits = qr_model_forward(&s->exec, &b);
+    const struct qr_tensor logits = qr_model_forward(&s->exec, &b);
+    const float *behind = qr_backend_read(s->be, s->logits, logits.data, (size_t)qr_tensor_count(&logits) * sizeof(float));
     for (int32_t i = 0; i < n; i++)
-        use_row(s, r, (const float *)logits.data + (int64_t)i * logits.stride[0], ids, first + i);
+        use_row(s, r, behind + (int64_t)i * logits.stride[0], ids, first + i);
 }
 
 static int input_ids(struct scorer *s, struct qr_ids *ids, const struct qr_json *v, struct qr_err *err)
@@ -182,13 +184,18 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
     for (int32_t i = 0; i < n_blocks; i++)
         s->table[i] = i;
     s->pick = qr_alloc((size_t)s->vocab, sizeof *s->pick);
+    if (!s->be->mem->host)
+        s->logits = s->be->mem->host_alloc((size_t)CHUNK_TOKENS * (size_t)s->vocab * sizeof *s->logits);
     return 0;
 }
 
 static void close_scorer(struct scorer *s)
 {
+    qr_exec_release(&s->exec);
     qr_free(s->pick);
     qr_free(s->table);
+    if (s->logits)
+        s->be->mem->host_free(s->logits);
     if (s->act_mem)
         s->be->mem->free(s->act_mem);
     if (s->kv_mem)

@@ -129,6 +129,7 @@ void qr_train_sampler_close(struct qr_train_sampler *s)
         qr_ids_release(&s->prompt[i]);
     qr_free(s->prompt);
     if (s->model) {
+        qr_exec_release(&s->exec);
         s->mem->free(s->kv_mem);
         s->mem->free(s->act_mem);
         qr_sampler_release(&s->sampler);

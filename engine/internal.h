@@ -43,6 +43,7 @@ struct qr_engine {
     pthread_t thread;
     struct qr_backend *be;                /* owned */
     void *kv_mem, *act_mem;               /* owned */
+    float *logits;                        /* owned [logit_rows_max][vocab]: a step's, from a device that the host cannot read; else NULL */
     struct qr_pages pages;                /* of kv_mem */
     struct qr_kv_view kv;
     struct qr_arena act;

@@ -67,7 +67,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
         qr_model_tune_and_save(e->model, e->be, c->step_tokens_max);
     size_t act_bytes = qr_model_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max);
     rc = qr_engine_plan(&e->limits, c, qr_model_config(e->model), qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model),
-                        (int64_t)act_bytes, qr_memory_available(), err);
+                        (int64_t)act_bytes, e->be->mem->available(), err);
     e->limits.weight_dtype = qr_model_weight_dtype(e->model);
     e->limits.tuned_shapes = qr_tune_count(e->be->tune);
     if (rc == 0)
@@ -77,7 +77,10 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     e->kv_mem = e->be->mem->alloc((size_t)e->limits.kv_bytes);
     e->act_mem = e->be->mem->alloc(act_bytes);
     qr_backend_spread(e->be, e->kv_mem, (size_t)e->limits.kv_bytes);
-    qr_pages_watch(&e->pages, e->kv_mem, (size_t)e->limits.kv_bytes);
+    if (e->be->mem->host)
+        qr_pages_watch(&e->pages, e->kv_mem, (size_t)e->limits.kv_bytes);
+    else
+        e->logits = e->be->mem->host_alloc((size_t)c->logit_rows_max * (size_t)qr_model_config(e->model)->n_vocab * sizeof *e->logits);
     e->kv = qr_model_kv_view(e->model, e->kv_mem, e->limits.n_blocks, c->block_tokens);
     qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
     qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);
@@ -94,12 +97,15 @@ static void close_all(struct qr_engine *e)
     qr_pages_stop(&e->pages);
     qr_rows_release(&e->rows);
     qr_lower_release(&e->lower);
+    qr_exec_release(&e->exec);
     if (e->sched) {
         qr_plan_release(&e->plan);
         qr_sched_free(e->sched);
     }
     if (e->pool)
         qr_kv_pool_free(e->pool);
+    if (e->logits)
+        e->be->mem->host_free(e->logits);
     if (e->kv_mem)
         e->be->mem->free(e->kv_mem);
     if (e->act_mem)
@@ -318,6 +324,16 @@ static void want_row(struct qr_engine *e, int32_t index, int32_t pos, float *log
     row->pos = pos;
 }
 
+/* To where the sampler may read and write them. */
+static void bring_logits(struct qr_engine *e, struct qr_tensor *logits)
+{
+    if (e->be->mem->host || logits->shape[0] == 0)
+        return;
+    QR_ASSERT(logits->stride[0] == logits->shape[1]);
+    e->be->mem->get(e->be->queue, e->logits, logits->data, (size_t)qr_tensor_count(logits) * sizeof *e->logits);
+    logits->data = e->logits;
+}
+
 static void want_rows(struct qr_engine *e, const struct qr_tensor *logits)
 {
     int32_t row = 0;
@@ -400,8 +416,10 @@ bool qr_engine_step(struct qr_engine *e)
     mark(e, QR_PART_LOWER);
     for (int32_t i = 0; i < e->plan.n_copies; i++)
         e->be->k->kv_copy(e->be->queue, &(struct qr_kv_copy_args){.kv = &e->kv, .src = e->plan.copy[i].src, .dst = e->plan.copy[i].dst});
-    qr_pages_used(&e->pages, (size_t)qr_kv_pool_ever_used(e->pool) * ((size_t)e->limits.kv_bytes / (size_t)e->limits.n_blocks));
+    if (e->be->mem->host)
+        qr_pages_used(&e->pages, (size_t)qr_kv_pool_ever_used(e->pool) * ((size_t)e->limits.kv_bytes / (size_t)e->limits.n_blocks));
     struct qr_tensor logits = qr_model_forward(&e->exec, batch);
+    bring_logits(e, &logits);
     mark(e, QR_PART_MODEL);
     want_rows(e, &logits);
     qr_rows_compute(&e->rows);

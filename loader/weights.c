@@ -12,6 +12,8 @@
 
 #define REGION_ALIGN 64
 #define BOUNCE_BYTES ((size_t)1 << 20)
+#define UPLOAD_BYTES ((size_t)8 << 20)      /* on its way to a device at a time; what a queue stages without allocating */
+#define UPLOAD_ITEM_BYTES ((size_t)256 << 10) /* of a thread at a time */
 #define NAMES_SHOWN 5
 
 /* The tensor of the row that the walk is at, or NULL; its name in text. */
@@ -200,7 +202,7 @@ static void place_all(struct qr_weights *w, const struct qr_model_config *c, con
     QR_ASSERT(at == (uint8_t *)w->region + w->region_bytes);
 }
 
-static void fill_vector(float *dst, const uint8_t *src, enum qr_dtype from, int64_t n)
+static void widen(float *dst, const uint8_t *src, enum qr_dtype from, int64_t n)
 {
     size_t size = qr_dtype_bytes(from);
     for (int64_t i = 0; i < n; i++) {
@@ -213,25 +215,72 @@ static void fill_vector(float *dst, const uint8_t *src, enum qr_dtype from, int6
     }
 }
 
-/* Packs rows of the file; where the header left them unaligned, through a small aligned copy. */
-static void pack_matrix(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const uint8_t *src,
-                        const struct qr_st_tensor *t)
+/* A vector of the file as f32: in place, or by way of a copy to where the host cannot write. */
+static void fill_vector(struct qr_backend *be, float *dst, const uint8_t *src, enum qr_dtype from, int64_t n)
+{
+    if (be->mem->host) {
+        widen(dst, src, from, n);
+        return;
+    }
+    float *v = qr_alloc((size_t)n, sizeof *v);
+    widen(v, src, from, n);
+    be->mem->put(be->queue, dst, v, (size_t)n * sizeof *v);
+    qr_free(v);
+}
+
+struct upload {
+    uint8_t *to;
+    const uint8_t *from;
+    size_t n_bytes;
+};
+
+static void upload_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct upload *u = arg;
+    const size_t at = (size_t)item * UPLOAD_ITEM_BYTES, n = u->n_bytes - at < UPLOAD_ITEM_BYTES ? u->n_bytes - at : UPLOAD_ITEM_BYTES;
+    (void)worker;
+    memcpy(u->to + at, u->from + at, n);
+}
+
+/* Bytes of the file to a device. They are read into the memory that it copies from by all threads, while the piece before is on its way. */
+static void upload(struct qr_backend *be, void *to, const uint8_t *from, size_t n_bytes)
+{
+    for (size_t at = 0; at < n_bytes; at += UPLOAD_BYTES) {
+        const size_t n = n_bytes - at < UPLOAD_BYTES ? n_bytes - at : UPLOAD_BYTES;
+        const struct upload u = {.to = be->mem->stage(be->queue, n), .from = from + at, .n_bytes = n};
+        qr_backend_run(be, upload_item, &u, (int32_t)((n + UPLOAD_ITEM_BYTES - 1) / UPLOAD_ITEM_BYTES));
+        be->mem->put(be->queue, (uint8_t *)to + at, u.to, n);
+    }
+}
+
+/* Rows of the file by way of a copy of some of them: aligned ones in memory of the host, or all that a device is to pack. */
+static void pack_pieces(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const uint8_t *src, const struct qr_st_tensor *t)
 {
     const enum qr_dtype from = t->type->dtype;
     const int64_t n_out = dst->t.shape[0], n_in = dst->t.shape[1], n_rows = t->shape[0];
-    const size_t row_bytes = (size_t)n_in * qr_dtype_bytes(from);
-    if ((uintptr_t)src % qr_dtype_bytes(from) == 0) {
-        be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, n_out, n_in, first, src, from, n_rows);
-        return;
-    }
-    int64_t step = row_bytes < BOUNCE_BYTES ? (int64_t)(BOUNCE_BYTES / row_bytes) : 1;
-    uint8_t *bounce = qr_alloc_aligned((size_t)step * row_bytes, REGION_ALIGN);
+    const size_t row_bytes = (size_t)n_in * qr_dtype_bytes(from), piece = be->mem->host ? BOUNCE_BYTES : UPLOAD_BYTES;
+    const int64_t step = row_bytes < piece ? (int64_t)(piece / row_bytes) : 1;
+    uint8_t *bounce = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
     for (int64_t row = 0; row < n_rows; row += step) {
-        int64_t n = n_rows - row < step ? n_rows - row : step;
-        memcpy(bounce, src + (size_t)row * row_bytes, (size_t)n * row_bytes);
+        const int64_t n = n_rows - row < step ? n_rows - row : step;
+        if (be->mem->host)
+            memcpy(bounce, src + (size_t)row * row_bytes, (size_t)n * row_bytes);
+        else
+            upload(be, bounce, src + (size_t)row * row_bytes, (size_t)n * row_bytes);
         be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, n_out, n_in, first + row, bounce, from, n);
     }
-    qr_free_aligned(bounce);
+    be->mem->sync(be->queue);
+    be->mem->free(bounce);
+}
+
+/* Packs rows of the file; where the header left them unaligned, or kernels cannot read them, through a copy of some at a time. */
+static void pack_matrix(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const uint8_t *src, const struct qr_st_tensor *t)
+{
+    const enum qr_dtype from = t->type->dtype;
+    if (be->mem->host && (uintptr_t)src % qr_dtype_bytes(from) == 0)
+        be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], dst->t.shape[1], first, src, from, t->shape[0]);
+    else
+        pack_pieces(be, dst, first, src, t);
 }
 
 /* Whether the packed head is the embedding's rows, bit for bit: then these are read from it and need no memory of their own. */
@@ -240,10 +289,10 @@ static bool head_is_table(const struct qr_weights *w, const struct qr_model_conf
     return c->tied_head && (w->matrix_dtype == QR_F32 || (w->matrix_dtype == QR_BF16 && t->type->dtype == QR_BF16));
 }
 
-/* The embedding keeps its rows where they are; unaligned ones are copied, because kernels read whole elements. Returns whether they are read
- * from the file. */
+/* The embedding keeps its rows where they are; unaligned ones are copied, because kernels read whole elements, and all of them to a device. Without a
+ * backend nothing is copied (an outline). Returns whether they are read from the file. */
 static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_model_config *c, const struct qr_st_tensor *t,
-                        const uint8_t *src)
+                        const uint8_t *src, struct qr_backend *be)
 {
     if (head_is_table(w, c, t)) {
         QR_ASSERT(w->head.packed != NULL);
@@ -253,10 +302,12 @@ static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struc
         return false;
     }
     void *rows = (void *)(uintptr_t)src;
-    if (w->mem && (uintptr_t)src % qr_dtype_bytes(t->type->dtype) != 0) {
-        rows = w->mem->alloc((size_t)t->n_bytes);
-        memcpy(rows, src, (size_t)t->n_bytes);
-        w->table_copy = rows;
+    if (be && (!be->mem->host || (uintptr_t)src % qr_dtype_bytes(t->type->dtype) != 0)) {
+        w->table_copy = rows = be->mem->alloc((size_t)t->n_bytes);
+        if (be->mem->host)
+            memcpy(rows, src, (size_t)t->n_bytes);
+        else
+            upload(be, rows, src, (size_t)t->n_bytes);
     }
     dst->t = qr_tensor_2d(rows, t->type->dtype, t->shape[0], t->shape[1]);
     w->table_bytes = (size_t)t->n_bytes;
@@ -273,11 +324,11 @@ static void fill_all(struct qr_weights *w, const struct qr_model_config *c, stru
         struct qr_weight *dst = weight_at(w, &k);
         int64_t first = qr_dim_value(c, k.row->first);
         if (k.row->kind == QR_KIND_TABLE) {
-            table = place_table(w, dst, c, t, src) ? t : NULL;
+            table = place_table(w, dst, c, t, src, be) ? t : NULL;
             continue;
         }
         if (k.row->kind == QR_KIND_VECTOR)
-            fill_vector((float *)dst->t.data + first, src, t->type->dtype, t->shape[0]);
+            fill_vector(be, (float *)dst->t.data + first, src, t->type->dtype, t->shape[0]);
         else
             pack_matrix(be, dst, first, src, t);
         qr_safetensors_drop(w->files, t);
@@ -295,10 +346,10 @@ int qr_weights_load(struct qr_weights *w, struct qr_safetensors *st, const struc
     if (rc)
         return rc;
     size_t n_bytes = qr_weights_region_bytes(c, be->k, to);
-    size_t have = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    const size_t have = be->mem->host ? (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) : (size_t)be->mem->available();
     if (n_bytes > have)
-        return qr_err_set(err, QR_E_NO_ROOM, "the weights take %zu MiB as %s, this machine has %zu MiB of memory", n_bytes >> 20,
-                          qr_dtype_name(to), have >> 20);
+        return qr_err_set(err, QR_E_NO_ROOM, "the weights take %zu MiB as %s, %s %zu MiB of memory", n_bytes >> 20, qr_dtype_name(to),
+                          be->mem->host ? "this machine has" : "the device has free", have >> 20);
     *w = (struct qr_weights){.n_layers = c->n_layers, .matrix_dtype = to, .region_bytes = n_bytes, .files = st, .mem = be->mem};
     w->layer = qr_alloc((size_t)c->n_layers, sizeof *w->layer);
     w->region = w->mem->alloc(n_bytes);
@@ -322,7 +373,7 @@ void qr_weights_outline(struct qr_weights *w, struct qr_safetensors *st, const s
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         const struct qr_st_tensor *t = walk_tensor(&k, st, name);
         if (k.row->kind == QR_KIND_TABLE)
-            place_table(w, weight_at(w, &k), c, t, qr_safetensors_data(st, t));
+            place_table(w, weight_at(w, &k), c, t, qr_safetensors_data(st, t), NULL);
     }
 }
 

@@ -2,8 +2,9 @@
  *
  * Matrices are packed by the backend straight from the mapped file (q, k, v into one matrix, gate and up into another), norm
  * weights and biases become f32, all in one region of the backend's memory. The embedding's rows are a tied head's where that is
- * packed without loss (f32, or bf16 from bf16); else they stay in the mapping: a step touches few of them. Pages of the file are
- * given back as soon as they are packed.
+ * packed without loss (f32, or bf16 from bf16); else they stay in the mapping, as a step touches few of them; to a device that cannot read it they are
+ * copied. Pages of the file are given back as soon as they are packed. On their way to a device, pieces of 8 MiB are read by all threads while the piece
+ * before is copied and packed.
  * Immutable once loaded; any thread may read.
  */
 #ifndef QR_LOADER_WEIGHTS_H
@@ -29,7 +30,7 @@ struct qr_weights {
     int32_t n_layers;
     enum qr_dtype matrix_dtype;     /* of packed matrices: f32, bf16, or quantized from what the file stores (to 4 bits: but the head to 8) */
     void *region;                   /* owned: packed matrices and vectors */
-    void *table_copy;               /* owned: embedding rows that the file holds unaligned, else NULL */
+    void *table_copy;               /* owned: embedding rows that the file holds unaligned, or a device needs, else NULL */
     size_t region_bytes, table_bytes; /* table_bytes: the embedding's rows as stored; 0: the head's */
     struct qr_safetensors *files;   /* owned */
     const struct qr_mem_ops *mem;   /* borrowed: whose region it is */

@@ -17,6 +17,9 @@ struct qr_model {
     struct qr_weights weights; /* owned, unless borrowed */
     bool borrowed;             /* the weights are somebody else's */
     struct qr_rope_freqs rope; /* owned */
+    const double *inv_freq;    /* rope's numbers where kernels read them */
+    void *device_freq;         /* owned: where that is no place of the host, else NULL */
+    const struct qr_mem_ops *mem; /* borrowed: whose it is */
     enum qr_dtype kv_dtype;
     struct qr_tensor (*forward)(struct qr_exec *x, const struct qr_model_config *c, const struct qr_weights *w);
 };
@@ -105,13 +108,21 @@ static int examine(struct qr_model *m, struct qr_safetensors **files, enum qr_dt
     return 0;
 }
 
-static void bind(struct qr_model *m)
+/* Chooses the forward, and computes what it needs beside weights. Without a backend: for planning, nothing of it is read. */
+static void bind(struct qr_model *m, struct qr_backend *be)
 {
     for (int i = 0; i < QR_COUNT(forwards); i++)
         if (forwards[i].arch == m->config.arch)
             m->forward = forwards[i].forward;
     QR_ASSERT(m->forward != NULL);
     qr_rope_freqs_init(&m->rope, &m->config.rope, m->config.head_dim, m->config.ctx_max);
+    m->inv_freq = m->rope.inv_freq;
+    if (!be || be->mem->host)
+        return;
+    const size_t n_bytes = (size_t)m->rope.n_rot / 2 * sizeof *m->inv_freq;
+    m->mem = be->mem;
+    m->inv_freq = m->device_freq = be->mem->alloc(n_bytes);
+    be->mem->put(be->queue, m->device_freq, m->rope.inv_freq, n_bytes);
 }
 
 int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
@@ -134,7 +145,7 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
         qr_free(m);
         return qr_err_prefix(err, "%s: ", dir);
     }
-    bind(m);
+    bind(m, be);
     *out = m;
     return 0;
 }
@@ -153,7 +164,7 @@ int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const 
     m->weights = *w;
     m->borrowed = true;
     m->kv_dtype = choose_kv_dtype(QR_KV_CACHE_AUTO, dtype);
-    bind(m);
+    bind(m, be);
     *out = m;
     return 0;
 }
@@ -163,6 +174,8 @@ void qr_model_close(struct qr_model *m)
     if (!m)
         return;
     qr_rope_freqs_release(&m->rope);
+    if (m->device_freq)
+        m->mem->free(m->device_freq);
     if (!m->borrowed)
         qr_weights_release(&m->weights);
     qr_free(m);
@@ -212,19 +225,12 @@ struct qr_kv_view qr_model_kv_view(const struct qr_model *m, void *base, int32_t
 
 /* ---- the step ---- */
 
-void qr_exec_init(struct qr_exec *x, const struct qr_model *m, struct qr_backend *be, struct qr_arena *act, const struct qr_kv_view *kv)
-{
-    QR_ASSERT(x != NULL && m != NULL);
-    QR_ASSERT(be != NULL && act != NULL);
-    *x = (struct qr_exec){.ops = &qr_ops_serve, .be = be, .act = act, .kv = kv, .model = m};
-}
-
 /* The rotary table of the batch's positions, then the architecture's forward. */
 static struct qr_tensor run_step(struct qr_exec *x, const struct qr_model *m)
 {
     const int32_t n = x->batch->n_tokens, half = m->rope.n_rot / 2;
     float *cos_sin = qr_arena_alloc(x->act, (size_t)n * 2 * (size_t)half * qr_dtype_bytes(x->real), 64);
-    const struct qr_rope_table_args a = {.cos_sin = cos_sin, .pos = x->batch->pos, .inv_freq = m->rope.inv_freq, .n_rows = n,
+    const struct qr_rope_table_args a = {.cos_sin = cos_sin, .pos = x->batch->pos, .inv_freq = m->inv_freq, .n_rows = n,
                                          .n_rot = m->rope.n_rot, .attn_factor = m->rope.attn_factor};
     x->be->k->rope_table(x->be->queue, &a);
     x->cos_sin = qr_tensor_3d(cos_sin, x->real, n, 2, half);
@@ -252,7 +258,7 @@ struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batc
     QR_ASSERT((uintptr_t)x->act->base % 64 == 0);
     assert_batch(x, batch);
     qr_arena_rewind(x->act, 0);
-    x->batch = batch;
+    qr_exec_set_batch(x, batch);
     return run_step(x, x->model);
 }
 
@@ -278,7 +284,7 @@ int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend 
     if (rc)
         return rc;
     qr_weights_outline(&m.weights, files, &m.config, be->k, dtype);
-    bind(&m);
+    bind(&m, NULL);
     *out = (struct qr_model_plan){.config = m.config, .weight_dtype = dtype, .kv_dtype = m.kv_dtype,
                                   .weight_bytes = m.weights.region_bytes, .table_bytes = m.weights.table_bytes,
                                   .act_bytes = qr_model_act_bytes(&m, n_tokens, n_logits)};

@@ -39,16 +39,19 @@ struct qr_model_options {
 
 struct qr_model; /* opaque */
 
-/* All that an op may reach; one per rank. Made by qr_exec_init, used by one thread. */
+/* All that an op may reach; one per rank. Made by qr_exec_init, used by one thread, released before its backend. */
 struct qr_exec {
     const struct qr_ops *ops;
     struct qr_backend *be;         /* borrowed */
     struct qr_arena *act;          /* borrowed: the step arena */
-    const struct qr_batch *batch;  /* borrowed, set for each step */
+    const struct qr_batch *batch;  /* set for each step: arrays where kernels read them */
     const struct qr_kv_view *kv;   /* borrowed */
     const struct qr_model *model;  /* borrowed */
     struct qr_tensor cos_sin;      /* this step's rotary table */
     enum qr_dtype real;            /* what activations are: f32; f64 where the reference kernels are compiled in double */
+    struct qr_batch placed;        /* the batch, when its arrays had to be copied to a device */
+    void *arrays;                  /* owned: these copies; NULL on the processor */
+    size_t arrays_bytes;
 };
 
 /* Reads DIR/config.json, generation_config.json and *.safetensors, checks them, packs the weights for `be` (borrowed). Errors name
@@ -79,6 +82,11 @@ size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_
 struct qr_kv_view qr_model_kv_view(const struct qr_model *m, void *base, int32_t n_blocks, int32_t block_tokens);
 
 void qr_exec_init(struct qr_exec *x, const struct qr_model *m, struct qr_backend *be, struct qr_arena *act, const struct qr_kv_view *kv);
+void qr_exec_release(struct qr_exec *x); /* also of a zeroed one */
+
+/* b becomes x->batch, as qr_model_forward has it: itself on the processor; else a copy of its arrays in one transfer, b as its `host`. b is borrowed until the
+ * next one. Allocates only for a batch larger than any before. */
+void qr_exec_set_batch(struct qr_exec *x, const struct qr_batch *b);
 
 /* Memory before anything is loaded: reads the configuration and the headers of the weight files only. */
 struct qr_model_plan {
@@ -91,7 +99,8 @@ struct qr_model_plan {
 int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
                   int32_t n_tokens, int32_t n_logits, struct qr_err *err);
 
-/* The step: rewinds the arena, computes the batch, returns logits [n_logits, V] f32 in the arena (valid until the next call). */
+/* The step: rewinds the arena, computes the batch, returns logits [n_logits, V] f32 in the arena (valid until the next call; kernels' memory: see
+ * qr_backend_read). */
 struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batch);
 
 #endif

@@ -376,7 +376,7 @@ static void make_step(struct tuner *t, const struct qr_model *m, int32_t n_rows,
     const size_t kv_bytes = (size_t)t->kv.n_blocks * qr_kv_block_bytes(&t->kv), act_bytes = qr_model_act_bytes(m, n_rows, n_seqs);
     struct qr_backend *be = t->exec.be;
     t->kv.base = t->kv_mem = be->mem->alloc(kv_bytes);
-    memset(t->kv_mem, 0, kv_bytes); /* pages that were never written are all one, and cost no memory traffic */
+    be->mem->zero(be->queue, t->kv_mem, kv_bytes); /* pages that were never written are all one, and cost no memory traffic */
     t->act_mem = be->mem->alloc(act_bytes);
     qr_arena_init_fixed(&t->act, t->act_mem, act_bytes);
     t->ints = qr_alloc((size_t)(3 * n_rows + 3 * n_seqs + 1 + n_seqs * stride), sizeof *t->ints);
@@ -447,7 +447,7 @@ void qr_model_tune(const struct qr_model *m, struct qr_backend *be, const struct
     QR_ASSERT(m != NULL && be != NULL);
     QR_ASSERT(options != NULL && options->rows_max >= 1);
     const struct qr_tune_key any = {.op = QR_TUNE_ATTENTION};
-    if (qr_tune_uses(be->tune, any) == 0)
+    if (!be->tune || qr_tune_uses(be->tune, any) == 0)
         return;
     struct tuner *t = qr_alloc(1, sizeof *t);
     t->table = be->tune;

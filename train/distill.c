@@ -152,6 +152,7 @@ static void end(void *user)
 {
     struct distill *u = user;
     if (u->be) {
+        qr_exec_release(&u->exec);
         u->be->mem->free(u->act_mem);
         u->be->mem->free(u->kv_mem);
         qr_model_close(u->teacher);

@@ -203,7 +203,7 @@ void qr_tape_begin(struct qr_tape *t, const struct qr_batch *b)
     QR_ASSERT(b->n_tokens <= t->o.n_tokens_max);
     forget(t);
     qr_arena_rewind(&t->keep, 0);
-    t->exec.batch = b;
+    qr_exec_set_batch(&t->exec, b);
     t->recorded = true;
 }
 
@@ -417,6 +417,7 @@ void qr_tape_close(struct qr_tape *t)
 {
     if (!t)
         return;
+    qr_exec_release(&t->exec);
     t->params->be->mem->free(t->region);
     t->params->be->mem->free(t->kv_mem);
     qr_model_close(t->model);

@@ -34,7 +34,7 @@ struct world {
 };
 
 struct setup {
-    const char *model, *isa;
+    const char *model, *isa, *device;
     struct qr_engine_config config;
     enum qr_compute compute;
     enum qr_kv_cache kv_cache;
@@ -44,7 +44,7 @@ struct setup {
 
 static inline void setup_init(struct setup *s, const char *model)
 {
-    *s = (struct setup){.model = model, .n_threads = 2};
+    *s = (struct setup){.model = model, .device = "cpu", .n_threads = 2};
     qr_engine_config_init(&s->config);
     s->config.hash_seed = 7;
 }
@@ -52,7 +52,7 @@ static inline void setup_init(struct setup *s, const char *model)
 static inline void world_open(struct world *w, const struct setup *s)
 {
     struct qr_err err = {0};
-    struct qr_backend_options bo = {.device = "cpu", .isa = s->isa, .n_threads = s->n_threads};
+    struct qr_backend_options bo = {.device = s->device, .isa = s->isa, .n_threads = s->n_threads};
     struct qr_model_options mo = {.compute = s->compute, .kv_cache = s->kv_cache, .quantize = s->quantize};
     char dir[1024];
     snprintf(dir, sizeof dir, "%s", data_path(s->model));

@@ -47,7 +47,8 @@ struct rig_item {
 };
 
 struct rig_options {
-    const char *isa; /* NULL: the best */
+    const char *device; /* NULL: the processor */
+    const char *isa;    /* NULL: the best */
     int32_t n_threads, ctx_max, n_blocks, block_tokens, rows_max;
     enum qr_compute compute;
     enum qr_quantize quantize;
@@ -71,6 +72,15 @@ static inline const char *data_dir(void)
     return dir;
 }
 
+/* NaN everywhere: reading what was not written shows. */
+static inline void rig_spoil(struct qr_backend *be, void *p, size_t n_bytes)
+{
+    uint8_t *ones = qr_alloc(n_bytes, 1);
+    memset(ones, 0xff, n_bytes);
+    be->mem->put(be->queue, p, ones, n_bytes);
+    qr_free(ones);
+}
+
 static inline void rig_open(struct rig *r, const char *dir, struct rig_options o)
 {
     struct qr_err err = {0};
@@ -78,17 +88,17 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_options o
     r->block_tokens = o.block_tokens ? o.block_tokens : 16;
     r->rows_max = o.rows_max ? o.rows_max : 512;
     int32_t n_blocks = o.n_blocks ? o.n_blocks : 64;
-    const struct qr_backend_options bo = {.isa = o.isa, .n_threads = o.n_threads ? o.n_threads : 1, .step_rows_max = r->rows_max};
+    const struct qr_backend_options bo = {.device = o.device, .isa = o.isa, .n_threads = o.n_threads ? o.n_threads : 1, .step_rows_max = r->rows_max};
     const struct qr_model_options mo = {.compute = o.compute, .quantize = o.quantize, .kv_cache = o.kv_cache, .ctx_max = o.ctx_max};
     cr_assert_eq(qr_backend_open(&r->be, &bo, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_model_open(&r->model, dir, r->be, &mo, &err), 0, "%s", err.msg);
     r->kv = qr_model_kv_view(r->model, NULL, n_blocks, r->block_tokens);
     r->kv_mem = r->be->mem->alloc((size_t)n_blocks * qr_kv_block_bytes(&r->kv));
-    memset(r->kv_mem, 0xff, (size_t)n_blocks * qr_kv_block_bytes(&r->kv)); /* NaN everywhere: reading what was not written shows */
+    rig_spoil(r->be, r->kv_mem, (size_t)n_blocks * qr_kv_block_bytes(&r->kv));
     r->kv.base = r->kv_mem;
     size_t n_act = PLAIN_ROOM * qr_model_act_bytes(r->model, r->rows_max, r->rows_max);
     r->act_mem = r->be->mem->alloc(n_act);
-    memset(r->act_mem, 0xff, n_act);
+    rig_spoil(r->be, r->act_mem, n_act);
     qr_arena_init_fixed(&r->act, r->act_mem, n_act);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
     r->exec.ops = o.plain ? &qr_ops_plain : &qr_ops_serve;
@@ -97,6 +107,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_options o
 
 static inline void rig_close(struct rig *r)
 {
+    qr_exec_release(&r->exec);
     r->be->mem->free(r->kv_mem);
     r->be->mem->free(r->act_mem);
     qr_model_close(r->model);
@@ -160,7 +171,7 @@ static inline float *rig_step(struct rig *r, const struct rig_item *item, int32_
     cr_assert_eq(out.shape[0], n_logits);
     size_t n_out = (size_t)n_logits * (size_t)rig_vocab(r);
     float *copy = qr_alloc(n_out + 1, sizeof *copy);
-    memcpy(copy, out.data, n_out * sizeof *copy);
+    r->be->mem->get(r->be->queue, copy, out.data, n_out * sizeof *copy);
     qr_free(a);
     return copy;
 }

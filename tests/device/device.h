@@ -1,0 +1,20 @@
+/* device.h - the discrete device of tests (discrete.c) as the program's "cuda". */
+#ifndef QR_TESTS_DEVICE_DEVICE_H
+#define QR_TESTS_DEVICE_DEVICE_H
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* From now on in this process "cuda" is that device, with kernels of this level; fault NULL: it works. */
+static inline void use_discrete(const char *isa, const char *fault)
+{
+    const char *lib = getenv("QUIRE_DISCRETE_LIB");
+    cr_assert(lib && access(lib, R_OK) == 0, "QUIRE_DISCRETE_LIB names no library: run through ctest");
+    setenv("QUIRE_CUDA_LIB", lib, 1);
+    setenv("QUIRE_DISCRETE_ISA", isa, 1);
+    if (fault)
+        setenv("QUIRE_DISCRETE_FAULT", fault, 1);
+}
+
+#endif

@@ -71,7 +71,8 @@ static void device_free(void *p)
         return;
     const size_t n = *size_of(p);
     range.n_bytes -= (int64_t)n;
-    QR_ASSERT(mmap((uint8_t *)p + OFFSET, qr_align_up(n ? n : 1, PAGE), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED);
+    void *gone = mmap((uint8_t *)p + OFFSET, qr_align_up(n ? n : 1, PAGE), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    QR_ASSERT(gone != MAP_FAILED);
 }
 
 /* Where the bytes of a device's address are. */

@@ -9,7 +9,9 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "bench/command.h"
+#include "bench/probe.h"
 #include "bench/samples.h"
+#include "bench/train_spy.h"
 #include "loader/hf_config.h"
 #include "loader/make_model.h"
 #include "train/optim.h"
@@ -19,7 +21,7 @@ struct train_options {
     const char *isa;
     int32_t dtype, recompute, optimizer;
     int64_t dim, layers, heads, kv_heads, ffn, vocab, batch, tokens, threads, steps;
-    bool json;
+    bool json, kern;
 };
 
 #define SIZE(what, value, low, high, text)                                                                                        \
@@ -47,6 +49,8 @@ static const struct qr_option table[] = {
      .help = "Instruction-set level; the best one otherwise."},
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct train_options, threads), .builtin = "0", .min = 0, .max = 1024,
      .arg = "N", .help = "Worker threads; 0 means one per usable core."},
+    {.name = "kern", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, kern), .builtin = "false",
+     .help = "Also the time of each kind of kernel, against what the machine can do at most."},
     {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, json), .builtin = "false", .help = "One JSON object."}};
 
 static int shape_of(struct qr_model_config *c, const struct train_options *o, struct qr_err *err)
@@ -144,7 +148,16 @@ static void fill(struct qr_train_batch *b, const struct train_options *o)
     qr_free(ids);
 }
 
-static int measure(const struct train_options *o, struct qr_params *p, struct qr_tape *t, struct qr_err *err)
+/* spy: NULL, or what looks on. The machine's limits are probed beside the steps. */
+static void report_kernels(const struct train_options *o, const struct qr_spy *spy, struct qr_params *p, struct qr_samples *s)
+{
+    const struct qr_backend *be = spy->real;
+    const enum qr_probe_unit unit = qr_probe_unit_of(p->compute);
+    qr_spy_print(spy, o->steps, 1e9 * qr_samples_mean(&s[WHOLE]), qr_probe_ops_s(be->queue, be->n_threads, be->k->name, unit, 20),
+                 qr_probe_bytes_s(be->queue, p->value, (size_t)p->n * sizeof(float), 3));
+}
+
+static int measure(const struct train_options *o, struct qr_params *p, struct qr_tape *t, struct qr_spy *spy, struct qr_err *err)
 {
     const struct qr_optim_config oc = {.kind = (enum qr_optimizer)o->optimizer, .momentum = 0.95, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1,
                                        .clip = 1, .seed = 1};
@@ -156,12 +169,16 @@ static int measure(const struct train_options *o, struct qr_params *p, struct qr
     fill(&b, o);
     qr_optim_init(&optim, p, &oc);
     for (int64_t i = 0; i <= o->steps && rc == 0; i++) {
+        if (spy && i == 1)
+            memset(spy->row, 0, sizeof spy->row);
         rc = step(p, t, &optim, &b, took, &loss, err);
         for (int k = 0; i > 0 && k < N_PARTS; k++)
             qr_samples_add(&s[k], took[k]);
     }
     if (rc == 0)
         report(o, p, t, s, loss);
+    if (rc == 0 && spy)
+        report_kernels(o, spy, p, s);
     for (int k = 0; k < N_PARTS; k++)
         qr_samples_release(&s[k]);
     qr_optim_release(&optim);
@@ -181,14 +198,16 @@ static int run(const void *options, int *status, struct qr_err *err)
     struct qr_backend *be = NULL;
     struct qr_params *p = NULL;
     struct qr_tape *t = NULL;
+    struct qr_spy spy;
     int rc = shape_of(&c, o, err);
     rc = rc ? rc : check_room(&c, compute, err);
     rc = rc ? rc : qr_backend_open(&be, &bo, err);
     if (rc == 0) {
-        qr_params_init(&p, &c, be, compute, 0.02, 1);
+        qr_spy_init(&spy, be, c.n_vocab);
+        qr_params_init(&p, &c, o->kern ? &spy.be : be, compute, 0.02, 1);
         rc = qr_tape_open(&t, p, &to, err);
     }
-    rc = rc ? rc : measure(o, p, t, err);
+    rc = rc ? rc : measure(o, p, t, o->kern ? &spy : NULL, err);
     qr_tape_close(t);
     qr_params_close(p);
     qr_backend_close(be);

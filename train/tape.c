@@ -7,7 +7,8 @@
 #include "train/record.h"
 
 #define ALIGN 64
-#define CHUNK_ROWS 64
+#define CHUNK_ROWS 256 /* the head and its gradient pass through memory once for each chunk */
+#define CHUNK_UNIT 32  /* kernels/backward.h, linear_cross_entropy */
 /* Where addresses begin while planning; nobody touches them. */
 #define PLAN_KEEP ((uintptr_t)64)
 #define PLAN_WORK ((uintptr_t)1 << 62)
@@ -364,7 +365,8 @@ static int tape_new(struct qr_tape **out, struct qr_params *p, const struct qr_t
         return rc;
     struct qr_tape *t = qr_alloc(1, sizeof *t);
     *t = (struct qr_tape){.params = p, .model = model, .o = *options, .real = p->real};
-    t->o.chunk_rows = t->o.chunk_rows ? t->o.chunk_rows : CHUNK_ROWS;
+    const int32_t rows = (int32_t)qr_align_up((size_t)t->o.n_tokens_max, CHUNK_UNIT);
+    t->o.chunk_rows = t->o.chunk_rows ? t->o.chunk_rows : rows < CHUNK_ROWS ? rows : CHUNK_ROWS;
     const int32_t n_blocks = (t->o.n_tokens_max + QR_TRAIN_BLOCK_TOKENS - 1) / QR_TRAIN_BLOCK_TOKENS + t->o.n_seqs_max;
     t->kv = qr_model_kv_view(model, NULL, n_blocks, QR_TRAIN_BLOCK_TOKENS);
     qr_exec_init(&t->exec, model, p->be, &t->keep, &t->kv);

@@ -36,7 +36,7 @@ enum qr_recompute {
 struct qr_tape_options {
     enum qr_recompute recompute;
     int32_t n_tokens_max, n_seqs_max; /* of a batch */
-    int32_t chunk_rows;               /* rows of logits at a time in the loss (0: 64); see kernels/backward.h, linear_cross_entropy */
+    int32_t chunk_rows;               /* rows of logits at a time in the loss (0: 256, or all); see kernels/backward.h, linear_cross_entropy */
     bool logits;                      /* keep logits as a recorded tensor instead of computing the loss: for whoever has a loss of his own */
 };
 

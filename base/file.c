@@ -12,7 +12,6 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-#define BLOCK_BYTES ((size_t)1 << 20)
 
 const char *qr_errno_text(char text[128], int number)
 {
@@ -50,7 +49,7 @@ int qr_file_out_open(struct qr_file_out *f, const char *path, struct qr_err *err
     if (f->fd < 0)
         return fail(path, "be made", err);
     snprintf(f->path, sizeof f->path, "%s", path);
-    f->buffer = qr_alloc(BLOCK_BYTES, 1);
+    f->buffer = qr_alloc(QR_FILE_BLOCK_BYTES, 1);
     return 0;
 }
 
@@ -80,12 +79,12 @@ int qr_file_out_put(struct qr_file_out *f, const void *bytes, size_t n, struct q
     int rc = 0;
     f->n_bytes += n;
     while (n > 0 && rc == 0) {
-        const size_t room = BLOCK_BYTES - f->used, take = n < room ? n : room;
+        const size_t room = QR_FILE_BLOCK_BYTES - f->used, take = n < room ? n : room;
         memcpy(f->buffer + f->used, from, take);
         f->used += take;
         from += take;
         n -= take;
-        if (f->used == BLOCK_BYTES)
+        if (f->used == QR_FILE_BLOCK_BYTES)
             rc = flush(f, err);
     }
     return rc;
@@ -148,14 +147,19 @@ int qr_file_replace(const char *path, const void *bytes, size_t n, struct qr_err
     return rc;
 }
 
-uint64_t qr_file_hash(const void *bytes, size_t n)
+uint64_t qr_file_hash_more(uint64_t before, const void *bytes, size_t n)
 {
     QR_ASSERT(bytes != NULL || n == 0);
     const uint8_t *p = bytes;
-    uint64_t hash = 0;
-    for (size_t at = 0; at < n; at += BLOCK_BYTES)
-        hash = qr_hash64(p + at, n - at < BLOCK_BYTES ? n - at : BLOCK_BYTES, hash);
+    uint64_t hash = before;
+    for (size_t at = 0; at < n; at += QR_FILE_BLOCK_BYTES)
+        hash = qr_hash64(p + at, n - at < QR_FILE_BLOCK_BYTES ? n - at : QR_FILE_BLOCK_BYTES, hash);
     return hash;
+}
+
+uint64_t qr_file_hash(const void *bytes, size_t n)
+{
+    return qr_file_hash_more(0, bytes, n);
 }
 
 /* ---- directories ---- */

@@ -14,6 +14,7 @@
 #include "base/err.h"
 
 #define QR_PATH_MAX 4096
+#define QR_FILE_BLOCK_BYTES ((size_t)1 << 20) /* of a file being written: its buffer, and the steps of its hash */
 
 /* "DIR/NAME" in out. Errors: QR_E_TOO_LARGE when it does not fit. */
 int qr_path_join(char out[QR_PATH_MAX], const char *dir, const char *name, struct qr_err *err);
@@ -45,8 +46,9 @@ int qr_file_write(const char *path, const void *bytes, size_t n, bool sync, stru
 /* The file `path` as a whole or, after an error or a crash, as it was: written beside it as PATH.new, moved over it. Not waited for. */
 int qr_file_replace(const char *path, const void *bytes, size_t n, struct qr_err *err);
 
-/* The hash that a file of these bytes gets: XXH3 of each MiB, seeded by the one before. */
+/* The hash that a file of these bytes gets: XXH3 of each block, seeded by the one before. more: blocks come one by one, `before` is 0 for the first. */
 uint64_t qr_file_hash(const void *bytes, size_t n);
+uint64_t qr_file_hash_more(uint64_t before, const void *bytes, size_t n);
 
 /* ---- directories ---- */
 

@@ -30,6 +30,12 @@ void qr_mem_drop(void *p, size_t n_bytes);
  * page will hold both. Before those bytes are touched. */
 void qr_mem_cut(void *block, size_t n_bytes, size_t at);
 
+/* Pages of [p, p + n_bytes) that are not there yet will be small ones: for memory of which only parts are ever touched. */
+void qr_mem_small_pages(void *p, size_t n_bytes);
+
+/* Has the system map all of the program's own code and constants now, which otherwise come page by page when they are first used. */
+void qr_mem_populate_program(void);
+
 /* Pages of [p, p + n_bytes) that are not there yet will come from these memory nodes in turn. False where the system refuses; nothing
  * is lost then but speed. p and n_bytes need not be whole pages. */
 bool qr_mem_interleave(void *p, size_t n_bytes, const int16_t *node, int32_t n_nodes);

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "bench/probe.h"
 #include "cli/cli.h"
@@ -105,9 +106,12 @@ static int check_out(struct run *r, struct qr_err *err)
 /* What this process holds before the run's own memory, as a row of the plan; and whether all of it fits. */
 static int check_memory(struct run *r, struct qr_err *err)
 {
+    const size_t scratch = qr_backend_populate(r->t->be);
+    qr_mem_populate_program();
     const int64_t held = qr_memory_of_process("VmRSS");
     qr_train_plan_add(&r->t->plan, "kernels' scratch", qr_backend_scratch_bytes(r->t->be));
-    qr_train_plan_add(&r->t->plan, "program, tokenizer, data read so far", (size_t)held);
+    qr_train_plan_add(&r->t->plan, "program, tokenizer, data read so far", (size_t)held > scratch ? (size_t)held - scratch : 0);
+    qr_train_plan_add(&r->t->plan, "a file being written, the plot", QR_FILE_BLOCK_BYTES + qr_train_plot_bytes(r->c->steps));
     print_plan(r->t);
     return qr_trainer_check_room(r->t, qr_memory_available() + held, err);
 }

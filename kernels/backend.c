@@ -85,6 +85,14 @@ size_t qr_backend_scratch_bytes(const struct qr_backend *be)
     return be->device->scratch_bytes(be);
 }
 
+size_t qr_backend_populate(const struct qr_backend *be)
+{
+    QR_ASSERT(be != NULL && be->pool != NULL);
+    QR_ASSERT(be->pool->n_threads >= 1);
+    qr_mem_populate(be->pool->shared, be->pool->shared_bytes);
+    return be->pool->shared_bytes + (size_t)be->pool->n_threads * be->pool->own_bytes; /* workers' own are in use from the start */
+}
+
 void qr_backend_spread(const struct qr_backend *be, void *p, size_t n_bytes)
 {
     QR_ASSERT(be != NULL && be->pool != NULL);

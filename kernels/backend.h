@@ -85,6 +85,9 @@ int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *op
 /* Memory of the queue itself, where kernels compute: scratch of a launch, and of each worker. It is touched as far as launches need it. */
 size_t qr_backend_scratch_bytes(const struct qr_backend *be);
 
+/* Touches all of the scratch that lies in the host's memory and returns how many bytes that is: from now on it is in use as planned. */
+size_t qr_backend_populate(const struct qr_backend *be);
+
 /* Large memory that every worker reads (the cache), before it is first touched: with several memory nodes its pages will come from all of them. */
 void qr_backend_spread(const struct qr_backend *be, void *p, size_t n_bytes);
 

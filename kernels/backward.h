@@ -181,15 +181,25 @@ struct qr_momentum_args {
     double mu, gscale;
 };
 
-/* scale - out = x scale;   half = x to the nearest bf16, unscaled. Either may be NULL; out may be x.
+/* scale - out = x scale;   half = x half_scale to the nearest bf16. Either may be NULL; out may be x.
  *
- * Shapes    x, out [n] f32;  half [n] bf16.   scale is rounded to f32. */
+ * Shapes    x, out [n] f32;  half [n] bf16.   Both factors are rounded to f32. */
 struct qr_scale_args {
     float *out;
     uint16_t *half;
     const float *x;
     int64_t n;
-    double scale;
+    double scale, half_scale;
+};
+
+/* turn - out[c,r] = x[r,c];   half[c,r] = the same to the nearest bf16. Either may be NULL; neither overlaps x.
+ *
+ * Shapes    x [R, C] f32;  out [C, R] f32, half [C, R] bf16, all dense. */
+struct qr_turn_args {
+    float *out;
+    uint16_t *half;
+    const float *x;
+    int32_t n_rows, n_cols;
 };
 
 /* move_by - w = w keep - rate u;   half = w rounded by chance, as adamw rounds it (the meaning of first, step and seed is the same).
@@ -242,6 +252,7 @@ struct qr_backward {
     void (*sum_squares)(struct qr_queue *q, const struct qr_sum_squares_args *a);
     void (*momentum)(struct qr_queue *q, const struct qr_momentum_args *a);
     void (*scale)(struct qr_queue *q, const struct qr_scale_args *a);
+    void (*turn)(struct qr_queue *q, const struct qr_turn_args *a);
     void (*move_by)(struct qr_queue *q, const struct qr_move_args *a);
 };
 

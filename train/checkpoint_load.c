@@ -82,7 +82,12 @@ static int check_hash(const struct source *s, const struct qr_manifest *m, const
     const struct qr_manifest_file *f = qr_manifest_find(m, name);
     if (!f)
         return qr_err_set(err, QR_E_DAMAGED, "%s: is not listed in " QR_MANIFEST_NAME ", expected its size and hash there", s->path);
-    const uint64_t hash = qr_file_hash(s->map.data, s->map.n_bytes);
+    uint64_t hash = 0;
+    for (size_t at = 0, n; at < s->map.n_bytes; at += n) { /* no more than a block in memory: beside the run's own there may be no room */
+        n = s->map.n_bytes - at < QR_FILE_BLOCK_BYTES ? s->map.n_bytes - at : QR_FILE_BLOCK_BYTES;
+        hash = qr_file_hash_more(hash, s->map.data + at, n);
+        qr_map_file_drop(&s->map, at, n);
+    }
     if (hash == f->hash)
         return 0;
     return qr_err_set(err, QR_E_DAMAGED, "%s: its bytes have changed since they were written: hash %016" PRIx64 ", expected %016" PRIx64

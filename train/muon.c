@@ -22,29 +22,48 @@ static size_t part(size_t *total, size_t n_bytes)
     return at;
 }
 
-/* Sets the object's pointers into `region`, which may be NULL: only the size is wanted then. */
-static size_t lay_out(struct qr_muon *mu, const struct qr_params *p, char *region)
+static size_t most(size_t a, size_t b)
 {
-    size_t n = 0, side = 0, packed = 0, total = 0;
+    return a > b ? a : b;
+}
+
+/* The largest of everything that any matrix needs. Matrices are worked on as wide ones: rows <= columns. */
+struct sizes {
+    size_t n, square, packed, packed_turned, packed_square;
+};
+
+static struct sizes sizes_of(const struct qr_params *p)
+{
+    struct sizes z = {0};
     for (int32_t i = 0; i < p->n_params; i++) {
         const struct qr_param *t = &p->param[i];
         if (!qr_param_is_layer_matrix(t))
             continue;
-        const size_t rows = (size_t)t->shape[0], cols = (size_t)t->shape[1], less = rows < cols ? rows : cols;
-        const size_t bytes = rows <= cols ? p->be->k->linear_packed_bytes(p->compute, t->shape[0], t->shape[1]) : 0;
-        n = rows * cols > n ? rows * cols : n;
-        side = less > side ? less : side;
-        packed = bytes > packed ? bytes : packed;
+        const int64_t n = t->shape[0] < t->shape[1] ? t->shape[0] : t->shape[1], k = t->shape[0] + t->shape[1] - n;
+        z.n = most(z.n, (size_t)(n * k));
+        z.square = most(z.square, (size_t)(n * n));
+        z.packed = most(z.packed, p->be->k->linear_packed_bytes(p->compute, n, k));
+        z.packed_turned = most(z.packed_turned, p->be->k->linear_packed_bytes(p->compute, k, n));
+        z.packed_square = most(z.packed_square, p->be->k->linear_packed_bytes(p->compute, n, n));
     }
+    return z;
+}
+
+/* Sets the object's pointers into `region`, which may be NULL: only the size is wanted then. */
+static size_t lay_out(struct qr_muon *mu, const struct qr_params *p, char *region)
+{
+    const struct sizes z = sizes_of(p);
     const bool rounds = p->compute == QR_BF16;
-    const size_t x = part(&total, n * 4), y = part(&total, n * 4), a = part(&total, side * side * 4), b = part(&total, side * side * 4);
-    const size_t c = part(&total, side * side * 4), xh = part(&total, rounds ? n * 2 : 0), ah = part(&total, rounds ? side * side * 2 : 0);
-    const size_t pk = part(&total, packed), leaf = part(&total, ((size_t)qr_sum_leaves((int64_t)n) + 1) * sizeof(double));
+    size_t total = 0;
+    const size_t x = part(&total, z.n * 4), y = part(&total, z.n * 4), a = part(&total, z.square * 4), b = part(&total, z.square * 4);
+    const size_t half = part(&total, rounds ? z.n * 2 : 0);
+    const size_t packed = part(&total, most(z.packed, z.packed_turned)), square = part(&total, z.packed_square);
+    const size_t leaf = part(&total, ((size_t)qr_sum_leaves((int64_t)z.n) + 1) * sizeof(double));
     if (region)
         *mu = (struct qr_muon){.be = p->be, .product = p->compute, .region = region, .x = (float *)(void *)(region + x), .y = (float *)(void *)(region + y),
-                               .a = (float *)(void *)(region + a), .b = (float *)(void *)(region + b), .c = (float *)(void *)(region + c),
-                               .x_half = rounds ? (uint16_t *)(void *)(region + xh) : NULL, .a_half = rounds ? (uint16_t *)(void *)(region + ah) : NULL,
-                               .packed = region + pk, .leaf = (double *)(void *)(region + leaf)};
+                               .a = (float *)(void *)(region + a), .b = (float *)(void *)(region + b),
+                               .half = rounds ? (uint16_t *)(void *)(region + half) : NULL, .packed = region + packed, .packed_square = region + square,
+                               .leaf = (double *)(void *)(region + leaf)};
     return total;
 }
 
@@ -73,74 +92,78 @@ void qr_muon_release(struct qr_muon *mu)
 
 /* ---- the iteration ---- */
 
-static void scale(const struct qr_muon *mu, float *out, uint16_t *half, const float *x, int64_t n, double by)
+static void scale(const struct qr_muon *mu, const struct qr_scale_args *a)
 {
-    const struct qr_scale_args a = {.out = out, .half = half, .x = x, .n = n, .scale = by};
-    mu->be->b->scale(mu->be->queue, &a);
+    mu->be->b->scale(mu->be->queue, a);
 }
 
-/* out [n, cols] += rows [n, k] matrix [k, cols]; half: the matrix rounded, where products are bf16. */
-static void add_product(const struct qr_muon *mu, float *out, const float *rows, const float *matrix, const uint16_t *half, int32_t n, int32_t k, int32_t cols)
+/* out [R, C] turned to [C, R]; half where it is to be rounded. */
+static void turn(const struct qr_muon *mu, float *out, uint16_t *half, const float *x, int32_t n_rows, int32_t n_cols)
 {
-    void *data = half ? (void *)(uintptr_t)half : (void *)(uintptr_t)matrix;
-    const struct qr_weight w = {.t = qr_tensor_2d(data, mu->product, k, cols), .packed_dtype = mu->product};
-    const struct qr_linear_dx_args a = {.dx = out, .dy = rows, .w = &w, .dx_stride = cols, .dy_stride = k, .n_rows = n, .n_in = cols, .n_out = k};
-    mu->be->b->linear_dx(mu->be->queue, &a);
+    const struct qr_turn_args a = {.out = out, .half = half, .x = x, .n_rows = n_rows, .n_cols = n_cols};
+    mu->be->b->turn(mu->be->queue, &a);
 }
 
-/* a = x x' of a wide matrix, x' x of a tall one. */
-static void square(const struct qr_muon *mu, int32_t n_rows, int32_t n_cols)
+/* rows [n_out, n_in] of type `from`. Where matrices are padded, padding must be zeros. */
+static void pack(const struct qr_muon *mu, void *dst, const void *rows, enum qr_dtype from, int32_t n_out, int32_t n_in)
 {
-    if (n_rows <= n_cols) {
-        struct qr_backend *be = mu->be;
-        struct qr_weight w = {.t = qr_tensor_2d(mu->x, QR_F32, n_rows, n_cols), .packed = mu->packed, .packed_dtype = mu->product};
-        memset(mu->packed, 0, be->k->linear_packed_bytes(mu->product, n_rows, n_cols));
-        be->k->linear_pack(be->queue, mu->packed, mu->product, n_rows, n_cols, 0, mu->x, QR_F32, n_rows);
-        const struct qr_linear_args a = {.out = mu->a, .x = mu->x, .w = &w, .out_stride = n_rows, .x_stride = n_cols, .n_rows = n_rows, .n_in = n_cols,
-                                         .n_out = n_rows};
-        be->k->linear(be->queue, &a);
-        return;
-    }
-    memset(mu->a, 0, (size_t)n_cols * (size_t)n_cols * sizeof *mu->a);
-    const struct qr_linear_dw_args a = {.dw = mu->a, .dy = mu->x, .x = mu->x, .dy_stride = n_cols, .x_stride = n_cols, .n_rows = n_rows, .n_in = n_cols,
-                                        .n_out = n_cols, .product = mu->product};
-    mu->be->b->linear_dw(mu->be->queue, &a);
+    const struct qr_kernels *k = mu->be->k;
+    const size_t n_bytes = k->linear_packed_bytes(mu->product, n_out, n_in);
+    if (n_bytes > (size_t)n_out * (size_t)n_in * qr_dtype_bytes(mu->product))
+        memset(dst, 0, n_bytes);
+    k->linear_pack(mu->be->queue, dst, mu->product, n_out, n_in, 0, rows, from, n_out);
 }
 
-/* x = c0 x + (c1 a + c2 a^2) x */
-static void round_of(struct qr_muon *mu, int32_t n_rows, int32_t n_cols)
+/* out [n_rows, n_out] = x [n_rows, n_in] times the packed matrix [n_out, n_in] turned; add: += */
+static void multiply(const struct qr_muon *mu, float *out, const float *x, void *packed, int32_t n_rows, int32_t n_in, int32_t n_out, bool add)
 {
-    const bool wide = n_rows <= n_cols;
-    const int32_t side = wide ? n_rows : n_cols;
-    const int64_t n = (int64_t)n_rows * n_cols, n_side = (int64_t)side * side;
-    square(mu, n_rows, n_cols);
-    scale(mu, mu->b, mu->a_half, mu->a, n_side, quintic[1]);
-    scale(mu, mu->c, NULL, mu->a, n_side, quintic[2]);
-    add_product(mu, mu->b, mu->c, mu->a, mu->a_half, side, side, side);
-    scale(mu, mu->y, wide ? mu->x_half : NULL, mu->x, n, quintic[0]);
-    if (wide) {
-        add_product(mu, mu->y, mu->b, mu->x, mu->x_half, side, side, n_cols);
-    } else {
-        if (mu->a_half)
-            scale(mu, NULL, mu->a_half, mu->b, n_side, 1);
-        add_product(mu, mu->y, mu->x, mu->b, mu->a_half, n_rows, side, side);
-    }
-    float *x = mu->x;
-    mu->x = mu->y;
-    mu->y = x;
+    const struct qr_weight w = {.t = qr_tensor_2d(NULL, mu->product, n_out, n_in), .packed = packed, .packed_dtype = mu->product};
+    const struct qr_linear_args a = {.out = out, .x = x, .w = &w, .out_stride = n_out, .x_stride = n_in, .n_rows = n_rows, .n_in = n_in, .n_out = n_out,
+                                     .add = add};
+    mu->be->k->linear(mu->be->queue, &a);
 }
 
-const float *qr_muon_orthogonal(struct qr_muon *mu, const float *u, int32_t n_rows, int32_t n_cols)
+/* A round on z [n, k], n <= k, which stands for sigma z:  z = z + (c1 sigma^2 a + c2 sigma^4 a a) / c0 z  with a = z z';  sigma grows to c0 sigma. */
+static void round_of(const struct qr_muon *mu, float *z, float *spare, int32_t n, int32_t k, double sigma)
 {
-    QR_ASSERT(mu != NULL && u != NULL);
+    const double s2 = sigma * sigma;
+    const struct qr_scale_args both = {.out = mu->b, .half = mu->half, .x = mu->a, .n = (int64_t)n * n, .scale = quintic[1] * s2 / quintic[0],
+                                       .half_scale = quintic[2] * s2 * s2 / quintic[0]};
+    const struct qr_scale_args second = {.out = spare, .x = mu->a, .n = (int64_t)n * n, .scale = both.half_scale};
+    const void *rows = mu->half ? (const void *)mu->half : (const void *)spare; /* what is packed behind a pass that rounds it */
+    pack(mu, mu->packed, z, QR_F32, n, k);
+    multiply(mu, mu->a, z, mu->packed, n, k, n, false);
+    scale(mu, &both);
+    if (!mu->half)
+        scale(mu, &second);
+    pack(mu, mu->packed_square, rows, mu->product, n, n);
+    multiply(mu, mu->b, mu->a, mu->packed_square, n, n, n, true);
+    turn(mu, mu->half ? NULL : spare, mu->half, z, n, k);
+    pack(mu, mu->packed, rows, mu->product, k, n);
+    multiply(mu, z, mu->b, mu->packed, n, n, k, true);
+}
+
+const float *qr_muon_orthogonal(struct qr_muon *mu, double *factor, const float *u, int32_t n_rows, int32_t n_cols)
+{
+    QR_ASSERT(mu != NULL && factor != NULL && u != NULL);
     QR_ASSERT(n_rows > 0 && n_cols > 0);
+    const bool tall = n_rows > n_cols;
     const int64_t n = (int64_t)n_rows * n_cols;
+    float *z = tall ? mu->y : mu->x, *spare = tall ? mu->x : mu->y;
     double sum;
     const struct qr_sum_squares_args s = {.sum = &sum, .leaf = mu->leaf, .x = u, .n = n};
     mu->be->b->sum_squares(mu->be->queue, &s);
-    scale(mu, mu->x, NULL, u, n, 1 / (sqrt(sum) + NORM_EPS));
-    for (int i = 0; i < N_ROUNDS; i++)
-        round_of(mu, n_rows, n_cols);
+    const struct qr_scale_args unit = {.out = mu->x, .x = u, .n = n, .scale = 1 / (sqrt(sum) + NORM_EPS)};
+    scale(mu, &unit);
+    if (tall)
+        turn(mu, z, NULL, mu->x, n_rows, n_cols);
+    *factor = 1;
+    for (int i = 0; i < N_ROUNDS; i++) {
+        round_of(mu, z, spare, tall ? n_cols : n_rows, tall ? n_rows : n_cols, *factor);
+        *factor *= quintic[0];
+    }
+    if (tall)
+        turn(mu, mu->x, NULL, z, n_cols, n_rows);
     return mu->x;
 }
 
@@ -150,8 +173,9 @@ void qr_muon_move(struct qr_muon *mu, struct qr_params *p, const struct qr_param
     QR_ASSERT(qr_param_is_layer_matrix(t) && s->step >= 1);
     const struct qr_momentum_args look = {.m = m, .g = (float *)p->grad + t->first, .out = mu->x, .n = t->n, .mu = s->momentum, .gscale = s->gscale};
     p->be->b->momentum(p->be->queue, &look);
-    const float *u = qr_muon_orthogonal(mu, mu->x, (int32_t)t->shape[0], (int32_t)t->shape[1]);
-    const double size = 0.2 * sqrt((double)(t->shape[0] > t->shape[1] ? t->shape[0] : t->shape[1]));
+    double factor;
+    const float *u = qr_muon_orthogonal(mu, &factor, mu->x, (int32_t)t->shape[0], (int32_t)t->shape[1]);
+    const double size = factor * 0.2 * sqrt((double)(t->shape[0] > t->shape[1] ? t->shape[0] : t->shape[1]));
     const struct qr_move_args move = {.w = (float *)p->value + t->first, .half = p->half ? p->half + t->first : NULL, .u = u, .n = t->n, .first = t->first,
                                       .step = s->step, .keep = 1 - s->lr * s->decay, .rate = s->lr * size, .seed = s->seed};
     p->be->b->move_by(p->be->queue, &move);

@@ -7,18 +7,35 @@
 
 #define CLIP_EPS 1e-6
 
-size_t qr_optim_bytes(const struct qr_params *p)
+/* First or second moments that there are. */
+static size_t n_moments(const struct qr_params *p, enum qr_optimizer kind, bool second)
+{
+    int64_t n = p->n;
+    for (int32_t i = 0; i < p->n_params; i++) {
+        const struct qr_param *t = &p->param[i];
+        n -= t->frozen || (second && kind == QR_OPTIMIZER_MUON && qr_param_is_layer_matrix(t)) ? t->n : 0;
+    }
+    return (size_t)n;
+}
+
+size_t qr_optim_bytes(const struct qr_params *p, enum qr_optimizer kind)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(p->n > 0);
     struct qr_shares s;
-    int64_t n = p->n;
     qr_shares_init(&s, p, 0, 1);
     const int64_t n_leaves = s.leaf[s.n_units];
     qr_shares_release(&s);
-    for (int32_t i = 0; i < p->n_params; i++)
-        n -= p->param[i].frozen ? p->param[i].n : 0;
-    return 2 * (size_t)n * qr_dtype_bytes(p->real) + 2 * (size_t)n_leaves * sizeof(double);
+    return (n_moments(p, kind, false) + n_moments(p, kind, true)) * qr_dtype_bytes(p->real) + 2 * (size_t)n_leaves * sizeof(double);
+}
+
+static void *moments_new(const struct qr_params *p, size_t n)
+{
+    const size_t n_bytes = (size_t)p->n * qr_dtype_bytes(p->real);
+    void *m = p->be->mem->alloc(n_bytes);
+    if (p->be->mem->host && n < (size_t)p->n) /* those that are not there lie between others: a huge page would hold both */
+        qr_mem_small_pages(m, n_bytes);
+    return m;
 }
 
 void qr_optim_init(struct qr_optim *o, struct qr_params *p, const struct qr_optim_config *c)
@@ -27,8 +44,7 @@ void qr_optim_init(struct qr_optim *o, struct qr_params *p, const struct qr_opti
     QR_ASSERT(c->beta1 >= 0 && c->beta1 < 1 && c->beta2 >= 0 && c->beta2 < 1);
     QR_ASSERT(c->momentum >= 0 && c->momentum < 1);
     QR_ASSERT(c->eps > 0 && c->decay >= 0 && c->clip >= 0);
-    const size_t n_bytes = (size_t)p->n * qr_dtype_bytes(p->real);
-    *o = (struct qr_optim){.c = *c, .params = p, .m = p->be->mem->alloc(n_bytes), .v = p->be->mem->alloc(n_bytes)};
+    *o = (struct qr_optim){.c = *c, .params = p, .m = moments_new(p, n_moments(p, c->kind, false)), .v = moments_new(p, n_moments(p, c->kind, true))};
     if (c->kind == QR_OPTIMIZER_MUON)
         qr_muon_init(&o->muon, p);
     qr_shares_init(&o->shares, p, 0, 1);

@@ -46,8 +46,8 @@ void qr_optim_init(struct qr_optim *o, struct qr_params *p, const struct qr_opti
 void qr_optim_release(struct qr_optim *o);
 
 /* Bytes that moments and scratch take; qr_muon_bytes come to it. Moments of frozen tensors, and second moments of Muon's
- * matrices, are never touched; the former do not count. */
-size_t qr_optim_bytes(const struct qr_params *p);
+ * matrices, are never touched and do not count. */
+size_t qr_optim_bytes(const struct qr_params *p, enum qr_optimizer kind);
 
 /* One step at learning rate lr: clips, moves the values, packs them for the next forward. *norm is the gradients' before clipping. Gradients are
  * zeroed in the same pass over memory: the next batch's may be added at once. Errors: QR_E_INVALID when the norm is not finite; it names the first tensor

@@ -13,15 +13,26 @@
 #include "base/svg.h"
 
 #define POINTS_MAX 400 /* of a curve: more are averaged, a pixel cannot show them */
+#define ROWS_MAX 16384
 #define WIDE 852
 #define NARROW 412
 
 /* Columns of log.csv behind the step; see log.h. */
 enum { TOKENS, LOSS, EVAL_LOSS, NORM, LR, TOKENS_S, SHARE, SECONDS, N_COLUMNS };
 
+/* The log's rows in at most ROWS_MAX entries: an entry is the mean of `fold` rows, so that a long run's plot takes no more memory than a short one's. */
 struct table {
     double *step, *column[N_COLUMNS]; /* owned [rows_max]; NaN: an empty field */
     int32_t n, rows_max;
+    int64_t fold;
+    double last_step;
+    double last[N_COLUMNS], least[N_COLUMNS], sum[N_COLUMNS]; /* of all rows; NaN, or 0 for the sum, where every field was empty */
+};
+
+/* Rows on their way to an entry. */
+struct folding {
+    double step, sum[N_COLUMNS];
+    int64_t n, of[N_COLUMNS];
 };
 
 struct curve {
@@ -31,12 +42,22 @@ struct curve {
 
 /* ---- reading ---- */
 
-static void grow(struct table *t)
+size_t qr_train_plot_bytes(int64_t n)
 {
-    t->rows_max = t->rows_max ? 2 * t->rows_max : 1024;
-    t->step = qr_realloc(t->step, (size_t)t->rows_max, sizeof *t->step);
-    for (int k = 0; k < N_COLUMNS; k++)
-        t->column[k] = qr_realloc(t->column[k], (size_t)t->rows_max, sizeof *t->column[k]);
+    QR_ASSERT(n >= 0);
+    const int64_t rows = n < ROWS_MAX ? n : ROWS_MAX;
+    return (size_t)(rows + 1) * (1 + N_COLUMNS) * sizeof(double);
+}
+
+static void make_table(struct table *t, int64_t n_rows)
+{
+    *t = (struct table){.fold = 1 + (n_rows - 1) / ROWS_MAX};
+    t->rows_max = (int32_t)(n_rows / t->fold) + 1;
+    t->step = qr_alloc((size_t)t->rows_max, sizeof *t->step);
+    for (int k = 0; k < N_COLUMNS; k++) {
+        t->column[k] = qr_alloc((size_t)t->rows_max, sizeof *t->column[k]);
+        t->last[k] = t->least[k] = NAN;
+    }
 }
 
 static void release(struct table *t)
@@ -46,40 +67,79 @@ static void release(struct table *t)
         qr_free(t->column[k]);
 }
 
+/* What has been gathered becomes an entry. */
+static void flush(struct table *t, struct folding *f)
+{
+    if (f->n == 0)
+        return;
+    QR_ASSERT(t->n < t->rows_max);
+    t->step[t->n] = f->step / (double)f->n;
+    for (int k = 0; k < N_COLUMNS; k++)
+        t->column[k][t->n] = f->of[k] ? f->sum[k] / (double)f->of[k] : NAN;
+    t->n++;
+    *f = (struct folding){0};
+}
+
+static void take_field(struct table *t, struct folding *f, int k, double v)
+{
+    t->last[k] = v;
+    t->least[k] = fmin(t->least[k], v); /* of a number and a NaN: the number */
+    t->sum[k] += v;
+    f->sum[k] += v;
+    f->of[k]++;
+}
+
 /* One row; a line that is none (the header, one cut off) adds nothing. */
-static void take_line(struct table *t, const char *line)
+static void take_line(struct table *t, struct folding *f, const char *line)
 {
     char *end;
     const double step = strtod(line, &end);
     if (end == line || *end != ',' || !strchr(line, '\n'))
         return;
-    if (t->n == t->rows_max)
-        grow(t);
-    t->step[t->n] = step;
+    f->step += step;
+    f->n++;
+    t->last_step = step;
     for (int k = 0; k < N_COLUMNS; k++) {
         const char *field = *end == ',' ? end + 1 : end;
         const double v = strtod(field, &end);
-        t->column[k][t->n] = end == field ? NAN : v;
+        if (end != field && isfinite(v))
+            take_field(t, f, k, v);
         end += strcspn(end, ",\n");
     }
-    t->n++;
+    if (f->n == t->fold)
+        flush(t, f);
+}
+
+/* Twice over the file: to count rows, and to take them. */
+static void read_rows(struct table *t, FILE *f)
+{
+    struct folding folding = {0};
+    char *line = NULL;
+    size_t cap = 0;
+    int64_t n = 0;
+    while (getline(&line, &cap, f) > 0)
+        n++;
+    make_table(t, n);
+    rewind(f);
+    for (int64_t i = 0; i < n && getline(&line, &cap, f) > 0; i++)
+        take_line(t, &folding, line);
+    flush(t, &folding);
+    free(line);
 }
 
 static int read_table(struct table *t, const char *dir, struct qr_err *err)
 {
-    char path[QR_PATH_MAX], *line = NULL;
-    size_t cap = 0;
+    char path[QR_PATH_MAX];
     int rc = qr_path_join(path, dir, "log.csv", err);
     if (rc)
         return rc;
     FILE *f = fopen(path, "re");
     if (!f)
         return qr_err_set(err, QR_E_IO, "%s: %s", path, strerror(errno));
-    while (getline(&line, &cap, f) > 0)
-        take_line(t, line);
-    free(line);
+    read_rows(t, f);
+    const bool broken = ferror(f);
     fclose(f);
-    return 0;
+    return broken ? qr_err_set(err, QR_E_IO, "%s: cannot be read", path) : 0;
 }
 
 /* ---- curves ---- */
@@ -113,22 +173,6 @@ static void curve_free(struct curve *c)
     qr_free(c->y);
 }
 
-static double last_of(const struct table *t, int column)
-{
-    for (int32_t i = t->n - 1; i >= 0; i--)
-        if (isfinite(t->column[column][i]))
-            return t->column[column][i];
-    return NAN;
-}
-
-static double least_of(const struct table *t, int column)
-{
-    double least = NAN;
-    for (int32_t i = 0; i < t->n; i++)
-        least = fmin(least, t->column[column][i]); /* of a number and a NaN: the number */
-    return least;
-}
-
 /* ---- the page ---- */
 
 static void put_card(struct qr_buf *out, const char *name, double v, int n_decimals)
@@ -139,18 +183,13 @@ static void put_card(struct qr_buf *out, const char *name, double v, int n_decim
 
 static void put_cards(struct qr_buf *out, const struct table *t)
 {
-    double tokens = 0, seconds = 0;
-    for (int32_t i = 0; i < t->n; i++) {
-        tokens += isfinite(t->column[TOKENS][i]) ? t->column[TOKENS][i] : 0;
-        seconds += isfinite(t->column[SECONDS][i]) ? t->column[SECONDS][i] : 0;
-    }
     qr_buf_put_str(out, "<div class=\"cards\">\n");
-    put_card(out, "steps", t->n ? t->step[t->n - 1] : 0, 0);
-    put_card(out, "loss now", last_of(t, LOSS), 4);
-    put_card(out, "held-out loss now", last_of(t, EVAL_LOSS), 4);
-    put_card(out, "held-out loss, least", least_of(t, EVAL_LOSS), 4);
-    put_card(out, "tokens", tokens, 0);
-    put_card(out, "tokens/s", seconds > 0 ? tokens / seconds : NAN, 0);
+    put_card(out, "steps", t->last_step, 0);
+    put_card(out, "loss now", t->last[LOSS], 4);
+    put_card(out, "held-out loss now", t->last[EVAL_LOSS], 4);
+    put_card(out, "held-out loss, least", t->least[EVAL_LOSS], 4);
+    put_card(out, "tokens", t->sum[TOKENS], 0);
+    put_card(out, "tokens/s", t->sum[SECONDS] > 0 ? t->sum[TOKENS] / t->sum[SECONDS] : NAN, 0);
     qr_buf_put_str(out, "</div>\n");
 }
 

@@ -185,7 +185,7 @@ static int plan(struct qr_trainer *t, struct qr_err *err)
         rc = t->variant.plan(t->variant.user, t->params, &t->tape_options, &t->plan, err);
     if (!rc && t->c->optimizer.kind == QR_OPTIMIZER_MUON)
         qr_train_plan_add(&t->plan, "Muon's work area", qr_muon_bytes(t->params));
-    return rc ? rc : qr_train_plan_model(&t->plan, t->params, &t->tape_options, err);
+    return rc ? rc : qr_train_plan_model(&t->plan, t->params, (enum qr_optimizer)t->c->optimizer.kind, &t->tape_options, err);
 }
 
 int qr_trainer_open(struct qr_trainer **out, const struct qr_train_config *c, const struct qr_train_variant *variant, struct qr_err *err)

@@ -63,6 +63,7 @@ void QR_REF(cross_entropy)(struct qr_queue *q, const struct qr_cross_entropy_arg
 void QR_REF(adamw)(struct qr_queue *q, const struct qr_adamw_args *a);
 void QR_REF(sum_squares)(struct qr_queue *q, const struct qr_sum_squares_args *a);
 void QR_REF(momentum)(struct qr_queue *q, const struct qr_momentum_args *a);
+void QR_REF(turn)(struct qr_queue *q, const struct qr_turn_args *a);
 void QR_REF(scale)(struct qr_queue *q, const struct qr_scale_args *a);
 void QR_REF(move_by)(struct qr_queue *q, const struct qr_move_args *a);
 

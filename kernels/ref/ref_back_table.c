@@ -16,5 +16,6 @@ const struct qr_backward QR_REF(backward) = {
     .sum_squares = QR_REF(sum_squares),
     .momentum = QR_REF(momentum),
     .scale = QR_REF(scale),
+    .turn = QR_REF(turn),
     .move_by = QR_REF(move_by),
 };

@@ -65,14 +65,29 @@ void QR_REF(scale)(struct qr_queue *q, const struct qr_scale_args *a)
     (void)q;
     QR_ASSERT(a != NULL && a->n >= 0);
     QR_ASSERT(a->x != NULL && (a->out != NULL || a->half != NULL));
-    const param scale = (param)a->scale;
+    const param scale = (param)a->scale, half_scale = (param)a->half_scale;
     for (int64_t i = 0; i < a->n; i++) {
         const param x = ((const param *)a->x)[i];
         if (a->half)
-            a->half[i] = qr_f32_to_bf16((float)x);
+            a->half[i] = qr_f32_to_bf16((float)(x * half_scale));
         if (a->out)
             ((param *)a->out)[i] = x * scale;
     }
+}
+
+void QR_REF(turn)(struct qr_queue *q, const struct qr_turn_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->x != NULL && (a->out != NULL || a->half != NULL));
+    QR_ASSERT(a->n_rows >= 0 && a->n_cols >= 0);
+    for (int64_t r = 0; r < a->n_rows; r++)
+        for (int64_t c = 0; c < a->n_cols; c++) {
+            const param x = ((const param *)a->x)[r * a->n_cols + c];
+            if (a->half)
+                a->half[c * a->n_rows + r] = qr_f32_to_bf16((float)x);
+            if (a->out)
+                ((param *)a->out)[c * a->n_rows + r] = x;
+        }
 }
 
 void QR_REF(move_by)(struct qr_queue *q, const struct qr_move_args *a)

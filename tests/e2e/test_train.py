@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 
-from lib import QUIRE, SLOW, STORIES, Server, jsonl, main, need_data, run, run_lines
+from lib import QUIRE, SLOW, STORIES, Server, Skip, jsonl, main, need_data, run, run_lines
 
 CONFIG = {'architectures': ['LlamaForCausalLM'], 'model_type': 'llama', 'hidden_size': 64, 'intermediate_size': 128, 'num_hidden_layers': 2,
           'num_attention_heads': 4, 'num_key_value_heads': 2, 'vocab_size': 512, 'max_position_embeddings': 256, 'rms_norm_eps': 1e-5,
@@ -264,21 +264,60 @@ def test_what_cannot_be_trained_is_refused_with_a_reason():
         assert rc == 0 and re.search(r'optimizer.lr: 0.01 +# .*run.yaml:7:', out), out
 
 
-def test_the_plan_is_what_the_process_takes_and_the_trace_says_where_time_goes():
+def memory_of(out):
+    """What --memory printed last: row to (planned, at its peak) in bytes."""
+    unit = {'B': 1, 'KiB': 2 ** 10, 'MiB': 2 ** 20, 'GiB': 2 ** 30}
+    last = out[out.rindex('memory  '):]
+    return {name.strip(): (float(a) * unit[u], float(b) * unit[v]) for name, a, u, b, v in re.findall(r'^  (.+?) +([\d.]+) (\w+) +([\d.]+) (\w+)$', last, re.M)}
+
+
+def test_the_process_takes_what_the_plan_says_within_one_percent():
+    """Of every kind of run. What is planned as a whole and then used in parts (a huge page half of whose numbers are never touched, files read in passing)
+    would show, and so would what nobody planned."""
+    if SLOW > 1:
+        raise Skip('a sanitizer keeps memory of its own')
+    with World() as w:
+        with open(w.path('config.json'), 'w', encoding='utf-8') as f:
+            json.dump({**CONFIG, 'vocab_size': 4096, 'hidden_size': 256, 'intermediate_size': 512}, f)
+        w.prepare('long', ' '.join(f'The cat number {i} sat on the mat.' for i in range(200)))
+        settings = [f'data.train={w.path("long")}', 'data.sequence=256', 'batch.tokens=512', 'batch.sequences=2', 'steps=2', 'eval.every=0']
+        on = ('model.config=', f'model.from={w.path("plain", "final")}')
+        kinds = [('plain',), ('plain', 'steps=3'), ('f32', 'compute.dtype=f32', 'save.every=1'), ('full', 'compute.recompute=full', 'save.every=1'),
+                 ('muon', 'optimizer.kind=muon'), ('muon', 'optimizer.kind=muon', 'steps=3'), ('lora', *on, 'lora.rank=4'), ('int4', *on, 'quantize.type=int4'),
+                 ('frozen', *on, 'model.freeze=model.layers.0'), ('taught', f'teacher.model={w.path("plain", "final")}')]
+        for name, *more in kinds:
+            resume = ['--resume'] if 'steps=3' in more else []
+            rows = memory_of(w.train(*settings, *more, f'save.out={w.path(name)}', flags=['--memory', *resume]))
+            planned, seen = rows['together, and the process (VmHWM)']
+            print(f'   {name}{" resumed" if resume else ""}: planned {planned / 2 ** 20:.1f} MiB, taken {100 * (seen / planned - 1):+.2f} %')
+            assert abs(seen / planned - 1) <= 0.01, (name, more, rows)
+            assert all(used <= plan for plan, used in (v for k, v in rows.items() if 'together' not in k)), rows
+
+
+def test_muon_learns_and_an_interrupted_run_with_it_is_resumed_to_the_same_bytes():
+    with World() as w:
+        settings = ['optimizer.kind=muon', 'steps=24', 'save.every=8']
+        w.train(*settings)
+        losses = [r['loss'] for r in w.rows() if 'loss' in r]
+        held_out = [r['eval_loss'] for r in w.rows() if 'eval_loss' in r]
+        assert losses[-1] < 0.7 * losses[0] and held_out[-1] < 0.7 * held_out[0], (losses, held_out)
+        part = [*settings, f'save.out={w.path("part")}']
+        p = w.start(*part)
+        w.until_step(p, 3, 'part')
+        p.send_signal(signal.SIGINT)
+        p.communicate(timeout=30 * SLOW)
+        assert p.returncode == 130 and 3 <= w.rows('part')[-1]['step'] < 24, (p.returncode, w.rows('part')[-1])
+        w.train(*part, 'compute.threads=1', flags=['--resume'])
+        assert w.rows('part') == w.rows('out') and w.model('part') == w.model('out')
+
+
+def test_the_trace_says_where_time_goes():
     with World() as w:
         with open(w.path('config.json'), 'w', encoding='utf-8') as f:
             json.dump({**CONFIG, 'vocab_size': 4096, 'hidden_size': 128, 'intermediate_size': 256}, f)
         w.prepare('long', ' '.join(f'The cat number {i} sat on the mat.' for i in range(200)))
         settings = [f'data.train={w.path("long")}', 'data.sequence=256', 'batch.tokens=512', 'batch.sequences=2', 'steps=2', 'eval.every=0']
-        out = w.train(*settings, flags=['--memory'])
-        unit = {'B': 1, 'KiB': 2 ** 10, 'MiB': 2 ** 20, 'GiB': 2 ** 30}
-        last = out[out.rindex('memory  '):]
-        rows = {name.strip(): (float(a) * unit[u], float(b) * unit[v]) for name, a, u, b, v in re.findall(r'^  (.+?) +([\d.]+) (\w+) +([\d.]+) (\w+)$', last, re.M)}
-        planned, seen = rows['together, and the process (VmHWM)']
-        scratch = rows["kernels' scratch"][0]  # touched as far as kernels need it
-        if 'asan' not in QUIRE:  # shadow memory is not in the plan
-            assert 0.99 * planned - scratch <= seen <= 1.01 * planned, (planned, seen, scratch)
-        assert all(used <= plan for plan, used in (v for k, v in rows.items() if 'together' not in k)), rows
+        w.train(*settings)
         w.train(*settings, f'save.out={w.path("traced")}', flags=['--trace', w.path('trace.json')])
         assert w.model('traced') == w.model('out')
         with open(w.path('trace.json'), encoding='utf-8') as f:

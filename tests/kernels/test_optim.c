@@ -106,7 +106,8 @@ Test(adamw, keeps_what_is_not_a_number_visible_in_bf16)
 static void muon_passes(struct qr_backend *be, struct params *p, int64_t begin, int64_t n)
 {
     const struct qr_momentum_args look = {.m = p->m + begin, .g = p->g + begin, .out = p->v + begin, .n = n, .mu = 0.95, .gscale = 0.3};
-    const struct qr_scale_args scale = {.out = p->v + begin, .half = p->half + begin, .x = p->v + begin, .n = n, .scale = 0.7};
+    const struct qr_scale_args scale = {.out = p->v + begin, .half = p->half + begin, .x = p->v + begin, .n = n, .scale = 0.7,
+                                        .half_scale = 0.3};
     const struct qr_move_args move = {.w = p->w + begin, .half = begin ? p->half + begin : NULL, .u = p->v + begin, .n = n, .first = begin, .step = 2,
                                       .keep = 0.99, .rate = 0.01, .seed = SEED};
     be->b->momentum(be->queue, &look);
@@ -134,6 +135,30 @@ Test(muon_passes, give_the_bits_of_ref_at_every_level)
     }
     params_drop(&want);
     qr_backend_close(ref);
+}
+
+Test(muon_passes, turn_a_matrix_at_every_level)
+{
+    static const int32_t shape[][2] = {{1, 1}, {16, 16}, {33, 70}, {70, 33}, {1, 130}, {130, 1}, {64, 129}};
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names);
+    for (int32_t l = 0; l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 1 + l % 3, 0);
+        for (int k = 0; k < QR_COUNT(shape); k++) {
+            const int32_t rows = shape[k][0], cols = shape[k][1];
+            struct params p = params_new((int64_t)rows * cols, SEED + (uint64_t)k);
+            const struct qr_turn_args both = {.out = p.m, .half = p.half, .x = p.w, .n_rows = rows, .n_cols = cols};
+            const struct qr_turn_args one = {.out = p.v, .x = p.w, .n_rows = rows, .n_cols = cols};
+            be->b->turn(be->queue, &both);
+            be->b->turn(be->queue, &one);
+            for (int32_t i = 0; i < rows * cols; i++) {
+                const int32_t at = i % cols * rows + i / cols;
+                cr_assert(p.m[at] == p.w[i] && p.v[at] == p.w[i] && p.half[at] == qr_f32_to_bf16(p.w[i]), "%s: %d x %d, number %d", names[l], rows, cols, i);
+            }
+            params_drop(&p);
+        }
+        qr_backend_close(be);
+    }
 }
 
 /* A sum of n squares in f64: n + 1 roundings at most, and the long double sum's own are 2^11 times smaller. */

@@ -181,7 +181,8 @@ Test(trainer, a_plan_that_does_not_fit_names_settings_that_would)
     cr_assert_not_null(strstr(err.msg, "a smaller model is needed"), "%s", err.msg);
     cr_assert_eq(qr_trainer_begin(s.t, false, &err), 0, "%s", err.msg);
     const struct qr_trainer *t = s.t;
-    cr_assert_eq(qr_params_bytes(t->params) + qr_optim_bytes(t->params) + qr_tape_memory(t->tape)->total, total, "the plan is not what is allocated");
+    cr_assert_eq(qr_params_bytes(t->params) + qr_optim_bytes(t->params, QR_OPTIMIZER_ADAMW) + qr_tape_memory(t->tape)->total, total,
+                 "the plan is not what is allocated");
     session_drop(&s);
     world_drop(&w);
 }
@@ -269,6 +270,25 @@ Test(trainer, a_resumed_log_has_every_step_once)
     cr_assert_eq(qr_train_plot(w.out, "a <run>", true, &err), 0, "%s", err.msg);
     cr_assert_eq(count_lines(w.out, "loss.html", "a &lt;run&gt;"), 2);
     cr_assert_eq(count_lines(w.out, "loss.html", "<figure>"), 5);
+    world_drop(&w);
+}
+
+Test(trainer, a_long_log_is_plotted_in_little_memory_and_its_least_and_last_are_exact)
+{
+    struct world w = world_new();
+    struct qr_err err = {0};
+    struct qr_train_log log;
+    const int64_t n = 40001;
+    cr_assert_eq(qr_train_log_open(&log, w.out, -1, &err), 0, "%s", err.msg);
+    for (int64_t i = 0; i < n; i++)
+        fprintf(log.csv, "%lld,10,%.4f,%s,1,0.1,20,,0.5\n", (long long)i, 4 - (double)i * 1e-5, i == 20003 ? "1.2345" : i % 7 ? "" : "3.5");
+    qr_train_log_close(&log);
+    cr_assert_eq(qr_train_plot(w.out, "long", false, &err), 0, "%s", err.msg);
+    static const char *const cards[] = {"<b>40000</b><span>steps", "<b>3.6000</b><span>loss now", "<b>3.5000</b><span>held-out loss now",
+                                        "<b>1.2345</b><span>held-out loss, least", "<b>400010</b><span>tokens", "<b>20</b><span>tokens/s"};
+    for (int i = 0; i < QR_COUNT(cards); i++)
+        cr_assert_eq(count_lines(w.out, "loss.html", cards[i]), 1, "%s", cards[i]);
+    cr_assert(qr_train_plot_bytes(n) == qr_train_plot_bytes(INT64_MAX / 2) && qr_train_plot_bytes(n) < 2 << 20);
     world_drop(&w);
 }
 
@@ -369,7 +389,8 @@ Test(trainer, a_model_learns_with_rounded_weights_as_its_products_see_them)
         struct qr_err err = {0};
         char path[QR_PATH_MAX];
         const struct qr_trainer *t = whole.t;
-        cr_assert_eq(qr_params_bytes(t->params) + qr_optim_bytes(t->params) + qr_tape_memory(t->tape)->total, t->plan.total, "not as planned");
+        cr_assert_eq(qr_params_bytes(t->params) + qr_optim_bytes(t->params, QR_OPTIMIZER_ADAMW) + qr_tape_memory(t->tape)->total, t->plan.total,
+                     "not as planned");
         const double before = step(&whole);
         step(&first);
         steps(&whole, 3), steps(&first, 3);

@@ -16,5 +16,6 @@ const struct qr_backward qr_amx_backward = {
     .sum_squares = qr_avx512_sum_squares,
     .momentum = qr_avx512_momentum,
     .scale = qr_avx512_scale,
+    .turn = qr_avx512_turn,
     .move_by = qr_avx512_move_by,
 };

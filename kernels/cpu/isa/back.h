@@ -21,6 +21,7 @@
     void qr_##isa##_sum_squares(struct qr_queue *q, const struct qr_sum_squares_args *a);     \
     void qr_##isa##_momentum(struct qr_queue *q, const struct qr_momentum_args *a);           \
     void qr_##isa##_scale(struct qr_queue *q, const struct qr_scale_args *a);                 \
+    void qr_##isa##_turn(struct qr_queue *q, const struct qr_turn_args *a);                   \
     void qr_##isa##_move_by(struct qr_queue *q, const struct qr_move_args *a);
 
 QR_ISA_DECLARE_BACK(avx2)

@@ -233,12 +233,16 @@ static void scale_item(const void *arg, int32_t item, int32_t worker)
 {
     (void)worker;
     const struct qr_scale_args *a = arg;
-    const float *x = a->x, scale = (float)a->scale;
+    const vf scale = vf_set1((float)a->scale), half_scale = vf_set1((float)a->half_scale);
     const int64_t begin = (int64_t)item * ITEM, end = item_end(begin, a->n);
-    for (int64_t i = begin; a->half && i < end; i++)
-        a->half[i] = qr_f32_to_bf16(x[i]);
-    for (int64_t i = begin; a->out && i < end; i++)
-        a->out[i] = x[i] * scale;
+    for (int64_t i = begin; i < end; i += VF_LEN) {
+        const int64_t n = vf_min_len(end - i);
+        const vf x = vf_load_n(a->x + i, n);
+        if (a->half)
+            vf_store_bf16_n(a->half + i, vf_mul(x, half_scale), n);
+        if (a->out)
+            vf_store_n(a->out + i, vf_mul(x, scale), n);
+    }
 }
 
 void QR_ISA_NAME(scale)(struct qr_queue *q, const struct qr_scale_args *a)
@@ -246,6 +250,39 @@ void QR_ISA_NAME(scale)(struct qr_queue *q, const struct qr_scale_args *a)
     QR_ASSERT(a != NULL && a->n >= 0);
     QR_ASSERT(a->x != NULL && (a->out != NULL || a->half != NULL));
     qr_queue_run(q, scale_item, a, (a->n + ITEM - 1) / ITEM);
+}
+
+#define TURN_COLS (4 * VF_LEN) /* of x, in an item of work: a page of x is in use for four squares one after the other */
+
+/* The square of x at (r, c), turned. */
+static void turn_square(const struct qr_turn_args *a, int64_t r, int64_t c)
+{
+    const int64_t n_rows = a->n_rows, n_cols = a->n_cols, down = vf_min_len(n_rows - r), across = vf_min_len(n_cols - c);
+    vf v[VF_LEN];
+    for (int64_t i = 0; i < VF_LEN; i++)
+        v[i] = i < down ? vf_load_n(a->x + (r + i) * n_cols + c, across) : vf_zero();
+    vf_transpose(v);
+    for (int64_t i = 0; a->out && i < across; i++)
+        vf_store_n(a->out + (c + i) * n_rows + r, v[i], down);
+    for (int64_t i = 0; a->half && i < across; i++)
+        vf_store_bf16_n(a->half + (c + i) * n_rows + r, v[i], down);
+}
+
+static void turn_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct qr_turn_args *a = arg;
+    const int64_t begin = (int64_t)item * TURN_COLS, end = begin + TURN_COLS < a->n_cols ? begin + TURN_COLS : a->n_cols;
+    for (int64_t r = 0; r < a->n_rows; r += VF_LEN)
+        for (int64_t c = begin; c < end; c += VF_LEN)
+            turn_square(a, r, c);
+}
+
+void QR_ISA_NAME(turn)(struct qr_queue *q, const struct qr_turn_args *a)
+{
+    QR_ASSERT(a != NULL && a->x != NULL && (a->out != NULL || a->half != NULL));
+    QR_ASSERT(a->n_rows >= 0 && a->n_cols >= 0);
+    qr_queue_run(q, turn_item, a, (a->n_cols + TURN_COLS - 1) / TURN_COLS);
 }
 
 static void move_item(const void *arg, int32_t item, int32_t worker)

@@ -16,5 +16,6 @@ const struct qr_backward QR_ISA_NAME(backward) = {
     .sum_squares = QR_ISA_NAME(sum_squares),
     .momentum = QR_ISA_NAME(momentum),
     .scale = QR_ISA_NAME(scale),
+    .turn = QR_ISA_NAME(turn),
     .move_by = QR_ISA_NAME(move_by),
 };

@@ -61,15 +61,19 @@ static void pack_row_bf16(uint16_t *dst, const char *row, enum qr_dtype from, in
         dst[i / 2 * QR_PANEL * 2 + (i & 1)] = from == QR_BF16 ? ((const uint16_t *)row)[i] : qr_f32_to_bf16(load_as_f32(row, from, i));
 }
 
-/* Inputs from `first` on for all 16 rows of a panel, so that whole cache lines are written. */
-static void pack_panel_rest(uint16_t *dst, const char *rows, int64_t first, int64_t n_in)
+static uint16_t load_as_bf16(const char *rows, enum qr_dtype from, int64_t i)
+{
+    return from == QR_BF16 ? ((const uint16_t *)rows)[i] : qr_f32_to_bf16(((const float *)rows)[i]);
+}
+
+/* Inputs from `first` on for all 16 rows of a panel, so that whole cache lines are written. From bf16 or f32. */
+static void pack_panel_rest(uint16_t *dst, const char *rows, enum qr_dtype from, int64_t first, int64_t n_in)
 {
     for (int64_t i = first; i < n_in; i += 2)
         for (int32_t j = 0; j < QR_PANEL; j++) {
-            const uint16_t *row = (const uint16_t *)rows + (int64_t)j * n_in;
-            dst[i * QR_PANEL + j * 2] = row[i];
+            dst[i * QR_PANEL + j * 2] = load_as_bf16(rows, from, j * n_in + i);
             if (i + 1 < n_in)
-                dst[i * QR_PANEL + j * 2 + 1] = row[i + 1];
+                dst[i * QR_PANEL + j * 2 + 1] = load_as_bf16(rows, from, j * n_in + i + 1);
         }
 }
 
@@ -99,29 +103,63 @@ VF_FN void transpose_16x16(__m512i v[16])
     }
 }
 
-/* The common case of bf16 files: 16 outputs by 16 pairs of inputs at a time. */
-static void pack_panel_bf16(uint16_t *dst, const char *rows, int64_t n_in)
+/* 32 numbers as bf16, for whole panels from bf16 or f32. */
+VF_FN __m512i load_32(const char *p, bool f32)
 {
-    const uint16_t *x = (const uint16_t *)rows;
+    if (!f32)
+        return _mm512_loadu_si512(p);
+    const __m512i low = _mm512_srli_epi32(vf_to_bf16_bits(vf_load((const float *)(const void *)p)), 16);
+    const __m512i high = _mm512_srli_epi32(vf_to_bf16_bits(vf_load((const float *)(const void *)p + VF_LEN)), 16);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(low)), _mm512_cvtepi32_epi16(high), 1);
+}
+
+/* 16 outputs by 16 pairs of inputs at a time; returns how many inputs are done. */
+VF_FN int64_t pack_squares(uint16_t *dst, const char *rows, int64_t n_in, bool f32)
+{
+    const int64_t size = f32 ? 4 : 2;
     int64_t i = 0;
     for (; i + 32 <= n_in; i += 32) {
         __m512i v[16];
         for (int j = 0; j < QR_PANEL; j++) {
-            v[j] = _mm512_loadu_si512(x + j * n_in + i);
-            _mm_prefetch((const char *)(x + j * n_in + i + 512), _MM_HINT_T0); /* 16 streams are more than the processor follows */
+            const char *x = rows + (j * n_in + i) * size;
+            v[j] = load_32(x, f32);
+            _mm_prefetch(x + 1024, _MM_HINT_T0); /* 16 streams are more than the processor follows */
         }
         transpose_16x16(v);
         for (int j = 0; j < 16; j++)
             _mm512_storeu_si512(dst + (i + 2 * j) * QR_PANEL, v[j]);
     }
-    pack_panel_rest(dst, rows, i, n_in);
+    return i;
+}
+
+static int64_t pack_from_bf16(uint16_t *dst, const char *rows, int64_t n_in)
+{
+    return pack_squares(dst, rows, n_in, false);
+}
+
+static int64_t pack_from_f32(uint16_t *dst, const char *rows, int64_t n_in)
+{
+    return pack_squares(dst, rows, n_in, true);
 }
 #else
-static void pack_panel_bf16(uint16_t *dst, const char *rows, int64_t n_in)
+static int64_t pack_from_bf16(uint16_t *dst, const char *rows, int64_t n_in)
 {
-    pack_panel_rest(dst, rows, 0, n_in);
+    (void)dst, (void)rows, (void)n_in;
+    return 0;
+}
+
+static int64_t pack_from_f32(uint16_t *dst, const char *rows, int64_t n_in)
+{
+    (void)dst, (void)rows, (void)n_in;
+    return 0;
 }
 #endif
+
+/* The common cases. */
+static void pack_panel_bf16(uint16_t *dst, const char *rows, enum qr_dtype from, int64_t n_in)
+{
+    pack_panel_rest(dst, rows, from, from == QR_F32 ? pack_from_f32(dst, rows, n_in) : pack_from_bf16(dst, rows, n_in), n_in);
+}
 
 static void pack_item(const void *arg, int32_t item, int32_t worker)
 {
@@ -133,8 +171,8 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
     size_t row_bytes = (size_t)p->n_in * qr_dtype_bytes(p->from);
     char *dst = p->dst + (size_t)panel * p->panel_bytes;
     const char *rows = p->rows + (size_t)(first - p->row0) * row_bytes;
-    if (end - first == QR_PANEL && p->from == QR_BF16 && p->to == QR_BF16) {
-        pack_panel_bf16((uint16_t *)dst, rows, p->n_in);
+    if (end - first == QR_PANEL && p->from != QR_F16 && p->to == QR_BF16) {
+        pack_panel_bf16((uint16_t *)dst, rows, p->from, p->n_in);
         return;
     }
     for (int64_t o = first; o < end; o++, rows += row_bytes) {

@@ -341,7 +341,7 @@ static int run_all(struct run *r, int *status, struct qr_err *err)
 {
     struct qr_train_variant variant;
     int rc = qr_train_variant_choose(&variant, r->c, err);
-    rc = rc ? rc : qr_trainer_open(&r->t, r->c, &variant, err);
+    rc = rc ? rc : qr_trainer_open(&r->t, r->c, &variant, NULL, err);
     rc = rc ? rc : qr_train_sampler_open(&r->sampler, r->t, err);
     rc = rc ? rc : check_memory(r, err);
     if (rc || r->o->plan)

@@ -51,6 +51,11 @@ static int write_config(struct saver *s)
     return rc;
 }
 
+static int put_bytes(void *user, const void *bytes, size_t n, struct qr_err *err)
+{
+    return qr_st_out_put(user, bytes, n, err);
+}
+
 static int write_parts(struct saver *s, const char *name, const struct qr_part *part, int32_t n)
 {
     char path[QR_PATH_MAX];
@@ -63,8 +68,7 @@ static int write_parts(struct saver *s, const char *name, const struct qr_part *
     qr_free(entry);
     if (rc)
         return rc;
-    for (int32_t i = 0; rc == 0 && i < n; i++)
-        rc = qr_st_out_put(&out, part[i].data, qr_st_entry_bytes(&part[i].entry), s->err);
+    rc = qr_parts_walk(s->src, part, n, put_bytes, &out, s->err);
     if (rc) {
         qr_st_out_abandon(&out);
         return rc;
@@ -276,6 +280,30 @@ int qr_checkpoint_save(const char *run_dir, const struct qr_checkpoint_source *s
     rc = point_latest(run_dir, state->step, err);
     rc = rc ? rc : remove_older(run_dir, state->step, keep, err);
     return rc ? qr_err_prefix(err, "%s is complete, but: ", path) : 0;
+}
+
+static int let_go(void *user, const void *bytes, size_t n, struct qr_err *err)
+{
+    (void)user, (void)bytes, (void)n, (void)err;
+    return 0;
+}
+
+int qr_checkpoint_follow(const struct qr_checkpoint_source *src, struct qr_err *err)
+{
+    QR_ASSERT(src != NULL && src->params != NULL);
+    QR_ASSERT(err != NULL);
+    struct qr_part *part;
+    if (!src->bring)
+        return 0;
+    int32_t n = qr_parts_of_model(&part, src->params);
+    int rc = qr_parts_walk(src, part, n, let_go, NULL, err);
+    qr_free(part);
+    if (rc || !src->optim)
+        return rc;
+    n = qr_parts_of_optim(&part, src->params, src->optim);
+    rc = qr_parts_walk(src, part, n, let_go, NULL, err);
+    qr_free(part);
+    return rc;
 }
 
 int qr_checkpoint_latest(const char *run_dir, char path[QR_PATH_MAX], struct qr_err *err)

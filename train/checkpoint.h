@@ -8,6 +8,7 @@
  * Order of a save: every file is written under a name of ours (".saving-...") and waited for, then the directory; the rename; the parent; the link
  * `latest`; the parent again; only then are older checkpoints removed. So a process killed, or a machine switched off, at any moment leaves the
  * checkpoint before in place. What killed saves leave behind is removed by qr_checkpoint_clean.
+ * Checkpoints are the same whatever the number of ranks and what they have parts of: rank 0 writes, others bring their parts piece by piece.
  * One process at a time per run directory; one owning thread, that of the parameters.
  */
 #ifndef QR_TRAIN_CHECKPOINT_H
@@ -33,11 +34,16 @@ struct qr_checkpoint_state {
     double seconds;     /* spent training */
 };
 
+struct qr_part;
+
 struct qr_checkpoint_source {
     const struct qr_params *params;
     const struct qr_optim *optim;   /* NULL: an export, which holds the model alone */
     const char *tokenizer_dir;      /* its tokenizer files, chat template and generation_config.json are copied; NULL: none */
     const char *config_text;        /* the run's resolved YAML, kept as train.yaml; NULL: none */
+    /* Where ranks have parts: elements [first, first + n) of a tensor into `out`, called by all ranks together in the same order. NULL: all is here. */
+    int (*bring)(void *user, const struct qr_part *part, int64_t first, int64_t n, void *out, struct qr_err *err);
+    void *user;
 };
 
 /* Writes run_dir/step-%08d (run_dir must exist) and says where in `path`. One of that step which is there already is replaced. Of checkpoints up to
@@ -46,6 +52,9 @@ struct qr_checkpoint_source {
  * place all the same; the message says so. Requires src->optim, and state->step == src->optim->step. */
 int qr_checkpoint_save(const char *run_dir, const struct qr_checkpoint_source *src, const struct qr_checkpoint_state *state, int32_t keep,
                        char path[QR_PATH_MAX], struct qr_err *err);
+
+/* What other ranks do while one saves or exports (optim NULL) with src->bring: they bring the same. Without it, nothing. */
+int qr_checkpoint_follow(const struct qr_checkpoint_source *src, struct qr_err *err);
 
 /* The complete checkpoint with the most steps: trainer.json is readable and every file has the size that it says. QR_E_NOT_FOUND when there is none. */
 int qr_checkpoint_latest(const char *run_dir, char path[QR_PATH_MAX], struct qr_err *err);

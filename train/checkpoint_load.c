@@ -94,12 +94,22 @@ static int check_hash(const struct source *s, const struct qr_manifest *m, const
                       " by " QR_MANIFEST_NAME, s->path, hash, f->hash);
 }
 
+/* Others' parts of what was filled are dropped again, before the next tensor comes. */
+static void keep_own(const struct qr_part *part, struct qr_params *p, const struct qr_optim *o)
+{
+    if (o && o->comm && (part->array == o->m || part->array == o->v))
+        qr_shares_drop_foreign(&o->shares, part->array, sizeof(float), part->first, part->first + part->param->n);
+    else if (p->hold.filled)
+        p->hold.filled(p->hold.user, p, part->param);
+}
+
 /* Copies out what is to be filled, and gives the pages back. */
-static void fill(const struct source *s)
+static void fill(const struct source *s, struct qr_params *p, const struct qr_optim *o)
 {
     for (int32_t i = 0; i < s->n_parts; i++) {
         const struct qr_st_tensor *t = qr_safetensors_find(s->st, s->part[i].name);
         memcpy(s->part[i].data, qr_safetensors_data(s->st, t), t->n_bytes);
+        keep_own(&s->part[i], p, o);
         qr_map_file_drop(&s->map, t->offset, t->n_bytes);
     }
 }
@@ -206,8 +216,8 @@ int qr_checkpoint_load(const char *path, struct qr_params *params, struct qr_opt
     int rc = read_manifest(&m, path, err);
     rc = rc ? rc : open_both(&model, &moments, path, params, optim, &m, err);
     if (rc == 0) {
-        fill(&model);
-        fill(&moments);
+        fill(&model, params, optim);
+        fill(&moments, params, optim);
         qr_params_pack(params);
     }
     if (rc == 0 && optim)

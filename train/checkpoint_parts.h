@@ -9,6 +9,7 @@
 #define QR_TRAIN_CHECKPOINT_PARTS_H
 
 #include "loader/safetensors_write.h"
+#include "train/checkpoint.h"
 #include "train/optim.h"
 #include "train/params.h"
 
@@ -19,12 +20,19 @@
 struct qr_part {
     char name[QR_PART_NAME_MAX];
     struct qr_st_entry entry; /* entry.name is name */
-    void *data;               /* borrowed from the parameters or the optimizer */
+    void *array;              /* borrowed from the parameters or the optimizer: the whole array, */
+    int64_t first;            /* where the tensor begins in it, */
+    void *data;               /* which is here */
+    const struct qr_param *param;
 };
 
 /* The list, to be freed with qr_free, and its length. Requires f32 masters. */
 int32_t qr_parts_of_model(struct qr_part **out, const struct qr_params *p);
 int32_t qr_parts_of_optim(struct qr_part **out, const struct qr_params *p, const struct qr_optim *o); /* o NULL: masters alone */
+
+/* Gives put the bytes of all parts in order, in pieces where they are brought from other ranks (src->bring). */
+int qr_parts_walk(const struct qr_checkpoint_source *src, const struct qr_part *part, int32_t n,
+                  int (*put)(void *user, const void *bytes, size_t n, struct qr_err *err), void *user, struct qr_err *err);
 
 /* What trainer.json calls the set of moments. */
 const char *qr_optim_kind(const struct qr_optim *o);

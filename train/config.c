@@ -34,6 +34,13 @@ static const struct qr_option table[] = {
      .help = "Micro-batches whose gradients are added before the optimizer moves: a step learns from micro x tokens."},
     {.name = "batch.sequences", .type = QR_OPT_INT, AT(batch.sequences), .builtin = "0", .min = 0, .max = 1 << 20, .arg = "N", .group = "Batch",
      .help = "Pieces of a micro-batch at most; 0 means as many as the data's average asks for."},
+    {.name = "batch.leaves", .type = QR_OPT_INT, AT(batch.leaves), .builtin = "0", .min = 0, .max = 65536, .arg = "N", .group = "Batch",
+     .help = "A step's micro-batches are added up in so many groups, whose sums are added as a tree: runs with 1, 2, .. N ranks give the same bytes. A power "
+             "of two that divides batch.micro; 0 means one for each rank."},
+    {.name = "parallel.shard", .type = QR_OPT_ENUM, AT(parallel.shard), .builtin = "none", .choices = "none|optimizer|gradients|full", .arg = "WHAT",
+     .group = "Several ranks",
+     .help = "What each rank has its part of instead of all: the optimizer's moments and masters; gradients, too; the layers' weights, too, which are gathered "
+             "when they are needed. Less memory, the same result."},
     {.name = "steps", .type = QR_OPT_INT, AT(steps), .builtin = "1000", .min = 1, .max = 1e12, .arg = "N", .group = "Run",
      .help = "Steps of the optimizer, those of the run that is resumed included."},
     {.name = "seed", .type = QR_OPT_INT, AT(seed), .builtin = "1", .min = 0, .max = 9e15, .arg = "N", .group = "Run",
@@ -146,6 +153,9 @@ static int check(const struct qr_train_config *c, struct qr_err *err)
     if (c->batch.sequences > c->batch.tokens)
         return qr_err_set(err, QR_E_USAGE, "%s: %lld is more than batch.tokens, %lld", qr_train_config_where(c, "batch.sequences", at),
                           (long long)c->batch.sequences, (long long)c->batch.tokens);
+    if (c->batch.leaves & (c->batch.leaves - 1))
+        return qr_err_set(err, QR_E_USAGE, "%s: %lld, expected a power of two (or 0: one for each rank)", qr_train_config_where(c, "batch.leaves", at),
+                          (long long)c->batch.leaves);
     if (c->sample.every > 0 && c->sample.prompts.n == 0)
         return qr_err_set(err, QR_E_USAGE, "%s: sample.prompts is empty; expected texts to go on from", qr_train_config_where(c, "sample.every", at));
     return 0;

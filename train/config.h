@@ -28,7 +28,11 @@ struct qr_train_config {
     } data;
     struct {
         int64_t tokens, micro, sequences; /* of a micro-batch; micro-batches of a step; pieces of a micro-batch, 0: by the data's average */
+        int64_t leaves;            /* of the tree that adds a step's gradients, 0: one for each rank */
     } batch;
+    struct {
+        int32_t shard;             /* enum qr_shard */
+    } parallel;
     int64_t steps, seed;
     struct {
         int32_t dtype, recompute;  /* 0: f32, 1: bf16; enum qr_recompute */

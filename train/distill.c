@@ -166,6 +166,6 @@ int qr_distill_variant(struct qr_train_variant *out, const struct qr_train_confi
     QR_ASSERT(qr_distill_wanted(c));
     struct distill *u = qr_alloc(1, sizeof *u);
     u->c = c;
-    *out = (struct qr_train_variant){.name = "distill", .user = u, .plan = plan, .begin = begin, .loss = loss, .end = end};
+    *out = (struct qr_train_variant){.name = "distill", .parts = true, .user = u, .plan = plan, .begin = begin, .loss = loss, .end = end};
     return 0;
 }

@@ -7,18 +7,22 @@
 
 #define CLIP_EPS 1e-6
 
-/* First or second moments that there are. */
-static size_t n_moments(const struct qr_params *p, enum qr_optimizer kind, bool second)
+/* First or second moments that there are; shares NULL: of a rank that has everything. */
+static size_t n_moments(const struct qr_params *p, enum qr_optimizer kind, const struct qr_shares *shares, bool second)
 {
-    int64_t n = p->n;
+    int64_t n = shares ? qr_shares_n_own(shares) : p->n;
     for (int32_t i = 0; i < p->n_params; i++) {
         const struct qr_param *t = &p->param[i];
-        n -= t->frozen || (second && kind == QR_OPTIMIZER_MUON && qr_param_is_layer_matrix(t)) ? t->n : 0;
+        int64_t a = t->first, b = a + t->n;
+        if (!t->frozen && !(second && kind == QR_OPTIMIZER_MUON && qr_param_is_layer_matrix(t)))
+            continue;
+        if (!shares || qr_shares_clip(shares, shares->rank, &a, &b))
+            n -= b - a;
     }
     return (size_t)n;
 }
 
-size_t qr_optim_bytes(const struct qr_params *p, enum qr_optimizer kind)
+size_t qr_optim_bytes(const struct qr_params *p, enum qr_optimizer kind, const struct qr_shares *shares)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(p->n > 0);
@@ -26,7 +30,7 @@ size_t qr_optim_bytes(const struct qr_params *p, enum qr_optimizer kind)
     qr_shares_init(&s, p, 0, 1);
     const int64_t n_leaves = s.leaf[s.n_units];
     qr_shares_release(&s);
-    return (n_moments(p, kind, false) + n_moments(p, kind, true)) * qr_dtype_bytes(p->real) + 2 * (size_t)n_leaves * sizeof(double);
+    return (n_moments(p, kind, shares, false) + n_moments(p, kind, shares, true)) * qr_dtype_bytes(p->real) + 2 * (size_t)n_leaves * sizeof(double);
 }
 
 static void *moments_new(const struct qr_params *p, size_t n)
@@ -44,7 +48,8 @@ void qr_optim_init(struct qr_optim *o, struct qr_params *p, const struct qr_opti
     QR_ASSERT(c->beta1 >= 0 && c->beta1 < 1 && c->beta2 >= 0 && c->beta2 < 1);
     QR_ASSERT(c->momentum >= 0 && c->momentum < 1);
     QR_ASSERT(c->eps > 0 && c->decay >= 0 && c->clip >= 0);
-    *o = (struct qr_optim){.c = *c, .params = p, .m = moments_new(p, n_moments(p, c->kind, false)), .v = moments_new(p, n_moments(p, c->kind, true))};
+    *o = (struct qr_optim){.c = *c, .params = p, .m = moments_new(p, n_moments(p, c->kind, NULL, false)),
+                            .v = moments_new(p, n_moments(p, c->kind, NULL, true))};
     if (c->kind == QR_OPTIMIZER_MUON)
         qr_muon_init(&o->muon, p);
     qr_shares_init(&o->shares, p, 0, 1);

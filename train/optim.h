@@ -3,7 +3,7 @@
  *
  * A step is a function of (values, moments, gradients, step number, seed): the norm is summed by one fixed tree over leaves of elements at fixed places,
  * and bf16 weights are rounded by numbers that depend on (seed, step, index) alone. So the same run twice, or resumed, gives the same bytes; and so do
- * several ranks of which each moves its own part (train/shares.h).
+ * several ranks of which each moves its part (train/shares.h).
  * One owning thread, that of the parameters' backend.
  */
 #ifndef QR_TRAIN_OPTIM_H
@@ -46,8 +46,8 @@ void qr_optim_init(struct qr_optim *o, struct qr_params *p, const struct qr_opti
 void qr_optim_release(struct qr_optim *o);
 
 /* Bytes that moments and scratch take; qr_muon_bytes come to it. Moments of frozen tensors, and second moments of Muon's
- * matrices, are never touched and do not count. */
-size_t qr_optim_bytes(const struct qr_params *p, enum qr_optimizer kind);
+ * matrices, are never touched and do not count. shares NULL: of a rank that has everything. */
+size_t qr_optim_bytes(const struct qr_params *p, enum qr_optimizer kind, const struct qr_shares *shares);
 
 /* One step at learning rate lr: clips, moves the values, packs them for the next forward. *norm is the gradients' before clipping. Gradients are
  * zeroed in the same pass over memory: the next batch's may be added at once. Errors: QR_E_INVALID when the norm is not finite; it names the first tensor
@@ -58,8 +58,8 @@ int qr_optim_step(struct qr_optim *o, double lr, double *norm, struct qr_err *er
 /* From now on this rank has its own part of the gradients, the moments and the values alone; steps are begun by all ranks together. Before the first step. */
 void qr_optim_share(struct qr_optim *o, struct qr_comm *comm);
 
-/* A step in pieces, for whoever hands values on as they are ready: begin computes the norm and counts the step (errors as above, and those of comm), then every
- * unit of o->shares is moved once, in any order. Matrices are not packed. Requires AdamW where ranks share. */
+/* A step in pieces, for whoever hands values on as they are ready: begin computes the norm and counts the step (errors as above, those of comm, too), then
+ * every unit of o->shares is moved once, in any order. Matrices are not packed. Requires AdamW where ranks share. */
 int qr_optim_begin(struct qr_optim *o, double lr, double *norm, struct qr_err *err);
 void qr_optim_move(struct qr_optim *o, int32_t unit);
 

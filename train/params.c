@@ -123,7 +123,8 @@ static struct qr_params *params_shape(const struct qr_model_config *c, struct qr
     return p;
 }
 
-static struct qr_params *params_new(const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute)
+static struct qr_params *params_new(const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute,
+                                    const struct qr_params_hold *hold)
 {
     struct qr_params *p = params_shape(c, be, real, compute);
     const size_t n_bytes = (size_t)p->n * qr_dtype_bytes(real);
@@ -131,7 +132,10 @@ static struct qr_params *params_new(const struct qr_model_config *c, struct qr_b
     p->grad = be->mem->alloc(n_bytes);
     p->half = compute == QR_BF16 ? be->mem->alloc((size_t)p->n * sizeof *p->half) : NULL;
     p->weights.region = be->mem->alloc(p->weights.region_bytes);
+    p->hold = hold ? *hold : p->hold;
     point_weights(p);
+    if (p->hold.opened)
+        p->hold.opened(p->hold.user, p);
     return p;
 }
 
@@ -242,7 +246,22 @@ static double stored_value(const uint8_t *src, enum qr_dtype from, int64_t i)
     return (double)(from == QR_BF16 ? qr_bf16_to_f32(h) : qr_f16_to_f32(h));
 }
 
-int qr_params_open(struct qr_params **out, const char *dir, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute, struct qr_err *err)
+static void round_range(struct qr_params *p, int64_t first, int64_t n)
+{
+    for (int64_t i = first; p->half && i < first + n; i++)
+        p->half[i] = qr_f32_to_bf16(((const float *)p->value)[i]);
+}
+
+/* A tensor's values are there. */
+static void fill_ends(struct qr_params *p, const struct qr_param *t)
+{
+    round_range(p, t->first, t->n);
+    if (p->hold.filled)
+        p->hold.filled(p->hold.user, p, t);
+}
+
+int qr_params_open_held(struct qr_params **out, const char *dir, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute,
+                        const struct qr_params_hold *hold, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && dir != NULL && be != NULL);
     QR_ASSERT(err != NULL);
@@ -255,19 +274,24 @@ int qr_params_open(struct qr_params **out, const char *dir, struct qr_backend *b
         qr_safetensors_close(st);
         return qr_err_prefix(err, "%s: ", dir);
     }
-    struct qr_params *p = params_new(&c, be, real, compute);
+    struct qr_params *p = params_new(&c, be, real, compute, hold);
     for (int32_t k = 0; k < p->n_params; k++) {
         const struct qr_st_tensor *t = qr_safetensors_find(st, p->param[k].name);
         const uint8_t *src = qr_safetensors_data(st, t);
         for (int64_t i = 0; i < p->param[k].n; i++)
             put(p, p->param[k].first + i, stored_value(src, t->type->dtype, i));
         qr_safetensors_drop(st, t);
+        fill_ends(p, &p->param[k]);
     }
     qr_safetensors_close(st);
-    qr_params_round(p);
     qr_params_pack(p);
     *out = p;
     return 0;
+}
+
+int qr_params_open(struct qr_params **out, const char *dir, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute, struct qr_err *err)
+{
+    return qr_params_open_held(out, dir, be, real, compute, NULL, err);
 }
 
 /* Box and Muller's normal numbers. */
@@ -277,11 +301,12 @@ static double normal(uint64_t seed, uint64_t stream, uint64_t pos)
     return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
 }
 
-void qr_params_init(struct qr_params **out, const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype compute, double std, uint64_t seed)
+void qr_params_init_held(struct qr_params **out, const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype compute, double std, uint64_t seed,
+                         const struct qr_params_hold *hold)
 {
     QR_ASSERT(out != NULL && c != NULL && be != NULL);
     QR_ASSERT(std > 0 && (compute == QR_F32 || compute == QR_BF16));
-    struct qr_params *p = params_new(c, be, QR_F32, compute);
+    struct qr_params *p = params_new(c, be, QR_F32, compute, hold);
     for (int32_t k = 0; k < p->n_params; k++) {
         const struct qr_param *t = &p->param[k];
         const bool writes_residual = strstr(t->name, "o_proj.weight") || strstr(t->name, "down_proj.weight");
@@ -289,18 +314,22 @@ void qr_params_init(struct qr_params **out, const struct qr_model_config *c, str
         const double constant = strstr(t->name, "norm.weight") ? 1 : 0;
         for (int64_t i = 0; i < t->n; i++)
             put(p, t->first + i, t->decays ? size * normal(seed, (uint64_t)k, (uint64_t)i) : constant);
+        fill_ends(p, t);
     }
-    qr_params_round(p);
     qr_params_pack(p);
     *out = p;
+}
+
+void qr_params_init(struct qr_params **out, const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype compute, double std, uint64_t seed)
+{
+    qr_params_init_held(out, c, be, compute, std, seed, NULL);
 }
 
 void qr_params_round(struct qr_params *p)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(p->value != NULL);
-    for (int64_t i = 0; p->half && i < p->n; i++)
-        p->half[i] = qr_f32_to_bf16(((const float *)p->value)[i]);
+    round_range(p, 0, p->n);
 }
 
 /* Where a matrix of bf16 lies in one of the arrays of such. */
@@ -337,14 +366,40 @@ static void pack_one(struct qr_params *p, const struct qr_weight *w)
     qr_backend_run(p->be, trip_item, &j, (int32_t)((n_rows + TRIP_ROWS - 1) / TRIP_ROWS));
 }
 
+static void pack_layers(struct qr_params *p, int32_t first, int32_t last)
+{
+    for (struct qr_weight_walk k = qr_weight_walk_begin(&p->config); qr_weight_walk_next(&k);)
+        if (k.layer >= first && k.layer <= last && is_whole(&k, QR_KIND_MATRIX))
+            pack_one(p, weight_at(&p->weights, &k));
+}
+
 void qr_params_pack(struct qr_params *p)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(p->weights.region != NULL);
+    pack_layers(p, -1, p->hold.layers_apart ? -1 : p->config.n_layers - 1);
+}
+
+void qr_params_pack_layer(struct qr_params *p, int32_t layer)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(layer >= -1 && layer < p->config.n_layers);
+    pack_layers(p, layer, layer);
+}
+
+void *qr_params_packed(const struct qr_params *p, int32_t layer, size_t *n_bytes)
+{
+    QR_ASSERT(p != NULL && n_bytes != NULL);
+    QR_ASSERT(layer >= -1 && layer < p->config.n_layers);
+    size_t before = 0;
+    *n_bytes = 0;
     for (struct qr_weight_walk k = qr_weight_walk_begin(&p->config); qr_weight_walk_next(&k);) {
-        if (is_whole(&k, QR_KIND_MATRIX))
-            pack_one(p, weight_at(&p->weights, &k));
+        if (!is_whole(&k, QR_KIND_MATRIX) || k.layer > layer)
+            continue;
+        before += k.layer < layer ? packed_bytes(p, &k) : 0;
+        *n_bytes += k.layer == layer ? packed_bytes(p, &k) : 0;
     }
+    return (uint8_t *)p->weights.region + before;
 }
 
 void qr_params_zero_grad(struct qr_params *p)

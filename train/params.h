@@ -28,6 +28,17 @@ struct qr_param {
     bool frozen;             /* the optimizer leaves it alone; false when opened. Whoever sets it sees to it that its gradient is zero */
 };
 
+struct qr_params;
+
+/* For a rank that has a part of the parameters only: told when their arrays are there, untouched, and when a tensor has got its values (from a generator or
+ * a file), so that what others have is dropped before the next one comes. */
+struct qr_params_hold {
+    void (*opened)(void *user, struct qr_params *p); /* NULL: everything is kept, as of zeros */
+    void (*filled)(void *user, struct qr_params *p, const struct qr_param *t);
+    void *user;
+    bool layers_apart;       /* layers are packed when they are needed (qr_params_pack_layer), not by qr_params_pack */
+};
+
 struct qr_params {
     struct qr_model_config config;
     enum qr_dtype real;      /* of values and gradients: f32, or f64 with kernels compiled in double */
@@ -41,6 +52,7 @@ struct qr_params {
     int32_t n_params;
     struct qr_weights weights; /* owned: what a forward reads; region holds the packed matrices */
     struct qr_backend *be;   /* borrowed */
+    struct qr_params_hold hold;
     bool planned;            /* made by qr_params_plan: nothing lies behind the addresses */
 };
 
@@ -60,14 +72,22 @@ size_t qr_params_bytes(const struct qr_params *p);
 
 /* From a model directory; values become `real`, matrices are computed with as `compute`. Packed and ready. Errors name file and tensor. */
 int qr_params_open(struct qr_params **out, const char *dir, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute, struct qr_err *err);
+int qr_params_open_held(struct qr_params **out, const char *dir, struct qr_backend *be, enum qr_dtype real, enum qr_dtype compute,
+                        const struct qr_params_hold *hold, struct qr_err *err);
 
 /* From nothing: matrices normal with standard deviation `std` (those that write to the residual stream std / sqrt(2 L)), norm weights 1, biases 0; a
  * function of the seed. Source of the smaller one: Radford et al. 2019 (GPT-2). */
 void qr_params_init(struct qr_params **out, const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype compute, double std, uint64_t seed);
+void qr_params_init_held(struct qr_params **out, const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype compute, double std, uint64_t seed,
+                         const struct qr_params_hold *hold);
 void qr_params_close(struct qr_params *p); /* NULL is fine */
 
 /* After values (and with bf16 `half`) have changed: matrices are packed anew. */
 void qr_params_pack(struct qr_params *p);
+
+/* Those of one layer alone, -1: outside layers; and where its packed matrices lie. */
+void qr_params_pack_layer(struct qr_params *p, int32_t layer);
+void *qr_params_packed(const struct qr_params *p, int32_t layer, size_t *n_bytes);
 
 /* half = values to nearest; for values that did not come from the optimizer, which rounds by chance. */
 void qr_params_round(struct qr_params *p);

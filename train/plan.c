@@ -5,7 +5,6 @@
 
 #include "base/assert.h"
 #include "loader/weight_table.h"
-#include "train/optim.h"
 
 void qr_train_plan_add(struct qr_train_plan *plan, const char *what, size_t n_bytes)
 {
@@ -16,7 +15,7 @@ void qr_train_plan_add(struct qr_train_plan *plan, const char *what, size_t n_by
     plan->total += n_bytes;
 }
 
-int qr_train_plan_model(struct qr_train_plan *plan, struct qr_params *params, enum qr_optimizer kind, const struct qr_tape_options *tape, struct qr_err *err)
+int qr_train_plan_tape(struct qr_train_plan *plan, struct qr_params *params, const struct qr_tape_options *tape, struct qr_err *err)
 {
     QR_ASSERT(plan != NULL && params != NULL);
     QR_ASSERT(tape != NULL && err != NULL);
@@ -24,15 +23,6 @@ int qr_train_plan_model(struct qr_train_plan *plan, struct qr_params *params, en
     int rc = qr_tape_plan(&m, params, tape, err);
     if (rc)
         return rc;
-    const size_t values = (size_t)params->n * qr_dtype_bytes(params->real);
-    qr_train_plan_add(plan, "parameters, f32 masters", values);
-    qr_train_plan_add(plan, "gradients of parameters", values);
-    qr_train_plan_add(plan, "optimizer's moments", qr_optim_bytes(params, kind));
-    if (params->half)
-        qr_train_plan_add(plan, "parameters, rounded to bf16", (size_t)params->n * sizeof *params->half);
-    if (params->seen)
-        qr_train_plan_add(plan, "matrices as quantized products see them", (size_t)params->n * sizeof *params->seen);
-    qr_train_plan_add(plan, "matrices packed for products", params->weights.region_bytes);
     qr_train_plan_add(plan, QR_PLAN_KEEP, m.keep);
     qr_train_plan_add(plan, QR_PLAN_WORK, m.work);
     qr_train_plan_add(plan, QR_PLAN_GRAD, m.grad);

@@ -7,7 +7,6 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "train/optim.h"
 #include "train/params.h"
 #include "train/tape.h"
 
@@ -31,8 +30,8 @@ struct qr_train_plan {
 
 void qr_train_plan_add(struct qr_train_plan *plan, const char *what, size_t n_bytes);
 
-/* Rows for parameters, optimizer and tape. params may be planned. Errors: those of qr_tape_plan. */
-int qr_train_plan_model(struct qr_train_plan *plan, struct qr_params *params, enum qr_optimizer kind, const struct qr_tape_options *tape, struct qr_err *err);
+/* Rows of the tape; those of parameters and optimizer are qr_parallel_plan's. params may be planned. Errors: those of qr_tape_plan. */
+int qr_train_plan_tape(struct qr_train_plan *plan, struct qr_params *params, const struct qr_tape_options *tape, struct qr_err *err);
 
 void qr_train_plan_print(struct qr_buf *out, const struct qr_train_plan *plan);
 

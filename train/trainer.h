@@ -1,20 +1,25 @@
 /* trainer.h - a training run as one object: data, parameters, tape, optimizer and checkpoints, moved on step by step.
  *
  * A run is a function of (settings, data, starting point): the same one twice, or interrupted and resumed from a checkpoint, gives the same bytes. A step reads
- * `batch.micro` micro-batches, adds up their gradients in the order of the rows, and moves the parameters once. Screen and files are the caller's.
+ * `batch.micro` micro-batches, adds up their gradients in the order of the rows (several leaves: as a tree, reduce.h), and moves the parameters once. Screen
+ * and files are the caller's.
+ * Ranks that share the work (parallel.h) get the same bytes as one, for the same number of leaves.
  * One owning thread, that of the backend's queue. The configuration is borrowed for the trainer's life.
  */
 #ifndef QR_TRAIN_TRAINER_H
 #define QR_TRAIN_TRAINER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
+#include "comm/comm.h"
 #include "train/checkpoint.h"
 #include "train/config.h"
 #include "train/feed.h"
 #include "train/optim.h"
+#include "train/parallel.h"
 #include "train/plan.h"
 #include "train/shards.h"
 #include "train/tape.h"
@@ -23,6 +28,7 @@
 /* What a kind of training does differently: adapters, distillation, rounding, pruning. Every entry may be NULL. `user` is the variant's. */
 struct qr_train_variant {
     const char *name;
+    bool parts;      /* no entry reads or writes values or gradients: they may be in parts (parallel.shard) */
     void *user;
     /* Before planning: what else it will take (qr_train_plan_add), whether its loss reads logits (tape->logits), which tensors stay as they are (params'
      * `frozen`). params are planned only. */
@@ -59,6 +65,9 @@ struct qr_trainer {
     struct qr_optim optim;
     struct qr_train_batch batch;
     double *losses;
+    int64_t *positions;                /* owned [batch.micro + 1]: of the step's micro-batches and the next step */
+    struct qr_parallel par;            /* of this rank */
+    const atomic_int *stop;            /* borrowed; NULL: nobody asks. Not 0: rank 0 is to stop, which the next step tells all ranks */
     struct qr_checkpoint_state state;
     struct qr_train_trace *trace;      /* borrowed; NULL: none. Steps tell it what they do; it watches the tape itself */
 };
@@ -68,11 +77,16 @@ struct qr_train_step {
     int64_t n_tokens, n_targets;
     double loss, norm, lr;             /* loss: the mean over targets before the step; norm: of the gradients before clipping */
     double flops, seconds;
+    double waited;                     /* seconds of them in which this rank waited for others */
+    bool stop;                         /* agreed by all ranks: rank 0 was asked to stop */
 };
 
 /* Reads what there is to read, checks it against each other, plans memory. Allocates little. variant NULL: plain training. On error *out is NULL. Errors
- * name file, setting, what was found and expected. */
-int qr_trainer_open(struct qr_trainer **out, const struct qr_train_config *c, const struct qr_train_variant *variant, struct qr_err *err);
+ * name file, setting, what was found and expected.
+ * comm NULL: alone. With several ranks each opens a trainer over its own comm, borrowed for the trainer's life, and all make the same calls in the same order:
+ * begin, step, evaluate, save, export. An error of one ends those of all. Files are written by rank 0. */
+int qr_trainer_open(struct qr_trainer **out, const struct qr_train_config *c, const struct qr_train_variant *variant, struct qr_comm *comm,
+                    struct qr_err *err);
 
 /* QR_E_NO_ROOM when the plan does not fit into `available` bytes; names settings that would. */
 int qr_trainer_check_room(struct qr_trainer *t, int64_t available, struct qr_err *err);

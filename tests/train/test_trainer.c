@@ -181,7 +181,7 @@ Test(trainer, a_plan_that_does_not_fit_names_settings_that_would)
     cr_assert_not_null(strstr(err.msg, "a smaller model is needed"), "%s", err.msg);
     cr_assert_eq(qr_trainer_begin(s.t, false, &err), 0, "%s", err.msg);
     const struct qr_trainer *t = s.t;
-    cr_assert_eq(qr_params_bytes(t->params) + qr_optim_bytes(t->params, QR_OPTIMIZER_ADAMW) + qr_tape_memory(t->tape)->total, total,
+    cr_assert_eq(qr_params_bytes(t->params) + qr_optim_bytes(t->params, QR_OPTIMIZER_ADAMW, NULL) + qr_tape_memory(t->tape)->total, total,
                  "the plan is not what is allocated");
     session_drop(&s);
     world_drop(&w);
@@ -389,7 +389,7 @@ Test(trainer, a_model_learns_with_rounded_weights_as_its_products_see_them)
         struct qr_err err = {0};
         char path[QR_PATH_MAX];
         const struct qr_trainer *t = whole.t;
-        cr_assert_eq(qr_params_bytes(t->params) + qr_optim_bytes(t->params, QR_OPTIMIZER_ADAMW) + qr_tape_memory(t->tape)->total, t->plan.total,
+        cr_assert_eq(qr_params_bytes(t->params) + qr_optim_bytes(t->params, QR_OPTIMIZER_ADAMW, NULL) + qr_tape_memory(t->tape)->total, t->plan.total,
                      "not as planned");
         const double before = step(&whole);
         step(&first);

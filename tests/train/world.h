@@ -74,7 +74,8 @@ struct session {
 };
 
 /* The world's settings, then `more` (up to NULL), the last word of each being what counts. */
-static inline int try_open(struct session *s, const struct world *w, const char *const *more, const struct qr_train_variant *variant, struct qr_err *err)
+static inline int try_open_rank(struct session *s, const struct world *w, const char *const *more, const struct qr_train_variant *variant, struct qr_comm *comm,
+                                struct qr_err *err)
 {
     static const char *const fixed[] = {"data.sequence=32", "batch.tokens=128", "batch.sequences=4", "steps=12", "optimizer.lr=0.01", "optimizer.warmup=2",
                                         "compute.threads=1", "eval.every=0", "model.std=0.1"};
@@ -92,7 +93,12 @@ static inline int try_open(struct session *s, const struct world *w, const char 
     struct qr_train_variant chosen = {0};
     int rc = qr_train_config_load(s->c, NULL, pair, n, err);
     rc = rc || variant ? rc : qr_train_variant_choose(&chosen, s->c, err);
-    return rc ? rc : qr_trainer_open(&s->t, s->c, variant ? variant : &chosen, err);
+    return rc ? rc : qr_trainer_open(&s->t, s->c, variant ? variant : &chosen, comm, err);
+}
+
+static inline int try_open(struct session *s, const struct world *w, const char *const *more, const struct qr_train_variant *variant, struct qr_err *err)
+{
+    return try_open_rank(s, w, more, variant, NULL, err);
 }
 
 static inline struct session session_new(const struct world *w, bool resume, const char *const *more, const struct qr_train_variant *variant)

@@ -1,0 +1,112 @@
+/* ranks.h - several trainers at work on one run, as threads of this process. Threads report; the test's own thread asserts. */
+#ifndef QR_TESTS_TRAIN_RANKS_H
+#define QR_TESTS_TRAIN_RANKS_H
+
+#include <pthread.h>
+
+#include "base/file.h"
+#include "tests/train/world.h"
+
+#define RANKS_MAX 4
+
+/* What every rank does, what it saw, and how it ended. */
+struct rank {
+    const struct world *w;
+    const char *const *more;
+    const struct qr_train_variant *variant; /* NULL: as the settings say */
+    void (*before)(struct rank *r);         /* when the trainer has begun, and before each step; NULL: nothing */
+    void (*after)(struct rank *r);          /* before the trainer is closed; NULL: nothing */
+    struct qr_comm comm;
+    struct session s;
+    int n_steps, n_taken;
+    bool resume, evaluates, save;
+    uint64_t digest;                        /* of losses and norms */
+    bool stopped;
+    int rc;
+    struct qr_err err;
+};
+
+static inline int rank_steps(struct rank *r)
+{
+    struct qr_trainer *t = r->s.t;
+    struct qr_train_step out;
+    double held_out;
+    int64_t n;
+    int rc = 0;
+    for (r->n_taken = 0; rc == 0 && r->n_taken < r->n_steps && !r->stopped; r->n_taken++) {
+        if (r->before)
+            r->before(r);
+        if ((rc = qr_trainer_step(t, &out, &r->err)) != 0)
+            break;
+        const double seen[] = {out.loss, out.norm, (double)out.n_tokens, out.flops};
+        r->digest = qr_hash64(seen, sizeof seen, r->digest);
+        r->stopped = out.stop;
+        if (r->evaluates && (rc = qr_trainer_evaluate(t, &held_out, &n, &r->err)) == 0)
+            r->digest = qr_hash64(&held_out, sizeof held_out, r->digest + (uint64_t)n);
+    }
+    return rc;
+}
+
+static inline void *rank_main(void *user)
+{
+    struct rank *r = user;
+    char path[QR_PATH_MAX];
+    r->rc = try_open_rank(&r->s, r->w, r->more, r->variant, &r->comm, &r->err);
+    if (r->rc == 0)
+        r->rc = qr_trainer_begin(r->s.t, r->resume, &r->err);
+    if (r->rc == 0)
+        r->rc = rank_steps(r);
+    if (r->rc == 0 && r->save)
+        r->rc = qr_trainer_save(r->s.t, path, &r->err);
+    if (r->after && r->s.t)
+        r->after(r);
+    if (r->rc)
+        qr_comm_abort(&r->comm, r->err.msg);
+    qr_comm_close(&r->comm);
+    session_drop(&r->s);
+    return NULL;
+}
+
+/* All ranks, each a copy of `like`, to their ends. */
+static inline void ranks_run(struct rank *rank, int32_t n, const struct rank *like)
+{
+    struct qr_comm comm[RANKS_MAX];
+    pthread_t thread[RANKS_MAX];
+    struct qr_err err = {0};
+    cr_assert(n <= RANKS_MAX);
+    cr_assert_eq(qr_comm_open_threads(comm, n, &err), 0, "%s", err.msg);
+    for (int32_t i = 0; i < n; i++) {
+        rank[i] = *like;
+        rank[i].comm = comm[i];
+        cr_assert_eq(pthread_create(&thread[i], NULL, rank_main, &rank[i]), 0);
+    }
+    for (int32_t i = 0; i < n; i++)
+        pthread_join(thread[i], NULL);
+}
+
+static inline uint64_t hash_of_file(const char *dir, int step, const char *name, uint64_t seed)
+{
+    char path[300];
+    struct qr_map_file f;
+    struct qr_err err = {0};
+    snprintf(path, sizeof path, "%s/step-%08d/%s", dir, step, name);
+    cr_assert_eq(qr_map_file_open(&f, path, SIZE_MAX, &err), 0, "%s", err.msg);
+    const uint64_t h = qr_hash64(f.data, f.n_bytes, seed);
+    qr_map_file_close(&f);
+    return h;
+}
+
+/* n ranks take steps up to `last` and save. Everything they saw and wrote as one number. */
+static inline uint64_t ranks_of(const struct world *w, const char *const *more, int32_t n, int first, int last)
+{
+    struct rank rank[RANKS_MAX];
+    const struct rank like = {.w = w, .more = more, .n_steps = last - first, .resume = first > 0, .evaluates = true, .save = true};
+    ranks_run(rank, n, &like);
+    for (int32_t i = 0; i < n; i++) {
+        cr_assert_eq(rank[i].rc, 0, "rank %d of %d: %s", i, n, rank[i].err.msg);
+        cr_assert_eq(rank[i].digest, rank[0].digest, "rank %d of %d has seen something else", i, n);
+    }
+    return hash_of_file(w->out, last, "model.safetensors", hash_of_file(w->out, last, "optimizer.safetensors", rank[0].digest));
+}
+
+#endif

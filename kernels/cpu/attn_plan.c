@@ -8,6 +8,8 @@
 #define ITEMS_MAX (1 << 30)
 /* Scores times head dim below which one thread needs about 3 us. */
 #define WORK_ALONE 32768
+/* Items of several head tiles that a thread should find at least: with fewer, tiles are attended one by one. */
+#define WIDE_ITEMS_PER_THREAD 2
 
 static int32_t min32(int32_t a, int32_t b)
 {
@@ -45,6 +47,27 @@ static void plan_seq(struct qr_attn_plan *plan, struct qr_attn_seq *p, int32_t s
     p->n_seen = high + 1 - seen;
 }
 
+/* Tiles of few queries share items: what an item costs beside its positions is then paid once for several. Returns how many tiles' pieces remain as
+ * units of work. */
+static int64_t widen(struct qr_attn_plan *plan, int64_t n_pieces, struct qr_attn_room room)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < plan->n_seqs; i++) {
+        struct qr_attn_seq *p = &plan->seq[i];
+        const int64_t queries = (int64_t)(plan->a->batch->row_start[p->seq + 1] - plan->a->batch->row_start[p->seq]) * plan->tile_heads;
+        p->width = queries <= room.few_queries ? min32(room.few_tiles, plan->n_head_tiles) : 1;
+        p->n_head_items = (plan->n_head_tiles + p->width - 1) / p->width;
+        n += (int64_t)p->n_row_tiles * p->n_head_items * p->n_pieces;
+    }
+    if (plan->small || n >= (int64_t)plan->queue->n_threads * WIDE_ITEMS_PER_THREAD)
+        return n;
+    for (int32_t i = 0; i < plan->n_seqs; i++) {
+        plan->seq[i].width = 1;
+        plan->seq[i].n_head_items = plan->n_head_tiles;
+    }
+    return n_pieces;
+}
+
 /* Splits the contexts that are long against the work that a thread should get, as far as partial results find room. */
 static void split(struct qr_attn_plan *plan, int64_t n_pieces, int64_t partials_max)
 {
@@ -63,16 +86,16 @@ static void split(struct qr_attn_plan *plan, int64_t n_pieces, int64_t partials_
     }
 }
 
-void qr_attn_plan(struct qr_attn_plan *plan, struct qr_queue *q, const struct qr_attention_args *a, int32_t first_seq, int32_t queries_max)
+void qr_attn_plan(struct qr_attn_plan *plan, struct qr_queue *q, const struct qr_attention_args *a, int32_t first_seq, struct qr_attn_room room)
 {
     QR_ASSERT(plan != NULL && q != NULL && a != NULL);
-    QR_ASSERT(queries_max >= 1);
+    QR_ASSERT(room.queries >= 1 && room.few_queries <= room.queries && room.few_tiles >= 1);
     QR_ASSERT(first_seq >= 0 && first_seq < a->batch->n_seqs);
     *plan = (struct qr_attn_plan){.a = a, .queue = q, .seq = (struct qr_attn_seq *)q->shared};
     plan->tuned = qr_tuned_attention(q, a->kv, a->n_heads, a->batch->n_tokens);
-    plan_tiles(plan, qr_tuned_most(plan->tuned->queries, queries_max, queries_max));
-    size_t room = q->shared_bytes / 2 / sizeof *plan->seq;
-    plan->n_seqs = a->batch->n_seqs - first_seq < (int64_t)room ? a->batch->n_seqs - first_seq : (int32_t)room;
+    plan_tiles(plan, qr_tuned_most(plan->tuned->queries, room.queries, room.queries));
+    size_t fit = q->shared_bytes / 2 / sizeof *plan->seq;
+    plan->n_seqs = a->batch->n_seqs - first_seq < (int64_t)fit ? a->batch->n_seqs - first_seq : (int32_t)fit;
     plan->end_seq = first_seq + plan->n_seqs;
     int64_t n_pieces = 0, n_items = 0, n_scores = 0;
     for (int32_t i = 0; i < plan->n_seqs; i++) {
@@ -81,17 +104,18 @@ void qr_attn_plan(struct qr_attn_plan *plan, struct qr_queue *q, const struct qr
         n_pieces += (int64_t)p->n_row_tiles * plan->n_head_tiles * p->n_pieces;
         n_scores += (int64_t)(a->batch->row_start[first_seq + i + 1] - a->batch->row_start[first_seq + i]) * a->n_heads * p->n_seen;
     }
+    plan->small = n_scores * a->kv->head_dim < WORK_ALONE;
+    n_pieces = widen(plan, n_pieces, room);
     size_t plan_bytes = ((size_t)plan->n_seqs * sizeof *plan->seq + 63) / 64 * 64;
     plan->partials = (float *)(q->shared + plan_bytes);
     split(plan, n_pieces, (int64_t)((q->shared_bytes - plan_bytes) / sizeof(float)) / qr_attn_partial_floats(a->kv->head_dim));
     for (int32_t i = 0; i < plan->n_seqs; i++) {
         struct qr_attn_seq *p = &plan->seq[i];
         p->first_item = (int32_t)n_items;
-        n_items += (int64_t)p->n_row_tiles * plan->n_head_tiles * p->n_chunks;
+        n_items += (int64_t)p->n_row_tiles * p->n_head_items * p->n_chunks;
         QR_ASSERT(n_items <= ITEMS_MAX);
     }
     plan->n_items = (int32_t)n_items;
-    plan->small = n_scores * a->kv->head_dim < WORK_ALONE;
 }
 
 const struct qr_attn_seq *qr_attn_find(const struct qr_attn_plan *plan, int32_t item)

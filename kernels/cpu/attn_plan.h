@@ -10,10 +10,13 @@
 
 #define QR_ATTN_PIECE 256   /* positions; kernels.h names it */
 
-/* One sequence's share of the items: n_chunks times (row tiles times head tiles), chunk by chunk. */
 struct qr_tunables;
+
+/* One sequence's share of the items: n_chunks times (row tiles times head items), chunk by chunk. */
 struct qr_attn_seq {
     int32_t seq, first_item, n_row_tiles;
+    int32_t width;                 /* head tiles of an item; more than 1 where a tile has few queries */
+    int32_t n_head_items;          /* of n_head_tiles / width, rounded up */
     int32_t first_piece, n_pieces; /* that any of its rows sees */
     int32_t n_seen;                /* positions that any of its rows sees */
     int32_t chunk_pieces, n_chunks;
@@ -33,9 +36,16 @@ struct qr_attn_plan {
     bool small;                        /* the caller alone is done sooner than others would begin */
 };
 
-/* Plans sequences from first_seq on, as many as scratch has entries for; the next launch begins at plan->end_seq. A tile is at most
- * queries_max rows times heads. Nothing about the results depends on the plan. */
-void qr_attn_plan(struct qr_attn_plan *plan, struct qr_queue *q, const struct qr_attention_args *a, int32_t first_seq, int32_t queries_max);
+/* What fits a worker's scratch. */
+struct qr_attn_room {
+    int32_t queries;     /* rows times heads of a tile */
+    int32_t few_queries; /* tiles of at most so many may share an item, one behind the other */
+    int32_t few_tiles;   /* so many of them */
+};
+
+/* Plans sequences from first_seq on, as many as scratch has entries for; the next launch begins at plan->end_seq. Nothing about the results depends
+ * on the plan. */
+void qr_attn_plan(struct qr_attn_plan *plan, struct qr_queue *q, const struct qr_attention_args *a, int32_t first_seq, struct qr_attn_room room);
 
 /* The sequence to which an item belongs. */
 const struct qr_attn_seq *qr_attn_find(const struct qr_attn_plan *plan, int32_t item);

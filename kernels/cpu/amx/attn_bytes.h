@@ -200,12 +200,13 @@ static void score_bytes(const struct tile *t, const struct byte_block *b, int32_
 }
 
 /* Values of positions [begin, end) of the piece at `base` to tiles; zeros for the others of the whole tiles that they touch. */
-static void stage_value_bytes(const struct tile *t, int32_t base, int32_t begin, int32_t end)
+static void stage_value_bytes(const struct tile *t, int32_t base, int32_t begin, int32_t end, const struct after *after)
 {
     const char *row[QR_PANEL] QR_UNINITIALIZED;
     for (int32_t at = begin / BYTES_K * BYTES_K; at < (end + BYTES_K - 1) / BYTES_K * BYTES_K; at += QR_PANEL) {
         cache_rows(t, 1, row, QR_PANEL, base + at, base + begin, base + end);
-        prefetch_int8(t, 0, base + at + PIECE);
+        if (after->t)
+            prefetch_int8(after->t, 0, after->base + at);
         for (int32_t i = 0; i < QR_PANEL; i += 4) {
             char *dst = bytes_of(t)->values + at / BYTES_K * QR_TILE_BYTES + (at % BYTES_K + i) / 4 * QR_TILE_ROW_BYTES;
             for (int32_t k = 0; k < t->k; k += BYTES_K, dst += 4 * PIECE_BYTE_TILES * QR_TILE_BYTES) {
@@ -319,13 +320,13 @@ static void weigh_bytes(const struct tile *t, const struct byte_block *b)
 }
 
 /* All queries' results for the piece, of which some query sees [begin, end). */
-static void attend_bytes(const struct tile *t, int32_t piece, int32_t begin, int32_t end)
+static void attend_bytes(const struct tile *t, int32_t piece, int32_t begin, int32_t end, const struct after *after)
 {
     QR_ASSERT(begin >= 0 && begin < end && end <= PIECE);
     const int32_t base = piece * PIECE;
     stage_scales(t, base, begin, end);
     stage_key_bytes(t, base, begin, end);
-    stage_value_bytes(t, base, begin, end);
+    stage_value_bytes(t, base, begin, end, after);
     for (int32_t q0 = 0; q0 < t->n_queries; q0 += QR_TILE_ROWS) {
         const struct byte_block b = byte_block_at(t, q0);
         if (b.begin < b.end) {
@@ -345,6 +346,13 @@ static void attend_bytes(const struct tile *t, int32_t piece, int32_t begin, int
 
 /* ---- which way a tile goes ---- */
 
+/* An item's room: tiles of few queries, a row tile at most, share it where values are pairs. */
+static struct qr_attn_room room_of(const struct qr_kv_view *kv)
+{
+    const int32_t n_k = (kv->head_dim + QR_TILE_K - 1) / QR_TILE_K;
+    return (struct qr_attn_room){.queries = QUERIES, .few_queries = QR_TILE_ROWS, .few_tiles = kv->dtype == QR_I8 ? 1 : TILES_MAX / n_k};
+}
+
 static void begin_products(const struct tile *t)
 {
     if (is_int8(t))
@@ -353,12 +361,12 @@ static void begin_products(const struct tile *t)
         begin_pairs(t);
 }
 
-static void attend_piece(const struct tile *t, int32_t piece, int32_t begin, int32_t end)
+static void attend_piece(struct tile *tiles, int32_t n, int32_t piece, int32_t begin, int32_t end, const struct after *after)
 {
-    if (is_int8(t))
-        attend_bytes(t, piece, begin, end);
+    if (is_int8(tiles))
+        attend_bytes(tiles, piece, begin, end, after);
     else
-        attend_pairs(t, piece, begin, end);
+        attend_pairs(tiles, n, piece, begin, end, after);
 }
 
 #endif

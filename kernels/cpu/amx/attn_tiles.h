@@ -27,12 +27,6 @@
 _Static_assert(STEP / QR_PANEL * (K_MAX / QR_TILE_K) * QR_TILE_BYTES <= sizeof(((struct scratch *)0)->keys), "tiles of keys");
 _Static_assert(K_MAX / QR_PANEL * PIECE_TILES * QR_TILE_BYTES <= sizeof(((struct scratch *)0)->values), "tiles of values");
 
-/* Tiles of a row of K numbers. */
-static int32_t k_tiles(const struct tile *t)
-{
-    return (t->k + QR_TILE_K - 1) / QR_TILE_K;
-}
-
 /* Tiles 0 and 1 are sums of the first 16 queries of a block, 2 and 3 of the other ones, 4 and 5 these queries or their probabilities; 6 and
  * 7 are keys or values. A lone row tile (rows1 0) has all four for its sums. */
 static void configure(const struct tile *t, int32_t rows0, int32_t rows1)
@@ -60,10 +54,10 @@ VF_FN void store_line(void *dst, vf low, vf high)
 /* Queries to tiles. */
 static void begin_pairs(const struct tile *t)
 {
-    QR_ASSERT(t->n_queries >= 1 && t->n_queries <= QUERIES);
-    int32_t n_k = k_tiles(t);
-    for (int32_t i = 0; i < t->n_queries; i++) {
-        int32_t first = i / QR_TILE_ROWS * QR_TILE_ROWS, rows = t->n_queries - first < QR_TILE_ROWS ? t->n_queries - first : QR_TILE_ROWS;
+    QR_ASSERT(t->n_queries >= 1 && query_end(t) <= QUERIES);
+    int32_t n_k = k_units(t);
+    for (int32_t i = t->q0; i < query_end(t); i++) {
+        int32_t first = i / QR_TILE_ROWS * QR_TILE_ROWS, rows = query_end(t) - first < QR_TILE_ROWS ? query_end(t) - first : QR_TILE_ROWS;
         uint16_t *dst = t->s->q_tiles + ((int64_t)first * n_k + (i - first)) * QR_TILE_K;
         const float *q = query(t, i);
         for (int32_t k = 0; k < t->k; k += QR_TILE_K, dst += rows * QR_TILE_K) {
@@ -236,11 +230,11 @@ static void stage_keys(const struct tile *t, int32_t base, int32_t begin, int32_
 {
     const char *row[QR_PANEL] QR_UNINITIALIZED;
     vf r[VF_LEN] QR_UNINITIALIZED;
-    char *dst = t->s->keys;
+    char *dst = t->keys;
     for (int32_t at = begin / QR_PANEL * QR_PANEL; at < end; at += QR_PANEL) {
         cache_rows(t, 0, row, QR_PANEL, base + at, base + begin, base + end);
         prefetch(t, 1, base + at);
-        for (int32_t u = 0; u < k_tiles(t) * QR_PANEL; u += VF_LEN, dst += QR_TILE_BYTES) {
+        for (int32_t u = 0; u < k_units(t) * QR_PANEL; u += VF_LEN, dst += QR_TILE_BYTES) {
             for (int i = 0; i < VF_LEN; i++)
                 r[i] = _mm512_castsi512_ps(load_line(row[i], 2 * u, t->k));
             vf_transpose(r);
@@ -266,17 +260,18 @@ VF_FN void store_pairs(char *dst, __m512i a, __m512i b, bool second)
         _mm512_storeu_si512(dst + PIECE_TILES * QR_TILE_BYTES, _mm512_permutex2var_epi64(low, second_half, high));
 }
 
-/* Values of positions [begin, end) of the piece at `base` to tiles; zeros for the others in [from, to), whole tiles. True when one is infinite
- * or NaN. */
-static bool stage_values(const struct tile *t, int32_t base, int32_t from, int32_t to, int32_t begin, int32_t end)
+/* Values of positions [begin, end) of the piece at `base` to tiles; zeros for the others in [from, to), whole tiles. Asks for the keys that come
+ * after them. True when a value is infinite or NaN. */
+static bool stage_values(const struct tile *t, int32_t base, int32_t from, int32_t to, int32_t begin, int32_t end, const struct after *after)
 {
     const char *row[QR_PANEL] QR_UNINITIALIZED;
     bool odd = false;
     for (int32_t at = from; at < to; at += QR_PANEL) {
         cache_rows(t, 1, row, QR_PANEL, base + at, base + begin, base + end);
-        prefetch(t, 0, base + at + PIECE);
+        if (after->t)
+            prefetch(after->t, 0, after->base + at);
         for (int32_t i = 0; i < QR_PANEL; i += 2) {
-            char *dst = t->s->values + at / QR_TILE_K * QR_TILE_BYTES + (at % QR_TILE_K + i) / 2 * QR_TILE_ROW_BYTES;
+            char *dst = t->values + at / QR_TILE_K * QR_TILE_BYTES + (at % QR_TILE_K + i) / 2 * QR_TILE_ROW_BYTES;
             for (int32_t k = 0; k < t->k; k += QR_TILE_K, dst += 2 * PIECE_TILES * QR_TILE_BYTES) {
                 __m512i a = load_line(row[i], k, t->k), b = load_line(row[i + 1], k, t->k);
                 odd |= any_odd(a) || any_odd(b);
@@ -287,8 +282,9 @@ static bool stage_values(const struct tile *t, int32_t base, int32_t from, int32
     return odd;
 }
 
-/* Some queries of the tile, at most BLOCK, and the positions of the piece at `base` that matter to them. */
+/* Some queries of a tile, at most BLOCK, and the positions of the piece at `base` that matter to them. */
 struct query_block {
+    const struct tile *t;
     int32_t q0, n, rows[2];
     int32_t base, begin, end;  /* whole tiles of positions: what some query sees, relative to base */
 };
@@ -296,7 +292,7 @@ struct query_block {
 static struct query_block block_at(const struct tile *t, int32_t q0, int32_t base)
 {
     const struct scratch *s = t->s;
-    struct query_block b = {.q0 = q0, .n = t->n_queries - q0 < BLOCK ? t->n_queries - q0 : BLOCK, .base = base, .begin = PIECE};
+    struct query_block b = {.t = t, .q0 = q0, .n = query_end(t) - q0 < BLOCK ? query_end(t) - q0 : BLOCK, .base = base, .begin = PIECE};
     b.rows[0] = b.n < QR_TILE_ROWS ? b.n : QR_TILE_ROWS;
     b.rows[1] = b.n - b.rows[0];
     for (int32_t i = q0; i < q0 + b.n; i++) {
@@ -313,10 +309,10 @@ static struct query_block block_at(const struct tile *t, int32_t q0, int32_t bas
 /* All scores of the block. Keys are staged from position `staged` on, whole groups of 16 up to `end`. */
 static void score_block(const struct tile *t, const struct query_block *b, int32_t staged, int32_t end)
 {
-    const int32_t n_k = k_tiles(t), from = b->begin > staged ? b->begin : staged, to = b->end < end ? b->end : end;
+    const int32_t n_k = k_units(t), from = b->begin > staged ? b->begin : staged, to = b->end < end ? b->end : end;
     const int64_t panel = (int64_t)n_k * QR_TILE_BYTES;
     const int32_t n_panels = (to - from + QR_PANEL - 1) / QR_PANEL;
-    const char *q = (const char *)(t->s->q_tiles + (int64_t)b->q0 * n_k * QR_TILE_K), *w = t->s->keys + (from - staged) / QR_PANEL * panel;
+    const char *q = (const char *)(t->s->q_tiles + (int64_t)b->q0 * n_k * QR_TILE_K), *w = t->keys + (from - staged) / QR_PANEL * panel;
     const struct rows r = {
         .x = {q, q + panel},
         .x_step = {b->rows[0] * QR_TILE_ROW_BYTES, b->rows[1] * QR_TILE_ROW_BYTES},
@@ -432,7 +428,7 @@ static void weigh(const struct tile *t, const struct query_block *b, float *c)
         .x_row = QR_X_ROW * (int64_t)sizeof(float),
         .n = {b->rows[0], b->rows[1]},
     };
-    products(c, t->k_pad, &r, t->s->values + b->begin / QR_TILE_K * QR_TILE_BYTES, PIECE_TILES * QR_TILE_BYTES, t->k_pad / QR_PANEL,
+    products(c, t->k_pad, &r, t->values + b->begin / QR_TILE_K * QR_TILE_BYTES, PIECE_TILES * QR_TILE_BYTES, t->k_pad / QR_PANEL,
              (b->end - b->begin) / QR_TILE_K);
 }
 
@@ -440,41 +436,44 @@ static void weigh(const struct tile *t, const struct query_block *b, float *c)
 static void weigh_block(const struct tile *t, const struct query_block *b)
 {
     struct scratch *s = t->s;
-    if (!s->odd_values) {
+    if (!t->odd_values) {
         weigh(t, b, s->piece_out);
         return;
     }
     for (int32_t r = 0; r < b->n; r++) {
-        stage_values(t, b->base, b->begin, b->end, s->in[b->q0 + r], s->in_end[b->q0 + r]);
+        stage_values(t, b->base, b->begin, b->end, s->in[b->q0 + r], s->in_end[b->q0 + r], &(struct after){0});
         weigh(t, b, s->lone_out);
         memcpy(s->piece_out + r * t->k_pad, s->lone_out + r * t->k_pad, (size_t)t->k_pad * sizeof(float));
     }
 }
 
-/* All queries' results for the piece, of which some query sees [begin, end). */
-static void attend_pairs(const struct tile *t, int32_t piece, int32_t begin, int32_t end)
+/* All queries' results for the piece, of which some query sees [begin, end), the same of each of the n tiles. */
+static void attend_pairs(struct tile *tiles, int32_t n, int32_t piece, int32_t begin, int32_t end, const struct after *after)
 {
     const int32_t base = piece * PIECE, staged = begin / QR_PANEL * QR_PANEL;
-    struct query_block blocks[QUERIES / BLOCK];
-    stage_keys(t, base, begin, end);
-    t->s->odd_values = stage_values(t, base, begin / QR_TILE_K * QR_TILE_K, (end + QR_TILE_K - 1) / QR_TILE_K * QR_TILE_K, begin, end);
-    for (int32_t q0 = 0; q0 < t->n_queries; q0 += BLOCK) {
-        struct query_block *b = &blocks[q0 / BLOCK];
-        *b = block_at(t, q0, base);
-        if (b->begin >= b->end)
-            continue;
-        configure(t, b->rows[0], b->rows[1]);
-        score_block(t, b, staged, end);
+    struct query_block blocks[QUERIES / QR_TILE_ROWS], *last = blocks;
+    QR_ASSERT(n >= 1 && n <= TILES_MAX && query_end(&tiles[n - 1]) <= QUERIES);
+    for (struct tile *t = tiles; t < tiles + n; t++) {
+        stage_keys(t, base, begin, end);
+        const struct after next = t + 1 < tiles + n ? (struct after){t + 1, base} : *after;
+        t->odd_values = stage_values(t, base, begin / QR_TILE_K * QR_TILE_K, (end + QR_TILE_K - 1) / QR_TILE_K * QR_TILE_K, begin, end, &next);
+        for (int32_t q0 = t->q0; q0 < query_end(t); q0 += BLOCK)
+            *last++ = block_at(t, q0, base);
     }
-    for (int32_t i = 0; i < t->n_queries; i += QR_TILE_ROWS)
-        softmax(t, &blocks[i / BLOCK], i, t->n_queries - i < QR_TILE_ROWS ? t->n_queries - i : QR_TILE_ROWS);
-    for (int32_t q0 = 0; q0 < t->n_queries; q0 += BLOCK) {
-        const struct query_block *b = &blocks[q0 / BLOCK];
+    for (const struct query_block *b = blocks; b < last; b++)
         if (b->begin < b->end) {
-            configure(t, b->rows[0], b->rows[1]);
-            weigh_block(t, b);
+            configure(b->t, b->rows[0], b->rows[1]);
+            score_block(b->t, b, staged, end);
         }
-        take_piece(t, piece, q0, b->n, t->s->piece_out);
+    for (const struct query_block *b = blocks; b < last; b++)
+        for (int32_t i = 0; i < b->n; i += QR_TILE_ROWS)
+            softmax(b->t, b, b->q0 + i, b->n - i < QR_TILE_ROWS ? b->n - i : QR_TILE_ROWS);
+    for (const struct query_block *b = blocks; b < last; b++) {
+        if (b->begin < b->end) {
+            configure(b->t, b->rows[0], b->rows[1]);
+            weigh_block(b->t, b);
+        }
+        take_piece(b->t, piece, b->q0, b->n, b->t->s->piece_out);
     }
 }
 

@@ -36,7 +36,7 @@ static bool piece_range(const struct tile *t, int32_t base, int32_t *begin, int3
     struct scratch *s = t->s;
     *begin = PIECE;
     *end = 0;
-    for (int32_t i = 0; i < t->n_queries; i++) {
+    for (int32_t i = t->q0; i < query_end(t); i++) {
         int32_t a = s->see[i] - base, b = s->see_end[i] - base;
         a = a > 0 ? a : 0;
         b = b < PIECE ? b : PIECE;
@@ -81,7 +81,7 @@ static void merge(const struct tile *t, int32_t q0, int32_t n, const float *piec
 static float *partial(const struct tile *t, int32_t piece, int32_t i)
 {
     const struct qr_attn_seq *p = t->seq;
-    int64_t slot = ((int64_t)t->index * p->n_pieces + (piece - p->first_piece)) * t->plan->tile_queries + i;
+    int64_t slot = ((int64_t)t->index * p->n_pieces + (piece - p->first_piece)) * t->plan->tile_queries + (i - t->q0);
     return t->plan->partials + (p->first_partial + slot) * qr_attn_partial_floats(t->k);
 }
 
@@ -119,12 +119,10 @@ static void load_ranges(struct tile *t)
 {
     const struct qr_attention_args *a = t->a;
     struct scratch *s = t->s;
-    t->see_max = 0;
-    for (int32_t i = 0; i < t->n_queries; i++) {
+    for (int32_t i = t->q0; i < query_end(t); i++) {
         int32_t pos = a->batch->pos[query_row(t, i)];
         s->see[i] = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
         s->see_end[i] = pos + 1;
-        t->see_max = pos + 1 > t->see_max ? pos + 1 : t->see_max;
         s->sum[i] = 0;
     }
 }
@@ -141,69 +139,118 @@ static void set_cache(struct tile *t)
     t->block_shift = __builtin_ctz((unsigned)kv->block_tokens);
 }
 
-/* The tile that `item` stands for. The last rows come first: they see most. */
-static struct tile item_tile(const struct qr_attn_plan *plan, int32_t item, int32_t worker)
+/* Tile number `head_tile` of a row tile and chunk; its place in scratch is for whoever attends it to say. */
+static struct tile head_tile_of(const struct qr_attn_plan *plan, const struct qr_attn_seq *p, int32_t row_tile, int32_t head_tile, int32_t chunk)
 {
     const struct qr_attention_args *a = plan->a;
-    const struct qr_attn_seq *p = qr_attn_find(plan, item);
-    int32_t at = item - p->first_item, n_tiles = p->n_row_tiles * plan->n_head_tiles, index = at % n_tiles, s = p->seq;
-    int32_t head_tile = index % plan->n_head_tiles, row_tile = p->n_row_tiles - 1 - index / plan->n_head_tiles;
-    int32_t part = head_tile % plan->head_parts;
-    struct tile t = {.a = a, .plan = plan, .seq = p, .s = qr_queue_own(plan->queue, worker), .index = index, .chunk = at / n_tiles};
+    const int32_t s = p->seq, part = head_tile % plan->head_parts, row0 = a->batch->row_start[s] + row_tile * plan->tile_rows;
+    struct tile t = {.a = a, .plan = plan, .seq = p, .index = row_tile * plan->n_head_tiles + head_tile, .chunk = chunk, .first_row = row0};
     t.blocks = a->batch->block_table + (int64_t)s * a->batch->table_stride;
     t.kv_head = head_tile / plan->head_parts;
     t.first_head = t.kv_head * plan->group + part * plan->tile_heads;
     t.n_heads = plan->group - part * plan->tile_heads;
     t.n_heads = t.n_heads < plan->tile_heads ? t.n_heads : plan->tile_heads;
-    t.first_row = a->batch->row_start[s] + row_tile * plan->tile_rows;
     t.n_rows = a->batch->row_start[s + 1] - t.first_row;
     t.n_rows = t.n_rows < plan->tile_rows ? t.n_rows : plan->tile_rows;
     t.n_queries = t.n_rows * t.n_heads;
     t.k = a->kv->head_dim;
     t.k_pad = (t.k + QR_PANEL - 1) / QR_PANEL * QR_PANEL;
     t.factor = (float)(LOG2_E * (a->softcap > 0 ? 1 : (double)a->scale));
+    for (int32_t r = 0; r < t.n_rows; r++)
+        t.see_max = a->batch->pos[t.first_row + r] >= t.see_max ? a->batch->pos[t.first_row + r] + 1 : t.see_max;
     set_cache(&t);
     return t;
 }
 
+/* The first tile that `item` stands for. The last rows come first: they see most. */
+static struct tile first_tile(const struct qr_attn_plan *plan, int32_t item)
+{
+    const struct qr_attn_seq *p = qr_attn_find(plan, item);
+    const int32_t at = item - p->first_item, n_items = p->n_row_tiles * p->n_head_items, index = at % n_items;
+    return head_tile_of(plan, p, p->n_row_tiles - 1 - index / p->n_head_items, index % p->n_head_items * p->width, at / n_items);
+}
+
+/* All tiles of `item`, at most TILES_MAX; returns how many. */
+static int32_t item_tiles(struct tile *tiles, const struct qr_attn_plan *plan, int32_t item, int32_t worker)
+{
+    const struct tile first = first_tile(plan, item);
+    const int32_t row_tile = first.index / plan->n_head_tiles, head_tile = first.index % plan->n_head_tiles, width = first.seq->width;
+    const int32_t n = plan->n_head_tiles - head_tile < width ? plan->n_head_tiles - head_tile : width;
+    struct scratch *s = qr_queue_own(plan->queue, worker);
+    QR_ASSERT(n >= 1 && n <= TILES_MAX);
+    for (int32_t i = 0; i < n; i++) {
+        tiles[i] = i == 0 ? first : head_tile_of(plan, first.seq, row_tile, head_tile + i, first.chunk);
+        tiles[i].s = s;
+        tiles[i].q0 = i * QR_PANEL;
+        tiles[i].keys = s->keys + i * (int64_t)(sizeof s->keys / TILES_MAX) * k_units(&first);
+        tiles[i].values = s->values + i * (int64_t)(sizeof s->values / TILES_MAX) * k_units(&first);
+    }
+    return n;
+}
+
+static int32_t first_piece(const struct tile *t)
+{
+    return t->seq->first_piece + t->chunk * t->seq->chunk_pieces;
+}
+
 static void attend_item(const void *arg, int32_t item, int32_t worker)
 {
-    struct tile t = item_tile(arg, item, worker);
-    const struct qr_attn_seq *p = t.seq;
-    load_ranges(&t);
-    begin_products(&t);
-    int32_t piece = p->first_piece + t.chunk * p->chunk_pieces, end = piece + p->chunk_pieces;
+    const struct qr_attn_plan *plan = arg;
+    struct tile tiles[TILES_MAX], next = {0};
+    const int32_t n = item_tiles(tiles, plan, item, worker);
+    const struct qr_attn_seq *p = tiles->seq;
+    if (item + 1 < plan->n_items) /* most often this worker's next */
+        next = first_tile(plan, item + 1);
+    for (struct tile *t = tiles; t < tiles + n; t++) {
+        load_ranges(t);
+        begin_products(t);
+    }
+    int32_t piece = first_piece(tiles), end = piece + p->chunk_pieces;
     end = end < p->first_piece + p->n_pieces ? end : p->first_piece + p->n_pieces;
     for (int32_t from, to; piece < end; piece++) {
-        if (piece_range(&t, piece * PIECE, &from, &to))
-            attend_piece(&t, piece, from, to);
-        else
-            for (int32_t i = 0; p->n_chunks > 1 && i < t.n_queries; i++)
-                partial(&t, piece, i)[1] = 0;
+        const struct after after = piece + 1 < end ? (struct after){tiles, (piece + 1) * PIECE}
+                                                   : (struct after){next.a ? &next : NULL, next.a ? first_piece(&next) * PIECE : 0};
+        bool seen = false; /* by some query of each of the tiles, which have the same rows, or by none */
+        for (struct tile *t = tiles; t < tiles + n; t++)
+            seen = piece_range(t, piece * PIECE, &from, &to);
+        if (seen)
+            attend_piece(tiles, n, piece, from, to, &after);
+        for (struct tile *t = tiles; !seen && p->n_chunks > 1 && t < tiles + n; t++)
+            for (int32_t i = t->q0; i < query_end(t); i++)
+                partial(t, piece, i)[1] = 0;
     }
     end_products();
-    for (int32_t i = 0; p->n_chunks == 1 && i < t.n_queries; i++)
-        finish(&t, i);
+    for (struct tile *t = tiles; p->n_chunks == 1 && t < tiles + n; t++)
+        for (int32_t i = t->q0; i < query_end(t); i++)
+            finish(t, i);
+}
+
+/* Merges what the chunks of a tile left. */
+static void merge_chunks(const struct tile *t)
+{
+    const struct qr_attn_seq *p = t->seq;
+    const int64_t stride = qr_attn_partial_floats(t->k);
+    memset(t->s->sum + t->q0, 0, (size_t)t->n_queries * sizeof *t->s->sum);
+    for (int32_t piece = p->first_piece; piece < p->first_piece + p->n_pieces; piece++) {
+        const float *from = partial(t, piece, t->q0);
+        for (int32_t i = t->q0; i < query_end(t); i++) {
+            t->s->piece_max[i] = from[(i - t->q0) * stride];
+            t->s->piece_sum[i] = from[(i - t->q0) * stride + 1];
+        }
+        merge(t, t->q0, t->n_queries, from + QR_PANEL, stride);
+    }
+    for (int32_t i = t->q0; i < query_end(t); i++)
+        finish(t, i);
 }
 
 static void merge_item(const void *arg, int32_t item, int32_t worker)
 {
-    struct tile t = item_tile(arg, item, worker);
-    const struct qr_attn_seq *p = t.seq;
-    if (p->n_chunks == 1 || t.chunk > 0)
+    struct tile tiles[TILES_MAX];
+    const int32_t n = item_tiles(tiles, arg, item, worker);
+    if (tiles->seq->n_chunks == 1 || tiles->chunk > 0)
         return;
-    memset(t.s->sum, 0, sizeof t.s->sum);
-    for (int32_t piece = p->first_piece; piece < p->first_piece + p->n_pieces; piece++) {
-        const float *from = partial(&t, piece, 0);
-        int64_t stride = qr_attn_partial_floats(t.k);
-        for (int32_t i = 0; i < t.n_queries; i++) {
-            t.s->piece_max[i] = from[i * stride];
-            t.s->piece_sum[i] = from[i * stride + 1];
-        }
-        merge(&t, 0, t.n_queries, from + QR_PANEL, stride);
-    }
-    for (int32_t i = 0; i < t.n_queries; i++)
-        finish(&t, i);
+    for (const struct tile *t = tiles; t < tiles + n; t++)
+        merge_chunks(t);
 }
 
 void QR_ISA_NAME(attention)(struct qr_queue *q, const struct qr_attention_args *a)
@@ -222,7 +269,7 @@ void QR_ISA_NAME(attention)(struct qr_queue *q, const struct qr_attention_args *
 #endif
     struct qr_attn_plan plan;
     for (int32_t s = 0; s < a->batch->n_seqs; s = plan.end_seq) {
-        qr_attn_plan(&plan, q, a, s, QUERIES);
+        qr_attn_plan(&plan, q, a, s, room_of(a->kv));
         qr_tuned_run(q, plan.tuned->spread, plan.small, attend_item, &plan, plan.n_items);
         if (plan.any_split)
             qr_queue_run(q, merge_item, &plan, plan.n_items);

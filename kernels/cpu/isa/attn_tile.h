@@ -18,11 +18,13 @@
 #define STEP PIECE  /* positions whose keys are staged at once */
 #define BLOCK 32    /* queries that meet keys or values at once */
 #define KV_BYTES 2
+#define TILES_MAX (K_MAX / 32) /* of an item: their keys, of 32 numbers at least, share the room of one */
 #else
 #define QUERIES 48
 #define STEP 64 /* with K = 64 they stay in the first-level cache */
 #define BLOCK QUERIES
 #define KV_BYTES 4
+#define TILES_MAX 1
 #endif
 #define LOG2_E 1.4426950408889634
 
@@ -37,7 +39,6 @@ struct scratch {
     uint16_t q_tiles[QUERIES * K_MAX];   /* 16 queries after the other, [K / 32][rows][32] */
     float lone_out[BLOCK * K_MAX];       /* of a query that is weighed on its own */
     int32_t tile_rows[2];                /* what the tiles are configured for */
-    bool odd_values;                     /* a staged value is infinite or NaN */
 #else
     float q[QUERIES * QR_X_ROW];         /* rounded to bf16 where the cache is */
 #endif
@@ -50,13 +51,16 @@ struct scratch {
 };
 _Static_assert(sizeof(struct scratch) <= QR_WORKER_SCRATCH_BYTES, "scratch of a worker");
 
-/* One item: a tile and some of its pieces. */
+/* A tile and some of its pieces. An item is one of them, or several of few queries. */
 struct tile {
     const struct qr_attention_args *a;
     const struct qr_attn_plan *plan;
     const struct qr_attn_seq *seq;
     const int32_t *blocks;        /* the sequence's row of the block table */
     struct scratch *s;
+    int32_t q0;                   /* its first query's place in scratch, a multiple of 16 */
+    char *keys, *values;          /* its place in scratch for staged ones */
+    bool odd_values;              /* a staged value is infinite or NaN */
     int32_t index, chunk;         /* which tile of the sequence, which part of its pieces */
     int32_t kv_head, first_head, n_heads; /* query heads of the tile */
     int32_t first_row, n_rows, n_queries;
@@ -68,14 +72,32 @@ struct tile {
     int32_t see_max;              /* end of the positions that some query sees */
 };
 
+/* The tile whose keys are staged after a piece's values, from position base on; t NULL: none is known. */
+struct after {
+    const struct tile *t;
+    int32_t base;
+};
+
+/* Queries of a tile are numbered by their places in scratch: [q0, query_end). */
+static int32_t query_end(const struct tile *t)
+{
+    return t->q0 + t->n_queries;
+}
+
 static int32_t query_row(const struct tile *t, int32_t i)
 {
-    return t->first_row + i / t->n_heads;
+    return t->first_row + (i - t->q0) / t->n_heads;
 }
 
 static int32_t query_head(const struct tile *t, int32_t i)
 {
-    return t->first_head + i % t->n_heads;
+    return t->first_head + (i - t->q0) % t->n_heads;
+}
+
+/* What a position's key or value takes of scratch, in units of 32 numbers. */
+static int32_t k_units(const struct tile *t)
+{
+    return (t->k + 31) / 32;
 }
 
 static const float *query(const struct tile *t, int32_t i)

@@ -236,10 +236,18 @@ static void softmax(const struct tile *t, int32_t i)
         softmax_of(t, i, false, false, NULL);
 }
 
-/* All queries' results for the piece, of which some query sees [begin, end). */
-static void attend_piece(const struct tile *t, int32_t piece, int32_t begin, int32_t end)
+static struct qr_attn_room room_of(const struct qr_kv_view *kv)
 {
+    (void)kv;
+    return (struct qr_attn_room){.queries = QUERIES, .few_tiles = TILES_MAX};
+}
+
+/* All queries' results for the piece, of which some query sees [begin, end). An item is one tile. */
+static void attend_piece(struct tile *t, int32_t n_tiles, int32_t piece, int32_t begin, int32_t end, const struct after *after)
+{
+    (void)after; /* it asks for its own next piece */
     struct scratch *s = t->s;
+    QR_ASSERT(n_tiles == TILES_MAX && t->q0 == 0);
     const int32_t base = piece * PIECE, n = (t->n_queries + BLOCK_ROWS - 1) / BLOCK_ROWS;
     if (is_int8(t))
         stage_scales(t, base, begin, end);

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "comm/comm_ops.h"
@@ -35,15 +36,40 @@ struct qr_comm_line {
 
 static const char *const kind_name[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"};
 
-const char *qr_comm_describe(char text[96], enum qr_comm_kind kind, enum qr_dtype dtype, int64_t n)
+const char *qr_comm_describe(char text[96], const struct qr_comm_what *w)
 {
-    QR_ASSERT(text != NULL);
-    QR_ASSERT(kind >= 0 && (int)kind < QR_COUNT(kind_name));
-    if (kind == QR_COMM_BARRIER)
+    QR_ASSERT(text != NULL && w != NULL);
+    QR_ASSERT(w->kind >= 0 && w->kind < QR_COUNT(kind_name));
+    if (w->kind == QR_COMM_BARRIER)
         snprintf(text, 96, "barrier");
     else
-        snprintf(text, 96, "%s of %lld %s", kind_name[kind], (long long)n, qr_dtype_name(dtype));
+        snprintf(text, 96, "%s of %lld %s", kind_name[w->kind], (long long)w->n, qr_dtype_name((enum qr_dtype)w->dtype));
     return text;
+}
+
+struct qr_comm_what qr_comm_what(const struct qr_comm_call *call, int32_t n_ranks)
+{
+    QR_ASSERT(call != NULL);
+    QR_ASSERT(n_ranks >= 1 && n_ranks <= QR_COMM_RANKS_MAX);
+    return (struct qr_comm_what){.kind = (int32_t)call->kind, .dtype = (int32_t)call->dtype, .n = call->n, .root = call->root,
+                                 .part_hash = call->part ? qr_hash64(call->part, (size_t)(n_ranks + 1) * sizeof *call->part, 0) : 0};
+}
+
+int qr_comm_compare(const struct qr_comm_what *a, const struct qr_comm_what *b, int32_t rank_b, struct qr_err *err)
+{
+    QR_ASSERT(a != NULL && b != NULL);
+    QR_ASSERT(err != NULL);
+    char one[96], other[96];
+    qr_comm_describe(one, a);
+    qr_comm_describe(other, b);
+    if (a->kind != b->kind || a->dtype != b->dtype || a->n != b->n)
+        return qr_err_set(err, QR_E_INVALID, "ranks started different calls: rank 0 %s, rank %d %s", one, rank_b, other);
+    if (a->root != b->root)
+        return qr_err_set(err, QR_E_INVALID, "ranks started different calls: %s from rank %d on rank 0, from rank %d on rank %d", one, a->root, b->root,
+                          rank_b);
+    if (a->part_hash != b->part_hash)
+        return qr_err_set(err, QR_E_INVALID, "ranks started different calls: %s is parted differently on ranks 0 and %d", one, rank_b);
+    return 0;
 }
 
 static void ring(_Atomic uint32_t *bell)

@@ -7,7 +7,7 @@
  * Sums are the same bits whatever carries them: element i is added along one binary tree over ranks, ((0 + 1) + (2 + 3)) + ..., in its own type. So a sum over
  * 2^k ranks of sums over their own leaves in the same order is the sum over all leaves, however many ranks there are.
  *
- * One owning thread per comm. Buffers of a started call belong to it until it was waited for.
+ * One owning thread per comm, which stays where it was opened. Buffers of a started call belong to it until it was waited for.
  */
 #ifndef QR_COMM_COMM_H
 #define QR_COMM_COMM_H
@@ -68,6 +68,16 @@ int qr_comm_shared_new(struct qr_comm_shared **out, int32_t n_ranks, struct qr_e
 void qr_comm_shared_free(struct qr_comm_shared *s);
 void qr_comm_shared_set_pid(struct qr_comm_shared *s, int32_t rank, int32_t pid); /* so that a rank that dies before it opens is missed */
 void qr_comm_open_shm(struct qr_comm *c, struct qr_comm_shared *s, int32_t rank); /* takes s over */
+
+/* What mpirun (of Open MPI) says in the environment; local: among the ranks on this machine. False when it has not started this process. */
+struct qr_comm_mpirun {
+    int32_t rank, size, local_rank, local_size;
+};
+bool qr_comm_in_mpirun(struct qr_comm_mpirun *m);
+
+/* A rank that mpirun started. MPI is in a library of its own, which is opened here. Errors: QR_E_UNSUPPORTED (no such library, or another version of it),
+ * QR_E_USAGE, QR_E_IO. */
+int qr_comm_open_mpi(struct qr_comm *c, struct qr_err *err);
 
 /* Closes what was opened, and a zeroed comm. A rank that closes with calls not waited for gives up. */
 void qr_comm_close(struct qr_comm *c);

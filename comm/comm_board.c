@@ -4,13 +4,12 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/hash.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "comm/comm_piece.h"
 #include "comm/comm_tree.h"
 
 #define LOOK_US 100000
-#define STEP 1024 /* elements: shares of an array begin at multiples */
 
 void qr_board_init(struct qr_board *b, int32_t size)
 {
@@ -97,8 +96,7 @@ static int missing(struct qr_board_seat *s, uint64_t meeting, bool look, struct 
 {
     struct qr_board *b = s->board;
     char text[96];
-    const struct qr_board_post *mine = post(s, s->rank);
-    qr_comm_describe(text, (enum qr_comm_kind)mine->kind, (enum qr_dtype)mine->dtype, mine->n);
+    qr_comm_describe(text, &post(s, s->rank)->what);
     for (int32_t r = 0; r < b->size; r++) {
         struct qr_board_rank *k = &b->rank[r];
         const bool left = atomic_load(&k->left), dead = !left && look && s->dead && r != s->rank && s->dead(s->user, r);
@@ -147,39 +145,19 @@ void qr_board_leave(struct qr_board_seat *s)
 static struct qr_board_post post_of(struct qr_board_seat *s, const struct qr_comm_call *call)
 {
     const size_t n_bytes = (size_t)call->n * qr_dtype_bytes(call->dtype);
-    return (struct qr_board_post){.kind = (int32_t)call->kind, .dtype = (int32_t)call->dtype, .n = call->n, .root = call->root,
-                                  .part_hash = call->part ? qr_hash64(call->part, (size_t)(s->board->size + 1) * sizeof *call->part, 0) : 0,
-                                  .place = n_bytes ? s->place(s->user, call->data, n_bytes) : 0};
+    return (struct qr_board_post){.what = qr_comm_what(call, s->board->size), .place = n_bytes ? s->place(s->user, call->data, n_bytes) : 0};
 }
 
 /* Everybody compares with rank 0, so that everybody says the same. */
 static int compare(struct qr_board_seat *s, struct qr_err *err)
 {
-    char one[96], other[96];
-    const struct qr_board_post *a = post(s, 0);
-    for (int32_t r = 1; r < s->board->size; r++) {
-        const struct qr_board_post *b = post(s, r);
-        qr_comm_describe(one, (enum qr_comm_kind)a->kind, (enum qr_dtype)a->dtype, a->n);
-        qr_comm_describe(other, (enum qr_comm_kind)b->kind, (enum qr_dtype)b->dtype, b->n);
-        if (a->kind != b->kind || a->dtype != b->dtype || a->n != b->n)
-            return qr_err_set(err, QR_E_INVALID, "ranks started different calls: rank 0 %s, rank %d %s", one, r, other);
-        if (a->root != b->root)
-            return qr_err_set(err, QR_E_INVALID, "ranks started different calls: %s from rank %d on rank 0, from rank %d on rank %d", one, a->root, b->root, r);
-        if (a->part_hash != b->part_hash)
-            return qr_err_set(err, QR_E_INVALID, "ranks started different calls: %s is parted differently on ranks 0 and %d", one, r);
-    }
-    return 0;
+    int rc = 0;
+    for (int32_t r = 1; r < s->board->size && rc == 0; r++)
+        rc = qr_comm_compare(&post(s, 0)->what, &post(s, r)->what, r, err);
+    return rc;
 }
 
 /* ---- the work ---- */
-
-/* Rank r's stretch when n elements are shared out. */
-static void share(int64_t n, int32_t r, int32_t size, int64_t *first, int64_t *end)
-{
-    const int64_t each = ((n + size - 1) / size + STEP - 1) / STEP * STEP;
-    *first = r * each < n ? r * each : n;
-    *end = *first + each < n ? *first + each : n;
-}
 
 /* This rank's share of a call whose arrays are all reachable: data[r] is rank r's. */
 static void work(struct qr_board_seat *s, const struct qr_comm_call *call, char *const *data)
@@ -193,7 +171,7 @@ static void work(struct qr_board_seat *s, const struct qr_comm_call *call, char 
     case QR_COMM_ALL_REDUCE:
     case QR_COMM_REDUCE_SCATTER:
         if (call->kind == QR_COMM_ALL_REDUCE)
-            share(call->n, s->rank, size, &first, &end);
+            first = qr_comm_share(call->n, s->rank, size), end = qr_comm_share(call->n, s->rank + 1, size);
         else
             first = call->part[s->rank], end = call->part[s->rank + 1];
         for (int32_t r = 0; r < size; r++)

@@ -17,12 +17,10 @@
 
 #define QR_BOARD_PRIVATE UINT64_MAX /* a place that other ranks do not reach */
 
-/* What a rank starts; all must post the same but for `place`. */
+/* What a rank starts. */
 struct qr_board_post {
     uint64_t place; /* of data: what `reach` makes an address of */
-    int64_t n;
-    uint64_t part_hash;
-    int32_t kind, dtype, root;
+    struct qr_comm_what what;
 };
 
 struct qr_board_rank {

@@ -25,8 +25,19 @@ struct qr_comm_ops {
 /* rank, size, ops and impl are set: makes the line, starts the thread when `threaded` and waits for `begin`. After an error nothing is left but impl. */
 int qr_comm_line_open(struct qr_comm *c, bool threaded, struct qr_err *err);
 
+/* What ranks must agree on. */
+struct qr_comm_what {
+    int64_t n;
+    uint64_t part_hash;
+    int32_t kind, dtype, root, unused;
+};
+struct qr_comm_what qr_comm_what(const struct qr_comm_call *call, int32_t n_ranks);
+
+/* QR_E_INVALID when a, of rank 0, and b differ, saying in what. */
+int qr_comm_compare(const struct qr_comm_what *a, const struct qr_comm_what *b, int32_t rank_b, struct qr_err *err);
+
 /* "all_reduce of 10 f32", for messages. */
-const char *qr_comm_describe(char text[96], enum qr_comm_kind kind, enum qr_dtype dtype, int64_t n);
+const char *qr_comm_describe(char text[96], const struct qr_comm_what *w);
 
 /* Plain memory as a transport's alloc and free. */
 void *qr_comm_plain_alloc(struct qr_comm *c, size_t n_bytes);

@@ -3,12 +3,7 @@
 
 #include "base/assert.h"
 #include "comm/comm_board.h"
-
-/* A piece of a call: stretch i of the array, `len` elements from `from`, lies at `to` in the window. One stretch, or one for each rank's part. */
-struct piece {
-    int32_t n_stretches;
-    int64_t from[QR_COMM_RANKS_MAX], to[QR_COMM_RANKS_MAX + 1];
-};
+#include "comm/comm_piece.h"
 
 static bool in_parts(const struct qr_comm_call *call)
 {
@@ -16,18 +11,11 @@ static bool in_parts(const struct qr_comm_call *call)
 }
 
 /* Piece number k; false behind the last. */
-static bool cut_piece(struct piece *p, const struct qr_comm_call *call, int32_t size, int64_t window, int64_t k)
+static bool cut_piece(struct qr_comm_piece *p, const struct qr_comm_call *call, int32_t size, int64_t window, int64_t k)
 {
-    const int64_t whole[2] = {0, call->n}, *part = in_parts(call) ? call->part : whole;
-    p->n_stretches = in_parts(call) ? size : 1;
-    const int64_t cap = window / p->n_stretches;
-    p->to[0] = 0;
-    for (int32_t i = 0; i < p->n_stretches; i++) {
-        const int64_t left = part[i + 1] - part[i] - k * cap;
-        p->from[i] = part[i] + k * cap;
-        p->to[i + 1] = p->to[i] + (left < 0 ? 0 : left < cap ? left : cap);
-    }
-    return p->to[p->n_stretches] > 0;
+    const int64_t whole[2] = {0, call->n};
+    const int32_t n = in_parts(call) ? size : 1;
+    return qr_comm_cut(p, in_parts(call) ? call->part : whole, n, window / n, k);
 }
 
 /* Whether a rank brings stretch i to its window, and whether it takes it from there. */
@@ -41,7 +29,7 @@ static bool takes(const struct qr_comm_call *call, int32_t rank, int32_t i)
     return call->kind == QR_COMM_ALL_REDUCE || (call->kind == QR_COMM_REDUCE_SCATTER ? i == rank : !brings(call, rank, i));
 }
 
-static void copy(const struct qr_comm_call *call, const struct piece *p, int32_t rank, char *window, bool in)
+static void copy(const struct qr_comm_call *call, const struct qr_comm_piece *p, int32_t rank, char *window, bool in)
 {
     const size_t width = qr_dtype_bytes(call->dtype);
     for (int32_t i = 0; i < p->n_stretches; i++) {
@@ -63,7 +51,7 @@ int qr_board_staged(struct qr_board_seat *s, const struct qr_comm_call *call, st
     char *data[QR_COMM_RANKS_MAX];
     for (int32_t r = 0; r < size; r++)
         data[r] = s->reach(s->user, r, s->window(s->user, r));
-    struct piece p;
+    struct qr_comm_piece p;
     int rc = 0;
     for (int64_t k = 0; rc == 0 && cut_piece(&p, call, size, window, k); k++) {
         struct qr_comm_call part = *call;

@@ -15,6 +15,7 @@
 #include "base/cpus.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 #define PATIENCE_US 5000000 /* with children of a rank 0 that failed */
 
@@ -122,6 +123,16 @@ static int launch_processes(struct qr_comm *c, struct qr_comm_crew **crew, const
     return 0;
 }
 
+/* mpirun binds ranks to cores unless it is told not to; where it has not, ranks of one machine share it as forked ones do. */
+static int launch_mpi(struct qr_comm *c, const struct qr_comm_launch_options *o, const struct qr_comm_mpirun *m, struct qr_err *err)
+{
+    if (o->n_ranks != 0 && o->n_ranks != m->size)
+        return qr_err_set(err, QR_E_USAGE, "%d ranks asked for, but mpirun started %d: leave it to mpirun, or start without it", o->n_ranks, m->size);
+    if (o->share_cpus && m->local_size > 1 && qr_cpu_count() >= sysconf(_SC_NPROCESSORS_ONLN))
+        qr_comm_share_cpus(m->local_rank, m->local_size);
+    return qr_comm_open_mpi(c, err);
+}
+
 int qr_comm_launch(struct qr_comm *c, struct qr_comm_crew **crew, const struct qr_comm_launch_options *o, struct qr_err *err)
 {
     QR_ASSERT(c != NULL && crew != NULL);
@@ -129,6 +140,9 @@ int qr_comm_launch(struct qr_comm *c, struct qr_comm_crew **crew, const struct q
     *crew = NULL;
     if (o->n_ranks < 0 || o->n_ranks > QR_COMM_RANKS_MAX)
         return qr_err_set(err, QR_E_USAGE, "%d ranks, expected 1 to %d", o->n_ranks, QR_COMM_RANKS_MAX);
+    struct qr_comm_mpirun m;
+    if (qr_comm_in_mpirun(&m))
+        return launch_mpi(c, o, &m, err);
     if (o->n_ranks > 1)
         return launch_processes(c, crew, o, err);
     qr_comm_open_single(c);

@@ -1,16 +1,15 @@
 /* The program's side of libquire_cuda.so: finds it, checks that it fits, and puts its tables into a backend. No CUDA header is read here, so this file is
  * part of every build.
  *
- * Where the library is looked for: QUIRE_CUDA_LIB names the file; else beside the program, then in ../lib/quire and ../lib of where the program is. It is not
- * opened on machines without NVIDIA's driver (libcuda.so.1). */
+ * Where the library is looked for: QUIRE_CUDA_LIB names the file; else beside the program, then in ../lib/quire and ../lib of where the program is
+ * (base/library.h). It is not opened on machines without NVIDIA's driver (libcuda.so.1). */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/assert.h"
-#include "base/file.h"
+#include "base/library.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "kernels/cpu/pool.h"
@@ -31,44 +30,14 @@ static const struct qr_cuda_plugin *plugin_of(const struct qr_backend *be)
 
 /* ---- finding ---- */
 
-/* What dlopen has to say, without the name in front, which the message has already. */
-static const char *why_not(const char *path)
-{
-    const char *s = dlerror();
-    if (!s)
-        return "no reason given";
-    const size_t n = strlen(path);
-    return strncmp(s, path, n) == 0 && strncmp(s + n, ": ", 2) == 0 ? s + n + 2 : s;
-}
-
 static bool driver_is_there(struct qr_err *err)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
     if (!driver)
-        qr_err_set(err, QR_E_UNSUPPORTED, "NVIDIA's driver is not installed here (libcuda.so.1: %.200s)", why_not("libcuda.so.1"));
+        qr_err_set(err, QR_E_UNSUPPORTED, "NVIDIA's driver is not installed here (libcuda.so.1: %.200s)", qr_library_why_not("libcuda.so.1"));
     else
         dlclose(driver);
     return driver != NULL;
-}
-
-/* The first of the places where a file is; false when in none. */
-static bool find_library(char path[QR_PATH_MAX])
-{
-    static const char *const place[] = {"/" LIBRARY, "/../lib/quire/" LIBRARY, "/../lib/" LIBRARY};
-    char exe[QR_PATH_MAX];
-    const ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    char *slash = NULL;
-    if (n > 0) {
-        exe[n] = 0;
-        slash = strrchr(exe, '/');
-    }
-    if (!slash)
-        return false;
-    *slash = 0;
-    for (int i = 0; i < QR_COUNT(place); i++)
-        if (snprintf(path, QR_PATH_MAX, "%s%s", exe, place[i]) < QR_PATH_MAX && access(path, R_OK) == 0)
-            return true;
-    return false;
 }
 
 static int open_library(struct impl *im, struct qr_err *err)
@@ -78,7 +47,7 @@ static int open_library(struct impl *im, struct qr_err *err)
     if (named && *named) {
         if (snprintf(path, sizeof path, "%s", named) >= (int)sizeof path)
             return qr_err_set(err, QR_E_USAGE, "QUIRE_CUDA_LIB: a path of %zu bytes; at most %d", strlen(named), QR_PATH_MAX - 1);
-    } else if (!find_library(path)) {
+    } else if (!qr_library_find(path, LIBRARY)) {
         return qr_err_set(err, QR_E_NOT_FOUND, "%s is neither beside the program nor in its lib directory (it is built where CMake finds CUDA); "
                           "QUIRE_CUDA_LIB names another place", LIBRARY);
     } else if (!driver_is_there(err)) {
@@ -86,7 +55,7 @@ static int open_library(struct impl *im, struct qr_err *err)
     }
     im->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!im->library)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%.200s cannot be opened: %.220s", path, why_not(path));
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%.200s cannot be opened: %.220s", path, qr_library_why_not(path));
     im->plugin = dlsym(im->library, QR_CUDA_SYMBOL);
     if (!im->plugin)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%.300s is no library of quire's: it has no symbol " QR_CUDA_SYMBOL, path);

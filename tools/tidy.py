@@ -40,7 +40,7 @@ DOORS = [
     (r'openssl/', r'server/'),
     (r'cuda\w*\.h|cublas\w*\.h', r'kernels/cuda/'),
     (r'nccl\.h', r'comm/comm_nccl\.c$'),
-    (r'mpi\.h', r'comm/comm_mpi\.c$'),
+    (r'mpi\.h', r'comm/mpi/comm_mpi\.c$'),
     (r'criterion/', r'tests/'),
 ]
 WORDS = re.compile(r'\b(TODO|FIXME|XXX|HACK)\b|[Nn]ot implemented|[Uu]nimplemented|[Pp]laceholder')

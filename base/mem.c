@@ -136,15 +136,6 @@ void qr_mem_small_pages(void *p, size_t n_bytes)
     madvise(first, n, MADV_NOHUGEPAGE); /* refused where there are none: they are small then */
 }
 
-extern const char __executable_start[], __etext[]; /* of the linker */
-
-void qr_mem_populate_program(void)
-{
-    uint8_t *first;
-    const size_t n = page_range(&first, (void *)(uintptr_t)__executable_start, (size_t)(__etext - __executable_start));
-    madvise(first, n, MADV_POPULATE_READ); /* before Linux 5.14: they come when they are used */
-}
-
 bool qr_mem_interleave(void *p, size_t n_bytes, const int16_t *node, int32_t n_nodes)
 {
     QR_ASSERT(p != NULL && node != NULL);

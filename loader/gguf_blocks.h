@@ -1,6 +1,6 @@
 /* gguf_blocks.h - what the blocks of GGUF's quantized types stand for.
  *
- * Every such type stores a row in groups of 16 or 32 neighbours, each with a scale and an offset: x[i] = scale[g] * code[i] + offset[g] with a code of at most 8
+ * Every such type stores a row in groups of 16 or 32 neighbours, each with a scale and an offset: x[i] = scale[g] code[i] + offset[g] with a code of at most 8
  * bits. Unpacking gives these three without loss, so that kernels can keep a row at its size; decoding gives the numbers themselves.
  * Source: the block layouts of ggml (ggml-common.h) as facts; tested against stored blocks and the values that its own conversion gives them.
  */

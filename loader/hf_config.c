@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "loader/hf_field.h"
-#include "loader/map_file.h"
+#include "base/map_file.h"
 
 #define FILE_BYTES_MAX ((size_t)4 << 20)
 

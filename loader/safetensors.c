@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/map.h"
 #include "base/mem.h"
-#include "loader/map_file.h"
+#include "base/map_file.h"
 #include "loader/st_header.h"
 
 #define SINGLE_NAME "model.safetensors"

@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/gguf_file.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "tokenizer/chat_messages.h"
+#include "tokenizer/gguf_tokens.h"
 #include "tokenizer/jinja_render.h"
 #include "tokenizer/jinja_unicode.h"
 #include "tokenizer/jinja_value.h"
@@ -99,6 +101,25 @@ static int read_json(struct qr_json **out, const char *dir, const char *name, st
     }
     qr_free(text);
     return rc;
+}
+
+/* tokenizer_config.json, or what a GGUF file has in its place. */
+static int read_config(struct qr_json **out, const char *model, struct qr_err *err)
+{
+    char path[QR_GGUF_PATH_MAX];
+    struct qr_gguf_file f;
+    struct qr_buf text = {0};
+    if (!qr_gguf_find_file(path, model))
+        return read_json(out, model, "tokenizer_config.json", err);
+    *out = NULL;
+    int rc = qr_gguf_file_open(&f, path, err);
+    if (rc)
+        return rc;
+    rc = qr_gguf_tokenizer_config(&text, f.g, err);
+    qr_gguf_file_close(&f);
+    rc = rc ? rc : qr_json_parse(out, text.data, text.len, &qr_json_limits_file, err);
+    qr_buf_release(&text);
+    return rc ? qr_err_prefix(err, "%s: ", path) : 0;
 }
 
 /* Compiles a template of the file `where`; its faults are faults of the model's files. */
@@ -256,7 +277,7 @@ int qr_chat_open(struct qr_chat **out, const char *dir, struct qr_err *err)
     struct qr_chat *c = qr_alloc(1, sizeof *c);
     _Static_assert(N_TOKENS == sizeof c->token / sizeof c->token[0], "one slot per token name");
     *out = NULL;
-    int rc = read_json(&config, dir, "tokenizer_config.json", err);
+    int rc = read_config(&config, dir, err);
     if (rc == 0)
         rc = find_templates(c, dir, config, err);
     if (rc == 0 && c->plain)

@@ -1,6 +1,6 @@
 /* chat.h - a model directory's chat template with its special tokens: messages in, token ids out.
  * Read from chat_template.jinja, chat_template.json or tokenizer_config.json (a string, or a list of named templates of which
- * "default" is taken, "tool_use" when the request has tools). Immutable once open.
+ * "default" is taken, "tool_use" when the request has tools), or from a GGUF file. Immutable once open.
  */
 #ifndef QR_TOKENIZER_CHAT_H
 #define QR_TOKENIZER_CHAT_H

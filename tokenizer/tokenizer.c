@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/gguf_file.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "tokenizer/gguf_tokens.h"
 #include "tokenizer/tok.h"
 
 #define FILE_BYTES_MAX ((int64_t)256 << 20)
@@ -143,10 +145,8 @@ static int read_text(const char *dir, const char *name, bool optional, char **te
     return rc;
 }
 
-int qr_tokenizer_open(struct qr_tokenizer **out, const char *dir, struct qr_err *err)
+static int open_directory(struct qr_tokenizer **out, const char *dir, struct qr_err *err)
 {
-    QR_ASSERT(out != NULL && dir != NULL);
-    QR_ASSERT(err != NULL);
     char *json, *config = NULL;
     size_t len, config_len = 0;
     int rc = read_text(dir, "tokenizer.json", false, &json, &len, err);
@@ -160,6 +160,40 @@ int qr_tokenizer_open(struct qr_tokenizer **out, const char *dir, struct qr_err 
     qr_free(json);
     qr_free(config);
     return rc;
+}
+
+/* What a GGUF file carries; where that is none that is known, the tokenizer.json beside it. */
+static int open_gguf(struct qr_tokenizer **out, const char *path, struct qr_err *err)
+{
+    struct qr_gguf_file f;
+    struct qr_buf json = {0}, config = {0};
+    int rc = qr_gguf_file_open(&f, path, err);
+    if (rc)
+        return rc;
+    rc = qr_gguf_tokenizer_json(&json, f.g, err);
+    rc = rc ? rc : qr_gguf_tokenizer_config(&config, f.g, err);
+    qr_gguf_file_close(&f);
+    rc = rc ? rc : qr_tokenizer_parse(out, json.data, json.len, config.data, config.len, err);
+    qr_buf_release(&json);
+    qr_buf_release(&config);
+    if (rc == 0)
+        return 0;
+    char dir[QR_GGUF_PATH_MAX];
+    struct qr_err other;
+    snprintf(dir, sizeof dir, "%s", path);
+    char *slash = strrchr(dir, '/');
+    snprintf(slash ? slash : dir, 2, "%s", slash ? "" : ".");
+    if ((rc == QR_E_UNSUPPORTED || rc == QR_E_NOT_FOUND) && open_directory(out, dir, &other) == 0)
+        return 0;
+    return qr_err_prefix(err, "%s: ", path);
+}
+
+int qr_tokenizer_open(struct qr_tokenizer **out, const char *model, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && model != NULL);
+    QR_ASSERT(err != NULL);
+    char path[QR_GGUF_PATH_MAX];
+    return qr_gguf_find_file(path, model) ? open_gguf(out, path, err) : open_directory(out, model, err);
 }
 
 void qr_tokenizer_close(struct qr_tokenizer *t)

@@ -25,8 +25,9 @@ void qr_ids_init(struct qr_ids *v);
 void qr_ids_release(struct qr_ids *v);
 void qr_ids_push(struct qr_ids *v, int32_t id);
 
-/* Reads DIR/tokenizer.json (and tokenizer_config.json when there, for bos/eos names and add_bos_token). */
-int qr_tokenizer_open(struct qr_tokenizer **out, const char *dir, struct qr_err *err);
+/* Of a directory: reads tokenizer.json (and tokenizer_config.json when there, for bos/eos names and add_bos_token). Of a GGUF file, or a directory with nothing
+ * but one: what it carries (gguf_tokens.h). */
+int qr_tokenizer_open(struct qr_tokenizer **out, const char *model, struct qr_err *err);
 
 /* The same from memory, for tests and fuzzing; config may be NULL. */
 int qr_tokenizer_parse(struct qr_tokenizer **out, const char *json, size_t len, const char *config, size_t config_len,

@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "loader/hf_config.h"
-#include "loader/map_file.h"
+#include "base/map_file.h"
 #include "loader/safetensors.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_parts.h"

@@ -4,7 +4,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "loader/map_file.h"
+#include "base/map_file.h"
 #include "train/shard_file.h"
 
 struct qr_data_writer {

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "loader/hf_config.h"
-#include "loader/map_file.h"
+#include "base/map_file.h"
 #include "loader/safetensors.h"
 #include "loader/safetensors_write.h"
 #include "train/lora.h"

@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "loader/map_file.h"
+#include "base/map_file.h"
 #include "train/shard_file.h"
 
 #define INDEX_BYTES_MAX ((size_t)64 << 20)

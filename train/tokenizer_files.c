@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
-#include "loader/map_file.h"
+#include "base/map_file.h"
 
 #define BYTES_MAX ((size_t)1 << 30)
 

@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "loader/hf_config.h"
-#include "loader/map_file.h"
+#include "base/map_file.h"
 #include "tokenizer/tokenizer.h"
 #include "train/trainer_parts.h"
 

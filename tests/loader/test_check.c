@@ -11,7 +11,7 @@
 #include "loader/check.h"
 #include "loader/hf_config.h"
 #include "loader/make_model.h"
-#include "loader/map_file.h"
+#include "base/map_file.h"
 #include "loader/safetensors.h"
 #include "loader/weights.h"
 

@@ -75,7 +75,8 @@ Test(gguf_blocks, every_type_is_decoded_to_the_very_values_of_the_golden)
 
 Test(gguf_blocks, codes_of_four_bits_are_levels_of_their_type)
 {
-    static const enum qr_gguf_type four[] = {QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_1, QR_GGUF_T_Q2_K, QR_GGUF_T_Q3_K, QR_GGUF_T_Q4_K, QR_GGUF_T_IQ4_NL, QR_GGUF_T_IQ4_XS};
+    static const enum qr_gguf_type four[] = {QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_1, QR_GGUF_T_Q2_K,  QR_GGUF_T_Q3_K,
+                                             QR_GGUF_T_Q4_K, QR_GGUF_T_IQ4_NL, QR_GGUF_T_IQ4_XS};
     struct qr_rng rng = {.seed = 11};
     for (int k = 0; k < QR_COUNT(four); k++) {
         uint8_t block[256];

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "loader/make_model.h"
-#include "loader/map_file.h"
+#include "base/map_file.h"
 #include "model/model.h"
 #include "tests/temp.h"
 

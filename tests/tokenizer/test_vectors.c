@@ -1,6 +1,7 @@
 /* Every id list and text of the conformance data, computed by the reference implementation (see its SOURCES.md). */
 #include "tok_test.h"
 
+#include "base/rng.h"
 #include "base/utf8.h"
 #include "sha256.h"
 
@@ -247,6 +248,63 @@ Test(vectors, llama_cpp_vectors_give_the_same_ids)
         cr_expect(cases > 40, "%s: only %d cases were read", pair[i][0], cases);
         qr_tokenizer_close(t);
     }
+}
+
+Test(vectors, gguf_vocabularies_give_the_ids_of_llama_cpp)
+{
+    TOK_NEED_DATA();
+    static const char *const stem[] = {"gpt-2", "llama-spm"};
+    for (int i = 0; i < 2; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "gguf-vocab/ggml-vocab-%s.gguf", stem[i]);
+        struct qr_tokenizer *t = tok_open(path);
+        cr_expect(check_inp(t, stem[i]) > 40);
+        qr_tokenizer_close(t);
+    }
+}
+
+/* The same vocabulary as GGUF and as tokenizer.json: the same ids and texts, with begin tokens and for ids in any order. */
+static void check_twins(const char *gguf, const char *json)
+{
+    struct qr_tokenizer *a = tok_open(gguf), *b = tok_open(json);
+    struct qr_buf inp, one, two;
+    struct qr_ids x, y;
+    struct qr_rng rng = {.seed = 5};
+    qr_buf_init(&inp);
+    qr_buf_init(&one);
+    qr_buf_init(&two);
+    qr_ids_init(&x);
+    qr_ids_init(&y);
+    tok_read_data(&inp, "gguf-vocab/ggml-vocab-qwen2.gguf.inp");
+    cr_assert_eq(qr_tokenizer_vocab_size(a), qr_tokenizer_vocab_size(b), "%s", gguf);
+    cr_assert(qr_tokenizer_bos(a) == qr_tokenizer_bos(b) && qr_tokenizer_eos(a) == qr_tokenizer_eos(b), "%s", gguf);
+    tok_encode(a, &x, inp.data, inp.len, QR_ENCODE_ADD_SPECIAL | QR_ENCODE_PARSE_SPECIAL);
+    tok_encode(b, &y, inp.data, inp.len, QR_ENCODE_ADD_SPECIAL | QR_ENCODE_PARSE_SPECIAL);
+    cr_assert(tok_same(&x, &y) && x.n > 500, "%s", gguf);
+    for (int k = 0; k < 2000; k++) {
+        const int32_t id = (int32_t)qr_rng_below(&rng, (uint32_t)qr_tokenizer_vocab_size(a)), ids[2] = {id, x.id[k % x.n]};
+        qr_buf_clear(&one);
+        qr_buf_clear(&two);
+        qr_tokenizer_decode(a, &one, ids, 2, k % 2 == 0);
+        qr_tokenizer_decode(b, &two, ids, 2, k % 2 == 0);
+        cr_assert(one.len == two.len && (one.len == 0 || memcmp(one.data, two.data, one.len) == 0), "%s: id %d", gguf, id);
+        cr_assert_eq(qr_tokenizer_is_special(a, id), qr_tokenizer_is_special(b, id), "%s: id %d", gguf, id);
+    }
+    qr_buf_release(&inp);
+    qr_buf_release(&one);
+    qr_buf_release(&two);
+    qr_ids_release(&x);
+    qr_ids_release(&y);
+    qr_tokenizer_close(a);
+    qr_tokenizer_close(b);
+}
+
+Test(vectors, a_gguf_vocabulary_is_the_tokenizer_json_of_the_same_model)
+{
+    TOK_NEED_DATA();
+    check_twins("gguf-vocab/ggml-vocab-gpt-2.gguf", "tokenizers/gpt2");
+    check_twins("gguf-vocab/ggml-vocab-llama-spm.gguf", "tokenizers/llama-2");
+    check_twins("models/gguf/stories260K-f32.gguf", "models/stories260K");
 }
 
 Test(vectors, every_model_directory_opens_and_round_trips)

@@ -1,7 +1,7 @@
 /* Adapters: the gradients are the loss's, the model itself stays, and what was trained is what is saved, merged and served. */
 #include "tests/train/world.h"
 
-#include "loader/map_file.h"
+#include "base/map_file.h"
 #include "loader/safetensors.h"
 #include "train/lora.h"
 

@@ -3,7 +3,7 @@
 
 #include <sys/mman.h>
 
-#include "loader/map_file.h"
+#include "base/map_file.h"
 
 /* Pieces of 20 and 12 rows, so that micro-batches differ in size; 24 documents are 48 pieces, which no number of ranks here divides into batches. */
 #define STEP "batch.micro=4", "batch.leaves=4", "batch.tokens=52", "data.sequence=20"

@@ -4,8 +4,8 @@
  * A file that another program shortens while it is mapped takes its pages away under us (SIGBUS). Replacing a file by
  * renaming a new one over it is safe: the old bytes stay as long as they are mapped.
  */
-#ifndef QR_LOADER_MAP_FILE_H
-#define QR_LOADER_MAP_FILE_H
+#ifndef QR_BASE_MAP_FILE_H
+#define QR_BASE_MAP_FILE_H
 
 #include <stddef.h>
 #include <stdint.h>

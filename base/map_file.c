@@ -1,4 +1,4 @@
-#include "loader/map_file.h"
+#include "base/map_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,0 +1,27 @@
+/* gguf_file.h - a GGUF file of the disk: found, mapped, opened. */
+#ifndef QR_BASE_GGUF_FILE_H
+#define QR_BASE_GGUF_FILE_H
+
+#include <stdbool.h>
+
+#include "base/gguf.h"
+#include "base/map_file.h"
+
+#define QR_GGUF_PATH_MAX 4096
+
+struct qr_gguf_file {
+    struct qr_map_file map; /* owned */
+    struct qr_gguf *g;      /* owned; borrows from map */
+};
+
+/* Whether `model` is GGUF: a file that begins so, or a directory without config.json that holds one *.gguf, or the parts of one. path becomes the (first)
+ * file's; it is cut where it is too long, and then opening it fails. */
+bool qr_gguf_find_file(char path[QR_GGUF_PATH_MAX], const char *model);
+
+/* The path of part `no` (0 the first) of n where path names one part ("x-00001-of-00003.gguf"); false where it does not. */
+bool qr_gguf_part_path(char out[QR_GGUF_PATH_MAX], const char *path, int32_t no, int32_t n);
+
+int qr_gguf_file_open(struct qr_gguf_file *f, const char *path, struct qr_err *err);
+void qr_gguf_file_close(struct qr_gguf_file *f);
+
+#endif

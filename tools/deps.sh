@@ -5,7 +5,7 @@
 set -eu
 
 run="gcc libc6-dev cmake ninja-build pkg-config libuv1-dev libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev libedit-dev libssl-dev"
-check="libcriterion-dev clang python3 git tmux"
+check="libcriterion-dev g++ clang python3 git tmux"
 
 # The HTTP parser: a library of its own on newer Debian, C sources inside node-llhttp on Debian 12.
 llhttp() {

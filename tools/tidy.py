@@ -38,7 +38,7 @@ DOORS = [
     (r'pcre2\.h|utf8proc\.h', r'tokenizer/|tests/tokenizer/'),
     (r'histedit\.h|editline/', r'client/'),
     (r'openssl/', r'server/'),
-    (r'cuda\w*\.h|cublas\w*\.h', r'kernels/cuda/'),
+    (r'cuda\w*\.h|cublas\w*\.h', r'kernels/cuda/|tests/cuda_emu/'),
     (r'nccl\.h', r'comm/comm_nccl\.c$'),
     (r'mpi\.h', r'comm/mpi/comm_mpi\.c$'),
     (r'criterion/', r'tests/'),
@@ -128,14 +128,14 @@ def main():
     say = lambda path, number, what: findings.append(f'{path}:{number}: {what}')
     paths = files()
     for path in paths:
-        if not path.endswith(('.c', '.h')):
+        if not path.endswith(('.c', '.h', '.cu')):
             continue
         text = open(path, encoding='utf-8').read().split('\n')[:-1]
         check_layers(path, text, say)
         check_header(path, text, say)
         check_lines(path, text, say)
         check_functions(path, text, say)
-        if path.endswith('.c') and not path.startswith('tests/'):
+        if path.endswith(('.c', '.cu')) and not path.startswith('tests/'):
             n_lines += len(text)
             n_asserts += sum('QR_ASSERT(' in line for line in text)
     check_folders(paths, say)

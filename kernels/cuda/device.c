@@ -12,12 +12,6 @@
 #define SCRATCH_BYTES_MIN ((size_t)16 << 20)
 #define SCRATCH_BYTES_MAX ((size_t)256 << 20)
 
-void qr_cuda_check_failed(const char *file, int line, const char *what, const char *why)
-{
-    fprintf(stderr, "quire: cuda: %s:%d: %s: %s\n", file, line, what, why);
-    abort();
-}
-
 /* ---- memory ---- */
 
 static void *device_alloc(size_t n_bytes)

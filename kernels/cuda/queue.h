@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cuda/check.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -46,16 +48,6 @@ struct qr_queue {
     int64_t memory_bytes;
     double bytes_s;
 };
-
-/* Ends the process with the name of the call: a device that is lost, or a bug. */
-void qr_cuda_check_failed(const char *file, int line, const char *what, const char *why) __attribute__((noreturn));
-
-#define QR_CUDA_CHECK(call)                                                                       \
-    do {                                                                                          \
-        const cudaError_t check_ = (call);                                                        \
-        if (check_ != cudaSuccess)                                                                \
-            qr_cuda_check_failed(__FILE__, __LINE__, #call, cudaGetErrorString(check_));          \
-    } while (0)
 
 #ifdef __cplusplus
 }

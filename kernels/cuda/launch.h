@@ -1,0 +1,80 @@
+/* launch.h - how kernels are declared and launched, so that the same .cu is compiled by nvcc and, for the tests, as C++ for an emulated device
+ * (tests/cuda_emu/). The rules that make this work:
+ *
+ *   - No <<<>>>, no __shared__, no __global__ elsewhere: QR_LAUNCH, QR_SHARED_ARRAY, QR_SHARED, QR_KERNEL. PTX stands in ptx.h alone.
+ *   - No CUB, no cooperative groups, no textures, no inline new or virtual functions, no C++ library: plain C with templates on types and head sizes.
+ *   - Blocks are whole warps. Every thread of a block stays until the last barrier; nobody waits for another block.
+ *   - What a warp writes to shared memory another lane reads only after __syncwarp, another warp after __syncthreads.
+ *   - Arguments of kernels are plain data, passed by value.
+ *   - Additions and products are rounded one by one (nvcc -fmad=false): a fused one is written fmaf.
+ *
+ * Kernels and their launchers only; device memory, streams and tables are device.cu's. */
+#ifndef QR_KERNELS_CUDA_LAUNCH_H
+#define QR_KERNELS_CUDA_LAUNCH_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cuda_runtime.h>
+
+#include "base/assert.h"
+#include "kernels/cuda/check.h"
+
+#ifdef __cplusplus
+
+/* QR_KERNEL(256) name(arguments) { ... }: a kernel for blocks of up to so many threads; template <...> may stand before it. */
+#define QR_KERNEL(threads_max) static __global__ void __launch_bounds__(threads_max)
+#define QR_DEVICE static __device__ __forceinline__
+
+/* QR_LAUNCH(kernel, grid, block, bytes of QR_SHARED, stream, arguments...); a template's instance in parentheses: (name<64, float>). */
+#ifdef QR_CUDA_EMU
+#define QR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                        \
+    do {                                                                                                                 \
+        qr_emu_launch_here(#kernel, grid, block, shared_bytes, stream, kernel, ##__VA_ARGS__);                           \
+        QR_CUDA_CHECK(cudaGetLastError());                                                                               \
+    } while (0)
+#else
+#define QR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                        \
+    do {                                                                                                                 \
+        kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__);                                                      \
+        QR_CUDA_CHECK(cudaGetLastError());                                                                               \
+    } while (0)
+#endif
+
+/* Lets a kernel have more dynamic shared memory than 48 KiB (up to 227 on sm_90, 99 on sm_86, 89 and 120, 163 on sm_80). Once, before it is launched. */
+#define QR_SHARED_ALLOW(kernel, bytes)                                                                                   \
+    QR_CUDA_CHECK(cudaFuncSetAttribute((const void *)(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)))
+
+/* QR_SHARED_ARRAY(float, partial, 32): an array of the block.  QR_SHARED(float, x): a pointer to the dynamic bytes of the launch, aligned to 128. Both hold
+ * anything at first. */
+#ifdef QR_CUDA_EMU
+#define QR_SHARED_ARRAY(type, name, n)                                                                                   \
+    static const char qr_shared_tag_##name = 0;                                                                          \
+    type(&name)[n] = *(type(*)[n])qr_emu_shared_static(&qr_shared_tag_##name, sizeof(type[n]), alignof(type[n]))
+#define QR_SHARED(type, name) type *const name = (type *)qr_emu_shared_dynamic()
+#else
+#define QR_SHARED_ARRAY(type, name, n) __shared__ type name[n]
+#define QR_SHARED(type, name)                                                                                            \
+    extern __shared__ __align__(128) unsigned char qr_shared_bytes[];                                                    \
+    type *const name = (type *)qr_shared_bytes
+#endif
+
+#define QR_WARP 32
+#define QR_ALL_LANES 0xffffffffu
+
+/* Ends the launch when the condition does not hold: a bug, or an index from outside that was not checked. */
+#define QR_DEVICE_ASSERT(cond)                                                                                           \
+    do {                                                                                                                 \
+        if (!(cond))                                                                                                     \
+            __trap();                                                                                                    \
+    } while (0)
+
+static inline unsigned int qr_blocks(int64_t n, int64_t each)
+{
+    return (unsigned int)((n + each - 1) / each);
+}
+
+#endif
+#endif

@@ -1,0 +1,134 @@
+/* core.h - what the parts of the emulated device share. Seen by device.h (C++, in kernels) and by the runtime here; tests see emu.h. */
+#ifndef QR_TESTS_CUDA_EMU_CORE_H
+#define QR_TESTS_CUDA_EMU_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define QR_EMU_WARP 32
+#define QR_EMU_THREADS_MAX 1024
+#define QR_EMU_SHARED_MAX (227 * 1024) /* of a block, once cudaFuncSetAttribute allowed it */
+#define QR_EMU_STACK_BYTES (256 * 1024)
+#define QR_EMU_SHARED_PLAIN (48 * 1024)
+
+struct qr_emu_dim3 {
+    unsigned int x, y, z;
+};
+
+/* Where in a kernel something was called. */
+struct qr_emu_site {
+    const char *what, *file;
+    int line;
+};
+
+enum qr_emu_state { QR_EMU_NEW, QR_EMU_READY, QR_EMU_AT_BARRIER, QR_EMU_AT_WARP, QR_EMU_LEFT };
+
+#define QR_EMU_ASYNC_MAX 64
+struct qr_emu_async { /* a cp.async that nobody waited for yet */
+    void *to;
+    const void *from;
+    int32_t n, n_from, group;
+    const void *pc;
+};
+
+struct qr_emu_thread {
+    struct qr_emu_dim3 idx;
+    int32_t id, lane, warp;
+    enum qr_emu_state state;
+    struct qr_emu_site site;  /* where it waits */
+    uint32_t mask;            /* at a warp's meeting: who comes */
+    void *mine;               /* at a warp's meeting: what it brings and takes away; on its stack */
+    int32_t barrier;          /* its number */
+    void *stack;              /* borrowed from the pool while it runs */
+    void *sp, *fake_stack;
+    int32_t n_async, async_group;
+    struct qr_emu_async async[QR_EMU_ASYNC_MAX];
+};
+
+struct qr_emu_launch {
+    const char *kernel;
+    struct qr_emu_dim3 grid, block;
+    size_t shared_bytes;
+    void (*body)(const void *closure);
+    const void *closure; /* the kernel's arguments */
+    size_t closure_bytes;
+};
+
+/* The thread that runs now and the launch and block it belongs to; NULL outside of kernels. */
+extern struct qr_emu_thread *qr_emu_self;
+extern struct qr_emu_dim3 qr_emu_block_idx, qr_emu_block_dim, qr_emu_grid_dim;
+
+/* block.c */
+void qr_emu_run(const struct qr_emu_launch *l);
+void qr_emu_barrier(const struct qr_emu_site *site, int32_t number, int32_t n_threads, bool waits);
+int32_t qr_emu_barrier_count(const struct qr_emu_site *site, int predicate);
+void *qr_emu_shared_dynamic(void);
+void *qr_emu_shared_static(const void *tag, size_t n_bytes, size_t align);
+bool qr_emu_is_shared(const void *p, size_t n); /* lies in a shared variable of this block */
+bool qr_emu_is_between_shared(const void *p);           /* in the room of shared memory, but in no variable */
+void qr_emu_report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+const struct qr_emu_launch *qr_emu_launched(void);
+bool qr_emu_failed(void); /* an expected report came: leave everything as it is and return */
+
+/* Lanes `mask` of the warp meet; the last one to come calls combine with what each brought (NULL for the others). */
+typedef void qr_emu_combine(void *of[QR_EMU_WARP], uint32_t mask);
+void qr_emu_meet(const struct qr_emu_site *site, uint32_t mask, void *mine, qr_emu_combine *combine);
+
+/* warp.c */
+uint64_t qr_emu_shuffle(const struct qr_emu_site *site, uint32_t mask, uint64_t value, int32_t kind, int32_t by, int32_t width);
+uint32_t qr_emu_ballot(const struct qr_emu_site *site, uint32_t mask, int predicate);
+uint32_t qr_emu_match(const struct qr_emu_site *site, uint32_t mask, uint64_t value);
+int64_t qr_emu_reduce(const struct qr_emu_site *site, uint32_t mask, int64_t value, int32_t kind);
+void qr_emu_sync_warp(const struct qr_emu_site *site, uint32_t mask);
+void qr_emu_mma(int32_t kind, void *d, const uint32_t *a, const uint32_t *b);
+void qr_emu_ldmatrix(uint32_t *r, int32_t n, bool transposed, const void *row);
+void qr_emu_cp_async(void *to, const void *from, int32_t n, int32_t n_from);
+void qr_emu_cp_async_commit(void);
+void qr_emu_cp_async_wait(int32_t n_groups);
+enum { QR_EMU_UP, QR_EMU_DOWN, QR_EMU_XOR, QR_EMU_INDEX };
+enum { QR_EMU_ADD, QR_EMU_MAX, QR_EMU_MIN, QR_EMU_AND, QR_EMU_OR };
+enum { QR_EMU_MMA_BF16, QR_EMU_MMA_S8, QR_EMU_MMA_TF32 };
+
+/* atomic.c: old value back */
+float qr_emu_atomic_add_f32(float *p, float v);
+uint32_t qr_emu_atomic_u32(uint32_t *p, uint32_t v, int32_t kind);
+int32_t qr_emu_atomic_i32(int32_t *p, int32_t v, int32_t kind);
+uint64_t qr_emu_atomic_u64(uint64_t *p, uint64_t v, int32_t kind);
+uint32_t qr_emu_atomic_cas(uint32_t *p, uint32_t expected, uint32_t v);
+uint32_t qr_emu_atomic_exchange(uint32_t *p, uint32_t v);
+void qr_emu_fence(void);
+
+/* shadow.c: accesses of threads, for races and bounds. */
+enum { QR_EMU_READ = 0, QR_EMU_WRITE = 1, QR_EMU_ATOMIC = 2 };
+void qr_emu_access(const void *p, size_t n, int32_t kind, const void *pc);
+void qr_emu_shadow_launch(void); /* forget the launch before */
+void qr_emu_shadow_block(int64_t block, int32_t n_warps);
+void qr_emu_shadow_join(uint32_t warps); /* these warps know of each other's accesses so far */
+void qr_emu_shadow_fence(void);
+
+/* memory.c */
+const char *qr_emu_memory_check(const void *p, size_t n); /* NULL, or what is wrong with device memory [p, p + n); NULL for memory of the host */
+bool qr_emu_memory_is_device(const void *p);
+void qr_emu_memory_open(void);  /* the device works: its memory is there, */
+void qr_emu_memory_close(void); /* and for the host it is not */
+void qr_emu_poison(void *p, size_t n);
+void qr_emu_unpoison(void *p, size_t n);
+
+/* stream.c */
+extern struct qr_emu_counts qr_emu_counted;
+void qr_emu_enqueue(const char *kernel, const void *fn, struct qr_emu_dim3 grid, struct qr_emu_dim3 block, size_t shared_bytes, void *stream,
+                    const void *closure, size_t closure_bytes, void (*body)(const void *closure));
+void qr_emu_enqueue_host(void *stream, const void *closure, size_t closure_bytes, void (*body)(const void *closure));
+void qr_emu_run_all(void);
+int32_t qr_emu_shared_limit(const void *fn);
+bool qr_emu_is_eager(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

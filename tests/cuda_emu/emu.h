@@ -1,0 +1,58 @@
+/* emu.h - an emulated CUDA device for tests: what a test may set, count and expect.
+ *
+ * The files of kernels/cuda/ are compiled as C++ against include/cuda_runtime.h and cublasLt.h of this folder and run on the processor: blocks one
+ * after the other, the threads of a block as fibers in a shuffled order, warps of 32. What a real device would leave undefined is reported, and a
+ * report ends the program, unless a test expects it. Reported are
+ *
+ *   barriers that not all threads of the block reach, or reach at different lines; shuffles and votes whose mask leaves out the caller, names a
+ *   lane that has left or never comes, or that read from a lane which is not named; accesses of one launch to the same bytes, one of them a
+ *   write, by two threads with no barrier between them (release builds: every access is instrumented); accesses outside of shared
+ *   variables and of what cudaMalloc gave; vectors off their alignment (under ubsan); launches beyond the limits of the device; copies beyond an
+ *   allocation; device memory that the host reads (a fault).
+ *
+ * Not seen: the order of memory accesses within a warp without a barrier that hardware happens to keep, spinning on another block (it hangs), time.
+ * One launch at a time: everything here is called by one thread.
+ */
+#ifndef QR_TESTS_CUDA_EMU_EMU_H
+#define QR_TESTS_CUDA_EMU_EMU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum qr_emu_order { QR_EMU_SHUFFLED, QR_EMU_FORWARD, QR_EMU_BACKWARD };
+
+/* The order in which threads get their turn between two meetings; the seed is that of the shuffles. */
+void qr_emu_set_order(enum qr_emu_order order, uint64_t seed);
+
+/* Work of streams is done when somebody waits for it (false, as at first), or in the call that asks for it (true): then a kernel's results are there when its
+ * launcher returns, and launchers may be given memory of the host. */
+void qr_emu_set_eager(bool eager);
+
+/* The device that is pretended: multiprocessors (132 at first) and memory (4 GiB). Before the first call of the runtime. */
+void qr_emu_set_device(int32_t n_sms, size_t memory_bytes);
+
+/* What has been asked of the runtime since the program began. */
+struct qr_emu_counts {
+    int64_t mallocs; /* and frees, of device and of pinned memory */
+    int64_t syncs;   /* every call that waits for the device */
+    int64_t launches, copies, graph_launches;
+    int64_t bytes_now; /* of device memory in use */
+};
+struct qr_emu_counts qr_emu_counts(void);
+
+/* Between these two the first report ends the launch instead of the program; it comes back as a text, "" for none, which lives until the next begin. */
+void qr_emu_expect_begin(void);
+const char *qr_emu_expect_end(void);
+
+/* Whether races between threads are looked for in this build. */
+bool qr_emu_sees_races(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

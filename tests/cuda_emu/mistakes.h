@@ -1,0 +1,52 @@
+/* mistakes.h - small kernels for the tests of the emulated device: right ones, and one with each kind of mistake. Device pointers, but where said. */
+#ifndef QR_TESTS_CUDA_EMU_MISTAKES_H
+#define QR_TESTS_CUDA_EMU_MISTAKES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <cuda_runtime.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Right. */
+void right_block_sums(cudaStream_t s, float *out, const float *x, int32_t n_blocks);              /* out[b] = sum of x[256 b ..] */
+void right_last_block_sum(cudaStream_t s, float *out, float *partial, uint32_t *counter, const float *x, int32_t n_blocks);
+void right_product(cudaStream_t s, float *out, const uint16_t *a, const uint16_t *b);           /* [16, 8] = a [16, 32] b [32, 8], bf16 row-major */
+void right_product_s8(cudaStream_t s, int32_t *out, const int8_t *a, const int8_t *b);          /* [16, 8] = a [16, 32] b [8, 32] transposed */
+void right_product_tf32(cudaStream_t s, float *out, const float *a, const float *b);            /* [16, 8] = a [16, 8] b [8, 8] */
+void right_votes(cudaStream_t s, uint32_t *out);                                                /* [8][32] */
+void right_atomics(cudaStream_t s, int32_t *out);                                               /* [8] */
+void right_add(cudaStream_t s, float *x, float by, int32_t n);
+void right_named_barriers(cudaStream_t s, float *out, const float *x);                          /* out[i] = x[127 - i], 128 numbers */
+
+/* Wrong, each in its own way: what[] of which. n: numbers of x, which are in [0, n). */
+enum wrong {
+    WRONG_NO_BARRIER,
+    WRONG_NO_WARP_BARRIER,
+    WRONG_OTHER_BARRIER,
+    WRONG_LEFT_BEFORE_BARRIER,
+    WRONG_BARRIER_NOBODY_ELSE,
+    WRONG_SHUFFLE_FULL_MASK,
+    WRONG_SHUFFLE_NOT_NAMED,
+    WRONG_SHUFFLE_FROM_OUTSIDE,
+    WRONG_NO_WAIT_NO_BARRIER,
+    WRONG_SHARED_WRITE,
+    WRONG_DYNAMIC_READ,
+    WRONG_GLOBAL_READ,
+    WRONG_ALIGNMENT,
+    WRONG_TWO_BLOCKS,
+    WRONG_LDMATRIX,
+    WRONG_NAMED_BARRIER,
+    WRONG_COUNT
+};
+void wrong_run(cudaStream_t s, enum wrong which, float *out, const float *x, int32_t n);
+void wrong_no_wait(cudaStream_t s, float *out, const float *x); /* out[i] = x[i] of 32, but nobody waited */
+void wrong_too_much_shared(cudaStream_t s, float *out);         /* 64 KiB that nobody allowed: the launch fails, the error is left for the caller */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,613 @@
+/* stream.c - streams, events and graphs of the emulated device.
+ *
+ * What is asked of a stream is queued and done when somebody waits for it, as late as the rules allow; so a wait that is missing, or a pinned buffer that is
+ * filled again too early, shows in the results. Memory of the host that is not pinned is read at once, as the runtime does. Graphs keep
+ * what a captured stream was asked for, in that order. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "tests/cuda_emu/core.h"
+#include "tests/cuda_emu/emu.h"
+#include "tests/cuda_emu/include/cuda_runtime.h"
+#include "tests/cuda_emu/runtime.h"
+
+enum kind { KERNEL, HOST, COPY, FILL, RECORD, WAIT, GRAPH };
+
+struct op {
+    struct op *next;
+    enum kind kind;
+    const char *kernel;
+    struct qr_emu_dim3 grid, block;
+    size_t shared_bytes;
+    void (*body)(const void *closure);
+    void *to;
+    const void *from;
+    size_t n;
+    int value;
+    struct qr_emu_event *event;
+    int64_t count; /* of the event: reached by this record, waited for by this wait */
+    struct qr_emu_graph *graph;
+    size_t closure_bytes;
+    uint8_t closure[] __attribute__((aligned(16)));
+};
+
+struct list {
+    struct op *first, **last;
+};
+
+struct qr_emu_graph {
+    struct list ops;
+};
+
+struct qr_emu_stream {
+    struct list ops;
+    struct qr_emu_stream *next;
+    struct qr_emu_graph *capture; /* what it is asked for goes there; borrowed from the stream that began it */
+    bool began;
+    bool running;
+};
+
+struct qr_emu_event {
+    struct qr_emu_stream *stream;
+    struct qr_emu_graph *capture;
+    int64_t recorded, reached;
+};
+
+struct function { /* its limit of dynamic shared memory */
+    const void *fn;
+    int32_t limit;
+};
+
+#define FUNCTIONS_MAX 1024
+
+struct runtime {
+    struct qr_emu_stream *streams;
+    struct qr_emu_stream plain; /* the stream 0 */
+    bool eager;
+    int32_t n_sms;
+    cudaError_t last;
+    struct function function[FUNCTIONS_MAX];
+    int32_t n_functions;
+};
+
+static struct runtime r = {.n_sms = 132};
+struct qr_emu_counts qr_emu_counted;
+
+struct qr_emu_counts qr_emu_counts(void)
+{
+    return qr_emu_counted;
+}
+
+void qr_emu_set_eager(bool eager)
+{
+    qr_emu_run_all();
+    r.eager = eager;
+}
+
+bool qr_emu_is_eager(void)
+{
+    return r.eager;
+}
+
+void qr_emu_set_device(int32_t n_sms, size_t memory_bytes)
+{
+    QR_ASSERT(n_sms > 0 && memory_bytes > 0);
+    r.n_sms = n_sms;
+    qr_emu_memory_limit(memory_bytes);
+}
+
+cudaError_t qr_emu_error(cudaError_t e)
+{
+    if (e != cudaSuccess)
+        r.last = e;
+    return e;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t e = r.last;
+    r.last = cudaSuccess;
+    return e;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return r.last;
+}
+
+int32_t qr_emu_n_sms(void)
+{
+    return r.n_sms;
+}
+
+/* ---- doing ---- */
+
+static void run_stream(struct qr_emu_stream *s, const struct qr_emu_event *until, int64_t count);
+
+static void run_graph(const struct qr_emu_graph *g);
+
+static void run_op(struct op *o)
+{
+    switch (o->kind) {
+    case KERNEL: {
+        const struct qr_emu_launch l = {.kernel = o->kernel, .grid = o->grid, .block = o->block, .shared_bytes = o->shared_bytes, .body = o->body,
+                                        .closure = o->closure, .closure_bytes = o->closure_bytes};
+        qr_emu_run(&l);
+        break;
+    }
+    case HOST: o->body(o->closure); break;
+    case COPY: memmove(o->to, o->closure_bytes ? o->closure : o->from, o->n); break;
+    case FILL:
+        if (o->value == 0)
+            qr_emu_memory_zero(o->to, o->n);
+        else
+            memset(o->to, o->value, o->n);
+        break;
+    case RECORD: o->event->reached = o->count; break;
+    case WAIT:
+        if (o->event->reached < o->count)
+            run_stream(o->event->stream, o->event, o->count);
+        break;
+    case GRAPH: run_graph(o->graph); break;
+    }
+}
+
+static void run_graph(const struct qr_emu_graph *g)
+{
+    for (struct op *o = g->ops.first; o; o = o->next)
+        run_op(o);
+}
+
+/* Until the stream is empty, or the event was reached so many times. */
+static void run_stream(struct qr_emu_stream *s, const struct qr_emu_event *until, int64_t count)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(!s->running); /* two streams that wait for each other */
+    if (!s->ops.first)
+        return;
+    s->running = true;
+    qr_emu_memory_open();
+    while (s->ops.first && !(until && until->reached >= count)) {
+        struct op *o = s->ops.first;
+        s->ops.first = o->next;
+        if (!s->ops.first)
+            s->ops.last = &s->ops.first;
+        if (!qr_emu_failed())
+            run_op(o);
+        free(o);
+    }
+    qr_emu_memory_close();
+    s->running = false;
+}
+
+void qr_emu_run_all(void)
+{
+    run_stream(&r.plain, NULL, 0);
+    for (struct qr_emu_stream *s = r.streams; s; s = s->next)
+        run_stream(s, NULL, 0);
+}
+
+/* ---- asking ---- */
+
+static struct op *new_op(enum kind kind, const void *closure, size_t closure_bytes)
+{
+    struct op *o = calloc(1, sizeof *o + closure_bytes);
+    if (!o)
+        qr_panic("emulator: out of memory");
+    o->kind = kind;
+    o->closure_bytes = closure_bytes;
+    if (closure_bytes)
+        memcpy(o->closure, closure, closure_bytes);
+    return o;
+}
+
+static void append(struct list *l, struct op *o)
+{
+    if (!l->first)
+        l->last = &l->first;
+    *l->last = o;
+    l->last = &o->next;
+}
+
+static struct qr_emu_stream *stream_of(void *stream)
+{
+    return stream ? stream : &r.plain;
+}
+
+static cudaError_t enqueue(void *stream, struct op *o)
+{
+    struct qr_emu_stream *s = stream_of(stream);
+    if (s->capture) {
+        append(&s->capture->ops, o);
+        return cudaSuccess;
+    }
+    if (s == &r.plain) /* after everything before it */
+        qr_emu_run_all();
+    append(&s->ops, o);
+    if (r.eager || s == &r.plain)
+        run_stream(s, NULL, 0);
+    return cudaSuccess;
+}
+
+static bool too_large(struct qr_emu_dim3 g, struct qr_emu_dim3 b)
+{
+    const uint64_t n = (uint64_t)b.x * b.y * b.z;
+    return n == 0 || n > QR_EMU_THREADS_MAX || b.z > 64 || g.x == 0 || g.y == 0 || g.z == 0 || g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535;
+}
+
+void qr_emu_enqueue(const char *kernel, const void *fn, struct qr_emu_dim3 grid, struct qr_emu_dim3 block, size_t shared_bytes, void *stream,
+                    const void *closure, size_t closure_bytes, void (*body)(const void *closure))
+{
+    qr_emu_counted.launches++;
+    if (too_large(grid, block)) {
+        qr_emu_error(cudaErrorInvalidConfiguration);
+        return;
+    }
+    if (shared_bytes > (size_t)qr_emu_shared_limit(fn)) {
+        qr_emu_error(cudaErrorInvalidValue);
+        return;
+    }
+    if (block.x * block.y * block.z % QR_EMU_WARP != 0)
+        qr_emu_report("kernel %s: blocks of %u threads; here they are whole warps", kernel, block.x * block.y * block.z);
+    struct op *o = new_op(KERNEL, closure, closure_bytes);
+    o->kernel = kernel;
+    o->grid = grid;
+    o->block = block;
+    o->shared_bytes = shared_bytes;
+    o->body = body;
+    enqueue(stream, o);
+}
+
+void qr_emu_enqueue_host(void *stream, const void *closure, size_t closure_bytes, void (*body)(const void *closure))
+{
+    struct op *o = new_op(HOST, closure, closure_bytes);
+    o->body = body;
+    enqueue(stream, o);
+}
+
+/* Device memory outside of an allocation, or the wrong side of the bus. */
+static void check_side(const void *p, size_t n, bool device, const char *what)
+{
+    const char *wrong = qr_emu_memory_check(p, n);
+    if (wrong)
+        qr_emu_report("%s: %zu bytes at %p are %s", what, n, p, wrong);
+    if (qr_emu_memory_is_device(p) != device && !r.eager)
+        qr_emu_report("%s: %p is memory of the %s", what, p, device ? "host" : "device");
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    if (n == 0)
+        return cudaSuccess;
+    qr_emu_counted.copies++;
+    if (kind == cudaMemcpyDefault)
+        kind = qr_emu_memory_is_device(to) ? (qr_emu_memory_is_device(from) ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice)
+                                           : (qr_emu_memory_is_device(from) ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost);
+    check_side(to, n, kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice, "copy to");
+    check_side(from, n, kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice, "copy from");
+    const bool captured = stream_of(stream)->capture != NULL;
+    const bool staged = kind == cudaMemcpyHostToDevice && !captured && !qr_emu_memory_is_pinned(from, n);
+    struct op *o = new_op(COPY, from, staged ? n : 0);
+    o->to = to;
+    o->from = from;
+    o->n = n;
+    enqueue(stream, o);
+    if (kind == cudaMemcpyDeviceToHost && !captured && !qr_emu_memory_is_pinned(to, n))
+        return cudaStreamSynchronize(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t n, enum cudaMemcpyKind kind)
+{
+    qr_emu_counted.syncs++;
+    qr_emu_run_all();
+    return cudaMemcpyAsync(to, from, n, kind, NULL);
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, enum cudaMemcpyKind kind,
+                              cudaStream_t stream)
+{
+    if (width > to_pitch || width > from_pitch)
+        return qr_emu_error(cudaErrorInvalidValue);
+    cudaError_t e = cudaSuccess;
+    for (size_t row = 0; row < height && e == cudaSuccess; row++)
+        e = cudaMemcpyAsync((uint8_t *)to + row * to_pitch, (const uint8_t *)from + row * from_pitch, width, kind, stream);
+    return e;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t n, cudaStream_t stream)
+{
+    if (n == 0)
+        return cudaSuccess;
+    check_side(to, n, true, "fill");
+    struct op *o = new_op(FILL, NULL, 0);
+    o->to = to;
+    o->value = value;
+    o->n = n;
+    return enqueue(stream, o);
+}
+
+cudaError_t cudaMemset(void *to, int value, size_t n)
+{
+    return cudaMemsetAsync(to, value, n, NULL);
+}
+
+struct call {
+    void (*fn)(void *user);
+    void *user;
+};
+
+/* The host's own memory is what it works on: the device's stays open, as nobody else runs meanwhile. */
+static void run_call(const void *closure)
+{
+    const struct call *c = closure;
+    c->fn(c->user);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*fn)(void *user), void *user)
+{
+    const struct call c = {fn, user};
+    qr_emu_enqueue_host(stream, &c, sizeof c, run_call);
+    return cudaSuccess;
+}
+
+/* ---- streams ---- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned int flags)
+{
+    QR_ASSERT(out != NULL);
+    (void)flags;
+    struct qr_emu_stream *s = qr_alloc(1, sizeof *s);
+    s->next = r.streams;
+    r.streams = s;
+    *out = s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *out)
+{
+    return cudaStreamCreateWithFlags(out, 0);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned int flags, int priority)
+{
+    (void)priority;
+    return cudaStreamCreateWithFlags(out, flags);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    QR_ASSERT(stream != NULL);
+    run_stream(stream, NULL, 0);
+    struct qr_emu_stream **at = &r.streams;
+    while (*at && *at != stream)
+        at = &(*at)->next;
+    if (!*at)
+        return qr_emu_error(cudaErrorInvalidValue);
+    *at = stream->next;
+    qr_free(stream);
+    return cudaSuccess;
+}
+
+/* What a stream that is captured cannot do. */
+static bool refused(struct qr_emu_stream *s)
+{
+    if (s->capture)
+        qr_emu_error(cudaErrorStreamCaptureUnsupported);
+    return s->capture != NULL;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    struct qr_emu_stream *s = stream_of(stream);
+    if (refused(s))
+        return cudaErrorStreamCaptureUnsupported;
+    qr_emu_counted.syncs++;
+    run_stream(s, NULL, 0);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    struct qr_emu_stream *s = stream_of(stream);
+    run_stream(s, NULL, 0); /* time passes while one asks */
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    qr_emu_counted.syncs++;
+    qr_emu_run_all();
+    return cudaSuccess;
+}
+
+/* ---- events ---- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned int flags)
+{
+    QR_ASSERT(out != NULL);
+    (void)flags;
+    *out = qr_alloc(1, sizeof **out);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *out)
+{
+    return cudaEventCreateWithFlags(out, 0);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    QR_ASSERT(event != NULL);
+    qr_emu_run_all();
+    qr_free(event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    QR_ASSERT(event != NULL);
+    struct qr_emu_stream *s = stream_of(stream);
+    event->capture = s->capture;
+    if (s->capture) /* a graph keeps one order anyway */
+        return cudaSuccess;
+    struct op *o = new_op(RECORD, NULL, 0);
+    o->event = event;
+    o->count = ++event->recorded;
+    event->stream = s;
+    return enqueue(stream, o);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
+{
+    QR_ASSERT(event != NULL);
+    (void)flags;
+    struct qr_emu_stream *s = stream_of(stream);
+    if (event->capture) { /* a captured stream draws the other one in */
+        s->capture = event->capture;
+        return cudaSuccess;
+    }
+    if (event->recorded == 0 || event->stream == s)
+        return cudaSuccess;
+    struct op *o = new_op(WAIT, NULL, 0);
+    o->event = event;
+    o->count = event->recorded;
+    return enqueue(stream, o);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    QR_ASSERT(event != NULL);
+    qr_emu_counted.syncs++;
+    if (event->reached < event->recorded)
+        run_stream(event->stream, event, event->recorded);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    QR_ASSERT(event != NULL);
+    if (event->reached < event->recorded)
+        run_stream(event->stream, event, event->recorded); /* time passes while one asks */
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
+{
+    QR_ASSERT(ms != NULL && begin != NULL && end != NULL);
+    *ms = 1e-3f; /* nothing here knows how long a device would take */
+    return cudaSuccess;
+}
+
+/* ---- graphs ---- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
+{
+    (void)mode;
+    if (!stream || stream->capture)
+        return qr_emu_error(cudaErrorStreamCaptureUnsupported);
+    stream->capture = qr_alloc(1, sizeof *stream->capture);
+    stream->began = true;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
+{
+    QR_ASSERT(out != NULL);
+    if (!stream || !stream->capture || !stream->began)
+        return qr_emu_error(cudaErrorInvalidValue);
+    *out = stream->capture;
+    for (struct qr_emu_stream *s = r.streams; s; s = s->next)
+        if (s->capture == *out)
+            s->capture = NULL;
+    stream->began = false;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *out)
+{
+    QR_ASSERT(out != NULL);
+    *out = stream_of(stream)->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+static struct op *copy_op(const struct op *from)
+{
+    struct op *o = new_op(from->kind, from->closure, from->closure_bytes);
+    const size_t head = offsetof(struct op, closure);
+    memcpy(o, from, head);
+    o->next = NULL;
+    return o;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
+{
+    QR_ASSERT(out != NULL && graph != NULL);
+    (void)flags;
+    *out = qr_alloc(1, sizeof **out);
+    for (const struct op *o = graph->ops.first; o; o = o->next)
+        append(&(*out)->ops, copy_op(o));
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t stream)
+{
+    QR_ASSERT(graph != NULL);
+    (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
+{
+    QR_ASSERT(graph != NULL);
+    qr_emu_counted.graph_launches++;
+    struct op *o = new_op(GRAPH, NULL, 0);
+    o->graph = graph;
+    return enqueue(stream, o);
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    if (!graph)
+        return qr_emu_error(cudaErrorInvalidValue);
+    while (graph->ops.first) {
+        struct op *o = graph->ops.first;
+        graph->ops.first = o->next;
+        free(o);
+    }
+    qr_free(graph);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
+{
+    qr_emu_run_all();
+    return cudaGraphDestroy(graph);
+}
+
+/* ---- functions ---- */
+
+int32_t qr_emu_shared_limit(const void *fn)
+{
+    for (int32_t i = 0; i < r.n_functions; i++)
+        if (r.function[i].fn == fn)
+            return r.function[i].limit;
+    return QR_EMU_SHARED_PLAIN;
+}
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
+{
+    QR_ASSERT(kernel != NULL);
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
+        return cudaSuccess;
+    if (value < 0 || value > QR_EMU_SHARED_MAX || r.n_functions == FUNCTIONS_MAX)
+        return qr_emu_error(cudaErrorInvalidValue);
+    int32_t i = 0;
+    while (i < r.n_functions && r.function[i].fn != kernel)
+        i++;
+    r.function[i] = (struct function){kernel, value > QR_EMU_SHARED_PLAIN ? value : QR_EMU_SHARED_PLAIN};
+    r.n_functions += i == r.n_functions;
+    return cudaSuccess;
+}

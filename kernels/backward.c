@@ -30,7 +30,10 @@ void qr_linear_cross_entropy(const struct qr_kernels *k, const struct qr_backwar
         const struct qr_cross_entropy_args ce = {.logits = a->logits, .loss = a->loss + at, .target = a->target + at, .stride = a->n_vocab,
                                                  .n_rows = n, .n_cols = a->n_vocab, .scale = a->scale};
         k->linear(q, &head);
-        b->cross_entropy(q, &ce);
+        if (a->rows)
+            a->rows(a->user, &ce, at);
+        else
+            b->cross_entropy(q, &ce);
         if (!a->dx)
             continue;
         const struct qr_linear_dx_args dx = {.dx = element(a->dx, at * a->dx_stride, a->real), .dy = a->logits, .w = a->w,

@@ -263,6 +263,8 @@ struct qr_backward {
  * Shapes    x, dx [N, D]   w [V, D]: packed for linear, t row-major for linear_dx   dw [V, D]   target, loss [N]
  *           logits [chunk_rows, V] f32: scratch.
  *           dx and dw both NULL: only the loss is computed.
+ *           rows, where it is not NULL, does a chunk's part of cross_entropy in its place: logits become their gradient times scale, loss is filled.
+ *           `first` is the chunk's first row.
  * Numerics  chunk_rows shows in no result, but with bf16 products on tiles, where it must be a multiple of 32.
  * Cost      6*N*D*V FLOP, chunk_rows*V*4 bytes.
  * Sources   the idea of chunking: Wijmans et al. 2024 (arXiv:2411.09009), Hsu et al. 2024 (2410.10989). */
@@ -276,6 +278,8 @@ struct qr_linear_ce_args {
     int32_t n_rows, n_in, n_vocab, chunk_rows;
     enum qr_dtype real; /* what the two tables compute in: f32 */
     float scale;
+    void (*rows)(void *user, const struct qr_cross_entropy_args *a, int32_t first);
+    void *user;
 };
 void qr_linear_cross_entropy(const struct qr_kernels *k, const struct qr_backward *b, struct qr_queue *q, const struct qr_linear_ce_args *a);
 

@@ -56,7 +56,7 @@ static bool look_at_params(struct search *s)
     return false;
 }
 
-void qr_train_find_bad(struct qr_tape *t, const struct qr_params *p, const struct qr_train_batch *b, bool logits, char text[QR_FIND_BAD_TEXT])
+void qr_train_find_bad(struct qr_tape *t, const struct qr_params *p, const struct qr_train_batch *b, char text[QR_FIND_BAD_TEXT])
 {
     QR_ASSERT(t != NULL && p != NULL);
     QR_ASSERT(b != NULL && text != NULL);
@@ -65,11 +65,7 @@ void qr_train_find_bad(struct qr_tape *t, const struct qr_params *p, const struc
     if (look_at_params(&s))
         return;
     qr_tape_set_watch(t, &watch);
-    struct qr_tensor grad;
-    if (logits)
-        qr_tape_logits(t, &b->b, &grad);
-    else
-        qr_tape_evaluate(t, b, NULL);
+    qr_tape_evaluate(t, b, NULL);
     qr_tape_set_watch(t, NULL);
     if (!s.found)
         snprintf(text, QR_FIND_BAD_TEXT, "the loss; every tensor before it is finite");

@@ -394,7 +394,8 @@ static void loss_run(struct qr_tape *t, const struct qr_node *n)
                                         .logits = t->logits, .loss = t->losses, .x = n->in[0].data, .w = n->w, .target = t->target,
                                         .x_stride = n->in[0].stride[0], .dx_stride = dx.stride[0], .n_rows = (int32_t)n->in[0].shape[0],
                                         .n_in = (int32_t)n->in[0].shape[1], .n_vocab = (int32_t)n->w->t.shape[0],
-                                        .chunk_rows = t->o.chunk_rows, .real = t->real, .scale = t->scale};
+                                        .chunk_rows = t->o.chunk_rows, .real = t->real, .scale = t->scale,
+                                        .rows = t->gradients ? t->loss_rows : NULL, .user = t->loss_user};
     qr_tape_open_gradients(t);
     qr_linear_cross_entropy(t->exec.be->k, t->exec.be->b, t->exec.be->queue, &a);
 }

@@ -77,6 +77,8 @@ struct qr_tape {
     bool planning;                     /* addresses are handed out, nothing is computed */
     bool recorded;                     /* a way back is there to be walked */
     bool gradients;                    /* the loss computes its gradient at once */
+    qr_tape_loss_rows *loss_rows;      /* instead of cross-entropy; NULL: none */
+    void *loss_user;
 
     struct qr_tape_watch watch;        /* end NULL: nobody looks on */
     struct qr_tape_layers layers;      /* of NULL: nobody asked */

@@ -261,6 +261,22 @@ double qr_tape_loss(struct qr_tape *t, const struct qr_train_batch *b, float sca
     return loss(t, b, scale, losses, true);
 }
 
+void qr_tape_set_loss(struct qr_tape *t, qr_tape_loss_rows *rows, void *user)
+{
+    QR_ASSERT(t != NULL && rows != NULL);
+    QR_ASSERT(!t->o.logits);
+    t->loss_rows = rows;
+    t->loss_user = user;
+}
+
+int32_t qr_tape_chunk_rows(const struct qr_tape_options *options)
+{
+    QR_ASSERT(options != NULL);
+    QR_ASSERT(options->n_tokens_max > 0);
+    const int32_t rows = (int32_t)qr_align_up((size_t)options->n_tokens_max, CHUNK_UNIT);
+    return options->chunk_rows ? options->chunk_rows : rows < CHUNK_ROWS ? rows : CHUNK_ROWS;
+}
+
 double qr_tape_evaluate(struct qr_tape *t, const struct qr_train_batch *b, double *losses)
 {
     return loss(t, b, 0, losses, false);
@@ -365,8 +381,7 @@ static int tape_new(struct qr_tape **out, struct qr_params *p, const struct qr_t
         return rc;
     struct qr_tape *t = qr_alloc(1, sizeof *t);
     *t = (struct qr_tape){.params = p, .model = model, .o = *options, .real = p->real};
-    const int32_t rows = (int32_t)qr_align_up((size_t)t->o.n_tokens_max, CHUNK_UNIT);
-    t->o.chunk_rows = t->o.chunk_rows ? t->o.chunk_rows : rows < CHUNK_ROWS ? rows : CHUNK_ROWS;
+    t->o.chunk_rows = qr_tape_chunk_rows(options);
     const int32_t n_blocks = (t->o.n_tokens_max + QR_TRAIN_BLOCK_TOKENS - 1) / QR_TRAIN_BLOCK_TOKENS + t->o.n_seqs_max;
     t->kv = qr_model_kv_view(model, NULL, n_blocks, QR_TRAIN_BLOCK_TOKENS);
     qr_exec_init(&t->exec, model, p->be, &t->keep, &t->kv);

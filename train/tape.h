@@ -63,6 +63,14 @@ struct qr_tape_memory qr_tape_peak(const struct qr_tape *t);
  * targets of all micro-batches) makes the mean. losses, when not NULL, receives each target's. */
 double qr_tape_loss(struct qr_tape *t, const struct qr_train_batch *b, float scale, double *losses);
 
+/* Somebody's own loss in place of cross-entropy, from now on, where gradients follow: a chunk's logits become their gradient times scale, and its losses are
+ * filled in; `first` is the first of these rows among the batch's targets. See kernels/backward.h, linear_cross_entropy. */
+typedef void qr_tape_loss_rows(void *user, const struct qr_cross_entropy_args *a, int32_t first);
+void qr_tape_set_loss(struct qr_tape *t, qr_tape_loss_rows *rows, void *user);
+
+/* Rows of such a chunk at most, for a tape of these options. */
+int32_t qr_tape_chunk_rows(const struct qr_tape_options *options);
+
 /* The loss alone: nothing is recorded, no gradient follows. With options.logits, too. */
 double qr_tape_evaluate(struct qr_tape *t, const struct qr_train_batch *b, double *losses);
 

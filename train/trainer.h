@@ -30,7 +30,7 @@ struct qr_train_variant {
     const char *name;
     bool parts;      /* no entry reads or writes values or gradients: they may be in parts (parallel.shard) */
     void *user;
-    /* Before planning: what else it will take (qr_train_plan_add), whether its loss reads logits (tape->logits), which tensors stay as they are (params'
+    /* Before planning: what else it will take (qr_train_plan_add), which tensors stay as they are (params'
      * `frozen`). params are planned only. */
     int (*plan)(void *user, struct qr_params *params, struct qr_tape_options *tape, struct qr_train_plan *plan, struct qr_err *err);
     /* When the starting weights are there, drawn or read; a resumed run's are not yet in their place. */

@@ -55,7 +55,7 @@ static int refuse_loss(struct qr_trainer *t, double loss, struct qr_err *err)
 {
     char what[QR_FIND_BAD_TEXT] = "not looked for with parallel.shard full";
     if (t->par.shard != QR_SHARD_FULL)
-        qr_train_find_bad(t->tape, t->params, &t->batch, t->tape_options.logits, what);
+        qr_train_find_bad(t->tape, t->params, &t->batch, what);
     return qr_err_set(err, QR_E_INVALID, "step %lld: the loss is %g; the first tensor that is not finite: %s. Lower optimizer.lr or look at the data",
                       (long long)t->optim.step + 1, loss, what);
 }

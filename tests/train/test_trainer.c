@@ -37,6 +37,28 @@ Test(trainer, four_micro_batches_of_one_piece_are_one_batch_of_four)
     world_drop(&w);
 }
 
+Test(trainer, a_teachers_and_a_students_logits_come_in_chunks_of_rows_that_do_not_show)
+{
+    struct world w = world_new();
+    char model[200], teacher[220];
+    struct qr_err err = {0};
+    snprintf(model, sizeof model, "%s/teacher", w.dir.path);
+    snprintf(teacher, sizeof teacher, "teacher.model=%s", model);
+    struct session s = session_new(&w, false, WITH("seed=5"), NULL);
+    steps(&s, 3);
+    cr_assert_eq(qr_trainer_export(s.t, model, &err), 0, "%s", err.msg);
+    session_drop(&s);
+    for (int f32 = 0; f32 < 2; f32++) {
+        const char *const dtype = f32 ? "compute.dtype=f32" : "compute.dtype=bf16";
+        /* 320 rows are two chunks. */
+        const uint64_t whole = run_of(&w, WITH(dtype, teacher, "teacher.temperature=2", "batch.tokens=320", "batch.sequences=10"), NULL, 2);
+        cr_assert_eq(run_of(&w, WITH(dtype, teacher, "teacher.temperature=2", "batch.tokens=32", "batch.sequences=1", "batch.micro=10"), NULL, 2), whole, "%s",
+                     dtype);
+        cr_assert_neq(run_of(&w, WITH(dtype, "batch.tokens=320", "batch.sequences=10"), NULL, 2), whole, "%s: the teacher is not heard", dtype);
+    }
+    world_drop(&w);
+}
+
 Test(trainer, recomputation_takes_memory_away_and_changes_no_bit)
 {
     struct world w = world_new();

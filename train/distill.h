@@ -24,8 +24,8 @@ bool qr_distill_wanted(const struct qr_train_config *c);
  * context is shorter than data.sequence. */
 int qr_distill_variant(struct qr_train_variant *out, const struct qr_train_config *c, struct qr_err *err);
 
-/* The loss of one row; grad [n], which may be student, becomes scale times its gradient with respect to the student's logits.  student, teacher [n] f32; what is
- * not finite gives a loss that is not.  Sums, exponentials and the difference of logarithms in f64. */
+/* The loss of one row; grad [n], which may be student, becomes scale times its gradient with respect to the student's logits.  student, teacher [n] f32; what
+ * is not finite gives a loss that is not.  Sums, exponentials and the difference of logarithms in f64. */
 struct qr_distill_row {
     float *grad;
     const float *student, *teacher;

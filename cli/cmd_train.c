@@ -306,7 +306,8 @@ static void print_memory(const struct run *r)
     const struct {
         const char *what;
         size_t n_bytes;
-    } tape[] = {{QR_PLAN_KEEP, peak.keep}, {QR_PLAN_WORK, peak.work}, {QR_PLAN_GRAD, peak.grad}, {QR_PLAN_LOGITS, peak.logits}, {QR_PLAN_KV, peak.kv}};
+    } tape[] = {{QR_PLAN_KEEP, peak.keep}, {QR_PLAN_WORK, peak.work}, {QR_PLAN_GRAD, peak.grad}, {QR_PLAN_LOGITS, peak.logits}, {QR_PLAN_LATER, peak.later},
+                {QR_PLAN_KV, peak.kv}};
     struct qr_buf out = {0};
     qr_buf_printf(&out, "%-40s%12s%12s\n", "memory", "planned", "peak");
     for (int32_t i = 0; i < p->n_rows; i++) {

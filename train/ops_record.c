@@ -32,13 +32,33 @@ static void embed_run(struct qr_tape *t, const struct qr_node *n)
     t->exec.be->k->embed(t->exec.be->queue, &a);
 }
 
+static void embed_rows_back(struct qr_tape *t, const struct qr_node *n, const struct qr_tensor *dout, const int32_t *ids)
+{
+    const struct qr_embed_back_args a = {.dtable = qr_params_grad(t->params, n->w), .dout = dout->data, .ids = ids, .dout_stride = dout->stride[0],
+                                         .n_rows = (int32_t)dout->shape[0], .n_cols = (int32_t)dout->shape[1],
+                                         .n_vocab = (int32_t)n->w->t.shape[0], .scale = n->number};
+    t->exec.be->b->embed(t->exec.be->queue, &a);
+}
+
+/* What waited goes first: the order is that of the rows (qr_tape_micro). */
 static void embed_back(struct qr_tape *t, const struct qr_node *n)
 {
     const struct qr_tensor dout = qr_tape_grad(t, &n->out[0]);
-    const struct qr_embed_back_args a = {.dtable = qr_params_grad(t->params, n->w), .dout = dout.data, .ids = t->exec.batch->ids,
-                                         .dout_stride = dout.stride[0], .n_rows = (int32_t)dout.shape[0], .n_cols = (int32_t)dout.shape[1],
-                                         .n_vocab = (int32_t)n->w->t.shape[0], .scale = n->number};
-    t->exec.be->b->embed(t->exec.be->queue, &a);
+    const int64_t n_rows = dout.shape[0], n_cols = dout.shape[1];
+    if (!t->last_micro) {
+        QR_ASSERT(t->n_later + n_rows <= t->later_max);
+        const struct qr_tensor place = qr_tensor_2d((char *)t->later + (size_t)(t->n_later * n_cols) * qr_dtype_bytes(t->real), t->real, n_rows, n_cols);
+        copy_rows(t, &place, &dout);
+        memcpy(t->later_ids + t->n_later, t->exec.batch->ids, (size_t)n_rows * sizeof *t->later_ids);
+        t->n_later += (int32_t)n_rows;
+        t->n_later_peak = t->n_later > t->n_later_peak ? t->n_later : t->n_later_peak;
+        return;
+    }
+    const struct qr_tensor waited = qr_tensor_2d(t->later, t->real, t->n_later, n_cols);
+    if (t->n_later > 0)
+        embed_rows_back(t, n, &waited, t->later_ids);
+    t->n_later = 0;
+    embed_rows_back(t, n, &dout, t->exec.batch->ids);
 }
 
 static const struct qr_verb verb_embed = {.name = "embed", .run = embed_run, .back = embed_back};

@@ -27,6 +27,7 @@ int qr_train_plan_tape(struct qr_train_plan *plan, struct qr_params *params, con
     qr_train_plan_add(plan, QR_PLAN_WORK, m.work);
     qr_train_plan_add(plan, QR_PLAN_GRAD, m.grad);
     qr_train_plan_add(plan, QR_PLAN_LOGITS, m.logits);
+    qr_train_plan_add(plan, QR_PLAN_LATER, m.later);
     qr_train_plan_add(plan, QR_PLAN_KV, m.kv);
     return 0;
 }

@@ -17,6 +17,7 @@
 #define QR_PLAN_WORK "activations of one layer"
 #define QR_PLAN_GRAD "gradients of activations"
 #define QR_PLAN_LOGITS "logits, a chunk"
+#define QR_PLAN_LATER "embedding's gradients, until a sum ends"
 #define QR_PLAN_KV "keys and values"
 
 struct qr_train_plan {

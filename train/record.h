@@ -82,6 +82,10 @@ struct qr_tape {
 
     struct qr_tape_watch watch;        /* end NULL: nobody looks on */
     struct qr_tape_layers layers;      /* of NULL: nobody asked */
+    void *later;                       /* in the region: embedding's gradients that wait [later_max, n_embd], and their ids */
+    int32_t *later_ids;
+    int32_t later_max, n_later, n_later_peak;
+    bool last_micro;                   /* nothing waits for a later micro-batch */
     const int32_t *target;             /* borrowed for a step */
     float scale;
     int32_t n_targets;

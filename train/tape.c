@@ -314,6 +314,15 @@ static void leave_scope(struct qr_tape *t, int32_t index)
         t->layers.leave(t->layers.user, index, true);
 }
 
+void qr_tape_micro(struct qr_tape *t, int32_t i)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(i >= 0 && (i == 0 || i < t->o.n_micro));
+    t->last_micro = t->later_max == 0 || i + 1 >= t->o.n_micro;
+    if (i == 0)
+        t->n_later = 0; /* something may have waited for a step that was given up */
+}
+
 int qr_tape_backward(struct qr_tape *t, struct qr_err *err)
 {
     QR_ASSERT(t != NULL && err != NULL);
@@ -370,6 +379,23 @@ static void plan(struct qr_tape *t)
     qr_free(zeros);
 }
 
+static size_t later_bytes(const struct qr_tape *t, int32_t n_rows)
+{
+    const size_t row = (size_t)t->params->config.n_embd * qr_dtype_bytes(t->real) + sizeof *t->later_ids;
+    return qr_align_up((size_t)n_rows * row, ALIGN);
+}
+
+/* Rows of the embedding's gradient that wait for the last micro-batch. */
+static int32_t later_rows(const struct qr_tape *t)
+{
+    const struct qr_model_config *c = &t->params->config;
+    const int64_t rows = ((int64_t)t->o.n_micro - 1) * t->o.n_tokens_max;
+    const int64_t most = (int64_t)(QR_TAPE_LATER_BYTES / qr_dtype_bytes(t->real)) / c->n_embd;
+    if (!c->tied_head || rows <= 0 || qr_params_find(t->params, qr_params_name(t->params, &t->params->weights.embed))->frozen)
+        return 0;
+    return rows <= c->n_vocab || rows <= most ? (int32_t)rows : 0;
+}
+
 /* A tape that knows what it needs and has none of it yet. */
 static int tape_new(struct qr_tape **out, struct qr_params *p, const struct qr_tape_options *options, struct qr_err *err)
 {
@@ -390,7 +416,10 @@ static int tape_new(struct qr_tape **out, struct qr_params *p, const struct qr_t
     plan(t);
     struct qr_tape_memory *m = &t->memory;
     m->kv = (size_t)n_blocks * qr_kv_block_bytes(&t->kv);
-    m->total = m->keep + m->work + m->grad + m->logits + m->kv;
+    t->later_max = later_rows(t);
+    t->last_micro = true;
+    m->later = later_bytes(t, t->later_max);
+    m->total = m->keep + m->work + m->grad + m->logits + m->later + m->kv;
     *out = t;
     return 0;
 }
@@ -425,6 +454,8 @@ int qr_tape_open(struct qr_tape **out, struct qr_params *p, const struct qr_tape
     t->keep_grad = at + m->keep + m->work;
     t->work_grad = t->keep_grad + m->keep;
     t->logits = (float *)(void *)(t->work_grad + m->work);
+    t->later = t->work_grad + m->work + m->logits;
+    t->later_ids = (int32_t *)(void *)((char *)t->later + (size_t)t->later_max * (size_t)p->config.n_embd * qr_dtype_bytes(t->real));
     forget(t);
     *out = t;
     return 0;
@@ -458,9 +489,9 @@ struct qr_tape_memory qr_tape_peak(const struct qr_tape *t)
     QR_ASSERT(t->region != NULL);
     const int32_t rows = t->rows_peak < t->o.chunk_rows ? t->rows_peak : t->o.chunk_rows;
     struct qr_tape_memory m = {.keep = t->keep.peak, .work = t->work.peak, .grad = t->keep.peak + t->work.peak,
-                               .kv = (size_t)t->blocks_peak * qr_kv_block_bytes(&t->kv)};
+                               .later = later_bytes(t, t->n_later_peak), .kv = (size_t)t->blocks_peak * qr_kv_block_bytes(&t->kv)};
     m.logits = t->o.logits ? 0 : (size_t)rows * (size_t)t->params->config.n_vocab * qr_dtype_bytes(t->real);
-    m.total = m.keep + m.work + m.grad + m.logits + m.kv;
+    m.total = m.keep + m.work + m.grad + m.logits + m.later + m.kv;
     return m;
 }
 

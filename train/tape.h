@@ -37,13 +37,17 @@ struct qr_tape_options {
     enum qr_recompute recompute;
     int32_t n_tokens_max, n_seqs_max; /* of a batch */
     int32_t chunk_rows;               /* rows of logits at a time in the loss (0: 256, or all); see kernels/backward.h, linear_cross_entropy */
+    int32_t n_micro;                  /* micro-batches whose gradients become one sum (0: 1); see qr_tape_micro */
     bool logits;                      /* keep logits as a recorded tensor instead of computing the loss: for whoever has a loss of his own */
 };
 
 /* Bytes of each part of the region. */
 struct qr_tape_memory {
-    size_t keep, work, grad, logits, kv, total;
+    size_t keep, work, grad, logits, later, kv, total;
 };
+
+/* Most bytes of `later` where the embedding's own gradient is smaller. */
+#define QR_TAPE_LATER_BYTES ((size_t)64 << 20)
 
 struct qr_tape; /* opaque; begins with its struct qr_exec */
 
@@ -76,6 +80,12 @@ double qr_tape_evaluate(struct qr_tape *t, const struct qr_train_batch *b, doubl
 
 /* With options.logits: records a forward pass, returns logits [n_logits, V] and in *grad, of the same shape and zeroed, the place for their gradient. */
 struct qr_tensor qr_tape_logits(struct qr_tape *t, const struct qr_batch *b, struct qr_tensor *grad);
+
+/* The next recording is number i of options.n_micro, in order, before gradients are used. A head that is the embedding as well gets gradients of two kinds:
+ * as head on the way there, row after row, and as embedding at the end of the way back. Those of the latter kind wait for the last micro-batch, so that the sum is
+ * that of one batch of all rows, bit for bit: first all rows as head, then all rows as embedding. What waits (`later`) takes a row of n_embd numbers for each
+ * token; where that is more than QR_TAPE_LATER_BYTES and more than the embedding's gradient itself, the two kinds come by turns instead. */
+void qr_tape_micro(struct qr_tape *t, int32_t i);
 
 /* Walks back what was recorded last, adding to the parameters' gradients. Once per recording. Errors: QR_E_INTERNAL names the verb whose saved tensor
  * was changed in place, and by which. */

@@ -224,6 +224,7 @@ static int plan_ranks(struct qr_trainer *t, struct qr_comm *comm, struct qr_err 
     if (rc)
         return rc;
     qr_parallel_init(&t->par, comm, (enum qr_shard)t->c->parallel.shard, (int32_t)leaves, (int32_t)(t->c->batch.micro / leaves), t->params);
+    t->tape_options.n_micro = t->par.n_micro;
     t->par.gather.packs_again = t->tape_options.recompute == QR_RECOMPUTE_FULL;
     qr_parallel_plan(&t->plan, &t->par, (enum qr_optimizer)t->c->optimizer.kind, t->params);
     return 0;
@@ -301,6 +302,7 @@ static size_t total_with(const struct qr_trainer *t, enum qr_recompute recompute
     o.recompute = recompute;
     o.n_tokens_max = n_tokens;
     o.n_seqs_max = sequences_for(t, n_tokens);
+    o.n_micro = (int32_t)(((int64_t)o.n_micro * t->c->batch.tokens + n_tokens - 1) / n_tokens);
     if (qr_tape_plan(&then, t->params, &o, &err) != 0)
         return SIZE_MAX;
     return t->plan.total - now.total + then.total;

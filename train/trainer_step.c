@@ -69,6 +69,7 @@ static int one_micro(struct qr_trainer *t, int32_t i, int32_t j, float scale, st
     QR_ASSERT(any);
     qr_train_trace_begin(t->trace, "micro-batch", m);
     qr_parallel_micro(&t->par, i, j);
+    qr_tape_micro(t->tape, j);
     int rc = micro_step(t, scale, err);
     if (rc == 0) {
         const double loss = qr_trainer_add_losses(qr_parallel_loss(&t->par, i), t->losses, t->batch.b.n_logits);

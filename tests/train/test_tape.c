@@ -134,6 +134,7 @@ static struct outcome train(const char *dir, const char *isa, int32_t n_threads,
     struct qr_backend *be = open_backend(isa, n_threads);
     struct qr_tape_options o = options;
     o.recompute = recompute;
+    o.n_micro = 4 / per_pass;
     struct trainer r = trainer_new(be, dir, QR_F32, compute, o);
     struct qr_optim optim;
     const struct qr_optim_config oc = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .decay = 0.01, .clip = 1, .seed = 5};
@@ -154,6 +155,7 @@ static struct outcome train(const char *dir, const char *isa, int32_t n_threads,
                 ids[n] = whole.target[row + n - 1]; /* every row has a target */
                 cr_assert(qr_train_batch_add(&part, ids, n + 1, NULL));
             }
+            qr_tape_micro(r.t, s / per_pass);
             out.loss += qr_tape_loss(r.t, &part, 1.0f / (float)whole.b.n_logits, NULL);
             walk_back(r.t);
         }
@@ -215,16 +217,45 @@ Test(tape, four_micro_batches_give_the_bits_of_one_batch_of_four)
     const char *names[8];
     int32_t n_levels = levels(names);
     struct qr_model_config c = config_of(2);
-    struct temp_model m = temp_model_make(&c, QR_F32);
     printf("seed %d\n", SEED);
-    for (int32_t l = 0; l < n_levels; l++) {
-        struct outcome whole = train(m.dir, names[l], 2, QR_F32, QR_RECOMPUTE_NONE, 4), halves = train(m.dir, names[l], 2, QR_F32, QR_RECOMPUTE_FULL, 2),
-                       each = train(m.dir, names[l], 2, QR_F32, QR_RECOMPUTE_NONE, 1);
-        assert_same(&whole, &halves, false, "two by two", names[l]);
-        assert_same(&whole, &each, false, "one by one", names[l]);
-        outcome_drop(&whole), outcome_drop(&halves), outcome_drop(&each);
+    for (int tied = 0; tied < 2; tied++) {
+        c.tied_head = tied;
+        struct temp_model m = temp_model_make(&c, QR_F32);
+        for (int32_t l = 0; l < n_levels; l++) {
+            struct outcome whole = train(m.dir, names[l], 2, QR_F32, QR_RECOMPUTE_NONE, 4), halves = train(m.dir, names[l], 2, QR_F32, QR_RECOMPUTE_FULL, 2),
+                           each = train(m.dir, names[l], 2, QR_F32, QR_RECOMPUTE_NONE, 1);
+            assert_same(&whole, &halves, false, tied ? "tied, two by two" : "two by two", names[l]);
+            assert_same(&whole, &each, false, tied ? "tied, one by one" : "one by one", names[l]);
+            outcome_drop(&whole), outcome_drop(&halves), outcome_drop(&each);
+        }
+        temp_model_remove(&m);
     }
-    temp_model_remove(&m);
+}
+
+Test(tape, gradients_wait_for_the_last_micro_batch_where_that_is_no_more_than_the_embeddings_own_or_64_MiB)
+{
+    struct qr_model_config c = config_of(2);
+    struct qr_backend *be = open_backend(NULL, 1);
+    struct qr_err err = {0};
+    struct qr_tape_memory none, most, over;
+    struct qr_tape_options o = {.n_tokens_max = 256, .n_seqs_max = 8};
+    struct qr_params *p;
+    const int64_t rows = (int64_t)(QR_TAPE_LATER_BYTES / sizeof(float)) / c.n_embd;
+    for (int tied = 0; tied < 2; tied++) {
+        c.tied_head = tied;
+        qr_params_plan(&p, &c, be, QR_F32, QR_F32);
+        cr_assert_eq(qr_tape_plan(&none, p, &o, &err), 0, "%s", err.msg);
+        o.n_micro = (int32_t)(rows / 256) + 1;
+        cr_assert_eq(qr_tape_plan(&most, p, &o, &err), 0, "%s", err.msg);
+        o.n_micro++;
+        cr_assert_eq(qr_tape_plan(&over, p, &o, &err), 0, "%s", err.msg);
+        cr_assert(none.later == 0 && over.later == 0);
+        cr_assert_eq(most.later, tied ? qr_align_up((size_t)(rows / 256 * 256) * ((size_t)c.n_embd + 1) * 4, 64) : 0);
+        cr_assert_eq(most.total - none.total, most.later);
+        o.n_micro = 0;
+        qr_params_close(p);
+    }
+    qr_backend_close(be);
 }
 
 /* ---- documents and targets ---- */

@@ -30,9 +30,13 @@ Test(trainer, the_loss_falls_and_the_same_seed_gives_the_same_bytes)
 Test(trainer, four_micro_batches_of_one_piece_are_one_batch_of_four)
 {
     struct world w = world_new();
-    for (int f32 = 0; f32 < 2; f32++) {
-        const char *dtype = f32 ? "compute.dtype=f32" : "compute.dtype=bf16";
-        cr_assert_eq(run_of(&w, WITH(dtype, "batch.tokens=32", "batch.sequences=1", "batch.micro=4"), NULL, 3), run_of(&w, WITH(dtype), NULL, 3), "%s", dtype);
+    char tied[140], untied[140];
+    snprintf(tied, sizeof tied, "model.config=%s/tied.json", w.dir.path);
+    snprintf(untied, sizeof untied, "model.config=%s", w.config);
+    for (int k = 0; k < 4; k++) {
+        const char *dtype = k % 2 ? "compute.dtype=f32" : "compute.dtype=bf16", *model = k < 2 ? untied : tied;
+        cr_assert_eq(run_of(&w, WITH(dtype, model, "batch.tokens=32", "batch.sequences=1", "batch.micro=4"), NULL, 3), run_of(&w, WITH(dtype, model), NULL, 3),
+                     "%s, %s", dtype, model);
     }
     world_drop(&w);
 }

@@ -14,7 +14,8 @@
 #define N_DOCS 24
 #define PAIRS_MAX 24
 
-/* A directory with a configuration and data: documents of PIECE + 1 ids, each id three more than the last, which a model learns at once. */
+/* A directory with a configuration (and one with a tied head, tied.json) and data: documents of PIECE + 1 ids, each id three more than the last, which a
+ * model learns at once. */
 struct world {
     struct temp_dir dir;
     char config[100], data[100], out[100];
@@ -50,13 +51,17 @@ static inline struct world world_new(void)
 {
     struct world w = {.dir = temp_dir_new()};
     struct qr_model_config c = tiny_config(QR_ARCH_LLAMA);
-    c.tied_head = false; /* a tied matrix gets gradients as head and as embedding, by turns where a step has several micro-batches */
+    c.tied_head = false;
     struct qr_buf text = {0};
     snprintf(w.config, sizeof w.config, "%s/config.json", w.dir.path);
     snprintf(w.data, sizeof w.data, "%s/data", w.dir.path);
     snprintf(w.out, sizeof w.out, "%s/out", w.dir.path);
     qr_hf_config_write(&text, &c);
     put_file(w.dir.path, "config.json", text.data);
+    c.tied_head = true;
+    qr_buf_clear(&text);
+    qr_hf_config_write(&text, &c);
+    put_file(w.dir.path, "tied.json", text.data);
     qr_buf_release(&text);
     make_data(w.data, 100, "{}");
     cr_assert_eq(mkdir(w.out, 0777), 0);

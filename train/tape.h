@@ -82,9 +82,9 @@ double qr_tape_evaluate(struct qr_tape *t, const struct qr_train_batch *b, doubl
 struct qr_tensor qr_tape_logits(struct qr_tape *t, const struct qr_batch *b, struct qr_tensor *grad);
 
 /* The next recording is number i of options.n_micro, in order, before gradients are used. A head that is the embedding as well gets gradients of two kinds:
- * as head on the way there, row after row, and as embedding at the end of the way back. Those of the latter kind wait for the last micro-batch, so that the sum is
- * that of one batch of all rows, bit for bit: first all rows as head, then all rows as embedding. What waits (`later`) takes a row of n_embd numbers for each
- * token; where that is more than QR_TAPE_LATER_BYTES and more than the embedding's gradient itself, the two kinds come by turns instead. */
+ * as head on the way there, row after row, and as embedding at the end of the way back. Those of the latter kind wait for the last micro-batch, so that the
+ * sum is that of one batch of all rows, bit for bit: first all rows as head, then all rows as embedding. What waits (`later`) takes a row of n_embd numbers
+ * for each token; where that is more than QR_TAPE_LATER_BYTES and more than the embedding's gradient itself, the two kinds come by turns instead. */
 void qr_tape_micro(struct qr_tape *t, int32_t i);
 
 /* Walks back what was recorded last, adding to the parameters' gradients. Once per recording. Errors: QR_E_INTERNAL names the verb whose saved tensor

@@ -1,5 +1,6 @@
 /* cmd_bench.c - the table of measurements. */
 #include "base/assert.h"
+#include "bench/comm.h"
 #include "bench/kern.h"
 #include "bench/make.h"
 #include "bench/open.h"
@@ -21,6 +22,7 @@ static const struct qr_cli_command benches[] = {
     {"step", qr_bench_step_main, "the engine's own work per step, with kernels that compute nothing"},
     {"train", qr_bench_train_main, "training steps of a model of any shape: tokens per second and where the time goes"},
     {"tune", qr_bench_tune_main, "measure how a model's work is cut best here, and keep it"},
+    {"comm", qr_bench_comm_main, "sums and copies between ranks: threads, processes, mpirun"},
     {"open", qr_bench_open_main, "open a model directory, against the speed of reading its files"},
     {"make-model", qr_bench_make_main, "a random-weight model directory of a published shape"},
 };

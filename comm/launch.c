@@ -37,7 +37,10 @@ void qr_comm_share_cpus(int32_t rank, int32_t n_ranks)
     if (c.n < n_ranks)
         return;
     const bool cores = c.n_cores >= n_ranks;
-    const int32_t n = cores ? c.n_cores : c.n, first = (int32_t)((int64_t)n * rank / n_ranks), end = (int32_t)((int64_t)n * (rank + 1) / n_ranks);
+    const int32_t quota = qr_cpus_quota(""), most = quota > n_ranks ? quota : n_ranks; /* time for so many is all there is */
+    int32_t n = cores ? c.n_cores : c.n;
+    n = quota > 0 && most < n ? most : n;
+    const int32_t first = (int32_t)((int64_t)n * rank / n_ranks), end = (int32_t)((int64_t)n * (rank + 1) / n_ranks);
     cpu_set_t set;
     CPU_ZERO(&set);
     for (int32_t i = 0; i < c.n; i++) {

@@ -6,6 +6,7 @@ set -eu
 
 run="gcc libc6-dev cmake ninja-build pkg-config libuv1-dev libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev libedit-dev libssl-dev"
 check="libcriterion-dev g++ clang python3 git tmux"
+extra="libopenmpi-dev openmpi-bin" # ranks over several machines; without them libquire_mpi.so is not built and its tests are skipped
 
 # The HTTP parser: a library of its own on newer Debian, C sources inside node-llhttp on Debian 12.
 llhttp() {
@@ -32,15 +33,22 @@ have_llhttp=no
 if [ -f /usr/share/llhttp/llhttp.c ] || pkg-config --exists libllhttp 2>/dev/null; then have_llhttp=yes; fi
 have_rt=yes
 if [ "${1:-run}" != run ] && ! ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1; then have_rt=no; fi
-[ -n "$need" ] || [ $have_llhttp = no ] || [ $have_rt = no ] || exit 0
+may=
+[ "${1:-run}" = run ] || may=$(missing $extra)
+[ -n "$need$may" ] || [ $have_llhttp = no ] || [ $have_rt = no ] || exit 0
 
 sudo=
 [ "$(id -u)" = 0 ] || sudo=sudo
 export DEBIAN_FRONTEND=noninteractive
 echo "deps: reading the package lists (apt-get update)" >&2
-$sudo apt-get update -qq >&2
+$sudo apt-get update -qq >&2 || [ -z "$need" ]
 [ $have_llhttp = yes ] || need="$need $(llhttp)"
 [ $have_rt = yes ] || need="$need $(clang_rt)"
-echo "deps: installing $need" >&2
-$sudo apt-get install -y -qq --no-install-recommends $need >/tmp/quire-deps.$$ 2>&1 || { cat /tmp/quire-deps.$$ >&2; rm -f /tmp/quire-deps.$$; exit 1; }
-rm -f /tmp/quire-deps.$$
+install() {
+    [ $# = 0 ] && return
+    echo "deps: installing $*" >&2
+    $sudo apt-get install -y -qq --no-install-recommends "$@" >/tmp/quire-deps.$$ 2>&1 || { cat /tmp/quire-deps.$$ >&2; rm -f /tmp/quire-deps.$$; return 1; }
+    rm -f /tmp/quire-deps.$$
+}
+install $need || exit 1
+install $may || echo "deps: going on without $may" >&2

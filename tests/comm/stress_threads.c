@@ -1,4 +1,4 @@
-/* Ranks as threads: random calls of 1 to 8 ranks are the serial tree's sums, bit for bit; 1, 2, 4 and 8 ranks give the same sum of the same leaves; ranks that
+/* Ranks as threads: random calls of 1 to 64 ranks are the serial tree's sums, bit for bit; 1, 2, 4 and 8 ranks give the same sum of the same leaves; ranks that
  * start different calls, leave or give up end everybody's wait with a word about it. A plain program, so that the thread sanitizer can run it. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -45,6 +45,12 @@ static void with_ranks(int32_t n, void (*body)(struct qr_comm *c, void *arg), vo
 static void random_calls(struct qr_comm *c, void *arg)
 {
     rig_run(c, *(const uint64_t *)arg + (uint64_t)c->size, N_CALLS, N_MAX);
+}
+
+/* As many as there may be, and an odd number. */
+static void few_calls(struct qr_comm *c, void *arg)
+{
+    rig_run(c, *(const uint64_t *)arg + (uint64_t)c->size, 5, 300);
 }
 
 /* ---- leaves ---- */
@@ -189,7 +195,9 @@ int main(void)
     qr_comm_close(&single);
     for (int32_t n = 1; n <= 8; n++)
         with_ranks(n, random_calls, &seed);
-    printf("PASS random calls of 1 to 8 ranks are the serial tree's\n");
+    with_ranks(13, few_calls, &seed);
+    with_ranks(QR_COMM_RANKS_MAX, few_calls, &seed);
+    printf("PASS random calls of 1 to 64 ranks are the serial tree's\n");
     same_sum_of_leaves();
     printf("PASS 1 to 16 ranks add 16 leaves to the same bits\n");
     faults();

@@ -1,0 +1,236 @@
+#include "bench/comm.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "bench/command.h"
+#include "bench/samples.h"
+#include "comm/launch.h"
+
+#define LATE_US 300000 /* of the last rank, when the cost of waiting is measured */
+#define SMALL 2        /* f64: a loss and a number of targets */
+
+/* ---- one rank ---- */
+
+struct bench {
+    struct qr_comm *c;
+    const struct qr_comm_case *k;
+    void *data, *other; /* [n_bytes] each */
+    int64_t part[QR_COMM_RANKS_MAX + 1];
+};
+
+/* Median seconds of a call, all ranks beginning together; a first round is not counted. */
+static int time_call(struct bench *b, const struct qr_comm_call *call, double *seconds, struct qr_err *err)
+{
+    struct qr_samples samples = {0};
+    int rc = 0;
+    for (int32_t i = -1; i < b->k->n_rounds && rc == 0; i++) {
+        rc = qr_comm_barrier(b->c, err);
+        const int64_t began = qr_clock_ns();
+        rc = rc ? rc : qr_comm_run(b->c, call, err);
+        if (i >= 0)
+            qr_samples_add(&samples, (double)(qr_clock_ns() - began));
+    }
+    *seconds = qr_samples_percentile(&samples, 50) * 1e-9;
+    qr_samples_release(&samples);
+    return rc;
+}
+
+/* The same of memcpy, by all ranks at the same time: what reading and writing as much costs. */
+static int time_copy(struct bench *b, double *seconds, struct qr_err *err)
+{
+    struct qr_samples samples = {0};
+    int rc = 0;
+    for (int32_t i = -1; i < b->k->n_rounds && rc == 0; i++) {
+        rc = qr_comm_barrier(b->c, err);
+        const int64_t began = qr_clock_ns();
+        memcpy(b->other, b->data, (size_t)b->k->n_bytes);
+        if (i >= 0)
+            qr_samples_add(&samples, (double)(qr_clock_ns() - began));
+    }
+    *seconds = qr_samples_percentile(&samples, 50) * 1e-9;
+    qr_samples_release(&samples);
+    return rc;
+}
+
+static double processor_seconds(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+}
+
+/* Share of a processor that the other ranks use while the last one is late. */
+static int time_late(struct bench *b, double *share, struct qr_err *err)
+{
+    int rc = qr_comm_barrier(b->c, err);
+    const double before = processor_seconds();
+    if (b->c->rank == b->c->size - 1)
+        usleep(LATE_US);
+    rc = rc ? rc : qr_comm_barrier(b->c, err);
+    *share = (processor_seconds() - before) * 1e6 / LATE_US;
+    return rc;
+}
+
+static void say(const struct bench *b, const char *what, double seconds)
+{
+    if (b->c->rank == 0)
+        printf("%-34s %9.2f ms %8.2f GB/s\n", what, seconds * 1e3, (double)b->k->n_bytes / seconds * 1e-9);
+}
+
+static int time_kinds(struct bench *b, const char *where, struct qr_err *err)
+{
+    static const struct {
+        enum qr_comm_kind kind;
+        const char *name;
+    } kinds[] = {{QR_COMM_ALL_REDUCE, "all_reduce"}, {QR_COMM_REDUCE_SCATTER, "reduce_scatter"}, {QR_COMM_ALL_GATHER, "all_gather"},
+                 {QR_COMM_BROADCAST, "broadcast"}};
+    int rc = 0;
+    for (int i = 0; i < QR_COUNT(kinds) && rc == 0; i++) {
+        struct qr_comm_call call = {.kind = kinds[i].kind, .dtype = QR_F32, .data = b->data, .n = b->k->n_bytes / 4};
+        double seconds = 0;
+        char what[64];
+        if (call.kind == QR_COMM_REDUCE_SCATTER || call.kind == QR_COMM_ALL_GATHER)
+            call.part = b->part;
+        rc = time_call(b, &call, &seconds, err);
+        snprintf(what, sizeof what, "%s, %s", kinds[i].name, where);
+        if (rc == 0)
+            say(b, what, seconds);
+    }
+    return rc;
+}
+
+static int time_all(struct bench *b, struct qr_err *err)
+{
+    const bool shared = strcmp(qr_comm_name(b->c), "shm") == 0;
+    double seconds = 0, share = 0, numbers[SMALL] = {0};
+    const struct qr_comm_call small = {.kind = QR_COMM_ALL_REDUCE, .dtype = QR_F64, .data = numbers, .n = SMALL};
+    void *own = b->other;
+    int rc = time_copy(b, &seconds, err);
+    if (rc == 0)
+        say(b, "memcpy on every rank", seconds);
+    rc = rc ? rc : time_kinds(b, shared ? "shared memory" : "any memory", err);
+    if (shared && rc == 0) {
+        b->other = b->data;
+        b->data = own;
+        rc = time_kinds(b, "own memory", err);
+        b->data = b->other;
+        b->other = own;
+    }
+    rc = rc ? rc : time_call(b, &small, &seconds, err);
+    if (rc == 0 && b->c->rank == 0)
+        printf("%-34s %9.2f us\n", "all_reduce of two f64", seconds * 1e6);
+    rc = rc ? rc : time_late(b, &share, err);
+    if (rc == 0 && b->c->rank == 0)
+        printf("%-34s %9.2f %% of a processor\n", "waiting for a late rank", share * 100);
+    return rc;
+}
+
+int qr_bench_comm(struct qr_comm *c, const struct qr_comm_case *k, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL && k != NULL);
+    QR_ASSERT(k->n_bytes > 0 && k->n_bytes % 4 == 0 && k->n_rounds > 0 && k->n_rounds <= 64);
+    struct bench b = {.c = c, .k = k, .other = qr_alloc_aligned((size_t)k->n_bytes, 64)};
+    for (int32_t r = 0; r <= c->size; r++)
+        b.part[r] = k->n_bytes / 4 * r / c->size;
+    int rc = qr_comm_alloc(c, &b.data, (size_t)k->n_bytes, err);
+    if (rc == 0) {
+        memset(b.data, 0, (size_t)k->n_bytes);
+        memset(b.other, 0, (size_t)k->n_bytes);
+        if (c->rank == 0)
+            printf("%d ranks, %s, %.1f MiB of f32 on each\n", c->size, qr_comm_name(c), (double)k->n_bytes / (1 << 20));
+        rc = time_all(&b, err);
+        qr_comm_free(c, b.data);
+    }
+    qr_free_aligned(b.other);
+    fflush(stdout);
+    return rc;
+}
+
+/* ---- the command ---- */
+
+struct comm_options {
+    int64_t ranks, rounds;
+    double mib;
+    bool threads;
+};
+
+#define AT(field) offsetof(struct comm_options, field)
+
+static const struct qr_option table[] = {
+    {.name = "ranks", .type = QR_OPT_INT, .offset = AT(ranks), .builtin = "0", .min = 0, .max = QR_COMM_RANKS_MAX, .arg = "N",
+     .help = "Ranks to start; 0: those of mpirun, else two."},
+    {.name = "mib", .type = QR_OPT_FLOAT, .offset = AT(mib), .builtin = "64", .min = 0.001, .max = 16384, .arg = "X", .help = "MiB of every rank's array."},
+    {.name = "rounds", .type = QR_OPT_INT, .offset = AT(rounds), .builtin = "9", .min = 1, .max = 64, .arg = "N", .help = "Rounds; medians are printed."},
+    {.name = "threads", .type = QR_OPT_FLAG, .offset = AT(threads), .builtin = "false", .help = "Ranks are threads of this process instead of processes."}};
+
+struct member {
+    struct qr_comm *c;
+    const struct qr_comm_case *k;
+    struct qr_err err;
+    int rc;
+};
+
+static void *be_member(void *arg)
+{
+    struct member *m = arg;
+    m->rc = qr_bench_comm(m->c, m->k, &m->err);
+    qr_comm_close(m->c);
+    return NULL;
+}
+
+static int run_threads(const struct qr_comm_case *k, int32_t n, struct qr_err *err)
+{
+    struct qr_comm c[QR_COMM_RANKS_MAX];
+    struct member m[QR_COMM_RANKS_MAX];
+    pthread_t thread[QR_COMM_RANKS_MAX];
+    int rc = qr_comm_open_threads(c, n, err);
+    if (rc)
+        return rc;
+    for (int32_t r = 0; r < n; r++) {
+        m[r] = (struct member){.c = &c[r], .k = k};
+        if (pthread_create(&thread[r], NULL, be_member, &m[r]) != 0)
+            qr_panic("out of threads: rank %d", r);
+    }
+    for (int32_t r = 0; r < n; r++)
+        pthread_join(thread[r], NULL);
+    if (m[0].rc)
+        *err = m[0].err;
+    return m[0].rc;
+}
+
+static int run_command(const void *options, int *status, struct qr_err *err)
+{
+    const struct comm_options *o = options;
+    const struct qr_comm_case k = {.n_bytes = (int64_t)(o->mib * (1 << 20)) / 4 * 4, .n_rounds = (int32_t)o->rounds};
+    struct qr_comm_mpirun started;
+    const bool mpirun = qr_comm_in_mpirun(&started);
+    const struct qr_comm_launch_options launch = {.n_ranks = o->ranks ? (int32_t)o->ranks : mpirun ? 0 : 2, .share_cpus = true};
+    struct qr_comm_crew *crew;
+    struct qr_comm c;
+    if (o->threads)
+        return run_threads(&k, o->ranks ? (int32_t)o->ranks : 2, err);
+    int rc = qr_comm_launch(&c, &crew, &launch, err);
+    if (rc)
+        return rc;
+    const bool child = c.rank > 0 && !mpirun;
+    rc = qr_bench_comm(&c, &k, err);
+    qr_comm_close(&c);
+    if (child)
+        _exit(rc ? 1 : 0); /* it has nothing to say */
+    return qr_comm_crew_end(crew, rc == 0, 0, err);
+}
+
+int qr_bench_comm_main(int argc, char **argv)
+{
+    static const struct qr_bench_command command = {.name = "comm", .usage = "quire bench comm, or mpirun -n 2 quire bench comm",
+                                                    .table = table, .n_options = QR_COUNT(table), .run = run_command};
+    struct comm_options o = {0};
+    return qr_bench_command_main(&command, &o, argc, argv);
+}

@@ -105,17 +105,17 @@ void qr_train_sampler_write(struct qr_train_sampler *s, int32_t i, struct qr_buf
     char *piece = qr_alloc(qr_detok_piece_max(s->tokenizer), 1);
     int32_t *ids = qr_alloc((size_t)s->ctx_max, sizeof *ids), n = prompt->n;
     memcpy(ids, prompt->id, (size_t)n * sizeof *ids);
-    float *logits = NULL;
+    struct qr_logits row = {0};
     for (int32_t first = 0; first < n; first += CHUNK_TOKENS)
-        logits = compute(s, ids, first, n - first < CHUNK_TOKENS ? n - first : CHUNK_TOKENS);
+        row.x = compute(s, ids, first, n - first < CHUNK_TOKENS ? n - first : CHUNK_TOKENS);
     while (n < s->ctx_max && n - prompt->n < s->c->sample.tokens) {
-        const int32_t id = qr_sample(&s->sampler, logits, &how, ids, n, prompt->n, NULL, 0, i);
+        const int32_t id = qr_sample(&s->sampler, &row, &how, ids, n, prompt->n, NULL, 0, i);
         if (ends(s, id))
             break;
         qr_buf_put(text, piece, qr_detok_push(&detok, piece, id));
         ids[n++] = id;
         if (n < s->ctx_max)
-            logits = compute(s, ids, n - 1, 1);
+            row.x = compute(s, ids, n - 1, 1);
     }
     qr_buf_put(text, piece, qr_detok_flush(&detok, piece));
     qr_free(piece);

@@ -17,27 +17,29 @@ static int32_t stretch_len(const struct qr_sampler *s, int32_t i)
     return s->n_vocab - from < QR_STRETCH ? s->n_vocab - from : QR_STRETCH;
 }
 
-/* s->most of every stretch; returns the largest, -INFINITY when the row holds no number. */
-static float find_most(struct qr_sampler *s, const float *logits)
+static float largest_of(const struct qr_sampler *s)
 {
-    float best = -INFINITY;
-    for (int32_t i = 0; i < s->n_stretches; i++) {
-        s->most[i] = s->math->max(logits + i * QR_STRETCH, stretch_len(s, i), -INFINITY);
-        best = s->most[i] > best ? s->most[i] : best;
-    }
-    return best;
+    return s->math->max(s->most, s->n_stretches, -INFINITY);
 }
 
-/* s->weight of every id, s->sum of every stretch; returns the sum of all. */
-static double weigh_all(struct qr_sampler *s, const float *logits, float best, float inv_t)
+/* s->sum of every stretch beside the best logit instead of its own; returns the sum of all. s->weight is scratch. */
+static double share_sums(struct qr_sampler *s, float best, float inv_t)
 {
     double all = 0;
+    s->math->weigh(s->weight, s->most, s->n_stretches, best, inv_t);
     for (int32_t i = 0; i < s->n_stretches; i++) {
-        int32_t from = i * QR_STRETCH;
-        s->sum[i] = s->math->weigh(s->weight + from, logits + from, stretch_len(s, i), best, inv_t);
+        s->sum[i] *= (double)s->weight[i];
         all += s->sum[i];
     }
     return all;
+}
+
+/* s->weight of the ids of every stretch that reaches `from`. */
+static void weigh_from(struct qr_sampler *s, const float *logits, float from, float best, float inv_t)
+{
+    for (int32_t i = 0; i < s->n_stretches; i++)
+        if (s->most[i] >= from)
+            s->math->weigh(s->weight + i * QR_STRETCH, logits + i * QR_STRETCH, stretch_len(s, i), best, inv_t);
 }
 
 /* The ids whose logit is at least `from`, in their order; stretches without one are not read. */
@@ -93,29 +95,41 @@ static struct qr_candidate pop_best(struct qr_candidate *heap, int32_t *n)
 
 /* ---- the whole vocabulary ---- */
 
+/* The id in stretch i at `share` of its weight. */
+static int32_t draw_within(struct qr_sampler *s, const float *logits, int32_t i, float inv_t, double share)
+{
+    const int32_t from = i * QR_STRETCH, n = stretch_len(s, i);
+    double limit = share * s->math->weigh(s->weight, logits + from, n, s->most[i], inv_t), sum = 0;
+    int32_t last = 0;
+    for (int32_t k = 0; k < n; k++) {
+        if (s->weight[k] == 0)
+            continue;
+        sum += (double)s->weight[k];
+        last = k;
+        if (limit < sum)
+            break;
+    }
+    return from + last;
+}
+
 /* In the order of ids: the stretch that the draw falls into, then the id in it. */
 static int32_t draw_any(struct qr_sampler *s, const float *logits, float inv_t, double u)
 {
-    float best = find_most(s, logits);
-    double all = weigh_all(s, logits, best, inv_t), limit = u * all, sum = 0;
-    int32_t last = 0;
+    float best = largest_of(s);
+    double all = share_sums(s, best, inv_t), limit = u * all, sum = 0, before = 0;
+    int32_t at = 0;
     if (!(all > 0)) /* infinite or no number: whoever looks at the logit of what is returned sees it */
         return collect(s, s->kept, logits, best) > 0 ? s->kept[0].id : 0;
     for (int32_t i = 0; i < s->n_stretches; i++) {
-        if (s->sum[i] == 0 || (sum + s->sum[i] <= limit && i + 1 < s->n_stretches)) {
-            sum += s->sum[i];
+        if (s->sum[i] == 0)
             continue;
-        }
-        for (int32_t id = i * QR_STRETCH; id < i * QR_STRETCH + stretch_len(s, i); id++) {
-            if (s->weight[id] == 0)
-                continue;
-            sum += (double)s->weight[id];
-            last = id;
-            if (limit < sum)
-                return id;
-        }
+        before = sum;
+        sum += s->sum[i];
+        at = i;
+        if (limit < sum)
+            break;
     }
-    return last;
+    return draw_within(s, logits, at, inv_t, (limit - before) / s->sum[at]);
 }
 
 /* ---- top_k ---- */
@@ -138,7 +152,7 @@ static float bound_for(struct qr_sampler *s, int32_t k)
 /* The k best into s->kept and s->weight, best first, less what min_p drops and what lies behind top_p of their weight. Returns their number. */
 static int32_t keep_top(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float inv_t)
 {
-    float best = find_most(s, logits);
+    float best = largest_of(s);
     int32_t n = collect(s, s->heap, logits, bound_for(s, p->top_k)), n_kept = 0;
     double all = 0, sum = 0;
     make_heap(s->heap, n);
@@ -243,23 +257,28 @@ static int32_t bucket_at(const struct buckets *b, double limit, double *before)
     return found;
 }
 
-/* What the nucleus lies in, into s->kept: everything near the best when that is enough for top_p or min_p, everything otherwise. */
+/* What the nucleus lies in, into s->kept, with s->weight of each: everything near the best when that is enough for top_p or min_p, everything
+ * otherwise. */
 static int32_t collect_nucleus(struct qr_sampler *s, const float *logits, double limit, float min_p, float best, float inv_t)
 {
-    float near = min_p > FAR_WEIGHT ? 0.01f - logf(min_p) : NEAR; /* a little more than where min_p cuts */
-    int32_t n = collect(s, s->kept, logits, best - near / inv_t);
+    float near = best - (min_p > FAR_WEIGHT ? 0.01f - logf(min_p) : NEAR) / inv_t; /* a little more than where min_p cuts */
+    int32_t n = collect(s, s->kept, logits, near);
     double sum = 0;
+    weigh_from(s, logits, near, best, inv_t);
     for (int32_t i = 0; i < n; i++)
         sum += (double)s->weight[s->kept[i].id];
-    return sum > limit || min_p > FAR_WEIGHT ? n : collect(s, s->kept, logits, -INFINITY);
+    if (sum > limit || min_p > FAR_WEIGHT)
+        return n;
+    weigh_from(s, logits, -INFINITY, best, inv_t);
+    return collect(s, s->kept, logits, -INFINITY);
 }
 
 /* A nucleus may have thousands of ids, but only two buckets decide, the one where it ends and the one that the draw falls into, and only these
  * are ordered. Both passes add the same weights in the same order, so a draw in the last bucket stops before its end. */
 static int32_t draw_nucleus(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float inv_t, double u)
 {
-    float best = find_most(s, logits);
-    double limit = (double)p->top_p * weigh_all(s, logits, best, inv_t), kept = 0, sum = 0;
+    float best = largest_of(s);
+    double limit = (double)p->top_p * share_sums(s, best, inv_t), kept = 0, sum = 0;
     struct buckets b = {.best = best, .inv_t = inv_t};
     int32_t n = collect_nucleus(s, logits, limit, p->min_p, best, inv_t);
     if (n == 0)
@@ -271,12 +290,24 @@ static int32_t draw_nucleus(struct qr_sampler *s, const float *logits, const str
     return k > end ? last : take_until(s, &b, k, u * kept, &sum);
 }
 
+static bool restricts_number(const struct qr_sampling *p, int32_t n_vocab)
+{
+    return p->top_k > 0 && p->top_k < n_vocab;
+}
+
+bool qr_draw_needs_sums(const struct qr_sampling *p, int32_t n_vocab)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(n_vocab > 0);
+    return !restricts_number(p, n_vocab);
+}
+
 int32_t qr_draw(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, double u)
 {
     QR_ASSERT(s != NULL && logits != NULL && p != NULL);
     QR_ASSERT(p->temperature > 0 && u >= 0 && u < 1);
     float inv_t = 1.0f / p->temperature;
-    if (p->top_k > 0 && p->top_k < s->n_vocab)
+    if (restricts_number(p, s->n_vocab))
         return draw_top(s, logits, p, inv_t, u);
     if (p->top_p < 1.0f || p->min_p > 0)
         return draw_nucleus(s, logits, p, inv_t, u);

@@ -6,8 +6,12 @@
 
 #include "engine/sampler.h"
 
+/* Whether the draw needs s->sum: it does unless top_k restricts it. */
+bool qr_draw_needs_sums(const struct qr_sampling *p, int32_t n_vocab);
+
 /* The id at share u, 0 <= u < 1, of the cumulative distribution: in the order of ids when nothing restricts it, best first otherwise. logits
- * [s->n_vocab] are read only; p->temperature > 0. */
+ * [s->n_vocab] are read only; p->temperature > 0. Requires s->most and, where it is needed, s->sum: the sum of e^((logit - most) / temperature) of
+ * each stretch. Overwrites s->sum. */
 int32_t qr_draw(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, double u);
 
 #endif

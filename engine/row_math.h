@@ -6,7 +6,9 @@
 
 #include <stdint.h>
 
-#define QR_STRETCH 256 /* numbers that are looked at, or passed over, together */
+#include "kernels/kernels.h"
+
+#define QR_STRETCH QR_LINEAR_STRETCH /* numbers that are looked at, or passed over, together */
 
 struct qr_row_math {
     const char *name;

@@ -14,6 +14,7 @@ void qr_rows_init(struct qr_rows *r, struct qr_backend *be, const struct qr_mode
     QR_ASSERT(rows_max > 0);
     *r = (struct qr_rows){.be = be, .model = model, .rows_max = rows_max};
     r->row = qr_alloc((size_t)rows_max, sizeof *r->row);
+    r->scale = qr_alloc((size_t)rows_max, sizeof *r->scale);
     r->sampler = qr_alloc((size_t)be->n_threads, sizeof *r->sampler);
     for (int32_t i = 0; i < be->n_threads; i++)
         qr_sampler_init(&r->sampler[i], model->n_vocab);
@@ -26,6 +27,7 @@ void qr_rows_release(struct qr_rows *r)
         qr_sampler_release(&r->sampler[i]);
     qr_free(r->sampler);
     qr_free(r->row);
+    qr_free(r->scale);
     *r = (struct qr_rows){0};
 }
 
@@ -45,44 +47,69 @@ static void draw(struct qr_sampler *s, const struct qr_model_config *mc, struct 
     const struct qr_sampling *p = &row->req->sampling;
     const struct qr_seq *seq = row->seq;
     int32_t end_ids[QR_EOS_MAX + QR_STOP_IDS_MAX], n_end = end_ids_of(mc, p, end_ids);
-    const float *own = row->logits;
+    struct qr_logits own = row->logits;
     if (p->n_logprobs >= 0 && qr_sampling_changes_logits(p, seq->n_ids - seq->n_prompt))
-        own = memcpy(s->raw, row->logits, (size_t)mc->n_vocab * sizeof *s->raw);
-    int32_t id = qr_sample(s, row->logits, p, seq->ids, seq->n_ids, seq->n_prompt, end_ids, n_end, row->choice);
-    row->finite = isfinite(row->logits[id]);
+        own.x = memcpy(s->raw, row->logits.x, (size_t)mc->n_vocab * sizeof *s->raw);
+    int32_t id = qr_sample(s, &row->logits, p, seq->ids, seq->n_ids, seq->n_prompt, end_ids, n_end, row->choice);
+    row->finite = isfinite(row->logits.x[id]);
     if (p->n_logprobs >= 0 && row->finite)
-        qr_token_logprob_fill(&row->token, own, mc->n_vocab, id, p->n_logprobs);
+        qr_token_logprob_fill(&row->token, &own, mc->n_vocab, id, p->n_logprobs);
     else
         row->token = (struct qr_token_logprob){.id = id};
+}
+
+float qr_row_scale(const struct qr_rows *r, const struct qr_row *row)
+{
+    QR_ASSERT(r != NULL && row != NULL);
+    QR_ASSERT(row->req != NULL);
+    return row->kind == QR_ROW_PROMPT ? 1 : row->kind == QR_ROW_DRAW ? qr_sampling_scale(&row->req->sampling, r->model->n_vocab) : 0;
 }
 
 static void compute_row(const struct qr_rows *r, struct qr_row *row, int32_t worker)
 {
     int32_t next = row->pos + 1;
     if (row->kind == QR_ROW_PROMPT)
-        qr_token_logprob_fill(&row->req->prompt_logprobs[next], row->logits, r->model->n_vocab, row->seq->ids[next],
+        qr_token_logprob_fill(&row->req->prompt_logprobs[next], &row->logits, r->model->n_vocab, row->seq->ids[next],
                               row->req->sampling.n_prompt_logprobs);
     else if (row->kind == QR_ROW_DRAW)
         draw(&r->sampler[worker], r->model, row);
 }
 
+/* About how many logits are read for a row. */
+static int64_t cost_of(const struct qr_rows *r, const struct qr_row *row)
+{
+    const struct qr_sampling *p = &row->req->sampling;
+    const int64_t n_stretches = (r->model->n_vocab + QR_STRETCH - 1) / QR_STRETCH;
+    const bool narrow = row->kind == QR_ROW_END || (row->logits.largest && p->n_logprobs < 0 && (p->temperature == 0 || p->top_k > 0));
+    return narrow ? n_stretches + QR_STRETCH : r->model->n_vocab;
+}
+
 static int32_t rows_per_item(const struct qr_rows *r)
 {
-    return 1 + ITEM_LOGITS / r->model->n_vocab;
+    int64_t all = 0;
+    for (int32_t i = 0; i < r->n; i++)
+        all += cost_of(r, &r->row[i]);
+    return all == 0 ? 1 : (int32_t)(1 + ITEM_LOGITS * (int64_t)r->n / all);
 }
+
+/* Rows in the order of a step, some an item. */
+struct cut {
+    const struct qr_rows *r;
+    int32_t each;
+};
 
 static void compute_item(const void *arg, int32_t item, int32_t worker)
 {
-    const struct qr_rows *r = arg;
-    int32_t n = rows_per_item(r), end = (item + 1) * n < r->n ? (item + 1) * n : r->n;
-    for (int32_t i = item * n; i < end; i++)
-        compute_row(r, &r->row[i], worker);
+    const struct cut *c = arg;
+    const int32_t first = item * c->each, end = first + c->each < c->r->n ? first + c->each : c->r->n;
+    for (int32_t i = first; i < end; i++)
+        compute_row(c->r, &c->r->row[i], worker);
 }
 
 void qr_rows_compute(struct qr_rows *r)
 {
     QR_ASSERT(r != NULL);
     QR_ASSERT(r->n >= 0 && r->n <= r->rows_max);
-    int32_t n = rows_per_item(r);
-    qr_backend_run(r->be, compute_item, r, (r->n + n - 1) / n);
+    const struct cut c = {r, rows_per_item(r)};
+    qr_backend_run(r->be, compute_item, &c, (r->n + c.each - 1) / c.each);
 }

@@ -16,7 +16,8 @@ enum qr_row_kind {
 struct qr_row {
     enum qr_row_kind kind;
     int32_t index, choice;                   /* slot; choice of the request */
-    float *logits;                           /* borrowed from the step arena [vocab]; penalties are written into it */
+    int32_t at;                              /* row of the step's logits */
+    struct qr_logits logits;                 /* borrowed from the step arena; penalties are written into it */
     const struct qr_request *req;            /* borrowed */
     const struct qr_seq *seq;                /* borrowed: its ids are read, nothing is changed */
     int32_t pos;                             /* of the token that the logits came from */
@@ -29,11 +30,15 @@ struct qr_rows {
     const struct qr_model_config *model;     /* borrowed */
     struct qr_sampler *sampler;              /* owned [be->n_threads] scratch, one for each worker */
     struct qr_row *row;                      /* owned [rows_max] */
+    float *scale;                            /* owned [rows_max] what the head's product sums each row of logits with (qr_batch.logit_scale) */
     int32_t n, rows_max;
 };
 
 void qr_rows_init(struct qr_rows *r, struct qr_backend *be, const struct qr_model_config *model, int32_t rows_max);
 void qr_rows_release(struct qr_rows *r); /* also of a zeroed one */
+
+/* What the head's product has to sum for this row. */
+float qr_row_scale(const struct qr_rows *r, const struct qr_row *row);
 
 /* Fills in every row[0..n): token and finite, or the entry pos + 1 of the request's prompt_logprobs. Engine thread, between forwards. */
 void qr_rows_compute(struct qr_rows *r);

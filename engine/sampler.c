@@ -23,6 +23,7 @@ void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab)
     s->n_stretches = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
     s->most = qr_alloc((size_t)s->n_stretches, sizeof *s->most);
     s->sum = qr_alloc((size_t)s->n_stretches, sizeof *s->sum);
+    s->stale = qr_alloc((size_t)s->n_stretches, sizeof *s->stale);
     s->math = qr_row_math_best();
 }
 
@@ -32,7 +33,7 @@ size_t qr_sampler_bytes(int32_t n_vocab)
     const struct qr_sampler *s = NULL;
     const size_t n_stretches = ((size_t)n_vocab + QR_STRETCH - 1) / QR_STRETCH;
     return (size_t)n_vocab * (sizeof *s->count + sizeof *s->raw + sizeof *s->heap + sizeof *s->kept + sizeof *s->weight) +
-           n_stretches * (sizeof *s->most + sizeof *s->sum);
+           n_stretches * (sizeof *s->most + sizeof *s->sum + sizeof *s->stale);
 }
 
 void qr_sampler_release(struct qr_sampler *s)
@@ -44,26 +45,13 @@ void qr_sampler_release(struct qr_sampler *s)
     qr_free(s->weight);
     qr_free(s->most);
     qr_free(s->sum);
+    qr_free(s->stale);
     *s = (struct qr_sampler){0};
 }
 
-/* The first of the largest: ties go to the smallest id. One pass over memory: the stretch that raised the maximum last holds it. Rows that
- * begin with what is no number give 0: the caller looks at what was chosen. */
-static int32_t argmax(const struct qr_row_math *math, const float *x, int32_t n)
+static int32_t stretch_len(int32_t n_vocab, int32_t i)
 {
-    float best = x[0];
-    int32_t at = 0;
-    for (int32_t i = 0; i < n; i += QR_STRETCH) {
-        float most = math->max(x + i, n - i < QR_STRETCH ? n - i : QR_STRETCH, best);
-        if (most > best) {
-            best = most;
-            at = i;
-        }
-    }
-    for (int32_t i = at; i < n; i++)
-        if (x[i] == best)
-            return i;
-    return 0;
+    return n_vocab - i * QR_STRETCH < QR_STRETCH ? n_vocab - i * QR_STRETCH : QR_STRETCH;
 }
 
 double qr_log_sum_exp(const float *logits, int32_t n_vocab)
@@ -72,8 +60,8 @@ double qr_log_sum_exp(const float *logits, int32_t n_vocab)
     const struct qr_row_math *math = qr_row_math_best();
     float best = math->max(logits, n_vocab, logits[0]), w[QR_STRETCH];
     double sum = 0;
-    for (int32_t i = 0; i < n_vocab; i += QR_STRETCH)
-        sum += math->weigh(w, logits + i, n_vocab - i < QR_STRETCH ? n_vocab - i : QR_STRETCH, best, 1);
+    for (int32_t i = 0; i * QR_STRETCH < n_vocab; i++)
+        sum += math->weigh(w, logits + i * QR_STRETCH, stretch_len(n_vocab, i), best, 1);
     return (double)best + log(sum);
 }
 
@@ -93,38 +81,78 @@ static void insert_top(struct qr_token_logprob *out, int32_t n_max, int32_t id, 
     out->top_id[i] = id;
 }
 
-/* The n_top largest, in stretches: one that holds nothing larger than the last of the list is not looked at twice. */
-static void find_top(struct qr_token_logprob *out, const struct qr_row_math *math, const float *logits, int32_t n_vocab, int32_t n_top)
+/* The largest of stretch i. */
+static float most_of(const struct qr_logits *row, const struct qr_row_math *math, int32_t n_vocab, int32_t i)
 {
-    for (int32_t from = 0; from < n_vocab; from += QR_STRETCH) {
-        int32_t to = from + QR_STRETCH < n_vocab ? from + QR_STRETCH : n_vocab;
-        if (out->n_top == n_top && !(math->max(logits + from, to - from, logits[from]) > out->top_logprob[n_top - 1]))
+    return row->largest ? row->largest[i] : math->max(row->x + i * QR_STRETCH, stretch_len(n_vocab, i), -INFINITY);
+}
+
+/* As qr_log_sum_exp; from sums of stretches within 2^-18 (kernels.h), where these are there. */
+static double log_sum_of(const struct qr_logits *row, int32_t n_vocab)
+{
+    const int32_t n = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
+    if (!row->largest || !row->sum || row->scale != 1.0f)
+        return qr_log_sum_exp(row->x, n_vocab);
+    const struct qr_row_math *math = qr_row_math_best();
+    const float best = math->max(row->largest, n, -INFINITY);
+    double sum = 0;
+    for (int32_t i = 0; i < n; i += QR_STRETCH) {
+        float w[QR_STRETCH];
+        math->weigh(w, row->largest + i, n - i < QR_STRETCH ? n - i : QR_STRETCH, best, 1);
+        for (int32_t k = 0; k < QR_STRETCH && i + k < n; k++)
+            sum += (double)row->sum[i + k] * (double)w[k];
+    }
+    return (double)best + log(sum);
+}
+
+/* The n_top largest, in stretches: one that holds nothing larger than the last of the list is not looked at twice. */
+static void find_top(struct qr_token_logprob *out, const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t n_top)
+{
+    for (int32_t i = 0; i * QR_STRETCH < n_vocab; i++) {
+        const int32_t from = i * QR_STRETCH, to = from + stretch_len(n_vocab, i);
+        if (out->n_top == n_top && !(most_of(row, math, n_vocab, i) > out->top_logprob[n_top - 1]))
             continue;
-        for (int32_t i = from; i < to; i++)
-            insert_top(out, n_top, i, logits[i]);
+        for (int32_t id = from; id < to; id++)
+            insert_top(out, n_top, id, row->x[id]);
     }
 }
 
 /* 1 + how many are larger, or equal with a smaller id. */
-static int32_t rank_of(const struct qr_row_math *math, const float *logits, int32_t n_vocab, int32_t id)
+static int32_t rank_of(const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t id)
 {
-    int32_t n = 1 + math->count_above(logits, n_vocab, logits[id]);
-    for (int32_t i = 0; i < id; i++)
-        n += logits[i] == logits[id];
+    const float v = row->x[id];
+    int32_t n = 1;
+    for (int32_t i = 0; i * QR_STRETCH < n_vocab; i++) {
+        const int32_t from = i * QR_STRETCH, len = stretch_len(n_vocab, i);
+        if (!(most_of(row, math, n_vocab, i) >= v))
+            continue;
+        n += math->count_above(row->x + from, len, v);
+        for (int32_t k = from; k < from + len && k < id; k++)
+            n += row->x[k] == v;
+    }
     return n;
 }
 
-void qr_token_logprob_fill(struct qr_token_logprob *out, const float *logits, int32_t n_vocab, int32_t id, int32_t n_top)
+void qr_token_logprob_fill(struct qr_token_logprob *out, const struct qr_logits *row, int32_t n_vocab, int32_t id, int32_t n_top)
 {
-    QR_ASSERT(out != NULL && id >= 0 && id < n_vocab);
+    QR_ASSERT(out != NULL && row != NULL && id >= 0 && id < n_vocab);
     QR_ASSERT(n_top >= 0 && n_top <= QR_TOP_LOGPROBS_MAX);
     const struct qr_row_math *math = qr_row_math_best();
-    double lse = qr_log_sum_exp(logits, n_vocab);
-    *out = (struct qr_token_logprob){.id = id, .logprob = (float)((double)logits[id] - lse), .rank = rank_of(math, logits, n_vocab, id)};
+    double lse = log_sum_of(row, n_vocab);
+    *out = (struct qr_token_logprob){.id = id, .logprob = (float)((double)row->x[id] - lse), .rank = rank_of(math, row, n_vocab, id)};
     if (n_top > 0)
-        find_top(out, math, logits, n_vocab, n_top);
+        find_top(out, math, row, n_vocab, n_top);
     for (int32_t i = 0; i < out->n_top; i++)
         out->top_logprob[i] = (float)((double)out->top_logprob[i] - lse);
+}
+
+/* ---- changes to a row ---- */
+
+/* The logit of `id` is about to change. */
+static float *change(struct qr_sampler *s, float *logits, int32_t id)
+{
+    s->stale[id / QR_STRETCH] = s->any_stale = true;
+    return &logits[id];
 }
 
 /* Repetition counts prompt and output (Keskar et al. 2019, arXiv:1909.05858); presence and frequency count the output only. */
@@ -133,8 +161,10 @@ static void apply_penalties(struct qr_sampler *s, float *logits, const struct qr
 {
     if (p->repetition != 1.0f) {
         for (int32_t i = 0; i < n_ids; i++)
-            if (s->count[ids[i]]++ == 0)
-                logits[ids[i]] = logits[ids[i]] > 0 ? logits[ids[i]] / p->repetition : logits[ids[i]] * p->repetition;
+            if (s->count[ids[i]]++ == 0) {
+                float *x = change(s, logits, ids[i]);
+                *x = *x > 0 ? *x / p->repetition : *x * p->repetition;
+            }
         for (int32_t i = 0; i < n_ids; i++)
             s->count[ids[i]] = 0;
     }
@@ -145,7 +175,7 @@ static void apply_penalties(struct qr_sampler *s, float *logits, const struct qr
     for (int32_t i = n_prompt; i < n_ids; i++) {
         int32_t n = s->count[ids[i]];
         if (n > 0)
-            logits[ids[i]] -= p->presence + p->frequency * (float)n;
+            *change(s, logits, ids[i]) -= p->presence + p->frequency * (float)n;
         s->count[ids[i]] = 0;
     }
 }
@@ -157,20 +187,67 @@ bool qr_sampling_changes_logits(const struct qr_sampling *p, int32_t n_output)
     return p->repetition != 1.0f || p->presence != 0 || p->frequency != 0 || p->n_logit_bias > 0 || n_output < p->min_tokens;
 }
 
-int32_t qr_sample(struct qr_sampler *s, float *logits, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids,
+/* ---- the choice ---- */
+
+/* s->most and, with inv_t, s->sum of every stretch: as the head's product left them, or from the row where that is not known or no longer true. */
+static void know_stretches(struct qr_sampler *s, const struct qr_logits *row, float inv_t)
+{
+    const bool known = row->largest && (inv_t == 0 || (row->sum && row->scale == inv_t));
+    if (known)
+        memcpy(s->most, row->largest, (size_t)s->n_stretches * sizeof *s->most);
+    for (int32_t i = 0; known && inv_t > 0 && i < s->n_stretches; i++)
+        s->sum[i] = (double)row->sum[i];
+    for (int32_t i = 0; (!known || s->any_stale) && i < s->n_stretches; i++) {
+        const float *x = row->x + i * QR_STRETCH;
+        const int32_t n = stretch_len(s->n_vocab, i);
+        if (known && !s->stale[i])
+            continue;
+        s->most[i] = s->math->max(x, n, -INFINITY);
+        s->sum[i] = inv_t > 0 ? s->math->weigh(s->weight, x, n, s->most[i], inv_t) : 0;
+        s->stale[i] = false;
+    }
+    s->any_stale = false;
+}
+
+/* The first of the largest: ties go to the smallest id. Rows that begin with what is no number give 0: the caller looks at what was chosen. */
+static int32_t first_largest(const struct qr_sampler *s, const float *x)
+{
+    const float best = s->math->max(s->most, s->n_stretches, -INFINITY);
+    int32_t at = 0, i;
+    if (isnan(x[0]))
+        return 0;
+    while (at < s->n_stretches && s->most[at] != best)
+        at++;
+    for (i = at * QR_STRETCH; i < s->n_vocab && x[i] != best;)
+        i++;
+    return i < s->n_vocab ? i : 0;
+}
+
+float qr_sampling_scale(const struct qr_sampling *p, int32_t n_vocab)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(n_vocab > 0);
+    if (p->n_logprobs >= 0)
+        return 1;
+    return p->temperature < GREEDY_BELOW || !qr_draw_needs_sums(p, n_vocab) ? 0 : 1.0f / p->temperature;
+}
+
+int32_t qr_sample(struct qr_sampler *s, const struct qr_logits *row, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids,
                   int32_t n_prompt, const int32_t *end_ids, int32_t n_end, int32_t choice)
 {
-    QR_ASSERT(s != NULL && logits != NULL && p != NULL && ids != NULL);
+    QR_ASSERT(s != NULL && row != NULL && row->x != NULL && p != NULL && ids != NULL);
     QR_ASSERT(n_ids >= n_prompt && choice >= 0);
-    apply_penalties(s, logits, p, ids, n_ids, n_prompt);
+    const bool greedy = p->temperature < GREEDY_BELOW;
+    apply_penalties(s, row->x, p, ids, n_ids, n_prompt);
     for (int32_t i = 0; i < p->n_logit_bias; i++)
-        logits[p->logit_bias[i].id] += p->logit_bias[i].bias;
+        *change(s, row->x, p->logit_bias[i].id) += p->logit_bias[i].bias;
     if (n_ids - n_prompt < p->min_tokens)
         for (int32_t i = 0; i < n_end; i++)
             if (end_ids[i] >= 0 && end_ids[i] < s->n_vocab)
-                logits[end_ids[i]] = -INFINITY;
-    if (p->temperature < GREEDY_BELOW)
-        return argmax(s->math, logits, s->n_vocab);
+                *change(s, row->x, end_ids[i]) = -INFINITY;
+    know_stretches(s, row, greedy || !qr_draw_needs_sums(p, s->n_vocab) ? 0 : 1.0f / p->temperature);
+    if (greedy)
+        return first_largest(s, row->x);
     double u = qr_rng_unit(p->seed, (uint64_t)choice, (uint64_t)(n_ids - n_prompt));
-    return qr_draw(s, logits, p, u);
+    return qr_draw(s, row->x, p, u);
 }

@@ -18,8 +18,16 @@ struct qr_sampler {
     float *weight;                /* owned [n_vocab] */
     int32_t n_stretches;
     float *most;                  /* owned [n_stretches] the largest logit of each stretch */
-    double *sum;                  /* owned [n_stretches] the weight of each */
+    double *sum;                  /* owned [n_stretches] the weight of each: first beside its own largest, then beside the row's */
+    bool *stale, any_stale;       /* owned [n_stretches] whether these are to be found out; all false between calls */
     const struct qr_row_math *math;
+};
+
+/* A row of logits, and what the head's product said of its stretches (kernels.h, linear), where that is known. */
+struct qr_logits {
+    float *x;                     /* borrowed [n_vocab] */
+    const float *largest, *sum;   /* borrowed [stretches], or NULL */
+    float scale;                  /* of sum; 0: it is not filled in */
 };
 
 void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab);
@@ -32,12 +40,16 @@ bool qr_sampling_changes_logits(const struct qr_sampling *p, int32_t n_output);
 /* The log of the sum of exp(logits): exponentials in f32 (2 ulp), added up in double. logits [n_vocab]. */
 double qr_log_sum_exp(const float *logits, int32_t n_vocab);
 
-/* Fills *out for token `id`: log-probability, rank, and the n_top most likely tokens (ties: smaller id first). logits are the model's. */
-void qr_token_logprob_fill(struct qr_token_logprob *out, const float *logits, int32_t n_vocab, int32_t id, int32_t n_top);
+/* What qr_sample and qr_token_logprob_fill would like sums of stretches to be of: the scale, 0: none. */
+float qr_sampling_scale(const struct qr_sampling *p, int32_t n_vocab);
 
-/* Chooses a token. logits [n_vocab] are overwritten by the penalties. ids[0..n_ids) is prompt and output so far, the first n_prompt
+/* Fills *out for token `id`: log-probability, rank, and the n_top most likely tokens (ties: smaller id first). The row is the model's. */
+void qr_token_logprob_fill(struct qr_token_logprob *out, const struct qr_logits *row, int32_t n_vocab, int32_t id, int32_t n_top);
+
+/* Chooses a token. row->x is overwritten by the penalties. What is known of stretches spares reading them: greedy, top_k and draws read those that
+ * can matter, others read the row. ids[0..n_ids) is prompt and output so far, the first n_prompt
  * of them the prompt; end_ids[0..n_end) may not be chosen before min_tokens. choice and n_ids - n_prompt address the draw. */
-int32_t qr_sample(struct qr_sampler *s, float *logits, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids,
+int32_t qr_sample(struct qr_sampler *s, const struct qr_logits *row, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids,
                   int32_t n_prompt, const int32_t *end_ids, int32_t n_end, int32_t choice);
 
 #endif

@@ -86,6 +86,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);
     qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens);
     qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);
+    e->lower.batch.logit_scale = e->rows.scale;
     make_events(e);
     e->limits.scratch_bytes = (int64_t)qr_backend_scratch_bytes(e->be);
     e->limits.table_bytes = qr_engine_table_bytes(&e->limits, c, e->tokenizer, e->be->n_threads);
@@ -305,12 +306,13 @@ static void count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr
     qr_hist_add(&st->prefill_time, (double)(now - seq->admitted_us) * 1e-6);
 }
 
-/* One row of logits of position pos: the log-probability of the next prompt token, or the next token itself. */
-static void want_row(struct qr_engine *e, int32_t index, int32_t pos, float *logits)
+/* Row `at` of logits, of position pos: the log-probability of the next prompt token, or the next token itself. */
+static void want_row(struct qr_engine *e, int32_t index, int32_t pos, int32_t at)
 {
     const struct qr_slot *s = &e->slot[index];
     const struct qr_seq *seq = qr_sched_seq(e->sched, index);
     bool prompt = pos + 1 < seq->n_prompt && s->req->prompt_logprobs;
+    e->rows.scale[at] = 0;
     if (!prompt && pos + 1 != seq->n_ids)
         return;
     QR_ASSERT(e->rows.n < e->rows.rows_max);
@@ -318,10 +320,11 @@ static void want_row(struct qr_engine *e, int32_t index, int32_t pos, float *log
     row->kind = prompt ? QR_ROW_PROMPT : s->req->sampling.max_tokens > 0 ? QR_ROW_DRAW : QR_ROW_END;
     row->index = index;
     row->choice = s->choice;
-    row->logits = logits;
+    row->at = at;
     row->req = s->req;
     row->seq = seq;
     row->pos = pos;
+    e->rows.scale[at] = qr_row_scale(&e->rows, row);
 }
 
 /* To where the sampler may read and write them. */
@@ -334,14 +337,27 @@ static void bring_logits(struct qr_engine *e, struct qr_tensor *logits)
     logits->data = e->logits;
 }
 
-static void want_rows(struct qr_engine *e, const struct qr_tensor *logits)
+static void want_rows(struct qr_engine *e)
 {
     int32_t row = 0;
     e->rows.n = 0;
     for (int32_t i = 0; i < e->plan.n_prefill + e->plan.n_decode; i++) {
         const struct qr_plan_item *item = &e->plan.item[i];
         for (int32_t k = item->n_tokens - item->n_logits; k < item->n_tokens; k++, row++)
-            want_row(e, item->seq, item->first + k, (float *)logits->data + (int64_t)row * logits->stride[0]);
+            want_row(e, item->seq, item->first + k, row);
+    }
+}
+
+/* Where each wanted row of logits lies, and what is known of it. */
+static void find_rows(struct qr_engine *e, const struct qr_tensor *logits)
+{
+    const struct qr_stretches *known = &e->exec.stretches;
+    for (int32_t i = 0; i < e->rows.n; i++) {
+        struct qr_row *row = &e->rows.row[i];
+        const int64_t at = row->at;
+        row->logits = (struct qr_logits){.x = (float *)logits->data + at * logits->stride[0],
+                                         .largest = known->largest ? known->largest + at * known->stride : NULL,
+                                         .sum = known->sum ? known->sum + at * known->stride : NULL, .scale = known->sum ? known->scale[at] : 0};
     }
 }
 
@@ -413,6 +429,7 @@ bool qr_engine_step(struct qr_engine *e)
     if (!any)
         return false;
     const struct qr_batch *batch = qr_lower(&e->lower, &e->plan, e->sched);
+    want_rows(e);
     mark(e, QR_PART_LOWER);
     for (int32_t i = 0; i < e->plan.n_copies; i++)
         e->be->k->kv_copy(e->be->queue, &(struct qr_kv_copy_args){.kv = &e->kv, .src = e->plan.copy[i].src, .dst = e->plan.copy[i].dst});
@@ -421,7 +438,7 @@ bool qr_engine_step(struct qr_engine *e)
     struct qr_tensor logits = qr_model_forward(&e->exec, batch);
     bring_logits(e, &logits);
     mark(e, QR_PART_MODEL);
-    want_rows(e, &logits);
+    find_rows(e, &logits);
     qr_rows_compute(&e->rows);
     mark(e, QR_PART_SAMPLE);
     qr_sched_commit(e->sched, &e->plan);

@@ -24,6 +24,7 @@ struct qr_batch {
     const int32_t *ctx_len;       /* [n_seqs] tokens visible after this step: pos of the last row + 1 */
     const int32_t *block_table;   /* [n_seqs][table_stride] */
     const int32_t *logit_row;     /* [n_logits] rows whose logits are wanted, increasing */
+    const float *logit_scale;     /* [n_logits] what sums of e^(scale * logit) are taken of (kernels.h, stretches), 0: none; or NULL: no row wants any */
     const struct qr_batch *host;  /* the same numbers where the host can read them, when the arrays above are a device's; else NULL */
 };
 

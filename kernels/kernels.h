@@ -34,13 +34,18 @@ enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
 /* linear - y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]) (+ y[n,o] when add), with what comes before and after it done while x and y are at hand:
  *     norm_w:  x[n,:] / sqrt(mean(x[n,:]^2) + eps) * norm_w stands for x[n,:], as rms_norm has it; x itself is only read
  *     glu:     out[n,f] = act(y[n,f]) * y[n,F+f] for F = O/2, as glu has it; y itself is written nowhere
+ *     stretches: of out[n,256 j .. 256 j + 255], so that who draws from a row need not read all of it (what is no number is passed over):
+ *         largest[n,j] = their maximum, -infinity where there is none (a zero's sign is not specified)
+ *         sum[n,j]     = sum_o e^(scale[n] (out[n,o] - largest[n,j])), where scale[n] > 0; else it is not written
  *
  * Shapes    x [N, I]   out [N, O], with glu [N, O/2]   w: packed by linear_pack of the same table   bias [O] f32 or NULL   norm_w [I] f32 or NULL
  * Types     x, out f32.  w f32, bf16 or quantized (w->packed_dtype).
- * Requires  out does not overlap x; not both add and glu, with glu an even O; I <= qr_linear_inputs_max(packed_dtype).
+ *           largest, sum [N, ceil(O/256)] f32, rows `stride` apart   scale [N] f32
+ * Requires  out does not overlap x; not both add and glu, with glu an even O, neither with stretches; I <= qr_linear_inputs_max(packed_dtype).
  * Numerics  f32 sums per output in a fixed order of i (one chain; on tiles the order of cpu/amx/tile.h, where denormal numbers count as 0);
  *           bias and the old value are added last, in this order: (sum + bias) + old. The norm, the unit and the addition give the same bits as
  *           rms_norm, glu and residual_add of the same table in launches of their own.
+ *           sum: within a factor 1 +- 2^-18, 0 where the largest is infinite.
  *           Quantized: w[o,i] = a[o] p[o,i] with integers p. kernels/quant.h says how numbers are rounded; the names are dtype.h's.
  *             int8       a[o] = max_i|w[o,i]| / 127, |p| <= 127
  *             int4-gG    p = m[o, i / G] r[o,i] with integers 1 <= m <= 15, -8 <= r <= 7; a[o] = max_i|w[o,i]| / 105.   G 32 (int4), 64 or 128
@@ -53,6 +58,7 @@ enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
  * Cost      N <= ~32: I*O weight elements read once (1 byte or half of one, and 1/G for m); more: 2*N*I*O FLOP, int8-gG twice that.
  * Sources   int8 by rows and outputs: Dettmers et al. 2022 (arXiv:2208.07339), Xiao et al. 2022 (arXiv:2211.10438). Integer multiples below
  *           the output's scale: Lin et al. 2024 (arXiv:2405.04532). */
+#define QR_LINEAR_STRETCH 256           /* outputs of a stretch */
 #define QR_LINEAR_INPUTS_MAX 262144
 #define QR_QUANT_INPUTS_MAX 65536       /* 65,536 * 127 * 255 fits 32 bits with its sign */
 #define QR_QUANT_INPUTS_MAX_WIDE 32768  /* int8-gG and weight-only: what their panels are unpacked to fits a worker's scratch */
@@ -62,12 +68,18 @@ static inline int32_t qr_linear_inputs_max(enum qr_dtype w)
         return QR_LINEAR_INPUTS_MAX;
     return w == QR_Q8 || w == QR_Q4 || w == QR_Q4_G64 || w == QR_Q4_G128 ? QR_QUANT_INPUTS_MAX : QR_QUANT_INPUTS_MAX_WIDE;
 }
+struct qr_stretches {
+    float *largest, *sum;       /* sum NULL: none */
+    const float *scale;
+    int64_t stride;
+};
 struct qr_linear_args {
     float *out;
     const float *x;
     const struct qr_weight *w;
     const float *bias;
     const float *norm_w;
+    const struct qr_stretches *stretches; /* or NULL, as always on a device */
     int64_t out_stride, x_stride;
     int32_t n_rows, n_in, n_out; /* n_out: outputs of w, with glu twice the columns of out */
     bool add, glu;

@@ -1,18 +1,47 @@
 #include "kernels/null.h"
 
+#include <math.h>
+
 #include "base/assert.h"
 
 #define PEAKS 16
 
 /* A step arena begins as zeros, and this is all that is ever written to it: a row of logits has some likely ids, about the same ones in every
  * step, and all others alike, so that samplers find a small nucleus as a trained model gives it. */
+static void begin_stretches(const struct qr_stretches *s, int64_t r, int32_t n)
+{
+    for (int64_t i = 0; i * QR_LINEAR_STRETCH < n; i++) {
+        const int64_t left = n - i * QR_LINEAR_STRETCH;
+        s->largest[r * s->stride + i] = 0;
+        if (s->sum)
+            s->sum[r * s->stride + i] = (float)(left < QR_LINEAR_STRETCH ? left : QR_LINEAR_STRETCH);
+    }
+}
+
+/* The sum goes on from e^0 = 1 to the peak. */
+static void add_peak(const struct qr_stretches *s, int64_t r, int64_t i, float peak)
+{
+    const float scale = s->sum ? s->scale[r] : 0, old = s->largest[r * s->stride + i], most = peak > old ? peak : old;
+    s->largest[r * s->stride + i] = most;
+    if (scale > 0)
+        s->sum[r * s->stride + i] = (s->sum[r * s->stride + i] - expf(-scale * old)) * expf(scale * (old - most)) + expf(scale * (peak - most));
+}
+
 static void null_linear(struct qr_queue *q, const struct qr_linear_args *a)
 {
     QR_ASSERT(q != NULL && a != NULL);
     const int32_t n = a->glu ? a->n_out / 2 : a->n_out;
-    for (int32_t r = 0; r < a->n_rows; r++)
-        for (int32_t k = 0; k < PEAKS && k < n; k++)
-            a->out[(int64_t)r * a->out_stride + ((int64_t)r * 7919 + k * 131 + 97) % n] = 16.0f - 0.5f * (float)k;
+    for (int32_t r = 0; r < a->n_rows; r++) {
+        if (a->stretches)
+            begin_stretches(a->stretches, r, n);
+        for (int32_t k = 0; k < PEAKS && k < n; k++) {
+            const int64_t o = ((int64_t)r * 7919 + k * 131 + 97) % n;
+            const float peak = 16.0f - 0.5f * (float)k;
+            a->out[(int64_t)r * a->out_stride + o] = peak;
+            if (a->stretches)
+                add_peak(a->stretches, r, o / QR_LINEAR_STRETCH, peak);
+        }
+    }
 }
 
 #define NOTHING(name, type)                                         \

@@ -259,6 +259,7 @@ struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batc
     assert_batch(x, batch);
     qr_arena_rewind(x->act, 0);
     qr_exec_set_batch(x, batch);
+    x->stretches = (struct qr_stretches){0};
     return run_step(x, x->model);
 }
 

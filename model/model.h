@@ -48,6 +48,7 @@ struct qr_exec {
     const struct qr_kv_view *kv;   /* borrowed */
     const struct qr_model *model;  /* borrowed */
     struct qr_tensor cos_sin;      /* this step's rotary table */
+    struct qr_stretches stretches; /* of this step's logits, in the arena; largest NULL: the verbs say nothing of them */
     enum qr_dtype real;            /* what activations are: f32; f64 where the reference kernels are compiled in double */
     struct qr_batch placed;        /* the batch, when its arrays had to be copied to a device */
     void *arrays;                  /* owned: these copies; NULL on the processor */
@@ -99,8 +100,8 @@ struct qr_model_plan {
 int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
                   int32_t n_tokens, int32_t n_logits, struct qr_err *err);
 
-/* The step: rewinds the arena, computes the batch, returns logits [n_logits, V] f32 in the arena (valid until the next call; kernels' memory: see
- * qr_backend_read). */
+/* The step: rewinds the arena, computes the batch, returns logits [n_logits, V] f32 in the arena, and what x->stretches says of them (valid until the
+ * next call; kernels' memory: see qr_backend_read). */
 struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batch);
 
 #endif

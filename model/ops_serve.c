@@ -245,15 +245,30 @@ static struct qr_tensor serve_select_rows(struct qr_exec *x, const struct qr_ten
     return out;
 }
 
+/* The head's product says what can be said of stretches of logits while they are at hand. Not a device's: who samples reads rows that were brought. */
+static struct qr_tensor run_head(struct qr_exec *x, struct qr_linear_args *a)
+{
+    const int64_t n = (a->n_out + QR_LINEAR_STRETCH - 1) / QR_LINEAR_STRETCH;
+    if (!x->be->mem->host)
+        return run_product(x, a);
+    float *largest = make(x, a->n_rows, n).data, *sum = make(x, a->n_rows, n).data;
+    x->stretches = (struct qr_stretches){.largest = largest, .sum = x->batch->logit_scale ? sum : NULL, .scale = x->batch->logit_scale, .stride = n};
+    a->stretches = &x->stretches;
+    return run_product(x, a);
+}
+
 static struct qr_tensor serve_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w)
 {
-    return serve_linear(x, h, w, NULL);
+    struct qr_linear_args a = product_of(h, NULL, 0, w, NULL);
+    return run_head(x, &a);
 }
 
 static struct qr_tensor serve_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps,
                                           const struct qr_weight *w)
 {
-    return qr_serve_norm_linear(x, h, norm, eps, w, NULL);
+    QR_ASSERT(norm != NULL);
+    struct qr_linear_args a = product_of(h, norm, eps, w, NULL);
+    return run_head(x, &a);
 }
 
 static size_t serve_scope_begin(struct qr_exec *x)

@@ -125,14 +125,35 @@ static void QR_REF(linear_row)(const struct qr_linear_args *a, real *out, const 
     }
 }
 
+/* What is asked of n outputs of row `row`. */
+static void QR_REF(linear_stretch)(const struct qr_stretches *s, int64_t row, int64_t stretch, const real *out, int32_t n)
+{
+    real most = -INFINITY, sum = 0;
+    for (int32_t o = 0; o < n; o++)
+        most = out[o] > most ? out[o] : most;
+    ((real *)s->largest)[row * s->stride + stretch] = most;
+    if (!s->sum || !(s->scale[row] > 0))
+        return;
+    for (int32_t o = 0; o < n; o++) {
+        const double p = exp((double)s->scale[row] * (double)(out[o] - most));
+        sum += isnan(p) ? 0 : (real)p;
+    }
+    ((real *)s->sum)[row * s->stride + stretch] = sum;
+}
+
 void QR_REF(linear)(struct qr_queue *q, const struct qr_linear_args *a)
 {
     (void)q;
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(qr_dtype_packs(a->w->packed_dtype) || a->w->packed_dtype == QR_F64);
     QR_ASSERT(!a->glu || (!a->add && a->n_out % 2 == 0));
-    for (int32_t n = 0; n < a->n_rows; n++)
-        QR_REF(linear_row)(a, (real *)a->out + n * a->out_stride, (const real *)a->x + n * a->x_stride);
+    QR_ASSERT(!a->stretches || (!a->add && !a->glu));
+    for (int32_t n = 0; n < a->n_rows; n++) {
+        real *out = (real *)a->out + n * a->out_stride;
+        QR_REF(linear_row)(a, out, (const real *)a->x + n * a->x_stride);
+        for (int32_t o = 0; a->stretches && o < a->n_out; o += QR_LINEAR_STRETCH)
+            QR_REF(linear_stretch)(a->stretches, n, o / QR_LINEAR_STRETCH, out + o, a->n_out - o < QR_LINEAR_STRETCH ? a->n_out - o : QR_LINEAR_STRETCH);
+    }
 }
 
 /* Packed is row-major here: nothing is to be gained by order. */

@@ -24,6 +24,8 @@
 
 #define GROUP 4                          /* panels of an item come in fours */
 #define CHUNK_ROWS 512
+#define CHUNK_ROWS_STRETCH 256           /* where an item is a whole stretch of outputs */
+#define MOST_BYTES (CHUNK_ROWS_STRETCH * QR_TILE_ROW_BYTES) /* of the largest outputs of a stretch, for each row of a chunk */
 #define OWNED_ROWS 256                   /* of an item whose rows one thread owns: weights, from the third level, are read once for each */
 #define OWNED_ROWS_MIN 96                /* with fewer for each thread they would be read too often */
 #define OWNED_ROWS_MIN_LARGE 160         /* likewise, of a matrix that no cache keeps from step to step */
@@ -39,13 +41,16 @@
 #define PACK_ALONE 32768                 /* elements of x that one thread copies sooner than two would begin */
 #define ROUND_ALONE 12288                /* likewise, rounds to integers */
 #define WORK_ALONE 65536                 /* products, likewise: a few us for one row */
-_Static_assert(CHUNK_ROWS * (ITEM_PANELS_MANY + 1) * QR_PANEL * sizeof(float) + STRIP_BYTES <= QR_WORKER_SCRATCH_BYTES, "sums of an item");
+_Static_assert(CHUNK_ROWS * (ITEM_PANELS_MANY + 1) * QR_PANEL * sizeof(float) + STRIP_BYTES + MOST_BYTES <= QR_WORKER_SCRATCH_BYTES, "sums of an item");
+_Static_assert(CHUNK_ROWS_STRETCH * 2 * QR_LINEAR_STRETCH * sizeof(float) + STRIP_BYTES + MOST_BYTES <= QR_WORKER_SCRATCH_BYTES,
+               "sums of a stretch in two parts");
 _Static_assert(2 * QR_TILE_ROWS * (ITEM_PANELS_MAX + 1) * QR_PANEL * sizeof(float) + STRIP_BYTES <= QR_WORKER_SCRATCH_BYTES,
                "sums of an item with few rows");
 
 /* Some panels of an item and a slice of k, to be multiplied with all rows. */
 struct strip {
     const struct product *p;
+    float *most;                 /* of the stretch of outputs at hand, for each row */
     char *sums;                  /* of these panels: [row tile][part of a panel][16][16] */
     int64_t sums_tile;           /* bytes from row tile to row tile; 0 when no sum has to wait */
     const char *w;               /* tiles of the first part */
@@ -75,7 +80,7 @@ static void multiply_strip(const struct strip *s, struct leaving *leaving)
     const int32_t o = s->panel * QR_PANEL;
     const int64_t out_bytes = a->out_stride * (int64_t)sizeof(float), tile_bytes = (int64_t)s->n_parts * QR_TILE_BYTES;
     const bool last = s->step + s->n_steps == p->n_steps, whole = o + s->n_panels * QR_PANEL <= a->n_out;
-    const bool direct = last && whole && !a->bias && !a->add && !a->glu && !p->scaled; /* sums are results */
+    const bool direct = last && whole && !a->bias && !a->add && !a->glu && !a->stretches && !p->scaled; /* sums are results */
     int32_t rows0 = 0, rows1 = 0;
     for (int32_t t = 0; t < p->n_tiles; t += p->height) {
         const int32_t row = t * QR_TILE_ROWS, n_tiles = p->n_tiles - t > 1 ? p->height : 1;
@@ -105,8 +110,8 @@ static void multiply_strip(const struct strip *s, struct leaving *leaving)
         run_block(p->integers, n_tiles, s->n_parts, &b);
         finish_some(leaving, INT32_MAX);
         if (last && !direct)
-            *leaving = (struct leaving){.p = p, .sums = at, .below = tile_bytes, .row = row, .n_rows = n_tiles > 1 ? h0 + h1 : h0, .panel = s->panel,
-                                        .n_panels = s->n_panels};
+            *leaving = (struct leaving){.p = p, .sums = at, .below = tile_bytes, .most = s->most, .row = row,
+                                        .n_rows = n_tiles > 1 ? h0 + h1 : h0, .panel = s->panel, .n_panels = s->n_panels};
     }
 }
 
@@ -147,6 +152,7 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
             const bool more = panel + n < end;
             struct strip s = {
                 .p = p,
+                .most = (float *)(void *)(scratch + p->q->own_bytes - MOST_BYTES),
                 .sums = waits ? sums + (int64_t)(panel - first) * each * p->n_tiles * QR_TILE_BYTES : sums,
                 .sums_tile = waits ? (int64_t)n * each * QR_TILE_BYTES : 0,
                 .panel = panel,
@@ -161,12 +167,14 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
         }
     finish_some(&leaving, INT32_MAX);
     qr_tile_release();
+    if (p->a->stretches && p->a->stretches->sum)
+        row_sums(p->a, p->row0, p->n_rows, first * QR_PANEL, end * QR_PANEL);
 }
 
 /* Panels of an item whose sums find room when they wait. */
 static int32_t sums_fit(const struct product *p)
 {
-    return (int32_t)((int64_t)(p->q->own_bytes - STRIP_BYTES) / QR_TILE_BYTES / p->n_tiles / p->each);
+    return (int32_t)((int64_t)(p->q->own_bytes - STRIP_BYTES - MOST_BYTES) / QR_TILE_BYTES / p->n_tiles / p->each);
 }
 
 /* How the work is cut; nothing of it shows in a result. */
@@ -174,11 +182,11 @@ static void plan_items(struct product *p)
 {
     const bool many = p->n_tiles > 2;
     int32_t per_thread = qr_tuned(p->t->items_per_thread, many ? 4 : 3), fair = p->n_panels / (p->q->n_threads * per_thread);
-    int32_t cached = (int32_t)((int64_t)ITEM_BYTES / p->panel_bytes), most = (many ? ITEM_PANELS_MANY : ITEM_PANELS_MAX) / p->each;
+    int32_t cached = qr_nearly_stretches(p->a, (int32_t)((int64_t)ITEM_BYTES / p->panel_bytes)), most = (many ? ITEM_PANELS_MANY : ITEM_PANELS_MAX) / p->each;
     most = qr_tuned(p->t->item_panels, cached < most && !many ? cached : most);
     most = sums_fit(p) < most ? sums_fit(p) : most;
     int32_t n = (fair < most ? fair : most) / GROUP * GROUP;
-    p->panels_per_item = n > GROUP ? n : GROUP;
+    p->panels_per_item = qr_item_panels(p->a, n > GROUP ? n : GROUP);
     p->height = p->n_tiles == 1 ? 1 : qr_tuned(p->t->block_rows, many && p->n_steps > SLICE_STEPS_MAX ? 16 : 32) <= QR_TILE_ROWS ? 1 : 2;
     p->width = p->height == 1 ? PANELS_MAX : 2;
     int32_t strip_max = STRIP_BYTES / QR_TILE_BYTES / p->width;
@@ -285,7 +293,7 @@ static bool plan_link(struct chain *c, int32_t i, struct qr_queue *q)
 {
     const struct qr_linear_args *a = &c->a->linear[i];
     const int64_t rows = c->rows;
-    if (a->w->packed_dtype == QR_F32 || (a->glu && !qr_linear_pairs(a)))
+    if (a->w->packed_dtype == QR_F32 || (a->glu && !qr_linear_pairs(a)) || a->stretches)
         return false;
     struct product *p = &c->p[i];
     *p = (struct product){.a = a, .q = q, .t = qr_tuned_linear(q, a)};
@@ -318,6 +326,7 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
 {
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
+    QR_ASSERT(!a->stretches || (!a->add && !a->glu));
     const bool integers = qr_dtype_is_quantized(a->w->packed_dtype) && !qr_dtype_format(a->w->packed_dtype).weight_only;
     const struct qr_tunables *t = qr_tuned_linear(q, a);
     const bool vectors = qr_tuned(t->unit, a->n_rows <= INTEGERS_FEW ? QR_UNIT_VECTORS : QR_UNIT_TILES) == QR_UNIT_VECTORS;
@@ -334,7 +343,7 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
         return;
     struct product p = {.a = a, .q = q, .t = t};
     plan_weights(&p);
-    const int32_t chunk_rows = qr_tuned(t->chunk_rows, CHUNK_ROWS);
+    const int32_t chunk_rows = a->stretches ? CHUNK_ROWS_STRETCH : qr_tuned(t->chunk_rows, CHUNK_ROWS);
     const int64_t row_bytes = (int64_t)p.n_steps * QR_TILE_ROW_BYTES, room = (int64_t)q->shared_bytes - chunk_head(chunk_rows);
     int64_t rows_fit = room / row_bytes;
     QR_ASSERT(rows_fit >= 1);

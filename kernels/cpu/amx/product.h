@@ -91,6 +91,7 @@ static void pack_tile(const void *arg, int32_t t, int32_t worker)
 /* What is done to sums on their way out. Known when compiling for the usual ways, so that nothing is asked row by row. */
 struct way {
     bool integers, pairs, scaled, bias, glu, add, next; /* pairs: sums of two parts; next: results become tiles of the next product */
+    bool largest;                                       /* of stretches is kept */
     enum qr_act act;
 };
 
@@ -100,6 +101,7 @@ struct piece {
     const char *sums; /* rows 64 bytes apart; with a unit, the sums of ups lie a tile behind those of gates */
     char *out;        /* of the first row: floats, or half a line of a row tile */
     int64_t out_bytes; /* from row to row */
+    float *most;       /* of the stretch at hand: a vector for each row of the chunk */
     int32_t row, n_rows, panel, n_cols; /* row: of the chunk */
 };
 
@@ -128,6 +130,22 @@ VF_FN vf value_at(const struct way y, const struct product *p, const char *sums,
     return y.bias ? vf_add(v, s->bias) : v;
 }
 
+/* Takes note of v, a row's numbers in one panel of a stretch. */
+VF_FN void note_largest(const struct piece *e, int32_t row, vf v)
+{
+    const struct product *p = e->p;
+    const struct qr_stretches *s = p->a->stretches;
+    const int32_t in = e->panel % (QR_LINEAR_STRETCH / QR_PANEL);
+    const vf none = vf_set1(-INFINITY);
+    float *most = e->most + row * VF_LEN;
+    v = vf_pick_range(0, e->n_cols, v, none);
+    v = vf_max(v, in == 0 ? none : vf_load(most)); /* what is no number comes first and is passed over */
+    if (in == QR_LINEAR_STRETCH / QR_PANEL - 1 || e->panel == p->n_panels - 1)
+        s->largest[(p->row0 + row) * s->stride + e->panel / (QR_LINEAR_STRETCH / QR_PANEL)] = vf_max_all(v);
+    else
+        vf_store(most, v);
+}
+
 VF_FN void finish_piece(const struct way y, const struct piece *e)
 {
     const struct product *p = e->p;
@@ -141,6 +159,8 @@ VF_FN void finish_piece(const struct way y, const struct piece *e)
             v = row_glu(v, value_at(y, p, sums + QR_TILE_BYTES, e->row + r, &up), y.act);
         if (y.add)
             v = vf_add(v, vf_load_n((const float *)(const void *)out, e->n_cols));
+        if (y.largest)
+            note_largest(e, e->row + r, v);
         if (y.next)
             _mm256_storeu_si256((__m256i *)(void *)out, (__m256i)_mm512_cvtneps_pbh(v));
         else
@@ -151,7 +171,7 @@ VF_FN void finish_piece(const struct way y, const struct piece *e)
 static struct way way_of(const struct product *p)
 {
     return (struct way){.integers = p->integers, .pairs = p->parts == 2, .scaled = p->scaled, .bias = p->a->bias, .glu = p->up > 0, .add = p->a->add,
-                        .next = p->next, .act = p->a->act};
+                        .next = p->next, .largest = p->a->stretches, .act = p->a->act};
 }
 
 static void finish_any(const struct piece *e)
@@ -167,7 +187,9 @@ static void finish_any(const struct piece *e)
 USUAL(finish_unit, .glu = true, .act = QR_ACT_SILU)
 USUAL(finish_unit_to_tiles, .glu = true, .next = true, .act = QR_ACT_SILU)
 USUAL(finish_onto, .add = true)
+USUAL(finish_head, .largest = true)
 USUAL(finish_int8, .integers = true, .scaled = true)
+USUAL(finish_int8_head, .integers = true, .scaled = true, .largest = true)
 USUAL(finish_int8_unit, .integers = true, .scaled = true, .glu = true, .act = QR_ACT_SILU)
 USUAL(finish_int8_onto, .integers = true, .scaled = true, .add = true)
 
@@ -175,6 +197,8 @@ USUAL(finish_int8_onto, .integers = true, .scaled = true, .add = true)
 static finish_fn *finish_of(const struct product *p)
 {
     const struct way y = way_of(p);
+    if (y.largest)
+        return y.pairs || y.bias || (y.scaled && !y.integers) ? finish_any : y.integers ? finish_int8_head : finish_head;
     if (y.pairs || y.bias || (y.scaled && !y.integers) || (y.glu && y.act != QR_ACT_SILU) || (!y.integers && !y.glu && !y.add))
         return finish_any;
     if (y.integers)
@@ -188,6 +212,7 @@ struct leaving {
     const struct product *p;
     const char *sums;
     int64_t below;
+    float *most;          /* as in struct piece */
     int32_t row, n_rows, panel, n_panels;
     int32_t i, r;         /* the next: panel and row */
     int32_t wait, every, at_once; /* steps of k until some more are finished, from then to then, and how many */
@@ -204,7 +229,7 @@ static void finish_some(struct leaving *l, int32_t n)
         int32_t most = QR_TILE_ROWS - in_tile < l->n_rows - r ? QR_TILE_ROWS - in_tile : l->n_rows - r;
         most = most < n ? most : n;
         struct piece e = {.p = p, .sums = l->sums + (int64_t)i * p->each * QR_TILE_BYTES + r / QR_TILE_ROWS * l->below + in_tile * QR_TILE_ROW_BYTES,
-                          .row = l->row + r, .n_rows = most, .panel = panel, .n_cols = n_cols};
+                          .most = l->most, .row = l->row + r, .n_rows = most, .panel = panel, .n_cols = n_cols};
         if (p->next) {
             e.out = tile_at(p->next, t, panel / 2) + in_tile * QR_TILE_ROW_BYTES + panel % 2 * (QR_TILE_ROW_BYTES / 2);
             e.out_bytes = QR_TILE_ROW_BYTES;

@@ -162,16 +162,18 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
         multiply_unpacked(p, qr_queue_own(p->q, worker), first, end);
     else
         multiply_panels(p, panel_at(p, first), (p->up ? (size_t)p->up : 1) * p->panel_bytes, p->panel_bytes, first, end);
+    if (p->a->stretches)
+        row_stretches(p->a, p->row0, p->n_rows, first * QR_PANEL, end * QR_PANEL);
 }
 
 /* Panels per item: whole register blocks, small enough for the cache and for a fair share of work to every thread. */
 static int32_t item_panels(const struct qr_queue *q, const struct product *p, const struct qr_tunables *t)
 {
     int32_t fair = p->n_panels / (q->n_threads * qr_tuned(t->items_per_thread, 6));
-    int32_t cached = qr_tuned(t->item_panels, (int32_t)(ITEM_BYTES / p->panel_bytes));
+    int32_t cached = qr_tuned(t->item_panels, qr_nearly_stretches(p->a, (int32_t)(ITEM_BYTES / p->panel_bytes)));
     int32_t n = fair < cached ? fair : cached;
     n = n / TILE_PANELS * TILE_PANELS;
-    return n > TILE_PANELS ? n : TILE_PANELS;
+    return qr_item_panels(p->a, n > TILE_PANELS ? n : TILE_PANELS);
 }
 
 static void multiply_integers(struct qr_queue *q, const struct qr_linear_args *a)
@@ -207,6 +209,7 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
     QR_ASSERT(qr_dtype_packs(a->w->packed_dtype));
     QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
     QR_ASSERT(!a->glu || (!a->add && a->n_out % 2 == 0));
+    QR_ASSERT(!a->stretches || (!a->add && !a->glu));
     if (a->glu && !qr_linear_pairs(a)) {
         QR_ISA_NAME(glu_apart)(q, a, QR_ISA_NAME(linear));
         return;

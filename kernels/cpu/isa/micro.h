@@ -14,6 +14,20 @@ enum qr_panel_kind { QR_PANEL_LINEAR_F32, QR_PANEL_LINEAR_BF16, QR_PANEL_ROWS_F3
 #define QR_PANEL 16   /* columns of a panel, at every level */
 #define QR_X_ROW 272  /* floats from row to row of x for the QR_PANEL_ROWS kinds: a piece of 256 and a shift against cache aliasing */
 
+/* Panels of an item that would have n: whole stretches where something is asked of each. */
+static inline int32_t qr_item_panels(const struct qr_linear_args *a, int32_t n)
+{
+    const int32_t stretch = QR_LINEAR_STRETCH / QR_PANEL;
+    return !a->stretches ? n : n > stretch ? n / stretch * stretch : stretch;
+}
+
+/* n or a few panels more, so that qr_item_panels does not leave much out. */
+static inline int32_t qr_nearly_stretches(const struct qr_linear_args *a, int32_t n)
+{
+    const int32_t stretch = QR_LINEAR_STRETCH / QR_PANEL;
+    return !a->stretches ? n : (n + stretch / 2) / stretch * stretch;
+}
+
 /* A register block of the matrix product, see micro.h. */
 struct qr_micro_args {
     float *c;           /* [mr][c_stride]: sums; read first when `onto` */

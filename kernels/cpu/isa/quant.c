@@ -169,6 +169,8 @@ static void multiply_item(const void *arg, int32_t item, int32_t worker)
     }
     if (p->block->end)
         p->block->end();
+    if (p->a->stretches)
+        row_stretches(p->a, p->row0, p->n_rows, first * QR_PANEL, end * QR_PANEL);
 }
 
 /* Bytes of x for n rows, and of all scratch. */
@@ -200,9 +202,9 @@ static void plan_chunk(struct product *p)
     p->sum = (int32_t *)(void *)(p->scale + p->n_rows);
     p->group = p->sum + p->n_rows;
     int32_t fair = p->n_panels / (p->q->n_threads * qr_tuned(p->t->items_per_thread, 3));
-    int32_t cached = qr_tuned(p->t->item_panels, (int32_t)(ITEM_BYTES / p->panel_bytes));
+    int32_t cached = qr_tuned(p->t->item_panels, qr_nearly_stretches(p->a, (int32_t)(ITEM_BYTES / p->panel_bytes)));
     int32_t n = (fair < cached ? fair : cached) / QR_QUANT_PANELS * QR_QUANT_PANELS;
-    p->panels_per_item = n > QR_QUANT_PANELS ? n : QR_QUANT_PANELS;
+    p->panels_per_item = qr_item_panels(p->a, n > QR_QUANT_PANELS ? n : QR_QUANT_PANELS);
     p->ahead = qr_tuned_ahead(p->t->ahead_lines, p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
 }
 

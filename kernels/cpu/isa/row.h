@@ -46,6 +46,68 @@ VF_FN void row_rotate(float *x, const float *c, const float *s, int32_t half)
     }
 }
 
+/* The largest number of x[0..n); -infinity where there is none. */
+VF_FN float row_largest(const float *x, int64_t n)
+{
+    const vf none = vf_set1(-INFINITY);
+    vf most[4] = {none, none, none, none};
+    int64_t i = 0;
+    for (; i + 4 * VF_LEN <= n; i += 4 * VF_LEN)
+        for (int k = 0; k < 4; k++)
+            most[k] = vf_max(vf_load(x + i + k * VF_LEN), most[k]); /* what is no number comes first and is passed over */
+    for (; i < n; i += VF_LEN)
+        most[0] = vf_max(vf_pick_range(0, vf_min_len(n - i), vf_load_n(x + i, vf_min_len(n - i)), none), most[0]);
+    return vf_max_all(vf_max(vf_max(most[0], most[1]), vf_max(most[2], most[3])));
+}
+
+/* e^(scale (v - most)) where v is a number, else 0; scale in units of ln 2. */
+VF_FN vf row_exp_beside(vf v, vf most, vf scale)
+{
+    return vf_exp2_of_negative(vf_max(vf_mul(vf_sub(v, most), scale), vf_set1(-160.0f))); /* what is no number comes first */
+}
+
+/* sum e^(c ln 2 (x - largest)) over the numbers of x[0..n). An exponent t errs by 3 roundings, |t| 3 2^-24 in all, which is ln 2 times that of its term: at
+ * worst, with one term of 1 and 255 small ones, 2^-20 of the sum. 2^-22 of vf_exp2_of_negative, and 20 roundings of additions at most. */
+VF_FN float row_sum_of_exp(const float *x, int64_t n, float largest, float c)
+{
+    const vf most = vf_set1(largest), scale = vf_set1(c), none = vf_set1(-INFINITY);
+    vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    int64_t i = 0;
+    for (; i + 4 * VF_LEN <= n; i += 4 * VF_LEN)
+        for (int k = 0; k < 4; k++)
+            sum[k] = vf_add(sum[k], row_exp_beside(vf_load(x + i + k * VF_LEN), most, scale));
+    for (; i < n; i += VF_LEN) {
+        const int64_t len = vf_min_len(n - i);
+        sum[0] = vf_add(sum[0], row_exp_beside(vf_pick_range(0, len, vf_load_n(x + i, len), none), most, scale));
+    }
+    return vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
+}
+
+/* What a product says of outputs [first, end), first of a stretch, of n_rows rows that it has just written. The sums, where the largest are known: */
+VF_FN void row_sums(const struct qr_linear_args *a, int64_t row0, int64_t n_rows, int64_t first, int64_t end)
+{
+    const struct qr_stretches *s = a->stretches;
+    end = end < a->n_out ? end : a->n_out;
+    for (int64_t r = row0; r < row0 + n_rows; r++)
+        for (int64_t o = first; o < end && s->scale[r] > 0; o += QR_LINEAR_STRETCH) {
+            const int64_t n = end - o < QR_LINEAR_STRETCH ? end - o : QR_LINEAR_STRETCH, at = r * s->stride + o / QR_LINEAR_STRETCH;
+            s->sum[at] = row_sum_of_exp(a->out + r * a->out_stride + o, n, s->largest[at], s->scale[r] * 0x1.715476p+0f);
+        }
+}
+
+/* And both: */
+VF_FN void row_stretches(const struct qr_linear_args *a, int64_t row0, int64_t n_rows, int64_t first, int64_t end)
+{
+    const struct qr_stretches *s = a->stretches;
+    const int64_t last = end < a->n_out ? end : a->n_out;
+    for (int64_t r = row0; r < row0 + n_rows; r++)
+        for (int64_t o = first; o < last; o += QR_LINEAR_STRETCH)
+            s->largest[r * s->stride + o / QR_LINEAR_STRETCH] =
+                row_largest(a->out + r * a->out_stride + o, last - o < QR_LINEAR_STRETCH ? last - o : QR_LINEAR_STRETCH);
+    if (s->sum)
+        row_sums(a, row0, n_rows, first, end);
+}
+
 /* act(gate) * up. */
 VF_FN vf row_glu(vf gate, vf up, enum qr_act act)
 {

@@ -16,6 +16,7 @@
 #include "cli/train_sample.h"
 #include "cli/train_screen.h"
 #include "cli/train_stop.h"
+#include "comm/launch.h"
 #include "train/log.h"
 #include "train/lora.h"
 #include "train/plot.h"
@@ -30,13 +31,17 @@
 struct train_options {
     struct qr_str_list set;
     bool resume, plan, settings, memory;
+    int64_t ranks;
     const char *trace;
 };
 
+/* One rank's run. All take the same way through it; only rank 0 (`first`) writes files and speaks. */
 struct run {
     const struct train_options *o;
     const struct qr_train_config *c;
     struct qr_train_stop *stop;
+    struct qr_comm comm;
+    bool first, stopping;  /* stopping: agreed by all ranks */
     struct qr_trainer *t;
     struct qr_train_sampler sampler;
     struct qr_train_screen screen;
@@ -53,8 +58,11 @@ static void print_plan(const struct qr_trainer *t)
     struct qr_buf text = {0};
     qr_train_print_params(&text, t->params);
     qr_train_plan_print(&text, &t->plan);
-    qr_buf_printf(&text, "a step reads %lld x %d tokens at most, in pieces of %lld; %s, %d threads\n", (long long)t->c->batch.micro,
+    qr_buf_printf(&text, "a step reads %lld x %d tokens at most, in pieces of %lld; %s, %d threads", (long long)t->c->batch.micro,
                   t->tape_options.n_tokens_max, (long long)t->c->data.sequence, t->be->k->name, t->be->n_threads);
+    if (t->par.comm->size > 1)
+        qr_buf_printf(&text, "; memory and threads of each of %d ranks (%s)", t->par.comm->size, qr_comm_name(t->par.comm));
+    qr_buf_put_byte(&text, '\n');
     fwrite(text.data, 1, text.len, stdout);
     fflush(stdout);
     qr_buf_release(&text);
@@ -113,7 +121,8 @@ static int check_memory(struct run *r, struct qr_err *err)
     qr_train_plan_add(&r->t->plan, "program, tokenizer, data read so far", (size_t)held > scratch ? (size_t)held - scratch : 0);
     qr_train_plan_add(&r->t->plan, "a file being written, the plot", QR_FILE_BLOCK_BYTES + qr_train_plot_bytes(r->c->steps));
     print_plan(r->t);
-    return qr_trainer_check_room(r->t, qr_memory_available() + held, err);
+    const bool one_machine = strcmp(qr_comm_name(&r->comm), "shm") == 0;
+    return qr_trainer_check_room(r->t, qr_memory_available() / (one_machine ? r->comm.size : 1) + held, err);
 }
 
 /* The machine's limits; and with --trace the trace, which says how near each verb comes. */
@@ -121,10 +130,10 @@ static int probe(struct run *r, struct qr_err *err)
 {
     struct qr_trainer *t = r->t;
     const enum qr_probe_unit unit = qr_probe_unit_of(t->params->compute);
-    r->peak.ops_s = qr_probe_ops_s(t->be->queue, t->be->n_threads, t->be->k->name, unit, PROBE_ROUNDS);
+    r->peak.ops_s = r->comm.size * qr_probe_ops_s(t->be->queue, t->be->n_threads, t->be->k->name, unit, PROBE_ROUNDS); /* all ranks look at once */
     if (r->peak.ops_s > 0)
         printf("the machine's peak: %.0f GFLOP/s (%s)\n", r->peak.ops_s * 1e-9, qr_probe_name(t->be->k->name, unit));
-    if (!r->o->trace)
+    if (!r->o->trace || !r->first)
         return 0;
     void *memory = t->be->mem->alloc(PROBE_BYTES);
     qr_mem_populate(memory, PROBE_BYTES);
@@ -139,10 +148,13 @@ static int probe(struct run *r, struct qr_err *err)
 static int begin(struct run *r, struct qr_err *err)
 {
     struct qr_trainer *t = r->t;
-    int rc = check_out(r, err);
+    int rc = r->first ? check_out(r, err) : 0;
+    rc = rc ? rc : qr_comm_barrier(&r->comm, err);
     rc = rc ? rc : qr_trainer_begin(t, r->o->resume, err);
-    rc = rc ? rc : qr_train_sampler_begin(&r->sampler, t, err);
-    rc = rc ? rc : qr_train_log_open(&r->log, r->c->save.out, r->o->resume ? t->state.step : -1, err);
+    if (rc == 0 && r->first)
+        rc = qr_train_sampler_begin(&r->sampler, t, err);
+    if (rc == 0 && r->first)
+        rc = qr_train_log_open(&r->log, r->c->save.out, r->o->resume ? t->state.step : -1, err);
     if (rc)
         return rc;
     if (r->o->resume)
@@ -212,7 +224,7 @@ static int save(struct run *r, struct qr_err *err)
 
 static int plot(struct run *r, bool now, struct qr_err *err)
 {
-    if (!now && qr_clock_us() - r->plotted_us < PLOT_EVERY_US)
+    if (!r->first || (!now && qr_clock_us() - r->plotted_us < PLOT_EVERY_US))
         return 0;
     int rc = qr_train_plot(r->c->save.out, r->c->save.out, r->c->log.plot_log, err);
     r->plotted_us = qr_clock_us();
@@ -236,16 +248,18 @@ static int one_step(struct run *r, struct qr_err *err)
     if (rc)
         return rc;
     const bool last = s.step == r->c->steps;
+    r->stopping = s.stop;
     struct qr_train_row row = {.step = s.step, .n_tokens = s.n_tokens, .loss = s.loss, .eval_loss = NAN, .norm = s.norm, .lr = s.lr,
-                               .tokens_s = (double)s.n_tokens / s.seconds, .seconds = s.seconds,
+                               .tokens_s = (double)s.n_tokens / s.seconds, .seconds = s.seconds, .waited = r->comm.size > 1 ? s.waited : NAN,
                                .peak_share = r->peak.ops_s > 0 ? s.flops / s.seconds / r->peak.ops_s : NAN};
     if (r->t->eval_feed && (last || due(r->c->eval.every, s.step)))
         rc = evaluate(r, &row, err);
     if (rc)
         return rc;
     qr_train_screen_step(&r->screen, &row, last || due(r->c->log.every, s.step) || isfinite(row.eval_loss));
-    rc = qr_train_log_row(&r->log, &row, err);
-    if (rc == 0 && due(r->c->sample.every, s.step))
+    if (r->first)
+        rc = qr_train_log_row(&r->log, &row, err);
+    if (rc == 0 && r->first && due(r->c->sample.every, s.step))
         rc = write_samples(r, err);
     if (rc == 0 && due(r->c->save.every, s.step))
         rc = save(r, err);
@@ -257,21 +271,28 @@ static int one_step(struct run *r, struct qr_err *err)
 /* Before anything was learned. */
 static int first_evaluation(struct run *r, struct qr_err *err)
 {
-    struct qr_train_row row = {.step = 0, .loss = NAN, .eval_loss = NAN, .norm = NAN, .lr = NAN, .tokens_s = NAN, .peak_share = NAN, .seconds = NAN};
+    struct qr_train_row row = {.step = 0, .loss = NAN, .eval_loss = NAN, .norm = NAN, .lr = NAN, .tokens_s = NAN, .peak_share = NAN, .seconds = NAN,
+                               .waited = NAN};
     if (!r->t->eval_feed || r->t->state.step > 0)
         return 0;
     int rc = evaluate(r, &row, err);
     if (rc)
         return rc;
     qr_train_screen_say(&r->screen, "held-out loss before the first step: %.4f", row.eval_loss);
-    return qr_train_log_row(&r->log, &row, err);
+    return r->first ? qr_train_log_row(&r->log, &row, err) : 0;
+}
+
+/* Ranks stop behind the same step; one alone need not take another one to agree with itself. */
+static bool to_stop(const struct run *r)
+{
+    return r->stopping || (r->comm.size == 1 && atomic_load(&r->stop->asked));
 }
 
 /* *status: what a shell sees when the run was interrupted. */
 static int steps(struct run *r, int *status, struct qr_err *err)
 {
     int rc = first_evaluation(r, err);
-    while (rc == 0 && r->t->state.step < r->c->steps && !atomic_load(&r->stop->asked))
+    while (rc == 0 && r->t->state.step < r->c->steps && !to_stop(r))
         rc = one_step(r, err);
     if (rc == 0)
         rc = save(r, err);
@@ -282,7 +303,7 @@ static int steps(struct run *r, int *status, struct qr_err *err)
     qr_train_screen_close(&r->screen);
     if (rc == 0 && r->t->state.step < r->c->steps) {
         printf("interrupted behind step %lld of %lld; --resume goes on\n", (long long)r->t->state.step, (long long)r->c->steps);
-        *status = 128 + atomic_load(&r->stop->asked);
+        *status = r->first ? 128 + atomic_load(&r->stop->asked) : 0;
     }
     return rc;
 }
@@ -342,38 +363,64 @@ static int run_all(struct run *r, int *status, struct qr_err *err)
 {
     struct qr_train_variant variant;
     int rc = qr_train_variant_choose(&variant, r->c, err);
-    rc = rc ? rc : qr_trainer_open(&r->t, r->c, &variant, NULL, err);
+    rc = rc ? rc : qr_trainer_open(&r->t, r->c, &variant, &r->comm, err);
+    if (rc == 0)
+        r->t->stop = &r->stop->asked;
     rc = rc ? rc : qr_train_sampler_open(&r->sampler, r->t, err);
     rc = rc ? rc : check_memory(r, err);
     if (rc || r->o->plan)
         return rc;
     rc = begin(r, err);
     rc = rc ? rc : steps(r, status, err);
-    if (rc == 0 && *status == 0)
+    if (rc == 0 && r->t->state.step >= r->c->steps)
         rc = finish(r, err);
     if (rc == 0 && r->o->memory)
         print_memory(r);
     return rc;
 }
 
-static int train(const struct train_options *o, const struct qr_train_config *c, int *status, struct qr_err *err)
+static int as_rank(struct run *r, int *status, struct qr_err *err)
 {
     struct qr_train_stop stop;
-    struct run r = {.o = o, .c = c, .stop = &stop, .lock = -1};
-    qr_train_stop_open(&stop, "\nstopping behind this step; once more ends at once\n"); /* before the backend makes threads */
-    int rc = run_all(&r, status, err);
-    if (r.screen.last)
-        qr_train_screen_close(&r.screen);
+    r->stop = &stop;
+    r->first = r->comm.rank == 0;
+    /* before the backend makes threads */
+    qr_train_stop_open(&stop, r->first ? "\nstopping behind this step; once more ends at once\n" : "");
+    int rc = run_all(r, status, err);
+    if (rc)
+        qr_comm_abort(&r->comm, err->msg);
+    if (r->screen.last)
+        qr_train_screen_close(&r->screen);
     struct qr_err late;
-    if (r.t)
-        qr_train_trace_close(r.t->trace, &late); /* there still after an error */
-    qr_train_log_close(&r.log);
-    qr_train_sampler_close(&r.sampler);
-    qr_trainer_close(r.t);
+    if (r->t)
+        qr_train_trace_close(r->t->trace, &late); /* there still after an error */
+    qr_train_log_close(&r->log);
+    qr_train_sampler_close(&r->sampler);
+    qr_trainer_close(r->t);
+    qr_comm_close(&r->comm);
     qr_train_stop_close(&stop);
-    if (r.lock >= 0)
-        close(r.lock);
+    if (r->lock >= 0)
+        close(r->lock);
     return rc;
+}
+
+/* Ranks that are not the first say nothing: the first hears why they failed, and tells it. */
+static int train(const struct train_options *o, const struct qr_train_config *c, int *status, struct qr_err *err)
+{
+    const struct qr_comm_launch_options launch = {.n_ranks = (int32_t)o->ranks, .share_cpus = !c->compute.cpus};
+    struct run r = {.o = o, .c = c, .lock = -1};
+    struct qr_comm_crew *crew;
+    int rc = qr_comm_launch(&r.comm, &crew, &launch, err);
+    if (rc)
+        return rc;
+    const bool first = r.comm.rank == 0;
+    if (!first && !freopen("/dev/null", "w", stdout))
+        qr_panic("cannot open /dev/null: %s", strerror(errno));
+    rc = as_rank(&r, status, err);
+    if (first)
+        return qr_comm_crew_end(crew, rc == 0, *status, err);
+    *status = rc ? qr_err_exit_status(err->code) : *status;
+    return 0;
 }
 
 /* ---- the command ---- */
@@ -412,6 +459,9 @@ int qr_cmd_train(int argc, char **argv)
          .help = "A setting in place of the file's, such as optimizer.lr=1e-3; of a list setting one item."},
         {.name = "resume", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, resume), .builtin = "false", .group = "Run",
          .help = "Go on from the latest checkpoint in save.out, to the same bytes as without the interruption."},
+        {.name = "ranks", .type = QR_OPT_INT, .offset = offsetof(struct train_options, ranks), .builtin = "0", .min = 0, .max = QR_COMM_RANKS_MAX, .arg = "N",
+         .group = "Run",
+         .help = "Share the work among N processes of this machine, each with its part of the processors; 0: as many as mpirun has started, or one."},
         {.name = "trace", .type = QR_OPT_STR, .offset = offsetof(struct train_options, trace), .arg = "FILE", .group = "Run",
          .help = "Write a Chrome trace of the first ten steps: steps, layers and verbs with bytes, operations and share of the machine's peak."},
         {.name = "memory", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, memory), .builtin = "false", .group = "Run",

@@ -84,6 +84,8 @@ void qr_train_screen_step(struct qr_train_screen *s, const struct qr_train_row *
                (long long)s->last, row->loss, row->norm, row->lr, row->tokens_s);
         if (isfinite(row->peak_share))
             printf("  %.1f %% of peak", 100 * row->peak_share);
+        if (isfinite(row->waited))
+            printf("  waited %.1f %%", 100 * row->waited / row->seconds);
         printf("  eta %s", duration(text, left_s(s, row->step)));
         if (isfinite(row->eval_loss))
             printf("  held-out loss %.4f", row->eval_loss);

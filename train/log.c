@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 
-static const char header[] = "step,tokens,loss,eval_loss,grad_norm,lr,tokens_per_s,peak_share,seconds\n";
+static const char header[] = "step,tokens,loss,eval_loss,grad_norm,lr,tokens_per_s,peak_share,seconds,waited\n";
 
 /* The step that a line belongs to; -1: none, the line is cut off or not ours. */
 static int64_t step_of(const char *line, size_t n, bool json)
@@ -95,7 +95,7 @@ int qr_train_log_row(struct qr_train_log *log, const struct qr_train_row *row, s
         const char *name;
         double value;
     } field[] = {{"loss", row->loss}, {"eval_loss", row->eval_loss}, {"grad_norm", row->norm}, {"lr", row->lr}, {"tokens_per_s", row->tokens_s},
-                 {"peak_share", row->peak_share}, {"seconds", row->seconds}};
+                 {"peak_share", row->peak_share}, {"seconds", row->seconds}, {"waited", row->waited}};
     struct qr_buf csv = {0}, json = {0};
     qr_buf_printf(&csv, "%lld,%lld", (long long)row->step, (long long)row->n_tokens);
     qr_buf_printf(&json, "{\"step\":%lld,\"tokens\":%lld", (long long)row->step, (long long)row->n_tokens);

@@ -15,6 +15,7 @@
 struct qr_train_row {
     int64_t step, n_tokens;  /* of this step */
     double loss, eval_loss, norm, lr, tokens_s, peak_share, seconds;
+    double waited;           /* of the seconds: rank 0 for other ranks */
 };
 
 struct qr_train_log {

@@ -66,7 +66,7 @@ class World:
 
     def rows(self, out='out'):
         """log.jsonl without what a clock decides."""
-        return [{k: v for k, v in row.items() if k not in ('tokens_per_s', 'peak_share', 'seconds')} for row in jsonl(self.path(out, 'log.jsonl'))]
+        return [{k: v for k, v in row.items() if k not in ('tokens_per_s', 'peak_share', 'seconds', 'waited')} for row in jsonl(self.path(out, 'log.jsonl'))]
 
     def model(self, out='out'):
         with open(self.path(out, 'final', 'model.safetensors'), 'rb') as f:

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "base/file.h"
+#include "base/map_file.h"
 #include "tests/train/world.h"
 
 #define RANKS_MAX 4
@@ -19,7 +20,7 @@ struct rank {
     struct qr_comm comm;
     struct session s;
     int n_steps, n_taken;
-    bool resume, evaluates, save;
+    bool resume, save;
     uint64_t digest;                        /* of losses and norms */
     bool stopped;
     int rc;
@@ -41,7 +42,7 @@ static inline int rank_steps(struct rank *r)
         const double seen[] = {out.loss, out.norm, (double)out.n_tokens, out.flops};
         r->digest = qr_hash64(seen, sizeof seen, r->digest);
         r->stopped = out.stop;
-        if (r->evaluates && (rc = qr_trainer_evaluate(t, &held_out, &n, &r->err)) == 0)
+        if (t->eval_feed && (rc = qr_trainer_evaluate(t, &held_out, &n, &r->err)) == 0)
             r->digest = qr_hash64(&held_out, sizeof held_out, r->digest + (uint64_t)n);
     }
     return rc;
@@ -84,29 +85,34 @@ static inline void ranks_run(struct rank *rank, int32_t n, const struct rank *li
         pthread_join(thread[i], NULL);
 }
 
-static inline uint64_t hash_of_file(const char *dir, int step, const char *name, uint64_t seed)
+/* Of what a checkpoint's two files hold. */
+static inline uint64_t files_of(const struct world *w, int step)
 {
-    char path[300];
-    struct qr_map_file f;
-    struct qr_err err = {0};
-    snprintf(path, sizeof path, "%s/step-%08d/%s", dir, step, name);
-    cr_assert_eq(qr_map_file_open(&f, path, SIZE_MAX, &err), 0, "%s", err.msg);
-    const uint64_t h = qr_hash64(f.data, f.n_bytes, seed);
-    qr_map_file_close(&f);
+    static const char *const name[] = {"model.safetensors", "optimizer.safetensors"};
+    uint64_t h = 0;
+    for (int i = 0; i < QR_COUNT(name); i++) {
+        char path[300];
+        struct qr_map_file f;
+        struct qr_err err = {0};
+        snprintf(path, sizeof path, "%s/step-%08d/%s", w->out, step, name[i]);
+        cr_assert_eq(qr_map_file_open(&f, path, SIZE_MAX, &err), 0, "%s", err.msg);
+        h = qr_hash64(f.data, f.n_bytes, h);
+        qr_map_file_close(&f);
+    }
     return h;
 }
 
-/* n ranks take steps up to `last` and save. Everything they saw and wrote as one number. */
-static inline uint64_t ranks_of(const struct world *w, const char *const *more, int32_t n, int first, int last)
+/* n ranks take steps, the first of a run or the next of the latest checkpoint, and save. What they saw, which is the same on all. */
+static inline uint64_t ranks_of(const struct world *w, const char *const *more, int32_t n, int n_steps, bool resume)
 {
     struct rank rank[RANKS_MAX];
-    const struct rank like = {.w = w, .more = more, .n_steps = last - first, .resume = first > 0, .evaluates = true, .save = true};
+    const struct rank like = {.w = w, .more = more, .n_steps = n_steps, .resume = resume, .save = true};
     ranks_run(rank, n, &like);
     for (int32_t i = 0; i < n; i++) {
         cr_assert_eq(rank[i].rc, 0, "rank %d of %d: %s", i, n, rank[i].err.msg);
         cr_assert_eq(rank[i].digest, rank[0].digest, "rank %d of %d has seen something else", i, n);
     }
-    return hash_of_file(w->out, last, "model.safetensors", hash_of_file(w->out, last, "optimizer.safetensors", rank[0].digest));
+    return rank[0].digest;
 }
 
 #endif

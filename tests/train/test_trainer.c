@@ -281,7 +281,7 @@ Test(trainer, a_resumed_log_has_every_step_once)
         cr_assert_eq(qr_train_log_open(&log, w.out, again ? 4 : -1, &err), 0, "%s", err.msg);
         for (int64_t i = again ? 5 : 0; i < 8; i++) {
             const struct qr_train_row row = {.step = i, .n_tokens = 10, .loss = i ? 5.5 - (double)i / 3 : NAN, .eval_loss = i % 4 ? NAN : 5, .norm = 1,
-                                             .lr = 0.1, .tokens_s = NAN, .peak_share = NAN, .seconds = 1};
+                                             .lr = 0.1, .tokens_s = NAN, .peak_share = NAN, .seconds = 1, .waited = NAN};
             cr_assert_eq(qr_train_log_row(&log, &row, &err), 0, "%s", err.msg);
             cr_assert_eq(qr_train_log_sample(&log, i, "a\n", "\"b", &err), 0, "%s", err.msg);
         }

@@ -114,10 +114,17 @@ static int check_out(struct run *r, struct qr_err *err)
 /* What this process holds before the run's own memory, as a row of the plan; and whether all of it fits. */
 static int check_memory(struct run *r, struct qr_err *err)
 {
-    const size_t scratch = qr_backend_populate(r->t->be);
+    const struct qr_backend *be = r->t->be;
+    if (!be->mem->host) {
+        const size_t on_device = qr_backend_scratch_bytes(be);
+        qr_train_plan_add(&r->t->plan, "kernels' scratch", on_device);
+        print_plan(r->t);
+        return qr_trainer_check_room(r->t, be->mem->available() + (int64_t)on_device, err);
+    }
+    const size_t scratch = qr_backend_populate(be);
     qr_mem_populate_program();
     const int64_t held = qr_memory_of_process("VmRSS");
-    qr_train_plan_add(&r->t->plan, "kernels' scratch", qr_backend_scratch_bytes(r->t->be));
+    qr_train_plan_add(&r->t->plan, "kernels' scratch", qr_backend_scratch_bytes(be));
     qr_train_plan_add(&r->t->plan, "program, tokenizer, data read so far", (size_t)held > scratch ? (size_t)held - scratch : 0);
     qr_train_plan_add(&r->t->plan, "a file being written, the plot", QR_FILE_BLOCK_BYTES + qr_train_plot_bytes(r->c->steps));
     print_plan(r->t);
@@ -125,20 +132,32 @@ static int check_memory(struct run *r, struct qr_err *err)
     return qr_trainer_check_room(r->t, qr_memory_available() / (one_machine ? r->comm.size : 1) + held, err);
 }
 
-/* The machine's limits; and with --trace the trace, which says how near each verb comes. */
-static int probe(struct run *r, struct qr_err *err)
+/* The processor's limits; of another device nothing is measured. */
+static void probe(struct run *r)
+{
+    struct qr_backend *be = r->t->be;
+    const enum qr_probe_unit unit = qr_probe_unit_of(r->t->params->compute);
+    if (!be->mem->host) {
+        printf("device: %s\n", be->title);
+        return;
+    }
+    r->peak.ops_s = r->comm.size * qr_probe_ops_s(be->queue, be->n_threads, be->k->name, unit, PROBE_ROUNDS); /* all ranks look at once */
+    if (r->peak.ops_s > 0)
+        printf("the machine's peak: %.0f GFLOP/s (%s)\n", r->peak.ops_s * 1e-9, qr_probe_name(be->k->name, unit));
+    if (!r->o->trace || !r->first)
+        return;
+    void *memory = be->mem->alloc(PROBE_BYTES);
+    qr_mem_populate(memory, PROBE_BYTES);
+    r->peak.bytes_s = qr_probe_bytes_s(be->queue, memory, PROBE_BYTES, PROBE_ROUNDS);
+    be->mem->free(memory);
+}
+
+/* With --trace: the trace, which says how near each verb comes to the limits. */
+static int begin_trace(struct run *r, struct qr_err *err)
 {
     struct qr_trainer *t = r->t;
-    const enum qr_probe_unit unit = qr_probe_unit_of(t->params->compute);
-    r->peak.ops_s = r->comm.size * qr_probe_ops_s(t->be->queue, t->be->n_threads, t->be->k->name, unit, PROBE_ROUNDS); /* all ranks look at once */
-    if (r->peak.ops_s > 0)
-        printf("the machine's peak: %.0f GFLOP/s (%s)\n", r->peak.ops_s * 1e-9, qr_probe_name(t->be->k->name, unit));
     if (!r->o->trace || !r->first)
         return 0;
-    void *memory = t->be->mem->alloc(PROBE_BYTES);
-    qr_mem_populate(memory, PROBE_BYTES);
-    r->peak.bytes_s = qr_probe_bytes_s(t->be->queue, memory, PROBE_BYTES, PROBE_ROUNDS);
-    t->be->mem->free(memory);
     int rc = qr_train_trace_open(&t->trace, r->o->trace, r->c->save.out, &r->peak, err);
     if (rc == 0)
         qr_train_trace_watch(t->trace, t->tape, t->params);
@@ -159,7 +178,8 @@ static int begin(struct run *r, struct qr_err *err)
         return rc;
     if (r->o->resume)
         printf("resumed behind step %lld\n", (long long)t->state.step);
-    rc = probe(r, err);
+    probe(r);
+    rc = begin_trace(r, err);
     r->saved_step = r->o->resume ? t->state.step : -1;
     qr_train_screen_open(&r->screen, t->state.step, r->c->steps);
     return rc;

@@ -108,7 +108,7 @@ static void fill(const struct source *s, struct qr_params *p, const struct qr_op
 {
     for (int32_t i = 0; i < s->n_parts; i++) {
         const struct qr_st_tensor *t = qr_safetensors_find(s->st, s->part[i].name);
-        memcpy(s->part[i].data, qr_safetensors_data(s->st, t), t->n_bytes);
+        p->be->mem->put(p->be->queue, s->part[i].data, qr_safetensors_data(s->st, t), t->n_bytes);
         keep_own(&s->part[i], p, o);
         qr_map_file_drop(&s->map, t->offset, t->n_bytes);
     }

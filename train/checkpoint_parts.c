@@ -73,6 +73,21 @@ static int walk_one(const struct qr_checkpoint_source *src, const struct qr_part
     return rc;
 }
 
+/* A whole tensor; through a piece of memory where the host cannot read it in place. */
+static int put_part(const struct qr_backend *be, const struct qr_part *part, int (*put)(void *user, const void *bytes, size_t n, struct qr_err *err),
+                    void *user, struct qr_err *err)
+{
+    const size_t total = qr_st_entry_bytes(&part->entry), piece = be->mem->host ? total : PIECE * sizeof(float);
+    void *room = be->mem->host ? NULL : be->mem->host_alloc(piece);
+    int rc = 0;
+    for (size_t at = 0; rc == 0 && at < total; at += piece) {
+        const size_t n = total - at < piece ? total - at : piece;
+        rc = put(user, qr_backend_read(be, room, (const char *)part->data + at, n), n, err);
+    }
+    be->mem->host_free(room);
+    return rc;
+}
+
 int qr_parts_walk(const struct qr_checkpoint_source *src, const struct qr_part *part, int32_t n,
                   int (*put)(void *user, const void *bytes, size_t n, struct qr_err *err), void *user, struct qr_err *err)
 {
@@ -81,7 +96,7 @@ int qr_parts_walk(const struct qr_checkpoint_source *src, const struct qr_part *
     void *piece = src->bring ? qr_alloc(PIECE, sizeof(float)) : NULL;
     int rc = 0;
     for (int32_t i = 0; rc == 0 && i < n; i++)
-        rc = piece ? walk_one(src, &part[i], put, user, piece, err) : put(user, part[i].data, qr_st_entry_bytes(&part[i].entry), err);
+        rc = piece ? walk_one(src, &part[i], put, user, piece, err) : put_part(src->params->be, &part[i], put, user, err);
     qr_free(piece);
     return rc;
 }

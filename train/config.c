@@ -49,6 +49,8 @@ static const struct qr_option table[] = {
      .help = "What matrices are computed with and saved as; masters and moments are f32 either way."},
     {.name = "compute.recompute", .type = QR_OPT_ENUM, AT(compute.recompute), .builtin = "none", .choices = "none|selective|full", .arg = "WHAT",
      .group = "Compute", .help = "What is computed again on the way back instead of kept: less memory, the same result."},
+    {.name = "compute.device", .type = QR_OPT_STR, AT(compute.device), .builtin = "auto", .arg = "NAME", .group = "Compute",
+     .help = "Where to compute: cpu, cuda, cuda:N, or auto: the first GPU where there is one that trains, else the processor."},
     {.name = "compute.threads", .type = QR_OPT_INT, AT(compute.threads), .builtin = "0", .min = 0, .max = 1024, .arg = "N", .group = "Compute",
      .help = "Worker threads; 0 means one per usable core."},
     {.name = "compute.isa", .type = QR_OPT_STR, AT(compute.isa), .arg = "LEVEL", .group = "Compute",

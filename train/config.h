@@ -37,7 +37,7 @@ struct qr_train_config {
     struct {
         int32_t dtype, recompute;  /* 0: f32, 1: bf16; enum qr_recompute */
         int64_t threads;
-        const char *isa, *cpus;
+        const char *device, *isa, *cpus;
     } compute;
     struct {
         double lr, lr_last, beta1, beta2, eps, decay, clip;

@@ -1,7 +1,6 @@
 #include "train/muon.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/assert.h"
 #include "base/mem.h"
@@ -110,7 +109,7 @@ static void pack(const struct qr_muon *mu, void *dst, const void *rows, enum qr_
     const struct qr_kernels *k = mu->be->k;
     const size_t n_bytes = k->linear_packed_bytes(mu->product, n_out, n_in);
     if (n_bytes > (size_t)n_out * (size_t)n_in * qr_dtype_bytes(mu->product))
-        memset(dst, 0, n_bytes);
+        mu->be->mem->zero(mu->be->queue, dst, n_bytes);
     k->linear_pack(mu->be->queue, dst, mu->product, n_out, n_in, 0, rows, from, n_out);
 }
 
@@ -150,9 +149,10 @@ const float *qr_muon_orthogonal(struct qr_muon *mu, double *factor, const float 
     const bool tall = n_rows > n_cols;
     const int64_t n = (int64_t)n_rows * n_cols;
     float *z = tall ? mu->y : mu->x, *spare = tall ? mu->x : mu->y;
-    double sum;
-    const struct qr_sum_squares_args s = {.sum = &sum, .leaf = mu->leaf, .x = u, .n = n};
+    double read, *at = mu->leaf + qr_sum_leaves(n); /* the place behind the leaves */
+    const struct qr_sum_squares_args s = {.sum = at, .leaf = mu->leaf, .x = u, .n = n};
     mu->be->b->sum_squares(mu->be->queue, &s);
+    const double sum = *(const double *)qr_backend_read(mu->be, &read, at, sizeof read);
     const struct qr_scale_args unit = {.out = mu->x, .x = u, .n = n, .scale = 1 / (sqrt(sum) + NORM_EPS)};
     scale(mu, &unit);
     if (tall)

@@ -4,15 +4,13 @@
 #include "base/assert.h"
 #include "train/record.h"
 
-#include <string.h>
-
 /* Rows of src to dst, which has as many numbers in a row; heads of a row lie together in both. */
 static void copy_rows(const struct qr_tape *t, const struct qr_tensor *dst, const struct qr_tensor *src)
 {
     const size_t size = qr_dtype_bytes(t->real), n_bytes = (size_t)(qr_tensor_count(dst) / (dst->shape[0] ? dst->shape[0] : 1)) * size;
     QR_ASSERT(dst->shape[0] == src->shape[0] && qr_tensor_count(dst) == qr_tensor_count(src));
-    for (int64_t n = 0; n < dst->shape[0]; n++)
-        memcpy((char *)dst->data + (size_t)(n * dst->stride[0]) * size, (const char *)src->data + (size_t)(n * src->stride[0]) * size, n_bytes);
+    const struct qr_backend *be = t->exec.be;
+    be->mem->copy(be->queue, dst->data, (size_t)dst->stride[0] * size, src->data, (size_t)src->stride[0] * size, n_bytes, dst->shape[0]);
 }
 
 /* dst += src, row by row. */
@@ -49,7 +47,8 @@ static void embed_back(struct qr_tape *t, const struct qr_node *n)
         QR_ASSERT(t->n_later + n_rows <= t->later_max);
         const struct qr_tensor place = qr_tensor_2d((char *)t->later + (size_t)(t->n_later * n_cols) * qr_dtype_bytes(t->real), t->real, n_rows, n_cols);
         copy_rows(t, &place, &dout);
-        memcpy(t->later_ids + t->n_later, t->exec.batch->ids, (size_t)n_rows * sizeof *t->later_ids);
+        const size_t n_bytes = (size_t)n_rows * sizeof *t->later_ids;
+        t->exec.be->mem->copy(t->exec.be->queue, t->later_ids + t->n_later, n_bytes, t->exec.batch->ids, n_bytes, n_bytes, 1);
         t->n_later += (int32_t)n_rows;
         t->n_later_peak = t->n_later > t->n_later_peak ? t->n_later : t->n_later_peak;
         return;

@@ -13,6 +13,7 @@
 
 #define ALIGN 16 /* elements between tensors that are not pieces of one matrix */
 #define PACKED_ALIGN 64
+#define FILL_MAX ((int64_t)1 << 20) /* values on their way to a device together */
 #define TRIP_ROWS 16 /* of a worker at a time */
 #define PLAN_BASE ((uintptr_t)1 << 40) /* where addresses begin while planning; nobody touches them */
 
@@ -154,7 +155,7 @@ void qr_params_plan(struct qr_params **out, const struct qr_model_config *c, str
 static void *regrow(const struct qr_params *p, void *old, int64_t had, size_t size)
 {
     void *to = p->be->mem->alloc((size_t)p->n * size);
-    memcpy(to, old, (size_t)had * size);
+    p->be->mem->copy(p->be->queue, to, (size_t)had * size, old, (size_t)had * size, (size_t)had * size, 1);
     p->be->mem->free(old);
     return to;
 }
@@ -219,6 +220,7 @@ void qr_params_close(struct qr_params *p)
         p->be->mem->free(p->seen);
         p->be->mem->free(p->weights.region);
     }
+    qr_free(p->fill.room);
     qr_free(p->weights.layer);
     qr_free(p->param);
     qr_free(p);
@@ -226,12 +228,34 @@ void qr_params_close(struct qr_params *p)
 
 /* ---- values ---- */
 
+/* Values that the host has made go to where it cannot write them. */
+static void flush(struct qr_params *p)
+{
+    struct qr_params_fill *f = &p->fill;
+    const size_t size = qr_dtype_bytes(p->real);
+    if (f->n > 0)
+        p->be->mem->put(p->be->queue, (char *)p->value + (size_t)f->first * size, f->room, (size_t)f->n * size);
+    f->n = 0;
+}
+
+/* Value i becomes x. On a device once enough neighbours have come together, or at flush(). */
 static void put(struct qr_params *p, int64_t i, double x)
 {
+    struct qr_params_fill *f = &p->fill;
+    void *to = p->value;
+    if (!p->be->mem->host) {
+        if (!f->room)
+            f->room = qr_alloc(FILL_MAX, qr_dtype_bytes(p->real));
+        if (f->n == FILL_MAX || i != f->first + f->n)
+            flush(p);
+        f->first = f->n ? f->first : i;
+        to = f->room;
+        i = f->n++;
+    }
     if (p->real == QR_F64)
-        ((double *)p->value)[i] = x;
+        ((double *)to)[i] = x;
     else
-        ((float *)p->value)[i] = (float)x;
+        ((float *)to)[i] = (float)x;
 }
 
 static double stored_value(const uint8_t *src, enum qr_dtype from, int64_t i)
@@ -248,8 +272,10 @@ static double stored_value(const uint8_t *src, enum qr_dtype from, int64_t i)
 
 static void round_range(struct qr_params *p, int64_t first, int64_t n)
 {
-    for (int64_t i = first; p->half && i < first + n; i++)
-        p->half[i] = qr_f32_to_bf16(((const float *)p->value)[i]);
+    flush(p);
+    const struct qr_scale_args a = {.half = p->half + first, .x = (const float *)p->value + first, .n = n, .half_scale = 1};
+    if (p->half && n > 0)
+        p->be->b->scale(p->be->queue, &a);
 }
 
 /* A tensor's values are there. */
@@ -406,7 +432,7 @@ void qr_params_zero_grad(struct qr_params *p)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(p->grad != NULL);
-    memset(p->grad, 0, (size_t)p->n * qr_dtype_bytes(p->real));
+    p->be->mem->zero(p->be->queue, p->grad, (size_t)p->n * qr_dtype_bytes(p->real));
 }
 
 /* Its first element in the arrays. */

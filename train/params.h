@@ -39,6 +39,12 @@ struct qr_params_hold {
     bool layers_apart;       /* layers are packed when they are needed (qr_params_pack_layer), not by qr_params_pack */
 };
 
+/* Values that the host makes one by one, on their way to where it cannot write them. */
+struct qr_params_fill {
+    void *room;       /* owned, or NULL */
+    int64_t first, n; /* elements of the array that are in it */
+};
+
 struct qr_params {
     struct qr_model_config config;
     enum qr_dtype real;      /* of values and gradients: f32, or f64 with kernels compiled in double */
@@ -53,6 +59,7 @@ struct qr_params {
     struct qr_weights weights; /* owned: what a forward reads; region holds the packed matrices */
     struct qr_backend *be;   /* borrowed */
     struct qr_params_hold hold;
+    struct qr_params_fill fill;
     bool planned;            /* made by qr_params_plan: nothing lies behind the addresses */
 };
 

@@ -63,7 +63,9 @@ struct qr_tape {
     char *keep_grad, *work_grad;       /* in the region */
     void *region, *kv_mem;             /* owned */
     float *logits;                     /* in the region: a chunk */
-    double *losses;                    /* owned [n_tokens_max] */
+    double *losses;                    /* owned [n_tokens_max], kernels' memory */
+    double *losses_read;               /* owned, likewise: for the host to read, where it cannot read those; else NULL */
+    int32_t *target_mem;               /* owned: the batch's targets, where kernels cannot read these; else NULL */
     struct qr_kv_view kv;
     enum qr_dtype real;
 
@@ -86,7 +88,7 @@ struct qr_tape {
     int32_t *later_ids;
     int32_t later_max, n_later, n_later_peak;
     bool last_micro;                   /* nothing waits for a later micro-batch */
-    const int32_t *target;             /* borrowed for a step */
+    const int32_t *target;             /* for a step, where kernels read them */
     float scale;
     int32_t n_targets;
 };

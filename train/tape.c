@@ -35,7 +35,7 @@ void qr_tape_open_gradients(struct qr_tape *t)
     QR_ASSERT(t != NULL);
     QR_ASSERT(t->in_scope < 0);
     if (!t->planning)
-        memset(t->keep_grad, 0, t->keep.used);
+        t->exec.be->mem->zero(t->exec.be->queue, t->keep_grad, t->keep.used);
 }
 
 /* Doubles a list while planning; a step that was not planned for is a bug. */
@@ -236,11 +236,21 @@ static void loss_of_logits(struct qr_tape *t, const struct qr_tensor *logits)
     t->exec.be->b->cross_entropy(t->exec.be->queue, &a);
 }
 
+/* To where kernels read them. */
+static void place_targets(struct qr_tape *t, const struct qr_train_batch *b)
+{
+    t->target = b->target;
+    if (!t->target_mem)
+        return;
+    t->exec.be->mem->put(t->exec.be->queue, t->target_mem, b->target, (size_t)b->b.n_logits * sizeof *b->target);
+    t->target = t->target_mem;
+}
+
 static double loss(struct qr_tape *t, const struct qr_train_batch *b, float scale, double *losses, bool gradients)
 {
     QR_ASSERT(t != NULL && b != NULL);
     QR_ASSERT(b->b.n_tokens > 0 && (!t->o.logits || !gradients));
-    t->target = b->target;
+    place_targets(t, b);
     t->n_targets = b->b.n_logits;
     t->scale = scale;
     t->gradients = gradients;
@@ -248,11 +258,12 @@ static double loss(struct qr_tape *t, const struct qr_train_batch *b, float scal
     t->recorded = gradients;
     if (t->o.logits)
         loss_of_logits(t, &out);
+    const double *each = qr_backend_read(t->exec.be, t->losses_read, t->losses, (size_t)t->n_targets * sizeof *losses);
     double sum = 0;
     for (int32_t i = 0; i < t->n_targets; i++)
-        sum += t->losses[i];
+        sum += each[i];
     if (losses)
-        memcpy(losses, t->losses, (size_t)t->n_targets * sizeof *losses);
+        memcpy(losses, each, (size_t)t->n_targets * sizeof *losses);
     return sum;
 }
 
@@ -301,7 +312,7 @@ static void enter_scope(struct qr_tape *t, int32_t index)
     const struct qr_scope *s = &t->scope[index];
     if (t->layers.enter)
         t->layers.enter(t->layers.user, index, true);
-    memset(t->work_grad, 0, s->work_used);
+    t->exec.be->mem->zero(t->exec.be->queue, t->work_grad, s->work_used);
     for (int32_t i = s->first; t->work_holds != index && i < s->end; i++)
         if (t->node[i].redo)
             compute(t, &t->node[i], QR_PASS_AGAIN);
@@ -447,7 +458,11 @@ int qr_tape_open(struct qr_tape **out, struct qr_params *p, const struct qr_tape
     const struct qr_tape_memory *m = &t->memory;
     t->region = p->be->mem->alloc(m->total - m->kv);
     t->kv.base = t->kv_mem = p->be->mem->alloc(m->kv);
-    t->losses = qr_alloc((size_t)t->o.n_tokens_max, sizeof *t->losses);
+    t->losses = p->be->mem->alloc((size_t)t->o.n_tokens_max * sizeof *t->losses);
+    if (!p->be->mem->host) {
+        t->losses_read = p->be->mem->host_alloc((size_t)t->o.n_tokens_max * sizeof *t->losses);
+        t->target_mem = p->be->mem->alloc((size_t)t->o.n_tokens_max * sizeof *t->target_mem);
+    }
     char *at = t->region;
     qr_arena_init_fixed(&t->keep, at, m->keep);
     qr_arena_init_fixed(&t->work, at + m->keep, m->work);
@@ -466,10 +481,13 @@ void qr_tape_close(struct qr_tape *t)
     if (!t)
         return;
     qr_exec_release(&t->exec);
-    t->params->be->mem->free(t->region);
-    t->params->be->mem->free(t->kv_mem);
+    const struct qr_mem_ops *mem = t->params->be->mem;
+    mem->free(t->region);
+    mem->free(t->kv_mem);
+    mem->free(t->losses);
+    mem->free(t->target_mem);
+    mem->host_free(t->losses_read);
     qr_model_close(t->model);
-    qr_free(t->losses);
     qr_free(t->node);
     qr_free(t->storage);
     qr_free(t->scope);

@@ -130,8 +130,10 @@ static void op_begins(void *user, const struct qr_tape_op *op)
 static void op_ends(void *user, const struct qr_tape_op *op)
 {
     struct qr_train_trace *t = user;
+    const struct qr_exec *x = qr_tape_exec(t->tape);
+    x->be->mem->sync(x->be->queue);
     const double seconds = (double)(qr_clock_ns() - t->op_began_ns) * 1e-9;
-    const struct qr_train_cost c = qr_train_cost_of(op, qr_tape_exec(t->tape)->batch);
+    const struct qr_train_cost c = qr_train_cost_of(op, qr_batch_host(x->batch));
     double share = t->peak.ops_s > 0 ? c.ops / seconds / t->peak.ops_s : 0;
     if (t->peak.bytes_s > 0 && c.bytes / seconds / t->peak.bytes_s > share)
         share = c.bytes / seconds / t->peak.bytes_s;

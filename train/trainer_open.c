@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "loader/hf_config.h"
 #include "base/map_file.h"
@@ -168,11 +169,31 @@ static int freeze(const struct qr_trainer *t, struct qr_err *err)
     return 0;
 }
 
-static int open_backend(struct qr_trainer *t, struct qr_err *err)
+/* What needs the processor, whose memory the host computes in; NULL: nothing of this run does. */
+static const char *needs_host(const struct qr_trainer *t, const struct qr_comm *comm)
+{
+    return t->variant.name ? t->variant.name : comm && comm->size > 1 ? "a run of several ranks" : NULL;
+}
+
+/* The device that the settings name, if it can do what the run needs; "auto" takes the processor otherwise. */
+static int open_backend(struct qr_trainer *t, const struct qr_comm *comm, struct qr_err *err)
 {
     const struct qr_train_config *c = t->c;
-    const struct qr_backend_options o = {.isa = c->compute.isa, .cpus = c->compute.cpus, .n_threads = (int32_t)c->compute.threads, .pin = true,
-                                         .step_rows_max = (int32_t)c->batch.tokens};
+    const bool any = strcmp(c->compute.device, "auto") == 0;
+    const char *why = needs_host(t, comm);
+    struct qr_backend_options o = {.device = any && why ? "cpu" : c->compute.device, .isa = c->compute.isa, .cpus = c->compute.cpus,
+                                   .n_threads = (int32_t)c->compute.threads, .pin = true, .step_rows_max = (int32_t)c->batch.tokens};
+    int rc = qr_backend_open(&t->be, &o, err);
+    if (rc)
+        return rc;
+    rc = t->be->mem->host || !why ? 0 : qr_err_set(err, QR_E_UNSUPPORTED, "%s is computed on the processor only; use compute.device: cpu", why);
+    rc = rc ? rc : qr_backend_trains(t->be, err);
+    if (rc == 0 || !any)
+        return rc;
+    qr_log(QR_LOG_INFO, "train", "device=cpu, no %s: %s", t->be->name, err->msg);
+    qr_backend_close(t->be);
+    t->be = NULL;
+    o.device = "cpu";
     return qr_backend_open(&t->be, &o, err);
 }
 
@@ -252,7 +273,7 @@ int qr_trainer_open(struct qr_trainer **out, const struct qr_train_config *c, co
     t->c = c;
     if (variant)
         t->variant = *variant;
-    int rc = open_backend(t, err);
+    int rc = open_backend(t, comm, err);
     rc = rc ? rc : read_model_config(t, err);
     rc = rc ? rc : open_data(t, err);
     rc = rc ? rc : adopt_eos(t, err);

@@ -105,7 +105,7 @@ static void drop_frozen_gradients(struct qr_params *p)
     const size_t size = qr_dtype_bytes(p->real);
     for (int32_t k = 0; k < p->n_params; k++)
         if (p->param[k].frozen)
-            memset((char *)p->grad + (size_t)p->param[k].first * size, 0, (size_t)p->param[k].n * size);
+            p->be->mem->zero(p->be->queue, (char *)p->grad + (size_t)p->param[k].first * size, (size_t)p->param[k].n * size);
 }
 
 /* Gradients become values. */

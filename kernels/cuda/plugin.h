@@ -66,7 +66,7 @@ static inline uint64_t qr_cuda_layout(void)
         sizeof(struct qr_gather_args), sizeof(struct qr_linear_dx_args), sizeof(struct qr_linear_dw_args), sizeof(struct qr_norm_back_args),
         sizeof(struct qr_head_norm_back_args), sizeof(struct qr_attention_back_args), sizeof(struct qr_glu_back_args), sizeof(struct qr_embed_back_args),
         sizeof(struct qr_scatter_args), sizeof(struct qr_cross_entropy_args), sizeof(struct qr_adamw_args), sizeof(struct qr_momentum_args),
-        sizeof(struct qr_scale_args), sizeof(struct qr_move_args), sizeof(struct qr_sum_squares_args)};
+        sizeof(struct qr_scale_args), sizeof(struct qr_turn_args), sizeof(struct qr_move_args), sizeof(struct qr_sum_squares_args)};
     uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a over the sizes */
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         h = (h ^ size[i]) * UINT64_C(0x100000001b3);

@@ -283,6 +283,7 @@ ENTRY(b, adamw, qr_adamw_args, P(w); P(m); P(v); P(g); P(half))
 ENTRY(b, sum_squares, qr_sum_squares_args, P(sum); P(leaf); P(x))
 ENTRY(b, momentum, qr_momentum_args, P(m); P(g); P(out))
 ENTRY(b, scale, qr_scale_args, P(out); P(half); P(x))
+ENTRY(b, turn, qr_turn_args, P(out); P(half); P(x))
 ENTRY(b, move_by, qr_move_args, P(w); P(half); P(u))
 
 static struct qr_kernels kernels = {
@@ -293,7 +294,7 @@ static struct qr_kernels kernels = {
 static const struct qr_backward backward = {
     .name = "discrete", .linear_dx = b_linear_dx, .linear_dw = b_linear_dw, .rms_norm = b_rms_norm, .head_norm = b_head_norm, .rope = b_rope,
     .attention = b_attention, .glu = b_glu, .embed = b_embed, .scatter_rows = b_scatter_rows, .cross_entropy = b_cross_entropy, .adamw = b_adamw,
-    .sum_squares = b_sum_squares, .momentum = b_momentum, .scale = b_scale, .move_by = b_move_by};
+    .sum_squares = b_sum_squares, .momentum = b_momentum, .scale = b_scale, .turn = b_turn, .move_by = b_move_by};
 
 /* ---- the library ---- */
 

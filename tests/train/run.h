@@ -49,16 +49,22 @@ struct run {
 };
 
 /* Parameters of their own seed: two runs of different seeds have no number in common until one loads what the other saved. */
-static inline struct run run_new(const struct qr_model_config *c, enum qr_dtype compute, uint64_t init)
+static inline struct run run_new_on(struct qr_backend *be, const struct qr_model_config *c, enum qr_dtype compute, enum qr_recompute recompute,
+                                    enum qr_optimizer kind, uint64_t init)
 {
-    struct run r = {.be = open_backend(NULL, 1)};
-    const struct qr_tape_options to = {.n_tokens_max = 256, .n_seqs_max = 8};
-    const struct qr_optim_config oc = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .decay = 0.01, .clip = 1, .seed = 5};
+    struct run r = {.be = be};
+    const struct qr_tape_options to = {.n_tokens_max = 256, .n_seqs_max = 8, .recompute = recompute};
+    const struct qr_optim_config oc = {.kind = kind, .momentum = 0.95, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .decay = 0.01, .clip = 1, .seed = 5};
     struct qr_err err = {0};
     qr_params_init(&r.p, c, r.be, compute, 0.05, init);
     cr_assert_eq(qr_tape_open(&r.t, r.p, &to, &err), 0, "%s", err.msg);
     qr_optim_init(&r.o, r.p, &oc);
     return r;
+}
+
+static inline struct run run_new(const struct qr_model_config *c, enum qr_dtype compute, uint64_t init)
+{
+    return run_new_on(open_backend(NULL, 1), c, compute, QR_RECOMPUTE_NONE, QR_OPTIMIZER_ADAMW, init);
 }
 
 static inline void run_drop(struct run *r)
@@ -82,6 +88,14 @@ static inline double run_step(struct run *r)
     return loss;
 }
 
+static inline uint64_t hash_of(const struct qr_backend *be, const void *x, size_t n_bytes, uint64_t h)
+{
+    void *room = qr_alloc(n_bytes, 1);
+    h = qr_hash64(qr_backend_read(be, room, x, n_bytes), n_bytes, h);
+    qr_free(room);
+    return h;
+}
+
 /* Of values, moments, and the rounded matrices. */
 static inline uint64_t run_digest(const struct run *r)
 {
@@ -89,11 +103,11 @@ static inline uint64_t run_digest(const struct run *r)
     for (int32_t i = 0; i < r->p->n_params; i++) {
         const struct qr_param *t = &r->p->param[i];
         const size_t n = (size_t)t->n;
-        h = qr_hash64((float *)r->p->value + t->first, n * 4, h);
-        h = qr_hash64((float *)r->o.m + t->first, n * 4, h);
-        h = qr_hash64((float *)r->o.v + t->first, n * 4, h);
+        h = hash_of(r->p->be, (float *)r->p->value + t->first, n * 4, h);
+        h = hash_of(r->p->be, (float *)r->o.m + t->first, n * 4, h);
+        h = hash_of(r->p->be, (float *)r->o.v + t->first, n * 4, h);
         if (r->p->half && t->n_dims == 2)
-            h = qr_hash64(r->p->half + t->first, n * 2, h);
+            h = hash_of(r->p->be, r->p->half + t->first, n * 2, h);
     }
     return h;
 }

@@ -16,13 +16,25 @@ static int32_t min32(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-/* Tile shape: all heads that share a kv head, and as many rows as fit, a multiple of 32 if so many do: then so are queries. */
+static int32_t most_rows(const struct qr_batch *b)
+{
+    int32_t most = 1;
+    for (int32_t s = 0; s < b->n_seqs; s++)
+        most = b->row_start[s + 1] - b->row_start[s] > most ? b->row_start[s + 1] - b->row_start[s] : most;
+    return most;
+}
+
+/* Tile shape: all heads that share a kv head, and as many rows as fit, or as make tiles of one size, a multiple of 32 if so many fit: then so are
+ * queries. */
 static void plan_tiles(struct qr_attn_plan *plan, int32_t queries_max)
 {
     plan->group = plan->a->n_heads / plan->a->kv->n_kv_heads;
     plan->tile_heads = min32(plan->group, queries_max);
     plan->tile_rows = queries_max / plan->tile_heads;
-    plan->tile_rows -= plan->tile_rows > 32 ? plan->tile_rows % 32 : 0;
+    if (plan->tile_rows > 32) {
+        const int32_t fit = plan->tile_rows / 32, n = (most_rows(plan->a->batch) + 31) / 32, n_tiles = (n + fit - 1) / fit;
+        plan->tile_rows = (n + n_tiles - 1) / n_tiles * 32;
+    }
     plan->tile_queries = plan->tile_rows * plan->tile_heads;
     plan->head_parts = (plan->group + plan->tile_heads - 1) / plan->tile_heads;
     plan->n_head_tiles = plan->head_parts * plan->a->kv->n_kv_heads;

@@ -26,7 +26,7 @@
 #define WEIGHT_LARGEST 65535.0f
 
 _Static_assert(STEP / QR_PANEL * K_BYTE_TILES * QR_TILE_BYTES <= sizeof(((struct scratch *)0)->keys), "tiles of keys");
-_Static_assert(2 * QUERIES * K_MAX <= sizeof(((struct scratch *)0)->q_tiles), "bytes of queries");
+_Static_assert(2 * QUERY_NUMBERS <= sizeof(((struct scratch *)0)->q_tiles), "bytes of queries");
 
 /* Lies where a bf16 cache has its staged values. */
 struct byte_scratch {
@@ -45,7 +45,7 @@ static struct byte_scratch *bytes_of(const struct tile *t)
 /* High (0) or low (1) bytes of queries from q0 on, a multiple of 16: 16 queries after the other, [K / 64][rows][64]. */
 static char *query_bytes(const struct tile *t, int32_t low, int32_t q0)
 {
-    return (char *)t->s->q_tiles + low * QUERIES * K_MAX + q0 * ((t->k + BYTES_K - 1) / BYTES_K * BYTES_K);
+    return (char *)t->s->q_tiles + low * QUERY_NUMBERS + q0 * ((t->k + BYTES_K - 1) / BYTES_K * BYTES_K);
 }
 
 /* The larger of magnitudes as bits, infinity and NaN above all (quant.h). */
@@ -349,8 +349,9 @@ static void attend_bytes(const struct tile *t, int32_t piece, int32_t begin, int
 /* An item's room: tiles of few queries, a row tile at most, share it where values are pairs. */
 static struct qr_attn_room room_of(const struct qr_kv_view *kv)
 {
-    const int32_t n_k = (kv->head_dim + QR_TILE_K - 1) / QR_TILE_K;
-    return (struct qr_attn_room){.queries = QUERIES, .few_queries = QR_TILE_ROWS, .few_tiles = kv->dtype == QR_I8 ? 1 : TILES_MAX / n_k};
+    const int32_t n_k = (kv->head_dim + QR_TILE_K - 1) / QR_TILE_K, fit = QUERY_NUMBERS / ((kv->head_dim + BYTES_K - 1) / BYTES_K * BYTES_K);
+    return (struct qr_attn_room){.queries = fit < QUERIES ? fit : QUERIES, .few_queries = QR_TILE_ROWS,
+                                 .few_tiles = kv->dtype == QR_I8 ? 1 : TILES_MAX / n_k};
 }
 
 static void begin_products(const struct tile *t)

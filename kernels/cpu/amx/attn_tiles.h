@@ -188,6 +188,30 @@ VF_FN void panel_scores(const bool odd, const struct rows *r, const char *w, int
     }
 }
 
+/* Scores of two whole row tiles with K of 33 to 64: the queries' tiles, 0 to 3, stay while all panels pass by. */
+static void scores_of_few_k(float *to, const struct rows *r, const char *w, int32_t n_panels)
+{
+    const int64_t c_row = QR_X_ROW * (int64_t)sizeof(float);
+    char *c = (char *)to, *below = c + QR_TILE_ROWS * c_row;
+    QR_ASSERT(r->n[0] == QR_TILE_ROWS && r->n[1] == QR_TILE_ROWS); /* tiles 2 and 4 may be configured for either */
+    qr_tile_load(0, r->x[0], QR_TILE_ROW_BYTES);
+    qr_tile_load(1, r->x[0] + r->x_step[0], QR_TILE_ROW_BYTES);
+    qr_tile_load(2, r->x[1], QR_TILE_ROW_BYTES);
+    qr_tile_load(3, r->x[1] + r->x_step[1], QR_TILE_ROW_BYTES);
+    for (; n_panels > 0; n_panels--, w += 2 * QR_TILE_BYTES, c += QR_TILE_ROW_BYTES, below += QR_TILE_ROW_BYTES) {
+        qr_tile_load_past(6, w, QR_TILE_ROW_BYTES);
+        qr_tile_load_past(7, w + QR_TILE_BYTES, QR_TILE_ROW_BYTES);
+        qr_tile_zero(4);
+        qr_tile_zero(5);
+        qr_tile_dp(4, 0, 6);
+        qr_tile_dp(5, 2, 6);
+        qr_tile_dp(4, 1, 7);
+        qr_tile_dp(5, 3, 7);
+        qr_tile_store(4, c, c_row);
+        qr_tile_store(5, below, c_row);
+    }
+}
+
 /* Scores of two row tiles. A product of few steps has its results stored while the next panel's is formed. */
 static void scores_of_two(float *to, const struct rows *r, const char *w, int64_t w_panel, int32_t n_panels, int32_t n_k)
 {
@@ -320,7 +344,9 @@ static void score_block(const struct tile *t, const struct query_block *b, int32
         .n = {b->rows[0], b->rows[1]},
     };
     float *p = t->s->p + b->q0 * QR_X_ROW + from;
-    if (b->rows[1] > 0)
+    if (b->n == BLOCK && n_k == 2)
+        scores_of_few_k(p, &r, w, n_panels);
+    else if (b->rows[1] > 0)
         scores_of_two(p, &r, w, panel, n_panels, n_k);
     else
         products(p, QR_X_ROW, &r, w, panel, n_panels, n_k);

@@ -1,6 +1,6 @@
 /* attention.c - softmax attention over the paged cache, in pieces of 256 positions.
  *
- * A query tile is some rows of one sequence times the query heads that share a kv head: up to 48 queries (tiles: 256) that read the same keys and
+ * A query tile is some rows of one sequence times the query heads that share a kv head: up to 48 queries (tiles: 512) that read the same keys and
  * values. For each piece of its context the tile
  *   1. copies the keys to scratch, 16 positions side by side: [16 positions' group][K][16], so that
  *   2. scores are a matrix product whose panels are positions,

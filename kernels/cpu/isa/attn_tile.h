@@ -14,13 +14,15 @@
 #define PIECE QR_ATTN_PIECE
 #define K_MAX 256
 #ifdef QR_ISA_amx
-#define QUERIES 256 /* rows times heads of a tile, at most: products are cheap there against staging keys and values */
+#define QUERIES 512 /* rows times heads of a tile, at most: products are cheap there against staging keys and values */
+#define QUERY_NUMBERS (QUERIES * K_MAX / 2) /* of all queries: fewer fit when K is large */
 #define STEP PIECE  /* positions whose keys are staged at once */
 #define BLOCK 32    /* queries that meet keys or values at once */
 #define KV_BYTES 2
 #define TILES_MAX (K_MAX / 32) /* of an item: their keys, of 32 numbers at least, share the room of one */
 #else
 #define QUERIES 48
+#define QUERY_NUMBERS (QUERIES * K_MAX)
 #define STEP 64 /* with K = 64 they stay in the first-level cache */
 #define BLOCK QUERIES
 #define KV_BYTES 4
@@ -34,9 +36,9 @@ struct scratch {
     char values[PIECE * K_MAX * KV_BYTES];           /* [PIECE][K rounded up to 16] f32 when staged, or tiles [K / 16][PIECE / 32] */
     float p[QUERIES * QR_X_ROW];         /* scores, then probabilities */
     float piece_out[BLOCK * K_MAX];
-    float out[QUERIES * K_MAX];
+    float out[QUERY_NUMBERS];
 #ifdef QR_ISA_amx
-    uint16_t q_tiles[QUERIES * K_MAX];   /* 16 queries after the other, [K / 32][rows][32] */
+    uint16_t q_tiles[QUERY_NUMBERS];   /* 16 queries after the other, [K / 32][rows][32] */
     float lone_out[BLOCK * K_MAX];       /* of a query that is weighed on its own */
     int32_t tile_rows[2];                /* what the tiles are configured for */
 #else

@@ -8,7 +8,7 @@
 
 /* Scratch of one worker: a piece of keys and of values as f32, queries, scores and sums of a query tile (attention.c); sums of a product
  * that wait (amx/linear.c). */
-#define QR_WORKER_SCRATCH_BYTES ((size_t)1 << 20)
+#define QR_WORKER_SCRATCH_BYTES ((size_t)1408 << 10)
 
 typedef void qr_linear_fn(struct qr_queue *q, const struct qr_linear_args *a);
 

@@ -491,6 +491,13 @@ const struct qr_gguf_tensor *qr_gguf_tensor_find(const struct qr_gguf *g, const 
     return i < 0 ? NULL : &g->tensor[i];
 }
 
+const void *qr_gguf_tensor_data(const struct qr_gguf *g, const struct qr_gguf_tensor *t)
+{
+    QR_ASSERT(g != NULL && t != NULL);
+    QR_ASSERT(t->offset <= g->n_bytes && t->n_bytes <= g->n_bytes - t->offset);
+    return g->bytes + t->offset;
+}
+
 /* ---- values ---- */
 
 static bool is_int(enum qr_gguf_kind k)

@@ -80,6 +80,8 @@ int32_t qr_gguf_n_tensors(const struct qr_gguf *g);
 const struct qr_gguf_tensor *qr_gguf_tensor_at(const struct qr_gguf *g, int32_t i);                /* in the file's order */
 const struct qr_gguf_tensor *qr_gguf_tensor_find(const struct qr_gguf *g, const char *name);       /* NULL: not there */
 
+const void *qr_gguf_tensor_data(const struct qr_gguf *g, const struct qr_gguf_tensor *t);          /* its n_bytes bytes */
+
 /* The value of a key as a type of C, *out untouched when the key is not there (then 0 is returned, and found, when not NULL, is false). Whole numbers of any
  * width are read as int64; real ones, and whole ones, as double. Errors: QR_E_DAMAGED names key, kind and value where it does not fit. */
 int qr_gguf_int(const struct qr_gguf *g, const char *name, int64_t least, int64_t most, int64_t *out, bool *found, struct qr_err *err);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/gguf_file.h"
 #include "base/mem.h"
 
 #define LINE_BYTES_MAX ((size_t)64 << 20)
@@ -85,11 +86,12 @@ int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err)
 {
     struct stat st;
     if (!m->model)
-        return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (a directory with config.json, *.safetensors and tokenizer.json)");
+        return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (a directory with config.json, *.safetensors and tokenizer.json, or a GGUF file)");
     if (stat(m->model, &st) != 0)
         return qr_err_set(err, QR_E_NOT_FOUND, "model not found: '%s' (%s)", m->model, strerror(errno));
-    if (!S_ISDIR(st.st_mode))
-        return qr_err_set(err, QR_E_NOT_FOUND, "'%s' is a file; --model wants the directory that holds config.json", m->model);
+    char gguf[QR_GGUF_PATH_MAX];
+    if (!S_ISDIR(st.st_mode) && !qr_gguf_find_file(gguf, m->model))
+        return qr_err_set(err, QR_E_NOT_FOUND, "'%s' is a file, and no GGUF; --model wants the directory that holds config.json, or a GGUF file", m->model);
     return 0;
 }
 

@@ -55,7 +55,7 @@ struct qr_cli_engine {
 /* Rows of an option table for a struct T with members `m` (struct qr_cli_model) and `e` (struct qr_cli_engine). */
 #define QR_CLI_MODEL_ROWS(T, m)                                                                                                   \
     {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(T, m.model), .arg = "DIR", .group = "Model",           \
-     .help = "Model directory: config.json, *.safetensors, tokenizer.json."},                                                     \
+     .help = "Model directory (config.json, *.safetensors, tokenizer.json) or GGUF file."},                                                     \
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(T, m.dtype), .builtin = "auto", .choices = "auto|f32|bf16",          \
      .arg = "TYPE", .group = "Model",                                                                                             \
      .help = "Compute type of unquantized weights; auto is what the file stores (f16: bf16 when that loses nothing, else f32)."}, \

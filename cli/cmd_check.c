@@ -15,7 +15,7 @@ int qr_cmd_check(int argc, char **argv)
 {
     static const struct qr_option table[] = {
         {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct check_options, model), .arg = "PATH",
-         .help = "Model directory or *.safetensors file; may also be given without the flag."},
+         .help = "Model directory, *.safetensors or GGUF file; may also be given without the flag."},
         {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, json), .builtin = "false", .help = "One JSON object."}};
     struct check_options o = {0};
     struct qr_option_set *set;

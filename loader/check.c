@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/assert.h"
+#include "base/gguf_file.h"
 #include "base/json.h"
 #include "kernels/backend.h"
 #include "loader/hf_config.h"
@@ -17,7 +18,7 @@
 
 struct report {
     const char *path;
-    bool is_dir, has_config;
+    bool is_model, has_config; /* is_model: more than a file of tensors */
     struct qr_model_config config;
     struct qr_safetensors *files;          /* owned; NULL when they could not be read */
     struct qr_err problem[PROBLEMS_MAX];
@@ -58,16 +59,20 @@ static int check_backend(struct report *r, struct qr_err *err)
 static void examine(struct report *r)
 {
     struct stat st;
-    r->is_dir = stat(r->path, &st) == 0 && S_ISDIR(st.st_mode);
-    if (r->is_dir) {
-        int rc = qr_hf_config_read(&r->config, r->path, slot(r));
+    char gguf[QR_GGUF_PATH_MAX];
+    r->is_model = (stat(r->path, &st) == 0 && S_ISDIR(st.st_mode)) || qr_gguf_find_file(gguf, r->path);
+    if (r->is_model) {
+        int rc = qr_model_config_read(&r->config, r->path, slot(r));
         r->has_config = rc == 0;
         note(r, rc);
     }
-    note(r, qr_safetensors_open(&r->files, r->path, slot(r)));
+    note(r, qr_tensors_open(&r->files, r->path, slot(r)));
     for (int32_t i = 0; r->files && i < qr_safetensors_count(r->files); i++) {
         const struct qr_st_tensor *t = qr_safetensors_at(r->files, i);
-        r->n_parameters += t->n_bytes * 8 / (uint64_t)t->type->bits;
+        uint64_t n = 1;
+        for (int32_t k = 0; k < t->n_dims; k++)
+            n *= (uint64_t)t->shape[k];
+        r->n_parameters += n;
         r->n_bytes += t->n_bytes;
     }
     if (!r->has_config || !r->files)
@@ -143,11 +148,11 @@ static void text_report(struct qr_buf *out, const struct report *r)
         qr_buf_printf(out, "unused        %d tensors, the first is %s\n", r->n_unused, r->first_unused);
     for (int32_t i = 0; i < r->n_problems; i++)
         qr_buf_printf(out, "problem       %s\n", r->problem[i].msg);
-    if (r->n_problems == 0 && r->is_dir)
+    if (r->n_problems == 0 && r->is_model)
         text_memory(out, r);
     if (r->n_problems)
         qr_buf_put_str(out, "verdict       quire would not run it\n");
-    else if (r->is_dir)
+    else if (r->is_model)
         qr_buf_printf(out, "verdict       quire runs it, computing in %s (nothing is lost)\n", qr_dtype_name(r->compute));
     else
         qr_buf_put_str(out, "verdict       the file is sound; a model also needs a config.json beside it\n");
@@ -213,8 +218,8 @@ static void json_report(struct qr_buf *out, const struct report *r)
             qr_buf_put_byte(out, ',');
         qr_json_put_str(out, r->problem[i].msg, strlen(r->problem[i].msg));
     }
-    qr_buf_printf(out, "],\"runs\":%s", r->n_problems ? "false" : r->is_dir ? "true" : "null");
-    if (r->n_problems == 0 && r->is_dir)
+    qr_buf_printf(out, "],\"runs\":%s", r->n_problems ? "false" : r->is_model ? "true" : "null");
+    if (r->n_problems == 0 && r->is_model)
         json_memory(out, r);
     qr_buf_put_str(out, "}\n");
 }

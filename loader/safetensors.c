@@ -8,30 +8,15 @@
 
 #include "base/assert.h"
 #include "base/json.h"
-#include "base/map.h"
 #include "base/mem.h"
-#include "base/map_file.h"
-#include "loader/st_header.h"
+#include "loader/st_set.h"
 
 #define SINGLE_NAME "model.safetensors"
 #define INDEX_NAME "model.safetensors.index.json"
 #define SHARDS_MAX 4096
 #define FILE_NAME_MAX 255
 
-struct shard {
-    char *name;             /* owned; inside the directory */
-    struct qr_map_file map; /* owned unless the bytes are borrowed */
-};
-
-struct qr_safetensors {
-    struct shard *shard; /* owned [n_shards] */
-    int32_t n_shards;
-    bool borrowed;       /* the one shard's bytes are the caller's */
-    struct qr_st_list list;
-    struct qr_map by_name; /* name -> index */
-};
-
-static struct qr_safetensors *set_new(void)
+struct qr_safetensors *qr_st_set_new(void)
 {
     struct qr_safetensors *st = qr_alloc(1, sizeof *st);
     qr_arena_init(&st->list.names, QR_ST_HEADER_MAX);
@@ -55,11 +40,12 @@ void qr_safetensors_close(struct qr_safetensors *st)
     qr_free(st);
 }
 
-static int32_t add_shard(struct qr_safetensors *st, const char *name, size_t len)
+int32_t qr_st_set_add_shard(struct qr_safetensors *st, const char *name, size_t len)
 {
+    QR_ASSERT(st != NULL && name != NULL);
     if (st->n_shards == 0 || (st->n_shards & (st->n_shards - 1)) == 0)
         st->shard = qr_realloc(st->shard, st->n_shards ? (size_t)st->n_shards * 2 : 1, sizeof *st->shard);
-    st->shard[st->n_shards] = (struct shard){.name = qr_strndup(name, len)};
+    st->shard[st->n_shards] = (struct qr_st_shard){.name = qr_strndup(name, len)};
     return st->n_shards++;
 }
 
@@ -141,7 +127,7 @@ static int index_entry(struct index *x, const struct qr_json_token *key)
     if (shard < 0) {
         if (x->st->n_shards == SHARDS_MAX)
             return qr_err_set(x->err, QR_E_TOO_LARGE, "%s: byte %zu: names more than %d files", x->path, t.offset, SHARDS_MAX);
-        shard = add_shard(x->st, t.text, t.len);
+        shard = qr_st_set_add_shard(x->st, t.text, t.len);
         qr_map_add(&x->shard_of, t.text, t.len, shard);
     }
     qr_buf_clear(&x->text);
@@ -276,7 +262,7 @@ static int open_directory(struct qr_safetensors *st, const char *dir, struct qr_
     struct stat s;
     snprintf(path, sizeof path, "%s/%s", dir, SINGLE_NAME);
     if (stat(path, &s) == 0)
-        return open_shard(st, add_shard(st, SINGLE_NAME, strlen(SINGLE_NAME)), path, err);
+        return open_shard(st, qr_st_set_add_shard(st, SINGLE_NAME, strlen(SINGLE_NAME)), path, err);
     snprintf(path, sizeof path, "%s/%s", dir, INDEX_NAME);
     if (stat(path, &s) == 0)
         return open_indexed(st, dir, path, err);
@@ -290,13 +276,13 @@ int qr_safetensors_open(struct qr_safetensors **out, const char *path, struct qr
     struct stat s;
     if (strlen(path) > 3000)
         return qr_err_set(err, QR_E_USAGE, "a path of %zu bytes is too long, expected at most 3000", strlen(path));
-    struct qr_safetensors *st = set_new();
+    struct qr_safetensors *st = qr_st_set_new();
     int rc;
     if (stat(path, &s) == 0 && S_ISDIR(s.st_mode)) {
         rc = open_directory(st, path, err);
     } else {
         const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-        rc = open_shard(st, add_shard(st, name, strlen(name)), path, err);
+        rc = open_shard(st, qr_st_set_add_shard(st, name, strlen(name)), path, err);
     }
     if (rc) {
         qr_safetensors_close(st);
@@ -311,8 +297,8 @@ int qr_safetensors_open_memory(struct qr_safetensors **out, const void *bytes, s
 {
     QR_ASSERT(out != NULL && (bytes != NULL || n_bytes == 0));
     QR_ASSERT(name != NULL && err != NULL);
-    struct qr_safetensors *st = set_new();
-    int32_t shard = add_shard(st, name, strlen(name));
+    struct qr_safetensors *st = qr_st_set_new();
+    int32_t shard = qr_st_set_add_shard(st, name, strlen(name));
     st->borrowed = true;
     st->shard[shard].map = (struct qr_map_file){.data = bytes, .n_bytes = n_bytes};
     int rc = take_shard(st, shard, name, err);

@@ -26,7 +26,9 @@ struct qr_st_type {
     const char *name;    /* "BF16" */
     int32_t bits;        /* per element; some types are narrower than a byte */
     bool computable;     /* a matrix of this type can be loaded */
-    enum qr_dtype dtype; /* when computable */
+    enum qr_dtype dtype; /* when computable; blocks: what they become */
+    bool blocks;         /* numbers share scales (GGUF): `bits` says nothing, and only qr_st_decode reads them */
+    uint32_t gguf;       /* blocks: their type in base/gguf.h */
 };
 
 struct qr_st_tensor {
@@ -35,12 +37,20 @@ struct qr_st_tensor {
     int32_t n_dims, shard;
     int64_t shape[QR_ST_DIMS_MAX];
     uint64_t offset, n_bytes;      /* offset from the beginning of its file */
+    int32_t heads;                 /* not 0: rows of that many heads, in each of which the halves that rotate with each other are mixed row by row (GGUF) */
 };
 
 struct qr_safetensors; /* opaque */
 
 /* `path` is a .safetensors file, or a directory that holds model.safetensors or model.safetensors.index.json. */
 int qr_safetensors_open(struct qr_safetensors **out, const char *path, struct qr_err *err);
+
+/* A GGUF file, or the first part of one that was split; path as of qr_gguf_find_file. Tensors are found by the names that the same model has in safetensors
+ * files; their `name` is the file's own. */
+int qr_gguf_tensors_open(struct qr_safetensors **out, const char *path, struct qr_err *err);
+
+/* Either of the two: GGUF where `model` is such a file, or a directory of one. */
+int qr_tensors_open(struct qr_safetensors **out, const char *model, struct qr_err *err);
 
 /* One file's bytes, borrowed for the set's life; `name` is what messages call it. */
 int qr_safetensors_open_memory(struct qr_safetensors **out, const void *bytes, size_t n_bytes, const char *name,
@@ -59,6 +69,16 @@ void qr_safetensors_drop(const struct qr_safetensors *st, const struct qr_st_ten
 int32_t qr_safetensors_n_shards(const struct qr_safetensors *st);
 const char *qr_safetensors_shard_name(const struct qr_safetensors *st, int32_t shard); /* "model-00001-of-00002.safetensors" */
 uint64_t qr_safetensors_shard_bytes(const struct qr_safetensors *st, int32_t shard);
+
+/* Rows [first, first + n) of a matrix, or numbers of a vector (a row each), as f32, in the order in which safetensors files have them. Requires a computable
+ * type. dst [n, columns]. */
+void qr_st_decode(const struct qr_safetensors *st, const struct qr_st_tensor *t, float *dst, int64_t first, int64_t n);
+
+/* Whether rows lie in the file as kernels read them. */
+static inline bool qr_st_is_plain(const struct qr_st_tensor *t)
+{
+    return !t->type->blocks && t->heads == 0;
+}
 
 /* Appends "[512, 64]" to a buffer of n characters; for messages. Returns text. */
 const char *qr_st_shape_text(char *text, size_t n, const int64_t *shape, int32_t n_dims);

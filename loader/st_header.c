@@ -10,17 +10,18 @@
 #include "base/assert.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "loader/st_set.h"
 
 #define LENGTH_BYTES 8
 
+#define COMPUTED(name, bits, dtype) {name, bits, true, dtype, false, 0}
+#define STORED(name, bits) {name, bits, false, 0, false, 0}
+
 static const struct qr_st_type types[] = {
-    {"F32", 32, true, QR_F32}, {"BF16", 16, true, QR_BF16}, {"F16", 16, true, QR_F16},
-    {"F64", 64, false, 0},     {"BOOL", 8, false, 0},       {"U8", 8, false, 0},
-    {"I8", 8, false, 0},       {"U16", 16, false, 0},       {"I16", 16, false, 0},
-    {"U32", 32, false, 0},     {"I32", 32, false, 0},       {"U64", 64, false, 0},
-    {"I64", 64, false, 0},     {"C64", 64, false, 0},       {"F8_E5M2", 8, false, 0},
-    {"F8_E4M3", 8, false, 0},  {"F8_E8M0", 8, false, 0},    {"F6_E2M3", 6, false, 0},
-    {"F6_E3M2", 6, false, 0},  {"F4", 4, false, 0},
+    COMPUTED("F32", 32, QR_F32), COMPUTED("BF16", 16, QR_BF16), COMPUTED("F16", 16, QR_F16),
+    STORED("F64", 64), STORED("BOOL", 8), STORED("U8", 8), STORED("I8", 8), STORED("U16", 16), STORED("I16", 16), STORED("U32", 32), STORED("I32", 32),
+    STORED("U64", 64), STORED("I64", 64), STORED("C64", 64), STORED("F8_E5M2", 8), STORED("F8_E4M3", 8), STORED("F8_E8M0", 8), STORED("F6_E2M3", 6),
+    STORED("F6_E3M2", 6), STORED("F4", 4),
 };
 
 struct parser {
@@ -192,6 +193,18 @@ static int read_entry(struct parser *p, const struct qr_json_token *at, struct q
     return check_range(p, at, t, range, data_bytes);
 }
 
+struct qr_st_tensor *qr_st_list_add(struct qr_st_list *list)
+{
+    QR_ASSERT(list != NULL);
+    QR_ASSERT(list->n < QR_ST_TENSORS_MAX);
+    if (list->n == list->cap) {
+        list->cap = list->cap ? list->cap * 2 : 256;
+        list->item = qr_realloc(list->item, (size_t)list->cap, sizeof *list->item);
+    }
+    list->item[list->n] = (struct qr_st_tensor){0};
+    return &list->item[list->n++];
+}
+
 static int add_tensor(struct parser *p, const struct qr_json_token *key, int32_t shard, uint64_t data_bytes)
 {
     struct qr_st_list *list = p->list;
@@ -201,20 +214,13 @@ static int add_tensor(struct parser *p, const struct qr_json_token *key, int32_t
         return refuse(p, QR_E_DAMAGED, key, "a tensor's name has %zu bytes, expected 1 to %d", p->text.len, QR_ST_NAME_MAX);
     if (list->n == QR_ST_TENSORS_MAX)
         return refuse(p, QR_E_TOO_LARGE, key, "more than %d tensors", QR_ST_TENSORS_MAX);
-    if (list->n == list->cap) {
-        list->cap = list->cap ? list->cap * 2 : 256;
-        list->item = qr_realloc(list->item, (size_t)list->cap, sizeof *list->item);
-    }
     char *name = qr_arena_try(&list->names, p->text.len + 1, 1);
     if (!name)
         return refuse(p, QR_E_TOO_LARGE, key, "the names of the tensors take more than %zu bytes", QR_ST_HEADER_MAX);
     memcpy(name, p->text.data, p->text.len + 1);
-    struct qr_st_tensor *t = &list->item[list->n];
+    struct qr_st_tensor *t = qr_st_list_add(list);
     *t = (struct qr_st_tensor){.name = name, .shard = shard};
-    int rc = read_entry(p, key, t, data_bytes);
-    if (!rc)
-        list->n++;
-    return rc;
+    return read_entry(p, key, t, data_bytes);
 }
 
 static int read_header(struct parser *p, int32_t shard, uint64_t data_bytes)

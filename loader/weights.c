@@ -14,6 +14,8 @@
 #define BOUNCE_BYTES ((size_t)1 << 20)
 #define UPLOAD_BYTES ((size_t)8 << 20)      /* on its way to a device at a time; what a queue stages without allocating */
 #define UPLOAD_ITEM_BYTES ((size_t)256 << 10) /* of a thread at a time */
+#define DECODE_BYTES ((size_t)4 << 20)      /* f32 rows that are decoded at a time */
+#define DECODE_ROWS 16                      /* of a thread at a time */
 #define NAMES_SHOWN 5
 
 /* The tensor of the row that the walk is at, or NULL; its name in text. */
@@ -132,8 +134,8 @@ enum qr_dtype qr_weights_lossless_dtype(const struct qr_safetensors *st, const s
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         const struct qr_st_tensor *t = walk_tensor(&k, st, name);
         QR_ASSERT(t != NULL && t->type->computable);
-        if (k.row->kind != QR_KIND_MATRIX || t->type->dtype == QR_BF16)
-            continue;
+        if (k.row->kind != QR_KIND_MATRIX || t->type->dtype == QR_BF16 || t->type->blocks)
+            continue; /* blocks hold less than bf16 does, but for a scale's last bits: as bf16, which every level multiplies fastest */
         if (t->type->dtype == QR_F32 || !f16_fits_bf16(qr_safetensors_data(st, t), t->n_bytes))
             return QR_F32;
     }
@@ -202,28 +204,16 @@ static void place_all(struct qr_weights *w, const struct qr_model_config *c, con
     QR_ASSERT(at == (uint8_t *)w->region + w->region_bytes);
 }
 
-static void widen(float *dst, const uint8_t *src, enum qr_dtype from, int64_t n)
-{
-    size_t size = qr_dtype_bytes(from);
-    for (int64_t i = 0; i < n; i++) {
-        uint16_t h;
-        memcpy(&h, src + (size_t)i * size, sizeof h);
-        if (from == QR_F32)
-            memcpy(&dst[i], src + (size_t)i * size, sizeof dst[i]);
-        else
-            dst[i] = from == QR_BF16 ? qr_bf16_to_f32(h) : qr_f16_to_f32(h);
-    }
-}
-
 /* A vector of the file as f32: in place, or by way of a copy to where the host cannot write. */
-static void fill_vector(struct qr_backend *be, float *dst, const uint8_t *src, enum qr_dtype from, int64_t n)
+static void fill_vector(struct qr_backend *be, float *dst, const struct qr_safetensors *st, const struct qr_st_tensor *t)
 {
+    const int64_t n = t->shape[0];
     if (be->mem->host) {
-        widen(dst, src, from, n);
+        qr_st_decode(st, t, dst, 0, n);
         return;
     }
     float *v = qr_alloc((size_t)n, sizeof *v);
-    widen(v, src, from, n);
+    qr_st_decode(st, t, v, 0, n);
     be->mem->put(be->queue, dst, v, (size_t)n * sizeof *v);
     qr_free(v);
 }
@@ -273,11 +263,48 @@ static void pack_pieces(struct qr_backend *be, const struct qr_weight *dst, int6
     be->mem->free(bounce);
 }
 
+struct decode {
+    const struct qr_safetensors *st;
+    const struct qr_st_tensor *t;
+    float *to;
+    int64_t first, n_rows;
+};
+
+static void decode_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct decode *d = arg;
+    const int64_t row = (int64_t)item * DECODE_ROWS, n = d->n_rows - row < DECODE_ROWS ? d->n_rows - row : DECODE_ROWS;
+    (void)worker;
+    qr_st_decode(d->st, d->t, d->to + row * d->t->shape[1], d->first + row, n);
+}
+
+/* Rows that must be decoded, or stand in another order: some of them at a time as f32, decoded by all threads. */
+static void pack_decoded(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const struct qr_safetensors *st, const struct qr_st_tensor *t)
+{
+    const int64_t n_in = dst->t.shape[1], n_rows = t->shape[0];
+    const size_t row_bytes = (size_t)n_in * sizeof(float);
+    const int64_t step = row_bytes < DECODE_BYTES ? (int64_t)(DECODE_BYTES / row_bytes) : 1;
+    float *rows = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
+    for (int64_t row = 0; row < n_rows; row += step) {
+        const int64_t n = n_rows - row < step ? n_rows - row : step;
+        const struct decode d = {.st = st, .t = t, .to = be->mem->host ? rows : be->mem->stage(be->queue, (size_t)n * row_bytes), .first = row, .n_rows = n};
+        qr_backend_run(be, decode_item, &d, (int32_t)((n + DECODE_ROWS - 1) / DECODE_ROWS));
+        if (!be->mem->host)
+            be->mem->put(be->queue, rows, d.to, (size_t)n * row_bytes);
+        be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], n_in, first + row, rows, QR_F32, n);
+    }
+    be->mem->sync(be->queue);
+    be->mem->free(rows);
+}
+
 /* Packs rows of the file; where the header left them unaligned, or kernels cannot read them, through a copy of some at a time. */
-static void pack_matrix(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const uint8_t *src, const struct qr_st_tensor *t)
+static void pack_matrix(const struct qr_weights *w, struct qr_backend *be, const struct qr_weight *dst, int64_t first, const uint8_t *src,
+                        const struct qr_st_tensor *t)
 {
     const enum qr_dtype from = t->type->dtype;
-    if (be->mem->host && (uintptr_t)src % qr_dtype_bytes(from) == 0)
+    if (!qr_st_is_plain(t))
+        pack_decoded(be, dst, first, w->files, t);
+    else if (be->mem->host && (uintptr_t)src % qr_dtype_bytes(from) == 0)
         be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], dst->t.shape[1], first, src, from, t->shape[0]);
     else
         pack_pieces(be, dst, first, src, t);
@@ -286,7 +313,44 @@ static void pack_matrix(struct qr_backend *be, const struct qr_weight *dst, int6
 /* Whether the packed head is the embedding's rows, bit for bit: then these are read from it and need no memory of their own. */
 static bool head_is_table(const struct qr_weights *w, const struct qr_model_config *c, const struct qr_st_tensor *t)
 {
-    return c->tied_head && (w->matrix_dtype == QR_F32 || (w->matrix_dtype == QR_BF16 && t->type->dtype == QR_BF16));
+    return c->tied_head && (w->matrix_dtype == QR_F32 || (w->matrix_dtype == QR_BF16 && (t->type->dtype == QR_BF16 || t->type->blocks)));
+}
+
+struct narrow {
+    const struct qr_safetensors *st;
+    const struct qr_st_tensor *t;
+    uint16_t *to;
+};
+
+static void narrow_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct narrow *u = arg;
+    const int64_t n_cols = u->t->shape[1], first = (int64_t)item * DECODE_ROWS;
+    const int64_t n = u->t->shape[0] - first < DECODE_ROWS ? u->t->shape[0] - first : DECODE_ROWS;
+    float *rows = qr_alloc((size_t)(n * n_cols), sizeof *rows);
+    (void)worker;
+    qr_st_decode(u->st, u->t, rows, first, n);
+    for (int64_t i = 0; i < n * n_cols; i++)
+        u->to[first * n_cols + i] = qr_f32_to_bf16(rows[i]);
+    qr_free(rows);
+}
+
+/* An embedding stored in blocks becomes rows of bf16 of its own: a step reads few of them, and an outline (no backend) only counts them. */
+static void place_decoded_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_st_tensor *t, struct qr_backend *be)
+{
+    const size_t n_bytes = (size_t)t->shape[0] * (size_t)t->shape[1] * sizeof(uint16_t);
+    struct narrow u = {.st = w->files, .t = t};
+    if (be) {
+        w->table_copy = be->mem->alloc(n_bytes);
+        u.to = be->mem->host ? w->table_copy : qr_alloc(n_bytes, 1);
+        qr_backend_run(be, narrow_item, &u, (int32_t)((t->shape[0] + DECODE_ROWS - 1) / DECODE_ROWS));
+        if (!be->mem->host) {
+            be->mem->put(be->queue, w->table_copy, u.to, n_bytes);
+            qr_free(u.to);
+        }
+    }
+    dst->t = qr_tensor_2d(w->table_copy, QR_BF16, t->shape[0], t->shape[1]);
+    w->table_bytes = n_bytes;
 }
 
 /* The embedding keeps its rows where they are; unaligned ones are copied, because kernels read whole elements, and all of them to a device. Without a
@@ -299,6 +363,10 @@ static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struc
         dst->packed = w->head.packed;
         dst->packed_dtype = w->head.packed_dtype;
         dst->t = qr_tensor_2d(NULL, dst->packed_dtype, t->shape[0], t->shape[1]);
+        return false;
+    }
+    if (t->type->blocks) {
+        place_decoded_table(w, dst, t, be);
         return false;
     }
     void *rows = (void *)(uintptr_t)src;
@@ -328,9 +396,9 @@ static void fill_all(struct qr_weights *w, const struct qr_model_config *c, stru
             continue;
         }
         if (k.row->kind == QR_KIND_VECTOR)
-            fill_vector(be, (float *)dst->t.data + first, src, t->type->dtype, t->shape[0]);
+            fill_vector(be, (float *)dst->t.data + first, w->files, t);
         else
-            pack_matrix(be, dst, first, src, t);
+            pack_matrix(w, be, dst, first, src, t);
         qr_safetensors_drop(w->files, t);
     }
     if (table) /* last: a tied head has just dropped the same pages */

@@ -88,10 +88,10 @@ static int examine(struct qr_model *m, struct qr_safetensors **files, enum qr_dt
 {
     struct qr_safetensors *st = NULL;
     struct qr_model_config *c = &m->config;
-    int rc = qr_hf_config_read(c, dir, err);
+    int rc = qr_model_config_read(c, dir, err);
     if (rc)
         return rc;
-    if ((rc = set_context(c, options->ctx_max, err)) == 0 && (rc = qr_safetensors_open(&st, dir, err)) != 0)
+    if ((rc = set_context(c, options->ctx_max, err)) == 0 && (rc = qr_tensors_open(&st, dir, err)) != 0)
         return rc;
     if (!rc)
         rc = qr_weights_check(st, c, err);

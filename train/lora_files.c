@@ -274,7 +274,7 @@ static int merge_on(struct qr_backend *be, const char *base, struct adapter *ad,
 {
     struct qr_model_config c;
     struct qr_params *p = NULL;
-    int rc = qr_hf_config_read(&c, base, err);
+    int rc = qr_model_config_read(&c, base, err);
     rc = rc ? rc : qr_params_open(&p, base, be, QR_F32, c.stored == QR_BF16 ? QR_BF16 : QR_F32, err);
     rc = rc ? rc : merge_into(p, ad, err);
     if (rc == 0) {

@@ -258,18 +258,6 @@ static void put(struct qr_params *p, int64_t i, double x)
         ((float *)to)[i] = (float)x;
 }
 
-static double stored_value(const uint8_t *src, enum qr_dtype from, int64_t i)
-{
-    float x;
-    uint16_t h;
-    if (from == QR_F32) {
-        memcpy(&x, src + 4 * i, sizeof x);
-        return (double)x;
-    }
-    memcpy(&h, src + 2 * i, sizeof h);
-    return (double)(from == QR_BF16 ? qr_bf16_to_f32(h) : qr_f16_to_f32(h));
-}
-
 static void round_range(struct qr_params *p, int64_t first, int64_t n)
 {
     flush(p);
@@ -293,8 +281,8 @@ int qr_params_open_held(struct qr_params **out, const char *dir, struct qr_backe
     QR_ASSERT(err != NULL);
     struct qr_model_config c;
     struct qr_safetensors *st = NULL;
-    int rc = qr_hf_config_read(&c, dir, err);
-    if (rc || (rc = qr_safetensors_open(&st, dir, err)) != 0)
+    int rc = qr_model_config_read(&c, dir, err);
+    if (rc || (rc = qr_tensors_open(&st, dir, err)) != 0)
         return rc;
     if ((rc = qr_weights_check(st, &c, err)) != 0) {
         qr_safetensors_close(st);
@@ -303,9 +291,14 @@ int qr_params_open_held(struct qr_params **out, const char *dir, struct qr_backe
     struct qr_params *p = params_new(&c, be, real, compute, hold);
     for (int32_t k = 0; k < p->n_params; k++) {
         const struct qr_st_tensor *t = qr_safetensors_find(st, p->param[k].name);
-        const uint8_t *src = qr_safetensors_data(st, t);
-        for (int64_t i = 0; i < p->param[k].n; i++)
-            put(p, p->param[k].first + i, stored_value(src, t->type->dtype, i));
+        const int64_t n_cols = p->param[k].n / t->shape[0];
+        float *row = qr_alloc((size_t)n_cols, sizeof *row);
+        for (int64_t i = 0; i < p->param[k].n; i++) {
+            if (i % n_cols == 0)
+                qr_st_decode(st, t, row, i / n_cols, 1);
+            put(p, p->param[k].first + i, (double)row[i % n_cols]);
+        }
+        qr_free(row);
         qr_safetensors_drop(st, t);
         fill_ends(p, &p->param[k]);
     }

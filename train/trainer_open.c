@@ -45,7 +45,7 @@ static int read_model_config(struct qr_trainer *t, struct qr_err *err)
     struct qr_map_file f;
     int rc;
     if (c->model.from) {
-        rc = qr_hf_config_read(&t->model, c->model.from, err);
+        rc = qr_model_config_read(&t->model, c->model.from, err);
         return rc ? qr_trainer_blame(c, "model.from", err) : 0;
     }
     rc = qr_map_file_open(&f, c->model.config, CONFIG_BYTES_MAX, err);

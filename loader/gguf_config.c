@@ -1,0 +1,247 @@
+/* gguf_config.c - the metadata of a GGUF file as struct qr_model_config. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/gguf_file.h"
+#include "base/half.h"
+#include "loader/gguf_blocks.h"
+#include "loader/hf_config.h"
+
+#define LLAMA3_CONTEXT 8192
+
+static const struct arch {
+    enum qr_arch arch;
+    const char *name;
+} archs[] = {{QR_ARCH_LLAMA, "llama"}, {QR_ARCH_QWEN2, "qwen2"}, {QR_ARCH_QWEN3, "qwen3"}};
+
+struct reader {
+    const struct qr_gguf *g;
+    const char *arch;
+    struct qr_model_config *c;
+    struct qr_err *err;
+};
+
+/* "llama.context_length" */
+static const char *key_of(char key[128], const struct reader *r, const char *name)
+{
+    snprintf(key, 128, "%s.%s", r->arch, name);
+    return key;
+}
+
+/* A whole number of the architecture's; *out keeps what is in it where the key is absent and not needed. */
+static int read_int(const struct reader *r, const char *name, int64_t least, int64_t most, bool needed, int32_t *out)
+{
+    char key[128];
+    bool found;
+    int64_t v = *out;
+    int rc = qr_gguf_int(r->g, key_of(key, r, name), least, most, &v, &found, r->err);
+    if (!rc && !found && needed)
+        rc = qr_err_set(r->err, QR_E_DAMAGED, "key %s is not there", key);
+    *out = (int32_t)v;
+    return rc;
+}
+
+static int read_real(const struct reader *r, const char *name, double least, double most, double *out)
+{
+    char key[128];
+    double v = *out;
+    int rc = qr_gguf_real(r->g, key_of(key, r, name), &v, NULL, r->err);
+    if (!rc && !(v >= least && v <= most))
+        rc = qr_err_set(r->err, QR_E_DAMAGED, "key %s is %g, expected %g to %g", key, v, least, most);
+    *out = v;
+    return rc;
+}
+
+static bool is(struct qr_gguf_text t, const char *s)
+{
+    return t.n == strlen(s) && memcmp(t.at, s, (size_t)t.n) == 0;
+}
+
+static int read_arch(struct reader *r)
+{
+    struct qr_gguf_text name;
+    bool found;
+    int rc = qr_gguf_string(r->g, "general.architecture", &name, &found, r->err);
+    if (rc)
+        return rc;
+    if (!found)
+        return qr_err_set(r->err, QR_E_DAMAGED, "key general.architecture is not there");
+    for (int i = 0; i < QR_COUNT(archs); i++)
+        if (is(name, archs[i].name)) {
+            r->arch = archs[i].name;
+            r->c->arch = archs[i].arch;
+            qr_arch_names(r->c->arch, r->c->arch_name, r->c->model_type);
+            return 0;
+        }
+    return qr_err_set(r->err, QR_E_UNSUPPORTED, "general.architecture is \"%.*s\", expected llama, qwen2 or qwen3", (int)(name.n < 40 ? name.n : 40), name.at);
+}
+
+static int read_sizes(const struct reader *r)
+{
+    struct qr_model_config *c = r->c;
+    int32_t n_experts = 0;
+    int rc = read_int(r, "expert_count", 0, 1 << 16, false, &n_experts);
+    if (!rc && n_experts > 0)
+        return qr_err_set(r->err, QR_E_UNSUPPORTED, "key %s.expert_count is %d: mixtures of experts are not computed here", r->arch, n_experts);
+    rc = rc ? rc : read_int(r, "block_count", 1, 1 << 16, true, &c->n_layers);
+    rc = rc ? rc : read_int(r, "embedding_length", 1, 1 << 20, true, &c->n_embd);
+    rc = rc ? rc : read_int(r, "feed_forward_length", 1, 1 << 24, true, &c->n_ffn);
+    rc = rc ? rc : read_int(r, "context_length", 1, 1 << 27, true, &c->ctx_max);
+    rc = rc ? rc : read_int(r, "attention.head_count", 1, 1 << 16, true, &c->n_heads);
+    c->n_kv_heads = c->n_heads;
+    rc = rc ? rc : read_int(r, "attention.head_count_kv", 1, 1 << 16, false, &c->n_kv_heads);
+    if (rc)
+        return rc;
+    if (c->n_heads % c->n_kv_heads != 0)
+        return qr_err_set(r->err, QR_E_DAMAGED, "key %s.attention.head_count is %d, expected a multiple of head_count_kv %d", r->arch, c->n_heads,
+                          c->n_kv_heads);
+    c->head_dim = c->n_embd / c->n_heads;
+    rc = read_int(r, "attention.key_length", 1, 1 << 12, false, &c->head_dim);
+    int32_t value_length = c->head_dim, n_rot = c->head_dim;
+    rc = rc ? rc : read_int(r, "attention.value_length", 1, 1 << 12, false, &value_length);
+    rc = rc ? rc : read_int(r, "rope.dimension_count", 1, 1 << 12, false, &n_rot);
+    if (!rc && (value_length != c->head_dim || n_rot != c->head_dim || c->head_dim % 2 != 0))
+        rc = qr_err_set(r->err, QR_E_UNSUPPORTED, "%s: keys of %d, values of %d, of which %d numbers rotate; expected one even number for all three", r->arch,
+                        c->head_dim, value_length, n_rot);
+    return rc;
+}
+
+/* The vocabulary has as many entries as the embedding has rows. */
+static int read_vocab(const struct reader *r)
+{
+    struct qr_model_config *c = r->c;
+    const struct qr_gguf_tensor *t = qr_gguf_tensor_find(r->g, "token_embd.weight");
+    static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+    int64_t id = -1;
+    if (!t || t->n_dims != 2 || t->dim[1] < 1 || t->dim[1] > 1 << 24)
+        return qr_err_set(r->err, QR_E_DAMAGED, "there is no tensor token_embd.weight of two dimensions");
+    c->n_vocab = (int32_t)t->dim[1];
+    c->stored = t->type == QR_GGUF_T_F32 ? QR_F32 : t->type == QR_GGUF_T_F16 ? QR_F16 : QR_BF16;
+    int rc = qr_gguf_int(r->g, "tokenizer.ggml.bos_token_id", INT64_MIN, INT64_MAX, &id, NULL, r->err);
+    c->bos_id = id >= 0 && id < c->n_vocab ? (int32_t)id : -1;
+    for (int i = 0; i < QR_COUNT(ends) && !rc; i++) {
+        id = -1;
+        rc = qr_gguf_int(r->g, ends[i], INT64_MIN, INT64_MAX, &id, NULL, r->err);
+        for (int32_t k = 0; k < c->n_eos; k++)
+            id = c->eos_ids[k] == id ? -1 : id;
+        if (!rc && id >= 0 && id < c->n_vocab)
+            c->eos_ids[c->n_eos++] = (int32_t)id;
+    }
+    return rc;
+}
+
+static bool has(const struct reader *r, const char *tensor)
+{
+    return qr_gguf_tensor_find(r->g, tensor) != NULL;
+}
+
+static void read_flags(const struct reader *r)
+{
+    struct qr_model_config *c = r->c;
+    c->tied_head = !has(r, "output.weight");
+    c->qkv_bias = has(r, "blk.0.attn_q.bias");
+    c->out_bias = has(r, "blk.0.attn_output.bias");
+    c->mlp_bias = has(r, "blk.0.ffn_down.bias");
+    c->qk_norm = has(r, "blk.0.attn_q_norm.weight");
+}
+
+/* ---- rotary embedding ---- */
+
+/* Llama 3's scaling, as it is defined by four numbers, divides frequency i by this. */
+static double llama3_divisor(const struct qr_rope_config *rope, int32_t i, int32_t n_rot)
+{
+    const double length = 2 * M_PI * pow(rope->theta, 2.0 * i / n_rot);
+    const double low = rope->original_ctx / rope->low_freq_factor, high = rope->original_ctx / rope->high_freq_factor;
+    if (length < high)
+        return 1;
+    if (length > low)
+        return rope->factor;
+    const double smooth = (rope->original_ctx / length - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
+    return 1 / ((1 - smooth) / rope->factor + smooth);
+}
+
+/* Converters write that scaling as the divisors themselves. The numbers are found again: the last divisor is the factor, and of the published models the
+ * others do not differ. */
+static int read_divisors(const struct reader *r)
+{
+    struct qr_rope_config *rope = &r->c->rope;
+    const struct qr_gguf_tensor *t = qr_gguf_tensor_find(r->g, "rope_freqs.weight");
+    const int32_t half = r->c->head_dim / 2;
+    float divisor[1 << 11];
+    if (!t)
+        return 0;
+    if (t->n_dims != 1 || t->dim[0] != half || half > QR_COUNT(divisor) || t->type != QR_GGUF_T_F32)
+        return qr_err_set(r->err, QR_E_DAMAGED, "byte %" PRIu64 ": tensor rope_freqs.weight: expected %d numbers of type F32", t->offset, half);
+    qr_gguf_decode(QR_GGUF_T_F32, divisor, qr_gguf_tensor_data(r->g, t), half);
+    rope->type = QR_ROPE_LLAMA3;
+    rope->factor = (double)divisor[half - 1];
+    rope->low_freq_factor = 1;
+    rope->high_freq_factor = 4;
+    rope->original_ctx = LLAMA3_CONTEXT;
+    for (int32_t i = 0; i < half; i++)
+        if (!(fabs(llama3_divisor(rope, i, r->c->head_dim) - (double)divisor[i]) <= 1e-4 * rope->factor))
+            return qr_err_set(r->err, QR_E_UNSUPPORTED, "byte %" PRIu64 ": tensor rope_freqs.weight: divisor %d is %g, which is not Llama 3's scaling by %g",
+                              t->offset, i, (double)divisor[i], rope->factor);
+    return 0;
+}
+
+static int read_rope(const struct reader *r)
+{
+    struct qr_rope_config *rope = &r->c->rope;
+    struct qr_gguf_text type = {.at = "none", .n = 4};
+    char key[128];
+    *rope = (struct qr_rope_config){.type = QR_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .attn_factor = -1, .truncate = true,
+                                    .original_ctx = r->c->ctx_max};
+    int rc = read_real(r, "rope.freq_base", 2, 1e15, &rope->theta);
+    rc = rc ? rc : qr_gguf_string(r->g, key_of(key, r, "rope.scaling.type"), &type, NULL, r->err);
+    double factor = 1;
+    rc = rc ? rc : read_real(r, "rope.scale_linear", 0, 1e6, &factor); /* the older name */
+    rc = rc ? rc : read_real(r, "rope.scaling.factor", 0, 1e6, &factor);
+    if (rc)
+        return rc;
+    if (is(type, "none") && factor > 0 && factor != 1)
+        type = (struct qr_gguf_text){.at = "linear", .n = 6};
+    if (is(type, "none"))
+        return read_divisors(r);
+    if (!is(type, "linear") && !is(type, "yarn"))
+        return qr_err_set(r->err, QR_E_UNSUPPORTED, "key %s is \"%.*s\", expected none, linear or yarn", key, (int)(type.n < 40 ? type.n : 40), type.at);
+    rope->type = is(type, "yarn") ? QR_ROPE_YARN : QR_ROPE_LINEAR;
+    rope->factor = factor > 0 ? factor : 1;
+    rc = read_int(r, "rope.scaling.original_context_length", 1, 1 << 27, false, &rope->original_ctx);
+    rc = rc ? rc : read_real(r, "rope.scaling.yarn_beta_fast", 1e-6, 1e6, &rope->beta_fast);
+    return rc ? rc : read_real(r, "rope.scaling.yarn_beta_slow", 1e-6, 1e6, &rope->beta_slow);
+}
+
+int qr_gguf_config_read(struct qr_model_config *out, const char *path, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && path != NULL);
+    QR_ASSERT(err != NULL);
+    struct qr_gguf_file f;
+    double eps = 1e-5;
+    int rc = qr_gguf_file_open(&f, path, err);
+    if (rc)
+        return rc;
+    *out = (struct qr_model_config){.bos_id = -1, .gen_top_k = -1, .gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN, .gen_repetition_penalty = NAN};
+    struct reader r = {.g = f.g, .c = out, .err = err};
+    rc = read_arch(&r);
+    rc = rc ? rc : read_sizes(&r);
+    rc = rc ? rc : read_vocab(&r);
+    rc = rc ? rc : read_int(&r, "attention.sliding_window", 0, 1 << 30, false, &out->window);
+    rc = rc ? rc : read_real(&r, "attention.layer_norm_rms_epsilon", 1e-12, 1, &eps);
+    if (!rc) {
+        out->norm_eps = (float)eps;
+        read_flags(&r);
+        rc = read_rope(&r);
+    }
+    qr_gguf_file_close(&f);
+    return rc ? qr_err_prefix(err, "%s: ", path) : 0;
+}
+
+int qr_model_config_read(struct qr_model_config *out, const char *model, struct qr_err *err)
+{
+    char path[QR_GGUF_PATH_MAX];
+    return qr_gguf_find_file(path, model) ? qr_gguf_config_read(out, path, err) : qr_hf_config_read(out, model, err);
+}

@@ -1,0 +1,230 @@
+/* gguf_tensors.c - the tensors of a GGUF file under the names that the same model has in safetensors files. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/gguf_file.h"
+#include "base/half.h"
+#include "base/mem.h"
+#include "loader/gguf_blocks.h"
+#include "loader/st_set.h"
+
+#define PARTS_MAX 4096
+#define BLOCK(type) {#type, 0, true, QR_F32, true, QR_GGUF_T_##type}
+#define STORED(type) {#type, 0, false, 0, true, QR_GGUF_T_##type}
+
+static const struct qr_st_type types[] = {
+    {"F32", 32, true, QR_F32, false, QR_GGUF_T_F32}, {"F16", 16, true, QR_F16, false, QR_GGUF_T_F16}, {"BF16", 16, true, QR_BF16, false, QR_GGUF_T_BF16},
+    {"F64", 64, false, 0, false, QR_GGUF_T_F64}, {"I8", 8, false, 0, false, QR_GGUF_T_I8}, {"I16", 16, false, 0, false, QR_GGUF_T_I16},
+    {"I32", 32, false, 0, false, QR_GGUF_T_I32}, {"I64", 64, false, 0, false, QR_GGUF_T_I64},
+    BLOCK(Q4_0), BLOCK(Q4_1), BLOCK(Q5_0), BLOCK(Q5_1), BLOCK(Q8_0), BLOCK(Q2_K), BLOCK(Q3_K), BLOCK(Q4_K), BLOCK(Q5_K), BLOCK(Q6_K), BLOCK(IQ4_NL),
+    BLOCK(IQ4_XS),
+    STORED(Q8_1), STORED(Q8_K), STORED(IQ2_XXS), STORED(IQ2_XS), STORED(IQ2_S), STORED(IQ3_XXS), STORED(IQ3_S), STORED(IQ1_S), STORED(IQ1_M), STORED(TQ1_0),
+    STORED(TQ2_0), STORED(MXFP4),
+};
+
+/* Names of a file's tensors without "blk.N." and ".weight" or ".bias", and of the same in safetensors files. */
+static const struct {
+    const char *gguf, *name;
+    bool per_layer, q, k; /* q, k: rows in the rotary order of the llama architecture */
+} names[] = {
+    {"token_embd", "model.embed_tokens", false, false, false},
+    {"output_norm", "model.norm", false, false, false},
+    {"output", "lm_head", false, false, false},
+    {"attn_norm", "input_layernorm", true, false, false},
+    {"attn_q", "self_attn.q_proj", true, true, false},
+    {"attn_k", "self_attn.k_proj", true, false, true},
+    {"attn_v", "self_attn.v_proj", true, false, false},
+    {"attn_q_norm", "self_attn.q_norm", true, false, false},
+    {"attn_k_norm", "self_attn.k_norm", true, false, false},
+    {"attn_output", "self_attn.o_proj", true, false, false},
+    {"ffn_norm", "post_attention_layernorm", true, false, false},
+    {"ffn_gate", "mlp.gate_proj", true, false, false},
+    {"ffn_up", "mlp.up_proj", true, false, false},
+    {"ffn_down", "mlp.down_proj", true, false, false},
+};
+
+static const struct qr_st_type *type_of(uint32_t gguf)
+{
+    for (int i = 0; i < QR_COUNT(types); i++)
+        if (types[i].gguf == gguf)
+            return &types[i];
+    QR_ASSERT(false);
+    return NULL;
+}
+
+/* "blk.3.attn_q.weight" -> layer 3, stem "attn_q", tail ".weight". False where it is none of such a form. */
+static bool split_name(const char *name, int32_t *layer, char stem[64], const char **tail)
+{
+    int used = 0, n = 0;
+    *layer = -1;
+    if (strncmp(name, "blk.", 4) == 0 && (sscanf(name, "blk.%6d.%n", &n, &used) != 1 || used == 0 || n < 0))
+        return false;
+    if (used > 0)
+        *layer = n;
+    name += used;
+    *tail = strrchr(name, '.');
+    if (!*tail || (strcmp(*tail, ".weight") != 0 && strcmp(*tail, ".bias") != 0) || *tail - name >= 64)
+        return false;
+    snprintf(stem, 64, "%.*s", (int)(*tail - name), name);
+    return true;
+}
+
+/* What is known of the whole file: the numbers of heads of an architecture whose converter mixes the halves of rotary pairs, else 0. */
+struct mixing {
+    int32_t heads, kv_heads;
+};
+
+/* The name to be found by; "" for tensors that have no counterpart. */
+static void translate(char out[QR_ST_NAME_MAX], struct qr_st_tensor *t, const struct mixing *mix)
+{
+    int32_t layer;
+    char stem[64];
+    const char *tail;
+    out[0] = 0;
+    if (!split_name(t->name, &layer, stem, &tail))
+        return;
+    for (int i = 0; i < QR_COUNT(names); i++) {
+        if (strcmp(names[i].gguf, stem) != 0 || names[i].per_layer != (layer >= 0))
+            continue;
+        t->heads = names[i].q ? mix->heads : names[i].k ? mix->kv_heads : 0;
+        if (layer >= 0)
+            snprintf(out, QR_ST_NAME_MAX, "model.layers.%d.%s%s", layer, names[i].name, tail);
+        else
+            snprintf(out, QR_ST_NAME_MAX, "%s%s", names[i].name, tail);
+    }
+}
+
+static char *keep_name(struct qr_safetensors *st, const char *text, size_t n)
+{
+    char *name = qr_arena_alloc(&st->list.names, n + 1, 1);
+    memcpy(name, text, n);
+    name[n] = 0;
+    return name;
+}
+
+static int add_tensor(struct qr_safetensors *st, const struct qr_gguf_tensor *from, int32_t shard, const struct mixing *mix, struct qr_err *err)
+{
+    char name[QR_ST_NAME_MAX];
+    if (st->list.n == QR_ST_TENSORS_MAX)
+        return qr_err_set(err, QR_E_TOO_LARGE, "%s: more than %d tensors", st->shard[shard].name, QR_ST_TENSORS_MAX);
+    struct qr_st_tensor *t = qr_st_list_add(&st->list);
+    *t = (struct qr_st_tensor){.name = keep_name(st, from->name.at, (size_t)from->name.n), .type = type_of(from->type), .n_dims = from->n_dims, .shard = shard,
+                               .offset = from->offset, .n_bytes = from->n_bytes};
+    for (int32_t i = 0; i < from->n_dims; i++)
+        t->shape[i] = from->dim[from->n_dims - 1 - i];
+    translate(name, t, mix);
+    if (t->heads && (t->shape[0] % ((int64_t)2 * t->heads) != 0))
+        return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s has %" PRId64 " rows, expected pairs for each of %d heads", st->shard[shard].name,
+                          t->offset, t->name, t->shape[0], t->heads);
+    const char *key = name[0] ? keep_name(st, name, strlen(name)) : t->name;
+    if (!qr_map_add(&st->by_name, key, strlen(key), st->list.n - 1))
+        return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s is there twice", st->shard[shard].name, t->offset, t->name);
+    return 0;
+}
+
+static int read_mixing(struct mixing *mix, const struct qr_gguf *g, struct qr_err *err)
+{
+    struct qr_gguf_text arch = {0};
+    int64_t heads = 0, kv_heads = 0;
+    *mix = (struct mixing){0};
+    int rc = qr_gguf_string(g, "general.architecture", &arch, NULL, err);
+    if (rc || arch.n != 5 || memcmp(arch.at, "llama", 5) != 0)
+        return rc;
+    rc = qr_gguf_int(g, "llama.attention.head_count", 1, 1 << 16, &heads, NULL, err);
+    kv_heads = heads;
+    rc = rc ? rc : qr_gguf_int(g, "llama.attention.head_count_kv", 1, 1 << 16, &kv_heads, NULL, err);
+    *mix = (struct mixing){.heads = (int32_t)heads, .kv_heads = (int32_t)kv_heads};
+    return rc;
+}
+
+/* One file becomes a shard. */
+static int take_part(struct qr_safetensors *st, const char *path, struct mixing *mix, int64_t *n_parts, struct qr_err *err)
+{
+    struct qr_gguf_file f;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    int rc = qr_gguf_file_open(&f, path, err);
+    if (rc)
+        return rc;
+    const int32_t shard = qr_st_set_add_shard(st, name, strlen(name));
+    st->shard[shard].map = f.map;
+    if (shard == 0) {
+        *n_parts = 1;
+        rc = read_mixing(mix, f.g, err);
+        rc = rc ? rc : qr_gguf_int(f.g, "split.count", 0, PARTS_MAX, n_parts, NULL, err);
+    }
+    for (int32_t i = 0; i < qr_gguf_n_tensors(f.g) && !rc; i++)
+        rc = add_tensor(st, qr_gguf_tensor_at(f.g, i), shard, mix, err);
+    qr_gguf_close(f.g); /* the mapping is the set's */
+    return rc;
+}
+
+int qr_gguf_tensors_open(struct qr_safetensors **out, const char *path, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && path != NULL);
+    QR_ASSERT(err != NULL);
+    struct qr_safetensors *st = qr_st_set_new();
+    struct mixing mix;
+    int64_t n_parts = 1;
+    char part[QR_GGUF_PATH_MAX];
+    int rc = take_part(st, path, &mix, &n_parts, err);
+    if (!rc && n_parts > 1 && (!qr_gguf_part_path(part, path, 0, (int32_t)n_parts) || strcmp(part, path) != 0))
+        rc = qr_err_set(err, QR_E_USAGE, "%s: is one of %" PRId64 " parts; name the first, NAME-00001-of-%05" PRId64 ".gguf", path, n_parts, n_parts);
+    for (int32_t i = 1; i < n_parts && !rc; i++) {
+        qr_gguf_part_path(part, path, i, (int32_t)n_parts);
+        rc = take_part(st, part, &mix, &n_parts, err);
+    }
+    if (rc) {
+        qr_safetensors_close(st);
+        st = NULL;
+    }
+    *out = st;
+    return rc;
+}
+
+int qr_tensors_open(struct qr_safetensors **out, const char *model, struct qr_err *err)
+{
+    char path[QR_GGUF_PATH_MAX];
+    return qr_gguf_find_file(path, model) ? qr_gguf_tensors_open(out, path, err) : qr_safetensors_open(out, model, err);
+}
+
+/* The row of the file that row i of a safetensors file is: converters write a head's row pairs (r, r + half) one beside the other. */
+static int64_t stored_row(const struct qr_st_tensor *t, int64_t i)
+{
+    if (t->heads == 0)
+        return i;
+    const int64_t per_head = t->shape[0] / t->heads, half = per_head / 2, r = i % per_head;
+    return i - r + (r < half ? 2 * r : 2 * (r - half) + 1);
+}
+
+static void decode_plain(float *dst, const uint8_t *src, enum qr_dtype from, int64_t n)
+{
+    if (from == QR_F32) {
+        memcpy(dst, src, (size_t)n * sizeof *dst);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, src + 2 * i, sizeof h);
+        dst[i] = from == QR_BF16 ? qr_bf16_to_f32(h) : qr_f16_to_f32(h);
+    }
+}
+
+void qr_st_decode(const struct qr_safetensors *st, const struct qr_st_tensor *t, float *dst, int64_t first, int64_t n)
+{
+    QR_ASSERT(st != NULL && t != NULL && dst != NULL);
+    QR_ASSERT(t->type->computable && t->n_dims >= 1 && first >= 0 && n <= t->shape[0] - first);
+    const uint8_t *src = qr_safetensors_data(st, t);
+    int64_t n_cols = 1;
+    for (int32_t i = 1; i < t->n_dims; i++)
+        n_cols *= t->shape[i];
+    const uint64_t row_bytes = t->n_bytes / (uint64_t)t->shape[0];
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *row = src + (uint64_t)stored_row(t, first + i) * row_bytes;
+        if (!t->type->blocks)
+            decode_plain(dst + i * n_cols, row, t->type->dtype, n_cols);
+        else if (!qr_gguf_decode((enum qr_gguf_type)t->type->gguf, dst + i * n_cols, row, n_cols))
+            QR_ASSERT(false);
+    }
+}

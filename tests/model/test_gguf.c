@@ -1,0 +1,344 @@
+/* A model as a GGUF file of every type, and the numbers its blocks stand for as safetensors: the same logits, bit for bit. An embedding of blocks is read as
+ * bf16, so there it is stored as such. */
+#include "base/file.h"
+#include "base/half.h"
+#include "loader/check.h"
+#include "loader/gguf_blocks.h"
+#include "loader/hf_config.h"
+#include "loader/safetensors.h"
+#include "loader/safetensors_write.h"
+#include "loader/weight_table.h"
+#include "rig.h"
+#include "tests/gguf_make.h"
+
+#define TENSORS_MAX 32
+#define N_IDS 24
+
+/* A tensor with its name in both kinds of file; heads: mixed rotary halves, as converters write q and k of llama. */
+struct made {
+    char gguf[64], name[QR_WEIGHT_NAME_MAX];
+    int64_t n_rows, n_cols;
+    int32_t n_dims, heads;
+    enum qr_gguf_type type;
+    uint8_t *blocks;
+    float *value; /* in the order of safetensors files */
+    size_t n_bytes, at;
+};
+
+struct pair {
+    struct qr_model_config c;
+    struct made t[TENSORS_MAX];
+    int n;
+    char dir[64], gguf[128];
+};
+
+static const struct {
+    const char *name, *gguf;
+} names[] = {{"input_layernorm", "attn_norm"}, {"self_attn.q_proj", "attn_q"}, {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"},
+             {"self_attn.o_proj", "attn_output"}, {"post_attention_layernorm", "ffn_norm"}, {"mlp.gate_proj", "ffn_gate"}, {"mlp.up_proj", "ffn_up"},
+             {"mlp.down_proj", "ffn_down"}, {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"}};
+
+static void gguf_name(char out[64], const struct qr_weight_walk *k, const char *name)
+{
+    const char *tail = strrchr(name, '.');
+    if (k->layer < 0)
+        snprintf(out, 64, "%s%s", strstr(name, "embed_tokens") ? "token_embd" : strstr(name, "lm_head") ? "output" : "output_norm", tail);
+    for (int i = 0; k->layer >= 0 && i < QR_COUNT(names); i++)
+        if (strstr(name, names[i].name))
+            snprintf(out, 64, "blk.%d.%s%s", k->layer, names[i].gguf, tail);
+}
+
+/* Random bytes, but for the scales, which are small. */
+static void draw_blocks(struct made *t, struct qr_rng *rng)
+{
+    static const struct {
+        enum qr_gguf_type type;
+        int32_t at[2]; /* of halfs */
+    } scales[] = {{QR_GGUF_T_Q2_K, {80, 82}}, {QR_GGUF_T_Q3_K, {108, -1}}, {QR_GGUF_T_Q4_K, {0, 2}}, {QR_GGUF_T_Q5_K, {0, 2}}, {QR_GGUF_T_Q6_K, {208, -1}},
+                  {QR_GGUF_T_Q4_1, {0, 2}}, {QR_GGUF_T_Q5_1, {0, 2}}};
+    const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)t->type);
+    int32_t at[2] = {0, -1};
+    for (int i = 0; i < QR_COUNT(scales); i++)
+        if (scales[i].type == t->type)
+            memcpy(at, scales[i].at, sizeof at);
+    for (size_t i = 0; i < t->n_bytes; i++)
+        t->blocks[i] = (uint8_t)qr_rng_next(rng);
+    for (size_t b = 0; b < t->n_bytes; b += (size_t)l->bytes)
+        for (int k = 0; k < 2 && at[k] >= 0; k++) {
+            const uint16_t h = (uint16_t)(0x0c00 + qr_rng_below(rng, 0x400) + (qr_rng_below(rng, 2) << 15)); /* +-2^-12 to 2^-11 */
+            memcpy(t->blocks + b + at[k], &h, sizeof h);
+        }
+}
+
+static void draw_plain(struct made *t, struct qr_rng *rng)
+{
+    for (int64_t i = 0; i < t->n_rows * t->n_cols; i++) {
+        const float x = (float)((t->n_dims == 1 ? 1.0 : 0.0) + (qr_rng_next_unit(rng) - 0.5) * 0.1);
+        const uint16_t h = t->type == QR_GGUF_T_BF16 ? qr_f32_to_bf16(x) : (uint16_t)(0x2000 + qr_rng_below(rng, 0x800));
+        if (t->type == QR_GGUF_T_F32)
+            memcpy(t->blocks + 4 * i, &x, sizeof x);
+        else
+            memcpy(t->blocks + 2 * i, &h, sizeof h);
+    }
+}
+
+/* The rows of a safetensors file: of a head, first the even rows of this one, then the odd ones. */
+static void unmix(struct made *t, const float *stored)
+{
+    const int64_t per_head = t->heads ? t->n_rows / t->heads : 1;
+    for (int64_t i = 0; i < t->n_rows; i++) {
+        const int64_t r = i % per_head, to = !t->heads ? i : i - r + (r % 2 == 0 ? r / 2 : per_head / 2 + r / 2);
+        memcpy(t->value + to * t->n_cols, stored + i * t->n_cols, (size_t)t->n_cols * sizeof(float));
+    }
+}
+
+static void draw(struct made *t, struct qr_rng *rng)
+{
+    const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)t->type);
+    const int64_t n = t->n_rows * t->n_cols;
+    t->n_bytes = (size_t)(n / l->elements * l->bytes);
+    t->blocks = qr_alloc(t->n_bytes, 1);
+    t->value = qr_alloc((size_t)n, sizeof(float));
+    float *stored = qr_alloc((size_t)n, sizeof(float));
+    if (l->elements > 1)
+        draw_blocks(t, rng);
+    else
+        draw_plain(t, rng);
+    cr_assert(qr_gguf_decode(t->type, stored, t->blocks, n));
+    unmix(t, stored);
+    qr_free(stored);
+}
+
+static void make_tensors(struct pair *p, enum qr_gguf_type type, uint64_t seed)
+{
+    struct qr_rng rng = {.seed = seed};
+    for (struct qr_weight_walk k = qr_weight_walk_begin(&p->c); qr_weight_walk_next(&k);) {
+        int64_t shape[2] = {1, 1};
+        if (k.row->when == QR_WHEN_TIED)
+            continue;
+        struct made *t = &p->t[p->n++];
+        cr_assert(p->n <= TENSORS_MAX);
+        t->n_dims = qr_weight_walk_shape(shape, &k);
+        t->n_rows = shape[0];
+        t->n_cols = t->n_dims == 1 ? 1 : shape[1];
+        qr_weight_walk_name(t->name, &k);
+        gguf_name(t->gguf, &k, t->name);
+        t->type = t->n_dims == 1 ? QR_GGUF_T_F32 : type;
+        if (p->c.arch == QR_ARCH_LLAMA)
+            t->heads = strstr(t->name, "q_proj") ? p->c.n_heads : strstr(t->name, "k_proj") ? p->c.n_kv_heads : 0;
+        draw(t, &rng);
+    }
+}
+
+static bool is_block_table(const struct made *t)
+{
+    return strstr(t->name, "embed_tokens") && qr_gguf_layout((uint32_t)t->type)->elements > 1;
+}
+
+static void put_values(struct qr_st_out *o, const struct made *t)
+{
+    const int64_t n = t->n_rows * t->n_cols;
+    struct qr_err err = {0};
+    for (int64_t i = 0; i < n; i++) {
+        const uint16_t h = qr_f32_to_bf16(t->value[i]);
+        const bool narrow = is_block_table(t);
+        cr_assert_eq(qr_st_out_put(o, narrow ? (const void *)&h : &t->value[i], narrow ? sizeof h : sizeof t->value[i], &err), 0, "%s", err.msg);
+    }
+}
+
+static void write_directory(const struct pair *p)
+{
+    struct qr_st_entry e[TENSORS_MAX];
+    struct qr_st_out o;
+    struct qr_buf config = {0};
+    struct qr_err err = {0};
+    char path[128];
+    for (int i = 0; i < p->n; i++)
+        e[i] = (struct qr_st_entry){.name = p->t[i].name, .dtype = is_block_table(&p->t[i]) ? QR_BF16 : QR_F32, .n_dims = p->t[i].n_dims,
+                                    .shape = {p->t[i].n_rows, p->t[i].n_cols}};
+    qr_hf_config_write(&config, &p->c);
+    snprintf(path, sizeof path, "%s/config.json", p->dir);
+    FILE *f = fopen(path, "w");
+    cr_assert(f && fwrite(config.data, 1, config.len, f) == config.len && fclose(f) == 0);
+    qr_buf_release(&config);
+    snprintf(path, sizeof path, "%s/model.safetensors", p->dir);
+    cr_assert_eq(qr_st_out_open(&o, path, e, p->n, NULL, 0, &err), 0, "%s", err.msg);
+    for (int i = 0; i < p->n; i++)
+        put_values(&o, &p->t[i]);
+    cr_assert_eq(qr_st_out_close(&o, false, &err), 0, "%s", err.msg);
+}
+
+static void put_metadata(struct qr_buf *b, const struct pair *p, const char *arch, int32_t part, int32_t n_parts, int64_t n_tensors)
+{
+    char key[96];
+    const struct {
+        const char *name;
+        int32_t value;
+    } numbers[] = {{"block_count", p->c.n_layers}, {"embedding_length", p->c.n_embd}, {"feed_forward_length", p->c.n_ffn}, {"context_length", p->c.ctx_max},
+                   {"attention.head_count", p->c.n_heads}, {"attention.head_count_kv", p->c.n_kv_heads}, {"attention.key_length", p->c.head_dim},
+                   {"attention.value_length", p->c.head_dim}};
+    gguf_begin(b, 3, (uint64_t)n_tensors, 1 + QR_COUNT(numbers) + 2 + 2);
+    gguf_key_text(b, "general.architecture", arch);
+    for (int i = 0; i < QR_COUNT(numbers); i++) {
+        snprintf(key, sizeof key, "%s.%s", arch, numbers[i].name);
+        gguf_key_u32(b, key, (uint32_t)numbers[i].value);
+    }
+    snprintf(key, sizeof key, "%s.rope.freq_base", arch);
+    gguf_key_f32(b, key, (float)p->c.rope.theta);
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
+    gguf_key_f32(b, key, p->c.norm_eps);
+    gguf_key_u32(b, "split.count", (uint32_t)n_parts);
+    gguf_key_u32(b, "split.no", (uint32_t)part);
+}
+
+/* Tensors part, part + n_parts, ... go to that file. */
+static void write_gguf(struct pair *p, const char *path, int32_t part, int32_t n_parts)
+{
+    struct qr_buf b = {0};
+    uint64_t at = 0;
+    int64_t n = 0;
+    for (int i = part; i < p->n; i += n_parts)
+        n++;
+    put_metadata(&b, p, p->c.arch == QR_ARCH_QWEN3 ? "qwen3" : "llama", part, n_parts, n);
+    for (int i = part; i < p->n; i += n_parts) {
+        const struct made *t = &p->t[i];
+        const uint64_t dim[2] = {(uint64_t)(t->n_dims == 1 ? t->n_rows : t->n_cols), (uint64_t)t->n_rows};
+        gguf_tensor(&b, t->gguf, t->n_dims, dim, (uint32_t)t->type, at);
+        at += qr_align_up(t->n_bytes, 32);
+    }
+    for (int i = part; i < p->n; i += n_parts) {
+        gguf_align(&b, 32);
+        qr_buf_put(&b, p->t[i].blocks, p->t[i].n_bytes);
+    }
+    FILE *f = fopen(path, "wb");
+    cr_assert(f && fwrite(b.data, 1, b.len, f) == b.len && fclose(f) == 0);
+    qr_buf_release(&b);
+}
+
+static void pair_make(struct pair *p, enum qr_arch arch, enum qr_gguf_type type, bool tied)
+{
+    memset(p, 0, sizeof *p);
+    p->c = qr_model_config_small(arch);
+    p->c.n_embd = p->c.n_ffn = 256;
+    p->c.n_layers = 1;
+    p->c.n_heads = 4;
+    p->c.n_kv_heads = 2;
+    p->c.head_dim = 64;
+    p->c.n_vocab = 64;
+    p->c.tied_head = tied;
+    make_tensors(p, type, 1 + (uint64_t)type);
+    temp_dir_make(p->dir, "gguf");
+    snprintf(p->gguf, sizeof p->gguf, "%s/model.gguf", p->dir);
+    write_directory(p);
+    write_gguf(p, p->gguf, 0, 1);
+}
+
+static void pair_release(struct pair *p)
+{
+    char path[160];
+    for (int i = 0; i < p->n; i++) {
+        qr_free(p->t[i].blocks);
+        qr_free(p->t[i].value);
+    }
+    unlink(p->gguf);
+    snprintf(path, sizeof path, "%s/config.json", p->dir);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/model.safetensors", p->dir);
+    unlink(path);
+    cr_assert_eq(rmdir(p->dir), 0);
+}
+
+/* Logits of every position of one prompt. */
+static float *logits_of(const char *model, enum qr_compute compute, enum qr_quantize quantize, size_t *n)
+{
+    struct rig r;
+    int32_t ids[N_IDS];
+    rig_open(&r, model, (struct rig_options){.compute = compute, .quantize = quantize, .n_threads = 2});
+    for (int i = 0; i < N_IDS; i++)
+        ids[i] = (7 * i + 3) % rig_vocab(&r);
+    struct rig_seq s = rig_seq_new(&r, 0, NULL);
+    *n = (size_t)N_IDS * (size_t)rig_vocab(&r);
+    float *out = rig_prompt(&r, &s, ids, N_IDS, 16);
+    rig_seq_free(&s);
+    rig_close(&r);
+    return out;
+}
+
+static void check_same(const char *one, const char *two, enum qr_compute compute, enum qr_quantize quantize, const char *what)
+{
+    size_t n, m;
+    float *a = logits_of(one, compute, quantize, &n), *b = logits_of(two, compute, quantize, &m);
+    double sum = 0;
+    cr_assert_eq(n, m);
+    for (size_t i = 0; i < n; i++)
+        sum += fabs((double)a[i]);
+    cr_assert(isfinite(sum) && sum > 0, "%s", what);
+    cr_assert_eq(memcmp(a, b, n * sizeof *a), 0, "%s", what);
+    qr_free(a);
+    qr_free(b);
+}
+
+Test(gguf_model, every_type_gives_the_logits_of_the_numbers_it_stands_for)
+{
+    static const enum qr_gguf_type types[] = {QR_GGUF_T_F32,  QR_GGUF_T_F16,  QR_GGUF_T_BF16, QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_1, QR_GGUF_T_Q5_0, QR_GGUF_T_Q5_1,
+                                              QR_GGUF_T_Q8_0, QR_GGUF_T_Q2_K, QR_GGUF_T_Q3_K, QR_GGUF_T_Q4_K, QR_GGUF_T_Q5_K, QR_GGUF_T_Q6_K, QR_GGUF_T_IQ4_NL,
+                                              QR_GGUF_T_IQ4_XS};
+    for (int i = 0; i < QR_COUNT(types); i++) {
+        for (int tied = 0; tied < 2; tied++) {
+            struct pair p;
+            pair_make(&p, QR_ARCH_LLAMA, types[i], tied != 0);
+            check_same(p.gguf, p.dir, tied ? QR_COMPUTE_BF16 : QR_COMPUTE_F32, QR_QUANTIZE_NONE, qr_gguf_layout((uint32_t)types[i])->name);
+            pair_release(&p);
+        }
+    }
+}
+
+Test(gguf_model, rows_of_qwen_stand_in_their_order_and_quantizing_reads_blocks)
+{
+    struct pair p;
+    pair_make(&p, QR_ARCH_QWEN3, QR_GGUF_T_Q8_0, false);
+    check_same(p.gguf, p.dir, QR_COMPUTE_F32, QR_QUANTIZE_NONE, "qwen3");
+    check_same(p.gguf, p.dir, QR_COMPUTE_AUTO, QR_QUANTIZE_INT8, "qwen3 as int8");
+    pair_release(&p);
+}
+
+Test(gguf_model, a_file_in_parts_is_the_whole)
+{
+    struct pair p;
+    char path[2][160];
+    struct qr_err err = {0};
+    pair_make(&p, QR_ARCH_LLAMA, QR_GGUF_T_Q4_K, true);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%s/m-%05d-of-00002.gguf", p.dir, i + 1);
+        write_gguf(&p, path[i], i, 2);
+    }
+    struct qr_safetensors *st = NULL;
+    cr_assert_eq(qr_tensors_open(&st, path[1], &err), QR_E_USAGE);
+    cr_assert(st == NULL && strstr(err.msg, "name the first"), "%s", err.msg);
+    check_same(path[0], p.gguf, QR_COMPUTE_BF16, QR_QUANTIZE_NONE, "two parts");
+    cr_assert_eq(unlink(path[1]), 0);
+    cr_assert_eq(qr_tensors_open(&st, path[0], &err), QR_E_NOT_FOUND, "%s", err.msg);
+    unlink(path[0]);
+    pair_release(&p);
+}
+
+Test(gguf_model, check_tells_what_a_file_is_and_what_it_takes)
+{
+    struct pair p;
+    struct qr_buf text = {0};
+    struct qr_err err = {0};
+    pair_make(&p, QR_ARCH_LLAMA, QR_GGUF_T_Q6_K, true);
+    cr_assert_eq(qr_model_check(&text, p.gguf, false, &err), 0, "%s", err.msg);
+    cr_assert(strstr(text.data, "LlamaForCausalLM") && strstr(text.data, "Q6_K") && strstr(text.data, "blk.0.attn_q.weight"), "%s", text.data);
+    cr_assert(strstr(text.data, "quire runs it"), "%s", text.data);
+    qr_buf_release(&text);
+    pair_release(&p);
+}
+
+Test(gguf_model, the_llama_of_the_conformance_data_has_the_logits_of_its_safetensors)
+{
+    char path[2][1024];
+    snprintf(path[0], sizeof path[0], "%s/models/gguf/stories260K-f32.gguf", data_dir());
+    snprintf(path[1], sizeof path[1], "%s/models/stories260K", data_dir());
+    check_same(path[0], path[1], QR_COMPUTE_AUTO, QR_QUANTIZE_NONE, "stories260K");
+}

@@ -41,16 +41,23 @@ int qr_path_join(char out[QR_PATH_MAX], const char *dir, const char *name, struc
 
 /* ---- a file being written ---- */
 
-int qr_file_out_open(struct qr_file_out *f, const char *path, struct qr_err *err)
+/* fd -1: it could not be opened. */
+static int begin(struct qr_file_out *f, const char *path, int fd, struct qr_err *err)
 {
     QR_ASSERT(f != NULL && path != NULL);
     QR_ASSERT(err != NULL && strlen(path) < QR_PATH_MAX);
-    *f = (struct qr_file_out){.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)};
-    if (f->fd < 0)
+    *f = (struct qr_file_out){.fd = fd};
+    if (fd < 0)
         return fail(path, "be made", err);
     snprintf(f->path, sizeof f->path, "%s", path);
     f->buffer = qr_alloc(QR_FILE_BLOCK_BYTES, 1);
     return 0;
+}
+
+int qr_file_out_open(struct qr_file_out *f, const char *path, struct qr_err *err)
+{
+    QR_ASSERT(path != NULL);
+    return begin(f, path, open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), err);
 }
 
 /* Writes and hashes the buffer. */
@@ -116,19 +123,33 @@ int qr_file_out_close(struct qr_file_out *f, bool sync, struct qr_err *err)
     return rc;
 }
 
+static int put_all(struct qr_file_out *f, const void *bytes, size_t n, bool sync, struct qr_err *err)
+{
+    const int rc = qr_file_out_put(f, bytes, n, err);
+    if (rc == 0)
+        return qr_file_out_close(f, sync, err);
+    qr_file_out_abandon(f);
+    return rc;
+}
+
 int qr_file_write(const char *path, const void *bytes, size_t n, bool sync, struct qr_err *err)
 {
     QR_ASSERT(path != NULL && err != NULL);
     QR_ASSERT(bytes != NULL || n == 0);
     struct qr_file_out f;
-    int rc = qr_file_out_open(&f, path, err);
-    if (rc)
-        return rc;
-    if ((rc = qr_file_out_put(&f, bytes, n, err)) != 0) {
-        qr_file_out_abandon(&f);
-        return rc;
-    }
-    return qr_file_out_close(&f, sync, err);
+    const int rc = qr_file_out_open(&f, path, err);
+    return rc ? rc : put_all(&f, bytes, n, sync, err);
+}
+
+int qr_file_put(const char *path, const void *bytes, size_t n, struct qr_err *err)
+{
+    QR_ASSERT(path != NULL && err != NULL);
+    QR_ASSERT(bytes != NULL || n == 0);
+    const bool out = strcmp(path, "-") == 0;
+    struct qr_file_out f;
+    fflush(stdout); /* what was printed comes first */
+    const int rc = begin(&f, out ? "stdout" : path, out ? fcntl(1, F_DUPFD_CLOEXEC, 3) : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), err);
+    return rc ? rc : put_all(&f, bytes, n, false, err);
 }
 
 int qr_file_replace(const char *path, const void *bytes, size_t n, struct qr_err *err)

@@ -43,6 +43,9 @@ void qr_file_out_abandon(struct qr_file_out *f);
 /* All at once. */
 int qr_file_write(const char *path, const void *bytes, size_t n, bool sync, struct qr_err *err);
 
+/* Over whatever is there, for results that somebody wants somewhere: a file, a pipe, a device. "-": stdout. Not waited for. */
+int qr_file_put(const char *path, const void *bytes, size_t n, struct qr_err *err);
+
 /* The file `path` as a whole or, after an error or a crash, as it was: written beside it as PATH.new, moved over it. Not waited for. */
 int qr_file_replace(const char *path, const void *bytes, size_t n, struct qr_err *err);
 

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/thread.h"
@@ -336,12 +337,9 @@ static int write_json(const char *path, const struct qr_kern_rows *rows, struct 
 {
     struct qr_buf text = {0};
     qr_kern_rows_put_json(&text, rows);
-    FILE *f = fopen(path, "we");
-    bool ok = f != NULL && fwrite(text.data, 1, text.len, f) == text.len;
-    if (f != NULL)
-        ok = fclose(f) == 0 && ok;
+    const int rc = qr_file_put(path, text.data, text.len, err);
     qr_buf_release(&text);
-    return ok ? 0 : qr_err_set(err, QR_E_IO, "--json: cannot write '%.200s': %m", path);
+    return rc ? qr_err_prefix(err, "--json: ") : 0;
 }
 
 /* Measures, writes, compares. The baseline is read before anything is measured: it may be the file that --json writes. */

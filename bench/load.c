@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "bench/load_html.h"
 #include "bench/load_parts.h"
@@ -72,13 +73,8 @@ static int find_model(struct bench *b, struct qr_err *err)
 
 static int write_file(const char *path, const struct qr_buf *text, struct qr_err *err)
 {
-    FILE *f = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
-    bool ok = f != NULL && fwrite(text->data, 1, text->len, f) == text->len;
-    if (f == stdout)
-        ok = fflush(f) == 0 && ok;
-    else if (f != NULL)
-        ok = fclose(f) == 0 && ok;
-    return ok ? 0 : qr_err_set(err, QR_E_IO, "cannot write '%s': %m. The figures above are complete", path);
+    const int rc = qr_file_put(path, text->data, text->len, err);
+    return rc ? qr_err_prefix(err, "the figures above are complete, but ") : 0;
 }
 
 /* The table goes there: stdout, unless the JSON does. */

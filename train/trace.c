@@ -14,6 +14,7 @@
 
 struct qr_train_trace {
     FILE *f;                      /* owned */
+    const char *path;             /* borrowed */
     struct qr_train_peak peak;
     struct qr_tape *tape;         /* borrowed, as params; NULL: nobody is watched */
     const struct qr_params *params;
@@ -155,7 +156,7 @@ int qr_train_trace_open(struct qr_train_trace **out, const char *path, const cha
     if (!f)
         return qr_err_set(err, QR_E_IO, "cannot write the trace %s: %s", path, strerror(errno));
     struct qr_train_trace *t = qr_alloc(1, sizeof *t);
-    *t = (struct qr_train_trace){.f = f, .peak = *peak, .began_ns = qr_clock_ns(), .layer = -1};
+    *t = (struct qr_train_trace){.f = f, .path = path, .peak = *peak, .began_ns = qr_clock_ns(), .layer = -1};
     qr_json_put_str(&t->line, what, strlen(what));
     fprintf(f, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"run\":%s,\"peak_gflops_per_s\":%.1f,\"peak_gb_per_s\":%.2f},\"traceEvents\":[\n"
             "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"quire train\"}}", t->line.data, peak->ops_s * 1e-9, peak->bytes_s * 1e-9);
@@ -199,7 +200,7 @@ int qr_train_trace_close(struct qr_train_trace *trace, struct qr_err *err)
         qr_tape_set_watch(trace->tape, NULL);
     fputs("\n]}\n", trace->f);
     const bool bad = ferror(trace->f) != 0;
-    int rc = fclose(trace->f) != 0 || bad ? qr_err_set(err, QR_E_IO, "cannot write the trace: %s", strerror(errno)) : 0;
+    int rc = fclose(trace->f) != 0 || bad ? qr_err_set(err, QR_E_IO, "cannot write the trace %s: %s", trace->path, strerror(errno)) : 0;
     qr_buf_release(&trace->line);
     qr_free(trace);
     return rc;

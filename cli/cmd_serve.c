@@ -27,7 +27,7 @@ struct serve {
     struct qr_tokenizer *tokenizer;
     struct qr_chat *chat;
     struct qr_engine *engine;
-    char *name; /* the directory's own name */
+    char *name; /* the directory's or GGUF file's own name */
     int64_t started_us;
     int status; /* of the loader: 0, or the exit status of what went wrong */
 };
@@ -37,6 +37,9 @@ static char *own_name(const char *dir)
     char *path = realpath(dir, NULL);
     const char *from = path ? path : dir, *slash = strrchr(from, '/');
     char *name = qr_strdup(slash && slash[1] ? slash + 1 : from);
+    const size_t n = strlen(name), tail = sizeof ".gguf" - 1;
+    if (n > tail && strcmp(name + n - tail, ".gguf") == 0)
+        name[n - tail] = 0;
     free(path);
     return name;
 }

@@ -195,25 +195,19 @@ static void work(struct qr_board_seat *s, const struct qr_comm_call *call, char 
     }
 }
 
-int qr_board_share(struct qr_board_seat *s, const struct qr_comm_call *call, char *const *data, struct qr_err *err)
+/* Each does its share in everybody's arrays, between the meeting that began the call and another. */
+static int direct(struct qr_board_seat *s, const struct qr_comm_call *call, struct qr_err *err)
 {
-    QR_ASSERT(s != NULL && call != NULL);
-    QR_ASSERT(data != NULL);
     struct qr_board_rank *me = &s->board->rank[s->rank];
+    char *data[QR_COMM_RANKS_MAX];
+    for (int32_t r = 0; r < s->board->size; r++)
+        data[r] = r == s->rank ? call->data : s->reach(s->user, r, post(s, r)->place);
     atomic_store(&me->busy, true);
     int rc = given_up(s, err);
     if (rc == 0)
         work(s, call, data);
     atomic_store(&me->busy, false);
     return rc ? rc : qr_board_meet(s, err);
-}
-
-static int direct(struct qr_board_seat *s, const struct qr_comm_call *call, struct qr_err *err)
-{
-    char *data[QR_COMM_RANKS_MAX];
-    for (int32_t r = 0; r < s->board->size; r++)
-        data[r] = r == s->rank ? call->data : s->reach(s->user, r, post(s, r)->place);
-    return qr_board_share(s, call, data, err);
 }
 
 static bool all_reachable(struct qr_board_seat *s)

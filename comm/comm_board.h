@@ -65,9 +65,6 @@ void qr_board_abort(struct qr_board_seat *s, const char *why, bool own);
 /* A call some of whose arrays are out of reach; all ranks take part, as in meetings. */
 int qr_board_staged(struct qr_board_seat *s, const struct qr_comm_call *call, struct qr_err *err);
 
-/* This rank's share of a call with every rank's array at data[rank], and a meeting behind it. */
-int qr_board_share(struct qr_board_seat *s, const struct qr_comm_call *call, char *const *data, struct qr_err *err);
-
 /* All are here, or an error says who is not and why. */
 int qr_board_meet(struct qr_board_seat *s, struct qr_err *err);
 

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "comm/comm_board.h"
 
-#define WINDOW_BYTES ((size_t)1 << 20)
+#define WINDOW_BYTES ((size_t)4 << 20)
 #define AREAS_BYTES ((size_t)1 << 45) /* of all ranks, where the machine's memory is not less: addresses cost nothing */
 #define BLOCKS_MAX 256
 #define ALIGN ((size_t)2 << 20)       /* of areas: huge pages */

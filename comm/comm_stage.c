@@ -1,9 +1,9 @@
 /* comm_stage.c - arrays that other ranks cannot reach, taken piece by piece through windows that they can.
  *
- * A piece has a stretch of every rank's part. In phase t, between two meetings, a rank brings what others need of piece t into its window; adds its stretch of
- * piece t - 1, from its own array and the others' windows, into its array and, when all want the sum, its window; and takes the others' stretches of piece t - 2
- * from theirs. Copies have no second step: what was brought is taken in the next phase. A window has two halves, of even and odd pieces, and a stretch of rank q
- * lies at a place of its own in them, so that nothing is written that somebody still reads. */
+ * A piece has a stretch of every rank's part. In phase t, between two meetings, a rank brings what others need of piece t into its window; adds its stretch
+ * of piece t - 1, from its own array and the others' windows, into its array and, when all want the sum, its window; and takes the others' stretches of
+ * piece t - 2 from theirs. Copies have no second step: what was brought is taken in the next phase. A window has two halves, of even and odd pieces, and a
+ * stretch of rank q lies at a place of its own in them, so that nothing is written that somebody still reads. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -1,16 +1,19 @@
 # module.cmake - one static library per folder, its tests beside it in tests/<folder>/.
 #
-# quire_module(NAME DEPS lower modules LIBS imported targets SOURCES extra globs)
+# quire_module(NAME DEPS lower modules LIBS imported targets SOURCES extra globs EXCLUDE regex of files that this build leaves out)
 # A file added to a folder is picked up without an edit here. The order of the calls in CMakeLists.txt is the order of the
 # layers; tools/tidy.py checks the includes against it.
 
 function(quire_module name)
-    cmake_parse_arguments(M "" "" "DEPS;LIBS;SOURCES" ${ARGN})
+    cmake_parse_arguments(M "" "EXCLUDE" "DEPS;LIBS;SOURCES" ${ARGN})
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${name}/*.c)
     foreach(pattern ${M_SOURCES})
         file(GLOB more CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${pattern})
         list(APPEND sources ${more})
     endforeach()
+    if(M_EXCLUDE)
+        list(FILTER sources EXCLUDE REGEX ${M_EXCLUDE})
+    endif()
     if(NOT sources)
         return()
     endif()

@@ -2,8 +2,11 @@
 # deps.sh - installs the Debian packages that are missing, and says what it does.
 #   tools/deps.sh run     what building and running takes
 #   tools/deps.sh test    the same, and what the tests take
+#   tools/deps.sh unpack DIR   unpacks what QUIRE_SERVER=OFF QUIRE_TESTS=OFF takes beside a compiler into DIR, installing nothing: for a machine
+#                              without network, which builds with -DCMAKE_PREFIX_PATH=DIR/usr
 set -eu
 
+small="libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev"
 run="gcc libc6-dev cmake ninja-build pkg-config libuv1-dev libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev libedit-dev libssl-dev"
 check="libcriterion-dev g++ clang python3 git tmux"
 extra="libopenmpi-dev openmpi-bin" # ranks over several machines; without them libquire_mpi.so is not built and its tests are skipped
@@ -25,7 +28,26 @@ missing() {
     done
 }
 
+# The -dev packages of `small` and the libraries that they are for.
+unpack() {
+    mkdir -p "$1/deb"
+    dir=$(cd "$1" && pwd)
+    for p in $small; do
+        echo "$p"
+        apt-cache depends "$p" | sed -n 's/^  Depends: \(lib[a-z0-9.-]*\)$/\1/p' | grep -v '^libc6' | grep -E '^lib(cjson1|yaml-0|xxhash0|pcre2-8|utf8proc)'
+    done | sort -u >"$dir/deb/list"
+    (cd "$dir/deb" && apt-get -o APT::Sandbox::User=root download -q $(cat list) >&2)
+    for f in "$dir"/deb/*.deb; do dpkg -x "$f" "$dir"; done
+    rm -rf "$dir/deb" "$dir/usr/share"
+    echo "deps: $(du -sh "$dir" | cut -f 1) in $dir; build with -DCMAKE_PREFIX_PATH=$dir/usr" >&2
+}
+
 command -v apt-get >/dev/null 2>&1 || { echo "deps: no apt-get here; install by hand: $run llhttp" >&2; exit 1; }
+if [ "${1:-run}" = unpack ]; then
+    [ -n "${2:-}" ] || { echo "deps: unpack where? tools/deps.sh unpack DIR" >&2; exit 2; }
+    unpack "$2"
+    exit 0
+fi
 want=$run
 [ "${1:-run}" = run ] || want="$want $check"
 need=$(missing $want)

@@ -17,4 +17,13 @@ static inline void use_discrete(const char *isa, const char *fault)
         setenv("QUIRE_DISCRETE_FAULT", fault, 1);
 }
 
+/* From now on in this process "cuda" is the CUDA library on the emulated device (tests/cuda_emu). */
+static inline void use_emulated(void)
+{
+    const char *lib = getenv("QUIRE_CUDA_EMU_LIB");
+    if (!lib || access(lib, R_OK) != 0)
+        cr_skip_test("QUIRE_CUDA_EMU_LIB names no library: there was no C++ compiler to build the emulated device with, or this is not run by ctest");
+    setenv("QUIRE_CUDA_LIB", lib, 1);
+}
+
 #endif

@@ -142,9 +142,8 @@ Test(device, work_of_the_host_still_runs_on_its_threads)
     qr_backend_close(be);
 }
 
-Test(device, memory_moves_by_put_get_copy_and_zero_alone)
+static void move_memory(void)
 {
-    use_discrete("ref", NULL);
     struct qr_backend *be = must_open("cuda");
     const struct qr_mem_ops *mem = be->mem;
     uint8_t in[96], out[96];
@@ -172,8 +171,70 @@ Test(device, memory_moves_by_put_get_copy_and_zero_alone)
     cr_assert_eq(((const uint8_t *)qr_backend_read(be, out, a, 32))[31], 5);
     mem->free(a);
     mem->free(b);
-    cr_assert_eq(mem->available() - before, 2 * 96);
+    cr_assert_geq(mem->available() - before, 2 * 96); /* a device may count in pages */
     qr_backend_close(be);
+}
+
+Test(device, memory_moves_by_put_get_copy_and_zero_alone)
+{
+    use_discrete("ref", NULL);
+    move_memory();
+}
+
+Test(device, memory_of_the_cuda_library_moves_likewise)
+{
+    use_emulated();
+    move_memory();
+}
+
+/* Pieces go through a ring of pinned memory, whose slots are used again while copies are under way; larger than all of it, and staged ones too. */
+Test(device, the_cuda_library_stages_more_than_its_ring_holds)
+{
+    enum { MIB = 1 << 20, N = 37 * MIB + 5 };
+    use_emulated();
+    struct qr_backend *be = must_open("cuda");
+    const struct qr_mem_ops *mem = be->mem;
+    uint8_t *in = qr_alloc(N, 1), *out = qr_alloc(N, 1), *p = mem->alloc(N);
+    for (size_t i = 0; i < N; i++)
+        in[i] = (uint8_t)((i * 2654435761u) >> 13);
+    mem->put(be->queue, p, in, N);
+    mem->get(be->queue, out, p, N);
+    cr_assert(memcmp(in, out, N) == 0);
+    mem->zero(be->queue, p, N);
+    for (size_t at = 0; at < N; at += MIB) { /* each rewrites what the one before it but three has given */
+        const size_t n = N - at < MIB ? N - at : MIB;
+        uint8_t *staged = mem->stage(be->queue, n);
+        memcpy(staged, in + at, n);
+        mem->put(be->queue, p + at, staged, n);
+    }
+    mem->get(be->queue, out, p, N);
+    cr_assert(memcmp(in, out, N) == 0);
+    mem->zero(be->queue, p, N);
+    uint8_t *all = mem->stage(be->queue, N);
+    memcpy(all, in, N);
+    mem->put(be->queue, p, all, N);
+    uint8_t *again = mem->stage(be->queue, N); /* waits for the copy out of it */
+    memset(again, 0, N);
+    mem->put(be->queue, p, again, 1);
+    mem->get(be->queue, out, p, N);
+    cr_assert(out[0] == 0 && memcmp(in + 1, out + 1, N - 1) == 0);
+    mem->free(p);
+    qr_free(in), qr_free(out);
+    qr_backend_close(be);
+}
+
+Test(device, the_cuda_library_says_what_it_is_and_counts_devices)
+{
+    use_emulated();
+    struct qr_backend *be = must_open("cuda:0");
+    cr_assert(strncmp(be->title, "cuda: ", 6) == 0 && strstr(be->title, "multiprocessors"), "%s", be->title);
+    cr_assert_gt(qr_backend_scratch_bytes(be), 1 << 20);
+    qr_backend_close(be);
+    struct qr_err err = {0};
+    int rc;
+    cr_assert_null(open_device("cuda:9", NULL, &rc, &err));
+    cr_assert_eq(rc, QR_E_UNSUPPORTED);
+    cr_assert(strstr(err.msg, "GPU 9 was asked for, there is 1 (counted from 0)"), "%s", err.msg);
 }
 
 /* What the tests of models rest on. */

@@ -22,12 +22,13 @@ void qr_linear_cross_entropy(const struct qr_kernels *k, const struct qr_backwar
 {
     QR_ASSERT(k != NULL && b != NULL && a != NULL && a->logits != NULL && a->loss != NULL);
     QR_ASSERT(a->chunk_rows > 0 && (a->dx == NULL) == (a->dw == NULL));
+    const int64_t stride = qr_logits_stride(a->n_vocab);
     for (int32_t at = 0; at < a->n_rows; at += a->chunk_rows) {
         const int32_t n = a->n_rows - at < a->chunk_rows ? a->n_rows - at : a->chunk_rows;
         const float *x = element(a->x, at * a->x_stride, a->real);
-        const struct qr_linear_args head = {.out = a->logits, .x = x, .w = a->w, .out_stride = a->n_vocab, .x_stride = a->x_stride,
+        const struct qr_linear_args head = {.out = a->logits, .x = x, .w = a->w, .out_stride = stride, .x_stride = a->x_stride,
                                             .n_rows = n, .n_in = a->n_in, .n_out = a->n_vocab};
-        const struct qr_cross_entropy_args ce = {.logits = a->logits, .loss = a->loss + at, .target = a->target + at, .stride = a->n_vocab,
+        const struct qr_cross_entropy_args ce = {.logits = a->logits, .loss = a->loss + at, .target = a->target + at, .stride = stride,
                                                  .n_rows = n, .n_cols = a->n_vocab, .scale = a->scale};
         k->linear(q, &head);
         if (a->rows)
@@ -37,10 +38,11 @@ void qr_linear_cross_entropy(const struct qr_kernels *k, const struct qr_backwar
         if (!a->dx)
             continue;
         const struct qr_linear_dx_args dx = {.dx = element(a->dx, at * a->dx_stride, a->real), .dy = a->logits, .w = a->w,
-                                             .dx_stride = a->dx_stride, .dy_stride = a->n_vocab, .n_rows = n, .n_in = a->n_in,
-                                             .n_out = a->n_vocab};
-        const struct qr_linear_dw_args dw = {.dw = a->dw, .dy = a->logits, .x = x, .dy_stride = a->n_vocab, .x_stride = a->x_stride,
-                                             .n_rows = n, .n_in = a->n_in, .n_out = a->n_vocab, .product = a->w->t.dtype};
+                                             .dx_stride = a->dx_stride, .dy_stride = stride, .n_rows = n, .n_in = a->n_in,
+                                             .n_out = a->n_vocab, .fresh = a->fresh_dx};
+        const struct qr_linear_dw_args dw = {.dw = a->dw, .dy = a->logits, .x = x, .dy_stride = stride, .x_stride = a->x_stride,
+                                             .n_rows = n, .n_in = a->n_in, .n_out = a->n_vocab, .product = a->w->t.dtype,
+                                             .fresh = a->fresh_dw && at == 0};
         b->linear_dx(q, &dx);
         b->linear_dw(q, &dw);
     }

@@ -2,7 +2,8 @@
  * optimizer. This file is the specification; ref/ is its plainest form and the oracle of every other filling. The contract of kernels.h holds
  * (pure functions on a queue, f32 activations, strides in elements), and for gradients
  *
- *   - Gradients are added: an entry does d += ..., never d = ..., because a value may have several readers. The caller zeroes them once.
+ *   - Gradients are added: an entry does d += ..., because a value may have several readers. The caller zeroes them once, or says `fresh` for the first
+ *     reader on the way back: then what lies there counts as 0, is not read, and every element is written. The bits are those of adding to 0.
  *   - A parameter's gradient is one chain over rows, in their order, onto what is there already: ((d + row 0) + row 1) + ... So a batch in one
  *     call and the same rows in several calls (micro-batches, chunks of the vocabulary's rows) give the same bits, and so do any number of
  *     threads: they split the outputs, never a sum. On tiles (amx, bf16) the chain's links are groups of 32 rows from the first row of the call.
@@ -31,6 +32,7 @@ struct qr_linear_dx_args {
     const struct qr_weight *w;
     int64_t dx_stride, dy_stride;
     int32_t n_rows, n_in, n_out;
+    bool fresh; /* dx */
 };
 
 /* linear_dw - dw[o,i] += sum_n dy[n,o] x[n,i];   dbias[o] += sum_n dy[n,o]
@@ -45,6 +47,7 @@ struct qr_linear_dw_args {
     int64_t dy_stride, x_stride;
     int32_t n_rows, n_in, n_out;
     enum qr_dtype product;
+    bool fresh; /* dw; dbias is added to */
 };
 
 /* rms_norm - of y[n,:] = x[n,:] r[n] w with r = 1 / sqrt(mean(x^2) + eps):
@@ -62,6 +65,7 @@ struct qr_norm_back_args {
     int64_t dx_stride, dy_stride, x_stride, dh_stride, ddelta_stride;
     int32_t n_rows, n_cols;
     float eps;
+    bool fresh; /* dh and ddelta; dx is added to */
 };
 
 /* head_norm - the same over each head's K numbers: of y[n,h,:] = x[n,h,:] r[n,h] w.
@@ -100,6 +104,7 @@ struct qr_attention_back_args {
     int64_t dq_stride, dk_stride, dv_stride, dout_stride, out_stride, q_stride;
     int32_t layer, n_heads, window;
     float scale, softcap;
+    bool fresh; /* dq, dk and dv */
 };
 
 /* glu - of out[n,f] = act(gate[n,f]) up[n,f]:  dgate += dout up act'(gate),  dup += dout act(gate)
@@ -111,6 +116,7 @@ struct qr_glu_back_args {
     int64_t dgate_up_stride, dout_stride, gate_up_stride;
     int32_t n_rows, n_cols; /* F */
     enum qr_act act;
+    bool fresh; /* dgate_up */
 };
 
 /* embed - dtable[ids[n],:] += scale * dout[n,:], in the order of n.
@@ -150,17 +156,17 @@ struct qr_cross_entropy_args {
 };
 
 /* adamw - one step of Adam with decoupled weight decay on n parameters; with `half` the weights that the model computes with are written too. The
- *   gradients are zeroed as they are read: the next step's are added to nothing.
+ *   gradients are zeroed as they are read, unless `leave_g`: then whoever computes the next ones takes the old for 0 (`fresh`).
  *
  *     g' = g gscale      w = w - lr decay w      m = m + (1 - beta1)(g' - m)      v = beta2 v + (1 - beta2) g'^2
  *     w = w - (lr / (1 - beta1^t)) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
- *     half = w rounded to one of its two bf16 neighbours, up with the probability of its distance to the lower one      g = 0
+ *     half = w rounded to one of its two bf16 neighbours, up with the probability of its distance to the lower one      g = 0 or g
  *
  * Shapes    w, m, v, g [n];  half [n] bf16 or NULL.
  * Units     t = step, 1 for the first.  first: index of w[0] among all parameters, so that a share of them rounds as the whole would.
  * Numerics  single IEEE operations in the order above with constants rounded from f64: the same bits at every level. The 16 random bits of
  *           parameter i are those number i % 8 of Philox(seed, step, i / 8): a function of its arguments, so a resumed run rounds the same way.
- * Cost      reads w, m, v, g, writes w, m, v, g, half: 32 or 34 bytes a parameter, bound by bandwidth.
+ * Cost      reads w, m, v, g, writes w, m, v, g, half: 28 bytes a parameter, 4 more for zeros, 2 for half; bound by bandwidth.
  * Sources   Loshchilov & Hutter 2017 (arXiv:1711.05101); stochastic rounding: Gupta et al. 2015 (1502.02551). */
 struct qr_adamw_args {
     float *w, *m, *v, *g;
@@ -168,6 +174,7 @@ struct qr_adamw_args {
     int64_t n, first, step;
     double lr, beta1, beta2, eps, decay, gscale;
     uint64_t seed;
+    bool leave_g;
 };
 
 /* momentum - m = mu m + g gscale;   out = g gscale + mu m;   g = 0: what Muon orthogonalizes, a look ahead along the momentum (Nesterov).
@@ -261,13 +268,17 @@ struct qr_backward {
  *   A composition of entries of the two tables; the logits it sees are those that `linear` serves, bit for bit.
  *
  * Shapes    x, dx [N, D]   w [V, D]: packed for linear, t row-major for linear_dx   dw [V, D]   target, loss [N]
- *           logits [chunk_rows, V] f32: scratch.
+ *           logits [chunk_rows, V] f32, rows qr_logits_stride(V) apart: scratch.
  *           dx and dw both NULL: only the loss is computed.
  *           rows, where it is not NULL, does a chunk's part of cross_entropy in its place: logits become their gradient times scale, loss is filled.
  *           `first` is the chunk's first row.
  * Numerics  chunk_rows shows in no result, but with bf16 products on tiles, where it must be a multiple of 32.
  * Cost      6*N*D*V FLOP, chunk_rows*V*4 bytes.
  * Sources   the idea of chunking: Wijmans et al. 2024 (arXiv:2411.09009), Hsu et al. 2024 (2410.10989). */
+static inline int64_t qr_logits_stride(int64_t n_vocab)
+{
+    return (n_vocab + 15) / 16 * 16; /* whole cache lines */
+}
 struct qr_linear_ce_args {
     float *dx, *dw, *logits;
     double *loss;
@@ -280,6 +291,7 @@ struct qr_linear_ce_args {
     float scale;
     void (*rows)(void *user, const struct qr_cross_entropy_args *a, int32_t first);
     void *user;
+    bool fresh_dx, fresh_dw;
 };
 void qr_linear_cross_entropy(const struct qr_kernels *k, const struct qr_backward *b, struct qr_queue *q, const struct qr_linear_ce_args *a);
 

@@ -99,6 +99,8 @@ static void norm_back(struct qr_tape *t, const struct qr_node *n)
                                   .dx_stride = dx.stride[0], .dy_stride = dy.stride[0], .x_stride = x->stride[0],
                                   .n_rows = (int32_t)x->shape[0], .n_cols = (int32_t)x->shape[1], .eps = n->number};
     if (residual) {
+        const struct qr_tensor *const both[] = {&n->in[0], &n->in[1]};
+        a.fresh = qr_tape_grads_are_fresh(t, both, 2);
         const struct qr_tensor dh = qr_tape_grad(t, &n->in[0]), ddelta = qr_tape_grad(t, &n->in[1]);
         a.dh = dh.data, a.dh_stride = dh.stride[0];
         a.ddelta = ddelta.data, a.ddelta_stride = ddelta.stride[0];
@@ -186,13 +188,16 @@ static void linear_run(struct qr_tape *t, const struct qr_node *n)
 
 static void linear_back(struct qr_tape *t, const struct qr_node *n)
 {
+    const struct qr_tensor *const in = &n->in[0];
+    const bool fresh = qr_tape_grads_are_fresh(t, &in, 1);
     const struct qr_tensor dx = qr_tape_grad(t, &n->in[0]), dy = qr_tape_grad(t, &n->out[0]);
     const int32_t n_rows = (int32_t)dx.shape[0], n_in = (int32_t)dx.shape[1], n_out = (int32_t)dy.shape[1];
     const struct qr_linear_dx_args x = {.dx = dx.data, .dy = dy.data, .w = n->w, .dx_stride = dx.stride[0], .dy_stride = dy.stride[0],
-                                        .n_rows = n_rows, .n_in = n_in, .n_out = n_out};
+                                        .n_rows = n_rows, .n_in = n_in, .n_out = n_out, .fresh = fresh};
+    const bool fresh_dw = qr_params_grad_is_fresh(t->params, n->w);
     const struct qr_linear_dw_args w = {.dw = qr_params_grad(t->params, n->w), .dbias = n->bias ? qr_params_grad(t->params, n->bias) : NULL,
                                         .dy = dy.data, .x = n->in[0].data, .dy_stride = dy.stride[0], .x_stride = n->in[0].stride[0],
-                                        .n_rows = n_rows, .n_in = n_in, .n_out = n_out, .product = n->w->t.dtype};
+                                        .n_rows = n_rows, .n_in = n_in, .n_out = n_out, .product = n->w->t.dtype, .fresh = fresh_dw};
     t->exec.be->b->linear_dx(t->exec.be->queue, &x);
     t->exec.be->b->linear_dw(t->exec.be->queue, &w);
 }
@@ -303,6 +308,8 @@ static void attention_run(struct qr_tape *t, const struct qr_node *n)
 
 static void attention_back(struct qr_tape *t, const struct qr_node *n)
 {
+    const struct qr_tensor *const in[] = {&n->in[0], &n->in[1], &n->in[2]};
+    const bool fresh = qr_tape_grads_are_fresh(t, in, 3);
     const struct qr_tensor dq = qr_tape_grad(t, &n->in[0]), dk = qr_tape_grad(t, &n->in[1]), dv = qr_tape_grad(t, &n->in[2]);
     const struct qr_tensor dout = qr_tape_grad(t, &n->out[0]);
     const struct qr_attention_back_args a = {.dq = dq.data, .dk = dk.data, .dv = dv.data, .dout = dout.data, .out = n->out[0].data,
@@ -310,7 +317,7 @@ static void attention_back(struct qr_tape *t, const struct qr_node *n)
                                              .dq_stride = dq.stride[0], .dk_stride = dk.stride[0], .dv_stride = dv.stride[0],
                                              .dout_stride = dout.stride[0], .out_stride = n->out[0].stride[0], .q_stride = n->in[0].stride[0],
                                              .layer = n->spec.layer, .n_heads = n->spec.n_heads, .window = n->spec.window,
-                                             .scale = n->spec.scale, .softcap = n->spec.softcap};
+                                             .scale = n->spec.scale, .softcap = n->spec.softcap, .fresh = fresh};
     t->exec.be->b->attention(t->exec.be->queue, &a);
 }
 
@@ -349,10 +356,12 @@ static void glu_run(struct qr_tape *t, const struct qr_node *n)
 
 static void glu_back(struct qr_tape *t, const struct qr_node *n)
 {
+    const struct qr_tensor *const in = &n->in[0];
+    const bool fresh = qr_tape_grads_are_fresh(t, &in, 1);
     const struct qr_tensor d = qr_tape_grad(t, &n->in[0]), dout = qr_tape_grad(t, &n->out[0]);
     const struct qr_glu_back_args a = {.dgate_up = d.data, .dout = dout.data, .gate_up = n->in[0].data, .dgate_up_stride = d.stride[0],
                                        .dout_stride = dout.stride[0], .gate_up_stride = n->in[0].stride[0], .n_rows = (int32_t)dout.shape[0],
-                                       .n_cols = (int32_t)dout.shape[1], .act = n->act};
+                                       .n_cols = (int32_t)dout.shape[1], .act = n->act, .fresh = fresh};
     t->exec.be->b->glu(t->exec.be->queue, &a);
 }
 
@@ -408,14 +417,16 @@ static struct qr_tensor record_select_rows(struct qr_exec *x, const struct qr_te
 
 static void loss_run(struct qr_tape *t, const struct qr_node *n)
 {
-    const struct qr_tensor dx = qr_tape_grad(t, &n->in[0]);
+    const struct qr_tensor *const in = &n->in[0];
+    qr_tape_open_gradients(t);
+    const bool fresh = t->gradients && qr_tape_grads_are_fresh(t, &in, 1), fresh_dw = t->gradients && qr_params_grad_is_fresh(t->params, n->w);
+    const struct qr_tensor dx = t->gradients ? qr_tape_grad(t, in) : *in;
     const struct qr_linear_ce_args a = {.dx = t->gradients ? dx.data : NULL, .dw = t->gradients ? qr_params_grad(t->params, n->w) : NULL,
                                         .logits = t->logits, .loss = t->losses, .x = n->in[0].data, .w = n->w, .target = t->target,
                                         .x_stride = n->in[0].stride[0], .dx_stride = dx.stride[0], .n_rows = (int32_t)n->in[0].shape[0],
                                         .n_in = (int32_t)n->in[0].shape[1], .n_vocab = (int32_t)n->w->t.shape[0],
                                         .chunk_rows = t->o.chunk_rows, .real = t->real, .scale = t->scale,
-                                        .rows = t->gradients ? t->loss_rows : NULL, .user = t->loss_user};
-    qr_tape_open_gradients(t);
+                                        .fresh_dx = fresh, .fresh_dw = fresh_dw, .rows = t->gradients ? t->loss_rows : NULL, .user = t->loss_user};
     qr_linear_cross_entropy(t->exec.be->k, t->exec.be->b, t->exec.be->queue, &a);
 }
 

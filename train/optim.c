@@ -173,13 +173,15 @@ int qr_optim_begin(struct qr_optim *o, double lr, double *norm, struct qr_err *e
 }
 
 /* Elements [a, b) of tensor t. */
-static void move_adamw(struct qr_optim *o, const struct qr_param *t, int64_t a, int64_t b)
+static void move_adamw(struct qr_optim *o, struct qr_param *t, int64_t a, int64_t b)
 {
     struct qr_params *p = o->params;
+    t->stale = !o->comm && !t->extra && b - a == t->n; /* where ranks add to each other's gradients, or no way back writes them, they are zeros */
     uint16_t *half = p->half && t->n_dims == 2 && !t->extra ? p->half + a : NULL; /* vectors are computed with as they are */
     const struct qr_adamw_args args = {.w = at(p, p->value, a), .m = at(p, o->m, a), .v = at(p, o->v, a), .g = at(p, p->grad, a), .half = half,
                                        .n = b - a, .first = a, .step = o->step, .lr = o->lr, .beta1 = o->c.beta1, .beta2 = o->c.beta2,
-                                       .eps = o->c.eps, .decay = t->decays ? o->c.decay : 0, .gscale = o->gscale, .seed = o->c.seed};
+                                       .eps = o->c.eps, .decay = t->decays ? o->c.decay : 0, .gscale = o->gscale, .seed = o->c.seed,
+                                       .leave_g = t->stale};
     p->be->b->adamw(p->be->queue, &args);
 }
 
@@ -190,7 +192,7 @@ void qr_optim_move(struct qr_optim *o, int32_t unit)
     struct qr_params *p = o->params;
     const struct qr_muon_step step = {o->lr, o->c.momentum, o->c.decay, o->gscale, o->step, o->c.seed};
     for (int32_t i = 0; i < p->n_params; i++) {
-        const struct qr_param *t = &p->param[i];
+        struct qr_param *t = &p->param[i];
         int64_t a = t->first, b = a + t->n;
         if (t->frozen || a < o->shares.first[unit] || a >= o->shares.first[unit + 1] || !qr_shares_clip(&o->shares, o->shares.rank, &a, &b))
             continue;

@@ -49,9 +49,9 @@ void qr_optim_release(struct qr_optim *o);
  * matrices, are never touched and do not count. shares NULL: of a rank that has everything. */
 size_t qr_optim_bytes(const struct qr_params *p, enum qr_optimizer kind, const struct qr_shares *shares);
 
-/* One step at learning rate lr: clips, moves the values, packs them for the next forward. *norm is the gradients' before clipping. Gradients are
- * zeroed in the same pass over memory: the next batch's may be added at once. Errors: QR_E_INVALID when the norm is not finite; it names the first tensor
- * whose gradient is not, and nothing has been changed.
+/* One step at learning rate lr: clips, moves the values, packs them for the next forward. *norm is the gradients' before clipping. Gradients count
+ * as zero behind it (qr_param.stale), and are once qr_params_settle has run: the next batch's may be added at once. Errors: QR_E_INVALID when the norm
+ * is not finite; it names the first tensor whose gradient is not, and nothing has been changed.
  * Clipping multiplies by clip / (norm + 1e-6) where that is less than 1. Source: Pascanu et al. 2012 (arXiv:1211.5063). */
 int qr_optim_step(struct qr_optim *o, double lr, double *norm, struct qr_err *err);
 

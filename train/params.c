@@ -426,6 +426,25 @@ void qr_params_zero_grad(struct qr_params *p)
     QR_ASSERT(p != NULL);
     QR_ASSERT(p->grad != NULL);
     p->be->mem->zero(p->be->queue, p->grad, (size_t)p->n * qr_dtype_bytes(p->real));
+    for (int32_t k = 0; k < p->n_params; k++)
+        p->param[k].stale = false;
+}
+
+/* Zeroes a tensor's gradient if it is stale. */
+static void zero_stale(const struct qr_params *p, struct qr_param *t)
+{
+    const size_t size = qr_dtype_bytes(p->real);
+    if (t->stale)
+        p->be->mem->zero(p->be->queue, (char *)p->grad + (size_t)t->first * size, (size_t)t->n * size);
+    t->stale = false;
+}
+
+void qr_params_settle(struct qr_params *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(!p->planned);
+    for (int32_t k = 0; k < p->n_params; k++)
+        zero_stale(p, &p->param[k]);
 }
 
 /* Its first element in the arrays. */
@@ -445,7 +464,25 @@ void *qr_params_grad(const struct qr_params *p, const struct qr_weight *w)
 {
     QR_ASSERT(p != NULL && w != NULL);
     QR_ASSERT(!p->planned);
-    return (char *)p->grad + index_of(p, w) * (int64_t)qr_dtype_bytes(p->real);
+    const int64_t first = index_of(p, w), end = first + qr_tensor_count(&w->t);
+    for (int32_t k = 0; k < p->n_params; k++)
+        if (p->param[k].first >= first && p->param[k].first < end)
+            zero_stale(p, &p->param[k]);
+    return (char *)p->grad + first * (int64_t)qr_dtype_bytes(p->real);
+}
+
+bool qr_params_grad_is_fresh(const struct qr_params *p, const struct qr_weight *w)
+{
+    QR_ASSERT(p != NULL && w != NULL);
+    QR_ASSERT(!p->planned);
+    const int64_t first = index_of(p, w), n = qr_tensor_count(&w->t);
+    int64_t n_stale = 0;
+    for (int32_t k = 0; k < p->n_params; k++)
+        n_stale += p->param[k].stale && p->param[k].first >= first && p->param[k].first < first + n ? p->param[k].n : 0;
+    for (int32_t k = 0; n_stale == n && k < p->n_params; k++)
+        if (p->param[k].first >= first && p->param[k].first < first + n)
+            p->param[k].stale = false;
+    return n_stale == n;
 }
 
 const char *qr_params_name(const struct qr_params *p, const struct qr_weight *w)

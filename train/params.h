@@ -25,6 +25,7 @@ struct qr_param {
     int32_t n_dims;
     bool decays;             /* matrices and embeddings; norm weights and biases do not */
     bool extra;              /* no tensor of the model's file: added by qr_params_extend */
+    bool stale;              /* what lies in its gradient counts as 0: the optimizer has used it up. False when opened */
     bool frozen;             /* the optimizer leaves it alone; false when opened. Whoever sets it sees to it that its gradient is zero */
 };
 
@@ -101,8 +102,14 @@ void qr_params_round(struct qr_params *p);
 
 void qr_params_zero_grad(struct qr_params *p);
 
-/* Where the gradient of a weight of p->weights lies. */
+/* Where the gradient of a weight of p->weights lies, to be added to. What was stale of it is zero now. */
 void *qr_params_grad(const struct qr_params *p, const struct qr_weight *w);
+
+/* True: all of it was stale, and is not any more: the caller writes every element next. */
+bool qr_params_grad_is_fresh(const struct qr_params *p, const struct qr_weight *w);
+
+/* Zeroes what is still stale: from here on the array is what it says. A way back ends with it. */
+void qr_params_settle(struct qr_params *p);
 
 /* The first tensor of the matrix or vector that a weight of p->weights is: q's name where q, k and v are one. */
 const char *qr_params_name(const struct qr_params *p, const struct qr_weight *w);

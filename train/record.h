@@ -46,6 +46,7 @@ struct qr_storage {
     const char *begin, *end;
     uint32_t version;
     int32_t culprit;
+    bool graded;                       /* in `keep`: its gradient is there, be it zeros. Before that, what lies there is an earlier step's */
 };
 
 struct qr_scope {
@@ -110,8 +111,12 @@ void qr_tape_touch(struct qr_tape *t, const struct qr_node *n, const struct qr_t
 /* Computes the node, unless planning. */
 void qr_tape_run(struct qr_tape *t, const struct qr_node *n);
 
-/* Zeroes the gradients of everything kept so far: they are about to receive the first ones. */
+/* No gradient of what is kept is there any more: the way back begins. */
 void qr_tape_open_gradients(struct qr_tape *t);
+
+/* True: nothing has been added to the gradients of these tensors, and together they are all of what they lie in; the caller now writes every element
+ * (`fresh` in kernels/backward.h). False: they are there, and are added to. */
+bool qr_tape_grads_are_fresh(struct qr_tape *t, const struct qr_tensor *const *value, int32_t n);
 
 /* A layer begins, with `work` empty, and ends. */
 void qr_tape_scope_begin(struct qr_tape *t);

@@ -20,24 +20,6 @@ static bool in_area(const struct qr_arena *a, const void *p)
     return (uintptr_t)p >= (uintptr_t)a->base && (uintptr_t)p < (uintptr_t)a->base + a->size;
 }
 
-struct qr_tensor qr_tape_grad(struct qr_tape *t, const struct qr_tensor *value)
-{
-    QR_ASSERT(t != NULL && value != NULL);
-    const bool work = in_area(&t->work, value->data);
-    QR_ASSERT(work || in_area(&t->keep, value->data));
-    struct qr_tensor g = *value;
-    g.data = work ? t->work_grad + ((char *)value->data - (char *)t->work.base) : t->keep_grad + ((char *)value->data - (char *)t->keep.base);
-    return g;
-}
-
-void qr_tape_open_gradients(struct qr_tape *t)
-{
-    QR_ASSERT(t != NULL);
-    QR_ASSERT(t->in_scope < 0);
-    if (!t->planning)
-        t->exec.be->mem->zero(t->exec.be->queue, t->keep_grad, t->keep.used);
-}
-
 /* Doubles a list while planning; a step that was not planned for is a bug. */
 static void *room_for(struct qr_tape *t, void *list, int32_t n, int32_t *max, size_t size)
 {
@@ -149,6 +131,65 @@ static int check_saved(const struct qr_tape *t, int32_t index, struct qr_err *er
                               now->version);
     }
     return 0;
+}
+
+/* ---- gradients ---- */
+
+void qr_tape_open_gradients(struct qr_tape *t)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(t->in_scope < 0);
+    for (int32_t i = 0; i < t->n_storages; i++)
+        t->storage[i].graded = in_area(&t->work, t->storage[i].begin); /* those are zeroed layer by layer */
+}
+
+/* The gradient of a storage (-1: of nothing) is there from now on. */
+static void zero_grad(struct qr_tape *t, int32_t storage)
+{
+    if (storage < 0 || t->storage[storage].graded)
+        return;
+    struct qr_storage *s = &t->storage[storage];
+    t->exec.be->mem->zero(t->exec.be->queue, t->keep_grad + (s->begin - (char *)t->keep.base), (size_t)(s->end - s->begin));
+    s->graded = true;
+}
+
+/* Bytes of those of the tensors that lie in this storage. */
+static size_t bytes_in(const struct qr_tape *t, int32_t storage, const struct qr_tensor *const *value, int32_t n)
+{
+    size_t sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        sum += storage_of(t, value[i]) == storage ? (size_t)qr_tensor_count(value[i]) * qr_dtype_bytes(t->real) : 0;
+    return sum;
+}
+
+bool qr_tape_grads_are_fresh(struct qr_tape *t, const struct qr_tensor *const *value, int32_t n)
+{
+    QR_ASSERT(t != NULL && value != NULL);
+    QR_ASSERT(n > 0);
+    bool fresh = true;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t k = storage_of(t, value[i]);
+        fresh = fresh && k >= 0 && !t->storage[k].graded && bytes_in(t, k, value, n) == (size_t)(t->storage[k].end - t->storage[k].begin);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t k = storage_of(t, value[i]);
+        if (fresh)
+            t->storage[k].graded = true;
+        else
+            zero_grad(t, k);
+    }
+    return fresh;
+}
+
+struct qr_tensor qr_tape_grad(struct qr_tape *t, const struct qr_tensor *value)
+{
+    QR_ASSERT(t != NULL && value != NULL);
+    const bool work = in_area(&t->work, value->data);
+    QR_ASSERT(work || in_area(&t->keep, value->data));
+    struct qr_tensor g = *value;
+    zero_grad(t, storage_of(t, value));
+    g.data = work ? t->work_grad + ((char *)value->data - (char *)t->work.base) : t->keep_grad + ((char *)value->data - (char *)t->keep.base);
+    return g;
 }
 
 /* ---- forward ---- */
@@ -353,6 +394,7 @@ int qr_tape_backward(struct qr_tape *t, struct qr_err *err)
         compute(t, n, QR_PASS_BACKWARD);
     }
     leave_scope(t, inside);
+    qr_params_settle(t->params);
     return 0;
 }
 
@@ -386,7 +428,8 @@ static void plan(struct qr_tape *t)
     t->memory.keep = qr_align_up(t->keep.peak, ALIGN);
     t->memory.work = qr_align_up(t->work.peak, ALIGN);
     t->memory.grad = t->memory.keep + t->memory.work;
-    t->memory.logits = t->o.logits ? 0 : qr_align_up((size_t)t->o.chunk_rows * (size_t)t->params->config.n_vocab * qr_dtype_bytes(t->real), ALIGN);
+    const size_t logits_row = (size_t)qr_logits_stride(t->params->config.n_vocab) * qr_dtype_bytes(t->real);
+    t->memory.logits = t->o.logits ? 0 : qr_align_up((size_t)t->o.chunk_rows * logits_row, ALIGN);
     qr_free(zeros);
 }
 
@@ -508,7 +551,7 @@ struct qr_tape_memory qr_tape_peak(const struct qr_tape *t)
     const int32_t rows = t->rows_peak < t->o.chunk_rows ? t->rows_peak : t->o.chunk_rows;
     struct qr_tape_memory m = {.keep = t->keep.peak, .work = t->work.peak, .grad = t->keep.peak + t->work.peak,
                                .later = later_bytes(t, t->n_later_peak), .kv = (size_t)t->blocks_peak * qr_kv_block_bytes(&t->kv)};
-    m.logits = t->o.logits ? 0 : (size_t)rows * (size_t)t->params->config.n_vocab * qr_dtype_bytes(t->real);
+    m.logits = t->o.logits ? 0 : (size_t)rows * (size_t)qr_logits_stride(t->params->config.n_vocab) * qr_dtype_bytes(t->real);
     m.total = m.keep + m.work + m.grad + m.logits + m.later + m.kv;
     return m;
 }

@@ -107,6 +107,14 @@ static void back_dkv(const struct qr_attention_back_args *a, int32_t seq, int32_
     }
 }
 
+static void back_zero(const struct qr_attention_back_args *a, int64_t row)
+{
+    const size_t head = (size_t)a->kv->head_dim * sizeof(real);
+    memset((real *)a->dq + row * a->dq_stride, 0, (size_t)a->n_heads * head);
+    memset((real *)a->dk + row * a->dk_stride, 0, (size_t)a->kv->n_kv_heads * head);
+    memset((real *)a->dv + row * a->dv_stride, 0, (size_t)a->kv->n_kv_heads * head);
+}
+
 void QR_REF(attention_back)(struct qr_queue *q, const struct qr_attention_back_args *a)
 {
     (void)q;
@@ -116,6 +124,8 @@ void QR_REF(attention_back)(struct qr_queue *q, const struct qr_attention_back_a
         const int32_t row0 = a->batch->row_start[s], n_rows = a->batch->row_start[s + 1] - row0;
         for (int32_t t = 0; t < n_rows; t++) {
             QR_ASSERT(a->batch->pos[row0 + t] == t);
+            if (a->fresh)
+                back_zero(a, row0 + t);
             for (int32_t h = 0; h < a->n_heads; h++) {
                 struct back_query b = back_query_of(a, s, row0 + t, h);
                 back_dq(&b, (real *)a->dq + (row0 + t) * a->dq_stride + (int64_t)h * a->kv->head_dim);

@@ -11,6 +11,7 @@ void QR_REF(linear_dx)(struct qr_queue *q, const struct qr_linear_dx_args *a)
         const real *dy = (const real *)a->dy + n * a->dy_stride;
         for (int32_t i = 0; i < a->n_in; i++) {
             real *dx = (real *)a->dx + n * a->dx_stride + i;
+            *dx = a->fresh ? 0 : *dx;
             for (int32_t o = 0; o < a->n_out; o++)
                 *dx += qr_ref_meet(dy[o], w->dtype) * (real)qr_ref_load(w->data, w->dtype, (size_t)o * (size_t)a->n_in + (size_t)i);
         }
@@ -22,6 +23,8 @@ void QR_REF(linear_dw)(struct qr_queue *q, const struct qr_linear_dw_args *a)
     (void)q;
     QR_ASSERT(a != NULL && a->dw != NULL);
     QR_ASSERT(a->dy != NULL && a->x != NULL);
+    for (int64_t i = 0; a->fresh && i < (int64_t)a->n_out * a->n_in; i++)
+        ((param *)a->dw)[i] = 0;
     for (int32_t n = 0; n < a->n_rows; n++) {
         const real *dy = (const real *)a->dy + n * a->dy_stride, *x = (const real *)a->x + n * a->x_stride;
         for (int32_t o = 0; o < a->n_out; o++) {

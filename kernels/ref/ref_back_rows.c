@@ -29,8 +29,9 @@ void QR_REF(rms_norm_back)(struct qr_queue *q, const struct qr_norm_back_args *a
         norm_row_back(dx, (param *)a->dw, (const real *)a->dy + n * a->dy_stride, (const real *)a->x + n * a->x_stride,
                       (const param *)a->w, a->n_cols, a->eps);
         for (int32_t i = 0; a->dh && i < a->n_cols; i++) {
-            ((real *)a->dh)[n * a->dh_stride + i] += dx[i];
-            ((real *)a->ddelta)[n * a->ddelta_stride + i] += dx[i];
+            real *dh = (real *)a->dh + n * a->dh_stride + i, *ddelta = (real *)a->ddelta + n * a->ddelta_stride + i;
+            *dh = (a->fresh ? 0 : *dh) + dx[i];
+            *ddelta = (a->fresh ? 0 : *ddelta) + dx[i];
         }
     }
 }
@@ -75,8 +76,8 @@ void QR_REF(glu_back)(struct qr_queue *q, const struct qr_glu_back_args *a)
         for (int32_t f = 0; f < a->n_cols; f++) {
             real y, slope;
             act_and_slope(&y, &slope, gate[f], a->act);
-            dgate[f] += dout[f] * up[f] * slope;
-            dup[f] += dout[f] * y;
+            dgate[f] = (a->fresh ? 0 : dgate[f]) + dout[f] * up[f] * slope;
+            dup[f] = (a->fresh ? 0 : dup[f]) + dout[f] * y;
         }
     }
 }

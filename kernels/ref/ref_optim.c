@@ -36,7 +36,7 @@ void QR_REF(adamw)(struct qr_queue *q, const struct qr_adamw_args *a)
     const param eps = (param)a->eps, gscale = (param)a->gscale;
     for (int64_t i = 0; i < a->n; i++) {
         const param g = ((param *)a->g)[i] * gscale;
-        ((param *)a->g)[i] = 0;
+        ((param *)a->g)[i] = a->leave_g ? ((param *)a->g)[i] : 0;
         w[i] = w[i] * keep;
         m[i] = m[i] + take1 * (g - m[i]);
         v[i] = beta2 * v[i] + take2 * (g * g);

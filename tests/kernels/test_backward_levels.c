@@ -88,15 +88,16 @@ static void linear_drop(struct linear_data *d)
     qr_free(d->x), qr_free(d->dy), qr_free(d->w), qr_free(d->half);
 }
 
-/* rows_at_once: how the batch is cut into calls; all rows of dx and the whole dw are the same bits in the end. */
-static void linear_run(struct qr_backend *be, struct linear_data *d, struct qr_linear_case c, int32_t rows_at_once)
+/* rows_at_once: how the batch is cut into calls; all rows of dx and the whole dw are the same bits in the end. fresh: dx and dw hold nothing yet. */
+static void linear_run(struct qr_backend *be, struct linear_data *d, struct qr_linear_case c, int32_t rows_at_once, bool fresh)
 {
     for (int32_t row = 0; row < c.n_rows; row += rows_at_once) {
         const int32_t n = c.n_rows - row < rows_at_once ? c.n_rows - row : rows_at_once;
         const struct qr_linear_dx_args x = {.dx = d->dx + (int64_t)row * c.n_in, .dy = d->dy + (int64_t)row * c.n_out, .w = &d->weight, .dx_stride = c.n_in,
-                                            .dy_stride = c.n_out, .n_rows = n, .n_in = c.n_in, .n_out = c.n_out};
+                                            .dy_stride = c.n_out, .n_rows = n, .n_in = c.n_in, .n_out = c.n_out, .fresh = fresh};
         const struct qr_linear_dw_args w = {.dw = d->dw, .dbias = d->dbias, .dy = x.dy, .x = d->x + (int64_t)row * c.n_in, .dy_stride = c.n_out,
-                                            .x_stride = c.n_in, .n_rows = n, .n_in = c.n_in, .n_out = c.n_out, .product = c.w};
+                                            .x_stride = c.n_in, .n_rows = n, .n_in = c.n_in, .n_out = c.n_out, .product = c.w,
+                                            .fresh = fresh && row == 0};
         be->b->linear_dx(be->queue, &x);
         be->b->linear_dw(be->queue, &w);
     }
@@ -117,6 +118,26 @@ static void linear_want(const struct linear_data *d, struct qr_linear_case c, do
     qr_free(x), qr_free(dy), qr_free(w);
 }
 
+/* Added to zeros, and `fresh` onto what must not be read: the same bits, whether dw begins on a cache line or not. */
+static void check_fresh_linear(const char *isa, struct qr_backend *be, struct qr_backend *threads, const struct linear_data *d, struct qr_linear_case c)
+{
+    const int64_t n_x = (int64_t)c.n_rows * c.n_in, n_w = (int64_t)c.n_out * c.n_in;
+    struct linear_data zeros = *d, fresh = *d;
+    zeros.dx = qr_alloc((size_t)n_x, 4), zeros.dw = qr_alloc((size_t)n_w, 4), zeros.dbias = qr_alloc((size_t)c.n_out, 4);
+    linear_run(be, &zeros, c, c.n_rows, false);
+    char *room = qr_alloc_aligned((size_t)n_w * 4 + 64, 64);
+    for (int off = 0; off <= 4; off += 4) {
+        memset(room, 0xff, (size_t)n_w * 4 + 64);
+        fresh.dx = poisoned(n_x), fresh.dw = (float *)(void *)(room + off), fresh.dbias = qr_alloc((size_t)c.n_out, 4);
+        linear_run(threads, &fresh, c, 32, true);
+        cr_assert(same_bits(zeros.dx, fresh.dx, n_x), "%s: fresh dx, linear %d x %d -> %d", isa, c.n_rows, c.n_in, c.n_out);
+        cr_assert(same_bits(zeros.dw, fresh.dw, n_w), "%s: fresh dw, linear %d x %d -> %d", isa, c.n_rows, c.n_in, c.n_out);
+        qr_free(fresh.dx), qr_free(fresh.dbias);
+    }
+    qr_free_aligned(room);
+    linear_drop_results(&zeros);
+}
+
 struct linear_want {
     double *dx, *dw, *dbias;
 };
@@ -127,9 +148,9 @@ static void check_linear(const char *isa, const struct linear_data *d, const str
     struct linear_data a = linear_copy(d, c), b = linear_copy(d, c), cut = linear_copy(d, c);
     char what[64];
     snprintf(what, sizeof what, "linear %d x %d -> %d, %s", c.n_rows, c.n_in, c.n_out, qr_dtype_name(c.w));
-    linear_run(be, &a, c, c.n_rows);
-    linear_run(threads, &b, c, c.n_rows);
-    linear_run(threads, &cut, c, 32);
+    linear_run(be, &a, c, c.n_rows, false);
+    linear_run(threads, &b, c, c.n_rows, false);
+    linear_run(threads, &cut, c, 32, false);
     compare(a.dx, want->dx, (int64_t)c.n_rows * c.n_in, c.n_out + 1, c.w == QR_BF16, isa, what, "dx");
     compare(a.dw, want->dw, (int64_t)c.n_out * c.n_in, c.n_rows + 1, c.w == QR_BF16, isa, what, "dw");
     compare(a.dbias, want->dbias, c.n_out, c.n_rows + 1, false, isa, what, "dbias");
@@ -139,6 +160,7 @@ static void check_linear(const char *isa, const struct linear_data *d, const str
         cr_assert(same_bits(a.dw, o->dw, (int64_t)c.n_out * c.n_in), "%s: dw of %s, %s", isa, what, k ? "cut" : "3 threads");
         cr_assert(same_bits(a.dbias, o->dbias, c.n_out), "%s: dbias of %s, %s", isa, what, k ? "cut" : "3 threads");
     }
+    check_fresh_linear(isa, be, threads, d, c);
     linear_drop_results(&a), linear_drop_results(&b), linear_drop_results(&cut);
     qr_backend_close(be);
     qr_backend_close(threads);
@@ -229,6 +251,31 @@ static void check_glu(const char *isa, struct qr_backend *be, struct qr_rows_cas
     }
 }
 
+/* Added to zeros, and `fresh` onto what must not be read. */
+static void check_fresh_rows(const char *isa, struct qr_backend *be, struct qr_backend *threads, struct qr_rows_case c, uint64_t seed)
+{
+    const int64_t n = (int64_t)c.n_rows * c.n_cols;
+    struct rows_data d = rows_new(2 * n, c.n_cols, seed), t = rows_new(2 * n, c.n_cols, seed);
+    for (int k = 3; k < 5; k++) {
+        memset(d.f[k], 0, (size_t)n * 4);
+        memset(t.f[k], 0xff, (size_t)n * 4);
+    }
+    struct qr_norm_back_args a = norm_args(c, (void **)d.f, d.w, d.dw), b = norm_args(c, (void **)t.f, t.w, t.dw);
+    b.fresh = true;
+    be->b->rms_norm(be->queue, &a);
+    threads->b->rms_norm(threads->queue, &b);
+    cr_assert(same_bits(d.f[0], t.f[0], n) && same_bits(d.f[3], t.f[3], n) && same_bits(d.f[4], t.f[4], n), "%s: norm, fresh", isa);
+    memset(d.f[0], 0, 2 * (size_t)n * 4);
+    memset(t.f[0], 0xff, 2 * (size_t)n * 4);
+    struct qr_glu_back_args g = {.dgate_up = d.f[0], .dout = d.f[1], .gate_up = d.f[2], .dgate_up_stride = 2 * c.n_cols, .dout_stride = c.n_cols,
+                                 .gate_up_stride = 2 * c.n_cols, .n_rows = c.n_rows, .n_cols = c.n_cols, .act = QR_ACT_SILU}, h = g;
+    h.dgate_up = t.f[0], h.fresh = true;
+    be->b->glu(be->queue, &g);
+    threads->b->glu(threads->queue, &h);
+    cr_assert(same_bits(d.f[0], t.f[0], 2 * n), "%s: glu, fresh", isa);
+    rows_drop(&d), rows_drop(&t);
+}
+
 /* Rows met several times, so that the order of additions counts: it is that of the rows, in ref as everywhere, and embed and scatter end in the same sums. */
 static void check_picked(const char *isa, struct qr_backend *be, struct qr_backend *threads, struct qr_rows_case c, uint64_t seed)
 {
@@ -286,6 +333,7 @@ static void check_rows(const char *isa, struct qr_backend *be, struct qr_backend
         if (c.n_cols > 1) /* one number's norm is its sign: the gradient is what rounding leaves */
             check_norm(isa, be, threads, c, SEED + (uint64_t)i);
         check_glu(isa, be, c, SEED + (uint64_t)i);
+        check_fresh_rows(isa, be, threads, c, SEED + (uint64_t)i);
         check_picked(isa, be, threads, c, SEED + (uint64_t)i);
         check_loss(isa, be, c, SEED + (uint64_t)i);
     }
@@ -366,6 +414,15 @@ static void check_attention_case(const char *isa, struct qr_backend *be, struct 
     compare(d.f[2], d.g[2], (int64_t)n * gk, m, c.kv == QR_BF16, isa, "attention", "dv");
     cr_assert(same_bits(d.f[0], t.f[0], (int64_t)n * hk) && same_bits(d.f[1], t.f[1], (int64_t)n * gk) && same_bits(d.f[2], t.f[2], (int64_t)n * gk),
               "%s: attention, 3 threads", isa);
+    for (int k = 0; k < 3; k++) {
+        memset(d.f[k], 0, (size_t)n * (size_t)(k ? gk : hk) * 4);
+        memset(t.f[k], 0xff, (size_t)n * (size_t)(k ? gk : hk) * 4);
+    }
+    b.fresh = true;
+    be->b->attention(be->queue, &a);
+    threads->b->attention(threads->queue, &b);
+    cr_assert(same_bits(d.f[0], t.f[0], (int64_t)n * hk) && same_bits(d.f[1], t.f[1], (int64_t)n * gk) && same_bits(d.f[2], t.f[2], (int64_t)n * gk),
+              "%s: attention, fresh", isa);
     qr_free(made), qr_free(out), qr_free(lse), qr_free(q);
     rows_drop(&d), rows_drop(&t);
     step_drop(&st), step_drop(&wst);

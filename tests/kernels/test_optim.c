@@ -25,11 +25,11 @@ static void params_drop(struct params *p)
     qr_free(p->w), qr_free(p->m), qr_free(p->v), qr_free(p->g), qr_free(p->half);
 }
 
-static void step_part(struct qr_backend *be, struct params *p, int64_t first, int64_t n)
+static void step_part(struct qr_backend *be, struct params *p, int64_t first, int64_t n, bool leave_g)
 {
     const struct qr_adamw_args a = {.w = p->w + first, .m = p->m + first, .v = p->v + first, .g = p->g + first, .half = p->half + first, .n = n,
                                     .first = first, .step = 3, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .gscale = 0.5,
-                                    .seed = SEED};
+                                    .seed = SEED, .leave_g = leave_g};
     be->b->adamw(be->queue, &a);
 }
 
@@ -46,8 +46,8 @@ Test(adamw, gives_the_bits_of_ref_at_every_level_whole_or_in_shares)
     int32_t n_levels = qr_cpu_levels(names);
     const int64_t n = 20011;
     struct qr_backend *ref = open_level("ref", 1, 0);
-    struct params want = params_new(n, SEED);
-    step_part(ref, &want, 0, n);
+    struct params start = params_new(n, SEED), want = params_new(n, SEED);
+    step_part(ref, &want, 0, n, false);
     for (int64_t i = 0; i < n; i++)
         cr_assert_eq(want.g[i], 0);
     for (int32_t l = 0; l < n_levels; l++)
@@ -55,13 +55,17 @@ Test(adamw, gives_the_bits_of_ref_at_every_level_whole_or_in_shares)
             struct qr_backend *be = open_level(names[l], 1 + cut, 0);
             struct params p = params_new(n, SEED);
             int64_t first = cut == 0 ? n : cut == 1 ? 4099 : 10003;
-            step_part(be, &p, 0, first);
-            step_part(be, &p, first, n - first);
+            step_part(be, &p, 0, first, cut == 2);
+            step_part(be, &p, first, n - first, cut == 2);
+            for (int64_t i = 0; cut == 2 && i < n; i++) {
+                cr_assert_eq(p.g[i], start.g[i], "%s: a gradient that was to be left", names[l]);
+                p.g[i] = 0;
+            }
             cr_assert(params_same(&want, &p), "%s, cut at %ld", names[l], (long)first);
             params_drop(&p);
             qr_backend_close(be);
         }
-    params_drop(&want);
+    params_drop(&start), params_drop(&want);
     qr_backend_close(ref);
 }
 
@@ -96,7 +100,7 @@ Test(adamw, keeps_what_is_not_a_number_visible_in_bf16)
     struct params p = params_new(16, SEED);
     p.w[3] = NAN;
     p.w[4] = INFINITY;
-    step_part(be, &p, 0, 16);
+    step_part(be, &p, 0, 16, false);
     cr_assert(isnan(qr_bf16_to_f32(p.half[3])) && isinf(qr_bf16_to_f32(p.half[4])));
     params_drop(&p);
     qr_backend_close(be);
@@ -206,7 +210,7 @@ static struct head head_new(struct qr_backend *be, enum qr_dtype type)
     const int64_t n_w = (int64_t)h.n_vocab * h.n_in, n_x = (int64_t)h.n_rows * h.n_in;
     h.rows = random_floats(&r, n_w), h.x = random_floats(&r, n_x), h.dx = qr_alloc((size_t)n_x, 4), h.dw = qr_alloc((size_t)n_w, 4);
     h.half = qr_alloc((size_t)n_w, 2), h.loss = qr_alloc((size_t)h.n_rows, 8), h.target = qr_alloc((size_t)h.n_rows, 4);
-    h.logits = poisoned((int64_t)h.n_rows * h.n_vocab);
+    h.logits = poisoned(h.n_rows * qr_logits_stride(h.n_vocab));
     for (int64_t i = 0; i < n_w; i++)
         h.half[i] = qr_f32_to_bf16(h.rows[i]);
     for (int32_t i = 0; i < h.n_rows; i++)
@@ -217,11 +221,15 @@ static struct head head_new(struct qr_backend *be, enum qr_dtype type)
     return h;
 }
 
-static void head_run(struct qr_backend *be, struct head *h, int32_t chunk_rows, bool gradients)
+/* dx and dw are zeros, and `fresh` has to come to the same. */
+static void head_run(struct qr_backend *be, struct head *h, int32_t chunk_rows, bool gradients, bool fresh)
 {
+    memset(h->dx, fresh ? 0xff : 0, (size_t)h->n_rows * (size_t)h->n_in * 4);
+    memset(h->dw, fresh ? 0xff : 0, (size_t)h->n_vocab * (size_t)h->n_in * 4);
     const struct qr_linear_ce_args a = {.dx = gradients ? h->dx : NULL, .dw = gradients ? h->dw : NULL, .logits = h->logits, .loss = h->loss,
                                         .x = h->x, .w = &h->w, .target = h->target, .x_stride = h->n_in, .dx_stride = h->n_in,
-                                        .n_rows = h->n_rows, .n_in = h->n_in, .n_vocab = h->n_vocab, .chunk_rows = chunk_rows, .scale = 0.125f};
+                                        .n_rows = h->n_rows, .n_in = h->n_in, .n_vocab = h->n_vocab, .chunk_rows = chunk_rows, .scale = 0.125f,
+                                        .fresh_dx = fresh, .fresh_dw = fresh};
     qr_linear_cross_entropy(be->k, be->b, be->queue, &a);
 }
 
@@ -240,11 +248,11 @@ Test(linear_cross_entropy, does_not_show_how_it_was_cut_and_can_leave_the_gradie
         for (int bf16 = 0; bf16 < 2; bf16++) {
             struct qr_backend *be = open_level(names[l], 2, 0);
             struct head first = head_new(be, bf16 ? QR_BF16 : QR_F32);
-            head_run(be, &first, first.n_rows, true);
+            head_run(be, &first, first.n_rows, true, false);
             for (int k = 0; k < 2 * QR_COUNT(chunks); k++) {
                 struct head h = head_new(be, bf16 ? QR_BF16 : QR_F32);
                 const bool gradients = k % 2;
-                head_run(be, &h, chunks[k / 2], gradients);
+                head_run(be, &h, chunks[k / 2], gradients, k % 4 == 1);
                 cr_assert(memcmp(h.loss, first.loss, (size_t)h.n_rows * sizeof(double)) == 0, "%s: loss, chunk %d", names[l], chunks[k / 2]);
                 cr_assert(!gradients || same_bits(h.dx, first.dx, (int64_t)h.n_rows * h.n_in), "%s: dx, chunk %d", names[l], chunks[k / 2]);
                 cr_assert(!gradients || same_bits(h.dw, first.dw, (int64_t)h.n_vocab * h.n_in), "%s: dw, chunk %d", names[l], chunks[k / 2]);

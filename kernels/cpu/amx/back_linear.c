@@ -25,10 +25,11 @@ struct corner {
     int64_t c_stride;
     const char *a[2], *b[2]; /* first tile of each row tile and panel; the next is QR_TILE_BYTES further */
     int32_t n_rows, n_cols, n_steps;
-    float *spare;            /* [16][16] */
+    float *spare;            /* [32][32] */
     const char *ahead;       /* memory that is asked for meanwhile: a line or two of each of some rows; beyond an array's end is fine */
     int64_t ahead_bytes;     /* from row to row */
     int32_t ahead_rows, ahead_lines;
+    bool fresh, stream;      /* C = A B; past the caches */
 };
 
 static void configure(int32_t rows0, int32_t rows1)
@@ -52,6 +53,20 @@ VF_FN const char *ask_ahead(const struct corner *k, const char *at, int32_t rows
     return at;
 }
 
+/* Sums to whole lines of memory that are not read first: by way of scratch, since tiles have no such store. */
+static void stream_four(const struct corner *k, char *c)
+{
+    const char *from = (const char *)k->spare;
+    qr_tile_store(0, from, 128);
+    qr_tile_store(1, from + 64, 128);
+    qr_tile_store(2, from + 16 * 128, 128);
+    qr_tile_store(3, from + 16 * 128 + 64, 128);
+    for (int32_t r = 0; r < k->n_rows; r++, from += 128, c += k->c_stride * (int64_t)sizeof(float)) {
+        _mm512_stream_si512((__m512i *)(void *)c, _mm512_load_si512(from));
+        _mm512_stream_si512((__m512i *)(void *)(c + 64), _mm512_load_si512(from + 64));
+    }
+}
+
 /* 32 whole columns, two row tiles. */
 static void corner_four(const struct corner *k)
 {
@@ -59,10 +74,17 @@ static void corner_four(const struct corner *k)
     char *c0 = (char *)k->c, *c1 = (char *)(k->c + QR_TILE_ROWS * k->c_stride);
     const char *a0 = k->a[0], *a1 = k->a[1], *b0 = k->b[0], *b1 = k->b[1], *ahead = k->ahead;
     const int32_t ahead_rows = (k->ahead_rows + k->n_steps - 1) / k->n_steps;
-    qr_tile_load(0, c0, below);
-    qr_tile_load(1, c0 + 64, below);
-    qr_tile_load(2, c1, below);
-    qr_tile_load(3, c1 + 64, below);
+    if (k->fresh) {
+        qr_tile_zero(0);
+        qr_tile_zero(1);
+        qr_tile_zero(2);
+        qr_tile_zero(3);
+    } else {
+        qr_tile_load(0, c0, below);
+        qr_tile_load(1, c0 + 64, below);
+        qr_tile_load(2, c1, below);
+        qr_tile_load(3, c1 + 64, below);
+    }
     for (int32_t s = 0; s < k->n_steps; s++, a0 += QR_TILE_BYTES, a1 += QR_TILE_BYTES, b0 += QR_TILE_BYTES, b1 += QR_TILE_BYTES) {
         qr_tile_load_past(4, a0, 64);
         qr_tile_load(6, b0, 64);
@@ -73,6 +95,10 @@ static void corner_four(const struct corner *k)
         qr_tile_dp(2, 5, 6);
         qr_tile_dp(3, 5, 7);
         ahead = ask_ahead(k, ahead, ahead_rows);
+    }
+    if (k->stream) {
+        stream_four(k, c0);
+        return;
     }
     qr_tile_store(0, c0, below);
     qr_tile_store(1, c0 + 64, below);
@@ -88,7 +114,10 @@ static void corner_one(const struct corner *k, bool second, int32_t panel, int32
     const char *a = k->a[second], *b = k->b[panel];
     for (int32_t r = 0; n_cols < COLS && r < n_rows; r++)
         vf_store(at + r * COLS, vf_load_n(c + r * k->c_stride, n_cols));
-    if (second)
+    if (k->fresh) {
+        qr_tile_zero(0);
+        qr_tile_zero(2);
+    } else if (second)
         qr_tile_load(2, at, below);
     else
         qr_tile_load(0, at, below);
@@ -231,7 +260,7 @@ static void dx_slice(const struct dx_job *j, char *strip, int32_t i, int32_t n_c
                                  .n_rows = j->n_rows - row < 2 * QR_TILE_ROWS ? j->n_rows - row : 2 * QR_TILE_ROWS,
                                  .n_cols = n_cols, .n_steps = n, .spare = (float *)(void *)(strip + DX_STRIP_BYTES),
                                  .ahead = (const char *)(next + (int64_t)c * ahead_rows * a->n_in), .ahead_bytes = a->n_in * 2,
-                                 .ahead_rows = ahead_rows, .ahead_lines = 1};
+                                 .ahead_rows = ahead_rows, .ahead_lines = 1, .fresh = a->fresh && j->step0 + s == 0};
         if (k.n_rows != configured)
             configure_rows(k.n_rows);
         configured = k.n_rows;
@@ -338,6 +367,7 @@ static void dw_item(const void *arg, int32_t item, int32_t worker)
         for (int32_t s = 0; s < j->n_steps; s++)
             dy_turned_tile(strip + t * strip_bytes + (int64_t)s * QR_TILE_BYTES, j, o + t * QR_TILE_ROWS,
                            n_rows - t * QR_TILE_ROWS < QR_TILE_ROWS ? n_rows - t * QR_TILE_ROWS : QR_TILE_ROWS, s);
+    const bool fresh = a->fresh && j->row0 == 0, stream = fresh && (uintptr_t)a->dw % 64 == 0 && a->n_in % COLS == 0;
     configure_rows(n_rows);
     for (int32_t i = 0; i < a->n_in; i += 2 * COLS) {
         const char *x = j->tiles + (int64_t)(i / COLS) * strip_bytes;
@@ -345,10 +375,11 @@ static void dw_item(const void *arg, int32_t item, int32_t worker)
                                  .b = {x, x + strip_bytes}, .n_rows = n_rows, .n_cols = a->n_in - i < 2 * COLS ? a->n_in - i : 2 * COLS,
                                  .n_steps = j->n_steps, .spare = (float *)(void *)(strip + 2 * strip_bytes),
                                  .ahead = (const char *)(a->dw + (int64_t)o * a->n_in + i + 2 * COLS), .ahead_bytes = a->n_in * 4,
-                                 .ahead_rows = 2 * QR_TILE_ROWS, .ahead_lines = 2};
+                                 .ahead_rows = fresh ? 0 : 2 * QR_TILE_ROWS, .ahead_lines = 2, .fresh = fresh, .stream = stream};
         corner_run(&c);
     }
     qr_tile_release();
+    _mm_sfence();
     for (int32_t n = 0; a->dbias && n < j->n_rows; n++)
         for (int32_t r = o; r < o + n_rows; r++)
             a->dbias[r] += a->dy[(j->row0 + n) * a->dy_stride + r];
@@ -363,7 +394,7 @@ void qr_amx_linear_dw(struct qr_queue *q, const struct qr_linear_dw_args *a)
         return;
     }
     struct dw_job j = {.a = a, .q = q, .tiles = (char *)q->shared};
-    const int64_t n_panels = (a->n_in + COLS - 1) / COLS, own = ((int64_t)q->own_bytes - QR_TILE_BYTES) / (2 * QR_TILE_BYTES);
+    const int64_t n_panels = (a->n_in + COLS - 1) / COLS, own = ((int64_t)q->own_bytes - 4 * QR_TILE_BYTES) / (2 * QR_TILE_BYTES);
     const int64_t shared = (int64_t)q->shared_bytes / (n_panels * QR_TILE_BYTES), fit = (own < shared ? own : shared) * QR_TILE_K;
     QR_ASSERT(fit >= QR_TILE_K);
     for (; j.row0 < a->n_rows; j.row0 += j.n_rows) {

@@ -16,12 +16,12 @@
 #define K_MAX 256
 #define PANELS(n) (((n) + QR_PANEL - 1) / QR_PANEL)
 
-/* A worker's scratch; widths are K rounded up to panels, what is behind K is 0. */
+/* A worker's scratch; widths are K rounded up to panels, what is behind K is 0, and so are positions behind the piece up to a whole panel. */
 struct scratch {
-    float k[T * K_MAX], k_turned[K_MAX * T], v_turned[K_MAX * T]; /* of the piece */
+    float k[T * K_MAX], v[T * K_MAX], k_turned[K_MAX * T], v_turned[K_MAX * T]; /* of the piece */
     float dk[T * K_MAX], dv[T * K_MAX];
     float q[T * QR_X_ROW], dout[T * QR_X_ROW];                    /* of the block of queries */
-    float s[T * T], dp[T * T], dq[T * K_MAX];
+    float s[T * T], dp[T * T], p[T * T], dq[T * K_MAX];
     float ds[T * QR_X_ROW], ds_turned[T * QR_X_ROW], p_turned[T * QR_X_ROW];
     float lse[T], weighed[T];                                     /* D */
 };
@@ -67,23 +67,35 @@ static void load_cached(float *dst, const struct part *p, int32_t which, int32_t
     }
 }
 
+/* dst[c][r] = src[r][c] for whole vectors of rows and columns. */
+static void turn(float *dst, int64_t dst_row, const float *src, int64_t src_row, int32_t n_rows, int32_t n_cols)
+{
+    for (int32_t r = 0; r < n_rows; r += VF_LEN)
+        for (int32_t c = 0; c < n_cols; c += VF_LEN) {
+            vf v[VF_LEN];
+            for (int i = 0; i < VF_LEN; i++)
+                v[i] = vf_load(src + (r + i) * src_row + c);
+            vf_transpose(v);
+            for (int i = 0; i < VF_LEN; i++)
+                vf_store(dst + (c + i) * dst_row + r, v[i]);
+        }
+}
+
 static void load_piece(const struct part *p)
 {
     struct scratch *m = p->m;
-    float v[K_MAX] QR_UNINITIALIZED;
-    memset(m->k, 0, sizeof m->k);
-    memset(m->k_turned, 0, sizeof m->k_turned);
-    memset(m->v_turned, 0, sizeof m->v_turned);
-    memset(m->dk, 0, sizeof m->dk);
-    memset(m->dv, 0, sizeof m->dv);
+    const int32_t padded = PANELS(p->n_t) * QR_PANEL;
+    const size_t row = (size_t)p->width * sizeof(float), n = (size_t)p->n_t * (size_t)p->width;
     for (int32_t t = 0; t < p->n_t; t++) {
         load_cached(m->k + t * p->width, p, 0, p->t0 + t);
-        load_cached(v, p, 1, p->t0 + t);
-        for (int32_t i = 0; i < p->a->kv->head_dim; i++) {
-            m->k_turned[i * T + t] = m->k[t * p->width + i];
-            m->v_turned[i * T + t] = v[i];
-        }
+        load_cached(m->v + t * p->width, p, 1, p->t0 + t);
     }
+    memset(m->k + n, 0, (size_t)(padded - p->n_t) * row);
+    memset(m->v + n, 0, (size_t)(padded - p->n_t) * row);
+    memset(m->dk, 0, n * sizeof(float));
+    memset(m->dv, 0, n * sizeof(float));
+    turn(m->k_turned, T, m->k, p->width, padded, p->width);
+    turn(m->v_turned, T, m->v, p->width, padded, p->width);
 }
 
 /* Queries and their gradients of the block, rounded where the cache is bf16; lse and D. */
@@ -116,7 +128,7 @@ static void weigh(const struct part *p, int32_t r)
     const int32_t pos = a->batch->pos[p->row + r], seen = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
     const int32_t first = seen > p->t0 ? seen - p->t0 : 0, end = pos - p->t0 + 1 < p->n_t ? pos - p->t0 + 1 : p->n_t;
     const vf lse = vf_set1(m->lse[r]), weighed = vf_set1(m->weighed[r]), one = vf_set1(1.0f);
-    for (int32_t t = 0; t < T; t += VF_LEN) {
+    for (int32_t t = 0; t < PANELS(p->n_t) * QR_PANEL; t += VF_LEN) {
         vf s = vf_mul(vf_load(m->s + r * T + t), vf_set1(a->scale)), slope = one;
         if (a->softcap > 0) {
             vf bent = vf_tanh(vf_div(s, vf_set1(a->softcap)));
@@ -126,16 +138,8 @@ static void weigh(const struct part *p, int32_t r)
         vf e = vf_exp(vf_sub(s, lse)), ds = vf_mul(vf_mul(e, vf_sub(vf_load(m->dp + r * T + t), weighed)), slope);
         const int32_t from = first - t < 0 ? 0 : first - t > VF_LEN ? VF_LEN : first - t;
         const int32_t to = end - t < from ? from : end - t > VF_LEN ? VF_LEN : end - t;
-        e = vf_pick_range(from, to, p->bf16 ? vf_round_bf16(e) : e, vf_zero());
-        ds = vf_pick_range(from, to, p->bf16 ? vf_round_bf16(ds) : ds, vf_zero());
-        float part_e[VF_LEN], part_ds[VF_LEN];
-        vf_store(part_e, e);
-        vf_store(part_ds, ds);
-        vf_store(m->ds + r * QR_X_ROW + t, ds);
-        for (int32_t i = 0; i < VF_LEN; i++) {
-            m->p_turned[(t + i) * QR_X_ROW + r] = part_e[i];
-            m->ds_turned[(t + i) * QR_X_ROW + r] = part_ds[i];
-        }
+        vf_store(m->p + r * T + t, vf_pick_range(from, to, p->bf16 ? vf_round_bf16(e) : e, vf_zero()));
+        vf_store(m->ds + r * QR_X_ROW + t, vf_pick_range(from, to, p->bf16 ? vf_round_bf16(ds) : ds, vf_zero()));
     }
 }
 
@@ -156,14 +160,27 @@ static void block_of_queries(const struct part *p)
     struct scratch *m = p->m;
     const int32_t k = a->kv->head_dim;
     load_queries(p);
-    product(m->s, T, m->q, m->k_turned, T, p->n_rows, k, T, false);
-    product(m->dp, T, m->dout, m->v_turned, T, p->n_rows, k, T, false);
+    product(m->s, T, m->q, m->k_turned, T, p->n_rows, k, p->n_t, false);
+    product(m->dp, T, m->dout, m->v_turned, T, p->n_rows, k, p->n_t, false);
     for (int32_t r = 0; r < p->n_rows; r++)
         weigh(p, r);
+    turn(m->p_turned, QR_X_ROW, m->p, T, PANELS(p->n_rows) * QR_PANEL, PANELS(p->n_t) * QR_PANEL);
+    turn(m->ds_turned, QR_X_ROW, m->ds, QR_X_ROW, PANELS(p->n_rows) * QR_PANEL, PANELS(p->n_t) * QR_PANEL);
     product(m->dq, p->width, m->ds, m->k, p->width, p->n_rows, p->n_t, p->width, false);
     add_scaled(a->dq + p->row * a->dq_stride + (int64_t)p->head * k, a->dq_stride, m->dq, p->width, p->n_rows, k, a->scale);
     product(m->dk, p->width, m->ds_turned, m->q, QR_X_ROW, p->n_t, p->n_rows, p->width, true);
     product(m->dv, p->width, m->p_turned, m->dout, QR_X_ROW, p->n_t, p->n_rows, p->width, true);
+}
+
+/* What an item owns: dk and dv of a kv head, dq of the heads that share it. */
+static void zero_own(const struct qr_attention_back_args *a, int32_t group, int32_t first, int32_t end)
+{
+    const size_t k = (size_t)a->kv->head_dim, per = (size_t)(a->n_heads / a->kv->n_kv_heads);
+    for (int64_t row = first; row < end; row++) {
+        memset(a->dq + row * a->dq_stride + group * (int64_t)(per * k), 0, per * k * sizeof(float));
+        memset(a->dk + row * a->dk_stride + group * (int64_t)k, 0, k * sizeof(float));
+        memset(a->dv + row * a->dv_stride + group * (int64_t)k, 0, k * sizeof(float));
+    }
 }
 
 static void attention_item(const void *arg, int32_t item, int32_t worker)
@@ -174,6 +191,8 @@ static void attention_item(const void *arg, int32_t item, int32_t worker)
     const int32_t row0 = a->batch->row_start[seq], n = a->batch->row_start[seq + 1] - row0;
     struct part p = {.a = a, .m = qr_queue_own(j->q, worker), .seq = seq, .group = item % n_groups, .width = PANELS(k) * QR_PANEL,
                      .bf16 = a->kv->dtype == QR_BF16};
+    if (a->fresh)
+        zero_own(a, p.group, row0, row0 + n);
     for (p.t0 = 0; p.t0 < n; p.t0 += T) {
         /* Rows before the piece do not see it; with a window those far behind it do not either. */
         const int32_t last = a->window > 0 && p.t0 + T - 1 + a->window < n ? p.t0 + T - 1 + a->window : n;

@@ -67,6 +67,8 @@ static void dx_item(const void *arg, int32_t item, int32_t worker)
     const bool bf16 = a->w->t.dtype == QR_BF16;
     const int32_t i0 = item * ITEM_COLS, size = bf16 ? 2 : 4;
     float x[BLOCK_ROWS * QR_X_ROW] QR_UNINITIALIZED;
+    for (int32_t row = 0; a->fresh && row < a->n_rows; row++)
+        memset(a->dx + row * a->dx_stride + i0, 0, (size_t)(a->n_in - i0 < ITEM_COLS ? a->n_in - i0 : ITEM_COLS) * sizeof(float));
     for (int32_t o = 0; o < a->n_out; o += PIECE)
         for (int32_t row = 0, mr; row < a->n_rows; row += mr) {
             const int32_t n_k = a->n_out - o < PIECE ? a->n_out - o : PIECE;
@@ -130,6 +132,8 @@ static void dw_item(const void *arg, int32_t item, int32_t worker)
     const struct qr_linear_dw_args *a = c->a;
     const int32_t first = item * ITEM_ROWS, end = first + ITEM_ROWS < a->n_out ? first + ITEM_ROWS : a->n_out;
     float x[BLOCK_ROWS * QR_X_ROW] QR_UNINITIALIZED;
+    if (a->fresh && c->row0 == 0)
+        memset(a->dw + (int64_t)first * a->n_in, 0, (size_t)(end - first) * (size_t)a->n_in * sizeof(float));
     for (int32_t row = 0; row < c->n_rows; row += PIECE)
         for (int32_t o = first, mr; o < end; o += mr) {
             const int32_t n_k = c->n_rows - row < PIECE ? c->n_rows - row : PIECE;

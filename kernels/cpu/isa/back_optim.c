@@ -84,7 +84,7 @@ static inline uint16_t round_by_chance(float x, uint32_t r)
     return (uint16_t)((u & 0x7f800000u) == 0x7f800000u ? special : usual);
 }
 
-static inline void move(const struct adam *s, int64_t begin, int64_t n)
+VF_FN void move(const struct adam *s, int64_t begin, int64_t n, const bool leave_g)
 {
     float *restrict w = s->a->w + begin, *restrict m = s->a->m + begin, *restrict v = s->a->v + begin;
     float *restrict grad = s->a->g + begin;
@@ -95,7 +95,8 @@ static inline void move(const struct adam *s, int64_t begin, int64_t n)
         m[i] = mi;
         v[i] = vi;
         w[i] = kept - rate * mi / (sqrtf(vi) / root2 + eps);
-        grad[i] = 0;
+        if (!leave_g)
+            grad[i] = 0;
     }
 }
 
@@ -120,6 +121,17 @@ static inline void round_block(const struct chance *c, int64_t begin, int64_t n)
         half[i] = round_by_chance(w[i], bits[at + i]);
 }
 
+/* A block of everything that is read. */
+VF_FN void ask_ahead(const struct qr_adamw_args *a, int64_t i)
+{
+    for (int64_t end = i + BLOCK; i < end; i += 16) {
+        __builtin_prefetch(a->w + i);
+        __builtin_prefetch(a->m + i);
+        __builtin_prefetch(a->v + i);
+        __builtin_prefetch(a->g + i);
+    }
+}
+
 /* Items begin at multiples of BLOCK among all parameters, so that no block is drawn twice. A block goes through everything while the core's nearest cache
  * has it. */
 static void adam_item(const void *arg, int32_t item, int32_t worker)
@@ -132,12 +144,16 @@ static void adam_item(const void *arg, int32_t item, int32_t worker)
         const int64_t left = BLOCK - (s->a->first + i) % BLOCK;
         n = left < end - i ? left : end - i;
         if (n == BLOCK) { /* constants: the loops unroll to whole vectors */
-            move(s, i, BLOCK);
+            ask_ahead(s->a, i + AHEAD);
+            if (s->a->leave_g)
+                move(s, i, BLOCK, true);
+            else
+                move(s, i, BLOCK, false);
             if (s->a->half)
                 round_block(&c, i, BLOCK);
             continue;
         }
-        move(s, i, n);
+        move(s, i, n, s->a->leave_g);
         if (s->a->half)
             round_block(&c, i, n);
     }

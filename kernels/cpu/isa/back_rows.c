@@ -55,6 +55,13 @@ static float norm_row_back(float *dx, const float *dy, const float *x, const flo
     return r;
 }
 
+/* dst = src onto 0: the bits of an addition. */
+static void put_to(float *dst, const float *src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VF_LEN)
+        vf_store_n(dst + i, vf_add(vf_zero(), vf_load_n(src + i, vf_min_len(n - i))), vf_min_len(n - i));
+}
+
 static void add_to(float *dst, const float *src, int64_t n)
 {
     for (int64_t i = 0; i < n; i += VF_LEN) {
@@ -71,9 +78,10 @@ static void norm_item(const void *arg, int32_t item, int32_t worker)
     for (int64_t n = first_row(j, item); n < end_row(j, item); n++) {
         float *dx = a->dx + n * a->dx_stride;
         j->scratch[n - j->row0] = norm_row_back(dx, a->dy + n * a->dy_stride, a->x + n * a->x_stride, a->w, a->n_cols, a->eps);
+        void (*const give)(float *dst, const float *src, int64_t n) = a->fresh ? put_to : add_to;
         if (a->dh) {
-            add_to(a->dh + n * a->dh_stride, dx, a->n_cols);
-            add_to(a->ddelta + n * a->ddelta_stride, dx, a->n_cols);
+            give(a->dh + n * a->dh_stride, dx, a->n_cols);
+            give(a->ddelta + n * a->ddelta_stride, dx, a->n_cols);
         }
     }
 }
@@ -206,8 +214,8 @@ static void glu_item(const void *arg, int32_t item, int32_t worker)
         for (int64_t i = 0; i < a->n_cols; i += VF_LEN) {
             const int64_t len = vf_min_len(a->n_cols - i);
             vf slope, d = vf_load_n(dout + i, len), y = act_and_slope(vf_load_n(gate + i, len), a->act, &slope);
-            vf_store_n(dgate + i, vf_fma(vf_mul(d, vf_load_n(up + i, len)), slope, vf_load_n(dgate + i, len)), len);
-            vf_store_n(dup + i, vf_fma(d, y, vf_load_n(dup + i, len)), len);
+            vf_store_n(dgate + i, vf_fma(vf_mul(d, vf_load_n(up + i, len)), slope, a->fresh ? vf_zero() : vf_load_n(dgate + i, len)), len);
+            vf_store_n(dup + i, vf_fma(d, y, a->fresh ? vf_zero() : vf_load_n(dup + i, len)), len);
         }
     }
 }

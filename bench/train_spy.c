@@ -84,7 +84,10 @@ PASS(b, adamw, qr_adamw_args, QR_SPY_ADAMW, 0, (a->half ? 34.0 : 32.0) * (double
 PASS(b, sum_squares, qr_sum_squares_args, QR_SPY_SUM_SQUARES, 0, 4.0 * (double)a->n)
 PASS(b, momentum, qr_momentum_args, QR_SPY_MUON, 0, 24.0 * (double)a->n)
 PASS(b, scale, qr_scale_args, QR_SPY_MUON, 0, (4.0 + (a->out ? 4 : 0) + (a->half ? 2 : 0)) * (double)a->n)
+PASS(b, turn, qr_turn_args, QR_SPY_MUON, 0, (4.0 + (a->out ? 4 : 0) + (a->half ? 2 : 0)) * AREA)
 PASS(b, move_by, qr_move_args, QR_SPY_MUON, 0, (12.0 + (a->half ? 2 : 0)) * (double)a->n)
+
+_Static_assert(sizeof(struct qr_backward) == 17 * sizeof(void *), "an entry that is not passed on");
 
 static void k_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const void *rows, enum qr_dtype from,
                    int64_t n_rows)
@@ -107,7 +110,8 @@ void qr_spy_init(struct qr_spy *s, struct qr_backend *real, int32_t n_vocab)
     s->b = (struct qr_backward){.name = real->b->name, .linear_dx = b_linear_dx, .linear_dw = b_linear_dw, .rms_norm = b_rms_norm,
                                 .head_norm = b_head_norm, .rope = b_rope, .attention = b_attention, .glu = b_glu, .embed = b_embed,
                                 .scatter_rows = b_scatter_rows, .cross_entropy = b_cross_entropy, .adamw = b_adamw,
-                                .sum_squares = b_sum_squares, .momentum = b_momentum, .scale = b_scale, .move_by = b_move_by};
+                                .sum_squares = b_sum_squares, .momentum = b_momentum, .scale = b_scale, .turn = b_turn,
+                                .move_by = b_move_by};
     s->be.k = &s->k;
     s->be.b = &s->b;
     s->be.queue = (struct qr_queue *)(void *)s;

@@ -7,17 +7,18 @@ set(QUIRE_CUDA AUTO CACHE STRING "libquire_cuda.so: AUTO (where nvcc is found), 
 set(QUIRE_CUDA_ARCHS 80 86 89 90a 120 CACHE STRING "Compute capabilities of libquire_cuda.so")
 
 # How kernels are compiled as C++: no C++ library, so that C programs can be linked with them. Without a sanitizer gcc announces each access of memory
-# (its -fsanitize=thread), and the emulated device, which takes the place of that sanitizer's library, looks for races.
+# (its -fsanitize=thread, whose code its flow analysis loses its way in), and the emulated device, which takes the place of that sanitizer's library, looks for races.
 function(quire_emulated_kernels name)
     set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX)
     add_library(${name} OBJECT ${ARGN})
     target_include_directories(${name} BEFORE PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests/cuda_emu/include)
     target_compile_definitions(${name} PRIVATE _GNU_SOURCE QR_CUDA_EMU QUIRE_VERSION="${PROJECT_VERSION}")
     target_compile_options(${name} PRIVATE -std=gnu++17 -fno-exceptions -fno-rtti -fno-threadsafe-statics -fvisibility=hidden -Wall -Wextra -Werror
-        -Wno-unused-parameter -Wno-unused-function -ffp-contract=off -fno-trapping-math -fno-math-errno -fno-strict-aliasing -fno-omit-frame-pointer -g1
+        -Wno-unused-parameter -Wno-unused-function -Wno-unknown-pragmas -Wno-maybe-uninitialized
+        -ffp-contract=off -fno-trapping-math -fno-math-errno -fno-strict-aliasing -fno-omit-frame-pointer -g1
         $<IF:$<CONFIG:Debug>,-O1,-O2>)
     if(QUIRE_SANITIZE)
-        target_compile_options(${name} PRIVATE -fsanitize=${QUIRE_SANITIZE} -fno-sanitize-recover=all -Wno-maybe-uninitialized)
+        target_compile_options(${name} PRIVATE -fsanitize=${QUIRE_SANITIZE} -fno-sanitize-recover=all)
     else()
         target_compile_options(${name} PRIVATE -fsanitize=thread)
     endif()
@@ -53,7 +54,8 @@ function(quire_cuda_emulation)
     endif()
     add_library(quire_cuda_emulated MODULE ${objects})
     set_target_properties(quire_cuda_emulated PROPERTIES OUTPUT_NAME quire_cuda_emu LINKER_LANGUAGE C LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-    target_link_libraries(quire_cuda_emulated PRIVATE quire_flags quire_kernels quire_base ${CMAKE_DL_LIBS} -Wl,-Bsymbolic -Wl,--exclude-libs,ALL)
+    target_link_libraries(quire_cuda_emulated PRIVATE quire_flags quire_kernels quire_base ${CMAKE_DL_LIBS} -Wl,-Bsymbolic -Wl,--exclude-libs,ALL
+        $<$<NOT:$<BOOL:${QUIRE_SANITIZE}>>:-Wl,-z,defs>)
 
     # The emulated device alone, with small kernels right and wrong: linked into its own test.
     file(GLOB mistakes CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cuda_emu/*.cu)

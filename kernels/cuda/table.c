@@ -2,12 +2,38 @@
 
 #include <stdio.h>
 
+#include "kernels/cuda/entries.h"
+
 const struct qr_kernels qr_cuda_kernels = {
     .name = "cuda",
+    .rms_norm = qr_cuda_rms_norm,
+    .head_norm = qr_cuda_head_norm,
+    .residual_add = qr_cuda_residual_add,
+    .embed = qr_cuda_embed,
+    .rope_table = qr_cuda_rope_table,
+    .rope = qr_cuda_rope,
+    .kv_write = qr_cuda_kv_write,
+    .qkv = qr_cuda_qkv,
+    .kv_copy = qr_cuda_kv_copy,
+    .glu = qr_cuda_glu,
+    .gather_rows = qr_cuda_gather_rows,
 };
 
 const struct qr_backward qr_cuda_backward = {
     .name = "cuda",
+    .rms_norm = qr_cuda_rms_norm_back,
+    .head_norm = qr_cuda_head_norm_back,
+    .rope = qr_cuda_rope_back,
+    .glu = qr_cuda_glu_back,
+    .embed = qr_cuda_embed_back,
+    .scatter_rows = qr_cuda_scatter_rows,
+    .cross_entropy = qr_cuda_cross_entropy,
+    .adamw = qr_cuda_adamw,
+    .sum_squares = qr_cuda_sum_squares,
+    .momentum = qr_cuda_momentum,
+    .scale = qr_cuda_scale,
+    .turn = qr_cuda_turn,
+    .move_by = qr_cuda_move_by,
 };
 
 bool qr_cuda_supports(const struct qr_queue *q, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,

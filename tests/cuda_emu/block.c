@@ -357,6 +357,8 @@ void *qr_emu_shared_dynamic(void)
 bool qr_emu_is_shared(const void *p, size_t n)
 {
     const uint8_t *b = p;
+    if (b < shared || b >= shared + sizeof shared)
+        return false;
     for (int32_t i = 0; i < m.n_variables; i++)
         if (b >= m.variable[i].at && b + n <= m.variable[i].at + m.variable[i].n_bytes)
             return true;

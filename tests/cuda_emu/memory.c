@@ -19,7 +19,7 @@
 
 #define UNIT 256                       /* what cudaMalloc aligns to */
 #define ADDRESSES ((size_t)64 << 30)   /* reserved, not used */
-#define FILL_MAX ((size_t)16 << 20)    /* the first so many bytes of an allocation become NaN */
+#define FILL_MAX ((size_t)1 << 20)     /* the first so many bytes of an allocation become NaN */
 #define PIECES_MAX 65536
 #define ZERO_PAGES_MIN ((size_t)1 << 20)
 

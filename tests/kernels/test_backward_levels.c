@@ -33,10 +33,10 @@ static void compare(const float *got, const double *want, int64_t n, double m, b
 }
 
 /* Calls body for every level but ref, which is what all others are compared with in the end. */
-static void for_levels(void (*body)(const char *isa, struct qr_backend *be, struct qr_backend *threads))
+static void for_levels(void (*body)(const char *isa, struct qr_backend *be, struct qr_backend *threads), bool on_device)
 {
     const char *names[8];
-    int32_t n_levels = qr_cpu_levels(names);
+    int32_t n_levels = on_device ? device_levels(names) : qr_cpu_levels(names);
     printf("seed %d\n", SEED);
     for (int32_t l = 0; l < n_levels; l++) {
         struct qr_backend *be = open_level(names[l], 1, 0), *threads = open_level(names[l], 3, 0);
@@ -341,7 +341,7 @@ static void check_rows(const char *isa, struct qr_backend *be, struct qr_backend
 
 Test(backward_levels, what_treats_rows_one_by_one_agrees_with_double)
 {
-    for_levels(check_rows);
+    for_levels(check_rows, true);
 }
 
 static void check_heads(const char *isa, struct qr_backend *be, struct qr_backend *threads)
@@ -374,7 +374,7 @@ static void check_heads(const char *isa, struct qr_backend *be, struct qr_backen
 
 Test(backward_levels, heads_agree_with_double)
 {
-    for_levels(check_heads);
+    for_levels(check_heads, true);
 }
 
 /* ---- attention ---- */
@@ -438,5 +438,5 @@ static void check_attention(const char *isa, struct qr_backend *be, struct qr_ba
 
 Test(backward_levels, attention_agrees_with_double)
 {
-    for_levels(check_attention);
+    for_levels(check_attention, false);
 }

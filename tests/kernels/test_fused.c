@@ -193,7 +193,7 @@ Test(fused, heads_reach_the_cache_with_the_same_bits_as_by_norm_rotation_and_wri
     static const enum qr_dtype caches[] = {QR_F32, QR_BF16, QR_I8};
     static const int32_t shapes[][4] = {{9, 3, 64, 64}, {4, 2, 80, 20}, {2, 2, 24, 8}, {3, 1, 256, 64}, {1, 1, 8, 2}}; /* H, G, K, R */
     const char *names[8];
-    int32_t n_levels = qr_cpu_levels(names);
+    int32_t n_levels = device_levels(names);
     struct qr_rng r = {.seed = SEED + 2};
     for (int32_t l = 0; l < n_levels; l++)
         for (int32_t t = 1; t <= 2; t++) {

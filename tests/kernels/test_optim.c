@@ -43,7 +43,7 @@ static bool params_same(const struct params *a, const struct params *b)
 Test(adamw, gives_the_bits_of_ref_at_every_level_whole_or_in_shares)
 {
     const char *names[8];
-    int32_t n_levels = qr_cpu_levels(names);
+    int32_t n_levels = device_levels(names);
     const int64_t n = 20011;
     struct qr_backend *ref = open_level("ref", 1, 0);
     struct params start = params_new(n, SEED), want = params_new(n, SEED);
@@ -122,7 +122,7 @@ static void muon_passes(struct qr_backend *be, struct params *p, int64_t begin, 
 Test(muon_passes, give_the_bits_of_ref_at_every_level)
 {
     const char *names[8];
-    int32_t n_levels = qr_cpu_levels(names);
+    int32_t n_levels = device_levels(names);
     const int64_t n = 40011, cut = 4099;
     struct qr_backend *ref = open_level("ref", 1, 0);
     struct params want = params_new(n, SEED);
@@ -145,7 +145,7 @@ Test(muon_passes, turn_a_matrix_at_every_level)
 {
     static const int32_t shape[][2] = {{1, 1}, {16, 16}, {33, 70}, {70, 33}, {1, 130}, {130, 1}, {64, 129}};
     const char *names[8];
-    int32_t n_levels = qr_cpu_levels(names);
+    int32_t n_levels = device_levels(names);
     for (int32_t l = 0; l < n_levels; l++) {
         struct qr_backend *be = open_level(names[l], 1 + l % 3, 0);
         for (int k = 0; k < QR_COUNT(shape); k++) {
@@ -169,7 +169,7 @@ Test(muon_passes, turn_a_matrix_at_every_level)
 Test(sum_squares, is_the_sum_and_the_same_bits_at_every_level)
 {
     const char *names[8];
-    int32_t n_levels = qr_cpu_levels(names);
+    int32_t n_levels = device_levels(names);
     static const int64_t sizes[] = {0, 1, 15, 16, 17, 4095, 4096, 4097, 100003};
     for (int k = 0; k < QR_COUNT(sizes); k++) {
         const int64_t n = sizes[k];

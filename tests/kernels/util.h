@@ -3,9 +3,12 @@
 #define QR_TESTS_KERNELS_UTIL_H
 
 #include <criterion/criterion.h>
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/half.h"
@@ -22,8 +25,39 @@ static inline double gamma_n(double n)
     return n * U24 / (1 - n * U24);
 }
 
+/* The levels of this processor, and "cuda" on the emulated device (tests/cuda_emu/), for entries that are there in all of them. */
+static inline int32_t device_levels(const char *names[8])
+{
+    int32_t n = qr_cpu_levels(names);
+    const char *lib = getenv("QUIRE_CUDA_EMU_LIB");
+    if (lib && access(lib, R_OK) == 0)
+        names[n++] = "cuda";
+    else
+        printf("skipped: the cuda level, as there is no emulated device (no C++ compiler, or not run through ctest)\n");
+    return n;
+}
+
+/* The emulated device doing everything at once, so that kernels may be given memory of the host and have done their work when they return. */
+static inline struct qr_backend *open_emulated(int32_t step_rows_max)
+{
+    struct qr_err err = {0};
+    struct qr_backend *be = NULL;
+    const struct qr_backend_options o = {.device = "cuda", .step_rows_max = step_rows_max};
+    setenv("QUIRE_CUDA_LIB", getenv("QUIRE_CUDA_EMU_LIB"), 1);
+    void *lib = dlopen(getenv("QUIRE_CUDA_LIB"), RTLD_NOW | RTLD_LOCAL);
+    cr_assert_not_null(lib, "%s", dlerror());
+    void (*set_eager)(bool eager);
+    *(void **)&set_eager = dlsym(lib, "qr_emu_set_eager");
+    set_eager(true);
+    cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+    dlclose(lib); /* the backend holds it */
+    return be;
+}
+
 static inline struct qr_backend *open_level(const char *isa, int32_t n_threads, int32_t step_rows_max)
 {
+    if (strcmp(isa, "cuda") == 0)
+        return open_emulated(step_rows_max);
     struct qr_err err = {0};
     struct qr_backend *be = NULL;
     struct qr_backend_options o = {.device = "cpu", .isa = isa, .n_threads = n_threads, .step_rows_max = step_rows_max};

@@ -1,0 +1,52 @@
+/* entries.h - the launchers of kernels/cuda/, one for each entry of kernels.h and backward.h that there is; table.c lists them. Plain C in both languages.
+ * All pointers in arguments are the device's, but those to structs of arguments. A launcher returns when its kernels are in the queue's stream. */
+#ifndef QR_KERNELS_CUDA_ENTRIES_H
+#define QR_KERNELS_CUDA_ENTRIES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/backward.h" /* in C++ too these are C */
+#include "kernels/kernels.h"
+
+/* rows.cu */
+void qr_cuda_rms_norm(struct qr_queue *q, const struct qr_norm_args *a);
+void qr_cuda_residual_add(struct qr_queue *q, const struct qr_add_args *a);
+void qr_cuda_embed(struct qr_queue *q, const struct qr_embed_args *a);
+void qr_cuda_glu(struct qr_queue *q, const struct qr_glu_args *a);
+void qr_cuda_gather_rows(struct qr_queue *q, const struct qr_gather_args *a);
+
+/* heads.cu */
+void qr_cuda_head_norm(struct qr_queue *q, const struct qr_head_norm_args *a);
+void qr_cuda_rope_table(struct qr_queue *q, const struct qr_rope_table_args *a);
+void qr_cuda_rope(struct qr_queue *q, const struct qr_rope_args *a);
+void qr_cuda_kv_write(struct qr_queue *q, const struct qr_kv_write_args *a);
+void qr_cuda_qkv(struct qr_queue *q, const struct qr_qkv_args *a);
+void qr_cuda_kv_copy(struct qr_queue *q, const struct qr_kv_copy_args *a);
+
+/* back_rows.cu */
+void qr_cuda_rms_norm_back(struct qr_queue *q, const struct qr_norm_back_args *a);
+void qr_cuda_head_norm_back(struct qr_queue *q, const struct qr_head_norm_back_args *a);
+void qr_cuda_rope_back(struct qr_queue *q, const struct qr_rope_args *a);
+void qr_cuda_glu_back(struct qr_queue *q, const struct qr_glu_back_args *a);
+void qr_cuda_embed_back(struct qr_queue *q, const struct qr_embed_back_args *a);
+void qr_cuda_scatter_rows(struct qr_queue *q, const struct qr_scatter_args *a);
+void qr_cuda_cross_entropy(struct qr_queue *q, const struct qr_cross_entropy_args *a);
+
+/* optim.cu */
+void qr_cuda_adamw(struct qr_queue *q, const struct qr_adamw_args *a);
+void qr_cuda_sum_squares(struct qr_queue *q, const struct qr_sum_squares_args *a);
+void qr_cuda_momentum(struct qr_queue *q, const struct qr_momentum_args *a);
+void qr_cuda_turn(struct qr_queue *q, const struct qr_turn_args *a);
+void qr_cuda_scale(struct qr_queue *q, const struct qr_scale_args *a);
+void qr_cuda_move_by(struct qr_queue *q, const struct qr_move_args *a);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,223 @@
+/* Kernels that treat rows one by one: norm, residual, embedding, gated unit, gathering. All are bound by bandwidth: what a thread moves is 16 bytes
+ * wherever addresses allow it, and a row that needs a sum is read once and stays in registers. */
+#include "kernels/cuda/queue.h"
+#include "kernels/cuda/tiles.h"
+#include "kernels/cuda/widths.h"
+
+#define THREADS QR_TILE_THREADS
+#define AT_ONCE QR_TILE_FOURS
+
+/* ---- rms_norm ---- */
+
+template <int FOURS, int WARPS, bool VEC> QR_KERNEL(WARPS == 32 ? 1024 : QR_ROW_THREADS) norm(struct qr_norm_args a)
+{
+    QR_SHARED_ARRAY(float, partial, 32);
+    const int64_t row = qr_row_of_thread<WARPS>();
+    const int32_t first = qr_col_of_thread<WARPS>(), n = row < a.n_rows ? a.n_cols : 0;
+    float *x = a.x + row * a.x_stride;
+    float4 v[FOURS];
+    for (int j = 0; j < FOURS; j++)
+        v[j] = qr_load4<VEC>(x, first + j * QR_ROW_STEP(WARPS), n);
+    for (int j = 0; j < FOURS && a.delta; j++) {
+        const int32_t i = first + j * QR_ROW_STEP(WARPS);
+        v[j] = qr_add4(v[j], qr_load4<VEC>(a.delta + row * a.delta_stride, i, n));
+        qr_store4<VEC>(x, i, n, v[j]);
+    }
+    const float r = qr_inverse_rms<FOURS, WARPS>(v, a.n_cols, a.eps, partial);
+    for (int j = 0; j < FOURS; j++) {
+        const int32_t i = first + j * QR_ROW_STEP(WARPS);
+        qr_store4<VEC>(a.out + row * a.out_stride, i, n, qr_mul4(qr_scale4(v[j], r), qr_load4<VEC>(a.w, i, n)));
+    }
+}
+
+extern "C" void qr_cuda_rms_norm(struct qr_queue *q, const struct qr_norm_args *a)
+{
+    QR_ASSERT(q != NULL && a != NULL && a->x != NULL && a->out != NULL && a->w != NULL);
+    QR_ASSERT(a->n_cols > 0 && a->n_cols <= QR_ROW_COLS_MAX);
+    if (a->n_rows == 0)
+        return;
+    const bool vec = qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->out) | QR_ADDRESS(a->delta) | QR_ADDRESS(a->w),
+                                 a->n_cols | a->x_stride | a->out_stride | (a->delta ? a->delta_stride : 0));
+#define LAUNCH(fours, warps)                                                                                                     \
+    do {                                                                                                                         \
+        if (vec)                                                                                                                 \
+            QR_LAUNCH((norm<fours, warps, true>), qr_row_blocks(a->n_rows, warps), qr_row_threads(warps), 0, q->stream, *a);     \
+        else                                                                                                                     \
+            QR_LAUNCH((norm<fours, warps, false>), qr_row_blocks(a->n_rows, warps), qr_row_threads(warps), 0, q->stream, *a);    \
+    } while (0)
+    QR_FOR_WIDTH(a->n_cols, LAUNCH);
+#undef LAUNCH
+}
+
+/* ---- what needs no sum ---- */
+
+template <bool VEC> QR_KERNEL(THREADS) add(struct qr_add_args a, struct qr_tiles t)
+{
+    int32_t col;
+    const int64_t row = qr_tile_row(t, &col);
+    const int32_t n = row < a.n_rows ? a.n_cols : 0, step = 4 * t.lanes;
+    float *x = a.x + row * a.x_stride;
+    const float *delta = a.delta + row * a.delta_stride;
+    float4 u[AT_ONCE], v[AT_ONCE];
+    for (int j = 0; j < AT_ONCE; j++)
+        u[j] = qr_load4<VEC>(x, col + j * step, n), v[j] = qr_load4<VEC>(delta, col + j * step, n);
+    for (int j = 0; j < AT_ONCE; j++)
+        qr_store4<VEC>(x, col + j * step, n, qr_add4(u[j], v[j]));
+}
+
+extern "C" void qr_cuda_residual_add(struct qr_queue *q, const struct qr_add_args *a)
+{
+    QR_ASSERT(q != NULL && a != NULL && a->x != NULL);
+    QR_ASSERT(a->delta != NULL && a->n_cols > 0);
+    if (a->n_rows == 0)
+        return;
+    const struct qr_tiles t = qr_tiles_of(a->n_rows, a->n_cols);
+    if (qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->delta), a->n_cols | a->x_stride | a->delta_stride))
+        QR_LAUNCH(add<true>, qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+    else
+        QR_LAUNCH(add<false>, qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+}
+
+template <bool VEC> QR_KERNEL(THREADS) gather(struct qr_gather_args a, struct qr_tiles t)
+{
+    int32_t col;
+    const int64_t row = qr_tile_row(t, &col);
+    const int32_t n = row < a.n_rows ? a.n_cols : 0, step = 4 * t.lanes;
+    if (n == 0)
+        return;
+    const float *x = a.x + a.row[row] * a.x_stride;
+    float4 v[AT_ONCE];
+    for (int j = 0; j < AT_ONCE; j++)
+        v[j] = qr_load4<VEC>(x, col + j * step, n);
+    for (int j = 0; j < AT_ONCE; j++)
+        qr_store4<VEC>(a.out + row * a.out_stride, col + j * step, n, v[j]);
+}
+
+extern "C" void qr_cuda_gather_rows(struct qr_queue *q, const struct qr_gather_args *a)
+{
+    QR_ASSERT(q != NULL && a != NULL && a->x != NULL && a->out != NULL);
+    QR_ASSERT(a->row != NULL || a->n_rows == 0);
+    if (a->n_rows == 0)
+        return;
+    const struct qr_tiles t = qr_tiles_of(a->n_rows, a->n_cols);
+    if (qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->out), a->n_cols | a->x_stride | a->out_stride))
+        QR_LAUNCH(gather<true>, qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+    else
+        QR_LAUNCH(gather<false>, qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+}
+
+/* ---- glu ---- */
+
+template <enum qr_act ACT> QR_DEVICE float4 gate4(float4 g, float4 up)
+{
+    return make_float4(qr_activate<ACT>(g.x) * up.x, qr_activate<ACT>(g.y) * up.y, qr_activate<ACT>(g.z) * up.z, qr_activate<ACT>(g.w) * up.w);
+}
+
+template <bool VEC, enum qr_act ACT> QR_KERNEL(THREADS) glu(struct qr_glu_args a, struct qr_tiles t)
+{
+    int32_t col;
+    const int64_t row = qr_tile_row(t, &col);
+    const int32_t n = row < a.n_rows ? a.n_cols : 0, step = 4 * t.lanes;
+    const float *gate = a.gate_up + row * a.gate_up_stride, *up = gate + a.n_cols;
+    float4 g[AT_ONCE], u[AT_ONCE];
+    for (int j = 0; j < AT_ONCE; j++)
+        g[j] = qr_load4<VEC>(gate, col + j * step, n), u[j] = qr_load4<VEC>(up, col + j * step, n);
+    for (int j = 0; j < AT_ONCE; j++)
+        qr_store4<VEC>(a.out + row * a.out_stride, col + j * step, n, gate4<ACT>(g[j], u[j]));
+}
+
+extern "C" void qr_cuda_glu(struct qr_queue *q, const struct qr_glu_args *a)
+{
+    QR_ASSERT(q != NULL && a != NULL && a->gate_up != NULL && a->out != NULL);
+    QR_ASSERT((a->act == QR_ACT_SILU || a->act == QR_ACT_GELU_TANH) && a->n_cols > 0);
+    if (a->n_rows == 0)
+        return;
+    const struct qr_tiles t = qr_tiles_of(a->n_rows, a->n_cols);
+    const bool vec = qr_in_fours(QR_ADDRESS(a->gate_up) | QR_ADDRESS(a->out), a->n_cols | a->gate_up_stride | a->out_stride);
+    if (a->act == QR_ACT_SILU && vec)
+        QR_LAUNCH((glu<true, QR_ACT_SILU>), qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+    else if (a->act == QR_ACT_SILU)
+        QR_LAUNCH((glu<false, QR_ACT_SILU>), qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+    else if (vec)
+        QR_LAUNCH((glu<true, QR_ACT_GELU_TANH>), qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+    else
+        QR_LAUNCH((glu<false, QR_ACT_GELU_TANH>), qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+}
+
+/* ---- embed ---- */
+
+struct table { /* the part of struct qr_embed_args that is the device's */
+    float *out;
+    const void *rows;
+    const int32_t *ids;
+    int64_t out_stride, row_stride;
+    int32_t n_rows, n_cols, n_vocab;
+    float scale;
+};
+
+template <enum qr_dtype TYPE> QR_DEVICE float load_number(const void *row, int32_t i)
+{
+    if (TYPE == QR_F32)
+        return ((const float *)row)[i];
+    const uint32_t h = ((const uint16_t *)row)[i];
+    return TYPE == QR_BF16 ? qr_from_bf16(h) : qr_from_f16(h);
+}
+
+template <enum qr_dtype TYPE, bool VEC> QR_DEVICE float4 load_numbers(const void *row, int32_t i, int32_t n)
+{
+    if (TYPE == QR_F32)
+        return qr_load4<VEC>((const float *)row, i, n);
+    if (i >= n)
+        return make_float4(0, 0, 0, 0);
+    if (VEC) {
+        const uint2 h = *(const uint2 *)((const uint16_t *)row + i);
+        if (TYPE == QR_BF16)
+            return make_float4(qr_from_bf16(h.x & 0xffffu), qr_from_bf16(h.x >> 16), qr_from_bf16(h.y & 0xffffu), qr_from_bf16(h.y >> 16));
+        return make_float4(qr_from_f16(h.x & 0xffffu), qr_from_f16(h.x >> 16), qr_from_f16(h.y & 0xffffu), qr_from_f16(h.y >> 16));
+    }
+    return make_float4(load_number<TYPE>(row, i), i + 1 < n ? load_number<TYPE>(row, i + 1) : 0, i + 2 < n ? load_number<TYPE>(row, i + 2) : 0,
+                       i + 3 < n ? load_number<TYPE>(row, i + 3) : 0);
+}
+
+template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) embed(struct table a, struct qr_tiles t)
+{
+    int32_t col;
+    const int64_t row = qr_tile_row(t, &col);
+    const int32_t step = 4 * t.lanes;
+    if (row >= a.n_rows)
+        return;
+    const int32_t id = a.ids[row];
+    QR_DEVICE_ASSERT(id >= 0 && id < a.n_vocab);
+    const void *from = (const char *)a.rows + id * a.row_stride * (TYPE == QR_F32 ? 4 : 2);
+    float4 v[AT_ONCE];
+    for (int j = 0; j < AT_ONCE; j++)
+        v[j] = load_numbers<TYPE, VEC>(from, col + j * step, a.n_cols);
+    for (int j = 0; j < AT_ONCE; j++)
+        qr_store4<VEC>(a.out + row * a.out_stride, col + j * step, a.n_cols, qr_scale4(v[j], a.scale));
+}
+
+extern "C" void qr_cuda_embed(struct qr_queue *q, const struct qr_embed_args *a)
+{
+    QR_ASSERT(q != NULL && a != NULL && a->table != NULL && (a->table->data != NULL) != (a->packed != NULL));
+    QR_ASSERT(a->table->n_dims == 2 && (a->table->dtype == QR_F32 || a->table->dtype == QR_BF16 || a->table->dtype == QR_F16));
+    if (a->n_rows == 0)
+        return;
+    const struct table k = {a->out, a->packed ? a->packed : a->table->data, a->ids, a->out_stride, a->table->stride[0], a->n_rows,
+                            (int32_t)a->table->shape[1], (int32_t)a->table->shape[0], a->scale}; /* packed rows lie as the table's do */
+    const struct qr_tiles t = qr_tiles_of(k.n_rows, k.n_cols);
+    const bool vec = qr_in_fours(QR_ADDRESS(k.rows) | QR_ADDRESS(k.out), k.n_cols | k.out_stride | k.row_stride);
+#define LAUNCH(type)                                                                         \
+    do {                                                                                     \
+        if (vec)                                                                             \
+            QR_LAUNCH((embed<type, true>), qr_tile_blocks(t), THREADS, 0, q->stream, k, t);     \
+        else                                                                                 \
+            QR_LAUNCH((embed<type, false>), qr_tile_blocks(t), THREADS, 0, q->stream, k, t);    \
+    } while (0)
+    if (a->table->dtype == QR_F32)
+        LAUNCH(QR_F32);
+    else if (a->table->dtype == QR_BF16)
+        LAUNCH(QR_BF16);
+    else
+        LAUNCH(QR_F16);
+#undef LAUNCH
+}

@@ -54,8 +54,10 @@ function(quire_cuda_emulation)
     endif()
     add_library(quire_cuda_emulated MODULE ${objects})
     set_target_properties(quire_cuda_emulated PROPERTIES OUTPUT_NAME quire_cuda_emu LINKER_LANGUAGE C LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-    target_link_libraries(quire_cuda_emulated PRIVATE quire_flags quire_kernels quire_base ${CMAKE_DL_LIBS} -Wl,-Bsymbolic -Wl,--exclude-libs,ALL
-        $<$<NOT:$<BOOL:${QUIRE_SANITIZE}>>:-Wl,-z,defs>)
+    target_link_libraries(quire_cuda_emulated PRIVATE quire_flags quire_kernels quire_base ${CMAKE_DL_LIBS} -Wl,-Bsymbolic -Wl,--exclude-libs,ALL)
+    if(NOT QUIRE_SANITIZE)
+        target_link_options(quire_cuda_emulated PRIVATE -Wl,-z,defs)
+    endif()
 
     # The emulated device alone, with small kernels right and wrong: linked into its own test.
     file(GLOB mistakes CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cuda_emu/*.cu)
@@ -88,7 +90,7 @@ function(quire_cuda_library)
         get_filename_component(stem ${source} NAME_WE)
         set(object ${CMAKE_BINARY_DIR}/cuda/${stem}.o)
         add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${stem}.cu" VERBATIM
-            COMMAND ${QUIRE_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++17 -O3 -fmad=false --threads 0 -lineinfo ${archs}
+            COMMAND ${QUIRE_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++17 -O3 -fmad=false --threads 0 ${archs}
                     -I${PROJECT_SOURCE_DIR} -DQUIRE_VERSION="${PROJECT_VERSION}" -D_GNU_SOURCE -Xcompiler=-fPIC,-fvisibility=hidden,-ffp-contract=off,-Wall
                     -Werror all-warnings)
         list(APPEND objects ${object})

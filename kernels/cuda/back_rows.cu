@@ -18,6 +18,7 @@ struct norm_back {
     int64_t dx_stride, dy_stride, x_stride, dh_stride, ddelta_stride, n_rows;
     int32_t n_heads, n_cols; /* row r is head r % n_heads of row r / n_heads; heads lie n_cols apart */
     float eps;
+    bool fresh; /* dh and ddelta hold nothing yet */
 };
 
 QR_DEVICE int64_t place(int64_t row, int64_t stride, struct norm_back a)
@@ -40,8 +41,9 @@ QR_DEVICE void back_row(struct norm_back a, int64_t row, int32_t n, int32_t firs
         if (!a.dh)
             continue;
         float *dh = a.dh + row * a.dh_stride, *ddelta = a.ddelta + row * a.ddelta_stride;
-        qr_store4<VEC>(dh, i, n, qr_add4(qr_load4<VEC>(dh, i, n), sum));
-        qr_store4<VEC>(ddelta, i, n, qr_add4(qr_load4<VEC>(ddelta, i, n), sum));
+        const int32_t n_old = a.fresh ? 0 : n;
+        qr_store4<VEC>(dh, i, n, qr_add4(qr_load4<VEC>(dh, i, n_old), sum));
+        qr_store4<VEC>(ddelta, i, n, qr_add4(qr_load4<VEC>(ddelta, i, n_old), sum));
     }
 }
 
@@ -124,7 +126,7 @@ extern "C" void qr_cuda_rms_norm_back(struct qr_queue *q, const struct qr_norm_b
     QR_ASSERT(q != NULL && a != NULL && a->dx != NULL && a->dw != NULL);
     QR_ASSERT(a->n_cols > 0 && (a->dh == NULL) == (a->ddelta == NULL));
     const struct norm_back k = {a->dx, a->dh, a->ddelta, NULL, a->dy, a->x, a->w, a->dx_stride, a->dy_stride, a->x_stride, a->dh_stride, a->ddelta_stride,
-                                a->n_rows, 1, a->n_cols, a->eps};
+                                a->n_rows, 1, a->n_cols, a->eps, a->fresh};
     const bool vec = qr_in_fours(QR_ADDRESS(a->dx) | QR_ADDRESS(a->dh) | QR_ADDRESS(a->ddelta) | QR_ADDRESS(a->dy) | QR_ADDRESS(a->x) | QR_ADDRESS(a->w),
                                  a->n_cols | a->dx_stride | a->dy_stride | a->x_stride | (a->dh ? a->dh_stride | a->ddelta_stride : 0));
     launch_norm_back(q, k, a->dw, vec);
@@ -135,7 +137,7 @@ extern "C" void qr_cuda_head_norm_back(struct qr_queue *q, const struct qr_head_
     QR_ASSERT(q != NULL && a != NULL && a->dx != NULL && a->dw != NULL);
     QR_ASSERT(a->head_dim > 0 && a->n_heads > 0);
     const struct norm_back k = {a->dx, NULL, NULL, NULL, a->dy, a->x, a->w, a->dx_stride, a->dy_stride, a->x_stride, 0, 0,
-                                (int64_t)a->n_rows * a->n_heads, a->n_heads, a->head_dim, a->eps};
+                                (int64_t)a->n_rows * a->n_heads, a->n_heads, a->head_dim, a->eps, false};
     const bool vec = qr_in_fours(QR_ADDRESS(a->dx) | QR_ADDRESS(a->dy) | QR_ADDRESS(a->x) | QR_ADDRESS(a->w),
                                  a->head_dim | a->dx_stride | a->dy_stride | a->x_stride);
     launch_norm_back(q, k, a->dw, vec);
@@ -155,13 +157,13 @@ template <bool VEC, enum qr_act ACT> QR_KERNEL(QR_TILE_THREADS) glu_back(struct 
 {
     int32_t col;
     const int64_t row = qr_tile_row(t, &col);
-    const int32_t n = row < a.n_rows ? a.n_cols : 0;
+    const int32_t n = row < a.n_rows ? a.n_cols : 0, n_old = a.fresh ? 0 : n;
     const float *gate = a.gate_up + row * a.gate_up_stride, *up = gate + a.n_cols, *dout = a.dout + row * a.dout_stride;
     float *dgate = a.dgate_up + row * a.dgate_up_stride, *dup = dgate + a.n_cols;
     for (int j = 0; j < QR_TILE_FOURS; j++) { /* five float4 a turn are enough under way */
         const int32_t i = col + j * 4 * t.lanes;
         const float4 g = qr_load4<VEC>(gate, i, n), u = qr_load4<VEC>(up, i, n), d = qr_load4<VEC>(dout, i, n);
-        float4 dg = qr_load4<VEC>(dgate, i, n), du = qr_load4<VEC>(dup, i, n);
+        float4 dg = qr_load4<VEC>(dgate, i, n_old), du = qr_load4<VEC>(dup, i, n_old);
         back_one<ACT>(d.x, g.x, u.x, &dg.x, &du.x);
         back_one<ACT>(d.y, g.y, u.y, &dg.y, &du.y);
         back_one<ACT>(d.z, g.z, u.z, &dg.z, &du.z);

@@ -114,7 +114,7 @@ struct adamw {
     int64_t n, first, step;
     uint64_t seed;
     float keep, take1, beta2, take2, rate, root2, eps, gscale;
-    bool aligned;
+    bool aligned, leave_g;
 };
 
 QR_KERNEL(THREADS) adamw(struct adamw a)
@@ -132,7 +132,9 @@ QR_KERNEL(THREADS) adamw(struct adamw a)
         v[k] = a.beta2 * v[k] + a.take2 * (d * d);
         w[k] = w[k] - a.rate * m[k] / (sqrtf(v[k]) / a.root2 + a.eps);
     }
-    store8(a.w, w, s), store8(a.m, m, s), store8(a.v, v, s), store8(a.g, zero, s);
+    store8(a.w, w, s), store8(a.m, m, s), store8(a.v, v, s);
+    if (!a.leave_g)
+        store8(a.g, zero, s);
     if (a.half)
         store_rounded(a.half, w, s, a.first, a.step, a.seed);
 }
@@ -146,7 +148,7 @@ extern "C" void qr_cuda_adamw(struct qr_queue *q, const struct qr_adamw_args *a)
     const struct adamw k = {a->w, a->m, a->v, a->g, a->half, a->n, a->first, a->step, a->seed, (float)(1 - a->lr * a->decay), (float)(1 - a->beta1),
                             (float)a->beta2, (float)(1 - a->beta2), (float)(a->lr / (1 - pow(a->beta1, (double)a->step))),
                             (float)sqrt(1 - pow(a->beta2, (double)a->step)), (float)a->eps, (float)a->gscale,
-                            in_sixteens(QR_ADDRESS(a->w) | QR_ADDRESS(a->m) | QR_ADDRESS(a->v) | QR_ADDRESS(a->g), a->half, a->first)};
+                            in_sixteens(QR_ADDRESS(a->w) | QR_ADDRESS(a->m) | QR_ADDRESS(a->v) | QR_ADDRESS(a->g), a->half, a->first), a->leave_g};
     QR_LAUNCH(adamw, blocks_for(a->n, a->first), THREADS, 0, q->stream, k);
 }
 

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Logits of tiny random models of every family, by transformers in double precision: an implementation that shares nothing with this program.
+
+Prints tests/model/golden_families.h. Needs PyTorch and transformers (5.23 and 2.15 were used), in an environment of its own:
+    python3 -m venv /tmp/golden && /tmp/golden/bin/pip install torch transformers numpy
+    /tmp/golden/bin/python tools/golden/families.py > tests/model/golden_families.h
+A model is its configuration, as transformers writes it, and weights that follow from their names, so that the test makes the same model on the spot:
+number i of a tensor is (s(hash(name) + i) / 2^24 - 1/2) * width around 0, of norms around 1, where s is the upper 24 bits of splitmix64.
+"""
+import json
+import sys
+
+import numpy
+import torch
+import transformers
+
+IDS, SHOWN, STEP = 40, 11, 8
+COMMON = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=96,
+              max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=None)
+MASK = (1 << 64) - 1
+
+NOT_OF_THE_MODEL = ("id2label", "label2id", "transformers_version", "_name_or_path", "chunk_size_feed_forward", "output_attentions", "output_hidden_states",
+                    "return_dict", "problem_type", "is_encoder_decoder", "initializer_range", "attention_dropout", "use_cache", "pretraining_tp")
+FAMILIES = [
+    ("llama", "LlamaForCausalLM", dict(tie_word_embeddings=False)),
+    ("llama with biases, a tied head and heads of 32", "LlamaForCausalLM", dict(tie_word_embeddings=True, attention_bias=True, mlp_bias=True, head_dim=32)),
+    ("llama with Llama 3's scaling", "LlamaForCausalLM", dict(rope_parameters=dict(
+        rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32))),
+    ("llama with linear scaling", "LlamaForCausalLM", dict(rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0))),
+    ("llama with yarn", "LlamaForCausalLM", dict(rope_parameters=dict(
+        rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=32))),
+    ("mistral with a window of 8", "MistralForCausalLM", dict(sliding_window=8, head_dim=16)),
+    ("qwen2", "Qwen2ForCausalLM", dict(tie_word_embeddings=True)),
+    ("qwen2 with a window in its last layer", "Qwen2ForCausalLM", dict(use_sliding_window=True, sliding_window=6, max_window_layers=2)),
+    ("qwen3", "Qwen3ForCausalLM", dict(head_dim=32, tie_word_embeddings=True)),
+    ("qwen3 with biases", "Qwen3ForCausalLM", dict(head_dim=16, attention_bias=True)),
+]
+
+
+def hash_of(name):
+    h = 0xCBF29CE484222325  # FNV-1a
+    for b in name.encode():
+        h = ((h ^ b) * 0x100000001B3) & MASK
+    return h
+
+
+def splitmix(x):
+    x = (x + numpy.uint64(0x9E3779B97F4A7C15)).astype(numpy.uint64)
+    x = (x ^ (x >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+    return x ^ (x >> numpy.uint64(31))
+
+
+def values(name, shape):
+    n = int(numpy.prod(shape))
+    with numpy.errstate(over="ignore"):
+        s = splitmix(numpy.uint64(hash_of(name)) + numpy.arange(n, dtype=numpy.uint64)) >> numpy.uint64(40)
+    unit = s.astype(numpy.float64) / (1 << 24) - 0.5
+    norm = "norm" in name
+    return ((1.0 if norm else 0.0) + unit * (0.5 if norm else 0.4)).astype(numpy.float32).reshape(shape)
+
+
+def ids_of(k, vocab):
+    return [(1 + 37 * i * (k + 1) + i * i) % vocab for i in range(IDS)]
+
+
+def c_string(text):
+    pieces = [text[i:i + 110] for i in range(0, len(text), 110)]
+    return "\n     ".join('"' + p.replace("\\", "\\\\").replace('"', '\\"') + '"' for p in pieces)
+
+
+def golden(k, name, cls, more):
+    arch = getattr(transformers, cls)
+    config = arch.config_class(**{**COMMON, **more})
+    config.architectures = [cls]
+    config.dtype = torch.float32
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    model = arch(config).double().eval()
+    state = model.state_dict()
+    tied = config.tie_word_embeddings
+    tensors = [t for t in state if not (tied and t == "lm_head.weight")]
+    with torch.no_grad():
+        for t in tensors:
+            state[t].copy_(torch.from_numpy(values(t, tuple(state[t].shape))).double())
+        model.tie_weights()
+        ids = ids_of(k, config.vocab_size)
+        logits = model(torch.tensor([ids]), use_cache=False).logits[0].double()
+    text = json.loads(config.to_json_string(use_diff=False))
+    keep = {x: y for x, y in text.items() if y is not None and x not in NOT_OF_THE_MODEL}
+    print("    {%s,\n     %s," % (c_string(name), c_string(json.dumps(keep))))
+    print("     {" + ",\n      ".join("{%s, {%s}}" % (c_string(t), ", ".join(map(str, state[t].shape))) for t in tensors) + "},")
+    rows = [IDS // 2, IDS - 1]
+    print("     {" + ",\n      ".join("{%.9g, {%s}}" % (float(torch.logsumexp(logits[r], 0)),
+                                                      ", ".join("%.8g" % float(logits[r][i * STEP]) for i in range(SHOWN))) for r in rows) + "}},")
+    print(name, float(logits.std()), file=sys.stderr)
+
+
+def main():
+    print("/* Made by tools/golden/families.py with transformers %s and PyTorch %s; see there. */" % (transformers.__version__, torch.__version__.split("+")[0]))
+    print("#define GOLDEN_IDS %d\n#define GOLDEN_SHOWN %d\n#define GOLDEN_STEP %d\n#define GOLDEN_TENSORS_MAX 64\n" % (IDS, SHOWN, STEP))
+    print("static const struct golden_family {\n    const char *name, *config;\n    struct {\n        const char *name;\n        int64_t shape[2]; /* the second 0: a vector */"
+          "\n    } tensor[GOLDEN_TENSORS_MAX];\n    struct {\n        double lse, logit[GOLDEN_SHOWN]; /* logits 0, GOLDEN_STEP, ... */\n    } row[2]; /* positions"
+          " GOLDEN_IDS / 2 and GOLDEN_IDS - 1 */\n} golden[] = {")
+    for k, f in enumerate(FAMILIES):
+        golden(k, *f)
+    print("};")
+
+
+main()

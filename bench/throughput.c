@@ -23,7 +23,7 @@ struct throughput_options {
     const char *model, *isa, *prefill, *batch, *depth;
     int32_t dtype, quantize, kv_cache, tune;
     int64_t threads, steps, repeats, chunk, cache_bytes;
-    bool plain, untuned, json, probe;
+    bool plain, apart, untuned, json, probe;
 };
 
 static const struct qr_option table[] = {
@@ -56,6 +56,8 @@ static const struct qr_option table[] = {
      .help = "Measure memory and multipliers first and show each case's share of what they allow."},
     {.name = "plain", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, plain), .builtin = "false",
      .help = "Each case also with one kernel for each verb instead of fused ones, taking turns."},
+    {.name = "apart", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, apart), .builtin = "false",
+     .help = "Each case also unfused: as plain, and q, k, v, gate and up in products of their own."},
     {.name = "tune", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, tune), .builtin = "cached", .choices = "off|cached",
      .arg = "WHEN", .help = "Whether to use what quire bench tune has measured."},
     {.name = "untuned", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, untuned), .builtin = "false",
@@ -203,7 +205,7 @@ static void make_room(struct rig *r, int32_t n_blocks)
     r->kv = qr_model_kv_view(r->model, NULL, n_blocks, BLOCK_TOKENS);
     r->kv.base = r->kv_mem = r->be->mem->alloc((size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
     memset(r->kv_mem, 0, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv)); /* pages never written are one page of zeros: no memory would be read */
-    size_t act_bytes = (r->o->plain ? PLAIN_ROOM : 1) * qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
+    size_t act_bytes = (r->o->plain || r->o->apart ? PLAIN_ROOM : 1) * qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
     r->act_mem = r->be->mem->alloc(act_bytes);
     qr_arena_init_fixed(&r->act, r->act_mem, act_bytes);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
@@ -281,12 +283,13 @@ static void report(const struct rig *r, const struct bench_case *c, struct qr_sa
 }
 
 /* What takes turns. */
-enum { USUAL, PLAIN, UNTUNED, WAYS };
-static const char *const way_name[2][WAYS] = {{"prefill", "prefill-plain", "prefill-untuned"}, {"decode", "decode-plain", "decode-untuned"}};
+enum { USUAL, PLAIN, APART, UNTUNED, WAYS };
+static const char *const way_name[2][WAYS] = {{"prefill", "prefill-plain", "prefill-apart", "prefill-untuned"},
+                                              {"decode", "decode-plain", "decode-apart", "decode-untuned"}};
 
 static bool wanted(const struct rig *r, int way)
 {
-    return way == USUAL || (way == PLAIN && r->o->plain) || (way == UNTUNED && r->o->untuned);
+    return way == USUAL || (way == PLAIN && r->o->plain) || (way == APART && r->o->apart) || (way == UNTUNED && r->o->untuned);
 }
 
 static void run_cases(struct rig *r, const struct bench_case *cases, int32_t n)
@@ -307,7 +310,7 @@ static void run_cases(struct rig *r, const struct bench_case *cases, int32_t n)
         for (int64_t k = -1; k < r->o->repeats; k++) /* the first round warms up */
             for (int way = 0; way < WAYS; way++)
                 if (wanted(r, way)) {
-                    r->exec.ops = way == PLAIN ? &qr_ops_plain : &qr_ops_serve;
+                    r->exec.ops = way == PLAIN ? &qr_ops_plain : way == APART ? &qr_ops_apart : &qr_ops_serve;
                     r->be->queue->tune = way == UNTUNED ? NULL : r->be->tune;
                     double t = case_s(r, c, &rng);
                     if (k >= 0)
@@ -340,6 +343,8 @@ static int run(const void *options, int *status, struct qr_err *err)
         rc = parse_list(&depth, o->depth, "depth", 0, err);
     if (rc != 0)
         return rc;
+    if (o->apart && o->isa && strcmp(o->isa, "ref") == 0 && o->quantize != QR_QUANTIZE_NONE)
+        return qr_err_set(err, QR_E_USAGE, "--apart: the level ref packs quantized matrices as a whole");
     int32_t n_cases = list_cases(cases, &prefill, &batch, &depth, (int32_t)o->steps), n_blocks, seqs_max = 1;
     for (int32_t i = 0; i < n_cases; i++)
         seqs_max = cases[i].n_seqs > seqs_max ? cases[i].n_seqs : seqs_max;

@@ -75,12 +75,15 @@ static int load(struct serve *s, struct qr_err *err)
     const char *dir = s->o->m.model;
     qr_cli_model_options(&mo, &bo, &s->o->m);
     qr_cli_engine_config(&ec, &s->o->e);
+    struct qr_engine *e = qr_engine_begin(dir, &ec, &bo, &mo, qr_server_wake, s->server);
+    struct qr_err not_needed;
     int rc = qr_tokenizer_open(&s->tokenizer, dir, err);
     if (rc == 0)
         rc = qr_chat_open(&s->chat, dir, err);
-    if (rc == 0)
-        rc = qr_engine_open(&s->engine, dir, &ec, &bo, &mo, s->tokenizer, qr_server_wake, s->server, err);
-    return rc;
+    const int finished = qr_engine_finish(e, rc == 0 ? s->tokenizer : NULL, rc == 0 ? err : &not_needed);
+    if (finished == 0)
+        s->engine = e;
+    return rc != 0 ? rc : finished;
 }
 
 static void *loader(void *arg)

@@ -16,23 +16,21 @@ static int await_open(struct qr_engine *e)
     return state;
 }
 
-int qr_engine_open(struct qr_engine **out, const char *dir, const struct qr_engine_config *config,
-                   const struct qr_backend_options *backend, const struct qr_model_options *model_options,
-                   const struct qr_tokenizer *tokenizer, void (*wake)(void *), void *wake_arg, struct qr_err *err)
+struct qr_engine *qr_engine_begin(const char *dir, const struct qr_engine_config *config, const struct qr_backend_options *backend,
+                                  const struct qr_model_options *model_options, void (*wake)(void *), void *wake_arg)
 {
-    QR_ASSERT(out != NULL && dir != NULL && config != NULL);
-    QR_ASSERT(backend != NULL && model_options != NULL && tokenizer != NULL);
+    QR_ASSERT(dir != NULL && config != NULL);
+    QR_ASSERT(backend != NULL && model_options != NULL);
     struct qr_engine *e = qr_alloc(1, sizeof *e);
     e->config = *config;
     e->n_slots = config->running_max + config->waiting_max;
-    e->tokenizer = tokenizer;
     e->dir = dir;
     e->backend_options = backend;
     e->model_options = model_options;
-    e->open_err = err;
     pthread_mutex_init(&e->open_lock, NULL);
     pthread_mutex_init(&e->stats_lock, NULL);
     pthread_cond_init(&e->opened, NULL);
+    pthread_cond_init(&e->given, NULL);
     qr_mailbox_init(&e->inbox, e->n_slots > 0 ? e->n_slots : 1, NULL, NULL);
     qr_mailbox_init(&e->outbox, INT32_MAX, wake, wake_arg);
     qr_mailbox_init(&e->recycled, INT32_MAX, NULL, NULL);
@@ -40,12 +38,35 @@ int qr_engine_open(struct qr_engine **out, const char *dir, const struct qr_engi
     qr_stats_init(&e->stats_out);
     if (pthread_create(&e->thread, NULL, qr_engine_thread, e) != 0)
         qr_panic("cannot start the engine thread");
-    if (await_open(e) > 0) {
-        *out = e;
+    return e;
+}
+
+int qr_engine_finish(struct qr_engine *e, const struct qr_tokenizer *tokenizer, struct qr_err *err)
+{
+    QR_ASSERT(e != NULL && err != NULL);
+    QR_ASSERT(e->tokenizer == NULL && !e->tokenizer_given);
+    pthread_mutex_lock(&e->open_lock);
+    e->tokenizer = tokenizer;
+    e->tokenizer_given = true;
+    pthread_mutex_unlock(&e->open_lock);
+    pthread_cond_signal(&e->given);
+    if (await_open(e) > 0)
         return 0;
-    }
+    *err = e->open_err;
     qr_engine_close(e);
     return err->code;
+}
+
+int qr_engine_open(struct qr_engine **out, const char *dir, const struct qr_engine_config *config,
+                   const struct qr_backend_options *backend, const struct qr_model_options *model_options,
+                   const struct qr_tokenizer *tokenizer, void (*wake)(void *), void *wake_arg, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && tokenizer != NULL);
+    struct qr_engine *e = qr_engine_begin(dir, config, backend, model_options, wake, wake_arg);
+    int rc = qr_engine_finish(e, tokenizer, err);
+    if (rc == 0)
+        *out = e;
+    return rc;
 }
 
 /* What nobody took: events, and the requests that a last event handed over. */
@@ -82,6 +103,7 @@ void qr_engine_close(struct qr_engine *e)
     pthread_mutex_destroy(&e->open_lock);
     pthread_mutex_destroy(&e->stats_lock);
     pthread_cond_destroy(&e->opened);
+    pthread_cond_destroy(&e->given);
     qr_free(e);
 }
 

@@ -170,6 +170,12 @@ int qr_engine_open(struct qr_engine **out, const char *dir, const struct qr_engi
                    const struct qr_backend_options *backend, const struct qr_model_options *model_options,
                    const struct qr_tokenizer *tokenizer, void (*wake)(void *), void *wake_arg, struct qr_err *err);
 
+/* The same in two halves, so that the caller opens the tokenizer while the engine thread loads weights. What the first is given must live until the
+ * second; tokenizer NULL: there is none, the engine is closed and QR_E_CLOSED comes back. The second closes *e where it fails. */
+struct qr_engine *qr_engine_begin(const char *dir, const struct qr_engine_config *config, const struct qr_backend_options *backend,
+                                  const struct qr_model_options *model_options, void (*wake)(void *), void *wake_arg);
+int qr_engine_finish(struct qr_engine *e, const struct qr_tokenizer *tokenizer, struct qr_err *err);
+
 /* Ends every request (CANCEL events), joins the thread, frees. Events that were not taken are freed with their requests. */
 void qr_engine_close(struct qr_engine *e); /* NULL is fine */
 

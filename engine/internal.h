@@ -27,7 +27,7 @@ struct qr_engine {
     /* set at open, then read by all threads */
     struct qr_engine_config config;
     struct qr_engine_limits limits;
-    const struct qr_tokenizer *tokenizer; /* borrowed */
+    const struct qr_tokenizer *tokenizer; /* borrowed; NULL until it is given */
     struct qr_model *model;               /* owned */
     int32_t n_slots;
 
@@ -65,14 +65,15 @@ struct qr_engine {
     int32_t next_group;
     struct qr_stats stats;
 
-    /* the handshake of qr_engine_open */
+    /* the handshake of qr_engine_begin and qr_engine_finish */
     const char *dir;                      /* borrowed while opening */
     const struct qr_backend_options *backend_options;
     const struct qr_model_options *model_options;
     pthread_mutex_t open_lock;
-    pthread_cond_t opened;
+    pthread_cond_t opened, given;
+    bool tokenizer_given;                 /* under open_lock, as is the tokenizer until then */
     int open_state;                       /* 0 opening, 1 open, -1 failed */
-    struct qr_err *open_err;
+    struct qr_err open_err;
 };
 
 /* Events that one choice may need in a step, and all that are made. */

@@ -48,6 +48,16 @@ static int make_scheduler(struct qr_engine *e, struct qr_err *err)
     return rc;
 }
 
+/* Whoever opens the engine reads the tokenizer meanwhile. */
+static int await_tokenizer(struct qr_engine *e, struct qr_err *err)
+{
+    pthread_mutex_lock(&e->open_lock);
+    while (!e->tokenizer_given)
+        pthread_cond_wait(&e->given, &e->open_lock);
+    pthread_mutex_unlock(&e->open_lock);
+    return e->tokenizer ? 0 : qr_err_set(err, QR_E_CLOSED, "there is no tokenizer");
+}
+
 static int open_all(struct qr_engine *e, struct qr_err *err)
 {
     const struct qr_engine_config *c = &e->config;
@@ -60,6 +70,8 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     int rc = qr_backend_open(&e->be, &options, err);
     if (rc == 0)
         rc = qr_model_open(&e->model, e->dir, e->be, &model_options, err);
+    if (rc == 0)
+        rc = await_tokenizer(e, err);
     if (rc != 0)
         return rc;
     qr_model_default_eos(e->model, qr_tokenizer_eos(e->tokenizer));
@@ -506,7 +518,7 @@ void *qr_engine_thread(void *arg)
     qr_thread_set_name("quire-engine");
     qr_list_init(&e->free_events);
     qr_list_init(&e->said);
-    int rc = open_all(e, e->open_err);
+    int rc = open_all(e, &e->open_err);
     pthread_mutex_lock(&e->open_lock);
     e->open_state = rc == 0 ? 1 : -1;
     pthread_mutex_unlock(&e->open_lock);

@@ -58,6 +58,7 @@ enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
  * Cost      N <= ~32: I*O weight elements read once (1 byte or half of one, and 1/G for m); more: 2*N*I*O FLOP, int8-gG twice that.
  * Sources   int8 by rows and outputs: Dettmers et al. 2022 (arXiv:2208.07339), Xiao et al. 2022 (arXiv:2211.10438). Integer multiples below
  *           the output's scale: Lin et al. 2024 (arXiv:2405.04532). */
+#define QR_LINEAR_PACKED_TOGETHER 16
 #define QR_LINEAR_STRETCH 256           /* outputs of a stretch */
 #define QR_LINEAR_INPUTS_MAX 262144
 #define QR_QUANT_INPUTS_MAX 65536       /* 65,536 * 127 * 255 fits 32 bits with its sign */
@@ -268,7 +269,9 @@ struct qr_kernels {
     void (*glu)(struct qr_queue *q, const struct qr_glu_args *a);
     void (*gather_rows)(struct qr_queue *q, const struct qr_gather_args *a);
 
-    /* linear_pack - writes w [n_out, n_in] (row-major f32, f16 or bf16) to dst in the order linear reads, as `to` (qr_dtype_packs).
+    /* What begins at a multiple of QR_LINEAR_PACKED_TOGETHER outputs lies at linear_packed_bytes of these and is a packed matrix of its own: of vectors and
+     * tiles, not ref's quantized ones.
+     * linear_pack - writes w [n_out, n_in] (row-major f32, f16 or bf16) to dst in the order linear reads, as `to` (qr_dtype_packs).
      * Rows may be packed in pieces: rows [row0, row0 + n) of a fused weight, so q, k, v land in one matrix without a copy in between.
      * dst holds linear_packed_bytes(to, n_out, n_in) bytes, 64-byte aligned, zeroed. Splits over the queue's threads. */
     size_t (*linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in);

@@ -66,6 +66,7 @@ struct qr_ops {
 
 extern const struct qr_ops qr_ops_serve;
 extern const struct qr_ops qr_ops_plain; /* serves with one kernel for each verb: what the other is compared with */
+extern const struct qr_ops qr_ops_apart; /* and with q, k, v, gate and up in products of their own. Not with quantized weights of the plainest kernels */
 
 /* What serving's attend and feed consist of, for who times the parts (tune.c): the bits are the same. attend_from goes on from the product with the fused
  * q, k, v matrix, which is used up. */

@@ -96,6 +96,43 @@ static struct qr_tensor serve_linear(struct qr_exec *x, const struct qr_tensor *
     return run_product(x, &a);
 }
 
+/* Outputs of the matrices that were packed into one: q, k, v, or gates and ups, told by their number; returns how many matrices that are. */
+static int32_t parts_of(int32_t part[3], const struct qr_model_config *c, int32_t n_out)
+{
+    const int32_t n_q = c->n_heads * c->head_dim, n_kv = c->n_kv_heads * c->head_dim;
+    const bool qkv = n_out == n_q + 2 * n_kv, gated = n_out == 2 * c->n_ffn;
+    part[0] = qkv ? n_q : gated ? c->n_ffn : n_out;
+    part[1] = qkv ? n_kv : c->n_ffn;
+    part[2] = n_kv;
+    const int32_t n = qkv ? 3 : gated ? 2 : 1;
+    for (int32_t i = 0, first = 0; i < n; i++, first += part[i - 1])
+        if (first % QR_LINEAR_PACKED_TOGETHER != 0)
+            return 1;
+    return n;
+}
+
+/* The same in a product for each matrix: what lies at a multiple of so many outputs is packed like a matrix of its own. */
+static struct qr_tensor apart_linear(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
+{
+    struct qr_linear_args a = product_of(in, NULL, 0, w, bias);
+    struct qr_tensor out = make_out(x, &a);
+    int32_t part[3], n = parts_of(part, qr_model_config(x->model), a.n_out), first = 0;
+    for (int32_t i = 0; n > 1 && i < n && a.n_rows > 0; i++) {
+        const struct qr_weight own = {.packed_dtype = w->packed_dtype,
+                                      .packed = (char *)w->packed + x->be->k->linear_packed_bytes(w->packed_dtype, first, a.n_in)};
+        struct qr_linear_args p = a;
+        p.w = &own;
+        p.out = a.out + first;
+        p.bias = a.bias ? a.bias + first : NULL;
+        p.n_out = part[i];
+        x->be->k->linear(x->be->queue, &p);
+        first += part[i];
+    }
+    if (n == 1 && a.n_rows > 0)
+        x->be->k->linear(x->be->queue, &a);
+    return out;
+}
+
 /* *h += in w^T + bias. */
 static struct qr_linear_args product_onto(const struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
 {
@@ -287,12 +324,12 @@ static void serve_scope_end(struct qr_exec *x, struct qr_tensor *h, size_t mark)
 }
 
 /* The verbs that are one kernel each. */
-#define PLAIN_VERBS \
+#define PLAIN_VERBS(product) \
     .embed = serve_embed, \
     .norm = serve_norm, \
     .residual_norm = serve_residual_norm, \
     .residual_add = serve_residual_add, \
-    .linear = serve_linear, \
+    .linear = product, \
     .qk_norm = serve_qk_norm, \
     .rope = serve_rope, \
     .attention = serve_attention, \
@@ -303,14 +340,21 @@ static void serve_scope_end(struct qr_exec *x, struct qr_tensor *h, size_t mark)
     .scope_end = serve_scope_end
 
 const struct qr_ops qr_ops_serve = {
-    PLAIN_VERBS,
+    PLAIN_VERBS(serve_linear),
     .attend = serve_attend,
     .feed = serve_feed,
     .norm_logits = serve_norm_logits,
 };
 
 const struct qr_ops qr_ops_plain = {
-    PLAIN_VERBS,
+    PLAIN_VERBS(serve_linear),
+    .attend = qr_plain_attend,
+    .feed = qr_plain_feed,
+    .norm_logits = qr_plain_norm_logits,
+};
+
+const struct qr_ops qr_ops_apart = {
+    PLAIN_VERBS(apart_linear),
     .attend = qr_plain_attend,
     .feed = qr_plain_feed,
     .norm_logits = qr_plain_norm_logits,

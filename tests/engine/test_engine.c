@@ -472,3 +472,18 @@ Test(engine, greedy_choices_of_one_request_are_one_answer_with_every_type_of_cac
     }
     qr_free(f);
 }
+
+Test(engine, one_that_gets_no_tokenizer_is_closed_and_says_so)
+{
+    NEED_DATA();
+    struct setup s;
+    struct qr_err err = {0};
+    char dir[1024];
+    setup_init(&s, MODEL);
+    snprintf(dir, sizeof dir, "%s", data_path(s.model));
+    const struct qr_backend_options bo = {.device = s.device, .n_threads = s.n_threads};
+    const struct qr_model_options mo = {0};
+    struct qr_engine *e = qr_engine_begin(dir, &s.config, &bo, &mo, NULL, NULL);
+    cr_assert_eq(qr_engine_finish(e, NULL, &err), QR_E_CLOSED);
+    cr_assert_str_eq(err.msg, "there is no tokenizer");
+}

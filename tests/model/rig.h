@@ -53,6 +53,7 @@ struct rig_options {
     enum qr_compute compute;
     enum qr_quantize quantize;
     bool plain; /* one kernel for each verb */
+    bool apart; /* and one product for each matrix */
     enum qr_kv_cache kv_cache;
 };
 
@@ -101,7 +102,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_options o
     rig_spoil(r->be, r->act_mem, n_act);
     qr_arena_init_fixed(&r->act, r->act_mem, n_act);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
-    r->exec.ops = o.plain ? &qr_ops_plain : &qr_ops_serve;
+    r->exec.ops = o.apart ? &qr_ops_apart : o.plain ? &qr_ops_plain : &qr_ops_serve;
     r->x = &r->exec;
 }
 

@@ -12,6 +12,7 @@
 enum qr_panel_kind { QR_PANEL_LINEAR_F32, QR_PANEL_LINEAR_BF16, QR_PANEL_ROWS_F32, QR_PANEL_ROWS_BF16, QR_PANEL_KINDS };
 
 #define QR_PANEL 16   /* columns of a panel, at every level */
+_Static_assert(QR_PANEL == QR_LINEAR_PACKED_TOGETHER, "a panel is a packed matrix");
 #define QR_X_ROW 272  /* floats from row to row of x for the QR_PANEL_ROWS kinds: a piece of 256 and a shift against cache aliasing */
 
 /* Panels of an item that would have n: whole stretches where something is asked of each. */

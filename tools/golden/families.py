@@ -92,7 +92,7 @@ def golden(k, name, cls, more):
     print("     {" + ",\n      ".join("{%s, {%s}}" % (c_string(t), ", ".join(map(str, state[t].shape))) for t in tensors) + "},")
     rows = [IDS // 2, IDS - 1]
     print("     {" + ",\n      ".join("{%.9g, {%s}}" % (float(torch.logsumexp(logits[r], 0)),
-                                                      ", ".join("%.8g" % float(logits[r][i * STEP]) for i in range(SHOWN))) for r in rows) + "}},")
+                                                      ", ".join("%.7g" % float(logits[r][i * STEP]) for i in range(SHOWN))) for r in rows) + "}},")
     print(name, float(logits.std()), file=sys.stderr)
 
 

@@ -477,7 +477,7 @@ static void weigh_block(const struct tile *t, const struct query_block *b)
 static void attend_pairs(struct tile *tiles, int32_t n, int32_t piece, int32_t begin, int32_t end, const struct after *after)
 {
     const int32_t base = piece * PIECE, staged = begin / QR_PANEL * QR_PANEL;
-    struct query_block blocks[QUERIES / QR_TILE_ROWS], *last = blocks;
+    struct query_block blocks[QUERIES / QR_TILE_ROWS] QR_UNINITIALIZED, *last = blocks;
     QR_ASSERT(n >= 1 && n <= TILES_MAX && query_end(&tiles[n - 1]) <= QUERIES);
     for (struct tile *t = tiles; t < tiles + n; t++) {
         stage_keys(t, base, begin, end);

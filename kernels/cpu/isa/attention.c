@@ -196,7 +196,7 @@ static int32_t first_piece(const struct tile *t)
 static void attend_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct qr_attn_plan *plan = arg;
-    struct tile tiles[TILES_MAX], next = {0};
+    struct tile tiles[TILES_MAX] QR_UNINITIALIZED, next = {0};
     const int32_t n = item_tiles(tiles, plan, item, worker);
     const struct qr_attn_seq *p = tiles->seq;
     if (item + 1 < plan->n_items) /* most often this worker's next */
@@ -245,7 +245,7 @@ static void merge_chunks(const struct tile *t)
 
 static void merge_item(const void *arg, int32_t item, int32_t worker)
 {
-    struct tile tiles[TILES_MAX];
+    struct tile tiles[TILES_MAX] QR_UNINITIALIZED;
     const int32_t n = item_tiles(tiles, arg, item, worker);
     if (tiles->seq->n_chunks == 1 || tiles->chunk > 0)
         return;

@@ -38,7 +38,7 @@
 #define ITEM_PANELS_MANY 16              /* of one item with many rows */
 #define BLOCK_SUMS (4 * QR_TILE_BYTES)   /* of a block */
 #define INTEGERS_FEW 4                   /* rows of integers that vectors multiply sooner */
-#define PACK_ALONE 32768                 /* elements of x that one thread copies sooner than two would begin */
+#define PACK_ALONE 8192                  /* elements of x that one thread copies sooner than two would begin */
 #define ROUND_ALONE 12288                /* likewise, rounds to integers */
 #define WORK_ALONE 65536                 /* products, likewise: a few us for one row */
 _Static_assert(CHUNK_ROWS * (ITEM_PANELS_MANY + 1) * QR_PANEL * sizeof(float) + STRIP_BYTES + MOST_BYTES <= QR_WORKER_SCRATCH_BYTES, "sums of an item");
@@ -195,17 +195,21 @@ static void plan_items(struct product *p)
     p->slice_steps = (p->n_steps + n_slices - 1) / n_slices;
 }
 
-static void multiply_chunk(struct product *p)
+static void pack_chunk(struct product *p)
 {
-    const struct qr_linear_args *a = p->a;
     p->n_tiles = (p->n_rows + QR_TILE_ROWS - 1) / QR_TILE_ROWS;
     p->scale = (float *)(void *)p->q->shared;
     p->sum = (int32_t *)(void *)(p->scale + p->n_tiles * QR_TILE_ROWS);
     p->packed = (char *)p->q->shared + chunk_head(p->n_rows);
+    const bool small = (int64_t)p->n_rows * p->a->n_in < (p->integers ? ROUND_ALONE : PACK_ALONE);
+    qr_tuned_run(p->q, p->t->pack_spread, small, pack_tile, p, p->n_tiles);
+}
+
+static void multiply_chunk(struct product *p)
+{
     plan_items(p);
-    qr_tuned_run(p->q, p->t->pack_spread, (int64_t)p->n_rows * a->n_in < (p->integers ? ROUND_ALONE : PACK_ALONE), pack_tile, p, p->n_tiles);
-    int32_t n_items = (p->n_panels + p->panels_per_item - 1) / p->panels_per_item;
-    qr_tuned_run(p->q, p->t->spread, (int64_t)p->n_rows * a->n_in * a->n_out < WORK_ALONE, multiply, p, n_items);
+    const int32_t n_items = (p->n_panels + p->panels_per_item - 1) / p->panels_per_item;
+    qr_tuned_run(p->q, p->t->spread, (int64_t)p->n_rows * p->a->n_in * p->a->n_out < WORK_ALONE, multiply, p, n_items);
 }
 
 /* Products in a row of which one thread does all for some rows, from packing to results: these stay in its second-level cache, weights pass by. */
@@ -235,6 +239,31 @@ static void clear_last_step(const struct product *p)
 {
     for (int32_t t = 0; t < p->n_tiles; t++)
         memset(tile_at(p, t, p->n_steps - 1), 0, (size_t)tile_rows(p, t) * QR_TILE_ROW_BYTES);
+}
+
+/* A gated product and the one that reads nothing but its results: these become that one's row tiles at once. False: nothing was done. */
+static bool run_passing(struct qr_queue *q, const struct qr_linear_args *a)
+{
+    const enum qr_dtype types[] = {a[0].w->packed_dtype, a[1].w->packed_dtype};
+    if (!a[0].passing || !a[0].glu || types[0] == QR_F32 || types[1] == QR_F32 || !qr_linear_pairs(&a[0]))
+        return false;
+    struct product p[2];
+    for (int32_t i = 0; i < 2; i++) {
+        p[i] = (struct product){.a = &a[i], .q = q, .t = qr_tuned_linear(q, &a[i]), .n_rows = a[i].n_rows};
+        plan_weights(&p[i]);
+    }
+    if (p[0].integers || p[1].integers || a[0].n_rows > qr_tuned(p[0].t->chunk_rows, CHUNK_ROWS) ||
+        chunk_head(a[0].n_rows) + (int64_t)a[0].n_rows * p[0].n_steps * QR_TILE_ROW_BYTES > (int64_t)q->shared_bytes)
+        return false;
+    p[1].n_tiles = (p[1].n_rows + QR_TILE_ROWS - 1) / QR_TILE_ROWS;
+    p[1].packed = (char *)a[0].out;
+    p[0].next = &p[1];
+    p[0].finish = finish_of(&p[0]);
+    clear_last_step(&p[1]);
+    pack_chunk(&p[0]);
+    multiply_chunk(&p[0]);
+    multiply_chunk(&p[1]);
+    return true;
 }
 
 static void multiply_owned(const void *arg, int32_t item, int32_t worker)
@@ -352,6 +381,7 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
     for (int64_t c = 0; c < n_chunks; c++) {
         p.row0 = (int32_t)(a->n_rows * c / n_chunks);
         p.n_rows = (int32_t)(a->n_rows * (c + 1) / n_chunks) - p.row0;
+        pack_chunk(&p);
         multiply_chunk(&p);
     }
 }
@@ -362,7 +392,10 @@ void qr_amx_chain(struct qr_queue *q, const struct qr_chain_args *a)
     if (run_owned(q, a))
         return;
     for (int32_t i = 0; i < a->n; i++)
-        qr_amx_linear(q, &a->linear[i]);
+        if (i + 1 < a->n && run_passing(q, &a->linear[i]))
+            i++;
+        else
+            qr_amx_linear(q, &a->linear[i]);
     if (a->heads)
         qr_avx512_qkv(q, a->heads);
 }

@@ -182,6 +182,7 @@ static int begin(struct run *r, struct qr_err *err)
     rc = begin_trace(r, err);
     r->saved_step = r->o->resume ? t->state.step : -1;
     qr_train_screen_open(&r->screen, t->state.step, r->c->steps);
+    r->screen.bar &= strcmp(qr_comm_name(&r->comm), "mpi") != 0; /* mpirun gives ranks a terminal, whatever its own output is */
     return rc;
 }
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -127,6 +128,7 @@ static int check_memory(struct run *r, struct qr_err *err)
     qr_train_plan_add(&r->t->plan, "kernels' scratch", qr_backend_scratch_bytes(be));
     qr_train_plan_add(&r->t->plan, "program, tokenizer, data read so far", (size_t)held > scratch ? (size_t)held - scratch : 0);
     qr_train_plan_add(&r->t->plan, "a file being written, the plot", QR_FILE_BLOCK_BYTES + qr_train_plot_bytes(r->c->steps));
+    qr_train_plan_add(&r->t->plan, "what travels between ranks", r->comm.window_bytes + (r->t->par.shard == QR_SHARD_NONE ? 0 : QR_PARTS_PIECE_BYTES));
     print_plan(r->t);
     const bool one_machine = strcmp(qr_comm_name(&r->comm), "shm") == 0;
     return qr_trainer_check_room(r->t, qr_memory_available() / (one_machine ? r->comm.size : 1) + held, err);
@@ -405,7 +407,6 @@ static int as_rank(struct run *r, int *status, struct qr_err *err)
     struct qr_train_stop stop;
     r->stop = &stop;
     r->first = r->comm.rank == 0;
-    /* before the backend makes threads */
     qr_train_stop_open(&stop, r->first ? "\nstopping behind this step; once more ends at once\n" : "");
     int rc = run_all(r, status, err);
     if (rc)
@@ -431,13 +432,18 @@ static int train(const struct train_options *o, const struct qr_train_config *c,
     const struct qr_comm_launch_options launch = {.n_ranks = (int32_t)o->ranks, .share_cpus = !c->compute.cpus};
     struct run r = {.o = o, .c = c, .lock = -1};
     struct qr_comm_crew *crew;
+    sigset_t before;
+    qr_train_stop_hold(&before); /* launching makes threads */
     int rc = qr_comm_launch(&r.comm, &crew, &launch, err);
-    if (rc)
+    if (rc) {
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
         return rc;
+    }
     const bool first = r.comm.rank == 0;
     if (!first && !freopen("/dev/null", "w", stdout))
         qr_panic("cannot open /dev/null: %s", strerror(errno));
     rc = as_rank(&r, status, err);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (first)
         return qr_comm_crew_end(crew, rc == 0, *status, err);
     *status = rc ? qr_err_exit_status(err->code) : *status;

@@ -34,13 +34,19 @@ static void *wait_for_signals(void *arg)
     return NULL;
 }
 
+void qr_train_stop_hold(sigset_t *before)
+{
+    QR_ASSERT(before != NULL);
+    const sigset_t set = watched();
+    int rc = pthread_sigmask(SIG_BLOCK, &set, before);
+    QR_ASSERT(rc == 0);
+}
+
 void qr_train_stop_open(struct qr_train_stop *s, const char *text)
 {
     QR_ASSERT(s != NULL && text != NULL);
     *s = (struct qr_train_stop){.text = text};
-    const sigset_t set = watched();
-    int rc = pthread_sigmask(SIG_BLOCK, &set, &s->before);
-    QR_ASSERT(rc == 0);
+    qr_train_stop_hold(&s->before);
     if (pthread_create(&s->thread, NULL, wait_for_signals, s) != 0)
         qr_panic("out of threads: the one that waits for signals");
 }

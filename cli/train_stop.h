@@ -1,5 +1,5 @@
 /* train_stop.h - Ctrl-C and SIGTERM for a long run: the first asks for an end in good order, the second ends the process at once. A thread waits for them, so
- * that there is no handler and no state of the process. Open it before any other thread is made: they inherit the mask.
+ * that there is no handler and no state of the process. Open it, or hold the signals, before any other thread is made: they inherit the mask.
  */
 #ifndef QR_CLI_TRAIN_STOP_H
 #define QR_CLI_TRAIN_STOP_H
@@ -17,6 +17,8 @@ struct qr_train_stop {
     _Atomic bool over;
 };
 
+/* Has the signals wait until there is who listens, also in threads and processes that are made from now on; *before: what the mask was. */
+void qr_train_stop_hold(sigset_t *before);
 void qr_train_stop_open(struct qr_train_stop *s, const char *text);
 void qr_train_stop_close(struct qr_train_stop *s);
 

@@ -49,6 +49,7 @@ struct qr_comm_line;          /* comm.c: calls under way, and the thread that ca
 
 struct qr_comm {
     int32_t rank, size;
+    size_t window_bytes;       /* memory of this rank for what travels, all in use once large calls were made */
     const struct qr_comm_ops *ops;
     void *impl;                /* owned by the transport */
     struct qr_comm_line *line; /* owned */

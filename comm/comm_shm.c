@@ -202,7 +202,7 @@ void qr_comm_open_shm(struct qr_comm *c, struct qr_comm_shared *s, int32_t rank)
     for (int32_t r = 0; r < s->board->size; r++)
         p->pidfd[r] = -1;
     qr_comm_shared_set_pid(s, rank, (int32_t)getpid());
-    *c = (struct qr_comm){.rank = rank, .size = s->board->size, .ops = &ops, .impl = p};
+    *c = (struct qr_comm){.rank = rank, .size = s->board->size, .window_bytes = (size_t)s->board->size * WINDOW_BYTES, .ops = &ops, .impl = p};
     struct qr_err err;
     int rc = qr_comm_line_open(c, true, &err);
     QR_ASSERT(rc == 0); /* there is no `begin` that could fail */

@@ -53,6 +53,8 @@ struct qr_checkpoint_source {
 int qr_checkpoint_save(const char *run_dir, const struct qr_checkpoint_source *src, const struct qr_checkpoint_state *state, int32_t keep,
                        char path[QR_PATH_MAX], struct qr_err *err);
 
+#define QR_PARTS_PIECE_BYTES ((size_t)1 << 20) /* that ranks bring at once */
+
 /* What other ranks do while one saves or exports (optim NULL) with src->bring: they bring the same. Without it, nothing. */
 int qr_checkpoint_follow(const struct qr_checkpoint_source *src, struct qr_err *err);
 

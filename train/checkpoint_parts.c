@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "base/mem.h"
 
-#define PIECE ((int64_t)1 << 18) /* elements that ranks bring at once */
+#define PIECE ((int64_t)(QR_PARTS_PIECE_BYTES / sizeof(float))) /* elements that ranks bring at once */
 
 static void add(struct qr_part *list, int32_t *n, const char *prefix, const struct qr_param *t, enum qr_dtype dtype, void *array)
 {

@@ -89,25 +89,27 @@ void qr_parallel_close(struct qr_parallel *par)
 
 /* ---- the plan ---- */
 
-/* Elements that are here only while units are under way: those that collect gradients from the head's on, and the largest neighbours in the order of the way
- * back. */
-static int64_t passing(const struct qr_parallel *par, const struct qr_params *p)
+/* Gradients that are here only while units are under way: those that collect from the head's on, and the largest neighbours in the order of the way back.
+ * *first: those of its first layer. */
+static int64_t passing(const struct qr_parallel *par, const struct qr_params *p, int64_t *first)
 {
     const struct qr_shares *s = &par->shares;
     const int64_t pinned = p->config.tied_head ? qr_shares_n_foreign(s, QR_UNIT_EMBED) : 0;
     int64_t most = 0, window[QR_REDUCE_FLIGHT + 1] = {0};
     for (int32_t i = 0; i < QR_UNIT_LAYER + s->n_layers; i++) {
         const int32_t u = i == 0 ? QR_UNIT_OUTSIDE : i <= s->n_layers ? QR_UNIT_LAYER + s->n_layers - i : QR_UNIT_EMBED;
-        int64_t sum = 0;
+        int64_t sum = pinned;
         window[i % (QR_REDUCE_FLIGHT + 1)] = u == QR_UNIT_EMBED && p->config.tied_head ? 0 : qr_shares_n_foreign(s, u);
         for (int k = 0; k <= QR_REDUCE_FLIGHT; k++)
             sum += window[k];
         most = sum > most ? sum : most;
+        if (i == 1)
+            *first = sum;
     }
-    return pinned + most;
+    return most;
 }
 
-/* The most that two layers' others' parts are. */
+/* Others' parts of a layer that is computed with and of the one that comes. */
 static int64_t visiting(const struct qr_parallel *par)
 {
     const struct qr_shares *s = &par->shares;
@@ -116,14 +118,16 @@ static int64_t visiting(const struct qr_parallel *par)
         const int64_t n = qr_shares_n_foreign(s, QR_UNIT_LAYER + l);
         most = n > most ? n : most;
     }
-    return most * (s->n_layers < 3 ? s->n_layers : 3);
+    return most * (s->n_layers < 2 ? 1 : 2);
 }
 
-/* Elements that are computed with, and bytes of packed matrices. */
-static int64_t computed(const struct qr_parallel *par, const struct qr_params *p, size_t *packed)
+/* Elements that are computed with, and bytes of packed matrices. A layer is packed on the way there; on the way back, where products are not computed again,
+ * the last one alone still is, at a time when fewer gradients than later are under way: `later` of them. */
+static int64_t computed(const struct qr_parallel *par, const struct qr_params *p, size_t later, size_t *packed)
 {
     size_t layer;
     int64_t n = p->n;
+    later = par->gather.packs_again ? 0 : later;
     *packed = p->weights.region_bytes;
     if (par->shard != QR_SHARD_FULL)
         return n;
@@ -131,7 +135,7 @@ static int64_t computed(const struct qr_parallel *par, const struct qr_params *p
         n -= qr_shares_n_foreign(&par->shares, QR_UNIT_LAYER + l);
     qr_params_packed(p, -1, packed);
     qr_params_packed(p, 0, &layer);
-    *packed += layer * (par->shares.n_layers < 2 ? 1 : 2);
+    *packed += layer > later ? layer - later : 0;
     return n + visiting(par);
 }
 
@@ -143,12 +147,14 @@ void qr_parallel_plan(struct qr_train_plan *plan, const struct qr_parallel *par,
     const int64_t mine = qr_shares_n_own(&par->shares);
     const bool drops = in_turn(par) && par->n_micro == 1;
     size_t packed;
-    const int64_t n = computed(par, p, &packed), masters = !p->half ? n : par->shard == QR_SHARD_NONE ? p->n : mine;
+    int64_t first = 0;
+    const int64_t travels = drops ? passing(par, p, &first) : 0;
+    const int64_t n = computed(par, p, (size_t)(travels - first) * size, &packed), masters = !p->half ? n : par->shard == QR_SHARD_NONE ? p->n : mine;
     int32_t n_levels = 0;
     while (1 << n_levels < own_leaves(par))
         n_levels++;
     qr_train_plan_add(plan, "parameters, f32 masters", (size_t)masters * size);
-    qr_train_plan_add(plan, "gradients of parameters", (size_t)(drops ? mine + passing(par, p) : p->n) * size);
+    qr_train_plan_add(plan, "gradients of parameters", (size_t)(drops ? mine + travels : p->n) * size);
     if (n_levels)
         qr_train_plan_add(plan, "sums of leaves that wait for others", (size_t)(in_turn(par) ? mine : p->n) * size * (size_t)n_levels);
     qr_train_plan_add(plan, "optimizer's moments", qr_optim_bytes(p, kind, par->shard == QR_SHARD_NONE ? NULL : &par->shares));

@@ -352,6 +352,7 @@ static int begin(struct qr_comm *c, struct qr_err *err)
 {
     struct mpi *m = c->impl;
     int rank = -1, size = -1, level;
+    c->window_bytes = 2 * PIECES_BYTES;
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
         return qr_err_set(err, QR_E_IO, "rank %d: MPI does not start", c->rank);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

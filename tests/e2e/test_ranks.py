@@ -74,6 +74,8 @@ def test_what_a_rank_refuses_is_said_once():
 
 
 def test_each_process_takes_what_the_plan_says_within_one_percent_and_less_of_what_is_cut():
+    """Windows between ranks are planned as a whole; how much of them is used depends on the calls, so that much less may be taken (of a model of a size that
+    anybody would cut it is nothing)."""
     if SLOW > 1:
         raise Skip('a sanitizer keeps memory of its own')
     with World() as w:
@@ -86,7 +88,8 @@ def test_each_process_takes_what_the_plan_says_within_one_percent_and_less_of_wh
             rows = memory_of(w.train(*settings, f'parallel.shard={shard}', f'save.out={w.path(shard)}', flags=['--memory', '--ranks', '2']))
             planned, seen = rows['together, and the process (VmHWM)']
             print(f'   {shard}: planned {planned / 2 ** 20:.1f} MiB, taken {100 * (seen / planned - 1):+.2f} %')
-            assert abs(seen / planned - 1) <= 0.01, (shard, rows)
+            windows = rows['what travels between ranks'][0]
+            assert -0.01 * planned - windows <= seen - planned <= 0.01 * planned, (shard, rows)
             assert planned < before, (shard, planned, before)
             before = planned
 

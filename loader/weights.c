@@ -311,9 +311,9 @@ static void pack_matrix(const struct qr_weights *w, struct qr_backend *be, const
 }
 
 /* Whether the packed head is the embedding's rows, bit for bit: then these are read from it and need no memory of their own. */
-static bool head_is_table(const struct qr_weights *w, const struct qr_model_config *c, const struct qr_st_tensor *t)
+static bool head_is_table(const struct qr_weights *w, const struct qr_model_config *c)
 {
-    return c->tied_head && (w->matrix_dtype == QR_F32 || (w->matrix_dtype == QR_BF16 && (t->type->dtype == QR_BF16 || t->type->blocks)));
+    return c->tied_head && !qr_dtype_is_quantized(w->matrix_dtype);
 }
 
 struct narrow {
@@ -335,8 +335,9 @@ static void narrow_item(const void *arg, int32_t item, int32_t worker)
     qr_free(rows);
 }
 
-/* An embedding stored in blocks becomes rows of bf16 of its own: a step reads few of them, and an outline (no backend) only counts them. */
-static void place_decoded_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_st_tensor *t, struct qr_backend *be)
+/* An embedding that becomes rows of bf16 of its own: stored in blocks, of which a step reads few rows; or of a model that is computed in bf16, which is the
+ * same model whatever it was stored as. An outline (no backend) only counts them. */
+static void place_rounded_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_st_tensor *t, struct qr_backend *be)
 {
     const size_t n_bytes = (size_t)t->shape[0] * (size_t)t->shape[1] * sizeof(uint16_t);
     struct narrow u = {.st = w->files, .t = t};
@@ -358,15 +359,15 @@ static void place_decoded_table(struct qr_weights *w, struct qr_weight *dst, con
 static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_model_config *c, const struct qr_st_tensor *t,
                         const uint8_t *src, struct qr_backend *be)
 {
-    if (head_is_table(w, c, t)) {
+    if (head_is_table(w, c)) {
         QR_ASSERT(w->head.packed != NULL);
         dst->packed = w->head.packed;
         dst->packed_dtype = w->head.packed_dtype;
         dst->t = qr_tensor_2d(NULL, dst->packed_dtype, t->shape[0], t->shape[1]);
         return false;
     }
-    if (t->type->blocks) {
-        place_decoded_table(w, dst, t, be);
+    if (t->type->blocks || (w->matrix_dtype == QR_BF16 && t->type->dtype != QR_BF16)) {
+        place_rounded_table(w, dst, t, be);
         return false;
     }
     void *rows = (void *)(uintptr_t)src;

@@ -30,8 +30,8 @@ struct qr_weights {
     int32_t n_layers;
     enum qr_dtype matrix_dtype;     /* of packed matrices: f32, bf16, or quantized from what the file stores (to 4 bits: but the head to 8) */
     void *region;                   /* owned: packed matrices and vectors */
-    void *table_copy;               /* owned: embedding rows that the file holds unaligned, or a device needs, else NULL */
-    size_t region_bytes, table_bytes; /* table_bytes: the embedding's rows as stored; 0: the head's */
+    void *table_copy;               /* owned: embedding rows that the file holds unaligned or of another type, or a device needs, else NULL */
+    size_t region_bytes, table_bytes; /* table_bytes: the embedding's rows; 0: the head's */
     struct qr_safetensors *files;   /* owned */
     const struct qr_mem_ops *mem;   /* borrowed: whose region it is */
 };

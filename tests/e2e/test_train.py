@@ -195,9 +195,9 @@ def test_the_loss_before_the_first_step_is_what_quire_score_says():
         _, shown, _ = run('data', 'show', w.path('one'), '--ids')
         ids = [int(x) for x in re.findall(r'\d+', shown.split('targets\n')[-1])]
         w.train('steps=3')
-        for dtype, model in (('f32', STORIES), ('bf16', w.path('out', 'final'))):
-            w.train(f'data.eval={w.path("one")}', 'steps=1', 'model.config=', f'compute.dtype={dtype}', f'save.out={w.path(dtype)}', f'model.from={model}')
-            found = w.rows(dtype)[0]['eval_loss']
+        for name, dtype, model in (('a', 'f32', STORIES), ('b', 'bf16', STORIES), ('c', 'bf16', w.path('out', 'final'))):
+            w.train(f'data.eval={w.path("one")}', 'steps=1', 'model.config=', f'compute.dtype={dtype}', f'save.out={w.path(name)}', f'model.from={model}')
+            found = w.rows(name)[0]['eval_loss']
             scored = run_lines('score', '--model', model, '--dtype', dtype, lines=[{'ids': ids}])[0]['logprobs'][1:]
             want = -sum(scored) / len(scored)
             assert len(scored) == len(ids) - 1 > 10

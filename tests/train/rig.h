@@ -60,4 +60,18 @@ static inline void walk_back(struct qr_tape *t)
     cr_assert_eq(qr_tape_backward(t, &err), 0, "%s", err.msg);
 }
 
+/* Each document served alone, in chunks of 7, against its rows of the trainer's logits. */
+static inline void check_logits(struct rig *r, const struct qr_batch *b, const float *logits, const char *what)
+{
+    for (int32_t s = 0; s < b->n_seqs; s++) {
+        struct rig_seq seq = rig_seq_new(r, 0, NULL);
+        const int32_t row = b->row_start[s], n = b->row_start[s + 1] - row;
+        float *served = rig_prompt(r, &seq, b->ids + row, n, 7);
+        cr_assert(memcmp(served, logits + (int64_t)row * rig_vocab(r), (size_t)n * (size_t)rig_vocab(r) * sizeof(float)) == 0, "%s, %s, %s: document %d", what,
+                  r->be->k->name, qr_dtype_name(qr_model_weight_dtype(r->model)), s);
+        qr_free(served);
+        rig_seq_free(&seq);
+    }
+}
+
 #endif

@@ -55,15 +55,7 @@ static void check_served(const char *dir, const char *isa, const struct run *run
     cr_assert_eq(qr_tape_open(&t, run->p, &o, &err), 0, "%s", err.msg);
     struct qr_train_batch b = random_batch(rig_vocab(&r), 4, SEED);
     struct qr_tensor grad, logits = qr_tape_logits(t, &b.b, &grad);
-    for (int32_t s = 0; s < b.b.n_seqs; s++) {
-        struct rig_seq seq = rig_seq_new(&r, 0, NULL);
-        const int32_t row = b.b.row_start[s], n = b.b.row_start[s + 1] - row;
-        float *served = rig_prompt(&r, &seq, b.b.ids + row, n, 7);
-        cr_assert(memcmp(served, (float *)logits.data + (int64_t)row * rig_vocab(&r), (size_t)n * (size_t)rig_vocab(&r) * sizeof(float)) == 0,
-                  "%s, %s: document %d", isa ? isa : "best", qr_dtype_name(compute), s);
-        qr_free(served);
-        rig_seq_free(&seq);
-    }
+    check_logits(&r, &b.b, logits.data, dir);
     qr_train_batch_release(&b);
     qr_tape_close(t);
     rig_close(&r);

@@ -129,6 +129,8 @@ static int check_memory(struct run *r, struct qr_err *err)
     qr_train_plan_add(&r->t->plan, "program, tokenizer, data read so far", (size_t)held > scratch ? (size_t)held - scratch : 0);
     qr_train_plan_add(&r->t->plan, "a file being written, the plot", QR_FILE_BLOCK_BYTES + qr_train_plot_bytes(r->c->steps));
     qr_train_plan_add(&r->t->plan, "what travels between ranks", r->comm.window_bytes + (r->t->par.shard == QR_SHARD_NONE ? 0 : QR_PARTS_PIECE_BYTES));
+    if (r->o->trace && r->first && (size_t)held + PROBE_BYTES > r->t->plan.total)
+        qr_train_plan_add(&r->t->plan, "more, while memory is measured", (size_t)held + PROBE_BYTES - r->t->plan.total);
     print_plan(r->t);
     const bool one_machine = strcmp(qr_comm_name(&r->comm), "shm") == 0;
     return qr_trainer_check_room(r->t, qr_memory_available() / (one_machine ? r->comm.size : 1) + held, err);
@@ -171,6 +173,8 @@ static int begin(struct run *r, struct qr_err *err)
     struct qr_trainer *t = r->t;
     int rc = r->first ? check_out(r, err) : 0;
     rc = rc ? rc : qr_comm_barrier(&r->comm, err);
+    if (rc == 0)
+        probe(r); /* before the run's own memory is there: this gives its own back */
     rc = rc ? rc : qr_trainer_begin(t, r->o->resume, err);
     if (rc == 0 && r->first)
         rc = qr_train_sampler_begin(&r->sampler, t, err);
@@ -180,7 +184,6 @@ static int begin(struct run *r, struct qr_err *err)
         return rc;
     if (r->o->resume)
         printf("resumed behind step %lld\n", (long long)t->state.step);
-    probe(r);
     rc = begin_trace(r, err);
     r->saved_step = r->o->resume ? t->state.step : -1;
     qr_train_screen_open(&r->screen, t->state.step, r->c->steps);
@@ -258,9 +261,10 @@ static int end_trace(struct run *r, struct qr_err *err)
 {
     struct qr_train_trace *trace = r->t->trace;
     r->t->trace = NULL;
-    if (trace)
+    const int rc = qr_train_trace_close(trace, err);
+    if (trace && rc == 0)
         qr_train_screen_say(&r->screen, "the trace is in %s", r->o->trace);
-    return qr_train_trace_close(trace, err);
+    return rc;
 }
 
 /* A step and what is due behind it. */

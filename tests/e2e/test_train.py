@@ -318,7 +318,9 @@ def test_the_trace_says_where_time_goes():
         w.prepare('long', ' '.join(f'The cat number {i} sat on the mat.' for i in range(200)))
         settings = [f'data.train={w.path("long")}', 'data.sequence=256', 'batch.tokens=512', 'batch.sequences=2', 'steps=2', 'eval.every=0']
         w.train(*settings)
-        w.train(*settings, f'save.out={w.path("traced")}', flags=['--trace', w.path('trace.json')])
+        out = w.train(*settings, f'save.out={w.path("traced")}', flags=['--memory', '--trace', w.path('trace.json')])
+        planned, seen = memory_of(out)['together, and the process (VmHWM)']
+        assert SLOW > 1 or abs(seen / planned - 1) <= 0.01, (planned, seen)
         assert w.model('traced') == w.model('out')
         with open(w.path('trace.json'), encoding='utf-8') as f:
             events = [e for e in json.load(f)['traceEvents'] if e['ph'] == 'X']

@@ -175,7 +175,8 @@ struct qr_kv_write_args {
 
 /* qkv - what lies between the product with the fused q, k, v matrix and attention: head_norm of q and of k, rope of both, kv_write of k and v,
  * each row in one go and with the same bits. x is updated as by these, so q is where attention finds it.
- * Shapes    x [N, (H + 2 G) K]: q, k, v of a row one after the other, rows `stride` apart;  q_norm, k_norm [K] or NULL;  cos_sin [N, 2, R/2]. */
+ * Shapes    x [N, (H + 2 G) K]: q, k, v of a row one after the other, rows `stride` apart;  q_norm, k_norm [K] or NULL;  cos_sin [N, 2, R/2]; R 0: nothing
+ *           rotates. */
 struct qr_qkv_args {
     float *x;
     const float *q_norm, *k_norm;

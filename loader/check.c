@@ -89,7 +89,7 @@ static void examine(struct report *r)
 
 static const char *rope_name(const struct qr_rope_config *r)
 {
-    static const char *const names[] = {"default", "linear", "dynamic", "llama3", "yarn"};
+    static const char *const names[] = {"default", "linear", "dynamic", "llama3", "yarn", "longrope"};
     return names[r->type];
 }
 

@@ -194,7 +194,7 @@ static int read_rope(const struct reader *r)
     struct qr_gguf_text type = {.at = "none", .n = 4};
     char key[128];
     *rope = (struct qr_rope_config){.type = QR_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .attn_factor = -1, .truncate = true,
-                                    .original_ctx = r->c->ctx_max};
+                                    .original_ctx = r->c->ctx_max, .partial = 1};
     int rc = read_real(r, "rope.freq_base", 2, 1e15, &rope->theta);
     rc = rc ? rc : qr_gguf_string(r->g, key_of(key, r, "rope.scaling.type"), &type, NULL, r->err);
     double factor = 1;

@@ -11,6 +11,7 @@
 #include "base/map_file.h"
 
 #define FILE_BYTES_MAX ((size_t)4 << 20)
+#define WINDOW_IF_NAMED (-1) /* no window where the file names none */
 
 /* What an architecture says where its file is silent, as transformers' configuration class of that name does. */
 static const struct arch_row {
@@ -21,11 +22,15 @@ static const struct arch_row {
     int32_t ctx_max, window;
     bool windows_switched; /* a window counts only with use_sliding_window, from layer max_window_layers on */
     bool qkv_bias, attention_bias_key, mlp_bias_key, qk_norm;
+    bool tied;          /* unless the file says otherwise */
+    double theta;
 } arch_rows[] = {
-    {QR_ARCH_LLAMA, "LlamaForCausalLM", "llama", 0, 0, 2048, 0, false, false, true, true, false},
-    {QR_ARCH_MISTRAL, "MistralForCausalLM", "mistral", 8, 0, 131072, 4096, false, false, false, false, false},
-    {QR_ARCH_QWEN2, "Qwen2ForCausalLM", "qwen2", 32, 0, 32768, 4096, true, true, false, false, false},
-    {QR_ARCH_QWEN3, "Qwen3ForCausalLM", "qwen3", 32, 128, 32768, 4096, true, false, true, false, true},
+    {QR_ARCH_LLAMA, "LlamaForCausalLM", "llama", 0, 0, 2048, 0, false, false, true, true, false, false, 10000},
+    {QR_ARCH_MISTRAL, "MistralForCausalLM", "mistral", 8, 0, 131072, 4096, false, false, false, false, false, false, 10000},
+    {QR_ARCH_QWEN2, "Qwen2ForCausalLM", "qwen2", 32, 0, 32768, 4096, true, true, false, false, false, false, 10000},
+    {QR_ARCH_QWEN3, "Qwen3ForCausalLM", "qwen3", 32, 128, 32768, 4096, true, false, true, false, true, false, 10000},
+    {QR_ARCH_PHI3, "Phi3ForCausalLM", "phi3", 0, 0, 4096, WINDOW_IF_NAMED, false, false, false, false, false, false, 10000},
+    {QR_ARCH_SMOLLM3, "SmolLM3ForCausalLM", "smollm3", 4, 0, 32768, 0, false, false, true, true, false, true, 2000000},
 };
 
 static const struct rope_row {
@@ -33,7 +38,8 @@ static const struct rope_row {
     const char *name;
 } rope_rows[] = {
     {QR_ROPE_DEFAULT, "default"}, {QR_ROPE_LINEAR, "linear"}, {QR_ROPE_DYNAMIC, "dynamic"},
-    {QR_ROPE_LLAMA3, "llama3"},   {QR_ROPE_YARN, "yarn"},
+    {QR_ROPE_LLAMA3, "llama3"},   {QR_ROPE_YARN, "yarn"},     {QR_ROPE_LONG, "longrope"},
+    {QR_ROPE_LONG, "su"}, /* its older name */
 };
 
 static const struct dtype_row {
@@ -100,7 +106,7 @@ static int read_sizes(const struct qr_hf_obj *o, struct qr_model_config *c, cons
     c->ctx_max = row->ctx_max;
     c->head_dim = row->head_dim;
     c->n_kv_heads = row->n_kv_heads;
-    if ((rc = qr_hf_need_i32(o, "num_hidden_layers", 1, 1024, &c->n_layers)) ||
+    if ((rc = qr_hf_need_i32(o, "num_hidden_layers", 1, QR_LAYERS_MAX, &c->n_layers)) ||
         (rc = qr_hf_need_i32(o, "hidden_size", 1, 1 << 18, &c->n_embd)) ||
         (rc = qr_hf_need_i32(o, "num_attention_heads", 1, 1024, &c->n_heads)) ||
         (rc = qr_hf_need_i32(o, "intermediate_size", 1, 1 << 22, &c->n_ffn)) ||
@@ -166,7 +172,7 @@ static int read_window(const struct qr_hf_obj *o, struct qr_model_config *c, con
         return 0;
     bool on = !row->windows_switched;
     int rc = 0;
-    c->window = v && qr_json_is_null(v) ? 0 : row->window;
+    c->window = (v && qr_json_is_null(v)) || row->window == WINDOW_IF_NAMED ? 0 : row->window;
     if (row->windows_switched && (rc = qr_hf_bool(o, "use_sliding_window", &on)))
         return rc;
     if ((rc = qr_hf_i32(o, "sliding_window", 1, 1 << 30, &c->window)))
@@ -188,6 +194,7 @@ static int read_flags(const struct qr_hf_obj *o, struct qr_model_config *c, cons
     bool attention_bias = false;
     int rc;
     c->qk_norm = row->qk_norm;
+    c->tied_head = row->tied;
     if ((rc = qr_hf_bool(o, "tie_word_embeddings", &c->tied_head)) ||
         (row->attention_bias_key && (rc = qr_hf_bool(o, "attention_bias", &attention_bias))) ||
         (row->mlp_bias_key && (rc = qr_hf_bool(o, "mlp_bias", &c->mlp_bias))))
@@ -202,7 +209,6 @@ static int refuse_unknown_computation(const struct qr_hf_obj *o)
 {
     const struct qr_json *q = qr_json_find(o->v, "quantization_config");
     const char *act = "silu";
-    double partial = 1;
     int rc;
     if (!qr_json_is_null(q)) {
         const struct qr_json *method = qr_json_find(q, "quant_method");
@@ -210,12 +216,10 @@ static int refuse_unknown_computation(const struct qr_hf_obj *o)
                           "in float32, float16 or bfloat16", o->file,
                           method && qr_json_type(method) == QR_JSON_T_STRING ? qr_json_str(method, NULL) : "unnamed");
     }
-    if ((rc = qr_hf_str(o, "hidden_act", &act)) || (rc = qr_hf_f64(o, "partial_rotary_factor", 0, 1, &partial)))
+    if ((rc = qr_hf_str(o, "hidden_act", &act)))
         return rc;
     if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
         return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: hidden_act is \"%.40s\", expected silu", o->file, act);
-    if (partial != 1)
-        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: partial_rotary_factor is %g, expected 1", o->file, partial);
     return 0;
 }
 
@@ -253,21 +257,50 @@ static int read_rope_type(const struct qr_hf_obj *o, struct qr_rope_config *r)
             return 0;
         }
     }
-    return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %srope_type is \"%.40s\", expected default, linear, dynamic, llama3 or yarn",
+    return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %srope_type is \"%.40s\", expected default, linear, dynamic, llama3, yarn or longrope",
                       o->file, o->prefix, name);
+}
+
+/* A divisor for each frequency. */
+static int read_factors(const struct qr_hf_obj *o, const char *key, float *out, int32_t *n)
+{
+    const struct qr_json *v = qr_json_find(o->v, key);
+    *n = 0;
+    if (!v || qr_json_type(v) != QR_JSON_T_ARRAY)
+        return qr_err_set(o->err, QR_E_DAMAGED, "%s: %s%s is missing, expected a list of numbers", o->file, o->prefix, key);
+    for (const struct qr_json *e = qr_json_first(v); e; e = qr_json_after(e)) {
+        const double f = qr_json_type(e) == QR_JSON_T_NUMBER ? qr_json_f64(e) : 0;
+        if (!(f >= 1e-6 && f <= 1e6) || *n == QR_ROPE_PAIRS_MAX)
+            return qr_err_set(o->err, QR_E_DAMAGED, "%s: %s%s[%d]: expected at most %d numbers above 0", o->file, o->prefix, key, *n, QR_ROPE_PAIRS_MAX);
+        out[(*n)++] = (float)f;
+    }
+    return 0;
+}
+
+/* factor, where the file does not give it, is how much longer the context became. */
+static int read_long_rope(const struct qr_hf_obj *o, struct qr_rope_config *r, int32_t ctx_max)
+{
+    int32_t n_short;
+    int rc = qr_hf_i32(o, "original_max_position_embeddings", 1, 1 << 27, &r->original_ctx);
+    r->factor = (double)ctx_max / r->original_ctx;
+    if (rc || (rc = qr_hf_f64(o, "factor", 1e-3, 1e6, &r->factor)) || (rc = qr_hf_f64(o, "attention_factor", 1e-3, 1e6, &r->attn_factor)) ||
+        (rc = read_factors(o, "short_factor", r->short_factor, &n_short)) || (rc = read_factors(o, "long_factor", r->long_factor, &r->n_factors)))
+        return rc;
+    if (n_short != r->n_factors)
+        return qr_err_set(o->err, QR_E_DAMAGED, "%s: %sshort_factor has %d numbers, long_factor %d", o->file, o->prefix, n_short, r->n_factors);
+    return 0;
 }
 
 static int read_rope_scaling(const struct qr_hf_obj *o, struct qr_rope_config *r, int32_t ctx_max)
 {
-    double partial = 1;
     int rc;
     if ((rc = read_rope_type(o, r)) || (rc = qr_hf_f64(o, "rope_theta", 2, 1e15, &r->theta)) ||
-        (rc = qr_hf_f64(o, "partial_rotary_factor", 0, 1, &partial)))
+        (rc = qr_hf_f64(o, "partial_rotary_factor", 0, 1, &r->partial)))
         return rc;
-    if (partial != 1)
-        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %spartial_rotary_factor is %g, expected 1", o->file, o->prefix, partial);
     if (r->type == QR_ROPE_DEFAULT)
         return 0;
+    if (r->type == QR_ROPE_LONG)
+        return read_long_rope(o, r, ctx_max);
     if ((rc = qr_hf_need_f64(o, "factor", 1e-3, 1e6, &r->factor)))
         return rc;
     if (r->type == QR_ROPE_LLAMA3) {
@@ -280,7 +313,6 @@ static int read_rope_scaling(const struct qr_hf_obj *o, struct qr_rope_config *r
                               o->file, o->prefix, r->high_freq_factor, r->low_freq_factor);
         return 0;
     }
-    r->original_ctx = ctx_max;
     if (r->type == QR_ROPE_LINEAR)
         return 0;
     if ((rc = qr_hf_i32(o, "original_max_position_embeddings", 1, 1 << 27, &r->original_ctx)) || r->type == QR_ROPE_DYNAMIC)
@@ -294,13 +326,54 @@ static int read_rope_scaling(const struct qr_hf_obj *o, struct qr_rope_config *r
     return qr_hf_bool(o, "truncate", &r->truncate);
 }
 
+/* An even number of a head's numbers rotates, and each pair has its factors. */
+static int check_rope(const struct qr_hf_obj *o, const struct qr_model_config *c)
+{
+    const struct qr_rope_config *r = &c->rope;
+    const int32_t n_rot = qr_rope_numbers(r, c->head_dim);
+    if (r->partial != 1 && c->arch != QR_ARCH_PHI3)
+        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: partial_rotary_factor is %g, expected 1", o->file, r->partial);
+    if (n_rot < 2 || n_rot % 2 != 0)
+        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: partial_rotary_factor is %g: of heads of %d that is %d numbers, expected an even number", o->file,
+                          r->partial, c->head_dim, n_rot);
+    if (r->type == QR_ROPE_LONG && r->n_factors != n_rot / 2)
+        return qr_err_set(o->err, QR_E_DAMAGED, "%s: long_factor has %d numbers, expected one for each of %d pairs", o->file, r->n_factors, n_rot / 2);
+    return 0;
+}
+
+/* SmolLM3: a list of 1 and 0 (no positions), or every so manieth layer has none. */
+static int read_unrotated(const struct qr_hf_obj *o, struct qr_model_config *c)
+{
+    const struct qr_json *list = qr_json_find(o->v, "no_rope_layers");
+    int32_t every = 4, i = 0;
+    int rc = qr_hf_i32(o, "no_rope_layer_interval", 1, QR_LAYERS_MAX, &every);
+    if (rc || c->arch != QR_ARCH_SMOLLM3)
+        return rc;
+    for (int32_t l = 0; l < c->n_layers && qr_json_is_null(list); l++)
+        c->unrotated[l / 64] |= (uint64_t)((l + 1) % every == 0) << (l % 64);
+    if (qr_json_is_null(list))
+        return 0;
+    for (const struct qr_json *v = qr_json_first(list); v; v = qr_json_after(v), i++) {
+        int64_t on;
+        if (i == c->n_layers || !qr_json_i64(v, &on) || on < 0 || on > 1)
+            break;
+        c->unrotated[i / 64] |= (uint64_t)(on == 0) << (i % 64);
+    }
+    if (i != c->n_layers || i != qr_json_count(list))
+        return qr_err_set(o->err, QR_E_DAMAGED, "%s: no_rope_layers: entry %d, expected a 0 or 1 for each of %d layers", o->file, i, c->n_layers);
+    return 0;
+}
+
 static int read_rope(const struct qr_hf_obj *o, struct qr_model_config *c)
 {
     static const char *const keys[] = {"rope_parameters", "rope_scaling"};
     struct qr_rope_config *r = &c->rope;
-    *r = (struct qr_rope_config){.type = QR_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1,
-                                 .attn_factor = -1, .truncate = true, .original_ctx = c->ctx_max};
+    *r = (struct qr_rope_config){.type = QR_ROPE_DEFAULT, .theta = row_of(c->arch)->theta, .factor = 1, .beta_fast = 32, .beta_slow = 1,
+                                 .attn_factor = -1, .truncate = true, .original_ctx = c->ctx_max, .partial = 1};
     int rc = qr_hf_f64(o, "rope_theta", 2, 1e15, &r->theta);
+    rc = rc ? rc : qr_hf_f64(o, "partial_rotary_factor", 0, 1, &r->partial);
+    if (!rc && c->arch == QR_ARCH_PHI3)
+        rc = qr_hf_i32(o, "original_max_position_embeddings", 1, 1 << 27, &r->original_ctx); /* beside rope_scaling, not in it */
     if (rc)
         return rc;
     for (int i = 0; i < QR_COUNT(keys); i++) {
@@ -388,7 +461,7 @@ static int read_config(struct qr_model_config *c, const struct qr_hf_obj *o)
     c->arch = row->arch;
     qr_arch_names(row->arch, c->arch_name, c->model_type);
     if ((rc = refuse_unknown_computation(o)) || (rc = read_sizes(o, c, row)) || (rc = read_window(o, c, row)) ||
-        (rc = read_flags(o, c, row)) || (rc = read_rope(o, c)) || (rc = read_dtype(o, c)))
+        (rc = read_flags(o, c, row)) || (rc = read_rope(o, c)) || (rc = check_rope(o, c)) || (rc = read_unrotated(o, c)) || (rc = read_dtype(o, c)))
         return rc;
     return read_tokens(o, c);
 }
@@ -447,7 +520,7 @@ int32_t qr_model_ctx_limit(const struct qr_model_config *c)
 {
     QR_ASSERT(c != NULL);
     QR_ASSERT(c->ctx_max > 0);
-    if (c->rope.type == QR_ROPE_DEFAULT || c->rope.type == QR_ROPE_LLAMA3)
+    if (c->rope.type == QR_ROPE_DEFAULT || c->rope.type == QR_ROPE_LLAMA3 || c->rope.type == QR_ROPE_LONG)
         return c->ctx_max;
     double stretched = fmin((double)c->rope.original_ctx * c->rope.factor, 1 << 27);
     return stretched > c->ctx_max ? (int32_t)stretched : c->ctx_max;
@@ -455,8 +528,23 @@ int32_t qr_model_ctx_limit(const struct qr_model_config *c)
 
 /* ---- writing ---- */
 
+static void write_factors(struct qr_buf *out, const char *key, const float *factor, int32_t n)
+{
+    qr_buf_printf(out, ", \"%s\": [", key);
+    for (int32_t i = 0; i < n; i++) {
+        qr_buf_put_str(out, i ? ", " : "");
+        qr_json_put_f32(out, factor[i]);
+    }
+    qr_buf_put_byte(out, ']');
+}
+
 static void write_rope(struct qr_buf *out, const struct qr_rope_config *r)
 {
+    if (r->partial > 0 && r->partial != 1) {
+        qr_buf_put_str(out, "  \"partial_rotary_factor\": ");
+        qr_json_put_f64(out, r->partial);
+        qr_buf_put_str(out, ",\n");
+    }
     qr_buf_put_str(out, "  \"rope_theta\": ");
     qr_json_put_f64(out, r->theta);
     if (r->type == QR_ROPE_DEFAULT) {
@@ -473,12 +561,16 @@ static void write_rope(struct qr_buf *out, const struct qr_rope_config *r)
         {"high_freq_factor", r->high_freq_factor, r->type == QR_ROPE_LLAMA3},
         {"beta_fast", r->beta_fast, r->type == QR_ROPE_YARN},
         {"beta_slow", r->beta_slow, r->type == QR_ROPE_YARN},
-        {"attention_factor", r->attn_factor, r->type == QR_ROPE_YARN && r->attn_factor >= 0},
+        {"attention_factor", r->attn_factor, (r->type == QR_ROPE_YARN || r->type == QR_ROPE_LONG) && r->attn_factor >= 0},
         {"mscale", r->mscale, r->type == QR_ROPE_YARN && r->mscale != 0},
         {"mscale_all_dim", r->mscale_all_dim, r->type == QR_ROPE_YARN && r->mscale_all_dim != 0},
         {"original_max_position_embeddings", r->original_ctx, r->type != QR_ROPE_LINEAR},
     };
     qr_buf_printf(out, ",\n  \"rope_scaling\": {\"rope_type\": \"%s\"", rope_rows[r->type].name);
+    if (r->type == QR_ROPE_LONG) {
+        write_factors(out, "short_factor", r->short_factor, r->n_factors);
+        write_factors(out, "long_factor", r->long_factor, r->n_factors);
+    }
     for (int i = 0; i < QR_COUNT(fields); i++) {
         if (fields[i].on) {
             qr_buf_printf(out, ", \"%s\": ", fields[i].key);
@@ -488,6 +580,16 @@ static void write_rope(struct qr_buf *out, const struct qr_rope_config *r)
     if (r->type == QR_ROPE_YARN)
         qr_buf_printf(out, ", \"truncate\": %s", r->truncate ? "true" : "false");
     qr_buf_put_str(out, "}");
+}
+
+static void write_unrotated(struct qr_buf *out, const struct qr_model_config *c)
+{
+    if (c->arch != QR_ARCH_SMOLLM3)
+        return;
+    qr_buf_put_str(out, "  \"no_rope_layers\": [");
+    for (int32_t l = 0; l < c->n_layers; l++)
+        qr_buf_printf(out, "%s%d", l ? ", " : "", (c->unrotated[l / 64] >> (l % 64) & 1) == 0);
+    qr_buf_put_str(out, "],\n");
 }
 
 static void write_window(struct qr_buf *out, const struct qr_model_config *c, const struct arch_row *row)
@@ -522,6 +624,9 @@ void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c)
     if (row->mlp_bias_key)
         qr_buf_printf(out, "  \"mlp_bias\": %s,\n", c->mlp_bias ? "true" : "false");
     write_window(out, c, row);
+    write_unrotated(out, c);
+    if (c->arch == QR_ARCH_PHI3)
+        qr_buf_printf(out, "  \"original_max_position_embeddings\": %d,\n", c->rope.original_ctx);
     if (c->bos_id >= 0)
         qr_buf_printf(out, "  \"bos_token_id\": %d,\n", c->bos_id);
     qr_buf_put_str(out, "  \"eos_token_id\": [");

@@ -1,8 +1,8 @@
 /* hf_config.h - a Hugging Face model directory's config.json and generation_config.json -> struct qr_model_config.
  *
- * Field meanings and defaults are those of the transformers library for the four supported architectures; sizes that a model cannot
+ * Field meanings and defaults are those of the transformers library for the supported architectures; sizes that a model cannot
  * do without are never guessed. Every number is checked against a bound, and errors (QR_E_DAMAGED) name the file, the field, the value
- * and the bound. What is meaningful but not computed here (quantization_config, partial rotary, ...) is refused by name
+ * and the bound. What is meaningful but not computed here (quantization_config, ...) is refused by name
  * (QR_E_UNSUPPORTED); nothing in the directory is ever executed (auto_map is ignored).
  */
 #ifndef QR_LOADER_HF_CONFIG_H

@@ -7,9 +7,12 @@
 
 #include "kernels/dtype.h"
 
-enum qr_arch { QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3 };
+enum qr_arch { QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3, QR_ARCH_PHI3, QR_ARCH_SMOLLM3, QR_ARCH_COUNT };
 
-enum qr_rope_type { QR_ROPE_DEFAULT, QR_ROPE_LINEAR, QR_ROPE_DYNAMIC, QR_ROPE_LLAMA3, QR_ROPE_YARN };
+#define QR_LAYERS_MAX 1024
+
+enum qr_rope_type { QR_ROPE_DEFAULT, QR_ROPE_LINEAR, QR_ROPE_DYNAMIC, QR_ROPE_LLAMA3, QR_ROPE_YARN, QR_ROPE_LONG };
+#define QR_ROPE_PAIRS_MAX 512 /* of a head */
 
 struct qr_rope_config {
     enum qr_rope_type type;
@@ -21,7 +24,16 @@ struct qr_rope_config {
     double mscale, mscale_all_dim;   /* yarn: 0 when absent */
     bool truncate;                   /* yarn */
     int32_t original_ctx;            /* original_max_position_embeddings */
+    double partial;                  /* the share of a head that rotates, its first numbers; 1: all */
+    float short_factor[QR_ROPE_PAIRS_MAX], long_factor[QR_ROPE_PAIRS_MAX]; /* longrope: what each frequency is divided by, up to original_ctx and beyond */
+    int32_t n_factors;
 };
+
+/* Numbers of a head that rotate. partial 0 is a configuration filled in by hand: all. */
+static inline int32_t qr_rope_numbers(const struct qr_rope_config *r, int32_t head_dim)
+{
+    return r->partial > 0 ? (int32_t)(head_dim * r->partial) : head_dim;
+}
 
 #define QR_EOS_MAX 8
 
@@ -39,6 +51,7 @@ struct qr_model_config {
     bool tied_head;
     bool qkv_bias, out_bias, mlp_bias;
     bool qk_norm;
+    uint64_t unrotated[QR_LAYERS_MAX / 64]; /* a bit for each layer whose q and k have no positions */
     enum qr_dtype stored;            /* torch_dtype of the file */
     struct qr_rope_config rope;
     int32_t bos_id;                  /* -1: none */

@@ -42,12 +42,26 @@ static const struct qr_weight_row llama_rows[] = {
     WHOLE("model.embed_tokens.weight", MATRIX, false, VOCAB, EMBD, TIED, OUT, TOP(head)),
 };
 
+/* q, k, v are one matrix in the file, gate and up another. */
+static const struct qr_weight_row phi3_rows[] = {
+    WHOLE("model.embed_tokens.weight", TABLE, false, VOCAB, EMBD, ALWAYS, NONE, TOP(embed)),
+    WHOLE(P "input_layernorm.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_attn)),
+    WHOLE(P "self_attn.qkv_proj.weight", MATRIX, true, QKV, EMBD, ALWAYS, OUT, LAYER(qkv)),
+    WHOLE(P "self_attn.o_proj.weight", MATRIX, true, EMBD, Q, ALWAYS, IN, LAYER(out)),
+    WHOLE(P "post_attention_layernorm.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_mlp)),
+    WHOLE(P "mlp.gate_up_proj.weight", MATRIX, true, 2FFN, EMBD, ALWAYS, OUT, LAYER(gate_up)),
+    WHOLE(P "mlp.down_proj.weight", MATRIX, true, EMBD, FFN, ALWAYS, IN, LAYER(down)),
+    WHOLE("model.norm.weight", VECTOR, false, EMBD, ZERO, ALWAYS, NONE, TOP(norm)),
+    WHOLE("lm_head.weight", MATRIX, false, VOCAB, EMBD, UNTIED, OUT, TOP(head)),
+    WHOLE("model.embed_tokens.weight", MATRIX, false, VOCAB, EMBD, TIED, OUT, TOP(head)),
+};
+
 const struct qr_weight_row *qr_weight_table(enum qr_arch arch, int32_t *n)
 {
-    QR_ASSERT(arch >= QR_ARCH_LLAMA && arch <= QR_ARCH_QWEN3);
+    QR_ASSERT(arch >= QR_ARCH_LLAMA && arch < QR_ARCH_COUNT);
     QR_ASSERT(n != NULL);
-    *n = QR_COUNT(llama_rows);
-    return llama_rows;
+    *n = arch == QR_ARCH_PHI3 ? QR_COUNT(phi3_rows) : QR_COUNT(llama_rows);
+    return arch == QR_ARCH_PHI3 ? phi3_rows : llama_rows;
 }
 
 int64_t qr_dim_value(const struct qr_model_config *c, enum qr_dim dim)

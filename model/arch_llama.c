@@ -1,5 +1,6 @@
 /* Llama and its family: RMSNorm before attention and before a gated feed-forward, rotary positions, grouped heads. Mistral adds a
- * window, Qwen2 biases on q, k, v, Qwen3 a norm on each head of q and k; each is a weight or a number that is there or not. */
+ * window, Qwen2 biases on q, k, v, Qwen3 a norm on each head of q and k, Phi-3 stores fused matrices, SmolLM3 has layers without positions; each is a weight or
+ * a number that is there or not. */
 #include "base/assert.h"
 #include "model/arch.h"
 #include "model/blocks.h"

@@ -33,6 +33,8 @@ static const struct {
     {QR_ARCH_MISTRAL, qr_llama_forward},
     {QR_ARCH_QWEN2, qr_llama_forward},
     {QR_ARCH_QWEN3, qr_llama_forward},
+    {QR_ARCH_PHI3, qr_llama_forward},
+    {QR_ARCH_SMOLLM3, qr_llama_forward},
 };
 
 /* ---- opening ---- */

@@ -9,6 +9,7 @@
 #ifndef QR_MODEL_OPS_H
 #define QR_MODEL_OPS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/kernels.h"
@@ -19,6 +20,7 @@ struct qr_exec;
 struct qr_attn_spec {
     int32_t layer, n_heads, n_kv_heads, head_dim, window;
     float scale, softcap;
+    bool unrotated; /* q and k stay as they are: no positions */
 };
 
 /* Weights of half a layer; biases and norms of heads may be NULL. */
@@ -53,7 +55,8 @@ struct qr_ops {
     struct qr_tensor (*select_rows)(struct qr_exec *x, const struct qr_tensor *h);
     /* [n_logits, V] f32. */
     struct qr_tensor (*logits)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w);
-    /* Several in one. norm, linear (q, k, v in one matrix), qk_norm of q and of k where there are weights for it, rope of both, attention. */
+    /* Several in one. norm, linear (q, k, v in one matrix), qk_norm of q and of k where there are weights for it, rope of both unless unrotated,
+     * attention. */
     struct qr_tensor (*attend)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_attend_weights *w, float eps, const struct qr_attn_spec *spec);
     /* *h += mixed out^T + bias; then with norm, linear (gate and up in one matrix), glu and linear: *h += glu(norm(*h) gate_up^T + bias) down^T + bias. */
     void (*feed)(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act);

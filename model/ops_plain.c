@@ -16,8 +16,10 @@ struct qr_tensor qr_plain_attend(struct qr_exec *x, const struct qr_tensor *h, c
         x->ops->qk_norm(x, &q, w->q_norm, eps);
     if (w->k_norm)
         x->ops->qk_norm(x, &k, w->k_norm, eps);
-    x->ops->rope(x, &q);
-    x->ops->rope(x, &k);
+    if (!spec->unrotated) {
+        x->ops->rope(x, &q);
+        x->ops->rope(x, &k);
+    }
     return x->ops->attention(x, &q, &k, &v, spec);
 }
 

@@ -233,7 +233,8 @@ static struct qr_qkv_args heads_of(struct qr_exec *x, struct qr_tensor *qkv, con
     QR_ASSERT(x->cos_sin.n_dims == 3 && qkv->shape[0] == x->cos_sin.shape[0]);
     return (struct qr_qkv_args){.x = qkv->data, .q_norm = w->q_norm ? w->q_norm->t.data : NULL, .k_norm = w->k_norm ? w->k_norm->t.data : NULL,
                                 .cos_sin = x->cos_sin.data, .kv = x->kv, .slot = x->batch->slot, .stride = qkv->stride[0], .layer = spec->layer,
-                                .n_rows = (int32_t)qkv->shape[0], .n_heads = spec->n_heads, .n_rot = (int32_t)x->cos_sin.shape[2] * 2, .eps = eps};
+                                .n_rows = (int32_t)qkv->shape[0], .n_heads = spec->n_heads,
+                                .n_rot = spec->unrotated ? 0 : (int32_t)x->cos_sin.shape[2] * 2, .eps = eps};
 }
 
 struct qr_tensor qr_serve_attend_from(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_attend_weights *w, float eps, const struct qr_attn_spec *spec)

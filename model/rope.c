@@ -74,21 +74,33 @@ static void scale_yarn(double *inv_freq, const struct qr_rope_config *r, int32_t
     }
 }
 
+static void scale_long(struct qr_rope_freqs *out, const struct qr_rope_config *r, int32_t ctx_max)
+{
+    QR_ASSERT(r->n_factors == out->n_rot / 2 && r->original_ctx > 0);
+    const float *divisor = ctx_max > r->original_ctx ? r->long_factor : r->short_factor;
+    for (int32_t i = 0; i < r->n_factors; i++)
+        out->inv_freq[i] /= (double)divisor[i];
+    out->attn_factor = (float)(r->attn_factor >= 0 ? r->attn_factor : r->factor > 1 ? sqrt(1 + log(r->factor) / log(r->original_ctx)) : 1);
+}
+
 void qr_rope_freqs_init(struct qr_rope_freqs *out, const struct qr_rope_config *r, int32_t head_dim, int32_t ctx_max)
 {
     QR_ASSERT(out != NULL && r != NULL);
     QR_ASSERT(head_dim >= 2 && head_dim % 2 == 0);
     QR_ASSERT(ctx_max > 0 && r->theta >= 1 && r->factor > 0);
-    *out = (struct qr_rope_freqs){.n_rot = head_dim, .attn_factor = 1};
-    out->inv_freq = qr_alloc((size_t)head_dim / 2, sizeof *out->inv_freq);
-    fill_powers(out->inv_freq, r->type == QR_ROPE_DYNAMIC ? dynamic_base(r, head_dim, ctx_max) : r->theta, head_dim);
+    const int32_t n_rot = qr_rope_numbers(r, head_dim);
+    *out = (struct qr_rope_freqs){.n_rot = n_rot, .attn_factor = 1};
+    out->inv_freq = qr_alloc((size_t)n_rot / 2, sizeof *out->inv_freq);
+    fill_powers(out->inv_freq, r->type == QR_ROPE_DYNAMIC ? dynamic_base(r, n_rot, ctx_max) : r->theta, n_rot);
     if (r->type == QR_ROPE_LINEAR)
-        for (int32_t i = 0; i < head_dim / 2; i++)
+        for (int32_t i = 0; i < n_rot / 2; i++)
             out->inv_freq[i] /= r->factor;
     if (r->type == QR_ROPE_LLAMA3)
-        scale_llama3(out->inv_freq, r, head_dim);
+        scale_llama3(out->inv_freq, r, n_rot);
+    if (r->type == QR_ROPE_LONG)
+        scale_long(out, r, ctx_max);
     if (r->type == QR_ROPE_YARN) {
-        scale_yarn(out->inv_freq, r, head_dim);
+        scale_yarn(out->inv_freq, r, n_rot);
         out->attn_factor = (float)yarn_attn_factor(r);
     }
 }

@@ -15,13 +15,14 @@
 
 struct qr_rope_freqs {
     double *inv_freq;   /* owned [n_rot / 2], radians per position */
-    int32_t n_rot;      /* numbers of a head that are rotated: all of them */
+    int32_t n_rot;      /* numbers of a head that are rotated, its first ones */
     float attn_factor;  /* what cosine and sine are multiplied by */
 };
 
 /* ctx_max: the context the model is opened with.
  * Sources: Su et al. 2021 (arXiv:2104.09864); linear: Chen et al. 2023 (2306.15595); yarn: Peng et al. 2023 (2309.00071);
- * dynamic NTK and llama3: as the transformers library computes them for the same fields of config.json. */
+ * dynamic NTK and llama3: as the transformers library computes them for the same fields of config.json; longrope: Ding et al. 2024 (2402.13753), its long
+ * factors where the opened context is longer than the trained one. */
 void qr_rope_freqs_init(struct qr_rope_freqs *out, const struct qr_rope_config *r, int32_t head_dim, int32_t ctx_max);
 void qr_rope_freqs_release(struct qr_rope_freqs *f);
 

@@ -152,7 +152,8 @@ void QR_REF(qkv)(struct qr_queue *q, const struct qr_qkv_args *a)
         QR_REF(head_norm)(q, &norm_q);
     if (a->k_norm)
         QR_REF(head_norm)(q, &norm_k);
-    QR_REF(rope)(q, &rope);
+    if (a->n_rot > 0)
+        QR_REF(rope)(q, &rope);
     QR_REF(kv_write)(q, &write);
 }
 

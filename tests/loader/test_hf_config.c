@@ -112,7 +112,11 @@ Test(hf_config, rotary_scaling_is_read_in_its_old_and_new_forms)
     cr_expect_eq(qr_model_ctx_limit(&c), 131072);
     c = accepts(NULL, "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2},\"max_position_embeddings\":4096");
     cr_expect(c.rope.type == QR_ROPE_DYNAMIC && c.rope.original_ctx == 4096);
-    refuses(NULL, "\"rope_scaling\":{\"type\":\"longrope\",\"factor\":4}", "rope_scaling.rope_type", "longrope");
+    refuses(NULL, "\"rope_scaling\":{\"type\":\"longrope\",\"factor\":4}", "rope_scaling.short_factor is missing", "a list of numbers");
+    refuses(NULL, "\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1],\"long_factor\":[0]}", "rope_scaling.long_factor[0]", "above 0");
+    refuses(NULL, "\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[1,2]}", "short_factor has 1", "long_factor 2");
+    refuses(NULL, "\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[1]}", "long_factor has 1 numbers", "one for each of");
+    refuses(NULL, "\"rope_scaling\":{\"type\":\"polar\",\"factor\":4}", "rope_scaling.rope_type", "polar");
     refuses(NULL, "\"rope_scaling\":{\"type\":\"linear\"}", "rope_scaling.factor", "missing");
     refuses(NULL, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}", "rope_scaling.factor is 0", "0.001");
     refuses(NULL, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":-2}", "rope_scaling.factor is -2", "from");
@@ -121,7 +125,7 @@ Test(hf_config, rotary_scaling_is_read_in_its_old_and_new_forms)
     refuses(NULL, "\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,"
             "\"original_max_position_embeddings\":256}", "high_freq_factor is 4", "more than");
     refuses(NULL, "\"rope_parameters\":{\"full_attention\":{}}", "rope_parameters", "layer types");
-    refuses(NULL, "\"rope_parameters\":{\"partial_rotary_factor\":0.5}", "rope_parameters.partial_rotary_factor is 0.5", "expected 1");
+    refuses(NULL, "\"rope_parameters\":{\"partial_rotary_factor\":0.5}", "partial_rotary_factor is 0.5", "expected 1");
     refuses(NULL, "\"rope_theta\":0", "rope_theta is 0", "from 2");
 }
 
@@ -254,16 +258,23 @@ static void round_trip(const struct qr_model_config *c)
 
 Test(hf_config, what_is_written_reads_back_the_same)
 {
-    for (enum qr_arch arch = QR_ARCH_LLAMA; arch <= QR_ARCH_QWEN3; arch++) {
+    for (enum qr_arch arch = QR_ARCH_LLAMA; arch < QR_ARCH_COUNT; arch++) {
         struct qr_model_config c = qr_model_config_small(arch);
         round_trip(&c);
         c.tied_head = true;
-        c.window = arch == QR_ARCH_LLAMA ? 0 : 77;
+        c.window = arch == QR_ARCH_LLAMA || arch == QR_ARCH_SMOLLM3 ? 0 : 77;
         c.window_first_layer = arch == QR_ARCH_QWEN2 ? 1 : 0;
         c.n_eos = 3;
         c.stored = QR_BF16;
-        for (enum qr_rope_type type = QR_ROPE_DEFAULT; type <= QR_ROPE_YARN; type++) {
+        c.unrotated[0] = arch == QR_ARCH_SMOLLM3 ? 2 : 0;
+        for (enum qr_rope_type type = QR_ROPE_DEFAULT; type <= QR_ROPE_LONG; type++) {
             c.rope.type = type;
+            c.rope.partial = arch == QR_ARCH_PHI3 ? 0.5 : 1;
+            c.rope.n_factors = qr_rope_numbers(&c.rope, c.head_dim) / 2;
+            for (int32_t i = 0; i < c.rope.n_factors; i++) {
+                c.rope.short_factor[i] = 1.0f + 0.1f * (float)i;
+                c.rope.long_factor[i] = 2.0f + (float)i;
+            }
             c.rope.factor = 2.5;
             c.rope.low_freq_factor = 1;
             c.rope.high_freq_factor = 4;

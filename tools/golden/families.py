@@ -33,6 +33,12 @@ FAMILIES = [
     ("qwen2", "Qwen2ForCausalLM", dict(tie_word_embeddings=True)),
     ("qwen2 with a window in its last layer", "Qwen2ForCausalLM", dict(use_sliding_window=True, sliding_window=6, max_window_layers=2)),
     ("qwen3", "Qwen3ForCausalLM", dict(head_dim=32, tie_word_embeddings=True)),
+    ("phi3 with a window", "Phi3ForCausalLM", dict(sliding_window=9, num_key_value_heads=4)),
+    ("phi3 with longrope beyond its trained context, three quarters of heads rotating", "Phi3ForCausalLM", dict(
+        max_position_embeddings=256, original_max_position_embeddings=32, partial_rotary_factor=0.75, rope_parameters=dict(
+            rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75, original_max_position_embeddings=32,
+            short_factor=[1.0 + 0.05 * i for i in range(6)], long_factor=[1.5 + 2.0 * i for i in range(6)]))),
+    ("smollm3: a layer without positions", "SmolLM3ForCausalLM", dict(no_rope_layers=[1, 0, 1], tie_word_embeddings=True)),
     ("qwen3 with biases", "Qwen3ForCausalLM", dict(head_dim=16, attention_bias=True)),
 ]
 

@@ -75,7 +75,8 @@ static void turn_heads(float *x, const float *w, const struct qr_qkv_args *a, co
     for (int32_t h = 0; h < n_heads; h++, x += dim) {
         if (w)
             row_norm(x, x, w, dim, a->eps);
-        row_rotate(x, cos_sin, cos_sin + half, half);
+        if (half > 0)
+            row_rotate(x, cos_sin, cos_sin + half, half);
     }
 }
 
@@ -106,7 +107,7 @@ void QR_ISA_NAME(qkv)(struct qr_queue *q, const struct qr_qkv_args *a)
     QR_ASSERT(a != NULL && a->x != NULL && a->cos_sin != NULL && a->slot != NULL);
     QR_ASSERT(a->kv != NULL && a->kv->base != NULL && a->layer >= 0 && a->layer < a->kv->n_layers);
     QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16 || a->kv->dtype == QR_I8);
-    QR_ASSERT(a->n_rot > 0 && a->n_rot % 2 == 0 && a->n_rot <= a->kv->head_dim);
+    QR_ASSERT(a->n_rot >= 0 && a->n_rot % 2 == 0 && a->n_rot <= a->kv->head_dim);
     const int32_t elements = qr_tuned_attention(q, a->kv, a->n_heads, a->n_rows)->item_elements;
     const int64_t row = (int64_t)(a->n_heads + 2 * a->kv->n_kv_heads) * a->kv->head_dim;
     struct qkv_job j = {a, elements ? (elements + row - 1) / row : qr_queue_rows_per_item(row)};

@@ -1,6 +1,7 @@
 #include "comm/comm.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -139,6 +140,17 @@ static void line_close(struct qr_comm_line *l)
     qr_free(l);
 }
 
+/* Signals are not for this thread, nor for those that a transport's library starts from it: it may be there before somebody says who receives them. */
+static void start_thread(struct qr_comm *c)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&c->line->thread, NULL, carry_out_all, c) != 0)
+        qr_panic("out of threads: the one that carries out a comm's calls");
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 int qr_comm_line_open(struct qr_comm *c, bool threaded, struct qr_err *err)
 {
     QR_ASSERT(c != NULL && c->line == NULL && c->ops != NULL);
@@ -148,8 +160,7 @@ int qr_comm_line_open(struct qr_comm *c, bool threaded, struct qr_err *err)
     if (!threaded)
         return 0;
     const uint32_t news = atomic_load(&l->to_owner);
-    if (pthread_create(&l->thread, NULL, carry_out_all, c) != 0)
-        qr_panic("out of threads: the one that carries out a comm's calls");
+    start_thread(c);
     while (atomic_load(&l->to_owner) == news)
         qr_futex_wait(&l->to_owner, news, -1);
     if (!atomic_load(&l->failed))

@@ -134,6 +134,7 @@ static const struct qr_rows_case qr_rows_cases[] = {
     {1, 1, QR_CASE_CHECK},     {3, 7, QR_CASE_CHECK},    {5, 15, QR_CASE_CHECK},   {4, 16, QR_CASE_CHECK},
     {9, 17, QR_CASE_CHECK},    {33, 64, QR_CASE_CHECK},  {8, 80, QR_CASE_CHECK},   {8, 96, QR_CASE_CHECK},
     {8, 144, QR_CASE_CHECK},   {30, 172, QR_CASE_CHECK}, {2, 1000, QR_CASE_CHECK}, {40, 2048, QR_CASE_CHECK | QR_CASE_SPEED},
+    {2, 3001, QR_CASE_CHECK},  {2, 4104, QR_CASE_CHECK}, {1, 9002, QR_CASE_CHECK},
     {512, 2048, QR_CASE_SPEED}, {1, 8192, QR_CASE_SPEED},
 };
 

@@ -47,7 +47,7 @@ QR_DEVICE void back_row(struct norm_back a, int64_t row, int32_t n, int32_t firs
     }
 }
 
-template <int FOURS, int WARPS, bool VEC> QR_KERNEL(WARPS == 32 ? 1024 : QR_ROW_THREADS) norm_back(struct norm_back a)
+template <int FOURS, int WARPS, bool VEC> QR_KERNEL(QR_ROW_THREADS_OF(WARPS)) norm_back(struct norm_back a)
 {
     QR_SHARED_ARRAY(float, squares, 32);
     QR_SHARED_ARRAY(float, dots, 32);
@@ -79,21 +79,22 @@ template <int FOURS, int WARPS, bool VEC> QR_KERNEL(WARPS == 32 ? 1024 : QR_ROW_
             qr_store4<VEC>(a.partial + group * a.n_cols, first + j * QR_ROW_STEP(WARPS), a.n_cols, dw[j]);
 }
 
-/* 32 columns a block; a warp adds GROUPS groups at a time, the first warp adds 32 such sums in order. */
+/* 32 columns a block; a warp adds GROUPS groups at a time, the first warp adds the warps' sums in order: how many warps there are does not show. */
 QR_KERNEL(1024) add_groups(float *dw, const float *partial, int64_t n_groups, int32_t n_cols)
 {
     QR_SHARED_ARRAY(float, sums, 32 * 33);
     const int32_t lane = threadIdx.x % QR_WARP, warp = threadIdx.x / QR_WARP, col = (int32_t)blockIdx.x * QR_WARP + lane;
+    const int32_t n_warps = blockDim.x / QR_WARP;
     const bool inside = col < n_cols;
     float total = warp == 0 && inside ? dw[col] : 0;
-    for (int64_t base = 0; base < n_groups; base += 32 * GROUPS) {
+    for (int64_t base = 0; base < n_groups; base += n_warps * GROUPS) {
         const int64_t begin = base + warp * GROUPS;
         float sum = 0;
         for (int64_t g = begin; g < begin + GROUPS; g++)
             sum += g < n_groups && inside ? partial[g * n_cols + col] : 0;
         sums[warp * 33 + lane] = sum;
         __syncthreads();
-        for (int w = 0; warp == 0 && w < 32 && base + w * GROUPS < n_groups; w++)
+        for (int w = 0; warp == 0 && w < n_warps && base + w * GROUPS < n_groups; w++)
             total += sums[w * 33 + lane];
         __syncthreads();
     }
@@ -112,13 +113,14 @@ static void launch_norm_back(struct qr_queue *q, struct norm_back a, float *dw, 
 #define LAUNCH(fours, warps)                                                                                                     \
     do {                                                                                                                         \
         if (vec)                                                                                                                 \
-            QR_LAUNCH((norm_back<fours, warps, true>), qr_row_blocks(n_groups, warps), qr_row_threads(warps), 0, q->stream, a);  \
+            QR_LAUNCH((norm_back<fours, warps, true>), qr_row_blocks(n_groups, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, a);  \
         else                                                                                                                     \
-            QR_LAUNCH((norm_back<fours, warps, false>), qr_row_blocks(n_groups, warps), qr_row_threads(warps), 0, q->stream, a); \
+            QR_LAUNCH((norm_back<fours, warps, false>), qr_row_blocks(n_groups, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, a); \
     } while (0)
     QR_FOR_WIDTH(a.n_cols, LAUNCH);
 #undef LAUNCH
-    QR_LAUNCH(add_groups, qr_blocks(a.n_cols, QR_WARP), 1024, 0, q->stream, dw, a.partial, n_groups, a.n_cols);
+    const unsigned int sums = qr_blocks(n_groups, GROUPS), warps_used = sums < 32 ? sums : 32;
+    QR_LAUNCH(add_groups, qr_blocks(a.n_cols, QR_WARP), warps_used * QR_WARP, 0, q->stream, dw, a.partial, n_groups, a.n_cols);
 }
 
 extern "C" void qr_cuda_rms_norm_back(struct qr_queue *q, const struct qr_norm_back_args *a)

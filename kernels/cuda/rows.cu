@@ -9,7 +9,7 @@
 
 /* ---- rms_norm ---- */
 
-template <int FOURS, int WARPS, bool VEC> QR_KERNEL(WARPS == 32 ? 1024 : QR_ROW_THREADS) norm(struct qr_norm_args a)
+template <int FOURS, int WARPS, bool VEC> QR_KERNEL(QR_ROW_THREADS_OF(WARPS)) norm(struct qr_norm_args a)
 {
     QR_SHARED_ARRAY(float, partial, 32);
     const int64_t row = qr_row_of_thread<WARPS>();
@@ -18,7 +18,7 @@ template <int FOURS, int WARPS, bool VEC> QR_KERNEL(WARPS == 32 ? 1024 : QR_ROW_
     float4 v[FOURS];
     for (int j = 0; j < FOURS; j++)
         v[j] = qr_load4<VEC>(x, first + j * QR_ROW_STEP(WARPS), n);
-    for (int j = 0; j < FOURS && a.delta; j++) {
+    for (int j = 0; a.delta && j < FOURS; j++) {
         const int32_t i = first + j * QR_ROW_STEP(WARPS);
         v[j] = qr_add4(v[j], qr_load4<VEC>(a.delta + row * a.delta_stride, i, n));
         qr_store4<VEC>(x, i, n, v[j]);
@@ -41,9 +41,9 @@ extern "C" void qr_cuda_rms_norm(struct qr_queue *q, const struct qr_norm_args *
 #define LAUNCH(fours, warps)                                                                                                     \
     do {                                                                                                                         \
         if (vec)                                                                                                                 \
-            QR_LAUNCH((norm<fours, warps, true>), qr_row_blocks(a->n_rows, warps), qr_row_threads(warps), 0, q->stream, *a);     \
+            QR_LAUNCH((norm<fours, warps, true>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, *a);     \
         else                                                                                                                     \
-            QR_LAUNCH((norm<fours, warps, false>), qr_row_blocks(a->n_rows, warps), qr_row_threads(warps), 0, q->stream, *a);    \
+            QR_LAUNCH((norm<fours, warps, false>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, *a);    \
     } while (0)
     QR_FOR_WIDTH(a->n_cols, LAUNCH);
 #undef LAUNCH

@@ -5,7 +5,8 @@
 
 #include "kernels/cuda/num.h"
 
-#define QR_ROW_THREADS 256   /* of a block where a row is a warp's or the block's; the widest rows get 1,024 */
+#define QR_ROW_THREADS 256   /* of a block of eight rows or of one; the widest rows get up to 1,024 */
+#define QR_ROW_THREADS_OF(warps) ((warps) == 1 ? QR_ROW_THREADS : (warps) * QR_WARP)
 #define QR_ROW_COLS_MAX 32768
 
 /* The row of this warp or block, and the first number of this thread in it; numbers lie FOURS float4 apart from each other by QR_ROW_STEP(WARPS). */
@@ -36,7 +37,9 @@ template <int WARPS> QR_DEVICE int32_t qr_col_of_thread()
         else if ((n_cols) <= 4096)             \
             MACRO(4, 8);                       \
         else if ((n_cols) <= 8192)             \
-            MACRO(8, 8);                       \
+            MACRO(4, 16);                      \
+        else if ((n_cols) <= 16384)            \
+            MACRO(4, 32);                      \
         else                                   \
             MACRO(8, 32);                      \
     } while (0)
@@ -45,11 +48,6 @@ template <int WARPS> QR_DEVICE int32_t qr_col_of_thread()
 static inline unsigned int qr_row_blocks(int64_t n_rows, int warps)
 {
     return warps == 1 ? qr_blocks(n_rows, QR_ROW_THREADS / QR_WARP) : (unsigned int)n_rows;
-}
-
-static inline unsigned int qr_row_threads(int warps)
-{
-    return warps == 1 ? QR_ROW_THREADS : (unsigned int)warps * QR_WARP;
 }
 
 /* 1 / sqrt(mean + eps) of a row of n numbers, of which this thread has v (zeros behind the end). */

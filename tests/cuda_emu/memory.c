@@ -19,7 +19,7 @@
 
 #define UNIT 256                       /* what cudaMalloc aligns to */
 #define ADDRESSES ((size_t)64 << 30)   /* reserved, not used */
-#define FILL_MAX ((size_t)1 << 20)     /* the first so many bytes of an allocation become NaN */
+#define FILL_MAX ((size_t)256 << 10)   /* the first so many bytes of an allocation become NaN */
 #define PIECES_MAX 65536
 #define ZERO_PAGES_MIN ((size_t)1 << 20)
 
@@ -71,6 +71,7 @@ static void reserve(void)
     g.base = mmap(NULL, ADDRESSES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (g.base == MAP_FAILED)
         qr_panic("emulator: no addresses for the memory of the device");
+    madvise(g.base, ADDRESSES, MADV_NOHUGEPAGE); /* little of it is touched */
     g.device = qr_alloc(PIECES_MAX, sizeof *g.device);
     g.pinned = qr_alloc(PIECES_MAX, sizeof *g.pinned);
 }

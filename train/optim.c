@@ -153,7 +153,7 @@ static int refuse(const struct qr_optim *o, double norm, struct qr_err *err)
     if (first < p->n_params)
         return qr_err_set(err, QR_E_INVALID, "step %lld: the gradient of %s is not finite; lower the learning rate or look at the data",
                           (long long)o->step + 1, p->param[first].name);
-    return qr_err_set(err, QR_E_INVALID, "step %lld: the norm of all gradients is %g; lower the learning rate", (long long)o->step + 1, norm);
+    return qr_err_set(err, QR_E_INVALID, "step %lld: the norm of all gradients is %g; lower the learning rate", (long long)o->step + 1, fabs(norm));
 }
 
 int qr_optim_begin(struct qr_optim *o, double lr, double *norm, struct qr_err *err)

@@ -150,7 +150,7 @@ int qr_trainer_evaluate(struct qr_trainer *t, double *loss, int64_t *n_targets, 
     *n_targets = h.n_targets;
     *loss = h.loss / (double)h.n_targets;
     if (!isfinite(*loss))
-        return qr_err_set(err, QR_E_INVALID, "behind step %lld: the loss of held-out data is %g", (long long)t->optim.step, *loss);
+        return qr_err_set(err, QR_E_INVALID, "behind step %lld: the loss of held-out data is %g", (long long)t->optim.step, fabs(*loss));
     if (!(*loss >= t->state.best_loss)) { /* NaN: there is none yet */
         t->state.best_loss = *loss;
         t->state.best_step = t->optim.step;

@@ -57,7 +57,7 @@ static int refuse_loss(struct qr_trainer *t, double loss, struct qr_err *err)
     if (t->par.shard != QR_SHARD_FULL)
         qr_train_find_bad(t->tape, t->params, &t->batch, what);
     return qr_err_set(err, QR_E_INVALID, "step %lld: the loss is %g; the first tensor that is not finite: %s. Lower optimizer.lr or look at the data",
-                      (long long)t->optim.step + 1, loss, what);
+                      (long long)t->optim.step + 1, fabs(loss), what); /* a NaN has a sign that says nothing */
 }
 
 /* Micro-batch j of this rank's leaf i. */

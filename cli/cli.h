@@ -104,7 +104,7 @@ struct qr_cli_engine {
     {.name = "policy", .type = QR_OPT_ENUM, .offset = offsetof(T, e.policy), .builtin = "mixed",                                   \
      .choices = "mixed|prefill-first|alternate", .arg = "NAME", .group = "Limits",                                                \
      .help = "How prompts and running sequences share the steps."},                                                               \
-    {.name = "itl-goal", .type = QR_OPT_TIME, .offset = offsetof(T, e.itl_goal_us), .builtin = "80ms", .min = 0, .max = 3600e6,     \
+    {.name = "itl-goal", .type = QR_OPT_TIME, .offset = offsetof(T, e.itl_goal_us), .builtin = "90ms", .min = 0, .max = 3600e6,     \
      .arg = "TIME", .group = "Limits",                                                                                            \
      .help = "Gap between a sequence's tokens to aim at: prompts beside running sequences are cut so that a step takes about so long. "  \
              "0: steps are as large as --max-step-tokens allows."}

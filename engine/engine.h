@@ -133,7 +133,7 @@ struct qr_engine_config {
     int64_t kv_tokens;            /* 0: not given */
     bool prefix_cache;            /* true */
     enum qr_sched_policy policy;
-    int64_t itl_goal_us;          /* 80 ms: prompts beside running sequences are cut so that a step takes about so long; 0: never (pace.h) */
+    int64_t itl_goal_us;          /* 90 ms: prompts beside running sequences are cut so that a step takes about so long; 0: never (pace.h) */
     uint64_t hash_seed;           /* 0: random secret */
 };
 void qr_engine_config_init(struct qr_engine_config *c);

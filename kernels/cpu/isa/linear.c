@@ -13,6 +13,7 @@
 #define ROWS_MAX QR_ISA_NAME(micro_rows_max)
 #define TILE_ROWS 12                     /* at least ROWS_MAX of every level */
 #define TILE_PANELS 4                    /* at least micro_panels of any block */
+#define DIRECT_PANELS (VF_LEN / 4)       /* of 4-bit weights that meet one row in registers; with a unit two, of gates and of their ups */
 #define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item: a share of a second-level cache */
 #define PACK_ALONE 32768                 /* elements of x that one thread copies sooner than two would begin */
 #define WORK_ALONE 65536                 /* products, likewise: about 3 us for one row */
@@ -29,6 +30,7 @@ struct product {
     int32_t up;           /* panels from gates to their ups; 0: there is no unit */
     size_t panel_bytes;
     bool bf16;
+    bool direct;          /* one row: quantized weights become floats in registers */
     bool unpack;          /* from a quantized format, at head_bytes of each panel */
     struct qr_quant_format format;
     int64_t head_bytes;
@@ -132,6 +134,60 @@ static void multiply_panels(const struct product *p, const void *w, size_t w_pan
     }
 }
 
+/* One row times some panels of 4-bit weights, which become floats in registers: for every output the chain of multiply_panels, in its order of k. */
+VF_FN void multiply_floats4(const struct product *p, float *sums, int32_t panel, const int n_panels)
+{
+    enum { PARTS = QR_PANEL / VF_LEN };
+    const int32_t n_groups = (int32_t)(qr_quant_k(p->a->n_in) / QR_QUANT_GROUP);
+    struct qr_unpack u[DIRECT_PANELS];
+    vf acc[DIRECT_PANELS * PARTS];
+    for (int j = 0; j < n_panels; j++)
+        u[j] = qr_unpack_of(panel_at(p, panel + j * (p->up ? p->up : 1)), p->head_bytes, p->format);
+#pragma GCC unroll 4
+    for (int j = 0; j < n_panels * PARTS; j++)
+        acc[j] = vf_zero();
+    for (int32_t g = 0; g < n_groups; g++) {
+        const float *x = p->packed + (int64_t)g * QR_QUANT_GROUP;
+        struct floats4 f[DIRECT_PANELS * PARTS];
+#pragma GCC unroll 4
+        for (int j = 0; j < n_panels * PARTS; j++)
+            f[j] = floats4_at(&u[j / PARTS], g, j % PARTS * VI_BYTES);
+        for (int32_t i = 0; i < 4; i++, x += 8) {
+            vi packed[DIRECT_PANELS * PARTS];
+#pragma GCC unroll 4
+            for (int j = 0; j < n_panels * PARTS; j++) {
+                const uint8_t *w = u[j / PARTS].w + (int64_t)g * 256 + i * 64 + j % PARTS * VI_BYTES;
+                packed[j] = VI_LOAD(w);
+                _mm_prefetch(w + QR_QUANT_AHEAD, _MM_HINT_T0);
+            }
+#pragma GCC unroll 8
+            for (int k = 0; k < 8; k++)
+#pragma GCC unroll 4
+                for (int j = 0; j < n_panels * PARTS; j++)
+                    acc[j] = vf_fma(vf_set1(x[k]), float4(packed[j], k, &f[j]), acc[j]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < n_panels * PARTS; j++)
+        vf_store(sums + j * VF_LEN, acc[j]);
+}
+
+static void multiply_direct(const struct product *p, int32_t first, int32_t end)
+{
+    float sums[DIRECT_PANELS * QR_PANEL];
+    for (int32_t panel = first, n; panel < end; panel += n) {
+        n = p->up || end - panel < DIRECT_PANELS ? 1 : DIRECT_PANELS;
+        if (p->up)
+            multiply_floats4(p, sums, panel, 2);
+        else if (n == 1)
+            multiply_floats4(p, sums, panel, 1);
+        else
+            multiply_floats4(p, sums, panel, DIRECT_PANELS);
+        const int32_t o = panel * QR_PANEL;
+        finish(p, sums, p->row0, 1, panel, n * QR_PANEL < p->a->n_out - o ? n * QR_PANEL : p->a->n_out - o);
+    }
+}
+
 /* The same from quantized weights: as many panels at a time as scratch holds as bf16. */
 static void multiply_unpacked(const struct product *p, uint8_t *scratch, int32_t first, int32_t end)
 {
@@ -158,7 +214,9 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
     const struct product *p = arg;
     int32_t first = item * p->panels_per_item, end = first + p->panels_per_item;
     end = end < p->n_panels ? end : p->n_panels;
-    if (p->unpack)
+    if (p->direct)
+        multiply_direct(p, first, end);
+    else if (p->unpack)
         multiply_unpacked(p, qr_queue_own(p->q, worker), first, end);
     else
         multiply_panels(p, panel_at(p, first), (p->up ? (size_t)p->up : 1) * p->panel_bytes, p->panel_bytes, first, end);
@@ -230,7 +288,10 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
         p.row0 = (int32_t)((int64_t)a->n_rows * c / n_chunks);
         p.n_rows = (int32_t)((int64_t)a->n_rows * (c + 1) / n_chunks) - p.row0;
         p.n_blocks = (p.n_rows + block_rows - 1) / block_rows;
+        p.direct = p.unpack && p.format.bits == 4 && p.n_rows == 1;
         qr_tuned_run(q, t->pack_spread, (int64_t)p.n_rows * p.n_in < PACK_ALONE, pack_block, &p, p.n_blocks);
+        if (p.direct) /* whole groups are multiplied */
+            memset(p.packed + p.n_in, 0, (size_t)(qr_quant_k(a->n_in) - p.n_in) * sizeof *p.packed);
         int32_t n_items = (p.n_panels + p.panels_per_item - 1) / p.panels_per_item;
         qr_tuned_run(q, t->spread, (int64_t)p.n_rows * p.n_in * a->n_out < WORK_ALONE, multiply, &p, n_items);
     }

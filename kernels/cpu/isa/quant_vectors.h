@@ -136,19 +136,65 @@ VF_FN void store_pairs_of(uint8_t *dst, vi bytes)
     VI_STORE(dst + 64, VI_OR(VI(srli_epi32)(f[2], 16), f[3]));
 }
 
+/* The numbers of 4 bits of eight k as floats (n - 8) * m, exactly. Number k of a lane's 32 bits begins at bit 8 (k % 4) + 4 (k / 4). */
+#ifdef QR_ISA_avx2
+/* A number in the fraction of 2^23 from bit s on is 2^23 + n 2^s, and times m 2^-s, less (2^23 2^-s + 8) m in one rounding, (n - 8) m: of 24 bits, all
+ * of these are exact. Beyond bit 16 the numbers come 16 bits lower first. */
+struct floats4 {
+    vf m[5], less[5];
+};
+
+VF_FN struct floats4 floats4_at(const struct qr_unpack *u, int32_t block, int32_t at)
+{
+    const vf m = _mm256_cvtepi32_ps(multiples_at(u, block, at));
+    struct floats4 f;
+    for (int i = 0; i < 5; i++) {
+        f.m[i] = vf_mul(m, vf_set1(1.0f / (float)(1 << 4 * i)));
+        f.less[i] = vf_mul(m, vf_set1((float)(1 << (23 - 4 * i)) + 8));
+    }
+    return f;
+}
+
+VF_FN vf float4(vi packed, const int k, const struct floats4 *f)
+{
+    const int bit = 8 * (k % 4) + 4 * (k / 4), s = bit > 16 ? bit - 16 : bit;
+    const vi there = VI_AND(bit > 16 ? VI(srli_epi32)(packed, 16) : packed, VI(set1_epi32)(15 << s));
+    return _mm256_fmsub_ps(VI_AS_FLOATS(VI_OR(there, VI(set1_epi32)(0x4b000000))), f->m[s / 4], f->less[s / 4]);
+}
+#else
+/* A table of sixteen floats, looked up by the lowest four bits of each lane. */
+struct floats4 {
+    vf m, table;
+};
+
+VF_FN struct floats4 floats4_at(const struct qr_unpack *u, int32_t block, int32_t at)
+{
+    const vf table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    return (struct floats4){_mm512_cvtepi32_ps(multiples_at(u, block, at)), table};
+}
+
+VF_FN vf float4(vi packed, const int k, const struct floats4 *f)
+{
+    return vf_mul(_mm512_permutexvar_ps(VI(srli_epi32)(packed, 8 * (k % 4) + 4 * (k / 4)), f->table), f->m);
+}
+#endif
+
+/* |(n - 8) m| <= 120 has at most seven bits, so a float's upper half is all of it. */
 static inline void qr_unpack_bf16_4(uint8_t *dst, const struct qr_unpack *u, int32_t block, int32_t n, const uint8_t *ahead)
 {
     const uint8_t *w = u->w + (int64_t)block * 256;
     for (int32_t g = 0; g < n; g++)
         for (int32_t at = 0; at < 64; at += VI_BYTES) {
-            const struct multiple4 m = multiple4_at(u, block + g, at);
+            const struct floats4 f = floats4_at(u, block + g, at);
             for (int32_t i = 0; i < 4; i++) {
-                vi low, high;
-                unpack4(&low, &high, VI_LOAD(w + (g * 4 + i) * 64 + at), &m);
+                const vi packed = VI_LOAD(w + (g * 4 + i) * 64 + at);
                 if (ahead)
                     _mm_prefetch(ahead + (g * 4 + i) * 64, _MM_HINT_T1);
-                store_pairs_of(dst + (g * 16 + i * 4) * 64 + at, low);
-                store_pairs_of(dst + (g * 16 + i * 4 + 2) * 64 + at, high);
+#pragma GCC unroll 4
+                for (int k = 0; k < 8; k += 2) {
+                    const vi first = VI_OF_FLOATS(float4(packed, k, &f)), second = VI_OF_FLOATS(float4(packed, k + 1, &f));
+                    VI_STORE(dst + (g * 16 + i * 4 + k / 2) * 64 + at, VI_OR(VI(srli_epi32)(first, 16), second));
+                }
             }
         }
 }

@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "bench/command.h"
 #include "bench/kern_case.h"
+#include "bench/kern_device.h"
 #include "bench/kern_fused.h"
 #include "bench/samples.h"
 #include "kernels/backend.h"
@@ -22,11 +23,13 @@
 #define EXIT_SLOWER 6
 
 struct options {
-    const char *isa, *only, *baseline, *json, *threshold;
+    const char *device, *isa, *only, *baseline, *json, *threshold;
     int64_t threads, time_us, memory_bytes;
 };
 
 static const struct qr_option table[] = {
+    {"device", 0, QR_OPT_STR, offsetof(struct options, device), "cpu", 0, 0, NULL, "NAME",
+     "cpu: every level and both numbers of threads; cuda, cuda:N: the kernels of a GPU at its own shapes, forward and backward.", "Kernels"},
     {"isa", 0, QR_OPT_STR, offsetof(struct options, isa), NULL, 0, 0, NULL, "LEVEL", "Only this instruction-set level (ref, avx2, avx512, amx).", "Kernels"},
     {"threads", 't', QR_OPT_INT, offsetof(struct options, threads), "0", 0, 1024, NULL, "N", "Only this many threads; 0: one, and all processors.",
      "Kernels"},
@@ -352,7 +355,9 @@ static int run(const void *options, int *status, struct qr_err *err)
     int rc = qr_kern_threshold_parse(&threshold, o->threshold != NULL ? o->threshold : "10%", err);
     if (rc == 0 && o->baseline != NULL)
         rc = qr_kern_rows_read(&before, o->baseline, err);
-    if (rc == 0)
+    if (rc == 0 && strcmp(o->device, "cpu") != 0)
+        rc = qr_bench_kern_device(&rows, o->device, o->only, o->time_us, err);
+    else if (rc == 0)
         bench_all(o, &rows);
     if (rc == 0 && o->json != NULL)
         rc = write_json(o->json, &rows, err);

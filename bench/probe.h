@@ -30,4 +30,20 @@ double qr_probe_multiply(struct qr_queue *q, int32_t n_threads, const char *isa,
 double qr_probe_bytes_s(struct qr_queue *q, const void *memory, size_t n_bytes, int32_t repeats);
 double qr_probe_ops_s(struct qr_queue *q, int32_t n_threads, const char *isa, enum qr_probe_unit unit, int32_t repeats);
 
+/* ---- of a device, whose units no loop of the host reaches ---- */
+
+/* Seconds of a call when n_calls are launched one behind the other and waited for together. */
+double qr_probe_device_s(const struct qr_backend *be, void (*call)(void *arg), void *arg, int32_t n_calls);
+
+/* Finite numbers of moderate size, as f32 and as bf16, in all of it: zeros would take less current, and less time. */
+void qr_probe_device_fill(struct qr_backend *be, void *memory, size_t n_bytes);
+
+/* Copying one half of `memory` to the other: bytes read and written a second. */
+double qr_probe_device_bytes_s(struct qr_backend *be, void *memory, size_t n_bytes);
+
+/* Operations a second of its own largest product in bf16 (4,096 rows, 8,192 by 8,192), which others can be compared with; n_bytes of memory
+ * hold at least qr_probe_device_room. What is there counts as numbers. */
+size_t qr_probe_device_room(const struct qr_backend *be);
+double qr_probe_device_ops_s(struct qr_backend *be, void *memory, size_t n_bytes);
+
 #endif

@@ -20,7 +20,7 @@
 #define PROBE_BYTES ((size_t)512 << 20)
 
 struct throughput_options {
-    const char *model, *isa, *prefill, *batch, *depth;
+    const char *model, *device, *isa, *prefill, *batch, *depth;
     int32_t dtype, quantize, kv_cache, tune;
     int64_t threads, steps, repeats, chunk, cache_bytes;
     bool plain, apart, untuned, json, probe;
@@ -34,6 +34,8 @@ static const struct qr_option table[] = {
      .choices = QR_QUANTIZE_CHOICES, .arg = "TYPE", .help = "Round the matrices to integers while loading."},
     {.name = "kv-cache-dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, kv_cache), .builtin = "auto",
      .choices = "auto|f32|bf16|int8", .arg = "TYPE", .help = "Type of cached keys and values."},
+    {.name = "device", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, device), .builtin = "auto", .arg = "NAME",
+     .help = "Where to compute: cpu, cuda, cuda:N, or auto: the first GPU where there is one, else the processor."},
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, isa), .arg = "LEVEL",
      .help = "Instruction-set level; the best one otherwise."},
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, threads), .builtin = "0", .min = 0, .max = 1024,
@@ -151,6 +153,27 @@ static int32_t fit_cases(const struct rig *r, struct bench_case *cases, int32_t 
     return n_left;
 }
 
+static void print_probes(const struct rig *r, double bytes_s, double ops_s, const char *unit)
+{
+    if (r->o->json)
+        printf("{\"case\":\"probe\",\"bytes_s\":%.4g,\"ops_s\":%.4g,\"isa\":\"%s\",\"threads\":%d}\n", bytes_s, ops_s, r->be->k->name,
+               r->be->n_threads);
+    else
+        printf("probes: %.1f GB/s, %.0f GFLOP/s (%s)\n", bytes_s * 1e-9, ops_s * 1e-9, ops_s > 0 ? unit : "none");
+}
+
+static void run_device_probes(struct rig *r)
+{
+    const size_t room = qr_probe_device_room(r->be), n_bytes = room > PROBE_BYTES ? room : PROBE_BYTES;
+    void *memory = r->be->mem->alloc(n_bytes);
+    qr_probe_device_fill(r->be, memory, n_bytes);
+    const double bytes_s = qr_probe_device_bytes_s(r->be, memory, n_bytes), ops_s = qr_probe_device_ops_s(r->be, memory, n_bytes);
+    r->be->mem->free(memory);
+    r->read_s_byte = 1 / bytes_s;
+    r->op_s = 1 / ops_s;
+    print_probes(r, bytes_s, ops_s, "its largest product");
+}
+
 static void run_probes(struct rig *r, enum qr_probe_unit unit)
 {
     char *memory = qr_alloc_aligned(PROBE_BYTES, 64);
@@ -160,11 +183,7 @@ static void run_probes(struct rig *r, enum qr_probe_unit unit)
     qr_free_aligned(memory);
     r->read_s_byte = 1 / bytes_s;
     r->op_s = ops_s > 0 ? 1 / ops_s : 0;
-    if (r->o->json)
-        printf("{\"case\":\"probe\",\"bytes_s\":%.4g,\"ops_s\":%.4g,\"isa\":\"%s\",\"threads\":%d}\n", bytes_s, ops_s, r->be->k->name,
-               r->be->n_threads);
-    else
-        printf("probes: %.1f GB/s read, %.0f GFLOP/s (%s)\n", bytes_s * 1e-9, ops_s * 1e-9, ops_s > 0 ? qr_probe_name(r->be->k->name, unit) : "none");
+    print_probes(r, bytes_s, ops_s, qr_probe_name(r->be->k->name, unit));
 }
 
 /* The least seconds of a case by the probes: each step reads the weights and what is cached, and multiplies; the longer of both counts. */
@@ -184,7 +203,7 @@ static double limit_s(const struct rig *r, const struct bench_case *c)
 
 static int open_model(struct rig *r, const struct throughput_options *o, int32_t seqs_max, struct qr_err *err)
 {
-    struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .n_threads = (int32_t)o->threads, .pin = true, .step_rows_max = (int32_t)o->chunk,
+    struct qr_backend_options bo = {.device = o->device, .isa = o->isa, .n_threads = (int32_t)o->threads, .pin = true, .step_rows_max = (int32_t)o->chunk,
                                     .tune = (enum qr_tune_mode)o->tune};
     struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize,
                                   .kv_cache = (enum qr_kv_cache)o->kv_cache};
@@ -204,7 +223,8 @@ static void make_room(struct rig *r, int32_t n_blocks)
 {
     r->kv = qr_model_kv_view(r->model, NULL, n_blocks, BLOCK_TOKENS);
     r->kv.base = r->kv_mem = r->be->mem->alloc((size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
-    memset(r->kv_mem, 0, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv)); /* pages never written are one page of zeros: no memory would be read */
+    /* Pages never written are one page of zeros: no memory would be read. */
+    r->be->mem->zero(r->be->queue, r->kv_mem, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
     size_t act_bytes = (r->o->plain || r->o->apart ? PLAIN_ROOM : 1) * qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
     r->act_mem = r->be->mem->alloc(act_bytes);
     qr_arena_init_fixed(&r->act, r->act_mem, act_bytes);
@@ -225,6 +245,7 @@ static void close_rig(struct rig *r)
     int32_t *const owned[] = {r->ids, r->pos, r->slot, r->row_start, r->ctx_len, r->logit_row, r->blocks};
     for (int i = 0; i < QR_COUNT(owned); i++)
         qr_free(owned[i]);
+    qr_exec_release(&r->exec);
     if (r->act_mem)
         r->be->mem->free(r->act_mem);
     if (r->kv_mem)
@@ -261,6 +282,7 @@ static double case_s(struct rig *r, const struct bench_case *c, struct qr_rng *r
     int64_t t0 = qr_clock_ns();
     for (int32_t first = 0; first < c->n_tokens; first += chunk)
         step(r, c->n_seqs, c->depth + first, c->n_tokens - first < chunk ? c->n_tokens - first : chunk, rng);
+    r->be->mem->sync(r->be->queue);
     return (double)(qr_clock_ns() - t0) * 1e-9;
 }
 
@@ -296,10 +318,13 @@ static void run_cases(struct rig *r, const struct bench_case *cases, int32_t n)
 {
     struct qr_rng rng = {.seed = 1};
     if (!r->o->json)
-        printf("%s, %s, %d threads, %s weights of %.1f MiB, %s cache, %d shapes tuned\n", r->o->model, r->be->k->name, r->be->n_threads,
+        printf("%s, %s, %d threads, %s weights of %.1f MiB, %s cache, %d shapes tuned\n", r->o->model, r->be->mem->host ? r->be->k->name : r->be->title,
+               r->be->n_threads,
                qr_dtype_name(qr_model_weight_dtype(r->model)), (double)qr_model_weight_bytes(r->model) / 0x1p20, qr_dtype_name(r->kv.dtype),
                qr_tune_count(r->be->tune));
-    if (r->o->probe)
+    if (r->o->probe && !r->be->mem->host)
+        run_device_probes(r);
+    else if (r->o->probe)
         run_probes(r, qr_probe_unit_of(qr_model_weight_dtype(r->model)));
     if (!r->o->json)
         printf("%-15s %6s %7s %7s %10s %10s%s\n", "case", "batch", "depth", "tokens", "tok/s", "best", r->o->probe ? "      limit   share" : "");
@@ -310,8 +335,9 @@ static void run_cases(struct rig *r, const struct bench_case *cases, int32_t n)
         for (int64_t k = -1; k < r->o->repeats; k++) /* the first round warms up */
             for (int way = 0; way < WAYS; way++)
                 if (wanted(r, way)) {
-                    r->exec.ops = way == PLAIN ? &qr_ops_plain : way == APART ? &qr_ops_apart : &qr_ops_serve;
-                    r->be->queue->tune = way == UNTUNED ? NULL : r->be->tune;
+    /* Pages never written are one page of zeros: no memory would be read. */
+    r->be->mem->zero(r->be->queue, r->kv_mem, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
+    size_t act_bytes = (r->o->plain || r->o->apart ? PLAIN_ROOM : 1) * qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
                     double t = case_s(r, c, &rng);
                     if (k >= 0)
                         qr_samples_add(&s[way], t);
@@ -323,7 +349,7 @@ static void run_cases(struct rig *r, const struct bench_case *cases, int32_t n)
                 report(r, &named, &s[way]);
             qr_samples_release(&s[way]);
         }
-        r->be->queue->tune = r->be->tune;
+        r->be->pool->tune = r->be->tune;
     }
 }
 

@@ -1,0 +1,12 @@
+/* kern_device.h - `quire bench kern --device cuda`: the kernels of a device at the shapes of models that it is made for. Inside bench/ only. */
+#ifndef QR_BENCH_KERN_DEVICE_H
+#define QR_BENCH_KERN_DEVICE_H
+
+#include "base/err.h"
+#include "bench/kern_rows.h"
+
+/* Measures and prints, each row also into `rows`. only: as of kern ("linear", "attention", "rows", "backward") or NULL. A kernel that the device does not
+ * have is left out, and said so. Errors: those of opening the device. */
+int qr_bench_kern_device(struct qr_kern_rows *rows, const char *device, const char *only, int64_t time_us, struct qr_err *err);
+
+#endif

@@ -24,6 +24,8 @@ static const struct shape {
     {"qwen2.5-0.5b", QR_ARCH_QWEN2, 24, 896, 14, 2, 64, 4864, 151936, 32768, 1000000, true},
     {"qwen3-0.6b", QR_ARCH_QWEN3, 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1000000, true},
     {"llama-3.2-1b", QR_ARCH_LLAMA, 16, 2048, 32, 8, 64, 8192, 128256, 131072, 500000, true},
+    {"llama-3.1-8b", QR_ARCH_LLAMA, 32, 4096, 32, 8, 128, 14336, 128256, 131072, 500000, false},
+    {"qwen3-8b", QR_ARCH_QWEN3, 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1000000, false},
 };
 
 struct make_options {
@@ -34,7 +36,7 @@ struct make_options {
 
 static const struct qr_option table[] = {
     {.name = "like", .type = QR_OPT_STR, .offset = offsetof(struct make_options, like), .arg = "NAME",
-     .help = "110m, smollm2-135m, qwen2.5-0.5b, qwen3-0.6b or llama-3.2-1b."},
+     .help = "110m, smollm2-135m, qwen2.5-0.5b, qwen3-0.6b, llama-3.2-1b, llama-3.1-8b or qwen3-8b."},
     {.name = "out", .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct make_options, out), .arg = "DIR",
      .help = "The directory to make; files in it are not overwritten."},
     {.name = "store", .type = QR_OPT_ENUM, .offset = offsetof(struct make_options, store), .builtin = "bf16", .choices = "bf16|f32|f16",

@@ -335,9 +335,8 @@ static void run_cases(struct rig *r, const struct bench_case *cases, int32_t n)
         for (int64_t k = -1; k < r->o->repeats; k++) /* the first round warms up */
             for (int way = 0; way < WAYS; way++)
                 if (wanted(r, way)) {
-    /* Pages never written are one page of zeros: no memory would be read. */
-    r->be->mem->zero(r->be->queue, r->kv_mem, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
-    size_t act_bytes = (r->o->plain || r->o->apart ? PLAIN_ROOM : 1) * qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
+                    r->exec.ops = way == PLAIN ? &qr_ops_plain : way == APART ? &qr_ops_apart : &qr_ops_serve;
+                    r->be->pool->tune = way == UNTUNED ? NULL : r->be->tune;
                     double t = case_s(r, c, &rng);
                     if (k >= 0)
                         qr_samples_add(&s[way], t);

@@ -1,0 +1,113 @@
+#!/bin/bash
+# gpu.sh - on a machine with an NVIDIA GPU: builds quire there and runs everything that only such a machine can, in under ten minutes.
+#
+#   tools/gpu.sh OUT [PREFIX] [STEP...]
+#
+# OUT     directory for results: one text file for each step, kern.json, and summary.txt (a line for each step: ok, failed, timed out or skipped, seconds)
+# PREFIX  directory with unpacked packages (made by `tools/deps.sh unpack PREFIX` where there is a network), or - where the system has them
+# STEP    of: build check sanitizer train kern throughput torch   (all of them, in this order)
+#
+# It takes CUDA's toolkit, gcc and CMake. PyTorch is used where python3 has it. Every step has a time limit of its own, and a step that fails does not keep
+# the others from running; the exit status is the number of steps that failed. Settings of the card are left as they are.
+set -u
+
+[ $# -ge 1 ] || { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+here=$(cd "$(dirname "$0")/.." && pwd)
+mkdir -p "$1" && out=$(cd "$1" && pwd)
+prefix=${2:--}
+shift; [ $# -eq 0 ] || shift
+steps=${*:-build check sanitizer train kern throughput torch}
+build=$here/build-gpu
+quire=$build/quire
+models=${QUIRE_GPU_MODELS:-$build/models}
+failed=0
+: >"$out/summary.txt"
+
+# say STEP WORD SECONDS
+say() { printf '%-22s %-10s %5s s\n' "$1" "$2" "$3" | tee -a "$out/summary.txt"; }
+
+# run LIMIT STEP COMMAND...: the command's output in OUT/STEP.txt
+run() {
+    local limit=$1 step=$2 began=$SECONDS rc
+    shift 2
+    timeout -k 5 "$limit" "$@" >"$out/$step.txt" 2>&1
+    rc=$?
+    case $rc in
+    0) say "$step" ok $((SECONDS - began)) ;;
+    77) say "$step" skipped $((SECONDS - began)) ;;
+    124 | 137) say "$step" "timed out" $((SECONDS - began)); failed=$((failed + 1)) ;;
+    *) say "$step" "failed $rc" $((SECONDS - began)); failed=$((failed + 1)); tail -n 5 "$out/$step.txt" | sed 's/^/    /' ;;
+    esac
+    return $rc
+}
+
+# The compute capability of the first GPU as nvcc names it; 90 has instructions of its own.
+arch() {
+    local a
+    a=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .)
+    [ "$a" = 90 ] && a=90a
+    echo "${a:-90a}"
+}
+
+configure_and_build() {
+    local where=()
+    [ "$prefix" = - ] || where=(-DCMAKE_PREFIX_PATH="$(cd "$prefix" && pwd)/usr")
+    [ -f "$build/CMakeCache.txt" ] || { command -v ninja >/dev/null && where+=(-G Ninja); }
+    cmake -S "$here" -B "$build" -DCMAKE_BUILD_TYPE=Release -DQUIRE_SERVER=OFF -DQUIRE_TESTS=OFF -DQUIRE_MPI=OFF -DQUIRE_WERROR=OFF -DQUIRE_CUDA=ON \
+        -DQUIRE_CUDA_ARCHS="$(arch)" "${where[@]}" && cmake --build "$build" -j "$(nproc)"
+}
+
+# A model of a published shape with random weights.
+model() {
+    [ -f "$models/$1/config.json" ] || "$quire" bench make-model --like "$1" --out "$models/$1"
+}
+
+sanitizer() {
+    command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer here"; return 77; }
+    local tool
+    for tool in memcheck racecheck synccheck; do
+        echo "== $tool"
+        timeout 40 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+            "$quire" generate --device cuda --model "$here/models/quire-tiny" -n 3 -p "Once upon a time" || return 1
+    done
+}
+
+# The same few steps on the processor and on the GPU: two logs to lay side by side.
+train() {
+    local d=$build/train device i
+    rm -rf "$d"
+    mkdir -p "$d"
+    for i in $(seq 400); do echo "{\"text\": \"Line $i of a small story: one, two, three, and $((i * 7)) more.\"}"; done >"$d/text.jsonl"
+    "$quire" data prepare --model "$here/models/quire-tiny" --out "$d/data" "$d/text.jsonl" || return 1
+    for device in cpu cuda; do
+        printf 'model:\n  config: %s\ndata:\n  train: %s\n  sequence: 128\nbatch:\n  tokens: 1024\nsteps: 6\nsave:\n  out: %s\ncompute:\n  device: %s\n' \
+            "$here/models/quire-tiny/config.json" "$d/data" "$d/$device" "$device" >"$d/$device.yaml"
+        "$quire" train "$d/$device.yaml" || return 1
+    done
+}
+
+throughput() {
+    model "$1" && "$quire" bench throughput --device cuda --model "$models/$1" --json --prefill 4096 --batch 1,16,64,256 --depth 1024 --steps 64 --repeats 3 \
+        --chunk 4096 --cache 48GiB
+}
+
+torch() {
+    python3 -c 'import torch; assert torch.cuda.is_available()' || { echo "no PyTorch with a GPU here"; return 77; }
+    python3 "$here/tools/gpu_torch.py"
+}
+
+export here out prefix build quire models
+export -f arch configure_and_build model sanitizer train throughput torch
+for s in $steps; do
+    case $s in
+    build) run 240 build bash -c configure_and_build || { echo "nothing was built: see $out/build.txt" >&2; exit "$failed"; } ;;
+    check) run 60 check python3 "$here/tools/gpu_check.py" "$quire" "$here/models/quire-tiny" ;;
+    sanitizer) run 130 sanitizer bash -c sanitizer ;;
+    train) run 40 train bash -c train ;;
+    kern) run 60 kern "$quire" bench kern --device cuda --time 100ms --json "$out/kern.json" ;;
+    throughput) for m in llama-3.2-1b qwen3-0.6b llama-3.1-8b; do run 90 "throughput-$m" bash -c "throughput $m"; done ;;
+    torch) run 90 torch bash -c torch ;;
+    *) echo "gpu.sh: no step $s" >&2; exit 2 ;;
+    esac
+done
+exit "$failed"

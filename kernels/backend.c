@@ -40,14 +40,25 @@ static bool names_isa(const struct qr_backend_options *o)
     return isa && *isa && strcmp(isa, "auto") != 0;
 }
 
+/* As before it was opened. */
+static void drop_device(struct qr_backend *be)
+{
+    be->device->close(be);
+    qr_queue_free(be->pool);
+    *be = (struct qr_backend){0};
+}
+
 static int open_kind(struct qr_backend *be, enum kind kind, int32_t index, const struct qr_backend_options *o, struct qr_err *err)
 {
     struct qr_err why;
     if (kind == KIND_CUDA)
         return qr_device_open_cuda(be, o, index, err);
     if (kind == KIND_AUTO && !names_isa(o)) {
-        if (qr_device_open_cuda(be, o, index, &why) == 0)
-            return 0;
+        if (qr_device_open_cuda(be, o, index, &why) == 0) {
+            if (be->device->supports(be, QR_BF16, 4096, QR_BF16, 128, 16, &why) == 0) /* what every model in bf16 needs */
+                return 0;
+            drop_device(be);
+        }
         /* Where no library was installed nobody expects a device, and nothing is to be said. */
         qr_log(why.code == QR_E_NOT_FOUND ? QR_LOG_DEBUG : QR_LOG_INFO, "kernels", "device=cpu, no cuda: %s", why.msg);
         QR_ASSERT(be->device == NULL && be->queue == NULL && be->pool == NULL);

@@ -124,6 +124,9 @@ Test(device, a_library_without_a_kernel_is_refused_when_a_model_needs_it)
     cr_assert_eq(qr_backend_supports(be, QR_BF16, 4096, QR_BF16, 64, 16, &err), QR_E_UNSUPPORTED);
     cr_assert(strstr(err.msg, "no CUDA kernel for attention"), "%s", err.msg);
     qr_backend_close(be);
+    be = must_open("auto");
+    cr_assert_str_eq(be->name, "cpu");
+    qr_backend_close(be);
 }
 
 static void add_item(const void *arg, int32_t item, int32_t worker)

@@ -343,8 +343,10 @@ static void put_advice(const struct qr_trainer *t, struct qr_buf *out, enum qr_r
     qr_buf_put_str(out, out->len ? ", or " : "");
     if ((int)recompute != t->c->compute.recompute)
         qr_buf_printf(out, "compute.recompute=%s ", name[recompute]);
-    if (n != t->c->batch.tokens)
-        qr_buf_printf(out, "batch.tokens=%lld batch.micro=%lld ", (long long)n, (long long)((t->c->batch.tokens * t->c->batch.micro + n - 1) / n));
+    if (n != t->c->batch.tokens) {
+        const int64_t leaf = (t->c->batch.tokens * t->par.n_micro + n - 1) / n; /* micro-batches of a leaf */
+        qr_buf_printf(out, "batch.tokens=%lld batch.micro=%lld ", (long long)n, (long long)(leaf * t->par.n_leaves));
+    }
     qr_buf_put_byte(out, '(');
     qr_train_put_bytes(out, total);
     qr_buf_put_byte(out, ')');

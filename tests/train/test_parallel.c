@@ -64,14 +64,20 @@ Test(parallel, a_run_goes_on_with_another_number_of_ranks_and_other_parts)
     world_drop(&w);
 }
 
-Test(parallel, kinds_of_training_that_need_whole_tensors_share_the_work)
+Test(parallel, every_kind_of_training_shares_the_work)
 {
-    static const char *const kind[] = {"optimizer.kind=muon", "prune.kind=2:4", "quantize.type=int8"};
     struct world w = world_new();
+    char from[200], taught[200];
+    snprintf(from, sizeof from, "model.from=%s/step-%08d", w.out, 1);
+    snprintf(taught, sizeof taught, "teacher.model=%s/step-%08d", w.out, 1);
+    const char *const kind[][3] = {{"optimizer.kind=muon"}, {"prune.kind=2:4"}, {"quantize.type=int8"}, {"model.config=", from, "lora.rank=4"}, {taught},
+                                   {taught, "parallel.shard=full"}};
+    ranks_of(&w, WITH(STEP), 1, 1, false);
     for (int i = 0; i < QR_COUNT(kind); i++) {
-        const uint64_t seen = ranks_of(&w, WITH(STEP, kind[i]), 1, 2, false), written = files_of(&w, 2);
-        cr_assert_eq(ranks_of(&w, WITH(STEP, kind[i]), 2, 2, false), seen, "%s", kind[i]);
-        cr_assert_eq(files_of(&w, 2), written, "%s", kind[i]);
+        const char *const *more = WITH(STEP, "save.keep=9", kind[i][0], kind[i][1], kind[i][2]);
+        const uint64_t seen = ranks_of(&w, more, 1, 2, false), written = files_of(&w, 2);
+        cr_assert_eq(ranks_of(&w, more, 2, 2, false), seen, "%s", kind[i][0]);
+        cr_assert_eq(files_of(&w, 2), written, "%s", kind[i][0]);
     }
     world_drop(&w);
 }

@@ -208,6 +208,7 @@ def main():
     for fmt in FORMATS:
         print_cases(fmt[0], Format(model, fmt), False, rng)
     print_cases("NONE", Format(model, None), True, rng)
+    print_cases("INT8", Format(model, FORMATS[0]), True, rng)
     print("};")
 
 

@@ -34,7 +34,7 @@ static const struct qr_option table[] = {
     {"threads", 't', QR_OPT_INT, offsetof(struct options, threads), "0", 0, 1024, NULL, "N", "Only this many threads; 0: one, and all processors.",
      "Kernels"},
     {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME",
-     "Only some: read (the probes), linear, attention, rows (all others), or fused (several in one go against the same apart).", "Kernels"},
+     "Only some: read (the probes), linear, attention, rows (all others), back (gradients of rows), or fused (several in one go against the same apart).", "Kernels"},
     {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels"},
     {"memory", 0, QR_OPT_BYTES, offsetof(struct options, memory_bytes), "512MiB", 128 << 20, 64e9, NULL, "BYTES",
      "Operands of successive calls are spread over this much memory, so that they come from there and not from a cache.", "Kernels"},
@@ -271,6 +271,17 @@ static bool wanted(const struct options *o, const char *kernel)
     return !o->only || strcmp(o->only, kernel) == 0;
 }
 
+/* Weights and caches hold whatever these bytes mean as numbers: finite, of moderate size, both as f32 and as bf16. */
+static void fill(char *memory, size_t n_bytes)
+{
+    struct qr_rng rng = {.seed = 7};
+    uint16_t pattern[4096];
+    for (int i = 0; i < QR_COUNT(pattern); i++)
+        pattern[i] = (uint16_t)(0x3c00u + (qr_rng_next(&rng) & 0x83ffu));
+    for (size_t i = 0; i < n_bytes; i += sizeof pattern)
+        memcpy(memory + i, pattern, n_bytes - i < sizeof pattern ? n_bytes - i : sizeof pattern);
+}
+
 /* All cases at one level with one number of threads. */
 static void bench_level(const struct options *o, const char *isa, int32_t n_threads, char *memory, float *x, float *out,
                         struct qr_kern_rows *rows)
@@ -296,18 +307,11 @@ static void bench_level(const struct options *o, const char *isa, int32_t n_thre
         qr_kern_rest(&b, memory, x, out);
     if (wanted(o, "fused"))
         qr_bench_fused(b.be, o->time_us, memory, (size_t)o->memory_bytes, x, rows);
+    if (wanted(o, "back")) {
+        qr_kern_back(&b, memory);
+        fill(memory, (size_t)o->memory_bytes);
+    }
     qr_backend_close(b.be);
-}
-
-/* Weights and caches hold whatever these bytes mean as numbers: finite, of moderate size, both as f32 and as bf16. */
-static void fill(char *memory, size_t n_bytes)
-{
-    struct qr_rng rng = {.seed = 7};
-    uint16_t pattern[4096];
-    for (int i = 0; i < QR_COUNT(pattern); i++)
-        pattern[i] = (uint16_t)(0x3c00u + (qr_rng_next(&rng) & 0x83ffu));
-    for (size_t i = 0; i < n_bytes; i += sizeof pattern)
-        memcpy(memory + i, pattern, n_bytes - i < sizeof pattern ? n_bytes - i : sizeof pattern);
 }
 
 static void bench_all(const struct options *o, struct qr_kern_rows *rows)

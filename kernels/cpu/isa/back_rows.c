@@ -86,12 +86,33 @@ static void norm_item(const void *arg, int32_t item, int32_t worker)
     }
 }
 
+/* dw of COLS columns from i on: sums stay in registers while rows pass by, some lines of each. */
+static void norm_dw_whole(const struct row_job *j, int64_t i)
+{
+    const struct qr_norm_back_args *a = j->a;
+    const float *dy = a->dy + j->row0 * a->dy_stride + i, *x = a->x + j->row0 * a->x_stride + i;
+    vf sum[COLS / VF_LEN];
+    for (int c = 0; c < COLS / VF_LEN; c++)
+        sum[c] = vf_load(a->dw + i + c * VF_LEN);
+    for (int64_t n = 0; n < j->n_rows; n++, dy += a->dy_stride, x += a->x_stride) {
+        const vf r = vf_set1(j->scratch[n]);
+        for (int c = 0; c < COLS / VF_LEN; c++)
+            sum[c] = vf_fma(vf_mul(vf_load(dy + c * VF_LEN), vf_load(x + c * VF_LEN)), r, sum[c]);
+    }
+    for (int c = 0; c < COLS / VF_LEN; c++)
+        vf_store(a->dw + i + c * VF_LEN, sum[c]);
+}
+
 static void norm_dw_item(const void *arg, int32_t item, int32_t worker)
 {
     (void)worker;
     const struct row_job *j = arg;
     const struct qr_norm_back_args *a = j->a;
-    for (int64_t i = (int64_t)item * COLS; i < a->n_cols && i < (int64_t)(item + 1) * COLS; i += VF_LEN) {
+    if (a->n_cols - (int64_t)item * COLS >= COLS) {
+        norm_dw_whole(j, (int64_t)item * COLS);
+        return;
+    }
+    for (int64_t i = (int64_t)item * COLS; i < a->n_cols; i += VF_LEN) {
         const int64_t len = vf_min_len(a->n_cols - i);
         vf sum = vf_load_n(a->dw + i, len);
         for (int64_t n = 0; n < j->n_rows; n++) {

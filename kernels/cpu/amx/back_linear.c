@@ -346,6 +346,8 @@ static void dy_turned_tile(char *dst, const struct dw_job *j, int32_t o, int32_t
     for (int32_t k = 0; k < VF_LEN; k++) {
         const int32_t r = s * QR_TILE_K + k;
         const float *dy = a->dy + (j->row0 + r) * a->dy_stride + o;
+        __builtin_prefetch(dy + QR_TILE_K * a->dy_stride); /* a line of each row: too far apart for the processor to guess */
+        __builtin_prefetch(dy + (QR_TILE_K + VF_LEN) * a->dy_stride);
         low[k] = r < j->n_rows ? vf_load_n(dy, n) : vf_zero();
         high[k] = r + VF_LEN < j->n_rows ? vf_load_n(dy + VF_LEN * a->dy_stride, n) : vf_zero();
     }

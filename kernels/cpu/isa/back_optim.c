@@ -27,6 +27,7 @@ typedef __m512i vu;
 #define vu_set1 _mm512_set1_epi64
 #define vu_load _mm512_loadu_si512
 #define vu_store _mm512_storeu_si512
+#define vu_stream _mm512_stream_si512
 #define vu_add _mm512_add_epi64
 #define vu_mul _mm512_mul_epu32
 #define vu_xor _mm512_xor_si512
@@ -42,6 +43,7 @@ typedef __m256i vu;
 #define vu_set1 _mm256_set1_epi64x
 #define vu_load _mm256_loadu_si256
 #define vu_store _mm256_storeu_si256
+#define vu_stream _mm256_stream_si256
 #define vu_add _mm256_add_epi64
 #define vu_mul _mm256_mul_epu32
 #define vu_xor _mm256_xor_si256
@@ -117,6 +119,15 @@ static inline void round_block(const struct chance *c, int64_t begin, int64_t n)
         draw(bits + 8 * i, c->seed, (uint64_t)c->step, (uint64_t)(block / 8 + i));
     const float *restrict w = c->w + begin;
     uint16_t *restrict half = c->half + begin;
+    if (n == BLOCK && (uintptr_t)half % sizeof(vu) == 0) { /* whole lines, past the caches: they would be read first otherwise */
+        _Alignas(64) uint16_t done[BLOCK] QR_UNINITIALIZED;
+        for (int64_t i = 0; i < BLOCK; i++)
+            done[i] = round_by_chance(w[i], bits[i]);
+        for (int64_t i = 0; i < BLOCK; i += (int64_t)(sizeof(vu) / 2))
+            vu_stream((void *)(half + i), vu_load((const void *)(done + i)));
+        _mm_sfence();
+        return;
+    }
     for (int64_t i = 0; i < n; i++)
         half[i] = round_by_chance(w[i], bits[at + i]);
 }

@@ -101,6 +101,8 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     bo.step_rows_max = ec->step_tokens_max;
     p->logit_rows = ec->logit_rows_max;
     int rc = qr_backend_open(&be, &bo, err);
+    if (rc == 0 && !be->mem->host)
+        p->available = be->mem->available();
     if (rc == 0)
         rc = qr_model_plan(&p->model, o->m.model, be, &mo, ec->step_tokens_max, ec->logit_rows_max, err);
     if (rc == 0) {

@@ -21,6 +21,13 @@ void qr_cuda_embed(struct qr_queue *q, const struct qr_embed_args *a);
 void qr_cuda_glu(struct qr_queue *q, const struct qr_glu_args *a);
 void qr_cuda_gather_rows(struct qr_queue *q, const struct qr_gather_args *a);
 
+/* linear.cu */
+void qr_cuda_linear(struct qr_queue *q, const struct qr_linear_args *a);
+void qr_cuda_chain(struct qr_queue *q, const struct qr_chain_args *a);
+size_t qr_cuda_linear_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in);
+void qr_cuda_linear_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const void *rows, enum qr_dtype from,
+                         int64_t n_rows);
+
 /* heads.cu */
 void qr_cuda_head_norm(struct qr_queue *q, const struct qr_head_norm_args *a);
 void qr_cuda_rope_table(struct qr_queue *q, const struct qr_rope_table_args *a);

@@ -6,6 +6,10 @@
 
 const struct qr_kernels qr_cuda_kernels = {
     .name = "cuda",
+    .linear = qr_cuda_linear,
+    .chain = qr_cuda_chain,
+    .linear_packed_bytes = qr_cuda_linear_packed_bytes,
+    .linear_pack = qr_cuda_linear_pack,
     .rms_norm = qr_cuda_rms_norm,
     .head_norm = qr_cuda_head_norm,
     .residual_add = qr_cuda_residual_add,
@@ -61,9 +65,4 @@ bool qr_cuda_supports(const struct qr_queue *q, enum qr_dtype weights, int64_t i
         return false;
     }
     return true;
-}
-
-void qr_cuda_products_free(struct qr_queue *q)
-{
-    (void)q;
 }

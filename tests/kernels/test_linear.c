@@ -88,15 +88,21 @@ static double worst_ratio(const struct data *d, const float *got)
     return worst;
 }
 
+/* Threads of an emulated device are fibers. */
+static bool is_too_slow(const char *level, const struct qr_linear_case *c)
+{
+    return strcmp(level, "cuda") == 0 && (int64_t)c->n_rows * c->n_in * c->n_out > 1800000;
+}
+
 Test(linear, is_within_the_bound_of_the_double_oracle_at_every_level)
 {
     const char *names[8];
-    int32_t n_levels = qr_cpu_levels(names);
+    int32_t n_levels = device_levels(names);
     for (int32_t l = 0; l < n_levels; l++) {
         struct qr_backend *be = open_level(names[l], 2, 0);
         double worst = 0;
         for (int i = 0; i < QR_COUNT(qr_linear_cases); i++) {
-            if (!(qr_linear_cases[i].use & QR_CASE_CHECK))
+            if (!(qr_linear_cases[i].use & QR_CASE_CHECK) || is_too_slow(names[l], &qr_linear_cases[i]))
                 continue;
             struct data d = make(qr_linear_cases[i], SEED + (uint64_t)i);
             float *out = run(be, &d);
@@ -159,6 +165,35 @@ Test(linear, gives_a_row_the_same_bits_in_any_batch_and_with_any_number_of_threa
             qr_free(first);
         }
         drop(&d);
+    }
+}
+
+/* The shapes of blocks on a device change with the number of rows; what a row gets does not. */
+Test(linear, gives_a_row_the_same_bits_in_every_shape_of_blocks_on_a_device)
+{
+    static const int32_t first[] = {0, 0, 3, 0}, n[] = {1, 16, 17, 64};
+    const char *names[8];
+    const int32_t n_levels = device_levels(names);
+    if (strcmp(names[n_levels - 1], "cuda") != 0)
+        cr_skip_test("no emulated device");
+    for (int vec = 0; vec < 2; vec++) {
+        struct data d = make((struct qr_linear_case){.n_rows = 66, .n_in = vec ? 136 : 131, .n_out = 21, .w = QR_BF16, .bias = true, .add = true}, SEED + vec);
+        struct qr_backend *be = open_level("cuda", 1, 0);
+        float *whole = run(be, &d);
+        struct qr_weight w = pack(be->k, be->queue, &d);
+        for (int i = 0; i < QR_COUNT(n); i++) {
+            float *out = copy_floats(d.old, d.c.n_rows * d.out_stride);
+            struct qr_linear_args a = args(&d, &w, out + first[i] * d.out_stride, d.x + first[i] * d.x_stride);
+            a.n_rows = n[i];
+            be->k->linear(be->queue, &a);
+            for (int32_t r = first[i]; r < first[i] + n[i]; r++)
+                cr_assert(same_bits(out + r * d.out_stride, whole + r * d.out_stride, d.c.n_out), "row %d of %d", r, n[i]);
+            qr_free(out);
+        }
+        qr_free_aligned(w.packed);
+        qr_free(whole);
+        drop(&d);
+        qr_backend_close(be);
     }
 }
 

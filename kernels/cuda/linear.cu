@@ -1,0 +1,396 @@
+/* Products with weights, and weights packed: rows as they are, dense.
+ *
+ * bf16: x is rounded to bf16 (behind its norm, where there is one) into scratch, and an output is one chain of mma.sync over steps of 16 inputs upwards from
+ * 0. Block shapes differ for 1..16, ..64 and more rows, the chain does not, so a row is the same in any company: one row is read at the speed of the weights, and a
+ * prompt's rows are the bits of single ones. f32: one chain of fused additions; for comparisons, not for speed. */
+#include <stdlib.h>
+
+#include "kernels/cuda/ptx.h"
+#include "kernels/cuda/queue.h"
+#include "kernels/cuda/widths.h"
+
+#define NARROW_THREADS 256
+#define F32_TILE 16
+#define CHUNK 8 /* bf16 numbers of 16 bytes */
+
+/* What a stream's products keep: which kernels were given their shared memory. */
+struct products {
+    bool allowed[8];
+};
+
+extern "C" void qr_cuda_products_free(struct qr_queue *q)
+{
+    free(q->products);
+    q->products = NULL;
+}
+
+static struct products *products_of(struct qr_queue *q)
+{
+    if (!q->products)
+        q->products = calloc(1, sizeof(struct products));
+    QR_ASSERT(q->products != NULL);
+    return (struct products *)q->products;
+}
+
+/* ---- packing ---- */
+
+struct pack {
+    void *to;
+    const void *from;
+    int64_t n;
+};
+
+template <enum qr_dtype TYPE> QR_DEVICE float number_of(const void *p, int64_t i)
+{
+    if (TYPE == QR_F32)
+        return ((const float *)p)[i];
+    const uint32_t h = ((const uint16_t *)p)[i];
+    return TYPE == QR_BF16 ? qr_from_bf16(h) : qr_from_f16(h);
+}
+
+template <enum qr_dtype TO, enum qr_dtype FROM> QR_KERNEL(NARROW_THREADS) pack_rows(struct pack a)
+{
+    const int64_t step = (int64_t)gridDim.x * NARROW_THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * NARROW_THREADS + threadIdx.x; i < a.n; i += step) {
+        if (TO == QR_F32)
+            ((float *)a.to)[i] = number_of<FROM>(a.from, i);
+        else if (FROM == QR_BF16)
+            ((uint16_t *)a.to)[i] = ((const uint16_t *)a.from)[i];
+        else
+            ((uint16_t *)a.to)[i] = (uint16_t)qr_to_bf16(number_of<FROM>(a.from, i));
+    }
+}
+
+extern "C" size_t qr_cuda_linear_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in)
+{
+    QR_ASSERT(to == QR_F32 || to == QR_BF16);
+    return (size_t)n_out * (size_t)n_in * qr_dtype_bytes(to);
+}
+
+extern "C" void qr_cuda_linear_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const void *rows,
+                                    enum qr_dtype from, int64_t n_rows)
+{
+    QR_ASSERT(q != NULL && dst != NULL && row0 >= 0 && n_rows <= n_out - row0);
+    QR_ASSERT((rows != NULL || n_rows == 0) && (to == QR_F32 || to == QR_BF16) && (from == QR_F32 || from == QR_F16 || from == QR_BF16));
+    const struct pack a = {(char *)dst + (size_t)(row0 * n_in) * qr_dtype_bytes(to), rows, n_rows * n_in};
+    if (a.n == 0)
+        return;
+    const unsigned int most = 32u * (unsigned int)q->n_sms, n = qr_blocks(a.n, NARROW_THREADS), blocks = n < most ? n : most;
+#define LAUNCH(t, f)                                                                        \
+    if (to == t && from == f)                                                               \
+    QR_LAUNCH((pack_rows<t, f>), blocks, NARROW_THREADS, 0, q->stream, a)
+    LAUNCH(QR_F32, QR_F32);
+    LAUNCH(QR_F32, QR_F16);
+    LAUNCH(QR_F32, QR_BF16);
+    LAUNCH(QR_BF16, QR_F32);
+    LAUNCH(QR_BF16, QR_F16);
+    LAUNCH(QR_BF16, QR_BF16);
+#undef LAUNCH
+}
+
+/* ---- x to bf16 ---- */
+
+/* Rows of x, normed or not, as bf16 rows `to_stride` apart, zeros behind the last number. */
+struct narrow {
+    uint16_t *to;
+    const float *x, *norm_w;
+    int64_t to_stride, x_stride;
+    int32_t n_rows, n_cols;
+    float eps;
+};
+
+QR_DEVICE void put_narrow(const struct narrow &a, int64_t row, int32_t i, float4 v)
+{
+    if (i >= a.to_stride) /* a multiple of 8: whole fours */
+        return;
+    uint2 h;
+    h.x = qr_to_bf16(v.x) | qr_to_bf16(v.y) << 16;
+    h.y = qr_to_bf16(v.z) | qr_to_bf16(v.w) << 16;
+    *(uint2 *)(a.to + row * a.to_stride + i) = h;
+}
+
+template <int FOURS, int WARPS, bool VEC> QR_KERNEL(QR_ROW_THREADS_OF(WARPS)) norm_narrow(struct narrow a)
+{
+    QR_SHARED_ARRAY(float, partial, 32);
+    const int64_t row = qr_row_of_thread<WARPS>();
+    const int32_t first = qr_col_of_thread<WARPS>(), n = row < a.n_rows ? a.n_cols : 0;
+    float4 v[FOURS];
+    for (int j = 0; j < FOURS; j++)
+        v[j] = qr_load4<VEC>(a.x + row * a.x_stride, first + j * QR_ROW_STEP(WARPS), n);
+    const float r = qr_inverse_rms<FOURS, WARPS>(v, a.n_cols, a.eps, partial);
+    for (int j = 0; j < FOURS && n > 0; j++) {
+        const int32_t i = first + j * QR_ROW_STEP(WARPS);
+        put_narrow(a, row, i, qr_mul4(qr_scale4(v[j], r), qr_load4<VEC>(a.norm_w, i, n)));
+    }
+}
+
+template <bool VEC> QR_KERNEL(NARROW_THREADS) narrow_rows(struct narrow a)
+{
+    const int64_t row = blockIdx.x;
+    for (int32_t i = 4 * (int32_t)threadIdx.x; i < a.to_stride; i += 4 * NARROW_THREADS)
+        put_narrow(a, row, i, qr_load4<VEC>(a.x + row * a.x_stride, i, a.n_cols));
+}
+
+static void narrow_x(struct qr_queue *q, const struct narrow *a)
+{
+    const bool vec = qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->norm_w), a->n_cols | a->x_stride);
+    if (!a->norm_w) {
+        if (vec)
+            QR_LAUNCH(narrow_rows<true>, (unsigned int)a->n_rows, NARROW_THREADS, 0, q->stream, *a);
+        else
+            QR_LAUNCH(narrow_rows<false>, (unsigned int)a->n_rows, NARROW_THREADS, 0, q->stream, *a);
+        return;
+    }
+    QR_ASSERT(a->n_cols <= QR_ROW_COLS_MAX);
+#define LAUNCH(fours, warps)                                                                                                        \
+    do {                                                                                                                            \
+        if (vec)                                                                                                                    \
+            QR_LAUNCH((norm_narrow<fours, warps, true>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, *a);  \
+        else                                                                                                                        \
+            QR_LAUNCH((norm_narrow<fours, warps, false>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, *a); \
+    } while (0)
+    QR_FOR_WIDTH(a->n_cols, LAUNCH);
+#undef LAUNCH
+}
+
+/* ---- bf16 products ---- */
+
+struct product {
+    float *out;
+    const uint16_t *x, *w;
+    const float *bias;
+    int64_t out_stride, x_stride; /* x rows end in zeros at a multiple of 8 */
+    int32_t n_rows, n_in, n_out;
+    bool add;
+};
+
+/* Chunk c of row r of a tile of BK numbers a row. Eight neighbouring rows have a chunk in eight different groups of banks. */
+template <int BK> QR_DEVICE uint16_t *chunk_of(uint16_t *tile, int r, int c)
+{
+    return tile + r * BK + (c ^ (r & 7)) * CHUNK;
+}
+
+/* A chunk of w where rows are not aligned to 16 bytes. */
+QR_DEVICE void copy_chunk(uint16_t *to, const uint16_t *from, int32_t n)
+{
+    uint32_t h[CHUNK];
+    for (int i = 0; i < CHUNK; i++)
+        h[i] = i < n ? from[i] : 0;
+    *(uint4 *)to = make_uint4(h[0] | h[1] << 16, h[2] | h[3] << 16, h[4] | h[5] << 16, h[6] | h[7] << 16);
+}
+
+/* Inputs [k0, k0 + BK) of the block's rows of x and w, under way to a stage. */
+template <int BM, int BN, int BK, int THREADS, bool VEC> QR_DEVICE void fetch(uint16_t *stage, const struct product &a, int32_t row0, int32_t col0, int32_t k0)
+{
+    const int per_row = BK / CHUNK;
+    for (int i = (int)threadIdx.x; i < BM * per_row; i += THREADS) {
+        const int r = i / per_row, c = i % per_row;
+        const bool there = row0 + r < a.n_rows && k0 + c * CHUNK < a.n_in;
+        qr_cp_async_16(chunk_of<BK>(stage, r, c), there ? a.x + (row0 + r) * a.x_stride + k0 + c * CHUNK : a.x, there ? 16 : 0);
+    }
+    uint16_t *w = stage + BM * BK;
+    for (int i = (int)threadIdx.x; i < BN * per_row; i += THREADS) {
+        const int r = i / per_row, c = i % per_row;
+        const bool there = col0 + r < a.n_out && k0 + c * CHUNK < a.n_in;
+        const uint16_t *from = there ? a.w + (int64_t)(col0 + r) * a.n_in + k0 + c * CHUNK : a.w;
+        if (VEC)
+            qr_cp_async_16(chunk_of<BK>(w, r, c), from, there ? 16 : 0);
+        else
+            copy_chunk(chunk_of<BK>(w, r, c), from, there ? a.n_in - k0 - c * CHUNK : 0);
+    }
+}
+
+/* Blocks of BM rows and BN outputs, of WARPS_M by WARPS_N warps; BK inputs in each of STAGES stages. */
+template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, bool VEC> QR_KERNEL(WARPS_M * WARPS_N * QR_WARP) product_bf16(struct product a)
+{
+    const int M = BM / WARPS_M / 16, N = BN / WARPS_N / 8, THREADS = WARPS_M * WARPS_N * QR_WARP, STAGE = (BM + BN) * BK;
+    QR_SHARED(uint16_t, shared);
+    const int lane = threadIdx.x % QR_WARP, warp = threadIdx.x / QR_WARP;
+    const int m0 = warp / WARPS_N * M * 16, n0 = warp % WARPS_N * N * 8;
+    const int32_t row0 = (int32_t)blockIdx.y * BM, col0 = (int32_t)blockIdx.x * BN, n_steps = (a.n_in + BK - 1) / BK;
+    float sum[M][N][4];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                sum[m][n][i] = 0;
+    for (int s = 0; s < STAGES - 1; s++) {
+        if (s < n_steps)
+            fetch<BM, BN, BK, THREADS, VEC>(shared + s * STAGE, a, row0, col0, s * BK);
+        qr_cp_async_commit();
+    }
+    for (int32_t step = 0; step < n_steps; step++) {
+        qr_cp_async_wait<STAGES - 2>();
+        __syncthreads();
+        const int32_t next = step + STAGES - 1;
+        if (next < n_steps)
+            fetch<BM, BN, BK, THREADS, VEC>(shared + next % STAGES * STAGE, a, row0, col0, next * BK);
+        qr_cp_async_commit();
+        uint16_t *x = shared + step % STAGES * STAGE, *w = x + BM * BK;
+#pragma unroll
+        for (int k = 0; k < BK / 16; k++) {
+            uint32_t xa[M][4], wb[N][2];
+#pragma unroll
+            for (int m = 0; m < M; m++)
+                qr_ldmatrix<4>(xa[m], chunk_of<BK>(x, m0 + m * 16 + lane % 16, 2 * k + lane / 16));
+#pragma unroll
+            for (int n = 0; n < N; n++)
+                qr_ldmatrix<2>(wb[n], chunk_of<BK>(w, n0 + n * 8 + lane % 8, 2 * k + lane / 8 % 2));
+#pragma unroll
+            for (int m = 0; m < M; m++)
+#pragma unroll
+                for (int n = 0; n < N; n++)
+                    qr_mma_bf16(sum[m][n], xa[m], wb[n]);
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int32_t r = row0 + m0 + m * 16 + lane / 4 + (i / 2) * 8, c = col0 + n0 + n * 8 + 2 * (lane % 4) + i % 2;
+                if (r >= a.n_rows || c >= a.n_out)
+                    continue;
+                float *out = a.out + r * a.out_stride + c;
+                const float y = a.bias ? sum[m][n][i] + a.bias[c] : sum[m][n][i];
+                *out = a.add ? y + *out : y;
+            }
+}
+
+/* A shape's launch; `which` numbers them. */
+#define SHAPE(which, BM, BN, BK, WARPS_M, WARPS_N, STAGES, VEC)                                                                       \
+    do {                                                                                                                              \
+        const size_t bytes = (size_t)(BM + BN) * BK * STAGES * sizeof(uint16_t);                                                      \
+        if (!p->allowed[2 * which + VEC])                                                                                             \
+            QR_SHARED_ALLOW((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, VEC>), bytes);                                        \
+        p->allowed[2 * which + VEC] = true;                                                                                           \
+        const dim3 grid(qr_blocks(a->n_out, BN), qr_blocks(a->n_rows, BM));                                                           \
+        QR_LAUNCH((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, VEC>), grid, WARPS_M * WARPS_N * QR_WARP, bytes, q->stream, *a); \
+    } while (0)
+#define SHAPES(VEC)                                 \
+    do {                                            \
+        if (a->n_rows <= 16)                        \
+            SHAPE(0, 16, 16, 256, 1, 2, 4, VEC);    \
+        else if (a->n_rows <= 64)                   \
+            SHAPE(1, 64, 32, 128, 2, 2, 3, VEC);    \
+        else                                        \
+            SHAPE(2, 128, 128, 64, 2, 4, 3, VEC);   \
+    } while (0)
+
+static void multiply_bf16(struct qr_queue *q, const struct product *a)
+{
+    struct products *p = products_of(q);
+    if (a->n_in % CHUNK == 0 && QR_ADDRESS(a->w) % 16 == 0)
+        SHAPES(true);
+    else
+        SHAPES(false);
+}
+
+/* ---- f32 products ---- */
+
+struct product_f32 {
+    float *out;
+    const float *x, *w, *bias;
+    int64_t out_stride, x_stride;
+    int32_t n_rows, n_in, n_out;
+    bool add;
+};
+
+QR_KERNEL(F32_TILE *F32_TILE) multiply_f32(struct product_f32 a)
+{
+    QR_SHARED_ARRAY(float, xs, F32_TILE * (F32_TILE + 1));
+    QR_SHARED_ARRAY(float, ws, F32_TILE * (F32_TILE + 1));
+    const int c = threadIdx.x % F32_TILE, r = threadIdx.x / F32_TILE;
+    const int32_t row = (int32_t)blockIdx.y * F32_TILE + r, col = (int32_t)blockIdx.x * F32_TILE + c, w_row = (int32_t)blockIdx.x * F32_TILE + r;
+    float sum = 0;
+    for (int32_t k0 = 0; k0 < a.n_in; k0 += F32_TILE) {
+        const int32_t k = k0 + c;
+        xs[r * (F32_TILE + 1) + c] = row < a.n_rows && k < a.n_in ? a.x[row * a.x_stride + k] : 0;
+        ws[r * (F32_TILE + 1) + c] = w_row < a.n_out && k < a.n_in ? a.w[(int64_t)w_row * a.n_in + k] : 0;
+        __syncthreads();
+        const int n = a.n_in - k0 < F32_TILE ? a.n_in - k0 : F32_TILE;
+        for (int i = 0; i < n; i++)
+            sum = fmaf(xs[r * (F32_TILE + 1) + i], ws[c * (F32_TILE + 1) + i], sum);
+        __syncthreads();
+    }
+    if (row >= a.n_rows || col >= a.n_out)
+        return;
+    float *out = a.out + row * a.out_stride + col;
+    const float y = a.bias ? sum + a.bias[col] : sum;
+    *out = a.add ? y + *out : y;
+}
+
+/* ---- linear ---- */
+
+/* Where a piece of the rows is worked on: x as the product reads it, and with glu what the product gives. */
+struct room {
+    void *x;
+    float *y;
+    int64_t x_stride;
+    int32_t rows; /* of a piece */
+};
+
+static struct room room_for(const struct qr_queue *q, const struct qr_linear_args *a)
+{
+    const bool narrow = a->w->packed_dtype == QR_BF16;
+    struct room room = {q->scratch, NULL, narrow ? (a->n_in + CHUNK - 1) / CHUNK * CHUNK : a->n_in, 0};
+    const size_t x_bytes = narrow || a->norm_w ? (size_t)room.x_stride * (narrow ? sizeof(uint16_t) : sizeof(float)) : 0;
+    const size_t y_bytes = a->glu ? (size_t)a->n_out * sizeof(float) : 0, per_row = x_bytes + y_bytes + 16;
+    const size_t most = q->scratch_bytes / per_row;
+    QR_ASSERT(most > 0);
+    room.rows = most < (size_t)a->n_rows ? (int32_t)most : a->n_rows;
+    room.y = (float *)((char *)q->scratch + (x_bytes * (size_t)room.rows + 15) / 16 * 16);
+    return room;
+}
+
+/* Rows [first, first + n). */
+static void linear_piece(struct qr_queue *q, const struct qr_linear_args *a, const struct room *room, int32_t first, int32_t n)
+{
+    const float *x = a->x + (int64_t)first * a->x_stride;
+    float *out = a->out + (int64_t)first * a->out_stride, *y = a->glu ? room->y : out;
+    const int64_t y_stride = a->glu ? a->n_out : a->out_stride;
+    if (a->w->packed_dtype == QR_BF16) {
+        const struct narrow narrow = {(uint16_t *)room->x, x, a->norm_w, room->x_stride, a->x_stride, n, a->n_in, a->eps};
+        const struct product product = {y, narrow.to, (const uint16_t *)a->w->packed, a->bias, y_stride, room->x_stride, n, a->n_in, a->n_out, a->add};
+        narrow_x(q, &narrow);
+        multiply_bf16(q, &product);
+    } else {
+        struct qr_norm_args norm = {};
+        norm.out = (float *)room->x, norm.x = (float *)(uintptr_t)x, norm.w = a->norm_w;
+        norm.out_stride = a->n_in, norm.x_stride = a->x_stride, norm.n_rows = n, norm.n_cols = a->n_in, norm.eps = a->eps;
+        if (a->norm_w)
+            qr_cuda_rms_norm(q, &norm);
+        const struct product_f32 product = {y, a->norm_w ? norm.out : x, (const float *)a->w->packed, a->bias, y_stride, a->norm_w ? a->n_in : a->x_stride, n,
+                                            a->n_in, a->n_out, a->add};
+        QR_LAUNCH(multiply_f32, dim3(qr_blocks(a->n_out, F32_TILE), qr_blocks(n, F32_TILE)), F32_TILE * F32_TILE, 0, q->stream, product);
+    }
+    if (!a->glu)
+        return;
+    struct qr_glu_args glu = {};
+    glu.out = out, glu.gate_up = y, glu.out_stride = a->out_stride, glu.gate_up_stride = y_stride, glu.n_rows = n, glu.n_cols = a->n_out / 2, glu.act = a->act;
+    qr_cuda_glu(q, &glu);
+}
+
+extern "C" void qr_cuda_linear(struct qr_queue *q, const struct qr_linear_args *a)
+{
+    QR_ASSERT(q != NULL && a != NULL && a->w != NULL && a->w->packed != NULL);
+    QR_ASSERT((a->w->packed_dtype == QR_BF16 || a->w->packed_dtype == QR_F32) && a->stretches == NULL && !(a->add && a->glu));
+    if (a->n_rows == 0)
+        return;
+    const struct room room = room_for(q, a);
+    for (int32_t first = 0; first < a->n_rows; first += room.rows)
+        linear_piece(q, a, &room, first, a->n_rows - first < room.rows ? a->n_rows - first : room.rows);
+}
+
+extern "C" void qr_cuda_chain(struct qr_queue *q, const struct qr_chain_args *a)
+{
+    QR_ASSERT(q != NULL && a != NULL && a->linear != NULL);
+    QR_ASSERT(a->n >= 1 && a->n <= QR_CHAIN_MAX);
+    for (int32_t i = 0; i < a->n; i++)
+        qr_cuda_linear(q, &a->linear[i]);
+    if (a->heads && a->linear[0].n_rows > 0)
+        qr_cuda_qkv(q, a->heads);
+}

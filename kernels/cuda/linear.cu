@@ -1,8 +1,8 @@
 /* Products with weights, and weights packed: rows as they are, dense.
  *
  * bf16: x is rounded to bf16 (behind its norm, where there is one) into scratch, and an output is one chain of mma.sync over steps of 16 inputs upwards from
- * 0. Block shapes differ for 1..16, ..64 and more rows, the chain does not, so a row is the same in any company: one row is read at the speed of the weights, and a
- * prompt's rows are the bits of single ones. f32: one chain of fused additions; for comparisons, not for speed. */
+ * 0. Block shapes differ for 1..16, ..64 and more rows, the chain does not, so a row is the same in any company: one row is read at the speed of the
+ * weights, and a prompt's rows are the bits of single ones. f32: one chain of fused additions; for comparisons, not for speed. */
 #include <stdlib.h>
 
 #include "kernels/cuda/ptx.h"

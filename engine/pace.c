@@ -39,13 +39,20 @@ void qr_pace_note(struct qr_pace *p, int32_t n_prompt, int32_t n_decode, double 
     blend(&p->token_us, (beside > least ? beside : least) / n, 0.5 * n / (n + HALF_TRUST_TOKENS));
 }
 
-int32_t qr_pace_tokens(const struct qr_pace *p, int32_t n_decode)
+/* 1 up to two backlogs, one more for each backlog beyond. */
+static double stretch(int64_t waiting)
+{
+    const double n = (double)waiting / QR_PACE_BACKLOG - 1;
+    return n < 1 ? 1 : n > QR_PACE_STRETCH_MAX ? QR_PACE_STRETCH_MAX : n;
+}
+
+int32_t qr_pace_tokens(const struct qr_pace *p, int32_t n_decode, int64_t waiting)
 {
     QR_ASSERT(p != NULL);
-    QR_ASSERT(n_decode >= 0);
+    QR_ASSERT(n_decode >= 0 && waiting >= 0);
     if (p->goal_us <= 0 || p->token_us <= 0)
         return INT32_MAX;
-    double spare = p->goal_us - p->decode_us, least = p->decode_us * 0.5;
+    double spare = p->goal_us * stretch(waiting) - p->decode_us, least = p->decode_us * 0.5;
     double n = (spare > least ? spare : least) / p->token_us;
     if (n >= 1 << 20)
         return INT32_MAX;

@@ -435,7 +435,7 @@ static void publish_stats(struct qr_engine *e)
 bool qr_engine_step(struct qr_engine *e)
 {
     int64_t started = qr_clock_us();
-    qr_sched_limit_mixed(e->sched, qr_pace_tokens(&e->pace, qr_sched_n_decode(e->sched)));
+    qr_sched_limit_mixed(e->sched, qr_pace_tokens(&e->pace, qr_sched_n_decode(e->sched), qr_sched_prompt_tokens(e->sched)));
     bool any = qr_sched_plan(e->sched, &e->plan, started);
     mark(e, QR_PART_PLAN);
     if (!any)

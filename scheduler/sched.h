@@ -109,6 +109,8 @@ void qr_sched_limit_mixed(struct qr_sched *s, int32_t tokens);
 
 int32_t qr_sched_n_decode(const struct qr_sched *s); /* sequences that have a row to decode in the next step */
 
+int64_t qr_sched_prompt_tokens(const struct qr_sched *s); /* of prompts, waiting or begun, that are still to be computed */
+
 /* Decides the next step. False (and an empty plan) when nothing can run. Blocks for every planned row are allocated. */
 bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us);
 

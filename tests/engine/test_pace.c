@@ -25,13 +25,13 @@ Test(pace, without_a_goal_or_before_anything_is_known_there_is_no_limit)
     struct qr_pace p;
     qr_pace_init(&p, 0);
     qr_pace_note(&p, 100, 4, 1e6);
-    cr_assert_eq(qr_pace_tokens(&p, 4), INT32_MAX);
+    cr_assert_eq(qr_pace_tokens(&p, 4, 0), INT32_MAX);
     qr_pace_init(&p, 50000);
-    cr_assert_eq(qr_pace_tokens(&p, 4), INT32_MAX);
+    cr_assert_eq(qr_pace_tokens(&p, 4, 0), INT32_MAX);
     qr_pace_note(&p, 0, 4, 1e4);
-    cr_assert_eq(qr_pace_tokens(&p, 4), INT32_MAX);
+    cr_assert_eq(qr_pace_tokens(&p, 4, 0), INT32_MAX);
     qr_pace_note(&p, 256, 0, 1e5);
-    cr_assert_lt(qr_pace_tokens(&p, 4), 256);
+    cr_assert_lt(qr_pace_tokens(&p, 4, 0), 256);
 }
 
 /* Whatever decode-only steps were seen before, steady mixed load settles at the goal: after 40 steps within the noise (10 %), the 16 rows that a
@@ -51,7 +51,7 @@ Test(pace, steps_of_steady_load_settle_at_the_goal)
             qr_pace_note(&p, 512, 0, cost(m, 512, 0, &r));
             double sum = 0;
             for (int step = 0; step < 60; step++) {
-                int32_t n = at_most(qr_pace_tokens(&p, 32), 1 << 16);
+                int32_t n = at_most(qr_pace_tokens(&p, 32, 0), 1 << 16);
                 double us = cost(m, n, 32, &r);
                 qr_pace_note(&p, n, 32, us);
                 sum += step >= 40 ? us / 20 : 0;
@@ -69,12 +69,28 @@ Test(pace, prompts_go_on_when_decoding_alone_takes_longer_than_the_goal)
     for (int i = 0; i < 20; i++)
         qr_pace_note(&p, 0, 8, cost(&m, 0, 8, &r));
     for (int i = 0; i < 40; i++) {
-        int32_t n = at_most(qr_pace_tokens(&p, 8), 512);
+        int32_t n = at_most(qr_pace_tokens(&p, 8, 0), 512);
         cr_assert_geq(n, QR_PACE_TOKENS_MIN);
         qr_pace_note(&p, n, 8, cost(&m, n, 8, &r));
     }
-    int32_t n = qr_pace_tokens(&p, 8); /* half of 200.8 ms at 0.9 ms a token: 111; the estimate wanders by the noise of the whole step */
+    int32_t n = qr_pace_tokens(&p, 8, 0); /* half of 200.8 ms at 0.9 ms a token: 111; the estimate wanders by the noise of the whole step */
     cr_assert(n > 70 && n < 170, "%d tokens", (int)n);
+}
+
+Test(pace, steps_grow_with_the_prompt_tokens_that_wait_up_to_fourfold)
+{
+    struct qr_rng r = {.seed = 8};
+    struct machine m = {10000, 100, 100, 0};
+    struct qr_pace p;
+    qr_pace_init(&p, 80000);
+    qr_pace_note(&p, 0, 16, cost(&m, 0, 16, &r));
+    qr_pace_note(&p, 512, 0, cost(&m, 512, 0, &r) - m.base);
+    const int32_t few = qr_pace_tokens(&p, 16, 2 * QR_PACE_BACKLOG), twice = qr_pace_tokens(&p, 16, 3 * QR_PACE_BACKLOG);
+    const int32_t most = qr_pace_tokens(&p, 16, 5 * QR_PACE_BACKLOG);
+    cr_assert_eq(qr_pace_tokens(&p, 16, 0), few);
+    cr_assert(twice > 2 * few && twice < 2.5 * few, "%d, %d", (int)few, (int)twice); /* what decoding takes is not there twice */
+    cr_assert(most > 4 * few && most < 5 * few, "%d, %d", (int)few, (int)most);
+    cr_assert_eq(qr_pace_tokens(&p, 16, INT64_MAX / 2), most);
 }
 
 Test(pace, one_interrupted_step_changes_little)
@@ -85,15 +101,15 @@ Test(pace, one_interrupted_step_changes_little)
     qr_pace_init(&p, 80000);
     qr_pace_note(&p, 0, 32, cost(&m, 0, 32, &r));
     for (int i = 0; i < 30; i++) {
-        int32_t n = at_most(qr_pace_tokens(&p, 32), 512);
+        int32_t n = at_most(qr_pace_tokens(&p, 32, 0), 512);
         qr_pace_note(&p, n, 32, cost(&m, n, 32, &r));
     }
-    int32_t before = qr_pace_tokens(&p, 32);
+    int32_t before = qr_pace_tokens(&p, 32, 0);
     qr_pace_note(&p, before, 32, 3e6);
-    cr_assert_gt(qr_pace_tokens(&p, 32), before / 2);
+    cr_assert_gt(qr_pace_tokens(&p, 32, 0), before / 2);
     qr_pace_note(&p, 1, 32, 1.9e4); /* the last token of a prompt tells little */
     qr_pace_note(&p, 1, 32, 1.9e4);
-    cr_assert_gt(qr_pace_tokens(&p, 32), before / 2 - 16);
+    cr_assert_gt(qr_pace_tokens(&p, 32, 0), before / 2 - 16);
 }
 
 Test(pace, rows_make_whole_tiles)
@@ -102,5 +118,5 @@ Test(pace, rows_make_whole_tiles)
     qr_pace_init(&p, 80000);
     qr_pace_note(&p, 256, 0, 256 * 333.0);
     for (int32_t n_decode = 1; n_decode < 64; n_decode++)
-        cr_assert((qr_pace_tokens(&p, n_decode) + n_decode) % 16 == 0);
+        cr_assert((qr_pace_tokens(&p, n_decode, 0) + n_decode) % 16 == 0);
 }

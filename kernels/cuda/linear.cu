@@ -5,13 +5,12 @@
  * weights, and a prompt's rows are the bits of single ones. f32: one chain of fused additions; for comparisons, not for speed. */
 #include <stdlib.h>
 
-#include "kernels/cuda/ptx.h"
-#include "kernels/cuda/queue.h"
+#include "kernels/cuda/products.h"
 #include "kernels/cuda/widths.h"
 
 #define NARROW_THREADS 256
 #define F32_TILE 16
-#define CHUNK 8 /* bf16 numbers of 16 bytes */
+#define CHUNK QR_CHUNK
 
 /* What a stream's products keep: which kernels were given their shared memory. */
 struct products {
@@ -90,16 +89,7 @@ extern "C" void qr_cuda_linear_pack(struct qr_queue *q, void *dst, enum qr_dtype
 
 /* ---- x to bf16 ---- */
 
-/* Rows of x, normed or not, as bf16 rows `to_stride` apart, zeros behind the last number. */
-struct narrow {
-    uint16_t *to;
-    const float *x, *norm_w;
-    int64_t to_stride, x_stride;
-    int32_t n_rows, n_cols;
-    float eps;
-};
-
-QR_DEVICE void put_narrow(const struct narrow &a, int64_t row, int32_t i, float4 v)
+QR_DEVICE void put_narrow(const struct qr_narrow &a, int64_t row, int32_t i, float4 v)
 {
     if (i >= a.to_stride) /* a multiple of 8: whole fours */
         return;
@@ -109,7 +99,7 @@ QR_DEVICE void put_narrow(const struct narrow &a, int64_t row, int32_t i, float4
     *(uint2 *)(a.to + row * a.to_stride + i) = h;
 }
 
-template <int FOURS, int WARPS, bool VEC> QR_KERNEL(QR_ROW_THREADS_OF(WARPS)) norm_narrow(struct narrow a)
+template <int FOURS, int WARPS, bool VEC> QR_KERNEL(QR_ROW_THREADS_OF(WARPS)) norm_narrow(struct qr_narrow a)
 {
     QR_SHARED_ARRAY(float, partial, 32);
     const int64_t row = qr_row_of_thread<WARPS>();
@@ -124,15 +114,17 @@ template <int FOURS, int WARPS, bool VEC> QR_KERNEL(QR_ROW_THREADS_OF(WARPS)) no
     }
 }
 
-template <bool VEC> QR_KERNEL(NARROW_THREADS) narrow_rows(struct narrow a)
+template <bool VEC> QR_KERNEL(NARROW_THREADS) narrow_rows(struct qr_narrow a)
 {
     const int64_t row = blockIdx.x;
     for (int32_t i = 4 * (int32_t)threadIdx.x; i < a.to_stride; i += 4 * NARROW_THREADS)
         put_narrow(a, row, i, qr_load4<VEC>(a.x + row * a.x_stride, i, a.n_cols));
 }
 
-static void narrow_x(struct qr_queue *q, const struct narrow *a)
+void qr_cuda_narrow(struct qr_queue *q, const struct qr_narrow *a)
 {
+    QR_ASSERT(q != NULL && a != NULL && a->to != NULL && a->x != NULL);
+    QR_ASSERT(a->to_stride % QR_CHUNK == 0 && a->n_cols <= a->to_stride && a->n_rows > 0);
     const bool vec = qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->norm_w), a->n_cols | a->x_stride);
     if (!a->norm_w) {
         if (vec)
@@ -164,21 +156,6 @@ struct product {
     bool add;
 };
 
-/* Chunk c of row r of a tile of BK numbers a row. Eight neighbouring rows have a chunk in eight different groups of banks. */
-template <int BK> QR_DEVICE uint16_t *chunk_of(uint16_t *tile, int r, int c)
-{
-    return tile + r * BK + (c ^ (r & 7)) * CHUNK;
-}
-
-/* A chunk of w where rows are not aligned to 16 bytes. */
-QR_DEVICE void copy_chunk(uint16_t *to, const uint16_t *from, int32_t n)
-{
-    uint32_t h[CHUNK];
-    for (int i = 0; i < CHUNK; i++)
-        h[i] = i < n ? from[i] : 0;
-    *(uint4 *)to = make_uint4(h[0] | h[1] << 16, h[2] | h[3] << 16, h[4] | h[5] << 16, h[6] | h[7] << 16);
-}
-
 /* Inputs [k0, k0 + BK) of the block's rows of x and w, under way to a stage. */
 template <int BM, int BN, int BK, int THREADS, bool VEC> QR_DEVICE void fetch(uint16_t *stage, const struct product &a, int32_t row0, int32_t col0, int32_t k0)
 {
@@ -186,7 +163,7 @@ template <int BM, int BN, int BK, int THREADS, bool VEC> QR_DEVICE void fetch(ui
     for (int i = (int)threadIdx.x; i < BM * per_row; i += THREADS) {
         const int r = i / per_row, c = i % per_row;
         const bool there = row0 + r < a.n_rows && k0 + c * CHUNK < a.n_in;
-        qr_cp_async_16(chunk_of<BK>(stage, r, c), there ? a.x + (row0 + r) * a.x_stride + k0 + c * CHUNK : a.x, there ? 16 : 0);
+        qr_cp_async_16(qr_chunk_of<BK>(stage, r, c), there ? a.x + (row0 + r) * a.x_stride + k0 + c * CHUNK : a.x, there ? 16 : 0);
     }
     uint16_t *w = stage + BM * BK;
     for (int i = (int)threadIdx.x; i < BN * per_row; i += THREADS) {
@@ -194,9 +171,9 @@ template <int BM, int BN, int BK, int THREADS, bool VEC> QR_DEVICE void fetch(ui
         const bool there = col0 + r < a.n_out && k0 + c * CHUNK < a.n_in;
         const uint16_t *from = there ? a.w + (int64_t)(col0 + r) * a.n_in + k0 + c * CHUNK : a.w;
         if (VEC)
-            qr_cp_async_16(chunk_of<BK>(w, r, c), from, there ? 16 : 0);
+            qr_cp_async_16(qr_chunk_of<BK>(w, r, c), from, there ? 16 : 0);
         else
-            copy_chunk(chunk_of<BK>(w, r, c), from, there ? a.n_in - k0 - c * CHUNK : 0);
+            qr_copy_chunk(qr_chunk_of<BK>(w, r, c), from, there ? a.n_in - k0 - c * CHUNK : 0);
     }
 }
 
@@ -234,10 +211,10 @@ template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, bool VEC
             uint32_t xa[M][4], wb[N][2];
 #pragma unroll
             for (int m = 0; m < M; m++)
-                qr_ldmatrix<4>(xa[m], chunk_of<BK>(x, m0 + m * 16 + lane % 16, 2 * k + lane / 16));
+                qr_ldmatrix<4>(xa[m], qr_chunk_of<BK>(x, m0 + m * 16 + lane % 16, 2 * k + lane / 16));
 #pragma unroll
             for (int n = 0; n < N; n++)
-                qr_ldmatrix<2>(wb[n], chunk_of<BK>(w, n0 + n * 8 + lane % 8, 2 * k + lane / 8 % 2));
+                qr_ldmatrix<2>(wb[n], qr_chunk_of<BK>(w, n0 + n * 8 + lane % 8, 2 * k + lane / 8 % 2));
 #pragma unroll
             for (int m = 0; m < M; m++)
 #pragma unroll
@@ -336,7 +313,7 @@ struct room {
 static struct room room_for(const struct qr_queue *q, const struct qr_linear_args *a)
 {
     const bool narrow = a->w->packed_dtype == QR_BF16;
-    struct room room = {q->scratch, NULL, narrow ? (a->n_in + CHUNK - 1) / CHUNK * CHUNK : a->n_in, 0};
+    struct room room = {q->scratch, NULL, narrow ? qr_whole_chunks(a->n_in) : a->n_in, 0};
     const size_t x_bytes = narrow || a->norm_w ? (size_t)room.x_stride * (narrow ? sizeof(uint16_t) : sizeof(float)) : 0;
     const size_t y_bytes = a->glu ? (size_t)a->n_out * sizeof(float) : 0, per_row = x_bytes + y_bytes + 16;
     const size_t most = q->scratch_bytes / per_row;
@@ -353,9 +330,9 @@ static void linear_piece(struct qr_queue *q, const struct qr_linear_args *a, con
     float *out = a->out + (int64_t)first * a->out_stride, *y = a->glu ? room->y : out;
     const int64_t y_stride = a->glu ? a->n_out : a->out_stride;
     if (a->w->packed_dtype == QR_BF16) {
-        const struct narrow narrow = {(uint16_t *)room->x, x, a->norm_w, room->x_stride, a->x_stride, n, a->n_in, a->eps};
+        const struct qr_narrow narrow = {(uint16_t *)room->x, x, a->norm_w, room->x_stride, a->x_stride, n, a->n_in, a->eps};
         const struct product product = {y, narrow.to, (const uint16_t *)a->w->packed, a->bias, y_stride, room->x_stride, n, a->n_in, a->n_out, a->add};
-        narrow_x(q, &narrow);
+        qr_cuda_narrow(q, &narrow);
         multiply_bf16(q, &product);
     } else {
         struct qr_norm_args norm = {};

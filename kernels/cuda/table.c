@@ -25,6 +25,8 @@ const struct qr_kernels qr_cuda_kernels = {
 
 const struct qr_backward qr_cuda_backward = {
     .name = "cuda",
+    .linear_dx = qr_cuda_linear_dx,
+    .linear_dw = qr_cuda_linear_dw,
     .rms_norm = qr_cuda_rms_norm_back,
     .head_norm = qr_cuda_head_norm_back,
     .rope = qr_cuda_rope_back,

@@ -1,0 +1,43 @@
+/* products.h - what products and their gradients share: rows rounded to bf16 in scratch, tiles of 16-byte chunks in shared memory. For .cu files. */
+#ifndef QR_KERNELS_CUDA_PRODUCTS_H
+#define QR_KERNELS_CUDA_PRODUCTS_H
+
+#include "kernels/cuda/num.h"
+#include "kernels/cuda/ptx.h"
+#include "kernels/cuda/queue.h"
+
+#define QR_CHUNK 8 /* bf16 numbers of 16 bytes */
+
+/* Rows of x, normed where there is norm_w, as bf16 rows `to_stride` (a multiple of 8) apart, zeros behind the last number. */
+struct qr_narrow {
+    uint16_t *to;
+    const float *x, *norm_w;
+    int64_t to_stride, x_stride;
+    int32_t n_rows, n_cols;
+    float eps;
+};
+void qr_cuda_narrow(struct qr_queue *q, const struct qr_narrow *a);
+
+static inline int64_t qr_whole_chunks(int64_t n)
+{
+    return (n + QR_CHUNK - 1) / QR_CHUNK * QR_CHUNK;
+}
+
+/* Chunk c of row r of a tile of WIDTH numbers a row, at least 64. Eight neighbouring rows have a chunk in eight different groups of banks. */
+template <int WIDTH> QR_DEVICE uint16_t *qr_chunk_of(uint16_t *tile, int r, int c)
+{
+    static_assert(WIDTH % 64 == 0, "eight chunks a row");
+    return tile + r * WIDTH + (c ^ (r & 7)) * QR_CHUNK;
+}
+
+/* A chunk whose row is not aligned to 16 bytes: its first n numbers, then zeros. */
+QR_DEVICE void qr_copy_chunk(uint16_t *to, const uint16_t *from, int32_t n)
+{
+    uint32_t h[QR_CHUNK];
+#pragma unroll
+    for (int i = 0; i < QR_CHUNK; i++)
+        h[i] = i < n ? from[i] : 0;
+    *(uint4 *)to = make_uint4(h[0] | h[1] << 16, h[2] | h[3] << 16, h[4] | h[5] << 16, h[6] | h[7] << 16);
+}
+
+#endif

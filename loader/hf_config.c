@@ -31,6 +31,7 @@ static const struct arch_row {
     {QR_ARCH_QWEN3, "Qwen3ForCausalLM", "qwen3", 32, 128, 32768, 4096, true, false, true, false, true, false, 10000},
     {QR_ARCH_PHI3, "Phi3ForCausalLM", "phi3", 0, 0, 4096, WINDOW_IF_NAMED, false, false, false, false, false, false, 10000},
     {QR_ARCH_SMOLLM3, "SmolLM3ForCausalLM", "smollm3", 4, 0, 32768, 0, false, false, true, true, false, true, 2000000},
+    {QR_ARCH_GRANITE, "GraniteForCausalLM", "granite", 0, 0, 2048, 0, false, false, true, true, false, false, 10000},
 };
 
 static const struct rope_row {
@@ -202,6 +203,20 @@ static int read_flags(const struct qr_hf_obj *o, struct qr_model_config *c, cons
     c->qkv_bias = row->qkv_bias || attention_bias;
     c->out_bias = attention_bias;
     return 0;
+}
+
+/* Granite: numbers that a Llama does not have, each 1 where the file is silent. */
+static int read_multipliers(const struct qr_hf_obj *o, struct qr_model_config *c)
+{
+    int rc;
+    if (c->arch != QR_ARCH_GRANITE)
+        return 0;
+    c->embed_scale = c->residual_scale = c->attn_scale = c->logits_divisor = 1;
+    if ((rc = qr_hf_f32(o, "embedding_multiplier", 1e-4, 1e4, &c->embed_scale)) ||
+        (rc = qr_hf_f32(o, "residual_multiplier", 1e-4, 1e4, &c->residual_scale)) ||
+        (rc = qr_hf_f32(o, "attention_multiplier", 1e-6, 1e4, &c->attn_scale)))
+        return rc;
+    return qr_hf_f32(o, "logits_scaling", 1e-4, 1e4, &c->logits_divisor);
 }
 
 /* Fields that change what has to be computed, and that nothing here computes. */
@@ -461,7 +476,8 @@ static int read_config(struct qr_model_config *c, const struct qr_hf_obj *o)
     c->arch = row->arch;
     qr_arch_names(row->arch, c->arch_name, c->model_type);
     if ((rc = refuse_unknown_computation(o)) || (rc = read_sizes(o, c, row)) || (rc = read_window(o, c, row)) ||
-        (rc = read_flags(o, c, row)) || (rc = read_rope(o, c)) || (rc = check_rope(o, c)) || (rc = read_unrotated(o, c)) || (rc = read_dtype(o, c)))
+        (rc = read_flags(o, c, row)) || (rc = read_multipliers(o, c)) ||
+        (rc = read_rope(o, c)) || (rc = check_rope(o, c)) || (rc = read_unrotated(o, c)) || (rc = read_dtype(o, c)))
         return rc;
     return read_tokens(o, c);
 }
@@ -592,6 +608,22 @@ static void write_unrotated(struct qr_buf *out, const struct qr_model_config *c)
     qr_buf_put_str(out, "],\n");
 }
 
+static void write_multipliers(struct qr_buf *out, const struct qr_model_config *c)
+{
+    const struct {
+        const char *key;
+        float value;
+    } fields[] = {{"embedding_multiplier", c->embed_scale}, {"residual_multiplier", c->residual_scale}, {"attention_multiplier", c->attn_scale},
+                  {"logits_scaling", c->logits_divisor}};
+    for (int i = 0; i < QR_COUNT(fields) && c->arch == QR_ARCH_GRANITE; i++) {
+        if (fields[i].value == 0)
+            continue;
+        qr_buf_printf(out, "  \"%s\": ", fields[i].key);
+        qr_json_put_f32(out, fields[i].value);
+        qr_buf_put_str(out, ",\n");
+    }
+}
+
 static void write_window(struct qr_buf *out, const struct qr_model_config *c, const struct arch_row *row)
 {
     if (row->window == 0)
@@ -625,6 +657,7 @@ void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c)
         qr_buf_printf(out, "  \"mlp_bias\": %s,\n", c->mlp_bias ? "true" : "false");
     write_window(out, c, row);
     write_unrotated(out, c);
+    write_multipliers(out, c);
     if (c->arch == QR_ARCH_PHI3)
         qr_buf_printf(out, "  \"original_max_position_embeddings\": %d,\n", c->rope.original_ctx);
     if (c->bos_id >= 0)

@@ -7,7 +7,7 @@
 
 #include "kernels/dtype.h"
 
-enum qr_arch { QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3, QR_ARCH_PHI3, QR_ARCH_SMOLLM3, QR_ARCH_COUNT };
+enum qr_arch { QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3, QR_ARCH_PHI3, QR_ARCH_SMOLLM3, QR_ARCH_GRANITE, QR_ARCH_COUNT };
 
 #define QR_LAYERS_MAX 1024
 
@@ -51,6 +51,9 @@ struct qr_model_config {
     bool tied_head;
     bool qkv_bias, out_bias, mlp_bias;
     bool qk_norm;
+    /* Granite's multipliers; 0 is a configuration filled in by hand: 1, and 1 / sqrt(K) for attention */
+    float embed_scale, residual_scale, attn_scale; /* of the embedding, of what each half of a layer adds, of scores */
+    float logits_divisor;            /* logits are divided by it: the loader does that to the last norm's weights */
     uint64_t unrotated[QR_LAYERS_MAX / 64]; /* a bit for each layer whose q and k have no positions */
     enum qr_dtype stored;            /* torch_dtype of the file */
     struct qr_rope_config rope;

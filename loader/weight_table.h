@@ -57,6 +57,9 @@ const struct qr_weight_row *qr_weight_table(enum qr_arch arch, int32_t *n);
 /* What a matrix is packed as in a model of type `to`: the head, which decides between tokens, keeps 8 bits where others have 4. */
 enum qr_dtype qr_weight_row_packed_as(const struct qr_weight_row *row, enum qr_dtype to);
 
+/* What the file's vector is divided by to be the one that is computed with: 1, or logits_divisor for the last norm. */
+float qr_weight_row_divisor(const struct qr_weight_row *row, const struct qr_model_config *c);
+
 bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_config *c);
 
 /* Walks all rows that hold for a configuration: first those outside the layers, then layer by layer.

@@ -204,16 +204,23 @@ static void place_all(struct qr_weights *w, const struct qr_model_config *c, con
     QR_ASSERT(at == (uint8_t *)w->region + w->region_bytes);
 }
 
+static void decode_vector(float *v, const struct qr_safetensors *st, const struct qr_st_tensor *t, float divisor)
+{
+    qr_st_decode(st, t, v, 0, t->shape[0]);
+    for (int64_t i = 0; i < t->shape[0] && divisor != 1; i++)
+        v[i] /= divisor;
+}
+
 /* A vector of the file as f32: in place, or by way of a copy to where the host cannot write. */
-static void fill_vector(struct qr_backend *be, float *dst, const struct qr_safetensors *st, const struct qr_st_tensor *t)
+static void fill_vector(struct qr_backend *be, float *dst, const struct qr_safetensors *st, const struct qr_st_tensor *t, float divisor)
 {
     const int64_t n = t->shape[0];
     if (be->mem->host) {
-        qr_st_decode(st, t, dst, 0, n);
+        decode_vector(dst, st, t, divisor);
         return;
     }
     float *v = qr_alloc((size_t)n, sizeof *v);
-    qr_st_decode(st, t, v, 0, n);
+    decode_vector(v, st, t, divisor);
     be->mem->put(be->queue, dst, v, (size_t)n * sizeof *v);
     qr_free(v);
 }
@@ -397,7 +404,7 @@ static void fill_all(struct qr_weights *w, const struct qr_model_config *c, stru
             continue;
         }
         if (k.row->kind == QR_KIND_VECTOR)
-            fill_vector(be, (float *)dst->t.data + first, w->files, t);
+            fill_vector(be, (float *)dst->t.data + first, w->files, t, qr_weight_row_divisor(k.row, c));
         else
             pack_matrix(w, be, dst, first, src, t);
         qr_safetensors_drop(w->files, t);

@@ -1,12 +1,15 @@
 /* Llama and its family: RMSNorm before attention and before a gated feed-forward, rotary positions, grouped heads. Mistral adds a
  * window, Qwen2 biases on q, k, v, Qwen3 a norm on each head of q and k, Phi-3 stores fused matrices, SmolLM3 has layers without positions; each is a weight or
- * a number that is there or not. */
+ * a number that is there or not.
+ *
+ * Granite multiplies what each half of a layer adds by r. Here h / r is carried instead: to it halves are added as they are, and a norm of it with eps / r^2 is
+ * the norm of h with eps, as (h/r) / sqrt(mean (h/r)^2 + eps/r^2) = h / sqrt(mean h^2 + eps). So r costs nothing but a first factor of 1 / r. */
 #include "base/assert.h"
 #include "model/arch.h"
 #include "model/blocks.h"
 #include "model/model.h"
 
-static void layer(struct qr_exec *x, struct qr_tensor *h, const struct qr_model_config *c, const struct qr_layer_weights *w, int32_t i)
+static void layer(struct qr_exec *x, struct qr_tensor *h, const struct qr_model_config *c, const struct qr_layer_weights *w, float eps, int32_t i)
 {
     const struct qr_attn_spec spec = qr_attn_spec_of(c, i);
     const struct qr_attend_weights attend = {.norm = &w->norm_attn, .qkv = &w->qkv, .qkv_bias = qr_weight_or_null(&w->qkv_bias),
@@ -14,8 +17,8 @@ static void layer(struct qr_exec *x, struct qr_tensor *h, const struct qr_model_
     const struct qr_feed_weights feed = {.out = &w->out, .out_bias = qr_weight_or_null(&w->out_bias), .norm = &w->norm_mlp, .gate_up = &w->gate_up,
                                          .gate_up_bias = qr_weight_or_null(&w->gate_up_bias), .down = &w->down,
                                          .down_bias = qr_weight_or_null(&w->down_bias)};
-    struct qr_tensor mixed = x->ops->attend(x, h, &attend, c->norm_eps, &spec);
-    x->ops->feed(x, h, &mixed, &feed, c->norm_eps, QR_ACT_SILU);
+    struct qr_tensor mixed = x->ops->attend(x, h, &attend, eps, &spec);
+    x->ops->feed(x, h, &mixed, &feed, eps, QR_ACT_SILU);
 }
 
 struct qr_tensor qr_llama_forward(struct qr_exec *x, const struct qr_model_config *c, const struct qr_weights *w)
@@ -23,12 +26,15 @@ struct qr_tensor qr_llama_forward(struct qr_exec *x, const struct qr_model_confi
     QR_ASSERT(x != NULL && c != NULL);
     QR_ASSERT(w != NULL && w->n_layers == c->n_layers);
     const struct qr_ops *o = x->ops;
-    struct qr_tensor h = o->embed(x, &w->embed, 1.0f);
+    const double r = c->residual_scale > 0 ? (double)c->residual_scale : 1, first = c->embed_scale > 0 ? (double)c->embed_scale : 1;
+    const float eps = (float)((double)c->norm_eps / (r * r));
+    QR_ASSERT(r == 1 || !c->qk_norm); /* their eps is that of numbers which nothing divided */
+    struct qr_tensor h = o->embed(x, &w->embed, (float)(first / r));
     for (int32_t i = 0; i < c->n_layers; i++) {
         size_t mark = o->scope_begin(x);
-        layer(x, &h, c, &w->layer[i], i);
+        layer(x, &h, c, &w->layer[i], eps, i);
         o->scope_end(x, &h, mark);
     }
     struct qr_tensor rows = o->select_rows(x, &h);
-    return o->norm_logits(x, &rows, &w->norm, c->norm_eps, &w->head);
+    return o->norm_logits(x, &rows, &w->norm, eps, &w->head);
 }

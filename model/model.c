@@ -35,6 +35,7 @@ static const struct {
     {QR_ARCH_QWEN3, qr_llama_forward},
     {QR_ARCH_PHI3, qr_llama_forward},
     {QR_ARCH_SMOLLM3, qr_llama_forward},
+    {QR_ARCH_GRANITE, qr_llama_forward},
 };
 
 /* ---- opening ---- */
@@ -156,6 +157,9 @@ int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const 
 {
     QR_ASSERT(out != NULL && c != NULL && w != NULL);
     QR_ASSERT(be != NULL && err != NULL && w->n_layers == c->n_layers);
+    if (c->logits_divisor > 0 && c->logits_divisor != 1)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s with logits_scaling %g is served, not trained: expected logits_scaling 1", c->arch_name,
+                          (double)c->logits_divisor);
     const enum qr_dtype dtype = w->matrix_dtype;
     const enum qr_dtype kv = choose_kv_dtype(QR_KV_CACHE_AUTO, dtype);
     int rc = dtype == QR_F64 ? 0 : qr_backend_supports(be, dtype, qr_weights_inputs_max(c), kv, c->head_dim, BLOCK_TOKENS, err);

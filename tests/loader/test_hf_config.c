@@ -72,6 +72,10 @@ Test(hf_config, silent_fields_get_the_defaults_of_the_architecture)
     cr_expect(!c.qkv_bias && c.qk_norm && c.head_dim == 128);
     c = accepts("Qwen3ForCausalLM", "\"num_key_value_heads\":2,\"attention_bias\":true");
     cr_expect(c.qkv_bias && c.out_bias);
+    c = accepts("GraniteForCausalLM", "");
+    cr_expect(c.embed_scale == 1 && c.residual_scale == 1 && c.attn_scale == 1 && c.logits_divisor == 1);
+    refuses("GraniteForCausalLM", "\"residual_multiplier\":0", "residual_multiplier is 0", "0.0001");
+    refuses("GraniteForCausalLM", "\"logits_scaling\":-8", "logits_scaling is -8", "0.0001");
     c = accepts(NULL, "\"attention_bias\":true,\"mlp_bias\":true,\"tie_word_embeddings\":true");
     cr_expect(c.qkv_bias && c.out_bias && c.mlp_bias && c.tied_head);
 }
@@ -252,6 +256,8 @@ static void round_trip(const struct qr_model_config *c)
     cr_expect_eq(back.norm_eps, c->norm_eps);
     cr_expect_eq(back.qkv_bias, c->qkv_bias);
     cr_expect_eq(back.qk_norm, c->qk_norm);
+    cr_expect(c->embed_scale == 0 || (back.embed_scale == c->embed_scale && back.residual_scale == c->residual_scale));
+    cr_expect(c->embed_scale == 0 || (back.attn_scale == c->attn_scale && back.logits_divisor == c->logits_divisor));
     qr_buf_release(&a);
     qr_buf_release(&b);
 }
@@ -262,7 +268,8 @@ Test(hf_config, what_is_written_reads_back_the_same)
         struct qr_model_config c = qr_model_config_small(arch);
         round_trip(&c);
         c.tied_head = true;
-        c.window = arch == QR_ARCH_LLAMA || arch == QR_ARCH_SMOLLM3 ? 0 : 77;
+        c.window = arch == QR_ARCH_LLAMA || arch == QR_ARCH_SMOLLM3 || arch == QR_ARCH_GRANITE ? 0 : 77;
+        c.logits_divisor = arch == QR_ARCH_GRANITE ? 8 : 0;
         c.window_first_layer = arch == QR_ARCH_QWEN2 ? 1 : 0;
         c.n_eos = 3;
         c.stored = QR_BF16;

@@ -40,6 +40,8 @@ FAMILIES = [
             short_factor=[1.0 + 0.05 * i for i in range(6)], long_factor=[1.5 + 2.0 * i for i in range(6)]))),
     ("smollm3: a layer without positions", "SmolLM3ForCausalLM", dict(no_rope_layers=[1, 0, 1], tie_word_embeddings=True)),
     ("qwen3 with biases", "Qwen3ForCausalLM", dict(head_dim=16, attention_bias=True)),
+    ("granite with its four multipliers", "GraniteForCausalLM", dict(
+        embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.11, logits_scaling=3.0, attention_bias=True, tie_word_embeddings=True)),
 ]
 
 

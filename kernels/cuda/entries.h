@@ -40,6 +40,9 @@ void qr_cuda_kv_copy(struct qr_queue *q, const struct qr_kv_copy_args *a);
 void qr_cuda_linear_dx(struct qr_queue *q, const struct qr_linear_dx_args *a);
 void qr_cuda_linear_dw(struct qr_queue *q, const struct qr_linear_dw_args *a);
 
+/* attention.cu */
+void qr_cuda_attention(struct qr_queue *q, const struct qr_attention_args *a);
+
 /* back_rows.cu */
 void qr_cuda_rms_norm_back(struct qr_queue *q, const struct qr_norm_back_args *a);
 void qr_cuda_head_norm_back(struct qr_queue *q, const struct qr_head_norm_back_args *a);

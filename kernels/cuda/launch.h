@@ -27,6 +27,7 @@
 /* QR_KERNEL(256) name(arguments) { ... }: a kernel for blocks of up to so many threads; template <...> may stand before it. */
 #define QR_KERNEL(threads_max) static __global__ void __launch_bounds__(threads_max)
 #define QR_DEVICE static __device__ __forceinline__
+#define QR_HOST_DEVICE static __host__ __device__ __forceinline__
 
 /* QR_LAUNCH(kernel, grid, block, bytes of QR_SHARED, stream, arguments...); a template's instance in parentheses: (name<64, float>). */
 #ifdef QR_CUDA_EMU

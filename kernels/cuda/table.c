@@ -19,6 +19,7 @@ const struct qr_kernels qr_cuda_kernels = {
     .kv_write = qr_cuda_kv_write,
     .qkv = qr_cuda_qkv,
     .kv_copy = qr_cuda_kv_copy,
+    .attention = qr_cuda_attention,
     .glu = qr_cuda_glu,
     .gather_rows = qr_cuda_gather_rows,
 };
@@ -58,8 +59,8 @@ bool qr_cuda_supports(const struct qr_queue *q, enum qr_dtype weights, int64_t i
         snprintf(message, QR_CUDA_MESSAGE, "CUDA kernels keep keys and values as bf16 or f32, not %s", qr_dtype_name(kv));
         return false;
     }
-    if (head_dim != 64 && head_dim != 128 && head_dim != 256) {
-        snprintf(message, QR_CUDA_MESSAGE, "attention heads of %d numbers: CUDA kernels have 64, 128 and 256", (int)head_dim);
+    if (head_dim < 8 || head_dim > 256 || head_dim % 8 != 0) {
+        snprintf(message, QR_CUDA_MESSAGE, "attention heads of %d numbers: CUDA kernels have multiples of 8 up to 256", (int)head_dim);
         return false;
     }
     if (block_tokens < 1 || block_tokens > QR_BLOCK_TOKENS_MAX || (block_tokens & (block_tokens - 1)) != 0) {

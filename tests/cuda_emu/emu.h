@@ -33,7 +33,7 @@ void qr_emu_set_order(enum qr_emu_order order, uint64_t seed);
  * launcher returns, and launchers may be given memory of the host. */
 void qr_emu_set_eager(bool eager);
 
-/* The device that is pretended: multiprocessors (132 at first) and memory (4 GiB). Before the first call of the runtime. */
+/* The device that is pretended: multiprocessors (132 at first) and memory (4 GiB). For what is asked of the runtime afterwards. */
 void qr_emu_set_device(int32_t n_sms, size_t memory_bytes);
 
 /* What has been asked of the runtime since the program began. */

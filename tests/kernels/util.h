@@ -37,8 +37,9 @@ static inline int32_t device_levels(const char *names[8])
     return n;
 }
 
-/* The emulated device doing everything at once, so that kernels may be given memory of the host and have done their work when they return. */
-static inline struct qr_backend *open_emulated(int32_t step_rows_max)
+/* The emulated device doing everything at once, so that kernels may be given memory of the host and have done their work when they return. What a kernel
+ * splits by multiprocessors it splits differently with few of them. */
+static inline struct qr_backend *open_emulated(int32_t n_multiprocessors, int32_t step_rows_max)
 {
     struct qr_err err = {0};
     struct qr_backend *be = NULL;
@@ -46,9 +47,11 @@ static inline struct qr_backend *open_emulated(int32_t step_rows_max)
     setenv("QUIRE_CUDA_LIB", getenv("QUIRE_CUDA_EMU_LIB"), 1);
     void *lib = dlopen(getenv("QUIRE_CUDA_LIB"), RTLD_NOW | RTLD_LOCAL);
     cr_assert_not_null(lib, "%s", dlerror());
-    void (*set_eager)(bool eager);
+    void (*set_eager)(bool eager), (*set_device)(int32_t n_sms, size_t memory_bytes);
     *(void **)&set_eager = dlsym(lib, "qr_emu_set_eager");
+    *(void **)&set_device = dlsym(lib, "qr_emu_set_device");
     set_eager(true);
+    set_device(n_multiprocessors, (size_t)4 << 30);
     cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
     dlclose(lib); /* the backend holds it */
     return be;
@@ -57,7 +60,7 @@ static inline struct qr_backend *open_emulated(int32_t step_rows_max)
 static inline struct qr_backend *open_level(const char *isa, int32_t n_threads, int32_t step_rows_max)
 {
     if (strcmp(isa, "cuda") == 0)
-        return open_emulated(step_rows_max);
+        return open_emulated(n_threads, step_rows_max);
     struct qr_err err = {0};
     struct qr_backend *be = NULL;
     struct qr_backend_options o = {.device = "cpu", .isa = isa, .n_threads = n_threads, .step_rows_max = step_rows_max};

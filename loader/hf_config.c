@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/half.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "loader/hf_field.h"
@@ -32,6 +33,7 @@ static const struct arch_row {
     {QR_ARCH_PHI3, "Phi3ForCausalLM", "phi3", 0, 0, 4096, WINDOW_IF_NAMED, false, false, false, false, false, false, 10000},
     {QR_ARCH_SMOLLM3, "SmolLM3ForCausalLM", "smollm3", 4, 0, 32768, 0, false, false, true, true, false, true, 2000000},
     {QR_ARCH_GRANITE, "GraniteForCausalLM", "granite", 0, 0, 2048, 0, false, false, true, true, false, false, 10000},
+    {QR_ARCH_GEMMA, "GemmaForCausalLM", "gemma", 16, 256, 8192, 0, false, false, true, false, false, true, 10000},
 };
 
 static const struct rope_row {
@@ -205,10 +207,26 @@ static int read_flags(const struct qr_hf_obj *o, struct qr_model_config *c, cons
     return 0;
 }
 
+static bool is_gemma(const struct qr_model_config *c)
+{
+    return c->arch == QR_ARCH_GEMMA;
+}
+
+/* Embeddings are multiplied by sqrt(D), rounded to bf16 where the model is stored so: 55.5 for 3072. */
+static void set_gemma(struct qr_model_config *c)
+{
+    const float root = (float)sqrt((double)c->n_embd);
+    c->act = QR_ACT_GELU_TANH;
+    c->norm_plus_one = true;
+    c->embed_scale = c->stored == QR_BF16 ? qr_bf16_to_f32(qr_f32_to_bf16(root)) : root;
+}
+
 /* Granite: numbers that a Llama does not have, each 1 where the file is silent. */
 static int read_multipliers(const struct qr_hf_obj *o, struct qr_model_config *c)
 {
     int rc;
+    if (is_gemma(c))
+        set_gemma(c);
     if (c->arch != QR_ARCH_GRANITE)
         return 0;
     c->embed_scale = c->residual_scale = c->attn_scale = c->logits_divisor = 1;
@@ -220,10 +238,11 @@ static int read_multipliers(const struct qr_hf_obj *o, struct qr_model_config *c
 }
 
 /* Fields that change what has to be computed, and that nothing here computes. */
-static int refuse_unknown_computation(const struct qr_hf_obj *o)
+static int refuse_unknown_computation(const struct qr_hf_obj *o, const struct qr_model_config *c)
 {
     const struct qr_json *q = qr_json_find(o->v, "quantization_config");
-    const char *act = "silu";
+    const char *const expected = is_gemma(c) ? "gelu_pytorch_tanh" : "silu", *act = expected;
+    bool both_ways = false;
     int rc;
     if (!qr_json_is_null(q)) {
         const struct qr_json *method = qr_json_find(q, "quant_method");
@@ -231,10 +250,12 @@ static int refuse_unknown_computation(const struct qr_hf_obj *o)
                           "in float32, float16 or bfloat16", o->file,
                           method && qr_json_type(method) == QR_JSON_T_STRING ? qr_json_str(method, NULL) : "unnamed");
     }
-    if ((rc = qr_hf_str(o, "hidden_act", &act)))
+    if ((rc = qr_hf_str(o, "hidden_act", &act)) || (rc = qr_hf_bool(o, "use_bidirectional_attention", &both_ways)))
         return rc;
-    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: hidden_act is \"%.40s\", expected silu", o->file, act);
+    if (both_ways)
+        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: use_bidirectional_attention is true, expected false", o->file);
+    if (strcmp(act, expected) != 0 && strcmp(act, is_gemma(c) ? "gelu" : "swish") != 0) /* what Gemma's first files call gelu is that one */
+        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: hidden_act is \"%.40s\", expected %s", o->file, act, expected);
     return 0;
 }
 
@@ -475,9 +496,10 @@ static int read_config(struct qr_model_config *c, const struct qr_hf_obj *o)
         return rc;
     c->arch = row->arch;
     qr_arch_names(row->arch, c->arch_name, c->model_type);
-    if ((rc = refuse_unknown_computation(o)) || (rc = read_sizes(o, c, row)) || (rc = read_window(o, c, row)) ||
-        (rc = read_flags(o, c, row)) || (rc = read_multipliers(o, c)) ||
-        (rc = read_rope(o, c)) || (rc = check_rope(o, c)) || (rc = read_unrotated(o, c)) || (rc = read_dtype(o, c)))
+    if ((rc = refuse_unknown_computation(o, c)) || (rc = read_sizes(o, c, row)) || (rc = read_window(o, c, row)) ||
+        (rc = read_flags(o, c, row)) ||
+        (rc = read_rope(o, c)) || (rc = check_rope(o, c)) || (rc = read_unrotated(o, c)) || (rc = read_dtype(o, c)) ||
+        (rc = read_multipliers(o, c)))
         return rc;
     return read_tokens(o, c);
 }
@@ -643,7 +665,8 @@ void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c)
     const struct arch_row *row = row_of(c->arch);
     QR_ASSERT(c->stored == QR_F32 || c->stored == QR_F16 || c->stored == QR_BF16);
     qr_buf_printf(out, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n", row->name, row->model_type);
-    qr_buf_printf(out, "  \"hidden_act\": \"silu\",\n  \"hidden_size\": %d,\n  \"num_hidden_layers\": %d,\n", c->n_embd, c->n_layers);
+    qr_buf_printf(out, "  \"hidden_act\": \"%s\",\n  \"hidden_size\": %d,\n  \"num_hidden_layers\": %d,\n",
+                  c->act == QR_ACT_GELU_TANH ? "gelu_pytorch_tanh" : "silu", c->n_embd, c->n_layers);
     qr_buf_printf(out, "  \"num_attention_heads\": %d,\n  \"num_key_value_heads\": %d,\n  \"head_dim\": %d,\n", c->n_heads,
                   c->n_kv_heads, c->head_dim);
     qr_buf_printf(out, "  \"intermediate_size\": %d,\n  \"vocab_size\": %d,\n  \"max_position_embeddings\": %d,\n", c->n_ffn,

@@ -243,14 +243,15 @@ int qr_model_make(const char *dir, const struct qr_model_config *config, enum qr
 
 struct qr_model_config qr_model_config_small(enum qr_arch arch)
 {
-    const bool granite = arch == QR_ARCH_GRANITE;
+    const bool granite = arch == QR_ARCH_GRANITE, gemma = arch == QR_ARCH_GEMMA;
     struct qr_model_config c = {
         .arch = arch,
         .n_layers = 2, .n_embd = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .n_ffn = 96, .n_vocab = 256, .ctx_max = 512,
         .norm_eps = 1e-5f,
         .qkv_bias = arch == QR_ARCH_QWEN2,
         .qk_norm = arch == QR_ARCH_QWEN3,
-        .embed_scale = granite ? 12 : 0, .residual_scale = granite ? 0.22f : 0, .attn_scale = granite ? 0.1f : 0, .logits_divisor = granite ? 1 : 0,
+        .act = gemma ? QR_ACT_GELU_TANH : QR_ACT_SILU, .norm_plus_one = gemma,
+        .embed_scale = granite ? 12 : gemma ? 8 : 0, .residual_scale = granite ? 0.22f : 0, .attn_scale = granite ? 0.1f : 0, .logits_divisor = granite ? 1 : 0,
         .stored = QR_F32,
         .rope = {.type = QR_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .attn_factor = -1,
                  .truncate = true, .original_ctx = 512},

@@ -6,8 +6,9 @@
 #include <stdint.h>
 
 #include "kernels/dtype.h"
+#include "kernels/kernels.h"
 
-enum qr_arch { QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3, QR_ARCH_PHI3, QR_ARCH_SMOLLM3, QR_ARCH_GRANITE, QR_ARCH_COUNT };
+enum qr_arch { QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3, QR_ARCH_PHI3, QR_ARCH_SMOLLM3, QR_ARCH_GRANITE, QR_ARCH_GEMMA, QR_ARCH_COUNT };
 
 #define QR_LAYERS_MAX 1024
 
@@ -51,7 +52,9 @@ struct qr_model_config {
     bool tied_head;
     bool qkv_bias, out_bias, mlp_bias;
     bool qk_norm;
-    /* Granite's multipliers; 0 is a configuration filled in by hand: 1, and 1 / sqrt(K) for attention */
+    enum qr_act act;
+    bool norm_plus_one;              /* Gemma: 1 + w is what a norm multiplies by; the loader adds the 1 */
+    /* Granite's multipliers, the first one Gemma's as well; 0 is a configuration filled in by hand: 1, and 1 / sqrt(K) for attention */
     float embed_scale, residual_scale, attn_scale; /* of the embedding, of what each half of a layer adds, of scores */
     float logits_divisor;            /* logits are divided by it: the loader does that to the last norm's weights */
     uint64_t unrotated[QR_LAYERS_MAX / 64]; /* a bit for each layer whose q and k have no positions */

@@ -16,7 +16,7 @@
 #define PIECE(name, kind, out, in, total, first, when, split, at) \
     {name, QR_KIND_##kind, true, QR_DIM_##out, QR_DIM_##in, QR_DIM_##total, QR_DIM_##first, QR_WHEN_##when, QR_SPLIT_##split, at}
 
-/* Llama, Mistral, Qwen2, Qwen3, SmolLM3 and Granite share their names; what they lack the configuration says. */
+/* Llama, Mistral, Qwen2, Qwen3, SmolLM3, Granite and Gemma share their names; what they lack the configuration says. */
 static const struct qr_weight_row llama_rows[] = {
     WHOLE("model.embed_tokens.weight", TABLE, false, VOCAB, EMBD, ALWAYS, NONE, TOP(embed)),
     WHOLE(P "input_layernorm.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_attn)),
@@ -89,6 +89,13 @@ float qr_weight_row_divisor(const struct qr_weight_row *row, const struct qr_mod
     QR_ASSERT(c != NULL && c->logits_divisor >= 0);
     const bool last_norm = row->kind == QR_KIND_VECTOR && !row->per_layer;
     return last_norm && c->logits_divisor > 0 ? c->logits_divisor : 1;
+}
+
+float qr_weight_row_offset(const struct qr_weight_row *row, const struct qr_model_config *c)
+{
+    QR_ASSERT(row != NULL && row->name != NULL);
+    QR_ASSERT(c != NULL);
+    return c->norm_plus_one && row->kind == QR_KIND_VECTOR && strstr(row->name, "norm.weight") != NULL ? 1 : 0;
 }
 
 bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_config *c)

@@ -60,6 +60,9 @@ enum qr_dtype qr_weight_row_packed_as(const struct qr_weight_row *row, enum qr_d
 /* What the file's vector is divided by to be the one that is computed with: 1, or logits_divisor for the last norm. */
 float qr_weight_row_divisor(const struct qr_weight_row *row, const struct qr_model_config *c);
 
+/* And then added to it: 1 for every norm where norm_plus_one, else 0. */
+float qr_weight_row_offset(const struct qr_weight_row *row, const struct qr_model_config *c);
+
 bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_config *c);
 
 /* Walks all rows that hold for a configuration: first those outside the layers, then layer by layer.

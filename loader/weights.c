@@ -204,23 +204,28 @@ static void place_all(struct qr_weights *w, const struct qr_model_config *c, con
     QR_ASSERT(at == (uint8_t *)w->region + w->region_bytes);
 }
 
-static void decode_vector(float *v, const struct qr_safetensors *st, const struct qr_st_tensor *t, float divisor)
+/* From the file's numbers to those that are computed with. */
+struct vector_change {
+    float divisor, offset;
+};
+
+static void decode_vector(float *v, const struct qr_safetensors *st, const struct qr_st_tensor *t, const struct vector_change *change)
 {
     qr_st_decode(st, t, v, 0, t->shape[0]);
-    for (int64_t i = 0; i < t->shape[0] && divisor != 1; i++)
-        v[i] /= divisor;
+    for (int64_t i = 0; i < t->shape[0] && (change->divisor != 1 || change->offset != 0); i++)
+        v[i] = v[i] / change->divisor + change->offset;
 }
 
 /* A vector of the file as f32: in place, or by way of a copy to where the host cannot write. */
-static void fill_vector(struct qr_backend *be, float *dst, const struct qr_safetensors *st, const struct qr_st_tensor *t, float divisor)
+static void fill_vector(struct qr_backend *be, float *dst, const struct qr_safetensors *st, const struct qr_st_tensor *t, const struct vector_change *change)
 {
     const int64_t n = t->shape[0];
     if (be->mem->host) {
-        decode_vector(dst, st, t, divisor);
+        decode_vector(dst, st, t, change);
         return;
     }
     float *v = qr_alloc((size_t)n, sizeof *v);
-    decode_vector(v, st, t, divisor);
+    decode_vector(v, st, t, change);
     be->mem->put(be->queue, dst, v, (size_t)n * sizeof *v);
     qr_free(v);
 }
@@ -403,8 +408,9 @@ static void fill_all(struct qr_weights *w, const struct qr_model_config *c, stru
             table = place_table(w, dst, c, t, src, be) ? t : NULL;
             continue;
         }
+        const struct vector_change change = {.divisor = qr_weight_row_divisor(k.row, c), .offset = qr_weight_row_offset(k.row, c)};
         if (k.row->kind == QR_KIND_VECTOR)
-            fill_vector(be, (float *)dst->t.data + first, w->files, t, qr_weight_row_divisor(k.row, c));
+            fill_vector(be, (float *)dst->t.data + first, w->files, t, &change);
         else
             pack_matrix(w, be, dst, first, src, t);
         qr_safetensors_drop(w->files, t);

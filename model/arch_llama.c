@@ -1,6 +1,6 @@
 /* Llama and its family: RMSNorm before attention and before a gated feed-forward, rotary positions, grouped heads. Mistral adds a
  * window, Qwen2 biases on q, k, v, Qwen3 a norm on each head of q and k, Phi-3 stores fused matrices, SmolLM3 has layers without positions; each is a weight or
- * a number that is there or not.
+ * a number that is there or not. Gemma's gates are GELU, its norms multiply by 1 + w (as loaded) and its embeddings are scaled.
  *
  * Granite multiplies what each half of a layer adds by r. Here h / r is carried instead: to it halves are added as they are, and a norm of it with eps / r^2 is
  * the norm of h with eps, as (h/r) / sqrt(mean (h/r)^2 + eps/r^2) = h / sqrt(mean h^2 + eps). So r costs nothing but a first factor of 1 / r. */
@@ -18,7 +18,7 @@ static void layer(struct qr_exec *x, struct qr_tensor *h, const struct qr_model_
                                          .gate_up_bias = qr_weight_or_null(&w->gate_up_bias), .down = &w->down,
                                          .down_bias = qr_weight_or_null(&w->down_bias)};
     struct qr_tensor mixed = x->ops->attend(x, h, &attend, eps, &spec);
-    x->ops->feed(x, h, &mixed, &feed, eps, QR_ACT_SILU);
+    x->ops->feed(x, h, &mixed, &feed, eps, c->act);
 }
 
 struct qr_tensor qr_llama_forward(struct qr_exec *x, const struct qr_model_config *c, const struct qr_weights *w)

@@ -36,6 +36,7 @@ static const struct {
     {QR_ARCH_PHI3, qr_llama_forward},
     {QR_ARCH_SMOLLM3, qr_llama_forward},
     {QR_ARCH_GRANITE, qr_llama_forward},
+    {QR_ARCH_GEMMA, qr_llama_forward},
 };
 
 /* ---- opening ---- */
@@ -157,6 +158,8 @@ int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const 
 {
     QR_ASSERT(out != NULL && c != NULL && w != NULL);
     QR_ASSERT(be != NULL && err != NULL && w->n_layers == c->n_layers);
+    if (c->norm_plus_one)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s, whose norms multiply by 1 + w, is served, not trained", c->arch_name);
     if (c->logits_divisor > 0 && c->logits_divisor != 1)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s with logits_scaling %g is served, not trained: expected logits_scaling 1", c->arch_name,
                           (double)c->logits_divisor);

@@ -76,6 +76,10 @@ Test(hf_config, silent_fields_get_the_defaults_of_the_architecture)
     cr_expect(c.embed_scale == 1 && c.residual_scale == 1 && c.attn_scale == 1 && c.logits_divisor == 1);
     refuses("GraniteForCausalLM", "\"residual_multiplier\":0", "residual_multiplier is 0", "0.0001");
     refuses("GraniteForCausalLM", "\"logits_scaling\":-8", "logits_scaling is -8", "0.0001");
+    c = accepts("GemmaForCausalLM", "\"num_key_value_heads\":2,\"hidden_act\":\"gelu\",\"hidden_size\":3072,\"torch_dtype\":\"bfloat16\"");
+    cr_expect(c.act == QR_ACT_GELU_TANH && c.norm_plus_one && c.tied_head && c.head_dim == 256 && c.embed_scale == 55.5f);
+    refuses("GemmaForCausalLM", "\"num_key_value_heads\":2,\"hidden_act\":\"silu\"", "hidden_act is \"silu\"", "gelu_pytorch_tanh");
+    refuses("GemmaForCausalLM", "\"num_key_value_heads\":2,\"use_bidirectional_attention\":true", "use_bidirectional_attention is true", "false");
     c = accepts(NULL, "\"attention_bias\":true,\"mlp_bias\":true,\"tie_word_embeddings\":true");
     cr_expect(c.qkv_bias && c.out_bias && c.mlp_bias && c.tied_head);
 }
@@ -268,7 +272,7 @@ Test(hf_config, what_is_written_reads_back_the_same)
         struct qr_model_config c = qr_model_config_small(arch);
         round_trip(&c);
         c.tied_head = true;
-        c.window = arch == QR_ARCH_LLAMA || arch == QR_ARCH_SMOLLM3 || arch == QR_ARCH_GRANITE ? 0 : 77;
+        c.window = arch == QR_ARCH_LLAMA || arch >= QR_ARCH_SMOLLM3 ? 0 : 77;
         c.logits_divisor = arch == QR_ARCH_GRANITE ? 8 : 0;
         c.window_first_layer = arch == QR_ARCH_QWEN2 ? 1 : 0;
         c.n_eos = 3;

@@ -59,6 +59,7 @@ Test(fused, a_model_gives_the_same_bits_as_with_one_kernel_for_each_verb)
     struct qr_rng rng = {.seed = SEED};
     struct qr_model_config llama = qr_model_config_small(QR_ARCH_LLAMA), odd = llama, qwen2 = qr_model_config_small(QR_ARCH_QWEN2);
     struct qr_model_config qwen3 = qr_model_config_small(QR_ARCH_QWEN3), granite = qr_model_config_small(QR_ARCH_GRANITE);
+    struct qr_model_config gemma = qr_model_config_small(QR_ARCH_GEMMA);
     printf("seed %d\n", SEED);
     llama.qkv_bias = llama.out_bias = llama.mlp_bias = true;
     odd.n_layers = 1; /* widths that are no multiple of a vector or a tile */
@@ -73,4 +74,5 @@ Test(fused, a_model_gives_the_same_bits_as_with_one_kernel_for_each_verb)
     check(&qwen2, "qwen2", &rng);
     check(&qwen3, "qwen3", &rng);
     check(&granite, "granite", &rng);
+    check(&gemma, "gemma", &rng);
 }

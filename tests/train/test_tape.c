@@ -57,19 +57,25 @@ Test(tape, recorded_logits_are_served_logits_bit_for_bit_on_every_level_and_type
     }
 }
 
-Test(tape, a_model_whose_norm_is_divided_when_it_is_loaded_is_not_trained)
+static void check_not_trained(const struct qr_model_config *c, const char *says)
 {
-    struct qr_model_config c = qr_model_config_small(QR_ARCH_GRANITE);
     struct qr_err err = {0};
-    c.logits_divisor = 8;
-    struct temp_model m = temp_model_make(&c, QR_F32);
+    struct temp_model m = temp_model_make(c, QR_F32);
     struct trainer tr = {.be = open_backend("ref", 1)};
     cr_assert_eq(qr_params_open(&tr.p, m.dir, tr.be, QR_F32, QR_F32, &err), 0, "%s", err.msg);
     cr_expect_eq(qr_tape_open(&tr.t, tr.p, &options, &err), QR_E_UNSUPPORTED);
-    cr_expect(strstr(err.msg, "GraniteForCausalLM with logits_scaling 8") != NULL, "%s", err.msg);
+    cr_expect(strstr(err.msg, says) != NULL, "%s", err.msg);
     qr_params_close(tr.p);
     qr_backend_close(tr.be);
     temp_model_remove(&m);
+}
+
+Test(tape, a_model_whose_norms_are_changed_when_they_are_loaded_is_not_trained)
+{
+    struct qr_model_config granite = qr_model_config_small(QR_ARCH_GRANITE), gemma = qr_model_config_small(QR_ARCH_GEMMA);
+    granite.logits_divisor = 8;
+    check_not_trained(&granite, "GraniteForCausalLM with logits_scaling 8");
+    check_not_trained(&gemma, "GemmaForCausalLM, whose norms multiply by 1 + w");
 }
 
 /* ---- gradients of whole models ---- */

@@ -5,7 +5,8 @@ Prints tests/model/golden_families.h. Needs PyTorch and transformers (5.23 and 2
     python3 -m venv /tmp/golden && /tmp/golden/bin/pip install torch transformers numpy
     /tmp/golden/bin/python tools/golden/families.py > tests/model/golden_families.h
 A model is its configuration, as transformers writes it, and weights that follow from their names, so that the test makes the same model on the spot:
-number i of a tensor is (s(hash(name) + i) / 2^24 - 1/2) * width around 0, of norms around 1, where s is the upper 24 bits of splitmix64.
+number i of a tensor is (s(hash(name) + i) / 2^24 - 1/2) * width around 0, of norms around 1 (Gemma's, which multiply by 1 + w, around 0), where s is the
+upper 24 bits of splitmix64.
 """
 import json
 import sys
@@ -42,6 +43,7 @@ FAMILIES = [
     ("qwen3 with biases", "Qwen3ForCausalLM", dict(head_dim=16, attention_bias=True)),
     ("granite with its four multipliers", "GraniteForCausalLM", dict(
         embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.11, logits_scaling=3.0, attention_bias=True, tie_word_embeddings=True)),
+    ("gemma", "GemmaForCausalLM", dict(hidden_size=80, head_dim=24, num_key_value_heads=1)),
 ]
 
 
@@ -59,13 +61,13 @@ def splitmix(x):
     return x ^ (x >> numpy.uint64(31))
 
 
-def values(name, shape):
+def values(name, shape, norms_around):
     n = int(numpy.prod(shape))
     with numpy.errstate(over="ignore"):
         s = splitmix(numpy.uint64(hash_of(name)) + numpy.arange(n, dtype=numpy.uint64)) >> numpy.uint64(40)
     unit = s.astype(numpy.float64) / (1 << 24) - 0.5
     norm = "norm" in name
-    return ((1.0 if norm else 0.0) + unit * (0.5 if norm else 0.4)).astype(numpy.float32).reshape(shape)
+    return ((norms_around if norm else 0.0) + unit * (0.5 if norm else 0.4)).astype(numpy.float32).reshape(shape)
 
 
 def ids_of(k, vocab):
@@ -90,7 +92,7 @@ def golden(k, name, cls, more):
     tensors = [t for t in state if not (tied and t == "lm_head.weight")]
     with torch.no_grad():
         for t in tensors:
-            state[t].copy_(torch.from_numpy(values(t, tuple(state[t].shape))).double())
+            state[t].copy_(torch.from_numpy(values(t, tuple(state[t].shape), 0.0 if cls.startswith("Gemma") else 1.0)).double())
         model.tie_weights()
         ids = ids_of(k, config.vocab_size)
         logits = model(torch.tensor([ids]), use_cache=False).logits[0].double()

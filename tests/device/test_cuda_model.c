@@ -1,0 +1,74 @@
+/* A whole model on CUDA's kernels and the emulated device: the logits of the reference kernels, and the same bits however a prompt is cut. */
+#include "tests/device/device.h"
+#include "tests/model/rig.h"
+
+enum { N_IDS = 18, SEED = 11 };
+
+static struct qr_model_config small(enum qr_arch arch)
+{
+    struct qr_model_config c = qr_model_config_small(arch);
+    c.n_embd = c.n_ffn = 128;
+    c.n_layers = 1;
+    c.n_heads = 2;
+    c.n_kv_heads = 1;
+    c.head_dim = 64; /* what CUDA's attention has */
+    c.n_vocab = 96;
+    return c;
+}
+
+/* Logits of every position of a prompt in chunks, then of one token more beside another sequence. */
+static float *play(struct rig *r, const int32_t *ids, int32_t chunk, size_t *n)
+{
+    const size_t v = (size_t)rig_vocab(r);
+    struct rig_seq a = rig_seq_new(r, 3, NULL), b = rig_seq_new(r, 9, NULL);
+    *n = (N_IDS + 1) * v;
+    float *all = qr_alloc(*n, sizeof *all), *part = rig_prompt(r, &a, ids, N_IDS, chunk);
+    memcpy(all, part, N_IDS * v * sizeof *all);
+    qr_free(part);
+    const struct rig_item both[2] = {{&a, ids + 4, 1, RIG_LAST}, {&b, ids, 3, RIG_LAST}};
+    part = rig_step(r, both, 2);
+    memcpy(all + N_IDS * v, part, v * sizeof *all);
+    qr_free(part);
+    rig_seq_free(&a);
+    rig_seq_free(&b);
+    return all;
+}
+
+/* What differs is the order of sums, and with bf16 a number here and there that is rounded to its other neighbour: `bound` of the largest logit. */
+static void check(enum qr_arch arch, enum qr_compute compute, double bound)
+{
+    struct qr_model_config c = small(arch);
+    struct temp_model t = temp_model_make(&c, QR_BF16);
+    struct rig ref, cuda;
+    struct qr_rng rng = {.seed = SEED};
+    size_t n;
+    rig_open(&ref, t.dir, (struct rig_options){.isa = "ref", .compute = compute, .n_blocks = 16});
+    rig_open(&cuda, t.dir, (struct rig_options){.device = "cuda", .compute = compute, .n_blocks = 16});
+    cr_assert_str_eq(cuda.be->name, "cuda");
+    int32_t *ids = random_ids(&rng, N_IDS, c.n_vocab);
+    float *want = play(&ref, ids, N_IDS, &n), *got = play(&cuda, ids, N_IDS, &n), *cut = play(&cuda, ids, 5, &n);
+    double most = 0, worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        most = fmax(most, fabs((double)want[i]));
+        worst = fmax(worst, fabs((double)got[i] - (double)want[i]));
+    }
+    printf("%s, %s: largest logit %.3f, worst difference %.2e\n", c.arch_name, qr_dtype_name(qr_model_weight_dtype(cuda.model)), most, worst);
+    cr_assert(worst <= bound * most, "%.3e of %.3e", worst, most);
+    cr_assert_eq(memcmp(got, cut, n * sizeof *got), 0, "chunks show");
+    qr_free(want), qr_free(got), qr_free(cut), qr_free(ids);
+    rig_close(&cuda);
+    rig_close(&ref);
+    temp_model_remove(&t);
+}
+
+Test(cuda_model, f32_weights_give_the_logits_of_the_reference)
+{
+    use_emulated();
+    check(QR_ARCH_QWEN3, QR_COMPUTE_F32, 1e-5);
+}
+
+Test(cuda_model, bf16_weights_give_the_logits_of_the_reference)
+{
+    use_emulated();
+    check(QR_ARCH_QWEN2, QR_COMPUTE_BF16, 1e-2);
+}

@@ -151,9 +151,8 @@ static int read_layer_types(const struct qr_hf_obj *o, struct qr_model_config *c
         if (!full && !sliding)
             return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: layer_types[%d] is \"%.40s\", expected full_attention or "
                               "sliding_attention", o->file, i, name);
-        if (full && first >= 0)
-            return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: layer_types[%d] is full_attention after a sliding_attention, "
-                              "expected all full layers first", o->file, i);
+        if (full && first >= 0 && i < c->n_layers)
+            c->unwindowed[i / 64] |= (uint64_t)1 << (i % 64);
         if (sliding && c->window == 0)
             return qr_err_set(o->err, QR_E_DAMAGED, "%s: layer_types[%d] is sliding_attention, but no sliding_window is in "
                               "use", o->file, i);
@@ -646,6 +645,19 @@ static void write_multipliers(struct qr_buf *out, const struct qr_model_config *
     }
 }
 
+/* Where one number does not say which layers have a window. */
+static void write_layer_types(struct qr_buf *out, const struct qr_model_config *c)
+{
+    uint64_t any = 0;
+    for (int i = 0; i < QR_COUNT(c->unwindowed); i++)
+        any |= c->unwindowed[i];
+    for (int32_t l = 0; any && l < c->n_layers; l++) {
+        const bool full = l < c->window_first_layer || (c->unwindowed[l / 64] >> (l % 64) & 1) != 0;
+        qr_buf_printf(out, "%s\"%s\"", l ? ", " : "  \"layer_types\": [", full ? "full_attention" : "sliding_attention");
+    }
+    qr_buf_put_str(out, any ? "],\n" : "");
+}
+
 static void write_window(struct qr_buf *out, const struct qr_model_config *c, const struct arch_row *row)
 {
     if (row->window == 0)
@@ -654,6 +666,8 @@ static void write_window(struct qr_buf *out, const struct qr_model_config *c, co
         qr_buf_printf(out, "  \"sliding_window\": %d,\n", c->window);
     else
         qr_buf_put_str(out, "  \"sliding_window\": null,\n");
+    if (row->windows_switched)
+        write_layer_types(out, c);
     if (row->windows_switched)
         qr_buf_printf(out, "  \"use_sliding_window\": %s,\n  \"max_window_layers\": %d,\n", c->window ? "true" : "false",
                       c->window_first_layer);

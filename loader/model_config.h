@@ -48,6 +48,7 @@ struct qr_model_config {
     int32_t ctx_max;                 /* max_position_embeddings */
     int32_t window;                  /* sliding window, 0: none */
     int32_t window_first_layer;      /* layers below it use full attention (max_window_layers) */
+    uint64_t unwindowed[QR_LAYERS_MAX / 64]; /* a bit for each later layer that uses full attention as well (layer_types) */
     float norm_eps;
     bool tied_head;
     bool qkv_bias, out_bias, mlp_bias;

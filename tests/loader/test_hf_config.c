@@ -98,8 +98,9 @@ Test(hf_config, windows_follow_switch_first_layer_and_layer_types)
     refuses("Qwen2ForCausalLM", "\"num_key_value_heads\":2,\"layer_types\":[\"full_attention\"]", "layer_types has 1", "4");
     refuses("Qwen2ForCausalLM", "\"num_key_value_heads\":2,\"layer_types\":[\"linear_attention\"]", "layer_types[0]", "linear_attention");
     refuses("Qwen2ForCausalLM", "\"num_key_value_heads\":2,\"layer_types\":[\"sliding_attention\"]", "layer_types[0]", "sliding_window");
-    refuses("Qwen2ForCausalLM", "\"num_key_value_heads\":2,\"use_sliding_window\":true,\"max_window_layers\":0,\"layer_types\":"
-            "[\"sliding_attention\",\"full_attention\"]", "layer_types[1]", "all full layers first");
+    c = accepts("Qwen2ForCausalLM", "\"num_key_value_heads\":2,\"use_sliding_window\":true,\"max_window_layers\":0,\"layer_types\":"
+                "[\"full_attention\",\"sliding_attention\",\"full_attention\",\"sliding_attention\"]");
+    cr_expect(c.window == 4096 && c.window_first_layer == 1 && c.unwindowed[0] == 4);
     refuses("MistralForCausalLM", "\"num_key_value_heads\":2,\"sliding_window\":0", "sliding_window is 0", "1 to");
 }
 
@@ -260,6 +261,7 @@ static void round_trip(const struct qr_model_config *c)
     cr_expect_eq(back.norm_eps, c->norm_eps);
     cr_expect_eq(back.qkv_bias, c->qkv_bias);
     cr_expect_eq(back.qk_norm, c->qk_norm);
+    cr_expect_eq(back.unwindowed[0], c->unwindowed[0]);
     cr_expect(c->embed_scale == 0 || (back.embed_scale == c->embed_scale && back.residual_scale == c->residual_scale));
     cr_expect(c->embed_scale == 0 || (back.attn_scale == c->attn_scale && back.logits_divisor == c->logits_divisor));
     qr_buf_release(&a);
@@ -275,6 +277,7 @@ Test(hf_config, what_is_written_reads_back_the_same)
         c.window = arch == QR_ARCH_LLAMA || arch >= QR_ARCH_SMOLLM3 ? 0 : 77;
         c.logits_divisor = arch == QR_ARCH_GRANITE ? 8 : 0;
         c.window_first_layer = arch == QR_ARCH_QWEN2 ? 1 : 0;
+        c.unwindowed[0] = arch == QR_ARCH_QWEN3 ? 2 : 0;
         c.n_eos = 3;
         c.stored = QR_BF16;
         c.unrotated[0] = arch == QR_ARCH_SMOLLM3 ? 2 : 0;

@@ -44,6 +44,8 @@ FAMILIES = [
     ("granite with its four multipliers", "GraniteForCausalLM", dict(
         embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.11, logits_scaling=3.0, attention_bias=True, tie_word_embeddings=True)),
     ("gemma", "GemmaForCausalLM", dict(hidden_size=80, head_dim=24, num_key_value_heads=1)),
+    ("qwen3 with a window in every other layer", "Qwen3ForCausalLM", dict(head_dim=16, use_sliding_window=True, sliding_window=6, max_window_layers=0, layer_types=[
+        "sliding_attention", "full_attention", "sliding_attention"])),
 ]
 
 

@@ -99,8 +99,13 @@ static void text_config(struct qr_buf *out, const struct qr_model_config *c)
     qr_buf_printf(out, "shape         %d layers, width %d, feed-forward %d, vocabulary %d\n", c->n_layers, c->n_embd, c->n_ffn, c->n_vocab);
     qr_buf_printf(out, "attention     %d query heads, %d kv heads of %d%s%s", c->n_heads, c->n_kv_heads, c->head_dim,
                   c->qk_norm ? ", q/k norm" : "", c->qkv_bias ? ", q/k/v bias" : "");
+    int32_t n_full = 0;
+    for (int32_t l = c->window_first_layer; l < c->n_layers; l++)
+        n_full += qr_layer_window(c, l) == 0;
     if (c->window)
         qr_buf_printf(out, ", window %d from layer %d on", c->window, c->window_first_layer);
+    if (c->window && n_full)
+        qr_buf_printf(out, " but in %d of them", n_full);
     qr_buf_printf(out, "\ncontext       %d tokens, rope %s, theta %g", c->ctx_max, rope_name(&c->rope), c->rope.theta);
     if (c->rope.type != QR_ROPE_DEFAULT)
         qr_buf_printf(out, ", factor %g", c->rope.factor);

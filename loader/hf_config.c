@@ -651,10 +651,8 @@ static void write_layer_types(struct qr_buf *out, const struct qr_model_config *
     uint64_t any = 0;
     for (int i = 0; i < QR_COUNT(c->unwindowed); i++)
         any |= c->unwindowed[i];
-    for (int32_t l = 0; any && l < c->n_layers; l++) {
-        const bool full = l < c->window_first_layer || (c->unwindowed[l / 64] >> (l % 64) & 1) != 0;
-        qr_buf_printf(out, "%s\"%s\"", l ? ", " : "  \"layer_types\": [", full ? "full_attention" : "sliding_attention");
-    }
+    for (int32_t l = 0; any && l < c->n_layers; l++)
+        qr_buf_printf(out, "%s\"%s\"", l ? ", " : "  \"layer_types\": [", qr_layer_window(c, l) ? "sliding_attention" : "full_attention");
     qr_buf_put_str(out, any ? "],\n" : "");
 }
 

@@ -68,4 +68,10 @@ struct qr_model_config {
     int32_t gen_top_k;
 };
 
+/* The window of a layer, 0: none. */
+static inline int32_t qr_layer_window(const struct qr_model_config *c, int32_t layer)
+{
+    return layer >= c->window_first_layer && (c->unwindowed[layer / 64] >> (layer % 64) & 1) == 0 ? c->window : 0;
+}
+
 #endif

@@ -19,7 +19,7 @@ struct qr_attn_spec qr_attn_spec_of(const struct qr_model_config *c, int32_t lay
         .n_heads = c->n_heads,
         .n_kv_heads = c->n_kv_heads,
         .head_dim = c->head_dim,
-        .window = layer >= c->window_first_layer && (c->unwindowed[layer / 64] >> (layer % 64) & 1) == 0 ? c->window : 0,
+        .window = qr_layer_window(c, layer),
         .scale = c->attn_scale > 0 ? c->attn_scale : (float)(1 / sqrt((double)c->head_dim)),
         .unrotated = (c->unrotated[layer / 64] >> (layer % 64) & 1) != 0,
     };

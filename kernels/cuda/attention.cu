@@ -8,8 +8,7 @@
  *
  * A long context is cut into runs of pieces, one block each; what they leave for each piece is merged in order by a second kernel, with the same function as
  * where one block has all. Blocks find their work from row_start and ctx_len alone; how long a run is, is the host's decision and shows in no bit. */
-#include "kernels/cuda/num.h"
-#include "kernels/cuda/ptx.h"
+#include "kernels/cuda/paged.h"
 #include "kernels/cuda/queue.h"
 
 #define THREADS 128
@@ -17,16 +16,15 @@
 #define PIECE 256
 #define TILE 64 /* positions on their way at a time */
 #define SMALL 16
-#define LOG2_E 1.44269504088896340736f
 #define LN_2 0.69314718055994530942f
 
 struct attention {
     float *out, *lse, *partial;
     const float *q;
-    const int32_t *pos, *row_start, *ctx_len, *table;
-    const uint8_t *cache; /* of the layer */
-    int64_t out_stride, q_stride, block_bytes, plane_bytes;
-    int32_t n_seqs, n_rows, n_heads, n_kv_heads, group, head_dim, n_blocks, block_tokens, table_stride, window;
+    const int32_t *pos, *row_start, *ctx_len;
+    struct qr_paged kv;
+    int64_t out_stride, q_stride;
+    int32_t n_seqs, n_heads, group, window;
     int32_t run;          /* pieces of a block at most */
     float before, after;  /* a score is after * tanh(before * q.k) or, with before 0, after * q.k: in units of log2 */
 };
@@ -113,15 +111,7 @@ QR_DEVICE void pieces_of(const struct item &it, int32_t *from, int32_t *to)
 QR_DEVICE float *partial_of(const struct attention &a, const struct item &it, int32_t piece, int32_t height, int32_t d)
 {
     const int64_t unit = it.unit + (int64_t)it.tile * it.e.pieces + (piece - it.e.first_piece);
-    return a.partial + (unit * a.n_kv_heads + (int32_t)blockIdx.y) * height * (d + 2);
-}
-
-/* The key (which 0) or value of kv head g at position t. */
-QR_DEVICE const uint8_t *cached(const struct attention &a, const int32_t *table, int32_t which, int32_t g, int32_t t, int32_t element_bytes)
-{
-    const int32_t block = table[t / a.block_tokens];
-    QR_DEVICE_ASSERT(block >= 0 && block < a.n_blocks);
-    return a.cache + block * a.block_bytes + (which * a.n_kv_heads + g) * a.plane_bytes + (int64_t)(t % a.block_tokens) * a.head_dim * element_bytes;
+    return a.partial + (unit * a.kv.n_kv_heads + (int32_t)blockIdx.y) * height * (d + 2);
 }
 
 /* Joins a piece's maximum and denominator to those of the pieces before it: weighted values become *old times them plus *fresh times the piece's. A piece of
@@ -161,12 +151,6 @@ template <int D, int MT> struct shape {
     };
 };
 
-/* Element 8 * chunk of a row of `width` bf16 numbers: chunks of 16 bytes change places with the row, so that eight rows lie in different banks. */
-template <int WIDTH> QR_DEVICE uint16_t *chunk_at(uint16_t *base, int32_t row, int32_t chunk)
-{
-    return base + row * WIDTH + (chunk ^ (row & 7)) * 8;
-}
-
 /* What is loaded next: keys of all of a piece's tiles, then their values, then the next piece. */
 struct feed {
     int32_t piece, to, which, tile, issued, used;
@@ -187,13 +171,12 @@ template <int D, int MT> QR_DEVICE void ask(struct feed *f, const struct attenti
 {
     typedef struct shape<D, MT> of;
     if (f->piece < f->to) {
-        const int32_t *table = a.table + (int64_t)it.seq * a.table_stride;
         uint16_t *stage = ring + f->issued % of::STAGES * (TILE * D);
         for (int32_t i = (int32_t)threadIdx.x; i < TILE * D / 8; i += THREADS) {
             const int32_t row = i / (D / 8), chunk = i % (D / 8), t = f->tile * TILE + row;
-            const bool read = t >= it.begin && t < it.end && 8 * chunk < a.head_dim;
-            const uint8_t *from = read ? cached(a, table, f->which, (int32_t)blockIdx.y, t, 2) + 16 * chunk : a.cache;
-            qr_cp_async_16(chunk_at<D>(stage, row, chunk), from, read ? 16 : 0);
+            const bool read = t >= it.begin && t < it.end && 8 * chunk < a.kv.head_dim;
+            const uint8_t *from = read ? qr_paged_at(a.kv, it.seq, f->which, (int32_t)blockIdx.y, t, 2) + 16 * chunk : a.kv.base;
+            qr_cp_async_16(qr_chunk_at<D>(stage, row, chunk), from, read ? 16 : 0);
         }
         f->issued++;
         if (++f->tile == end_tile(it, f->piece)) {
@@ -222,11 +205,11 @@ template <int D, int MT> QR_DEVICE void stage_queries(uint16_t *queries, const s
     for (int32_t i = (int32_t)threadIdx.x; i < height * D / 2; i += THREADS) {
         const int32_t row = i / (D / 2), col = 2 * (i % (D / 2)), packed = it.tile * height + row;
         uint32_t pair = 0;
-        if (packed < it.e.packed && col < a.head_dim) {
-            const float *x = a.q + (it.row + packed / a.group) * a.q_stride + ((int32_t)blockIdx.y * a.group + packed % a.group) * a.head_dim + col;
+        if (packed < it.e.packed && col < a.kv.head_dim) {
+            const float *x = a.q + (it.row + packed / a.group) * a.q_stride + ((int32_t)blockIdx.y * a.group + packed % a.group) * a.kv.head_dim + col;
             pair = qr_bf16x2(x[0], x[1]);
         }
-        *(uint32_t *)(chunk_at<D>(queries, row, col / 8) + col % 8) = pair;
+        *(uint32_t *)(qr_chunk_at<D>(queries, row, col / 8) + col % 8) = pair;
     }
 }
 
@@ -268,11 +251,11 @@ QR_DEVICE void add_scores(float s[shape<D, MT>::MINE][shape<D, MT>::EIGHTS][4], 
         uint32_t q[of::MINE][4];
 #pragma unroll
         for (int m = 0; m < of::MINE; m++)
-            qr_ldmatrix<4>(q[m], chunk_at<D>(queries, (w.down * of::MINE + m) * 16 + w.lane % 16, 2 * k + w.lane / 16));
+            qr_ldmatrix<4>(q[m], qr_chunk_at<D>(queries, (w.down * of::MINE + m) * 16 + w.lane % 16, 2 * k + w.lane / 16));
 #pragma unroll
         for (int n = 0; n < of::EIGHTS; n += 2) {
             uint32_t key[4];
-            qr_ldmatrix<4>(key, chunk_at<D>(keys, w.beside * of::KEYS + n * 8 + w.lane / 16 * 8 + w.lane % 8, 2 * k + w.lane / 8 % 2));
+            qr_ldmatrix<4>(key, qr_chunk_at<D>(keys, w.beside * of::KEYS + n * 8 + w.lane / 16 * 8 + w.lane % 8, 2 * k + w.lane / 8 % 2));
 #pragma unroll
             for (int m = 0; m < of::MINE; m++) {
                 qr_mma_bf16(s[m][n], q[m], key);
@@ -293,11 +276,11 @@ QR_DEVICE void add_values(float out[shape<D, MT>::MINE][shape<D, MT>::OUT_EIGHTS
         uint32_t p[of::MINE][4];
 #pragma unroll
         for (int m = 0; m < of::MINE; m++)
-            qr_ldmatrix<4>(p[m], chunk_at<PIECE>(weights, (w.down * of::MINE + m) * 16 + w.lane % 16, quarter * (TILE / 8) + 2 * k + w.lane / 16));
+            qr_ldmatrix<4>(p[m], qr_chunk_at<PIECE>(weights, (w.down * of::MINE + m) * 16 + w.lane % 16, quarter * (TILE / 8) + 2 * k + w.lane / 16));
 #pragma unroll
         for (int n = 0; n < of::OUT_EIGHTS; n += 2) {
             uint32_t v[4];
-            qr_ldmatrix_trans<4>(v, chunk_at<D>(values, k * 16 + w.lane % 16, w.beside * of::COLS / 8 + n + w.lane / 16));
+            qr_ldmatrix_trans<4>(v, qr_chunk_at<D>(values, k * 16 + w.lane % 16, w.beside * of::COLS / 8 + n + w.lane / 16));
 #pragma unroll
             for (int m = 0; m < of::MINE; m++) {
                 qr_mma_bf16(out[m][n], p[m], v);
@@ -366,8 +349,8 @@ QR_DEVICE void weigh(float s[4][shape<D, MT>::MINE][shape<D, MT>::EIGHTS][4], co
                 if (j < from || j >= to)
                     continue;
                 const int32_t chunk = (j * TILE + w.beside * of::KEYS + c * 16) / 8;
-                *(uint32_t *)(chunk_at<PIECE>(weights, w.at(r), chunk) + w.lane % 4 * 2) = qr_bf16x2(p[0], p[1]);
-                *(uint32_t *)(chunk_at<PIECE>(weights, w.at(r), chunk + 1) + w.lane % 4 * 2) = qr_bf16x2(p[2], p[3]);
+                *(uint32_t *)(qr_chunk_at<PIECE>(weights, w.at(r), chunk) + w.lane % 4 * 2) = qr_bf16x2(p[0], p[1]);
+                *(uint32_t *)(qr_chunk_at<PIECE>(weights, w.at(r), chunk + 1) + w.lane % 4 * 2) = qr_bf16x2(p[2], p[3]);
             }
             sum += __shfl_xor_sync(QR_ALL_LANES, sum, 1);
             sum += __shfl_xor_sync(QR_ALL_LANES, sum, 2);
@@ -409,20 +392,19 @@ QR_DEVICE void put_back(float out[shape<D, MT>::MINE][shape<D, MT>::OUT_EIGHTS][
                         const struct item &it, uint16_t *weights, int32_t tile)
 {
     typedef struct shape<D, MT> of;
-    const int32_t *table = a.table + (int64_t)it.seq * a.table_stride;
 #pragma unroll 1
     for (int32_t t = max(tile * TILE, it.begin); t < min(tile * TILE + TILE, it.end); t++) {
-        const uint16_t *value = (const uint16_t *)cached(a, table, 1, (int32_t)blockIdx.y, t, 2);
+        const uint16_t *value = (const uint16_t *)qr_paged_at(a.kv, it.seq, 1, (int32_t)blockIdx.y, t, 2);
 #pragma unroll
         for (int i = 0; i < of::OUT_EIGHTS * 2; i++) {
             const int32_t col = w.beside * of::COLS + i / 2 * 8 + w.lane % 4 * 2 + i % 2;
-            const uint32_t v = col < a.head_dim ? value[col] : 0;
+            const uint32_t v = col < a.kv.head_dim ? value[col] : 0;
             if (!beyond_numbers(v))
                 continue;
 #pragma unroll
             for (int r = 0; r < 2 * of::MINE; r++)
                 if (t >= w.first[r] && t <= w.last[r])
-                    out[r / 2][i / 2][r % 2 * 2 + i % 2] += qr_from_bf16(chunk_at<PIECE>(weights, w.at(r), t % PIECE / 8)[t % 8]) * qr_from_bf16(v);
+                    out[r / 2][i / 2][r % 2 * 2 + i % 2] += qr_from_bf16(qr_chunk_at<PIECE>(weights, w.at(r), t % PIECE / 8)[t % 8]) * qr_from_bf16(v);
         }
     }
 }
@@ -450,7 +432,7 @@ QR_DEVICE void keep_piece(float *to, const float out[shape<D, MT>::MINE][shape<D
 
 QR_DEVICE float *out_of(const struct attention &a, const struct item &it, int32_t packed)
 {
-    return a.out + (it.row + packed / a.group) * a.out_stride + ((int32_t)blockIdx.y * a.group + packed % a.group) * a.head_dim;
+    return a.out + (it.row + packed / a.group) * a.out_stride + ((int32_t)blockIdx.y * a.group + packed % a.group) * a.kv.head_dim;
 }
 
 QR_DEVICE void put_lse(const struct attention &a, const struct item &it, int32_t packed, float top, float sum)
@@ -473,7 +455,7 @@ QR_DEVICE void put_rows(const struct attention &a, const struct item &it, const 
 #pragma unroll
         for (int i = 0; i < of::OUT_EIGHTS * 2; i++) {
             const int32_t col = w.beside * of::COLS + i / 2 * 8 + w.lane % 4 * 2 + i % 2;
-            if (col < a.head_dim)
+            if (col < a.kv.head_dim)
                 to[col] = out[r / 2][i / 2][r % 2 * 2 + i % 2] / w.sum[r];
         }
         if (w.beside == 0 && w.lane % 4 == 0)
@@ -563,7 +545,7 @@ template <int D, int HEIGHT> QR_KERNEL(THREADS) join(struct attention a)
         float *to = out_of(a, it, packed);
 #pragma unroll
         for (int i = 0; i < D / 32; i++)
-            if (i * 32 + lane < a.head_dim)
+            if (i * 32 + lane < a.kv.head_dim)
                 to[i * 32 + lane] = out[i] / sum;
         if (lane == 0)
             put_lse(a, it, packed, top, sum);
@@ -596,10 +578,9 @@ QR_KERNEL(THREADS) attend_f32(struct attention a)
         else
             high = middle;
     }
-    const int32_t *table = a.table + (int64_t)low * a.table_stride;
     const int32_t begin = a.window > 0 ? max(0, pos - a.window + 1) : 0;
-    for (int32_t i = me; i < a.head_dim; i += THREADS)
-        query[i] = a.q[row * a.q_stride + head * a.head_dim + i];
+    for (int32_t i = me; i < a.kv.head_dim; i += THREADS)
+        query[i] = a.q[row * a.q_stride + head * a.kv.head_dim + i];
     float top = -INFINITY, sum = 0, out[2] = {0, 0};
     for (int32_t piece = begin / PIECE; piece <= pos / PIECE; piece++) {
         const int32_t from = max(begin, piece * PIECE), to = min(pos + 1, piece * PIECE + PIECE);
@@ -609,9 +590,9 @@ QR_KERNEL(THREADS) attend_f32(struct attention a)
             const int32_t t = piece * PIECE + j * THREADS + me;
             if (t < from || t >= to)
                 continue;
-            const float *key = (const float *)cached(a, table, 0, g, t, 4);
+            const float *key = (const float *)qr_paged_at(a.kv, low, 0, g, t, 4);
             float dot = 0;
-            for (int32_t i = 0; i < a.head_dim; i++)
+            for (int32_t i = 0; i < a.kv.head_dim; i++)
                 dot = fmaf(query[i], key[i], dot);
             s[j] = a.before != 0 ? tanhf(dot * a.before) : dot;
         }
@@ -621,10 +602,10 @@ QR_KERNEL(THREADS) attend_f32(struct attention a)
         __syncthreads();
         float piece_sum = 0, fresh[2] = {0, 0};
         for (int32_t t = from; t < to; t++) {
-            const float *value = (const float *)cached(a, table, 1, g, t, 4), p = weight[t % PIECE];
+            const float *value = (const float *)qr_paged_at(a.kv, low, 1, g, t, 4), p = weight[t % PIECE];
             piece_sum += p;
             for (int j = 0; j < 2; j++)
-                if (j * THREADS + me < a.head_dim)
+                if (j * THREADS + me < a.kv.head_dim)
                     fresh[j] = fmaf(p, value[j * THREADS + me], fresh[j]);
         }
         join_piece(&top, &sum, piece_top, piece_sum, &scale_old, &scale_fresh);
@@ -632,8 +613,8 @@ QR_KERNEL(THREADS) attend_f32(struct attention a)
             out[j] = fmaf(fresh[j], scale_fresh, out[j] * scale_old);
     }
     for (int j = 0; j < 2; j++)
-        if (j * THREADS + me < a.head_dim)
-            a.out[row * a.out_stride + head * a.head_dim + j * THREADS + me] = out[j] / sum;
+        if (j * THREADS + me < a.kv.head_dim)
+            a.out[row * a.out_stride + head * a.kv.head_dim + j * THREADS + me] = out[j] / sum;
     if (a.lse && me == 0)
         a.lse[(int64_t)row * a.n_heads + head] = fmaf(top, LN_2, logf(sum));
 }
@@ -648,11 +629,11 @@ QR_KERNEL(THREADS) attend_f32(struct attention a)
 /* Pieces of a run: as many as still give every multiprocessor several turns, and no more partial results than scratch holds. */
 static int32_t choose_run(const struct qr_queue *q, const struct attention *a, const struct qr_batch *host, int32_t height, int32_t d)
 {
-    const int64_t unit = (int64_t)height * (d + 2) * a->n_kv_heads * 4;
+    const int64_t unit = (int64_t)height * (d + 2) * a->kv.n_kv_heads * 4;
     int64_t work = 0, most = 1;
     for (int32_t s = 0; s < host->n_seqs; s++) {
         const struct extent e = extent_of(host->row_start[s + 1] - host->row_start[s], host->ctx_len[s], a->group, a->window, height, 1);
-        work += (int64_t)e.tiles * e.pieces * a->n_kv_heads;
+        work += (int64_t)e.tiles * e.pieces * a->kv.n_kv_heads;
         most = e.pieces > most ? e.pieces : most;
     }
     int64_t run = work / ((int64_t)q->n_sms * (height == SMALL ? BLOCKS_SMALL : BLOCKS_LARGE) * TURNS);
@@ -683,9 +664,9 @@ template <int D, int MT> static void launch_tiles(struct qr_queue *q, struct att
         return;
     QR_ASSERT(items <= INT32_MAX && of::BYTES <= q->shared_max);
     QR_SHARED_ALLOW((attend<D, MT>), of::BYTES);
-    QR_LAUNCH((attend<D, MT>), dim3((unsigned int)items, (unsigned int)a.n_kv_heads), THREADS, of::BYTES, q->stream, a);
+    QR_LAUNCH((attend<D, MT>), dim3((unsigned int)items, (unsigned int)a.kv.n_kv_heads), THREADS, of::BYTES, q->stream, a);
     if (several > 0)
-        QR_LAUNCH((join<D, of::HEIGHT>), dim3((unsigned int)several, (unsigned int)a.n_kv_heads), THREADS, 0, q->stream, a);
+        QR_LAUNCH((join<D, of::HEIGHT>), dim3((unsigned int)several, (unsigned int)a.kv.n_kv_heads), THREADS, 0, q->stream, a);
 }
 
 extern "C" void qr_cuda_attention(struct qr_queue *q, const struct qr_attention_args *args)
@@ -693,21 +674,16 @@ extern "C" void qr_cuda_attention(struct qr_queue *q, const struct qr_attention_
     QR_ASSERT(q != NULL && args != NULL && args->batch != NULL && args->kv != NULL);
     const struct qr_kv_view *kv = args->kv;
     const struct qr_batch *b = args->batch, *host = qr_batch_host(b);
-    QR_ASSERT(kv->dtype == QR_BF16 || kv->dtype == QR_F32);
-    QR_ASSERT(kv->head_dim > 0 && kv->head_dim <= 256 && kv->head_dim % 8 == 0 && args->n_heads % kv->n_kv_heads == 0);
-    QR_ASSERT(args->layer >= 0 && args->layer < kv->n_layers && QR_ADDRESS(kv->base) % 16 == 0);
+    QR_ASSERT(args->n_heads % kv->n_kv_heads == 0);
     QR_ASSERT(args->scale > 0 && args->softcap >= 0 && args->window >= 0);
     if (b->n_tokens == 0)
         return;
-    const int64_t plane = (int64_t)(qr_kv_plane_elements(kv) * qr_dtype_bytes(kv->dtype));
     const bool cap = args->softcap > 0;
     const struct attention a = {
         .out = args->out, .lse = args->lse, .partial = (float *)q->scratch, .q = args->q, .pos = b->pos, .row_start = b->row_start, .ctx_len = b->ctx_len,
-        .table = b->block_table, .cache = (const uint8_t *)kv->base + args->layer * 2 * kv->n_kv_heads * plane, .out_stride = args->out_stride,
-        .q_stride = args->q_stride, .block_bytes = (int64_t)qr_kv_block_bytes(kv), .plane_bytes = plane, .n_seqs = b->n_seqs, .n_rows = b->n_tokens,
-        .n_heads = args->n_heads, .n_kv_heads = kv->n_kv_heads, .group = args->n_heads / kv->n_kv_heads, .head_dim = kv->head_dim,
-        .n_blocks = kv->n_blocks, .block_tokens = kv->block_tokens, .table_stride = b->table_stride, .window = args->window, .run = 1,
-        .before = cap ? args->scale / args->softcap : 0.0f, .after = (cap ? args->softcap : args->scale) * LOG2_E};
+        .kv = qr_paged_of(kv, b, args->layer), .out_stride = args->out_stride, .q_stride = args->q_stride, .n_seqs = b->n_seqs, .n_heads = args->n_heads,
+        .group = args->n_heads / kv->n_kv_heads, .window = args->window, .run = 1, .before = cap ? args->scale / args->softcap : 0.0f,
+        .after = (cap ? args->softcap : args->scale) * QR_LOG2_E};
     if (kv->dtype == QR_F32) {
         QR_LAUNCH(attend_f32, dim3((unsigned int)b->n_tokens, (unsigned int)args->n_heads), THREADS, 0, q->stream, a);
     } else if (kv->head_dim <= 64) {

@@ -43,6 +43,9 @@ void qr_cuda_linear_dw(struct qr_queue *q, const struct qr_linear_dw_args *a);
 /* attention.cu */
 void qr_cuda_attention(struct qr_queue *q, const struct qr_attention_args *a);
 
+/* attention_back.cu */
+void qr_cuda_attention_back(struct qr_queue *q, const struct qr_attention_back_args *a);
+
 /* back_rows.cu */
 void qr_cuda_rms_norm_back(struct qr_queue *q, const struct qr_norm_back_args *a);
 void qr_cuda_head_norm_back(struct qr_queue *q, const struct qr_head_norm_back_args *a);

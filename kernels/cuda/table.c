@@ -31,6 +31,7 @@ const struct qr_backward qr_cuda_backward = {
     .rms_norm = qr_cuda_rms_norm_back,
     .head_norm = qr_cuda_head_norm_back,
     .rope = qr_cuda_rope_back,
+    .attention = qr_cuda_attention_back,
     .glu = qr_cuda_glu_back,
     .embed = qr_cuda_embed_back,
     .scatter_rows = qr_cuda_scatter_rows,

@@ -44,6 +44,32 @@ Test(train, is_the_same_on_a_device_that_the_host_cannot_look_into)
     same(QR_ARCH_QWEN3, QR_BF16, QR_RECOMPUTE_FULL, QR_OPTIMIZER_MUON);
 }
 
+/* Steps on CUDA's kernels and the emulated device beside the reference's. The first loss differs by the order of its sums (and with bf16 by numbers rounded to
+ * their other neighbour), later ones by what that makes of gradients too: AdamW's first steps are of the size of the rate whatever a gradient's last bits. */
+static void near(enum qr_arch arch, enum qr_dtype compute, int n_steps, double bound)
+{
+    struct qr_model_config c = tiny_config(arch);
+    c.n_layers = 1;
+    c.n_heads = 2;
+    c.n_kv_heads = 1;
+    c.head_dim = 64; /* what CUDA's attention has */
+    struct run cpu = run_new_on(open_backend("ref", 1), &c, compute, QR_RECOMPUTE_NONE, QR_OPTIMIZER_ADAMW, SEED);
+    struct run cuda = device_run(&c, compute, QR_RECOMPUTE_NONE, QR_OPTIMIZER_ADAMW, SEED);
+    for (int i = 0; i < n_steps; i++) {
+        const double x = run_step(&cpu), y = run_step(&cuda);
+        printf("%s, %s, step %d: loss %.9g, on the emulated device %.9g\n", c.arch_name, qr_dtype_name(compute), i, x, y);
+        cr_assert(fabs(x - y) <= bound * x, "step %d: %.9g and %.9g", i, x, y);
+    }
+    run_drop(&cpu), run_drop(&cuda);
+}
+
+Test(train, steps_on_the_emulated_device_are_those_of_the_reference)
+{
+    use_emulated();
+    near(QR_ARCH_QWEN3, QR_F32, 1, 1e-7);
+    near(QR_ARCH_QWEN2, QR_BF16, 2, 1e-5);
+}
+
 /* Both files of a checkpoint, compared as bytes. */
 static void same_file(const char *a, const char *b, const char *name)
 {

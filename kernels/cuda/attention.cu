@@ -246,8 +246,8 @@ template <int D, int MT>
 QR_DEVICE void add_scores(float s[shape<D, MT>::MINE][shape<D, MT>::EIGHTS][4], const struct rows<D, MT> &w, uint16_t *queries, uint16_t *keys)
 {
     typedef struct shape<D, MT> of;
-#pragma unroll
-    for (int k = 0; k < D / 16; k++) {
+#pragma unroll 1
+    for (int k = 0; k < D / 16; k++) { /* registers are scarce here and below */
         uint32_t q[of::MINE][4];
 #pragma unroll
         for (int m = 0; m < of::MINE; m++)
@@ -271,7 +271,7 @@ QR_DEVICE void add_values(float out[shape<D, MT>::MINE][shape<D, MT>::OUT_EIGHTS
                           int32_t quarter)
 {
     typedef struct shape<D, MT> of;
-#pragma unroll
+#pragma unroll 2
     for (int k = 0; k < TILE / 16; k++) {
         uint32_t p[of::MINE][4];
 #pragma unroll
@@ -296,6 +296,13 @@ QR_DEVICE void find_tops(float top[2 * shape<D, MT>::MINE], float s[4][shape<D, 
                          const struct attention &a, int32_t piece, float *tops)
 {
     typedef struct shape<D, MT> of;
+    if (a.before != 0) {
+#pragma unroll
+        for (int i = 0; i < 16 * of::MINE * of::EIGHTS; i++) {
+            float *x = &s[i / 4 / of::EIGHTS / of::MINE][i / 4 / of::EIGHTS % of::MINE][i / 4 % of::EIGHTS][i % 4];
+            *x = tanhf(*x * a.before);
+        }
+    }
 #pragma unroll
     for (int r = 0; r < 2 * of::MINE; r++) {
         top[r] = -INFINITY;
@@ -304,8 +311,6 @@ QR_DEVICE void find_tops(float top[2 * shape<D, MT>::MINE], float s[4][shape<D, 
             const int j = i / (2 * of::EIGHTS), n = i / 2 % of::EIGHTS, c = i % 2;
             const int32_t t = piece * PIECE + j * TILE + w.beside * of::KEYS + n * 8 + w.lane % 4 * 2 + c;
             float *x = &s[j][r / 2][n][r % 2 * 2 + c];
-            if (a.before != 0)
-                *x = tanhf(*x * a.before);
             *x = t >= w.first[r] && t <= w.last[r] ? *x : -INFINITY;
             top[r] = fmaxf(top[r], *x);
         }
@@ -469,14 +474,19 @@ template <int D, int MT> QR_KERNEL(THREADS) attend(struct attention a)
     QR_SHARED(unsigned char, shared);
     uint16_t *queries = (uint16_t *)shared, *weights = queries + of::Q_BYTES / 2, *ring = weights + of::P_BYTES / 2;
     float *tops = (float *)(shared + of::Q_BYTES + of::P_BYTES + of::STAGES * of::STAGE_BYTES), *sums = tops + 4 * of::HEIGHT;
-    struct item it;
+    QR_SHARED_ARRAY(struct item, items, 1); /* registers are scarce */
+    struct item found;
     struct feed f = {0, 0, 0, 0, 0, 0};
     struct rows<D, MT> w;
     int32_t from;
-    find_item<of::HEIGHT>(&it, a, (int32_t)blockIdx.x, false);
-    pieces_of(it, &from, &f.to);
+    find_item<of::HEIGHT>(&found, a, (int32_t)blockIdx.x, false);
+    pieces_of(found, &from, &f.to);
     if (from >= f.to)
         return; /* the tile sees nothing of this run */
+    if (threadIdx.x == 0)
+        items[0] = found;
+    __syncthreads();
+    const struct item &it = items[0];
     f.piece = from;
     f.tile = first_tile(it, from);
     const int32_t to = f.to;
@@ -487,7 +497,7 @@ template <int D, int MT> QR_KERNEL(THREADS) attend(struct attention a)
     float out[of::MINE][of::OUT_EIGHTS][4] = {};
     for (int32_t piece = from; piece < to; piece++) {
         const int32_t t0 = first_tile(it, piece), t1 = end_tile(it, piece);
-        float top[2 * of::MINE], sum[2 * of::MINE], fresh[of::MINE][of::OUT_EIGHTS][4] = {};
+        float top[2 * of::MINE], sum[2 * of::MINE];
         {
             float s[4][of::MINE][of::EIGHTS][4] = {};
 #pragma unroll
@@ -497,6 +507,7 @@ template <int D, int MT> QR_KERNEL(THREADS) attend(struct attention a)
             find_tops<D, MT>(top, s, w, a, piece, tops);
             weigh<D, MT>(s, top, w, a, t0 - piece * 4, t1 - piece * 4, weights, sums);
         }
+        float fresh[of::MINE][of::OUT_EIGHTS][4] = {};
         for (int32_t tile = t0; tile < t1; tile++) {
             uint16_t *values = next_tile<D, MT>(&f, a, it, ring); /* its barrier is also that of weights and sums */
             const bool taken = rows_differ(a, it, tile) && take_out<D>(values);
@@ -662,7 +673,7 @@ template <int D, int MT> static void launch_tiles(struct qr_queue *q, struct att
     }
     if (items == 0)
         return;
-    QR_ASSERT(items <= INT32_MAX && of::BYTES <= q->shared_max);
+    QR_ASSERT(items <= INT32_MAX && of::BYTES + (int32_t)sizeof(struct item) <= q->shared_max);
     QR_SHARED_ALLOW((attend<D, MT>), of::BYTES);
     QR_LAUNCH((attend<D, MT>), dim3((unsigned int)items, (unsigned int)a.kv.n_kv_heads), THREADS, of::BYTES, q->stream, a);
     if (several > 0)

@@ -46,17 +46,28 @@ static bool is_later_part(const char *name)
     return n > PART_TAIL_LEN && sscanf(name + n - PART_TAIL_LEN, "-%5d-of-%5d.gguf%n", &one, &of, &used) == 2 && used == (int)PART_TAIL_LEN && one > 1;
 }
 
+/* A directory of a model, or a part of one, in the other form. */
+static bool has_json(const char *model)
+{
+    static const char *const names[] = {"config.json", "tokenizer.json", "tokenizer_config.json"};
+    char path[QR_GGUF_PATH_MAX];
+    struct stat st;
+    for (int i = 0; i < QR_COUNT(names); i++) {
+        snprintf(path, sizeof path, "%s/%s", model, names[i]);
+        if (stat(path, &st) == 0)
+            return true;
+    }
+    return false;
+}
+
 bool qr_gguf_find_file(char path[QR_GGUF_PATH_MAX], const char *model)
 {
     QR_ASSERT(path != NULL && model != NULL);
     int32_t n = 0;
-    char config[QR_GGUF_PATH_MAX];
-    struct stat st;
     snprintf(path, QR_GGUF_PATH_MAX, "%s", model);
     if (is_gguf_file(path))
         return true;
-    snprintf(config, sizeof config, "%s/config.json", model);
-    DIR *d = stat(config, &st) == 0 ? NULL : opendir(model);
+    DIR *d = has_json(model) ? NULL : opendir(model);
     for (struct dirent *e; d && (e = readdir(d));) {
         const size_t len = strlen(e->d_name);
         if (len <= sizeof TAIL - 1 || strcmp(e->d_name + len - (sizeof TAIL - 1), TAIL) != 0 || is_later_part(e->d_name))

@@ -1,6 +1,7 @@
 #include "kernels/null.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/assert.h"
 
@@ -32,8 +33,10 @@ static void null_linear(struct qr_queue *q, const struct qr_linear_args *a)
     QR_ASSERT(q != NULL && a != NULL);
     const int32_t n = a->glu ? a->n_out / 2 : a->n_out;
     for (int32_t r = 0; r < a->n_rows; r++) {
-        if (a->stretches)
+        if (a->stretches) { /* what it says of a row must be true: peaks of another step may lie there */
+            memset(a->out + (int64_t)r * a->out_stride, 0, (size_t)n * sizeof *a->out);
             begin_stretches(a->stretches, r, n);
+        }
         for (int32_t k = 0; k < PEAKS && k < n; k++) {
             const int64_t o = ((int64_t)r * 7919 + k * 131 + 97) % n;
             const float peak = 16.0f - 0.5f * (float)k;

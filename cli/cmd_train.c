@@ -456,11 +456,23 @@ static int train(const struct train_options *o, const struct qr_train_config *c,
 
 /* ---- the command ---- */
 
+/* A run that is resumed keeps its leaves unless others are asked for, so that its bits do not depend on the number of ranks it goes on with. */
+static void keep_leaves(struct qr_train_config *c)
+{
+    char path[QR_PATH_MAX];
+    struct qr_checkpoint_state state;
+    struct qr_err none; /* what is wrong with the checkpoint is said when it is loaded */
+    if (c->batch.leaves == 0 && qr_checkpoint_latest(c->save.out, path, &none) == 0 && qr_checkpoint_read_state(path, &state, &none) == 0)
+        c->batch.leaves = state.leaves;
+}
+
 static int with_config(const struct train_options *o, const char *file, int *status, struct qr_err *err)
 {
     struct qr_train_config c;
     struct qr_buf text = {0};
     int rc = qr_train_config_load(&c, file, o->set.item, o->set.n, err);
+    if (rc == 0 && o->resume)
+        keep_leaves(&c);
     if (rc == 0 && o->settings) {
         qr_train_config_print(&text, &c);
         fwrite(text.data, 1, text.len, stdout);

@@ -29,6 +29,7 @@ struct qr_checkpoint_state {
     uint64_t seed;      /* of the run */
     uint64_t data_hash; /* of the data that `position` counts in; 0: unknown */
     int64_t n_tokens;   /* trained on so far */
+    int64_t leaves;     /* of the tree that adds a step's gradients; 0: unknown, an older checkpoint */
     int64_t best_step;  /* of best_loss; -1: none */
     double best_loss;   /* NaN: none */
     double seconds;     /* spent training */

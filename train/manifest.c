@@ -44,7 +44,8 @@ void qr_manifest_format(struct qr_buf *out, const struct qr_manifest *m)
     qr_buf_printf(out, "{\n  \"format\": %d,\n  \"program\": \"quire " QUIRE_VERSION "\",\n  \"optimizer\": \"%s\",\n", FORMAT, m->optimizer);
     qr_buf_printf(out, "  \"step\": %" PRId64 ",\n  \"position\": %" PRId64 ",\n  \"n_tokens\": %" PRId64 ",\n  \"best_step\": %" PRId64 ",\n", s->step,
                   s->position, s->n_tokens, s->best_step);
-    qr_buf_printf(out, "  \"seed\": \"%" PRIu64 "\",\n  \"data_hash\": \"%016" PRIx64 "\",\n  \"best_loss\": ", s->seed, s->data_hash);
+    qr_buf_printf(out, "  \"leaves\": %" PRId64 ",\n  \"seed\": \"%" PRIu64 "\",\n  \"data_hash\": \"%016" PRIx64 "\",\n  \"best_loss\": ",
+                  s->leaves, s->seed, s->data_hash);
     qr_json_put_f64(out, s->best_loss); /* null where there is none yet */
     qr_buf_put_str(out, ",\n  \"seconds\": ");
     qr_json_put_f64(out, s->seconds);
@@ -144,8 +145,11 @@ static int read_all(struct qr_manifest *m, const struct reader *r, const struct 
     if ((rc = read_i64(r, o, "step", 0, &s->step)) || (rc = read_i64(r, o, "position", 0, &s->position)) ||
         (rc = read_i64(r, o, "n_tokens", 0, &s->n_tokens)) || (rc = read_i64(r, o, "best_step", -1, &s->best_step)) ||
         (rc = read_u64(r, o, "seed", 10, &s->seed)) || (rc = read_u64(r, o, "data_hash", 16, &s->data_hash)) ||
-        (rc = read_f64(r, o, "best_loss", &s->best_loss)) || (rc = read_f64(r, o, "seconds", &s->seconds)))
+        (rc = read_f64(r, o, "best_loss", &s->best_loss)) || (rc = read_f64(r, o, "seconds", &s->seconds)) ||
+        (qr_json_find(o, "leaves") && (rc = read_i64(r, o, "leaves", 0, &s->leaves))))
         return rc;
+    if (s->leaves & (s->leaves - 1))
+        return wrong(r, "leaves", qr_json_find(o, "leaves"), "a power of two, or 0");
     if (!files || qr_json_type(files) != QR_JSON_T_OBJECT)
         return wrong(r, "files", files, "an object of file names");
     for (const struct qr_json *v = qr_json_first(files); v && rc == 0; v = qr_json_after(v))

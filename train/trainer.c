@@ -42,6 +42,7 @@ static int resume(struct qr_trainer *t, struct qr_err *err)
         return qr_err_set(err, QR_E_INVALID, "%s: %s, with data.sequence %lld, is not what the run in %s learns from (hash %016llx, expected %016llx)",
                           qr_train_config_where(c, "data.train", at), c->data.train, (long long)c->data.sequence, path,
                           (unsigned long long)fresh.data_hash, (unsigned long long)t->state.data_hash);
+    t->state.leaves = fresh.leaves; /* who asks for others gets them */
     return 0;
 }
 
@@ -86,7 +87,7 @@ int qr_trainer_begin(struct qr_trainer *t, bool resumed, struct qr_err *err)
     t->losses = qr_alloc((size_t)t->tape_options.n_tokens_max, sizeof *t->losses);
     t->positions = qr_alloc((size_t)c->batch.micro + 1, sizeof *t->positions);
     qr_parallel_open(&t->par, t->params, t->tape, &t->optim, t->tape_options.n_tokens_max);
-    t->state = (struct qr_checkpoint_state){.seed = (uint64_t)c->seed, .best_step = -1, .best_loss = NAN};
+    t->state = (struct qr_checkpoint_state){.seed = (uint64_t)c->seed, .leaves = t->par.n_leaves, .best_step = -1, .best_loss = NAN};
     rc = data_hash(&t->state.data_hash, t, err);
     if (!rc && resumed)
         rc = resume(t, err);

@@ -11,6 +11,7 @@ from lib import QUIRE, SLOW, Skip, main
 from test_train import CONFIG, World, memory_of
 
 STEP = ['batch.micro=4', 'batch.leaves=4', 'compute.threads=1']
+UNSAID = ['batch.micro=4', 'compute.threads=1']  # a leaf for each rank it begins with
 SHARDS = ['none', 'optimizer', 'gradients', 'full']
 
 
@@ -25,15 +26,15 @@ def test_two_processes_give_the_bytes_of_one_and_one_goes_on_where_they_stopped(
         for shard in ('none', 'full'):
             w.train(*STEP, f'parallel.shard={shard}', f'save.out={w.path(shard)}', flags=['--ranks', '2'])
             assert w.model(shard) == w.model() and w.rows(shard) == w.rows(), shard
-        w.train(*STEP, f'save.out={w.path("part")}', 'steps=30', 'save.every=5', 'optimizer.schedule=constant', 'parallel.shard=gradients', flags=['--ranks', '2'])
-        process = w.start(*STEP, f'save.out={w.path("stopped")}', 'steps=30', 'optimizer.schedule=constant', 'parallel.shard=optimizer', flags=['--ranks', '2'])
+        w.train(*UNSAID, f'save.out={w.path("part")}', 'steps=30', 'save.every=5', 'optimizer.schedule=constant', 'parallel.shard=gradients', flags=['--ranks', '2'])
+        process = w.start(*UNSAID, f'save.out={w.path("stopped")}', 'steps=30', 'optimizer.schedule=constant', 'parallel.shard=optimizer', flags=['--ranks', '2'])
         w.until_step(process, 3, 'stopped')
         process.send_signal(signal.SIGINT)
         err = process.communicate(timeout=30 * SLOW)[1].decode()
         assert process.returncode == 130 and err.count('stopping behind this step') == 1, (process.returncode, err)
         last = max(row['step'] for row in w.rows('stopped'))
         assert 3 <= last < 30, last
-        w.train(*STEP, f'save.out={w.path("stopped")}', 'steps=30', 'optimizer.schedule=constant', flags=['--resume'])
+        w.train(*UNSAID, f'save.out={w.path("stopped")}', 'steps=30', 'optimizer.schedule=constant', flags=['--resume'])
         assert w.model('stopped') == w.model('part') and w.rows('stopped') == w.rows('part')
 
 

@@ -215,8 +215,8 @@ Test(checkpoint, the_small_things_come_back_as_they_were)
     struct temp_dir d = temp_dir_new(), tok = temp_dir_new();
     struct run r = run_new(&c, QR_BF16, 1);
     struct qr_checkpoint_source src = {.params = r.p, .optim = &r.o, .tokenizer_dir = tok.path, .config_text = "a: 1\n"};
-    const struct qr_checkpoint_state in = {.step = 4, .position = INT64_MAX, .seed = UINT64_MAX, .data_hash = 1, .n_tokens = (1LL << 53) + 1, .best_step = 3,
-                                           .best_loss = 0.1 + 0.2, .seconds = 1e-300};
+    const struct qr_checkpoint_state in = {.step = 4, .position = INT64_MAX, .seed = UINT64_MAX, .data_hash = 1, .n_tokens = (1LL << 53) + 1, .leaves = 8,
+                                           .best_step = 3, .best_loss = 0.1 + 0.2, .seconds = 1e-300};
     struct qr_checkpoint_state out;
     struct qr_err err = {0};
     char path[QR_PATH_MAX];
@@ -331,6 +331,7 @@ Test(checkpoint, damaged_files_are_refused_by_file_key_found_and_expected)
         {"trainer.json", "\"step\": 0", "\"stop\": 0", QR_E_DAMAGED, "step is missing", "expected a whole number"},
         {"trainer.json", "\"position\": 0", "\"position\": 0.5", QR_E_DAMAGED, "position is 0.5", "expected a whole number"},
         {"trainer.json", "\"best_step\": -1", "\"best_step\": -2", QR_E_DAMAGED, "best_step is -2", "-1 or more"},
+        {"trainer.json", "\"leaves\": 0", "\"leaves\": 6", QR_E_DAMAGED, "leaves is 6", "a power of two"},
         {"trainer.json", "\"seed\": \"18446744073709551614\"", "\"seed\": \"18446744073709551616\"", QR_E_DAMAGED, "seed is ", "below 2^64"},
         {"trainer.json", "\"seed\": \"18446744073709551614\"", "\"seed\": 5", QR_E_DAMAGED, "seed is 5", "a string of decimal digits"},
         {"trainer.json", "fedcba9876543210", "fedcba987654321", QR_E_DAMAGED, "data_hash is ", "16 hexadecimal digits"},

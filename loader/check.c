@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "kernels/backend.h"
 #include "loader/hf_config.h"
-#include "loader/safetensors.h"
+#include "loader/tensor_files.h"
 #include "loader/weights.h"
 
 #define PROBLEMS_MAX 4
@@ -20,7 +20,7 @@ struct report {
     const char *path;
     bool is_model, has_config; /* is_model: more than a file of tensors */
     struct qr_model_config config;
-    struct qr_safetensors *files;          /* owned; NULL when they could not be read */
+    struct qr_tensor_files *files;          /* owned; NULL when they could not be read */
     struct qr_err problem[PROBLEMS_MAX];
     int32_t n_problems;
     enum qr_dtype compute;                 /* when nothing is wrong and it is a directory */
@@ -66,9 +66,9 @@ static void examine(struct report *r)
         r->has_config = rc == 0;
         note(r, rc);
     }
-    note(r, qr_tensors_open(&r->files, r->path, slot(r)));
-    for (int32_t i = 0; r->files && i < qr_safetensors_count(r->files); i++) {
-        const struct qr_st_tensor *t = qr_safetensors_at(r->files, i);
+    note(r, qr_tensor_files_open(&r->files, r->path, slot(r)));
+    for (int32_t i = 0; r->files && i < qr_tensor_files_count(r->files); i++) {
+        const struct qr_stored_tensor *t = qr_tensor_files_at(r->files, i);
         uint64_t n = 1;
         for (int32_t k = 0; k < t->n_dims; k++)
             n *= (uint64_t)t->shape[k];
@@ -114,19 +114,19 @@ static void text_config(struct qr_buf *out, const struct qr_model_config *c)
     qr_buf_printf(out, "\nhead          %s\n", c->tied_head ? "tied to the embedding" : "of its own");
 }
 
-static void text_tensors(struct qr_buf *out, const struct qr_safetensors *st)
+static void text_tensors(struct qr_buf *out, const struct qr_tensor_files *st)
 {
-    qr_buf_printf(out, "tensors       %d\n", qr_safetensors_count(st));
+    qr_buf_printf(out, "tensors       %d\n", qr_tensor_files_count(st));
     qr_buf_printf(out, "  %12s %12s  %-8s %-18s %s\n", "offset", "bytes", "type", "shape", "name");
-    for (int32_t i = 0, shard = -1; i < qr_safetensors_count(st); i++) {
-        const struct qr_st_tensor *t = qr_safetensors_at(st, i);
+    for (int32_t i = 0, shard = -1; i < qr_tensor_files_count(st); i++) {
+        const struct qr_stored_tensor *t = qr_tensor_files_at(st, i);
         char shape[160];
         if (t->shard != shard) {
             shard = t->shard;
-            qr_buf_printf(out, "  %s: %" PRIu64 " bytes\n", qr_safetensors_shard_name(st, shard), qr_safetensors_shard_bytes(st, shard));
+            qr_buf_printf(out, "  %s: %" PRIu64 " bytes\n", qr_tensor_files_shard_name(st, shard), qr_tensor_files_shard_bytes(st, shard));
         }
         qr_buf_printf(out, "  %12" PRIu64 " %12" PRIu64 "  %-8s %-18s %s\n", t->offset, t->n_bytes, t->type->name,
-                      qr_st_shape_text(shape, sizeof shape, t->shape, t->n_dims), t->name);
+                      qr_shape_text(shape, sizeof shape, t->shape, t->n_dims), t->name);
     }
 }
 
@@ -146,7 +146,7 @@ static void text_report(struct qr_buf *out, const struct report *r)
         text_config(out, &r->config);
     if (r->files) {
         qr_buf_printf(out, "weights       %" PRIu64 " parameters, %" PRIu64 " bytes, %d file%s\n", r->n_parameters, r->n_bytes,
-                      qr_safetensors_n_shards(r->files), qr_safetensors_n_shards(r->files) == 1 ? "" : "s");
+                      qr_tensor_files_n_shards(r->files), qr_tensor_files_n_shards(r->files) == 1 ? "" : "s");
         text_tensors(out, r->files);
     }
     if (r->n_unused)
@@ -179,22 +179,22 @@ static void json_config(struct qr_buf *out, const struct qr_model_config *c)
     qr_buf_printf(out, ",\"ctx_limit\":%d", qr_model_ctx_limit(c));
 }
 
-static void json_tensors(struct qr_buf *out, const struct qr_safetensors *st)
+static void json_tensors(struct qr_buf *out, const struct qr_tensor_files *st)
 {
     qr_buf_put_str(out, ",\"files\":[");
-    for (int32_t i = 0; i < qr_safetensors_n_shards(st); i++) {
+    for (int32_t i = 0; i < qr_tensor_files_n_shards(st); i++) {
         qr_buf_put_str(out, i ? ",{" : "{");
-        json_str(out, "name", qr_safetensors_shard_name(st, i));
-        qr_buf_printf(out, ",\"bytes\":%" PRIu64 "}", qr_safetensors_shard_bytes(st, i));
+        json_str(out, "name", qr_tensor_files_shard_name(st, i));
+        qr_buf_printf(out, ",\"bytes\":%" PRIu64 "}", qr_tensor_files_shard_bytes(st, i));
     }
     qr_buf_put_str(out, "],\"tensors\":[");
-    for (int32_t i = 0; i < qr_safetensors_count(st); i++) {
-        const struct qr_st_tensor *t = qr_safetensors_at(st, i);
+    for (int32_t i = 0; i < qr_tensor_files_count(st); i++) {
+        const struct qr_stored_tensor *t = qr_tensor_files_at(st, i);
         char shape[160];
         qr_buf_put_str(out, i ? ",{" : "{");
         json_str(out, "name", t->name);
         qr_buf_printf(out, ",\"dtype\":\"%s\",\"shape\":%s,\"file\":%d,\"offset\":%" PRIu64 ",\"bytes\":%" PRIu64 "}", t->type->name,
-                      qr_st_shape_text(shape, sizeof shape, t->shape, t->n_dims), t->shard, t->offset, t->n_bytes);
+                      qr_shape_text(shape, sizeof shape, t->shape, t->n_dims), t->shard, t->offset, t->n_bytes);
     }
     qr_buf_put_str(out, "]");
 }
@@ -239,7 +239,7 @@ int qr_model_check(struct qr_buf *out, const char *path, bool json, struct qr_er
         json_report(out, &r);
     else
         text_report(out, &r);
-    qr_safetensors_close(r.files);
+    qr_tensor_files_close(r.files);
     if (r.n_problems == 0)
         return 0;
     *err = r.problem[0];

@@ -5,16 +5,14 @@
 
 #include "base/assert.h"
 #include "base/gguf_file.h"
-#include "base/half.h"
 #include "base/mem.h"
-#include "loader/gguf_blocks.h"
-#include "loader/st_set.h"
+#include "loader/tensor_files_parts.h"
 
 #define PARTS_MAX 4096
 #define BLOCK(type) {#type, 0, true, QR_F32, true, QR_GGUF_T_##type}
 #define STORED(type) {#type, 0, false, 0, true, QR_GGUF_T_##type}
 
-static const struct qr_st_type types[] = {
+static const struct qr_stored_type types[] = {
     {"F32", 32, true, QR_F32, false, QR_GGUF_T_F32}, {"F16", 16, true, QR_F16, false, QR_GGUF_T_F16}, {"BF16", 16, true, QR_BF16, false, QR_GGUF_T_BF16},
     {"F64", 64, false, 0, false, QR_GGUF_T_F64}, {"I8", 8, false, 0, false, QR_GGUF_T_I8}, {"I16", 16, false, 0, false, QR_GGUF_T_I16},
     {"I32", 32, false, 0, false, QR_GGUF_T_I32}, {"I64", 64, false, 0, false, QR_GGUF_T_I64},
@@ -45,7 +43,7 @@ static const struct {
     {"ffn_down", "mlp.down_proj", true, false, false},
 };
 
-static const struct qr_st_type *type_of(uint32_t gguf)
+static const struct qr_stored_type *type_of(uint32_t gguf)
 {
     for (int i = 0; i < QR_COUNT(types); i++)
         if (types[i].gguf == gguf)
@@ -77,7 +75,7 @@ struct mixing {
 };
 
 /* The name to be found by; "" for tensors that have no counterpart. */
-static void translate(char out[QR_ST_NAME_MAX], struct qr_st_tensor *t, const struct mixing *mix)
+static void translate(char out[QR_STORED_NAME_MAX], struct qr_stored_tensor *t, const struct mixing *mix)
 {
     int32_t layer;
     char stem[64];
@@ -90,13 +88,13 @@ static void translate(char out[QR_ST_NAME_MAX], struct qr_st_tensor *t, const st
             continue;
         t->heads = names[i].q ? mix->heads : names[i].k ? mix->kv_heads : 0;
         if (layer >= 0)
-            snprintf(out, QR_ST_NAME_MAX, "model.layers.%d.%s%s", layer, names[i].name, tail);
+            snprintf(out, QR_STORED_NAME_MAX, "model.layers.%d.%s%s", layer, names[i].name, tail);
         else
-            snprintf(out, QR_ST_NAME_MAX, "%s%s", names[i].name, tail);
+            snprintf(out, QR_STORED_NAME_MAX, "%s%s", names[i].name, tail);
     }
 }
 
-static char *keep_name(struct qr_safetensors *st, const char *text, size_t n)
+static char *keep_name(struct qr_tensor_files *st, const char *text, size_t n)
 {
     char *name = qr_arena_alloc(&st->list.names, n + 1, 1);
     memcpy(name, text, n);
@@ -104,13 +102,14 @@ static char *keep_name(struct qr_safetensors *st, const char *text, size_t n)
     return name;
 }
 
-static int add_tensor(struct qr_safetensors *st, const struct qr_gguf_tensor *from, int32_t shard, const struct mixing *mix, struct qr_err *err)
+static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *from, int32_t shard, const struct mixing *mix, struct qr_err *err)
 {
-    char name[QR_ST_NAME_MAX];
-    if (st->list.n == QR_ST_TENSORS_MAX)
-        return qr_err_set(err, QR_E_TOO_LARGE, "%s: more than %d tensors", st->shard[shard].name, QR_ST_TENSORS_MAX);
-    struct qr_st_tensor *t = qr_st_list_add(&st->list);
-    *t = (struct qr_st_tensor){.name = keep_name(st, from->name.at, (size_t)from->name.n), .type = type_of(from->type), .n_dims = from->n_dims, .shard = shard,
+    char name[QR_STORED_NAME_MAX];
+    if (st->list.n == QR_STORED_TENSORS_MAX)
+        return qr_err_set(err, QR_E_TOO_LARGE, "%s: more than %d tensors", st->shard[shard].name, QR_STORED_TENSORS_MAX);
+    struct qr_stored_tensor *t = qr_stored_list_add(&st->list);
+    *t = (struct qr_stored_tensor){.name = keep_name(st, from->name.at, (size_t)from->name.n), .type = type_of(from->type), .n_dims = from->n_dims,
+                                   .shard = shard,
                                .offset = from->offset, .n_bytes = from->n_bytes};
     for (int32_t i = 0; i < from->n_dims; i++)
         t->shape[i] = from->dim[from->n_dims - 1 - i];
@@ -140,14 +139,14 @@ static int read_mixing(struct mixing *mix, const struct qr_gguf *g, struct qr_er
 }
 
 /* One file becomes a shard. */
-static int take_part(struct qr_safetensors *st, const char *path, struct mixing *mix, int64_t *n_parts, struct qr_err *err)
+static int take_part(struct qr_tensor_files *st, const char *path, struct mixing *mix, int64_t *n_parts, struct qr_err *err)
 {
     struct qr_gguf_file f;
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     int rc = qr_gguf_file_open(&f, path, err);
     if (rc)
         return rc;
-    const int32_t shard = qr_st_set_add_shard(st, name, strlen(name));
+    const int32_t shard = qr_tensor_files_add(st, name, strlen(name));
     st->shard[shard].map = f.map;
     if (shard == 0) {
         *n_parts = 1;
@@ -160,11 +159,11 @@ static int take_part(struct qr_safetensors *st, const char *path, struct mixing 
     return rc;
 }
 
-int qr_gguf_tensors_open(struct qr_safetensors **out, const char *path, struct qr_err *err)
+int qr_gguf_tensors_open(struct qr_tensor_files **out, const char *path, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && path != NULL);
     QR_ASSERT(err != NULL);
-    struct qr_safetensors *st = qr_st_set_new();
+    struct qr_tensor_files *st = qr_tensor_files_new();
     struct mixing mix;
     int64_t n_parts = 1;
     char part[QR_GGUF_PATH_MAX];
@@ -176,55 +175,9 @@ int qr_gguf_tensors_open(struct qr_safetensors **out, const char *path, struct q
         rc = take_part(st, part, &mix, &n_parts, err);
     }
     if (rc) {
-        qr_safetensors_close(st);
+        qr_tensor_files_close(st);
         st = NULL;
     }
     *out = st;
     return rc;
-}
-
-int qr_tensors_open(struct qr_safetensors **out, const char *model, struct qr_err *err)
-{
-    char path[QR_GGUF_PATH_MAX];
-    return qr_gguf_find_file(path, model) ? qr_gguf_tensors_open(out, path, err) : qr_safetensors_open(out, model, err);
-}
-
-/* The row of the file that row i of a safetensors file is: converters write a head's row pairs (r, r + half) one beside the other. */
-static int64_t stored_row(const struct qr_st_tensor *t, int64_t i)
-{
-    if (t->heads == 0)
-        return i;
-    const int64_t per_head = t->shape[0] / t->heads, half = per_head / 2, r = i % per_head;
-    return i - r + (r < half ? 2 * r : 2 * (r - half) + 1);
-}
-
-static void decode_plain(float *dst, const uint8_t *src, enum qr_dtype from, int64_t n)
-{
-    if (from == QR_F32) {
-        memcpy(dst, src, (size_t)n * sizeof *dst);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        uint16_t h;
-        memcpy(&h, src + 2 * i, sizeof h);
-        dst[i] = from == QR_BF16 ? qr_bf16_to_f32(h) : qr_f16_to_f32(h);
-    }
-}
-
-void qr_st_decode(const struct qr_safetensors *st, const struct qr_st_tensor *t, float *dst, int64_t first, int64_t n)
-{
-    QR_ASSERT(st != NULL && t != NULL && dst != NULL);
-    QR_ASSERT(t->type->computable && t->n_dims >= 1 && first >= 0 && n <= t->shape[0] - first);
-    const uint8_t *src = qr_safetensors_data(st, t);
-    int64_t n_cols = 1;
-    for (int32_t i = 1; i < t->n_dims; i++)
-        n_cols *= t->shape[i];
-    const uint64_t row_bytes = t->n_bytes / (uint64_t)t->shape[0];
-    for (int64_t i = 0; i < n; i++) {
-        const uint8_t *row = src + (uint64_t)stored_row(t, first + i) * row_bytes;
-        if (!t->type->blocks)
-            decode_plain(dst + i * n_cols, row, t->type->dtype, n_cols);
-        else if (!qr_gguf_decode((enum qr_gguf_type)t->type->gguf, dst + i * n_cols, row, n_cols))
-            QR_ASSERT(false);
-    }
 }

@@ -1,4 +1,5 @@
-#include "loader/safetensors.h"
+/* safetensors.c - opening one safetensors file, or those that an index lists. */
+#include "loader/tensor_files.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -9,66 +10,33 @@
 #include "base/assert.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "loader/st_set.h"
+#include "loader/safetensors_header.h"
 
 #define SINGLE_NAME "model.safetensors"
 #define INDEX_NAME "model.safetensors.index.json"
 #define SHARDS_MAX 4096
 #define FILE_NAME_MAX 255
 
-struct qr_safetensors *qr_st_set_new(void)
-{
-    struct qr_safetensors *st = qr_alloc(1, sizeof *st);
-    qr_arena_init(&st->list.names, QR_ST_HEADER_MAX);
-    qr_map_init(&st->by_name, 512);
-    return st;
-}
-
-void qr_safetensors_close(struct qr_safetensors *st)
-{
-    if (!st)
-        return;
-    for (int32_t i = 0; i < st->n_shards; i++) {
-        if (!st->borrowed)
-            qr_map_file_close(&st->shard[i].map);
-        qr_free(st->shard[i].name);
-    }
-    qr_free(st->shard);
-    qr_free(st->list.item);
-    qr_arena_release(&st->list.names);
-    qr_map_release(&st->by_name);
-    qr_free(st);
-}
-
-int32_t qr_st_set_add_shard(struct qr_safetensors *st, const char *name, size_t len)
-{
-    QR_ASSERT(st != NULL && name != NULL);
-    if (st->n_shards == 0 || (st->n_shards & (st->n_shards - 1)) == 0)
-        st->shard = qr_realloc(st->shard, st->n_shards ? (size_t)st->n_shards * 2 : 1, sizeof *st->shard);
-    st->shard[st->n_shards] = (struct qr_st_shard){.name = qr_strndup(name, len)};
-    return st->n_shards++;
-}
-
 /* Parses the bytes of one shard and enters its tensors by name. */
-static int take_shard(struct qr_safetensors *st, int32_t shard, const char *shown, struct qr_err *err)
+static int take_shard(struct qr_tensor_files *st, int32_t shard, const char *shown, struct qr_err *err)
 {
     const struct qr_map_file *map = &st->shard[shard].map;
     int32_t first = st->list.n;
-    int rc = qr_st_header_parse(&st->list, map->data, map->n_bytes, shard, shown, err);
+    int rc = qr_safetensors_header_parse(&st->list, map->data, map->n_bytes, shard, shown, err);
     if (rc)
         return rc;
     for (int32_t i = first; i < st->list.n; i++) {
         const char *name = st->list.item[i].name;
         if (qr_map_add(&st->by_name, name, strlen(name), i))
             continue;
-        const struct qr_st_tensor *other = qr_safetensors_find(st, name);
+        const struct qr_stored_tensor *other = qr_tensor_files_find(st, name);
         return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s is here and in %s, expected it in one file only",
                           shown, st->list.item[i].offset, name, st->shard[other->shard].name);
     }
     return 0;
 }
 
-static int open_shard(struct qr_safetensors *st, int32_t shard, const char *path, struct qr_err *err)
+static int open_shard(struct qr_tensor_files *st, int32_t shard, const char *path, struct qr_err *err)
 {
     int rc = qr_map_file_open(&st->shard[shard].map, path, SIZE_MAX, err);
     return rc ? rc : take_shard(st, shard, path, err);
@@ -77,7 +45,7 @@ static int open_shard(struct qr_safetensors *st, int32_t shard, const char *path
 /* ---- the index ---- */
 
 struct index {
-    struct qr_safetensors *st;
+    struct qr_tensor_files *st;
     struct qr_json_scan *scan;
     const char *path;
     struct qr_map shard_of; /* file name -> shard; keys borrowed from the scanned text */
@@ -127,14 +95,14 @@ static int index_entry(struct index *x, const struct qr_json_token *key)
     if (shard < 0) {
         if (x->st->n_shards == SHARDS_MAX)
             return qr_err_set(x->err, QR_E_TOO_LARGE, "%s: byte %zu: names more than %d files", x->path, t.offset, SHARDS_MAX);
-        shard = qr_st_set_add_shard(x->st, t.text, t.len);
+        shard = qr_tensor_files_add(x->st, t.text, t.len);
         qr_map_add(&x->shard_of, t.text, t.len, shard);
     }
     qr_buf_clear(&x->text);
     qr_json_unescape(&x->text, key);
-    if (x->n == QR_ST_TENSORS_MAX || x->text.len > QR_ST_NAME_MAX)
+    if (x->n == QR_STORED_TENSORS_MAX || x->text.len > QR_STORED_NAME_MAX)
         return qr_err_set(x->err, QR_E_TOO_LARGE, "%s: byte %zu: more than %d tensors or a name of more than %d bytes", x->path,
-                          key->offset, QR_ST_TENSORS_MAX, QR_ST_NAME_MAX);
+                          key->offset, QR_STORED_TENSORS_MAX, QR_STORED_NAME_MAX);
     if (x->n == x->cap) {
         x->cap = x->cap ? x->cap * 2 : 256;
         x->entry = qr_realloc(x->entry, (size_t)x->cap, sizeof *x->entry);
@@ -180,10 +148,10 @@ static int index_read(struct index *x)
 /* Every tensor of the index is in the file that the index names. */
 static int index_check(struct index *x)
 {
-    struct qr_safetensors *st = x->st;
+    struct qr_tensor_files *st = x->st;
     for (int32_t i = 0; i < x->n; i++) {
         const char *name = x->entry[i].name, *file = st->shard[x->entry[i].shard].name;
-        const struct qr_st_tensor *t = qr_safetensors_find(st, name);
+        const struct qr_stored_tensor *t = qr_tensor_files_find(st, name);
         if (!t)
             return qr_err_set(x->err, QR_E_DAMAGED, "%s: byte %zu: tensor %s is not in %s, where the index says it is", x->path,
                               x->entry[i].offset, name, file);
@@ -194,7 +162,7 @@ static int index_check(struct index *x)
     return 0;
 }
 
-static int open_indexed(struct qr_safetensors *st, const char *dir, const char *path, struct qr_err *err)
+static int open_indexed(struct qr_tensor_files *st, const char *dir, const char *path, struct qr_err *err)
 {
     struct qr_map_file file;
     int rc = qr_map_file_open(&file, path, qr_json_limits_file.bytes_max, err);
@@ -256,132 +224,56 @@ static int fail_no_weights(const char *dir, struct qr_err *err)
     return qr_err_set(err, QR_E_NOT_FOUND, "%s: has no weights, expected " SINGLE_NAME " or " INDEX_NAME, dir);
 }
 
-static int open_directory(struct qr_safetensors *st, const char *dir, struct qr_err *err)
+static int open_directory(struct qr_tensor_files *st, const char *dir, struct qr_err *err)
 {
     char path[4096];
     struct stat s;
     snprintf(path, sizeof path, "%s/%s", dir, SINGLE_NAME);
     if (stat(path, &s) == 0)
-        return open_shard(st, qr_st_set_add_shard(st, SINGLE_NAME, strlen(SINGLE_NAME)), path, err);
+        return open_shard(st, qr_tensor_files_add(st, SINGLE_NAME, strlen(SINGLE_NAME)), path, err);
     snprintf(path, sizeof path, "%s/%s", dir, INDEX_NAME);
     if (stat(path, &s) == 0)
         return open_indexed(st, dir, path, err);
     return fail_no_weights(dir, err);
 }
 
-int qr_safetensors_open(struct qr_safetensors **out, const char *path, struct qr_err *err)
+int qr_safetensors_open(struct qr_tensor_files **out, const char *path, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && path != NULL);
     QR_ASSERT(err != NULL);
     struct stat s;
     if (strlen(path) > 3000)
         return qr_err_set(err, QR_E_USAGE, "a path of %zu bytes is too long, expected at most 3000", strlen(path));
-    struct qr_safetensors *st = qr_st_set_new();
+    struct qr_tensor_files *st = qr_tensor_files_new();
     int rc;
     if (stat(path, &s) == 0 && S_ISDIR(s.st_mode)) {
         rc = open_directory(st, path, err);
     } else {
         const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-        rc = open_shard(st, qr_st_set_add_shard(st, name, strlen(name)), path, err);
+        rc = open_shard(st, qr_tensor_files_add(st, name, strlen(name)), path, err);
     }
     if (rc) {
-        qr_safetensors_close(st);
+        qr_tensor_files_close(st);
         return rc;
     }
     *out = st;
     return 0;
 }
 
-int qr_safetensors_open_memory(struct qr_safetensors **out, const void *bytes, size_t n_bytes, const char *name,
+int qr_safetensors_open_memory(struct qr_tensor_files **out, const void *bytes, size_t n_bytes, const char *name,
                                struct qr_err *err)
 {
     QR_ASSERT(out != NULL && (bytes != NULL || n_bytes == 0));
     QR_ASSERT(name != NULL && err != NULL);
-    struct qr_safetensors *st = qr_st_set_new();
-    int32_t shard = qr_st_set_add_shard(st, name, strlen(name));
+    struct qr_tensor_files *st = qr_tensor_files_new();
+    int32_t shard = qr_tensor_files_add(st, name, strlen(name));
     st->borrowed = true;
     st->shard[shard].map = (struct qr_map_file){.data = bytes, .n_bytes = n_bytes};
     int rc = take_shard(st, shard, name, err);
     if (rc) {
-        qr_safetensors_close(st);
+        qr_tensor_files_close(st);
         return rc;
     }
     *out = st;
     return 0;
-}
-
-/* ---- reading ---- */
-
-int32_t qr_safetensors_count(const struct qr_safetensors *st)
-{
-    QR_ASSERT(st != NULL);
-    return st->list.n;
-}
-
-const struct qr_st_tensor *qr_safetensors_at(const struct qr_safetensors *st, int32_t i)
-{
-    QR_ASSERT(st != NULL);
-    QR_ASSERT(i >= 0 && i < st->list.n);
-    return &st->list.item[i];
-}
-
-const struct qr_st_tensor *qr_safetensors_find(const struct qr_safetensors *st, const char *name)
-{
-    QR_ASSERT(st != NULL && name != NULL);
-    int32_t i = qr_map_find(&st->by_name, name, strlen(name), -1);
-    return i < 0 ? NULL : &st->list.item[i];
-}
-
-const void *qr_safetensors_data(const struct qr_safetensors *st, const struct qr_st_tensor *t)
-{
-    QR_ASSERT(st != NULL && t != NULL);
-    const struct qr_map_file *map = &st->shard[t->shard].map;
-    QR_ASSERT(t->offset <= map->n_bytes && t->n_bytes <= map->n_bytes - t->offset);
-    return t->n_bytes ? map->data + t->offset : NULL;
-}
-
-void qr_safetensors_populate(const struct qr_safetensors *st, const struct qr_st_tensor *t)
-{
-    QR_ASSERT(st != NULL && t != NULL);
-    if (!st->borrowed)
-        qr_map_file_populate(&st->shard[t->shard].map, t->offset, t->n_bytes);
-}
-
-void qr_safetensors_drop(const struct qr_safetensors *st, const struct qr_st_tensor *t)
-{
-    QR_ASSERT(st != NULL && t != NULL);
-    if (!st->borrowed)
-        qr_map_file_drop(&st->shard[t->shard].map, t->offset, t->n_bytes);
-}
-
-int32_t qr_safetensors_n_shards(const struct qr_safetensors *st)
-{
-    QR_ASSERT(st != NULL);
-    return st->n_shards;
-}
-
-const char *qr_safetensors_shard_name(const struct qr_safetensors *st, int32_t shard)
-{
-    QR_ASSERT(st != NULL);
-    QR_ASSERT(shard >= 0 && shard < st->n_shards);
-    return st->shard[shard].name;
-}
-
-uint64_t qr_safetensors_shard_bytes(const struct qr_safetensors *st, int32_t shard)
-{
-    QR_ASSERT(st != NULL);
-    QR_ASSERT(shard >= 0 && shard < st->n_shards);
-    return st->shard[shard].map.n_bytes;
-}
-
-const char *qr_st_shape_text(char *text, size_t n, const int64_t *shape, int32_t n_dims)
-{
-    QR_ASSERT(text != NULL && n >= 3);
-    QR_ASSERT(n_dims >= 0 && n_dims <= QR_ST_DIMS_MAX);
-    size_t at = (size_t)snprintf(text, n, "[");
-    for (int32_t i = 0; i < n_dims && at < n; i++)
-        at += (size_t)snprintf(text + at, n - at, "%s%" PRId64, i ? ", " : "", shape[i]);
-    if (at < n)
-        snprintf(text + at, n - at, "]");
-    return text;
 }

@@ -19,15 +19,15 @@
 #define NAMES_SHOWN 5
 
 /* The tensor of the row that the walk is at, or NULL; its name in text. */
-static const struct qr_st_tensor *walk_tensor(const struct qr_weight_walk *k, const struct qr_safetensors *st,
+static const struct qr_stored_tensor *walk_tensor(const struct qr_weight_walk *k, const struct qr_tensor_files *st,
                                               char text[QR_WEIGHT_NAME_MAX])
 {
-    return qr_safetensors_find(st, qr_weight_walk_name(text, k));
+    return qr_tensor_files_find(st, qr_weight_walk_name(text, k));
 }
 
 /* ---- checking ---- */
 
-static int check_present(const struct qr_safetensors *st, const struct qr_model_config *c, struct qr_err *err)
+static int check_present(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
 {
     char name[QR_WEIGHT_NAME_MAX], shown[420] = "";
     int32_t n_missing = 0;
@@ -44,17 +44,17 @@ static int check_present(const struct qr_safetensors *st, const struct qr_model_
                       n_missing > NAMES_SHOWN ? ", ..." : "");
 }
 
-static int check_tensor(const struct qr_weight_walk *k, const struct qr_safetensors *st, const struct qr_st_tensor *t, struct qr_err *err)
+static int check_tensor(const struct qr_weight_walk *k, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, struct qr_err *err)
 {
-    const char *file = qr_safetensors_shard_name(st, t->shard);
+    const char *file = qr_tensor_files_shard_name(st, t->shard);
     int64_t want[2];
     int32_t n_dims = qr_weight_walk_shape(want, k);
     bool same = t->n_dims == n_dims && t->shape[0] == want[0] && (n_dims == 1 || t->shape[1] == want[1]);
     char found[160], expected[160];
     if (!same)
         return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s has shape %s, expected %s by config.json", file,
-                          t->offset, t->name, qr_st_shape_text(found, sizeof found, t->shape, t->n_dims),
-                          qr_st_shape_text(expected, sizeof expected, want, n_dims));
+                          t->offset, t->name, qr_shape_text(found, sizeof found, t->shape, t->n_dims),
+                          qr_shape_text(expected, sizeof expected, want, n_dims));
     if (!t->type->computable)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": tensor %s is stored as %s, expected F32, F16 or BF16",
                           file, t->offset, t->name, t->type->name);
@@ -62,7 +62,7 @@ static int check_tensor(const struct qr_weight_walk *k, const struct qr_safetens
 }
 
 /* A tensor that the configuration says does not exist would be left out of the computation without a word. */
-static int check_contradictions(const struct qr_safetensors *st, const struct qr_model_config *c, struct qr_err *err)
+static int check_contradictions(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
 {
     char name[QR_WEIGHT_NAME_MAX];
     struct qr_weight_walk k = qr_weight_walk_begin(c);
@@ -76,7 +76,7 @@ static int check_contradictions(const struct qr_safetensors *st, const struct qr
     return 0;
 }
 
-int qr_weights_check(const struct qr_safetensors *st, const struct qr_model_config *c, struct qr_err *err)
+int qr_weights_check(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
 {
     QR_ASSERT(st != NULL && c != NULL);
     QR_ASSERT(err != NULL);
@@ -87,22 +87,22 @@ int qr_weights_check(const struct qr_safetensors *st, const struct qr_model_conf
     return rc ? rc : check_contradictions(st, c, err);
 }
 
-int32_t qr_weights_unused(const struct qr_safetensors *st, const struct qr_model_config *c, const char **first)
+int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_model_config *c, const char **first)
 {
     QR_ASSERT(st != NULL && c != NULL);
     QR_ASSERT(first != NULL);
-    int32_t n = qr_safetensors_count(st), n_unused = 0;
+    int32_t n = qr_tensor_files_count(st), n_unused = 0;
     bool *used = qr_alloc((size_t)n + 1, sizeof *used);
     char name[QR_WEIGHT_NAME_MAX];
     struct qr_weight_walk k = qr_weight_walk_begin(c);
     *first = NULL;
     for (k.all = true; qr_weight_walk_next(&k);) {
-        const struct qr_st_tensor *t = walk_tensor(&k, st, name);
+        const struct qr_stored_tensor *t = walk_tensor(&k, st, name);
         if (t)
-            used[t - qr_safetensors_at(st, 0)] = true;
+            used[t - qr_tensor_files_at(st, 0)] = true;
     }
     for (int32_t i = 0; i < n; i++) {
-        const char *s = qr_safetensors_at(st, i)->name;
+        const char *s = qr_tensor_files_at(st, i)->name;
         if (used[i] || strstr(s, "rotary_emb.inv_freq"))
             continue;
         if (n_unused++ == 0)
@@ -126,17 +126,17 @@ static bool f16_fits_bf16(const uint8_t *bytes, uint64_t n_bytes)
     return true;
 }
 
-enum qr_dtype qr_weights_lossless_dtype(const struct qr_safetensors *st, const struct qr_model_config *c)
+enum qr_dtype qr_weights_lossless_dtype(const struct qr_tensor_files *st, const struct qr_model_config *c)
 {
     QR_ASSERT(st != NULL);
     QR_ASSERT(c != NULL);
     char name[QR_WEIGHT_NAME_MAX];
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
-        const struct qr_st_tensor *t = walk_tensor(&k, st, name);
+        const struct qr_stored_tensor *t = walk_tensor(&k, st, name);
         QR_ASSERT(t != NULL && t->type->computable);
         if (k.row->kind != QR_KIND_MATRIX || t->type->dtype == QR_BF16 || t->type->blocks)
             continue; /* blocks hold less than bf16 does, but for a scale's last bits: as bf16, which every level multiplies fastest */
-        if (t->type->dtype == QR_F32 || !f16_fits_bf16(qr_safetensors_data(st, t), t->n_bytes))
+        if (t->type->dtype == QR_F32 || !f16_fits_bf16(qr_tensor_files_data(st, t), t->n_bytes))
             return QR_F32;
     }
     return QR_BF16;
@@ -209,15 +209,16 @@ struct vector_change {
     float divisor, offset;
 };
 
-static void decode_vector(float *v, const struct qr_safetensors *st, const struct qr_st_tensor *t, const struct vector_change *change)
+static void decode_vector(float *v, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, const struct vector_change *change)
 {
-    qr_st_decode(st, t, v, 0, t->shape[0]);
+    qr_tensor_files_decode(st, t, v, 0, t->shape[0]);
     for (int64_t i = 0; i < t->shape[0] && (change->divisor != 1 || change->offset != 0); i++)
         v[i] = v[i] / change->divisor + change->offset;
 }
 
 /* A vector of the file as f32: in place, or by way of a copy to where the host cannot write. */
-static void fill_vector(struct qr_backend *be, float *dst, const struct qr_safetensors *st, const struct qr_st_tensor *t, const struct vector_change *change)
+static void fill_vector(struct qr_backend *be, float *dst, const struct qr_tensor_files *st, const struct qr_stored_tensor *t,
+                        const struct vector_change *change)
 {
     const int64_t n = t->shape[0];
     if (be->mem->host) {
@@ -256,7 +257,7 @@ static void upload(struct qr_backend *be, void *to, const uint8_t *from, size_t 
 }
 
 /* Rows of the file by way of a copy of some of them: aligned ones in memory of the host, or all that a device is to pack. */
-static void pack_pieces(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const uint8_t *src, const struct qr_st_tensor *t)
+static void pack_pieces(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const uint8_t *src, const struct qr_stored_tensor *t)
 {
     const enum qr_dtype from = t->type->dtype;
     const int64_t n_out = dst->t.shape[0], n_in = dst->t.shape[1], n_rows = t->shape[0];
@@ -276,8 +277,8 @@ static void pack_pieces(struct qr_backend *be, const struct qr_weight *dst, int6
 }
 
 struct decode {
-    const struct qr_safetensors *st;
-    const struct qr_st_tensor *t;
+    const struct qr_tensor_files *st;
+    const struct qr_stored_tensor *t;
     float *to;
     int64_t first, n_rows;
 };
@@ -287,11 +288,11 @@ static void decode_item(const void *arg, int32_t item, int32_t worker)
     const struct decode *d = arg;
     const int64_t row = (int64_t)item * DECODE_ROWS, n = d->n_rows - row < DECODE_ROWS ? d->n_rows - row : DECODE_ROWS;
     (void)worker;
-    qr_st_decode(d->st, d->t, d->to + row * d->t->shape[1], d->first + row, n);
+    qr_tensor_files_decode(d->st, d->t, d->to + row * d->t->shape[1], d->first + row, n);
 }
 
 /* Rows that must be decoded, or stand in another order: some of them at a time as f32, decoded by all threads. */
-static void pack_decoded(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const struct qr_safetensors *st, const struct qr_st_tensor *t)
+static void pack_decoded(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
 {
     const int64_t n_in = dst->t.shape[1], n_rows = t->shape[0];
     const size_t row_bytes = (size_t)n_in * sizeof(float);
@@ -311,10 +312,10 @@ static void pack_decoded(struct qr_backend *be, const struct qr_weight *dst, int
 
 /* Packs rows of the file; where the header left them unaligned, or kernels cannot read them, through a copy of some at a time. */
 static void pack_matrix(const struct qr_weights *w, struct qr_backend *be, const struct qr_weight *dst, int64_t first, const uint8_t *src,
-                        const struct qr_st_tensor *t)
+                        const struct qr_stored_tensor *t)
 {
     const enum qr_dtype from = t->type->dtype;
-    if (!qr_st_is_plain(t))
+    if (!qr_stored_is_plain(t))
         pack_decoded(be, dst, first, w->files, t);
     else if (be->mem->host && (uintptr_t)src % qr_dtype_bytes(from) == 0)
         be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], dst->t.shape[1], first, src, from, t->shape[0]);
@@ -329,8 +330,8 @@ static bool head_is_table(const struct qr_weights *w, const struct qr_model_conf
 }
 
 struct narrow {
-    const struct qr_safetensors *st;
-    const struct qr_st_tensor *t;
+    const struct qr_tensor_files *st;
+    const struct qr_stored_tensor *t;
     uint16_t *to;
 };
 
@@ -341,7 +342,7 @@ static void narrow_item(const void *arg, int32_t item, int32_t worker)
     const int64_t n = u->t->shape[0] - first < DECODE_ROWS ? u->t->shape[0] - first : DECODE_ROWS;
     float *rows = qr_alloc((size_t)(n * n_cols), sizeof *rows);
     (void)worker;
-    qr_st_decode(u->st, u->t, rows, first, n);
+    qr_tensor_files_decode(u->st, u->t, rows, first, n);
     for (int64_t i = 0; i < n * n_cols; i++)
         u->to[first * n_cols + i] = qr_f32_to_bf16(rows[i]);
     qr_free(rows);
@@ -349,7 +350,7 @@ static void narrow_item(const void *arg, int32_t item, int32_t worker)
 
 /* An embedding that becomes rows of bf16 of its own: stored in blocks, of which a step reads few rows; or of a model that is computed in bf16, which is the
  * same model whatever it was stored as. An outline (no backend) only counts them. */
-static void place_rounded_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_st_tensor *t, struct qr_backend *be)
+static void place_rounded_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_stored_tensor *t, struct qr_backend *be)
 {
     const size_t n_bytes = (size_t)t->shape[0] * (size_t)t->shape[1] * sizeof(uint16_t);
     struct narrow u = {.st = w->files, .t = t};
@@ -368,7 +369,7 @@ static void place_rounded_table(struct qr_weights *w, struct qr_weight *dst, con
 
 /* The embedding keeps its rows where they are; unaligned ones are copied, because kernels read whole elements, and all of them to a device. Without a
  * backend nothing is copied (an outline). Returns whether they are read from the file. */
-static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_model_config *c, const struct qr_st_tensor *t,
+static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_model_config *c, const struct qr_stored_tensor *t,
                         const uint8_t *src, struct qr_backend *be)
 {
     if (head_is_table(w, c)) {
@@ -398,10 +399,10 @@ static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struc
 static void fill_all(struct qr_weights *w, const struct qr_model_config *c, struct qr_backend *be)
 {
     char name[QR_WEIGHT_NAME_MAX];
-    const struct qr_st_tensor *table = NULL;
+    const struct qr_stored_tensor *table = NULL;
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
-        const struct qr_st_tensor *t = walk_tensor(&k, w->files, name);
-        const uint8_t *src = qr_safetensors_data(w->files, t);
+        const struct qr_stored_tensor *t = walk_tensor(&k, w->files, name);
+        const uint8_t *src = qr_tensor_files_data(w->files, t);
         struct qr_weight *dst = weight_at(w, &k);
         int64_t first = qr_dim_value(c, k.row->first);
         if (k.row->kind == QR_KIND_TABLE) {
@@ -413,13 +414,13 @@ static void fill_all(struct qr_weights *w, const struct qr_model_config *c, stru
             fill_vector(be, (float *)dst->t.data + first, w->files, t, &change);
         else
             pack_matrix(w, be, dst, first, src, t);
-        qr_safetensors_drop(w->files, t);
+        qr_tensor_files_drop(w->files, t);
     }
     if (table) /* last: a tied head has just dropped the same pages */
-        qr_safetensors_populate(w->files, table);
+        qr_tensor_files_populate(w->files, table);
 }
 
-int qr_weights_load(struct qr_weights *w, struct qr_safetensors *st, const struct qr_model_config *c, struct qr_backend *be,
+int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_backend *be,
                     enum qr_dtype to, struct qr_err *err)
 {
     QR_ASSERT(w != NULL && st != NULL && c != NULL);
@@ -440,7 +441,7 @@ int qr_weights_load(struct qr_weights *w, struct qr_safetensors *st, const struc
     return 0;
 }
 
-void qr_weights_outline(struct qr_weights *w, struct qr_safetensors *st, const struct qr_model_config *c,
+void qr_weights_outline(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_model_config *c,
                         const struct qr_kernels *kernels, enum qr_dtype to)
 {
     QR_ASSERT(w != NULL && st != NULL && c != NULL);
@@ -453,9 +454,9 @@ void qr_weights_outline(struct qr_weights *w, struct qr_safetensors *st, const s
     place_all(w, c, kernels);
     char name[QR_WEIGHT_NAME_MAX];
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
-        const struct qr_st_tensor *t = walk_tensor(&k, st, name);
+        const struct qr_stored_tensor *t = walk_tensor(&k, st, name);
         if (k.row->kind == QR_KIND_TABLE)
-            place_table(w, weight_at(w, &k), c, t, qr_safetensors_data(st, t), NULL);
+            place_table(w, weight_at(w, &k), c, t, qr_tensor_files_data(st, t), NULL);
     }
 }
 
@@ -467,6 +468,6 @@ void qr_weights_release(struct qr_weights *w)
         w->mem->free(w->region);
     }
     qr_free(w->layer);
-    qr_safetensors_close(w->files);
+    qr_tensor_files_close(w->files);
     *w = (struct qr_weights){0};
 }

@@ -16,7 +16,7 @@
 #include "kernels/backend.h"
 #include "kernels/tensor.h"
 #include "loader/model_config.h"
-#include "loader/safetensors.h"
+#include "loader/tensor_files.h"
 
 /* A weight whose t.data and packed are both NULL is one that this model does not have. */
 struct qr_layer_weights {
@@ -32,20 +32,20 @@ struct qr_weights {
     void *region;                   /* owned: packed matrices and vectors */
     void *table_copy;               /* owned: embedding rows that the file holds unaligned or of another type, or a device needs, else NULL */
     size_t region_bytes, table_bytes; /* table_bytes: the embedding's rows; 0: the head's */
-    struct qr_safetensors *files;   /* owned */
+    struct qr_tensor_files *files;   /* owned */
     const struct qr_mem_ops *mem;   /* borrowed: whose region it is */
 };
 
 /* Every tensor of the configuration is there with its shape and a type that can be loaded, and none contradicts the configuration (a
  * bias in a model that says it has none). Errors name the tensors and what was expected. */
-int qr_weights_check(const struct qr_safetensors *st, const struct qr_model_config *c, struct qr_err *err);
+int qr_weights_check(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err);
 
 /* Tensors that nothing uses; *first is the first of them or NULL. Rotary tables and the head of a tied model do not count. */
-int32_t qr_weights_unused(const struct qr_safetensors *st, const struct qr_model_config *c, const char **first);
+int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_model_config *c, const char **first);
 
 /* The type that loses nothing: f32 when a matrix is stored in f32 or holds an f16 value that bf16 cannot, bf16 otherwise.
  * Requires qr_weights_check. */
-enum qr_dtype qr_weights_lossless_dtype(const struct qr_safetensors *st, const struct qr_model_config *c);
+enum qr_dtype qr_weights_lossless_dtype(const struct qr_tensor_files *st, const struct qr_model_config *c);
 
 /* Inputs of the widest matrix. */
 int64_t qr_weights_inputs_max(const struct qr_model_config *c);
@@ -54,13 +54,13 @@ int64_t qr_weights_inputs_max(const struct qr_model_config *c);
 size_t qr_weights_region_bytes(const struct qr_model_config *c, const struct qr_kernels *k, enum qr_dtype to);
 
 /* Checks, packs matrices as `to` (qr_dtype_packs), and takes over `st` on success. Errors: those of qr_weights_check, QR_E_NO_ROOM. */
-int qr_weights_load(struct qr_weights *w, struct qr_safetensors *st, const struct qr_model_config *c, struct qr_backend *be,
+int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_backend *be,
                     enum qr_dtype to, struct qr_err *err);
 void qr_weights_release(struct qr_weights *w);
 
 /* Shapes and places without memory behind them (packed and data point nowhere), for planning: takes over `st`, which passed
  * qr_weights_check. */
-void qr_weights_outline(struct qr_weights *w, struct qr_safetensors *st, const struct qr_model_config *c, const struct qr_kernels *k,
+void qr_weights_outline(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_model_config *c, const struct qr_kernels *k,
                         enum qr_dtype to);
 
 #endif

@@ -68,7 +68,7 @@ enum qr_dtype qr_quantize_dtype(enum qr_quantize t)
     return (enum qr_dtype)((int)QR_Q8 + (int)t - (int)QR_QUANTIZE_INT8);
 }
 
-static enum qr_dtype choose_dtype(const struct qr_safetensors *st, const struct qr_model_config *c, const struct qr_model_options *options)
+static enum qr_dtype choose_dtype(const struct qr_tensor_files *st, const struct qr_model_config *c, const struct qr_model_options *options)
 {
     const enum qr_compute compute = options->compute;
     if (options->quantize != QR_QUANTIZE_NONE)
@@ -78,7 +78,7 @@ static enum qr_dtype choose_dtype(const struct qr_safetensors *st, const struct 
     return compute == QR_COMPUTE_F32 ? QR_F32 : QR_BF16;
 }
 
-static void warn_unused(const struct qr_safetensors *st, const struct qr_model_config *c)
+static void warn_unused(const struct qr_tensor_files *st, const struct qr_model_config *c)
 {
     const char *first;
     int32_t n = qr_weights_unused(st, c, &first);
@@ -87,15 +87,15 @@ static void warn_unused(const struct qr_safetensors *st, const struct qr_model_c
 }
 
 /* Everything short of loading: configuration, checked headers, the types that will be computed in. On success *files is the caller's. */
-static int examine(struct qr_model *m, struct qr_safetensors **files, enum qr_dtype *dtype, const char *dir, struct qr_backend *be,
+static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_dtype *dtype, const char *dir, struct qr_backend *be,
                    const struct qr_model_options *options, struct qr_err *err)
 {
-    struct qr_safetensors *st = NULL;
+    struct qr_tensor_files *st = NULL;
     struct qr_model_config *c = &m->config;
     int rc = qr_model_config_read(c, dir, err);
     if (rc)
         return rc;
-    if ((rc = set_context(c, options->ctx_max, err)) == 0 && (rc = qr_tensors_open(&st, dir, err)) != 0)
+    if ((rc = set_context(c, options->ctx_max, err)) == 0 && (rc = qr_tensor_files_open(&st, dir, err)) != 0)
         return rc;
     if (!rc)
         rc = qr_weights_check(st, c, err);
@@ -105,7 +105,7 @@ static int examine(struct qr_model *m, struct qr_safetensors **files, enum qr_dt
         rc = qr_backend_supports(be, *dtype, qr_weights_inputs_max(c), m->kv_dtype, c->head_dim, BLOCK_TOKENS, err);
     }
     if (rc) {
-        qr_safetensors_close(st);
+        qr_tensor_files_close(st);
         return qr_err_prefix(err, "%s: ", dir);
     }
     *files = st;
@@ -135,7 +135,7 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
     QR_ASSERT(out != NULL && dir != NULL && be != NULL);
     QR_ASSERT(options != NULL && err != NULL);
     struct qr_model *m = qr_alloc(1, sizeof *m);
-    struct qr_safetensors *files;
+    struct qr_tensor_files *files;
     enum qr_dtype dtype;
     int rc = examine(m, &files, &dtype, dir, be, options, err);
     if (rc) {
@@ -145,7 +145,7 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
     warn_unused(files, &m->config);
     rc = qr_weights_load(&m->weights, files, &m->config, be, dtype, err);
     if (rc) {
-        qr_safetensors_close(files);
+        qr_tensor_files_close(files);
         qr_free(m);
         return qr_err_prefix(err, "%s: ", dir);
     }
@@ -288,7 +288,7 @@ int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend 
     QR_ASSERT(out != NULL && dir != NULL && be != NULL);
     QR_ASSERT(options != NULL && err != NULL);
     struct qr_model m = {0};
-    struct qr_safetensors *files;
+    struct qr_tensor_files *files;
     enum qr_dtype dtype;
     int rc = examine(&m, &files, &dtype, dir, be, options, err);
     if (rc)

@@ -4,10 +4,10 @@
 
 #include "base/assert.h"
 #include "base/buf.h"
+#include "base/map_file.h"
 #include "base/mem.h"
 #include "loader/hf_config.h"
-#include "base/map_file.h"
-#include "loader/safetensors.h"
+#include "loader/tensor_files.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_parts.h"
 #include "train/manifest.h"
@@ -18,14 +18,14 @@
 struct source {
     char path[QR_PATH_MAX];
     struct qr_map_file map;    /* owned */
-    struct qr_safetensors *st; /* owned */
+    struct qr_tensor_files *st; /* owned */
     struct qr_part *part;      /* owned: what is to be filled */
     int32_t n_parts;
 };
 
 static void source_close(struct source *s)
 {
-    qr_safetensors_close(s->st);
+    qr_tensor_files_close(s->st);
     qr_map_file_close(&s->map);
     qr_free(s->part);
 }
@@ -44,10 +44,10 @@ static const char *dtype_name(const struct qr_st_entry *e)
 
 static int check_part(const struct source *s, const struct qr_part *part, struct qr_err *err)
 {
-    const struct qr_st_tensor *t = qr_safetensors_find(s->st, part->name);
+    const struct qr_stored_tensor *t = qr_tensor_files_find(s->st, part->name);
     const struct qr_st_entry *e = &part->entry;
     char found[160], expected[160];
-    qr_st_shape_text(expected, sizeof expected, e->shape, e->n_dims);
+    qr_shape_text(expected, sizeof expected, e->shape, e->n_dims);
     if (!t)
         return qr_err_set(err, QR_E_INVALID, "%s: tensor %s is missing, expected %s %s by this run's model and optimizer", s->path, part->name,
                           dtype_name(e), expected);
@@ -55,7 +55,7 @@ static int check_part(const struct source *s, const struct qr_part *part, struct
     if (same && t->type->computable && t->type->dtype == e->dtype)
         return 0;
     return qr_err_set(err, QR_E_INVALID, "%s: tensor %s is %s %s, expected %s %s by this run's model", s->path, part->name, t->type->name,
-                      qr_st_shape_text(found, sizeof found, t->shape, t->n_dims), dtype_name(e), expected);
+                      qr_shape_text(found, sizeof found, t->shape, t->n_dims), dtype_name(e), expected);
 }
 
 /* Every tensor is there and fits, and none is there that nobody asked for. */
@@ -64,10 +64,10 @@ static int check_parts(const struct source *s, bool all, struct qr_err *err)
     int rc = 0;
     for (int32_t i = 0; rc == 0 && i < s->n_parts; i++)
         rc = check_part(s, &s->part[i], err);
-    if (rc || !all || qr_safetensors_count(s->st) == s->n_parts)
+    if (rc || !all || qr_tensor_files_count(s->st) == s->n_parts)
         return rc;
-    for (int32_t i = 0; i < qr_safetensors_count(s->st); i++) {
-        const struct qr_st_tensor *t = qr_safetensors_at(s->st, i);
+    for (int32_t i = 0; i < qr_tensor_files_count(s->st); i++) {
+        const struct qr_stored_tensor *t = qr_tensor_files_at(s->st, i);
         bool known = false;
         for (int32_t k = 0; !known && k < s->n_parts; k++)
             known = strcmp(s->part[k].name, t->name) == 0;
@@ -107,8 +107,8 @@ static void keep_own(const struct qr_part *part, struct qr_params *p, const stru
 static void fill(const struct source *s, struct qr_params *p, const struct qr_optim *o)
 {
     for (int32_t i = 0; i < s->n_parts; i++) {
-        const struct qr_st_tensor *t = qr_safetensors_find(s->st, s->part[i].name);
-        p->be->mem->put(p->be->queue, s->part[i].data, qr_safetensors_data(s->st, t), t->n_bytes);
+        const struct qr_stored_tensor *t = qr_tensor_files_find(s->st, s->part[i].name);
+        p->be->mem->put(p->be->queue, s->part[i].data, qr_tensor_files_data(s->st, t), t->n_bytes);
         keep_own(&s->part[i], p, o);
         qr_map_file_drop(&s->map, t->offset, t->n_bytes);
     }

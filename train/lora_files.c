@@ -6,11 +6,11 @@
 #include "base/assert.h"
 #include "base/half.h"
 #include "base/json.h"
+#include "base/map_file.h"
 #include "base/mem.h"
 #include "loader/hf_config.h"
-#include "base/map_file.h"
-#include "loader/safetensors.h"
 #include "loader/safetensors_write.h"
+#include "loader/tensor_files.h"
 #include "train/lora.h"
 
 #define CONFIG_BYTES_MAX ((size_t)1 << 20)
@@ -115,7 +115,7 @@ struct adapter {
     char config[QR_PATH_MAX], weights[QR_PATH_MAX];
     int64_t rank;
     float scale;
-    struct qr_safetensors *st;   /* owned */
+    struct qr_tensor_files *st;   /* owned */
     int32_t n_used;              /* tensors of st that belong to a matrix */
 };
 
@@ -187,17 +187,17 @@ static int adapter_open(struct adapter *a, const char *dir, struct qr_err *err)
 /* One matrix as f32, to be freed; its shape checked. *out stays NULL when there is none of that name. */
 static int read_matrix(float **out, struct adapter *a, const char *name, int64_t rows, int64_t cols, struct qr_err *err)
 {
-    const struct qr_st_tensor *t = qr_safetensors_find(a->st, name);
+    const struct qr_stored_tensor *t = qr_tensor_files_find(a->st, name);
     const int64_t shape[] = {rows, cols};
     char found[160], expected[160];
     if (!t)
         return 0;
     if (t->n_dims != 2 || t->shape[0] != rows || t->shape[1] != cols)
         return qr_err_set(err, QR_E_INVALID, "%s: tensor %s is %s, expected %s by %s and r in " QR_LORA_CONFIG, a->weights, name,
-                          qr_st_shape_text(found, sizeof found, t->shape, t->n_dims), qr_st_shape_text(expected, sizeof expected, shape, 2), a->base);
+                          qr_shape_text(found, sizeof found, t->shape, t->n_dims), qr_shape_text(expected, sizeof expected, shape, 2), a->base);
     if (!t->type->computable)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: tensor %s is %s, expected F32, F16 or BF16", a->weights, name, t->type->name);
-    const uint8_t *src = qr_safetensors_data(a->st, t);
+    const uint8_t *src = qr_tensor_files_data(a->st, t);
     *out = qr_alloc((size_t)(rows * cols), sizeof **out);
     for (int64_t i = 0; i < rows * cols; i++) {
         uint16_t h;
@@ -237,9 +237,9 @@ static int merge_matrix(struct adapter *ad, struct qr_params *p, const struct qr
 /* Every tensor of the adapters has been used. */
 static int check_used(const struct adapter *ad, const struct qr_params *p, struct qr_err *err)
 {
-    const int32_t n = qr_safetensors_count(ad->st);
+    const int32_t n = qr_tensor_files_count(ad->st);
     for (int32_t i = 0; ad->n_used < n && i < n; i++) {
-        const char *name = qr_safetensors_at(ad->st, i)->name;
+        const char *name = qr_tensor_files_at(ad->st, i)->name;
         char a[QR_WEIGHT_NAME_MAX], b[QR_WEIGHT_NAME_MAX];
         bool known = false;
         for (int32_t k = 0; !known && k < p->n_params; k++) {
@@ -295,7 +295,7 @@ int qr_lora_merge(const char *base, const char *adapter, const char *out, struct
     int rc = adapter_open(&ad, adapter, err);
     rc = rc ? rc : qr_backend_open(&be, &o, err);
     rc = rc ? rc : merge_on(be, base, &ad, out, err);
-    qr_safetensors_close(ad.st);
+    qr_tensor_files_close(ad.st);
     qr_backend_close(be);
     return rc;
 }

@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "kernels/round_trip.h"
 #include "loader/hf_config.h"
-#include "loader/safetensors.h"
+#include "loader/tensor_files.h"
 
 #define ALIGN 16 /* elements between tensors that are not pieces of one matrix */
 #define PACKED_ALIGN 64
@@ -280,29 +280,29 @@ int qr_params_open_held(struct qr_params **out, const char *dir, struct qr_backe
     QR_ASSERT(out != NULL && dir != NULL && be != NULL);
     QR_ASSERT(err != NULL);
     struct qr_model_config c;
-    struct qr_safetensors *st = NULL;
+    struct qr_tensor_files *st = NULL;
     int rc = qr_model_config_read(&c, dir, err);
-    if (rc || (rc = qr_tensors_open(&st, dir, err)) != 0)
+    if (rc || (rc = qr_tensor_files_open(&st, dir, err)) != 0)
         return rc;
     if ((rc = qr_weights_check(st, &c, err)) != 0) {
-        qr_safetensors_close(st);
+        qr_tensor_files_close(st);
         return qr_err_prefix(err, "%s: ", dir);
     }
     struct qr_params *p = params_new(&c, be, real, compute, hold);
     for (int32_t k = 0; k < p->n_params; k++) {
-        const struct qr_st_tensor *t = qr_safetensors_find(st, p->param[k].name);
+        const struct qr_stored_tensor *t = qr_tensor_files_find(st, p->param[k].name);
         const int64_t n_cols = p->param[k].n / t->shape[0];
         float *row = qr_alloc((size_t)n_cols, sizeof *row);
         for (int64_t i = 0; i < p->param[k].n; i++) {
             if (i % n_cols == 0)
-                qr_st_decode(st, t, row, i / n_cols, 1);
+                qr_tensor_files_decode(st, t, row, i / n_cols, 1);
             put(p, p->param[k].first + i, (double)row[i % n_cols]);
         }
         qr_free(row);
-        qr_safetensors_drop(st, t);
+        qr_tensor_files_drop(st, t);
         fill_ends(p, &p->param[k]);
     }
-    qr_safetensors_close(st);
+    qr_tensor_files_close(st);
     qr_params_pack(p);
     *out = p;
     return 0;

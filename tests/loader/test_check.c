@@ -7,12 +7,12 @@
 
 #include "base/assert.h"
 #include "base/json.h"
+#include "base/map_file.h"
 #include "base/mem.h"
 #include "loader/check.h"
 #include "loader/hf_config.h"
 #include "loader/make_model.h"
-#include "base/map_file.h"
-#include "loader/safetensors.h"
+#include "loader/tensor_files.h"
 #include "loader/weights.h"
 
 struct temp {
@@ -182,21 +182,21 @@ Test(make_model, same_seed_same_bytes_and_shards_hold_the_same_tensors)
 {
     struct qr_model_config c = qr_model_config_small(QR_ARCH_QWEN3);
     struct temp a = make(&c, QR_F32, 1, 42), b = make(&c, QR_F32, 1, 42), other = make(&c, QR_F32, 1, 43), cut = make(&c, QR_F32, 4, 42);
-    struct qr_safetensors *one, *four;
+    struct qr_tensor_files *one, *four;
     struct qr_err err = {0};
     cr_expect(same_file(&a, &b, "model.safetensors") && same_file(&a, &b, "config.json"));
     cr_expect(!same_file(&a, &other, "model.safetensors"));
     cr_assert_eq(qr_safetensors_open(&one, a.dir, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_safetensors_open(&four, cut.dir, &err), 0, "%s", err.msg);
-    cr_expect_eq(qr_safetensors_n_shards(four), 4);
-    cr_assert_eq(qr_safetensors_count(one), qr_safetensors_count(four));
-    for (int32_t i = 0; i < qr_safetensors_count(one); i++) {
-        const struct qr_st_tensor *t = qr_safetensors_at(one, i), *u = qr_safetensors_find(four, t->name);
+    cr_expect_eq(qr_tensor_files_n_shards(four), 4);
+    cr_assert_eq(qr_tensor_files_count(one), qr_tensor_files_count(four));
+    for (int32_t i = 0; i < qr_tensor_files_count(one); i++) {
+        const struct qr_stored_tensor *t = qr_tensor_files_at(one, i), *u = qr_tensor_files_find(four, t->name);
         cr_assert_not_null(u, "%s", t->name);
-        cr_expect(t->n_bytes == u->n_bytes && memcmp(qr_safetensors_data(one, t), qr_safetensors_data(four, u), t->n_bytes) == 0);
+        cr_expect(t->n_bytes == u->n_bytes && memcmp(qr_tensor_files_data(one, t), qr_tensor_files_data(four, u), t->n_bytes) == 0);
     }
-    qr_safetensors_close(one);
-    qr_safetensors_close(four);
+    qr_tensor_files_close(one);
+    qr_tensor_files_close(four);
     cr_expect_eq(qr_model_make(a.dir, &c, QR_F32, 1, &err), QR_E_IO, "an existing model is overwritten");
     temp_remove(&a);
     temp_remove(&b);
@@ -213,7 +213,7 @@ Test(make_model, matrices_have_the_published_deviation_in_every_type)
     for (int s = 0; s < 3; s++) {
         struct temp t = make(&c, stores[s], 1, 9);
         struct qr_backend *be;
-        struct qr_safetensors *st;
+        struct qr_tensor_files *st;
         struct qr_err err = {0};
         struct qr_weights w;
         const struct qr_backend_options o = {.isa = "ref", .n_threads = 1};

@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "loader/safetensors.h"
+#include "loader/tensor_files.h"
 
 /* A file with this header text and n_data zero bytes behind it; length -1: the true one. */
 static struct qr_buf file_of(const char *header, size_t n_data, int64_t length)
@@ -27,10 +27,10 @@ static struct qr_buf file_of(const char *header, size_t n_data, int64_t length)
 static int open_text(const char *header, size_t n_data, int64_t length, struct qr_err *err)
 {
     struct qr_buf b = file_of(header, n_data, length);
-    struct qr_safetensors *st = NULL;
+    struct qr_tensor_files *st = NULL;
     int rc = qr_safetensors_open_memory(&st, b.data, b.len, "bad", err);
     if (!rc)
-        qr_safetensors_close(st);
+        qr_tensor_files_close(st);
     qr_buf_release(&b);
     return rc;
 }
@@ -139,20 +139,20 @@ Test(safetensors, reads_what_the_format_allows)
     };
     for (int i = 0; i < QR_COUNT(good); i++) {
         struct qr_buf b = file_of(good[i].header, good[i].n_data, -1);
-        struct qr_safetensors *st;
+        struct qr_tensor_files *st;
         struct qr_err err = {0};
         cr_assert_eq(qr_safetensors_open_memory(&st, b.data, b.len, "good", &err), 0, "case %d: %s", i, err.msg);
-        cr_expect_eq(qr_safetensors_count(st), good[i].n);
+        cr_expect_eq(qr_tensor_files_count(st), good[i].n);
         uint64_t at = 8 + strlen(good[i].header);
         for (int32_t j = 0; j < good[i].n; j++) {
-            const struct qr_st_tensor *t = qr_safetensors_at(st, j);
+            const struct qr_stored_tensor *t = qr_tensor_files_at(st, j);
             cr_expect_eq(t->offset, at);
-            cr_expect_eq(qr_safetensors_find(st, t->name), t);
-            cr_expect((qr_safetensors_data(st, t) == NULL) == (t->n_bytes == 0));
+            cr_expect_eq(qr_tensor_files_find(st, t->name), t);
+            cr_expect((qr_tensor_files_data(st, t) == NULL) == (t->n_bytes == 0));
             at += t->n_bytes;
         }
-        cr_expect_null(qr_safetensors_find(st, "nothing"));
-        qr_safetensors_close(st);
+        cr_expect_null(qr_tensor_files_find(st, "nothing"));
+        qr_tensor_files_close(st);
         qr_buf_release(&b);
     }
 }
@@ -199,12 +199,12 @@ Test(safetensors, truncated_or_extended_files_are_refused_at_every_length)
     for (size_t n = 0; n <= b.len; n++) {
         char *copy = qr_alloc(n + 1, 1);
         memcpy(copy, b.data, n);
-        struct qr_safetensors *st;
+        struct qr_tensor_files *st;
         struct qr_err err = {0};
         int rc = qr_safetensors_open_memory(&st, copy, n, "cut", &err);
         cr_expect_eq(rc == 0, n == b.len, "length %zu: %s", n, err.msg);
         if (!rc)
-            qr_safetensors_close(st);
+            qr_tensor_files_close(st);
         qr_free(copy);
     }
     qr_buf_release(&b);
@@ -254,7 +254,7 @@ static void dir_remove(const struct dir *d)
 static void expect_index(const char *index, const char *says)
 {
     struct dir d = dir_new();
-    struct qr_safetensors *st;
+    struct qr_tensor_files *st;
     struct qr_err err = {0};
     put_model(&d, "1.safetensors", A, 1);
     put_model(&d, "2.safetensors", B, 1);
@@ -266,10 +266,10 @@ static void expect_index(const char *index, const char *says)
         cr_expect(rc == 0 || strstr(err.msg, says), "%s: \"%s\" does not say \"%s\"", index, err.msg, says);
     } else {
         cr_expect_eq(rc, 0, "%s: %s", index, err.msg);
-        cr_expect(rc || qr_safetensors_count(st) == 2);
+        cr_expect(rc || qr_tensor_files_count(st) == 2);
     }
     if (!rc)
-        qr_safetensors_close(st);
+        qr_tensor_files_close(st);
     dir_remove(&d);
 }
 
@@ -298,7 +298,7 @@ Test(safetensors, index_names_plain_files_and_every_tensor_once)
 static void expect_dir(const char *name, const char *says, int code)
 {
     struct dir d = dir_new();
-    struct qr_safetensors *st;
+    struct qr_tensor_files *st;
     struct qr_err err = {0};
     if (name)
         put_file(&d, name, "x", 1);
@@ -318,7 +318,7 @@ Test(safetensors, directories_without_safetensors_are_explained)
 Test(safetensors, things_that_are_no_files_are_refused_without_waiting)
 {
     struct dir d = dir_new();
-    struct qr_safetensors *st;
+    struct qr_tensor_files *st;
     struct qr_err err = {0};
     char path[200];
     snprintf(path, sizeof path, "%s/model.safetensors", d.path);

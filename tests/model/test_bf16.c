@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/half.h"
-#include "loader/safetensors.h"
+#include "loader/tensor_files.h"
 #include "tests/model/rig.h"
 #include "tests/temp.h"
 
@@ -123,7 +123,7 @@ static void make_rounded(const char *to, const char *from)
     char path[1200];
     struct qr_err err = {0};
     struct qr_map_file f;
-    struct qr_safetensors *st;
+    struct qr_tensor_files *st;
     snprintf(path, sizeof path, "%s/config.json", from);
     cr_assert_eq(qr_map_file_open(&f, path, SIZE_MAX, &err), 0, "%s", err.msg);
     snprintf(path, sizeof path, "%s/config.json", to);
@@ -134,8 +134,8 @@ static void make_rounded(const char *to, const char *from)
     cr_assert_eq(qr_safetensors_open(&st, path, &err), 0, "%s", err.msg);
     uint8_t *copy = qr_alloc(f.n_bytes, 1);
     memcpy(copy, f.data, f.n_bytes);
-    for (int32_t i = 0; i < qr_safetensors_count(st); i++) {
-        const struct qr_st_tensor *t = qr_safetensors_at(st, i);
+    for (int32_t i = 0; i < qr_tensor_files_count(st); i++) {
+        const struct qr_stored_tensor *t = qr_tensor_files_at(st, i);
         for (uint64_t at = t->offset; t->n_dims == 2 && t->type->dtype == QR_F32 && at < t->offset + t->n_bytes; at += 4) {
             float x;
             memcpy(&x, copy + at, 4);
@@ -146,7 +146,7 @@ static void make_rounded(const char *to, const char *from)
     snprintf(path, sizeof path, "%s/model.safetensors", to);
     write_file(path, copy, f.n_bytes);
     qr_free(copy);
-    qr_safetensors_close(st);
+    qr_tensor_files_close(st);
     qr_map_file_close(&f);
 }
 
@@ -229,14 +229,14 @@ static void texts_close(struct texts *t)
 static double measure_emulation(const struct texts *t, const char *dir, const char *rounded_dir, bool int8_cache)
 {
     struct rig rough;
-    struct qr_safetensors *st;
+    struct qr_tensor_files *st;
     struct qr_err err = {0};
     double moved = 0;
     rig_open(&rough, rounded_dir, (struct rig_options){.isa = EXACT_ISA, .compute = QR_COMPUTE_F32});
     cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
-    const struct qr_st_tensor *rows = qr_safetensors_find(st, "model.embed_tokens.weight");
+    const struct qr_stored_tensor *rows = qr_tensor_files_find(st, "model.embed_tokens.weight");
     struct emulation e = {.exec = rough.exec, .ops = qr_ops_plain, .int8_cache = int8_cache};
-    e.embed.t = qr_tensor_2d((void *)(uintptr_t)qr_safetensors_data(st, rows), rows->type->dtype, rows->shape[0], rows->shape[1]);
+    e.embed.t = qr_tensor_2d((void *)(uintptr_t)qr_tensor_files_data(st, rows), rows->type->dtype, rows->shape[0], rows->shape[1]);
     e.ops.embed = emulated_embed;
     e.ops.linear = emulated_linear;
     e.ops.logits = emulated_logits;
@@ -248,7 +248,7 @@ static double measure_emulation(const struct texts *t, const char *dir, const ch
         moved = fmax(moved, max_difference(all, t->exact[i], (size_t)t->len[i] * (size_t)rig_vocab(&rough)));
         qr_free(all);
     }
-    qr_safetensors_close(st);
+    qr_tensor_files_close(st);
     rig_close(&rough);
     return moved;
 }

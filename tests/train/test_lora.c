@@ -2,7 +2,7 @@
 #include "tests/train/world.h"
 
 #include "base/map_file.h"
-#include "loader/safetensors.h"
+#include "loader/tensor_files.h"
 #include "train/lora.h"
 
 /* A world with a model directory `base` to go on from. */
@@ -120,18 +120,18 @@ Test(lora, gradients_of_adapters_are_the_slope_of_the_loss)
 
 static void check_adapter_files(const char *dir)
 {
-    struct qr_safetensors *st;
+    struct qr_tensor_files *st;
     struct qr_err err = {0};
     char path[300];
     snprintf(path, sizeof path, "%s/" QR_LORA_WEIGHTS, dir);
     cr_assert_eq(qr_safetensors_open(&st, path, &err), 0, "%s", err.msg);
-    const struct qr_st_tensor *a = qr_safetensors_find(st, "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight");
-    const struct qr_st_tensor *b = qr_safetensors_find(st, "base_model.model.model.layers.1.self_attn.o_proj.lora_B.weight");
+    const struct qr_stored_tensor *a = qr_tensor_files_find(st, "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight");
+    const struct qr_stored_tensor *b = qr_tensor_files_find(st, "base_model.model.model.layers.1.self_attn.o_proj.lora_B.weight");
     const struct qr_model_config c = tiny_config(QR_ARCH_LLAMA);
     cr_assert(a && b);
     cr_assert(a->shape[0] == 4 && a->shape[1] == c.n_embd && b->shape[0] == c.n_embd && b->shape[1] == 4);
-    cr_assert_eq(qr_safetensors_count(st), c.n_layers * 4 * 2);
-    qr_safetensors_close(st);
+    cr_assert_eq(qr_tensor_files_count(st), c.n_layers * 4 * 2);
+    qr_tensor_files_close(st);
 }
 
 Test(lora, the_loss_falls_the_model_stays_and_the_merged_directory_is_what_was_trained)

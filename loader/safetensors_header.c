@@ -1,4 +1,4 @@
-#include "loader/st_header.h"
+#include "loader/safetensors_header.h"
 
 #include <endian.h>
 #include <inttypes.h>
@@ -10,14 +10,13 @@
 #include "base/assert.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "loader/st_set.h"
 
 #define LENGTH_BYTES 8
 
 #define COMPUTED(name, bits, dtype) {name, bits, true, dtype, false, 0}
 #define STORED(name, bits) {name, bits, false, 0, false, 0}
 
-static const struct qr_st_type types[] = {
+static const struct qr_stored_type types[] = {
     COMPUTED("F32", 32, QR_F32), COMPUTED("BF16", 16, QR_BF16), COMPUTED("F16", 16, QR_F16),
     STORED("F64", 64), STORED("BOOL", 8), STORED("U8", 8), STORED("I8", 8), STORED("U16", 16), STORED("I16", 16), STORED("U32", 32), STORED("I32", 32),
     STORED("U64", 64), STORED("I64", 64), STORED("C64", 64), STORED("F8_E5M2", 8), STORED("F8_E4M3", 8), STORED("F8_E8M0", 8), STORED("F6_E2M3", 6),
@@ -27,7 +26,7 @@ static const struct qr_st_type types[] = {
 struct parser {
     struct qr_json_scan *scan;
     const char *file;
-    struct qr_st_list *list;
+    struct qr_stored_list *list;
     struct qr_buf text; /* a name while it is being read */
     struct qr_err *err;
 };
@@ -90,7 +89,7 @@ static int read_metadata(struct parser *p)
     return rc;
 }
 
-static int read_dtype(struct parser *p, struct qr_st_tensor *t)
+static int read_dtype(struct parser *p, struct qr_stored_tensor *t)
 {
     struct qr_json_token token;
     char found[64];
@@ -131,7 +130,7 @@ static int read_numbers(struct parser *p, const char *tensor, const char *what, 
 }
 
 /* Bytes of the logical tensor; false when the product does not fit or is no whole number of bytes. */
-static bool logical_bytes(const struct qr_st_tensor *t, uint64_t *out)
+static bool logical_bytes(const struct qr_stored_tensor *t, uint64_t *out)
 {
     uint64_t n = 1, bits;
     for (int32_t i = 0; i < t->n_dims; i++)
@@ -143,7 +142,7 @@ static bool logical_bytes(const struct qr_st_tensor *t, uint64_t *out)
     return true;
 }
 
-static int check_range(struct parser *p, const struct qr_json_token *at, struct qr_st_tensor *t, const int64_t range[2],
+static int check_range(struct parser *p, const struct qr_json_token *at, struct qr_stored_tensor *t, const int64_t range[2],
                        uint64_t data_bytes)
 {
     char shape[160];
@@ -151,7 +150,7 @@ static int check_range(struct parser *p, const struct qr_json_token *at, struct 
     if (range[0] > range[1] || (uint64_t)range[1] > data_bytes)
         return refuse(p, QR_E_DAMAGED, at, "tensor %s: data_offsets [%" PRId64 ", %" PRId64 "] do not lie in order inside the "
                       "%" PRIu64 " bytes of data", t->name, range[0], range[1], data_bytes);
-    qr_st_shape_text(shape, sizeof shape, t->shape, t->n_dims);
+    qr_shape_text(shape, sizeof shape, t->shape, t->n_dims);
     if (!logical_bytes(t, &need))
         return refuse(p, QR_E_DAMAGED, at, "tensor %s: shape %s of %s is no possible number of bytes", t->name, shape,
                       t->type->name);
@@ -163,7 +162,7 @@ static int check_range(struct parser *p, const struct qr_json_token *at, struct 
     return 0;
 }
 
-static int read_entry(struct parser *p, const struct qr_json_token *at, struct qr_st_tensor *t, uint64_t data_bytes)
+static int read_entry(struct parser *p, const struct qr_json_token *at, struct qr_stored_tensor *t, uint64_t data_bytes)
 {
     int64_t range[2];
     int32_t n_range = -1;
@@ -177,7 +176,7 @@ static int read_entry(struct parser *p, const struct qr_json_token *at, struct q
         if (qr_json_token_is(&key, "dtype"))
             rc = read_dtype(p, t);
         else if (qr_json_token_is(&key, "shape")) {
-            rc = read_numbers(p, t->name, "shape", t->shape, &t->n_dims, QR_ST_DIMS_MAX);
+            rc = read_numbers(p, t->name, "shape", t->shape, &t->n_dims, QR_STORED_DIMS_MAX);
             has_shape = true;
         } else if (qr_json_token_is(&key, "data_offsets"))
             rc = read_numbers(p, t->name, "data_offsets", range, &n_range, 2);
@@ -193,33 +192,21 @@ static int read_entry(struct parser *p, const struct qr_json_token *at, struct q
     return check_range(p, at, t, range, data_bytes);
 }
 
-struct qr_st_tensor *qr_st_list_add(struct qr_st_list *list)
-{
-    QR_ASSERT(list != NULL);
-    QR_ASSERT(list->n < QR_ST_TENSORS_MAX);
-    if (list->n == list->cap) {
-        list->cap = list->cap ? list->cap * 2 : 256;
-        list->item = qr_realloc(list->item, (size_t)list->cap, sizeof *list->item);
-    }
-    list->item[list->n] = (struct qr_st_tensor){0};
-    return &list->item[list->n++];
-}
-
 static int add_tensor(struct parser *p, const struct qr_json_token *key, int32_t shard, uint64_t data_bytes)
 {
-    struct qr_st_list *list = p->list;
+    struct qr_stored_list *list = p->list;
     qr_buf_clear(&p->text);
     qr_json_unescape(&p->text, key);
-    if (p->text.len == 0 || p->text.len > QR_ST_NAME_MAX)
-        return refuse(p, QR_E_DAMAGED, key, "a tensor's name has %zu bytes, expected 1 to %d", p->text.len, QR_ST_NAME_MAX);
-    if (list->n == QR_ST_TENSORS_MAX)
-        return refuse(p, QR_E_TOO_LARGE, key, "more than %d tensors", QR_ST_TENSORS_MAX);
+    if (p->text.len == 0 || p->text.len > QR_STORED_NAME_MAX)
+        return refuse(p, QR_E_DAMAGED, key, "a tensor's name has %zu bytes, expected 1 to %d", p->text.len, QR_STORED_NAME_MAX);
+    if (list->n == QR_STORED_TENSORS_MAX)
+        return refuse(p, QR_E_TOO_LARGE, key, "more than %d tensors", QR_STORED_TENSORS_MAX);
     char *name = qr_arena_try(&list->names, p->text.len + 1, 1);
     if (!name)
-        return refuse(p, QR_E_TOO_LARGE, key, "the names of the tensors take more than %zu bytes", QR_ST_HEADER_MAX);
+        return refuse(p, QR_E_TOO_LARGE, key, "the names of the tensors take more than %zu bytes", QR_SAFETENSORS_HEADER_MAX);
     memcpy(name, p->text.data, p->text.len + 1);
-    struct qr_st_tensor *t = qr_st_list_add(list);
-    *t = (struct qr_st_tensor){.name = name, .shard = shard};
+    struct qr_stored_tensor *t = qr_stored_list_add(list);
+    *t = (struct qr_stored_tensor){.name = name, .shard = shard};
     return read_entry(p, key, t, data_bytes);
 }
 
@@ -238,7 +225,7 @@ static int read_header(struct parser *p, int32_t shard, uint64_t data_bytes)
 
 static int by_offset(const void *a, const void *b)
 {
-    const struct qr_st_tensor *x = a, *y = b;
+    const struct qr_stored_tensor *x = a, *y = b;
     if (x->offset != y->offset)
         return x->offset < y->offset ? -1 : 1;
     if (x->n_bytes != y->n_bytes) /* an empty tensor stands before the one that begins where it ends */
@@ -249,12 +236,12 @@ static int by_offset(const void *a, const void *b)
 /* Sorted ranges follow one another from the first byte of data to the last; then offsets count from the file's beginning. */
 static int check_cover(struct parser *p, int32_t first, uint64_t data_start, uint64_t data_bytes)
 {
-    struct qr_st_list *list = p->list;
+    struct qr_stored_list *list = p->list;
     uint64_t at = 0;
     if (list->n > first)
         qsort(list->item + first, (size_t)(list->n - first), sizeof *list->item, by_offset);
     for (int32_t i = first; i < list->n; i++) {
-        struct qr_st_tensor *t = &list->item[i];
+        struct qr_stored_tensor *t = &list->item[i];
         if (t->offset != at)
             return qr_err_set(p->err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s begins %s, expected byte %" PRIu64
                               " (ranges must follow one another)", p->file, data_start + t->offset, t->name,
@@ -276,7 +263,7 @@ static int check_length(const uint8_t *bytes, size_t n_bytes, const char *file, 
                           "bytes)", file, n_bytes, LENGTH_BYTES + 2);
     memcpy(&n, bytes, sizeof n);
     n = le64toh(n);
-    uint64_t most = n_bytes - LENGTH_BYTES < QR_ST_HEADER_MAX ? n_bytes - LENGTH_BYTES : QR_ST_HEADER_MAX;
+    uint64_t most = n_bytes - LENGTH_BYTES < QR_SAFETENSORS_HEADER_MAX ? n_bytes - LENGTH_BYTES : QR_SAFETENSORS_HEADER_MAX;
     if (n > most || n < 2)
         return qr_err_set(err, QR_E_DAMAGED, "%s: byte 0: the header's length is %" PRIu64 ", expected 2 to %" PRIu64
                           " in a file of %zu bytes", file, n, most, n_bytes);
@@ -287,7 +274,7 @@ static int check_length(const uint8_t *bytes, size_t n_bytes, const char *file, 
     return 0;
 }
 
-int qr_st_header_parse(struct qr_st_list *list, const uint8_t *bytes, size_t n_bytes, int32_t shard, const char *file,
+int qr_safetensors_header_parse(struct qr_stored_list *list, const uint8_t *bytes, size_t n_bytes, int32_t shard, const char *file,
                        struct qr_err *err)
 {
     QR_ASSERT(list != NULL && (bytes != NULL || n_bytes == 0));
@@ -296,7 +283,7 @@ int qr_st_header_parse(struct qr_st_list *list, const uint8_t *bytes, size_t n_b
     int rc = check_length(bytes, n_bytes, file, &header_bytes, err);
     if (rc)
         return rc;
-    struct qr_json_limits limits = {.bytes_max = QR_ST_HEADER_MAX,
+    struct qr_json_limits limits = {.bytes_max = QR_SAFETENSORS_HEADER_MAX,
                                     .values_max = (int64_t)header_bytes, .depth_max = 4, .nul_ok = false};
     struct parser p = {.file = file, .list = list, .err = err};
     p.scan = qr_json_scan_new((const char *)bytes + LENGTH_BYTES, header_bytes, &limits);

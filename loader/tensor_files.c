@@ -1,0 +1,178 @@
+/* tensor_files.c - the set of tensors, whatever kind of file filled it: finding, reading and decoding. */
+#include "loader/tensor_files.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/gguf_file.h"
+#include "base/half.h"
+#include "base/mem.h"
+#include "loader/gguf_blocks.h"
+#include "loader/tensor_files_parts.h"
+
+struct qr_tensor_files *qr_tensor_files_new(void)
+{
+    struct qr_tensor_files *st = qr_alloc(1, sizeof *st);
+    qr_arena_init(&st->list.names, QR_SAFETENSORS_HEADER_MAX);
+    qr_map_init(&st->by_name, 512);
+    return st;
+}
+
+void qr_tensor_files_close(struct qr_tensor_files *st)
+{
+    if (!st)
+        return;
+    for (int32_t i = 0; i < st->n_shards; i++) {
+        if (!st->borrowed)
+            qr_map_file_close(&st->shard[i].map);
+        qr_free(st->shard[i].name);
+    }
+    qr_free(st->shard);
+    qr_free(st->list.item);
+    qr_arena_release(&st->list.names);
+    qr_map_release(&st->by_name);
+    qr_free(st);
+}
+
+int32_t qr_tensor_files_add(struct qr_tensor_files *st, const char *name, size_t len)
+{
+    QR_ASSERT(st != NULL && name != NULL);
+    if (st->n_shards == 0 || (st->n_shards & (st->n_shards - 1)) == 0)
+        st->shard = qr_realloc(st->shard, st->n_shards ? (size_t)st->n_shards * 2 : 1, sizeof *st->shard);
+    st->shard[st->n_shards] = (struct qr_tensor_file){.name = qr_strndup(name, len)};
+    return st->n_shards++;
+}
+
+struct qr_stored_tensor *qr_stored_list_add(struct qr_stored_list *list)
+{
+    QR_ASSERT(list != NULL);
+    QR_ASSERT(list->n < QR_STORED_TENSORS_MAX);
+    if (list->n == list->cap) {
+        list->cap = list->cap ? list->cap * 2 : 256;
+        list->item = qr_realloc(list->item, (size_t)list->cap, sizeof *list->item);
+    }
+    list->item[list->n] = (struct qr_stored_tensor){0};
+    return &list->item[list->n++];
+}
+
+int qr_tensor_files_open(struct qr_tensor_files **out, const char *model, struct qr_err *err)
+{
+    char path[QR_GGUF_PATH_MAX];
+    return qr_gguf_find_file(path, model) ? qr_gguf_tensors_open(out, path, err) : qr_safetensors_open(out, model, err);
+}
+
+int32_t qr_tensor_files_count(const struct qr_tensor_files *st)
+{
+    QR_ASSERT(st != NULL);
+    return st->list.n;
+}
+
+const struct qr_stored_tensor *qr_tensor_files_at(const struct qr_tensor_files *st, int32_t i)
+{
+    QR_ASSERT(st != NULL);
+    QR_ASSERT(i >= 0 && i < st->list.n);
+    return &st->list.item[i];
+}
+
+const struct qr_stored_tensor *qr_tensor_files_find(const struct qr_tensor_files *st, const char *name)
+{
+    QR_ASSERT(st != NULL && name != NULL);
+    int32_t i = qr_map_find(&st->by_name, name, strlen(name), -1);
+    return i < 0 ? NULL : &st->list.item[i];
+}
+
+const void *qr_tensor_files_data(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(st != NULL && t != NULL);
+    const struct qr_map_file *map = &st->shard[t->shard].map;
+    QR_ASSERT(t->offset <= map->n_bytes && t->n_bytes <= map->n_bytes - t->offset);
+    return t->n_bytes ? map->data + t->offset : NULL;
+}
+
+void qr_tensor_files_populate(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(st != NULL && t != NULL);
+    if (!st->borrowed)
+        qr_map_file_populate(&st->shard[t->shard].map, t->offset, t->n_bytes);
+}
+
+void qr_tensor_files_drop(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(st != NULL && t != NULL);
+    if (!st->borrowed)
+        qr_map_file_drop(&st->shard[t->shard].map, t->offset, t->n_bytes);
+}
+
+int32_t qr_tensor_files_n_shards(const struct qr_tensor_files *st)
+{
+    QR_ASSERT(st != NULL);
+    return st->n_shards;
+}
+
+const char *qr_tensor_files_shard_name(const struct qr_tensor_files *st, int32_t shard)
+{
+    QR_ASSERT(st != NULL);
+    QR_ASSERT(shard >= 0 && shard < st->n_shards);
+    return st->shard[shard].name;
+}
+
+uint64_t qr_tensor_files_shard_bytes(const struct qr_tensor_files *st, int32_t shard)
+{
+    QR_ASSERT(st != NULL);
+    QR_ASSERT(shard >= 0 && shard < st->n_shards);
+    return st->shard[shard].map.n_bytes;
+}
+
+const char *qr_shape_text(char *text, size_t n, const int64_t *shape, int32_t n_dims)
+{
+    QR_ASSERT(text != NULL && n >= 3);
+    QR_ASSERT(n_dims >= 0 && n_dims <= QR_STORED_DIMS_MAX);
+    size_t at = (size_t)snprintf(text, n, "[");
+    for (int32_t i = 0; i < n_dims && at < n; i++)
+        at += (size_t)snprintf(text + at, n - at, "%s%" PRId64, i ? ", " : "", shape[i]);
+    if (at < n)
+        snprintf(text + at, n - at, "]");
+    return text;
+}
+
+/* The row of the file that row i of a safetensors file is: converters write a head's row pairs (r, r + half) one beside the other. */
+static int64_t stored_row(const struct qr_stored_tensor *t, int64_t i)
+{
+    if (t->heads == 0)
+        return i;
+    const int64_t per_head = t->shape[0] / t->heads, half = per_head / 2, r = i % per_head;
+    return i - r + (r < half ? 2 * r : 2 * (r - half) + 1);
+}
+
+static void decode_plain(float *dst, const uint8_t *src, enum qr_dtype from, int64_t n)
+{
+    if (from == QR_F32) {
+        memcpy(dst, src, (size_t)n * sizeof *dst);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, src + 2 * i, sizeof h);
+        dst[i] = from == QR_BF16 ? qr_bf16_to_f32(h) : qr_f16_to_f32(h);
+    }
+}
+
+void qr_tensor_files_decode(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n)
+{
+    QR_ASSERT(st != NULL && t != NULL && dst != NULL);
+    QR_ASSERT(t->type->computable && t->n_dims >= 1 && first >= 0 && n <= t->shape[0] - first);
+    const uint8_t *src = qr_tensor_files_data(st, t);
+    int64_t n_cols = 1;
+    for (int32_t i = 1; i < t->n_dims; i++)
+        n_cols *= t->shape[i];
+    const uint64_t row_bytes = t->n_bytes / (uint64_t)t->shape[0];
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *row = src + (uint64_t)stored_row(t, first + i) * row_bytes;
+        if (!t->type->blocks)
+            decode_plain(dst + i * n_cols, row, t->type->dtype, n_cols);
+        else if (!qr_gguf_decode((enum qr_gguf_type)t->type->gguf, dst + i * n_cols, row, n_cols))
+            QR_ASSERT(false);
+    }
+}

@@ -1,0 +1,35 @@
+/* tensor_files_parts.h - inside loader/ only: the set of tensors behind struct qr_tensor_files, whatever kind of file filled it. */
+#ifndef QR_LOADER_TENSOR_FILES_PARTS_H
+#define QR_LOADER_TENSOR_FILES_PARTS_H
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "base/map_file.h"
+#include "loader/tensor_files.h"
+
+struct qr_stored_list {
+    struct qr_stored_tensor *item; /* owned */
+    int32_t n, cap;
+    struct qr_arena names;         /* what item[].name points to */
+};
+
+struct qr_tensor_file {
+    char *name;             /* owned; inside the directory */
+    struct qr_map_file map; /* owned unless the bytes are borrowed */
+};
+
+struct qr_tensor_files {
+    struct qr_tensor_file *shard; /* owned [n_shards] */
+    int32_t n_shards;
+    bool borrowed;          /* the one shard's bytes are the caller's */
+    struct qr_stored_list list;
+    struct qr_map by_name;  /* name -> index */
+};
+
+struct qr_tensor_files *qr_tensor_files_new(void);
+int32_t qr_tensor_files_add(struct qr_tensor_files *st, const char *name, size_t len); /* its index */
+
+/* One more entry, of zeros, at the end of the list. */
+struct qr_stored_tensor *qr_stored_list_add(struct qr_stored_list *list);
+
+#endif

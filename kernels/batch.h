@@ -12,6 +12,13 @@
 
 #include "kernels/dtype.h"
 
+/* Rows that want the same addition to what the model computes (kernels.h, adapt). */
+struct qr_row_group {
+    const int32_t *row; /* [n_rows] increasing */
+    int32_t n_rows;
+    int32_t slot;       /* of the adapter */
+};
+
 struct qr_batch {
     int32_t n_tokens, n_seqs, n_prefill_seqs; /* prefill sequences come first */
     int32_t n_logits;
@@ -25,6 +32,8 @@ struct qr_batch {
     const int32_t *block_table;   /* [n_seqs][table_stride] */
     const int32_t *logit_row;     /* [n_logits] rows whose logits are wanted, increasing */
     const float *logit_scale;     /* [n_logits] what sums of e^(scale * logit) are taken of (kernels.h, stretches), 0: none; or NULL: no row wants any */
+    const struct qr_row_group *group; /* [n_groups] rows with adapters, no row twice; the others have none. The host's */
+    int32_t n_groups;
     const struct qr_batch *host;  /* the same numbers where the host can read them, when the arrays above are a device's; else NULL */
 };
 

@@ -253,6 +253,49 @@ struct qr_gather_args {
     int32_t n_rows, n_cols;
 };
 
+/* adapt - adds low-rank products to what a product gave, other ones for each group of rows:
+ *     out[n, first + o] += scale * sum_j t[n, j] b[o, j],   t[n, j] = sum_i x[n, i] a[j, i]
+ * for every row n of a group and every part (a, b, scale, first) of what its adapter adds to this matrix (q, k and v of a fused one are three).
+ *
+ * Shapes    x [N, I]   out [N, O]   a [r, I] row-major   b [ceil(n_out/32), r, 32]: of 32 outputs the r numbers of each j side by side (qr_adapt_b_at),
+ *           what is behind the last output 0   mid: room for t, a row for every row of every group, mid_stride >= the ranks of a group's parts together
+ * Types     x, out, mid f32.  a, b f32 or bf16; x is not rounded: an adapter's numbers are few, and what is read of them is what counts.
+ * Requires  out and x do not overlap; parts of one adapter add to different outputs; rank >= 1; no row in two groups.
+ * Numerics  t and the sum over j: one chain each in rising order (lanes of vectors over i are summed last), whatever the other rows are; out + scale * sum
+ *           at the end. A row of no group is not touched.
+ * Cost      each group reads its a and b once for about every four rows, the first time from memory: 2 r (I + n_out) FLOP and, of few rows, r (I + n_out)
+ *           elements.
+ * Sources   Hu et al. 2021 (arXiv:2106.09685); several adapters in one batch: Chen et al. 2023 (2310.18547), Sheng et al. 2023 (2311.03285). */
+#define QR_ADAPT_PARTS_MAX 3
+#define QR_ADAPT_PANEL 32
+struct qr_adapt_part {
+    const void *a, *b;
+    int32_t first, n_out, rank;
+    float scale;
+};
+struct qr_adapt_parts {
+    struct qr_adapt_part part[QR_ADAPT_PARTS_MAX];
+    int32_t n; /* 0: this matrix is as it is */
+};
+static inline int64_t qr_adapt_b_at(int64_t rank, int64_t o, int64_t j)
+{
+    return (o / QR_ADAPT_PANEL * rank + j) * QR_ADAPT_PANEL + o % QR_ADAPT_PANEL;
+}
+static inline int64_t qr_adapt_b_elements(int64_t rank, int64_t n_out)
+{
+    return (n_out + QR_ADAPT_PANEL - 1) / QR_ADAPT_PANEL * QR_ADAPT_PANEL * rank;
+}
+struct qr_adapt_args {
+    float *out;
+    const float *x;
+    float *mid;
+    const struct qr_row_group *group;   /* [n_groups] */
+    const struct qr_adapt_parts *parts; /* of this matrix, by slot */
+    int64_t out_stride, x_stride, mid_stride;
+    int32_t n_groups, n_in;
+    enum qr_dtype dtype;
+};
+
 struct qr_kernels {
     const char *name; /* "ref", "avx2", "avx512", "amx" */
     void (*linear)(struct qr_queue *q, const struct qr_linear_args *a);
@@ -269,6 +312,7 @@ struct qr_kernels {
     void (*attention)(struct qr_queue *q, const struct qr_attention_args *a);
     void (*glu)(struct qr_queue *q, const struct qr_glu_args *a);
     void (*gather_rows)(struct qr_queue *q, const struct qr_gather_args *a);
+    void (*adapt)(struct qr_queue *q, const struct qr_adapt_args *a); /* NULL: there are no adapters here */
 
     /* What begins at a multiple of QR_LINEAR_PACKED_TOGETHER outputs lies at linear_packed_bytes of these and is a packed matrix of its own: of vectors and
      * tiles, not ref's quantized ones.

@@ -66,6 +66,7 @@ NOTHING(kv_copy, qr_kv_copy_args)
 NOTHING(attention, qr_attention_args)
 NOTHING(glu, qr_glu_args)
 NOTHING(gather_rows, qr_gather_args)
+NOTHING(adapt, qr_adapt_args)
 
 static void null_chain(struct qr_queue *q, const struct qr_chain_args *a)
 {
@@ -106,6 +107,7 @@ const struct qr_kernels qr_null_kernels = {
     .attention = null_attention,
     .glu = null_glu,
     .gather_rows = null_gather_rows,
+    .adapt = null_adapt,
     .linear_packed_bytes = null_packed_bytes,
     .linear_pack = null_pack,
 };

@@ -22,6 +22,7 @@ NOTHING(no_kv_copy, qr_kv_copy_args)
 NOTHING(no_attention, qr_attention_args)
 NOTHING(no_glu, qr_glu_args)
 NOTHING(no_gather_rows, qr_gather_args)
+NOTHING(no_adapt, qr_adapt_args)
 
 static const struct qr_kernels nothing = {
     .name = "nothing",
@@ -39,6 +40,7 @@ static const struct qr_kernels nothing = {
     .attention = no_attention,
     .glu = no_glu,
     .gather_rows = no_gather_rows,
+    .adapt = no_adapt,
 };
 
 size_t qr_step_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits,

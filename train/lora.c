@@ -26,14 +26,6 @@ struct lora {
     int64_t n_base, n_in_max;
 };
 
-void qr_lora_name(char out[QR_WEIGHT_NAME_MAX], const char *matrix, const char *behind)
-{
-    QR_ASSERT(out != NULL && matrix != NULL && behind != NULL);
-    QR_ASSERT(strlen(matrix) > strlen(".weight"));
-    const int n = snprintf(out, QR_WEIGHT_NAME_MAX, QR_LORA_BEFORE "%.*s%s", (int)(strlen(matrix) - strlen(".weight")), matrix, behind);
-    QR_ASSERT(n < QR_WEIGHT_NAME_MAX);
-}
-
 /* ---- arithmetic ---- */
 
 static void make_sum(const struct qr_lora_product *x, int64_t row)

@@ -2,27 +2,18 @@
  *
  * The sum is made anew behind every step, in f32, and rounded and packed as any matrix: forward and backward pass know of nothing, and a merged model is what
  * was trained, bit for bit. The tape gives dW of the sum; dB = (alpha / r) dW A^T and dA = (alpha / r) B^T dW are exact. A and B are `extra` parameters.
- * On disk adapters are PEFT's: adapter_config.json, and adapter_model.safetensors with base_model.model.NAME.lora_A.weight and lora_B.weight.
+ * On disk adapters are PEFT's (loader/lora.h).
  * One owning thread, the trainer's.
  */
 #ifndef QR_TRAIN_LORA_H
 #define QR_TRAIN_LORA_H
 
 #include "base/err.h"
+#include "loader/lora.h"
 #include "train/config.h"
 #include "train/trainer.h"
 
 #define QR_LORA_DIR "adapter" /* in the run's directory: the adapters, when the run has ended */
-#define QR_LORA_CONFIG "adapter_config.json"
-#define QR_LORA_WEIGHTS "adapter_model.safetensors"
-
-/* The part of an adapter's matrix name behind that of the matrix which it adapts, and what is before it. */
-#define QR_LORA_BEFORE "base_model.model."
-#define QR_LORA_A ".lora_A.weight"
-#define QR_LORA_B ".lora_B.weight"
-
-/* "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" of "model.layers.0.self_attn.q_proj.weight"; behind: QR_LORA_A or QR_LORA_B. */
-void qr_lora_name(char out[QR_WEIGHT_NAME_MAX], const char *matrix, const char *behind);
 
 bool qr_lora_wanted(const struct qr_train_config *c);
 

@@ -16,6 +16,7 @@ const struct qr_kernels QR_REF(kernels) = {
     .attention = QR_REF(attention),
     .glu = QR_REF(glu),
     .gather_rows = QR_REF(gather_rows),
+    .adapt = QR_REF(adapt),
     .linear_packed_bytes = QR_REF(linear_packed_bytes),
     .linear_pack = QR_REF(linear_pack),
 };

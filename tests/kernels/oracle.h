@@ -4,6 +4,7 @@
 #define QR_TESTS_KERNELS_ORACLE_H
 
 #define QR_REAL double
+#include "kernels/ref/ref_adapt.c"
 #include "kernels/ref/ref_attention.c"
 #include "kernels/ref/ref_linear.c"
 #include "kernels/ref/ref_rows.c"

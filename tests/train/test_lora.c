@@ -226,7 +226,9 @@ Test(lora, adapters_of_another_model_or_kind_are_refused_by_name)
     qr_backend_close(be);
     static const char *const bad[][2] = {
         {"\"use_dora\": true", "/adapter_config.json: use_dora is set, expected false"},
-        {"\"rank_pattern\": {\"q_proj\": 2}", "/adapter_config.json: rank_pattern is not empty"},
+        {"\"alpha_pattern\": {\"q.*\": 2}", "/adapter_config.json: alpha_pattern \"q.*\", expected names such as q_proj"},
+        {"\"modules_to_save\": [\"lm_head\"]", "/adapter_config.json: modules_to_save is not empty"},
+        {"\"bias\": \"all\"", "/adapter_config.json: bias is set, expected \"none\""},
         {"\"alora_invocation_tokens\": [7, 9]", "/adapter_config.json: alora_invocation_tokens is not empty"},
         {"\"init_lora_weights\": \"pissa\"", "/adapter_config.json: init_lora_weights is \"pissa\", expected "},
         {"\"peft_type\": \"IA3\"", NULL}, /* twice: no JSON of ours */

@@ -16,6 +16,7 @@ const struct qr_kernels qr_amx_kernels = {
     .attention = qr_amx_attention,
     .glu = qr_avx512_glu,
     .gather_rows = qr_avx512_gather_rows,
+    .adapt = qr_avx512_adapt,
     .linear_packed_bytes = qr_amx_linear_packed_bytes,
     .linear_pack = qr_amx_linear_pack,
 };

@@ -16,6 +16,7 @@ const struct qr_kernels QR_ISA_NAME(kernels) = {
     .attention = QR_ISA_NAME(attention),
     .glu = QR_ISA_NAME(glu),
     .gather_rows = QR_ISA_NAME(gather_rows),
+    .adapt = QR_ISA_NAME(adapt),
     .linear_packed_bytes = QR_ISA_NAME(linear_packed_bytes),
     .linear_pack = QR_ISA_NAME(linear_pack),
 };

@@ -1,0 +1,333 @@
+#include "loader/lora.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#define CONFIG_BYTES_MAX ((size_t)1 << 20)
+#define PATTERNS_MAX 1024
+
+/* A whole file. */
+struct bytes {
+    uint8_t *data; /* owned */
+    size_t n;
+};
+
+/* "q_proj": 32 of alpha_pattern. */
+struct pattern {
+    char name[QR_WEIGHT_NAME_MAX];
+    double alpha;
+};
+
+struct qr_lora_file {
+    char config[QR_PATH_MAX], weights[QR_PATH_MAX]; /* for messages */
+    struct bytes config_text, weights_bytes;
+    int64_t rank;
+    double alpha;
+    bool any_rank, rslora;       /* any_rank: a rank_pattern; the tensors say it */
+    struct pattern *pattern;     /* owned [n_patterns] */
+    int32_t n_patterns;
+    struct qr_tensor_files *st;   /* owned */
+    bool *used;                  /* owned: of each tensor */
+};
+
+void qr_lora_name(char out[QR_WEIGHT_NAME_MAX], const char *matrix, const char *behind)
+{
+    QR_ASSERT(out != NULL && matrix != NULL && behind != NULL);
+    QR_ASSERT(strlen(matrix) > strlen(".weight"));
+    const int n = snprintf(out, QR_WEIGHT_NAME_MAX, QR_LORA_BEFORE "%.*s%s", (int)(strlen(matrix) - strlen(".weight")), matrix, behind);
+    QR_ASSERT(n < QR_WEIGHT_NAME_MAX);
+}
+
+/* ---- bytes ---- */
+
+/* The file that was opened, by whatever way, lies below `root`: asked of the open file, so nobody can change the answer in between. */
+static int check_beneath(int fd, const char *root, const char *path, struct qr_err *err)
+{
+    char link[64], real[PATH_MAX], top[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t n = readlink(link, real, sizeof real - 1);
+    if (n < 0 || !realpath(root, top))
+        return qr_err_set(err, QR_E_IO, "%s: cannot find out where it lies: %s", n < 0 ? path : root, strerror(errno));
+    real[n] = 0;
+    const size_t m = strcmp(top, "/") == 0 ? 0 : strlen(top);
+    if (strncmp(real, top, m) != 0 || real[m] != '/')
+        return qr_err_set(err, QR_E_DENIED, "%s: lies outside of the directory that adapters may come from", path);
+    return 0;
+}
+
+static int read_fd(struct bytes *out, int fd, const char *path, size_t max, struct qr_err *err)
+{
+    struct stat s;
+    if (fstat(fd, &s) != 0)
+        return qr_err_set(err, QR_E_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(s.st_mode))
+        return qr_err_set(err, QR_E_IO, "%s: is %s, expected a regular file", path, S_ISDIR(s.st_mode) ? "a directory" : "a pipe or a device");
+    if ((uint64_t)s.st_size > max)
+        return qr_err_set(err, QR_E_TOO_LARGE, "%s: has %lld bytes, expected at most %zu", path, (long long)s.st_size, max);
+    const size_t size = (size_t)s.st_size;
+    *out = (struct bytes){.data = qr_realloc(NULL, size + 1, 1)};
+    while (out->n < size) {
+        const ssize_t n = read(fd, out->data + out->n, size - out->n);
+        if (n <= 0)
+            return qr_err_set(err, QR_E_IO, "%s: %s", path, n < 0 ? strerror(errno) : "became shorter while it was read");
+        out->n += (size_t)n;
+    }
+    return 0;
+}
+
+/* Copied, not mapped: who shortens a mapped file ends the program that reads it. On an error what was read is the caller's as well. */
+static int read_file(struct bytes *out, const char *path, const char *root, size_t max, struct qr_err *err)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return qr_err_set(err, errno == ENOENT || errno == ENOTDIR ? QR_E_NOT_FOUND : QR_E_IO, "%s: %s", path, strerror(errno));
+    int rc = root ? check_beneath(fd, root, path, err) : 0;
+    rc = rc ? rc : read_fd(out, fd, path, max, err);
+    close(fd);
+    return rc;
+}
+
+/* ---- settings ---- */
+
+/* Ways to begin that leave the model's own matrices as they were (others, such as PiSSA, subtract from them what the adapters begin with). */
+static int check_start(const struct qr_lora_file *f, const struct qr_json *v, struct qr_err *err)
+{
+    static const char *const harmless[] = {"gaussian", "eva", "orthogonal"};
+    const struct qr_json *x = qr_json_find(v, "init_lora_weights");
+    if (qr_json_is_null(x) || qr_json_type(x) != QR_JSON_T_STRING)
+        return 0;
+    for (int i = 0; i < QR_COUNT(harmless); i++)
+        if (strcmp(qr_json_str(x, NULL), harmless[i]) == 0)
+            return 0;
+    return qr_err_set(err, QR_E_UNSUPPORTED, "%s: init_lora_weights is \"%.40s\", expected a boolean, \"gaussian\", \"eva\" or \"orthogonal\"", f->config,
+                      qr_json_str(x, NULL));
+}
+
+/* Settings of PEFT that make adapters something else than this sum: absent, or this. */
+static int check_kind(const struct qr_lora_file *f, const struct qr_json *v, struct qr_err *err)
+{
+    static const char *const must_be_false[] = {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora"};
+    static const char *const must_be_empty[] = {"modules_to_save", "layer_replication", "target_parameters", "trainable_token_indices",
+                                                "alora_invocation_tokens", "use_bdlora", "kasa_config", "arrow_config"};
+    for (int i = 0; i < QR_COUNT(must_be_false); i++) {
+        const struct qr_json *x = qr_json_find(v, must_be_false[i]);
+        if (!qr_json_is_null(x) && !(qr_json_type(x) == QR_JSON_T_BOOL && !qr_json_bool(x)))
+            return qr_err_set(err, QR_E_UNSUPPORTED, "%s: %s is set, expected false", f->config, must_be_false[i]);
+    }
+    for (int i = 0; i < QR_COUNT(must_be_empty); i++) {
+        const struct qr_json *x = qr_json_find(v, must_be_empty[i]);
+        if (x && qr_json_count(x) > 0)
+            return qr_err_set(err, QR_E_UNSUPPORTED, "%s: %s is not empty, expected low-rank sums of the layers' matrices and nothing else", f->config,
+                              must_be_empty[i]);
+    }
+    const struct qr_json *bias = qr_json_find(v, "bias");
+    if (!qr_json_is_null(bias) && !(qr_json_type(bias) == QR_JSON_T_STRING && strcmp(qr_json_str(bias, NULL), "none") == 0))
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: bias is set, expected \"none\"", f->config);
+    return check_start(f, v, err);
+}
+
+/* PEFT's keys are regular expressions for the end of a name, from one of its dots on; taken are those that are such an end themselves. */
+static int read_patterns(struct qr_lora_file *f, const struct qr_json *v, struct qr_err *err)
+{
+    const struct qr_json *all = qr_json_find(v, "alpha_pattern"), *ranks = qr_json_find(v, "rank_pattern");
+    f->any_rank = ranks && qr_json_count(ranks) > 0;
+    if (qr_json_is_null(all) || qr_json_count(all) == 0)
+        return 0;
+    if (qr_json_type(all) != QR_JSON_T_OBJECT || qr_json_count(all) > PATTERNS_MAX)
+        return qr_err_set(err, QR_E_INVALID, "%s: alpha_pattern, expected an object with at most %d names", f->config, PATTERNS_MAX);
+    f->pattern = qr_alloc((size_t)qr_json_count(all), sizeof *f->pattern);
+    for (const struct qr_json *x = qr_json_first(all); x; x = qr_json_after(x)) {
+        const char *key = qr_json_key(x);
+        size_t n = strlen(key), plain = 0;
+        while (isalnum((unsigned char)key[plain]) || key[plain] == '_' || key[plain] == '.')
+            plain++;
+        if (qr_json_type(x) != QR_JSON_T_NUMBER || plain < n || n == 0 || n >= QR_WEIGHT_NAME_MAX)
+            return qr_err_set(err, QR_E_UNSUPPORTED, "%s: alpha_pattern \"%.60s\", expected names such as q_proj or layers.3.mlp.up_proj with a number",
+                              f->config, key);
+        struct pattern *p = &f->pattern[f->n_patterns++];
+        memcpy(p->name, key, n + 1);
+        p->alpha = qr_json_f64(x);
+    }
+    return 0;
+}
+
+static int read_values(struct qr_lora_file *f, const struct qr_json *v, struct qr_err *err)
+{
+    const struct qr_json *type = qr_json_find(v, "peft_type"), *alpha = qr_json_find(v, "lora_alpha"), *rank = qr_json_find(v, "r");
+    const struct qr_json *rslora = qr_json_find(v, "use_rslora");
+    if (!type || qr_json_type(type) != QR_JSON_T_STRING || strcmp(qr_json_str(type, NULL), "LORA") != 0)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: peft_type is not \"LORA\"", f->config);
+    if (!rank || !qr_json_i64(rank, &f->rank) || f->rank < 1 || f->rank > QR_LORA_RANK_MAX)
+        return qr_err_set(err, QR_E_INVALID, "%s: r, expected a whole number from 1 to %d", f->config, QR_LORA_RANK_MAX);
+    if (!alpha || qr_json_type(alpha) != QR_JSON_T_NUMBER)
+        return qr_err_set(err, QR_E_INVALID, "%s: lora_alpha, expected a number", f->config);
+    if (!qr_json_is_null(rslora) && qr_json_type(rslora) != QR_JSON_T_BOOL)
+        return qr_err_set(err, QR_E_INVALID, "%s: use_rslora, expected true or false", f->config);
+    f->alpha = qr_json_f64(alpha);
+    f->rslora = !qr_json_is_null(rslora) && qr_json_bool(rslora);
+    int rc = check_kind(f, v, err);
+    return rc ? rc : read_patterns(f, v, err);
+}
+
+static int read_config(struct qr_lora_file *f, struct qr_err *err)
+{
+    struct qr_json *v;
+    int rc = qr_json_parse(&v, (const char *)f->config_text.data, f->config_text.n, &qr_json_limits_request, err);
+    if (rc)
+        return qr_err_prefix(err, "%s: ", f->config);
+    rc = read_values(f, v, err);
+    qr_json_free(v);
+    return rc;
+}
+
+/* ---- the file ---- */
+
+int qr_lora_file_open(struct qr_lora_file **out, const char *dir, const char *root, size_t weights_max, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && dir != NULL);
+    QR_ASSERT(err != NULL && weights_max > 0);
+    struct qr_lora_file *f = qr_alloc(1, sizeof *f);
+    int rc = qr_path_join(f->config, dir, QR_LORA_CONFIG, err);
+    rc = rc ? rc : qr_path_join(f->weights, dir, QR_LORA_WEIGHTS, err);
+    rc = rc ? rc : read_file(&f->config_text, f->config, root, CONFIG_BYTES_MAX, err);
+    rc = rc ? rc : read_config(f, err);
+    rc = rc ? rc : read_file(&f->weights_bytes, f->weights, root, weights_max, err);
+    rc = rc ? rc : qr_safetensors_open_memory(&f->st, f->weights_bytes.data, f->weights_bytes.n, f->weights, err);
+    if (rc) {
+        qr_lora_file_close(f);
+        return rc;
+    }
+    f->used = qr_alloc((size_t)qr_tensor_files_count(f->st) + 1, sizeof *f->used);
+    *out = f;
+    return 0;
+}
+
+void qr_lora_file_close(struct qr_lora_file *f)
+{
+    if (!f)
+        return;
+    qr_tensor_files_close(f->st);
+    qr_free(f->config_text.data);
+    qr_free(f->weights_bytes.data);
+    qr_free(f->pattern);
+    qr_free(f->used);
+    qr_free(f);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+int32_t qr_lora_file_rank(const struct qr_lora_file *f)
+{
+    QR_ASSERT(f != NULL);
+    QR_ASSERT(f->rank >= 1);
+    int64_t rank = f->any_rank ? 1 : f->rank;
+    for (int32_t i = 0; i < qr_tensor_files_count(f->st); i++) {
+        const struct qr_stored_tensor *t = qr_tensor_files_at(f->st, i);
+        if (ends_with(t->name, QR_LORA_A) && t->n_dims == 2 && t->shape[0] > rank && t->shape[0] <= QR_LORA_RANK_MAX)
+            rank = t->shape[0];
+    }
+    return (int32_t)rank;
+}
+
+struct qr_hash128 qr_lora_file_hash(const struct qr_lora_file *f)
+{
+    QR_ASSERT(f != NULL);
+    QR_ASSERT(f->config_text.data != NULL && f->weights_bytes.data != NULL);
+    struct qr_hash_secret secret;
+    qr_hash_secret_seeded(&secret, 0); /* the cache's own secret comes on top */
+    const struct qr_hash128 both[2] = {qr_hash128_keyed(f->config_text.data, f->config_text.n, &secret),
+                                       qr_hash128_keyed(f->weights_bytes.data, f->weights_bytes.n, &secret)};
+    return qr_hash128_keyed(both, sizeof both, &secret);
+}
+
+/* ---- pairs ---- */
+
+static double alpha_of(const struct qr_lora_file *f, const char *matrix)
+{
+    const size_t n = strlen(matrix) - strlen(".weight");
+    for (int32_t i = 0; i < f->n_patterns; i++) {
+        const size_t m = strlen(f->pattern[i].name);
+        if (m <= n && memcmp(matrix + n - m, f->pattern[i].name, m) == 0 && (m == n || matrix[n - m - 1] == '.'))
+            return f->pattern[i].alpha;
+    }
+    return f->alpha;
+}
+
+/* The tensor of that name, its shape [rows, cols]; rows or cols 0: any rank. *out is NULL when there is none. */
+static int find_tensor(struct qr_lora_file *f, const struct qr_stored_tensor **out, const char *name, int64_t rows, int64_t cols, const char *base,
+                       struct qr_err *err)
+{
+    const struct qr_stored_tensor *t = qr_tensor_files_find(f->st, name);
+    const int64_t want[] = {rows ? rows : f->rank, cols ? cols : f->rank};
+    char found[160], expected[160];
+    *out = NULL;
+    if (!t)
+        return 0;
+    const bool shaped = t->n_dims == 2 && (rows ? t->shape[0] == rows : t->shape[0] >= 1 && t->shape[0] <= QR_LORA_RANK_MAX) &&
+                        (cols ? t->shape[1] == cols : true);
+    if (!shaped)
+        return qr_err_set(err, QR_E_INVALID, "%s: tensor %s is %s, expected %s by %s and r in " QR_LORA_CONFIG, f->weights, name,
+                          qr_shape_text(found, sizeof found, t->shape, t->n_dims), qr_shape_text(expected, sizeof expected, want, 2), base);
+    if (!t->type->computable)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: tensor %s is %s, expected F32, F16 or BF16", f->weights, name, t->type->name);
+    f->used[t - qr_tensor_files_at(f->st, 0)] = true; /* they lie side by side */
+    *out = t;
+    return 0;
+}
+
+int qr_lora_file_find(struct qr_lora_file *f, struct qr_lora_pair *out, const char *matrix, int64_t n_out, int64_t n_in, const char *base,
+                      struct qr_err *err)
+{
+    QR_ASSERT(f != NULL && out != NULL && matrix != NULL);
+    QR_ASSERT(n_out > 0 && n_in > 0 && base != NULL);
+    char a[QR_WEIGHT_NAME_MAX], b[QR_WEIGHT_NAME_MAX];
+    *out = (struct qr_lora_pair){0};
+    qr_lora_name(a, matrix, QR_LORA_A);
+    qr_lora_name(b, matrix, QR_LORA_B);
+    int rc = find_tensor(f, &out->a, a, f->any_rank ? 0 : f->rank, n_in, base, err);
+    const int64_t rank = out->a ? out->a->shape[0] : f->rank;
+    rc = rc ? rc : find_tensor(f, &out->b, b, n_out, rank, base, err);
+    if (rc == 0 && !out->a != !out->b)
+        rc = qr_err_set(err, QR_E_INVALID, "%s: tensor %s is missing, expected it beside %s", f->weights, out->a ? b : a, out->a ? a : b);
+    out->rank = (int32_t)rank;
+    out->scale = (float)(alpha_of(f, matrix) / (f->rslora ? sqrt((double)rank) : (double)rank));
+    return rc;
+}
+
+void qr_lora_file_decode(const struct qr_lora_file *f, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n)
+{
+    QR_ASSERT(f != NULL && t != NULL);
+    QR_ASSERT(dst != NULL && first >= 0 && n >= 0 && first + n <= t->shape[0]);
+    qr_tensor_files_decode(f->st, t, dst, first, n);
+}
+
+int qr_lora_file_check_used(const struct qr_lora_file *f, const char *base, struct qr_err *err)
+{
+    QR_ASSERT(f != NULL && base != NULL);
+    QR_ASSERT(err != NULL);
+    const int32_t n = qr_tensor_files_count(f->st);
+    for (int32_t i = 0; i < n; i++)
+        if (!f->used[i])
+            return qr_err_set(err, QR_E_INVALID, "%s: tensor %s belongs to no matrix of %s, expected " QR_LORA_BEFORE "NAME" QR_LORA_A " or " QR_LORA_B
+                              " of one", f->weights, qr_tensor_files_at(f->st, i)->name, base);
+    if (n == 0)
+        return qr_err_set(err, QR_E_INVALID, "%s: holds no tensor, expected adapters", f->weights);
+    return 0;
+}

@@ -1,0 +1,58 @@
+/* lora.h - low-rank adapters on disk, in PEFT's form: a directory with adapter_config.json, and with adapter_model.safetensors that holds
+ * base_model.model.NAME.lora_A.weight [r, n_in] and .lora_B.weight [n_out, r] for the matrices NAME.weight that are adapted to W + scale B A (Hu et al.
+ * 2021, arXiv:2106.09685). Read by serving (model/lora.h) and by `quire lora merge`, written by train/lora_files.c.
+ *
+ * Both files are read as they are when they are opened: who changes them later changes nothing here. What is no such sum (DoRA, modules_to_save, biases, ...)
+ * is refused by the name of its setting, tensors that belong to no adapted matrix by theirs. One owning thread.
+ */
+#ifndef QR_LOADER_LORA_H
+#define QR_LOADER_LORA_H
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "loader/tensor_files.h"
+#include "loader/weight_table.h"
+
+#define QR_LORA_CONFIG "adapter_config.json"
+#define QR_LORA_WEIGHTS "adapter_model.safetensors"
+#define QR_LORA_RANK_MAX 65536
+
+/* The part of an adapter's matrix name behind that of the matrix which it adapts, and what is before it. */
+#define QR_LORA_BEFORE "base_model.model."
+#define QR_LORA_A ".lora_A.weight"
+#define QR_LORA_B ".lora_B.weight"
+
+/* "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" of "model.layers.0.self_attn.q_proj.weight"; behind: QR_LORA_A or QR_LORA_B. */
+void qr_lora_name(char out[QR_WEIGHT_NAME_MAX], const char *matrix, const char *behind);
+
+struct qr_lora_file; /* opaque */
+
+/* dir: the adapter's directory. root: a directory below which both files must really lie, wherever links and ".." lead; NULL: anywhere. weights_max: the
+ * most bytes of the file with the matrices. Errors: QR_E_NOT_FOUND, QR_E_IO, QR_E_DENIED (outside of root), QR_E_TOO_LARGE, QR_E_DAMAGED; QR_E_INVALID for
+ * settings that are none; QR_E_UNSUPPORTED for kinds of adapters that are no such sum. */
+int qr_lora_file_open(struct qr_lora_file **out, const char *dir, const char *root, size_t weights_max, struct qr_err *err);
+void qr_lora_file_close(struct qr_lora_file *f); /* NULL is fine */
+
+/* The largest rank, and a number that says which adapters these are: two of the same have the same bytes in both files. */
+int32_t qr_lora_file_rank(const struct qr_lora_file *f);
+struct qr_hash128 qr_lora_file_hash(const struct qr_lora_file *f);
+
+/* What is added to one matrix. */
+struct qr_lora_pair {
+    const struct qr_stored_tensor *a, *b; /* borrowed; NULL: nothing */
+    int32_t rank;
+    float scale;                      /* alpha / r, with use_rslora alpha / sqrt(r) */
+};
+
+/* The pair of `matrix` ("model.layers.0.self_attn.q_proj.weight", [n_out, n_in]), its shapes and types checked; `base` is what messages call the model.
+ * Errors: QR_E_INVALID, QR_E_UNSUPPORTED. */
+int qr_lora_file_find(struct qr_lora_file *f, struct qr_lora_pair *out, const char *matrix, int64_t n_out, int64_t n_in, const char *base,
+                      struct qr_err *err);
+
+/* Rows [first, first + n) of a pair's tensor as f32. */
+void qr_lora_file_decode(const struct qr_lora_file *f, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n);
+
+/* Every tensor has been found by somebody, and there is one. QR_E_INVALID names one that was not. */
+int qr_lora_file_check_used(const struct qr_lora_file *f, const char *base, struct qr_err *err);
+
+#endif

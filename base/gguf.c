@@ -278,16 +278,13 @@ static int size_of(struct reader *r, struct qr_gguf_tensor *t, uint64_t at, cons
     return 0;
 }
 
+/* Text without control characters; at least one character. */
 static bool is_name(struct qr_gguf_text t)
 {
-    uint32_t cp;
-    int32_t n = 1;
-    for (uint64_t i = 0; i < t.n && n > 0; i += (uint64_t)n) {
-        n = qr_utf8_decode(t.at + i, (size_t)(t.n - i), &cp);
-        if (n > 0 && cp < 0x20)
+    for (uint64_t i = 0; i < t.n; i++)
+        if ((unsigned char)t.at[i] < 0x20)
             return false;
-    }
-    return t.n > 0 && n > 0;
+    return t.n > 0 && qr_utf8_is_valid(t.at, (size_t)t.n);
 }
 
 static int read_tensor(struct reader *r, struct qr_gguf_tensor *t)

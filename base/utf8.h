@@ -9,6 +9,12 @@
 /* The length of the well-formed prefix of s[0..n). Equal to n when all of it is valid. */
 size_t qr_utf8_valid_prefix(const char *s, size_t n);
 
+/* Whether all of s[0..n) is well-formed. */
+static inline bool qr_utf8_is_valid(const char *s, size_t n)
+{
+    return qr_utf8_valid_prefix(s, n) == n;
+}
+
 /* Decodes one code point at s (n >= 1 bytes there). Returns its length 1..4 and sets *cp; 0 when the bytes are malformed or cut. */
 int32_t qr_utf8_decode(const char *s, size_t n, uint32_t *cp);
 

@@ -237,11 +237,14 @@ static int generate(struct generator *g, struct qr_err *err)
     int64_t t0 = qr_clock_us();
     int rc = qr_cli_need_model(&g->o->m, err);
     if (rc == 0)
-        rc = qr_tokenizer_open(&g->tokenizer, g->o->m.model, err);
+        rc = qr_source_open(&mo.source, g->o->m.model, err);
+    if (rc == 0)
+        rc = qr_tokenizer_open_from(&g->tokenizer, mo.source, err);
     if (rc == 0)
         rc = read_prompts(g, err);
     if (rc == 0)
         rc = qr_engine_open(&g->engine, g->o->m.model, &ec, &bo, &mo, g->tokenizer, NULL, NULL, err);
+    qr_source_unref(mo.source);
     int64_t t1 = qr_clock_us();
     if (rc == 0)
         rc = run_all(g, err);

@@ -162,11 +162,15 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
     qr_cli_model_options(&mo, &bo, &s->o->m);
     bo.step_rows_max = CHUNK_TOKENS;
     struct qr_err no_tokenizer;
-    if (qr_tokenizer_open(&s->tokenizer, s->o->m.model, &no_tokenizer) != 0)
+    int rc = qr_source_open(&mo.source, s->o->m.model, err);
+    if (rc != 0)
+        return rc;
+    if (qr_tokenizer_open_from(&s->tokenizer, mo.source, &no_tokenizer) != 0)
         s->tokenizer = NULL;
-    int rc = qr_backend_open(&s->be, &bo, err);
+    rc = qr_backend_open(&s->be, &bo, err);
     if (rc == 0)
         rc = qr_model_open(&s->model, s->o->m.model, s->be, &mo, err);
+    qr_source_unref(mo.source);
     if (rc != 0)
         return rc;
     if (bo.tune == QR_TUNE_NOW)

@@ -73,16 +73,22 @@ static int load(struct serve *s, struct qr_err *err)
     struct qr_backend_options bo;
     struct qr_engine_config ec;
     const char *dir = s->o->m.model;
+    struct qr_source *source;
+    int rc = qr_source_open(&source, dir, err);
+    if (rc != 0)
+        return rc;
     qr_cli_model_options(&mo, &bo, &s->o->m);
     qr_cli_engine_config(&ec, &s->o->e);
+    mo.source = source;
     struct qr_engine *e = qr_engine_begin(dir, &ec, &bo, &mo, qr_server_wake, s->server);
     struct qr_err not_needed;
-    int rc = qr_tokenizer_open(&s->tokenizer, dir, err);
+    rc = qr_tokenizer_open_from(&s->tokenizer, source, err);
     if (rc == 0)
-        rc = qr_chat_open(&s->chat, dir, err);
+        rc = qr_chat_open_from(&s->chat, source, err);
     const int finished = qr_engine_finish(e, rc == 0 ? s->tokenizer : NULL, rc == 0 ? err : &not_needed);
     if (finished == 0)
         s->engine = e;
+    qr_source_unref(source);
     return rc != 0 ? rc : finished;
 }
 

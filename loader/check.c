@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 
 #include "base/assert.h"
-#include "base/gguf_file.h"
 #include "base/json.h"
+#include "base/source.h"
 #include "kernels/backend.h"
 #include "loader/hf_config.h"
 #include "loader/tensor_files.h"
@@ -59,14 +59,18 @@ static int check_backend(struct report *r, struct qr_err *err)
 static void examine(struct report *r)
 {
     struct stat st;
-    char gguf[QR_GGUF_PATH_MAX];
-    r->is_model = (stat(r->path, &st) == 0 && S_ISDIR(st.st_mode)) || qr_gguf_find_file(gguf, r->path);
+    struct qr_source *source = NULL;
+    note(r, qr_source_open(&source, r->path, slot(r)));
+    if (!source)
+        return;
+    r->is_model = (stat(r->path, &st) == 0 && S_ISDIR(st.st_mode)) || qr_source_gguf(source);
     if (r->is_model) {
-        int rc = qr_model_config_read(&r->config, r->path, slot(r));
+        int rc = qr_model_config_from(&r->config, source, slot(r));
         r->has_config = rc == 0;
         note(r, rc);
     }
-    note(r, qr_tensor_files_open(&r->files, r->path, slot(r)));
+    note(r, qr_tensor_files_open_from(&r->files, source, slot(r)));
+    qr_source_unref(source);
     for (int32_t i = 0; r->files && i < qr_tensor_files_count(r->files); i++) {
         const struct qr_stored_tensor *t = qr_tensor_files_at(r->files, i);
         uint64_t n = 1;

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/gguf_file.h"
 #include "base/half.h"
 #include "loader/gguf_blocks.h"
 #include "loader/hf_config.h"
@@ -215,18 +214,14 @@ static int read_rope(const struct reader *r)
     return rc ? rc : read_real(r, "rope.scaling.yarn_beta_slow", 1e-6, 1e6, &rope->beta_slow);
 }
 
-int qr_gguf_config_read(struct qr_model_config *out, const char *path, struct qr_err *err)
+int qr_gguf_config_read(struct qr_model_config *out, const struct qr_gguf *g, const char *path, struct qr_err *err)
 {
-    QR_ASSERT(out != NULL && path != NULL);
-    QR_ASSERT(err != NULL);
-    struct qr_gguf_file f;
+    QR_ASSERT(out != NULL && g != NULL);
+    QR_ASSERT(path != NULL && err != NULL);
     double eps = 1e-5;
-    int rc = qr_gguf_file_open(&f, path, err);
-    if (rc)
-        return rc;
     *out = (struct qr_model_config){.bos_id = -1, .gen_top_k = -1, .gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN, .gen_repetition_penalty = NAN};
-    struct reader r = {.g = f.g, .c = out, .err = err};
-    rc = read_arch(&r);
+    struct reader r = {.g = g, .c = out, .err = err};
+    int rc = read_arch(&r);
     rc = rc ? rc : read_sizes(&r);
     rc = rc ? rc : read_vocab(&r);
     rc = rc ? rc : read_int(&r, "attention.sliding_window", 0, 1 << 30, false, &out->window);
@@ -236,12 +231,24 @@ int qr_gguf_config_read(struct qr_model_config *out, const char *path, struct qr
         read_flags(&r);
         rc = read_rope(&r);
     }
-    qr_gguf_file_close(&f);
     return rc ? qr_err_prefix(err, "%s: ", path) : 0;
+}
+
+int qr_model_config_from(struct qr_model_config *out, const struct qr_source *source, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && source != NULL);
+    const struct qr_gguf *g = qr_source_gguf(source);
+    return g ? qr_gguf_config_read(out, g, qr_source_gguf_path(source), err) : qr_hf_config_read(out, qr_source_model(source), err);
 }
 
 int qr_model_config_read(struct qr_model_config *out, const char *model, struct qr_err *err)
 {
-    char path[QR_GGUF_PATH_MAX];
-    return qr_gguf_find_file(path, model) ? qr_gguf_config_read(out, path, err) : qr_hf_config_read(out, model, err);
+    QR_ASSERT(out != NULL && model != NULL);
+    struct qr_source *source;
+    int rc = qr_source_open(&source, model, err);
+    if (rc)
+        return rc;
+    rc = qr_model_config_from(out, source, err);
+    qr_source_unref(source);
+    return rc;
 }

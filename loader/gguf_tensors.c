@@ -109,8 +109,7 @@ static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *f
         return qr_err_set(err, QR_E_TOO_LARGE, "%s: more than %d tensors", st->shard[shard].name, QR_STORED_TENSORS_MAX);
     struct qr_stored_tensor *t = qr_stored_list_add(&st->list);
     *t = (struct qr_stored_tensor){.name = keep_name(st, from->name.at, (size_t)from->name.n), .type = type_of(from->type), .n_dims = from->n_dims,
-                                   .shard = shard,
-                               .offset = from->offset, .n_bytes = from->n_bytes};
+                                   .shard = shard, .offset = from->offset, .n_bytes = from->n_bytes};
     for (int32_t i = 0; i < from->n_dims; i++)
         t->shape[i] = from->dim[from->n_dims - 1 - i];
     translate(name, t, mix);
@@ -138,42 +137,59 @@ static int read_mixing(struct mixing *mix, const struct qr_gguf *g, struct qr_er
     return rc;
 }
 
-/* One file becomes a shard. */
-static int take_part(struct qr_tensor_files *st, const char *path, struct mixing *mix, int64_t *n_parts, struct qr_err *err)
+static int add_tensors(struct qr_tensor_files *st, const struct qr_gguf *g, int32_t shard, const struct mixing *mix, struct qr_err *err)
+{
+    int rc = 0;
+    for (int32_t i = 0; i < qr_gguf_n_tensors(g) && !rc; i++)
+        rc = add_tensor(st, qr_gguf_tensor_at(g, i), shard, mix, err);
+    return rc;
+}
+
+static int32_t add_shard(struct qr_tensor_files *st, const char *path, struct qr_map_file map)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const int32_t shard = qr_tensor_files_add(st, name, strlen(name));
+    st->shard[shard].map = map;
+    return shard;
+}
+
+/* A later part. */
+static int take_part(struct qr_tensor_files *st, const char *path, const struct mixing *mix, struct qr_err *err)
 {
     struct qr_gguf_file f;
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     int rc = qr_gguf_file_open(&f, path, err);
     if (rc)
         return rc;
-    const int32_t shard = qr_tensor_files_add(st, name, strlen(name));
-    st->shard[shard].map = f.map;
-    if (shard == 0) {
-        *n_parts = 1;
-        rc = read_mixing(mix, f.g, err);
-        rc = rc ? rc : qr_gguf_int(f.g, "split.count", 0, PARTS_MAX, n_parts, NULL, err);
-    }
-    for (int32_t i = 0; i < qr_gguf_n_tensors(f.g) && !rc; i++)
-        rc = add_tensor(st, qr_gguf_tensor_at(f.g, i), shard, mix, err);
+    rc = add_tensors(st, f.g, add_shard(st, path, f.map), mix, err);
     qr_gguf_close(f.g); /* the mapping is the set's */
     return rc;
 }
 
-int qr_gguf_tensors_open(struct qr_tensor_files **out, const char *path, struct qr_err *err)
+static int take_parts(struct qr_tensor_files *st, const char *path, const struct qr_gguf *g, struct qr_err *err)
 {
-    QR_ASSERT(out != NULL && path != NULL);
-    QR_ASSERT(err != NULL);
-    struct qr_tensor_files *st = qr_tensor_files_new();
     struct mixing mix;
     int64_t n_parts = 1;
     char part[QR_GGUF_PATH_MAX];
-    int rc = take_part(st, path, &mix, &n_parts, err);
+    int rc = read_mixing(&mix, g, err);
+    rc = rc ? rc : qr_gguf_int(g, "split.count", 0, PARTS_MAX, &n_parts, NULL, err);
+    rc = rc ? rc : add_tensors(st, g, 0, &mix, err);
     if (!rc && n_parts > 1 && (!qr_gguf_part_path(part, path, 0, (int32_t)n_parts) || strcmp(part, path) != 0))
         rc = qr_err_set(err, QR_E_USAGE, "%s: is one of %" PRId64 " parts; name the first, NAME-00001-of-%05" PRId64 ".gguf", path, n_parts, n_parts);
     for (int32_t i = 1; i < n_parts && !rc; i++) {
         qr_gguf_part_path(part, path, i, (int32_t)n_parts);
-        rc = take_part(st, part, &mix, &n_parts, err);
+        rc = take_part(st, part, &mix, err);
     }
+    return rc;
+}
+
+int qr_gguf_tensors_open(struct qr_tensor_files **out, struct qr_source *source, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && source != NULL);
+    QR_ASSERT(err != NULL && qr_source_gguf(source) != NULL);
+    struct qr_tensor_files *st = qr_tensor_files_new();
+    st->source = qr_source_ref(source);
+    add_shard(st, qr_source_gguf_path(source), qr_source_gguf_map(source));
+    int rc = take_parts(st, qr_source_gguf_path(source), qr_source_gguf(source), err);
     if (rc) {
         qr_tensor_files_close(st);
         st = NULL;

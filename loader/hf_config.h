@@ -12,17 +12,19 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/source.h"
 #include "loader/model_config.h"
 
 /* Reads DIR/config.json and, when it is there, DIR/generation_config.json. */
 int qr_hf_config_read(struct qr_model_config *out, const char *dir, struct qr_err *err);
 
-/* From the metadata of a GGUF file (the first part of a split one). The head is tied where there is no output.weight; biases and q/k norms are there where
- * their tensors are. Errors name file and key. */
-int qr_gguf_config_read(struct qr_model_config *out, const char *path, struct qr_err *err);
+/* From the metadata of a GGUF file (the first part of a split one); `path` is what messages call it. The head is tied where there is no output.weight;
+ * biases and q/k norms are there where their tensors are. Errors name file and key. */
+int qr_gguf_config_read(struct qr_model_config *out, const struct qr_gguf *g, const char *path, struct qr_err *err);
 
 /* Either of the two: GGUF where `model` is such a file, or a directory of one (qr_gguf_find_file). */
 int qr_model_config_read(struct qr_model_config *out, const char *model, struct qr_err *err);
+int qr_model_config_from(struct qr_model_config *out, const struct qr_source *source, struct qr_err *err);
 
 /* The same from texts in memory; generation may be NULL. */
 int qr_hf_config_parse(struct qr_model_config *out, const char *config, size_t config_len, const char *generation,

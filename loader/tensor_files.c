@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/gguf_file.h"
 #include "base/half.h"
 #include "base/mem.h"
 #include "loader/gguf_blocks.h"
@@ -25,7 +24,7 @@ void qr_tensor_files_close(struct qr_tensor_files *st)
     if (!st)
         return;
     for (int32_t i = 0; i < st->n_shards; i++) {
-        if (!st->borrowed)
+        if (!st->borrowed && !(st->source && i == 0))
             qr_map_file_close(&st->shard[i].map);
         qr_free(st->shard[i].name);
     }
@@ -33,6 +32,7 @@ void qr_tensor_files_close(struct qr_tensor_files *st)
     qr_free(st->list.item);
     qr_arena_release(&st->list.names);
     qr_map_release(&st->by_name);
+    qr_source_unref(st->source);
     qr_free(st);
 }
 
@@ -57,10 +57,22 @@ struct qr_stored_tensor *qr_stored_list_add(struct qr_stored_list *list)
     return &list->item[list->n++];
 }
 
+int qr_tensor_files_open_from(struct qr_tensor_files **out, struct qr_source *source, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && source != NULL);
+    return qr_source_gguf(source) ? qr_gguf_tensors_open(out, source, err) : qr_safetensors_open(out, qr_source_model(source), err);
+}
+
 int qr_tensor_files_open(struct qr_tensor_files **out, const char *model, struct qr_err *err)
 {
-    char path[QR_GGUF_PATH_MAX];
-    return qr_gguf_find_file(path, model) ? qr_gguf_tensors_open(out, path, err) : qr_safetensors_open(out, model, err);
+    QR_ASSERT(out != NULL && model != NULL);
+    struct qr_source *source;
+    int rc = qr_source_open(&source, model, err);
+    if (rc)
+        return rc;
+    rc = qr_tensor_files_open_from(out, source, err);
+    qr_source_unref(source);
+    return rc;
 }
 
 int32_t qr_tensor_files_count(const struct qr_tensor_files *st)

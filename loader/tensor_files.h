@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/source.h"
 #include "kernels/dtype.h"
 
 #define QR_STORED_DIMS_MAX 8
@@ -45,12 +46,13 @@ struct qr_tensor_files; /* opaque */
 /* `path` is a .safetensors file, or a directory that holds model.safetensors or model.safetensors.index.json. */
 int qr_safetensors_open(struct qr_tensor_files **out, const char *path, struct qr_err *err);
 
-/* A GGUF file, or the first part of one that was split; path as of qr_gguf_find_file. Tensors are found by the names that the same model has in safetensors
+/* Of a source that is a GGUF file, or the first part of one that was split. Tensors are found by the names that the same model has in safetensors
  * files; their `name` is the file's own. */
-int qr_gguf_tensors_open(struct qr_tensor_files **out, const char *path, struct qr_err *err);
+int qr_gguf_tensors_open(struct qr_tensor_files **out, struct qr_source *source, struct qr_err *err);
 
-/* Either of the two: GGUF where `model` is such a file, or a directory of one. */
+/* Either of the two: GGUF where `model` is such a file, or a directory of one. The set keeps a reference to its source. */
 int qr_tensor_files_open(struct qr_tensor_files **out, const char *model, struct qr_err *err);
+int qr_tensor_files_open_from(struct qr_tensor_files **out, struct qr_source *source, struct qr_err *err);
 
 /* One file's bytes, borrowed for the set's life; `name` is what messages call it. */
 int qr_safetensors_open_memory(struct qr_tensor_files **out, const void *bytes, size_t n_bytes, const char *name,

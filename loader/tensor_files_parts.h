@@ -21,6 +21,7 @@ struct qr_tensor_file {
 struct qr_tensor_files {
     struct qr_tensor_file *shard; /* owned [n_shards] */
     int32_t n_shards;
+    struct qr_source *source; /* owned reference: the first shard's bytes are its own; NULL: there is none */
     bool borrowed;          /* the one shard's bytes are the caller's */
     struct qr_stored_list list;
     struct qr_map by_name;  /* name -> index */

@@ -92,11 +92,16 @@ static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_d
 {
     struct qr_tensor_files *st = NULL;
     struct qr_model_config *c = &m->config;
-    int rc = qr_model_config_read(c, dir, err);
+    struct qr_source *source = options->source ? qr_source_ref(options->source) : NULL;
+    int rc = source ? 0 : qr_source_open(&source, dir, err);
+    rc = rc ? rc : qr_model_config_from(c, source, err);
+    int context_rc = rc ? 0 : set_context(c, options->ctx_max, err);
+    if (!rc && !context_rc)
+        rc = qr_tensor_files_open_from(&st, source, err);
+    qr_source_unref(source);
     if (rc)
         return rc;
-    if ((rc = set_context(c, options->ctx_max, err)) == 0 && (rc = qr_tensor_files_open(&st, dir, err)) != 0)
-        return rc;
+    rc = context_rc;
     if (!rc)
         rc = qr_weights_check(st, c, err);
     if (!rc) {

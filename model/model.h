@@ -34,9 +34,11 @@ struct qr_model_options {
     enum qr_quantize quantize; /* rounds the matrices to integers while loading, straight from what is stored (4 bits: the head to 8);
                                 * `compute` then says nothing */
     enum qr_kv_cache kv_cache; /* type of keys and values; AUTO: f32 when computing in f32, bf16 otherwise */
+    struct qr_source *source; /* borrowed: the model, opened already (its vocabulary is read by others); NULL: opened here */
     int32_t ctx_max;         /* 0: the configuration's maximum; more than that only as far as rope scaling stretches it */
 };
 
+struct qr_source;
 struct qr_model; /* opaque */
 
 /* All that an op may reach; one per rank. Made by qr_exec_init, used by one thread, released before its backend. */

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/gguf_file.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "tokenizer/chat_messages.h"
@@ -104,22 +103,16 @@ static int read_json(struct qr_json **out, const char *dir, const char *name, st
 }
 
 /* tokenizer_config.json, or what a GGUF file has in its place. */
-static int read_config(struct qr_json **out, const char *model, struct qr_err *err)
+static int read_config(struct qr_json **out, const struct qr_source *source, struct qr_err *err)
 {
-    char path[QR_GGUF_PATH_MAX];
-    struct qr_gguf_file f;
     struct qr_buf text = {0};
-    if (!qr_gguf_find_file(path, model))
-        return read_json(out, model, "tokenizer_config.json", err);
+    if (!qr_source_gguf(source))
+        return read_json(out, qr_source_model(source), "tokenizer_config.json", err);
     *out = NULL;
-    int rc = qr_gguf_file_open(&f, path, err);
-    if (rc)
-        return rc;
-    rc = qr_gguf_tokenizer_config(&text, f.g, err);
-    qr_gguf_file_close(&f);
+    int rc = qr_gguf_tokenizer_config(&text, qr_source_gguf(source), err);
     rc = rc ? rc : qr_json_parse(out, text.data, text.len, &qr_json_limits_file, err);
     qr_buf_release(&text);
-    return rc ? qr_err_prefix(err, "%s: ", path) : 0;
+    return rc ? qr_err_prefix(err, "%s: ", qr_source_gguf_path(source)) : 0;
 }
 
 /* Compiles a template of the file `where`; its faults are faults of the model's files. */
@@ -269,15 +262,16 @@ static bool wants_text(const struct qr_template *t)
     return text_works;
 }
 
-int qr_chat_open(struct qr_chat **out, const char *dir, struct qr_err *err)
+int qr_chat_open_from(struct qr_chat **out, const struct qr_source *source, struct qr_err *err)
 {
-    QR_ASSERT(out != NULL && dir != NULL);
+    QR_ASSERT(out != NULL && source != NULL);
     QR_ASSERT(err != NULL);
+    const char *dir = qr_source_model(source);
     struct qr_json *config, *map = NULL;
     struct qr_chat *c = qr_alloc(1, sizeof *c);
     _Static_assert(N_TOKENS == sizeof c->token / sizeof c->token[0], "one slot per token name");
     *out = NULL;
-    int rc = read_config(&config, dir, err);
+    int rc = read_config(&config, source, err);
     if (rc == 0)
         rc = find_templates(c, dir, config, err);
     if (rc == 0 && c->plain)
@@ -294,6 +288,18 @@ int qr_chat_open(struct qr_chat **out, const char *dir, struct qr_err *err)
     } else {
         qr_chat_close(c);
     }
+    return rc;
+}
+
+int qr_chat_open(struct qr_chat **out, const char *model, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && model != NULL);
+    struct qr_source *source;
+    int rc = qr_source_open(&source, model, err);
+    if (rc)
+        return rc;
+    rc = qr_chat_open_from(out, source, err);
+    qr_source_unref(source);
     return rc;
 }
 

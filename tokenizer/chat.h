@@ -10,13 +10,15 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/source.h"
 #include "tokenizer/template.h"
 #include "tokenizer/tokenizer.h"
 
 struct qr_chat; /* opaque */
 
 /* *out is NULL (and 0 returned) when the directory has no chat template. */
-int qr_chat_open(struct qr_chat **out, const char *dir, struct qr_err *err);
+int qr_chat_open(struct qr_chat **out, const char *model, struct qr_err *err);
+int qr_chat_open_from(struct qr_chat **out, const struct qr_source *source, struct qr_err *err);
 void qr_chat_close(struct qr_chat *c); /* NULL is fine */
 
 /* Names that a request's chat_template_kwargs must not set: messages, tools, add_generation_prompt, bos_token, ... */

@@ -109,11 +109,7 @@ static bool is_added(const struct vocab *v, int32_t id)
 
 static bool is_text(struct qr_gguf_text t)
 {
-    uint32_t cp;
-    int32_t n = 1;
-    for (uint64_t i = 0; i < t.n && n > 0; i += (uint64_t)n)
-        n = qr_utf8_decode(t.at + i, (size_t)(t.n - i), &cp);
-    return n > 0;
+    return qr_utf8_is_valid(t.at, (size_t)t.n);
 }
 
 static int32_t id_of(const struct vocab *v, const char *text, size_t n)
@@ -424,16 +420,16 @@ int qr_gguf_tokenizer_json(struct qr_buf *out, const struct qr_gguf *g, struct q
 }
 
 /* A list of named templates, as newer tokenizer_config.json have it; nothing where there is none. */
-static int put_templates(struct qr_buf *out, const struct vocab *v)
+static int put_templates(struct qr_buf *out, const struct qr_gguf *g, struct qr_err *err)
 {
     static const char *const names[][2] = {{"tokenizer.chat_template", "default"}, {"tokenizer.chat_template.tool_use", "tool_use"}};
     bool any = false;
     for (int i = 0; i < QR_COUNT(names); i++) {
         struct qr_gguf_text template;
         bool found = false;
-        int rc = qr_gguf_string(v->g, names[i][0], &template, &found, v->err);
+        int rc = qr_gguf_string(g, names[i][0], &template, &found, err);
         if (!rc && found && !is_text(template))
-            rc = qr_err_set(v->err, QR_E_DAMAGED, "%s is no UTF-8", names[i][0]);
+            rc = qr_err_set(err, QR_E_DAMAGED, "%s is no UTF-8", names[i][0]);
         if (rc)
             return rc;
         if (!found || (i > 0 && !any))
@@ -447,6 +443,24 @@ static int put_templates(struct qr_buf *out, const struct vocab *v)
     return 0;
 }
 
+/* The text of the token that a key names; one walk over the texts before it. found: false where there is none. */
+static int named_token(struct qr_gguf_text *out, bool *found, const struct qr_gguf *g, const char *key, struct qr_err *err)
+{
+    int64_t id = -1;
+    int rc = qr_gguf_int(g, key, INT64_MIN, INT64_MAX, &id, found, err);
+    err->code = rc ? err->code : QR_OK;
+    const struct qr_gguf_key *tokens = rc ? NULL : qr_gguf_array(g, "tokenizer.ggml.tokens", QR_GGUF_STRING, err);
+    if (!tokens)
+        return rc ? rc : err->code ? (int)err->code : qr_err_set(err, QR_E_NOT_FOUND, "there is no vocabulary (tokenizer.ggml.tokens) in this file");
+    *found = *found && id >= 0 && (uint64_t)id < tokens->count;
+    const uint8_t *at = tokens->data;
+    for (int64_t i = 0; *found && i <= id; i++)
+        *out = qr_gguf_next_text(&at);
+    if (*found && !is_text(*out))
+        return qr_err_set(err, QR_E_DAMAGED, "tokenizer.ggml.tokens: entry %" PRId64 " is no UTF-8", id);
+    return 0;
+}
+
 int qr_gguf_tokenizer_config(struct qr_buf *out, const struct qr_gguf *g, struct qr_err *err)
 {
     static const char *const names[][2] = {{"tokenizer.ggml.bos_token_id", "bos_token"}, {"tokenizer.ggml.eos_token_id", "eos_token"},
@@ -454,19 +468,18 @@ int qr_gguf_tokenizer_config(struct qr_buf *out, const struct qr_gguf *g, struct
                                            {"tokenizer.ggml.seperator_token_id", "sep_token"}};
     QR_ASSERT(out != NULL && g != NULL);
     QR_ASSERT(err != NULL);
-    struct vocab v = {.g = g, .err = err};
-    int rc = read_vocab(&v);
+    int rc = 0;
     qr_buf_put_byte(out, '{');
     for (int i = 0; i < QR_COUNT(names) && !rc; i++) {
-        int32_t id;
-        if ((rc = special_id(&v, names[i][0], &id)) || id < 0)
+        struct qr_gguf_text token = {0};
+        bool found = false;
+        if ((rc = named_token(&token, &found, g, names[i][0], err)) || !found)
             continue;
         qr_buf_printf(out, "\"%s\":", names[i][1]);
-        put_token(out, &v, id);
+        qr_json_put_str(out, token.at, (size_t)token.n);
         qr_buf_put_byte(out, ',');
     }
-    rc = rc ? rc : put_templates(out, &v);
+    rc = rc ? rc : put_templates(out, g, err);
     qr_buf_put_str(out, "\"clean_up_tokenization_spaces\":false}");
-    release(&v);
     return rc;
 }

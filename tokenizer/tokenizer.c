@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "base/gguf_file.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -163,37 +162,42 @@ static int open_directory(struct qr_tokenizer **out, const char *dir, struct qr_
 }
 
 /* What a GGUF file carries; where that is none that is known, the tokenizer.json beside it. */
-static int open_gguf(struct qr_tokenizer **out, const char *path, struct qr_err *err)
+static int open_gguf(struct qr_tokenizer **out, const struct qr_source *source, struct qr_err *err)
 {
-    struct qr_gguf_file f;
     struct qr_buf json = {0}, config = {0};
-    int rc = qr_gguf_file_open(&f, path, err);
-    if (rc)
-        return rc;
-    rc = qr_gguf_tokenizer_json(&json, f.g, err);
-    rc = rc ? rc : qr_gguf_tokenizer_config(&config, f.g, err);
-    qr_gguf_file_close(&f);
+    const char *path = qr_source_gguf_path(source);
+    int rc = qr_gguf_tokenizer_json(&json, qr_source_gguf(source), err);
+    rc = rc ? rc : qr_gguf_tokenizer_config(&config, qr_source_gguf(source), err);
     rc = rc ? rc : qr_tokenizer_parse(out, json.data, json.len, config.data, config.len, err);
     qr_buf_release(&json);
     qr_buf_release(&config);
     if (rc == 0)
         return 0;
-    char dir[QR_GGUF_PATH_MAX];
     struct qr_err other;
-    snprintf(dir, sizeof dir, "%s", path);
-    char *slash = strrchr(dir, '/');
-    snprintf(slash ? slash : dir, 2, "%s", slash ? "" : ".");
-    if ((rc == QR_E_UNSUPPORTED || rc == QR_E_NOT_FOUND) && open_directory(out, dir, &other) == 0)
-        return 0;
-    return qr_err_prefix(err, "%s: ", path);
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? qr_strndup(path, (size_t)(slash - path)) : qr_strdup(".");
+    const bool beside = (rc == QR_E_UNSUPPORTED || rc == QR_E_NOT_FOUND) && open_directory(out, *dir ? dir : "/", &other) == 0;
+    qr_free(dir);
+    return beside ? 0 : qr_err_prefix(err, "%s: ", path);
+}
+
+int qr_tokenizer_open_from(struct qr_tokenizer **out, const struct qr_source *source, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && source != NULL);
+    QR_ASSERT(err != NULL);
+    return qr_source_gguf(source) ? open_gguf(out, source, err) : open_directory(out, qr_source_model(source), err);
 }
 
 int qr_tokenizer_open(struct qr_tokenizer **out, const char *model, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && model != NULL);
-    QR_ASSERT(err != NULL);
-    char path[QR_GGUF_PATH_MAX];
-    return qr_gguf_find_file(path, model) ? open_gguf(out, path, err) : open_directory(out, model, err);
+    struct qr_source *source;
+    int rc = qr_source_open(&source, model, err);
+    if (rc)
+        return rc;
+    rc = qr_tokenizer_open_from(out, source, err);
+    qr_source_unref(source);
+    return rc;
 }
 
 void qr_tokenizer_close(struct qr_tokenizer *t)

@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/source.h"
 
 struct qr_tokenizer; /* opaque */
 
@@ -28,6 +29,7 @@ void qr_ids_push(struct qr_ids *v, int32_t id);
 /* Of a directory: reads tokenizer.json (and tokenizer_config.json when there, for bos/eos names and add_bos_token). Of a GGUF file, or a directory with nothing
  * but one: what it carries (gguf_tokens.h). */
 int qr_tokenizer_open(struct qr_tokenizer **out, const char *model, struct qr_err *err);
+int qr_tokenizer_open_from(struct qr_tokenizer **out, const struct qr_source *source, struct qr_err *err);
 
 /* The same from memory, for tests and fuzzing; config may be NULL. */
 int qr_tokenizer_parse(struct qr_tokenizer **out, const char *json, size_t len, const char *config, size_t config_len,

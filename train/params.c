@@ -281,8 +281,14 @@ int qr_params_open_held(struct qr_params **out, const char *dir, struct qr_backe
     QR_ASSERT(err != NULL);
     struct qr_model_config c;
     struct qr_tensor_files *st = NULL;
-    int rc = qr_model_config_read(&c, dir, err);
-    if (rc || (rc = qr_tensor_files_open(&st, dir, err)) != 0)
+    struct qr_source *source;
+    int rc = qr_source_open(&source, dir, err);
+    if (rc)
+        return rc;
+    rc = qr_model_config_from(&c, source, err);
+    rc = rc ? rc : qr_tensor_files_open_from(&st, source, err);
+    qr_source_unref(source);
+    if (rc)
         return rc;
     if ((rc = qr_weights_check(st, &c, err)) != 0) {
         qr_tensor_files_close(st);

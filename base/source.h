@@ -1,0 +1,25 @@
+/* source.h - where a model comes from, opened once for all who read of it: tokenizer, chat template, configuration and tensors.
+ *
+ * A GGUF file (or the first part of one) is mapped and its container parsed; a directory of the other form is only named, and readers open its files.
+ * Immutable once open; any thread may read. Counted: whoever keeps it takes a reference.
+ */
+#ifndef QR_BASE_SOURCE_H
+#define QR_BASE_SOURCE_H
+
+#include "base/err.h"
+#include "base/gguf.h"
+#include "base/map_file.h"
+
+struct qr_source; /* opaque */
+
+/* `model`: a directory or a file. What is not there is no error yet: its readers say what they miss. Errors: those of qr_gguf_file_open. */
+int qr_source_open(struct qr_source **out, const char *model, struct qr_err *err);
+struct qr_source *qr_source_ref(struct qr_source *s);
+void qr_source_unref(struct qr_source *s); /* NULL is fine */
+
+const char *qr_source_model(const struct qr_source *s);              /* as it was named */
+const struct qr_gguf *qr_source_gguf(const struct qr_source *s);     /* NULL: the other form */
+const char *qr_source_gguf_path(const struct qr_source *s);          /* of that file. Requires qr_source_gguf. */
+struct qr_map_file qr_source_gguf_map(const struct qr_source *s);    /* its bytes, the source's own. Requires qr_source_gguf. */
+
+#endif

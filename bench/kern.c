@@ -19,6 +19,7 @@
 #include "tests/ops_cases.h"
 
 #define CALLS_MIN 5
+#define X_FLOATS ((size_t)512 * 16384) /* the largest activation in the table */
 
 #define EXIT_SLOWER 6
 
@@ -34,7 +35,8 @@ static const struct qr_option table[] = {
     {"threads", 't', QR_OPT_INT, offsetof(struct options, threads), "0", 0, 1024, NULL, "N", "Only this many threads; 0: one, and all processors.",
      "Kernels"},
     {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME",
-     "Only some: read (the probes), linear, attention, rows (all others), back (gradients of rows), or fused (several in one go against the same apart).",
+     "Only some: read (the probes), linear, attention, rows (all others), head (a vocabulary's product, and packing), back (gradients of rows), or fused "
+     "(several in one go against the same apart).",
      "Kernels"},
     {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels"},
     {"memory", 0, QR_OPT_BYTES, offsetof(struct options, memory_bytes), "512MiB", 128 << 20, 64e9, NULL, "BYTES",
@@ -306,8 +308,10 @@ static void bench_level(const struct options *o, const char *isa, int32_t n_thre
             bench_rows(&b, &qr_rows_cases[i], x, out);
     if (wanted(o, "rows"))
         qr_kern_rest(&b, memory, x, out);
+    if (wanted(o, "head"))
+        qr_kern_head(&b, memory, x, out);
     if (wanted(o, "fused"))
-        qr_bench_fused(b.be, o->time_us, memory, (size_t)o->memory_bytes, x, rows);
+        qr_bench_fused(b.be, o->time_us, memory, (size_t)o->memory_bytes, x, X_FLOATS, rows);
     if (wanted(o, "back")) {
         qr_kern_back(&b, memory);
         fill(memory, (size_t)o->memory_bytes);
@@ -319,7 +323,7 @@ static void bench_all(const struct options *o, struct qr_kern_rows *rows)
 {
     const char *names[8];
     int32_t n_levels = qr_cpu_levels(names), all = qr_cpu_count();
-    const size_t n_floats = (size_t)512 * 16384; /* the largest activation in the table */
+    const size_t n_floats = X_FLOATS;
     char *memory = qr_alloc_aligned((size_t)o->memory_bytes, 64);
     float *x = qr_alloc_aligned(n_floats * sizeof *x, 64), *out = qr_alloc_aligned(n_floats * sizeof *out, 64);
     struct qr_rng rng = {.seed = 8};

@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,6 +9,8 @@
 #define ROWS_MAX 512
 #define BLOCK_TOKENS 16
 #define COPY_LAYERS 28
+#define HEAD_ROWS 64
+#define HEAD_OUTPUTS 49152
 #define NORM_AT ((size_t)8000000) /* in `out`: the weights of norms, behind everything else */
 
 /* smollm2-135m and qwen3-0.6b: widths that no tile divides and ones that all do, heads of 64 and 128. */
@@ -42,6 +45,22 @@ CALL(kv_write)
 CALL(qkv)
 CALL(kv_copy)
 CALL(gather_rows)
+CALL(linear)
+
+/* A matrix being packed. */
+struct pack {
+    const void *rows;
+    void *dst;
+    enum qr_dtype to;
+    int32_t n_out, n_in;
+};
+
+static void call_linear_pack(struct qr_kern_case *b, int32_t copy)
+{
+    (void)copy;
+    const struct pack *p = b->args;
+    b->be->k->linear_pack(b->be->queue, p->dst, p->to, p->n_out, p->n_in, 0, p->rows, QR_BF16, p->n_out);
+}
 
 static void measure(struct qr_kern_case *b, void (*call)(struct qr_kern_case *b, int32_t copy), const void *args, double bytes, const char *what)
 {
@@ -70,6 +89,11 @@ static void bench_width(struct qr_kern_case *b, const struct operands *o)
     struct qr_embed_args embed = {.out = o->out, .table = &table, .ids = o->ids, .out_stride = d, .n_rows = o->n, .scale = 1};
     snprintf(what, sizeof what, "embed %d x %d, bf16", (int)o->n, (int)d);
     measure(b, call_embed, &embed, 1.5 * row_bytes, what);
+    struct qr_tensor none = qr_tensor_2d(NULL, QR_BF16, 1 << 14, d);
+    embed.table = &none;
+    embed.packed = o->memory;
+    snprintf(what, sizeof what, "embed %d x %d, packed bf16", (int)o->n, (int)d);
+    measure(b, call_embed, &embed, (4.0 + 2 * QR_LINEAR_PACKED_TOGETHER) * o->n * d, what); /* whole lines of 16 rows */
     struct qr_gather_args gather = {.out = o->out, .x = o->x, .row = o->pos, .out_stride = d, .x_stride = d, .n_rows = o->n, .n_cols = d};
     snprintf(what, sizeof what, "gather_rows %d x %d", (int)o->n, (int)d);
     measure(b, call_gather_rows, &gather, 2 * row_bytes, what);
@@ -119,6 +143,41 @@ static void bench_cache(struct qr_kern_case *b, const struct operands *o, enum q
     measure(b, call_kv_copy, &copy, 2.0 * (double)qr_kv_block_bytes(&kv), what);
 }
 
+/* A head's product, and one that says of stretches of logits what their largest is, and their sums of exponentials. */
+static void bench_head(struct qr_kern_case *b, const struct operands *o, enum qr_dtype type)
+{
+    static const char *const names[] = {"", ", largest", ", largest and sums"};
+    const int32_t d = o->s->n_embd, n_vocab = HEAD_OUTPUTS;
+    const int64_t n = (n_vocab + QR_LINEAR_STRETCH - 1) / QR_LINEAR_STRETCH, rows = o->n;
+    float *largest = o->out + rows * n_vocab, *sum = largest + rows * n;
+    const struct qr_weight w = {.packed_dtype = type, .packed = (void *)o->memory};
+    float scale[HEAD_ROWS];
+    double squares = 0;
+    char what[80];
+    for (int i = 0; i < QR_COUNT(names); i++) {
+        const struct qr_stretches s = {.largest = largest, .sum = i == 2 ? sum : NULL, .scale = scale, .stride = n};
+        const struct qr_linear_args a = {.out = o->out, .x = o->x, .w = &w, .stretches = i > 0 ? &s : NULL, .out_stride = n_vocab, .x_stride = d,
+                                         .n_rows = (int32_t)rows, .n_in = d, .n_out = n_vocab};
+        snprintf(what, sizeof what, "head %d x %d -> %d, %s%s", (int)rows, (int)d, (int)n_vocab, qr_dtype_name(type), names[i]);
+        measure(b, call_linear, &a, (double)b->be->k->linear_packed_bytes(type, n_vocab, d) + 4.0 * (double)rows * n_vocab, what);
+        for (int64_t k = 0; k < n_vocab; k++)
+            squares += i == 0 ? (double)o->out[k] * (double)o->out[k] : 0;
+        for (int64_t r = 0; r < rows; r++)
+            scale[r] = (float)(1 / sqrt(squares / n_vocab)); /* exponentials of what weights of any size give would be denormal */
+    }
+}
+
+/* Matrices on their way into the order linear reads, from bf16. */
+static void bench_pack(struct qr_kern_case *b, const struct operands *o, enum qr_dtype to)
+{
+    const int32_t d = o->s->n_embd;
+    struct pack p = {.rows = o->memory, .dst = o->out, .to = to, .n_out = 2 * o->s->n_ffn, .n_in = d};
+    char what[80];
+    snprintf(what, sizeof what, "linear_pack %d x %d to %s", (int)d, (int)p.n_out, qr_dtype_name(to));
+    memset(o->out, 0, b->be->k->linear_packed_bytes(to, p.n_out, d));
+    measure(b, call_linear_pack, &p, (double)b->be->k->linear_packed_bytes(to, p.n_out, d) + 2.0 * p.n_out * d, what);
+}
+
 void qr_kern_rest(struct qr_kern_case *b, const void *memory, const float *x, float *out)
 {
     QR_ASSERT(b != NULL && b->be != NULL);
@@ -143,4 +202,18 @@ void qr_kern_rest(struct qr_kern_case *b, const void *memory, const float *x, fl
             for (int i = 0; i < QR_COUNT(caches); i++)
                 bench_cache(b, &o, caches[i]);
         }
+}
+
+void qr_kern_head(struct qr_kern_case *b, const void *memory, const float *x, float *out)
+{
+    static const enum qr_dtype types[] = {QR_BF16, QR_Q8, QR_Q4};
+    QR_ASSERT(b != NULL && b->be != NULL);
+    QR_ASSERT(memory != NULL && x != NULL && out != NULL);
+    for (int i = 0; i < QR_COUNT(shapes) * QR_COUNT(types); i++) {
+        struct operands o = {.s = &shapes[i / QR_COUNT(types)], .memory = memory, .x = x, .out = out, .n = 1};
+        bench_head(b, &o, types[i % QR_COUNT(types)]);
+        o.n = HEAD_ROWS;
+        bench_head(b, &o, types[i % QR_COUNT(types)]);
+        bench_pack(b, &o, types[i % QR_COUNT(types)]);
+    }
 }

@@ -2,7 +2,7 @@
  *
  * A rank is a thread (tests), a process on this machine, or a process that mpirun started; one `struct qr_comm` per rank says which one it is and reaches the
  * others. All ranks start the same calls in the same order; a call is started and waited for apart, so that it runs while the rank computes: a thread of
- * the comm carries calls out, one after the other, and sleeps between them.
+ * the comm carries calls out, one after the other, and sleeps between them. What is waited for at once (qr_comm_run) the caller may carry out itself.
  *
  * Sums are the same bits whatever carries them: element i is added along one binary tree over ranks, ((0 + 1) + (2 + 3)) + ..., in its own type. So a sum over
  * 2^k ranks of sums over their own leaves in the same order is the sum over all leaves, however many ranks there are.
@@ -26,6 +26,7 @@ enum qr_comm_kind {
     QR_COMM_REDUCE_SCATTER, /* rank r's part of data becomes the sum of that part; other parts may hold anything afterwards */
     QR_COMM_ALL_GATHER,     /* rank r's part of data becomes that part on every rank */
     QR_COMM_BROADCAST,      /* data of `root` becomes everybody's */
+    QR_COMM_GATHER,         /* of each of n_rows rows rank r's part becomes that part on `root`; other ranks' parts may hold anything elsewhere */
     QR_COMM_BARRIER,        /* no data: everybody is here */
 };
 
@@ -33,10 +34,10 @@ enum qr_comm_kind {
 struct qr_comm_call {
     enum qr_comm_kind kind;
     enum qr_dtype dtype;
-    void *data;             /* [n] */
+    void *data;             /* [n]; of a gather [n_rows][n] */
     int64_t n;
-    const int64_t *part;    /* [size + 1], rising from 0 to n: rank r has [part[r], part[r + 1]), which may be empty. Only for scatter and gather; copied */
-    int32_t root;
+    const int64_t *part;    /* [size + 1], rising from 0 to n: rank r has [part[r], part[r + 1]), which may be empty. Only for scatter and gathers; copied */
+    int32_t root, n_rows;   /* n_rows: only of a gather */
 };
 
 struct qr_comm_stats {
@@ -93,7 +94,8 @@ int qr_comm_start(struct qr_comm *c, const struct qr_comm_call *call, int64_t *t
  * rank died, left or gave up: within two seconds, naming it. A comm that failed once fails always. */
 int qr_comm_wait(struct qr_comm *c, int64_t ticket, struct qr_err *err);
 
-/* Start and wait. */
+/* Start and wait. Where nothing is under way, a transport that has no thread of its own to mind is run by the caller: a sum of a few numbers then costs no
+ * switch between threads. */
 int qr_comm_run(struct qr_comm *c, const struct qr_comm_call *call, struct qr_err *err);
 
 /* Everybody is here. */

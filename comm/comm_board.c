@@ -144,7 +144,7 @@ void qr_board_leave(struct qr_board_seat *s)
 
 static struct qr_board_post post_of(struct qr_board_seat *s, const struct qr_comm_call *call)
 {
-    const size_t n_bytes = (size_t)call->n * qr_dtype_bytes(call->dtype);
+    const size_t n_bytes = (size_t)(call->n_rows > 0 ? call->n_rows : 1) * (size_t)call->n * qr_dtype_bytes(call->dtype);
     return (struct qr_board_post){.what = qr_comm_what(call, s->board->size), .place = n_bytes ? s->place(s->user, call->data, n_bytes) : 0};
 }
 
@@ -190,6 +190,13 @@ static void work(struct qr_board_seat *s, const struct qr_comm_call *call, char 
         if (s->rank != call->root)
             memcpy(mine, data[call->root], (size_t)call->n * width);
         break;
+    case QR_COMM_GATHER:
+        for (int32_t r = 0; s->rank == call->root && r < size; r++)
+            for (int64_t i = 0; r != s->rank && i < call->n_rows; i++) {
+                const size_t place = (size_t)(i * call->n + call->part[r]) * width;
+                memcpy(mine + place, data[r] + place, (size_t)(call->part[r + 1] - call->part[r]) * width);
+            }
+        break;
     case QR_COMM_BARRIER:
         break;
     }
@@ -218,6 +225,22 @@ static bool all_reachable(struct qr_board_seat *s)
     return true;
 }
 
+/* Through windows rows travel one by one, to everybody: it is the transport that works everywhere, not the one that is fast. */
+static int staged(struct qr_board_seat *s, const struct qr_comm_call *call, struct qr_err *err)
+{
+    int rc = 0;
+    if (call->kind != QR_COMM_GATHER)
+        return qr_board_staged(s, call, err);
+    for (int64_t i = 0; i < call->n_rows && rc == 0; i++) {
+        struct qr_comm_call row = *call;
+        row.kind = QR_COMM_ALL_GATHER;
+        row.data = (char *)call->data + (size_t)(i * call->n) * qr_dtype_bytes(call->dtype);
+        rc = i > 0 ? qr_board_meet(s, err) : 0;
+        rc = rc ? rc : qr_board_staged(s, &row, err);
+    }
+    return rc;
+}
+
 /* Threads: nobody touches this rank's array any more, so that it can go away. Processes touch memory that stays. */
 static void outlast(struct qr_board_seat *s)
 {
@@ -235,7 +258,7 @@ int qr_board_run(struct qr_board_seat *s, const struct qr_comm_call *call, struc
     int rc = qr_board_meet(s, err);
     rc = rc ? rc : compare(s, err);
     if (rc == 0)
-        rc = call->n == 0 ? 0 : all_reachable(s) ? direct(s, call, err) : qr_board_staged(s, call, err);
+        rc = call->n == 0 ? 0 : all_reachable(s) ? direct(s, call, err) : staged(s, call, err);
     if (rc) {
         qr_board_abort(s, err->msg, false);
         outlast(s);

@@ -1,6 +1,7 @@
 /* comm_ops.h - what a transport fills, and what transports have in common. Stays inside comm/.
  *
- * The thread of a comm (comm.c) calls begin, run and end, one call at a time and in the order of the starts; abort may come from any thread at any time.
+ * The thread of a comm (comm.c), or its owner meanwhile, calls run, one call at a time and in the order of the starts, and the thread begin and end; abort may
+ * come from any thread at any time.
  */
 #ifndef QR_COMM_COMM_OPS_H
 #define QR_COMM_COMM_OPS_H
@@ -9,6 +10,7 @@
 
 struct qr_comm_ops {
     const char *name;
+    bool anywhere; /* run may be called by the owner as well, while the comm's thread has nothing to do */
     /* First of all, in the comm's thread; NULL: nothing to do. */
     int (*begin)(struct qr_comm *c, struct qr_err *err);
     /* Carries one call out, to its end on this rank: its buffers are the caller's again, also after an error. Notices when somebody gives up. */
@@ -29,7 +31,7 @@ int qr_comm_line_open(struct qr_comm *c, bool threaded, struct qr_err *err);
 struct qr_comm_what {
     int64_t n;
     uint64_t part_hash;
-    int32_t kind, dtype, root, unused;
+    int32_t kind, dtype, root, n_rows;
 };
 struct qr_comm_what qr_comm_what(const struct qr_comm_call *call, int32_t n_ranks);
 

@@ -50,7 +50,7 @@ static void leave(struct qr_comm *c)
 
 int qr_comm_open_threads(struct qr_comm *c, int32_t n, struct qr_err *err)
 {
-    static const struct qr_comm_ops ops = {.name = "threads", .run = run, .abort = tell, .alloc = qr_comm_plain_alloc,
+    static const struct qr_comm_ops ops = {.name = "threads", .anywhere = true, .run = run, .abort = tell, .alloc = qr_comm_plain_alloc,
                                           .free = qr_comm_plain_free, .close = leave};
     QR_ASSERT(c != NULL && err != NULL);
     if (n < 1 || n > QR_COMM_RANKS_MAX)

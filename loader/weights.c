@@ -209,25 +209,25 @@ struct vector_change {
     float divisor, offset;
 };
 
-static void decode_vector(float *v, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, const struct vector_change *change)
+static void decode_vector(float *v, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, const struct qr_span *part,
+                          const struct vector_change *change)
 {
-    qr_tensor_files_decode(st, t, v, 0, t->shape[0]);
-    for (int64_t i = 0; i < t->shape[0] && (change->divisor != 1 || change->offset != 0); i++)
+    qr_tensor_files_decode(st, t, v, part->first, part->n);
+    for (int64_t i = 0; i < part->n && (change->divisor != 1 || change->offset != 0); i++)
         v[i] = v[i] / change->divisor + change->offset;
 }
 
-/* A vector of the file as f32: in place, or by way of a copy to where the host cannot write. */
-static void fill_vector(struct qr_backend *be, float *dst, const struct qr_tensor_files *st, const struct qr_stored_tensor *t,
+/* Some of a vector of the file as f32: in place, or by way of a copy to where the host cannot write. */
+static void fill_vector(struct qr_backend *be, float *dst, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, const struct qr_span *part,
                         const struct vector_change *change)
 {
-    const int64_t n = t->shape[0];
     if (be->mem->host) {
-        decode_vector(dst, st, t, change);
+        decode_vector(dst, st, t, part, change);
         return;
     }
-    float *v = qr_alloc((size_t)n, sizeof *v);
-    decode_vector(v, st, t, change);
-    be->mem->put(be->queue, dst, v, (size_t)n * sizeof *v);
+    float *v = qr_alloc((size_t)part->n, sizeof *v);
+    decode_vector(v, st, t, part, change);
+    be->mem->put(be->queue, dst, v, (size_t)part->n * sizeof *v);
     qr_free(v);
 }
 
@@ -256,21 +256,43 @@ static void upload(struct qr_backend *be, void *to, const uint8_t *from, size_t 
     }
 }
 
+/* A rectangle of a matrix in the file. */
+struct cut {
+    struct qr_span rows, cols;
+};
+
+/* Its rows from `first` on, one after the other. */
+static void copy_rows(uint8_t *to, const uint8_t *src, const struct qr_stored_tensor *t, const struct cut *cut, int64_t first, int64_t n)
+{
+    const size_t width = qr_dtype_bytes(t->type->dtype), pitch = (size_t)t->shape[1] * width, own = (size_t)cut->cols.n * width;
+    const uint8_t *from = src + (size_t)(cut->rows.first + first) * pitch + (size_t)cut->cols.first * width;
+    for (int64_t i = 0; own < pitch && i < n; i++)
+        memcpy(to + (size_t)i * own, from + (size_t)i * pitch, own);
+    if (own == pitch)
+        memcpy(to, from, (size_t)n * own);
+}
+
 /* Rows of the file by way of a copy of some of them: aligned ones in memory of the host, or all that a device is to pack. */
-static void pack_pieces(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const uint8_t *src, const struct qr_stored_tensor *t)
+static void pack_pieces(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const uint8_t *src, const struct qr_stored_tensor *t,
+                        const struct cut *cut)
 {
     const enum qr_dtype from = t->type->dtype;
-    const int64_t n_out = dst->t.shape[0], n_in = dst->t.shape[1], n_rows = t->shape[0];
+    const int64_t n_in = cut->cols.n, n_rows = cut->rows.n;
     const size_t row_bytes = (size_t)n_in * qr_dtype_bytes(from), piece = be->mem->host ? BOUNCE_BYTES : UPLOAD_BYTES;
     const int64_t step = row_bytes < piece ? (int64_t)(piece / row_bytes) : 1;
     uint8_t *bounce = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
     for (int64_t row = 0; row < n_rows; row += step) {
         const int64_t n = n_rows - row < step ? n_rows - row : step;
-        if (be->mem->host)
-            memcpy(bounce, src + (size_t)row * row_bytes, (size_t)n * row_bytes);
-        else
-            upload(be, bounce, src + (size_t)row * row_bytes, (size_t)n * row_bytes);
-        be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, n_out, n_in, first + row, bounce, from, n);
+        if (be->mem->host) {
+            copy_rows(bounce, src, t, cut, row, n);
+        } else if (n_in == t->shape[1]) {
+            upload(be, bounce, src + (size_t)(cut->rows.first + row) * row_bytes, (size_t)n * row_bytes);
+        } else {
+            uint8_t *staged = be->mem->stage(be->queue, (size_t)n * row_bytes);
+            copy_rows(staged, src, t, cut, row, n);
+            be->mem->put(be->queue, bounce, staged, (size_t)n * row_bytes);
+        }
+        be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], n_in, first + row, bounce, from, n);
     }
     be->mem->sync(be->queue);
     be->mem->free(bounce);
@@ -281,52 +303,64 @@ struct decode {
     const struct qr_stored_tensor *t;
     float *to;
     int64_t first, n_rows;
+    struct qr_span cols;
 };
 
+/* Whole rows are decoded. What is wanted of them is moved to where they began, so that a row's numbers lie at the distance of the file's still. */
 static void decode_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct decode *d = arg;
-    const int64_t row = (int64_t)item * DECODE_ROWS, n = d->n_rows - row < DECODE_ROWS ? d->n_rows - row : DECODE_ROWS;
+    const int64_t row = (int64_t)item * DECODE_ROWS, n = d->n_rows - row < DECODE_ROWS ? d->n_rows - row : DECODE_ROWS, width = d->t->shape[1];
     (void)worker;
-    qr_tensor_files_decode(d->st, d->t, d->to + row * d->t->shape[1], d->first + row, n);
+    qr_tensor_files_decode(d->st, d->t, d->to + row * width, d->first + row, n);
+    for (int64_t i = row; d->cols.first > 0 && i < row + n; i++)
+        memmove(d->to + i * width, d->to + i * width + d->cols.first, (size_t)d->cols.n * sizeof *d->to);
 }
 
 /* Rows that must be decoded, or stand in another order: some of them at a time as f32, decoded by all threads. */
-static void pack_decoded(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
+static void pack_decoded(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const struct qr_tensor_files *st, const struct qr_stored_tensor *t,
+                         const struct cut *cut)
 {
-    const int64_t n_in = dst->t.shape[1], n_rows = t->shape[0];
-    const size_t row_bytes = (size_t)n_in * sizeof(float);
+    const int64_t width = t->shape[1], n_in = cut->cols.n, n_rows = cut->rows.n;
+    const size_t row_bytes = (size_t)width * sizeof(float);
     const int64_t step = row_bytes < DECODE_BYTES ? (int64_t)(DECODE_BYTES / row_bytes) : 1;
     float *rows = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
     for (int64_t row = 0; row < n_rows; row += step) {
         const int64_t n = n_rows - row < step ? n_rows - row : step;
-        const struct decode d = {.st = st, .t = t, .to = be->mem->host ? rows : be->mem->stage(be->queue, (size_t)n * row_bytes), .first = row, .n_rows = n};
+        const struct decode d = {.st = st, .t = t, .to = be->mem->host ? rows : be->mem->stage(be->queue, (size_t)n * row_bytes),
+                                 .first = cut->rows.first + row, .n_rows = n, .cols = cut->cols};
         qr_backend_run(be, decode_item, &d, (int32_t)((n + DECODE_ROWS - 1) / DECODE_ROWS));
+        for (int64_t i = 1; n_in < width && i < n; i++)
+            memmove(d.to + i * n_in, d.to + i * width, (size_t)n_in * sizeof *rows);
         if (!be->mem->host)
-            be->mem->put(be->queue, rows, d.to, (size_t)n * row_bytes);
+            be->mem->put(be->queue, rows, d.to, (size_t)(n * n_in) * sizeof *rows);
         be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], n_in, first + row, rows, QR_F32, n);
     }
     be->mem->sync(be->queue);
     be->mem->free(rows);
 }
 
-/* Packs rows of the file; where the header left them unaligned, or kernels cannot read them, through a copy of some at a time. */
-static void pack_matrix(const struct qr_weights *w, struct qr_backend *be, const struct qr_weight *dst, int64_t first, const uint8_t *src,
-                        const struct qr_stored_tensor *t)
+/* Packs a part of a matrix of the file; where the header left it unaligned, columns are left out, or kernels cannot read it, through a copy of some rows at a
+ * time. */
+static void pack_matrix(const struct qr_weights *w, struct qr_backend *be, const struct qr_weight *dst, int64_t first, const struct qr_stored_tensor *t,
+                        const struct cut *cut)
 {
     const enum qr_dtype from = t->type->dtype;
+    const uint8_t *src = qr_tensor_files_data(w->files, t);
+    QR_ASSERT(cut->cols.n == dst->t.shape[1] && cut->rows.first + cut->rows.n <= t->shape[0]);
     if (!qr_stored_is_plain(t))
-        pack_decoded(be, dst, first, w->files, t);
-    else if (be->mem->host && (uintptr_t)src % qr_dtype_bytes(from) == 0)
-        be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], dst->t.shape[1], first, src, from, t->shape[0]);
+        pack_decoded(be, dst, first, w->files, t, cut);
+    else if (be->mem->host && cut->cols.n == t->shape[1] && (uintptr_t)src % qr_dtype_bytes(from) == 0)
+        be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], dst->t.shape[1], first,
+                           src + (size_t)(cut->rows.first * cut->cols.n) * qr_dtype_bytes(from), from, cut->rows.n);
     else
-        pack_pieces(be, dst, first, src, t);
+        pack_pieces(be, dst, first, src, t, cut);
 }
 
-/* Whether the packed head is the embedding's rows, bit for bit: then these are read from it and need no memory of their own. */
-static bool head_is_table(const struct qr_weights *w, const struct qr_model_config *c)
+/* Whether the packed head is the embedding's rows, bit for bit and all of them: then these are read from it and need no memory of their own. */
+static bool head_is_table(const struct qr_weights *w, const struct qr_share *share)
 {
-    return c->tied_head && !qr_dtype_is_quantized(w->matrix_dtype);
+    return share->whole.tied_head && share->size == 1 && !qr_dtype_is_quantized(w->matrix_dtype);
 }
 
 struct narrow {
@@ -369,10 +403,10 @@ static void place_rounded_table(struct qr_weights *w, struct qr_weight *dst, con
 
 /* The embedding keeps its rows where they are; unaligned ones are copied, because kernels read whole elements, and all of them to a device. Without a
  * backend nothing is copied (an outline). Returns whether they are read from the file. */
-static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_model_config *c, const struct qr_stored_tensor *t,
+static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_share *share, const struct qr_stored_tensor *t,
                         const uint8_t *src, struct qr_backend *be)
 {
-    if (head_is_table(w, c)) {
+    if (head_is_table(w, share)) {
         QR_ASSERT(w->head.packed != NULL);
         dst->packed = w->head.packed;
         dst->packed_dtype = w->head.packed_dtype;
@@ -396,36 +430,46 @@ static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struc
     return !w->table_copy;
 }
 
-static void fill_all(struct qr_weights *w, const struct qr_model_config *c, struct qr_backend *be)
+/* The share's part of the tensor that the walk is at, one after the other from the row's first on. */
+static void fill_one(struct qr_weights *w, const struct qr_weight_walk *k, const struct qr_share *share, const struct qr_stored_tensor *t, struct qr_backend *be)
+{
+    const struct vector_change change = {.divisor = qr_weight_row_divisor(k->row, k->c), .offset = qr_weight_row_offset(k->row, k->c)};
+    struct qr_weight *dst = weight_at(w, k);
+    struct qr_span rows[QR_SHARE_SPANS_MAX], cols[QR_SHARE_SPANS_MAX];
+    const int32_t n = qr_share_spans(rows, share, k->row->n_out), n_cols = qr_share_spans(cols, share, k->row->n_in);
+    int64_t first = qr_dim_value(k->c, k->row->first);
+    QR_ASSERT(n_cols == 1);
+    for (int32_t i = 0; i < n; first += rows[i++].n)
+        if (k->row->kind == QR_KIND_VECTOR)
+            fill_vector(be, (float *)dst->t.data + first, w->files, t, &rows[i], &change);
+        else
+            pack_matrix(w, be, dst, first, t, &(struct cut){rows[i], cols[0]});
+}
+
+static void fill_all(struct qr_weights *w, const struct qr_share *share, struct qr_backend *be)
 {
     char name[QR_WEIGHT_NAME_MAX];
     const struct qr_stored_tensor *table = NULL;
-    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
+    for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = walk_tensor(&k, w->files, name);
-        const uint8_t *src = qr_tensor_files_data(w->files, t);
-        struct qr_weight *dst = weight_at(w, &k);
-        int64_t first = qr_dim_value(c, k.row->first);
         if (k.row->kind == QR_KIND_TABLE) {
-            table = place_table(w, dst, c, t, src, be) ? t : NULL;
+            table = place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(w->files, t), be) ? t : NULL;
             continue;
         }
-        const struct vector_change change = {.divisor = qr_weight_row_divisor(k.row, c), .offset = qr_weight_row_offset(k.row, c)};
-        if (k.row->kind == QR_KIND_VECTOR)
-            fill_vector(be, (float *)dst->t.data + first, w->files, t, &change);
-        else
-            pack_matrix(w, be, dst, first, src, t);
+        fill_one(w, &k, share, t, be);
         qr_tensor_files_drop(w->files, t);
     }
     if (table) /* last: a tied head has just dropped the same pages */
         qr_tensor_files_populate(w->files, table);
 }
 
-int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_backend *be,
-                    enum qr_dtype to, struct qr_err *err)
+int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
+                    struct qr_err *err)
 {
-    QR_ASSERT(w != NULL && st != NULL && c != NULL);
+    QR_ASSERT(w != NULL && st != NULL && share != NULL);
     QR_ASSERT(be != NULL && qr_dtype_packs(to));
-    int rc = qr_weights_check(st, c, err);
+    const struct qr_model_config *c = &share->own;
+    int rc = qr_weights_check(st, &share->whole, err);
     if (rc)
         return rc;
     size_t n_bytes = qr_weights_region_bytes(c, be->k, to);
@@ -437,14 +481,14 @@ int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const stru
     w->layer = qr_alloc((size_t)c->n_layers, sizeof *w->layer);
     w->region = w->mem->alloc(n_bytes);
     place_all(w, c, be->k);
-    fill_all(w, c, be);
+    fill_all(w, share, be);
     return 0;
 }
 
-void qr_weights_outline(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_model_config *c,
-                        const struct qr_kernels *kernels, enum qr_dtype to)
+void qr_weights_outline(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *kernels, enum qr_dtype to)
 {
-    QR_ASSERT(w != NULL && st != NULL && c != NULL);
+    QR_ASSERT(w != NULL && st != NULL && share != NULL);
+    const struct qr_model_config *c = &share->own;
     QR_ASSERT(kernels != NULL && qr_dtype_packs(to));
     /* Without an allocator nothing is owned but the files and the list of layers. */
     *w = (struct qr_weights){.n_layers = c->n_layers, .matrix_dtype = to, .files = st};
@@ -456,7 +500,7 @@ void qr_weights_outline(struct qr_weights *w, struct qr_tensor_files *st, const 
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = walk_tensor(&k, st, name);
         if (k.row->kind == QR_KIND_TABLE)
-            place_table(w, weight_at(w, &k), c, t, qr_tensor_files_data(st, t), NULL);
+            place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(st, t), NULL);
     }
 }
 

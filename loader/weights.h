@@ -2,7 +2,7 @@
  *
  * Matrices are packed by the backend straight from the mapped file (q, k, v into one matrix, gate and up into another), norm
  * weights and biases become f32, all in one region of the backend's memory. The embedding's rows are a tied head's where that is
- * packed without loss (f32, or bf16 from bf16); else they stay in the mapping, as a step touches few of them; to a device that cannot read it they are
+ * packed without loss (f32, or bf16 from bf16) and not shared out to ranks; else they stay in the mapping, as a step touches few of them; to a device that cannot read it they are
  * copied. Pages of the file are given back as soon as they are packed. On their way to a device, pieces of 8 MiB are read by all threads while the piece
  * before is copied and packed.
  * Immutable once loaded; any thread may read.
@@ -17,6 +17,7 @@
 #include "kernels/tensor.h"
 #include "loader/model_config.h"
 #include "loader/tensor_files.h"
+#include "loader/share.h"
 
 /* A weight whose t.data and packed are both NULL is one that this model does not have. */
 struct qr_layer_weights {
@@ -53,14 +54,14 @@ int64_t qr_weights_inputs_max(const struct qr_model_config *c);
 /* Bytes of the region that qr_weights_load allocates. */
 size_t qr_weights_region_bytes(const struct qr_model_config *c, const struct qr_kernels *k, enum qr_dtype to);
 
-/* Checks, packs matrices as `to` (qr_dtype_packs), and takes over `st` on success. Errors: those of qr_weights_check, QR_E_NO_ROOM. */
-int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_backend *be,
-                    enum qr_dtype to, struct qr_err *err);
+/* Checks, packs the share's part of the matrices as `to` (qr_dtype_packs), and takes over `st` on success. Where a rank has some of a matrix's inputs only (out,
+ * down), quantized rows are rounded by what it has of them: its own scale, never larger than the whole row's. Errors: those of qr_weights_check, QR_E_NO_ROOM. */
+int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
+                    struct qr_err *err);
 void qr_weights_release(struct qr_weights *w);
 
 /* Shapes and places without memory behind them (packed and data point nowhere), for planning: takes over `st`, which passed
  * qr_weights_check. */
-void qr_weights_outline(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_model_config *c, const struct qr_kernels *k,
-                        enum qr_dtype to);
+void qr_weights_outline(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *k, enum qr_dtype to);
 
 #endif

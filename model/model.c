@@ -4,9 +4,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "loader/hf_config.h"
-#include "loader/weight_table.h"
+#include "loader/share.h"
 #include "loader/weights.h"
 #include "model/arch.h"
+#include "model/ranks.h"
 #include "model/rope.h"
 #include "model/step_bytes.h"
 
@@ -14,6 +15,8 @@
 
 struct qr_model {
     struct qr_model_config config;
+    struct qr_share share;     /* this rank's part of it */
+    struct qr_comm *comm;      /* borrowed; NULL: one rank */
     struct qr_weights weights; /* owned, unless borrowed */
     bool borrowed;             /* the weights are somebody else's */
     struct qr_rope_freqs rope; /* owned */
@@ -86,6 +89,17 @@ static void warn_unused(const struct qr_tensor_files *st, const struct qr_model_
         qr_log(QR_LOG_WARN, "loader", "unused tensors n=%d first=%s", n, first);
 }
 
+/* What of the model is this rank's; for a plan, rank 0's. */
+static int share_out(struct qr_model *m, const struct qr_backend *be, const struct qr_model_options *options, struct qr_err *err)
+{
+    const int32_t n = options->comm ? options->comm->size : options->n_ranks > 0 ? options->n_ranks : 1, rank = options->comm ? options->comm->rank : 0;
+    if (n > 1 && !be->mem->host)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks on the device %s: NCCL, which would add what GPUs have computed, is not built; use --tensor-parallel 1, "
+                          "or --device cpu", n, be->name);
+    m->comm = n > 1 ? options->comm : NULL;
+    return qr_share_make(&m->share, &m->config, rank, n, err);
+}
+
 /* Everything short of loading: configuration, checked headers, the types that will be computed in. On success *files is the caller's. */
 static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_dtype *dtype, const char *dir, struct qr_backend *be,
                    const struct qr_model_options *options, struct qr_err *err)
@@ -104,6 +118,8 @@ static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_d
     rc = context_rc;
     if (!rc)
         rc = qr_weights_check(st, c, err);
+    if (!rc)
+        rc = share_out(m, be, options, err);
     if (!rc) {
         *dtype = choose_dtype(st, c, options);
         m->kv_dtype = choose_kv_dtype(options->kv_cache, *dtype);
@@ -148,7 +164,7 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
         return rc;
     }
     warn_unused(files, &m->config);
-    rc = qr_weights_load(&m->weights, files, &m->config, be, dtype, err);
+    rc = qr_weights_load(&m->weights, files, &m->share, be, dtype, err);
     if (rc) {
         qr_tensor_files_close(files);
         qr_free(m);
@@ -175,6 +191,7 @@ int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const 
         return rc;
     struct qr_model *m = qr_alloc(1, sizeof *m);
     m->config = *c;
+    qr_share_whole(&m->share, c);
     m->weights = *w;
     m->borrowed = true;
     m->kv_dtype = choose_kv_dtype(QR_KV_CACHE_AUTO, dtype);
@@ -211,6 +228,18 @@ void qr_model_default_eos(struct qr_model *m, int32_t id)
         m->config.eos_ids[m->config.n_eos++] = id;
 }
 
+const struct qr_share *qr_model_share(const struct qr_model *m)
+{
+    QR_ASSERT(m != NULL);
+    return &m->share;
+}
+
+struct qr_comm *qr_model_comm(const struct qr_model *m)
+{
+    QR_ASSERT(m != NULL);
+    return m->comm;
+}
+
 enum qr_dtype qr_model_weight_dtype(const struct qr_model *m)
 {
     QR_ASSERT(m != NULL);
@@ -234,7 +263,7 @@ struct qr_kv_view qr_model_kv_view(const struct qr_model *m, void *base, int32_t
     QR_ASSERT(m != NULL && n_blocks >= 0);
     QR_ASSERT(block_tokens > 0 && (block_tokens & (block_tokens - 1)) == 0);
     return (struct qr_kv_view){.base = base, .dtype = qr_model_kv_dtype(m), .n_blocks = n_blocks, .n_layers = m->config.n_layers,
-                               .n_kv_heads = m->config.n_kv_heads, .block_tokens = block_tokens, .head_dim = m->config.head_dim};
+                               .n_kv_heads = m->share.own.n_kv_heads, .block_tokens = block_tokens, .head_dim = m->config.head_dim};
 }
 
 /* ---- the step ---- */
@@ -248,7 +277,7 @@ static struct qr_tensor run_step(struct qr_exec *x, const struct qr_model *m)
                                          .n_rot = m->rope.n_rot, .attn_factor = m->rope.attn_factor};
     x->be->k->rope_table(x->be->queue, &a);
     x->cos_sin = qr_tensor_3d(cos_sin, x->real, n, 2, half);
-    return m->forward(x, &m->config, &m->weights);
+    return m->forward(x, &m->share.own, &m->weights);
 }
 
 /* What lower() guarantees; a wrong number here would read outside the embedding or the cache. */
@@ -270,11 +299,46 @@ struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batc
 {
     QR_ASSERT(x != NULL && batch != NULL);
     QR_ASSERT((uintptr_t)x->act->base % 64 == 0);
+    QR_ASSERT(x->ranks != NULL || x->model->share.size == 1);
     assert_batch(x, batch);
+    if (x->ranks)
+        qr_ranks_send(x, batch);
     qr_arena_rewind(x->act, 0);
     qr_exec_set_batch(x, batch);
     x->stretches = (struct qr_stretches){0};
     return run_step(x, x->model);
+}
+
+void qr_model_kv_copy(struct qr_exec *x, int32_t src, int32_t dst)
+{
+    QR_ASSERT(x != NULL && x->kv != NULL);
+    QR_ASSERT(src >= 0 && src < x->kv->n_blocks && dst >= 0 && dst < x->kv->n_blocks);
+    if (x->ranks)
+        qr_ranks_note_copy(x->ranks, src, dst);
+    x->be->k->kv_copy(x->be->queue, &(struct qr_kv_copy_args){.kv = x->kv, .src = src, .dst = dst});
+}
+
+void *qr_model_act_alloc(const struct qr_model *m, struct qr_backend *be, size_t n_bytes)
+{
+    struct qr_err err;
+    void *p;
+    QR_ASSERT(m != NULL);
+    QR_ASSERT(be != NULL);
+    if (!m->comm)
+        return be->mem->alloc(n_bytes);
+    if (qr_comm_alloc(m->comm, &p, n_bytes, &err))
+        qr_panic("%s", err.msg);
+    return p;
+}
+
+void qr_model_act_free(const struct qr_model *m, struct qr_backend *be, void *p)
+{
+    QR_ASSERT(p == NULL || m != NULL);
+    QR_ASSERT(p == NULL || be != NULL);
+    if (p && m->comm)
+        qr_comm_free(m->comm, p);
+    else if (p)
+        be->mem->free(p);
 }
 
 size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)
@@ -298,7 +362,7 @@ int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend 
     int rc = examine(&m, &files, &dtype, dir, be, options, err);
     if (rc)
         return rc;
-    qr_weights_outline(&m.weights, files, &m.config, be->k, dtype);
+    qr_weights_outline(&m.weights, files, &m.share, be->k, dtype);
     bind(&m, NULL);
     *out = (struct qr_model_plan){.config = m.config, .weight_dtype = dtype, .kv_dtype = m.kv_dtype,
                                   .weight_bytes = m.weights.region_bytes, .table_bytes = m.weights.table_bytes,

@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "comm/comm.h"
 #include "kernels/backend.h"
 #include "kernels/batch.h"
 #include "loader/model_config.h"
@@ -36,10 +37,14 @@ struct qr_model_options {
     enum qr_kv_cache kv_cache; /* type of keys and values; AUTO: f32 when computing in f32, bf16 otherwise */
     struct qr_source *source; /* borrowed: the model, opened already (its vocabulary is read by others); NULL: opened here */
     int32_t ctx_max;         /* 0: the configuration's maximum; more than that only as far as rope scaling stretches it */
+    struct qr_comm *comm;    /* borrowed: the ranks that the model is shared out to (ranks.h); all open it alike. NULL: none */
+    int32_t n_ranks;         /* for a plan, which then is rank 0's: as many ranks; 0: as many as comm has, or one */
 };
 
 struct qr_source;
 struct qr_model; /* opaque */
+struct qr_ranks; /* ranks.h */
+struct qr_share; /* loader/share.h */
 
 /* All that an op may reach; one per rank. Made by qr_exec_init, used by one thread, released before its backend. */
 struct qr_exec {
@@ -49,6 +54,7 @@ struct qr_exec {
     const struct qr_batch *batch;  /* set for each step: arrays where kernels read them */
     const struct qr_kv_view *kv;   /* borrowed */
     const struct qr_model *model;  /* borrowed */
+    struct qr_ranks *ranks;        /* owned; NULL: this is the only one */
     struct qr_tensor cos_sin;      /* this step's rotary table */
     struct qr_stretches stretches; /* of this step's logits, in the arena; largest NULL: the verbs say nothing of them */
     enum qr_dtype real;            /* what activations are: f32; f64 where the reference kernels are compiled in double */
@@ -69,8 +75,12 @@ struct qr_weights;
 int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const struct qr_weights *w, struct qr_backend *be, struct qr_err *err);
 void qr_model_close(struct qr_model *m); /* NULL is fine */
 
-/* ctx_max in it is the context that the model was opened with. */
+/* ctx_max in it is the context that the model was opened with. Of the whole model, whatever of it is this rank's. */
 const struct qr_model_config *qr_model_config(const struct qr_model *m);
+
+/* What of it is this rank's (loader/share.h), and the ranks that have the rest, or NULL. */
+const struct qr_share *qr_model_share(const struct qr_model *m);
+struct qr_comm *qr_model_comm(const struct qr_model *m);
 
 /* Where neither config.json nor generation_config.json names an end token: the tokenizer's (-1: it has none either). Before the model is used. */
 void qr_model_default_eos(struct qr_model *m, int32_t id);
@@ -81,6 +91,10 @@ int64_t qr_model_weight_bytes(const struct qr_model *m);    /* memory held for p
 /* Bytes of step arena that a step of n_tokens rows and n_logits rows of logits takes, exactly, and the most that any smaller step
  * takes. The arena's memory must be 64-byte aligned. */
 size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits);
+
+/* Memory for a step arena: be's, or where several ranks compute, such that all reach. Freed before the model is closed, and before its comm. */
+void *qr_model_act_alloc(const struct qr_model *m, struct qr_backend *be, size_t n_bytes);
+void qr_model_act_free(const struct qr_model *m, struct qr_backend *be, void *p); /* NULL is fine */
 
 /* A view of `base` as this model's cache with n_blocks blocks; base holds n_blocks * qr_kv_block_bytes(). */
 struct qr_kv_view qr_model_kv_view(const struct qr_model *m, void *base, int32_t n_blocks, int32_t block_tokens);
@@ -104,7 +118,11 @@ int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend 
                   int32_t n_tokens, int32_t n_logits, struct qr_err *err);
 
 /* The step: rewinds the arena, computes the batch, returns logits [n_logits, V] f32 in the arena, and what x->stretches says of them (valid until the
- * next call; kernels' memory: see qr_backend_read). */
+ * next call; kernels' memory: see qr_backend_read). With several ranks rank 0 calls it, and the others follow (ranks.h); when one of them is lost the
+ * numbers mean nothing, and qr_exec_lost says so. */
 struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batch);
+
+/* Block dst of the cache becomes a copy of block src before the next step, on every rank. */
+void qr_model_kv_copy(struct qr_exec *x, int32_t src, int32_t dst);
 
 #endif

@@ -68,6 +68,7 @@ struct qr_ops {
 };
 
 extern const struct qr_ops qr_ops_serve;
+extern const struct qr_ops qr_ops_ranks; /* serves a rank's share of the model (ranks.h) */
 extern const struct qr_ops qr_ops_plain; /* serves with one kernel for each verb: what the other is compared with */
 extern const struct qr_ops qr_ops_apart; /* and with q, k, v, gate and up in products of their own. Not with quantized weights of the plainest kernels */
 

@@ -1,7 +1,9 @@
 /* The verbs for serving: each allocates its result in the step arena, updates in place, and hands pointers and shapes to one
  * kernel (attention: to two). No row depends on another (but through the cache), so nothing here looks at how a batch is made up. */
 #include "base/assert.h"
+#include "loader/share.h"
 #include "model/model.h"
+#include "model/ranks.h"
 
 static struct qr_tensor make(struct qr_exec *x, int64_t n_rows, int64_t n_cols)
 {
@@ -309,6 +311,72 @@ static struct qr_tensor serve_norm_logits(struct qr_exec *x, const struct qr_ten
     return run_head(x, &a);
 }
 
+/* ---- several ranks ---- */
+
+/* Of in w^T, where each rank has some of w's inputs: rank 0's part goes onto h, with the bias, the others' in its place; the sum over ranks is h + in w^T, and
+ * nobody has added anything in a pass of its own. Bits depend on where the inputs were cut, and on nothing else. */
+static struct qr_linear_args part_of_sum(struct qr_exec *x, const struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w,
+                                         const struct qr_weight *bias)
+{
+    const bool first = qr_model_share(x->model)->rank == 0;
+    struct qr_linear_args a = product_onto(h, in, w, first ? bias : NULL);
+    QR_ASSERT(w->split == QR_SPLIT_IN);
+    a.add = first;
+    return a;
+}
+
+static void sum_over_ranks(struct qr_exec *x, const struct qr_tensor *h)
+{
+    QR_ASSERT(h->stride[0] == h->shape[1]);
+    qr_ranks_sum(x->ranks, h->data, qr_tensor_count(h));
+}
+
+static void ranks_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act)
+{
+    QR_ASSERT(x != NULL && h != NULL && mixed != NULL);
+    QR_ASSERT(w != NULL && w->norm != NULL);
+    const struct qr_linear_args out = part_of_sum(x, h, mixed, w->out, w->out_bias);
+    x->be->k->linear(x->be->queue, &out);
+    sum_over_ranks(x, h);
+    struct qr_linear_args a[2] = {product_of(h, w->norm, eps, w->gate_up, w->gate_up_bias)};
+    a[0].glu = a[0].passing = true;
+    a[0].act = act;
+    struct qr_tensor gated = make_out(x, &a[0]);
+    a[1] = part_of_sum(x, h, &gated, w->down, w->down_bias);
+    const struct qr_chain_args chain = {.linear = a, .n = 2};
+    x->be->k->chain(x->be->queue, &chain);
+    sum_over_ranks(x, h);
+}
+
+/* Each rank fills its columns of all rows, and rank 0 collects them. Where these are no whole stretches, nothing is said of stretches. */
+static struct qr_tensor ranks_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w)
+{
+    const struct qr_share *s = qr_model_share(x->model);
+    const int64_t n = (s->whole.n_vocab + QR_LINEAR_STRETCH - 1) / QR_LINEAR_STRETCH, first = s->first_vocab / QR_LINEAR_STRETCH;
+    struct qr_linear_args a = product_of(h, norm, eps, w, NULL);
+    QR_ASSERT(w->split == QR_SPLIT_OUT && a.n_out == s->own.n_vocab);
+    float *largest = make(x, a.n_rows, n).data, *sum = make(x, a.n_rows, n).data;
+    const struct qr_tensor out = make(x, a.n_rows, s->whole.n_vocab);
+    const bool sums = s->whole_stretches && x->batch->logit_scale;
+    const struct qr_stretches own = {.largest = largest + first, .sum = sums ? sum + first : NULL, .scale = x->batch->logit_scale, .stride = n};
+    a.out = (float *)out.data + s->first_vocab;
+    a.out_stride = out.stride[0];
+    a.stretches = s->whole_stretches ? &own : NULL;
+    if (a.n_rows > 0)
+        x->be->k->linear(x->be->queue, &a);
+    qr_ranks_collect(x->ranks, out.data, s->whole_stretches ? largest : NULL, sums ? sum : NULL, a.n_rows);
+    if (s->whole_stretches)
+        x->stretches = (struct qr_stretches){.largest = largest, .sum = sums ? sum : NULL, .scale = x->batch->logit_scale, .stride = n};
+    return out;
+}
+
+static struct qr_tensor ranks_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w)
+{
+    return ranks_norm_logits(x, h, NULL, 0, w);
+}
+
+/* ---- layers, and the tables ---- */
+
 static size_t serve_scope_begin(struct qr_exec *x)
 {
     QR_ASSERT(x != NULL && x->act != NULL);
@@ -345,6 +413,25 @@ const struct qr_ops qr_ops_serve = {
     .attend = serve_attend,
     .feed = serve_feed,
     .norm_logits = serve_norm_logits,
+};
+
+/* attend is a rank's own heads. Products by themselves would not know what to do with a matrix that was cut along its inputs. */
+const struct qr_ops qr_ops_ranks = {
+    .embed = serve_embed,
+    .norm = serve_norm,
+    .residual_norm = serve_residual_norm,
+    .residual_add = serve_residual_add,
+    .qk_norm = serve_qk_norm,
+    .rope = serve_rope,
+    .attention = serve_attention,
+    .glu = serve_glu,
+    .select_rows = serve_select_rows,
+    .logits = ranks_logits,
+    .attend = serve_attend,
+    .feed = ranks_feed,
+    .norm_logits = ranks_norm_logits,
+    .scope_begin = serve_scope_begin,
+    .scope_end = serve_scope_end,
 };
 
 const struct qr_ops qr_ops_plain = {

@@ -273,6 +273,22 @@ static int move(struct qr_comm *c, const struct task *t, struct qr_err *err)
     return rc ? rc : finish(c, &m->gather[1], err);
 }
 
+/* Rows of a gather travel one by one, to everybody. */
+static int move_rows(struct qr_comm *c, const struct task *t, struct qr_err *err)
+{
+    int rc = 0;
+    if (t->call->kind != QR_COMM_GATHER)
+        return move(c, t, err);
+    for (int64_t i = 0; i < t->call->n_rows && rc == 0; i++) {
+        struct qr_comm_call row = *t->call;
+        struct task one = *t;
+        row.data = (char *)t->call->data + (size_t)(i * t->call->n) * t->width;
+        one.call = &row;
+        rc = move(c, &one, err);
+    }
+    return rc;
+}
+
 /* To everybody, why this rank ends: it writes also when it has read, so that all know that all know. */
 static void write_letters(struct qr_comm *c, const char *why)
 {
@@ -308,7 +324,7 @@ static int run(struct qr_comm *c, const struct qr_comm_call *call, struct qr_err
 {
     struct mpi *m = c->impl;
     int64_t shares[QR_COMM_RANKS_MAX + 1];
-    struct task t = {.call = call, .part = call->part, .width = qr_dtype_bytes(call->dtype), .scatters = call->kind != QR_COMM_ALL_GATHER,
+    struct task t = {.call = call, .part = call->part, .width = qr_dtype_bytes(call->dtype), .scatters = call->kind != QR_COMM_ALL_GATHER && call->kind != QR_COMM_GATHER,
                      .gathers = call->kind != QR_COMM_REDUCE_SCATTER};
     t.most = (int64_t)(m->piece_bytes / t.width);
     for (int32_t r = 0; r <= c->size && !call->part; r++)
@@ -316,7 +332,7 @@ static int run(struct qr_comm *c, const struct qr_comm_call *call, struct qr_err
     t.part = call->part ? call->part : shares;
     int rc = agree(c, call, err);
     if (rc == 0 && call->n > 0 && c->size > 1)
-        rc = move(c, &t, err);
+        rc = move_rows(c, &t, err);
     if (rc == 0)
         return 0;
     m->well = false;

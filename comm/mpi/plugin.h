@@ -8,7 +8,7 @@
 
 #include "comm/comm_ops.h"
 
-#define QR_COMM_MPI_ABI 1u
+#define QR_COMM_MPI_ABI 2u
 #define QR_COMM_MPI_SYMBOL "qr_comm_mpi_plugin"
 #define QR_COMM_MPI_LAYOUT (sizeof(struct qr_comm) * 1000003u + sizeof(struct qr_comm_call) * 1009u + sizeof(struct qr_comm_ops) * 101u + sizeof(struct qr_err))
 

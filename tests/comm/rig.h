@@ -110,6 +110,12 @@ static inline void rig_expect(const struct rig_call *k, int32_t size, int32_t ow
     }
 }
 
+/* Elements in all rows. */
+static inline int64_t rig_count(const struct rig_call *k)
+{
+    return (k->call.n_rows > 0 ? k->call.n_rows : 1) * k->call.n;
+}
+
 /* Call number i of a run, the same on every rank but for the array. n_max elements at most. */
 static inline void rig_make(struct rig_call *k, struct qr_comm *c, uint64_t seed, int64_t number, int64_t n_max)
 {
@@ -117,7 +123,7 @@ static inline void rig_make(struct rig_call *k, struct qr_comm *c, uint64_t seed
     struct qr_rng r = {.seed = seed + 77 * (uint64_t)number};
     struct qr_err err;
     *k = (struct rig_call){.seed = rig_mix(seed ^ (uint64_t)number)};
-    k->call.kind = (enum qr_comm_kind)qr_rng_below(&r, 4 + (number % 7 == 0));
+    k->call.kind = (enum qr_comm_kind)qr_rng_below(&r, 5 + (number % 7 == 0));
     k->call.dtype = rig_sums(k) ? sums[qr_rng_below(&r, 3)] : copies[qr_rng_below(&r, 6)];
     if (k->call.kind == QR_COMM_BARRIER)
         return;
@@ -129,35 +135,44 @@ static inline void rig_make(struct rig_call *k, struct qr_comm *c, uint64_t seed
     for (int32_t p = 1; p < c->size; p++)
         k->part[p] = k->part[p] < k->call.n ? k->part[p] : k->call.n;
     k->part[c->size] = k->call.n;
-    if (k->call.kind == QR_COMM_REDUCE_SCATTER || k->call.kind == QR_COMM_ALL_GATHER)
+    if (k->call.kind == QR_COMM_REDUCE_SCATTER || k->call.kind == QR_COMM_ALL_GATHER || k->call.kind == QR_COMM_GATHER)
         k->call.part = k->part;
-    const size_t width = qr_dtype_bytes(k->call.dtype), n_bytes = (size_t)k->call.n * width + 8;
+    if (k->call.kind == QR_COMM_GATHER)
+        k->call.n_rows = 1 + (int32_t)qr_rng_below(&r, 4);
+    const size_t width = qr_dtype_bytes(k->call.dtype), n_bytes = (size_t)rig_count(k) * width + 8;
     k->shared = qr_rng_below(&r, 2) == 0 || (c->rank == 1 && qr_rng_below(&r, 2) == 0); /* mostly all, sometimes one rank alone */
     if (k->shared)
         CHECK_OK(qr_comm_alloc(c, &k->call.data, n_bytes, &err));
     else
         k->call.data = malloc(n_bytes);
-    for (int64_t i = 0; i < k->call.n; i++)
+    for (int64_t i = 0; i < rig_count(k); i++)
         rig_put(k, c->rank, i, (char *)k->call.data + (size_t)i * width);
+}
+
+/* Row 0 of anything but a gather is all there is. */
+static inline void rig_check_part(const struct rig_call *k, const struct qr_comm *c, int32_t row, int32_t p)
+{
+    const size_t width = qr_dtype_bytes(k->call.dtype);
+    const bool whole = k->call.part == NULL;
+    for (int64_t at = whole ? 0 : k->part[p]; at < (whole ? (p == 0 ? k->call.n : 0) : k->part[p + 1]); at++) {
+        const int64_t i = row * k->call.n + at;
+        char want[8];
+        rig_expect(k, c->size, p, i, want);
+        if (memcmp(want, (char *)k->call.data + (size_t)i * width, width) != 0) {
+            fprintf(stderr, "rank %d of %d: kind %d, %s, element %lld of %lld differs\n", c->rank, c->size, k->call.kind, qr_dtype_name(k->call.dtype),
+                    (long long)i, (long long)k->call.n);
+            exit(1);
+        }
+    }
 }
 
 static inline void rig_check(struct rig_call *k, struct qr_comm *c)
 {
-    const size_t width = qr_dtype_bytes(k->call.dtype);
-    for (int32_t p = 0; p < c->size && k->call.n > 0; p++) {
-        if (k->call.kind == QR_COMM_REDUCE_SCATTER && p != c->rank)
-            continue;
-        const bool whole = k->call.part == NULL;
-        for (int64_t i = whole ? 0 : k->part[p]; i < (whole ? (p == 0 ? k->call.n : 0) : k->part[p + 1]); i++) {
-            char want[8];
-            rig_expect(k, c->size, p, i, want);
-            if (memcmp(want, (char *)k->call.data + (size_t)i * width, width) != 0) {
-                fprintf(stderr, "rank %d of %d: kind %d, %s, element %lld of %lld differs\n", c->rank, c->size, k->call.kind, qr_dtype_name(k->call.dtype),
-                        (long long)i, (long long)k->call.n);
-                exit(1);
-            }
-        }
-    }
+    const bool one = k->call.kind == QR_COMM_REDUCE_SCATTER || (k->call.kind == QR_COMM_GATHER && c->rank != k->call.root);
+    for (int32_t row = 0; k->call.n > 0 && (row == 0 || row < k->call.n_rows); row++)
+        for (int32_t p = 0; p < c->size; p++)
+            if (!one || p == c->rank)
+                rig_check_part(k, c, row, p);
     if (k->shared)
         qr_comm_free(c, k->call.data);
     else
@@ -175,8 +190,14 @@ static inline void rig_run(struct qr_comm *c, uint64_t seed, int64_t n_calls, in
     for (int64_t n = 0; n < n_calls; n++) {
         struct rig_call *k = &call[n % RIG_UNDER_WAY];
         rig_make(k, c, seed, n, n_max);
+        n_bytes += rig_count(k) * (int64_t)qr_dtype_bytes(k->call.dtype);
+        if (n == checked && qr_rng_below(&r, 2) == 0) { /* nothing is under way: often without the comm's thread, on some ranks and not on others */
+            CHECK_OK(qr_comm_run(c, &k->call, &err));
+            rig_check(k, c);
+            checked++;
+            continue;
+        }
         CHECK_OK(qr_comm_start(c, &k->call, &k->ticket, &err));
-        n_bytes += k->call.n * (int64_t)qr_dtype_bytes(k->call.dtype);
         const int64_t keep = n == n_calls - 1 ? 0 : (int64_t)qr_rng_below(&r, RIG_UNDER_WAY);
         if (n + 1 - checked > keep)
             CHECK_OK(qr_comm_wait(c, call[(n - keep) % RIG_UNDER_WAY].ticket, &err));

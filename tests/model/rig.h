@@ -16,6 +16,7 @@
 #include "loader/make_model.h"
 #include "base/map_file.h"
 #include "model/model.h"
+#include "model/ranks.h"
 #include "tests/temp.h"
 
 #define RIG_SEQS_MAX 16
@@ -55,6 +56,7 @@ struct rig_options {
     bool plain; /* one kernel for each verb */
     bool apart; /* and one product for each matrix */
     enum qr_kv_cache kv_cache;
+    struct qr_comm *comm; /* the ranks that share the model, or NULL */
 };
 
 /* Skips the test, loudly, where the conformance data is not there. */
@@ -90,7 +92,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_options o
     r->rows_max = o.rows_max ? o.rows_max : 512;
     int32_t n_blocks = o.n_blocks ? o.n_blocks : 64;
     const struct qr_backend_options bo = {.device = o.device, .isa = o.isa, .n_threads = o.n_threads ? o.n_threads : 1, .step_rows_max = r->rows_max};
-    const struct qr_model_options mo = {.compute = o.compute, .quantize = o.quantize, .kv_cache = o.kv_cache, .ctx_max = o.ctx_max};
+    const struct qr_model_options mo = {.compute = o.compute, .quantize = o.quantize, .kv_cache = o.kv_cache, .ctx_max = o.ctx_max, .comm = o.comm};
     cr_assert_eq(qr_backend_open(&r->be, &bo, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_model_open(&r->model, dir, r->be, &mo, &err), 0, "%s", err.msg);
     r->kv = qr_model_kv_view(r->model, NULL, n_blocks, r->block_tokens);
@@ -98,11 +100,12 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_options o
     rig_spoil(r->be, r->kv_mem, (size_t)n_blocks * qr_kv_block_bytes(&r->kv));
     r->kv.base = r->kv_mem;
     size_t n_act = PLAIN_ROOM * qr_model_act_bytes(r->model, r->rows_max, r->rows_max);
-    r->act_mem = r->be->mem->alloc(n_act);
+    r->act_mem = qr_model_act_alloc(r->model, r->be, n_act);
     rig_spoil(r->be, r->act_mem, n_act);
     qr_arena_init_fixed(&r->act, r->act_mem, n_act);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
-    r->exec.ops = o.apart ? &qr_ops_apart : o.plain ? &qr_ops_plain : &qr_ops_serve;
+    r->exec.ops = o.apart ? &qr_ops_apart : o.plain ? &qr_ops_plain : r->exec.ops;
+    qr_exec_join(&r->exec);
     r->x = &r->exec;
 }
 
@@ -110,7 +113,7 @@ static inline void rig_close(struct rig *r)
 {
     qr_exec_release(&r->exec);
     r->be->mem->free(r->kv_mem);
-    r->be->mem->free(r->act_mem);
+    qr_model_act_free(r->model, r->be, r->act_mem);
     qr_model_close(r->model);
     qr_backend_close(r->be);
 }

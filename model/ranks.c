@@ -1,0 +1,266 @@
+#include "model/ranks.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "loader/share.h"
+#include "model/step_arrays.h"
+
+#define FIRST_BYTES 4096 /* of every message; what is longer than that follows in a second call. A step of some forty sequences that decode fits */
+
+enum kind { PING, STEP, OVER };
+
+/* How a message begins. Blocks to copy, arrays and scales of rows of logits follow. */
+struct head {
+    int32_t kind, n_copies, has_scale, width;
+    int32_t n_tokens, n_seqs, n_prefill_seqs, n_logits, block_tokens;
+};
+
+struct copy {
+    int32_t src, dst;
+};
+
+struct qr_ranks {
+    struct qr_comm *comm; /* borrowed */
+    uint8_t *message;     /* owned: [room], from qr_comm_alloc */
+    size_t room;
+    struct copy *copy;    /* owned: for the next step */
+    int32_t n_copies, copies_max;
+    int64_t sent_us;      /* when the last message was */
+    int64_t logits[QR_COMM_RANKS_MAX + 1], stretches[QR_COMM_RANKS_MAX + 1]; /* where each rank's part of a row begins */
+    bool lost;
+    struct qr_err err;
+};
+
+/* ---- joining and leaving ---- */
+
+/* The message will be at least so long; what is in it stays. */
+static void make_room(struct qr_ranks *r, size_t n_bytes)
+{
+    struct qr_err err;
+    void *p;
+    if (n_bytes <= r->room)
+        return;
+    const size_t room = 2 * n_bytes > FIRST_BYTES ? 2 * n_bytes : FIRST_BYTES;
+    if (qr_comm_alloc(r->comm, &p, room, &err))
+        qr_panic("%s", err.msg);
+    if (r->message)
+        memcpy(p, r->message, r->room);
+    qr_comm_free(r->comm, r->message);
+    r->message = p;
+    r->room = room;
+}
+
+void qr_exec_join(struct qr_exec *x)
+{
+    QR_ASSERT(x != NULL && x->model != NULL);
+    QR_ASSERT(x->ranks == NULL && x->kv != NULL);
+    const struct qr_share *mine = qr_model_share(x->model);
+    struct qr_comm *comm = qr_model_comm(x->model);
+    struct qr_err err;
+    if (!comm)
+        return;
+    struct qr_ranks *r = x->ranks = qr_alloc(1, sizeof *r);
+    r->comm = comm;
+    r->sent_us = qr_clock_us();
+    make_room(r, FIRST_BYTES / 2);
+    for (int32_t i = 0; i < comm->size; i++) {
+        struct qr_share s;
+        if (qr_share_make(&s, &mine->whole, i, comm->size, &err))
+            qr_panic("the share of rank %d: %s", i, err.msg); /* this rank's was made */
+        r->logits[i] = s.first_vocab;
+        r->stretches[i] = s.first_vocab / QR_LINEAR_STRETCH;
+    }
+    r->logits[comm->size] = mine->whole.n_vocab;
+    r->stretches[comm->size] = (mine->whole.n_vocab + QR_LINEAR_STRETCH - 1) / QR_LINEAR_STRETCH;
+}
+
+/* ---- calls ---- */
+
+static void run(struct qr_ranks *r, const struct qr_comm_call *call)
+{
+    if (!r->lost && qr_comm_run(r->comm, call, &r->err))
+        r->lost = true;
+}
+
+bool qr_exec_lost(const struct qr_exec *x, struct qr_err *err)
+{
+    QR_ASSERT(x != NULL);
+    QR_ASSERT(err != NULL);
+    if (!x->ranks || !x->ranks->lost)
+        return false;
+    *err = x->ranks->err;
+    return true;
+}
+
+void qr_ranks_sum(struct qr_ranks *r, float *data, int64_t n)
+{
+    QR_ASSERT(data != NULL || n == 0);
+    QR_ASSERT(n >= 0);
+    if (r && n > 0)
+        run(r, &(struct qr_comm_call){.kind = QR_COMM_ALL_REDUCE, .dtype = QR_F32, .data = data, .n = n});
+}
+
+static void collect(struct qr_ranks *r, float *data, int32_t n_rows, const int64_t *part)
+{
+    run(r, &(struct qr_comm_call){.kind = QR_COMM_GATHER, .dtype = QR_F32, .data = data, .n = part[r->comm->size], .n_rows = n_rows, .part = part});
+}
+
+void qr_ranks_collect(struct qr_ranks *r, float *logits, float *largest, float *sum, int32_t n_rows)
+{
+    QR_ASSERT(n_rows >= 0);
+    QR_ASSERT(logits != NULL || n_rows == 0);
+    if (!r || n_rows == 0)
+        return;
+    collect(r, logits, n_rows, r->logits);
+    if (largest)
+        collect(r, largest, n_rows, r->stretches);
+    if (sum)
+        collect(r, sum, n_rows, r->stretches);
+}
+
+int qr_ranks_agree(struct qr_comm *comm, int64_t *values, int32_t n, struct qr_err *err)
+{
+    QR_ASSERT(values != NULL);
+    QR_ASSERT(n > 0 && err != NULL);
+    const struct qr_comm_call call = {.kind = QR_COMM_BROADCAST, .dtype = QR_I8, .data = values, .n = n * (int64_t)sizeof *values};
+    return comm ? qr_comm_run(comm, &call, err) : 0;
+}
+
+/* ---- messages ---- */
+
+static size_t copies_bytes(int32_t n)
+{
+    return qr_align_up((size_t)n * sizeof(struct copy), QR_STEP_ALIGN);
+}
+
+/* Where the parts of a message begin; total: all of it. */
+struct parts {
+    size_t copies, arrays, scales, total;
+    struct qr_step_layout layout;
+};
+
+static struct parts parts_of(const struct head *h)
+{
+    const struct qr_batch b = {.n_tokens = h->n_tokens, .n_seqs = h->n_seqs, .n_logits = h->n_logits};
+    struct parts p = {.copies = QR_STEP_ALIGN, .total = QR_STEP_ALIGN};
+    _Static_assert(sizeof(struct head) <= QR_STEP_ALIGN, "the head has room of its own");
+    if (h->kind != STEP)
+        return p;
+    p.layout = qr_step_lay_out(&b, h->width);
+    p.arrays = p.copies + copies_bytes(h->n_copies);
+    p.scales = p.arrays + p.layout.total;
+    p.total = p.scales + (h->has_scale ? qr_align_up((size_t)h->n_logits * sizeof(float), QR_STEP_ALIGN) : 0);
+    return p;
+}
+
+/* Bytes [from, from + n) of the message from rank 0 to all. */
+static void spread(struct qr_ranks *r, size_t from, size_t n)
+{
+    run(r, &(struct qr_comm_call){.kind = QR_COMM_BROADCAST, .dtype = QR_I8, .data = r->message + from, .n = (int64_t)n});
+    r->sent_us = qr_clock_us();
+}
+
+static void send_message(struct qr_ranks *r, const struct head *h, size_t total)
+{
+    memcpy(r->message, h, sizeof *h);
+    spread(r, 0, FIRST_BYTES);
+    if (total > FIRST_BYTES)
+        spread(r, FIRST_BYTES, total - FIRST_BYTES);
+}
+
+void qr_ranks_note_copy(struct qr_ranks *r, int32_t src, int32_t dst)
+{
+    QR_ASSERT(r != NULL);
+    QR_ASSERT(src >= 0 && dst >= 0);
+    if (r->comm->rank > 0)
+        return;
+    if (r->n_copies == r->copies_max) {
+        r->copies_max = r->copies_max ? 2 * r->copies_max : 64;
+        r->copy = qr_realloc(r->copy, (size_t)r->copies_max, sizeof *r->copy);
+    }
+    r->copy[r->n_copies++] = (struct copy){src, dst};
+}
+
+void qr_ranks_send(struct qr_exec *x, const struct qr_batch *b)
+{
+    QR_ASSERT(x != NULL && x->ranks != NULL);
+    QR_ASSERT(b != NULL);
+    struct qr_ranks *r = x->ranks;
+    if (r->comm->rank > 0)
+        return;
+    const struct head h = {.kind = STEP, .n_copies = r->n_copies, .has_scale = b->logit_scale && b->n_logits > 0, .width = qr_step_table_width(b),
+                           .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .n_prefill_seqs = b->n_prefill_seqs, .n_logits = b->n_logits,
+                           .block_tokens = b->block_tokens};
+    const struct parts p = parts_of(&h);
+    make_room(r, p.total);
+    if (r->n_copies > 0)
+        memcpy(r->message + p.copies, r->copy, (size_t)r->n_copies * sizeof *r->copy);
+    qr_step_fill(r->message + p.arrays, &p.layout, b);
+    if (h.has_scale)
+        memcpy(r->message + p.scales, b->logit_scale, (size_t)b->n_logits * sizeof(float));
+    r->n_copies = 0;
+    send_message(r, &h, p.total);
+}
+
+void qr_exec_ping(struct qr_exec *x, int64_t idle_us)
+{
+    QR_ASSERT(x != NULL);
+    QR_ASSERT(idle_us >= 0);
+    struct qr_ranks *r = x->ranks;
+    if (r && qr_clock_us() - r->sent_us >= idle_us)
+        send_message(r, &(struct head){.kind = PING}, 0);
+}
+
+void qr_ranks_release(struct qr_ranks *r)
+{
+    if (!r)
+        return;
+    QR_ASSERT(r->comm != NULL);
+    QR_ASSERT(r->message != NULL);
+    if (r->comm->rank == 0)
+        send_message(r, &(struct head){.kind = OVER}, 0);
+    qr_comm_free(r->comm, r->message);
+    qr_free(r->copy);
+    qr_free(r);
+}
+
+/* ---- following ---- */
+
+static void follow_step(struct qr_exec *x, const struct head *h)
+{
+    struct qr_ranks *r = x->ranks;
+    const struct parts p = parts_of(h);
+    make_room(r, p.total);
+    if (p.total > FIRST_BYTES)
+        spread(r, FIRST_BYTES, p.total - FIRST_BYTES);
+    if (r->lost)
+        return;
+    struct qr_batch b = {.n_tokens = h->n_tokens, .n_seqs = h->n_seqs, .n_prefill_seqs = h->n_prefill_seqs, .n_logits = h->n_logits,
+                         .block_tokens = h->block_tokens};
+    qr_step_place(&b, &p.layout, r->message + p.arrays);
+    b.logit_scale = h->has_scale ? (const float *)(const void *)(r->message + p.scales) : NULL;
+    const struct copy *copy = (const struct copy *)(const void *)(r->message + p.copies);
+    for (int32_t i = 0; i < h->n_copies; i++)
+        qr_model_kv_copy(x, copy[i].src, copy[i].dst);
+    qr_model_forward(x, &b);
+}
+
+int qr_exec_follow(struct qr_exec *x, struct qr_err *err)
+{
+    QR_ASSERT(x != NULL && x->ranks != NULL);
+    QR_ASSERT(x->ranks->comm->rank > 0 && err != NULL);
+    for (;;) {
+        struct head h;
+        spread(x->ranks, 0, FIRST_BYTES);
+        if (qr_exec_lost(x, err))
+            return err->code;
+        memcpy(&h, x->ranks->message, sizeof h);
+        if (h.kind == OVER)
+            return 0;
+        if (h.kind == STEP)
+            follow_step(x, &h);
+    }
+}

@@ -1,0 +1,25 @@
+/* step_arrays.h - inside model/ only: a batch's arrays one after the other in one piece of memory, to be sent somewhere in one go. */
+#ifndef QR_MODEL_STEP_ARRAYS_H
+#define QR_MODEL_STEP_ARRAYS_H
+
+#include "kernels/batch.h"
+
+#define QR_STEP_ARRAYS 7
+#define QR_STEP_ALIGN 64 /* bytes between arrays: kernels load them in vectors */
+
+struct qr_step_layout {
+    size_t at[QR_STEP_ARRAYS], n[QR_STEP_ARRAYS], total; /* bytes; total is a multiple of QR_STEP_ALIGN */
+    int32_t width;                                       /* of the block table, the last of them: rows are shorter there */
+};
+
+/* Entries of each row of the block table that somebody uses. */
+int32_t qr_step_table_width(const struct qr_batch *b);
+
+/* From the batch's numbers, not its arrays. */
+struct qr_step_layout qr_step_lay_out(const struct qr_batch *b, int32_t width);
+void qr_step_fill(uint8_t *to, const struct qr_step_layout *l, const struct qr_batch *b);
+
+/* The batch's arrays are those at `from`. */
+void qr_step_place(struct qr_batch *b, const struct qr_step_layout *l, const uint8_t *from);
+
+#endif

@@ -1,0 +1,311 @@
+/* A model shared out to ranks: how far its logits are from those of one rank, and that they are the same bits whenever the number of ranks is the same.
+ *
+ * Bound, weights in f32 and bf16. What N ranks compute is what one computes but for the order in which two sums a layer are added: h + in w^T, cut into N
+ * stretches of inputs. Instruction-set levels, too, differ in nothing but the order of additions (kernels.h), in every product and every norm, and, with bf16,
+ * in what these orders decide at rounding boundaries. So `moved`, the largest difference of any logit between ref and the level under test, is a draw from
+ * the errors of more reordered sums than ranks reorder, and what ranks move is at most as large a draw. Of two maxima over thousands of draws from one
+ * distribution either may be the larger; allowed is twice `moved`. Nothing in it comes from ranks.
+ *
+ * Bound, quantized weights. A rank rounds its inputs' part of out and down with a scale of its own, no larger than that of the whole row, and what meets it
+ * likewise; everything else is rounded as on one rank. So quantized ranks are the unrounded model plus rounding errors of steps that are nowhere larger than
+ * those of one rank: |ranks - unrounded| is allowed twice max |one rank - unrounded|, as above.
+ */
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "loader/share.h"
+#include "tests/model/rig.h"
+
+#define N_TEXT 40
+#define SEED 20261121
+
+#if defined(__SANITIZE_ADDRESS__)
+#define STEP 2
+#else
+#define STEP 1
+#endif
+
+struct family {
+    const char *name;
+    struct qr_model_config c;
+    int32_t ranks[3]; /* up to a 0 */
+};
+
+/* Shapes whose parts are alike, and such that are not: 3 key-value heads on 2 ranks, odd widths, a vocabulary of less than a stretch for each. */
+static int32_t families(struct family out[8])
+{
+    static const struct {
+        const char *name;
+        enum qr_arch arch;
+        int32_t heads, kv_heads, ffn, vocab, ranks[3];
+    } named[] = {{"llama with biases, tied", QR_ARCH_LLAMA, 8, 4, 160, 600, {2, 4}}, {"uneven llama", QR_ARCH_LLAMA, 9, 3, 519, 1203, {3, 2}},
+                 {"phi3", QR_ARCH_PHI3, 4, 2, 172, 512, {2}},                        {"qwen3", QR_ARCH_QWEN3, 8, 4, 176, 517, {4}},
+                 {"gemma", QR_ARCH_GEMMA, 6, 2, 144, 300, {2}},                      {"mistral", QR_ARCH_MISTRAL, 4, 4, 130, 2050, {4}}};
+    for (int i = 0; i < QR_COUNT(named); i++) {
+        out[i] = (struct family){.name = named[i].name, .c = qr_model_config_small(named[i].arch)};
+        out[i].c.n_heads = named[i].heads;
+        out[i].c.n_kv_heads = named[i].kv_heads;
+        out[i].c.n_ffn = named[i].ffn;
+        out[i].c.n_vocab = named[i].vocab;
+        memcpy(out[i].ranks, named[i].ranks, sizeof out[i].ranks);
+    }
+    out[0].c.qkv_bias = out[0].c.out_bias = out[0].c.mlp_bias = out[0].c.tied_head = true;
+    out[5].c.window = 17;
+    return QR_COUNT(named);
+}
+
+/* ---- ranks as threads: the test is rank 0, the others follow ---- */
+
+#define RANKS_MAX 4
+
+struct follower {
+    const char *dir;
+    struct rig_options o;
+    pthread_t thread;
+    int rc;
+};
+
+struct crew {
+    struct qr_comm comm[RANKS_MAX];
+    struct follower f[RANKS_MAX];
+    struct rig r; /* of rank 0 */
+    int32_t n;
+};
+
+static void *follow(void *arg)
+{
+    struct follower *f = arg;
+    struct rig r;
+    struct qr_err err;
+    rig_open(&r, f->dir, f->o);
+    f->rc = qr_exec_follow(&r.exec, &err);
+    rig_close(&r);
+    qr_comm_close(f->o.comm);
+    return NULL;
+}
+
+static void crew_open(struct crew *w, const char *dir, struct rig_options o, int32_t n)
+{
+    struct qr_err err;
+    *w = (struct crew){.n = n};
+    if (n > 1)
+        cr_assert_eq(qr_comm_open_threads(w->comm, n, &err), 0, "%s", err.msg);
+    for (int32_t i = 1; i < n; i++) {
+        w->f[i] = (struct follower){.dir = dir, .o = o};
+        w->f[i].o.comm = &w->comm[i];
+        cr_assert_eq(pthread_create(&w->f[i].thread, NULL, follow, &w->f[i]), 0);
+    }
+    o.comm = n > 1 ? &w->comm[0] : NULL;
+    rig_open(&w->r, dir, o);
+}
+
+/* want: what the others end with. */
+static void crew_close(struct crew *w, int want)
+{
+    rig_close(&w->r);
+    if (w->n > 1)
+        qr_comm_close(&w->comm[0]);
+    for (int32_t i = 1; i < w->n; i++) {
+        pthread_join(w->f[i].thread, NULL);
+        cr_expect_eq(w->f[i].rc, want, "rank %d ended with %d", i, w->f[i].rc);
+    }
+}
+
+/* Logits of every position, computed by n ranks in chunks. */
+static float *logits_of(const char *dir, struct rig_options o, int32_t n, const int32_t *ids, int32_t chunk)
+{
+    struct crew w;
+    crew_open(&w, dir, o, n);
+    struct rig_seq s = rig_seq_new(&w.r, 3, NULL);
+    float *all = rig_prompt(&w.r, &s, ids, N_TEXT, chunk);
+    rig_seq_free(&s);
+    crew_close(&w, 0);
+    return all;
+}
+
+static double furthest(const float *a, const float *b, size_t n)
+{
+    double most = 0;
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    return most;
+}
+
+static void expect_same(const float *a, const float *b, size_t n, const char *what)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0)
+            cr_assert_fail("%s: number %zu is %.9g, before it was %.9g", what, i, (double)b[i], (double)a[i]);
+}
+
+/* ---- the same model ---- */
+
+static void check_order(const struct family *f, const char *dir, enum qr_compute compute)
+{
+    struct qr_rng rng = {.seed = SEED};
+    const size_t n = (size_t)N_TEXT * (size_t)f->c.n_vocab;
+    int32_t *ids = random_ids(&rng, N_TEXT, f->c.n_vocab);
+    float *ref = logits_of(dir, (struct rig_options){.compute = compute, .isa = "ref"}, 1, ids, N_TEXT);
+    float *one = logits_of(dir, (struct rig_options){.compute = compute}, 1, ids, N_TEXT);
+    const double moved = furthest(ref, one, n);
+    cr_assert_gt(moved, 0);
+    for (int i = 0; i < QR_COUNT(f->ranks) && f->ranks[i] > 0; i++) {
+        float *some = logits_of(dir, (struct rig_options){.compute = compute}, f->ranks[i], ids, N_TEXT);
+        float *again = logits_of(dir, (struct rig_options){.compute = compute, .n_threads = 2}, f->ranks[i], ids, 7);
+        const double found = furthest(one, some, n);
+        printf("%s, %s, %d ranks: %.2g, levels %.2g\n", f->name, compute == QR_COMPUTE_F32 ? "f32" : "bf16", f->ranks[i], found, moved);
+        cr_expect_leq(found, 2 * moved, "%s, %d ranks", f->name, f->ranks[i]);
+        expect_same(some, again, n, f->name);
+        qr_free(some);
+        qr_free(again);
+    }
+    qr_free(ref);
+    qr_free(one);
+    qr_free(ids);
+}
+
+Test(ranks, logits_of_2_3_and_4_ranks_are_those_of_one_but_for_the_order_of_two_sums_and_the_same_bits_in_any_chunks)
+{
+    struct family f[8];
+    const int32_t n = families(f);
+    for (int32_t i = 0; i < n; i++) {
+        struct temp_model t = temp_model_make(&f[i].c, QR_F32);
+        check_order(&f[i], t.dir, QR_COMPUTE_F32);
+        if (i % STEP == 0)
+            check_order(&f[i], t.dir, QR_COMPUTE_BF16);
+        temp_model_remove(&t);
+    }
+}
+
+Test(ranks, quantized_ranks_are_no_further_from_the_unrounded_model_than_one_rank)
+{
+    static const enum qr_quantize formats[] = {QR_QUANTIZE_INT8, QR_QUANTIZE_INT8_G32, QR_QUANTIZE_INT4, QR_QUANTIZE_W8A16, QR_QUANTIZE_W4A16_G64};
+    struct qr_rng rng = {.seed = SEED};
+    struct family f[8];
+    families(f);
+    const size_t n = (size_t)N_TEXT * (size_t)f[1].c.n_vocab;
+    int32_t *ids = random_ids(&rng, N_TEXT, f[1].c.n_vocab);
+    struct temp_model t = temp_model_make(&f[1].c, QR_BF16);
+    float *exact = logits_of(t.dir, (struct rig_options){.compute = QR_COMPUTE_F32}, 1, ids, N_TEXT);
+    for (int i = 0; i < QR_COUNT(formats); i++) {
+        const struct rig_options o = {.quantize = formats[i]};
+        float *one = logits_of(t.dir, o, 1, ids, N_TEXT), *two = logits_of(t.dir, o, 2, ids, N_TEXT), *again = logits_of(t.dir, o, 2, ids, 9);
+        const double moved = furthest(exact, one, n), found = furthest(exact, two, n);
+        printf("%s: one rank %.3g, two %.3g\n", qr_dtype_name(qr_quantize_dtype(formats[i])), moved, found);
+        cr_expect_leq(found, 2 * moved);
+        expect_same(two, again, n, "quantized");
+        qr_free(one);
+        qr_free(two);
+        qr_free(again);
+    }
+    qr_free(exact);
+    qr_free(ids);
+    temp_model_remove(&t);
+}
+
+Test(ranks, an_int8_cache_shared_out_gives_the_bits_of_any_batch)
+{
+    struct qr_rng rng = {.seed = SEED};
+    struct family f[8];
+    families(f);
+    struct temp_model t = temp_model_make(&f[1].c, QR_BF16);
+    int32_t *ids = random_ids(&rng, N_TEXT, f[1].c.n_vocab);
+    const size_t v = (size_t)f[1].c.n_vocab;
+    struct crew w;
+    crew_open(&w, t.dir, (struct rig_options){.kv_cache = QR_KV_CACHE_INT8}, 2);
+    struct rig_seq a = rig_seq_new(&w.r, 0, NULL), b = rig_seq_new(&w.r, 20, NULL);
+    float *alone = rig_prompt(&w.r, &a, ids, N_TEXT, N_TEXT);
+    a.n_done = 0;
+    for (int32_t i = 0; i < 10; i++) { /* beside a neighbour; the block that it will need next came from another place */
+        const struct rig_item item[] = {{&b, ids + 3 * i, 3, RIG_LAST}, {&a, ids + i, 1, RIG_LAST}};
+        float *both = rig_step(&w.r, item, 2);
+        expect_same(alone + (size_t)i * v, both + v, v, "beside a neighbour");
+        qr_free(both);
+    }
+    qr_model_kv_copy(w.r.x, a.table[0], 40);
+    a.table[0] = 40;
+    for (int32_t i = 10; i < 14; i++) {
+        float *one = rig_step(&w.r, &(struct rig_item){&a, ids + i, 1, RIG_LAST}, 1);
+        expect_same(alone + (size_t)i * v, one, v, "from a copied block");
+        qr_free(one);
+    }
+    rig_seq_free(&a);
+    rig_seq_free(&b);
+    crew_close(&w, 0);
+    qr_free(ids);
+    temp_model_remove(&t);
+}
+
+/* ---- shares ---- */
+
+Test(ranks, every_row_and_column_belongs_to_exactly_one_rank_and_rank_0_has_the_most)
+{
+    struct family f[8];
+    const int32_t n = families(f);
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t size = 1; size <= f[i].c.n_kv_heads; size++)
+            for (int dim = QR_DIM_EMBD; dim < QR_DIM_COUNT; dim++) {
+                if (dim == QR_DIM_Q_KV || dim == QR_DIM_EMBD || dim == QR_DIM_HEAD)
+                    continue; /* the first is where v begins, the others are everybody's */
+                const int64_t total = qr_dim_value(&f[i].c, (enum qr_dim)dim);
+                int64_t n_first = 0;
+                int32_t *owners = qr_alloc((size_t)total, sizeof *owners);
+                for (int32_t r = 0; r < size; r++) {
+                    struct qr_share s;
+                    struct qr_span span[QR_SHARE_SPANS_MAX];
+                    struct qr_err err;
+                    cr_assert_eq(qr_share_make(&s, &f[i].c, r, size, &err), 0);
+                    const int32_t n_spans = qr_share_spans(span, &s, (enum qr_dim)dim);
+                    int64_t own = 0;
+                    for (int32_t k = 0; k < n_spans; own += span[k++].n)
+                        for (int64_t at = span[k].first; at < span[k].first + span[k].n; at++)
+                            owners[at]++;
+                    n_first = r == 0 ? own : n_first;
+                    cr_expect_eq(own, qr_dim_value(&s.own, (enum qr_dim)dim));
+                    cr_expect_leq(own, n_first);
+                }
+                for (int64_t at = 0; at < total; at++)
+                    cr_assert_eq(owners[at], 1, "%s, %d ranks, dimension %d, row %d", f[i].name, size, dim, (int)at);
+                qr_free(owners);
+            }
+}
+
+Test(ranks, more_ranks_than_key_value_heads_are_refused_with_both_numbers)
+{
+    struct family f[8];
+    struct qr_share s;
+    struct qr_err err = {0};
+    families(f);
+    cr_expect_eq(qr_share_make(&s, &f[0].c, 0, 5, &err), QR_E_UNSUPPORTED);
+    cr_expect_str_eq(err.msg, "5 ranks, but the model has 4 key-value heads (num_key_value_heads), of which each rank needs one; use --tensor-parallel 4 or less");
+}
+
+/* ---- a rank that is lost ---- */
+
+Test(ranks, a_rank_that_gives_up_is_noticed_in_the_next_step_and_by_asking)
+{
+    struct family f[8];
+    families(f);
+    struct temp_model t = temp_model_make(&f[1].c, QR_F32);
+    for (int asks = 0; asks < 2; asks++) {
+        struct crew w;
+        struct qr_err err = {0};
+        const int32_t ids[3] = {5, 6, 7};
+        crew_open(&w, t.dir, (struct rig_options){0}, 3);
+        struct rig_seq s = rig_seq_new(&w.r, 0, NULL);
+        qr_free(rig_step(&w.r, &(struct rig_item){&s, ids, 2, RIG_LAST}, 1));
+        cr_expect(!qr_exec_lost(&w.r.exec, &err));
+        qr_comm_abort(&w.comm[2], "enough"); /* from outside, as a signal would */
+        const int64_t began = qr_clock_us();
+        if (asks)
+            qr_exec_ping(&w.r.exec, 0);
+        else
+            qr_free(rig_step(&w.r, &(struct rig_item){&s, ids + 2, 1, RIG_LAST}, 1));
+        cr_expect(qr_exec_lost(&w.r.exec, &err));
+        cr_expect_str_eq(err.msg, "rank 2 gave up: enough");
+        cr_expect_lt(qr_clock_us() - began, 15000000);
+        rig_seq_free(&s);
+        crew_close(&w, QR_E_CLOSED);
+    }
+    temp_model_remove(&t);
+}

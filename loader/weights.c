@@ -431,7 +431,8 @@ static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struc
 }
 
 /* The share's part of the tensor that the walk is at, one after the other from the row's first on. */
-static void fill_one(struct qr_weights *w, const struct qr_weight_walk *k, const struct qr_share *share, const struct qr_stored_tensor *t, struct qr_backend *be)
+static void fill_one(struct qr_weights *w, const struct qr_weight_walk *k, const struct qr_share *share, const struct qr_stored_tensor *t,
+                     struct qr_backend *be)
 {
     const struct vector_change change = {.divisor = qr_weight_row_divisor(k->row, k->c), .offset = qr_weight_row_offset(k->row, k->c)};
     struct qr_weight *dst = weight_at(w, k);

@@ -2,9 +2,9 @@
  *
  * Matrices are packed by the backend straight from the mapped file (q, k, v into one matrix, gate and up into another), norm
  * weights and biases become f32, all in one region of the backend's memory. The embedding's rows are a tied head's where that is
- * packed without loss (f32, or bf16 from bf16) and not shared out to ranks; else they stay in the mapping, as a step touches few of them; to a device that cannot read it they are
- * copied. Pages of the file are given back as soon as they are packed. On their way to a device, pieces of 8 MiB are read by all threads while the piece
- * before is copied and packed.
+ * packed without loss (f32, or bf16 from bf16) and not shared out to ranks; else they stay in the mapping, as a step touches few of them; to a device
+ * that cannot read it they are copied. Pages of the file are given back as soon as they are packed. On their way to a device, pieces of 8 MiB are read by
+ * all threads while the piece before is copied and packed.
  * Immutable once loaded; any thread may read.
  */
 #ifndef QR_LOADER_WEIGHTS_H
@@ -54,8 +54,9 @@ int64_t qr_weights_inputs_max(const struct qr_model_config *c);
 /* Bytes of the region that qr_weights_load allocates. */
 size_t qr_weights_region_bytes(const struct qr_model_config *c, const struct qr_kernels *k, enum qr_dtype to);
 
-/* Checks, packs the share's part of the matrices as `to` (qr_dtype_packs), and takes over `st` on success. Where a rank has some of a matrix's inputs only (out,
- * down), quantized rows are rounded by what it has of them: its own scale, never larger than the whole row's. Errors: those of qr_weights_check, QR_E_NO_ROOM. */
+/* Checks, packs the share's part of the matrices as `to` (qr_dtype_packs), and takes over `st` on success. Where a rank has some of a matrix's inputs only
+ * (out, down), quantized rows are rounded by what it has of them: its own scale, never larger than the whole row's. Errors: those of qr_weights_check,
+ * QR_E_NO_ROOM. */
 int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
                     struct qr_err *err);
 void qr_weights_release(struct qr_weights *w);

@@ -94,8 +94,8 @@ static int share_out(struct qr_model *m, const struct qr_backend *be, const stru
 {
     const int32_t n = options->comm ? options->comm->size : options->n_ranks > 0 ? options->n_ranks : 1, rank = options->comm ? options->comm->rank : 0;
     if (n > 1 && !be->mem->host)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks on the device %s: NCCL, which would add what GPUs have computed, is not built; use --tensor-parallel 1, "
-                          "or --device cpu", n, be->name);
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks on the device %s: NCCL, which would add what GPUs have computed, is not built; use "
+                          "--tensor-parallel 1, or --device cpu", n, be->name);
     m->comm = n > 1 ? options->comm : NULL;
     return qr_share_make(&m->share, &m->config, rank, n, err);
 }

@@ -324,7 +324,8 @@ static int run(struct qr_comm *c, const struct qr_comm_call *call, struct qr_err
 {
     struct mpi *m = c->impl;
     int64_t shares[QR_COMM_RANKS_MAX + 1];
-    struct task t = {.call = call, .part = call->part, .width = qr_dtype_bytes(call->dtype), .scatters = call->kind != QR_COMM_ALL_GATHER && call->kind != QR_COMM_GATHER,
+    struct task t = {.call = call, .part = call->part, .width = qr_dtype_bytes(call->dtype),
+                     .scatters = call->kind != QR_COMM_ALL_GATHER && call->kind != QR_COMM_GATHER,
                      .gathers = call->kind != QR_COMM_REDUCE_SCATTER};
     t.most = (int64_t)(m->piece_bytes / t.width);
     for (int32_t r = 0; r <= c->size && !call->part; r++)

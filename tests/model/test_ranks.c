@@ -277,7 +277,8 @@ Test(ranks, more_ranks_than_key_value_heads_are_refused_with_both_numbers)
     struct qr_err err = {0};
     families(f);
     cr_expect_eq(qr_share_make(&s, &f[0].c, 0, 5, &err), QR_E_UNSUPPORTED);
-    cr_expect_str_eq(err.msg, "5 ranks, but the model has 4 key-value heads (num_key_value_heads), of which each rank needs one; use --tensor-parallel 4 or less");
+    cr_expect_str_eq(err.msg, "5 ranks, but the model has 4 key-value heads (num_key_value_heads), of which each rank needs one; use --tensor-parallel 4 or "
+                     "less");
 }
 
 /* ---- a rank that is lost ---- */

@@ -2,6 +2,7 @@
 #ifndef QR_BASE_HALF_H
 #define QR_BASE_HALF_H
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -36,6 +37,23 @@ static inline float qr_f16_to_f32(uint16_t h)
     float f;
     memcpy(&f, &u, 4);
     return f;
+}
+
+/* From 65,520 on: infinity. */
+static inline uint16_t qr_f32_to_f16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    const uint32_t sign = u >> 16 & 0x8000u;
+    u &= 0x7fffffffu;
+    if (u > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u);
+    if (u >= 0x477ff000u)
+        return (uint16_t)(sign | 0x7c00u);
+    if (u < 0x38800000u) /* below 2^-14: a whole multiple of 2^-24 */
+        return (uint16_t)(sign | (uint32_t)lrintf(fabsf(f) * 0x1p24f));
+    u += 0xfffu + (u >> 13 & 1u);
+    return (uint16_t)(sign | ((u >> 13) - (112u << 10)));
 }
 
 #endif

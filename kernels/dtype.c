@@ -6,6 +6,7 @@ struct dtype_row {
     const char *name;
     size_t n_bytes;
     struct qr_quant_format format; /* bits 0: not quantized */
+    struct qr_coded_format coded;  /* likewise: not coded */
 };
 
 static const struct dtype_row row[QR_DTYPE_COUNT] = {
@@ -15,17 +16,34 @@ static const struct dtype_row row[QR_DTYPE_COUNT] = {
     [QR_I8] = {.name = "int8", .n_bytes = 1},
     [QR_I32] = {.name = "i32", .n_bytes = 4},
     [QR_F64] = {.name = "f64", .n_bytes = 8},
-    [QR_Q8] = {"int8", 0, {8, 0, false}},
-    [QR_Q8_G32] = {"int8-g32", 0, {8, 32, false}},
-    [QR_Q8_G64] = {"int8-g64", 0, {8, 64, false}},
-    [QR_Q8_G128] = {"int8-g128", 0, {8, 128, false}},
-    [QR_Q4] = {"int4", 0, {4, 32, false}},
-    [QR_Q4_G64] = {"int4-g64", 0, {4, 64, false}},
-    [QR_Q4_G128] = {"int4-g128", 0, {4, 128, false}},
-    [QR_W8] = {"w8a16", 0, {8, 0, true}},
-    [QR_W4] = {"w4a16", 0, {4, 32, true}},
-    [QR_W4_G64] = {"w4a16-g64", 0, {4, 64, true}},
-    [QR_W4_G128] = {"w4a16-g128", 0, {4, 128, true}},
+    [QR_Q8] = {.name = "int8", .format = {8, 0, false}},
+    [QR_Q8_G32] = {.name = "int8-g32", .format = {8, 32, false}},
+    [QR_Q8_G64] = {.name = "int8-g64", .format = {8, 64, false}},
+    [QR_Q8_G128] = {.name = "int8-g128", .format = {8, 128, false}},
+    [QR_Q4] = {.name = "int4", .format = {4, 32, false}},
+    [QR_Q4_G64] = {.name = "int4-g64", .format = {4, 64, false}},
+    [QR_Q4_G128] = {.name = "int4-g128", .format = {4, 128, false}},
+    [QR_W8] = {.name = "w8a16", .format = {8, 0, true}},
+    [QR_W4] = {.name = "w4a16", .format = {4, 32, true}},
+    [QR_W4_G64] = {.name = "w4a16-g64", .format = {4, 64, true}},
+    [QR_W4_G128] = {.name = "w4a16-g128", .format = {4, 128, true}},
+    [QR_C4_G32] = {.name = "c4-g32", .coded = {4, 32, false, false, false}},
+    [QR_C4_G64] = {.name = "c4-g64", .coded = {4, 64, false, false, false}},
+    [QR_C4_G128] = {.name = "c4-g128", .coded = {4, 128, false, false, false}},
+    [QR_C4_G32_Z] = {.name = "c4-g32-z", .coded = {4, 32, false, false, true}},
+    [QR_C4_G64_Z] = {.name = "c4-g64-z", .coded = {4, 64, false, false, true}},
+    [QR_C4_G128_Z] = {.name = "c4-g128-z", .coded = {4, 128, false, false, true}},
+    [QR_C4_G32_O] = {.name = "c4-g32-o", .coded = {4, 32, false, true, false}},
+    [QR_C4_G16_S] = {.name = "c4-g16-s", .coded = {4, 16, true, false, false}},
+    [QR_C4_G32_S] = {.name = "c4-g32-s", .coded = {4, 32, true, false, false}},
+    [QR_C4_G16_SO] = {.name = "c4-g16-so", .coded = {4, 16, true, true, false}},
+    [QR_C4_G32_SO] = {.name = "c4-g32-so", .coded = {4, 32, true, true, false}},
+    [QR_C8_G32] = {.name = "c8-g32", .coded = {8, 32, false, false, false}},
+    [QR_C8_G32_O] = {.name = "c8-g32-o", .coded = {8, 32, false, true, false}},
+    [QR_C8_G16_S] = {.name = "c8-g16-s", .coded = {8, 16, true, false, false}},
+    [QR_C8_G16_SO] = {.name = "c8-g16-so", .coded = {8, 16, true, true, false}},
+    [QR_C8_G32_SO] = {.name = "c8-g32-so", .coded = {8, 32, true, true, false}},
+    [QR_CODED] = {.name = "coded"},
 };
 
 size_t qr_dtype_bytes(enum qr_dtype t)
@@ -46,4 +64,11 @@ struct qr_quant_format qr_dtype_format(enum qr_dtype t)
     QR_ASSERT((int)t >= 0 && t < QR_DTYPE_COUNT);
     QR_ASSERT(row[t].format.bits > 0);
     return row[t].format;
+}
+
+struct qr_coded_format qr_dtype_coded(enum qr_dtype t)
+{
+    QR_ASSERT((int)t >= 0 && t < QR_DTYPE_COUNT);
+    QR_ASSERT(row[t].coded.bits > 0);
+    return row[t].coded;
 }

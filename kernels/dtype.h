@@ -7,20 +7,25 @@
 #include <stdint.h>
 
 /* From Q8 on they exist only as the packed form of a weight (kernels.h, linear): integers with scales beside them. Q: activations are
- * rounded to 8 bits as well; W: weights only. G: how many weights share a multiple (Q4 and W4: 32). F64 exists only where the reference
- * kernels are compiled in double (ref/ref.h). */
+ * rounded to 8 bits as well; W: weights only. G: how many weights share a multiple (Q4 and W4: 32). C: coded weights, what a file that is quantized
+ * already holds (kernels.h, linear_pack_coded): 4 or 8 bits, G neighbours share a scale; O: and an offset; Z: and an integer zero; S: the scale is an
+ * integer times one that 256 inputs share, O likewise. QR_CODED is no type of a matrix: it stands for "each in the coded type of what the file stores".
+ * F64 exists only where the reference kernels are compiled in double (ref/ref.h). */
 enum qr_dtype {
     QR_F32, QR_F16, QR_BF16, QR_I8, QR_I32, QR_F64,
     QR_Q8, QR_Q8_G32, QR_Q8_G64, QR_Q8_G128, QR_Q4, QR_Q4_G64, QR_Q4_G128, QR_W8, QR_W4, QR_W4_G64, QR_W4_G128,
+    QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z, QR_C4_G32_O, QR_C4_G16_S, QR_C4_G32_S, QR_C4_G16_SO, QR_C4_G32_SO,
+    QR_C8_G32, QR_C8_G32_O, QR_C8_G16_S, QR_C8_G16_SO, QR_C8_G32_SO,
+    QR_CODED,
     QR_DTYPE_COUNT
 };
 
 size_t qr_dtype_bytes(enum qr_dtype t);     /* of an element; quantized ones have no such size */
-const char *qr_dtype_name(enum qr_dtype t); /* "f32", "f16", "bf16", "int8", "i32", "f64"; quantized: --quantize's, as "int4-g64" */
+const char *qr_dtype_name(enum qr_dtype t); /* "f32", "f16", "bf16", "int8", "i32", "f64"; quantized: --quantize's, as "int4-g64"; "c4-g32-so", "coded" */
 
 static inline bool qr_dtype_is_quantized(enum qr_dtype t)
 {
-    return t >= QR_Q8 && t < QR_DTYPE_COUNT;
+    return t >= QR_Q8 && t <= QR_W4_G128;
 }
 
 /* How a quantized weight is stored, and what it meets. */
@@ -31,10 +36,29 @@ struct qr_quant_format {
 };
 struct qr_quant_format qr_dtype_format(enum qr_dtype t); /* requires qr_dtype_is_quantized */
 
-/* Whether weights can be packed as t. */
+/* Of a matrix. */
+static inline bool qr_dtype_is_coded(enum qr_dtype t)
+{
+    return t >= QR_C4_G32 && t < QR_CODED;
+}
+
+/* How coded weights are stored. A unit is what has a scale as a float: a group, or 256 inputs with steps. */
+struct qr_coded_format {
+    uint8_t bits, group;
+    bool steps, offset, zero;
+};
+struct qr_coded_format qr_dtype_coded(enum qr_dtype t); /* requires qr_dtype_is_coded */
+
+/* Whether weights can be packed as t from numbers (linear_pack). */
 static inline bool qr_dtype_packs(enum qr_dtype t)
 {
     return t == QR_F32 || t == QR_BF16 || qr_dtype_is_quantized(t);
+}
+
+/* Whether a packed matrix can be of type t. */
+static inline bool qr_dtype_multiplies(enum qr_dtype t)
+{
+    return qr_dtype_packs(t) || qr_dtype_is_coded(t);
 }
 
 #endif

@@ -55,6 +55,8 @@ enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
  *           gives NaN.
  *             w8a16, w4a16, w4a16-gG   weights as in int8, int4 and int4-gG, but x is rounded to bf16: the sum over p is bf16 linear's (p
  *           is exact in bf16) in its order, y = sum * a[o], then (+ bias) + old.
+ *           Coded (linear_pack_coded): w[o,i] = bf16(scale level + offset), one rounding of the sum to f32 and one to bf16, and the product is bf16
+ *           linear's with these weights, bit for bit.
  * Cost      N <= ~32: I*O weight elements read once (1 byte or half of one, and 1/G for m); more: 2*N*I*O FLOP, int8-gG twice that.
  * Sources   int8 by rows and outputs: Dettmers et al. 2022 (arXiv:2208.07339), Xiao et al. 2022 (arXiv:2211.10438). Integer multiples below
  *           the output's scale: Lin et al. 2024 (arXiv:2405.04532). */
@@ -62,13 +64,35 @@ enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
 #define QR_LINEAR_STRETCH 256           /* outputs of a stretch */
 #define QR_LINEAR_INPUTS_MAX 262144
 #define QR_QUANT_INPUTS_MAX 65536       /* 65,536 * 127 * 255 fits 32 bits with its sign */
-#define QR_QUANT_INPUTS_MAX_WIDE 32768  /* int8-gG and weight-only: what their panels are unpacked to fits a worker's scratch */
+#define QR_QUANT_INPUTS_MAX_WIDE 32768  /* int8-gG, weight-only and coded: what their panels are unpacked to fits a worker's scratch */
 static inline int32_t qr_linear_inputs_max(enum qr_dtype w)
 {
-    if (!qr_dtype_is_quantized(w))
+    if (!qr_dtype_is_quantized(w) && !qr_dtype_is_coded(w) && w != QR_CODED)
         return QR_LINEAR_INPUTS_MAX;
     return w == QR_Q8 || w == QR_Q4 || w == QR_Q4_G64 || w == QR_Q4_G128 ? QR_QUANT_INPUTS_MAX : QR_QUANT_INPUTS_MAX_WIDE;
 }
+
+/* Rows of coded weights as their source has them, I inputs each: w[i] = scale level[i] + offset, where the format says (qr_dtype_coded; U = 256 with steps,
+ * else G; the last unit and group of a row may be parts)
+ *     plain           scale = scale[i / U]
+ *     offset          offset = offset[i / U]
+ *     zero            offset = -(scale[i / U] offset_step[i / G])
+ *     steps           scale = scale[i / U] step[i / G]                and with offset    offset = offset[i / U] offset_step[i / G]
+ * What a format does not have is NULL. All of it is one row after the other, without gaps. */
+#define QR_CODED_UNIT 256
+struct qr_coded_rows {
+    int8_t *level;              /* [n, I] what the codes stand for */
+    float *scale, *offset;      /* [n, ceil(I/U)] */
+    int8_t *step, *offset_step; /* [n, ceil(I/G)] */
+};
+
+/* Where coded rows come from: fill writes rows [first, first + n) of all that `to` has, n <= 16. It is called by all threads of the queue. */
+struct qr_coded_source {
+    void (*fill)(const void *arg, const struct qr_coded_rows *to, int64_t first, int64_t n);
+    const void *arg;
+    int8_t levels[16];          /* 4 bits: all that a level can be, each once */
+};
+
 struct qr_stretches {
     float *largest, *sum;       /* sum NULL: none */
     const float *scale;
@@ -123,8 +147,8 @@ struct qr_add_args {
 };
 
 /* embed - out[n,:] = scale * table[ids[n],:]
- * Types     table f32, f16 or bf16, row-major; or `packed`, what linear_pack made of such rows as table->dtype f32 or bf16: a head that is the
- *           embedding as well is in memory once. out f32.   Requires 0 <= ids[n] < V.
+ * Types     table f32, f16 or bf16, row-major; or `packed`, what linear_pack made of such rows as table->dtype f32 or bf16, or linear_pack_coded of any: a
+ *           head that is the embedding as well is in memory once. out f32.   Requires 0 <= ids[n] < V.
  * Cost      a row of a packed matrix touches all lines of its 16 rows, one after the other: 18 KiB at D = 576 and bf16, some 2 us a row. */
 struct qr_embed_args {
     float *out;
@@ -322,6 +346,15 @@ struct qr_kernels {
     size_t (*linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in);
     void (*linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
                         const void *rows, enum qr_dtype from, int64_t n_rows);
+
+    /* linear_pack_coded - likewise rows [row0, row0 + n_rows) of a coded type. NULL on a device that does not have it.
+     * Numerics  scales and offsets are kept as f16 times a power of two of the output's own, in [2^-60, 2^60], which brings the output's largest below 2^16:
+     *           f16 numbers are kept as they are, others lose at most 2^-12 of theirs, or 2^-40 of that largest one. An output with an infinity or NaN
+     *           in a scale or offset, or one above 2^75, is NaN throughout.
+     * Requires  every row of 16 that share their place (a multiple of QR_LINEAR_PACKED_TOGETHER on) comes with the same levels.
+     * Sources   the two levels of scales: K-quants of llama.cpp; zeros: Lin et al. 2023, AWQ (arXiv:2306.00978), Frantar et al. 2022, GPTQ (2210.17323). */
+    void (*linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
+                              const struct qr_coded_source *rows, int64_t n_rows);
 };
 
 #endif

@@ -78,7 +78,7 @@ static void null_chain(struct qr_queue *q, const struct qr_chain_args *a)
 
 static size_t null_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in)
 {
-    QR_ASSERT(qr_dtype_packs(to));
+    QR_ASSERT(qr_dtype_multiplies(to));
     QR_ASSERT(n_out > 0 && n_in > 0);
     return 64;
 }
@@ -89,6 +89,13 @@ static void null_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n
     QR_ASSERT(q != NULL && dst != NULL && rows != NULL);
     QR_ASSERT(qr_dtype_packs(to) && qr_dtype_bytes(from) > 0);
     QR_ASSERT(row0 >= 0 && row0 + n_rows <= n_out && n_in > 0);
+}
+
+static void null_pack_coded(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_source *rows,
+                            int64_t n_rows)
+{
+    QR_ASSERT(q != NULL && dst != NULL && rows != NULL);
+    QR_ASSERT(qr_dtype_is_coded(to) && row0 >= 0 && row0 + n_rows <= n_out && n_in > 0);
 }
 
 const struct qr_kernels qr_null_kernels = {
@@ -110,4 +117,5 @@ const struct qr_kernels qr_null_kernels = {
     .adapt = null_adapt,
     .linear_packed_bytes = null_packed_bytes,
     .linear_pack = null_pack,
+    .linear_pack_coded = null_pack_coded,
 };

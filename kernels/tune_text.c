@@ -99,7 +99,7 @@ static bool read_field(struct qr_tunables *value, char *word)
 static uint8_t read_type(uint8_t op, const char *word)
 {
     for (int i = 0; i < (int)QR_DTYPE_COUNT; i++)
-        if (strcmp(word, qr_dtype_name((enum qr_dtype)i)) == 0 && (op == QR_TUNE_ATTENTION || qr_dtype_packs((enum qr_dtype)i)))
+        if (strcmp(word, qr_dtype_name((enum qr_dtype)i)) == 0 && (op == QR_TUNE_ATTENTION || qr_dtype_multiplies((enum qr_dtype)i)))
             return (uint8_t)i;
     return QR_DTYPE_COUNT;
 }

@@ -138,7 +138,7 @@ static void text_memory(struct qr_buf *out, const struct report *r)
 {
     qr_buf_printf(out, "memory        %.1f MiB of weights as %s; with --quantize", (double)r->weight_bytes[r->compute] / 0x1p20, qr_dtype_name(r->compute));
     const char *before = " ";
-    for (int t = QR_Q8; t < QR_DTYPE_COUNT; t++, before = ", ")
+    for (int t = QR_Q8; t <= QR_W4_G128; t++, before = ", ")
         qr_buf_printf(out, "%s%s %.1f", before, qr_dtype_name((enum qr_dtype)t), (double)r->weight_bytes[t] / 0x1p20);
     qr_buf_put_str(out, " MiB\n");
 }
@@ -206,7 +206,7 @@ static void json_tensors(struct qr_buf *out, const struct qr_tensor_files *st)
 static void json_memory(struct qr_buf *out, const struct report *r)
 {
     qr_buf_printf(out, ",\"compute\":\"%s\",\"weight_bytes\":{\"%s\":%zu", qr_dtype_name(r->compute), qr_dtype_name(r->compute), r->weight_bytes[r->compute]);
-    for (int t = QR_Q8; t < QR_DTYPE_COUNT; t++)
+    for (int t = QR_Q8; t <= QR_W4_G128; t++)
         qr_buf_printf(out, ",\"%s\":%zu", qr_dtype_name((enum qr_dtype)t), r->weight_bytes[t]);
     qr_buf_put_byte(out, '}');
 }

@@ -30,21 +30,6 @@ struct maker {
 
 /* ---- numbers ---- */
 
-/* Round to nearest, ties to even; the values here are far inside the range. */
-static uint16_t f32_to_f16(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    uint32_t sign = u >> 16 & 0x8000u;
-    float a = fabsf(f);
-    if (a < 0x1p-14f) /* subnormal: a multiple of 2^-24 */
-        return (uint16_t)(sign | (uint32_t)lrintf(a * 0x1p24f));
-    QR_ASSERT(a < 65504.0f);
-    u &= 0x7fffffffu;
-    u += 0xfffu + (u >> 13 & 1u);
-    return (uint16_t)(sign | ((u >> 13) - (112u << 10)));
-}
-
 /* Two numbers of mean 0 and deviation 1: sums of four 16-bit uniform ones each, so exact and alike on every machine. */
 static void draw_pair(float out[2], uint64_t seed, uint64_t stream, uint64_t pos)
 {
@@ -59,7 +44,7 @@ static void draw_pair(float out[2], uint64_t seed, uint64_t stream, uint64_t pos
 static size_t encode(uint8_t *out, const float *x, size_t n, enum qr_dtype to)
 {
     for (size_t i = 0; i < n; i++) {
-        uint16_t h = to == QR_BF16 ? qr_f32_to_bf16(x[i]) : to == QR_F16 ? f32_to_f16(x[i]) : 0;
+        uint16_t h = to == QR_BF16 ? qr_f32_to_bf16(x[i]) : to == QR_F16 ? qr_f32_to_f16(x[i]) : 0;
         if (to == QR_F32)
             memcpy(out + 4 * i, &x[i], 4);
         else

@@ -66,7 +66,7 @@ static enum qr_dtype choose_kv_dtype(enum qr_kv_cache kv_cache, enum qr_dtype we
 
 enum qr_dtype qr_quantize_dtype(enum qr_quantize t)
 {
-    _Static_assert((int)QR_QUANTIZE_COUNT - (int)QR_QUANTIZE_INT8 == (int)QR_DTYPE_COUNT - (int)QR_Q8, "a choice for every quantized type");
+    _Static_assert((int)QR_QUANTIZE_COUNT - (int)QR_QUANTIZE_INT8 == (int)QR_W4_G128 + 1 - (int)QR_Q8, "a choice for every quantized type");
     QR_ASSERT((int)t > (int)QR_QUANTIZE_NONE && t < QR_QUANTIZE_COUNT);
     return (enum qr_dtype)((int)QR_Q8 + (int)t - (int)QR_QUANTIZE_INT8);
 }

@@ -190,7 +190,7 @@ static size_t cpu_scratch_bytes(const struct qr_backend *be)
 static int cpu_supports(const struct qr_backend *be, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
                         struct qr_err *err)
 {
-    if (!qr_dtype_packs(weights))
+    if (!qr_dtype_multiplies(weights) && weights != QR_CODED)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s kernels on the %s compute with f32, bf16 and quantized weights, not %s", be->k->name, be->name,
                           qr_dtype_name(weights));
     if (inputs_max > qr_linear_inputs_max(weights))

@@ -36,6 +36,8 @@ void QR_REF(linear)(struct qr_queue *q, const struct qr_linear_args *a);
 size_t QR_REF(linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in);
 void QR_REF(linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
                          const void *rows, enum qr_dtype from, int64_t n_rows);
+void QR_REF(linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
+                               const struct qr_coded_source *rows, int64_t n_rows);
 void QR_REF(rms_norm)(struct qr_queue *q, const struct qr_norm_args *a);
 void QR_REF(head_norm)(struct qr_queue *q, const struct qr_head_norm_args *a);
 void QR_REF(residual_add)(struct qr_queue *q, const struct qr_add_args *a);
@@ -67,6 +69,12 @@ void QR_REF(momentum)(struct qr_queue *q, const struct qr_momentum_args *a);
 void QR_REF(turn)(struct qr_queue *q, const struct qr_turn_args *a);
 void QR_REF(scale)(struct qr_queue *q, const struct qr_scale_args *a);
 void QR_REF(move_by)(struct qr_queue *q, const struct qr_move_args *a);
+
+/* What packed numbers of a type are here. */
+static inline enum qr_dtype qr_ref_packed(enum qr_dtype t)
+{
+    return qr_dtype_is_coded(t) ? QR_BF16 : t;
+}
 
 /* What an activation becomes when it meets numbers of type t. */
 static inline real qr_ref_meet(real x, enum qr_dtype t)

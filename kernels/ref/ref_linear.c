@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "kernels/coded.h"
 #include "kernels/quant.h"
 
 /* Element i of a row x whose rms is `rms`, as the product meets it. */
@@ -83,7 +84,7 @@ static void QR_REF(linear_integers)(int64_t sum[LINEAR_OUTS], const struct QR_RE
 static void QR_REF(linear_numbers)(real sum[LINEAR_OUTS], const struct QR_REF(linear_block) *b)
 {
     const int32_t n_in = b->a->n_in;
-    const enum qr_dtype type = b->a->w->packed_dtype;
+    const enum qr_dtype type = qr_ref_packed(b->a->w->packed_dtype);
     const bool integers = qr_dtype_is_quantized(type);
     for (int32_t o = 0; o < LINEAR_OUTS; o++)
         sum[o] = 0;
@@ -145,7 +146,7 @@ void QR_REF(linear)(struct qr_queue *q, const struct qr_linear_args *a)
 {
     (void)q;
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
-    QR_ASSERT(qr_dtype_packs(a->w->packed_dtype) || a->w->packed_dtype == QR_F64);
+    QR_ASSERT(qr_dtype_multiplies(a->w->packed_dtype) || a->w->packed_dtype == QR_F64);
     QR_ASSERT(!a->glu || (!a->add && a->n_out % 2 == 0));
     QR_ASSERT(!a->stretches || (!a->add && !a->glu));
     for (int32_t n = 0; n < a->n_rows; n++) {
@@ -159,11 +160,11 @@ void QR_REF(linear)(struct qr_queue *q, const struct qr_linear_args *a)
 /* Packed is row-major here: nothing is to be gained by order. */
 size_t QR_REF(linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in)
 {
-    QR_ASSERT(qr_dtype_packs(to) || to == QR_F64);
+    QR_ASSERT(qr_dtype_multiplies(to) || to == QR_F64);
     QR_ASSERT(n_out >= 0 && n_in >= 0);
     if (qr_dtype_is_quantized(to))
         return (size_t)n_out * ((size_t)n_in * sizeof(int16_t) + sizeof(float));
-    return (size_t)n_out * (size_t)n_in * qr_dtype_bytes(to);
+    return (size_t)n_out * (size_t)n_in * qr_dtype_bytes(qr_ref_packed(to));
 }
 
 void QR_REF(linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
@@ -177,4 +178,23 @@ void QR_REF(linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_
                                                 (const char *)rows + (size_t)(o * n_in) * qr_dtype_bytes(from), from);
     for (int64_t i = 0; !qr_dtype_is_quantized(to) && i < n_rows * n_in; i++)
         qr_ref_store(dst, to, (size_t)(row0 * n_in + i), qr_ref_load(rows, from, (size_t)i));
+}
+
+/* Coded weights become the bf16 numbers that they stand for. */
+void QR_REF(linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_source *rows,
+                               int64_t n_rows)
+{
+    (void)q;
+    QR_ASSERT(dst != NULL && rows != NULL && qr_dtype_is_coded(to));
+    QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out && n_in > 0 && n_in <= QR_QUANT_INPUTS_MAX_WIDE);
+    const struct qr_coded_format f = qr_dtype_coded(to);
+    int32_t memory[(QR_QUANT_INPUTS_MAX_WIDE + QR_QUANT_INPUTS_MAX_WIDE / 16 * 2 + QR_QUANT_INPUTS_MAX_WIDE / 32 * 8) / 4 + 16];
+    QR_ASSERT(qr_coded_rows_bytes(f, n_in, 1) <= (int64_t)sizeof memory);
+    const struct qr_coded_rows row = qr_coded_rows_in(memory, f, n_in, 1);
+    for (int64_t o = 0; o < n_rows; o++) {
+        rows->fill(rows->arg, &row, o, 1);
+        const float factor = qr_coded_factor(&row, f, n_in);
+        for (int64_t i = 0; i < n_in; i++)
+            ((uint16_t *)dst)[(row0 + o) * n_in + i] = qr_coded_weight(&row, f, factor, i);
+    }
 }

@@ -61,7 +61,7 @@ void QR_REF(embed)(struct qr_queue *q, const struct qr_embed_args *a)
         QR_ASSERT(a->ids[n] >= 0 && a->ids[n] < a->table->shape[0]);
         size_t first = (size_t)a->ids[n] * (size_t)a->table->stride[0];
         for (int64_t i = 0; i < n_cols; i++)
-            ((real *)a->out)[n * a->out_stride + i] = (real)a->scale * (real)qr_ref_load(rows, a->table->dtype, first + (size_t)i);
+            ((real *)a->out)[n * a->out_stride + i] = (real)a->scale * (real)qr_ref_load(rows, qr_ref_packed(a->table->dtype), first + (size_t)i);
     }
 }
 

@@ -19,4 +19,5 @@ const struct qr_kernels QR_REF(kernels) = {
     .adapt = QR_REF(adapt),
     .linear_packed_bytes = QR_REF(linear_packed_bytes),
     .linear_pack = QR_REF(linear_pack),
+    .linear_pack_coded = QR_REF(linear_pack_coded),
 };

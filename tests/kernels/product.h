@@ -2,7 +2,7 @@
 #ifndef QR_TESTS_KERNELS_PRODUCT_H
 #define QR_TESTS_KERNELS_PRODUCT_H
 
-#include "tests/kernels/util.h"
+#include "tests/kernels/coded_source.h"
 
 struct data {
     int32_t n_rows, n_in, n_out;
@@ -18,8 +18,14 @@ static inline struct data make(struct qr_backend *be, struct qr_rng *r, enum qr_
     d.norm_w = random_floats(r, n_in);
     d.bias = random_floats(r, n_out);
     d.old = random_floats(r, n_rows * d.out_stride);
-    float *rows = random_floats(r, (int64_t)n_out * n_in);
     d.w = (struct qr_weight){.packed_dtype = type, .packed = qr_alloc_aligned(be->k->linear_packed_bytes(type, n_out, n_in), 64)};
+    if (qr_dtype_is_coded(type)) {
+        struct coded_source *rows = coded_source_new(r, type, n_out, n_in);
+        be->k->linear_pack_coded(be->queue, d.w.packed, type, n_out, n_in, 0, &rows->source, n_out);
+        coded_source_free(rows);
+        return d;
+    }
+    float *rows = random_floats(r, (int64_t)n_out * n_in);
     be->k->linear_pack(be->queue, d.w.packed, type, n_out, n_in, 0, rows, QR_F32, n_out);
     qr_free(rows);
     return d;

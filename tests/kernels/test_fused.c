@@ -5,7 +5,7 @@
 
 #define SEED 771
 
-static const enum qr_dtype formats[] = {QR_F32, QR_BF16, QR_Q8, QR_Q4, QR_Q8_G64, QR_Q4_G128, QR_W8, QR_W4};
+static const enum qr_dtype formats[] = {QR_F32, QR_BF16, QR_Q8, QR_Q4, QR_Q8_G64, QR_Q4_G128, QR_W8, QR_W4, QR_C4_G32_SO, QR_C8_G16_S};
 
 /* Each step a launch of its own. out [n_rows, out_stride], NaN where nothing is written. */
 static float *apart(struct qr_backend *be, const struct data *d, struct form f)
@@ -74,6 +74,8 @@ Test(fused, products_give_the_same_bits_as_norm_product_unit_and_addition_apart)
             for (int i = (t - 1) % UTIL_STEP; i < QR_COUNT(shapes); i += UTIL_STEP)
                 for (int f = 0; f < QR_COUNT(formats); f++) {
                     if (l == 0 && shapes[i].n_rows > 60) /* ref has no chunks and takes its time */
+                        continue;
+                    if (qr_dtype_is_coded(formats[f]) && (i + f) % 2) /* from unpacking on they are bf16 */
                         continue;
                     struct data d = make(be, &r, formats[f], shapes[i].n_rows, shapes[i].n_in, shapes[i].n_out);
                     check_forms(be, &d);

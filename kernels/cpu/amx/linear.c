@@ -125,13 +125,14 @@ static int32_t part_panel(const struct strip *s, int32_t i)
 static void strip_weights(struct strip *s, char *scratch, int32_t next_panel, int32_t next_step)
 {
     const struct product *p = s->p;
-    const char *packed = panel_at(p, s->panel) + p->head_bytes + s->step * p->step_bytes;
-    const char *next = panel_at(p, next_panel) + p->head_bytes + next_step * p->step_bytes;
+    const char *packed = weights_at(p, s->panel, s->step), *next = weights_at(p, next_panel, next_step);
     s->w = p->unpack ? scratch : packed;
     s->next = next;
     for (int32_t i = 0; i < s->n_parts; i++)
         s->w_at[i] = p->unpack ? (int64_t)i * s->n_steps * QR_TILE_BYTES : (part_panel(s, i) - s->panel) * p->panel_bytes;
-    for (int32_t i = 0; p->unpack && i < s->n_parts; i += p->parts)
+    for (int32_t i = 0; p->is_coded && i < s->n_parts; i++)
+        qr_amx_unpack_coded(scratch + s->w_at[i], &p->coded, panel_at(p, part_panel(s, i)), s->step, s->n_steps, next - packed);
+    for (int32_t i = 0; p->unpack && !p->is_coded && i < s->n_parts; i += p->parts)
         qr_amx_unpack(scratch + s->w_at[i], (int64_t)s->n_steps * QR_TILE_BYTES, p->type, panel_at(p, part_panel(s, i)), p->head_bytes, s->step,
                       s->n_steps, next - packed);
 }

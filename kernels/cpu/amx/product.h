@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "kernels/cpu/amx/quant.h"
 #include "kernels/cpu/amx/tile.h"
+#include "kernels/cpu/isa/coded.h"
 #include "kernels/cpu/isa/micro.h"
 #include "kernels/cpu/isa/quant_vectors.h"
 #include "kernels/cpu/isa/row.h"
@@ -24,6 +25,8 @@ struct product {
     char *packed;                 /* the chunk's x, row tile after row tile */
     bool integers, scaled, unpack; /* what is multiplied; weights have scales; they are unpacked */
     enum qr_dtype type;
+    bool is_coded;
+    struct qr_coded_shape coded;
     int32_t parts, tile_k;        /* inputs of a tile */
     int32_t row0, n_rows;         /* of the chunk */
     int32_t n_tiles;              /* row tiles */
@@ -53,6 +56,16 @@ static char *tile_at(const struct product *p, int32_t t, int32_t step)
 static const char *panel_at(const struct product *p, int32_t panel)
 {
     return (const char *)p->a->w->packed + panel * p->panel_bytes;
+}
+
+/* Its weights from that step on. */
+static const char *weights_at(const struct product *p, int32_t panel, int32_t step)
+{
+    const char *at = panel_at(p, panel);
+    if (!p->is_coded)
+        return at + p->head_bytes + step * p->step_bytes;
+    const int32_t k = step * QR_TILE_K;
+    return (const char *)qr_coded_block(&p->coded, (const uint8_t *)at, k) + qr_coded_codes_at(&p->coded, k);
 }
 
 /* Numbers of x as the product meets them: times what the norm says, where there is one. */
@@ -290,7 +303,11 @@ static void plan_weights(struct product *p)
     p->each = p->up ? 2 : p->parts;
     p->n_cols = p->up ? a->n_out / 2 : a->n_out;
     p->n_panels = p->up ? p->up : (a->n_out + QR_PANEL - 1) / QR_PANEL;
-    if (!p->scaled) {
+    if (qr_dtype_is_coded(type)) {
+        p->is_coded = p->unpack = true;
+        p->coded = qr_coded_shape_of(type, a->n_in);
+        p->panel_bytes = p->coded.panel_bytes;
+    } else if (!p->scaled) {
         p->panel_bytes = (int64_t)p->n_steps * QR_TILE_BYTES;
         p->step_bytes = QR_TILE_BYTES;
     }

@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 #include "kernels/cpu/amx/tile.h"
-#include "kernels/cpu/isa/quant_vectors.h"
+#include "kernels/cpu/isa/coded_vectors.h"
 #include "kernels/cpu/isa/row.h"
 
 #define BYTES_K (2 * QR_TILE_K) /* inputs of a tile of bytes */
@@ -78,4 +78,11 @@ void qr_amx_unpack(char *dst, int64_t second, enum qr_dtype type, const char *pa
         qr_unpack_4(to, &u, block, n, ahead);
     else
         qr_unpack_12(to, second, &u, block, n, ahead);
+}
+
+void qr_amx_unpack_coded(char *dst, const struct qr_coded_shape *s, const char *panel, int32_t step, int32_t n_steps, int64_t ahead_bytes)
+{
+    QR_ASSERT(dst != NULL && s != NULL && panel != NULL);
+    QR_ASSERT(step >= 0 && n_steps >= 1);
+    qr_unpack_coded((uint8_t *)dst, s, (const uint8_t *)panel, step, n_steps, ahead_bytes);
 }

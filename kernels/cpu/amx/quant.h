@@ -2,6 +2,7 @@
 #ifndef QR_KERNELS_CPU_AMX_QUANT_H
 #define QR_KERNELS_CPU_AMX_QUANT_H
 
+#include "kernels/cpu/isa/coded.h"
 #include "kernels/kernels.h"
 
 /* Rows [row, row + n_rows) of a->x, after their norm where there is one, rounded to 8 bits (kernels/quant.h): tiles of n_rows rows at dst, one
@@ -12,5 +13,8 @@ void qr_amx_round_rows(char *dst, float *scale, int32_t *sum, const struct qr_li
  * after tile; the second part of 12-bit weights `second` bytes further. Weights `ahead_bytes` further on are asked for. */
 void qr_amx_unpack(char *dst, int64_t second, enum qr_dtype type, const char *panel, int64_t head_bytes, int32_t step, int32_t n_steps,
                    int64_t ahead_bytes);
+
+/* The same of coded weights, which are bf16. */
+void qr_amx_unpack_coded(char *dst, const struct qr_coded_shape *s, const char *panel, int32_t step, int32_t n_steps, int64_t ahead_bytes);
 
 #endif

@@ -1,3 +1,4 @@
+#include "kernels/cpu/isa/coded.h"
 #include "kernels/cpu/isa/isa.h"
 
 const struct qr_kernels qr_amx_kernels = {
@@ -19,4 +20,5 @@ const struct qr_kernels qr_amx_kernels = {
     .adapt = qr_avx512_adapt,
     .linear_packed_bytes = qr_amx_linear_packed_bytes,
     .linear_pack = qr_amx_linear_pack,
+    .linear_pack_coded = qr_avx512_linear_pack_coded,
 };

@@ -1,8 +1,9 @@
 /* linear.c - out = x w^T. Weights lie in panels of 16 outputs (linear_pack.c); rows of x are first copied into blocks of mr rows,
  * [k][mr], rounded to bf16 where the weights are bf16. An item of work is some panels against all rows of a chunk: the weights of an item
- * come from memory once and stay in the second-level cache while the row blocks pass by. Weights that alone are quantized become bf16 in the
- * worker's scratch, some panels at a time, and from there on are what bf16 weights are; their scales come after the sums. */
+ * come from memory once and stay in the second-level cache while the row blocks pass by. Weights that alone are quantized, and coded ones, become bf16
+ * in the worker's scratch, some panels at a time, and from there on are what bf16 weights are; a quantized output's scale comes after the sum. */
 #include "base/assert.h"
+#include "kernels/cpu/isa/coded_vectors.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/micro.h"
 #include "kernels/cpu/isa/quant_vectors.h"
@@ -13,7 +14,7 @@
 #define ROWS_MAX QR_ISA_NAME(micro_rows_max)
 #define TILE_ROWS 12                     /* at least ROWS_MAX of every level */
 #define TILE_PANELS 4                    /* at least micro_panels of any block */
-#define DIRECT_PANELS (VF_LEN / 4)       /* of 4-bit weights that meet one row in registers; with a unit two, of gates and of their ups */
+#define DIRECT_PANELS (VF_LEN / 4)       /* of weights that meet one row in registers; with a unit two, of gates and of their ups */
 #define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item: a share of a second-level cache */
 #define PACK_ALONE 32768                 /* elements of x that one thread copies sooner than two would begin */
 #define WORK_ALONE 65536                 /* products, likewise: about 3 us for one row */
@@ -31,8 +32,10 @@ struct product {
     size_t panel_bytes;
     bool bf16;
     bool direct;          /* one row: quantized weights become floats in registers */
-    bool unpack;          /* from a quantized format, at head_bytes of each panel */
+    bool unpack;          /* from a quantized format, at head_bytes of each panel, or a coded one */
+    bool scaled, is_coded; /* which of them */
     struct qr_quant_format format;
+    struct qr_coded_shape coded;
     int64_t head_bytes;
 };
 _Static_assert((size_t)QR_QUANT_INPUTS_MAX_WIDE * QR_PANEL * 2 <= QR_WORKER_SCRATCH_BYTES, "an unpacked panel fits scratch");
@@ -81,7 +84,7 @@ static const uint8_t *panel_at(const struct product *p, int32_t panel)
 VF_FN vf value_at(const struct product *p, const float *sums, int32_t panel, int32_t i, int64_t len)
 {
     vf v = vf_load(sums);
-    if (p->unpack)
+    if (p->scaled)
         v = vf_mul(v, vf_load(qr_quant_scales(panel_at(p, panel + i / QR_PANEL)) + i % QR_PANEL));
     return p->a->bias ? vf_add(v, vf_load_n(p->a->bias + panel * QR_PANEL + i, len)) : v;
 }
@@ -117,7 +120,7 @@ static void multiply_panels(const struct product *p, const void *w, size_t w_pan
         for (int32_t panel = first_panel; panel < end_panel; panel += nr) {
             int32_t n = nr < end_panel - panel ? nr : end_panel - panel, o = panel * QR_PANEL;
             int32_t n_cols = n * QR_PANEL < a->n_out - o ? n * QR_PANEL : a->n_out - o;
-            bool direct = !a->bias && !a->add && !a->glu && !p->unpack && n_cols == n * QR_PANEL;
+            bool direct = !a->bias && !a->add && !a->glu && !p->scaled && n_cols == n * QR_PANEL;
             struct qr_micro_args m = {
                 .c = direct ? a->out + (p->row0 + first) * a->out_stride + o : tile,
                 .x = p->packed + (int64_t)first * p->n_in,
@@ -172,23 +175,90 @@ VF_FN void multiply_floats4(const struct product *p, float *sums, int32_t panel,
         vf_store(sums + j * VF_LEN, acc[j]);
 }
 
+/* The same of coded weights. */
+VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t panel, const int n_panels, const int bits)
+{
+    enum { PARTS = QR_PANEL / VF_LEN };
+    const struct qr_coded_shape *s = &p->coded;
+    const int line_k = bits == 4 ? 8 : 4;
+    const int32_t n_k = (int32_t)qr_quant_k(p->a->n_in), run = s->f.group < 32 ? s->f.group : 32;
+    const uint8_t *at[DIRECT_PANELS];
+    struct coded_levels levels[DIRECT_PANELS];
+    vf acc[DIRECT_PANELS * PARTS];
+#pragma GCC unroll 4
+    for (int j = 0; j < n_panels; j++) {
+        at[j] = panel_at(p, panel + j * (p->up ? p->up : 1));
+        levels[j] = coded_levels_of(bits, at[j]);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < n_panels * PARTS; j++)
+        acc[j] = vf_zero();
+    const float *x = p->packed;
+    for (int32_t k = 0; k < n_k; k += run) {
+        const int32_t in = k & ((1 << s->block_shift) - 1);
+        const uint8_t *codes[DIRECT_PANELS];
+        struct coded_scales c[DIRECT_PANELS * PARTS];
+#pragma GCC unroll 4
+        for (int j = 0; j < n_panels * PARTS; j++) {
+            const uint8_t *block = qr_coded_block(s, at[j / PARTS], k);
+            c[j] = coded_scales_at(s, at[j / PARTS], block, in, j % PARTS * VF_LEN);
+            codes[j / PARTS] = block + qr_coded_codes_at(s, k);
+            if (in == 0 && j % PARTS == 0)
+                coded_ask_scales(s, block, QR_QUANT_AHEAD);
+        }
+        for (int32_t i = 0; i < run / line_k; i++, x += line_k) {
+            struct coded_line line[DIRECT_PANELS * PARTS];
+#pragma GCC unroll 4
+            for (int j = 0; j < n_panels * PARTS; j++) {
+                const uint8_t *w = codes[j / PARTS] + i * 64 + j % PARTS * VI_BYTES;
+                line[j] = coded_line_at(bits, w, &levels[j / PARTS]);
+                _mm_prefetch((const char *)w + QR_QUANT_AHEAD, _MM_HINT_T0);
+            }
+#pragma GCC unroll 8
+            for (int t = 0; t < line_k; t++)
+#pragma GCC unroll 4
+                for (int j = 0; j < n_panels * PARTS; j++)
+                    acc[j] = vf_fma(vf_set1(x[t]), coded_rounded(vf_fma(coded_level(bits, &line[j], t, &levels[j / PARTS]), c[j].scale, c[j].offset)), acc[j]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < n_panels * PARTS; j++)
+        vf_store(sums + j * VF_LEN, acc[j]);
+}
+
+/* The way for these weights; n_panels 1, 2 or DIRECT_PANELS. */
+static void multiply_floats(const struct product *p, float *sums, int32_t panel, int32_t n_panels)
+{
+#define OF_PANELS(n)                                     \
+    do {                                                 \
+        if (!p->is_coded)                                \
+            multiply_floats4(p, sums, panel, n);         \
+        else if (p->coded.f.bits == 4)                   \
+            multiply_floats_coded(p, sums, panel, n, 4); \
+        else                                             \
+            multiply_floats_coded(p, sums, panel, n, 8); \
+    } while (0)
+    if (n_panels == 1)
+        OF_PANELS(1);
+    else if (n_panels == 2)
+        OF_PANELS(2);
+    else
+        OF_PANELS(DIRECT_PANELS);
+#undef OF_PANELS
+}
+
 static void multiply_direct(const struct product *p, int32_t first, int32_t end)
 {
     float sums[DIRECT_PANELS * QR_PANEL];
     for (int32_t panel = first, n; panel < end; panel += n) {
         n = p->up || end - panel < DIRECT_PANELS ? 1 : DIRECT_PANELS;
-        if (p->up)
-            multiply_floats4(p, sums, panel, 2);
-        else if (n == 1)
-            multiply_floats4(p, sums, panel, 1);
-        else
-            multiply_floats4(p, sums, panel, DIRECT_PANELS);
+        multiply_floats(p, sums, panel, p->up ? 2 : n);
         const int32_t o = panel * QR_PANEL;
         finish(p, sums, p->row0, 1, panel, n * QR_PANEL < p->a->n_out - o ? n * QR_PANEL : p->a->n_out - o);
     }
 }
 
-/* The same from quantized weights: as many panels at a time as scratch holds as bf16. */
+/* The same from quantized or coded weights: as many panels at a time as scratch holds as bf16. */
 static void multiply_unpacked(const struct product *p, uint8_t *scratch, int32_t first, int32_t end)
 {
     const int32_t n_groups = (int32_t)(qr_quant_k(p->a->n_in) / QR_QUANT_GROUP);
@@ -199,6 +269,10 @@ static void multiply_unpacked(const struct product *p, uint8_t *scratch, int32_t
     for (int32_t panel = first, n; panel < end; panel += n) {
         n = p->up ? 1 : width < end - panel ? width : end - panel;
         for (int32_t i = 0; i < (p->up ? 2 : n); i++) {
+            if (p->is_coded) {
+                qr_unpack_coded(scratch + (size_t)i * unpacked_bytes, &p->coded, panel_at(p, panel + i * (p->up ? p->up : 1)), 0, n_groups, QR_QUANT_AHEAD);
+                continue;
+            }
             const struct qr_unpack u = qr_unpack_of(panel_at(p, panel + i * (p->up ? p->up : 1)), p->head_bytes, p->format);
             if (p->format.bits == 4)
                 qr_unpack_bf16_4(scratch + (size_t)i * unpacked_bytes, &u, 0, n_groups, u.w + QR_QUANT_AHEAD);
@@ -248,13 +322,18 @@ static void plan_weights(struct product *p)
 {
     const struct qr_linear_args *a = p->a;
     const enum qr_dtype type = a->w->packed_dtype;
-    p->unpack = qr_dtype_is_quantized(type);
+    p->scaled = qr_dtype_is_quantized(type);
+    p->is_coded = qr_dtype_is_coded(type);
+    p->unpack = p->scaled || p->is_coded;
     p->bf16 = p->unpack || type == QR_BF16;
     p->n_in = p->bf16 ? (a->n_in + 1) / 2 * 2 : a->n_in;
     p->up = a->glu ? a->n_out / 2 / QR_PANEL : 0;
     p->n_panels = p->up ? p->up : (a->n_out + QR_PANEL - 1) / QR_PANEL;
     p->panel_bytes = (size_t)p->n_in * QR_PANEL * (p->bf16 ? 2 : 4);
-    if (p->unpack) {
+    if (p->is_coded) {
+        p->coded = qr_coded_shape_of(type, a->n_in);
+        p->panel_bytes = (size_t)p->coded.panel_bytes;
+    } else if (p->scaled) {
         p->format = qr_dtype_format(type);
         p->head_bytes = qr_quant_head_bytes(type, a->n_in);
         p->panel_bytes = (size_t)qr_quant_panel_bytes(type, a->n_in);
@@ -264,7 +343,7 @@ static void plan_weights(struct product *p)
 void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
 {
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
-    QR_ASSERT(qr_dtype_packs(a->w->packed_dtype));
+    QR_ASSERT(qr_dtype_multiplies(a->w->packed_dtype));
     QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
     QR_ASSERT(!a->glu || (!a->add && a->n_out % 2 == 0));
     QR_ASSERT(!a->stretches || (!a->add && !a->glu));
@@ -288,7 +367,7 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
         p.row0 = (int32_t)((int64_t)a->n_rows * c / n_chunks);
         p.n_rows = (int32_t)((int64_t)a->n_rows * (c + 1) / n_chunks) - p.row0;
         p.n_blocks = (p.n_rows + block_rows - 1) / block_rows;
-        p.direct = p.unpack && p.format.bits == 4 && p.n_rows == 1;
+        p.direct = (p.is_coded || (p.scaled && p.format.bits == 4)) && p.n_rows == 1;
         qr_tuned_run(q, t->pack_spread, (int64_t)p.n_rows * p.n_in < PACK_ALONE, pack_block, &p, p.n_blocks);
         if (p.direct) /* whole groups are multiplied */
             memset(p.packed + p.n_in, 0, (size_t)(qr_quant_k(a->n_in) - p.n_in) * sizeof *p.packed);

@@ -63,6 +63,8 @@ static inline bool qr_linear_pairs(const struct qr_linear_args *a)
 {
     if (a->n_out % (2 * QR_PANEL) != 0)
         return false;
+    if (qr_dtype_is_coded(a->w->packed_dtype)) /* as bf16 */
+        return 2 * qr_quant_k(a->n_in) * QR_PANEL * 2 <= (int64_t)QR_WORKER_SCRATCH_BYTES;
     if (!qr_dtype_is_quantized(a->w->packed_dtype))
         return true;
     const struct qr_quant_format f = qr_dtype_format(a->w->packed_dtype);

@@ -1,3 +1,4 @@
+#include "kernels/cpu/isa/coded.h"
 #include "kernels/cpu/isa/isa.h"
 
 const struct qr_kernels QR_ISA_NAME(kernels) = {
@@ -19,4 +20,5 @@ const struct qr_kernels QR_ISA_NAME(kernels) = {
     .adapt = QR_ISA_NAME(adapt),
     .linear_packed_bytes = QR_ISA_NAME(linear_packed_bytes),
     .linear_pack = QR_ISA_NAME(linear_pack),
+    .linear_pack_coded = QR_ISA_NAME(linear_pack_coded),
 };

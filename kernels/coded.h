@@ -1,0 +1,106 @@
+/* coded.h - rows of coded weights (kernels.h, struct qr_coded_rows) on their way to memory: what is kept of scales and offsets, and what a weight then is.
+ * Inside kernels/ only. Static, so that every instruction-set level compiles its own copy; single IEEE operations, so that all give the same bits. */
+#ifndef QR_KERNELS_CODED_H
+#define QR_KERNELS_CODED_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "kernels/kernels.h"
+#include "kernels/quant.h"
+
+#define QR_CODED_EXPONENT 15      /* of an output's largest scale or offset as f16 */
+#define QR_CODED_FACTOR_MAX 60    /* |log2| of an output's factor */
+#define QR_CODED_HALF_MAX 65520.0f /* from here on f16 is infinite */
+#define QR_CODED_ROWS_MAX 16      /* that a source fills at once */
+
+static inline int64_t qr_coded_unit(struct qr_coded_format f)
+{
+    return f.steps ? QR_CODED_UNIT : f.group;
+}
+
+static inline int64_t qr_coded_n_units(struct qr_coded_format f, int64_t n_in)
+{
+    return (n_in + qr_coded_unit(f) - 1) / qr_coded_unit(f);
+}
+
+static inline int64_t qr_coded_n_groups(struct qr_coded_format f, int64_t n_in)
+{
+    return (n_in + f.group - 1) / f.group;
+}
+
+/* Room for n rows, and the rows in it; `memory` is aligned to 4 bytes. */
+static inline int64_t qr_coded_rows_bytes(struct qr_coded_format f, int64_t n_in, int64_t n)
+{
+    return n * (2 * qr_coded_n_units(f, n_in) * (int64_t)sizeof(float) + 2 * qr_coded_n_groups(f, n_in) + n_in);
+}
+
+static inline struct qr_coded_rows qr_coded_rows_in(void *memory, struct qr_coded_format f, int64_t n_in, int64_t n)
+{
+    const int64_t n_units = n * qr_coded_n_units(f, n_in), n_groups = n * qr_coded_n_groups(f, n_in);
+    float *scale = memory;
+    int8_t *step = (int8_t *)(scale + 2 * n_units);
+    return (struct qr_coded_rows){.level = step + 2 * n_groups,
+                                  .scale = scale,
+                                  .offset = f.offset ? scale + n_units : NULL,
+                                  .step = f.steps ? step : NULL,
+                                  .offset_step = (f.steps && f.offset) || f.zero ? step + n_groups : NULL};
+}
+
+/* Row i of n. */
+static inline struct qr_coded_rows qr_coded_row(const struct qr_coded_rows *r, struct qr_coded_format f, int64_t n_in, int64_t i)
+{
+    const int64_t n_units = qr_coded_n_units(f, n_in), n_groups = qr_coded_n_groups(f, n_in);
+    return (struct qr_coded_rows){.level = r->level + i * n_in,
+                                  .scale = r->scale + i * n_units,
+                                  .offset = r->offset ? r->offset + i * n_units : NULL,
+                                  .step = r->step ? r->step + i * n_groups : NULL,
+                                  .offset_step = r->offset_step ? r->offset_step + i * n_groups : NULL};
+}
+
+/* The power of two that a row's scales and offsets are divided by before they become f16; NaN where one of them has no place. */
+static inline float qr_coded_factor(const struct qr_coded_rows *row, struct qr_coded_format f, int64_t n_in)
+{
+    const int64_t n = qr_coded_n_units(f, n_in);
+    uint32_t bits = qr_quant_max_bits(0, row->scale, n);
+    float most;
+    if (row->offset)
+        bits = qr_quant_max_bits(bits, row->offset, n);
+    memcpy(&most, &bits, sizeof most);
+    int32_t k = (int32_t)(bits >> 23) - 127 - QR_CODED_EXPONENT;
+    if (bits >= QR_QUANT_INFINITY_BITS)
+        return __builtin_nanf("");
+    k = k < -QR_CODED_FACTOR_MAX ? -QR_CODED_FACTOR_MAX : k;
+    if (ldexpf(most, -k) >= QR_CODED_HALF_MAX)
+        k++;
+    return k > QR_CODED_FACTOR_MAX ? __builtin_nanf("") : ldexpf(1, k);
+}
+
+/* What is kept of a scale or offset. */
+static inline uint16_t qr_coded_half(float x, float factor)
+{
+    return isnan(factor) ? 0 : qr_f32_to_f16(x / factor);
+}
+
+static inline float qr_coded_kept(float x, float factor)
+{
+    return qr_f16_to_f32(qr_coded_half(x, factor)) * factor;
+}
+
+/* Weight i of a row with this factor. */
+static inline uint16_t qr_coded_weight(const struct qr_coded_rows *row, struct qr_coded_format f, float factor, int64_t i)
+{
+    const int64_t u = i / qr_coded_unit(f), g = i / f.group;
+    float scale = qr_coded_kept(row->scale[u], factor), offset = f.offset ? qr_coded_kept(row->offset[u], factor) : 0;
+    if (f.steps) {
+        scale *= (float)row->step[g];
+        offset *= f.offset ? (float)row->offset_step[g] : 0;
+    }
+    if (f.zero)
+        offset = -(scale * (float)row->offset_step[g]);
+    return qr_f32_to_bf16(fmaf(scale, (float)row->level[i], offset));
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* coded.h - products with coded weights (kernels.h, linear_pack_coded): what coded_pack.c, linear_pack.c, linear.c and amx/ share. Inside kernels/cpu only.
+ *
+ * Packed weights, the same for every level: panels of 16 outputs, a head and blocks of 64, 128 (groups of 128) or 256 inputs (with steps), each
+ * of which is one piece, so that a panel is read from its begin to its end.
+ *     head     16 factors (f32); with 4 bits the 16 levels (int8) in 64 bytes more
+ *     block    [units][16] scales (f16); likewise offsets; [groups][16] steps (int8); likewise steps of offsets, or zeros; padded to 64 bytes; then codes
+ *              8 bits: [k / 4][16][4] levels (int8)
+ *              4 bits: [k / 8][16][4] bytes: low half the index of k = 8 i + t, high half that of k = 8 i + 4 + t, for t = 0..3
+ * Missing outputs have the factor 0; missing inputs meet zeros of x.
+ */
+#ifndef QR_KERNELS_CPU_ISA_CODED_H
+#define QR_KERNELS_CPU_ISA_CODED_H
+
+#include "base/assert.h"
+#include "kernels/coded.h"
+#include "kernels/cpu/isa/micro.h"
+
+#define QR_CODED_LEVELS_AT (QR_PANEL * (int32_t)sizeof(float))
+#define QR_CODED_K 64 /* inputs of the smallest block */
+
+/* Where the parts of a panel lie; in bytes but for the shifts (log2 of inputs). */
+struct qr_coded_shape {
+    struct qr_coded_format f;
+    int32_t block_shift, unit_shift, group_shift;
+    int32_t offset_at, step_at, offset_step_at, codes_at, block_bytes, head_bytes; /* in a block; of a block; in front of them */
+    int64_t n_blocks, panel_bytes;
+};
+
+static inline struct qr_coded_shape qr_coded_shape_of(enum qr_dtype t, int64_t n_in)
+{
+    const struct qr_coded_format f = qr_dtype_coded(t);
+    struct qr_coded_shape s = {.f = f, .head_bytes = f.bits == 4 ? 2 * QR_CODED_LEVELS_AT : QR_CODED_LEVELS_AT};
+    s.group_shift = __builtin_ctz(f.group);
+    s.unit_shift = __builtin_ctz((unsigned)qr_coded_unit(f));
+    s.block_shift = f.steps ? s.unit_shift : f.group > QR_CODED_K ? s.group_shift : __builtin_ctz(QR_CODED_K);
+    const int32_t block = 1 << s.block_shift, units = 2 * QR_PANEL * (block >> s.unit_shift), steps = QR_PANEL * (block >> s.group_shift);
+    s.offset_at = units;
+    s.step_at = s.offset_at + (f.offset ? units : 0);
+    s.offset_step_at = s.step_at + (f.steps ? steps : 0);
+    s.codes_at = (s.offset_step_at + ((f.steps && f.offset) || f.zero ? steps : 0) + 63) / 64 * 64;
+    s.block_bytes = s.codes_at + block * QR_PANEL * f.bits / 8;
+    s.n_blocks = (n_in + block - 1) >> s.block_shift;
+    s.panel_bytes = s.head_bytes + s.n_blocks * s.block_bytes;
+    return s;
+}
+
+/* The block of input k, and where in it the codes of k begin, a multiple of 8. */
+static inline const uint8_t *qr_coded_block(const struct qr_coded_shape *s, const uint8_t *panel, int32_t k)
+{
+    return panel + s->head_bytes + (int64_t)(k >> s->block_shift) * s->block_bytes;
+}
+
+static inline int64_t qr_coded_codes_at(const struct qr_coded_shape *s, int32_t k)
+{
+    return s->codes_at + (int64_t)(k & ((1 << s->block_shift) - 1)) * QR_PANEL * s->f.bits / 8;
+}
+
+#define QR_CODED_DECLARE(isa)                                                                                                                          \
+    size_t qr_##isa##_coded_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in);                                                               \
+    void qr_##isa##_linear_pack_coded(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,                      \
+                                      const struct qr_coded_source *rows, int64_t n_rows);                                                            \
+    /* Row `row` of 16 in a panel, times scale. */                                                                                                      \
+    void qr_##isa##_coded_row(float *out, enum qr_dtype t, const uint8_t *panel, int32_t row, int64_t n_in, float scale);
+QR_CODED_DECLARE(avx2)
+QR_CODED_DECLARE(avx512)
+
+#endif

@@ -1,0 +1,244 @@
+/* linear with coded weights: a level gives the bits of its own bf16 product of the numbers that ref unpacks, whatever the batch, and these are what the
+ * formula says. */
+#include "tests/kernels/coded_source.h"
+
+#define SEED 5115
+#define X_GAP 3 /* rows of x and out do not touch */
+
+struct shape {
+    int32_t n_rows, n_in, n_out;
+    bool bias, add;
+};
+
+/* Widths below, at and beyond a group, a block and a strip; rows below, at and beyond a block and a tile. */
+static const struct shape shapes[] = {
+    {1, 256, 96, false, false}, {1, 576, 48, true, true},   {1, 31, 17, false, true},  {2, 65, 33, false, false},  {3, 1, 1, true, true},
+    {5, 512, 120, false, true},     {16, 300, 47, true, false}, {17, 768, 64, false, false}, {33, 128, 15, true, true}, {70, 257, 33, true, true}, {9, 1280, 32, false, false},
+};
+
+struct data {
+    struct shape s;
+    enum qr_dtype type;
+    struct coded_source *rows;
+    uint16_t *numbers; /* [n_out, n_in] bf16: as ref unpacks them */
+    float *x, *old, *bias;
+    int64_t x_stride, out_stride;
+};
+
+static struct qr_weight pack(struct qr_backend *be, const struct data *d)
+{
+    struct qr_weight w = {.packed_dtype = d->type};
+    const struct shape *s = &d->s;
+    w.packed = qr_alloc_aligned(be->k->linear_packed_bytes(d->type, s->n_out, s->n_in), 64);
+    const int32_t first = s->n_out * 2 / 3; /* in two pieces, the way fused weights are */
+    struct coded_source rest = *d->rows;
+    rest.all = qr_coded_row(&d->rows->all, d->rows->f, s->n_in, first);
+    rest.source.arg = &rest;
+    be->k->linear_pack_coded(be->queue, w.packed, d->type, s->n_out, s->n_in, 0, &d->rows->source, first);
+    be->k->linear_pack_coded(be->queue, w.packed, d->type, s->n_out, s->n_in, first, &rest.source, s->n_out - first);
+    return w;
+}
+
+static struct data make(struct qr_backend *ref, struct shape s, enum qr_dtype type, uint64_t seed)
+{
+    struct qr_rng r = {.seed = seed};
+    struct data d = {.s = s, .type = type, .x_stride = s.n_in + X_GAP, .out_stride = s.n_out + X_GAP};
+    d.x = random_floats(&r, s.n_rows * d.x_stride);
+    d.old = random_floats(&r, s.n_rows * d.out_stride);
+    d.bias = random_floats(&r, s.n_out);
+    d.rows = coded_source_new(&r, type, s.n_out, s.n_in);
+    d.numbers = pack(ref, &d).packed;
+    return d;
+}
+
+static void drop(struct data *d)
+{
+    coded_source_free(d->rows);
+    qr_free_aligned(d->numbers);
+    qr_free(d->x);
+    qr_free(d->old);
+    qr_free(d->bias);
+}
+
+/* Rows [first, first + n) of the product. */
+static float *product_of(struct qr_backend *be, const struct data *d, const struct qr_weight *w, int32_t first, int32_t n)
+{
+    const struct shape *s = &d->s;
+    float *out = s->add ? copy_floats(d->old + first * d->out_stride, n * d->out_stride) : poisoned(n * d->out_stride);
+    struct qr_linear_args a = {.out = out, .x = d->x + first * d->x_stride, .w = w, .bias = s->bias ? d->bias : NULL, .out_stride = d->out_stride,
+                               .x_stride = d->x_stride, .n_rows = n, .n_in = s->n_in, .n_out = s->n_out, .add = s->add};
+    be->k->linear(be->queue, &a);
+    return out;
+}
+
+/* What the level makes of the numbers as bf16 weights. */
+static float *bf16_product(struct qr_backend *be, const struct data *d)
+{
+    struct qr_weight w = {.packed_dtype = QR_BF16};
+    w.packed = qr_alloc_aligned(be->k->linear_packed_bytes(QR_BF16, d->s.n_out, d->s.n_in), 64);
+    be->k->linear_pack(be->queue, w.packed, QR_BF16, d->s.n_out, d->s.n_in, 0, d->numbers, QR_BF16, d->s.n_out);
+    float *out = product_of(be, d, &w, 0, d->s.n_rows);
+    qr_free_aligned(w.packed);
+    return out;
+}
+
+static bool same_rows(const struct data *d, const float *a, const float *b)
+{
+    for (int32_t n = 0; n < d->s.n_rows; n++)
+        if (!same_bits(a + n * d->out_stride, b + n * d->out_stride, d->s.n_out))
+            return false;
+    return true;
+}
+
+Test(coded, products_have_the_bits_of_the_bf16_product_of_the_same_numbers)
+{
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
+    struct qr_backend *level[8];
+    printf("seed %d, %d levels\n", SEED, n_levels);
+    for (int32_t l = 0; l < n_levels; l++)
+        level[l] = open_level(names[l], 2, 0);
+    for (int i = 0; i < QR_COUNT(coded_types) * QR_COUNT(shapes); i += UTIL_STEP) {
+        struct data d = make(level[0], shapes[i / QR_COUNT(coded_types)], coded_types[i % QR_COUNT(coded_types)], SEED + (uint64_t)i);
+        for (int32_t l = 0; l < n_levels; l++) {
+            struct qr_backend *be = level[l];
+            struct qr_weight w = pack(be, &d);
+            float *want = bf16_product(be, &d), *got = product_of(be, &d, &w, 0, d.s.n_rows);
+            cr_assert(same_rows(&d, want, got), "%s %s: %d x %d -> %d differs from bf16", names[l], qr_dtype_name(d.type), d.s.n_rows, d.s.n_in, d.s.n_out);
+            cr_assert(d.s.add || gaps_untouched(got, d.s.n_rows, d.s.n_out, d.out_stride), "%s wrote between rows", names[l]);
+            qr_free(want);
+            qr_free(got);
+            qr_free_aligned(w.packed);
+        }
+        drop(&d);
+    }
+    for (int32_t l = 0; l < n_levels; l++)
+        qr_backend_close(level[l]);
+}
+
+Test(coded, a_row_gets_the_same_bits_alone_and_with_any_number_of_threads)
+{
+    static const struct shape cases[] = {{37, 512, 200, true, true}, {130, 256, 64, true, false}};
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
+    struct qr_backend *ref = open_level("ref", 1, 0), *alone[8], *many[8];
+    for (int32_t l = 1; l < n_levels; l++) {
+        alone[l] = open_level(names[l], 1, 0);
+        many[l] = open_level(names[l], 3, 16);
+    }
+    for (int i = 0; i < QR_COUNT(coded_types) * QR_COUNT(cases); i += UTIL_STEP) {
+        struct data d = make(ref, cases[i / QR_COUNT(coded_types)], coded_types[i % QR_COUNT(coded_types)], SEED + 1000 + (uint64_t)i);
+        for (int32_t l = 1; l < n_levels; l++) {
+            struct qr_backend *one = alone[l], *three = many[l];
+            struct qr_weight w = pack(one, &d), v = pack(three, &d);
+            float *a = product_of(one, &d, &w, 0, d.s.n_rows), *b = product_of(three, &d, &v, 0, d.s.n_rows);
+            cr_assert(same_rows(&d, a, b), "%s %s: three threads with little scratch differ from one", names[l], qr_dtype_name(d.type));
+            for (int32_t n = 0; n < d.s.n_rows; n += 5) {
+                float *row = product_of(one, &d, &w, n, 1);
+                cr_assert(same_bits(row, a + n * d.out_stride, d.s.n_out), "%s %s: row %d differs alone", names[l], qr_dtype_name(d.type), n);
+                qr_free(row);
+            }
+            qr_free(a);
+            qr_free(b);
+            qr_free_aligned(w.packed);
+            qr_free_aligned(v.packed);
+        }
+        drop(&d);
+    }
+    qr_backend_close(ref);
+    for (int32_t l = 1; l < n_levels; l++) {
+        qr_backend_close(alone[l]);
+        qr_backend_close(many[l]);
+    }
+}
+
+/* In double: what scale, steps, zeros and offsets mean, f16 numbers as they are. All of it is exact there but for the last rounding, so the weight is
+ * within one rounding to f32 and one to bf16 of it, 2^-24 and 2^-8 of itself. */
+Test(coded, weights_are_what_the_formula_says)
+{
+    struct qr_backend *ref = open_level("ref", 1, 0);
+    for (int t = 0; t < QR_COUNT(coded_types); t++) {
+        struct data d = make(ref, (struct shape){1, 600, 20, false, false}, coded_types[t], SEED + 2000 + (uint64_t)t);
+        const struct qr_coded_format f = d.rows->f;
+        for (int64_t o = 0; o < d.s.n_out; o++) {
+            const struct qr_coded_rows row = qr_coded_row(&d.rows->all, f, d.s.n_in, o);
+            for (int64_t i = 0; i < d.s.n_in; i++) {
+                const int64_t u = f.steps ? i / QR_CODED_UNIT : i / f.group, g = i / f.group;
+                const double scale = (double)row.scale[u] * (f.steps ? row.step[g] : 1);
+                const double shift = f.offset ? (double)row.offset[u] * (f.steps ? row.offset_step[g] : 1) : 0;
+                const double offset = f.zero ? -scale * row.offset_step[g] : shift;
+                const double want = scale * row.level[i] + offset, got = (double)qr_bf16_to_f32(d.numbers[o * d.s.n_in + i]);
+                cr_assert(fabs(got - want) <= 0x1p-8 * fabs(want) * (1 + 0x1p-14), "%s: weight %d of output %d is %g, not %g",
+                          qr_dtype_name(d.type), (int)i, (int)o, got, want);
+            }
+        }
+        drop(&d);
+    }
+    qr_backend_close(ref);
+}
+
+/* Scales far outside of f16: kept with 11 bits, so within 2^-12, and the rounding to bf16 on top. One that is infinite makes its output NaN. */
+Test(coded, scales_of_any_size_keep_eleven_bits_and_an_infinite_one_is_no_number)
+{
+    static const float sizes[] = {0x1p-38f, 1e-6f, 1, 3e9f, 0x1.fffp72f};
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
+    for (int i = 0; i <= QR_COUNT(sizes); i++) {
+        struct qr_rng r = {.seed = SEED + 3000};
+        struct data d = {.s = {1, 128, 16, false, false}, .type = QR_C8_G32, .x_stride = 128, .out_stride = 16};
+        d.rows = coded_source_new(&r, d.type, 16, 128);
+        for (int k = 0; k < 16 * 4; k++)
+            d.rows->all.scale[k] = (1 + (float)qr_rng_next_unit(&r)) * sizes[i % QR_COUNT(sizes)];
+        if (i == QR_COUNT(sizes))
+            d.rows->all.scale[5 * 4 + 2] = INFINITY;
+        for (int32_t l = 0; l < n_levels; l++) {
+            struct qr_backend *be = open_level(names[l], 1, 0);
+            struct qr_weight w = pack(be, &d);
+            const struct qr_tensor table = qr_tensor_2d(NULL, d.type, 16, 128);
+            float out[128];
+            for (int32_t o = 0; o < 16; o++) {
+                const struct qr_embed_args a = {.out = out, .table = &table, .packed = w.packed, .ids = &o, .out_stride = 128, .n_rows = 1, .scale = 1};
+                be->k->embed(be->queue, &a);
+                for (int k = 0; k < 128; k++) {
+                    const double want = (double)d.rows->all.scale[o * 4 + k / 32] * d.rows->all.level[o * 128 + k];
+                    const double most = (0x1p-12 + 0x1p-8) * (1 + 0x1p-10) * fabs(want);
+                    const bool good = i == QR_COUNT(sizes) && o == 5 ? isnan(out[k]) : fabs((double)out[k] - want) <= most;
+                    cr_assert(good, "%s, case %d: weight %d of output %d is %g, not %g", names[l], i, k, o, (double)out[k], want);
+                }
+            }
+            qr_free_aligned(w.packed);
+            qr_backend_close(be);
+        }
+        coded_source_free(d.rows);
+    }
+}
+
+Test(coded, packed_rows_are_read_back_as_the_numbers_they_stand_for)
+{
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
+    struct qr_backend *level[8];
+    for (int32_t l = 0; l < n_levels; l++)
+        level[l] = open_level(names[l], 2, 0);
+    for (int t = 0; t < QR_COUNT(coded_types); t++) {
+        struct data d = make(level[0], (struct shape){1, 320, 40, false, false}, coded_types[t], SEED + 4000 + (uint64_t)t);
+        const struct qr_tensor table = qr_tensor_2d(NULL, d.type, d.s.n_out, d.s.n_in);
+        const int32_t ids[] = {39, 0, 17, 16, 0};
+        for (int32_t l = 0; l < n_levels; l++) {
+            struct qr_backend *be = level[l];
+            struct qr_weight w = pack(be, &d);
+            float out[QR_COUNT(ids) * 320];
+            const struct qr_embed_args a = {.out = out, .table = &table, .packed = w.packed, .ids = ids, .out_stride = 320, .n_rows = QR_COUNT(ids),
+                                            .scale = 3};
+            be->k->embed(be->queue, &a);
+            for (int i = 0; i < QR_COUNT(ids) * 320; i++) {
+                const float want = 3 * qr_bf16_to_f32(d.numbers[ids[i / 320] * 320 + i % 320]);
+                cr_assert(want == out[i], "%s %s: number %d is %g, not %g", names[l], qr_dtype_name(d.type), i, (double)out[i], (double)want);
+            }
+            qr_free_aligned(w.packed);
+        }
+        drop(&d);
+    }
+    for (int32_t l = 0; l < n_levels; l++)
+        qr_backend_close(level[l]);
+}

@@ -12,8 +12,9 @@ struct shape {
 
 /* Widths below, at and beyond a group, a block and a strip; rows below, at and beyond a block and a tile. */
 static const struct shape shapes[] = {
-    {1, 256, 96, false, false}, {1, 576, 48, true, true},   {1, 31, 17, false, true},  {2, 65, 33, false, false},  {3, 1, 1, true, true},
-    {5, 512, 120, false, true},     {16, 300, 47, true, false}, {17, 768, 64, false, false}, {33, 128, 15, true, true}, {70, 257, 33, true, true}, {9, 1280, 32, false, false},
+    {1, 256, 96, false, false}, {1, 576, 48, true, true},   {1, 31, 17, false, true},  {2, 65, 33, false, false}, {3, 1, 1, true, true},
+    {5, 512, 120, false, true}, {16, 300, 47, true, false}, {17, 768, 64, false, false}, {33, 128, 15, true, true}, {70, 257, 33, true, true},
+    {9, 1280, 32, false, false},
 };
 
 struct data {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/both.h"
 
 #define LANES 16
 #define INLINE static inline __attribute__((always_inline))
@@ -33,29 +34,6 @@ INLINE float max_body(const float *x, int32_t n, float least)
     return best;
 }
 
-/* exp(x) for x <= 0, within 2 ulp; 0 below -87. Range reduction to |r| <= ln(2)/2 (Cody & Waite 1980), a polynomial, and the exponent. What is
- * not a number counts as below. EXP_STEPS are the same operations on one number and on sixteen. */
-#define EXP_STEPS(y, n, r, p)                            \
-    r = y - n * 0.693359375f + n * 2.12194440e-4f;       \
-    p = 1.0f / 720 + r * (1.0f / 5040);                  \
-    p = 1.0f / 120 + r * p;                              \
-    p = 1.0f / 24 + r * p;                               \
-    p = 1.0f / 6 + r * p;                                \
-    p = 0.5f + r * p;                                    \
-    p = 1.0f + r * (1.0f + r * p);
-
-INLINE float exp_body(float x)
-{
-    float y = x > -87.0f ? x : -87.0f, r, p;
-    int32_t whole = (int32_t)(y * 1.44269504f - 0.5f), bits;
-    float n = (float)whole;
-    EXP_STEPS(y, n, r, p)
-    memcpy(&bits, &p, sizeof bits);
-    bits += whole * (1 << 23);
-    memcpy(&p, &bits, sizeof p);
-    return x > -87.0f ? p : 0;
-}
-
 INLINE void exp_lanes(float *w, const float *x, float best, float inv_t)
 {
     lanes v = (*(const lanes *)x - best) * inv_t, r, p;
@@ -63,7 +41,7 @@ INLINE void exp_lanes(float *w, const float *x, float best, float inv_t)
     lanes y = CHOOSE(in, v, ALL(-87.0f));
     masks whole = __builtin_convertvector(y * 1.44269504f - 0.5f, masks);
     lanes n = __builtin_convertvector(whole, lanes);
-    EXP_STEPS(y, n, r, p)
+    QR_EXP_STEPS(y, n, r, p)
     *(lanes *)w = (lanes)(((masks)p + whole * (1 << 23)) & in);
 }
 
@@ -82,7 +60,7 @@ INLINE double weigh_body(float *restrict w, const float *restrict x, int32_t n, 
     for (int32_t k = 0; k < LANES / 2; k++)
         sum += high[k];
     for (; i < n; i++) {
-        w[i] = exp_body((x[i] - best) * inv_t);
+        w[i] = qr_exp_below_one((x[i] - best) * inv_t);
         sum += (double)w[i];
     }
     return sum;
@@ -99,7 +77,7 @@ INLINE int32_t count_above_body(const float *x, int32_t n, float v)
 float qr_exp_nonpositive(float x)
 {
     QR_ASSERT(!(x > 0));
-    return exp_body(x);
+    return qr_exp_below_one(x);
 }
 
 /* The same three functions, compiled for a level. */

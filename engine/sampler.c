@@ -8,8 +8,6 @@
 #include "base/rng.h"
 #include "engine/draw.h"
 
-#define GREEDY_BELOW 1e-5f /* 1/temperature stays far from overflow; vLLM draws the same line */
-
 void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab)
 {
     QR_ASSERT(s != NULL);
@@ -229,7 +227,7 @@ float qr_sampling_scale(const struct qr_sampling *p, int32_t n_vocab)
     QR_ASSERT(n_vocab > 0);
     if (p->n_logprobs >= 0)
         return 1;
-    return p->temperature < GREEDY_BELOW || !qr_draw_needs_sums(p, n_vocab) ? 0 : 1.0f / p->temperature;
+    return p->temperature < QR_DRAW_GREEDY_BELOW || !qr_draw_needs_sums(p, n_vocab) ? 0 : 1.0f / p->temperature;
 }
 
 int32_t qr_sample(struct qr_sampler *s, const struct qr_logits *row, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids,
@@ -237,7 +235,7 @@ int32_t qr_sample(struct qr_sampler *s, const struct qr_logits *row, const struc
 {
     QR_ASSERT(s != NULL && row != NULL && row->x != NULL && p != NULL && ids != NULL);
     QR_ASSERT(n_ids >= n_prompt && choice >= 0);
-    const bool greedy = p->temperature < GREEDY_BELOW;
+    const bool greedy = p->temperature < QR_DRAW_GREEDY_BELOW;
     apply_penalties(s, row->x, p, ids, n_ids, n_prompt);
     for (int32_t i = 0; i < p->n_logit_bias; i++)
         *change(s, row->x, p->logit_bias[i].id) += p->logit_bias[i].bias;

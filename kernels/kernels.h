@@ -25,6 +25,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/dtype.h"
+#include "kernels/sample.h"
 #include "kernels/tensor.h"
 
 struct qr_queue; /* defined by each backend */
@@ -155,6 +156,7 @@ struct qr_embed_args {
     const struct qr_tensor *table; /* [V, D]; data NULL where packed is given */
     const void *packed;            /* or NULL */
     const int32_t *ids;
+    const struct qr_drawn *drawn;  /* or NULL, as always on the processor: an id -1 - j stands for drawn[j].id */
     int64_t out_stride;
     int32_t n_rows;
     float scale;
@@ -320,6 +322,26 @@ struct qr_adapt_args {
     enum qr_dtype dtype;
 };
 
+/* sample - rows of logits become tokens, on a device whose memory the host cannot reach: only ids, and the log-probabilities that are wanted, go to the host.
+ * NULL where the host reads logits: engine/sampler.h, whose ids these are for equal bits of logits, with the one exception below.
+ *
+ * Shapes    logits [*, V], rows `stride` apart: changed as draws say, and where details is there changed back.  drawn [draws.n_rows]: on entry what the last
+ *           call gave (row->newest), at the end this one's.  detail [draws.n_rows] or NULL: written for rows with n_top >= 0 only.
+ * Numerics  weights e^((x - best) / temperature) as engine/row_math.h has them, the same bits. Without top_k, top_p and min_p sums are added in the sampler's
+ *           order, so the ids are the sampler's. With them the sampler adds best first, in double; here weights are multiples of 2^-44 and their sums exact,
+ *           whatever the order: an id can differ only where the draw or the end of top_p falls within V 2^-44 of a border between two ids.
+ *           top_k restricts to weights > 0. Every number is a function of its row alone.
+ * Requires  0 < V <= 256 QR_DRAW_STRETCHES_MAX.
+ * Sources   inverse of the cumulative distribution in the sampler's order; the counter-based generator of Salmon et al. 2011. */
+struct qr_sample_args {
+    float *logits;
+    const struct qr_draws *draws; /* the struct is the host's, its arrays are kernels' memory */
+    struct qr_drawn *drawn;
+    struct qr_drawn_detail *detail;
+    int64_t stride;
+    int32_t n_vocab;
+};
+
 struct qr_kernels {
     const char *name; /* "ref", "avx2", "avx512", "amx" */
     void (*linear)(struct qr_queue *q, const struct qr_linear_args *a);
@@ -337,6 +359,9 @@ struct qr_kernels {
     void (*glu)(struct qr_queue *q, const struct qr_glu_args *a);
     void (*gather_rows)(struct qr_queue *q, const struct qr_gather_args *a);
     void (*adapt)(struct qr_queue *q, const struct qr_adapt_args *a); /* NULL: there are no adapters here */
+};
+
+    void (*sample)(struct qr_queue *q, const struct qr_sample_args *a); /* or NULL */
 
     /* What begins at a multiple of QR_LINEAR_PACKED_TOGETHER outputs lies at linear_packed_bytes of these and is a packed matrix of its own: of vectors and
      * tiles, not ref's quantized ones.

@@ -42,10 +42,12 @@ struct qr_step_layout qr_step_lay_out(const struct qr_batch *b, int32_t width)
     QR_ASSERT(b != NULL);
     QR_ASSERT(b->n_tokens >= 0 && b->n_seqs >= 0 && b->n_logits >= 0 && width > 0);
     struct qr_step_layout l = {.width = width};
-    const int64_t count[QR_STEP_ARRAYS] = {b->n_tokens, b->n_tokens, b->n_tokens, b->n_seqs + 1, b->n_seqs, b->n_logits, (int64_t)b->n_seqs * width};
+    const struct qr_draws *d = &b->draws;
+    const int64_t count[QR_STEP_ARRAYS] = {b->n_tokens, b->n_tokens, b->n_tokens, b->n_seqs + 1, b->n_seqs, b->n_logits,
+                                           d->n_rows, d->n_changes, d->n_allowed, (int64_t)b->n_seqs * width};
     for (int i = 0; i < QR_STEP_ARRAYS; i++) {
         l.at[i] = l.total;
-        l.n[i] = (size_t)count[i] * sizeof(int32_t);
+        l.n[i] = (size_t)count[i] * (i == QR_STEP_ROWS ? sizeof *d->row : i == QR_STEP_CHANGES ? sizeof *d->change : sizeof(int32_t));
         l.total += qr_align_up(l.n[i], QR_STEP_ALIGN);
     }
     return l;
@@ -55,24 +57,26 @@ void qr_step_fill(uint8_t *to, const struct qr_step_layout *l, const struct qr_b
 {
     QR_ASSERT(to != NULL && l != NULL);
     QR_ASSERT(b != NULL);
-    const int32_t *const from[QR_STEP_ARRAYS - 1] = {b->ids, b->pos, b->slot, b->row_start, b->ctx_len, b->logit_row};
-    for (int i = 0; i < QR_STEP_ARRAYS - 1; i++)
+    const void *const from[QR_STEP_TABLE] = {b->ids, b->pos, b->slot, b->row_start, b->ctx_len, b->logit_row,
+                                             b->draws.row, b->draws.change, b->draws.allowed};
+    for (int i = 0; i < QR_STEP_TABLE; i++)
         if (l->n[i] > 0)
             memcpy(to + l->at[i], from[i], l->n[i]);
     const size_t row = (size_t)l->width * sizeof(int32_t);
     for (int32_t s = 0; s < b->n_seqs; s++) /* what no sequence uses stays here */
-        memcpy(to + l->at[QR_STEP_ARRAYS - 1] + (size_t)s * row, b->block_table + (size_t)s * (size_t)b->table_stride, row);
+        memcpy(to + l->at[QR_STEP_TABLE] + (size_t)s * row, b->block_table + (size_t)s * (size_t)b->table_stride, row);
 }
 
-void qr_step_place(struct qr_batch *b, const struct qr_step_layout *l, const uint8_t *from)
+void qr_step_place(struct qr_batch *b, const struct qr_step_layout *l, void *from)
 {
     QR_ASSERT(b != NULL);
     QR_ASSERT(l != NULL && from != NULL);
-    const int32_t *at[QR_STEP_ARRAYS];
+    void *at[QR_STEP_ARRAYS];
     for (int i = 0; i < QR_STEP_ARRAYS; i++)
-        at[i] = (const int32_t *)(const void *)(from + l->at[i]);
-    b->ids = at[0], b->pos = at[1], b->slot = at[2], b->row_start = at[3], b->ctx_len = at[4], b->logit_row = at[5], b->block_table = at[6];
-    b->table_stride = l->width;
+        at[i] = (uint8_t *)from + l->at[i];
+    b->ids = at[QR_STEP_IDS], b->pos = at[QR_STEP_POS], b->slot = at[QR_STEP_SLOT], b->row_start = at[QR_STEP_ROW_START];
+    b->ctx_len = at[QR_STEP_CTX_LEN], b->logit_row = at[QR_STEP_LOGIT_ROW], b->block_table = at[QR_STEP_TABLE], b->table_stride = l->width;
+    b->draws.row = at[QR_STEP_ROWS], b->draws.change = at[QR_STEP_CHANGES], b->draws.allowed = at[QR_STEP_ALLOWED];
 }
 
 void qr_exec_set_batch(struct qr_exec *x, const struct qr_batch *b)

@@ -4,7 +4,9 @@
 
 #include "kernels/batch.h"
 
-#define QR_STEP_ARRAYS 7
+/* Of a batch; ROWS, CHANGES and ALLOWED are those of its draws. */
+enum { QR_STEP_IDS, QR_STEP_POS, QR_STEP_SLOT, QR_STEP_ROW_START, QR_STEP_CTX_LEN, QR_STEP_LOGIT_ROW, QR_STEP_ROWS, QR_STEP_CHANGES, QR_STEP_ALLOWED,
+       QR_STEP_TABLE, QR_STEP_ARRAYS };
 #define QR_STEP_ALIGN 64 /* bytes between arrays: kernels load them in vectors */
 
 struct qr_step_layout {
@@ -20,6 +22,6 @@ struct qr_step_layout qr_step_lay_out(const struct qr_batch *b, int32_t width);
 void qr_step_fill(uint8_t *to, const struct qr_step_layout *l, const struct qr_batch *b);
 
 /* The batch's arrays are those at `from`. */
-void qr_step_place(struct qr_batch *b, const struct qr_step_layout *l, const uint8_t *from);
+void qr_step_place(struct qr_batch *b, const struct qr_step_layout *l, void *from);
 
 #endif

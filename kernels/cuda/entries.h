@@ -21,6 +21,9 @@ void qr_cuda_embed(struct qr_queue *q, const struct qr_embed_args *a);
 void qr_cuda_glu(struct qr_queue *q, const struct qr_glu_args *a);
 void qr_cuda_gather_rows(struct qr_queue *q, const struct qr_gather_args *a);
 
+/* sample.cu */
+void qr_cuda_sample(struct qr_queue *q, const struct qr_sample_args *a);
+
 /* linear.cu */
 void qr_cuda_linear(struct qr_queue *q, const struct qr_linear_args *a);
 void qr_cuda_chain(struct qr_queue *q, const struct qr_chain_args *a);

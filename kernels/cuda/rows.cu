@@ -150,6 +150,7 @@ struct table { /* the part of struct qr_embed_args that is the device's */
     float *out;
     const void *rows;
     const int32_t *ids;
+    const struct qr_drawn *drawn;
     int64_t out_stride, row_stride;
     int32_t n_rows, n_cols, n_vocab;
     float scale;
@@ -186,7 +187,7 @@ template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) embed(struct table a,
     const int32_t step = 4 * t.lanes;
     if (row >= a.n_rows)
         return;
-    const int32_t id = a.ids[row];
+    const int32_t given = a.ids[row], id = given < 0 && a.drawn ? a.drawn[-1 - given].id : given;
     QR_DEVICE_ASSERT(id >= 0 && id < a.n_vocab);
     const void *from = (const char *)a.rows + id * a.row_stride * (TYPE == QR_F32 ? 4 : 2);
     float4 v[AT_ONCE];
@@ -202,7 +203,7 @@ extern "C" void qr_cuda_embed(struct qr_queue *q, const struct qr_embed_args *a)
     QR_ASSERT(a->table->n_dims == 2 && (a->table->dtype == QR_F32 || a->table->dtype == QR_BF16 || a->table->dtype == QR_F16));
     if (a->n_rows == 0)
         return;
-    const struct table k = {a->out, a->packed ? a->packed : a->table->data, a->ids, a->out_stride, a->table->stride[0], a->n_rows,
+    const struct table k = {a->out, a->packed ? a->packed : a->table->data, a->ids, a->drawn, a->out_stride, a->table->stride[0], a->n_rows,
                             (int32_t)a->table->shape[1], (int32_t)a->table->shape[0], a->scale}; /* packed rows lie as the table's do */
     const struct qr_tiles t = qr_tiles_of(k.n_rows, k.n_cols);
     const bool vec = qr_in_fours(QR_ADDRESS(k.rows) | QR_ADDRESS(k.out), k.n_cols | k.out_stride | k.row_stride);

@@ -22,6 +22,7 @@ const struct qr_kernels qr_cuda_kernels = {
     .attention = qr_cuda_attention,
     .glu = qr_cuda_glu,
     .gather_rows = qr_cuda_gather_rows,
+    .sample = qr_cuda_sample,
 };
 
 const struct qr_backward qr_cuda_backward = {

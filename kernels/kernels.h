@@ -359,8 +359,6 @@ struct qr_kernels {
     void (*glu)(struct qr_queue *q, const struct qr_glu_args *a);
     void (*gather_rows)(struct qr_queue *q, const struct qr_gather_args *a);
     void (*adapt)(struct qr_queue *q, const struct qr_adapt_args *a); /* NULL: there are no adapters here */
-};
-
     void (*sample)(struct qr_queue *q, const struct qr_sample_args *a); /* or NULL */
 
     /* What begins at a multiple of QR_LINEAR_PACKED_TOGETHER outputs lies at linear_packed_bytes of these and is a packed matrix of its own: of vectors and

@@ -1,8 +1,8 @@
 /* Drawing tokens: a warp a stretch of 256 logits for maxima and sums, then a block a row.
  *
- * Nothing is sorted. An order of ids, larger logit first, then smaller id, is that of one 64-bit number each; the first id with which the weight (or the number)
- * of all that is better reaches a limit is found by histograms of 256 buckets: of distance from the best logit at first, then of the number itself within the
- * bucket that was found. Weights are summed as multiples of 2^-44, exactly, so it shows nowhere in which order threads come. */
+ * Nothing is sorted. An order of ids, larger logit first, then smaller id, is that of one 64-bit number each; the first id with which the weight (or the
+ * number) of all that is better reaches a limit is found by histograms of 256 buckets: of distance from the best logit at first, then of the number itself
+ * within the bucket that was found. Weights are summed as multiples of 2^-44, exactly, so it shows nowhere in which order threads come. */
 #include "base/both.h"
 #include "kernels/cuda/num.h"
 #include "kernels/cuda/queue.h"
@@ -131,8 +131,8 @@ QR_DEVICE float largest(const float v[EACH])
     return qr_warp_max(most);
 }
 
-/* w[j] of logit j * 32 + lane beside `best`; returns the sum of all n, the same for all lanes, in the order of engine/row_math.c: 16 chains over whole groups of
- * 16, those one after the other, then what is left. */
+/* w[j] of logit j * 32 + lane beside `best`; returns the sum of all n, the same for all lanes, in the order of engine/row_math.c: 16 chains over whole groups
+ * of 16, those one after the other, then what is left. */
 QR_DEVICE double weigh(float w[EACH], const float v[EACH], int32_t n, float best, float inv_t)
 {
     const int32_t lane = (int32_t)threadIdx.x % QR_WARP, whole = n / 16 * 16;

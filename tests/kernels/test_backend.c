@@ -103,7 +103,7 @@ Test(backend, fills_every_entry_of_every_table)
         struct qr_backend *be = open_level(names[i], 1, 0);
         void *const *entry = (void *const *)(const void *)be->k;
         for (size_t e = 0; e < sizeof *be->k / sizeof *entry; e++)
-            cr_assert_not_null(entry[e], "%s, entry %zu", names[i], e);
+            cr_assert((entry[e] != NULL) != (&be->k->sample == (void *)&entry[e]), "%s, entry %zu", names[i], e); /* the host draws */
         void *p = be->mem->alloc(1000);
         cr_assert_eq((uintptr_t)p % 64, 0);
         be->mem->free(p);

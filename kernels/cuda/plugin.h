@@ -63,8 +63,8 @@ static inline uint64_t qr_cuda_layout(void)
         sizeof(struct qr_weight), sizeof(struct qr_linear_args), sizeof(struct qr_norm_args), sizeof(struct qr_head_norm_args), sizeof(struct qr_add_args),
         sizeof(struct qr_embed_args), sizeof(struct qr_rope_table_args), sizeof(struct qr_rope_args), sizeof(struct qr_kv_write_args),
         sizeof(struct qr_qkv_args), sizeof(struct qr_chain_args), sizeof(struct qr_kv_copy_args), sizeof(struct qr_attention_args), sizeof(struct qr_glu_args),
-        sizeof(struct qr_gather_args), sizeof(struct qr_sample_args), sizeof(struct qr_draw_row), sizeof(struct qr_logit_change), sizeof(struct qr_drawn_detail),
-        sizeof(struct qr_linear_dx_args), sizeof(struct qr_linear_dw_args), sizeof(struct qr_norm_back_args),
+        sizeof(struct qr_gather_args), sizeof(struct qr_sample_args), sizeof(struct qr_draw_row), sizeof(struct qr_logit_change),
+        sizeof(struct qr_drawn_detail), sizeof(struct qr_linear_dx_args), sizeof(struct qr_linear_dw_args), sizeof(struct qr_norm_back_args),
         sizeof(struct qr_head_norm_back_args), sizeof(struct qr_attention_back_args), sizeof(struct qr_glu_back_args), sizeof(struct qr_embed_back_args),
         sizeof(struct qr_scatter_args), sizeof(struct qr_cross_entropy_args), sizeof(struct qr_adamw_args), sizeof(struct qr_momentum_args),
         sizeof(struct qr_scale_args), sizeof(struct qr_turn_args), sizeof(struct qr_move_args), sizeof(struct qr_sum_squares_args)};

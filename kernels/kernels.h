@@ -342,6 +342,54 @@ struct qr_sample_args {
     int32_t n_vocab;
 };
 
+/* route - which of E experts a row goes to, and with what weights
+ *
+ *     p[e] = softmax_e(logits[n,:]), or 1 / (1 + e^-logits[n,e]) with `sigmoid`
+ *     ids[n,:] = the U experts of the largest logits, the largest first, of equal ones the lower number
+ *     weights[n,u] = p[ids[n,u]], with `normalize` divided by the sum of the U
+ *
+ * Shapes    logits [N, E] rows `logits_stride` apart   ids, weights [N, U]
+ * Requires  1 <= U <= E <= QR_EXPERTS_MAX.
+ * Numerics  f32; sums in order of e, or of u. What is no number is chosen last and makes weights that are none; ids are valid and different always.
+ * Sources   Shazeer et al. 2017 (arXiv:1701.06538); Jiang et al. 2024, Mixtral (2401.04088). */
+#define QR_EXPERTS_MAX 1024
+struct qr_route_args {
+    int32_t *ids;
+    float *weights;
+    const float *logits;
+    int64_t logits_stride;
+    int32_t n_rows, n_experts, n_used;
+    bool sigmoid, normalize;
+};
+
+/* experts - out[n,:] += sum_u weights[n,u] y_e[n,:] with e = ids[n,u], where y_e[n,:] = down_e(glu(gate_up_e(x[n,:]))) as linear has them: every row goes
+ * through all of its experts, however many rows want the same one.
+ *
+ * Shapes    x, out [N, D]   ids, weights [N, U]   gate_up a stack [E, 2F, D], down a stack [E, D, F]
+ *           room: gathered, fresh [R, D], gated [R, F] with R = qr_experts_room_rows(N, U); order [E + 1 + N U]
+ * Requires  out does not overlap x; the ids of a row differ.
+ * Numerics  y_e of a row is linear's, to the bit. They are added in order of e: out = fma(weight, y_e, out), or a product and a sum in ref.
+ * Cost      N U <= ~E: the weights of the experts that are wanted read once; more: 6 N U D F FLOP.
+ * Sources   rows sorted by expert, then a product for each: Gale et al. 2022, MegaBlocks (arXiv:2211.15841). */
+#define QR_EXPERTS_TOGETHER 256 /* pairs of a row and an expert that have room each */
+static inline int64_t qr_experts_room_rows(int64_t n_rows, int64_t n_used)
+{
+    const int64_t pairs = n_rows * n_used, few = pairs < QR_EXPERTS_TOGETHER ? pairs : QR_EXPERTS_TOGETHER;
+    return n_rows > few ? n_rows : few;
+}
+struct qr_experts_args {
+    float *out;
+    const float *x;
+    const int32_t *ids;
+    const float *weights;
+    const struct qr_weight *gate_up, *down;
+    float *gathered, *gated, *fresh;
+    int32_t *order;
+    int64_t out_stride, x_stride;
+    int32_t n_rows, n_used;
+    enum qr_act act;
+};
+
 struct qr_kernels {
     const char *name; /* "ref", "avx2", "avx512", "amx" */
     void (*linear)(struct qr_queue *q, const struct qr_linear_args *a);
@@ -360,6 +408,8 @@ struct qr_kernels {
     void (*gather_rows)(struct qr_queue *q, const struct qr_gather_args *a);
     void (*adapt)(struct qr_queue *q, const struct qr_adapt_args *a); /* NULL: there are no adapters here */
     void (*sample)(struct qr_queue *q, const struct qr_sample_args *a); /* or NULL */
+    void (*route)(struct qr_queue *q, const struct qr_route_args *a);     /* these two NULL on devices */
+    void (*experts)(struct qr_queue *q, const struct qr_experts_args *a);
 
     /* What begins at a multiple of QR_LINEAR_PACKED_TOGETHER outputs lies at linear_packed_bytes of these and is a packed matrix of its own: of vectors and
      * tiles, not ref's quantized ones.

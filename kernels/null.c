@@ -67,6 +67,8 @@ NOTHING(attention, qr_attention_args)
 NOTHING(glu, qr_glu_args)
 NOTHING(gather_rows, qr_gather_args)
 NOTHING(adapt, qr_adapt_args)
+NOTHING(route, qr_route_args)
+NOTHING(experts, qr_experts_args)
 
 static void null_chain(struct qr_queue *q, const struct qr_chain_args *a)
 {
@@ -115,6 +117,8 @@ const struct qr_kernels qr_null_kernels = {
     .glu = null_glu,
     .gather_rows = null_gather_rows,
     .adapt = null_adapt,
+    .route = null_route,
+    .experts = null_experts,
     .linear_packed_bytes = null_packed_bytes,
     .linear_pack = null_pack,
     .linear_pack_coded = null_pack_coded,

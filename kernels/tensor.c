@@ -64,3 +64,14 @@ int64_t qr_tensor_count(const struct qr_tensor *t)
         n *= t->shape[i];
     return n;
 }
+
+struct qr_weight qr_weight_in_stack(const struct qr_weight *w, int32_t i)
+{
+    QR_ASSERT(w != NULL && w->t.n_dims == 3 && w->stack_bytes > 0);
+    QR_ASSERT(i >= 0 && i < w->t.shape[0]);
+    struct qr_weight one = *w;
+    one.t = qr_tensor_2d(NULL, w->t.dtype, w->t.shape[1], w->t.shape[2]);
+    one.packed = (char *)w->packed + (size_t)i * w->stack_bytes;
+    one.stack_bytes = 0;
+    return one;
+}

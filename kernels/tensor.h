@@ -33,13 +33,18 @@ int64_t qr_tensor_count(const struct qr_tensor *t); /* elements */
 enum qr_split { QR_SPLIT_NONE, QR_SPLIT_OUT, QR_SPLIT_IN }; /* how tensor parallelism cuts it */
 
 /* t is the logical matrix [n_out, n_in] (or a vector [n]). Matrices that `linear` reads also have `packed`, the layout that the
- * backend's linear_pack made; t.data is then NULL unless the rows themselves are needed too (embeddings). */
+ * backend's linear_pack made; t.data is then NULL unless the rows themselves are needed too (embeddings). A stack [E, n_out, n_in] is E packed matrices,
+ * stack_bytes from one to the next. */
 struct qr_weight {
     struct qr_tensor t;
     enum qr_split split;
     struct qr_tensor scale;       /* quantized weights: data NULL when there is none */
     void *packed;                 /* owned by the model */
     enum qr_dtype packed_dtype;
+    size_t stack_bytes;           /* 0: no stack */
 };
+
+/* Matrix i of a stack, as a weight of its own. */
+struct qr_weight qr_weight_in_stack(const struct qr_weight *w, int32_t i);
 
 #endif

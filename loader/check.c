@@ -101,6 +101,17 @@ static void text_config(struct qr_buf *out, const struct qr_model_config *c)
 {
     qr_buf_printf(out, "architecture  %s\n", c->arch_name);
     qr_buf_printf(out, "shape         %d layers, width %d, feed-forward %d, vocabulary %d\n", c->n_layers, c->n_embd, c->n_ffn, c->n_vocab);
+    if (c->moe.n_experts) {
+        int32_t n_dense = 0;
+        for (int32_t l = 0; l < c->n_layers; l++)
+            n_dense += !qr_layer_has_experts(c, l);
+        qr_buf_printf(out, "experts       %d of %d, a token goes through %d", c->moe.n_experts, c->moe.n_ffn, c->moe.n_used);
+        if (c->moe.n_ffn_shared)
+            qr_buf_printf(out, " and a shared one of %d", c->moe.n_ffn_shared);
+        if (n_dense)
+            qr_buf_printf(out, "; %d layers have none", n_dense);
+        qr_buf_put_byte(out, '\n');
+    }
     qr_buf_printf(out, "attention     %d query heads, %d kv heads of %d%s%s", c->n_heads, c->n_kv_heads, c->head_dim,
                   c->qk_norm ? ", q/k norm" : "", c->qkv_bias ? ", q/k/v bias" : "");
     int32_t n_full = 0;

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "loader/hf_field.h"
+#include "loader/hf_moe.h"
 #include "base/map_file.h"
 
 #define FILE_BYTES_MAX ((size_t)4 << 20)
@@ -34,6 +35,9 @@ static const struct arch_row {
     {QR_ARCH_SMOLLM3, "SmolLM3ForCausalLM", "smollm3", 4, 0, 32768, 0, false, false, true, true, false, true, 2000000},
     {QR_ARCH_GRANITE, "GraniteForCausalLM", "granite", 0, 0, 2048, 0, false, false, true, true, false, false, 10000},
     {QR_ARCH_GEMMA, "GemmaForCausalLM", "gemma", 16, 256, 8192, 0, false, false, true, false, false, true, 10000},
+    {QR_ARCH_MIXTRAL, "MixtralForCausalLM", "mixtral", 8, 0, 131072, WINDOW_IF_NAMED, false, false, false, false, false, false, 1000000},
+    {QR_ARCH_QWEN2_MOE, "Qwen2MoeForCausalLM", "qwen2_moe", 16, 0, 32768, 4096, true, true, false, false, false, false, 10000},
+    {QR_ARCH_QWEN3_MOE, "Qwen3MoeForCausalLM", "qwen3_moe", 4, 0, 32768, 4096, true, false, true, false, true, false, 10000},
 };
 
 static const struct rope_row {
@@ -181,8 +185,10 @@ static int read_window(const struct qr_hf_obj *o, struct qr_model_config *c, con
         return rc;
     if (!on)
         c->window = 0;
-    if (!row->windows_switched)
+    if (!row->windows_switched || c->arch == QR_ARCH_QWEN3_MOE) /* in all layers */
         return 0;
+    if (c->arch == QR_ARCH_QWEN2_MOE && c->window && qr_json_is_null(qr_json_find(o->v, "layer_types")))
+        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: use_sliding_window is true, but layer_types does not say in which layers", o->file);
     c->window_first_layer = 28;
     if ((rc = qr_hf_i32(o, "max_window_layers", 0, 1 << 16, &c->window_first_layer)))
         return rc;
@@ -202,6 +208,8 @@ static int read_flags(const struct qr_hf_obj *o, struct qr_model_config *c, cons
         (row->mlp_bias_key && (rc = qr_hf_bool(o, "mlp_bias", &c->mlp_bias))))
         return rc;
     c->qkv_bias = row->qkv_bias || attention_bias;
+    if (c->arch == QR_ARCH_QWEN2_MOE && (rc = qr_hf_bool(o, "qkv_bias", &c->qkv_bias)))
+        return rc;
     c->out_bias = attention_bias;
     return 0;
 }
@@ -498,7 +506,7 @@ static int read_config(struct qr_model_config *c, const struct qr_hf_obj *o)
     if ((rc = refuse_unknown_computation(o, c)) || (rc = read_sizes(o, c, row)) || (rc = read_window(o, c, row)) ||
         (rc = read_flags(o, c, row)) ||
         (rc = read_rope(o, c)) || (rc = check_rope(o, c)) || (rc = read_unrotated(o, c)) || (rc = read_dtype(o, c)) ||
-        (rc = read_multipliers(o, c)))
+        (rc = read_multipliers(o, c)) || (rc = qr_hf_moe_read(o, c)))
         return rc;
     return read_tokens(o, c);
 }
@@ -651,6 +659,7 @@ static void write_layer_types(struct qr_buf *out, const struct qr_model_config *
     uint64_t any = 0;
     for (int i = 0; i < QR_COUNT(c->unwindowed); i++)
         any |= c->unwindowed[i];
+    any |= c->arch == QR_ARCH_QWEN2_MOE && c->window;
     for (int32_t l = 0; any && l < c->n_layers; l++)
         qr_buf_printf(out, "%s\"%s\"", l ? ", " : "  \"layer_types\": [", qr_layer_window(c, l) ? "sliding_attention" : "full_attention");
     qr_buf_put_str(out, any ? "],\n" : "");
@@ -693,6 +702,9 @@ void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c)
     write_window(out, c, row);
     write_unrotated(out, c);
     write_multipliers(out, c);
+    qr_hf_moe_write(out, c);
+    if (c->arch == QR_ARCH_QWEN2_MOE)
+        qr_buf_printf(out, "  \"qkv_bias\": %s,\n", c->qkv_bias ? "true" : "false");
     if (c->arch == QR_ARCH_PHI3)
         qr_buf_printf(out, "  \"original_max_position_embeddings\": %d,\n", c->rope.original_ctx);
     if (c->bos_id >= 0)

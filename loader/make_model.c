@@ -228,13 +228,16 @@ int qr_model_make(const char *dir, const struct qr_model_config *config, enum qr
 
 struct qr_model_config qr_model_config_small(enum qr_arch arch)
 {
+    const bool mixtral = arch == QR_ARCH_MIXTRAL, qwen2_moe = arch == QR_ARCH_QWEN2_MOE, experts = mixtral || qwen2_moe || arch == QR_ARCH_QWEN3_MOE;
     const bool granite = arch == QR_ARCH_GRANITE, gemma = arch == QR_ARCH_GEMMA;
     struct qr_model_config c = {
         .arch = arch,
         .n_layers = 2, .n_embd = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .n_ffn = 96, .n_vocab = 256, .ctx_max = 512,
         .norm_eps = 1e-5f,
-        .qkv_bias = arch == QR_ARCH_QWEN2,
-        .qk_norm = arch == QR_ARCH_QWEN3,
+        .qkv_bias = arch == QR_ARCH_QWEN2 || qwen2_moe,
+        .qk_norm = arch == QR_ARCH_QWEN3 || arch == QR_ARCH_QWEN3_MOE,
+        .moe = {.n_experts = experts ? 8 : 0, .n_used = experts ? 2 : 0, .n_ffn = mixtral ? 96 : experts ? 32 : 0, .n_ffn_shared = qwen2_moe ? 48 : 0,
+                .normalize = experts && !qwen2_moe},
         .act = gemma ? QR_ACT_GELU_TANH : QR_ACT_SILU, .norm_plus_one = gemma,
         .embed_scale = granite ? 12 : gemma ? 8 : 0, .residual_scale = granite ? 0.22f : 0, .attn_scale = granite ? 0.1f : 0, .logits_divisor = granite ? 1 : 0,
         .stored = QR_F32,

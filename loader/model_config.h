@@ -8,7 +8,8 @@
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
 
-enum qr_arch { QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3, QR_ARCH_PHI3, QR_ARCH_SMOLLM3, QR_ARCH_GRANITE, QR_ARCH_GEMMA, QR_ARCH_COUNT };
+enum qr_arch { QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3, QR_ARCH_PHI3, QR_ARCH_SMOLLM3, QR_ARCH_GRANITE, QR_ARCH_GEMMA,
+               QR_ARCH_MIXTRAL, QR_ARCH_QWEN2_MOE, QR_ARCH_QWEN3_MOE, QR_ARCH_COUNT };
 
 #define QR_LAYERS_MAX 1024
 
@@ -36,6 +37,15 @@ static inline int32_t qr_rope_numbers(const struct qr_rope_config *r, int32_t he
     return r->partial > 0 ? (int32_t)(head_dim * r->partial) : head_dim;
 }
 
+/* A feed-forward of experts, of which each token goes through a few. */
+struct qr_moe_config {
+    int32_t n_experts, n_used;       /* E, 0: there are none; and how many of them a token goes through */
+    int32_t n_ffn;                   /* F of one expert */
+    int32_t n_ffn_shared;            /* of the expert that every token goes through beside these, times sigmoid of a gate of its own; 0: none */
+    bool normalize;                  /* the weights of a token's experts are made to add up to 1 */
+    uint64_t dense[QR_LAYERS_MAX / 64]; /* a bit for each layer that has one plain feed-forward instead */
+};
+
 #define QR_EOS_MAX 8
 
 struct qr_model_config {
@@ -59,6 +69,7 @@ struct qr_model_config {
     float embed_scale, residual_scale, attn_scale; /* of the embedding, of what each half of a layer adds, of scores */
     float logits_divisor;            /* logits are divided by it: the loader does that to the last norm's weights */
     uint64_t unrotated[QR_LAYERS_MAX / 64]; /* a bit for each layer whose q and k have no positions */
+    struct qr_moe_config moe;
     enum qr_dtype stored;            /* torch_dtype of the file */
     struct qr_rope_config rope;
     int32_t bos_id;                  /* -1: none */
@@ -72,6 +83,12 @@ struct qr_model_config {
 static inline int32_t qr_layer_window(const struct qr_model_config *c, int32_t layer)
 {
     return layer >= c->window_first_layer && (c->unwindowed[layer / 64] >> (layer % 64) & 1) == 0 ? c->window : 0;
+}
+
+/* Whether a layer's feed-forward is experts. */
+static inline bool qr_layer_has_experts(const struct qr_model_config *c, int32_t layer)
+{
+    return c->moe.n_experts > 0 && (c->moe.dense[layer / 64] >> (layer % 64) & 1) == 0;
 }
 
 #endif

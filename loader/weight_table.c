@@ -12,34 +12,71 @@
 
 /* A whole matrix or vector, and a piece of a fused one. */
 #define WHOLE(name, kind, layer, out, in, when, split, at) \
-    {name, QR_KIND_##kind, layer, QR_DIM_##out, QR_DIM_##in, QR_DIM_##out, QR_DIM_ZERO, QR_WHEN_##when, QR_SPLIT_##split, at}
+    {name, QR_KIND_##kind, layer, QR_DIM_##out, QR_DIM_##in, QR_DIM_##out, QR_DIM_ZERO, QR_WHEN_##when, QR_SPLIT_##split, at, false, false}
 #define PIECE(name, kind, out, in, total, first, when, split, at) \
-    {name, QR_KIND_##kind, true, QR_DIM_##out, QR_DIM_##in, QR_DIM_##total, QR_DIM_##first, QR_WHEN_##when, QR_SPLIT_##split, at}
+    {name, QR_KIND_##kind, true, QR_DIM_##out, QR_DIM_##in, QR_DIM_##total, QR_DIM_##first, QR_WHEN_##when, QR_SPLIT_##split, at, false, false}
+/* A matrix of each expert, and one of the expert that is shared. */
+#define EXPERT(name, out, in, total, first, split, at) \
+    {name, QR_KIND_MATRIX, true, QR_DIM_##out, QR_DIM_##in, QR_DIM_##total, QR_DIM_##first, QR_WHEN_EXPERTS, QR_SPLIT_##split, at, true, true}
+#define SHARED(name, out, in, total, first, split, at) \
+    {name, QR_KIND_MATRIX, true, QR_DIM_##out, QR_DIM_##in, QR_DIM_##total, QR_DIM_##first, QR_WHEN_SHARED, QR_SPLIT_##split, at, false, true}
+
+/* What is before the feed-forward, and what is behind the layers, has the same names almost everywhere. */
+#define ATTENTION_ROWS \
+    WHOLE("model.embed_tokens.weight", TABLE, false, VOCAB, EMBD, ALWAYS, NONE, TOP(embed)), \
+    WHOLE(P "input_layernorm.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_attn)), \
+    PIECE(P "self_attn.q_proj.weight", MATRIX, Q, EMBD, QKV, ZERO, ALWAYS, OUT, LAYER(qkv)), \
+    PIECE(P "self_attn.k_proj.weight", MATRIX, KV, EMBD, QKV, Q, ALWAYS, OUT, LAYER(qkv)), \
+    PIECE(P "self_attn.v_proj.weight", MATRIX, KV, EMBD, QKV, Q_KV, ALWAYS, OUT, LAYER(qkv)), \
+    PIECE(P "self_attn.q_proj.bias", VECTOR, Q, ZERO, QKV, ZERO, QKV_BIAS, OUT, LAYER(qkv_bias)), \
+    PIECE(P "self_attn.k_proj.bias", VECTOR, KV, ZERO, QKV, Q, QKV_BIAS, OUT, LAYER(qkv_bias)), \
+    PIECE(P "self_attn.v_proj.bias", VECTOR, KV, ZERO, QKV, Q_KV, QKV_BIAS, OUT, LAYER(qkv_bias)), \
+    WHOLE(P "self_attn.q_norm.weight", VECTOR, true, HEAD, ZERO, QK_NORM, NONE, LAYER(q_norm)), \
+    WHOLE(P "self_attn.k_norm.weight", VECTOR, true, HEAD, ZERO, QK_NORM, NONE, LAYER(k_norm)), \
+    WHOLE(P "self_attn.o_proj.weight", MATRIX, true, EMBD, Q, ALWAYS, IN, LAYER(out)), \
+    WHOLE(P "self_attn.o_proj.bias", VECTOR, true, EMBD, ZERO, OUT_BIAS, NONE, LAYER(out_bias)), \
+    WHOLE(P "post_attention_layernorm.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_mlp))
+#define HEAD_ROWS \
+    WHOLE("model.norm.weight", VECTOR, false, EMBD, ZERO, ALWAYS, NONE, TOP(norm)), \
+    WHOLE("lm_head.weight", MATRIX, false, VOCAB, EMBD, UNTIED, OUT, TOP(head)), \
+    WHOLE("model.embed_tokens.weight", MATRIX, false, VOCAB, EMBD, TIED, OUT, TOP(head))
 
 /* Llama, Mistral, Qwen2, Qwen3, SmolLM3, Granite and Gemma share their names; what they lack the configuration says. */
 static const struct qr_weight_row llama_rows[] = {
-    WHOLE("model.embed_tokens.weight", TABLE, false, VOCAB, EMBD, ALWAYS, NONE, TOP(embed)),
-    WHOLE(P "input_layernorm.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_attn)),
-    PIECE(P "self_attn.q_proj.weight", MATRIX, Q, EMBD, QKV, ZERO, ALWAYS, OUT, LAYER(qkv)),
-    PIECE(P "self_attn.k_proj.weight", MATRIX, KV, EMBD, QKV, Q, ALWAYS, OUT, LAYER(qkv)),
-    PIECE(P "self_attn.v_proj.weight", MATRIX, KV, EMBD, QKV, Q_KV, ALWAYS, OUT, LAYER(qkv)),
-    PIECE(P "self_attn.q_proj.bias", VECTOR, Q, ZERO, QKV, ZERO, QKV_BIAS, OUT, LAYER(qkv_bias)),
-    PIECE(P "self_attn.k_proj.bias", VECTOR, KV, ZERO, QKV, Q, QKV_BIAS, OUT, LAYER(qkv_bias)),
-    PIECE(P "self_attn.v_proj.bias", VECTOR, KV, ZERO, QKV, Q_KV, QKV_BIAS, OUT, LAYER(qkv_bias)),
-    WHOLE(P "self_attn.q_norm.weight", VECTOR, true, HEAD, ZERO, QK_NORM, NONE, LAYER(q_norm)),
-    WHOLE(P "self_attn.k_norm.weight", VECTOR, true, HEAD, ZERO, QK_NORM, NONE, LAYER(k_norm)),
-    WHOLE(P "self_attn.o_proj.weight", MATRIX, true, EMBD, Q, ALWAYS, IN, LAYER(out)),
-    WHOLE(P "self_attn.o_proj.bias", VECTOR, true, EMBD, ZERO, OUT_BIAS, NONE, LAYER(out_bias)),
-    WHOLE(P "post_attention_layernorm.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_mlp)),
+    ATTENTION_ROWS,
     PIECE(P "mlp.gate_proj.weight", MATRIX, FFN, EMBD, 2FFN, ZERO, ALWAYS, OUT, LAYER(gate_up)),
     PIECE(P "mlp.up_proj.weight", MATRIX, FFN, EMBD, 2FFN, FFN, ALWAYS, OUT, LAYER(gate_up)),
     PIECE(P "mlp.gate_proj.bias", VECTOR, FFN, ZERO, 2FFN, ZERO, MLP_BIAS, OUT, LAYER(gate_up_bias)),
     PIECE(P "mlp.up_proj.bias", VECTOR, FFN, ZERO, 2FFN, FFN, MLP_BIAS, OUT, LAYER(gate_up_bias)),
     WHOLE(P "mlp.down_proj.weight", MATRIX, true, EMBD, FFN, ALWAYS, IN, LAYER(down)),
     WHOLE(P "mlp.down_proj.bias", VECTOR, true, EMBD, ZERO, MLP_BIAS, NONE, LAYER(down_bias)),
-    WHOLE("model.norm.weight", VECTOR, false, EMBD, ZERO, ALWAYS, NONE, TOP(norm)),
-    WHOLE("lm_head.weight", MATRIX, false, VOCAB, EMBD, UNTIED, OUT, TOP(head)),
-    WHOLE("model.embed_tokens.weight", MATRIX, false, VOCAB, EMBD, TIED, OUT, TOP(head)),
+    HEAD_ROWS,
+};
+
+static const struct qr_weight_row mixtral_rows[] = {
+    ATTENTION_ROWS,
+    WHOLE(P "block_sparse_moe.gate.weight", MATRIX, true, EXPERTS, EMBD, EXPERTS, NONE, LAYER(router)),
+    EXPERT(P "block_sparse_moe.experts.%d.w1.weight", EXPERT_FFN, EMBD, 2EXPERT_FFN, ZERO, OUT, LAYER(experts_gate_up)),
+    EXPERT(P "block_sparse_moe.experts.%d.w3.weight", EXPERT_FFN, EMBD, 2EXPERT_FFN, EXPERT_FFN, OUT, LAYER(experts_gate_up)),
+    EXPERT(P "block_sparse_moe.experts.%d.w2.weight", EMBD, EXPERT_FFN, EMBD, ZERO, IN, LAYER(experts_down)),
+    HEAD_ROWS,
+};
+
+/* Qwen2-MoE and Qwen3-MoE, whose layers may be plain. */
+static const struct qr_weight_row qwen_moe_rows[] = {
+    ATTENTION_ROWS,
+    PIECE(P "mlp.gate_proj.weight", MATRIX, FFN, EMBD, 2FFN, ZERO, DENSE, OUT, LAYER(gate_up)),
+    PIECE(P "mlp.up_proj.weight", MATRIX, FFN, EMBD, 2FFN, FFN, DENSE, OUT, LAYER(gate_up)),
+    WHOLE(P "mlp.down_proj.weight", MATRIX, true, EMBD, FFN, DENSE, IN, LAYER(down)),
+    WHOLE(P "mlp.gate.weight", MATRIX, true, EXPERTS, EMBD, EXPERTS, NONE, LAYER(router)),
+    EXPERT(P "mlp.experts.%d.gate_proj.weight", EXPERT_FFN, EMBD, 2EXPERT_FFN, ZERO, OUT, LAYER(experts_gate_up)),
+    EXPERT(P "mlp.experts.%d.up_proj.weight", EXPERT_FFN, EMBD, 2EXPERT_FFN, EXPERT_FFN, OUT, LAYER(experts_gate_up)),
+    EXPERT(P "mlp.experts.%d.down_proj.weight", EMBD, EXPERT_FFN, EMBD, ZERO, IN, LAYER(experts_down)),
+    WHOLE(P "mlp.shared_expert_gate.weight", MATRIX, true, ONE, EMBD, SHARED, NONE, LAYER(shared_gate)),
+    SHARED(P "mlp.shared_expert.gate_proj.weight", SHARED_FFN, EMBD, 2SHARED_FFN, ZERO, OUT, LAYER(shared_gate_up)),
+    SHARED(P "mlp.shared_expert.up_proj.weight", SHARED_FFN, EMBD, 2SHARED_FFN, SHARED_FFN, OUT, LAYER(shared_gate_up)),
+    SHARED(P "mlp.shared_expert.down_proj.weight", EMBD, SHARED_FFN, EMBD, ZERO, IN, LAYER(shared_down)),
+    HEAD_ROWS,
 };
 
 /* q, k, v are one matrix in the file, gate and up another. */
@@ -56,12 +93,29 @@ static const struct qr_weight_row phi3_rows[] = {
     WHOLE("model.embed_tokens.weight", MATRIX, false, VOCAB, EMBD, TIED, OUT, TOP(head)),
 };
 
+/* Of those that have not llama_rows. */
+static const struct table_row {
+    enum qr_arch arch;
+    const struct qr_weight_row *rows;
+    int32_t n;
+} tables[] = {
+    {QR_ARCH_PHI3, phi3_rows, QR_COUNT(phi3_rows)},
+    {QR_ARCH_MIXTRAL, mixtral_rows, QR_COUNT(mixtral_rows)},
+    {QR_ARCH_QWEN2_MOE, qwen_moe_rows, QR_COUNT(qwen_moe_rows)},
+    {QR_ARCH_QWEN3_MOE, qwen_moe_rows, QR_COUNT(qwen_moe_rows)},
+};
+
 const struct qr_weight_row *qr_weight_table(enum qr_arch arch, int32_t *n)
 {
     QR_ASSERT(arch >= QR_ARCH_LLAMA && arch < QR_ARCH_COUNT);
     QR_ASSERT(n != NULL);
-    *n = arch == QR_ARCH_PHI3 ? QR_COUNT(phi3_rows) : QR_COUNT(llama_rows);
-    return arch == QR_ARCH_PHI3 ? phi3_rows : llama_rows;
+    for (int i = 0; i < QR_COUNT(tables); i++)
+        if (tables[i].arch == arch) {
+            *n = tables[i].n;
+            return tables[i].rows;
+        }
+    *n = QR_COUNT(llama_rows);
+    return llama_rows;
 }
 
 int64_t qr_dim_value(const struct qr_model_config *c, enum qr_dim dim)
@@ -70,7 +124,8 @@ int64_t qr_dim_value(const struct qr_model_config *c, enum qr_dim dim)
     QR_ASSERT(dim >= 0 && dim < QR_DIM_COUNT);
     int64_t q = (int64_t)c->n_heads * c->head_dim, kv = (int64_t)c->n_kv_heads * c->head_dim;
     const int64_t value[QR_DIM_COUNT] = {0, c->n_embd, q, kv, q + kv, q + 2 * kv, c->n_ffn, 2 * (int64_t)c->n_ffn, c->n_vocab,
-                                         c->head_dim};
+                                         c->head_dim, c->moe.n_experts, c->moe.n_ffn, 2 * (int64_t)c->moe.n_ffn, c->moe.n_ffn_shared,
+                                         2 * (int64_t)c->moe.n_ffn_shared, 1};
     return value[dim];
 }
 
@@ -78,6 +133,8 @@ enum qr_dtype qr_weight_row_packed_as(const struct qr_weight_row *row, enum qr_d
 {
     QR_ASSERT(row != NULL);
     QR_ASSERT(row->kind != QR_KIND_VECTOR);
+    if (qr_dtype_is_quantized(to) && (row->n_out == QR_DIM_EXPERTS || row->n_out == QR_DIM_ONE))
+        return QR_BF16;
     if (!qr_dtype_is_quantized(to) || qr_dtype_format(to).bits == 8 || row->n_out != QR_DIM_VOCAB)
         return to;
     return qr_dtype_format(to).weight_only ? QR_W8 : QR_Q8;
@@ -98,7 +155,7 @@ float qr_weight_row_offset(const struct qr_weight_row *row, const struct qr_mode
     return c->norm_plus_one && row->kind == QR_KIND_VECTOR && strstr(row->name, "norm.weight") != NULL ? 1 : 0;
 }
 
-bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_config *c)
+bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_config *c, int32_t layer)
 {
     QR_ASSERT(row != NULL);
     QR_ASSERT(c != NULL);
@@ -110,6 +167,9 @@ bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_
     case QR_WHEN_QK_NORM: return c->qk_norm;
     case QR_WHEN_UNTIED: return !c->tied_head;
     case QR_WHEN_TIED: return c->tied_head;
+    case QR_WHEN_DENSE: return layer >= 0 && !qr_layer_has_experts(c, layer);
+    case QR_WHEN_EXPERTS: return layer >= 0 && qr_layer_has_experts(c, layer);
+    case QR_WHEN_SHARED: return layer >= 0 && qr_layer_has_experts(c, layer) && c->moe.n_ffn_shared > 0;
     }
     return false;
 }
@@ -123,11 +183,26 @@ struct qr_weight_walk qr_weight_walk_begin(const struct qr_model_config *c)
     return k;
 }
 
+/* Behind the last row of an expert: back to the first one's, for the next expert. */
+static void next_expert(struct qr_weight_walk *k)
+{
+    const struct qr_weight_row *t = k->table;
+    if (k->next == 0 || !t[k->next - 1].per_expert || (k->next < k->n_rows && t[k->next].per_expert))
+        return;
+    if (++k->expert >= k->c->moe.n_experts) {
+        k->expert = 0;
+        return;
+    }
+    while (k->next > 0 && t[k->next - 1].per_expert)
+        k->next--;
+}
+
 bool qr_weight_walk_next(struct qr_weight_walk *k)
 {
     QR_ASSERT(k != NULL);
     QR_ASSERT(k->next >= 0 && k->next <= k->n_rows);
     for (;;) {
+        next_expert(k);
         if (k->next == k->n_rows) {
             k->next = 0;
             k->layer++;
@@ -135,7 +210,7 @@ bool qr_weight_walk_next(struct qr_weight_walk *k)
         if (k->layer >= k->c->n_layers)
             return false;
         k->row = &k->table[k->next++];
-        if (k->row->per_layer == (k->layer >= 0) && (k->all || qr_weight_row_holds(k->row, k->c)))
+        if (k->row->per_layer == (k->layer >= 0) && (k->all || qr_weight_row_holds(k->row, k->c, k->layer)))
             return true;
     }
 }
@@ -149,7 +224,12 @@ const char *qr_weight_walk_name(char text[QR_WEIGHT_NAME_MAX], const struct qr_w
         return text;
     }
     QR_ASSERT(strncmp(k->row->name, P, sizeof P - 1) == 0);
-    snprintf(text, QR_WEIGHT_NAME_MAX, "model.layers.%d.%s", k->layer, k->row->name + sizeof P - 1);
+    const char *rest = k->row->name + sizeof P - 1, *number = k->row->per_expert ? strstr(rest, "%d") : NULL;
+    QR_ASSERT((number != NULL) == k->row->per_expert);
+    if (number)
+        snprintf(text, QR_WEIGHT_NAME_MAX, "model.layers.%d.%.*s%d%s", k->layer, (int)(number - rest), rest, k->expert, number + 2);
+    else
+        snprintf(text, QR_WEIGHT_NAME_MAX, "model.layers.%d.%s", k->layer, rest);
     return text;
 }
 

@@ -1,6 +1,6 @@
 /* weight_table.h - which tensors a model of these architectures is made of: one row per tensor, read by the loader, by
  * `quire check` and by the maker of random models. A row names the tensor in the file, its shape, when it is there, and where it
- * goes: several rows may fill one matrix (q, k and v; gate and up), each from its own first row on.
+ * goes: several rows may fill one matrix (q, k and v; gate and up), each from its own first row on. A row for each expert fills a stack of matrices.
  */
 #ifndef QR_LOADER_WEIGHT_TABLE_H
 #define QR_LOADER_WEIGHT_TABLE_H
@@ -24,6 +24,12 @@ enum qr_dim {
     QR_DIM_2FFN,   /* 2*F */
     QR_DIM_VOCAB,  /* V */
     QR_DIM_HEAD,   /* K */
+    QR_DIM_EXPERTS,     /* E */
+    QR_DIM_EXPERT_FFN,  /* F of an expert */
+    QR_DIM_2EXPERT_FFN,
+    QR_DIM_SHARED_FFN,  /* and of the shared one */
+    QR_DIM_2SHARED_FFN,
+    QR_DIM_ONE,
     QR_DIM_COUNT
 };
 int64_t qr_dim_value(const struct qr_model_config *c, enum qr_dim dim);
@@ -38,10 +44,12 @@ enum qr_weight_when {
     QR_WHEN_ALWAYS, QR_WHEN_QKV_BIAS, QR_WHEN_OUT_BIAS, QR_WHEN_MLP_BIAS, QR_WHEN_QK_NORM,
     QR_WHEN_UNTIED, /* lm_head.weight */
     QR_WHEN_TIED,   /* the head, from the embedding's rows */
+    QR_WHEN_DENSE,  /* the layer has one plain feed-forward */
+    QR_WHEN_EXPERTS, QR_WHEN_SHARED, /* it has experts, and one that is shared */
 };
 
 struct qr_weight_row {
-    const char *name;            /* "model.layers.%d.mlp.up_proj.weight": %d is the layer */
+    const char *name;            /* "model.layers.%d.mlp.up_proj.weight": %d is the layer, a second one the expert */
     enum qr_weight_kind kind;
     bool per_layer;
     enum qr_dim n_out, n_in;     /* shape [n_out, n_in]; vectors: [n_out] */
@@ -49,12 +57,15 @@ struct qr_weight_row {
     enum qr_weight_when when;
     enum qr_split split;
     size_t at;                   /* offset of its struct qr_weight in struct qr_layer_weights (per layer) or struct qr_weights */
+    bool per_expert;             /* of a stack: the matrix, or the piece of it, of one expert. Such rows stand together */
+    bool stacked;                /* lies in a stack: per_expert, or a stack of one */
 };
 
 /* The rows of an architecture; *n is their number. */
 const struct qr_weight_row *qr_weight_table(enum qr_arch arch, int32_t *n);
 
-/* What a matrix is packed as in a model of type `to`: the head, which decides between tokens, keeps 8 bits where others have 4. */
+/* What a matrix is packed as in a model of type `to`: the head, which decides between tokens, keeps 8 bits where others have 4; routers, which decide between
+ * experts, are never rounded below bf16. */
 enum qr_dtype qr_weight_row_packed_as(const struct qr_weight_row *row, enum qr_dtype to);
 
 /* What the file's vector is divided by to be the one that is computed with: 1, or logits_divisor for the last norm. */
@@ -63,14 +74,15 @@ float qr_weight_row_divisor(const struct qr_weight_row *row, const struct qr_mod
 /* And then added to it: 1 for every norm where norm_plus_one, else 0. */
 float qr_weight_row_offset(const struct qr_weight_row *row, const struct qr_model_config *c);
 
-bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_config *c);
+/* Whether there is such a tensor in a layer; outside of layers that number says nothing. */
+bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_config *c, int32_t layer);
 
-/* Walks all rows that hold for a configuration: first those outside the layers, then layer by layer.
- *     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) ... k.row, k.layer (-1 outside) */
+/* Walks all rows that hold for a configuration: first those outside the layers, then layer by layer, experts one after the other.
+ *     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) ... k.row, k.layer (-1 outside), k.expert */
 struct qr_weight_walk {
     const struct qr_model_config *c; /* borrowed */
     const struct qr_weight_row *table, *row;
-    int32_t n_rows, next, layer;
+    int32_t n_rows, next, layer, expert;
     bool all;                        /* set after begin: also the rows that do not hold */
 };
 struct qr_weight_walk qr_weight_walk_begin(const struct qr_model_config *c);

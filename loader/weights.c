@@ -68,7 +68,7 @@ static int check_contradictions(const struct qr_tensor_files *st, const struct q
     struct qr_weight_walk k = qr_weight_walk_begin(c);
     for (k.all = true; qr_weight_walk_next(&k);) {
         bool head = k.row->when == QR_WHEN_UNTIED || k.row->when == QR_WHEN_TIED;
-        if (head || qr_weight_row_holds(k.row, c) || !walk_tensor(&k, st, name))
+        if (head || qr_weight_row_holds(k.row, c, k.layer) || !walk_tensor(&k, st, name))
             continue;
         return qr_err_set(err, QR_E_DAMAGED, "the weights hold %s, but config.json says that %s has no such tensor (see "
                           "attention_bias and mlp_bias)", name, c->arch_name);
@@ -192,10 +192,14 @@ static void place_all(struct qr_weights *w, const struct qr_model_config *c, con
         if (k.row->kind == QR_KIND_TABLE || k.row->first != QR_DIM_ZERO)
             continue;
         dst->split = k.row->split;
-        if (k.row->kind == QR_KIND_MATRIX) {
+        if (k.row->kind == QR_KIND_MATRIX && k.expert > 0) {
+            dst->stack_bytes = k.expert == 1 ? (size_t)(at - (uint8_t *)dst->packed) : dst->stack_bytes; /* an expert's matrices lie side by side */
+        } else if (k.row->kind == QR_KIND_MATRIX) {
             dst->packed = at;
             dst->packed_dtype = qr_weight_row_packed_as(k.row, w->matrix_dtype);
-            dst->t = qr_tensor_2d(NULL, dst->packed_dtype, total, n_in);
+            dst->t = k.row->stacked ? qr_tensor_3d(NULL, dst->packed_dtype, k.row->per_expert ? c->moe.n_experts : 1, total, n_in)
+                                    : qr_tensor_2d(NULL, dst->packed_dtype, total, n_in);
+            dst->stack_bytes = k.row->stacked ? whole_bytes(&k, kernels, w->matrix_dtype) : 0;
         } else {
             dst->t = qr_tensor_1d(at, QR_F32, total);
         }
@@ -435,16 +439,17 @@ static void fill_one(struct qr_weights *w, const struct qr_weight_walk *k, const
                      struct qr_backend *be)
 {
     const struct vector_change change = {.divisor = qr_weight_row_divisor(k->row, k->c), .offset = qr_weight_row_offset(k->row, k->c)};
-    struct qr_weight *dst = weight_at(w, k);
+    const struct qr_weight *dst = weight_at(w, k);
     struct qr_span rows[QR_SHARE_SPANS_MAX], cols[QR_SHARE_SPANS_MAX];
     const int32_t n = qr_share_spans(rows, share, k->row->n_out), n_cols = qr_share_spans(cols, share, k->row->n_in);
     int64_t first = qr_dim_value(k->c, k->row->first);
+    const struct qr_weight one = k->row->stacked ? qr_weight_in_stack(dst, k->expert) : *dst;
     QR_ASSERT(n_cols == 1);
     for (int32_t i = 0; i < n; first += rows[i++].n)
         if (k->row->kind == QR_KIND_VECTOR)
             fill_vector(be, (float *)dst->t.data + first, w->files, t, &rows[i], &change);
         else
-            pack_matrix(w, be, dst, first, t, &(struct cut){rows[i], cols[0]});
+            pack_matrix(w, be, &one, first, t, &(struct cut){rows[i], cols[0]});
 }
 
 static void fill_all(struct qr_weights *w, const struct qr_share *share, struct qr_backend *be)

@@ -23,6 +23,8 @@
 struct qr_layer_weights {
     struct qr_weight norm_attn, qkv, qkv_bias, q_norm, k_norm, out, out_bias; /* attention */
     struct qr_weight norm_mlp, gate_up, gate_up_bias, down, down_bias;        /* feed-forward */
+    struct qr_weight router, experts_gate_up, experts_down;                   /* or experts: the last two are stacks */
+    struct qr_weight shared_gate, shared_gate_up, shared_down;                /* and one that is shared: stacks of one */
 };
 
 struct qr_weights {

@@ -6,7 +6,7 @@
 #include "loader/weights.h"
 #include "model/ops.h"
 
-/* Llama, Mistral, Qwen2, Qwen3, Phi-3, SmolLM3, Granite, Gemma: returns logits [n_logits, V] of the batch that x points to. */
+/* Llama, Mistral, Qwen2, Qwen3, Phi-3, SmolLM3, Granite, Gemma, Mixtral, Qwen2-MoE, Qwen3-MoE: returns logits [n_logits, V] of the batch that x points to. */
 struct qr_tensor qr_llama_forward(struct qr_exec *x, const struct qr_model_config *c, const struct qr_weights *w);
 
 #endif

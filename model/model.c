@@ -40,6 +40,9 @@ static const struct {
     {QR_ARCH_SMOLLM3, qr_llama_forward},
     {QR_ARCH_GRANITE, qr_llama_forward},
     {QR_ARCH_GEMMA, qr_llama_forward},
+    {QR_ARCH_MIXTRAL, qr_llama_forward},
+    {QR_ARCH_QWEN2_MOE, qr_llama_forward},
+    {QR_ARCH_QWEN3_MOE, qr_llama_forward},
 };
 
 /* ---- opening ---- */
@@ -125,6 +128,8 @@ static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_d
         m->kv_dtype = choose_kv_dtype(options->kv_cache, *dtype);
         rc = qr_backend_supports(be, *dtype, qr_weights_inputs_max(c), m->kv_dtype, c->head_dim, BLOCK_TOKENS, err);
     }
+    if (!rc && c->moe.n_experts > 0 && (!be->k->route || !be->k->experts))
+        rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s has experts, for which %s has no kernels; use --device cpu", c->arch_name, be->name);
     if (rc) {
         qr_tensor_files_close(st);
         return qr_err_prefix(err, "%s: ", dir);
@@ -179,6 +184,8 @@ int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const 
 {
     QR_ASSERT(out != NULL && c != NULL && w != NULL);
     QR_ASSERT(be != NULL && err != NULL && w->n_layers == c->n_layers);
+    if (c->moe.n_experts > 0)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s, a mixture of experts, is served, not trained", c->arch_name);
     if (c->norm_plus_one)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s, whose norms multiply by 1 + w, is served, not trained", c->arch_name);
     if (c->logits_divisor > 0 && c->logits_divisor != 1)

@@ -31,6 +31,18 @@ struct qr_feed_weights {
     const struct qr_weight *out, *out_bias, *norm, *gate_up, *gate_up_bias, *down, *down_bias;
 };
 
+/* And where experts take the feed-forward's place. gate_up and down are stacks; gate, one number for each row, belongs to an expert that every row goes through,
+ * with the weight 1 / (1 + e^-gate). */
+struct qr_experts_weights {
+    const struct qr_weight *out, *out_bias, *norm, *router, *gate_up, *down;
+    const struct qr_weight *shared_gate, *shared_gate_up, *shared_down; /* or NULL */
+};
+struct qr_experts_spec {
+    int32_t n_used;
+    bool normalize, sigmoid; /* of route (kernels.h) */
+    enum qr_act act;
+};
+
 struct qr_ops {
     /* [N, D] = rows of the embedding for the batch's ids, times scale. */
     struct qr_tensor (*embed)(struct qr_exec *x, const struct qr_weight *w, float scale);
@@ -51,6 +63,9 @@ struct qr_ops {
                                   const struct qr_tensor *v, const struct qr_attn_spec *spec);
     /* [N, F] = act(gate) * up from gate_up [N, 2F]. */
     struct qr_tensor (*glu)(struct qr_exec *x, const struct qr_tensor *gate_up, enum qr_act act);
+    /* *h += what the spec's experts make of `in` [N, D], chosen and weighted by logits [N, E]: route, then experts (kernels.h). */
+    void (*experts)(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_tensor *logits, const struct qr_weight *gate_up,
+                    const struct qr_weight *down, const struct qr_experts_spec *spec);
     /* The rows whose logits are wanted: [n_logits, D]. */
     struct qr_tensor (*select_rows)(struct qr_exec *x, const struct qr_tensor *h);
     /* [n_logits, V] f32. */
@@ -60,6 +75,9 @@ struct qr_ops {
     struct qr_tensor (*attend)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_attend_weights *w, float eps, const struct qr_attn_spec *spec);
     /* *h += mixed out^T + bias; then with norm, linear (gate and up in one matrix), glu and linear: *h += glu(norm(*h) gate_up^T + bias) down^T + bias. */
     void (*feed)(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act);
+    /* The first half of feed, then with norm, linear (the router) and experts; and with linear (its gate) and experts once more for the shared one. */
+    void (*feed_experts)(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_experts_weights *w, float eps,
+                         const struct qr_experts_spec *spec);
     /* norm, then logits. */
     struct qr_tensor (*norm_logits)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w);
     /* scope_begin marks the arena, scope_end closes a layer: everything made since the mark is given back, except *h. */
@@ -85,6 +103,10 @@ struct qr_tensor qr_serve_attend_from(struct qr_exec *x, struct qr_tensor *qkv, 
 struct qr_tensor qr_plain_attend(struct qr_exec *x, const struct qr_tensor *h, const struct qr_attend_weights *w, float eps,
                                  const struct qr_attn_spec *spec);
 void qr_plain_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act);
+void qr_plain_feed_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_experts_weights *w, float eps,
+                           const struct qr_experts_spec *spec);
+void qr_plain_mix_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_experts_weights *w, float eps,
+                          const struct qr_experts_spec *spec); /* its second half */
 struct qr_tensor qr_plain_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w);
 
 #endif

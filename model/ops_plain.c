@@ -39,6 +39,28 @@ void qr_plain_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tenso
     linear_onto(x, h, &gated, w->down, w->down_bias);
 }
 
+void qr_plain_mix_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_experts_weights *w, float eps, const struct qr_experts_spec *spec)
+{
+    QR_ASSERT(x != NULL && h != NULL);
+    QR_ASSERT(w != NULL && spec != NULL);
+    struct qr_tensor in = x->ops->norm(x, h, w->norm, eps), logits = x->ops->linear(x, &in, w->router, NULL);
+    x->ops->experts(x, h, &in, &logits, w->gate_up, w->down, spec);
+    if (!w->shared_gate)
+        return;
+    const struct qr_experts_spec shared = {.n_used = 1, .sigmoid = true, .act = spec->act};
+    logits = x->ops->linear(x, &in, w->shared_gate, NULL);
+    x->ops->experts(x, h, &in, &logits, w->shared_gate_up, w->shared_down, &shared);
+}
+
+void qr_plain_feed_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_experts_weights *w, float eps,
+                           const struct qr_experts_spec *spec)
+{
+    QR_ASSERT(x != NULL && h != NULL);
+    QR_ASSERT(mixed != NULL && w != NULL);
+    linear_onto(x, h, mixed, w->out, w->out_bias);
+    qr_plain_mix_experts(x, h, w, eps, spec);
+}
+
 struct qr_tensor qr_plain_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w)
 {
     QR_ASSERT(x != NULL && h != NULL);

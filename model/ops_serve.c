@@ -184,6 +184,39 @@ static void serve_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_t
     x->be->k->chain(x->be->queue, &chain);
 }
 
+static void *make_room(struct qr_exec *x, int64_t n, size_t size)
+{
+    return qr_arena_alloc(x->act, (size_t)n * size, 64);
+}
+
+static void serve_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_tensor *logits, const struct qr_weight *gate_up,
+                          const struct qr_weight *down, const struct qr_experts_spec *spec)
+{
+    QR_ASSERT(x != NULL && h != NULL && in != NULL && logits != NULL && spec != NULL);
+    QR_ASSERT(in->shape[0] == h->shape[0] && logits->shape[0] == h->shape[0] && gate_up->t.shape[0] == logits->shape[1]);
+    const int64_t n = in->shape[0], n_experts = logits->shape[1], pairs = n * spec->n_used, rows = qr_experts_room_rows(n, spec->n_used);
+    const struct qr_route_args route = {.ids = make_room(x, pairs, sizeof(int32_t)), .weights = make_room(x, pairs, sizeof(float)), .logits = logits->data,
+                                        .logits_stride = logits->stride[0], .n_rows = (int32_t)n, .n_experts = (int32_t)n_experts, .n_used = spec->n_used,
+                                        .sigmoid = spec->sigmoid, .normalize = spec->normalize};
+    const struct qr_experts_args a = {.out = h->data, .x = in->data, .ids = route.ids, .weights = route.weights, .gate_up = gate_up, .down = down,
+                                      .gathered = make_room(x, rows * in->shape[1], sizeof(float)),
+                                      .gated = make_room(x, rows * down->t.shape[2], sizeof(float)),
+                                      .fresh = make_room(x, rows * in->shape[1], sizeof(float)),
+                                      .order = make_room(x, n_experts + 1 + pairs, sizeof(int32_t)), .out_stride = h->stride[0], .x_stride = in->stride[0],
+                                      .n_rows = (int32_t)n, .n_used = spec->n_used, .act = spec->act};
+    x->be->k->route(x->be->queue, &route);
+    x->be->k->experts(x->be->queue, &a);
+}
+
+static void serve_feed_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_experts_weights *w, float eps,
+                               const struct qr_experts_spec *spec)
+{
+    QR_ASSERT(x != NULL && h != NULL);
+    QR_ASSERT(mixed != NULL && w != NULL);
+    qr_serve_linear_onto(x, h, mixed, w->out, w->out_bias);
+    qr_plain_mix_experts(x, h, w, eps, spec);
+}
+
 static void serve_qk_norm(struct qr_exec *x, struct qr_tensor *q, const struct qr_weight *w, float eps)
 {
     QR_ASSERT(x != NULL && q != NULL && w != NULL);
@@ -403,6 +436,7 @@ static void serve_scope_end(struct qr_exec *x, struct qr_tensor *h, size_t mark)
     .rope = serve_rope, \
     .attention = serve_attention, \
     .glu = serve_glu, \
+    .experts = serve_experts, \
     .select_rows = serve_select_rows, \
     .logits = serve_logits, \
     .scope_begin = serve_scope_begin, \
@@ -412,6 +446,7 @@ const struct qr_ops qr_ops_serve = {
     PLAIN_VERBS(serve_linear),
     .attend = serve_attend,
     .feed = serve_feed,
+    .feed_experts = serve_feed_experts,
     .norm_logits = serve_norm_logits,
 };
 
@@ -438,6 +473,7 @@ const struct qr_ops qr_ops_plain = {
     PLAIN_VERBS(serve_linear),
     .attend = qr_plain_attend,
     .feed = qr_plain_feed,
+    .feed_experts = qr_plain_feed_experts,
     .norm_logits = qr_plain_norm_logits,
 };
 
@@ -445,5 +481,6 @@ const struct qr_ops qr_ops_apart = {
     PLAIN_VERBS(apart_linear),
     .attend = qr_plain_attend,
     .feed = qr_plain_feed,
+    .feed_experts = qr_plain_feed_experts,
     .norm_logits = qr_plain_norm_logits,
 };

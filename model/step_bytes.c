@@ -23,6 +23,8 @@ NOTHING(no_attention, qr_attention_args)
 NOTHING(no_glu, qr_glu_args)
 NOTHING(no_gather_rows, qr_gather_args)
 NOTHING(no_adapt, qr_adapt_args)
+NOTHING(no_route, qr_route_args)
+NOTHING(no_experts, qr_experts_args)
 
 static const struct qr_kernels nothing = {
     .name = "nothing",
@@ -41,6 +43,8 @@ static const struct qr_kernels nothing = {
     .glu = no_glu,
     .gather_rows = no_gather_rows,
     .adapt = no_adapt,
+    .route = no_route,
+    .experts = no_experts,
 };
 
 size_t qr_step_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits,

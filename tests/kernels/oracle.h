@@ -6,6 +6,7 @@
 #define QR_REAL double
 #include "kernels/ref/ref_adapt.c"
 #include "kernels/ref/ref_attention.c"
+#include "kernels/ref/ref_experts.c"
 #include "kernels/ref/ref_linear.c"
 #include "kernels/ref/ref_rows.c"
 #include "kernels/ref/ref_table.c"

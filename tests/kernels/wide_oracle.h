@@ -7,6 +7,7 @@
 #define QR_REF_PARAM double
 #include "kernels/ref/ref_adapt.c"
 #include "kernels/ref/ref_attention.c"
+#include "kernels/ref/ref_experts.c"
 #include "kernels/ref/ref_back_attention.c"
 #include "kernels/ref/ref_back_linear.c"
 #include "kernels/ref/ref_back_rows.c"

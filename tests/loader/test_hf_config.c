@@ -76,6 +76,19 @@ Test(hf_config, silent_fields_get_the_defaults_of_the_architecture)
     cr_expect(c.embed_scale == 1 && c.residual_scale == 1 && c.attn_scale == 1 && c.logits_divisor == 1);
     refuses("GraniteForCausalLM", "\"residual_multiplier\":0", "residual_multiplier is 0", "0.0001");
     refuses("GraniteForCausalLM", "\"logits_scaling\":-8", "logits_scaling is -8", "0.0001");
+    c = accepts("MixtralForCausalLM", "");
+    cr_expect(c.moe.n_experts == 8 && c.moe.n_used == 2 && c.moe.n_ffn == 128 && c.moe.n_ffn_shared == 0 && c.moe.normalize && c.window == 0);
+    cr_expect(qr_layer_has_experts(&c, 0) && qr_layer_has_experts(&c, 3) && c.rope.theta == 1e6 && c.ctx_max == 131072);
+    c = accepts("Qwen2MoeForCausalLM", "\"num_key_value_heads\":2,\"decoder_sparse_step\":2,\"mlp_only_layers\":[1]");
+    cr_expect(c.moe.n_experts == 60 && c.moe.n_used == 4 && c.moe.n_ffn == 1408 && c.moe.n_ffn_shared == 5632 && !c.moe.normalize && c.qkv_bias);
+    cr_expect(!qr_layer_has_experts(&c, 0) && !qr_layer_has_experts(&c, 1) && !qr_layer_has_experts(&c, 2) && qr_layer_has_experts(&c, 3));
+    c = accepts("Qwen3MoeForCausalLM", "\"num_local_experts\":16,\"norm_topk_prob\":true,\"use_sliding_window\":true");
+    cr_expect(c.moe.n_experts == 16 && c.moe.n_used == 8 && c.moe.n_ffn == 768 && c.moe.normalize && c.qk_norm && !c.qkv_bias);
+    cr_expect(c.window == 4096 && c.window_first_layer == 0);
+    refuses("MixtralForCausalLM", "\"num_experts_per_tok\":9", "num_experts_per_tok is 9", "1 to 8");
+    refuses("MixtralForCausalLM", "\"num_local_experts\":1", "num_experts_per_tok", "2 is more than num_local_experts 1");
+    refuses("Qwen3MoeForCausalLM", "\"mlp_only_layers\":[4]", "mlp_only_layers is 4", "layers from 0 to 3");
+    refuses("Qwen2MoeForCausalLM", "\"num_key_value_heads\":2,\"use_sliding_window\":true", "use_sliding_window is true", "layer_types");
     c = accepts("GemmaForCausalLM", "\"num_key_value_heads\":2,\"hidden_act\":\"gelu\",\"hidden_size\":3072,\"torch_dtype\":\"bfloat16\"");
     cr_expect(c.act == QR_ACT_GELU_TANH && c.norm_plus_one && c.tied_head && c.head_dim == 256 && c.embed_scale == 55.5f);
     refuses("GemmaForCausalLM", "\"num_key_value_heads\":2,\"hidden_act\":\"silu\"", "hidden_act is \"silu\"", "gelu_pytorch_tanh");
@@ -262,6 +275,8 @@ static void round_trip(const struct qr_model_config *c)
     cr_expect_eq(back.qkv_bias, c->qkv_bias);
     cr_expect_eq(back.qk_norm, c->qk_norm);
     cr_expect_eq(back.unwindowed[0], c->unwindowed[0]);
+    cr_expect_eq(memcmp(&back.moe, &c->moe, sizeof c->moe), 0, "%s", a.data);
+    cr_expect_eq(back.window, c->window);
     cr_expect(c->embed_scale == 0 || (back.embed_scale == c->embed_scale && back.residual_scale == c->residual_scale));
     cr_expect(c->embed_scale == 0 || (back.attn_scale == c->attn_scale && back.logits_divisor == c->logits_divisor));
     qr_buf_release(&a);
@@ -278,6 +293,8 @@ Test(hf_config, what_is_written_reads_back_the_same)
         c.logits_divisor = arch == QR_ARCH_GRANITE ? 8 : 0;
         c.window_first_layer = arch == QR_ARCH_QWEN2 ? 1 : 0;
         c.unwindowed[0] = arch == QR_ARCH_QWEN3 ? 2 : 0;
+        c.window = arch >= QR_ARCH_MIXTRAL && arch <= QR_ARCH_QWEN3_MOE ? 77 : c.window;
+        c.moe.dense[0] = arch == QR_ARCH_QWEN2_MOE || arch == QR_ARCH_QWEN3_MOE ? 2 : 0;
         c.n_eos = 3;
         c.stored = QR_BF16;
         c.unrotated[0] = arch == QR_ARCH_SMOLLM3 ? 2 : 0;

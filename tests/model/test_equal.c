@@ -1,5 +1,5 @@
 /* Same request, same bytes: whatever the chunking, the pages, the neighbours and the threads. Everything here is compared bit for bit, on
- * every level, in f32 and in bf16, with caches of f32, bf16 and int8, for the four families and for windows that end inside the text.
+ * every level, in f32 and in bf16, with caches of f32, bf16 and int8, for the four families, for experts and for windows that end inside the text.
  */
 #include "tests/model/rig.h"
 
@@ -27,8 +27,10 @@ struct family {
 static int32_t families(struct family out[8])
 {
     static const struct family named[] = {{.name = "llama with biases"}, {.name = "llama"}, {.name = "odd llama"},
-                                          {.name = "mistral"},           {.name = "qwen2"}, {.name = "qwen3"}};
-    static const enum qr_arch arch[] = {QR_ARCH_LLAMA, QR_ARCH_LLAMA, QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3};
+                                          {.name = "mistral"},           {.name = "qwen2"}, {.name = "qwen3"},
+                                          {.name = "qwen2-moe"}};
+    static const enum qr_arch arch[] = {QR_ARCH_LLAMA, QR_ARCH_LLAMA, QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3,
+                                        QR_ARCH_QWEN2_MOE};
     for (int i = 0; i < QR_COUNT(named); i++)
         out[i] = (struct family){named[i].name, qr_model_config_small(arch[i])};
     out[0].c.qkv_bias = out[0].c.out_bias = out[0].c.mlp_bias = out[0].c.tied_head = true;

@@ -59,7 +59,8 @@ Test(fused, a_model_gives_the_same_bits_as_with_one_kernel_for_each_verb)
     struct qr_rng rng = {.seed = SEED};
     struct qr_model_config llama = qr_model_config_small(QR_ARCH_LLAMA), odd = llama, qwen2 = qr_model_config_small(QR_ARCH_QWEN2);
     struct qr_model_config qwen3 = qr_model_config_small(QR_ARCH_QWEN3), granite = qr_model_config_small(QR_ARCH_GRANITE);
-    struct qr_model_config gemma = qr_model_config_small(QR_ARCH_GEMMA);
+    struct qr_model_config gemma = qr_model_config_small(QR_ARCH_GEMMA), mixtral = qr_model_config_small(QR_ARCH_MIXTRAL);
+    struct qr_model_config qwen2_moe = qr_model_config_small(QR_ARCH_QWEN2_MOE), qwen3_moe = qr_model_config_small(QR_ARCH_QWEN3_MOE);
     printf("seed %d\n", SEED);
     llama.qkv_bias = llama.out_bias = llama.mlp_bias = true;
     odd.n_layers = 1; /* widths that are no multiple of a vector or a tile */
@@ -75,4 +76,11 @@ Test(fused, a_model_gives_the_same_bits_as_with_one_kernel_for_each_verb)
     check(&qwen3, "qwen3", &rng);
     check(&granite, "granite", &rng);
     check(&gemma, "gemma", &rng);
+    check(&mixtral, "mixtral", &rng);
+    qwen2_moe.n_embd = 203; /* as odd */
+    qwen2_moe.moe.n_ffn = 27;
+    qwen2_moe.moe.n_ffn_shared = 51;
+    qwen2_moe.moe.dense[0] = 1;
+    check(&qwen2_moe, "qwen2-moe", &rng);
+    check(&qwen3_moe, "qwen3-moe", &rng);
 }

@@ -6,7 +6,7 @@
 
 Test(model, step_arena_takes_exactly_what_was_planned)
 {
-    static const enum qr_arch archs[] = {QR_ARCH_LLAMA, QR_ARCH_QWEN2, QR_ARCH_QWEN3};
+    static const enum qr_arch archs[] = {QR_ARCH_LLAMA, QR_ARCH_QWEN2, QR_ARCH_QWEN3, QR_ARCH_QWEN2_MOE};
     for (int a = 0; a < QR_COUNT(archs); a++) {
         struct qr_model_config c = qr_model_config_small(archs[a]);
         struct temp_model t = temp_model_make(&c, QR_F32);

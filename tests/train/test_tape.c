@@ -70,10 +70,12 @@ static void check_not_trained(const struct qr_model_config *c, const char *says)
     temp_model_remove(&m);
 }
 
-Test(tape, a_model_whose_norms_are_changed_when_they_are_loaded_is_not_trained)
+Test(tape, a_model_whose_norms_are_changed_when_they_are_loaded_or_that_has_experts_is_not_trained)
 {
     struct qr_model_config granite = qr_model_config_small(QR_ARCH_GRANITE), gemma = qr_model_config_small(QR_ARCH_GEMMA);
+    struct qr_model_config mixtral = qr_model_config_small(QR_ARCH_MIXTRAL);
     granite.logits_divisor = 8;
+    check_not_trained(&mixtral, "MixtralForCausalLM, a mixture of experts");
     check_not_trained(&granite, "GraniteForCausalLM with logits_scaling 8");
     check_not_trained(&gemma, "GemmaForCausalLM, whose norms multiply by 1 + w");
 }

@@ -10,8 +10,10 @@ upper 24 bits of splitmix64.
 """
 import json
 import sys
+import tempfile
 
 import numpy
+import safetensors.torch
 import torch
 import transformers
 
@@ -46,6 +48,12 @@ FAMILIES = [
     ("gemma", "GemmaForCausalLM", dict(hidden_size=80, head_dim=24, num_key_value_heads=1)),
     ("qwen3 with a window in every other layer", "Qwen3ForCausalLM", dict(head_dim=16, use_sliding_window=True, sliding_window=6, max_window_layers=0, layer_types=[
         "sliding_attention", "full_attention", "sliding_attention"])),
+    ("mixtral with a window", "MixtralForCausalLM", dict(num_local_experts=6, num_experts_per_tok=2, sliding_window=9)),
+    ("qwen2-moe: a plain layer by step and one by name, a shared expert, weights that do not add up to 1", "Qwen2MoeForCausalLM", dict(
+        num_hidden_layers=5, decoder_sparse_step=2, mlp_only_layers=[3], num_experts=5, num_experts_per_tok=3, moe_intermediate_size=24,
+        shared_expert_intermediate_size=40, norm_topk_prob=False, use_sliding_window=True, sliding_window=7, max_window_layers=3)),
+    ("qwen3-moe with heads of their own size and weights that add up to 1", "Qwen3MoeForCausalLM", dict(
+        num_experts=7, num_experts_per_tok=3, moe_intermediate_size=32, norm_topk_prob=True, head_dim=24, mlp_only_layers=[2])),
 ]
 
 
@@ -81,19 +89,43 @@ def c_string(text):
     return "\n     ".join('"' + p.replace("\\", "\\\\").replace('"', '\\"') + '"' for p in pieces)
 
 
+def through_files(arch, config):
+    """Experts lie in files one by one and in memory in stacks: a model whose weights came from files, and the names and shapes that these have."""
+    with tempfile.TemporaryDirectory() as where:
+        arch(config).save_pretrained(where)
+        file = where + "/model.safetensors"
+        state = {t: torch.from_numpy(values(t, tuple(x.shape), 1.0)) for t, x in safetensors.torch.load_file(file).items()}
+        safetensors.torch.save_file(state, file, metadata={"format": "pt"})
+        return arch.from_pretrained(where, config=config, dtype=torch.float32).double().eval(), state
+
+
+def packed(pieces, between):
+    """As many on a line as fit."""
+    lines = [""]
+    for p in pieces:
+        if len(lines[-1]) + len(p) > 140:
+            lines.append("")
+        lines[-1] += (" " if lines[-1] else "") + p + ","
+    return ("\n" + between).join(lines)[:-1]
+
+
 def golden(k, name, cls, more):
     arch = getattr(transformers, cls)
     config = arch.config_class(**{**COMMON, **more})
     config.architectures = [cls]
     config.dtype = torch.float32
     config._attn_implementation = "eager"
+    config._experts_implementation = "eager"
     torch.manual_seed(0)
     model = arch(config).double().eval()
     state = model.state_dict()
+    from_files = any(len(x.shape) > 2 for x in state.values())
+    if from_files:
+        model, state = through_files(arch, config)
     tied = config.tie_word_embeddings
     tensors = [t for t in state if not (tied and t == "lm_head.weight")]
     with torch.no_grad():
-        for t in tensors:
+        for t in [] if from_files else tensors:
             state[t].copy_(torch.from_numpy(values(t, tuple(state[t].shape), 0.0 if cls.startswith("Gemma") else 1.0)).double())
         model.tie_weights()
         ids = ids_of(k, config.vocab_size)
@@ -101,7 +133,7 @@ def golden(k, name, cls, more):
     text = json.loads(config.to_json_string(use_diff=False))
     keep = {x: y for x, y in text.items() if y is not None and x not in NOT_OF_THE_MODEL}
     print("    {%s,\n     %s," % (c_string(name), c_string(json.dumps(keep))))
-    print("     {" + ",\n      ".join("{%s, {%s}}" % (c_string(t), ", ".join(map(str, state[t].shape))) for t in tensors) + "},")
+    print("     {" + packed(["{%s, {%s}}" % (c_string(t), ", ".join(map(str, state[t].shape))) for t in tensors], "      ") + "},")
     rows = [IDS // 2, IDS - 1]
     print("     {" + ",\n      ".join("{%.9g, {%s}}" % (float(torch.logsumexp(logits[r], 0)),
                                                       ", ".join("%.7g" % float(logits[r][i * STEP]) for i in range(SHOWN))) for r in rows) + "}},")
@@ -110,7 +142,7 @@ def golden(k, name, cls, more):
 
 def main():
     print("/* Made by tools/golden/families.py with transformers %s and PyTorch %s; see there. */" % (transformers.__version__, torch.__version__.split("+")[0]))
-    print("#define GOLDEN_IDS %d\n#define GOLDEN_SHOWN %d\n#define GOLDEN_STEP %d\n#define GOLDEN_TENSORS_MAX 64\n" % (IDS, SHOWN, STEP))
+    print("#define GOLDEN_IDS %d\n#define GOLDEN_SHOWN %d\n#define GOLDEN_STEP %d\n#define GOLDEN_TENSORS_MAX 128\n" % (IDS, SHOWN, STEP))
     print("static const struct golden_family {\n    const char *name, *config;\n    struct {\n        const char *name;\n        int64_t shape[2]; /* the second 0: a vector */"
           "\n    } tensor[GOLDEN_TENSORS_MAX];\n    struct {\n        double lse, logit[GOLDEN_SHOWN]; /* logits 0, GOLDEN_STEP, ... */\n    } row[2]; /* positions"
           " GOLDEN_IDS / 2 and GOLDEN_IDS - 1 */\n} golden[] = {")

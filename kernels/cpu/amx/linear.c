@@ -400,3 +400,8 @@ void qr_amx_chain(struct qr_queue *q, const struct qr_chain_args *a)
     if (a->heads)
         qr_avx512_qkv(q, a->heads);
 }
+
+void qr_amx_experts(struct qr_queue *q, const struct qr_experts_args *a)
+{
+    qr_avx512_experts_by(q, a, qr_amx_linear);
+}

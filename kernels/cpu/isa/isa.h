@@ -34,7 +34,10 @@ typedef void qr_linear_fn(struct qr_queue *q, const struct qr_linear_args *a);
     void qr_##isa##_attention(struct qr_queue *q, const struct qr_attention_args *a);                                                \
     void qr_##isa##_glu(struct qr_queue *q, const struct qr_glu_args *a);                                                            \
     void qr_##isa##_gather_rows(struct qr_queue *q, const struct qr_gather_args *a);                                                 \
-    void qr_##isa##_adapt(struct qr_queue *q, const struct qr_adapt_args *a);
+    void qr_##isa##_adapt(struct qr_queue *q, const struct qr_adapt_args *a);                                                        \
+    void qr_##isa##_route(struct qr_queue *q, const struct qr_route_args *a);                                                        \
+    void qr_##isa##_experts(struct qr_queue *q, const struct qr_experts_args *a);                                                    \
+    void qr_##isa##_experts_by(struct qr_queue *q, const struct qr_experts_args *a, qr_linear_fn *product);
 
 QR_ISA_DECLARE(avx2)
 QR_ISA_DECLARE(avx512)

@@ -31,8 +31,8 @@ struct qr_feed_weights {
     const struct qr_weight *out, *out_bias, *norm, *gate_up, *gate_up_bias, *down, *down_bias;
 };
 
-/* And where experts take the feed-forward's place. gate_up and down are stacks; gate, one number for each row, belongs to an expert that every row goes through,
- * with the weight 1 / (1 + e^-gate). */
+/* And where experts take the feed-forward's place. gate_up and down are stacks; shared_gate, one number for each row, belongs to an expert that every row goes
+ * through, with the weight 1 / (1 + e^-number). */
 struct qr_experts_weights {
     const struct qr_weight *out, *out_bias, *norm, *router, *gate_up, *down;
     const struct qr_weight *shared_gate, *shared_gate_up, *shared_down; /* or NULL */

@@ -245,8 +245,8 @@ Test(ranks, every_row_and_column_belongs_to_exactly_one_rank_and_rank_0_has_the_
     for (int32_t i = 0; i < n; i++)
         for (int32_t size = 1; size <= f[i].c.n_kv_heads; size++)
             for (int dim = QR_DIM_EMBD; dim < QR_DIM_COUNT; dim++) {
-                if (dim == QR_DIM_Q_KV || dim == QR_DIM_EMBD || dim == QR_DIM_HEAD)
-                    continue; /* the first is where v begins, the others are everybody's */
+                if (dim == QR_DIM_Q_KV || dim == QR_DIM_EMBD || dim == QR_DIM_HEAD || dim == QR_DIM_ONE)
+                    continue; /* the first is where v begins, the others are everybody's; experts are computed by one rank alone */
                 const int64_t total = qr_dim_value(&f[i].c, (enum qr_dim)dim);
                 int64_t n_first = 0;
                 int32_t *owners = qr_alloc((size_t)total, sizeof *owners);

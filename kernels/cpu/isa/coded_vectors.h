@@ -137,7 +137,8 @@ VF_FN void coded_unpack_16(const int bits, uint8_t *dst, const struct qr_coded_s
             _mm_prefetch((const char *)codes + i * 64 + ahead, _MM_HINT_T1);
 #pragma GCC unroll 4
             for (int j = 0; j < line_k; j += 2) {
-                const vf first = vf_fma(coded_level(bits, &line, j, l), c.scale, c.offset), second = vf_fma(coded_level(bits, &line, j + 1, l), c.scale, c.offset);
+                const vf first = vf_fma(coded_level(bits, &line, j, l), c.scale, c.offset);
+                const vf second = vf_fma(coded_level(bits, &line, j + 1, l), c.scale, c.offset);
                 VI_STORE(dst + (i * line_k + j) * 32 + at, coded_pair(first, second));
             }
         }

@@ -29,6 +29,7 @@ struct qr_engine *qr_engine_begin(const char *dir, const struct qr_engine_config
     e->model_options = model_options;
     pthread_mutex_init(&e->open_lock, NULL);
     pthread_mutex_init(&e->stats_lock, NULL);
+    pthread_mutex_init(&e->adapters.lock, NULL);
     pthread_cond_init(&e->opened, NULL);
     pthread_cond_init(&e->given, NULL);
     qr_mailbox_init(&e->inbox, e->n_slots > 0 ? e->n_slots : 1, NULL, NULL);
@@ -102,6 +103,7 @@ void qr_engine_close(struct qr_engine *e)
     qr_mailbox_release(&e->recycled);
     pthread_mutex_destroy(&e->open_lock);
     pthread_mutex_destroy(&e->stats_lock);
+    pthread_mutex_destroy(&e->adapters.lock);
     pthread_cond_destroy(&e->opened);
     pthread_cond_destroy(&e->given);
     qr_free(e);
@@ -168,10 +170,15 @@ int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *e
         return rc;
     if (!reserve(e, r->n_choices))
         return qr_err_set(err, QR_E_BUSY, "the queue is full: %d sequences running or waiting; try again later", e->n_slots);
-    if (qr_mailbox_push(&e->inbox, &r->link))
+    rc = qr_adapters_take(&e->adapters, r, err);
+    if (rc == 0 && qr_mailbox_push(&e->inbox, &r->link))
         return 0;
+    if (rc == 0) {
+        qr_adapters_give_back(&e->adapters, r, 0, 0);
+        rc = qr_err_set(err, QR_E_CLOSED, "the server is shutting down");
+    }
     atomic_fetch_sub(&e->n_reserved, r->n_choices);
-    return qr_err_set(err, QR_E_CLOSED, "the server is shutting down");
+    return rc;
 }
 
 void qr_engine_cancel(struct qr_engine *e, struct qr_request *r)

@@ -76,6 +76,7 @@ struct qr_request {
     struct qr_sampling sampling;
     int32_t priority;             /* smaller runs first */
     struct qr_hash128 salt;       /* whose prefix cache: from the API key and cache_salt */
+    uint64_t adapter;             /* qr_engine_find_adapter; 0: the model itself */
     int64_t arrived_us, deadline_us; /* deadline 0: none; past it the request ends with an error */
     _Atomic bool cancelled;       /* set by qr_engine_cancel */
     /* written by the engine, readable when an event of this request has arrived */
@@ -86,6 +87,9 @@ struct qr_request {
     /* private to the engine */
     const uint16_t *stop_fail[QR_STOPS_MAX]; /* owned through `memory`: Knuth-Morris-Pratt failure table of each stop string */
     int32_t n_open;               /* choices that have not finished */
+    int32_t adapter_slot;         /* -1: none */
+    struct qr_hash128 adapter_hash; /* of its files */
+    uint64_t n_output_all;        /* tokens of all choices that have finished */
     void *memory;                 /* owned: everything the pointers above point to */
 };
 
@@ -133,6 +137,8 @@ struct qr_engine_config {
     int64_t kv_tokens;            /* 0: not given */
     bool prefix_cache;            /* true */
     enum qr_sched_policy policy;
+    int32_t lora_slots;           /* 0: adapters that can be loaded at once (adapters.h) */
+    int32_t lora_rank_max;        /* 16: their largest rank */
     int64_t itl_goal_us;          /* 90 ms: prompts beside running sequences are cut so that a step takes about so long; 0: never (pace.h) */
     uint64_t hash_seed;           /* 0: random secret */
 };
@@ -146,6 +152,7 @@ void qr_engine_config_fit(struct qr_engine_config *c);
 struct qr_engine_limits {
     int32_t ctx_max, vocab, n_blocks, block_tokens, running_max, waiting_max, step_tokens_max;
     int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes;
+    int64_t lora_bytes;         /* of slots for adapters: an opened engine only, otherwise qr_engine_lora_bytes */
     int64_t scratch_bytes, table_bytes; /* kernels' scratch; everything else the engine keeps (qr_engine_table_bytes): an opened engine only */
     enum qr_dtype kv_dtype;
     enum qr_dtype weight_dtype; /* what matrices were packed as; an opened engine only */
@@ -183,7 +190,8 @@ const struct qr_engine_limits *qr_engine_limits(const struct qr_engine *e);
 const struct qr_model_config *qr_engine_model(const struct qr_engine *e);
 
 /* Any thread. 0: accepted, the engine owns r, its terminal event will come. Otherwise the caller still owns r: QR_E_BUSY (queue full),
- * QR_E_CLOSED (draining), QR_E_INVALID / QR_E_TOO_LARGE with `param` (lengths, ids outside the vocabulary, ...). */
+ * QR_E_CLOSED (draining), QR_E_INVALID / QR_E_TOO_LARGE with `param` (lengths, ids outside the vocabulary, ...), QR_E_NOT_FOUND with param "model" when
+ * the adapter has been unloaded. */
 int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *err);
 
 /* Any thread that knows that r's last event has not been taken yet. Its events stop within two steps, ending in a CANCEL event. */

@@ -8,12 +8,14 @@
 
 #include "base/arena.h"
 #include "base/mailbox.h"
+#include "engine/adapters.h"
 #include "engine/engine.h"
 #include "engine/lower.h"
 #include "engine/output.h"
 #include "engine/pace.h"
 #include "engine/pages.h"
 #include "engine/rows.h"
+#include "model/lora.h"
 
 /* What the engine keeps beside a scheduler entry; same index. */
 struct qr_slot {
@@ -22,6 +24,33 @@ struct qr_slot {
     struct qr_output out;
     int64_t last_token_us;
 };
+
+/* A slot for an adapter: FREE -> LOADING -> READY -> (LEAVING, while requests use it ->) FREE. LOADING: its memory is the loading thread's. READY and LEAVING:
+ * nobody writes it, the engine thread reads it for requests that were accepted. */
+enum qr_adapter_state { QR_ADAPTER_FREE, QR_ADAPTER_LOADING, QR_ADAPTER_READY, QR_ADAPTER_LEAVING };
+struct qr_adapter {
+    enum qr_adapter_state state;
+    uint64_t id;
+    char name[QR_ADAPTER_NAME_MAX];
+    struct qr_hash128 hash;
+    int32_t rank, n_inside;
+    int64_t loaded_s;
+    uint64_t n_requests, prompt_tokens, output_tokens;
+};
+struct qr_adapters {
+    pthread_mutex_t lock;         /* guards slot and last_id; never held while files are read */
+    struct qr_lora *lora;         /* owned; NULL without slots */
+    struct qr_adapter *slot;      /* owned [n_slots] */
+    int32_t n_slots;
+    uint64_t last_id;
+};
+
+int qr_adapters_open(struct qr_adapters *a, const struct qr_engine_config *c, const struct qr_model *m, struct qr_backend *be, struct qr_err *err);
+void qr_adapters_close(struct qr_adapters *a);
+
+/* A request comes in, with r->adapter; and has ended. Any thread. */
+int qr_adapters_take(struct qr_adapters *a, struct qr_request *r, struct qr_err *err);
+void qr_adapters_give_back(struct qr_adapters *a, const struct qr_request *r, uint64_t prompt_tokens, uint64_t output_tokens);
 
 struct qr_engine {
     /* set at open, then read by all threads */
@@ -36,6 +65,7 @@ struct qr_engine {
     _Atomic int32_t n_reserved;           /* choices accepted and not finished, <= n_slots */
     _Atomic bool draining, closing;
     _Atomic int64_t progress_us;
+    struct qr_adapters adapters;
     pthread_mutex_t stats_lock;
     struct qr_stats stats_out;            /* under stats_lock */
 
@@ -63,6 +93,7 @@ struct qr_engine {
     int32_t n_said;
     int64_t marked_ns;                    /* until when the time is accounted for */
     int32_t next_group;
+    struct qr_hash_secret salt_secret;    /* for salts with an adapter */
     struct qr_stats stats;
 
     /* the handshake of qr_engine_begin and qr_engine_finish */

@@ -5,9 +5,10 @@
 #include "base/assert.h"
 #include "base/mem.h"
 
-void qr_lower_init(struct qr_lower *l, int32_t tokens_max, int32_t seqs_max, int32_t logits_max, int32_t ctx_max, int32_t block_tokens)
+void qr_lower_init(struct qr_lower *l, int32_t tokens_max, int32_t seqs_max, int32_t logits_max, int32_t ctx_max, int32_t block_tokens,
+                   int32_t adapters_max)
 {
-    QR_ASSERT(l != NULL);
+    QR_ASSERT(l != NULL && adapters_max >= 0);
     QR_ASSERT(tokens_max > 0 && seqs_max > 0 && logits_max > 0 && ctx_max > 0 && block_tokens > 0);
     int32_t stride = (ctx_max + block_tokens - 1) / block_tokens;
     *l = (struct qr_lower){
@@ -15,16 +16,20 @@ void qr_lower_init(struct qr_lower *l, int32_t tokens_max, int32_t seqs_max, int
         .slot = qr_alloc((size_t)tokens_max, sizeof(int32_t)), .row_start = qr_alloc((size_t)seqs_max + 1, sizeof(int32_t)),
         .ctx_len = qr_alloc((size_t)seqs_max, sizeof(int32_t)), .logit_row = qr_alloc((size_t)logits_max, sizeof(int32_t)),
         .block_table = qr_alloc((size_t)seqs_max * (size_t)stride, sizeof(int32_t)),
+        .group = qr_alloc((size_t)adapters_max, sizeof(struct qr_row_group)), .group_of = qr_alloc((size_t)adapters_max, sizeof(int32_t)),
+        .group_row = adapters_max > 0 ? qr_alloc((size_t)tokens_max, sizeof(int32_t)) : NULL, .adapters_max = adapters_max,
         .tokens_max = tokens_max, .seqs_max = seqs_max, .logits_max = logits_max};
     l->batch = (struct qr_batch){.block_tokens = block_tokens, .table_stride = stride, .ids = l->ids, .pos = l->pos, .slot = l->slot,
-                                 .row_start = l->row_start, .ctx_len = l->ctx_len, .block_table = l->block_table, .logit_row = l->logit_row};
+                                 .row_start = l->row_start, .ctx_len = l->ctx_len, .block_table = l->block_table, .logit_row = l->logit_row,
+                                 .group = l->group};
 }
 
 void qr_lower_release(struct qr_lower *l)
 {
-    int32_t *const owned[] = {l->ids, l->pos, l->slot, l->row_start, l->ctx_len, l->block_table, l->logit_row};
+    int32_t *const owned[] = {l->ids, l->pos, l->slot, l->row_start, l->ctx_len, l->block_table, l->logit_row, l->group_row, l->group_of};
     for (int i = 0; i < QR_COUNT(owned); i++)
         qr_free(owned[i]);
+    qr_free(l->group);
     *l = (struct qr_lower){0};
 }
 
@@ -50,15 +55,54 @@ static void lower_item(struct qr_lower *l, const struct qr_plan_item *item, cons
     b->n_tokens += item->n_tokens;
 }
 
+/* The slot of an item's adapter, -1: none. */
+static int32_t slot_of(const struct qr_lower *l, const struct qr_plan *plan, const struct qr_sched *sched, int32_t item)
+{
+    const int32_t slot = qr_sched_seq(sched, plan->item[item].seq)->adapter - 1;
+    QR_ASSERT(slot >= -1);
+    QR_ASSERT(slot < l->adapters_max);
+    return slot;
+}
+
+/* Counts each slot's rows, gives those that have any a group and a stretch of group_row, and writes the rows there in their order. */
+static void group_rows(struct qr_lower *l, const struct qr_plan *plan, const struct qr_sched *sched)
+{
+    const int32_t n_items = plan->n_prefill + plan->n_decode;
+    struct qr_batch *b = &l->batch;
+    memset(l->group_of, 0, (size_t)l->adapters_max * sizeof *l->group_of);
+    for (int32_t i = 0, slot; i < n_items; i++)
+        if ((slot = slot_of(l, plan, sched, i)) >= 0)
+            l->group_of[slot] += plan->item[i].n_tokens;
+    int32_t *row = l->group_row;
+    for (int32_t slot = 0; slot < l->adapters_max; slot++) {
+        const int32_t n = l->group_of[slot];
+        l->group_of[slot] = b->n_groups;
+        if (n > 0)
+            l->group[b->n_groups++] = (struct qr_row_group){.row = row, .slot = slot};
+        row += n;
+    }
+    for (int32_t i = 0, slot; i < n_items; i++) {
+        if ((slot = slot_of(l, plan, sched, i)) < 0)
+            continue;
+        struct qr_row_group *g = &l->group[l->group_of[slot]];
+        int32_t *to = l->group_row + (g->row - l->group_row) + g->n_rows;
+        for (int32_t k = 0; k < plan->item[i].n_tokens; k++)
+            to[k] = l->row_start[i] + k;
+        g->n_rows += plan->item[i].n_tokens;
+    }
+}
+
 const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, const struct qr_sched *sched)
 {
     QR_ASSERT(plan->n_tokens <= l->tokens_max);
     QR_ASSERT(plan->n_logits <= l->logits_max);
     struct qr_batch *b = &l->batch;
-    b->n_tokens = b->n_seqs = b->n_logits = 0;
+    b->n_tokens = b->n_seqs = b->n_logits = b->n_groups = 0;
     b->n_prefill_seqs = plan->n_prefill;
     for (int32_t i = 0; i < plan->n_prefill + plan->n_decode; i++)
         lower_item(l, &plan->item[i], qr_sched_seq(sched, plan->item[i].seq));
+    if (l->adapters_max > 0)
+        group_rows(l, plan, sched);
     QR_ASSERT(b->n_tokens == plan->n_tokens && b->n_logits == plan->n_logits);
     return b;
 }

@@ -37,6 +37,7 @@ static int make_scheduler(struct qr_engine *e, struct qr_err *err)
     else
         qr_hash_secret_random(&secret);
     e->pool = qr_kv_pool_new(e->limits.n_blocks, c->block_tokens, c->prefix_cache, &secret);
+    e->salt_secret = secret;
     struct qr_sched_config sc = {
         .running_max = c->running_max, .waiting_max = c->waiting_max, .step_tokens_max = c->step_tokens_max,
         .chunk_tokens_max = c->chunk_tokens_max, .logit_rows_max = c->logit_rows_max, .ctx_max = e->limits.ctx_max, .preempt_max = 4,
@@ -56,6 +57,21 @@ static int await_tokenizer(struct qr_engine *e, struct qr_err *err)
         pthread_cond_wait(&e->given, &e->open_lock);
     pthread_mutex_unlock(&e->open_lock);
     return e->tokenizer ? 0 : qr_err_set(err, QR_E_CLOSED, "there is no tokenizer");
+}
+
+/* Their memory is taken and touched before the cache is planned with what is left. A step of theirs may need a larger arena. */
+static int open_adapters(struct qr_engine *e, size_t *act_bytes, struct qr_err *err)
+{
+    const struct qr_engine_config *c = &e->config;
+    const int64_t need = qr_engine_lora_bytes(c, qr_model_config(e->model), qr_model_weight_dtype(e->model)), left = e->be->mem->available();
+    if (c->lora_slots > 0 && need > left - (int64_t)*act_bytes)
+        return qr_err_set(err, QR_E_NO_ROOM, "does not fit: %d slots for adapters of rank %d need %.1f MiB, and %.1f MiB of memory are free beside the weights; "
+                          "expected fewer --lora-slots or a smaller --lora-rank-max", c->lora_slots, c->lora_rank_max, (double)need / 0x1p20,
+                          (double)left / 0x1p20);
+    int rc = qr_adapters_open(&e->adapters, c, e->model, e->be, err);
+    const size_t adapted = c->lora_slots > 0 ? qr_lora_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max) : 0;
+    *act_bytes = adapted > *act_bytes ? adapted : *act_bytes;
+    return rc;
 }
 
 static int open_all(struct qr_engine *e, struct qr_err *err)
@@ -78,8 +94,12 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     if (options.tune == QR_TUNE_NOW)
         qr_model_tune_and_save(e->model, e->be, c->step_tokens_max);
     size_t act_bytes = qr_model_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max);
+    rc = open_adapters(e, &act_bytes, err);
+    if (rc != 0)
+        return rc;
     rc = qr_engine_plan(&e->limits, c, qr_model_config(e->model), qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model),
                         (int64_t)act_bytes, e->be->mem->available(), err);
+    e->limits.lora_bytes = qr_engine_lora_bytes(c, qr_model_config(e->model), qr_model_weight_dtype(e->model));
     e->limits.weight_dtype = qr_model_weight_dtype(e->model);
     e->limits.tuned_shapes = qr_tune_count(e->be->tune);
     if (rc == 0)
@@ -96,7 +116,8 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     e->kv = qr_model_kv_view(e->model, e->kv_mem, e->limits.n_blocks, c->block_tokens);
     qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
     qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);
-    qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens);
+    e->exec.lora = e->adapters.lora;
+    qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots);
     qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);
     e->lower.batch.logit_scale = e->rows.scale;
     make_events(e);
@@ -125,6 +146,7 @@ static void close_all(struct qr_engine *e)
         e->be->mem->free(e->act_mem);
     qr_free(e->slot);
     qr_free(e->text);
+    qr_adapters_close(&e->adapters);
     qr_model_close(e->model);
     qr_backend_close(e->be);
 }
@@ -182,8 +204,11 @@ static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev
     struct qr_request *r = s->req;
     qr_sched_finish(e->sched, index);
     qr_hist_add(&e->stats.output_len, s->out.n_output);
-    if (--r->n_open == 0)
+    r->n_output_all += (uint64_t)s->out.n_output;
+    if (--r->n_open == 0) {
         count_end(e, s, now);
+        qr_adapters_give_back(&e->adapters, r, r->first_token_us > 0 ? (uint64_t)r->n_prompt : 0, r->n_output_all);
+    }
     ev->finish = s->out.finish;
     ev->stop_index = s->out.stop_index;
     ev->stop_id = s->out.stop_id;
@@ -227,12 +252,20 @@ static void end_slot(struct qr_engine *e, int32_t index, enum qr_finish finish, 
 
 /* ---- receive ---- */
 
+/* Whose prefix cache: an adapter's keys and values are its own, of its files, not of its name. */
+static struct qr_hash128 chain_start(const struct qr_engine *e, const struct qr_request *r)
+{
+    const struct qr_hash128 both[2] = {r->salt, r->adapter_hash};
+    return r->adapter_slot < 0 ? r->salt : qr_hash128_keyed(both, sizeof both, &e->salt_secret);
+}
+
 /* Puts one choice into the scheduler. The place was reserved at submit, so only a prompt that can never run is refused. */
 static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choice, int32_t group, int64_t now)
 {
     struct qr_sched_add add = {.id = r->id, .ids = r->ids[choice], .n_prompt = r->n_prompt, .new_max = r->sampling.max_tokens,
                                .priority = r->priority, .group = group, .leader = choice == 0,
-                               .prompt_logits = r->sampling.n_prompt_logprobs >= 0 && choice == 0, .now_us = now, .salt = r->salt};
+                               .prompt_logits = r->sampling.n_prompt_logprobs >= 0 && choice == 0, .now_us = now, .salt = chain_start(e, r),
+                               .adapter = r->adapter_slot + 1};
     struct qr_err err;
     int32_t index = qr_sched_add(e->sched, &add, &err);
     if (index < 0)

@@ -7,6 +7,7 @@
 #include "loader/share.h"
 #include "loader/weights.h"
 #include "model/arch.h"
+#include "model/lora.h"
 #include "model/ranks.h"
 #include "model/rope.h"
 #include "model/step_bytes.h"
@@ -247,6 +248,12 @@ struct qr_comm *qr_model_comm(const struct qr_model *m)
     return m->comm;
 }
 
+const struct qr_weights *qr_model_weights(const struct qr_model *m)
+{
+    QR_ASSERT(m != NULL);
+    return &m->weights;
+}
+
 enum qr_dtype qr_model_weight_dtype(const struct qr_model *m)
 {
     QR_ASSERT(m != NULL);
@@ -300,6 +307,7 @@ static void assert_batch(const struct qr_exec *x, const struct qr_batch *b)
     }
     for (int32_t i = 0; i < b->n_logits; i++)
         QR_ASSERT(b->logit_row[i] >= 0 && b->logit_row[i] < b->n_tokens);
+    QR_ASSERT(b->n_groups == 0 || x->lora != NULL);
 }
 
 struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batch)
@@ -313,7 +321,12 @@ struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batc
     qr_arena_rewind(x->act, 0);
     qr_exec_set_batch(x, batch);
     x->stretches = (struct qr_stretches){0};
-    return run_step(x, x->model);
+    const struct qr_ops *usual = x->ops;
+    if (batch->n_groups > 0)
+        x->ops = &qr_ops_adapted;
+    const struct qr_tensor logits = run_step(x, x->model);
+    x->ops = usual;
+    return logits;
 }
 
 void qr_model_kv_copy(struct qr_exec *x, int32_t src, int32_t dst)
@@ -356,6 +369,19 @@ size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_
     return qr_step_bytes(m, n_tokens, n_logits < n_tokens ? n_logits : n_tokens, run_step);
 }
 
+static struct qr_tensor run_adapted(struct qr_exec *x, const struct qr_model *m)
+{
+    x->ops = &qr_ops_adapted;
+    return run_step(x, m);
+}
+
+size_t qr_lora_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)
+{
+    QR_ASSERT(m != NULL);
+    QR_ASSERT(n_tokens > 0 && n_logits >= 0);
+    return qr_step_bytes(m, n_tokens, n_logits < n_tokens ? n_logits : n_tokens, run_adapted);
+}
+
 /* ---- planning ---- */
 
 int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
@@ -373,7 +399,8 @@ int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend 
     bind(&m, NULL);
     *out = (struct qr_model_plan){.config = m.config, .weight_dtype = dtype, .kv_dtype = m.kv_dtype,
                                   .weight_bytes = m.weights.region_bytes, .table_bytes = m.weights.table_bytes,
-                                  .act_bytes = qr_model_act_bytes(&m, n_tokens, n_logits)};
+                                  .act_bytes = qr_model_act_bytes(&m, n_tokens, n_logits),
+                                  .adapted_act_bytes = qr_lora_act_bytes(&m, n_tokens, n_logits)};
     struct qr_kv_view token = qr_model_kv_view(&m, NULL, 0, 1);
     out->kv_token_bytes = qr_kv_block_bytes(&token);
     qr_rope_freqs_release(&m.rope);

@@ -45,6 +45,8 @@ struct qr_source;
 struct qr_model; /* opaque */
 struct qr_ranks; /* ranks.h */
 struct qr_share; /* loader/share.h */
+struct qr_weights;
+struct qr_lora;
 
 /* All that an op may reach; one per rank. Made by qr_exec_init, used by one thread, released before its backend. */
 struct qr_exec {
@@ -55,6 +57,7 @@ struct qr_exec {
     const struct qr_kv_view *kv;   /* borrowed */
     const struct qr_model *model;  /* borrowed */
     struct qr_ranks *ranks;        /* owned; NULL: this is the only one */
+    const struct qr_lora *lora;    /* borrowed, or NULL: no row has an adapter */
     struct qr_tensor cos_sin;      /* this step's rotary table */
     struct qr_stretches stretches; /* of this step's logits, in the arena; largest NULL: the verbs say nothing of them */
     enum qr_dtype real;            /* what activations are: f32; f64 where the reference kernels are compiled in double */
@@ -71,7 +74,6 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
 /* A model over weights that somebody else owns and may change between steps (the trainer): nothing is read or loaded. `w` and what it points to
  * must outlive the model; its layers' vectors are f32 (f64 with f64 matrices). Errors: those of qr_backend_supports, and
  * QR_E_UNSUPPORTED where the weights in a file are not those that are computed with (logits_scaling, 1 + w), and for mixtures of experts. */
-struct qr_weights;
 int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const struct qr_weights *w, struct qr_backend *be, struct qr_err *err);
 void qr_model_close(struct qr_model *m); /* NULL is fine */
 
@@ -84,6 +86,7 @@ struct qr_comm *qr_model_comm(const struct qr_model *m);
 
 /* Where neither config.json nor generation_config.json names an end token: the tokenizer's (-1: it has none either). Before the model is used. */
 void qr_model_default_eos(struct qr_model *m, int32_t id);
+const struct qr_weights *qr_model_weights(const struct qr_model *m);
 enum qr_dtype qr_model_weight_dtype(const struct qr_model *m); /* what matrices were packed as: f32, bf16, or quantized */
 enum qr_dtype qr_model_kv_dtype(const struct qr_model *m);  /* f32, bf16 or int8 (QR_I8) */
 int64_t qr_model_weight_bytes(const struct qr_model *m);    /* memory held for packed weights and embeddings */
@@ -112,7 +115,7 @@ struct qr_model_plan {
     enum qr_dtype weight_dtype, kv_dtype;
     size_t weight_bytes, table_bytes;  /* packed weights; the embedding's rows, mapped from the file */
     size_t kv_token_bytes;             /* keys and values of one token, all layers */
-    size_t act_bytes;                  /* the step arena */
+    size_t act_bytes, adapted_act_bytes; /* the step arena; where rows may have adapters, the larger of the two */
 };
 int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
                   int32_t n_tokens, int32_t n_logits, struct qr_err *err);

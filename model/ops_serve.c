@@ -4,6 +4,7 @@
 #include "loader/share.h"
 #include "model/model.h"
 #include "model/ranks.h"
+#include "model/ops_adapted.h"
 
 static struct qr_tensor make(struct qr_exec *x, int64_t n_rows, int64_t n_cols)
 {
@@ -483,4 +484,11 @@ const struct qr_ops qr_ops_apart = {
     .feed = qr_plain_feed,
     .feed_experts = qr_plain_feed_experts,
     .norm_logits = qr_plain_norm_logits,
+};
+
+const struct qr_ops qr_ops_adapted = {
+    PLAIN_VERBS(qr_adapted_linear),
+    .attend = qr_adapted_attend,
+    .feed = qr_adapted_feed,
+    .norm_logits = serve_norm_logits,
 };

@@ -128,6 +128,7 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
         .arrived_us = add->now_us,
         .admitted_us = -1,
         .salt = add->salt,
+        .adapter = add->adapter,
     };
     int rc = check_add(s, &q, err);
     if (rc < 0)

@@ -56,6 +56,7 @@ struct qr_seq {
     int32_t priority;          /* smaller runs first */
     int64_t arrived_us, admitted_us; /* admitted_us: first admission, or -1 */
     struct qr_hash128 salt;
+    int32_t adapter;           /* who lowers the plan wants to know it; nothing here depends on it */
 };
 
 struct qr_sched_add {
@@ -69,6 +70,7 @@ struct qr_sched_add {
     bool prompt_logits;
     int64_t now_us;
     struct qr_hash128 salt;
+    int32_t adapter;           /* who lowers the plan wants to know it; nothing here depends on it */
 };
 
 struct qr_plan_item {

@@ -26,7 +26,7 @@ MAY = {
     'bench': {'client', 'train', 'comm', 'engine', 'model', 'loader', 'scheduler', 'kvcache', 'kernels', 'tokenizer', 'base'},
 }
 # scheduler and model never meet; the server sees the engine through engine.h and stats.h alone.
-SERVER_SEES = {'engine/engine.h', 'engine/stats.h', 'tokenizer/tokenizer.h', 'tokenizer/chat.h', 'tokenizer/template.h',
+SERVER_SEES = {'engine/engine.h', 'engine/adapters.h', 'engine/stats.h', 'tokenizer/tokenizer.h', 'tokenizer/chat.h', 'tokenizer/template.h',
                'loader/model_config.h'}
 
 # A dependency's header, and the places that may include it.

@@ -196,3 +196,65 @@ Test(adapt, gives_a_row_the_same_bits_alone_and_among_others)
 {
     for_all(check_alone);
 }
+
+/* x w^T as the level's own product. To be freed. */
+static float *product(struct qr_backend *be, const struct world *w, const float *matrix)
+{
+    const int32_t n_in = w->c.n_in, n_out = w->n_out;
+    void *packed = qr_alloc_aligned(be->k->linear_packed_bytes(QR_F32, n_out, n_in), 64);
+    float *out = qr_alloc((size_t)(w->c.n_rows * w->args.out_stride), sizeof *out);
+    const struct qr_weight weight = {.packed = packed, .packed_dtype = QR_F32};
+    const struct qr_linear_args a = {.out = out, .x = w->x, .w = &weight, .out_stride = w->args.out_stride, .x_stride = w->args.x_stride,
+                                     .n_rows = w->c.n_rows, .n_in = n_in, .n_out = n_out};
+    be->k->linear_pack(be->queue, packed, QR_F32, n_out, n_in, 0, matrix, QR_F32, n_out);
+    be->k->linear(be->queue, &a);
+    qr_free_aligned(packed);
+    return out;
+}
+
+/* W + scale B A of slot 0, in double and then once rounded. To be freed. */
+static float *merged(const struct world *w, const float *matrix)
+{
+    const int32_t n_in = w->c.n_in;
+    float *m = copy_floats(matrix, (int64_t)w->n_out * n_in);
+    for (int32_t k = 0; k < w->parts[0].n; k++) {
+        const struct qr_adapt_part *p = &w->parts[0].part[k];
+        for (int32_t o = 0; o < p->n_out; o++)
+            for (int32_t i = 0; i < n_in; i++) {
+                double sum = 0;
+                for (int32_t j = 0; j < p->rank; j++)
+                    sum += qr_ref_load(p->b, w->c.dtype, (size_t)qr_adapt_b_at(p->rank, o, j)) *
+                           qr_ref_load(p->a, w->c.dtype, (size_t)j * (size_t)n_in + (size_t)i);
+                float *to = &m[(int64_t)(p->first + o) * n_in + i];
+                *to = (float)((double)*to + (double)p->scale * sum);
+            }
+    }
+    return m;
+}
+
+/* Either way has at most n_in + ranks + 6 roundings on top of each other of terms that are at most |x| |W| and scale |x| |A| |B|. */
+static void check_merged(const char *isa, struct qr_backend *be, struct world *w)
+{
+    struct qr_rng r = {.seed = SEED + 100};
+    float *matrix = random_floats(&r, (int64_t)w->n_out * w->c.n_in), *sum = merged(w, matrix), *want = product(be, w, sum), *got = product(be, w, matrix);
+    struct qr_adapt_args a = w->args;
+    a.out = got;
+    be->k->adapt(be->queue, &a);
+    for (int32_t row = 0; row < w->c.n_rows; row++) {
+        double *size = w->slot_of[row] == 0 ? magnitudes(w, row) : NULL;
+        for (int32_t o = 0; o < w->n_out && size; o++) {
+            for (int32_t i = 0; i < w->c.n_in; i++)
+                size[o] += fabs((double)w->x[row * w->args.x_stride + i] * (double)matrix[(int64_t)o * w->c.n_in + i]);
+            const int64_t at = row * w->args.out_stride + o;
+            cr_assert_leq(fabs((double)got[at] - (double)want[at]), 2 * gamma_n(w->c.n_in + w->ranks + 6) * size[o], "%s: n_in %d, row %d, output %d: %g, "
+                          "merged %g", isa, w->c.n_in, row, o, (double)got[at], (double)want[at]);
+        }
+        qr_free(size);
+    }
+    qr_free(matrix), qr_free(sum), qr_free(want), qr_free(got);
+}
+
+Test(adapt, behind_a_product_is_the_merged_matrixs_product_within_the_bound)
+{
+    for_all(check_merged);
+}

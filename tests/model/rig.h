@@ -20,6 +20,7 @@
 #include "tests/temp.h"
 
 #define RIG_SEQS_MAX 16
+#define RIG_SLOTS_MAX 4 /* of adapters */
 #define PLAIN_ROOM 4 /* the plain verbs keep every intermediate result: at most norm, gate_up, glu and delta where the fused ones keep glu */
 
 struct rig {
@@ -36,6 +37,7 @@ struct rig {
 struct rig_seq {
     int32_t *table;
     int32_t n_done;
+    int32_t adapter; /* the slot of its adapter + 1; 0: none */
 };
 
 enum rig_want { RIG_NONE, RIG_LAST, RIG_ALL };
@@ -142,15 +144,32 @@ static inline void rig_seq_free(struct rig_seq *s)
     qr_free(s->table);
 }
 
+/* Rows by adapter; row has room for all. Returns the number of groups. */
+static inline int32_t rig_groups(struct qr_row_group group[RIG_SLOTS_MAX], int32_t *row, const struct rig_item *item, int32_t n_items)
+{
+    int32_t n_groups = 0, n = 0;
+    for (int32_t slot = 0; slot < RIG_SLOTS_MAX; slot++) {
+        struct qr_row_group *g = &group[n_groups];
+        *g = (struct qr_row_group){.row = row + n, .slot = slot};
+        for (int32_t i = 0, at = 0; i < n_items; at += item[i++].n)
+            for (int32_t j = 0; j < item[i].n && item[i].seq->adapter == slot + 1; j++)
+                row[n + g->n_rows++] = at + j;
+        n += g->n_rows;
+        n_groups += g->n_rows > 0;
+    }
+    return n_groups;
+}
+
 /* One step. Returns the logits of all items in order, rows of n_vocab, to be freed with qr_free. */
 static inline float *rig_step(struct rig *r, const struct rig_item *item, int32_t n_items)
 {
     int32_t n = 0, stride = r->kv.n_blocks, n_logits = 0;
     for (int32_t i = 0; i < n_items; i++)
         n += item[i].n;
-    int32_t *a = qr_alloc((size_t)(n * 4 + (n_items + 1) * 2 + n_items * stride), sizeof *a);
+    struct qr_row_group group[RIG_SLOTS_MAX + 1];
+    int32_t *a = qr_alloc((size_t)(n * 5 + (n_items + 1) * 2 + n_items * stride), sizeof *a);
     int32_t *ids = a, *pos = ids + n, *slot = pos + n, *rows = slot + n, *row_start = rows + n, *ctx = row_start + n_items + 1;
-    int32_t *table = ctx + n_items + 1, at = 0;
+    int32_t *table = ctx + n_items + 1, *grouped = table + n_items * stride, at = 0;
     for (int32_t i = 0; i < n_items; i++) {
         struct rig_seq *s = item[i].seq;
         row_start[i] = at;
@@ -170,7 +189,8 @@ static inline float *rig_step(struct rig *r, const struct rig_item *item, int32_
     row_start[n_items] = at;
     const struct qr_batch b = {.n_tokens = n, .n_seqs = n_items, .n_prefill_seqs = n_items, .n_logits = n_logits,
                                .block_tokens = r->block_tokens, .table_stride = stride, .ids = ids, .pos = pos, .slot = slot,
-                               .row_start = row_start, .ctx_len = ctx, .block_table = table, .logit_row = rows};
+                               .row_start = row_start, .ctx_len = ctx, .block_table = table, .logit_row = rows,
+                               .group = group, .n_groups = rig_groups(group, grouped, item, n_items)};
     struct qr_tensor out = qr_model_forward(r->x, &b);
     cr_assert_eq(out.shape[0], n_logits);
     size_t n_out = (size_t)n_logits * (size_t)rig_vocab(r);

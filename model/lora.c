@@ -1,0 +1,261 @@
+#include "model/lora.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/half.h"
+#include "base/mem.h"
+#include "loader/share.h"
+#include "loader/weights.h"
+
+#define KINDS_MAX 16 /* different matrices of a layer */
+#define ALIGN 64
+#define HEADER_MAX ((size_t)16 << 20)
+
+/* The matrices that are adapted: one for each struct qr_weight of a layer, of up to three parts; `at` is the weight's offset in its layer. */
+struct qr_lora {
+    const struct qr_weights *weights; /* borrowed */
+    struct qr_model_config config;
+    struct qr_backend *be;            /* borrowed */
+    enum qr_dtype dtype;
+    int32_t n_slots, rank_max, n_kinds;
+    size_t at[KINDS_MAX];
+    int32_t n_parts[KINDS_MAX];       /* at most */
+    size_t slot_bytes;
+    uint8_t *memory;                  /* owned [n_slots][slot_bytes] */
+    struct qr_adapt_parts *parts;     /* owned [n_layers][n_kinds][n_slots]; a slot's are its filler's */
+    float *mid;                       /* owned [n_tokens][mid_stride] */
+    int64_t mid_stride;
+    int32_t n_tokens;
+};
+
+enum qr_dtype qr_lora_dtype(enum qr_dtype weights)
+{
+    return weights == QR_F32 ? QR_F32 : QR_BF16;
+}
+
+/* ---- sizes ---- */
+
+static bool takes_adapter(const struct qr_weight_walk *k)
+{
+    return k->row->per_layer && k->row->kind == QR_KIND_MATRIX;
+}
+
+/* Bytes of a pair, each matrix aligned. */
+static size_t pair_bytes(int64_t n_out, int64_t n_in, int64_t rank, enum qr_dtype dtype)
+{
+    const size_t size = qr_dtype_bytes(dtype);
+    return qr_align_up((size_t)(rank * n_in) * size, ALIGN) + qr_align_up((size_t)qr_adapt_b_elements(rank, n_out) * size, ALIGN);
+}
+
+int64_t qr_lora_slot_bytes(const struct qr_model_config *c, enum qr_dtype weights, int32_t rank_max)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(rank_max >= 1 && rank_max <= QR_LORA_RANK_MAX);
+    size_t n = 0;
+    int64_t shape[2];
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);)
+        if (takes_adapter(&k)) {
+            qr_weight_walk_shape(shape, &k);
+            n += pair_bytes(shape[0], shape[1], rank_max, qr_lora_dtype(weights));
+        }
+    return (int64_t)n;
+}
+
+/* Fills in at and n_parts. */
+static int32_t count_kinds(const struct qr_model_config *c, size_t at[KINDS_MAX], int32_t n_parts[KINDS_MAX])
+{
+    int32_t n = 0, layer = -1, seen[KINDS_MAX] = {0};
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
+        if (k.layer != layer)
+            memset(seen, 0, sizeof seen);
+        layer = k.layer;
+        if (!takes_adapter(&k))
+            continue;
+        int32_t i = 0;
+        while (i < n && at[i] != k.row->at)
+            i++;
+        if (i == n) {
+            QR_ASSERT(n < KINDS_MAX);
+            at[n] = k.row->at;
+            n_parts[n++] = 0;
+        }
+        seen[i]++;
+        QR_ASSERT(seen[i] <= QR_ADAPT_PARTS_MAX);
+        n_parts[i] = seen[i] > n_parts[i] ? seen[i] : n_parts[i];
+    }
+    return n;
+}
+
+static int64_t mid_stride(int32_t rank_max)
+{
+    return (int64_t)QR_ADAPT_PARTS_MAX * rank_max;
+}
+
+int64_t qr_lora_shared_bytes(const struct qr_model_config *c, int32_t n_slots, int32_t rank_max, int32_t n_tokens)
+{
+    QR_ASSERT(c != NULL && n_slots >= 1);
+    QR_ASSERT(rank_max >= 1 && n_tokens >= 1);
+    size_t at[KINDS_MAX];
+    int32_t n_parts[KINDS_MAX];
+    const int64_t sites = (int64_t)c->n_layers * count_kinds(c, at, n_parts);
+    return sites * n_slots * (int64_t)sizeof(struct qr_adapt_parts) + (int64_t)n_tokens * mid_stride(rank_max) * (int64_t)sizeof(float);
+}
+
+/* ---- life ---- */
+
+int qr_lora_new(struct qr_lora **out, const struct qr_model *m, struct qr_backend *be, int32_t n_slots, int32_t rank_max, int32_t n_tokens,
+                struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && m != NULL && be != NULL && err != NULL);
+    QR_ASSERT(n_slots >= 1 && n_slots <= QR_LORA_SLOTS_MAX && rank_max >= 1 && rank_max <= QR_LORA_RANK_MAX && n_tokens >= 1);
+    if (!be->mem->host || !be->k->adapt)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "adapters are not computed on %s; use --device cpu, or a model with them merged (quire lora merge)",
+                          be->title);
+    if (qr_model_share(m)->size > 1)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "adapters are not computed by several ranks; use one, or a model with them merged (quire lora merge)");
+    struct qr_lora *l = qr_alloc(1, sizeof *l);
+    l->weights = qr_model_weights(m);
+    l->config = *qr_model_config(m);
+    l->be = be;
+    l->n_slots = n_slots;
+    l->rank_max = rank_max;
+    l->n_tokens = n_tokens;
+    l->dtype = qr_lora_dtype(qr_model_weight_dtype(m));
+    l->n_kinds = count_kinds(&l->config, l->at, l->n_parts);
+    l->slot_bytes = (size_t)qr_lora_slot_bytes(&l->config, l->dtype, rank_max);
+    l->mid_stride = mid_stride(rank_max);
+    const size_t sites = (size_t)l->config.n_layers * (size_t)l->n_kinds, mid_bytes = (size_t)n_tokens * (size_t)l->mid_stride * sizeof *l->mid;
+    l->parts = qr_alloc(sites * (size_t)n_slots, sizeof *l->parts);
+    l->memory = be->mem->alloc((size_t)n_slots * l->slot_bytes);
+    l->mid = be->mem->alloc(mid_bytes);
+    qr_mem_populate(l->memory, (size_t)n_slots * l->slot_bytes);
+    qr_mem_populate(l->mid, mid_bytes);
+    *out = l;
+    return 0;
+}
+
+void qr_lora_free(struct qr_lora *l)
+{
+    if (!l)
+        return;
+    l->be->mem->free(l->memory);
+    l->be->mem->free(l->mid);
+    qr_free(l->parts);
+    qr_free(l);
+}
+
+/* ---- filling ---- */
+
+size_t qr_lora_file_max(const struct qr_lora *l)
+{
+    QR_ASSERT(l != NULL);
+    QR_ASSERT(l->slot_bytes > 0);
+    return l->slot_bytes / qr_dtype_bytes(l->dtype) * sizeof(float) + HEADER_MAX;
+}
+
+static void store(void *to, enum qr_dtype dtype, int64_t i, float x)
+{
+    if (dtype == QR_F32)
+        ((float *)to)[i] = x;
+    else
+        ((uint16_t *)to)[i] = qr_f32_to_bf16(x);
+}
+
+/* A row by row as it is, B's rows to where the kernel looks for them; `row` has room for the longer. */
+static void copy_pair(const struct qr_lora_file *f, const struct qr_lora_pair *pair, void *a, void *b, enum qr_dtype dtype, float *row)
+{
+    const int64_t rank = pair->rank, n_in = pair->a->shape[1], n_out = pair->b->shape[0];
+    for (int64_t j = 0; j < rank; j++) {
+        qr_lora_file_decode(f, pair->a, row, j, 1);
+        for (int64_t i = 0; i < n_in; i++)
+            store(a, dtype, j * n_in + i, row[i]);
+    }
+    memset(b, 0, (size_t)qr_adapt_b_elements(rank, n_out) * qr_dtype_bytes(dtype));
+    for (int64_t o = 0; o < n_out; o++) {
+        qr_lora_file_decode(f, pair->b, row, o, 1);
+        for (int64_t j = 0; j < rank; j++)
+            store(b, dtype, qr_adapt_b_at(rank, o, j), row[j]);
+    }
+}
+
+static int32_t kind_of(const struct qr_lora *l, size_t at)
+{
+    for (int32_t k = 0; k < l->n_kinds; k++)
+        if (l->at[k] == at)
+            return k;
+    return -1;
+}
+
+/* A matrix of a layer: what is added to it goes to the slot's memory at *used. */
+static int fill_matrix(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, const struct qr_weight_walk *k, size_t *used, struct qr_err *err)
+{
+    char name[QR_WEIGHT_NAME_MAX];
+    int64_t shape[2];
+    struct qr_lora_pair pair;
+    qr_weight_walk_shape(shape, k);
+    int rc = qr_lora_file_find(f, &pair, qr_weight_walk_name(name, k), shape[0], shape[1], "the model that is served", err);
+    if (rc || !pair.a)
+        return rc;
+    if (pair.rank > l->rank_max)
+        return qr_err_set(err, QR_E_TOO_LARGE, "%s: its adapter has rank %d, expected at most %d (--lora-rank-max)", name, pair.rank, l->rank_max);
+    if (!isfinite(pair.scale))
+        return qr_err_set(err, QR_E_INVALID, "%s: alpha and rank %d give no scale, expected a finite number", name, pair.rank);
+    const int64_t site = (int64_t)k->layer * l->n_kinds + kind_of(l, k->row->at);
+    struct qr_adapt_parts *parts = &l->parts[site * l->n_slots + slot];
+    uint8_t *a = l->memory + (size_t)slot * l->slot_bytes + *used;
+    uint8_t *b = a + qr_align_up((size_t)(pair.rank * shape[1]) * qr_dtype_bytes(l->dtype), ALIGN);
+    const size_t n = (size_t)(shape[1] > pair.rank ? shape[1] : pair.rank);
+    float *row = qr_alloc(n, sizeof *row);
+    copy_pair(f, &pair, a, b, l->dtype, row);
+    qr_free(row);
+    parts->part[parts->n++] = (struct qr_adapt_part){.a = a, .b = b, .first = (int32_t)qr_dim_value(k->c, k->row->first), .n_out = (int32_t)shape[0],
+                                                     .rank = pair.rank, .scale = pair.scale};
+    *used += pair_bytes(shape[0], shape[1], pair.rank, l->dtype);
+    QR_ASSERT(*used <= l->slot_bytes);
+    return 0;
+}
+
+int qr_lora_fill(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, struct qr_err *err)
+{
+    QR_ASSERT(l != NULL && f != NULL && err != NULL);
+    QR_ASSERT(slot >= 0 && slot < l->n_slots);
+    size_t used = 0;
+    int rc = 0;
+    for (int64_t i = 0; i < (int64_t)l->config.n_layers * l->n_kinds; i++)
+        l->parts[i * l->n_slots + slot].n = 0;
+    for (struct qr_weight_walk k = qr_weight_walk_begin(&l->config); rc == 0 && qr_weight_walk_next(&k);)
+        if (takes_adapter(&k))
+            rc = fill_matrix(l, slot, f, &k, &used, err);
+    return rc ? rc : qr_lora_file_check_used(f, "the model that is served", err);
+}
+
+/* ---- computing ---- */
+
+const struct qr_adapt_parts *qr_lora_parts(const struct qr_lora *l, const struct qr_weight *w)
+{
+    QR_ASSERT(l != NULL);
+    QR_ASSERT(w != NULL);
+    const uintptr_t first = (uintptr_t)l->weights->layer, at = (uintptr_t)w, size = sizeof *l->weights->layer;
+    if (at < first || at - first >= size * (uintptr_t)l->weights->n_layers)
+        return NULL;
+    const int32_t kind = kind_of(l, (size_t)((at - first) % size));
+    const int64_t site = (int64_t)((at - first) / size) * l->n_kinds + kind;
+    return kind >= 0 ? &l->parts[site * l->n_slots] : NULL;
+}
+
+void qr_lora_apply(struct qr_exec *x, struct qr_tensor *out, const struct qr_tensor *in, const struct qr_weight *w)
+{
+    QR_ASSERT(x != NULL && out != NULL && in != NULL);
+    QR_ASSERT(out->shape[0] == in->shape[0] && out->shape[0] == x->batch->n_tokens);
+    const struct qr_lora *l = x->lora;
+    const struct qr_adapt_parts *parts = l ? qr_lora_parts(l, w) : NULL;
+    if (!parts)
+        return;
+    QR_ASSERT(x->batch->n_tokens <= l->n_tokens);
+    const struct qr_adapt_args a = {.out = out->data, .x = in->data, .mid = l->mid, .group = x->batch->group, .parts = parts,
+                                    .out_stride = out->stride[0], .x_stride = in->stride[0], .mid_stride = l->mid_stride,
+                                    .n_groups = x->batch->n_groups, .n_in = (int32_t)in->shape[1], .dtype = l->dtype};
+    x->be->k->adapt(x->be->queue, &a);
+}

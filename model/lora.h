@@ -1,0 +1,46 @@
+/* lora.h - low-rank adapters beside a model's matrices while it serves: room for n_slots of them, all of it allocated at the start, and what the verbs of
+ * adapted rows need (qr_ops_adapted). A row of a batch with an adapter in slot s computes W x + scale B A x for each matrix W that the adapter names; the
+ * others compute what they would without it, bit for bit.
+ *
+ * A slot belongs to whoever fills it, on any thread, until a batch names it; then it must stay as it is. Everything else is immutable. Adapters may be
+ * of any matrix of the layers that the weight table knows; embeddings and the head have none. Not on devices that have no `adapt` (kernels.h).
+ */
+#ifndef QR_MODEL_LORA_H
+#define QR_MODEL_LORA_H
+
+#include "loader/lora.h"
+#include "model/model.h"
+
+#define QR_LORA_SLOTS_MAX 256
+
+struct qr_lora; /* opaque */
+
+/* What adapters are kept as beside matrices of that type: f32 where these are f32, else bf16. */
+enum qr_dtype qr_lora_dtype(enum qr_dtype weights);
+
+/* Memory of one slot that takes ranks up to rank_max for every matrix of the layers, and what all slots share: tables, and room for a step of n_tokens. */
+int64_t qr_lora_slot_bytes(const struct qr_model_config *c, enum qr_dtype weights, int32_t rank_max);
+int64_t qr_lora_shared_bytes(const struct qr_model_config *c, int32_t n_slots, int32_t rank_max, int32_t n_tokens);
+
+/* Bytes of step arena that a step takes when its rows have adapters, as qr_model_act_bytes. */
+size_t qr_lora_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits);
+
+/* Allocates everything for steps of n_tokens rows. 1 <= n_slots <= QR_LORA_SLOTS_MAX, 1 <= rank_max <= QR_LORA_RANK_MAX. Errors: QR_E_UNSUPPORTED on a
+ * device. `m` is borrowed and its own, not a trainer's. */
+int qr_lora_new(struct qr_lora **out, const struct qr_model *m, struct qr_backend *be, int32_t n_slots, int32_t rank_max, int32_t n_tokens,
+                struct qr_err *err);
+void qr_lora_free(struct qr_lora *l); /* NULL is fine */
+
+/* Bytes of a weights file that could fit a slot, and some more for its header. */
+size_t qr_lora_file_max(const struct qr_lora *l);
+
+/* Reads all of f into the slot; after an error it holds nothing of use. Errors: QR_E_TOO_LARGE for ranks, those of qr_lora_file_find and _check_used. */
+int qr_lora_fill(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, struct qr_err *err);
+
+/* What each slot adds to w's product [by slot]; NULL: nothing is ever added to this one. */
+const struct qr_adapt_parts *qr_lora_parts(const struct qr_lora *l, const struct qr_weight *w);
+
+/* out += what the batch's rows have for w, from the product's input. */
+void qr_lora_apply(struct qr_exec *x, struct qr_tensor *out, const struct qr_tensor *in, const struct qr_weight *w);
+
+#endif

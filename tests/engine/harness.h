@@ -87,19 +87,26 @@ struct flight {
     bool done;
 };
 
-static inline int flight_start(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n,
-                               int32_t n_choices, struct qr_err *err)
+static inline int flight_start_with(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n,
+                                    int32_t n_choices, uint64_t adapter, struct qr_err *err)
 {
     memset(f, 0, sizeof *f);
     f->req = qr_request_new(s, prompt, n, n_choices);
     f->req->user = f;
     f->req->arrived_us = qr_clock_us();
+    f->req->adapter = adapter;
     int rc = qr_engine_submit(w->engine, f->req, err);
     if (rc != 0) {
         qr_request_free(f->req);
         f->req = NULL;
     }
     return rc;
+}
+
+static inline int flight_start(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n,
+                               int32_t n_choices, struct qr_err *err)
+{
+    return flight_start_with(w, f, s, prompt, n, n_choices, 0, err);
 }
 
 static inline void flight_event(struct world *w, struct qr_event *ev)

@@ -1,0 +1,322 @@
+/* Adapters of an engine: the bits that each gives alone, a prefix cache of their own, and a life that disturbs nobody. */
+#include <criterion/criterion.h>
+
+#include "base/rng.h"
+#include "engine/adapters.h"
+#include "harness.h"
+#include "loader/hf_config.h"
+#include "tests/lora_make.h"
+#include "tests/temp.h"
+
+#define MODEL "models/stories260K"
+#define NEED_DATA()                                                                                                    \
+    do {                                                                                                               \
+        if (!data_path(MODEL))                                                                                         \
+            cr_skip_test("no conformance data (QUIRE_DATA): the engine tests need %s", MODEL);                         \
+    } while (0)
+
+#define N_ADAPTERS 3
+#define N_CASES 16
+#define PROMPT_MAX 100
+#define SEED 8808
+
+/* Directories a, b and c with an adapter each. */
+struct place {
+    char dir[64];
+    struct qr_model_config c;
+};
+
+static const char *adapter_dir(const struct place *p, int32_t i)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%c", p->dir, 'a' + i);
+    return path;
+}
+
+static void write_adapter(const struct place *p, int32_t i, uint64_t seed)
+{
+    static const char *const only[N_ADAPTERS] = {NULL, "self_attn", "mlp"};
+    const struct lora_make m = {.rank = 3 + 2 * i, .alpha = 8, .seed = seed, .only = only[i], .dtype = i == 1 ? QR_BF16 : QR_F32};
+    lora_make(adapter_dir(p, i), &p->c, &m);
+}
+
+static void place_make(struct place *p)
+{
+    struct qr_err err = {0};
+    temp_dir_make(p->dir, "adapters");
+    cr_assert_eq(qr_model_config_read(&p->c, data_path(MODEL), &err), 0, "%s", err.msg);
+    for (int32_t i = 0; i < N_ADAPTERS; i++)
+        write_adapter(p, i, (uint64_t)i + 1);
+}
+
+static void place_remove(const struct place *p)
+{
+    struct qr_err err = {0};
+    for (int32_t i = 0; i < N_ADAPTERS; i++)
+        cr_expect_eq(qr_dir_remove(adapter_dir(p, i), &err), 0, "%s", err.msg);
+    rmdir(p->dir);
+}
+
+static struct setup setup_of(int32_t slots)
+{
+    struct setup s;
+    setup_init(&s, MODEL);
+    s.config.lora_slots = slots;
+    s.config.lora_rank_max = 8;
+    s.config.kv_tokens = 4096;
+    return s;
+}
+
+static uint64_t load(struct world *w, const char *name, const char *dir)
+{
+    struct qr_err err = {0};
+    cr_assert_eq(qr_engine_load_adapter(w->engine, &(struct qr_adapter_source){.name = name, .dir = dir}, &err), 0, "%s", err.msg);
+    const uint64_t id = qr_engine_find_adapter(w->engine, name);
+    cr_assert_neq(id, 0);
+    return id;
+}
+
+struct kase {
+    struct qr_sampling s;
+    int32_t prompt[PROMPT_MAX], n_prompt, n_choices, adapter; /* adapter N_ADAPTERS: none */
+};
+
+/* Half of the prompts begin alike, with whatever adapter. */
+static void make_cases(struct kase *k)
+{
+    struct qr_rng rng = {.seed = SEED};
+    for (int c = 0; c < N_CASES; c++) {
+        qr_sampling_init(&k[c].s);
+        k[c].s.temperature = c % 3 == 0 ? 0 : 0.8f;
+        k[c].s.seed = (uint64_t)c;
+        k[c].s.max_tokens = 5 + (int32_t)qr_rng_below(&rng, 40);
+        k[c].s.n_logprobs = 2;
+        k[c].s.ignore_eos = true;
+        k[c].n_choices = c % 5 == 4 ? 2 : 1;
+        k[c].n_prompt = 20 + (int32_t)qr_rng_below(&rng, PROMPT_MAX - 20);
+        k[c].adapter = c % (N_ADAPTERS + 1);
+        for (int i = 0; i < k[c].n_prompt; i++)
+            k[c].prompt[i] = c > 0 && c % 2 == 0 && i < 50 ? k[0].prompt[i % k[0].n_prompt] : 3 + (int32_t)qr_rng_below(&rng, 500);
+    }
+}
+
+static void load_all(struct world *w, const struct place *p, uint64_t id[N_ADAPTERS + 1])
+{
+    static const char *const name[N_ADAPTERS] = {"a", "b", "c"};
+    for (int32_t i = 0; i < N_ADAPTERS; i++)
+        id[i] = load(w, name[i], adapter_dir(p, i));
+    id[N_ADAPTERS] = 0;
+}
+
+static void run_alone(struct flight *want, const struct kase *k, const struct place *p)
+{
+    struct setup s = setup_of(N_ADAPTERS);
+    struct world w;
+    struct qr_err err = {0};
+    uint64_t id[N_ADAPTERS + 1];
+    s.config.prefix_cache = false;
+    s.n_threads = 1;
+    world_open(&w, &s);
+    load_all(&w, p, id);
+    for (int c = 0; c < N_CASES; c++) {
+        cr_assert_eq(flight_start_with(&w, &want[c], &k[c].s, k[c].prompt, k[c].n_prompt, k[c].n_choices, id[k[c].adapter], &err), 0, "%s", err.msg);
+        flight_finish(&w, &want[c]);
+    }
+    world_close(&w);
+}
+
+/* All at once, twice over, so that the second half finds the first in the cache. */
+static void check_together(const struct flight *want, const struct kase *k, const struct setup *s, const struct place *p, const char *what)
+{
+    struct world w;
+    struct qr_err err = {0};
+    struct qr_stats st;
+    uint64_t id[N_ADAPTERS + 1];
+    struct flight *got = qr_alloc(2 * N_CASES, sizeof *got);
+    world_open(&w, s);
+    load_all(&w, p, id);
+    for (int c = 0; c < 2 * N_CASES; c++) {
+        const struct kase *one = &k[c % N_CASES];
+        if (c == N_CASES)
+            flight_finish(&w, &got[N_CASES - 1]);
+        cr_assert_eq(flight_start_with(&w, &got[c], &one->s, one->prompt, one->n_prompt, one->n_choices, id[one->adapter], &err), 0, "%s", err.msg);
+    }
+    for (int c = 0; c < 2 * N_CASES; c++) {
+        flight_finish(&w, &got[c]);
+        for (int i = 0; i < k[c % N_CASES].n_choices; i++)
+            cr_expect(answers_equal(&want[c % N_CASES].answer[i], &got[c].answer[i]), "%s: case %d, choice %d", what, c, i);
+    }
+    world_settle(&w, &st);
+    printf("%s: %d preempted, %llu of %llu prompt tokens cached\n", what, (int)st.sched.n_preempted, (unsigned long long)st.cached_tokens,
+           (unsigned long long)st.prompt_tokens);
+    cr_expect(!s->config.prefix_cache || st.cached_tokens > 0);
+    world_close(&w);
+    qr_free(got);
+}
+
+Test(adapters, answers_depend_on_the_adapter_and_on_nothing_else_in_the_batch, .timeout = 120)
+{
+    NEED_DATA();
+    struct place p;
+    struct kase *k = qr_alloc(N_CASES, sizeof *k);
+    struct flight *want = qr_alloc(N_CASES, sizeof *want);
+    printf("seed %d\n", SEED);
+    place_make(&p);
+    make_cases(k);
+    run_alone(want, k, &p);
+    struct setup s = setup_of(N_ADAPTERS);
+    check_together(want, k, &s, &p, "together");
+    s = setup_of(N_ADAPTERS + 2);
+    s.config.chunk_tokens_max = 7;
+    s.config.step_tokens_max = 24;
+    s.config.running_max = 6;
+    s.config.kv_tokens = 240;
+    s.n_threads = 1;
+    check_together(want, k, &s, &p, "small chunks and few blocks");
+    s = setup_of(N_ADAPTERS);
+    s.config.prefix_cache = false;
+    s.config.policy = QR_SCHED_PREFILL_FIRST;
+    check_together(want, k, &s, &p, "nothing cached");
+    place_remove(&p);
+    qr_free(want), qr_free(k);
+}
+
+/* Prompt tokens that were found in the cache; the answer goes to *answer. */
+static int32_t cached(struct world *w, uint64_t adapter, struct answer *answer)
+{
+    struct qr_sampling s;
+    struct flight f;
+    struct qr_err err = {0};
+    int32_t prompt[64];
+    qr_sampling_init(&s);
+    s.temperature = 0;
+    s.max_tokens = 8;
+    s.n_logprobs = 0;
+    s.ignore_eos = true;
+    for (int i = 0; i < 64; i++)
+        prompt[i] = 3 + i * 7 % 500;
+    cr_assert_eq(flight_start_with(w, &f, &s, prompt, 64, 1, adapter, &err), 0, "%s", err.msg);
+    flight_finish(w, &f);
+    *answer = f.answer[0];
+    return f.n_cached;
+}
+
+Test(adapters, what_is_cached_is_of_the_adapters_files_and_of_no_other_adapter_whatever_its_name)
+{
+    NEED_DATA();
+    struct place p;
+    struct world w;
+    struct answer of_a, of_b, of_model, again;
+    struct qr_err err = {0};
+    place_make(&p);
+    struct setup s = setup_of(2);
+    world_open(&w, &s);
+    const uint64_t a = load(&w, "a", adapter_dir(&p, 0)), b = load(&w, "b", adapter_dir(&p, 1));
+    cr_expect_eq(cached(&w, a, &of_a), 0);
+    cr_expect_eq(cached(&w, b, &of_b), 0);
+    cr_expect_eq(cached(&w, 0, &of_model), 0);
+    cr_expect(!answers_equal(&of_a, &of_b) && !answers_equal(&of_a, &of_model));
+    cr_expect_eq(cached(&w, a, &again), 48);
+    cr_expect(answers_equal(&of_a, &again));
+    cr_expect_eq(cached(&w, 0, &again), 48);
+    cr_expect(answers_equal(&of_model, &again));
+
+    cr_assert_eq(qr_engine_unload_adapter(w.engine, "a", &err), 0, "%s", err.msg);
+    cr_expect_eq(cached(&w, load(&w, "a", adapter_dir(&p, 0)), &again), 48, "the same files, loaded again");
+    cr_expect(answers_equal(&of_a, &again));
+    cr_assert_eq(qr_engine_unload_adapter(w.engine, "a", &err), 0, "%s", err.msg);
+    write_adapter(&p, 0, 99);
+    cr_expect_eq(cached(&w, load(&w, "a", adapter_dir(&p, 0)), &again), 0, "other files of the same name");
+    cr_expect(!answers_equal(&of_a, &again));
+    world_close(&w);
+    place_remove(&p);
+}
+
+static void expect_busy(struct world *w, const char *name, const char *dir, const char *why)
+{
+    struct qr_err err = {0};
+    cr_expect_eq(qr_engine_load_adapter(w->engine, &(struct qr_adapter_source){.name = name, .dir = dir}, &err), QR_E_BUSY, "%s", err.msg);
+    cr_expect(strstr(err.msg, why), "'%s' does not say '%s'", err.msg, why);
+}
+
+Test(adapters, one_that_is_unloaded_is_gone_at_once_but_for_the_requests_that_it_has)
+{
+    NEED_DATA();
+    struct place p;
+    struct world w;
+    struct flight alone, f;
+    struct qr_err err = {0};
+    struct qr_sampling s;
+    struct qr_adapter_info info[4];
+    int32_t prompt[10] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
+    place_make(&p);
+    qr_sampling_init(&s);
+    s.max_tokens = 400;
+    s.ignore_eos = true;
+    struct setup one = setup_of(1);
+    world_open(&w, &one);
+    const uint64_t a = load(&w, "a", adapter_dir(&p, 0));
+    cr_assert_eq(flight_start_with(&w, &alone, &s, prompt, 10, 1, a, &err), 0, "%s", err.msg);
+    flight_finish(&w, &alone);
+    expect_busy(&w, "b", adapter_dir(&p, 1), "all 1 slots are in use; unload an adapter");
+    cr_assert_eq(flight_start_with(&w, &f, &s, prompt, 10, 1, a, &err), 0, "%s", err.msg);
+    cr_expect_eq(qr_engine_unload_adapter(w.engine, "a", &err), 0, "%s", err.msg);
+    cr_expect_eq(qr_engine_find_adapter(w.engine, "a"), 0);
+    cr_expect_eq(qr_engine_unload_adapter(w.engine, "a", &err), QR_E_NOT_FOUND);
+    cr_expect_str_eq(err.param, "lora_name");
+    struct flight late;
+    cr_expect_eq(flight_start_with(&w, &late, &s, prompt, 10, 1, a, &err), QR_E_NOT_FOUND);
+    cr_expect_str_eq(err.param, "model");
+    if (qr_engine_adapters(w.engine, info, 4) == 1) { /* else it has ended already */
+        cr_expect(info[0].leaving && info[0].n_inside == 1 && info[0].n_requests == 2);
+        expect_busy(&w, "b", adapter_dir(&p, 1), "1 of them by adapters that were unloaded");
+    }
+    flight_finish(&w, &f);
+    cr_expect(answers_equal(&alone.answer[0], &f.answer[0]));
+    cr_expect_eq(qr_engine_adapters(w.engine, info, 4), 0);
+    cr_expect_neq(load(&w, "b", adapter_dir(&p, 1)), a);
+    world_close(&w);
+    place_remove(&p);
+}
+
+Test(adapters, loads_that_fail_leave_everything_as_it_was_and_replacing_is_asked_for)
+{
+    NEED_DATA();
+    struct place p;
+    struct world w;
+    struct answer before, after;
+    struct qr_err err = {0};
+    struct qr_adapter_info info[4];
+    char inside[200];
+    place_make(&p);
+    struct setup s = setup_of(2);
+    s.config.prefix_cache = false;
+    world_open(&w, &s);
+    const uint64_t a = load(&w, "a", adapter_dir(&p, 0));
+    cached(&w, a, &before);
+    snprintf(inside, sizeof inside, "%s", adapter_dir(&p, 0));
+    const struct qr_adapter_source bad[] = {{.name = "a", .dir = inside}, {.name = "", .dir = inside}, {.name = "x\ny", .dir = inside},
+                                            {.name = "b", .dir = "/nowhere"}, {.name = "b", .dir = inside, .root = "/usr"},
+                                            {.name = "b", .dir = data_path(MODEL)}};
+    static const enum qr_code code[] = {QR_E_INVALID, QR_E_INVALID, QR_E_INVALID, QR_E_NOT_FOUND, QR_E_DENIED, QR_E_NOT_FOUND};
+    for (int i = 0; i < QR_COUNT(bad); i++)
+        cr_expect_eq(qr_engine_load_adapter(w.engine, &bad[i], &err), (int)code[i], "%d: %s", i, err.msg);
+    cached(&w, a, &after);
+    cr_expect(answers_equal(&before, &after));
+    cr_expect_eq(qr_engine_adapters(w.engine, info, 4), 1);
+    cr_expect_eq(info[0].n_requests, 2);
+    cr_expect_eq(info[0].prompt_tokens, 128);
+    cr_expect_eq(info[0].output_tokens, 16);
+    write_adapter(&p, 0, 5);
+    cr_expect_eq(qr_engine_load_adapter(w.engine, &(struct qr_adapter_source){.name = "a", .dir = inside, .root = p.dir, .replace = true}, &err), 0, "%s",
+                 err.msg);
+    cr_expect_neq(qr_engine_find_adapter(w.engine, "a"), a);
+    cached(&w, qr_engine_find_adapter(w.engine, "a"), &after);
+    cr_expect(!answers_equal(&before, &after));
+    world_close(&w);
+    s.config.lora_slots = 0;
+    world_open(&w, &s);
+    cr_expect_eq(qr_engine_load_adapter(w.engine, &bad[3], &err), QR_E_USAGE);
+    world_close(&w);
+    place_remove(&p);
+}

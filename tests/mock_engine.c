@@ -11,6 +11,7 @@
 #include "base/mailbox.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "engine/adapters.h"
 
 #define TEXT_KEPT 4096
 
@@ -432,4 +433,33 @@ int64_t qr_engine_progress_us(const struct qr_engine *e, bool *has_work)
     int64_t at = e->progress_us;
     pthread_mutex_unlock(&m->lock);
     return at;
+}
+
+/* It has no room for adapters. */
+int qr_engine_load_adapter(struct qr_engine *e, const struct qr_adapter_source *source, struct qr_err *err)
+{
+    QR_ASSERT(e != NULL && source != NULL);
+    QR_ASSERT(err != NULL);
+    return qr_err_set(err, QR_E_USAGE, "there is no room for adapters");
+}
+
+int qr_engine_unload_adapter(struct qr_engine *e, const char *name, struct qr_err *err)
+{
+    QR_ASSERT(e != NULL);
+    QR_ASSERT(name != NULL && err != NULL);
+    return qr_err_at(err, QR_E_NOT_FOUND, "lora_name", "there is no adapter '%.100s'", name);
+}
+
+uint64_t qr_engine_find_adapter(const struct qr_engine *e, const char *name)
+{
+    QR_ASSERT(e != NULL);
+    QR_ASSERT(name != NULL);
+    return 0;
+}
+
+int32_t qr_engine_adapters(const struct qr_engine *e, struct qr_adapter_info *out, int32_t n_max)
+{
+    QR_ASSERT(e != NULL);
+    QR_ASSERT(out != NULL || n_max == 0);
+    return 0;
 }

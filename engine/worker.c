@@ -65,8 +65,8 @@ static int open_adapters(struct qr_engine *e, size_t *act_bytes, struct qr_err *
     const struct qr_engine_config *c = &e->config;
     const int64_t need = qr_engine_lora_bytes(c, qr_model_config(e->model), qr_model_weight_dtype(e->model)), left = e->be->mem->available();
     if (c->lora_slots > 0 && need > left - (int64_t)*act_bytes)
-        return qr_err_set(err, QR_E_NO_ROOM, "does not fit: %d slots for adapters of rank %d need %.1f MiB, and %.1f MiB of memory are free beside the weights; "
-                          "expected fewer --lora-slots or a smaller --lora-rank-max", c->lora_slots, c->lora_rank_max, (double)need / 0x1p20,
+        return qr_err_set(err, QR_E_NO_ROOM, "does not fit: %d slots for adapters of rank %d need %.1f MiB, and %.1f MiB of memory are free beside the "
+                          "weights; expected fewer --lora-slots or a smaller --lora-rank-max", c->lora_slots, c->lora_rank_max, (double)need / 0x1p20,
                           (double)left / 0x1p20);
     int rc = qr_adapters_open(&e->adapters, c, e->model, e->be, err);
     const size_t adapted = c->lora_slots > 0 ? qr_lora_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max) : 0;

@@ -11,6 +11,7 @@
 
 #define KINDS_MAX 16 /* different matrices of a layer */
 #define ALIGN 64
+#define SERVED "the model that is served" /* in messages */
 #define HEADER_MAX ((size_t)16 << 20)
 
 /* The matrices that are adapted: one for each struct qr_weight of a layer, of up to three parts; `at` is the weight's offset in its layer. */
@@ -37,9 +38,10 @@ enum qr_dtype qr_lora_dtype(enum qr_dtype weights)
 
 /* ---- sizes ---- */
 
+/* A matrix of a layer that is multiplied by itself, not with others of a stack (experts). */
 static bool takes_adapter(const struct qr_weight_walk *k)
 {
-    return k->row->per_layer && k->row->kind == QR_KIND_MATRIX;
+    return k->row->per_layer && k->row->kind == QR_KIND_MATRIX && !k->row->stacked;
 }
 
 /* Bytes of a pair, each matrix aligned. */
@@ -195,7 +197,7 @@ static int fill_matrix(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, 
     int64_t shape[2];
     struct qr_lora_pair pair;
     qr_weight_walk_shape(shape, k);
-    int rc = qr_lora_file_find(f, &pair, qr_weight_walk_name(name, k), shape[0], shape[1], "the model that is served", err);
+    int rc = qr_lora_file_find(f, &pair, qr_weight_walk_name(name, k), shape[0], shape[1], SERVED, err);
     if (rc || !pair.a)
         return rc;
     if (pair.rank > l->rank_max)
@@ -217,6 +219,19 @@ static int fill_matrix(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, 
     return 0;
 }
 
+/* The file has nothing for a matrix of an expert. */
+static int check_expert(struct qr_lora_file *f, const struct qr_weight_walk *k, struct qr_err *err)
+{
+    char name[QR_WEIGHT_NAME_MAX];
+    int64_t shape[2];
+    struct qr_lora_pair pair;
+    qr_weight_walk_shape(shape, k);
+    int rc = qr_lora_file_find(f, &pair, qr_weight_walk_name(name, k), shape[0], shape[1], SERVED, err);
+    if (rc == 0 && pair.a)
+        rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s: an adapter of an expert, which is served only when it is merged (quire lora merge)", name);
+    return rc;
+}
+
 int qr_lora_fill(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, struct qr_err *err)
 {
     QR_ASSERT(l != NULL && f != NULL && err != NULL);
@@ -228,7 +243,9 @@ int qr_lora_fill(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, struct
     for (struct qr_weight_walk k = qr_weight_walk_begin(&l->config); rc == 0 && qr_weight_walk_next(&k);)
         if (takes_adapter(&k))
             rc = fill_matrix(l, slot, f, &k, &used, err);
-    return rc ? rc : qr_lora_file_check_used(f, "the model that is served", err);
+        else if (k.row->per_layer && k.row->kind == QR_KIND_MATRIX)
+            rc = check_expert(f, &k, err);
+    return rc ? rc : qr_lora_file_check_used(f, SERVED, err);
 }
 
 /* ---- computing ---- */

@@ -3,7 +3,7 @@
  * others compute what they would without it, bit for bit.
  *
  * A slot belongs to whoever fills it, on any thread, until a batch names it; then it must stay as it is. Everything else is immutable. Adapters may be
- * of any matrix of the layers that the weight table knows; embeddings and the head have none. Not on devices that have no `adapt` (kernels.h).
+ * of any matrix of the layers that the weight table knows but for experts'; embeddings and the head have none. Not on devices that have no `adapt` (kernels.h).
  */
 #ifndef QR_MODEL_LORA_H
 #define QR_MODEL_LORA_H

@@ -490,5 +490,6 @@ const struct qr_ops qr_ops_adapted = {
     PLAIN_VERBS(qr_adapted_linear),
     .attend = qr_adapted_attend,
     .feed = qr_adapted_feed,
+    .feed_experts = qr_plain_feed_experts,
     .norm_logits = serve_norm_logits,
 };

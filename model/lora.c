@@ -228,7 +228,7 @@ static int check_expert(struct qr_lora_file *f, const struct qr_weight_walk *k, 
     qr_weight_walk_shape(shape, k);
     int rc = qr_lora_file_find(f, &pair, qr_weight_walk_name(name, k), shape[0], shape[1], SERVED, err);
     if (rc == 0 && pair.a)
-        rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s: an adapter of an expert, which is served only when it is merged (quire lora merge)", name);
+        rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s: an adapter of an expert, expected adapters of matrices that every token goes through", name);
     return rc;
 }
 

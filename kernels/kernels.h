@@ -129,7 +129,21 @@ struct qr_norm_args {
     float eps;
 };
 
-/* head_norm - the same over each head's K numbers, in place: x[n,h,:] = x[n,h,:] / rms * w     (q/k norm of Qwen3)
+/* layer_norm - y[n,:] = (x[n,:] - m) / sqrt(mean((x[n,:] - m)^2) + eps) * w + bias with m = mean(x[n,:])
+ *
+ * Shapes    x, out [N, D]; out may equal x   w [D] f32   bias [D] f32 or NULL.
+ * Numerics  both sums in f32 in a fixed order of D, that of squares over x - m.
+ * Sources   Ba et al. 2016 (arXiv:1607.06450). */
+struct qr_layer_norm_args {
+    float *out;
+    const float *x;
+    const float *w, *bias;
+    int64_t out_stride, x_stride;
+    int32_t n_rows, n_cols;
+    float eps;
+};
+
+/* head_norm - the same as rms_norm over each head's K numbers, in place: x[n,h,:] = x[n,h,:] / rms * w     (q/k norm of Qwen3)
  * Shapes    x [N, H, K], rows `stride` apart, heads K apart;  w [K]. */
 struct qr_head_norm_args {
     float *x;
@@ -268,6 +282,25 @@ struct qr_glu_args {
     int64_t out_stride, gate_up_stride;
     int32_t n_rows, n_cols; /* F */
     enum qr_act act;
+};
+
+/* unit - x[n,f] = act(x[n,f]), of a feed-forward without gates.   Shapes x [N, F]. */
+struct qr_unit_args {
+    float *x;
+    int64_t stride;
+    int32_t n_rows, n_cols;
+    enum qr_act act;
+};
+
+/* softcap - x[n,i] = cap tanh(x[n,i] / cap), and then what linear says of stretches of such a row.
+ * Shapes    x [N, O]; stretches as linear's, or NULL.   Requires cap > 0.
+ * Sources   Bello et al. 2016 (arXiv:1611.09940) for logits. */
+struct qr_softcap_args {
+    float *x;
+    const struct qr_stretches *stretches;
+    int64_t stride;
+    int32_t n_rows, n_cols;
+    float cap;
 };
 
 /* gather_rows - out[i,:] = x[row[i],:].   Shapes x [N, D], out [M, D]. */
@@ -410,6 +443,10 @@ struct qr_kernels {
     void (*sample)(struct qr_queue *q, const struct qr_sample_args *a); /* or NULL */
     void (*route)(struct qr_queue *q, const struct qr_route_args *a);     /* these two NULL on devices */
     void (*experts)(struct qr_queue *q, const struct qr_experts_args *a);
+    /* Of a few architectures only (qr_model_open says which): NULL where a backend does not have them. */
+    void (*layer_norm)(struct qr_queue *q, const struct qr_layer_norm_args *a);
+    void (*unit)(struct qr_queue *q, const struct qr_unit_args *a);
+    void (*softcap)(struct qr_queue *q, const struct qr_softcap_args *a);
 
     /* What begins at a multiple of QR_LINEAR_PACKED_TOGETHER outputs lies at linear_packed_bytes of these and is a packed matrix of its own: of vectors and
      * tiles, not ref's quantized ones.

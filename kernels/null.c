@@ -28,23 +28,35 @@ static void add_peak(const struct qr_stretches *s, int64_t r, int64_t i, float p
         s->sum[r * s->stride + i] = (s->sum[r * s->stride + i] - expf(-scale * old)) * expf(scale * (old - most)) + expf(scale * (peak - most));
 }
 
-static void null_linear(struct qr_queue *q, const struct qr_linear_args *a)
+static void write_peaks(float *out, int64_t stride, int32_t n_rows, int32_t n, const struct qr_stretches *stretches)
 {
-    QR_ASSERT(q != NULL && a != NULL);
-    const int32_t n = a->glu ? a->n_out / 2 : a->n_out;
-    for (int32_t r = 0; r < a->n_rows; r++) {
-        if (a->stretches) { /* what it says of a row must be true: peaks of another step may lie there */
-            memset(a->out + (int64_t)r * a->out_stride, 0, (size_t)n * sizeof *a->out);
-            begin_stretches(a->stretches, r, n);
+    for (int32_t r = 0; r < n_rows; r++) {
+        if (stretches) { /* what it says of a row must be true: peaks of another step may lie there */
+            memset(out + (int64_t)r * stride, 0, (size_t)n * sizeof *out);
+            begin_stretches(stretches, r, n);
         }
         for (int32_t k = 0; k < PEAKS && k < n; k++) {
             const int64_t o = ((int64_t)r * 7919 + k * 131 + 97) % n;
             const float peak = 16.0f - 0.5f * (float)k;
-            a->out[(int64_t)r * a->out_stride + o] = peak;
-            if (a->stretches)
-                add_peak(a->stretches, r, o / QR_LINEAR_STRETCH, peak);
+            out[(int64_t)r * stride + o] = peak;
+            if (stretches)
+                add_peak(stretches, r, o / QR_LINEAR_STRETCH, peak);
         }
     }
+}
+
+static void null_linear(struct qr_queue *q, const struct qr_linear_args *a)
+{
+    QR_ASSERT(q != NULL && a != NULL);
+    QR_ASSERT(a->out != NULL);
+    write_peaks(a->out, a->out_stride, a->n_rows, a->glu ? a->n_out / 2 : a->n_out, a->stretches);
+}
+
+static void null_softcap(struct qr_queue *q, const struct qr_softcap_args *a)
+{
+    QR_ASSERT(q != NULL && a != NULL);
+    QR_ASSERT(a->x != NULL);
+    write_peaks(a->x, a->stride, a->n_rows, a->n_cols, a->stretches);
 }
 
 #define NOTHING(name, type)                                         \
@@ -69,6 +81,8 @@ NOTHING(gather_rows, qr_gather_args)
 NOTHING(adapt, qr_adapt_args)
 NOTHING(route, qr_route_args)
 NOTHING(experts, qr_experts_args)
+NOTHING(layer_norm, qr_layer_norm_args)
+NOTHING(unit, qr_unit_args)
 
 static void null_chain(struct qr_queue *q, const struct qr_chain_args *a)
 {
@@ -119,6 +133,9 @@ const struct qr_kernels qr_null_kernels = {
     .adapt = null_adapt,
     .route = null_route,
     .experts = null_experts,
+    .layer_norm = null_layer_norm,
+    .unit = null_unit,
+    .softcap = null_softcap,
     .linear_packed_bytes = null_packed_bytes,
     .linear_pack = null_pack,
     .linear_pack_coded = null_pack_coded,

@@ -8,6 +8,7 @@
 #include "base/half.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "loader/hf_families.h"
 #include "loader/hf_field.h"
 #include "loader/hf_moe.h"
 #include "base/map_file.h"
@@ -38,7 +39,23 @@ static const struct arch_row {
     {QR_ARCH_MIXTRAL, "MixtralForCausalLM", "mixtral", 8, 0, 131072, WINDOW_IF_NAMED, false, false, false, false, false, false, 1000000},
     {QR_ARCH_QWEN2_MOE, "Qwen2MoeForCausalLM", "qwen2_moe", 16, 0, 32768, 4096, true, true, false, false, false, false, 10000},
     {QR_ARCH_QWEN3_MOE, "Qwen3MoeForCausalLM", "qwen3_moe", 4, 0, 32768, 4096, true, false, true, false, true, false, 10000},
+    {QR_ARCH_GEMMA2, "Gemma2ForCausalLM", "gemma2", 4, 256, 8192, 4096, false, false, true, false, false, true, 10000},
+    {QR_ARCH_GEMMA3, "Gemma3ForCausalLM", "gemma3_text", 4, 256, 131072, 4096, false, false, true, false, true, true, 1000000},
+    {QR_ARCH_GEMMA3, "Gemma3ForConditionalGeneration", "gemma3", 4, 256, 131072, 4096, false, false, true, false, true, true, 1000000}, /* text only */
+    {QR_ARCH_STABLELM, "StableLmForCausalLM", "stablelm", 32, 0, 4096, 0, false, false, false, false, false, false, 10000},
+    {QR_ARCH_GPT2, "GPT2LMHeadModel", "gpt2", 0, 0, 1024, 0, false, false, false, false, false, true, 10000},
 };
+
+/* Windows in all layers but every so manieth, unless the file lists them. */
+static int32_t window_pattern(enum qr_arch arch)
+{
+    return arch == QR_ARCH_GEMMA2 ? 2 : arch == QR_ARCH_GEMMA3 ? 6 : 0;
+}
+
+static double usual_partial(enum qr_arch arch)
+{
+    return arch == QR_ARCH_STABLELM ? 0.25 : 1;
+}
 
 static const struct rope_row {
     enum qr_rope_type type;
@@ -105,22 +122,29 @@ static int read_arch(const struct qr_hf_obj *o, const struct arch_row **out)
 
 /* ---- sizes ---- */
 
+/* A field that must be there unless *out has the family's own value. */
+static int need_or(const struct qr_hf_obj *o, const char *key, int32_t max, int32_t *out)
+{
+    return *out > 0 ? qr_hf_i32(o, key, 1, max, out) : qr_hf_need_i32(o, key, 1, max, out);
+}
+
 static int read_sizes(const struct qr_hf_obj *o, struct qr_model_config *c, const struct arch_row *row)
 {
     const struct qr_json *kv = qr_json_find(o->v, "num_key_value_heads");
-    double eps = 1e-6;
+    const struct qr_hf_names *names = qr_hf_names(row->arch);
+    double eps = names->eps_default;
     int rc = 0;
     c->ctx_max = row->ctx_max;
+    c->n_heads = names->heads_default;
+    c->n_vocab = names->vocab_default;
     c->head_dim = row->head_dim;
     c->n_kv_heads = row->n_kv_heads;
-    if ((rc = qr_hf_need_i32(o, "num_hidden_layers", 1, QR_LAYERS_MAX, &c->n_layers)) ||
-        (rc = qr_hf_need_i32(o, "hidden_size", 1, 1 << 18, &c->n_embd)) ||
-        (rc = qr_hf_need_i32(o, "num_attention_heads", 1, 1024, &c->n_heads)) ||
-        (rc = qr_hf_need_i32(o, "intermediate_size", 1, 1 << 22, &c->n_ffn)) ||
-        (rc = qr_hf_need_i32(o, "vocab_size", 1, 1 << 22, &c->n_vocab)) ||
-        (rc = qr_hf_i32(o, "max_position_embeddings", 1, 1 << 27, &c->ctx_max)) ||
-        (rc = qr_hf_i32(o, "head_dim", 2, 1024, &c->head_dim)) ||
-        (rc = qr_hf_f64(o, "rms_norm_eps", 1e-12, 1, &eps)))
+    if ((rc = qr_hf_need_i32(o, names->layers, 1, QR_LAYERS_MAX, &c->n_layers)) || (rc = qr_hf_need_i32(o, names->width, 1, 1 << 18, &c->n_embd)))
+        return rc;
+    c->n_ffn = row->arch == QR_ARCH_GPT2 ? 4 * c->n_embd : 0;
+    if ((rc = need_or(o, names->heads, 1024, &c->n_heads)) || (rc = need_or(o, names->ffn, 1 << 22, &c->n_ffn)) ||
+        (rc = need_or(o, "vocab_size", 1 << 22, &c->n_vocab)) || (rc = qr_hf_i32(o, names->ctx, 1, 1 << 27, &c->ctx_max)) ||
+        (rc = qr_hf_i32(o, "head_dim", 2, 1024, &c->head_dim)) || (rc = qr_hf_f64(o, names->eps, 1e-12, 1, &eps)))
         return rc;
     c->norm_eps = (float)eps;
     if (c->n_kv_heads == 0 || (kv && qr_json_is_null(kv)))
@@ -128,11 +152,11 @@ static int read_sizes(const struct qr_hf_obj *o, struct qr_model_config *c, cons
     if ((rc = qr_hf_i32(o, "num_key_value_heads", 1, c->n_heads, &c->n_kv_heads)))
         return rc;
     if (c->n_kv_heads > c->n_heads || c->n_heads % c->n_kv_heads != 0)
-        return qr_err_set(o->err, QR_E_DAMAGED, "%s: num_key_value_heads is %d, expected a divisor of num_attention_heads %d",
-                          o->file, c->n_kv_heads, c->n_heads);
+        return qr_err_set(o->err, QR_E_DAMAGED, "%s: num_key_value_heads is %d, expected a divisor of %s %d",
+                          o->file, c->n_kv_heads, names->heads, c->n_heads);
     if (c->head_dim == 0 && c->n_embd % c->n_heads != 0)
-        return qr_err_set(o->err, QR_E_DAMAGED, "%s: head_dim is missing and hidden_size %d is no multiple of "
-                          "num_attention_heads %d", o->file, c->n_embd, c->n_heads);
+        return qr_err_set(o->err, QR_E_DAMAGED, "%s: head_dim is missing and %s %d is no multiple of %s %d", o->file, names->width, c->n_embd,
+                          names->heads, c->n_heads);
     if (c->head_dim == 0)
         c->head_dim = c->n_embd / c->n_heads;
     if (c->head_dim < 2 || c->head_dim > 1024 || c->head_dim % 2 != 0)
@@ -149,6 +173,7 @@ static int read_layer_types(const struct qr_hf_obj *o, struct qr_model_config *c
     if (qr_json_is_null(list))
         return 0;
     int32_t i = 0, first = -1;
+    memset(c->unwindowed, 0, sizeof c->unwindowed);
     for (const struct qr_json *v = qr_json_first(list); v; v = qr_json_after(v), i++) {
         const char *name = qr_json_type(v) == QR_JSON_T_STRING ? qr_json_str(v, NULL) : "";
         bool full = strcmp(name, "full_attention") == 0, sliding = strcmp(name, "sliding_attention") == 0;
@@ -185,6 +210,13 @@ static int read_window(const struct qr_hf_obj *o, struct qr_model_config *c, con
         return rc;
     if (!on)
         c->window = 0;
+    int32_t pattern = window_pattern(row->arch);
+    if (pattern && (rc = qr_hf_i32(o, "sliding_window_pattern", 1, QR_LAYERS_MAX, &pattern)))
+        return rc;
+    for (int32_t l = 0; pattern && l < c->n_layers; l++)
+        c->unwindowed[l / 64] |= (uint64_t)((l + 1) % pattern == 0) << (l % 64);
+    if (pattern)
+        return read_layer_types(o, c);
     if (!row->windows_switched || c->arch == QR_ARCH_QWEN3_MOE) /* in all layers */
         return 0;
     if (c->arch == QR_ARCH_QWEN2_MOE && c->window && qr_json_is_null(qr_json_find(o->v, "layer_types")))
@@ -214,41 +246,12 @@ static int read_flags(const struct qr_hf_obj *o, struct qr_model_config *c, cons
     return 0;
 }
 
-static bool is_gemma(const struct qr_model_config *c)
-{
-    return c->arch == QR_ARCH_GEMMA;
-}
-
-/* Embeddings are multiplied by sqrt(D), rounded to bf16 where the model is stored so: 55.5 for 3072. */
-static void set_gemma(struct qr_model_config *c)
-{
-    const float root = (float)sqrt((double)c->n_embd);
-    c->act = QR_ACT_GELU_TANH;
-    c->norm_plus_one = true;
-    c->embed_scale = c->stored == QR_BF16 ? qr_bf16_to_f32(qr_f32_to_bf16(root)) : root;
-}
-
-/* Granite: numbers that a Llama does not have, each 1 where the file is silent. */
-static int read_multipliers(const struct qr_hf_obj *o, struct qr_model_config *c)
-{
-    int rc;
-    if (is_gemma(c))
-        set_gemma(c);
-    if (c->arch != QR_ARCH_GRANITE)
-        return 0;
-    c->embed_scale = c->residual_scale = c->attn_scale = c->logits_divisor = 1;
-    if ((rc = qr_hf_f32(o, "embedding_multiplier", 1e-4, 1e4, &c->embed_scale)) ||
-        (rc = qr_hf_f32(o, "residual_multiplier", 1e-4, 1e4, &c->residual_scale)) ||
-        (rc = qr_hf_f32(o, "attention_multiplier", 1e-6, 1e4, &c->attn_scale)))
-        return rc;
-    return qr_hf_f32(o, "logits_scaling", 1e-4, 1e4, &c->logits_divisor);
-}
-
 /* Fields that change what has to be computed, and that nothing here computes. */
 static int refuse_unknown_computation(const struct qr_hf_obj *o, const struct qr_model_config *c)
 {
     const struct qr_json *q = qr_json_find(o->v, "quantization_config");
-    const char *const expected = is_gemma(c) ? "gelu_pytorch_tanh" : "silu", *act = expected;
+    const struct qr_hf_names *names = qr_hf_names(c->arch);
+    const char *act = names->activation[0];
     bool both_ways = false;
     int rc;
     if (!qr_json_is_null(q)) {
@@ -257,13 +260,14 @@ static int refuse_unknown_computation(const struct qr_hf_obj *o, const struct qr
                           "in float32, float16 or bfloat16", o->file,
                           method && qr_json_type(method) == QR_JSON_T_STRING ? qr_json_str(method, NULL) : "unnamed");
     }
-    if ((rc = qr_hf_str(o, "hidden_act", &act)) || (rc = qr_hf_bool(o, "use_bidirectional_attention", &both_ways)))
+    if ((rc = qr_hf_str(o, names->act, &act)) || (rc = qr_hf_bool(o, "use_bidirectional_attention", &both_ways)))
         return rc;
     if (both_ways)
         return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: use_bidirectional_attention is true, expected false", o->file);
-    if (strcmp(act, expected) != 0 && strcmp(act, is_gemma(c) ? "gelu" : "swish") != 0) /* what Gemma's first files call gelu is that one */
-        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: hidden_act is \"%.40s\", expected %s", o->file, act, expected);
-    return 0;
+    for (int i = 0; i < QR_COUNT(names->activation) && names->activation[i]; i++)
+        if (strcmp(act, names->activation[i]) == 0)
+            return 0;
+    return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s is \"%.40s\", expected %s", o->file, names->act, act, names->activation[0]);
 }
 
 static int read_dtype(const struct qr_hf_obj *o, struct qr_model_config *c)
@@ -374,7 +378,7 @@ static int check_rope(const struct qr_hf_obj *o, const struct qr_model_config *c
 {
     const struct qr_rope_config *r = &c->rope;
     const int32_t n_rot = qr_rope_numbers(r, c->head_dim);
-    if (r->partial != 1 && c->arch != QR_ARCH_PHI3)
+    if (r->partial != 1 && c->arch != QR_ARCH_PHI3 && c->arch != QR_ARCH_STABLELM)
         return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: partial_rotary_factor is %g, expected 1", o->file, r->partial);
     if (n_rot < 2 || n_rot % 2 != 0)
         return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: partial_rotary_factor is %g: of heads of %d that is %d numbers, expected an even number", o->file,
@@ -384,27 +388,22 @@ static int check_rope(const struct qr_hf_obj *o, const struct qr_model_config *c
     return 0;
 }
 
-/* SmolLM3: a list of 1 and 0 (no positions), or every so manieth layer has none. */
-static int read_unrotated(const struct qr_hf_obj *o, struct qr_model_config *c)
+/* Gemma 3: one embedding for layers with a window, which nothing scales, and one for the others. */
+static int read_two_ropes(const struct qr_hf_obj *o, const struct qr_json *full, const struct qr_json *sliding, struct qr_model_config *c)
 {
-    const struct qr_json *list = qr_json_find(o->v, "no_rope_layers");
-    int32_t every = 4, i = 0;
-    int rc = qr_hf_i32(o, "no_rope_layer_interval", 1, QR_LAYERS_MAX, &every);
-    if (rc || c->arch != QR_ARCH_SMOLLM3)
-        return rc;
-    for (int32_t l = 0; l < c->n_layers && qr_json_is_null(list); l++)
-        c->unrotated[l / 64] |= (uint64_t)((l + 1) % every == 0) << (l % 64);
-    if (qr_json_is_null(list))
-        return 0;
-    for (const struct qr_json *v = qr_json_first(list); v; v = qr_json_after(v), i++) {
-        int64_t on;
-        if (i == c->n_layers || !qr_json_i64(v, &on) || on < 0 || on > 1)
-            break;
-        c->unrotated[i / 64] |= (uint64_t)(on == 0) << (i % 64);
-    }
-    if (i != c->n_layers || i != qr_json_count(list))
-        return qr_err_set(o->err, QR_E_DAMAGED, "%s: no_rope_layers: entry %d, expected a 0 or 1 for each of %d layers", o->file, i, c->n_layers);
-    return 0;
+    struct qr_rope_config local = c->rope;
+    struct qr_hf_obj sub = {.v = full, .file = o->file, .prefix = "rope_parameters.full_attention.", .err = o->err};
+    if (!full || !sliding || qr_json_type(full) != QR_JSON_T_OBJECT || qr_json_type(sliding) != QR_JSON_T_OBJECT || c->arch != QR_ARCH_GEMMA3)
+        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s differs between layer types, expected one rotary embedding for all layers", o->file, o->prefix);
+    int rc = read_rope_scaling(&sub, &c->rope, c->ctx_max);
+    sub.v = sliding;
+    sub.prefix = "rope_parameters.sliding_attention.";
+    local.theta = 10000;
+    rc = rc ? rc : read_rope_scaling(&sub, &local, c->ctx_max);
+    if (!rc && local.type != QR_ROPE_DEFAULT)
+        rc = qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %srope_type is \"%s\", expected default", o->file, sub.prefix, rope_rows[local.type].name);
+    c->local_theta = local.theta;
+    return rc;
 }
 
 static int read_rope(const struct qr_hf_obj *o, struct qr_model_config *c)
@@ -412,7 +411,8 @@ static int read_rope(const struct qr_hf_obj *o, struct qr_model_config *c)
     static const char *const keys[] = {"rope_parameters", "rope_scaling"};
     struct qr_rope_config *r = &c->rope;
     *r = (struct qr_rope_config){.type = QR_ROPE_DEFAULT, .theta = row_of(c->arch)->theta, .factor = 1, .beta_fast = 32, .beta_slow = 1,
-                                 .attn_factor = -1, .truncate = true, .original_ctx = c->ctx_max, .partial = 1};
+                                 .attn_factor = -1, .truncate = true, .original_ctx = c->ctx_max,
+                                 .partial = usual_partial(c->arch)};
     int rc = qr_hf_f64(o, "rope_theta", 2, 1e15, &r->theta);
     rc = rc ? rc : qr_hf_f64(o, "partial_rotary_factor", 0, 1, &r->partial);
     if (!rc && c->arch == QR_ARCH_PHI3)
@@ -428,9 +428,11 @@ static int read_rope(const struct qr_hf_obj *o, struct qr_model_config *c)
         struct qr_hf_obj sub = {.v = v, .file = o->file, .prefix = prefix, .err = o->err};
         if (qr_json_type(v) != QR_JSON_T_OBJECT)
             return qr_hf_wrong_type(o, keys[i], v, "an object");
-        if (qr_json_find(v, "full_attention") || qr_json_find(v, "sliding_attention"))
-            return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s differs between layer types, expected one rotary embedding for "
-                              "all layers", o->file, keys[i]);
+        const struct qr_json *full = qr_json_find(v, "full_attention"), *sliding = qr_json_find(v, "sliding_attention");
+        sub.prefix = keys[i];
+        if (full || sliding)
+            return read_two_ropes(&sub, full, sliding, c);
+        sub.prefix = prefix;
         return read_rope_scaling(&sub, r, c->ctx_max);
     }
     return 0;
@@ -493,22 +495,37 @@ static int parse_object(struct qr_json **root, const char *file, const char *tex
     return rc;
 }
 
-static int read_config(struct qr_model_config *c, const struct qr_hf_obj *o)
+/* The text part of a model that also sees says its own things in an object of its own; ids of tokens stay outside. */
+static struct qr_hf_obj text_part(const struct qr_hf_obj *o)
+{
+    const struct qr_json *v = qr_json_find(o->v, "text_config");
+    struct qr_hf_obj text = *o;
+    if (v && qr_json_type(v) == QR_JSON_T_OBJECT) {
+        text.v = v;
+        text.prefix = "text_config.";
+    }
+    return text;
+}
+
+static int read_config(struct qr_model_config *c, const struct qr_hf_obj *top)
 {
     const struct arch_row *row;
     int rc;
     *c = (struct qr_model_config){.bos_id = -1, .gen_top_k = -1, .gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN,
                                   .gen_repetition_penalty = NAN};
-    if ((rc = read_arch(o, &row)))
+    if ((rc = read_arch(top, &row)))
         return rc;
+    const struct qr_hf_obj text = row->arch == QR_ARCH_GEMMA3 ? text_part(top) : *top, *o = &text;
     c->arch = row->arch;
     qr_arch_names(row->arch, c->arch_name, c->model_type);
     if ((rc = refuse_unknown_computation(o, c)) || (rc = read_sizes(o, c, row)) || (rc = read_window(o, c, row)) ||
         (rc = read_flags(o, c, row)) ||
-        (rc = read_rope(o, c)) || (rc = check_rope(o, c)) || (rc = read_unrotated(o, c)) || (rc = read_dtype(o, c)) ||
-        (rc = read_multipliers(o, c)) || (rc = qr_hf_moe_read(o, c)))
+        (rc = read_rope(o, c)) || (rc = check_rope(o, c)) || (rc = read_dtype(o, c)) || (rc = qr_hf_read_family(o, c)) ||
+        (rc = qr_hf_moe_read(o, c)))
         return rc;
-    return read_tokens(o, c);
+    c->act = qr_hf_names(c->arch)->means;
+    rc = read_tokens(o, c);
+    return rc || o->v == top->v ? rc : read_tokens(top, c);
 }
 
 int qr_hf_config_parse(struct qr_model_config *out, const char *config, size_t config_len, const char *generation,
@@ -583,11 +600,12 @@ static void write_factors(struct qr_buf *out, const char *key, const float *fact
     qr_buf_put_byte(out, ']');
 }
 
-static void write_rope(struct qr_buf *out, const struct qr_rope_config *r)
+static void write_rope(struct qr_buf *out, const struct qr_rope_config *r, double usual)
 {
-    if (r->partial > 0 && r->partial != 1) {
+    const double partial = r->partial > 0 ? r->partial : 1;
+    if (partial != usual) {
         qr_buf_put_str(out, "  \"partial_rotary_factor\": ");
-        qr_json_put_f64(out, r->partial);
+        qr_json_put_f64(out, partial);
         qr_buf_put_str(out, ",\n");
     }
     qr_buf_put_str(out, "  \"rope_theta\": ");
@@ -627,36 +645,10 @@ static void write_rope(struct qr_buf *out, const struct qr_rope_config *r)
     qr_buf_put_str(out, "}");
 }
 
-static void write_unrotated(struct qr_buf *out, const struct qr_model_config *c)
-{
-    if (c->arch != QR_ARCH_SMOLLM3)
-        return;
-    qr_buf_put_str(out, "  \"no_rope_layers\": [");
-    for (int32_t l = 0; l < c->n_layers; l++)
-        qr_buf_printf(out, "%s%d", l ? ", " : "", (c->unrotated[l / 64] >> (l % 64) & 1) == 0);
-    qr_buf_put_str(out, "],\n");
-}
-
-static void write_multipliers(struct qr_buf *out, const struct qr_model_config *c)
-{
-    const struct {
-        const char *key;
-        float value;
-    } fields[] = {{"embedding_multiplier", c->embed_scale}, {"residual_multiplier", c->residual_scale}, {"attention_multiplier", c->attn_scale},
-                  {"logits_scaling", c->logits_divisor}};
-    for (int i = 0; i < QR_COUNT(fields) && c->arch == QR_ARCH_GRANITE; i++) {
-        if (fields[i].value == 0)
-            continue;
-        qr_buf_printf(out, "  \"%s\": ", fields[i].key);
-        qr_json_put_f32(out, fields[i].value);
-        qr_buf_put_str(out, ",\n");
-    }
-}
-
 /* Where one number does not say which layers have a window. */
 static void write_layer_types(struct qr_buf *out, const struct qr_model_config *c)
 {
-    uint64_t any = 0;
+    uint64_t any = window_pattern(c->arch) > 0; /* which says more than a number, too */
     for (int i = 0; i < QR_COUNT(c->unwindowed); i++)
         any |= c->unwindowed[i];
     any |= c->arch == QR_ARCH_QWEN2_MOE && c->window;
@@ -673,7 +665,7 @@ static void write_window(struct qr_buf *out, const struct qr_model_config *c, co
         qr_buf_printf(out, "  \"sliding_window\": %d,\n", c->window);
     else
         qr_buf_put_str(out, "  \"sliding_window\": null,\n");
-    if (row->windows_switched)
+    if (row->windows_switched || window_pattern(c->arch))
         write_layer_types(out, c);
     if (row->windows_switched)
         qr_buf_printf(out, "  \"use_sliding_window\": %s,\n  \"max_window_layers\": %d,\n", c->window ? "true" : "false",
@@ -686,13 +678,13 @@ void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c)
     const struct arch_row *row = row_of(c->arch);
     QR_ASSERT(c->stored == QR_F32 || c->stored == QR_F16 || c->stored == QR_BF16);
     qr_buf_printf(out, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n", row->name, row->model_type);
-    qr_buf_printf(out, "  \"hidden_act\": \"%s\",\n  \"hidden_size\": %d,\n  \"num_hidden_layers\": %d,\n",
-                  c->act == QR_ACT_GELU_TANH ? "gelu_pytorch_tanh" : "silu", c->n_embd, c->n_layers);
-    qr_buf_printf(out, "  \"num_attention_heads\": %d,\n  \"num_key_value_heads\": %d,\n  \"head_dim\": %d,\n", c->n_heads,
-                  c->n_kv_heads, c->head_dim);
-    qr_buf_printf(out, "  \"intermediate_size\": %d,\n  \"vocab_size\": %d,\n  \"max_position_embeddings\": %d,\n", c->n_ffn,
-                  c->n_vocab, c->ctx_max);
-    qr_buf_put_str(out, "  \"rms_norm_eps\": ");
+    const struct qr_hf_names *names = qr_hf_names(c->arch);
+    qr_buf_printf(out, "  \"%s\": \"%s\",\n  \"%s\": %d,\n  \"%s\": %d,\n", names->act, names->activation[0], names->width, c->n_embd, names->layers,
+                  c->n_layers);
+    qr_buf_printf(out, "  \"%s\": %d,\n  \"num_key_value_heads\": %d,\n  \"head_dim\": %d,\n", names->heads, c->n_heads, c->n_kv_heads, c->head_dim);
+    qr_buf_printf(out, "  \"%s\": %d,\n  \"vocab_size\": %d,\n  \"%s\": %d,\n", names->ffn, c->n_ffn, c->n_vocab, names->ctx,
+                  c->n_positions > 0 ? c->n_positions : c->ctx_max);
+    qr_buf_printf(out, "  \"%s\": ", names->eps);
     qr_json_put_f32(out, c->norm_eps);
     qr_buf_printf(out, ",\n  \"tie_word_embeddings\": %s,\n", c->tied_head ? "true" : "false");
     if (row->attention_bias_key)
@@ -700,8 +692,7 @@ void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c)
     if (row->mlp_bias_key)
         qr_buf_printf(out, "  \"mlp_bias\": %s,\n", c->mlp_bias ? "true" : "false");
     write_window(out, c, row);
-    write_unrotated(out, c);
-    write_multipliers(out, c);
+    qr_hf_write_family(out, c);
     qr_hf_moe_write(out, c);
     if (c->arch == QR_ARCH_QWEN2_MOE)
         qr_buf_printf(out, "  \"qkv_bias\": %s,\n", c->qkv_bias ? "true" : "false");
@@ -715,6 +706,6 @@ void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c)
     for (int i = 0; i < QR_COUNT(dtype_rows); i++)
         if (dtype_rows[i].dtype == c->stored)
             qr_buf_printf(out, "],\n  \"torch_dtype\": \"%s\",\n", dtype_rows[i].name);
-    write_rope(out, &c->rope);
+    write_rope(out, &c->rope, usual_partial(c->arch));
     qr_buf_put_str(out, "\n}\n");
 }

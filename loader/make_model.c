@@ -105,8 +105,7 @@ static int write_tensor(struct maker *m, struct qr_st_out *out, const struct qr_
 {
     float x[CHUNK];
     uint8_t bytes[CHUNK * 4];
-    const char *name = k->row->name;
-    const float mean = strstr(name, "norm.weight") ? 1.0f : 0.0f, std = (float)m->o.std;
+    const float mean = qr_weight_row_is_norm(k->row) ? 1.0f : 0.0f, std = (float)m->o.std;
     int rc = 0;
     for (uint64_t at = 0, n = element_count(k); rc == 0 && at < n; at += CHUNK) {
         size_t count = n - at < CHUNK ? (size_t)(n - at) : CHUNK;
@@ -226,6 +225,34 @@ int qr_model_make(const char *dir, const struct qr_model_config *config, enum qr
     return qr_model_make_with(dir, config, &o, err);
 }
 
+/* What the later families have of their own, each of it in a way that shows: caps that bend, a layer of each kind. */
+static void make_small_family(struct qr_model_config *c)
+{
+    const bool gemma = c->arch == QR_ARCH_GEMMA2 || c->arch == QR_ARCH_GEMMA3, gpt2 = c->arch == QR_ARCH_GPT2;
+    if (gemma) {
+        c->act = QR_ACT_GELU_TANH;
+        c->norm_plus_one = c->post_norms = true;
+        c->embed_scale = 8;
+        c->attn_scale = 0.25f;
+        c->window = 37;
+        c->unwindowed[0] = 2;
+    }
+    c->qk_norm |= c->arch == QR_ARCH_GEMMA3;
+    c->local_theta = c->arch == QR_ARCH_GEMMA3 ? 100 : 0;
+    c->attn_softcap = c->arch == QR_ARCH_GEMMA2 ? 3 : 0;
+    c->logits_softcap = c->arch == QR_ARCH_GEMMA2 ? 2 : 0;
+    c->layer_norm = gpt2 || c->arch == QR_ARCH_STABLELM;
+    if (c->arch == QR_ARCH_STABLELM)
+        c->rope.partial = 0.5;
+    if (gpt2) {
+        c->act = QR_ACT_GELU_TANH;
+        c->ungated = c->turned = c->qkv_bias = c->out_bias = c->mlp_bias = true;
+        c->n_kv_heads = c->n_heads;
+        c->n_positions = c->ctx_max;
+        c->unrotated[0] = 3;
+    }
+}
+
 struct qr_model_config qr_model_config_small(enum qr_arch arch)
 {
     const bool mixtral = arch == QR_ARCH_MIXTRAL, qwen2_moe = arch == QR_ARCH_QWEN2_MOE, experts = mixtral || qwen2_moe || arch == QR_ARCH_QWEN3_MOE;
@@ -246,6 +273,7 @@ struct qr_model_config qr_model_config_small(enum qr_arch arch)
         .bos_id = 1, .eos_ids = {2}, .n_eos = 1,
         .gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN, .gen_repetition_penalty = NAN, .gen_top_k = -1,
     };
+    make_small_family(&c);
     qr_arch_names(arch, c.arch_name, c.model_type);
     return c;
 }

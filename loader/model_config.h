@@ -9,7 +9,8 @@
 #include "kernels/kernels.h"
 
 enum qr_arch { QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3, QR_ARCH_PHI3, QR_ARCH_SMOLLM3, QR_ARCH_GRANITE, QR_ARCH_GEMMA,
-               QR_ARCH_MIXTRAL, QR_ARCH_QWEN2_MOE, QR_ARCH_QWEN3_MOE, QR_ARCH_COUNT };
+               QR_ARCH_MIXTRAL, QR_ARCH_QWEN2_MOE, QR_ARCH_QWEN3_MOE,
+               QR_ARCH_GEMMA2, QR_ARCH_GEMMA3, QR_ARCH_STABLELM, QR_ARCH_GPT2, QR_ARCH_COUNT };
 
 #define QR_LAYERS_MAX 1024
 
@@ -64,6 +65,12 @@ struct qr_model_config {
     bool qkv_bias, out_bias, mlp_bias;
     bool qk_norm;
     enum qr_act act;
+    bool layer_norm;                 /* norms are LayerNorm, with biases */
+    bool post_norms;                 /* what each half of a layer adds has a norm of its own */
+    bool ungated;                    /* the feed-forward has no gates: act(x up^T + bias) down^T + bias */
+    bool turned;                     /* matrices of layers are stored [in, out] (GPT-2's files) */
+    int32_t n_positions;             /* rows of the table of learned positions, 0: there is none */
+    float attn_softcap, logits_softcap; /* scores and logits become cap tanh(x / cap); 0: as they are */
     bool norm_plus_one;              /* Gemma: 1 + w is what a norm multiplies by; the loader adds the 1 */
     /* Granite's multipliers, the first one Gemma's as well; 0 is a configuration filled in by hand: 1, and 1 / sqrt(K) for attention */
     float embed_scale, residual_scale, attn_scale; /* of the embedding, of what each half of a layer adds, of scores */
@@ -72,6 +79,7 @@ struct qr_model_config {
     struct qr_moe_config moe;
     enum qr_dtype stored;            /* torch_dtype of the file */
     struct qr_rope_config rope;
+    double local_theta;              /* > 0: layers with a window rotate by it, unscaled, instead */
     int32_t bos_id;                  /* -1: none */
     int32_t eos_ids[QR_EOS_MAX], n_eos; /* union of config.json and generation_config.json (the latter wins when present) */
     /* generation_config.json: defaults for requests that leave a parameter out; NaN or -1 when absent */

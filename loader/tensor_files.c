@@ -188,3 +188,14 @@ void qr_tensor_files_decode(const struct qr_tensor_files *st, const struct qr_st
             QR_ASSERT(false);
     }
 }
+
+void qr_tensor_files_decode_columns(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n)
+{
+    QR_ASSERT(st != NULL && t != NULL && dst != NULL);
+    QR_ASSERT(t->type->computable && qr_stored_is_plain(t) && t->n_dims == 2 && first >= 0 && n <= t->shape[1] - first);
+    const size_t number = qr_dtype_bytes(t->type->dtype);
+    const uint8_t *src = (const uint8_t *)qr_tensor_files_data(st, t) + (size_t)first * number;
+    for (int64_t r = 0; r < t->shape[0]; r++, src += (size_t)t->shape[1] * number)
+        for (int64_t i = 0; i < n; i++)
+            decode_plain(dst + i * t->shape[0] + r, src + (size_t)i * number, t->type->dtype, 1);
+}

@@ -76,6 +76,9 @@ uint64_t qr_tensor_files_shard_bytes(const struct qr_tensor_files *st, int32_t s
  * type. dst [n, columns]. */
 void qr_tensor_files_decode(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n);
 
+/* Columns [first, first + n) of a matrix as rows: dst [n, rows]. Not of blocks, nor of mixed rows. */
+void qr_tensor_files_decode_columns(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n);
+
 /* Whether rows lie in the file as kernels read them. */
 static inline bool qr_stored_is_plain(const struct qr_stored_tensor *t)
 {

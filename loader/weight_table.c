@@ -9,6 +9,7 @@
 #define LAYER(field) offsetof(struct qr_layer_weights, field)
 #define TOP(field) offsetof(struct qr_weights, field)
 #define P "model.layers.%d."
+#define GPT2_PREFIX "transformer."
 
 /* A whole matrix or vector, and a piece of a fused one. */
 #define WHOLE(name, kind, layer, out, in, when, split, at) \
@@ -25,6 +26,7 @@
 #define ATTENTION_ROWS \
     WHOLE("model.embed_tokens.weight", TABLE, false, VOCAB, EMBD, ALWAYS, NONE, TOP(embed)), \
     WHOLE(P "input_layernorm.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_attn)), \
+    WHOLE(P "input_layernorm.bias", VECTOR, true, EMBD, ZERO, LAYER_NORM, NONE, LAYER(norm_attn_bias)), \
     PIECE(P "self_attn.q_proj.weight", MATRIX, Q, EMBD, QKV, ZERO, ALWAYS, OUT, LAYER(qkv)), \
     PIECE(P "self_attn.k_proj.weight", MATRIX, KV, EMBD, QKV, Q, ALWAYS, OUT, LAYER(qkv)), \
     PIECE(P "self_attn.v_proj.weight", MATRIX, KV, EMBD, QKV, Q_KV, ALWAYS, OUT, LAYER(qkv)), \
@@ -35,13 +37,15 @@
     WHOLE(P "self_attn.k_norm.weight", VECTOR, true, HEAD, ZERO, QK_NORM, NONE, LAYER(k_norm)), \
     WHOLE(P "self_attn.o_proj.weight", MATRIX, true, EMBD, Q, ALWAYS, IN, LAYER(out)), \
     WHOLE(P "self_attn.o_proj.bias", VECTOR, true, EMBD, ZERO, OUT_BIAS, NONE, LAYER(out_bias)), \
-    WHOLE(P "post_attention_layernorm.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_mlp))
+    WHOLE(P "post_attention_layernorm.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_mlp)), \
+    WHOLE(P "post_attention_layernorm.bias", VECTOR, true, EMBD, ZERO, LAYER_NORM, NONE, LAYER(norm_mlp_bias))
 #define HEAD_ROWS \
     WHOLE("model.norm.weight", VECTOR, false, EMBD, ZERO, ALWAYS, NONE, TOP(norm)), \
+    WHOLE("model.norm.bias", VECTOR, false, EMBD, ZERO, LAYER_NORM, NONE, TOP(norm_bias)), \
     WHOLE("lm_head.weight", MATRIX, false, VOCAB, EMBD, UNTIED, OUT, TOP(head)), \
     WHOLE("model.embed_tokens.weight", MATRIX, false, VOCAB, EMBD, TIED, OUT, TOP(head))
 
-/* Llama, Mistral, Qwen2, Qwen3, SmolLM3, Granite and Gemma share their names; what they lack the configuration says. */
+/* Llama, Mistral, Qwen2, Qwen3, SmolLM3, Granite, Gemma and StableLM share their names; what they lack the configuration says. */
 static const struct qr_weight_row llama_rows[] = {
     ATTENTION_ROWS,
     PIECE(P "mlp.gate_proj.weight", MATRIX, FFN, EMBD, 2FFN, ZERO, ALWAYS, OUT, LAYER(gate_up)),
@@ -93,6 +97,54 @@ static const struct qr_weight_row phi3_rows[] = {
     WHOLE("model.embed_tokens.weight", MATRIX, false, VOCAB, EMBD, TIED, OUT, TOP(head)),
 };
 
+/* Norms before and behind each half. */
+static const struct qr_weight_row gemma2_rows[] = {
+    WHOLE("model.embed_tokens.weight", TABLE, false, VOCAB, EMBD, ALWAYS, NONE, TOP(embed)),
+    WHOLE(P "input_layernorm.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_attn)),
+    PIECE(P "self_attn.q_proj.weight", MATRIX, Q, EMBD, QKV, ZERO, ALWAYS, OUT, LAYER(qkv)),
+    PIECE(P "self_attn.k_proj.weight", MATRIX, KV, EMBD, QKV, Q, ALWAYS, OUT, LAYER(qkv)),
+    PIECE(P "self_attn.v_proj.weight", MATRIX, KV, EMBD, QKV, Q_KV, ALWAYS, OUT, LAYER(qkv)),
+    PIECE(P "self_attn.q_proj.bias", VECTOR, Q, ZERO, QKV, ZERO, QKV_BIAS, OUT, LAYER(qkv_bias)),
+    PIECE(P "self_attn.k_proj.bias", VECTOR, KV, ZERO, QKV, Q, QKV_BIAS, OUT, LAYER(qkv_bias)),
+    PIECE(P "self_attn.v_proj.bias", VECTOR, KV, ZERO, QKV, Q_KV, QKV_BIAS, OUT, LAYER(qkv_bias)),
+    WHOLE(P "self_attn.q_norm.weight", VECTOR, true, HEAD, ZERO, QK_NORM, NONE, LAYER(q_norm)),
+    WHOLE(P "self_attn.k_norm.weight", VECTOR, true, HEAD, ZERO, QK_NORM, NONE, LAYER(k_norm)),
+    WHOLE(P "self_attn.o_proj.weight", MATRIX, true, EMBD, Q, ALWAYS, IN, LAYER(out)),
+    WHOLE(P "self_attn.o_proj.bias", VECTOR, true, EMBD, ZERO, OUT_BIAS, NONE, LAYER(out_bias)),
+    WHOLE(P "post_attention_layernorm.weight", VECTOR, true, EMBD, ZERO, POST_NORMS, NONE, LAYER(out_norm)),
+    WHOLE(P "pre_feedforward_layernorm.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_mlp)),
+    PIECE(P "mlp.gate_proj.weight", MATRIX, FFN, EMBD, 2FFN, ZERO, ALWAYS, OUT, LAYER(gate_up)),
+    PIECE(P "mlp.up_proj.weight", MATRIX, FFN, EMBD, 2FFN, FFN, ALWAYS, OUT, LAYER(gate_up)),
+    WHOLE(P "mlp.down_proj.weight", MATRIX, true, EMBD, FFN, ALWAYS, IN, LAYER(down)),
+    WHOLE(P "post_feedforward_layernorm.weight", VECTOR, true, EMBD, ZERO, POST_NORMS, NONE, LAYER(down_norm)),
+    WHOLE("model.norm.weight", VECTOR, false, EMBD, ZERO, ALWAYS, NONE, TOP(norm)),
+    WHOLE("lm_head.weight", MATRIX, false, VOCAB, EMBD, UNTIED, OUT, TOP(head)),
+    WHOLE("model.embed_tokens.weight", MATRIX, false, VOCAB, EMBD, TIED, OUT, TOP(head)),
+};
+
+/* One matrix for q, k and v, biases everywhere, a table of positions; no gates. */
+#define H GPT2_PREFIX "h.%d."
+static const struct qr_weight_row gpt2_rows[] = {
+    WHOLE(GPT2_PREFIX "wte.weight", TABLE, false, VOCAB, EMBD, ALWAYS, NONE, TOP(embed)),
+    WHOLE(GPT2_PREFIX "wpe.weight", ROWS, false, POSITIONS, EMBD, ALWAYS, NONE, TOP(positions)),
+    WHOLE(H "ln_1.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_attn)),
+    WHOLE(H "ln_1.bias", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_attn_bias)),
+    WHOLE(H "attn.c_attn.weight", MATRIX, true, QKV, EMBD, ALWAYS, OUT, LAYER(qkv)),
+    WHOLE(H "attn.c_attn.bias", VECTOR, true, QKV, ZERO, ALWAYS, OUT, LAYER(qkv_bias)),
+    WHOLE(H "attn.c_proj.weight", MATRIX, true, EMBD, Q, ALWAYS, IN, LAYER(out)),
+    WHOLE(H "attn.c_proj.bias", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(out_bias)),
+    WHOLE(H "ln_2.weight", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_mlp)),
+    WHOLE(H "ln_2.bias", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(norm_mlp_bias)),
+    WHOLE(H "mlp.c_fc.weight", MATRIX, true, FFN, EMBD, ALWAYS, OUT, LAYER(gate_up)),
+    WHOLE(H "mlp.c_fc.bias", VECTOR, true, FFN, ZERO, ALWAYS, OUT, LAYER(gate_up_bias)),
+    WHOLE(H "mlp.c_proj.weight", MATRIX, true, EMBD, FFN, ALWAYS, IN, LAYER(down)),
+    WHOLE(H "mlp.c_proj.bias", VECTOR, true, EMBD, ZERO, ALWAYS, NONE, LAYER(down_bias)),
+    WHOLE(GPT2_PREFIX "ln_f.weight", VECTOR, false, EMBD, ZERO, ALWAYS, NONE, TOP(norm)),
+    WHOLE(GPT2_PREFIX "ln_f.bias", VECTOR, false, EMBD, ZERO, ALWAYS, NONE, TOP(norm_bias)),
+    WHOLE("lm_head.weight", MATRIX, false, VOCAB, EMBD, UNTIED, OUT, TOP(head)),
+    WHOLE(GPT2_PREFIX "wte.weight", MATRIX, false, VOCAB, EMBD, TIED, OUT, TOP(head)),
+};
+
 /* Of those that have not llama_rows. */
 static const struct table_row {
     enum qr_arch arch;
@@ -103,6 +155,9 @@ static const struct table_row {
     {QR_ARCH_MIXTRAL, mixtral_rows, QR_COUNT(mixtral_rows)},
     {QR_ARCH_QWEN2_MOE, qwen_moe_rows, QR_COUNT(qwen_moe_rows)},
     {QR_ARCH_QWEN3_MOE, qwen_moe_rows, QR_COUNT(qwen_moe_rows)},
+    {QR_ARCH_GEMMA2, gemma2_rows, QR_COUNT(gemma2_rows)},
+    {QR_ARCH_GEMMA3, gemma2_rows, QR_COUNT(gemma2_rows)},
+    {QR_ARCH_GPT2, gpt2_rows, QR_COUNT(gpt2_rows)},
 };
 
 const struct qr_weight_row *qr_weight_table(enum qr_arch arch, int32_t *n)
@@ -125,7 +180,7 @@ int64_t qr_dim_value(const struct qr_model_config *c, enum qr_dim dim)
     int64_t q = (int64_t)c->n_heads * c->head_dim, kv = (int64_t)c->n_kv_heads * c->head_dim;
     const int64_t value[QR_DIM_COUNT] = {0, c->n_embd, q, kv, q + kv, q + 2 * kv, c->n_ffn, 2 * (int64_t)c->n_ffn, c->n_vocab,
                                          c->head_dim, c->moe.n_experts, c->moe.n_ffn, 2 * (int64_t)c->moe.n_ffn, c->moe.n_ffn_shared,
-                                         2 * (int64_t)c->moe.n_ffn_shared, 1};
+                                         2 * (int64_t)c->moe.n_ffn_shared, 1, c->n_positions};
     return value[dim];
 }
 
@@ -152,7 +207,22 @@ float qr_weight_row_offset(const struct qr_weight_row *row, const struct qr_mode
 {
     QR_ASSERT(row != NULL && row->name != NULL);
     QR_ASSERT(c != NULL);
-    return c->norm_plus_one && row->kind == QR_KIND_VECTOR && strstr(row->name, "norm.weight") != NULL ? 1 : 0;
+    return c->norm_plus_one && qr_weight_row_is_norm(row) ? 1 : 0;
+}
+
+bool qr_weight_row_is_norm(const struct qr_weight_row *row)
+{
+    QR_ASSERT(row != NULL && row->name != NULL);
+    const char *tail = strrchr(row->name, '.');
+    QR_ASSERT(tail != NULL);
+    return row->kind == QR_KIND_VECTOR && strcmp(tail, ".weight") == 0;
+}
+
+bool qr_weight_row_turned(const struct qr_weight_row *row, const struct qr_model_config *c)
+{
+    QR_ASSERT(row != NULL);
+    QR_ASSERT(c != NULL);
+    return c->turned && row->kind == QR_KIND_MATRIX && row->per_layer;
 }
 
 bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_config *c, int32_t layer)
@@ -165,6 +235,8 @@ bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_
     case QR_WHEN_OUT_BIAS: return c->out_bias;
     case QR_WHEN_MLP_BIAS: return c->mlp_bias;
     case QR_WHEN_QK_NORM: return c->qk_norm;
+    case QR_WHEN_LAYER_NORM: return c->layer_norm;
+    case QR_WHEN_POST_NORMS: return c->post_norms;
     case QR_WHEN_UNTIED: return !c->tied_head;
     case QR_WHEN_TIED: return c->tied_head;
     case QR_WHEN_DENSE: return layer >= 0 && !qr_layer_has_experts(c, layer);
@@ -219,25 +291,49 @@ const char *qr_weight_walk_name(char text[QR_WEIGHT_NAME_MAX], const struct qr_w
 {
     QR_ASSERT(text != NULL && k != NULL);
     QR_ASSERT(k->row != NULL);
-    if (!k->row->per_layer) {
-        snprintf(text, QR_WEIGHT_NAME_MAX, "%s", k->row->name);
+    const char *name = k->row->name, *mark = strstr(name, "%d"), *number = mark ? strstr(mark + 2, "%d") : NULL;
+    QR_ASSERT(k->row->per_layer == (mark != NULL) && k->row->per_expert == (number != NULL));
+    if (number)
+        snprintf(text, QR_WEIGHT_NAME_MAX, "%.*s%d%.*s%d%s", (int)(mark - name), name, k->layer, (int)(number - mark - 2), mark + 2, k->expert, number + 2);
+    else if (mark)
+        snprintf(text, QR_WEIGHT_NAME_MAX, "%.*s%d%s", (int)(mark - name), name, k->layer, mark + 2);
+    else
+        snprintf(text, QR_WEIGHT_NAME_MAX, "%s", name);
+    return text;
+}
+
+/* Files of the bare GPT-2 leave its prefix out; the text part of a Gemma 3 that also sees has one more. */
+static const struct {
+    enum qr_arch arch;
+    const char *from, *to;
+} aliases[] = {
+    {QR_ARCH_GPT2, GPT2_PREFIX, ""},
+    {QR_ARCH_GEMMA3, "model.", "model.language_model."},
+    {QR_ARCH_GEMMA3, "", "language_model."},
+};
+
+const char *qr_weight_walk_alias(char text[QR_WEIGHT_NAME_MAX], const struct qr_weight_walk *k, int32_t i)
+{
+    char name[QR_WEIGHT_NAME_MAX];
+    QR_ASSERT(text != NULL && k != NULL && i >= 0);
+    qr_weight_walk_name(name, k);
+    for (int32_t a = 0; a < QR_COUNT(aliases); a++) {
+        const size_t n = strlen(aliases[a].from);
+        if (aliases[a].arch != k->c->arch || strncmp(name, aliases[a].from, n) != 0 || i-- > 0)
+            continue;
+        const int len = snprintf(text, QR_WEIGHT_NAME_MAX, "%s%s", aliases[a].to, name + n);
+        QR_ASSERT(len < QR_WEIGHT_NAME_MAX);
         return text;
     }
-    QR_ASSERT(strncmp(k->row->name, P, sizeof P - 1) == 0);
-    const char *rest = k->row->name + sizeof P - 1, *number = k->row->per_expert ? strstr(rest, "%d") : NULL;
-    QR_ASSERT((number != NULL) == k->row->per_expert);
-    if (number)
-        snprintf(text, QR_WEIGHT_NAME_MAX, "model.layers.%d.%.*s%d%s", k->layer, (int)(number - rest), rest, k->expert, number + 2);
-    else
-        snprintf(text, QR_WEIGHT_NAME_MAX, "model.layers.%d.%s", k->layer, rest);
-    return text;
+    return NULL;
 }
 
 int32_t qr_weight_walk_shape(int64_t shape[2], const struct qr_weight_walk *k)
 {
     QR_ASSERT(shape != NULL && k != NULL);
     QR_ASSERT(k->row != NULL);
-    shape[0] = qr_dim_value(k->c, k->row->n_out);
-    shape[1] = qr_dim_value(k->c, k->row->n_in);
+    const bool turned = qr_weight_row_turned(k->row, k->c);
+    shape[turned] = qr_dim_value(k->c, k->row->n_out);
+    shape[!turned] = qr_dim_value(k->c, k->row->n_in);
     return k->row->kind == QR_KIND_VECTOR ? 1 : 2;
 }

@@ -30,6 +30,7 @@ enum qr_dim {
     QR_DIM_SHARED_FFN,  /* and of the shared one */
     QR_DIM_2SHARED_FFN,
     QR_DIM_ONE,
+    QR_DIM_POSITIONS, /* rows of the table of positions */
     QR_DIM_COUNT
 };
 int64_t qr_dim_value(const struct qr_model_config *c, enum qr_dim dim);
@@ -38,10 +39,12 @@ enum qr_weight_kind {
     QR_KIND_MATRIX, /* read by linear: packed */
     QR_KIND_VECTOR, /* norm weights and biases: f32 */
     QR_KIND_TABLE,  /* embedding: rows as stored */
+    QR_KIND_ROWS,   /* a table of f32 rows */
 };
 
 enum qr_weight_when {
     QR_WHEN_ALWAYS, QR_WHEN_QKV_BIAS, QR_WHEN_OUT_BIAS, QR_WHEN_MLP_BIAS, QR_WHEN_QK_NORM,
+    QR_WHEN_LAYER_NORM, QR_WHEN_POST_NORMS,
     QR_WHEN_UNTIED, /* lm_head.weight */
     QR_WHEN_TIED,   /* the head, from the embedding's rows */
     QR_WHEN_DENSE,  /* the layer has one plain feed-forward */
@@ -71,6 +74,12 @@ enum qr_dtype qr_weight_row_packed_as(const struct qr_weight_row *row, enum qr_d
 /* What the file's vector is divided by to be the one that is computed with: 1, or logits_divisor for the last norm. */
 float qr_weight_row_divisor(const struct qr_weight_row *row, const struct qr_model_config *c);
 
+/* Whether it is what a norm multiplies by: a vector, and no bias. */
+bool qr_weight_row_is_norm(const struct qr_weight_row *row);
+
+/* Whether the file has the matrix as [n_in, n_out]. */
+bool qr_weight_row_turned(const struct qr_weight_row *row, const struct qr_model_config *c);
+
 /* And then added to it: 1 for every norm where norm_plus_one, else 0. */
 float qr_weight_row_offset(const struct qr_weight_row *row, const struct qr_model_config *c);
 
@@ -92,7 +101,10 @@ bool qr_weight_walk_next(struct qr_weight_walk *k);
 #define QR_WEIGHT_NAME_MAX 96
 const char *qr_weight_walk_name(char text[QR_WEIGHT_NAME_MAX], const struct qr_weight_walk *k);
 
-/* Its shape, [n_out, n_in] or [n_out]; returns the number of dimensions. */
+/* Other names that files of the architecture have for it: number i = 0, 1, ... in text, or NULL when there are no more. */
+const char *qr_weight_walk_alias(char text[QR_WEIGHT_NAME_MAX], const struct qr_weight_walk *k, int32_t i);
+
+/* Its shape in the file, [n_out, n_in], [n_in, n_out] or [n_out]; returns the number of dimensions. */
 int32_t qr_weight_walk_shape(int64_t shape[2], const struct qr_weight_walk *k);
 
 #endif

@@ -22,7 +22,11 @@
 static const struct qr_stored_tensor *walk_tensor(const struct qr_weight_walk *k, const struct qr_tensor_files *st,
                                               char text[QR_WEIGHT_NAME_MAX])
 {
-    return qr_tensor_files_find(st, qr_weight_walk_name(text, k));
+    const struct qr_stored_tensor *t = qr_tensor_files_find(st, qr_weight_walk_name(text, k));
+    char other[QR_WEIGHT_NAME_MAX];
+    for (int32_t i = 0; !t && qr_weight_walk_alias(other, k, i); i++)
+        t = qr_tensor_files_find(st, other);
+    return t;
 }
 
 /* ---- checking ---- */
@@ -149,7 +153,9 @@ static size_t whole_bytes(const struct qr_weight_walk *k, const struct qr_kernel
     int64_t total = qr_dim_value(k->c, k->row->total), n_in = qr_dim_value(k->c, k->row->n_in);
     if (k->row->kind == QR_KIND_TABLE)
         return 0;
-    size_t n = k->row->kind == QR_KIND_VECTOR ? (size_t)total * sizeof(float) : kernels->linear_packed_bytes(qr_weight_row_packed_as(k->row, to), total, n_in);
+    const size_t n_numbers = (size_t)total * (k->row->kind == QR_KIND_ROWS ? (size_t)n_in : 1);
+    const bool packed = k->row->kind == QR_KIND_MATRIX;
+    const size_t n = packed ? kernels->linear_packed_bytes(qr_weight_row_packed_as(k->row, to), total, n_in) : n_numbers * sizeof(float);
     return qr_align_up(n, REGION_ALIGN);
 }
 
@@ -201,7 +207,7 @@ static void place_all(struct qr_weights *w, const struct qr_model_config *c, con
                                     : qr_tensor_2d(NULL, dst->packed_dtype, total, n_in);
             dst->stack_bytes = k.row->stacked ? whole_bytes(&k, kernels, w->matrix_dtype) : 0;
         } else {
-            dst->t = qr_tensor_1d(at, QR_F32, total);
+            dst->t = k.row->kind == QR_KIND_ROWS ? qr_tensor_2d(at, QR_F32, total, n_in) : qr_tensor_1d(at, QR_F32, total);
         }
         at += whole_bytes(&k, kernels, w->matrix_dtype);
     }
@@ -213,15 +219,21 @@ struct vector_change {
     float divisor, offset;
 };
 
+static int64_t columns_of(const struct qr_stored_tensor *t)
+{
+    return t->n_dims == 2 ? t->shape[1] : 1;
+}
+
 static void decode_vector(float *v, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, const struct qr_span *part,
                           const struct vector_change *change)
 {
+    const int64_t n = part->n * columns_of(t);
     qr_tensor_files_decode(st, t, v, part->first, part->n);
-    for (int64_t i = 0; i < part->n && (change->divisor != 1 || change->offset != 0); i++)
+    for (int64_t i = 0; i < n && (change->divisor != 1 || change->offset != 0); i++)
         v[i] = v[i] / change->divisor + change->offset;
 }
 
-/* Some of a vector of the file as f32: in place, or by way of a copy to where the host cannot write. */
+/* Some of a vector, or of rows, of the file as f32: in place, or by way of a copy to where the host cannot write. */
 static void fill_vector(struct qr_backend *be, float *dst, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, const struct qr_span *part,
                         const struct vector_change *change)
 {
@@ -229,9 +241,10 @@ static void fill_vector(struct qr_backend *be, float *dst, const struct qr_tenso
         decode_vector(dst, st, t, part, change);
         return;
     }
-    float *v = qr_alloc((size_t)part->n, sizeof *v);
+    const size_t n = (size_t)(part->n * columns_of(t));
+    float *v = qr_alloc(n, sizeof *v);
     decode_vector(v, st, t, part, change);
-    be->mem->put(be->queue, dst, v, (size_t)part->n * sizeof *v);
+    be->mem->put(be->queue, dst, v, n * sizeof *v);
     qr_free(v);
 }
 
@@ -263,6 +276,7 @@ static void upload(struct qr_backend *be, void *to, const uint8_t *from, size_t 
 /* A rectangle of a matrix in the file. */
 struct cut {
     struct qr_span rows, cols;
+    bool turned; /* they are the stored matrix's columns, and all its rows */
 };
 
 /* Its rows from `first` on, one after the other. */
@@ -308,6 +322,7 @@ struct decode {
     float *to;
     int64_t first, n_rows;
     struct qr_span cols;
+    bool turned; /* rows are the stored matrix's columns */
 };
 
 /* Whole rows are decoded. What is wanted of them is moved to where they began, so that a row's numbers lie at the distance of the file's still. */
@@ -316,6 +331,10 @@ static void decode_item(const void *arg, int32_t item, int32_t worker)
     const struct decode *d = arg;
     const int64_t row = (int64_t)item * DECODE_ROWS, n = d->n_rows - row < DECODE_ROWS ? d->n_rows - row : DECODE_ROWS, width = d->t->shape[1];
     (void)worker;
+    if (d->turned) {
+        qr_tensor_files_decode_columns(d->st, d->t, d->to + row * d->t->shape[0], d->first + row, n);
+        return;
+    }
     qr_tensor_files_decode(d->st, d->t, d->to + row * width, d->first + row, n);
     for (int64_t i = row; d->cols.first > 0 && i < row + n; i++)
         memmove(d->to + i * width, d->to + i * width + d->cols.first, (size_t)d->cols.n * sizeof *d->to);
@@ -325,14 +344,14 @@ static void decode_item(const void *arg, int32_t item, int32_t worker)
 static void pack_decoded(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const struct qr_tensor_files *st, const struct qr_stored_tensor *t,
                          const struct cut *cut)
 {
-    const int64_t width = t->shape[1], n_in = cut->cols.n, n_rows = cut->rows.n;
+    const int64_t width = t->shape[!cut->turned], n_in = cut->cols.n, n_rows = cut->rows.n;
     const size_t row_bytes = (size_t)width * sizeof(float);
     const int64_t step = row_bytes < DECODE_BYTES ? (int64_t)(DECODE_BYTES / row_bytes) : 1;
     float *rows = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
     for (int64_t row = 0; row < n_rows; row += step) {
         const int64_t n = n_rows - row < step ? n_rows - row : step;
         const struct decode d = {.st = st, .t = t, .to = be->mem->host ? rows : be->mem->stage(be->queue, (size_t)n * row_bytes),
-                                 .first = cut->rows.first + row, .n_rows = n, .cols = cut->cols};
+                                 .first = cut->rows.first + row, .n_rows = n, .cols = cut->cols, .turned = cut->turned};
         qr_backend_run(be, decode_item, &d, (int32_t)((n + DECODE_ROWS - 1) / DECODE_ROWS));
         for (int64_t i = 1; n_in < width && i < n; i++)
             memmove(d.to + i * n_in, d.to + i * width, (size_t)n_in * sizeof *rows);
@@ -351,8 +370,9 @@ static void pack_matrix(const struct qr_weights *w, struct qr_backend *be, const
 {
     const enum qr_dtype from = t->type->dtype;
     const uint8_t *src = qr_tensor_files_data(w->files, t);
-    QR_ASSERT(cut->cols.n == dst->t.shape[1] && cut->rows.first + cut->rows.n <= t->shape[0]);
-    if (!qr_stored_is_plain(t))
+    QR_ASSERT(cut->cols.n == dst->t.shape[1] && cut->rows.first + cut->rows.n <= t->shape[cut->turned]);
+    QR_ASSERT(!cut->turned || (qr_stored_is_plain(t) && cut->cols.n == t->shape[0]));
+    if (cut->turned || !qr_stored_is_plain(t))
         pack_decoded(be, dst, first, w->files, t, cut);
     else if (be->mem->host && cut->cols.n == t->shape[1] && (uintptr_t)src % qr_dtype_bytes(from) == 0)
         be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], dst->t.shape[1], first,
@@ -446,10 +466,10 @@ static void fill_one(struct qr_weights *w, const struct qr_weight_walk *k, const
     const struct qr_weight one = k->row->stacked ? qr_weight_in_stack(dst, k->expert) : *dst;
     QR_ASSERT(n_cols == 1);
     for (int32_t i = 0; i < n; first += rows[i++].n)
-        if (k->row->kind == QR_KIND_VECTOR)
+        if (k->row->kind != QR_KIND_MATRIX)
             fill_vector(be, (float *)dst->t.data + first, w->files, t, &rows[i], &change);
         else
-            pack_matrix(w, be, &one, first, t, &(struct cut){rows[i], cols[0]});
+            pack_matrix(w, be, &one, first, t, &(struct cut){rows[i], cols[0], qr_weight_row_turned(k->row, k->c)});
 }
 
 static void fill_all(struct qr_weights *w, const struct qr_share *share, struct qr_backend *be)

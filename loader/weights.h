@@ -21,14 +21,15 @@
 
 /* A weight whose t.data and packed are both NULL is one that this model does not have. */
 struct qr_layer_weights {
-    struct qr_weight norm_attn, qkv, qkv_bias, q_norm, k_norm, out, out_bias; /* attention */
-    struct qr_weight norm_mlp, gate_up, gate_up_bias, down, down_bias;        /* feed-forward */
+    struct qr_weight norm_attn, norm_attn_bias, qkv, qkv_bias, q_norm, k_norm, out, out_bias; /* attention */
+    struct qr_weight norm_mlp, norm_mlp_bias, gate_up, gate_up_bias, down, down_bias;         /* feed-forward; without gates gate_up is [F, D] */
+    struct qr_weight out_norm, down_norm;                                                     /* of what each half adds */
     struct qr_weight router, experts_gate_up, experts_down;                   /* or experts: the last two are stacks */
     struct qr_weight shared_gate, shared_gate_up, shared_down;                /* and one that is shared: stacks of one */
 };
 
 struct qr_weights {
-    struct qr_weight embed, norm, head;
+    struct qr_weight embed, positions, norm, norm_bias, head;
     struct qr_layer_weights *layer; /* owned [n_layers] */
     int32_t n_layers;
     enum qr_dtype matrix_dtype;     /* of packed matrices: f32, bf16, or quantized from what the file stores (to 4 bits: but the head to 8) */

@@ -1,7 +1,9 @@
 /* Llama and its family: RMSNorm before attention and before a gated feed-forward, rotary positions, grouped heads. Mistral adds a
  * window, Qwen2 biases on q, k, v, Qwen3 a norm on each head of q and k, Phi-3 stores fused matrices, SmolLM3 has layers without positions; each is a weight or
  * a number that is there or not. Mixtral, Qwen2-MoE and Qwen3-MoE have experts in place of the feed-forward, in all layers or in some. Gemma's gates are GELU,
- * its norms multiply by 1 + w (as loaded) and its embeddings are scaled.
+ * its norms multiply by 1 + w (as loaded) and its embeddings are scaled; Gemma 2 and 3 have norms behind each half as well, and cap scores and logits or rotate
+ * layers with a window by a table of their own. StableLM's norms are LayerNorm, and so are GPT-2's, whose positions are a table and whose feed-forward has no
+ * gates.
  *
  * Granite multiplies what each half of a layer adds by r. Here h / r is carried instead: to it halves are added as they are, and a norm of it with eps / r^2 is
  * the norm of h with eps, as (h/r) / sqrt(mean (h/r)^2 + eps/r^2) = h / sqrt(mean h^2 + eps). So r costs nothing but a first factor of 1 / r. */
@@ -24,16 +26,19 @@ static void feed_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr
 static void layer(struct qr_exec *x, struct qr_tensor *h, const struct qr_model_config *c, const struct qr_layer_weights *w, float eps, int32_t i)
 {
     const struct qr_attn_spec spec = qr_attn_spec_of(c, i);
-    const struct qr_attend_weights attend = {.norm = &w->norm_attn, .qkv = &w->qkv, .qkv_bias = qr_weight_or_null(&w->qkv_bias),
-                                             .q_norm = c->qk_norm ? &w->q_norm : NULL, .k_norm = c->qk_norm ? &w->k_norm : NULL};
+    const struct qr_attend_weights attend = {.norm = &w->norm_attn, .norm_bias = qr_weight_or_null(&w->norm_attn_bias), .qkv = &w->qkv,
+                                             .qkv_bias = qr_weight_or_null(&w->qkv_bias), .q_norm = c->qk_norm ? &w->q_norm : NULL,
+                                             .k_norm = c->qk_norm ? &w->k_norm : NULL};
     struct qr_tensor mixed = x->ops->attend(x, h, &attend, eps, &spec);
     if (qr_layer_has_experts(c, i)) {
         feed_experts(x, h, &mixed, c, w, eps);
         return;
     }
-    const struct qr_feed_weights feed = {.out = &w->out, .out_bias = qr_weight_or_null(&w->out_bias), .norm = &w->norm_mlp, .gate_up = &w->gate_up,
-                                         .gate_up_bias = qr_weight_or_null(&w->gate_up_bias), .down = &w->down,
-                                         .down_bias = qr_weight_or_null(&w->down_bias)};
+    const struct qr_feed_weights feed = {.out = &w->out, .out_bias = qr_weight_or_null(&w->out_bias), .norm = &w->norm_mlp,
+                                         .norm_bias = qr_weight_or_null(&w->norm_mlp_bias), .gate_up = &w->gate_up,
+                                         .gate_up_bias = qr_weight_or_null(&w->gate_up_bias), .down = &w->down, .down_bias = qr_weight_or_null(&w->down_bias),
+                                         .out_norm = qr_weight_or_null(&w->out_norm), .down_norm = qr_weight_or_null(&w->down_norm),
+                                         .ungated = c->ungated};
     x->ops->feed(x, h, &mixed, &feed, eps, c->act);
 }
 
@@ -46,11 +51,14 @@ struct qr_tensor qr_llama_forward(struct qr_exec *x, const struct qr_model_confi
     const float eps = (float)((double)c->norm_eps / (r * r));
     QR_ASSERT(r == 1 || !c->qk_norm); /* their eps is that of numbers which nothing divided */
     struct qr_tensor h = o->embed(x, &w->embed, (float)(first / r));
+    if (c->n_positions > 0)
+        o->add_positions(x, &h, &w->positions);
     for (int32_t i = 0; i < c->n_layers; i++) {
         size_t mark = o->scope_begin(x);
         layer(x, &h, c, &w->layer[i], eps, i);
         o->scope_end(x, &h, mark);
     }
     struct qr_tensor rows = o->select_rows(x, &h);
-    return o->norm_logits(x, &rows, &w->norm, eps, &w->head);
+    const struct qr_head_weights head = {.norm = &w->norm, .norm_bias = qr_weight_or_null(&w->norm_bias), .head = &w->head, .softcap = c->logits_softcap};
+    return o->norm_logits(x, &rows, &head, eps);
 }

@@ -14,15 +14,19 @@
 
 #define BLOCK_TOKENS 16 /* what the backend is asked about; pages are no part of a model */
 
+struct rotation {
+    struct qr_rope_freqs freqs; /* owned */
+    const double *inv_freq;     /* its numbers where kernels read them */
+    void *device_freq;          /* owned: where that is no place of the host, else NULL */
+};
+
 struct qr_model {
     struct qr_model_config config;
     struct qr_share share;     /* this rank's part of it */
     struct qr_comm *comm;      /* borrowed; NULL: one rank */
     struct qr_weights weights; /* owned, unless borrowed */
     bool borrowed;             /* the weights are somebody else's */
-    struct qr_rope_freqs rope; /* owned */
-    const double *inv_freq;    /* rope's numbers where kernels read them */
-    void *device_freq;         /* owned: where that is no place of the host, else NULL */
+    struct rotation rope, local; /* the second of layers with a window, where the model has one */
     const struct qr_mem_ops *mem; /* borrowed: whose it is */
     enum qr_dtype kv_dtype;
     struct qr_tensor (*forward)(struct qr_exec *x, const struct qr_model_config *c, const struct qr_weights *w);
@@ -44,6 +48,10 @@ static const struct {
     {QR_ARCH_MIXTRAL, qr_llama_forward},
     {QR_ARCH_QWEN2_MOE, qr_llama_forward},
     {QR_ARCH_QWEN3_MOE, qr_llama_forward},
+    {QR_ARCH_GEMMA2, qr_llama_forward},
+    {QR_ARCH_GEMMA3, qr_llama_forward},
+    {QR_ARCH_STABLELM, qr_llama_forward},
+    {QR_ARCH_GPT2, qr_llama_forward},
 };
 
 /* ---- opening ---- */
@@ -104,6 +112,21 @@ static int share_out(struct qr_model *m, const struct qr_backend *be, const stru
     return qr_share_make(&m->share, &m->config, rank, n, err);
 }
 
+/* Kernels that only some architectures need, and devices may lack. */
+static int check_kernels(const struct qr_backend *be, const struct qr_model_config *c, struct qr_err *err)
+{
+    const struct {
+        const char *what;
+        bool needed, there;
+    } row[] = {{"LayerNorm", c->layer_norm, be->k->layer_norm != NULL},
+               {"feed-forwards without gates", c->ungated, be->k->unit != NULL},
+               {"capped logits", c->logits_softcap > 0, be->k->softcap != NULL}};
+    for (int i = 0; i < QR_COUNT(row); i++)
+        if (row[i].needed && !row[i].there)
+            return qr_err_set(err, QR_E_UNSUPPORTED, "%s needs %s, which \"%s\" does not compute: take --device cpu", c->arch_name, row[i].what, be->name);
+    return 0;
+}
+
 /* Everything short of loading: configuration, checked headers, the types that will be computed in. On success *files is the caller's. */
 static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_dtype *dtype, const char *dir, struct qr_backend *be,
                    const struct qr_model_options *options, struct qr_err *err)
@@ -128,6 +151,7 @@ static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_d
         *dtype = choose_dtype(st, c, options);
         m->kv_dtype = choose_kv_dtype(options->kv_cache, *dtype);
         rc = qr_backend_supports(be, *dtype, qr_weights_inputs_max(c), m->kv_dtype, c->head_dim, BLOCK_TOKENS, err);
+        rc = rc ? rc : check_kernels(be, c, err);
     }
     if (!rc && c->moe.n_experts > 0 && (!be->k->route || !be->k->experts))
         rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s has experts, for which %s has no kernels; use --device cpu", c->arch_name, be->name);
@@ -139,6 +163,25 @@ static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_d
     return 0;
 }
 
+static void place_rotation(struct rotation *r, struct qr_model *m, struct qr_backend *be, const struct qr_rope_config *c)
+{
+    qr_rope_freqs_init(&r->freqs, c, m->config.head_dim, m->config.ctx_max);
+    r->inv_freq = r->freqs.inv_freq;
+    if (!be || be->mem->host)
+        return;
+    const size_t n_bytes = (size_t)r->freqs.n_rot / 2 * sizeof *r->inv_freq;
+    m->mem = be->mem;
+    r->inv_freq = r->device_freq = be->mem->alloc(n_bytes);
+    be->mem->put(be->queue, r->device_freq, r->freqs.inv_freq, n_bytes);
+}
+
+static void drop_rotation(struct rotation *r, const struct qr_mem_ops *mem)
+{
+    qr_rope_freqs_release(&r->freqs);
+    if (r->device_freq)
+        mem->free(r->device_freq);
+}
+
 /* Chooses the forward, and computes what it needs beside weights. Without a backend: for planning, nothing of it is read. */
 static void bind(struct qr_model *m, struct qr_backend *be)
 {
@@ -146,14 +189,11 @@ static void bind(struct qr_model *m, struct qr_backend *be)
         if (forwards[i].arch == m->config.arch)
             m->forward = forwards[i].forward;
     QR_ASSERT(m->forward != NULL);
-    qr_rope_freqs_init(&m->rope, &m->config.rope, m->config.head_dim, m->config.ctx_max);
-    m->inv_freq = m->rope.inv_freq;
-    if (!be || be->mem->host)
+    place_rotation(&m->rope, m, be, &m->config.rope);
+    if (m->config.local_theta <= 0)
         return;
-    const size_t n_bytes = (size_t)m->rope.n_rot / 2 * sizeof *m->inv_freq;
-    m->mem = be->mem;
-    m->inv_freq = m->device_freq = be->mem->alloc(n_bytes);
-    be->mem->put(be->queue, m->device_freq, m->rope.inv_freq, n_bytes);
+    const struct qr_rope_config local = {.type = QR_ROPE_DEFAULT, .theta = m->config.local_theta, .factor = 1, .partial = m->config.rope.partial};
+    place_rotation(&m->local, m, be, &local);
 }
 
 int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
@@ -189,6 +229,9 @@ int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const 
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s, a mixture of experts, is served, not trained", c->arch_name);
     if (c->norm_plus_one)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s, whose norms multiply by 1 + w, is served, not trained", c->arch_name);
+    if (c->layer_norm || c->post_norms || c->ungated || c->turned || c->n_positions > 0 || c->logits_softcap > 0 || c->local_theta > 0)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s, which has %s, is served, not trained", c->arch_name,
+                          c->layer_norm ? "LayerNorms" : "norms behind its halves");
     if (c->logits_divisor > 0 && c->logits_divisor != 1)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s with logits_scaling %g is served, not trained: expected logits_scaling 1", c->arch_name,
                           (double)c->logits_divisor);
@@ -212,9 +255,8 @@ void qr_model_close(struct qr_model *m)
 {
     if (!m)
         return;
-    qr_rope_freqs_release(&m->rope);
-    if (m->device_freq)
-        m->mem->free(m->device_freq);
+    drop_rotation(&m->rope, m->mem);
+    drop_rotation(&m->local, m->mem);
     if (!m->borrowed)
         qr_weights_release(&m->weights);
     qr_free(m);
@@ -282,15 +324,22 @@ struct qr_kv_view qr_model_kv_view(const struct qr_model *m, void *base, int32_t
 
 /* ---- the step ---- */
 
-/* The rotary table of the batch's positions, then the architecture's forward. */
+static struct qr_tensor table_of(struct qr_exec *x, const struct rotation *r)
+{
+    const int32_t n = x->batch->n_tokens, half = r->freqs.n_rot / 2;
+    float *cos_sin = qr_arena_alloc(x->act, (size_t)n * 2 * (size_t)half * qr_dtype_bytes(x->real), 64);
+    const struct qr_rope_table_args a = {.cos_sin = cos_sin, .pos = x->batch->pos, .inv_freq = r->inv_freq, .n_rows = n,
+                                         .n_rot = r->freqs.n_rot, .attn_factor = r->freqs.attn_factor};
+    x->be->k->rope_table(x->be->queue, &a);
+    return qr_tensor_3d(cos_sin, x->real, n, 2, half);
+}
+
+/* The rotary tables of the batch's positions, then the architecture's forward. */
 static struct qr_tensor run_step(struct qr_exec *x, const struct qr_model *m)
 {
-    const int32_t n = x->batch->n_tokens, half = m->rope.n_rot / 2;
-    float *cos_sin = qr_arena_alloc(x->act, (size_t)n * 2 * (size_t)half * qr_dtype_bytes(x->real), 64);
-    const struct qr_rope_table_args a = {.cos_sin = cos_sin, .pos = x->batch->pos, .inv_freq = m->inv_freq, .n_rows = n,
-                                         .n_rot = m->rope.n_rot, .attn_factor = m->rope.attn_factor};
-    x->be->k->rope_table(x->be->queue, &a);
-    x->cos_sin = qr_tensor_3d(cos_sin, x->real, n, 2, half);
+    x->cos_sin = table_of(x, &m->rope);
+    if (m->local.inv_freq)
+        x->local_cos_sin = table_of(x, &m->local);
     return m->forward(x, &m->share.own, &m->weights);
 }
 
@@ -403,7 +452,8 @@ int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend 
                                   .adapted_act_bytes = qr_lora_act_bytes(&m, n_tokens, n_logits)};
     struct qr_kv_view token = qr_model_kv_view(&m, NULL, 0, 1);
     out->kv_token_bytes = qr_kv_block_bytes(&token);
-    qr_rope_freqs_release(&m.rope);
+    drop_rotation(&m.rope, m.mem);
+    drop_rotation(&m.local, m.mem);
     qr_weights_release(&m.weights);
     return 0;
 }

@@ -58,7 +58,7 @@ struct qr_exec {
     const struct qr_model *model;  /* borrowed */
     struct qr_ranks *ranks;        /* owned; NULL: this is the only one */
     const struct qr_lora *lora;    /* borrowed, or NULL: no row has an adapter */
-    struct qr_tensor cos_sin;      /* this step's rotary table */
+    struct qr_tensor cos_sin, local_cos_sin; /* this step's rotary tables; the second where the model has one */
     struct qr_stretches stretches; /* of this step's logits, in the arena; largest NULL: the verbs say nothing of them */
     enum qr_dtype real;            /* what activations are: f32; f64 where the reference kernels are compiled in double */
     struct qr_batch placed;        /* the batch, when its arrays had to be copied to a device */

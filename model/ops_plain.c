@@ -2,12 +2,17 @@
 #include "base/assert.h"
 #include "model/model.h"
 
+static struct qr_tensor any_norm(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w, const struct qr_weight *bias, float eps)
+{
+    return bias ? x->ops->layer_norm(x, h, w, bias, eps) : x->ops->norm(x, h, w, eps);
+}
+
 struct qr_tensor qr_plain_attend(struct qr_exec *x, const struct qr_tensor *h, const struct qr_attend_weights *w, float eps,
                                  const struct qr_attn_spec *spec)
 {
     QR_ASSERT(x != NULL && h != NULL && w != NULL && spec != NULL);
     const int64_t n_q = (int64_t)spec->n_heads * spec->head_dim, n_kv = (int64_t)spec->n_kv_heads * spec->head_dim;
-    struct qr_tensor in = x->ops->norm(x, h, w->norm, eps), qkv = x->ops->linear(x, &in, w->qkv, w->qkv_bias);
+    struct qr_tensor in = any_norm(x, h, w->norm, w->norm_bias, eps), qkv = x->ops->linear(x, &in, w->qkv, w->qkv_bias);
     QR_ASSERT(qkv.n_dims == 2 && qkv.shape[1] == n_q + 2 * n_kv);
     const struct qr_tensor parts[3] = {qr_tensor_columns(&qkv, 0, n_q), qr_tensor_columns(&qkv, n_q, n_kv), qr_tensor_columns(&qkv, n_q + n_kv, n_kv)};
     struct qr_tensor q = qr_tensor_heads(&parts[0], spec->n_heads, spec->head_dim), k = qr_tensor_heads(&parts[1], spec->n_kv_heads, spec->head_dim);
@@ -17,15 +22,18 @@ struct qr_tensor qr_plain_attend(struct qr_exec *x, const struct qr_tensor *h, c
     if (w->k_norm)
         x->ops->qk_norm(x, &k, w->k_norm, eps);
     if (!spec->unrotated) {
-        x->ops->rope(x, &q);
-        x->ops->rope(x, &k);
+        x->ops->rope(x, &q, spec->local);
+        x->ops->rope(x, &k, spec->local);
     }
     return x->ops->attention(x, &q, &k, &v, spec);
 }
 
-static void linear_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
+static void linear_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias,
+                        const struct qr_weight *norm, float eps)
 {
     struct qr_tensor delta = x->ops->linear(x, in, w, bias);
+    if (norm)
+        delta = x->ops->norm(x, &delta, norm, eps);
     x->ops->residual_add(x, h, &delta);
 }
 
@@ -33,10 +41,13 @@ void qr_plain_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tenso
 {
     QR_ASSERT(x != NULL && h != NULL);
     QR_ASSERT(mixed != NULL && w != NULL);
-    linear_onto(x, h, mixed, w->out, w->out_bias);
-    struct qr_tensor in = x->ops->norm(x, h, w->norm, eps), gate_up = x->ops->linear(x, &in, w->gate_up, w->gate_up_bias);
-    struct qr_tensor gated = x->ops->glu(x, &gate_up, act);
-    linear_onto(x, h, &gated, w->down, w->down_bias);
+    linear_onto(x, h, mixed, w->out, w->out_bias, w->out_norm, eps);
+    struct qr_tensor in = any_norm(x, h, w->norm, w->norm_bias, eps), up = x->ops->linear(x, &in, w->gate_up, w->gate_up_bias);
+    if (w->ungated)
+        x->ops->unit(x, &up, act);
+    else
+        up = x->ops->glu(x, &up, act);
+    linear_onto(x, h, &up, w->down, w->down_bias, w->down_norm, eps);
 }
 
 void qr_plain_mix_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_experts_weights *w, float eps, const struct qr_experts_spec *spec)
@@ -57,14 +68,16 @@ void qr_plain_feed_experts(struct qr_exec *x, struct qr_tensor *h, const struct 
 {
     QR_ASSERT(x != NULL && h != NULL);
     QR_ASSERT(mixed != NULL && w != NULL);
-    linear_onto(x, h, mixed, w->out, w->out_bias);
+    linear_onto(x, h, mixed, w->out, w->out_bias, NULL, eps);
     qr_plain_mix_experts(x, h, w, eps, spec);
 }
 
-struct qr_tensor qr_plain_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w)
+struct qr_tensor qr_plain_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps)
 {
     QR_ASSERT(x != NULL && h != NULL);
-    QR_ASSERT(norm != NULL && w != NULL);
-    struct qr_tensor in = x->ops->norm(x, h, norm, eps);
-    return x->ops->logits(x, &in, w);
+    QR_ASSERT(w != NULL && w->norm != NULL && w->head != NULL);
+    struct qr_tensor in = any_norm(x, h, w->norm, w->norm_bias, eps), logits = x->ops->logits(x, &in, w->head);
+    if (w->softcap > 0)
+        x->ops->softcap(x, &logits, w->softcap);
+    return logits;
 }

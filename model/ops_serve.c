@@ -60,6 +60,30 @@ static void serve_residual_add(struct qr_exec *x, struct qr_tensor *h, const str
     x->be->k->residual_add(x->be->queue, &a);
 }
 
+static struct qr_tensor serve_layer_norm(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w, const struct qr_weight *bias, float eps)
+{
+    QR_ASSERT(x != NULL && h != NULL && w != NULL && bias != NULL);
+    QR_ASSERT(h->n_dims == 2 && w->t.shape[0] == h->shape[1] && bias->t.shape[0] == h->shape[1]);
+    struct qr_tensor out = make(x, h->shape[0], h->shape[1]);
+    const struct qr_layer_norm_args a = {.out = out.data, .x = h->data, .w = w->t.data, .bias = bias->t.data, .out_stride = out.stride[0],
+                                         .x_stride = h->stride[0], .n_rows = (int32_t)h->shape[0], .n_cols = (int32_t)h->shape[1], .eps = eps};
+    if (a.n_rows > 0)
+        x->be->k->layer_norm(x->be->queue, &a);
+    return out;
+}
+
+/* Of the batch's positions the table has rows, as no context is longer than it. */
+static void serve_add_positions(struct qr_exec *x, struct qr_tensor *h, const struct qr_weight *table)
+{
+    QR_ASSERT(x != NULL && h != NULL && table != NULL);
+    QR_ASSERT(table->t.n_dims == 2 && table->t.shape[1] == h->shape[1] && h->shape[0] == x->batch->n_tokens);
+    struct qr_tensor rows = make(x, h->shape[0], h->shape[1]);
+    const struct qr_embed_args a = {.out = rows.data, .table = &table->t, .ids = x->batch->pos, .out_stride = rows.stride[0], .n_rows = x->batch->n_tokens,
+                                    .scale = 1};
+    x->be->k->embed(x->be->queue, &a);
+    serve_residual_add(x, h, &rows);
+}
+
 /* What every product says of its operands; norm may be NULL. */
 static struct qr_linear_args product_of(const struct qr_tensor *in, const struct qr_weight *norm, float eps, const struct qr_weight *w,
                                         const struct qr_weight *bias)
@@ -172,10 +196,57 @@ void qr_serve_linear_onto(struct qr_exec *x, struct qr_tensor *h, const struct q
     x->be->k->linear(x->be->queue, &a);
 }
 
+static void serve_unit(struct qr_exec *x, struct qr_tensor *h, enum qr_act act)
+{
+    QR_ASSERT(x != NULL && h != NULL);
+    QR_ASSERT(h->n_dims == 2);
+    const struct qr_unit_args a = {.x = h->data, .stride = h->stride[0], .n_rows = (int32_t)h->shape[0], .n_cols = (int32_t)h->shape[1], .act = act};
+    x->be->k->unit(x->be->queue, &a);
+}
+
+/* *h += in w^T + bias, or a norm of that. */
+static void half_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias,
+                      const struct qr_weight *norm, float eps)
+{
+    if (!norm) {
+        qr_serve_linear_onto(x, h, in, w, bias);
+        return;
+    }
+    struct qr_tensor delta = serve_linear(x, in, w, bias);
+    const struct qr_norm_args a = {.out = delta.data, .x = delta.data, .w = norm->t.data, .out_stride = delta.stride[0], .x_stride = delta.stride[0],
+                                   .n_rows = (int32_t)delta.shape[0], .n_cols = (int32_t)delta.shape[1], .eps = eps};
+    QR_ASSERT(norm->t.data != NULL && norm->t.shape[0] == delta.shape[1]);
+    x->be->k->rms_norm(x->be->queue, &a);
+    serve_residual_add(x, h, &delta);
+}
+
+/* Where something stands between the products. */
+static void feed_in_steps(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act)
+{
+    half_onto(x, h, mixed, w->out, w->out_bias, w->out_norm, eps);
+    struct qr_tensor in = *h;
+    const struct qr_weight *norm = w->norm;
+    if (w->norm_bias) {
+        in = serve_layer_norm(x, h, w->norm, w->norm_bias, eps);
+        norm = NULL;
+    }
+    struct qr_linear_args a = product_of(&in, norm, eps, w->gate_up, w->gate_up_bias);
+    a.glu = !w->ungated;
+    a.act = act;
+    struct qr_tensor up = run_product(x, &a);
+    if (w->ungated)
+        serve_unit(x, &up, act);
+    half_onto(x, h, &up, w->down, w->down_bias, w->down_norm, eps);
+}
+
 static void serve_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act)
 {
     QR_ASSERT(x != NULL && h != NULL && mixed != NULL);
     QR_ASSERT(w != NULL && w->norm != NULL);
+    if (!qr_feed_is_chain(w)) {
+        feed_in_steps(x, h, mixed, w, eps, act);
+        return;
+    }
     struct qr_linear_args a[3] = {product_onto(h, mixed, w->out, w->out_bias), product_of(h, w->norm, eps, w->gate_up, w->gate_up_bias)};
     a[1].glu = a[1].passing = true;
     a[1].act = act;
@@ -227,13 +298,14 @@ static void serve_qk_norm(struct qr_exec *x, struct qr_tensor *q, const struct q
     x->be->k->head_norm(x->be->queue, &a);
 }
 
-static void serve_rope(struct qr_exec *x, struct qr_tensor *q)
+static void serve_rope(struct qr_exec *x, struct qr_tensor *q, bool local)
 {
     QR_ASSERT(x != NULL && q != NULL);
-    QR_ASSERT(q->n_dims == 3 && x->cos_sin.n_dims == 3 && q->shape[0] == x->cos_sin.shape[0]);
-    const struct qr_rope_args a = {.x = q->data, .cos_sin = x->cos_sin.data, .stride = q->stride[0], .n_rows = (int32_t)q->shape[0],
+    const struct qr_tensor *table = local ? &x->local_cos_sin : &x->cos_sin;
+    QR_ASSERT(q->n_dims == 3 && table->n_dims == 3 && q->shape[0] == table->shape[0]);
+    const struct qr_rope_args a = {.x = q->data, .cos_sin = table->data, .stride = q->stride[0], .n_rows = (int32_t)q->shape[0],
                                    .n_heads = (int32_t)q->shape[1], .head_dim = (int32_t)q->shape[2],
-                                   .n_rot = (int32_t)x->cos_sin.shape[2] * 2};
+                                   .n_rot = (int32_t)table->shape[2] * 2};
     x->be->k->rope(x->be->queue, &a);
 }
 
@@ -266,11 +338,12 @@ static struct qr_tensor serve_attention(struct qr_exec *x, const struct qr_tenso
 static struct qr_qkv_args heads_of(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_attend_weights *w, float eps, const struct qr_attn_spec *spec)
 {
     QR_ASSERT(qkv->n_dims == 2 && qkv->shape[1] == (int64_t)(spec->n_heads + 2 * spec->n_kv_heads) * spec->head_dim);
-    QR_ASSERT(x->cos_sin.n_dims == 3 && qkv->shape[0] == x->cos_sin.shape[0]);
+    const struct qr_tensor *table = spec->local ? &x->local_cos_sin : &x->cos_sin;
+    QR_ASSERT(table->n_dims == 3 && qkv->shape[0] == table->shape[0]);
     return (struct qr_qkv_args){.x = qkv->data, .q_norm = w->q_norm ? w->q_norm->t.data : NULL, .k_norm = w->k_norm ? w->k_norm->t.data : NULL,
-                                .cos_sin = x->cos_sin.data, .kv = x->kv, .slot = x->batch->slot, .stride = qkv->stride[0], .layer = spec->layer,
+                                .cos_sin = table->data, .kv = x->kv, .slot = x->batch->slot, .stride = qkv->stride[0], .layer = spec->layer,
                                 .n_rows = (int32_t)qkv->shape[0], .n_heads = spec->n_heads,
-                                .n_rot = spec->unrotated ? 0 : (int32_t)x->cos_sin.shape[2] * 2, .eps = eps};
+                                .n_rot = spec->unrotated ? 0 : (int32_t)table->shape[2] * 2, .eps = eps};
 }
 
 struct qr_tensor qr_serve_attend_from(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_attend_weights *w, float eps, const struct qr_attn_spec *spec)
@@ -287,7 +360,8 @@ static struct qr_tensor serve_attend(struct qr_exec *x, const struct qr_tensor *
 {
     QR_ASSERT(x != NULL && h != NULL);
     QR_ASSERT(w != NULL && w->norm != NULL && spec != NULL);
-    struct qr_linear_args a = product_of(h, w->norm, eps, w->qkv, w->qkv_bias);
+    const struct qr_tensor in = w->norm_bias ? serve_layer_norm(x, h, w->norm, w->norm_bias, eps) : *h;
+    struct qr_linear_args a = product_of(&in, w->norm_bias ? NULL : w->norm, eps, w->qkv, w->qkv_bias);
     struct qr_tensor qkv = make_out(x, &a);
     const struct qr_qkv_args heads = heads_of(x, &qkv, w, eps, spec);
     const struct qr_chain_args chain = {.linear = &a, .n = 1, .heads = &heads};
@@ -319,30 +393,49 @@ static struct qr_tensor serve_select_rows(struct qr_exec *x, const struct qr_ten
     return out;
 }
 
-/* The head's product says what can be said of stretches of logits while they are at hand. Not a device's: who samples reads rows that were brought. */
-static struct qr_tensor run_head(struct qr_exec *x, struct qr_linear_args *a)
+/* The head's product says what can be said of stretches of logits while they are at hand; of capped ones the cap does. Not a device's: who samples reads
+ * rows that were brought. */
+static struct qr_tensor run_head(struct qr_exec *x, struct qr_linear_args *a, float cap)
 {
     const int64_t n = (a->n_out + QR_LINEAR_STRETCH - 1) / QR_LINEAR_STRETCH;
-    if (!x->be->mem->host)
-        return run_product(x, a);
-    float *largest = make(x, a->n_rows, n).data, *sum = make(x, a->n_rows, n).data;
-    x->stretches = (struct qr_stretches){.largest = largest, .sum = x->batch->logit_scale ? sum : NULL, .scale = x->batch->logit_scale, .stride = n};
-    a->stretches = &x->stretches;
-    return run_product(x, a);
+    const struct qr_stretches *known = NULL;
+    if (x->be->mem->host) {
+        float *largest = make(x, a->n_rows, n).data, *sum = make(x, a->n_rows, n).data;
+        x->stretches = (struct qr_stretches){.largest = largest, .sum = x->batch->logit_scale ? sum : NULL, .scale = x->batch->logit_scale, .stride = n};
+        known = &x->stretches;
+    }
+    a->stretches = cap > 0 ? NULL : known;
+    struct qr_tensor out = run_product(x, a);
+    const struct qr_softcap_args c = {.x = out.data, .stretches = known, .stride = out.stride[0], .n_rows = a->n_rows, .n_cols = a->n_out, .cap = cap};
+    if (cap > 0 && c.n_rows > 0)
+        x->be->k->softcap(x->be->queue, &c);
+    return out;
 }
 
 static struct qr_tensor serve_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w)
 {
     struct qr_linear_args a = product_of(h, NULL, 0, w, NULL);
-    return run_head(x, &a);
+    return run_head(x, &a, 0);
 }
 
-static struct qr_tensor serve_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps,
-                                          const struct qr_weight *w)
+/* What was said of their stretches is said anew. */
+static void serve_softcap(struct qr_exec *x, struct qr_tensor *logits, float cap)
 {
-    QR_ASSERT(norm != NULL);
-    struct qr_linear_args a = product_of(h, norm, eps, w, NULL);
-    return run_head(x, &a);
+    QR_ASSERT(x != NULL && logits != NULL);
+    QR_ASSERT(logits->n_dims == 2 && cap > 0);
+    const struct qr_softcap_args a = {.x = logits->data, .stretches = x->stretches.largest ? &x->stretches : NULL, .stride = logits->stride[0],
+                                      .n_rows = (int32_t)logits->shape[0], .n_cols = (int32_t)logits->shape[1], .cap = cap};
+    if (a.n_rows > 0)
+        x->be->k->softcap(x->be->queue, &a);
+}
+
+static struct qr_tensor serve_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps)
+{
+    QR_ASSERT(x != NULL && h != NULL);
+    QR_ASSERT(w != NULL && w->norm != NULL && w->head != NULL);
+    const struct qr_tensor in = w->norm_bias ? serve_layer_norm(x, h, w->norm, w->norm_bias, eps) : *h;
+    struct qr_linear_args a = product_of(&in, w->norm_bias ? NULL : w->norm, eps, w->head, NULL);
+    return run_head(x, &a, w->softcap);
 }
 
 /* ---- several ranks ---- */
@@ -383,7 +476,7 @@ static void ranks_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_t
 }
 
 /* Each rank fills its columns of all rows, and rank 0 collects them. Where these are no whole stretches, nothing is said of stretches. */
-static struct qr_tensor ranks_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w)
+static struct qr_tensor ranks_head(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w)
 {
     const struct qr_share *s = qr_model_share(x->model);
     const int64_t n = (s->whole.n_vocab + QR_LINEAR_STRETCH - 1) / QR_LINEAR_STRETCH, first = s->first_vocab / QR_LINEAR_STRETCH;
@@ -406,7 +499,14 @@ static struct qr_tensor ranks_norm_logits(struct qr_exec *x, const struct qr_ten
 
 static struct qr_tensor ranks_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w)
 {
-    return ranks_norm_logits(x, h, NULL, 0, w);
+    return ranks_head(x, h, NULL, 0, w);
+}
+
+static struct qr_tensor ranks_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps)
+{
+    QR_ASSERT(w != NULL && w->norm != NULL);
+    QR_ASSERT(!w->norm_bias && w->softcap == 0); /* qr_share_make lets no such model through */
+    return ranks_head(x, h, w->norm, eps, w->head);
 }
 
 /* ---- layers, and the tables ---- */
@@ -430,6 +530,8 @@ static void serve_scope_end(struct qr_exec *x, struct qr_tensor *h, size_t mark)
 #define PLAIN_VERBS(product) \
     .embed = serve_embed, \
     .norm = serve_norm, \
+    .layer_norm = serve_layer_norm, \
+    .add_positions = serve_add_positions, \
     .residual_norm = serve_residual_norm, \
     .residual_add = serve_residual_add, \
     .linear = product, \
@@ -438,8 +540,10 @@ static void serve_scope_end(struct qr_exec *x, struct qr_tensor *h, size_t mark)
     .attention = serve_attention, \
     .glu = serve_glu, \
     .experts = serve_experts, \
+    .unit = serve_unit, \
     .select_rows = serve_select_rows, \
     .logits = serve_logits, \
+    .softcap = serve_softcap, \
     .scope_begin = serve_scope_begin, \
     .scope_end = serve_scope_end
 

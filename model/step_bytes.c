@@ -25,6 +25,9 @@ NOTHING(no_gather_rows, qr_gather_args)
 NOTHING(no_adapt, qr_adapt_args)
 NOTHING(no_route, qr_route_args)
 NOTHING(no_experts, qr_experts_args)
+NOTHING(no_layer_norm, qr_layer_norm_args)
+NOTHING(no_unit, qr_unit_args)
+NOTHING(no_softcap, qr_softcap_args)
 
 static const struct qr_kernels nothing = {
     .name = "nothing",
@@ -45,6 +48,9 @@ static const struct qr_kernels nothing = {
     .adapt = no_adapt,
     .route = no_route,
     .experts = no_experts,
+    .layer_norm = no_layer_norm,
+    .unit = no_unit,
+    .softcap = no_softcap,
 };
 
 size_t qr_step_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits,

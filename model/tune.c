@@ -144,17 +144,16 @@ static void timed_linear_onto(struct qr_exec *x, struct qr_tensor *h, const stru
 }
 
 /* A step has one head, so it is computed several times. */
-static struct qr_tensor timed_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps,
-                                          const struct qr_weight *w)
+static struct qr_tensor timed_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps)
 {
     struct tuner *t = tuner_of(x);
-    struct group *g = product_group(x, w, h->shape[0]);
+    struct group *g = product_group(x, w->head, h->shape[0]);
     struct qr_tensor out = {0};
     const size_t mark = qr_arena_mark(x->act);
     for (int32_t i = 0; i < (g && g->trying ? HEAD_CALLS : 1); i++) {
         qr_arena_rewind(x->act, mark);
         int64_t began = begin(t, g);
-        out = qr_ops_serve.norm_logits(x, h, norm, eps, w);
+        out = qr_ops_serve.norm_logits(x, h, w, eps);
         end(t, g, began);
     }
     return out;
@@ -164,6 +163,8 @@ static struct qr_tensor timed_attend(struct qr_exec *x, const struct qr_tensor *
                                      const struct qr_attn_spec *spec)
 {
     struct tuner *t = tuner_of(x);
+    if (w->norm_bias) /* not taken apart: what its products take is the kernels' own choice */
+        return qr_ops_serve.attend(x, h, w, eps, spec);
     struct qr_tensor qkv = timed_norm_linear(x, h, w->norm, eps, w->qkv, w->qkv_bias);
     struct group *g = group_of(t, (struct qr_tune_key){.op = QR_TUNE_ATTENTION, .type = (uint8_t)x->kv->dtype,
                                                        .bucket = (uint8_t)qr_tune_bucket(x->batch->n_tokens), .a = spec->n_heads,
@@ -177,6 +178,10 @@ static struct qr_tensor timed_attend(struct qr_exec *x, const struct qr_tensor *
 /* Product by product, as a chain of few rows is done, too. */
 static void timed_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act)
 {
+    if (!qr_feed_is_chain(w)) {
+        qr_ops_serve.feed(x, h, mixed, w, eps, act);
+        return;
+    }
     timed_linear_onto(x, h, mixed, w->out, w->out_bias);
     struct qr_tensor gated = timed_norm_gated(x, h, w->norm, eps, w->gate_up, w->gate_up_bias, act);
     timed_linear_onto(x, h, &gated, w->down, w->down_bias);

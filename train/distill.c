@@ -110,11 +110,12 @@ static int loss(void *user, struct qr_tape *tape, const struct qr_train_batch *b
 
 /* ---- the teacher ---- */
 
-static struct qr_tensor keep_head(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w)
+static struct qr_tensor keep_head(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps)
 {
     struct distill *u = (struct distill *)(void *)((char *)x - offsetof(struct distill, exec));
     QR_ASSERT(h != NULL && w != NULL);
-    u->head = (struct head){.rows = *h, .norm = norm, .w = w, .eps = eps};
+    QR_ASSERT(!w->norm_bias && w->softcap == 0); /* check_teacher */
+    u->head = (struct head){.rows = *h, .norm = w->norm, .w = w->head, .eps = eps};
     return *h;
 }
 
@@ -135,6 +136,9 @@ static int check_teacher(const struct distill *u, const struct qr_model_config *
     if (teacher->n_vocab != student->n_vocab)
         return qr_err_set(err, QR_E_INVALID, "%s has a vocabulary of %d, expected %d, as the model's (vocab_size)", c->teacher.model, teacher->n_vocab,
                           student->n_vocab);
+    if (teacher->layer_norm || teacher->logits_softcap > 0)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s is a %s, whose head has %s: such a teacher is not computed here", c->teacher.model, teacher->arch_name,
+                          teacher->layer_norm ? "a LayerNorm" : "capped logits");
     if (teacher->ctx_max < c->data.sequence)
         return qr_err_set(err, QR_E_USAGE, "%s has a context of %d, expected at least data.sequence, %lld", c->teacher.model, teacher->ctx_max,
                           (long long)c->data.sequence);

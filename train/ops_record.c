@@ -281,8 +281,9 @@ static void rope_back(struct qr_tape *t, const struct qr_node *n)
 
 static const struct qr_verb verb_rope = {.name = "rope", .run = rope_run, .back = rope_back};
 
-static void record_rope(struct qr_exec *x, struct qr_tensor *q)
+static void record_rope(struct qr_exec *x, struct qr_tensor *q, bool local)
 {
+    QR_ASSERT(!local);
     QR_ASSERT(x != NULL && q != NULL);
     QR_ASSERT(q->n_dims == 3 && x->cos_sin.n_dims == 3 && q->shape[0] == x->cos_sin.shape[0]);
     struct qr_tape *t = qr_tape_of(x);

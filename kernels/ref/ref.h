@@ -54,6 +54,10 @@ void QR_REF(gather_rows)(struct qr_queue *q, const struct qr_gather_args *a);
 void QR_REF(adapt)(struct qr_queue *q, const struct qr_adapt_args *a);
 void QR_REF(route)(struct qr_queue *q, const struct qr_route_args *a);
 void QR_REF(experts)(struct qr_queue *q, const struct qr_experts_args *a);
+void QR_REF(layer_norm)(struct qr_queue *q, const struct qr_layer_norm_args *a);
+void QR_REF(unit)(struct qr_queue *q, const struct qr_unit_args *a);
+void QR_REF(softcap)(struct qr_queue *q, const struct qr_softcap_args *a);
+void QR_REF(stretches)(const struct qr_stretches *s, int64_t row, const real *out, int32_t n_out); /* those of one row */
 
 void QR_REF(linear_dx)(struct qr_queue *q, const struct qr_linear_dx_args *a);
 void QR_REF(linear_dw)(struct qr_queue *q, const struct qr_linear_dw_args *a);

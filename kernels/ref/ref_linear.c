@@ -127,7 +127,7 @@ static void QR_REF(linear_row)(const struct qr_linear_args *a, real *out, const 
 }
 
 /* What is asked of n outputs of row `row`. */
-static void QR_REF(linear_stretch)(const struct qr_stretches *s, int64_t row, int64_t stretch, const real *out, int32_t n)
+static void QR_REF(stretch)(const struct qr_stretches *s, int64_t row, int64_t stretch, const real *out, int32_t n)
 {
     real most = -INFINITY, sum = 0;
     for (int32_t o = 0; o < n; o++)
@@ -142,6 +142,14 @@ static void QR_REF(linear_stretch)(const struct qr_stretches *s, int64_t row, in
     ((real *)s->sum)[row * s->stride + stretch] = sum;
 }
 
+void QR_REF(stretches)(const struct qr_stretches *s, int64_t row, const real *out, int32_t n_out)
+{
+    QR_ASSERT(s != NULL && s->largest != NULL);
+    QR_ASSERT(out != NULL && row >= 0);
+    for (int32_t o = 0; o < n_out; o += QR_LINEAR_STRETCH)
+        QR_REF(stretch)(s, row, o / QR_LINEAR_STRETCH, out + o, n_out - o < QR_LINEAR_STRETCH ? n_out - o : QR_LINEAR_STRETCH);
+}
+
 void QR_REF(linear)(struct qr_queue *q, const struct qr_linear_args *a)
 {
     (void)q;
@@ -152,8 +160,8 @@ void QR_REF(linear)(struct qr_queue *q, const struct qr_linear_args *a)
     for (int32_t n = 0; n < a->n_rows; n++) {
         real *out = (real *)a->out + n * a->out_stride;
         QR_REF(linear_row)(a, out, (const real *)a->x + n * a->x_stride);
-        for (int32_t o = 0; a->stretches && o < a->n_out; o += QR_LINEAR_STRETCH)
-            QR_REF(linear_stretch)(a->stretches, n, o / QR_LINEAR_STRETCH, out + o, a->n_out - o < QR_LINEAR_STRETCH ? a->n_out - o : QR_LINEAR_STRETCH);
+        if (a->stretches)
+            QR_REF(stretches)(a->stretches, n, out, a->n_out);
     }
 }
 

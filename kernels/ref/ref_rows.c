@@ -77,6 +77,52 @@ void QR_REF(glu)(struct qr_queue *q, const struct qr_glu_args *a)
     }
 }
 
+void QR_REF(layer_norm)(struct qr_queue *q, const struct qr_layer_norm_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->x != NULL);
+    QR_ASSERT(a->out != NULL && a->n_cols > 0);
+    for (int32_t n = 0; n < a->n_rows; n++) {
+        const real *x = (const real *)a->x + n * a->x_stride;
+        real *out = (real *)a->out + n * a->out_stride, sum = 0;
+        for (int32_t i = 0; i < a->n_cols; i++)
+            sum += x[i];
+        const real mean = sum / (real)a->n_cols;
+        for (int32_t i = 0; i < a->n_cols; i++)
+            out[i] = x[i] - mean;
+        const real deviation = qr_ref_rms(out, a->n_cols, a->eps);
+        for (int32_t i = 0; i < a->n_cols; i++)
+            out[i] = out[i] / deviation * (real)((const param *)a->w)[i] + (a->bias ? (real)((const param *)a->bias)[i] : 0);
+    }
+}
+
+void QR_REF(unit)(struct qr_queue *q, const struct qr_unit_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->x != NULL);
+    QR_ASSERT(a->act == QR_ACT_SILU || a->act == QR_ACT_GELU_TANH);
+    for (int32_t n = 0; n < a->n_rows; n++) {
+        real *x = (real *)a->x + n * a->stride;
+        for (int32_t i = 0; i < a->n_cols; i++)
+            x[i] = qr_ref_act(x[i], a->act);
+    }
+}
+
+void QR_REF(softcap)(struct qr_queue *q, const struct qr_softcap_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->x != NULL);
+    QR_ASSERT(a->cap > 0 && a->n_cols > 0);
+    const real cap = (real)a->cap;
+    for (int32_t n = 0; n < a->n_rows; n++) {
+        real *x = (real *)a->x + n * a->stride;
+        for (int32_t i = 0; i < a->n_cols; i++)
+            x[i] = cap * (real)tanh((double)(x[i] / cap));
+        if (a->stretches)
+            QR_REF(stretches)(a->stretches, n, x, a->n_cols);
+    }
+}
+
 void QR_REF(gather_rows)(struct qr_queue *q, const struct qr_gather_args *a)
 {
     (void)q;

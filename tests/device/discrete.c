@@ -239,6 +239,9 @@ ENTRY(k, kv_copy, qr_kv_copy_args, KV)
 ENTRY(k, attention, qr_attention_args, KV; BATCH; P(out); P(q); P(lse))
 ENTRY(k, glu, qr_glu_args, P(out); P(gate_up))
 ENTRY(k, gather_rows, qr_gather_args, P(out); P(x); P(row))
+ENTRY(k, layer_norm, qr_layer_norm_args, P(out); P(x); P(w); P(bias))
+ENTRY(k, unit, qr_unit_args, P(x))
+ENTRY(k, softcap, qr_softcap_args, P(x))
 
 static void k_chain(struct qr_queue *q, const struct qr_chain_args *given)
 {
@@ -289,7 +292,8 @@ ENTRY(b, move_by, qr_move_args, P(w); P(half); P(u))
 static struct qr_kernels kernels = {
     .name = "discrete", .linear = k_linear, .rms_norm = k_rms_norm, .head_norm = k_head_norm, .residual_add = k_residual_add, .embed = k_embed,
     .rope_table = k_rope_table, .rope = k_rope, .kv_write = k_kv_write, .qkv = k_qkv, .chain = k_chain, .kv_copy = k_kv_copy, .attention = k_attention,
-    .glu = k_glu, .gather_rows = k_gather_rows, .linear_packed_bytes = k_packed_bytes, .linear_pack = k_pack};
+    .glu = k_glu, .gather_rows = k_gather_rows, .layer_norm = k_layer_norm, .unit = k_unit,
+    .softcap = k_softcap, .linear_packed_bytes = k_packed_bytes, .linear_pack = k_pack};
 
 static const struct qr_backward backward = {
     .name = "discrete", .linear_dx = b_linear_dx, .linear_dw = b_linear_dw, .rms_norm = b_rms_norm, .head_norm = b_head_norm, .rope = b_rope,

@@ -83,6 +83,59 @@ Test(rms_norm, is_within_the_bound_and_independent_of_the_other_rows)
     for_all(check_norm);
 }
 
+/* For LayerNorm an oracle in double. With u = 2^-24, A = mean |x - m| <= s, the deviation, and M = max |x - m| / s <= sqrt(D):
+ *   the mean errs by gamma_{D+1} mean |x| (a sum in any order, a division), and each d = x - m by that and u |d|;
+ *   of the mean square the errors of d make 2 e s at most (e = that of the mean, as sum |d| <= D s), the sum and the rest gamma_{D+4}.
+ * So d / s * w is off by w (e / s + |d| / s (e / s + gamma_{D+4} / 2 + gamma_4)) and bias adds u of the result. */
+static void check_layer_norm(const char *isa, struct qr_backend *be, struct qr_rows_case c, uint64_t seed)
+{
+    struct qr_rng r = {.seed = seed};
+    const int64_t stride = c.n_cols + GAP, n = c.n_rows * stride;
+    if (!be->k->layer_norm) {
+        printf("skipped: %s has no layer_norm\n", isa);
+        return;
+    }
+    float *x = random_floats(&r, n), *w = random_floats(&r, c.n_cols), *bias = random_floats(&r, c.n_cols), *out = poisoned(n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] += (float)(i / stride % 3) * 5.0f; /* means that are not 0 */
+    double *wide = widen(x, n), *want = qr_alloc((size_t)n, sizeof *want);
+    const struct qr_layer_norm_args a = {.out = out, .x = x, .w = w, .bias = seed % 2 ? bias : NULL, .out_stride = stride, .x_stride = stride,
+                                         .n_rows = c.n_rows, .n_cols = c.n_cols, .eps = 1e-5f};
+    struct qr_layer_norm_args o = a;
+    o.out = (float *)want;
+    o.x = (const float *)wide;
+    be->k->layer_norm(be->queue, &a);
+    oracle->layer_norm(NULL, &o);
+    for (int32_t row = 0; row < c.n_rows; row++) {
+        double sum = 0, size = 0, squares = 0;
+        for (int32_t i = 0; i < c.n_cols; i++) {
+            sum += wide[row * stride + i];
+            size += fabs(wide[row * stride + i]);
+        }
+        for (int32_t i = 0; i < c.n_cols; i++)
+            squares += pow(wide[row * stride + i] - sum / c.n_cols, 2);
+        const double s = sqrt(squares / c.n_cols + 1e-5), e = gamma_n(c.n_cols + 1) * size / c.n_cols;
+        for (int32_t i = 0; i < c.n_cols; i++) {
+            const double d = fabs(wide[row * stride + i] - sum / c.n_cols) / s, v = want[row * stride + i];
+            const double bound = fabs((double)w[i]) * (e / s + d * (e / s + gamma_n(c.n_cols + 4) / 2 + gamma_n(4))) + U24 * fabs(v);
+            cr_assert(fabs((double)out[row * stride + i] - v) <= bound, "%s: D %d, row %d: %.9g, not %.9g within %.3g", isa, c.n_cols, row,
+                      (double)out[row * stride + i], v, bound);
+        }
+        float *one = copy_floats(x + row * stride, c.n_cols); /* alone, in place, at another alignment */
+        const struct qr_layer_norm_args alone = {.out = one, .x = one, .w = w, .bias = a.bias, .n_rows = 1, .n_cols = c.n_cols, .eps = a.eps};
+        be->k->layer_norm(be->queue, &alone);
+        cr_assert(same_bits(one, out + row * stride, c.n_cols), "%s: row %d alone", isa, row);
+        qr_free(one);
+    }
+    cr_assert(gaps_untouched(out, c.n_rows, c.n_cols, stride));
+    qr_free(x), qr_free(w), qr_free(bias), qr_free(out), qr_free(wide), qr_free(want);
+}
+
+Test(layer_norm, is_within_the_bound_and_independent_of_the_other_rows)
+{
+    for_all(check_layer_norm);
+}
+
 static void check_add(const char *isa, struct qr_backend *be, struct qr_rows_case c, uint64_t seed)
 {
     struct qr_rng r = {.seed = seed};
@@ -144,6 +197,84 @@ static void check_glu(const char *isa, struct qr_backend *be, struct qr_rows_cas
 Test(glu, is_within_the_bound_for_silu_and_gelu)
 {
     for_all(check_glu);
+}
+
+/* The unit of glu with an `up` of 1, bit for bit. */
+static void check_unit(const char *isa, struct qr_backend *be, struct qr_rows_case c, uint64_t seed)
+{
+    struct qr_rng r = {.seed = seed};
+    const int64_t stride = c.n_cols + GAP;
+    if (!be->k->unit) {
+        printf("skipped: %s has no unit\n", isa);
+        return;
+    }
+    for (int act = QR_ACT_SILU; act <= QR_ACT_GELU_TANH; act++) {
+        float *x = random_floats(&r, c.n_rows * stride), *pair = random_floats(&r, (int64_t)c.n_rows * 2 * c.n_cols);
+        float *want = poisoned((int64_t)c.n_rows * c.n_cols), *old = copy_floats(x, c.n_rows * stride);
+        for (int32_t n = 0; n < c.n_rows; n++)
+            for (int32_t i = 0; i < c.n_cols; i++) {
+                pair[n * 2 * c.n_cols + i] = x[n * stride + i];
+                pair[(n * 2 + 1) * c.n_cols + i] = 1;
+            }
+        const struct qr_unit_args a = {.x = x, .stride = stride, .n_rows = c.n_rows, .n_cols = c.n_cols, .act = act};
+        const struct qr_glu_args g = {.out = want, .gate_up = pair, .out_stride = c.n_cols, .gate_up_stride = 2 * c.n_cols, .n_rows = c.n_rows,
+                                      .n_cols = c.n_cols, .act = act};
+        be->k->unit(be->queue, &a);
+        be->k->glu(be->queue, &g);
+        for (int32_t n = 0; n < c.n_rows; n++) {
+            cr_assert(same_bits(x + n * stride, want + (int64_t)n * c.n_cols, c.n_cols), "%s act %d: row %d", isa, act, n);
+            cr_assert(same_bits(x + n * stride + c.n_cols, old + n * stride + c.n_cols, GAP), "%s act %d: the gap of row %d", isa, act, n);
+        }
+        qr_free(x), qr_free(pair), qr_free(want), qr_free(old);
+    }
+}
+
+Test(unit, is_the_activation_of_glu)
+{
+    for_all(check_unit);
+}
+
+/* tanh within 4 ulp = 8 u; its argument x / cap carries u, worth |y| (1 - tanh^2 y) u <= u |tanh y| as sinh y cosh y >= y; the product u: gamma_10 of the
+ * result. Cases' rows one after the other are one row here, so that stretches are whole and cut. */
+static void check_softcap(const char *isa, struct qr_backend *be, struct qr_rows_case c, uint64_t seed)
+{
+    struct qr_rng r = {.seed = seed};
+    enum { ROWS = 3 };
+    const int32_t n_cols = c.n_rows * c.n_cols, n_stretches = (n_cols + QR_LINEAR_STRETCH - 1) / QR_LINEAR_STRETCH;
+    const int64_t stride = n_cols + GAP;
+    if (!be->k->softcap) {
+        printf("skipped: %s has no softcap\n", isa);
+        return;
+    }
+    float *x = random_floats(&r, ROWS * stride), *largest = poisoned(ROWS * n_stretches), *sum = poisoned(ROWS * n_stretches);
+    const float cap = 2.5f, scale[ROWS] = {1, 0, 0.3f};
+    x[n_cols / 2] = NAN;
+    x[n_cols - 1] = 1e30f;
+    double *wide = widen(x, ROWS * stride);
+    const struct qr_stretches s = {.largest = largest, .sum = sum, .scale = scale, .stride = n_stretches};
+    const struct qr_softcap_args a = {.x = x, .stretches = &s, .stride = stride, .n_rows = ROWS, .n_cols = n_cols, .cap = cap};
+    be->k->softcap(be->queue, &a);
+    for (int32_t n = 0; n < ROWS; n++)
+        for (int32_t j = 0; j < n_stretches; j++) {
+            double most = -INFINITY, total = 0;
+            const int32_t end = (j + 1) * QR_LINEAR_STRETCH < n_cols ? (j + 1) * QR_LINEAR_STRETCH : n_cols;
+            for (int32_t i = j * QR_LINEAR_STRETCH; i < end; i++) {
+                const double got = (double)x[n * stride + i], want = (double)cap * tanh(wide[n * stride + i] / (double)cap);
+                cr_assert(isnan(want) ? isnan(got) : fabs(got - want) <= gamma_n(10) * fabs(want), "%s: %d of row %d: %.9g, not %.9g", isa, i, n, got, want);
+                most = isnan(got) ? most : fmax(most, got);
+            }
+            for (int32_t i = j * QR_LINEAR_STRETCH; i < end; i++)
+                total += isnan(x[n * stride + i]) ? 0 : exp((double)scale[n] * ((double)x[n * stride + i] - most));
+            const double got = (double)sum[n * n_stretches + j];
+            cr_assert((double)largest[n * n_stretches + j] == most, "%s: stretch %d of row %d", isa, j, n);
+            cr_assert(scale[n] > 0 ? fabs(got - total) <= 0x1p-18 * total : isnan(got), "%s: the sum of stretch %d of row %d", isa, j, n);
+        }
+    qr_free(x), qr_free(largest), qr_free(sum), qr_free(wide);
+}
+
+Test(softcap, bends_logits_and_says_of_stretches_what_they_became)
+{
+    for_all(check_softcap);
 }
 
 static void check_gather(const char *isa, struct qr_backend *be, struct qr_rows_case c, uint64_t seed)

@@ -207,7 +207,7 @@ Test(hf_config, required_fields_are_named_when_they_are_missing)
 
 Test(hf_config, what_nothing_here_computes_is_refused_by_name)
 {
-    refuses("GPT2LMHeadModel", "", "architectures[0] is \"GPT2LMHeadModel\"", "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM");
+    refuses("GPTNeoXForCausalLM", "", "architectures[0] is \"GPTNeoXForCausalLM\"", "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM");
     refuses(NULL, "\"hidden_act\":\"gelu\"", "hidden_act is \"gelu\"", "silu");
     refuses(NULL, "\"quantization_config\":{\"quant_method\":\"awq\"}", "quantization_config.quant_method is \"awq\"", "bfloat16");
     refuses(NULL, "\"quantization_config\":{}", "quantization_config", "unnamed");
@@ -278,6 +278,9 @@ static void round_trip(const struct qr_model_config *c)
     cr_expect_eq(memcmp(&back.moe, &c->moe, sizeof c->moe), 0, "%s", a.data);
     cr_expect_eq(back.window, c->window);
     cr_expect(c->embed_scale == 0 || (back.embed_scale == c->embed_scale && back.residual_scale == c->residual_scale));
+    cr_expect(back.attn_softcap == c->attn_softcap && back.logits_softcap == c->logits_softcap && back.local_theta == c->local_theta);
+    cr_expect(back.layer_norm == c->layer_norm && back.post_norms == c->post_norms && back.ungated == c->ungated && back.turned == c->turned);
+    cr_expect_eq(back.n_positions, c->n_positions);
     cr_expect(c->embed_scale == 0 || (back.attn_scale == c->attn_scale && back.logits_divisor == c->logits_divisor));
     qr_buf_release(&a);
     qr_buf_release(&b);
@@ -289,10 +292,10 @@ Test(hf_config, what_is_written_reads_back_the_same)
         struct qr_model_config c = qr_model_config_small(arch);
         round_trip(&c);
         c.tied_head = true;
-        c.window = arch == QR_ARCH_LLAMA || arch >= QR_ARCH_SMOLLM3 ? 0 : 77;
+        c.window = arch == QR_ARCH_LLAMA || arch >= QR_ARCH_SMOLLM3 ? c.window : 77;
         c.logits_divisor = arch == QR_ARCH_GRANITE ? 8 : 0;
         c.window_first_layer = arch == QR_ARCH_QWEN2 ? 1 : 0;
-        c.unwindowed[0] = arch == QR_ARCH_QWEN3 ? 2 : 0;
+        c.unwindowed[0] = arch == QR_ARCH_QWEN3 || arch == QR_ARCH_GEMMA2 || arch == QR_ARCH_GEMMA3 ? 2 : 0;
         c.window = arch >= QR_ARCH_MIXTRAL && arch <= QR_ARCH_QWEN3_MOE ? 77 : c.window;
         c.moe.dense[0] = arch == QR_ARCH_QWEN2_MOE || arch == QR_ARCH_QWEN3_MOE ? 2 : 0;
         c.n_eos = 3;
@@ -300,7 +303,7 @@ Test(hf_config, what_is_written_reads_back_the_same)
         c.unrotated[0] = arch == QR_ARCH_SMOLLM3 ? 2 : 0;
         for (enum qr_rope_type type = QR_ROPE_DEFAULT; type <= QR_ROPE_LONG; type++) {
             c.rope.type = type;
-            c.rope.partial = arch == QR_ARCH_PHI3 ? 0.5 : 1;
+            c.rope.partial = arch == QR_ARCH_PHI3 || arch == QR_ARCH_STABLELM ? 0.5 : 1;
             c.rope.n_factors = qr_rope_numbers(&c.rope, c.head_dim) / 2;
             for (int32_t i = 0; i < c.rope.n_factors; i++) {
                 c.rope.short_factor[i] = 1.0f + 0.1f * (float)i;

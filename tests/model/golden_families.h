@@ -558,4 +558,202 @@ static const struct golden_family {
       {"model.layers.2.self_attn.q_proj.weight", {96, 64}}, {"model.layers.2.self_attn.v_proj.weight", {48, 64}}, {"model.norm.weight", {64}}},
      {{4.85804798, {0.236202, 0.6458636, -0.6837018, -1.062377, -0.6779961, -1.471355, -0.4101048, 0.3410284, -0.2360969, -0.6344118, 0.7836297}},
       {4.78984258, {1.08046, 1.891355, -1.42512, -0.0802951, -1.554226, -0.5542685, -0.2878367, -0.03549959, 0.5860446, -1.105297, 0.08581399}}}},
+    {"gemma2 with caps that bend, a window in every other layer",
+     "{\"architectures\": [\"Gemma2ForCausalLM\"], \"attention_bias\": false, \"attn_logit_softcapping\": 2.0, \"bos_token_id"
+     "\": 1, \"dtype\": \"float32\", \"eos_token_id\": 2, \"final_logit_softcapping\": 3.0, \"head_dim\": 24, \"hidden_activatio"
+     "n\": \"gelu_pytorch_tanh\", \"hidden_size\": 80, \"intermediate_size\": 96, \"layer_types\": [\"sliding_attention\", \"ful"
+     "l_attention\", \"sliding_attention\"], \"max_position_embeddings\": 256, \"model_type\": \"gemma2\", \"num_attention_hea"
+     "ds\": 4, \"num_hidden_layers\": 3, \"num_key_value_heads\": 2, \"query_pre_attn_scalar\": 20, \"rms_norm_eps\": 1e-06, "
+     "\"rope_parameters\": {\"rope_theta\": 10000.0, \"rope_type\": \"default\"}, \"sliding_window\": 7, \"tie_word_embeddings\""
+     ": true, \"vocab_size\": 96}",
+     {{"model.embed_tokens.weight", {96, 80}}, {"model.layers.0.self_attn.q_proj.weight", {96, 80}},
+      {"model.layers.0.self_attn.k_proj.weight", {48, 80}}, {"model.layers.0.self_attn.v_proj.weight", {48, 80}},
+      {"model.layers.0.self_attn.o_proj.weight", {80, 96}}, {"model.layers.0.mlp.gate_proj.weight", {96, 80}},
+      {"model.layers.0.mlp.up_proj.weight", {96, 80}}, {"model.layers.0.mlp.down_proj.weight", {80, 96}},
+      {"model.layers.0.input_layernorm.weight", {80}}, {"model.layers.0.post_attention_layernorm.weight", {80}},
+      {"model.layers.0.pre_feedforward_layernorm.weight", {80}}, {"model.layers.0.post_feedforward_layernorm.weight", {80}},
+      {"model.layers.1.self_attn.q_proj.weight", {96, 80}}, {"model.layers.1.self_attn.k_proj.weight", {48, 80}},
+      {"model.layers.1.self_attn.v_proj.weight", {48, 80}}, {"model.layers.1.self_attn.o_proj.weight", {80, 96}},
+      {"model.layers.1.mlp.gate_proj.weight", {96, 80}}, {"model.layers.1.mlp.up_proj.weight", {96, 80}},
+      {"model.layers.1.mlp.down_proj.weight", {80, 96}}, {"model.layers.1.input_layernorm.weight", {80}},
+      {"model.layers.1.post_attention_layernorm.weight", {80}}, {"model.layers.1.pre_feedforward_layernorm.weight", {80}},
+      {"model.layers.1.post_feedforward_layernorm.weight", {80}}, {"model.layers.2.self_attn.q_proj.weight", {96, 80}},
+      {"model.layers.2.self_attn.k_proj.weight", {48, 80}}, {"model.layers.2.self_attn.v_proj.weight", {48, 80}},
+      {"model.layers.2.self_attn.o_proj.weight", {80, 96}}, {"model.layers.2.mlp.gate_proj.weight", {96, 80}},
+      {"model.layers.2.mlp.up_proj.weight", {96, 80}}, {"model.layers.2.mlp.down_proj.weight", {80, 96}},
+      {"model.layers.2.input_layernorm.weight", {80}}, {"model.layers.2.post_attention_layernorm.weight", {80}},
+      {"model.layers.2.pre_feedforward_layernorm.weight", {80}}, {"model.layers.2.post_feedforward_layernorm.weight", {80}},
+      {"model.norm.weight", {80}}},
+     {{5.05002691, {0.02519417, 0.275259, -0.8552409, 0.3226982, -0.9191185, -0.1374981, 1.443231, -0.2731984, -0.6621694, -1.480892, -0.1885628}},
+      {4.97591849, {0.4800951, 0.6483481, -0.1127734, 0.2340651, -0.6549726, 0.3116884, 0.7519842, 1.035483, -1.470081, -1.193073, 0.00518115}}}},
+    {"gemma3: two rotary embeddings, one scaled; norms of heads; an untied head",
+     "{\"_sliding_window_pattern\": 6, \"architectures\": [\"Gemma3ForCausalLM\"], \"attention_bias\": false, \"bos_token_id\""
+     ": 1, \"dtype\": \"float32\", \"eos_token_id\": 2, \"head_dim\": 24, \"hidden_activation\": \"gelu_pytorch_tanh\", \"hidden_"
+     "size\": 80, \"intermediate_size\": 96, \"layer_types\": [\"sliding_attention\", \"full_attention\", \"sliding_attention\""
+     "], \"max_position_embeddings\": 256, \"model_type\": \"gemma3_text\", \"num_attention_heads\": 4, \"num_hidden_layers\":"
+     " 3, \"num_key_value_heads\": 2, \"query_pre_attn_scalar\": 30, \"rms_norm_eps\": 1e-06, \"rope_parameters\": {\"full_at"
+     "tention\": {\"factor\": 8.0, \"rope_theta\": 5000.0, \"rope_type\": \"linear\"}, \"sliding_attention\": {\"rope_theta\": 10"
+     "0.0, \"rope_type\": \"default\"}}, \"sliding_window\": 6, \"tie_word_embeddings\": false, \"use_bidirectional_attention"
+     "\": false, \"vocab_size\": 96}",
+     {{"model.embed_tokens.weight", {96, 80}}, {"model.layers.0.self_attn.q_proj.weight", {96, 80}},
+      {"model.layers.0.self_attn.k_proj.weight", {48, 80}}, {"model.layers.0.self_attn.v_proj.weight", {48, 80}},
+      {"model.layers.0.self_attn.o_proj.weight", {80, 96}}, {"model.layers.0.self_attn.q_norm.weight", {24}},
+      {"model.layers.0.self_attn.k_norm.weight", {24}}, {"model.layers.0.mlp.gate_proj.weight", {96, 80}},
+      {"model.layers.0.mlp.up_proj.weight", {96, 80}}, {"model.layers.0.mlp.down_proj.weight", {80, 96}},
+      {"model.layers.0.input_layernorm.weight", {80}}, {"model.layers.0.post_attention_layernorm.weight", {80}},
+      {"model.layers.0.pre_feedforward_layernorm.weight", {80}}, {"model.layers.0.post_feedforward_layernorm.weight", {80}},
+      {"model.layers.1.self_attn.q_proj.weight", {96, 80}}, {"model.layers.1.self_attn.k_proj.weight", {48, 80}},
+      {"model.layers.1.self_attn.v_proj.weight", {48, 80}}, {"model.layers.1.self_attn.o_proj.weight", {80, 96}},
+      {"model.layers.1.self_attn.q_norm.weight", {24}}, {"model.layers.1.self_attn.k_norm.weight", {24}},
+      {"model.layers.1.mlp.gate_proj.weight", {96, 80}}, {"model.layers.1.mlp.up_proj.weight", {96, 80}},
+      {"model.layers.1.mlp.down_proj.weight", {80, 96}}, {"model.layers.1.input_layernorm.weight", {80}},
+      {"model.layers.1.post_attention_layernorm.weight", {80}}, {"model.layers.1.pre_feedforward_layernorm.weight", {80}},
+      {"model.layers.1.post_feedforward_layernorm.weight", {80}}, {"model.layers.2.self_attn.q_proj.weight", {96, 80}},
+      {"model.layers.2.self_attn.k_proj.weight", {48, 80}}, {"model.layers.2.self_attn.v_proj.weight", {48, 80}},
+      {"model.layers.2.self_attn.o_proj.weight", {80, 96}}, {"model.layers.2.self_attn.q_norm.weight", {24}},
+      {"model.layers.2.self_attn.k_norm.weight", {24}}, {"model.layers.2.mlp.gate_proj.weight", {96, 80}},
+      {"model.layers.2.mlp.up_proj.weight", {96, 80}}, {"model.layers.2.mlp.down_proj.weight", {80, 96}},
+      {"model.layers.2.input_layernorm.weight", {80}}, {"model.layers.2.post_attention_layernorm.weight", {80}},
+      {"model.layers.2.pre_feedforward_layernorm.weight", {80}}, {"model.layers.2.post_feedforward_layernorm.weight", {80}},
+      {"model.norm.weight", {80}}, {"lm_head.weight", {96, 80}}},
+     {{4.98305844, {0.8362674, 0.03646815, 0.07061626, 0.4000197, -1.37987, -0.2718093, 0.3379895, -1.088583, 1.546516, 0.2175723, -1.266264}},
+      {4.94500631, {0.721646, -0.2188735, 0.4597649, -0.1974484, 0.3887852, -1.792963, 0.4071805, -1.019945, -0.4427434, 1.604517, -1.618339}}}},
+    {"gemma3 with a cap of its logits and biases",
+     "{\"_sliding_window_pattern\": 6, \"architectures\": [\"Gemma3ForCausalLM\"], \"attention_bias\": true, \"bos_token_id\":"
+     " 1, \"dtype\": \"float32\", \"eos_token_id\": 2, \"final_logit_softcapping\": 4.0, \"head_dim\": 16, \"hidden_activation\""
+     ": \"gelu_pytorch_tanh\", \"hidden_size\": 64, \"intermediate_size\": 96, \"layer_types\": [\"sliding_attention\", \"slidi"
+     "ng_attention\", \"sliding_attention\"], \"max_position_embeddings\": 256, \"model_type\": \"gemma3_text\", \"num_attenti"
+     "on_heads\": 4, \"num_hidden_layers\": 3, \"num_key_value_heads\": 2, \"query_pre_attn_scalar\": 16, \"rms_norm_eps\": 1"
+     "e-06, \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 1000000.0, \"rope_type\": \"default\"}, \"sliding_attent"
+     "ion\": {\"rope_theta\": 10000.0, \"rope_type\": \"default\"}}, \"sliding_window\": 5, \"tie_word_embeddings\": true, \"use"
+     "_bidirectional_attention\": false, \"vocab_size\": 96}",
+     {{"model.embed_tokens.weight", {96, 64}}, {"model.layers.0.self_attn.q_proj.weight", {64, 64}}, {"model.layers.0.self_attn.q_proj.bias", {64}},
+      {"model.layers.0.self_attn.k_proj.weight", {32, 64}}, {"model.layers.0.self_attn.k_proj.bias", {32}},
+      {"model.layers.0.self_attn.v_proj.weight", {32, 64}}, {"model.layers.0.self_attn.v_proj.bias", {32}},
+      {"model.layers.0.self_attn.o_proj.weight", {64, 64}}, {"model.layers.0.self_attn.o_proj.bias", {64}},
+      {"model.layers.0.self_attn.q_norm.weight", {16}}, {"model.layers.0.self_attn.k_norm.weight", {16}},
+      {"model.layers.0.mlp.gate_proj.weight", {96, 64}}, {"model.layers.0.mlp.up_proj.weight", {96, 64}},
+      {"model.layers.0.mlp.down_proj.weight", {64, 96}}, {"model.layers.0.input_layernorm.weight", {64}},
+      {"model.layers.0.post_attention_layernorm.weight", {64}}, {"model.layers.0.pre_feedforward_layernorm.weight", {64}},
+      {"model.layers.0.post_feedforward_layernorm.weight", {64}}, {"model.layers.1.self_attn.q_proj.weight", {64, 64}},
+      {"model.layers.1.self_attn.q_proj.bias", {64}}, {"model.layers.1.self_attn.k_proj.weight", {32, 64}},
+      {"model.layers.1.self_attn.k_proj.bias", {32}}, {"model.layers.1.self_attn.v_proj.weight", {32, 64}},
+      {"model.layers.1.self_attn.v_proj.bias", {32}}, {"model.layers.1.self_attn.o_proj.weight", {64, 64}},
+      {"model.layers.1.self_attn.o_proj.bias", {64}}, {"model.layers.1.self_attn.q_norm.weight", {16}},
+      {"model.layers.1.self_attn.k_norm.weight", {16}}, {"model.layers.1.mlp.gate_proj.weight", {96, 64}},
+      {"model.layers.1.mlp.up_proj.weight", {96, 64}}, {"model.layers.1.mlp.down_proj.weight", {64, 96}},
+      {"model.layers.1.input_layernorm.weight", {64}}, {"model.layers.1.post_attention_layernorm.weight", {64}},
+      {"model.layers.1.pre_feedforward_layernorm.weight", {64}}, {"model.layers.1.post_feedforward_layernorm.weight", {64}},
+      {"model.layers.2.self_attn.q_proj.weight", {64, 64}}, {"model.layers.2.self_attn.q_proj.bias", {64}},
+      {"model.layers.2.self_attn.k_proj.weight", {32, 64}}, {"model.layers.2.self_attn.k_proj.bias", {32}},
+      {"model.layers.2.self_attn.v_proj.weight", {32, 64}}, {"model.layers.2.self_attn.v_proj.bias", {32}},
+      {"model.layers.2.self_attn.o_proj.weight", {64, 64}}, {"model.layers.2.self_attn.o_proj.bias", {64}},
+      {"model.layers.2.self_attn.q_norm.weight", {16}}, {"model.layers.2.self_attn.k_norm.weight", {16}},
+      {"model.layers.2.mlp.gate_proj.weight", {96, 64}}, {"model.layers.2.mlp.up_proj.weight", {96, 64}},
+      {"model.layers.2.mlp.down_proj.weight", {64, 96}}, {"model.layers.2.input_layernorm.weight", {64}},
+      {"model.layers.2.post_attention_layernorm.weight", {64}}, {"model.layers.2.pre_feedforward_layernorm.weight", {64}},
+      {"model.layers.2.post_feedforward_layernorm.weight", {64}}, {"model.norm.weight", {64}}},
+     {{5.03546609, {-1.13649, -0.3415598, -0.2264842, 0.6136053, 1.618065, 1.18913, -0.09709374, 1.511476, -1.220083, 0.1976237, 0.2725916}},
+      {5.09526441, {-0.9517918, 1.389327, -0.3032259, -0.3763201, -0.3094328, -0.03620289, -0.02893644, -0.8359664, 1.481782, -0.2118628, -1.132639}}}},
+    {"gpt2",
+     "{\"activation_function\": \"gelu_new\", \"add_cross_attention\": false, \"architectures\": [\"GPT2LMHeadModel\"], \"attn_"
+     "pdrop\": 0.1, \"bos_token_id\": 1, \"dtype\": \"float32\", \"embd_pdrop\": 0.1, \"eos_token_id\": 2, \"layer_norm_epsilon\""
+     ": 1e-05, \"model_type\": \"gpt2\", \"n_embd\": 64, \"n_head\": 4, \"n_inner\": 100, \"n_layer\": 3, \"n_positions\": 64, \"re"
+     "order_and_upcast_attn\": false, \"resid_pdrop\": 0.1, \"scale_attn_by_inverse_layer_idx\": false, \"scale_attn_weigh"
+     "ts\": true, \"summary_first_dropout\": 0.1, \"summary_proj_to_labels\": true, \"summary_type\": \"cls_index\", \"summary"
+     "_use_proj\": true, \"tie_word_embeddings\": true, \"vocab_size\": 96}",
+     {{"transformer.wte.weight", {96, 64}}, {"transformer.wpe.weight", {64, 64}}, {"transformer.h.0.ln_1.weight", {64}},
+      {"transformer.h.0.ln_1.bias", {64}}, {"transformer.h.0.attn.c_attn.weight", {64, 192}}, {"transformer.h.0.attn.c_attn.bias", {192}},
+      {"transformer.h.0.attn.c_proj.weight", {64, 64}}, {"transformer.h.0.attn.c_proj.bias", {64}}, {"transformer.h.0.ln_2.weight", {64}},
+      {"transformer.h.0.ln_2.bias", {64}}, {"transformer.h.0.mlp.c_fc.weight", {64, 100}}, {"transformer.h.0.mlp.c_fc.bias", {100}},
+      {"transformer.h.0.mlp.c_proj.weight", {100, 64}}, {"transformer.h.0.mlp.c_proj.bias", {64}}, {"transformer.h.1.ln_1.weight", {64}},
+      {"transformer.h.1.ln_1.bias", {64}}, {"transformer.h.1.attn.c_attn.weight", {64, 192}}, {"transformer.h.1.attn.c_attn.bias", {192}},
+      {"transformer.h.1.attn.c_proj.weight", {64, 64}}, {"transformer.h.1.attn.c_proj.bias", {64}}, {"transformer.h.1.ln_2.weight", {64}},
+      {"transformer.h.1.ln_2.bias", {64}}, {"transformer.h.1.mlp.c_fc.weight", {64, 100}}, {"transformer.h.1.mlp.c_fc.bias", {100}},
+      {"transformer.h.1.mlp.c_proj.weight", {100, 64}}, {"transformer.h.1.mlp.c_proj.bias", {64}}, {"transformer.h.2.ln_1.weight", {64}},
+      {"transformer.h.2.ln_1.bias", {64}}, {"transformer.h.2.attn.c_attn.weight", {64, 192}}, {"transformer.h.2.attn.c_attn.bias", {192}},
+      {"transformer.h.2.attn.c_proj.weight", {64, 64}}, {"transformer.h.2.attn.c_proj.bias", {64}}, {"transformer.h.2.ln_2.weight", {64}},
+      {"transformer.h.2.ln_2.bias", {64}}, {"transformer.h.2.mlp.c_fc.weight", {64, 100}}, {"transformer.h.2.mlp.c_fc.bias", {100}},
+      {"transformer.h.2.mlp.c_proj.weight", {100, 64}}, {"transformer.h.2.mlp.c_proj.bias", {64}}, {"transformer.ln_f.weight", {64}},
+      {"transformer.ln_f.bias", {64}}},
+     {{5.48517711, {-0.7256333, -1.198706, 0.6922214, -0.9375634, -1.015383, 0.8181215, -1.673279, -2.11661, -2.421642, 0.7578003, 1.26003}},
+      {5.48045396, {-0.4917083, -1.27708, 0.6585031, -0.8400724, -0.9601463, 0.735234, -1.697824, -2.246764, -2.193537, 0.6296287, 1.331039}}}},
+    {"gpt2 with a head of its own, four times as wide inside",
+     "{\"activation_function\": \"gelu_new\", \"add_cross_attention\": false, \"architectures\": [\"GPT2LMHeadModel\"], \"attn_"
+     "pdrop\": 0.1, \"bos_token_id\": 1, \"dtype\": \"float32\", \"embd_pdrop\": 0.1, \"eos_token_id\": 2, \"layer_norm_epsilon\""
+     ": 1e-05, \"model_type\": \"gpt2\", \"n_embd\": 48, \"n_head\": 3, \"n_layer\": 2, \"n_positions\": 48, \"reorder_and_upcast"
+     "_attn\": false, \"resid_pdrop\": 0.1, \"scale_attn_by_inverse_layer_idx\": false, \"scale_attn_weights\": true, \"summ"
+     "ary_first_dropout\": 0.1, \"summary_proj_to_labels\": true, \"summary_type\": \"cls_index\", \"summary_use_proj\": true"
+     ", \"tie_word_embeddings\": false, \"vocab_size\": 96}",
+     {{"transformer.wte.weight", {96, 48}}, {"transformer.wpe.weight", {48, 48}}, {"transformer.h.0.ln_1.weight", {48}},
+      {"transformer.h.0.ln_1.bias", {48}}, {"transformer.h.0.attn.c_attn.weight", {48, 144}}, {"transformer.h.0.attn.c_attn.bias", {144}},
+      {"transformer.h.0.attn.c_proj.weight", {48, 48}}, {"transformer.h.0.attn.c_proj.bias", {48}}, {"transformer.h.0.ln_2.weight", {48}},
+      {"transformer.h.0.ln_2.bias", {48}}, {"transformer.h.0.mlp.c_fc.weight", {48, 192}}, {"transformer.h.0.mlp.c_fc.bias", {192}},
+      {"transformer.h.0.mlp.c_proj.weight", {192, 48}}, {"transformer.h.0.mlp.c_proj.bias", {48}}, {"transformer.h.1.ln_1.weight", {48}},
+      {"transformer.h.1.ln_1.bias", {48}}, {"transformer.h.1.attn.c_attn.weight", {48, 144}}, {"transformer.h.1.attn.c_attn.bias", {144}},
+      {"transformer.h.1.attn.c_proj.weight", {48, 48}}, {"transformer.h.1.attn.c_proj.bias", {48}}, {"transformer.h.1.ln_2.weight", {48}},
+      {"transformer.h.1.ln_2.bias", {48}}, {"transformer.h.1.mlp.c_fc.weight", {48, 192}}, {"transformer.h.1.mlp.c_fc.bias", {192}},
+      {"transformer.h.1.mlp.c_proj.weight", {192, 48}}, {"transformer.h.1.mlp.c_proj.bias", {48}}, {"transformer.ln_f.weight", {48}},
+      {"transformer.ln_f.bias", {48}}, {"lm_head.weight", {96, 48}}},
+     {{5.1300143, {-1.356425, -0.07859757, -0.5879693, 0.2266357, -0.7733572, 1.200722, -0.1541781, 1.053803, -0.6596724, 0.387746, -0.9968718}},
+      {5.14428195, {-1.320726, -0.06140272, -0.6987685, -0.03476934, -1.100203, 1.22156, 0.09529162, 0.5141595, -0.4932178, 0.1194254, -0.9167659}}}},
+    {"stablelm: a quarter of heads rotates",
+     "{\"architectures\": [\"StableLmForCausalLM\"], \"bos_token_id\": 1, \"dtype\": \"float32\", \"eos_token_id\": 2, \"hidden_a"
+     "ct\": \"silu\", \"hidden_dropout\": 0.0, \"hidden_size\": 128, \"intermediate_size\": 96, \"layer_norm_eps\": 1e-05, \"max"
+     "_position_embeddings\": 256, \"model_type\": \"stablelm\", \"num_attention_heads\": 4, \"num_hidden_layers\": 3, \"num_k"
+     "ey_value_heads\": 2, \"qk_layernorm\": false, \"rope_parameters\": {\"partial_rotary_factor\": 0.25, \"rope_theta\": 10"
+     "000.0, \"rope_type\": \"default\"}, \"tie_word_embeddings\": false, \"use_parallel_residual\": false, \"use_qkv_bias\": "
+     "true, \"vocab_size\": 96}",
+     {{"model.embed_tokens.weight", {96, 128}}, {"model.layers.0.self_attn.q_proj.weight", {128, 128}},
+      {"model.layers.0.self_attn.q_proj.bias", {128}}, {"model.layers.0.self_attn.k_proj.weight", {64, 128}},
+      {"model.layers.0.self_attn.k_proj.bias", {64}}, {"model.layers.0.self_attn.v_proj.weight", {64, 128}},
+      {"model.layers.0.self_attn.v_proj.bias", {64}}, {"model.layers.0.self_attn.o_proj.weight", {128, 128}},
+      {"model.layers.0.mlp.gate_proj.weight", {96, 128}}, {"model.layers.0.mlp.up_proj.weight", {96, 128}},
+      {"model.layers.0.mlp.down_proj.weight", {128, 96}}, {"model.layers.0.input_layernorm.weight", {128}},
+      {"model.layers.0.input_layernorm.bias", {128}}, {"model.layers.0.post_attention_layernorm.weight", {128}},
+      {"model.layers.0.post_attention_layernorm.bias", {128}}, {"model.layers.1.self_attn.q_proj.weight", {128, 128}},
+      {"model.layers.1.self_attn.q_proj.bias", {128}}, {"model.layers.1.self_attn.k_proj.weight", {64, 128}},
+      {"model.layers.1.self_attn.k_proj.bias", {64}}, {"model.layers.1.self_attn.v_proj.weight", {64, 128}},
+      {"model.layers.1.self_attn.v_proj.bias", {64}}, {"model.layers.1.self_attn.o_proj.weight", {128, 128}},
+      {"model.layers.1.mlp.gate_proj.weight", {96, 128}}, {"model.layers.1.mlp.up_proj.weight", {96, 128}},
+      {"model.layers.1.mlp.down_proj.weight", {128, 96}}, {"model.layers.1.input_layernorm.weight", {128}},
+      {"model.layers.1.input_layernorm.bias", {128}}, {"model.layers.1.post_attention_layernorm.weight", {128}},
+      {"model.layers.1.post_attention_layernorm.bias", {128}}, {"model.layers.2.self_attn.q_proj.weight", {128, 128}},
+      {"model.layers.2.self_attn.q_proj.bias", {128}}, {"model.layers.2.self_attn.k_proj.weight", {64, 128}},
+      {"model.layers.2.self_attn.k_proj.bias", {64}}, {"model.layers.2.self_attn.v_proj.weight", {64, 128}},
+      {"model.layers.2.self_attn.v_proj.bias", {64}}, {"model.layers.2.self_attn.o_proj.weight", {128, 128}},
+      {"model.layers.2.mlp.gate_proj.weight", {96, 128}}, {"model.layers.2.mlp.up_proj.weight", {96, 128}},
+      {"model.layers.2.mlp.down_proj.weight", {128, 96}}, {"model.layers.2.input_layernorm.weight", {128}},
+      {"model.layers.2.input_layernorm.bias", {128}}, {"model.layers.2.post_attention_layernorm.weight", {128}},
+      {"model.layers.2.post_attention_layernorm.bias", {128}}, {"model.norm.weight", {128}}, {"model.norm.bias", {128}},
+      {"lm_head.weight", {96, 128}}},
+     {{6.63693844, {-1.700836, 1.372267, -2.204685, 0.216241, 1.337054, -2.260946, -2.423776, 2.03239, -1.729703, -1.204376, -0.549627}},
+      {5.87586703, {-0.8951048, 0.8223646, -0.4121887, 0.8826821, 0.8554423, -1.639, -3.903672, 2.492334, -2.290879, -1.138347, -0.4275469}}}},
+    {"stablelm: half of heads rotates, no biases of q, k, v",
+     "{\"architectures\": [\"StableLmForCausalLM\"], \"bos_token_id\": 1, \"dtype\": \"float32\", \"eos_token_id\": 2, \"hidden_a"
+     "ct\": \"silu\", \"hidden_dropout\": 0.0, \"hidden_size\": 64, \"intermediate_size\": 96, \"layer_norm_eps\": 1e-05, \"max_"
+     "position_embeddings\": 256, \"model_type\": \"stablelm\", \"num_attention_heads\": 4, \"num_hidden_layers\": 3, \"num_ke"
+     "y_value_heads\": 2, \"qk_layernorm\": false, \"rope_parameters\": {\"partial_rotary_factor\": 0.5, \"rope_theta\": 5000"
+     ".0, \"rope_type\": \"default\"}, \"tie_word_embeddings\": true, \"use_parallel_residual\": false, \"use_qkv_bias\": fals"
+     "e, \"vocab_size\": 96}",
+     {{"model.embed_tokens.weight", {96, 64}}, {"model.layers.0.self_attn.q_proj.weight", {64, 64}},
+      {"model.layers.0.self_attn.k_proj.weight", {32, 64}}, {"model.layers.0.self_attn.v_proj.weight", {32, 64}},
+      {"model.layers.0.self_attn.o_proj.weight", {64, 64}}, {"model.layers.0.mlp.gate_proj.weight", {96, 64}},
+      {"model.layers.0.mlp.up_proj.weight", {96, 64}}, {"model.layers.0.mlp.down_proj.weight", {64, 96}},
+      {"model.layers.0.input_layernorm.weight", {64}}, {"model.layers.0.input_layernorm.bias", {64}},
+      {"model.layers.0.post_attention_layernorm.weight", {64}}, {"model.layers.0.post_attention_layernorm.bias", {64}},
+      {"model.layers.1.self_attn.q_proj.weight", {64, 64}}, {"model.layers.1.self_attn.k_proj.weight", {32, 64}},
+      {"model.layers.1.self_attn.v_proj.weight", {32, 64}}, {"model.layers.1.self_attn.o_proj.weight", {64, 64}},
+      {"model.layers.1.mlp.gate_proj.weight", {96, 64}}, {"model.layers.1.mlp.up_proj.weight", {96, 64}},
+      {"model.layers.1.mlp.down_proj.weight", {64, 96}}, {"model.layers.1.input_layernorm.weight", {64}},
+      {"model.layers.1.input_layernorm.bias", {64}}, {"model.layers.1.post_attention_layernorm.weight", {64}},
+      {"model.layers.1.post_attention_layernorm.bias", {64}}, {"model.layers.2.self_attn.q_proj.weight", {64, 64}},
+      {"model.layers.2.self_attn.k_proj.weight", {32, 64}}, {"model.layers.2.self_attn.v_proj.weight", {32, 64}},
+      {"model.layers.2.self_attn.o_proj.weight", {64, 64}}, {"model.layers.2.mlp.gate_proj.weight", {96, 64}},
+      {"model.layers.2.mlp.up_proj.weight", {96, 64}}, {"model.layers.2.mlp.down_proj.weight", {64, 96}},
+      {"model.layers.2.input_layernorm.weight", {64}}, {"model.layers.2.input_layernorm.bias", {64}},
+      {"model.layers.2.post_attention_layernorm.weight", {64}}, {"model.layers.2.post_attention_layernorm.bias", {64}}, {"model.norm.weight", {64}},
+      {"model.norm.bias", {64}}},
+     {{5.48330167, {-0.1032986, -1.164976, 1.203109, 2.439033, 0.1112033, -0.9938258, 1.114522, 0.3853719, -1.858037, 0.6677616, 2.109563}},
+      {5.48005036, {-0.210662, -0.9646521, 1.310023, 2.324774, -0.2418478, -1.591866, 1.359337, 0.7225401, -1.424491, 0.735231, 1.690799}}}},
 };

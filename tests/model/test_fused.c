@@ -83,4 +83,8 @@ Test(fused, a_model_gives_the_same_bits_as_with_one_kernel_for_each_verb)
     qwen2_moe.moe.dense[0] = 1;
     check(&qwen2_moe, "qwen2-moe", &rng);
     check(&qwen3_moe, "qwen3-moe", &rng);
+    for (enum qr_arch arch = QR_ARCH_GEMMA2; arch <= QR_ARCH_GPT2; arch++) {
+        const struct qr_model_config c = qr_model_config_small(arch);
+        check(&c, c.arch_name, &rng);
+    }
 }

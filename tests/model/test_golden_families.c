@@ -30,7 +30,7 @@ static double unit(uint64_t x)
 
 static void put_values(struct qr_st_out *o, const char *name, int64_t n, double norms_around)
 {
-    const bool norm = strstr(name, "norm") != NULL;
+    const bool norm = strstr(name, "norm") != NULL || strstr(name, ".ln_") != NULL;
     struct qr_err err = {0};
     float *v = qr_alloc((size_t)n, sizeof *v);
     for (int64_t i = 0; i < n; i++)

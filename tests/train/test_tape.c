@@ -78,6 +78,10 @@ Test(tape, a_model_whose_norms_are_changed_when_they_are_loaded_or_that_has_expe
     check_not_trained(&mixtral, "MixtralForCausalLM, a mixture of experts");
     check_not_trained(&granite, "GraniteForCausalLM with logits_scaling 8");
     check_not_trained(&gemma, "GemmaForCausalLM, whose norms multiply by 1 + w");
+    for (enum qr_arch arch = QR_ARCH_GEMMA2; arch <= QR_ARCH_GPT2; arch++) {
+        const struct qr_model_config c = qr_model_config_small(arch);
+        check_not_trained(&c, "is served, not trained");
+    }
 }
 
 /* ---- gradients of whole models ---- */
@@ -327,7 +331,7 @@ Test(tape, a_saved_tensor_that_was_changed_in_place_is_an_error_naming_verb_tens
     memset(h.data, 0, (size_t)qr_tensor_count(&h) * sizeof(float));
     struct qr_tensor normed = x->ops->norm(x, &h, &w->norm_attn, c.norm_eps), heads = qr_tensor_heads(&h, c.n_heads, c.head_dim);
     cr_assert_eq(normed.shape[1], c.n_embd);
-    x->ops->rope(x, &heads);
+    x->ops->rope(x, &heads, false);
     cr_assert_eq(qr_tape_backward(r.t, &err), QR_E_INTERNAL);
     cr_assert_str_eq(err.msg, "backward of norm (node 0): its saved tensor x was changed in place by rope (node 1): version 0 was saved, 1 found");
     qr_train_batch_release(&b);

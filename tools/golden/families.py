@@ -18,6 +18,7 @@ import torch
 import transformers
 
 IDS, SHOWN, STEP = 40, 11, 8
+NO_OWN = ("GPT2LMHeadModel",) # fields of Llama's that are none of theirs
 COMMON = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=96,
               max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=None)
 MASK = (1 << 64) - 1
@@ -54,6 +55,20 @@ FAMILIES = [
         shared_expert_intermediate_size=40, norm_topk_prob=False, use_sliding_window=True, sliding_window=7, max_window_layers=3)),
     ("qwen3-moe with heads of their own size and weights that add up to 1", "Qwen3MoeForCausalLM", dict(
         num_experts=7, num_experts_per_tok=3, moe_intermediate_size=32, norm_topk_prob=True, head_dim=24, mlp_only_layers=[2])),
+    ("gemma2 with caps that bend, a window in every other layer", "Gemma2ForCausalLM", dict(
+        hidden_size=80, head_dim=24, sliding_window=7, query_pre_attn_scalar=20, attn_logit_softcapping=2.0, final_logit_softcapping=3.0)),
+    ("gemma3: two rotary embeddings, one scaled; norms of heads; an untied head", "Gemma3ForCausalLM", dict(
+        hidden_size=80, head_dim=24, sliding_window=6, query_pre_attn_scalar=30, tie_word_embeddings=False, layer_types=[
+            "sliding_attention", "full_attention", "sliding_attention"], rope_parameters=dict(
+                sliding_attention=dict(rope_type="default", rope_theta=100.0), full_attention=dict(rope_type="linear", rope_theta=5000.0, factor=8.0)))),
+    ("gemma3 with a cap of its logits and biases", "Gemma3ForCausalLM", dict(
+        head_dim=16, sliding_window=5, query_pre_attn_scalar=16, final_logit_softcapping=4.0, attention_bias=True)),
+    ("gpt2", "GPT2LMHeadModel", dict(n_embd=64, n_layer=3, n_head=4, n_positions=64, n_inner=100)),
+    ("gpt2 with a head of its own, four times as wide inside", "GPT2LMHeadModel", dict(
+        n_embd=48, n_layer=2, n_head=3, n_positions=48, tie_word_embeddings=False)),
+    ("stablelm: a quarter of heads rotates", "StableLmForCausalLM", dict(head_dim=None, use_qkv_bias=True, hidden_size=128)),
+    ("stablelm: half of heads rotates, no biases of q, k, v", "StableLmForCausalLM", dict(rope_parameters=dict(
+        rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.5), tie_word_embeddings=True)),
 ]
 
 
@@ -76,7 +91,7 @@ def values(name, shape, norms_around):
     with numpy.errstate(over="ignore"):
         s = splitmix(numpy.uint64(hash_of(name)) + numpy.arange(n, dtype=numpy.uint64)) >> numpy.uint64(40)
     unit = s.astype(numpy.float64) / (1 << 24) - 0.5
-    norm = "norm" in name
+    norm = "norm" in name or ".ln_" in name
     return ((norms_around if norm else 0.0) + unit * (0.5 if norm else 0.4)).astype(numpy.float32).reshape(shape)
 
 
@@ -111,7 +126,8 @@ def packed(pieces, between):
 
 def golden(k, name, cls, more):
     arch = getattr(transformers, cls)
-    config = arch.config_class(**{**COMMON, **more})
+    common = {x: y for x, y in COMMON.items() if cls not in NO_OWN or x in ("vocab_size", "bos_token_id", "eos_token_id")}
+    config = arch.config_class(**{**common, **more})
     config.architectures = [cls]
     config.dtype = torch.float32
     config._attn_implementation = "eager"

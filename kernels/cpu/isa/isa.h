@@ -37,6 +37,9 @@ typedef void qr_linear_fn(struct qr_queue *q, const struct qr_linear_args *a);
     void qr_##isa##_adapt(struct qr_queue *q, const struct qr_adapt_args *a);                                                        \
     void qr_##isa##_route(struct qr_queue *q, const struct qr_route_args *a);                                                        \
     void qr_##isa##_experts(struct qr_queue *q, const struct qr_experts_args *a);                                                    \
+    void qr_##isa##_layer_norm(struct qr_queue *q, const struct qr_layer_norm_args *a);                                              \
+    void qr_##isa##_unit(struct qr_queue *q, const struct qr_unit_args *a);                                                          \
+    void qr_##isa##_softcap(struct qr_queue *q, const struct qr_softcap_args *a);                                                    \
     void qr_##isa##_experts_by(struct qr_queue *q, const struct qr_experts_args *a, qr_linear_fn *product);
 
 QR_ISA_DECLARE(avx2)

@@ -34,6 +34,30 @@ VF_FN void row_norm(float *out, const float *x, const float *w, int64_t n, float
     }
 }
 
+/* Sum of x[0..n), as row_sum_of_squares has it. */
+VF_FN float row_sum(const float *x, int64_t n)
+{
+    vf s[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    for (int64_t i = 0; i < n; i += 4 * VF_LEN)
+        for (int64_t j = 0; j < 4 && i + j * VF_LEN < n; j++)
+            s[j] = vf_add(vf_load_n(x + i + j * VF_LEN, vf_min_len(n - i - j * VF_LEN)), s[j]);
+    return vf_sum(vf_add(vf_add(s[0], s[1]), vf_add(s[2], s[3])));
+}
+
+/* (x - mean) / deviation * w + bias; what is left of x after its mean lies in out meanwhile. */
+VF_FN void row_layer_norm(float *out, const float *x, const float *w, const float *bias, int64_t n, float eps)
+{
+    const vf mean = vf_set1(row_sum(x, n) / (float)n);
+    for (int64_t i = 0; i < n; i += VF_LEN)
+        vf_store_n(out + i, vf_sub(vf_load_n(x + i, vf_min_len(n - i)), mean), vf_min_len(n - i));
+    const vf inverse = row_inverse_rms(out, n, eps);
+    for (int64_t i = 0; i < n; i += VF_LEN) {
+        const int64_t len = vf_min_len(n - i);
+        const vf y = vf_mul(vf_mul(vf_load_n(out + i, len), inverse), vf_load_n(w + i, len));
+        vf_store_n(out + i, bias ? vf_add(y, vf_load_n(bias + i, len)) : y, len);
+    }
+}
+
 /* One head, halves against each other. */
 VF_FN void row_rotate(float *x, const float *c, const float *s, int32_t half)
 {
@@ -108,10 +132,15 @@ VF_FN void row_stretches(const struct qr_linear_args *a, int64_t row0, int64_t n
         row_sums(a, row0, n_rows, first, end);
 }
 
+VF_FN vf row_act(vf x, enum qr_act act)
+{
+    return act == QR_ACT_SILU ? vf_silu(x) : vf_gelu_tanh(x);
+}
+
 /* act(gate) * up. */
 VF_FN vf row_glu(vf gate, vf up, enum qr_act act)
 {
-    return vf_mul(act == QR_ACT_SILU ? vf_silu(gate) : vf_gelu_tanh(gate), up);
+    return vf_mul(row_act(gate, act), up);
 }
 
 #endif

@@ -5,6 +5,8 @@
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
 
+#define SOFTCAP_PIECE (16 * QR_LINEAR_STRETCH) /* of a row for a thread at a time */
+
 /* Runs fn over pieces of n_rows rows that hold about `cost` elements each. The arguments of every job here begin with the kernel's. */
 struct row_job {
     const void *a;
@@ -54,6 +56,22 @@ void QR_ISA_NAME(rms_norm)(struct qr_queue *q, const struct qr_norm_args *a)
     QR_ASSERT(a != NULL && a->x != NULL && a->w != NULL);
     QR_ASSERT(a->n_cols > 0 && !(a->delta && a->out == a->x));
     run_rows(q, norm_item, a, a->n_rows, 2 * (int64_t)a->n_cols);
+}
+
+static void layer_norm_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct row_job *j = arg;
+    const struct qr_layer_norm_args *a = j->a;
+    for (int64_t n = first_row(j, item); n < end_row(j, item); n++)
+        row_layer_norm(a->out + n * a->out_stride, a->x + n * a->x_stride, a->w, a->bias, a->n_cols, a->eps);
+}
+
+void QR_ISA_NAME(layer_norm)(struct qr_queue *q, const struct qr_layer_norm_args *a)
+{
+    QR_ASSERT(a != NULL && a->x != NULL && a->w != NULL);
+    QR_ASSERT(a->out != NULL && a->n_cols > 0);
+    run_rows(q, layer_norm_item, a, a->n_rows, 3 * (int64_t)a->n_cols);
 }
 
 static void head_norm_item(const void *arg, int32_t item, int32_t worker)
@@ -139,6 +157,51 @@ void QR_ISA_NAME(glu)(struct qr_queue *q, const struct qr_glu_args *a)
     QR_ASSERT(a != NULL && a->gate_up != NULL);
     QR_ASSERT(a->act == QR_ACT_SILU || a->act == QR_ACT_GELU_TANH);
     run_rows(q, glu_item, a, a->n_rows, 4 * (int64_t)a->n_cols);
+}
+
+static void unit_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct row_job *j = arg;
+    const struct qr_unit_args *a = j->a;
+    for (int64_t n = first_row(j, item); n < end_row(j, item); n++)
+        for (int64_t i = 0; i < a->n_cols; i += VF_LEN) {
+            float *x = a->x + n * a->stride + i;
+            const int64_t len = vf_min_len(a->n_cols - i);
+            vf_store_n(x, row_act(vf_load_n(x, len), a->act), len);
+        }
+}
+
+void QR_ISA_NAME(unit)(struct qr_queue *q, const struct qr_unit_args *a)
+{
+    QR_ASSERT(a != NULL && a->x != NULL);
+    QR_ASSERT(a->act == QR_ACT_SILU || a->act == QR_ACT_GELU_TANH);
+    run_rows(q, unit_item, a, a->n_rows, 4 * (int64_t)a->n_cols);
+}
+
+/* A piece of one row, of whole stretches. */
+static void softcap_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct qr_softcap_args *a = arg;
+    const int64_t pieces = (a->n_cols + SOFTCAP_PIECE - 1) / SOFTCAP_PIECE, n = item / pieces, first = item % pieces * SOFTCAP_PIECE;
+    const int64_t end = first + SOFTCAP_PIECE < a->n_cols ? first + SOFTCAP_PIECE : a->n_cols;
+    const vf cap = vf_set1(a->cap);
+    float *x = a->x + n * a->stride;
+    for (int64_t i = first; i < end; i += VF_LEN) {
+        const int64_t len = vf_min_len(end - i);
+        vf_store_n(x + i, vf_mul(cap, vf_tanh(vf_div(vf_load_n(x + i, len), cap))), len);
+    }
+    const struct qr_linear_args rows = {.out = a->x, .out_stride = a->stride, .n_out = a->n_cols, .stretches = a->stretches};
+    if (a->stretches)
+        row_stretches(&rows, n, 1, first, end);
+}
+
+void QR_ISA_NAME(softcap)(struct qr_queue *q, const struct qr_softcap_args *a)
+{
+    QR_ASSERT(a != NULL && a->x != NULL);
+    QR_ASSERT(a->cap > 0 && a->n_cols > 0);
+    qr_queue_run(q, softcap_item, a, a->n_rows * ((a->n_cols + SOFTCAP_PIECE - 1) / SOFTCAP_PIECE));
 }
 
 static void gather_item(const void *arg, int32_t item, int32_t worker)

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/mailbox.h"
 #include "engine/adapters.h"
+#include "engine/ahead.h"
 #include "engine/engine.h"
 #include "engine/lower.h"
 #include "engine/output.h"
@@ -84,6 +85,7 @@ struct qr_engine {
     struct qr_pace pace;
     struct qr_lower lower;
     struct qr_rows rows;
+    struct qr_ahead ahead;                /* of a device that draws itself */
     struct qr_slot *slot;                 /* owned [n_slots] */
     char *text;                           /* owned [n_slots][text_cap] */
     int32_t text_cap, events_per_choice, n_events, n_free_events;

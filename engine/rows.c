@@ -31,8 +31,10 @@ void qr_rows_release(struct qr_rows *r)
     *r = (struct qr_rows){0};
 }
 
-static int32_t end_ids_of(const struct qr_model_config *mc, const struct qr_sampling *p, int32_t *out)
+int32_t qr_row_end_ids(const struct qr_model_config *mc, const struct qr_sampling *p, int32_t out[QR_EOS_MAX + QR_STOP_IDS_MAX])
 {
+    QR_ASSERT(mc != NULL && mc->n_eos <= QR_EOS_MAX);
+    QR_ASSERT(p != NULL && out != NULL);
     int32_t n = 0;
     for (int32_t i = 0; i < mc->n_eos && !p->ignore_eos; i++)
         out[n++] = mc->eos_ids[i];
@@ -46,7 +48,7 @@ static void draw(struct qr_sampler *s, const struct qr_model_config *mc, struct 
 {
     const struct qr_sampling *p = &row->req->sampling;
     const struct qr_seq *seq = row->seq;
-    int32_t end_ids[QR_EOS_MAX + QR_STOP_IDS_MAX], n_end = end_ids_of(mc, p, end_ids);
+    int32_t end_ids[QR_EOS_MAX + QR_STOP_IDS_MAX], n_end = qr_row_end_ids(mc, p, end_ids);
     struct qr_logits own = row->logits;
     if (p->n_logprobs >= 0 && qr_sampling_changes_logits(p, seq->n_ids - seq->n_prompt))
         own.x = memcpy(s->raw, row->logits.x, (size_t)mc->n_vocab * sizeof *s->raw);

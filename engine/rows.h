@@ -21,6 +21,7 @@ struct qr_row {
     const struct qr_request *req;            /* borrowed */
     const struct qr_seq *seq;                /* borrowed: its ids are read, nothing is changed */
     int32_t pos;                             /* of the token that the logits came from */
+    bool first;                              /* DRAW, END: the prompt has just been computed, for the first time */
     bool finite;                             /* DRAW: false when what the model gave is no number */
     struct qr_token_logprob token;           /* DRAW: all but the id only when log-probabilities are wanted, else zero */
 };
@@ -36,6 +37,9 @@ struct qr_rows {
 
 void qr_rows_init(struct qr_rows *r, struct qr_backend *be, const struct qr_model_config *model, int32_t rows_max);
 void qr_rows_release(struct qr_rows *r); /* also of a zeroed one */
+
+/* The ids that end this request, which min_tokens forbids; returns their number. */
+int32_t qr_row_end_ids(const struct qr_model_config *mc, const struct qr_sampling *p, int32_t out[QR_EOS_MAX + QR_STOP_IDS_MAX]);
 
 /* What the head's product has to sum for this row. */
 float qr_row_scale(const struct qr_rows *r, const struct qr_row *row);

@@ -111,7 +111,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_backend_spread(e->be, e->kv_mem, (size_t)e->limits.kv_bytes);
     if (e->be->mem->host)
         qr_pages_watch(&e->pages, e->kv_mem, (size_t)e->limits.kv_bytes);
-    else
+    else if (!qr_ahead_can(e->be, qr_model_config(e->model)))
         e->logits = e->be->mem->host_alloc((size_t)c->logit_rows_max * (size_t)qr_model_config(e->model)->n_vocab * sizeof *e->logits);
     e->kv = qr_model_kv_view(e->model, e->kv_mem, e->limits.n_blocks, c->block_tokens);
     qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
@@ -120,6 +120,8 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots);
     qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);
     e->lower.batch.logit_scale = e->rows.scale;
+    if (qr_ahead_can(e->be, qr_model_config(e->model)))
+        qr_ahead_init(&e->ahead, e->be, qr_model_config(e->model), c->logit_rows_max);
     make_events(e);
     e->limits.scratch_bytes = (int64_t)qr_backend_scratch_bytes(e->be);
     e->limits.table_bytes = qr_engine_table_bytes(&e->limits, c, e->tokenizer, e->be->n_threads);
@@ -129,6 +131,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
 static void close_all(struct qr_engine *e)
 {
     qr_pages_stop(&e->pages);
+    qr_ahead_release(&e->ahead);
     qr_rows_release(&e->rows);
     qr_lower_release(&e->lower);
     qr_exec_release(&e->exec);
@@ -203,6 +206,7 @@ static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev
     struct qr_slot *s = &e->slot[index];
     struct qr_request *r = s->req;
     qr_sched_finish(e->sched, index);
+    qr_ahead_drop(&e->ahead, index);
     qr_hist_add(&e->stats.output_len, s->out.n_output);
     r->n_output_all += (uint64_t)s->out.n_output;
     if (--r->n_open == 0) {
@@ -342,8 +346,6 @@ static void count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr
 {
     struct qr_stats *st = &e->stats;
     struct qr_request *r = s->req;
-    if (s->choice != 0 || s->out.n_output > 0 || seq->n_preempted > 0)
-        return;
     st->prompt_tokens += (uint64_t)seq->n_prompt;
     st->cached_tokens += (uint64_t)seq->n_cached;
     r->n_cached = seq->n_cached;
@@ -369,6 +371,7 @@ static void want_row(struct qr_engine *e, int32_t index, int32_t pos, int32_t at
     row->req = s->req;
     row->seq = seq;
     row->pos = pos;
+    row->first = s->choice == 0 && pos + 1 == seq->n_prompt && seq->n_preempted == 0;
     e->rows.scale[at] = qr_row_scale(&e->rows, row);
 }
 
@@ -417,23 +420,30 @@ static void use_token(struct qr_engine *e, const struct qr_row *row, int64_t now
         end_slot(e, row->index, QR_FINISH_ERROR, now);
         return;
     }
-    qr_sched_push(e->sched, row->index, row->token.id);
     count_token(e, s, now);
     qr_output_push(&s->out, s->req, row->token.id, mc->eos_ids, mc->n_eos, e->limits.ctx_max);
     say(e, row->index, &row->token, now);
+}
+
+static void use_row(struct qr_engine *e, const struct qr_row *row, int64_t now)
+{
+    if (row->kind == QR_ROW_PROMPT)
+        return;
+    if (row->first)
+        count_prompt(e, &e->slot[row->index], row->seq, now);
+    if (row->kind == QR_ROW_DRAW)
+        use_token(e, row, now);
+    else
+        end_slot(e, row->index, QR_FINISH_LENGTH, now);
 }
 
 static void use_rows(struct qr_engine *e, int64_t now)
 {
     for (int32_t i = 0; i < e->rows.n; i++) {
         const struct qr_row *row = &e->rows.row[i];
-        if (row->kind == QR_ROW_PROMPT)
-            continue;
-        count_prompt(e, &e->slot[row->index], row->seq, now);
-        if (row->kind == QR_ROW_DRAW)
-            use_token(e, row, now);
-        else
-            end_slot(e, row->index, QR_FINISH_LENGTH, now);
+        if (row->kind == QR_ROW_DRAW && row->finite)
+            qr_sched_push(e->sched, row->index, row->token.id);
+        use_row(e, row, now);
     }
 }
 
@@ -445,15 +455,15 @@ static void mark(struct qr_engine *e, enum qr_step_part part)
     e->marked_ns = now_ns;
 }
 
-static void count_step(struct qr_engine *e, int64_t started, int64_t now)
+static void count_step(struct qr_engine *e, int32_t n_tokens, int32_t n_decode, int64_t started, int64_t now)
 {
     struct qr_stats *st = &e->stats;
     st->n_steps++;
     st->step_us_total += (uint64_t)(now - started);
     qr_hist_add(&st->step_fine, (double)(now - started) * 1e-6);
-    qr_hist_add(&st->step_tokens, e->plan.n_tokens);
+    qr_hist_add(&st->step_tokens, n_tokens);
     atomic_store(&e->progress_us, now);
-    qr_pace_note(&e->pace, e->plan.n_tokens - e->plan.n_decode, e->plan.n_decode, (double)(now - started));
+    qr_pace_note(&e->pace, n_tokens - n_decode, n_decode, (double)(now - started));
 }
 
 static void publish_stats(struct qr_engine *e)
@@ -465,19 +475,32 @@ static void publish_stats(struct qr_engine *e)
     pthread_mutex_unlock(&e->stats_lock);
 }
 
-bool qr_engine_step(struct qr_engine *e)
+/* Who runs in the next step; false: nobody. */
+static bool plan_step(struct qr_engine *e, int64_t now)
 {
-    int64_t started = qr_clock_us();
     qr_sched_limit_mixed(e->sched, qr_pace_tokens(&e->pace, qr_sched_n_decode(e->sched), qr_sched_prompt_tokens(e->sched)));
-    bool any = qr_sched_plan(e->sched, &e->plan, started);
+    const bool any = qr_sched_plan(e->sched, &e->plan, now);
     mark(e, QR_PART_PLAN);
-    if (!any)
+    return any;
+}
+
+/* Copy-on-write, before the forward. */
+static void copy_blocks(struct qr_engine *e)
+{
+    for (int32_t i = 0; i < e->plan.n_copies; i++)
+        e->be->k->kv_copy(e->be->queue, &(struct qr_kv_copy_args){.kv = &e->kv, .src = e->plan.copy[i].src, .dst = e->plan.copy[i].dst});
+}
+
+/* Who draws is the host: it reads logits when they are there. */
+static bool step_at_once(struct qr_engine *e)
+{
+    const int64_t started = qr_clock_us();
+    if (!plan_step(e, started))
         return false;
     const struct qr_batch *batch = qr_lower(&e->lower, &e->plan, e->sched);
     want_rows(e);
     mark(e, QR_PART_LOWER);
-    for (int32_t i = 0; i < e->plan.n_copies; i++)
-        e->be->k->kv_copy(e->be->queue, &(struct qr_kv_copy_args){.kv = &e->kv, .src = e->plan.copy[i].src, .dst = e->plan.copy[i].dst});
+    copy_blocks(e);
     if (e->be->mem->host)
         qr_pages_used(&e->pages, (size_t)qr_kv_pool_ever_used(e->pool) * ((size_t)e->limits.kv_bytes / (size_t)e->limits.n_blocks));
     struct qr_tensor logits = qr_model_forward(&e->exec, batch);
@@ -490,8 +513,95 @@ bool qr_engine_step(struct qr_engine *e)
     use_rows(e, qr_clock_us());
     tell(e);
     mark(e, QR_PART_OUTPUT);
-    count_step(e, started, qr_clock_us());
+    count_step(e, e->plan.n_tokens, e->plan.n_decode, started, qr_clock_us());
     return true;
+}
+
+/* ---- a device that draws: the next step is launched before the last one's ids are known (ahead.h) ---- */
+
+static void swap_rows(struct qr_engine *e, struct qr_flight *f)
+{
+    struct qr_row *row = f->row;
+    f->row = e->rows.row;
+    f->n = e->rows.n;
+    e->rows.row = row;
+}
+
+static void launch(struct qr_engine *e, int64_t now)
+{
+    struct qr_flight *f = &e->ahead.flight[e->ahead.next];
+    (void)qr_lower(&e->lower, &e->plan, e->sched);
+    want_rows(e);
+    swap_rows(e, f);
+    f->n_tokens = e->plan.n_tokens;
+    f->n_decode = e->plan.n_decode;
+    f->started_us = now;
+    qr_ahead_tell(&e->ahead, &e->lower.batch.draws);
+    e->lower.batch.drawn = e->ahead.drawn;
+    mark(e, QR_PART_LOWER);
+    copy_blocks(e);
+    const struct qr_tensor logits = qr_model_forward(&e->exec, &e->lower.batch);
+    qr_ahead_launch(&e->ahead, e->exec.batch, logits.data, logits.stride[0]);
+    mark(e, QR_PART_MODEL);
+}
+
+/* The step that was launched is part of the scheduler's world, its tokens with names only: what row i of it draws is -1 - i. */
+static void commit_launched(struct qr_engine *e, const struct qr_flight *f)
+{
+    qr_sched_commit(e->sched, &e->plan);
+    for (int32_t i = 0; i < f->n; i++)
+        if (f->row[i].kind == QR_ROW_DRAW)
+            qr_sched_push(e->sched, f->row[i].index, -1 - i);
+}
+
+/* Ids take the place of their names. Whoever hashes blocks of ids comes later. */
+static void name_ids(const struct qr_flight *f)
+{
+    for (int32_t i = 0; i < f->n; i++) {
+        const struct qr_row *row = &f->row[i];
+        if (f->dropped[i] || row->kind != QR_ROW_DRAW)
+            continue;
+        QR_ASSERT(row->req->ids[row->choice][row->pos + 1] == -1 - i);
+        row->req->ids[row->choice][row->pos + 1] = row->token.id;
+    }
+}
+
+/* What came of a step is told. A sequence that ends here may be in the step launched since: what that draws for it is dropped. */
+static void use_landed(struct qr_engine *e, const struct qr_flight *f)
+{
+    const int64_t now = qr_clock_us();
+    for (int32_t i = 0; i < f->n; i++)
+        if (!f->dropped[i])
+            use_row(e, &f->row[i], now);
+    tell(e);
+    count_step(e, f->n_tokens, f->n_decode, f->started_us > e->ahead.landed_us ? f->started_us : e->ahead.landed_us, now);
+    e->ahead.landed_us = now;
+    mark(e, QR_PART_OUTPUT);
+}
+
+static bool step_ahead(struct qr_engine *e)
+{
+    const int64_t now = qr_clock_us();
+    struct qr_flight *next = &e->ahead.flight[e->ahead.next], *last = &e->ahead.flight[(e->ahead.next + 1) % QR_MARKS];
+    const bool any = plan_step(e, now), landing = last->launched;
+    if (any)
+        launch(e, now);
+    if (landing) {
+        qr_ahead_land(&e->ahead, last);
+        mark(e, QR_PART_SAMPLE);
+        name_ids(last);
+    }
+    if (any)
+        commit_launched(e, next);
+    if (landing)
+        use_landed(e, last);
+    return any || landing;
+}
+
+bool qr_engine_step(struct qr_engine *e)
+{
+    QR_ASSERT(e != NULL);
+    return e->ahead.be ? step_ahead(e) : step_at_once(e);
 }
 
 /* Waits for requests while there is nothing to run; wait_us 0: only looks. */

@@ -18,6 +18,8 @@
 #include "kernels/kernels.h"
 #include "kernels/tune.h"
 
+#define QR_MARKS 2
+
 /* Memory of kernels. What takes a queue happens in order with the kernels launched on it. */
 struct qr_mem_ops {
     bool host;                      /* the host may read and write it, too, between launches */
@@ -31,6 +33,11 @@ struct qr_mem_ops {
     /* Host memory of n_bytes that the device reads fast, for what the next `put` takes from its beginning; nothing may come between the two. */
     void *(*stage)(struct qr_queue *q, size_t n_bytes);
     void (*sync)(struct qr_queue *q);    /* all that was launched is done */
+    /* For who does not wait: fetch is get into memory of host_alloc, which is filled some time later; at a mark (0 .. QR_MARKS - 1, a new one in place of the
+     * one before) everything asked for until now will be done, and wait returns when it is. */
+    void (*fetch)(struct qr_queue *q, void *host, const void *from, size_t n_bytes);
+    void (*mark)(struct qr_queue *q, int32_t which);
+    void (*wait)(struct qr_queue *q, int32_t which);
     void *(*host_alloc)(size_t n_bytes); /* zeroed host memory that `get` fills fast, 64-byte aligned */
     void (*host_free)(void *p);
     int64_t (*available)(void);          /* bytes that alloc could give now */

@@ -350,7 +350,7 @@ static void assert_batch(const struct qr_exec *x, const struct qr_batch *b)
     QR_ASSERT(b->n_tokens > 0 && b->n_seqs > 0 && b->n_logits >= 0 && b->n_logits <= b->n_tokens);
     QR_ASSERT(x->kv != NULL && b->block_tokens == x->kv->block_tokens);
     for (int32_t i = 0; i < b->n_tokens; i++) {
-        QR_ASSERT(b->ids[i] >= 0 && b->ids[i] < c->n_vocab);
+        QR_ASSERT((b->ids[i] >= 0 || b->drawn) && b->ids[i] < c->n_vocab);
         QR_ASSERT(b->pos[i] >= 0 && b->pos[i] < c->ctx_max);
         QR_ASSERT(b->slot[i] >= 0 && b->slot[i] / b->block_tokens < x->kv->n_blocks);
     }

@@ -17,8 +17,8 @@ static struct qr_tensor serve_embed(struct qr_exec *x, const struct qr_weight *w
     QR_ASSERT(x != NULL && w != NULL);
     QR_ASSERT((w->t.data != NULL || w->packed != NULL) && w->t.n_dims == 2);
     struct qr_tensor out = make(x, x->batch->n_tokens, w->t.shape[1]);
-    const struct qr_embed_args a = {.out = out.data, .table = &w->t, .packed = w->t.data ? NULL : w->packed, .ids = x->batch->ids, .out_stride = out.stride[0],
-                                    .n_rows = x->batch->n_tokens, .scale = scale};
+    const struct qr_embed_args a = {.out = out.data, .table = &w->t, .packed = w->t.data ? NULL : w->packed, .ids = x->batch->ids,
+                                    .drawn = x->batch->drawn, .out_stride = out.stride[0], .n_rows = x->batch->n_tokens, .scale = scale};
     x->be->k->embed(x->be->queue, &a);
     return out;
 }

@@ -42,8 +42,10 @@ static void device_zero(struct qr_queue *q, void *p, size_t n_bytes)
 
 static void wait_slot(struct qr_cuda_slot *s)
 {
-    if (s->busy)
+    if (s->busy && cudaEventQuery(s->done) != cudaSuccess) { /* nearly always it is done: others were sent since */
+        (void)cudaGetLastError();                             /* "not ready" is no error */
         QR_CUDA_CHECK(cudaEventSynchronize(s->done));
+    }
     s->busy = false;
 }
 
@@ -115,6 +117,26 @@ static void device_get(struct qr_queue *q, void *host, const void *from, size_t 
     QR_CUDA_CHECK(cudaStreamSynchronize(q->stream));
 }
 
+static void device_fetch(struct qr_queue *q, void *host, const void *from, size_t n_bytes)
+{
+    if (n_bytes > 0)
+        QR_CUDA_CHECK(cudaMemcpyAsync(host, from, n_bytes, cudaMemcpyDeviceToHost, q->stream));
+}
+
+_Static_assert(QR_CUDA_MARKS == QR_MARKS, "an event for each");
+
+static void device_mark(struct qr_queue *q, int32_t which)
+{
+    if (!q->mark[which])
+        QR_CUDA_CHECK(cudaEventCreateWithFlags(&q->mark[which], cudaEventDisableTiming));
+    QR_CUDA_CHECK(cudaEventRecord(q->mark[which], q->stream));
+}
+
+static void device_wait(struct qr_queue *q, int32_t which)
+{
+    QR_CUDA_CHECK(cudaEventSynchronize(q->mark[which]));
+}
+
 static void device_copy(struct qr_queue *q, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t row_bytes, int64_t n_rows)
 {
     if (row_bytes == 0 || n_rows == 0)
@@ -153,7 +175,8 @@ static int64_t device_available(void)
 
 static const struct qr_mem_ops device_mem = {
     .host = false, .alloc = device_alloc, .free = device_free, .zero = device_zero, .put = device_put, .get = device_get, .copy = device_copy,
-    .stage = device_stage, .sync = device_sync, .host_alloc = pinned_alloc, .host_free = pinned_free, .available = device_available};
+    .stage = device_stage, .sync = device_sync, .fetch = device_fetch, .mark = device_mark, .wait = device_wait, .host_alloc = pinned_alloc,
+    .host_free = pinned_free, .available = device_available};
 
 /* ---- opening ---- */
 
@@ -222,6 +245,9 @@ static void queue_close(struct qr_queue *q)
     for (int i = 0; i < QR_CUDA_SLOTS; i++)
         free_slot(&q->slot[i]);
     free_slot(&q->large);
+    for (int i = 0; i < QR_CUDA_MARKS; i++)
+        if (q->mark[i])
+            QR_CUDA_CHECK(cudaEventDestroy(q->mark[i]));
     device_free(q->workspace);
     device_free(q->scratch);
     if (q->lt)

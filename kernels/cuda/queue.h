@@ -18,6 +18,7 @@
 extern "C" {
 #endif
 
+#define QR_CUDA_MARKS 2
 #define QR_CUDA_SLOTS 4
 #define QR_CUDA_SLOT_BYTES ((size_t)8 << 20)
 
@@ -42,6 +43,7 @@ struct qr_queue {
     size_t scratch_bytes;
     struct qr_cuda_slot slot[QR_CUDA_SLOTS], large; /* staging; `large` for a piece that no slot holds */
     int32_t next_slot;
+    cudaEvent_t mark[QR_CUDA_MARKS]; /* made when first set */
     struct qr_cuda_slot *staged; /* what the last `stage` gave, or NULL */
     void *products;             /* whoever multiplies keeps its plans here; freed by qr_cuda_products_free */
     char name[128];             /* of the device */

@@ -16,18 +16,27 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "kernels/cuda/plugin.h"
+#include "tests/device/sample_host.h"
 
 #define RANGE_BYTES ((size_t)1 << 36) /* of addresses; pages come when they are touched */
 #define PAGE ((size_t)4096)
 #define GAP (16 * PAGE)               /* between two allocations */
 #define OFFSET RANGE_BYTES
 #define STAGE_BYTES ((size_t)64 << 20)
+#define LATE_MAX 16
 #define MEMORY_BYTES ((int64_t)2 << 30) /* that the device says it has */
 
 struct qr_queue {
     struct qr_backend *cpu; /* owned */
     uint8_t *staged;        /* owned */
     size_t n_staged;        /* given out by the last `stage`; 0: taken */
+    struct qr_sampler sampler; /* of the model's vocabulary, once it is known */
+    struct late {           /* what was fetched comes when it is waited for */
+        void *host, *data;
+        size_t n_bytes;
+        int32_t mark;       /* -1: no mark is behind it yet */
+    } late[LATE_MAX];
+    int32_t n_late;
 };
 
 /* ---- memory ---- */
@@ -114,6 +123,38 @@ static void device_get(struct qr_queue *q, void *host, const void *from, size_t 
     memcpy(host, real(from, "get", "from"), n_bytes);
 }
 
+static void device_fetch(struct qr_queue *q, void *host, const void *from, size_t n_bytes)
+{
+    QR_ASSERT(q->n_late < LATE_MAX);
+    struct late *l = &q->late[q->n_late++];
+    *l = (struct late){host, memcpy(qr_alloc(n_bytes, 1), real(from, "fetch", "from"), n_bytes), n_bytes, -1};
+    memset(host, 0xee, n_bytes);
+}
+
+static void device_mark(struct qr_queue *q, int32_t which)
+{
+    QR_ASSERT(which >= 0 && which < QR_MARKS);
+    for (int32_t i = 0; i < q->n_late; i++)
+        q->late[i].mark = q->late[i].mark < 0 ? which : q->late[i].mark;
+}
+
+/* Whatever lies before the mark: the queue is in order. */
+static void device_wait(struct qr_queue *q, int32_t which)
+{
+    int32_t n = 0, kept = 0;
+    for (int32_t i = 0; i < q->n_late; i++)
+        n = q->late[i].mark == which ? i + 1 : n;
+    for (int32_t i = 0; i < q->n_late; i++) {
+        if (i >= n) {
+            q->late[kept++] = q->late[i];
+            continue;
+        }
+        memcpy(q->late[i].host, q->late[i].data, q->late[i].n_bytes);
+        qr_free(q->late[i].data);
+    }
+    q->n_late = kept;
+}
+
 static void device_copy(struct qr_queue *q, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t row_bytes, int64_t n_rows)
 {
     (void)q;
@@ -138,7 +179,8 @@ static int64_t device_available(void)
 
 static const struct qr_mem_ops device_mem = {
     .host = false, .alloc = device_alloc, .free = device_free, .zero = device_zero, .put = device_put, .get = device_get, .copy = device_copy,
-    .stage = device_stage, .sync = device_sync, .host_alloc = pinned_alloc, .host_free = qr_free_aligned, .available = device_available};
+    .stage = device_stage, .sync = device_sync, .fetch = device_fetch, .mark = device_mark, .wait = device_wait, .host_alloc = pinned_alloc,
+    .host_free = qr_free_aligned, .available = device_available};
 
 /* ---- arguments ---- */
 
@@ -230,7 +272,6 @@ ENTRY(k, linear, qr_linear_args, struct qr_weight w; a = real_linear(given, &w, 
 ENTRY(k, rms_norm, qr_norm_args, P(out); P(x); P(delta); P(w))
 ENTRY(k, head_norm, qr_head_norm_args, P(x); P(w))
 ENTRY(k, residual_add, qr_add_args, P(x); P(delta))
-ENTRY(k, embed, qr_embed_args, struct qr_tensor table = *a.table; table.data = real(table.data, entry, "table"); a.table = &table; P(out); P(packed); P(ids))
 ENTRY(k, rope_table, qr_rope_table_args, P(cos_sin); P(pos); P(inv_freq))
 ENTRY(k, rope, qr_rope_args, P(x); P(cos_sin))
 ENTRY(k, kv_write, qr_kv_write_args, KV; P(k); P(v); P(slot))
@@ -242,6 +283,45 @@ ENTRY(k, gather_rows, qr_gather_args, P(out); P(x); P(row))
 ENTRY(k, layer_norm, qr_layer_norm_args, P(out); P(x); P(w); P(bias))
 ENTRY(k, unit, qr_unit_args, P(x))
 ENTRY(k, softcap, qr_softcap_args, P(x))
+
+static void k_embed(struct qr_queue *q, const struct qr_embed_args *given)
+{
+    static const char entry[] = "embed";
+    struct qr_embed_args a = *given;
+    struct qr_tensor table = *a.table;
+    const struct qr_drawn *drawn = real(a.drawn, entry, "drawn");
+    const int32_t *from = real(a.ids, entry, "ids");
+    int32_t *ids = qr_alloc((size_t)a.n_rows + 1, sizeof *ids);
+    for (int32_t i = 0; i < a.n_rows; i++)
+        ids[i] = from[i] < 0 && drawn ? drawn[-1 - from[i]].id : from[i];
+    table.data = real(table.data, entry, "table");
+    a.table = &table;
+    a.ids = ids;
+    a.drawn = NULL;
+    P(out);
+    P(packed);
+    q->cpu->k->embed(q->cpu->queue, &a);
+    qr_free(ids);
+}
+
+static void k_sample(struct qr_queue *q, const struct qr_sample_args *given)
+{
+    static const char entry[] = "sample";
+    struct qr_sample_args a = *given;
+    struct qr_draws draws = *a.draws;
+    draws.row = real(draws.row, entry, "row");
+    draws.change = real(draws.change, entry, "change");
+    draws.allowed = real(draws.allowed, entry, "allowed");
+    a.draws = &draws;
+    P(logits);
+    P(drawn);
+    P(detail);
+    if (q->sampler.n_vocab != a.n_vocab) {
+        qr_sampler_release(&q->sampler);
+        qr_sampler_init(&q->sampler, a.n_vocab);
+    }
+    sample_host(&q->sampler, &a);
+}
 
 static void k_chain(struct qr_queue *q, const struct qr_chain_args *given)
 {
@@ -292,7 +372,7 @@ ENTRY(b, move_by, qr_move_args, P(w); P(half); P(u))
 static struct qr_kernels kernels = {
     .name = "discrete", .linear = k_linear, .rms_norm = k_rms_norm, .head_norm = k_head_norm, .residual_add = k_residual_add, .embed = k_embed,
     .rope_table = k_rope_table, .rope = k_rope, .kv_write = k_kv_write, .qkv = k_qkv, .chain = k_chain, .kv_copy = k_kv_copy, .attention = k_attention,
-    .glu = k_glu, .gather_rows = k_gather_rows, .layer_norm = k_layer_norm, .unit = k_unit,
+    .glu = k_glu, .gather_rows = k_gather_rows, .sample = k_sample, .layer_norm = k_layer_norm, .unit = k_unit,
     .softcap = k_softcap, .linear_packed_bytes = k_packed_bytes, .linear_pack = k_pack};
 
 static const struct qr_backward backward = {
@@ -327,6 +407,9 @@ static bool queue_open(struct qr_queue **out, const struct qr_cuda_options *o, c
 static void queue_close(struct qr_queue *q)
 {
     qr_backend_close(q->cpu);
+    qr_sampler_release(&q->sampler);
+    for (int32_t i = 0; i < q->n_late; i++)
+        qr_free(q->late[i].data);
     qr_free_aligned(q->staged);
     qr_free(q);
 }

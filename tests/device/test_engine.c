@@ -4,9 +4,9 @@
 
 #include "base/rng.h"
 #include "tests/device/device.h"
-#include "tests/engine/harness.h"
+#include "tests/engine/cases.h"
 
-enum { N_CASES = 6, SEED = 11 };
+enum { N_FEW = 6, SEED = 11 };
 
 /* Prompts that share beginnings, all at once, so that cached blocks and chunks of prompts are met beside decoding rows. */
 static void run(struct flight *f, const struct setup *setup)
@@ -18,7 +18,7 @@ static void run(struct flight *f, const struct setup *setup)
     for (int i = 0; i < QR_COUNT(prompt); i++)
         prompt[i] = 3 + (int32_t)qr_rng_below(&rng, 500);
     world_open(&w, setup);
-    for (int c = 0; c < N_CASES; c++) {
+    for (int c = 0; c < N_FEW; c++) {
         struct qr_sampling s;
         qr_sampling_init(&s);
         s.temperature = c % 2 ? 0.8f : 0;
@@ -30,7 +30,7 @@ static void run(struct flight *f, const struct setup *setup)
         prompt[40 + c] = 3 + c;
         cr_assert_eq(flight_start(&w, &f[c], &s, prompt, 30 + 10 * c, c == 3 ? 3 : 1, &err), 0, "%s", err.msg);
     }
-    for (int c = 0; c < N_CASES; c++)
+    for (int c = 0; c < N_FEW; c++)
         flight_finish(&w, &f[c]);
     world_close(&w);
 }
@@ -55,7 +55,7 @@ Test(engine, answers_on_a_device_as_on_the_processor)
 {
     if (!data_path("models/stories260K"))
         cr_skip_test("no conformance data (QUIRE_DATA)");
-    static struct flight want[N_CASES], got[N_CASES];
+    static struct flight want[N_FEW], got[N_FEW];
     struct setup s;
     use_discrete("ref", NULL);
     setup_init(&s, "models/stories260K");
@@ -65,9 +65,57 @@ Test(engine, answers_on_a_device_as_on_the_processor)
     s.isa = NULL;
     s.device = "cuda";
     run(got, &s);
-    for (int c = 0; c < N_CASES; c++)
+    for (int c = 0; c < N_FEW; c++)
         for (int k = 0; k < (c == 3 ? 3 : 1); k++) {
             bring_logprobs_near(&got[c].answer[k], &want[c].answer[k]);
             cr_assert(answers_equal(&want[c].answer[k], &got[c].answer[k]), "case %d choice %d", c, k);
         }
+}
+
+/* A step is launched before the ids of the one before it are known: that shows in nothing, whatever ends when, is cancelled, preempted, shared or cut. */
+Test(engine, answers_on_a_device_that_draws_do_not_depend_on_what_else_runs, .timeout = 120)
+{
+    if (!data_path("models/stories260K"))
+        cr_skip_test("no conformance data (QUIRE_DATA)");
+    static const struct {
+        const char *name;
+        int32_t chunk, step, running, kv_tokens;
+        bool prefix_cache;
+        enum qr_sched_policy policy;
+    } ways[] = {{"few blocks, preemption", 64, 128, 16, 720, true, QR_SCHED_MIXED},
+                {"chunks of 7", 7, 64, 16, 0, false, QR_SCHED_MIXED},
+                {"alternate", 33, 64, 32, 0, true, QR_SCHED_ALTERNATE}};
+    struct kase *k = qr_alloc(N_CASES, sizeof *k);
+    struct flight *want = qr_alloc(N_CASES, sizeof *want), *got = qr_alloc(N_CASES, sizeof *got);
+    const int n_ways = test_scale() < 1 ? 1 : QR_COUNT(ways);
+    struct setup s;
+    int64_t n_preempted = 0;
+    const char *levels[8], *best = levels[qr_cpu_levels(levels) - 1];
+    use_discrete(best, NULL);
+    make_cases(k);
+    setup_init(&s, "models/stories260K");
+    s.isa = best;
+    run_alone(want, k, &s);
+    s.isa = NULL;
+    s.device = "cuda";
+    for (int i = 0; i < n_ways; i++) {
+        struct qr_stats st;
+        s.config.chunk_tokens_max = ways[i].chunk;
+        s.config.step_tokens_max = ways[i].step;
+        s.config.running_max = ways[i].running;
+        s.config.kv_tokens = ways[i].kv_tokens;
+        s.config.prefix_cache = ways[i].prefix_cache;
+        s.config.policy = ways[i].policy;
+        s.config.ctx_max = ways[i].kv_tokens ? 256 : 0;
+        run_together(got, k, &s, 7 + (uint64_t)i, &st);
+        for (int c = 0; c < N_CASES; c++)
+            for (int32_t n = 0; n < k[c].n_choices; n++)
+                bring_logprobs_near(&got[c].answer[n], &want[c].answer[n]);
+        compare(want, got, k, ways[i].name);
+        n_preempted += st.sched.n_preempted;
+    }
+    cr_assert(n_preempted > 0, "the small pool preempted nothing: the test tests less than it says");
+    qr_free(k);
+    qr_free(want);
+    qr_free(got);
 }

@@ -1,0 +1,104 @@
+/* The engine on CUDA's kernels and the emulated device: what a step asks of the runtime, and that nobody's answer depends on who runs beside it. */
+#include <dlfcn.h>
+
+#include "tests/cuda_emu/emu.h"
+#include "tests/device/device.h"
+#include "tests/engine/harness.h"
+#include "tests/model/rig.h"
+
+enum { N_REQUESTS = 4, N_PROMPT = 9 };
+
+/* Requests of every kind of draw; the longest is the last to end. */
+static struct qr_sampling sampling_of(int i)
+{
+    struct qr_sampling s;
+    qr_sampling_init(&s);
+    s.temperature = i == 0 ? 0 : 0.9f;
+    s.top_k = i == 1 ? 12 : 0;
+    s.top_p = i == 2 ? 0.8f : 1;
+    s.repetition = i == 2 ? 1.3f : 1;
+    s.frequency = i == 3 ? 0.4f : 0;
+    s.n_logprobs = i == 3 ? 2 : -1;
+    s.seed = 40 + (uint64_t)i;
+    s.max_tokens = 3 + i;
+    s.ignore_eos = true;
+    return s;
+}
+
+static void prompt_of(int i, int32_t prompt[N_PROMPT])
+{
+    for (int k = 0; k < N_PROMPT; k++)
+        prompt[k] = 3 + (37 * i + 11 * k) % 500;
+}
+
+/* A model that is soon computed, with the tokenizer of another one. QUIRE_DATA is where it lies from now on. */
+static struct temp_model small_model(void)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    char from[1024], to[128];
+    c.n_embd = c.n_ffn = c.head_dim = 64;
+    c.n_layers = c.n_heads = c.n_kv_heads = 1;
+    c.n_vocab = 512;
+    struct temp_model t = temp_model_make(&c, QR_BF16);
+    snprintf(from, sizeof from, "%s", data_path("models/stories260K/tokenizer.json"));
+    snprintf(to, sizeof to, "%s/tokenizer.json", t.dir);
+    cr_assert_eq(symlink(from, to), 0);
+    setenv("QUIRE_DATA", "", 1);
+    return t;
+}
+
+static void small_model_remove(const struct temp_model *t)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/tokenizer.json", t->dir);
+    unlink(path);
+    temp_model_remove(t);
+}
+
+Test(cuda_engine, a_step_waits_once_for_the_step_before_it_and_allocates_nothing, .timeout = 60)
+{
+    static struct flight together[N_REQUESTS], alone;
+    struct setup setup;
+    struct world w;
+    struct qr_err err;
+    struct qr_stats before, after;
+    int32_t prompt[N_PROMPT];
+    if (!data_path("models/stories260K"))
+        cr_skip_test("no conformance data (QUIRE_DATA)");
+    use_emulated();
+    const struct temp_model model = small_model();
+    setup_init(&setup, model.dir + 1);
+    setup.device = "cuda";
+    setup.compute = QR_COMPUTE_BF16;
+    setup.config.kv_tokens = 512;
+    setup.config.prefix_cache = false;
+    setup.config.step_tokens_max = setup.config.running_max = 16;
+    world_open(&w, &setup);
+    void *lib = dlopen(getenv("QUIRE_CUDA_LIB"), RTLD_NOW | RTLD_NOLOAD);
+    struct qr_emu_counts (*counts)(void);
+    *(void **)&counts = dlsym(lib, "qr_emu_counts");
+    cr_assert_not_null(counts);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        const struct qr_sampling s = sampling_of(i);
+        prompt_of(i, prompt);
+        cr_assert_eq(flight_start(&w, &together[i], &s, prompt, N_PROMPT, 1, &err), 0, "%s", err.msg);
+    }
+    for (int i = 0; i < N_REQUESTS; i++)
+        flight_finish(&w, &together[i]);
+    world_settle(&w, &before);
+    const struct qr_emu_counts c0 = counts();
+    const struct qr_sampling s = sampling_of(2);
+    prompt_of(2, prompt);
+    ask(&w, &alone, &s, prompt, N_PROMPT, 1);
+    world_settle(&w, &after);
+    const struct qr_emu_counts c1 = counts();
+    const int64_t n_steps = (int64_t)(after.n_steps - before.n_steps);
+    cr_assert(answers_equal(&alone.answer[0], &together[2].answer[0]));
+    cr_assert_eq(n_steps, alone.answer[0].n);
+    cr_assert_eq(c1.mallocs, c0.mallocs);
+    cr_assert_eq(c1.syncs - c0.syncs, n_steps, "%lld waits in %lld steps", (long long)(c1.syncs - c0.syncs), (long long)n_steps);
+    cr_assert_eq(c1.copies - c0.copies, 2 * n_steps, "one copy there and one back");
+    dlclose(lib);
+    world_close(&w);
+    small_model_remove(&model);
+}

@@ -1,0 +1,109 @@
+/* cases.h - a fixed set of different requests to a conformance model, run one by one or all at once: for tests that the same request gives the same bytes. */
+#ifndef TESTS_ENGINE_CASES_H
+#define TESTS_ENGINE_CASES_H
+
+#include <criterion/criterion.h>
+
+#include "base/rng.h"
+#include "tests/engine/harness.h"
+
+#define N_CASES 32
+#define PROMPT_MAX 120
+
+/* A fixed set of different requests: greedy and seeded, with and without log-probabilities, stop strings, penalties, choices. */
+struct kase {
+    struct qr_sampling s;
+    int32_t prompt[PROMPT_MAX], n_prompt, n_choices;
+};
+
+static inline void make_cases(struct kase *k)
+{
+    static const struct qr_logit_bias more_of[] = {{2, 3}, {300, 2.5f}, {417, -100}};
+    struct qr_rng rng = {.seed = 4711};
+    int32_t shared[PROMPT_MAX];
+    for (int i = 0; i < PROMPT_MAX; i++)
+        shared[i] = 3 + (int32_t)qr_rng_below(&rng, 500);
+    for (int c = 0; c < N_CASES; c++) {
+        struct qr_sampling *s = &k[c].s;
+        qr_sampling_init(s);
+        s->temperature = c % 3 == 0 ? 0 : 0.6f + 0.1f * (float)(c % 7);
+        s->top_k = c % 5 == 1 ? 40 : 0;
+        s->top_p = c % 4 == 2 ? 0.9f : 1;
+        s->min_p = c % 7 == 3 ? 0.05f : 0;
+        s->repetition = c % 6 == 5 ? 1.2f : 1;
+        s->presence = c % 8 == 7 ? 0.5f : 0;
+        s->frequency = c % 11 == 8 ? 0.3f : 0;
+        s->seed = (uint64_t)c * 1000003;
+        s->max_tokens = 5 + (int32_t)qr_rng_below(&rng, 60);
+        s->n_logprobs = c % 2 ? 3 : -1;
+        s->ignore_eos = c % 4 == 0;
+        s->min_tokens = c % 5 == 3 ? 6 : 0;
+        if (c % 7 == 5) {
+            s->logit_bias = more_of;
+            s->n_logit_bias = QR_COUNT(more_of);
+        }
+        if (c % 9 == 4)
+            s->stop[s->n_stops++] = "the";
+        k[c].n_choices = c % 10 == 6 ? 3 : 1;
+        k[c].n_prompt = 1 + (int32_t)qr_rng_below(&rng, PROMPT_MAX - 1);
+        int32_t n_shared = c % 3 == 1 ? (int32_t)qr_rng_below(&rng, (uint32_t)k[c].n_prompt) : 0;
+        for (int i = 0; i < k[c].n_prompt; i++)
+            k[c].prompt[i] = i < n_shared ? shared[i] : 3 + (int32_t)qr_rng_below(&rng, 500);
+    }
+}
+
+/* Every case alone, nothing cached: what all other ways must equal. */
+static inline void run_alone(struct flight *want, const struct kase *k, const struct setup *setup)
+{
+    struct setup s = *setup;
+    s.config.prefix_cache = false;
+    struct world w;
+    world_open(&w, &s);
+    for (int c = 0; c < N_CASES; c++)
+        ask(&w, &want[c], &k[c].s, k[c].prompt, k[c].n_prompt, k[c].n_choices);
+    world_close(&w);
+}
+
+/* All cases together: they arrive at random moments, beside noise that is cancelled at random moments. */
+static inline void run_together(struct flight *got, const struct kase *k, const struct setup *setup, uint64_t seed, struct qr_stats *st)
+{
+    struct world w;
+    struct qr_rng rng = {.seed = seed};
+    struct qr_err err;
+    world_open(&w, setup);
+    enum { NOISE = 6 };
+    struct flight *noise = qr_alloc(NOISE, sizeof *noise);
+    int next = 0, n_done = 0;
+    while (n_done < N_CASES) {
+        if (next < N_CASES && qr_rng_below(&rng, 3) > 0) {
+            cr_assert(flight_start(&w, &got[next], &k[next].s, k[next].prompt, k[next].n_prompt, k[next].n_choices, &err) == 0, "%s", err.msg);
+            next++;
+        }
+        struct flight *f = &noise[qr_rng_below(&rng, NOISE)];
+        const struct kase *any = &k[qr_rng_below(&rng, N_CASES)];
+        if (f->req)
+            qr_engine_cancel(w.engine, f->req);
+        else
+            flight_start(&w, f, &any->s, any->prompt, any->n_prompt, 1, &err);
+        world_pump(&w, qr_rng_below(&rng, 2000));
+        n_done = 0;
+        for (int c = 0; c < next; c++)
+            n_done += got[c].done;
+    }
+    for (int i = 0; i < NOISE; i++)
+        if (noise[i].req)
+            qr_engine_cancel(w.engine, noise[i].req);
+    world_settle(&w, st);
+    world_close(&w);
+    qr_free(noise);
+}
+
+static inline void compare(const struct flight *want, const struct flight *got, const struct kase *k, const char *how)
+{
+    for (int c = 0; c < N_CASES; c++)
+        for (int32_t i = 0; i < k[c].n_choices; i++)
+            cr_assert(answers_equal(&want[c].answer[i], &got[c].answer[i]), "%s: case %d choice %d differs (%d and %d tokens)", how, c, i,
+                      want[c].answer[i].n, got[c].answer[i].n);
+}
+
+#endif

@@ -622,6 +622,13 @@ const struct qr_gguf_key *qr_gguf_array(const struct qr_gguf *g, const char *nam
     return NULL;
 }
 
+double qr_gguf_key_number(const struct qr_gguf_key *k)
+{
+    QR_ASSERT(k != NULL);
+    QR_ASSERT(is_real(k->kind));
+    return real_at(k->kind, k->data);
+}
+
 int64_t qr_gguf_array_int(const struct qr_gguf_key *k, uint64_t i)
 {
     QR_ASSERT(k != NULL && k->kind == QR_GGUF_ARRAY);

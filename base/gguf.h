@@ -89,6 +89,9 @@ int qr_gguf_real(const struct qr_gguf *g, const char *name, double *out, bool *f
 int qr_gguf_bool(const struct qr_gguf *g, const char *name, bool *out, bool *found, struct qr_err *err);
 int qr_gguf_string(const struct qr_gguf *g, const char *name, struct qr_gguf_text *out, bool *found, struct qr_err *err);
 
+/* The value of a key of one number. Requires a kind that is one. */
+double qr_gguf_key_number(const struct qr_gguf_key *k);
+
 /* An array key of that kind: NULL with *err set when it is there and is none of that kind, NULL with err->code untouched when it is not there. */
 const struct qr_gguf_key *qr_gguf_array(const struct qr_gguf *g, const char *name, enum qr_gguf_kind of, struct qr_err *err);
 

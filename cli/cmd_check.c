@@ -3,25 +3,51 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
+#include "base/source.h"
 #include "cli/cli.h"
 #include "loader/check.h"
+#include "tokenizer/chat.h"
 
 struct check_options {
     const char *model;
-    bool json;
+    bool json, all, hash;
 };
+
+/* The tokenizer and the template, opened as a server would. Nothing where the model itself cannot be opened: that is said elsewhere. */
+static void look_at_tokenizer(struct qr_check_tokenizer *t, const char *path)
+{
+    struct qr_source *source;
+    struct qr_tokenizer *tokenizer = NULL;
+    struct qr_chat *chat = NULL;
+    if (qr_source_open(&source, path, &t->err) != 0)
+        return;
+    t->looked = true;
+    int rc = qr_tokenizer_open_from(&tokenizer, source, &t->err);
+    if (rc == 0)
+        rc = qr_chat_open_from(&chat, source, &t->err);
+    t->n_ids = rc == 0 ? qr_tokenizer_vocab_size(tokenizer) : 0;
+    t->chat = chat != NULL;
+    qr_chat_close(chat);
+    if (tokenizer)
+        qr_tokenizer_close(tokenizer);
+    qr_source_unref(source);
+}
 
 int qr_cmd_check(int argc, char **argv)
 {
     static const struct qr_option table[] = {
         {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct check_options, model), .arg = "PATH",
          .help = "Model directory, *.safetensors or GGUF file; may also be given without the flag."},
+        {.name = "all", .letter = 'a', .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, all), .builtin = "false",
+         .help = "Every tensor with its place in the file, and the keys of a GGUF file."},
+        {.name = "hash", .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, hash), .builtin = "false",
+         .help = "Hashes (XXH3, 64 bits) of the files, and of each tensor with --all or --json; reads all of them."},
         {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, json), .builtin = "false", .help = "One JSON object."}};
     struct check_options o = {0};
     struct qr_option_set *set;
     int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
                              "quire check PATH\n\nExplains a model directory or file without loading it: configuration, tensors, problems with byte offsets,\n"
-                             "whether and how it would run. Exit status 0 when it would run, 4 when it would not.");
+                             "what is never read or run, whether and how it would run. Exit status 0 when it would run, 4 when it would not.");
     if (status >= 0)
         return status;
     const char *const *args;
@@ -30,7 +56,10 @@ int qr_cmd_check(int argc, char **argv)
     struct qr_err err;
     struct qr_buf out;
     qr_buf_init(&out);
-    int rc = path ? qr_model_check(&out, path, o.json, &err) : qr_err_set(&err, QR_E_USAGE, "name one model directory or file: quire check PATH");
+    struct qr_check_options co = {.json = o.json, .all = o.all, .hash = o.hash};
+    if (path)
+        look_at_tokenizer(&co.tokenizer, path);
+    int rc = path ? qr_model_check(&out, path, &co, &err) : qr_err_set(&err, QR_E_USAGE, "name one model directory or file: quire check PATH");
     if (out.len > 0)
         fwrite(out.data, 1, out.len, stdout);
     status = rc == 0 ? 0 : qr_cli_fail(argv[0], &err);

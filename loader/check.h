@@ -1,15 +1,28 @@
 /* check.h - explains a model file or directory without loading its weights: what it is, every tensor with its place, what is wrong
- * with it, and whether and how quire would run it. */
+ * with it, what of it is never read or run, and whether and how quire would run it. */
 #ifndef QR_LOADER_CHECK_H
 #define QR_LOADER_CHECK_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "base/err.h"
 
-/* `path`: a model directory, or one .safetensors file. Appends the report as text or as one JSON object. 0 when nothing is wrong; otherwise the
- * code of the first problem, which err holds too (the report names all). */
-int qr_model_check(struct qr_buf *out, const char *path, bool json, struct qr_err *err);
+/* What the tokenizer's reader found, which the loader does not know; zeros: nobody looked. */
+struct qr_check_tokenizer {
+    bool looked, chat;  /* chat: there is a chat template */
+    int32_t n_ids;      /* the largest id and one; 0: there is none that can be read */
+    struct qr_err err;  /* then */
+};
+
+struct qr_check_options {
+    bool json, all, hash; /* all: each tensor with its place, and a GGUF file's keys; hash: XXH3 (64 bits) of tensors and files, which reads them */
+    struct qr_check_tokenizer tokenizer;
+};
+
+/* `path`: a model directory, or one .safetensors or GGUF file. Appends the report as text of at most 80 columns (but for long names and messages) or as one JSON
+ * object. 0 when nothing is wrong; otherwise the code of the first problem, which err holds too (the report names all). */
+int qr_model_check(struct qr_buf *out, const char *path, const struct qr_check_options *options, struct qr_err *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "loader/hf_config.h"
+#include "loader/other_files.h"
 #include "loader/share.h"
 #include "loader/weights.h"
 #include "model/arch.h"
@@ -210,6 +211,7 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
         return rc;
     }
     warn_unused(files, &m->config);
+    qr_other_files_log(dir);
     rc = qr_weights_load(&m->weights, files, &m->share, be, dtype, err);
     if (rc) {
         qr_tensor_files_close(files);

@@ -49,7 +49,7 @@ static void put_text(const struct temp *t, const char *name, const char *text)
 static int check(struct qr_buf *out, const struct temp *t, bool json, struct qr_err *err)
 {
     qr_buf_clear(out);
-    return qr_model_check(out, t->dir, json, err);
+    return qr_model_check(out, t->dir, &(struct qr_check_options){.json = json}, err);
 }
 
 Test(check, explains_a_good_model_in_text_and_json)
@@ -63,8 +63,8 @@ Test(check, explains_a_good_model_in_text_and_json)
     qr_buf_init(&out);
     cr_expect_eq(check(&out, &t, false, &err), 0, "%s", err.msg);
     static const char *const says[] = {"Qwen2ForCausalLM", "2 layers", "3 files", "model-00002-of-00003.safetensors", "BF16",
-                                       "model.layers.1.self_attn.k_proj.bias", "[32, 64]", "computing in bf16",
-                                       "of weights as bf16; with --quantize int8 0.1,"};
+                                       "  model.layers.*\n", "    2 x self_attn.k_proj.bias ", "[32, 64]", "computing in bf16",
+                                       " as bf16 and 256 B for each token kept; "};
     for (int i = 0; i < QR_COUNT(says); i++)
         cr_expect(strstr(out.data, says[i]), "does not say \"%s\":\n%s", says[i], out.data);
     cr_expect_eq(check(&out, &t, true, &err), 0, "%s", err.msg);
@@ -82,6 +82,104 @@ Test(check, explains_a_good_model_in_text_and_json)
               qr_json_i64(qr_json_find(bytes, "w4a16"), &w4a16), "%s", out.data);
     cr_expect(bf16 > int8 && int8 > w4a16 && w4a16 > 0, "%lld %lld %lld", (long long)bf16, (long long)int8, (long long)w4a16);
     qr_json_free(root);
+    qr_buf_release(&out);
+    temp_remove(&t);
+}
+
+/* Lines wider than 80 columns; names of files and tensors of these models are short. */
+static int32_t n_wide(const char *text)
+{
+    int32_t n = 0;
+    for (const char *end; (end = strchr(text, '\n')); text = end + 1)
+        n += end - text > 80;
+    return n;
+}
+
+Test(check, pickle_and_code_are_named_as_never_read_and_never_run)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    struct temp t = make(&c, QR_BF16, 1, 1);
+    struct qr_buf out, text;
+    struct qr_err err = {0};
+    struct qr_json *root;
+    qr_buf_init(&out);
+    qr_buf_init(&text);
+    cr_expect_eq(check(&out, &t, false, &err), 0, "%s", err.msg);
+    cr_expect(!strstr(out.data, "never"), "%s", out.data);
+    qr_hf_config_write(&text, &c);
+    text.len -= 3; /* "\n}\n" */
+    qr_buf_put_str(&text, ", \"auto_map\": {\"AutoModel\": \"modeling_own.OwnModel\"}}");
+    put_text(&t, "config.json", text.data);
+    put_text(&t, "modeling_own.py", "raise SystemExit");
+    put_text(&t, "scheduler.pt", "");
+    put_text(&t, "pytorch_model.bin", "");
+    put_text(&t, "a.ckpt", "");
+    cr_expect_eq(check(&out, &t, false, &err), 0, "%s", err.msg);
+    cr_expect(strstr(out.data, "never read    a.ckpt, pytorch_model.bin and 1 more: pickle"), "%s", out.data);
+    cr_expect(strstr(out.data, "never run     modeling_own.py, and what auto_map in config.json names"), "%s", out.data);
+    cr_expect_eq(n_wide(out.data), 0, "%s", out.data);
+    cr_expect_eq(check(&out, &t, true, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_json_parse(&root, out.data, out.len, &qr_json_limits_file, &err), 0, "%s: %s", err.msg, out.data);
+    cr_expect_eq(qr_json_count(qr_json_find(qr_json_find(root, "never_read"), "first")), 3);
+    cr_expect(qr_json_bool(qr_json_find(root, "auto_map")) && qr_json_bool(qr_json_find(root, "runs")));
+    qr_json_free(root);
+    qr_buf_release(&text);
+    qr_buf_release(&out);
+    temp_remove(&t);
+}
+
+/* The file's hash, then that of the embedding. */
+static void hashes(char out[2][17], const struct temp *t)
+{
+    const struct qr_check_options o = {.json = true, .hash = true};
+    struct qr_buf text;
+    struct qr_err err = {0};
+    struct qr_json *root;
+    qr_buf_init(&text);
+    cr_assert_eq(qr_model_check(&text, t->dir, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_json_parse(&root, text.data, text.len, &qr_json_limits_file, &err), 0, "%s", err.msg);
+    snprintf(out[0], 17, "%s", qr_json_str(qr_json_find(qr_json_first(qr_json_find(root, "files")), "xxh3"), NULL));
+    for (const struct qr_json *e = qr_json_first(qr_json_find(root, "tensors")); e; e = qr_json_after(e))
+        if (strcmp(qr_json_str(qr_json_find(e, "name"), NULL), "model.embed_tokens.weight") == 0)
+            snprintf(out[1], 17, "%s", qr_json_str(qr_json_find(e, "xxh3"), NULL));
+    qr_json_free(root);
+    qr_buf_release(&text);
+}
+
+Test(check, hashes_follow_the_content_of_files_and_tensors)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    struct temp a = make(&c, QR_BF16, 1, 1), same = make(&c, QR_BF16, 1, 1), other = make(&c, QR_BF16, 1, 2);
+    char of_a[2][17], of_same[2][17], of_other[2][17];
+    hashes(of_a, &a);
+    hashes(of_same, &same);
+    hashes(of_other, &other);
+    for (int i = 0; i < 2; i++) {
+        cr_expect_eq(strlen(of_a[i]), 16);
+        cr_expect_str_eq(of_a[i], of_same[i]);
+        cr_expect_str_neq(of_a[i], of_other[i]);
+    }
+    temp_remove(&a);
+    temp_remove(&same);
+    temp_remove(&other);
+}
+
+Test(check, a_tokenizer_that_cannot_be_read_is_a_problem_and_one_with_more_ids_a_note)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    struct temp t = make(&c, QR_BF16, 1, 1);
+    struct qr_check_options o = {.tokenizer = {.looked = true}};
+    struct qr_buf out;
+    struct qr_err err = {0};
+    qr_buf_init(&out);
+    qr_err_set(&o.tokenizer.err, QR_E_NOT_FOUND, "tokenizer.json is not there");
+    cr_expect_eq(qr_model_check(&out, t.dir, &o, &err), QR_E_NOT_FOUND);
+    cr_expect(strstr(out.data, "problem       tokenizer.json is not there\n") && strstr(out.data, "would not run it"), "%s", out.data);
+    o.tokenizer.n_ids = c.n_vocab + 3;
+    qr_buf_clear(&out);
+    cr_expect_eq(qr_model_check(&out, t.dir, &o, &err), 0, "%s", err.msg);
+    cr_expect(strstr(out.data, "tokenizer     259 ids; no chat template: completions only\n") && strstr(out.data, "note          the model knows 256 ids"),
+              "%s", out.data);
     qr_buf_release(&out);
     temp_remove(&t);
 }

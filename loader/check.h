@@ -21,7 +21,7 @@ struct qr_check_options {
     struct qr_check_tokenizer tokenizer;
 };
 
-/* `path`: a model directory, or one .safetensors or GGUF file. Appends the report as text of at most 80 columns (but for long names and messages) or as one JSON
+/* `path`: a model directory, or one .safetensors or GGUF file. Appends the report as text of at most 80 columns (but for long names and messages) or one JSON
  * object. 0 when nothing is wrong; otherwise the code of the first problem, which err holds too (the report names all). */
 int qr_model_check(struct qr_buf *out, const char *path, const struct qr_check_options *options, struct qr_err *err);
 

@@ -14,7 +14,9 @@
 static const struct arch {
     enum qr_arch arch;
     const char *name;
-} archs[] = {{QR_ARCH_LLAMA, "llama"}, {QR_ARCH_QWEN2, "qwen2"}, {QR_ARCH_QWEN3, "qwen3"}};
+} archs[] = {{QR_ARCH_LLAMA, "llama"},   {QR_ARCH_QWEN2, "qwen2"},   {QR_ARCH_QWEN3, "qwen3"},     {QR_ARCH_PHI3, "phi3"},
+             {QR_ARCH_SMOLLM3, "smollm3"}, {QR_ARCH_GRANITE, "granite"}, {QR_ARCH_GEMMA, "gemma"},     {QR_ARCH_GEMMA2, "gemma2"},
+             {QR_ARCH_GEMMA3, "gemma3"}, {QR_ARCH_STABLELM, "stablelm"}, {QR_ARCH_GPT2, "gpt2"}};
 
 struct reader {
     const struct qr_gguf *g;
@@ -75,7 +77,10 @@ static int read_arch(struct reader *r)
             qr_arch_names(r->c->arch, r->c->arch_name, r->c->model_type);
             return 0;
         }
-    return qr_err_set(r->err, QR_E_UNSUPPORTED, "general.architecture is \"%.*s\", expected llama, qwen2 or qwen3", (int)(name.n < 40 ? name.n : 40), name.at);
+    char known[160] = "";
+    for (int i = 0, n = 0; i < QR_COUNT(archs); i++)
+        n += snprintf(known + n, sizeof known - (size_t)n, "%s%s", i ? ", " : "", archs[i].name);
+    return qr_err_set(r->err, QR_E_UNSUPPORTED, "general.architecture is \"%.*s\", expected one of %s", (int)(name.n < 40 ? name.n : 40), name.at, known);
 }
 
 static int read_sizes(const struct reader *r)
@@ -85,7 +90,7 @@ static int read_sizes(const struct reader *r)
     int rc = read_int(r, "expert_count", 0, 1 << 16, false, &n_experts);
     if (!rc && n_experts > 0)
         return qr_err_set(r->err, QR_E_UNSUPPORTED, "key %s.expert_count is %d: mixtures of experts are not computed here", r->arch, n_experts);
-    rc = rc ? rc : read_int(r, "block_count", 1, 1 << 16, true, &c->n_layers);
+    rc = rc ? rc : read_int(r, "block_count", 1, QR_LAYERS_MAX, true, &c->n_layers);
     rc = rc ? rc : read_int(r, "embedding_length", 1, 1 << 20, true, &c->n_embd);
     rc = rc ? rc : read_int(r, "feed_forward_length", 1, 1 << 24, true, &c->n_ffn);
     rc = rc ? rc : read_int(r, "context_length", 1, 1 << 27, true, &c->ctx_max);
@@ -102,9 +107,11 @@ static int read_sizes(const struct reader *r)
     int32_t value_length = c->head_dim, n_rot = c->head_dim;
     rc = rc ? rc : read_int(r, "attention.value_length", 1, 1 << 12, false, &value_length);
     rc = rc ? rc : read_int(r, "rope.dimension_count", 1, 1 << 12, false, &n_rot);
-    if (!rc && (value_length != c->head_dim || n_rot != c->head_dim || c->head_dim % 2 != 0))
-        rc = qr_err_set(r->err, QR_E_UNSUPPORTED, "%s: keys of %d, values of %d, of which %d numbers rotate; expected one even number for all three", r->arch,
-                        c->head_dim, value_length, n_rot);
+    const bool partly = c->arch == QR_ARCH_PHI3 || c->arch == QR_ARCH_STABLELM;
+    if (!rc && (value_length != c->head_dim || (n_rot != c->head_dim && !partly) || n_rot > c->head_dim || n_rot % 2 != 0 || c->head_dim % 2 != 0))
+        rc = qr_err_set(r->err, QR_E_UNSUPPORTED, "%s: keys of %d, values of %d, of which %d numbers rotate; expected one even number for all three%s", r->arch,
+                        c->head_dim, value_length, n_rot, partly ? ", or fewer that rotate" : "");
+    c->rope.partial = n_rot == c->head_dim ? 1 : (n_rot + 0.5) / c->head_dim; /* rounded down to n_rot again */
     return rc;
 }
 
@@ -135,6 +142,97 @@ static int read_vocab(const struct reader *r)
 static bool has(const struct reader *r, const char *tensor)
 {
     return qr_gguf_tensor_find(r->g, tensor) != NULL;
+}
+
+/* ---- what only one architecture has ---- */
+
+static void all_layers(uint64_t bits[QR_LAYERS_MAX / 64], int32_t n_layers, int32_t every)
+{
+    for (int32_t l = 0; l < n_layers; l++)
+        bits[l / 64] |= (uint64_t)((l + 1) % every == 0) << (l % 64);
+}
+
+/* Norms are stored as they are multiplied by. Files do not say what scores are divided by; the largest of each family differs from the others. */
+static int read_gemma(const struct reader *r)
+{
+    struct qr_model_config *c = r->c;
+    const float root = (float)sqrt((double)c->n_embd);
+    const bool second = c->arch == QR_ARCH_GEMMA2, third = c->arch == QR_ARCH_GEMMA3;
+    double attn_cap = second ? 50 : 0, logits_cap = second ? 30 : 0;
+    int32_t pattern = second ? 2 : 6;
+    int rc = 0;
+    c->act = QR_ACT_GELU_TANH;
+    c->embed_scale = qr_gguf_tensor_find(r->g, "token_embd.weight")->type == QR_GGUF_T_BF16 ? qr_bf16_to_f32(qr_f32_to_bf16(root)) : root;
+    if (!second && !third)
+        return 0;
+    c->post_norms = true;
+    c->attn_scale = c->n_layers == (second ? 46 : 62) ? (float)(1 / sqrt((double)c->n_embd / c->n_heads)) : 0;
+    rc = second ? read_real(r, "attn_logit_softcapping", 0, 1e6, &attn_cap) : 0;
+    rc = rc ? rc : read_real(r, "final_logit_softcapping", 0, 1e6, &logits_cap);
+    rc = rc ? rc : read_int(r, "attention.sliding_window_pattern", 1, QR_LAYERS_MAX, false, &pattern);
+    c->attn_softcap = (float)attn_cap;
+    c->logits_softcap = (float)logits_cap;
+    c->window = second && c->window == 0 ? 4096 : c->window;
+    if (c->window)
+        all_layers(c->unwindowed, c->n_layers, pattern);
+    c->local_theta = third ? 10000 : 0;
+    return third && !rc ? read_real(r, "rope.freq_base_swa", 2, 1e15, &c->local_theta) : rc;
+}
+
+static int read_granite(const struct reader *r)
+{
+    struct qr_model_config *c = r->c;
+    double embed = 1, residual = 1, attn = 0, logits = 1;
+    int rc = read_real(r, "embedding_scale", 1e-4, 1e4, &embed);
+    rc = rc ? rc : read_real(r, "residual_scale", 1e-4, 1e4, &residual);
+    rc = rc ? rc : read_real(r, "attention.scale", 0, 1e4, &attn);
+    rc = rc ? rc : read_real(r, "logit_scale", 1e-4, 1e4, &logits);
+    c->embed_scale = (float)embed, c->residual_scale = (float)residual, c->attn_scale = (float)attn, c->logits_divisor = (float)logits;
+    return rc;
+}
+
+static int read_smollm3(const struct reader *r)
+{
+    all_layers(r->c->unrotated, r->c->n_layers, 4);
+    return 0;
+}
+
+static int read_stablelm(const struct reader *r)
+{
+    char key[128];
+    bool parallel = false;
+    int rc = qr_gguf_bool(r->g, key_of(key, r, "use_parallel_residual"), &parallel, NULL, r->err);
+    if (!rc && (parallel || r->c->qk_norm || !has(r, "blk.0.ffn_norm.weight")))
+        rc = qr_err_set(r->err, QR_E_UNSUPPORTED, "stablelm with %s is not computed here", r->c->qk_norm ? "norms of heads" : "parallel residuals");
+    r->c->layer_norm = true;
+    return rc;
+}
+
+static int read_gpt2(const struct reader *r)
+{
+    struct qr_model_config *c = r->c;
+    const struct qr_gguf_tensor *t = qr_gguf_tensor_find(r->g, "position_embd.weight");
+    if (!t || t->n_dims != 2 || t->dim[1] < 1 || t->dim[1] > 1 << 24)
+        return qr_err_set(r->err, QR_E_DAMAGED, "there is no tensor position_embd.weight of two dimensions");
+    c->n_positions = (int32_t)t->dim[1];
+    c->ctx_max = c->ctx_max < c->n_positions ? c->ctx_max : c->n_positions;
+    c->layer_norm = c->ungated = c->qkv_bias = c->out_bias = c->mlp_bias = true;
+    c->act = QR_ACT_GELU_TANH;
+    all_layers(c->unrotated, c->n_layers, 1);
+    return 0;
+}
+
+static int read_family(const struct reader *r)
+{
+    static const struct {
+        enum qr_arch arch;
+        int (*read)(const struct reader *r);
+    } rows[] = {{QR_ARCH_GEMMA, read_gemma},     {QR_ARCH_GEMMA2, read_gemma},   {QR_ARCH_GEMMA3, read_gemma},   {QR_ARCH_GRANITE, read_granite},
+                {QR_ARCH_SMOLLM3, read_smollm3}, {QR_ARCH_STABLELM, read_stablelm}, {QR_ARCH_GPT2, read_gpt2}};
+    for (int i = 0; i < QR_COUNT(rows); i++)
+        if (rows[i].arch == r->c->arch)
+            return rows[i].read(r);
+    return 0;
 }
 
 static void read_flags(const struct reader *r)
@@ -187,13 +285,41 @@ static int read_divisors(const struct reader *r)
     return 0;
 }
 
+static int read_long_factors(const struct reader *r, const char *name, float *out)
+{
+    const struct qr_gguf_tensor *t = qr_gguf_tensor_find(r->g, name);
+    const int32_t n = qr_rope_numbers(&r->c->rope, r->c->head_dim) / 2;
+    if (!t || t->n_dims != 1 || t->dim[0] != n || n > QR_ROPE_PAIRS_MAX || t->type != QR_GGUF_T_F32)
+        return qr_err_set(r->err, QR_E_DAMAGED, "tensor %s: expected %d numbers of type F32", name, n);
+    qr_gguf_decode(QR_GGUF_T_F32, out, qr_gguf_tensor_data(r->g, t), n);
+    for (int32_t i = 0; i < n; i++)
+        if (!(out[i] >= 1e-6f && out[i] <= 1e6f))
+            return qr_err_set(r->err, QR_E_DAMAGED, "byte %" PRIu64 ": tensor %s: number %d is %g, expected more than 0", t->offset, name, i, (double)out[i]);
+    return 0;
+}
+
+static int read_long_rope(const struct reader *r)
+{
+    struct qr_rope_config *rope = &r->c->rope;
+    rope->type = QR_ROPE_LONG;
+    rope->n_factors = qr_rope_numbers(rope, r->c->head_dim) / 2;
+    int rc = read_int(r, "rope.scaling.original_context_length", 1, 1 << 27, false, &rope->original_ctx);
+    rc = rc ? rc : read_long_factors(r, "rope_factors_long.weight", rope->long_factor);
+    rc = rc ? rc : read_long_factors(r, "rope_factors_short.weight", rope->short_factor);
+    rope->factor = (double)r->c->ctx_max / rope->original_ctx;
+    double attn_factor = 0;
+    rc = rc ? rc : read_real(r, "rope.scaling.attn_factor", 0, 1e6, &attn_factor);
+    rope->attn_factor = attn_factor > 0 ? attn_factor : -1;
+    return rc;
+}
+
 static int read_rope(const struct reader *r)
 {
     struct qr_rope_config *rope = &r->c->rope;
     struct qr_gguf_text type = {.at = "none", .n = 4};
     char key[128];
     *rope = (struct qr_rope_config){.type = QR_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .attn_factor = -1, .truncate = true,
-                                    .original_ctx = r->c->ctx_max, .partial = 1};
+                                    .original_ctx = r->c->ctx_max, .partial = rope->partial};
     int rc = read_real(r, "rope.freq_base", 2, 1e15, &rope->theta);
     rc = rc ? rc : qr_gguf_string(r->g, key_of(key, r, "rope.scaling.type"), &type, NULL, r->err);
     double factor = 1;
@@ -203,6 +329,8 @@ static int read_rope(const struct reader *r)
         return rc;
     if (is(type, "none") && factor > 0 && factor != 1)
         type = (struct qr_gguf_text){.at = "linear", .n = 6};
+    if (has(r, "rope_factors_long.weight"))
+        return read_long_rope(r);
     if (is(type, "none"))
         return read_divisors(r);
     if (!is(type, "linear") && !is(type, "yarn"))
@@ -225,11 +353,13 @@ int qr_gguf_config_read(struct qr_model_config *out, const struct qr_gguf *g, co
     rc = rc ? rc : read_sizes(&r);
     rc = rc ? rc : read_vocab(&r);
     rc = rc ? rc : read_int(&r, "attention.sliding_window", 0, 1 << 30, false, &out->window);
-    rc = rc ? rc : read_real(&r, "attention.layer_norm_rms_epsilon", 1e-12, 1, &eps);
+    const bool layer_norm = out->arch == QR_ARCH_STABLELM || out->arch == QR_ARCH_GPT2;
+    rc = rc ? rc : read_real(&r, layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-12, 1, &eps);
     if (!rc) {
         out->norm_eps = (float)eps;
         read_flags(&r);
         rc = read_rope(&r);
+        rc = rc ? rc : read_family(&r);
     }
     return rc ? qr_err_prefix(err, "%s: ", path) : 0;
 }

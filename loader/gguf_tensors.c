@@ -43,6 +43,30 @@ static const struct {
     {"ffn_down", "mlp.down_proj", true, false, false},
 };
 
+/* Names that mean something else in an architecture, or are its own. Layers are "model.layers.%d." unless `layer` says otherwise. */
+static const char gpt2_layer[] = "transformer.h.";
+static const struct {
+    const char *arch, *gguf, *layer, *name;
+} own_names[] = {
+    {"phi3", "attn_qkv", NULL, "self_attn.qkv_proj"},
+    {"phi3", "ffn_up", NULL, "mlp.gate_up_proj"},
+    {"gemma2", "post_attention_norm", NULL, "post_attention_layernorm"},
+    {"gemma2", "ffn_norm", NULL, "pre_feedforward_layernorm"},
+    {"gemma2", "post_ffw_norm", NULL, "post_feedforward_layernorm"},
+    {"gemma3", "post_attention_norm", NULL, "post_attention_layernorm"},
+    {"gemma3", "ffn_norm", NULL, "pre_feedforward_layernorm"},
+    {"gemma3", "post_ffw_norm", NULL, "post_feedforward_layernorm"},
+    {"gpt2", "token_embd", NULL, "transformer.wte"},
+    {"gpt2", "position_embd", NULL, "transformer.wpe"},
+    {"gpt2", "output_norm", NULL, "transformer.ln_f"},
+    {"gpt2", "attn_norm", gpt2_layer, "ln_1"},
+    {"gpt2", "attn_qkv", gpt2_layer, "attn.c_attn"},
+    {"gpt2", "attn_output", gpt2_layer, "attn.c_proj"},
+    {"gpt2", "ffn_norm", gpt2_layer, "ln_2"},
+    {"gpt2", "ffn_up", gpt2_layer, "mlp.c_fc"},
+    {"gpt2", "ffn_down", gpt2_layer, "mlp.c_proj"},
+};
+
 static const struct qr_stored_type *type_of(uint32_t gguf)
 {
     for (int i = 0; i < QR_COUNT(types); i++)
@@ -69,10 +93,19 @@ static bool split_name(const char *name, int32_t *layer, char stem[64], const ch
     return true;
 }
 
-/* What is known of the whole file: the numbers of heads of an architecture whose converter mixes the halves of rotary pairs, else 0. */
+/* What is known of the whole file: its architecture, and the numbers of heads of one whose converter mixes the halves of rotary pairs, else 0. */
 struct mixing {
+    char arch[16];
     int32_t heads, kv_heads;
 };
+
+static void put_name(char out[QR_STORED_NAME_MAX], const char *layers, int32_t layer, const char *name, const char *tail)
+{
+    if (layer >= 0)
+        snprintf(out, QR_STORED_NAME_MAX, "%s%d.%s%s", layers, layer, name, tail);
+    else
+        snprintf(out, QR_STORED_NAME_MAX, "%s%s", name, tail);
+}
 
 /* The name to be found by; "" for tensors that have no counterpart. */
 static void translate(char out[QR_STORED_NAME_MAX], struct qr_stored_tensor *t, const struct mixing *mix)
@@ -87,11 +120,11 @@ static void translate(char out[QR_STORED_NAME_MAX], struct qr_stored_tensor *t, 
         if (strcmp(names[i].gguf, stem) != 0 || names[i].per_layer != (layer >= 0))
             continue;
         t->heads = names[i].q ? mix->heads : names[i].k ? mix->kv_heads : 0;
-        if (layer >= 0)
-            snprintf(out, QR_STORED_NAME_MAX, "model.layers.%d.%s%s", layer, names[i].name, tail);
-        else
-            snprintf(out, QR_STORED_NAME_MAX, "%s%s", names[i].name, tail);
+        put_name(out, "model.layers.", layer, names[i].name, tail);
     }
+    for (int i = 0; i < QR_COUNT(own_names); i++)
+        if (strcmp(own_names[i].gguf, stem) == 0 && strcmp(own_names[i].arch, mix->arch) == 0)
+            put_name(out, own_names[i].layer ? own_names[i].layer : "model.layers.", layer, own_names[i].name, tail);
 }
 
 static char *keep_name(struct qr_tensor_files *st, const char *text, size_t n)
@@ -122,18 +155,35 @@ static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *f
     return 0;
 }
 
+/* Converters of these mix: llama's own, and those that were made from it. */
+static bool is_mixed(const char *arch)
+{
+    static const char *const mixed[] = {"llama", "granite", "smollm3"};
+    for (int i = 0; i < QR_COUNT(mixed); i++)
+        if (strcmp(arch, mixed[i]) == 0)
+            return true;
+    return false;
+}
+
 static int read_mixing(struct mixing *mix, const struct qr_gguf *g, struct qr_err *err)
 {
     struct qr_gguf_text arch = {0};
     int64_t heads = 0, kv_heads = 0;
+    char key[64];
     *mix = (struct mixing){0};
     int rc = qr_gguf_string(g, "general.architecture", &arch, NULL, err);
-    if (rc || arch.n != 5 || memcmp(arch.at, "llama", 5) != 0)
+    if (rc || arch.n >= sizeof mix->arch)
         return rc;
-    rc = qr_gguf_int(g, "llama.attention.head_count", 1, 1 << 16, &heads, NULL, err);
+    snprintf(mix->arch, sizeof mix->arch, "%.*s", (int)arch.n, arch.at);
+    if (!is_mixed(mix->arch))
+        return 0;
+    snprintf(key, sizeof key, "%s.attention.head_count", mix->arch);
+    rc = qr_gguf_int(g, key, 1, 1 << 16, &heads, NULL, err);
     kv_heads = heads;
-    rc = rc ? rc : qr_gguf_int(g, "llama.attention.head_count_kv", 1, 1 << 16, &kv_heads, NULL, err);
-    *mix = (struct mixing){.heads = (int32_t)heads, .kv_heads = (int32_t)kv_heads};
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", mix->arch);
+    rc = rc ? rc : qr_gguf_int(g, key, 1, 1 << 16, &kv_heads, NULL, err);
+    mix->heads = (int32_t)heads;
+    mix->kv_heads = (int32_t)kv_heads;
     return rc;
 }
 

@@ -91,6 +91,21 @@ int qr_weights_check(const struct qr_tensor_files *st, const struct qr_model_con
     return rc ? rc : check_contradictions(st, c, err);
 }
 
+/* Tensors that say what the configuration says already: rotary frequencies, and GPT-2's masks. */
+static bool is_known(const char *name)
+{
+    static const char *const parts[] = {"rotary_emb.inv_freq", "rope_freqs.weight", "rope_factors_"};
+    static const char *const tails[] = {".attn.bias", ".attn.masked_bias"};
+    const size_t n = strlen(name);
+    for (int i = 0; i < QR_COUNT(parts); i++)
+        if (strstr(name, parts[i]))
+            return true;
+    for (int i = 0; i < QR_COUNT(tails); i++)
+        if (n > strlen(tails[i]) && strcmp(name + n - strlen(tails[i]), tails[i]) == 0)
+            return true;
+    return false;
+}
+
 int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_model_config *c, const char **first)
 {
     QR_ASSERT(st != NULL && c != NULL);
@@ -107,7 +122,7 @@ int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_mode
     }
     for (int32_t i = 0; i < n; i++) {
         const char *s = qr_tensor_files_at(st, i)->name;
-        if (used[i] || strstr(s, "rotary_emb.inv_freq"))
+        if (used[i] || is_known(s))
             continue;
         if (n_unused++ == 0)
             *first = s;

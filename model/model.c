@@ -229,7 +229,7 @@ int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const 
     QR_ASSERT(be != NULL && err != NULL && w->n_layers == c->n_layers);
     if (c->moe.n_experts > 0)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s, a mixture of experts, is served, not trained", c->arch_name);
-    if (c->norm_plus_one)
+    if (c->norm_plus_one || c->arch == QR_ARCH_GEMMA) /* GGUF files have added the 1, and what would be written has not */
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s, whose norms multiply by 1 + w, is served, not trained", c->arch_name);
     if (c->layer_norm || c->post_norms || c->ungated || c->turned || c->n_positions > 0 || c->logits_softcap > 0 || c->local_theta > 0)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s, which has %s, is served, not trained", c->arch_name,

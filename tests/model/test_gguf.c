@@ -11,7 +11,7 @@
 #include "rig.h"
 #include "tests/gguf_make.h"
 
-#define TENSORS_MAX 32
+#define TENSORS_MAX 96
 #define N_IDS 24
 
 /* A tensor with its name in both kinds of file; heads: mixed rotary halves, as converters write q and k of llama. */
@@ -19,6 +19,8 @@ struct made {
     char gguf[64], name[QR_WEIGHT_NAME_MAX];
     int64_t n_rows, n_cols;
     int32_t n_dims, heads;
+    bool turned;    /* the safetensors file has it as [in, out] */
+    float offset;   /* what the GGUF file's number is more */
     enum qr_gguf_type type;
     uint8_t *blocks;
     float *value; /* in the order of safetensors files */
@@ -28,7 +30,7 @@ struct made {
 struct pair {
     struct qr_model_config c;
     struct made t[TENSORS_MAX];
-    int n;
+    int n, n_extra; /* the extra ones, behind them, are in the GGUF file only */
     char dir[64], gguf[128];
 };
 
@@ -36,16 +38,34 @@ static const struct {
     const char *name, *gguf;
 } names[] = {{"input_layernorm", "attn_norm"}, {"self_attn.q_proj", "attn_q"}, {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"},
              {"self_attn.o_proj", "attn_output"}, {"post_attention_layernorm", "ffn_norm"}, {"mlp.gate_proj", "ffn_gate"}, {"mlp.up_proj", "ffn_up"},
-             {"mlp.down_proj", "ffn_down"}, {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"}};
+             {"mlp.down_proj", "ffn_down"}, {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"},
+             {"self_attn.qkv_proj", "attn_qkv"}, {"mlp.gate_up_proj", "ffn_up"},
+             {"ln_1", "attn_norm"}, {"attn.c_attn", "attn_qkv"}, {"attn.c_proj", "attn_output"}, {"ln_2", "ffn_norm"}, {"mlp.c_fc", "ffn_up"},
+             {"mlp.c_proj", "ffn_down"}};
+
+/* Of families with norms behind their halves. */
+static const struct {
+    const char *name, *gguf;
+} post_names[] = {{"post_attention_layernorm", "post_attention_norm"}, {"pre_feedforward_layernorm", "ffn_norm"},
+                  {"post_feedforward_layernorm", "post_ffw_norm"}};
+
+static const char *top_name(const char *name)
+{
+    return strstr(name, "embed_tokens") || strstr(name, "wte") ? "token_embd" : strstr(name, "wpe") ? "position_embd" : strstr(name, "lm_head") ? "output"
+                                                                                                                                                : "output_norm";
+}
 
 static void gguf_name(char out[64], const struct qr_weight_walk *k, const char *name)
 {
     const char *tail = strrchr(name, '.');
     if (k->layer < 0)
-        snprintf(out, 64, "%s%s", strstr(name, "embed_tokens") ? "token_embd" : strstr(name, "lm_head") ? "output" : "output_norm", tail);
+        snprintf(out, 64, "%s%s", top_name(name), tail);
     for (int i = 0; k->layer >= 0 && i < QR_COUNT(names); i++)
         if (strstr(name, names[i].name))
             snprintf(out, 64, "blk.%d.%s%s", k->layer, names[i].gguf, tail);
+    for (int i = 0; k->layer >= 0 && k->c->post_norms && i < QR_COUNT(post_names); i++)
+        if (strstr(name, post_names[i].name))
+            snprintf(out, 64, "blk.%d.%s%s", k->layer, post_names[i].gguf, tail);
 }
 
 /* Random bytes, but for the scales, which are small. */
@@ -82,10 +102,14 @@ static void draw_plain(struct made *t, struct qr_rng *rng)
     }
 }
 
-/* The rows of a safetensors file: of a head, first the even rows of this one, then the odd ones. */
+/* The rows of a safetensors file: of a head, first the even rows of this one, then the odd ones; or its columns. */
 static void unmix(struct made *t, const float *stored)
 {
     const int64_t per_head = t->heads ? t->n_rows / t->heads : 1;
+    for (int64_t i = 0; t->turned && i < t->n_rows * t->n_cols; i++)
+        t->value[i % t->n_cols * t->n_rows + i / t->n_cols] = stored[i];
+    if (t->turned)
+        return;
     for (int64_t i = 0; i < t->n_rows; i++) {
         const int64_t r = i % per_head, to = !t->heads ? i : i - r + (r % 2 == 0 ? r / 2 : per_head / 2 + r / 2);
         memcpy(t->value + to * t->n_cols, stored + i * t->n_cols, (size_t)t->n_cols * sizeof(float));
@@ -105,6 +129,8 @@ static void draw(struct made *t, struct qr_rng *rng)
     else
         draw_plain(t, rng);
     cr_assert(qr_gguf_decode(t->type, stored, t->blocks, n));
+    for (int64_t i = 0; i < n && t->offset != 0; i++)
+        stored[i] -= t->offset; /* exact, and so is the sum, as all are near 1 */
     unmix(t, stored);
     qr_free(stored);
 }
@@ -119,20 +145,37 @@ static void make_tensors(struct pair *p, enum qr_gguf_type type, uint64_t seed)
         struct made *t = &p->t[p->n++];
         cr_assert(p->n <= TENSORS_MAX);
         t->n_dims = qr_weight_walk_shape(shape, &k);
-        t->n_rows = shape[0];
-        t->n_cols = t->n_dims == 1 ? 1 : shape[1];
+        t->turned = qr_weight_row_turned(k.row, &p->c);
+        t->n_rows = shape[t->turned];
+        t->n_cols = t->n_dims == 1 ? 1 : shape[!t->turned];
+        t->offset = qr_weight_row_offset(k.row, &p->c);
         qr_weight_walk_name(t->name, &k);
         gguf_name(t->gguf, &k, t->name);
-        t->type = t->n_dims == 1 ? QR_GGUF_T_F32 : type;
-        if (p->c.arch == QR_ARCH_LLAMA)
+        t->type = t->n_dims == 1 || k.row->kind == QR_KIND_ROWS ? QR_GGUF_T_F32 : type;
+        if (p->c.arch == QR_ARCH_LLAMA || p->c.arch == QR_ARCH_GRANITE || p->c.arch == QR_ARCH_SMOLLM3)
             t->heads = strstr(t->name, "q_proj") ? p->c.n_heads : strstr(t->name, "k_proj") ? p->c.n_kv_heads : 0;
         draw(t, &rng);
     }
 }
 
+/* Longrope's divisors are tensors in GGUF files, and nothing in others. */
+static void add_factors(struct pair *p, const char *name, const float *factor)
+{
+    struct made *t = &p->t[p->n + p->n_extra++];
+    cr_assert(p->n + p->n_extra <= TENSORS_MAX);
+    snprintf(t->gguf, sizeof t->gguf, "%s", name);
+    t->n_dims = 1;
+    t->n_rows = p->c.rope.n_factors;
+    t->n_cols = 1;
+    t->type = QR_GGUF_T_F32;
+    t->n_bytes = (size_t)t->n_rows * sizeof *factor;
+    t->blocks = qr_alloc(t->n_bytes, 1);
+    memcpy(t->blocks, factor, t->n_bytes);
+}
+
 static bool is_block_table(const struct made *t)
 {
-    return strstr(t->name, "embed_tokens") && qr_gguf_layout((uint32_t)t->type)->elements > 1;
+    return (strstr(t->name, "embed_tokens") || strstr(t->name, "wte")) && qr_gguf_layout((uint32_t)t->type)->elements > 1;
 }
 
 static void put_values(struct qr_st_out *o, const struct made *t)
@@ -155,7 +198,7 @@ static void write_directory(const struct pair *p)
     char path[128];
     for (int i = 0; i < p->n; i++)
         e[i] = (struct qr_st_entry){.name = p->t[i].name, .dtype = is_block_table(&p->t[i]) ? QR_BF16 : QR_F32, .n_dims = p->t[i].n_dims,
-                                    .shape = {p->t[i].n_rows, p->t[i].n_cols}};
+                                    .shape = {p->t[i].turned ? p->t[i].n_cols : p->t[i].n_rows, p->t[i].turned ? p->t[i].n_rows : p->t[i].n_cols}};
     qr_hf_config_write(&config, &p->c);
     snprintf(path, sizeof path, "%s/config.json", p->dir);
     FILE *f = fopen(path, "w");
@@ -168,25 +211,57 @@ static void write_directory(const struct pair *p)
     cr_assert_eq(qr_st_out_close(&o, false, &err), 0, "%s", err.msg);
 }
 
-static void put_metadata(struct qr_buf *b, const struct pair *p, const char *arch, int32_t part, int32_t n_parts, int64_t n_tensors)
+static const char *gguf_arch(enum qr_arch arch)
 {
-    char key[96];
+    static const char *const arch_names[QR_ARCH_COUNT] = {
+        [QR_ARCH_LLAMA] = "llama", [QR_ARCH_QWEN3] = "qwen3", [QR_ARCH_PHI3] = "phi3", [QR_ARCH_SMOLLM3] = "smollm3", [QR_ARCH_GRANITE] = "granite",
+        [QR_ARCH_GEMMA] = "gemma", [QR_ARCH_GEMMA2] = "gemma2", [QR_ARCH_GEMMA3] = "gemma3", [QR_ARCH_STABLELM] = "stablelm", [QR_ARCH_GPT2] = "gpt2"};
+    cr_assert_not_null(arch_names[arch]);
+    return arch_names[arch];
+}
+
+/* Keys of the architecture; those whose value is 0 are left out. Returns how many there are; b may be NULL. */
+static int32_t put_keys(struct qr_buf *b, const struct pair *p)
+{
+    const struct qr_model_config *c = &p->c;
+    const struct qr_rope_config *r = &c->rope;
+    const bool granite = c->arch == QR_ARCH_GRANITE, gpt2 = c->arch == QR_ARCH_GPT2;
     const struct {
         const char *name;
         int32_t value;
-    } numbers[] = {{"block_count", p->c.n_layers}, {"embedding_length", p->c.n_embd}, {"feed_forward_length", p->c.n_ffn}, {"context_length", p->c.ctx_max},
-                   {"attention.head_count", p->c.n_heads}, {"attention.head_count_kv", p->c.n_kv_heads}, {"attention.key_length", p->c.head_dim},
-                   {"attention.value_length", p->c.head_dim}};
-    gguf_begin(b, 3, (uint64_t)n_tensors, 1 + QR_COUNT(numbers) + 2 + 2);
-    gguf_key_text(b, "general.architecture", arch);
-    for (int i = 0; i < QR_COUNT(numbers); i++) {
-        snprintf(key, sizeof key, "%s.%s", arch, numbers[i].name);
-        gguf_key_u32(b, key, (uint32_t)numbers[i].value);
-    }
-    snprintf(key, sizeof key, "%s.rope.freq_base", arch);
-    gguf_key_f32(b, key, (float)p->c.rope.theta);
-    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
-    gguf_key_f32(b, key, p->c.norm_eps);
+    } numbers[] = {{"block_count", c->n_layers}, {"embedding_length", c->n_embd}, {"feed_forward_length", c->n_ffn}, {"context_length", c->ctx_max},
+                   {"attention.head_count", c->n_heads}, {"attention.head_count_kv", c->n_kv_heads}, {"attention.key_length", c->head_dim},
+                   {"attention.value_length", c->head_dim}, {"rope.dimension_count", gpt2 ? 0 : qr_rope_numbers(r, c->head_dim)},
+                   {"attention.sliding_window", c->window}, {"rope.scaling.original_context_length", r->type == QR_ROPE_LONG ? r->original_ctx : 0}};
+    const struct {
+        const char *name;
+        float value;
+    } reals[] = {{"rope.freq_base", gpt2 ? 0 : (float)r->theta},
+                 {c->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", c->norm_eps},
+                 {"attn_logit_softcapping", c->attn_softcap}, {"final_logit_softcapping", c->logits_softcap},
+                 {"embedding_scale", granite ? c->embed_scale : 0}, {"residual_scale", granite ? c->residual_scale : 0},
+                 {"attention.scale", granite ? c->attn_scale : 0}, {"logit_scale", granite ? c->logits_divisor : 0},
+                 {"rope.scaling.factor", r->type == QR_ROPE_LINEAR ? (float)r->factor : 0}, {"rope.freq_base_swa", (float)c->local_theta}};
+    char key[96];
+    int32_t n = 0;
+    for (int i = 0; i < QR_COUNT(numbers); i++)
+        if (numbers[i].value != 0 && ++n && b) {
+            snprintf(key, sizeof key, "%s.%s", gguf_arch(c->arch), numbers[i].name);
+            gguf_key_u32(b, key, (uint32_t)numbers[i].value);
+        }
+    for (int i = 0; i < QR_COUNT(reals); i++)
+        if (reals[i].value != 0 && ++n && b) {
+            snprintf(key, sizeof key, "%s.%s", gguf_arch(c->arch), reals[i].name);
+            gguf_key_f32(b, key, reals[i].value);
+        }
+    return n;
+}
+
+static void put_metadata(struct qr_buf *b, const struct pair *p, int32_t part, int32_t n_parts, int64_t n_tensors)
+{
+    gguf_begin(b, 3, (uint64_t)n_tensors, (uint64_t)(1 + put_keys(NULL, p) + 2));
+    gguf_key_text(b, "general.architecture", gguf_arch(p->c.arch));
+    put_keys(b, p);
     gguf_key_u32(b, "split.count", (uint32_t)n_parts);
     gguf_key_u32(b, "split.no", (uint32_t)part);
 }
@@ -197,22 +272,36 @@ static void write_gguf(struct pair *p, const char *path, int32_t part, int32_t n
     struct qr_buf b = {0};
     uint64_t at = 0;
     int64_t n = 0;
-    for (int i = part; i < p->n; i += n_parts)
+    const int n_all = p->n + p->n_extra;
+    for (int i = part; i < n_all; i += n_parts)
         n++;
-    put_metadata(&b, p, p->c.arch == QR_ARCH_QWEN3 ? "qwen3" : "llama", part, n_parts, n);
-    for (int i = part; i < p->n; i += n_parts) {
+    put_metadata(&b, p, part, n_parts, n);
+    for (int i = part; i < n_all; i += n_parts) {
         const struct made *t = &p->t[i];
         const uint64_t dim[2] = {(uint64_t)(t->n_dims == 1 ? t->n_rows : t->n_cols), (uint64_t)t->n_rows};
         gguf_tensor(&b, t->gguf, t->n_dims, dim, (uint32_t)t->type, at);
         at += qr_align_up(t->n_bytes, 32);
     }
-    for (int i = part; i < p->n; i += n_parts) {
+    for (int i = part; i < n_all; i += n_parts) {
         gguf_align(&b, 32);
         qr_buf_put(&b, p->t[i].blocks, p->t[i].n_bytes);
     }
     FILE *f = fopen(path, "wb");
     cr_assert(f && fwrite(b.data, 1, b.len, f) == b.len && fclose(f) == 0);
     qr_buf_release(&b);
+}
+
+static void pair_finish(struct pair *p, enum qr_gguf_type type)
+{
+    make_tensors(p, type, 1 + (uint64_t)type);
+    if (p->c.rope.type == QR_ROPE_LONG) {
+        add_factors(p, "rope_factors_long.weight", p->c.rope.long_factor);
+        add_factors(p, "rope_factors_short.weight", p->c.rope.short_factor);
+    }
+    temp_dir_make(p->dir, "gguf");
+    snprintf(p->gguf, sizeof p->gguf, "%s/model.gguf", p->dir);
+    write_directory(p);
+    write_gguf(p, p->gguf, 0, 1);
 }
 
 static void pair_make(struct pair *p, enum qr_arch arch, enum qr_gguf_type type, bool tied)
@@ -226,17 +315,13 @@ static void pair_make(struct pair *p, enum qr_arch arch, enum qr_gguf_type type,
     p->c.head_dim = 64;
     p->c.n_vocab = 64;
     p->c.tied_head = tied;
-    make_tensors(p, type, 1 + (uint64_t)type);
-    temp_dir_make(p->dir, "gguf");
-    snprintf(p->gguf, sizeof p->gguf, "%s/model.gguf", p->dir);
-    write_directory(p);
-    write_gguf(p, p->gguf, 0, 1);
+    pair_finish(p, type);
 }
 
 static void pair_release(struct pair *p)
 {
     char path[160];
-    for (int i = 0; i < p->n; i++) {
+    for (int i = 0; i < p->n + p->n_extra; i++) {
         qr_free(p->t[i].blocks);
         qr_free(p->t[i].value);
     }
@@ -272,7 +357,7 @@ static void check_same(const char *one, const char *two, enum qr_compute compute
     cr_assert_eq(n, m);
     for (size_t i = 0; i < n; i++)
         sum += fabs((double)a[i]);
-    cr_assert(isfinite(sum) && sum > 0, "%s", what);
+    cr_assert(isfinite(sum) && sum > 0, "%s as %d: %g", what, (int)compute, sum);
     cr_assert_eq(memcmp(a, b, n * sizeof *a), 0, "%s", what);
     qr_free(a);
     qr_free(b);
@@ -300,6 +385,48 @@ Test(gguf_model, rows_of_qwen_stand_in_their_order_and_quantizing_reads_blocks)
     check_same(p.gguf, p.dir, QR_COMPUTE_F32, QR_QUANTIZE_NONE, "qwen3");
     check_same(p.gguf, p.dir, QR_COMPUTE_AUTO, QR_QUANTIZE_INT8, "qwen3 as int8");
     pair_release(&p);
+}
+
+/* What a family's small configuration has beside what GGUF files of it can say, and layers enough for all kinds of them. */
+static void family_make(struct pair *p, enum qr_arch arch, enum qr_gguf_type type)
+{
+    memset(p, 0, sizeof *p);
+    p->c = qr_model_config_small(arch);
+    const bool gemma = arch >= QR_ARCH_GEMMA && arch <= QR_ARCH_GEMMA3 && p->c.norm_plus_one, third = arch == QR_ARCH_GEMMA3;
+    p->c.n_layers = third ? 6 : arch == QR_ARCH_SMOLLM3 ? 4 : 2;
+    p->c.unwindowed[0] = third ? 1 << 5 : p->c.unwindowed[0];
+    p->c.unrotated[0] = arch == QR_ARCH_SMOLLM3 ? 1 << 3 : p->c.unrotated[0];
+    p->c.embed_scale = gemma ? 8 : p->c.embed_scale; /* sqrt(64) */
+    p->c.logits_divisor = arch == QR_ARCH_GRANITE ? 3 : 0;
+    p->c.tied_head = arch != QR_ARCH_PHI3;
+    p->c.window = p->c.window ? 6 : 0;
+    if (third)
+        p->c.rope.type = QR_ROPE_LINEAR, p->c.rope.factor = 8, p->c.rope.theta = 1000;
+    if (arch == QR_ARCH_PHI3) {
+        p->c.rope.type = QR_ROPE_LONG, p->c.rope.partial = 0.5, p->c.rope.original_ctx = 16, p->c.rope.factor = p->c.ctx_max / 16.0;
+        p->c.rope.n_factors = 4;
+        for (int i = 0; i < 4; i++)
+            p->c.rope.long_factor[i] = 1.5f + 2 * (float)i, p->c.rope.short_factor[i] = 1 + 0.1f * (float)i;
+    }
+    if (type != QR_GGUF_T_F32)
+        p->c.tied_head = false; /* a tied one is quantized from blocks here, from bf16 there */
+    pair_finish(p, type);
+}
+
+Test(gguf_model, every_family_gives_the_logits_of_its_safetensors)
+{
+    static const enum qr_arch archs[] = {QR_ARCH_PHI3,   QR_ARCH_SMOLLM3, QR_ARCH_GRANITE,  QR_ARCH_GEMMA,
+                                         QR_ARCH_GEMMA2, QR_ARCH_GEMMA3,  QR_ARCH_STABLELM, QR_ARCH_GPT2};
+    for (int i = 0; i < QR_COUNT(archs); i++) {
+        struct pair p;
+        family_make(&p, archs[i], QR_GGUF_T_F32);
+        check_same(p.gguf, p.dir, QR_COMPUTE_F32, QR_QUANTIZE_NONE, p.c.arch_name);
+        pair_release(&p);
+        family_make(&p, archs[i], QR_GGUF_T_Q8_0);
+        check_same(p.gguf, p.dir, QR_COMPUTE_BF16, QR_QUANTIZE_NONE, p.c.arch_name);
+        check_same(p.gguf, p.dir, QR_COMPUTE_AUTO, QR_QUANTIZE_INT8, p.c.arch_name);
+        pair_release(&p);
+    }
 }
 
 Test(gguf_model, a_file_in_parts_is_the_whole)

@@ -11,8 +11,9 @@
 #include "bench/command.h"
 #include "bench/probe.h"
 #include "bench/samples.h"
+#include "comm/launch.h"
 #include "kernels/cpu/pool.h"
-#include "model/model.h"
+#include "model/ranks.h"
 
 #define BLOCK_TOKENS 16
 #define LIST_MAX 16
@@ -22,7 +23,7 @@
 struct throughput_options {
     const char *model, *device, *isa, *prefill, *batch, *depth;
     int32_t dtype, quantize, kv_cache, tune;
-    int64_t threads, steps, repeats, chunk, cache_bytes;
+    int64_t tensor_parallel, threads, steps, repeats, chunk, cache_bytes;
     bool plain, apart, untuned, json, probe;
 };
 
@@ -40,6 +41,8 @@ static const struct qr_option table[] = {
      .help = "Instruction-set level; the best one otherwise."},
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, threads), .builtin = "0", .min = 0, .max = 1024,
      .arg = "N", .help = "Worker threads; 0 means one per usable core."},
+    {.name = "tensor-parallel", .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, tensor_parallel), .builtin = "1", .min = 1,
+     .max = QR_COMM_RANKS_MAX, .arg = "N", .help = "Share the model out to N processes, each with its part of the processors and threads of its own."},
     {.name = "prefill", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, prefill), .builtin = "128,512", .arg = "LIST",
      .help = "Prompt lengths."},
     {.name = "batch", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, batch), .builtin = "1,8,32", .arg = "LIST",
@@ -74,6 +77,9 @@ struct int_list {
 struct rig {
     const struct throughput_options *o;
     struct qr_backend *be;
+    struct qr_comm *comm;               /* borrowed; NULL: one rank */
+    const struct qr_ops *usual;
+    double waited_share;                /* of the case at hand: time between ranks */
     struct qr_model *model;
     struct qr_arena act;
     struct qr_exec exec;
@@ -201,14 +207,14 @@ static double limit_s(const struct rig *r, const struct bench_case *c)
     return t_bytes > t_ops ? t_bytes : t_ops;
 }
 
-static int open_model(struct rig *r, const struct throughput_options *o, int32_t seqs_max, struct qr_err *err)
+static int open_model(struct rig *r, const struct throughput_options *o, struct qr_comm *comm, int32_t seqs_max, struct qr_err *err)
 {
     struct qr_backend_options bo = {.device = o->device, .isa = o->isa, .n_threads = (int32_t)o->threads, .pin = true, .step_rows_max = (int32_t)o->chunk,
                                     .tune = (enum qr_tune_mode)o->tune};
     struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize,
-                                  .kv_cache = (enum qr_kv_cache)o->kv_cache};
+                                  .kv_cache = (enum qr_kv_cache)o->kv_cache, .comm = comm};
     struct qr_model_plan plan;
-    *r = (struct rig){.o = o, .seqs_max = seqs_max, .rows_max = (int32_t)o->chunk > seqs_max ? (int32_t)o->chunk : seqs_max};
+    *r = (struct rig){.o = o, .comm = comm, .seqs_max = seqs_max, .rows_max = (int32_t)o->chunk > seqs_max ? (int32_t)o->chunk : seqs_max};
     int rc = qr_backend_open(&r->be, &bo, err);
     if (rc == 0)
         rc = qr_model_plan(&plan, o->model, r->be, &mo, r->rows_max, seqs_max, err);
@@ -226,9 +232,11 @@ static void make_room(struct rig *r, int32_t n_blocks)
     /* Pages never written are one page of zeros: no memory would be read. */
     r->be->mem->zero(r->be->queue, r->kv_mem, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
     size_t act_bytes = (r->o->plain || r->o->apart ? PLAIN_ROOM : 1) * qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
-    r->act_mem = r->be->mem->alloc(act_bytes);
+    r->act_mem = qr_model_act_alloc(r->model, r->be, act_bytes);
     qr_arena_init_fixed(&r->act, r->act_mem, act_bytes);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
+    qr_exec_join(&r->exec);
+    r->usual = r->exec.ops;
     r->ids = ints(r->rows_max);
     r->pos = ints(r->rows_max);
     r->slot = ints(r->rows_max);
@@ -246,8 +254,7 @@ static void close_rig(struct rig *r)
     for (int i = 0; i < QR_COUNT(owned); i++)
         qr_free(owned[i]);
     qr_exec_release(&r->exec);
-    if (r->act_mem)
-        r->be->mem->free(r->act_mem);
+    qr_model_act_free(r->model, r->be, r->act_mem);
     if (r->kv_mem)
         r->be->mem->free(r->kv_mem);
     qr_model_close(r->model);
@@ -294,11 +301,15 @@ static void report(const struct rig *r, const struct bench_case *c, struct qr_sa
                c->n_seqs, c->depth, c->n_tokens, n / median, n / best, r->be->k->name, r->be->n_threads);
         if (limit > 0)
             printf(",\"limit_tok_s\":%.2f,\"share\":%.4f", n / limit, limit / median);
+        if (r->comm)
+            printf(",\"ranks\":%d,\"between_ranks\":%.4f", r->comm->size, r->waited_share);
         printf("}\n");
     } else {
         printf("%-15s %6d %7d %7d %10.1f %10.1f", c->what, c->n_seqs, c->depth, c->n_tokens, n / median, n / best);
         if (limit > 0)
             printf(" %10.1f %5.0f %%", n / limit, 100 * limit / median);
+        if (r->comm)
+            printf("   %4.1f %% between ranks", 100 * r->waited_share);
         printf("\n");
     }
     fflush(stdout);
@@ -314,7 +325,7 @@ static bool wanted(const struct rig *r, int way)
     return way == USUAL || (way == PLAIN && r->o->plain) || (way == APART && r->o->apart) || (way == UNTUNED && r->o->untuned);
 }
 
-static void run_cases(struct rig *r, const struct bench_case *cases, int32_t n)
+static int run_cases(struct rig *r, const struct bench_case *cases, int32_t n, struct qr_err *err)
 {
     struct qr_rng rng = {.seed = 1};
     if (!r->o->json)
@@ -322,25 +333,33 @@ static void run_cases(struct rig *r, const struct bench_case *cases, int32_t n)
                r->be->n_threads,
                qr_dtype_name(qr_model_weight_dtype(r->model)), (double)qr_model_weight_bytes(r->model) / 0x1p20, qr_dtype_name(r->kv.dtype),
                qr_tune_count(r->be->tune));
-    if (r->o->probe && !r->be->mem->host)
+    if (r->comm)
+        printf("%s", r->o->json ? "" : "each of several ranks has so much; probes would be one rank's, and are left out\n");
+    else if (r->o->probe && !r->be->mem->host)
         run_device_probes(r);
     else if (r->o->probe)
         run_probes(r, qr_probe_unit_of(qr_model_weight_dtype(r->model)));
     if (!r->o->json)
-        printf("%-15s %6s %7s %7s %10s %10s%s\n", "case", "batch", "depth", "tokens", "tok/s", "best", r->o->probe ? "      limit   share" : "");
+        printf("%-15s %6s %7s %7s %10s %10s%s\n", "case", "batch", "depth", "tokens", "tok/s", "best",
+               r->o->probe && !r->comm ? "      limit   share" : "");
     for (int32_t i = 0; i < n; i++) {
         const struct bench_case *const c = &cases[i];
         struct qr_samples s[WAYS] = {0};
+        double waited = 0, all = 0;
         r->stride = blocks_of_sequence(c);
         for (int64_t k = -1; k < r->o->repeats; k++) /* the first round warms up */
             for (int way = 0; way < WAYS; way++)
                 if (wanted(r, way)) {
-                    r->exec.ops = way == PLAIN ? &qr_ops_plain : way == APART ? &qr_ops_apart : &qr_ops_serve;
+                    r->exec.ops = way == PLAIN ? &qr_ops_plain : way == APART ? &qr_ops_apart : r->usual;
                     r->be->pool->tune = way == UNTUNED ? NULL : r->be->tune;
-                    double t = case_s(r, c, &rng);
-                    if (k >= 0)
-                        qr_samples_add(&s[way], t);
+                    const double before = r->comm ? r->comm->stats.waited : 0, t = case_s(r, c, &rng);
+                    if (k < 0)
+                        continue;
+                    qr_samples_add(&s[way], t);
+                    waited += r->comm ? r->comm->stats.waited - before : 0;
+                    all += t;
                 }
+        r->waited_share = waited / all;
         for (int way = 0; way < WAYS; way++) {
             struct bench_case named = *c;
             named.what = way_name[strcmp(c->what, "decode") == 0][way];
@@ -349,12 +368,23 @@ static void run_cases(struct rig *r, const struct bench_case *cases, int32_t n)
             qr_samples_release(&s[way]);
         }
         r->be->pool->tune = r->be->tune;
+        if (qr_exec_lost(&r->exec, err))
+            return err->code;
     }
+    return 0;
+}
+
+/* Rank 0, whose part is the largest, says how many blocks all have. */
+static int agree(const struct rig *r, int32_t *n_blocks, struct qr_err *err)
+{
+    int64_t n = *n_blocks;
+    int rc = qr_ranks_agree(r->comm, &n, 1, err);
+    *n_blocks = (int32_t)n;
+    return rc;
 }
 
 static int run(const void *options, int *status, struct qr_err *err)
 {
-    (void)status;
     const struct throughput_options *o = options;
     struct int_list prefill, batch, depth;
     struct bench_case cases[2 * LIST_MAX * LIST_MAX];
@@ -373,14 +403,26 @@ static int run(const void *options, int *status, struct qr_err *err)
     int32_t n_cases = list_cases(cases, &prefill, &batch, &depth, (int32_t)o->steps), n_blocks, seqs_max = 1;
     for (int32_t i = 0; i < n_cases; i++)
         seqs_max = cases[i].n_seqs > seqs_max ? cases[i].n_seqs : seqs_max;
-    rc = open_model(&r, o, seqs_max, err);
-    if (rc == 0) {
+    struct qr_comm_team team;
+    if (o->tensor_parallel > 1 && (o->plain || o->apart || o->untuned))
+        return qr_err_set(err, QR_E_USAGE, "--plain, --apart and --untuned: not with --tensor-parallel %d", (int)o->tensor_parallel);
+    rc = qr_comm_team_begin(&team, (int32_t)o->tensor_parallel, err);
+    if (rc != 0)
+        return rc;
+    rc = open_model(&r, o, qr_comm_team_comm(&team), seqs_max, err);
+    if (rc == 0)
         n_cases = fit_cases(&r, cases, n_cases, &n_blocks);
+    rc = rc ? rc : agree(&r, &n_blocks, err);
+    if (rc == 0) {
         make_room(&r, n_blocks);
-        run_cases(&r, cases, n_cases);
+        rc = team.comm.rank > 0 ? qr_exec_follow(&r.exec, err) : run_cases(&r, cases, n_cases, err);
     }
+    if (rc != 0 && r.comm)
+        qr_comm_abort(r.comm, err->msg);
+    *status = rc != 0 && team.comm.rank > 0 ? 1 : 0;
     close_rig(&r);
-    return rc;
+    rc = qr_comm_team_end(&team, rc, err);
+    return *status ? 0 : rc; /* other ranks than the first say nothing */
 }
 
 int qr_bench_throughput_main(int argc, char **argv)

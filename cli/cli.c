@@ -9,7 +9,9 @@
 
 #include "base/assert.h"
 #include "base/gguf_file.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "engine/follow.h"
 
 #define LINE_BYTES_MAX ((size_t)64 << 20)
 
@@ -93,6 +95,39 @@ int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err)
     if (!S_ISDIR(st.st_mode) && !qr_gguf_find_file(gguf, m->model))
         return qr_err_set(err, QR_E_NOT_FOUND, "'%s' is a file, and no GGUF; --model wants the directory that holds config.json, or a GGUF file", m->model);
     return 0;
+}
+
+int qr_cli_team_begin(struct qr_comm_team *t, const struct qr_cli_model *m, struct qr_err *err)
+{
+    QR_ASSERT(t != NULL && m != NULL);
+    QR_ASSERT(m->tensor_parallel >= 1 && err != NULL);
+    const int32_t n = (int32_t)m->tensor_parallel;
+    *t = (struct qr_comm_team){0};
+    if (n > 1 && m->cpus)
+        return qr_err_set(err, QR_E_USAGE, "--cpus and --tensor-parallel %d: each process gets its part of the processors that quire may use; "
+                          "start it under taskset -c %s instead", n, m->cpus);
+    if (n > 1 && m->tune == QR_TUNE_NOW)
+        return qr_err_set(err, QR_E_USAGE, "--tune now and --tensor-parallel %d: shapes are measured on one process only; leave it at cached", n);
+    int rc = qr_comm_team_begin(t, n, err);
+    if (rc == 0 && t->comm.rank > 0)
+        qr_log_set_level(QR_LOG_ERROR); /* rank 0 says it */
+    return rc;
+}
+
+int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const struct qr_cli_engine *e)
+{
+    struct qr_model_options mo;
+    struct qr_backend_options bo;
+    struct qr_engine_config ec;
+    struct qr_err err;
+    QR_ASSERT(t != NULL && t->comm.rank > 0);
+    QR_ASSERT(m != NULL && e != NULL);
+    qr_cli_model_options(&mo, &bo, m);
+    qr_cli_engine_config(&ec, e);
+    mo.comm = qr_comm_team_comm(t);
+    int rc = qr_engine_follow(m->model, &ec, &bo, &mo, &err);
+    rc = qr_comm_team_end(t, rc, &err);
+    return rc == 0 ? 0 : qr_err_exit_status(err.code);
 }
 
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m)

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/option.h"
+#include "comm/launch.h"
 #include "engine/engine.h"
 #include "kernels/backend.h"
 #include "model/model.h"
@@ -41,7 +42,7 @@ struct qr_cli_model {
     const char *model, *device, *isa, *cpus;
     int32_t dtype, quantize, kv_cache; /* enum qr_compute, enum qr_quantize, enum qr_kv_cache */
     int32_t tune;                      /* enum qr_tune_mode */
-    int64_t threads;
+    int64_t threads, tensor_parallel;
     bool pin;
 };
 
@@ -73,6 +74,10 @@ struct qr_cli_engine {
      .help = "Force an instruction-set level (ref, avx2, avx512, amx); the best one is taken otherwise."},                        \
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(T, m.threads), .builtin = "0", .min = 0, .max = 1024, \
      .arg = "N", .group = "Model", .help = "Worker threads; 0 means one per usable core, within the container's quota."},            \
+    {.name = "tensor-parallel", .type = QR_OPT_INT, .offset = offsetof(T, m.tensor_parallel), .builtin = "1", .min = 1,            \
+     .max = QR_COMM_RANKS_MAX, .arg = "N", .group = "Model",                                                                      \
+     .help = "Share the model out to N processes, which compute every step together: of this machine, each with its part of the processors and "  \
+             "--threads of its own, or those that mpirun has started."},                                                          \
     {.name = "cpus", .type = QR_OPT_STR, .offset = offsetof(T, m.cpus), .arg = "LIST", .group = "Model",                           \
      .help = "Processors for the worker threads, such as 0-3,8, which then are as many."},                                        \
     {.name = "pin", .type = QR_OPT_FLAG, .offset = offsetof(T, m.pin), .builtin = "true", .group = "Model",                        \
@@ -121,6 +126,13 @@ int qr_cli_fail(const char *command, const struct qr_err *err);
 
 /* QR_E_USAGE unless --model was given and is a directory. */
 int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err);
+
+/* Becomes --tensor-parallel ranks. Before there are threads, and behind what can be refused without them. Errors: QR_E_USAGE for what ranks cannot have
+ * (--cpus, --tune now), those of qr_comm_launch. */
+int qr_cli_team_begin(struct qr_comm_team *t, const struct qr_cli_model *m, struct qr_err *err);
+
+/* What a rank that is not rank 0 does of a command with an engine, to the end of its team; returns the exit status. */
+int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const struct qr_cli_engine *e);
 
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m);
 void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine *e);

@@ -29,6 +29,7 @@ struct job {
 
 struct generator {
     const struct generate_options *o;
+    struct qr_comm_team team;
     struct qr_tokenizer *tokenizer;
     struct qr_engine *engine;
     struct job *job; /* owned [n_jobs] */
@@ -234,10 +235,9 @@ static int generate(struct generator *g, struct qr_err *err)
     struct qr_engine_config ec;
     qr_cli_model_options(&mo, &bo, &g->o->m);
     qr_cli_engine_config(&ec, &g->o->e);
+    mo.comm = qr_comm_team_comm(&g->team);
     int64_t t0 = qr_clock_us();
-    int rc = qr_cli_need_model(&g->o->m, err);
-    if (rc == 0)
-        rc = qr_source_open(&mo.source, g->o->m.model, err);
+    int rc = qr_source_open(&mo.source, g->o->m.model, err);
     if (rc == 0)
         rc = qr_tokenizer_open_from(&g->tokenizer, mo.source, err);
     if (rc == 0)
@@ -289,8 +289,15 @@ int qr_cmd_generate(int argc, char **argv)
     if (status >= 0)
         return status;
     struct generator g = {.o = &o};
-    status = generate(&g, &err) == 0 ? 0 : qr_cli_fail(argv[0], &err);
-    release(&g);
+    int rc = qr_cli_need_model(&o.m, &err);
+    rc = rc ? rc : qr_cli_team_begin(&g.team, &o.m, &err);
+    if (rc == 0 && g.team.comm.rank > 0) {
+        status = qr_cli_follow(&g.team, &o.m, &o.e);
+    } else {
+        rc = rc ? rc : generate(&g, &err);
+        release(&g);
+        status = qr_comm_team_end(&g.team, rc, &err) == 0 ? 0 : qr_cli_fail(argv[0], &err);
+    }
     qr_options_free(set);
     return status;
 }

@@ -25,7 +25,7 @@ static const char *const part_name[] = {"weight_bytes", "kv_bytes", "act_bytes",
 struct memory_plan {
     struct qr_model_plan model;
     struct qr_engine_limits limits;
-    int32_t n_threads, logit_rows;
+    int32_t n_threads, logit_rows, n_ranks;
     int64_t part[PART_COUNT], total, available;
 };
 
@@ -44,8 +44,8 @@ static void print_json(const struct memory_plan *p)
     for (int i = 0; i < PART_COUNT; i++)
         printf("\"%s\":%lld,", part_name[i], (long long)p->part[i]);
     printf("\"kv_token_bytes\":%zu,\"kv_blocks\":%d,\"block_tokens\":%d,\"ctx_max\":%d,\"total_bytes\":%lld,\"available_bytes\":%lld,"
-           "\"dtype\":\"%s\",\"kv_dtype\":\"%s\"}\n",
-           p->model.kv_token_bytes, l->n_blocks, l->block_tokens, l->ctx_max, (long long)p->total, (long long)p->available,
+           "\"ranks\":%d,\"dtype\":\"%s\",\"kv_dtype\":\"%s\"}\n",
+           p->model.kv_token_bytes, l->n_blocks, l->block_tokens, l->ctx_max, (long long)p->total, (long long)p->available, p->n_ranks,
            qr_dtype_name(p->model.weight_dtype), qr_dtype_name(p->model.kv_dtype));
 }
 
@@ -68,6 +68,8 @@ static void print_text(const struct memory_plan *p)
     printf("http       %s for %d calls in flight, about\n", t[PART_HTTP], l->running_max);
     printf("program    %s\n", t[PART_PROGRAM]);
     printf("total      %s of %s available; what is not used is not taken\n", size_text(a, p->total), size_text(b, p->available));
+    if (p->n_ranks > 1)
+        printf("ranks      %d, of which each takes so much, or less; they do not share it\n", p->n_ranks);
     printf("context    %d tokens a sequence; %.1f sequences of that length at once\n", l->ctx_max, (double)l->n_blocks * l->block_tokens / l->ctx_max);
 }
 
@@ -99,7 +101,9 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     qr_engine_config_fit(ec);
     mo.ctx_max = ec->ctx_max;
     bo.step_rows_max = ec->step_tokens_max;
+    mo.n_ranks = (int32_t)o->m.tensor_parallel;
     p->logit_rows = ec->logit_rows_max;
+    p->n_ranks = mo.n_ranks;
     int rc = qr_backend_open(&be, &bo, err);
     if (rc == 0 && !be->mem->host)
         p->available = be->mem->available();
@@ -107,7 +111,7 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
         rc = qr_model_plan(&p->model, o->m.model, be, &mo, ec->step_tokens_max, ec->logit_rows_max, err);
     if (rc == 0) {
         const int64_t weights = (int64_t)(p->model.weight_bytes + p->model.table_bytes);
-        rc = qr_engine_plan(&p->limits, ec, &p->model.config, p->model.kv_dtype, weights, (int64_t)p->model.act_bytes, p->available - weights, err);
+        rc = qr_engine_plan(&p->limits, ec, &p->model.config, p->model.kv_dtype, weights, (int64_t)p->model.act_bytes, p->available / mo.n_ranks - weights, err);
         p->n_threads = be->n_threads;
         p->part[PART_SCRATCH] = (int64_t)qr_backend_scratch_bytes(be);
     }

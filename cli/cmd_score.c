@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "engine/sampler.h"
+#include "model/ranks.h"
 #include "model/tune.h"
 
 #define CHUNK_TOKENS 64
@@ -21,6 +22,7 @@ struct score_options {
 
 struct scorer {
     const struct score_options *o;
+    struct qr_comm_team team;
     struct qr_tokenizer *tokenizer; /* NULL when the directory has none: only "ids" can be scored */
     struct qr_backend *be;
     struct qr_model *model;
@@ -87,7 +89,7 @@ static void use_row(struct scorer *s, struct result *r, const float *row, const 
     }
 }
 
-static void score_chunk(struct scorer *s, struct result *r, const struct qr_ids *ids, int32_t first, int32_t n)
+static int score_chunk(struct scorer *s, struct result *r, const struct qr_ids *ids, int32_t first, int32_t n, struct qr_err *err)
 {
     int32_t pos[CHUNK_TOKENS], rows[CHUNK_TOKENS], row_start[2] = {0, n}, ctx_len = first + n;
     for (int32_t i = 0; i < n; i++) {
@@ -98,9 +100,12 @@ static void score_chunk(struct scorer *s, struct result *r, const struct qr_ids 
                          .table_stride = (s->ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS, .ids = ids->id + first, .pos = pos,
                          .slot = pos, .row_start = row_start, .ctx_len = &ctx_len, .block_table = s->table, .logit_row = rows};
     const struct qr_tensor logits = qr_model_forward(&s->exec, &b);
+    if (qr_exec_lost(&s->exec, err))
+        return err->code;
     const float *behind = qr_backend_read(s->be, s->logits, logits.data, (size_t)qr_tensor_count(&logits) * sizeof(float));
     for (int32_t i = 0; i < n; i++)
         use_row(s, r, behind + (int64_t)i * logits.stride[0], ids, first + i);
+    return 0;
 }
 
 static int input_ids(struct scorer *s, struct qr_ids *ids, const struct qr_json *v, struct qr_err *err)
@@ -136,9 +141,9 @@ static int score_line(void *user, const struct qr_json *v, struct qr_buf *out, s
     int rc = input_ids(s, &ids, v, err);
     if (rc == 0)
         rc = check_ids(s, &ids, err);
+    for (int32_t first = 0; rc == 0 && first < ids.n; first += CHUNK_TOKENS)
+        rc = score_chunk(s, &r, &ids, first, ids.n - first < CHUNK_TOKENS ? ids.n - first : CHUNK_TOKENS, err);
     if (rc == 0) {
-        for (int32_t first = 0; first < ids.n; first += CHUNK_TOKENS)
-            score_chunk(s, &r, &ids, first, ids.n - first < CHUNK_TOKENS ? ids.n - first : CHUNK_TOKENS);
         qr_buf_put_str(out, "{\"ids\":");
         qr_cli_put_ids(out, ids.id, ids.n);
         qr_buf_printf(out, ",\"logprobs\":[null%s]", r.logprobs.data ? r.logprobs.data : "");
@@ -161,6 +166,7 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
     struct qr_backend_options bo;
     qr_cli_model_options(&mo, &bo, &s->o->m);
     bo.step_rows_max = CHUNK_TOKENS;
+    mo.comm = qr_comm_team_comm(&s->team);
     struct qr_err no_tokenizer;
     int rc = qr_source_open(&mo.source, s->o->m.model, err);
     if (rc != 0)
@@ -181,9 +187,10 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
     s->kv = qr_model_kv_view(s->model, NULL, n_blocks, BLOCK_TOKENS);
     s->kv.base = s->kv_mem = s->be->mem->alloc((size_t)n_blocks * qr_kv_block_bytes(&s->kv));
     size_t act_bytes = qr_model_act_bytes(s->model, CHUNK_TOKENS, CHUNK_TOKENS);
-    s->act_mem = s->be->mem->alloc(act_bytes);
+    s->act_mem = qr_model_act_alloc(s->model, s->be, act_bytes);
     qr_arena_init_fixed(&s->act, s->act_mem, act_bytes);
     qr_exec_init(&s->exec, s->model, s->be, &s->act, &s->kv);
+    qr_exec_join(&s->exec);
     s->table = qr_alloc((size_t)n_blocks, sizeof *s->table);
     for (int32_t i = 0; i < n_blocks; i++)
         s->table[i] = i;
@@ -200,8 +207,7 @@ static void close_scorer(struct scorer *s)
     qr_free(s->table);
     if (s->logits)
         s->be->mem->host_free(s->logits);
-    if (s->act_mem)
-        s->be->mem->free(s->act_mem);
+    qr_model_act_free(s->model, s->be, s->act_mem);
     if (s->kv_mem)
         s->be->mem->free(s->kv_mem);
     qr_model_close(s->model);
@@ -230,12 +236,16 @@ int qr_cmd_score(int argc, char **argv)
         return status;
     struct scorer s = {.o = &o};
     int rc = qr_cli_need_model(&o.m, &err);
+    rc = rc ? rc : qr_cli_team_begin(&s.team, &o.m, &err);
+    const bool first = s.team.comm.rank == 0;
+    rc = rc ? rc : open_scorer(&s, &err);
     if (rc == 0)
-        rc = open_scorer(&s, &err);
-    if (rc == 0)
-        rc = qr_cli_each_line(stdin, score_line, &s, &err);
-    status = rc == 0 ? 0 : qr_cli_fail(argv[0], &err);
+        rc = first ? qr_cli_each_line(stdin, score_line, &s, &err) : qr_exec_follow(&s.exec, &err);
+    if (rc != 0 && s.team.comm.size > 1)
+        qr_comm_abort(&s.team.comm, err.msg); /* before anything that others reach is freed */
     close_scorer(&s);
+    rc = qr_comm_team_end(&s.team, rc, &err);
+    status = rc == 0 ? 0 : first ? qr_cli_fail(argv[0], &err) : qr_err_exit_status(err.code);
     qr_options_free(set);
     return status;
 }

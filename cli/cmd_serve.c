@@ -23,6 +23,7 @@ struct serve_options {
 /* Owned by the main thread; the loader fills tokenizer, chat and engine before it says ready, and is joined before they are used again. */
 struct serve {
     const struct serve_options *o;
+    struct qr_comm_team team;
     struct qr_server *server;
     struct qr_tokenizer *tokenizer;
     struct qr_chat *chat;
@@ -59,6 +60,8 @@ static void banner(const struct serve *s, int64_t opened_us)
             l->block_tokens, qr_dtype_name(l->kv_dtype), (double)l->n_blocks * l->block_tokens / l->ctx_max, l->ctx_max);
     fprintf(stderr, "limits  %d running, %d waiting, body %.0f MiB, context %d tokens%s\n", l->running_max, l->waiting_max,
             (double)s->o->s.body_bytes / mib, l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
+    if (l->n_ranks > 1)
+        fprintf(stderr, "ranks   %d processes (%s) share the model; memory is that of each, or less\n", l->n_ranks, qr_comm_name(&s->team.comm));
     if (l->tuned_shapes > 0)
         fprintf(stderr, "tuned   by measurements of %d shapes on this kind of processor\n", l->tuned_shapes);
     fprintf(stderr, "ready   http://%s   api /v1   metrics /metrics   (%.2f s)\n", at, (double)(qr_clock_us() - s->started_us) * 1e-6);
@@ -79,6 +82,7 @@ static int load(struct serve *s, struct qr_err *err)
         return rc;
     qr_cli_model_options(&mo, &bo, &s->o->m);
     qr_cli_engine_config(&ec, &s->o->e);
+    mo.comm = qr_comm_team_comm(&s->team);
     mo.source = source;
     struct qr_engine *e = qr_engine_begin(dir, &ec, &bo, &mo, qr_server_wake, s->server);
     struct qr_err not_needed;
@@ -110,6 +114,15 @@ static void *loader(void *arg)
     return NULL;
 }
 
+/* The ranks end, which nobody may outlive. Then it was as bad as the worst. */
+static int end_team(struct serve *s, int status, int rc, struct qr_err *err)
+{
+    if (qr_comm_team_end(&s->team, rc, err) == 0)
+        return status;
+    const int failed = qr_cli_fail("serve", err);
+    return status != 0 ? status : failed;
+}
+
 static int serve(const struct serve_options *o)
 {
     struct serve s = {.o = o, .started_us = qr_clock_us()};
@@ -117,19 +130,32 @@ static int serve(const struct serve_options *o)
     pthread_t thread;
     int rc = qr_cli_need_model(&o->m, &err);
     if (rc == 0)
-        rc = qr_server_open(&s.server, &o->s, &err);
+        rc = qr_cli_team_begin(&s.team, &o->m, &err);
     if (rc != 0)
         return qr_cli_fail("serve", &err);
+    if (s.team.comm.rank > 0)
+        return qr_cli_follow(&s.team, &o->m, &o->e);
+    rc = qr_server_open(&s.server, &o->s, &err);
+    if (rc != 0)
+        return end_team(&s, 0, rc, &err);
     s.name = own_name(o->m.model);
     if (pthread_create(&thread, NULL, loader, &s) != 0)
         qr_panic("cannot start the loader thread");
     int status = qr_server_run(s.server);
     pthread_join(thread, NULL);
+    if (s.status != 0)
+        rc = qr_err_set(&err, QR_E_CLOSED, "the model could not be loaded");
+    else if (s.engine && qr_engine_lost(s.engine, &err))
+        rc = err.code;
     qr_engine_close(s.engine);
     qr_server_close(s.server);
     qr_chat_close(s.chat);
     qr_tokenizer_close(s.tokenizer);
     qr_free(s.name);
+    if (s.status != 0) /* has been told */
+        qr_comm_team_end(&s.team, rc, &err);
+    else
+        status = end_team(&s, status, rc, &err);
     return s.status != 0 ? s.status : status;
 }
 

@@ -280,8 +280,8 @@ int qr_comm_wait(struct qr_comm *c, int64_t ticket, struct qr_err *err)
     return wait_for(c, ticket + 1, err);
 }
 
-/* By the owner, in the place of the thread, which sleeps: it has nothing to do, and is told of nothing. Finished calls are counted first, or the thread would find
- * one that was started. */
+/* By the owner, in the place of the thread, which sleeps: it has nothing to do, and is told of nothing. Finished calls are counted first, or the thread would
+ * find one that was started. */
 static int carry_out_here(struct qr_comm *c, const struct qr_comm_call *call, struct qr_err *err)
 {
     struct qr_comm_line *l = c->line;

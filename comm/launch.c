@@ -17,12 +17,15 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
-#define PATIENCE_US 5000000 /* with children of a rank 0 that failed */
+#define PATIENCE_US 5000000    /* with children of a rank 0 that failed */
+#define TEAM_PATIENCE_US 300000 /* where they have nothing to put in order, but may say that they died */
 
 struct qr_comm_crew {
     int32_t n;                     /* children are ranks 1 .. n-1 */
     pid_t pid[QR_COMM_RANKS_MAX];  /* 0: ended, and asked how */
     int status[QR_COMM_RANKS_MAX]; /* waitpid's */
+    int64_t patience_us;           /* with those of a rank 0 that failed */
+    bool silent;                   /* about those that had to be ended */
 };
 
 /* ---- processors ---- */
@@ -110,6 +113,7 @@ static int launch_processes(struct qr_comm *c, struct qr_comm_crew **crew, const
         return rc;
     struct qr_comm_crew *mine = qr_alloc(1, sizeof *mine);
     mine->n = o->n_ranks;
+    mine->patience_us = PATIENCE_US;
     rc = fork_ranks(shared, mine, &rank, err);
     if (rc || rank > 0) {
         qr_free(mine);
@@ -154,10 +158,10 @@ int qr_comm_launch(struct qr_comm *c, struct qr_comm_crew **crew, const struct q
 
 /* ---- their end ---- */
 
-/* Asks for up to PATIENCE_US, or without an end. */
+/* Asks for as long as there is patience, or without an end. */
 static void wait_all(struct qr_comm_crew *crew, bool well)
 {
-    const int64_t until = qr_clock_us() + PATIENCE_US;
+    const int64_t until = qr_clock_us() + crew->patience_us;
     for (int32_t r = 1; r < crew->n; r++)
         while (crew->pid[r] > 0) {
             const pid_t pid = waitpid(crew->pid[r], &crew->status[r], well ? 0 : WNOHANG);
@@ -200,10 +204,55 @@ int qr_comm_crew_end(struct qr_comm_crew *crew, bool well, int status, struct qr
         }
         if (!well && ended && WIFSIGNALED(s))
             snprintf(err->msg + n, sizeof err->msg - n, "; rank %d %s", r, how(text, s));
-        else if (!well && !ended)
+        else if (!well && !ended && !crew->silent)
             snprintf(err->msg + n, sizeof err->msg - n, "; rank %d did not end by itself", r);
     }
     end_all(crew);
     qr_free(crew);
     return rc;
+}
+
+/* ---- a team ---- */
+
+int qr_comm_team_begin(struct qr_comm_team *t, int32_t n_ranks, struct qr_err *err)
+{
+    static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    QR_ASSERT(t != NULL && n_ranks >= 1);
+    QR_ASSERT(err != NULL);
+    *t = (struct qr_comm_team){0};
+    if (n_ranks == 1)
+        return 0;
+    const struct qr_comm_launch_options o = {.n_ranks = n_ranks, .share_cpus = true};
+    int rc = qr_comm_launch(&t->comm, &t->crew, &o, err);
+    if (rc == 0 && t->crew) {
+        t->crew->patience_us = TEAM_PATIENCE_US;
+        t->crew->silent = true;
+    }
+    if (rc || t->comm.rank == 0)
+        return rc;
+    for (int i = 0; i < QR_COUNT(ending); i++)
+        signal(ending[i], SIG_IGN);
+    if (!freopen("/dev/null", "w", stdout))
+        qr_panic("cannot open /dev/null: %s", strerror(errno));
+    return 0;
+}
+
+struct qr_comm *qr_comm_team_comm(struct qr_comm_team *t)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(t->comm.size >= 0);
+    return t->comm.size > 1 ? &t->comm : NULL;
+}
+
+int qr_comm_team_end(struct qr_comm_team *t, int rc, struct qr_err *err)
+{
+    QR_ASSERT(t != NULL && err != NULL);
+    QR_ASSERT(rc == 0 || rc == (int)err->code);
+    if (t->comm.size < 2)
+        return rc;
+    const bool first = t->comm.rank == 0;
+    if (rc)
+        qr_comm_abort(&t->comm, err->msg);
+    qr_comm_close(&t->comm);
+    return first ? qr_comm_crew_end(t->crew, rc == 0, 0, err) : rc;
 }

@@ -24,6 +24,23 @@ int qr_comm_launch(struct qr_comm *c, struct qr_comm_crew **crew, const struct q
  * died behind err->msg, where that is not told there yet, and returns err->code. */
 int qr_comm_crew_end(struct qr_comm_crew *crew, bool well, int status, struct qr_err *err);
 
+/* The ranks of a command that rank 0 alone answers for: the others say nothing, and do what rank 0 asks of them until it lets them go. */
+struct qr_comm_team {
+    struct qr_comm comm;       /* zeroed with one rank */
+    struct qr_comm_crew *crew; /* owned */
+};
+
+/* Becomes n_ranks ranks, or stays alone (1). Those that are not rank 0 lose their stdout, and the signals that ask to end: rank 0 hears these, too, and decides.
+ * Errors: those of qr_comm_launch. */
+int qr_comm_team_begin(struct qr_comm_team *t, int32_t n_ranks, struct qr_err *err);
+
+/* NULL: alone. */
+struct qr_comm *qr_comm_team_comm(struct qr_comm_team *t);
+
+/* rc: how this rank did, *err why not well; then all ranks end. On rank 0, errors: *err itself with how others died behind it; QR_E_CLOSED when one of them did
+ * not end well. */
+int qr_comm_team_end(struct qr_comm_team *t, int rc, struct qr_err *err);
+
 /* Keeps the calling process to its share of the processors it may run on: whole cores, neighbours together. Does nothing where there are fewer processors
  * than ranks. */
 void qr_comm_share_cpus(int32_t rank, int32_t n_ranks);

@@ -27,6 +27,8 @@ struct qr_engine *qr_engine_begin(const char *dir, const struct qr_engine_config
     e->dir = dir;
     e->backend_options = backend;
     e->model_options = model_options;
+    e->wake = wake;
+    e->wake_arg = wake_arg;
     pthread_mutex_init(&e->open_lock, NULL);
     pthread_mutex_init(&e->stats_lock, NULL);
     pthread_mutex_init(&e->adapters.lock, NULL);
@@ -165,6 +167,8 @@ int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *e
     QR_ASSERT(r->n_choices >= 1 && r->n_choices <= QR_CHOICES_MAX);
     if (atomic_load(&e->draining) || atomic_load(&e->closing))
         return qr_err_set(err, QR_E_CLOSED, "the server is shutting down");
+    if (atomic_load(&e->lost))
+        return qr_err_set(err, QR_E_CLOSED, QR_ENGINE_LOST_TEXT);
     int rc = check_request(e, r, err);
     if (rc != 0)
         return rc;
@@ -202,6 +206,16 @@ void qr_engine_recycle(struct qr_engine *e, struct qr_event *event)
     QR_ASSERT(event >= e->event && event < e->event + e->n_events);
     event->req = NULL;
     qr_mailbox_push_urgent(&e->recycled, &event->link);
+}
+
+bool qr_engine_lost(const struct qr_engine *e, struct qr_err *err)
+{
+    QR_ASSERT(e != NULL);
+    QR_ASSERT(err != NULL);
+    if (!atomic_load(&e->lost))
+        return false;
+    *err = e->lost_err;
+    return true;
 }
 
 void qr_engine_drain(struct qr_engine *e)

@@ -153,6 +153,7 @@ struct qr_engine_limits {
     int32_t ctx_max, vocab, n_blocks, block_tokens, running_max, waiting_max, step_tokens_max;
     int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes;
     int64_t lora_bytes;         /* of slots for adapters: an opened engine only, otherwise qr_engine_lora_bytes */
+    int32_t n_ranks;            /* the model is shared out to so many; memory is this one's, which has no less than another */
     int64_t scratch_bytes, table_bytes; /* kernels' scratch; everything else the engine keeps (qr_engine_table_bytes): an opened engine only */
     enum qr_dtype kv_dtype;
     enum qr_dtype weight_dtype; /* what matrices were packed as; an opened engine only */
@@ -201,6 +202,10 @@ void qr_engine_cancel(struct qr_engine *e, struct qr_request *r);
 int32_t qr_engine_take(struct qr_engine *e, struct qr_node *out);
 int32_t qr_engine_wait(struct qr_engine *e, struct qr_node *out, int64_t timeout_us);
 void qr_engine_recycle(struct qr_engine *e, struct qr_event *event); /* the receiver is done with it; never frees event->req */
+
+/* Any thread: whether the engine is of no use any more, as one of the processes that compute the model was lost; then *err says which (for the log). All requests
+ * ended with an error within two seconds, submit answers QR_E_CLOSED, and `wake` was called. Nothing but closing helps. */
+bool qr_engine_lost(const struct qr_engine *e, struct qr_err *err);
 
 /* From now on submit answers QR_E_CLOSED; what was accepted goes on. */
 void qr_engine_drain(struct qr_engine *e);

@@ -11,12 +11,16 @@
 #include "engine/adapters.h"
 #include "engine/ahead.h"
 #include "engine/engine.h"
+#include "engine/follow.h"
 #include "engine/lower.h"
 #include "engine/output.h"
 #include "engine/pace.h"
 #include "engine/pages.h"
 #include "engine/rows.h"
 #include "model/lora.h"
+
+/* What clients hear when a rank is lost. Which one, and how, is for the log. */
+#define QR_ENGINE_LOST_TEXT "one of the processes that compute the model ended; the server has to be started again"
 
 /* What the engine keeps beside a scheduler entry; same index. */
 struct qr_slot {
@@ -65,6 +69,10 @@ struct qr_engine {
     struct qr_mailbox inbox, outbox, recycled;
     _Atomic int32_t n_reserved;           /* choices accepted and not finished, <= n_slots */
     _Atomic bool draining, closing;
+    _Atomic bool lost;                    /* lost_err is there, and stays */
+    struct qr_err lost_err;
+    void (*wake)(void *);                 /* of the receiver; NULL: none */
+    void *wake_arg;
     _Atomic int64_t progress_us;
     struct qr_adapters adapters;
     pthread_mutex_t stats_lock;

@@ -7,9 +7,12 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "engine/internal.h"
+#include "loader/share.h"
+#include "model/ranks.h"
 #include "model/tune.h"
 
 #define EVENTS_WAIT_US 50000  /* how long a step waits for the receiver to give events back before it looks around again */
+#define PING_US 500000        /* without a step for so long, rank 0 asks whether the others are there */
 #define STUCK_WAIT_US 10000   /* work, but nothing runnable: only a deadline or a cancel can change that */
 
 /* ---- open and close ---- */
@@ -74,6 +77,33 @@ static int open_adapters(struct qr_engine *e, size_t *act_bytes, struct qr_err *
     return rc;
 }
 
+/* The step's memory and the cache's size, as all ranks will have them. */
+static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *err)
+{
+    const struct qr_engine_config *c = &e->config;
+    struct qr_comm *comm = qr_model_comm(e->model);
+    struct qr_model_config mine = *qr_model_config(e->model);
+    mine.n_kv_heads = qr_model_share(e->model)->own.n_kv_heads;
+    int rc = comm ? qr_comm_barrier(comm, err) : 0; /* all weights are in */
+    if (rc != 0)
+        return rc;
+    *act_bytes = qr_model_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max);
+    rc = open_adapters(e, act_bytes, err);
+    if (rc != 0)
+        return rc;
+    rc = qr_engine_plan(&e->limits, c, &mine, qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model), (int64_t)*act_bytes,
+                        e->be->mem->available() / qr_engine_local_ranks(comm), err);
+    if (rc != 0)
+        return rc;
+    struct qr_engine_agreed a = {.n_blocks = e->limits.n_blocks, .block_tokens = c->block_tokens, .step_tokens = c->step_tokens_max,
+                                 .logit_rows = c->logit_rows_max};
+    e->limits.lora_bytes = qr_engine_lora_bytes(c, qr_model_config(e->model), qr_model_weight_dtype(e->model));
+    e->limits.weight_dtype = qr_model_weight_dtype(e->model);
+    e->limits.tuned_shapes = qr_tune_count(e->be->tune);
+    e->limits.n_ranks = qr_model_share(e->model)->size;
+    return qr_engine_agree(comm, &a, err);
+}
+
 static int open_all(struct qr_engine *e, struct qr_err *err)
 {
     const struct qr_engine_config *c = &e->config;
@@ -93,21 +123,14 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_model_default_eos(e->model, qr_tokenizer_eos(e->tokenizer));
     if (options.tune == QR_TUNE_NOW)
         qr_model_tune_and_save(e->model, e->be, c->step_tokens_max);
-    size_t act_bytes = qr_model_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max);
-    rc = open_adapters(e, &act_bytes, err);
-    if (rc != 0)
-        return rc;
-    rc = qr_engine_plan(&e->limits, c, qr_model_config(e->model), qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model),
-                        (int64_t)act_bytes, e->be->mem->available(), err);
-    e->limits.lora_bytes = qr_engine_lora_bytes(c, qr_model_config(e->model), qr_model_weight_dtype(e->model));
-    e->limits.weight_dtype = qr_model_weight_dtype(e->model);
-    e->limits.tuned_shapes = qr_tune_count(e->be->tune);
+    size_t act_bytes = 0;
+    rc = plan_memory(e, &act_bytes, err);
     if (rc == 0)
         rc = make_scheduler(e, err);
     if (rc != 0)
         return rc;
     e->kv_mem = e->be->mem->alloc((size_t)e->limits.kv_bytes);
-    e->act_mem = e->be->mem->alloc(act_bytes);
+    e->act_mem = qr_model_act_alloc(e->model, e->be, act_bytes);
     qr_backend_spread(e->be, e->kv_mem, (size_t)e->limits.kv_bytes);
     if (e->be->mem->host)
         qr_pages_watch(&e->pages, e->kv_mem, (size_t)e->limits.kv_bytes);
@@ -117,6 +140,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
     qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);
     e->exec.lora = e->adapters.lora;
+    qr_exec_join(&e->exec);
     qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots);
     qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);
     e->lower.batch.logit_scale = e->rows.scale;
@@ -145,8 +169,7 @@ static void close_all(struct qr_engine *e)
         e->be->mem->host_free(e->logits);
     if (e->kv_mem)
         e->be->mem->free(e->kv_mem);
-    if (e->act_mem)
-        e->be->mem->free(e->act_mem);
+    qr_model_act_free(e->model, e->be, e->act_mem);
     qr_free(e->slot);
     qr_free(e->text);
     qr_adapters_close(&e->adapters);
@@ -304,7 +327,7 @@ static void receive(struct qr_engine *e, int64_t wait_us)
         admit(e, QR_CONTAINER(node, struct qr_request, link), now);
 }
 
-/* Ends choices whose request was cancelled or is past its deadline, as far as there are events to say so. */
+/* Ends choices whose request was cancelled or is past its deadline, and all when a rank is lost, as far as there are events to say so. */
 static void reap(struct qr_engine *e, int64_t now)
 {
     for (int32_t i = 0; i < e->n_slots && e->n_free_events >= e->events_per_choice; i++) {
@@ -313,7 +336,11 @@ static void reap(struct qr_engine *e, int64_t now)
             continue;
         if (atomic_load_explicit(&r->cancelled, memory_order_relaxed))
             end_slot(e, i, QR_FINISH_CANCEL, now);
-        else if (r->deadline_us != 0 && now > r->deadline_us) {
+        else if (atomic_load_explicit(&e->lost, memory_order_relaxed)) {
+            if (r->err.code == QR_OK)
+                qr_err_set(&r->err, QR_E_CLOSED, QR_ENGINE_LOST_TEXT);
+            end_slot(e, i, QR_FINISH_ERROR, now);
+        } else if (r->deadline_us != 0 && now > r->deadline_us) {
             if (r->err.code == QR_OK) /* set once: behind the first error event the receiver may read it */
                 qr_err_set(&r->err, QR_E_BUSY, "the request was not finished within its time limit of %.1f s",
                            (double)(r->deadline_us - r->arrived_us) * 1e-6);
@@ -475,6 +502,18 @@ static void publish_stats(struct qr_engine *e)
     pthread_mutex_unlock(&e->stats_lock);
 }
 
+/* Whether a rank is gone. What was computed then means nothing; requests end when the engine looks around next. */
+static bool lose(struct qr_engine *e)
+{
+    if (!qr_exec_lost(&e->exec, &e->lost_err))
+        return false;
+    atomic_store(&e->lost, true);
+    qr_log(QR_LOG_ERROR, "engine", "a rank is lost, all requests end reason=\"%s\"", e->lost_err.msg);
+    if (e->wake)
+        e->wake(e->wake_arg);
+    return true;
+}
+
 /* Who runs in the next step; false: nobody. */
 static bool plan_step(struct qr_engine *e, int64_t now)
 {
@@ -488,7 +527,7 @@ static bool plan_step(struct qr_engine *e, int64_t now)
 static void copy_blocks(struct qr_engine *e)
 {
     for (int32_t i = 0; i < e->plan.n_copies; i++)
-        e->be->k->kv_copy(e->be->queue, &(struct qr_kv_copy_args){.kv = &e->kv, .src = e->plan.copy[i].src, .dst = e->plan.copy[i].dst});
+        qr_model_kv_copy(&e->exec, e->plan.copy[i].src, e->plan.copy[i].dst);
 }
 
 /* Who draws is the host: it reads logits when they are there. */
@@ -506,6 +545,10 @@ static bool step_at_once(struct qr_engine *e)
     struct qr_tensor logits = qr_model_forward(&e->exec, batch);
     bring_logits(e, &logits);
     mark(e, QR_PART_MODEL);
+    if (lose(e)) {
+        qr_sched_commit(e->sched, &e->plan);
+        return true;
+    }
     find_rows(e, &logits);
     qr_rows_compute(&e->rows);
     mark(e, QR_PART_SAMPLE);
@@ -627,8 +670,11 @@ static void run(struct qr_engine *e)
         if (e->n_free_events < (e->limits.running_max + 1) * e->events_per_choice) {
             collect_recycled(e, EVENTS_WAIT_US);
             mark(e, QR_PART_IDLE);
-        } else if (!qr_engine_step(e)) {
-            wait_us = e->stats.n_inside > 0 ? STUCK_WAIT_US : -1;
+        } else if (atomic_load(&e->lost) || !qr_engine_step(e)) {
+            wait_us = e->stats.n_inside > 0 ? STUCK_WAIT_US : e->exec.ranks ? PING_US : -1;
+            qr_exec_ping(&e->exec, PING_US);
+            if (!atomic_load(&e->lost) && lose(e))
+                wait_us = 0;
         }
         publish_stats(e);
     }
@@ -662,6 +708,8 @@ void *qr_engine_thread(void *arg)
     qr_list_init(&e->free_events);
     qr_list_init(&e->said);
     int rc = open_all(e, &e->open_err);
+    if (rc != 0 && e->model_options->comm)
+        qr_comm_abort(e->model_options->comm, e->open_err.msg);
     pthread_mutex_lock(&e->open_lock);
     e->open_state = rc == 0 ? 1 : -1;
     pthread_mutex_unlock(&e->open_lock);

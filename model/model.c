@@ -452,6 +452,7 @@ int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend 
                                   .weight_bytes = m.weights.region_bytes, .table_bytes = m.weights.table_bytes,
                                   .act_bytes = qr_model_act_bytes(&m, n_tokens, n_logits),
                                   .adapted_act_bytes = qr_lora_act_bytes(&m, n_tokens, n_logits)};
+    out->config.n_kv_heads = m.share.own.n_kv_heads;
     struct qr_kv_view token = qr_model_kv_view(&m, NULL, 0, 1);
     out->kv_token_bytes = qr_kv_block_bytes(&token);
     drop_rotation(&m.rope, m.mem);

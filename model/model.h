@@ -111,7 +111,7 @@ void qr_exec_set_batch(struct qr_exec *x, const struct qr_batch *b);
 
 /* Memory before anything is loaded: reads the configuration and the headers of the weight files only. */
 struct qr_model_plan {
-    struct qr_model_config config;     /* ctx_max as it would be opened */
+    struct qr_model_config config;     /* ctx_max as it would be opened, n_kv_heads as this rank has them */
     enum qr_dtype weight_dtype, kv_dtype;
     size_t weight_bytes, table_bytes;  /* packed weights; the embedding's rows, mapped from the file */
     size_t kv_token_bytes;             /* keys and values of one token, all layers */

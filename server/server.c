@@ -31,6 +31,8 @@ const char *qr_server_trouble(const struct qr_server *s)
         return "failed";
     if (s->phase == QR_PHASE_LOADING)
         return "loading";
+    if (s->lost)
+        return "lost";
     int64_t progress_us = qr_engine_progress_us(s->model.engine, &has_work);
     if (has_work && qr_clock_us() - progress_us > s->config.watchdog_us)
         return "stuck";
@@ -40,7 +42,9 @@ const char *qr_server_trouble(const struct qr_server *s)
 bool qr_server_unavailable(const struct qr_server *s, struct qr_api_error *e)
 {
     QR_ASSERT(s != NULL && e != NULL);
-    if (s->draining)
+    if (s->lost)
+        qr_api_error_set(e, 503, "lost", "A part of the model was lost; the server has to be started again.");
+    else if (s->draining)
         qr_api_error_set(e, 503, "shutting_down", "The server is shutting down; it takes no new requests.");
     else if (s->phase == QR_PHASE_FAILED)
         qr_api_error_set(e, 503, "load_failed", "The model could not be loaded; the server's log says why.");
@@ -68,7 +72,7 @@ static void check_drained(struct qr_server *s)
         return;
     qr_conn_close_idle(env);
     if (s->n_calls == 0 && env->n_conns == 0)
-        stop_now(s, s->phase == QR_PHASE_FAILED ? 1 : 0);
+        stop_now(s, s->phase == QR_PHASE_FAILED || s->lost ? 1 : 0);
 }
 
 static void begin_drain(struct qr_server *s)
@@ -124,6 +128,17 @@ static void become_ready(struct qr_server *s)
         qr_engine_drain(s->model.engine);
 }
 
+/* An engine that computes no more: what it has is ended with errors, as a drain would see to if it were finished, and the process ends. */
+static void look_for_loss(struct qr_server *s)
+{
+    struct qr_err err;
+    if (s->lost || !qr_engine_lost(s->model.engine, &err))
+        return;
+    s->lost = true;
+    qr_log(QR_LOG_ERROR, "server", "the engine is lost, the server ends reason=\"%s\"", err.msg);
+    begin_drain(s);
+}
+
 static void on_wake(void *user)
 {
     struct qr_server *s = user;
@@ -147,8 +162,10 @@ static void on_wake(void *user)
     }
     if (stop)
         begin_drain(s);
-    if (s->phase == QR_PHASE_READY)
+    if (s->phase == QR_PHASE_READY) {
         qr_calls_take(s);
+        look_for_loss(s);
+    }
     check_drained(s);
 }
 

@@ -36,6 +36,7 @@ struct qr_server {
     char fingerprint[32];                 /* "fp_..." of program version and model name */
     char reason[300];                     /* phase FAILED: why */
     bool draining;
+    bool lost;                            /* the engine computes no more (qr_engine_lost) */
     int64_t drain_until_us;
     int exit_status;
     struct qr_node calls;                 /* every call that has not ended */
@@ -50,10 +51,10 @@ struct qr_server {
 /* A number for ids: unique in this process, not guessable from another. */
 uint64_t qr_server_next_id(struct qr_server *s);
 
-/* Sets *e when calls are not possible now: loading, failed, draining. */
+/* Sets *e when calls are not possible now: loading, failed, lost, draining. */
 bool qr_server_unavailable(const struct qr_server *s, struct qr_api_error *e);
 
-/* NULL when healthy: else "loading", "failed", "draining", "stuck". */
+/* NULL when healthy: else "loading", "failed", "lost", "draining", "stuck". */
 const char *qr_server_trouble(const struct qr_server *s);
 
 #endif

@@ -410,6 +410,12 @@ void qr_engine_recycle(struct qr_engine *e, struct qr_event *event)
     pthread_mutex_unlock(&e->lock);
 }
 
+bool qr_engine_lost(const struct qr_engine *e, struct qr_err *err)
+{
+    (void)e, (void)err;
+    return false;
+}
+
 void qr_engine_drain(struct qr_engine *e)
 {
     pthread_mutex_lock(&e->lock);

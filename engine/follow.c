@@ -1,0 +1,79 @@
+#include "engine/follow.h"
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "model/ranks.h"
+
+struct follower {
+    struct qr_backend *be;
+    struct qr_model *model;
+    void *kv_mem, *act_mem;
+    struct qr_kv_view kv;
+    struct qr_arena act;
+    struct qr_exec exec;
+};
+
+int qr_engine_agree(struct qr_comm *comm, struct qr_engine_agreed *a, struct qr_err *err)
+{
+    QR_ASSERT(a != NULL);
+    QR_ASSERT(err != NULL);
+    int64_t values[] = {a->n_blocks, a->block_tokens, a->step_tokens, a->logit_rows};
+    int rc = qr_ranks_agree(comm, values, QR_COUNT(values), err);
+    if (rc == 0)
+        *a = (struct qr_engine_agreed){.n_blocks = values[0], .block_tokens = values[1], .step_tokens = values[2], .logit_rows = values[3]};
+    return rc;
+}
+
+int32_t qr_engine_local_ranks(const struct qr_comm *comm)
+{
+    struct qr_comm_mpirun m;
+    if (!comm)
+        return 1;
+    QR_ASSERT(comm->size > 0);
+    return qr_comm_in_mpirun(&m) ? m.local_size : comm->size;
+}
+
+static int open_share(struct follower *f, const char *dir, const struct qr_engine_config *config, const struct qr_backend_options *backend,
+                      const struct qr_model_options *model_options, struct qr_err *err)
+{
+    struct qr_backend_options bo = *backend;
+    struct qr_model_options mo = *model_options;
+    struct qr_engine_agreed a = {0};
+    bo.step_rows_max = config->step_tokens_max;
+    mo.ctx_max = config->ctx_max;
+    int rc = qr_backend_open(&f->be, &bo, err);
+    rc = rc ? rc : qr_model_open(&f->model, dir, f->be, &mo, err);
+    rc = rc ? rc : qr_comm_barrier(mo.comm, err); /* the weights are in: rank 0 sees what is free */
+    rc = rc ? rc : qr_engine_agree(mo.comm, &a, err);
+    if (rc)
+        return rc;
+    f->kv = qr_model_kv_view(f->model, NULL, (int32_t)a.n_blocks, (int32_t)a.block_tokens);
+    const size_t kv_bytes = (size_t)a.n_blocks * qr_kv_block_bytes(&f->kv);
+    const size_t act_bytes = qr_model_act_bytes(f->model, (int32_t)a.step_tokens, (int32_t)a.logit_rows);
+    f->kv.base = f->kv_mem = f->be->mem->alloc(kv_bytes);
+    qr_backend_spread(f->be, f->kv_mem, kv_bytes);
+    f->act_mem = qr_model_act_alloc(f->model, f->be, act_bytes);
+    qr_arena_init_fixed(&f->act, f->act_mem, act_bytes);
+    qr_exec_init(&f->exec, f->model, f->be, &f->act, &f->kv);
+    qr_exec_join(&f->exec);
+    return 0;
+}
+
+int qr_engine_follow(const char *dir, const struct qr_engine_config *config, const struct qr_backend_options *backend,
+                     const struct qr_model_options *model_options, struct qr_err *err)
+{
+    QR_ASSERT(dir != NULL && config != NULL && backend != NULL);
+    QR_ASSERT(model_options != NULL && model_options->comm != NULL && model_options->comm->rank > 0);
+    struct follower f = {0};
+    int rc = open_share(&f, dir, config, backend, model_options, err);
+    rc = rc ? rc : qr_exec_follow(&f.exec, err);
+    if (rc)
+        qr_comm_abort(model_options->comm, err->msg);
+    qr_exec_release(&f.exec);
+    if (f.kv_mem)
+        f.be->mem->free(f.kv_mem);
+    qr_model_act_free(f.model, f.be, f.act_mem);
+    qr_model_close(f.model);
+    qr_backend_close(f.be);
+    return rc;
+}

@@ -2,6 +2,7 @@
 #ifndef TESTS_ENGINE_HARNESS_H
 #define TESTS_ENGINE_HARNESS_H
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "engine/engine.h"
+#include "engine/follow.h"
 
 /* The path of shared data, or NULL when it is not there. Lives until the next call. */
 static inline const char *data_path(const char *name)
@@ -28,9 +29,25 @@ static inline double test_scale(void)
     return s ? atof(s) : 1.0;
 }
 
+#define RANKS_MAX 4
+
+/* A rank that follows, as a thread. */
+struct follower {
+    const char *dir; /* of the world */
+    struct qr_engine_config config;
+    struct qr_backend_options bo;
+    struct qr_model_options mo;
+    struct qr_err err;
+    pthread_t thread;
+};
+
 struct world {
     struct qr_tokenizer *tokenizer;
     struct qr_engine *engine;
+    struct qr_comm comm[RANKS_MAX]; /* with several ranks, as the followers */
+    struct follower follower[RANKS_MAX];
+    int32_t n_ranks;
+    char dir[1024];
 };
 
 struct setup {
@@ -39,7 +56,7 @@ struct setup {
     enum qr_compute compute;
     enum qr_kv_cache kv_cache;
     enum qr_quantize quantize;
-    int32_t n_threads;
+    int32_t n_threads, n_ranks; /* n_ranks 0: one */
 };
 
 static inline void setup_init(struct setup *s, const char *model)
@@ -49,13 +66,40 @@ static inline void setup_init(struct setup *s, const char *model)
     s->config.hash_seed = 7;
 }
 
+static inline void *follow(void *arg)
+{
+    struct follower *f = arg;
+    qr_engine_follow(f->dir, &f->config, &f->bo, &f->mo, &f->err);
+    return NULL;
+}
+
+static inline void world_follow(struct world *w, const struct setup *s, const struct qr_backend_options *bo, struct qr_model_options *mo)
+{
+    struct qr_err err;
+    w->n_ranks = s->n_ranks > 1 ? s->n_ranks : 1;
+    QR_ASSERT(w->n_ranks <= RANKS_MAX);
+    if (w->n_ranks == 1)
+        return;
+    if (qr_comm_open_threads(w->comm, w->n_ranks, &err) != 0)
+        qr_panic("%s", err.msg);
+    for (int32_t r = 1; r < w->n_ranks; r++) {
+        struct follower *f = &w->follower[r];
+        *f = (struct follower){.dir = w->dir, .config = s->config, .bo = *bo, .mo = *mo};
+        f->mo.comm = &w->comm[r];
+        if (pthread_create(&f->thread, NULL, follow, f) != 0)
+            qr_panic("no thread for rank %d", r);
+    }
+    mo->comm = &w->comm[0];
+}
+
 static inline void world_open(struct world *w, const struct setup *s)
 {
     struct qr_err err = {0};
     struct qr_backend_options bo = {.device = s->device, .isa = s->isa, .n_threads = s->n_threads};
     struct qr_model_options mo = {.compute = s->compute, .kv_cache = s->kv_cache, .quantize = s->quantize};
-    char dir[1024];
-    snprintf(dir, sizeof dir, "%s", data_path(s->model));
+    const char *dir = w->dir;
+    snprintf(w->dir, sizeof w->dir, "%s", data_path(s->model));
+    world_follow(w, s, &bo, &mo);
     if (qr_tokenizer_open(&w->tokenizer, dir, &err) != 0 ||
         qr_engine_open(&w->engine, dir, &s->config, &bo, &mo, w->tokenizer, NULL, NULL, &err) != 0)
         qr_panic("cannot open %s: %s", dir, err.msg);
@@ -65,6 +109,10 @@ static inline void world_close(struct world *w)
 {
     qr_engine_close(w->engine);
     qr_tokenizer_close(w->tokenizer);
+    for (int32_t r = 1; r < w->n_ranks; r++)
+        pthread_join(w->follower[r].thread, NULL);
+    for (int32_t r = 0; w->n_ranks > 1 && r < w->n_ranks; r++) /* here, so that a test may have a rank give up at any time */
+        qr_comm_close(&w->comm[r]);
 }
 
 #define ANSWER_TOKENS 600

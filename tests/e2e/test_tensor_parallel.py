@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""--tensor-parallel: one model on several processes; their answers, what they refuse, and how they end."""
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+from lib import QUIRE, SLOW, STORIES, Server, Skip, main, need_data, run, run_lines
+from test_ranks import children_of
+
+IDS = [[1, 403, 407, 261, 378], [1, 346], [1] + [300 + i for i in range(90)]]
+SECONDS = 2  # what a lost rank may take to be seen
+
+
+def gone(pid):
+    """Ended, or a zombie that only waits to be asked."""
+    try:
+        with open(f'/proc/{pid}/stat', encoding='ascii') as f:
+            return f.read().rsplit(')', 1)[1].split()[0] == 'Z'
+    except OSError:
+        return True
+
+
+def until_gone(pids, seconds):
+    end = time.monotonic() + seconds * SLOW
+    while time.monotonic() < end:
+        if all(gone(p) for p in pids):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f'still there after {seconds} s: {[p for p in pids if not gone(p)]}')
+
+
+def differences(a, b):
+    return max(abs(x - y) for x, y in zip(a['logprobs'], b['logprobs']) if x is not None)
+
+
+def test_scores_of_2_and_4_processes_are_the_same_bytes_every_time_and_those_of_one_but_for_rounding():
+    """Bound: as in tests/model/test_ranks.c. Ranks add two sums a layer in another order, instruction-set levels all sums, so that ranks may differ by twice what
+    ref and the best level differ by."""
+    need_data()
+    lines = [{'ids': x} for x in IDS]
+    one, ref = (run_lines('score', '--model', STORIES, *isa, lines=lines) for isa in ([], ['--isa', 'ref']))
+    moved = max(differences(a, b) for a, b in zip(one, ref))
+    for n in ('2', '4'):
+        some, again = (run_lines('score', '--model', STORIES, '--tensor-parallel', n, '--threads', '1', lines=lines) for _ in range(2))
+        assert some == again, n
+        worst = max(differences(a, b) for a, b in zip(one, some))
+        print(f'   {n} processes: log-probabilities differ by at most {worst:.1e}, levels by {moved:.1e}')
+        assert 0 < worst <= 2 * moved, (worst, moved)
+
+
+def test_what_two_processes_generate_is_what_they_serve_and_stdout_has_nothing_else():
+    need_data()
+    args = ['--model', STORIES, '--tensor-parallel', '2', '--threads', '1']
+    rc, out, err = run('generate', *args, '--prompt-ids', '1,346', '--max-tokens', '40', '--json')
+    assert rc == 0 and out.count('\n') == 1 and err == '', (rc, out, err)
+    generated = json.loads(out)
+    one = json.loads(run('generate', '--model', STORIES, '--prompt-ids', '1,346', '--max-tokens', '40', '--json')[1])
+    assert generated == one
+    with Server('--tensor-parallel', '2', '--threads', '1') as s:
+        child, = children_of(s.process.pid)
+        body = {'model': 'stories260K', 'prompt': [1, 346], 'max_tokens': 40, 'temperature': 0}
+        status, answer = s.post('/v1/completions', body)
+        assert status == 200 and answer['choices'][0]['text'] == generated['text'], answer
+        assert ''.join(e['choices'][0]['text'] for e in s.stream('/v1/completions', body)) == generated['text']
+        assert 'ranks   2 processes (shm)' in s.stderr(), s.stderr()
+        os.kill(child, signal.SIGTERM)
+        os.kill(child, signal.SIGINT)
+        assert s.post('/v1/completions', body)[0] == 200, 'a process that follows ends when it is told so by rank 0 alone'
+    assert s.process.returncode == 0
+    until_gone([child], SECONDS)
+
+
+def start_streams(server, n):
+    """n long streams; returns what becomes of each: (what its last event was, when)."""
+    ends, begun, threads = [], threading.Semaphore(0), []
+
+    def one():
+        last = None
+        try:
+            for last in server.stream('/v1/completions', {'model': 'stories260K', 'prompt': [1, 346], 'max_tokens': 450, 'ignore_eos': True, 'temperature': 0}):
+                begun.release()
+        except (AssertionError, OSError) as e:
+            last = last if last and 'error' in last else {'broken': str(e)}
+        ends.append((last, time.monotonic()))
+
+    for _ in range(n):
+        threads.append(threading.Thread(target=one))
+        threads[-1].start()
+    for _ in range(n):
+        assert begun.acquire(timeout=20 * SLOW)
+    return ends, threads
+
+
+def test_a_process_that_is_killed_ends_every_stream_with_an_error_within_two_seconds_and_the_server():
+    need_data()
+    with Server('--tensor-parallel', '2', '--threads', '1', '--isa', 'ref') as s:
+        child, = children_of(s.process.pid)
+        ends, threads = start_streams(s, 4)
+        killed = time.monotonic()
+        os.kill(child, signal.SIGKILL)
+        for t in threads:
+            t.join(20 * SLOW)
+        assert len(ends) == 4
+        for last, when in ends:
+            assert last and last['error']['message'].startswith('one of the processes that compute the model ended'), last
+            assert when - killed < SECONDS * SLOW, when - killed
+        assert s.process.wait(10 * SLOW) == 1
+        text = s.stderr()
+        assert 'a rank is lost' in text and 'rank 1' in text and 'signal 9' in text, text
+        print(f'   streams ended after {max(w for _, w in ends) - killed:.2f} s, the server after {time.monotonic() - killed:.2f} s')
+
+
+def test_a_process_that_is_killed_while_nothing_runs_ends_the_server_within_two_seconds():
+    need_data()
+    with Server('--tensor-parallel', '2', '--threads', '1') as s:
+        child, = children_of(s.process.pid)
+        killed = time.monotonic()
+        os.kill(child, signal.SIGKILL)
+        assert s.process.wait(SECONDS * SLOW) == 1
+        print(f'   after {time.monotonic() - killed:.2f} s')
+
+
+def test_nobody_outlives_a_server_that_is_killed_or_that_is_told_to_end_under_load():
+    need_data()
+    with Server('--tensor-parallel', '4', '--threads', '1') as s:
+        children = children_of(s.process.pid)
+        assert len(children) == 3
+        os.kill(s.process.pid, signal.SIGKILL)
+        s.process.wait()
+        until_gone(children, SECONDS)
+    with Server('--tensor-parallel', '2', '--threads', '1') as s:
+        children = children_of(s.process.pid)
+        ends, threads = start_streams(s, 4)
+        for pid in [*children, s.process.pid]:  # as a service manager does, which asks the whole group
+            os.kill(pid, signal.SIGTERM)
+        for t in threads:
+            t.join(60 * SLOW)
+        assert all('choices' in last for last, _ in ends), ends
+        assert s.process.wait(20 * SLOW) == 0, s.stderr()
+        until_gone(children, SECONDS)
+
+
+def test_what_cannot_be_shared_out_is_refused_once_and_says_what_to_do():
+    need_data()
+    for args, status, words in [(['--tensor-parallel', '5'], 4, ['5 ranks', '4 key-value heads', '--tensor-parallel 4']),
+                                (['--tensor-parallel', '2', '--cpus', '0'], 2, ['--cpus', 'taskset -c 0']),
+                                (['--tensor-parallel', '2', '--tune', 'now'], 2, ['--tune now', 'cached']),
+                                (['--tensor-parallel', '2', '--kv-tokens', '1', '--max-len', '500'], 5, ['does not fit'])]:
+        rc, out, err = run('generate', '--model', STORIES, *args, '--prompt-ids', '1')
+        assert rc == status and out == '' and err.count('\n') == 1 and all(w in err for w in words), (args, rc, err)
+    with Server('--tensor-parallel', '5', wait=False) as s:
+        assert s.process.wait(20 * SLOW) == 4
+        assert s.stderr().count('5 ranks, but the model has 4 key-value heads') == 2, s.stderr()  # what happened, and why the server ends
+
+
+def test_the_plan_is_that_of_one_of_the_processes():
+    need_data()
+    one, four = (json.loads(run('plan', '--model', STORIES, '--json', '--tensor-parallel', n, '--kv-tokens', '4096')[1]) for n in ('1', '4'))
+    assert (one['ranks'], four['ranks']) == (1, 4)
+    assert four['kv_bytes'] * 4 == one['kv_bytes'] and four['kv_blocks'] == one['kv_blocks']
+    assert four['weight_bytes'] < 0.6 * one['weight_bytes'] and four['act_bytes'] <= one['act_bytes'], (one, four)
+    assert math.isclose(four['total_bytes'], sum(v for k, v in four.items() if k.endswith('_bytes') and k not in ('kv_token_bytes', 'total_bytes',
+                                                                                                                 'available_bytes')))
+
+
+def test_processes_of_mpirun_say_what_forked_ones_do():
+    need_data()
+    if not shutil.which('mpirun') or not os.path.exists(os.path.join(os.path.dirname(QUIRE), 'libquire_mpi.so')):
+        raise Skip('no mpirun, or no libquire_mpi.so beside the program')
+    args = ['generate', '--model', STORIES, '--tensor-parallel', '2', '--threads', '1', '--prompt-ids', '1,346', '--max-tokens', '12', '--json']
+    env = {**os.environ, 'ASAN_OPTIONS': os.environ.get('ASAN_OPTIONS', '') + ':detect_leaks=0'}  # Open MPI's own
+    p = subprocess.run(['mpirun', '--allow-run-as-root', '--oversubscribe', '--bind-to', 'none', '-n', '2', QUIRE, *args], capture_output=True, timeout=100 * SLOW,
+                       env=env, check=False)
+    assert p.returncode == 0, p.stderr.decode()
+    assert p.stdout.decode() == run(*args)[1], p.stdout.decode()
+
+
+if __name__ == '__main__':
+    main(globals())

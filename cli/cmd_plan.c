@@ -111,7 +111,8 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
         rc = qr_model_plan(&p->model, o->m.model, be, &mo, ec->step_tokens_max, ec->logit_rows_max, err);
     if (rc == 0) {
         const int64_t weights = (int64_t)(p->model.weight_bytes + p->model.table_bytes);
-        rc = qr_engine_plan(&p->limits, ec, &p->model.config, p->model.kv_dtype, weights, (int64_t)p->model.act_bytes, p->available / mo.n_ranks - weights, err);
+        rc = qr_engine_plan(&p->limits, ec, &p->model.config, p->model.kv_dtype, weights, (int64_t)p->model.act_bytes,
+                            p->available / mo.n_ranks - weights, err);
         p->n_threads = be->n_threads;
         p->part[PART_SCRATCH] = (int64_t)qr_backend_scratch_bytes(be);
     }

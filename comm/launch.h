@@ -30,8 +30,8 @@ struct qr_comm_team {
     struct qr_comm_crew *crew; /* owned */
 };
 
-/* Becomes n_ranks ranks, or stays alone (1). Those that are not rank 0 lose their stdout, and the signals that ask to end: rank 0 hears these, too, and decides.
- * Errors: those of qr_comm_launch. */
+/* Becomes n_ranks ranks, or stays alone (1). Those that are not rank 0 lose their stdout, and the signals that ask to end: rank 0 hears these, too, and
+ * decides. Errors: those of qr_comm_launch. */
 int qr_comm_team_begin(struct qr_comm_team *t, int32_t n_ranks, struct qr_err *err);
 
 /* NULL: alone. */

@@ -203,8 +203,8 @@ int32_t qr_engine_take(struct qr_engine *e, struct qr_node *out);
 int32_t qr_engine_wait(struct qr_engine *e, struct qr_node *out, int64_t timeout_us);
 void qr_engine_recycle(struct qr_engine *e, struct qr_event *event); /* the receiver is done with it; never frees event->req */
 
-/* Any thread: whether the engine is of no use any more, as one of the processes that compute the model was lost; then *err says which (for the log). All requests
- * ended with an error within two seconds, submit answers QR_E_CLOSED, and `wake` was called. Nothing but closing helps. */
+/* Any thread: whether the engine is of no use any more, as one of the processes that compute the model was lost; then *err says which (for the log). All
+ * requests ended with an error within two seconds, submit answers QR_E_CLOSED, and `wake` was called. Nothing but closing helps. */
 bool qr_engine_lost(const struct qr_engine *e, struct qr_err *err);
 
 /* From now on submit answers QR_E_CLOSED; what was accepted goes on. */

@@ -13,8 +13,8 @@ int qr_engine_agree(struct qr_comm *comm, struct qr_engine_agreed *a, struct qr_
 /* Ranks of this one's machine: they share its memory. comm NULL: one. */
 int32_t qr_engine_local_ranks(const struct qr_comm *comm);
 
-/* On the calling thread, with the options of rank 0's engine, until that is closed. Errors: those of qr_engine_open, and QR_E_CLOSED when a rank is lost. Rank 0
- * and the others hear of them. */
+/* On the calling thread, with the options of rank 0's engine, until that is closed. Errors: those of qr_engine_open, and QR_E_CLOSED when a rank is lost.
+ * Rank 0 and the others hear of them. */
 int qr_engine_follow(const char *dir, const struct qr_engine_config *config, const struct qr_backend_options *backend,
                      const struct qr_model_options *model_options, struct qr_err *err);
 

@@ -145,7 +145,7 @@ static const struct loop *find_loop(const char *isa, enum qr_probe_unit unit)
 
 enum qr_probe_unit qr_probe_unit_of(enum qr_dtype weights)
 {
-    QR_ASSERT(qr_dtype_packs(weights));
+    QR_ASSERT(qr_dtype_multiplies(weights) || weights == QR_CODED);
     if (weights == QR_F32)
         return QR_PROBE_F32;
     return qr_dtype_is_quantized(weights) && !qr_dtype_format(weights).weight_only ? QR_PROBE_INT8 : QR_PROBE_BF16;

@@ -68,7 +68,7 @@ enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
 #define QR_QUANT_INPUTS_MAX_WIDE 32768  /* int8-gG, weight-only and coded: what their panels are unpacked to fits a worker's scratch */
 static inline int32_t qr_linear_inputs_max(enum qr_dtype w)
 {
-    if (!qr_dtype_is_quantized(w) && !qr_dtype_is_coded(w) && w != QR_CODED)
+    if (!qr_dtype_is_quantized(w) && !qr_dtype_is_coded(w))
         return QR_LINEAR_INPUTS_MAX;
     return w == QR_Q8 || w == QR_Q4 || w == QR_Q4_G64 || w == QR_Q4_G128 ? QR_QUANT_INPUTS_MAX : QR_QUANT_INPUTS_MAX_WIDE;
 }

@@ -34,11 +34,14 @@ static int check_backend(struct qr_check_report *r, struct qr_err *err)
     int rc = qr_backend_open(&be, &o, err);
     if (rc)
         return rc;
+    struct qr_share share;
+    qr_share_whole(&share, c);
+    r->compute = qr_weights_stored_dtype(r->files, &share, be->k);
     const enum qr_dtype kv = r->compute == QR_F32 ? QR_F32 : QR_BF16;
     rc = qr_backend_supports(be, r->compute, qr_weights_inputs_max(c), kv, c->head_dim, BLOCK_TOKENS, err);
-    for (int t = 0; t <= QR_W4_G128; t++)
+    for (int t = 0; t < QR_DTYPE_COUNT; t++)
         if (t == (int)r->compute || qr_dtype_is_quantized((enum qr_dtype)t))
-            r->weight_bytes[t] = qr_weights_region_bytes(c, be->k, (enum qr_dtype)t);
+            r->weight_bytes[t] = qr_weights_region_bytes(r->files, &share, be->k, (enum qr_dtype)t);
     const struct qr_kv_view token = {.dtype = kv, .n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads, .block_tokens = 1, .head_dim = c->head_dim};
     r->kv_token_bytes = qr_kv_block_bytes(&token);
     snprintf(r->kernels, sizeof r->kernels, "%s", be->k->name);
@@ -107,10 +110,8 @@ static void examine(struct qr_check_report *r)
     }
     const int32_t n_before = r->n_problems;
     check_tokenizer(r);
-    if (r->has_config && r->files && n_before == 0) {
-        r->compute = qr_weights_lossless_dtype(r->files, &r->config);
+    if (r->has_config && r->files && n_before == 0)
         note(r, check_backend(r, slot(r)));
-    }
 }
 
 int qr_model_check(struct qr_buf *out, const char *path, const struct qr_check_options *options, struct qr_err *err)

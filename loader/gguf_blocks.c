@@ -28,17 +28,16 @@ static void nibbles(int8_t *code, const uint8_t *q, int32_t n, const int8_t *ste
 
 /* ---- blocks of 32 ---- */
 
-static void q4_0(int8_t *code, float *scale, float *offset, const uint8_t *b)
+static void q4_0(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
-    *scale = half_at(b);
-    *offset = 0;
+    s->scale = half_at(b);
     nibbles(code, b + 2, 16, signed_steps);
 }
 
-static void q4_1(int8_t *code, float *scale, float *offset, const uint8_t *b)
+static void q4_1(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
-    *scale = half_at(b);
-    *offset = half_at(b + 2);
+    s->scale = half_at(b);
+    s->offset = half_at(b + 2);
     nibbles(code, b + 4, 16, plain_steps);
 }
 
@@ -53,57 +52,54 @@ static void five_bits(int8_t *code, const uint8_t *high, const uint8_t *q, int32
     }
 }
 
-static void q5_0(int8_t *code, float *scale, float *offset, const uint8_t *b)
+static void q5_0(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
-    *scale = half_at(b);
-    *offset = 0;
+    s->scale = half_at(b);
     five_bits(code, b + 2, b + 6, 16);
 }
 
-static void q5_1(int8_t *code, float *scale, float *offset, const uint8_t *b)
+static void q5_1(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
-    *scale = half_at(b);
-    *offset = half_at(b + 2);
+    s->scale = half_at(b);
+    s->offset = half_at(b + 2);
     five_bits(code, b + 4, b + 8, 0);
 }
 
-static void q8_0(int8_t *code, float *scale, float *offset, const uint8_t *b)
+static void q8_0(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
-    *scale = half_at(b);
-    *offset = 0;
+    s->scale = half_at(b);
     memcpy(code, b + 2, 32);
 }
 
-static void iq4_nl(int8_t *code, float *scale, float *offset, const uint8_t *b)
+static void iq4_nl(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
-    *scale = half_at(b);
-    *offset = 0;
+    s->scale = half_at(b);
     nibbles(code, b + 2, 16, uneven);
 }
 
 /* ---- blocks of 256 ---- */
 
 /* 16 bytes of scale and offset (4 bits each), 64 of codes (2 bits: four runs of 32 numbers in each 32 bytes), then the scales' scales. */
-static void q2_k(int8_t *code, float *scale, float *offset, const uint8_t *b)
+static void q2_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
-    const float d = half_at(b + 80), least = half_at(b + 82);
+    s->scale = half_at(b + 80);
+    s->offset = -half_at(b + 82);
     for (int32_t g = 0; g < 16; g++) {
-        scale[g] = d * (float)(b[g] & 15);
-        offset[g] = -(least * (float)(b[g] >> 4));
+        s->step[g] = (int8_t)(b[g] & 15);
+        s->offset_step[g] = (int8_t)(b[g] >> 4);
     }
     for (int32_t i = 0; i < QR_GGUF_BLOCK_MAX; i++)
         code[i] = (int8_t)(b[16 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3);
 }
 
 /* 32 bytes with a third bit each (clear: minus 4), 64 of codes as above, 12 of 16 scales of 6 bits. */
-static void q3_k(int8_t *code, float *scale, float *offset, const uint8_t *b)
+static void q3_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
-    const uint8_t *s = b + 96;
-    const float d = half_at(b + 108);
+    const uint8_t *six = b + 96;
+    s->scale = half_at(b + 108);
     for (int32_t g = 0; g < 16; g++) {
-        const int32_t low = g < 8 ? s[g] & 15 : s[g - 8] >> 4, high = s[8 + g % 4] >> (2 * (g / 4)) & 3;
-        scale[g] = d * (float)((low | high << 4) - 32);
-        offset[g] = 0;
+        const int32_t low = g < 8 ? six[g] & 15 : six[g - 8] >> 4, high = six[8 + g % 4] >> (2 * (g / 4)) & 3;
+        s->step[g] = (int8_t)((low | high << 4) - 32);
     }
     for (int32_t i = 0; i < QR_GGUF_BLOCK_MAX; i++) {
         const int32_t two = b[32 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3, third = b[i % 32] >> (i / 32) & 1;
@@ -111,27 +107,28 @@ static void q3_k(int8_t *code, float *scale, float *offset, const uint8_t *b)
     }
 }
 
-/* Eight scales and offsets of 6 bits in 12 bytes. */
-static void six_bit_pairs(float *scale, float *offset, float d, float least, const uint8_t *s)
+/* The scales' scale and the offsets', then eight of each of 6 bits in 12 bytes. */
+static void six_bit_pairs(struct qr_gguf_scales *s, const uint8_t *b)
 {
+    const uint8_t *six = b + 4;
+    s->scale = half_at(b);
+    s->offset = -half_at(b + 2);
     for (int32_t g = 0; g < 8; g++) {
-        const int32_t sc = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | (s[g - 4] >> 6) << 4;
-        const int32_t of = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | (s[g] >> 6) << 4;
-        scale[g] = d * (float)sc;
-        offset[g] = -(least * (float)of);
+        s->step[g] = (int8_t)(g < 4 ? six[g] & 63 : (six[g + 4] & 15) | (six[g - 4] >> 6) << 4);
+        s->offset_step[g] = (int8_t)(g < 4 ? six[g + 4] & 63 : six[g + 4] >> 4 | (six[g] >> 6) << 4);
     }
 }
 
-static void q4_k(int8_t *code, float *scale, float *offset, const uint8_t *b)
+static void q4_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
-    six_bit_pairs(scale, offset, half_at(b), half_at(b + 2), b + 4);
+    six_bit_pairs(s, b);
     for (int32_t i = 0; i < 4; i++)
         nibbles(code + 64 * i, b + 16 + 32 * i, 32, plain_steps);
 }
 
-static void q5_k(int8_t *code, float *scale, float *offset, const uint8_t *b)
+static void q5_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
-    six_bit_pairs(scale, offset, half_at(b), half_at(b + 2), b + 4);
+    six_bit_pairs(s, b);
     for (int32_t i = 0; i < QR_GGUF_BLOCK_MAX; i++) {
         const int32_t four = b[48 + i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 15;
         code[i] = (int8_t)(four | (b[16 + i % 32] >> (i / 32) & 1) << 4);
@@ -139,13 +136,10 @@ static void q5_k(int8_t *code, float *scale, float *offset, const uint8_t *b)
 }
 
 /* 128 bytes of lower halves, 64 of two upper bits, 16 scales of 8 bits. */
-static void q6_k(int8_t *code, float *scale, float *offset, const uint8_t *b)
+static void q6_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
-    const float d = half_at(b + 208);
-    for (int32_t g = 0; g < 16; g++) {
-        scale[g] = d * (float)(int8_t)b[192 + g];
-        offset[g] = 0;
-    }
+    s->scale = half_at(b + 208);
+    memcpy(s->step, b + 192, 16);
     for (int32_t i = 0; i < QR_GGUF_BLOCK_MAX; i++) {
         const int32_t half = i / 128, k = i % 128;
         const int32_t low = b[half * 64 + k % 64] >> (k / 64 * 4) & 15, high = b[128 + half * 32 + k % 32] >> (k / 32 * 2) & 3;
@@ -153,31 +147,32 @@ static void q6_k(int8_t *code, float *scale, float *offset, const uint8_t *b)
     }
 }
 
-static void iq4_xs(int8_t *code, float *scale, float *offset, const uint8_t *b)
+static void iq4_xs(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
-    const float d = half_at(b);
+    s->scale = half_at(b);
     for (int32_t g = 0; g < 8; g++) {
         const int32_t low = b[4 + g / 2] >> (4 * (g % 2)) & 15, high = (b[2] | b[3] << 8) >> (2 * g) & 3;
-        scale[g] = d * (float)((low | high << 4) - 32);
-        offset[g] = 0;
+        s->step[g] = (int8_t)((low | high << 4) - 32);
         nibbles(code + 32 * g, b + 8 + 16 * g, 16, uneven);
     }
 }
 
 static const struct {
-    int32_t group;
+    enum qr_dtype coded;
     const int8_t *levels;
-    void (*unpack)(int8_t *code, float *scale, float *offset, const uint8_t *block);
+    void (*unpack)(int8_t *code, struct qr_gguf_scales *s, const uint8_t *block);
 } types[] = {
-    [QR_GGUF_T_Q4_0] = {32, signed_steps, q4_0}, [QR_GGUF_T_Q4_1] = {32, plain_steps, q4_1}, [QR_GGUF_T_Q5_0] = {32, NULL, q5_0},
-    [QR_GGUF_T_Q5_1] = {32, NULL, q5_1},         [QR_GGUF_T_Q8_0] = {32, NULL, q8_0},        [QR_GGUF_T_IQ4_NL] = {32, uneven, iq4_nl},
-    [QR_GGUF_T_Q2_K] = {16, plain_steps, q2_k},  [QR_GGUF_T_Q3_K] = {16, signed_steps, q3_k}, [QR_GGUF_T_Q4_K] = {32, plain_steps, q4_k},
-    [QR_GGUF_T_Q5_K] = {32, NULL, q5_k},         [QR_GGUF_T_Q6_K] = {16, NULL, q6_k},        [QR_GGUF_T_IQ4_XS] = {32, uneven, iq4_xs},
+    [QR_GGUF_T_Q4_0] = {QR_C4_G32, signed_steps, q4_0},     [QR_GGUF_T_Q4_1] = {QR_C4_G32_O, plain_steps, q4_1},
+    [QR_GGUF_T_Q5_0] = {QR_C8_G32, NULL, q5_0},             [QR_GGUF_T_Q5_1] = {QR_C8_G32_O, NULL, q5_1},
+    [QR_GGUF_T_Q8_0] = {QR_C8_G32, NULL, q8_0},             [QR_GGUF_T_IQ4_NL] = {QR_C4_G32, uneven, iq4_nl},
+    [QR_GGUF_T_Q2_K] = {QR_C4_G16_SO, plain_steps, q2_k},   [QR_GGUF_T_Q3_K] = {QR_C4_G16_S, signed_steps, q3_k},
+    [QR_GGUF_T_Q4_K] = {QR_C4_G32_SO, plain_steps, q4_k},   [QR_GGUF_T_Q5_K] = {QR_C8_G32_SO, NULL, q5_k},
+    [QR_GGUF_T_Q6_K] = {QR_C8_G16_S, NULL, q6_k},           [QR_GGUF_T_IQ4_XS] = {QR_C4_G32_S, uneven, iq4_xs},
 };
 
-int32_t qr_gguf_group(enum qr_gguf_type type)
+enum qr_dtype qr_gguf_coded(enum qr_gguf_type type)
 {
-    return (uint32_t)type < (uint32_t)QR_COUNT(types) ? types[type].group : 0;
+    return (uint32_t)type < (uint32_t)QR_COUNT(types) && types[type].unpack ? types[type].coded : QR_CODED;
 }
 
 const int8_t *qr_gguf_levels(enum qr_gguf_type type)
@@ -185,14 +180,12 @@ const int8_t *qr_gguf_levels(enum qr_gguf_type type)
     return (uint32_t)type < (uint32_t)QR_COUNT(types) ? types[type].levels : NULL;
 }
 
-void qr_gguf_unpack(enum qr_gguf_type type, int8_t *code, float *scale, float *offset, const void *blocks, int64_t n)
+void qr_gguf_unpack(enum qr_gguf_type type, int8_t *code, struct qr_gguf_scales *scales, const void *block)
 {
-    QR_ASSERT(qr_gguf_group(type) > 0 && code != NULL && scale != NULL);
-    const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)type);
-    QR_ASSERT(offset != NULL && blocks != NULL && n % l->elements == 0);
-    const uint8_t *b = blocks;
-    for (int64_t i = 0; i < n; i += l->elements, b += l->bytes)
-        types[type].unpack(code + i, scale + i / types[type].group, offset + i / types[type].group, b);
+    QR_ASSERT(qr_gguf_coded(type) != QR_CODED && code != NULL);
+    QR_ASSERT(scales != NULL && block != NULL);
+    *scales = (struct qr_gguf_scales){0};
+    types[type].unpack(code, scales, block);
 }
 
 static void decode_plain(enum qr_gguf_type type, float *out, const uint8_t *b, int64_t n)
@@ -215,18 +208,21 @@ bool qr_gguf_decode(enum qr_gguf_type type, float *out, const void *blocks, int6
         decode_plain(type, out, blocks, n);
         return true;
     }
-    const int32_t group = qr_gguf_group(type);
-    if (group == 0)
+    if (qr_gguf_coded(type) == QR_CODED)
         return false;
     const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)type);
-    int8_t code[QR_GGUF_BLOCK_MAX];
-    float scale[QR_GGUF_BLOCK_MAX / 16], offset[QR_GGUF_BLOCK_MAX / 16];
+    const struct qr_coded_format f = qr_dtype_coded(types[type].coded);
     const uint8_t *b = blocks;
     QR_ASSERT(n % l->elements == 0 && l->elements <= QR_GGUF_BLOCK_MAX);
     for (int64_t i = 0; i < n; i += l->elements, b += l->bytes) {
-        types[type].unpack(code, scale, offset, b);
-        for (int32_t k = 0; k < l->elements; k++)
-            out[i + k] = scale[k / group] * (float)code[k] + offset[k / group];
+        int8_t code[QR_GGUF_BLOCK_MAX];
+        struct qr_gguf_scales s;
+        qr_gguf_unpack(type, code, &s, b);
+        for (int32_t g = 0; g < l->elements / f.group; g++) {
+            const float scale = f.steps ? s.scale * (float)s.step[g] : s.scale, offset = f.steps ? s.offset * (float)s.offset_step[g] : s.offset;
+            for (int32_t k = g * f.group; k < (g + 1) * f.group; k++)
+                out[i + k] = scale * (float)code[k] + offset;
+        }
     }
     return true;
 }

@@ -11,18 +11,27 @@
 #include <stdint.h>
 
 #include "base/gguf.h"
+#include "kernels/dtype.h"
 
 #define QR_GGUF_BLOCK_MAX 256
 
-/* Neighbours that share scale and offset: 16 or 32; 0 for types that are not unpacked here (plain ones, and those of fewer than 2 bits or with codebooks). */
-int32_t qr_gguf_group(enum qr_gguf_type type);
+/* What the numbers of a block are made of: x[i] = code[i] * scale + offset, and where the type has steps, group g's scale is scale * step[g] and its offset
+ * offset * offset_step[g]. */
+struct qr_gguf_scales {
+    float scale, offset;
+    int8_t step[QR_GGUF_BLOCK_MAX / 16], offset_step[QR_GGUF_BLOCK_MAX / 16];
+};
+
+/* The type that keeps all of it (kernels/dtype.h); QR_CODED for types that are not unpacked here (plain ones, and those of fewer than 2 bits or with
+ * codebooks). */
+enum qr_dtype qr_gguf_coded(enum qr_gguf_type type);
 
 /* The 16 numbers that 4-bit codes of this type are taken from in the order of their index: -8 .. 7 or 0 .. 15 for even steps, IQ4's for uneven ones;
  * NULL for a type whose codes are not 4 bits wide. */
 const int8_t *qr_gguf_levels(enum qr_gguf_type type);
 
-/* code [n], scale and offset [n / group] of n numbers. Requires qr_gguf_group(type) > 0 and n a multiple of the type's block. */
-void qr_gguf_unpack(enum qr_gguf_type type, int8_t *code, float *scale, float *offset, const void *blocks, int64_t n);
+/* One block. Requires that the type is coded; code has as many numbers as the block. */
+void qr_gguf_unpack(enum qr_gguf_type type, int8_t *code, struct qr_gguf_scales *scales, const void *block);
 
 /* out [n], of any type that is unpacked here and of F32, F16, BF16.
  * Numerics: scale and offset are single products of what is stored, x one product and one sum, in f32. False: a type that cannot be decoded. */

@@ -165,6 +165,13 @@ static int64_t stored_row(const struct qr_stored_tensor *t, int64_t i)
     return i - r + (r < half ? 2 * r : 2 * (r - half) + 1);
 }
 
+const void *qr_tensor_files_row(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, int64_t row)
+{
+    QR_ASSERT(st != NULL && t != NULL && t->n_dims >= 1);
+    QR_ASSERT(row >= 0 && row < t->shape[0]);
+    return (const uint8_t *)qr_tensor_files_data(st, t) + (uint64_t)stored_row(t, row) * (t->n_bytes / (uint64_t)t->shape[0]);
+}
+
 static void decode_plain(float *dst, const uint8_t *src, enum qr_dtype from, int64_t n)
 {
     if (from == QR_F32) {
@@ -182,13 +189,11 @@ void qr_tensor_files_decode(const struct qr_tensor_files *st, const struct qr_st
 {
     QR_ASSERT(st != NULL && t != NULL && dst != NULL);
     QR_ASSERT(t->type->computable && t->n_dims >= 1 && first >= 0 && n <= t->shape[0] - first);
-    const uint8_t *src = qr_tensor_files_data(st, t);
     int64_t n_cols = 1;
     for (int32_t i = 1; i < t->n_dims; i++)
         n_cols *= t->shape[i];
-    const uint64_t row_bytes = t->n_bytes / (uint64_t)t->shape[0];
     for (int64_t i = 0; i < n; i++) {
-        const uint8_t *row = src + (uint64_t)stored_row(t, first + i) * row_bytes;
+        const uint8_t *row = qr_tensor_files_row(st, t, first + i);
         if (!t->type->blocks)
             decode_plain(dst + i * n_cols, row, t->type->dtype, n_cols);
         else if (!qr_gguf_decode((enum qr_gguf_type)t->type->gguf, dst + i * n_cols, row, n_cols))

@@ -80,6 +80,9 @@ void qr_tensor_files_decode(const struct qr_tensor_files *st, const struct qr_st
 /* Columns [first, first + n) of a matrix as rows: dst [n, rows]. Not of blocks, nor of mixed rows. */
 void qr_tensor_files_decode_columns(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n);
 
+/* A row of a matrix, in the same order: as the file has it. */
+const void *qr_tensor_files_row(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, int64_t row);
+
 /* Whether rows lie in the file as kernels read them. */
 static inline bool qr_stored_is_plain(const struct qr_stored_tensor *t)
 {

@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/half.h"
 #include "base/mem.h"
+#include "loader/coded_rows.h"
 #include "loader/weight_table.h"
 
 #define REGION_ALIGN 64
@@ -145,6 +146,13 @@ static bool f16_fits_bf16(const uint8_t *bytes, uint64_t n_bytes)
     return true;
 }
 
+/* Whether bf16 would lose something of what is stored. Blocks hold less than bf16 does, but for a scale's last bits. */
+static bool needs_f32(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(t != NULL && t->type->computable);
+    return !t->type->blocks && t->type->dtype != QR_BF16 && (t->type->dtype == QR_F32 || !f16_fits_bf16(qr_tensor_files_data(st, t), t->n_bytes));
+}
+
 enum qr_dtype qr_weights_lossless_dtype(const struct qr_tensor_files *st, const struct qr_model_config *c)
 {
     QR_ASSERT(st != NULL);
@@ -152,26 +160,119 @@ enum qr_dtype qr_weights_lossless_dtype(const struct qr_tensor_files *st, const 
     char name[QR_WEIGHT_NAME_MAX];
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = walk_tensor(&k, st, name);
-        QR_ASSERT(t != NULL && t->type->computable);
-        if (k.row->kind != QR_KIND_MATRIX || t->type->dtype == QR_BF16 || t->type->blocks)
-            continue; /* blocks hold less than bf16 does, but for a scale's last bits: as bf16, which every level multiplies fastest */
-        if (t->type->dtype == QR_F32 || !f16_fits_bf16(qr_tensor_files_data(st, t), t->n_bytes))
+        if (k.row->kind == QR_KIND_MATRIX && needs_f32(st, t))
             return QR_F32;
     }
     return QR_BF16;
 }
 
+/* The pieces that are multiplied as one with the one that the walk is at: *i is where to look for the next. False: there are no more. */
+static bool next_piece(struct qr_weight_walk *piece, int32_t *i, const struct qr_weight_walk *k)
+{
+    for (; *i < k->n_rows; (*i)++) {
+        const struct qr_weight_row *row = &k->table[*i];
+        if (row->kind != k->row->kind || row->at != k->row->at || row->per_layer != k->row->per_layer || !qr_weight_row_holds(row, k->c, k->layer))
+            continue;
+        *piece = *k;
+        piece->row = row;
+        (*i)++;
+        return true;
+    }
+    return false;
+}
+
+/* The coded type that keeps a matrix, all pieces of it, as the file has them. False: one is stored as numbers, no type keeps all, a rank's columns begin
+ * or end in the middle of a group, it is turned, or lies in a stack, all of which have one type. */
+static bool matrix_code(struct qr_stored_code *out, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k)
+{
+    char name[QR_WEIGHT_NAME_MAX];
+    struct qr_weight_walk piece;
+    struct qr_span cols[QR_SHARE_SPANS_MAX];
+    int32_t n = 0;
+    const bool never = k->row->stacked || qr_weight_row_turned(k->row, k->c);
+    for (int32_t i = never ? k->n_rows : 0; next_piece(&piece, &i, k); n++) {
+        struct qr_stored_code code, before = *out;
+        if (!qr_stored_code(&code, walk_tensor(&piece, st, name)) || !(n == 0 || qr_stored_code_join(out, &before, &code)))
+            return false;
+        if (n == 0)
+            *out = code;
+    }
+    if (n == 0 || qr_share_spans(cols, share, k->row->n_in) != 1 || qr_dim_value(&share->whole, k->row->n_in) > qr_linear_inputs_max(out->type))
+        return false;
+    const struct qr_coded_format f = qr_dtype_coded(out->type);
+    const int64_t unit = f.steps ? QR_CODED_UNIT : f.group;
+    return cols[0].first % unit == 0 && cols[0].n % unit == 0;
+}
+
+/* What a matrix or table is packed as in a model of type `to`. */
+static enum qr_dtype packed_as(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k, enum qr_dtype to)
+{
+    struct qr_stored_code code = {.type = QR_CODED};
+    char name[QR_WEIGHT_NAME_MAX];
+    struct qr_weight_walk piece;
+    if (to != QR_CODED)
+        return qr_weight_row_packed_as(k->row, to);
+    if (matrix_code(&code, st, share, k))
+        return code.type;
+    if (k->row->stacked)
+        return qr_weights_lossless_dtype(st, &share->whole);
+    for (int32_t i = 0; next_piece(&piece, &i, k);)
+        if (needs_f32(st, walk_tensor(&piece, st, name)))
+            return QR_F32;
+    return QR_BF16;
+}
+
+enum qr_dtype qr_weights_stored_dtype(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *kernels)
+{
+    QR_ASSERT(st != NULL && share != NULL);
+    QR_ASSERT(kernels != NULL);
+    struct qr_stored_code code = {.type = QR_CODED};
+    for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); kernels->linear_pack_coded && qr_weight_walk_next(&k);)
+        if (k.row->kind == QR_KIND_MATRIX && matrix_code(&code, st, share, &k))
+            return QR_CODED;
+    return qr_weights_lossless_dtype(st, &share->whole);
+}
+
 /* ---- loading ---- */
 
-static size_t whole_bytes(const struct qr_weight_walk *k, const struct qr_kernels *kernels, enum qr_dtype to)
+static struct qr_weight *weight_at(const struct qr_weights *w, const struct qr_weight_walk *k)
+{
+    char *owner = k->layer < 0 ? (char *)(uintptr_t)w : (char *)&w->layer[k->layer];
+    return (struct qr_weight *)(void *)(owner + k->row->at);
+}
+
+/* Whether the packed head is the embedding's rows, bit for bit and all of them: then these are read from it and need no memory of their own. */
+static bool head_is_table(const struct qr_weights *w, const struct qr_share *share)
+{
+    return share->whole.tied_head && share->size == 1 && !qr_dtype_is_quantized(w->matrix_dtype);
+}
+
+/* Of a matrix whose type is known, or a vector; an embedding of blocks is a matrix, too. */
+static size_t whole_bytes(const struct qr_weights *w, const struct qr_weight_walk *k, const struct qr_kernels *kernels)
 {
     int64_t total = qr_dim_value(k->c, k->row->total), n_in = qr_dim_value(k->c, k->row->n_in);
-    if (k->row->kind == QR_KIND_TABLE)
+    if (k->row->kind == QR_KIND_TABLE && !qr_dtype_is_coded(weight_at(w, k)->packed_dtype))
         return 0;
     const size_t n_numbers = (size_t)total * (k->row->kind == QR_KIND_ROWS ? (size_t)n_in : 1);
-    const bool packed = k->row->kind == QR_KIND_MATRIX;
-    const size_t n = packed ? kernels->linear_packed_bytes(qr_weight_row_packed_as(k->row, to), total, n_in) : n_numbers * sizeof(float);
+    const bool packed = k->row->kind == QR_KIND_MATRIX || k->row->kind == QR_KIND_TABLE;
+    const size_t n = packed ? kernels->linear_packed_bytes(weight_at(w, k)->packed_dtype, total, n_in) : n_numbers * sizeof(float);
     return qr_align_up(n, REGION_ALIGN);
+}
+
+/* The type of every matrix, and the bytes of all. */
+static void choose_types(struct qr_weights *w, const struct qr_share *share, const struct qr_kernels *kernels)
+{
+    w->layer = qr_alloc((size_t)share->own.n_layers, sizeof *w->layer);
+    w->region_bytes = 0;
+    for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
+        const bool table = k.row->kind == QR_KIND_TABLE && w->matrix_dtype == QR_CODED && share->size == 1 && !head_is_table(w, share);
+        if ((k.row->kind == QR_KIND_MATRIX || table) && k.row->first == QR_DIM_ZERO)
+            weight_at(w, &k)->packed_dtype = packed_as(w->files, share, &k, w->matrix_dtype);
+        if (k.row->first == QR_DIM_ZERO && !qr_add_size(w->region_bytes, whole_bytes(w, &k, kernels), &w->region_bytes)) {
+            w->region_bytes = SIZE_MAX;
+            return;
+        }
+    }
 }
 
 int64_t qr_weights_inputs_max(const struct qr_model_config *c)
@@ -186,21 +287,14 @@ int64_t qr_weights_inputs_max(const struct qr_model_config *c)
     return most;
 }
 
-size_t qr_weights_region_bytes(const struct qr_model_config *c, const struct qr_kernels *k, enum qr_dtype to)
+size_t qr_weights_region_bytes(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *k, enum qr_dtype to)
 {
-    QR_ASSERT(c != NULL && k != NULL);
-    QR_ASSERT(qr_dtype_packs(to));
-    size_t sum = 0;
-    for (struct qr_weight_walk w = qr_weight_walk_begin(c); qr_weight_walk_next(&w);)
-        if (w.row->first == QR_DIM_ZERO && !qr_add_size(sum, whole_bytes(&w, k, to), &sum))
-            return SIZE_MAX;
-    return sum;
-}
-
-static struct qr_weight *weight_at(struct qr_weights *w, const struct qr_weight_walk *k)
-{
-    char *owner = k->layer < 0 ? (char *)w : (char *)&w->layer[k->layer];
-    return (struct qr_weight *)(void *)(owner + k->row->at);
+    QR_ASSERT(st != NULL && share != NULL && k != NULL);
+    QR_ASSERT(qr_dtype_packs(to) || to == QR_CODED);
+    struct qr_weights w = {.matrix_dtype = to, .files = (struct qr_tensor_files *)(uintptr_t)st};
+    choose_types(&w, share, k);
+    qr_free(w.layer);
+    return w.region_bytes;
 }
 
 /* Gives every weight its place in the region, pieces of one matrix the same. */
@@ -210,21 +304,21 @@ static void place_all(struct qr_weights *w, const struct qr_model_config *c, con
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         struct qr_weight *dst = weight_at(w, &k);
         int64_t total = qr_dim_value(c, k.row->total), n_in = qr_dim_value(c, k.row->n_in);
-        if (k.row->kind == QR_KIND_TABLE || k.row->first != QR_DIM_ZERO)
+        const bool table = k.row->kind == QR_KIND_TABLE;
+        if ((table && !qr_dtype_is_coded(dst->packed_dtype)) || k.row->first != QR_DIM_ZERO)
             continue;
         dst->split = k.row->split;
         if (k.row->kind == QR_KIND_MATRIX && k.expert > 0) {
             dst->stack_bytes = k.expert == 1 ? (size_t)(at - (uint8_t *)dst->packed) : dst->stack_bytes; /* an expert's matrices lie side by side */
-        } else if (k.row->kind == QR_KIND_MATRIX) {
+        } else if (k.row->kind == QR_KIND_MATRIX || table) {
             dst->packed = at;
-            dst->packed_dtype = qr_weight_row_packed_as(k.row, w->matrix_dtype);
             dst->t = k.row->stacked ? qr_tensor_3d(NULL, dst->packed_dtype, k.row->per_expert ? c->moe.n_experts : 1, total, n_in)
                                     : qr_tensor_2d(NULL, dst->packed_dtype, total, n_in);
-            dst->stack_bytes = k.row->stacked ? whole_bytes(&k, kernels, w->matrix_dtype) : 0;
+            dst->stack_bytes = k.row->stacked ? whole_bytes(w, &k, kernels) : 0;
         } else {
             dst->t = k.row->kind == QR_KIND_ROWS ? qr_tensor_2d(at, QR_F32, total, n_in) : qr_tensor_1d(at, QR_F32, total);
         }
-        at += whole_bytes(&k, kernels, w->matrix_dtype);
+        at += whole_bytes(w, &k, kernels);
     }
     QR_ASSERT(at == (uint8_t *)w->region + w->region_bytes);
 }
@@ -378,6 +472,18 @@ static void pack_decoded(struct qr_backend *be, const struct qr_weight *dst, int
     be->mem->free(rows);
 }
 
+/* Codes as they are. */
+static void pack_coded(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const struct qr_tensor_files *st, const struct qr_stored_tensor *t,
+                       const struct cut *cut)
+{
+    struct qr_stored_rows rows = {.files = st, .t = t, .first_row = cut->rows.first, .cols = cut->cols};
+    if (!qr_stored_code(&rows.as, t))
+        QR_ASSERT(false);
+    rows.as.type = dst->packed_dtype; /* a join's levels are the piece's, or are not asked for */
+    const struct qr_coded_source source = qr_stored_source(&rows);
+    be->k->linear_pack_coded(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], dst->t.shape[1], first, &source, cut->rows.n);
+}
+
 /* Packs a part of a matrix of the file; where the header left it unaligned, columns are left out, or kernels cannot read it, through a copy of some rows at a
  * time. */
 static void pack_matrix(const struct qr_weights *w, struct qr_backend *be, const struct qr_weight *dst, int64_t first, const struct qr_stored_tensor *t,
@@ -387,19 +493,15 @@ static void pack_matrix(const struct qr_weights *w, struct qr_backend *be, const
     const uint8_t *src = qr_tensor_files_data(w->files, t);
     QR_ASSERT(cut->cols.n == dst->t.shape[1] && cut->rows.first + cut->rows.n <= t->shape[cut->turned]);
     QR_ASSERT(!cut->turned || (qr_stored_is_plain(t) && cut->cols.n == t->shape[0]));
-    if (cut->turned || !qr_stored_is_plain(t))
+    if (qr_dtype_is_coded(dst->packed_dtype))
+        pack_coded(be, dst, first, w->files, t, cut);
+    else if (cut->turned || !qr_stored_is_plain(t))
         pack_decoded(be, dst, first, w->files, t, cut);
     else if (be->mem->host && cut->cols.n == t->shape[1] && (uintptr_t)src % qr_dtype_bytes(from) == 0)
         be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], dst->t.shape[1], first,
                            src + (size_t)(cut->rows.first * cut->cols.n) * qr_dtype_bytes(from), from, cut->rows.n);
     else
         pack_pieces(be, dst, first, src, t, cut);
-}
-
-/* Whether the packed head is the embedding's rows, bit for bit and all of them: then these are read from it and need no memory of their own. */
-static bool head_is_table(const struct qr_weights *w, const struct qr_share *share)
-{
-    return share->whole.tied_head && share->size == 1 && !qr_dtype_is_quantized(w->matrix_dtype);
 }
 
 struct narrow {
@@ -436,7 +538,7 @@ static void place_rounded_table(struct qr_weights *w, struct qr_weight *dst, con
             qr_free(u.to);
         }
     }
-    dst->t = qr_tensor_2d(w->table_copy, QR_BF16, t->shape[0], t->shape[1]);
+    dst->t = qr_tensor_2d(be ? w->table_copy : (void *)(uintptr_t)REGION_ALIGN, QR_BF16, t->shape[0], t->shape[1]);
     w->table_bytes = n_bytes;
 }
 
@@ -493,7 +595,7 @@ static void fill_all(struct qr_weights *w, const struct qr_share *share, struct 
     const struct qr_stored_tensor *table = NULL;
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = walk_tensor(&k, w->files, name);
-        if (k.row->kind == QR_KIND_TABLE) {
+        if (k.row->kind == QR_KIND_TABLE && !qr_dtype_is_coded(weight_at(w, &k)->packed_dtype)) {
             table = place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(w->files, t), be) ? t : NULL;
             continue;
         }
@@ -508,18 +610,20 @@ int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const stru
                     struct qr_err *err)
 {
     QR_ASSERT(w != NULL && st != NULL && share != NULL);
-    QR_ASSERT(be != NULL && qr_dtype_packs(to));
+    QR_ASSERT(be != NULL && (qr_dtype_packs(to) || to == QR_CODED));
     const struct qr_model_config *c = &share->own;
     int rc = qr_weights_check(st, &share->whole, err);
     if (rc)
         return rc;
-    size_t n_bytes = qr_weights_region_bytes(c, be->k, to);
+    *w = (struct qr_weights){.n_layers = c->n_layers, .matrix_dtype = to, .files = st, .mem = be->mem};
+    choose_types(w, share, be->k);
+    const size_t n_bytes = w->region_bytes;
     const size_t have = be->mem->host ? (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) : (size_t)be->mem->available();
-    if (n_bytes > have)
+    if (n_bytes > have) {
+        qr_free(w->layer);
         return qr_err_set(err, QR_E_NO_ROOM, "the weights take %zu MiB as %s, %s %zu MiB of memory", n_bytes >> 20, qr_dtype_name(to),
                           be->mem->host ? "this machine has" : "the device has free", have >> 20);
-    *w = (struct qr_weights){.n_layers = c->n_layers, .matrix_dtype = to, .region_bytes = n_bytes, .files = st, .mem = be->mem};
-    w->layer = qr_alloc((size_t)c->n_layers, sizeof *w->layer);
+    }
     w->region = w->mem->alloc(n_bytes);
     place_all(w, c, be->k);
     fill_all(w, share, be);
@@ -530,17 +634,16 @@ void qr_weights_outline(struct qr_weights *w, struct qr_tensor_files *st, const 
 {
     QR_ASSERT(w != NULL && st != NULL && share != NULL);
     const struct qr_model_config *c = &share->own;
-    QR_ASSERT(kernels != NULL && qr_dtype_packs(to));
+    QR_ASSERT(kernels != NULL && (qr_dtype_packs(to) || to == QR_CODED));
     /* Without an allocator nothing is owned but the files and the list of layers. */
     *w = (struct qr_weights){.n_layers = c->n_layers, .matrix_dtype = to, .files = st};
-    w->layer = qr_alloc((size_t)c->n_layers, sizeof *w->layer);
     w->region = (void *)(uintptr_t)REGION_ALIGN;
-    w->region_bytes = qr_weights_region_bytes(c, kernels, to);
+    choose_types(w, share, kernels);
     place_all(w, c, kernels);
     char name[QR_WEIGHT_NAME_MAX];
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = walk_tensor(&k, st, name);
-        if (k.row->kind == QR_KIND_TABLE)
+        if (k.row->kind == QR_KIND_TABLE && !qr_dtype_is_coded(weight_at(w, &k)->packed_dtype))
             place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(st, t), NULL);
     }
 }

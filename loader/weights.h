@@ -1,8 +1,10 @@
 /* weights.h - a model's tensors, checked against its configuration and laid out for computing.
  *
  * Matrices are packed by the backend straight from the mapped file (q, k, v into one matrix, gate and up into another), norm
- * weights and biases become f32, all in one region of the backend's memory. The embedding's rows are a tied head's where that is
- * packed without loss (f32, or bf16 from bf16) and not shared out to ranks; else they stay in the mapping, as a step touches few of them; to a device
+ * weights and biases become f32, all in one region of the backend's memory. What a file stores in blocks is packed in the coded type that keeps it as it
+ * is (a fused matrix: all of its pieces; a rank's columns: where no group is cut), unless another type is asked for or the device has no such kernels.
+ * The embedding's rows are a tied head's where that is packed without loss (coded, f32, or bf16 from bf16) and not shared out to ranks; blocks are
+ * packed as a matrix of their own; else they stay in the mapping, as a step touches few of them; to a device
  * that cannot read it they are copied. Pages of the file are given back as soon as they are packed. On their way to a device, pieces of 8 MiB are read by
  * all threads while the piece before is copied and packed.
  * Immutable once loaded; any thread may read.
@@ -32,7 +34,7 @@ struct qr_weights {
     struct qr_weight embed, positions, norm, norm_bias, head;
     struct qr_layer_weights *layer; /* owned [n_layers] */
     int32_t n_layers;
-    enum qr_dtype matrix_dtype;     /* of packed matrices: f32, bf16, or quantized from what the file stores (to 4 bits: but the head to 8) */
+    enum qr_dtype matrix_dtype;     /* of packed matrices: f32, bf16, quantized from what the file stores (to 4 bits: but the head to 8), or QR_CODED */
     void *region;                   /* owned: packed matrices and vectors */
     void *table_copy;               /* owned: embedding rows that the file holds unaligned or of another type, or a device needs, else NULL */
     size_t region_bytes, table_bytes; /* table_bytes: the embedding's rows; 0: the head's */
@@ -47,6 +49,10 @@ int qr_weights_check(const struct qr_tensor_files *st, const struct qr_model_con
 /* Tensors that nothing uses; *first is the first of them or NULL. Rotary tables and the head of a tied model do not count. */
 int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_model_config *c, const char **first);
 
+/* The type in which a file's matrices are computed with by themselves: QR_CODED ("each as it is stored") where some are stored in blocks and these kernels
+ * multiply such, else what qr_weights_lossless_dtype says. Requires qr_weights_check. */
+enum qr_dtype qr_weights_stored_dtype(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *k);
+
 /* The type that loses nothing: f32 when a matrix is stored in f32 or holds an f16 value that bf16 cannot, bf16 otherwise.
  * Requires qr_weights_check. */
 enum qr_dtype qr_weights_lossless_dtype(const struct qr_tensor_files *st, const struct qr_model_config *c);
@@ -55,9 +61,9 @@ enum qr_dtype qr_weights_lossless_dtype(const struct qr_tensor_files *st, const 
 int64_t qr_weights_inputs_max(const struct qr_model_config *c);
 
 /* Bytes of the region that qr_weights_load allocates. */
-size_t qr_weights_region_bytes(const struct qr_model_config *c, const struct qr_kernels *k, enum qr_dtype to);
+size_t qr_weights_region_bytes(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *k, enum qr_dtype to);
 
-/* Checks, packs the share's part of the matrices as `to` (qr_dtype_packs), and takes over `st` on success. Where a rank has some of a matrix's inputs only
+/* Checks, packs the share's part of the matrices as `to` (qr_dtype_packs, or QR_CODED), and takes over `st` on success. Where a rank has some of a matrix's inputs only
  * (out, down), quantized rows are rounded by what it has of them: its own scale, never larger than the whole row's. Errors: those of qr_weights_check,
  * QR_E_NO_ROOM. */
 int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,

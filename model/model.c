@@ -84,13 +84,14 @@ enum qr_dtype qr_quantize_dtype(enum qr_quantize t)
     return (enum qr_dtype)((int)QR_Q8 + (int)t - (int)QR_QUANTIZE_INT8);
 }
 
-static enum qr_dtype choose_dtype(const struct qr_tensor_files *st, const struct qr_model_config *c, const struct qr_model_options *options)
+static enum qr_dtype choose_dtype(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_backend *be,
+                                  const struct qr_model_options *options)
 {
     const enum qr_compute compute = options->compute;
     if (options->quantize != QR_QUANTIZE_NONE)
         return qr_quantize_dtype(options->quantize);
     if (compute == QR_COMPUTE_AUTO)
-        return qr_weights_lossless_dtype(st, c);
+        return qr_weights_stored_dtype(st, share, be->k);
     return compute == QR_COMPUTE_F32 ? QR_F32 : QR_BF16;
 }
 
@@ -149,7 +150,7 @@ static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_d
     if (!rc)
         rc = share_out(m, be, options, err);
     if (!rc) {
-        *dtype = choose_dtype(st, c, options);
+        *dtype = choose_dtype(st, &m->share, be, options);
         m->kv_dtype = choose_kv_dtype(options->kv_cache, *dtype);
         rc = qr_backend_supports(be, *dtype, qr_weights_inputs_max(c), m->kv_dtype, c->head_dim, BLOCK_TOKENS, err);
         rc = rc ? rc : check_kernels(be, c, err);

@@ -81,12 +81,13 @@ Test(gguf_blocks, codes_of_four_bits_are_levels_of_their_type)
     for (int k = 0; k < QR_COUNT(four); k++) {
         uint8_t block[256];
         int8_t code[QR_GGUF_BLOCK_MAX];
-        float scale[16], offset[16];
+        struct qr_gguf_scales scales;
         const int8_t *level = qr_gguf_levels(four[k]);
         const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)four[k]);
         for (int i = 0; i < 256; i++)
             block[i] = (uint8_t)qr_rng_next(&rng);
-        qr_gguf_unpack(four[k], code, scale, offset, block, l->elements);
+        qr_gguf_unpack(four[k], code, &scales, block);
+        cr_assert_eq(qr_dtype_coded(qr_gguf_coded(four[k])).bits, 4);
         for (int32_t i = 0; i < l->elements; i++)
             cr_assert(memchr(level, code[i], 16), "%s: %d", l->name, code[i]);
     }
@@ -102,5 +103,5 @@ Test(gguf_blocks, types_with_codebooks_are_known_by_size_and_not_decoded)
         cr_assert_not_null(qr_gguf_layout((uint32_t)not_here[k]));
         cr_assert_not(qr_gguf_decode(not_here[k], out, block, QR_GGUF_BLOCK_MAX));
     }
-    cr_assert_eq(qr_gguf_group((enum qr_gguf_type)99), 0);
+    cr_assert_eq(qr_gguf_coded((enum qr_gguf_type)99), QR_CODED);
 }

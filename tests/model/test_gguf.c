@@ -135,8 +135,10 @@ static void draw(struct made *t, struct qr_rng *rng)
     qr_free(stored);
 }
 
-static void make_tensors(struct pair *p, enum qr_gguf_type type, uint64_t seed)
+/* Matrices have the types of a list in turn. */
+static void make_tensors(struct pair *p, const enum qr_gguf_type *types, int n_types, uint64_t seed)
 {
+    int n_matrices = 0;
     struct qr_rng rng = {.seed = seed};
     for (struct qr_weight_walk k = qr_weight_walk_begin(&p->c); qr_weight_walk_next(&k);) {
         int64_t shape[2] = {1, 1};
@@ -151,7 +153,7 @@ static void make_tensors(struct pair *p, enum qr_gguf_type type, uint64_t seed)
         t->offset = qr_weight_row_offset(k.row, &p->c);
         qr_weight_walk_name(t->name, &k);
         gguf_name(t->gguf, &k, t->name);
-        t->type = t->n_dims == 1 || k.row->kind == QR_KIND_ROWS ? QR_GGUF_T_F32 : type;
+        t->type = t->n_dims == 1 || k.row->kind == QR_KIND_ROWS ? QR_GGUF_T_F32 : types[n_matrices++ % n_types];
         if (p->c.arch == QR_ARCH_LLAMA || p->c.arch == QR_ARCH_GRANITE || p->c.arch == QR_ARCH_SMOLLM3)
             t->heads = strstr(t->name, "q_proj") ? p->c.n_heads : strstr(t->name, "k_proj") ? p->c.n_kv_heads : 0;
         draw(t, &rng);
@@ -291,9 +293,9 @@ static void write_gguf(struct pair *p, const char *path, int32_t part, int32_t n
     qr_buf_release(&b);
 }
 
-static void pair_finish(struct pair *p, enum qr_gguf_type type)
+static void pair_finish(struct pair *p, const enum qr_gguf_type *types, int n_types)
 {
-    make_tensors(p, type, 1 + (uint64_t)type);
+    make_tensors(p, types, n_types, 1 + (uint64_t)types[0]);
     if (p->c.rope.type == QR_ROPE_LONG) {
         add_factors(p, "rope_factors_long.weight", p->c.rope.long_factor);
         add_factors(p, "rope_factors_short.weight", p->c.rope.short_factor);
@@ -304,7 +306,7 @@ static void pair_finish(struct pair *p, enum qr_gguf_type type)
     write_gguf(p, p->gguf, 0, 1);
 }
 
-static void pair_make(struct pair *p, enum qr_arch arch, enum qr_gguf_type type, bool tied)
+static void pair_make_of(struct pair *p, enum qr_arch arch, const enum qr_gguf_type *types, int n_types, bool tied)
 {
     memset(p, 0, sizeof *p);
     p->c = qr_model_config_small(arch);
@@ -315,7 +317,12 @@ static void pair_make(struct pair *p, enum qr_arch arch, enum qr_gguf_type type,
     p->c.head_dim = 64;
     p->c.n_vocab = 64;
     p->c.tied_head = tied;
-    pair_finish(p, type);
+    pair_finish(p, types, n_types);
+}
+
+static void pair_make(struct pair *p, enum qr_arch arch, enum qr_gguf_type type, bool tied)
+{
+    pair_make_of(p, arch, &type, 1, tied);
 }
 
 static void pair_release(struct pair *p)
@@ -376,6 +383,73 @@ Test(gguf_model, every_type_gives_the_logits_of_the_numbers_it_stands_for)
             pair_release(&p);
         }
     }
+}
+
+/* What a model's weights take by plan, which must be what it takes when it is open. */
+static int64_t weight_bytes(const char *model, enum qr_compute compute, enum qr_dtype *type)
+{
+    struct rig r;
+    struct qr_model_plan plan;
+    struct qr_err err = {0};
+    const struct qr_model_options o = {.compute = compute};
+    rig_open(&r, model, (struct rig_options){.compute = compute, .n_threads = 2});
+    cr_assert_eq(qr_model_plan(&plan, model, r.be, &o, 8, 8, &err), 0, "%s", err.msg);
+    cr_assert_eq((int64_t)(plan.weight_bytes + plan.table_bytes), qr_model_weight_bytes(r.model));
+    *type = plan.weight_dtype;
+    rig_close(&r);
+    return (int64_t)(plan.weight_bytes + plan.table_bytes);
+}
+
+static void check_coded(struct pair *p, bool tied, double bits, const char *what)
+{
+    enum qr_dtype coded, plain;
+    const int64_t n = weight_bytes(p->gguf, QR_COMPUTE_AUTO, &coded), bf16 = weight_bytes(p->gguf, QR_COMPUTE_BF16, &plain);
+    int64_t vectors = 0, numbers = 0;
+    for (int i = 0; i < p->n; i++)
+        *(p->t[i].n_dims == 1 ? &vectors : &numbers) += p->t[i].n_rows * p->t[i].n_cols;
+    cr_assert(coded == QR_CODED && plain == QR_BF16 && bf16 >= 2 * numbers, "%s", what);
+    /* a panel's head of 128 bytes is a quarter of a bit of each of its 16 x 256 numbers */
+    cr_assert((double)(n - 4 * vectors) * 8 <= (bits + 0.26) * (double)numbers, "%s, tied %d: %.3f bits a weight", what, tied,
+              (double)(n - 4 * vectors) * 8 / (double)numbers);
+    float *a = logits_of(p->gguf, QR_COMPUTE_AUTO, QR_QUANTIZE_NONE, &(size_t){0}), *b = logits_of(p->gguf, QR_COMPUTE_BF16, QR_QUANTIZE_NONE, &(size_t){0});
+    cr_assert_eq(memcmp(a, b, (size_t)N_IDS * (size_t)p->c.n_vocab * sizeof *a), 0, "%s, tied %d: not the bits of bf16", what, tied);
+    qr_free(a);
+    qr_free(b);
+}
+
+Test(gguf_model, blocks_stay_what_they_are_in_memory_and_give_the_bits_of_bf16)
+{
+    static const struct {
+        enum qr_gguf_type type;
+        double bits;
+    } cases[] = {{QR_GGUF_T_Q4_0, 4.5}, {QR_GGUF_T_Q4_1, 5}, {QR_GGUF_T_Q5_0, 8.5}, {QR_GGUF_T_Q5_1, 9}, {QR_GGUF_T_Q8_0, 8.5}, {QR_GGUF_T_Q2_K, 5.125},
+                 {QR_GGUF_T_Q3_K, 4.625}, {QR_GGUF_T_Q4_K, 4.625}, {QR_GGUF_T_Q5_K, 8.625}, {QR_GGUF_T_Q6_K, 8.625}, {QR_GGUF_T_IQ4_NL, 4.5},
+                 {QR_GGUF_T_IQ4_XS, 4.375}};
+    for (int i = 0; i < QR_COUNT(cases); i++) {
+        const bool tied = i % 3 == 0;
+        struct pair p;
+        pair_make(&p, QR_ARCH_LLAMA, cases[i].type, tied);
+        check_coded(&p, tied, cases[i].bits, qr_gguf_layout((uint32_t)cases[i].type)->name);
+        pair_release(&p);
+    }
+}
+
+/* A fused matrix of several types takes the type that keeps them all; where there is none, bf16. */
+Test(gguf_model, pieces_of_different_types_are_multiplied_as_one_with_the_bits_of_bf16)
+{
+    static const enum qr_gguf_type k_types[] = {QR_GGUF_T_Q4_K, QR_GGUF_T_Q6_K, QR_GGUF_T_Q5_K, QR_GGUF_T_Q4_K, QR_GGUF_T_IQ4_XS};
+    static const enum qr_gguf_type old_types[] = {QR_GGUF_T_Q8_0, QR_GGUF_T_Q4_0, QR_GGUF_T_IQ4_NL, QR_GGUF_T_Q5_1, QR_GGUF_T_Q4_1};
+    static const enum qr_gguf_type no_way[] = {QR_GGUF_T_Q4_K, QR_GGUF_T_Q8_0, QR_GGUF_T_BF16, QR_GGUF_T_Q4_0};
+    struct pair p;
+    pair_make_of(&p, QR_ARCH_LLAMA, k_types, QR_COUNT(k_types), false);
+    check_coded(&p, false, 9.125, "mixed K types");
+    pair_release(&p);
+    pair_make_of(&p, QR_ARCH_QWEN3, old_types, QR_COUNT(old_types), true);
+    check_coded(&p, true, 9, "mixed types of 32");
+    pair_release(&p);
+    pair_make_of(&p, QR_ARCH_LLAMA, no_way, QR_COUNT(no_way), false);
+    check_coded(&p, false, 16, "mixed with numbers");
+    pair_release(&p);
 }
 
 Test(gguf_model, rows_of_qwen_stand_in_their_order_and_quantizing_reads_blocks)
@@ -457,7 +531,7 @@ Test(gguf_model, check_tells_what_a_file_is_and_what_it_takes)
     pair_make(&p, QR_ARCH_LLAMA, QR_GGUF_T_Q6_K, true);
     cr_assert_eq(qr_model_check(&text, p.gguf, &(struct qr_check_options){.all = true}, &err), 0, "%s", err.msg);
     cr_assert(strstr(text.data, "LlamaForCausalLM") && strstr(text.data, "Q6_K") && strstr(text.data, "blk.0.attn_q.weight"), "%s", text.data);
-    cr_assert(strstr(text.data, "quire runs it"), "%s", text.data);
+    cr_assert(strstr(text.data, "quire runs it") && strstr(text.data, "MiB of weights as coded"), "%s", text.data);
     qr_buf_release(&text);
     pair_release(&p);
 }

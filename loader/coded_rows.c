@@ -1,0 +1,82 @@
+#include "loader/coded_rows.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "loader/gguf_blocks.h"
+
+bool qr_stored_code(struct qr_stored_code *out, const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(out != NULL && t != NULL);
+    if (!t->type->blocks || t->n_dims != 2)
+        return false;
+    const enum qr_gguf_type type = (enum qr_gguf_type)t->type->gguf;
+    *out = (struct qr_stored_code){qr_gguf_coded(type), qr_gguf_levels(type)};
+    return out->type != QR_CODED;
+}
+
+bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code *a, const struct qr_stored_code *b)
+{
+    QR_ASSERT(out != NULL && a != NULL);
+    QR_ASSERT(b != NULL);
+    if (a->type == b->type && a->levels == b->levels) {
+        *out = *a;
+        return true;
+    }
+    const struct qr_coded_format f = qr_dtype_coded(a->type), g = qr_dtype_coded(b->type);
+    const uint8_t group = f.group < g.group ? f.group : g.group;
+    const bool offset = f.offset || g.offset;
+    if (f.steps != g.steps || f.zero || g.zero || (!f.steps && f.group != g.group))
+        return false;
+    for (int t = QR_C8_G32; t < (int)QR_CODED; t++) {
+        const struct qr_coded_format wide = qr_dtype_coded((enum qr_dtype)t);
+        *out = (struct qr_stored_code){(enum qr_dtype)t, NULL};
+        if (wide.bits == 8 && wide.steps == f.steps && wide.group <= group && (wide.offset || !offset))
+            return true;
+    }
+    return false;
+}
+
+/* Where a block's parts go: to number i of row `row` on. */
+static void put_block(const struct qr_coded_rows *to, struct qr_coded_format f, struct qr_coded_format own, const struct qr_gguf_scales *s, int64_t unit,
+                      int64_t group, int32_t n)
+{
+    to->scale[unit] = s->scale;
+    if (to->offset)
+        to->offset[unit] = s->offset;
+    for (int32_t g = 0; f.steps && g < n / f.group; g++) {
+        const int32_t from = g * f.group / own.group;
+        to->step[group + g] = s->step[from];
+        if (to->offset_step)
+            to->offset_step[group + g] = s->offset_step[from];
+    }
+}
+
+static void fill(const void *arg, const struct qr_coded_rows *to, int64_t first, int64_t n)
+{
+    const struct qr_stored_rows *r = arg;
+    const enum qr_gguf_type type = (enum qr_gguf_type)r->t->type->gguf;
+    const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)type);
+    const struct qr_coded_format f = qr_dtype_coded(r->as.type), own = qr_dtype_coded(qr_gguf_coded(type));
+    const int64_t n_in = r->cols.n, n_blocks = n_in / l->elements, per_block = l->elements / f.group;
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *b = qr_tensor_files_row(r->files, r->t, r->first_row + first + i);
+        b += r->cols.first / l->elements * l->bytes;
+        for (int64_t k = 0; k < n_blocks; k++, b += l->bytes) {
+            struct qr_gguf_scales s;
+            qr_gguf_unpack(type, to->level + i * n_in + k * l->elements, &s, b);
+            put_block(to, f, own, &s, i * n_blocks + k, (i * n_blocks + k) * per_block, l->elements);
+        }
+    }
+}
+
+struct qr_coded_source qr_stored_source(const struct qr_stored_rows *rows)
+{
+    QR_ASSERT(rows != NULL && rows->t != NULL);
+    const struct qr_gguf_layout *l = qr_gguf_layout(rows->t->type->gguf);
+    QR_ASSERT(rows->t->type->blocks && rows->cols.first % l->elements == 0 && rows->cols.n % l->elements == 0);
+    struct qr_coded_source s = {.fill = fill, .arg = rows};
+    if (rows->as.levels)
+        memcpy(s.levels, rows->as.levels, sizeof s.levels);
+    return s;
+}

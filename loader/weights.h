@@ -34,7 +34,7 @@ struct qr_weights {
     struct qr_weight embed, positions, norm, norm_bias, head;
     struct qr_layer_weights *layer; /* owned [n_layers] */
     int32_t n_layers;
-    enum qr_dtype matrix_dtype;     /* of packed matrices: f32, bf16, quantized from what the file stores (to 4 bits: but the head to 8), or QR_CODED */
+    enum qr_dtype matrix_dtype;     /* of packed matrices: f32, bf16, QR_CODED, or quantized from what the file stores (to 4 bits: but the head to 8) */
     void *region;                   /* owned: packed matrices and vectors */
     void *table_copy;               /* owned: embedding rows that the file holds unaligned or of another type, or a device needs, else NULL */
     size_t region_bytes, table_bytes; /* table_bytes: the embedding's rows; 0: the head's */
@@ -63,8 +63,8 @@ int64_t qr_weights_inputs_max(const struct qr_model_config *c);
 /* Bytes of the region that qr_weights_load allocates. */
 size_t qr_weights_region_bytes(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *k, enum qr_dtype to);
 
-/* Checks, packs the share's part of the matrices as `to` (qr_dtype_packs, or QR_CODED), and takes over `st` on success. Where a rank has some of a matrix's inputs only
- * (out, down), quantized rows are rounded by what it has of them: its own scale, never larger than the whole row's. Errors: those of qr_weights_check,
+/* Checks, packs the share's part of the matrices as `to` (qr_dtype_packs, or QR_CODED), and takes over `st` on success. Where a rank has some of a matrix's inputs
+ * only (out, down), quantized rows are rounded by what it has of them: its own scale, never larger than the whole row's. Errors: those of qr_weights_check,
  * QR_E_NO_ROOM. */
 int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
                     struct qr_err *err);

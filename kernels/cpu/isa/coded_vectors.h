@@ -27,7 +27,8 @@ VF_FN vf coded_rounded(vf x)
 VF_FN vi coded_pair(vf first, vf second)
 {
 #ifdef __AVX512BF16__
-    const __m512i alternate = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i alternate = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1,
+                                               16, 0);
     return _mm512_permutexvar_epi16(alternate, (__m512i)_mm512_cvtne2ps_pbh(second, first));
 #else
     return VI_OR(VI(srli_epi32)(VI_OF_FLOATS(coded_rounded(first)), 16), VI_OF_FLOATS(coded_rounded(second)));
@@ -122,7 +123,8 @@ VF_FN void coded_ask_scales(const struct qr_coded_shape *s, const uint8_t *block
         _mm_prefetch((const char *)block + at + ahead, _MM_HINT_T0);
 }
 
-VF_FN void coded_unpack_16(const int bits, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k, const struct coded_levels *l, int64_t ahead)
+VF_FN void coded_unpack_16(const int bits, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k, const struct coded_levels *l,
+                           int64_t ahead)
 {
     const int line_k = bits == 4 ? 8 : 4;
     const uint8_t *block = qr_coded_block(s, panel, k), *codes = block + qr_coded_codes_at(s, k);

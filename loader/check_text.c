@@ -313,7 +313,7 @@ static void put_memory(struct qr_buf *out, const struct qr_check_report *r)
     char text[1000], size[24], token[24];
     size_t len = (size_t)snprintf(text, sizeof text, "weights %s as %s and %s for each token kept; weights with --quantize",
                                   size_text(size, r->weight_bytes[r->compute]), qr_dtype_name(r->compute), size_text(token, r->kv_token_bytes));
-    for (int t = QR_Q8; t < QR_DTYPE_COUNT && len < sizeof text; t++)
+    for (int t = QR_Q8; t <= QR_W4_G128 && len < sizeof text; t++)
         len += (size_t)snprintf(text + len, sizeof text - len, "%s %s %.1f", t == QR_Q8 ? "" : ",", qr_dtype_name((enum qr_dtype)t),
                                 (double)r->weight_bytes[t] / 0x1p20);
     if (len < sizeof text)

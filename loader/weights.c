@@ -583,7 +583,7 @@ static void fill_one(struct qr_weights *w, const struct qr_weight_walk *k, const
     const struct qr_weight one = k->row->stacked ? qr_weight_in_stack(dst, k->expert) : *dst;
     QR_ASSERT(n_cols == 1);
     for (int32_t i = 0; i < n; first += rows[i++].n)
-        if (k->row->kind != QR_KIND_MATRIX)
+        if (k->row->kind != QR_KIND_MATRIX && k->row->kind != QR_KIND_TABLE)
             fill_vector(be, (float *)dst->t.data + first, w->files, t, &rows[i], &change);
         else
             pack_matrix(w, be, &one, first, t, &(struct cut){rows[i], cols[0], qr_weight_row_turned(k->row, k->c)});

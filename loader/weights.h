@@ -63,9 +63,9 @@ int64_t qr_weights_inputs_max(const struct qr_model_config *c);
 /* Bytes of the region that qr_weights_load allocates. */
 size_t qr_weights_region_bytes(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *k, enum qr_dtype to);
 
-/* Checks, packs the share's part of the matrices as `to` (qr_dtype_packs, or QR_CODED), and takes over `st` on success. Where a rank has some of a matrix's inputs
- * only (out, down), quantized rows are rounded by what it has of them: its own scale, never larger than the whole row's. Errors: those of qr_weights_check,
- * QR_E_NO_ROOM. */
+/* Checks, packs the share's part of the matrices as `to` (qr_dtype_packs, or QR_CODED), and takes over `st` on success. Where a rank has some of a matrix's
+ * inputs only (out, down), quantized rows are rounded by what it has of them: its own scale, never larger than the whole row's. Errors: those of
+ * qr_weights_check, QR_E_NO_ROOM. */
 int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
                     struct qr_err *err);
 void qr_weights_release(struct qr_weights *w);

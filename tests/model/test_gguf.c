@@ -484,7 +484,7 @@ static void family_make(struct pair *p, enum qr_arch arch, enum qr_gguf_type typ
     }
     if (type != QR_GGUF_T_F32)
         p->c.tied_head = false; /* a tied one is quantized from blocks here, from bf16 there */
-    pair_finish(p, type);
+    pair_finish(p, &type, 1);
 }
 
 Test(gguf_model, every_family_gives_the_logits_of_its_safetensors)

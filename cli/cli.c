@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/follow.h"
+#include "loader/lora.h"
 
 #define LINE_BYTES_MAX ((size_t)64 << 20)
 
@@ -152,6 +153,55 @@ void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine
     c->prefix_cache = e->prefix_cache;
     c->policy = (enum qr_sched_policy)e->policy;
     c->itl_goal_us = e->itl_goal_us;
+}
+
+char *qr_cli_lora_name(const char *arg, const char **dir, struct qr_err *err)
+{
+    QR_ASSERT(arg != NULL && dir != NULL);
+    QR_ASSERT(err != NULL);
+    const char *end = strchr(arg, '=');
+    if (!end || end == arg || end[1] == 0) {
+        qr_err_set(err, QR_E_USAGE, "--lora %s: expected NAME=DIR", arg);
+        return NULL;
+    }
+    char *name = qr_strdup(arg);
+    name[end - arg] = 0;
+    *dir = end + 1;
+    return name;
+}
+
+/* The largest rank of the adapter that NAME=DIR names, or a negative code. */
+static int32_t rank_of(const char *arg, struct qr_err *err)
+{
+    struct qr_lora_file *f;
+    const char *dir;
+    char *name = qr_cli_lora_name(arg, &dir, err);
+    if (!name)
+        return err->code;
+    qr_free(name);
+    if (qr_lora_file_open(&f, dir, NULL, SIZE_MAX, err) != 0)
+        return qr_err_prefix(err, "--lora %s: ", arg);
+    const int32_t rank = qr_lora_file_rank(f);
+    qr_lora_file_close(f);
+    return rank;
+}
+
+int qr_cli_lora_config(struct qr_engine_config *c, const struct qr_cli_lora *l, int32_t more, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL && l != NULL);
+    QR_ASSERT(more >= 0 && err != NULL);
+    int32_t most = 16;
+    c->lora_slots = l->slots > 0 ? (int32_t)l->slots : l->adapters.n + more;
+    if (c->lora_slots < l->adapters.n)
+        return qr_err_set(err, QR_E_USAGE, "--lora-slots %d, expected at least %d: there are so many --lora", c->lora_slots, l->adapters.n);
+    for (int32_t i = 0; i < l->adapters.n; i++) {
+        const int32_t rank = rank_of(l->adapters.item[i], err);
+        if (rank < 0)
+            return rank;
+        most = rank > most ? rank : most;
+    }
+    c->lora_rank_max = l->rank_max > 0 ? (int32_t)l->rank_max : most;
+    return 0;
 }
 
 static int one_line(const char *line, size_t len, int (*each)(void *, const struct qr_json *, struct qr_buf *, struct qr_err *),

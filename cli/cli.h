@@ -53,6 +53,20 @@ struct qr_cli_engine {
     bool prefix_cache;
 };
 
+struct qr_cli_lora {
+    struct qr_str_list adapters; /* NAME=DIR */
+    int64_t slots, rank_max;
+};
+
+#define QR_CLI_LORA_ROWS(T, l)                                                                                                    \
+    {.name = "lora", .type = QR_OPT_LIST, .offset = offsetof(T, l.adapters), .arg = "NAME=DIR", .group = "Adapters",               \
+     .help = "Serve the LoRA adapter in DIR (as PEFT or quire train writes it) under NAME, beside the model; may be repeated."},   \
+    {.name = "lora-slots", .type = QR_OPT_INT, .offset = offsetof(T, l.slots), .builtin = "0", .min = 0, .max = 256, .arg = "N",    \
+     .group = "Adapters", .help = "Adapters that can be loaded at once; their memory is taken at the start. 0: as many as --lora names, and with --lora-dir " \
+                                  "four more."},                                                                                  \
+    {.name = "lora-rank-max", .type = QR_OPT_INT, .offset = offsetof(T, l.rank_max), .builtin = "0", .min = 0, .max = 4096,        \
+     .arg = "N", .group = "Adapters", .help = "Largest rank that fits a slot; 0: 16, or the largest of --lora."}
+
 /* Rows of an option table for a struct T with members `m` (struct qr_cli_model) and `e` (struct qr_cli_engine). */
 #define QR_CLI_MODEL_ROWS(T, m)                                                                                                   \
     {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(T, m.model), .arg = "DIR", .group = "Model",           \
@@ -136,6 +150,12 @@ int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const st
 
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m);
 void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine *e);
+
+/* Sets c's slots and rank. `more` slots beside those of --lora, when their number is not given. Errors: QR_E_USAGE; those of opening an adapter. */
+int qr_cli_lora_config(struct qr_engine_config *c, const struct qr_cli_lora *l, int32_t more, struct qr_err *err);
+
+/* The NAME of NAME=DIR, to be freed with qr_free; *dir is the rest. NULL (and *err set) when it is none. */
+char *qr_cli_lora_name(const char *arg, const char **dir, struct qr_err *err);
 
 /* ---- JSON lines ---- */
 

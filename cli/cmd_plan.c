@@ -6,6 +6,8 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "engine/adapters.h"
+#include "model/lora.h"
 #include "tokenizer/chat.h"
 
 /* What a call in flight holds: a connection's buffers, the body and what it is parsed to, ids. Measured with prompts of 128 and 4,000 ids. */
@@ -14,13 +16,14 @@
 struct plan_options {
     struct qr_cli_model m;
     struct qr_cli_engine e;
+    struct qr_cli_lora l;
     bool json;
 };
 
-enum part { PART_WEIGHTS, PART_CACHE, PART_STEP, PART_SCRATCH, PART_TABLES, PART_TOKENIZER, PART_HTTP, PART_PROGRAM, PART_COUNT };
+enum part { PART_WEIGHTS, PART_CACHE, PART_STEP, PART_LORA, PART_SCRATCH, PART_TABLES, PART_TOKENIZER, PART_HTTP, PART_PROGRAM, PART_COUNT };
 
-static const char *const part_name[] = {"weight_bytes", "kv_bytes", "act_bytes", "scratch_bytes", "table_bytes", "tokenizer_bytes", "http_bytes",
-                                        "program_bytes"};
+static const char *const part_name[] = {"weight_bytes", "kv_bytes", "act_bytes", "lora_bytes", "scratch_bytes", "table_bytes", "tokenizer_bytes",
+                                        "http_bytes", "program_bytes"};
 
 struct memory_plan {
     struct qr_model_plan model;
@@ -62,6 +65,10 @@ static void print_text(const struct memory_plan *p)
            size_text(a, (int64_t)p->model.kv_token_bytes), qr_dtype_name(p->model.kv_dtype));
     printf("step       %s for %d rows, %s of it logits of %d rows\n", t[PART_STEP], l->step_tokens_max,
            size_text(a, (int64_t)p->logit_rows * l->vocab * (int64_t)sizeof(float)), p->logit_rows);
+    if (l->lora_slots > 0)
+        printf("adapters   %s: %d slots of %s for ranks up to %d (%s)\n", t[PART_LORA], l->lora_slots,
+               size_text(a, qr_lora_slot_bytes(&p->model.config, p->model.weight_dtype, l->lora_rank_max)), l->lora_rank_max,
+               qr_dtype_name(qr_lora_dtype(p->model.weight_dtype)));
     printf("scratch    %s of the kernels, %d threads\n", t[PART_SCRATCH], p->n_threads);
     printf("tables     %s: records of blocks, queues, sampling, events\n", t[PART_TABLES]);
     printf("tokenizer  %s\n", t[PART_TOKENIZER]);
@@ -104,15 +111,20 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     mo.n_ranks = (int32_t)o->m.tensor_parallel;
     p->logit_rows = ec->logit_rows_max;
     p->n_ranks = mo.n_ranks;
-    int rc = qr_backend_open(&be, &bo, err);
+    int rc = qr_cli_lora_config(ec, &o->l, 0, err);
+    rc = rc ? rc : qr_backend_open(&be, &bo, err);
+    if (rc == 0 && ec->lora_slots > 0)
+        rc = qr_lora_supports(be, mo.n_ranks, err);
     if (rc == 0 && !be->mem->host)
         p->available = be->mem->available();
     if (rc == 0)
         rc = qr_model_plan(&p->model, o->m.model, be, &mo, ec->step_tokens_max, ec->logit_rows_max, err);
     if (rc == 0) {
         const int64_t weights = (int64_t)(p->model.weight_bytes + p->model.table_bytes);
-        rc = qr_engine_plan(&p->limits, ec, &p->model.config, p->model.kv_dtype, weights, (int64_t)p->model.act_bytes,
-                            p->available / mo.n_ranks - weights, err);
+        const int64_t act = (int64_t)(ec->lora_slots > 0 ? p->model.adapted_act_bytes : p->model.act_bytes);
+        p->part[PART_LORA] = qr_engine_lora_bytes(ec, &p->model.config, p->model.weight_dtype);
+        rc = qr_engine_plan(&p->limits, ec, &p->model.config, p->model.kv_dtype, weights, act,
+                            p->available / mo.n_ranks - weights - p->part[PART_LORA], err);
         p->n_threads = be->n_threads;
         p->part[PART_SCRATCH] = (int64_t)qr_backend_scratch_bytes(be);
     }
@@ -148,7 +160,7 @@ static int plan(const struct plan_options *o, struct qr_err *err)
 int qr_cmd_plan(int argc, char **argv)
 {
     static const struct qr_option table[] = {
-        QR_CLI_MODEL_ROWS(struct plan_options, m), QR_CLI_ENGINE_ROWS(struct plan_options, e),
+        QR_CLI_MODEL_ROWS(struct plan_options, m), QR_CLI_ENGINE_ROWS(struct plan_options, e), QR_CLI_LORA_ROWS(struct plan_options, l),
         {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct plan_options, json), .builtin = "false", .group = "Output",
          .help = "One JSON object."}};
     struct plan_options o = {0};

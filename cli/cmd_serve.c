@@ -10,12 +10,16 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "cli/cli.h"
+#include "engine/adapters.h"
 #include "server/server.h"
 #include "tokenizer/chat.h"
+
+#define LORA_MORE 4 /* slots for adapters that come while the server runs */
 
 struct serve_options {
     struct qr_cli_model m;
     struct qr_cli_engine e;
+    struct qr_cli_lora l;
     struct qr_server_config s;
     bool verbose;
 };
@@ -45,6 +49,15 @@ static char *own_name(const char *dir)
     return name;
 }
 
+static void print_adapters(const struct serve *s, const struct qr_engine_limits *l)
+{
+    if (l->lora_slots == 0)
+        return;
+    const char *dir = s->o->s.lora_dir;
+    fprintf(stderr, "lora    %d of %d slots in use, ranks up to %d, %.1f MiB%s%s\n", s->o->l.adapters.n, l->lora_slots, l->lora_rank_max,
+            (double)l->lora_bytes / 0x1p20, dir ? "; more from " : "", dir ? dir : "");
+}
+
 static void banner(const struct serve *s, int64_t opened_us)
 {
     const struct qr_engine_limits *l = qr_engine_limits(s->engine);
@@ -62,12 +75,35 @@ static void banner(const struct serve *s, int64_t opened_us)
             (double)s->o->s.body_bytes / mib, l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
     if (l->n_ranks > 1)
         fprintf(stderr, "ranks   %d processes (%s) share the model; memory is that of each, or less\n", l->n_ranks, qr_comm_name(&s->team.comm));
+    print_adapters(s, l);
     if (l->tuned_shapes > 0)
         fprintf(stderr, "tuned   by measurements of %d shapes on this kind of processor\n", l->tuned_shapes);
     fprintf(stderr, "ready   http://%s   api /v1   metrics /metrics   (%.2f s)\n", at, (double)(qr_clock_us() - s->started_us) * 1e-6);
     fprintf(stderr, "try     %s chat --url http://%s\n", program_invocation_name, at);
     fprintf(stderr, "        curl http://%s/v1/completions -H 'Content-Type: application/json' -d '{\"model\": \"%s\", \"prompt\": \"Once upon a time\", "
                     "\"max_tokens\": 64}'\n", at, name);
+}
+
+/* Adapters of --lora, once the engine is there. */
+static int load_adapters(struct serve *s, struct qr_err *err)
+{
+    const struct qr_str_list *list = &s->o->l.adapters, *served = &s->o->s.served_names;
+    int rc = 0;
+    for (int32_t i = 0; i < list->n && rc == 0; i++) {
+        const char *dir;
+        char *name = qr_cli_lora_name(list->item[i], &dir, err);
+        if (!name)
+            return err->code;
+        bool taken = served->n == 0 && strcmp(name, s->name) == 0;
+        for (int32_t k = 0; k < served->n; k++)
+            taken |= strcmp(name, served->item[k]) == 0;
+        rc = taken ? qr_err_set(err, QR_E_USAGE, "that is what the model itself is called")
+                   : qr_engine_load_adapter(s->engine, &(struct qr_adapter_source){.name = name, .dir = dir}, err);
+        if (rc)
+            qr_err_prefix(err, "--lora %s: ", list->item[i]);
+        qr_free(name);
+    }
+    return rc;
 }
 
 static int load(struct serve *s, struct qr_err *err)
@@ -77,12 +113,13 @@ static int load(struct serve *s, struct qr_err *err)
     struct qr_engine_config ec;
     const char *dir = s->o->m.model;
     struct qr_source *source;
-    int rc = qr_source_open(&source, dir, err);
-    if (rc != 0)
-        return rc;
     qr_cli_model_options(&mo, &bo, &s->o->m);
     qr_cli_engine_config(&ec, &s->o->e);
     mo.comm = qr_comm_team_comm(&s->team);
+    int rc = qr_cli_lora_config(&ec, &s->o->l, s->o->s.lora_dir ? LORA_MORE : 0, err);
+    rc = rc ? rc : qr_source_open(&source, dir, err);
+    if (rc != 0)
+        return rc;
     mo.source = source;
     struct qr_engine *e = qr_engine_begin(dir, &ec, &bo, &mo, qr_server_wake, s->server);
     struct qr_err not_needed;
@@ -93,7 +130,8 @@ static int load(struct serve *s, struct qr_err *err)
     if (finished == 0)
         s->engine = e;
     qr_source_unref(source);
-    return rc != 0 ? rc : finished;
+    rc = rc != 0 ? rc : finished;
+    return rc != 0 ? rc : load_adapters(s, err);
 }
 
 static void *loader(void *arg)
@@ -160,7 +198,7 @@ static int serve(const struct serve_options *o)
 }
 
 static const struct qr_option own_rows[] = {
-    QR_CLI_MODEL_ROWS(struct serve_options, m), QR_CLI_ENGINE_ROWS(struct serve_options, e),
+    QR_CLI_MODEL_ROWS(struct serve_options, m), QR_CLI_ENGINE_ROWS(struct serve_options, e), QR_CLI_LORA_ROWS(struct serve_options, l),
     {.name = "verbose", .letter = 'v', .type = QR_OPT_FLAG, .offset = offsetof(struct serve_options, verbose), .builtin = "false",
      .group = "Output", .help = "Log what happens, request by request."}};
 

@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "engine/internal.h"
 
+_Static_assert(QR_ADAPTERS_MAX == QR_LORA_SLOTS_MAX, "as many as there may be slots");
+
 int64_t qr_engine_lora_bytes(const struct qr_engine_config *c, const struct qr_model_config *model, enum qr_dtype weights)
 {
     QR_ASSERT(c != NULL && model != NULL);

@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 
 #define QR_ADAPTER_NAME_MAX 128 /* with its end */
+#define QR_ADAPTERS_MAX 256
 
 struct qr_adapter_source {
     const char *name;    /* 1 to 127 bytes, none of them a control character */

@@ -152,6 +152,7 @@ void qr_engine_config_fit(struct qr_engine_config *c);
 struct qr_engine_limits {
     int32_t ctx_max, vocab, n_blocks, block_tokens, running_max, waiting_max, step_tokens_max;
     int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes;
+    int32_t lora_slots, lora_rank_max;
     int64_t lora_bytes;         /* of slots for adapters: an opened engine only, otherwise qr_engine_lora_bytes */
     int32_t n_ranks;            /* the model is shared out to so many; memory is this one's, which has no less than another */
     int64_t scratch_bytes, table_bytes; /* kernels' scratch; everything else the engine keeps (qr_engine_table_bytes): an opened engine only */

@@ -79,7 +79,8 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
     *out = (struct qr_engine_limits){
         .ctx_max = fits < ctx ? (int32_t)fits : ctx, .vocab = model->n_vocab, .n_blocks = (int32_t)n_blocks,
         .block_tokens = config->block_tokens, .running_max = config->running_max, .waiting_max = config->waiting_max,
-        .step_tokens_max = config->step_tokens_max, .kv_bytes = n_blocks * config->block_tokens * token_bytes,
+        .step_tokens_max = config->step_tokens_max, .lora_slots = config->lora_slots, .lora_rank_max = config->lora_rank_max,
+        .kv_bytes = n_blocks * config->block_tokens * token_bytes,
         .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype,
         .weight_bytes = weight_bytes, .act_bytes = act_bytes};
     return 0;

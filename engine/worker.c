@@ -85,8 +85,7 @@ static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *er
     struct qr_model_config mine = *qr_model_config(e->model);
     mine.n_kv_heads = qr_model_share(e->model)->own.n_kv_heads;
     if (comm && c->lora_slots > 0)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks and %d slots for adapters: adapters are added on one rank only; use --tensor-parallel 1, or merge "
-                          "the adapter into the model (quire lora merge)", comm->size, c->lora_slots);
+        return qr_lora_supports(e->be, comm->size, err);
     int rc = comm ? qr_comm_barrier(comm, err) : 0; /* all weights are in */
     if (rc != 0)
         return rc;

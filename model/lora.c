@@ -107,16 +107,26 @@ int64_t qr_lora_shared_bytes(const struct qr_model_config *c, int32_t n_slots, i
 
 /* ---- life ---- */
 
+int qr_lora_supports(const struct qr_backend *be, int32_t n_ranks, struct qr_err *err)
+{
+    QR_ASSERT(be != NULL);
+    QR_ASSERT(n_ranks >= 1 && err != NULL);
+    if (n_ranks > 1)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "adapters are not computed by several ranks; use --tensor-parallel 1, or a model with them merged "
+                          "(quire lora merge)");
+    if (be->mem->host && be->k->adapt)
+        return 0;
+    return qr_err_set(err, QR_E_UNSUPPORTED, "adapters are not computed on %s; use --device cpu, or a model with them merged (quire lora merge)", be->title);
+}
+
 int qr_lora_new(struct qr_lora **out, const struct qr_model *m, struct qr_backend *be, int32_t n_slots, int32_t rank_max, int32_t n_tokens,
                 struct qr_err *err)
 {
     QR_ASSERT(out != NULL && m != NULL && be != NULL && err != NULL);
     QR_ASSERT(n_slots >= 1 && n_slots <= QR_LORA_SLOTS_MAX && rank_max >= 1 && rank_max <= QR_LORA_RANK_MAX && n_tokens >= 1);
-    if (!be->mem->host || !be->k->adapt)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "adapters are not computed on %s; use --device cpu, or a model with them merged (quire lora merge)",
-                          be->title);
-    if (qr_model_share(m)->size > 1)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "adapters are not computed by several ranks; use one, or a model with them merged (quire lora merge)");
+    int rc = qr_lora_supports(be, qr_model_share(m)->size, err);
+    if (rc)
+        return rc;
     struct qr_lora *l = qr_alloc(1, sizeof *l);
     l->weights = qr_model_weights(m);
     l->config = *qr_model_config(m);

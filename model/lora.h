@@ -25,6 +25,9 @@ int64_t qr_lora_shared_bytes(const struct qr_model_config *c, int32_t n_slots, i
 /* Bytes of step arena that a step takes when its rows have adapters, as qr_model_act_bytes. */
 size_t qr_lora_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits);
 
+/* QR_E_UNSUPPORTED where `be` computes no adapters, or where there are several ranks. */
+int qr_lora_supports(const struct qr_backend *be, int32_t n_ranks, struct qr_err *err);
+
 /* Allocates everything for steps of n_tokens rows. 1 <= n_slots <= QR_LORA_SLOTS_MAX, 1 <= rank_max <= QR_LORA_RANK_MAX. Errors: QR_E_UNSUPPORTED on a
  * device. `m` is borrowed and its own, not a trainer's. */
 int qr_lora_new(struct qr_lora **out, const struct qr_model *m, struct qr_backend *be, int32_t n_slots, int32_t rank_max, int32_t n_tokens,

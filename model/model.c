@@ -454,6 +454,8 @@ int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend 
                                   .act_bytes = qr_model_act_bytes(&m, n_tokens, n_logits),
                                   .adapted_act_bytes = qr_lora_act_bytes(&m, n_tokens, n_logits)};
     out->config.n_kv_heads = m.share.own.n_kv_heads;
+    if (out->adapted_act_bytes < out->act_bytes)
+        out->adapted_act_bytes = out->act_bytes;
     struct qr_kv_view token = qr_model_kv_view(&m, NULL, 0, 1);
     out->kv_token_bytes = qr_kv_block_bytes(&token);
     drop_rotation(&m.rope, m.mem);

@@ -3,15 +3,44 @@
 
 #include "base/assert.h"
 #include "base/json.h"
+#include "base/mem.h"
+#include "engine/adapters.h"
 #include "server/route.h"
 
-static void put_model(struct qr_buf *out, const struct qr_server *s, const char *name)
+static void put_model(struct qr_buf *out, const struct qr_server *s, const char *name, int64_t created_s, bool adapter)
 {
     qr_buf_put_str(out, "{\"id\":");
     qr_json_put_str(out, name, strlen(name));
-    qr_buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"quire\",\"root\":", (long long)s->created_s);
-    qr_json_put_str(out, s->names[0], strlen(s->names[0]));
-    qr_buf_printf(out, ",\"parent\":null,\"max_model_len\":%d}", qr_engine_limits(s->model.engine)->ctx_max);
+    qr_buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"quire\",\"root\":", (long long)created_s);
+    const char *root = adapter ? name : s->names[0];
+    qr_json_put_str(out, root, strlen(root));
+    qr_buf_put_str(out, ",\"parent\":");
+    if (adapter)
+        qr_json_put_str(out, s->names[0], strlen(s->names[0]));
+    else
+        qr_buf_put_str(out, "null");
+    qr_buf_printf(out, ",\"max_model_len\":%d}", qr_engine_limits(s->model.engine)->ctx_max);
+}
+
+/* The model under its names, then adapters that requests may ask for: all, or the one called `only`. Returns how many. */
+static int32_t put_models(struct qr_buf *out, const struct qr_server *s, const char *only, size_t len)
+{
+    struct qr_adapter_info *info = qr_alloc(QR_ADAPTERS_MAX, sizeof *info);
+    const int32_t n_adapters = qr_engine_adapters(s->model.engine, info, QR_ADAPTERS_MAX);
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_names + n_adapters; i++) {
+        const struct qr_adapter_info *a = i < s->n_names ? NULL : &info[i - s->n_names];
+        const char *name = a ? a->name : s->names[i];
+        if ((a && a->leaving) || (only && (strlen(name) != len || memcmp(name, only, len) != 0)))
+            continue;
+        if (n++ > 0)
+            qr_buf_put_byte(out, ',');
+        put_model(out, s, name, a ? a->loaded_s : s->created_s, a != NULL);
+        if (only)
+            break;
+    }
+    qr_free(info);
+    return n;
 }
 
 static void reply_json(struct qr_conn *c, struct qr_buf *body)
@@ -28,11 +57,7 @@ void qr_api_models(struct qr_server *s, struct qr_conn *c)
     QR_ASSERT(s->n_names > 0);
     qr_buf_init(&b);
     qr_buf_put_str(&b, "{\"object\":\"list\",\"data\":[");
-    for (int32_t i = 0; i < s->n_names; i++) {
-        if (i > 0)
-            qr_buf_put_byte(&b, ',');
-        put_model(&b, s, s->names[i]);
-    }
+    put_models(&b, s, NULL, 0);
     qr_buf_put_str(&b, "]}");
     reply_json(c, &b);
 }
@@ -69,10 +94,7 @@ void qr_api_model(struct qr_server *s, struct qr_conn *c)
     qr_buf_init(&b);
     qr_buf_init(&name);
     decode(&name, (struct qr_span){path.data + sizeof prefix - 1, path.len - (sizeof prefix - 1)});
-    for (int32_t i = 0; i < s->n_names && b.len == 0; i++)
-        if (strlen(s->names[i]) == name.len && memcmp(s->names[i], name.data, name.len) == 0)
-            put_model(&b, s, s->names[i]);
-    if (b.len > 0) {
+    if (put_models(&b, s, name.data ? name.data : "", name.len) > 0) {
         reply_json(c, &b);
     } else {
         struct qr_api_error e;

@@ -7,29 +7,6 @@
 #include "server/call.h"
 #include "server/route.h"
 
-static int parse_object(struct qr_json **doc, const struct qr_call *call, struct qr_err *err)
-{
-    int rc = qr_json_parse(doc, call->body.data ? call->body.data : "", call->body.len, &qr_json_limits_request, err);
-    if (rc != 0) {
-        *doc = NULL;
-        return qr_err_prefix(err, "the request body is not valid JSON: ");
-    }
-    if (qr_json_type(*doc) != QR_JSON_T_OBJECT)
-        return qr_err_set(err, QR_E_INVALID, "the request body must be a JSON object, found %s", qr_json_type_name(qr_json_type(*doc)));
-    return 0;
-}
-
-static int read_bool(bool *out, const struct qr_json *doc, const char *name, struct qr_err *err)
-{
-    const struct qr_json *v = qr_json_find(doc, name);
-    if (qr_json_is_null(v))
-        return 0;
-    if (qr_json_type(v) != QR_JSON_T_BOOL)
-        return qr_wrong_type(err, name, "true or false", v);
-    *out = qr_json_bool(v);
-    return 0;
-}
-
 static bool model_ok(struct qr_call *call, const struct qr_json *doc, struct qr_err *err)
 {
     const struct qr_json *model = qr_json_find(doc, "model");
@@ -119,17 +96,17 @@ static void prepare_tokenize(struct qr_call *call)
     struct qr_json *doc = NULL;
     struct qr_ids ids;
     qr_ids_init(&ids);
-    int rc = parse_object(&doc, call, &err);
+    int rc = qr_call_read_object(&doc, call, &err);
     bool messages = rc == 0 && !qr_json_is_null(qr_json_find(doc, "messages"));
     struct tokenize o = {.add_special = !messages, .add_generation = true};
     if (rc == 0)
-        rc = read_bool(&o.add_special, doc, "add_special_tokens", &err);
+        rc = qr_read_flag(&o.add_special, doc, "add_special_tokens", &err);
     if (rc == 0)
-        rc = read_bool(&o.token_strings, doc, "return_token_strs", &err);
+        rc = qr_read_flag(&o.token_strings, doc, "return_token_strs", &err);
     if (rc == 0)
-        rc = read_bool(&o.add_generation, doc, "add_generation_prompt", &err);
+        rc = qr_read_flag(&o.add_generation, doc, "add_generation_prompt", &err);
     if (rc == 0)
-        rc = read_bool(&o.continue_final, doc, "continue_final_message", &err);
+        rc = qr_read_flag(&o.continue_final, doc, "continue_final_message", &err);
     if (rc == 0 && !model_ok(call, doc, &err))
         goto out;
     if (rc == 0)
@@ -173,9 +150,9 @@ static void prepare_detokenize(struct qr_call *call)
     struct qr_ids ids;
     bool skip_special = false;
     qr_ids_init(&ids);
-    int rc = parse_object(&doc, call, &err);
+    int rc = qr_call_read_object(&doc, call, &err);
     if (rc == 0)
-        rc = read_bool(&skip_special, doc, "skip_special_tokens", &err);
+        rc = qr_read_flag(&skip_special, doc, "skip_special_tokens", &err);
     if (rc == 0 && !model_ok(call, doc, &err))
         goto out;
     if (rc == 0)

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "engine/adapters.h"
 #include "server/openai_write.h"
 #include "server/route.h"
 
@@ -87,6 +88,20 @@ static void answer_whole(struct qr_call *call)
 
 /* ---- before the engine ---- */
 
+int qr_call_read_object(struct qr_json **doc, const struct qr_call *call, struct qr_err *err)
+{
+    QR_ASSERT(doc != NULL && call != NULL);
+    QR_ASSERT(err != NULL);
+    int rc = qr_json_parse(doc, call->body.data ? call->body.data : "", call->body.len, &qr_json_limits_request, err);
+    if (rc != 0) {
+        *doc = NULL;
+        return qr_err_prefix(err, "the request body is not valid JSON: ");
+    }
+    if (qr_json_type(*doc) != QR_JSON_T_OBJECT)
+        return qr_err_set(err, QR_E_INVALID, "the request body must be a JSON object, found %s", qr_json_type_name(qr_json_type(*doc)));
+    return 0;
+}
+
 bool qr_call_check_model(struct qr_call *call, const char *name)
 {
     const struct qr_server *s = call->server;
@@ -99,6 +114,11 @@ bool qr_call_check_model(struct qr_call *call, const char *name)
         }
     if (!name)
         return true;
+    call->adapter = qr_engine_find_adapter(s->model.engine, name);
+    if (call->adapter != 0) {
+        call->model = name;
+        return true;
+    }
     qr_api_error_set(&call->error, 404, "model_not_found", "The model '%.200s' does not exist; this server has '%.200s'.", name, s->names[0]);
     snprintf(call->error.param, sizeof call->error.param, "model");
     return false;
@@ -213,10 +233,13 @@ static void submit(struct qr_call *call)
         r->user = piece;
         r->priority = call->params.priority;
         r->salt = salt;
+        r->adapter = call->adapter;
         r->arrived_us = call->arrived_us;
         r->deadline_us = now_us + s->config.request_us;
         if (qr_engine_submit(s->model.engine, r, &err) != 0) {
             qr_api_error_from(&call->error, &err);
+            if (err.code == QR_E_NOT_FOUND) /* the adapter left while the request was prepared */
+                call->error.code = "model_not_found";
             answer_error(call);
             return;
         }

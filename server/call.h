@@ -57,7 +57,8 @@ struct qr_call {
     struct qr_params params;                /* owned: chat and completions */
     char id[48];                            /* "chatcmpl-..." */
     int64_t created_s, arrived_us;
-    const char *model;                      /* borrowed from the server: the name in answers */
+    const char *model;                      /* borrowed from the server or params: the name in answers */
+    uint64_t adapter;                       /* that the requests ask for; 0: none */
     struct qr_piece *piece;                 /* owned [n_pieces] */
     struct qr_choice *choice;               /* owned [n_choices] */
     int32_t n_pieces, n_choices, n_open;    /* n_open: submitted pieces that have not ended */
@@ -76,10 +77,13 @@ void qr_calls_release(struct qr_server *s);         /* at the very end; the engi
 
 /* For prepare functions, on a pool thread: */
 
+/* The body as a JSON object, to be freed (NULL is fine) also after an error. */
+int qr_call_read_object(struct qr_json **doc, const struct qr_call *call, struct qr_err *err);
+
 /* Parses body into params, checks the model's name. False: call->error is set. */
 bool qr_call_parse(struct qr_call *call);
 
-/* False (and call->error set) when name is given and is not one of the server's. */
+/* False (and call->error set) when name is given and is neither one of the server's nor an adapter's (call->adapter). name lives as long as the call. */
 bool qr_call_check_model(struct qr_call *call, const char *name);
 
 void qr_call_fail(struct qr_call *call, const struct qr_err *err);

@@ -6,6 +6,8 @@
 
 #include "base/assert.h"
 #include "base/json.h"
+#include "base/mem.h"
+#include "engine/adapters.h"
 
 struct out {
     struct qr_buf *b;      /* borrowed */
@@ -141,6 +143,56 @@ static void put_config(struct out *o, const struct qr_engine_limits *l)
     put_one(o, "quire_context_max_tokens", "gauge", "Longest sequence.", l->ctx_max);
 }
 
+/* One family: a sample for each adapter that is there. A name may be there twice while the older one's last requests run, so ids tell them apart. */
+static void put_adapters(struct out *o, const struct qr_adapter_info *info, int32_t n, const char *name, const char *type, const char *help,
+                         double (*value)(const struct qr_adapter_info *a))
+{
+    struct qr_buf extra;
+    qr_buf_init(&extra);
+    put_meta(o, name, type, help);
+    for (int32_t i = 0; i < n; i++) {
+        qr_buf_clear(&extra);
+        qr_buf_put_str(&extra, "adapter=\"");
+        put_label_value(&extra, info[i].name);
+        qr_buf_printf(&extra, "\",id=\"%llu\"", (unsigned long long)info[i].id);
+        put_sample(o, name, "", extra.data, value(&info[i]));
+    }
+    qr_buf_release(&extra);
+}
+
+static double requests_of(const struct qr_adapter_info *a)
+{
+    return (double)a->n_requests;
+}
+
+static double inside_of(const struct qr_adapter_info *a)
+{
+    return a->n_inside;
+}
+
+static double prompt_tokens_of(const struct qr_adapter_info *a)
+{
+    return (double)a->prompt_tokens;
+}
+
+static double output_tokens_of(const struct qr_adapter_info *a)
+{
+    return (double)a->output_tokens;
+}
+
+static void put_lora(struct out *o, const struct qr_engine *e)
+{
+    struct qr_adapter_info *info = qr_alloc(QR_ADAPTERS_MAX, sizeof *info);
+    const int32_t n = qr_engine_adapters(e, info, QR_ADAPTERS_MAX);
+    put_one(o, "quire_lora_adapters", "gauge", "Adapters in slots.", n);
+    put_one(o, "quire_lora_memory_bytes", "gauge", "Memory of the slots for adapters.", (double)qr_engine_limits(e)->lora_bytes);
+    put_adapters(o, info, n, "quire_lora_requests_total", "counter", "Requests accepted, by adapter.", requests_of);
+    put_adapters(o, info, n, "quire_lora_requests_inside", "gauge", "Requests that have not ended, by adapter.", inside_of);
+    put_adapters(o, info, n, "quire_lora_prompt_tokens_total", "counter", "Prompt tokens of requests that ended, by adapter.", prompt_tokens_of);
+    put_adapters(o, info, n, "quire_lora_generation_tokens_total", "counter", "Generated tokens of requests that ended, by adapter.", output_tokens_of);
+    qr_free(info);
+}
+
 /* ---- the server ---- */
 
 static void put_server(struct out *o, struct qr_server *s)
@@ -187,6 +239,7 @@ void qr_metrics_put(struct qr_buf *out, struct qr_server *s)
         put_counters(&o, &stats);
         put_histograms(&o, &stats);
         put_config(&o, qr_engine_limits(s->model.engine));
+        put_lora(&o, s->model.engine);
     }
     qr_buf_release(&o.labels);
 }

@@ -77,6 +77,9 @@ const char *qr_json_excerpt(char out[72], const struct qr_json *v);
 /* QR_E_INVALID: "PATH must be EXPECTED, found a TYPE: EXCERPT". */
 int qr_wrong_type(struct qr_err *err, const char *path, const char *expected, const struct qr_json *found);
 
+/* A member that may be missing: *out stays then. */
+int qr_read_flag(bool *out, const struct qr_json *doc, const char *name, struct qr_err *err);
+
 /* Messages as OpenAI defines them (openai_messages.c). */
 int qr_messages_check(const struct qr_json *messages, struct qr_err *err);
 

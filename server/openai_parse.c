@@ -123,6 +123,19 @@ int qr_wrong_type(struct qr_err *err, const char *path, const char *expected, co
                      type, bare ? "" : ": ", bare ? "" : qr_json_excerpt(excerpt, found));
 }
 
+int qr_read_flag(bool *out, const struct qr_json *doc, const char *name, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && doc != NULL);
+    QR_ASSERT(name != NULL && err != NULL);
+    const struct qr_json *v = qr_json_find(doc, name);
+    if (qr_json_is_null(v))
+        return 0;
+    if (qr_json_type(v) != QR_JSON_T_BOOL)
+        return qr_wrong_type(err, name, "true or false", v);
+    *out = qr_json_bool(v);
+    return 0;
+}
+
 static int read_int(struct qr_params *p, const struct qr_field *f, const struct qr_json *v, double max, struct qr_err *err)
 {
     int64_t i;

@@ -26,6 +26,9 @@ static const struct qr_option rows[] = {
      .help = "Key that may also call the administrative routes (/metrics)."},
     {.name = "admin-key-file", .type = QR_OPT_STR, .offset = AT(admin_key_file), .arg = "FILE", .group = NET,
      .help = "File with one admin key per line."},
+    {.name = "lora-dir", .type = QR_OPT_STR, .offset = AT(lora_dir), .arg = "DIR", .group = "Adapters",
+     .help = "Adapters below this directory may be loaded while the server runs (POST /v1/load_lora_adapter, admin key); links that lead out of it are "
+             "refused."},
     {.name = "cors-origin", .type = QR_OPT_LIST, .offset = AT(cors_origins), .arg = "ORIGIN", .group = NET,
      .help = "Origin whose web pages may call this server, such as https://example.org, or * for all; may be repeated."},
     {.name = "allowed-host", .type = QR_OPT_LIST, .offset = AT(allowed_hosts), .arg = "NAME", .group = NET,

@@ -11,6 +11,8 @@ static const struct qr_route routes[] = {
     {"POST", "/v1/completions", QR_ACCESS_USER, true, qr_api_completions},
     {"GET", "/v1/models", QR_ACCESS_USER, true, qr_api_models},
     {"GET", "/v1/models/", QR_ACCESS_USER, true, qr_api_model},
+    {"POST", "/v1/load_lora_adapter", QR_ACCESS_ADMIN, true, qr_api_load_adapter},
+    {"POST", "/v1/unload_lora_adapter", QR_ACCESS_ADMIN, true, qr_api_unload_adapter},
     {"POST", "/tokenize", QR_ACCESS_USER, true, qr_api_tokenize},
     {"POST", "/detokenize", QR_ACCESS_USER, true, qr_api_detokenize},
     {"GET", "/version", QR_ACCESS_USER, false, qr_api_version},

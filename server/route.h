@@ -31,6 +31,8 @@ void qr_api_chat(struct qr_server *s, struct qr_conn *c);
 void qr_api_completions(struct qr_server *s, struct qr_conn *c);
 void qr_api_models(struct qr_server *s, struct qr_conn *c);
 void qr_api_model(struct qr_server *s, struct qr_conn *c);
+void qr_api_load_adapter(struct qr_server *s, struct qr_conn *c);
+void qr_api_unload_adapter(struct qr_server *s, struct qr_conn *c);
 void qr_api_tokenize(struct qr_server *s, struct qr_conn *c);
 void qr_api_detokenize(struct qr_server *s, struct qr_conn *c);
 void qr_api_health(struct qr_server *s, struct qr_conn *c);

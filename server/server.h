@@ -26,6 +26,7 @@ struct qr_server_config {
     struct qr_str_list served_names;        /* empty: the model's names given at set_ready */
     struct qr_str_list api_keys, admin_keys;
     const char *api_key_file, *admin_key_file;
+    const char *lora_dir;                   /* adapters below it may be loaded at run time; NULL: none */
     struct qr_str_list cors_origins, allowed_hosts;
     int64_t connections_max, per_address_max;
     int64_t header_bytes, header_fields, body_bytes, bodies_bytes;

@@ -1,0 +1,132 @@
+/* POST /v1/load_lora_adapter and /v1/unload_lora_adapter, in vLLM's shapes: what a path may be, and whose names are taken. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "engine/adapters.h"
+#include "server/call.h"
+#include "server/route.h"
+
+#define PATH_BYTES_MAX 4000
+
+static int read_text(const char **out, const struct qr_json *doc, const char *name, struct qr_err *err)
+{
+    const struct qr_json *v = qr_json_find(doc, name);
+    if (qr_json_is_null(v))
+        return qr_err_at(err, QR_E_INVALID, name, "%s is required: a string", name);
+    if (qr_json_type(v) != QR_JSON_T_STRING)
+        return qr_wrong_type(err, name, "a string", v);
+    *out = qr_json_str(v, NULL);
+    return 0;
+}
+
+static bool has_parent_step(const char *path)
+{
+    for (const char *at = path; (at = strstr(at, "..")) != NULL; at += 2)
+        if ((at == path || at[-1] == '/') && (at[2] == 0 || at[2] == '/'))
+            return true;
+    return false;
+}
+
+/* The directory that `given` names, relative to --lora-dir or below it. Nothing outside is even looked at; where links lead the loader checks. */
+static int resolve(char out[2 * PATH_BYTES_MAX], const char *root, const char *given, struct qr_err *err)
+{
+    if (!root)
+        return qr_err_at(err, QR_E_DENIED, "lora_path", "this server loads no adapters while it runs; it has to be started with --lora-dir DIR");
+    const size_t n = strlen(root), m = strlen(given);
+    if (m == 0 || m >= PATH_BYTES_MAX || n >= PATH_BYTES_MAX)
+        return qr_err_at(err, QR_E_INVALID, "lora_path", "lora_path has %zu bytes, expected 1 to %d", m, PATH_BYTES_MAX - 1);
+    const bool below = given[0] == '/' && strncmp(given, root, n) == 0 && (given[n] == '/' || root[n - 1] == '/');
+    if (has_parent_step(given) || (given[0] == '/' && !below))
+        return qr_err_at(err, QR_E_DENIED, "lora_path", "lora_path leads out of the directory that adapters may come from (--lora-dir)");
+    snprintf(out, 2 * PATH_BYTES_MAX, "%s%s%s", below ? "" : root, below ? "" : "/", given);
+    return 0;
+}
+
+static int check_free(const struct qr_server *s, const char *name, struct qr_err *err)
+{
+    for (int32_t i = 0; i < s->n_names; i++)
+        if (strcmp(s->names[i], name) == 0)
+            return qr_err_at(err, QR_E_INVALID, "lora_name", "'%.100s' is what the model itself is called", name);
+    return 0;
+}
+
+static int load(const struct qr_server *s, const struct qr_json *doc, const char **name, struct qr_err *err)
+{
+    char dir[2 * PATH_BYTES_MAX];
+    const char *path;
+    bool replace = false;
+    int rc = read_text(name, doc, "lora_name", err);
+    rc = rc ? rc : read_text(&path, doc, "lora_path", err);
+    rc = rc ? rc : qr_read_flag(&replace, doc, "load_inplace", err);
+    rc = rc ? rc : check_free(s, *name, err);
+    rc = rc ? rc : resolve(dir, s->config.lora_dir, path, err);
+    if (rc)
+        return rc;
+    const struct qr_adapter_source source = {.name = *name, .dir = dir, .root = s->config.lora_dir, .replace = replace};
+    rc = qr_engine_load_adapter(s->model.engine, &source, err);
+    if (rc && err->param[0] == 0)
+        snprintf(err->param, sizeof err->param, "lora_path");
+    return rc;
+}
+
+static int unload(const struct qr_server *s, const struct qr_json *doc, const char **name, struct qr_err *err)
+{
+    int rc = read_text(name, doc, "lora_name", err);
+    return rc ? rc : qr_engine_unload_adapter(s->model.engine, *name, err);
+}
+
+/* Whatever is wrong with a file is wrong with the request that names it. */
+static void fail(struct qr_call *call, struct qr_err *err)
+{
+    if (err->code == QR_E_USAGE || err->code == QR_E_IO || err->code == QR_E_DAMAGED)
+        err->code = QR_E_INVALID;
+    qr_call_fail(call, err);
+    qr_log(QR_LOG_WARN, "lora", "refused reason=\"%s\"", err->msg);
+}
+
+static void prepare(struct qr_call *call, int (*act)(const struct qr_server *s, const struct qr_json *doc, const char **name, struct qr_err *err),
+                    const char *done)
+{
+    struct qr_err err = {0};
+    struct qr_json *doc = NULL;
+    const char *name = NULL;
+    int rc = qr_call_read_object(&doc, call, &err);
+    rc = rc ? rc : act(call->server, doc, &name, &err);
+    if (rc) {
+        fail(call, &err);
+    } else {
+        qr_log(QR_LOG_INFO, "lora", "%s name=\"%s\"", done, name);
+        qr_buf_printf(&call->reply, "{\"status\":\"%s\",\"lora_name\":", done);
+        qr_json_put_str(&call->reply, name, strlen(name));
+        qr_buf_put_byte(&call->reply, '}');
+    }
+    qr_json_free(doc);
+}
+
+static void prepare_load(struct qr_call *call)
+{
+    prepare(call, load, "loaded");
+}
+
+static void prepare_unload(struct qr_call *call)
+{
+    prepare(call, unload, "unloaded");
+}
+
+void qr_api_load_adapter(struct qr_server *s, struct qr_conn *c)
+{
+    static const struct qr_call_kind kind = {.prepare = prepare_load};
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(c != NULL);
+    qr_call_start(s, c, &kind);
+}
+
+void qr_api_unload_adapter(struct qr_server *s, struct qr_conn *c)
+{
+    static const struct qr_call_kind kind = {.prepare = prepare_unload};
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(c != NULL);
+    qr_call_start(s, c, &kind);
+}

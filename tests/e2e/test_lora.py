@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Adapters as a user has them: trained by quire train, served beside their model, loaded and unloaded while the server runs."""
+import json
+import os
+import shutil
+import threading
+
+from lib import Server, main, need_data, run
+from test_train import World
+
+ROOT = {'Authorization': 'Bearer root'}
+USER = {'Authorization': 'Bearer user'}
+ASKED = {'prompt': 'The cat number 7', 'max_tokens': 24, 'temperature': 0, 'logprobs': 3}
+
+
+class Adapted(World):
+    """A model in out/final, two runs with adapters from it, tuned and other, that learn from other text."""
+
+    def __enter__(self):
+        super().__enter__()
+        self.train('compute.dtype=f32')
+        self.base = self.path('out', 'final')
+        self.prepare('dogs', '\n\n'.join(f'A dog called {i} ran after {i * 7} balls in the garden.' for i in range(80)), '--separator', '')
+        for name, rank, alpha, targets in (('tuned', 4, 16, ('q_proj', 'v_proj', 'up_proj', 'down_proj')), ('other', 8, 8, ('k_proj', 'o_proj', 'gate_proj'))):
+            self.train('compute.dtype=f32', 'model.config=', f'model.from={self.base}', f'data.train={self.path("dogs")}', f'save.out={self.path(name)}',
+                       f'lora.rank={rank}', f'lora.alpha={alpha}', *(f'lora.targets={t}' for t in targets), 'eval.every=0', 'steps=8')
+        return self
+
+    def adapter(self, name):
+        return self.path(name, 'adapter')
+
+
+def ask(s, model, headers=None, **more):
+    status, answer = s.post('/v1/completions', {'model': model, **ASKED, **more}, headers)
+    assert status == 200, answer
+    assert answer['model'] == model, answer
+    return answer['choices'][0]
+
+
+def logprobs(choice):
+    return choice['logprobs']['token_logprobs']
+
+
+def test_a_trained_adapter_beside_its_model_says_what_the_merged_model_says():
+    with Adapted() as w:
+        with Server('--dtype', 'f32', model=w.base) as s:
+            plain = ask(s, 'final')
+        with Server('--dtype', 'f32', model=w.path('tuned', 'final')) as s:
+            merged = ask(s, 'final')
+        with Server('--dtype', 'f32', '--lora', f'tuned={w.adapter("tuned")}', '--lora', f'other={w.adapter("other")}', model=w.base) as s:
+            assert 'lora    2 of 2 slots in use, ranks up to 16' in s.stderr(), s.stderr()
+            tuned = ask(s, 'tuned')
+            assert ask(s, 'final') == plain, 'the model without an adapter is what it was'
+            assert [m['id'] for m in json.loads(s.get('/v1/models')[1])['data']] == ['final', 'tuned', 'other']
+            alone = {name: ask(s, name, seed=5, temperature=0.8) for name in ('final', 'tuned', 'other')}
+            got = {}
+            threads = [threading.Thread(target=lambda i=i, n=n: got.update({(i, n): ask(s, n, seed=5, temperature=0.8)})) for i in range(4) for n in alone]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            assert all(got[i, n] == alone[n] for i, n in got) and len(got) == 12, 'together is as alone'
+        # Sums of a hundred products in another order through two layers; logits are of order 1.
+        assert tuned['text'] == merged['text'] and tuned['text'] != plain['text'], (tuned, merged)
+        assert max(abs(a - b) for a, b in zip(logprobs(tuned), logprobs(merged))) < 1e-4, (tuned, merged)
+
+
+def load(s, name, path, headers=None, **more):
+    status, answer = s.post('/v1/load_lora_adapter', {'lora_name': name, 'lora_path': path, **more}, ROOT if headers is None else headers)
+    return status, answer if status == 200 else answer['error']
+
+
+def unload(s, name, headers=None):
+    return s.post('/v1/unload_lora_adapter', {'lora_name': name}, ROOT if headers is None else headers)
+
+
+def names(s):
+    return [m['id'] for m in json.loads(s.get('/v1/models', USER)[1])['data']]
+
+
+def prepare_directory(w):
+    """adapters/ with two good ones, one of another model, and links that lead out."""
+    d = w.path('adapters')
+    os.mkdir(d)
+    shutil.copytree(w.adapter('tuned'), os.path.join(d, 'tuned'))
+    shutil.copytree(w.adapter('other'), os.path.join(d, 'other'))
+    os.symlink('tuned', os.path.join(d, 'link-inside'))
+    os.symlink(w.adapter('other'), os.path.join(d, 'link-outside'))
+    os.mkdir(os.path.join(d, 'half'))
+    os.symlink(os.path.join(w.adapter('tuned'), 'adapter_config.json'), os.path.join(d, 'half', 'adapter_config.json'))
+    shutil.copytree(w.adapter('tuned'), os.path.join(d, 'wide'))
+    with open(os.path.join(d, 'wide', 'adapter_config.json'), encoding='utf-8') as f:
+        config = json.load(f)
+    with open(os.path.join(d, 'wide', 'adapter_config.json'), 'w', encoding='utf-8') as f:
+        json.dump({**config, 'r': 5}, f)
+    return d
+
+
+def test_adapters_come_and_go_while_the_server_runs_for_those_with_the_admin_key():
+    with Adapted() as w:
+        d = prepare_directory(w)
+        with Server('--lora-dir', d, '--lora-slots', '2', '--admin-key', 'root', '--api-key', 'user', model=w.base) as s:
+            for headers, status in (({}, 401), (USER, 403)):
+                assert load(s, 'a', 'tuned', headers)[0] == status and unload(s, 'a', headers)[0] == status
+            assert names(s) == ['final']
+            assert s.post('/v1/completions', {'model': 'a', **ASKED}, USER)[1]['error']['code'] == 'model_not_found'
+            for path, status, why in (('../adapters/tuned', 403, 'leads out'), ('tuned/../../tuned/adapter', 403, 'leads out'), ('/etc', 403, 'leads out'),
+                                      (d + '/..', 403, 'leads out'), ('link-outside', 403, 'lies outside'), ('half', 403, 'lies outside'),
+                                      ('nothing', 404, 'No such file'), ('', 400, 'expected 1 to'), ('wide', 400, 'is [4, 64], expected [5, 64]')):
+                got, error = load(s, 'a', path)
+                assert got == status and why in error['message'] and error['param'] == 'lora_path', (path, got, error)
+            assert s.post('/v1/load_lora_adapter', {'lora_name': 7, 'lora_path': 'tuned'}, ROOT)[1]['error']['param'] == 'lora_name'
+            assert load(s, 'final', 'tuned')[1]['param'] == 'lora_name'
+            plain = ask(s, 'final', USER)
+            assert load(s, 'a', 'tuned') == (200, {'status': 'loaded', 'lora_name': 'a'})
+            assert load(s, 'b', d + '/link-inside')[0] == 200
+            assert names(s) == ['final', 'a', 'b']
+            one = json.loads(s.get('/v1/models/a', USER)[1])
+            assert one['id'] == 'a' and one['parent'] == 'final' and d not in json.dumps(one), one
+            a = ask(s, 'a', USER)
+            assert {**ask(s, 'b', USER)} == a != plain
+            assert load(s, 'a', 'other')[1]['message'].startswith("the adapter 'a' is loaded already")
+            assert load(s, 'c', 'other')[0] == 429
+            assert unload(s, 'b') == (200, {'status': 'unloaded', 'lora_name': 'b'}) and names(s) == ['final', 'a']
+            assert load(s, 'a', 'other', load_inplace=True)[0] == 200
+            assert ask(s, 'a', USER) not in (a, plain) and ask(s, 'final', USER) == plain
+            stream = s.stream('/v1/completions', {**ASKED, 'model': 'a', 'max_tokens': 200, 'ignore_eos': True}, USER)
+            first = next(stream)
+            assert unload(s, 'a')[0] == 200 and names(s) == ['final']
+            assert s.post('/v1/completions', {'model': 'a', **ASKED}, USER)[0] == 404
+            rest = list(stream)
+            assert first['model'] == 'a' and rest[-1]['choices'][0]['finish_reason'] == 'length', rest[-1]
+            assert unload(s, 'a')[0] == 404
+            assert load(s, 'again', 'tuned')[0] == 200 and ask(s, 'again', USER)['text'] == a['text']
+            metrics = s.get('/metrics', ROOT)[1]
+            assert 'adapter="again",id="' in metrics and 'quire_lora_adapters{' in metrics, metrics
+            count = [line for line in metrics.split('\n') if line.startswith('quire_lora_requests_total{')]
+            assert len(count) == 1 and count[0].endswith(' 1.0'), count
+
+
+def test_a_server_without_a_directory_for_adapters_loads_none_and_wrong_flags_are_named():
+    with Adapted() as w:
+        with Server('--lora', f'a={w.adapter("tuned")}', model=w.base) as s:
+            status, error = load(s, 'b', w.adapter('other'))
+            assert status == 403 and '--lora-dir' in error['message'], error
+            assert unload(s, 'a')[0] == 200
+        for flags, why in ((('--lora', 'tuned'), '--lora tuned: expected NAME=DIR'), (('--lora', 'a=/nowhere'), '/nowhere/adapter_config.json'),
+                           (('--lora', f'final={w.adapter("tuned")}'), 'that is what the model itself is called'),
+                           (('--lora', f'a={w.adapter("tuned")}', '--lora-rank-max', '3'), 'has rank 4, expected at most 3'),
+                           (('--lora', f'a={w.adapter("tuned")}', '--lora', f'a={w.adapter("other")}'), "the adapter 'a' is loaded already")):
+            rc, _, err = run('serve', '--model', w.base, '--port', '0', *flags)
+            assert rc != 0 and why in err, (rc, why, err)
+        rc, out, err = run('plan', '--model', w.base, '--lora-slots', '3', '--lora-rank-max', '8', '--json')
+        planned = json.loads(out)
+        # Ranks 8 of q, k, v, o (64 + 64, 64 + 32, 64 + 32, 64 + 64), gate and up (64 + 128), down (128 + 64) in two layers, three slots of f32.
+        slots = 3 * 2 * 8 * 4 * (2 * 128 + 2 * 96 + 3 * 192)
+        shared = planned['lora_bytes'] - slots
+        assert rc == 0 and 0 < shared < 2 ** 20, (planned, slots, err)
+
+
+if __name__ == '__main__':
+    need_data()
+    main(globals())

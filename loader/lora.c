@@ -36,7 +36,7 @@ struct qr_lora_file {
     struct bytes config_text, weights_bytes;
     int64_t rank;
     double alpha;
-    bool any_rank, rslora;       /* any_rank: a rank_pattern; the tensors say it */
+    bool any_rank, rslora, turned; /* any_rank: a rank_pattern; the tensors say it */
     struct pattern *pattern;     /* owned [n_patterns] */
     int32_t n_patterns;
     struct qr_tensor_files *st;   /* owned */
@@ -119,7 +119,7 @@ static int check_start(const struct qr_lora_file *f, const struct qr_json *v, st
 /* Settings of PEFT that make adapters something else than this sum: absent, or this. */
 static int check_kind(const struct qr_lora_file *f, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const must_be_false[] = {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora"};
+    static const char *const must_be_false[] = {"use_dora", "lora_bias", "use_qalora"};
     static const char *const must_be_empty[] = {"modules_to_save", "layer_replication", "target_parameters", "trainable_token_indices",
                                                 "alora_invocation_tokens", "use_bdlora", "kasa_config", "arrow_config"};
     for (int i = 0; i < QR_COUNT(must_be_false); i++) {
@@ -167,7 +167,7 @@ static int read_patterns(struct qr_lora_file *f, const struct qr_json *v, struct
 static int read_values(struct qr_lora_file *f, const struct qr_json *v, struct qr_err *err)
 {
     const struct qr_json *type = qr_json_find(v, "peft_type"), *alpha = qr_json_find(v, "lora_alpha"), *rank = qr_json_find(v, "r");
-    const struct qr_json *rslora = qr_json_find(v, "use_rslora");
+    const struct qr_json *rslora = qr_json_find(v, "use_rslora"), *turned = qr_json_find(v, "fan_in_fan_out");
     if (!type || qr_json_type(type) != QR_JSON_T_STRING || strcmp(qr_json_str(type, NULL), "LORA") != 0)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: peft_type is not \"LORA\"", f->config);
     if (!rank || !qr_json_i64(rank, &f->rank) || f->rank < 1 || f->rank > QR_LORA_RANK_MAX)
@@ -176,6 +176,9 @@ static int read_values(struct qr_lora_file *f, const struct qr_json *v, struct q
         return qr_err_set(err, QR_E_INVALID, "%s: lora_alpha, expected a number", f->config);
     if (!qr_json_is_null(rslora) && qr_json_type(rslora) != QR_JSON_T_BOOL)
         return qr_err_set(err, QR_E_INVALID, "%s: use_rslora, expected true or false", f->config);
+    if (!qr_json_is_null(turned) && qr_json_type(turned) != QR_JSON_T_BOOL)
+        return qr_err_set(err, QR_E_INVALID, "%s: fan_in_fan_out, expected true or false", f->config);
+    f->turned = !qr_json_is_null(turned) && qr_json_bool(turned);
     f->alpha = qr_json_f64(alpha);
     f->rslora = !qr_json_is_null(rslora) && qr_json_bool(rslora);
     int rc = check_kind(f, v, err);
@@ -225,6 +228,13 @@ void qr_lora_file_close(struct qr_lora_file *f)
     qr_free(f->pattern);
     qr_free(f->used);
     qr_free(f);
+}
+
+int qr_lora_file_check_turned(const struct qr_lora_file *f, bool turned, struct qr_err *err)
+{
+    QR_ASSERT(f != NULL);
+    QR_ASSERT(err != NULL);
+    return turned || !f->turned ? 0 : qr_err_set(err, QR_E_UNSUPPORTED, "%s: fan_in_fan_out is set, expected false for this model", f->config);
 }
 
 static bool ends_with(const char *name, const char *end)

@@ -33,6 +33,9 @@ struct qr_lora_file; /* opaque */
 int qr_lora_file_open(struct qr_lora_file **out, const char *dir, const char *root, size_t weights_max, struct qr_err *err);
 void qr_lora_file_close(struct qr_lora_file *f); /* NULL is fine */
 
+/* fan_in_fan_out is for models whose own matrices lie turned in their file. QR_E_UNSUPPORTED where it is set and this one's do not. */
+int qr_lora_file_check_turned(const struct qr_lora_file *f, bool turned, struct qr_err *err);
+
 /* The largest rank, and a number that says which adapters these are: two of the same have the same bytes in both files. */
 int32_t qr_lora_file_rank(const struct qr_lora_file *f);
 struct qr_hash128 qr_lora_file_hash(const struct qr_lora_file *f);

@@ -38,6 +38,13 @@ enum qr_dtype qr_lora_dtype(enum qr_dtype weights)
 
 /* ---- sizes ---- */
 
+/* As the product has it, however the model's file does. */
+static void shape_of(int64_t shape[2], const struct qr_weight_walk *k)
+{
+    shape[0] = qr_dim_value(k->c, k->row->n_out);
+    shape[1] = qr_dim_value(k->c, k->row->n_in);
+}
+
 /* A matrix of a layer that is multiplied by itself, not with others of a stack (experts). */
 static bool takes_adapter(const struct qr_weight_walk *k)
 {
@@ -59,7 +66,7 @@ int64_t qr_lora_slot_bytes(const struct qr_model_config *c, enum qr_dtype weight
     int64_t shape[2];
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);)
         if (takes_adapter(&k)) {
-            qr_weight_walk_shape(shape, &k);
+            shape_of(shape, &k);
             n += pair_bytes(shape[0], shape[1], rank_max, qr_lora_dtype(weights));
         }
     return (int64_t)n;
@@ -206,7 +213,7 @@ static int fill_matrix(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, 
     char name[QR_WEIGHT_NAME_MAX];
     int64_t shape[2];
     struct qr_lora_pair pair;
-    qr_weight_walk_shape(shape, k);
+    shape_of(shape, k);
     int rc = qr_lora_file_find(f, &pair, qr_weight_walk_name(name, k), shape[0], shape[1], SERVED, err);
     if (rc || !pair.a)
         return rc;
@@ -235,7 +242,7 @@ static int check_expert(struct qr_lora_file *f, const struct qr_weight_walk *k, 
     char name[QR_WEIGHT_NAME_MAX];
     int64_t shape[2];
     struct qr_lora_pair pair;
-    qr_weight_walk_shape(shape, k);
+    shape_of(shape, k);
     int rc = qr_lora_file_find(f, &pair, qr_weight_walk_name(name, k), shape[0], shape[1], SERVED, err);
     if (rc == 0 && pair.a)
         rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s: an adapter of an expert, expected adapters of matrices that every token goes through", name);
@@ -247,7 +254,7 @@ int qr_lora_fill(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, struct
     QR_ASSERT(l != NULL && f != NULL && err != NULL);
     QR_ASSERT(slot >= 0 && slot < l->n_slots);
     size_t used = 0;
-    int rc = 0;
+    int rc = qr_lora_file_check_turned(f, l->config.turned, err);
     for (int64_t i = 0; i < (int64_t)l->config.n_layers * l->n_kinds; i++)
         l->parts[i * l->n_slots + slot].n = 0;
     for (struct qr_weight_walk k = qr_weight_walk_begin(&l->config); rc == 0 && qr_weight_walk_next(&k);)

@@ -24,7 +24,8 @@ struct qr_tensor qr_adapted_attend(struct qr_exec *x, const struct qr_tensor *h,
 {
     QR_ASSERT(x != NULL && h != NULL);
     QR_ASSERT(w != NULL && w->norm != NULL && spec != NULL);
-    const struct qr_tensor in = qr_ops_serve.norm(x, h, w->norm, eps);
+    const struct qr_ops *o = &qr_ops_serve;
+    const struct qr_tensor in = w->norm_bias ? o->layer_norm(x, h, w->norm, w->norm_bias, eps) : o->norm(x, h, w->norm, eps);
     struct qr_tensor qkv = qr_adapted_linear(x, &in, w->qkv, w->qkv_bias);
     return qr_serve_attend_from(x, &qkv, w, eps, spec);
 }
@@ -33,6 +34,11 @@ void qr_adapted_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_ten
 {
     QR_ASSERT(x != NULL && h != NULL && mixed != NULL);
     QR_ASSERT(w != NULL && w->norm != NULL);
+    if (!qr_feed_is_chain(w)) { /* it goes through x->ops, which are these verbs */
+        QR_ASSERT(x->ops == &qr_ops_adapted);
+        qr_plain_feed(x, h, mixed, w, eps, act);
+        return;
+    }
     adapted_onto(x, h, mixed, w->out, w->out_bias);
     const struct qr_tensor in = qr_ops_serve.norm(x, h, w->norm, eps);
     const struct qr_tensor gate_up = qr_adapted_linear(x, &in, w->gate_up, w->gate_up_bias), gated = qr_ops_serve.glu(x, &gate_up, act);

@@ -46,9 +46,10 @@ static inline void lora_make(const char *dir, const struct qr_model_config *c, c
     int32_t n = 0;
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         int64_t shape[2];
-        if (!k.row->per_layer || k.row->kind != QR_KIND_MATRIX || (o->only && !strstr(k.row->name, o->only)))
+        if (!k.row->per_layer || k.row->kind != QR_KIND_MATRIX || k.row->stacked || (o->only && !strstr(k.row->name, o->only)))
             continue;
-        qr_weight_walk_shape(shape, &k);
+        shape[0] = qr_dim_value(c, k.row->n_out);
+        shape[1] = qr_dim_value(c, k.row->n_in);
         cr_assert(n + 2 <= MOST);
         qr_lora_name(name[n], qr_weight_walk_name(matrix, &k), QR_LORA_A);
         qr_lora_name(name[n + 1], matrix, QR_LORA_B);

@@ -9,10 +9,11 @@
 #define SLOTS 3
 #define RANK_MAX 12
 
+/* The parts of names are such that every family has them. */
 static const struct lora_make makes[SLOTS] = {
     {.rank = 4, .alpha = 8, .seed = 1},
     {.rank = 12, .alpha = 6, .seed = 2, .only = "_proj", .dtype = QR_BF16},
-    {.rank = 3, .alpha = 3, .seed = 3, .only = "v_proj"},
+    {.rank = 3, .alpha = 3, .seed = 3, .only = "attn"},
 };
 
 struct adapted {
@@ -145,10 +146,20 @@ static void check(const struct qr_model_config *c, struct rig_options o, const c
     adapted_close(&a);
 }
 
+/* What families add to a layer: norms of what is added, LayerNorms, no gates, experts beside attention, matrices that are one in the file. */
+static void check_families(const char *isa)
+{
+    static const enum qr_arch arch[] = {QR_ARCH_PHI3, QR_ARCH_GEMMA2, QR_ARCH_GEMMA3, QR_ARCH_STABLELM, QR_ARCH_GPT2, QR_ARCH_QWEN2_MOE};
+    for (int i = 0; i < QR_COUNT(arch); i++) {
+        const struct qr_model_config c = qr_model_config_small(arch[i]);
+        check(&c, (struct rig_options){.isa = isa, .compute = i % 2 ? QR_COMPUTE_F32 : QR_COMPUTE_BF16}, c.arch_name);
+    }
+}
+
 Test(lora, adapters_in_one_batch_give_the_bits_that_each_gives_alone_and_other_rows_the_models)
 {
     const char *names[8];
-    struct qr_model_config odd = qr_model_config_small(QR_ARCH_LLAMA), phi = qr_model_config_small(QR_ARCH_PHI3);
+    struct qr_model_config odd = qr_model_config_small(QR_ARCH_LLAMA);
     const struct qr_model_config qwen = qr_model_config_small(QR_ARCH_QWEN3);
     odd.qkv_bias = odd.out_bias = odd.mlp_bias = odd.tied_head = true;
     odd.n_embd = 203, odd.n_heads = 3, odd.n_kv_heads = 1, odd.head_dim = 72, odd.n_ffn = 519, odd.n_vocab = 301;
@@ -158,8 +169,8 @@ Test(lora, adapters_in_one_batch_give_the_bits_that_each_gives_alone_and_other_r
         check(&odd, (struct rig_options){.isa = names[i], .compute = QR_COMPUTE_F32, .n_threads = threads}, names[i]);
         check(&qwen, (struct rig_options){.isa = names[i], .compute = QR_COMPUTE_BF16, .n_threads = threads}, names[i]);
         check(&qwen, (struct rig_options){.isa = names[i], .quantize = QR_QUANTIZE_INT8, .n_threads = threads}, names[i]);
-        if (i + 1 == n) /* matrices that are one in the file */
-            check(&phi, (struct rig_options){.isa = names[i], .compute = QR_COMPUTE_BF16}, "fused");
+        if (i + 1 == n)
+            check_families(names[i]);
     }
 }
 
@@ -208,6 +219,8 @@ Test(lora, adapters_that_do_not_fit_are_refused_with_tensor_found_and_expected)
     expect_refused(a.lora, dir, &c, (struct lora_make){.rank = 4, .alpha = 1e300}, QR_E_INVALID, "expected a finite number");
     expect_refused(a.lora, dir, &c, (struct lora_make){.rank = 4, .alpha = 1, .only = "no such"}, QR_E_INVALID, "holds no tensor");
     expect_refused(a.lora, dir, &c, (struct lora_make){.rank = 4, .alpha = 1, .settings = ", \"use_dora\": true"}, QR_E_UNSUPPORTED, "use_dora is set");
+    expect_refused(a.lora, dir, &c, (struct lora_make){.rank = 4, .alpha = 1, .settings = ", \"fan_in_fan_out\": true"}, QR_E_UNSUPPORTED,
+                   "fan_in_fan_out is set, expected false for this model");
     remove_adapter(dir);
     adapted_close(&a);
 }

@@ -22,10 +22,12 @@
 #define X_FLOATS ((size_t)512 * 16384) /* the largest activation in the table */
 
 #define EXIT_SLOWER 6
+#define EXIT_WRONG 7
 
 struct options {
     const char *device, *isa, *only, *baseline, *json, *threshold;
     int64_t threads, time_us, memory_bytes;
+    bool check;
 };
 
 static const struct qr_option table[] = {
@@ -37,6 +39,9 @@ static const struct qr_option table[] = {
     {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME",
      "Only some: read (the probes), linear, attention, rows (all others), head (a vocabulary's product, and packing), back (gradients of rows), or fused "
      "(several in one go against the same apart).",
+     "Kernels"},
+    {"check", 0, QR_OPT_FLAG, offsetof(struct options, check), "false", 0, 0, NULL, NULL,
+     "Measure nothing; compare every kernel of the device with the plainest one (--only linear, attention or rows). Exit status 7 when one is wrong.",
      "Kernels"},
     {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels"},
     {"memory", 0, QR_OPT_BYTES, offsetof(struct options, memory_bytes), "512MiB", 128 << 20, 64e9, NULL, "BYTES",
@@ -361,6 +366,12 @@ static int run(const void *options, int *status, struct qr_err *err)
     struct qr_kern_rows rows = {0}, before = {0};
     struct qr_buf text = {0};
     double threshold = 0;
+    int32_t n_wrong = 0;
+    if (o->check) {
+        const int opened = qr_bench_kern_check(o->device, o->only, &n_wrong, err);
+        *status = n_wrong > 0 ? EXIT_WRONG : 0;
+        return opened;
+    }
     int rc = qr_kern_threshold_parse(&threshold, o->threshold != NULL ? o->threshold : "10%", err);
     if (rc == 0 && o->baseline != NULL)
         rc = qr_kern_rows_read(&before, o->baseline, err);

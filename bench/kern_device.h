@@ -9,4 +9,8 @@
  * have is left out, and said so. Errors: those of opening the device. */
 int qr_bench_kern_device(struct qr_kern_rows *rows, const char *device, const char *only, int64_t time_us, struct qr_err *err);
 
+/* Every entry of the device's tables against the reference's on small cases, a line for each. only: "linear", "attention", "rows" or NULL. *n_wrong: cases
+ * beyond their bounds. Errors: those of opening the device. */
+int qr_bench_kern_check(const char *device, const char *only, int32_t *n_wrong, struct qr_err *err);
+
 #endif

@@ -1,8 +1,8 @@
 /* ahead.h - what a device draws itself: what it is told, and what came of it, a step late.
  *
  * On a device that has the kernel `sample`, a step is launched before the ids of the step before it are known: they stay on the device, where the next step's
- * embedding reads them, and the host sees them while that step computes. Until then an unknown id is -1 - j among a sequence's ids: what row j of the last launch
- * draws. Two flights, then: the one that is being made or was launched last, and the one before it. Engine thread only. */
+ * embedding reads them, and the host sees them while that step computes. Until then an unknown id is -1 - j among a sequence's ids: what row j of the last
+ * launch draws. Two flights, then: the one that is being made or was launched last, and the one before it. Engine thread only. */
 #ifndef QR_ENGINE_AHEAD_H
 #define QR_ENGINE_AHEAD_H
 

@@ -5,7 +5,7 @@
 #
 # OUT     directory for results: one text file for each step, kern.json, and summary.txt (a line for each step: ok, failed, timed out or skipped, seconds)
 # PREFIX  directory with unpacked packages (made by `tools/deps.sh unpack PREFIX` where there is a network), or - where the system has them
-# STEP    of: build check sanitizer train kern throughput torch   (all of them, in this order)
+# STEP    of: build ops check sanitizer train kern throughput torch   (all of them, in this order)
 #
 # It takes CUDA's toolkit, gcc and CMake. PyTorch is used where python3 has it. Every step has a time limit of its own, and a step that fails does not keep
 # the others from running; the exit status is the number of steps that failed. Settings of the card are left as they are.
@@ -16,7 +16,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1" && out=$(cd "$1" && pwd)
 prefix=${2:--}
 shift; [ $# -eq 0 ] || shift
-steps=${*:-build check sanitizer train kern throughput torch}
+steps=${*:-build ops check sanitizer train kern throughput torch}
 build=$here/build-gpu
 quire=$build/quire
 models=${QUIRE_GPU_MODELS:-$build/models}
@@ -69,6 +69,7 @@ sanitizer() {
         echo "== $tool"
         timeout 40 compute-sanitizer --tool "$tool" --error-exitcode 9 \
             "$quire" generate --device cuda --model "$here/models/quire-tiny" -n 3 -p "Once upon a time" || return 1
+        timeout 60 compute-sanitizer --tool "$tool" --error-exitcode 9 "$quire" bench kern --device cuda --check --only rows || return 1
     done
 }
 
@@ -101,8 +102,9 @@ export -f arch configure_and_build model sanitizer train throughput torch
 for s in $steps; do
     case $s in
     build) run 240 build bash -c configure_and_build || { echo "nothing was built: see $out/build.txt" >&2; exit "$failed"; } ;;
+    ops) run 60 ops "$quire" bench kern --device cuda --check ;;
     check) run 60 check python3 "$here/tools/gpu_check.py" "$quire" "$here/models/quire-tiny" ;;
-    sanitizer) run 130 sanitizer bash -c sanitizer ;;
+    sanitizer) run 230 sanitizer bash -c sanitizer ;;
     train) run 40 train bash -c train ;;
     kern) run 60 kern "$quire" bench kern --device cuda --time 100ms --json "$out/kern.json" ;;
     throughput) for m in llama-3.2-1b qwen3-0.6b llama-3.1-8b; do run 90 "throughput-$m" bash -c "throughput $m"; done ;;

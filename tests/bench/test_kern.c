@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "bench/kern.h"
 #include "bench/kern_rows.h"
+#include "tests/device/device.h"
 #include "tests/run_main.h"
 
 TestSuite(kern, .timeout = 120);
@@ -175,6 +176,13 @@ Test(kern, a_slower_kernel_sets_the_exit_code)
     cr_expect_eq(run(flags), 4, "nothing in common");
     qr_kern_rows_release(&rows);
     unlink(path);
+}
+
+Test(kern, every_kernel_of_a_device_is_compared_with_the_reference)
+{
+    use_discrete("ref", NULL);
+    cr_expect_eq(run("--device cuda --check --only rows"), 0);
+    cr_expect_eq(run("--device cuda --check --only attention"), 0);
 }
 
 Test(kern, wrong_usage_ends_before_anything_is_measured)

@@ -18,29 +18,35 @@ static const struct shape {
     int32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ffn, n_vocab, ctx_max;
     double theta;
     bool tied;
+    struct qr_moe_config moe;
 } shapes[] = {
-    {"110m", QR_ARCH_LLAMA, 12, 768, 12, 12, 64, 2048, 32000, 1024, 10000, true}, /* karpathy/tinyllamas stories110M */
-    {"smollm2-135m", QR_ARCH_LLAMA, 30, 576, 9, 3, 64, 1536, 49152, 8192, 100000, true},
-    {"qwen2.5-0.5b", QR_ARCH_QWEN2, 24, 896, 14, 2, 64, 4864, 151936, 32768, 1000000, true},
-    {"qwen3-0.6b", QR_ARCH_QWEN3, 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1000000, true},
-    {"llama-3.2-1b", QR_ARCH_LLAMA, 16, 2048, 32, 8, 64, 8192, 128256, 131072, 500000, true},
-    {"llama-3.1-8b", QR_ARCH_LLAMA, 32, 4096, 32, 8, 128, 14336, 128256, 131072, 500000, false},
-    {"qwen3-8b", QR_ARCH_QWEN3, 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1000000, false},
+    {"110m", QR_ARCH_LLAMA, 12, 768, 12, 12, 64, 2048, 32000, 1024, 10000, true, {0}}, /* karpathy/tinyllamas stories110M */
+    {"smollm2-135m", QR_ARCH_LLAMA, 30, 576, 9, 3, 64, 1536, 49152, 8192, 100000, true, {0}},
+    {"qwen2.5-0.5b", QR_ARCH_QWEN2, 24, 896, 14, 2, 64, 4864, 151936, 32768, 1000000, true, {0}},
+    {"qwen3-0.6b", QR_ARCH_QWEN3, 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1000000, true, {0}},
+    {"llama-3.2-1b", QR_ARCH_LLAMA, 16, 2048, 32, 8, 64, 8192, 128256, 131072, 500000, true, {0}},
+    {"llama-3.1-8b", QR_ARCH_LLAMA, 32, 4096, 32, 8, 128, 14336, 128256, 131072, 500000, false, {0}},
+    {"qwen3-8b", QR_ARCH_QWEN3, 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1000000, false, {0}},
+    {"qwen1.5-moe-a2.7b", QR_ARCH_QWEN2_MOE, 24, 2048, 16, 16, 128, 5632, 151936, 8192, 1000000, false, {60, 4, 1408, 5632, false, {0}}},
+    {"qwen3-30b-a3b", QR_ARCH_QWEN3_MOE, 48, 2048, 32, 4, 128, 6144, 151936, 40960, 1000000, false, {128, 8, 768, 0, true, {0}}},
+    {"mixtral-8x7b", QR_ARCH_MIXTRAL, 32, 4096, 32, 8, 128, 14336, 32000, 32768, 1000000, false, {8, 2, 14336, 0, true, {0}}},
 };
 
 struct make_options {
     const char *like, *out;
     int32_t store;
-    int64_t seed;
+    int64_t seed, layers;
 };
 
 static const struct qr_option table[] = {
     {.name = "like", .type = QR_OPT_STR, .offset = offsetof(struct make_options, like), .arg = "NAME",
-     .help = "110m, smollm2-135m, qwen2.5-0.5b, qwen3-0.6b, llama-3.2-1b, llama-3.1-8b or qwen3-8b."},
+     .help = "110m, smollm2-135m, qwen2.5-0.5b, qwen3-0.6b, llama-3.2-1b, llama-3.1-8b, qwen3-8b, qwen1.5-moe-a2.7b, qwen3-30b-a3b or mixtral-8x7b."},
     {.name = "out", .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct make_options, out), .arg = "DIR",
      .help = "The directory to make; files in it are not overwritten."},
     {.name = "store", .type = QR_OPT_ENUM, .offset = offsetof(struct make_options, store), .builtin = "bf16", .choices = "bf16|f32|f16",
      .arg = "TYPE", .help = "Type of the stored weights."},
+    {.name = "layers", .type = QR_OPT_INT, .offset = offsetof(struct make_options, layers), .builtin = "0", .min = 0, .max = QR_LAYERS_MAX, .arg = "N",
+     .help = "So many layers instead of all: a large model's kernels in little room. 0: all."},
     {.name = "seed", .type = QR_OPT_INT, .offset = offsetof(struct make_options, seed), .builtin = "1", .min = 0, .max = 9e15, .arg = "N",
      .help = "Same seed, same bytes."}};
 
@@ -121,7 +127,7 @@ static int make(const void *options, int *status, struct qr_err *err)
     if (!s)
         return err->code;
     struct qr_model_config c = qr_model_config_small(s->arch);
-    c.n_layers = s->n_layers;
+    c.n_layers = o->layers > 0 ? (int32_t)o->layers : s->n_layers;
     c.n_embd = s->n_embd;
     c.n_heads = s->n_heads;
     c.n_kv_heads = s->n_kv_heads;
@@ -131,6 +137,7 @@ static int make(const void *options, int *status, struct qr_err *err)
     c.ctx_max = c.rope.original_ctx = s->ctx_max;
     c.rope.theta = s->theta;
     c.tied_head = s->tied;
+    c.moe = s->moe;
     c.bos_id = -1;
     c.eos_ids[0] = s->n_vocab - 1;
     int rc = qr_model_make(o->out, &c, store[o->store], (uint64_t)o->seed, err);

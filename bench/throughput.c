@@ -1,5 +1,6 @@
 #include "bench/throughput.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,17 +193,57 @@ static void run_probes(struct rig *r, enum qr_probe_unit unit)
     print_probes(r, bytes_s, ops_s, qr_probe_name(r->be->k->name, unit));
 }
 
+/* Of a layer with experts: numbers of all that a row goes through, and of all that some row goes through where each of `rows` rows chooses as if by lot. */
+static void experts_numbers(const struct qr_model_config *m, double rows, double *of_row, double *read)
+{
+    const double expert = 3.0 * m->n_embd * m->moe.n_ffn, shared = 3.0 * m->n_embd * m->moe.n_ffn_shared, router = (double)m->n_embd * m->moe.n_experts;
+    const double wanted = m->moe.n_experts * (1 - pow(1 - (double)m->moe.n_used / m->moe.n_experts, rows));
+    *of_row = m->moe.n_used * expert + shared + router;
+    *read = wanted * expert + shared + router;
+}
+
+/* Bytes of weights that a step of so many rows reads: all, but for experts that nobody wants; of these as many as of all numbers. */
+static double step_weight_bytes(const struct rig *r, double rows)
+{
+    const struct qr_model_config *m = qr_model_config(r->model);
+    const double heads = (double)m->n_heads * m->head_dim, kv_heads = (double)m->n_kv_heads * m->head_dim;
+    double all = (double)m->n_vocab * m->n_embd, unread = 0;
+    for (int32_t l = 0; l < m->n_layers; l++) {
+        double of_row = 0, read = 3.0 * m->n_embd * m->n_ffn, experts = read;
+        if (qr_layer_has_experts(m, l)) {
+            experts_numbers(m, rows, &of_row, &read);
+            experts_numbers(m, INFINITY, &of_row, &experts);
+        }
+        all += m->n_embd * (2 * heads + 2 * kv_heads) + experts;
+        unread += experts - read;
+    }
+    return r->weight_bytes * (1 - unread / all);
+}
+
+/* Numbers of a layer that a row is multiplied with, on average. */
+static double layer_numbers(const struct qr_model_config *m)
+{
+    const double heads = (double)m->n_heads * m->head_dim, kv_heads = (double)m->n_kv_heads * m->head_dim;
+    double sum = 0;
+    for (int32_t l = 0; l < m->n_layers; l++) {
+        double of_row = 3.0 * m->n_embd * m->n_ffn, read;
+        if (qr_layer_has_experts(m, l))
+            experts_numbers(m, 1, &of_row, &read);
+        sum += m->n_embd * (2 * heads + 2 * kv_heads) + of_row;
+    }
+    return sum / m->n_layers;
+}
+
 /* The least seconds of a case by the probes: each step reads the weights and what is cached, and multiplies; the longer of both counts. */
 static double limit_s(const struct rig *r, const struct bench_case *c)
 {
     const struct qr_model_config *m = qr_model_config(r->model);
     bool prefill = c->n_seqs == 1 && strncmp(c->what, "prefill", 7) == 0;
-    double heads = (double)m->n_heads * m->head_dim, kv_heads = (double)m->n_kv_heads * m->head_dim;
-    double layer = m->n_embd * (2 * heads + 2 * kv_heads + 3.0 * m->n_ffn), head = (double)m->n_vocab * m->n_embd;
+    double heads = (double)m->n_heads * m->head_dim, layer = layer_numbers(m), head = (double)m->n_vocab * m->n_embd;
     double rows = (double)c->n_seqs * c->n_tokens, seen = rows * (c->depth + (c->n_tokens + 1) / 2.0); /* rows, and positions seen by all of them */
     double ops = 2 * rows * m->n_layers * layer + 2 * (prefill ? 1 : rows) * head + 4 * heads * m->n_layers * seen;
     double passes = prefill ? (double)((c->n_tokens + r->o->chunk - 1) / r->o->chunk) : c->n_tokens;
-    double bytes = passes * r->weight_bytes + r->kv_token_bytes * (prefill ? passes * (c->depth + c->n_tokens / 2.0) : seen);
+    double bytes = passes * step_weight_bytes(r, prefill ? rows / passes : c->n_seqs) + r->kv_token_bytes * (prefill ? passes * (c->depth + c->n_tokens / 2.0) : seen);
     double t_bytes = bytes * r->read_s_byte, t_ops = ops * r->op_s;
     return t_bytes > t_ops ? t_bytes : t_ops;
 }

@@ -243,7 +243,8 @@ static double limit_s(const struct rig *r, const struct bench_case *c)
     double rows = (double)c->n_seqs * c->n_tokens, seen = rows * (c->depth + (c->n_tokens + 1) / 2.0); /* rows, and positions seen by all of them */
     double ops = 2 * rows * m->n_layers * layer + 2 * (prefill ? 1 : rows) * head + 4 * heads * m->n_layers * seen;
     double passes = prefill ? (double)((c->n_tokens + r->o->chunk - 1) / r->o->chunk) : c->n_tokens;
-    double bytes = passes * step_weight_bytes(r, prefill ? rows / passes : c->n_seqs) + r->kv_token_bytes * (prefill ? passes * (c->depth + c->n_tokens / 2.0) : seen);
+    double bytes = passes * step_weight_bytes(r, prefill ? rows / passes : c->n_seqs);
+    bytes += r->kv_token_bytes * (prefill ? passes * (c->depth + c->n_tokens / 2.0) : seen);
     double t_bytes = bytes * r->read_s_byte, t_ops = ops * r->op_s;
     return t_bytes > t_ops ? t_bytes : t_ops;
 }

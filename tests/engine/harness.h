@@ -52,6 +52,7 @@ struct world {
 
 struct setup {
     const char *model, *isa, *device;
+    const char *dir; /* of the model, when it is not shared data */
     struct qr_engine_config config;
     enum qr_compute compute;
     enum qr_kv_cache kv_cache;
@@ -98,7 +99,7 @@ static inline void world_open(struct world *w, const struct setup *s)
     struct qr_backend_options bo = {.device = s->device, .isa = s->isa, .n_threads = s->n_threads};
     struct qr_model_options mo = {.compute = s->compute, .kv_cache = s->kv_cache, .quantize = s->quantize};
     const char *dir = w->dir;
-    snprintf(w->dir, sizeof w->dir, "%s", data_path(s->model));
+    snprintf(w->dir, sizeof w->dir, "%s", s->dir ? s->dir : data_path(s->model));
     world_follow(w, s, &bo, &mo);
     if (qr_tokenizer_open(&w->tokenizer, dir, &err) != 0 ||
         qr_engine_open(&w->engine, dir, &s->config, &bo, &mo, w->tokenizer, NULL, NULL, &err) != 0)

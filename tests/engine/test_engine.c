@@ -3,7 +3,9 @@
 
 #include "base/json.h"
 #include "base/rng.h"
+#include "loader/make_model.h"
 #include "tests/engine/cases.h"
+#include "tests/temp.h"
 
 #define MODEL "models/stories260K"
 #define NEED_DATA()                                                                                                    \
@@ -101,6 +103,51 @@ Test(engine, answers_do_not_depend_on_the_batch_in_bf16, .timeout = 280)
 {
     NEED_DATA();
     check_ways(NULL, QR_COMPUTE_BF16, QR_KV_CACHE_AUTO, test_scale() < 1 ? 2 : QR_COUNT(ways));
+}
+
+/* A random model with stories260K's tokenizer. */
+static void make_beside_tokenizer(char *dir, enum qr_arch arch)
+{
+    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json"};
+    const struct qr_make_options o = {.store = QR_F32, .seed = 7, .std = 0.15};
+    struct qr_model_config c = qr_model_config_small(arch);
+    struct qr_err err = {0};
+    c.n_vocab = 512;
+    temp_dir_make(dir, "engine");
+    cr_assert_eq(qr_model_make_with(dir, &c, &o, &err), 0, "%s", err.msg);
+    for (int i = 0; i < QR_COUNT(files); i++) {
+        char to[128], from[4096 + 64];
+        snprintf(to, sizeof to, "%s/%s", dir, files[i]);
+        cr_assert_not_null(realpath(data_path(MODEL), from));
+        strcat(strcat(from, "/"), files[i]);
+        cr_assert_eq(symlink(from, to), 0);
+    }
+}
+
+static void remove_model(const char *dir)
+{
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"};
+    for (int i = 0; i < QR_COUNT(files); i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
+        unlink(path);
+    }
+    cr_expect_eq(rmdir(dir), 0);
+}
+
+Test(engine, answers_of_a_mixture_of_experts_do_not_depend_on_the_batch_chunks_or_threads, .timeout = 280)
+{
+    NEED_DATA();
+    static const enum qr_arch archs[] = {QR_ARCH_QWEN2_MOE, QR_ARCH_MIXTRAL};
+    for (int i = 0; i < QR_COUNT(archs); i += test_scale() < 1 ? 2 : 1) {
+        struct setup s;
+        char dir[64];
+        make_beside_tokenizer(dir, archs[i]);
+        setup_init(&s, MODEL);
+        s.dir = dir;
+        check_ways_of(&s, ways, test_scale() < 1 ? 2 : 4);
+        remove_model(dir);
+    }
 }
 
 Test(engine, answers_do_not_depend_on_batch_chunks_cache_or_preemption_with_an_int8_cache, .timeout = 280)

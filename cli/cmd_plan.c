@@ -30,6 +30,7 @@ struct memory_plan {
     struct qr_engine_limits limits;
     int32_t n_threads, logit_rows, n_ranks;
     int64_t part[PART_COUNT], total, available;
+    int64_t kv_tokens_max; /* were all that is free given to the cache */
 };
 
 static const char *size_text(char text[32], int64_t n)
@@ -46,9 +47,10 @@ static void print_json(const struct memory_plan *p)
     putchar('{');
     for (int i = 0; i < PART_COUNT; i++)
         printf("\"%s\":%lld,", part_name[i], (long long)p->part[i]);
-    printf("\"kv_token_bytes\":%zu,\"kv_blocks\":%d,\"block_tokens\":%d,\"ctx_max\":%d,\"total_bytes\":%lld,\"available_bytes\":%lld,"
-           "\"ranks\":%d,\"dtype\":\"%s\",\"kv_dtype\":\"%s\"}\n",
-           p->model.kv_token_bytes, l->n_blocks, l->block_tokens, l->ctx_max, (long long)p->total, (long long)p->available, p->n_ranks,
+    printf("\"kv_token_bytes\":%zu,\"kv_blocks\":%d,\"block_tokens\":%d,\"ctx_max\":%d,\"kv_tokens_max\":%lld,\"total_bytes\":%lld,"
+           "\"available_bytes\":%lld,\"ranks\":%d,\"dtype\":\"%s\",\"kv_dtype\":\"%s\"}\n",
+           p->model.kv_token_bytes, l->n_blocks, l->block_tokens, l->ctx_max, (long long)p->kv_tokens_max, (long long)p->total, (long long)p->available,
+           p->n_ranks,
            qr_dtype_name(p->model.weight_dtype), qr_dtype_name(p->model.kv_dtype));
 }
 
@@ -78,6 +80,9 @@ static void print_text(const struct memory_plan *p)
     if (p->n_ranks > 1)
         printf("ranks      %d, of which each takes so much, or less; they do not share it\n", p->n_ranks);
     printf("context    %d tokens a sequence; %.1f sequences of that length at once\n", l->ctx_max, (double)l->n_blocks * l->block_tokens / l->ctx_max);
+    const int64_t longest = p->kv_tokens_max < p->model.config.ctx_max ? p->kv_tokens_max : p->model.config.ctx_max;
+    printf("largest    --kv-tokens %lld takes all that is available: %.1f sequences of %lld tokens\n", (long long)p->kv_tokens_max,
+           longest > 0 ? (double)p->kv_tokens_max / (double)longest : 0.0, (long long)longest);
 }
 
 /* Bytes that this process grew by while it opened the tokenizer, which the table of the engine's parts needs, and the chat template. */
@@ -120,11 +125,8 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     if (rc == 0)
         rc = qr_model_plan(&p->model, o->m.model, be, &mo, ec->step_tokens_max, ec->logit_rows_max, err);
     if (rc == 0) {
-        const int64_t weights = (int64_t)(p->model.weight_bytes + p->model.table_bytes);
-        const int64_t act = (int64_t)(ec->lora_slots > 0 ? p->model.adapted_act_bytes : p->model.act_bytes);
         p->part[PART_LORA] = qr_engine_lora_bytes(ec, &p->model.config, p->model.weight_dtype);
-        rc = qr_engine_plan(&p->limits, ec, &p->model.config, p->model.kv_dtype, weights, act,
-                            p->available / mo.n_ranks - weights - p->part[PART_LORA], err);
+        rc = qr_engine_foresee(&p->limits, ec, &p->model, p->available / mo.n_ranks, err);
         p->n_threads = be->n_threads;
         p->part[PART_SCRATCH] = (int64_t)qr_backend_scratch_bytes(be);
     }
@@ -150,6 +152,8 @@ static int plan(const struct plan_options *o, struct qr_err *err)
     p.part[PART_HTTP] = (int64_t)p.limits.running_max * HTTP_BYTES_PER_CALL;
     for (int i = 0; i < PART_COUNT; i++)
         p.total += p.part[i];
+    const int64_t room = p.available / p.n_ranks - (p.total - p.part[PART_CACHE]), block = (int64_t)p.model.kv_token_bytes * p.limits.block_tokens;
+    p.kv_tokens_max = room > 0 ? room / block * p.limits.block_tokens : 0;
     if (o->json)
         print_json(&p);
     else

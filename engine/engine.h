@@ -168,6 +168,11 @@ struct qr_engine; /* opaque */
 int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_config *model,
                    enum qr_dtype kv_dtype, int64_t weight_bytes, int64_t act_bytes, int64_t memory_available, struct qr_err *err);
 
+/* The same of a model that is not loaded: `memory_available` is what is there for all of it. Weights that alone are more are refused with the formats that
+ * are not. Used by `quire plan`, and by qr_engine_open before it loads anything. */
+int qr_engine_foresee(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory_available,
+                      struct qr_err *err);
+
 /* Bytes beside weights, cache, step memory and kernels' scratch, but for some KiB: records of the cache's blocks, block tables, sampling scratch for
  * each of n_threads, events and the text that waits. `l` from qr_engine_plan. */
 int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_engine_config *c, const struct qr_tokenizer *tokenizer,

@@ -86,6 +86,26 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
     return 0;
 }
 
+int qr_engine_foresee(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory_available,
+                      struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && config != NULL);
+    QR_ASSERT(plan != NULL && err != NULL);
+    const int64_t adapters = qr_engine_lora_bytes(config, &plan->config, plan->weight_dtype);
+    const int64_t weights = (int64_t)(plan->weight_bytes + plan->table_bytes), left = memory_available - weights - adapters;
+    const size_t act = config->lora_slots > 0 && plan->adapted_act_bytes > plan->act_bytes ? plan->adapted_act_bytes : plan->act_bytes;
+    const int64_t token_bytes = (int64_t)plan->kv_token_bytes * config->block_tokens;
+    if (left - (int64_t)act >= token_bytes)
+        return qr_engine_plan(out, config, &plan->config, plan->kv_dtype, weights, (int64_t)act, left, err);
+    const int64_t beside = memory_available - (int64_t)plan->table_bytes - adapters - (int64_t)act - token_bytes;
+    const char *smaller = beside >= (int64_t)plan->int8_bytes ? "--quantize int8 or int4" : beside >= (int64_t)plan->int4_bytes ? "--quantize int4" : NULL;
+    return qr_err_set(err, QR_E_NO_ROOM, "does not fit: the weights take %.1f MiB as %s, a step %.1f MiB and adapters %.1f MiB, and %.1f MiB of memory are "
+                      "available; %s%s (weights of %.1f and %.1f MiB as int8 and int4)", (double)weights / 0x1p20, qr_dtype_name(plan->weight_dtype),
+                      (double)act / 0x1p20, (double)adapters / 0x1p20, (double)memory_available / 0x1p20,
+                      smaller ? "what fits is " : "no format of it fits", smaller ? smaller : "", (double)plan->int8_bytes / 0x1p20,
+                      (double)plan->int4_bytes / 0x1p20);
+}
+
 int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_engine_config *c, const struct qr_tokenizer *tokenizer,
                               int32_t n_threads)
 {

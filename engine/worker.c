@@ -106,6 +106,14 @@ static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *er
     return qr_engine_agree(comm, &a, err);
 }
 
+/* What does not fit is refused before it is loaded. Of several ranks, some may have loaded their part by now: only this one's is looked at. */
+static int foresee(void *user, const struct qr_model_plan *plan, struct qr_err *err)
+{
+    const struct qr_engine *e = user;
+    struct qr_engine_limits limits;
+    return qr_engine_foresee(&limits, &e->config, plan, e->be->mem->available(), err);
+}
+
 static int open_all(struct qr_engine *e, struct qr_err *err)
 {
     const struct qr_engine_config *c = &e->config;
@@ -114,6 +122,10 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_engine_config_fit(&e->config);
     struct qr_model_options model_options = *e->model_options;
     model_options.ctx_max = c->ctx_max;
+    model_options.admit = foresee;
+    model_options.admit_user = e;
+    model_options.plan_tokens = c->step_tokens_max;
+    model_options.plan_logits = c->logit_rows_max;
     qr_pages_start(&e->pages); /* before the backend pins this thread */
     int rc = qr_backend_open(&e->be, &options, err);
     if (rc == 0)

@@ -198,6 +198,40 @@ static void bind(struct qr_model *m, struct qr_backend *be)
     place_rotation(&m->local, m, be, &local);
 }
 
+/* The memory of a model that was examined; m stays as it was. */
+static void outline(struct qr_model_plan *out, const struct qr_model *m, struct qr_tensor_files *files, enum qr_dtype dtype, struct qr_backend *be,
+                    int32_t n_tokens, int32_t n_logits)
+{
+    struct qr_model o = *m;
+    qr_weights_outline(&o.weights, files, &o.share, be->k, dtype);
+    bind(&o, NULL);
+    *out = (struct qr_model_plan){.config = o.config, .weight_dtype = dtype, .kv_dtype = o.kv_dtype,
+                                  .weight_bytes = o.weights.region_bytes, .table_bytes = o.weights.table_bytes,
+                                  .int8_bytes = qr_weights_region_bytes(&o.share.own, be->k, QR_Q8),
+                                  .int4_bytes = qr_weights_region_bytes(&o.share.own, be->k, QR_Q4),
+                                  .act_bytes = qr_model_act_bytes(&o, n_tokens, n_logits),
+                                  .adapted_act_bytes = qr_lora_act_bytes(&o, n_tokens, n_logits)};
+    out->config.n_kv_heads = o.share.own.n_kv_heads;
+    if (out->adapted_act_bytes < out->act_bytes)
+        out->adapted_act_bytes = out->act_bytes;
+    struct qr_kv_view token = qr_model_kv_view(&o, NULL, 0, 1);
+    out->kv_token_bytes = qr_kv_block_bytes(&token);
+    drop_rotation(&o.rope, o.mem);
+    drop_rotation(&o.local, o.mem);
+    o.weights.files = NULL; /* the caller's */
+    qr_weights_release(&o.weights);
+}
+
+static int admit(const struct qr_model *m, struct qr_tensor_files *files, enum qr_dtype dtype, struct qr_backend *be, const struct qr_model_options *o,
+                 struct qr_err *err)
+{
+    struct qr_model_plan plan;
+    if (!o->admit)
+        return 0;
+    outline(&plan, m, files, dtype, be, o->plan_tokens, o->plan_logits);
+    return o->admit(o->admit_user, &plan, err);
+}
+
 int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
                   struct qr_err *err)
 {
@@ -213,7 +247,8 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
     }
     warn_unused(files, &m->config);
     qr_other_files_log(dir);
-    rc = qr_weights_load(&m->weights, files, &m->share, be, dtype, err);
+    rc = admit(m, files, dtype, be, options, err);
+    rc = rc ? rc : qr_weights_load(&m->weights, files, &m->share, be, dtype, err);
     if (rc) {
         qr_tensor_files_close(files);
         qr_free(m);
@@ -447,19 +482,7 @@ int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend 
     int rc = examine(&m, &files, &dtype, dir, be, options, err);
     if (rc)
         return rc;
-    qr_weights_outline(&m.weights, files, &m.share, be->k, dtype);
-    bind(&m, NULL);
-    *out = (struct qr_model_plan){.config = m.config, .weight_dtype = dtype, .kv_dtype = m.kv_dtype,
-                                  .weight_bytes = m.weights.region_bytes, .table_bytes = m.weights.table_bytes,
-                                  .act_bytes = qr_model_act_bytes(&m, n_tokens, n_logits),
-                                  .adapted_act_bytes = qr_lora_act_bytes(&m, n_tokens, n_logits)};
-    out->config.n_kv_heads = m.share.own.n_kv_heads;
-    if (out->adapted_act_bytes < out->act_bytes)
-        out->adapted_act_bytes = out->act_bytes;
-    struct qr_kv_view token = qr_model_kv_view(&m, NULL, 0, 1);
-    out->kv_token_bytes = qr_kv_block_bytes(&token);
-    drop_rotation(&m.rope, m.mem);
-    drop_rotation(&m.local, m.mem);
-    qr_weights_release(&m.weights);
+    outline(out, &m, files, dtype, be, n_tokens, n_logits);
+    qr_tensor_files_close(files);
     return 0;
 }

@@ -30,18 +30,32 @@ enum qr_quantize {
 /* The quantized type of a format. Requires t != QR_QUANTIZE_NONE. */
 enum qr_dtype qr_quantize_dtype(enum qr_quantize t);
 
+/* Memory before anything is loaded: reads the configuration and the headers of the weight files only. */
+struct qr_model_plan {
+    struct qr_model_config config;     /* ctx_max as it would be opened, n_kv_heads as this rank has them */
+    enum qr_dtype weight_dtype, kv_dtype;
+    size_t weight_bytes, table_bytes;  /* packed weights; the embedding's rows, mapped from the file */
+    size_t kv_token_bytes;             /* keys and values of one token, all layers */
+    size_t int8_bytes, int4_bytes;     /* weight_bytes were they rounded to that */
+    size_t act_bytes, adapted_act_bytes; /* the step arena; where rows may have adapters, the larger of the two */
+};
+
+struct qr_source;
 struct qr_model_options {
     enum qr_compute compute; /* type of unquantized weights; AUTO: as stored, f16 as bf16 when that loses nothing, else f32 */
     enum qr_quantize quantize; /* rounds the matrices to integers while loading, straight from what is stored (4 bits: the head to 8);
                                 * `compute` then says nothing */
     enum qr_kv_cache kv_cache; /* type of keys and values; AUTO: f32 when computing in f32, bf16 otherwise */
     struct qr_source *source; /* borrowed: the model, opened already (its vocabulary is read by others); NULL: opened here */
+    /* Asked before weights are loaded (NULL: nobody); what it returns but 0 ends the opening. The plan's step: plan_tokens rows, plan_logits of logits. */
+    int (*admit)(void *user, const struct qr_model_plan *plan, struct qr_err *err);
+    void *admit_user;        /* borrowed */
+    int32_t plan_tokens, plan_logits;
     int32_t ctx_max;         /* 0: the configuration's maximum; more than that only as far as rope scaling stretches it */
     struct qr_comm *comm;    /* borrowed: the ranks that the model is shared out to (ranks.h); all open it alike. NULL: none */
     int32_t n_ranks;         /* for a plan, which then is rank 0's: as many ranks; 0: as many as comm has, or one */
 };
 
-struct qr_source;
 struct qr_model; /* opaque */
 struct qr_ranks; /* ranks.h */
 struct qr_share; /* loader/share.h */
@@ -109,14 +123,7 @@ void qr_exec_release(struct qr_exec *x); /* also of a zeroed one */
  * next one. Allocates only for a batch larger than any before. */
 void qr_exec_set_batch(struct qr_exec *x, const struct qr_batch *b);
 
-/* Memory before anything is loaded: reads the configuration and the headers of the weight files only. */
-struct qr_model_plan {
-    struct qr_model_config config;     /* ctx_max as it would be opened, n_kv_heads as this rank has them */
-    enum qr_dtype weight_dtype, kv_dtype;
-    size_t weight_bytes, table_bytes;  /* packed weights; the embedding's rows, mapped from the file */
-    size_t kv_token_bytes;             /* keys and values of one token, all layers */
-    size_t act_bytes, adapted_act_bytes; /* the step arena; where rows may have adapters, the larger of the two */
-};
+/* What qr_model_open would take, and nothing else. */
 int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
                   int32_t n_tokens, int32_t n_logits, struct qr_err *err);
 

@@ -1,0 +1,62 @@
+/* What a plan says of memory that is too little, at the edge and one byte beyond. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "loader/make_model.h"
+
+/* 100 MiB of weights, 10 of them the embedding's rows; a step of 1 MiB. */
+static struct qr_model_plan small_plan(void)
+{
+    const struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    const struct qr_kv_view token = {.dtype = QR_BF16, .n_layers = c.n_layers, .n_kv_heads = c.n_kv_heads, .block_tokens = 1, .head_dim = c.head_dim};
+    return (struct qr_model_plan){.config = c, .weight_dtype = QR_BF16, .kv_dtype = QR_BF16, .weight_bytes = (size_t)90 << 20, .table_bytes = (size_t)10 << 20,
+                                  .int8_bytes = (size_t)45 << 20, .int4_bytes = (size_t)25 << 20, .act_bytes = (size_t)1 << 20,
+                                  .kv_token_bytes = qr_kv_block_bytes(&token)};
+}
+
+Test(limits, weights_that_do_not_fit_are_refused_with_the_formats_that_do)
+{
+    const struct qr_model_plan p = small_plan();
+    struct qr_engine_config c;
+    struct qr_engine_limits l;
+    struct qr_err err = {0};
+    qr_engine_config_init(&c);
+    c.kv_tokens = c.block_tokens;
+    const int64_t block = (int64_t)p.kv_token_bytes * c.block_tokens, fits = ((int64_t)101 << 20) + block;
+    cr_expect_eq(qr_engine_foresee(&l, &c, &p, fits, &err), 0, "%s", err.msg);
+    cr_expect_eq(l.n_blocks, 1);
+    const struct {
+        int64_t available;
+        const char *says;
+    } cases[] = {{fits - 1, "what fits is --quantize int8 or int4"},
+                 {((int64_t)(45 + 10 + 1) << 20) + block, "what fits is --quantize int8 or int4"},
+                 {((int64_t)(45 + 10 + 1) << 20) + block - 1, "what fits is --quantize int4"},
+                 {((int64_t)(25 + 10 + 1) << 20) + block, "what fits is --quantize int4"},
+                 {((int64_t)(25 + 10 + 1) << 20) + block - 1, "no format of it fits"},
+                 {0, "no format of it fits"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cr_expect_eq(qr_engine_foresee(&l, &c, &p, cases[i].available, &err), QR_E_NO_ROOM);
+        cr_expect(strstr(err.msg, cases[i].says) && strstr(err.msg, "100.0 MiB as bf16"), "case %zu: %s", i, err.msg);
+    }
+}
+
+Test(limits, a_context_that_does_not_fit_is_refused_with_the_longest_that_does)
+{
+    const struct qr_model_plan p = small_plan();
+    struct qr_engine_config c;
+    struct qr_engine_limits l;
+    struct qr_err err = {0};
+    qr_engine_config_init(&c);
+    c.ctx_max = 256;
+    const int64_t fixed = (int64_t)101 << 20, token = (int64_t)p.kv_token_bytes;
+    c.kv_tokens = 256;
+    cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 256 * token, &err), 0, "%s", err.msg);
+    cr_expect(l.ctx_max == 256 && l.n_blocks == 16);
+    cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 256 * token - 1, &err), QR_E_NO_ROOM);
+    cr_expect(strstr(err.msg, "--max-len 255 --kv-tokens 255"), "%s", err.msg);
+    c.kv_tokens = 0;
+    c.ctx_max = 0; /* the model's; then what fits */
+    cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 4 * 64 * token, &err), 0, "%s", err.msg);
+    cr_expect_eq(l.ctx_max, 64, "%d", l.ctx_max);
+}

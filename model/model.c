@@ -207,8 +207,8 @@ static void outline(struct qr_model_plan *out, const struct qr_model *m, struct 
     bind(&o, NULL);
     *out = (struct qr_model_plan){.config = o.config, .weight_dtype = dtype, .kv_dtype = o.kv_dtype,
                                   .weight_bytes = o.weights.region_bytes, .table_bytes = o.weights.table_bytes,
-                                  .int8_bytes = qr_weights_region_bytes(&o.share.own, be->k, QR_Q8),
-                                  .int4_bytes = qr_weights_region_bytes(&o.share.own, be->k, QR_Q4),
+                                  .int8_bytes = qr_weights_region_bytes(files, &o.share, be->k, QR_Q8),
+                                  .int4_bytes = qr_weights_region_bytes(files, &o.share, be->k, QR_Q4),
                                   .act_bytes = qr_model_act_bytes(&o, n_tokens, n_logits),
                                   .adapted_act_bytes = qr_lora_act_bytes(&o, n_tokens, n_logits)};
     out->config.n_kv_heads = o.share.own.n_kv_heads;

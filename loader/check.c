@@ -51,14 +51,9 @@ static int check_backend(struct qr_check_report *r, struct qr_err *err)
 
 static void sum_up(struct qr_check_report *r)
 {
-    for (int32_t i = 0; i < qr_tensor_files_count(r->files); i++) {
-        const struct qr_stored_tensor *t = qr_tensor_files_at(r->files, i);
-        uint64_t n = 1;
-        for (int32_t k = 0; k < t->n_dims; k++)
-            n *= (uint64_t)t->shape[k];
-        r->n_parameters += n;
-        r->n_bytes += t->n_bytes;
-    }
+    for (int32_t i = 0; i < qr_tensor_files_count(r->files); i++)
+        r->n_bytes += qr_tensor_files_at(r->files, i)->n_bytes;
+    r->n_parameters = qr_tensor_files_n_parameters(r->files);
 }
 
 /* Reads everything, and gives its pages back. */
@@ -99,7 +94,7 @@ static void examine(struct qr_check_report *r)
         r->has_config = rc == 0;
         note(r, rc);
     }
-    note(r, qr_tensor_files_open_from(&r->files, r->source, slot(r)));
+    note(r, qr_tensor_files_open_from(&r->files, r->source, r->has_config ? &r->config.quant : NULL, slot(r)));
     if (r->files)
         sum_up(r);
     if (r->files && r->options->hash)

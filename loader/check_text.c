@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
+#include "loader/quantized_tensors.h"
 #include "loader/check_report.h"
 #include "loader/hf_config.h"
 
@@ -349,6 +350,8 @@ void qr_check_text(struct qr_buf *out, const struct qr_check_report *r)
         char size[24];
         put_line(out, "weights", "%" PRIu64 " parameters, %" PRIu64 " bytes (%s), %d file%s", r->n_parameters, r->n_bytes, size_text(size, r->n_bytes),
                  qr_tensor_files_n_shards(r->files), qr_tensor_files_n_shards(r->files) == 1 ? "" : "s");
+        if (r->has_config && r->config.quant.method != QR_QUANT_NONE)
+            put_line(out, "stored as", "%s", qr_quant_method_name(r->config.quant.method));
         put_types(out, r->files);
         put_files(out, r);
         if (r->options->all)

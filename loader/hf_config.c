@@ -11,6 +11,7 @@
 #include "loader/hf_families.h"
 #include "loader/hf_field.h"
 #include "loader/hf_moe.h"
+#include "loader/quantized_tensors.h"
 #include "base/map_file.h"
 
 #define FILE_BYTES_MAX ((size_t)4 << 20)
@@ -249,17 +250,10 @@ static int read_flags(const struct qr_hf_obj *o, struct qr_model_config *c, cons
 /* Fields that change what has to be computed, and that nothing here computes. */
 static int refuse_unknown_computation(const struct qr_hf_obj *o, const struct qr_model_config *c)
 {
-    const struct qr_json *q = qr_json_find(o->v, "quantization_config");
     const struct qr_hf_names *names = qr_hf_names(c->arch);
     const char *act = names->activation[0];
     bool both_ways = false;
     int rc;
-    if (!qr_json_is_null(q)) {
-        const struct qr_json *method = qr_json_find(q, "quant_method");
-        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: quantization_config.quant_method is \"%.40s\", expected a model stored "
-                          "in float32, float16 or bfloat16", o->file,
-                          method && qr_json_type(method) == QR_JSON_T_STRING ? qr_json_str(method, NULL) : "unnamed");
-    }
     if ((rc = qr_hf_str(o, names->act, &act)) || (rc = qr_hf_bool(o, "use_bidirectional_attention", &both_ways)))
         return rc;
     if (both_ways)
@@ -521,7 +515,7 @@ static int read_config(struct qr_model_config *c, const struct qr_hf_obj *top)
     if ((rc = refuse_unknown_computation(o, c)) || (rc = read_sizes(o, c, row)) || (rc = read_window(o, c, row)) ||
         (rc = read_flags(o, c, row)) ||
         (rc = read_rope(o, c)) || (rc = check_rope(o, c)) || (rc = read_dtype(o, c)) || (rc = qr_hf_read_family(o, c)) ||
-        (rc = qr_hf_moe_read(o, c)))
+        (rc = qr_hf_quant_read(&c->quant, top)) || (rc = qr_hf_moe_read(o, c)))
         return rc;
     c->act = qr_hf_names(c->arch)->means;
     rc = read_tokens(o, c);

@@ -49,6 +49,15 @@ struct qr_moe_config {
 
 #define QR_EOS_MAX 8
 
+/* How a Hugging Face checkpoint stores its matrices (quantized_tensors.h). */
+enum qr_quant_method { QR_QUANT_NONE, QR_QUANT_GPTQ, QR_QUANT_AWQ, QR_QUANT_COMPRESSED, QR_QUANT_FP8 };
+struct qr_quant_scheme {
+    enum qr_quant_method method;
+    int32_t bits, group;             /* group 0: as the scales' shape says */
+    int32_t block_out, block_in;     /* of scales for blocks, 0: none */
+    bool zeros_less_one;             /* GPTQ: what is stored is one less than the zero */
+};
+
 struct qr_model_config {
     enum qr_arch arch;
     char arch_name[64];              /* "LlamaForCausalLM" */
@@ -78,6 +87,7 @@ struct qr_model_config {
     uint64_t unrotated[QR_LAYERS_MAX / 64]; /* a bit for each layer whose q and k have no positions */
     struct qr_moe_config moe;
     enum qr_dtype stored;            /* torch_dtype of the file */
+    struct qr_quant_scheme quant;    /* of the file */
     struct qr_rope_config rope;
     double local_theta;              /* > 0: layers with a window rotate by it, unscaled, instead */
     int32_t bos_id;                  /* -1: none */

@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "base/mem.h"
 #include "loader/gguf_blocks.h"
+#include "loader/quantized_tensors.h"
 #include "loader/tensor_files_parts.h"
 
 struct qr_tensor_files *qr_tensor_files_new(void)
@@ -16,6 +17,8 @@ struct qr_tensor_files *qr_tensor_files_new(void)
     struct qr_tensor_files *st = qr_alloc(1, sizeof *st);
     qr_arena_init(&st->list.names, QR_SAFETENSORS_HEADER_MAX);
     qr_map_init(&st->by_name, 512);
+    qr_arena_init(&st->made.names, 2 * QR_SAFETENSORS_HEADER_MAX);
+    qr_map_init(&st->made_by_name, 0);
     return st;
 }
 
@@ -32,6 +35,9 @@ void qr_tensor_files_close(struct qr_tensor_files *st)
     qr_free(st->list.item);
     qr_arena_release(&st->list.names);
     qr_map_release(&st->by_name);
+    qr_free(st->made.item);
+    qr_arena_release(&st->made.names);
+    qr_map_release(&st->made_by_name);
     qr_source_unref(st->source);
     qr_free(st);
 }
@@ -57,20 +63,25 @@ struct qr_stored_tensor *qr_stored_list_add(struct qr_stored_list *list)
     return &list->item[list->n++];
 }
 
-int qr_tensor_files_open_from(struct qr_tensor_files **out, struct qr_source *source, struct qr_err *err)
+int qr_tensor_files_open_from(struct qr_tensor_files **out, struct qr_source *source, const struct qr_quant_scheme *quant, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && source != NULL);
-    return qr_source_gguf(source) ? qr_gguf_tensors_open(out, source, err) : qr_safetensors_open(out, qr_source_model(source), err);
+    if (qr_source_gguf(source))
+        return qr_gguf_tensors_open(out, source, err);
+    int rc = qr_safetensors_open(out, qr_source_model(source), err);
+    if (!rc && quant && (rc = qr_quantized_tensors_find(*out, quant, err)))
+        qr_tensor_files_close(*out);
+    return rc;
 }
 
-int qr_tensor_files_open(struct qr_tensor_files **out, const char *model, struct qr_err *err)
+int qr_tensor_files_open(struct qr_tensor_files **out, const char *model, const struct qr_quant_scheme *quant, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && model != NULL);
     struct qr_source *source;
     int rc = qr_source_open(&source, model, err);
     if (rc)
         return rc;
-    rc = qr_tensor_files_open_from(out, source, err);
+    rc = qr_tensor_files_open_from(out, source, quant, err);
     qr_source_unref(source);
     return rc;
 }
@@ -91,8 +102,34 @@ const struct qr_stored_tensor *qr_tensor_files_at(const struct qr_tensor_files *
 const struct qr_stored_tensor *qr_tensor_files_find(const struct qr_tensor_files *st, const char *name)
 {
     QR_ASSERT(st != NULL && name != NULL);
-    int32_t i = qr_map_find(&st->by_name, name, strlen(name), -1);
+    int32_t i = qr_map_find(&st->made_by_name, name, strlen(name), -1);
+    if (i >= 0)
+        return &st->made.item[i];
+    i = qr_map_find(&st->by_name, name, strlen(name), -1);
     return i < 0 ? NULL : &st->list.item[i];
+}
+
+static uint64_t n_numbers(const struct qr_stored_tensor *t)
+{
+    uint64_t n = 1;
+    for (int32_t k = 0; k < t->n_dims; k++)
+        n *= (uint64_t)t->shape[k];
+    return n;
+}
+
+uint64_t qr_tensor_files_n_parameters(const struct qr_tensor_files *st)
+{
+    QR_ASSERT(st != NULL);
+    uint64_t n = 0;
+    for (int32_t i = 0; i < st->list.n; i++)
+        n += n_numbers(&st->list.item[i]);
+    for (int32_t i = 0; i < st->made.n; i++) {
+        const struct qr_stored_tensor *t = &st->made.item[i];
+        n += n_numbers(t);
+        for (int k = 0; k < QR_QUANTIZED_PARTS; k++)
+            n -= qr_quantized_part(t, k) ? n_numbers(qr_quantized_part(t, k)) : 0;
+    }
+    return n;
 }
 
 const void *qr_tensor_files_data(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
@@ -113,6 +150,9 @@ void qr_tensor_files_populate(const struct qr_tensor_files *st, const struct qr_
 void qr_tensor_files_drop(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
 {
     QR_ASSERT(st != NULL && t != NULL);
+    for (int i = 0; t->quantized && i < QR_QUANTIZED_PARTS; i++)
+        if (qr_quantized_part(t, i))
+            qr_tensor_files_drop(st, qr_quantized_part(t, i));
     if (!st->borrowed)
         qr_map_file_drop(&st->shard[t->shard].map, t->offset, t->n_bytes);
 }
@@ -189,6 +229,10 @@ void qr_tensor_files_decode(const struct qr_tensor_files *st, const struct qr_st
 {
     QR_ASSERT(st != NULL && t != NULL && dst != NULL);
     QR_ASSERT(t->type->computable && t->n_dims >= 1 && first >= 0 && n <= t->shape[0] - first);
+    if (t->quantized) {
+        qr_quantized_decode(st, t, dst, first, n);
+        return;
+    }
     int64_t n_cols = 1;
     for (int32_t i = 1; i < t->n_dims; i++)
         n_cols *= t->shape[i];

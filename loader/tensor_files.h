@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/source.h"
 #include "kernels/dtype.h"
+#include "loader/model_config.h"
 
 #define QR_STORED_DIMS_MAX 8
 #define QR_SAFETENSORS_HEADER_MAX ((size_t)100 * 1000 * 1000) /* the format's own limit */
@@ -28,7 +29,7 @@ struct qr_stored_type {
     int32_t bits;        /* per element; some types are narrower than a byte */
     bool computable;     /* a matrix of this type can be loaded */
     enum qr_dtype dtype; /* when computable; blocks: what they become */
-    bool blocks;         /* numbers share scales (GGUF): `bits` says nothing, and only qr_tensor_files_decode reads them */
+    bool blocks;         /* numbers share scales (GGUF, or quantized): `bits` says nothing, and only qr_tensor_files_decode reads them */
     uint32_t gguf;       /* blocks: their type in base/gguf.h */
 };
 
@@ -39,6 +40,7 @@ struct qr_stored_tensor {
     int64_t shape[QR_STORED_DIMS_MAX];
     uint64_t offset, n_bytes;      /* offset from the beginning of its file */
     int32_t heads;                 /* not 0: rows of that many heads, in each of which the halves that rotate with each other are mixed row by row (GGUF) */
+    const struct qr_quantized *quantized; /* not NULL: several tensors together (quantized_tensors.h); no bytes of its own, offset is that of its codes */
 };
 
 struct qr_tensor_files; /* opaque */
@@ -50,19 +52,23 @@ int qr_safetensors_open(struct qr_tensor_files **out, const char *path, struct q
  * files; their `name` is the file's own. */
 int qr_gguf_tensors_open(struct qr_tensor_files **out, struct qr_source *source, struct qr_err *err);
 
-/* Either of the two: GGUF where `model` is such a file, or a directory of one. The set keeps a reference to its source. */
-int qr_tensor_files_open(struct qr_tensor_files **out, const char *model, struct qr_err *err);
-int qr_tensor_files_open_from(struct qr_tensor_files **out, struct qr_source *source, struct qr_err *err);
+/* Either of the two: GGUF where `model` is such a file, or a directory of one. The set keeps a reference to its source. quant: what config.json says
+ * of quantized matrices, which are then found by the names of those they stand for; NULL leaves their parts alone. */
+int qr_tensor_files_open(struct qr_tensor_files **out, const char *model, const struct qr_quant_scheme *quant, struct qr_err *err);
+int qr_tensor_files_open_from(struct qr_tensor_files **out, struct qr_source *source, const struct qr_quant_scheme *quant, struct qr_err *err);
 
 /* One file's bytes, borrowed for the set's life; `name` is what messages call it. */
 int qr_safetensors_open_memory(struct qr_tensor_files **out, const void *bytes, size_t n_bytes, const char *name,
                                struct qr_err *err);
 void qr_tensor_files_close(struct qr_tensor_files *st); /* NULL is fine */
 
-/* Tensors in the order of shard, then offset. */
+/* The files' tensors in the order of shard, then offset. */
 int32_t qr_tensor_files_count(const struct qr_tensor_files *st);
 const struct qr_stored_tensor *qr_tensor_files_at(const struct qr_tensor_files *st, int32_t i);
 const struct qr_stored_tensor *qr_tensor_files_find(const struct qr_tensor_files *st, const char *name); /* NULL: not there */
+
+/* Numbers of all tensors; of quantized matrices, what they stand for. */
+uint64_t qr_tensor_files_n_parameters(const struct qr_tensor_files *st);
 
 const void *qr_tensor_files_data(const struct qr_tensor_files *st, const struct qr_stored_tensor *t); /* NULL when it has no bytes */
 void qr_tensor_files_populate(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);    /* map its pages now: reading faults no more */

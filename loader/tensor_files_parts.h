@@ -25,6 +25,8 @@ struct qr_tensor_files {
     bool borrowed;          /* the one shard's bytes are the caller's */
     struct qr_stored_list list;
     struct qr_map by_name;  /* name -> index */
+    struct qr_stored_list made;  /* of several: found before those in files */
+    struct qr_map made_by_name;
 };
 
 struct qr_tensor_files *qr_tensor_files_new(void);

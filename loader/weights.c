@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "base/mem.h"
 #include "loader/coded_rows.h"
+#include "loader/quantized_tensors.h"
 #include "loader/weight_table.h"
 
 #define REGION_ALIGN 64
@@ -118,8 +119,11 @@ int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_mode
     *first = NULL;
     for (k.all = true; qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = walk_tensor(&k, st, name);
-        if (t)
-            used[t - qr_tensor_files_at(st, 0)] = true;
+        for (int p = 0; t && p < (t->quantized ? QR_QUANTIZED_PARTS : 1); p++) {
+            const struct qr_stored_tensor *part = t->quantized ? qr_quantized_part(t, p) : t;
+            if (part)
+                used[part - qr_tensor_files_at(st, 0)] = true;
+        }
     }
     for (int32_t i = 0; i < n; i++) {
         const char *s = qr_tensor_files_at(st, i)->name;

@@ -140,7 +140,7 @@ static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_d
     rc = rc ? rc : qr_model_config_from(c, source, err);
     int context_rc = rc ? 0 : set_context(c, options->ctx_max, err);
     if (!rc && !context_rc)
-        rc = qr_tensor_files_open_from(&st, source, err);
+        rc = qr_tensor_files_open_from(&st, source, &c->quant, err);
     qr_source_unref(source);
     if (rc)
         return rc;

@@ -286,7 +286,7 @@ int qr_params_open_held(struct qr_params **out, const char *dir, struct qr_backe
     if (rc)
         return rc;
     rc = qr_model_config_from(&c, source, err);
-    rc = rc ? rc : qr_tensor_files_open_from(&st, source, err);
+    rc = rc ? rc : qr_tensor_files_open_from(&st, source, &c.quant, err);
     qr_source_unref(source);
     if (rc)
         return rc;

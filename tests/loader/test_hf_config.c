@@ -209,7 +209,7 @@ Test(hf_config, what_nothing_here_computes_is_refused_by_name)
 {
     refuses("GPTNeoXForCausalLM", "", "architectures[0] is \"GPTNeoXForCausalLM\"", "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM");
     refuses(NULL, "\"hidden_act\":\"gelu\"", "hidden_act is \"gelu\"", "silu");
-    refuses(NULL, "\"quantization_config\":{\"quant_method\":\"awq\"}", "quantization_config.quant_method is \"awq\"", "bfloat16");
+    refuses(NULL, "\"quantization_config\":{\"quant_method\":\"bitsandbytes\"}", "quantization_config.quant_method is \"bitsandbytes\"", "expected GPTQ");
     refuses(NULL, "\"quantization_config\":{}", "quantization_config", "unnamed");
     refuses(NULL, "\"partial_rotary_factor\":0.25", "partial_rotary_factor is 0.25", "expected 1");
     refuses(NULL, "\"torch_dtype\":\"float8_e4m3fn\"", "torch_dtype is \"float8_e4m3fn\"", "bfloat16");

@@ -514,11 +514,11 @@ Test(gguf_model, a_file_in_parts_is_the_whole)
         write_gguf(&p, path[i], i, 2);
     }
     struct qr_tensor_files *st = NULL;
-    cr_assert_eq(qr_tensor_files_open(&st, path[1], &err), QR_E_USAGE);
+    cr_assert_eq(qr_tensor_files_open(&st, path[1], NULL, &err), QR_E_USAGE);
     cr_assert(st == NULL && strstr(err.msg, "name the first"), "%s", err.msg);
     check_same(path[0], p.gguf, QR_COMPUTE_BF16, QR_QUANTIZE_NONE, "two parts");
     cr_assert_eq(unlink(path[1]), 0);
-    cr_assert_eq(qr_tensor_files_open(&st, path[0], &err), QR_E_NOT_FOUND, "%s", err.msg);
+    cr_assert_eq(qr_tensor_files_open(&st, path[0], NULL, &err), QR_E_NOT_FOUND, "%s", err.msg);
     unlink(path[0]);
     pair_release(&p);
 }

@@ -1,0 +1,355 @@
+#include "loader/quantized_tensors.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/half.h"
+#include "base/mem.h"
+#include "loader/tensor_files_parts.h"
+
+#define CHUNK 256 /* inputs at a time */
+#define ROWS 16   /* outputs at a time */
+
+enum layout { GPTQ, AWQ, PACKED, INT8, FP8 };
+
+/* scale[(o / block_out) out_stride + g in_stride]; zeros of bytes likewise. */
+struct qr_quantized {
+    enum layout layout;
+    int32_t bits, zero_more;           /* what is added to a stored zero */
+    int32_t zero;                      /* where none are stored */
+    int64_t n_out, n_in, n_groups, group;
+    int64_t block_out, out_stride, in_stride;
+    const struct qr_stored_tensor *codes, *scale, *zeros, *order, *shape; /* zeros, order, shape: or NULL */
+    bool ordered;                      /* and the order is not the inputs' own */
+};
+
+/* Which tensors make up a matrix of a layout. */
+static const struct form {
+    enum qr_quant_method method;
+    enum layout layout;
+    const char *codes, *type, *scale, *scale2, *zeros, *order;
+} forms[] = {
+    {QR_QUANT_GPTQ, GPTQ, ".qweight", "I32", ".scales", NULL, ".qzeros", ".g_idx"},
+    {QR_QUANT_AWQ, AWQ, ".qweight", "I32", ".scales", NULL, ".qzeros", NULL},
+    {QR_QUANT_COMPRESSED, PACKED, ".weight_packed", "I32", ".weight_scale", NULL, ".weight_zero_point", ".weight_g_idx"},
+    {QR_QUANT_COMPRESSED, INT8, ".weight", "I8", ".weight_scale", NULL, ".weight_zero_point", NULL},
+    {QR_QUANT_COMPRESSED, FP8, ".weight", "F8_E4M3", ".weight_scale", NULL, NULL, NULL},
+    {QR_QUANT_FP8, FP8, ".weight", "F8_E4M3", ".weight_scale_inv", ".weight_scale", NULL, NULL},
+};
+
+static const struct qr_stored_type types[] = {
+    [GPTQ] = {"GPTQ", 0, true, QR_F32, true, 0},   [AWQ] = {"AWQ", 0, true, QR_F32, true, 0},  [PACKED] = {"PACKED", 0, true, QR_F32, true, 0},
+    [INT8] = {"INT8", 0, true, QR_F32, true, 0}, [FP8] = {"FP8", 0, true, QR_F32, true, 0},
+};
+
+/* ---- putting together ---- */
+
+struct finder {
+    struct qr_tensor_files *st;
+    const struct qr_quant_scheme *s;
+    const struct form *form;
+    char base[QR_STORED_NAME_MAX + 1];
+    struct qr_err *err;
+};
+
+static const struct qr_stored_tensor *part(const struct finder *f, const char *suffix)
+{
+    char name[QR_STORED_NAME_MAX + 64];
+    if (!suffix)
+        return NULL;
+    snprintf(name, sizeof name, "%s%s", f->base, suffix);
+    return qr_tensor_files_find(f->st, name);
+}
+
+static int wrong(const struct finder *f, const struct qr_stored_tensor *t, const char *expected)
+{
+    char shape[160];
+    return qr_err_set(f->err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s is %s %s, expected %s", qr_tensor_files_shard_name(f->st, t->shard), t->offset,
+                      t->name, t->type->name, qr_shape_text(shape, sizeof shape, t->shape, t->n_dims), expected);
+}
+
+static bool is(const struct qr_stored_tensor *t, const char *type, int64_t rows, int64_t cols)
+{
+    return strcmp(t->type->name, type) == 0 && t->n_dims == 2 && t->shape[0] == rows && t->shape[1] == cols;
+}
+
+static int64_t words(int64_t n, int32_t bits)
+{
+    return (n * bits + 31) / 32;
+}
+
+/* How many inputs share a scale: as the configuration says where that fits the scales, else as the scales' number says. */
+static int set_groups(const struct finder *f, struct qr_quantized *q, int64_t n_groups)
+{
+    q->n_groups = n_groups;
+    q->group = f->s->group;
+    if (q->group > 0 && (q->n_in + q->group - 1) / q->group == n_groups)
+        return 0;
+    q->group = n_groups > 0 ? q->n_in / n_groups : 0;
+    if (q->group > 0 && q->group * n_groups == q->n_in)
+        return 0;
+    return wrong(f, q->scale, "scales for groups of as many inputs each");
+}
+
+/* Scales as [O, G], and what is narrower: for all, for outputs, for blocks. */
+static int set_scales(const struct finder *f, struct qr_quantized *q)
+{
+    const struct qr_stored_tensor *t = q->scale;
+    const int64_t rows = t->n_dims > 0 ? t->shape[0] : 1, cols = t->n_dims > 1 ? t->shape[1] : 1;
+    const struct qr_quant_scheme *s = f->s;
+    q->block_out = 1;
+    if (rows == 1 && cols == 1) {
+        q->n_groups = 1;
+        q->group = q->n_in;
+        return 0;
+    }
+    if (t->n_dims <= 2 && rows == q->n_out) {
+        q->out_stride = cols;
+        q->in_stride = 1;
+        return set_groups(f, q, cols);
+    }
+    if (t->n_dims != 2 || s->block_out == 0 || rows != (q->n_out + s->block_out - 1) / s->block_out || cols != (q->n_in + s->block_in - 1) / s->block_in)
+        return wrong(f, t, "one scale, one for each output or group of it, or one for each block of the configured size");
+    q->block_out = s->block_out;
+    q->group = s->block_in;
+    q->n_groups = q->out_stride = cols;
+    q->in_stride = 1;
+    return 0;
+}
+
+static int set_columns(const struct finder *f, struct qr_quantized *q)
+{
+    const struct qr_stored_tensor *c = q->codes, *t = q->scale;
+    const bool gptq = q->layout == GPTQ;
+    q->n_in = gptq ? c->shape[0] * 32 / q->bits : c->shape[0];
+    q->n_out = gptq ? c->shape[1] : c->shape[1] * 8;
+    if (t->n_dims != 2 || t->shape[0] < 1 || t->shape[1] != q->n_out)
+        return wrong(f, t, "a row for each group, a column for each output");
+    q->block_out = q->out_stride = 1;
+    q->in_stride = q->n_out;
+    q->zero = 1 << (q->bits - 1);
+    q->zero_more = f->s->zeros_less_one;
+    if (q->zeros && !is(q->zeros, "I32", t->shape[0], words(q->n_out, q->bits)))
+        return wrong(f, q->zeros, "as many groups and outputs as scales have");
+    if (!q->zeros && !gptq)
+        return qr_err_set(f->err, QR_E_DAMAGED, "tensor %s.qzeros is missing", f->base);
+    return set_groups(f, q, t->shape[0]);
+}
+
+static int set_rows(const struct finder *f, struct qr_quantized *q)
+{
+    const struct qr_stored_tensor *c = q->codes, *shape = q->shape;
+    q->n_out = c->shape[0];
+    q->n_in = c->shape[1];
+    if (q->layout == PACKED) {
+        int64_t size[2];
+        if (!shape || shape->n_bytes != sizeof size || strcmp(shape->type->name, "I64") != 0)
+            return qr_err_set(f->err, QR_E_DAMAGED, "tensor %s.weight_shape is missing, or is not two I64", f->base);
+        memcpy(size, qr_tensor_files_data(f->st, shape), sizeof size);
+        if (size[0] != q->n_out || size[1] < 1 || size[1] > QR_LINEAR_INPUTS_MAX || words(size[1], q->bits) != c->shape[1])
+            return wrong(f, c, "as many codes as weight_shape says");
+        q->n_in = size[1];
+        q->zero = 1 << (q->bits - 1);
+    }
+    int rc = set_scales(f, q);
+    if (rc || !q->zeros)
+        return rc;
+    if (q->layout == PACKED)
+        return is(q->zeros, "I32", words(q->n_out, q->bits), q->n_groups) && q->block_out == 1 && q->out_stride
+                   ? 0 : wrong(f, q->zeros, "as many groups and outputs as scales have");
+    const uint64_t n_scales = q->scale->n_bytes / qr_dtype_bytes(q->scale->type->dtype);
+    return strcmp(q->zeros->type->name, "I8") == 0 && q->zeros->n_bytes == n_scales ? 0 : wrong(f, q->zeros, "as many as there are scales");
+}
+
+static int64_t load_i32(const uint8_t *p, int64_t i)
+{
+    int32_t v;
+    memcpy(&v, p + 4 * i, sizeof v);
+    return v;
+}
+
+static int set_order(const struct finder *f, struct qr_quantized *q)
+{
+    if (!q->order)
+        return 0;
+    if (strcmp(q->order->type->name, "I32") != 0 || q->order->n_dims != 1 || q->order->shape[0] != q->n_in)
+        return wrong(f, q->order, "the group of each input");
+    const uint8_t *p = qr_tensor_files_data(f->st, q->order);
+    for (int64_t i = 0; i < q->n_in; i++) {
+        const int64_t g = load_i32(p, i);
+        if (g < 0 || g >= q->n_groups)
+            return qr_err_set(f->err, QR_E_DAMAGED, "tensor %s: input %" PRId64 " is in group %" PRId64 " of %" PRId64, q->order->name, i, g, q->n_groups);
+        q->ordered |= g != i / q->group;
+    }
+    return 0;
+}
+
+static int put_together(struct finder *f, const struct qr_stored_tensor *codes)
+{
+    struct qr_tensor_files *st = f->st;
+    struct qr_quantized *q = qr_arena_alloc(&st->made.names, sizeof *q, _Alignof(struct qr_quantized));
+    *q = (struct qr_quantized){.layout = f->form->layout, .bits = f->s->bits, .codes = codes, .scale = part(f, f->form->scale),
+                               .zeros = part(f, f->form->zeros), .order = part(f, f->form->order),
+                               .shape = f->form->layout == PACKED ? part(f, ".weight_shape") : NULL};
+    if (!q->scale)
+        q->scale = part(f, f->form->scale2);
+    if (!q->scale)
+        return qr_err_set(f->err, QR_E_DAMAGED, "tensor %s%s is missing, by which %s is multiplied", f->base, f->form->scale, codes->name);
+    if (!q->scale->type->computable || q->scale->n_dims > 2 || q->scale->n_bytes == 0)
+        return wrong(f, q->scale, "F32, F16 or BF16 in at most two dimensions");
+    if (codes->n_dims != 2 || codes->n_bytes == 0)
+        return wrong(f, codes, "two dimensions");
+    int rc = q->layout == GPTQ || q->layout == AWQ ? set_columns(f, q) : set_rows(f, q);
+    rc = rc ? rc : set_order(f, q);
+    if (rc)
+        return rc;
+    char *name = qr_arena_alloc(&st->made.names, strlen(f->base) + sizeof ".weight", 1);
+    sprintf(name, "%s.weight", f->base);
+    *qr_stored_list_add(&st->made) = (struct qr_stored_tensor){.name = name, .type = &types[q->layout], .n_dims = 2, .shard = codes->shard,
+                                                               .shape = {q->n_out, q->n_in}, .offset = codes->offset, .quantized = q};
+    if (!qr_map_add(&st->made_by_name, name, strlen(name), st->made.n - 1))
+        return qr_err_set(f->err, QR_E_DAMAGED, "tensor %s is quantized twice", name);
+    return 0;
+}
+
+int qr_quantized_tensors_find(struct qr_tensor_files *st, const struct qr_quant_scheme *s, struct qr_err *err)
+{
+    QR_ASSERT(st != NULL && s != NULL);
+    QR_ASSERT(st->made.n == 0);
+    struct finder f = {.st = st, .s = s, .err = err};
+    int rc = 0;
+    for (int32_t i = 0; i < st->list.n && !rc; i++) {
+        const struct qr_stored_tensor *t = &st->list.item[i];
+        const size_t len = strlen(t->name);
+        for (int k = 0; k < QR_COUNT(forms) && !rc; k++) {
+            const size_t n = strlen(forms[k].codes);
+            if (forms[k].method != s->method || len <= n || strcmp(t->name + len - n, forms[k].codes) != 0 || strcmp(t->type->name, forms[k].type) != 0)
+                continue;
+            f.form = &forms[k];
+            snprintf(f.base, sizeof f.base, "%.*s", (int)(len - n), t->name);
+            rc = put_together(&f, t);
+        }
+    }
+    return rc;
+}
+
+const struct qr_stored_tensor *qr_quantized_part(const struct qr_stored_tensor *t, int i)
+{
+    QR_ASSERT(t != NULL && i >= 0 && i < QR_QUANTIZED_PARTS);
+    QR_ASSERT(t->quantized != NULL);
+    const struct qr_stored_tensor *const parts[QR_QUANTIZED_PARTS] = {t->quantized->codes, t->quantized->scale, t->quantized->zeros, t->quantized->order,
+                                                                       t->quantized->shape};
+    return parts[i];
+}
+
+/* ---- reading ---- */
+
+/* E4M3 has no infinities; all bits set but the sign's is NaN. */
+static float from_e4m3(uint8_t byte)
+{
+    const int exponent = byte >> 3 & 15, mantissa = byte & 7;
+    float x = exponent ? __builtin_ldexpf((float)(8 + mantissa), exponent - 10) : (float)mantissa * 0x1p-9f;
+    if ((byte & 0x7f) == 0x7f)
+        x = __builtin_nanf("");
+    return byte & 0x80 ? -x : x;
+}
+
+static float load_float(const uint8_t *p, enum qr_dtype type, int64_t i)
+{
+    float x;
+    uint16_t h;
+    if (type == QR_F32) {
+        memcpy(&x, p + 4 * i, sizeof x);
+        return x;
+    }
+    memcpy(&h, p + 2 * i, sizeof h);
+    return type == QR_BF16 ? qr_bf16_to_f32(h) : qr_f16_to_f32(h);
+}
+
+static int32_t bits_of(const uint8_t *p, int64_t word, int32_t bits, int64_t place)
+{
+    return (int32_t)((uint32_t)load_i32(p, word) >> (bits * (int32_t)place) & ((1u << bits) - 1));
+}
+
+/* Where output o of eight lies in a word of AWQ's. */
+static int32_t awq_place(int64_t o)
+{
+    static const uint8_t place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    return place[o % 8];
+}
+
+/* Codes of outputs [first, first + n) and inputs [at, at + n_in), n <= ROWS, n_in <= CHUNK. */
+static void unpack(int16_t code[ROWS][CHUNK], const struct qr_quantized *q, const uint8_t *p, int64_t first, int64_t n, int64_t at, int64_t n_in)
+{
+    const int64_t per = 32 / q->bits, row = words(q->n_in, q->bits);
+    for (int64_t i = 0; i < n_in; i++)
+        for (int64_t r = 0; r < n; r++) {
+            const int64_t o = first + r, c = at + i;
+            if (q->layout == GPTQ)
+                code[r][i] = (int16_t)bits_of(p, c / per * q->n_out + o, q->bits, c % per);
+            else if (q->layout == AWQ)
+                code[r][i] = (int16_t)bits_of(p, c * (q->n_out / 8) + o / 8, 4, awq_place(o));
+            else if (q->layout == PACKED)
+                code[r][i] = (int16_t)bits_of(p, o * row + c / per, q->bits, c % per);
+            else
+                code[r][i] = q->layout == INT8 ? (int16_t)(int8_t)p[o * q->n_in + c] : p[o * q->n_in + c];
+        }
+}
+
+struct reader {
+    const struct qr_quantized *q;
+    const uint8_t *codes, *scale, *zeros, *order;
+};
+
+static int64_t scale_at(const struct qr_quantized *q, int64_t o, int64_t g)
+{
+    return o / q->block_out * q->out_stride + g * q->in_stride;
+}
+
+static int32_t zero_of(const struct reader *r, int64_t o, int64_t g)
+{
+    const struct qr_quantized *q = r->q;
+    const int64_t per = 32 / q->bits;
+    if (!r->zeros)
+        return q->zero;
+    if (q->layout == INT8)
+        return (int8_t)r->zeros[scale_at(q, o, g)];
+    if (q->layout == PACKED)
+        return bits_of(r->zeros, o / per * q->n_groups + g, q->bits, o % per);
+    const int64_t word = g * words(q->n_out, q->bits) + o / per;
+    return bits_of(r->zeros, word, q->bits, q->layout == AWQ ? awq_place(o) : o % per) + q->zero_more;
+}
+
+static void decode_chunk(const struct reader *r, float *dst, int64_t first, int64_t n, int64_t at, int64_t n_in)
+{
+    const struct qr_quantized *q = r->q;
+    int16_t code[ROWS][CHUNK];
+    unpack(code, q, r->codes, first, n, at, n_in);
+    for (int64_t k = 0; k < n; k++) {
+        float scale = 0;
+        int32_t zero = 0;
+        for (int64_t i = 0, last = -1; i < n_in; i++) {
+            const int64_t g = r->order ? load_i32(r->order, at + i) : (at + i) / q->group;
+            if (g != last) {
+                scale = load_float(r->scale, q->scale->type->dtype, scale_at(q, first + k, g));
+                zero = q->layout == FP8 ? 0 : zero_of(r, first + k, g);
+                last = g;
+            }
+            dst[k * q->n_in + at + i] = scale * (q->layout == FP8 ? from_e4m3((uint8_t)code[k][i]) : (float)(code[k][i] - zero));
+        }
+    }
+}
+
+void qr_quantized_decode(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n)
+{
+    QR_ASSERT(st != NULL && t != NULL && dst != NULL);
+    QR_ASSERT(t->quantized != NULL && first >= 0 && n <= t->shape[0] - first);
+    const struct qr_quantized *q = t->quantized;
+    const struct reader r = {.q = q, .codes = qr_tensor_files_data(st, q->codes), .scale = qr_tensor_files_data(st, q->scale),
+                             .zeros = q->zeros ? qr_tensor_files_data(st, q->zeros) : NULL, .order = q->ordered ? qr_tensor_files_data(st, q->order) : NULL};
+    for (int64_t row = 0; row < n; row += ROWS)
+        for (int64_t at = 0; at < q->n_in; at += CHUNK)
+            decode_chunk(&r, dst + row * q->n_in, first + row, n - row < ROWS ? n - row : ROWS, at, q->n_in - at < CHUNK ? q->n_in - at : CHUNK);
+}

@@ -1,0 +1,40 @@
+/* quantized_tensors.h - matrices that a Hugging Face checkpoint stores quantized, each as several tensors: codes, scales, maybe zeros, an order of inputs.
+ *
+ * w[o,i] = scale[o,g] (code[o,i] - zero[o,g]), where g is the group of input i (or the block of both). How they lie:
+ *     GPTQ       qweight I32 [I bits/32, O], inputs from the low bits up; qzeros I32 [G, O bits/32] (one less than the zero, but in "gptq_v2");
+ *                scales [G, O]; g_idx I32 [I], the group of each input
+ *     AWQ        qweight I32 [I, O/8], outputs 0 2 4 6 1 3 5 7 of eight from the low bits up; qzeros likewise [G, O/8]; scales [G, O]
+ *     packed     weight_packed I32 [O, I bits/32], 8 or 128 above the code; weight_scale [O, G]; weight_zero_point I32 [O bits/32, G], outputs from the
+ *                low bits up; weight_g_idx (compressed-tensors' pack-quantized)
+ *     bytes      weight I8 or F8_E4M3 [O, I]; weight_scale (or weight_scale_inv: the same) for all, [O], [O, G], or for blocks of outputs and inputs;
+ *                weight_zero_point
+ * The set gets a tensor X.weight for each that has none, or has one of bytes.
+ * Sources: the layouts as GPTQModel, AutoAWQ, compressed-tensors and transformers write them, as facts; tested against compressed-tensors itself and against
+ * files packed by code of its own (tools/golden/quantized.py).
+ */
+#ifndef QR_LOADER_QUANTIZED_TENSORS_H
+#define QR_LOADER_QUANTIZED_TENSORS_H
+
+#include "base/json.h"
+#include "loader/hf_field.h"
+#include "loader/model_config.h"
+#include "loader/tensor_files.h"
+
+/* Reads quantization_config of a config.json. Errors: QR_E_UNSUPPORTED for what cannot be read here, by name, with what can. */
+int qr_hf_quant_read(struct qr_quant_scheme *out, const struct qr_hf_obj *config);
+
+/* As quant_method has it: "gptq". */
+const char *qr_quant_method_name(enum qr_quant_method method);
+
+/* Puts together what the scheme says is quantized. Errors: QR_E_DAMAGED names the tensor, what is missing or has another shape or type, and what was
+ * expected. */
+int qr_quantized_tensors_find(struct qr_tensor_files *st, const struct qr_quant_scheme *s, struct qr_err *err);
+
+/* The tensors that make one up: codes, scales, and zeros, order and shape or NULL. */
+#define QR_QUANTIZED_PARTS 5
+const struct qr_stored_tensor *qr_quantized_part(const struct qr_stored_tensor *t, int i);
+
+/* Rows [first, first + n) as f32. Any n; 16 at a multiple of 16 are read best. */
+void qr_quantized_decode(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n);
+
+#endif

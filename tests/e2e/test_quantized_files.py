@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Checkpoints that are stored quantized answer with the bits of the same numbers stored in bf16: one matrix of the bundled model in every layout."""
+import array
+import json
+import os
+import shutil
+import struct
+import tempfile
+
+from lib import ROOT, main, run
+
+MODEL = os.path.join(ROOT, 'models', 'quire-tiny')
+BASE = 'model.layers.1.mlp.down_proj'
+O, I, GROUP = 256, 512, 64  # of that matrix
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
+
+
+def read_tensors(path):
+    with open(path, 'rb') as f:
+        header = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
+        data = f.read()
+    header.pop('__metadata__', None)
+    return {k: (v['dtype'], v['shape'], data[v['data_offsets'][0]:v['data_offsets'][1]]) for k, v in header.items()}
+
+
+def write_tensors(path, tensors):
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {'dtype': dtype, 'shape': shape, 'data_offsets': [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    with open(path, 'wb') as f:
+        f.write(struct.pack('<Q', len(text)) + text + b''.join(d for _, _, d in tensors.values()))
+
+
+def bf16(x):
+    """Exact for numbers of 8 bits times a power of two."""
+    word = struct.unpack('<I', struct.pack('<f', x))[0]
+    assert word & 0xffff == 0, x
+    return word >> 16
+
+
+def packed(codes, bits):
+    """Lists of codes as little-endian words, the first in the low bits."""
+    per = 32 // bits
+    out = array.array('I', bytes(4 * (len(codes) // per)))
+    for i in range(0, len(codes), per):
+        word = 0
+        for j in range(per):
+            word |= codes[i + j] << (bits * j)
+        out[i // per] = word
+    return out.tobytes()
+
+
+def transposed(codes, rows, cols):
+    return [codes[r * cols + c] for c in range(cols) for r in range(rows)]
+
+
+def awq_words(codes, rows, cols):
+    return packed([codes[r * cols + c + k] for r in range(rows) for c in range(0, cols, 8) for k in AWQ_ORDER], 4)
+
+
+def codes_of(weights, bits):
+    """Codes and the scale's exponent of each group (of a row with 8 bits); zeros differ from group to group."""
+    most, codes, exponents, zeros = (1 << bits) - 1, [0] * (O * I), [], []
+    size = GROUP if bits == 4 else I
+    for at in range(0, O * I, size):
+        largest = max(abs(w) for w in weights[at:at + size])
+        e = 0
+        while largest < 2.0 ** (e + bits - 1):
+            e -= 1
+        zero = (1 << (bits - 1)) - (at // size) % 3
+        for k in range(at, at + size):
+            codes[k] = min(max(round(weights[k] * 2.0 ** -e) + zero, 0), most)
+        exponents.append(e)
+        zeros.append(zero)
+    return codes, exponents, zeros
+
+
+def f16s(values):
+    return struct.pack(f'<{len(values)}e', *values)
+
+
+def e4m3_of(byte):
+    e, m = byte >> 3 & 15, byte & 7
+    x = (8 + m) * 2.0 ** (e - 10) if e else m * 2.0 ** -9
+    return -x if byte & 128 else x
+
+
+def in_layout(layout, weights):
+    """(quantization_config, parts, the numbers they stand for)."""
+    if layout == 'fp8':
+        known = sorted((e4m3_of(b), b) for b in range(127))
+        codes, numbers = bytearray(), []
+        for w in weights:
+            x, b = min(known, key=lambda k: abs(k[0] * 0.0625 - abs(w)))  # a scale of 2^-4
+            codes.append(b | (128 if w < 0 else 0))
+            numbers.append(-x * 0.0625 if w < 0 else x * 0.0625)
+        scale = struct.pack('<4f', *[0.0625] * 4)
+        return {'quant_method': 'fp8', 'weight_block_size': [128, 256]}, {'weight': ('F8_E4M3', [O, I], bytes(codes)), 'weight_scale_inv': ('F32', [2, 2], scale)}, numbers
+    bits = 8 if layout == 'int8' else 4
+    codes, exponents, zeros = codes_of(weights, bits)
+    size, n_groups = I // (len(exponents) // O), len(exponents) // O
+    order = [(i * 5 % I) // size for i in range(I)] if layout == 'gptq' else [i // size for i in range(I)]
+    group = [o * n_groups + order[i] for o in range(O) for i in range(I)]
+    numbers = [2.0 ** exponents[g] * (c - zeros[g]) for c, g in zip(codes, group)]
+    scales = [2.0 ** e for e in exponents]
+    if layout == 'int8':
+        config = {'quant_method': 'compressed-tensors', 'format': 'int-quantized', 'config_groups': {'group_0': {'weights': {'num_bits': 8, 'type': 'int'}}}}
+        return config, {'weight': ('I8', [O, I], bytes((c - 128) & 255 for c in codes)), 'weight_scale': ('F16', [O, 1], f16s(scales)),
+                        'weight_zero_point': ('I8', [O, 1], bytes((z - 128) & 255 for z in zeros))}, numbers
+    if layout == 'packed':
+        config = {'quant_method': 'compressed-tensors', 'format': 'pack-quantized', 'config_groups': {'group_0': {'weights': {
+            'num_bits': 4, 'type': 'int', 'group_size': GROUP, 'symmetric': False}}}}
+        return config, {'weight_packed': ('I32', [O, I // 8], packed(codes, 4)), 'weight_scale': ('F16', [O, n_groups], f16s(scales)),
+                        'weight_zero_point': ('I32', [O // 8, n_groups], transposed_words(zeros, n_groups)), 'weight_shape': ('I64', [2], struct.pack('<2q', O, I))}, numbers
+    by_group = transposed(list(range(O * n_groups)), O, n_groups)
+    scale = ('F16', [n_groups, O], f16s([scales[k] for k in by_group]))
+    if layout == 'awq':
+        return {'quant_method': 'awq', 'bits': 4, 'group_size': GROUP}, {'qweight': ('I32', [I, O // 8], awq_words(transposed(codes, O, I), I, O)), 'scales': scale,
+                'qzeros': ('I32', [n_groups, O // 8], awq_words([zeros[k] for k in by_group], n_groups, O))}, numbers
+    columns = transposed(codes, O, I)
+    words = packed([columns[(i + k) * O + o] for i in range(0, I, 8) for o in range(O) for k in range(8)], 4)
+    less = [zeros[k] - (1 if layout == 'gptq' else 0) for k in by_group]
+    config = {'quant_method': 'gptq', 'bits': 4, 'group_size': GROUP, 'desc_act': layout == 'gptq', **({} if layout == 'gptq' else {'checkpoint_format': 'gptq_v2'})}
+    return config, {'qweight': ('I32', [I // 8, O], words), 'qzeros': ('I32', [n_groups, O // 8], packed(less, 4)), 'scales': scale,
+                    'g_idx': ('I32', [I], struct.pack(f'<{I}i', *order))}, numbers
+
+
+def transposed_words(zeros, n_groups):
+    """Zeros [O, G] packed along the outputs."""
+    return packed([zeros[(o + k) * n_groups + g] for o in range(0, O, 8) for g in range(n_groups) for k in range(8)], 4)
+
+
+def make(path, config, tensors):
+    shutil.copytree(MODEL, path, ignore=shutil.ignore_patterns('model.safetensors', 'config.json'))
+    with open(os.path.join(MODEL, 'config.json'), encoding='utf-8') as f:
+        settings = json.load(f)
+    with open(os.path.join(path, 'config.json'), 'w', encoding='utf-8') as f:
+        json.dump({**settings, **({'quantization_config': config} if config else {})}, f)
+    write_tensors(os.path.join(path, 'model.safetensors'), tensors)
+
+
+def scores(path):
+    rc, out, err = run('score', '--model', path, '--logits', stdin=json.dumps({'prompt': 'What is 12 + 30? Tell me a story about a fox, please.'}) + '\n')
+    assert rc == 0 and not err, err
+    return out
+
+
+def test_a_quantized_checkpoint_scores_with_the_bits_of_its_numbers_in_bf16():
+    tensors = read_tensors(os.path.join(MODEL, 'model.safetensors'))
+    words = array.array('H', tensors[f'{BASE}.weight'][2])
+    weights = [struct.unpack('<f', struct.pack('<I', w << 16))[0] for w in words]
+    others = {k: v for k, v in tensors.items() if k != f'{BASE}.weight'}
+    seen = set()
+    with tempfile.TemporaryDirectory() as d:
+        for layout in ('gptq', 'gptq_v2', 'awq', 'packed', 'int8', 'fp8'):
+            config, parts, numbers = in_layout(layout, weights)
+            make(f'{d}/{layout}', config, {**others, **{f'{BASE}.{k}': v for k, v in parts.items()}})
+            make(f'{d}/{layout}-bf16', None, {**others, f'{BASE}.weight': ('BF16', [O, I], array.array('H', [bf16(x) for x in numbers]).tobytes())})
+            told = scores(f'{d}/{layout}')
+            assert told == scores(f'{d}/{layout}-bf16'), layout
+            seen.add(told)
+            rc, out, err = run('check', f'{d}/{layout}')
+            assert rc == 0 and '3345152 parameters' in out and 'unused' not in out and f'stored as     {config["quant_method"]}' in out, (out, err)
+    assert len(seen) == 4, 'gptq_v2, awq and packed hold the same numbers, the others their own'
+
+
+def test_what_cannot_be_read_is_refused_with_what_can():
+    with tempfile.TemporaryDirectory() as d:
+        make(f'{d}/m', {'quant_method': 'bitsandbytes', 'load_in_4bit': True}, read_tensors(os.path.join(MODEL, 'model.safetensors')))
+        rc, _, err = run('score', '--model', f'{d}/m')
+        assert rc != 0 and 'bitsandbytes' in err and 'expected GPTQ, AWQ, compressed-tensors' in err and err.count('\n') == 1, err
+
+
+if __name__ == '__main__':
+    main(globals())

@@ -1,0 +1,231 @@
+/* Matrices of quantized Hugging Face checkpoints: packed by the libraries that define the layouts, read here to the very numbers; and wrong files. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "loader/hf_config.h"
+#include "loader/quantized_tensors.h"
+#include "tests/loader/golden_quantized.h"
+
+#define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
+#define BASE "model.layers.0.mlp.down_proj"
+
+/* Of a tensor of the file, what differs from the golden's. */
+struct change {
+    const char *part; /* NULL: nothing */
+    const char *type; /* NULL: as it is; "": the tensor is missing */
+    int64_t shape[2]; /* 0: as it is */
+    int32_t dims;     /* likewise */
+    int64_t word;     /* this one becomes value, -1: none */
+    uint32_t value;
+};
+
+static const struct change none = {.word = -1};
+
+static size_t bytes_of(const char *type, int64_t n)
+{
+    const struct {
+        const char *name;
+        size_t bytes;
+    } size[] = {{"I8", 1}, {"F8_E4M3", 1}, {"F16", 2}, {"BF16", 2}, {"I64", 8}};
+    for (int i = 0; i < COUNT(size); i++)
+        if (strcmp(size[i].name, type) == 0)
+            return size[i].bytes * (size_t)n;
+    return 4 * (size_t)n;
+}
+
+/* A safetensors file of the golden's tensors. */
+static void write_file(struct qr_buf *out, const struct golden_quantized *g, const struct change *c)
+{
+    struct qr_buf header, data;
+    uint64_t at = 0;
+    qr_buf_init(&header);
+    qr_buf_init(&data);
+    for (int i = 0; i < GOLDEN_PARTS && g->part[i].name; i++) {
+        const struct golden_part *p = &g->part[i];
+        const bool changed = c->part && strcmp(c->part, p->name) == 0;
+        const char *type = changed && c->type ? c->type : p->type;
+        const int32_t n_dims = changed && c->dims ? c->dims : p->n_dims;
+        int64_t n = 1, shape[2] = {p->shape[0], p->shape[1]};
+        if (!type[0])
+            continue;
+        for (int k = 0; k < 2 && changed; k++)
+            shape[k] = c->shape[k] ? c->shape[k] : shape[k];
+        qr_buf_printf(&header, "%s\"" BASE ".%s\":{\"dtype\":\"%s\",\"shape\":[", header.len ? "," : "{", p->name, type);
+        for (int32_t k = 0; k < n_dims; k++, n *= shape[k - 1])
+            qr_buf_printf(&header, "%s%lld", k ? "," : "", (long long)shape[k]);
+        const size_t n_bytes = bytes_of(type, n), have = bytes_of(p->type, (p->n_dims > 0 ? p->shape[0] : 1) * (p->n_dims > 1 ? p->shape[1] : 1));
+        qr_buf_printf(&header, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at, (unsigned long long)(at + n_bytes));
+        for (size_t k = 0; k < n_bytes; k++) {
+            const uint32_t word = k < have ? p->words[k / 4] : 0;
+            const char byte = (char)((changed && c->word == (int64_t)k / 4 ? c->value : word) >> k % 4 * 8);
+            qr_buf_put(&data, &byte, 1);
+        }
+        at += n_bytes;
+    }
+    qr_buf_put_str(&header, "}");
+    const uint64_t n = header.len;
+    qr_buf_put(out, &n, 8);
+    qr_buf_put(out, header.data, header.len);
+    qr_buf_put(out, data.data, data.len);
+    qr_buf_release(&header);
+    qr_buf_release(&data);
+}
+
+static int scheme_of(struct qr_quant_scheme *s, const char *config, struct qr_err *err)
+{
+    struct qr_buf text;
+    struct qr_json *root;
+    qr_buf_init(&text);
+    qr_buf_printf(&text, "{\"quantization_config\":%s}", config);
+    int rc = qr_json_parse(&root, text.data, text.len, &qr_json_limits_file, err);
+    cr_assert_eq(rc, 0, "%s", err->msg);
+    const struct qr_hf_obj o = {.v = root, .file = "config.json", .prefix = "", .err = err};
+    rc = qr_hf_quant_read(s, &o);
+    qr_json_free(root);
+    qr_buf_release(&text);
+    return rc;
+}
+
+static int open_golden(struct qr_tensor_files **st, struct qr_buf *file, const struct golden_quantized *g, const struct change *c, struct qr_err *err)
+{
+    struct qr_quant_scheme s;
+    int rc = scheme_of(&s, g->config, err);
+    cr_assert_eq(rc, 0, "%s: %s", g->name, err->msg);
+    qr_buf_init(file);
+    write_file(file, g, c);
+    rc = qr_safetensors_open_memory(st, file->data, file->len, "file", err);
+    cr_assert_eq(rc, 0, "%s: %s", g->name, err->msg);
+    return qr_quantized_tensors_find(*st, &s, err);
+}
+
+Test(quantized, matrices_are_the_numbers_that_their_own_libraries_make_of_them)
+{
+    for (int i = 0; i < COUNT(golden_quantized); i++) {
+        const struct golden_quantized *g = &golden_quantized[i];
+        struct qr_tensor_files *st;
+        struct qr_buf file;
+        struct qr_err err;
+        cr_assert_eq(open_golden(&st, &file, g, &none, &err), 0, "%s: %s", g->name, err.msg);
+        const struct qr_stored_tensor *t = qr_tensor_files_find(st, BASE ".weight");
+        cr_assert(t && t->quantized && t->type->computable && t->n_dims == 2 && t->shape[0] == GOLDEN_O && t->shape[1] == GOLDEN_I, "%s", g->name);
+        float row[GOLDEN_O][GOLDEN_I];
+        for (int64_t first = 0, n = 0; first < GOLDEN_O; first += n) {
+            n = first % 3 == 0 ? 1 : GOLDEN_O - first; /* rows alone and many together are the same */
+            qr_tensor_files_decode(st, t, row[first], first, n);
+        }
+        for (int o = 0; o < GOLDEN_O; o += GOLDEN_STEP)
+            for (int k = 0; k < GOLDEN_I; k++)
+                cr_assert_eq(row[o][k], ldexpf((float)g->weight[o / GOLDEN_STEP * GOLDEN_I + k], -g->unit), "%s: [%d, %d] is %g", g->name, o, k,
+                             (double)row[o][k]);
+        qr_tensor_files_close(st);
+        qr_buf_release(&file);
+    }
+}
+
+static const struct golden_quantized *golden(const char *name)
+{
+    for (int i = 0; i < COUNT(golden_quantized); i++)
+        if (strcmp(golden_quantized[i].name, name) == 0)
+            return &golden_quantized[i];
+    cr_assert_fail("no golden is called %s", name);
+    return NULL;
+}
+
+Test(quantized, parts_that_contradict_each_other_are_refused_by_name)
+{
+    const struct {
+        const char *name;
+        struct change change;
+        const char *says;
+    } row[] = {
+        {"gptq, groups of 8", {"scales", "", {0}, 0, -1, 0}, "tensor " BASE ".scales is missing"},
+        {"gptq, groups of 8", {"scales", "I32", {0}, 0, -1, 0}, "expected F32, F16 or BF16"},
+        {"gptq, groups of 8", {"scales", NULL, {4, 31}, 0, -1, 0}, "a column for each output"},
+        {"gptq, groups of 8", {"scales", NULL, {5, 0}, 0, -1, 0}, "as many groups and outputs as scales have"},
+        {"gptq, one group", {"scales", NULL, {0, 32}, 1, -1, 0}, "a row for each group"},
+        {"gptq, groups of 8", {"qzeros", "F32", {0}, 0, -1, 0}, "as many groups and outputs"},
+        {"gptq, groups of 8", {"qzeros", NULL, {0, 5}, 0, -1, 0}, "as many groups and outputs"},
+        {"gptq, groups of 8", {"qweight", NULL, {0}, 1, -1, 0}, "two dimensions"},
+        {"gptq, act-order", {"g_idx", NULL, {31, 0}, 0, -1, 0}, "the group of each input"},
+        {"gptq, act-order", {"g_idx", NULL, {0}, 0, 7, 8}, "input 7 is in group 8 of 8"},
+        {"gptq, act-order", {"g_idx", NULL, {0}, 0, 31, 0xffffffffu}, "input 31 is in group -1 of 8"},
+        {"awq, groups of 8", {"qzeros", "", {0}, 0, -1, 0}, "qzeros is missing"},
+        {"awq, groups of 8", {"qweight", NULL, {0, 3}, 0, -1, 0}, "a column for each output"},
+        {"fp8 in blocks", {"weight_scale_inv", NULL, {3, 0}, 0, -1, 0}, "one for each block"},
+        {"fp8 in blocks", {"weight_scale_inv", "", {0}, 0, -1, 0}, "by which " BASE ".weight is multiplied"},
+    };
+    for (int i = 0; i < COUNT(row); i++) {
+        struct qr_tensor_files *st;
+        struct qr_buf file;
+        struct qr_err err = {0};
+        cr_assert_neq(open_golden(&st, &file, golden(row[i].name), &row[i].change, &err), 0, "%s: %s", row[i].name, row[i].says);
+        cr_assert(err.code == QR_E_DAMAGED && strstr(err.msg, row[i].says), "%s: \"%s\" does not say \"%s\"", row[i].name, err.msg, row[i].says);
+        qr_tensor_files_close(st);
+        qr_buf_release(&file);
+    }
+}
+
+/* Whatever a part's shape and type are said to be: refused, or read without a fault. */
+Test(quantized, no_shape_and_no_type_of_a_part_reads_beyond_it)
+{
+    static const char *const type[] = {NULL, "I8", "I32", "F16", "F32", "F8_E4M3", "I64"};
+    static const int64_t size[] = {0, 1, 2, 3, 4, 7, 8, 16, 31, 33, 64};
+    int n_read = 0, n_refused = 0;
+    for (int i = 0; i < COUNT(golden_quantized); i++)
+        for (int p = 0; p < GOLDEN_PARTS && golden_quantized[i].part[p].name; p++)
+            for (int s = 0; s < COUNT(size) * COUNT(type); s++) {
+                const struct change c = {.part = golden_quantized[i].part[p].name, .type = type[s % COUNT(type)], .word = -1,
+                                         .shape = {size[s / COUNT(type)], size[(s * 5 + p) % COUNT(size)]}};
+                struct qr_tensor_files *st;
+                struct qr_buf file;
+                struct qr_err err;
+                const int rc = open_golden(&st, &file, &golden_quantized[i], &c, &err);
+                const struct qr_stored_tensor *t = rc ? NULL : qr_tensor_files_find(st, BASE ".weight");
+                if (t && t->quantized) {
+                    float *rows = qr_alloc((size_t)(t->shape[0] * t->shape[1]), sizeof *rows);
+                    qr_tensor_files_decode(st, t, rows, 0, t->shape[0]);
+                    qr_free(rows);
+                }
+                n_read += rc == 0;
+                n_refused += rc != 0;
+                qr_tensor_files_close(st);
+                qr_buf_release(&file);
+            }
+    cr_assert(n_read > 100 && n_refused > 1000, "%d read, %d refused", n_read, n_refused);
+}
+
+Test(quantized, what_cannot_be_read_is_refused_by_name)
+{
+    static const char *const row[][2] = {
+        {"{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true}", "quantization_config.quant_method is \"bitsandbytes\"; expected GPTQ, AWQ"},
+        {"{\"load_in_8bit\":true}", "bitsandbytes"},
+        {"{\"quant_method\":\"hqq\"}", "\"hqq\"; expected GPTQ"},
+        {"{}", "\"unnamed\""},
+        {"[]", "expected an object"},
+        {"{\"quant_method\":\"gptq\",\"bits\":3}", "bits is 3; expected 4 or 8"},
+        {"{\"quant_method\":\"gptq\"}", "quantization_config.bits is missing"},
+        {"{\"quant_method\":\"gptq\",\"bits\":4,\"checkpoint_format\":\"marlin\"}", "checkpoint_format is \"marlin\""},
+        {"{\"quant_method\":\"awq\",\"bits\":4,\"version\":\"gemv\"}", "version is \"gemv\""},
+        {"{\"quant_method\":\"awq\",\"bits\":8}", "bits is 8; expected 4"},
+        {"{\"quant_method\":\"fp8\",\"fmt\":\"e5m2\"}", "fmt is \"e5m2\""},
+        {"{\"quant_method\":\"fp8\",\"weight_block_size\":[128]}", "two sizes"},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"nvfp4-pack-quantized\"}", "format is \"nvfp4-pack-quantized\""},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\"}", "config_groups is missing"},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"W4A16\":[\"Linear\"]}}", "W4A16 names a preset"},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":{\"weights\":{\"num_bits\":3}}}}", "3 bits"},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":{}}}", "without weights"},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":{\"weights\":{\"num_bits\":4}},"
+         "\"b\":{\"weights\":{\"num_bits\":8}}}}", "of 4 and of 8 bits"},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"sparsity_config\":{\"format\":\"marlin-24\"}}", "marlin-24"},
+    };
+    for (int i = 0; i < COUNT(row); i++) {
+        struct qr_quant_scheme s;
+        struct qr_err err = {0};
+        cr_assert_neq(scheme_of(&s, row[i][0], &err), 0, "%s", row[i][0]);
+        cr_assert(strstr(err.msg, row[i][1]) && strstr(err.msg, "config.json"), "%s: \"%s\" does not say \"%s\"", row[i][0], err.msg, row[i][1]);
+    }
+}

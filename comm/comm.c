@@ -288,7 +288,9 @@ static int carry_out_here(struct qr_comm *c, const struct qr_comm_call *call, st
     check(c, call);
     count(c, call);
     const int64_t began = qr_clock_ns(), number = atomic_load(&l->n_started);
+    c->hurried = true;
     int rc = c->ops->run(c, call, err);
+    c->hurried = false;
     c->stats.waited += (double)(qr_clock_ns() - began) * 1e-9;
     if (rc == 0) {
         atomic_store(&l->n_done, number + 1);

@@ -44,6 +44,7 @@ struct qr_board_seat {
     struct qr_board *board;           /* borrowed */
     int32_t rank;
     bool shared;                      /* processes: futexes are the system's, the others may die */
+    int64_t spin_ns;                  /* how long a meeting looks for the others before it sleeps; 0: not at all */
     uint64_t n_met, n_calls;
     void *scratch;                    /* owned: for sums */
     size_t window_bytes;              /* 0: every array is reachable */

@@ -58,8 +58,9 @@ int qr_share_make(struct qr_share *s, const struct qr_model_config *c, int32_t r
     int rc = check(c, size, err);
     if (rc)
         return rc;
-    /* Columns in vectors and tiles; rows of the vocabulary in the stretches that the head's product describes (kernels.h), where there are enough. */
-    const int32_t ffn = unit_of(c->n_ffn, 128, 8, size), vocab = unit_of(c->n_vocab, QR_LINEAR_STRETCH, 1, size);
+    /* Columns in vectors, tiles and units of coded weights; rows of the vocabulary in the stretches that the head's product describes (kernels.h), where there
+     * are enough. */
+    const int32_t ffn = unit_of(c->n_ffn, 256, 8, size), vocab = unit_of(c->n_vocab, QR_LINEAR_STRETCH, 1, size);
     s->rank = rank;
     s->size = size;
     s->whole_stretches = vocab == QR_LINEAR_STRETCH;

@@ -8,7 +8,7 @@
 #include "loader/safetensors_write.h"
 #include "loader/tensor_files.h"
 #include "loader/weight_table.h"
-#include "rig.h"
+#include "crew.h"
 #include "tests/gguf_make.h"
 
 #define TENSORS_MAX 96
@@ -450,6 +450,28 @@ Test(gguf_model, pieces_of_different_types_are_multiplied_as_one_with_the_bits_o
     pair_make_of(&p, QR_ARCH_LLAMA, no_way, QR_COUNT(no_way), false);
     check_coded(&p, false, 16, "mixed with numbers");
     pair_release(&p);
+}
+
+/* Rows that are mixed, types whose units a rank's columns cut (as bf16 there) and such that they do not. Bound: as in test_ranks.c. */
+Test(gguf_model, a_file_shared_out_to_two_ranks_has_the_logits_of_one_but_for_the_order_of_two_sums)
+{
+    static const enum qr_gguf_type types[] = {QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_K, QR_GGUF_T_Q8_0, QR_GGUF_T_F16};
+    for (int i = 0; i < QR_COUNT(types); i++) {
+        struct pair p;
+        struct qr_rng rng = {.seed = 20261121 + (uint64_t)i};
+        pair_make(&p, QR_ARCH_LLAMA, types[i], i % 2 == 0);
+        int32_t *ids = random_ids(&rng, N_IDS, p.c.n_vocab);
+        float *ref = crew_logits(p.gguf, (struct rig_options){.isa = "ref"}, 1, ids, N_IDS, N_IDS);
+        float *one = crew_logits(p.gguf, (struct rig_options){0}, 1, ids, N_IDS, N_IDS), *two = crew_logits(p.gguf, (struct rig_options){0}, 2, ids, N_IDS, 5);
+        const size_t n = (size_t)N_IDS * (size_t)p.c.n_vocab;
+        cr_expect_leq(furthest(one, two, n), 2 * furthest(ref, one, n), "%s: %g of %g", qr_gguf_layout((uint32_t)types[i])->name, furthest(one, two, n),
+                      furthest(ref, one, n));
+        qr_free(ids);
+        qr_free(ref);
+        qr_free(one);
+        qr_free(two);
+        pair_release(&p);
+    }
 }
 
 Test(gguf_model, rows_of_qwen_stand_in_their_order_and_quantizing_reads_blocks)

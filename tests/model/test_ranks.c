@@ -10,11 +10,9 @@
  * likewise; everything else is rounded as on one rank. So quantized ranks are the unrounded model plus rounding errors of steps that are nowhere larger than
  * those of one rank: |ranks - unrounded| is allowed twice max |one rank - unrounded|, as above.
  */
-#include <pthread.h>
-
 #include "base/clock.h"
 #include "loader/share.h"
-#include "tests/model/rig.h"
+#include "tests/model/crew.h"
 
 #define N_TEXT 40
 #define SEED 20261121
@@ -54,82 +52,6 @@ static int32_t families(struct family out[8])
     return QR_COUNT(named);
 }
 
-/* ---- ranks as threads: the test is rank 0, the others follow ---- */
-
-#define RANKS_MAX 4
-
-struct follower {
-    const char *dir;
-    struct rig_options o;
-    pthread_t thread;
-    int rc;
-};
-
-struct crew {
-    struct qr_comm comm[RANKS_MAX];
-    struct follower f[RANKS_MAX];
-    struct rig r; /* of rank 0 */
-    int32_t n;
-};
-
-static void *follow(void *arg)
-{
-    struct follower *f = arg;
-    struct rig r;
-    struct qr_err err;
-    rig_open(&r, f->dir, f->o);
-    f->rc = qr_exec_follow(&r.exec, &err);
-    rig_close(&r);
-    return NULL;
-}
-
-static void crew_open(struct crew *w, const char *dir, struct rig_options o, int32_t n)
-{
-    struct qr_err err;
-    *w = (struct crew){.n = n};
-    if (n > 1)
-        cr_assert_eq(qr_comm_open_threads(w->comm, n, &err), 0, "%s", err.msg);
-    for (int32_t i = 1; i < n; i++) {
-        w->f[i] = (struct follower){.dir = dir, .o = o};
-        w->f[i].o.comm = &w->comm[i];
-        cr_assert_eq(pthread_create(&w->f[i].thread, NULL, follow, &w->f[i]), 0);
-    }
-    o.comm = n > 1 ? &w->comm[0] : NULL;
-    rig_open(&w->r, dir, o);
-}
-
-/* want: what the others end with. */
-static void crew_close(struct crew *w, int want)
-{
-    rig_close(&w->r);
-    for (int32_t i = 1; i < w->n; i++) {
-        pthread_join(w->f[i].thread, NULL);
-        cr_expect_eq(w->f[i].rc, want, "rank %d ended with %d", i, w->f[i].rc);
-    }
-    for (int32_t i = 0; w->n > 1 && i < w->n; i++) /* here, so that a test may have a rank give up at any time */
-        qr_comm_close(&w->comm[i]);
-}
-
-/* Logits of every position, computed by n ranks in chunks. */
-static float *logits_of(const char *dir, struct rig_options o, int32_t n, const int32_t *ids, int32_t chunk)
-{
-    struct crew w;
-    crew_open(&w, dir, o, n);
-    struct rig_seq s = rig_seq_new(&w.r, 3, NULL);
-    float *all = rig_prompt(&w.r, &s, ids, N_TEXT, chunk);
-    rig_seq_free(&s);
-    crew_close(&w, 0);
-    return all;
-}
-
-static double furthest(const float *a, const float *b, size_t n)
-{
-    double most = 0;
-    for (size_t i = 0; i < n; i++)
-        most = fmax(most, fabs((double)a[i] - (double)b[i]));
-    return most;
-}
-
 static void expect_same(const float *a, const float *b, size_t n, const char *what)
 {
     for (size_t i = 0; i < n; i++)
@@ -144,13 +66,13 @@ static void check_order(const struct family *f, const char *dir, enum qr_compute
     struct qr_rng rng = {.seed = SEED};
     const size_t n = (size_t)N_TEXT * (size_t)f->c.n_vocab;
     int32_t *ids = random_ids(&rng, N_TEXT, f->c.n_vocab);
-    float *ref = logits_of(dir, (struct rig_options){.compute = compute, .isa = "ref"}, 1, ids, N_TEXT);
-    float *one = logits_of(dir, (struct rig_options){.compute = compute}, 1, ids, N_TEXT);
+    float *ref = crew_logits(dir, (struct rig_options){.compute = compute, .isa = "ref"}, 1, ids, N_TEXT, N_TEXT);
+    float *one = crew_logits(dir, (struct rig_options){.compute = compute}, 1, ids, N_TEXT, N_TEXT);
     const double moved = furthest(ref, one, n);
     cr_assert_gt(moved, 0);
     for (int i = 0; i < QR_COUNT(f->ranks) && f->ranks[i] > 0; i++) {
-        float *some = logits_of(dir, (struct rig_options){.compute = compute}, f->ranks[i], ids, N_TEXT);
-        float *again = logits_of(dir, (struct rig_options){.compute = compute, .n_threads = 2}, f->ranks[i], ids, 7);
+        float *some = crew_logits(dir, (struct rig_options){.compute = compute}, f->ranks[i], ids, N_TEXT, N_TEXT);
+        float *again = crew_logits(dir, (struct rig_options){.compute = compute, .n_threads = 2}, f->ranks[i], ids, N_TEXT, 7);
         const double found = furthest(one, some, n);
         printf("%s, %s, %d ranks: %.2g, levels %.2g\n", f->name, compute == QR_COMPUTE_F32 ? "f32" : "bf16", f->ranks[i], found, moved);
         cr_expect_leq(found, 2 * moved, "%s, %d ranks", f->name, f->ranks[i]);
@@ -185,10 +107,11 @@ Test(ranks, quantized_ranks_are_no_further_from_the_unrounded_model_than_one_ran
     const size_t n = (size_t)N_TEXT * (size_t)f[1].c.n_vocab;
     int32_t *ids = random_ids(&rng, N_TEXT, f[1].c.n_vocab);
     struct temp_model t = temp_model_make(&f[1].c, QR_BF16);
-    float *exact = logits_of(t.dir, (struct rig_options){.compute = QR_COMPUTE_F32}, 1, ids, N_TEXT);
+    float *exact = crew_logits(t.dir, (struct rig_options){.compute = QR_COMPUTE_F32}, 1, ids, N_TEXT, N_TEXT);
     for (int i = 0; i < QR_COUNT(formats); i++) {
         const struct rig_options o = {.quantize = formats[i]};
-        float *one = logits_of(t.dir, o, 1, ids, N_TEXT), *two = logits_of(t.dir, o, 2, ids, N_TEXT), *again = logits_of(t.dir, o, 2, ids, 9);
+        float *one = crew_logits(t.dir, o, 1, ids, N_TEXT, N_TEXT), *two = crew_logits(t.dir, o, 2, ids, N_TEXT, N_TEXT);
+        float *again = crew_logits(t.dir, o, 2, ids, N_TEXT, 9);
         const double moved = furthest(exact, one, n), found = furthest(exact, two, n);
         printf("%s: one rank %.3g, two %.3g\n", qr_dtype_name(qr_quantize_dtype(formats[i])), moved, found);
         cr_expect_leq(found, 2 * moved);

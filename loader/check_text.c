@@ -63,6 +63,22 @@ static const char *rope_name(const struct qr_rope_config *r)
     return names[r->type];
 }
 
+static void put_context(struct qr_buf *out, const struct qr_model_config *c)
+{
+    char more[160] = "";
+    if (c->n_positions > 0) {
+        put_line(out, "context", "%d tokens, a table of %d positions", c->ctx_max, c->n_positions);
+        return;
+    }
+    if (c->rope.type != QR_ROPE_DEFAULT)
+        snprintf(more, sizeof more, ", factor %g", c->rope.factor);
+    if (c->local_theta > 0)
+        snprintf(more + strlen(more), sizeof more - strlen(more), "; %g in a window", c->local_theta);
+    if (qr_model_ctx_limit(c) > c->ctx_max)
+        snprintf(more + strlen(more), sizeof more - strlen(more), " (up to %d on request)", qr_model_ctx_limit(c));
+    put_line(out, "context", "%d tokens, rope %s, theta %g%s", c->ctx_max, rope_name(&c->rope), c->rope.theta, more);
+}
+
 static void put_config(struct qr_buf *out, const struct qr_model_config *c)
 {
     char more[160] = "";
@@ -87,12 +103,11 @@ static void put_config(struct qr_buf *out, const struct qr_model_config *c)
         snprintf(more, sizeof more, ", window %d from layer %d on", c->window, c->window_first_layer);
     put_line(out, "attention", "%d query heads, %d kv heads of %d%s%s%s", c->n_heads, c->n_kv_heads, c->head_dim, c->qk_norm ? ", q/k norm" : "",
              c->qkv_bias ? ", q/k/v bias" : "", more);
-    more[0] = 0;
-    if (c->rope.type != QR_ROPE_DEFAULT)
-        snprintf(more, sizeof more, ", factor %g", c->rope.factor);
-    if (qr_model_ctx_limit(c) > c->ctx_max)
-        snprintf(more + strlen(more), sizeof more - strlen(more), " (up to %d on request)", qr_model_ctx_limit(c));
-    put_line(out, "context", "%d tokens, rope %s, theta %g%s", c->ctx_max, rope_name(&c->rope), c->rope.theta, more);
+    if (c->layer_norm || c->post_norms)
+        put_line(out, "norms", "%s", c->layer_norm ? "LayerNorm, with biases" : "before and behind each half of a layer");
+    if (c->attn_softcap > 0 || c->logits_softcap > 0)
+        put_line(out, "caps", "scores %g, logits %g (0: none)", (double)c->attn_softcap, (double)c->logits_softcap);
+    put_context(out, c);
     put_line(out, "head", "%s", c->tied_head ? "tied to the embedding" : "of its own");
 }
 

@@ -259,23 +259,38 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
     return 0;
 }
 
+int qr_model_trains(const struct qr_model_config *c, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(err != NULL);
+    const bool own = c->arch == QR_ARCH_GEMMA; /* of GGUF files, which have added the 1: what would be written has not */
+    const struct {
+        bool has;
+        const char *what;
+    } rows[] = {{c->moe.n_experts > 0, "a mixture of experts"},
+                {c->layer_norm, "which has LayerNorms"},
+                {c->post_norms || c->logits_softcap > 0 || c->local_theta > 0, "which has norms behind its halves"},
+                {c->norm_plus_one || own, "whose norms multiply by 1 + w"}};
+    QR_ASSERT(c->layer_norm || (!c->ungated && !c->turned && c->n_positions == 0));
+    for (int i = 0; i < QR_COUNT(rows); i++)
+        if (rows[i].has)
+            return qr_err_set(err, QR_E_UNSUPPORTED, "%s, %s, is served, not trained", c->arch_name, rows[i].what);
+    if (c->logits_divisor > 0 && c->logits_divisor != 1)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s with logits_scaling %g is served, not trained: expected logits_scaling 1", c->arch_name,
+                          (double)c->logits_divisor);
+    return 0;
+}
+
 int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const struct qr_weights *w, struct qr_backend *be, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && c != NULL && w != NULL);
     QR_ASSERT(be != NULL && err != NULL && w->n_layers == c->n_layers);
-    if (c->moe.n_experts > 0)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s, a mixture of experts, is served, not trained", c->arch_name);
-    if (c->norm_plus_one || c->arch == QR_ARCH_GEMMA) /* GGUF files have added the 1, and what would be written has not */
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s, whose norms multiply by 1 + w, is served, not trained", c->arch_name);
-    if (c->layer_norm || c->post_norms || c->ungated || c->turned || c->n_positions > 0 || c->logits_softcap > 0 || c->local_theta > 0)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s, which has %s, is served, not trained", c->arch_name,
-                          c->layer_norm ? "LayerNorms" : "norms behind its halves");
-    if (c->logits_divisor > 0 && c->logits_divisor != 1)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s with logits_scaling %g is served, not trained: expected logits_scaling 1", c->arch_name,
-                          (double)c->logits_divisor);
+    int rc = qr_model_trains(c, err);
+    if (rc)
+        return rc;
     const enum qr_dtype dtype = w->matrix_dtype;
     const enum qr_dtype kv = choose_kv_dtype(QR_KV_CACHE_AUTO, dtype);
-    int rc = dtype == QR_F64 ? 0 : qr_backend_supports(be, dtype, qr_weights_inputs_max(c), kv, c->head_dim, BLOCK_TOKENS, err);
+    rc = dtype == QR_F64 ? 0 : qr_backend_supports(be, dtype, qr_weights_inputs_max(c), kv, c->head_dim, BLOCK_TOKENS, err);
     if (rc)
         return rc;
     struct qr_model *m = qr_alloc(1, sizeof *m);

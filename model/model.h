@@ -85,9 +85,13 @@ struct qr_exec {
 int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
                   struct qr_err *err);
 
+/* Whether a model is trained here. QR_E_UNSUPPORTED says by name what is not: verbs without gradients, or weights in a file that are not those that are
+ * computed with (logits_scaling, 1 + w). */
+int qr_model_trains(const struct qr_model_config *c, struct qr_err *err);
+
 /* A model over weights that somebody else owns and may change between steps (the trainer): nothing is read or loaded. `w` and what it points to
- * must outlive the model; its layers' vectors are f32 (f64 with f64 matrices). Errors: those of qr_backend_supports, and
- * QR_E_UNSUPPORTED where the weights in a file are not those that are computed with (logits_scaling, 1 + w), and for mixtures of experts. */
+ * must outlive the model; its layers' vectors are f32 (f64 with f64 matrices). Errors: those of qr_backend_supports
+ * and qr_model_trains. */
 int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const struct qr_weights *w, struct qr_backend *be, struct qr_err *err);
 void qr_model_close(struct qr_model *m); /* NULL is fine */
 

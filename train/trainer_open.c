@@ -46,6 +46,7 @@ static int read_model_config(struct qr_trainer *t, struct qr_err *err)
     int rc;
     if (c->model.from) {
         rc = qr_model_config_read(&t->model, c->model.from, err);
+        rc = rc ? rc : qr_model_trains(&t->model, err);
         return rc ? qr_trainer_blame(c, "model.from", err) : 0;
     }
     rc = qr_map_file_open(&f, c->model.config, CONFIG_BYTES_MAX, err);
@@ -53,6 +54,7 @@ static int read_model_config(struct qr_trainer *t, struct qr_err *err)
         return qr_trainer_blame(c, "model.config", err);
     rc = qr_hf_config_parse(&t->model, (const char *)f.data, f.n_bytes, NULL, 0, err);
     qr_map_file_close(&f);
+    rc = rc ? rc : qr_model_trains(&t->model, err);
     if (rc) {
         qr_err_prefix(err, "%s: ", c->model.config);
         return qr_trainer_blame(c, "model.config", err);

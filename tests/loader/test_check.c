@@ -340,3 +340,27 @@ Test(make_model, matrices_have_the_published_deviation_in_every_type)
         temp_remove(&t);
     }
 }
+
+Test(check, says_what_a_family_has_of_its_own)
+{
+    static const struct {
+        enum qr_arch arch;
+        const char *says[3];
+    } rows[] = {{QR_ARCH_GPT2, {"a table of 512 positions", "LayerNorm, with biases", "GPT2LMHeadModel"}},
+                {QR_ARCH_GEMMA2, {"scores 3, logits 2", "before and behind", "window 37"}},
+                {QR_ARCH_GEMMA3, {"; 100 in a window", "before and behind", "q/k norm"}},
+                {QR_ARCH_STABLELM, {"LayerNorm, with biases", "theta 10000", "StableLmForCausalLM"}}};
+    for (int i = 0; i < QR_COUNT(rows); i++) {
+        const struct qr_model_config c = qr_model_config_small(rows[i].arch);
+        struct temp t = make(&c, QR_F32, 1, 1);
+        struct qr_buf out;
+        struct qr_err err = {0};
+        qr_buf_init(&out);
+        cr_expect_eq(check(&out, &t, false, &err), 0, "%s", err.msg);
+        for (int k = 0; k < 3; k++)
+            cr_expect(strstr(out.data, rows[i].says[k]) != NULL, "%s: \"%s\" is not in\n%s", c.arch_name, rows[i].says[k], out.data);
+        cr_expect_eq(n_wide(out.data), 0, "%s", out.data);
+        qr_buf_release(&out);
+        temp_remove(&t);
+    }
+}

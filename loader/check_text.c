@@ -346,7 +346,8 @@ static void put_verdict(struct qr_buf *out, const struct qr_check_report *r)
     if (r->n_problems)
         put_line(out, "verdict", "quire would not run it");
     else if (r->is_model)
-        put_line(out, "verdict", "quire runs it, computing in %s (nothing is lost), on this machine with the kernels for %s", qr_dtype_name(r->compute),
+        put_line(out, "verdict", "quire runs it, computing in %s (nothing is lost), on this machine with the kernels for %s",
+                 r->compute == QR_CODED ? "the codes of the file" : qr_dtype_name(r->compute),
                  r->kernels);
     else
         put_line(out, "verdict", "the file is sound; a model also needs a config.json beside it");

@@ -4,12 +4,17 @@
 
 #include "base/assert.h"
 #include "loader/gguf_blocks.h"
+#include "loader/quantized_tensors.h"
 
 bool qr_stored_code(struct qr_stored_code *out, const struct qr_stored_tensor *t)
 {
     QR_ASSERT(out != NULL && t != NULL);
     if (!t->type->blocks || t->n_dims != 2)
         return false;
+    if (t->quantized) {
+        out->type = qr_quantized_coded(t, &out->levels);
+        return out->type != QR_CODED;
+    }
     const enum qr_gguf_type type = (enum qr_gguf_type)t->type->gguf;
     *out = (struct qr_stored_code){qr_gguf_coded(type), qr_gguf_levels(type)};
     return out->type != QR_CODED;
@@ -70,9 +75,25 @@ static void fill(const void *arg, const struct qr_coded_rows *to, int64_t first,
     }
 }
 
+static void fill_quantized(const void *arg, const struct qr_coded_rows *to, int64_t first, int64_t n)
+{
+    const struct qr_stored_rows *r = arg;
+    qr_quantized_fill(r->files, r->t, r->as.type, to, r->first_row + first, n, r->cols.first, r->cols.n);
+}
+
+static struct qr_coded_source source_of_quantized(const struct qr_stored_rows *rows)
+{
+    struct qr_coded_source s = {.fill = fill_quantized, .arg = rows};
+    if (rows->as.levels)
+        memcpy(s.levels, rows->as.levels, sizeof s.levels);
+    return s;
+}
+
 struct qr_coded_source qr_stored_source(const struct qr_stored_rows *rows)
 {
     QR_ASSERT(rows != NULL && rows->t != NULL);
+    if (rows->t->quantized)
+        return source_of_quantized(rows);
     const struct qr_gguf_layout *l = qr_gguf_layout(rows->t->type->gguf);
     QR_ASSERT(rows->t->type->blocks && rows->cols.first % l->elements == 0 && rows->cols.n % l->elements == 0);
     struct qr_coded_source s = {.fill = fill, .arg = rows};

@@ -23,6 +23,7 @@ struct qr_quantized {
     int64_t block_out, out_stride, in_stride;
     const struct qr_stored_tensor *codes, *scale, *zeros, *order, *shape; /* zeros, order, shape: or NULL */
     bool ordered;                      /* and the order is not the inputs' own */
+    bool symmetric;                    /* 8 bits: all zeros are the middle of the codes */
 };
 
 /* Which tensors make up a matrix of a layout. */
@@ -186,6 +187,8 @@ static int set_order(const struct finder *f, struct qr_quantized *q)
     return 0;
 }
 
+static bool is_symmetric(const struct qr_tensor_files *st, const struct qr_quantized *q);
+
 static int put_together(struct finder *f, const struct qr_stored_tensor *codes)
 {
     struct qr_tensor_files *st = f->st;
@@ -205,6 +208,7 @@ static int put_together(struct finder *f, const struct qr_stored_tensor *codes)
     rc = rc ? rc : set_order(f, q);
     if (rc)
         return rc;
+    q->symmetric = q->bits == 8 && q->layout != FP8 && is_symmetric(st, q);
     char *name = qr_arena_alloc(&st->made.names, strlen(f->base) + sizeof ".weight", 1);
     sprintf(name, "%s.weight", f->base);
     *qr_stored_list_add(&st->made) = (struct qr_stored_tensor){.name = name, .type = &types[q->layout], .n_dims = 2, .shard = codes->shard,
@@ -280,28 +284,41 @@ static int32_t awq_place(int64_t o)
     return place[o % 8];
 }
 
-/* Codes of outputs [first, first + n) and inputs [at, at + n_in), n <= ROWS, n_in <= CHUNK. */
+/* Codes of outputs [first, first + n) and inputs [at, at + n_in), n <= ROWS, n_in <= CHUNK; at is a multiple of 8. */
 static void unpack(int16_t code[ROWS][CHUNK], const struct qr_quantized *q, const uint8_t *p, int64_t first, int64_t n, int64_t at, int64_t n_in)
 {
     const int64_t per = 32 / q->bits, row = words(q->n_in, q->bits);
-    for (int64_t i = 0; i < n_in; i++)
-        for (int64_t r = 0; r < n; r++) {
-            const int64_t o = first + r, c = at + i;
-            if (q->layout == GPTQ)
-                code[r][i] = (int16_t)bits_of(p, c / per * q->n_out + o, q->bits, c % per);
-            else if (q->layout == AWQ)
-                code[r][i] = (int16_t)bits_of(p, c * (q->n_out / 8) + o / 8, 4, awq_place(o));
-            else if (q->layout == PACKED)
-                code[r][i] = (int16_t)bits_of(p, o * row + c / per, q->bits, c % per);
-            else
-                code[r][i] = q->layout == INT8 ? (int16_t)(int8_t)p[o * q->n_in + c] : p[o * q->n_in + c];
-        }
+    QR_ASSERT(n <= ROWS && n_in <= CHUNK && at % 8 == 0);
+    if (q->layout == GPTQ)
+        for (int64_t i = 0; i < n_in; i++)
+            for (int64_t r = 0; r < n; r++)
+                code[r][i] = (int16_t)bits_of(p, (at + i) / per * q->n_out + first + r, q->bits, i % per);
+    else if (q->layout == AWQ)
+        for (int64_t i = 0; i < n_in; i++)
+            for (int64_t r = 0; r < n; r++)
+                code[r][i] = (int16_t)bits_of(p, (at + i) * (q->n_out / 8) + (first + r) / 8, 4, awq_place(first + r));
+    else if (q->layout == PACKED)
+        for (int64_t r = 0; r < n; r++)
+            for (int64_t i = 0; i < n_in; i++)
+                code[r][i] = (int16_t)bits_of(p, (first + r) * row + (at + i) / per, q->bits, i % per);
+    else
+        for (int64_t r = 0; r < n; r++)
+            for (int64_t i = 0; i < n_in; i++) {
+                const uint8_t byte = p[(first + r) * q->n_in + at + i];
+                code[r][i] = q->layout == INT8 ? (int16_t)(int8_t)byte : byte;
+            }
 }
 
 struct reader {
     const struct qr_quantized *q;
     const uint8_t *codes, *scale, *zeros, *order;
 };
+
+static struct reader reader_of(const struct qr_tensor_files *st, const struct qr_quantized *q)
+{
+    return (struct reader){.q = q, .codes = qr_tensor_files_data(st, q->codes), .scale = qr_tensor_files_data(st, q->scale),
+                           .zeros = q->zeros ? qr_tensor_files_data(st, q->zeros) : NULL, .order = q->ordered ? qr_tensor_files_data(st, q->order) : NULL};
+}
 
 static int64_t scale_at(const struct qr_quantized *q, int64_t o, int64_t g)
 {
@@ -347,9 +364,78 @@ void qr_quantized_decode(const struct qr_tensor_files *st, const struct qr_store
     QR_ASSERT(st != NULL && t != NULL && dst != NULL);
     QR_ASSERT(t->quantized != NULL && first >= 0 && n <= t->shape[0] - first);
     const struct qr_quantized *q = t->quantized;
-    const struct reader r = {.q = q, .codes = qr_tensor_files_data(st, q->codes), .scale = qr_tensor_files_data(st, q->scale),
-                             .zeros = q->zeros ? qr_tensor_files_data(st, q->zeros) : NULL, .order = q->ordered ? qr_tensor_files_data(st, q->order) : NULL};
+    const struct reader r = reader_of(st, q);
     for (int64_t row = 0; row < n; row += ROWS)
         for (int64_t at = 0; at < q->n_in; at += CHUNK)
             decode_chunk(&r, dst + row * q->n_in, first + row, n - row < ROWS ? n - row : ROWS, at, q->n_in - at < CHUNK ? q->n_in - at : CHUNK);
+}
+
+/* ---- as coded rows ---- */
+
+/* Groups of the coded type, which divide the stored ones; 0: none does. */
+static int32_t coded_group(const struct qr_quantized *q)
+{
+    static const int32_t group[] = {128, 64, 32};
+    for (int i = 0; i < QR_COUNT(group); i++)
+        if (q->n_groups == 1 || q->group % group[i] == 0)
+            return group[i];
+    return 0;
+}
+
+/* Every zero is the one that stands in the middle of the codes. */
+static bool is_symmetric(const struct qr_tensor_files *st, const struct qr_quantized *q)
+{
+    const struct reader r = reader_of(st, q);
+    bool all = true;
+    for (int64_t o = 0; r.zeros && all && o < q->n_out; o++)
+        for (int64_t g = 0; all && g < q->n_groups; g++)
+            all = zero_of(&r, o, g) == (q->layout == INT8 ? 0 : 128);
+    return all;
+}
+
+enum qr_dtype qr_quantized_coded(const struct qr_stored_tensor *t, const int8_t **levels)
+{
+    static const int8_t unsigned_levels[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    static const int8_t signed_levels[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+    QR_ASSERT(t != NULL && levels != NULL);
+    QR_ASSERT(t->quantized != NULL);
+    const struct qr_quantized *q = t->quantized;
+    const int32_t group = coded_group(q);
+    *levels = NULL;
+    if (q->layout == FP8 || q->ordered || q->block_out != 1 || group == 0 || q->scale->type->dtype == QR_F32)
+        return QR_CODED;
+    if (q->bits == 8)
+        return q->symmetric ? QR_C8_G32 : QR_CODED;
+    *levels = q->zeros ? unsigned_levels : signed_levels;
+    if (q->zeros)
+        return group == 128 ? QR_C4_G128_Z : group == 64 ? QR_C4_G64_Z : QR_C4_G32_Z;
+    return group == 128 ? QR_C4_G128 : group == 64 ? QR_C4_G64 : QR_C4_G32;
+}
+
+void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, const struct qr_coded_rows *to, int64_t first,
+                       int64_t n, int64_t at, int64_t n_in)
+{
+    QR_ASSERT(st != NULL && t != NULL && t->quantized != NULL && to != NULL);
+    QR_ASSERT(n <= ROWS && first >= 0 && n <= t->shape[0] - first && at >= 0 && n_in <= t->shape[1] - at);
+    const struct qr_quantized *q = t->quantized;
+    const struct reader r = reader_of(st, q);
+    const struct qr_coded_format f = qr_dtype_coded(as);
+    const int64_t n_groups = (n_in + f.group - 1) / f.group;
+    const int32_t middle = f.zero || q->layout == INT8 ? 0 : 1 << (q->bits - 1);
+    int16_t code[ROWS][CHUNK];
+    QR_ASSERT(!f.steps && !f.offset && at % f.group == 0);
+    for (int64_t c = 0; c < n_in; c += CHUNK) {
+        const int64_t m = n_in - c < CHUNK ? n_in - c : CHUNK;
+        unpack(code, q, r.codes, first, n, at + c, m);
+        for (int64_t k = 0; k < n; k++)
+            for (int64_t i = 0; i < m; i++)
+                to->level[k * n_in + c + i] = (int8_t)(code[k][i] - middle);
+    }
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t g = 0; g < n_groups; g++) {
+            const int64_t stored = (at + g * f.group) / q->group;
+            to->scale[k * n_groups + g] = load_float(r.scale, q->scale->type->dtype, scale_at(q, first + k, stored));
+            if (f.zero)
+                to->offset_step[k * n_groups + g] = (int8_t)zero_of(&r, first + k, stored);
+        }
 }

@@ -60,8 +60,8 @@ def awq_words(codes, rows, cols):
     return packed([codes[r * cols + c + k] for r in range(rows) for c in range(0, cols, 8) for k in AWQ_ORDER], 4)
 
 
-def codes_of(weights, bits):
-    """Codes and the scale's exponent of each group (of a row with 8 bits); zeros differ from group to group."""
+def codes_of(weights, bits, symmetric):
+    """Codes and the scale's exponent of each group (of a row with 8 bits); zeros differ from group to group, or are in the middle."""
     most, codes, exponents, zeros = (1 << bits) - 1, [0] * (O * I), [], []
     size = GROUP if bits == 4 else I
     for at in range(0, O * I, size):
@@ -69,7 +69,7 @@ def codes_of(weights, bits):
         e = 0
         while largest < 2.0 ** (e + bits - 1):
             e -= 1
-        zero = (1 << (bits - 1)) - (at // size) % 3
+        zero = (1 << (bits - 1)) - (0 if symmetric else (at // size) % 3)
         for k in range(at, at + size):
             codes[k] = min(max(round(weights[k] * 2.0 ** -e) + zero, 0), most)
         exponents.append(e)
@@ -98,17 +98,17 @@ def in_layout(layout, weights):
             numbers.append(-x * 0.0625 if w < 0 else x * 0.0625)
         scale = struct.pack('<4f', *[0.0625] * 4)
         return {'quant_method': 'fp8', 'weight_block_size': [128, 256]}, {'weight': ('F8_E4M3', [O, I], bytes(codes)), 'weight_scale_inv': ('F32', [2, 2], scale)}, numbers
-    bits = 8 if layout == 'int8' else 4
-    codes, exponents, zeros = codes_of(weights, bits)
+    bits = 8 if layout.startswith('int8') else 4
+    codes, exponents, zeros = codes_of(weights, bits, layout == 'int8')
     size, n_groups = I // (len(exponents) // O), len(exponents) // O
     order = [(i * 5 % I) // size for i in range(I)] if layout == 'gptq' else [i // size for i in range(I)]
     group = [o * n_groups + order[i] for o in range(O) for i in range(I)]
     numbers = [2.0 ** exponents[g] * (c - zeros[g]) for c, g in zip(codes, group)]
     scales = [2.0 ** e for e in exponents]
-    if layout == 'int8':
+    if bits == 8:
         config = {'quant_method': 'compressed-tensors', 'format': 'int-quantized', 'config_groups': {'group_0': {'weights': {'num_bits': 8, 'type': 'int'}}}}
-        return config, {'weight': ('I8', [O, I], bytes((c - 128) & 255 for c in codes)), 'weight_scale': ('F16', [O, 1], f16s(scales)),
-                        'weight_zero_point': ('I8', [O, 1], bytes((z - 128) & 255 for z in zeros))}, numbers
+        zero = {'weight_zero_point': ('I8', [O, 1], bytes((z - 128) & 255 for z in zeros))} if layout == 'int8z' else {}
+        return config, {'weight': ('I8', [O, I], bytes((c - 128) & 255 for c in codes)), 'weight_scale': ('F16', [O, 1], f16s(scales)), **zero}, numbers
     if layout == 'packed':
         config = {'quant_method': 'compressed-tensors', 'format': 'pack-quantized', 'config_groups': {'group_0': {'weights': {
             'num_bits': 4, 'type': 'int', 'group_size': GROUP, 'symmetric': False}}}}
@@ -154,7 +154,7 @@ def test_a_quantized_checkpoint_scores_with_the_bits_of_its_numbers_in_bf16():
     others = {k: v for k, v in tensors.items() if k != f'{BASE}.weight'}
     seen = set()
     with tempfile.TemporaryDirectory() as d:
-        for layout in ('gptq', 'gptq_v2', 'awq', 'packed', 'int8', 'fp8'):
+        for layout in ('gptq', 'gptq_v2', 'awq', 'packed', 'int8', 'int8z', 'fp8'):
             config, parts, numbers = in_layout(layout, weights)
             make(f'{d}/{layout}', config, {**others, **{f'{BASE}.{k}': v for k, v in parts.items()}})
             make(f'{d}/{layout}-bf16', None, {**others, f'{BASE}.weight': ('BF16', [O, I], array.array('H', [bf16(x) for x in numbers]).tobytes())})
@@ -163,7 +163,8 @@ def test_a_quantized_checkpoint_scores_with_the_bits_of_its_numbers_in_bf16():
             seen.add(told)
             rc, out, err = run('check', f'{d}/{layout}')
             assert rc == 0 and '3345152 parameters' in out and 'unused' not in out and f'stored as     {config["quant_method"]}' in out, (out, err)
-    assert len(seen) == 4, 'gptq_v2, awq and packed hold the same numbers, the others their own'
+            assert ('as coded' in out) == (layout in ('gptq_v2', 'awq', 'packed', 'int8')), out  # as the file has them, or as bf16
+    assert len(seen) == 5, 'gptq_v2, awq and packed hold the same numbers, the others their own'
 
 
 def test_what_cannot_be_read_is_refused_with_what_can():

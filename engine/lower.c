@@ -97,7 +97,7 @@ const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, 
     QR_ASSERT(plan->n_tokens <= l->tokens_max);
     QR_ASSERT(plan->n_logits <= l->logits_max);
     struct qr_batch *b = &l->batch;
-    b->n_tokens = b->n_seqs = b->n_logits = b->n_groups = 0;
+    b->n_tokens = b->n_seqs = b->n_logits = b->n_groups = b->n_idle = 0;
     b->n_prefill_seqs = plan->n_prefill;
     for (int32_t i = 0; i < plan->n_prefill + plan->n_decode; i++)
         lower_item(l, &plan->item[i], qr_sched_seq(sched, plan->item[i].seq));
@@ -105,4 +105,33 @@ const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, 
         group_rows(l, plan, sched);
     QR_ASSERT(b->n_tokens == plan->n_tokens && b->n_logits == plan->n_logits);
     return b;
+}
+
+static int32_t size_for(int32_t n)
+{
+    const int32_t step = n <= 64 ? 8 : 32;
+    if (n > 4)
+        return (n + step - 1) / step * step;
+    return n == 3 ? 4 : n;
+}
+
+void qr_lower_fill_up(struct qr_lower *l)
+{
+    QR_ASSERT(l != NULL);
+    struct qr_batch *b = &l->batch;
+    QR_ASSERT(b->n_tokens == b->n_seqs && b->n_logits == b->n_seqs && b->n_idle == 0);
+    int32_t n = size_for(b->n_seqs);
+    n = n < l->seqs_max ? n : l->seqs_max;
+    n = n < l->tokens_max ? n : l->tokens_max;
+    n = n < l->logits_max ? n : l->logits_max;
+    for (int32_t s = b->n_seqs; s < n; s++) {
+        l->ids[s] = l->pos[s] = 0;
+        l->slot[s] = -1;
+        l->row_start[s + 1] = s + 1;
+        l->ctx_len[s] = 1;
+        l->logit_row[s] = s;
+        l->block_table[(size_t)s * (size_t)b->table_stride] = 0;
+        b->n_idle++;
+    }
+    b->n_tokens = b->n_seqs = b->n_logits = n > b->n_seqs ? n : b->n_seqs;
 }

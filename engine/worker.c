@@ -588,6 +588,8 @@ static void launch(struct qr_engine *e, int64_t now)
 {
     struct qr_flight *f = &e->ahead.flight[e->ahead.next];
     (void)qr_lower(&e->lower, &e->plan, e->sched);
+    if (e->plan.n_prefill == 0 && e->be->mem->record_begin)
+        qr_lower_fill_up(&e->lower);
     want_rows(e);
     swap_rows(e, f);
     f->n_tokens = e->plan.n_tokens;

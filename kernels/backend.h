@@ -38,6 +38,12 @@ struct qr_mem_ops {
     void (*fetch)(struct qr_queue *q, void *host, const void *from, size_t n_bytes);
     void (*mark)(struct qr_queue *q, int32_t which);
     void (*wait)(struct qr_queue *q, int32_t which);
+    /* What is launched between the two is not done, but kept to be repeated as often as one likes, with these very arguments and what the memory behind them
+     * holds then. record_begin: false where that is not to be had; record_end: NULL when it cannot be. NULL, all four: a device that repeats nothing. */
+    bool (*record_begin)(struct qr_queue *q);
+    void *(*record_end)(struct qr_queue *q);
+    void (*repeat)(struct qr_queue *q, void *record);
+    void (*record_free)(void *record);
     void *(*host_alloc)(size_t n_bytes); /* zeroed host memory that `get` fills fast, 64-byte aligned */
     void (*host_free)(void *p);
     int64_t (*available)(void);          /* bytes that alloc could give now */

@@ -23,6 +23,8 @@ struct qr_row_group {
 struct qr_batch {
     int32_t n_tokens, n_seqs, n_prefill_seqs; /* prefill sequences come first */
     int32_t n_logits;
+    int32_t n_idle;               /* of the rows the last, nobody's: each a sequence of its own at position 0 with slot -1, where nothing is written. So that
+                                   * steps come in few sizes, on devices that repeat them; what comes of these rows nobody reads */
     int32_t block_tokens;         /* P, a power of two */
     int32_t table_stride;         /* entries per row of block_table */
     const int32_t *ids;           /* [n_tokens] */

@@ -6,6 +6,7 @@
 #include "loader/share.h"
 #include "model/model.h"
 #include "model/ranks.h"
+#include "model/repeat.h"
 #include "model/step_arrays.h"
 
 void qr_exec_init(struct qr_exec *x, const struct qr_model *m, struct qr_backend *be, struct qr_arena *act, const struct qr_kv_view *kv)
@@ -20,6 +21,7 @@ void qr_exec_release(struct qr_exec *x)
     QR_ASSERT(x != NULL);
     QR_ASSERT(x->arrays == NULL || x->be != NULL);
     qr_ranks_release(x->ranks);
+    qr_repeats_release(x);
     if (x->arrays)
         x->be->mem->free(x->arrays);
     *x = (struct qr_exec){0};
@@ -44,7 +46,7 @@ struct qr_step_layout qr_step_lay_out(const struct qr_batch *b, int32_t width)
     struct qr_step_layout l = {.width = width};
     const struct qr_draws *d = &b->draws;
     const int64_t count[QR_STEP_ARRAYS] = {b->n_tokens, b->n_tokens, b->n_tokens, b->n_seqs + 1, b->n_seqs, b->n_logits,
-                                           d->n_rows, d->n_changes, d->n_allowed, (int64_t)b->n_seqs * width};
+                                           (int64_t)b->n_seqs * width, d->n_rows, d->n_changes, d->n_allowed};
     for (int i = 0; i < QR_STEP_ARRAYS; i++) {
         l.at[i] = l.total;
         l.n[i] = (size_t)count[i] * (i == QR_STEP_ROWS ? sizeof *d->row : i == QR_STEP_CHANGES ? sizeof *d->change : sizeof(int32_t));
@@ -57,10 +59,10 @@ void qr_step_fill(uint8_t *to, const struct qr_step_layout *l, const struct qr_b
 {
     QR_ASSERT(to != NULL && l != NULL);
     QR_ASSERT(b != NULL);
-    const void *const from[QR_STEP_TABLE] = {b->ids, b->pos, b->slot, b->row_start, b->ctx_len, b->logit_row,
-                                             b->draws.row, b->draws.change, b->draws.allowed};
-    for (int i = 0; i < QR_STEP_TABLE; i++)
-        if (l->n[i] > 0)
+    const void *const from[QR_STEP_ARRAYS] = {b->ids, b->pos, b->slot, b->row_start, b->ctx_len, b->logit_row, b->block_table,
+                                              b->draws.row, b->draws.change, b->draws.allowed};
+    for (int i = 0; i < QR_STEP_ARRAYS; i++)
+        if (i != QR_STEP_TABLE && l->n[i] > 0)
             memcpy(to + l->at[i], from[i], l->n[i]);
     const size_t row = (size_t)l->width * sizeof(int32_t);
     for (int32_t s = 0; s < b->n_seqs; s++) /* what no sequence uses stays here */
@@ -87,8 +89,9 @@ void qr_exec_set_batch(struct qr_exec *x, const struct qr_batch *b)
     x->batch = b;
     if (mem->host)
         return;
-    const struct qr_step_layout l = qr_step_lay_out(b, qr_step_table_width(b));
+    const struct qr_step_layout l = qr_step_lay_out(b, qr_repeats(x, b) ? qr_repeat_width(b) : qr_step_table_width(b));
     if (l.total > x->arrays_bytes) {
+        qr_repeats_release(x); /* they know the old ones */
         mem->free(x->arrays);
         x->arrays_bytes = 2 * l.total;
         x->arrays = mem->alloc(x->arrays_bytes);

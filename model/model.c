@@ -10,6 +10,7 @@
 #include "model/arch.h"
 #include "model/lora.h"
 #include "model/ranks.h"
+#include "model/repeat.h"
 #include "model/rope.h"
 #include "model/step_bytes.h"
 
@@ -405,7 +406,7 @@ static void assert_batch(const struct qr_exec *x, const struct qr_batch *b)
     for (int32_t i = 0; i < b->n_tokens; i++) {
         QR_ASSERT((b->ids[i] >= 0 || b->drawn) && b->ids[i] < c->n_vocab);
         QR_ASSERT(b->pos[i] >= 0 && b->pos[i] < c->ctx_max);
-        QR_ASSERT(b->slot[i] >= 0 && b->slot[i] / b->block_tokens < x->kv->n_blocks);
+        QR_ASSERT(i < b->n_tokens - b->n_idle ? b->slot[i] >= 0 && b->slot[i] / b->block_tokens < x->kv->n_blocks : b->slot[i] == -1);
     }
     for (int32_t i = 0; i < b->n_logits; i++)
         QR_ASSERT(b->logit_row[i] >= 0 && b->logit_row[i] < b->n_tokens);
@@ -426,7 +427,7 @@ struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batc
     const struct qr_ops *usual = x->ops;
     if (batch->n_groups > 0)
         x->ops = &qr_ops_adapted;
-    const struct qr_tensor logits = run_step(x, x->model);
+    const struct qr_tensor logits = qr_repeats(x, batch) ? qr_repeat_step(x, batch, run_step) : run_step(x, x->model);
     x->ops = usual;
     return logits;
 }

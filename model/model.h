@@ -76,6 +76,8 @@ struct qr_exec {
     struct qr_stretches stretches; /* of this step's logits, in the arena; largest NULL: the verbs say nothing of them */
     enum qr_dtype real;            /* what activations are: f32; f64 where the reference kernels are compiled in double */
     struct qr_batch placed;        /* the batch, when its arrays had to be copied to a device */
+    struct qr_repeat *repeat;      /* owned [QR_REPEATS_MAX]: steps that a device repeats (repeat.h); NULL before the first */
+    int32_t n_repeats;
     void *arrays;                  /* owned: these copies; NULL on the processor */
     size_t arrays_bytes;
 };

@@ -4,14 +4,14 @@
 
 #include "kernels/batch.h"
 
-/* Of a batch; ROWS, CHANGES and ALLOWED are those of its draws. */
-enum { QR_STEP_IDS, QR_STEP_POS, QR_STEP_SLOT, QR_STEP_ROW_START, QR_STEP_CTX_LEN, QR_STEP_LOGIT_ROW, QR_STEP_ROWS, QR_STEP_CHANGES, QR_STEP_ALLOWED,
-       QR_STEP_TABLE, QR_STEP_ARRAYS };
+/* Of a batch; ROWS, CHANGES and ALLOWED are those of its draws, and last: what a step is repeated with (repeat.h) has a place of its own whatever they are. */
+enum { QR_STEP_IDS, QR_STEP_POS, QR_STEP_SLOT, QR_STEP_ROW_START, QR_STEP_CTX_LEN, QR_STEP_LOGIT_ROW, QR_STEP_TABLE, QR_STEP_ROWS, QR_STEP_CHANGES,
+       QR_STEP_ALLOWED, QR_STEP_ARRAYS };
 #define QR_STEP_ALIGN 64 /* bytes between arrays: kernels load them in vectors */
 
 struct qr_step_layout {
     size_t at[QR_STEP_ARRAYS], n[QR_STEP_ARRAYS], total; /* bytes; total is a multiple of QR_STEP_ALIGN */
-    int32_t width;                                       /* of the block table, the last of them: rows are shorter there */
+    int32_t width;                                       /* of the block table: rows are shorter there */
 };
 
 /* Entries of each row of the block table that somebody uses. */

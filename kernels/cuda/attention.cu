@@ -49,6 +49,19 @@ QR_HOST_DEVICE struct extent extent_of(int32_t n_rows, int32_t ctx, int32_t grou
     return e;
 }
 
+/* Of a sequence with at most so much context, whatever its window's place among the pieces: no more than these. The host's view of launches: they fit every
+ * shorter context as well, and blocks without work leave. */
+static struct extent extent_most(int32_t n_rows, int32_t ctx, int32_t group, int32_t window, int32_t height, int32_t run)
+{
+    struct extent e = extent_of(n_rows, ctx, group, 0, height, run);
+    const int32_t seen = window > 0 ? (window + n_rows - 2 + PIECE - 1) / PIECE + 1 : e.pieces;
+    if (e.tiles > 0 && seen < e.pieces) {
+        e.pieces = seen;
+        e.runs = (seen + run - 1) / run;
+    }
+    return e;
+}
+
 struct item {
     struct extent e;
     int32_t seq, row, tile, run, n_rows; /* row: the sequence's first */
@@ -57,11 +70,12 @@ struct item {
     int32_t begin, end;                  /* positions that a row of the tile sees */
 };
 
-/* Tile and run number `at` of all sequences, or tile number `at` of those that have several runs. All of a warp call it. */
-template <int HEIGHT> QR_DEVICE void find_item(struct item *it, const struct attention &a, int32_t at, bool tiles_only)
+/* Tile and run number `at` of all sequences, or tile number `at` of those that have several runs; false: there are not so many. All of a warp call it. */
+template <int HEIGHT> QR_DEVICE bool find_item(struct item *it, const struct attention &a, int32_t at, bool tiles_only)
 {
     const int32_t lane = (int32_t)threadIdx.x % QR_WARP;
     uint64_t before = 0; /* units, then items */
+    it->seq = -1;
     for (int32_t s0 = 0; s0 < a.n_seqs; s0 += QR_WARP) {
         struct extent e = {0, 0, 0, 0, 0};
         const int32_t s = s0 + lane;
@@ -86,6 +100,8 @@ template <int HEIGHT> QR_DEVICE void find_item(struct item *it, const struct att
         }
         before += __shfl_sync(QR_ALL_LANES, sum, QR_WARP - 1);
     }
+    if (it->seq < 0)
+        return false;
     it->row = a.row_start[it->seq];
     it->n_rows = a.row_start[it->seq + 1] - it->row;
     it->e = extent_of(it->n_rows, a.ctx_len[it->seq], a.group, a.window, HEIGHT, a.run);
@@ -97,6 +113,7 @@ template <int HEIGHT> QR_DEVICE void find_item(struct item *it, const struct att
     it->last_pos = a.pos[it->row + last / a.group];
     it->begin = a.window > 0 ? max(0, it->first_pos - a.window + 1) : 0;
     it->end = it->last_pos + 1;
+    return true;
 }
 
 /* The pieces [*from, *to) of the item's run that its tile sees. */
@@ -479,7 +496,8 @@ template <int D, int MT> QR_KERNEL(THREADS) attend(struct attention a)
     struct feed f = {0, 0, 0, 0, 0, 0};
     struct rows<D, MT> w;
     int32_t from;
-    find_item<of::HEIGHT>(&found, a, (int32_t)blockIdx.x, false);
+    if (!find_item<of::HEIGHT>(&found, a, (int32_t)blockIdx.x, false))
+        return;
     pieces_of(found, &from, &f.to);
     if (from >= f.to)
         return; /* the tile sees nothing of this run */
@@ -538,7 +556,8 @@ template <int D, int MT> QR_KERNEL(THREADS) attend(struct attention a)
 template <int D, int HEIGHT> QR_KERNEL(THREADS) join(struct attention a)
 {
     struct item it;
-    find_item<HEIGHT>(&it, a, (int32_t)blockIdx.x, true);
+    if (!find_item<HEIGHT>(&it, a, (int32_t)blockIdx.x, true))
+        return;
     const int32_t lane = (int32_t)threadIdx.x % QR_WARP;
     for (int32_t row = (int32_t)threadIdx.x / QR_WARP; row < HEIGHT; row += WARPS) {
         const int32_t packed = it.tile * HEIGHT + row;
@@ -643,7 +662,7 @@ static int32_t choose_run(const struct qr_queue *q, const struct attention *a, c
     const int64_t unit = (int64_t)height * (d + 2) * a->kv.n_kv_heads * 4;
     int64_t work = 0, most = 1;
     for (int32_t s = 0; s < host->n_seqs; s++) {
-        const struct extent e = extent_of(host->row_start[s + 1] - host->row_start[s], host->ctx_len[s], a->group, a->window, height, 1);
+        const struct extent e = extent_most(host->row_start[s + 1] - host->row_start[s], host->ctx_len[s], a->group, a->window, height, 1);
         work += (int64_t)e.tiles * e.pieces * a->kv.n_kv_heads;
         most = e.pieces > most ? e.pieces : most;
     }
@@ -652,7 +671,7 @@ static int32_t choose_run(const struct qr_queue *q, const struct attention *a, c
         int64_t bytes = 0;
         for (int32_t s = 0; s < host->n_seqs; s++) {
             const struct extent e =
-                extent_of(host->row_start[s + 1] - host->row_start[s], host->ctx_len[s], a->group, a->window, height, (int32_t)run);
+                extent_most(host->row_start[s + 1] - host->row_start[s], host->ctx_len[s], a->group, a->window, height, (int32_t)run);
             bytes += e.runs > 1 ? e.tiles * e.pieces * unit : 0;
         }
         if (bytes <= (int64_t)q->scratch_bytes)
@@ -667,7 +686,7 @@ template <int D, int MT> static void launch_tiles(struct qr_queue *q, struct att
     int64_t items = 0, several = 0;
     a.run = choose_run(q, &a, host, of::HEIGHT, D);
     for (int32_t s = 0; s < host->n_seqs; s++) {
-        const struct extent e = extent_of(host->row_start[s + 1] - host->row_start[s], host->ctx_len[s], a.group, a.window, of::HEIGHT, a.run);
+        const struct extent e = extent_most(host->row_start[s + 1] - host->row_start[s], host->ctx_len[s], a.group, a.window, of::HEIGHT, a.run);
         items += (int64_t)e.tiles * e.runs;
         several += e.runs > 1 ? e.tiles : 0;
     }

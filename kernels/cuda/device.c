@@ -137,6 +137,38 @@ static void device_wait(struct qr_queue *q, int32_t which)
     QR_CUDA_CHECK(cudaEventSynchronize(q->mark[which]));
 }
 
+/* ---- graphs ---- */
+
+static bool record_begin(struct qr_queue *q)
+{
+    return q->records && cudaStreamBeginCapture(q->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+}
+
+static void *record_end(struct qr_queue *q)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t record = NULL;
+    const bool there = cudaStreamEndCapture(q->stream, &graph) == cudaSuccess && graph != NULL;
+    if (!there || cudaGraphInstantiate(&record, graph, 0) != cudaSuccess) {
+        (void)cudaGetLastError(); /* then steps are launched one kernel after the other */
+        record = NULL;
+    }
+    if (there)
+        QR_CUDA_CHECK(cudaGraphDestroy(graph));
+    return record;
+}
+
+static void device_repeat(struct qr_queue *q, void *record)
+{
+    QR_CUDA_CHECK(cudaGraphLaunch((cudaGraphExec_t)record, q->stream));
+}
+
+static void record_free(void *record)
+{
+    if (record)
+        QR_CUDA_CHECK(cudaGraphExecDestroy((cudaGraphExec_t)record));
+}
+
 static void device_copy(struct qr_queue *q, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t row_bytes, int64_t n_rows)
 {
     if (row_bytes == 0 || n_rows == 0)
@@ -175,7 +207,8 @@ static int64_t device_available(void)
 
 static const struct qr_mem_ops device_mem = {
     .host = false, .alloc = device_alloc, .free = device_free, .zero = device_zero, .put = device_put, .get = device_get, .copy = device_copy,
-    .stage = device_stage, .sync = device_sync, .fetch = device_fetch, .mark = device_mark, .wait = device_wait, .host_alloc = pinned_alloc,
+    .stage = device_stage, .sync = device_sync, .fetch = device_fetch, .mark = device_mark, .wait = device_wait,
+    .record_begin = record_begin, .record_end = record_end, .repeat = device_repeat, .record_free = record_free, .host_alloc = pinned_alloc,
     .host_free = pinned_free, .available = device_available};
 
 /* ---- opening ---- */
@@ -259,6 +292,7 @@ static void queue_close(struct qr_queue *q)
 
 static bool queue_open(struct qr_queue **out, const struct qr_cuda_options *o, char message[QR_CUDA_MESSAGE])
 {
+    const char *graphs = getenv("QUIRE_CUDA_GRAPHS");
     struct qr_queue *q = calloc(1, sizeof *q);
     if (!q) {
         snprintf(message, QR_CUDA_MESSAGE, "out of memory");
@@ -275,6 +309,7 @@ static bool queue_open(struct qr_queue **out, const struct qr_cuda_options *o, c
         return false;
     }
     q->step_rows_max = o->step_rows_max;
+    q->records = !graphs || strcmp(graphs, "0") != 0;
     q->bytes_s = memory_speed(q->index);
     q->workspace_bytes = WORKSPACE_BYTES;
     q->scratch_bytes = scratch_for(o->step_rows_max);

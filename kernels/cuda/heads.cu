@@ -229,8 +229,9 @@ template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) kv_write(struct cache
     const bool mine = row < a.n_rows;
     float4 v[FOURS];
     load_head<VEC>(v, (which ? a.v + row * a.v_stride : a.k + row * a.k_stride) + of * c.head_dim, first, mine ? c.head_dim : 0);
-    uint8_t *plane = mine ? plane_of(c, a.slot[row], which, of, &token) : NULL;
-    write_head<TYPE, VEC>(plane, token, c.block_tokens, v, first, c.head_dim, mine);
+    const bool kept = mine && a.slot[row] >= 0;
+    uint8_t *plane = kept ? plane_of(c, a.slot[row], which, of, &token) : NULL;
+    write_head<TYPE, VEC>(plane, token, c.block_tokens, v, first, c.head_dim, kept);
 }
 
 /* LAUNCH(type, vec) for the cache's type; a plane of f32 has its rows aligned to 16 bytes wherever the base has. */
@@ -328,8 +329,9 @@ template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) qkv(struct cache c, s
     }
     if (g < 0)
         return;
-    uint8_t *plane = mine ? plane_of(c, a.slot[row], g / c.n_kv_heads, g % c.n_kv_heads, &token) : NULL;
-    write_head<TYPE, VEC>(plane, token, c.block_tokens, v, first, n, mine);
+    const bool kept = mine && a.slot[row] >= 0;
+    uint8_t *plane = kept ? plane_of(c, a.slot[row], g / c.n_kv_heads, g % c.n_kv_heads, &token) : NULL;
+    write_head<TYPE, VEC>(plane, token, c.block_tokens, v, first, n, kept);
 }
 
 extern "C" void qr_cuda_qkv(struct qr_queue *q, const struct qr_qkv_args *a)

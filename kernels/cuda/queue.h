@@ -43,6 +43,7 @@ struct qr_queue {
     size_t scratch_bytes;
     struct qr_cuda_slot slot[QR_CUDA_SLOTS], large; /* staging; `large` for a piece that no slot holds */
     int32_t next_slot;
+    bool records;               /* steps as graphs; QUIRE_CUDA_GRAPHS=0: never */
     cudaEvent_t mark[QR_CUDA_MARKS]; /* made when first set */
     struct qr_cuda_slot *staged; /* what the last `stage` gave, or NULL */
     void *products;             /* whoever multiplies keeps its plans here; freed by qr_cuda_products_free */

@@ -6,7 +6,7 @@
 #include "tests/engine/harness.h"
 #include "tests/model/rig.h"
 
-enum { N_REQUESTS = 4, N_PROMPT = 9 };
+enum { N_REQUESTS = 4, N_PROMPT = 4 };
 
 /* Requests of every kind of draw; the longest is the last to end. */
 static struct qr_sampling sampling_of(int i)
@@ -20,7 +20,7 @@ static struct qr_sampling sampling_of(int i)
     s.frequency = i == 3 ? 0.4f : 0;
     s.n_logprobs = i == 3 ? 2 : -1;
     s.seed = 40 + (uint64_t)i;
-    s.max_tokens = 3 + i;
+    s.max_tokens = 2 + i;
     s.ignore_eos = true;
     return s;
 }
@@ -55,9 +55,9 @@ static void small_model_remove(const struct temp_model *t)
     temp_model_remove(t);
 }
 
-Test(cuda_engine, a_step_waits_once_for_the_step_before_it_and_allocates_nothing, .timeout = 60)
+Test(cuda_engine, a_step_is_one_graph_waits_once_for_the_step_before_it_and_allocates_nothing, .timeout = 60)
 {
-    static struct flight together[N_REQUESTS], alone;
+    static struct flight together[N_REQUESTS], alone, again, plain;
     struct setup setup;
     struct world w;
     struct qr_err err;
@@ -86,19 +86,28 @@ Test(cuda_engine, a_step_waits_once_for_the_step_before_it_and_allocates_nothing
     for (int i = 0; i < N_REQUESTS; i++)
         flight_finish(&w, &together[i]);
     world_settle(&w, &before);
-    const struct qr_emu_counts c0 = counts();
     const struct qr_sampling s = sampling_of(2);
     prompt_of(2, prompt);
-    ask(&w, &alone, &s, prompt, N_PROMPT, 1);
+    ask(&w, &alone, &s, prompt, N_PROMPT, 1); /* from now on the device knows such steps */
+    world_settle(&w, &before);
+    const struct qr_emu_counts c0 = counts();
+    ask(&w, &again, &s, prompt, N_PROMPT, 1);
     world_settle(&w, &after);
     const struct qr_emu_counts c1 = counts();
     const int64_t n_steps = (int64_t)(after.n_steps - before.n_steps);
     cr_assert(answers_equal(&alone.answer[0], &together[2].answer[0]));
-    cr_assert_eq(n_steps, alone.answer[0].n);
+    cr_assert(answers_equal(&again.answer[0], &together[2].answer[0]));
+    cr_assert_eq(n_steps, again.answer[0].n);
     cr_assert_eq(c1.mallocs, c0.mallocs);
     cr_assert_eq(c1.syncs - c0.syncs, n_steps, "%lld waits in %lld steps", (long long)(c1.syncs - c0.syncs), (long long)n_steps);
     cr_assert_eq(c1.copies - c0.copies, 2 * n_steps, "one copy there and one back");
+    cr_assert_eq(c1.graph_launches - c0.graph_launches, n_steps - 1, "all but the prompt's are repeated");
     dlclose(lib);
     world_close(&w);
+    setenv("QUIRE_CUDA_GRAPHS", "0", 1);
+    world_open(&w, &setup);
+    ask(&w, &plain, &s, prompt, N_PROMPT, 1);
+    world_close(&w);
+    cr_assert(answers_equal(&plain.answer[0], &together[2].answer[0]), "launched one by one");
     small_model_remove(&model);
 }

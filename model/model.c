@@ -199,6 +199,14 @@ static void bind(struct qr_model *m, struct qr_backend *be)
     place_rotation(&m->local, m, be, &local);
 }
 
+/* Weights in another format; in their own one where this device has no kernels for that. */
+static size_t bytes_as(const struct qr_model *o, struct qr_tensor_files *files, const struct qr_backend *be, enum qr_dtype t)
+{
+    struct qr_err none;
+    const bool there = qr_backend_supports(be, t, 64, o->kv_dtype, o->config.head_dim, 16, &none) == 0;
+    return there ? qr_weights_region_bytes(files, &o->share, be->k, t) : o->weights.region_bytes;
+}
+
 /* The memory of a model that was examined; m stays as it was. */
 static void outline(struct qr_model_plan *out, const struct qr_model *m, struct qr_tensor_files *files, enum qr_dtype dtype, struct qr_backend *be,
                     int32_t n_tokens, int32_t n_logits)
@@ -208,8 +216,8 @@ static void outline(struct qr_model_plan *out, const struct qr_model *m, struct 
     bind(&o, NULL);
     *out = (struct qr_model_plan){.config = o.config, .weight_dtype = dtype, .kv_dtype = o.kv_dtype,
                                   .weight_bytes = o.weights.region_bytes, .table_bytes = o.weights.table_bytes,
-                                  .int8_bytes = qr_weights_region_bytes(files, &o.share, be->k, QR_Q8),
-                                  .int4_bytes = qr_weights_region_bytes(files, &o.share, be->k, QR_Q4),
+                                  .int8_bytes = bytes_as(&o, files, be, QR_Q8),
+                                  .int4_bytes = bytes_as(&o, files, be, QR_Q4),
                                   .act_bytes = qr_model_act_bytes(&o, n_tokens, n_logits),
                                   .adapted_act_bytes = qr_lora_act_bytes(&o, n_tokens, n_logits)};
     out->config.n_kv_heads = o.share.own.n_kv_heads;

@@ -18,6 +18,7 @@
  */
 #include "base/assert.h"
 #include "kernels/cpu/amx/block.h"
+#include "kernels/cpu/amx/coded_block.h"
 #include "kernels/cpu/amx/product.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/tuned.h"
@@ -137,6 +138,27 @@ static void strip_weights(struct strip *s, char *scratch, int32_t next_panel, in
                       s->n_steps, next - packed);
 }
 
+/* Panels [first, end) of coded weights with one row tile. */
+static void multiply_coded(const struct product *p, int32_t first, int32_t end, char *scratch)
+{
+    const int32_t h = tile_rows(p, 0);
+    const int64_t ahead = qr_tuned_ahead(p->t->ahead_lines, p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
+    configure(h, h);
+    for (int32_t panel = first, n; panel < end; panel += n) {
+        for (n = PANELS_MAX / p->each; n > end - panel;)
+            n /= 2;
+        struct strip s = {.p = p, .panel = panel, .n_panels = n, .n_parts = n * p->each};
+        struct coded_block b = {.shape = &p->coded, .x = tile_at(p, 0, 0), .x_step = (int64_t)h * QR_TILE_ROW_BYTES, .room = scratch,
+                                .sums = scratch + CODED_ROOM_BYTES, .ahead = ahead, .n_steps = p->n_steps};
+        for (int32_t i = 0; i < s.n_parts; i++)
+            b.panel[i] = (const uint8_t *)panel_at(p, part_panel(&s, i));
+        run_coded_block(p->coded.f.bits, s.n_parts, &b);
+        struct leaving leaving = {.p = p, .sums = b.sums, .most = (float *)(void *)(scratch + p->q->own_bytes - MOST_BYTES), .n_rows = h, .panel = panel,
+                                  .n_panels = n};
+        finish_some(&leaving, INT32_MAX);
+    }
+}
+
 static void multiply(const void *arg, int32_t item, int32_t worker)
 {
     const struct product *p = arg;
@@ -146,7 +168,10 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
     const int32_t after = end < p->n_panels ? end : first; /* a thread that owns its rows goes on there */
     char *scratch = qr_queue_own(p->q, worker), *sums = scratch + STRIP_BYTES;
     struct leaving leaving = {0};
-    for (int32_t step = 0; step < p->n_steps; step += p->slice_steps)
+    const bool coded = p->is_coded && p->n_tiles == 1;
+    if (coded)
+        multiply_coded(p, first, end, scratch);
+    for (int32_t step = 0; !coded && step < p->n_steps; step += p->slice_steps)
         for (int32_t panel = first, n; panel < end; panel += n) {
             for (n = width; n > end - panel;)
                 n /= 2;

@@ -123,8 +123,9 @@ VF_FN void coded_ask_scales(const struct qr_coded_shape *s, const uint8_t *block
         _mm_prefetch((const char *)block + at + ahead, _MM_HINT_T0);
 }
 
-VF_FN void coded_unpack_16(const int bits, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k, const struct coded_levels *l,
-                           int64_t ahead)
+/* 16 or 32 inputs from k on, which share scales. */
+VF_FN void coded_unpack_run(const int bits, const int n, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k,
+                            const struct coded_levels *l, int64_t ahead)
 {
     const int line_k = bits == 4 ? 8 : 4;
     const uint8_t *block = qr_coded_block(s, panel, k), *codes = block + qr_coded_codes_at(s, k);
@@ -134,28 +135,38 @@ VF_FN void coded_unpack_16(const int bits, uint8_t *dst, const struct qr_coded_s
     for (int32_t at = 0; at < 64; at += VI_BYTES) {
         const struct coded_scales c = coded_scales_at(s, panel, block, in, at / 4);
 #pragma GCC unroll 4
-        for (int i = 0; i < 16 / line_k; i++) {
+        for (int i = 0; i < n / line_k; i++) {
             const struct coded_line line = coded_line_at(bits, codes + i * 64 + at, l);
             _mm_prefetch((const char *)codes + i * 64 + ahead, _MM_HINT_T1);
 #pragma GCC unroll 4
             for (int j = 0; j < line_k; j += 2) {
-                const vf first = vf_fma(coded_level(bits, &line, j, l), c.scale, c.offset);
-                const vf second = vf_fma(coded_level(bits, &line, j + 1, l), c.scale, c.offset);
-                VI_STORE(dst + (i * line_k + j) * 32 + at, coded_pair(first, second));
+                const vf first = coded_level(bits, &line, j, l), second = coded_level(bits, &line, j + 1, l);
+                VI_STORE(dst + (i * line_k + j) * 32 + at, coded_pair(vf_fma(first, c.scale, c.offset), vf_fma(second, c.scale, c.offset)));
             }
         }
     }
+}
+
+VF_FN void coded_unpack_32(const int bits, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k, const struct coded_levels *l,
+                           int64_t ahead)
+{
+    if (s->group_shift > 4) {
+        coded_unpack_run(bits, 32, dst, s, panel, k, l, ahead);
+        return;
+    }
+    coded_unpack_run(bits, 16, dst, s, panel, k, l, ahead);
+    coded_unpack_run(bits, 16, dst + 16 * QR_PANEL * 2, s, panel, k + 16, l, ahead);
 }
 
 /* Groups of 32 inputs [block, block + n) of a panel as bf16, [k / 2][16][2], from dst's begin on. Weights `ahead` bytes further on are asked for. */
 static inline void qr_unpack_coded(uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t block, int32_t n, int64_t ahead)
 {
     const struct coded_levels l = s->f.bits == 4 ? coded_levels_of(4, panel) : coded_levels_of(8, panel);
-    for (int32_t k = block * 32; k < (block + n) * 32; k += 16, dst += 16 * QR_PANEL * 2)
+    for (int32_t k = block * 32; k < (block + n) * 32; k += 32, dst += 32 * QR_PANEL * 2)
         if (s->f.bits == 4)
-            coded_unpack_16(4, dst, s, panel, k, &l, ahead);
+            coded_unpack_32(4, dst, s, panel, k, &l, ahead);
         else
-            coded_unpack_16(8, dst, s, panel, k, &l, ahead);
+            coded_unpack_32(8, dst, s, panel, k, &l, ahead);
 }
 
 #endif

@@ -25,5 +25,5 @@ const struct qr_kernels qr_amx_kernels = {
     .softcap = qr_avx512_softcap,
     .linear_packed_bytes = qr_amx_linear_packed_bytes,
     .linear_pack = qr_amx_linear_pack,
-    .linear_pack_coded = qr_avx512_linear_pack_coded,
+    .linear_pack_coded = qr_amx_linear_pack_coded,
 };

@@ -1,11 +1,13 @@
 /* coded.h - products with coded weights (kernels.h, linear_pack_coded): what coded_pack.c, linear_pack.c, linear.c and amx/ share. Inside kernels/cpu only.
  *
- * Packed weights, the same for every level: panels of 16 outputs, a head and blocks of 64, 128 (groups of 128) or 256 inputs (with steps), each
+ * Packed weights, but for the order of codes the same for every level: panels of 16 outputs, a head and blocks of 64, 128 (groups of 128) or 256 inputs (with steps), each
  * of which is one piece, so that a panel is read from its begin to its end.
  *     head     16 factors (f32); with 4 bits the 16 levels (int8) in 64 bytes more
  *     block    [units][16] scales (f16); likewise offsets; [groups][16] steps (int8); likewise steps of offsets, or zeros; padded to 64 bytes; then codes
  *              8 bits: [k / 4][16][4] levels (int8)
  *              4 bits: [k / 8][16][4] bytes: low half the index of k = 8 i + t, high half that of k = 8 i + 4 + t, for t = 0..3
+ *              on tiles, where two vectors of 8 outputs by two inputs become a row of pairs at once, [k / 8][2][8][2][4] levels with 8 bits: k / 8, half of the
+ *              outputs, output, k % 2, k % 8 / 2; with 4 bits [k / 16][2][8][2][4] bytes of the same order, low and high half as above
  * Missing outputs have the factor 0; missing inputs meet zeros of x.
  */
 #ifndef QR_KERNELS_CPU_ISA_CODED_H
@@ -63,5 +65,6 @@ static inline int64_t qr_coded_codes_at(const struct qr_coded_shape *s, int32_t 
     void qr_##isa##_coded_row(float *out, enum qr_dtype t, const uint8_t *panel, int32_t row, int64_t n_in, float scale);
 QR_CODED_DECLARE(avx2)
 QR_CODED_DECLARE(avx512)
+QR_CODED_DECLARE(amx)
 
 #endif

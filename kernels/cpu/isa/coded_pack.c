@@ -64,24 +64,78 @@ static uint64_t levels_at(const int8_t *level, int64_t n)
     return v;
 }
 
+/* The indices of eight levels as 4 bits each: t in the lower half of byte t, 4 + t in the upper one. */
+static uint32_t halves(const struct packing *p, uint64_t levels)
+{
+    const uint64_t v = indices(p, levels);
+    return (uint32_t)v | (uint32_t)(v >> 32) << 4;
+}
+
+#ifdef QR_ISA_amx
+/* Bytes 0, 2, 4 and 6. */
+static uint64_t even_bytes(uint64_t v)
+{
+    v &= 0x00ff00ff00ff00ffu;
+    v = (v | v >> 8) & 0x0000ffff0000ffffu;
+    return (v | v >> 16) & 0xffffffffu;
+}
+
+/* 16 inputs of output o, of which n are there. */
+static void put_inputs(const struct packing *p, uint8_t *codes, int64_t o, const int8_t *level, int64_t n)
+{
+    const uint64_t low = levels_at(level, n), high = n > 8 ? levels_at(level + 8, n - 8) : 0;
+    const uint64_t even = even_bytes(low) | even_bytes(high) << 32, odd = even_bytes(low >> 8) | even_bytes(high >> 8) << 32;
+    uint32_t *to = (uint32_t *)(void *)codes + o / 8 * QR_PANEL + o % 8 * 2;
+    if (p->shape.f.bits == 4) {
+        to[0] = halves(p, even);
+        to[1] = halves(p, odd);
+        return;
+    }
+    for (int h = 0; h < 2; h++, to += 2 * QR_PANEL) {
+        to[0] = (uint32_t)(even >> 32 * h);
+        to[1] = (uint32_t)(odd >> 32 * h);
+    }
+}
+
+/* Where input `in` of a block is, and the bit that its code begins at. */
+static const uint8_t *code_at(const uint8_t *codes, int32_t bits, int32_t in, int32_t row, int32_t *shift)
+{
+    const int32_t t = in % 16 / 2, line = bits == 8 ? in / 16 * 4 + t / 4 * 2 : in / 16 * 2;
+    *shift = bits == 8 ? 0 : t / 4 * 4;
+    return codes + (line + row / 8) * 64 + (row % 8 * 2 + in % 2) * 4 + t % 4;
+}
+#else
+static void put_inputs(const struct packing *p, uint8_t *codes, int64_t o, const int8_t *level, int64_t n)
+{
+    const uint64_t low = levels_at(level, n), high = n > 8 ? levels_at(level + 8, n - 8) : 0;
+    uint32_t *to = (uint32_t *)(void *)codes + o;
+    if (p->shape.f.bits == 4) {
+        to[0] = halves(p, low);
+        to[QR_PANEL] = halves(p, high);
+        return;
+    }
+    to[0] = (uint32_t)low;
+    to[QR_PANEL] = (uint32_t)(low >> 32);
+    to[2 * QR_PANEL] = (uint32_t)high;
+    to[3 * QR_PANEL] = (uint32_t)(high >> 32);
+}
+
+static const uint8_t *code_at(const uint8_t *codes, int32_t bits, int32_t in, int32_t row, int32_t *shift)
+{
+    *shift = bits == 8 ? 0 : in % 8 / 4 * 4;
+    return codes + ((bits == 8 ? in / 4 : in / 8) * QR_PANEL + row) * 4 + in % 4;
+}
+#endif
+
 static void put_codes(const struct packing *p, uint8_t *panel, int64_t o, const int8_t *level)
 {
     const struct qr_coded_shape *s = &p->shape;
     const int64_t block = (int64_t)1 << s->block_shift;
     for (int64_t b = 0; b < s->n_blocks; b++) {
         const int64_t first = b << s->block_shift, n = p->n_in - first < block ? p->n_in - first : block;
-        uint32_t *to = (uint32_t *)(void *)(panel + s->head_bytes + b * s->block_bytes + s->codes_at) + o;
-        if (s->f.bits == 4)
-            for (int64_t k = 0; k < n; k += 8, to += QR_PANEL) {
-                const uint64_t v = indices(p, levels_at(level + first + k, n - k));
-                *to = (uint32_t)v | (uint32_t)(v >> 32) << 4;
-            }
-        else
-            for (int64_t k = 0; k < n; k += 8, to += 2 * QR_PANEL) {
-                const uint64_t v = levels_at(level + first + k, n - k);
-                to[0] = (uint32_t)v;
-                to[QR_PANEL] = (uint32_t)(v >> 32);
-            }
+        uint8_t *codes = panel + s->head_bytes + b * s->block_bytes + s->codes_at;
+        for (int64_t k = 0; k < n; k += 16)
+            put_inputs(p, codes + k * QR_PANEL * s->f.bits / 8, o, level + first + k, n - k);
     }
 }
 
@@ -154,10 +208,10 @@ void QR_ISA_NAME(coded_row)(float *out, enum qr_dtype t, const uint8_t *panel, i
         const int32_t in = k & ((1 << s.block_shift) - 1);
         if (k % s.f.group == 0)
             read_scales(&by, &offset, &s, block, in, row, factor);
-        const uint8_t *codes = block + s.codes_at + row * 4;
-        int32_t level = (int8_t)codes[(s.f.bits == 8 ? in / 4 : in / 8) * QR_PANEL * 4 + in % 4];
+        int32_t shift;
+        int32_t level = (int8_t)*code_at(block + s.codes_at, s.f.bits, in, row, &shift);
         if (s.f.bits == 4)
-            level = levels[level >> (in % 8 / 4 * 4) & 15];
+            level = levels[level >> shift & 15];
         out[k] = scale * qr_bf16_to_f32(qr_f32_to_bf16(fmaf(by, (float)level, offset)));
     }
 }

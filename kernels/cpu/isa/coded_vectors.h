@@ -23,18 +23,6 @@ VF_FN vf coded_rounded(vf x)
     return vf_fnma(power, large, vf_fma(power, large, x));
 }
 
-/* Pairs of bf16 of two k. Numbers below 2^-126, which the instruction takes for 0, are none here: weights are whole multiples of 2^-84. */
-VF_FN vi coded_pair(vf first, vf second)
-{
-#ifdef __AVX512BF16__
-    const __m512i alternate = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1,
-                                               16, 0);
-    return _mm512_permutexvar_epi16(alternate, (__m512i)_mm512_cvtne2ps_pbh(second, first));
-#else
-    return VI_OR(VI(srli_epi32)(VI_OF_FLOATS(coded_rounded(first)), 16), VI_OF_FLOATS(coded_rounded(second)));
-#endif
-}
-
 /* What levels are looked up in; codes of a line: of 8 inputs with 4 bits, of 4 with 8. */
 #ifdef QR_ISA_avx2
 struct coded_levels {
@@ -123,7 +111,43 @@ VF_FN void coded_ask_scales(const struct qr_coded_shape *s, const uint8_t *block
         _mm_prefetch((const char *)block + at + ahead, _MM_HINT_T0);
 }
 
-/* 16 or 32 inputs from k on, which share scales. */
+/* n inputs from k on, 16 or 32, which share scales, as rows of pairs. */
+#ifdef QR_ISA_amx
+/* Scales of outputs in twos: those of the panel's first and of its second half. */
+VF_FN struct coded_scales coded_twice(const struct coded_scales *c, const int half)
+{
+    const __m512i twos = _mm512_add_epi32(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), _mm512_set1_epi32(8 * half));
+    return (struct coded_scales){_mm512_permutexvar_ps(twos, c->scale), _mm512_permutexvar_ps(twos, c->offset)};
+}
+
+/* Numbers below 2^-126, which the conversion takes for 0, are none here: weights are whole multiples of 2^-84. */
+VF_FN void coded_unpack_run(const int bits, const int n, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k,
+                            const struct coded_levels *l, int64_t ahead)
+{
+    const int line_pairs = bits == 4 ? 8 : 4;
+    const uint8_t *block = qr_coded_block(s, panel, k), *codes = block + qr_coded_codes_at(s, k);
+    const int32_t in = k & ((1 << s->block_shift) - 1);
+    if (in == 0)
+        coded_ask_scales(s, block, ahead);
+    const struct coded_scales c = coded_scales_at(s, panel, block, in, 0), low = coded_twice(&c, 0), high = coded_twice(&c, 1);
+    for (int i = 0; i < n / 2 / line_pairs; i++) {
+        const struct coded_line a = coded_line_at(bits, codes + i * 128, l), b = coded_line_at(bits, codes + i * 128 + 64, l);
+        _mm_prefetch((const char *)codes + i * 128 + ahead, _MM_HINT_T1);
+        _mm_prefetch((const char *)codes + i * 128 + 64 + ahead, _MM_HINT_T1);
+#pragma GCC unroll 8
+        for (int t = 0; t < line_pairs; t++) {
+            const vf first = vf_fma(coded_level(bits, &a, t, l), low.scale, low.offset), second = vf_fma(coded_level(bits, &b, t, l), high.scale, high.offset);
+            VI_STORE(dst + (i * line_pairs + t) * 64, (__m512i)_mm512_cvtne2ps_pbh(second, first));
+        }
+    }
+}
+#else
+/* Pairs of bf16 of two k. */
+VF_FN vi coded_pair(vf first, vf second)
+{
+    return VI_OR(VI(srli_epi32)(VI_OF_FLOATS(coded_rounded(first)), 16), VI_OF_FLOATS(coded_rounded(second)));
+}
+
 VF_FN void coded_unpack_run(const int bits, const int n, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k,
                             const struct coded_levels *l, int64_t ahead)
 {
@@ -134,7 +158,6 @@ VF_FN void coded_unpack_run(const int bits, const int n, uint8_t *dst, const str
         coded_ask_scales(s, block, ahead);
     for (int32_t at = 0; at < 64; at += VI_BYTES) {
         const struct coded_scales c = coded_scales_at(s, panel, block, in, at / 4);
-#pragma GCC unroll 4
         for (int i = 0; i < n / line_k; i++) {
             const struct coded_line line = coded_line_at(bits, codes + i * 64 + at, l);
             _mm_prefetch((const char *)codes + i * 64 + ahead, _MM_HINT_T1);
@@ -146,6 +169,7 @@ VF_FN void coded_unpack_run(const int bits, const int n, uint8_t *dst, const str
         }
     }
 }
+#endif
 
 VF_FN void coded_unpack_32(const int bits, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k, const struct coded_levels *l,
                            int64_t ahead)

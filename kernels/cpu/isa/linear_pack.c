@@ -14,11 +14,9 @@
 #ifdef QR_ISA_amx
 #define BF16_UNIT 32
 #define QUANT_NAME(name) qr_avx512_quant_##name
-#define CODED_NAME(name) qr_avx512_coded_##name
 #else
 #define BF16_UNIT 2
 #define QUANT_NAME(name) QR_ISA_NAME(quant_##name)
-#define CODED_NAME(name) QR_ISA_NAME(coded_##name)
 #endif
 
 struct packing {
@@ -42,7 +40,7 @@ size_t QR_ISA_NAME(linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t
     if (qr_dtype_is_quantized(to))
         return QUANT_NAME(packed_bytes)(to, n_out, n_in);
     if (qr_dtype_is_coded(to))
-        return CODED_NAME(packed_bytes)(to, n_out, n_in);
+        return QR_ISA_NAME(coded_packed_bytes)(to, n_out, n_in);
     return (size_t)((n_out + QR_PANEL - 1) / QR_PANEL) * panel_bytes_of(to, n_in);
 }
 
@@ -233,8 +231,8 @@ static void embed_item(const void *arg, int32_t item, int32_t worker)
     const int64_t n_in = a->table->shape[1], id = a->ids[item];
     QR_ASSERT(id >= 0 && id < a->table->shape[0]);
     if (qr_dtype_is_coded(a->table->dtype)) {
-        const uint8_t *coded = (const uint8_t *)a->packed + CODED_NAME(packed_bytes)(a->table->dtype, id / QR_PANEL * QR_PANEL, n_in);
-        CODED_NAME(row)(a->out + item * a->out_stride, a->table->dtype, coded, (int32_t)(id % QR_PANEL), n_in, a->scale);
+        const uint8_t *coded = (const uint8_t *)a->packed + QR_ISA_NAME(coded_packed_bytes)(a->table->dtype, id / QR_PANEL * QR_PANEL, n_in);
+        QR_ISA_NAME(coded_row)(a->out + item * a->out_stride, a->table->dtype, coded, (int32_t)(id % QR_PANEL), n_in, a->scale);
         return;
     }
     const char *panel = (const char *)a->packed + (size_t)(id / QR_PANEL) * panel_bytes_of(a->table->dtype, n_in);

@@ -1,7 +1,7 @@
 /* coded.h - products with coded weights (kernels.h, linear_pack_coded): what coded_pack.c, linear_pack.c, linear.c and amx/ share. Inside kernels/cpu only.
  *
- * Packed weights, but for the order of codes the same for every level: panels of 16 outputs, a head and blocks of 64, 128 (groups of 128) or 256 inputs (with steps), each
- * of which is one piece, so that a panel is read from its begin to its end.
+ * Packed weights, but for the order of codes the same for every level: panels of 16 outputs, a head and blocks of 64, 128 (groups of 128) or 256 inputs
+ * (with steps), each of which is one piece, so that a panel is read from its begin to its end.
  *     head     16 factors (f32); with 4 bits the 16 levels (int8) in 64 bytes more
  *     block    [units][16] scales (f16); likewise offsets; [groups][16] steps (int8); likewise steps of offsets, or zeros; padded to 64 bytes; then codes
  *              8 bits: [k / 4][16][4] levels (int8)

@@ -16,7 +16,8 @@ static const struct arch {
     const char *name;
 } archs[] = {{QR_ARCH_LLAMA, "llama"},   {QR_ARCH_QWEN2, "qwen2"},   {QR_ARCH_QWEN3, "qwen3"},     {QR_ARCH_PHI3, "phi3"},
              {QR_ARCH_SMOLLM3, "smollm3"}, {QR_ARCH_GRANITE, "granite"}, {QR_ARCH_GEMMA, "gemma"},     {QR_ARCH_GEMMA2, "gemma2"},
-             {QR_ARCH_GEMMA3, "gemma3"}, {QR_ARCH_STABLELM, "stablelm"}, {QR_ARCH_GPT2, "gpt2"}};
+             {QR_ARCH_GEMMA3, "gemma3"}, {QR_ARCH_STABLELM, "stablelm"}, {QR_ARCH_GPT2, "gpt2"},
+             {QR_ARCH_QWEN2_MOE, "qwen2moe"}, {QR_ARCH_QWEN3_MOE, "qwen3moe"}}; /* Mixtral is a llama with experts */
 
 struct reader {
     const struct qr_gguf *g;
@@ -77,7 +78,7 @@ static int read_arch(struct reader *r)
             qr_arch_names(r->c->arch, r->c->arch_name, r->c->model_type);
             return 0;
         }
-    char known[160] = "";
+    char known[200] = "";
     for (int i = 0, n = 0; i < QR_COUNT(archs); i++)
         n += snprintf(known + n, sizeof known - (size_t)n, "%s%s", i ? ", " : "", archs[i].name);
     return qr_err_set(r->err, QR_E_UNSUPPORTED, "general.architecture is \"%.*s\", expected one of %s", (int)(name.n < 40 ? name.n : 40), name.at, known);
@@ -86,11 +87,7 @@ static int read_arch(struct reader *r)
 static int read_sizes(const struct reader *r)
 {
     struct qr_model_config *c = r->c;
-    int32_t n_experts = 0;
-    int rc = read_int(r, "expert_count", 0, 1 << 16, false, &n_experts);
-    if (!rc && n_experts > 0)
-        return qr_err_set(r->err, QR_E_UNSUPPORTED, "key %s.expert_count is %d: mixtures of experts are not computed here", r->arch, n_experts);
-    rc = rc ? rc : read_int(r, "block_count", 1, QR_LAYERS_MAX, true, &c->n_layers);
+    int rc = read_int(r, "block_count", 1, QR_LAYERS_MAX, true, &c->n_layers);
     rc = rc ? rc : read_int(r, "embedding_length", 1, 1 << 20, true, &c->n_embd);
     rc = rc ? rc : read_int(r, "feed_forward_length", 1, 1 << 24, true, &c->n_ffn);
     rc = rc ? rc : read_int(r, "context_length", 1, 1 << 27, true, &c->ctx_max);
@@ -235,6 +232,50 @@ static int read_family(const struct reader *r)
     return 0;
 }
 
+/* The width of experts, where no key gives it: rows of a layer's stack [E, F, D]. */
+static int32_t stack_rows(const struct reader *r, const char *name)
+{
+    char tensor[64];
+    for (int32_t l = 0; l < r->c->n_layers; l++) {
+        snprintf(tensor, sizeof tensor, "blk.%d.%s.weight", l, name);
+        const struct qr_gguf_tensor *t = qr_gguf_tensor_find(r->g, tensor);
+        if (t && t->n_dims >= 2 && t->dim[1] >= 1 && t->dim[1] <= 1 << 22)
+            return (int32_t)t->dim[1];
+    }
+    return 0;
+}
+
+/* Experts; which layers have them, their tensors say. */
+static int read_experts(const struct reader *r)
+{
+    struct qr_model_config *c = r->c;
+    struct qr_moe_config *m = &c->moe;
+    const bool qwen = c->arch == QR_ARCH_QWEN2_MOE || c->arch == QR_ARCH_QWEN3_MOE;
+    int rc = read_int(r, "expert_count", qwen, 1 << 16, qwen, &m->n_experts);
+    if (rc || m->n_experts == 0)
+        return rc;
+    if ((!qwen && c->arch != QR_ARCH_LLAMA) || m->n_experts > QR_EXPERTS_MAX)
+        return qr_err_set(r->err, QR_E_UNSUPPORTED, "key %s.expert_count is %d, expected at most %d experts, of llama, qwen2moe or qwen3moe", r->arch,
+                          m->n_experts, QR_EXPERTS_MAX);
+    m->n_ffn = qwen ? stack_rows(r, "ffn_gate_exps") : c->n_ffn;
+    m->n_ffn_shared = stack_rows(r, "ffn_gate_shexp");
+    m->normalize = c->arch != QR_ARCH_QWEN2_MOE;
+    rc = read_int(r, "expert_used_count", 1, m->n_experts, true, &m->n_used);
+    rc = rc ? rc : read_int(r, "expert_feed_forward_length", 1, 1 << 22, qwen && m->n_ffn == 0, &m->n_ffn);
+    rc = rc ? rc : read_int(r, "expert_shared_feed_forward_length", 0, 1 << 22, false, &m->n_ffn_shared);
+    for (int32_t l = 0; l < c->n_layers && !rc; l++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", l);
+        m->dense[l / 64] |= (uint64_t)!qr_gguf_tensor_find(r->g, name) << (l % 64);
+    }
+    if (!rc && c->arch == QR_ARCH_LLAMA) {
+        c->arch = QR_ARCH_MIXTRAL;
+        qr_arch_names(c->arch, c->arch_name, c->model_type);
+        memset(m->dense, 0, sizeof m->dense); /* it has them everywhere; one that is missing is to be named */
+    }
+    return rc;
+}
+
 static void read_flags(const struct reader *r)
 {
     struct qr_model_config *c = r->c;
@@ -351,6 +392,7 @@ int qr_gguf_config_read(struct qr_model_config *out, const struct qr_gguf *g, co
     struct reader r = {.g = g, .c = out, .err = err};
     int rc = read_arch(&r);
     rc = rc ? rc : read_sizes(&r);
+    rc = rc ? rc : read_experts(&r);
     rc = rc ? rc : read_vocab(&r);
     rc = rc ? rc : read_int(&r, "attention.sliding_window", 0, 1 << 30, false, &out->window);
     const bool layer_norm = out->arch == QR_ARCH_STABLELM || out->arch == QR_ARCH_GPT2;

@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/gguf_file.h"
 #include "base/mem.h"
+#include "kernels/kernels.h"
 #include "loader/tensor_files_parts.h"
 
 #define PARTS_MAX 4096
@@ -65,7 +66,19 @@ static const struct {
     {"gpt2", "ffn_norm", gpt2_layer, "ln_2"},
     {"gpt2", "ffn_up", gpt2_layer, "mlp.c_fc"},
     {"gpt2", "ffn_down", gpt2_layer, "mlp.c_proj"},
+    {"llama", "ffn_gate_inp", NULL, "block_sparse_moe.gate"},
+    {"qwen2moe", "ffn_gate_inp", NULL, "mlp.gate"},
+    {"qwen3moe", "ffn_gate_inp", NULL, "mlp.gate"},
+    {"qwen2moe", "ffn_gate_inp_shexp", NULL, "mlp.shared_expert_gate"},
+    {"qwen2moe", "ffn_gate_shexp", NULL, "mlp.shared_expert.gate_proj"},
+    {"qwen2moe", "ffn_up_shexp", NULL, "mlp.shared_expert.up_proj"},
+    {"qwen2moe", "ffn_down_shexp", NULL, "mlp.shared_expert.down_proj"},
 };
+
+/* The experts of a layer are one tensor of three dimensions here, and a tensor each in safetensors files. */
+static const struct {
+    const char *gguf, *mixtral, *qwen;
+} stacks[] = {{"ffn_gate_exps", "w1", "gate_proj"}, {"ffn_up_exps", "w3", "up_proj"}, {"ffn_down_exps", "w2", "down_proj"}};
 
 static const struct qr_stored_type *type_of(uint32_t gguf)
 {
@@ -127,6 +140,27 @@ static void translate(char out[QR_STORED_NAME_MAX], struct qr_stored_tensor *t, 
             put_name(out, own_names[i].layer ? own_names[i].layer : "model.layers.", layer, own_names[i].name, tail);
 }
 
+/* "model.layers.3.mlp.experts.%d.gate_proj.weight" for a stack: its layer, and what comes before and behind the number of an expert. */
+struct stack {
+    int32_t layer;
+    const char *before, *behind, *tail;
+};
+
+static bool find_stack(struct stack *s, const char *name, const struct mixing *mix)
+{
+    const bool llama = strcmp(mix->arch, "llama") == 0;
+    char stem[64];
+    if (!split_name(name, &s->layer, stem, &s->tail) || s->layer < 0)
+        return false;
+    for (int i = 0; i < QR_COUNT(stacks); i++)
+        if (strcmp(stacks[i].gguf, stem) == 0) {
+            s->before = llama ? "block_sparse_moe.experts" : "mlp.experts";
+            s->behind = llama ? stacks[i].mixtral : stacks[i].qwen;
+            return true;
+        }
+    return false;
+}
+
 static char *keep_name(struct qr_tensor_files *st, const char *text, size_t n)
 {
     char *name = qr_arena_alloc(&st->list.names, n + 1, 1);
@@ -135,24 +169,62 @@ static char *keep_name(struct qr_tensor_files *st, const char *text, size_t n)
     return name;
 }
 
+static int keep_key(struct qr_tensor_files *st, const struct qr_stored_tensor *t, const char *key, struct qr_err *err)
+{
+    if (qr_map_add(&st->by_name, key, strlen(key), st->list.n - 1))
+        return 0;
+    return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s is there twice", st->shard[t->shard].name, t->offset, t->name);
+}
+
+/* Its matrices as tensors of their own: rows of one after those of the other. */
+static int add_stack(struct qr_tensor_files *st, const struct qr_stored_tensor *whole, const struct stack *s, struct qr_err *err)
+{
+    int rc = 0;
+    const int64_t n = whole->shape[0];
+    if (n < 1 || n > QR_EXPERTS_MAX || whole->n_bytes % (uint64_t)n != 0)
+        return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s holds %" PRId64 " experts, expected 1 to %d", st->shard[whole->shard].name,
+                          whole->offset, whole->name, n, QR_EXPERTS_MAX);
+    for (int32_t e = 0; e < n && !rc; e++) {
+        char name[QR_STORED_NAME_MAX];
+        if (st->list.n == QR_STORED_TENSORS_MAX)
+            return qr_err_set(err, QR_E_TOO_LARGE, "%s: more than %d tensors", st->shard[whole->shard].name, QR_STORED_TENSORS_MAX);
+        struct qr_stored_tensor *t = qr_stored_list_add(&st->list);
+        *t = *whole;
+        t->n_dims = 2;
+        t->shape[0] = whole->shape[1], t->shape[1] = whole->shape[2], t->shape[2] = 0;
+        t->n_bytes = whole->n_bytes / (uint64_t)n;
+        t->offset = whole->offset + (uint64_t)e * t->n_bytes;
+        snprintf(name, sizeof name, "%.200s[%d]", whole->name, e);
+        t->name = keep_name(st, name, strlen(name));
+        snprintf(name, sizeof name, "model.layers.%d.%s.%d.%s%s", s->layer, s->before, e, s->behind, s->tail);
+        rc = keep_key(st, t, keep_name(st, name, strlen(name)), err);
+    }
+    return rc;
+}
+
 static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *from, int32_t shard, const struct mixing *mix, struct qr_err *err)
 {
     char name[QR_STORED_NAME_MAX];
+    struct stack stack;
+    struct qr_stored_tensor new = {.name = keep_name(st, from->name.at, (size_t)from->name.n), .type = type_of(from->type), .n_dims = from->n_dims,
+                                   .shard = shard, .offset = from->offset, .n_bytes = from->n_bytes};
+    for (int32_t i = 0; i < from->n_dims; i++)
+        new.shape[i] = from->dim[from->n_dims - 1 - i];
+    if (new.n_dims == 3 && find_stack(&stack, new.name, mix))
+        return add_stack(st, &new, &stack, err);
     if (st->list.n == QR_STORED_TENSORS_MAX)
         return qr_err_set(err, QR_E_TOO_LARGE, "%s: more than %d tensors", st->shard[shard].name, QR_STORED_TENSORS_MAX);
     struct qr_stored_tensor *t = qr_stored_list_add(&st->list);
-    *t = (struct qr_stored_tensor){.name = keep_name(st, from->name.at, (size_t)from->name.n), .type = type_of(from->type), .n_dims = from->n_dims,
-                                   .shard = shard, .offset = from->offset, .n_bytes = from->n_bytes};
-    for (int32_t i = 0; i < from->n_dims; i++)
-        t->shape[i] = from->dim[from->n_dims - 1 - i];
+    *t = new;
     translate(name, t, mix);
+    if (strstr(name, "shared_expert_gate") && t->n_dims == 1) { /* one output */
+        t->n_dims = 2;
+        t->shape[1] = t->shape[0], t->shape[0] = 1;
+    }
     if (t->heads && (t->shape[0] % ((int64_t)2 * t->heads) != 0))
         return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s has %" PRId64 " rows, expected pairs for each of %d heads", st->shard[shard].name,
                           t->offset, t->name, t->shape[0], t->heads);
-    const char *key = name[0] ? keep_name(st, name, strlen(name)) : t->name;
-    if (!qr_map_add(&st->by_name, key, strlen(key), st->list.n - 1))
-        return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s is there twice", st->shard[shard].name, t->offset, t->name);
-    return 0;
+    return keep_key(st, t, name[0] ? keep_name(st, name, strlen(name)) : t->name, err);
 }
 
 /* Converters of these mix: llama's own, and those that were made from it. */

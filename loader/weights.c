@@ -186,14 +186,14 @@ static bool next_piece(struct qr_weight_walk *piece, int32_t *i, const struct qr
 }
 
 /* The coded type that keeps a matrix, all pieces of it, as the file has them. False: one is stored as numbers, no type keeps all, a rank's columns begin
- * or end in the middle of a group, it is turned, or lies in a stack, all of which have one type. */
-static bool matrix_code(struct qr_stored_code *out, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k)
+ * or end in the middle of a group, or it is turned. */
+static bool one_code(struct qr_stored_code *out, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k)
 {
     char name[QR_WEIGHT_NAME_MAX];
     struct qr_weight_walk piece;
     struct qr_span cols[QR_SHARE_SPANS_MAX];
     int32_t n = 0;
-    const bool never = k->row->stacked || qr_weight_row_turned(k->row, k->c);
+    const bool never = qr_weight_row_turned(k->row, k->c);
     for (int32_t i = never ? k->n_rows : 0; next_piece(&piece, &i, k); n++) {
         struct qr_stored_code code, before = *out;
         if (!qr_stored_code(&code, walk_tensor(&piece, st, name)) || !(n == 0 || qr_stored_code_join(out, &before, &code)))
@@ -208,6 +208,20 @@ static bool matrix_code(struct qr_stored_code *out, const struct qr_tensor_files
     return cols[0].first % unit == 0 && cols[0].n % unit == 0;
 }
 
+/* And of a stack, asked for at its first expert: all of them must be of one type. */
+static bool matrix_code(struct qr_stored_code *out, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k)
+{
+    struct qr_weight_walk other = *k;
+    if (!one_code(out, st, share, k))
+        return false;
+    for (other.expert = 1; k->row->per_expert && other.expert < k->c->moe.n_experts; other.expert++) {
+        struct qr_stored_code code = {.type = QR_CODED};
+        if (!one_code(&code, st, share, &other) || code.type != out->type)
+            return false;
+    }
+    return true;
+}
+
 /* What a matrix or table is packed as in a model of type `to`. */
 static enum qr_dtype packed_as(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k, enum qr_dtype to)
 {
@@ -218,11 +232,11 @@ static enum qr_dtype packed_as(const struct qr_tensor_files *st, const struct qr
         return qr_weight_row_packed_as(k->row, to);
     if (matrix_code(&code, st, share, k))
         return code.type;
-    if (k->row->stacked)
-        return qr_weights_lossless_dtype(st, &share->whole);
-    for (int32_t i = 0; next_piece(&piece, &i, k);)
-        if (needs_f32(st, walk_tensor(&piece, st, name)))
-            return QR_F32;
+    struct qr_weight_walk one = *k;
+    for (one.expert = 0; one.expert < (k->row->per_expert ? k->c->moe.n_experts : 1); one.expert++)
+        for (int32_t i = 0; next_piece(&piece, &i, &one);)
+            if (needs_f32(st, walk_tensor(&piece, st, name)))
+                return QR_F32;
     return QR_BF16;
 }
 
@@ -232,7 +246,7 @@ enum qr_dtype qr_weights_stored_dtype(const struct qr_tensor_files *st, const st
     QR_ASSERT(kernels != NULL);
     struct qr_stored_code code = {.type = QR_CODED};
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); kernels->linear_pack_coded && qr_weight_walk_next(&k);)
-        if (k.row->kind == QR_KIND_MATRIX && matrix_code(&code, st, share, &k))
+        if (k.row->kind == QR_KIND_MATRIX && k.expert == 0 && matrix_code(&code, st, share, &k))
             return QR_CODED;
     return qr_weights_lossless_dtype(st, &share->whole);
 }
@@ -270,7 +284,7 @@ static void choose_types(struct qr_weights *w, const struct qr_share *share, con
     w->region_bytes = 0;
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
         const bool table = k.row->kind == QR_KIND_TABLE && w->matrix_dtype == QR_CODED && share->size == 1 && !head_is_table(w, share);
-        if ((k.row->kind == QR_KIND_MATRIX || table) && k.row->first == QR_DIM_ZERO)
+        if ((k.row->kind == QR_KIND_MATRIX || table) && k.row->first == QR_DIM_ZERO && k.expert == 0)
             weight_at(w, &k)->packed_dtype = packed_as(w->files, share, &k, w->matrix_dtype);
         if (k.row->first == QR_DIM_ZERO && !qr_add_size(w->region_bytes, whole_bytes(w, &k, kernels), &w->region_bytes)) {
             w->region_bytes = SIZE_MAX;

@@ -11,14 +11,14 @@
 #include "crew.h"
 #include "tests/gguf_make.h"
 
-#define TENSORS_MAX 96
+#define TENSORS_MAX 128
 #define N_IDS 24
 
 /* A tensor with its name in both kinds of file; heads: mixed rotary halves, as converters write q and k of llama. */
 struct made {
     char gguf[64], name[QR_WEIGHT_NAME_MAX];
     int64_t n_rows, n_cols;
-    int32_t n_dims, heads;
+    int32_t n_dims, heads, n_stacked;
     bool turned;    /* the safetensors file has it as [in, out] */
     float offset;   /* what the GGUF file's number is more */
     enum qr_gguf_type type;
@@ -30,7 +30,7 @@ struct made {
 struct pair {
     struct qr_model_config c;
     struct made t[TENSORS_MAX];
-    int n, n_extra; /* the extra ones, behind them, are in the GGUF file only */
+    int n, n_extra; /* the extra ones, behind them, are in the GGUF file only; those without a name there in the other only */
     char dir[64], gguf[128];
 };
 
@@ -41,7 +41,14 @@ static const struct {
              {"mlp.down_proj", "ffn_down"}, {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"},
              {"self_attn.qkv_proj", "attn_qkv"}, {"mlp.gate_up_proj", "ffn_up"},
              {"ln_1", "attn_norm"}, {"attn.c_attn", "attn_qkv"}, {"attn.c_proj", "attn_output"}, {"ln_2", "ffn_norm"}, {"mlp.c_fc", "ffn_up"},
-             {"mlp.c_proj", "ffn_down"}};
+             {"mlp.c_proj", "ffn_down"}, {"mlp.gate.", "ffn_gate_inp"}, {"block_sparse_moe.gate", "ffn_gate_inp"}, {"shared_expert_gate", "ffn_gate_inp_shexp"},
+             {"shared_expert.gate_proj", "ffn_gate_shexp"}, {"shared_expert.up_proj", "ffn_up_shexp"}, {"shared_expert.down_proj", "ffn_down_shexp"}};
+
+/* Stacks of all experts of a layer, by the last part of an expert's name. */
+static const struct {
+    const char *name, *gguf;
+} stack_names[] = {{"w1.weight", "ffn_gate_exps"}, {"w3.weight", "ffn_up_exps"}, {"w2.weight", "ffn_down_exps"}, {"gate_proj.weight", "ffn_gate_exps"},
+                   {"up_proj.weight", "ffn_up_exps"}, {"down_proj.weight", "ffn_down_exps"}};
 
 /* Of families with norms behind their halves. */
 static const struct {
@@ -154,10 +161,36 @@ static void make_tensors(struct pair *p, const enum qr_gguf_type *types, int n_t
         qr_weight_walk_name(t->name, &k);
         gguf_name(t->gguf, &k, t->name);
         t->type = t->n_dims == 1 || k.row->kind == QR_KIND_ROWS ? QR_GGUF_T_F32 : types[n_matrices++ % n_types];
-        if (p->c.arch == QR_ARCH_LLAMA || p->c.arch == QR_ARCH_GRANITE || p->c.arch == QR_ARCH_SMOLLM3)
+        if (p->c.arch == QR_ARCH_LLAMA || p->c.arch == QR_ARCH_GRANITE || p->c.arch == QR_ARCH_SMOLLM3 || p->c.arch == QR_ARCH_MIXTRAL)
             t->heads = strstr(t->name, "q_proj") ? p->c.n_heads : strstr(t->name, "k_proj") ? p->c.n_kv_heads : 0;
         draw(t, &rng);
     }
+}
+
+/* Experts of a layer that follow each other become one tensor, and have no name of their own any more. */
+static void stack_experts(struct pair *p)
+{
+    for (int32_t l = 0; l < p->c.n_layers && p->c.moe.n_experts > 0; l++)
+        for (int s = 0; s < QR_COUNT(stack_names); s++) {
+            struct made *all = &p->t[p->n + p->n_extra];
+            char layer[32];
+            snprintf(layer, sizeof layer, "layers.%d.", l);
+            for (int i = 0; i < p->n; i++) {
+                struct made *t = &p->t[i];
+                if (!strstr(t->name, ".experts.") || !strstr(t->name, layer) || !strstr(t->name, stack_names[s].name))
+                    continue;
+                t->gguf[0] = 0;
+                if (all->n_stacked++ == 0) {
+                    *all = (struct made){.n_rows = t->n_rows, .n_cols = t->n_cols, .n_dims = 3, .type = t->type, .n_stacked = 1};
+                    all->blocks = qr_alloc(t->n_bytes * (size_t)p->c.moe.n_experts, 1);
+                    snprintf(all->gguf, sizeof all->gguf, "blk.%d.%s.weight", l, stack_names[s].gguf);
+                }
+                memcpy(all->blocks + all->n_bytes, t->blocks, t->n_bytes);
+                all->n_bytes += t->n_bytes;
+            }
+            p->n_extra += all->n_stacked > 0;
+            cr_assert(p->n + p->n_extra < TENSORS_MAX);
+        }
 }
 
 /* Longrope's divisors are tensors in GGUF files, and nothing in others. */
@@ -217,7 +250,8 @@ static const char *gguf_arch(enum qr_arch arch)
 {
     static const char *const arch_names[QR_ARCH_COUNT] = {
         [QR_ARCH_LLAMA] = "llama", [QR_ARCH_QWEN3] = "qwen3", [QR_ARCH_PHI3] = "phi3", [QR_ARCH_SMOLLM3] = "smollm3", [QR_ARCH_GRANITE] = "granite",
-        [QR_ARCH_GEMMA] = "gemma", [QR_ARCH_GEMMA2] = "gemma2", [QR_ARCH_GEMMA3] = "gemma3", [QR_ARCH_STABLELM] = "stablelm", [QR_ARCH_GPT2] = "gpt2"};
+        [QR_ARCH_GEMMA] = "gemma", [QR_ARCH_GEMMA2] = "gemma2", [QR_ARCH_GEMMA3] = "gemma3", [QR_ARCH_STABLELM] = "stablelm", [QR_ARCH_GPT2] = "gpt2",
+        [QR_ARCH_MIXTRAL] = "llama", [QR_ARCH_QWEN2_MOE] = "qwen2moe", [QR_ARCH_QWEN3_MOE] = "qwen3moe"};
     cr_assert_not_null(arch_names[arch]);
     return arch_names[arch];
 }
@@ -234,7 +268,9 @@ static int32_t put_keys(struct qr_buf *b, const struct pair *p)
     } numbers[] = {{"block_count", c->n_layers}, {"embedding_length", c->n_embd}, {"feed_forward_length", c->n_ffn}, {"context_length", c->ctx_max},
                    {"attention.head_count", c->n_heads}, {"attention.head_count_kv", c->n_kv_heads}, {"attention.key_length", c->head_dim},
                    {"attention.value_length", c->head_dim}, {"rope.dimension_count", gpt2 ? 0 : qr_rope_numbers(r, c->head_dim)},
-                   {"attention.sliding_window", c->window}, {"rope.scaling.original_context_length", r->type == QR_ROPE_LONG ? r->original_ctx : 0}};
+                   {"attention.sliding_window", c->window}, {"rope.scaling.original_context_length", r->type == QR_ROPE_LONG ? r->original_ctx : 0},
+                   {"expert_count", c->moe.n_experts}, {"expert_used_count", c->moe.n_used},
+                   {"expert_feed_forward_length", c->arch == QR_ARCH_MIXTRAL ? 0 : c->moe.n_ffn}};
     const struct {
         const char *name;
         float value;
@@ -276,15 +312,20 @@ static void write_gguf(struct pair *p, const char *path, int32_t part, int32_t n
     int64_t n = 0;
     const int n_all = p->n + p->n_extra;
     for (int i = part; i < n_all; i += n_parts)
-        n++;
+        n += p->t[i].gguf[0] != 0;
     put_metadata(&b, p, part, n_parts, n);
     for (int i = part; i < n_all; i += n_parts) {
         const struct made *t = &p->t[i];
-        const uint64_t dim[2] = {(uint64_t)(t->n_dims == 1 ? t->n_rows : t->n_cols), (uint64_t)t->n_rows};
-        gguf_tensor(&b, t->gguf, t->n_dims, dim, (uint32_t)t->type, at);
+        const bool flat = strstr(t->gguf, "gate_inp_shexp") != NULL; /* one output, of one dimension there */
+        const uint64_t dim[3] = {(uint64_t)(t->n_dims == 1 ? t->n_rows : t->n_cols), (uint64_t)t->n_rows, (uint64_t)t->n_stacked};
+        if (!t->gguf[0])
+            continue;
+        gguf_tensor(&b, t->gguf, flat ? 1 : t->n_dims, dim, (uint32_t)t->type, at);
         at += qr_align_up(t->n_bytes, 32);
     }
     for (int i = part; i < n_all; i += n_parts) {
+        if (!p->t[i].gguf[0])
+            continue;
         gguf_align(&b, 32);
         qr_buf_put(&b, p->t[i].blocks, p->t[i].n_bytes);
     }
@@ -296,6 +337,7 @@ static void write_gguf(struct pair *p, const char *path, int32_t part, int32_t n
 static void pair_finish(struct pair *p, const enum qr_gguf_type *types, int n_types)
 {
     make_tensors(p, types, n_types, 1 + (uint64_t)types[0]);
+    stack_experts(p);
     if (p->c.rope.type == QR_ROPE_LONG) {
         add_factors(p, "rope_factors_long.weight", p->c.rope.long_factor);
         add_factors(p, "rope_factors_short.weight", p->c.rope.short_factor);
@@ -317,6 +359,7 @@ static void pair_make_of(struct pair *p, enum qr_arch arch, const enum qr_gguf_t
     p->c.head_dim = 64;
     p->c.n_vocab = 64;
     p->c.tied_head = tied;
+    p->c.moe.n_ffn = p->c.moe.n_experts > 0 ? 256 : 0;
     pair_finish(p, types, n_types);
 }
 
@@ -447,6 +490,9 @@ Test(gguf_model, pieces_of_different_types_are_multiplied_as_one_with_the_bits_o
     pair_make_of(&p, QR_ARCH_QWEN3, old_types, QR_COUNT(old_types), true);
     check_coded(&p, true, 9, "mixed types of 32");
     pair_release(&p);
+    pair_make_of(&p, QR_ARCH_QWEN3_MOE, (const enum qr_gguf_type[]){QR_GGUF_T_Q4_K}, 1, false);
+    check_coded(&p, false, 4.625, "experts");
+    pair_release(&p);
     pair_make_of(&p, QR_ARCH_LLAMA, no_way, QR_COUNT(no_way), false);
     check_coded(&p, false, 16, "mixed with numbers");
     pair_release(&p);
@@ -496,6 +542,8 @@ static void family_make(struct pair *p, enum qr_arch arch, enum qr_gguf_type typ
     p->c.logits_divisor = arch == QR_ARCH_GRANITE ? 3 : 0;
     p->c.tied_head = arch != QR_ARCH_PHI3;
     p->c.window = p->c.window ? 6 : 0;
+    p->c.moe.n_ffn_shared = arch == QR_ARCH_QWEN2_MOE ? 64 : 0; /* a whole number of blocks */
+    p->c.moe.dense[0] = arch == QR_ARCH_QWEN3_MOE ? 1 : 0;
     if (third)
         p->c.rope.type = QR_ROPE_LINEAR, p->c.rope.factor = 8, p->c.rope.theta = 1000;
     if (arch == QR_ARCH_PHI3) {
@@ -512,7 +560,8 @@ static void family_make(struct pair *p, enum qr_arch arch, enum qr_gguf_type typ
 Test(gguf_model, every_family_gives_the_logits_of_its_safetensors)
 {
     static const enum qr_arch archs[] = {QR_ARCH_PHI3,   QR_ARCH_SMOLLM3, QR_ARCH_GRANITE,  QR_ARCH_GEMMA,
-                                         QR_ARCH_GEMMA2, QR_ARCH_GEMMA3,  QR_ARCH_STABLELM, QR_ARCH_GPT2};
+                                         QR_ARCH_GEMMA2, QR_ARCH_GEMMA3,  QR_ARCH_STABLELM, QR_ARCH_GPT2,
+                                         QR_ARCH_MIXTRAL, QR_ARCH_QWEN2_MOE, QR_ARCH_QWEN3_MOE};
     for (int i = 0; i < QR_COUNT(archs); i++) {
         struct pair p;
         family_make(&p, archs[i], QR_GGUF_T_F32);

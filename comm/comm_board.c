@@ -208,11 +208,10 @@ static void work(struct qr_board_seat *s, const struct qr_comm_call *call, char 
             memcpy(mine, data[call->root], (size_t)call->n * width);
         break;
     case QR_COMM_GATHER:
-        for (int32_t r = 0; s->rank == call->root && r < size; r++)
-            for (int64_t i = 0; r != s->rank && i < call->n_rows; i++) {
-                const size_t place = (size_t)(i * call->n + call->part[r]) * width;
-                memcpy(mine + place, data[r] + place, (size_t)(call->part[r + 1] - call->part[r]) * width);
-            }
+        for (int64_t i = 0; s->rank != call->root && i < call->n_rows; i++) {
+            const size_t place = (size_t)(i * call->n + call->part[s->rank]) * width;
+            memcpy(data[call->root] + place, mine + place, (size_t)(call->part[s->rank + 1] - call->part[s->rank]) * width);
+        }
         break;
     case QR_COMM_BARRIER:
         break;

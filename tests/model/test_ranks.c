@@ -18,7 +18,7 @@
 #define SEED 20261121
 
 #if defined(__SANITIZE_ADDRESS__)
-#define STEP 2
+#define STEP 3
 #else
 #define STEP 1
 #endif
@@ -89,11 +89,10 @@ Test(ranks, logits_of_2_3_and_4_ranks_are_those_of_one_but_for_the_order_of_two_
 {
     struct family f[8];
     const int32_t n = families(f);
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = STEP - 1; i < n; i += STEP) {
         struct temp_model t = temp_model_make(&f[i].c, QR_F32);
         check_order(&f[i], t.dir, QR_COMPUTE_F32);
-        if (i % STEP == 0)
-            check_order(&f[i], t.dir, QR_COMPUTE_BF16);
+        check_order(&f[i], t.dir, QR_COMPUTE_BF16);
         temp_model_remove(&t);
     }
 }
@@ -154,6 +153,7 @@ Test(ranks, an_int8_cache_shared_out_gives_the_bits_of_any_batch)
     rig_seq_free(&a);
     rig_seq_free(&b);
     crew_close(&w, 0);
+    qr_free(alone);
     qr_free(ids);
     temp_model_remove(&t);
 }

@@ -25,7 +25,7 @@ static int map_fd(struct qr_map_file *out, int fd, const char *path, size_t max_
     if ((uint64_t)st.st_size > max_bytes)
         return qr_err_set(err, QR_E_TOO_LARGE, "%s: has %lld bytes, expected at most %zu", path, (long long)st.st_size,
                           max_bytes);
-    *out = (struct qr_map_file){.n_bytes = (size_t)st.st_size};
+    *out = (struct qr_map_file){.n_bytes = (size_t)st.st_size, .changed_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec};
     if (out->n_bytes == 0)
         return 0;
     void *p = mmap(NULL, out->n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);

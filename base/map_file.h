@@ -15,6 +15,7 @@
 struct qr_map_file {
     const uint8_t *data; /* owned mapping; NULL when the file is empty */
     size_t n_bytes;
+    int64_t changed_ns;  /* when it was written last, by the system's clock */
 };
 
 /* Maps the whole of `path`. Errors: QR_E_NOT_FOUND, QR_E_IO, QR_E_TOO_LARGE when it has more than max_bytes. */

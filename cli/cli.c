@@ -133,7 +133,7 @@ int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const st
 
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m)
 {
-    *mo = (struct qr_model_options){.compute = (enum qr_compute)m->dtype, .quantize = (enum qr_quantize)m->quantize,
+    *mo = (struct qr_model_options){.compute = (enum qr_compute)m->dtype, .cache_packed = m->cache_packed, .quantize = (enum qr_quantize)m->quantize,
                                     .kv_cache = (enum qr_kv_cache)m->kv_cache};
     *bo = (struct qr_backend_options){.device = m->device, .isa = m->isa, .n_threads = (int32_t)m->threads, .cpus = m->cpus, .pin = m->pin,
                                         .tune = (enum qr_tune_mode)m->tune};

@@ -39,7 +39,7 @@ int qr_data_tokenizer_main(int argc, char **argv); /* of quire data */
 /* ---- options ---- */
 
 struct qr_cli_model {
-    const char *model, *device, *isa, *cpus;
+    const char *model, *device, *isa, *cpus, *cache_packed;
     int32_t dtype, quantize, kv_cache; /* enum qr_compute, enum qr_quantize, enum qr_kv_cache */
     int32_t tune;                      /* enum qr_tune_mode */
     int64_t threads, tensor_parallel;
@@ -82,6 +82,8 @@ struct qr_cli_lora {
      .arg = "TYPE", .group = "Model",                                                                                             \
      .help = "Type of cached keys and values: int8 (a scale per token and head) holds nearly twice the tokens of bf16; auto is f32 when computing " \
              "in f32, else bf16."},                                                                                               \
+    {.name = "cache-packed", .type = QR_OPT_STR, .offset = offsetof(T, m.cache_packed), .arg = "DIR", .group = "Model",             \
+     .help = "Keep the weights in DIR as they are packed, so that the next start maps them and packs nothing."},                  \
     {.name = "device", .type = QR_OPT_STR, .offset = offsetof(T, m.device), .builtin = "auto", .arg = "NAME", .group = "Model",    \
      .help = "Where to compute: cpu, cuda, cuda:N, or auto: the first GPU where there is one, else the processor."},              \
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(T, m.isa), .arg = "LEVEL", .group = "Model",                            \

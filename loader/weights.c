@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "loader/coded_rows.h"
 #include "loader/quantized_tensors.h"
+#include "loader/packed_cache.h"
 #include "loader/weight_table.h"
 
 #define REGION_ALIGN 64
@@ -38,6 +39,8 @@ static int check_present(const struct qr_tensor_files *st, const struct qr_model
     char name[QR_WEIGHT_NAME_MAX], shown[420] = "";
     int32_t n_missing = 0;
     size_t len = 0;
+    if (c->n_layers > qr_tensor_files_count(st)) /* absurd numbers are not walked through */
+        return qr_err_set(err, QR_E_DAMAGED, "%d layers by config.json, but only %d tensors in the files", c->n_layers, qr_tensor_files_count(st));
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         if (k.row->when == QR_WHEN_TIED || walk_tensor(&k, st, name)) /* a tied head is the embedding, which has a row already */
             continue;
@@ -64,6 +67,9 @@ static int check_tensor(const struct qr_weight_walk *k, const struct qr_tensor_f
     if (!t->type->computable)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": tensor %s is stored as %s, expected F32, F16 or BF16",
                           file, t->offset, t->name, t->type->name);
+    if (t->type->blocks && n_dims == 1)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": vector %s is stored as %s, expected F32, F16 or BF16", file, t->offset, t->name,
+                          t->type->name);
     return 0;
 }
 
@@ -607,7 +613,8 @@ static void fill_one(struct qr_weights *w, const struct qr_weight_walk *k, const
             pack_matrix(w, be, &one, first, t, &(struct cut){rows[i], cols[0], qr_weight_row_turned(k->row, k->c)});
 }
 
-static void fill_all(struct qr_weights *w, const struct qr_share *share, struct qr_backend *be)
+/* packed: the region is, already. */
+static void fill_all(struct qr_weights *w, const struct qr_share *share, struct qr_backend *be, bool packed)
 {
     char name[QR_WEIGHT_NAME_MAX];
     const struct qr_stored_tensor *table = NULL;
@@ -617,6 +624,8 @@ static void fill_all(struct qr_weights *w, const struct qr_share *share, struct 
             table = place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(w->files, t), be) ? t : NULL;
             continue;
         }
+        if (packed)
+            continue;
         fill_one(w, &k, share, t, be);
         qr_tensor_files_drop(w->files, t);
     }
@@ -626,6 +635,12 @@ static void fill_all(struct qr_weights *w, const struct qr_share *share, struct 
 
 int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
                     struct qr_err *err)
+{
+    return qr_weights_load_kept(w, st, share, be, to, NULL, err);
+}
+
+int qr_weights_load_kept(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
+                         const char *cache_dir, struct qr_err *err)
 {
     QR_ASSERT(w != NULL && st != NULL && share != NULL);
     QR_ASSERT(be != NULL && (qr_dtype_packs(to) || to == QR_CODED));
@@ -642,9 +657,16 @@ int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const stru
         return qr_err_set(err, QR_E_NO_ROOM, "the weights take %zu MiB as %s, %s %zu MiB of memory", n_bytes >> 20, qr_dtype_name(to),
                           be->mem->host ? "this machine has" : "the device has free", have >> 20);
     }
-    w->region = w->mem->alloc(n_bytes);
+    struct qr_packed_key key = {.path = ""};
+    const bool keeps = cache_dir && be->mem->host;
+    if (keeps)
+        qr_packed_key_make(&key, cache_dir, st, share, be->k->name, to, n_bytes);
+    const bool packed = keeps && qr_packed_map(&w->packed, &key, n_bytes, be);
+    w->region = packed ? (void *)(uintptr_t)(w->packed.data + QR_PACKED_HEADER_BYTES) : w->mem->alloc(n_bytes);
     place_all(w, c, be->k);
-    fill_all(w, share, be);
+    fill_all(w, share, be, packed);
+    if (keeps && !packed)
+        qr_packed_keep(&key, w->region, n_bytes, be);
     return 0;
 }
 
@@ -671,7 +693,10 @@ void qr_weights_release(struct qr_weights *w)
     QR_ASSERT(w != NULL);
     if (w->mem) {
         w->mem->free(w->table_copy);
-        w->mem->free(w->region);
+        if (w->packed.data)
+            qr_map_file_close(&w->packed);
+        else
+            w->mem->free(w->region);
     }
     qr_free(w->layer);
     qr_tensor_files_close(w->files);

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/map_file.h"
 #include "kernels/backend.h"
 #include "kernels/tensor.h"
 #include "loader/model_config.h"
@@ -35,7 +36,8 @@ struct qr_weights {
     struct qr_layer_weights *layer; /* owned [n_layers] */
     int32_t n_layers;
     enum qr_dtype matrix_dtype;     /* of packed matrices: f32, bf16, QR_CODED, or quantized from what the file stores (to 4 bits: but the head to 8) */
-    void *region;                   /* owned: packed matrices and vectors */
+    void *region;                   /* owned: packed matrices and vectors; inside `packed` where that is mapped */
+    struct qr_map_file packed;      /* owned: a packed copy (--cache-packed), or zeros */
     void *table_copy;               /* owned: embedding rows that the file holds unaligned or of another type, or a device needs, else NULL */
     size_t region_bytes, table_bytes; /* table_bytes: the embedding's rows; 0: the head's */
     struct qr_tensor_files *files;   /* owned */
@@ -68,6 +70,9 @@ size_t qr_weights_region_bytes(const struct qr_tensor_files *st, const struct qr
  * qr_weights_check, QR_E_NO_ROOM. */
 int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
                     struct qr_err *err);
+/* The same with a packed copy in the directory cache_dir (NULL: none): used where it is there and fits, else kept there. On a device there is none. */
+int qr_weights_load_kept(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
+                         const char *cache_dir, struct qr_err *err);
 void qr_weights_release(struct qr_weights *w);
 
 /* Shapes and places without memory behind them (packed and data point nowhere), for planning: takes over `st`, which passed

@@ -257,7 +257,7 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
     warn_unused(files, &m->config);
     qr_other_files_log(dir);
     rc = admit(m, files, dtype, be, options, err);
-    rc = rc ? rc : qr_weights_load(&m->weights, files, &m->share, be, dtype, err);
+    rc = rc ? rc : qr_weights_load_kept(&m->weights, files, &m->share, be, dtype, options->cache_packed, err);
     if (rc) {
         qr_tensor_files_close(files);
         qr_free(m);

@@ -51,6 +51,7 @@ struct qr_model_options {
     int (*admit)(void *user, const struct qr_model_plan *plan, struct qr_err *err);
     void *admit_user;        /* borrowed */
     int32_t plan_tokens, plan_logits;
+    const char *cache_packed; /* a directory for packed copies of weights, so that the next opening need not pack (borrowed); NULL: none */
     int32_t ctx_max;         /* 0: the configuration's maximum; more than that only as far as rope scaling stretches it */
     struct qr_comm *comm;    /* borrowed: the ranks that the model is shared out to (ranks.h); all open it alike. NULL: none */
     int32_t n_ranks;         /* for a plan, which then is rank 0's: as many ranks; 0: as many as comm has, or one */

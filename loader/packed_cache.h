@@ -1,0 +1,35 @@
+/* packed_cache.h - inside loader/ only: packed weights kept in a file, so that the next start maps them where it would pack.
+ *
+ * A copy is known by its key: the program that packed it (its build id), the level of the kernels, the type, the share of ranks, the configuration, and of
+ * each source file the name, size, time of change and first bytes. The file is a page with key and hash, then the region as it lies in memory; it is written
+ * beside its name and moved there, belongs to the user, and is used only when key, size and the hash of all of it agree. Whatever else lies there is said in
+ * one line of the log and left out, and a new copy takes its place.
+ */
+#ifndef QR_LOADER_PACKED_CACHE_H
+#define QR_LOADER_PACKED_CACHE_H
+
+#include <stdbool.h>
+
+#include "base/map_file.h"
+#include "kernels/backend.h"
+#include "loader/share.h"
+#include "loader/tensor_files.h"
+
+#define QR_PACKED_HEADER_BYTES ((size_t)4096)
+
+struct qr_packed_key {
+    char text[1024]; /* what must agree */
+    char path[4096]; /* the file's; "" where no copy can be kept */
+};
+
+/* `dir` is made when it is not there. Where the program has no build id there is no key. */
+void qr_packed_key_make(struct qr_packed_key *key, const char *dir, const struct qr_tensor_files *st, const struct qr_share *share, const char *kernels,
+                        enum qr_dtype to, size_t n_bytes);
+
+/* The region begins QR_PACKED_HEADER_BYTES behind out->data, which whoever called unmaps. False: there is none, or none that can be used. Read by all threads. */
+bool qr_packed_map(struct qr_map_file *out, const struct qr_packed_key *key, size_t n_bytes, struct qr_backend *be);
+
+/* Keeps a copy; what prevents it is said in the log, and a start goes on without. */
+void qr_packed_keep(const struct qr_packed_key *key, const void *region, size_t n_bytes, struct qr_backend *be);
+
+#endif

@@ -1,0 +1,460 @@
+/* Model files with one thing wrong, through everything that opens a model: each opens or is refused with a message, soon, in little memory, without an abort. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "loader/check.h"
+#include "loader/make_model.h"
+#include "model/model.h"
+#include "tests/gguf_make.h"
+#include "tests/temp.h"
+#include "tokenizer/chat.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLOW 20    /* times slower, on a machine with neighbours */
+#define SANITIZED true /* memory is the sanitizer's */
+#else
+#define SLOW 5
+#define SANITIZED false
+#endif
+#define LIMIT_US (100000 * SLOW) /* of one case; the slowest is printed, which alone on the machine is to be below 100,000 */
+#define LIMIT_KIB (64 << 10)
+#define SEED 20261121
+
+/* A directory under attack. */
+struct victim {
+    char dir[64], path[160];  /* path: what is opened: the directory, or a file in it */
+    struct qr_backend *be;
+    char *bytes;              /* the good contents of the file that is damaged */
+    size_t n_bytes;
+    char file[160];
+    int32_t n_opened, n_refused;
+    int64_t slowest_us;
+    char slowest[160];
+    long kib_before;
+};
+
+/* Of the cases every so many, drawn: all of them take two minutes (QUIRE_FULL=1). */
+static uint32_t case_step(void)
+{
+    return getenv("QUIRE_FULL") ? 1 : SANITIZED ? 160 : 16;
+}
+
+static bool passed_over(struct qr_rng *rng)
+{
+    return qr_rng_below(rng, case_step()) != 0;
+}
+
+static long peak_kib(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return u.ru_maxrss;
+}
+
+static void put_file(const char *path, const void *bytes, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    cr_assert_not_null(f, "%s", path);
+    cr_assert_eq(fwrite(bytes, 1, n, f), n);
+    fclose(f);
+}
+
+static void copy_file(const char *dir, const char *from, const char *name)
+{
+    struct qr_map_file f;
+    struct qr_err err = {0};
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", from, name);
+    cr_assert_eq(qr_map_file_open(&f, path, SIZE_MAX, &err), 0, "%s", err.msg);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    put_file(path, f.data, f.n_bytes);
+    qr_map_file_close(&f);
+}
+
+static void victim_begin(struct victim *v, const char *file)
+{
+    const struct qr_backend_options o = {.device = "cpu", .isa = "ref", .n_threads = 1, .step_rows_max = 8};
+    struct qr_err err = {0};
+    struct qr_map_file f;
+    cr_assert_eq(qr_backend_open(&v->be, &o, &err), 0, "%s", err.msg);
+    snprintf(v->file, sizeof v->file, "%.63s/%.80s", v->dir, file);
+    cr_assert_eq(qr_map_file_open(&f, v->file, SIZE_MAX, &err), 0, "%s", err.msg);
+    v->bytes = qr_alloc(f.n_bytes + 1, 1);
+    memcpy(v->bytes, f.data, f.n_bytes);
+    v->n_bytes = f.n_bytes;
+    qr_map_file_close(&f);
+    qr_log_set_level(QR_LOG_ERROR);
+}
+
+/* Everything that reads of a model, as `quire check` and a server do. */
+static int open_all(struct victim *v, struct qr_err *err)
+{
+    struct qr_check_options co = {0};
+    struct qr_buf text = {0};
+    struct qr_source *source;
+    struct qr_tokenizer *tokenizer = NULL;
+    struct qr_chat *chat = NULL;
+    struct qr_model *m;
+    const struct qr_model_options o = {.compute = QR_COMPUTE_AUTO};
+    int check_rc = qr_model_check(&text, v->path, &co, err);
+    cr_assert(check_rc == 0 || (err->code == (enum qr_code)check_rc && err->msg[0]));
+    qr_buf_release(&text);
+    int rc = qr_source_open(&source, v->path, err);
+    if (rc)
+        return rc;
+    rc = qr_tokenizer_open_from(&tokenizer, source, err);
+    rc = rc ? rc : qr_chat_open_from(&chat, source, err);
+    qr_chat_close(chat);
+    if (tokenizer)
+        qr_tokenizer_close(tokenizer);
+    qr_source_unref(source);
+    struct qr_err other;
+    int model_rc = qr_model_open(&m, v->path, v->be, &o, &other);
+    if (model_rc == 0)
+        qr_model_close(m);
+    else
+        *err = other;
+    cr_assert((model_rc == 0) == (check_rc == 0), "check says %d, opening %d: %s", check_rc, model_rc, err->msg);
+    return rc ? rc : model_rc;
+}
+
+static int attack(struct victim *v, const void *bytes, size_t n, const char *what)
+{
+    struct qr_err err = {0};
+    put_file(v->file, bytes, n);
+    const int64_t began = qr_clock_us();
+    int rc = open_all(v, &err);
+    const int64_t us = qr_clock_us() - began;
+    cr_assert(rc <= 0 && (rc == 0 || err.msg[0]), "%s", what);
+    cr_expect_lt(us, LIMIT_US, "%s took %lld us: %s", what, (long long)us, err.msg);
+    if (us > v->slowest_us) {
+        v->slowest_us = us;
+        snprintf(v->slowest, sizeof v->slowest, "%.150s", what);
+    }
+    v->n_opened += rc == 0;
+    v->n_refused += rc != 0;
+    return rc;
+}
+
+static void victim_end(struct victim *v, const char *what)
+{
+    char command[100];
+    const long kib = peak_kib() - v->kib_before;
+    printf("%s: %d refused, %d opened, slowest %.1f ms (%s), %ld KiB more at the peak\n", what, v->n_refused, v->n_opened, (double)v->slowest_us / 1e3,
+           v->slowest, kib);
+    cr_expect(SANITIZED || kib <= LIMIT_KIB, "%ld KiB", kib);
+    qr_free(v->bytes);
+    qr_backend_close(v->be);
+    snprintf(command, sizeof command, "rm -r '%s'", v->dir);
+    cr_assert_eq(system(command), 0);
+}
+
+static struct victim directory(const char *file)
+{
+    struct victim v = {.kib_before = peak_kib()};
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    const struct qr_make_options o = {.store = QR_BF16, .seed = 7};
+    struct qr_err err = {0};
+    char path[128];
+    c.n_layers = 1;
+    temp_dir_make(v.dir, "bad");
+    cr_assert_eq(qr_model_make_with(v.dir, &c, &o, &err), 0, "%s", err.msg);
+    copy_file(v.dir, QUIRE_SOURCE_DIR "/models/quire-tiny", "tokenizer.json");
+    copy_file(v.dir, QUIRE_SOURCE_DIR "/models/quire-tiny", "tokenizer_config.json");
+    snprintf(path, sizeof path, "%s/generation_config.json", v.dir);
+    const char *generation = "{\"eos_token_id\": [2, 3], \"temperature\": 0.5, \"top_k\": 7, \"top_p\": 0.9, \"min_p\": 0.1, \"repetition_penalty\": 1.1}";
+    put_file(path, generation, strlen(generation));
+    snprintf(v.path, sizeof v.path, "%s", v.dir);
+    victim_begin(&v, file);
+    return v;
+}
+
+/* ---- JSON ---- */
+
+/* `n` of something in place of bytes [at, at + len) of the text. */
+static int attack_text(struct victim *v, const char *text, size_t text_len, size_t prefix, size_t at, size_t len, const char *with, const char *what)
+{
+    struct qr_buf b = {0};
+    char title[160];
+    uint64_t n;
+    qr_buf_put(&b, text, prefix + at);
+    qr_buf_put_str(&b, with);
+    qr_buf_put(&b, text + prefix + at + len, text_len - prefix - at - len);
+    if (prefix) { /* a safetensors file's length of the header */
+        memcpy(&n, b.data, sizeof n);
+        n += strlen(with);
+        n -= len;
+        memcpy(b.data, &n, sizeof n);
+    }
+    snprintf(title, sizeof title, "%s, byte %zu: %.40s in place of %.*s", what, at, with, (int)(len < 40 ? len : 40), text + prefix + at);
+    int rc = attack(v, b.data, b.len, title);
+    qr_buf_release(&b);
+    return rc;
+}
+
+static const char *const wrong[] = {"0", "1", "-1", "2147483648", "4294967296", "9223372036854775808", "18446744073709551615", "1e308", "1e999", "0.5",
+                                    "null", "true", "\"\"", "\"x\"", "[]", "[1]", "{}", "{\"a\": 1}", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[0]"};
+
+/* Every `step`th value (and every scalar and key where step is 1) replaced by each of the wrong ones; JSON in bytes [prefix, prefix + len). */
+static void attack_values(struct victim *v, size_t prefix, size_t len, size_t step)
+{
+    struct qr_json_token t;
+    struct qr_err err = {0};
+    struct qr_rng rng = {.seed = SEED};
+    struct qr_json_scan *scan = qr_json_scan_new(v->bytes + prefix, len, &qr_json_limits_file);
+    size_t n = 0;
+    while (qr_json_next(scan, &t, &err) == 0 && t.event != QR_JSON_DONE) {
+        const bool quoted = t.event == QR_JSON_STRING || t.event == QR_JSON_KEY;
+        if (t.event <= QR_JSON_ARRAY_END || n++ % step != 0)
+            continue;
+        const size_t at = (size_t)(t.text - v->bytes) - prefix - quoted, n_text = t.len + 2 * quoted;
+        for (int i = 0; i < QR_COUNT(wrong); i++)
+            if (!passed_over(&rng))
+                attack_text(v, v->bytes, v->n_bytes, prefix, at, n_text, wrong[i], strrchr(v->file, '/') + 1);
+    }
+    cr_expect_eq(err.msg[0], 0, "%s", err.msg);
+    qr_json_scan_free(scan);
+}
+
+/* Cut everywhere in the first n bytes, and one bit flipped everywhere. */
+static void attack_bytes(struct victim *v, size_t n, size_t step)
+{
+    struct qr_rng rng = {.seed = SEED};
+    char what[80];
+    for (size_t i = 0; i < n; i += step) {
+        if (passed_over(&rng))
+            continue;
+        snprintf(what, sizeof what, "cut at byte %zu", i);
+        cr_expect_lt(attack(v, v->bytes, i, what), 0, "%s", what);
+        snprintf(what, sizeof what, "a bit of byte %zu", i);
+        const char was = v->bytes[i];
+        v->bytes[i] = (char)(was ^ (char)(1u << qr_rng_below(&rng, 8)));
+        attack(v, v->bytes, v->n_bytes, what);
+        v->bytes[i] = was;
+    }
+}
+
+Test(bad_files, of_a_directory_every_value_of_every_json_file_is_replaced_by_wrong_ones)
+{
+    static const struct {
+        const char *file;
+        size_t step, cut; /* of values, of bytes */
+    } files[] = {{"config.json", 1, 3}, {"generation_config.json", 1, 3}, {"tokenizer_config.json", 2, 41}, {"tokenizer.json", 241, 3001}};
+    for (int i = 0; i < QR_COUNT(files); i++) {
+        struct victim v = directory(files[i].file);
+        cr_expect_eq(attack(&v, v.bytes, v.n_bytes, "whole"), 0);
+        attack_values(&v, 0, v.n_bytes, files[i].step);
+        attack_bytes(&v, v.n_bytes - 2, files[i].cut);
+        victim_end(&v, files[i].file);
+    }
+}
+
+Test(bad_files, nesting_without_end_is_refused)
+{
+    static const char *const files[] = {"config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"};
+    const size_t n = 100000;
+    for (int i = 0; i < QR_COUNT(files); i++) {
+        struct victim v = directory(files[i]);
+        char *deep = qr_alloc(n + 6, 1);
+        memset(deep, '[', n);
+        memcpy(deep, "{\"a\":", 5);
+        cr_expect_lt(attack(&v, deep, n, files[i]), 0);
+        qr_free(deep);
+        victim_end(&v, files[i]);
+    }
+}
+
+/* ---- safetensors ---- */
+
+Test(bad_files, of_a_safetensors_header_every_number_and_byte_is_damaged)
+{
+    struct victim v = directory("model.safetensors");
+    static const uint64_t lengths[] = {0, 1, UINT64_C(1) << 31, UINT64_C(1) << 32, UINT64_C(1) << 63, UINT64_MAX};
+    uint64_t n;
+    memcpy(&n, v.bytes, sizeof n);
+    cr_expect_eq(attack(&v, v.bytes, v.n_bytes, "whole"), 0);
+    attack_values(&v, sizeof n, (size_t)n, 2);
+    attack_bytes(&v, sizeof n + (size_t)n, 7);
+    for (int i = 0; i < QR_COUNT(lengths); i++) {
+        memcpy(v.bytes, &lengths[i], sizeof n);
+        cr_expect_lt(attack(&v, v.bytes, v.n_bytes, "length of the header"), 0);
+    }
+    victim_end(&v, "model.safetensors");
+}
+
+Test(bad_files, of_an_index_every_value_is_replaced_by_wrong_ones)
+{
+    struct victim v = {.kib_before = peak_kib()};
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    const struct qr_make_options o = {.store = QR_BF16, .seed = 7, .n_shards = 2};
+    struct qr_err err = {0};
+    c.n_layers = 1;
+    temp_dir_make(v.dir, "bad");
+    cr_assert_eq(qr_model_make_with(v.dir, &c, &o, &err), 0, "%s", err.msg);
+    copy_file(v.dir, QUIRE_SOURCE_DIR "/models/quire-tiny", "tokenizer.json");
+    snprintf(v.path, sizeof v.path, "%s", v.dir);
+    victim_begin(&v, "model.safetensors.index.json");
+    attack_values(&v, 0, v.n_bytes, 3);
+    attack_text(&v, v.bytes, v.n_bytes, 0, 0, 0, "[", "index");
+    victim_end(&v, "model.safetensors.index.json");
+}
+
+/* ---- GGUF ---- */
+
+#define EMBD 32
+#define VOCAB (3 + 256 + 5)
+
+static void put_vocab(struct qr_buf *b)
+{
+    static const char *const tail[] = {"\xe2\x96\x81", "a", "b", "ab", "\xe2\x96\x81" "a"};
+    gguf_key_text(b, "tokenizer.ggml.model", "llama");
+    gguf_key_array(b, "tokenizer.ggml.tokens", QR_GGUF_STRING, VOCAB);
+    for (int i = 0; i < VOCAB; i++) {
+        char text[8];
+        snprintf(text, sizeof text, i == 0 ? "<unk>" : i == 1 ? "<s>" : i == 2 ? "</s>" : "<0x%02X>", (unsigned)(i - 3));
+        gguf_text(b, i < 259 ? text : tail[i - 259]);
+    }
+    gguf_key_array(b, "tokenizer.ggml.scores", QR_GGUF_F32, VOCAB);
+    for (int i = 0; i < VOCAB; i++) {
+        const float score = i < 259 ? 0.0f : (float)(258 - i);
+        qr_buf_put(b, &score, sizeof score);
+    }
+    gguf_key_array(b, "tokenizer.ggml.token_type", QR_GGUF_I32, VOCAB);
+    for (uint32_t i = 0; i < VOCAB; i++)
+        gguf_u32(b, i == 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1);
+    gguf_key_u32(b, "tokenizer.ggml.bos_token_id", 1);
+    gguf_key_u32(b, "tokenizer.ggml.eos_token_id", 2);
+    gguf_key_bool(b, "tokenizer.ggml.add_bos_token", 1);
+}
+
+/* A llama of one layer with a vocabulary of bytes; *vocab_at, *vocab_end: what is many values of one kind. */
+static void put_gguf(struct qr_buf *b, size_t *vocab_at, size_t *vocab_end, size_t *header_end)
+{
+    static const struct {
+        const char *name;
+        uint64_t dim[2];
+        uint32_t type;
+    } tensors[] = {{"token_embd.weight", {EMBD, VOCAB}, QR_GGUF_T_Q8_0}, {"output_norm.weight", {EMBD, 0}, QR_GGUF_T_F32},
+                   {"blk.0.attn_norm.weight", {EMBD, 0}, QR_GGUF_T_F32}, {"blk.0.attn_q.weight", {EMBD, EMBD}, QR_GGUF_T_Q4_0},
+                   {"blk.0.attn_k.weight", {EMBD, EMBD}, QR_GGUF_T_Q8_0}, {"blk.0.attn_v.weight", {EMBD, EMBD}, QR_GGUF_T_F16},
+                   {"blk.0.attn_output.weight", {EMBD, EMBD}, QR_GGUF_T_BF16}, {"blk.0.ffn_norm.weight", {EMBD, 0}, QR_GGUF_T_F32},
+                   {"blk.0.ffn_gate.weight", {EMBD, 64}, QR_GGUF_T_Q5_1}, {"blk.0.ffn_up.weight", {EMBD, 64}, QR_GGUF_T_Q4_1},
+                   {"blk.0.ffn_down.weight", {64, EMBD}, QR_GGUF_T_IQ4_NL}};
+    uint64_t at = 0;
+    gguf_begin(b, 3, QR_COUNT(tensors), 18);
+    gguf_key_text(b, "general.architecture", "llama");
+    gguf_key_u32(b, "general.alignment", 32);
+    gguf_key_u32(b, "split.count", 0);
+    gguf_key_u32(b, "llama.context_length", 64);
+    gguf_key_u32(b, "llama.embedding_length", EMBD);
+    gguf_key_u32(b, "llama.block_count", 1);
+    gguf_key_u32(b, "llama.feed_forward_length", 64);
+    gguf_key_u32(b, "llama.attention.head_count", 2);
+    gguf_key_u32(b, "llama.attention.head_count_kv", 2);
+    gguf_key_f32(b, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_key_f32(b, "llama.rope.freq_base", 10000);
+    *vocab_at = b->len + 400;
+    put_vocab(b);
+    *vocab_end = b->len - 300;
+    for (int i = 0; i < QR_COUNT(tensors); i++) {
+        const struct qr_gguf_layout *l = qr_gguf_layout(tensors[i].type);
+        const uint64_t n = tensors[i].dim[0] * (tensors[i].dim[1] ? tensors[i].dim[1] : 1);
+        gguf_tensor(b, tensors[i].name, tensors[i].dim[1] ? 2 : 1, tensors[i].dim, tensors[i].type, at);
+        at = qr_align_up((size_t)(at + n / (uint64_t)l->elements * (uint64_t)l->bytes), 32);
+    }
+    *header_end = b->len;
+    gguf_align(b, 32);
+    for (uint64_t i = 0; i < at; i++)
+        qr_buf_put_byte(b, 0);
+}
+
+static struct victim gguf_victim(size_t *vocab_at, size_t *vocab_end, size_t *header_end)
+{
+    struct victim v = {.kib_before = peak_kib()};
+    struct qr_buf b = {0};
+    temp_dir_make(v.dir, "bad");
+    put_gguf(&b, vocab_at, vocab_end, header_end);
+    snprintf(v.path, sizeof v.path, "%s/model.gguf", v.dir);
+    put_file(v.path, b.data, b.len);
+    qr_buf_release(&b);
+    victim_begin(&v, "model.gguf");
+    return v;
+}
+
+/* At every byte of the header, so at every number of it, each value in 4 and in 8 bytes. The vocabulary's inside is of three kinds of values: some of it. */
+Test(bad_files, of_a_gguf_header_every_number_is_replaced_by_wrong_ones)
+{
+    static const uint64_t values[] = {0, 1, 8, 9, UINT64_C(1) << 31, UINT64_C(1) << 32, UINT64_C(1) << 63, UINT64_MAX, UINT64_MAX >> 1};
+    size_t vocab_at, vocab_end, end;
+    struct victim v = gguf_victim(&vocab_at, &vocab_end, &end);
+    struct qr_rng rng = {.seed = SEED};
+    cr_expect_eq(attack(&v, v.bytes, v.n_bytes, "whole"), 0);
+    for (size_t at = 4; at < end; at += at > vocab_at && at < vocab_end ? 97 : 1) {
+        for (int k = 0; k < 2 * QR_COUNT(values); k++) {
+            char saved[8], what[80];
+            const size_t n = k % 2 ? 8 : 4;
+            if (passed_over(&rng) || (k % 2 == 0 && (values[k / 2] == UINT64_C(1) << 32 || values[k / 2] == UINT64_C(1) << 63))) /* 4 bytes of it are zeros */
+                continue;
+            memcpy(saved, v.bytes + at, n);
+            memcpy(v.bytes + at, &values[k / 2], n);
+            snprintf(what, sizeof what, "%zu bytes at %zu: %llx", n, at, (unsigned long long)values[k / 2]);
+            attack(&v, v.bytes, v.n_bytes, what);
+            memcpy(v.bytes + at, saved, n);
+        }
+    }
+    victim_end(&v, "GGUF, numbers");
+}
+
+Test(bad_files, a_gguf_file_is_cut_at_every_byte_of_its_header_and_bits_of_it_flip)
+{
+    size_t vocab_at, vocab_end, end;
+    struct victim v = gguf_victim(&vocab_at, &vocab_end, &end);
+    attack_bytes(&v, end, 3);
+    victim_end(&v, "GGUF, bytes");
+}
+
+/* What the metadata says in another form than is expected: a kind that is no number, or several where there is one. */
+Test(bad_files, metadata_of_another_kind_is_refused_by_name)
+{
+    static const char *const keys[] = {"llama.feed_forward_length", "llama.attention.head_count", "llama.attention.head_count_kv", "llama.block_count",
+                                       "general.alignment", "llama.context_length", "tokenizer.ggml.bos_token_id", "tokenizer.ggml.tokens",
+                                       "tokenizer.ggml.scores", "tokenizer.ggml.token_type", "llama.rope.freq_base", "general.architecture", "split.count"};
+    size_t vocab_at, vocab_end, end;
+    struct victim v = gguf_victim(&vocab_at, &vocab_end, &end);
+    for (int i = 0; i < QR_COUNT(keys); i++) {
+        /* The key under its own name in front, as an array of two; the one behind gets another last letter. */
+        struct qr_buf b = {0};
+        struct qr_err err = {0};
+        uint64_t n_keys;
+        char *at = memmem(v.bytes, v.n_bytes, keys[i], strlen(keys[i]));
+        cr_assert_not_null(at);
+        qr_buf_put(&b, v.bytes, 24);
+        memcpy(&n_keys, b.data + 16, 8);
+        n_keys++;
+        memcpy(b.data + 16, &n_keys, 8);
+        gguf_key_array(&b, keys[i], QR_GGUF_U32, 2);
+        gguf_u32(&b, 64);
+        gguf_u32(&b, 64);
+        char *last = at + strlen(keys[i]) - 1;
+        *last ^= 1;
+        qr_buf_put(&b, v.bytes + 24, end - 24);
+        *last ^= 1;
+        gguf_align(&b, 32);
+        qr_buf_put(&b, v.bytes + qr_align_up(end, 32), v.n_bytes - qr_align_up(end, 32));
+        cr_expect_lt(attack(&v, b.data, b.len, keys[i]), 0, "%s as an array is taken", keys[i]);
+        put_file(v.file, b.data, b.len);
+        open_all(&v, &err);
+        qr_buf_release(&b);
+    }
+    victim_end(&v, "GGUF, kinds");
+}

@@ -14,6 +14,7 @@
 #include "bench/samples.h"
 #include "comm/launch.h"
 #include "kernels/cpu/pool.h"
+#include "model/lora.h"
 #include "model/ranks.h"
 
 #define BLOCK_TOKENS 16
@@ -25,6 +26,7 @@ struct throughput_options {
     const char *model, *device, *isa, *prefill, *batch, *depth;
     int32_t dtype, quantize, kv_cache, tune;
     int64_t tensor_parallel, threads, steps, repeats, chunk, cache_bytes;
+    struct qr_str_list lora;
     bool plain, apart, untuned, json, probe;
 };
 
@@ -64,6 +66,8 @@ static const struct qr_option table[] = {
      .help = "Each case also with one kernel for each verb instead of fused ones, taking turns."},
     {.name = "apart", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, apart), .builtin = "false",
      .help = "Each case also unfused: as plain, and q, k, v, gate and up in products of their own."},
+    {.name = "lora", .type = QR_OPT_LIST, .offset = offsetof(struct throughput_options, lora), .arg = "DIR",
+     .help = "Each case also with this adapter; several: sequences take them in turn."},
     {.name = "tune", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, tune), .builtin = "cached", .choices = "off|cached",
      .arg = "WHEN", .help = "Whether to use what quire bench tune has measured."},
     {.name = "untuned", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, untuned), .builtin = "false",
@@ -86,6 +90,10 @@ struct rig {
     struct qr_exec exec;
     struct qr_kv_view kv;
     void *act_mem, *kv_mem;
+    struct qr_lora *lora;               /* owned, or NULL */
+    struct qr_row_group *group;         /* owned [adapters] */
+    int32_t *group_row;                 /* owned [rows_max] */
+    bool adapted;                       /* the next steps' sequences have adapters */
     int32_t seqs_max, rows_max, stride; /* stride: blocks of a sequence in the case at hand */
     double read_s_byte, op_s;           /* the probes: seconds for a byte read and for an operation; 0 without */
     double weight_bytes, kv_token_bytes;
@@ -274,11 +282,16 @@ static void make_room(struct rig *r, int32_t n_blocks)
     /* Pages never written are one page of zeros: no memory would be read. */
     r->be->mem->zero(r->be->queue, r->kv_mem, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
     size_t act_bytes = (r->o->plain || r->o->apart ? PLAIN_ROOM : 1) * qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
+    const size_t adapted = r->lora ? qr_lora_act_bytes(r->model, r->rows_max, r->seqs_max) : 0;
+    act_bytes = adapted > act_bytes ? adapted : act_bytes;
     r->act_mem = qr_model_act_alloc(r->model, r->be, act_bytes);
     qr_arena_init_fixed(&r->act, r->act_mem, act_bytes);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
     qr_exec_join(&r->exec);
     r->usual = r->exec.ops;
+    r->exec.lora = r->lora;
+    r->group = qr_alloc((size_t)r->o->lora.n, sizeof *r->group);
+    r->group_row = ints(r->rows_max);
     r->ids = ints(r->rows_max);
     r->pos = ints(r->rows_max);
     r->slot = ints(r->rows_max);
@@ -292,15 +305,32 @@ static void make_room(struct rig *r, int32_t n_blocks)
 
 static void close_rig(struct rig *r)
 {
-    int32_t *const owned[] = {r->ids, r->pos, r->slot, r->row_start, r->ctx_len, r->logit_row, r->blocks};
+    int32_t *const owned[] = {r->ids, r->pos, r->slot, r->row_start, r->ctx_len, r->logit_row, r->blocks, r->group_row};
     for (int i = 0; i < QR_COUNT(owned); i++)
         qr_free(owned[i]);
+    qr_free(r->group);
     qr_exec_release(&r->exec);
+    qr_lora_free(r->lora);
     qr_model_act_free(r->model, r->be, r->act_mem);
     if (r->kv_mem)
         r->be->mem->free(r->kv_mem);
     qr_model_close(r->model);
     qr_backend_close(r->be);
+}
+
+/* Sequences take adapters in turn. Returns how many groups of rows there are. */
+static int32_t group_rows(struct rig *r, int32_t n_seqs, int32_t n_rows)
+{
+    const int32_t n = r->o->lora.n < n_seqs ? r->o->lora.n : n_seqs;
+    int32_t at = 0;
+    for (int32_t i = 0; i < n; i++) {
+        r->group[i] = (struct qr_row_group){.row = r->group_row + at, .slot = i};
+        for (int32_t s = i; s < n_seqs; s += n)
+            for (int32_t k = 0; k < n_rows; k++)
+                r->group_row[at++] = s * n_rows + k;
+        r->group[i].n_rows = (int32_t)(r->group_row + at - r->group[i].row);
+    }
+    return n;
 }
 
 /* One step: n_rows new tokens at position `first` on in each of n_seqs sequences, logits of the last. */
@@ -320,7 +350,8 @@ static void step(struct rig *r, int32_t n_seqs, int32_t first, int32_t n_rows, s
     }
     const struct qr_batch b = {.n_tokens = row, .n_seqs = n_seqs, .n_prefill_seqs = n_rows > 1 ? n_seqs : 0, .n_logits = n_seqs,
                                .block_tokens = BLOCK_TOKENS, .table_stride = r->stride, .ids = r->ids, .pos = r->pos, .slot = r->slot,
-                               .row_start = r->row_start, .ctx_len = r->ctx_len, .block_table = r->blocks, .logit_row = r->logit_row};
+                               .row_start = r->row_start, .ctx_len = r->ctx_len, .block_table = r->blocks, .logit_row = r->logit_row,
+                               .group = r->group, .n_groups = r->adapted ? group_rows(r, n_seqs, n_rows) : 0};
     qr_model_forward(&r->exec, &b);
 }
 
@@ -358,13 +389,14 @@ static void report(const struct rig *r, const struct bench_case *c, struct qr_sa
 }
 
 /* What takes turns. */
-enum { USUAL, PLAIN, APART, UNTUNED, WAYS };
-static const char *const way_name[2][WAYS] = {{"prefill", "prefill-plain", "prefill-apart", "prefill-untuned"},
-                                              {"decode", "decode-plain", "decode-apart", "decode-untuned"}};
+enum { USUAL, PLAIN, APART, UNTUNED, ADAPTED, WAYS };
+static const char *const way_name[2][WAYS] = {{"prefill", "prefill-plain", "prefill-apart", "prefill-untuned", "prefill-lora"},
+                                              {"decode", "decode-plain", "decode-apart", "decode-untuned", "decode-lora"}};
 
 static bool wanted(const struct rig *r, int way)
 {
-    return way == USUAL || (way == PLAIN && r->o->plain) || (way == APART && r->o->apart) || (way == UNTUNED && r->o->untuned);
+    return way == USUAL || (way == PLAIN && r->o->plain) || (way == APART && r->o->apart) || (way == UNTUNED && r->o->untuned) ||
+           (way == ADAPTED && r->lora);
 }
 
 static int run_cases(struct rig *r, const struct bench_case *cases, int32_t n, struct qr_err *err)
@@ -393,6 +425,7 @@ static int run_cases(struct rig *r, const struct bench_case *cases, int32_t n, s
             for (int way = 0; way < WAYS; way++)
                 if (wanted(r, way)) {
                     r->exec.ops = way == PLAIN ? &qr_ops_plain : way == APART ? &qr_ops_apart : r->usual;
+                    r->adapted = way == ADAPTED;
                     r->be->pool->tune = way == UNTUNED ? NULL : r->be->tune;
                     const double before = r->comm ? r->comm->stats.waited : 0, t = case_s(r, c, &rng);
                     if (k < 0)
@@ -454,6 +487,8 @@ static int run(const void *options, int *status, struct qr_err *err)
     rc = open_model(&r, o, qr_comm_team_comm(&team), seqs_max, err);
     if (rc == 0)
         n_cases = fit_cases(&r, cases, n_cases, &n_blocks);
+    if (rc == 0 && o->lora.n > 0)
+        rc = qr_lora_open(&r.lora, r.model, r.be, o->lora.item, o->lora.n, r.rows_max, err);
     rc = rc ? rc : agree(&r, &n_blocks, err);
     if (rc == 0) {
         make_room(&r, n_blocks);

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "engine/sampler.h"
+#include "model/lora.h"
 #include "model/ranks.h"
 #include "model/tune.h"
 
@@ -16,6 +17,7 @@
 
 struct score_options {
     struct qr_cli_model m;
+    const char *lora;
     int64_t top;
     bool logits, add_special;
 };
@@ -26,6 +28,7 @@ struct scorer {
     struct qr_tokenizer *tokenizer; /* NULL when the directory has none: only "ids" can be scored */
     struct qr_backend *be;
     struct qr_model *model;
+    struct qr_lora *lora;           /* or NULL */
     struct qr_kv_view kv;
     void *kv_mem, *act_mem;
     struct qr_arena act;
@@ -99,6 +102,9 @@ static int score_chunk(struct scorer *s, struct result *r, const struct qr_ids *
     struct qr_batch b = {.n_tokens = n, .n_seqs = 1, .n_prefill_seqs = 1, .n_logits = n, .block_tokens = BLOCK_TOKENS,
                          .table_stride = (s->ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS, .ids = ids->id + first, .pos = pos,
                          .slot = pos, .row_start = row_start, .ctx_len = &ctx_len, .block_table = s->table, .logit_row = rows};
+    const struct qr_row_group all = {.row = rows, .n_rows = n};
+    b.group = &all;
+    b.n_groups = s->exec.lora ? 1 : 0;
     const struct qr_tensor logits = qr_model_forward(&s->exec, &b);
     if (qr_exec_lost(&s->exec, err))
         return err->code;
@@ -177,6 +183,8 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
     if (rc == 0)
         rc = qr_model_open(&s->model, s->o->m.model, s->be, &mo, err);
     qr_source_unref(mo.source);
+    if (rc == 0 && s->o->lora)
+        rc = qr_lora_open(&s->lora, s->model, s->be, &s->o->lora, 1, CHUNK_TOKENS, err);
     if (rc != 0)
         return rc;
     if (bo.tune == QR_TUNE_NOW)
@@ -187,10 +195,13 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
     s->kv = qr_model_kv_view(s->model, NULL, n_blocks, BLOCK_TOKENS);
     s->kv.base = s->kv_mem = s->be->mem->alloc((size_t)n_blocks * qr_kv_block_bytes(&s->kv));
     size_t act_bytes = qr_model_act_bytes(s->model, CHUNK_TOKENS, CHUNK_TOKENS);
+    const size_t adapted = s->lora ? qr_lora_act_bytes(s->model, CHUNK_TOKENS, CHUNK_TOKENS) : 0;
+    act_bytes = adapted > act_bytes ? adapted : act_bytes;
     s->act_mem = qr_model_act_alloc(s->model, s->be, act_bytes);
     qr_arena_init_fixed(&s->act, s->act_mem, act_bytes);
     qr_exec_init(&s->exec, s->model, s->be, &s->act, &s->kv);
     qr_exec_join(&s->exec);
+    s->exec.lora = s->lora;
     s->table = qr_alloc((size_t)n_blocks, sizeof *s->table);
     for (int32_t i = 0; i < n_blocks; i++)
         s->table[i] = i;
@@ -203,6 +214,7 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
 static void close_scorer(struct scorer *s)
 {
     qr_exec_release(&s->exec);
+    qr_lora_free(s->lora);
     qr_free(s->pick);
     qr_free(s->table);
     if (s->logits)
@@ -221,6 +233,8 @@ int qr_cmd_score(int argc, char **argv)
         QR_CLI_MODEL_ROWS(struct score_options, m),
         {.name = "top", .type = QR_OPT_INT, .offset = offsetof(struct score_options, top), .builtin = "0", .min = 0, .max = TOP_MAX,
          .arg = "K", .group = "Output", .help = "Also the K most likely ids behind every position, with their log-probabilities."},
+        {.name = "lora", .type = QR_OPT_STR, .offset = offsetof(struct score_options, lora), .arg = "DIR", .group = "Model",
+         .help = "Score with this LoRA adapter (adapter_config.json, adapter_model.safetensors)."},
         {.name = "logits", .type = QR_OPT_FLAG, .offset = offsetof(struct score_options, logits), .builtin = "false", .group = "Output",
          .help = "Also the raw logits behind the last position."},
         {.name = "add-special", .type = QR_OPT_FLAG, .offset = offsetof(struct score_options, add_special), .builtin = "true",

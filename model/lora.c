@@ -265,6 +265,41 @@ int qr_lora_fill(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, struct
     return rc ? rc : qr_lora_file_check_used(f, SERVED, err);
 }
 
+static int open_all(struct qr_lora **out, const struct qr_model *m, struct qr_backend *be, struct qr_lora_file **file,
+                    const char *const *dir, int32_t n, int32_t n_tokens, struct qr_err *err)
+{
+    int32_t rank = 1;
+    for (int32_t i = 0; i < n; i++)
+        rank = qr_lora_file_rank(file[i]) > rank ? qr_lora_file_rank(file[i]) : rank;
+    int rc = qr_lora_new(out, m, be, n, rank, n_tokens, err);
+    for (int32_t i = 0; rc == 0 && i < n; i++) {
+        rc = qr_lora_fill(*out, i, file[i], err);
+        if (rc)
+            qr_err_prefix(err, "%s: ", dir[i]);
+    }
+    return rc;
+}
+
+int qr_lora_open(struct qr_lora **out, const struct qr_model *m, struct qr_backend *be, const char *const *dir, int32_t n, int32_t n_tokens,
+                 struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && m != NULL && be != NULL);
+    QR_ASSERT(dir != NULL && n >= 1 && n <= QR_LORA_SLOTS_MAX && err != NULL);
+    struct qr_lora_file *file[QR_LORA_SLOTS_MAX] = {0};
+    struct qr_lora *l = NULL;
+    int rc = 0;
+    for (int32_t i = 0; rc == 0 && i < n; i++)
+        rc = qr_lora_file_open(&file[i], dir[i], NULL, SIZE_MAX, err);
+    rc = rc ? rc : open_all(&l, m, be, file, dir, n, n_tokens, err);
+    for (int32_t i = 0; i < n; i++)
+        qr_lora_file_close(file[i]);
+    if (rc)
+        qr_lora_free(l);
+    else
+        *out = l;
+    return rc;
+}
+
 /* ---- computing ---- */
 
 const struct qr_adapt_parts *qr_lora_parts(const struct qr_lora *l, const struct qr_weight *w)

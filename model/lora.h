@@ -34,6 +34,10 @@ int qr_lora_new(struct qr_lora **out, const struct qr_model *m, struct qr_backen
                 struct qr_err *err);
 void qr_lora_free(struct qr_lora *l); /* NULL is fine */
 
+/* The same with a slot for each of n directories, filled, for the largest of their ranks. Errors: those of all that takes, with the directory's name. */
+int qr_lora_open(struct qr_lora **out, const struct qr_model *m, struct qr_backend *be, const char *const *dir, int32_t n, int32_t n_tokens,
+                 struct qr_err *err);
+
 /* Bytes of a weights file that could fit a slot, and some more for its header. */
 size_t qr_lora_file_max(const struct qr_lora *l);
 

@@ -7,8 +7,9 @@
 An optional check: nothing builds or tests with it. For every model directory in --models that quire can train:
   quire -> PEFT  `quire train` makes adapters of all seven matrices of the layers; PEFT loads them onto the base model without a key missing or left over.
   PEFT -> quire  PEFT makes adapters, moves them by a few steps of AdamW, saves them; `quire lora merge` adds them to the base model.
-Each time three models must agree: PEFT's with the adapters beside the matrices, PEFT's after merge_and_unload(), and the directory that `quire lora merge`
-wrote, read by transformers (weights) and scored by quire (logits). Bounds are derived at the places where they are used. Ends with status 1 when one is broken.
+  PEFT -> quire  likewise with rank-stabilized scales, a rank and an alpha of some modules' own.
+Each time four models must agree: PEFT's with the adapters beside the matrices, PEFT's after merge_and_unload(), the directory that `quire lora merge`
+wrote, read by transformers (weights) and scored by quire (logits), and quire's with the adapters beside the matrices as it serves them. Bounds are derived at the places where they are used. Ends with status 1 when one is broken.
 """
 import argparse
 import json
@@ -49,9 +50,9 @@ def logits_of(model, ids):
         return model(torch.tensor([ids])).logits[0][[n - 1 for n in places(ids)]]
 
 
-def logits_served(args, path, ids):
+def logits_served(args, path, ids, *flags):
     lines = "".join(json.dumps({"ids": ids[:n]}) + "\n" for n in places(ids))
-    out = quire(args, "score", "--model", path, "--dtype", "f32", "--logits", stdin=lines)
+    out = quire(args, "score", "--model", path, "--dtype", "f32", "--logits", *flags, stdin=lines)
     return torch.tensor([json.loads(line)["logits"] for line in out.splitlines()], dtype=torch.float32)
 
 
@@ -74,6 +75,7 @@ def compare(report, args, base, adapter, merged, ids):
     if told:
         report.failed = True
         print("  FAIL PEFT about keys:", *told)
+    served = logits_served(args, base, ids, "--lora", adapter)
     mine, moved = load(merged), logits_of(load(base), ids) - logits_of(beside, ids)
     if float(moved.abs().max()) < 1e-3:
         report.failed = True
@@ -93,6 +95,8 @@ def compare(report, args, base, adapter, merged, ids):
     report.compare("logits of quire's merged model, served by quire and computed by transformers", scored, logits_of(mine, ids), 1e-5)
     report.compare("logits with PEFT's merge_and_unload and with adapters beside", logits_of(unloaded, ids), apart, 1e-5)
     report.compare("logits of quire's merged model and of PEFT's adapters beside", scored, apart, 2e-2 if is_bf16 else 1e-5)
+    # Computing in f32 both sides have the same numbers beside each other, whatever the base is stored as.
+    report.compare("logits of adapters beside the matrices, in quire and in PEFT", served, apart, 1e-5)
 
 
 def train_with_quire(args, base, data, out):
@@ -107,9 +111,9 @@ def train_with_quire(args, base, data, out):
     return os.path.join(out, "run", "adapter")
 
 
-def train_with_peft(base, ids, out):
+def train_with_peft(base, ids, out, **more):
     torch.manual_seed(1)
-    model = peft.get_peft_model(load(base), peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=TARGETS, task_type="CAUSAL_LM"))
+    model = peft.get_peft_model(load(base), peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=TARGETS, task_type="CAUSAL_LM", **more))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
     batch = torch.tensor([ids])
     for _ in range(10):
@@ -126,7 +130,7 @@ def check(report, args, base, work):
         f.write(TEXT)
     quire(args, "data", "prepare", "--model", base, "--out", data, "--separator", "", text)
     ids = json.loads(quire(args, "score", "--model", base, stdin=json.dumps({"prompt": TEXT[:200]}) + "\n"))["ids"]
-    theirs, merged = os.path.join(work, "adapter-of-peft"), [os.path.join(work, f"merged-{i}") for i in range(2)]
+    theirs, merged = os.path.join(work, "adapter-of-peft"), [os.path.join(work, f"merged-{i}") for i in range(3)]
     print(" adapters made by quire train, loaded by PEFT")
     mine = train_with_quire(args, base, data, work)
     quire(args, "lora", "merge", base, mine, merged[0])
@@ -135,6 +139,10 @@ def check(report, args, base, work):
     train_with_peft(base, ids, theirs)
     quire(args, "lora", "merge", base, theirs, merged[1])
     compare(report, args, base, theirs, merged[1], ids)
+    print(" the same with use_rslora, rank_pattern and alpha_pattern")
+    train_with_peft(base, ids, theirs, use_rslora=True, rank_pattern={"q_proj": 2, "mlp.up_proj": 7}, alpha_pattern={"v_proj": 3, "layers.0.mlp.up_proj": 5})
+    quire(args, "lora", "merge", base, theirs, merged[2])
+    compare(report, args, base, theirs, merged[2], ids)
 
 
 def main():

@@ -259,6 +259,47 @@ Test(attention, gives_a_row_the_same_bits_alone_batched_chunked_paged_or_contigu
     }
 }
 
+/* Numbers from the largest that a product keeps to ones whose products, or who themselves, are denormal; some values are infinite. */
+static void spread_sizes(float *x, int64_t n, bool infinities, uint64_t seed)
+{
+    static const int32_t exponent[] = {0, 0, 0, 0, 3, -20, -63, -70, -100, -126, -130, -133};
+    struct qr_rng r = {.seed = seed};
+    for (int64_t i = 0; i < n; i++)
+        x[i] = infinities && qr_rng_below(&r, 500) == 0 ? INFINITY : ldexpf(x[i], exponent[qr_rng_below(&r, QR_COUNT(exponent))]);
+}
+
+/* On tiles a lone row with a short context, or a short last piece, is multiplied by vectors: with the tiles' bits. */
+Test(attention, gives_lone_rows_of_short_contexts_the_same_bits_whatever_the_size_of_numbers, .timeout = 100)
+{
+    static const int32_t heads[][3] = {{3, 1, 64}, {8, 2, 32}, {5, 1, 128}, {2, 2, 256}, {7, 1, 96}, {17, 1, 64}};
+    static const int32_t ctx[] = {36, 293}, rows[] = {36, 39};
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
+    for (int i = 0; i < 2 * QR_COUNT(heads); i += UTIL_STEP) {
+        const struct qr_attention_case c = {.n_heads = heads[i / 2][0], .n_kv_heads = heads[i / 2][1], .head_dim = heads[i / 2][2], .block_tokens = 16,
+                                            .kv = QR_BF16, .window = i % 4 == 3 ? 20 : 0, .softcap = i % 4 == 2 ? 5.0f : 0};
+        struct world w = world_new(c, QR_COUNT(ctx), ctx, rows, SEED + (uint64_t)i);
+        int32_t first[WORLD_SEQS_MAX], count[WORLD_SEQS_MAX];
+        for (int32_t s = 0; s < w.n_seqs; s++) {
+            const int64_t n = (int64_t)ctx[s] * c.head_dim;
+            spread_sizes(w.q[s], n * c.n_heads, false, SEED + 1);
+            spread_sizes(w.k[s], n * c.n_kv_heads, false, SEED + 2);
+            spread_sizes(w.v[s], n * c.n_kv_heads, i % 4 == 1, SEED + 3);
+        }
+        last_rows(&w, first, count);
+        struct step st = step_new(&w, c.block_tokens, first, count, SEED);
+        for (int32_t l = 1; l < n_levels; l++) {
+            struct qr_backend *be = open_level(names[l], 2, 0);
+            float *out = step_run(be, &w, &st);
+            check_rows_alone(names[l], &w, &st, out);
+            qr_free(out);
+            qr_backend_close(be);
+        }
+        step_drop(&st);
+        world_drop(&w);
+    }
+}
+
 static void check_split_contexts(enum qr_dtype kv)
 {
     const char *names[8];

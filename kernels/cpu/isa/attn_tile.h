@@ -69,7 +69,7 @@ struct tile {
     int32_t k, k_pad;
     float factor;                 /* times a score (capped, if scores are): its size in units of ln 2 */
     const char *plane[2];         /* keys and values of this layer and head in block 0 */
-    size_t block_bytes, row_bytes;
+    size_t block_bytes, plane_bytes, row_bytes; /* plane_bytes: from a head's keys to those of the next */
     int32_t block_shift;          /* log2 of block_tokens */
     int32_t see_max;              /* end of the positions that some query sees */
 };

@@ -8,6 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* An array that is written before it is read need not be cleared first (release builds clear automatic variables). */
+#define QR_UNINITIALIZED __attribute__((uninitialized))
+
 /* n * size zeroed bytes; free with qr_free. Overflow of the product aborts. n or size 0 gives a unique pointer. */
 void *qr_alloc(size_t n, size_t size);
 

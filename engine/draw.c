@@ -3,10 +3,13 @@
 #include <math.h>
 
 #include "base/assert.h"
+#include "base/mem.h"
 
 #define BUCKETS 512    /* of scaled distance from the best logit, PER_UNIT to a factor e: the last is everything below exp(-32) */
 #define PER_UNIT 16.0f
 #define NEAR 8.0f      /* most nuclei end within this many units below the best logit */
+#define ONE_BY_ONE 64  /* candidates that are weighed sooner than the stretches they lie in */
+#define ASKED_MAX 16   /* stretches that are asked for before the first is read */
 #define FAR_WEIGHT 4e-4f /* more than the weight of anything further away: exp(-8) = 3.4e-4 */
 
 /* ---- passes over the row ---- */
@@ -42,18 +45,33 @@ static void weigh_from(struct qr_sampler *s, const float *logits, float from, fl
             s->math->weigh(s->weight + i * QR_STRETCH, logits + i * QR_STRETCH, stretch_len(s, i), best, inv_t);
 }
 
+/* s->weight of n candidates in s->kept that reach `from`: one by one, or by stretches where they are many. The same bits. */
+static void weigh_kept(struct qr_sampler *s, const float *logits, int32_t n, float from, float best, float inv_t)
+{
+    if (n > ONE_BY_ONE) {
+        weigh_from(s, logits, from, best, inv_t);
+        return;
+    }
+    for (int32_t i = 0; i < n; i++)
+        s->weight[s->kept[i].id] = qr_exp_nonpositive((s->kept[i].logit - best) * inv_t);
+}
+
 /* The ids whose logit is at least `from`, in their order; stretches without one are not read. */
 static int32_t collect(const struct qr_sampler *s, struct qr_candidate *out, const float *logits, float from)
 {
-    int32_t n = 0;
+    int32_t n = 0, n_asked = 0;
+    for (int32_t i = 0; i < s->n_stretches && n_asked < ASKED_MAX; i++)
+        if (s->most[i] >= from) {
+            qr_ask_for(logits + i * QR_STRETCH, stretch_len(s, i));
+            n_asked++;
+        }
     for (int32_t i = 0; i < s->n_stretches; i++) {
         if (s->most[i] < from)
             continue;
-        int32_t first = i * QR_STRETCH, end = first + stretch_len(s, i);
-        for (int32_t id = first; id < end; id++) {
-            out[n] = (struct qr_candidate){logits[id], id}; /* overwritten when it is not one: no branch to guess */
-            n += logits[id] >= from;
-        }
+        int32_t at[QR_STRETCH] QR_UNINITIALIZED;
+        const int32_t first = i * QR_STRETCH, n_found = s->math->find(at, logits + first, stretch_len(s, i), from);
+        for (int32_t k = 0; k < n_found; k++)
+            out[n++] = (struct qr_candidate){logits[first + at[k]], first + at[k]};
     }
     return n;
 }
@@ -264,7 +282,7 @@ static int32_t collect_nucleus(struct qr_sampler *s, const float *logits, double
     float near = best - (min_p > FAR_WEIGHT ? 0.01f - logf(min_p) : NEAR) / inv_t; /* a little more than where min_p cuts */
     int32_t n = collect(s, s->kept, logits, near);
     double sum = 0;
-    weigh_from(s, logits, near, best, inv_t);
+    weigh_kept(s, logits, n, near, best, inv_t);
     for (int32_t i = 0; i < n; i++)
         sum += (double)s->weight[s->kept[i].id];
     if (sum > limit || min_p > FAR_WEIGHT)

@@ -1,5 +1,8 @@
 #include "engine/row_math.h"
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 #include <string.h>
 
 #include "base/assert.h"
@@ -74,13 +77,53 @@ INLINE int32_t count_above_body(const float *x, int32_t n, float v)
     return count;
 }
 
+INLINE int32_t find_rest(int32_t *at, const float *x, int32_t i, int32_t n, float v, int32_t n_found)
+{
+    for (; i < n; i++) {
+        at[n_found] = i; /* overwritten when it is not one: no branch to guess */
+        n_found += x[i] >= v;
+    }
+    return n_found;
+}
+
+static int32_t find_any(int32_t *at, const float *x, int32_t n, float v)
+{
+    return find_rest(at, x, 0, n, v, 0);
+}
+
+#ifdef __x86_64__
+/* The places that are set in a mask of those from i on. */
+INLINE int32_t add_places(int32_t *at, int32_t n_found, uint32_t mask, int32_t i)
+{
+    for (; mask != 0; mask &= mask - 1)
+        at[n_found++] = i + __builtin_ctz(mask);
+    return n_found;
+}
+
+__attribute__((target("avx2"))) static int32_t find_avx2(int32_t *at, const float *x, int32_t n, float v)
+{
+    int32_t n_found = 0, i = 0;
+    for (; i + 8 <= n; i += 8)
+        n_found = add_places(at, n_found, (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(v), _CMP_GE_OQ)), i);
+    return find_rest(at, x, i, n, v, n_found);
+}
+
+__attribute__((target("avx512f"))) static int32_t find_avx512(int32_t *at, const float *x, int32_t n, float v)
+{
+    int32_t n_found = 0, i = 0;
+    for (; i + LANES <= n; i += LANES)
+        n_found = add_places(at, n_found, _mm512_cmp_ps_mask(_mm512_loadu_ps(x + i), _mm512_set1_ps(v), _CMP_GE_OQ), i);
+    return find_rest(at, x, i, n, v, n_found);
+}
+#endif
+
 float qr_exp_nonpositive(float x)
 {
     QR_ASSERT(!(x > 0));
     return qr_exp_below_one(x);
 }
 
-/* The same three functions, compiled for a level. */
+/* The same functions, compiled for a level. */
 #define ROW_MATH(level, ...)                                                                                            \
     __VA_ARGS__ static float max_##level(const float *x, int32_t n, float least) { return max_body(x, n, least); }       \
     __VA_ARGS__ static double weigh_##level(float *w, const float *x, int32_t n, float best, float inv_t)                \
@@ -88,7 +131,7 @@ float qr_exp_nonpositive(float x)
         return weigh_body(w, x, n, best, inv_t);                                                                        \
     }                                                                                                                   \
     __VA_ARGS__ static int32_t above_##level(const float *x, int32_t n, float v) { return count_above_body(x, n, v); }   \
-    static const struct qr_row_math math_##level = {#level, max_##level, weigh_##level, above_##level};
+    static const struct qr_row_math math_##level = {#level, max_##level, weigh_##level, above_##level, find_##level};
 
 ROW_MATH(any, )
 #ifdef __x86_64__

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "base/assert.h"
 #include "kernels/kernels.h"
 
 #define QR_STRETCH QR_LINEAR_STRETCH /* numbers that are looked at, or passed over, together */
@@ -19,7 +20,20 @@ struct qr_row_math {
     double (*weigh)(float *w, const float *x, int32_t n, float best, float inv_t);
     /* How many of x[0..n) are larger than v. */
     int32_t (*count_above)(const float *x, int32_t n, float v);
+    /* at[0..) = the places of what is at least v among x[0..n), in their order; returns how many. What is no number is passed over. at: n places. */
+    int32_t (*find)(int32_t *at, const float *x, int32_t n, float v);
 };
+
+/* Asks for n numbers of a stretch, or of all stretches: whichever core multiplied wrote them, and to wait for them line by line takes longer than to read
+ * them. */
+static inline void qr_ask_for(const float *x, int32_t n)
+{
+    QR_ASSERT(x != NULL);
+    QR_ASSERT(n > 0);
+    for (int32_t i = 0; i < n; i += 16)
+        __builtin_prefetch(x + i);
+    __builtin_prefetch(x + n - 1);
+}
 
 /* The widest that this processor has. */
 const struct qr_row_math *qr_row_math_best(void);

@@ -56,7 +56,7 @@ double qr_log_sum_exp(const float *logits, int32_t n_vocab)
 {
     QR_ASSERT(logits != NULL && n_vocab > 0);
     const struct qr_row_math *math = qr_row_math_best();
-    float best = math->max(logits, n_vocab, logits[0]), w[QR_STRETCH];
+    float best = math->max(logits, n_vocab, logits[0]), w[QR_STRETCH] QR_UNINITIALIZED;
     double sum = 0;
     for (int32_t i = 0; i * QR_STRETCH < n_vocab; i++)
         sum += math->weigh(w, logits + i * QR_STRETCH, stretch_len(n_vocab, i), best, 1);
@@ -95,7 +95,7 @@ static double log_sum_of(const struct qr_logits *row, int32_t n_vocab)
     const float best = math->max(row->largest, n, -INFINITY);
     double sum = 0;
     for (int32_t i = 0; i < n; i += QR_STRETCH) {
-        float w[QR_STRETCH];
+        float w[QR_STRETCH] QR_UNINITIALIZED;
         math->weigh(w, row->largest + i, n - i < QR_STRETCH ? n - i : QR_STRETCH, best, 1);
         for (int32_t k = 0; k < QR_STRETCH && i + k < n; k++)
             sum += (double)row->sum[i + k] * (double)w[k];
@@ -103,15 +103,35 @@ static double log_sum_of(const struct qr_logits *row, int32_t n_vocab)
     return (double)best + log(sum);
 }
 
+/* What at least n of the row's numbers reach, as so many stretches have a largest that does; -infinity where that is not known. */
+static float reached_by(const struct qr_logits *row, int32_t n_vocab, int32_t n)
+{
+    struct qr_token_logprob most = {0};
+    const int32_t n_stretches = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
+    if (!row->largest || n_stretches < n)
+        return -INFINITY;
+    for (int32_t i = 0; i < n_stretches; i++)
+        insert_top(&most, n, i, row->largest[i]);
+    return most.top_logprob[n - 1];
+}
+
 /* The n_top largest, in stretches: one that holds nothing larger than the last of the list is not looked at twice. */
 static void find_top(struct qr_token_logprob *out, const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t n_top)
 {
+    const float least = reached_by(row, n_vocab, n_top);
+    for (int32_t i = 0; row->largest && least > -INFINITY && i * QR_STRETCH < n_vocab; i++)
+        if (row->largest[i] >= least)
+            qr_ask_for(row->x + i * QR_STRETCH, stretch_len(n_vocab, i));
     for (int32_t i = 0; i * QR_STRETCH < n_vocab; i++) {
-        const int32_t from = i * QR_STRETCH, to = from + stretch_len(n_vocab, i);
-        if (out->n_top == n_top && !(most_of(row, math, n_vocab, i) > out->top_logprob[n_top - 1]))
+        const int32_t from = i * QR_STRETCH;
+        const float most = most_of(row, math, n_vocab, i);
+        int32_t at[QR_STRETCH] QR_UNINITIALIZED;
+        if (!(most >= least) || (out->n_top == n_top && !(most > out->top_logprob[n_top - 1])))
             continue;
-        for (int32_t id = from; id < to; id++)
-            insert_top(out, n_top, id, row->x[id]);
+        const float last = out->n_top == n_top ? out->top_logprob[n_top - 1] : least;
+        const int32_t n = math->find(at, row->x + from, stretch_len(n_vocab, i), last > least ? last : least);
+        for (int32_t k = 0; k < n; k++)
+            insert_top(out, n_top, from + at[k], row->x[from + at[k]]);
     }
 }
 
@@ -211,14 +231,14 @@ static void know_stretches(struct qr_sampler *s, const struct qr_logits *row, fl
 static int32_t first_largest(const struct qr_sampler *s, const float *x)
 {
     const float best = s->math->max(s->most, s->n_stretches, -INFINITY);
-    int32_t at = 0, i;
+    int32_t i = 0, at[QR_STRETCH] QR_UNINITIALIZED;
     if (isnan(x[0]))
         return 0;
-    while (at < s->n_stretches && s->most[at] != best)
-        at++;
-    for (i = at * QR_STRETCH; i < s->n_vocab && x[i] != best;)
+    while (i < s->n_stretches && s->most[i] != best)
         i++;
-    return i < s->n_vocab ? i : 0;
+    if (i < s->n_stretches)
+        qr_ask_for(x + i * QR_STRETCH, stretch_len(s->n_vocab, i));
+    return i < s->n_stretches && s->math->find(at, x + i * QR_STRETCH, stretch_len(s->n_vocab, i), best) > 0 ? i * QR_STRETCH + at[0] : 0;
 }
 
 float qr_sampling_scale(const struct qr_sampling *p, int32_t n_vocab)

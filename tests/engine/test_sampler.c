@@ -193,13 +193,17 @@ Test(sampler, the_top_list_and_the_rank_are_right_in_a_long_row_with_ties)
     for (int32_t i = 0; i < N; i++)
         x[i] = (float)qr_rng_below(&r, 1000) * 0.01f;
     struct qr_token_logprob t;
+    float largest[(N + QR_LINEAR_STRETCH - 1) / QR_LINEAR_STRETCH];
+    for (int32_t i = 0; i < N; i++)
+        largest[i / QR_LINEAR_STRETCH] = i % QR_LINEAR_STRETCH == 0 || x[i] > largest[i / QR_LINEAR_STRETCH] ? x[i] : largest[i / QR_LINEAR_STRETCH];
     for (int32_t id = 0; id < N; id += 97) {
-        qr_token_logprob_fill(&t, &(struct qr_logits){.x = x}, N, id, 20);
+        const int32_t n_top = id % 2 ? 20 : 6; /* more and fewer than there are stretches, by turns known and not */
+        qr_token_logprob_fill(&t, &(struct qr_logits){.x = x, .largest = id % 4 < 2 ? largest : NULL}, N, id, n_top);
         int32_t rank = 1;
         for (int32_t i = 0; i < N; i++)
             rank += x[i] > x[id] || (x[i] == x[id] && i < id);
-        cr_assert(t.rank == rank && t.n_top == 20);
-        for (int32_t k = 0; k < 20; k++) { /* entry k has exactly k ids before it */
+        cr_assert(t.rank == rank && t.n_top == n_top);
+        for (int32_t k = 0; k < n_top; k++) { /* entry k has exactly k ids before it */
             int32_t n_before = 0;
             for (int32_t i = 0; i < N; i++)
                 n_before += x[i] > x[t.top_id[k]] || (x[i] == x[t.top_id[k]] && i < t.top_id[k]);
@@ -339,6 +343,11 @@ Test(sampler, every_vector_width_gives_the_same_bits)
             cr_assert(all[k]->weigh(w[k], x, len, best, 0.9f) == sum, "%s: sum of %d", all[k]->name, (int)len);
             cr_assert(memcmp(w[k], w[0], (size_t)len * sizeof w[0][0]) == 0, "%s: weights of %d", all[k]->name, (int)len);
             cr_assert(all[k]->count_above(x, len, -20) == all[0]->count_above(x, len, -20), "%s: count of %d", all[k]->name, (int)len);
+            int32_t at[N], n_found = all[k]->find(at, x, len, x[len / 3]), n_there = 0;
+            for (int32_t i = 0; i < len; i++)
+                if (x[i] >= x[len / 3])
+                    cr_assert(n_there < n_found && at[n_there++] == i, "%s: place %d of %d", all[k]->name, (int)i, (int)len);
+            cr_assert(n_there == n_found, "%s: found %d of %d", all[k]->name, (int)n_found, (int)len);
         }
         for (int32_t i = 0; i < len; i++) { /* 2 ulp of exp in f32, with one rounding more in the argument: |x| 2^-24 < 1e-5 */
             double want = exp((double)((x[i] - best) * 0.9f));

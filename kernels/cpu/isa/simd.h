@@ -10,10 +10,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "kernels/dtype.h"
 
-/* An array that is written before it is read need not be cleared first (release builds clear automatic variables). */
-#define QR_UNINITIALIZED __attribute__((uninitialized))
 #define VF_FN static inline __attribute__((always_inline, unused))
 
 #if defined(QR_ISA_avx512) || defined(QR_ISA_amx)

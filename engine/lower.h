@@ -28,8 +28,8 @@ void qr_lower_release(struct qr_lower *l);
  * rows of sequences with an adapter by its slot. */
 const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, const struct qr_sched *sched);
 
-/* Adds idle rows (kernels/batch.h) to a batch of one row a sequence, until it is of one of few sizes: powers of two to 8, multiples of 8 to 64, then of 32, as far
- * as the arrays reach. */
+/* Adds idle rows (kernels/batch.h) to a batch of one row a sequence, until it is of one of few sizes: powers of two to 8, multiples of 8 to 64, then of 32, as
+ * far as the arrays reach. */
 void qr_lower_fill_up(struct qr_lower *l);
 
 #endif

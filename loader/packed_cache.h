@@ -26,7 +26,8 @@ struct qr_packed_key {
 void qr_packed_key_make(struct qr_packed_key *key, const char *dir, const struct qr_tensor_files *st, const struct qr_share *share, const char *kernels,
                         enum qr_dtype to, size_t n_bytes);
 
-/* The region begins QR_PACKED_HEADER_BYTES behind out->data, which whoever called unmaps. False: there is none, or none that can be used. Read by all threads. */
+/* The region begins QR_PACKED_HEADER_BYTES behind out->data, which whoever called unmaps. False: there is none, or none that can be used. Read by all
+ * threads. */
 bool qr_packed_map(struct qr_map_file *out, const struct qr_packed_key *key, size_t n_bytes, struct qr_backend *be);
 
 /* Keeps a copy; what prevents it is said in the log, and a start goes on without. */

@@ -1,4 +1,5 @@
-/* Model files with one thing wrong, through everything that opens a model: each opens or is refused with a message, soon, in little memory, without an abort. */
+/* Model files with one thing wrong, through everything that opens a model: each opens or is refused with a message, soon, in little memory, without an
+ * abort. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>

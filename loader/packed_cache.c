@@ -77,8 +77,8 @@ void qr_packed_key_make(struct qr_packed_key *key, const char *dir, const struct
     dl_iterate_phdr(find_build, &build);
     qr_hf_config_write(&config, &share->whole);
     hash_sources(&files, &name, st);
-    snprintf(key->text, sizeof key->text, MAGIC "build %s\nkernels %s\ntype %s\nrank %d of %d\nconfig %016" PRIx64 "\nfiles %016" PRIx64 "\nbytes %zu\n", build.hex,
-             kernels, qr_dtype_name(to), share->rank, share->size,
+    snprintf(key->text, sizeof key->text, MAGIC "build %s\nkernels %s\ntype %s\nrank %d of %d\nconfig %016" PRIx64 "\nfiles %016" PRIx64 "\nbytes %zu\n",
+             build.hex, kernels, qr_dtype_name(to), share->rank, share->size,
              qr_hash64(config.data, config.len, qr_hash64(&share->whole.quant, sizeof share->whole.quant, 0)), files, n_bytes);
     qr_buf_release(&config);
     if (snprintf(key->path, sizeof key->path, "%s/%016" PRIx64 "-%s-%s-%d-of-%d.packed", dir, name, kernels, qr_dtype_name(to), share->rank, share->size) >=

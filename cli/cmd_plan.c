@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "cli/cli.h"
 #include "engine/adapters.h"
 #include "model/lora.h"
@@ -114,6 +115,8 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     mo.ctx_max = ec->ctx_max;
     bo.step_rows_max = ec->step_tokens_max;
     mo.n_ranks = (int32_t)o->m.tensor_parallel;
+    if (mo.n_ranks > 1 && bo.n_threads == 0) /* as ranks share the processors */
+        bo.n_threads = qr_cpu_count() > mo.n_ranks ? (qr_cpu_count() + mo.n_ranks - 1) / mo.n_ranks : 1;
     p->logit_rows = ec->logit_rows_max;
     p->n_ranks = mo.n_ranks;
     int rc = qr_cli_lora_config(ec, &o->l, 0, err);

@@ -26,19 +26,19 @@ void qr_share_whole(struct qr_share *s, const struct qr_model_config *c)
 }
 
 /* Architectures all of whose layers are cut: attend and feed of ops.h, and nothing else. */
-static bool can_cut(enum qr_arch arch)
+static bool can_cut(const struct qr_model_config *c)
 {
     static const enum qr_arch known[] = {QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2,   QR_ARCH_QWEN3,
                                          QR_ARCH_PHI3,  QR_ARCH_SMOLLM3, QR_ARCH_GRANITE, QR_ARCH_GEMMA};
     for (int i = 0; i < QR_COUNT(known); i++)
-        if (known[i] == arch)
-            return true;
+        if (known[i] == c->arch)
+            return c->moe.n_experts == 0 && !c->layer_norm && !c->post_norms && !c->ungated && c->logits_softcap == 0;
     return false;
 }
 
 static int check(const struct qr_model_config *c, int32_t size, struct qr_err *err)
 {
-    if (!can_cut(c->arch))
+    if (!can_cut(c))
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s is not computed by several ranks; use --tensor-parallel 1", c->arch_name);
     if (size > c->n_kv_heads)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks, but the model has %d key-value heads (num_key_value_heads), of which each rank needs one; use "

@@ -2,12 +2,11 @@
 #ifndef QR_TESTS_LORA_MAKE_H
 #define QR_TESTS_LORA_MAKE_H
 
-#include <criterion/criterion.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/assert.h"
 #include "base/half.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -32,7 +31,7 @@ static inline void lora_put_matrix(struct qr_st_out *out, const struct qr_st_ent
         const float x = (float)((qr_rng_unit(r->seed, 0, r->pos++) * 2 - 1) * size);
         const uint16_t half = qr_f32_to_bf16(x);
         const bool f32 = e->dtype == QR_F32;
-        cr_assert_eq(qr_st_out_put(out, f32 ? (const void *)&x : (const void *)&half, f32 ? sizeof x : sizeof half, &err), 0, "%s", err.msg);
+        QR_ASSERT(qr_st_out_put(out, f32 ? (const void *)&x : (const void *)&half, f32 ? sizeof x : sizeof half, &err) == 0);
     }
 }
 
@@ -50,7 +49,7 @@ static inline void lora_make(const char *dir, const struct qr_model_config *c, c
             continue;
         shape[0] = qr_dim_value(c, k.row->n_out);
         shape[1] = qr_dim_value(c, k.row->n_in);
-        cr_assert(n + 2 <= MOST);
+        QR_ASSERT(n + 2 <= MOST);
         qr_lora_name(name[n], qr_weight_walk_name(matrix, &k), QR_LORA_A);
         qr_lora_name(name[n + 1], matrix, QR_LORA_B);
         entry[n] = (struct qr_st_entry){.name = name[n], .dtype = o->dtype, .n_dims = 2, .shape = {o->rank, shape[1]}};
@@ -60,15 +59,15 @@ static inline void lora_make(const char *dir, const struct qr_model_config *c, c
     mkdir(dir, 0777);
     snprintf(path, sizeof path, "%s/" QR_LORA_CONFIG, dir);
     snprintf(config, sizeof config, "{\"peft_type\": \"LORA\", \"r\": %d, \"lora_alpha\": %.17g%s}\n", o->rank, o->alpha, o->settings ? o->settings : "");
-    cr_assert_eq(qr_file_put(path, config, strlen(config), &err), 0, "%s", err.msg);
+    QR_ASSERT(qr_file_put(path, config, strlen(config), &err) == 0);
     snprintf(path, sizeof path, "%s/" QR_LORA_WEIGHTS, dir);
     remove(path);
     struct qr_st_out out;
     struct qr_rng r = {.seed = o->seed};
-    cr_assert_eq(qr_st_out_open(&out, path, entry, n, NULL, 0, &err), 0, "%s", err.msg);
+    QR_ASSERT(qr_st_out_open(&out, path, entry, n, NULL, 0, &err) == 0);
     for (int32_t i = 0; i < n; i++)
         lora_put_matrix(&out, &entry[i], &r, o->size > 0 ? o->size : 0.2);
-    cr_assert_eq(qr_st_out_close(&out, false, &err), 0, "%s", err.msg);
+    QR_ASSERT(qr_st_out_close(&out, false, &err) == 0);
     qr_free(entry);
     qr_free(name);
 }

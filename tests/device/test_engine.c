@@ -119,3 +119,24 @@ Test(engine, answers_on_a_device_that_draws_do_not_depend_on_what_else_runs, .ti
     qr_free(want);
     qr_free(got);
 }
+
+Test(engine, slots_for_adapters_are_refused_on_a_device_that_computes_none)
+{
+    if (!data_path("models/stories260K"))
+        cr_skip_test("no conformance data (QUIRE_DATA)");
+    struct qr_tokenizer *tokenizer;
+    struct qr_engine *e;
+    struct qr_engine_config config;
+    struct qr_err err = {0};
+    const struct qr_backend_options bo = {.device = "cuda", .n_threads = 1};
+    const struct qr_model_options mo = {0};
+    char dir[1024];
+    snprintf(dir, sizeof dir, "%s", data_path("models/stories260K"));
+    use_discrete("ref", NULL);
+    qr_engine_config_init(&config);
+    config.lora_slots = 1;
+    cr_assert_eq(qr_tokenizer_open(&tokenizer, dir, &err), 0, "%s", err.msg);
+    cr_expect_eq(qr_engine_open(&e, dir, &config, &bo, &mo, tokenizer, NULL, NULL, &err), QR_E_UNSUPPORTED);
+    cr_expect(strstr(err.msg, "adapters are not computed on ") && strstr(err.msg, "use --device cpu"), "%s", err.msg);
+    qr_tokenizer_close(tokenizer);
+}

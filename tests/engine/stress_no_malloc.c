@@ -1,11 +1,14 @@
 /* A steady step allocates nothing and faults no page in: every allocation of any thread but this one, and every page fault of the engine's and the
- * workers' threads, is counted while 16 sequences decode. */
+ * workers' threads, is counted while 16 sequences decode, half of them with an adapter. */
 #include <ctype.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include "engine/adapters.h"
 #include "harness.h"
+#include "loader/hf_config.h"
+#include "tests/lora_make.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 int main(void)
@@ -39,6 +42,21 @@ static int64_t step_faults(void)
     return sum;
 }
 
+/* One for all matrices, from a directory that is gone again. */
+static uint64_t load_adapter(struct world *w)
+{
+    char dir[64];
+    struct qr_err err;
+    struct qr_model_config c;
+    snprintf(dir, sizeof dir, "/tmp/quire-no-malloc-%d", (int)getpid());
+    if (qr_model_config_read(&c, data_path("models/stories260K"), &err) != 0)
+        qr_panic("%s", err.msg);
+    lora_make(dir, &c, &(struct lora_make){.rank = 8, .alpha = 8, .seed = 1, .size = 0.05});
+    if (qr_engine_load_adapter(w->engine, &(struct qr_adapter_source){.name = "a", .dir = dir}, &err) != 0 || qr_dir_remove(dir, &err) != 0)
+        qr_panic("%s", err.msg);
+    return qr_engine_find_adapter(w->engine, "a");
+}
+
 int main(void)
 {
     enum { N = 16 };
@@ -51,7 +69,9 @@ int main(void)
     struct setup setup;
     struct qr_err err;
     setup_init(&setup, "models/stories260K");
+    setup.config.lora_slots = 1;
     world_open(&w, &setup);
+    const uint64_t adapter = load_adapter(&w);
     struct flight *f = qr_alloc(N, sizeof *f);
     struct qr_sampling s;
     qr_sampling_init(&s);
@@ -63,7 +83,7 @@ int main(void)
     int32_t prompt[40] = {1};
     for (int i = 0; i < N; i++) {
         s.seed = (uint64_t)i;
-        if (flight_start(&w, &f[i], &s, prompt, 40, 1, &err) != 0)
+        if (flight_start_with(&w, &f[i], &s, prompt, 40, 1, i % 2 ? adapter : 0, &err) != 0)
             qr_panic("%s", err.msg);
     }
     for (int n = 0; n < N * 20;)

@@ -72,3 +72,34 @@ Test(cuda_model, bf16_weights_give_the_logits_of_the_reference)
     use_emulated();
     check(QR_ARCH_QWEN2, QR_COMPUTE_BF16, 1e-2);
 }
+
+Test(cuda_model, a_family_whose_layers_cuda_can_compute_gives_the_logits_of_the_reference)
+{
+    use_emulated();
+    check(QR_ARCH_GEMMA3, QR_COMPUTE_F32, 1e-5);
+}
+
+Test(cuda_model, what_cuda_has_no_kernels_for_is_refused_by_name)
+{
+    static const struct {
+        enum qr_arch arch;
+        const char *says;
+    } rows[] = {{QR_ARCH_GPT2, "GPT2LMHeadModel needs LayerNorm"},
+                {QR_ARCH_STABLELM, "StableLmForCausalLM needs LayerNorm"},
+                {QR_ARCH_GEMMA2, "Gemma2ForCausalLM needs capped logits"}};
+    use_emulated();
+    const struct qr_backend_options bo = {.device = "cuda"};
+    struct qr_backend *be;
+    struct qr_err err = {0};
+    cr_assert_eq(qr_backend_open(&be, &bo, &err), 0, "%s", err.msg);
+    for (int i = 0; i < QR_COUNT(rows); i++) {
+        struct qr_model_config c = small(rows[i].arch);
+        c.n_kv_heads = rows[i].arch == QR_ARCH_GPT2 ? c.n_heads : 1;
+        struct temp_model t = temp_model_make(&c, QR_BF16);
+        struct qr_model *m;
+        cr_assert_eq(qr_model_open(&m, t.dir, be, &(struct qr_model_options){0}, &err), QR_E_UNSUPPORTED, "%s", c.arch_name);
+        cr_assert(strstr(err.msg, rows[i].says) && strstr(err.msg, "--device cpu"), "%s", err.msg);
+        temp_model_remove(&t);
+    }
+    qr_backend_close(be);
+}

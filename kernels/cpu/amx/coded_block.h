@@ -13,16 +13,17 @@ struct coded_block {
     const uint8_t *panel[PANELS_MAX];
     char *room;                          /* two steps' tiles: a tile is read long after it was written, when it has left the store buffer */
     char *sums;                          /* tile after tile */
-    int64_t ahead;
-    int32_t n_steps;
+    int64_t ahead, skip;                 /* bytes: weights that far on are asked for, behind a panel's end `skip` further: the panels between are at hand */
+    int32_t n_steps, skip_step;          /* from this step on */
 };
 #define CODED_ROOM_BYTES (2 * PANELS_MAX * QR_TILE_BYTES)
 
 VF_FN void coded_unpack_step(const int bits, const int nt, const struct coded_block *b, const struct coded_levels *levels, int32_t step)
 {
+    const int64_t ahead = step < b->skip_step ? b->ahead : b->ahead + b->skip;
 #pragma GCC unroll 4
     for (int i = 0; i < nt; i++)
-        coded_unpack_32(bits, (uint8_t *)b->room + (step % 2 * PANELS_MAX + i) * QR_TILE_BYTES, b->shape, b->panel[i], step * QR_TILE_K, &levels[i], b->ahead);
+        coded_unpack_32(bits, (uint8_t *)b->room + (step % 2 * PANELS_MAX + i) * QR_TILE_BYTES, b->shape, b->panel[i], step * QR_TILE_K, &levels[i], ahead);
 }
 
 VF_FN void coded_multiply_step(const int nt, const struct coded_block *b, int32_t step)

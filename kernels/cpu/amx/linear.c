@@ -149,7 +149,8 @@ static void multiply_coded(const struct product *p, int32_t first, int32_t end, 
             n /= 2;
         struct strip s = {.p = p, .panel = panel, .n_panels = n, .n_parts = n * p->each};
         struct coded_block b = {.shape = &p->coded, .x = tile_at(p, 0, 0), .x_step = (int64_t)h * QR_TILE_ROW_BYTES, .room = scratch,
-                                .sums = scratch + CODED_ROOM_BYTES, .ahead = ahead, .n_steps = p->n_steps};
+                                .sums = scratch + CODED_ROOM_BYTES, .ahead = ahead, .skip = (n - 1) * p->panel_bytes, .n_steps = p->n_steps,
+                                .skip_step = p->n_steps - (int32_t)(ahead * p->n_steps / p->panel_bytes)};
         for (int32_t i = 0; i < s.n_parts; i++)
             b.panel[i] = (const uint8_t *)panel_at(p, part_panel(&s, i));
         run_coded_block(p->coded.f.bits, s.n_parts, &b);

@@ -14,7 +14,7 @@
 #include "loader/share.h"
 #include "tests/model/crew.h"
 
-#define N_TEXT 40
+#define N_TEXT 24
 #define SEED 20261121
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -107,7 +107,7 @@ Test(ranks, quantized_ranks_are_no_further_from_the_unrounded_model_than_one_ran
     int32_t *ids = random_ids(&rng, N_TEXT, f[1].c.n_vocab);
     struct temp_model t = temp_model_make(&f[1].c, QR_BF16);
     float *exact = crew_logits(t.dir, (struct rig_options){.compute = QR_COMPUTE_F32}, 1, ids, N_TEXT, N_TEXT);
-    for (int i = 0; i < QR_COUNT(formats); i++) {
+    for (int i = 0; i < QR_COUNT(formats); i += STEP) {
         const struct rig_options o = {.quantize = formats[i]};
         float *one = crew_logits(t.dir, o, 1, ids, N_TEXT, N_TEXT), *two = crew_logits(t.dir, o, 2, ids, N_TEXT, N_TEXT);
         float *again = crew_logits(t.dir, o, 2, ids, N_TEXT, 9);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/gguf_file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -129,6 +130,35 @@ int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const st
     int rc = qr_engine_follow(m->model, &ec, &bo, &mo, &err);
     rc = qr_comm_team_end(t, rc, &err);
     return rc == 0 ? 0 : qr_err_exit_status(err.code);
+}
+
+#define PROGRESS_AFTER_US 1000000
+#define PROGRESS_EVERY_US 100000
+
+static void show_progress(void *user, uint64_t done, uint64_t total)
+{
+    struct qr_cli_progress *p = user;
+    const int64_t now = qr_clock_us();
+    if (now - p->began_us < PROGRESS_AFTER_US || now - p->shown_us < PROGRESS_EVERY_US || total == 0)
+        return;
+    p->shown_us = now;
+    fprintf(stderr, "\rloading %3d %% of %.1f GiB", (int)(100.0 * (double)done / (double)total), (double)total / 0x1p30);
+    fflush(stderr);
+}
+
+void qr_cli_progress_begin(struct qr_cli_progress *p, struct qr_model_options *mo)
+{
+    QR_ASSERT(p != NULL && mo != NULL);
+    *p = (struct qr_cli_progress){.began_us = qr_clock_us(), .terminal = isatty(STDERR_FILENO)};
+    mo->progress = p->terminal ? show_progress : NULL;
+    mo->progress_user = p;
+}
+
+void qr_cli_progress_end(struct qr_cli_progress *p)
+{
+    QR_ASSERT(p != NULL);
+    if (p->shown_us)
+        fputs("\r                              \r", stderr);
 }
 
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m)

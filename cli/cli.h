@@ -150,6 +150,14 @@ int qr_cli_team_begin(struct qr_comm_team *t, const struct qr_cli_model *m, stru
 /* What a rank that is not rank 0 does of a command with an engine, to the end of its team; returns the exit status. */
 int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const struct qr_cli_engine *e);
 
+/* A line of progress on a terminal, for loads that take longer than a second. */
+struct qr_cli_progress {
+    int64_t began_us, shown_us;
+    bool terminal;
+};
+void qr_cli_progress_begin(struct qr_cli_progress *p, struct qr_model_options *mo);
+void qr_cli_progress_end(struct qr_cli_progress *p); /* the line is taken away */
+
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m);
 void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine *e);
 

@@ -242,8 +242,11 @@ static int generate(struct generator *g, struct qr_err *err)
         rc = qr_tokenizer_open_from(&g->tokenizer, mo.source, err);
     if (rc == 0)
         rc = read_prompts(g, err);
+    struct qr_cli_progress progress;
+    qr_cli_progress_begin(&progress, &mo);
     if (rc == 0)
         rc = qr_engine_open(&g->engine, g->o->m.model, &ec, &bo, &mo, g->tokenizer, NULL, NULL, err);
+    qr_cli_progress_end(&progress);
     qr_source_unref(mo.source);
     int64_t t1 = qr_clock_us();
     if (rc == 0)

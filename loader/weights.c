@@ -614,9 +614,12 @@ static void fill_one(struct qr_weights *w, const struct qr_weight_walk *k, const
 }
 
 /* packed: the region is, already. */
-static void fill_all(struct qr_weights *w, const struct qr_share *share, struct qr_backend *be, bool packed)
+static void fill_all(struct qr_weights *w, const struct qr_share *share, struct qr_backend *be, bool packed, const struct qr_weights_options *o)
 {
     char name[QR_WEIGHT_NAME_MAX];
+    uint64_t done = 0, total = 0;
+    for (int32_t i = 0; i < qr_tensor_files_n_shards(w->files); i++)
+        total += qr_tensor_files_shard_bytes(w->files, i);
     const struct qr_stored_tensor *table = NULL;
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = walk_tensor(&k, w->files, name);
@@ -628,6 +631,9 @@ static void fill_all(struct qr_weights *w, const struct qr_share *share, struct 
             continue;
         fill_one(w, &k, share, t, be);
         qr_tensor_files_drop(w->files, t);
+        done += t->n_bytes;
+        if (o->progress)
+            o->progress(o->user, done < total ? done : total, total);
     }
     if (table) /* last: a tied head has just dropped the same pages */
         qr_tensor_files_populate(w->files, table);
@@ -636,11 +642,11 @@ static void fill_all(struct qr_weights *w, const struct qr_share *share, struct 
 int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
                     struct qr_err *err)
 {
-    return qr_weights_load_kept(w, st, share, be, to, NULL, err);
+    return qr_weights_load_kept(w, st, share, be, to, &(struct qr_weights_options){0}, err);
 }
 
 int qr_weights_load_kept(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
-                         const char *cache_dir, struct qr_err *err)
+                         const struct qr_weights_options *options, struct qr_err *err)
 {
     QR_ASSERT(w != NULL && st != NULL && share != NULL);
     QR_ASSERT(be != NULL && (qr_dtype_packs(to) || to == QR_CODED));
@@ -658,13 +664,13 @@ int qr_weights_load_kept(struct qr_weights *w, struct qr_tensor_files *st, const
                           be->mem->host ? "this machine has" : "the device has free", have >> 20);
     }
     struct qr_packed_key key = {.path = ""};
-    const bool keeps = cache_dir && be->mem->host;
+    const bool keeps = options->cache_dir && be->mem->host;
     if (keeps)
-        qr_packed_key_make(&key, cache_dir, st, share, be->k->name, to, n_bytes);
+        qr_packed_key_make(&key, options->cache_dir, st, share, be->k->name, to, n_bytes);
     const bool packed = keeps && qr_packed_map(&w->packed, &key, n_bytes, be);
     w->region = packed ? (void *)(uintptr_t)(w->packed.data + QR_PACKED_HEADER_BYTES) : w->mem->alloc(n_bytes);
     place_all(w, c, be->k);
-    fill_all(w, share, be, packed);
+    fill_all(w, share, be, packed, options);
     if (keeps && !packed)
         qr_packed_keep(&key, w->region, n_bytes, be);
     return 0;

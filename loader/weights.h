@@ -70,9 +70,13 @@ size_t qr_weights_region_bytes(const struct qr_tensor_files *st, const struct qr
  * qr_weights_check, QR_E_NO_ROOM. */
 int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
                     struct qr_err *err);
-/* The same with a packed copy in the directory cache_dir (NULL: none): used where it is there and fits, else kept there. On a device there is none. */
+struct qr_weights_options {
+    const char *cache_dir; /* for a packed copy: used where it is there and fits, else kept there; NULL, and on a device: none */
+    void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes of files that are packed, after each tensor; NULL: nobody looks */
+    void *user;            /* borrowed */
+};
 int qr_weights_load_kept(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
-                         const char *cache_dir, struct qr_err *err);
+                         const struct qr_weights_options *options, struct qr_err *err);
 void qr_weights_release(struct qr_weights *w);
 
 /* Shapes and places without memory behind them (packed and data point nowhere), for planning: takes over `st`, which passed

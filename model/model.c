@@ -257,7 +257,8 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
     warn_unused(files, &m->config);
     qr_other_files_log(dir);
     rc = admit(m, files, dtype, be, options, err);
-    rc = rc ? rc : qr_weights_load_kept(&m->weights, files, &m->share, be, dtype, options->cache_packed, err);
+    const struct qr_weights_options wo = {.cache_dir = options->cache_packed, .progress = options->progress, .user = options->progress_user};
+    rc = rc ? rc : qr_weights_load_kept(&m->weights, files, &m->share, be, dtype, &wo, err);
     if (rc) {
         qr_tensor_files_close(files);
         qr_free(m);

@@ -51,6 +51,8 @@ struct qr_model_options {
     int (*admit)(void *user, const struct qr_model_plan *plan, struct qr_err *err);
     void *admit_user;        /* borrowed */
     int32_t plan_tokens, plan_logits;
+    void (*progress)(void *user, uint64_t done, uint64_t total); /* of loading: bytes of files packed so far; NULL: nobody looks */
+    void *progress_user;     /* borrowed */
     const char *cache_packed; /* a directory for packed copies of weights, so that the next opening need not pack (borrowed); NULL: none */
     int32_t ctx_max;         /* 0: the configuration's maximum; more than that only as far as rope scaling stretches it */
     struct qr_comm *comm;    /* borrowed: the ranks that the model is shared out to (ranks.h); all open it alike. NULL: none */

@@ -14,7 +14,7 @@
 #include "loader/share.h"
 #include "tests/model/crew.h"
 
-#define N_TEXT 24
+#define N_TEXT 32
 #define SEED 20261121
 
 #if defined(__SANITIZE_ADDRESS__)

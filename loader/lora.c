@@ -198,6 +198,41 @@ static int read_config(struct qr_lora_file *f, struct qr_err *err)
 
 /* ---- the file ---- */
 
+/* Both files' bytes are there. */
+static int open_tensors(struct qr_lora_file *f, struct qr_err *err)
+{
+    int rc = qr_safetensors_open_memory(&f->st, f->weights_bytes.data, f->weights_bytes.n, f->weights, err);
+    if (rc == 0)
+        f->used = qr_alloc((size_t)qr_tensor_files_count(f->st) + 1, sizeof *f->used);
+    return rc;
+}
+
+static struct bytes copy_of(const void *data, size_t n)
+{
+    struct bytes b = {.data = qr_realloc(NULL, n + 1, 1), .n = n};
+    if (n > 0)
+        memcpy(b.data, data, n);
+    return b;
+}
+
+int qr_lora_file_open_memory(struct qr_lora_file **out, const void *config, size_t n_config, const void *weights, size_t n_weights, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && err != NULL);
+    QR_ASSERT((config != NULL || n_config == 0) && (weights != NULL || n_weights == 0));
+    struct qr_lora_file *f = qr_alloc(1, sizeof *f);
+    snprintf(f->config, sizeof f->config, QR_LORA_CONFIG);
+    snprintf(f->weights, sizeof f->weights, QR_LORA_WEIGHTS);
+    f->config_text = copy_of(config, n_config);
+    f->weights_bytes = copy_of(weights, n_weights);
+    int rc = read_config(f, err);
+    rc = rc ? rc : open_tensors(f, err);
+    if (rc)
+        qr_lora_file_close(f);
+    else
+        *out = f;
+    return rc;
+}
+
 int qr_lora_file_open(struct qr_lora_file **out, const char *dir, const char *root, size_t weights_max, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && dir != NULL);
@@ -208,14 +243,12 @@ int qr_lora_file_open(struct qr_lora_file **out, const char *dir, const char *ro
     rc = rc ? rc : read_file(&f->config_text, f->config, root, CONFIG_BYTES_MAX, err);
     rc = rc ? rc : read_config(f, err);
     rc = rc ? rc : read_file(&f->weights_bytes, f->weights, root, weights_max, err);
-    rc = rc ? rc : qr_safetensors_open_memory(&f->st, f->weights_bytes.data, f->weights_bytes.n, f->weights, err);
-    if (rc) {
+    rc = rc ? rc : open_tensors(f, err);
+    if (rc)
         qr_lora_file_close(f);
-        return rc;
-    }
-    f->used = qr_alloc((size_t)qr_tensor_files_count(f->st) + 1, sizeof *f->used);
-    *out = f;
-    return 0;
+    else
+        *out = f;
+    return rc;
 }
 
 void qr_lora_file_close(struct qr_lora_file *f)

@@ -10,6 +10,10 @@
 #define BLOCK_TOKENS 16
 #define COPY_LAYERS 28
 #define HEAD_ROWS 64
+#define EXPERTS 64
+#define EXPERTS_USED 8
+#define ADAPTERS 4
+#define ADAPTER_RANK 16
 #define HEAD_OUTPUTS 49152
 #define NORM_AT ((size_t)8000000) /* in `out`: the weights of norms, behind everything else */
 
@@ -46,6 +50,11 @@ CALL(qkv)
 CALL(kv_copy)
 CALL(gather_rows)
 CALL(linear)
+CALL(layer_norm)
+CALL(unit)
+CALL(softcap)
+CALL(route)
+CALL(adapt)
 
 /* A matrix being packed. */
 struct pack {
@@ -116,6 +125,52 @@ static void bench_heads(struct qr_kern_case *b, const struct operands *o)
     struct qr_head_norm_args norm = {.x = o->out, .w = o->ones, .stride = h * k, .n_rows = o->n, .n_heads = h, .head_dim = k, .eps = 1e-6f};
     snprintf(what, sizeof what, "head_norm %d x %d heads of %d", (int)o->n, (int)h, (int)k);
     measure(b, call_head_norm, &norm, 2 * q_bytes, what);
+}
+
+/* What only some architectures have. */
+static void bench_others(struct qr_kern_case *b, const struct operands *o)
+{
+    const int32_t d = o->s->n_embd;
+    const double row_bytes = 4.0 * o->n * d;
+    char what[80];
+    const struct qr_layer_norm_args norm = {.out = o->second, .x = o->x, .w = o->x, .bias = o->x, .out_stride = d, .x_stride = d, .n_rows = o->n, .n_cols = d,
+                                            .eps = 1e-5f};
+    snprintf(what, sizeof what, "layer_norm %d x %d", (int)o->n, (int)d);
+    measure(b, call_layer_norm, &norm, 2 * row_bytes, what);
+    for (int64_t i = 0; i < (int64_t)o->n * d; i++)
+        o->second[i] = 50; /* what the unit leaves as it is, however often */
+    const struct qr_unit_args unit = {.x = o->second, .stride = d, .n_rows = o->n, .n_cols = d};
+    snprintf(what, sizeof what, "unit %d x %d", (int)o->n, (int)d);
+    measure(b, call_unit, &unit, 2 * row_bytes, what);
+    const struct qr_softcap_args cap = {.x = o->second, .stride = d, .n_rows = o->n, .n_cols = d, .cap = 50};
+    snprintf(what, sizeof what, "softcap %d x %d", (int)o->n, (int)d);
+    measure(b, call_softcap, &cap, 2 * row_bytes, what);
+    int32_t ids[ROWS_MAX * EXPERTS_USED];
+    const struct qr_route_args route = {.ids = ids, .weights = o->second, .logits = o->x, .logits_stride = EXPERTS, .n_rows = o->n, .n_experts = EXPERTS,
+                                        .n_used = EXPERTS_USED, .normalize = true};
+    snprintf(what, sizeof what, "route %d x %d of %d", (int)o->n, EXPERTS_USED, EXPERTS);
+    if (o->s == shapes) /* no width of the model's is in it */
+        measure(b, call_route, &route, o->n * (4.0 * EXPERTS + 8 * EXPERTS_USED), what);
+}
+
+/* The rows with one adapter, or with four of them in turn. */
+static void bench_adapt(struct qr_kern_case *b, const struct operands *o)
+{
+    const int32_t d = o->s->n_embd, n_groups = o->n < ADAPTERS ? 1 : ADAPTERS, each = o->n / n_groups;
+    const int64_t a_numbers = (int64_t)ADAPTER_RANK * d, b_numbers = qr_adapt_b_elements(ADAPTER_RANK, d);
+    const uint16_t *numbers = o->memory;
+    struct qr_row_group group[ADAPTERS];
+    struct qr_adapt_parts parts[ADAPTERS];
+    char what[80];
+    for (int32_t g = 0; g < n_groups; g++) {
+        const uint16_t *at = numbers + g * (a_numbers + b_numbers);
+        group[g] = (struct qr_row_group){.row = o->pos + (int64_t)g * each, .n_rows = each, .slot = g};
+        parts[g] = (struct qr_adapt_parts){.n = 1, .part = {{.a = at, .b = at + a_numbers, .n_out = d, .rank = ADAPTER_RANK, .scale = 0x1p-20f}}};
+    }
+    const struct qr_adapt_args adapt = {.out = o->out, .x = o->x, .mid = o->second, .group = group, .parts = parts, .out_stride = d, .x_stride = d,
+                                        .mid_stride = ADAPTER_RANK, .n_groups = n_groups, .n_in = d, .dtype = QR_BF16};
+    snprintf(what, sizeof what, "adapt %d x %d, %d of rank %d", (int)o->n, (int)d, (int)n_groups, ADAPTER_RANK);
+    measure(b, call_adapt, &adapt, n_groups * 2.0 * (double)(a_numbers + b_numbers) + 12.0 * o->n * d, what);
 }
 
 /* Kernels that write the cache, in each of its types. Row i goes to slot i. */
@@ -199,6 +254,8 @@ void qr_kern_rest(struct qr_kern_case *b, const void *memory, const float *x, fl
             memcpy(out, x, part * sizeof *out);
             bench_width(b, &o);
             bench_heads(b, &o);
+            bench_others(b, &o);
+            bench_adapt(b, &o);
             for (int i = 0; i < QR_COUNT(caches); i++)
                 bench_cache(b, &o, caches[i]);
         }

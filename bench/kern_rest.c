@@ -13,6 +13,7 @@
 #define EXPERTS 64
 #define EXPERTS_USED 8
 #define ADAPTERS 4
+#define ADAPTED_ROWS 64
 #define ADAPTER_RANK 16
 #define HEAD_OUTPUTS 49152
 #define NORM_AT ((size_t)8000000) /* in `out`: the weights of norms, behind everything else */
@@ -156,7 +157,7 @@ static void bench_others(struct qr_kern_case *b, const struct operands *o)
 /* The rows with one adapter, or with four of them in turn. */
 static void bench_adapt(struct qr_kern_case *b, const struct operands *o)
 {
-    const int32_t d = o->s->n_embd, n_groups = o->n < ADAPTERS ? 1 : ADAPTERS, each = o->n / n_groups;
+    const int32_t d = o->s->n_embd, n = o->n < ADAPTED_ROWS ? o->n : ADAPTED_ROWS, n_groups = n < ADAPTERS ? 1 : ADAPTERS, each = n / n_groups;
     const int64_t a_numbers = (int64_t)ADAPTER_RANK * d, b_numbers = qr_adapt_b_elements(ADAPTER_RANK, d);
     const uint16_t *numbers = o->memory;
     struct qr_row_group group[ADAPTERS];
@@ -169,8 +170,8 @@ static void bench_adapt(struct qr_kern_case *b, const struct operands *o)
     }
     const struct qr_adapt_args adapt = {.out = o->out, .x = o->x, .mid = o->second, .group = group, .parts = parts, .out_stride = d, .x_stride = d,
                                         .mid_stride = ADAPTER_RANK, .n_groups = n_groups, .n_in = d, .dtype = QR_BF16};
-    snprintf(what, sizeof what, "adapt %d x %d, %d of rank %d", (int)o->n, (int)d, (int)n_groups, ADAPTER_RANK);
-    measure(b, call_adapt, &adapt, n_groups * 2.0 * (double)(a_numbers + b_numbers) + 12.0 * o->n * d, what);
+    snprintf(what, sizeof what, "adapt %d x %d, %d of rank %d", (int)n, (int)d, (int)n_groups, ADAPTER_RANK);
+    measure(b, call_adapt, &adapt, n_groups * 2.0 * (double)(a_numbers + b_numbers) + 12.0 * n * d, what);
 }
 
 /* Kernels that write the cache, in each of its types. Row i goes to slot i. */

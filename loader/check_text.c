@@ -88,7 +88,7 @@ static void put_config(struct qr_buf *out, const struct qr_model_config *c)
     for (int32_t l = 0; l < c->n_layers; l++)
         n_dense += !qr_layer_has_experts(c, l);
     if (c->moe.n_experts && n_dense)
-        snprintf(more, sizeof more, "; %d layers have none", n_dense);
+        snprintf(more, sizeof more, "; none in %d of %d layers", n_dense, c->n_layers);
     if (c->moe.n_experts && c->moe.n_ffn_shared)
         put_line(out, "experts", "%d of %d, a token goes through %d and a shared one of %d%s", c->moe.n_experts, c->moe.n_ffn, c->moe.n_used,
                  c->moe.n_ffn_shared, more);

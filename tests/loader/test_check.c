@@ -184,6 +184,23 @@ Test(check, a_tokenizer_that_cannot_be_read_is_a_problem_and_one_with_more_ids_a
     temp_remove(&t);
 }
 
+Test(check, says_how_many_experts_there_are_and_which_layers_have_none)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_QWEN2_MOE);
+    c.moe.dense[0] = 2;
+    struct temp t = make(&c, QR_BF16, 1, 1);
+    struct qr_buf out;
+    struct qr_err err = {0};
+    qr_buf_init(&out);
+    check(&out, &t, false, &err);
+    static const char *const says[] = {"8 of 32, a token goes through 2 and a shared one of 48;", "none in 1", "mlp.experts.*.gate_proj.weight",
+                                       "mlp.shared_expert_gate.weight", "[32, 64]"};
+    for (int i = 0; i < QR_COUNT(says); i++)
+        cr_expect(strstr(out.data, says[i]), "does not say \"%s\":\n%s", says[i], out.data);
+    qr_buf_release(&out);
+    temp_remove(&t);
+}
+
 Test(check, a_single_file_is_explained_without_a_configuration)
 {
     struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);

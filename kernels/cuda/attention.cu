@@ -582,7 +582,7 @@ template <int D, int HEIGHT> QR_KERNEL(THREADS) join(struct attention a)
     }
 }
 
-/* ---- f32: one block a row and head, plain ---- */
+/* ---- f32 and int8: one block a row and head, plain ---- */
 
 QR_DEVICE float block_max(float x, float *partial)
 {
@@ -594,8 +594,15 @@ QR_DEVICE float block_max(float x, float *partial)
     return fmaxf(fmaxf(partial[0], partial[1]), fmaxf(partial[2], partial[3]));
 }
 
-QR_KERNEL(THREADS) attend_f32(struct attention a)
+/* An element of a key or value; of int8 an integer, whose scale is multiplied with the sum over a key, and with the probability that a value meets. */
+template <enum qr_dtype TYPE> QR_DEVICE float element_of(const uint8_t *row, int32_t i)
 {
+    return TYPE == QR_F32 ? ((const float *)row)[i] : (float)((const int8_t *)row)[i];
+}
+
+template <enum qr_dtype TYPE> QR_KERNEL(THREADS) attend_plain(struct attention a)
+{
+    const int32_t bytes = TYPE == QR_F32 ? 4 : 1;
     QR_SHARED_ARRAY(float, query, 256);
     QR_SHARED_ARRAY(float, weight, PIECE);
     QR_SHARED_ARRAY(float, partial, WARPS);
@@ -620,10 +627,12 @@ QR_KERNEL(THREADS) attend_f32(struct attention a)
             const int32_t t = piece * PIECE + j * THREADS + me;
             if (t < from || t >= to)
                 continue;
-            const float *key = (const float *)qr_paged_at(a.kv, low, 0, g, t, 4);
+            const uint8_t *key = qr_paged_at(a.kv, low, 0, g, t, bytes);
             float dot = 0;
             for (int32_t i = 0; i < a.kv.head_dim; i++)
-                dot = fmaf(query[i], key[i], dot);
+                dot = fmaf(query[i], element_of<TYPE>(key, i), dot);
+            if (TYPE == QR_I8)
+                dot *= qr_paged_scale(a.kv, low, 0, g, t);
             s[j] = a.before != 0 ? tanhf(dot * a.before) : dot;
         }
         const float piece_top = block_max(fmaxf(s[0], s[1]), partial) * a.after;
@@ -632,11 +641,12 @@ QR_KERNEL(THREADS) attend_f32(struct attention a)
         __syncthreads();
         float piece_sum = 0, fresh[2] = {0, 0};
         for (int32_t t = from; t < to; t++) {
-            const float *value = (const float *)qr_paged_at(a.kv, low, 1, g, t, 4), p = weight[t % PIECE];
+            const uint8_t *value = qr_paged_at(a.kv, low, 1, g, t, bytes);
+            const float p = weight[t % PIECE], scaled = TYPE == QR_I8 ? p * qr_paged_scale(a.kv, low, 1, g, t) : p;
             piece_sum += p;
             for (int j = 0; j < 2; j++)
                 if (j * THREADS + me < a.kv.head_dim)
-                    fresh[j] = fmaf(p, value[j * THREADS + me], fresh[j]);
+                    fresh[j] = fmaf(scaled, element_of<TYPE>(value, j * THREADS + me), fresh[j]);
         }
         join_piece(&top, &sum, piece_top, piece_sum, &scale_old, &scale_fresh);
         for (int j = 0; j < 2; j++)
@@ -715,7 +725,9 @@ extern "C" void qr_cuda_attention(struct qr_queue *q, const struct qr_attention_
         .group = args->n_heads / kv->n_kv_heads, .window = args->window, .run = 1, .before = cap ? args->scale / args->softcap : 0.0f,
         .after = (cap ? args->softcap : args->scale) * QR_LOG2_E};
     if (kv->dtype == QR_F32) {
-        QR_LAUNCH(attend_f32, dim3((unsigned int)b->n_tokens, (unsigned int)args->n_heads), THREADS, 0, q->stream, a);
+        QR_LAUNCH(attend_plain<QR_F32>, dim3((unsigned int)b->n_tokens, (unsigned int)args->n_heads), THREADS, 0, q->stream, a);
+    } else if (kv->dtype == QR_I8) {
+        QR_LAUNCH(attend_plain<QR_I8>, dim3((unsigned int)b->n_tokens, (unsigned int)args->n_heads), THREADS, 0, q->stream, a);
     } else if (kv->head_dim <= 64) {
         launch_tiles<64, 1>(q, a, host);
         launch_tiles<64, 4>(q, a, host);

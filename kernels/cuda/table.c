@@ -57,8 +57,8 @@ bool qr_cuda_supports(const struct qr_queue *q, enum qr_dtype weights, int64_t i
         snprintf(message, QR_CUDA_MESSAGE, "a matrix has %lld inputs, %d at most are computed with", (long long)inputs_max, (int)qr_linear_inputs_max(weights));
         return false;
     }
-    if (kv != QR_BF16 && kv != QR_F32) {
-        snprintf(message, QR_CUDA_MESSAGE, "CUDA kernels keep keys and values as bf16 or f32, not %s", qr_dtype_name(kv));
+    if (kv != QR_BF16 && kv != QR_F32 && kv != QR_I8) {
+        snprintf(message, QR_CUDA_MESSAGE, "CUDA kernels keep keys and values as bf16, f32 or int8, not %s", qr_dtype_name(kv));
         return false;
     }
     if (head_dim < 8 || head_dim > 256 || head_dim % 8 != 0) {

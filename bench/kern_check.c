@@ -179,22 +179,36 @@ static bool linear_back(struct check *c, const void *arg)
     return true;
 }
 
+/* One shape with weights of a type, where the device has it. */
+static void check_product(struct check *c, struct qr_linear_case l)
+{
+    struct qr_err err;
+    char what[96];
+    if (qr_backend_supports(c->device, l.w, l.n_in, QR_BF16, 64, 16, &err) != 0)
+        return;
+    /* Sums of n products of numbers up to 1 in another order; behind a norm a number may be rounded to its other neighbour in bf16. */
+    const double sums = 4.0 * (l.n_in + l.n_rows + l.n_out + 16) * 0x1p-24, turned = l.w == QR_F32 || l.add ? 0 : 0x1p-7;
+    snprintf(what, sizeof what, "linear %d x %d -> %d, %s", (int)l.n_rows, (int)l.n_in, (int)l.n_out, qr_dtype_name(l.w));
+    compare(c, what, linear, &l, sums + turned);
+    if (l.w != QR_F32 && l.w != QR_BF16)
+        return;
+    snprintf(what, sizeof what, "linear back %d x %d -> %d, %s", (int)l.n_rows, (int)l.n_in, (int)l.n_out, qr_dtype_name(l.w));
+    compare(c, what, linear_back, &l, sums);
+}
+
 static void check_products(struct check *c)
 {
+    static const enum qr_dtype rounded[] = {QR_W8, QR_W4, QR_W4_G128};
     for (int i = 0; i < QR_COUNT(qr_linear_cases); i++) {
-        const struct qr_linear_case *l = &qr_linear_cases[i];
-        struct qr_err err;
-        char what[96];
-        if (!(l->use & QR_CASE_CHECK) || qr_backend_supports(c->device, l->w, l->n_in, QR_BF16, 64, 16, &err) != 0)
+        struct qr_linear_case l = qr_linear_cases[i];
+        if (!(l.use & QR_CASE_CHECK))
             continue;
-        /* Sums of n products of numbers up to 1 in another order; behind a norm a number may be rounded to its other neighbour in bf16. */
-        const double sums = 4.0 * (l->n_in + l->n_rows + l->n_out + 16) * 0x1p-24, turned = l->w == QR_F32 || l->add ? 0 : 0x1p-7;
-        snprintf(what, sizeof what, "linear %d x %d -> %d, %s", (int)l->n_rows, (int)l->n_in, (int)l->n_out, qr_dtype_name(l->w));
-        compare(c, what, linear, l, sums + turned);
-        if (l->w != QR_F32 && l->w != QR_BF16)
-            continue;
-        snprintf(what, sizeof what, "linear back %d x %d -> %d, %s", (int)l->n_rows, (int)l->n_in, (int)l->n_out, qr_dtype_name(l->w));
-        compare(c, what, linear_back, l, sums);
+        check_product(c, l);
+        for (int k = 0; l.w == QR_BF16 && k < QR_COUNT(rounded); k++) {
+            l.w = rounded[k];
+            check_product(c, l);
+            l.w = QR_BF16;
+        }
     }
 }
 

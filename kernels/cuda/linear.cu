@@ -5,6 +5,7 @@
  * weights, and a prompt's rows are the bits of single ones. f32: one chain of fused additions; for comparisons, not for speed. */
 #include <stdlib.h>
 
+#include "kernels/cuda/coded.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/widths.h"
 
@@ -12,9 +13,13 @@
 #define F32_TILE 16
 #define CHUNK QR_CHUNK
 
+/* How weights lie: bf16, whose rows are not or are aligned to 16 bytes; integers of 8 and of 4 bits (coded.h), which become bf16 on their way to shared memory:
+ * they and what they are multiplied to have no more than 8 bits, so nothing is lost. */
+enum kind { UNALIGNED, ALIGNED, BYTES, NIBBLES, KINDS };
+
 /* What a stream's products keep: which kernels were given their shared memory. */
 struct products {
-    bool allowed[8];
+    bool allowed[3 * KINDS];
 };
 
 extern "C" void qr_cuda_products_free(struct qr_queue *q)
@@ -62,6 +67,8 @@ template <enum qr_dtype TO, enum qr_dtype FROM> QR_KERNEL(NARROW_THREADS) pack_r
 
 extern "C" size_t qr_cuda_linear_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in)
 {
+    if (qr_coded_is(to))
+        return qr_coded_of(NULL, to, n_out, n_in).n_bytes;
     QR_ASSERT(to == QR_F32 || to == QR_BF16);
     return (size_t)n_out * (size_t)n_in * qr_dtype_bytes(to);
 }
@@ -70,7 +77,11 @@ extern "C" void qr_cuda_linear_pack(struct qr_queue *q, void *dst, enum qr_dtype
                                     enum qr_dtype from, int64_t n_rows)
 {
     QR_ASSERT(q != NULL && dst != NULL && row0 >= 0 && n_rows <= n_out - row0);
-    QR_ASSERT((rows != NULL || n_rows == 0) && (to == QR_F32 || to == QR_BF16) && (from == QR_F32 || from == QR_F16 || from == QR_BF16));
+    QR_ASSERT((rows != NULL || n_rows == 0) && (to == QR_F32 || to == QR_BF16 || qr_coded_is(to)) && (from == QR_F32 || from == QR_F16 || from == QR_BF16));
+    if (qr_coded_is(to) && n_rows > 0)
+        qr_coded_pack(q, dst, to, n_out, n_in, row0, rows, from, n_rows);
+    if (qr_coded_is(to))
+        return;
     const struct pack a = {(char *)dst + (size_t)(row0 * n_in) * qr_dtype_bytes(to), rows, n_rows * n_in};
     if (a.n == 0)
         return;
@@ -154,10 +165,39 @@ struct product {
     int64_t out_stride, x_stride; /* x rows end in zeros at a multiple of 8 */
     int32_t n_rows, n_in, n_out;
     bool add;
+    struct qr_coded coded; /* instead of w, where weights are integers */
 };
 
+QR_DEVICE uint32_t bf16_pair(int32_t low, int32_t high)
+{
+    return __float_as_uint((float)low) >> 16 | (__float_as_uint((float)high) & 0xffff0000u);
+}
+
+/* Eight weights from input k on of output o. */
+template <int KIND> QR_DEVICE uint4 decode_chunk(const struct qr_coded &c, int64_t o, int32_t k)
+{
+    uint32_t h[4];
+    if (KIND == BYTES) {
+        const uint2 v = *(const uint2 *)(c.codes + o * c.code_bytes + k);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t two = (i < 2 ? v.x : v.y) >> (16 * (i % 2));
+            h[i] = bf16_pair((int8_t)(two & 0xffu), (int8_t)(two >> 8 & 0xffu));
+        }
+    } else {
+        const uint32_t v = *(const uint32_t *)(c.codes + o * c.code_bytes + k / 2);
+        const int32_t m = c.multiples[o * c.n_groups + k / c.group];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t two = v >> (8 * i);
+            h[i] = bf16_pair(m * (((int32_t)(two & 15u) ^ 8) - 8), m * (((int32_t)(two >> 4 & 15u) ^ 8) - 8));
+        }
+    }
+    return make_uint4(h[0], h[1], h[2], h[3]);
+}
+
 /* Inputs [k0, k0 + BK) of the block's rows of x and w, under way to a stage. */
-template <int BM, int BN, int BK, int THREADS, bool VEC> QR_DEVICE void fetch(uint16_t *stage, const struct product &a, int32_t row0, int32_t col0, int32_t k0)
+template <int BM, int BN, int BK, int THREADS, int KIND> QR_DEVICE void fetch(uint16_t *stage, const struct product &a, int32_t row0, int32_t col0, int32_t k0)
 {
     const int per_row = BK / CHUNK;
     for (int i = (int)threadIdx.x; i < BM * per_row; i += THREADS) {
@@ -169,8 +209,12 @@ template <int BM, int BN, int BK, int THREADS, bool VEC> QR_DEVICE void fetch(ui
     for (int i = (int)threadIdx.x; i < BN * per_row; i += THREADS) {
         const int r = i / per_row, c = i % per_row;
         const bool there = col0 + r < a.n_out && k0 + c * CHUNK < a.n_in;
+        if (KIND == BYTES || KIND == NIBBLES) {
+            *(uint4 *)qr_chunk_of<BK>(w, r, c) = there ? decode_chunk<KIND>(a.coded, col0 + r, k0 + c * CHUNK) : make_uint4(0, 0, 0, 0);
+            continue;
+        }
         const uint16_t *from = there ? a.w + (int64_t)(col0 + r) * a.n_in + k0 + c * CHUNK : a.w;
-        if (VEC)
+        if (KIND == ALIGNED)
             qr_cp_async_16(qr_chunk_of<BK>(w, r, c), from, there ? 16 : 0);
         else
             qr_copy_chunk(qr_chunk_of<BK>(w, r, c), from, there ? a.n_in - k0 - c * CHUNK : 0);
@@ -178,7 +222,7 @@ template <int BM, int BN, int BK, int THREADS, bool VEC> QR_DEVICE void fetch(ui
 }
 
 /* Blocks of BM rows and BN outputs, of WARPS_M by WARPS_N warps; BK inputs in each of STAGES stages. */
-template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, bool VEC> QR_KERNEL(WARPS_M * WARPS_N * QR_WARP) product_bf16(struct product a)
+template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, int KIND> QR_KERNEL(WARPS_M * WARPS_N * QR_WARP) product_bf16(struct product a)
 {
     const int M = BM / WARPS_M / 16, N = BN / WARPS_N / 8, THREADS = WARPS_M * WARPS_N * QR_WARP, STAGE = (BM + BN) * BK;
     QR_SHARED(uint16_t, shared);
@@ -195,7 +239,7 @@ template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, bool VEC
                 sum[m][n][i] = 0;
     for (int s = 0; s < STAGES - 1; s++) {
         if (s < n_steps)
-            fetch<BM, BN, BK, THREADS, VEC>(shared + s * STAGE, a, row0, col0, s * BK);
+            fetch<BM, BN, BK, THREADS, KIND>(shared + s * STAGE, a, row0, col0, s * BK);
         qr_cp_async_commit();
     }
     for (int32_t step = 0; step < n_steps; step++) {
@@ -203,7 +247,7 @@ template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, bool VEC
         __syncthreads();
         const int32_t next = step + STAGES - 1;
         if (next < n_steps)
-            fetch<BM, BN, BK, THREADS, VEC>(shared + next % STAGES * STAGE, a, row0, col0, next * BK);
+            fetch<BM, BN, BK, THREADS, KIND>(shared + next % STAGES * STAGE, a, row0, col0, next * BK);
         qr_cp_async_commit();
         uint16_t *x = shared + step % STAGES * STAGE, *w = x + BM * BK;
 #pragma unroll
@@ -232,38 +276,43 @@ template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, bool VEC
                 if (r >= a.n_rows || c >= a.n_out)
                     continue;
                 float *out = a.out + r * a.out_stride + c;
-                const float y = a.bias ? sum[m][n][i] + a.bias[c] : sum[m][n][i];
+                const float of = KIND == BYTES || KIND == NIBBLES ? sum[m][n][i] * a.coded.scale[c] : sum[m][n][i], y = a.bias ? of + a.bias[c] : of;
                 *out = a.add ? y + *out : y;
             }
 }
 
 /* A shape's launch; `which` numbers them. */
-#define SHAPE(which, BM, BN, BK, WARPS_M, WARPS_N, STAGES, VEC)                                                                       \
-    do {                                                                                                                              \
-        const size_t bytes = (size_t)(BM + BN) * BK * STAGES * sizeof(uint16_t);                                                      \
-        if (!p->allowed[2 * which + VEC])                                                                                             \
-            QR_SHARED_ALLOW((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, VEC>), bytes);                                        \
-        p->allowed[2 * which + VEC] = true;                                                                                           \
-        const dim3 grid(qr_blocks(a->n_out, BN), qr_blocks(a->n_rows, BM));                                                           \
-        QR_LAUNCH((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, VEC>), grid, WARPS_M * WARPS_N * QR_WARP, bytes, q->stream, *a); \
-    } while (0)
-#define SHAPES(VEC)                                 \
-    do {                                            \
-        if (a->n_rows <= 16)                        \
-            SHAPE(0, 16, 16, 256, 1, 2, 4, VEC);    \
-        else if (a->n_rows <= 64)                   \
-            SHAPE(1, 64, 32, 128, 2, 2, 3, VEC);    \
-        else                                        \
-            SHAPE(2, 128, 128, 64, 2, 4, 3, VEC);   \
+#define SHAPE(which, BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND)                                                                       \
+    do {                                                                                                                               \
+        const size_t bytes = (size_t)(BM + BN) * BK * STAGES * sizeof(uint16_t);                                                       \
+        if (!p->allowed[KINDS * which + KIND])                                                                                         \
+            QR_SHARED_ALLOW((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), bytes);                                        \
+        p->allowed[KINDS * which + KIND] = true;                                                                                       \
+        const dim3 grid(qr_blocks(a->n_out, BN), qr_blocks(a->n_rows, BM));                                                            \
+        QR_LAUNCH((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), grid, WARPS_M * WARPS_N * QR_WARP, bytes, q->stream, *a); \
     } while (0)
 
-static void multiply_bf16(struct qr_queue *q, const struct product *a)
+template <int KIND> static void multiply_kind(struct qr_queue *q, const struct product *a)
 {
     struct products *p = products_of(q);
-    if (a->n_in % CHUNK == 0 && QR_ADDRESS(a->w) % 16 == 0)
-        SHAPES(true);
+    if (a->n_rows <= 16)
+        SHAPE(0, 16, 16, 256, 1, 2, 4, KIND);
+    else if (a->n_rows <= 64)
+        SHAPE(1, 64, 32, 128, 2, 2, 3, KIND);
     else
-        SHAPES(false);
+        SHAPE(2, 128, 128, 64, 2, 4, 3, KIND);
+}
+
+static void multiply_bf16(struct qr_queue *q, const struct product *a, enum qr_dtype w)
+{
+    if (w == QR_W8)
+        multiply_kind<BYTES>(q, a);
+    else if (qr_coded_is(w))
+        multiply_kind<NIBBLES>(q, a);
+    else if (a->n_in % CHUNK == 0 && QR_ADDRESS(a->w) % 16 == 0)
+        multiply_kind<ALIGNED>(q, a);
+    else
+        multiply_kind<UNALIGNED>(q, a);
 }
 
 /* ---- f32 products ---- */
@@ -312,7 +361,7 @@ struct room {
 
 static struct room room_for(const struct qr_queue *q, const struct qr_linear_args *a)
 {
-    const bool narrow = a->w->packed_dtype == QR_BF16;
+    const bool narrow = a->w->packed_dtype != QR_F32;
     struct room room = {q->scratch, NULL, narrow ? qr_whole_chunks(a->n_in) : a->n_in, 0};
     const size_t x_bytes = narrow || a->norm_w ? (size_t)room.x_stride * (narrow ? sizeof(uint16_t) : sizeof(float)) : 0;
     const size_t y_bytes = a->glu ? (size_t)a->n_out * sizeof(float) : 0, per_row = x_bytes + y_bytes + 16;
@@ -329,11 +378,14 @@ static void linear_piece(struct qr_queue *q, const struct qr_linear_args *a, con
     const float *x = a->x + (int64_t)first * a->x_stride;
     float *out = a->out + (int64_t)first * a->out_stride, *y = a->glu ? room->y : out;
     const int64_t y_stride = a->glu ? a->n_out : a->out_stride;
-    if (a->w->packed_dtype == QR_BF16) {
+    if (a->w->packed_dtype != QR_F32) {
         const struct qr_narrow narrow = {(uint16_t *)room->x, x, a->norm_w, room->x_stride, a->x_stride, n, a->n_in, a->eps};
-        const struct product product = {y, narrow.to, (const uint16_t *)a->w->packed, a->bias, y_stride, room->x_stride, n, a->n_in, a->n_out, a->add};
+        struct product product = {y, narrow.to, (const uint16_t *)a->w->packed, a->bias, y_stride, room->x_stride, n, a->n_in, a->n_out, a->add,
+                                  {}};
+        if (qr_coded_is(a->w->packed_dtype))
+            product.coded = qr_coded_of(a->w->packed, a->w->packed_dtype, a->n_out, a->n_in);
         qr_cuda_narrow(q, &narrow);
-        multiply_bf16(q, &product);
+        multiply_bf16(q, &product, a->w->packed_dtype);
     } else {
         struct qr_norm_args norm = {};
         norm.out = (float *)room->x, norm.x = (float *)(uintptr_t)x, norm.w = a->norm_w;
@@ -354,7 +406,8 @@ static void linear_piece(struct qr_queue *q, const struct qr_linear_args *a, con
 extern "C" void qr_cuda_linear(struct qr_queue *q, const struct qr_linear_args *a)
 {
     QR_ASSERT(q != NULL && a != NULL && a->w != NULL && a->w->packed != NULL);
-    QR_ASSERT((a->w->packed_dtype == QR_BF16 || a->w->packed_dtype == QR_F32) && a->stretches == NULL && !(a->add && a->glu));
+    QR_ASSERT(a->w->packed_dtype == QR_BF16 || a->w->packed_dtype == QR_F32 || qr_coded_is(a->w->packed_dtype));
+    QR_ASSERT(a->stretches == NULL && !(a->add && a->glu));
     if (a->n_rows == 0)
         return;
     const struct room room = room_for(q, a);

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "kernels/cuda/coded.h"
 #include "kernels/cuda/entries.h"
 
 const struct qr_kernels qr_cuda_kernels = {
@@ -49,8 +50,8 @@ bool qr_cuda_supports(const struct qr_queue *q, enum qr_dtype weights, int64_t i
                       char message[QR_CUDA_MESSAGE])
 {
     (void)q;
-    if (weights != QR_BF16 && weights != QR_F32) {
-        snprintf(message, QR_CUDA_MESSAGE, "CUDA kernels compute with bf16 and f32 weights, not %s", qr_dtype_name(weights));
+    if (weights != QR_BF16 && weights != QR_F32 && !qr_coded_is(weights)) {
+        snprintf(message, QR_CUDA_MESSAGE, "CUDA kernels compute with bf16, f32, w8a16 and w4a16 weights, not %s", qr_dtype_name(weights));
         return false;
     }
     if (inputs_max > qr_linear_inputs_max(weights)) {

@@ -35,15 +35,15 @@ static float *play(struct rig *r, const int32_t *ids, int32_t chunk, size_t *n)
 }
 
 /* What differs is the order of sums, and with bf16 a number here and there that is rounded to its other neighbour: `bound` of the largest logit. */
-static void check(enum qr_arch arch, enum qr_compute compute, double bound)
+static void check(enum qr_arch arch, enum qr_compute compute, enum qr_quantize quantize, enum qr_kv_cache kv, double bound)
 {
     struct qr_model_config c = small(arch);
     struct temp_model t = temp_model_make(&c, QR_BF16);
     struct rig ref, cuda;
     struct qr_rng rng = {.seed = SEED};
     size_t n;
-    rig_open(&ref, t.dir, (struct rig_options){.isa = "ref", .compute = compute, .n_blocks = 16});
-    rig_open(&cuda, t.dir, (struct rig_options){.device = "cuda", .compute = compute, .n_blocks = 16});
+    rig_open(&ref, t.dir, (struct rig_options){.isa = "ref", .compute = compute, .quantize = quantize, .kv_cache = kv, .n_blocks = 16});
+    rig_open(&cuda, t.dir, (struct rig_options){.device = "cuda", .compute = compute, .quantize = quantize, .kv_cache = kv, .n_blocks = 16});
     cr_assert_str_eq(cuda.be->name, "cuda");
     int32_t *ids = random_ids(&rng, N_IDS, c.n_vocab);
     float *want = play(&ref, ids, N_IDS, &n), *got = play(&cuda, ids, N_IDS, &n), *cut = play(&cuda, ids, 5, &n);
@@ -64,13 +64,19 @@ static void check(enum qr_arch arch, enum qr_compute compute, double bound)
 Test(cuda_model, f32_weights_give_the_logits_of_the_reference)
 {
     use_emulated();
-    check(QR_ARCH_QWEN3, QR_COMPUTE_F32, 1e-5);
+    check(QR_ARCH_QWEN3, QR_COMPUTE_F32, QR_QUANTIZE_NONE, QR_KV_CACHE_AUTO, 1e-5);
 }
 
 Test(cuda_model, bf16_weights_give_the_logits_of_the_reference)
 {
     use_emulated();
-    check(QR_ARCH_QWEN2, QR_COMPUTE_BF16, 1e-2);
+    check(QR_ARCH_QWEN2, QR_COMPUTE_BF16, QR_QUANTIZE_NONE, QR_KV_CACHE_AUTO, 1e-2);
+}
+
+Test(cuda_model, rounded_weights_and_an_int8_cache_give_the_logits_of_the_reference)
+{
+    use_emulated();
+    check(QR_ARCH_LLAMA, QR_COMPUTE_AUTO, QR_QUANTIZE_W4A16, QR_KV_CACHE_INT8, 1e-2);
 }
 
 Test(cuda_model, a_family_whose_layers_cuda_can_compute_gives_the_logits_of_the_reference)

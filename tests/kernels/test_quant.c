@@ -294,9 +294,11 @@ static float *integers_of(float *scale, const struct data *d)
 Test(quant, weights_alone_give_the_bits_of_the_bf16_product_of_their_integers_times_the_scale)
 {
     const char *names[8];
-    int32_t n_levels = qr_cpu_levels(names);
+    int32_t n_levels = device_levels(names);
     for (int32_t l = 0; l < n_levels; l++)
         for (int i = 0; i < (N_FORMATS - N_INTEGERS) * QR_COUNT(shapes); i++) {
+            if (strcmp(names[l], "cuda") == 0 && i % 13 != 0) /* slow: every format with a shape */
+                continue;
             struct data d = make(shapes[i / (N_FORMATS - N_INTEGERS)], formats[N_INTEGERS + i % (N_FORMATS - N_INTEGERS)], SEED + 900 + (uint64_t)i);
             struct data plain = d;
             float *scale = qr_alloc((size_t)d.s.n_out, sizeof *scale), *p = integers_of(scale, &d), *got = run(names[l], 2, 0, &d);

@@ -82,7 +82,7 @@ Test(cuda_model, rounded_weights_and_an_int8_cache_give_the_logits_of_the_refere
 Test(cuda_model, a_family_whose_layers_cuda_can_compute_gives_the_logits_of_the_reference)
 {
     use_emulated();
-    check(QR_ARCH_GEMMA3, QR_COMPUTE_F32, 1e-5);
+    check(QR_ARCH_GEMMA3, QR_COMPUTE_F32, QR_QUANTIZE_NONE, QR_KV_CACHE_AUTO, 1e-5);
 }
 
 Test(cuda_model, what_cuda_has_no_kernels_for_is_refused_by_name)

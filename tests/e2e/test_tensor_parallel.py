@@ -76,14 +76,16 @@ def test_what_two_processes_generate_is_what_they_serve_and_stdout_has_nothing_e
 
 
 def start_streams(server, n):
-    """n long streams; returns what becomes of each: (what its last event was, when)."""
+    """n long streams, each of which has begun; returns what becomes of each: (what its last event was, when)."""
     ends, begun, threads = [], threading.Semaphore(0), []
 
     def one():
-        last = None
+        last, seen = None, False
         try:
             for last in server.stream('/v1/completions', {'model': 'stories260K', 'prompt': [1, 346], 'max_tokens': 450, 'ignore_eos': True, 'temperature': 0}):
-                begun.release()
+                if not seen:
+                    begun.release()
+                seen = True
         except (AssertionError, OSError) as e:
             last = last if last and 'error' in last else {'broken': str(e)}
         ends.append((last, time.monotonic()))
@@ -106,8 +108,10 @@ def test_a_process_that_is_killed_ends_every_stream_with_an_error_within_two_sec
         for t in threads:
             t.join(20 * SLOW)
         assert len(ends) == 4
-        for last, when in ends:
-            assert last and last['error']['message'].startswith('one of the processes that compute the model ended'), last
+        under_way = [end for end in ends if end[1] > killed]  # on a busy machine one may be through before the last begins
+        assert under_way
+        for last, when in under_way:
+            assert last and 'error' in last and last['error']['message'].startswith('one of the processes that compute the model ended'), last
             assert when - killed < SECONDS * SLOW, when - killed
         assert s.process.wait(10 * SLOW) == 1
         text = s.stderr()

@@ -33,6 +33,7 @@ int qr_cmd_bench(int argc, char **argv);
 int qr_cmd_serve(int argc, char **argv);
 int qr_cmd_train(int argc, char **argv);
 int qr_cmd_lora(int argc, char **argv);
+int qr_cmd_quantize(int argc, char **argv);
 int qr_cmd_data(int argc, char **argv);
 int qr_data_tokenizer_main(int argc, char **argv); /* of quire data */
 

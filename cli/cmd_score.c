@@ -1,4 +1,4 @@
-/* cmd_score.c - log-probabilities of given tokens, straight through the model: one sequence, an identity block table. */
+/* cmd_score.c - log-probabilities of given tokens, straight through the model. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,12 +7,12 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "engine/sampler.h"
+#include "model/alone.h"
 #include "model/lora.h"
 #include "model/ranks.h"
 #include "model/tune.h"
 
 #define CHUNK_TOKENS 64
-#define BLOCK_TOKENS 16
 #define TOP_MAX 65536
 
 struct score_options {
@@ -29,12 +29,8 @@ struct scorer {
     struct qr_backend *be;
     struct qr_model *model;
     struct qr_lora *lora;           /* or NULL */
-    struct qr_kv_view kv;
-    void *kv_mem, *act_mem;
-    struct qr_arena act;
-    struct qr_exec exec;
+    struct qr_alone alone;
     int32_t ctx_max, vocab;
-    int32_t *table; /* identity block table */
     float *logits;  /* [CHUNK_TOKENS][vocab], from a device that the host cannot read; else NULL */
     struct pick {
         float logit;
@@ -94,19 +90,8 @@ static void use_row(struct scorer *s, struct result *r, const float *row, const 
 
 static int score_chunk(struct scorer *s, struct result *r, const struct qr_ids *ids, int32_t first, int32_t n, struct qr_err *err)
 {
-    int32_t pos[CHUNK_TOKENS], rows[CHUNK_TOKENS], row_start[2] = {0, n}, ctx_len = first + n;
-    for (int32_t i = 0; i < n; i++) {
-        pos[i] = first + i;
-        rows[i] = i;
-    }
-    struct qr_batch b = {.n_tokens = n, .n_seqs = 1, .n_prefill_seqs = 1, .n_logits = n, .block_tokens = BLOCK_TOKENS,
-                         .table_stride = (s->ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS, .ids = ids->id + first, .pos = pos,
-                         .slot = pos, .row_start = row_start, .ctx_len = &ctx_len, .block_table = s->table, .logit_row = rows};
-    const struct qr_row_group all = {.row = rows, .n_rows = n};
-    b.group = &all;
-    b.n_groups = s->exec.lora ? 1 : 0;
-    const struct qr_tensor logits = qr_model_forward(&s->exec, &b);
-    if (qr_exec_lost(&s->exec, err))
+    const struct qr_tensor logits = qr_alone_step(&s->alone, ids->id, first, n);
+    if (qr_exec_lost(&s->alone.exec, err))
         return err->code;
     const float *behind = qr_backend_read(s->be, s->logits, logits.data, (size_t)qr_tensor_count(&logits) * sizeof(float));
     for (int32_t i = 0; i < n; i++)
@@ -191,20 +176,7 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
         qr_model_tune_and_save(s->model, s->be, CHUNK_TOKENS);
     s->ctx_max = qr_model_config(s->model)->ctx_max;
     s->vocab = qr_model_config(s->model)->n_vocab;
-    int32_t n_blocks = (s->ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
-    s->kv = qr_model_kv_view(s->model, NULL, n_blocks, BLOCK_TOKENS);
-    s->kv.base = s->kv_mem = s->be->mem->alloc((size_t)n_blocks * qr_kv_block_bytes(&s->kv));
-    size_t act_bytes = qr_model_act_bytes(s->model, CHUNK_TOKENS, CHUNK_TOKENS);
-    const size_t adapted = s->lora ? qr_lora_act_bytes(s->model, CHUNK_TOKENS, CHUNK_TOKENS) : 0;
-    act_bytes = adapted > act_bytes ? adapted : act_bytes;
-    s->act_mem = qr_model_act_alloc(s->model, s->be, act_bytes);
-    qr_arena_init_fixed(&s->act, s->act_mem, act_bytes);
-    qr_exec_init(&s->exec, s->model, s->be, &s->act, &s->kv);
-    qr_exec_join(&s->exec);
-    s->exec.lora = s->lora;
-    s->table = qr_alloc((size_t)n_blocks, sizeof *s->table);
-    for (int32_t i = 0; i < n_blocks; i++)
-        s->table[i] = i;
+    qr_alone_init(&s->alone, s->model, s->be, s->lora, s->ctx_max, CHUNK_TOKENS, false);
     s->pick = qr_alloc((size_t)s->vocab, sizeof *s->pick);
     if (!s->be->mem->host)
         s->logits = s->be->mem->host_alloc((size_t)CHUNK_TOKENS * (size_t)s->vocab * sizeof *s->logits);
@@ -213,15 +185,11 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
 
 static void close_scorer(struct scorer *s)
 {
-    qr_exec_release(&s->exec);
+    qr_alone_release(&s->alone);
     qr_lora_free(s->lora);
     qr_free(s->pick);
-    qr_free(s->table);
     if (s->logits)
         s->be->mem->host_free(s->logits);
-    qr_model_act_free(s->model, s->be, s->act_mem);
-    if (s->kv_mem)
-        s->be->mem->free(s->kv_mem);
     qr_model_close(s->model);
     qr_backend_close(s->be);
     qr_tokenizer_close(s->tokenizer);
@@ -254,7 +222,7 @@ int qr_cmd_score(int argc, char **argv)
     const bool first = s.team.comm.rank == 0;
     rc = rc ? rc : open_scorer(&s, &err);
     if (rc == 0)
-        rc = first ? qr_cli_each_line(stdin, score_line, &s, &err) : qr_exec_follow(&s.exec, &err);
+        rc = first ? qr_cli_each_line(stdin, score_line, &s, &err) : qr_exec_follow(&s.alone.exec, &err);
     if (rc != 0 && s.team.comm.size > 1)
         qr_comm_abort(&s.team.comm, err.msg); /* before anything that others reach is freed */
     close_scorer(&s);

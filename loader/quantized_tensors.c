@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/e4m3.h"
 #include "base/half.h"
 #include "base/mem.h"
 #include "loader/tensor_files_parts.h"
@@ -250,16 +251,6 @@ const struct qr_stored_tensor *qr_quantized_part(const struct qr_stored_tensor *
 
 /* ---- reading ---- */
 
-/* E4M3 has no infinities; all bits set but the sign's is NaN. */
-static float from_e4m3(uint8_t byte)
-{
-    const int exponent = byte >> 3 & 15, mantissa = byte & 7;
-    float x = exponent ? __builtin_ldexpf((float)(8 + mantissa), exponent - 10) : (float)mantissa * 0x1p-9f;
-    if ((byte & 0x7f) == 0x7f)
-        x = __builtin_nanf("");
-    return byte & 0x80 ? -x : x;
-}
-
 static float load_float(const uint8_t *p, enum qr_dtype type, int64_t i)
 {
     float x;
@@ -354,7 +345,7 @@ static void decode_chunk(const struct reader *r, float *dst, int64_t first, int6
                 zero = q->layout == FP8 ? 0 : zero_of(r, first + k, g);
                 last = g;
             }
-            dst[k * q->n_in + at + i] = scale * (q->layout == FP8 ? from_e4m3((uint8_t)code[k][i]) : (float)(code[k][i] - zero));
+            dst[k * q->n_in + at + i] = scale * (q->layout == FP8 ? qr_e4m3_to_f32((uint8_t)code[k][i]) : (float)(code[k][i] - zero));
         }
     }
 }

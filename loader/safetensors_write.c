@@ -10,10 +10,13 @@
 
 #define DATA_ALIGN 64
 
-static const char *type_name(enum qr_dtype dtype)
+static const char *type_name(const struct qr_st_entry *e)
 {
-    QR_ASSERT(dtype == QR_F32 || dtype == QR_F16 || dtype == QR_BF16);
-    return dtype == QR_F32 ? "F32" : dtype == QR_F16 ? "F16" : "BF16";
+    static const char *const name[] = {[QR_F32] = "F32", [QR_F16] = "F16", [QR_BF16] = "BF16", [QR_I8] = "I8", [QR_I32] = "I32"};
+    if (e->type)
+        return e->type;
+    QR_ASSERT((int)e->dtype >= 0 && (int)e->dtype < QR_COUNT(name));
+    return name[e->dtype];
 }
 
 int64_t qr_st_entry_count(const struct qr_st_entry *e)
@@ -27,7 +30,7 @@ uint64_t qr_st_entry_bytes(const struct qr_st_entry *e)
 {
     QR_ASSERT(e != NULL);
     QR_ASSERT(qr_st_entry_count(e) >= 0);
-    return (uint64_t)qr_st_entry_count(e) * qr_dtype_bytes(e->dtype);
+    return (uint64_t)qr_st_entry_count(e) * (e->type ? (uint64_t)e->type_bytes : qr_dtype_bytes(e->dtype));
 }
 
 static void put_pair(struct qr_buf *out, const char *key, const char *value)
@@ -54,7 +57,7 @@ static uint64_t put_header(struct qr_buf *out, const struct qr_st_entry *entry, 
         const uint64_t end = begin + qr_st_entry_bytes(e);
         qr_buf_put_byte(out, ',');
         qr_json_put_str(out, e->name, strlen(e->name));
-        qr_buf_printf(out, ":{\"dtype\":\"%s\",\"shape\":[%" PRId64, type_name(e->dtype), e->shape[0]);
+        qr_buf_printf(out, ":{\"dtype\":\"%s\",\"shape\":[%" PRId64, type_name(e), e->shape[0]);
         if (e->n_dims == 2)
             qr_buf_printf(out, ",%" PRId64, e->shape[1]);
         qr_buf_printf(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin, end);

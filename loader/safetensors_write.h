@@ -15,7 +15,9 @@
 
 struct qr_st_entry {
     const char *name;    /* borrowed for the call */
-    enum qr_dtype dtype; /* f32, f16 or bf16 */
+    enum qr_dtype dtype; /* f32, f16, bf16, i8 or i32 */
+    const char *type;    /* of elements of a type that nothing here computes with: "I64", "F8_E4M3". NULL: dtype's */
+    int32_t type_bytes;  /* of one of these */
     int32_t n_dims;      /* 1 or 2 */
     int64_t shape[2];
 };

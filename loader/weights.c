@@ -21,10 +21,10 @@
 #define DECODE_ROWS 16                      /* of a thread at a time */
 #define NAMES_SHOWN 5
 
-/* The tensor of the row that the walk is at, or NULL; its name in text. */
-static const struct qr_stored_tensor *walk_tensor(const struct qr_weight_walk *k, const struct qr_tensor_files *st,
-                                              char text[QR_WEIGHT_NAME_MAX])
+const struct qr_stored_tensor *qr_weights_find(const struct qr_weight_walk *k, const struct qr_tensor_files *st, char text[QR_WEIGHT_NAME_MAX])
 {
+    QR_ASSERT(k != NULL && st != NULL);
+    QR_ASSERT(text != NULL);
     const struct qr_stored_tensor *t = qr_tensor_files_find(st, qr_weight_walk_name(text, k));
     char other[QR_WEIGHT_NAME_MAX];
     for (int32_t i = 0; !t && qr_weight_walk_alias(other, k, i); i++)
@@ -42,7 +42,7 @@ static int check_present(const struct qr_tensor_files *st, const struct qr_model
     if (c->n_layers > qr_tensor_files_count(st)) /* absurd numbers are not walked through */
         return qr_err_set(err, QR_E_DAMAGED, "%d layers by config.json, but only %d tensors in the files", c->n_layers, qr_tensor_files_count(st));
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
-        if (k.row->when == QR_WHEN_TIED || walk_tensor(&k, st, name)) /* a tied head is the embedding, which has a row already */
+        if (k.row->when == QR_WHEN_TIED || qr_weights_find(&k, st, name)) /* a tied head is the embedding, which has a row already */
             continue;
         if (n_missing++ < NAMES_SHOWN && len < sizeof shown)
             len += (size_t)snprintf(shown + len, sizeof shown - len, "%s%s", len ? ", " : "", name);
@@ -80,7 +80,7 @@ static int check_contradictions(const struct qr_tensor_files *st, const struct q
     struct qr_weight_walk k = qr_weight_walk_begin(c);
     for (k.all = true; qr_weight_walk_next(&k);) {
         bool head = k.row->when == QR_WHEN_UNTIED || k.row->when == QR_WHEN_TIED;
-        if (head || qr_weight_row_holds(k.row, c, k.layer) || !walk_tensor(&k, st, name))
+        if (head || qr_weight_row_holds(k.row, c, k.layer) || !qr_weights_find(&k, st, name))
             continue;
         return qr_err_set(err, QR_E_DAMAGED, "the weights hold %s, but config.json says that %s has no such tensor (see "
                           "attention_bias and mlp_bias)", name, c->arch_name);
@@ -95,7 +95,7 @@ int qr_weights_check(const struct qr_tensor_files *st, const struct qr_model_con
     char name[QR_WEIGHT_NAME_MAX];
     int rc = check_present(st, c, err);
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); !rc && qr_weight_walk_next(&k);)
-        rc = check_tensor(&k, st, walk_tensor(&k, st, name), err);
+        rc = check_tensor(&k, st, qr_weights_find(&k, st, name), err);
     return rc ? rc : check_contradictions(st, c, err);
 }
 
@@ -124,7 +124,7 @@ int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_mode
     struct qr_weight_walk k = qr_weight_walk_begin(c);
     *first = NULL;
     for (k.all = true; qr_weight_walk_next(&k);) {
-        const struct qr_stored_tensor *t = walk_tensor(&k, st, name);
+        const struct qr_stored_tensor *t = qr_weights_find(&k, st, name);
         for (int p = 0; t && p < (t->quantized ? QR_QUANTIZED_PARTS : 1); p++) {
             const struct qr_stored_tensor *part = t->quantized ? qr_quantized_part(t, p) : t;
             if (part)
@@ -169,7 +169,7 @@ enum qr_dtype qr_weights_lossless_dtype(const struct qr_tensor_files *st, const 
     QR_ASSERT(c != NULL);
     char name[QR_WEIGHT_NAME_MAX];
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
-        const struct qr_stored_tensor *t = walk_tensor(&k, st, name);
+        const struct qr_stored_tensor *t = qr_weights_find(&k, st, name);
         if (k.row->kind == QR_KIND_MATRIX && needs_f32(st, t))
             return QR_F32;
     }
@@ -202,7 +202,7 @@ static bool one_code(struct qr_stored_code *out, const struct qr_tensor_files *s
     const bool never = qr_weight_row_turned(k->row, k->c);
     for (int32_t i = never ? k->n_rows : 0; next_piece(&piece, &i, k); n++) {
         struct qr_stored_code code, before = *out;
-        if (!qr_stored_code(&code, walk_tensor(&piece, st, name)) || !(n == 0 || qr_stored_code_join(out, &before, &code)))
+        if (!qr_stored_code(&code, qr_weights_find(&piece, st, name)) || !(n == 0 || qr_stored_code_join(out, &before, &code)))
             return false;
         if (n == 0)
             *out = code;
@@ -241,7 +241,7 @@ static enum qr_dtype packed_as(const struct qr_tensor_files *st, const struct qr
     struct qr_weight_walk one = *k;
     for (one.expert = 0; one.expert < (k->row->per_expert ? k->c->moe.n_experts : 1); one.expert++)
         for (int32_t i = 0; next_piece(&piece, &i, &one);)
-            if (needs_f32(st, walk_tensor(&piece, st, name)))
+            if (needs_f32(st, qr_weights_find(&piece, st, name)))
                 return QR_F32;
     return QR_BF16;
 }
@@ -622,7 +622,7 @@ static void fill_all(struct qr_weights *w, const struct qr_share *share, struct 
         total += qr_tensor_files_shard_bytes(w->files, i);
     const struct qr_stored_tensor *table = NULL;
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
-        const struct qr_stored_tensor *t = walk_tensor(&k, w->files, name);
+        const struct qr_stored_tensor *t = qr_weights_find(&k, w->files, name);
         if (k.row->kind == QR_KIND_TABLE && !qr_dtype_is_coded(weight_at(w, &k)->packed_dtype)) {
             table = place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(w->files, t), be) ? t : NULL;
             continue;
@@ -688,7 +688,7 @@ void qr_weights_outline(struct qr_weights *w, struct qr_tensor_files *st, const 
     place_all(w, c, kernels);
     char name[QR_WEIGHT_NAME_MAX];
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
-        const struct qr_stored_tensor *t = walk_tensor(&k, st, name);
+        const struct qr_stored_tensor *t = qr_weights_find(&k, st, name);
         if (k.row->kind == QR_KIND_TABLE && !qr_dtype_is_coded(weight_at(w, &k)->packed_dtype))
             place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(st, t), NULL);
     }

@@ -21,6 +21,7 @@
 #include "loader/model_config.h"
 #include "loader/tensor_files.h"
 #include "loader/share.h"
+#include "loader/weight_table.h"
 
 /* A weight whose t.data and packed are both NULL is one that this model does not have. */
 struct qr_layer_weights {
@@ -47,6 +48,9 @@ struct qr_weights {
 /* Every tensor of the configuration is there with its shape and a type that can be loaded, and none contradicts the configuration (a
  * bias in a model that says it has none). Errors name the tensors and what was expected. */
 int qr_weights_check(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err);
+
+/* The tensor of the row that the walk is at, or NULL; its usual name in text. */
+const struct qr_stored_tensor *qr_weights_find(const struct qr_weight_walk *k, const struct qr_tensor_files *st, char text[QR_WEIGHT_NAME_MAX]);
 
 /* Tensors that nothing uses; *first is the first of them or NULL. Rotary tables and the head of a tied model do not count. */
 int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_model_config *c, const char **first);

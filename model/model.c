@@ -494,6 +494,19 @@ size_t qr_lora_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_l
     return qr_step_bytes(m, n_tokens, n_logits < n_tokens ? n_logits : n_tokens, run_adapted);
 }
 
+static struct qr_tensor run_plain(struct qr_exec *x, const struct qr_model *m)
+{
+    x->ops = &qr_ops_plain;
+    return run_step(x, m);
+}
+
+size_t qr_model_plain_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)
+{
+    QR_ASSERT(m != NULL);
+    QR_ASSERT(n_tokens > 0 && n_logits >= 0 && n_logits <= n_tokens);
+    return qr_step_bytes(m, n_tokens, n_logits, run_plain);
+}
+
 /* ---- planning ---- */
 
 int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,

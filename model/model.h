@@ -118,6 +118,9 @@ int64_t qr_model_weight_bytes(const struct qr_model *m);    /* memory held for p
  * takes. The arena's memory must be 64-byte aligned. */
 size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits);
 
+/* The same with x->ops = &qr_ops_plain. */
+size_t qr_model_plain_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits);
+
 /* Memory for a step arena: be's, or where several ranks compute, such that all reach. Freed before the model is closed, and before its comm. */
 void *qr_model_act_alloc(const struct qr_model *m, struct qr_backend *be, size_t n_bytes);
 void qr_model_act_free(const struct qr_model *m, struct qr_backend *be, void *p); /* NULL is fine */

@@ -147,15 +147,14 @@ static int spare_name(char out[QR_PATH_MAX], const char *dir, const char *prefix
     return qr_path_join(out, dir, text, err);
 }
 
-int qr_model_export(const char *dir, const struct qr_checkpoint_source *src, bool replace, struct qr_err *err)
+int qr_export_paths(char path[QR_PATH_MAX], char spare[QR_PATH_MAX], const char *dir, bool replace, struct qr_err *err)
 {
-    QR_ASSERT(dir != NULL && src != NULL && err != NULL);
-    QR_ASSERT(src->params != NULL && strlen(dir) < QR_PATH_MAX);
-    char path[QR_PATH_MAX], spare[QR_PATH_MAX];
+    QR_ASSERT(path != NULL && spare != NULL && err != NULL);
+    QR_ASSERT(dir != NULL && strlen(dir) < QR_PATH_MAX);
     size_t n = strlen(dir);
     while (n > 1 && dir[n - 1] == '/')
         n--;
-    snprintf(path, sizeof path, "%.*s", (int)n, dir);
+    snprintf(path, QR_PATH_MAX, "%.*s", (int)n, dir);
     char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
     int rc;
@@ -168,6 +167,15 @@ int qr_model_export(const char *dir, const struct qr_checkpoint_source *src, boo
     }
     if (rc == 0 && !replace && access(path, F_OK) == 0)
         return qr_err_set(err, QR_E_IO, "%s: is there already, expected a name that is free", path);
+    return rc;
+}
+
+int qr_model_export(const char *dir, const struct qr_checkpoint_source *src, bool replace, struct qr_err *err)
+{
+    QR_ASSERT(dir != NULL && src != NULL && err != NULL);
+    QR_ASSERT(src->params != NULL);
+    char path[QR_PATH_MAX], spare[QR_PATH_MAX];
+    int rc = qr_export_paths(path, spare, dir, replace, err);
     return rc ? rc : write_directory(spare, path, src, NULL, replace, err);
 }
 

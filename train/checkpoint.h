@@ -73,6 +73,10 @@ int qr_checkpoint_read_state(const char *path, struct qr_checkpoint_state *state
  * or their format; QR_E_INVALID for a checkpoint of another model, with file, tensor or key, found and expected. */
 int qr_checkpoint_load(const char *path, struct qr_params *params, struct qr_optim *optim, struct qr_checkpoint_state *state, struct qr_err *err);
 
+/* Where a model's directory `dir` goes, and the name beside it under which it is filled (then qr_dir_publish). Errors: QR_E_IO when it is there and not to be
+ * replaced. */
+int qr_export_paths(char path[QR_PATH_MAX], char spare[QR_PATH_MAX], const char *dir, bool replace, struct qr_err *err);
+
 /* The model alone, with its tokenizer, as `dir`, complete or not there. With `replace` a directory that is there is replaced, else it is an error. */
 int qr_model_export(const char *dir, const struct qr_checkpoint_source *src, bool replace, struct qr_err *err);
 

@@ -1,4 +1,4 @@
-/* tokenizer_files.h - the files of a model directory that are its tokenizer: what goes along with a checkpoint and with prepared data. Inside train/. */
+/* tokenizer_files.h - the files of a model directory that are its tokenizer: what goes along with a checkpoint, prepared data, a quantized model. */
 #ifndef QR_TRAIN_TOKENIZER_FILES_H
 #define QR_TRAIN_TOKENIZER_FILES_H
 

@@ -1,0 +1,27 @@
+/* alone.h - a model computing one sequence by itself, without an engine: what scoring needs. One owning thread.
+ */
+#ifndef QR_MODEL_ALONE_H
+#define QR_MODEL_ALONE_H
+
+#include "model/model.h"
+
+struct qr_alone {
+    struct qr_model *model;   /* borrowed */
+    struct qr_backend *be;    /* borrowed */
+    struct qr_kv_view kv;
+    void *kv_mem, *act_mem;   /* owned */
+    struct qr_arena act;
+    struct qr_exec exec;
+    int32_t ctx_max, rows_max;
+    int32_t *table, *pos, *row; /* owned: identity block table, [rows_max], [rows_max] */
+};
+
+/* For sequences up to ctx_max tokens in steps of up to rows_max. lora: every row's adapter, borrowed, or NULL. plain: its verbs may become
+ * qr_ops_plain's, which take more memory. */
+void qr_alone_init(struct qr_alone *a, struct qr_model *m, struct qr_backend *be, const struct qr_lora *lora, int32_t ctx_max, int32_t rows_max, bool plain);
+void qr_alone_release(struct qr_alone *a); /* also of a zeroed one; before the model is closed */
+
+/* Tokens ids[first .. first + n) of a sequence whose tokens before that were computed: logits of each, as qr_model_forward has them. */
+struct qr_tensor qr_alone_step(struct qr_alone *a, const int32_t *ids, int32_t first, int32_t n);
+
+#endif

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""quire quantize: what it writes is what it says, is served as it is, and answers as well as its report claims."""
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+
+from lib import QUIRE, ROOT, environment, main, run, run_lines
+from test_quantized_files import read_tensors, write_tensors
+
+MODEL = os.path.join(ROOT, 'models', 'quire-tiny')
+SEED = 6
+
+
+def make_text(path, n):
+    r = random.Random(SEED)
+    with open(path, 'w', encoding='utf-8') as f:
+        for _ in range(n):
+            a, b = r.randint(1, 99), r.randint(1, 99)
+            f.write(f'What is {a} + {b}? It is {a + b}. Once upon a time there was a little fox who lived in the woods. ')
+
+
+def numbers(dtype, data):
+    if dtype == 'BF16':
+        return [struct.unpack('<f', struct.pack('<I', w << 16))[0] for (w,) in struct.iter_unpack('<H', data)]
+    return [x for (x,) in struct.iter_unpack({'F32': '<f', 'I8': '<b'}[dtype], data)]
+
+
+def score(model, ids, first, n, window):
+    """Perplexity of tokens [first, first + n), in windows."""
+    lines = [{'ids': ids[at:at + window]} for at in range(first, first + n, window)]
+    logprobs = [p for line in run_lines('score', '--model', model, lines=lines) for p in line['logprobs'][1:]]
+    return math.exp(-sum(logprobs) / len(logprobs))
+
+
+def test_a_quantized_model_is_checked_served_and_as_good_as_its_report_says():
+    before = os.path.getsize(os.path.join(MODEL, 'model.safetensors'))
+    with tempfile.TemporaryDirectory() as d:
+        make_text(f'{d}/text', 50)
+        with open(f'{d}/text', encoding='utf-8') as f:
+            ids = run_lines('tokenize', '--model', MODEL, lines=[{'text': f.read(), 'add_special_tokens': False}])[0]['ids']
+        for kind, share in (('int8', 0.57), ('int4', 0.36), ('fp8', 0.57)):
+            rc, out, err = run('quantize', MODEL, f'{d}/{kind}', '--type', kind, '--text', f'{d}/text', '--json')
+            assert rc == 0 and not err, err
+            r = json.loads(out)
+            t = r['text']
+            assert r['matrices'] == r['calibrated'] == 35 and r['norms'] == 10 and r['not_smoothed'] is None, r
+            assert r['bytes_before'] == before and r['bytes_after'] == os.path.getsize(f'{d}/{kind}/model.safetensors') < share * before, r
+            assert sorted(r['files']) == sorted(os.listdir(f'{d}/{kind}')) and 'tokenizer.json' in r['files'], r
+            assert t['tokens'] == len(ids) and t['bos'] == -1 and 0 < t['held_out'] <= t['held_out_first'] and t['calibrated'] <= t['held_out_first'], t
+            for model, said in ((MODEL, r['perplexity']['before']), (f'{d}/{kind}', r['perplexity']['after'])):
+                told = score(model, ids, t['held_out_first'], t['held_out'], t['window'])
+                assert abs(told / said - 1) < 1e-5, (kind, told, said)  # log-probabilities are printed as f32
+            assert r['perplexity']['after'] != r['perplexity']['before'], r
+            rc, out, err = run('check', f'{d}/{kind}')
+            assert rc == 0 and 'compressed-tensors' in out and 'unused' not in out, (out, err)
+            assert len(os.listdir(d)) == len([k for k in ('text', 'int8', 'int4', 'fp8') if os.path.exists(f'{d}/{k}')])
+
+
+def test_what_is_written_is_within_half_a_step_and_the_rest_is_what_it_was():
+    old = read_tensors(os.path.join(MODEL, 'model.safetensors'))
+    with tempfile.TemporaryDirectory() as d:
+        rc, out, err = run('quantize', MODEL, f'{d}/m')
+        assert rc == 0 and not err and 'none: no text to calibrate with' in out and 'perplexity' not in out, (out, err)
+        new = read_tensors(f'{d}/m/model.safetensors')
+        rounded = [k[:-6] for k in new if k.endswith('_scale')]
+        assert len(rounded) == 35
+        for name, (dtype, shape, data) in old.items():
+            if name not in rounded:
+                assert new[name] == (dtype, shape, data), name
+        for name in rounded[:3]:
+            (o, i), w = old[name][1], numbers(*old[name][::2])
+            codes, scales = numbers(*new[name][::2]), numbers(*new[f'{name}_scale'][::2])
+            assert new[name][1] == [o, i] and new[f'{name}_scale'][1] == [o, 1]
+            for k, x in enumerate(w):
+                assert abs(x - codes[k] * scales[k // i]) <= scales[k // i] * 0.50001, (name, k)
+        with open(f'{d}/m/config.json', encoding='utf-8') as f, open(f'{MODEL}/config.json', encoding='utf-8') as g:
+            c, was = json.load(f), json.load(g)
+        assert c.pop('quantization_config')['ignore'] == ['lm_head'] and c == was
+
+
+def test_smoothing_takes_back_outliers_that_cost_a_rounded_model_its_precision():
+    """The same function, but that some channels are 64 times smaller behind their norm and have columns 64 times larger."""
+    t = read_tensors(os.path.join(MODEL, 'model.safetensors'))
+    for layer in range(5):
+        for norm, matrices in (('input_layernorm', ['self_attn.q_proj', 'self_attn.k_proj', 'self_attn.v_proj']),
+                               ('post_attention_layernorm', ['mlp.gate_proj', 'mlp.up_proj'])):
+            for name, factor in ((norm, 1 / 64), *((m, 64) for m in matrices)):
+                key = f'model.layers.{layer}.{name}.weight'
+                dtype, shape, data = t[key]
+                x = [v * (factor if i % 256 % 50 == 3 else 1) for i, v in enumerate(numbers(dtype, data))]
+                t[key] = (dtype, shape, b''.join(struct.pack('<f', v)[0 if dtype == 'F32' else 2:] for v in x))
+    with tempfile.TemporaryDirectory() as d:
+        make_text(f'{d}/text', 40)
+        os.mkdir(f'{d}/in')
+        for name in ('config.json', 'tokenizer.json', 'tokenizer_config.json'):
+            shutil.copy(f'{MODEL}/{name}', f'{d}/in')
+        write_tensors(f'{d}/in/model.safetensors', t)
+        said = {}
+        for flag in ('--smooth', '--no-smooth'):
+            rc, out, err = run('quantize', f'{d}/in', f'{d}/{flag}', '--type', 'int4', '--text', f'{d}/text', '--json', flag)
+            assert rc == 0, err
+            said[flag] = json.loads(out)
+        before = said['--smooth']['perplexity']['before']
+        assert before == said['--no-smooth']['perplexity']['before'] and said['--smooth']['norms_smoothed'] == 10, said
+        off = {k: abs(math.log(v['perplexity']['after'] / before)) for k, v in said.items()}
+        assert off['--smooth'] < 0.5 * off['--no-smooth'], (off, said)
+
+
+def test_what_cannot_be_quantized_or_written_is_refused_by_name_and_leaves_nothing():
+    with tempfile.TemporaryDirectory() as d:
+        assert run('quantize', MODEL, f'{d}/m')[0] == 0
+        with open(f'{d}/short', 'w', encoding='utf-8') as f:
+            f.write('too short')
+        for args, wanted, word in (((MODEL, f'{d}/m'), 4, 'is there already'), ((f'{d}/m', f'{d}/n'), 4, 'quantized already (compressed-tensors)'),
+                                   ((MODEL,), 2, 'expected two'), ((MODEL, f'{d}/n', '--group', '32'), 2, '--group is for --type int4'),
+                                   ((MODEL, f'{d}/n', '--type', 'int4', '--group', '48'), 2, 'expected 32, 64 or 128'),
+                                   ((MODEL, f'{d}/n', '--text', f'{d}/none'), 4, 'none'), ((MODEL, f'{d}/n', '--text', f'{d}/short'), 1, 'expected at least 32'),
+                                   ((f'{d}/none', f'{d}/n'), 4, 'none')):
+            rc, out, err = run('quantize', *args)
+            assert rc == wanted and not out and word in err and err.count('\n') == 1, (args, rc, err)
+            assert sorted(os.listdir(d)) == ['m', 'short'], os.listdir(d)
+        rc, out, err = run('quantize', MODEL, f'{d}/m', '--type', 'int4', '--group', '32', '--replace')
+        assert rc == 0 and 'a scale for 32 inputs' in out and sorted(os.listdir(d)) == ['m', 'short'], (out, err)
+
+
+def test_an_interrupted_run_leaves_nothing_behind():
+    with tempfile.TemporaryDirectory() as d:
+        make_text(f'{d}/text', 3000)
+        p = subprocess.Popen([QUIRE, 'quantize', MODEL, f'{d}/m', '--text', f'{d}/text'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(None))
+        time.sleep(0.5)
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=60)
+        assert p.returncode == 130 and not out and b'interrupted' in err and os.listdir(d) == ['text'], (p.returncode, out, err, os.listdir(d))
+
+
+if __name__ == '__main__':
+    main(globals())

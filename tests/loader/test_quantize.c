@@ -1,0 +1,129 @@
+/* A rounded model's file, read back: the very numbers that its rows were rounded to. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/half.h"
+#include "base/mem.h"
+#include "loader/hf_config.h"
+#include "loader/quantize.h"
+#include "loader/weights.h"
+#include "tests/temp.h"
+
+#define MODEL QUIRE_SOURCE_DIR "/models/quire-tiny"
+#define INPUTS_MAX 512
+
+static float importance[INPUTS_MAX]; /* of every matrix' inputs */
+
+static const float *inputs(void *user, int32_t layer, size_t at)
+{
+    const int *n_layers = user; /* of the last one nothing is known */
+    return at == offsetof(struct qr_layer_weights, down) && layer + 1 < *n_layers ? importance : NULL;
+}
+
+/* Rows of a matrix as they should be read. */
+static void expect_matrix(const struct qr_tensor_files *from, const struct qr_tensor_files *to, const char *name, const struct qr_quantize_options *o,
+                          const float *weight)
+{
+    const struct qr_stored_tensor *a = qr_tensor_files_find(from, name), *b = qr_tensor_files_find(to, name);
+    cr_assert(a && b && b->quantized && b->shape[0] == a->shape[0] && b->shape[1] == a->shape[1], "%s", name);
+    const int64_t n = a->shape[1], group = o->type == QR_ROUNDING_INT4 ? o->group : n;
+    float *was = qr_alloc((size_t)(a->shape[0] * n), sizeof *was), *is = qr_alloc((size_t)(a->shape[0] * n), sizeof *is);
+    qr_tensor_files_decode(from, a, was, 0, a->shape[0]);
+    qr_tensor_files_decode(to, b, is, 0, a->shape[0]);
+    for (int64_t r = 0; r < a->shape[0]; r++) {
+        int8_t code[INPUTS_MAX];
+        uint16_t scale[INPUTS_MAX];
+        cr_assert(qr_round_row(code, scale, was + r * n, weight, n, group, o->type, true));
+        for (int64_t i = 0; i < n; i++)
+            cr_assert_eq(is[r * n + i], qr_bf16_to_f32(scale[i / group]) * qr_rounded_value(code[i], o->type), "%s [%d, %d]", name, (int)r, (int)i);
+    }
+    qr_free(was);
+    qr_free(is);
+}
+
+static void write_model(const char *dir, const struct qr_tensor_files *st, const struct qr_model_config *c, const struct qr_quantize_options *o,
+                        struct qr_quantize_report *report)
+{
+    char path[QR_PATH_MAX];
+    struct qr_buf config, text;
+    struct qr_err err;
+    qr_buf_init(&config);
+    qr_buf_init(&text);
+    qr_hf_config_write(&config, c);
+    cr_assert_eq(qr_quantize_config(&text, config.data, config.len, c, o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_path_join(path, dir, "config.json", &err), 0);
+    cr_assert_eq(qr_file_write(path, text.data, text.len, false, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_path_join(path, dir, "model.safetensors", &err), 0);
+    cr_assert_eq(qr_quantize_write(path, st, c, o, report, &err), 0, "%s", err.msg);
+    qr_buf_release(&config);
+    qr_buf_release(&text);
+}
+
+Test(quantize, a_file_that_is_written_reads_back_to_the_numbers_that_rows_were_rounded_to)
+{
+    static const struct {
+        enum qr_rounding type;
+        int64_t group;
+    } way[] = {{QR_ROUNDING_INT8, 0}, {QR_ROUNDING_INT4, 32}, {QR_ROUNDING_INT4, 128}, {QR_ROUNDING_FP8, 0}};
+    struct qr_model_config c, again;
+    struct qr_tensor_files *from, *to;
+    struct qr_err err;
+    cr_assert_eq(qr_model_config_read(&c, MODEL, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_tensor_files_open(&from, MODEL, NULL, &err), 0, "%s", err.msg);
+    for (int i = 0; i < INPUTS_MAX; i++)
+        importance[i] = (float)(1 + i * 7 % 13);
+    for (int k = 0; k < 4; k++) {
+        const struct qr_quantize_options o = {.type = way[k].type, .group = way[k].group, .smooth = true, .inputs = inputs, .user = &c.n_layers};
+        struct qr_quantize_report report;
+        char dir[64];
+        temp_dir_make(dir, "quantize");
+        write_model(dir, from, &c, &o, &report);
+        cr_assert(report.n_matrices == 7 * c.n_layers && report.n_calibrated == c.n_layers - 1 && report.n_smoothable == 0 && report.n_left_out == 0);
+        cr_assert_eq(qr_model_config_read(&again, dir, &err), 0, "%s", err.msg);
+        cr_assert_eq(qr_quantize_admits(&again, &err), QR_E_UNSUPPORTED);
+        cr_assert_eq(qr_tensor_files_open(&to, dir, &again.quant, &err), 0, "%s", err.msg);
+        cr_assert_eq(qr_weights_check(to, &again, &err), 0, "%s", err.msg);
+        expect_matrix(from, to, "model.layers.0.self_attn.k_proj.weight", &o, NULL);
+        expect_matrix(from, to, "model.layers.0.mlp.down_proj.weight", &o, importance);
+        expect_matrix(from, to, "model.layers.4.mlp.down_proj.weight", &o, NULL);
+        qr_tensor_files_close(to);
+        cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
+    }
+    qr_tensor_files_close(from);
+}
+
+Test(quantize, a_run_that_is_stopped_says_so)
+{
+    struct qr_model_config c;
+    struct qr_tensor_files *st;
+    struct qr_quantize_report report;
+    struct qr_err err;
+    char dir[64], path[QR_PATH_MAX];
+    const _Atomic int stop = 2;
+    const struct qr_quantize_options o = {.type = QR_ROUNDING_INT8, .stop = &stop};
+    temp_dir_make(dir, "quantize");
+    cr_assert_eq(qr_model_config_read(&c, MODEL, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_tensor_files_open(&st, MODEL, NULL, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_path_join(path, dir, "m", &err), 0);
+    cr_assert_eq(qr_quantize_write(path, st, &c, &o, &report, &err), QR_E_CLOSED);
+    qr_tensor_files_close(st);
+    cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
+}
+
+Test(quantize, groups_are_the_largest_that_divide_every_matrix)
+{
+    struct qr_model_config c;
+    struct qr_err err;
+    int64_t group = 0;
+    cr_assert_eq(qr_model_config_read(&c, MODEL, &err), 0, "%s", err.msg);
+    cr_assert(qr_quantize_group(&group, &c, 0, &err) == 0 && group == 128);
+    cr_assert(qr_quantize_group(&group, &c, 64, &err) == 0 && group == 64);
+    c.n_ffn = 512 + 64;
+    cr_assert(qr_quantize_group(&group, &c, 0, &err) == 0 && group == 64);
+    cr_assert_eq(qr_quantize_group(&group, &c, 128, &err), QR_E_UNSUPPORTED);
+    cr_assert(strstr(err.msg, "model.layers.0.mlp.down_proj.weight has 576 inputs") != NULL, "%s", err.msg);
+    c.n_ffn = 512 + 16;
+    cr_assert_eq(qr_quantize_group(&group, &c, 0, &err), QR_E_UNSUPPORTED);
+}

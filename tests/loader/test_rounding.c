@@ -1,0 +1,106 @@
+/* Rows rounded to few bits: how far from what they were, and that what is chosen is never worse than what is not. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "base/e4m3.h"
+#include "base/half.h"
+#include "base/rng.h"
+#include "loader/rounding.h"
+
+#define N 512
+#define ROWS 40
+#define SEED 20261121
+
+/* Numbers of a row: mostly small, every 37th much larger. */
+static void make_row(float *w, struct qr_rng *r, int row)
+{
+    for (int i = 0; i < N; i++)
+        w[i] = ((float)qr_rng_next_unit(r) - 0.5f) * ((i + row) % 37 == 0 ? 8 : 1) * ldexpf(1, row % 9 - 4);
+}
+
+static double error_of(const int8_t *code, const uint16_t *scale, const float *w, const float *importance, int64_t group, enum qr_rounding type)
+{
+    double sum = 0;
+    for (int i = 0; i < N; i++) {
+        const double off = (double)w[i] - (double)qr_bf16_to_f32(scale[i / group]) * (double)qr_rounded_value(code[i], type);
+        sum += (importance ? (double)importance[i] : 1) * off * off;
+    }
+    return sum;
+}
+
+Test(rounding, integers_are_within_half_a_step_of_their_number)
+{
+    static const struct {
+        enum qr_rounding type;
+        int64_t group;
+    } way[] = {{QR_ROUNDING_INT8, N}, {QR_ROUNDING_INT4, 32}, {QR_ROUNDING_INT4, 128}, {QR_ROUNDING_INT4, N}};
+    struct qr_rng r = {.seed = SEED};
+    for (int row = 0; row < ROWS; row++) {
+        float w[N];
+        int8_t code[N];
+        uint16_t scale[N];
+        make_row(w, &r, row);
+        for (int k = 0; k < 4; k++) {
+            cr_assert(qr_round_row(code, scale, w, NULL, N, way[k].group, way[k].type, false));
+            for (int i = 0; i < N; i++) {
+                const float step = qr_bf16_to_f32(scale[i / way[k].group]);
+                /* scale code is exact in f64; the quotient's rounding moves a number by at most 2^-24 of 127 steps */
+                cr_assert(fabs((double)w[i] - (double)step * code[i]) <= (double)step * (0.5 + 127 * 0x1p-24), "seed %d row %d [%d]", SEED, row, i);
+            }
+        }
+    }
+}
+
+Test(rounding, a_scale_that_is_chosen_is_never_worse_than_the_largest_numbers_and_sometimes_better)
+{
+    struct qr_rng r = {.seed = SEED + 1};
+    int n_better = 0;
+    for (int row = 0; row < ROWS; row++) {
+        float w[N], importance[N];
+        int8_t code[2][N];
+        uint16_t scale[2][N];
+        make_row(w, &r, row);
+        for (int i = 0; i < N; i++)
+            importance[i] = (float)qr_rng_next_unit(&r);
+        for (int clip = 0; clip < 2; clip++)
+            cr_assert(qr_round_row(code[clip], scale[clip], w, importance, N, 128, QR_ROUNDING_INT4, clip));
+        const double without = error_of(code[0], scale[0], w, importance, 128, QR_ROUNDING_INT4);
+        const double with = error_of(code[1], scale[1], w, importance, 128, QR_ROUNDING_INT4);
+        cr_assert(with <= without, "seed %d row %d: %g, %g without", SEED, row, with, without);
+        n_better += with < without;
+    }
+    cr_assert_gt(n_better, 0);
+}
+
+Test(rounding, numbers_of_eight_bits_are_the_nearest_that_there_are)
+{
+    struct qr_rng r = {.seed = SEED + 2};
+    for (int byte = 0; byte < 256; byte++)
+        cr_assert((byte & 0x7f) == 0x7f || qr_f32_to_e4m3(qr_e4m3_to_f32((uint8_t)byte)) == byte, "%d", byte);
+    for (int i = 0; i < 4000; i++) {
+        const float x = ((float)qr_rng_next_unit(&r) - 0.5f) * ldexpf(1, i % 24 - 14);
+        const float off = fabsf(x - qr_e4m3_to_f32(qr_f32_to_e4m3(x)));
+        for (int byte = 0; byte < 256; byte++)
+            cr_assert((byte & 0x7f) == 0x7f || off <= fabsf(x - qr_e4m3_to_f32((uint8_t)byte)), "seed %d: %a", SEED, (double)x);
+    }
+    cr_assert_eq(qr_f32_to_e4m3(464), 0x7e, "the largest, and not NaN");
+    cr_assert_eq(qr_f32_to_e4m3(-1e30f), 0xfe);
+    cr_assert_eq(qr_f32_to_e4m3(1.0625f), qr_f32_to_e4m3(1), "a tie goes to the even one");
+    cr_assert_eq(qr_f32_to_e4m3(1.1875f), qr_f32_to_e4m3(1.25f));
+}
+
+Test(rounding, zeros_stay_zeros_and_what_is_not_finite_is_refused)
+{
+    static const enum qr_rounding type[] = {QR_ROUNDING_INT8, QR_ROUNDING_INT4, QR_ROUNDING_FP8};
+    for (int k = 0; k < 3; k++) {
+        float w[N] = {0};
+        int8_t code[N];
+        uint16_t scale[N];
+        cr_assert(qr_round_row(code, scale, w, NULL, N, 128, type[k], true));
+        cr_assert_eq(error_of(code, scale, w, NULL, 128, type[k]), 0);
+        w[200] = NAN;
+        cr_assert_not(qr_round_row(code, scale, w, NULL, N, 128, type[k], true));
+        w[200] = -INFINITY;
+        cr_assert_not(qr_round_row(code, scale, w, NULL, N, 128, type[k], true));
+    }
+}

@@ -130,14 +130,26 @@ def test_what_cannot_be_quantized_or_written_is_refused_by_name_and_leaves_nothi
         assert rc == 0 and 'a scale for 32 inputs' in out and sorted(os.listdir(d)) == ['m', 'short'], (out, err)
 
 
-def test_an_interrupted_run_leaves_nothing_behind():
+def listens(pid):
+    """There is a thread that waits for signals."""
+    names = []
+    for task in os.listdir(f'/proc/{pid}/task'):
+        with open(f'/proc/{pid}/task/{task}/comm', encoding='utf-8') as f:
+            names.append(f.read().strip())
+    return 'signals' in names
+
+
+def test_a_run_that_is_interrupted_early_or_late_leaves_nothing_behind():
     with tempfile.TemporaryDirectory() as d:
-        make_text(f'{d}/text', 3000)
-        p = subprocess.Popen([QUIRE, 'quantize', MODEL, f'{d}/m', '--text', f'{d}/text'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(None))
-        time.sleep(0.5)
-        p.send_signal(signal.SIGINT)
-        out, err = p.communicate(timeout=60)
-        assert p.returncode == 130 and not out and b'interrupted' in err and os.listdir(d) == ['text'], (p.returncode, out, err, os.listdir(d))
+        make_text(f'{d}/text', 150)
+        for late in (False, True):
+            p = subprocess.Popen([QUIRE, 'quantize', MODEL, f'{d}/m', '--text', f'{d}/text'], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 env=environment(None))
+            while p.poll() is None and not (any(n.startswith('.saving') for n in os.listdir(d)) if late else listens(p.pid)):
+                time.sleep(0.002)
+            p.send_signal(signal.SIGINT)
+            out, err = p.communicate(timeout=60)
+            assert p.returncode == 130 and not out and b'interrupted' in err and os.listdir(d) == ['text'], (late, p.returncode, out, err, os.listdir(d))
 
 
 if __name__ == '__main__':

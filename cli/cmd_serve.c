@@ -31,6 +31,7 @@ struct serve {
     struct qr_server *server;
     struct qr_tokenizer *tokenizer;
     struct qr_chat *chat;
+    struct qr_pooling_config pooling;
     struct qr_engine *engine;
     char *name; /* the directory's or GGUF file's own name */
     int64_t started_us;
@@ -117,6 +118,7 @@ static int load(struct serve *s, struct qr_err *err)
     qr_cli_engine_config(&ec, &s->o->e);
     mo.comm = qr_comm_team_comm(&s->team);
     int rc = qr_cli_lora_config(&ec, &s->o->l, s->o->s.lora_dir ? LORA_MORE : 0, err);
+    rc = rc ? rc : qr_pooling_read(&s->pooling, dir, (enum qr_pooling)s->o->s.pooling, err);
     rc = rc ? rc : qr_source_open(&source, dir, err);
     if (rc != 0)
         return rc;
@@ -150,8 +152,8 @@ static void *loader(void *arg)
     }
     banner(s, qr_clock_us() - t0);
     const char *const names[] = {s->name};
-    qr_server_set_ready(s->server, &(struct qr_server_model){.engine = s->engine, .tokenizer = s->tokenizer, .chat = s->chat, .names = names,
-                                                             .n_names = 1});
+    qr_server_set_ready(s->server, &(struct qr_server_model){.engine = s->engine, .tokenizer = s->tokenizer, .chat = s->chat,
+                                                             .pooling = s->pooling, .names = names, .n_names = 1});
     return NULL;
 }
 
@@ -215,7 +217,8 @@ int qr_cmd_serve(int argc, char **argv)
     struct qr_option_set *set;
     int status = qr_cli_read(&set, table, n, &o, argc, argv,
                              "quire serve --model DIR [--host H] [--port P] [--served-model-name NAME]...\n\n"
-                             "Serves a model over HTTP: /v1/completions, /v1/chat/completions, /v1/models, /tokenize, /health, /metrics and more.\n"
+                             "Serves a model over HTTP: /v1/completions, /v1/chat/completions, /v1/embeddings, /v1/models, /tokenize, /health,\n"
+                             "/metrics and more.\n"
                              "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once.");
     if (status < 0) {
         qr_log_set_level(o.verbose ? QR_LOG_DEBUG : QR_LOG_INFO);

@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "base/list.h"
 #include "engine/stats.h"
+#include "loader/pooling.h"
 #include "model/model.h"
 #include "scheduler/sched.h"
 #include "tokenizer/tokenizer.h"
@@ -79,8 +80,12 @@ struct qr_request {
     uint64_t adapter;             /* qr_engine_find_adapter; 0: the model itself */
     int64_t arrived_us, deadline_us; /* deadline 0: none; past it the request ends with an error */
     _Atomic bool cancelled;       /* set by qr_engine_cancel */
+    enum qr_pooling pooling;      /* NONE but for qr_request_new_embedding. MEAN, CLS: nothing comes from the prefix cache, and chunks have at most
+                                   * logit_rows_max tokens. Sums are in double, in order of positions: neither chunks nor batch can be seen in them */
     /* written by the engine, readable when an event of this request has arrived */
     struct qr_token_logprob *prompt_logprobs; /* owned [n_prompt] when asked for, complete at the first event; else NULL */
+    double *pooled;               /* owned [n_pooled]: the embedding, not normalised, with the last event unless that tells of an error; else NULL */
+    int32_t n_pooled;
     int32_t n_cached;             /* prompt tokens found in the prefix cache (choice 0) */
     int64_t first_token_us;       /* when the first token was sampled; 0 before */
     struct qr_err err;            /* when finish is QR_FINISH_ERROR */
@@ -96,6 +101,9 @@ struct qr_request {
 /* A request with room for n_choices x (n_prompt + sampling->max_tokens) ids, with copies of the prompt and of everything sampling
  * points to. Sizes are the caller's to bound. Free with qr_request_free while it is not inside the engine. */
 struct qr_request *qr_request_new(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices);
+
+/* One that generates nothing: what it ends with (QR_FINISH_LENGTH) is the embedding. width: n_embd of the model; pooling is not NONE. */
+struct qr_request *qr_request_new_embedding(const int32_t *prompt, int32_t n_prompt, enum qr_pooling pooling, int32_t width);
 void qr_request_free(struct qr_request *r); /* NULL is fine */
 
 enum qr_finish {
@@ -158,6 +166,7 @@ struct qr_engine_limits {
     int64_t scratch_bytes, table_bytes; /* kernels' scratch; everything else the engine keeps (qr_engine_table_bytes): an opened engine only */
     enum qr_dtype kv_dtype;
     enum qr_dtype weight_dtype; /* what matrices were packed as; an opened engine only */
+    const char *no_embeddings;  /* why requests for embeddings are refused, static; NULL: they are not. An opened engine only */
     int32_t tuned_shapes;       /* in the table of measurements (kernels/tune.h); likewise */
 };
 
@@ -198,7 +207,7 @@ const struct qr_model_config *qr_engine_model(const struct qr_engine *e);
 
 /* Any thread. 0: accepted, the engine owns r, its terminal event will come. Otherwise the caller still owns r: QR_E_BUSY (queue full),
  * QR_E_CLOSED (draining), QR_E_INVALID / QR_E_TOO_LARGE with `param` (lengths, ids outside the vocabulary, ...), QR_E_NOT_FOUND with param "model" when
- * the adapter has been unloaded. */
+ * the adapter has been unloaded; QR_E_UNSUPPORTED for an embedding where limits say why there are none. */
 int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *err);
 
 /* Any thread that knows that r's last event has not been taken yet. Its events stop within two steps, ending in a CANCEL event. */

@@ -15,18 +15,19 @@ void qr_lower_init(struct qr_lower *l, int32_t tokens_max, int32_t seqs_max, int
         .ids = qr_alloc((size_t)tokens_max, sizeof(int32_t)), .pos = qr_alloc((size_t)tokens_max, sizeof(int32_t)),
         .slot = qr_alloc((size_t)tokens_max, sizeof(int32_t)), .row_start = qr_alloc((size_t)seqs_max + 1, sizeof(int32_t)),
         .ctx_len = qr_alloc((size_t)seqs_max, sizeof(int32_t)), .logit_row = qr_alloc((size_t)logits_max, sizeof(int32_t)),
+        .hidden_row = qr_alloc((size_t)logits_max, sizeof(int32_t)),
         .block_table = qr_alloc((size_t)seqs_max * (size_t)stride, sizeof(int32_t)),
         .group = qr_alloc((size_t)adapters_max, sizeof(struct qr_row_group)), .group_of = qr_alloc((size_t)adapters_max, sizeof(int32_t)),
         .group_row = adapters_max > 0 ? qr_alloc((size_t)tokens_max, sizeof(int32_t)) : NULL, .adapters_max = adapters_max,
         .tokens_max = tokens_max, .seqs_max = seqs_max, .logits_max = logits_max};
     l->batch = (struct qr_batch){.block_tokens = block_tokens, .table_stride = stride, .ids = l->ids, .pos = l->pos, .slot = l->slot,
                                  .row_start = l->row_start, .ctx_len = l->ctx_len, .block_table = l->block_table, .logit_row = l->logit_row,
-                                 .group = l->group};
+                                 .hidden_row = l->hidden_row, .group = l->group};
 }
 
 void qr_lower_release(struct qr_lower *l)
 {
-    int32_t *const owned[] = {l->ids, l->pos, l->slot, l->row_start, l->ctx_len, l->block_table, l->logit_row, l->group_row, l->group_of};
+    int32_t *const owned[] = {l->ids, l->pos, l->slot, l->row_start, l->ctx_len, l->block_table, l->logit_row, l->hidden_row, l->group_row, l->group_of};
     for (int i = 0; i < QR_COUNT(owned); i++)
         qr_free(owned[i]);
     qr_free(l->group);
@@ -50,8 +51,12 @@ static void lower_item(struct qr_lower *l, const struct qr_plan_item *item, cons
         l->pos[row + i] = pos;
         l->slot[row + i] = seq->blocks[pos >> shift] * b->block_tokens + (pos & mask);
     }
-    for (int32_t i = item->n_tokens - item->n_logits; i < item->n_tokens; i++)
-        l->logit_row[b->n_logits++] = row + i;
+    for (int32_t i = item->n_tokens - item->n_logits; i < item->n_tokens; i++) {
+        if (seq->hidden)
+            l->hidden_row[b->n_hidden++] = row + i;
+        else
+            l->logit_row[b->n_logits++] = row + i;
+    }
     b->n_tokens += item->n_tokens;
 }
 
@@ -97,13 +102,13 @@ const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, 
     QR_ASSERT(plan->n_tokens <= l->tokens_max);
     QR_ASSERT(plan->n_logits <= l->logits_max);
     struct qr_batch *b = &l->batch;
-    b->n_tokens = b->n_seqs = b->n_logits = b->n_groups = b->n_idle = 0;
+    b->n_tokens = b->n_seqs = b->n_logits = b->n_hidden = b->n_groups = b->n_idle = 0;
     b->n_prefill_seqs = plan->n_prefill;
     for (int32_t i = 0; i < plan->n_prefill + plan->n_decode; i++)
         lower_item(l, &plan->item[i], qr_sched_seq(sched, plan->item[i].seq));
     if (l->adapters_max > 0)
         group_rows(l, plan, sched);
-    QR_ASSERT(b->n_tokens == plan->n_tokens && b->n_logits == plan->n_logits);
+    QR_ASSERT(b->n_tokens == plan->n_tokens && b->n_logits + b->n_hidden == plan->n_logits);
     return b;
 }
 

@@ -12,7 +12,7 @@ struct qr_lower {
     int32_t *row_start;           /* owned [seqs_max + 1] */
     int32_t *ctx_len;             /* owned [seqs_max] */
     int32_t *block_table;         /* owned [seqs_max][table_stride] */
-    int32_t *logit_row;           /* owned [logits_max] */
+    int32_t *logit_row, *hidden_row; /* owned [logits_max], together at most as many */
     struct qr_row_group *group;   /* owned [adapters_max] */
     int32_t *group_row;           /* owned [tokens_max]; NULL without adapters */
     int32_t *group_of;            /* owned [adapters_max]: a slot's rows, then its group */
@@ -24,7 +24,7 @@ void qr_lower_init(struct qr_lower *l, int32_t tokens_max, int32_t seqs_max, int
                    int32_t adapters_max);
 void qr_lower_release(struct qr_lower *l);
 
-/* Fills l->batch from the plan: items in the plan's order (prefill first), rows of an item in order, its last n_logits rows as logit rows;
+/* Fills l->batch from the plan: items in the plan's order (prefill first), rows of an item in order, its last n_logits rows as logit rows, or as hidden rows;
  * rows of sequences with an adapter by its slot. */
 const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, const struct qr_sched *sched);
 

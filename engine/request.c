@@ -12,9 +12,9 @@ void qr_sampling_init(struct qr_sampling *s)
 }
 
 /* Bytes of everything a request carries besides its struct: ids, strings and their failure tables, biases, prompt log-probabilities. */
-static size_t memory_bytes(const struct qr_sampling *s, int32_t n_prompt, int32_t n_choices)
+static size_t memory_bytes(const struct qr_sampling *s, int32_t n_prompt, int32_t n_choices, int32_t n_pooled)
 {
-    size_t n = (size_t)n_choices * ((size_t)n_prompt + (size_t)s->max_tokens) * sizeof(int32_t);
+    size_t n = (size_t)n_pooled * sizeof(double) + (size_t)n_choices * ((size_t)n_prompt + (size_t)s->max_tokens) * sizeof(int32_t);
     for (int32_t i = 0; i < s->n_stops; i++)
         n += qr_align_up(strlen(s->stop[i]) + 1, 8) + qr_align_up(strlen(s->stop[i]) * sizeof(uint16_t), 8);
     n += (size_t)s->n_logit_bias * sizeof *s->logit_bias;
@@ -50,17 +50,22 @@ static void copy_stops(struct qr_request *r, uint8_t **at)
     }
 }
 
-struct qr_request *qr_request_new(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices)
+static struct qr_request *request_new(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices, int32_t n_pooled)
 {
     QR_ASSERT(sampling != NULL && (prompt != NULL || n_prompt == 0));
     QR_ASSERT(n_prompt >= 0 && n_choices >= 1 && n_choices <= QR_CHOICES_MAX);
     QR_ASSERT(sampling->max_tokens >= 0 && sampling->n_stops <= QR_STOPS_MAX && sampling->n_logit_bias <= QR_LOGIT_BIAS_MAX);
     struct qr_request *r = qr_alloc(1, sizeof *r);
-    uint8_t *at = r->memory = qr_alloc(memory_bytes(sampling, n_prompt, n_choices), 1);
+    uint8_t *at = r->memory = qr_alloc(memory_bytes(sampling, n_prompt, n_choices, n_pooled), 1);
     r->sampling = *sampling;
     r->n_prompt = n_prompt;
     r->n_choices = r->n_open = n_choices;
     qr_list_init(&r->link);
+    if (n_pooled > 0) {
+        r->pooled = (double *)at;
+        r->n_pooled = n_pooled;
+        at += (size_t)n_pooled * sizeof *r->pooled;
+    }
     if (sampling->n_prompt_logprobs >= 0) {
         r->prompt_logprobs = (struct qr_token_logprob *)at;
         at += (size_t)n_prompt * sizeof *r->prompt_logprobs;
@@ -77,6 +82,23 @@ struct qr_request *qr_request_new(const struct qr_sampling *sampling, const int3
         if (n_prompt > 0)
             memcpy(r->ids[c], prompt, (size_t)n_prompt * sizeof *prompt);
     }
+    return r;
+}
+
+struct qr_request *qr_request_new(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices)
+{
+    return request_new(sampling, prompt, n_prompt, n_choices, 0);
+}
+
+struct qr_request *qr_request_new_embedding(const int32_t *prompt, int32_t n_prompt, enum qr_pooling pooling, int32_t width)
+{
+    QR_ASSERT(pooling != QR_POOLING_NONE);
+    QR_ASSERT(width > 0);
+    struct qr_sampling nothing;
+    qr_sampling_init(&nothing);
+    nothing.max_tokens = 0;
+    struct qr_request *r = request_new(&nothing, prompt, n_prompt, 1, width);
+    r->pooling = pooling;
     return r;
 }
 

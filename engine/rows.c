@@ -82,7 +82,8 @@ static int64_t cost_of(const struct qr_rows *r, const struct qr_row *row)
 {
     const struct qr_sampling *p = &row->req->sampling;
     const int64_t n_stretches = (r->model->n_vocab + QR_STRETCH - 1) / QR_STRETCH;
-    const bool narrow = row->kind == QR_ROW_END || (row->logits.largest && p->n_logprobs < 0 && (p->temperature == 0 || p->top_k > 0));
+    const bool nothing = row->kind == QR_ROW_END || row->kind == QR_ROW_HIDDEN;
+    const bool narrow = nothing || (row->logits.largest && p->n_logprobs < 0 && (p->temperature == 0 || p->top_k > 0));
     return narrow ? n_stretches + QR_STRETCH : r->model->n_vocab;
 }
 

@@ -9,6 +9,7 @@
 
 enum qr_row_kind {
     QR_ROW_DRAW,   /* the next token */
+    QR_ROW_HIDDEN, /* part of an embedding: nothing to compute, at and hidden instead of logits */
     QR_ROW_PROMPT, /* the log-probability of the next prompt token */
     QR_ROW_END,    /* the prompt is complete and no token is wanted: nothing to compute */
 };
@@ -16,12 +17,13 @@ enum qr_row_kind {
 struct qr_row {
     enum qr_row_kind kind;
     int32_t index, choice;                   /* slot; choice of the request */
-    int32_t at;                              /* row of the step's logits */
+    int32_t at;                              /* row of the step's logits; HIDDEN: of its hidden rows */
+    const float *hidden;                     /* borrowed from the step arena [D]: HIDDEN */
     struct qr_logits logits;                 /* borrowed from the step arena; penalties are written into it */
     const struct qr_request *req;            /* borrowed */
     const struct qr_seq *seq;                /* borrowed: its ids are read, nothing is changed */
     int32_t pos;                             /* of the token that the logits came from */
-    bool first;                              /* DRAW, END: the prompt has just been computed, for the first time */
+    bool first;                              /* DRAW, END, HIDDEN: the prompt has just been computed, for the first time */
     bool finite;                             /* DRAW: false when what the model gave is no number */
     struct qr_token_logprob token;           /* DRAW: all but the id only when log-probabilities are wanted, else zero */
 };

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "engine/internal.h"
+#include "engine/pooling.h"
 #include "loader/share.h"
 #include "model/ranks.h"
 #include "model/tune.h"
@@ -114,6 +115,16 @@ static int foresee(void *user, const struct qr_model_plan *plan, struct qr_err *
     return qr_engine_foresee(&limits, &e->config, plan, e->be->mem->available(), err);
 }
 
+static const char *why_no_embeddings(const struct qr_engine *e)
+{
+    const struct qr_model_config *c = qr_model_config(e->model);
+    if (!e->be->mem->host)
+        return "they are computed by the processor only, and the model is on a device (start with --device cpu)";
+    if (qr_model_comm(e->model))
+        return "they are computed by one process only, and the model is shared out to several (start without --tensor-parallel)";
+    return c->n_vocab < c->n_embd + QR_HIDDEN_SPARE ? "the model's vocabulary is smaller than its vectors" : NULL;
+}
+
 static int open_all(struct qr_engine *e, struct qr_err *err)
 {
     const struct qr_engine_config *c = &e->config;
@@ -160,6 +171,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     e->lower.batch.logit_scale = e->rows.scale;
     if (qr_ahead_can(e->be, qr_model_config(e->model)))
         qr_ahead_init(&e->ahead, e->be, qr_model_config(e->model), c->logit_rows_max);
+    e->limits.no_embeddings = why_no_embeddings(e);
     make_events(e);
     e->limits.scratch_bytes = (int64_t)qr_backend_scratch_bytes(e->be);
     e->limits.table_bytes = qr_engine_table_bytes(&e->limits, c, e->tokenizer, e->be->n_threads);
@@ -303,10 +315,11 @@ static struct qr_hash128 chain_start(const struct qr_engine *e, const struct qr_
 /* Puts one choice into the scheduler. The place was reserved at submit, so only a prompt that can never run is refused. */
 static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choice, int32_t group, int64_t now)
 {
+    const bool all_rows = r->pooling > QR_POOLING_LAST || (r->sampling.n_prompt_logprobs >= 0 && choice == 0);
     struct qr_sched_add add = {.id = r->id, .ids = r->ids[choice], .n_prompt = r->n_prompt, .new_max = r->sampling.max_tokens,
                                .priority = r->priority, .group = group, .leader = choice == 0,
-                               .prompt_logits = r->sampling.n_prompt_logprobs >= 0 && choice == 0, .now_us = now, .salt = chain_start(e, r),
-                               .adapter = r->adapter_slot + 1};
+                               .prompt_logits = all_rows, .now_us = now, .salt = chain_start(e, r),
+                               .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE};
     struct qr_err err;
     int32_t index = qr_sched_add(e->sched, &add, &err);
     if (index < 0)
@@ -394,6 +407,23 @@ static void count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr
     qr_hist_add(&st->prefill_time, (double)(now - seq->admitted_us) * 1e-6);
 }
 
+static struct qr_row *next_row(struct qr_engine *e, int32_t index, int32_t pos, int32_t at, enum qr_row_kind kind)
+{
+    const struct qr_slot *s = &e->slot[index];
+    const struct qr_seq *seq = qr_sched_seq(e->sched, index);
+    QR_ASSERT(e->rows.n < e->rows.rows_max);
+    struct qr_row *row = &e->rows.row[e->rows.n++];
+    row->kind = kind;
+    row->index = index;
+    row->choice = s->choice;
+    row->at = at;
+    row->req = s->req;
+    row->seq = seq;
+    row->pos = pos;
+    row->first = s->choice == 0 && pos + 1 == seq->n_prompt && seq->n_preempted == 0;
+    return row;
+}
+
 /* Row `at` of logits, of position pos: the log-probability of the next prompt token, or the next token itself. */
 static void want_row(struct qr_engine *e, int32_t index, int32_t pos, int32_t at)
 {
@@ -403,17 +433,8 @@ static void want_row(struct qr_engine *e, int32_t index, int32_t pos, int32_t at
     e->rows.scale[at] = 0;
     if (!prompt && pos + 1 != seq->n_ids)
         return;
-    QR_ASSERT(e->rows.n < e->rows.rows_max);
-    struct qr_row *row = &e->rows.row[e->rows.n++];
-    row->kind = prompt ? QR_ROW_PROMPT : s->req->sampling.max_tokens > 0 ? QR_ROW_DRAW : QR_ROW_END;
-    row->index = index;
-    row->choice = s->choice;
-    row->at = at;
-    row->req = s->req;
-    row->seq = seq;
-    row->pos = pos;
-    row->first = s->choice == 0 && pos + 1 == seq->n_prompt && seq->n_preempted == 0;
-    e->rows.scale[at] = qr_row_scale(&e->rows, row);
+    const enum qr_row_kind kind = prompt ? QR_ROW_PROMPT : s->req->sampling.max_tokens > 0 ? QR_ROW_DRAW : QR_ROW_END;
+    e->rows.scale[at] = qr_row_scale(&e->rows, next_row(e, index, pos, at, kind));
 }
 
 /* To where the sampler may read and write them. */
@@ -428,22 +449,31 @@ static void bring_logits(struct qr_engine *e, struct qr_tensor *logits)
 
 static void want_rows(struct qr_engine *e)
 {
-    int32_t row = 0;
+    int32_t n_logits = 0, n_hidden = 0;
     e->rows.n = 0;
     for (int32_t i = 0; i < e->plan.n_prefill + e->plan.n_decode; i++) {
         const struct qr_plan_item *item = &e->plan.item[i];
-        for (int32_t k = item->n_tokens - item->n_logits; k < item->n_tokens; k++, row++)
-            want_row(e, item->seq, item->first + k, row);
+        const bool hidden = qr_sched_seq(e->sched, item->seq)->hidden;
+        for (int32_t k = item->n_tokens - item->n_logits; k < item->n_tokens; k++) {
+            if (hidden)
+                next_row(e, item->seq, item->first + k, n_hidden++, QR_ROW_HIDDEN);
+            else
+                want_row(e, item->seq, item->first + k, n_logits++);
+        }
     }
 }
 
-/* Where each wanted row of logits lies, and what is known of it. */
+/* Where each wanted row lies, and what is known of it. */
 static void find_rows(struct qr_engine *e, const struct qr_tensor *logits)
 {
     const struct qr_stretches *known = &e->exec.stretches;
     for (int32_t i = 0; i < e->rows.n; i++) {
         struct qr_row *row = &e->rows.row[i];
         const int64_t at = row->at;
+        if (row->kind == QR_ROW_HIDDEN) {
+            row->hidden = (const float *)e->exec.hidden.data + at * e->exec.hidden.stride[0];
+            continue;
+        }
         row->logits = (struct qr_logits){.x = (float *)logits->data + at * logits->stride[0],
                                          .largest = known->largest ? known->largest + at * known->stride : NULL,
                                          .sum = known->sum ? known->sum + at * known->stride : NULL, .scale = known->sum ? known->scale[at] : 0};
@@ -466,9 +496,29 @@ static void use_token(struct qr_engine *e, const struct qr_row *row, int64_t now
     say(e, row->index, &row->token, now);
 }
 
+/* The row joins its embedding, which ends with the prompt's last one. */
+static void use_hidden(struct qr_engine *e, const struct qr_row *row, int64_t now)
+{
+    struct qr_request *r = e->slot[row->index].req;
+    const int32_t n_prompt = row->seq->n_prompt;
+    qr_pool_row(r, row->hidden, row->pos);
+    if (row->pos + 1 < n_prompt)
+        return;
+    if (row->first)
+        count_prompt(e, &e->slot[row->index], row->seq, now);
+    if (qr_pool_end(r)) {
+        end_slot(e, row->index, QR_FINISH_LENGTH, now);
+        return;
+    }
+    qr_err_set(&r->err, QR_E_INTERNAL, "the model's output is not a number");
+    end_slot(e, row->index, QR_FINISH_ERROR, now);
+}
+
 static void use_row(struct qr_engine *e, const struct qr_row *row, int64_t now)
 {
-    if (row->kind == QR_ROW_PROMPT)
+    if (row->kind == QR_ROW_HIDDEN)
+        use_hidden(e, row, now);
+    if (row->kind == QR_ROW_PROMPT || row->kind == QR_ROW_HIDDEN)
         return;
     if (row->first)
         count_prompt(e, &e->slot[row->index], row->seq, now);

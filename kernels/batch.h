@@ -22,7 +22,7 @@ struct qr_row_group {
 
 struct qr_batch {
     int32_t n_tokens, n_seqs, n_prefill_seqs; /* prefill sequences come first */
-    int32_t n_logits;
+    int32_t n_logits, n_hidden;
     int32_t n_idle;               /* of the rows the last, nobody's: each a sequence of its own at position 0 with slot -1, where nothing is written. So that
                                    * steps come in few sizes, on devices that repeat them; what comes of these rows nobody reads */
     int32_t block_tokens;         /* P, a power of two */
@@ -34,6 +34,7 @@ struct qr_batch {
     const int32_t *ctx_len;       /* [n_seqs] tokens visible after this step: pos of the last row + 1 */
     const int32_t *block_table;   /* [n_seqs][table_stride] */
     const int32_t *logit_row;     /* [n_logits] rows whose logits are wanted, increasing */
+    const int32_t *hidden_row;    /* [n_hidden] rows wanted as they leave the last norm, and not as logits. The host's */
     const float *logit_scale;     /* [n_logits] what sums of e^(scale * logit) are taken of (kernels.h, stretches), 0: none; or NULL: no row wants any */
     const struct qr_row_group *group; /* [n_groups] rows with adapters, no row twice; the others have none. The host's */
     int32_t n_groups;

@@ -410,7 +410,7 @@ static struct qr_tensor run_step(struct qr_exec *x, const struct qr_model *m)
 static void assert_batch(const struct qr_exec *x, const struct qr_batch *b)
 {
     const struct qr_model_config *c = &x->model->config;
-    QR_ASSERT(b->n_tokens > 0 && b->n_seqs > 0 && b->n_logits >= 0 && b->n_logits <= b->n_tokens);
+    QR_ASSERT(b->n_tokens > 0 && b->n_seqs > 0 && b->n_logits >= 0 && b->n_hidden >= 0 && b->n_logits + b->n_hidden <= b->n_tokens);
     QR_ASSERT(x->kv != NULL && b->block_tokens == x->kv->block_tokens);
     for (int32_t i = 0; i < b->n_tokens; i++) {
         QR_ASSERT((b->ids[i] >= 0 || b->drawn) && b->ids[i] < c->n_vocab);
@@ -419,6 +419,9 @@ static void assert_batch(const struct qr_exec *x, const struct qr_batch *b)
     }
     for (int32_t i = 0; i < b->n_logits; i++)
         QR_ASSERT(b->logit_row[i] >= 0 && b->logit_row[i] < b->n_tokens);
+    for (int32_t i = 0; i < b->n_hidden; i++)
+        QR_ASSERT(b->hidden_row[i] >= 0 && b->hidden_row[i] < b->n_tokens);
+    QR_ASSERT(b->n_hidden == 0 || (x->be->mem->host && !x->ranks));
     QR_ASSERT(b->n_groups == 0 || x->lora != NULL);
 }
 
@@ -433,6 +436,7 @@ struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batc
     qr_arena_rewind(x->act, 0);
     qr_exec_set_batch(x, batch);
     x->stretches = (struct qr_stretches){0};
+    x->hidden = (struct qr_tensor){0};
     const struct qr_ops *usual = x->ops;
     if (batch->n_groups > 0)
         x->ops = &qr_ops_adapted;

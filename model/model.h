@@ -59,6 +59,8 @@ struct qr_model_options {
     int32_t n_ranks;         /* for a plan, which then is rank 0's: as many ranks; 0: as many as comm has, or one */
 };
 
+#define QR_HIDDEN_SPARE 128 /* floats: what aligning a few more tensors to 64 bytes can take */
+
 struct qr_model; /* opaque */
 struct qr_ranks; /* ranks.h */
 struct qr_share; /* loader/share.h */
@@ -77,6 +79,7 @@ struct qr_exec {
     const struct qr_lora *lora;    /* borrowed, or NULL: no row has an adapter */
     struct qr_tensor cos_sin, local_cos_sin; /* this step's rotary tables; the second where the model has one */
     struct qr_stretches stretches; /* of this step's logits, in the arena; largest NULL: the verbs say nothing of them */
+    struct qr_tensor hidden;       /* [n_hidden, D] f32, in the arena: this step's rows as they left the last norm (qr_batch.hidden_row) */
     enum qr_dtype real;            /* what activations are: f32; f64 where the reference kernels are compiled in double */
     struct qr_batch placed;        /* the batch, when its arrays had to be copied to a device */
     struct qr_repeat *repeat;      /* owned [QR_REPEATS_MAX]: steps that a device repeats (repeat.h); NULL before the first */
@@ -140,8 +143,9 @@ int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend 
                   int32_t n_tokens, int32_t n_logits, struct qr_err *err);
 
 /* The step: rewinds the arena, computes the batch, returns logits [n_logits, V] f32 in the arena, and what x->stretches says of them (valid until the
- * next call; kernels' memory: see qr_backend_read). With several ranks rank 0 calls it, and the others follow (ranks.h); when one of them is lost the
- * numbers mean nothing, and qr_exec_lost says so. */
+ * next call; kernels' memory: see qr_backend_read), and hidden rows in x->hidden. Those are for the processor and one rank; n_logits + n_hidden rows fit into
+ * an arena for as many rows of logits where the vocabulary is larger than D by QR_HIDDEN_SPARE. With several ranks rank 0 calls it, and the others follow
+ * (ranks.h); when one of them is lost the numbers mean nothing, and qr_exec_lost says so. */
 struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batch);
 
 /* Block dst of the cache becomes a copy of block src before the next step, on every rank. */

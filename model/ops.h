@@ -80,7 +80,7 @@ struct qr_ops {
                     const struct qr_weight *down, const struct qr_experts_spec *spec);
     /* *x = act(*x), [N, F]. */
     void (*unit)(struct qr_exec *x, struct qr_tensor *h, enum qr_act act);
-    /* The rows whose logits are wanted: [n_logits, D]. */
+    /* The rows whose logits are wanted, then those wanted as they leave the last norm: [n_logits + n_hidden, D]. */
     struct qr_tensor (*select_rows)(struct qr_exec *x, const struct qr_tensor *h);
     /* [n_logits, V] f32. */
     struct qr_tensor (*logits)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w);
@@ -95,7 +95,7 @@ struct qr_ops {
     /* The first half of feed, then with norm, linear (the router) and experts; and with linear (its gate) and experts once more for the shared one. */
     void (*feed_experts)(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_experts_weights *w, float eps,
                          const struct qr_experts_spec *spec);
-    /* norm, logits, and softcap where there is one. */
+    /* norm, which is all for hidden rows (x->hidden), logits, and softcap where there is one: [n_logits, V]. */
     struct qr_tensor (*norm_logits)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps);
     /* scope_begin marks the arena, scope_end closes a layer: everything made since the mark is given back, except *h. */
     size_t (*scope_begin)(struct qr_exec *x);
@@ -126,6 +126,10 @@ void qr_plain_feed_experts(struct qr_exec *x, struct qr_tensor *h, const struct 
                            const struct qr_experts_spec *spec);
 void qr_plain_mix_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_experts_weights *w, float eps,
                           const struct qr_experts_spec *spec); /* its second half */
+
+/* First thing of a norm_logits: the rows of h that are wanted as they leave the last norm, which come last (qr_batch.hidden_row), go through it into x->hidden.
+ * Returns the rows of h that are the head's. */
+struct qr_tensor qr_hidden_rows_out(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps);
 struct qr_tensor qr_plain_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps);
 
 /* Whether feed is three products, of which the second has norm and gates. */

@@ -72,11 +72,27 @@ void qr_plain_feed_experts(struct qr_exec *x, struct qr_tensor *h, const struct 
     qr_plain_mix_experts(x, h, w, eps, spec);
 }
 
+struct qr_tensor qr_hidden_rows_out(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps)
+{
+    QR_ASSERT(x != NULL && h != NULL);
+    QR_ASSERT(h->n_dims == 2 && h->shape[0] >= x->batch->n_hidden);
+    struct qr_tensor rest = *h;
+    if (x->batch->n_hidden == 0)
+        return rest;
+    struct qr_tensor wanted = *h;
+    wanted.shape[0] = x->batch->n_hidden;
+    rest.shape[0] -= wanted.shape[0];
+    wanted.data = (float *)h->data + rest.shape[0] * h->stride[0];
+    x->hidden = any_norm(x, &wanted, w->norm, w->norm_bias, eps);
+    return rest;
+}
+
 struct qr_tensor qr_plain_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps)
 {
     QR_ASSERT(x != NULL && h != NULL);
     QR_ASSERT(w != NULL && w->norm != NULL && w->head != NULL);
-    struct qr_tensor in = any_norm(x, h, w->norm, w->norm_bias, eps), logits = x->ops->logits(x, &in, w->head);
+    const struct qr_tensor rows = qr_hidden_rows_out(x, h, w, eps);
+    struct qr_tensor in = any_norm(x, &rows, w->norm, w->norm_bias, eps), logits = x->ops->logits(x, &in, w->head);
     if (w->softcap > 0)
         x->ops->softcap(x, &logits, w->softcap);
     return logits;

@@ -384,10 +384,16 @@ static struct qr_tensor serve_glu(struct qr_exec *x, const struct qr_tensor *gat
 static struct qr_tensor serve_select_rows(struct qr_exec *x, const struct qr_tensor *h)
 {
     QR_ASSERT(x != NULL && h != NULL);
-    QR_ASSERT(h->n_dims == 2 && x->batch->n_logits <= h->shape[0]);
-    struct qr_tensor out = make(x, x->batch->n_logits, h->shape[1]);
-    const struct qr_gather_args a = {.out = out.data, .x = h->data, .row = x->batch->logit_row, .out_stride = out.stride[0],
-                                     .x_stride = h->stride[0], .n_rows = x->batch->n_logits, .n_cols = (int32_t)h->shape[1]};
+    const struct qr_batch *b = x->batch;
+    QR_ASSERT(h->n_dims == 2 && b->n_logits + b->n_hidden <= h->shape[0]);
+    struct qr_tensor out = make(x, b->n_logits + b->n_hidden, h->shape[1]);
+    struct qr_gather_args a = {.out = out.data, .x = h->data, .row = b->logit_row, .out_stride = out.stride[0],
+                               .x_stride = h->stride[0], .n_rows = b->n_logits, .n_cols = (int32_t)h->shape[1]};
+    if (a.n_rows > 0)
+        x->be->k->gather_rows(x->be->queue, &a);
+    a.out = (float *)out.data + b->n_logits * out.stride[0];
+    a.row = b->hidden_row;
+    a.n_rows = b->n_hidden;
     if (a.n_rows > 0)
         x->be->k->gather_rows(x->be->queue, &a);
     return out;
@@ -433,7 +439,7 @@ static struct qr_tensor serve_norm_logits(struct qr_exec *x, const struct qr_ten
 {
     QR_ASSERT(x != NULL && h != NULL);
     QR_ASSERT(w != NULL && w->norm != NULL && w->head != NULL);
-    const struct qr_tensor in = w->norm_bias ? serve_layer_norm(x, h, w->norm, w->norm_bias, eps) : *h;
+    const struct qr_tensor rows = qr_hidden_rows_out(x, h, w, eps), in = w->norm_bias ? serve_layer_norm(x, &rows, w->norm, w->norm_bias, eps) : rows;
     struct qr_linear_args a = product_of(&in, w->norm_bias ? NULL : w->norm, eps, w->head, NULL);
     return run_head(x, &a, w->softcap);
 }

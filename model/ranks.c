@@ -188,6 +188,7 @@ void qr_ranks_send(struct qr_exec *x, const struct qr_batch *b)
 {
     QR_ASSERT(x != NULL && x->ranks != NULL);
     QR_ASSERT(b != NULL);
+    QR_ASSERT(b->n_hidden == 0); /* refused at the edge (engine.h) */
     struct qr_ranks *r = x->ranks;
     if (r->comm->rank > 0)
         return;

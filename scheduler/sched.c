@@ -129,6 +129,7 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
         .admitted_us = -1,
         .salt = add->salt,
         .adapter = add->adapter,
+        .hidden = add->hidden,
     };
     int rc = check_add(s, &q, err);
     if (rc < 0)

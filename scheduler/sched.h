@@ -57,6 +57,7 @@ struct qr_seq {
     int64_t arrived_us, admitted_us; /* admitted_us: first admission, or -1 */
     struct qr_hash128 salt;
     int32_t adapter;           /* who lowers the plan wants to know it; nothing here depends on it */
+    bool hidden;               /* rows that want logits want hidden states instead; the same holds of it */
 };
 
 struct qr_sched_add {
@@ -71,6 +72,7 @@ struct qr_sched_add {
     int64_t now_us;
     struct qr_hash128 salt;
     int32_t adapter;           /* who lowers the plan wants to know it; nothing here depends on it */
+    bool hidden;               /* rows that want logits want hidden states instead; the same holds of it */
 };
 
 struct qr_plan_item {

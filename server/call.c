@@ -152,7 +152,7 @@ bool qr_call_make_pieces(struct qr_call *call, int32_t n_prompts)
     int32_t capacity = limits->running_max + limits->waiting_max, most = capacity < QR_PROMPTS_MAX ? capacity : QR_PROMPTS_MAX;
     QR_ASSERT(call->piece == NULL);
     QR_ASSERT(n >= 1 && n_prompts >= 1);
-    if (n_prompts > most / n) { /* more than the queue holds would be answered 429 for ever */
+    if (n_prompts > most / n && call->kind->submitted_max == 0) { /* more than the queue holds would be answered 429 for ever */
         qr_api_error_set(&call->error, 400, "too_large", "%d prompts with n %d make more than %d answers in one request.", n_prompts, n, most);
         snprintf(call->error.param, sizeof call->error.param, "prompt");
         return false;
@@ -218,15 +218,15 @@ static void prepare_run(void *arg)
     call->kind->prepare(call);
 }
 
-/* All pieces go to the engine, or the client gets the reason why not at once. */
+/* Pieces go to the engine, as many as may be there at a time; or the client gets the reason why not at once. */
 static void submit(struct qr_call *call)
 {
     struct qr_server *s = call->server;
     struct qr_err err = {0};
-    int64_t now_us = qr_clock_us();
+    const int32_t most = call->kind->submitted_max > 0 ? call->kind->submitted_max : call->n_pieces;
     struct qr_hash128 salt = qr_keys_salt(&call->digest, call->params.cache_salt, call->params.cache_salt_len);
-    for (int32_t i = 0; i < call->n_pieces; i++) {
-        struct qr_piece *piece = &call->piece[i];
+    for (; call->n_submitted < call->n_pieces && call->n_open < most; call->n_submitted++) {
+        struct qr_piece *piece = &call->piece[call->n_submitted];
         struct qr_request *r = piece->req;
         QR_ASSERT(r != NULL);
         r->id = qr_server_next_id(s);
@@ -235,8 +235,10 @@ static void submit(struct qr_call *call)
         r->salt = salt;
         r->adapter = call->adapter;
         r->arrived_us = call->arrived_us;
-        r->deadline_us = now_us + s->config.request_us;
+        r->deadline_us = call->arrived_us + s->config.request_us;
         if (qr_engine_submit(s->model.engine, r, &err) != 0) {
+            if (err.code == QR_E_BUSY && call->n_open > 0 && call->kind->submitted_max > 0)
+                return; /* when one of its own ends there is room for the next */
             qr_api_error_from(&call->error, &err);
             if (err.code == QR_E_NOT_FOUND) /* the adapter left while the request was prepared */
                 call->error.code = "model_not_found";
@@ -258,10 +260,11 @@ static void prepare_done(void *arg)
     qr_buf_release(&call->body);
     if (call->conn && call->error.status != 0) {
         answer_error(call);
-    } else if (call->conn && call->kind->api == 0) {
+    } else if (call->conn && call->n_pieces == 0) {
         answer_whole(call);
     } else if (call->conn) {
-        qr_write_head(call);
+        if (!call->kind->write)
+            qr_write_head(call);
         submit(call);
     }
     if (call->n_open == 0)
@@ -341,6 +344,10 @@ static void deliver(struct qr_call *call, struct qr_piece *piece, const struct q
         fail_from_event(call, ev);
         return;
     }
+    if (call->kind->collect) {
+        call->kind->collect(call, choice, ev);
+        return;
+    }
     qr_write_prompt_parts(call, choice, ev);
     if (call->params.stream)
         stream_event(call, choice, ev);
@@ -359,7 +366,10 @@ static void finish(struct qr_call *call)
         detach(call);
         qr_conn_stream_end(c, false);
     } else if (call->conn) {
-        qr_write_whole(call, &call->reply);
+        if (call->kind->write)
+            call->kind->write(call);
+        else
+            qr_write_whole(call, &call->reply);
         answer_whole(call);
     }
     call_free(call);
@@ -378,7 +388,10 @@ static void on_event(struct qr_server *s, struct qr_event *ev)
     qr_request_free(piece->req);
     piece->req = NULL;
     s->n_ended++;
-    if (--call->n_open == 0)
+    call->n_open--;
+    if (call->conn && call->n_submitted < call->n_pieces)
+        submit(call);
+    if (call->n_open == 0)
         finish(call);
 }
 

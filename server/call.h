@@ -18,10 +18,15 @@
 #include "server/state.h"
 
 struct qr_call;
+struct qr_choice;
 
 struct qr_call_kind {
     enum qr_api api;                        /* 0: neither chat nor completions */
     void (*prepare)(struct qr_call *call);  /* pool thread: fills pieces, or `reply`, or `error` */
+    /* Where the answer has a shape of its own, else NULL: what an event that is no error adds to it, and the whole of it into `reply`. */
+    void (*collect)(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev);
+    void (*write)(struct qr_call *call);
+    int32_t submitted_max;                  /* pieces inside the engine at a time; 0: all at once */
 };
 
 struct qr_piece {
@@ -54,14 +59,16 @@ struct qr_call {
     struct qr_conn *conn;                   /* borrowed; NULL once answered or gone */
     struct qr_buf body;                     /* owned until prepared */
     struct qr_key_digest digest;            /* of the key that was presented */
-    struct qr_params params;                /* owned: chat and completions */
+    struct qr_params params;                /* owned: chat and completions; of embeddings doc and n only */
+    int32_t n_dimensions;                   /* embeddings: what of them is wanted, and whether as base64 */
+    bool base64;
     char id[48];                            /* "chatcmpl-..." */
     int64_t created_s, arrived_us;
     const char *model;                      /* borrowed from the server or params: the name in answers */
     uint64_t adapter;                       /* that the requests ask for; 0: none */
     struct qr_piece *piece;                 /* owned [n_pieces] */
     struct qr_choice *choice;               /* owned [n_choices] */
-    int32_t n_pieces, n_choices, n_open;    /* n_open: submitted pieces that have not ended */
+    int32_t n_pieces, n_choices, n_open, n_submitted; /* n_submitted: pieces that are or were in the engine; n_open: submitted pieces that have not ended */
     bool preparing;                         /* a pool thread has it */
     struct qr_buf head;                     /* owned: what every chunk begins with */
     struct qr_buf reply;                    /* owned: the whole answer, for kinds that need no engine */
@@ -88,7 +95,7 @@ bool qr_call_check_model(struct qr_call *call, const char *name);
 
 void qr_call_fail(struct qr_call *call, const struct qr_err *err);
 
-/* Makes room for n_prompts pieces. False: too many. */
+/* Makes room for n_prompts pieces. False: too many (never so where submitted_max is set: then the caller has a limit of its own). */
 bool qr_call_make_pieces(struct qr_call *call, int32_t n_prompts);
 
 /* Piece i gets its request: ids are copied. field names the prompt's field in errors. */

@@ -215,6 +215,7 @@ static void put_server(struct out *o, struct qr_server *s)
     put_meta(o, "quire_calls_total", "counter", "API calls begun, by route.");
     put_sample(o, "quire_calls_total", "", "route=\"chat\"", (double)s->n_chat);
     put_sample(o, "quire_calls_total", "", "route=\"completions\"", (double)s->n_completions);
+    put_sample(o, "quire_calls_total", "", "route=\"embeddings\"", (double)s->n_embeddings);
     put_sample(o, "quire_calls_total", "", "route=\"tokenize\"", (double)s->n_tokenize);
     put_one(o, "quire_calls", "gauge", "API calls that have not ended.", s->n_calls);
     put_one(o, "quire_submitted_requests_total", "counter", "Requests handed to the engine.", (double)s->n_submitted);

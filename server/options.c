@@ -29,6 +29,9 @@ static const struct qr_option rows[] = {
     {.name = "lora-dir", .type = QR_OPT_STR, .offset = AT(lora_dir), .arg = "DIR", .group = "Adapters",
      .help = "Adapters below this directory may be loaded while the server runs (POST /v1/load_lora_adapter, admin key); links that lead out of it are "
              "refused."},
+    {.name = "pooling", .type = QR_OPT_ENUM, .offset = AT(pooling), .builtin = "auto", .choices = QR_POOLING_CHOICES, .group = "Embeddings",
+     .help = "Which of the model's last rows make an embedding (POST /v1/embeddings): the last one, the mean of all or the first; auto: as modules.json and "
+             "its Pooling module say, else the last, normalised."},
     {.name = "cors-origin", .type = QR_OPT_LIST, .offset = AT(cors_origins), .arg = "ORIGIN", .group = NET,
      .help = "Origin whose web pages may call this server, such as https://example.org, or * for all; may be repeated."},
     {.name = "allowed-host", .type = QR_OPT_LIST, .offset = AT(allowed_hosts), .arg = "NAME", .group = NET,

@@ -9,6 +9,7 @@
 static const struct qr_route routes[] = {
     {"POST", "/v1/chat/completions", QR_ACCESS_USER, true, qr_api_chat},
     {"POST", "/v1/completions", QR_ACCESS_USER, true, qr_api_completions},
+    {"POST", "/v1/embeddings", QR_ACCESS_USER, true, qr_api_embeddings},
     {"GET", "/v1/models", QR_ACCESS_USER, true, qr_api_models},
     {"GET", "/v1/models/", QR_ACCESS_USER, true, qr_api_model},
     {"POST", "/v1/load_lora_adapter", QR_ACCESS_ADMIN, true, qr_api_load_adapter},

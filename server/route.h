@@ -29,6 +29,7 @@ struct qr_span qr_route_key(const struct qr_http_head *h);
 /* The handlers. */
 void qr_api_chat(struct qr_server *s, struct qr_conn *c);
 void qr_api_completions(struct qr_server *s, struct qr_conn *c);
+void qr_api_embeddings(struct qr_server *s, struct qr_conn *c);
 void qr_api_models(struct qr_server *s, struct qr_conn *c);
 void qr_api_model(struct qr_server *s, struct qr_conn *c);
 void qr_api_load_adapter(struct qr_server *s, struct qr_conn *c);

@@ -33,6 +33,7 @@ struct qr_server_config {
     int64_t header_us, idle_us, body_rate;
     int64_t stream_soft_bytes, stream_hard_bytes, stall_us, ping_us;
     int64_t request_us, drain_us, watchdog_us;
+    int32_t pooling;                        /* enum qr_pooling: how rows become an embedding; NONE: as the model's files say */
     bool trust_special;                     /* special tokens written in user text are taken as such */
     bool ignore_signals;                    /* not an option: for tests that stop the server themselves */
 };
@@ -58,6 +59,7 @@ struct qr_server_model {
     struct qr_engine *engine;               /* borrowed, like the next two, until qr_server_close */
     const struct qr_tokenizer *tokenizer;
     const struct qr_chat *chat;             /* NULL: /v1/chat/completions answers 400 */
+    struct qr_pooling_config pooling;       /* of embeddings; all 0: there are none, /v1/embeddings answers 400 */
     const char *const *names;               /* copied: what clients call the model, when the configuration names none */
     int32_t n_names;
 };

@@ -44,7 +44,7 @@ struct qr_server {
     int64_t bodies_bytes;                 /* held by calls that are being prepared */
     uint64_t id_seed, n_ids;
     uint64_t n_submitted, n_ended;        /* engine requests: the ledger's server half */
-    uint64_t n_chat, n_completions, n_tokenize; /* calls begun */
+    uint64_t n_chat, n_completions, n_embeddings, n_tokenize; /* calls begun */
     struct qr_buf scratch;                /* owned: one stream chunk at a time */
 };
 

@@ -157,6 +157,13 @@ static enum qr_finish look_for_stop(struct voice *v, struct qr_event *ev)
     return QR_FINISH_NONE;
 }
 
+/* Number i of an embedding is its prompt's length, plus 1 when its id there (over and over) is i modulo the numbers there are. */
+static void embed(const struct qr_request *r)
+{
+    for (int32_t i = 0; i < r->n_pooled; i++)
+        r->pooled[i] = r->n_prompt + (r->ids[0][i % r->n_prompt] % r->n_pooled == i);
+}
+
 static void say(struct qr_engine *e, struct voice *v, struct qr_event *ev)
 {
     struct qr_request *r = v->req;
@@ -169,6 +176,7 @@ static void say(struct qr_engine *e, struct voice *v, struct qr_event *ev)
                 fill_logprob(&r->prompt_logprobs[i], r->ids[0][i], r->sampling.n_prompt_logprobs, e->limits.vocab);
         if (v->choice == 0) /* the first to start: nobody reads it yet */
             r->n_cached = r->n_prompt / 2;
+        embed(r);
     }
     for (int32_t i = 0; i < e->options.event_tokens && finish == QR_FINISH_NONE; i++)
         finish = add_token(e, v, ev);
@@ -304,7 +312,7 @@ int mock_engine_open(struct qr_engine **out, const struct mock_options *options,
     e->limits = (struct qr_engine_limits){.ctx_max = options->ctx_max, .vocab = qr_tokenizer_vocab_size(tokenizer), .n_blocks = 100,
                                           .block_tokens = 16, .running_max = options->running_max, .waiting_max = options->waiting_max};
     e->model = (struct qr_model_config){.gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN, .gen_repetition_penalty = NAN,
-                                        .gen_top_k = -1, .n_vocab = e->limits.vocab, .ctx_max = options->ctx_max};
+                                        .gen_top_k = -1, .n_embd = MOCK_EMBD, .n_vocab = e->limits.vocab, .ctx_max = options->ctx_max};
     qr_stats_init(&e->stats);
     e->stats.kv.n_blocks = e->stats.kv.n_free = 100;
     qr_ids_init(&e->script);

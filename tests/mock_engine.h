@@ -3,6 +3,7 @@
  * Choice c of any request gets the script's tokens from position 13*c on, over and over. Seeds steer what the real engine would
  * decide for itself: 1000+n ends the text after n tokens with the end id, 666 fails after 3 tokens, 667 fails before the first,
  * 668 stops the whole engine for 1.5 s after 3 tokens.
+ * Number i of an embedding is the prompt's length, plus 1 when its id at i (over and over) is i modulo MOCK_EMBD.
  */
 #ifndef QR_TESTS_MOCK_ENGINE_H
 #define QR_TESTS_MOCK_ENGINE_H
@@ -13,6 +14,7 @@
 #define MOCK_SEED_ERROR_AT_ONCE 667
 #define MOCK_SEED_FREEZE 668
 #define MOCK_SEED_END 1000
+#define MOCK_EMBD 8 /* numbers of an embedding */
 
 struct mock_options {
     double rate;            /* events per second and choice; 0: as fast as they are taken */

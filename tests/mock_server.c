@@ -104,7 +104,8 @@ static void *load_main(void *arg)
         qr_server_set_failed(l->server, err.msg);
         return NULL;
     }
-    struct qr_server_model model = {.engine = l->engine, .tokenizer = l->tokenizer, .chat = l->chat, .names = names, .n_names = 2};
+    struct qr_server_model model = {.engine = l->engine, .tokenizer = l->tokenizer, .chat = l->chat, .pooling = {.pooling = QR_POOLING_LAST, .normalize = true},
+                                    .names = names, .n_names = 2};
     qr_server_set_ready(l->server, &model);
     return NULL;
 }

@@ -132,6 +132,7 @@ struct answer {
 struct flight {
     struct qr_request *req; /* NULL once it has ended */
     struct answer answer[QR_CHOICES_MAX];
+    double *pooled; /* borrowed [n_embd]: where its embedding goes; NULL: it is none */
     int32_t n_cached;
     bool done;
 };
@@ -158,6 +159,16 @@ static inline int flight_start(struct world *w, struct flight *f, const struct q
     return flight_start_with(w, f, s, prompt, n, n_choices, 0, err);
 }
 
+static inline void flight_embed(struct world *w, struct flight *f, enum qr_pooling pooling, const int32_t *prompt, int32_t n, double *to)
+{
+    struct qr_err err = {0};
+    *f = (struct flight){.pooled = to, .req = qr_request_new_embedding(prompt, n, pooling, qr_engine_model(w->engine)->n_embd)};
+    f->req->user = f;
+    f->req->arrived_us = qr_clock_us();
+    if (qr_engine_submit(w->engine, f->req, &err) != 0)
+        qr_panic("submit: %s", err.msg);
+}
+
 static inline void flight_event(struct world *w, struct qr_event *ev)
 {
     struct flight *f = ev->req->user;
@@ -181,6 +192,8 @@ static inline void flight_event(struct world *w, struct qr_event *ev)
     }
     if (ev->last) {
         f->n_cached = ev->req->n_cached;
+        if (f->pooled && ev->finish == QR_FINISH_LENGTH)
+            memcpy(f->pooled, ev->req->pooled, (size_t)ev->req->n_pooled * sizeof *f->pooled);
         f->done = true;
         qr_request_free(ev->req);
         f->req = NULL;

@@ -107,7 +107,8 @@ def test_every_route_asks_for_the_key_its_table_says():
             for route in routes:
                 for who, key in keys.items():
                     path = route["path"] + ("mock" if route["path"].endswith("/") else "")
-                    body = None if route["method"] == "GET" else {"messages": [{"role": "user", "content": "x"}], "prompt": "x", "tokens": [1], "max_tokens": 1}
+                    body = None if route["method"] == "GET" else {"messages": [{"role": "user", "content": "x"}], "prompt": "x", "input": "x", "tokens": [1],
+                                                                     "max_tokens": 1}
                     headers = {"Authorization": key} if key else {}
                     if route["path"] == "/v1/completions":
                         del body["messages"]

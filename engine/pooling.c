@@ -1,0 +1,27 @@
+#include "engine/pooling.h"
+
+#include <math.h>
+
+#include "base/assert.h"
+
+void qr_pool_row(struct qr_request *r, const float *hidden, int32_t pos)
+{
+    QR_ASSERT(r != NULL && r->pooled != NULL && hidden != NULL);
+    QR_ASSERT(pos >= 0 && pos < r->n_prompt);
+    const bool wanted = r->pooling == QR_POOLING_MEAN || pos == (r->pooling == QR_POOLING_CLS ? 0 : r->n_prompt - 1);
+    for (int32_t i = 0; wanted && i < r->n_pooled; i++)
+        r->pooled[i] += (double)hidden[i];
+}
+
+bool qr_pool_end(struct qr_request *r)
+{
+    QR_ASSERT(r != NULL && r->pooled != NULL);
+    QR_ASSERT(r->n_prompt > 0);
+    bool finite = true;
+    const double n = r->pooling == QR_POOLING_MEAN ? r->n_prompt : 1;
+    for (int32_t i = 0; i < r->n_pooled; i++) {
+        r->pooled[i] /= n;
+        finite &= isfinite(r->pooled[i]) != 0;
+    }
+    return finite;
+}

@@ -1,0 +1,14 @@
+/* pooling.h - the rows of a prompt become one vector, in the request's own memory. Engine thread. */
+#ifndef QR_ENGINE_POOLING_H
+#define QR_ENGINE_POOLING_H
+
+#include "engine/engine.h"
+
+/* hidden [r->n_pooled] is what the model made of prompt position pos, 0 <= pos < n_prompt. Each position comes once at most, in rising order; with MEAN every
+ * one does. */
+void qr_pool_row(struct qr_request *r, const float *hidden, int32_t pos);
+
+/* After the last one: r->pooled is complete. False: it holds what is no number. */
+bool qr_pool_end(struct qr_request *r);
+
+#endif

@@ -1,0 +1,235 @@
+/* POST /v1/embeddings: each input is a request of the engine that ends with its rows pooled into a vector. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "server/call.h"
+#include "server/route.h"
+
+#define INPUTS_MAX 2048     /* OpenAI's limit */
+#define SUBMITTED_MAX 64    /* of one call; the others wait outside, so that a large call leaves the queue to others */
+
+/* ---- the request ---- */
+
+static int read_fields(struct qr_call *call, struct qr_err *err)
+{
+    const struct qr_json *doc = call->params.doc, *model = qr_json_find(doc, "model"), *n = qr_json_find(doc, "dimensions");
+    const struct qr_json *format = qr_json_find(doc, "encoding_format"), *cut = qr_json_find(doc, "truncate_prompt_tokens");
+    const int32_t width = qr_engine_model(call->server->model.engine)->n_embd;
+    char excerpt[72];
+    int64_t i = width;
+    if (!qr_json_is_null(model) && qr_json_type(model) != QR_JSON_T_STRING)
+        return qr_wrong_type(err, "model", "a string", model);
+    if (!qr_json_is_null(n) && (qr_json_type(n) != QR_JSON_T_NUMBER || !qr_json_is_integer_text(n)))
+        return qr_wrong_type(err, "dimensions", "an integer", n);
+    if (!qr_json_is_null(n) && (!qr_json_i64(n, &i) || i < 1 || i > width))
+        return qr_err_at(err, QR_E_INVALID, "dimensions", "dimensions must be between 1 and %d, found %s", width, qr_json_excerpt(excerpt, n));
+    if (!qr_json_is_null(cut))
+        return qr_err_at(err, QR_E_UNSUPPORTED, "truncate_prompt_tokens", "truncate_prompt_tokens is not supported; send inputs that fit");
+    call->n_dimensions = (int32_t)i;
+    if (qr_json_is_null(format))
+        return 0;
+    if (qr_json_type(format) != QR_JSON_T_STRING)
+        return qr_wrong_type(err, "encoding_format", "\"float\" or \"base64\"", format);
+    call->base64 = strcmp(qr_json_str(format, NULL), "base64") == 0;
+    if (!call->base64 && strcmp(qr_json_str(format, NULL), "float") != 0)
+        return qr_err_at(err, QR_E_INVALID, "encoding_format", "encoding_format must be \"float\" or \"base64\", found %s", qr_json_excerpt(excerpt, format));
+    return 0;
+}
+
+static int read_ids(struct qr_ids *ids, const struct qr_json *array, const char *path, int32_t vocab, struct qr_err *err)
+{
+    char at[64], excerpt[72];
+    int32_t i = 0;
+    for (const struct qr_json *v = qr_json_first(array); v; v = qr_json_after(v), i++) {
+        int64_t id;
+        snprintf(at, sizeof at, "%s[%d]", path, i);
+        if (qr_json_type(v) != QR_JSON_T_NUMBER)
+            return qr_wrong_type(err, at, "a token id", v);
+        if (!qr_json_i64(v, &id) || id < 0 || id >= vocab)
+            return qr_err_at(err, QR_E_INVALID, at, "%s must be a token id between 0 and %d, found %s", at, vocab - 1, qr_json_excerpt(excerpt, v));
+        qr_ids_push(ids, (int32_t)id);
+    }
+    return 0;
+}
+
+static int read_input(const struct qr_call *call, struct qr_ids *ids, const struct qr_json *v, const char *path, bool add_special, struct qr_err *err)
+{
+    const struct qr_server *s = call->server;
+    int rc = 0;
+    size_t n = 1;
+    if (qr_json_type(v) == QR_JSON_T_STRING) {
+        const char *text = qr_json_str(v, &n);
+        const unsigned flags = (add_special ? QR_ENCODE_ADD_SPECIAL : 0u) | (s->config.trust_special ? QR_ENCODE_PARSE_SPECIAL : 0u);
+        if (n > 0)
+            rc = qr_tokenizer_encode(s->model.tokenizer, ids, text, n, flags, err);
+    } else if (qr_json_type(v) == QR_JSON_T_ARRAY) {
+        rc = read_ids(ids, v, path, qr_engine_limits(s->model.engine)->vocab, err);
+    } else {
+        return qr_wrong_type(err, path, "a string or an array of token ids", v);
+    }
+    if (rc == 0 && ids->n == 0)
+        return qr_err_at(err, QR_E_INVALID, path, "%s is empty; at least one token is needed", path);
+    return rc;
+}
+
+/* Whether `input` is several: an array that begins with a string or an array; one of numbers is one input's ids. */
+static bool is_many(const struct qr_json *input)
+{
+    return qr_json_type(input) == QR_JSON_T_ARRAY && qr_json_count(input) > 0 && qr_json_type(qr_json_first(input)) != QR_JSON_T_NUMBER;
+}
+
+static void too_long(struct qr_call *call, const char *path, int32_t n, int32_t most)
+{
+    qr_api_error_set(&call->error, 400, "context_length_exceeded", "%s has %d tokens; the context holds %d.", path, n, most);
+    snprintf(call->error.param, sizeof call->error.param, "%s", path);
+}
+
+static int set_inputs(struct qr_call *call, const struct qr_json *input, bool add_special, struct qr_err *err)
+{
+    const struct qr_server *s = call->server;
+    const int32_t ctx = qr_engine_limits(s->model.engine)->ctx_max, width = qr_engine_model(s->model.engine)->n_embd;
+    const bool many = is_many(input);
+    struct qr_ids ids;
+    int rc = 0;
+    qr_ids_init(&ids);
+    const struct qr_json *v = many ? qr_json_first(input) : input;
+    for (int32_t i = 0; rc == 0 && i < call->n_pieces; i++, v = qr_json_after(v)) {
+        char path[32];
+        snprintf(path, sizeof path, many ? "input[%d]" : "input", i);
+        ids.n = 0;
+        rc = read_input(call, &ids, v, path, add_special, err);
+        if (rc == 0 && ids.n > ctx) {
+            too_long(call, path, ids.n, ctx);
+            break;
+        }
+        if (rc == 0) {
+            call->piece[i].req = qr_request_new_embedding(ids.id, ids.n, s->model.pooling.pooling, width);
+            call->piece[i].n_prompt = ids.n;
+        }
+    }
+    qr_ids_release(&ids);
+    return rc;
+}
+
+/* What can be refused before an input is looked at; *n: inputs. */
+static int check(struct qr_call *call, const struct qr_json *input, int32_t *n, struct qr_err *err)
+{
+    const struct qr_server *s = call->server;
+    const char *why = qr_engine_limits(s->model.engine)->no_embeddings;
+    if (s->model.pooling.pooling == QR_POOLING_NONE || why)
+        return qr_err_at(err, QR_E_UNSUPPORTED, "model", "this server computes no embeddings%s%s", why ? ": " : "", why ? why : "");
+    if (qr_json_is_null(input))
+        return qr_err_at(err, QR_E_INVALID, "input", "input is required: a string, an array of strings, an array of token ids or an array of such arrays");
+    if (qr_json_type(input) != QR_JSON_T_STRING && qr_json_type(input) != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "input", "a string, an array of strings, an array of token ids or an array of such arrays", input);
+    *n = is_many(input) ? qr_json_count(input) : 1;
+    if (*n > INPUTS_MAX)
+        return qr_err_at(err, QR_E_TOO_LARGE, "input", "input has %d elements; at most %d fit one request", *n, INPUTS_MAX);
+    return read_fields(call, err);
+}
+
+static void prepare(struct qr_call *call)
+{
+    struct qr_err err = {0};
+    bool add_special = true;
+    int32_t n = 0;
+    call->params.n = 1;
+    int rc = qr_call_read_object(&call->params.doc, call, &err);
+    const struct qr_json *doc = call->params.doc, *input = rc == 0 ? qr_json_find(doc, "input") : NULL;
+    if (rc == 0)
+        rc = check(call, input, &n, &err);
+    if (rc == 0)
+        rc = qr_read_flag(&add_special, doc, "add_special_tokens", &err);
+    if (rc == 0) {
+        const struct qr_json *model = qr_json_find(doc, "model");
+        if (!qr_call_check_model(call, qr_json_is_null(model) ? NULL : qr_json_str(model, NULL)) || !qr_call_make_pieces(call, n))
+            return;
+        rc = set_inputs(call, input, add_special, &err);
+    }
+    if (rc != 0)
+        qr_call_fail(call, &err);
+}
+
+/* ---- the answer ---- */
+
+static void put_base64(struct qr_buf *out, const uint8_t *bytes, size_t n)
+{
+    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        const uint32_t b = (uint32_t)bytes[i] << 16 | (i + 1 < n ? (uint32_t)bytes[i + 1] << 8 : 0) | (i + 2 < n ? (uint32_t)bytes[i + 2] : 0);
+        const char text[4] = {digit[b >> 18], digit[b >> 12 & 63], i + 1 < n ? digit[b >> 6 & 63] : '=', i + 2 < n ? digit[b & 63] : '='};
+        qr_buf_put(out, text, 4);
+    }
+}
+
+/* The first n numbers, times `scale`, as little-endian f32. */
+static void put_packed(struct qr_buf *out, const double *x, int32_t n, double scale)
+{
+    uint8_t bytes[3 * sizeof(float)];
+    size_t filled = 0;
+    qr_buf_put_byte(out, '"');
+    for (int32_t i = 0; i < n; i++) {
+        const float f = (float)(x[i] * scale);
+        uint32_t bits;
+        memcpy(&bits, &f, sizeof bits);
+        for (int k = 0; k < 4; k++)
+            bytes[filled++] = (uint8_t)(bits >> 8 * k);
+        if (filled == sizeof bytes || i + 1 == n) {
+            put_base64(out, bytes, filled);
+            filled = 0;
+        }
+    }
+    qr_buf_put_byte(out, '"');
+}
+
+static void collect(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)
+{
+    const double *x = ev->req->pooled;
+    const int32_t n = call->n_dimensions;
+    struct qr_buf *out = &choice->text;
+    double squares = 0;
+    QR_ASSERT(ev->last && x != NULL);
+    QR_ASSERT(n >= 1 && n <= ev->req->n_pooled);
+    for (int32_t i = 0; i < n; i++) /* of what was cut: it has length 1 as well */
+        squares += x[i] * x[i];
+    const double scale = call->server->model.pooling.normalize && squares > 0 ? 1 / sqrt(squares) : 1;
+    if (call->base64) {
+        put_packed(out, x, n, scale);
+        return;
+    }
+    qr_buf_put_byte(out, '[');
+    for (int32_t i = 0; i < n; i++) {
+        if (i > 0)
+            qr_buf_put_byte(out, ',');
+        qr_json_put_f32(out, (float)(x[i] * scale));
+    }
+    qr_buf_put_byte(out, ']');
+}
+
+static void write_answer(struct qr_call *call)
+{
+    struct qr_buf *b = &call->reply;
+    int64_t n_tokens = 0;
+    qr_buf_put_str(b, "{\"object\":\"list\",\"data\":[");
+    for (int32_t i = 0; i < call->n_pieces; i++) {
+        const struct qr_buf *vector = &call->choice[i].text;
+        qr_buf_printf(b, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i > 0 ? "," : "", i);
+        qr_buf_put(b, vector->data, vector->len);
+        qr_buf_put_byte(b, '}');
+        n_tokens += call->piece[i].n_prompt;
+    }
+    qr_buf_put_str(b, "],\"model\":");
+    qr_json_put_str(b, call->model, strlen(call->model));
+    qr_buf_printf(b, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}", (long long)n_tokens, (long long)n_tokens);
+}
+
+void qr_api_embeddings(struct qr_server *s, struct qr_conn *c)
+{
+    static const struct qr_call_kind kind = {.prepare = prepare, .collect = collect, .write = write_answer, .submitted_max = SUBMITTED_MAX};
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(c != NULL);
+    s->n_embeddings++;
+    qr_call_start(s, c, &kind);
+}

@@ -1,0 +1,127 @@
+"""POST /v1/embeddings: every form of input, float and base64, dimensions, large calls, and what is refused."""
+import base64
+import json
+import math
+import struct
+
+from lib import Connection, Server, get, metrics, post, render, run_tests
+
+PATH = "/v1/embeddings"
+WIDTH = 8
+
+
+def vectors(r):
+    assert r.status == 200, (r.status, r.body)
+    answer = r.json()
+    assert set(answer) == {"object", "data", "model", "usage"} and answer["object"] == "list" and answer["model"] == "mock", answer
+    for i, d in enumerate(answer["data"]):
+        assert set(d) == {"object", "index", "embedding"} and d["object"] == "embedding" and d["index"] == i, d
+    return [d["embedding"] for d in answer["data"]]
+
+
+def f32(x):
+    return struct.unpack("<f", struct.pack("<f", x))[0]
+
+
+def expected(ids, n=WIDTH):
+    """The mock's numbers, cut and normalised."""
+    x = [len(ids) + (ids[i % len(ids)] % WIDTH == i) for i in range(WIDTH)][:n]
+    return [f32(v / math.sqrt(sum(v * v for v in x))) for v in x]
+
+
+def same(found, ids, n=WIDTH):
+    want = expected(ids, n)
+    assert len(found) == n and all(abs(a - b) <= 2 ** -23 for a, b in zip(found, want)), (found, want)  # the last bit: 1 / length is rounded too
+
+
+def ids_of(s, text):
+    return post(s.port, "/tokenize", {"prompt": text}).json()["tokens"]
+
+
+def test_inputs_of_every_form_come_back_in_order():
+    with Server("--mock-rate", "0") as s:
+        ab, c = ids_of(s, "a b"), ids_of(s, "c")
+        for given, ids in (("a b", [ab]), (["a b"], [ab]), (["a b", "c", "a b"], [ab, c, ab]), (ab, [ab]), ([c], [c]), ([[97], [98, 99]], [[97], [98, 99]])):
+            r = post(s.port, PATH, {"model": "mock", "input": given})
+            found = vectors(r)
+            assert len(found) == len(ids), given
+            for x, one in zip(found, ids):
+                same(x, one)
+                assert abs(sum(v * v for v in x) - 1) < 1e-6
+            n = sum(len(one) for one in ids)
+            assert r.json()["usage"] == {"prompt_tokens": n, "total_tokens": n}, r.body
+        assert metrics(s.port)['quire_calls_total{route="embeddings"}'] == 6
+
+
+def test_base64_holds_the_numbers_that_float_writes_and_dimensions_cut_before_normalising():
+    with Server("--mock-rate", "0") as s:
+        for n in range(1, WIDTH + 1):
+            for extra in [{"dimensions": n}] + [{}] * (n == WIDTH):
+                body = {"input": [[5, 6, 7], [3]], **extra}
+                floats = vectors(post(s.port, PATH, {**body, "encoding_format": "float"}))
+                packed = vectors(post(s.port, PATH, {**body, "encoding_format": "base64"}))
+                assert floats == vectors(post(s.port, PATH, {**body, "encoding_format": None}))
+                for x, text, ids in zip(floats, packed, ([5, 6, 7], [3])):
+                    assert len(x) == n
+                    assert list(struct.unpack("<%df" % n, base64.b64decode(text, validate=True))) == [f32(v) for v in x]
+                    same(x, ids, n)
+
+
+def test_a_call_may_have_more_inputs_than_the_queue():
+    with Server("--mock-rate", "0", "--mock-running", "2", "--mock-waiting", "3") as s:
+        many = [[i % 200, i % 7] for i in range(2048)]
+        found = vectors(post(s.port, PATH, {"input": many}))
+        assert len(found) == 2048
+        for i in (0, 1, 64, 1000, 2047):
+            same(found[i], many[i])
+        r = post(s.port, PATH, {"input": many + [[1]]})
+        assert r.status == 400 and "2048" in r.error()["message"] and r.error()["param"] == "input", r.body
+
+
+def test_what_is_wrong_is_refused_by_name():
+    with Server("--mock-rate", "0", "--mock-ctx", "32") as s:
+        for body, param, words in (
+                ({}, "input", ["required"]), ({"input": None}, "input", ["required"]), ({"input": ""}, "input", ["empty"]), ({"input": []}, "input", ["empty"]),
+                ({"input": ["a", ""]}, "input[1]", ["empty"]), ({"input": [[1], []]}, "input[1]", ["empty"]), ({"input": 5}, "input", ["number"]),
+                ({"input": {"a": 1}}, "input", ["object"]), ({"input": ["a", 1]}, "input[1]", ["number"]), ({"input": [1, "a"]}, "input[1]", ["token id"]),
+                ({"input": [1, 2.5]}, "input[1]", ["2.5"]), ({"input": [-1]}, "input[0]", ["-1"]), ({"input": [[3, 10 ** 9]]}, "input[0][1]", [10 ** 9]),
+                ({"input": [True]}, "input[0]", ["boolean"]), ({"input": [None]}, "input[0]", ["null"]),
+                ({"input": [1] * 33}, "input", [33, 32]), ({"input": ["a", [1] * 33]}, "input[1]", [33, 32]),
+                ({"input": "a", "dimensions": 0}, "dimensions", [1, WIDTH]), ({"input": "a", "dimensions": WIDTH + 1}, "dimensions", [WIDTH, WIDTH + 1]),
+                ({"input": "a", "dimensions": "4"}, "dimensions", ["integer"]), ({"input": "a", "dimensions": 1.5}, "dimensions", ["integer"]),
+                ({"input": "a", "dimensions": 2 ** 63}, "dimensions", [WIDTH]), ({"input": "a", "encoding_format": "int8"}, "encoding_format", ["int8", "base64"]),
+                ({"input": "a", "encoding_format": 1}, "encoding_format", ["number"]), ({"input": "a", "model": 1}, "model", ["string"]),
+                ({"input": "a", "add_special_tokens": 1}, "add_special_tokens", ["true or false"]),
+                ({"input": "a", "truncate_prompt_tokens": 4}, "truncate_prompt_tokens", ["not supported"])):
+            r = post(s.port, PATH, body)
+            assert r.status == 400, (body, r.status, r.body)
+            error = r.error()
+            assert error["param"] == param and error["type"] == "invalid_request_error", (body, error)
+            for word in words:
+                assert str(word) in error["message"], (body, error)
+        assert post(s.port, PATH, {"input": [1] * 33}).error()["code"] == "context_length_exceeded"
+        same(vectors(post(s.port, PATH, {"input": [1] * 32}))[0], [1] * 32)
+        r = post(s.port, PATH, {"input": "a", "model": "other"})
+        assert r.status == 404 and r.error()["code"] == "model_not_found", r.body
+        for raw in (b"", b"[]", b"{", b'{"input": "a"'):
+            assert post(s.port, PATH, raw).status == 400, raw
+        assert get(s.port, PATH).status == 405
+
+
+def test_a_full_queue_answers_429_at_once():
+    with Server("--mock-rate", "5", "--mock-running", "1", "--mock-waiting", "1", "--mock-prefill", "500ms") as s:
+        waiting = [Connection(s.port) for _ in range(2)]
+        for c in waiting:
+            c.send(render("POST", PATH, json.dumps({"input": [[1]]}).encode()))
+            c.socket.settimeout(0.2)
+        while metrics(s.port)["quire_submitted_requests_total"] < 2:
+            pass
+        r = post(s.port, PATH, {"input": [1]})
+        assert r.status == 429 and r.error()["code"] == "queue_full", r.body
+        for c in waiting:
+            c.socket.settimeout(60)
+            assert len(vectors(c.response())) == 1
+
+
+if __name__ == "__main__":
+    run_tests(globals())

@@ -20,12 +20,19 @@ float qr_rounded_value(int8_t code, enum qr_rounding type)
     return type == QR_ROUNDING_FP8 ? qr_e4m3_to_f32((uint8_t)code) : (float)code;
 }
 
-static int8_t round_number(float w, float scale, enum qr_rounding type)
+/* To the nearest whole number, ties to even, without a call: from 2^23 on f32 has no fractions. |x| < 2^22. */
+static inline float whole(float x)
 {
-    const float x = w / scale;
+    return x + 0x1.8p23f - 0x1.8p23f;
+}
+
+/* w finite, scale that of its group: the quotient is finite. */
+static inline int8_t round_number(float w, float scale, enum qr_rounding type)
+{
+    const float x = w / scale, low = type == QR_ROUNDING_INT8 ? -127 : -8, high = type == QR_ROUNDING_INT8 ? 127 : 7;
     if (type == QR_ROUNDING_FP8)
         return (int8_t)qr_f32_to_e4m3(x);
-    return type == QR_ROUNDING_INT8 ? (int8_t)fmaxf(-127, fminf(127, rintf(x))) : (int8_t)fmaxf(-8, fminf(7, rintf(x)));
+    return (int8_t)whole(x < low ? low : x > high ? high : x);
 }
 
 /* Returns the weighted error. */

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checkpoints that are stored quantized answer with the bits of the same numbers stored in bf16: one matrix of the bundled model in every layout."""
 import array
+import bisect
 import json
 import os
 import shutil
@@ -91,9 +92,10 @@ def in_layout(layout, weights):
     """(quantization_config, parts, the numbers they stand for)."""
     if layout == 'fp8':
         known = sorted((e4m3_of(b), b) for b in range(127))
+        levels = [x for x, _ in known]
         codes, numbers = bytearray(), []
         for w in weights:
-            x, b = min(known, key=lambda k: abs(k[0] * 0.0625 - abs(w)))  # a scale of 2^-4
+            x, b = known[min(bisect.bisect(levels, abs(w) * 16), 126)]  # a scale of 2^-4
             codes.append(b | (128 if w < 0 else 0))
             numbers.append(-x * 0.0625 if w < 0 else x * 0.0625)
         scale = struct.pack('<4f', *[0.0625] * 4)

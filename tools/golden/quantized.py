@@ -24,13 +24,13 @@ TYPES = {torch.int32: "I32", torch.int64: "I64", torch.int8: "I8", torch.float16
 cases = []
 
 
-def load(path, name, stubs=()):
-    for stub, members in stubs:
-        parts = stub.split(".")
+def load(path, name, replaced=()):
+    for other, members in replaced:
+        parts = other.split(".")
         for n in range(1, len(parts) + 1):
             sys.modules.setdefault(".".join(parts[:n]), types.ModuleType(".".join(parts[:n])))
         for key, value in members.items():
-            setattr(sys.modules[stub], key, value)
+            setattr(sys.modules[other], key, value)
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
@@ -79,8 +79,8 @@ def gptq(source):
 
 def awq(source):
     torch.manual_seed(2)
-    stubs = (("awq.utils.module", {"try_import": lambda n: (None, "")}), ("awq.utils.utils", {"get_best_device": lambda: "cpu"}))
-    packing = load(f"{source}/autoawq-0.2.9/awq/utils/packing_utils.py", "awq.utils.packing_utils", stubs)
+    replaced = (("awq.utils.module", {"try_import": lambda n: (None, "")}), ("awq.utils.utils", {"get_best_device": lambda: "cpu"}))
+    packing = load(f"{source}/autoawq-0.2.9/awq/utils/packing_utils.py", "awq.utils.packing_utils", replaced)
     module = load(f"{source}/autoawq-0.2.9/awq/modules/linear/gemm.py", "golden_awq")
     for group in (8,):
         scales, zeros = exact_scales(I // group, O), torch.randint(0, 16, (I // group, O)).float()

@@ -6,7 +6,6 @@
 
 #include "base/assert.h"
 #include "base/e4m3.h"
-#include "base/half.h"
 #include "base/mem.h"
 #include "loader/tensor_files_parts.h"
 
@@ -254,13 +253,8 @@ const struct qr_stored_tensor *qr_quantized_part(const struct qr_stored_tensor *
 static float load_float(const uint8_t *p, enum qr_dtype type, int64_t i)
 {
     float x;
-    uint16_t h;
-    if (type == QR_F32) {
-        memcpy(&x, p + 4 * i, sizeof x);
-        return x;
-    }
-    memcpy(&h, p + 2 * i, sizeof h);
-    return type == QR_BF16 ? qr_bf16_to_f32(h) : qr_f16_to_f32(h);
+    qr_stored_numbers(&x, p + (size_t)i * qr_dtype_bytes(type), type, 1);
+    return x;
 }
 
 static int32_t bits_of(const uint8_t *p, int64_t word, int32_t bits, int64_t place)

@@ -212,8 +212,9 @@ const void *qr_tensor_files_row(const struct qr_tensor_files *st, const struct q
     return (const uint8_t *)qr_tensor_files_data(st, t) + (uint64_t)stored_row(t, row) * (t->n_bytes / (uint64_t)t->shape[0]);
 }
 
-static void decode_plain(float *dst, const uint8_t *src, enum qr_dtype from, int64_t n)
+void qr_stored_numbers(float *dst, const uint8_t *src, enum qr_dtype from, int64_t n)
 {
+    QR_ASSERT(dst != NULL && src != NULL);
     if (from == QR_F32) {
         memcpy(dst, src, (size_t)n * sizeof *dst);
         return;
@@ -239,7 +240,7 @@ void qr_tensor_files_decode(const struct qr_tensor_files *st, const struct qr_st
     for (int64_t i = 0; i < n; i++) {
         const uint8_t *row = qr_tensor_files_row(st, t, first + i);
         if (!t->type->blocks)
-            decode_plain(dst + i * n_cols, row, t->type->dtype, n_cols);
+            qr_stored_numbers(dst + i * n_cols, row, t->type->dtype, n_cols);
         else if (!qr_gguf_decode((enum qr_gguf_type)t->type->gguf, dst + i * n_cols, row, n_cols))
             QR_ASSERT(false);
     }
@@ -253,5 +254,5 @@ void qr_tensor_files_decode_columns(const struct qr_tensor_files *st, const stru
     const uint8_t *src = (const uint8_t *)qr_tensor_files_data(st, t) + (size_t)first * number;
     for (int64_t r = 0; r < t->shape[0]; r++, src += (size_t)t->shape[1] * number)
         for (int64_t i = 0; i < n; i++)
-            decode_plain(dst + i * t->shape[0] + r, src + (size_t)i * number, t->type->dtype, 1);
+            qr_stored_numbers(dst + i * t->shape[0] + r, src + (size_t)i * number, t->type->dtype, 1);
 }

@@ -32,6 +32,9 @@ struct qr_tensor_files {
 struct qr_tensor_files *qr_tensor_files_new(void);
 int32_t qr_tensor_files_add(struct qr_tensor_files *st, const char *name, size_t len); /* its index */
 
+/* n numbers as they are stored, f32, f16 or bf16, at any address. */
+void qr_stored_numbers(float *dst, const uint8_t *src, enum qr_dtype from, int64_t n);
+
 /* One more entry, of zeros, at the end of the list. */
 struct qr_stored_tensor *qr_stored_list_add(struct qr_stored_list *list);
 

@@ -1,14 +1,9 @@
 /* linear with coded weights: a level gives the bits of its own bf16 product of the numbers that ref unpacks, whatever the batch, and these are what the
  * formula says. */
 #include "tests/kernels/coded_source.h"
+#include "tests/kernels/linear_data.h"
 
 #define SEED 5115
-#define X_GAP 3 /* rows of x and out do not touch */
-
-struct shape {
-    int32_t n_rows, n_in, n_out;
-    bool bias, add;
-};
 
 /* Widths below, at and beyond a group, a block and a strip; rows below, at and beyond a block and a tile. */
 static const struct shape shapes[] = {
@@ -18,18 +13,16 @@ static const struct shape shapes[] = {
 };
 
 struct data {
-    struct shape s;
+    struct linear_data l;
     enum qr_dtype type;
     struct coded_source *rows;
     uint16_t *numbers; /* [n_out, n_in] bf16: as ref unpacks them */
-    float *x, *old, *bias;
-    int64_t x_stride, out_stride;
 };
 
 static struct qr_weight pack(struct qr_backend *be, const struct data *d)
 {
     struct qr_weight w = {.packed_dtype = d->type};
-    const struct shape *s = &d->s;
+    const struct shape *s = &d->l.s;
     w.packed = qr_alloc_aligned(be->k->linear_packed_bytes(d->type, s->n_out, s->n_in), 64);
     const int32_t first = s->n_out * 2 / 3; /* in two pieces, the way fused weights are */
     struct coded_source rest = *d->rows;
@@ -43,10 +36,7 @@ static struct qr_weight pack(struct qr_backend *be, const struct data *d)
 static struct data make(struct qr_backend *ref, struct shape s, enum qr_dtype type, uint64_t seed)
 {
     struct qr_rng r = {.seed = seed};
-    struct data d = {.s = s, .type = type, .x_stride = s.n_in + X_GAP, .out_stride = s.n_out + X_GAP};
-    d.x = random_floats(&r, s.n_rows * d.x_stride);
-    d.old = random_floats(&r, s.n_rows * d.out_stride);
-    d.bias = random_floats(&r, s.n_out);
+    struct data d = {.l = linear_data_make(&r, s), .type = type};
     d.rows = coded_source_new(&r, type, s.n_out, s.n_in);
     d.numbers = pack(ref, &d).packed;
     return d;
@@ -56,39 +46,18 @@ static void drop(struct data *d)
 {
     coded_source_free(d->rows);
     qr_free_aligned(d->numbers);
-    qr_free(d->x);
-    qr_free(d->old);
-    qr_free(d->bias);
-}
-
-/* Rows [first, first + n) of the product. */
-static float *product_of(struct qr_backend *be, const struct data *d, const struct qr_weight *w, int32_t first, int32_t n)
-{
-    const struct shape *s = &d->s;
-    float *out = s->add ? copy_floats(d->old + first * d->out_stride, n * d->out_stride) : poisoned(n * d->out_stride);
-    struct qr_linear_args a = {.out = out, .x = d->x + first * d->x_stride, .w = w, .bias = s->bias ? d->bias : NULL, .out_stride = d->out_stride,
-                               .x_stride = d->x_stride, .n_rows = n, .n_in = s->n_in, .n_out = s->n_out, .add = s->add};
-    be->k->linear(be->queue, &a);
-    return out;
+    linear_data_drop(&d->l);
 }
 
 /* What the level makes of the numbers as bf16 weights. */
 static float *bf16_product(struct qr_backend *be, const struct data *d)
 {
     struct qr_weight w = {.packed_dtype = QR_BF16};
-    w.packed = qr_alloc_aligned(be->k->linear_packed_bytes(QR_BF16, d->s.n_out, d->s.n_in), 64);
-    be->k->linear_pack(be->queue, w.packed, QR_BF16, d->s.n_out, d->s.n_in, 0, d->numbers, QR_BF16, d->s.n_out);
-    float *out = product_of(be, d, &w, 0, d->s.n_rows);
+    w.packed = qr_alloc_aligned(be->k->linear_packed_bytes(QR_BF16, d->l.s.n_out, d->l.s.n_in), 64);
+    be->k->linear_pack(be->queue, w.packed, QR_BF16, d->l.s.n_out, d->l.s.n_in, 0, d->numbers, QR_BF16, d->l.s.n_out);
+    float *out = product_of(be, &d->l, &w, 0, d->l.s.n_rows);
     qr_free_aligned(w.packed);
     return out;
-}
-
-static bool same_rows(const struct data *d, const float *a, const float *b)
-{
-    for (int32_t n = 0; n < d->s.n_rows; n++)
-        if (!same_bits(a + n * d->out_stride, b + n * d->out_stride, d->s.n_out))
-            return false;
-    return true;
 }
 
 Test(coded, products_have_the_bits_of_the_bf16_product_of_the_same_numbers)
@@ -104,9 +73,10 @@ Test(coded, products_have_the_bits_of_the_bf16_product_of_the_same_numbers)
         for (int32_t l = 0; l < n_levels; l++) {
             struct qr_backend *be = level[l];
             struct qr_weight w = pack(be, &d);
-            float *want = bf16_product(be, &d), *got = product_of(be, &d, &w, 0, d.s.n_rows);
-            cr_assert(same_rows(&d, want, got), "%s %s: %d x %d -> %d differs from bf16", names[l], qr_dtype_name(d.type), d.s.n_rows, d.s.n_in, d.s.n_out);
-            cr_assert(d.s.add || gaps_untouched(got, d.s.n_rows, d.s.n_out, d.out_stride), "%s wrote between rows", names[l]);
+            float *want = bf16_product(be, &d), *got = product_of(be, &d.l, &w, 0, d.l.s.n_rows);
+            cr_assert(same_rows(&d.l, want, got), "%s %s: %d x %d -> %d differs from bf16", names[l], qr_dtype_name(d.type), d.l.s.n_rows, d.l.s.n_in,
+                      d.l.s.n_out);
+            cr_assert(d.l.s.add || gaps_untouched(got, d.l.s.n_rows, d.l.s.n_out, d.l.out_stride), "%s wrote between rows", names[l]);
             qr_free(want);
             qr_free(got);
             qr_free_aligned(w.packed);
@@ -132,11 +102,11 @@ Test(coded, a_row_gets_the_same_bits_alone_and_with_any_number_of_threads)
         for (int32_t l = 1; l < n_levels; l++) {
             struct qr_backend *one = alone[l], *three = many[l];
             struct qr_weight w = pack(one, &d), v = pack(three, &d);
-            float *a = product_of(one, &d, &w, 0, d.s.n_rows), *b = product_of(three, &d, &v, 0, d.s.n_rows);
-            cr_assert(same_rows(&d, a, b), "%s %s: three threads with little scratch differ from one", names[l], qr_dtype_name(d.type));
-            for (int32_t n = 0; n < d.s.n_rows; n += 5) {
-                float *row = product_of(one, &d, &w, n, 1);
-                cr_assert(same_bits(row, a + n * d.out_stride, d.s.n_out), "%s %s: row %d differs alone", names[l], qr_dtype_name(d.type), n);
+            float *a = product_of(one, &d.l, &w, 0, d.l.s.n_rows), *b = product_of(three, &d.l, &v, 0, d.l.s.n_rows);
+            cr_assert(same_rows(&d.l, a, b), "%s %s: three threads with little scratch differ from one", names[l], qr_dtype_name(d.type));
+            for (int32_t n = 0; n < d.l.s.n_rows; n += 5) {
+                float *row = product_of(one, &d.l, &w, n, 1);
+                cr_assert(same_bits(row, a + n * d.l.out_stride, d.l.s.n_out), "%s %s: row %d differs alone", names[l], qr_dtype_name(d.type), n);
                 qr_free(row);
             }
             qr_free(a);
@@ -161,14 +131,14 @@ Test(coded, weights_are_what_the_formula_says)
     for (int t = 0; t < QR_COUNT(coded_types); t++) {
         struct data d = make(ref, (struct shape){1, 600, 20, false, false}, coded_types[t], SEED + 2000 + (uint64_t)t);
         const struct qr_coded_format f = d.rows->f;
-        for (int64_t o = 0; o < d.s.n_out; o++) {
-            const struct qr_coded_rows row = qr_coded_row(&d.rows->all, f, d.s.n_in, o);
-            for (int64_t i = 0; i < d.s.n_in; i++) {
+        for (int64_t o = 0; o < d.l.s.n_out; o++) {
+            const struct qr_coded_rows row = qr_coded_row(&d.rows->all, f, d.l.s.n_in, o);
+            for (int64_t i = 0; i < d.l.s.n_in; i++) {
                 const int64_t u = f.steps ? i / QR_CODED_UNIT : i / f.group, g = i / f.group;
                 const double scale = (double)row.scale[u] * (f.steps ? row.step[g] : 1);
                 const double shift = f.offset ? (double)row.offset[u] * (f.steps ? row.offset_step[g] : 1) : 0;
                 const double offset = f.zero ? -scale * row.offset_step[g] : shift;
-                const double want = scale * row.level[i] + offset, got = (double)qr_bf16_to_f32(d.numbers[o * d.s.n_in + i]);
+                const double want = scale * row.level[i] + offset, got = (double)qr_bf16_to_f32(d.numbers[o * d.l.s.n_in + i]);
                 cr_assert(fabs(got - want) <= 0x1p-8 * fabs(want) * (1 + 0x1p-14), "%s: weight %d of output %d is %g, not %g",
                           qr_dtype_name(d.type), (int)i, (int)o, got, want);
             }
@@ -186,7 +156,7 @@ Test(coded, scales_of_any_size_keep_eleven_bits_and_an_infinite_one_is_no_number
     const int32_t n_levels = qr_cpu_levels(names);
     for (int i = 0; i <= QR_COUNT(sizes); i++) {
         struct qr_rng r = {.seed = SEED + 3000};
-        struct data d = {.s = {1, 128, 16, false, false}, .type = QR_C8_G32, .x_stride = 128, .out_stride = 16};
+        struct data d = {.l = {.s = {1, 128, 16, false, false}, .x_stride = 128, .out_stride = 16}, .type = QR_C8_G32};
         d.rows = coded_source_new(&r, d.type, 16, 128);
         for (int k = 0; k < 16 * 4; k++)
             d.rows->all.scale[k] = (1 + (float)qr_rng_next_unit(&r)) * sizes[i % QR_COUNT(sizes)];
@@ -223,7 +193,7 @@ Test(coded, packed_rows_are_read_back_as_the_numbers_they_stand_for)
         level[l] = open_level(names[l], 2, 0);
     for (int t = 0; t < QR_COUNT(coded_types); t++) {
         struct data d = make(level[0], (struct shape){1, 320, 40, false, false}, coded_types[t], SEED + 4000 + (uint64_t)t);
-        const struct qr_tensor table = qr_tensor_2d(NULL, d.type, d.s.n_out, d.s.n_in);
+        const struct qr_tensor table = qr_tensor_2d(NULL, d.type, d.l.s.n_out, d.l.s.n_in);
         const int32_t ids[] = {39, 0, 17, 16, 0};
         for (int32_t l = 0; l < n_levels; l++) {
             struct qr_backend *be = level[l];

@@ -5,13 +5,16 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #define QR_E4M3_MAX 448.0f
 
 static inline float qr_e4m3_to_f32(uint8_t byte)
 {
-    const int exponent = byte >> 3 & 15, mantissa = byte & 7;
-    float x = exponent ? ldexpf((float)(8 + mantissa), exponent - 10) : (float)mantissa * 0x1p-9f;
+    const uint32_t bits = (uint32_t)(byte & 0x7f) << 20; /* the exponent is 120 too small; what has none is a denormal number */
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    x *= 0x1p120f;
     if ((byte & 0x7f) == 0x7f)
         x = nanf("");
     return byte & 0x80 ? -x : x;

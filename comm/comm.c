@@ -121,7 +121,8 @@ static void *carry_out_all(void *arg)
         const uint32_t news = atomic_load(&l->to_thread);
         if (atomic_load(&l->failed) || atomic_load(&l->over))
             break;
-        if (atomic_load(&l->n_started) > atomic_load(&l->n_done))
+        const int64_t started = atomic_load(&l->n_started); /* first: calls that the owner carries out are done before they are started */
+        if (started > atomic_load(&l->n_done))
             carry_out(c);
         else
             qr_futex_wait(&l->to_thread, news, -1);

@@ -260,7 +260,8 @@ static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev
     r->n_output_all += (uint64_t)s->out.n_output;
     if (--r->n_open == 0) {
         count_end(e, s, now);
-        qr_adapters_give_back(&e->adapters, r, r->first_token_us > 0 ? (uint64_t)r->n_prompt : 0, r->n_output_all);
+        const bool computed = r->first_token_us > 0 || s->out.finish == QR_FINISH_LENGTH; /* without a token: embeddings, scores of a prompt */
+        qr_adapters_give_back(&e->adapters, r, computed ? (uint64_t)r->n_prompt : 0, r->n_output_all);
     }
     ev->finish = s->out.finish;
     ev->stop_index = s->out.stop_index;

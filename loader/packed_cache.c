@@ -20,6 +20,8 @@
 
 #define PIECE_BYTES ((size_t)4 << 20)      /* hashed by a thread at a time */
 #define HEAD_BYTES ((size_t)64 << 10)      /* of a source file that identify it */
+#define SAMPLES 64                         /* and stretches of it at equal distances */
+#define SAMPLE_BYTES ((size_t)4 << 10)
 #define ROOM_BYTES ((uint64_t)256 << 20)   /* left on the disk beside a copy */
 #define MAGIC "quire packed weights 1\n"
 
@@ -62,6 +64,10 @@ static void hash_sources(uint64_t *files, uint64_t *name, const struct qr_tensor
         const uint64_t facts[2] = {f->map.n_bytes, (uint64_t)f->map.changed_ns};
         *name = qr_hash64(f->name, strlen(f->name), *name);
         *name = qr_hash64(f->map.data, n_head, *name);
+        for (size_t k = 1; k < SAMPLES; k++) { /* numbers, too: a model and what was trained from it have the same header */
+            const size_t at = f->map.n_bytes / SAMPLES * k, left = f->map.n_bytes - at;
+            *name = qr_hash64(f->map.data + at, left < SAMPLE_BYTES ? left : SAMPLE_BYTES, *name);
+        }
         *files = qr_hash64(facts, sizeof facts, *files ^ *name);
     }
 }

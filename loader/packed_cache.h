@@ -1,9 +1,9 @@
 /* packed_cache.h - inside loader/ only: packed weights kept in a file, so that the next start maps them where it would pack.
  *
  * A copy is known by its key: the program that packed it (its build id), the level of the kernels, the type, the share of ranks, the configuration, and of
- * each source file the name, size, time of change and first bytes. The file is a page with key and hash, then the region as it lies in memory; it is written
- * beside its name and moved there, belongs to the user, and is used only when key, size and the hash of all of it agree. Whatever else lies there is said in
- * one line of the log and left out, and a new copy takes its place.
+ * each source file the name, size, time of change, first bytes and samples of the rest. The file is a page with key and hash, then the region as it lies in
+ * memory; it is written beside its name and moved there, belongs to the user, and is used only when key, size and the hash of all of it agree. Whatever else
+ * lies there is said in one line of the log and left out, and a new copy takes its place.
  */
 #ifndef QR_LOADER_PACKED_CACHE_H
 #define QR_LOADER_PACKED_CACHE_H

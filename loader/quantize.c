@@ -265,6 +265,8 @@ static void add_copy(struct writer *w, const struct item *item)
     e->n_dims = item->t->n_dims;
     e->shape[0] = item->t->shape[0];
     e->shape[1] = item->t->n_dims == 2 ? item->t->shape[1] : 0;
+    if (item->factor && e->dtype == QR_F16) /* what is divided may leave its range */
+        e->dtype = QR_F32;
 }
 
 static void add_all(struct writer *w)
@@ -342,14 +344,13 @@ static int put_codes(struct writer *w, const struct item *item)
 }
 
 /* Exact: factors are powers of two. */
-static int put_norm(struct writer *w, const struct item *item)
+static int put_norm(struct writer *w, const struct item *item, enum qr_dtype type)
 {
-    const enum qr_dtype type = item->t->type->dtype;
     int rc = 0;
     qr_tensor_files_decode(w->st, item->t, w->scaled, 0, item->t->shape[0]);
     for (int64_t i = 0; rc == 0 && i < item->t->shape[0]; i++) {
         const float x = w->scaled[i] / item->factor[i];
-        const uint16_t half = type == QR_BF16 ? qr_f32_to_bf16(x) : qr_f32_to_f16(x);
+        const uint16_t half = qr_f32_to_bf16(x);
         rc = qr_st_out_put(&w->out, type == QR_F32 ? (const void *)&x : &half, qr_dtype_bytes(type), w->err);
     }
     return rc;
@@ -365,7 +366,7 @@ static int put_item(struct writer *w, int32_t i)
         return qr_st_out_put(&w->out, w->scale, (size_t)qr_st_entry_bytes(&w->entry[i]), w->err);
     if (item->part == SHAPE)
         return qr_st_out_put(&w->out, t->shape, 2 * sizeof t->shape[0], w->err);
-    return item->factor ? put_norm(w, item) : qr_st_out_put(&w->out, qr_tensor_files_data(w->st, t), t->n_bytes, w->err);
+    return item->factor ? put_norm(w, item, w->entry[i].dtype) : qr_st_out_put(&w->out, qr_tensor_files_data(w->st, t), t->n_bytes, w->err);
 }
 
 static int put_all(struct writer *w, const char *path)

@@ -193,7 +193,7 @@ static int put_together(struct finder *f, const struct qr_stored_tensor *codes)
 {
     struct qr_tensor_files *st = f->st;
     struct qr_quantized *q = qr_arena_alloc(&st->made.names, sizeof *q, _Alignof(struct qr_quantized));
-    *q = (struct qr_quantized){.layout = f->form->layout, .bits = f->s->bits, .codes = codes, .scale = part(f, f->form->scale),
+    *q = (struct qr_quantized){.layout = f->form->layout, .bits = f->form->layout == INT8 ? 8 : f->s->bits, .codes = codes, .scale = part(f, f->form->scale),
                                .zeros = part(f, f->form->zeros), .order = part(f, f->form->order),
                                .shape = f->form->layout == PACKED ? part(f, ".weight_shape") : NULL};
     if (!q->scale)
@@ -362,7 +362,7 @@ static int32_t coded_group(const struct qr_quantized *q)
 {
     static const int32_t group[] = {128, 64, 32};
     for (int i = 0; i < QR_COUNT(group); i++)
-        if (q->n_groups == 1 || q->group % group[i] == 0)
+        if ((q->n_groups == 1 ? q->n_in : q->group) % group[i] == 0)
             return group[i];
     return 0;
 }

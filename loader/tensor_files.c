@@ -69,8 +69,10 @@ int qr_tensor_files_open_from(struct qr_tensor_files **out, struct qr_source *so
     if (qr_source_gguf(source))
         return qr_gguf_tensors_open(out, source, err);
     int rc = qr_safetensors_open(out, qr_source_model(source), err);
-    if (!rc && quant && (rc = qr_quantized_tensors_find(*out, quant, err)))
+    if (!rc && quant && (rc = qr_quantized_tensors_find(*out, quant, err))) {
         qr_tensor_files_close(*out);
+        *out = NULL;
+    }
     return rc;
 }
 

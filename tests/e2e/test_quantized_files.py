@@ -101,14 +101,14 @@ def in_layout(layout, weights):
         scale = struct.pack('<4f', *[0.0625] * 4)
         return {'quant_method': 'fp8', 'weight_block_size': [128, 256]}, {'weight': ('F8_E4M3', [O, I], bytes(codes)), 'weight_scale_inv': ('F32', [2, 2], scale)}, numbers
     bits = 8 if layout.startswith('int8') else 4
-    codes, exponents, zeros = codes_of(weights, bits, layout == 'int8')
+    codes, exponents, zeros = codes_of(weights, bits, layout in ('int8', 'int8n'))
     size, n_groups = I // (len(exponents) // O), len(exponents) // O
     order = [(i * 5 % I) // size for i in range(I)] if layout == 'gptq' else [i // size for i in range(I)]
     group = [o * n_groups + order[i] for o in range(O) for i in range(I)]
     numbers = [2.0 ** exponents[g] * (c - zeros[g]) for c, g in zip(codes, group)]
     scales = [2.0 ** e for e in exponents]
     if bits == 8:
-        config = {'quant_method': 'compressed-tensors', 'format': 'int-quantized', 'config_groups': {'group_0': {'weights': {'num_bits': 8, 'type': 'int'}}}}
+        config = {'quant_method': 'compressed-tensors', 'format': 'int-quantized', 'config_groups': {'group_0': {'weights': {'num_bits': 4 if layout == 'int8n' else 8, 'type': 'int'}}}}
         zero = {'weight_zero_point': ('I8', [O, 1], bytes((z - 128) & 255 for z in zeros))} if layout == 'int8z' else {}
         return config, {'weight': ('I8', [O, I], bytes((c - 128) & 255 for c in codes)), 'weight_scale': ('F16', [O, 1], f16s(scales)), **zero}, numbers
     if layout == 'packed':
@@ -156,7 +156,7 @@ def test_a_quantized_checkpoint_scores_with_the_bits_of_its_numbers_in_bf16():
     others = {k: v for k, v in tensors.items() if k != f'{BASE}.weight'}
     seen = set()
     with tempfile.TemporaryDirectory() as d:
-        for layout in ('gptq', 'gptq_v2', 'awq', 'packed', 'int8', 'int8z', 'fp8'):
+        for layout in ('gptq', 'gptq_v2', 'awq', 'packed', 'int8', 'int8n', 'int8z', 'fp8'):
             config, parts, numbers = in_layout(layout, weights)
             make(f'{d}/{layout}', config, {**others, **{f'{BASE}.{k}': v for k, v in parts.items()}})
             make(f'{d}/{layout}-bf16', None, {**others, f'{BASE}.weight': ('BF16', [O, I], array.array('H', [bf16(x) for x in numbers]).tobytes())})
@@ -165,8 +165,19 @@ def test_a_quantized_checkpoint_scores_with_the_bits_of_its_numbers_in_bf16():
             seen.add(told)
             rc, out, err = run('check', f'{d}/{layout}')
             assert rc == 0 and '3345152 parameters' in out and 'unused' not in out and f'stored as     {config["quant_method"]}' in out, (out, err)
-            assert ('as coded' in out) == (layout in ('gptq_v2', 'awq', 'packed', 'int8')), out  # as the file has them, or as bf16
-    assert len(seen) == 5, 'gptq_v2, awq and packed hold the same numbers, the others their own'
+            assert ('as coded' in out) == (layout in ('gptq_v2', 'awq', 'packed', 'int8', 'int8n')), out  # as the file has them, or as bf16
+    assert len(seen) == 5, 'gptq_v2, awq and packed hold the same numbers, int8 and int8n (said to be of 4 bits) as well; the others their own'
+
+
+def test_a_part_that_is_missing_is_named_by_check_and_by_whatever_loads_the_model():
+    tensors = read_tensors(os.path.join(MODEL, 'model.safetensors'))
+    config, parts, _ = in_layout('gptq', [0.5] * (O * I))
+    del parts['scales'], tensors[f'{BASE}.weight']
+    with tempfile.TemporaryDirectory() as d:
+        make(f'{d}/m', config, {**tensors, **{f'{BASE}.{k}': v for k, v in parts.items()}})
+        for args in (['check', f'{d}/m'], ['plan', '--model', f'{d}/m'], ['score', '--model', f'{d}/m'], ['quantize', f'{d}/m', f'{d}/q', '--type', 'int8']):
+            rc, out, err = run(*args)
+            assert 0 < rc < 10 and (f'{BASE}.scales is missing' in out + err or args[0] == 'quantize' and 'quantized' in err), (args, rc, out, err)
 
 
 def test_what_cannot_be_read_is_refused_with_what_can():

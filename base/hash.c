@@ -13,6 +13,42 @@ uint64_t qr_hash64(const void *bytes, size_t n, uint64_t seed)
     return XXH3_64bits_withSeed(bytes, n, seed);
 }
 
+/* ---- streams ---- */
+
+static XXH3_state_t *state_of(struct qr_hash_stream *h)
+{
+    QR_ASSERT(h != NULL);
+    return (XXH3_state_t *)(void *)h;
+}
+
+struct qr_hash_stream *qr_hash_stream_new(void)
+{
+    XXH3_state_t *s = XXH3_createState();
+    QR_ASSERT(s != NULL && XXH3_64bits_reset(s) == XXH_OK);
+    return (struct qr_hash_stream *)(void *)s;
+}
+
+void qr_hash_stream_put(struct qr_hash_stream *h, const void *bytes, size_t n)
+{
+    QR_ASSERT(bytes != NULL || n == 0);
+    if (n > 0)
+        QR_ASSERT(XXH3_64bits_update(state_of(h), bytes, n) == XXH_OK);
+}
+
+uint64_t qr_hash_stream_take(struct qr_hash_stream *h)
+{
+    const uint64_t hash = XXH3_64bits_digest(state_of(h));
+    QR_ASSERT(XXH3_64bits_reset(state_of(h)) == XXH_OK);
+    return hash;
+}
+
+void qr_hash_stream_free(struct qr_hash_stream *h)
+{
+    XXH3_freeState((XXH3_state_t *)(void *)h);
+}
+
+/* ---- under a secret ---- */
+
 void qr_hash_secret_random(struct qr_hash_secret *s)
 {
     QR_ASSERT(s != NULL);

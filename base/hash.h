@@ -12,6 +12,13 @@ struct qr_hash128 {
 /* Not for adversarial input unless `seed` is secret. */
 uint64_t qr_hash64(const void *bytes, size_t n, uint64_t seed);
 
+/* The same with seed 0, of bytes that come one after the other. One owning thread. */
+struct qr_hash_stream; /* opaque */
+struct qr_hash_stream *qr_hash_stream_new(void);
+void qr_hash_stream_put(struct qr_hash_stream *h, const void *bytes, size_t n);
+uint64_t qr_hash_stream_take(struct qr_hash_stream *h); /* the hash of what was put; then nothing has been */
+void qr_hash_stream_free(struct qr_hash_stream *h);     /* NULL is fine */
+
 /* A 192-byte key for qr_hash128_keyed. Filled from the operating system's random source, or from a seed in tests. */
 struct qr_hash_secret {
     uint8_t bytes[192];

@@ -11,9 +11,12 @@
 #include "kernels/batch.h"
 #include "loader/check_report.h"
 #include "loader/hf_config.h"
+#include "loader/tensor_files_parts.h"
 #include "loader/weights.h"
 
 #define BLOCK_TOKENS 16
+#define PIECE_BYTES ((uint64_t)4 << 20) /* hashed at a time */
+#define PAGE_BYTES 4096
 
 static struct qr_err *slot(struct qr_check_report *r)
 {
@@ -56,18 +59,50 @@ static void sum_up(struct qr_check_report *r)
     r->n_parameters = qr_tensor_files_n_parameters(r->files);
 }
 
-/* Reads everything, and gives its pages back. */
+/* Bytes [at, end) of a file become part of its hash and of a tensor's (NULL: not of that). No more than a piece of the file is mapped at a time: the page in
+ * which one ends is given back with the next. */
+static void sweep(const struct qr_map_file *f, uint64_t at, uint64_t end, struct qr_hash_stream *file, struct qr_hash_stream *tensor)
+{
+    for (uint64_t n; at < end; at += n) {
+        const uint64_t in_page = at % PAGE_BYTES;
+        n = end - at < PIECE_BYTES ? end - at : PIECE_BYTES;
+        qr_map_file_populate(f, (size_t)at, (size_t)n);
+        if (file)
+            qr_hash_stream_put(file, f->data + at, (size_t)n);
+        if (tensor)
+            qr_hash_stream_put(tensor, f->data + at, (size_t)n);
+        qr_map_file_drop(f, (size_t)(at - in_page), (size_t)(n + in_page));
+    }
+}
+
+/* Reads everything once, in the order of the files; a tensor that does not lie behind the one before it, a second time. */
 static void hash_all(struct qr_check_report *r)
 {
-    const int32_t n = qr_tensor_files_count(r->files), n_files = qr_tensor_files_n_shards(r->files);
+    const struct qr_tensor_files *st = r->files;
+    const int32_t n = qr_tensor_files_count(st);
+    struct qr_hash_stream *file = qr_hash_stream_new(), *tensor = qr_hash_stream_new();
+    QR_ASSERT(!st->borrowed);
     r->tensor_hash = qr_alloc((size_t)n + 1, sizeof *r->tensor_hash);
-    r->file_hash = qr_alloc((size_t)n_files + 1, sizeof *r->file_hash);
-    for (int32_t i = 0; i < n; i++) {
-        const struct qr_stored_tensor *t = qr_tensor_files_at(r->files, i);
-        r->tensor_hash[i] = qr_hash64(qr_tensor_files_data(r->files, t), (size_t)t->n_bytes, 0);
+    r->file_hash = qr_alloc((size_t)st->n_shards + 1, sizeof *r->file_hash);
+    for (int32_t s = 0, i = 0; s < st->n_shards; s++) {
+        const struct qr_map_file *f = &st->shard[s].map;
+        uint64_t at = 0;
+        for (; i < n && qr_tensor_files_at(st, i)->shard == s; i++) {
+            const struct qr_stored_tensor *t = qr_tensor_files_at(st, i);
+            if (t->offset >= at) {
+                sweep(f, at, t->offset, file, NULL);
+                sweep(f, t->offset, t->offset + t->n_bytes, file, tensor);
+                at = t->offset + t->n_bytes;
+            } else {
+                sweep(f, t->offset, t->offset + t->n_bytes, NULL, tensor);
+            }
+            r->tensor_hash[i] = qr_hash_stream_take(tensor);
+        }
+        sweep(f, at, f->n_bytes, file, NULL);
+        r->file_hash[s] = qr_hash_stream_take(file);
     }
-    for (int32_t i = 0; i < n_files; i++)
-        r->file_hash[i] = qr_hash64(qr_tensor_files_shard_data(r->files, i), (size_t)qr_tensor_files_shard_bytes(r->files, i), 0);
+    qr_hash_stream_free(tensor);
+    qr_hash_stream_free(file);
 }
 
 static void check_tokenizer(struct qr_check_report *r)

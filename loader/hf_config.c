@@ -230,6 +230,16 @@ static int read_window(const struct qr_hf_obj *o, struct qr_model_config *c, con
     return read_layer_types(o, c);
 }
 
+/* A window that no layer has is none. */
+static void forget_unused_window(struct qr_model_config *c)
+{
+    for (int32_t l = 0; l < c->n_layers; l++)
+        if (qr_layer_window(c, l) > 0)
+            return;
+    c->window = c->window_first_layer = 0;
+    memset(c->unwindowed, 0, sizeof c->unwindowed);
+}
+
 static int read_flags(const struct qr_hf_obj *o, struct qr_model_config *c, const struct arch_row *row)
 {
     bool attention_bias = false;
@@ -512,8 +522,10 @@ static int read_config(struct qr_model_config *c, const struct qr_hf_obj *top)
     const struct qr_hf_obj text = row->arch == QR_ARCH_GEMMA3 ? text_part(top) : *top, *o = &text;
     c->arch = row->arch;
     qr_arch_names(row->arch, c->arch_name, c->model_type);
-    if ((rc = refuse_unknown_computation(o, c)) || (rc = read_sizes(o, c, row)) || (rc = read_window(o, c, row)) ||
-        (rc = read_flags(o, c, row)) ||
+    if ((rc = refuse_unknown_computation(o, c)) || (rc = read_sizes(o, c, row)) || (rc = read_window(o, c, row)))
+        return rc;
+    forget_unused_window(c);
+    if ((rc = read_flags(o, c, row)) ||
         (rc = read_rope(o, c)) || (rc = check_rope(o, c)) || (rc = read_dtype(o, c)) || (rc = qr_hf_read_family(o, c)) ||
         (rc = qr_hf_quant_read(&c->quant, top)) || (rc = qr_hf_moe_read(o, c)))
         return rc;

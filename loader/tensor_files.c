@@ -179,13 +179,6 @@ uint64_t qr_tensor_files_shard_bytes(const struct qr_tensor_files *st, int32_t s
     return st->shard[shard].map.n_bytes;
 }
 
-const void *qr_tensor_files_shard_data(const struct qr_tensor_files *st, int32_t shard)
-{
-    QR_ASSERT(st != NULL);
-    QR_ASSERT(shard >= 0 && shard < st->n_shards);
-    return st->shard[shard].map.data;
-}
-
 const char *qr_shape_text(char *text, size_t n, const int64_t *shape, int32_t n_dims)
 {
     QR_ASSERT(text != NULL && n >= 3);

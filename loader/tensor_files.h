@@ -77,7 +77,6 @@ void qr_tensor_files_drop(const struct qr_tensor_files *st, const struct qr_stor
 int32_t qr_tensor_files_n_shards(const struct qr_tensor_files *st);
 const char *qr_tensor_files_shard_name(const struct qr_tensor_files *st, int32_t shard); /* "model-00001-of-00002.safetensors" */
 uint64_t qr_tensor_files_shard_bytes(const struct qr_tensor_files *st, int32_t shard);
-const void *qr_tensor_files_shard_data(const struct qr_tensor_files *st, int32_t shard); /* all of the file; NULL when it is empty */
 
 /* Rows [first, first + n) of a matrix, or numbers of a vector (a row each), as f32, in the order in which safetensors files have them. Requires a computable
  * type. dst [n, columns]. */

@@ -7,7 +7,7 @@ build=$1 seconds=$2
 one() {
     name=$(basename "$1") corpus=tests/fuzz/corpus/$(basename "$1" | sed 's/^fuzz_//') scratch=$(mktemp -d)
     mkdir -p "$corpus"
-    if "$1" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 -artifact_prefix="crash-$name-" \
+    if "$1" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=64 -verbosity=0 -print_final_stats=1 -artifact_prefix="crash-$name-" \
         "$scratch" "$corpus" >"$scratch.log" 2>&1; then
         echo "$name: $(sed -n 's/stat::number_of_executed_units: *//p' "$scratch.log") inputs"
     else

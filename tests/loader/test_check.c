@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/map_file.h"
 #include "base/mem.h"
@@ -162,6 +163,67 @@ Test(check, hashes_follow_the_content_of_files_and_tensors)
     temp_remove(&a);
     temp_remove(&same);
     temp_remove(&other);
+}
+
+#define LARGE_BYTES ((size_t)64 << 20)
+
+/* A file of holes and one number, of three tensors that begin and end inside of pages and of pieces. */
+static struct temp large_file(void)
+{
+    static const size_t cut[] = {0, 1001, ((size_t)9 << 20) + 3, LARGE_BYTES};
+    struct temp t;
+    struct qr_buf header;
+    qr_buf_init(&header);
+    for (int i = 0; i < 3; i++)
+        qr_buf_printf(&header, "%s\"t%d\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_offsets\":[%zu,%zu]}", i ? "," : "{", i, cut[i + 1] - cut[i], cut[i],
+                      cut[i + 1]);
+    qr_buf_put_byte(&header, '}');
+    const uint64_t n = header.len;
+    snprintf(t.dir, sizeof t.dir, "/tmp/quire-check-%ld.safetensors", (long)getpid());
+    FILE *f = fopen(t.dir, "wb");
+    cr_assert(f && fwrite(&n, sizeof n, 1, f) == 1 && fwrite(header.data, 1, header.len, f) == header.len);
+    cr_assert(fseek(f, (long)(sizeof n + n + LARGE_BYTES / 2), SEEK_SET) == 0 && fwrite(&n, sizeof n, 1, f) == 1);
+    cr_assert(fflush(f) == 0 && ftruncate(fileno(f), (off_t)(sizeof n + n + LARGE_BYTES)) == 0);
+    fclose(f);
+    qr_buf_release(&header);
+    return t;
+}
+
+static void expect_hash(const struct qr_json *entry, const void *bytes, size_t n)
+{
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)qr_hash64(bytes, n, 0));
+    cr_assert_not_null(entry);
+    cr_expect_str_eq(qr_json_str(qr_json_find(entry, "xxh3"), NULL), hash);
+}
+
+/* 16 MiB: a piece of 4, the report, and what the allocator and a sanitizer keep. */
+Test(check, hashing_a_large_file_takes_little_memory_and_hashes_every_byte)
+{
+    const struct qr_check_options o = {.json = true, .hash = true};
+    struct temp t = large_file();
+    struct qr_buf text;
+    struct qr_err err = {0};
+    struct qr_json *root;
+    struct qr_map_file f;
+    struct qr_tensor_files *st;
+    qr_buf_init(&text);
+    const int64_t before = qr_memory_of_process("VmHWM");
+    cr_assert_eq(qr_model_check(&text, t.dir, &o, &err), 0, "%s", err.msg);
+    const int64_t more = qr_memory_of_process("VmHWM") - before;
+    cr_expect(before > 0 && more < 16 << 20, "%lld bytes more", (long long)more);
+    cr_assert_eq(qr_json_parse(&root, text.data, text.len, &qr_json_limits_file, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_map_file_open(&f, t.dir, SIZE_MAX, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_safetensors_open(&st, t.dir, &err), 0, "%s", err.msg);
+    expect_hash(qr_json_first(qr_json_find(root, "files")), f.data, f.n_bytes);
+    const struct qr_json *e = qr_json_first(qr_json_find(root, "tensors"));
+    for (int32_t i = 0; i < 3; i++, e = qr_json_after(e))
+        expect_hash(e, qr_tensor_files_data(st, qr_tensor_files_at(st, i)), qr_tensor_files_at(st, i)->n_bytes);
+    qr_tensor_files_close(st);
+    qr_map_file_close(&f);
+    qr_json_free(root);
+    qr_buf_release(&text);
+    cr_assert_eq(unlink(t.dir), 0);
 }
 
 Test(check, a_tokenizer_that_cannot_be_read_is_a_problem_and_one_with_more_ids_a_note)

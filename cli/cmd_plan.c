@@ -113,6 +113,7 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     qr_cli_engine_config(ec, &o->e);
     qr_engine_config_fit(ec);
     mo.ctx_max = ec->ctx_max;
+    mo.embeds = true;
     bo.step_rows_max = ec->step_tokens_max;
     mo.n_ranks = (int32_t)o->m.tensor_parallel;
     if (mo.n_ranks > 1 && bo.n_threads == 0) /* as ranks share the processors */

@@ -117,11 +117,14 @@ static int load(struct serve *s, struct qr_err *err)
     qr_cli_model_options(&mo, &bo, &s->o->m);
     qr_cli_engine_config(&ec, &s->o->e);
     mo.comm = qr_comm_team_comm(&s->team);
+    mo.embeds = true;
     int rc = qr_cli_lora_config(&ec, &s->o->l, s->o->s.lora_dir ? LORA_MORE : 0, err);
-    rc = rc ? rc : qr_pooling_read(&s->pooling, dir, (enum qr_pooling)s->o->s.pooling, err);
     rc = rc ? rc : qr_source_open(&source, dir, err);
     if (rc != 0)
         return rc;
+    qr_pooling_read(&s->pooling, source, (enum qr_pooling)s->o->s.pooling);
+    if (s->pooling.note[0])
+        qr_log(QR_LOG_WARN, "loader", "%s: %s", s->pooling.pooling == QR_POOLING_NONE ? "no embeddings" : "embeddings", s->pooling.note);
     mo.source = source;
     struct qr_cli_progress progress;
     qr_cli_progress_begin(&progress, &mo);

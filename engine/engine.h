@@ -207,7 +207,7 @@ const struct qr_model_config *qr_engine_model(const struct qr_engine *e);
 
 /* Any thread. 0: accepted, the engine owns r, its terminal event will come. Otherwise the caller still owns r: QR_E_BUSY (queue full),
  * QR_E_CLOSED (draining), QR_E_INVALID / QR_E_TOO_LARGE with `param` (lengths, ids outside the vocabulary, ...), QR_E_NOT_FOUND with param "model" when
- * the adapter has been unloaded; QR_E_UNSUPPORTED for an embedding where limits say why there are none. */
+ * the adapter has been unloaded; QR_E_UNSUPPORTED for an embedding where limits say why there are none, and for text from a model without a head. */
 int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *err);
 
 /* Any thread that knows that r's last event has not been taken yet. Its events stop within two steps, ending in a CANCEL event. */

@@ -135,6 +135,7 @@ static void examine(struct qr_check_report *r)
     if (r->files && r->options->hash)
         hash_all(r);
     if (r->has_config && r->files) {
+        qr_weights_fit(&r->config, r->files);
         note(r, qr_weights_check(r->files, &r->config, slot(r)));
         r->n_unused = qr_weights_unused(r->files, &r->config, &r->first_unused);
     }

@@ -108,7 +108,7 @@ static void put_config(struct qr_buf *out, const struct qr_model_config *c)
     if (c->attn_softcap > 0 || c->logits_softcap > 0)
         put_line(out, "caps", "scores %g, logits %g (0: none)", (double)c->attn_softcap, (double)c->logits_softcap);
     put_context(out, c);
-    put_line(out, "head", "%s", c->tied_head ? "tied to the embedding" : "of its own");
+    put_line(out, "head", "%s", c->headless ? "none: it makes embeddings, no text" : c->tied_head ? "tied to the embedding" : "of its own");
 }
 
 /* ---- tensors ---- */

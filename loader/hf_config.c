@@ -98,8 +98,22 @@ void qr_arch_names(enum qr_arch arch, char arch_name[64], char model_type[32])
 
 /* ---- architecture ---- */
 
-static int read_arch(const struct qr_hf_obj *o, const struct arch_row **out)
+/* What the family calls its model without a head: "Qwen3Model" of "Qwen3ForCausalLM". */
+static const char *headless_name(char text[64], const struct arch_row *row)
 {
+    static const char *const tails[] = {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration"};
+    size_t n = strlen(row->name);
+    for (int i = 0; i < QR_COUNT(tails); i++) {
+        const char *tail = strstr(row->name, tails[i]);
+        n = tail ? (size_t)(tail - row->name) : n;
+    }
+    snprintf(text, 64, "%.*s%sModel", (int)n, row->name, strcmp(row->model_type, "gemma3_text") == 0 ? "Text" : "");
+    return text;
+}
+
+static int read_arch(const struct qr_hf_obj *o, const struct arch_row **out, bool *headless)
+{
+    char without[64];
     const struct qr_json *list = qr_json_find(o->v, "architectures");
     bool by_type = qr_json_is_null(list);
     const struct qr_json *name = by_type ? qr_json_find(o->v, "model_type") : qr_json_first(list);
@@ -108,7 +122,8 @@ static int read_arch(const struct qr_hf_obj *o, const struct arch_row **out)
         return qr_err_set(o->err, QR_E_DAMAGED, "%s: %s is missing, expected the name of an architecture", o->file, key);
     const char *found = qr_json_str(name, NULL);
     for (int i = 0; i < QR_COUNT(arch_rows); i++) {
-        if (strcmp(found, by_type ? arch_rows[i].model_type : arch_rows[i].name) == 0) {
+        *headless = !by_type && strcmp(found, headless_name(without, &arch_rows[i])) == 0;
+        if (*headless || strcmp(found, by_type ? arch_rows[i].model_type : arch_rows[i].name) == 0) {
             *out = &arch_rows[i];
             return 0;
         }
@@ -262,12 +277,13 @@ static int refuse_unknown_computation(const struct qr_hf_obj *o, const struct qr
 {
     const struct qr_hf_names *names = qr_hf_names(c->arch);
     const char *act = names->activation[0];
-    bool both_ways = false;
+    bool both_ways = false, causal = true;
     int rc;
-    if ((rc = qr_hf_str(o, names->act, &act)) || (rc = qr_hf_bool(o, "use_bidirectional_attention", &both_ways)))
+    if ((rc = qr_hf_str(o, names->act, &act)) || (rc = qr_hf_bool(o, "use_bidirectional_attention", &both_ways)) || (rc = qr_hf_bool(o, "is_causal", &causal)))
         return rc;
-    if (both_ways)
-        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: use_bidirectional_attention is true, expected false", o->file);
+    if (both_ways || !causal)
+        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s, expected %s: every token sees those before it only", o->file,
+                          both_ways ? "use_bidirectional_attention is true" : "is_causal is false", both_ways ? "false" : "true");
     for (int i = 0; i < QR_COUNT(names->activation) && names->activation[i]; i++)
         if (strcmp(act, names->activation[i]) == 0)
             return 0;
@@ -517,11 +533,13 @@ static int read_config(struct qr_model_config *c, const struct qr_hf_obj *top)
     int rc;
     *c = (struct qr_model_config){.bos_id = -1, .gen_top_k = -1, .gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN,
                                   .gen_repetition_penalty = NAN};
-    if ((rc = read_arch(top, &row)))
+    if ((rc = read_arch(top, &row, &c->headless)))
         return rc;
     const struct qr_hf_obj text = row->arch == QR_ARCH_GEMMA3 ? text_part(top) : *top, *o = &text;
     c->arch = row->arch;
     qr_arch_names(row->arch, c->arch_name, c->model_type);
+    if (c->headless)
+        headless_name(c->arch_name, row);
     if ((rc = refuse_unknown_computation(o, c)) || (rc = read_sizes(o, c, row)) || (rc = read_window(o, c, row)))
         return rc;
     forget_unused_window(c);
@@ -529,6 +547,7 @@ static int read_config(struct qr_model_config *c, const struct qr_hf_obj *top)
         (rc = read_rope(o, c)) || (rc = check_rope(o, c)) || (rc = read_dtype(o, c)) || (rc = qr_hf_read_family(o, c)) ||
         (rc = qr_hf_quant_read(&c->quant, top)) || (rc = qr_hf_moe_read(o, c)))
         return rc;
+    c->tied_head |= c->headless;
     c->act = qr_hf_names(c->arch)->means;
     rc = read_tokens(o, c);
     return rc || o->v == top->v ? rc : read_tokens(top, c);
@@ -682,8 +701,10 @@ void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c)
 {
     QR_ASSERT(out != NULL && c != NULL);
     const struct arch_row *row = row_of(c->arch);
+    char without[64];
     QR_ASSERT(c->stored == QR_F32 || c->stored == QR_F16 || c->stored == QR_BF16);
-    qr_buf_printf(out, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n", row->name, row->model_type);
+    qr_buf_printf(out, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n", c->headless ? headless_name(without, row) : row->name,
+                  row->model_type);
     const struct qr_hf_names *names = qr_hf_names(c->arch);
     qr_buf_printf(out, "  \"%s\": \"%s\",\n  \"%s\": %d,\n  \"%s\": %d,\n", names->act, names->activation[0], names->width, c->n_embd, names->layers,
                   c->n_layers);

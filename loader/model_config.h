@@ -71,6 +71,7 @@ struct qr_model_config {
     uint64_t unwindowed[QR_LAYERS_MAX / 64]; /* a bit for each later layer that uses full attention as well (layer_types) */
     float norm_eps;
     bool tied_head;
+    bool headless;                   /* published without a head: its rows are embeddings, no token is drawn. Then tied_head, so that a head is found */
     bool qkv_bias, out_bias, mlp_bias;
     bool qk_norm;
     enum qr_act act;

@@ -68,6 +68,17 @@ static const char *text_of(const struct qr_json *module, const char *name)
     return v && qr_json_type(v) == QR_JSON_T_STRING ? qr_json_str(v, NULL) : "";
 }
 
+/* A module that nothing here computes ends embeddings, unless a way of pooling is asked for: then it is left out. */
+static int unknown_module(struct qr_pooling_config *out, const struct qr_json *module, const char *name, enum qr_pooling wanted, struct qr_err *err)
+{
+    struct qr_err said;
+    qr_err_set(&said, QR_E_UNSUPPORTED, "modules.json: the stage %.60s (%.100s) is not computed here", text_of(module, "path"), name);
+    if (wanted == QR_POOLING_NONE)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s; start with --pooling last, mean or cls for embeddings without it", said.msg);
+    snprintf(out->note, sizeof out->note, "%.200s and is left out of embeddings", said.msg);
+    return 0;
+}
+
 static int read_modules(struct qr_pooling_config *out, const char *dir, enum qr_pooling wanted, const struct qr_json *modules, struct qr_err *err)
 {
     if (qr_json_type(modules) != QR_JSON_T_ARRAY)
@@ -81,31 +92,59 @@ static int read_modules(struct qr_pooling_config *out, const char *dir, enum qr_
         else if (strcmp(name, "Pooling") == 0 && wanted == QR_POOLING_NONE)
             rc = read_pooling(&out->pooling, dir, text_of(m, "path"), err);
         else if (strcmp(name, "Transformer") != 0 && strcmp(name, "Pooling") != 0)
-            rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s/modules.json: modules of type '%.100s' are not computed here; expected Transformer, Pooling and "
-                            "Normalize", dir, type);
+            rc = unknown_module(out, m, name, wanted, err);
         if (rc)
             return rc;
     }
     return 0;
 }
 
-int qr_pooling_read(struct qr_pooling_config *out, const char *dir, enum qr_pooling wanted, struct qr_err *err)
+static int read_directory(struct qr_pooling_config *out, const char *dir, enum qr_pooling wanted, struct qr_err *err)
 {
-    QR_ASSERT(out != NULL && dir != NULL);
-    QR_ASSERT(err != NULL);
     char path[4096];
     struct qr_json *modules;
-    struct qr_pooling_config c = {.pooling = wanted != QR_POOLING_NONE ? wanted : QR_POOLING_LAST, .normalize = true};
     snprintf(path, sizeof path, "%s/modules.json", dir);
-    if (access(path, F_OK) == 0) {
-        int rc = read_json(&modules, path, err);
-        if (rc)
-            return rc;
-        rc = read_modules(&c, dir, wanted, modules, err);
-        qr_json_free(modules);
-        if (rc)
-            return rc;
-    }
-    *out = c;
+    if (access(path, F_OK) != 0)
+        return 0;
+    int rc = read_json(&modules, path, err);
+    if (rc)
+        return rc;
+    rc = read_modules(out, dir, wanted, modules, err);
+    qr_json_free(modules);
+    return rc;
+}
+
+/* llama.cpp's numbers. */
+static int read_gguf(struct qr_pooling_config *out, const struct qr_gguf *g, enum qr_pooling wanted, struct qr_err *err)
+{
+    static const enum qr_pooling ways[] = {QR_POOLING_NONE, QR_POOLING_MEAN, QR_POOLING_CLS, QR_POOLING_LAST};
+    struct qr_gguf_text arch = {0};
+    char key[160];
+    int64_t way = 0;
+    bool found;
+    int rc = qr_gguf_string(g, "general.architecture", &arch, &found, err);
+    snprintf(key, sizeof key, "%.*s.pooling_type", (int)(arch.n < 100 ? arch.n : 100), arch.n ? arch.at : "");
+    rc = rc ? rc : qr_gguf_int(g, key, 0, INT32_MAX, &way, &found, err);
+    if (rc || !found || wanted != QR_POOLING_NONE)
+        return rc;
+    if (way == 0 || way >= QR_COUNT(ways))
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s is %lld (%s), which makes no vector of a text; expected 1 (mean), 2 (cls) or 3 (last), or start with "
+                          "--pooling last, mean or cls", key, (long long)way, way == 0 ? "none" : way == 4 ? "rank" : "unknown");
+    out->pooling = ways[way];
     return 0;
+}
+
+void qr_pooling_read(struct qr_pooling_config *out, const struct qr_source *source, enum qr_pooling wanted)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(source != NULL);
+    const struct qr_gguf *g = qr_source_gguf(source);
+    const char *dir = qr_source_model(source);
+    const size_t n = strlen(dir);
+    struct qr_err err = {0};
+    *out = (struct qr_pooling_config){.pooling = wanted != QR_POOLING_NONE ? wanted : QR_POOLING_LAST, .normalize = true};
+    if ((g ? read_gguf(out, g, wanted, &err) : read_directory(out, dir, wanted, &err)) == 0)
+        return;
+    out->pooling = wanted;
+    snprintf(out->note, sizeof out->note, "%s", strncmp(err.msg, dir, n) == 0 && err.msg[n] == '/' ? err.msg + n + 1 : err.msg); /* clients see no paths */
 }

@@ -302,24 +302,26 @@ const char *qr_weight_walk_name(char text[QR_WEIGHT_NAME_MAX], const struct qr_w
     return text;
 }
 
-/* Files of the bare GPT-2 leave its prefix out; the text part of a Gemma 3 that also sees has one more. */
+/* Files of a model without its head, as published embedding models are, leave the outermost name out; the text part of a Gemma 3 that also sees has one
+ * more. */
 static const struct {
-    enum qr_arch arch;
+    enum qr_arch arch; /* QR_ARCH_COUNT: any */
     const char *from, *to;
 } aliases[] = {
+    {QR_ARCH_COUNT, "model.", ""},
     {QR_ARCH_GPT2, GPT2_PREFIX, ""},
     {QR_ARCH_GEMMA3, "model.", "model.language_model."},
+    {QR_ARCH_GEMMA3, "model.", "language_model."},
     {QR_ARCH_GEMMA3, "", "language_model."},
 };
 
-const char *qr_weight_walk_alias(char text[QR_WEIGHT_NAME_MAX], const struct qr_weight_walk *k, int32_t i)
+const char *qr_weight_alias(char text[QR_WEIGHT_NAME_MAX], enum qr_arch arch, const char *name, int32_t i)
 {
-    char name[QR_WEIGHT_NAME_MAX];
-    QR_ASSERT(text != NULL && k != NULL && i >= 0);
-    qr_weight_walk_name(name, k);
+    QR_ASSERT(text != NULL && name != NULL && text != name);
+    QR_ASSERT(arch < QR_ARCH_COUNT && i >= 0);
     for (int32_t a = 0; a < QR_COUNT(aliases); a++) {
         const size_t n = strlen(aliases[a].from);
-        if (aliases[a].arch != k->c->arch || strncmp(name, aliases[a].from, n) != 0 || i-- > 0)
+        if ((aliases[a].arch != arch && aliases[a].arch != QR_ARCH_COUNT) || strncmp(name, aliases[a].from, n) != 0 || i-- > 0)
             continue;
         const int len = snprintf(text, QR_WEIGHT_NAME_MAX, "%s%s", aliases[a].to, name + n);
         QR_ASSERT(len < QR_WEIGHT_NAME_MAX);

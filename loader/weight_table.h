@@ -101,8 +101,9 @@ bool qr_weight_walk_next(struct qr_weight_walk *k);
 #define QR_WEIGHT_NAME_MAX 96
 const char *qr_weight_walk_name(char text[QR_WEIGHT_NAME_MAX], const struct qr_weight_walk *k);
 
-/* Other names that files of the architecture have for it: number i = 0, 1, ... in text, or NULL when there are no more. */
-const char *qr_weight_walk_alias(char text[QR_WEIGHT_NAME_MAX], const struct qr_weight_walk *k, int32_t i);
+/* Other names that files of the architecture have for the tensor that is usually called `name`: number i = 0, 1, ... in text, or NULL when there are no more.
+ * Number 0 leaves out what names of a model begin with that has a head beside them ("model."), where `name` does. */
+const char *qr_weight_alias(char text[QR_WEIGHT_NAME_MAX], enum qr_arch arch, const char *name, int32_t i);
 
 /* Its shape in the file, [n_out, n_in], [n_in, n_out] or [n_out]; returns the number of dimensions. */
 int32_t qr_weight_walk_shape(int64_t shape[2], const struct qr_weight_walk *k);

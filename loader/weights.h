@@ -46,11 +46,18 @@ struct qr_weights {
 };
 
 /* Every tensor of the configuration is there with its shape and a type that can be loaded, and none contradicts the configuration (a
- * bias in a model that says it has none). Errors name the tensors and what was expected. */
+ * bias in a model that says it has none); their names are all of one kind. Errors name the tensors and what was expected. */
 int qr_weights_check(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err);
 
 /* The tensor of the row that the walk is at, or NULL; its usual name in text. */
 const struct qr_stored_tensor *qr_weights_find(const struct qr_weight_walk *k, const struct qr_tensor_files *st, char text[QR_WEIGHT_NAME_MAX]);
+
+/* The same for a usual name ("model.norm.weight"). */
+const struct qr_stored_tensor *qr_weights_find_named(const struct qr_tensor_files *st, enum qr_arch arch, const char *name);
+
+/* What only the tensors tell of a configuration: a model whose head is neither tied nor there, and whose tensors have names as without one, is headless.
+ * Before qr_weights_check. */
+void qr_weights_fit(struct qr_model_config *c, const struct qr_tensor_files *st);
 
 /* Tensors that nothing uses; *first is the first of them or NULL. Rotary tables and the head of a tied model do not count. */
 int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_model_config *c, const char **first);

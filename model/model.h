@@ -54,6 +54,7 @@ struct qr_model_options {
     void (*progress)(void *user, uint64_t done, uint64_t total); /* of loading: bytes of files packed so far; NULL: nobody looks */
     void *progress_user;     /* borrowed */
     const char *cache_packed; /* a directory for packed copies of weights, so that the next opening need not pack (borrowed); NULL: none */
+    bool embeds;             /* rows are wanted as embeddings, so that a model without a head will do (model_config.h, headless) */
     int32_t ctx_max;         /* 0: the configuration's maximum; more than that only as far as rope scaling stretches it */
     struct qr_comm *comm;    /* borrowed: the ranks that the model is shared out to (ranks.h); all open it alike. NULL: none */
     int32_t n_ranks;         /* for a plan, which then is rank 0's: as many ranks; 0: as many as comm has, or one */

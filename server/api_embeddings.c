@@ -118,6 +118,8 @@ static int check(struct qr_call *call, const struct qr_json *input, int32_t *n, 
 {
     const struct qr_server *s = call->server;
     const char *why = qr_engine_limits(s->model.engine)->no_embeddings;
+    if (!why && s->model.pooling.pooling == QR_POOLING_NONE && s->model.pooling.note[0])
+        why = s->model.pooling.note;
     if (s->model.pooling.pooling == QR_POOLING_NONE || why)
         return qr_err_at(err, QR_E_UNSUPPORTED, "model", "this server computes no embeddings%s%s", why ? ": " : "", why ? why : "");
     if (qr_json_is_null(input))

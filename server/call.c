@@ -138,6 +138,11 @@ bool qr_call_parse(struct qr_call *call)
     struct qr_params_context context = {.ctx_max = limits->ctx_max, .vocab = limits->vocab,
                                         .model = qr_engine_model(call->server->model.engine)};
     QR_ASSERT(call->kind->api != 0);
+    if (context.model->headless) { /* before a template is missed */
+        qr_api_error_set(&call->error, 400, "unsupported", "This model has no head: it makes embeddings (/v1/embeddings), no text.");
+        snprintf(call->error.param, sizeof call->error.param, "model");
+        return false;
+    }
     if (qr_params_parse(&call->params, call->kind->api, call->body.data ? call->body.data : "", call->body.len, &context, &err) != 0) {
         qr_call_fail(call, &err);
         return false;

@@ -290,13 +290,16 @@ int qr_params_open_held(struct qr_params **out, const char *dir, struct qr_backe
     qr_source_unref(source);
     if (rc)
         return rc;
-    if ((rc = qr_weights_check(st, &c, err)) != 0) {
+    qr_weights_fit(&c, st);
+    if (c.headless)
+        rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s without a head is served for embeddings, not trained or merged", c.arch_name);
+    if (rc || (rc = qr_weights_check(st, &c, err)) != 0) {
         qr_tensor_files_close(st);
         return qr_err_prefix(err, "%s: ", dir);
     }
     struct qr_params *p = params_new(&c, be, real, compute, hold);
     for (int32_t k = 0; k < p->n_params; k++) {
-        const struct qr_stored_tensor *t = qr_tensor_files_find(st, p->param[k].name);
+        const struct qr_stored_tensor *t = qr_weights_find_named(st, c.arch, p->param[k].name);
         const int64_t n_cols = p->param[k].n / t->shape[0];
         float *row = qr_alloc((size_t)n_cols, sizeof *row);
         for (int64_t i = 0; i < p->param[k].n; i++) {

@@ -1,4 +1,4 @@
-/* modules.json and its Pooling module: each way of pooling, and what is refused by name. */
+/* modules.json and its Pooling module, and the key of a GGUF file: each way of pooling, and what is named that is not computed. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "loader/pooling.h"
+#include "tests/gguf_make.h"
 #include "tests/temp.h"
 
 #define TRANSFORMER "{\"idx\": 0, \"name\": \"0\", \"path\": \"\", \"type\": \"sentence_transformers.models.Transformer\"}"
@@ -22,7 +24,17 @@ static void put(const char *dir, const char *name, const char *text)
     cr_assert(f != NULL && fputs(text, f) >= 0 && fclose(f) == 0, "%s", path);
 }
 
-static int read_of(struct qr_pooling_config *out, const char *modules, const char *config, enum qr_pooling wanted, struct qr_err *err)
+static void read_source(struct qr_pooling_config *out, const char *path, enum qr_pooling wanted)
+{
+    struct qr_source *source;
+    struct qr_err err = {0};
+    cr_assert_eq(qr_source_open(&source, path, &err), 0, "%s", err.msg);
+    qr_pooling_read(out, source, wanted);
+    qr_source_unref(source);
+    cr_assert(strstr(out->note, path) == NULL, "%s: clients see no paths", out->note);
+}
+
+static void read_of(struct qr_pooling_config *out, const char *modules, const char *config, enum qr_pooling wanted)
 {
     char dir[64], inner[100], file[200];
     temp_dir_make(dir, "pooling");
@@ -32,13 +44,12 @@ static int read_of(struct qr_pooling_config *out, const char *modules, const cha
         put(dir, "modules.json", modules);
     if (config)
         put(inner, "config.json", config);
-    int rc = qr_pooling_read(out, dir, wanted, err);
+    read_source(out, dir, wanted);
     snprintf(file, sizeof file, "%s/modules.json", dir);
     unlink(file);
     snprintf(file, sizeof file, "%s/config.json", inner);
     unlink(file);
     cr_assert(rmdir(inner) == 0 && rmdir(dir) == 0);
-    return rc;
 }
 
 Test(pooling, the_files_say_which_rows_and_whether_to_normalise)
@@ -57,31 +68,61 @@ Test(pooling, the_files_say_which_rows_and_whether_to_normalise)
     };
     for (int i = 0; i < QR_COUNT(t); i++) {
         struct qr_pooling_config c;
-        struct qr_err err = {0};
-        cr_assert_eq(read_of(&c, t[i].modules, t[i].config, t[i].wanted, &err), 0, "%d: %s", i, err.msg);
-        cr_assert(c.pooling == t[i].pooling && c.normalize == t[i].normalize, "%d: %d %d", i, (int)c.pooling, c.normalize);
+        read_of(&c, t[i].modules, t[i].config, t[i].wanted);
+        cr_assert(c.pooling == t[i].pooling && c.normalize == t[i].normalize && !c.note[0], "%d: %d %d %s", i, (int)c.pooling, c.normalize, c.note);
     }
 }
 
-Test(pooling, what_is_not_computed_is_refused_by_name)
+Test(pooling, what_is_not_computed_leaves_text_and_is_named)
 {
     static const struct {
-        const char *modules, *config;
-        int code;
-        const char *word;
+        const char *modules, *config, *word;
     } t[] = {
-        {"[" TRANSFORMER POOLING "]", "{\"pooling_mode_max_tokens\": true}", QR_E_UNSUPPORTED, "pooling_mode_max_tokens"},
-        {"[" TRANSFORMER POOLING "]", "{\"pooling_mode_mean_tokens\": true, \"pooling_mode_cls_token\": true}", QR_E_UNSUPPORTED, "beside another"},
-        {"[" TRANSFORMER POOLING "]", "{}", QR_E_INVALID, "no pooling_mode_"},
-        {"[" TRANSFORMER POOLING DENSE "]", "{\"pooling_mode_mean_tokens\": true}", QR_E_UNSUPPORTED, "Dense"},
-        {"[" TRANSFORMER POOLING "]", NULL, QR_E_NOT_FOUND, "1_Pooling/config.json"},
-        {"[{\"path\": \"../x\", \"type\": \"a.Pooling\"}]", NULL, QR_E_INVALID, "../x"},
-        {"{}", NULL, QR_E_INVALID, "expected an array"},
+        {"[" TRANSFORMER POOLING "]", "{\"pooling_mode_max_tokens\": true}", "pooling_mode_max_tokens"},
+        {"[" TRANSFORMER POOLING "]", "{\"pooling_mode_mean_tokens\": true, \"pooling_mode_cls_token\": true}", "beside another"},
+        {"[" TRANSFORMER POOLING "]", "{}", "no pooling_mode_"},
+        {"[" TRANSFORMER POOLING DENSE "]", "{\"pooling_mode_mean_tokens\": true}", "2_Dense (Dense)"},
+        {"[" TRANSFORMER POOLING "]", NULL, "1_Pooling/config.json"},
+        {"[{\"path\": \"../x\", \"type\": \"a.Pooling\"}]", NULL, "../x"},
+        {"{}", NULL, "expected an array"},
+        {"[", NULL, "modules.json"},
     };
+    struct qr_pooling_config c;
     for (int i = 0; i < QR_COUNT(t); i++) {
-        struct qr_pooling_config c;
-        struct qr_err err = {0};
-        cr_assert_eq(read_of(&c, t[i].modules, t[i].config, QR_POOLING_NONE, &err), t[i].code, "%d: %s", i, err.msg);
-        cr_assert(strstr(err.msg, t[i].word) != NULL, "%d: %s", i, err.msg);
+        read_of(&c, t[i].modules, t[i].config, QR_POOLING_NONE);
+        cr_assert(c.pooling == QR_POOLING_NONE && strstr(c.note, t[i].word) != NULL, "%d: %s", i, c.note);
     }
+    read_of(&c, "[" TRANSFORMER POOLING DENSE NORMALIZE "]", NULL, QR_POOLING_CLS);
+    cr_assert(c.pooling == QR_POOLING_CLS && c.normalize && strstr(c.note, "left out") != NULL, "%s", c.note);
+}
+
+Test(pooling, a_gguf_file_says_it_by_a_number)
+{
+    static const struct {
+        int64_t way; /* -1: no key */
+        enum qr_pooling wanted, pooling;
+        const char *word;
+    } t[] = {{-1, QR_POOLING_NONE, QR_POOLING_LAST, ""}, {1, QR_POOLING_NONE, QR_POOLING_MEAN, ""}, {2, QR_POOLING_NONE, QR_POOLING_CLS, ""},
+             {3, QR_POOLING_NONE, QR_POOLING_LAST, ""}, {3, QR_POOLING_MEAN, QR_POOLING_MEAN, ""}, {0, QR_POOLING_NONE, QR_POOLING_NONE, "0 (none)"},
+             {4, QR_POOLING_NONE, QR_POOLING_NONE, "llama.pooling_type is 4 (rank)"}, {5, QR_POOLING_NONE, QR_POOLING_NONE, "5 (unknown)"},
+             {4, QR_POOLING_LAST, QR_POOLING_LAST, ""}};
+    char dir[64], path[100];
+    temp_dir_make(dir, "pooling");
+    snprintf(path, sizeof path, "%s/a.gguf", dir);
+    for (int i = 0; i < QR_COUNT(t); i++) {
+        struct qr_buf b = {0};
+        struct qr_err err = {0};
+        struct qr_pooling_config c;
+        gguf_begin(&b, 3, 0, t[i].way < 0 ? 1 : 2);
+        gguf_key_text(&b, "general.architecture", "llama");
+        if (t[i].way >= 0)
+            gguf_key_u32(&b, "llama.pooling_type", (uint32_t)t[i].way);
+        gguf_align(&b, 32);
+        cr_assert_eq(qr_file_write(path, b.data, b.len, false, &err), 0, "%s", err.msg);
+        qr_buf_release(&b);
+        read_source(&c, path, t[i].wanted);
+        unlink(path);
+        cr_assert(c.pooling == t[i].pooling && c.normalize && (t[i].word[0] ? strstr(c.note, t[i].word) != NULL : !c.note[0]), "%d: %s", i, c.note);
+    }
+    cr_assert_eq(rmdir(dir), 0);
 }

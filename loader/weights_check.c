@@ -1,0 +1,187 @@
+/* weights_check.c - a model's tensors by name: finding them, whatever their files call them, and checking them against the configuration. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "loader/quantized_tensors.h"
+#include "loader/weight_table.h"
+#include "loader/weights.h"
+
+#define NAMES_SHOWN 5
+
+/* ---- names ---- */
+
+#define USUAL (-1) /* naming: the usual one; else an alias' number */
+
+/* The tensor that is usually called `name`, and which of its names it has. */
+static const struct qr_stored_tensor *find_from(int32_t *naming, const struct qr_tensor_files *st, enum qr_arch arch, const char *name, int32_t first)
+{
+    char other[QR_WEIGHT_NAME_MAX];
+    const struct qr_stored_tensor *t = first == USUAL ? qr_tensor_files_find(st, name) : NULL;
+    *naming = USUAL;
+    for (int32_t i = first == USUAL ? 0 : first; !t && qr_weight_alias(other, arch, name, i); i++) {
+        t = qr_tensor_files_find(st, other);
+        *naming = i;
+    }
+    return t;
+}
+
+const struct qr_stored_tensor *qr_weights_find_named(const struct qr_tensor_files *st, enum qr_arch arch, const char *name)
+{
+    int32_t naming;
+    QR_ASSERT(st != NULL);
+    QR_ASSERT(name != NULL);
+    return find_from(&naming, st, arch, name, USUAL);
+}
+
+const struct qr_stored_tensor *qr_weights_find(const struct qr_weight_walk *k, const struct qr_tensor_files *st, char text[QR_WEIGHT_NAME_MAX])
+{
+    QR_ASSERT(k != NULL && st != NULL);
+    QR_ASSERT(text != NULL);
+    return qr_weights_find_named(st, k->c->arch, qr_weight_walk_name(text, k));
+}
+
+/* All of a file's tensors have names of one kind, and none is there under two: else some would be left out of the computation without a word. */
+static int check_naming(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
+{
+    char name[QR_WEIGHT_NAME_MAX];
+    int32_t naming, other, before = 0;
+    const struct qr_stored_tensor *t, *twin, *first = NULL;
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
+        if (k.row->when == QR_WHEN_UNTIED || !(t = find_from(&naming, st, c->arch, qr_weight_walk_name(name, &k), USUAL))) /* the head is outside of all */
+            continue;
+        if ((twin = find_from(&other, st, c->arch, name, naming + 1)) != NULL)
+            return qr_err_set(err, QR_E_DAMAGED, "%s is there twice, as %s and as %s; expected one of them", name, t->name, twin->name);
+        if (first && naming != before)
+            return qr_err_set(err, QR_E_DAMAGED, "names of two kinds are mixed, as %s and %s have them; expected one kind for all tensors", first->name,
+                              t->name);
+        first = t;
+        before = naming;
+    }
+    return 0;
+}
+
+void qr_weights_fit(struct qr_model_config *c, const struct qr_tensor_files *st)
+{
+    int32_t naming = USUAL;
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(st != NULL);
+    if (c->tied_head || qr_weights_find_named(st, c->arch, "lm_head.weight"))
+        return;
+    struct qr_weight_walk k = qr_weight_walk_begin(c);
+    if (qr_weight_walk_next(&k) && find_from(&naming, st, c->arch, k.row->name, USUAL) && naming == 0)
+        c->headless = c->tied_head = true;
+}
+
+/* ---- checking ---- */
+
+static int check_present(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
+{
+    char name[QR_WEIGHT_NAME_MAX], shown[420] = "";
+    int32_t n_missing = 0;
+    size_t len = 0;
+    if (c->n_layers > qr_tensor_files_count(st)) /* absurd numbers are not walked through */
+        return qr_err_set(err, QR_E_DAMAGED, "%d layers by config.json, but only %d tensors in the files", c->n_layers, qr_tensor_files_count(st));
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
+        if (k.row->when == QR_WHEN_TIED || qr_weights_find(&k, st, name)) /* a tied head is the embedding, which has a row already */
+            continue;
+        if (n_missing++ < NAMES_SHOWN && len < sizeof shown)
+            len += (size_t)snprintf(shown + len, sizeof shown - len, "%s%s", len ? ", " : "", name);
+    }
+    if (n_missing == 0)
+        return 0;
+    return qr_err_set(err, QR_E_DAMAGED, "%d tensor%s missing: %s%s", n_missing, n_missing == 1 ? " is" : "s are", shown,
+                      n_missing > NAMES_SHOWN ? ", ..." : "");
+}
+
+static int check_tensor(const struct qr_weight_walk *k, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, struct qr_err *err)
+{
+    const char *file = qr_tensor_files_shard_name(st, t->shard);
+    int64_t want[2];
+    int32_t n_dims = qr_weight_walk_shape(want, k);
+    bool same = t->n_dims == n_dims && t->shape[0] == want[0] && (n_dims == 1 || t->shape[1] == want[1]);
+    char found[160], expected[160];
+    if (!same)
+        return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s has shape %s, expected %s by config.json", file,
+                          t->offset, t->name, qr_shape_text(found, sizeof found, t->shape, t->n_dims),
+                          qr_shape_text(expected, sizeof expected, want, n_dims));
+    if (!t->type->computable)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": tensor %s is stored as %s, expected F32, F16 or BF16",
+                          file, t->offset, t->name, t->type->name);
+    if (t->type->blocks && n_dims == 1)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": vector %s is stored as %s, expected F32, F16 or BF16", file, t->offset, t->name,
+                          t->type->name);
+    return 0;
+}
+
+/* A tensor that the configuration says does not exist would be left out of the computation without a word. */
+static int check_contradictions(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
+{
+    char name[QR_WEIGHT_NAME_MAX];
+    struct qr_weight_walk k = qr_weight_walk_begin(c);
+    for (k.all = true; qr_weight_walk_next(&k);) {
+        bool head = k.row->when == QR_WHEN_UNTIED || k.row->when == QR_WHEN_TIED;
+        if (head || qr_weight_row_holds(k.row, c, k.layer) || !qr_weights_find(&k, st, name))
+            continue;
+        return qr_err_set(err, QR_E_DAMAGED, "the weights hold %s, but config.json says that %s has no such tensor (see "
+                          "attention_bias and mlp_bias)", name, c->arch_name);
+    }
+    return 0;
+}
+
+int qr_weights_check(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
+{
+    QR_ASSERT(st != NULL && c != NULL);
+    QR_ASSERT(err != NULL);
+    char name[QR_WEIGHT_NAME_MAX];
+    int rc = check_present(st, c, err);
+    rc = rc ? rc : check_naming(st, c, err);
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); !rc && qr_weight_walk_next(&k);)
+        rc = check_tensor(&k, st, qr_weights_find(&k, st, name), err);
+    return rc ? rc : check_contradictions(st, c, err);
+}
+
+/* Tensors that say what the configuration says already: rotary frequencies, and GPT-2's masks. */
+static bool is_known(const char *name)
+{
+    static const char *const parts[] = {"rotary_emb.inv_freq", "rope_freqs.weight", "rope_factors_"};
+    static const char *const tails[] = {".attn.bias", ".attn.masked_bias"};
+    const size_t n = strlen(name);
+    for (int i = 0; i < QR_COUNT(parts); i++)
+        if (strstr(name, parts[i]))
+            return true;
+    for (int i = 0; i < QR_COUNT(tails); i++)
+        if (n > strlen(tails[i]) && strcmp(name + n - strlen(tails[i]), tails[i]) == 0)
+            return true;
+    return false;
+}
+
+int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_model_config *c, const char **first)
+{
+    QR_ASSERT(st != NULL && c != NULL);
+    QR_ASSERT(first != NULL);
+    int32_t n = qr_tensor_files_count(st), n_unused = 0;
+    bool *used = qr_alloc((size_t)n + 1, sizeof *used);
+    char name[QR_WEIGHT_NAME_MAX];
+    struct qr_weight_walk k = qr_weight_walk_begin(c);
+    *first = NULL;
+    for (k.all = true; qr_weight_walk_next(&k);) {
+        const struct qr_stored_tensor *t = qr_weights_find(&k, st, name);
+        for (int p = 0; t && p < (t->quantized ? QR_QUANTIZED_PARTS : 1); p++) {
+            const struct qr_stored_tensor *part = t->quantized ? qr_quantized_part(t, p) : t;
+            if (part)
+                used[part - qr_tensor_files_at(st, 0)] = true;
+        }
+    }
+    for (int32_t i = 0; i < n; i++) {
+        const char *s = qr_tensor_files_at(st, i)->name;
+        if (used[i] || is_known(s))
+            continue;
+        if (n_unused++ == 0)
+            *first = s;
+    }
+    qr_free(used);
+    return n_unused;
+}

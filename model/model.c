@@ -146,7 +146,8 @@ static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_d
     if (rc)
         return rc;
     rc = context_rc;
-    qr_weights_fit(c, st);
+    if (!rc)
+        qr_weights_fit(c, st);
     if (!rc && c->headless && !options->embeds)
         rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s without a head: it makes embeddings (quire serve, POST /v1/embeddings), no text", c->arch_name);
     if (!rc)

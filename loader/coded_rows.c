@@ -12,7 +12,8 @@ bool qr_stored_code(struct qr_stored_code *out, const struct qr_stored_tensor *t
     if (!t->type->blocks || t->n_dims != 2)
         return false;
     if (t->quantized) {
-        out->type = qr_quantized_coded(t, &out->levels);
+        out->type = qr_quantized_coded(t);
+        out->levels = out->type == QR_CODED ? NULL : qr_quantized_levels(out->type);
         return out->type != QR_CODED;
     }
     const enum qr_gguf_type type = (enum qr_gguf_type)t->type->gguf;
@@ -29,6 +30,10 @@ bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code
         return true;
     }
     const struct qr_coded_format f = qr_dtype_coded(a->type), g = qr_dtype_coded(b->type);
+    if (f.zero != g.zero && f.bits == g.bits && f.group == g.group && !f.steps && !g.steps && !f.offset && !g.offset) {
+        *out = f.zero ? *a : *b; /* of a quantized checkpoint, and so is the other: its zeros are all in the middle */
+        return true;
+    }
     const uint8_t group = f.group < g.group ? f.group : g.group;
     const bool offset = f.offset || g.offset;
     if (f.steps != g.steps || f.zero || g.zero || (!f.steps && f.group != g.group))
@@ -84,8 +89,9 @@ static void fill_quantized(const void *arg, const struct qr_coded_rows *to, int6
 static struct qr_coded_source source_of_quantized(const struct qr_stored_rows *rows)
 {
     struct qr_coded_source s = {.fill = fill_quantized, .arg = rows};
-    if (rows->as.levels)
-        memcpy(s.levels, rows->as.levels, sizeof s.levels);
+    const int8_t *levels = qr_quantized_levels(rows->as.type); /* not the tensor's own, where it is packed with zeros for another's sake */
+    if (levels)
+        memcpy(s.levels, levels, sizeof s.levels);
     return s;
 }
 

@@ -23,7 +23,7 @@ struct qr_quantized {
     int64_t block_out, out_stride, in_stride;
     const struct qr_stored_tensor *codes, *scale, *zeros, *order, *shape; /* zeros, order, shape: or NULL */
     bool ordered;                      /* and the order is not the inputs' own */
-    bool symmetric;                    /* 8 bits: all zeros are the middle of the codes */
+    bool symmetric;                    /* all zeros are the middle of the codes */
 };
 
 /* Which tensors make up a matrix of a layout. */
@@ -208,7 +208,7 @@ static int put_together(struct finder *f, const struct qr_stored_tensor *codes)
     rc = rc ? rc : set_order(f, q);
     if (rc)
         return rc;
-    q->symmetric = q->bits == 8 && q->layout != FP8 && is_symmetric(st, q);
+    q->symmetric = q->layout != FP8 && is_symmetric(st, q);
     char *name = qr_arena_alloc(&st->made.names, strlen(f->base) + sizeof ".weight", 1);
     sprintf(name, "%s.weight", f->base);
     *qr_stored_list_add(&st->made) = (struct qr_stored_tensor){.name = name, .type = &types[q->layout], .n_dims = 2, .shard = codes->shard,
@@ -367,32 +367,44 @@ static int32_t coded_group(const struct qr_quantized *q)
     return 0;
 }
 
-/* Every zero is the one that stands in the middle of the codes. */
+/* Every zero is the one that stands in the middle of the codes: what is stored is looked at a word at a time, as many as there are groups of 8 outputs. */
 static bool is_symmetric(const struct qr_tensor_files *st, const struct qr_quantized *q)
 {
-    const struct reader r = reader_of(st, q);
+    const uint8_t *p = q->zeros ? qr_tensor_files_data(st, q->zeros) : NULL;
     bool all = true;
-    for (int64_t o = 0; r.zeros && all && o < q->n_out; o++)
-        for (int64_t g = 0; all && g < q->n_groups; g++)
-            all = zero_of(&r, o, g) == (q->layout == INT8 ? 0 : 128);
+    if (q->layout == INT8) {
+        for (uint64_t i = 0; p && all && i < q->zeros->n_bytes; i++)
+            all = p[i] == 0;
+        return all;
+    }
+    const int64_t per = 32 / q->bits, row = words(q->n_out, q->bits), n = p ? row * q->n_groups : 0;
+    const uint32_t one = (1u << (q->bits - 1)) - (uint32_t)q->zero_more, middle = one * (UINT32_MAX / ((1u << q->bits) - 1));
+    const uint32_t last = q->n_out % per ? (1u << (q->n_out % per * q->bits)) - 1 : UINT32_MAX; /* of the last word of outputs, the codes that are one's */
+    for (int64_t i = 0; all && i < n; i++) {
+        const bool is_last = (q->layout == PACKED ? i / q->n_groups : i % row) == row - 1;
+        all = (((uint32_t)load_i32(p, i) ^ middle) & (is_last ? last : UINT32_MAX)) == 0;
+    }
     return all;
 }
 
-enum qr_dtype qr_quantized_coded(const struct qr_stored_tensor *t, const int8_t **levels)
+const int8_t *qr_quantized_levels(enum qr_dtype coded)
 {
     static const int8_t unsigned_levels[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     static const int8_t signed_levels[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-    QR_ASSERT(t != NULL && levels != NULL);
-    QR_ASSERT(t->quantized != NULL);
+    const struct qr_coded_format f = qr_dtype_coded(coded);
+    return f.bits == 8 ? NULL : f.zero ? unsigned_levels : signed_levels;
+}
+
+enum qr_dtype qr_quantized_coded(const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(t != NULL && t->quantized != NULL);
     const struct qr_quantized *q = t->quantized;
     const int32_t group = coded_group(q);
-    *levels = NULL;
     if (q->layout == FP8 || q->ordered || q->block_out != 1 || group == 0 || q->scale->type->dtype == QR_F32)
         return QR_CODED;
     if (q->bits == 8)
         return q->symmetric ? QR_C8_G32 : QR_CODED;
-    *levels = q->zeros ? unsigned_levels : signed_levels;
-    if (q->zeros)
+    if (!q->symmetric)
         return group == 128 ? QR_C4_G128_Z : group == 64 ? QR_C4_G64_Z : QR_C4_G32_Z;
     return group == 128 ? QR_C4_G128 : group == 64 ? QR_C4_G64 : QR_C4_G32;
 }

@@ -34,9 +34,12 @@ int qr_quantized_tensors_find(struct qr_tensor_files *st, const struct qr_quant_
 #define QR_QUANTIZED_PARTS 5
 const struct qr_stored_tensor *qr_quantized_part(const struct qr_stored_tensor *t, int i);
 
-/* The coded type (kernels.h, linear_pack_coded) that keeps it without loss, with the numbers of 4-bit codes; QR_CODED: none does (FP8, inputs out of order,
- * scales of f32 or of blocks, zeros of 8 bits, groups that are no multiple of 32), and it is computed with in bf16. */
-enum qr_dtype qr_quantized_coded(const struct qr_stored_tensor *t, const int8_t **levels);
+/* The coded type (kernels.h, linear_pack_coded) that keeps it without loss, without zeros where they are all in the middle of the codes; QR_CODED: none does
+ * (FP8, inputs out of order, scales of f32 or of blocks, zeros of 8 bits, groups that are no multiple of 32), and it is computed with in bf16. */
+enum qr_dtype qr_quantized_coded(const struct qr_stored_tensor *t);
+
+/* What qr_quantized_fill's codes of 4 bits stand for; NULL: 8 bits. */
+const int8_t *qr_quantized_levels(enum qr_dtype coded);
 
 /* Rows [first, first + n), n <= 16, and inputs [at, at + n_in) as such; `at` a multiple of its groups. */
 void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, const struct qr_coded_rows *to, int64_t first,

@@ -90,15 +90,15 @@ static bool one_code(struct qr_stored_code *out, const struct qr_tensor_files *s
     return cols[0].first % unit == 0 && cols[0].n % unit == 0;
 }
 
-/* And of a stack, asked for at its first expert: all of them must be of one type. */
+/* And of a stack, asked for at its first expert: one that keeps all of them. */
 static bool matrix_code(struct qr_stored_code *out, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k)
 {
     struct qr_weight_walk other = *k;
     if (!one_code(out, st, share, k))
         return false;
     for (other.expert = 1; k->row->per_expert && other.expert < k->c->moe.n_experts; other.expert++) {
-        struct qr_stored_code code = {.type = QR_CODED};
-        if (!one_code(&code, st, share, &other) || code.type != out->type)
+        struct qr_stored_code code = {.type = QR_CODED}, before = *out;
+        if (!one_code(&code, st, share, &other) || !qr_stored_code_join(out, &before, &code))
             return false;
     }
     return true;

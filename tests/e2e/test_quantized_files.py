@@ -101,7 +101,7 @@ def in_layout(layout, weights):
         scale = struct.pack('<4f', *[0.0625] * 4)
         return {'quant_method': 'fp8', 'weight_block_size': [128, 256]}, {'weight': ('F8_E4M3', [O, I], bytes(codes)), 'weight_scale_inv': ('F32', [2, 2], scale)}, numbers
     bits = 8 if layout.startswith('int8') else 4
-    codes, exponents, zeros = codes_of(weights, bits, layout in ('int8', 'int8n'))
+    codes, exponents, zeros = codes_of(weights, bits, layout in ('int8', 'int8n', 'gptq_v2'))
     size, n_groups = I // (len(exponents) // O), len(exponents) // O
     order = [(i * 5 % I) // size for i in range(I)] if layout == 'gptq' else [i // size for i in range(I)]
     group = [o * n_groups + order[i] for o in range(O) for i in range(I)]
@@ -166,7 +166,7 @@ def test_a_quantized_checkpoint_scores_with_the_bits_of_its_numbers_in_bf16():
             rc, out, err = run('check', f'{d}/{layout}')
             assert rc == 0 and '3345152 parameters' in out and 'unused' not in out and f'stored as     {config["quant_method"]}' in out, (out, err)
             assert ('as coded' in out) == (layout in ('gptq_v2', 'awq', 'packed', 'int8', 'int8n')), out  # as the file has them, or as bf16
-    assert len(seen) == 5, 'gptq_v2, awq and packed hold the same numbers, int8 and int8n (said to be of 4 bits) as well; the others their own'
+    assert len(seen) == 6, 'awq and packed hold the same numbers, int8 and int8n (said to be of 4 bits) as well; the others their own, gptq_v2 with zeros in the middle'
 
 
 def test_a_part_that_is_missing_is_named_by_check_and_by_whatever_loads_the_model():

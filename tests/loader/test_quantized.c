@@ -5,7 +5,10 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/half.h"
 #include "base/mem.h"
+#include "kernels/coded.h"
+#include "loader/coded_rows.h"
 #include "loader/hf_config.h"
 #include "loader/quantized_tensors.h"
 #include "tests/loader/golden_quantized.h"
@@ -133,6 +136,77 @@ static const struct golden_quantized *golden(const char *name)
             return &golden_quantized[i];
     cr_assert_fail("no golden is called %s", name);
     return NULL;
+}
+
+#define SYMMETRIC_I 64
+
+/* 4-bit GPTQ of 12 outputs, two groups of 32: every stored zero is 7, for a zero of 8, but the one at `odd` (-1: none), which is 8; the half word behind the
+ * last outputs is anything. */
+struct symmetric {
+    uint32_t codes[SYMMETRIC_I / 8 * 12], zeros[4], scales[12];
+};
+
+static struct golden_quantized gptq_of_12(struct symmetric *s, int odd)
+{
+    for (int i = 0; i < COUNT(s->codes); i++)
+        s->codes[i] = 0x9e3779b9u * (uint32_t)(i + 1);
+    for (int i = 0; i < COUNT(s->scales); i++)
+        s->scales[i] = 0x2c532a01u + (uint32_t)i * 0x00110003u; /* two of f16, with full mantissas */
+    for (int i = 0; i < COUNT(s->zeros); i++)
+        s->zeros[i] = i % 2 ? 0xfedc7777u : 0x77777777u;
+    if (odd >= 0)
+        s->zeros[odd / 12 * 2 + odd % 12 / 8] += 1u << odd % 12 % 8 * 4;
+    return (struct golden_quantized){"gptq of 12", "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32}",
+                                     {{"qweight", "I32", 2, {SYMMETRIC_I / 8, 12}, s->codes}, {"qzeros", "I32", 2, {2, 2}, s->zeros},
+                                      {"scales", "F16", 2, {2, 12}, s->scales}}, NULL, 0};
+}
+
+/* The numbers of a coded row as they are packed. */
+static void packed_numbers(uint16_t out[12][SYMMETRIC_I], const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as)
+{
+    const struct qr_coded_format f = qr_dtype_coded(as);
+    float memory[12 * (4 + 1 + SYMMETRIC_I / 4 + 4)];
+    cr_assert_leq(qr_coded_rows_bytes(f, SYMMETRIC_I, 12), (int64_t)sizeof memory);
+    const struct qr_coded_rows rows = qr_coded_rows_in(memory, f, SYMMETRIC_I, 12);
+    qr_quantized_fill(st, t, as, &rows, 0, 12, 0, SYMMETRIC_I);
+    for (int o = 0; o < 12; o++) {
+        const struct qr_coded_rows row = qr_coded_row(&rows, f, SYMMETRIC_I, o);
+        for (int i = 0; i < SYMMETRIC_I; i++)
+            out[o][i] = qr_coded_weight(&row, f, qr_coded_factor(&row, f, SYMMETRIC_I), i);
+    }
+}
+
+Test(quantized, four_bit_zeros_that_are_all_in_the_middle_are_not_kept_and_the_weights_are_the_same_to_the_bit)
+{
+    for (int odd = -1; odd < 24; odd++) {
+        struct symmetric s;
+        const struct golden_quantized g = gptq_of_12(&s, odd);
+        struct qr_tensor_files *st;
+        struct qr_buf file;
+        struct qr_err err = {0};
+        struct qr_stored_code code, plain = {.type = QR_C4_G32}, both;
+        uint16_t with[12][SYMMETRIC_I], without[12][SYMMETRIC_I];
+        float number[12][SYMMETRIC_I];
+        cr_assert_eq(open_golden(&st, &file, &g, &none, &err), 0, "%s", err.msg);
+        const struct qr_stored_tensor *t = qr_tensor_files_find(st, BASE ".weight");
+        cr_assert(t && qr_stored_code(&code, t));
+        cr_expect_eq(code.type, odd < 0 ? QR_C4_G32 : QR_C4_G32_Z, "zero %d", odd);
+        cr_expect(code.levels[0] == (odd < 0 ? -8 : 0) && code.levels[15] == (odd < 0 ? 7 : 15));
+        packed_numbers(with, st, t, QR_C4_G32_Z);
+        packed_numbers(without, st, t, code.type);
+        cr_expect_eq(memcmp(with, without, sizeof with), 0, "zero %d", odd);
+        qr_tensor_files_decode(st, t, number[0], 0, 12);
+        for (int i = 0; i < 12 * SYMMETRIC_I; i++)
+            cr_assert_eq(without[i / SYMMETRIC_I][i % SYMMETRIC_I], qr_f32_to_bf16(number[i / SYMMETRIC_I][i % SYMMETRIC_I]), "zero %d, number %d", odd, i);
+        const struct qr_stored_rows rows = {.files = st, .t = t, .as = {QR_C4_G32_Z, code.levels}, .cols = {0, SYMMETRIC_I}};
+        cr_expect_eq(qr_stored_source(&rows).levels[15], 15, "zero %d", odd);
+        /* Multiplied as one with a matrix that has no zeros of its own: packed with zeros. */
+        if (odd >= 0)
+            cr_expect(qr_stored_code_join(&both, &plain, &code) && both.type == code.type && both.levels == code.levels &&
+                      qr_stored_code_join(&both, &code, &plain) && both.type == code.type && both.levels == code.levels);
+        qr_tensor_files_close(st);
+        qr_buf_release(&file);
+    }
 }
 
 Test(quantized, parts_that_contradict_each_other_are_refused_by_name)

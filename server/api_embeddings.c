@@ -8,6 +8,8 @@
 #include "server/route.h"
 
 #define INPUTS_MAX 2048     /* OpenAI's limit */
+#define TEXT_BYTES 20       /* of a number that waits as f32 and becomes "-1.23456789e-10," at most */
+#define PACKED_BYTES 10     /* the same in base64 */
 #define SUBMITTED_MAX 64    /* of one call; the others wait outside, so that a large call leaves the queue to others */
 
 /* ---- the request ---- */
@@ -38,22 +40,6 @@ static int read_fields(struct qr_call *call, struct qr_err *err)
     return 0;
 }
 
-static int read_ids(struct qr_ids *ids, const struct qr_json *array, const char *path, int32_t vocab, struct qr_err *err)
-{
-    char at[64], excerpt[72];
-    int32_t i = 0;
-    for (const struct qr_json *v = qr_json_first(array); v; v = qr_json_after(v), i++) {
-        int64_t id;
-        snprintf(at, sizeof at, "%s[%d]", path, i);
-        if (qr_json_type(v) != QR_JSON_T_NUMBER)
-            return qr_wrong_type(err, at, "a token id", v);
-        if (!qr_json_i64(v, &id) || id < 0 || id >= vocab)
-            return qr_err_at(err, QR_E_INVALID, at, "%s must be a token id between 0 and %d, found %s", at, vocab - 1, qr_json_excerpt(excerpt, v));
-        qr_ids_push(ids, (int32_t)id);
-    }
-    return 0;
-}
-
 static int read_input(const struct qr_call *call, struct qr_ids *ids, const struct qr_json *v, const char *path, bool add_special, struct qr_err *err)
 {
     const struct qr_server *s = call->server;
@@ -65,7 +51,7 @@ static int read_input(const struct qr_call *call, struct qr_ids *ids, const stru
         if (n > 0)
             rc = qr_tokenizer_encode(s->model.tokenizer, ids, text, n, flags, err);
     } else if (qr_json_type(v) == QR_JSON_T_ARRAY) {
-        rc = read_ids(ids, v, path, qr_engine_limits(s->model.engine)->vocab, err);
+        rc = qr_read_token_ids(ids, v, path, qr_engine_limits(s->model.engine)->vocab, err);
     } else {
         return qr_wrong_type(err, path, "a string or an array of token ids", v);
     }
@@ -89,27 +75,22 @@ static void too_long(struct qr_call *call, const char *path, int32_t n, int32_t 
 static int set_inputs(struct qr_call *call, const struct qr_json *input, bool add_special, struct qr_err *err)
 {
     const struct qr_server *s = call->server;
-    const int32_t ctx = qr_engine_limits(s->model.engine)->ctx_max, width = qr_engine_model(s->model.engine)->n_embd;
+    const int32_t ctx = qr_engine_limits(s->model.engine)->ctx_max;
     const bool many = is_many(input);
-    struct qr_ids ids;
     int rc = 0;
-    qr_ids_init(&ids);
     const struct qr_json *v = many ? qr_json_first(input) : input;
     for (int32_t i = 0; rc == 0 && i < call->n_pieces; i++, v = qr_json_after(v)) {
         char path[32];
         snprintf(path, sizeof path, many ? "input[%d]" : "input", i);
-        ids.n = 0;
-        rc = read_input(call, &ids, v, path, add_special, err);
-        if (rc == 0 && ids.n > ctx) {
-            too_long(call, path, ids.n, ctx);
+        struct qr_piece *piece = &call->piece[i];
+        rc = read_input(call, &piece->ids, v, path, add_special, err);
+        piece->n_prompt = piece->ids.n;
+        if (rc == 0 && piece->ids.n > ctx) {
+            too_long(call, path, piece->ids.n, ctx);
             break;
         }
-        if (rc == 0) {
-            call->piece[i].req = qr_request_new_embedding(ids.id, ids.n, s->model.pooling.pooling, width);
-            call->piece[i].n_prompt = ids.n;
-        }
     }
-    qr_ids_release(&ids);
+    call->answer_bytes = (int64_t)call->n_pieces * call->n_dimensions * (call->base64 ? PACKED_BYTES : TEXT_BYTES);
     return rc;
 }
 
@@ -166,16 +147,15 @@ static void put_base64(struct qr_buf *out, const uint8_t *bytes, size_t n)
     }
 }
 
-/* The first n numbers, times `scale`, as little-endian f32. */
-static void put_packed(struct qr_buf *out, const double *x, int32_t n, double scale)
+/* As little-endian f32. */
+static void put_packed(struct qr_buf *out, const float *x, int32_t n)
 {
     uint8_t bytes[3 * sizeof(float)];
     size_t filled = 0;
     qr_buf_put_byte(out, '"');
     for (int32_t i = 0; i < n; i++) {
-        const float f = (float)(x[i] * scale);
         uint32_t bits;
-        memcpy(&bits, &f, sizeof bits);
+        memcpy(&bits, &x[i], sizeof bits);
         for (int k = 0; k < 4; k++)
             bytes[filled++] = (uint8_t)(bits >> 8 * k);
         if (filled == sizeof bytes || i + 1 == n) {
@@ -186,28 +166,41 @@ static void put_packed(struct qr_buf *out, const double *x, int32_t n, double sc
     qr_buf_put_byte(out, '"');
 }
 
+static void put_numbers(struct qr_buf *out, const float *x, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        qr_buf_put_byte(out, i > 0 ? ',' : '[');
+        qr_json_put_f32(out, x[i]);
+    }
+    qr_buf_put_byte(out, ']');
+}
+
+static struct qr_request *make_request(struct qr_call *call, struct qr_piece *piece)
+{
+    const struct qr_server_model *m = &call->server->model;
+    QR_ASSERT(piece->ids.n > 0);
+    struct qr_request *r = qr_request_new_embedding(piece->ids.id, piece->ids.n, m->pooling.pooling, qr_engine_model(m->engine)->n_embd);
+    qr_ids_release(&piece->ids);
+    qr_ids_init(&piece->ids);
+    return r;
+}
+
+/* The vector waits as numbers, which are shorter than their text. */
 static void collect(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)
 {
     const double *x = ev->req->pooled;
     const int32_t n = call->n_dimensions;
-    struct qr_buf *out = &choice->text;
     double squares = 0;
     QR_ASSERT(ev->last && x != NULL);
     QR_ASSERT(n >= 1 && n <= ev->req->n_pooled);
     for (int32_t i = 0; i < n; i++) /* of what was cut: it has length 1 as well */
         squares += x[i] * x[i];
     const double scale = call->server->model.pooling.normalize && squares > 0 ? 1 / sqrt(squares) : 1;
-    if (call->base64) {
-        put_packed(out, x, n, scale);
-        return;
-    }
-    qr_buf_put_byte(out, '[');
+    qr_buf_reserve(&choice->text, (size_t)n * sizeof(float));
     for (int32_t i = 0; i < n; i++) {
-        if (i > 0)
-            qr_buf_put_byte(out, ',');
-        qr_json_put_f32(out, (float)(x[i] * scale));
+        const float f = (float)(x[i] * scale);
+        qr_buf_put(&choice->text, &f, sizeof f);
     }
-    qr_buf_put_byte(out, ']');
 }
 
 static void write_answer(struct qr_call *call)
@@ -216,10 +209,13 @@ static void write_answer(struct qr_call *call)
     int64_t n_tokens = 0;
     qr_buf_put_str(b, "{\"object\":\"list\",\"data\":[");
     for (int32_t i = 0; i < call->n_pieces; i++) {
-        const struct qr_buf *vector = &call->choice[i].text;
+        struct qr_buf *vector = &call->choice[i].text;
+        const float *x = (const float *)(const void *)vector->data;
+        QR_ASSERT(vector->len == (size_t)call->n_dimensions * sizeof *x);
         qr_buf_printf(b, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i > 0 ? "," : "", i);
-        qr_buf_put(b, vector->data, vector->len);
+        (call->base64 ? put_packed : put_numbers)(b, x, call->n_dimensions);
         qr_buf_put_byte(b, '}');
+        qr_buf_release(vector);
         n_tokens += call->piece[i].n_prompt;
     }
     qr_buf_put_str(b, "],\"model\":");
@@ -229,7 +225,8 @@ static void write_answer(struct qr_call *call)
 
 void qr_api_embeddings(struct qr_server *s, struct qr_conn *c)
 {
-    static const struct qr_call_kind kind = {.prepare = prepare, .collect = collect, .write = write_answer, .submitted_max = SUBMITTED_MAX};
+    static const struct qr_call_kind kind = {.prepare = prepare, .collect = collect, .write = write_answer, .make = make_request,
+                                            .submitted_max = SUBMITTED_MAX};
     QR_ASSERT(s != NULL);
     QR_ASSERT(c != NULL);
     s->n_embeddings++;

@@ -122,25 +122,13 @@ out:
 
 /* ---- detokenize ---- */
 
-static int read_ids(struct qr_ids *ids, const struct qr_json *tokens, int32_t vocab, struct qr_err *err)
+static int read_tokens(struct qr_ids *ids, const struct qr_json *tokens, int32_t vocab, struct qr_err *err)
 {
-    char at[32], excerpt[72];
     if (qr_json_is_null(tokens))
         return qr_err_at(err, QR_E_INVALID, "tokens", "tokens is required: an array of token ids");
     if (qr_json_type(tokens) != QR_JSON_T_ARRAY)
         return qr_wrong_type(err, "tokens", "an array of token ids", tokens);
-    int32_t i = 0;
-    for (const struct qr_json *v = qr_json_first(tokens); v; v = qr_json_after(v), i++) {
-        int64_t id;
-        snprintf(at, sizeof at, "tokens[%d]", i);
-        if (qr_json_type(v) != QR_JSON_T_NUMBER)
-            return qr_wrong_type(err, at, "a token id", v);
-        if (!qr_json_i64(v, &id) || id < 0 || id >= vocab)
-            return qr_err_at(err, QR_E_INVALID, at, "%s must be a token id between 0 and %d, found %s", at, vocab - 1,
-                             qr_json_excerpt(excerpt, v));
-        qr_ids_push(ids, (int32_t)id);
-    }
-    return 0;
+    return qr_read_token_ids(ids, tokens, "tokens", vocab, err);
 }
 
 static void prepare_detokenize(struct qr_call *call)
@@ -156,7 +144,7 @@ static void prepare_detokenize(struct qr_call *call)
     if (rc == 0 && !model_ok(call, doc, &err))
         goto out;
     if (rc == 0)
-        rc = read_ids(&ids, qr_json_find(doc, "tokens"), qr_engine_limits(call->server->model.engine)->vocab, &err);
+        rc = read_tokens(&ids, qr_json_find(doc, "tokens"), qr_engine_limits(call->server->model.engine)->vocab, &err);
     if (rc != 0) {
         qr_call_fail(call, &err);
     } else {

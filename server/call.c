@@ -19,6 +19,7 @@ static void call_free(struct qr_call *call)
     QR_ASSERT(!call->preparing && call->n_open == 0);
     for (int32_t i = 0; i < call->n_pieces; i++) {
         qr_request_free(call->piece[i].req);
+        qr_ids_release(&call->piece[i].ids);
         qr_buf_release(&call->piece[i].prompt_text);
         qr_buf_release(&call->piece[i].prompt_ids);
         qr_buf_release(&call->piece[i].prompt_logprobs);
@@ -37,6 +38,7 @@ static void call_free(struct qr_call *call)
     qr_buf_release(&call->reply);
     qr_list_remove(&call->link);
     s->n_calls--;
+    s->answers_bytes -= call->answer_counted ? call->answer_bytes : 0;
     qr_free(call);
 }
 
@@ -79,7 +81,7 @@ static void answer_error(struct qr_call *call)
 static void answer_whole(struct qr_call *call)
 {
     struct qr_conn *c = call->conn;
-    struct qr_reply reply = {.status = 200, .content_type = "application/json", .body = call->reply.data, .len = call->reply.len};
+    struct qr_reply reply = {.status = 200, .content_type = "application/json", .taken = &call->reply};
     QR_ASSERT(c != NULL);
     QR_ASSERT(call->reply.len > 0);
     detach(call);
@@ -223,7 +225,13 @@ static void prepare_run(void *arg)
     call->kind->prepare(call);
 }
 
-/* Pieces go to the engine, as many as may be there at a time; or the client gets the reason why not at once. */
+/* Inputs of it wait for room in the engine, which has none of its own. */
+static bool waits(const struct qr_call *call)
+{
+    return call->conn && call->n_submitted < call->n_pieces;
+}
+
+/* Pieces go to the engine, as many as may be there at a time; or the client gets the reason why not at once. Once some were accepted the others wait for room. */
 static void submit(struct qr_call *call)
 {
     struct qr_server *s = call->server;
@@ -233,6 +241,8 @@ static void submit(struct qr_call *call)
     for (; call->n_submitted < call->n_pieces && call->n_open < most; call->n_submitted++) {
         struct qr_piece *piece = &call->piece[call->n_submitted];
         struct qr_request *r = piece->req;
+        if (!r)
+            r = piece->req = call->kind->make(call, piece);
         QR_ASSERT(r != NULL);
         r->id = qr_server_next_id(s);
         r->user = piece;
@@ -242,8 +252,10 @@ static void submit(struct qr_call *call)
         r->arrived_us = call->arrived_us;
         r->deadline_us = call->arrived_us + s->config.request_us;
         if (qr_engine_submit(s->model.engine, r, &err) != 0) {
-            if (err.code == QR_E_BUSY && call->n_open > 0 && call->kind->submitted_max > 0)
-                return; /* when one of its own ends there is room for the next */
+            if (err.code == QR_E_BUSY && call->n_submitted > 0 && call->kind->submitted_max > 0) {
+                s->starved |= call->n_open == 0;
+                return; /* when one of its own ends, or one of others, there is room for the next */
+            }
             qr_api_error_from(&call->error, &err);
             if (err.code == QR_E_NOT_FOUND) /* the adapter left while the request was prepared */
                 call->error.code = "model_not_found";
@@ -256,6 +268,21 @@ static void submit(struct qr_call *call)
     }
 }
 
+/* Answers that are being made, and those on their way to slow clients, have a limit together; one of any size is always begun where there is no other. */
+static void admit_answer(struct qr_call *call)
+{
+    struct qr_server *s = call->server;
+    const int64_t others = s->answers_bytes + qr_http_env(s->http)->taken_bytes;
+    if (call->error.status != 0 || call->answer_bytes == 0)
+        return;
+    if (others > 0 && others + call->answer_bytes > s->config.bodies_bytes) {
+        qr_api_error_set(&call->error, 429, "queue_full", "Answers of other calls take the memory that there is for them; try again later.");
+        return;
+    }
+    s->answers_bytes += call->answer_bytes;
+    call->answer_counted = true;
+}
+
 static void prepare_done(void *arg)
 {
     struct qr_call *call = arg;
@@ -263,6 +290,8 @@ static void prepare_done(void *arg)
     call->preparing = false;
     call->server->bodies_bytes -= (int64_t)call->body.len;
     qr_buf_release(&call->body);
+    if (call->conn)
+        admit_answer(call);
     if (call->conn && call->error.status != 0) {
         answer_error(call);
     } else if (call->conn && call->n_pieces == 0) {
@@ -310,8 +339,11 @@ void qr_call_gone(void *server, struct qr_conn *c)
         return;
     QR_ASSERT(call->conn == c);
     call->conn = NULL;
-    if (!call->preparing) /* else a pool thread is filling the pieces; prepare_done sees that nobody waits */
-        cancel_pieces(call);
+    if (call->preparing) /* a pool thread is filling the pieces or the answer; what follows sees that nobody waits */
+        return;
+    cancel_pieces(call);
+    if (call->n_open == 0)
+        call_free(call);
 }
 
 /* ---- events ---- */
@@ -360,8 +392,29 @@ static void deliver(struct qr_call *call, struct qr_piece *piece, const struct q
         qr_write_collect(call, choice, ev);
 }
 
+static void write_run(void *arg)
+{
+    struct qr_call *call = arg;
+    call->kind->write(call);
+}
+
+static void write_done(void *arg)
+{
+    struct qr_call *call = arg;
+    QR_ASSERT(call->preparing && call->n_open == 0);
+    call->preparing = false;
+    if (call->conn)
+        answer_whole(call);
+    call_free(call);
+}
+
 static void finish(struct qr_call *call)
 {
+    if (call->conn && call->kind->write) { /* thousands of numbers as text: not on this thread */
+        call->preparing = true;
+        qr_http_work(call->server->http, write_run, write_done, call);
+        return;
+    }
     if (call->conn && call->params.stream) {
         struct qr_buf *b = &call->server->scratch;
         struct qr_conn *c = call->conn;
@@ -371,10 +424,7 @@ static void finish(struct qr_call *call)
         detach(call);
         qr_conn_stream_end(c, false);
     } else if (call->conn) {
-        if (call->kind->write)
-            call->kind->write(call);
-        else
-            qr_write_whole(call, &call->reply);
+        qr_write_whole(call, &call->reply);
         answer_whole(call);
     }
     call_free(call);
@@ -394,10 +444,27 @@ static void on_event(struct qr_server *s, struct qr_event *ev)
     piece->req = NULL;
     s->n_ended++;
     call->n_open--;
-    if (call->conn && call->n_submitted < call->n_pieces)
+    if (waits(call))
         submit(call);
-    if (call->n_open == 0)
+    if (call->n_open == 0 && !waits(call))
         finish(call);
+}
+
+/* Calls of which nothing is in the engine, because others had filled it when their last input came back. */
+static void submit_waiting(struct qr_server *s)
+{
+    if (!s->starved)
+        return;
+    s->starved = false;
+    for (struct qr_node *at = s->calls.next, *next; at != &s->calls; at = next) {
+        struct qr_call *call = QR_CONTAINER(at, struct qr_call, link);
+        next = at->next;
+        if (call->preparing || call->n_open > 0 || !waits(call))
+            continue;
+        submit(call);
+        if (call->n_open == 0 && !waits(call)) /* refused */
+            call_free(call);
+    }
 }
 
 void qr_calls_take(struct qr_server *s)
@@ -413,6 +480,7 @@ void qr_calls_take(struct qr_server *s)
         on_event(s, ev);
         qr_engine_recycle(s->model.engine, ev);
     }
+    submit_waiting(s);
 }
 
 /* A stream that waits in the queue shows its client that it lives. */
@@ -420,6 +488,7 @@ void qr_calls_tick(struct qr_server *s, int64_t now_us)
 {
     QR_ASSERT(s != NULL);
     QR_ASSERT(now_us > 0);
+    submit_waiting(s);
     for (struct qr_node *at = s->calls.next; at != &s->calls; at = at->next) {
         struct qr_call *call = QR_CONTAINER(at, struct qr_call, link);
         if (call->conn && call->n_open > 0 && call->params.stream && !qr_conn_streaming(call->conn) &&
@@ -434,12 +503,15 @@ void qr_calls_abort(struct qr_server *s, const char *why)
 {
     QR_ASSERT(s != NULL);
     QR_ASSERT(why != NULL);
-    for (struct qr_node *at = s->calls.next; at != &s->calls; at = at->next) {
+    for (struct qr_node *at = s->calls.next, *next; at != &s->calls; at = next) {
         struct qr_call *call = QR_CONTAINER(at, struct qr_call, link);
+        next = at->next;
         if (!call->conn || call->preparing)
             continue;
         qr_api_error_set(&call->error, 503, "shutting_down", "%s", why);
         answer_error(call);
+        if (call->n_open == 0)
+            call_free(call);
     }
 }
 

@@ -19,19 +19,22 @@
 
 struct qr_call;
 struct qr_choice;
+struct qr_piece;
 
 struct qr_call_kind {
     enum qr_api api;                        /* 0: neither chat nor completions */
     void (*prepare)(struct qr_call *call);  /* pool thread: fills pieces, or `reply`, or `error` */
-    /* Where the answer has a shape of its own, else NULL: what an event that is no error adds to it, and the whole of it into `reply`. */
+    /* Where the answer has a shape of its own, else NULL: what an event that is no error adds to it, and, on a pool thread, the whole of it into `reply`. */
     void (*collect)(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev);
     void (*write)(struct qr_call *call);
-    int32_t submitted_max;                  /* pieces inside the engine at a time; 0: all at once */
+    struct qr_request *(*make)(struct qr_call *call, struct qr_piece *piece); /* a request shortly before it is submitted; NULL: `prepare` made them all */
+    int32_t submitted_max;                  /* pieces inside the engine at a time, the others wait here, as long as it takes; 0: all at once */
 };
 
 struct qr_piece {
     struct qr_call *call;                   /* borrowed */
-    struct qr_request *req;                 /* owned until submitted and again with its last event; NULL when ended */
+    struct qr_request *req;                 /* owned until submitted and again with its last event; NULL when ended, and before kind->make */
+    struct qr_ids ids;                      /* owned: what kind->make makes it of */
     bool submitted;
     int32_t first_choice, n_prompt, n_cached;
     struct qr_buf prompt_text;              /* owned: for echo */
@@ -69,7 +72,9 @@ struct qr_call {
     struct qr_piece *piece;                 /* owned [n_pieces] */
     struct qr_choice *choice;               /* owned [n_choices] */
     int32_t n_pieces, n_choices, n_open, n_submitted; /* n_submitted: pieces that are or were in the engine; n_open: submitted pieces that have not ended */
-    bool preparing;                         /* a pool thread has it */
+    bool preparing;                         /* a pool thread has it: it is being prepared, or its answer written */
+    int64_t answer_bytes;                   /* the most that its answer takes in memory, where that may be much; counted in server->answers_bytes once begun */
+    bool answer_counted;
     struct qr_buf head;                     /* owned: what every chunk begins with */
     struct qr_buf reply;                    /* owned: the whole answer, for kinds that need no engine */
     struct qr_api_error error;              /* status 0: none */

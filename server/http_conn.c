@@ -35,6 +35,8 @@ struct qr_conn {
     struct qr_conn_env *env;           /* borrowed */
     struct qr_http_parser *parser;     /* owned */
     struct qr_buf in, out, writing;    /* owned; `writing` belongs to libuv while write_busy */
+    struct qr_buf tail;                /* owned: goes out behind `out` */
+    size_t taken;                      /* of env->taken_bytes */
     size_t write_left;                 /* libuv's queue at the last tick */
     enum phase phase;
     bool write_busy, close_after, linger_after, chunked, no_body, trimmed, read_stopped, overflow;
@@ -70,6 +72,12 @@ static void count_body(struct qr_conn *c, size_t now)
     c->body_counted = now;
 }
 
+static void count_taken(struct qr_conn *c, size_t now)
+{
+    c->env->taken_bytes += (int64_t)now - (int64_t)c->taken;
+    c->taken = now;
+}
+
 /* ---- the end ---- */
 
 static void on_closed(uv_handle_t *handle)
@@ -79,6 +87,7 @@ static void on_closed(uv_handle_t *handle)
     qr_buf_release(&c->in);
     qr_buf_release(&c->out);
     qr_buf_release(&c->writing);
+    qr_buf_release(&c->tail);
     qr_free(c);
 }
 
@@ -92,6 +101,7 @@ static void close_now(struct qr_conn *c)
     qr_list_remove(&c->dirty);
     c->env->n_conns--;
     count_body(c, 0);
+    count_taken(c, 0);
     if (owed)
         c->env->handler->gone(c->env->user, c);
     uv_close((uv_handle_t *)&c->tcp, on_closed);
@@ -126,6 +136,7 @@ static void after_flush(struct qr_conn *c)
     c->progress_us = qr_clock_us();
     if (c->phase != PHASE_FLUSH)
         return;
+    count_taken(c, 0);
     if (c->linger_after) {
         begin_linger(c);
         return;
@@ -158,7 +169,7 @@ static void on_written(uv_write_t *req, int status)
     c->writing.len = 0;
     if (c->writing.cap > KEEP_BYTES)
         qr_buf_release(&c->writing);
-    if (c->out.len > 0)
+    if (c->out.len > 0 || c->tail.len > 0)
         flush(c);
     else
         after_flush(c);
@@ -171,7 +182,14 @@ static void flush(struct qr_conn *c)
         close_now(c);
         return;
     }
-    if (c->write_busy || c->out.len == 0)
+    if (c->write_busy)
+        return;
+    if (c->out.len == 0 && c->tail.len > 0) {
+        qr_buf_release(&c->out);
+        c->out = c->tail;
+        qr_buf_init(&c->tail);
+    }
+    if (c->out.len == 0)
         return;
     uv_buf_t buf = uv_buf_init(c->out.data, (unsigned)c->out.len);
     int n = uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
@@ -183,7 +201,10 @@ static void flush(struct qr_conn *c)
     c->env->stats.bytes_out += (int64_t)c->out.len;
     if (done == c->out.len) {
         c->out.len = 0;
-        after_flush(c);
+        if (c->tail.len > 0)
+            flush(c);
+        else
+            after_flush(c);
         return;
     }
     struct qr_buf full = c->out;
@@ -642,6 +663,8 @@ void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply)
     QR_ASSERT(c != NULL && reply != NULL);
     QR_ASSERT(c->phase == PHASE_READ || c->phase == PHASE_WORK);
     QR_ASSERT(reply->body != NULL || reply->len == 0);
+    QR_ASSERT(c->tail.len == 0 && (!reply->taken || reply->len == 0));
+    const size_t len = reply->taken ? reply->taken->len : reply->len;
     const struct qr_http_head *h = qr_http_parser_head(c->parser);
     if (reply->close || c->env->closing)
         c->close_after = true;
@@ -650,10 +673,15 @@ void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply)
         c->linger_after = true;
     put_head(c, reply->status, reply->content_type, reply->extra);
     if (reply->status != 204)
-        qr_buf_printf(&c->out, "Content-Length: %zu\r\n", reply->len);
+        qr_buf_printf(&c->out, "Content-Length: %zu\r\n", len);
     qr_buf_put(&c->out, "\r\n", 2);
-    if (!c->no_body)
-        qr_buf_put(&c->out, reply->body, reply->len);
+    if (reply->taken && !c->no_body) {
+        c->tail = *reply->taken;
+        qr_buf_init(reply->taken);
+        count_taken(c, len);
+    } else if (!c->no_body) {
+        qr_buf_put(&c->out, reply->body, len);
+    }
     finish_answer(c);
 }
 

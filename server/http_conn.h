@@ -47,6 +47,7 @@ struct qr_conn_env {
     struct qr_node conns, dirty;           /* every connection; those with bytes to write */
     int32_t n_conns;
     int64_t body_bytes;                    /* of bodies that are arriving */
+    int64_t taken_bytes;                   /* of replies that were taken over and have not left */
     bool closing;                          /* draining: every reply ends its connection */
     struct qr_conn_stats stats;
     int64_t date_s;
@@ -82,6 +83,7 @@ struct qr_reply {
     const char *extra;        /* whole header lines, each with CR LF; or NULL */
     const char *body;
     size_t len;
+    struct qr_buf *taken;     /* instead of body, or NULL: its memory is taken over, it is empty afterwards */
     bool close;               /* end the connection afterwards */
 };
 void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply);

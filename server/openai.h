@@ -80,6 +80,10 @@ int qr_wrong_type(struct qr_err *err, const char *path, const char *expected, co
 /* A member that may be missing: *out stays then. */
 int qr_read_flag(bool *out, const struct qr_json *doc, const char *name, struct qr_err *err);
 
+/* Token ids of an array, errors by their place ("prompt[3]"); ids NULL: only checked. */
+struct qr_ids;
+int qr_read_token_ids(struct qr_ids *ids, const struct qr_json *array, const char *path, int32_t vocab, struct qr_err *err);
+
 /* Messages as OpenAI defines them (openai_messages.c). */
 int qr_messages_check(const struct qr_json *messages, struct qr_err *err);
 

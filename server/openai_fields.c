@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "server/openai.h"
 #include "tokenizer/chat.h"
+#include "tokenizer/tokenizer.h"
 
 int qr_read_model(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
@@ -27,18 +28,22 @@ int qr_read_messages(struct qr_params *p, const struct qr_json *v, const struct 
 
 /* ---- prompt: "text" | ["text", ...] | [1, 2, ...] | [[1, 2], ...] ---- */
 
-static int check_ids(const struct qr_json *ids, const char *path, int32_t vocab, struct qr_err *err)
+int qr_read_token_ids(struct qr_ids *ids, const struct qr_json *array, const char *path, int32_t vocab, struct qr_err *err)
 {
     char excerpt[72], at[96];
     int32_t i = 0;
-    for (const struct qr_json *v = qr_json_first(ids); v; v = qr_json_after(v), i++) {
+    QR_ASSERT(array != NULL && path != NULL);
+    QR_ASSERT(vocab > 0 && err != NULL);
+    for (const struct qr_json *v = qr_json_first(array); v; v = qr_json_after(v), i++) {
         int64_t id;
         snprintf(at, sizeof at, "%s[%d]", path, i);
-        if (qr_json_type(v) != QR_JSON_T_NUMBER || !qr_json_i64(v, &id))
+        if (qr_json_type(v) != QR_JSON_T_NUMBER)
             return qr_wrong_type(err, at, "a token id", v);
-        if (id < 0 || id >= vocab)
+        if (!qr_json_i64(v, &id) || id < 0 || id >= vocab)
             return qr_err_at(err, QR_E_INVALID, at, "%s must be a token id between 0 and %d, found %s", at, vocab - 1,
                              qr_json_excerpt(excerpt, v));
+        if (ids)
+            qr_ids_push(ids, (int32_t)id);
     }
     return 0;
 }
@@ -57,7 +62,7 @@ int qr_read_prompt(struct qr_params *p, const struct qr_json *v, const struct qr
         return qr_err_at(err, QR_E_INVALID, "prompt", "prompt must not be an empty array");
     enum qr_json_type kind = qr_json_type(first);
     if (kind == QR_JSON_T_NUMBER)
-        return check_ids(v, "prompt", context->vocab, err);
+        return qr_read_token_ids(NULL, v, "prompt", context->vocab, err);
     if (kind != QR_JSON_T_STRING && kind != QR_JSON_T_ARRAY)
         return qr_wrong_type(err, "prompt[0]", "a string, a token id or an array of token ids", first);
     if (qr_json_count(v) > QR_PROMPTS_MAX)
@@ -68,7 +73,7 @@ int qr_read_prompt(struct qr_params *p, const struct qr_json *v, const struct qr
         snprintf(at, sizeof at, "prompt[%d]", i);
         if (qr_json_type(e) != kind)
             return qr_wrong_type(err, at, kind == QR_JSON_T_STRING ? "a string like the first" : "an array like the first", e);
-        int rc = kind == QR_JSON_T_ARRAY ? check_ids(e, at, context->vocab, err) : 0;
+        int rc = kind == QR_JSON_T_ARRAY ? qr_read_token_ids(NULL, e, at, context->vocab, err) : 0;
         if (rc != 0)
             return rc;
     }
@@ -116,7 +121,7 @@ int qr_read_stop_token_ids(struct qr_params *p, const struct qr_json *v, const s
     if (qr_json_count(v) > QR_STOP_IDS_MAX)
         return qr_err_at(err, QR_E_INVALID, "stop_token_ids", "stop_token_ids must have at most %d ids, found %d", QR_STOP_IDS_MAX,
                          qr_json_count(v));
-    int rc = check_ids(v, "stop_token_ids", context->vocab, err);
+    int rc = qr_read_token_ids(NULL, v, "stop_token_ids", context->vocab, err);
     for (const struct qr_json *e = qr_json_first(v); e && rc == 0; e = qr_json_after(e)) {
         int64_t id = 0;
         qr_json_i64(e, &id);

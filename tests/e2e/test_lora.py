@@ -37,6 +37,12 @@ def ask(s, model, headers=None, **more):
     return answer['choices'][0]
 
 
+def embed(s, model):
+    status, answer = s.post('/v1/embeddings', {'model': model, 'input': ASKED['prompt']})
+    assert status == 200 and answer['model'] == model, answer
+    return answer['data'][0]['embedding']
+
+
 def logprobs(choice):
     return choice['logprobs']['token_logprobs']
 
@@ -46,7 +52,7 @@ def test_a_trained_adapter_beside_its_model_says_what_the_merged_model_says():
         with Server('--dtype', 'f32', model=w.base) as s:
             plain = ask(s, 'final')
         with Server('--dtype', 'f32', model=w.path('tuned', 'final')) as s:
-            merged = ask(s, 'final')
+            merged, merged_vector = ask(s, 'final'), embed(s, 'final')
         with Server('--dtype', 'f32', '--lora', f'tuned={w.adapter("tuned")}', '--lora', f'other={w.adapter("other")}', model=w.base) as s:
             assert 'lora    2 of 2 slots in use, ranks up to 16' in s.stderr(), s.stderr()
             tuned = ask(s, 'tuned')
@@ -60,9 +66,12 @@ def test_a_trained_adapter_beside_its_model_says_what_the_merged_model_says():
             for t in threads:
                 t.join()
             assert all(got[i, n] == alone[n] for i, n in got) and len(got) == 12, 'together is as alone'
+            vectors = {name: embed(s, name) for name in alone}
         # Sums of a hundred products in another order through two layers; logits are of order 1.
         assert tuned['text'] == merged['text'] and tuned['text'] != plain['text'], (tuned, merged)
         assert max(abs(a - b) for a, b in zip(logprobs(tuned), logprobs(merged))) < 1e-4, (tuned, merged)
+        apart = {name: max(abs(a - b) for a, b in zip(v, merged_vector)) for name, v in vectors.items()}
+        assert apart['tuned'] < 1e-5 and apart['final'] > 1e-3 and apart['other'] > 1e-3, apart
 
 
 def load(s, name, path, headers=None, **more):

@@ -3,6 +3,8 @@ import base64
 import json
 import math
 import struct
+import threading
+import time
 
 from lib import Connection, Server, get, metrics, post, render, run_tests
 
@@ -106,6 +108,49 @@ def test_what_is_wrong_is_refused_by_name():
         for raw in (b"", b"[]", b"{", b'{"input": "a"'):
             assert post(s.port, PATH, raw).status == 400, raw
         assert get(s.port, PATH).status == 405
+
+
+def test_a_call_that_has_begun_waits_for_room_that_others_take():
+    with Server("--mock-rate", "0", "--mock-running", "1", "--mock-waiting", "1", "--mock-prefill", "1ms") as s:
+        done, refused = threading.Event(), []
+
+        def disturb():
+            while not done.is_set():
+                refused.append(post(s.port, PATH, {"input": [1]}).status == 429)
+
+        others = [threading.Thread(target=disturb) for _ in range(3)]
+        for t in others:
+            t.start()
+        many = [[i % 200, i % 7] for i in range(100)]
+        while True:  # the first input finds room or does not, as any call
+            r = post(s.port, PATH, {"input": many})
+            if r.status != 429:
+                break
+        done.set()
+        for t in others:
+            t.join()
+        found = vectors(r)
+        assert len(found) == 100 and any(refused)
+        for i in (0, 1, 50, 99):
+            same(found[i], many[i])
+
+
+def test_answers_in_the_making_have_a_limit_together_and_one_alone_has_none():
+    with Server("--mock-rate", "0", "--mock-running", "256", "--mock-prefill", "100ms", "--max-bodies-size", "1MiB") as s:
+        body = json.dumps({"input": [[1]] * 2048}).encode()  # 320 KiB of numbers and their text
+        slow = [Connection(s.port) for _ in range(3)]
+        for c in slow:
+            c.send(render("POST", PATH, body))
+        end = time.monotonic() + 20
+        while metrics(s.port)["quire_submitted_requests_total"] < 3 * 64:
+            assert time.monotonic() < end
+        r = post(s.port, PATH, body)
+        assert r.status == 429 and "memory" in r.error()["message"], r.body
+        assert len(vectors(post(s.port, PATH, {"input": [1]}))) == 1
+        for c in slow:
+            c.close()
+        while post(s.port, PATH, {"input": [[1]] * 420}).status == 429:  # what would not have fit beside them
+            assert time.monotonic() < end
 
 
 def test_a_full_queue_answers_429_at_once():

@@ -231,7 +231,7 @@ static bool waits(const struct qr_call *call)
     return call->conn && call->n_submitted < call->n_pieces;
 }
 
-/* Pieces go to the engine, as many as may be there at a time; or the client gets the reason why not at once. Once some were accepted the others wait for room. */
+/* Pieces go to the engine, as many as may be there at a time; or the client gets the reason why not at once. Once one was accepted the others wait for room. */
 static void submit(struct qr_call *call)
 {
     struct qr_server *s = call->server;

@@ -315,6 +315,8 @@ int qr_gguf_tensors_open(struct qr_tensor_files **out, struct qr_source *source,
     if (rc) {
         qr_tensor_files_close(st);
         st = NULL;
+    } else {
+        qr_tensor_files_place(st, qr_source_gguf_path(source));
     }
     *out = st;
     return rc;

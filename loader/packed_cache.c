@@ -1,10 +1,15 @@
 #include "loader/packed_cache.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <link.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -24,6 +29,11 @@
 #define SAMPLE_BYTES ((size_t)4 << 10)
 #define ROOM_BYTES ((uint64_t)256 << 20)   /* left on the disk beside a copy */
 #define MAGIC "quire packed weights 1\n"
+#define TAIL ".packed"
+#define NEW_TAIL ".new-"
+#define PLACE_AT sizeof ((struct qr_packed_key *)0)->text /* in the header, behind the key */
+
+_Static_assert(PLACE_AT + sizeof ((struct qr_packed_key *)0)->place + sizeof(uint64_t) <= QR_PACKED_HEADER_BYTES, "key, place and hash fit into the header");
 
 /* ---- the key ---- */
 
@@ -87,9 +97,10 @@ void qr_packed_key_make(struct qr_packed_key *key, const char *dir, const struct
              build.hex, kernels, qr_dtype_name(to), share->rank, share->size,
              qr_hash64(config.data, config.len, qr_hash64(&share->whole.quant, sizeof share->whole.quant, 0)), files, n_bytes);
     qr_buf_release(&config);
-    if (snprintf(key->path, sizeof key->path, "%s/%016" PRIx64 "-%s-%s-%d-of-%d.packed", dir, name, kernels, qr_dtype_name(to), share->rank, share->size) >=
+    if (snprintf(key->path, sizeof key->path, "%s/%016" PRIx64 "-%s-%s-%d-of-%d" TAIL, dir, name, kernels, qr_dtype_name(to), share->rank, share->size) >=
             (int)sizeof key->path - 32 || !build.hex[0])
         key->path[0] = 0;
+    snprintf(key->place, sizeof key->place, "%s", st->place && strlen(st->place) < sizeof key->place ? st->place : "");
     mkdir(dir, 0700); /* what is wrong with it, opening or writing says */
 }
 
@@ -121,6 +132,86 @@ static uint64_t hash_region(const void *region, size_t n_bytes, const struct qr_
     const uint64_t hash = qr_hash64(h.piece, n * sizeof *h.piece, n_bytes);
     qr_free(h.piece);
     return hash;
+}
+
+/* ---- what is out of date ---- */
+
+/* Whether two keys have the same line "WHAT ...". */
+static bool says_same(const char *a, const char *b, const char *what)
+{
+    const char *x = strstr(a, what), *y = strstr(b, what);
+    const size_t n = x ? strcspn(x, "\n") : 0;
+    return n > 0 && y && strcspn(y, "\n") == n && memcmp(x, y, n) == 0;
+}
+
+/* A name that copies have; *pid becomes that of who writes it, 0 for one that is written. */
+static bool is_copy_name(const char *name, long *pid)
+{
+    const char *tail = strstr(name, TAIL);
+    if (strspn(name, "0123456789abcdef") != 16 || name[16] != '-' || !tail)
+        return false;
+    tail += strlen(TAIL);
+    *pid = 0;
+    if (*tail == 0)
+        return true;
+    if (strncmp(tail, NEW_TAIL, strlen(NEW_TAIL)) != 0)
+        return false;
+    tail += strlen(NEW_TAIL);
+    *pid = strtol(tail, NULL, 10);
+    return *pid > 0 && *pid < INT32_MAX && tail[strspn(tail, "0123456789")] == 0;
+}
+
+static bool is_gone(long pid)
+{
+    return pid == getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH); /* our own has not begun yet */
+}
+
+static bool is_out_of_date(int fd, const char *name, long pid, const struct qr_packed_key *key)
+{
+    char header[QR_PACKED_HEADER_BYTES + 1] = "";
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || pread(fd, header, QR_PACKED_HEADER_BYTES, 0) < 0)
+        return false;
+    if (memcmp(header, MAGIC, sizeof MAGIC - 1) != 0 && !(pid && st.st_size == 0))
+        return false;
+    if (pid)
+        return is_gone(pid) && flock(fd, LOCK_EX | LOCK_NB) == 0;
+    const char *own = strrchr(key->path, '/') + 1;
+    header[PLACE_AT - 1] = 0;
+    if (strcmp(name, own) == 0) /* read and replaced by itself */
+        return false;
+    if (strncmp(name, own, 16) == 0)
+        return !says_same(header, key->text, "build ") || !says_same(header, key->text, "files ");
+    return key->place[0] && strncmp(header + PLACE_AT, key->place, sizeof key->place) == 0;
+}
+
+void qr_packed_tidy(const struct qr_packed_key *key)
+{
+    QR_ASSERT(key != NULL);
+    char dir[sizeof key->path];
+    int32_t n = 0;
+    int64_t n_bytes = 0;
+    if (!key->path[0])
+        return;
+    snprintf(dir, sizeof dir, "%s", key->path);
+    *strrchr(dir, '/') = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        long pid;
+        struct stat st;
+        const int fd = is_copy_name(e->d_name, &pid) ? openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+        if (fd < 0)
+            continue;
+        if (is_out_of_date(fd, e->d_name, pid, key) && fstat(fd, &st) == 0 && unlinkat(dirfd(d), e->d_name, 0) == 0) {
+            n++;
+            n_bytes += st.st_size;
+        }
+        close(fd);
+    }
+    if (d)
+        closedir(d);
+    if (n > 0)
+        qr_log(QR_LOG_INFO, "loader", "packed copies out of date or half written removed n=%d bytes=%lld dir=%s", n, (long long)n_bytes, dir);
 }
 
 /* ---- reading ---- */
@@ -173,10 +264,12 @@ static int write_copy(const struct qr_packed_key *key, const char *path, const v
     const uint64_t hash = hash_region(region, n_bytes, NULL, be);
     struct qr_file_out f;
     memcpy(header, key->text, strlen(key->text));
+    memcpy(header + PLACE_AT, key->place, strlen(key->place));
     memcpy(header + sizeof header - sizeof hash, &hash, sizeof hash);
     int rc = qr_file_out_open(&f, path, err);
     if (rc)
         return rc;
+    flock(f.fd, LOCK_EX | LOCK_NB); /* says that somebody is at it, also to whom our pid means nothing */
     if ((rc = qr_file_out_put(&f, header, sizeof header, err)) || (rc = qr_file_out_put(&f, region, n_bytes, err)))
         qr_file_out_abandon(&f);
     else
@@ -199,7 +292,7 @@ void qr_packed_keep(const struct qr_packed_key *key, const void *region, size_t 
     }
     snprintf(dir, sizeof dir, "%s", key->path);
     *strrchr(dir, '/') = 0;
-    snprintf(path, sizeof path, "%s.new-%ld", key->path, (long)getpid());
+    snprintf(path, sizeof path, "%s" NEW_TAIL "%ld", key->path, (long)getpid());
     int rc = statvfs(dir, &disk) != 0 ? qr_err_set(&err, QR_E_IO, "%s: %s", dir, strerror(errno)) : 0;
     const uint64_t room = rc ? 0 : (uint64_t)disk.f_bavail * disk.f_frsize;
     if (!rc && room < (uint64_t)n_bytes + ROOM_BYTES)

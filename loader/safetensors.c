@@ -256,6 +256,7 @@ int qr_safetensors_open(struct qr_tensor_files **out, const char *path, struct q
         qr_tensor_files_close(st);
         return rc;
     }
+    qr_tensor_files_place(st, path);
     *out = st;
     return 0;
 }

@@ -2,7 +2,9 @@
 #include "loader/tensor_files.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -32,6 +34,7 @@ void qr_tensor_files_close(struct qr_tensor_files *st)
         qr_free(st->shard[i].name);
     }
     qr_free(st->shard);
+    qr_free(st->place);
     qr_free(st->list.item);
     qr_arena_release(&st->list.names);
     qr_map_release(&st->by_name);
@@ -157,6 +160,14 @@ void qr_tensor_files_drop(const struct qr_tensor_files *st, const struct qr_stor
             qr_tensor_files_drop(st, qr_quantized_part(t, i));
     if (!st->borrowed)
         qr_map_file_drop(&st->shard[t->shard].map, t->offset, t->n_bytes);
+}
+
+void qr_tensor_files_place(struct qr_tensor_files *st, const char *path)
+{
+    QR_ASSERT(st != NULL && path != NULL);
+    QR_ASSERT(st->place == NULL);
+    char real[PATH_MAX];
+    st->place = realpath(path, real) ? qr_strdup(real) : NULL;
 }
 
 int32_t qr_tensor_files_n_shards(const struct qr_tensor_files *st)

@@ -21,6 +21,7 @@ struct qr_tensor_file {
 struct qr_tensor_files {
     struct qr_tensor_file *shard; /* owned [n_shards] */
     int32_t n_shards;
+    char *place;            /* owned: the path of the file or directory that was opened, links resolved; NULL: not known */
     struct qr_source *source; /* owned reference: the first shard's bytes are its own; NULL: there is none */
     bool borrowed;          /* the one shard's bytes are the caller's */
     struct qr_stored_list list;
@@ -30,6 +31,7 @@ struct qr_tensor_files {
 };
 
 struct qr_tensor_files *qr_tensor_files_new(void);
+void qr_tensor_files_place(struct qr_tensor_files *st, const char *path); /* of what was opened */
 int32_t qr_tensor_files_add(struct qr_tensor_files *st, const char *name, size_t len); /* its index */
 
 /* n numbers as they are stored, f32, f16 or bf16, at any address. */

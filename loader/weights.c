@@ -541,8 +541,10 @@ int qr_weights_load_kept(struct qr_weights *w, struct qr_tensor_files *st, const
     }
     struct qr_packed_key key = {.path = ""};
     const bool keeps = options->cache_dir && be->mem->host;
-    if (keeps)
+    if (keeps) {
         qr_packed_key_make(&key, options->cache_dir, st, share, be->k->name, to, n_bytes);
+        qr_packed_tidy(&key);
+    }
     const bool packed = keeps && qr_packed_map(&w->packed, &key, n_bytes, be);
     w->region = packed ? (void *)(uintptr_t)(w->packed.data + QR_PACKED_HEADER_BYTES) : w->mem->alloc(n_bytes);
     place_all(w, c, be->k);

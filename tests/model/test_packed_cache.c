@@ -1,10 +1,14 @@
 /* Packed copies of weights on disk: the same bytes as packing gives; whatever is not the copy of just this is left out and replaced. */
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <utime.h>
 
 #include "base/log.h"
 #include "loader/hf_config.h"
+#include "loader/make_model.h"
+#include "loader/packed_cache.h"
 #include "loader/weights.h"
 #include "rig.h"
 
@@ -145,6 +149,107 @@ Test(packed_cache, a_model_that_was_written_again_is_packed_again)
     k.share.whole.norm_eps *= 2; /* another configuration */
     cr_expect(!used(&k, QR_Q8) && used(&k, QR_Q8));
     cr_expect_eq(n_files(k.dir), 1);
+    kept_free(&k);
+}
+
+/* A process that is no more. */
+static long dead_pid(void)
+{
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    cr_assert(pid > 0 && waitpid(pid, NULL, 0) == pid);
+    return pid;
+}
+
+static bool is_there(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+/* A copy of a file's first n bytes. */
+static void put_head(const char *to, const char *from, size_t n)
+{
+    static char bytes[8192];
+    FILE *f = fopen(from, "rb"), *g = fopen(to, "wb");
+    cr_assert(f && g && n <= sizeof bytes && fread(bytes, 1, n, f) == n && fwrite(bytes, 1, n, g) == n);
+    fclose(f);
+    fclose(g);
+}
+
+Test(packed_cache, what_writers_that_are_gone_have_begun_is_removed_and_nothing_else)
+{
+    struct kept k = kept_new(QR_BF16);
+    char copy[400], path[10][500];
+    const long dead = dead_pid();
+    cr_expect(!used(&k, QR_BF16));
+    only_file(copy, k.dir);
+    const struct {
+        const char *before, *behind;
+        long pid;
+        size_t n_bytes;
+        bool removed;
+    } row[] = {{".new-", "", dead, 5000, true}, {"x.new-", "", dead, 5000, false}, {".new-", "x", dead, 5000, false}, {".new-", "", 1, 5000, false},
+               {".old-", "", dead, 5000, false}, {".new-0", "", dead, 0, true}, {".new-00", "", dead, 10, false}, {".new-000", "", dead, 4096, false},
+               {".new-", "", getpid(), 5000, true}};
+    for (int i = 0; i < QR_COUNT(row); i++) {
+        snprintf(path[i], sizeof path[i], "%s%s%ld%s", copy, row[i].before, row[i].pid, row[i].behind);
+        put_head(path[i], copy, row[i].n_bytes);
+    }
+    const int locked = open(path[7], O_RDONLY | O_CLOEXEC); /* somebody whose pid means nothing here is at it */
+    cr_assert(locked >= 0 && flock(locked, LOCK_EX) == 0);
+    cr_expect(used(&k, QR_BF16));
+    for (int i = 0; i < QR_COUNT(row); i++)
+        cr_expect_eq(is_there(path[i]), !row[i].removed, "%s", path[i]);
+    close(locked);
+    cr_expect(used(&k, QR_BF16) && !is_there(path[7]));
+    kept_free(&k);
+}
+
+static void replace_in(const char *path, const char *old, const char *new)
+{
+    char head[QR_PACKED_HEADER_BYTES];
+    FILE *f = fopen(path, "r+b");
+    cr_assert(f && fread(head, 1, sizeof head, f) == sizeof head);
+    const char *at = memmem(head, sizeof head, old, strlen(old));
+    cr_assert(at && fseek(f, at - head, SEEK_SET) == 0 && fwrite(new, 1, strlen(new), f) == strlen(new));
+    fclose(f);
+}
+
+static void write_model_again(const struct kept *k)
+{
+    const struct qr_make_options o = {.store = QR_BF16, .seed = 99};
+    struct qr_err err = {0};
+    char command[200];
+    snprintf(command, sizeof command, "rm '%s/model.safetensors' '%s/config.json'", k->t.dir, k->t.dir);
+    cr_assert_eq(system(command), 0);
+    cr_assert_eq(qr_model_make_with(k->t.dir, &k->c, &o, &err), 0, "%s", err.msg);
+}
+
+Test(packed_cache, copies_out_of_date_are_removed_when_the_model_is_loaded_as_another_type_and_other_models_copies_stay)
+{
+    struct kept k = kept_new(QR_BF16), other = kept_new(QR_F32);
+    char path[400], file[128];
+    const struct utimbuf later = {.actime = 2000000000, .modtime = 2000000000};
+    cr_assert_eq(rmdir(other.dir), 0);
+    memcpy(other.dir, k.dir, sizeof k.dir); /* one directory for both */
+    cr_expect(!used(&k, QR_BF16));
+    only_file(path, k.dir);
+    cr_expect(!used(&k, QR_Q8) && !used(&other, QR_BF16) && used(&k, QR_BF16) && used(&k, QR_Q8));
+    cr_expect_eq(n_files(k.dir), 3);
+    replace_in(path, "\nbuild ", "\nbuild zz"); /* of another program */
+    cr_expect(!used(&k, QR_Q4));
+    cr_expect(!is_there(path) && n_files(k.dir) == 3, "8 bits, 4 bits and the other model's");
+    snprintf(file, sizeof file, "%s/model.safetensors", k.t.dir);
+    cr_assert_eq(utime(file, &later), 0); /* written since */
+    cr_expect(!used(&k, QR_Q8));
+    cr_expect_eq(n_files(k.dir), 2, "8 bits and the other model's");
+    write_model_again(&k); /* another model in its place */
+    cr_expect(!used(&k, QR_Q4));
+    cr_expect_eq(n_files(k.dir), 2, "4 bits and the other model's");
+    cr_expect(used(&k, QR_Q4) && used(&other, QR_BF16));
+    kept_free(&other);
     kept_free(&k);
 }
 

@@ -49,6 +49,7 @@ struct qr_cli_model {
 
 struct qr_cli_engine {
     int64_t max_len, max_running, max_waiting, max_step_tokens, max_chunk_tokens, block_tokens, kv_bytes, kv_tokens;
+    double kv_host_gib;
     int64_t itl_goal_us;
     int32_t policy; /* enum qr_sched_policy */
     bool prefix_cache;
@@ -121,6 +122,8 @@ struct qr_cli_lora {
      .arg = "SIZE", .group = "Cache", .help = "Memory for the cache; 0 means a quarter of what is free, or less when less is of use."}, \
     {.name = "kv-tokens", .type = QR_OPT_INT, .offset = offsetof(T, e.kv_tokens), .builtin = "0", .min = 0, .max = 1e9, .arg = "N", \
      .group = "Cache", .help = "The same in tokens."},                                                                            \
+    {.name = "kv-host-gib", .type = QR_OPT_FLOAT, .offset = offsetof(T, e.kv_host_gib), .builtin = "0", .min = 0, .max = 1e6,       \
+     .arg = "GIB", .group = "Cache", .help = "Host memory, pinned, to which a GPU's cached blocks go when the cache is full, and from where they come back."}, \
     {.name = "prefix-cache", .type = QR_OPT_FLAG, .offset = offsetof(T, e.prefix_cache), .builtin = "true", .group = "Cache",      \
      .help = "Reuse the blocks of prompts that begin alike."},                                                                    \
     {.name = "policy", .type = QR_OPT_ENUM, .offset = offsetof(T, e.policy), .builtin = "mixed",                                   \

@@ -30,6 +30,7 @@ struct memory_plan {
     struct qr_model_plan model;
     struct qr_engine_limits limits;
     int32_t n_threads, logit_rows, n_ranks;
+    bool host_is_device; /* kernels' memory is the host's: the second tier counts among the parts */
     int64_t part[PART_COUNT], total, available;
     int64_t kv_tokens_max; /* were all that is free given to the cache */
 };
@@ -49,10 +50,10 @@ static void print_json(const struct memory_plan *p)
     for (int i = 0; i < PART_COUNT; i++)
         printf("\"%s\":%lld,", part_name[i], (long long)p->part[i]);
     printf("\"kv_token_bytes\":%zu,\"kv_blocks\":%d,\"block_tokens\":%d,\"ctx_max\":%d,\"kv_tokens_max\":%lld,\"total_bytes\":%lld,"
-           "\"available_bytes\":%lld,\"ranks\":%d,\"dtype\":\"%s\",\"kv_dtype\":\"%s\"}\n",
+           "\"available_bytes\":%lld,\"ranks\":%d,\"dtype\":\"%s\",\"kv_dtype\":\"%s\",\"kv_host_bytes\":%lld,\"kv_host_blocks\":%d}\n",
            p->model.kv_token_bytes, l->n_blocks, l->block_tokens, l->ctx_max, (long long)p->kv_tokens_max, (long long)p->total, (long long)p->available,
            p->n_ranks,
-           qr_dtype_name(p->model.weight_dtype), qr_dtype_name(p->model.kv_dtype));
+           qr_dtype_name(p->model.weight_dtype), qr_dtype_name(p->model.kv_dtype), (long long)l->kv_host_bytes, l->n_host_blocks);
 }
 
 static void print_text(const struct memory_plan *p)
@@ -66,6 +67,9 @@ static void print_text(const struct memory_plan *p)
         printf("; embedding rows %s of it stay in the file's pages", size_text(a, (int64_t)p->model.table_bytes));
     printf("\ncache      %s = %d blocks of %d tokens, %s a token (%s)\n", t[PART_CACHE], l->n_blocks, l->block_tokens,
            size_text(a, (int64_t)p->model.kv_token_bytes), qr_dtype_name(p->model.kv_dtype));
+    if (l->n_host_blocks > 0)
+        printf("host tier  %s = %d blocks %s\n", size_text(a, l->kv_host_bytes), l->n_host_blocks,
+               p->host_is_device ? "of the same memory: of use on a GPU only" : "of the host's memory, pinned, beside the rest");
     printf("step       %s for %d rows, %s of it logits of %d rows\n", t[PART_STEP], l->step_tokens_max,
            size_text(a, (int64_t)p->logit_rows * l->vocab * (int64_t)sizeof(float)), p->logit_rows);
     if (l->lora_slots > 0)
@@ -124,8 +128,11 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     rc = rc ? rc : qr_backend_open(&be, &bo, err);
     if (rc == 0 && ec->lora_slots > 0)
         rc = qr_lora_supports(be, mo.n_ranks, err);
-    if (rc == 0 && !be->mem->host)
-        p->available = be->mem->available();
+    rc = rc ? rc : qr_engine_host_room(ec, err);
+    if (rc == 0) {
+        p->host_is_device = be->mem->host;
+        p->available = qr_engine_available(ec, be);
+    }
     if (rc == 0)
         rc = qr_model_plan(&p->model, o->m.model, be, &mo, ec->step_tokens_max, ec->logit_rows_max, err);
     if (rc == 0) {

@@ -72,6 +72,9 @@ static void banner(const struct serve *s, int64_t opened_us)
             qr_dtype_name(l->weight_dtype), (double)l->kv_bytes / mib, (double)(l->act_bytes + l->scratch_bytes) / mib, (double)l->table_bytes / mib);
     fprintf(stderr, "cache   %d tokens in %d blocks of %d, %s  (%.1fx the context of %d)\n", l->n_blocks * l->block_tokens, l->n_blocks,
             l->block_tokens, qr_dtype_name(l->kv_dtype), (double)l->n_blocks * l->block_tokens / l->ctx_max, l->ctx_max);
+    if (l->n_host_blocks > 0)
+        fprintf(stderr, "        and %d blocks, %.1f MiB, in the host's memory%s\n", l->n_host_blocks, (double)l->kv_host_bytes / mib,
+                l->on_host ? ", where the cache is as well: of use on a GPU only" : "");
     fprintf(stderr, "limits  %d running, %d waiting, body %.0f MiB, context %d tokens%s\n", l->running_max, l->waiting_max,
             (double)s->o->s.body_bytes / mib, l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
     if (l->n_ranks > 1)

@@ -143,6 +143,7 @@ struct qr_engine_config {
     int32_t block_tokens;         /* 16 */
     int64_t kv_bytes;             /* memory for the cache; 0: from kv_tokens, or a share of free memory */
     int64_t kv_tokens;            /* 0: not given */
+    int64_t kv_host_bytes;        /* host memory for cached blocks that the cache has no room for; 0: none */
     bool prefix_cache;            /* true */
     enum qr_sched_policy policy;
     int32_t lora_slots;           /* 0: adapters that can be loaded at once (adapters.h) */
@@ -160,6 +161,9 @@ void qr_engine_config_fit(struct qr_engine_config *c);
 struct qr_engine_limits {
     int32_t ctx_max, vocab, n_blocks, block_tokens, running_max, waiting_max, step_tokens_max;
     int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes;
+    int32_t n_host_blocks;      /* of the second tier, */
+    int64_t kv_host_bytes;      /* and their memory, the host's */
+    bool on_host;               /* so is the cache's own: an opened engine only */
     int32_t lora_slots, lora_rank_max;
     int64_t lora_bytes;         /* of slots for adapters: an opened engine only, otherwise qr_engine_lora_bytes */
     int32_t n_ranks;            /* the model is shared out to so many; memory is this one's, which has no less than another */
@@ -171,6 +175,14 @@ struct qr_engine_limits {
 };
 
 struct qr_engine; /* opaque */
+
+struct qr_backend;
+
+/* Memory for weights, step and cache: what kernels' memory has free, less the cache's second tier where that is the same memory. */
+int64_t qr_engine_available(const struct qr_engine_config *config, const struct qr_backend *be);
+
+/* Whether the host has the memory of the second tier. QR_E_NO_ROOM says how much it has. */
+int qr_engine_host_room(const struct qr_engine_config *config, struct qr_err *err);
 
 /* The step's memory and the cache's size, computed without opening anything; used by `quire plan` and by qr_engine_open. Errors:
  * QR_E_NO_ROOM with what is needed, what there is, and the largest ctx_max that fits. */

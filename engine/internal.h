@@ -82,6 +82,7 @@ struct qr_engine {
     pthread_t thread;
     struct qr_backend *be;                /* owned */
     void *kv_mem, *act_mem;               /* owned */
+    uint8_t *kv_host;                     /* owned, the host's: the cache's second tier, block after block as kv_mem has them; NULL: none */
     float *logits;                        /* owned [logit_rows_max][vocab]: a step's, from a device that the host cannot read; else NULL */
     struct qr_pages pages;                /* of kv_mem */
     struct qr_kv_view kv;
@@ -127,6 +128,13 @@ static inline int32_t qr_engine_n_events(int32_t running_max, int32_t text_cap)
 {
     return 2 * (running_max + 8) * qr_engine_events_per_choice(text_cap);
 }
+
+/* The cache's second tier. Whether it can be had; its memory, where limits say so; what the pool wants moved: asked of the queue in the pool's order, behind
+ * the steps that wrote the blocks and before the next one. Nobody waits. Called after every plan. */
+int qr_tier_admit(const struct qr_engine *e, struct qr_err *err);
+void qr_tier_open(struct qr_engine *e);
+void qr_tier_close(struct qr_engine *e);
+void qr_tier_move(struct qr_engine *e);
 
 /* Body of the engine thread: opens backend and model, says so, loops until closing, frees what it made. arg: struct qr_engine * */
 void *qr_engine_thread(void *arg);

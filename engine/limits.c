@@ -34,6 +34,8 @@ static int check_config(const struct qr_engine_config *c, struct qr_err *err)
                           c->chunk_tokens_max);
     if (c->block_tokens < 1 || c->block_tokens > 256 || (c->block_tokens & (c->block_tokens - 1)))
         return qr_err_set(err, QR_E_USAGE, "block-tokens must be a power of two up to 256, given %d", c->block_tokens);
+    if (c->kv_host_bytes > 0 && !c->prefix_cache)
+        return qr_err_set(err, QR_E_USAGE, "kv-host-gib keeps blocks of the prefix cache, which is off: expected one of them left out");
     return 0;
 }
 
@@ -46,6 +48,13 @@ static int64_t cache_bytes(const struct qr_engine_config *c, int32_t ctx, int64_
         return c->kv_tokens * token_bytes;
     int64_t useful = (int64_t)c->running_max * (ctx + c->block_tokens) * token_bytes, share = left / 4;
     return share < useful ? share : useful;
+}
+
+/* Blocks of the second tier: what was asked for, and no more than the pool can have. */
+static int32_t host_blocks(const struct qr_engine_config *c, int64_t block_bytes, int64_t n_blocks)
+{
+    const int64_t n = c->kv_host_bytes / block_bytes, most = INT32_MAX / 8 - n_blocks;
+    return (int32_t)(n < most ? n : most > 0 ? most : 0);
 }
 
 int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_config *model,
@@ -82,7 +91,8 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
         .step_tokens_max = config->step_tokens_max, .lora_slots = config->lora_slots, .lora_rank_max = config->lora_rank_max,
         .kv_bytes = n_blocks * config->block_tokens * token_bytes,
         .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype,
-        .weight_bytes = weight_bytes, .act_bytes = act_bytes};
+        .weight_bytes = weight_bytes, .act_bytes = act_bytes, .n_host_blocks = host_blocks(config, token_bytes * config->block_tokens, n_blocks)};
+    out->kv_host_bytes = out->n_host_blocks * config->block_tokens * token_bytes;
     return 0;
 }
 
@@ -112,7 +122,7 @@ int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_
     QR_ASSERT(l != NULL && c != NULL && tokenizer != NULL);
     QR_ASSERT(n_threads >= 1);
     const int64_t n_slots = (int64_t)l->running_max + l->waiting_max, stride = (l->ctx_max + l->block_tokens - 1) / l->block_tokens;
-    int64_t n = (int64_t)qr_kv_pool_bytes(l->n_blocks, l->block_tokens, c->prefix_cache);
+    int64_t n = (int64_t)qr_kv_pool_bytes(l->n_blocks, l->n_host_blocks, l->block_tokens, c->prefix_cache);
     n += (int64_t)l->n_blocks * (int64_t)sizeof(int32_t);                                         /* the scheduler counts each block's readers */
     n += 2 * (int64_t)l->running_max * stride * (int64_t)sizeof(int32_t);                         /* block tables: the scheduler's, the batch's */
     n += n_threads * (int64_t)qr_sampler_bytes(l->vocab);

@@ -40,7 +40,7 @@ static int make_scheduler(struct qr_engine *e, struct qr_err *err)
         qr_hash_secret_seeded(&secret, c->hash_seed);
     else
         qr_hash_secret_random(&secret);
-    e->pool = qr_kv_pool_new(e->limits.n_blocks, c->block_tokens, c->prefix_cache, &secret);
+    e->pool = qr_kv_pool_new_tiers(e->limits.n_blocks, e->limits.n_host_blocks, c->block_tokens, c->prefix_cache, &secret);
     e->salt_secret = secret;
     struct qr_sched_config sc = {
         .running_max = c->running_max, .waiting_max = c->waiting_max, .step_tokens_max = c->step_tokens_max,
@@ -95,13 +95,14 @@ static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *er
     if (rc != 0)
         return rc;
     rc = qr_engine_plan(&e->limits, c, &mine, qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model), (int64_t)*act_bytes,
-                        e->be->mem->available() / qr_engine_local_ranks(comm), err);
+                        qr_engine_available(c, e->be) / qr_engine_local_ranks(comm), err);
     if (rc != 0)
         return rc;
     struct qr_engine_agreed a = {.n_blocks = e->limits.n_blocks, .block_tokens = c->block_tokens, .step_tokens = c->step_tokens_max,
                                  .logit_rows = c->logit_rows_max};
     e->limits.lora_bytes = qr_engine_lora_bytes(c, qr_model_config(e->model), qr_model_weight_dtype(e->model));
     e->limits.weight_dtype = qr_model_weight_dtype(e->model);
+    e->limits.on_host = e->be->mem->host;
     e->limits.tuned_shapes = qr_tune_count(e->be->tune);
     e->limits.n_ranks = qr_model_share(e->model)->size;
     return qr_engine_agree(comm, &a, err);
@@ -112,7 +113,7 @@ static int foresee(void *user, const struct qr_model_plan *plan, struct qr_err *
 {
     const struct qr_engine *e = user;
     struct qr_engine_limits limits;
-    return qr_engine_foresee(&limits, &e->config, plan, e->be->mem->available(), err);
+    return qr_engine_foresee(&limits, &e->config, plan, qr_engine_available(&e->config, e->be), err);
 }
 
 static const char *why_no_embeddings(const struct qr_engine *e)
@@ -149,7 +150,9 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     if (options.tune == QR_TUNE_NOW)
         qr_model_tune_and_save(e->model, e->be, c->step_tokens_max);
     size_t act_bytes = 0;
-    rc = plan_memory(e, &act_bytes, err);
+    rc = qr_tier_admit(e, err);
+    if (rc == 0)
+        rc = plan_memory(e, &act_bytes, err);
     if (rc == 0)
         rc = make_scheduler(e, err);
     if (rc != 0)
@@ -157,6 +160,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     e->kv_mem = e->be->mem->alloc((size_t)e->limits.kv_bytes);
     e->act_mem = qr_model_act_alloc(e->model, e->be, act_bytes);
     qr_backend_spread(e->be, e->kv_mem, (size_t)e->limits.kv_bytes);
+    qr_tier_open(e);
     if (e->be->mem->host)
         qr_pages_watch(&e->pages, e->kv_mem, (size_t)e->limits.kv_bytes);
     else if (!qr_ahead_can(e->be, qr_model_config(e->model)))
@@ -193,6 +197,7 @@ static void close_all(struct qr_engine *e)
         qr_kv_pool_free(e->pool);
     if (e->logits)
         e->be->mem->host_free(e->logits);
+    qr_tier_close(e);
     if (e->kv_mem)
         e->be->mem->free(e->kv_mem);
     qr_model_act_free(e->model, e->be, e->act_mem);
@@ -584,6 +589,7 @@ static bool plan_step(struct qr_engine *e, int64_t now)
 {
     qr_sched_limit_mixed(e->sched, qr_pace_tokens(&e->pace, qr_sched_n_decode(e->sched), qr_sched_prompt_tokens(e->sched)));
     const bool any = qr_sched_plan(e->sched, &e->plan, now);
+    qr_tier_move(e);
     mark(e, QR_PART_PLAN);
     return any;
 }

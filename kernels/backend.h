@@ -36,6 +36,8 @@ struct qr_mem_ops {
     /* For who does not wait: fetch is get into memory of host_alloc, which is filled some time later; at a mark (0 .. QR_MARKS - 1, a new one in place of the
      * one before) everything asked for until now will be done, and wait returns when it is. */
     void (*fetch)(struct qr_queue *q, void *host, const void *from, size_t n_bytes);
+    /* fetch the other way: memory of host_alloc, as what was asked for before leaves it, is read some time later. */
+    void (*send)(struct qr_queue *q, void *to, const void *host, size_t n_bytes);
     void (*mark)(struct qr_queue *q, int32_t which);
     void (*wait)(struct qr_queue *q, int32_t which);
     /* What is launched between the two is not done, but kept to be repeated as often as one likes, with these very arguments and what the memory behind them

@@ -11,7 +11,11 @@
  *
  * A block's record is one 64-byte line and its tokens right behind it, so a block of 16 tokens is a pair of lines, which memory
  * delivers together; its hashes lie apart. One open-addressing table of 8-byte slots (linear probing, deletion by shifting
- * back, so there are no tombstones to collect), two circular lists with sentinels.
+ * back, so there are no tombstones to collect), circular lists with sentinels.
+ *
+ * Blocks of the second tier are records behind those of the first and have ids from n_blocks on. An entry is one block's, of either tier; when it
+ * changes the tier, record, tokens and place in the table go to the other block, and it keeps its uid. Who remembers the old id finds something else
+ * there and asks the table.
  */
 #ifndef QR_KVCACHE_KV_INTERNAL_H
 #define QR_KVCACHE_KV_INTERNAL_H
@@ -48,15 +52,18 @@ struct qr_kv_slot {
 
 struct qr_kv_pool {
     int32_t n_blocks, block_tokens;
+    int32_t n_host;             /* blocks of the second tier: ids n_blocks .. n_blocks + n_host - 1 */
     bool prefix_cache;
-    uint32_t slot_mask;         /* slots - 1; slots >= 4 * n_blocks */
+    uint32_t slot_mask;         /* slots - 1; slots >= 4 * blocks of both tiers */
     uint64_t hash_keep;         /* all ones; tests clear bits of it to force collisions */
     uint64_t uid_last;
-    int32_t n_free, n_cached, n_ever_used;
-    int64_t n_evicted, query_tokens, hit_tokens;
-    char *record;               /* owned [n_blocks + 2][record_bytes]: a qr_kv_block and its tokens; the last two head the lists */
+    int32_t n_free, n_cached, n_ever_used, n_host_free, n_host_cached;
+    int64_t n_evicted, n_out, n_in, query_tokens, hit_tokens;
+    char *record;               /* owned [n_blocks + n_host + 4][record_bytes]: a qr_kv_block and its tokens; the last four head the lists */
     size_t record_bytes;
-    struct qr_kv_origin *origin; /* owned [n_blocks], with the prefix cache */
+    struct qr_kv_origin *origin; /* owned [n_blocks + n_host], with the prefix cache */
+    struct qr_kv_move *move;    /* owned [2 * n_blocks], with a second tier */
+    int32_t n_moves;
     struct qr_kv_slot *slot;    /* owned [slot_mask + 1] */
     struct qr_hash_secret secret;
 };
@@ -66,14 +73,30 @@ static inline struct qr_kv_block *qr_kv_at(const struct qr_kv_pool *p, int32_t b
     return (struct qr_kv_block *)(p->record + (size_t)b * p->record_bytes);
 }
 
-static inline int32_t qr_kv_free_head(const struct qr_kv_pool *p)
+static inline int32_t qr_kv_n_all(const struct qr_kv_pool *p)
 {
-    return p->n_blocks;
+    return p->n_blocks + p->n_host;
 }
 
-static inline int32_t qr_kv_cached_head(const struct qr_kv_pool *p)
+/* Heads of the lists of block b's tier. */
+static inline int32_t qr_kv_free_head(const struct qr_kv_pool *p, int32_t b)
 {
-    return p->n_blocks + 1;
+    return qr_kv_n_all(p) + (b < p->n_blocks ? 0 : 2);
+}
+
+static inline int32_t qr_kv_cached_head(const struct qr_kv_pool *p, int32_t b)
+{
+    return qr_kv_free_head(p, b) + 1;
+}
+
+static inline int32_t *qr_kv_n_free(struct qr_kv_pool *p, int32_t b)
+{
+    return b < p->n_blocks ? &p->n_free : &p->n_host_free;
+}
+
+static inline int32_t *qr_kv_n_cached(struct qr_kv_pool *p, int32_t b)
+{
+    return b < p->n_blocks ? &p->n_cached : &p->n_host_cached;
 }
 
 /* Puts block b in front of `at`; with `at` a sentinel that is the end of its list. */
@@ -95,6 +118,12 @@ static inline void qr_kv_unlink(struct qr_kv_pool *p, int32_t b)
 
 /* Takes an indexed block out of the table and makes its content unknown. It stays on whatever list it is on. */
 void qr_kv_index_drop(struct qr_kv_pool *p, int32_t block);
+
+/* The entry that is block `from` becomes block `to`, which was none. Lists and references are the caller's. */
+void qr_kv_index_move(struct qr_kv_pool *p, int32_t from, int32_t to);
+
+/* A block of the second tier whose content is known elsewhere, or was given up, and that nobody holds: from its list to the free ones. */
+void qr_kv_host_free(struct qr_kv_pool *p, int32_t block);
 
 /* NULL, or what is wrong with the index. Part of qr_kv_pool_check. */
 const char *qr_kv_index_check(const struct qr_kv_pool *p);

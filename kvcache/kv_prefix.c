@@ -153,7 +153,7 @@ static void take_run(struct qr_kv_pool *p, struct look_up *u)
     int32_t next = qr_kv_at(p, u->run_newest)->next, prev = qr_kv_at(p, u->run_oldest)->prev;
     qr_kv_at(p, prev)->next = next;
     qr_kv_at(p, next)->prev = prev;
-    p->n_cached -= u->n_run;
+    *qr_kv_n_cached(p, u->run_newest) -= u->n_run; /* neighbours are of one tier */
     u->n_run = 0;
     u->run_oldest = -1;
 }
@@ -239,6 +239,11 @@ bool qr_kv_prefix_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, str
     from->hash = qr_kv_chain(p, from->parent, tokens);
     x->parent_uid = parent_uid;
     int32_t same = find_entry(p, from->hash, parent_uid, salt, tokens);
+    if (same >= p->n_blocks && qr_kv_at(p, same)->refs == 0) { /* computed again: the slower copy is of no use */
+        qr_kv_index_move(p, same, block);
+        qr_kv_host_free(p, same);
+        return true;
+    }
     if (same >= 0) {
         x->uid = qr_kv_at(p, same)->uid;
         x->head = qr_kv_at(p, same)->head;
@@ -259,7 +264,7 @@ bool qr_kv_prefix_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, str
 const int32_t *qr_kv_prefix_tokens(const struct qr_kv_pool *p, int32_t block)
 {
     QR_ASSERT(p != NULL);
-    QR_ASSERT(block >= 0 && block < p->n_blocks);
+    QR_ASSERT(block >= 0 && block < qr_kv_n_all(p));
     return qr_kv_at(p, block)->indexed ? tokens_of(p, block) : NULL;
 }
 
@@ -274,7 +279,7 @@ static uint32_t slot_of(const struct qr_kv_pool *p, int32_t block)
 void qr_kv_index_drop(struct qr_kv_pool *p, int32_t block)
 {
     QR_ASSERT(p != NULL);
-    QR_ASSERT(block >= 0 && block < p->n_blocks && qr_kv_at(p, block)->indexed);
+    QR_ASSERT(block >= 0 && block < qr_kv_n_all(p) && qr_kv_at(p, block)->indexed);
     uint32_t hole = slot_of(p, block);
     QR_ASSERT(p->slot[hole].block == block);
     for (uint32_t i = (hole + 1) & p->slot_mask; p->slot[i].block >= 0; i = (i + 1) & p->slot_mask) {
@@ -289,18 +294,46 @@ void qr_kv_index_drop(struct qr_kv_pool *p, int32_t block)
     qr_kv_at(p, block)->uid = 0;
 }
 
+void qr_kv_index_move(struct qr_kv_pool *p, int32_t from, int32_t to)
+{
+    QR_ASSERT(p != NULL && from != to);
+    QR_ASSERT(qr_kv_at(p, from)->indexed && !qr_kv_at(p, to)->indexed);
+    struct qr_kv_block *x = qr_kv_at(p, to), *old = qr_kv_at(p, from);
+    const uint32_t at = slot_of(p, from);
+    QR_ASSERT(p->slot[at].block == from);
+    p->slot[at].block = to;
+    p->origin[to] = p->origin[from];
+    memcpy(tokens_of(p, to), tokens_of(p, from), (size_t)p->block_tokens * sizeof(int32_t));
+    memcpy(x->member, old->member, sizeof x->member);
+    x->uid = old->uid;
+    x->parent_uid = old->parent_uid;
+    x->place = old->place;
+    x->head = old->head == from ? to : old->head;
+    x->indexed = true;
+    if (x->place > 0)
+        qr_kv_at(p, x->head)->member[x->place - 1] = to;
+    old->indexed = false;
+    old->uid = 0;
+}
+
+static void clear_cached(struct qr_kv_pool *p, int32_t tier)
+{
+    while (*qr_kv_n_cached(p, tier) > 0) {
+        int32_t b = qr_kv_at(p, qr_kv_cached_head(p, tier))->next;
+        qr_kv_unlink(p, b);
+        --*qr_kv_n_cached(p, tier);
+        qr_kv_index_drop(p, b);
+        qr_kv_link_before(p, qr_kv_free_head(p, tier), b);
+        ++*qr_kv_n_free(p, tier);
+    }
+}
+
 void qr_kv_prefix_clear(struct qr_kv_pool *p)
 {
     QR_ASSERT(p != NULL);
-    while (p->n_cached > 0) {
-        int32_t b = qr_kv_at(p, qr_kv_cached_head(p))->next;
-        qr_kv_unlink(p, b);
-        p->n_cached--;
-        qr_kv_index_drop(p, b);
-        qr_kv_link_before(p, qr_kv_free_head(p), b);
-        p->n_free++;
-    }
-    for (int32_t b = 0; b < p->n_blocks; b++) {
+    clear_cached(p, 0);
+    clear_cached(p, p->n_blocks);
+    for (int32_t b = 0; b < qr_kv_n_all(p); b++) {
         if (qr_kv_at(p, b)->indexed)
             qr_kv_index_drop(p, b);
         qr_kv_at(p, b)->uid = 0; /* private copies of entries that are gone */
@@ -313,7 +346,7 @@ const char *qr_kv_index_check(const struct qr_kv_pool *p)
     int32_t n_indexed = 0, n_slots = 0;
     for (uint32_t i = 0; i <= p->slot_mask; i++)
         n_slots += p->slot[i].block >= 0;
-    for (int32_t b = 0; b < p->n_blocks; b++) {
+    for (int32_t b = 0; b < qr_kv_n_all(p); b++) {
         const struct qr_kv_block *x = qr_kv_at(p, b);
         if (!x->indexed)
             continue;

@@ -115,6 +115,15 @@ static int32_t blocks_promised(const struct qr_sched *s)
     return n;
 }
 
+/* Blocks found that lie where they can be computed with. */
+static int32_t blocks_here(const struct qr_sched *s, const struct qr_seq *q)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < q->n_blocks; i++)
+        n += !qr_kv_is_host(s->pool, q->blocks[i]);
+    return n;
+}
+
 /* Is there room for what x (whose found blocks are referenced already) still needs? Alone, it always fits. */
 static bool has_room(const struct qr_sched *s, const struct qr_sched_slot *x, int32_t n_blocks_found)
 {
@@ -153,11 +162,14 @@ static bool admit(struct qr_sched *s, int32_t seq, int32_t donor, struct qr_plan
     bool from_donor = donor >= 0 && q->n_computed < q->n_prompt - 1;
     if (from_donor)
         start_from_donor(s, x, &s->slot[donor].seq);
-    if (!has_room(s, x, q->n_blocks)) {
+    if (!has_room(s, x, blocks_here(s, q))) {
         qr_seq_release_blocks(s, x);
         q->n_computed = 0;
         return false;
     }
+    for (int32_t i = 0; i < q->n_blocks; i++)
+        if (qr_kv_is_host(s->pool, q->blocks[i]))
+            q->blocks[i] = qr_kv_bring(s->pool, q->blocks[i]);
     note_admission(s, x, from_donor, now_us);
     qr_seq_move(s, seq, QR_SEQ_PREFILL);
     if (from_donor && q->n_computed % s->block_tokens != 0) {

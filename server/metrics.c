@@ -143,6 +143,18 @@ static void put_config(struct out *o, const struct qr_engine_limits *l)
     put_one(o, "quire_context_max_tokens", "gauge", "Longest sequence.", l->ctx_max);
 }
 
+static void put_host_tier(struct out *o, const struct qr_stats *t, const struct qr_engine_limits *l)
+{
+    const double block_bytes = (double)l->kv_token_bytes * l->block_tokens;
+    if (t->kv.n_host == 0)
+        return;
+    put_one(o, "quire_kv_host_blocks_total", "gauge", "Blocks of the cache's second tier, in the host's memory.", t->kv.n_host);
+    put_one(o, "quire_kv_host_blocks_cached", "gauge", "Those with content.", t->kv.n_host_cached);
+    put_one(o, "quire_kv_host_hit_tokens_total", "counter", "Prompt tokens found there.", (double)t->kv.n_in * l->block_tokens);
+    put_one(o, "quire_kv_host_out_bytes_total", "counter", "Bytes of blocks that went there.", (double)t->kv.n_out * block_bytes);
+    put_one(o, "quire_kv_host_in_bytes_total", "counter", "Bytes of blocks that came back.", (double)t->kv.n_in * block_bytes);
+}
+
 /* One family: a sample for each adapter that is there. A name may be there twice while the older one's last requests run, so ids tell them apart. */
 static void put_adapters(struct out *o, const struct qr_adapter_info *info, int32_t n, const char *name, const char *type, const char *help,
                          double (*value)(const struct qr_adapter_info *a))
@@ -240,6 +252,7 @@ void qr_metrics_put(struct qr_buf *out, struct qr_server *s)
         put_counters(&o, &stats);
         put_histograms(&o, &stats);
         put_config(&o, qr_engine_limits(s->model.engine));
+        put_host_tier(&o, &stats, qr_engine_limits(s->model.engine));
         put_lora(&o, s->model.engine);
     }
     qr_buf_release(&o.labels);

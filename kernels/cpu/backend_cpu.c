@@ -92,8 +92,8 @@ static void host_mark(struct qr_queue *q, int32_t which)
 }
 
 const struct qr_mem_ops qr_host_mem = {.host = true, .alloc = host_alloc, .free = qr_free_aligned, .zero = host_zero, .put = host_put, .get = host_put,
-                                       .copy = host_copy, .stage = host_stage, .sync = host_sync, .fetch = host_put, .mark = host_mark, .wait = host_mark,
-                                       .host_alloc = host_alloc,
+                                       .copy = host_copy, .stage = host_stage, .sync = host_sync, .fetch = host_put, .send = host_put, .mark = host_mark,
+                                       .wait = host_mark, .host_alloc = host_alloc,
                                        .host_free = qr_free_aligned, .available = qr_memory_available};
 
 /* ---- levels ---- */

@@ -123,6 +123,12 @@ static void device_fetch(struct qr_queue *q, void *host, const void *from, size_
         QR_CUDA_CHECK(cudaMemcpyAsync(host, from, n_bytes, cudaMemcpyDeviceToHost, q->stream));
 }
 
+static void device_send(struct qr_queue *q, void *to, const void *host, size_t n_bytes)
+{
+    if (n_bytes > 0)
+        QR_CUDA_CHECK(cudaMemcpyAsync(to, host, n_bytes, cudaMemcpyHostToDevice, q->stream));
+}
+
 _Static_assert(QR_CUDA_MARKS == QR_MARKS, "an event for each");
 
 static void device_mark(struct qr_queue *q, int32_t which)
@@ -207,7 +213,7 @@ static int64_t device_available(void)
 
 static const struct qr_mem_ops device_mem = {
     .host = false, .alloc = device_alloc, .free = device_free, .zero = device_zero, .put = device_put, .get = device_get, .copy = device_copy,
-    .stage = device_stage, .sync = device_sync, .fetch = device_fetch, .mark = device_mark, .wait = device_wait,
+    .stage = device_stage, .sync = device_sync, .fetch = device_fetch, .send = device_send, .mark = device_mark, .wait = device_wait,
     .record_begin = record_begin, .record_end = record_end, .repeat = device_repeat, .record_free = record_free, .host_alloc = pinned_alloc,
     .host_free = pinned_free, .available = device_available};
 

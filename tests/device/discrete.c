@@ -23,7 +23,6 @@
 #define GAP (16 * PAGE)               /* between two allocations */
 #define OFFSET RANGE_BYTES
 #define STAGE_BYTES ((size_t)64 << 20)
-#define LATE_MAX 16
 #define MEMORY_BYTES ((int64_t)2 << 30) /* that the device says it has */
 
 struct qr_queue {
@@ -35,8 +34,8 @@ struct qr_queue {
         void *host, *data;
         size_t n_bytes;
         int32_t mark;       /* -1: no mark is behind it yet */
-    } late[LATE_MAX];
-    int32_t n_late;
+    } *late;                /* owned [late_max] */
+    int32_t n_late, late_max;
 };
 
 /* ---- memory ---- */
@@ -125,7 +124,10 @@ static void device_get(struct qr_queue *q, void *host, const void *from, size_t 
 
 static void device_fetch(struct qr_queue *q, void *host, const void *from, size_t n_bytes)
 {
-    QR_ASSERT(q->n_late < LATE_MAX);
+    if (q->n_late == q->late_max) {
+        q->late_max = 2 * q->late_max + 16;
+        q->late = qr_realloc(q->late, (size_t)q->late_max, sizeof *q->late);
+    }
     struct late *l = &q->late[q->n_late++];
     *l = (struct late){host, memcpy(qr_alloc(n_bytes, 1), real(from, "fetch", "from"), n_bytes), n_bytes, -1};
     memset(host, 0xee, n_bytes);
@@ -155,6 +157,20 @@ static void device_wait(struct qr_queue *q, int32_t which)
     q->n_late = kept;
 }
 
+/* What is on its way to where this is read comes first, as in any queue; the host sees none of it, so it keeps looking as if it were still under way. */
+static void device_send(struct qr_queue *q, void *to, const void *host, size_t n_bytes)
+{
+    uint8_t *there = real(to, "send", "to");
+    memcpy(there, host, n_bytes);
+    for (int32_t i = 0; i < q->n_late; i++) {
+        const struct late *l = &q->late[i];
+        const uint8_t *from = host, *at = l->host;
+        for (size_t k = 0; k < l->n_bytes; k++)
+            if (at + k >= from && at + k < from + n_bytes)
+                there[at + k - from] = ((const uint8_t *)l->data)[k];
+    }
+}
+
 static void device_copy(struct qr_queue *q, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t row_bytes, int64_t n_rows)
 {
     (void)q;
@@ -179,8 +195,8 @@ static int64_t device_available(void)
 
 static const struct qr_mem_ops device_mem = {
     .host = false, .alloc = device_alloc, .free = device_free, .zero = device_zero, .put = device_put, .get = device_get, .copy = device_copy,
-    .stage = device_stage, .sync = device_sync, .fetch = device_fetch, .mark = device_mark, .wait = device_wait, .host_alloc = pinned_alloc,
-    .host_free = qr_free_aligned, .available = device_available};
+    .stage = device_stage, .sync = device_sync, .fetch = device_fetch, .send = device_send, .mark = device_mark, .wait = device_wait,
+    .host_alloc = pinned_alloc, .host_free = qr_free_aligned, .available = device_available};
 
 /* ---- arguments ---- */
 
@@ -410,6 +426,7 @@ static void queue_close(struct qr_queue *q)
     qr_sampler_release(&q->sampler);
     for (int32_t i = 0; i < q->n_late; i++)
         qr_free(q->late[i].data);
+    qr_free(q->late);
     qr_free_aligned(q->staged);
     qr_free(q);
 }

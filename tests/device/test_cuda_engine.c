@@ -3,7 +3,7 @@
 
 #include "tests/cuda_emu/emu.h"
 #include "tests/device/device.h"
-#include "tests/engine/harness.h"
+#include "tests/engine/cases.h"
 #include "tests/model/rig.h"
 
 enum { N_REQUESTS = 4, N_PROMPT = 4 };
@@ -109,5 +109,21 @@ Test(cuda_engine, a_step_is_one_graph_waits_once_for_the_step_before_it_and_allo
     ask(&w, &plain, &s, prompt, N_PROMPT, 1);
     world_close(&w);
     cr_assert(answers_equal(&plain.answer[0], &together[2].answer[0]), "launched one by one");
+    small_model_remove(&model);
+}
+
+Test(cuda_engine, a_prompt_comes_back_from_pinned_memory, .timeout = 60)
+{
+    struct setup setup;
+    if (!data_path("models/stories260K"))
+        cr_skip_test("no conformance data (QUIRE_DATA)");
+    use_emulated();
+    const struct temp_model model = small_model();
+    setup_init(&setup, model.dir + 1);
+    setup.device = "cuda";
+    setup.compute = QR_COMPUTE_BF16;
+    setup.config.running_max = 4;
+    setup.config.block_tokens = 4;
+    check_second_tier(&setup);
     small_model_remove(&model);
 }

@@ -72,6 +72,17 @@ Test(engine, answers_on_a_device_as_on_the_processor)
         }
 }
 
+Test(engine, a_prompt_comes_back_from_the_second_tier_of_a_devices_cache)
+{
+    if (!data_path("models/stories260K"))
+        cr_skip_test("no conformance data (QUIRE_DATA)");
+    struct setup s;
+    use_discrete("ref", NULL);
+    setup_init(&s, "models/stories260K");
+    s.device = "cuda";
+    check_second_tier(&s);
+}
+
 /* A step is launched before the ids of the one before it are known: that shows in nothing, whatever ends when, is cancelled, preempted, shared or cut. */
 Test(engine, answers_on_a_device_that_draws_do_not_depend_on_what_else_runs, .timeout = 120)
 {
@@ -107,6 +118,7 @@ Test(engine, answers_on_a_device_that_draws_do_not_depend_on_what_else_runs, .ti
         s.config.prefix_cache = ways[i].prefix_cache;
         s.config.policy = ways[i].policy;
         s.config.ctx_max = ways[i].kv_tokens ? 256 : 0;
+        s.config.kv_host_bytes = ways[i].kv_tokens ? 1 << 18 : 0;
         run_together(got, k, &s, 7 + (uint64_t)i, &st);
         for (int c = 0; c < N_CASES; c++)
             for (int32_t n = 0; n < k[c].n_choices; n++)

@@ -154,6 +154,7 @@ def test_what_cannot_be_shared_out_is_refused_once_and_says_what_to_do():
     for args, status, words in [(['--tensor-parallel', '5'], 4, ['5 ranks', '4 key-value heads', '--tensor-parallel 4']),
                                 (['--tensor-parallel', '2', '--cpus', '0'], 2, ['--cpus', 'taskset -c 0']),
                                 (['--tensor-parallel', '2', '--tune', 'now'], 2, ['--tune now', 'cached']),
+                                (['--tensor-parallel', '2', '--kv-host-gib', '0.001'], 4, ['--kv-host-gib', 'without']),
                                 (['--tensor-parallel', '2', '--kv-tokens', '1', '--max-len', '500'], 5, ['does not fit'])]:
         rc, out, err = run('generate', '--model', STORIES, *args, '--prompt-ids', '1')
         assert rc == status and out == '' and err.count('\n') == 1 and all(w in err for w in words), (args, rc, err)

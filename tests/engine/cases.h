@@ -98,6 +98,41 @@ static inline void run_together(struct flight *got, const struct kase *k, const 
     qr_free(noise);
 }
 
+/* A prompt whose blocks had to leave the cache for others is asked again: they come back from the host's memory, and so does the answer. */
+static inline void check_second_tier(const struct setup *setup)
+{
+    enum { ASKED = 4 };
+    const int32_t block = setup->config.block_tokens, n = 2 * block + block / 2;
+    static struct flight f[ASKED];
+    struct setup s = *setup;
+    struct qr_sampling greedy;
+    struct qr_stats st;
+    struct world w;
+    int32_t prompt[PROMPT_MAX];
+    QR_ASSERT(n <= PROMPT_MAX);
+    s.config.kv_tokens = s.config.ctx_max = 4 * block; /* a request takes three */
+    s.config.step_tokens_max = 64;
+    s.config.kv_host_bytes = 1 << 20;
+    qr_sampling_init(&greedy);
+    greedy.temperature = 0;
+    greedy.max_tokens = 2;
+    greedy.n_logprobs = 1;
+    greedy.ignore_eos = true;
+    world_open(&w, &s);
+    for (int k = 0; k < ASKED; k++) { /* the last prompt is the first one */
+        for (int i = 0; i < n; i++)
+            prompt[i] = 3 + (17 * (k % (ASKED - 1)) + 5 * i) % 500;
+        ask(&w, &f[k], &greedy, prompt, n, 1);
+    }
+    world_settle(&w, &st);
+    world_close(&w);
+    cr_assert_eq(f[0].n_cached, 0);
+    cr_assert_eq(f[ASKED - 1].n_cached, 2 * block);
+    cr_assert_eq(st.kv.n_in, 2, "%lld blocks came back", (long long)st.kv.n_in);
+    cr_assert(st.kv.n_out >= 4 && st.kv.n_evicted == 0, "%lld blocks left", (long long)st.kv.n_out);
+    cr_assert(answers_equal(&f[0].answer[0], &f[ASKED - 1].answer[0]));
+}
+
 static inline void compare(const struct flight *want, const struct flight *got, const struct kase *k, const char *how)
 {
     for (int c = 0; c < N_CASES; c++)

@@ -389,3 +389,147 @@ Test(kv_prefix, agrees_with_a_plain_list_of_prefixes)
     }
     qr_kv_pool_free(p);
 }
+
+/* ---- two tiers ---- */
+
+static struct qr_kv_pool *new_tiers(int32_t n_blocks, int32_t n_host)
+{
+    struct qr_hash_secret secret;
+    qr_hash_secret_seeded(&secret, 4);
+    return qr_kv_pool_new_tiers(n_blocks, n_host, P, true, &secret);
+}
+
+Test(kv_tiers, an_evicted_block_goes_to_the_second_tier_and_comes_back)
+{
+    struct qr_kv_pool *p = new_tiers(2, 3);
+    int32_t tokens[2 * P], blocks[2], taken[2], got[2], n = 0, n_hashed = 0;
+    struct qr_hash128 hashes[2];
+    struct qr_kv_stats s;
+    count_up(tokens, 2 * P, 0);
+    compute(p, blocks, tokens, 2, salt_a);
+    release(p, blocks, 2);
+    for (int i = 0; i < 2; i++)
+        taken[i] = qr_kv_alloc(p);
+    const struct qr_kv_move *move = qr_kv_moves(p, &n);
+    cr_assert_eq(n, 2);
+    cr_assert(move[0].from == blocks[1] && move[1].from == blocks[0], "tails before heads");
+    cr_assert(qr_kv_is_host(p, move[0].to) && qr_kv_is_host(p, move[1].to) && move[0].to != move[1].to);
+    const int32_t there[2] = {move[1].to, move[0].to};
+    qr_kv_moved(p);
+    expect(p, 0, 0, 2);
+    release(p, taken, 2);
+    cr_assert_eq(qr_kv_prefix_find(p, got, 2, tokens, 2 * P, salt_a, hashes, &n_hashed), 2);
+    cr_assert_eq(memcmp(got, there, sizeof got), 0);
+    for (int i = 0; i < 2; i++)
+        got[i] = qr_kv_bring(p, got[i]);
+    move = qr_kv_moves(p, &n);
+    cr_assert(n == 2 && move[0].from == there[0] && move[0].to == got[0] && move[1].from == there[1] && move[1].to == got[1]);
+    qr_kv_moved(p);
+    expect(p, 0, 0, 2);
+    cr_assert_eq(found(p, tokens, 2 * P, salt_a), 2);
+    release(p, got, 2);
+    qr_kv_pool_stats(p, &s);
+    cr_assert(s.n_host == 3 && s.n_host_cached == 0 && s.n_out == 2 && s.n_in == 2 && s.n_evicted == 0);
+    qr_kv_pool_free(p);
+}
+
+Test(kv_tiers, the_least_recent_of_both_tiers_is_given_up_and_who_is_held_is_not)
+{
+    struct qr_kv_pool *p = new_tiers(1, 2);
+    int32_t tokens[5][P], block, held, n_hashed = 0;
+    struct qr_hash128 hash;
+    struct qr_kv_stats s;
+    for (int k = 0; k < 4; k++) {
+        count_up(tokens[k], P, 10 * k);
+        compute(p, &block, tokens[k], 1, salt_a);
+        release(p, &block, 1);
+        qr_kv_moved(p);
+    }
+    cr_assert_eq(found(p, tokens[0], P, salt_a), 0, "three blocks hold three contents");
+    for (int k = 1; k < 4; k++)
+        cr_assert_eq(found(p, tokens[k], P, salt_a), 1);
+    qr_kv_pool_stats(p, &s);
+    cr_assert(s.n_evicted == 1 && s.n_out == 3);
+    cr_assert_eq(qr_kv_prefix_find(p, &held, 1, tokens[1], P, salt_a, &hash, &n_hashed), 1);
+    for (int k = 4; k < 8; k++) { /* whatever comes, what is held stays */
+        count_up(tokens[4], P, 10 * k);
+        compute(p, &block, tokens[4], 1, salt_a);
+        release(p, &block, 1);
+        qr_kv_moved(p);
+    }
+    cr_assert(qr_kv_is_host(p, held));
+    cr_assert_eq(found(p, tokens[1], P, salt_a), 1);
+    cr_assert_null(qr_kv_pool_check(p));
+    qr_kv_unref(p, held);
+    qr_kv_pool_free(p);
+}
+
+Test(kv_tiers, what_is_computed_again_takes_the_place_of_its_slower_copy)
+{
+    struct qr_kv_pool *p = new_tiers(2, 2);
+    int32_t tokens[2 * P], blocks[2], again[2];
+    struct qr_kv_stats s;
+    count_up(tokens, 2 * P, 0);
+    compute(p, blocks, tokens, 2, salt_a);
+    release(p, blocks, 2);
+    for (int i = 0; i < 2; i++)
+        again[i] = qr_kv_alloc(p);
+    for (int i = 0; i < 2; i++)
+        cr_assert(qr_kv_prefix_enter(p, again[i], i > 0 ? again[i - 1] : -1, salt_a, tokens + i * P));
+    expect(p, 0, 0, 2);
+    qr_kv_pool_stats(p, &s);
+    cr_assert(s.n_host_cached == 0 && s.n_out == 2 && s.n_in == 0);
+    qr_kv_prefix_clear(p);
+    cr_assert_eq(found(p, tokens, P, salt_a), 0);
+    cr_assert_null(qr_kv_pool_check(p));
+    qr_kv_pool_free(p);
+}
+
+/* Contents are simulated: a block of either tier holds the digest of its prefix, moves carry it. Whatever is found holds the digest that its tokens spell. */
+Test(kv_tiers, blocks_found_hold_what_their_prefix_spells_wherever_they_were)
+{
+    enum { N = 20, HOST = 25, DEPTH = 12, HELD = 3 };
+    struct qr_rng rng = {.seed = qr_rng_seed_random() % 1000003};
+    cr_log_info("seed %llu", (unsigned long long)rng.seed);
+    struct qr_kv_pool *p = new_tiers(N, HOST);
+    int64_t content[N + HOST] = {0};
+    int32_t held[HELD][DEPTH], n_held[HELD] = {0};
+    struct qr_kv_stats s;
+    for (int op = 0; op < 5000; op++) {
+        int32_t k = (int32_t)qr_rng_below(&rng, HELD), tokens[DEPTH * P], n_hashed = 0, n_moves = 0;
+        int64_t spelt[DEPTH], digest = 1;
+        struct qr_hash128 hashes[DEPTH];
+        release(p, held[k], n_held[k]);
+        for (int i = 0; i < DEPTH * P; i++)
+            tokens[i] = i % P == 0 ? (int32_t)qr_rng_below(&rng, 12) / 9 : 7;
+        for (int i = 0; i < DEPTH; i++)
+            spelt[i] = digest = 3 * digest + tokens[i * P];
+        int32_t n = qr_kv_prefix_find(p, held[k], DEPTH, tokens, DEPTH * P, salt_a, hashes, &n_hashed), n_found = 0;
+        while (n_found < n && (!qr_kv_is_host(p, held[k][n_found]) || qr_kv_pool_available(p) > 0)) {
+            if (qr_kv_is_host(p, held[k][n_found]))
+                held[k][n_found] = qr_kv_bring(p, held[k][n_found]);
+            n_found++;
+        }
+        release(p, held[k] + n_found, n - n_found);
+        for (n = n_found; n < DEPTH && qr_kv_pool_available(p) > 0 && qr_rng_below(&rng, 12) > 0; n++)
+            held[k][n] = qr_kv_alloc(p);
+        const struct qr_kv_move *move = qr_kv_moves(p, &n_moves);
+        for (int32_t i = 0; i < n_moves; i++) {
+            content[move[i].to] = content[move[i].from];
+            content[move[i].from] = -1;
+        }
+        qr_kv_moved(p);
+        for (int32_t i = 0; i < n_found; i++)
+            cr_assert_eq(content[held[k][i]], spelt[i], "seed %llu op %d: block %d of %d", (unsigned long long)rng.seed, op, i, n_found);
+        for (int32_t i = n_found; i < n; i++) {
+            content[held[k][i]] = spelt[i];
+            qr_kv_prefix_enter(p, held[k][i], i > 0 ? held[k][i - 1] : -1, salt_a, tokens + i * P);
+        }
+        n_held[k] = n;
+        const char *broken = qr_kv_pool_check(p);
+        cr_assert_null(broken, "seed %llu op %d: %s", (unsigned long long)rng.seed, op, broken);
+    }
+    qr_kv_pool_stats(p, &s);
+    cr_assert(s.n_out > 100 && s.n_in > 100 && s.n_evicted > 0, "%lld out, %lld in", (long long)s.n_out, (long long)s.n_in);
+    qr_kv_pool_free(p);
+}

@@ -21,7 +21,7 @@
 #define WORLD_CTX_MAX 72
 #define WORLD_SEQS_MAX 64
 #define WORLD_BLOCKS_MAX 128
-#define WORLD_SLOTS_MAX 1024
+#define WORLD_SLOTS_MAX 1280
 #define WORLD_VOCAB 3 /* few tokens: many prefixes are equal by chance */
 
 struct world_row {
@@ -45,13 +45,13 @@ struct world {
     uint32_t (*draw)(void *source, uint32_t n); /* uniform in [0, n) */
     void *source;
     struct qr_sched_config config;
-    int32_t n_blocks, block_tokens;
+    int32_t n_blocks, n_host, block_tokens;
     bool prefix_cache, zombies_ok;
     int32_t mixed_max; /* prompt tokens beside decode rows */
     struct qr_kv_pool *pool;
     struct qr_sched *sched;
     struct qr_plan plan;
-    struct world_row kv[WORLD_SLOTS_MAX];
+    struct world_row kv[WORLD_SLOTS_MAX]; /* the second tier's blocks behind the others */
     struct world_seq seq[WORLD_SEQS_MAX]; /* by the scheduler's index */
     int32_t tokens[WORLD_SEQS_MAX][WORLD_CTX_MAX + 1];
     bool row_used[WORLD_SEQS_MAX];
@@ -59,7 +59,7 @@ struct world {
     int64_t now_us, n_preempted_gone, n_recomputed;
     uint64_t next_id;
     struct {
-        int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions;
+        int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions, out, in;
     } total;
     char broken[160]; /* empty while all is well */
 };
@@ -104,6 +104,7 @@ static inline void world_draw_config(struct world *w)
     w->n_blocks = 2 + (int32_t)world_below(w, w->block_tokens == 1 ? 100 : 24);
     w->prefix_cache = world_below(w, 4) != 0;
     w->zombies_ok = world_below(w, 4) == 0;
+    w->n_host = w->prefix_cache && world_below(w, 2) ? 1 + (int32_t)world_below(w, 2 * (uint32_t)w->n_blocks) : 0;
     *c = (struct qr_sched_config){
         .running_max = 1 + (int32_t)world_below(w, 8),
         .waiting_max = 1 + (int32_t)world_below(w, 16),
@@ -125,7 +126,7 @@ static inline void world_init(struct world *w, uint32_t (*draw)(void *, uint32_t
     world_draw_config(w);
     struct qr_hash_secret secret;
     qr_hash_secret_seeded(&secret, world_below(w, 1000));
-    w->pool = qr_kv_pool_new(w->n_blocks, w->block_tokens, w->prefix_cache, &secret);
+    w->pool = qr_kv_pool_new_tiers(w->n_blocks, w->n_host, w->block_tokens, w->prefix_cache, &secret);
     if (world_below(w, 4) == 0) { /* 0 to 3 bits of hash: prefixes collide all the time */
         w->pool->hash_keep = world_below(w, 2) ? 0 : world_below(w, 8);
         w->total.forced_collisions = 1;
@@ -142,6 +143,8 @@ static inline void world_release(struct world *w)
     struct qr_kv_stats stats;
     qr_kv_pool_stats(w->pool, &stats);
     w->total.hit_tokens += stats.hit_tokens;
+    w->total.out += stats.n_out;
+    w->total.in += stats.n_in;
     qr_plan_release(&w->plan);
     qr_sched_free(w->sched);
     qr_kv_pool_stats(w->pool, &stats);
@@ -402,6 +405,26 @@ static inline void world_sample(struct world *w, const struct qr_plan_item *item
     }
 }
 
+static inline void world_copy(struct world *w, int32_t from, int32_t to)
+{
+    QR_ASSERT((to + 1) * w->block_tokens <= WORLD_SLOTS_MAX);
+    memcpy(&w->kv[to * w->block_tokens], &w->kv[from * w->block_tokens], (size_t)w->block_tokens * sizeof w->kv[0]);
+}
+
+/* Blocks change the tier; what they leave behind is nobody's. */
+static inline void world_move(struct world *w)
+{
+    int32_t n = 0;
+    const struct qr_kv_move *move = qr_kv_moves(w->pool, &n);
+    for (int32_t i = 0; i < n; i++) {
+        if (qr_kv_is_host(w->pool, move[i].from) == qr_kv_is_host(w->pool, move[i].to))
+            world_fail(w, "a move stays in its tier");
+        world_copy(w, move[i].from, move[i].to);
+        memset(&w->kv[move[i].from * w->block_tokens], 0xee, (size_t)w->block_tokens * sizeof w->kv[0]);
+    }
+    qr_kv_moved(w->pool);
+}
+
 static inline void world_step(struct world *w)
 {
     w->now_us += 1000;
@@ -410,13 +433,13 @@ static inline void world_step(struct world *w)
         qr_sched_limit_mixed(w->sched, w->mixed_max);
     }
     bool any = qr_sched_plan(w->sched, &w->plan, w->now_us);
+    world_move(w);
     world_check(w);
     world_check_plan(w, any);
     if (w->broken[0] != '\0' || !any)
         return;
-    size_t block_bytes = (size_t)w->block_tokens * sizeof w->kv[0];
     for (int32_t k = 0; k < w->plan.n_copies; k++)
-        memcpy(&w->kv[w->plan.copy[k].dst * w->block_tokens], &w->kv[w->plan.copy[k].src * w->block_tokens], block_bytes);
+        world_copy(w, w->plan.copy[k].src, w->plan.copy[k].dst);
     for (int32_t k = 0; k < w->plan.n_prefill + w->plan.n_decode; k++)
         world_compute(w, &w->plan.item[k]);
     qr_sched_commit(w->sched, &w->plan);

@@ -21,6 +21,11 @@ void qr_cuda_embed(struct qr_queue *q, const struct qr_embed_args *a);
 void qr_cuda_glu(struct qr_queue *q, const struct qr_glu_args *a);
 void qr_cuda_gather_rows(struct qr_queue *q, const struct qr_gather_args *a);
 
+/* family.cu */
+void qr_cuda_layer_norm(struct qr_queue *q, const struct qr_layer_norm_args *a);
+void qr_cuda_unit(struct qr_queue *q, const struct qr_unit_args *a);
+void qr_cuda_softcap(struct qr_queue *q, const struct qr_softcap_args *a);
+
 /* sample.cu */
 void qr_cuda_sample(struct qr_queue *q, const struct qr_sample_args *a);
 

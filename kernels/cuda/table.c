@@ -24,6 +24,9 @@ const struct qr_kernels qr_cuda_kernels = {
     .glu = qr_cuda_glu,
     .gather_rows = qr_cuda_gather_rows,
     .sample = qr_cuda_sample,
+    .layer_norm = qr_cuda_layer_norm,
+    .unit = qr_cuda_unit,
+    .softcap = qr_cuda_softcap,
 };
 
 const struct qr_backward qr_cuda_backward = {

@@ -252,7 +252,8 @@ static void check_softcap(const char *isa, struct qr_backend *be, struct qr_rows
     x[n_cols - 1] = 1e30f;
     double *wide = widen(x, ROWS * stride);
     const struct qr_stretches s = {.largest = largest, .sum = sum, .scale = scale, .stride = n_stretches};
-    const struct qr_softcap_args a = {.x = x, .stretches = &s, .stride = stride, .n_rows = ROWS, .n_cols = n_cols, .cap = cap};
+    const bool says = be->mem->host; /* of stretches */
+    const struct qr_softcap_args a = {.x = x, .stretches = says ? &s : NULL, .stride = stride, .n_rows = ROWS, .n_cols = n_cols, .cap = cap};
     be->k->softcap(be->queue, &a);
     for (int32_t n = 0; n < ROWS; n++)
         for (int32_t j = 0; j < n_stretches; j++) {
@@ -263,11 +264,11 @@ static void check_softcap(const char *isa, struct qr_backend *be, struct qr_rows
                 cr_assert(isnan(want) ? isnan(got) : fabs(got - want) <= gamma_n(10) * fabs(want), "%s: %d of row %d: %.9g, not %.9g", isa, i, n, got, want);
                 most = isnan(got) ? most : fmax(most, got);
             }
-            for (int32_t i = j * QR_LINEAR_STRETCH; i < end; i++)
+            for (int32_t i = j * QR_LINEAR_STRETCH; says && i < end; i++)
                 total += isnan(x[n * stride + i]) ? 0 : exp((double)scale[n] * ((double)x[n * stride + i] - most));
             const double got = (double)sum[n * n_stretches + j];
-            cr_assert((double)largest[n * n_stretches + j] == most, "%s: stretch %d of row %d", isa, j, n);
-            cr_assert(scale[n] > 0 ? fabs(got - total) <= 0x1p-18 * total : isnan(got), "%s: the sum of stretch %d of row %d", isa, j, n);
+            cr_assert(!says || (double)largest[n * n_stretches + j] == most, "%s: stretch %d of row %d", isa, j, n);
+            cr_assert(!says || (scale[n] > 0 ? fabs(got - total) <= 0x1p-18 * total : isnan(got)), "%s: the sum of stretch %d of row %d", isa, j, n);
         }
     qr_free(x), qr_free(largest), qr_free(sum), qr_free(wide);
 }

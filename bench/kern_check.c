@@ -199,6 +199,8 @@ static void check_product(struct check *c, struct qr_linear_case l)
 static void check_products(struct check *c)
 {
     static const enum qr_dtype rounded[] = {QR_W8, QR_W4, QR_W4_G128};
+    static const struct qr_linear_case large[] = {{96, 1024, 512, QR_BF16, true, false, 0}, {40, 520, 1024, QR_BF16, false, true, 0},
+                                                  {300, 1032, 520, QR_BF16, false, false, 0}, {17, 512, 513, QR_BF16, false, true, 0}};
     for (int i = 0; i < QR_COUNT(qr_linear_cases); i++) {
         struct qr_linear_case l = qr_linear_cases[i];
         if (!(l.use & QR_CASE_CHECK))
@@ -210,6 +212,8 @@ static void check_products(struct check *c)
             l.w = QR_BF16;
         }
     }
+    for (int i = 0; i < QR_COUNT(large); i++) /* what a library for products may take over */
+        check_product(c, large[i]);
 }
 
 /* ---- attention ---- */

@@ -284,6 +284,17 @@ static void run(struct bench *b, const char *only)
         bench_backward(b);
 }
 
+/* Who multiplies, and what the same bits in any batch cost. */
+static void print_plans(const struct qr_backend *be)
+{
+    const size_t size = (size_t)1 << 17;
+    char *text = qr_alloc(size, 1);
+    qr_backend_plans(be, text, size);
+    if (text[0])
+        printf("who multiplies:\n%s", text);
+    qr_free(text);
+}
+
 int qr_bench_kern_device(struct qr_kern_rows *rows, const char *device, const char *only, int64_t time_us, struct qr_err *err)
 {
     QR_ASSERT(rows != NULL && device != NULL);
@@ -304,6 +315,7 @@ int qr_bench_kern_device(struct qr_kern_rows *rows, const char *device, const ch
         b.memory = b.be->mem->alloc(MEMORY_BYTES);
         b.zeros = b.be->mem->alloc(ZEROS * sizeof *b.zeros);
         run(&b, only);
+        print_plans(b.be);
         b.be->mem->free(b.zeros);
         b.be->mem->free(b.memory);
     }

@@ -27,7 +27,7 @@ struct throughput_options {
     int32_t dtype, quantize, kv_cache, tune;
     int64_t tensor_parallel, threads, steps, repeats, chunk, cache_bytes;
     struct qr_str_list lora;
-    bool plain, apart, untuned, json, probe;
+    bool plain, apart, untuned, json, probe, deterministic;
 };
 
 static const struct qr_option table[] = {
@@ -70,6 +70,8 @@ static const struct qr_option table[] = {
      .help = "Each case also with this adapter; several: sequences take them in turn."},
     {.name = "tune", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, tune), .builtin = "cached", .choices = "off|cached",
      .arg = "WHEN", .help = "Whether to use what quire bench tune has measured."},
+    {.name = "deterministic", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, deterministic), .builtin = "false",
+     .help = "On a GPU: a row's bits do not depend on what is computed beside it, at what that costs."},
     {.name = "untuned", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, untuned), .builtin = "false",
      .help = "Each case also without it, taking turns."},
     {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, json), .builtin = "false", .help = "One JSON object per case."}};
@@ -260,7 +262,7 @@ static double limit_s(const struct rig *r, const struct bench_case *c)
 static int open_model(struct rig *r, const struct throughput_options *o, struct qr_comm *comm, int32_t seqs_max, struct qr_err *err)
 {
     struct qr_backend_options bo = {.device = o->device, .isa = o->isa, .n_threads = (int32_t)o->threads, .pin = true, .step_rows_max = (int32_t)o->chunk,
-                                    .tune = (enum qr_tune_mode)o->tune};
+                                    .tune = (enum qr_tune_mode)o->tune, .deterministic = o->deterministic};
     struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize,
                                   .kv_cache = (enum qr_kv_cache)o->kv_cache, .comm = comm};
     struct qr_model_plan plan;
@@ -272,7 +274,10 @@ static int open_model(struct rig *r, const struct throughput_options *o, struct 
         return rc;
     r->weight_bytes = (double)plan.weight_bytes;
     r->kv_token_bytes = (double)plan.kv_token_bytes;
-    return qr_model_open(&r->model, o->model, r->be, &mo, err);
+    rc = qr_model_open(&r->model, o->model, r->be, &mo, err);
+    if (rc == 0)
+        qr_model_prepare(r->model, r->be, r->rows_max, seqs_max);
+    return rc;
 }
 
 static void make_room(struct rig *r, int32_t n_blocks)

@@ -166,7 +166,7 @@ void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options
     *mo = (struct qr_model_options){.compute = (enum qr_compute)m->dtype, .cache_packed = m->cache_packed, .quantize = (enum qr_quantize)m->quantize,
                                     .kv_cache = (enum qr_kv_cache)m->kv_cache};
     *bo = (struct qr_backend_options){.device = m->device, .isa = m->isa, .n_threads = (int32_t)m->threads, .cpus = m->cpus, .pin = m->pin,
-                                        .tune = (enum qr_tune_mode)m->tune};
+                                        .tune = (enum qr_tune_mode)m->tune, .deterministic = m->deterministic};
 }
 
 void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine *e)

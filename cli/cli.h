@@ -44,7 +44,7 @@ struct qr_cli_model {
     int32_t dtype, quantize, kv_cache; /* enum qr_compute, enum qr_quantize, enum qr_kv_cache */
     int32_t tune;                      /* enum qr_tune_mode */
     int64_t threads, tensor_parallel;
-    bool pin;
+    bool pin, deterministic;
 };
 
 struct qr_cli_engine {
@@ -100,6 +100,8 @@ struct qr_cli_lora {
      .help = "Processors for the worker threads, such as 0-3,8, which then are as many."},                                        \
     {.name = "pin", .type = QR_OPT_FLAG, .offset = offsetof(T, m.pin), .builtin = "true", .group = "Model",                        \
      .help = "Pin each worker thread to its processor, when they are all in use or listed with --cpus."},                            \
+    {.name = "deterministic", .type = QR_OPT_FLAG, .offset = offsetof(T, m.deterministic), .builtin = "false", .group = "Model",  \
+     .help = "On a GPU: give a row the same bits whatever is computed beside it, also where that costs more than a tenth. The processor always does."}, \
     {.name = "tune", .type = QR_OPT_ENUM, .offset = offsetof(T, m.tune), .builtin = "cached", .choices = "off|cached|now",          \
      .arg = "WHEN", .group = "Model",                                                                                             \
      .help = "How work is cut, from measurements kept per processor; speed alone depends on it. cached: what quire bench tune or now has " \

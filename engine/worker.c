@@ -149,6 +149,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_model_default_eos(e->model, qr_tokenizer_eos(e->tokenizer));
     if (options.tune == QR_TUNE_NOW)
         qr_model_tune_and_save(e->model, e->be, c->step_tokens_max);
+    qr_model_prepare(e->model, e->be, c->step_tokens_max, c->logit_rows_max);
     size_t act_bytes = 0;
     rc = qr_tier_admit(e, err);
     if (rc == 0)

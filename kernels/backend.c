@@ -139,6 +139,23 @@ int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, int6
     return be->device->supports(be, weights, inputs_max, kv, head_dim, block_tokens, err);
 }
 
+void qr_backend_prepare(struct qr_backend *be, const struct qr_linear_args *a, int32_t rows_max)
+{
+    QR_ASSERT(be != NULL && be->device != NULL);
+    QR_ASSERT(a != NULL && a->w != NULL && rows_max >= 0);
+    if (be->device->prepare)
+        be->device->prepare(be, a, rows_max);
+}
+
+void qr_backend_plans(const struct qr_backend *be, char *out, size_t size)
+{
+    QR_ASSERT(be != NULL && be->device != NULL);
+    QR_ASSERT(out != NULL && size > 0);
+    out[0] = '\0';
+    if (be->device->plans)
+        be->device->plans(be, out, size);
+}
+
 int qr_backend_trains(const struct qr_backend *be, struct qr_err *err)
 {
     QR_ASSERT(be != NULL && be->device != NULL);

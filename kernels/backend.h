@@ -83,6 +83,8 @@ struct qr_backend_options {
     bool pin;              /* pin each worker, where `cpus` is given or every usable core gets one, and no processor gets two */
     enum qr_tune_mode tune;
     int32_t step_rows_max; /* rows of the largest step: sizes the scratch memory (0: 2048) */
+    bool deterministic;    /* a row's bits depend on nothing but the row, whatever that costs; on the processor always, on a device where it costs little
+                            * (kernels/cuda/plans.h says how much) */
 };
 
 #define QR_HEAD_DIM_MAX 256
@@ -128,6 +130,13 @@ static inline const void *qr_backend_read(const struct qr_backend *be, void *roo
     be->mem->get(be->queue, room, from, n_bytes);
     return room;
 }
+
+/* Before the first step: a device that chooses among several ways to multiply by this matrix chooses now, for all numbers of rows up to rows_max. Of `a` the
+ * weights, their shape, bias and add are looked at. Waits for the device, and takes some of its memory meanwhile. */
+void qr_backend_prepare(struct qr_backend *be, const struct qr_linear_args *a, int32_t rows_max);
+
+/* What it chose, a line for each product; "" where there was no choice. Cut at the end. */
+void qr_backend_plans(const struct qr_backend *be, char *out, size_t size);
 
 /* One line for banners: "cpu: amx". Lives as long as the process. The number of threads is in the backend. */
 const char *qr_cpu_describe(void);

@@ -130,12 +130,24 @@ static int cuda_trains(const struct qr_backend *be, struct qr_err *err)
     return 0;
 }
 
-static const struct qr_device cuda_device = {.close = cuda_close, .scratch_bytes = cuda_scratch_bytes, .supports = cuda_supports, .trains = cuda_trains};
+static void cuda_prepare(struct qr_backend *be, const struct qr_linear_args *a, int32_t rows_max)
+{
+    plugin_of(be)->prepare(be->queue, a, rows_max);
+}
+
+static void cuda_plans(const struct qr_backend *be, char *out, size_t size)
+{
+    plugin_of(be)->plans(be->queue, out, size);
+}
+
+static const struct qr_device cuda_device = {.close = cuda_close, .scratch_bytes = cuda_scratch_bytes, .supports = cuda_supports, .trains = cuda_trains,
+                                             .prepare = cuda_prepare, .plans = cuda_plans};
 
 static int open_queue(struct qr_backend *be, const struct qr_backend_options *o, int32_t index, struct qr_err *err)
 {
     const struct qr_cuda_plugin *p = plugin_of(be);
-    const struct qr_cuda_options co = {.index = index < 0 ? 0 : index, .step_rows_max = o->step_rows_max ? o->step_rows_max : QR_STEP_ROWS_DEFAULT};
+    const struct qr_cuda_options co = {.index = index < 0 ? 0 : index, .step_rows_max = o->step_rows_max ? o->step_rows_max : QR_STEP_ROWS_DEFAULT,
+                                       .deterministic = o->deterministic, .keep_plans = o->tune != QR_TUNE_OFF};
     char message[QR_CUDA_MESSAGE] = "";
     if (!p->open(&be->queue, &co, message))
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s", message);

@@ -7,7 +7,8 @@
  *   - A parameter's gradient is one chain over rows, in their order, onto what is there already: ((d + row 0) + row 1) + ... So a batch in one
  *     call and the same rows in several calls (micro-batches, chunks of the vocabulary's rows) give the same bits, and so do any number of
  *     threads: they split the outputs, never a sum. On tiles (amx, bf16) the chain's links are groups of 32 rows from the first row of the call.
- *     On cuda those of bf16 products are groups of 16, those of norms of 256 (rows, or heads of rows).
+ *     On cuda those of bf16 products are groups of 16, those of norms of 256 (rows, or heads of rows); where a device chose cuBLASLt for a large product
+ *     (cuda/plans.h; not with `deterministic`), the call's rows are one sum, which is added to what is there.
  *   - What a row's gradient gets does not depend on other rows, but through attention.
  *   - bf16 weights mean bf16 products: both sides of a product are rounded to bf16 (nearest even) first and summed in f32, as in `linear`.
  *     The rounding itself is taken as the identity when it comes to its gradient.

@@ -10,6 +10,8 @@ struct qr_device {
     int (*supports)(const struct qr_backend *be, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
                     struct qr_err *err);
     int (*trains)(const struct qr_backend *be, struct qr_err *err);
+    void (*prepare)(struct qr_backend *be, const struct qr_linear_args *a, int32_t rows_max);     /* NULL: nothing to prepare */
+    void (*plans)(const struct qr_backend *be, char *out, size_t size);                          /* likewise */
 };
 
 #define QR_STEP_ROWS_DEFAULT 2048

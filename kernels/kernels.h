@@ -9,6 +9,8 @@
  *   - Numerics: products and sums in f32 in a fixed order per output element. What a row gets does not depend on how many
  *     other rows, sequences or threads there are, nor on where a row stands in the batch. Hence decode = prefill = batch, bit for bit,
  *     within one backend and ISA level. Across levels results agree within the bounds derived in tests/kernels/.
+ *     The one exception: a device may choose a faster product for more than 16 rows whose sums run in another order, where the same bits would cost more
+ *     than a tenth (cuda/plans.h). It is the same for the same rows and weights at all times, and never chosen with qr_backend_options.deterministic.
  *   - Activations are f32. A bf16 weight meets activations rounded to bf16 (nearest even) first, so that the product of two
  *     elements is exact in f32 and AVX2, AVX-512, AMX and tensor cores differ only in the order of additions.
  *   - Strides are in elements; rows are `stride` apart, a row itself is contiguous.

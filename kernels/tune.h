@@ -118,6 +118,7 @@ void qr_processor_describe(char out[QR_PROCESSOR_MAX]);
 
 /* Where tables are kept: ${XDG_CACHE_HOME:-$HOME/.cache}/quire. False when neither names an absolute directory. */
 bool qr_tune_dir(char *out, size_t size);
+bool qr_tune_make_dir(const char *dir); /* it, and those above it; false: errno says why not */
 void qr_tune_path(char *out, size_t size, const char *dir, const struct qr_tune *t); /* DIR/tune-PROCESSOR-LEVEL-THREADS.txt */
 
 /* Reads the file of this processor, t's level and threads. No such file is no error. Errors leave t as it is: QR_E_IO, QR_E_DAMAGED, QR_E_UNSUPPORTED. */

@@ -156,6 +156,13 @@ static int make_dirs(const char *dir)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? 0 : -1;
 }
 
+bool qr_tune_make_dir(const char *dir)
+{
+    QR_ASSERT(dir != NULL);
+    QR_ASSERT(dir[0] == '/');
+    return make_dirs(dir) == 0;
+}
+
 /* The directory, locked so that those who save take turns. -1: errno says why; EWOULDBLOCK when somebody holds the lock for a second. */
 static int lock_dir(const char *dir)
 {

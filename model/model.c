@@ -329,6 +329,28 @@ void qr_model_close(struct qr_model *m)
     qr_free(m);
 }
 
+static void prepare_matrix(struct qr_backend *be, const struct qr_weight *w, const struct qr_weight *bias, bool add, int32_t rows_max)
+{
+    if (!w->packed || w->t.n_dims != 2)
+        return;
+    const struct qr_linear_args a = {.w = w, .bias = bias ? bias->t.data : NULL, .n_in = (int32_t)w->t.shape[1], .n_out = (int32_t)w->t.shape[0], .add = add};
+    qr_backend_prepare(be, &a, rows_max);
+}
+
+void qr_model_prepare(const struct qr_model *m, struct qr_backend *be, int32_t rows_max, int32_t logits_max)
+{
+    QR_ASSERT(m != NULL && be != NULL);
+    QR_ASSERT(rows_max >= 1 && logits_max >= 0);
+    for (int32_t i = 0; i < m->weights.n_layers; i++) { /* nearly always the same shapes again, which costs nothing */
+        const struct qr_layer_weights *w = &m->weights.layer[i];
+        prepare_matrix(be, &w->qkv, &w->qkv_bias, false, rows_max);
+        prepare_matrix(be, &w->out, &w->out_bias, true, rows_max);
+        prepare_matrix(be, &w->gate_up, &w->gate_up_bias, false, rows_max);
+        prepare_matrix(be, &w->down, &w->down_bias, true, rows_max);
+    }
+    prepare_matrix(be, &m->weights.head, NULL, false, logits_max);
+}
+
 /* ---- facts ---- */
 
 const struct qr_model_config *qr_model_config(const struct qr_model *m)

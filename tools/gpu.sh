@@ -87,9 +87,12 @@ train() {
     done
 }
 
+# throughput MODEL [FLAG...]
 throughput() {
-    model "$1" && "$quire" bench throughput --device cuda --model "$models/$1" --json --prefill 4096 --batch 1,16,64,256 --depth 1024 --steps 64 --repeats 3 \
-        --chunk 4096 --cache 48GiB
+    local m=$1
+    shift
+    model "$m" && "$quire" bench throughput --device cuda --model "$models/$m" --json --prefill 4096 --batch 1,16,64,256 --depth 1024 --steps 64 --repeats 3 \
+        --chunk 4096 --cache 48GiB "$@"
 }
 
 torch() {
@@ -107,7 +110,10 @@ for s in $steps; do
     sanitizer) run 230 sanitizer bash -c sanitizer ;;
     train) run 40 train bash -c train ;;
     kern) run 60 kern "$quire" bench kern --device cuda --time 100ms --json "$out/kern.json" ;;
-    throughput) for m in llama-3.2-1b qwen3-0.6b llama-3.1-8b; do run 90 "throughput-$m" bash -c "throughput $m"; done ;;
+    throughput)
+        for m in llama-3.2-1b qwen3-0.6b llama-3.1-8b; do run 90 "throughput-$m" bash -c "throughput $m"; done
+        run 40 throughput-llama-3.2-1b-deterministic bash -c "throughput llama-3.2-1b --deterministic --no-probe --batch 64"
+        ;;
     torch) run 90 torch bash -c torch ;;
     *) echo "gpu.sh: no step $s" >&2; exit 2 ;;
     esac

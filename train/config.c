@@ -57,6 +57,8 @@ static const struct qr_option table[] = {
      .help = "Instruction-set level (ref, avx2, avx512, amx); otherwise the best there is."},
     {.name = "compute.cpus", .type = QR_OPT_STR, AT(compute.cpus), .arg = "LIST", .group = "Compute",
      .help = "Processors for the worker threads, such as 0-3,8."},
+    {.name = "compute.deterministic", .type = QR_OPT_FLAG, AT(compute.deterministic), .builtin = "false", .group = "Compute",
+     .help = "On a GPU: gradients do not depend on how a step is cut into micro-batches, at what that costs. The processor's never do."},
     {.name = "optimizer.kind", .type = QR_OPT_ENUM, AT(optimizer.kind), .builtin = "adamw", .choices = "adamw|muon", .arg = "NAME", .group = "Optimizer",
      .help = "muon: for the matrices of layers, adamw for all else, at the same learning rate."},
     {.name = "optimizer.momentum", .type = QR_OPT_FLOAT, AT(optimizer.momentum), .builtin = "0.95", .min = 0, .max = 0.999999, .group = "Optimizer",

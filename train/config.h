@@ -38,6 +38,7 @@ struct qr_train_config {
         int32_t dtype, recompute;  /* 0: f32, 1: bf16; enum qr_recompute */
         int64_t threads;
         const char *device, *isa, *cpus;
+        bool deterministic;
     } compute;
     struct {
         double lr, lr_last, beta1, beta2, eps, decay, clip;

@@ -184,7 +184,8 @@ static int open_backend(struct qr_trainer *t, const struct qr_comm *comm, struct
     const bool any = strcmp(c->compute.device, "auto") == 0;
     const char *why = needs_host(t, comm);
     struct qr_backend_options o = {.device = any && why ? "cpu" : c->compute.device, .isa = c->compute.isa, .cpus = c->compute.cpus,
-                                   .n_threads = (int32_t)c->compute.threads, .pin = true, .step_rows_max = (int32_t)c->batch.tokens};
+                                   .n_threads = (int32_t)c->compute.threads, .pin = true, .step_rows_max = (int32_t)c->batch.tokens,
+                                   .deterministic = c->compute.deterministic, .tune = QR_TUNE_CACHED};
     int rc = qr_backend_open(&t->be, &o, err);
     if (rc)
         return rc;

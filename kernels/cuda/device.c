@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/entries.h"
+#include "kernels/cuda/plans.h"
 #include "kernels/cuda/plugin.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda/table.h"
@@ -10,6 +12,7 @@
 #define WORKSPACE_BYTES ((size_t)32 << 20)     /* what cuBLASLt is recommended to have on Hopper */
 #define SCRATCH_BYTES_PER_ROW ((size_t)64 << 10) /* 32,768 inputs in bf16 */
 #define SCRATCH_BYTES_MIN ((size_t)16 << 20)
+#define LT_ELEMENTS_MIN ((int64_t)1 << 18) /* of weights: smaller products are not worth a choice */
 #define SCRATCH_BYTES_MAX ((size_t)256 << 20)
 
 /* ---- memory ---- */
@@ -280,6 +283,7 @@ static void queue_close(struct qr_queue *q)
         return;
     if (q->stream)
         QR_CUDA_CHECK(cudaStreamSynchronize(q->stream));
+    qr_plan_release(q);
     qr_cuda_products_free(q);
     for (int i = 0; i < QR_CUDA_SLOTS; i++)
         free_slot(&q->slot[i]);
@@ -298,7 +302,7 @@ static void queue_close(struct qr_queue *q)
 
 static bool queue_open(struct qr_queue **out, const struct qr_cuda_options *o, char message[QR_CUDA_MESSAGE])
 {
-    const char *graphs = getenv("QUIRE_CUDA_GRAPHS");
+    const char *graphs = getenv("QUIRE_CUDA_GRAPHS"), *lt_min = getenv("QUIRE_CUDA_LT_MIN");
     struct qr_queue *q = calloc(1, sizeof *q);
     if (!q) {
         snprintf(message, QR_CUDA_MESSAGE, "out of memory");
@@ -315,6 +319,9 @@ static bool queue_open(struct qr_queue **out, const struct qr_cuda_options *o, c
         return false;
     }
     q->step_rows_max = o->step_rows_max;
+    q->deterministic = o->deterministic;
+    q->keeps_plans = o->keep_plans;
+    q->lt_elements_min = lt_min && *lt_min ? strtoll(lt_min, NULL, 10) : LT_ELEMENTS_MIN;
     q->records = !graphs || strcmp(graphs, "0") != 0;
     q->bytes_s = memory_speed(q->index);
     q->workspace_bytes = WORKSPACE_BYTES;
@@ -368,4 +375,6 @@ const struct qr_cuda_plugin qr_cuda_plugin = {
     .close = queue_close,
     .facts = queue_facts,
     .supports = qr_cuda_supports,
+    .prepare = qr_cuda_linear_prepare,
+    .plans = qr_plan_describe,
 };

@@ -31,6 +31,7 @@ void qr_cuda_sample(struct qr_queue *q, const struct qr_sample_args *a);
 
 /* linear.cu */
 void qr_cuda_linear(struct qr_queue *q, const struct qr_linear_args *a);
+void qr_cuda_linear_prepare(struct qr_queue *q, const struct qr_linear_args *a, int32_t rows_max); /* qr_backend_prepare */
 void qr_cuda_chain(struct qr_queue *q, const struct qr_chain_args *a);
 size_t qr_cuda_linear_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in);
 void qr_cuda_linear_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const void *rows, enum qr_dtype from,

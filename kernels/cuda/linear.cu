@@ -2,10 +2,12 @@
  *
  * bf16: x is rounded to bf16 (behind its norm, where there is one) into scratch, and an output is one chain of mma.sync over steps of 16 inputs upwards from
  * 0. Block shapes differ for 1..16, ..64 and more rows, the chain does not, so a row is the same in any company: one row is read at the speed of the
- * weights, and a prompt's rows are the bits of single ones. f32: one chain of fused additions; for comparisons, not for speed. */
+ * weights, and a prompt's rows are the bits of single ones. Of large products with more than 16 rows plans.h decides whether cuBLASLt computes them. f32: one chain
+ * of fused additions; for comparisons, not for speed. */
 #include <stdlib.h>
 
 #include "kernels/cuda/coded.h"
+#include "kernels/cuda/plans.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/widths.h"
 
@@ -96,6 +98,62 @@ extern "C" void qr_cuda_linear_pack(struct qr_queue *q, void *dst, enum qr_dtype
     LAUNCH(QR_BF16, QR_F16);
     LAUNCH(QR_BF16, QR_BF16);
 #undef LAUNCH
+}
+
+/* ---- probes ---- */
+
+QR_DEVICE uint32_t mixed(uint32_t x)
+{
+    x = (x ^ x >> 16) * 0x7feb352du;
+    x = (x ^ x >> 15) * 0x846ca68bu;
+    return x ^ x >> 16;
+}
+
+struct probe {
+    uint16_t *to;
+    const uint32_t *of;
+    unsigned long long *sum;
+    int64_t n;
+    uint32_t seed;
+};
+
+/* Of both signs, sizes from 2^-15 to 1. */
+QR_KERNEL(NARROW_THREADS) fill_probe(struct probe a)
+{
+    const int64_t step = (int64_t)gridDim.x * NARROW_THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * NARROW_THREADS + threadIdx.x; i < a.n; i += step) {
+        const uint32_t r = mixed((uint32_t)i * 2654435761u + a.seed);
+        a.to[i] = (uint16_t)((r & 0x807fu) | (112 + (r >> 8 & 15)) << 7);
+    }
+}
+
+QR_KERNEL(NARROW_THREADS) sum_probe(struct probe a)
+{
+    const int64_t step = (int64_t)gridDim.x * NARROW_THREADS;
+    unsigned long long sum = 0;
+    for (int64_t i = (int64_t)blockIdx.x * NARROW_THREADS + threadIdx.x; i < a.n; i += step)
+        sum += (unsigned long long)mixed(a.of[i]) * (2 * (unsigned long long)i + 1);
+    atomicAdd(a.sum, sum); /* of integers: in any order */
+}
+
+static unsigned int probe_blocks(const struct qr_queue *q, int64_t n)
+{
+    const unsigned int most = 32u * (unsigned int)q->n_sms, blocks = qr_blocks(n, NARROW_THREADS);
+    return blocks < most ? blocks : most;
+}
+
+void qr_cuda_probe_fill(struct qr_queue *q, uint16_t *to, int64_t n, uint32_t seed)
+{
+    QR_ASSERT(q != NULL && to != NULL && n > 0);
+    const struct probe a = {to, NULL, NULL, n, seed};
+    QR_LAUNCH(fill_probe, probe_blocks(q, n), NARROW_THREADS, 0, q->stream, a);
+}
+
+void qr_cuda_probe_sum(struct qr_queue *q, unsigned long long *sum, const float *of, int64_t n)
+{
+    QR_ASSERT(q != NULL && sum != NULL && of != NULL && n > 0);
+    const struct probe a = {NULL, (const uint32_t *)of, sum, n, 0};
+    QR_LAUNCH(sum_probe, probe_blocks(q, n), NARROW_THREADS, 0, q->stream, a);
 }
 
 /* ---- x to bf16 ---- */
@@ -315,6 +373,13 @@ static void multiply_bf16(struct qr_queue *q, const struct product *a, enum qr_d
         multiply_kind<UNALIGNED>(q, a);
 }
 
+/* As plans.h has it. */
+static void multiply_own(struct qr_queue *q, const struct qr_plan_product *p)
+{
+    const struct product product = {p->out, p->a, p->b, p->bias, p->out_stride, p->a_stride, p->m, p->k, p->n, p->add, {}};
+    multiply_bf16(q, &product, QR_BF16);
+}
+
 /* ---- f32 products ---- */
 
 struct product_f32 {
@@ -382,10 +447,16 @@ static void linear_piece(struct qr_queue *q, const struct qr_linear_args *a, con
         const struct qr_narrow narrow = {(uint16_t *)room->x, x, a->norm_w, room->x_stride, a->x_stride, n, a->n_in, a->eps};
         struct product product = {y, narrow.to, (const uint16_t *)a->w->packed, a->bias, y_stride, room->x_stride, n, a->n_in, a->n_out, a->add,
                                   {}};
-        if (qr_coded_is(a->w->packed_dtype))
+        const struct qr_plan_product plan = {QR_PLAN_FORWARD, y, narrow.to, product.w, a->bias, y_stride, room->x_stride, a->n_in, n, a->n_out, a->n_in, a->add};
+        if (a->w->packed_dtype == QR_BF16) {
+            qr_plan_prepare(q, &plan, multiply_own);
+            qr_cuda_narrow(q, &narrow);
+            qr_plan_multiply(q, &plan, multiply_own);
+        } else {
             product.coded = qr_coded_of(a->w->packed, a->w->packed_dtype, a->n_out, a->n_in);
-        qr_cuda_narrow(q, &narrow);
-        multiply_bf16(q, &product, a->w->packed_dtype);
+            qr_cuda_narrow(q, &narrow);
+            multiply_bf16(q, &product, a->w->packed_dtype);
+        }
     } else {
         struct qr_norm_args norm = {};
         norm.out = (float *)room->x, norm.x = (float *)(uintptr_t)x, norm.w = a->norm_w;
@@ -413,6 +484,19 @@ extern "C" void qr_cuda_linear(struct qr_queue *q, const struct qr_linear_args *
     const struct room room = room_for(q, a);
     for (int32_t first = 0; first < a->n_rows; first += room.rows)
         linear_piece(q, a, &room, first, a->n_rows - first < room.rows ? a->n_rows - first : room.rows);
+}
+
+extern "C" void qr_cuda_linear_prepare(struct qr_queue *q, const struct qr_linear_args *a, int32_t rows_max)
+{
+    QR_ASSERT(q != NULL && a != NULL && a->w != NULL && a->w->packed != NULL);
+    QR_ASSERT(rows_max >= 0);
+    if (a->w->packed_dtype != QR_BF16)
+        return;
+    for (int64_t rows = 1; rows < 2 * (int64_t)rows_max; rows *= 2) { /* some number in each bucket */
+        const int32_t m = (int32_t)(rows < rows_max ? rows : rows_max);
+        const struct qr_plan_product plan = {QR_PLAN_FORWARD, NULL, NULL, (const uint16_t *)a->w->packed, a->bias, 0, 0, a->n_in, m, a->n_out, a->n_in, a->add};
+        qr_plan_prepare(q, &plan, multiply_own);
+    }
 }
 
 extern "C" void qr_cuda_chain(struct qr_queue *q, const struct qr_chain_args *a)

@@ -1,5 +1,7 @@
 /* Gradients of products. bf16: both sides are rounded to bf16 into scratch, and a gradient's element is one chain of mma.sync onto the old value, over outputs
- * (dx) or rows (dw) upwards in links of 16: pieces of the rows that are multiples of 16 continue the same chain. f32: one chain of fused additions. */
+ * (dx) or rows (dw) upwards in links of 16: pieces of the rows that are multiples of 16 continue the same chain. Where plans.h gives a large product to
+ * cuBLASLt, it is a sum from 0 that is added to the old value. f32: one chain of fused additions. */
+#include "kernels/cuda/plans.h"
 #include "kernels/cuda/products.h"
 
 #define BM 64
@@ -126,6 +128,13 @@ static void multiply(struct qr_queue *q, const struct sum *a, bool trans)
         QR_LAUNCH((multiply_onto<false, false>), grid, THREADS, bytes, q->stream, *a);
 }
 
+/* As plans.h has it. */
+static void multiply_own(struct qr_queue *q, const struct qr_plan_product *p)
+{
+    const struct sum s = {p->out, p->a, p->b, p->out_stride, p->a_stride, p->b_stride, p->m, p->n, p->k, !p->add};
+    multiply(q, &s, p->op == QR_PLAN_DW);
+}
+
 /* ---- f32 ---- */
 
 /* The same with f32 on both sides: a[m, k] is at m a_row + k a_col. */
@@ -189,10 +198,11 @@ extern "C" void qr_cuda_linear_dx(struct qr_queue *q, const struct qr_linear_dx_
     for (int32_t first = 0; first < a->n_rows; first += piece) {
         const int32_t n = a->n_rows - first < piece ? a->n_rows - first : piece;
         const struct qr_narrow narrow = {(uint16_t *)q->scratch, a->dy + first * a->dy_stride, NULL, width, a->dy_stride, n, a->n_out, 0};
-        const struct sum s = {a->dx + first * a->dx_stride, narrow.to, (const uint16_t *)a->w->t.data, a->dx_stride, width, a->n_in, n, a->n_in, a->n_out,
-                              a->fresh};
+        const struct qr_plan_product p = {QR_PLAN_DX, a->dx + first * a->dx_stride, narrow.to, (const uint16_t *)a->w->t.data, NULL, a->dx_stride, width, a->n_in,
+                                          n, a->n_in, a->n_out, !a->fresh};
+        qr_plan_prepare(q, &p, multiply_own);
         qr_cuda_narrow(q, &narrow);
-        multiply(q, &s, false);
+        qr_plan_multiply(q, &p, multiply_own);
     }
 }
 
@@ -233,9 +243,10 @@ extern "C" void qr_cuda_linear_dw(struct qr_queue *q, const struct qr_linear_dw_
         const int32_t n = a->n_rows - first < piece ? a->n_rows - first : piece;
         const struct qr_narrow dy = {(uint16_t *)q->scratch, a->dy + first * a->dy_stride, NULL, dy_width, a->dy_stride, n, a->n_out, 0};
         const struct qr_narrow x = {dy.to + n * dy_width, a->x + first * a->x_stride, NULL, x_width, a->x_stride, n, a->n_in, 0};
-        const struct sum s = {a->dw, dy.to, x.to, a->n_in, dy_width, x_width, a->n_out, a->n_in, n, a->fresh && first == 0};
+        const struct qr_plan_product p = {QR_PLAN_DW, a->dw, dy.to, x.to, NULL, a->n_in, dy_width, x_width, a->n_out, a->n_in, n, !(a->fresh && first == 0)};
+        qr_plan_prepare(q, &p, multiply_own);
         qr_cuda_narrow(q, &dy);
         qr_cuda_narrow(q, &x);
-        multiply(q, &s, true);
+        qr_plan_multiply(q, &p, multiply_own);
     }
 }

@@ -24,6 +24,8 @@
 struct qr_cuda_options {
     int32_t index;         /* of the device, as the driver counts those that are visible */
     int32_t step_rows_max; /* rows of the largest step: sizes the scratch memory */
+    bool deterministic;    /* backend.h */
+    bool keep_plans;       /* who multiplies best is kept in a file */
 };
 
 struct qr_cuda_facts {
@@ -53,6 +55,10 @@ struct qr_cuda_plugin {
     /* Whether a model with these properties can be computed (arguments: qr_backend_supports). False: `message` says what cannot. */
     bool (*supports)(const struct qr_queue *q, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
                      char message[QR_CUDA_MESSAGE]);
+
+    /* qr_backend_prepare and qr_backend_plans. */
+    void (*prepare)(struct qr_queue *q, const struct qr_linear_args *a, int32_t rows_max);
+    void (*plans)(const struct qr_queue *q, char *out, size_t size);
 };
 
 /* A number that differs when the size of a struct does that both sides read. */

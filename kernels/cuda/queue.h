@@ -46,7 +46,10 @@ struct qr_queue {
     bool records;               /* steps as graphs; QUIRE_CUDA_GRAPHS=0: never */
     cudaEvent_t mark[QR_CUDA_MARKS]; /* made when first set */
     struct qr_cuda_slot *staged; /* what the last `stage` gave, or NULL */
-    void *products;             /* whoever multiplies keeps its plans here; freed by qr_cuda_products_free */
+    void *products;             /* linear.cu: freed by qr_cuda_products_free */
+    struct qr_plans *plans;     /* owned (plans.h), NULL before the first */
+    int64_t lt_elements_min;    /* weights of the smallest product that cuBLASLt may have; 0: none, QUIRE_CUDA_LT_MIN */
+    bool deterministic, keeps_plans; /* only what has a row's bits in any batch; choices are read from and kept in a file */
     char name[128];             /* of the device */
     int64_t memory_bytes;
     double bytes_s;

@@ -127,6 +127,7 @@ void qr_emu_enqueue_host(void *stream, const void *closure, size_t closure_bytes
 void qr_emu_run_all(void);
 int32_t qr_emu_shared_limit(const void *fn);
 bool qr_emu_is_eager(void);
+void qr_emu_clock_add(double us); /* so long has the device worked for what runs */
 
 #ifdef __cplusplus
 }

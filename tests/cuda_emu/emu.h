@@ -36,6 +36,11 @@ void qr_emu_set_eager(bool eager);
 /* The device that is pretended: multiprocessors (132 at first) and memory (4 GiB). For what is asked of the runtime afterwards. */
 void qr_emu_set_device(int32_t n_sms, size_t memory_bytes);
 
+/* Microseconds that each of lt.c's algorithms takes, in its order: whole, chain, split, wide, rows. A kernel takes QR_EMU_KERNEL_US; nothing else any. */
+#define QR_EMU_LT_ALGORITHMS 5
+#define QR_EMU_KERNEL_US 10
+void qr_emu_set_lt(const float us[QR_EMU_LT_ALGORITHMS]);
+
 /* What has been asked of the runtime since the program began. */
 struct qr_emu_counts {
     int64_t mallocs; /* and frees, of device and of pinned memory */

@@ -53,6 +53,7 @@ struct qr_emu_event {
     struct qr_emu_stream *stream;
     struct qr_emu_graph *capture;
     int64_t recorded, reached;
+    double at_us; /* of the device's clock, when it was reached last */
 };
 
 struct function { /* its limit of dynamic shared memory */
@@ -68,6 +69,7 @@ struct runtime {
     bool eager;
     int32_t n_sms;
     cudaError_t last;
+    double clock_us; /* for how long the device has worked */
     struct function function[FUNCTIONS_MAX];
     int32_t n_functions;
 };
@@ -135,6 +137,7 @@ static void run_op(struct op *o)
         const struct qr_emu_launch l = {.kernel = o->kernel, .grid = o->grid, .block = o->block, .shared_bytes = o->shared_bytes, .body = o->body,
                                         .closure = o->closure, .closure_bytes = o->closure_bytes};
         qr_emu_run(&l);
+        qr_emu_clock_add(QR_EMU_KERNEL_US);
         break;
     }
     case HOST: o->body(o->closure); break;
@@ -145,13 +148,21 @@ static void run_op(struct op *o)
         else
             memset(o->to, o->value, o->n);
         break;
-    case RECORD: o->event->reached = o->count; break;
+    case RECORD:
+        o->event->reached = o->count;
+        o->event->at_us = r.clock_us;
+        break;
     case WAIT:
         if (o->event->reached < o->count)
             run_stream(o->event->stream, o->event, o->count);
         break;
     case GRAPH: run_graph(o->graph); break;
     }
+}
+
+void qr_emu_clock_add(double us)
+{
+    r.clock_us += us;
 }
 
 static void run_graph(const struct qr_emu_graph *g)
@@ -497,7 +508,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
     QR_ASSERT(ms != NULL && begin != NULL && end != NULL);
-    *ms = 1e-3f; /* nothing here knows how long a device would take */
+    const double us = end->at_us - begin->at_us;
+    *ms = us > 1 ? (float)(us * 1e-3) : 1e-3f;
     return cudaSuccess;
 }
 

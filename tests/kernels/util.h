@@ -39,11 +39,10 @@ static inline int32_t device_levels(const char *names[8])
 
 /* The emulated device doing everything at once, so that kernels may be given memory of the host and have done their work when they return. What a kernel
  * splits by multiprocessors it splits differently with few of them. */
-static inline struct qr_backend *open_emulated(int32_t n_multiprocessors, int32_t step_rows_max)
+static inline struct qr_backend *open_emulated_as(const struct qr_backend_options *o, int32_t n_multiprocessors)
 {
     struct qr_err err = {0};
     struct qr_backend *be = NULL;
-    const struct qr_backend_options o = {.device = "cuda", .step_rows_max = step_rows_max};
     setenv("QUIRE_CUDA_LIB", getenv("QUIRE_CUDA_EMU_LIB"), 1);
     void *lib = dlopen(getenv("QUIRE_CUDA_LIB"), RTLD_NOW | RTLD_LOCAL);
     cr_assert_not_null(lib, "%s", dlerror());
@@ -52,9 +51,15 @@ static inline struct qr_backend *open_emulated(int32_t n_multiprocessors, int32_
     *(void **)&set_device = dlsym(lib, "qr_emu_set_device");
     set_eager(true);
     set_device(n_multiprocessors, (size_t)4 << 30);
-    cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_backend_open(&be, o, &err), 0, "%s", err.msg);
     dlclose(lib); /* the backend holds it */
     return be;
+}
+
+static inline struct qr_backend *open_emulated(int32_t n_multiprocessors, int32_t step_rows_max)
+{
+    const struct qr_backend_options o = {.device = "cuda", .step_rows_max = step_rows_max};
+    return open_emulated_as(&o, n_multiprocessors);
 }
 
 static inline struct qr_backend *open_level(const char *isa, int32_t n_threads, int32_t step_rows_max)

@@ -1,0 +1,63 @@
+/* plans.h - dense products by cuBLASLt: for each kind of product one algorithm, chosen once and kept. Inside kernels/cuda/ only, C and C++.
+ *
+ * A kind is an operation, its shape with the number of rows rounded up to a bucket, and how its operands lie. What may compute it are the kernel that the caller
+ * brings (`own`) and cuBLASLt's best guesses, all of which sum a product's terms in one sequence (no split over K, no atomics), so whoever is chosen gives the
+ * same bits each time. Each is run on numbers of a probe, timed, and its result compared with own's bit for bit:
+ *
+ *   - the fastest of those that equal own is `same`: with it what a row gets does not depend on how many rows there are, as own's never does;
+ *   - it is taken when it is no more than 10 % slower than the fastest of all, and with `deterministic` always; else the fastest is.
+ *
+ * Choices are kept in a file for each GPU and version of cuBLAS (beside the processor's tables, tune.h), so that a machine makes them once. They are made when
+ * a model is opened (qr_plan_prepare), or when a kind is met first: that waits for the device and allocates for a moment, which a steady step never does. */
+#ifndef QR_KERNELS_CUDA_PLANS_H
+#define QR_KERNELS_CUDA_PLANS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct qr_queue;
+
+/* out[m, n] (+)= sum_k a b (+ bias[n]), all row-major in bf16, out f32:
+ *     forward  a [m, k], b [n, k]         x and w
+ *     dx       a [m, k], b [k, n]         dy and w
+ *     dw       a [k, m], b [k, n]         dy and x: k are rows  */
+enum qr_plan_op { QR_PLAN_FORWARD, QR_PLAN_DX, QR_PLAN_DW, QR_PLAN_OPS };
+
+struct qr_plan_product {
+    enum qr_plan_op op;
+    float *out;
+    const uint16_t *a, *b;
+    const float *bias; /* forward, or NULL; not with add, whose order (sum + bias) + old cuBLASLt does not have */
+    int64_t out_stride, a_stride, b_stride;
+    int32_t m, n, k;
+    bool add;
+};
+
+/* The kernel of this library that does it, for any shape. */
+typedef void qr_plan_own(struct qr_queue *q, const struct qr_plan_product *p);
+
+/* Finds or makes the choice for p's kind. p's operands are only looked at: how they lie, and b of forward and dx is what the probe multiplies; a, out and bias may
+ * be NULL, which counts as aligned. */
+void qr_plan_prepare(struct qr_queue *q, const struct qr_plan_product *p, qr_plan_own *own);
+
+/* Multiplies by what was chosen; own where nothing was, or where the product is small. */
+void qr_plan_multiply(struct qr_queue *q, const struct qr_plan_product *p, qr_plan_own *own);
+
+/* Lines of text, one for each choice that was made in this process: who multiplies, microseconds of it, of `same` and of own. Cut at the end. */
+void qr_plan_describe(const struct qr_queue *q, char *out, size_t size);
+
+void qr_plan_release(struct qr_queue *q); /* saves what is new */
+
+/* linear.cu: n pseudo-random bf16 numbers below 1; a sum over n words that any change of a bit changes, into the device's *sum, zero before. */
+void qr_cuda_probe_fill(struct qr_queue *q, uint16_t *to, int64_t n, uint32_t seed);
+void qr_cuda_probe_sum(struct qr_queue *q, unsigned long long *sum, const float *of, int64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

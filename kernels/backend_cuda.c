@@ -132,12 +132,14 @@ static int cuda_trains(const struct qr_backend *be, struct qr_err *err)
 
 static void cuda_prepare(struct qr_backend *be, const struct qr_linear_args *a, int32_t rows_max)
 {
-    plugin_of(be)->prepare(be->queue, a, rows_max);
+    if (plugin_of(be)->prepare)
+        plugin_of(be)->prepare(be->queue, a, rows_max);
 }
 
 static void cuda_plans(const struct qr_backend *be, char *out, size_t size)
 {
-    plugin_of(be)->plans(be->queue, out, size);
+    if (plugin_of(be)->plans)
+        plugin_of(be)->plans(be->queue, out, size);
 }
 
 static const struct qr_device cuda_device = {.close = cuda_close, .scratch_bytes = cuda_scratch_bytes, .supports = cuda_supports, .trains = cuda_trains,

@@ -149,8 +149,8 @@ int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend 
  * (ranks.h); when one of them is lost the numbers mean nothing, and qr_exec_lost says so. */
 struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batch);
 
-/* Before the first step, on the thread that owns the backend: whatever a device chooses for this model's matrices, for steps of up to rows_max rows of which up to
- * logits_max want logits (qr_backend_prepare). */
+/* Before the first step, on the thread that owns the backend: whatever a device chooses for this model's matrices, for steps of up to rows_max rows of which
+ * up to logits_max want logits (qr_backend_prepare). */
 void qr_model_prepare(const struct qr_model *m, struct qr_backend *be, int32_t rows_max, int32_t logits_max);
 
 /* Block dst of the cache becomes a copy of block src before the next step, on every rank. */

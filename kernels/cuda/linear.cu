@@ -2,8 +2,8 @@
  *
  * bf16: x is rounded to bf16 (behind its norm, where there is one) into scratch, and an output is one chain of mma.sync over steps of 16 inputs upwards from
  * 0. Block shapes differ for 1..16, ..64 and more rows, the chain does not, so a row is the same in any company: one row is read at the speed of the
- * weights, and a prompt's rows are the bits of single ones. Of large products with more than 16 rows plans.h decides whether cuBLASLt computes them. f32: one chain
- * of fused additions; for comparisons, not for speed. */
+ * weights, and a prompt's rows are the bits of single ones. Of large products with more than 16 rows plans.h decides whether cuBLASLt computes them. f32: one
+ * chain of fused additions; for comparisons, not for speed. */
 #include <stdlib.h>
 
 #include "kernels/cuda/coded.h"
@@ -447,7 +447,8 @@ static void linear_piece(struct qr_queue *q, const struct qr_linear_args *a, con
         const struct qr_narrow narrow = {(uint16_t *)room->x, x, a->norm_w, room->x_stride, a->x_stride, n, a->n_in, a->eps};
         struct product product = {y, narrow.to, (const uint16_t *)a->w->packed, a->bias, y_stride, room->x_stride, n, a->n_in, a->n_out, a->add,
                                   {}};
-        const struct qr_plan_product plan = {QR_PLAN_FORWARD, y, narrow.to, product.w, a->bias, y_stride, room->x_stride, a->n_in, n, a->n_out, a->n_in, a->add};
+        const struct qr_plan_product plan = {QR_PLAN_FORWARD, y, narrow.to, product.w, a->bias, y_stride, room->x_stride, a->n_in, n, a->n_out, a->n_in,
+                                             a->add};
         if (a->w->packed_dtype == QR_BF16) {
             qr_plan_prepare(q, &plan, multiply_own);
             qr_cuda_narrow(q, &narrow);

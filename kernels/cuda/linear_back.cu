@@ -198,8 +198,8 @@ extern "C" void qr_cuda_linear_dx(struct qr_queue *q, const struct qr_linear_dx_
     for (int32_t first = 0; first < a->n_rows; first += piece) {
         const int32_t n = a->n_rows - first < piece ? a->n_rows - first : piece;
         const struct qr_narrow narrow = {(uint16_t *)q->scratch, a->dy + first * a->dy_stride, NULL, width, a->dy_stride, n, a->n_out, 0};
-        const struct qr_plan_product p = {QR_PLAN_DX, a->dx + first * a->dx_stride, narrow.to, (const uint16_t *)a->w->t.data, NULL, a->dx_stride, width, a->n_in,
-                                          n, a->n_in, a->n_out, !a->fresh};
+        const struct qr_plan_product p = {QR_PLAN_DX, a->dx + first * a->dx_stride, narrow.to, (const uint16_t *)a->w->t.data, NULL, a->dx_stride, width,
+                                          a->n_in, n, a->n_in, a->n_out, !a->fresh};
         qr_plan_prepare(q, &p, multiply_own);
         qr_cuda_narrow(q, &narrow);
         qr_plan_multiply(q, &p, multiply_own);

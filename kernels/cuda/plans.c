@@ -1,4 +1,5 @@
-/* Choices of algorithms for dense products, and the calls of cuBLASLt. Its matrices are column-major: our out [m, n] is its d [n, m], our b its a, our a its b. */
+/* Choices of algorithms for dense products, and the calls of cuBLASLt. Its matrices are column-major: our out [m, n] is its d [n, m], our b is its a, and our
+ * a its b. */
 #include "kernels/cuda/plans.h"
 
 #include <inttypes.h>

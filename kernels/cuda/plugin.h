@@ -56,7 +56,7 @@ struct qr_cuda_plugin {
     bool (*supports)(const struct qr_queue *q, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
                      char message[QR_CUDA_MESSAGE]);
 
-    /* qr_backend_prepare and qr_backend_plans. */
+    /* qr_backend_prepare and qr_backend_plans; NULL: nothing is chosen. */
     void (*prepare)(struct qr_queue *q, const struct qr_linear_args *a, int32_t rows_max);
     void (*plans)(const struct qr_queue *q, char *out, size_t size);
 };

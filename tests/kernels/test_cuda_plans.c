@@ -1,5 +1,5 @@
-/* Who multiplies on a device (kernels/cuda/plans.h), with the algorithms that tests/cuda_emu/lt.c pretends to have: that results are right whoever does, that the
- * rules of choosing hold, and that choices are kept. */
+/* Who multiplies on a device (kernels/cuda/plans.h), with the algorithms that tests/cuda_emu/lt.c pretends to have: that results are right whoever does, that
+ * the rules of choosing hold, and that choices are kept. */
 #include "tests/kernels/util.h"
 
 #include "tests/cuda_emu/emu.h"
@@ -10,7 +10,8 @@
 enum { N_IN = 72, N_OUT = 40, ROWS = 64 };
 
 /* Microseconds of whole, chain, split, wide, rows; a kernel of ours takes 10. */
-static const float chain_is_near[] = {5, 5.25f, 3, 2, 20}, chain_is_far[] = {5, 8, 3, 2, 20}, rows_is_best[] = {5, 8, 3, 2, 4}, own_is_best[] = {50, 50, 3, 2, 50};
+static const float chain_is_near[] = {5, 5.25f, 3, 2, 20}, chain_is_far[] = {5, 8, 3, 2, 20}, rows_is_best[] = {5, 8, 3, 2, 4};
+static const float own_is_best[] = {50, 50, 3, 2, 50};
 
 static bool there_is_no_device(void)
 {
@@ -75,8 +76,8 @@ static float *multiplied(struct world *w, int32_t first, int32_t n, bool bias, b
 {
     float *out = aligned_copy(w->old, (size_t)n * N_OUT);
     memcpy(out, w->old + first * N_OUT, (size_t)n * N_OUT * sizeof *out);
-    const struct qr_linear_args a = {.out = out, .x = w->x + first * N_IN, .w = &w->weight, .bias = bias ? w->bias : NULL, .out_stride = N_OUT, .x_stride = N_IN,
-                                     .n_rows = n, .n_in = N_IN, .n_out = N_OUT, .add = add};
+    const struct qr_linear_args a = {.out = out, .x = w->x + first * N_IN, .w = &w->weight, .bias = bias ? w->bias : NULL, .out_stride = N_OUT,
+                                     .x_stride = N_IN, .n_rows = n, .n_in = N_IN, .n_out = N_OUT, .add = add};
     w->be->k->linear(w->be->queue, &a);
     qr_backend_plans(w->be, w->plans, sizeof w->plans);
     return out;

@@ -39,7 +39,7 @@ static const struct qr_option table[] = {
     {.name = "kv-cache-dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, kv_cache), .builtin = "auto",
      .choices = "auto|f32|bf16|int8", .arg = "TYPE", .help = "Type of cached keys and values."},
     {.name = "device", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, device), .builtin = "auto", .arg = "NAME",
-     .help = "Where to compute: cpu, cuda, cuda:N, or auto: the first GPU where there is one, else the processor."},
+     .help = "Where to compute: cpu, cuda, cuda:N (several ranks: cuda:N,M), or auto: a GPU where there is one, else the processor."},
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, isa), .arg = "LEVEL",
      .help = "Instruction-set level; the best one otherwise."},
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, threads), .builtin = "0", .min = 0, .max = 1024,
@@ -267,6 +267,7 @@ static int open_model(struct rig *r, const struct throughput_options *o, struct 
                                   .kv_cache = (enum qr_kv_cache)o->kv_cache, .comm = comm};
     struct qr_model_plan plan;
     *r = (struct rig){.o = o, .comm = comm, .seqs_max = seqs_max, .rows_max = (int32_t)o->chunk > seqs_max ? (int32_t)o->chunk : seqs_max};
+    qr_comm_place(comm, &bo.rank, &bo.n_ranks);
     int rc = qr_backend_open(&r->be, &bo, err);
     if (rc == 0)
         rc = qr_model_plan(&plan, o->model, r->be, &mo, r->rows_max, seqs_max, err);

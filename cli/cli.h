@@ -87,7 +87,7 @@ struct qr_cli_lora {
     {.name = "cache-packed", .type = QR_OPT_STR, .offset = offsetof(T, m.cache_packed), .arg = "DIR", .group = "Model",             \
      .help = "Keep the weights in DIR as they are packed, so that the next start maps them and packs nothing."},                  \
     {.name = "device", .type = QR_OPT_STR, .offset = offsetof(T, m.device), .builtin = "auto", .arg = "NAME", .group = "Model",    \
-     .help = "Where to compute: cpu, cuda, cuda:N, or auto: the first GPU where there is one, else the processor."},              \
+     .help = "Where to compute: cpu, cuda, cuda:N (several ranks: cuda:N,M), or auto: a GPU where there is one, else the processor."},              \
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(T, m.isa), .arg = "LEVEL", .group = "Model",                            \
      .help = "Force an instruction-set level (ref, avx2, avx512, amx); the best one is taken otherwise."},                        \
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(T, m.threads), .builtin = "0", .min = 0, .max = 1024, \

@@ -31,6 +31,7 @@ struct memory_plan {
     struct qr_engine_limits limits;
     int32_t n_threads, logit_rows, n_ranks;
     bool host_is_device; /* kernels' memory is the host's: the second tier counts among the parts */
+    int32_t n_sharing; /* of the ranks, one memory */
     int64_t part[PART_COUNT], total, available;
     int64_t kv_tokens_max; /* were all that is free given to the cache */
 };
@@ -119,7 +120,7 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     mo.ctx_max = ec->ctx_max;
     mo.embeds = true;
     bo.step_rows_max = ec->step_tokens_max;
-    mo.n_ranks = (int32_t)o->m.tensor_parallel;
+    mo.n_ranks = bo.n_ranks = (int32_t)o->m.tensor_parallel;
     if (mo.n_ranks > 1 && bo.n_threads == 0) /* as ranks share the processors */
         bo.n_threads = qr_cpu_count() > mo.n_ranks ? (qr_cpu_count() + mo.n_ranks - 1) / mo.n_ranks : 1;
     p->logit_rows = ec->logit_rows_max;
@@ -132,12 +133,13 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     if (rc == 0) {
         p->host_is_device = be->mem->host;
         p->available = qr_engine_available(ec, be);
+        p->n_sharing = be->mem->host ? mo.n_ranks : 1; /* or each rank has a device of its own */
     }
     if (rc == 0)
         rc = qr_model_plan(&p->model, o->m.model, be, &mo, ec->step_tokens_max, ec->logit_rows_max, err);
     if (rc == 0) {
         p->part[PART_LORA] = qr_engine_lora_bytes(ec, &p->model.config, p->model.weight_dtype);
-        rc = qr_engine_foresee(&p->limits, ec, &p->model, p->available / mo.n_ranks, err);
+        rc = qr_engine_foresee(&p->limits, ec, &p->model, p->available / p->n_sharing, err);
         p->n_threads = be->n_threads;
         p->part[PART_SCRATCH] = (int64_t)qr_backend_scratch_bytes(be);
     }
@@ -163,7 +165,7 @@ static int plan(const struct plan_options *o, struct qr_err *err)
     p.part[PART_HTTP] = (int64_t)p.limits.running_max * HTTP_BYTES_PER_CALL;
     for (int i = 0; i < PART_COUNT; i++)
         p.total += p.part[i];
-    const int64_t room = p.available / p.n_ranks - (p.total - p.part[PART_CACHE]), block = (int64_t)p.model.kv_token_bytes * p.limits.block_tokens;
+    const int64_t room = p.available / p.n_sharing - (p.total - p.part[PART_CACHE]), block = (int64_t)p.model.kv_token_bytes * p.limits.block_tokens;
     p.kv_tokens_max = room > 0 ? room / block * p.limits.block_tokens : 0;
     if (o->json)
         print_json(&p);

@@ -158,6 +158,7 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
     qr_cli_model_options(&mo, &bo, &s->o->m);
     bo.step_rows_max = CHUNK_TOKENS;
     mo.comm = qr_comm_team_comm(&s->team);
+    qr_comm_place(mo.comm, &bo.rank, &bo.n_ranks);
     struct qr_err no_tokenizer;
     int rc = qr_source_open(&mo.source, s->o->m.model, err);
     if (rc != 0)

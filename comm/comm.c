@@ -330,6 +330,27 @@ void qr_comm_abort(struct qr_comm *c, const char *why)
     fail(c->line, &err);
 }
 
+bool qr_comm_lost(struct qr_comm *c, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL && c->line != NULL);
+    QR_ASSERT(err != NULL);
+    if (atomic_load(&c->line->failed)) {
+        *err = c->line->err;
+        return true;
+    }
+    return c->ops->lost && c->ops->lost(c, err);
+}
+
+void qr_comm_place(const struct qr_comm *c, int32_t *local_rank, int32_t *local_size)
+{
+    struct qr_comm_mpirun m;
+    QR_ASSERT(local_rank != NULL && local_size != NULL);
+    QR_ASSERT(c == NULL || (c->size > 0 && c->rank < c->size));
+    const bool mpi = c && qr_comm_in_mpirun(&m);
+    *local_rank = !c ? 0 : mpi ? m.local_rank : c->rank;
+    *local_size = !c ? 1 : mpi ? m.local_size : c->size;
+}
+
 /* ---- memory ---- */
 
 void *qr_comm_plain_alloc(struct qr_comm *c, size_t n_bytes)

@@ -102,8 +102,15 @@ int qr_comm_run(struct qr_comm *c, const struct qr_comm_call *call, struct qr_er
 /* Everybody is here. */
 int qr_comm_barrier(struct qr_comm *c, struct qr_err *err);
 
+/* Without waiting: whether this comm has failed, or a rank is known to have given up or died; then *err says which. For who waits for something else that
+ * other ranks must do. */
+bool qr_comm_lost(struct qr_comm *c, struct qr_err *err);
+
 /* This rank gives up: waits of all ranks, this one's included, end with `why`. */
 void qr_comm_abort(struct qr_comm *c, const char *why);
+
+/* Which of the ranks on this machine this one is, and how many these are. c NULL: 0 of 1. */
+void qr_comm_place(const struct qr_comm *c, int32_t *local_rank, int32_t *local_size);
 
 /* Zeroed memory, 64-byte aligned, that a transport carries best: between processes the other ranks add and copy in it directly, where other memory is
  * copied through windows. A page costs nothing until it is touched. Calls may use any stretch of it. Free before the comm is closed. Errors: QR_E_NO_ROOM. */

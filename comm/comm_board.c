@@ -149,6 +149,19 @@ int qr_board_meet(struct qr_board_seat *s, struct qr_err *err)
     }
 }
 
+bool qr_board_lost(struct qr_board_seat *s, bool (*dead)(void *user, int32_t rank), struct qr_err *err)
+{
+    QR_ASSERT(s != NULL && s->board != NULL);
+    QR_ASSERT(err != NULL);
+    struct qr_board *b = s->board;
+    for (int32_t r = 0; dead && r < b->size; r++)
+        if (r != s->rank && !atomic_load(&b->rank[r].left) && dead(s->user, r)) {
+            qr_err_set(err, QR_E_CLOSED, "rank %d (process %d) died", r, atomic_load(&b->rank[r].pid));
+            return true;
+        }
+    return given_up(s, err) != 0;
+}
+
 void qr_board_leave(struct qr_board_seat *s)
 {
     QR_ASSERT(s != NULL && s->board != NULL);

@@ -69,6 +69,9 @@ int qr_board_staged(struct qr_board_seat *s, const struct qr_comm_call *call, st
 /* All are here, or an error says who is not and why. */
 int qr_board_meet(struct qr_board_seat *s, struct qr_err *err);
 
+/* Without waiting: whether somebody has given up, or `dead` says that he died. */
+bool qr_board_lost(struct qr_board_seat *s, bool (*dead)(void *user, int32_t rank), struct qr_err *err);
+
 /* This rank will not come again; whoever waits for it is told. */
 void qr_board_leave(struct qr_board_seat *s);
 

@@ -17,6 +17,8 @@ struct qr_comm_ops {
     int (*run)(struct qr_comm *c, const struct qr_comm_call *call, struct qr_err *err);
     /* Has the others know; the first to give up is heard, later ones change nothing. `own`: why is the rank's own word, and it is named with it. */
     void (*abort)(struct qr_comm *c, const char *why, bool own);
+    /* By the owner, between calls: whether a rank has given up or died. NULL: whoever started the ranks ends them all. */
+    bool (*lost)(struct qr_comm *c, struct qr_err *err);
     /* Last of all, in the comm's thread; NULL: nothing to do. */
     void (*end)(struct qr_comm *c);
     void *(*alloc)(struct qr_comm *c, size_t n_bytes); /* NULL: no room */

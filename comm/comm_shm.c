@@ -38,6 +38,7 @@ struct process {
     int32_t n_blocks;
     _Atomic size_t top;            /* of the area: written by the owner, read by the comm's thread */
     int pidfd[QR_COMM_RANKS_MAX];  /* -1: not opened yet */
+    int owner_pidfd[QR_COMM_RANKS_MAX]; /* the same, for the owner, who asks while the comm's thread may */
     bool roomy;                    /* a processor for each rank: waiting by looking takes nobody else's time */
 };
 
@@ -116,18 +117,29 @@ static uint64_t window(void *user, int32_t rank)
 }
 
 /* A pidfd, unlike a signal of 0, tells the living from those whose parent has not asked yet. */
-static bool dead(void *user, int32_t rank)
+static bool is_dead(struct process *p, int *pidfd, int32_t rank)
 {
-    struct process *p = user;
     const int32_t pid = atomic_load(&p->shared->board->rank[rank].pid);
     if (pid == 0) /* about to be started */
         return false;
-    if (p->pidfd[rank] < 0)
-        p->pidfd[rank] = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (p->pidfd[rank] < 0)
+    if (*pidfd < 0)
+        *pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (*pidfd < 0)
         return errno == ESRCH || (kill(pid, 0) != 0 && errno == ESRCH);
-    struct pollfd f = {.fd = p->pidfd[rank], .events = POLLIN};
+    struct pollfd f = {.fd = *pidfd, .events = POLLIN};
     return poll(&f, 1, 0) > 0;
+}
+
+static bool dead(void *user, int32_t rank)
+{
+    struct process *p = user;
+    return is_dead(p, &p->pidfd[rank], rank);
+}
+
+static bool dead_to_owner(void *user, int32_t rank)
+{
+    struct process *p = user;
+    return is_dead(p, &p->owner_pidfd[rank], rank);
 }
 
 /* ---- the transport ---- */
@@ -143,6 +155,12 @@ static void tell(struct qr_comm *c, const char *why, bool own)
 {
     struct process *p = c->impl;
     qr_board_abort(&p->seat, why, own);
+}
+
+static bool lost(struct qr_comm *c, struct qr_err *err)
+{
+    struct process *p = c->impl;
+    return qr_board_lost(&p->seat, dead_to_owner, err);
 }
 
 static void *alloc(struct qr_comm *c, size_t n_bytes)
@@ -179,9 +197,12 @@ static void leave(struct qr_comm *c)
 {
     struct process *p = c->impl;
     qr_board_leave(&p->seat);
-    for (int32_t r = 0; r < c->size; r++)
+    for (int32_t r = 0; r < c->size; r++) {
         if (p->pidfd[r] >= 0)
             close(p->pidfd[r]);
+        if (p->owner_pidfd[r] >= 0)
+            close(p->owner_pidfd[r]);
+    }
     qr_board_seat_release(&p->seat);
     qr_comm_shared_free(p->shared);
     qr_free(p);
@@ -189,7 +210,7 @@ static void leave(struct qr_comm *c)
 
 void qr_comm_open_shm(struct qr_comm *c, struct qr_comm_shared *s, int32_t rank)
 {
-    static const struct qr_comm_ops ops = {.name = "shm", .anywhere = true, .run = run, .abort = tell, .alloc = alloc, .free = release, .close = leave};
+    static const struct qr_comm_ops ops = {.name = "shm", .anywhere = true, .run = run, .abort = tell, .lost = lost, .alloc = alloc, .free = release, .close = leave};
     QR_ASSERT(c != NULL && s != NULL);
     QR_ASSERT(rank >= 0 && rank < s->board->size);
     struct process *p = qr_alloc(1, sizeof *p);
@@ -203,7 +224,7 @@ void qr_comm_open_shm(struct qr_comm *c, struct qr_comm_shared *s, int32_t rank)
     p->seat.window_bytes = WINDOW_BYTES;
     p->seat.dead = dead;
     for (int32_t r = 0; r < s->board->size; r++)
-        p->pidfd[r] = -1;
+        p->pidfd[r] = p->owner_pidfd[r] = -1;
     p->roomy = sysconf(_SC_NPROCESSORS_ONLN) >= s->board->size;
     qr_comm_shared_set_pid(s, rank, (int32_t)getpid());
     *c = (struct qr_comm){.rank = rank, .size = s->board->size, .window_bytes = (size_t)s->board->size * WINDOW_BYTES, .ops = &ops, .impl = p};

@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
+#include "model/ranks.h"
 
 _Static_assert(QR_DRAW_TOP_MAX == QR_TOP_LOGPROBS_MAX, "a device tells of as many as a request may ask for");
 
@@ -131,9 +132,10 @@ void qr_ahead_tell(struct qr_ahead *a, struct qr_draws *out)
 
 /* ---- the flight ---- */
 
-void qr_ahead_launch(struct qr_ahead *a, const struct qr_batch *placed, float *logits, int64_t stride)
+void qr_ahead_launch(struct qr_ahead *a, struct qr_exec *x, float *logits, int64_t stride)
 {
-    QR_ASSERT(a != NULL && a->be != NULL && placed != NULL);
+    QR_ASSERT(a != NULL && a->be != NULL && x != NULL);
+    const struct qr_batch *placed = x->batch;
     QR_ASSERT(placed->host != NULL && placed->draws.n_rows == a->flight[a->next].n);
     struct qr_flight *f = &a->flight[a->next];
     const struct qr_mem_ops *mem = a->be->mem;
@@ -141,6 +143,7 @@ void qr_ahead_launch(struct qr_ahead *a, const struct qr_batch *placed, float *l
         const struct qr_sample_args s = {.logits = logits, .draws = &placed->draws, .drawn = a->drawn, .detail = f->details ? a->detail : NULL,
                                          .stride = stride, .n_vocab = a->model->n_vocab};
         a->be->k->sample(a->be->queue, &s);
+        qr_exec_share_drawn(x, a->drawn, f->n);
         mem->fetch(a->be->queue, f->drawn, a->drawn, (size_t)f->n * sizeof *f->drawn);
         if (f->details)
             mem->fetch(a->be->queue, f->detail, a->detail, (size_t)f->n * sizeof *f->detail);
@@ -161,12 +164,18 @@ static void read_detail(struct qr_token_logprob *out, const struct qr_drawn_deta
     }
 }
 
-void qr_ahead_land(struct qr_ahead *a, struct qr_flight *f)
+void qr_ahead_await(struct qr_ahead *a, struct qr_flight *f)
 {
     QR_ASSERT(a != NULL && a->be != NULL);
     QR_ASSERT(f != NULL && f->launched);
     a->be->mem->wait(a->be->queue, (int32_t)(f - a->flight));
     f->launched = false;
+}
+
+void qr_ahead_land(struct qr_ahead *a, struct qr_flight *f)
+{
+    QR_ASSERT(a != NULL && a->be != NULL);
+    QR_ASSERT(f != NULL && !f->launched);
     for (int32_t i = 0; i < f->n; i++) {
         struct qr_row *row = &f->row[i];
         const struct qr_drawn *d = &f->drawn[i];

@@ -8,6 +8,7 @@
 
 #include "engine/rows.h"
 #include "kernels/sample.h"
+#include "model/model.h"
 
 /* A step on its way. */
 struct qr_flight {
@@ -44,10 +45,13 @@ void qr_ahead_release(struct qr_ahead *a); /* also of a zeroed one. Before the b
 /* The flight that is made next has rows [0, n): what its sampling is told, to go along with the batch. Draws of row i are addressed -1 - i from then on. */
 void qr_ahead_tell(struct qr_ahead *a, struct qr_draws *out);
 
-/* Behind the forward of that batch, whose arrays are placed on the device: draws, and begins to fetch what came of it. */
-void qr_ahead_launch(struct qr_ahead *a, const struct qr_batch *placed, float *logits, int64_t stride);
+/* Behind the forward of x->batch, whose arrays are placed on the device: draws, and begins to fetch what came of it. Other ranks get the ids, too. */
+void qr_ahead_launch(struct qr_ahead *a, struct qr_exec *x, float *logits, int64_t stride);
 
-/* Waits for a flight's results and fills in its rows as qr_rows_compute does. Those dropped are left alone. */
+/* Waits for a flight's results: they are there, unless a rank is lost (qr_exec_lost). */
+void qr_ahead_await(struct qr_ahead *a, struct qr_flight *f);
+
+/* Fills in the rows of a flight that was waited for as qr_rows_compute does. Those dropped are left alone. */
 void qr_ahead_land(struct qr_ahead *a, struct qr_flight *f);
 
 /* The sequence at this index has ended: what is on its way for it is nobody's. */

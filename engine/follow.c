@@ -26,11 +26,11 @@ int qr_engine_agree(struct qr_comm *comm, struct qr_engine_agreed *a, struct qr_
 
 int32_t qr_engine_local_ranks(const struct qr_comm *comm)
 {
-    struct qr_comm_mpirun m;
-    if (!comm)
-        return 1;
-    QR_ASSERT(comm->size > 0);
-    return qr_comm_in_mpirun(&m) ? m.local_size : comm->size;
+    int32_t rank, size;
+    qr_comm_place(comm, &rank, &size);
+    QR_ASSERT(rank < size);
+    QR_ASSERT(size > 0);
+    return size;
 }
 
 static int open_share(struct follower *f, const char *dir, const struct qr_engine_config *config, const struct qr_backend_options *backend,
@@ -41,6 +41,7 @@ static int open_share(struct follower *f, const char *dir, const struct qr_engin
     struct qr_engine_agreed a = {0};
     bo.step_rows_max = config->step_tokens_max;
     mo.ctx_max = config->ctx_max;
+    qr_comm_place(mo.comm, &bo.rank, &bo.n_ranks);
     int rc = qr_backend_open(&f->be, &bo, err);
     rc = rc ? rc : qr_model_open(&f->model, dir, f->be, &mo, err);
     rc = rc ? rc : qr_comm_barrier(mo.comm, err); /* the weights are in: rank 0 sees what is free */

@@ -95,7 +95,7 @@ static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *er
     if (rc != 0)
         return rc;
     rc = qr_engine_plan(&e->limits, c, &mine, qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model), (int64_t)*act_bytes,
-                        qr_engine_available(c, e->be) / qr_engine_local_ranks(comm), err);
+                        qr_engine_available(c, e->be) / (e->be->mem->host ? qr_engine_local_ranks(comm) : 1), err);
     if (rc != 0)
         return rc;
     struct qr_engine_agreed a = {.n_blocks = e->limits.n_blocks, .block_tokens = c->block_tokens, .step_tokens = c->step_tokens_max,
@@ -131,6 +131,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     const struct qr_engine_config *c = &e->config;
     struct qr_backend_options options = *e->backend_options;
     options.step_rows_max = c->step_tokens_max;
+    qr_comm_place(e->model_options->comm, &options.rank, &options.n_ranks);
     qr_engine_config_fit(&e->config);
     struct qr_model_options model_options = *e->model_options;
     model_options.ctx_max = c->ctx_max;
@@ -658,7 +659,7 @@ static void launch(struct qr_engine *e, int64_t now)
     mark(e, QR_PART_LOWER);
     copy_blocks(e);
     const struct qr_tensor logits = qr_model_forward(&e->exec, &e->lower.batch);
-    qr_ahead_launch(&e->ahead, e->exec.batch, logits.data, logits.stride[0]);
+    qr_ahead_launch(&e->ahead, &e->exec, logits.data, logits.stride[0]);
     mark(e, QR_PART_MODEL);
 }
 
@@ -703,6 +704,13 @@ static bool step_ahead(struct qr_engine *e)
     const bool any = plan_step(e, now), landing = last->launched;
     if (any)
         launch(e, now);
+    if (landing)
+        qr_ahead_await(&e->ahead, last);
+    if ((any || landing) && lose(e)) {
+        if (any)
+            qr_sched_commit(e->sched, &e->plan); /* ids have their names only: what is known by them is nobody's any more */
+        return true;
+    }
     if (landing) {
         qr_ahead_land(&e->ahead, last);
         mark(e, QR_PART_SAMPLE);

@@ -14,10 +14,12 @@
 
 enum kind { KIND_CPU, KIND_CUDA, KIND_AUTO };
 
-/* "cuda:3" is number 3, "cuda" -1. */
-static int parse_device(enum kind *kind, int32_t *index, const char *name, struct qr_err *err)
+/* "cuda:3" is number 3, "cuda" as many as ranks. A list has a number for each rank. */
+static int parse_device(enum kind *kind, int32_t *index, const struct qr_backend_options *o, struct qr_err *err)
 {
-    *index = -1;
+    const char *name = o->device;
+    const int32_t n_ranks = o->n_ranks > 1 ? o->n_ranks : 1, mine = o->n_ranks > 1 ? o->rank : 0;
+    *index = mine;
     if (!name || strcmp(name, "cpu") == 0) {
         *kind = KIND_CPU;
         return 0;
@@ -26,11 +28,19 @@ static int parse_device(enum kind *kind, int32_t *index, const char *name, struc
     if (*kind == KIND_AUTO || strcmp(name, "cuda") == 0)
         return 0;
     const char *digits = strncmp(name, "cuda:", 5) == 0 ? name + 5 : "";
-    const size_t n = strspn(digits, "0123456789");
-    if (n == 0 || n > 3 || digits[n])
-        return qr_err_set(err, QR_E_USAGE, "unknown device \"%.40s\"; expected auto, cpu, cuda or cuda:N", name);
-    *index = atoi(digits);
-    return 0;
+    for (int32_t i = 0;; i++) {
+        const size_t n = strspn(digits, "0123456789");
+        if (n == 0 || n > 3 || (digits[n] && digits[n] != ','))
+            return qr_err_set(err, QR_E_USAGE, "unknown device \"%.40s\"; expected auto, cpu, cuda, cuda:N or, for several ranks, cuda:N,M", name);
+        if (i == mine)
+            *index = atoi(digits);
+        if (!digits[n] && i + 1 != n_ranks)
+            return qr_err_set(err, QR_E_USAGE, "\"%.40s\" names %d GPU%s for %d rank%s; expected one for each", name, (int)i + 1, i ? "s" : "", (int)n_ranks,
+                              n_ranks > 1 ? "s" : "");
+        if (!digits[n])
+            return 0;
+        digits += n + 1;
+    }
 }
 
 /* A level that is named is the processor's. */
@@ -72,7 +82,7 @@ int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *op
     QR_ASSERT(err != NULL);
     enum kind kind;
     int32_t index;
-    int rc = parse_device(&kind, &index, options->device, err);
+    int rc = parse_device(&kind, &index, options, err);
     if (rc)
         return rc;
     if (options->n_threads < 0 || options->n_threads > THREADS_MAX)

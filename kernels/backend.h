@@ -1,6 +1,6 @@
 /* backend.h - a device opened for one rank: its kernel table, its memory, its queue.
  *
- * Devices: "cpu"; "cuda" or "cuda:1", whose kernels are in a library of their own (cuda/plugin.h); "auto", which tries CUDA and otherwise takes the
+ * Devices: "cpu"; "cuda" or "cuda:1" (several ranks: "cuda", or one number for each), whose kernels are in a library of their own (cuda/plugin.h); "auto", which tries CUDA and otherwise takes the
  * processor, saying why in one line (nothing, where there is no such library). On the processor the best kernel table for this machine is taken, or the
  * one that is asked for: "ref", "avx2", "avx512", "amx", or "null", which computes nothing (null.h). The environment variable QUIRE_ISA names a level
  * too, so that tests cover every level on one machine. A level that the processor does not have is an error, never a fault later.
@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "kernels/backward.h"
 #include "kernels/kernels.h"
+#include "kernels/peers.h"
 #include "kernels/tune.h"
 
 #define QR_MARKS 2
@@ -33,6 +34,7 @@ struct qr_mem_ops {
     /* Host memory of n_bytes that the device reads fast, for what the next `put` takes from its beginning; nothing may come between the two. */
     void *(*stage)(struct qr_queue *q, size_t n_bytes);
     void (*sync)(struct qr_queue *q);    /* all that was launched is done */
+    void (*start)(struct qr_queue *q);   /* what was launched begins, though nobody waits for it: before a wait for somebody who waits for this device */
     /* For who does not wait: fetch is get into memory of host_alloc, which is filled some time later; at a mark (0 .. QR_MARKS - 1, a new one in place of the
      * one before) everything asked for until now will be done, and wait returns when it is. */
     void (*fetch)(struct qr_queue *q, void *host, const void *from, size_t n_bytes);
@@ -59,6 +61,7 @@ struct qr_backend {
     const struct qr_kernels *k;
     const struct qr_backward *b; /* gradients and the optimizer, for the trainer */
     const struct qr_mem_ops *mem;
+    const struct qr_peer_ops *peers; /* what lets devices of several ranks compute together; NULL: the host's memory does (comm/) */
     struct qr_queue *queue;      /* owned: what kernels are launched on */
     struct qr_queue *pool;       /* owned: threads of the host; on the processor the queue itself */
     struct qr_tune *tune;        /* owned: what was measured to be best for shapes (tune.h); empty with QR_TUNE_OFF, NULL where nothing is to be chosen */
@@ -76,7 +79,8 @@ enum qr_tune_mode {
 };
 
 struct qr_backend_options {
-    const char *device;    /* "auto", "cpu", "cuda" or "cuda:N"; NULL: cpu */
+    const char *device;    /* "auto", "cpu", "cuda", "cuda:N" or, for several ranks, "cuda:N,M,.."; NULL: cpu */
+    int32_t rank, n_ranks; /* of those on this machine: each takes a device of its own, in their order or in that of the list. 0, 0: one rank */
     const char *isa;       /* of the processor's kernels; NULL: QUIRE_ISA, or the best there is. With "auto", naming one means cpu */
     int32_t n_threads;     /* 0: one per usable core, at most what the control group allows; of a list: all of it */
     const char *cpus;      /* "0-3,8": processors for the workers; NULL: those that the process may use, cores before hyperthreads */

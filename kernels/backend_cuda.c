@@ -148,7 +148,7 @@ static const struct qr_device cuda_device = {.close = cuda_close, .scratch_bytes
 static int open_queue(struct qr_backend *be, const struct qr_backend_options *o, int32_t index, struct qr_err *err)
 {
     const struct qr_cuda_plugin *p = plugin_of(be);
-    const struct qr_cuda_options co = {.index = index < 0 ? 0 : index, .step_rows_max = o->step_rows_max ? o->step_rows_max : QR_STEP_ROWS_DEFAULT,
+    const struct qr_cuda_options co = {.index = index, .n_devices = o->n_ranks, .step_rows_max = o->step_rows_max ? o->step_rows_max : QR_STEP_ROWS_DEFAULT,
                                        .deterministic = o->deterministic, .keep_plans = o->tune != QR_TUNE_OFF};
     char message[QR_CUDA_MESSAGE] = "";
     if (!p->open(&be->queue, &co, message))
@@ -162,6 +162,7 @@ static int open_queue(struct qr_backend *be, const struct qr_backend_options *o,
     be->k = p->kernels;
     be->b = p->backward;
     be->mem = p->mem;
+    be->peers = p->peers;
     QR_ASSERT(be->k && be->b && be->mem && !be->mem->host);
     return 0;
 }

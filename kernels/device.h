@@ -16,7 +16,7 @@ struct qr_device {
 
 #define QR_STEP_ROWS_DEFAULT 2048
 
-/* Fill in a zeroed backend. Errors as of qr_backend_open; the caller then closes. index < 0: the first device. */
+/* Fill in a zeroed backend. Errors as of qr_backend_open; the caller then closes. */
 int qr_device_open_cpu(struct qr_backend *be, const struct qr_backend_options *o, struct qr_err *err);
 int qr_device_open_cuda(struct qr_backend *be, const struct qr_backend_options *o, int32_t index, struct qr_err *err);
 

@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "comm/device_comm.h"
 #include "loader/hf_config.h"
 #include "loader/other_files.h"
 #include "loader/share.h"
@@ -26,6 +27,8 @@ struct qr_model {
     struct qr_model_config config;
     struct qr_share share;     /* this rank's part of it */
     struct qr_comm *comm;      /* borrowed; NULL: one rank */
+    struct qr_device_comm *devices; /* owned; NULL: not opened, or nothing that ranks compute lies on devices */
+    bool on_device;            /* the backend's memory is not the host's */
     struct qr_weights weights; /* owned, unless borrowed */
     bool borrowed;             /* the weights are somebody else's */
     struct rotation rope, local; /* the second of layers with a window, where the model has one */
@@ -108,9 +111,10 @@ static void warn_unused(const struct qr_tensor_files *st, const struct qr_model_
 static int share_out(struct qr_model *m, const struct qr_backend *be, const struct qr_model_options *options, struct qr_err *err)
 {
     const int32_t n = options->comm ? options->comm->size : options->n_ranks > 0 ? options->n_ranks : 1, rank = options->comm ? options->comm->rank : 0;
-    if (n > 1 && !be->mem->host)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks on the device %s: NCCL, which would add what GPUs have computed, is not built; use "
-                          "--tensor-parallel 1, or --device cpu", n, be->name);
+    if (n > 1 && !be->mem->host && !be->peers)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks on the device %s, whose kernels do not reach other devices; use --tensor-parallel 1, or "
+                          "--device cpu", n, be->name);
+    m->on_device = !be->mem->host;
     m->comm = n > 1 ? options->comm : NULL;
     return qr_share_make(&m->share, &m->config, rank, n, err);
 }
@@ -260,10 +264,12 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
     }
     warn_unused(files, &m->config);
     qr_other_files_log(dir);
-    rc = admit(m, files, dtype, be, options, err);
+    rc = m->comm && m->on_device ? qr_device_comm_open(&m->devices, m->comm, be, err) : 0; /* first: it takes memory of the device, and is soon refused */
+    rc = rc ? rc : admit(m, files, dtype, be, options, err);
     const struct qr_weights_options wo = {.cache_dir = options->cache_packed, .progress = options->progress, .user = options->progress_user};
     rc = rc ? rc : qr_weights_load_kept(&m->weights, files, &m->share, be, dtype, &wo, err);
     if (rc) {
+        qr_device_comm_close(m->devices);
         qr_tensor_files_close(files);
         qr_free(m);
         return qr_err_prefix(err, "%s: ", dir);
@@ -313,6 +319,7 @@ int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const 
     m->weights = *w;
     m->borrowed = true;
     m->kv_dtype = choose_kv_dtype(QR_KV_CACHE_AUTO, dtype);
+    m->on_device = !be->mem->host;
     bind(m, be);
     *out = m;
     return 0;
@@ -326,6 +333,7 @@ void qr_model_close(struct qr_model *m)
     drop_rotation(&m->local, m->mem);
     if (!m->borrowed)
         qr_weights_release(&m->weights);
+    qr_device_comm_close(m->devices);
     qr_free(m);
 }
 
@@ -377,6 +385,18 @@ struct qr_comm *qr_model_comm(const struct qr_model *m)
 {
     QR_ASSERT(m != NULL);
     return m->comm;
+}
+
+struct qr_device_comm *qr_model_device_comm(const struct qr_model *m)
+{
+    QR_ASSERT(m != NULL);
+    return m->devices;
+}
+
+bool qr_model_on_device(const struct qr_model *m)
+{
+    QR_ASSERT(m != NULL);
+    return m->on_device;
 }
 
 const struct qr_weights *qr_model_weights(const struct qr_model *m)
@@ -486,7 +506,7 @@ void *qr_model_act_alloc(const struct qr_model *m, struct qr_backend *be, size_t
     void *p;
     QR_ASSERT(m != NULL);
     QR_ASSERT(be != NULL);
-    if (!m->comm)
+    if (!m->comm || m->on_device)
         return be->mem->alloc(n_bytes);
     if (qr_comm_alloc(m->comm, &p, n_bytes, &err))
         qr_panic("%s", err.msg);
@@ -497,7 +517,7 @@ void qr_model_act_free(const struct qr_model *m, struct qr_backend *be, void *p)
 {
     QR_ASSERT(p == NULL || m != NULL);
     QR_ASSERT(p == NULL || be != NULL);
-    if (p && m->comm)
+    if (p && m->comm && !m->on_device)
         qr_comm_free(m->comm, p);
     else if (p)
         be->mem->free(p);

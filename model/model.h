@@ -62,6 +62,7 @@ struct qr_model_options {
 
 #define QR_HIDDEN_SPARE 128 /* floats: what aligning a few more tensors to 64 bytes can take */
 
+struct qr_device_comm; /* comm/device_comm.h */
 struct qr_model; /* opaque */
 struct qr_ranks; /* ranks.h */
 struct qr_share; /* loader/share.h */
@@ -110,6 +111,8 @@ const struct qr_model_config *qr_model_config(const struct qr_model *m);
 /* What of it is this rank's (loader/share.h), and the ranks that have the rest, or NULL. */
 const struct qr_share *qr_model_share(const struct qr_model *m);
 struct qr_comm *qr_model_comm(const struct qr_model *m);
+struct qr_device_comm *qr_model_device_comm(const struct qr_model *m); /* NULL: on the processor, or one rank */
+bool qr_model_on_device(const struct qr_model *m);                     /* its backend's memory is not the host's */
 
 /* Where neither config.json nor generation_config.json names an end token: the tokenizer's (-1: it has none either). Before the model is used. */
 void qr_model_default_eos(struct qr_model *m, int32_t id);

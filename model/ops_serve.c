@@ -503,16 +503,32 @@ static struct qr_tensor ranks_head(struct qr_exec *x, const struct qr_tensor *h,
     return out;
 }
 
+/* On a device: copies of rows go to rank 0 packed, and into its rows there. */
+static struct qr_tensor ranks_head_packed(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w)
+{
+    const struct qr_share *s = qr_model_share(x->model);
+    struct qr_linear_args a = product_of(h, norm, eps, w, NULL);
+    QR_ASSERT(w->split == QR_SPLIT_OUT && a.n_out == s->own.n_vocab);
+    const struct qr_tensor room = make(x, a.n_rows, s->rank == 0 ? s->whole.n_vocab - s->own.n_vocab : s->own.n_vocab);
+    const struct qr_tensor out = s->rank == 0 ? make(x, a.n_rows, s->whole.n_vocab) : room;
+    a.out = out.data;
+    a.out_stride = out.stride[0];
+    if (a.n_rows > 0)
+        x->be->k->linear(x->be->queue, &a);
+    qr_ranks_collect_packed(x->ranks, out.data, room.data, a.n_rows);
+    return out;
+}
+
 static struct qr_tensor ranks_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w)
 {
-    return ranks_head(x, h, NULL, 0, w);
+    return qr_model_on_device(x->model) ? ranks_head_packed(x, h, NULL, 0, w) : ranks_head(x, h, NULL, 0, w);
 }
 
 static struct qr_tensor ranks_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps)
 {
     QR_ASSERT(w != NULL && w->norm != NULL);
     QR_ASSERT(!w->norm_bias && w->softcap == 0); /* qr_share_make lets no such model through */
-    return ranks_head(x, h, w->norm, eps, w->head);
+    return qr_model_on_device(x->model) ? ranks_head_packed(x, h, w->norm, eps, w->head) : ranks_head(x, h, w->norm, eps, w->head);
 }
 
 /* ---- layers, and the tables ---- */

@@ -5,9 +5,12 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "comm/device_comm.h"
 #include "loader/share.h"
+#include "model/repeat.h"
 #include "model/step_arrays.h"
 
+#define DRAWN_LEAST 256
 #define FIRST_BYTES 4096 /* of every message; what is longer than that follows in a second call. A step of some forty sequences that decode fits */
 
 enum kind { PING, STEP, OVER };
@@ -15,7 +18,8 @@ enum kind { PING, STEP, OVER };
 /* How a message begins. Blocks to copy, arrays and scales of rows of logits follow. */
 struct head {
     int32_t kind, n_copies, has_scale, width;
-    int32_t n_tokens, n_seqs, n_prefill_seqs, n_logits, block_tokens;
+    int32_t n_tokens, n_seqs, n_prefill_seqs, n_logits, block_tokens, n_idle;
+    int32_t names_drawn, n_drawn; /* whether ids name what was drawn before; ids that rank 0 draws behind this step */
 };
 
 struct copy {
@@ -24,6 +28,10 @@ struct copy {
 
 struct qr_ranks {
     struct qr_comm *comm; /* borrowed */
+    struct qr_backend *be; /* borrowed */
+    struct qr_device_comm *devices; /* borrowed; NULL: on the processor */
+    struct qr_drawn *drawn; /* owned, kernels' memory [drawn_max]: on devices that follow, the ids that rank 0's drew last */
+    int32_t drawn_max;
     uint8_t *message;     /* owned: [room], from qr_comm_alloc */
     size_t room;
     struct copy *copy;    /* owned: for the next step */
@@ -64,6 +72,9 @@ void qr_exec_join(struct qr_exec *x)
         return;
     struct qr_ranks *r = x->ranks = qr_alloc(1, sizeof *r);
     r->comm = comm;
+    r->be = x->be;
+    r->devices = qr_model_device_comm(x->model);
+    QR_ASSERT((r->devices != NULL) == !x->be->mem->host);
     r->sent_us = qr_clock_us();
     make_room(r, FIRST_BYTES / 2);
     for (int32_t i = 0; i < comm->size; i++) {
@@ -89,17 +100,23 @@ bool qr_exec_lost(const struct qr_exec *x, struct qr_err *err)
 {
     QR_ASSERT(x != NULL);
     QR_ASSERT(err != NULL);
-    if (!x->ranks || !x->ranks->lost)
+    struct qr_ranks *r = x->ranks;
+    if (!r || (!r->lost && !r->devices))
         return false;
-    *err = x->ranks->err;
-    return true;
+    if (!r->lost && qr_device_comm_lost(r->devices, &r->err))
+        r->lost = true;
+    if (r->lost)
+        *err = r->err;
+    return r->lost;
 }
 
 void qr_ranks_sum(struct qr_ranks *r, float *data, int64_t n)
 {
     QR_ASSERT(data != NULL || n == 0);
     QR_ASSERT(n >= 0);
-    if (r && n > 0)
+    if (r && r->devices)
+        r->devices->ops->sum(r->devices->peers, data, n);
+    else if (r && n > 0)
         run(r, &(struct qr_comm_call){.kind = QR_COMM_ALL_REDUCE, .dtype = QR_F32, .data = data, .n = n});
 }
 
@@ -119,6 +136,24 @@ void qr_ranks_collect(struct qr_ranks *r, float *logits, float *largest, float *
         collect(r, largest, n_rows, r->stretches);
     if (sum)
         collect(r, sum, n_rows, r->stretches);
+}
+
+void qr_ranks_collect_packed(struct qr_ranks *r, float *logits, float *room, int32_t n_rows)
+{
+    QR_ASSERT(n_rows >= 0);
+    QR_ASSERT(room != NULL || n_rows == 0);
+    if (!r || n_rows == 0)
+        return;
+    const int32_t size = r->comm->size;
+    const size_t v = (size_t)r->logits[size] * sizeof *logits;
+    int64_t part[QR_COMM_RANKS_MAX + 1] = {0};
+    for (int32_t i = 1; i < size; i++)
+        part[i + 1] = part[i] + n_rows * (r->logits[i + 1] - r->logits[i]) * (int64_t)sizeof *logits;
+    r->devices->ops->gather(r->devices->peers, room, room, part);
+    for (int32_t i = 1; r->comm->rank == 0 && i < size; i++) {
+        const size_t row = (size_t)(r->logits[i + 1] - r->logits[i]) * sizeof *logits;
+        r->be->mem->copy(r->be->queue, logits + r->logits[i], v, (const char *)room + part[i], row, row, n_rows);
+    }
 }
 
 int qr_ranks_agree(struct qr_comm *comm, int64_t *values, int32_t n, struct qr_err *err)
@@ -156,9 +191,11 @@ static struct parts parts_of(const struct head *h)
     return p;
 }
 
-/* Bytes [from, from + n) of the message from rank 0 to all. */
+/* Bytes [from, from + n) of the message from rank 0 to all. Meanwhile devices compute what they were given: others' may wait for it. */
 static void spread(struct qr_ranks *r, size_t from, size_t n)
 {
+    if (r->devices && !r->lost)
+        r->be->mem->start(r->be->queue);
     run(r, &(struct qr_comm_call){.kind = QR_COMM_BROADCAST, .dtype = QR_I8, .data = r->message + from, .n = (int64_t)n});
     r->sent_us = qr_clock_us();
 }
@@ -192,9 +229,10 @@ void qr_ranks_send(struct qr_exec *x, const struct qr_batch *b)
     struct qr_ranks *r = x->ranks;
     if (r->comm->rank > 0)
         return;
-    const struct head h = {.kind = STEP, .n_copies = r->n_copies, .has_scale = b->logit_scale && b->n_logits > 0, .width = qr_step_table_width(b),
+    const struct head h = {.kind = STEP, .n_copies = r->n_copies, .has_scale = b->logit_scale && b->n_logits > 0,
+                           .width = qr_repeats(x, b) ? qr_repeat_width(b) : qr_step_table_width(b),
                            .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .n_prefill_seqs = b->n_prefill_seqs, .n_logits = b->n_logits,
-                           .block_tokens = b->block_tokens};
+                           .block_tokens = b->block_tokens, .n_idle = b->n_idle, .names_drawn = b->drawn != NULL, .n_drawn = b->draws.n_rows};
     const struct parts p = parts_of(&h);
     make_room(r, p.total);
     if (r->n_copies > 0)
@@ -224,11 +262,43 @@ void qr_ranks_release(struct qr_ranks *r)
     if (r->comm->rank == 0)
         send_message(r, &(struct head){.kind = OVER}, 0);
     qr_comm_free(r->comm, r->message);
+    if (r->drawn) {
+        r->be->mem->sync(r->be->queue);
+        r->be->mem->free(r->drawn);
+    }
     qr_free(r->copy);
     qr_free(r);
 }
 
+void qr_exec_share_drawn(struct qr_exec *x, struct qr_drawn *drawn, int32_t n)
+{
+    QR_ASSERT(x != NULL && n >= 0);
+    QR_ASSERT(drawn != NULL || n == 0);
+    struct qr_ranks *r = x->ranks;
+    if (r && r->devices)
+        r->devices->ops->broadcast(r->devices->peers, drawn, (size_t)n * sizeof *drawn);
+}
+
 /* ---- following ---- */
+
+/* Where ids that rank 0's device draws come: at a place that stays, unless more are drawn than ever. */
+static void make_drawn(struct qr_exec *x, int32_t n)
+{
+    struct qr_ranks *r = x->ranks;
+    const struct qr_mem_ops *mem = r->be->mem;
+    if (n <= r->drawn_max)
+        return;
+    mem->sync(r->be->queue);
+    qr_repeats_release(x); /* they know the old place */
+    const int32_t most = 2 * n > DRAWN_LEAST ? 2 * n : DRAWN_LEAST;
+    struct qr_drawn *to = mem->alloc((size_t)most * sizeof *to);
+    if (r->drawn)
+        mem->copy(r->be->queue, to, 0, r->drawn, 0, (size_t)r->drawn_max * sizeof *to, 1);
+    mem->sync(r->be->queue);
+    mem->free(r->drawn);
+    r->drawn = to;
+    r->drawn_max = most;
+}
 
 static void follow_step(struct qr_exec *x, const struct head *h)
 {
@@ -240,13 +310,17 @@ static void follow_step(struct qr_exec *x, const struct head *h)
     if (r->lost)
         return;
     struct qr_batch b = {.n_tokens = h->n_tokens, .n_seqs = h->n_seqs, .n_prefill_seqs = h->n_prefill_seqs, .n_logits = h->n_logits,
-                         .block_tokens = h->block_tokens};
+                         .block_tokens = h->block_tokens, .n_idle = h->n_idle};
+    if (h->names_drawn)
+        make_drawn(x, h->n_drawn > 0 ? h->n_drawn : 1);
+    b.drawn = h->names_drawn ? r->drawn : NULL;
     qr_step_place(&b, &p.layout, r->message + p.arrays);
     b.logit_scale = h->has_scale ? (const float *)(const void *)(r->message + p.scales) : NULL;
     const struct copy *copy = (const struct copy *)(const void *)(r->message + p.copies);
     for (int32_t i = 0; i < h->n_copies; i++)
         qr_model_kv_copy(x, copy[i].src, copy[i].dst);
     qr_model_forward(x, &b);
+    qr_exec_share_drawn(x, r->drawn, h->n_drawn);
 }
 
 int qr_exec_follow(struct qr_exec *x, struct qr_err *err)

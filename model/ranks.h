@@ -1,6 +1,9 @@
 /* ranks.h - one step on several ranks (tensor parallel). Rank 0 is the one that somebody asks: it sends what it is about to compute to the others, all
  * compute their shares (loader/share.h) of the same step, add what they have behind every matrix that was cut along its inputs, and rank 0 collects logits.
  *
+ * On devices what they compute is added and collected by the devices, in order with the rest of a step (comm/device_comm.h), and ids that rank 0's device
+ * draws go to the others likewise; the comm carries what the host says alone.
+ *
  * An error of the comm in the middle of a pass is kept until somebody asks: verbs return nothing. From then on nothing is sent, and a pass computes numbers
  * without meaning. Used by the thread that owns the exec; the comm is that thread's, too.
  */
@@ -14,6 +17,9 @@ void qr_exec_join(struct qr_exec *x);
 
 /* Whether a rank is lost: died, or gave up. Then *err says which, and why. */
 bool qr_exec_lost(const struct qr_exec *x, struct qr_err *err);
+
+/* Rank 0, on devices that draw: the step that was launched draws n ids into `drawn` (kernels' memory), which a later step's ids may name (qr_batch.drawn). */
+void qr_exec_share_drawn(struct qr_exec *x, struct qr_drawn *drawn, int32_t n);
 
 /* Rank 0, while there is nothing to compute: asks whether all are there, when nothing was sent for `idle_us`. */
 void qr_exec_ping(struct qr_exec *x, int64_t idle_us);
@@ -35,5 +41,9 @@ void qr_ranks_sum(struct qr_ranks *r, float *data, int64_t n);
 
 /* Rows of logits [n_rows][V], or of what is known of their stretches [n_rows][ceil(V/256)]: rank 0 gets what the others have in its rows. */
 void qr_ranks_collect(struct qr_ranks *r, float *logits, float *largest, float *sum, int32_t n_rows);
+
+/* On devices: rank 0's logits [n_rows][V] get what the others have, on the way in room[n_rows * (V - its own)]; of those `room` is what they have,
+ * [n_rows][own], and `logits` nothing. */
+void qr_ranks_collect_packed(struct qr_ranks *r, float *logits, float *room, int32_t n_rows);
 
 #endif

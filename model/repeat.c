@@ -9,7 +9,7 @@ bool qr_repeats(const struct qr_exec *x, const struct qr_batch *b)
 {
     QR_ASSERT(x != NULL && x->be != NULL);
     QR_ASSERT(b != NULL);
-    return x->be->mem->record_begin && !x->ranks && b->n_groups == 0 && b->n_tokens == b->n_seqs && b->n_logits == b->n_tokens;
+    return x->be->mem->record_begin && b->n_groups == 0 && b->n_tokens == b->n_seqs && b->n_logits == b->n_tokens;
 }
 
 /* The smallest power of two that no context of the batch is beyond. */

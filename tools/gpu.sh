@@ -5,7 +5,7 @@
 #
 # OUT     directory for results: one text file for each step, kern.json, and summary.txt (a line for each step: ok, failed, timed out or skipped, seconds)
 # PREFIX  directory with unpacked packages (made by `tools/deps.sh unpack PREFIX` where there is a network), or - where the system has them
-# STEP    of: build ops check sanitizer train kern throughput torch   (all of them, in this order)
+# STEP    of: build ops check sanitizer ranks train kern throughput torch   (all of them, in this order; ranks: with two GPUs or more)
 #
 # It takes CUDA's toolkit, gcc and CMake. PyTorch is used where python3 has it. Every step has a time limit of its own, and a step that fails does not keep
 # the others from running; the exit status is the number of steps that failed. Settings of the card are left as they are.
@@ -16,7 +16,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1" && out=$(cd "$1" && pwd)
 prefix=${2:--}
 shift; [ $# -eq 0 ] || shift
-steps=${*:-build ops check sanitizer train kern throughput torch}
+steps=${*:-build ops check sanitizer ranks train kern throughput torch}
 build=$here/build-gpu
 quire=$build/quire
 models=${QUIRE_GPU_MODELS:-$build/models}
@@ -73,6 +73,30 @@ sanitizer() {
     done
 }
 
+# One model on one GPU and on two: answers are close, and the same every time; then what two are worth.
+ranks() {
+    local n d=$build/ranks i
+    n=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+    [ "$n" -ge 2 ] || { echo "$n GPU visible: what several compute together is not looked at here"; return 77; }
+    mkdir -p "$d"
+    echo '{"ids": [1, 40, 77, 300, 5, 9, 12, 200, 31]}' >"$d/ids.jsonl"
+    for i in 1 2 2; do
+        [ -f "$d/$i.out" ] && mv "$d/$i.out" "$d/$i.before"
+        "$quire" score --device cuda --tensor-parallel "$i" --dtype f32 --model "$here/models/quire-tiny" <"$d/ids.jsonl" >"$d/$i.out" || return 1
+    done
+    cmp "$d/2.before" "$d/2.out" || return 1
+    python3 -c 'import json, sys
+one, two = (json.loads(open(f).readline())["logprobs"] for f in sys.argv[1:])
+worst = max(abs(a - b) for a, b in zip(one, two) if a is not None)
+print("log-probabilities of one GPU and of two differ by at most", worst)
+sys.exit(worst > 1e-3)' "$d/1.out" "$d/2.out" || return 1
+    model llama-3.1-8b || return 1
+    for i in 1 2; do
+        "$quire" bench throughput --device cuda --tensor-parallel $i --model "$models/llama-3.1-8b" --prefill 4096 --batch 1,16,64 --depth 1024 --steps 64 --repeats 2 \
+            --chunk 4096 --cache 16GiB || return 1
+    done
+}
+
 # The same few steps on the processor and on the GPU: two logs to lay side by side.
 train() {
     local d=$build/train device i
@@ -101,13 +125,14 @@ torch() {
 }
 
 export here out prefix build quire models
-export -f arch configure_and_build model sanitizer train throughput torch
+export -f arch configure_and_build model sanitizer ranks train throughput torch
 for s in $steps; do
     case $s in
     build) run 240 build bash -c configure_and_build || { echo "nothing was built: see $out/build.txt" >&2; exit "$failed"; } ;;
     ops) run 60 ops "$quire" bench kern --device cuda --check ;;
     check) run 60 check python3 "$here/tools/gpu_check.py" "$quire" "$here/models/quire-tiny" ;;
     sanitizer) run 230 sanitizer bash -c sanitizer ;;
+    ranks) run 120 ranks bash -c ranks ;;
     train) run 40 train bash -c train ;;
     kern) run 60 kern "$quire" bench kern --device cuda --time 100ms --json "$out/kern.json" ;;
     throughput)

@@ -39,7 +39,7 @@ DOORS = [
     (r'histedit\.h|editline/', r'client/'),
     (r'openssl/', r'server/'),
     (r'cuda\w*\.h|cublas\w*\.h', r'kernels/cuda/|tests/cuda_emu/'),
-    (r'nccl\.h', r'comm/comm_nccl\.c$'),
+    (r'nccl\.h', r'kernels/cuda/peers\.c$'),
     (r'mpi\.h', r'comm/mpi/comm_mpi\.c$'),
     (r'criterion/', r'tests/'),
 ]

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/cuda/entries.h"
+#include "kernels/cuda/peers.h"
 #include "kernels/cuda/plans.h"
 #include "kernels/cuda/plugin.h"
 #include "kernels/cuda/queue.h"
@@ -43,10 +44,12 @@ static void device_zero(struct qr_queue *q, void *p, size_t n_bytes)
         QR_CUDA_CHECK(cudaMemsetAsync(p, 0, n_bytes, q->stream));
 }
 
-static void wait_slot(struct qr_cuda_slot *s)
+/* Waits come behind qr_cuda_peers_await, which returns sooner where a rank is lost. */
+static void wait_slot(struct qr_queue *q, struct qr_cuda_slot *s)
 {
     if (s->busy && cudaEventQuery(s->done) != cudaSuccess) { /* nearly always it is done: others were sent since */
         (void)cudaGetLastError();                             /* "not ready" is no error */
+        qr_cuda_peers_await(q->peers, s->done);
         QR_CUDA_CHECK(cudaEventSynchronize(s->done));
     }
     s->busy = false;
@@ -77,7 +80,7 @@ static void *device_stage(struct qr_queue *q, size_t n_bytes)
         s = &q->slot[q->next_slot];
         q->next_slot = (q->next_slot + 1) % QR_CUDA_SLOTS;
     }
-    wait_slot(s);
+    wait_slot(q, s);
     if (s->n_bytes < n_bytes) {
         if (s->data)
             QR_CUDA_CHECK(cudaFreeHost(s->data));
@@ -117,6 +120,7 @@ static void device_get(struct qr_queue *q, void *host, const void *from, size_t 
 {
     if (n_bytes > 0)
         QR_CUDA_CHECK(cudaMemcpyAsync(host, from, n_bytes, cudaMemcpyDeviceToHost, q->stream));
+    qr_cuda_peers_await(q->peers, NULL);
     QR_CUDA_CHECK(cudaStreamSynchronize(q->stream));
 }
 
@@ -143,6 +147,7 @@ static void device_mark(struct qr_queue *q, int32_t which)
 
 static void device_wait(struct qr_queue *q, int32_t which)
 {
+    qr_cuda_peers_await(q->peers, q->mark[which]);
     QR_CUDA_CHECK(cudaEventSynchronize(q->mark[which]));
 }
 
@@ -190,7 +195,15 @@ static void device_copy(struct qr_queue *q, void *to, size_t to_pitch, const voi
 
 static void device_sync(struct qr_queue *q)
 {
+    qr_cuda_peers_await(q->peers, NULL);
     QR_CUDA_CHECK(cudaStreamSynchronize(q->stream));
+}
+
+/* Asking is enough for a runtime that sends work to its device in batches, and for the emulated device. */
+static void device_start(struct qr_queue *q)
+{
+    (void)cudaStreamQuery(q->stream);
+    (void)cudaGetLastError();
 }
 
 static void *pinned_alloc(size_t n_bytes)
@@ -216,7 +229,7 @@ static int64_t device_available(void)
 
 static const struct qr_mem_ops device_mem = {
     .host = false, .alloc = device_alloc, .free = device_free, .zero = device_zero, .put = device_put, .get = device_get, .copy = device_copy,
-    .stage = device_stage, .sync = device_sync, .fetch = device_fetch, .send = device_send, .mark = device_mark, .wait = device_wait,
+    .stage = device_stage, .sync = device_sync, .start = device_start, .fetch = device_fetch, .send = device_send, .mark = device_mark, .wait = device_wait,
     .record_begin = record_begin, .record_end = record_end, .repeat = device_repeat, .record_free = record_free, .host_alloc = pinned_alloc,
     .host_free = pinned_free, .available = device_available};
 
@@ -228,6 +241,20 @@ static bool said(cudaError_t rc, const char *what, char message[QR_CUDA_MESSAGE]
     if (rc != cudaSuccess)
         snprintf(message, QR_CUDA_MESSAGE, "%s: %s", what, cudaGetErrorString(rc));
     return rc == cudaSuccess;
+}
+
+/* For several ranks: the devices that they need, and what lets these compute together. */
+static bool enough(int32_t n_devices, char message[QR_CUDA_MESSAGE])
+{
+    int n = 0;
+    _Static_assert(QR_PEERS_MESSAGE <= QR_CUDA_MESSAGE, "one message for both");
+    if (n_devices < 2)
+        return true;
+    if (!said(cudaGetDeviceCount(&n), "no GPU can be used", message))
+        return false;
+    if (n < n_devices)
+        snprintf(message, QR_CUDA_MESSAGE, "%d ranks need a GPU each, and there %s %d", (int)n_devices, n == 1 ? "is" : "are", n);
+    return n >= n_devices && qr_cuda_peers_there(message);
 }
 
 /* The device is there and one that this library has code for. */
@@ -308,7 +335,7 @@ static bool queue_open(struct qr_queue **out, const struct qr_cuda_options *o, c
         snprintf(message, QR_CUDA_MESSAGE, "out of memory");
         return false;
     }
-    if (!find_device(q, o->index, message) || !said(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking), "a stream cannot be made", message)) {
+    if (!enough(o->n_devices, message) || !find_device(q, o->index, message) || !said(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking), "a stream cannot be made", message)) {
         free(q);
         return false;
     }
@@ -366,6 +393,7 @@ const struct qr_cuda_plugin qr_cuda_plugin = {
     .kernels = &qr_cuda_kernels,
     .backward = &qr_cuda_backward,
     .mem = &device_mem,
+    .peers = &qr_cuda_peer_ops,
 #ifdef QR_CUDA_EMU
     .needs_driver = false,
 #else

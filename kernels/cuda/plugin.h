@@ -26,6 +26,7 @@ struct qr_cuda_options {
     int32_t step_rows_max; /* rows of the largest step: sizes the scratch memory */
     bool deterministic;    /* backend.h */
     bool keep_plans;       /* who multiplies best is kept in a file */
+    int32_t n_devices;     /* this many ranks of this machine take one each; fewer than 2: nothing is asked */
 };
 
 struct qr_cuda_facts {
@@ -45,6 +46,7 @@ struct qr_cuda_plugin {
     const struct qr_kernels *kernels;
     const struct qr_backward *backward;
     const struct qr_mem_ops *mem;
+    const struct qr_peer_ops *peers;
     bool needs_driver;         /* false: an emulation, which libcuda.so.1 need not be there for */
 
     /* Opens a device for the calling thread, which becomes the only one to launch. False: `message` says what is missing. */
@@ -65,7 +67,8 @@ struct qr_cuda_plugin {
 static inline uint64_t qr_cuda_layout(void)
 {
     const size_t size[] = {QR_DTYPE_COUNT, sizeof(struct qr_cuda_plugin), sizeof(struct qr_cuda_options), sizeof(struct qr_cuda_facts),
-        sizeof(struct qr_mem_ops), sizeof(struct qr_kernels), sizeof(struct qr_backward), sizeof(struct qr_batch), sizeof(struct qr_kv_view),
+        sizeof(struct qr_mem_ops), sizeof(struct qr_peer_ops), sizeof(struct qr_peers_options),
+        sizeof(struct qr_kernels), sizeof(struct qr_backward), sizeof(struct qr_batch), sizeof(struct qr_kv_view),
         sizeof(struct qr_weight), sizeof(struct qr_linear_args), sizeof(struct qr_norm_args), sizeof(struct qr_head_norm_args), sizeof(struct qr_add_args),
         sizeof(struct qr_embed_args), sizeof(struct qr_rope_table_args), sizeof(struct qr_rope_args), sizeof(struct qr_kv_write_args),
         sizeof(struct qr_qkv_args), sizeof(struct qr_chain_args), sizeof(struct qr_kv_copy_args), sizeof(struct qr_attention_args), sizeof(struct qr_glu_args),

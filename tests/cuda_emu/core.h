@@ -124,6 +124,8 @@ extern struct qr_emu_counts qr_emu_counted;
 void qr_emu_enqueue(const char *kernel, const void *fn, struct qr_emu_dim3 grid, struct qr_emu_dim3 block, size_t shared_bytes, void *stream,
                     const void *closure, size_t closure_bytes, void (*body)(const void *closure));
 void qr_emu_enqueue_host(void *stream, const void *closure, size_t closure_bytes, void (*body)(const void *closure));
+/* The same with a body that may not be able to go on yet (false): it is called again when somebody asks next. */
+void qr_emu_enqueue_peers(void *stream, const void *closure, size_t closure_bytes, bool (*body)(const void *closure));
 void qr_emu_run_all(void);
 int32_t qr_emu_shared_limit(const void *fn);
 bool qr_emu_is_eager(void);

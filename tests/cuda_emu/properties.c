@@ -1,5 +1,6 @@
 /* properties.c - the device that is pretended: an H200 with another name, and as many multiprocessors and as much memory as a test wants. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/assert.h"
 #include "tests/cuda_emu/core.h"
@@ -8,16 +9,23 @@
 
 #define VERSION 13000
 
+/* Each process has one, whatever its number: QUIRE_EMU_DEVICES says how many there seem to be. */
+static int n_devices(void)
+{
+    const char *n = getenv("QUIRE_EMU_DEVICES");
+    return n && atoi(n) > 0 ? atoi(n) : 1;
+}
+
 cudaError_t cudaGetDeviceCount(int *n)
 {
     QR_ASSERT(n != NULL);
-    *n = 1;
+    *n = n_devices();
     return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device)
 {
-    return device == 0 ? cudaSuccess : qr_emu_error(cudaErrorInvalidDevice);
+    return device >= 0 && device < n_devices() ? cudaSuccess : qr_emu_error(cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaGetDevice(int *device)
@@ -30,7 +38,7 @@ cudaError_t cudaGetDevice(int *device)
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 {
     QR_ASSERT(prop != NULL);
-    if (device != 0)
+    if (device < 0 || device >= n_devices())
         return qr_emu_error(cudaErrorInvalidDevice);
     size_t n_free = 0;
     *prop = (struct cudaDeviceProp){.sharedMemPerBlock = QR_EMU_SHARED_PLAIN, .sharedMemPerBlockOptin = QR_EMU_SHARED_MAX,

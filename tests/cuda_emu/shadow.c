@@ -263,25 +263,36 @@ static bool in_range(const void *p, const void *base, size_t n)
     return (const uint8_t *)p >= (const uint8_t *)base && (const uint8_t *)p < (const uint8_t *)base + n;
 }
 
-/* In the program, or the library, that the kernels are part of: text and constants. */
+/* The program, or the library, that the kernels are part of: text and constants. */
+struct code {
+    const uint8_t *from, *to;
+};
+
 static int find_code(struct dl_phdr_info *info, size_t size, void *user)
 {
-    const void *const *p = user;
-    bool ours = false, has = false;
+    struct code found = {(const uint8_t *)UINTPTR_MAX, NULL}, *code = user;
     for (int i = 0; i < info->dlpi_phnum; i++) {
-        const void *at = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+        const uint8_t *at = (const uint8_t *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr), *end = at + info->dlpi_phdr[i].p_memsz;
         if (info->dlpi_phdr[i].p_type != PT_LOAD)
             continue;
-        ours = ours || in_range((const void *)(uintptr_t)find_code, at, info->dlpi_phdr[i].p_memsz);
-        has = has || in_range(*p, at, info->dlpi_phdr[i].p_memsz);
+        found.from = at < found.from ? at : found.from;
+        found.to = end > found.to ? end : found.to;
     }
     (void)size;
-    return ours && has;
+    const uint8_t *here = (const uint8_t *)(uintptr_t)find_code;
+    if (here < found.from || here >= found.to)
+        return 0;
+    *code = found;
+    return 1;
 }
 
+/* It stays where it was loaded: looked up once. */
 static bool in_code(const void *p)
 {
-    return dl_iterate_phdr(find_code, &p) != 0;
+    static struct code code;
+    if (!code.to)
+        dl_iterate_phdr(find_code, &code);
+    return (const uint8_t *)p >= code.from && (const uint8_t *)p < code.to;
 }
 
 /* Of memory that is not shared: NULL when a kernel may touch it. The program with its constants, and the arguments, are in the device's reach as well. */

@@ -5,6 +5,7 @@
  * what a captured stream was asked for, in that order. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/mem.h"
@@ -13,7 +14,7 @@
 #include "tests/cuda_emu/include/cuda_runtime.h"
 #include "tests/cuda_emu/runtime.h"
 
-enum kind { KERNEL, HOST, COPY, FILL, RECORD, WAIT, GRAPH };
+enum kind { KERNEL, HOST, PEERS, COPY, FILL, RECORD, WAIT, GRAPH };
 
 struct op {
     struct op *next;
@@ -22,6 +23,7 @@ struct op {
     struct qr_emu_dim3 grid, block;
     size_t shared_bytes;
     void (*body)(const void *closure);
+    bool (*try)(const void *closure);
     void *to;
     const void *from;
     size_t n;
@@ -29,6 +31,7 @@ struct op {
     struct qr_emu_event *event;
     int64_t count; /* of the event: reached by this record, waited for by this wait */
     struct qr_emu_graph *graph;
+    const struct op *at;       /* of the graph: what comes next; NULL: it has not begun */
     size_t closure_bytes;
     uint8_t closure[] __attribute__((aligned(16)));
 };
@@ -126,11 +129,12 @@ int32_t qr_emu_n_sms(void)
 
 /* ---- doing ---- */
 
-static void run_stream(struct qr_emu_stream *s, const struct qr_emu_event *until, int64_t count);
+static bool run_stream(struct qr_emu_stream *s, const struct qr_emu_event *until, int64_t count);
 
-static void run_graph(const struct qr_emu_graph *g);
+static bool run_graph(struct op *launch);
 
-static void run_op(struct op *o)
+/* False: others must come first. */
+static bool run_op(struct op *o)
 {
     switch (o->kind) {
     case KERNEL: {
@@ -141,6 +145,7 @@ static void run_op(struct op *o)
         break;
     }
     case HOST: o->body(o->closure); break;
+    case PEERS: return o->try(o->closure);
     case COPY: memmove(o->to, o->closure_bytes ? o->closure : o->from, o->n); break;
     case FILL:
         if (o->value == 0)
@@ -155,9 +160,10 @@ static void run_op(struct op *o)
     case WAIT:
         if (o->event->reached < o->count)
             run_stream(o->event->stream, o->event, o->count);
-        break;
-    case GRAPH: run_graph(o->graph); break;
+        return o->event->reached >= o->count;
+    case GRAPH: return run_graph(o);
     }
+    return true;
 }
 
 void qr_emu_clock_add(double us)
@@ -165,39 +171,55 @@ void qr_emu_clock_add(double us)
     r.clock_us += us;
 }
 
-static void run_graph(const struct qr_emu_graph *g)
+static bool run_graph(struct op *launch)
 {
-    for (struct op *o = g->ops.first; o; o = o->next)
-        run_op(o);
+    if (!launch->at)
+        launch->at = launch->graph->ops.first;
+    for (; launch->at; launch->at = launch->at->next) {
+        struct op *o = (struct op *)(uintptr_t)launch->at;
+        if (!run_op(o))
+            return false;
+    }
+    return true;
 }
 
-/* Until the stream is empty, or the event was reached so many times. */
-static void run_stream(struct qr_emu_stream *s, const struct qr_emu_event *until, int64_t count)
+/* Until the stream is empty, or the event was reached so many times. False: it waits for peers. */
+static bool run_stream(struct qr_emu_stream *s, const struct qr_emu_event *until, int64_t count)
 {
     QR_ASSERT(s != NULL);
     QR_ASSERT(!s->running); /* two streams that wait for each other */
     if (!s->ops.first)
-        return;
+        return true;
+    bool going = true;
     s->running = true;
     qr_emu_memory_open();
-    while (s->ops.first && !(until && until->reached >= count)) {
+    while (s->ops.first && going && !(until && until->reached >= count)) {
         struct op *o = s->ops.first;
+        going = qr_emu_failed() || run_op(o);
+        if (!going)
+            break;
         s->ops.first = o->next;
         if (!s->ops.first)
             s->ops.last = &s->ops.first;
-        if (!qr_emu_failed())
-            run_op(o);
         free(o);
     }
     qr_emu_memory_close();
     s->running = false;
+    return going;
+}
+
+/* As long as it takes. */
+static void finish_stream(struct qr_emu_stream *s, const struct qr_emu_event *until, int64_t count)
+{
+    while (!run_stream(s, until, count))
+        usleep(1000);
 }
 
 void qr_emu_run_all(void)
 {
-    run_stream(&r.plain, NULL, 0);
+    finish_stream(&r.plain, NULL, 0);
     for (struct qr_emu_stream *s = r.streams; s; s = s->next)
-        run_stream(s, NULL, 0);
+        finish_stream(s, NULL, 0);
 }
 
 /* ---- asking ---- */
@@ -238,7 +260,7 @@ static cudaError_t enqueue(void *stream, struct op *o)
         qr_emu_run_all();
     append(&s->ops, o);
     if (r.eager || s == &r.plain)
-        run_stream(s, NULL, 0);
+        finish_stream(s, NULL, 0);
     return cudaSuccess;
 }
 
@@ -275,6 +297,13 @@ void qr_emu_enqueue_host(void *stream, const void *closure, size_t closure_bytes
 {
     struct op *o = new_op(HOST, closure, closure_bytes);
     o->body = body;
+    enqueue(stream, o);
+}
+
+void qr_emu_enqueue_peers(void *stream, const void *closure, size_t closure_bytes, bool (*body)(const void *closure))
+{
+    struct op *o = new_op(PEERS, closure, closure_bytes);
+    o->try = body;
     enqueue(stream, o);
 }
 
@@ -391,7 +420,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned int flags, 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     QR_ASSERT(stream != NULL);
-    run_stream(stream, NULL, 0);
+    finish_stream(stream, NULL, 0);
     struct qr_emu_stream **at = &r.streams;
     while (*at && *at != stream)
         at = &(*at)->next;
@@ -416,15 +445,14 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     if (refused(s))
         return cudaErrorStreamCaptureUnsupported;
     qr_emu_counted.syncs++;
-    run_stream(s, NULL, 0);
+    finish_stream(s, NULL, 0);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     struct qr_emu_stream *s = stream_of(stream);
-    run_stream(s, NULL, 0); /* time passes while one asks */
-    return cudaSuccess;
+    return run_stream(s, NULL, 0) ? cudaSuccess : qr_emu_error(cudaErrorNotReady); /* time passes while one asks */
 }
 
 cudaError_t cudaDeviceSynchronize(void)
@@ -493,7 +521,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     QR_ASSERT(event != NULL);
     qr_emu_counted.syncs++;
     if (event->reached < event->recorded)
-        run_stream(event->stream, event, event->recorded);
+        finish_stream(event->stream, event, event->recorded);
     return cudaSuccess;
 }
 
@@ -502,7 +530,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     QR_ASSERT(event != NULL);
     if (event->reached < event->recorded)
         run_stream(event->stream, event, event->recorded); /* time passes while one asks */
-    return cudaSuccess;
+    return event->reached < event->recorded ? qr_emu_error(cudaErrorNotReady) : cudaSuccess;
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)

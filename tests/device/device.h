@@ -24,6 +24,7 @@ static inline void use_emulated(void)
     if (!lib || access(lib, R_OK) != 0)
         cr_skip_test("QUIRE_CUDA_EMU_LIB names no library: there was no C++ compiler to build the emulated device with, or this is not run by ctest");
     setenv("QUIRE_CUDA_LIB", lib, 1);
+    setenv("QUIRE_NCCL_LIB", lib, 1); /* it has one of its own (tests/cuda_emu/nccl.c) */
 }
 
 #endif

@@ -3,57 +3,8 @@
 
 #include "tests/cuda_emu/emu.h"
 #include "tests/device/device.h"
+#include "tests/device/requests.h"
 #include "tests/engine/cases.h"
-#include "tests/model/rig.h"
-
-enum { N_REQUESTS = 4, N_PROMPT = 4 };
-
-/* Requests of every kind of draw; the longest is the last to end. */
-static struct qr_sampling sampling_of(int i)
-{
-    struct qr_sampling s;
-    qr_sampling_init(&s);
-    s.temperature = i == 0 ? 0 : 0.9f;
-    s.top_k = i == 1 ? 12 : 0;
-    s.top_p = i == 2 ? 0.8f : 1;
-    s.repetition = i == 2 ? 1.3f : 1;
-    s.frequency = i == 3 ? 0.4f : 0;
-    s.n_logprobs = i == 3 ? 2 : -1;
-    s.seed = 40 + (uint64_t)i;
-    s.max_tokens = 2 + i;
-    s.ignore_eos = true;
-    return s;
-}
-
-static void prompt_of(int i, int32_t prompt[N_PROMPT])
-{
-    for (int k = 0; k < N_PROMPT; k++)
-        prompt[k] = 3 + (37 * i + 11 * k) % 500;
-}
-
-/* A model that is soon computed, with the tokenizer of another one. QUIRE_DATA is where it lies from now on. */
-static struct temp_model small_model(void)
-{
-    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
-    char from[1024], to[128];
-    c.n_embd = c.n_ffn = c.head_dim = 64;
-    c.n_layers = c.n_heads = c.n_kv_heads = 1;
-    c.n_vocab = 512;
-    struct temp_model t = temp_model_make(&c, QR_BF16);
-    snprintf(from, sizeof from, "%s", data_path("models/stories260K/tokenizer.json"));
-    snprintf(to, sizeof to, "%s/tokenizer.json", t.dir);
-    cr_assert_eq(symlink(from, to), 0);
-    setenv("QUIRE_DATA", "", 1);
-    return t;
-}
-
-static void small_model_remove(const struct temp_model *t)
-{
-    char path[1024];
-    snprintf(path, sizeof path, "%s/tokenizer.json", t->dir);
-    unlink(path);
-    temp_model_remove(t);
-}
 
 Test(cuda_engine, a_step_is_one_graph_waits_once_for_the_step_before_it_and_allocates_nothing, .timeout = 60)
 {
@@ -66,7 +17,7 @@ Test(cuda_engine, a_step_is_one_graph_waits_once_for_the_step_before_it_and_allo
     if (!data_path("models/stories260K"))
         cr_skip_test("no conformance data (QUIRE_DATA)");
     use_emulated();
-    const struct temp_model model = small_model();
+    const struct temp_model model = small_model(1);
     setup_init(&setup, model.dir + 1);
     setup.device = "cuda";
     setup.compute = QR_COMPUTE_BF16;
@@ -118,7 +69,7 @@ Test(cuda_engine, a_prompt_comes_back_from_pinned_memory, .timeout = 60)
     if (!data_path("models/stories260K"))
         cr_skip_test("no conformance data (QUIRE_DATA)");
     use_emulated();
-    const struct temp_model model = small_model();
+    const struct temp_model model = small_model(1);
     setup_init(&setup, model.dir + 1);
     setup.device = "cuda";
     setup.compute = QR_COMPUTE_BF16;

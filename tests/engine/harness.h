@@ -58,6 +58,7 @@ struct setup {
     enum qr_kv_cache kv_cache;
     enum qr_quantize quantize;
     int32_t n_threads, n_ranks; /* n_ranks 0: one */
+    struct qr_comm *comm;       /* ranks that the test has made and ends; NULL: n_ranks threads */
 };
 
 static inline void setup_init(struct setup *s, const char *model)
@@ -78,6 +79,7 @@ static inline void world_follow(struct world *w, const struct setup *s, const st
 {
     struct qr_err err;
     w->n_ranks = s->n_ranks > 1 ? s->n_ranks : 1;
+    mo->comm = s->comm;
     QR_ASSERT(w->n_ranks <= RANKS_MAX);
     if (w->n_ranks == 1)
         return;

@@ -93,8 +93,9 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_options o
     r->block_tokens = o.block_tokens ? o.block_tokens : 16;
     r->rows_max = o.rows_max ? o.rows_max : 512;
     int32_t n_blocks = o.n_blocks ? o.n_blocks : 64;
-    const struct qr_backend_options bo = {.device = o.device, .isa = o.isa, .n_threads = o.n_threads ? o.n_threads : 1, .step_rows_max = r->rows_max};
+    struct qr_backend_options bo = {.device = o.device, .isa = o.isa, .n_threads = o.n_threads ? o.n_threads : 1, .step_rows_max = r->rows_max};
     const struct qr_model_options mo = {.compute = o.compute, .quantize = o.quantize, .kv_cache = o.kv_cache, .ctx_max = o.ctx_max, .comm = o.comm};
+    qr_comm_place(o.comm, &bo.rank, &bo.n_ranks);
     cr_assert_eq(qr_backend_open(&r->be, &bo, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_model_open(&r->model, dir, r->be, &mo, &err), 0, "%s", err.msg);
     r->kv = qr_model_kv_view(r->model, NULL, n_blocks, r->block_tokens);

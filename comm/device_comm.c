@@ -1,0 +1,63 @@
+#include "comm/device_comm.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+
+static bool lost(void *user, char message[QR_PEERS_MESSAGE])
+{
+    struct qr_err err;
+    const bool yes = qr_comm_lost(user, &err);
+    if (yes)
+        snprintf(message, QR_PEERS_MESSAGE, "%.*s", QR_PEERS_MESSAGE - 1, err.msg);
+    return yes;
+}
+
+int qr_device_comm_open(struct qr_device_comm **out, struct qr_comm *comm, struct qr_backend *be, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && comm != NULL && be != NULL);
+    QR_ASSERT(!be->mem->host && err != NULL);
+    uint8_t id[QR_PEERS_ID_BYTES] = {0};
+    char message[QR_PEERS_MESSAGE] = "";
+    struct qr_err heard;
+    if (!be->peers)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks on the device %s, whose kernels do not reach other devices; use one rank, or --device cpu", comm->size,
+                          be->name);
+    if (comm->rank == 0 && !be->peers->id(id, message))
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s", message);
+    int rc = qr_comm_run(comm, &(struct qr_comm_call){.kind = QR_COMM_BROADCAST, .dtype = QR_I8, .data = id, .n = sizeof id}, err);
+    if (rc)
+        return rc;
+    const struct qr_peers_options o = {.id = id, .rank = comm->rank, .size = comm->size, .lost = lost, .user = comm};
+    struct qr_peers *peers;
+    if (!be->peers->open(&peers, be->queue, &o, message))
+        return qr_err_set(err, qr_comm_lost(comm, &heard) ? QR_E_CLOSED : QR_E_UNSUPPORTED, "%s", message);
+    struct qr_device_comm *d = *out = qr_alloc(1, sizeof *d);
+    *d = (struct qr_device_comm){.ops = be->peers, .peers = peers, .comm = comm};
+    return 0;
+}
+
+void qr_device_comm_close(struct qr_device_comm *d)
+{
+    if (!d)
+        return;
+    QR_ASSERT(d->ops != NULL);
+    QR_ASSERT(d->peers != NULL);
+    d->ops->close(d->peers);
+    qr_free(d);
+}
+
+bool qr_device_comm_lost(struct qr_device_comm *d, struct qr_err *err)
+{
+    char message[QR_PEERS_MESSAGE];
+    QR_ASSERT(d != NULL);
+    QR_ASSERT(err != NULL);
+    if (!d->ops->failed(d->peers, message))
+        return false;
+    if (!qr_comm_lost(d->comm, err)) { /* otherwise that is the reason, and has all that is known of it */
+        qr_err_set(err, QR_E_CLOSED, "%s", message);
+        qr_comm_abort(d->comm, message);
+    }
+    return true;
+}

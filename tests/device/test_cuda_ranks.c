@@ -1,0 +1,201 @@
+/* A model shared out to the devices of several processes (emulated, with a NCCL of their own): logits of one device but for the order of two sums a layer,
+ * answers that depend on nobody else, and a process that dies. */
+#include <signal.h>
+
+#include "base/clock.h"
+#include "model/repeat.h"
+#include "tests/device/device.h"
+#include "tests/device/processes.h"
+#include "tests/device/requests.h"
+
+enum { N_IDS = 5, N_BESIDE = 2, SEED = 12 };
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SLOWER 5
+#else
+#define SLOWER 1
+#endif
+
+/* ---- logits ---- */
+
+struct model {
+    const char *dir;
+    struct rig_options o;
+};
+
+static int follow_model(struct qr_comm *comm, void *arg)
+{
+    const struct model *m = arg;
+    struct rig_options o = m->o;
+    struct rig r;
+    struct qr_err err;
+    o.comm = comm;
+    rig_open(&r, m->dir, o);
+    const int rc = qr_exec_follow(&r.exec, &err);
+    rig_close(&r);
+    return rc;
+}
+
+/* Logits of all positions on n devices. One token at a time: from the second on, steps are what the device has recorded. */
+static float *logits_of(const struct model *m, int32_t n, const int32_t *ids, int32_t chunk)
+{
+    struct processes p;
+    struct rig_options o = m->o;
+    struct rig r;
+    if (n > 1) {
+        processes_begin(&p, n, follow_model, (void *)(uintptr_t)m);
+        o.comm = &p.comm;
+    }
+    rig_open(&r, m->dir, o);
+    struct rig_seq s = rig_seq_new(&r, 3, NULL);
+    float *all = rig_prompt(&r, &s, ids, N_IDS, chunk);
+    cr_expect(chunk > 1 || r.exec.repeat[0].record != NULL, "a step that adds over ranks is recorded");
+    rig_seq_free(&s);
+    rig_close(&r);
+    if (n > 1)
+        cr_expect_eq(processes_end(&p), 0);
+    return all;
+}
+
+/* What differs is the order of two sums: `bound` of the largest logit, as between CUDA and the reference (test_cuda_model.c), which differ in every sum. */
+static void check_logits(enum qr_arch arch, int32_t n_ranks, enum qr_compute compute, double bound)
+{
+    struct qr_model_config c = qr_model_config_small(arch);
+    struct qr_rng rng = {.seed = SEED};
+    c.n_embd = c.n_ffn = 64;
+    c.n_layers = 1;
+    c.n_heads = c.n_kv_heads = n_ranks;
+    c.head_dim = 16;
+    c.n_vocab = 95;
+    struct temp_model t = temp_model_make(&c, QR_BF16);
+    const struct model m = {t.dir, {.device = "cuda", .compute = compute, .n_blocks = 8}};
+    const size_t n = (size_t)N_IDS * (size_t)c.n_vocab;
+    int32_t *ids = random_ids(&rng, N_IDS, c.n_vocab);
+    use_emulated();
+    float *one = logits_of(&m, 1, ids, N_IDS), *some = logits_of(&m, n_ranks, ids, N_IDS), *steps = logits_of(&m, n_ranks, ids, 1);
+    double most = 0, worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        most = fmax(most, fabs((double)one[i]));
+        worst = fmax(worst, fabs((double)one[i] - (double)some[i]));
+    }
+    printf("%s, %d devices: largest logit %.3f, worst difference %.2e\n", c.arch_name, n_ranks, most, worst);
+    cr_expect((worst > 0 || compute == QR_COMPUTE_BF16) && worst <= bound * most, "%.3e of %.3e", worst, most);
+    cr_expect_eq(memcmp(some, steps, n * sizeof *some), 0, "chunks, or recorded steps, show");
+    qr_free(one), qr_free(some), qr_free(steps), qr_free(ids);
+    temp_model_remove(&t);
+}
+
+Test(cuda_ranks, two_devices_give_the_logits_of_one_and_the_same_bits_in_recorded_steps, .timeout = 60)
+{
+    check_logits(QR_ARCH_QWEN2, 2, QR_COMPUTE_BF16, 1e-2);
+}
+
+Test(cuda_ranks, three_devices_give_the_logits_of_one_and_the_same_bits_in_recorded_steps, .timeout = 60)
+{
+    check_logits(QR_ARCH_LLAMA, 3, QR_COMPUTE_F32, 1e-5);
+}
+
+/* ---- the engine ---- */
+
+static int follow_engine(struct qr_comm *comm, void *arg)
+{
+    const struct setup *s = arg;
+    const struct qr_backend_options bo = {.device = "cuda", .n_threads = 1};
+    const struct qr_model_options mo = {.compute = s->compute, .comm = comm};
+    struct qr_err err;
+    return qr_engine_follow(s->dir, &s->config, &bo, &mo, &err);
+}
+
+static void setup_small(struct setup *s, const struct temp_model *t)
+{
+    setup_init(s, NULL);
+    s->dir = t->dir;
+    s->device = "cuda";
+    s->n_threads = 1;
+    s->compute = QR_COMPUTE_BF16;
+    s->config.kv_tokens = 512;
+    s->config.step_tokens_max = s->config.running_max = 16;
+}
+
+/* Requests 1 and 3 of requests.h, side by side or each by itself. */
+static void answers_of(struct setup *s, struct flight out[N_BESIDE], bool together)
+{
+    struct processes p;
+    struct world w;
+    struct qr_err err;
+    int32_t prompt[N_PROMPT];
+    processes_begin(&p, 2, follow_engine, s);
+    s->comm = &p.comm;
+    world_open(&w, s);
+    for (int i = 0; i < N_BESIDE; i++) {
+        const struct qr_sampling sampling = sampling_of(2 * i + 1);
+        prompt_of(i, prompt);
+        cr_assert_eq(flight_start(&w, &out[i], &sampling, prompt, N_PROMPT, 1, &err), 0, "%s", err.msg);
+        if (!together)
+            flight_finish(&w, &out[i]);
+    }
+    for (int i = 0; i < N_BESIDE; i++)
+        flight_finish(&w, &out[i]);
+    world_close(&w);
+    s->comm = NULL;
+    cr_expect_eq(processes_end(&p), 0);
+}
+
+Test(cuda_ranks, what_two_devices_draw_depends_on_nobody_who_runs_beside, .timeout = 60)
+{
+    static struct flight together[N_BESIDE], alone[N_BESIDE];
+    struct setup s;
+    if (!data_path("models/stories260K"))
+        cr_skip_test("no conformance data (QUIRE_DATA)");
+    use_emulated();
+    const struct temp_model t = small_model(2);
+    setup_small(&s, &t);
+    answers_of(&s, together, true);
+    answers_of(&s, alone, false);
+    for (int i = 0; i < N_BESIDE; i++) {
+        cr_expect_eq(together[i].answer[0].n, 3 + 2 * i);
+        cr_expect(answers_equal(&together[i].answer[0], &alone[i].answer[0]), "request %d", i);
+    }
+    small_model_remove(&t);
+}
+
+Test(cuda_ranks, a_process_that_is_killed_ends_every_request_with_an_error_within_two_seconds, .timeout = 60)
+{
+    static struct flight f[2];
+    if (!data_path("models/stories260K"))
+        cr_skip_test("no conformance data (QUIRE_DATA)");
+    use_emulated();
+    setenv("QUIRE_EMU_NCCL", "silent", 1); /* as NCCL, whose devices wait for ever */
+    const struct temp_model t = small_model(2);
+    struct setup s;
+    struct processes p;
+    struct world w;
+    struct qr_err err = {0};
+    int32_t prompt[N_PROMPT];
+    setup_small(&s, &t);
+    processes_begin(&p, 2, follow_engine, &s);
+    s.comm = &p.comm;
+    world_open(&w, &s);
+    for (int i = 0; i < 2; i++) {
+        struct qr_sampling sampling = sampling_of(i);
+        sampling.max_tokens = 120;
+        prompt_of(i, prompt);
+        cr_assert_eq(flight_start(&w, &f[i], &sampling, prompt, N_PROMPT, 1, &err), 0, "%s", err.msg);
+    }
+    while (f[0].answer[0].n < 2)
+        world_pump(&w, 1000);
+    cr_expect(!qr_engine_lost(w.engine, &err));
+    const int64_t began = qr_clock_us();
+    kill(p.pid[1], SIGKILL);
+    for (int i = 0; i < 2; i++) {
+        flight_finish(&w, &f[i]);
+        cr_expect_eq(f[i].answer[0].finish, QR_FINISH_ERROR);
+    }
+    const int64_t took = qr_clock_us() - began;
+    printf("after %.0f ms\n", 1e-3 * (double)took);
+    cr_expect_lt(took, 2000000 * SLOWER);
+    cr_expect(qr_engine_lost(w.engine, &err) && strstr(err.msg, "rank 1") && strstr(err.msg, "died"), "%s", err.msg);
+    world_close(&w);
+    cr_expect_eq(processes_end(&p), 1);
+    small_model_remove(&t);
+}

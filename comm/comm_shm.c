@@ -210,7 +210,8 @@ static void leave(struct qr_comm *c)
 
 void qr_comm_open_shm(struct qr_comm *c, struct qr_comm_shared *s, int32_t rank)
 {
-    static const struct qr_comm_ops ops = {.name = "shm", .anywhere = true, .run = run, .abort = tell, .lost = lost, .alloc = alloc, .free = release, .close = leave};
+    static const struct qr_comm_ops ops = {.name = "shm", .anywhere = true, .run = run, .abort = tell, .lost = lost, .alloc = alloc,
+                                           .free = release, .close = leave};
     QR_ASSERT(c != NULL && s != NULL);
     QR_ASSERT(rank >= 0 && rank < s->board->size);
     struct process *p = qr_alloc(1, sizeof *p);

@@ -22,8 +22,8 @@ int qr_device_comm_open(struct qr_device_comm **out, struct qr_comm *comm, struc
     char message[QR_PEERS_MESSAGE] = "";
     struct qr_err heard;
     if (!be->peers)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks on the device %s, whose kernels do not reach other devices; use one rank, or --device cpu", comm->size,
-                          be->name);
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks on the device %s, whose kernels do not reach other devices; use one rank, or --device cpu",
+                          comm->size, be->name);
     if (comm->rank == 0 && !be->peers->id(id, message))
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s", message);
     int rc = qr_comm_run(comm, &(struct qr_comm_call){.kind = QR_COMM_BROADCAST, .dtype = QR_I8, .data = id, .n = sizeof id}, err);

@@ -335,7 +335,8 @@ static bool queue_open(struct qr_queue **out, const struct qr_cuda_options *o, c
         snprintf(message, QR_CUDA_MESSAGE, "out of memory");
         return false;
     }
-    if (!enough(o->n_devices, message) || !find_device(q, o->index, message) || !said(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking), "a stream cannot be made", message)) {
+    if (!enough(o->n_devices, message) || !find_device(q, o->index, message) ||
+        !said(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking), "a stream cannot be made", message)) {
         free(q);
         return false;
     }

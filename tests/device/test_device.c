@@ -50,7 +50,7 @@ Test(device, a_name_that_is_none_is_refused_with_what_is_expected)
         int rc;
         cr_assert_null(open_device(bad[i], NULL, &rc, &err));
         cr_assert_eq(rc, QR_E_USAGE, "%s", bad[i]);
-        cr_assert(strstr(err.msg, "expected auto, cpu, cuda or cuda:N") && strstr(err.msg, bad[i]), "%s", err.msg);
+        cr_assert(strstr(err.msg, "expected auto, cpu, cuda, cuda:N or, for several ranks, cuda:N,M") && strstr(err.msg, bad[i]), "%s", err.msg);
     }
 }
 

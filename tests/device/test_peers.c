@@ -238,3 +238,26 @@ Test(peers, without_a_library_that_fits_or_devices_for_all_nothing_is_opened_and
         unsetenv(rows[i].variable);
     }
 }
+
+Test(peers, a_list_of_devices_has_one_for_each_rank)
+{
+    static const struct {
+        const char *device, *says; /* says NULL: rank 1 opens it */
+        int32_t n_ranks;
+    } rows[] = {{"cuda:3,0", NULL, 2},
+                {"cuda", NULL, 2},
+                {"cuda:0,4", "GPU 4 was asked for, there are 4 (counted from 0)", 2},
+                {"cuda:1", "\"cuda:1\" names 1 GPU for 2 ranks; expected one for each", 2},
+                {"cuda:0,1", "\"cuda:0,1\" names 2 GPUs for 1 rank; expected one for each", 0},
+                {"cuda:0,", "unknown device \"cuda:0,\"; expected auto, cpu, cuda, cuda:N or, for several ranks, cuda:N,M", 2}};
+    use_emulated();
+    setenv("QUIRE_EMU_DEVICES", "4", 1);
+    for (int i = 0; i < QR_COUNT(rows); i++) {
+        const struct qr_backend_options o = {.device = rows[i].device, .rank = rows[i].n_ranks ? 1 : 0, .n_ranks = rows[i].n_ranks, .n_threads = 1};
+        struct qr_backend *be = NULL;
+        struct qr_err err = {0};
+        cr_expect_eq(qr_backend_open(&be, &o, &err) == 0, rows[i].says == NULL, "%s: %s", rows[i].device, err.msg);
+        cr_expect(!rows[i].says || strcmp(err.msg, rows[i].says) == 0, "%s", err.msg);
+        qr_backend_close(be);
+    }
+}

@@ -1,9 +1,10 @@
 /* backend.h - a device opened for one rank: its kernel table, its memory, its queue.
  *
- * Devices: "cpu"; "cuda" or "cuda:1" (several ranks: "cuda", or one number for each), whose kernels are in a library of their own (cuda/plugin.h); "auto",
- * which tries CUDA and otherwise takes the processor, saying why in one line (nothing, where there is no such library). On the processor the best kernel table
- * for this machine is taken, or the one that is asked for: "ref", "avx2", "avx512", "amx", or "null", which computes nothing (null.h). The environment variable QUIRE_ISA names a level
- * too, so that tests cover every level on one machine. A level that the processor does not have is an error, never a fault later.
+ * Devices: "cpu"; "cuda" or "cuda:1" (several ranks: "cuda", or one number for each), whose kernels are in a library of their own (cuda/plugin.h);
+ * "auto", which tries CUDA and otherwise takes the processor, saying why in one line (nothing, where there is no such library). On the processor the
+ * best kernel table for this machine is taken, or the one that is asked for: "ref", "avx2", "avx512", "amx", or "null", which computes nothing (null.h).
+ * The environment variable QUIRE_ISA names a level too, so that tests cover every level on one machine. A level that the processor does not have is an
+ * error, never a fault later.
  *
  * What kernels read and write was allocated by the device's `mem`, and is reached through it alone: only where mem->host says so may anybody else
  * dereference it. The structs that arguments consist of, and the arrays that plans are made from (qr_batch_host), are the host's everywhere.

@@ -3,6 +3,10 @@
 #define QR_ENGINE_POOLING_H
 
 #include "engine/engine.h"
+#include "model/model.h"
+
+/* Why this model's rows are not to be had here, in words for a client; NULL: they are. */
+const char *qr_pool_why_not(const struct qr_model *m);
 
 /* hidden [r->n_pooled] is what the model made of prompt position pos, 0 <= pos < n_prompt. Each position comes once at most, in rising order; with MEAN every
  * one does. */

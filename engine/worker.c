@@ -116,16 +116,6 @@ static int foresee(void *user, const struct qr_model_plan *plan, struct qr_err *
     return qr_engine_foresee(&limits, &e->config, plan, qr_engine_available(&e->config, e->be), err);
 }
 
-static const char *why_no_embeddings(const struct qr_engine *e)
-{
-    const struct qr_model_config *c = qr_model_config(e->model);
-    if (!e->be->mem->host)
-        return "they are computed by the processor only, and the model is on a device (start with --device cpu)";
-    if (qr_model_comm(e->model))
-        return "they are computed by one process only, and the model is shared out to several (start without --tensor-parallel)";
-    return c->n_vocab < c->n_embd + QR_HIDDEN_SPARE ? "the model's vocabulary is smaller than its vectors" : NULL;
-}
-
 static int open_all(struct qr_engine *e, struct qr_err *err)
 {
     const struct qr_engine_config *c = &e->config;
@@ -177,7 +167,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     e->lower.batch.logit_scale = e->rows.scale;
     if (qr_ahead_can(e->be, qr_model_config(e->model)))
         qr_ahead_init(&e->ahead, e->be, qr_model_config(e->model), c->logit_rows_max);
-    e->limits.no_embeddings = why_no_embeddings(e);
+    e->limits.no_embeddings = qr_pool_why_not(e->model);
     make_events(e);
     e->limits.scratch_bytes = (int64_t)qr_backend_scratch_bytes(e->be);
     e->limits.table_bytes = qr_engine_table_bytes(&e->limits, c, e->tokenizer, e->be->n_threads);

@@ -90,6 +90,7 @@ static void start(struct job *j)
     dup2(j->out, STDERR_FILENO);
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* MPI's own */
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0); /* containers forbid it, and Open MPI says so on every rank */
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0); /* more ranks than processors: who waits without a pause takes them from who works */
     setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0); /* seconds that mpirun gives the rest when a rank failed */
     execlp("mpirun", "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", j->n, self, j->what, (char *)NULL);
     _exit(127);

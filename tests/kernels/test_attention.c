@@ -300,7 +300,7 @@ static void check_split_contexts(enum qr_dtype kv)
     int32_t n_levels = device_levels(names);
     static const int32_t ctx[] = {5000, 30, 2777}, rows[] = {1, 1, 20};
     struct qr_attention_case c = {.n_heads = 6, .n_kv_heads = 2, .head_dim = 16, .kv = kv};
-    for (int32_t window = 0; window <= 1500; window += 1500) {
+    for (int32_t window = UTIL_STEP > 1 ? 1500 : 0; window <= 1500; window += 1500) {
         c.window = window;
         struct world w = world_new(c, 3, ctx, rows, SEED);
         int32_t first[WORLD_SEQS_MAX], count[WORLD_SEQS_MAX];

@@ -76,7 +76,7 @@ Test(quant, every_level_gives_the_bits_of_ref)
     const char *names[8];
     int32_t n_levels = qr_cpu_levels(names);
     printf("seed %d, %d levels\n", SEED, n_levels);
-    for (int i = 0; i < N_INTEGERS * QR_COUNT(shapes); i++) {
+    for (int i = 0; i < N_INTEGERS * QR_COUNT(shapes); i += UTIL_STEP) {
         struct data d = make(shapes[i / N_INTEGERS], formats[i % N_INTEGERS], SEED + (uint64_t)i);
         float *want = run("ref", 1, 0, &d);
         for (int32_t l = 1; l < n_levels; l++) {
@@ -121,7 +121,7 @@ Test(quant, gives_the_same_bits_when_scratch_holds_only_a_part_of_the_rows)
 {
     const char *names[8];
     int32_t n_levels = qr_cpu_levels(names);
-    for (int i = 0; i < N_FORMATS; i++) { /* 1 MiB of scratch: some 30 rows at a time, of bf16 or floats fewer */
+    for (int i = 0; i < N_FORMATS; i += UTIL_STEP) { /* 1 MiB of scratch: some 30 rows at a time, of bf16 or floats fewer */
         const int32_t most = qr_linear_inputs_max(formats[i]), n_in = most < 33000 ? most : 33000;
         struct data d = make((struct shape){.n_rows = 70, .n_in = n_in, .n_out = 40}, formats[i], SEED);
         for (int32_t l = 1; l < n_levels; l++) {
@@ -266,7 +266,7 @@ Test(quant, weights_alone_give_the_bits_of_the_bf16_product_of_their_integers_ti
     const char *names[8];
     int32_t n_levels = device_levels(names);
     for (int32_t l = 0; l < n_levels; l++)
-        for (int i = 0; i < (N_FORMATS - N_INTEGERS) * QR_COUNT(shapes); i++) {
+        for (int i = l % UTIL_STEP; i < (N_FORMATS - N_INTEGERS) * QR_COUNT(shapes); i += UTIL_STEP) {
             if (strcmp(names[l], "cuda") == 0 && i % 13 != 0) /* slow: every format with a shape */
                 continue;
             struct data d = make(shapes[i / (N_FORMATS - N_INTEGERS)], formats[N_INTEGERS + i % (N_FORMATS - N_INTEGERS)], SEED + 900 + (uint64_t)i);

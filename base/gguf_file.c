@@ -38,9 +38,9 @@ bool qr_gguf_part_path(char out[QR_GGUF_PATH_MAX], const char *path, int32_t no,
     return true;
 }
 
-/* Whether a name is that of a second or later part. */
-static bool is_later_part(const char *name)
+bool qr_gguf_is_later_part(const char *name)
 {
+    QR_ASSERT(name != NULL);
     const size_t n = strlen(name);
     int one, of, used = 0;
     return n > PART_TAIL_LEN && sscanf(name + n - PART_TAIL_LEN, "-%5d-of-%5d.gguf%n", &one, &of, &used) == 2 && used == (int)PART_TAIL_LEN && one > 1;
@@ -60,24 +60,33 @@ static bool has_json(const char *model)
     return false;
 }
 
+bool qr_gguf_is_projector(const char *name)
+{
+    QR_ASSERT(name != NULL);
+    return strncmp(name, "mmproj", 6) == 0;
+}
+
 bool qr_gguf_find_file(char path[QR_GGUF_PATH_MAX], const char *model)
 {
     QR_ASSERT(path != NULL && model != NULL);
-    int32_t n = 0;
+    int32_t n[2] = {0}; /* models, and what is none */
     snprintf(path, QR_GGUF_PATH_MAX, "%s", model);
     if (is_gguf_file(path))
         return true;
     DIR *d = has_json(model) ? NULL : opendir(model);
     for (struct dirent *e; d && (e = readdir(d));) {
         const size_t len = strlen(e->d_name);
-        if (len <= sizeof TAIL - 1 || strcmp(e->d_name + len - (sizeof TAIL - 1), TAIL) != 0 || is_later_part(e->d_name))
+        if (len <= sizeof TAIL - 1 || strcmp(e->d_name + len - (sizeof TAIL - 1), TAIL) != 0 || qr_gguf_is_later_part(e->d_name))
             continue;
-        n++;
+        const bool aside = qr_gguf_is_projector(e->d_name);
+        n[aside]++;
+        if (aside && n[0] > 0)
+            continue;
         snprintf(path, QR_GGUF_PATH_MAX, "%s/%s", model, e->d_name);
     }
     if (d)
         closedir(d);
-    return n == 1 && is_gguf_file(path);
+    return (n[0] == 1 || (n[0] == 0 && n[1] == 1)) && is_gguf_file(path);
 }
 
 int qr_gguf_file_open(struct qr_gguf_file *f, const char *path, struct qr_err *err)

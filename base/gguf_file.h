@@ -14,8 +14,14 @@ struct qr_gguf_file {
     struct qr_gguf *g;      /* owned; borrows from map */
 };
 
-/* Whether `model` is GGUF: a file that begins so, or a directory without the other form's *.json that holds one *.gguf, or the parts of one. path becomes the
- * (first) file's; it is cut where it is too long, and then opening it fails. */
+/* Whether a file's name is that of a second or later part of one that was split. */
+bool qr_gguf_is_later_part(const char *name);
+
+/* Whether it is that of what a model that sees has beside its own file: the part that turns images into embeddings. */
+bool qr_gguf_is_projector(const char *name);
+
+/* Whether `model` is GGUF: a file that begins so, or a directory without the other form's *.json that holds one *.gguf (mmproj* beside it does not count), or
+ * the parts of one. path becomes the (first) file's; it is cut where it is too long, and then opening it fails. */
 bool qr_gguf_find_file(char path[QR_GGUF_PATH_MAX], const char *model);
 
 /* The path of part `no` (0 the first) of n where path names one part ("x-00001-of-00003.gguf"); false where it does not. */

@@ -14,6 +14,13 @@
 #define MADV_POPULATE_READ 22 /* Linux 5.14; older headers lack it */
 #endif
 
+bool qr_is_lfs_pointer(const void *bytes, size_t n)
+{
+    static const char begin[] = "version https://git-lfs.github.com/spec/";
+    QR_ASSERT(bytes != NULL || n == 0);
+    return n > sizeof begin && n < 1024 && memcmp(bytes, begin, sizeof begin - 1) == 0;
+}
+
 static int map_fd(struct qr_map_file *out, int fd, const char *path, size_t max_bytes, struct qr_err *err)
 {
     struct stat st;
@@ -32,7 +39,10 @@ static int map_fd(struct qr_map_file *out, int fd, const char *path, size_t max_
     if (p == MAP_FAILED)
         return qr_err_set(err, QR_E_IO, "%s: cannot be mapped: %s", path, strerror(errno));
     out->data = p;
-    return 0;
+    if (!qr_is_lfs_pointer(out->data, out->n_bytes))
+        return 0;
+    qr_map_file_close(out);
+    return qr_err_set(err, QR_E_DAMAGED, "%s: " QR_LFS_POINTER, path);
 }
 
 int qr_map_file_open(struct qr_map_file *out, const char *path, size_t max_bytes, struct qr_err *err)

@@ -7,6 +7,7 @@
 #ifndef QR_BASE_MAP_FILE_H
 #define QR_BASE_MAP_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,9 +19,14 @@ struct qr_map_file {
     int64_t changed_ns;  /* when it was written last, by the system's clock */
 };
 
-/* Maps the whole of `path`. Errors: QR_E_NOT_FOUND, QR_E_IO, QR_E_TOO_LARGE when it has more than max_bytes. */
+/* Maps the whole of `path`. Errors: QR_E_NOT_FOUND, QR_E_IO, QR_E_TOO_LARGE when it has more than max_bytes, QR_E_DAMAGED for a pointer of git LFS that stands
+ * in its place. */
 int qr_map_file_open(struct qr_map_file *out, const char *path, size_t max_bytes, struct qr_err *err);
 void qr_map_file_close(struct qr_map_file *f);
+
+/* What a clone has in place of a large file until that is fetched. */
+bool qr_is_lfs_pointer(const void *bytes, size_t n);
+#define QR_LFS_POINTER "is a pointer of git LFS, not the file itself: fetch it (git lfs pull)"
 
 /* Maps the pages that hold [offset, offset + n_bytes) now, reading the file where it is not in memory, so that no later read faults. */
 void qr_map_file_populate(const struct qr_map_file *f, size_t offset, size_t n_bytes);

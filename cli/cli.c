@@ -94,6 +94,9 @@ int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err)
     if (stat(m->model, &st) != 0)
         return qr_err_set(err, QR_E_NOT_FOUND, "model not found: '%s' (%s)", m->model, strerror(errno));
     char gguf[QR_GGUF_PATH_MAX];
+    int rc = qr_source_explain(m->model, err);
+    if (rc)
+        return rc;
     if (!S_ISDIR(st.st_mode) && !qr_gguf_find_file(gguf, m->model))
         return qr_err_set(err, QR_E_NOT_FOUND, "'%s' is a file, and no GGUF; --model wants the directory that holds config.json, or a GGUF file", m->model);
     return 0;

@@ -81,10 +81,10 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
     if (kv > left || fits < config->block_tokens || (config->ctx_max > 0 && fits < ctx))
         return qr_err_set(err, QR_E_NO_ROOM,
                           "does not fit: a sequence of %d tokens needs %.1f MiB of cache, the plan has %.1f MiB, and %.1f MiB of memory are "
-                          "free beside %.1f MiB of weights; the largest settings that fit are --max-len %lld --kv-tokens %lld",
+                          "free beside %.1f MiB of weights; the largest settings that fit are --max-len %lld --kv-tokens %lld%s",
                           ctx, (double)ctx * (double)token_bytes / 0x1p20, (double)kv / 0x1p20, (double)left / 0x1p20,
                           (double)weight_bytes / 0x1p20, (long long)(left > 0 ? (left / token_bytes < ctx ? left / token_bytes : ctx) : 0),
-                          (long long)(left > 0 ? left / token_bytes : 0));
+                          (long long)(left > 0 ? left / token_bytes : 0), kv_dtype == QR_I8 ? "" : "; more with --kv-cache-dtype int8");
     *out = (struct qr_engine_limits){
         .ctx_max = fits < ctx ? (int32_t)fits : ctx, .vocab = model->n_vocab, .n_blocks = (int32_t)n_blocks,
         .block_tokens = config->block_tokens, .running_max = config->running_max, .waiting_max = config->waiting_max,
@@ -94,6 +94,26 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
         .weight_bytes = weight_bytes, .act_bytes = act_bytes, .n_host_blocks = host_blocks(config, token_bytes * config->block_tokens, n_blocks)};
     out->kv_host_bytes = out->n_host_blocks * config->block_tokens * token_bytes;
     return 0;
+}
+
+/* What would fit: other numbers of the weights, fewer rows in a step, or both. Beside the weights are a step, adapters, and one block of the cache. */
+static void put_remedy(char text[240], const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory, int64_t step, int64_t block)
+{
+    const int64_t beside = memory - (int64_t)plan->table_bytes - block, with_step = beside - step;
+    const int64_t as_is = (int64_t)plan->weight_bytes, int8 = (int64_t)plan->int8_bytes, int4 = (int64_t)plan->int4_bytes;
+    const int64_t least = as_is < int4 ? as_is : int4;
+    char rows[120], adapters[48] = "";
+    if (config->lora_slots > 0)
+        snprintf(adapters, sizeof adapters, " and adapters (--lora-slots %d)", config->lora_slots);
+    snprintf(rows, sizeof rows, "fewer rows in a step (--max-step-tokens %d, --max-running %d)%s", config->step_tokens_max, config->running_max, adapters);
+    if (with_step >= int4)
+        snprintf(text, 240, "what fits is %s%s%s", with_step >= int8 ? "--quantize int8 or int4" : "--quantize int4",
+                 beside >= as_is ? "; what may fit is " : "", beside >= as_is ? rows : "");
+    else if (beside >= least)
+        snprintf(text, 240, "what may fit is %s%s", beside >= as_is ? "" : "--quantize int4 with ", rows);
+    else
+        snprintf(text, 240, "no format of it fits: %.1f MiB more would be the least, a smaller model, or less that runs beside it",
+                 (double)(least - beside) / 0x1p20);
 }
 
 int qr_engine_foresee(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory_available,
@@ -107,12 +127,11 @@ int qr_engine_foresee(struct qr_engine_limits *out, const struct qr_engine_confi
     const int64_t token_bytes = (int64_t)plan->kv_token_bytes * config->block_tokens;
     if (left - (int64_t)act >= token_bytes)
         return qr_engine_plan(out, config, &plan->config, plan->kv_dtype, weights, (int64_t)act, left, err);
-    const int64_t beside = memory_available - (int64_t)plan->table_bytes - adapters - (int64_t)act - token_bytes;
-    const char *smaller = beside >= (int64_t)plan->int8_bytes ? "--quantize int8 or int4" : beside >= (int64_t)plan->int4_bytes ? "--quantize int4" : NULL;
+    char remedy[240];
+    put_remedy(remedy, config, plan, memory_available, (int64_t)act + adapters, token_bytes);
     return qr_err_set(err, QR_E_NO_ROOM, "does not fit: the weights take %.1f MiB as %s, a step %.1f MiB and adapters %.1f MiB, and %.1f MiB of memory are "
-                      "available; %s%s (weights of %.1f and %.1f MiB as int8 and int4)", (double)weights / 0x1p20, qr_dtype_name(plan->weight_dtype),
-                      (double)act / 0x1p20, (double)adapters / 0x1p20, (double)memory_available / 0x1p20,
-                      smaller ? "what fits is " : "no format of it fits", smaller ? smaller : "", (double)plan->int8_bytes / 0x1p20,
+                      "available; %s (weights of %.1f and %.1f MiB as int8 and int4)", (double)weights / 0x1p20, qr_dtype_name(plan->weight_dtype),
+                      (double)act / 0x1p20, (double)adapters / 0x1p20, (double)memory_available / 0x1p20, remedy, (double)plan->int8_bytes / 0x1p20,
                       (double)plan->int4_bytes / 0x1p20);
 }
 

@@ -120,12 +120,14 @@ static void examine(struct qr_check_report *r)
 {
     struct stat st;
     qr_other_files_find(&r->other, r->path);
-    note(r, qr_source_open(&r->source, r->path, slot(r)));
-    if (!r->source)
+    int rc = qr_source_explain(r->path, slot(r));
+    rc = rc ? rc : qr_source_open(&r->source, r->path, slot(r));
+    note(r, rc);
+    if (rc)
         return;
     r->is_model = (stat(r->path, &st) == 0 && S_ISDIR(st.st_mode)) || qr_source_gguf(r->source);
     if (r->is_model) {
-        int rc = qr_model_config_from(&r->config, r->source, slot(r));
+        rc = qr_model_config_from(&r->config, r->source, slot(r));
         r->has_config = rc == 0;
         note(r, rc);
     }

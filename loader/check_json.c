@@ -89,6 +89,7 @@ void qr_check_json(struct qr_buf *out, const struct qr_check_report *r)
     qr_buf_printf(out, ",\"unused_tensors\":%d", r->n_unused);
     put_names(out, "never_read", &r->other, QR_OTHER_PICKLE);
     put_names(out, "never_run", &r->other, QR_OTHER_CODE);
+    put_names(out, "not_read", &r->other, QR_OTHER_GGUF);
     qr_buf_printf(out, ",\"auto_map\":%s,\"problems\":[", r->other.auto_map ? "true" : "false");
     for (int32_t i = 0; i < r->n_problems; i++) {
         if (i)

@@ -309,6 +309,8 @@ static void put_other(struct qr_buf *out, const struct qr_other_files *o)
     if (o->n[QR_OTHER_PICKLE])
         put_line(out, "never read", "%s: pickle, which can run code when it is read",
                  qr_other_files_text(text, sizeof text, o, QR_OTHER_PICKLE));
+    if (o->n[QR_OTHER_GGUF])
+        put_line(out, "not read", "%s: config.json is beside it; name the file to run it", qr_other_files_text(text, sizeof text, o, QR_OTHER_GGUF));
     if (o->n[QR_OTHER_CODE] || o->auto_map)
         put_line(out, "never run", "%s%s%s: code of the model's own", qr_other_files_text(text, sizeof text, o, QR_OTHER_CODE),
                  o->n[QR_OTHER_CODE] && o->auto_map ? ", and " : "", o->auto_map ? "what auto_map in config.json names" : "");

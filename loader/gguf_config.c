@@ -81,7 +81,8 @@ static int read_arch(struct reader *r)
     char known[200] = "";
     for (int i = 0, n = 0; i < QR_COUNT(archs); i++)
         n += snprintf(known + n, sizeof known - (size_t)n, "%s%s", i ? ", " : "", archs[i].name);
-    return qr_err_set(r->err, QR_E_UNSUPPORTED, "general.architecture is \"%.*s\", expected one of %s", (int)(name.n < 40 ? name.n : 40), name.at, known);
+    return qr_err_set(r->err, QR_E_UNSUPPORTED, "key general.architecture is \"%.*s\"%s, expected one of %s", (int)(name.n < 40 ? name.n : 40), name.at,
+                      is(name, "clip") ? " (what a model that sees has beside its own file)" : "", known);
 }
 
 static int read_sizes(const struct reader *r)

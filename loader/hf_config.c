@@ -131,7 +131,8 @@ static int read_arch(const struct qr_hf_obj *o, const struct arch_row **out, boo
     struct qr_buf known;
     qr_buf_init(&known);
     qr_arch_list(&known);
-    int rc = qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s is \"%.80s\", expected one of %s", o->file, key, found, known.data);
+    int rc = qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s is \"%.80s\"%s, expected one of %s", o->file, key, found,
+                        strcasestr(found, "bert") ? " (an encoder)" : "", known.data);
     qr_buf_release(&known);
     return rc;
 }
@@ -585,6 +586,8 @@ int qr_hf_config_read(struct qr_model_config *out, const char *dir, struct qr_er
     struct qr_map_file config, generation = {0};
     snprintf(path, sizeof path, "%s/config.json", dir);
     int rc = qr_map_file_open(&config, path, FILE_BYTES_MAX, err);
+    if (rc == QR_E_NOT_FOUND)
+        return qr_err_set(err, rc, "%s: is not there, which says what the model is; expected it beside the weights", path);
     if (rc)
         return rc;
     snprintf(path, sizeof path, "%s/generation_config.json", dir);

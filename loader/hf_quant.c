@@ -5,7 +5,8 @@
 #include "base/assert.h"
 #include "loader/quantized_tensors.h"
 
-#define INSTEAD "expected GPTQ, AWQ, compressed-tensors (4 or 8 bits) or FP8; or fetch the model as it was before, and use --quantize"
+#define AS_IT_WAS "; or fetch the model as it was before, and use --quantize"
+#define INSTEAD "expected GPTQ, AWQ, compressed-tensors (4 or 8 bits) or FP8" AS_IT_WAS
 
 /* {member: object}, or an empty one. */
 static struct qr_hf_obj member(const struct qr_hf_obj *o, const char *key, const char *prefix)
@@ -44,15 +45,18 @@ static int read_group(const struct qr_hf_obj *o, const char *key, struct qr_quan
 static int read_gptq(const struct qr_hf_obj *o, struct qr_quant_scheme *s)
 {
     const char *format = "gptq";
+    bool marlin = false;
     int rc = qr_hf_need_i32(o, "bits", 1, 16, &s->bits);
     rc = rc ? rc : read_group(o, "group_size", s);
     rc = rc ? rc : qr_hf_str(o, "checkpoint_format", &format);
+    rc = rc ? rc : qr_hf_bool(o, "is_marlin_format", &marlin); /* how it was said before checkpoint_format */
     if (rc)
         return rc;
+    format = marlin ? "marlin" : format;
     if (s->bits != 4 && s->bits != 8)
-        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %sbits is %d; expected 4 or 8", o->file, o->prefix, s->bits);
+        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %sbits is %d; expected 4 or 8" AS_IT_WAS, o->file, o->prefix, s->bits);
     if (strcmp(format, "gptq") != 0 && strcmp(format, "gptq_v2") != 0)
-        return refuse(o, "checkpoint_format", format, "expected gptq or gptq_v2");
+        return refuse(o, "checkpoint_format", format, "expected gptq or gptq_v2" AS_IT_WAS);
     s->zeros_less_one = strcmp(format, "gptq") == 0;
     return 0;
 }
@@ -68,9 +72,9 @@ static int read_awq(const struct qr_hf_obj *o, struct qr_quant_scheme *s)
     if (rc)
         return rc;
     if (s->bits != 4)
-        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %sbits is %d; expected 4", o->file, o->prefix, s->bits);
+        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %sbits is %d; expected 4" AS_IT_WAS, o->file, o->prefix, s->bits);
     if (strcasecmp(version, "gemm") != 0)
-        return refuse(o, "version", version, "expected gemm");
+        return refuse(o, "version", version, "expected gemm" AS_IT_WAS);
     return 0;
 }
 
@@ -82,7 +86,7 @@ static int read_fp8(const struct qr_hf_obj *o, struct qr_quant_scheme *s)
     rc = rc ? rc : read_block(o, "weight_block_size", s);
     if (rc)
         return rc;
-    return strcmp(format, "e4m3") == 0 ? 0 : refuse(o, "fmt", format, "expected e4m3");
+    return strcmp(format, "e4m3") == 0 ? 0 : refuse(o, "fmt", format, "expected e4m3" AS_IT_WAS);
 }
 
 /* One of compressed-tensors' groups of modules. What it says of activations is not looked at: they are not quantized here, which is nearer to the model that
@@ -101,8 +105,8 @@ static int read_module_group(const struct qr_hf_obj *o, struct qr_quant_scheme *
     if (rc)
         return rc;
     if (!(strcmp(type, "int") == 0 && (bits == 4 || bits == 8)) && !(strcmp(type, "float") == 0 && bits == 8))
-        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: quantization_config has weights of %d bits, type \"%.40s\"; expected int of 4 or 8, or float of 8",
-                          o->file, bits, type);
+        return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: quantization_config has weights of %d bits, type \"%.40s\"; expected int of 4 or 8, or float of 8"
+                          AS_IT_WAS, o->file, bits, type);
     if (s->bits && s->bits != bits)
         return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: quantization_config has weights of %d and of %d bits; expected one width", o->file, s->bits, bits);
     s->bits = bits;
@@ -122,9 +126,9 @@ static int read_compressed(const struct qr_hf_obj *o, struct qr_quant_scheme *s)
     while (i < QR_COUNT(formats) && strcmp(format, formats[i]) != 0)
         i++;
     if (i == QR_COUNT(formats))
-        return refuse(o, "format", format, "expected pack-quantized, int-quantized, float-quantized or naive-quantized");
+        return refuse(o, "format", format, "expected pack-quantized, int-quantized, float-quantized or naive-quantized" AS_IT_WAS);
     if (strcmp(sparsity, "dense") != 0)
-        return refuse(&sparse, "format", sparsity, "expected dense");
+        return refuse(&sparse, "format", sparsity, "expected dense" AS_IT_WAS);
     if (!qr_json_is_null(qr_json_find(o->v, "transform_config")) && qr_json_count(qr_json_find(o->v, "transform_config")) > 0)
         return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: quantization_config.transform_config turns activations; expected none", o->file);
     if (qr_json_is_null(groups) || qr_json_type(groups) != QR_JSON_T_OBJECT)

@@ -61,18 +61,25 @@ void qr_other_files_find(struct qr_other_files *out, const char *model)
     char dir[4096];
     DIR *d = opendir(model);
     const char *slash = strrchr(model, '/');
+    const bool is_dir = d != NULL;
+    bool has_config = false;
     snprintf(dir, sizeof dir, "%.*s", d ? 4000 : slash ? (int)(slash - model) : 1, d ? model : slash ? model : ".");
     if (!d)
         d = opendir(dir[0] ? dir : "/");
     for (struct dirent *e; d && (e = readdir(d));) {
         if (ends_with(e->d_name, ".py"))
             keep(out, QR_OTHER_CODE, e->d_name);
+        if (ends_with(e->d_name, ".gguf") && is_dir)
+            keep(out, QR_OTHER_GGUF, e->d_name);
+        has_config |= strcmp(e->d_name, "config.json") == 0;
         for (int i = 0; i < QR_COUNT(pickled); i++)
             if (ends_with(e->d_name, pickled[i]))
                 keep(out, QR_OTHER_PICKLE, e->d_name);
     }
     if (d)
         closedir(d);
+    if (!has_config)
+        out->n[QR_OTHER_GGUF] = 0;
     out->auto_map = has_auto_map(dir, (int)strlen(dir));
 }
 
@@ -97,6 +104,9 @@ void qr_other_files_log(const char *model)
     qr_other_files_find(&o, model);
     if (o.n[QR_OTHER_PICKLE])
         qr_log(QR_LOG_INFO, "loader", "pickle is never read: %s", qr_other_files_text(text, sizeof text, &o, QR_OTHER_PICKLE));
+    if (o.n[QR_OTHER_GGUF])
+        qr_log(QR_LOG_INFO, "loader", "GGUF beside config.json is not read, name the file to run it: %s",
+               qr_other_files_text(text, sizeof text, &o, QR_OTHER_GGUF));
     if (o.n[QR_OTHER_CODE] || o.auto_map)
         qr_log(QR_LOG_WARN, "loader", "code of a model's own is never run: %s%s", qr_other_files_text(text, sizeof text, &o, QR_OTHER_CODE),
                o.auto_map ? " (auto_map in config.json)" : "");

@@ -162,6 +162,20 @@ static int index_check(struct index *x)
     return 0;
 }
 
+/* File `first` of those that the index names is not there; others may miss as well. */
+static int fail_missing(const struct qr_tensor_files *st, const char *dir, int32_t first, struct qr_err *err)
+{
+    int32_t n = 0;
+    for (int32_t i = first; i < st->n_shards; i++) {
+        char path[4096];
+        struct stat s;
+        snprintf(path, sizeof path, "%s/%s", dir, st->shard[i].name);
+        n += stat(path, &s) != 0;
+    }
+    return qr_err_set(err, QR_E_NOT_FOUND, "%s/" INDEX_NAME " names %d files, of which %d %s not there (the first: %s): fetch %s into this directory", dir,
+                      st->n_shards, n, n == 1 ? "is" : "are", st->shard[first].name, n == 1 ? "it" : "them");
+}
+
 static int open_indexed(struct qr_tensor_files *st, const char *dir, const char *path, struct qr_err *err)
 {
     struct qr_map_file file;
@@ -179,7 +193,7 @@ static int open_indexed(struct qr_tensor_files *st, const char *dir, const char 
         snprintf(shard, sizeof shard, "%s/%s", dir, st->shard[i].name);
         rc = open_shard(st, i, shard, err);
         if (rc == QR_E_NOT_FOUND)
-            qr_err_prefix(err, "%s names a file that is not there: ", INDEX_NAME);
+            rc = fail_missing(st, dir, i, err);
     }
     if (!rc)
         rc = index_check(&x);

@@ -392,6 +392,16 @@ static void release(struct vocab *v)
     qr_free(v->token);
 }
 
+/* The reason may be that the file is no language model. */
+static int fail_missing(const struct qr_gguf *g, struct qr_err *err)
+{
+    struct qr_gguf_text arch = {.at = "", .n = 0};
+    struct qr_err other;
+    qr_gguf_string(g, "general.architecture", &arch, NULL, &other);
+    return qr_err_set(err, QR_E_NOT_FOUND, "there is no tokenizer (key tokenizer.ggml.model) in this file, whose general.architecture is \"%.*s\"; expected a "
+                      "language model with its vocabulary", (int)(arch.n < 40 ? arch.n : 40), arch.at);
+}
+
 int qr_gguf_tokenizer_json(struct qr_buf *out, const struct qr_gguf *g, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && g != NULL);
@@ -401,7 +411,7 @@ int qr_gguf_tokenizer_json(struct qr_buf *out, const struct qr_gguf *g, struct q
     bool found;
     int rc = qr_gguf_string(g, "tokenizer.ggml.model", &model, &found, err);
     if (!rc && !found)
-        rc = qr_err_set(err, QR_E_NOT_FOUND, "there is no tokenizer (tokenizer.ggml.model) in this file");
+        rc = fail_missing(g, err);
     if (rc)
         return rc;
     const bool pieces = model.n == 5 && memcmp(model.at, "llama", 5) == 0, byte_level = model.n == 4 && memcmp(model.at, "gpt2", 4) == 0;

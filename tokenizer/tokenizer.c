@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
+#include "base/map_file.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "tokenizer/gguf_tokens.h"
@@ -144,11 +146,27 @@ static int read_text(const char *dir, const char *name, bool optional, char **te
     return rc;
 }
 
+/* There is no tokenizer.json: what to do, where one of the older forms is there as well. */
+static int fail_missing(const char *dir, struct qr_err *err)
+{
+    static const char *const older[] = {"tokenizer.model", "vocab.json", "vocab.txt", "tiktoken.model"};
+    char path[PATH_MAX];
+    for (size_t i = 0; i < sizeof older / sizeof *older; i++)
+        if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, older[i]) < sizeof path && access(path, F_OK) == 0)
+            return qr_err_set(err, QR_E_NOT_FOUND, "%s/tokenizer.json: is not there, and %s is not read: have transformers write it (AutoTokenizer."
+                              "from_pretrained(DIR).save_pretrained(DIR))", dir, older[i]);
+    return qr_err_set(err, QR_E_NOT_FOUND, "%s/tokenizer.json: is not there; fetch it from where the model comes from", dir);
+}
+
 static int open_directory(struct qr_tokenizer **out, const char *dir, struct qr_err *err)
 {
     char *json, *config = NULL;
     size_t len, config_len = 0;
     int rc = read_text(dir, "tokenizer.json", false, &json, &len, err);
+    if (rc == QR_E_NOT_FOUND)
+        rc = fail_missing(dir, err);
+    if (rc == 0 && qr_is_lfs_pointer(json, len))
+        rc = qr_err_set(err, QR_E_DAMAGED, "%s/tokenizer.json: " QR_LFS_POINTER, dir);
     if (rc == 0)
         rc = read_text(dir, "tokenizer_config.json", true, &config, &config_len, err);
     if (rc == 0) {

@@ -33,12 +33,31 @@ Test(limits, weights_that_do_not_fit_are_refused_with_the_formats_that_do)
                  {((int64_t)(45 + 10 + 1) << 20) + block, "what fits is --quantize int8 or int4"},
                  {((int64_t)(45 + 10 + 1) << 20) + block - 1, "what fits is --quantize int4"},
                  {((int64_t)(25 + 10 + 1) << 20) + block, "what fits is --quantize int4"},
-                 {((int64_t)(25 + 10 + 1) << 20) + block - 1, "no format of it fits"},
-                 {0, "no format of it fits"}};
+                 {((int64_t)(25 + 10 + 1) << 20) + block - 1, "may fit is --quantize int4 with fewer rows in a step (--max-step-tokens 512, --max-running 64)"},
+                 {((int64_t)(25 + 10) << 20) + block, "what may fit is --quantize int4 with fewer rows"},
+                 {((int64_t)(25 + 9) << 20) + block, "no format of it fits: 1.0 MiB more would be the least"},
+                 {0, "no format of it fits: 35.0 MiB more"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cr_expect_eq(qr_engine_foresee(&l, &c, &p, cases[i].available, &err), QR_E_NO_ROOM);
         cr_expect(strstr(err.msg, cases[i].says) && strstr(err.msg, "100.0 MiB as bf16"), "case %zu: %s", i, err.msg);
     }
+}
+
+/* A step that is larger than the weights, which fit without it. */
+Test(limits, where_a_step_is_too_large_its_settings_are_named)
+{
+    struct qr_model_plan p = small_plan();
+    struct qr_engine_config c;
+    struct qr_engine_limits l;
+    struct qr_err err = {0};
+    qr_engine_config_init(&c);
+    p.act_bytes = p.adapted_act_bytes = (size_t)400 << 20;
+    cr_expect_eq(qr_engine_foresee(&l, &c, &p, (int64_t)460 << 20, &err), QR_E_NO_ROOM);
+    cr_expect(strstr(err.msg, "what fits is --quantize int8 or int4; what may fit is fewer rows in a step"), "%s", err.msg);
+    c.lora_slots = 2;
+    cr_expect_eq(qr_engine_foresee(&l, &c, &p, (int64_t)300 << 20, &err), QR_E_NO_ROOM);
+    cr_expect(strstr(err.msg, "available; what may fit is fewer rows in a step (--max-step-tokens 512, --max-running 64) and adapters (--lora-slots 2) "), "%s",
+              err.msg);
 }
 
 Test(limits, a_context_that_does_not_fit_is_refused_with_the_longest_that_does)
@@ -54,7 +73,7 @@ Test(limits, a_context_that_does_not_fit_is_refused_with_the_longest_that_does)
     cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 256 * token, &err), 0, "%s", err.msg);
     cr_expect(l.ctx_max == 256 && l.n_blocks == 16);
     cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 256 * token - 1, &err), QR_E_NO_ROOM);
-    cr_expect(strstr(err.msg, "--max-len 255 --kv-tokens 255"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "--max-len 255 --kv-tokens 255; more with --kv-cache-dtype int8"), "%s", err.msg);
     c.kv_tokens = 0;
     c.ctx_max = 0; /* the model's; then what fits */
     cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 4 * 64 * token, &err), 0, "%s", err.msg);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -15,6 +16,7 @@
 #include "loader/make_model.h"
 #include "loader/tensor_files.h"
 #include "loader/weights.h"
+#include "tests/temp.h"
 
 struct temp {
     char dir[64];
@@ -125,6 +127,92 @@ Test(check, pickle_and_code_are_named_as_never_read_and_never_run)
     cr_expect(qr_json_bool(qr_json_find(root, "auto_map")) && qr_json_bool(qr_json_find(root, "runs")));
     qr_json_free(root);
     qr_buf_release(&text);
+    qr_buf_release(&out);
+    temp_remove(&t);
+}
+
+#define LFS "version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 135\n"
+#define GGUF_OF(arch, n) "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\x14\0\0\0\0\0\0\0general.architecture\10\0\0\0" n "\0\0\0\0\0\0\0" arch
+
+static void put_bytes(const char *path, const char *bytes, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    cr_assert(f && fwrite(bytes, 1, n, f) == n);
+    fclose(f);
+}
+
+/* What people name in place of a model: what it is, and what to do. */
+Test(check, whatever_is_no_model_is_called_by_what_it_is_with_what_to_do)
+{
+    static const struct {
+        const char *name, *bytes, *name2, *bytes2; /* two files */
+        size_t n_bytes;                            /* 0: texts */
+        const char *says, *says2;
+    } row[] = {
+        {NULL, NULL, NULL, NULL, 0, ": the directory is empty; expected config.json, tokenizer.json and model.safetensors, or a *.gguf file", ""},
+        {"tokenizer.json", "{}", NULL, NULL, 0, "/config.json: is not there, which says what the model is", "has no weights, expected"},
+        {"README.md", "", NULL, NULL, 0, ": there is no config.json; expected config.json, tokenizer.json and model.safetensors", ""},
+        {"pytorch_model.bin", "", NULL, NULL, 0, "pytorch_model.bin may be pickle, which can run code and is never read", "expected config.json"},
+        {"adapter_config.json", "{\"base_model_name_or_path\": \"own/base\"}", "tokenizer.json", "{}", 0, "is an adapter (adapter_config.json), not a model",
+         "name its base model (own/base), and the adapter as --lora NAME=DIR"},
+        {"adapter_config.json", "[", NULL, NULL, 0, "name its base model, and the adapter as --lora", ""},
+        {"b.gguf", "GGUF", "a.gguf", "GGUF", 0, "holds 2 GGUF files (a.gguf, b.gguf): name one of them", ""},
+        {"m-00002-of-00003.gguf", "GGUF", NULL, NULL, 0, "holds m-00002-of-00003.gguf, but not the first part of it: fetch all parts", ""},
+        {"a.gguf", LFS, NULL, NULL, 0, "a.gguf: is a pointer of git LFS, not the file itself: fetch it", ""},
+        {"a.gguf", "<html>", NULL, NULL, 0, "a.gguf: byte 0: does not begin with \"GGUF\"; fetch the file again", ""},
+        {"a.gguf", "", NULL, NULL, 0, "a.gguf: byte 0: does not begin with \"GGUF\"", ""},
+        {"a.gguf", GGUF_OF("mamba", "\5"), "mmproj-a.gguf", "GGUF", sizeof GGUF_OF("mamba", "\5"), "a.gguf: key general.architecture is \"mamba\"",
+         "expected one of llama, "},
+        {"mmproj-a.gguf", GGUF_OF("clip", "\4"), NULL, NULL, sizeof GGUF_OF("clip", "\4"), "is \"clip\" (what a model that sees has beside its own file)",
+         "expected one of llama, "},
+        {"config.json", "{\"architectures\": [\"BertModel\"]}", NULL, NULL, 0, "config.json: architectures[0] is \"BertModel\" (an encoder), expected one of ",
+         "has no weights, expected model.safetensors or model.safetensors.index.json"},
+        {"config.json", LFS, "model.safetensors", LFS, 0, "config.json: is a pointer of git LFS", "model.safetensors: is a pointer of git LFS"},
+        {"config.json", "{}", "pytorch_model.bin", "", 0, "the weights are in pickle files (pytorch_model.bin)", "convert them to model.safetensors"},
+        {"config.json", "{}", "adapter_model.safetensors", "", 0, "holds adapter_model.safetensors, but neither model.safetensors nor", "rename a single file"},
+        {"config.json", "{}", "model.safetensors.index.json",
+         "{\"weight_map\": {\"a\": \"x-1.safetensors\", \"b\": \"x-2.safetensors\", \"c\": \"x-1.safetensors\"}}", 0,
+         "/model.safetensors.index.json names 2 files, of which 2 are not there (the first: x-1.safetensors): fetch them into this directory", ""},
+    };
+    for (int i = 0; i < QR_COUNT(row); i++) {
+        struct temp t;
+        struct qr_buf out;
+        struct qr_err err = {0};
+        char path[200];
+        temp_dir_make(t.dir, "check");
+        if (row[i].name) {
+            snprintf(path, sizeof path, "%s/%s", t.dir, row[i].name);
+            put_bytes(path, row[i].bytes, row[i].n_bytes ? row[i].n_bytes - 1 : strlen(row[i].bytes));
+        }
+        if (row[i].name2)
+            put_text(&t, row[i].name2, row[i].bytes2);
+        qr_buf_init(&out);
+        cr_expect_neq(check(&out, &t, false, &err), 0, "row %d", i);
+        cr_expect(strstr(out.data, row[i].says) && strstr(out.data, row[i].says2) && strstr(out.data, "would not run it"), "row %d:\n%s", i, out.data);
+        qr_buf_release(&out);
+        temp_remove(&t);
+    }
+}
+
+Test(check, a_cut_file_says_where_it_ends_and_gguf_beside_a_directory_of_the_other_form_is_named)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    struct temp t = make(&c, QR_BF16, 1, 1);
+    struct qr_buf out;
+    struct qr_err err = {0};
+    char path[200];
+    struct stat st;
+    qr_buf_init(&out);
+    put_text(&t, "other.gguf", "GGUF");
+    cr_expect_eq(check(&out, &t, false, &err), 0, "%s", err.msg);
+    cr_expect(strstr(out.data, "not read      other.gguf: config.json is beside it; name the file to run it\n"), "%s", out.data);
+    snprintf(path, sizeof path, "%s/model.safetensors", t.dir);
+    cr_assert(stat(path, &st) == 0 && truncate(path, st.st_size - 1) == 0);
+    cr_expect_eq(check(&out, &t, false, &err), QR_E_DAMAGED);
+    cr_expect(strstr(err.msg, "end behind the ") && strstr(err.msg, "when it was cut on its way, fetch it again"), "%s", err.msg);
+    cr_assert_eq(truncate(path, 100), 0);
+    cr_expect_eq(check(&out, &t, false, &err), QR_E_DAMAGED);
+    cr_expect(strstr(err.msg, "in a file of 100 bytes; when it was cut on its way, fetch it again"), "%s", err.msg);
     qr_buf_release(&out);
     temp_remove(&t);
 }

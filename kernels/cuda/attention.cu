@@ -8,143 +8,12 @@
  *
  * A long context is cut into runs of pieces, one block each; what they leave for each piece is merged in order by a second kernel, with the same function as
  * where one block has all. Blocks find their work from row_start and ctx_len alone; how long a run is, is the host's decision and shows in no bit. */
-#include "kernels/cuda/paged.h"
-#include "kernels/cuda/queue.h"
+#include "kernels/cuda/attend.h"
 
 #define THREADS 128
 #define WARPS (THREADS / QR_WARP)
-#define PIECE 256
 #define TILE 64 /* positions on their way at a time */
 #define SMALL 16
-#define LN_2 0.69314718055994530942f
-
-struct attention {
-    float *out, *lse, *partial;
-    const float *q;
-    const int32_t *pos, *row_start, *ctx_len;
-    struct qr_paged kv;
-    int64_t out_stride, q_stride;
-    int32_t n_seqs, n_heads, group, window;
-    int32_t run;          /* pieces of a block at most */
-    float before, after;  /* a score is after * tanh(before * q.k) or, with before 0, after * q.k: in units of log2 */
-};
-
-/* ---- who does what ---- */
-
-/* A sequence as tiles of `height` packed rows against pieces; no tiles: not of this kind. */
-struct extent {
-    int32_t packed, tiles, first_piece, pieces, runs;
-};
-
-QR_HOST_DEVICE struct extent extent_of(int32_t n_rows, int32_t ctx, int32_t group, int32_t window, int32_t height, int32_t run)
-{
-    struct extent e = {n_rows * group, 0, 0, 0, 0};
-    if (e.packed == 0 || (e.packed <= SMALL) != (height == SMALL))
-        return e;
-    const int32_t first = window > 0 && ctx - n_rows >= window ? ctx - n_rows - window + 1 : 0;
-    e.tiles = (e.packed + height - 1) / height;
-    e.first_piece = first / PIECE;
-    e.pieces = (ctx - 1) / PIECE - e.first_piece + 1;
-    e.runs = (e.pieces + run - 1) / run;
-    return e;
-}
-
-/* Of a sequence with at most so much context, whatever its window's place among the pieces: no more than these. The host's view of launches: they fit every
- * shorter context as well, and blocks without work leave. */
-static struct extent extent_most(int32_t n_rows, int32_t ctx, int32_t group, int32_t window, int32_t height, int32_t run)
-{
-    struct extent e = extent_of(n_rows, ctx, group, 0, height, run);
-    const int32_t seen = window > 0 ? (window + n_rows - 2 + PIECE - 1) / PIECE + 1 : e.pieces;
-    if (e.tiles > 0 && seen < e.pieces) {
-        e.pieces = seen;
-        e.runs = (seen + run - 1) / run;
-    }
-    return e;
-}
-
-struct item {
-    struct extent e;
-    int32_t seq, row, tile, run, n_rows; /* row: the sequence's first */
-    int64_t unit;                        /* of the sequence's first partial result */
-    int32_t first_pos, last_pos;         /* of the tile's rows */
-    int32_t begin, end;                  /* positions that a row of the tile sees */
-};
-
-/* Tile and run number `at` of all sequences, or tile number `at` of those that have several runs; false: there are not so many. All of a warp call it. */
-template <int HEIGHT> QR_DEVICE bool find_item(struct item *it, const struct attention &a, int32_t at, bool tiles_only)
-{
-    const int32_t lane = (int32_t)threadIdx.x % QR_WARP;
-    uint64_t before = 0; /* units, then items */
-    it->seq = -1;
-    for (int32_t s0 = 0; s0 < a.n_seqs; s0 += QR_WARP) {
-        struct extent e = {0, 0, 0, 0, 0};
-        const int32_t s = s0 + lane;
-        if (s < a.n_seqs)
-            e = extent_of(a.row_start[s + 1] - a.row_start[s], a.ctx_len[s], a.group, a.window, HEIGHT, a.run);
-        const uint32_t units = e.runs > 1 ? (uint32_t)(e.tiles * e.pieces) : 0;
-        const uint32_t items = tiles_only ? (e.runs > 1 ? (uint32_t)e.tiles : 0) : (uint32_t)(e.tiles * e.runs);
-        const uint64_t mine = (uint64_t)units << 32 | items;
-        uint64_t sum = mine;
-        for (int32_t step = 1; step < QR_WARP; step *= 2) {
-            const uint64_t other = __shfl_up_sync(QR_ALL_LANES, sum, step);
-            sum += lane >= step ? other : 0;
-        }
-        const uint32_t found = __ballot_sync(QR_ALL_LANES, (uint32_t)(before + sum) > (uint32_t)at);
-        if (found != 0) {
-            const int32_t of = __ffs((int)found) - 1;
-            const uint64_t start = before + __shfl_sync(QR_ALL_LANES, sum - mine, of);
-            it->seq = s0 + of;
-            it->unit = (int64_t)(start >> 32);
-            at -= (int32_t)(uint32_t)start;
-            break;
-        }
-        before += __shfl_sync(QR_ALL_LANES, sum, QR_WARP - 1);
-    }
-    if (it->seq < 0)
-        return false;
-    it->row = a.row_start[it->seq];
-    it->n_rows = a.row_start[it->seq + 1] - it->row;
-    it->e = extent_of(it->n_rows, a.ctx_len[it->seq], a.group, a.window, HEIGHT, a.run);
-    const int32_t runs = tiles_only ? 1 : it->e.runs;
-    it->run = at % runs;
-    it->tile = it->e.tiles - 1 - at / runs; /* the last rows have most to do */
-    const int32_t last = min(it->tile * HEIGHT + HEIGHT, it->e.packed) - 1;
-    it->first_pos = a.pos[it->row + it->tile * HEIGHT / a.group];
-    it->last_pos = a.pos[it->row + last / a.group];
-    it->begin = a.window > 0 ? max(0, it->first_pos - a.window + 1) : 0;
-    it->end = it->last_pos + 1;
-    return true;
-}
-
-/* The pieces [*from, *to) of the item's run that its tile sees. */
-QR_DEVICE void pieces_of(const struct item &it, int32_t *from, int32_t *to)
-{
-    const int32_t each = (it.e.pieces + it.e.runs - 1) / it.e.runs, begin = it.e.first_piece + it.run * each;
-    *from = max(begin, it.begin / PIECE);
-    *to = min(begin + each, (it.end - 1) / PIECE + 1);
-}
-
-/* Where a piece's partial result lies: weighted values [height][d], maxima [height], denominators [height]. */
-QR_DEVICE float *partial_of(const struct attention &a, const struct item &it, int32_t piece, int32_t height, int32_t d)
-{
-    const int64_t unit = it.unit + (int64_t)it.tile * it.e.pieces + (piece - it.e.first_piece);
-    return a.partial + (unit * a.kv.n_kv_heads + (int32_t)blockIdx.y) * height * (d + 2);
-}
-
-/* Joins a piece's maximum and denominator to those of the pieces before it: weighted values become *old times them plus *fresh times the piece's. A piece of
- * which the row sees nothing changes no bit. */
-QR_DEVICE void join_piece(float *top, float *sum, float piece_top, float piece_sum, float *old, float *fresh)
-{
-    *old = 1;
-    *fresh = 0;
-    if (piece_sum == 0)
-        return;
-    const float most = fmaxf(*top, piece_top);
-    *old = qr_exp2(*top - most);
-    *fresh = qr_exp2(piece_top - most);
-    *sum = fmaf(piece_sum, *fresh, *sum * *old);
-    *top = most;
-}
 
 /* ---- bf16: tiles ---- */
 
@@ -452,17 +321,6 @@ QR_DEVICE void keep_piece(float *to, const float out[shape<D, MT>::MINE][shape<D
     }
 }
 
-QR_DEVICE float *out_of(const struct attention &a, const struct item &it, int32_t packed)
-{
-    return a.out + (it.row + packed / a.group) * a.out_stride + ((int32_t)blockIdx.y * a.group + packed % a.group) * a.kv.head_dim;
-}
-
-QR_DEVICE void put_lse(const struct attention &a, const struct item &it, int32_t packed, float top, float sum)
-{
-    if (a.lse)
-        a.lse[(int64_t)(it.row + packed / a.group) * a.n_heads + (int32_t)blockIdx.y * a.group + packed % a.group] = fmaf(top, LN_2, logf(sum));
-}
-
 template <int D, int MT>
 QR_DEVICE void put_rows(const struct attention &a, const struct item &it, const float out[shape<D, MT>::MINE][shape<D, MT>::OUT_EIGHTS][4],
                         const struct rows<D, MT> &w)
@@ -496,7 +354,7 @@ template <int D, int MT> QR_KERNEL(THREADS) attend(struct attention a)
     struct feed f = {0, 0, 0, 0, 0, 0};
     struct rows<D, MT> w;
     int32_t from;
-    if (!find_item<of::HEIGHT>(&found, a, (int32_t)blockIdx.x, false))
+    if (!find_item<of::HEIGHT>(&found, a, (int32_t)blockIdx.x, (int32_t)blockIdx.y, false))
         return;
     pieces_of(found, &from, &f.to);
     if (from >= f.to)
@@ -550,36 +408,6 @@ template <int D, int MT> QR_KERNEL(THREADS) attend(struct attention a)
     }
     if (it.e.runs == 1)
         put_rows<D, MT>(a, it, out, w);
-}
-
-/* Joins the pieces of rows whose context several blocks had: a warp a row. */
-template <int D, int HEIGHT> QR_KERNEL(THREADS) join(struct attention a)
-{
-    struct item it;
-    if (!find_item<HEIGHT>(&it, a, (int32_t)blockIdx.x, true))
-        return;
-    const int32_t lane = (int32_t)threadIdx.x % QR_WARP;
-    for (int32_t row = (int32_t)threadIdx.x / QR_WARP; row < HEIGHT; row += WARPS) {
-        const int32_t packed = it.tile * HEIGHT + row;
-        if (packed >= it.e.packed)
-            break;
-        float top = -INFINITY, sum = 0, out[D / 32] = {};
-        for (int32_t piece = it.begin / PIECE; piece <= (it.end - 1) / PIECE; piece++) {
-            const float *x = partial_of(a, it, piece, HEIGHT, D);
-            float scale_old, scale_fresh;
-            join_piece(&top, &sum, x[HEIGHT * D + row], x[HEIGHT * (D + 1) + row], &scale_old, &scale_fresh);
-#pragma unroll
-            for (int i = 0; i < D / 32; i++)
-                out[i] = fmaf(x[row * D + i * 32 + lane], scale_fresh, out[i] * scale_old);
-        }
-        float *to = out_of(a, it, packed);
-#pragma unroll
-        for (int i = 0; i < D / 32; i++)
-            if (i * 32 + lane < a.kv.head_dim)
-                to[i * 32 + lane] = out[i] / sum;
-        if (lane == 0)
-            put_lse(a, it, packed, top, sum);
-    }
 }
 
 /* ---- f32 and int8: one block a row and head, plain ---- */
@@ -661,52 +489,23 @@ template <enum qr_dtype TYPE> QR_KERNEL(THREADS) attend_plain(struct attention a
 
 /* ---- the host's side ---- */
 
-/* Blocks of a multiprocessor at a time, as shared memory and registers allow; and how many turns of all of them are enough to be even. */
+/* Blocks of a multiprocessor at a time, as shared memory and registers allow. */
 #define BLOCKS_SMALL 3
 #define BLOCKS_LARGE 2
-#define TURNS 4
-
-/* Pieces of a run: as many as still give every multiprocessor several turns, and no more partial results than scratch holds. */
-static int32_t choose_run(const struct qr_queue *q, const struct attention *a, const struct qr_batch *host, int32_t height, int32_t d)
-{
-    const int64_t unit = (int64_t)height * (d + 2) * a->kv.n_kv_heads * 4;
-    int64_t work = 0, most = 1;
-    for (int32_t s = 0; s < host->n_seqs; s++) {
-        const struct extent e = extent_most(host->row_start[s + 1] - host->row_start[s], host->ctx_len[s], a->group, a->window, height, 1);
-        work += (int64_t)e.tiles * e.pieces * a->kv.n_kv_heads;
-        most = e.pieces > most ? e.pieces : most;
-    }
-    int64_t run = work / ((int64_t)q->n_sms * (height == SMALL ? BLOCKS_SMALL : BLOCKS_LARGE) * TURNS);
-    for (run = run < 1 ? 1 : run; run < most; run *= 2) {
-        int64_t bytes = 0;
-        for (int32_t s = 0; s < host->n_seqs; s++) {
-            const struct extent e =
-                extent_most(host->row_start[s + 1] - host->row_start[s], host->ctx_len[s], a->group, a->window, height, (int32_t)run);
-            bytes += e.runs > 1 ? e.tiles * e.pieces * unit : 0;
-        }
-        if (bytes <= (int64_t)q->scratch_bytes)
-            return (int32_t)run;
-    }
-    return (int32_t)most;
-}
 
 template <int D, int MT> static void launch_tiles(struct qr_queue *q, struct attention a, const struct qr_batch *host)
 {
     typedef struct shape<D, MT> of;
-    int64_t items = 0, several = 0;
-    a.run = choose_run(q, &a, host, of::HEIGHT, D);
-    for (int32_t s = 0; s < host->n_seqs; s++) {
-        const struct extent e = extent_most(host->row_start[s + 1] - host->row_start[s], host->ctx_len[s], a.group, a.window, of::HEIGHT, a.run);
-        items += (int64_t)e.tiles * e.runs;
-        several += e.runs > 1 ? e.tiles : 0;
-    }
+    int64_t several;
+    a.run = choose_run(q, &a, host, of::HEIGHT, D, MT == 1 ? BLOCKS_SMALL : BLOCKS_LARGE);
+    const int64_t items = count_items(&a, host, of::HEIGHT, &several);
     if (items == 0)
         return;
-    QR_ASSERT(items <= INT32_MAX && of::BYTES + (int32_t)sizeof(struct item) <= q->shared_max);
+    QR_ASSERT(of::BYTES + (int32_t)sizeof(struct item) <= q->shared_max);
     QR_SHARED_ALLOW((attend<D, MT>), of::BYTES);
     QR_LAUNCH((attend<D, MT>), dim3((unsigned int)items, (unsigned int)a.kv.n_kv_heads), THREADS, of::BYTES, q->stream, a);
     if (several > 0)
-        QR_LAUNCH((join<D, of::HEIGHT>), dim3((unsigned int)several, (unsigned int)a.kv.n_kv_heads), THREADS, 0, q->stream, a);
+        QR_LAUNCH((join<D, of::HEIGHT>), dim3((unsigned int)several, (unsigned int)a.kv.n_kv_heads), JOIN_THREADS, 0, q->stream, a);
 }
 
 extern "C" void qr_cuda_attention(struct qr_queue *q, const struct qr_attention_args *args)
@@ -722,7 +521,7 @@ extern "C" void qr_cuda_attention(struct qr_queue *q, const struct qr_attention_
     const struct attention a = {
         .out = args->out, .lse = args->lse, .partial = (float *)q->scratch, .q = args->q, .pos = b->pos, .row_start = b->row_start, .ctx_len = b->ctx_len,
         .kv = qr_paged_of(kv, b, args->layer), .out_stride = args->out_stride, .q_stride = args->q_stride, .n_seqs = b->n_seqs, .n_heads = args->n_heads,
-        .group = args->n_heads / kv->n_kv_heads, .window = args->window, .run = 1, .before = cap ? args->scale / args->softcap : 0.0f,
+        .group = args->n_heads / kv->n_kv_heads, .window = args->window, .run = 1, .small = SMALL, .before = cap ? args->scale / args->softcap : 0.0f,
         .after = (cap ? args->softcap : args->scale) * QR_LOG2_E};
     if (kv->dtype == QR_F32) {
         QR_LAUNCH(attend_plain<QR_F32>, dim3((unsigned int)b->n_tokens, (unsigned int)args->n_heads), THREADS, 0, q->stream, a);

@@ -26,6 +26,9 @@
 
 /* QR_KERNEL(256) name(arguments) { ... }: a kernel for blocks of up to so many threads; template <...> may stand before it. */
 #define QR_KERNEL(threads_max) static __global__ void __launch_bounds__(threads_max)
+
+/* Likewise with no more registers than let `blocks` of them share a multiprocessor. */
+#define QR_KERNEL_CAPPED(threads_max, blocks) static __global__ void __launch_bounds__(threads_max, blocks)
 #define QR_DEVICE static __device__ __forceinline__
 #define QR_HOST_DEVICE static __host__ __device__ __forceinline__
 
@@ -48,18 +51,22 @@
 #define QR_SHARED_ALLOW(kernel, bytes)                                                                                   \
     QR_CUDA_CHECK(cudaFuncSetAttribute((const void *)(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)))
 
-/* QR_SHARED_ARRAY(float, partial, 32): an array of the block.  QR_SHARED(float, x): a pointer to the dynamic bytes of the launch, aligned to 128. Both hold
- * anything at first. */
+/* QR_SHARED_ARRAY(float, partial, 32): an array of the block.  QR_SHARED(float, x): a pointer to the dynamic bytes of the launch, aligned to 128.
+ * QR_SHARED_1024: to 1024, where swizzled tiles begin. All hold anything at first. */
 #ifdef QR_CUDA_EMU
 #define QR_SHARED_ARRAY(type, name, n)                                                                                   \
     static const char qr_shared_tag_##name = 0;                                                                          \
     type(&name)[n] = *(type(*)[n])qr_emu_shared_static(&qr_shared_tag_##name, sizeof(type[n]), alignof(type[n]))
-#define QR_SHARED(type, name) type *const name = (type *)qr_emu_shared_dynamic()
+#define QR_SHARED(type, name) type *const name = (type *)qr_emu_shared_dynamic(128)
+#define QR_SHARED_1024(type, name) type *const name = (type *)qr_emu_shared_dynamic(1024)
 #else
 #define QR_SHARED_ARRAY(type, name, n) __shared__ type name[n]
 #define QR_SHARED(type, name)                                                                                            \
     extern __shared__ __align__(128) unsigned char qr_shared_bytes[];                                                    \
     type *const name = (type *)qr_shared_bytes
+#define QR_SHARED_1024(type, name)                                                                                       \
+    extern __shared__ __align__(1024) unsigned char qr_shared_bytes_1024[];                                              \
+    type *const name = (type *)qr_shared_bytes_1024
 #endif
 
 #define QR_WARP 32

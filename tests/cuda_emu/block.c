@@ -21,7 +21,7 @@
 #define BARRIERS 16
 #define STATICS_MAX 32
 #define GAP 64                                                   /* bytes between shared variables that nobody may touch */
-#define SHARED_ROOM (QR_EMU_SHARED_MAX + (STATICS_MAX + 2) * 2 * GAP)
+#define SHARED_ROOM (QR_EMU_SHARED_MAX + (STATICS_MAX + 2) * 2 * GAP + QR_EMU_SHARED_ALIGN)
 #define REPORT_BYTES 2000
 
 struct variable {
@@ -54,7 +54,7 @@ struct machine {
 
 static struct machine m;
 static struct qr_emu_thread thread[QR_EMU_THREADS_MAX];
-static uint8_t shared[SHARED_ROOM] __attribute__((aligned(128)));
+static uint8_t shared[SHARED_ROOM] __attribute__((aligned(QR_EMU_SHARED_ALIGN)));
 
 struct qr_emu_thread *qr_emu_self;
 struct qr_emu_dim3 qr_emu_block_idx, qr_emu_block_dim, qr_emu_grid_dim;
@@ -282,6 +282,30 @@ int32_t qr_emu_barrier_count(const struct qr_emu_site *site, int predicate)
     return m.counted; /* nobody reaches the next barrier before all of these went on */
 }
 
+void qr_emu_sleep(const struct qr_emu_site *site, const void *what)
+{
+    struct qr_emu_thread *t = qr_emu_self;
+    QR_ASSERT(t != NULL && site != NULL);
+    QR_ASSERT(what != NULL);
+    t->state = QR_EMU_ASLEEP;
+    t->waits_for = what;
+    t->mask = 0;
+    t->site = *site;
+    to_main(false);
+}
+
+int32_t qr_emu_wake(const void *what)
+{
+    int32_t n = 0;
+    QR_ASSERT(what != NULL);
+    for (int32_t i = 0; i < m.n_threads; i++)
+        if (thread[i].state == QR_EMU_ASLEEP && thread[i].waits_for == what) {
+            thread[i].state = QR_EMU_READY;
+            n++;
+        }
+    return n;
+}
+
 /* Whether every lane of `mask` has come to the same meeting. */
 static bool all_here(const struct qr_emu_thread *t, uint32_t mask)
 {
@@ -348,10 +372,24 @@ void *qr_emu_shared_static(const void *tag, size_t n_bytes, size_t align)
     return new_variable(tag, n_bytes, align);
 }
 
-void *qr_emu_shared_dynamic(void)
+void *qr_emu_shared_dynamic(size_t align)
 {
     QR_ASSERT(qr_emu_self != NULL && m.n_variables > 0);
+    QR_ASSERT(align > 0 && QR_EMU_SHARED_ALIGN % align == 0);
     return m.variable[0].at;
+}
+
+uint32_t qr_emu_shared_address(const void *p)
+{
+    if (!qr_emu_is_shared(p, 1))
+        qr_emu_report("%p is no address of a shared variable", p);
+    return (uint32_t)((const uint8_t *)p - shared);
+}
+
+void *qr_emu_shared_at(uint32_t address)
+{
+    QR_ASSERT(address < sizeof shared);
+    return shared + address;
 }
 
 bool qr_emu_is_shared(const void *p, size_t n)
@@ -410,8 +448,10 @@ static void begin_block(const struct qr_emu_launch *l, int64_t number)
     m.n_variables = 0;
     m.shared_used = m.shared_asked = 0;
     qr_emu_poison(shared, sizeof shared);
-    new_variable(NULL, l->shared_bytes, 128);
+    new_variable(NULL, l->shared_bytes, QR_EMU_SHARED_ALIGN);
     qr_emu_shadow_block(number, m.n_threads / QR_EMU_WARP);
+    qr_emu_copies_begin();
+    qr_emu_wgmma_begin();
 }
 
 static void run_block(void)
@@ -428,6 +468,12 @@ static void run_block(void)
             if (m.failed)
                 return;
         }
+        if (qr_emu_copies_pending() && (!moved || (m.order == QR_EMU_SHUFFLED && next_random() % 4 == 0))) {
+            qr_emu_copies_step(next_random());
+            if (m.failed)
+                return;
+            moved = true;
+        }
         if (!moved) {
             char text[REPORT_BYTES / 2];
             describe_waiting(text, sizeof text);
@@ -436,6 +482,8 @@ static void run_block(void)
         }
         choose_turns(true);
     }
+    qr_emu_copies_end();
+    qr_emu_wgmma_end();
 }
 
 /* Stacks that an ended launch left behind. */

@@ -22,7 +22,7 @@
 #include "tests/cuda_emu/emu.h"
 #include "tests/cuda_emu/runtime.h"
 
-#define WARPS_MAX (QR_EMU_THREADS_MAX / QR_EMU_WARP)
+#define WARPS_MAX QR_EMU_WARPS_MAX
 
 struct access {
     uint16_t thread;
@@ -57,6 +57,7 @@ struct shadow {
     struct meeting *meeting;
     size_t n_meetings, meetings_room;
     uint32_t known[WARPS_MAX][WARPS_MAX]; /* [w][v]: what w knows of v's clock; [w][w] its own */
+    uint32_t fenced_async[QR_EMU_THREADS_MAX]; /* what a thread wrote before this clock of its warp may be read by the copy engine and by wgmma */
 };
 
 static struct shadow s;
@@ -94,6 +95,7 @@ void qr_emu_shadow_block(int64_t block, int32_t n_warps)
     s.n_warps = n_warps;
     s.fenced = false;
     memset(s.known, 0, sizeof s.known);
+    memset(s.fenced_async, 0, sizeof s.fenced_async);
     for (int32_t w = 0; w < n_warps; w++)
         s.known[w][w] = 1;
 }
@@ -116,6 +118,30 @@ void qr_emu_shadow_join(uint32_t warps)
 void qr_emu_shadow_fence(void)
 {
     s.fenced = true;
+}
+
+void qr_emu_shadow_release(struct qr_emu_clock *c)
+{
+    QR_ASSERT(c != NULL && qr_emu_self != NULL);
+    const int32_t w = qr_emu_self->warp;
+    s.known[w][w]++;
+    for (int32_t v = 0; v < s.n_warps; v++)
+        c->of[v] = s.known[w][v] > c->of[v] ? s.known[w][v] : c->of[v];
+}
+
+void qr_emu_shadow_acquire(const struct qr_emu_clock *c)
+{
+    QR_ASSERT(c != NULL && qr_emu_self != NULL);
+    uint32_t *known = s.known[qr_emu_self->warp];
+    for (int32_t v = 0; v < s.n_warps; v++)
+        known[v] = c->of[v] > known[v] ? c->of[v] : known[v];
+}
+
+void qr_emu_shadow_fence_async(void)
+{
+    const struct qr_emu_thread *t = qr_emu_self;
+    QR_ASSERT(t != NULL);
+    s.fenced_async[t->id] = ++s.known[t->warp][t->warp];
 }
 
 /* ---- the table ---- */
@@ -197,7 +223,7 @@ static const void *unpack_pc(uint32_t pc)
 
 static const char *kind_name(int32_t kind)
 {
-    return kind == QR_EMU_READ ? "read" : kind == QR_EMU_WRITE ? "write" : "atomic operation";
+    return kind == QR_EMU_READ ? "read" : kind == QR_EMU_WRITE ? "write" : kind == QR_EMU_COPIED ? "copy" : "atomic operation";
 }
 
 static void report_race(const struct access *o, const void *p, int32_t kind, const void *pc)
@@ -311,8 +337,17 @@ static const char *what_is_wrong(const void *p, size_t n)
 void qr_emu_access(const void *p, size_t n, int32_t kind, const void *pc)
 {
     const struct qr_emu_thread *t = qr_emu_self;
-    if (!t || in_range(p, t->stack, QR_EMU_STACK_BYTES))
+    if (!t)
         return;
+    if (in_range(p, t->stack, QR_EMU_STACK_BYTES)) {
+        const char *held = qr_emu_wgmma_holds(p, n);
+        char place[300];
+        if (held) {
+            name_place(place, sizeof place, pc);
+            qr_emu_report("%s in %s of %s", kind_name(kind), place, held);
+        }
+        return;
+    }
     const bool in_shared = qr_emu_is_shared(p, n);
     const char *wrong = in_shared ? NULL : what_is_wrong(p, n);
     if (wrong) {
@@ -331,6 +366,35 @@ void qr_emu_access(const void *p, size_t n, int32_t kind, const void *pc)
             meet_access(&g->word[at / 4 % 4], t, at, (uint8_t)((1u << last) - (1u << at % 4)), kind, pc, in_shared);
             if (qr_emu_failed())
                 return;
+        }
+    }
+}
+
+/* What a thread wrote with ordinary stores, the copy engine and wgmma see only after its fence.proxy.async. */
+static void check_fenced(const struct word *w, const void *p, const struct qr_emu_site *site)
+{
+    const struct access *o = &w->write;
+    if (o->bytes && o->kind == QR_EMU_WRITE && o->block == s.block && o->clock >= s.fenced_async[o->thread]) {
+        char other[300];
+        name_place(other, sizeof other, unpack_pc(o->pc));
+        qr_emu_report("%s in %s:%d meets shared memory at %p that thread %d wrote in %s with no fence.proxy.async since", site->what, site->file, site->line, p,
+                      o->thread, other);
+    }
+}
+
+void qr_emu_access_async(const void *p, size_t n, int32_t kind, const struct qr_emu_site *site)
+{
+    QR_ASSERT(qr_emu_self != NULL && site != NULL);
+    QR_ASSERT((uintptr_t)p % 16 == 0 && n % 16 == 0);
+    if (!qr_emu_is_shared(p, n))
+        qr_emu_report("%s in %s:%d: %zu bytes at %p are no shared variable", site->what, site->file, site->line, n, p);
+    if (!qr_emu_sees_races())
+        return;
+    for (uintptr_t at = (uintptr_t)p; at < (uintptr_t)p + n; at += 16) {
+        struct granule *g = granule_of(at / 16);
+        for (int32_t i = 0; i < 4 && !qr_emu_failed(); i++) {
+            check_fenced(&g->word[i], (const void *)(at + 4 * (uintptr_t)i), site);
+            meet_access(&g->word[i], qr_emu_self, at + 4 * (uintptr_t)i, 0xf, kind, __builtin_return_address(0), true);
         }
     }
 }

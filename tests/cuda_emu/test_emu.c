@@ -3,8 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cublasLt.h>
 
@@ -13,41 +11,11 @@
 #include "base/rng.h"
 #include "tests/cuda_emu/emu.h"
 #include "tests/cuda_emu/mistakes.h"
-
-#define SEED 4711
-
-static void *on_device(const void *from, size_t n)
-{
-    void *p = NULL;
-    cr_assert_eq(cudaMalloc(&p, n), cudaSuccess);
-    if (from)
-        cr_assert_eq(cudaMemcpy(p, from, n, cudaMemcpyHostToDevice), cudaSuccess);
-    return p;
-}
-
-static void back(void *to, void *p, size_t n)
-{
-    cr_assert_eq(cudaMemcpy(to, p, n, cudaMemcpyDeviceToHost), cudaSuccess);
-    cudaFree(p);
-}
+#include "tests/cuda_emu/util.h"
 
 static float number(struct qr_rng *r)
 {
     return (float)((int32_t)qr_rng_below(r, 2001) - 1000) / 64.0f;
-}
-
-/* Every order of threads in turn. */
-static void in_every_order(void (*body)(void))
-{
-    qr_emu_set_order(QR_EMU_FORWARD, 0);
-    body();
-    qr_emu_set_order(QR_EMU_BACKWARD, 0);
-    body();
-    for (uint64_t seed = SEED; seed < SEED + 3; seed++) {
-        printf("seed %d\n", (int)seed);
-        qr_emu_set_order(QR_EMU_SHUFFLED, seed);
-        body();
-    }
 }
 
 static void sums(void)
@@ -191,38 +159,6 @@ Test(emulated_device, named_barriers_hold_parts_of_a_block)
 }
 
 /* ---- mistakes ---- */
-
-/* Runs body in a process of its own; what it wrote to stderr, and whether it ended by itself without a word. */
-static bool is_quiet(void (*body)(int which), int which, char *said, size_t room)
-{
-    int end[2];
-    cr_assert_eq(pipe(end), 0);
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(end[1], 2);
-        close(end[0]);
-        body(which);
-        _exit(0);
-    }
-    close(end[1]);
-    size_t n = 0;
-    ssize_t got;
-    char chunk[512];
-    while ((got = read(end[0], chunk, sizeof chunk)) > 0)
-        for (ssize_t i = 0; i < got; i++)
-            if (n + 1 < room)
-                said[n++] = chunk[i];
-    said[n] = 0;
-    close(end[0]);
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 && n == 0;
-}
-
-struct expected {
-    const char *words, *under_asan; /* NULL: not looked for there */
-};
 
 static const struct expected expected[WRONG_COUNT] = {
     [WRONG_NO_BARRIER] = {"race in shared memory", NULL},

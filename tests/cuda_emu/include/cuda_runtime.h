@@ -42,7 +42,9 @@ enum cudaDeviceAttr {
     cudaDevAttrGlobalMemoryBusWidth,
     cudaDevAttrL2CacheSize,
 };
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
 enum {
+    cudaEnableDefault = 0,
     cudaStreamNonBlocking = 1,
     cudaEventDefault = 0,
     cudaEventBlockingSync = 1,
@@ -71,6 +73,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaDeviceSynchronize(void);
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **fn, unsigned int version, unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *found);
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value);
 
 cudaError_t cudaMalloc(void **out, size_t n);

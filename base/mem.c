@@ -1,6 +1,7 @@
 #include "base/mem.h"
 
 #include <linux/mempolicy.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,6 +136,14 @@ void qr_mem_small_pages(void *p, size_t n_bytes)
         return;
     const size_t n = page_range(&first, p, n_bytes);
     madvise(first, n, MADV_NOHUGEPAGE); /* refused where there are none: they are small then */
+}
+
+void qr_mem_keep_little(void)
+{
+#ifdef M_ARENA_MAX /* glibc's; others have one heap */
+    mallopt(M_ARENA_MAX, 2);
+    mallopt(M_MMAP_THRESHOLD, 512 << 10); /* else it grows with the largest block that was ever freed */
+#endif
 }
 
 bool qr_mem_interleave(void *p, size_t n_bytes, const int16_t *node, int32_t n_nodes)

@@ -36,6 +36,10 @@ void qr_mem_cut(void *block, size_t n_bytes, size_t at);
 /* Pages of [p, p + n_bytes) that are not there yet will be small ones: for memory of which only parts are ever touched. */
 void qr_mem_small_pages(void *p, size_t n_bytes);
 
+/* From now on memory that was needed once goes back to the system: one heap serves all threads but the first, which has its own, and large blocks are mapped
+ * one by one. Before threads are started. */
+void qr_mem_keep_little(void);
+
 /* Has the system map all of the program's own code and constants now, which otherwise come page by page when they are first used. */
 void qr_mem_populate_program(void);
 

@@ -10,9 +10,15 @@
 #include "engine/adapters.h"
 #include "model/lora.h"
 #include "tokenizer/chat.h"
+#ifdef QUIRE_SERVER
+#include "server/keys.h"
+#endif
 
-/* What a call in flight holds: a connection's buffers, the body and what it is parsed to, ids. Measured with prompts of 128 and 4,000 ids. */
-#define HTTP_BYTES_PER_CALL (64 << 10)
+/* What a call in flight holds: a connection's buffers, the answer, ids. And while it is prepared, which so many threads do, a token of its prompt: the body
+ * and what it is parsed to. Measured with 64 calls of 9 ids, and with some of 4,000. */
+#define HTTP_BYTES_PER_CALL (8 << 10)
+#define HTTP_BYTES_PER_TOKEN 128
+#define HTTP_PREPARED_AT_ONCE 4
 
 struct plan_options {
     struct qr_cli_model m;
@@ -96,12 +102,12 @@ static int plan_text(struct memory_plan *p, const char *dir, const struct qr_eng
 {
     struct qr_tokenizer *tokenizer = NULL;
     struct qr_chat *chat = NULL;
-    int64_t before = qr_memory_of_process("VmRSS");
+    int64_t before = qr_memory_of_process("RssAnon"); /* pages of files are given back when the weights are in */
     int rc = qr_tokenizer_open(&tokenizer, dir, err);
     if (rc == 0)
         rc = qr_chat_open(&chat, dir, err);
     if (rc == 0) {
-        p->part[PART_TOKENIZER] = qr_memory_of_process("VmRSS") - before;
+        p->part[PART_TOKENIZER] = qr_memory_of_process("RssAnon") - before;
         p->part[PART_TABLES] = qr_engine_table_bytes(&p->limits, ec, tokenizer, p->n_threads);
     }
     qr_chat_close(chat);
@@ -147,11 +153,22 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     return rc;
 }
 
+/* The pages of the program, and of the library that a server takes hashes from, that a server uses. */
+static void use_program(void)
+{
+    qr_mem_populate_program();
+#ifdef QUIRE_SERVER
+    const struct qr_key_digest any = {{0}};
+    qr_keys_salt(&any, NULL, 0);
+#endif
+}
+
 static int plan(const struct plan_options *o, struct qr_err *err)
 {
     struct memory_plan p = {.available = qr_memory_available()};
     struct qr_engine_config ec;
     int rc = qr_cli_need_model(&o->m, err);
+    use_program();
     p.part[PART_PROGRAM] = qr_memory_of_process("VmRSS");
     if (rc == 0)
         rc = plan_model(&p, o, &ec, err);
@@ -162,7 +179,7 @@ static int plan(const struct plan_options *o, struct qr_err *err)
     p.part[PART_WEIGHTS] = p.limits.weight_bytes;
     p.part[PART_CACHE] = p.limits.kv_bytes;
     p.part[PART_STEP] = p.limits.act_bytes;
-    p.part[PART_HTTP] = (int64_t)p.limits.running_max * HTTP_BYTES_PER_CALL;
+    p.part[PART_HTTP] = (int64_t)p.limits.running_max * HTTP_BYTES_PER_CALL + (int64_t)p.limits.ctx_max * HTTP_BYTES_PER_TOKEN * HTTP_PREPARED_AT_ONCE;
     for (int i = 0; i < PART_COUNT; i++)
         p.total += p.part[i];
     const int64_t room = p.available / p.n_sharing - (p.total - p.part[PART_CACHE]), block = (int64_t)p.model.kv_token_bytes * p.limits.block_tokens;

@@ -184,6 +184,8 @@ static int serve(const struct serve_options *o)
         return qr_cli_fail("serve", &err);
     if (s.team.comm.rank > 0)
         return qr_cli_follow(&s.team, &o->m, &o->e);
+    qr_mem_keep_little();
+    qr_mem_populate_program();
     rc = qr_server_open(&s.server, &o->s, &err);
     if (rc != 0)
         return end_team(&s, 0, rc, &err);

@@ -53,6 +53,7 @@ static int open_share(struct follower *f, const char *dir, const struct qr_engin
     const size_t act_bytes = qr_model_act_bytes(f->model, (int32_t)a.step_tokens, (int32_t)a.logit_rows);
     f->kv.base = f->kv_mem = f->be->mem->alloc(kv_bytes);
     qr_backend_spread(f->be, f->kv_mem, kv_bytes);
+    qr_backend_populate(f->be);
     f->act_mem = qr_model_act_alloc(f->model, f->be, act_bytes);
     qr_arena_init_fixed(&f->act, f->act_mem, act_bytes);
     qr_exec_init(&f->exec, f->model, f->be, &f->act, &f->kv);

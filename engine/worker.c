@@ -153,6 +153,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     e->act_mem = qr_model_act_alloc(e->model, e->be, act_bytes);
     qr_backend_spread(e->be, e->kv_mem, (size_t)e->limits.kv_bytes);
     qr_tier_open(e);
+    qr_backend_populate(e->be);
     if (e->be->mem->host)
         qr_pages_watch(&e->pages, e->kv_mem, (size_t)e->limits.kv_bytes);
     else if (!qr_ahead_can(e->be, qr_model_config(e->model)))

@@ -104,7 +104,8 @@ void qr_cpu_init(void);
  * processors that is none or names one that this process may not use), QR_E_UNSUPPORTED (a level that this processor does not have; a device or driver
  * that is not there, a library that does not fit), QR_E_NOT_FOUND (no library for the device). */
 int qr_backend_open(struct qr_backend **out, const struct qr_backend_options *options, struct qr_err *err);
-/* Memory of the queue itself, where kernels compute: scratch of a launch, and of each worker. It is touched as far as launches need it. */
+/* Memory of the queue itself, where kernels compute: scratch of a launch, and of each worker. It is touched as far as launches need it,
+ * or by qr_backend_populate. */
 size_t qr_backend_scratch_bytes(const struct qr_backend *be);
 
 /* Touches all of the scratch that lies in the host's memory and returns how many bytes that is: from now on it is in use as planned. */

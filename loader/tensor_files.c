@@ -170,6 +170,14 @@ void qr_tensor_files_place(struct qr_tensor_files *st, const char *path)
     st->place = realpath(path, real) ? qr_strdup(real) : NULL;
 }
 
+void qr_tensor_files_drop_all(const struct qr_tensor_files *st)
+{
+    QR_ASSERT(st != NULL);
+    QR_ASSERT(st->n_shards >= 0);
+    for (int32_t i = 0; i < st->n_shards && !st->borrowed; i++)
+        qr_map_file_drop(&st->shard[i].map, 0, st->shard[i].map.n_bytes);
+}
+
 int32_t qr_tensor_files_n_shards(const struct qr_tensor_files *st)
 {
     QR_ASSERT(st != NULL);

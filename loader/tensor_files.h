@@ -73,6 +73,7 @@ uint64_t qr_tensor_files_n_parameters(const struct qr_tensor_files *st);
 const void *qr_tensor_files_data(const struct qr_tensor_files *st, const struct qr_stored_tensor *t); /* NULL when it has no bytes */
 void qr_tensor_files_populate(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);    /* map its pages now: reading faults no more */
 void qr_tensor_files_drop(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);        /* give its pages back */
+void qr_tensor_files_drop_all(const struct qr_tensor_files *st);
 
 int32_t qr_tensor_files_n_shards(const struct qr_tensor_files *st);
 const char *qr_tensor_files_shard_name(const struct qr_tensor_files *st, int32_t shard); /* "model-00001-of-00002.safetensors" */

@@ -511,7 +511,8 @@ static void fill_all(struct qr_weights *w, const struct qr_share *share, struct 
         if (o->progress)
             o->progress(o->user, done < total ? done : total, total);
     }
-    if (table) /* last: a tied head has just dropped the same pages */
+    qr_tensor_files_drop_all(w->files); /* pages between tensors; and a packed copy's source, of which looking at it maps large pages whole */
+    if (table)
         qr_tensor_files_populate(w->files, table);
 }
 

@@ -3,10 +3,14 @@
 import json
 import os
 import random
+import sys
 import tempfile
 import time
 
-from lib import QUIRE, SLOW, STORIES, Server, Skip, main, need_data, run
+from lib import QUIRE, ROOT, SLOW, STORIES, Server, Skip, main, need_data, run
+
+sys.path.insert(0, os.path.join(ROOT, 'tools'))
+import random_model
 
 
 def resident_bytes(pid):
@@ -41,6 +45,68 @@ def test_a_server_that_has_used_all_of_its_cache_takes_what_plan_says():
     mib = 2 ** 20
     print(f"   planned {plan['total_bytes'] / mib:.1f} MiB, {plan['kv_bytes'] / mib:.1f} of it cache; resident {rss / mib:.1f} MiB")
     assert abs(rss - plan['total_bytes']) <= 6 * mib + plan['total_bytes'] / 10, plan
+
+
+SHAPE = {'architectures': ['LlamaForCausalLM'], 'model_type': 'llama', 'hidden_act': 'silu', 'hidden_size': 768, 'num_hidden_layers': 12,
+         'num_attention_heads': 12, 'num_key_value_heads': 4, 'head_dim': 64, 'intermediate_size': 2048, 'vocab_size': 8192,
+         'max_position_embeddings': 1024, 'rms_norm_eps': 1e-5, 'tie_word_embeddings': False, 'eos_token_id': 8191, 'torch_dtype': 'bfloat16',
+         'rope_theta': 10000.0}
+EXPERTS = {**SHAPE, 'architectures': ['MixtralForCausalLM'], 'model_type': 'mixtral', 'num_local_experts': 8, 'num_experts_per_tok': 2,
+           'num_hidden_layers': 3, 'intermediate_size': 1024}
+# What it is called, shape, stored as, settings, and whether every run looks at it or only one with QUIRE_FULL=1.
+CASES = [
+    ('bf16', SHAPE, 'bf16', [], False), ('int8', SHAPE, 'bf16', ['--quantize', 'int8'], False), ('int4', SHAPE, 'bf16', ['--quantize', 'int4'], False),
+    ('w4a16', SHAPE, 'bf16', ['--quantize', 'w4a16'], False), ('Q8_0', SHAPE, 'Q8_0', [], False), ('Q4_0', SHAPE, 'Q4_0', [], False),
+    ('Q4_K and Q6_K', SHAPE, 'Q4_K', [], True), ('FP8', SHAPE, 'fp8', [], False), ('GPTQ', SHAPE, 'gptq', [], False), ('AWQ', SHAPE, 'awq', [], False),
+    ('experts', EXPERTS, 'bf16', [], False), ('experts of Q4_K', EXPERTS, 'Q4_K', [], False),
+    ('int8 keys and values', SHAPE, 'bf16', ['--kv-cache-dtype', 'int8'], False),
+    ('adapters', SHAPE, 'Q8_0', ['--lora', 'a={0}/adapter', '--lora-slots', '4', '--lora-rank-max', '64'], False),
+    ('a packed copy, mapped', SHAPE, 'fp8', ['--cache-packed', '{0}/packed'], False),
+    ('a packed copy of Q4_0, mapped', SHAPE, 'Q4_0', ['--cache-packed', '{0}/packed'], True),
+    ('each of two processes', SHAPE, 'bf16', ['--tensor-parallel', '2', '--threads', '1'], False),
+]
+
+
+def full_batch(s, name):
+    """While two longer prompts are computed, 256 rows in a step, many short ones arrive, of which 64 at once then end in logits: as many as plan was asked
+    about. The cache's pages are there from the start."""
+    prompts = [[4] * 300, [5] * 300] + [[3 + i, 10, 11, 12] for i in range(100)]
+    status, r = s.post('/v1/completions', {'model': name, 'prompt': prompts, 'max_tokens': 1, 'temperature': 0, 'ignore_eos': True})
+    assert status == 200 and len(r['choices']) == len(prompts), r
+
+
+def planned_and_used(folder, shape, kind, settings):
+    name = 'm' + ('' if kind in random_model.SCHEMES else '.gguf')
+    model = os.path.join(folder, name)
+    random_model.write(model, shape, kind, 'Q6_K' if kind == 'Q4_K' else None)
+    settings = ['--kv-bytes', '32MiB', '--max-step-tokens', '256', '--max-chunk-tokens', '128', '--itl-goal', '0', *(x.format(folder) for x in settings)]
+    if '--lora' in settings:
+        random_model.write_adapter(os.path.join(folder, 'adapter'), shape, 16)
+    if '--cache-packed' in settings:
+        rc, _, err = run('generate', '--model', model, '--prompt-ids', '5', '--max-tokens', '1', *settings[-2:])
+        assert rc == 0 and len(os.listdir(os.path.join(folder, 'packed'))) == 1, err
+    rc, out, err = run('plan', '--model', model, '--json', *settings)
+    assert rc == 0, err
+    with Server(*settings, model=model) as s:
+        full_batch(s, 'a' if '--lora' in settings else 'm')
+        return json.loads(out)['total_bytes'], resident_bytes(s.process.pid)
+
+
+def test_a_full_batch_takes_what_plan_says_within_1_percent_whatever_the_weights_are_stored_as():
+    """plan adds up what is allocated; here that is held against what the system says the process has. Models of some 100 MB, so that 1 % is more than what
+    plan only estimates (connections, lists, pages of libraries: 0.6 MB)."""
+    if SLOW > 1:
+        raise Skip('a sanitizer keeps memory of its own')
+    off = {}
+    for what, shape, kind, settings, always in CASES:
+        if not always and not os.environ.get('QUIRE_FULL'):
+            continue
+        with tempfile.TemporaryDirectory() as d:
+            planned, used = planned_and_used(d, shape, kind, settings)
+        print(f'   {what}: planned {planned / 2 ** 20:.1f} MiB, resident {used / 2 ** 20:.1f} ({100 * (used / planned - 1):+.2f} %)')
+        if abs(used - planned) > 0.01 * planned:
+            off[what] = (planned, used)
+    assert not off, off
 
 
 def start(model, n):

@@ -138,10 +138,13 @@ static void open_the_rest(const struct model_dir *d)
 {
     struct qr_pooling_config pooling;
     struct qr_lora_file *adapter;
+    struct qr_source *source;
     struct qr_err err = {0};
     char path[100];
-    if (qr_pooling_read(&pooling, d->path, QR_POOLING_NONE, &err) != 0)
-        QR_ASSERT(err.msg[0] != 0);
+    if (qr_source_open(&source, d->path, &err) == 0) {
+        qr_pooling_read(&pooling, source, QR_POOLING_NONE);
+        qr_source_unref(source);
+    }
     snprintf(path, sizeof path, "%s/adapter", d->path);
     err.msg[0] = 0;
     if (qr_lora_file_open(&adapter, path, d->path, (size_t)1 << 20, &err) == 0)

@@ -102,7 +102,7 @@ template <int D, int MT> QR_DEVICE void stage_queries(uint16_t *queries, const s
 /* What a thread has of its rows: two for each of the warp's tiles of 16 rows, row lane / 4 of it and the one 8 below. */
 template <int D, int MT> struct rows {
     int32_t down, beside, lane;
-    int32_t first[2 * shape<D, MT>::MINE], last[2 * shape<D, MT>::MINE]; /* positions that a row sees */
+    int32_t last[2 * shape<D, MT>::MINE]; /* position that a row sees */
     float top[2 * shape<D, MT>::MINE], sum[2 * shape<D, MT>::MINE];
 
     __device__ __forceinline__ int32_t at(int32_t r) const
@@ -121,7 +121,6 @@ template <int D, int MT> QR_DEVICE void rows_begin(struct rows<D, MT> *w, const 
     for (int r = 0; r < 2 * shape<D, MT>::MINE; r++) {
         const int32_t packed = it.tile * height + w->at(r);
         w->last[r] = packed < it.e.packed ? a.pos[it.row + packed / a.group] : -1;
-        w->first[r] = a.window > 0 ? w->last[r] - a.window + 1 : 0;
         w->top[r] = -INFINITY;
         w->sum[r] = 0;
     }
@@ -197,7 +196,7 @@ QR_DEVICE void find_tops(float top[2 * shape<D, MT>::MINE], float s[4][shape<D, 
             const int j = i / (2 * of::EIGHTS), n = i / 2 % of::EIGHTS, c = i % 2;
             const int32_t t = piece * PIECE + j * TILE + w.beside * of::KEYS + n * 8 + w.lane % 4 * 2 + c;
             float *x = &s[j][r / 2][n][r % 2 * 2 + c];
-            *x = t >= w.first[r] && t <= w.last[r] ? *x : -INFINITY;
+            *x = t <= w.last[r] && (a.window == 0 || t > w.last[r] - a.window) ? *x : -INFINITY;
             top[r] = fmaxf(top[r], *x);
         }
         top[r] = fmaxf(top[r], __shfl_xor_sync(QR_ALL_LANES, top[r], 1));
@@ -294,7 +293,7 @@ QR_DEVICE void put_back(float out[shape<D, MT>::MINE][shape<D, MT>::OUT_EIGHTS][
                 continue;
 #pragma unroll
             for (int r = 0; r < 2 * of::MINE; r++)
-                if (t >= w.first[r] && t <= w.last[r])
+                if (t <= w.last[r] && (a.window == 0 || t > w.last[r] - a.window))
                     out[r / 2][i / 2][r % 2 * 2 + i % 2] += qr_from_bf16(qr_chunk_at<PIECE>(weights, w.at(r), t % PIECE / 8)[t % 8]) * qr_from_bf16(v);
         }
     }
@@ -380,7 +379,9 @@ template <int D, int MT> QR_KERNEL(THREADS) attend(struct attention a)
             for (int j = 0; j < 4; j++)
                 if (piece * 4 + j >= t0 && piece * 4 + j < t1)
                     add_scores<D, MT>(s[j], w, queries, next_tile<D, MT>(&f, a, it, ring));
+            w.lane = qr_opaque(w.lane); /* or addresses of all of a piece's chunks would wait in registers */
             find_tops<D, MT>(top, s, w, a, piece, tops);
+            w.lane = qr_opaque(w.lane);
             weigh<D, MT>(s, top, w, a, t0 - piece * 4, t1 - piece * 4, weights, sums);
         }
         float fresh[of::MINE][of::OUT_EIGHTS][4] = {};

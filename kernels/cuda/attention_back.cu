@@ -1,9 +1,10 @@
 /* Gradients of attention (backward.h), without atomics: one kernel owns rows of dq and walks over positions, another owns positions of dk and dv and walks over
- * heads and rows. Both make probabilities again from the saved log-sum-exp, in tiles of 64 rows of one head against 64 positions. */
+ * heads and rows. Both make probabilities again from the saved log-sum-exp, in tiles of 64 rows of one head against 64 positions (of 32 against 32 with heads
+ * of more than 128 numbers). */
 #include "kernels/cuda/paged.h"
 #include "kernels/cuda/queue.h"
 
-#define TILE 64
+#define PLAIN_TILE 64
 #define PLAIN_THREADS 128
 
 struct attention_back {
@@ -70,49 +71,54 @@ QR_KERNEL(256) find_deltas(struct attention_back a)
 
 /* ---- bf16 ---- */
 
-/* Heads of up to D numbers, padded with zeros: four warps share 64 rows (or, of dk and dv, 64 positions), and with 256 numbers two warps the columns. */
+/* Heads of up to D numbers, padded with zeros: four warps share 64 rows (or, of dk and dv, 64 positions). With 256 numbers tiles have 32 rows and positions, so that
+ * they fit into the shared memory of all devices; two warps share the rows and two the columns. */
 template <int D> struct shape {
     enum {
-        BESIDE = D == 256 ? 2 : 1,
-        THREADS = 4 * BESIDE * QR_WARP,
+        TILE = D == 256 ? 32 : 64,
+        DOWN = TILE / 16,
+        BESIDE = 4 / DOWN,
+        THREADS = 4 * QR_WARP,
         KEYS = TILE / BESIDE,
         EIGHTS = KEYS / 8,
         COLS = D / BESIDE,
         OUT_EIGHTS = COLS / 8,
-        BYTES = (4 * TILE * D + 2 * TILE * TILE) * 2,
+        WEIGHTS = 64, /* numbers between rows of p and ds: eight chunks of 16 bytes */
+        BYTES = (4 * TILE * D + 2 * TILE * WEIGHTS) * 2,
     };
 };
 
 template <int D> struct tiles { /* in shared memory */
-    uint16_t *keys, *values, *queries, *douts; /* [64][D] */
-    uint16_t *p, *ds;                          /* [64 rows][64 positions] */
+    uint16_t *keys, *values, *queries, *douts; /* [TILE][D] */
+    uint16_t *p, *ds;                          /* [TILE rows][WEIGHTS], a column a position */
     int32_t down, beside, lane;
 };
 
 template <int D> QR_DEVICE void tiles_begin(struct tiles<D> *s, unsigned char *shared)
 {
+    typedef struct shape<D> of;
     const int32_t warp = (int32_t)threadIdx.x / QR_WARP;
-    uint16_t *at = (uint16_t *)shared;
-    *s = {at, at + TILE * D, at + 2 * TILE * D, at + 3 * TILE * D, at + 4 * TILE * D, at + 4 * TILE * D + TILE * TILE, warp % 4, warp / 4,
+    uint16_t *at = (uint16_t *)shared, *weights = at + 4 * of::TILE * D;
+    *s = {at, at + of::TILE * D, at + 2 * of::TILE * D, at + 3 * of::TILE * D, weights, weights + of::TILE * of::WEIGHTS, warp % of::DOWN, warp / of::DOWN,
           (int32_t)threadIdx.x % QR_WARP};
 }
 
-/* Keys or values of positions 64 tile to 64 tile + 63 of a sequence of n; zeros behind it. */
+/* Keys or values of a tile of positions of a sequence of n; zeros behind it. */
 template <int D> QR_DEVICE void load_cached(uint16_t *to, const struct attention_back &a, int32_t seq, int32_t which, int32_t g, int32_t tile, int32_t n)
 {
-    for (int32_t i = (int32_t)threadIdx.x; i < TILE * D / 8; i += shape<D>::THREADS) {
-        const int32_t row = i / (D / 8), chunk = i % (D / 8), t = tile * TILE + row;
+    for (int32_t i = (int32_t)threadIdx.x; i < shape<D>::TILE * D / 8; i += shape<D>::THREADS) {
+        const int32_t row = i / (D / 8), chunk = i % (D / 8), t = tile * shape<D>::TILE + row;
         const bool read = t < n && 8 * chunk < a.kv.head_dim;
         const uint8_t *from = read ? qr_paged_at(a.kv, seq, which, g, t, 2) + 16 * chunk : a.kv.base;
         qr_cp_async_16(qr_chunk_at<D>(to, row, chunk), from, read ? 16 : 0);
     }
 }
 
-/* Rows 64 tile to 64 tile + 63 of the n that begin at x, as bf16; zeros behind them. */
+/* A tile of the n rows that begin at x, as bf16; zeros behind them. */
 template <int D> QR_DEVICE void load_rows(uint16_t *to, const struct attention_back &a, const float *x, int64_t stride, int32_t tile, int32_t n)
 {
-    for (int32_t i = (int32_t)threadIdx.x; i < TILE * D / 2; i += shape<D>::THREADS) {
-        const int32_t row = i / (D / 2), col = 2 * (i % (D / 2)), t = tile * TILE + row;
+    for (int32_t i = (int32_t)threadIdx.x; i < shape<D>::TILE * D / 2; i += shape<D>::THREADS) {
+        const int32_t row = i / (D / 2), col = 2 * (i % (D / 2)), t = tile * shape<D>::TILE + row;
         const float *from = x + t * stride + col;
         *(uint32_t *)(qr_chunk_at<D>(to, row, col / 8) + col % 8) = t < n && col < a.kv.head_dim ? qr_bf16x2(from[0], from[1]) : 0;
     }
@@ -121,8 +127,8 @@ template <int D> QR_DEVICE void load_rows(uint16_t *to, const struct attention_b
 /* sum += rows x positions of one tile each, over the head's numbers. */
 template <int D> QR_DEVICE void add_dots(float sum[shape<D>::EIGHTS][4], uint16_t *rows, uint16_t *positions, const struct tiles<D> &s)
 {
-#pragma unroll
-    for (int k = 0; k < D / 16; k++) {
+#pragma unroll 2
+    for (int k = 0; k < D / 16; k++) { /* registers are scarce */
         uint32_t r[4];
         qr_ldmatrix<4>(r, qr_chunk_at<D>(rows, s.down * 16 + s.lane % 16, 2 * k + s.lane / 16));
 #pragma unroll
@@ -144,7 +150,7 @@ QR_DEVICE void grade(struct tiles<D> &s, const struct attention_back &a, int32_t
     add_dots<D>(dp, s.douts, s.values, s);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const int32_t in_tile = s.down * 16 + s.lane / 4 + 8 * h, row = row_tile * TILE + in_tile;
+        const int32_t in_tile = s.down * 16 + s.lane / 4 + 8 * h, row = row_tile * shape<D>::TILE + in_tile;
         const int64_t at = (int64_t)(row0 + (row < n ? row : 0)) * a.n_heads + head;
         const float lse = a.lse[at], delta = a.delta[at];
 #pragma unroll
@@ -153,24 +159,24 @@ QR_DEVICE void grade(struct tiles<D> &s, const struct attention_back &a, int32_t
             float p[2] = {0, 0}, ds[2] = {0, 0};
 #pragma unroll
             for (int i = 0; i < 2; i++)
-                if (row < n && sees(a, row, tile * TILE + col + i))
+                if (row < n && sees(a, row, tile * shape<D>::TILE + col + i))
                     weigh(&p[i], &ds[i], score[j][2 * h + i], dp[j][2 * h + i], lse, delta, a);
-            *(uint32_t *)(qr_chunk_at<TILE>(s.p, in_tile, col / 8) + col % 8) = qr_bf16x2(p[0], p[1]);
-            *(uint32_t *)(qr_chunk_at<TILE>(s.ds, in_tile, col / 8) + col % 8) = qr_bf16x2(ds[0], ds[1]);
+            *(uint32_t *)(qr_chunk_at<shape<D>::WEIGHTS>(s.p, in_tile, col / 8) + col % 8) = qr_bf16x2(p[0], p[1]);
+            *(uint32_t *)(qr_chunk_at<shape<D>::WEIGHTS>(s.ds, in_tile, col / 8) + col % 8) = qr_bf16x2(ds[0], ds[1]);
         }
     }
 }
 
-/* out += weights (TURNED: their transpose) x rows, over the 64 of a tile. */
+/* out += weights (TURNED: their transpose) x rows, over those of a tile. */
 template <int D, bool TURNED> QR_DEVICE void add_weighted(float out[shape<D>::OUT_EIGHTS][4], uint16_t *weights, uint16_t *rows, const struct tiles<D> &s)
 {
 #pragma unroll
-    for (int k = 0; k < TILE / 16; k++) {
+    for (int k = 0; k < shape<D>::TILE / 16; k++) {
         uint32_t w[4];
         if (TURNED)
-            qr_ldmatrix_trans<4>(w, qr_chunk_at<TILE>(weights, k * 16 + s.lane / 16 * 8 + s.lane % 8, 2 * s.down + s.lane / 8 % 2));
+            qr_ldmatrix_trans<4>(w, qr_chunk_at<shape<D>::WEIGHTS>(weights, k * 16 + s.lane / 16 * 8 + s.lane % 8, 2 * s.down + s.lane / 8 % 2));
         else
-            qr_ldmatrix<4>(w, qr_chunk_at<TILE>(weights, s.down * 16 + s.lane % 16, 2 * k + s.lane / 16));
+            qr_ldmatrix<4>(w, qr_chunk_at<shape<D>::WEIGHTS>(weights, s.down * 16 + s.lane % 16, 2 * k + s.lane / 16));
 #pragma unroll
         for (int n = 0; n < shape<D>::OUT_EIGHTS; n += 2) {
             uint32_t x[4];
@@ -188,7 +194,8 @@ QR_DEVICE void put_sums(float *to, int64_t stride, const float sum[shape<D>::OUT
 {
 #pragma unroll
     for (int i = 0; i < shape<D>::OUT_EIGHTS * 4; i++) {
-        const int32_t row = tile * TILE + s.down * 16 + s.lane / 4 + i % 4 / 2 * 8, col = s.beside * shape<D>::COLS + i / 4 * 8 + s.lane % 4 * 2 + i % 2;
+        const int32_t row = tile * shape<D>::TILE + s.down * 16 + s.lane / 4 + i % 4 / 2 * 8;
+        const int32_t col = s.beside * shape<D>::COLS + i / 4 * 8 + s.lane % 4 * 2 + i % 2;
         if (row < n && col < a.kv.head_dim)
             add_to(to + row * stride + col, scale * sum[i / 4][i % 4], fresh);
     }
@@ -199,13 +206,13 @@ template <int D> QR_KERNEL(shape<D>::THREADS) back_dq(struct attention_back a)
     QR_SHARED(unsigned char, shared);
     struct tiles<D> s;
     int32_t tile;
-    const int32_t seq = find_tile(a, (int32_t)blockIdx.x, TILE, &tile), row0 = a.row_start[seq], n = a.row_start[seq + 1] - row0;
-    const int32_t head = (int32_t)blockIdx.y, g = head / a.group, first = tile * TILE, last = min(first + TILE, n) - 1;
-    const int32_t from = a.window > 0 ? max(0, first - a.window + 1) / TILE : 0;
+    const int32_t seq = find_tile(a, (int32_t)blockIdx.x, shape<D>::TILE, &tile), row0 = a.row_start[seq], n = a.row_start[seq + 1] - row0;
+    const int32_t head = (int32_t)blockIdx.y, g = head / a.group, first = tile * shape<D>::TILE, last = min(first + shape<D>::TILE, n) - 1;
+    const int32_t from = a.window > 0 ? max(0, first - a.window + 1) / shape<D>::TILE : 0;
     tiles_begin<D>(&s, shared);
     load_rows<D>(s.queries, a, a.q + row0 * a.q_stride + head * a.kv.head_dim, a.q_stride, tile, n);
     load_rows<D>(s.douts, a, a.dout + row0 * a.dout_stride + head * a.kv.head_dim, a.dout_stride, tile, n);
-    for (int32_t t = from; t <= last / TILE; t++) {
+    for (int32_t t = from; t <= last / shape<D>::TILE; t++) {
         float sum[shape<D>::OUT_EIGHTS][4] = {};
         __syncthreads(); /* the last tile is used up */
         load_cached<D>(s.keys, a, seq, 0, g, t, n);
@@ -225,9 +232,9 @@ template <int D> QR_KERNEL(shape<D>::THREADS) back_dkv(struct attention_back a)
     QR_SHARED(unsigned char, shared);
     struct tiles<D> s;
     int32_t tile;
-    const int32_t seq = find_tile(a, (int32_t)blockIdx.x, TILE, &tile), row0 = a.row_start[seq], n = a.row_start[seq + 1] - row0;
+    const int32_t seq = find_tile(a, (int32_t)blockIdx.x, shape<D>::TILE, &tile), row0 = a.row_start[seq], n = a.row_start[seq + 1] - row0;
     const int32_t g = (int32_t)blockIdx.y, dim = a.kv.head_dim;
-    const int32_t end = a.window > 0 ? min(n, tile * TILE + TILE - 1 + a.window) : n; /* rows behind see nothing of the tile */
+    const int32_t end = a.window > 0 ? min(n, tile * shape<D>::TILE + shape<D>::TILE - 1 + a.window) : n; /* rows behind see nothing of the tile */
     float dk[shape<D>::OUT_EIGHTS][4] = {}, dv[shape<D>::OUT_EIGHTS][4] = {};
     tiles_begin<D>(&s, shared);
     load_cached<D>(s.keys, a, seq, 0, g, tile, n);
@@ -235,14 +242,16 @@ template <int D> QR_KERNEL(shape<D>::THREADS) back_dkv(struct attention_back a)
     qr_cp_async_commit();
     qr_cp_async_wait<0>();
     for (int32_t head = g * a.group; head < (g + 1) * a.group; head++)
-        for (int32_t r = tile; r <= (end - 1) / TILE; r++) {
+        for (int32_t r = tile; r <= (end - 1) / shape<D>::TILE; r++) {
             __syncthreads();
             load_rows<D>(s.queries, a, a.q + row0 * a.q_stride + head * dim, a.q_stride, r, n);
             load_rows<D>(s.douts, a, a.dout + row0 * a.dout_stride + head * dim, a.dout_stride, r, n);
             __syncthreads();
             grade<D>(s, a, row0, n, head, r, tile);
             __syncthreads();
+            s.lane = qr_opaque(s.lane); /* registers are scarce */
             add_weighted<D, true>(dv, s.p, s.douts, s);
+            s.lane = qr_opaque(s.lane);
             add_weighted<D, true>(dk, s.ds, s.queries, s);
         }
     put_sums<D>(a.dk + row0 * a.dk_stride + g * dim, a.dk_stride, dk, a.scale, tile, n, a, s, a.fresh);
@@ -267,24 +276,24 @@ QR_DEVICE void grade_one(float *p, float *ds, const struct attention_back &a, in
 /* A block a row and head. */
 QR_KERNEL(PLAIN_THREADS) back_dq_f32(struct attention_back a)
 {
-    QR_SHARED_ARRAY(float, weight, TILE);
+    QR_SHARED_ARRAY(float, weight, PLAIN_TILE);
     int32_t pos;
     const int32_t seq = find_tile(a, (int32_t)blockIdx.x, 1, &pos), head = (int32_t)blockIdx.y, me = (int32_t)threadIdx.x;
-    const int32_t from = a.window > 0 ? max(0, pos - a.window + 1) / TILE : 0;
+    const int32_t from = a.window > 0 ? max(0, pos - a.window + 1) / PLAIN_TILE : 0;
     const int64_t row = blockIdx.x;
-    for (int32_t tile = from; tile <= pos / TILE; tile++) {
+    for (int32_t tile = from; tile <= pos / PLAIN_TILE; tile++) {
         float p = 0, ds = 0;
-        if (me < TILE && sees(a, pos, tile * TILE + me))
-            grade_one(&p, &ds, a, seq, row, head, tile * TILE + me);
+        if (me < PLAIN_TILE && sees(a, pos, tile * PLAIN_TILE + me))
+            grade_one(&p, &ds, a, seq, row, head, tile * PLAIN_TILE + me);
         __syncthreads();
-        if (me < TILE)
+        if (me < PLAIN_TILE)
             weight[me] = ds;
         __syncthreads();
         for (int32_t i = me; i < a.kv.head_dim; i += PLAIN_THREADS) {
             float sum = 0;
-            for (int32_t t = tile * TILE; t < tile * TILE + TILE; t++)
+            for (int32_t t = tile * PLAIN_TILE; t < tile * PLAIN_TILE + PLAIN_TILE; t++)
                 if (sees(a, pos, t))
-                    sum = fmaf(weight[t % TILE], ((const float *)qr_paged_at(a.kv, seq, 0, head / a.group, t, 4))[i], sum);
+                    sum = fmaf(weight[t % PLAIN_TILE], ((const float *)qr_paged_at(a.kv, seq, 0, head / a.group, t, 4))[i], sum);
             add_to(a.dq + row * a.dq_stride + head * a.kv.head_dim + i, a.scale * sum, a.fresh && tile == from);
         }
     }
@@ -293,22 +302,22 @@ QR_KERNEL(PLAIN_THREADS) back_dq_f32(struct attention_back a)
 /* A block a position and kv head. */
 QR_KERNEL(PLAIN_THREADS) back_dkv_f32(struct attention_back a)
 {
-    QR_SHARED_ARRAY(float, weight, 2 * TILE);
+    QR_SHARED_ARRAY(float, weight, 2 * PLAIN_TILE);
     int32_t t;
     const int32_t seq = find_tile(a, (int32_t)blockIdx.x, 1, &t), g = (int32_t)blockIdx.y, me = (int32_t)threadIdx.x, dim = a.kv.head_dim;
     const int32_t row0 = a.row_start[seq], n = a.row_start[seq + 1] - row0;
     const int32_t end = a.window > 0 ? min(n, t + a.window) : n;
     float dk[2] = {0, 0}, dv[2] = {0, 0};
     for (int32_t head = g * a.group; head < (g + 1) * a.group; head++)
-        for (int32_t first = t; first < end; first += TILE) {
+        for (int32_t first = t; first < end; first += PLAIN_TILE) {
             float p = 0, ds = 0;
-            const int32_t to = min(first + TILE, end);
-            if (first + me < to && me < TILE)
+            const int32_t to = min(first + PLAIN_TILE, end);
+            if (first + me < to && me < PLAIN_TILE)
                 grade_one(&p, &ds, a, seq, row0 + first + me, head, t);
             __syncthreads();
-            if (me < TILE) {
+            if (me < PLAIN_TILE) {
                 weight[me] = p;
-                weight[TILE + me] = ds;
+                weight[PLAIN_TILE + me] = ds;
             }
             __syncthreads();
             for (int32_t r = first; r < to; r++)
@@ -316,7 +325,7 @@ QR_KERNEL(PLAIN_THREADS) back_dkv_f32(struct attention_back a)
                     const int32_t i = j * PLAIN_THREADS + me;
                     if (i < dim) {
                         dv[j] = fmaf(weight[r - first], a.dout[(row0 + r) * a.dout_stride + head * dim + i], dv[j]);
-                        dk[j] = fmaf(weight[TILE + r - first], a.q[(row0 + r) * a.q_stride + head * dim + i], dk[j]);
+                        dk[j] = fmaf(weight[PLAIN_TILE + r - first], a.q[(row0 + r) * a.q_stride + head * dim + i], dk[j]);
                     }
                 }
         }
@@ -333,7 +342,7 @@ template <int D> static void launch_tiles(struct qr_queue *q, const struct atten
 {
     unsigned int n = 0;
     for (int32_t s = 0; s < host->n_seqs; s++)
-        n += qr_blocks(host->row_start[s + 1] - host->row_start[s], TILE);
+        n += qr_blocks(host->row_start[s + 1] - host->row_start[s], shape<D>::TILE);
     QR_ASSERT((int32_t)shape<D>::BYTES <= q->shared_max);
     QR_SHARED_ALLOW(back_dq<D>, shape<D>::BYTES);
     QR_SHARED_ALLOW(back_dkv<D>, shape<D>::BYTES);

@@ -97,6 +97,12 @@ QR_DEVICE void qr_prefetch(const void *p)
     (void)p;
 }
 
+/* x, of which the compiler no longer knows that it is: what is computed from it is computed where it stands, and takes no register from loop to loop. */
+QR_DEVICE int32_t qr_opaque(int32_t x)
+{
+    return x;
+}
+
 #else
 
 QR_DEVICE uint32_t qr_shared_address(const void *p)
@@ -198,6 +204,12 @@ QR_DEVICE uint32_t qr_bf16x2(float lo, float hi)
 QR_DEVICE void qr_prefetch(const void *p)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+QR_DEVICE int32_t qr_opaque(int32_t x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
 }
 
 #endif

@@ -36,6 +36,9 @@ void qr_emu_set_eager(bool eager);
 /* The device that is pretended: multiprocessors (132 at first) and memory (4 GiB). For what is asked of the runtime afterwards. */
 void qr_emu_set_device(int32_t n_sms, size_t memory_bytes);
 
+/* Bytes of shared memory that a block may ask for: 227 KiB at first, as on 9.0; 163 on 8.0, 99 on 8.6, 8.9 and 12.0. */
+void qr_emu_set_shared(int32_t n_bytes);
+
 /* Microseconds that each of lt.c's algorithms takes, in its order: whole, chain, split, wide, rows. A kernel takes QR_EMU_KERNEL_US; nothing else any. */
 #define QR_EMU_LT_ALGORITHMS 5
 #define QR_EMU_KERNEL_US 10

@@ -41,7 +41,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
     if (device < 0 || device >= n_devices())
         return qr_emu_error(cudaErrorInvalidDevice);
     size_t n_free = 0;
-    *prop = (struct cudaDeviceProp){.sharedMemPerBlock = QR_EMU_SHARED_PLAIN, .sharedMemPerBlockOptin = QR_EMU_SHARED_MAX,
+    *prop = (struct cudaDeviceProp){.sharedMemPerBlock = QR_EMU_SHARED_PLAIN, .sharedMemPerBlockOptin = (size_t)qr_emu_shared_most(),
                                     .sharedMemPerMultiprocessor = 228 * 1024, .major = 9, .minor = 0, .multiProcessorCount = qr_emu_n_sms(),
                                     .maxThreadsPerBlock = QR_EMU_THREADS_MAX, .maxThreadsPerMultiProcessor = 2048, .regsPerMultiprocessor = 65536,
                                     .warpSize = QR_EMU_WARP, .memoryBusWidth = 6144, .l2CacheSize = 50 << 20};

@@ -10,5 +10,6 @@ bool qr_emu_memory_is_pinned(const void *p, size_t n);
 void qr_emu_memory_zero(void *p, size_t n);
 void qr_emu_memory_limit(size_t n_bytes);
 int32_t qr_emu_n_sms(void);
+int32_t qr_emu_shared_most(void);
 
 #endif

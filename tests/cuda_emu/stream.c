@@ -70,14 +70,14 @@ struct runtime {
     struct qr_emu_stream *streams;
     struct qr_emu_stream plain; /* the stream 0 */
     bool eager;
-    int32_t n_sms;
+    int32_t n_sms, shared_most;
     cudaError_t last;
     double clock_us; /* for how long the device has worked */
     struct function function[FUNCTIONS_MAX];
     int32_t n_functions;
 };
 
-static struct runtime r = {.n_sms = 132};
+static struct runtime r = {.n_sms = 132, .shared_most = QR_EMU_SHARED_MAX};
 struct qr_emu_counts qr_emu_counted;
 
 struct qr_emu_counts qr_emu_counts(void)
@@ -120,6 +120,17 @@ cudaError_t cudaGetLastError(void)
 cudaError_t cudaPeekAtLastError(void)
 {
     return r.last;
+}
+
+void qr_emu_set_shared(int32_t n_bytes)
+{
+    QR_ASSERT(n_bytes >= QR_EMU_SHARED_PLAIN && n_bytes <= QR_EMU_SHARED_MAX);
+    r.shared_most = n_bytes;
+}
+
+int32_t qr_emu_shared_most(void)
+{
+    return r.shared_most;
 }
 
 int32_t qr_emu_n_sms(void)
@@ -642,7 +653,7 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
     QR_ASSERT(kernel != NULL);
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
         return cudaSuccess;
-    if (value < 0 || value > QR_EMU_SHARED_MAX || r.n_functions == FUNCTIONS_MAX)
+    if (value < 0 || value > r.shared_most || r.n_functions == FUNCTIONS_MAX)
         return qr_emu_error(cudaErrorInvalidValue);
     int32_t i = 0;
     while (i < r.n_functions && r.function[i].fn != kernel)

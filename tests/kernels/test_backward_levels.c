@@ -454,5 +454,6 @@ static void check_attention(const char *isa, struct qr_backend *be, struct qr_ba
 
 Test(backward_levels, attention_agrees_with_double)
 {
+    emulated_set_shared(EMULATED_SHARED_LEAST);
     for_levels(check_attention, true);
 }

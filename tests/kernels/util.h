@@ -37,6 +37,23 @@ static inline int32_t device_levels(const char *names[8])
     return n;
 }
 
+/* A function of the emulated device (tests/cuda_emu/emu.h), or NULL where there is none. The library stays open, and with it what is set there. */
+static inline void *emulated_function(const char *name)
+{
+    const char *path = getenv("QUIRE_CUDA_EMU_LIB");
+    void *lib = path && access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    return lib ? dlsym(lib, name) : NULL;
+}
+
+#define EMULATED_SHARED_LEAST (99 * 1024) /* what a block may have on 8.6, 8.9 and 12.0 */
+static inline void emulated_set_shared(int32_t n_bytes)
+{
+    void (*set)(int32_t);
+    *(void **)&set = emulated_function("qr_emu_set_shared");
+    if (set)
+        set(n_bytes);
+}
+
 /* The emulated device doing everything at once, so that kernels may be given memory of the host and have done their work when they return. What a kernel
  * splits by multiprocessors it splits differently with few of them. */
 static inline struct qr_backend *open_emulated_as(const struct qr_backend_options *o, int32_t n_multiprocessors)

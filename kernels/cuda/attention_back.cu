@@ -71,8 +71,8 @@ QR_KERNEL(256) find_deltas(struct attention_back a)
 
 /* ---- bf16 ---- */
 
-/* Heads of up to D numbers, padded with zeros: four warps share 64 rows (or, of dk and dv, 64 positions). With 256 numbers tiles have 32 rows and positions, so that
- * they fit into the shared memory of all devices; two warps share the rows and two the columns. */
+/* Heads of up to D numbers, padded with zeros: four warps share 64 rows (or, of dk and dv, 64 positions). With 256 numbers tiles have 32 rows and positions,
+ * so that they fit into the shared memory of all devices; two warps share the rows and two the columns. */
 template <int D> struct shape {
     enum {
         TILE = D == 256 ? 32 : 64,

@@ -102,6 +102,37 @@ void qr_cpus_allowed(struct qr_cpus *out)
     out->n_cores = out->n;
 }
 
+int qr_cpus_parse_allowed(struct qr_cpus *out, const char *text, struct qr_err *err)
+{
+    struct qr_cpus allowed;
+    QR_ASSERT(out != NULL && text != NULL);
+    QR_ASSERT(err != NULL);
+    qr_cpus_allowed(&allowed);
+    int rc = qr_cpus_parse(out, text, err);
+    if (rc)
+        return qr_err_prefix(err, "cpus: ");
+    for (int32_t i = 0; i < out->n; i++)
+        if (!qr_cpus_has(&allowed, out->cpu[i]))
+            return qr_err_set(err, QR_E_USAGE, "cpus: this process may not use processor %d; it may use %d of them, see taskset -p", (int)out->cpu[i],
+                              (int)allowed.n);
+    return 0;
+}
+
+int qr_cpus_keep_to(const char *text, struct qr_err *err)
+{
+    struct qr_cpus c;
+    cpu_set_t set;
+    QR_ASSERT(text != NULL);
+    QR_ASSERT(err != NULL);
+    int rc = qr_cpus_parse_allowed(&c, text, err);
+    CPU_ZERO(&set);
+    for (int32_t i = 0; rc == 0 && i < c.n; i++)
+        CPU_SET(c.cpu[i], &set);
+    if (rc == 0 && sched_setaffinity(0, sizeof set, &set) != 0)
+        return qr_err_set(err, QR_E_USAGE, "cpus: the system does not let this process keep to %.100s", text);
+    return rc;
+}
+
 bool qr_cpus_has(const struct qr_cpus *c, int32_t cpu)
 {
     QR_ASSERT(c != NULL);

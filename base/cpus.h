@@ -30,6 +30,12 @@ int qr_cpus_parse(struct qr_cpus *out, const char *text, struct qr_err *err);
 /* Those that the calling thread may run on (sched_getaffinity); processor 0 where the system does not say. */
 void qr_cpus_allowed(struct qr_cpus *out);
 
+/* A list, all of which the calling thread may use. QR_E_USAGE names the first that it may not. */
+int qr_cpus_parse_allowed(struct qr_cpus *out, const char *text, struct qr_err *err);
+
+/* From now on the calling thread, and what it starts, may use only those of such a list. */
+int qr_cpus_keep_to(const char *text, struct qr_err *err);
+
 bool qr_cpus_has(const struct qr_cpus *c, int32_t cpu);
 
 /* Fills cores and nodes from ROOT/sys. With `order`, the first processors of all cores come first, then the hyperthreads beside them; otherwise

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/cpus.h"
 #include "base/gguf_file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -108,12 +109,10 @@ int qr_cli_team_begin(struct qr_comm_team *t, const struct qr_cli_model *m, stru
     QR_ASSERT(m->tensor_parallel >= 1 && err != NULL);
     const int32_t n = (int32_t)m->tensor_parallel;
     *t = (struct qr_comm_team){0};
-    if (n > 1 && m->cpus)
-        return qr_err_set(err, QR_E_USAGE, "--cpus and --tensor-parallel %d: each process gets its part of the processors that quire may use; "
-                          "start it under taskset -c %s instead", n, m->cpus);
     if (n > 1 && m->tune == QR_TUNE_NOW)
         return qr_err_set(err, QR_E_USAGE, "--tune now and --tensor-parallel %d: shapes are measured on one process only; leave it at cached", n);
-    int rc = qr_comm_team_begin(t, n, err);
+    int rc = n > 1 && m->cpus ? qr_cpus_keep_to(m->cpus, err) : 0; /* of which each process gets its part */
+    rc = rc ? rc : qr_comm_team_begin(t, n, err);
     if (rc == 0 && t->comm.rank > 0)
         qr_log_set_level(QR_LOG_ERROR); /* rank 0 says it */
     return rc;
@@ -168,7 +167,8 @@ void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options
 {
     *mo = (struct qr_model_options){.compute = (enum qr_compute)m->dtype, .cache_packed = m->cache_packed, .quantize = (enum qr_quantize)m->quantize,
                                     .kv_cache = (enum qr_kv_cache)m->kv_cache};
-    *bo = (struct qr_backend_options){.device = m->device, .isa = m->isa, .n_threads = (int32_t)m->threads, .cpus = m->cpus, .pin = m->pin,
+    *bo = (struct qr_backend_options){.device = m->device, .isa = m->isa, .n_threads = (int32_t)m->threads,
+                                        .cpus = m->tensor_parallel > 1 ? NULL : m->cpus, .pin = m->pin,
                                         .tune = (enum qr_tune_mode)m->tune, .deterministic = m->deterministic};
 }
 

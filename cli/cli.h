@@ -97,7 +97,7 @@ struct qr_cli_lora {
      .help = "Share the model out to N processes, which compute every step together: of this machine, each with its part of the processors and "  \
              "--threads of its own, or those that mpirun has started."},                                                          \
     {.name = "cpus", .type = QR_OPT_STR, .offset = offsetof(T, m.cpus), .arg = "LIST", .group = "Model",                           \
-     .help = "Processors for the worker threads, such as 0-3,8, which then are as many."},                                        \
+     .help = "Processors for the worker threads, such as 0-3,8, which then are as many; several processes share them out."},                      \
     {.name = "pin", .type = QR_OPT_FLAG, .offset = offsetof(T, m.pin), .builtin = "true", .group = "Model",                        \
      .help = "Pin each worker thread to its processor, when they are all in use or listed with --cpus."},                            \
     {.name = "deterministic", .type = QR_OPT_FLAG, .offset = offsetof(T, m.deterministic), .builtin = "false", .group = "Model",  \
@@ -150,7 +150,7 @@ int qr_cli_fail(const char *command, const struct qr_err *err);
 int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err);
 
 /* Becomes --tensor-parallel ranks. Before there are threads, and behind what can be refused without them. Errors: QR_E_USAGE for what ranks cannot have
- * (--cpus, --tune now), those of qr_comm_launch. */
+ * (--tune now; --cpus that are not there), those of qr_comm_launch. */
 int qr_cli_team_begin(struct qr_comm_team *t, const struct qr_cli_model *m, struct qr_err *err);
 
 /* What a rank that is not rank 0 does of a command with an engine, to the end of its team; returns the exit status. */

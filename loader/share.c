@@ -25,27 +25,25 @@ void qr_share_whole(struct qr_share *s, const struct qr_model_config *c)
     *s = (struct qr_share){.size = 1, .whole = *c, .own = *c, .whole_stretches = true};
 }
 
-/* Architectures all of whose layers are cut: attend and feed of ops.h, and nothing else. */
-static bool can_cut(const struct qr_model_config *c)
-{
-    static const enum qr_arch known[] = {QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2,   QR_ARCH_QWEN3,
-                                         QR_ARCH_PHI3,  QR_ARCH_SMOLLM3, QR_ARCH_GRANITE, QR_ARCH_GEMMA};
-    for (int i = 0; i < QR_COUNT(known); i++)
-        if (known[i] == c->arch)
-            return c->moe.n_experts == 0 && !c->layer_norm && !c->post_norms && !c->ungated && c->logits_softcap == 0;
-    return false;
-}
-
 static int check(const struct qr_model_config *c, int32_t size, struct qr_err *err)
 {
-    if (!can_cut(c))
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s is not computed by several ranks; use --tensor-parallel 1", c->arch_name);
+    const int32_t widths[] = {c->n_ffn, c->moe.n_ffn, c->moe.n_ffn_shared, c->n_vocab};
     if (size > c->n_kv_heads)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks, but the model has %d key-value heads (num_key_value_heads), of which each rank needs one; use "
                           "--tensor-parallel %d or less", size, c->n_kv_heads, c->n_kv_heads);
-    if (size > c->n_ffn || size > c->n_vocab)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks, but the model has %d columns of feed-forward and a vocabulary of %d", size, c->n_ffn, c->n_vocab);
+    for (int i = 0; i < QR_COUNT(widths); i++)
+        if (widths[i] > 0 && size > widths[i])
+            return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks, but the model has %d columns of feed-forward and a vocabulary of %d", size,
+                              c->moe.n_ffn > 0 ? c->moe.n_ffn : c->n_ffn, c->n_vocab);
     return 0;
+}
+
+/* A rank's part of n columns, in vectors, tiles and units of coded weights where there are enough. */
+static int32_t columns(int32_t *first, int32_t n, int32_t rank, int32_t size)
+{
+    const int32_t unit = unit_of(n, 256, 8, size);
+    *first = cut(n, unit, rank, size);
+    return cut(n, unit, rank + 1, size) - *first;
 }
 
 int qr_share_make(struct qr_share *s, const struct qr_model_config *c, int32_t rank, int32_t size, struct qr_err *err)
@@ -58,20 +56,19 @@ int qr_share_make(struct qr_share *s, const struct qr_model_config *c, int32_t r
     int rc = check(c, size, err);
     if (rc)
         return rc;
-    /* Columns in vectors, tiles and units of coded weights; rows of the vocabulary in the stretches that the head's product describes (kernels.h), where there
-     * are enough. */
-    const int32_t ffn = unit_of(c->n_ffn, 256, 8, size), vocab = unit_of(c->n_vocab, QR_LINEAR_STRETCH, 1, size);
+    const int32_t vocab = unit_of(c->n_vocab, QR_LINEAR_STRETCH, 1, size); /* in the stretches that the head's product describes (kernels.h) */
     s->rank = rank;
     s->size = size;
     s->whole_stretches = vocab == QR_LINEAR_STRETCH;
     s->first_kv_head = cut(c->n_kv_heads, 1, rank, size);
-    s->first_ffn = cut(c->n_ffn, ffn, rank, size);
     s->first_vocab = cut(c->n_vocab, vocab, rank, size);
     s->own.n_kv_heads = cut(c->n_kv_heads, 1, rank + 1, size) - s->first_kv_head;
     s->own.n_heads = s->own.n_kv_heads * (c->n_heads / c->n_kv_heads);
-    s->own.n_ffn = cut(c->n_ffn, ffn, rank + 1, size) - s->first_ffn;
+    s->own.n_ffn = columns(&s->first_ffn, c->n_ffn, rank, size);
+    s->own.moe.n_ffn = columns(&s->first_expert_ffn, c->moe.n_ffn, rank, size);
+    s->own.moe.n_ffn_shared = columns(&s->first_shared_ffn, c->moe.n_ffn_shared, rank, size);
     s->own.n_vocab = cut(c->n_vocab, vocab, rank + 1, size) - s->first_vocab;
-    QR_ASSERT(s->own.n_kv_heads > 0 && s->own.n_ffn > 0 && s->own.n_vocab > 0);
+    QR_ASSERT(s->own.n_kv_heads > 0 && (s->own.n_ffn > 0 || s->own.moe.n_ffn > 0) && s->own.n_vocab > 0);
     return 0;
 }
 
@@ -82,7 +79,8 @@ int32_t qr_share_spans(struct qr_span out[QR_SHARE_SPANS_MAX], const struct qr_s
     const int64_t q = qr_dim_value(&s->whole, QR_DIM_Q), kv = qr_dim_value(&s->whole, QR_DIM_KV), f = s->whole.n_ffn;
     const int64_t group = s->whole.n_heads / s->whole.n_kv_heads, first_kv = (int64_t)s->first_kv_head * s->whole.head_dim;
     const struct qr_span heads = {first_kv * group, qr_dim_value(&s->own, QR_DIM_Q)}, keys = {q + first_kv, qr_dim_value(&s->own, QR_DIM_KV)};
-    const struct qr_span gates = {s->first_ffn, s->own.n_ffn};
+    const struct qr_span gates = {s->first_ffn, s->own.n_ffn}, expert = {s->first_expert_ffn, s->own.moe.n_ffn};
+    const struct qr_span shared = {s->first_shared_ffn, s->own.moe.n_ffn_shared};
     int32_t n = 1;
     out[0] = (struct qr_span){0, total};
     if (own == total)
@@ -93,6 +91,10 @@ int32_t qr_share_spans(struct qr_span out[QR_SHARE_SPANS_MAX], const struct qr_s
     case QR_DIM_QKV: out[0] = heads, out[1] = keys, out[2] = (struct qr_span){keys.first + kv, keys.n}, n = 3; break;
     case QR_DIM_FFN: out[0] = gates; break;
     case QR_DIM_2FFN: out[0] = gates, out[1] = (struct qr_span){f + gates.first, gates.n}, n = 2; break;
+    case QR_DIM_EXPERT_FFN: out[0] = expert; break;
+    case QR_DIM_2EXPERT_FFN: out[0] = expert, out[1] = (struct qr_span){s->whole.moe.n_ffn + expert.first, expert.n}, n = 2; break;
+    case QR_DIM_SHARED_FFN: out[0] = shared; break;
+    case QR_DIM_2SHARED_FFN: out[0] = shared, out[1] = (struct qr_span){s->whole.moe.n_ffn_shared + shared.first, shared.n}, n = 2; break;
     case QR_DIM_VOCAB: out[0] = (struct qr_span){s->first_vocab, s->own.n_vocab}; break;
     default: QR_ASSERT(false); /* no tensor has such rows */
     }

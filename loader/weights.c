@@ -338,13 +338,13 @@ struct decode {
 static void decode_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct decode *d = arg;
-    const int64_t row = (int64_t)item * DECODE_ROWS, n = d->n_rows - row < DECODE_ROWS ? d->n_rows - row : DECODE_ROWS, width = d->t->shape[1];
+    const int64_t row = (int64_t)item * DECODE_ROWS, n = d->n_rows - row < DECODE_ROWS ? d->n_rows - row : DECODE_ROWS;
+    const int64_t width = d->t->shape[!d->turned];
     (void)worker;
-    if (d->turned) {
-        qr_tensor_files_decode_columns(d->st, d->t, d->to + row * d->t->shape[0], d->first + row, n);
-        return;
-    }
-    qr_tensor_files_decode(d->st, d->t, d->to + row * width, d->first + row, n);
+    if (d->turned)
+        qr_tensor_files_decode_columns(d->st, d->t, d->to + row * width, d->first + row, n);
+    else
+        qr_tensor_files_decode(d->st, d->t, d->to + row * width, d->first + row, n);
     for (int64_t i = row; d->cols.first > 0 && i < row + n; i++)
         memmove(d->to + i * width, d->to + i * width + d->cols.first, (size_t)d->cols.n * sizeof *d->to);
 }
@@ -392,7 +392,7 @@ static void pack_matrix(const struct qr_weights *w, struct qr_backend *be, const
     const enum qr_dtype from = t->type->dtype;
     const uint8_t *src = qr_tensor_files_data(w->files, t);
     QR_ASSERT(cut->cols.n == dst->t.shape[1] && cut->rows.first + cut->rows.n <= t->shape[cut->turned]);
-    QR_ASSERT(!cut->turned || (qr_stored_is_plain(t) && cut->cols.n == t->shape[0]));
+    QR_ASSERT(!cut->turned || qr_stored_is_plain(t));
     if (qr_dtype_is_coded(dst->packed_dtype))
         pack_coded(be, dst, first, w->files, t, cut);
     else if (cut->turned || !qr_stored_is_plain(t))

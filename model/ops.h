@@ -126,6 +126,8 @@ void qr_plain_feed_experts(struct qr_exec *x, struct qr_tensor *h, const struct 
                            const struct qr_experts_spec *spec);
 void qr_plain_mix_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_experts_weights *w, float eps,
                           const struct qr_experts_spec *spec); /* its second half */
+void qr_plain_add_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_experts_weights *w,
+                          const struct qr_experts_spec *spec); /* and that behind its norm */
 
 /* First thing of a norm_logits: the rows of h that are wanted as they leave the last norm, which come last (qr_batch.hidden_row), go through it into x->hidden.
  * Returns the rows of h that are the head's. */

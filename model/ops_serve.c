@@ -204,6 +204,16 @@ static void serve_unit(struct qr_exec *x, struct qr_tensor *h, enum qr_act act)
     x->be->k->unit(x->be->queue, &a);
 }
 
+/* *h += the norm of delta, which takes its place. */
+static void add_normed(struct qr_exec *x, struct qr_tensor *h, struct qr_tensor *delta, const struct qr_weight *norm, float eps)
+{
+    const struct qr_norm_args a = {.out = delta->data, .x = delta->data, .w = norm->t.data, .out_stride = delta->stride[0], .x_stride = delta->stride[0],
+                                   .n_rows = (int32_t)delta->shape[0], .n_cols = (int32_t)delta->shape[1], .eps = eps};
+    QR_ASSERT(norm->t.data != NULL && norm->t.shape[0] == delta->shape[1]);
+    x->be->k->rms_norm(x->be->queue, &a);
+    serve_residual_add(x, h, delta);
+}
+
 /* *h += in w^T + bias, or a norm of that. */
 static void half_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias,
                       const struct qr_weight *norm, float eps)
@@ -213,17 +223,12 @@ static void half_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_te
         return;
     }
     struct qr_tensor delta = serve_linear(x, in, w, bias);
-    const struct qr_norm_args a = {.out = delta.data, .x = delta.data, .w = norm->t.data, .out_stride = delta.stride[0], .x_stride = delta.stride[0],
-                                   .n_rows = (int32_t)delta.shape[0], .n_cols = (int32_t)delta.shape[1], .eps = eps};
-    QR_ASSERT(norm->t.data != NULL && norm->t.shape[0] == delta.shape[1]);
-    x->be->k->rms_norm(x->be->queue, &a);
-    serve_residual_add(x, h, &delta);
+    add_normed(x, h, &delta, norm, eps);
 }
 
-/* Where something stands between the products. */
-static void feed_in_steps(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act)
+/* What goes into `down`, where something stands between the products. */
+static struct qr_tensor feed_up(struct qr_exec *x, const struct qr_tensor *h, const struct qr_feed_weights *w, float eps, enum qr_act act)
 {
-    half_onto(x, h, mixed, w->out, w->out_bias, w->out_norm, eps);
     struct qr_tensor in = *h;
     const struct qr_weight *norm = w->norm;
     if (w->norm_bias) {
@@ -236,6 +241,13 @@ static void feed_in_steps(struct qr_exec *x, struct qr_tensor *h, const struct q
     struct qr_tensor up = run_product(x, &a);
     if (w->ungated)
         serve_unit(x, &up, act);
+    return up;
+}
+
+static void feed_in_steps(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act)
+{
+    half_onto(x, h, mixed, w->out, w->out_bias, w->out_norm, eps);
+    const struct qr_tensor up = feed_up(x, h, w, eps, act);
     half_onto(x, h, &up, w->down, w->down_bias, w->down_norm, eps);
 }
 
@@ -464,13 +476,32 @@ static void sum_over_ranks(struct qr_exec *x, const struct qr_tensor *h)
     qr_ranks_sum(x->ranks, h->data, qr_tensor_count(h));
 }
 
+/* *h += in w^T + bias, or a norm of that, which is of the sum. */
+static void ranks_half_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias,
+                            const struct qr_weight *norm, float eps)
+{
+    if (!norm) {
+        const struct qr_linear_args a = part_of_sum(x, h, in, w, bias);
+        x->be->k->linear(x->be->queue, &a);
+        sum_over_ranks(x, h);
+        return;
+    }
+    QR_ASSERT(w->split == QR_SPLIT_IN);
+    struct qr_tensor delta = serve_linear(x, in, w, qr_model_share(x->model)->rank == 0 ? bias : NULL);
+    sum_over_ranks(x, &delta);
+    add_normed(x, h, &delta, norm, eps);
+}
+
 static void ranks_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act)
 {
     QR_ASSERT(x != NULL && h != NULL && mixed != NULL);
     QR_ASSERT(w != NULL && w->norm != NULL);
-    const struct qr_linear_args out = part_of_sum(x, h, mixed, w->out, w->out_bias);
-    x->be->k->linear(x->be->queue, &out);
-    sum_over_ranks(x, h);
+    ranks_half_onto(x, h, mixed, w->out, w->out_bias, w->out_norm, eps);
+    if (!qr_feed_is_chain(w)) {
+        const struct qr_tensor up = feed_up(x, h, w, eps, act);
+        ranks_half_onto(x, h, &up, w->down, w->down_bias, w->down_norm, eps);
+        return;
+    }
     struct qr_linear_args a[2] = {product_of(h, w->norm, eps, w->gate_up, w->gate_up_bias)};
     a[0].glu = a[0].passing = true;
     a[0].act = act;
@@ -481,54 +512,78 @@ static void ranks_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_t
     sum_over_ranks(x, h);
 }
 
+/* With a matrix that all ranks have. */
+static struct qr_tensor ranks_linear(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
+{
+    QR_ASSERT(w != NULL);
+    QR_ASSERT(w->split == QR_SPLIT_NONE);
+    return serve_linear(x, in, w, bias);
+}
+
+/* Each rank has some columns of every expert. All choose the same ones, as all have the same rows; rank 0's parts go onto h, the others' onto nothing. */
+static void ranks_feed_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_experts_weights *w, float eps,
+                               const struct qr_experts_spec *spec)
+{
+    QR_ASSERT(x != NULL && h != NULL && mixed != NULL);
+    QR_ASSERT(w != NULL && w->norm != NULL && h->stride[0] == h->shape[1]);
+    ranks_half_onto(x, h, mixed, w->out, w->out_bias, NULL, eps);
+    const struct qr_tensor in = serve_norm(x, h, w->norm, eps);
+    if (x->ranks && qr_model_share(x->model)->rank > 0)
+        x->be->mem->zero(x->be->queue, h->data, (size_t)qr_tensor_count(h) * sizeof(float));
+    qr_plain_add_experts(x, h, &in, w, spec);
+    sum_over_ranks(x, h);
+}
+
+/* A rank's product with its part of the head, whose result goes where *a says. */
+static void part_of_head(struct qr_exec *x, struct qr_linear_args *a, const struct qr_stretches *known, float cap)
+{
+    QR_ASSERT(a->w->split == QR_SPLIT_OUT && a->n_out == qr_model_share(x->model)->own.n_vocab);
+    a->stretches = cap > 0 ? NULL : known;
+    const struct qr_softcap_args c = {.x = a->out, .stretches = known, .stride = a->out_stride, .n_rows = a->n_rows, .n_cols = a->n_out, .cap = cap};
+    if (a->n_rows > 0)
+        x->be->k->linear(x->be->queue, a);
+    if (cap > 0 && a->n_rows > 0)
+        x->be->k->softcap(x->be->queue, &c);
+}
+
 /* Each rank fills its columns of all rows, and rank 0 collects them. Where these are no whole stretches, nothing is said of stretches. */
-static struct qr_tensor ranks_head(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w)
+static struct qr_tensor collect_logits(struct qr_exec *x, struct qr_linear_args *a, float cap)
 {
     const struct qr_share *s = qr_model_share(x->model);
     const int64_t n = (s->whole.n_vocab + QR_LINEAR_STRETCH - 1) / QR_LINEAR_STRETCH, first = s->first_vocab / QR_LINEAR_STRETCH;
-    struct qr_linear_args a = product_of(h, norm, eps, w, NULL);
-    QR_ASSERT(w->split == QR_SPLIT_OUT && a.n_out == s->own.n_vocab);
-    float *largest = make(x, a.n_rows, n).data, *sum = make(x, a.n_rows, n).data;
-    const struct qr_tensor out = make(x, a.n_rows, s->whole.n_vocab);
+    float *largest = make(x, a->n_rows, n).data, *sum = make(x, a->n_rows, n).data;
+    const struct qr_tensor out = make(x, a->n_rows, s->whole.n_vocab);
     const bool sums = s->whole_stretches && x->batch->logit_scale;
     const struct qr_stretches own = {.largest = largest + first, .sum = sums ? sum + first : NULL, .scale = x->batch->logit_scale, .stride = n};
-    a.out = (float *)out.data + s->first_vocab;
-    a.out_stride = out.stride[0];
-    a.stretches = s->whole_stretches ? &own : NULL;
-    if (a.n_rows > 0)
-        x->be->k->linear(x->be->queue, &a);
-    qr_ranks_collect(x->ranks, out.data, s->whole_stretches ? largest : NULL, sums ? sum : NULL, a.n_rows);
+    a->out = (float *)out.data + s->first_vocab;
+    a->out_stride = out.stride[0];
+    part_of_head(x, a, s->whole_stretches ? &own : NULL, cap);
+    qr_ranks_collect(x->ranks, out.data, s->whole_stretches ? largest : NULL, sums ? sum : NULL, a->n_rows);
     if (s->whole_stretches)
         x->stretches = (struct qr_stretches){.largest = largest, .sum = sums ? sum : NULL, .scale = x->batch->logit_scale, .stride = n};
     return out;
 }
 
 /* On a device: copies of rows go to rank 0 packed, and into its rows there. */
-static struct qr_tensor ranks_head_packed(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w)
+static struct qr_tensor collect_packed(struct qr_exec *x, struct qr_linear_args *a, float cap)
 {
     const struct qr_share *s = qr_model_share(x->model);
-    struct qr_linear_args a = product_of(h, norm, eps, w, NULL);
-    QR_ASSERT(w->split == QR_SPLIT_OUT && a.n_out == s->own.n_vocab);
-    const struct qr_tensor room = make(x, a.n_rows, s->rank == 0 ? s->whole.n_vocab - s->own.n_vocab : s->own.n_vocab);
-    const struct qr_tensor out = s->rank == 0 ? make(x, a.n_rows, s->whole.n_vocab) : room;
-    a.out = out.data;
-    a.out_stride = out.stride[0];
-    if (a.n_rows > 0)
-        x->be->k->linear(x->be->queue, &a);
-    qr_ranks_collect_packed(x->ranks, out.data, room.data, a.n_rows);
+    const struct qr_tensor room = make(x, a->n_rows, s->rank == 0 ? s->whole.n_vocab - s->own.n_vocab : s->own.n_vocab);
+    const struct qr_tensor out = s->rank == 0 ? make(x, a->n_rows, s->whole.n_vocab) : room;
+    a->out = out.data;
+    a->out_stride = out.stride[0];
+    part_of_head(x, a, NULL, cap);
+    qr_ranks_collect_packed(x->ranks, out.data, room.data, a->n_rows);
     return out;
-}
-
-static struct qr_tensor ranks_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w)
-{
-    return qr_model_on_device(x->model) ? ranks_head_packed(x, h, NULL, 0, w) : ranks_head(x, h, NULL, 0, w);
 }
 
 static struct qr_tensor ranks_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps)
 {
-    QR_ASSERT(w != NULL && w->norm != NULL);
-    QR_ASSERT(!w->norm_bias && w->softcap == 0); /* qr_share_make lets no such model through */
-    return qr_model_on_device(x->model) ? ranks_head_packed(x, h, w->norm, eps, w->head) : ranks_head(x, h, w->norm, eps, w->head);
+    QR_ASSERT(x != NULL && h != NULL && x->batch->n_hidden == 0);
+    QR_ASSERT(w != NULL && w->norm != NULL && w->head != NULL);
+    const struct qr_tensor in = w->norm_bias ? serve_layer_norm(x, h, w->norm, w->norm_bias, eps) : *h;
+    struct qr_linear_args a = product_of(&in, w->norm_bias ? NULL : w->norm, eps, w->head, NULL);
+    return qr_model_on_device(x->model) ? collect_packed(x, &a, w->softcap) : collect_logits(x, &a, w->softcap);
 }
 
 /* ---- layers, and the tables ---- */
@@ -577,20 +632,24 @@ const struct qr_ops qr_ops_serve = {
     .norm_logits = serve_norm_logits,
 };
 
-/* attend is a rank's own heads. Products by themselves would not know what to do with a matrix that was cut along its inputs. */
+/* attend is a rank's own heads. */
 const struct qr_ops qr_ops_ranks = {
     .embed = serve_embed,
     .norm = serve_norm,
+    .layer_norm = serve_layer_norm,
+    .add_positions = serve_add_positions,
     .residual_norm = serve_residual_norm,
     .residual_add = serve_residual_add,
+    .linear = ranks_linear,
     .qk_norm = serve_qk_norm,
     .rope = serve_rope,
     .attention = serve_attention,
     .glu = serve_glu,
+    .experts = serve_experts,
     .select_rows = serve_select_rows,
-    .logits = ranks_logits,
     .attend = serve_attend,
     .feed = ranks_feed,
+    .feed_experts = ranks_feed_experts,
     .norm_logits = ranks_norm_logits,
     .scope_begin = serve_scope_begin,
     .scope_end = serve_scope_end,

@@ -142,18 +142,12 @@ static size_t shared_bytes(int32_t step_rows_max)
 /* The workers' processors, their number and whether they are pinned. */
 static int choose_cpus(struct qr_cpus *cpus, int32_t *n_threads, bool *pin, const struct qr_backend_options *o, struct qr_err *err)
 {
-    struct qr_cpus allowed;
-    qr_cpus_allowed(&allowed);
     const bool listed = o->cpus && *o->cpus;
-    int rc = listed ? qr_cpus_parse(cpus, o->cpus, err) : 0;
+    int rc = listed ? qr_cpus_parse_allowed(cpus, o->cpus, err) : 0;
     if (rc)
-        return qr_err_prefix(err, "cpus: ");
+        return rc;
     if (!listed)
-        *cpus = allowed;
-    for (int32_t i = 0; listed && i < cpus->n; i++)
-        if (!qr_cpus_has(&allowed, cpus->cpu[i]))
-            return qr_err_set(err, QR_E_USAGE, "cpus: this process may not use processor %d; it may use %d of them, see taskset -p", (int)cpus->cpu[i],
-                              (int)allowed.n);
+        qr_cpus_allowed(cpus);
     qr_cpus_examine(cpus, "", !listed);
     *n_threads = o->n_threads ? o->n_threads : listed ? cpus->n : qr_cpus_default_threads(cpus, qr_cpus_quota(""));
     *pin = o->pin && *n_threads <= cpus->n && (listed || *n_threads >= cpus->n_cores);

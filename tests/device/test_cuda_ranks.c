@@ -87,7 +87,7 @@ static void check_logits(enum qr_arch arch, int32_t n_ranks, enum qr_compute com
 
 Test(cuda_ranks, two_devices_give_the_logits_of_one_and_the_same_bits_in_recorded_steps, .timeout = 60)
 {
-    check_logits(QR_ARCH_QWEN2, 2, QR_COMPUTE_BF16, 1e-2);
+    check_logits(QR_ARCH_GEMMA2, 2, QR_COMPUTE_BF16, 1e-2);
 }
 
 Test(cuda_ranks, three_devices_give_the_logits_of_one_and_the_same_bits_in_recorded_steps, .timeout = 60)

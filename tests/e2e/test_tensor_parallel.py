@@ -152,7 +152,7 @@ def test_nobody_outlives_a_server_that_is_killed_or_that_is_told_to_end_under_lo
 def test_what_cannot_be_shared_out_is_refused_once_and_says_what_to_do():
     need_data()
     for args, status, words in [(['--tensor-parallel', '5'], 4, ['5 ranks', '4 key-value heads', '--tensor-parallel 4']),
-                                (['--tensor-parallel', '2', '--cpus', '0'], 2, ['--cpus', 'taskset -c 0']),
+                                (['--tensor-parallel', '2', '--cpus', '1000'], 2, ['may not use processor 1000']),
                                 (['--tensor-parallel', '2', '--tune', 'now'], 2, ['--tune now', 'cached']),
                                 (['--tensor-parallel', '2', '--kv-host-gib', '0.001'], 4, ['--kv-host-gib', 'without']),
                                 (['--tensor-parallel', '2', '--kv-tokens', '1', '--max-len', '500'], 5, ['does not fit'])]:
@@ -161,6 +161,17 @@ def test_what_cannot_be_shared_out_is_refused_once_and_says_what_to_do():
     with Server('--tensor-parallel', '5', wait=False) as s:
         assert s.process.wait(20 * SLOW) == 4
         assert s.stderr().count('5 ranks, but the model has 4 key-value heads') == 2, s.stderr()  # what happened, and why the server ends
+
+
+def test_processes_share_out_a_list_of_processors():
+    need_data()
+    mine = sorted(os.sched_getaffinity(0))
+    if len(mine) < 2:
+        raise Skip('one processor')
+    with Server('--tensor-parallel', '2', '--threads', '1', '--cpus', f'{mine[1]},{mine[0]}') as s:
+        child, = children_of(s.process.pid)
+        first, second = os.sched_getaffinity(s.process.pid), os.sched_getaffinity(child)
+        assert not first & second and first | second <= set(mine[:2]), (first, second)
 
 
 def test_the_plan_is_that_of_one_of_the_processes():

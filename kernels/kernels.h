@@ -443,7 +443,7 @@ struct qr_kernels {
     void (*gather_rows)(struct qr_queue *q, const struct qr_gather_args *a);
     void (*adapt)(struct qr_queue *q, const struct qr_adapt_args *a); /* NULL: there are no adapters here */
     void (*sample)(struct qr_queue *q, const struct qr_sample_args *a); /* or NULL */
-    void (*route)(struct qr_queue *q, const struct qr_route_args *a);     /* these two NULL on devices */
+    void (*route)(struct qr_queue *q, const struct qr_route_args *a);     /* these two, or neither */
     void (*experts)(struct qr_queue *q, const struct qr_experts_args *a);
     /* Of a few architectures only (qr_model_open says which): NULL where a backend does not have them. */
     void (*layer_norm)(struct qr_queue *q, const struct qr_layer_norm_args *a);

@@ -1,5 +1,8 @@
-/* coded.h - weights as integers with a scale for each output (kernels.h: w8a16, w4a16, w4a16-gG), as they lie on the device: codes, row by row, each row padded
- * with zeros to 8 codes; then the multiples of its groups; then scales. Inside kernels/cuda/ only, C and C++. */
+/* coded.h - weights as integers, as they lie on the device. Inside kernels/cuda/ only, C and C++.
+ *
+ * Rounded ones, with a scale for each output (kernels.h: w8a16, w4a16, w4a16-gG): codes, row by row, each row padded with zeros to 8 codes; then the
+ * multiples of its groups; then scales. Coded ones (kernels.h, linear_pack_coded): codes likewise, then what the format has of scales and offsets (f16), their
+ * steps, a factor for each output, and for 4 bits what the 16 codes stand for, for every 16 outputs. Each of these begins at a multiple of 16 bytes. */
 #ifndef QR_KERNELS_CUDA_CODED_H
 #define QR_KERNELS_CUDA_CODED_H
 
@@ -11,22 +14,34 @@
 extern "C" {
 #endif
 
-#include "kernels/dtype.h"
+#include "kernels/kernels.h"
 
-struct qr_queue;
+enum qr_coded_form { QR_CODED_NONE, QR_CODED_BYTES, QR_CODED_NIBBLES, QR_CODED_STORED };
 
 struct qr_coded {
-    const uint8_t *codes;     /* [n_out][code_bytes]: int8, or two of 4 bits a byte, the even one in the lower bits */
+    enum qr_coded_form form;  /* rounded to 8 bits, to 4; coded */
+    bool zero;                /* offsets are -(scale * offset_step) */
+    int32_t group, unit;      /* inputs of one */
+    int64_t code_bytes, n_groups, n_units; /* of a row */
+    const uint8_t *codes;     /* [n_out][code_bytes]: a byte each, or two of 4 bits a byte, the even one in the lower bits */
     const uint8_t *multiples; /* [n_out][n_groups] */
-    const float *scale;       /* [n_out] */
-    int64_t code_bytes, n_groups;
-    int32_t group;            /* inputs of one */
+    const float *scale;       /* [n_out]; NULL with coded ones */
+    const uint16_t *half, *half_offset;   /* [n_out][n_units]; NULL where the format has none, as the next two */
+    const int8_t *step, *offset_step;     /* [n_out][n_groups] */
+    const float *factor;                  /* [n_out] */
+    const int8_t *level;                  /* [ceil(n_out / 16)][16]; NULL with 8 bits */
     size_t n_bytes;           /* of all */
 };
 
+/* Types whose weights are rounded to such integers, and all whose weights lie as described here. */
 static inline bool qr_coded_is(enum qr_dtype t)
 {
     return t == QR_W8 || t == QR_W4 || t == QR_W4_G64 || t == QR_W4_G128;
+}
+
+static inline bool qr_coded_lies(enum qr_dtype t)
+{
+    return qr_coded_is(t) || qr_dtype_is_coded(t);
 }
 
 struct qr_coded qr_coded_of(const void *packed, enum qr_dtype t, int64_t n_out, int64_t n_in);

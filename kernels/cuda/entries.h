@@ -37,6 +37,14 @@ size_t qr_cuda_linear_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in
 void qr_cuda_linear_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const void *rows, enum qr_dtype from,
                          int64_t n_rows);
 
+/* coded.c */
+void qr_cuda_linear_pack_coded(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_source *rows,
+                               int64_t n_rows);
+
+/* experts.cu */
+void qr_cuda_route(struct qr_queue *q, const struct qr_route_args *a);
+void qr_cuda_experts(struct qr_queue *q, const struct qr_experts_args *a);
+
 /* heads.cu */
 void qr_cuda_head_norm(struct qr_queue *q, const struct qr_head_norm_args *a);
 void qr_cuda_rope_table(struct qr_queue *q, const struct qr_rope_table_args *a);

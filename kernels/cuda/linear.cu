@@ -8,20 +8,15 @@
 
 #include "kernels/cuda/coded.h"
 #include "kernels/cuda/plans.h"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/product.h"
 #include "kernels/cuda/widths.h"
 
 #define NARROW_THREADS 256
 #define F32_TILE 16
-#define CHUNK QR_CHUNK
-
-/* How weights lie: bf16, whose rows are not or are aligned to 16 bytes; integers of 8 and of 4 bits (coded.h), which become bf16 on their way to shared memory:
- * they and what they are multiplied to have no more than 8 bits, so nothing is lost. */
-enum kind { UNALIGNED, ALIGNED, BYTES, NIBBLES, KINDS };
 
 /* What a stream's products keep: which kernels were given their shared memory. */
 struct products {
-    bool allowed[3 * KINDS];
+    bool allowed[3 * QR_PRODUCT_KINDS];
 };
 
 extern "C" void qr_cuda_products_free(struct qr_queue *q)
@@ -69,7 +64,7 @@ template <enum qr_dtype TO, enum qr_dtype FROM> QR_KERNEL(NARROW_THREADS) pack_r
 
 extern "C" size_t qr_cuda_linear_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in)
 {
-    if (qr_coded_is(to))
+    if (qr_coded_lies(to))
         return qr_coded_of(NULL, to, n_out, n_in).n_bytes;
     QR_ASSERT(to == QR_F32 || to == QR_BF16);
     return (size_t)n_out * (size_t)n_in * qr_dtype_bytes(to);
@@ -216,141 +211,25 @@ void qr_cuda_narrow(struct qr_queue *q, const struct qr_narrow *a)
 
 /* ---- bf16 products ---- */
 
-struct product {
-    float *out;
-    const uint16_t *x, *w;
-    const float *bias;
-    int64_t out_stride, x_stride; /* x rows end in zeros at a multiple of 8 */
-    int32_t n_rows, n_in, n_out;
-    bool add;
-    struct qr_coded coded; /* instead of w, where weights are integers */
-};
-
-QR_DEVICE uint32_t bf16_pair(int32_t low, int32_t high)
+template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, int KIND> QR_KERNEL(WARPS_M * WARPS_N * QR_WARP) product_bf16(struct qr_product a)
 {
-    return __float_as_uint((float)low) >> 16 | (__float_as_uint((float)high) & 0xffff0000u);
-}
-
-/* Eight weights from input k on of output o. */
-template <int KIND> QR_DEVICE uint4 decode_chunk(const struct qr_coded &c, int64_t o, int32_t k)
-{
-    uint32_t h[4];
-    if (KIND == BYTES) {
-        const uint2 v = *(const uint2 *)(c.codes + o * c.code_bytes + k);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint32_t two = (i < 2 ? v.x : v.y) >> (16 * (i % 2));
-            h[i] = bf16_pair((int8_t)(two & 0xffu), (int8_t)(two >> 8 & 0xffu));
-        }
-    } else {
-        const uint32_t v = *(const uint32_t *)(c.codes + o * c.code_bytes + k / 2);
-        const int32_t m = c.multiples[o * c.n_groups + k / c.group];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint32_t two = v >> (8 * i);
-            h[i] = bf16_pair(m * (((int32_t)(two & 15u) ^ 8) - 8), m * (((int32_t)(two >> 4 & 15u) ^ 8) - 8));
-        }
-    }
-    return make_uint4(h[0], h[1], h[2], h[3]);
-}
-
-/* Inputs [k0, k0 + BK) of the block's rows of x and w, under way to a stage. */
-template <int BM, int BN, int BK, int THREADS, int KIND> QR_DEVICE void fetch(uint16_t *stage, const struct product &a, int32_t row0, int32_t col0, int32_t k0)
-{
-    const int per_row = BK / CHUNK;
-    for (int i = (int)threadIdx.x; i < BM * per_row; i += THREADS) {
-        const int r = i / per_row, c = i % per_row;
-        const bool there = row0 + r < a.n_rows && k0 + c * CHUNK < a.n_in;
-        qr_cp_async_16(qr_chunk_of<BK>(stage, r, c), there ? a.x + (row0 + r) * a.x_stride + k0 + c * CHUNK : a.x, there ? 16 : 0);
-    }
-    uint16_t *w = stage + BM * BK;
-    for (int i = (int)threadIdx.x; i < BN * per_row; i += THREADS) {
-        const int r = i / per_row, c = i % per_row;
-        const bool there = col0 + r < a.n_out && k0 + c * CHUNK < a.n_in;
-        if (KIND == BYTES || KIND == NIBBLES) {
-            *(uint4 *)qr_chunk_of<BK>(w, r, c) = there ? decode_chunk<KIND>(a.coded, col0 + r, k0 + c * CHUNK) : make_uint4(0, 0, 0, 0);
-            continue;
-        }
-        const uint16_t *from = there ? a.w + (int64_t)(col0 + r) * a.n_in + k0 + c * CHUNK : a.w;
-        if (KIND == ALIGNED)
-            qr_cp_async_16(qr_chunk_of<BK>(w, r, c), from, there ? 16 : 0);
-        else
-            qr_copy_chunk(qr_chunk_of<BK>(w, r, c), from, there ? a.n_in - k0 - c * CHUNK : 0);
-    }
-}
-
-/* Blocks of BM rows and BN outputs, of WARPS_M by WARPS_N warps; BK inputs in each of STAGES stages. */
-template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, int KIND> QR_KERNEL(WARPS_M * WARPS_N * QR_WARP) product_bf16(struct product a)
-{
-    const int M = BM / WARPS_M / 16, N = BN / WARPS_N / 8, THREADS = WARPS_M * WARPS_N * QR_WARP, STAGE = (BM + BN) * BK;
     QR_SHARED(uint16_t, shared);
-    const int lane = threadIdx.x % QR_WARP, warp = threadIdx.x / QR_WARP;
-    const int m0 = warp / WARPS_N * M * 16, n0 = warp % WARPS_N * N * 8;
-    const int32_t row0 = (int32_t)blockIdx.y * BM, col0 = (int32_t)blockIdx.x * BN, n_steps = (a.n_in + BK - 1) / BK;
-    float sum[M][N][4];
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int n = 0; n < N; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                sum[m][n][i] = 0;
-    for (int s = 0; s < STAGES - 1; s++) {
-        if (s < n_steps)
-            fetch<BM, BN, BK, THREADS, KIND>(shared + s * STAGE, a, row0, col0, s * BK);
-        qr_cp_async_commit();
-    }
-    for (int32_t step = 0; step < n_steps; step++) {
-        qr_cp_async_wait<STAGES - 2>();
-        __syncthreads();
-        const int32_t next = step + STAGES - 1;
-        if (next < n_steps)
-            fetch<BM, BN, BK, THREADS, KIND>(shared + next % STAGES * STAGE, a, row0, col0, next * BK);
-        qr_cp_async_commit();
-        uint16_t *x = shared + step % STAGES * STAGE, *w = x + BM * BK;
-#pragma unroll
-        for (int k = 0; k < BK / 16; k++) {
-            uint32_t xa[M][4], wb[N][2];
-#pragma unroll
-            for (int m = 0; m < M; m++)
-                qr_ldmatrix<4>(xa[m], qr_chunk_of<BK>(x, m0 + m * 16 + lane % 16, 2 * k + lane / 16));
-#pragma unroll
-            for (int n = 0; n < N; n++)
-                qr_ldmatrix<2>(wb[n], qr_chunk_of<BK>(w, n0 + n * 8 + lane % 8, 2 * k + lane / 8 % 2));
-#pragma unroll
-            for (int m = 0; m < M; m++)
-#pragma unroll
-                for (int n = 0; n < N; n++)
-                    qr_mma_bf16(sum[m][n], xa[m], wb[n]);
-        }
-    }
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int n = 0; n < N; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int32_t r = row0 + m0 + m * 16 + lane / 4 + (i / 2) * 8, c = col0 + n0 + n * 8 + 2 * (lane % 4) + i % 2;
-                if (r >= a.n_rows || c >= a.n_out)
-                    continue;
-                float *out = a.out + r * a.out_stride + c;
-                const float of = KIND == BYTES || KIND == NIBBLES ? sum[m][n][i] * a.coded.scale[c] : sum[m][n][i], y = a.bias ? of + a.bias[c] : of;
-                *out = a.add ? y + *out : y;
-            }
+    const struct qr_product_place at = {(int32_t)blockIdx.y * BM, a.n_rows, (int32_t)blockIdx.x * BN, NULL, 1};
+    qr_product_tile<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>(shared, a, at);
 }
 
 /* A shape's launch; `which` numbers them. */
-#define SHAPE(which, BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND)                                                                       \
-    do {                                                                                                                               \
-        const size_t bytes = (size_t)(BM + BN) * BK * STAGES * sizeof(uint16_t);                                                       \
-        if (!p->allowed[KINDS * which + KIND])                                                                                         \
-            QR_SHARED_ALLOW((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), bytes);                                        \
-        p->allowed[KINDS * which + KIND] = true;                                                                                       \
-        const dim3 grid(qr_blocks(a->n_out, BN), qr_blocks(a->n_rows, BM));                                                            \
-        QR_LAUNCH((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), grid, WARPS_M * WARPS_N * QR_WARP, bytes, q->stream, *a); \
+#define SHAPE(which, BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND)                                                                          \
+    do {                                                                                                                                  \
+        const size_t bytes = QR_PRODUCT_SHARED(BM, BN, BK, STAGES);                                                                       \
+        if (!p->allowed[QR_PRODUCT_KINDS * which + KIND])                                                                                 \
+            QR_SHARED_ALLOW((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), bytes);                                           \
+        p->allowed[QR_PRODUCT_KINDS * which + KIND] = true;                                                                               \
+        const dim3 grid(qr_blocks(a->n_out, BN), qr_blocks(a->n_rows, BM));                                                               \
+        QR_LAUNCH((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), grid, WARPS_M * WARPS_N * QR_WARP, bytes, q->stream, *a);    \
     } while (0)
 
-template <int KIND> static void multiply_kind(struct qr_queue *q, const struct product *a)
+template <int KIND> static void multiply_kind(struct qr_queue *q, const struct qr_product *a)
 {
     struct products *p = products_of(q);
     if (a->n_rows <= 16)
@@ -361,23 +240,19 @@ template <int KIND> static void multiply_kind(struct qr_queue *q, const struct p
         SHAPE(2, 128, 128, 64, 2, 4, 3, KIND);
 }
 
-static void multiply_bf16(struct qr_queue *q, const struct product *a, enum qr_dtype w)
+static void multiply_bf16(struct qr_queue *q, const struct qr_product *a)
 {
-    if (w == QR_W8)
-        multiply_kind<BYTES>(q, a);
-    else if (qr_coded_is(w))
-        multiply_kind<NIBBLES>(q, a);
-    else if (a->n_in % CHUNK == 0 && QR_ADDRESS(a->w) % 16 == 0)
-        multiply_kind<ALIGNED>(q, a);
+    if (qr_product_kind(a) == QR_PRODUCT_ALIGNED)
+        multiply_kind<QR_PRODUCT_ALIGNED>(q, a);
     else
-        multiply_kind<UNALIGNED>(q, a);
+        multiply_kind<QR_PRODUCT_ANY>(q, a);
 }
 
 /* As plans.h has it. */
 static void multiply_own(struct qr_queue *q, const struct qr_plan_product *p)
 {
-    const struct product product = {p->out, p->a, p->b, p->bias, p->out_stride, p->a_stride, p->m, p->k, p->n, p->add, {}};
-    multiply_bf16(q, &product, QR_BF16);
+    const struct qr_product product = {p->out, p->a, p->b, p->bias, p->out_stride, p->a_stride, p->m, p->k, p->n, p->add, {}};
+    multiply_bf16(q, &product);
 }
 
 /* ---- f32 products ---- */
@@ -445,7 +320,7 @@ static void linear_piece(struct qr_queue *q, const struct qr_linear_args *a, con
     const int64_t y_stride = a->glu ? a->n_out : a->out_stride;
     if (a->w->packed_dtype != QR_F32) {
         const struct qr_narrow narrow = {(uint16_t *)room->x, x, a->norm_w, room->x_stride, a->x_stride, n, a->n_in, a->eps};
-        struct product product = {y, narrow.to, (const uint16_t *)a->w->packed, a->bias, y_stride, room->x_stride, n, a->n_in, a->n_out, a->add,
+        struct qr_product product = {y, narrow.to, (const uint16_t *)a->w->packed, a->bias, y_stride, room->x_stride, n, a->n_in, a->n_out, a->add,
                                   {}};
         const struct qr_plan_product plan = {QR_PLAN_FORWARD, y, narrow.to, product.w, a->bias, y_stride, room->x_stride, a->n_in, n, a->n_out, a->n_in,
                                              a->add};
@@ -456,7 +331,7 @@ static void linear_piece(struct qr_queue *q, const struct qr_linear_args *a, con
         } else {
             product.coded = qr_coded_of(a->w->packed, a->w->packed_dtype, a->n_out, a->n_in);
             qr_cuda_narrow(q, &narrow);
-            multiply_bf16(q, &product, a->w->packed_dtype);
+            multiply_bf16(q, &product);
         }
     } else {
         struct qr_norm_args norm = {};
@@ -478,7 +353,7 @@ static void linear_piece(struct qr_queue *q, const struct qr_linear_args *a, con
 extern "C" void qr_cuda_linear(struct qr_queue *q, const struct qr_linear_args *a)
 {
     QR_ASSERT(q != NULL && a != NULL && a->w != NULL && a->w->packed != NULL);
-    QR_ASSERT(a->w->packed_dtype == QR_BF16 || a->w->packed_dtype == QR_F32 || qr_coded_is(a->w->packed_dtype));
+    QR_ASSERT(a->w->packed_dtype == QR_BF16 || a->w->packed_dtype == QR_F32 || qr_coded_lies(a->w->packed_dtype));
     QR_ASSERT(a->stretches == NULL && !(a->add && a->glu));
     if (a->n_rows == 0)
         return;

@@ -73,6 +73,7 @@ static inline uint64_t qr_cuda_layout(void)
         sizeof(struct qr_embed_args), sizeof(struct qr_rope_table_args), sizeof(struct qr_rope_args), sizeof(struct qr_kv_write_args),
         sizeof(struct qr_qkv_args), sizeof(struct qr_chain_args), sizeof(struct qr_kv_copy_args), sizeof(struct qr_attention_args), sizeof(struct qr_glu_args),
         sizeof(struct qr_gather_args), sizeof(struct qr_layer_norm_args), sizeof(struct qr_unit_args), sizeof(struct qr_softcap_args),
+        sizeof(struct qr_route_args), sizeof(struct qr_experts_args), sizeof(struct qr_adapt_args), sizeof(struct qr_coded_source),
         sizeof(struct qr_sample_args), sizeof(struct qr_draw_row), sizeof(struct qr_logit_change),
         sizeof(struct qr_drawn_detail), sizeof(struct qr_linear_dx_args), sizeof(struct qr_linear_dw_args), sizeof(struct qr_norm_back_args),
         sizeof(struct qr_head_norm_back_args), sizeof(struct qr_attention_back_args), sizeof(struct qr_glu_back_args), sizeof(struct qr_embed_back_args),

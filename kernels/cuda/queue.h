@@ -47,6 +47,7 @@ struct qr_queue {
     cudaEvent_t mark[QR_CUDA_MARKS]; /* made when first set */
     struct qr_cuda_slot *staged; /* what the last `stage` gave, or NULL */
     void *products;             /* linear.cu: freed by qr_cuda_products_free */
+    bool experts_allowed[2];    /* experts.cu: which kernels were given their shared memory */
     struct qr_plans *plans;     /* owned (plans.h), NULL before the first */
     int64_t lt_elements_min;    /* weights of the smallest product that cuBLASLt may have; 0: none, QUIRE_CUDA_LT_MIN */
     bool deterministic, keeps_plans; /* only what has a row's bits in any batch; choices are read from and kept in a file */

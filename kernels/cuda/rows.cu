@@ -1,6 +1,6 @@
 /* Kernels that treat rows one by one: norm, residual, embedding, gated unit, gathering. All are bound by bandwidth: what a thread moves is 16 bytes
  * wherever addresses allow it, and a row that needs a sum is read once and stays in registers. */
-#include "kernels/cuda/queue.h"
+#include "kernels/cuda/product.h"
 #include "kernels/cuda/tiles.h"
 #include "kernels/cuda/widths.h"
 
@@ -197,14 +197,38 @@ template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) embed(struct table a,
         qr_store4<VEC>(a.out + row * a.out_stride, col + j * step, a.n_cols, qr_scale4(v[j], a.scale));
 }
 
+/* Rows of a coded matrix, eight numbers a thread. */
+QR_KERNEL(THREADS) embed_coded(struct table a, struct qr_coded c)
+{
+    const int64_t row = blockIdx.y;
+    const int32_t i = QR_CHUNK * (int32_t)(blockIdx.x * THREADS + threadIdx.x);
+    const int32_t given = a.ids[row], id = given < 0 && a.drawn ? a.drawn[-1 - given].id : given;
+    QR_DEVICE_ASSERT(id >= 0 && id < a.n_vocab);
+    if (i >= a.n_cols)
+        return;
+    const uint4 v = qr_decode_chunk(c, id, i);
+    const uint32_t h[4] = {v.x, v.y, v.z, v.w};
+    float *out = a.out + row * a.out_stride + i;
+#pragma unroll
+    for (int k = 0; k < QR_CHUNK; k++)
+        if (i + k < a.n_cols)
+            out[k] = a.scale * qr_from_bf16(k % 2 ? h[k / 2] >> 16 : h[k / 2] & 0xffffu);
+}
+
 extern "C" void qr_cuda_embed(struct qr_queue *q, const struct qr_embed_args *a)
 {
     QR_ASSERT(q != NULL && a != NULL && a->table != NULL && (a->table->data != NULL) != (a->packed != NULL));
-    QR_ASSERT(a->table->n_dims == 2 && (a->table->dtype == QR_F32 || a->table->dtype == QR_BF16 || a->table->dtype == QR_F16));
+    const bool coded = a->packed && qr_dtype_is_coded(a->table->dtype);
+    QR_ASSERT(a->table->n_dims == 2 && (coded || a->table->dtype == QR_F32 || a->table->dtype == QR_BF16 || a->table->dtype == QR_F16));
     if (a->n_rows == 0)
         return;
     const struct table k = {a->out, a->packed ? a->packed : a->table->data, a->ids, a->drawn, a->out_stride, a->table->stride[0], a->n_rows,
                             (int32_t)a->table->shape[1], (int32_t)a->table->shape[0], a->scale}; /* packed rows lie as the table's do */
+    if (coded) {
+        const dim3 grid(qr_blocks(k.n_cols, QR_CHUNK * THREADS), (unsigned int)k.n_rows);
+        QR_LAUNCH(embed_coded, grid, THREADS, 0, q->stream, k, qr_coded_of(a->packed, a->table->dtype, k.n_vocab, k.n_cols));
+        return;
+    }
     const struct qr_tiles t = qr_tiles_of(k.n_rows, k.n_cols);
     const bool vec = qr_in_fours(QR_ADDRESS(k.rows) | QR_ADDRESS(k.out), k.n_cols | k.out_stride | k.row_stride);
 #define LAUNCH(type)                                                                         \

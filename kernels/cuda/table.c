@@ -11,6 +11,7 @@ const struct qr_kernels qr_cuda_kernels = {
     .chain = qr_cuda_chain,
     .linear_packed_bytes = qr_cuda_linear_packed_bytes,
     .linear_pack = qr_cuda_linear_pack,
+    .linear_pack_coded = qr_cuda_linear_pack_coded,
     .rms_norm = qr_cuda_rms_norm,
     .head_norm = qr_cuda_head_norm,
     .residual_add = qr_cuda_residual_add,
@@ -24,6 +25,8 @@ const struct qr_kernels qr_cuda_kernels = {
     .glu = qr_cuda_glu,
     .gather_rows = qr_cuda_gather_rows,
     .sample = qr_cuda_sample,
+    .route = qr_cuda_route,
+    .experts = qr_cuda_experts,
     .layer_norm = qr_cuda_layer_norm,
     .unit = qr_cuda_unit,
     .softcap = qr_cuda_softcap,
@@ -53,8 +56,9 @@ bool qr_cuda_supports(const struct qr_queue *q, enum qr_dtype weights, int64_t i
                       char message[QR_CUDA_MESSAGE])
 {
     (void)q;
-    if (weights != QR_BF16 && weights != QR_F32 && !qr_coded_is(weights)) {
-        snprintf(message, QR_CUDA_MESSAGE, "CUDA kernels compute with bf16, f32, w8a16 and w4a16 weights, not %s", qr_dtype_name(weights));
+    if (weights != QR_BF16 && weights != QR_F32 && weights != QR_CODED && !qr_coded_lies(weights)) {
+        snprintf(message, QR_CUDA_MESSAGE, "CUDA kernels compute with bf16, f32, w8a16 and w4a16 weights and with coded checkpoints, not %s",
+                 qr_dtype_name(weights));
         return false;
     }
     if (inputs_max > qr_linear_inputs_max(weights)) {

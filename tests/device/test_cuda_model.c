@@ -93,6 +93,15 @@ Test(cuda_model, families_with_f32_weights_give_the_logits_of_the_reference)
     }
 }
 
+Test(cuda_model, experts_give_the_logits_of_the_reference)
+{
+    use_emulated();
+    struct qr_model_config c = small(QR_ARCH_QWEN2_MOE);
+    c.n_embd = 64;
+    c.n_vocab = 33;
+    check_model(&c, QR_COMPUTE_BF16, QR_QUANTIZE_NONE, QR_KV_CACHE_AUTO, 1e-2);
+}
+
 Test(cuda_model, what_cuda_has_no_kernels_for_is_refused_by_name)
 {
     use_emulated();

@@ -1,5 +1,6 @@
 /* A whole model on CUDA's kernels and the emulated device: the logits of the reference kernels, and the same bits however a prompt is cut. */
 #include "tests/device/device.h"
+#include "tests/loader/quantized_dir.h"
 #include "tests/model/rig.h"
 
 enum { N_IDS = 18, SEED = 11 };
@@ -35,29 +36,34 @@ static float *play(struct rig *r, const int32_t *ids, int32_t chunk, size_t *n)
 }
 
 /* What differs is the order of sums, and with bf16 a number here and there that is rounded to its other neighbour: `bound` of the largest logit. */
-static void check_model(const struct qr_model_config *config, enum qr_compute compute, enum qr_quantize quantize, enum qr_kv_cache kv, double bound)
+static void check_dir(const struct temp_model *t, const struct qr_model_config *c, enum qr_compute compute, enum qr_quantize quantize, enum qr_kv_cache kv,
+                      double bound)
 {
-    const struct qr_model_config c = *config;
-    struct temp_model t = temp_model_make(&c, QR_BF16);
     struct rig ref, cuda;
     struct qr_rng rng = {.seed = SEED};
     size_t n;
-    rig_open(&ref, t.dir, (struct rig_options){.isa = "ref", .compute = compute, .quantize = quantize, .kv_cache = kv, .n_blocks = 16});
-    rig_open(&cuda, t.dir, (struct rig_options){.device = "cuda", .compute = compute, .quantize = quantize, .kv_cache = kv, .n_blocks = 16});
+    rig_open(&ref, t->dir, (struct rig_options){.isa = "ref", .compute = compute, .quantize = quantize, .kv_cache = kv, .n_blocks = 16});
+    rig_open(&cuda, t->dir, (struct rig_options){.device = "cuda", .compute = compute, .quantize = quantize, .kv_cache = kv, .n_blocks = 16});
     cr_assert_str_eq(cuda.be->name, "cuda");
-    int32_t *ids = random_ids(&rng, N_IDS, c.n_vocab);
+    int32_t *ids = random_ids(&rng, N_IDS, c->n_vocab);
     float *want = play(&ref, ids, N_IDS, &n), *got = play(&cuda, ids, N_IDS, &n), *cut = play(&cuda, ids, 5, &n);
     double most = 0, worst = 0;
     for (size_t i = 0; i < n; i++) {
         most = fmax(most, fabs((double)want[i]));
         worst = fmax(worst, fabs((double)got[i] - (double)want[i]));
     }
-    printf("%s, %s: largest logit %.3f, worst difference %.2e\n", c.arch_name, qr_dtype_name(qr_model_weight_dtype(cuda.model)), most, worst);
+    printf("%s, %s: largest logit %.3f, worst difference %.2e\n", c->arch_name, qr_dtype_name(qr_model_weight_dtype(cuda.model)), most, worst);
     cr_assert(worst <= bound * most, "%.3e of %.3e", worst, most);
     cr_assert_eq(memcmp(got, cut, n * sizeof *got), 0, "chunks show");
     qr_free(want), qr_free(got), qr_free(cut), qr_free(ids);
     rig_close(&cuda);
     rig_close(&ref);
+}
+
+static void check_model(const struct qr_model_config *config, enum qr_compute compute, enum qr_quantize quantize, enum qr_kv_cache kv, double bound)
+{
+    struct temp_model t = temp_model_make(config, QR_BF16);
+    check_dir(&t, config, compute, quantize, kv, bound);
     temp_model_remove(&t);
 }
 
@@ -91,6 +97,26 @@ Test(cuda_model, families_with_f32_weights_give_the_logits_of_the_reference)
         c.n_vocab = 33;
         check_model(&c, QR_COMPUTE_F32, QR_QUANTIZE_NONE, QR_KV_CACHE_AUTO, 1e-5);
     }
+}
+
+/* A checkpoint of 4 bits, which stays as it is in memory. */
+Test(cuda_model, a_quantized_checkpoint_gives_the_logits_of_the_reference)
+{
+    const struct qr_quantize_options o = {.type = QR_ROUNDING_INT4, .group = 32};
+    struct qr_model_config c = small(QR_ARCH_QWEN3);
+    struct qr_tensor_files *st;
+    struct qr_quantize_report report;
+    struct qr_err err;
+    use_emulated();
+    c.n_embd = c.n_ffn = 64;
+    struct temp_model plain = temp_model_make(&c, QR_BF16), coded;
+    temp_dir_make(coded.dir, "coded");
+    cr_assert_eq(qr_tensor_files_open(&st, plain.dir, NULL, &err), 0, "%s", err.msg);
+    quantized_dir_write(coded.dir, st, &c, &o, &report);
+    qr_tensor_files_close(st);
+    check_dir(&coded, &c, QR_COMPUTE_AUTO, QR_QUANTIZE_NONE, QR_KV_CACHE_AUTO, 1e-2);
+    temp_model_remove(&coded);
+    temp_model_remove(&plain);
 }
 
 Test(cuda_model, experts_give_the_logits_of_the_reference)

@@ -9,6 +9,7 @@
 #include "loader/hf_config.h"
 #include "loader/quantize.h"
 #include "loader/weights.h"
+#include "tests/loader/quantized_dir.h"
 #include "tests/temp.h"
 
 #define MODEL QUIRE_SOURCE_DIR "/models/quire-tiny"
@@ -43,24 +44,6 @@ static void expect_matrix(const struct qr_tensor_files *from, const struct qr_te
     qr_free(is);
 }
 
-static void write_model(const char *dir, const struct qr_tensor_files *st, const struct qr_model_config *c, const struct qr_quantize_options *o,
-                        struct qr_quantize_report *report)
-{
-    char path[QR_PATH_MAX];
-    struct qr_buf config, text;
-    struct qr_err err;
-    qr_buf_init(&config);
-    qr_buf_init(&text);
-    qr_hf_config_write(&config, c);
-    cr_assert_eq(qr_quantize_config(&text, config.data, config.len, c, o, &err), 0, "%s", err.msg);
-    cr_assert_eq(qr_path_join(path, dir, "config.json", &err), 0);
-    cr_assert_eq(qr_file_write(path, text.data, text.len, false, &err), 0, "%s", err.msg);
-    cr_assert_eq(qr_path_join(path, dir, "model.safetensors", &err), 0);
-    cr_assert_eq(qr_quantize_write(path, st, c, o, report, &err), 0, "%s", err.msg);
-    qr_buf_release(&config);
-    qr_buf_release(&text);
-}
-
 Test(quantize, a_file_that_is_written_reads_back_to_the_numbers_that_rows_were_rounded_to)
 {
     static const struct {
@@ -79,7 +62,7 @@ Test(quantize, a_file_that_is_written_reads_back_to_the_numbers_that_rows_were_r
         struct qr_quantize_report report;
         char dir[64];
         temp_dir_make(dir, "quantize");
-        write_model(dir, from, &c, &o, &report);
+        quantized_dir_write(dir, from, &c, &o, &report);
         cr_assert(report.n_matrices == 7 * c.n_layers && report.n_calibrated == c.n_layers - 1 && report.n_smoothable == 0 && report.n_left_out == 0);
         cr_assert_eq(qr_model_config_read(&again, dir, &err), 0, "%s", err.msg);
         cr_assert_eq(qr_quantize_admits(&again, &err), QR_E_UNSUPPORTED);

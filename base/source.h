@@ -16,7 +16,8 @@ struct qr_source; /* opaque */
 int qr_source_open(struct qr_source **out, const char *model, struct qr_err *err);
 
 /* Before a whole model is wanted of `model`: a directory that cannot be one is an error that says what it is instead (an adapter, several GGUF files, a part of
- * one, ...) and what to do; so is a *.gguf that cannot be read or is none. 0 otherwise, also where there is nothing of that name, or a tokenizer.json. */
+ * one, ...) and what to do; so is a *.gguf that cannot be read, is none, or is a later part of one. 0 otherwise, also where there is nothing of that name, or
+ * a tokenizer.json. */
 int qr_source_explain(const char *model, struct qr_err *err);
 struct qr_source *qr_source_ref(struct qr_source *s);
 void qr_source_unref(struct qr_source *s); /* NULL is fine */

@@ -112,6 +112,8 @@ int qr_source_explain(const char *model, struct qr_err *err)
     struct stat st;
     QR_ASSERT(model != NULL);
     QR_ASSERT(err != NULL);
+    if (stat(model, &st) == 0 && S_ISREG(st.st_mode) && qr_gguf_is_later_part(model))
+        return qr_err_set(err, QR_E_USAGE, "%s: is a later part of a model that was split: name its first part, *-00001-of-*.gguf", model);
     if (qr_gguf_find_file(path, model) || stat(model, &st) != 0)
         return 0;
     if (!S_ISDIR(st.st_mode) && ends_with(model, ".gguf"))

@@ -300,6 +300,8 @@ static int take_parts(struct qr_tensor_files *st, const char *path, const struct
     for (int32_t i = 1; i < n_parts && !rc; i++) {
         qr_gguf_part_path(part, path, i, (int32_t)n_parts);
         rc = take_part(st, part, &mix, err);
+        if (rc == QR_E_NOT_FOUND)
+            rc = qr_err_set(err, rc, "%s: is the first of %" PRId64 " parts, and %s is not there: fetch it into the same directory", path, n_parts, part);
     }
     return rc;
 }

@@ -194,6 +194,28 @@ Test(check, whatever_is_no_model_is_called_by_what_it_is_with_what_to_do)
     }
 }
 
+Test(check, a_part_alone_is_refused_with_what_to_name_and_what_to_fetch)
+{
+    struct temp t, file;
+    struct qr_buf out;
+    struct qr_err err = {0};
+    char path[200];
+    static const char first[] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\13\0\0\0\0\0\0\0split.count\4\0\0\0\2\0\0"; /* and a 0 */
+    temp_dir_make(t.dir, "check");
+    qr_buf_init(&out);
+    snprintf(path, sizeof path, "%s/m-00001-of-00002.gguf", t.dir);
+    put_bytes(path, first, sizeof first);
+    cr_expect_neq(check(&out, &t, false, &err), 0);
+    cr_expect(strstr(out.data, "m-00001-of-00002.gguf: is the first of 2 parts, and ") &&
+              strstr(out.data, "m-00002-of-00002.gguf is not there: fetch it into the same directory\n"), "%s", out.data);
+    put_text(&t, "m-00002-of-00002.gguf", "GGUF");
+    snprintf(file.dir, sizeof file.dir, "%.36s/m-00002-of-00002.gguf", t.dir);
+    cr_expect_eq(check(&out, &file, false, &err), QR_E_USAGE);
+    cr_expect(strstr(out.data, "is a later part of a model that was split: name its first part, *-00001-of-*.gguf\n"), "%s", out.data);
+    qr_buf_release(&out);
+    temp_remove(&t);
+}
+
 Test(check, a_cut_file_says_where_it_ends_and_gguf_beside_a_directory_of_the_other_form_is_named)
 {
     struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);

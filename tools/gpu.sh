@@ -5,7 +5,7 @@
 #
 # OUT     directory for results: one text file for each step, kern.json, and summary.txt (a line for each step: ok, failed, timed out or skipped, seconds)
 # PREFIX  directory with unpacked packages (made by `tools/deps.sh unpack PREFIX` where there is a network), or - where the system has them
-# STEP    of: build ops check sanitizer ranks train kern throughput torch   (all of them, in this order; ranks: with two GPUs or more)
+# STEP    of: build ops check sanitizer train ranks kern throughput torch   (all of them, in this order; ranks: behind train, with two GPUs or more)
 #
 # It takes CUDA's toolkit, gcc and CMake. PyTorch is used where python3 has it. Every step has a time limit of its own, and a step that fails does not keep
 # the others from running; the exit status is the number of steps that failed. Settings of the card are left as they are.
@@ -16,7 +16,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1" && out=$(cd "$1" && pwd)
 prefix=${2:--}
 shift; [ $# -eq 0 ] || shift
-steps=${*:-build ops check sanitizer ranks train kern throughput torch}
+steps=${*:-build ops check sanitizer train ranks kern throughput torch}
 build=$here/build-gpu
 quire=$build/quire
 models=${QUIRE_GPU_MODELS:-$build/models}
@@ -78,6 +78,7 @@ ranks() {
     local n d=$build/ranks i
     n=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
     [ "$n" -ge 2 ] || { echo "$n GPU visible: what several compute together is not looked at here"; return 77; }
+    rm -rf "$d"
     mkdir -p "$d"
     echo '{"ids": [1, 40, 77, 300, 5, 9, 12, 200, 31]}' >"$d/ids.jsonl"
     for i in 1 2 2; do
@@ -90,6 +91,10 @@ one, two = (json.loads(open(f).readline())["logprobs"] for f in sys.argv[1:])
 worst = max(abs(a - b) for a, b in zip(one, two) if a is not None)
 print("log-probabilities of one GPU and of two differ by at most", worst)
 sys.exit(worst > 1e-3)' "$d/1.out" "$d/2.out" || return 1
+    "$quire" train "$build/train/cuda.yaml" --ranks 2 --set batch.micro=2 --set save.out="$d/two" --set save.keep=1 || return 1
+    "$quire" train "$build/train/cuda.yaml" --set batch.micro=2 --set batch.leaves=2 --set save.out="$d/one" --set save.keep=1 || return 1
+    cmp "$(ls -d "$d"/one/step-* | tail -n 1)/model.safetensors" "$(ls -d "$d"/two/step-* | tail -n 1)/model.safetensors" || return 1
+    echo "training on one GPU and on two gives the same bytes"
     model llama-3.1-8b || return 1
     for i in 1 2; do
         "$quire" bench throughput --device cuda --tensor-parallel $i --model "$models/llama-3.1-8b" --prefill 4096 --batch 1,16,64 --depth 1024 --steps 64 --repeats 2 \
@@ -132,8 +137,8 @@ for s in $steps; do
     ops) run 60 ops "$quire" bench kern --device cuda --check ;;
     check) run 60 check python3 "$here/tools/gpu_check.py" "$quire" "$here/models/quire-tiny" ;;
     sanitizer) run 230 sanitizer bash -c sanitizer ;;
-    ranks) run 120 ranks bash -c ranks ;;
     train) run 40 train bash -c train ;;
+    ranks) run 120 ranks bash -c ranks ;;
     kern) run 60 kern "$quire" bench kern --device cuda --time 100ms --json "$out/kern.json" ;;
     throughput)
         for m in llama-3.2-1b qwen3-0.6b llama-3.1-8b; do run 90 "throughput-$m" bash -c "throughput $m"; done

@@ -4,10 +4,11 @@
 #ifndef QR_TRAIN_LINK_H
 #define QR_TRAIN_LINK_H
 
-#include "comm/comm.h"
+#include "comm/device_comm.h"
 
 struct qr_link {
     struct qr_comm *comm; /* borrowed */
+    struct qr_device_comm *devices; /* borrowed: of gradients on devices; NULL: the host's memory has everything */
     int rc;               /* the first error's */
     struct qr_err err;
 };
@@ -32,6 +33,13 @@ static inline void qr_link_wait(struct qr_link *l, int64_t ticket)
 static inline void qr_link_run(struct qr_link *l, const struct qr_comm_call *call)
 {
     qr_link_wait(l, qr_link_start(l, call));
+}
+
+/* Keeps what devices know of a rank that is lost. */
+static inline void qr_link_look(struct qr_link *l)
+{
+    if (l->rc == 0 && l->devices && qr_device_comm_lost(l->devices, &l->err))
+        l->rc = l->err.code;
 }
 
 static inline int qr_link_error(const struct qr_link *l, struct qr_err *err)

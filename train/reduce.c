@@ -6,6 +6,7 @@
 #include "base/mem.h"
 
 #define ITEM 65536 /* elements of a worker at a time */
+#define ROW 1024   /* elements of a row, where a device adds */
 
 /* ---- arrays ---- */
 
@@ -31,8 +32,31 @@ static void job_item(const void *arg, int32_t item, int32_t worker)
         memset(j->what == MOVE ? from : to, 0, (size_t)n * sizeof *to);
 }
 
+/* The same on a device. */
+static void run_there(const struct qr_backend *be, enum what what, float *to, float *from, int64_t n)
+{
+    const int64_t whole = n / ROW, rest = n % ROW;
+    const size_t n_bytes = (size_t)n * sizeof *to;
+    QR_ASSERT(whole <= INT32_MAX);
+    const struct qr_add_args rows = {.x = to, .delta = from, .x_stride = ROW, .delta_stride = ROW, .n_rows = (int32_t)whole, .n_cols = ROW};
+    const struct qr_add_args last = {.x = to + n - rest, .delta = from ? from + n - rest : NULL, .x_stride = rest, .delta_stride = rest, .n_rows = 1,
+                                     .n_cols = (int32_t)rest};
+    if (what == ADD && whole > 0)
+        be->k->residual_add(be->queue, &rows);
+    if (what == ADD && rest > 0)
+        be->k->residual_add(be->queue, &last);
+    if (what == MOVE)
+        be->mem->copy(be->queue, to, n_bytes, from, n_bytes, n_bytes, 1);
+    if (what != ADD)
+        be->mem->zero(be->queue, what == MOVE ? from : to, n_bytes);
+}
+
 static void run(const struct qr_reduce *r, enum what what, float *to, float *from, int64_t a, int64_t b)
 {
+    if (b > a && !r->p->be->mem->host) {
+        run_there(r->p->be, what, to + a, from ? from + a : NULL, b - a);
+        return;
+    }
     const struct job j = {what, to + a, from ? from + a : NULL, b - a};
     if (b > a)
         qr_backend_run(r->p->be, job_item, &j, (int32_t)((b - a + ITEM - 1) / ITEM));
@@ -57,9 +81,25 @@ static void own(const struct qr_reduce *r, int32_t u, int64_t *a, int64_t *b)
     *b = qr_shares_begin(r->shares, u, r->shares->rank + 1);
 }
 
+/* Beside what the queue is given from now on. */
+static void start_there(struct qr_reduce *r, float *grad, int64_t n)
+{
+    const struct qr_device_comm *d = r->link->devices;
+    QR_ASSERT(!r->parts);
+    d->ops->aside(d->peers, true);
+    d->ops->sum(d->peers, grad, n);
+    d->ops->aside(d->peers, false);
+}
+
 static void start(struct qr_reduce *r, int32_t u)
 {
     const int64_t first = r->shares->first[u];
+    if (r->link->devices) {
+        start_there(r, (float *)r->p->grad + first, r->shares->first[u + 1] - first);
+        r->ticket[r->n_flight] = -1;
+        r->flight[r->n_flight++] = u;
+        return;
+    }
     int64_t part[QR_COMM_RANKS_MAX + 1];
     for (int32_t k = 0; k <= r->shares->size; k++)
         part[k] = qr_shares_begin(r->shares, u, k) - first;
@@ -115,6 +155,12 @@ void qr_reduce_micro_ends(struct qr_reduce *r)
 {
     QR_ASSERT(r != NULL);
     QR_ASSERT(r->n_flight >= 0 && r->n_flight <= r->n_units);
+    if (r->n_flight > 0 && r->link->devices) {
+        const struct qr_device_comm *d = r->link->devices;
+        d->ops->join(d->peers);
+        r->p->be->mem->start(r->p->be->queue); /* ranks wait for each other next */
+        qr_link_look(r->link);
+    }
     while (r->n_flight > 0)
         settle(r);
     r->closes = false; /* whoever walks back otherwise has his gradients where they are */

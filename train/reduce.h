@@ -8,6 +8,8 @@
  *              counter adds those. What is not kept costs no memory, and nothing of a unit is there for longer than its own way back where leaves are
  *              single micro-batches
  *
+ * On devices gradients are added by their own peers (kernels/peers.h) on a stream beside the queue's, in the same order; parts are not for them.
+ *
  * A unit (train/shares.h) is started as soon as the way back of the leaf's last micro-batch is behind it, and travels while the rest is computed.
  * One owning thread, that of the parameters' backend.
  */

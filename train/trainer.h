@@ -52,6 +52,7 @@ struct qr_trainer {
     const struct qr_train_config *c;   /* borrowed */
     struct qr_train_variant variant;
     struct qr_backend *be;             /* owned, as everything below */
+    struct qr_device_comm *devices;    /* of several ranks' devices, or NULL */
     struct qr_model_config model;
     struct qr_shards *shards, *eval_shards; /* eval: NULL when there is none */
     struct qr_feed *feed, *eval_feed;

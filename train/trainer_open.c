@@ -172,25 +172,28 @@ static int freeze(const struct qr_trainer *t, struct qr_err *err)
 }
 
 /* What needs the processor, whose memory the host computes in; NULL: nothing of this run does. */
-static const char *needs_host(const struct qr_trainer *t, const struct qr_comm *comm)
+static const char *needs_host(const struct qr_trainer *t)
 {
-    return t->variant.name ? t->variant.name : comm && comm->size > 1 ? "a run of several ranks" : NULL;
+    return t->variant.name ? t->variant.name : t->c->parallel.shard != QR_SHARD_NONE ? "what parallel.shard cuts into parts" : NULL;
 }
 
 /* The device that the settings name, if it can do what the run needs; "auto" takes the processor otherwise. */
-static int open_backend(struct qr_trainer *t, const struct qr_comm *comm, struct qr_err *err)
+static int open_backend(struct qr_trainer *t, struct qr_comm *comm, struct qr_err *err)
 {
     const struct qr_train_config *c = t->c;
     const bool any = strcmp(c->compute.device, "auto") == 0;
-    const char *why = needs_host(t, comm);
+    const char *why = needs_host(t);
     struct qr_backend_options o = {.device = any && why ? "cpu" : c->compute.device, .isa = c->compute.isa, .cpus = c->compute.cpus,
                                    .n_threads = (int32_t)c->compute.threads, .pin = true, .step_rows_max = (int32_t)c->batch.tokens,
                                    .deterministic = c->compute.deterministic, .tune = QR_TUNE_CACHED};
+    qr_comm_place(comm, &o.rank, &o.n_ranks);
     int rc = qr_backend_open(&t->be, &o, err);
     if (rc)
         return rc;
     rc = t->be->mem->host || !why ? 0 : qr_err_set(err, QR_E_UNSUPPORTED, "%s is computed on the processor only; use compute.device: cpu", why);
     rc = rc ? rc : qr_backend_trains(t->be, err);
+    if (rc == 0 && !t->be->mem->host && comm && comm->size > 1)
+        return qr_device_comm_open(&t->devices, comm, t->be, err);
     if (rc == 0 || !any)
         return rc;
     qr_log(QR_LOG_INFO, "train", "device=cpu, no %s: %s", t->be->name, err->msg);
@@ -234,9 +237,6 @@ static int check_ranks(const struct qr_trainer *t, int32_t size, int64_t leaves,
     if (leaves % size != 0)
         return qr_err_set(err, QR_E_USAGE, "%s: %lld is no multiple of the %d ranks; expected a power of two that is: every rank has as many leaves",
                           qr_train_config_where(c, "batch.leaves", at), (long long)leaves, size);
-    if (!t->be->mem->host && (leaves > 1 || c->parallel.shard != QR_SHARD_NONE))
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: several ranks or leaves, and parallel.shard, need a device whose memory is the host's (cpu)",
-                          t->be->name);
     return check_shard(t, err);
 }
 
@@ -248,6 +248,7 @@ static int plan_ranks(struct qr_trainer *t, struct qr_comm *comm, struct qr_err 
     if (rc)
         return rc;
     qr_parallel_init(&t->par, comm, (enum qr_shard)t->c->parallel.shard, (int32_t)leaves, (int32_t)(t->c->batch.micro / leaves), t->params);
+    t->par.link.devices = t->devices;
     t->tape_options.n_micro = t->par.n_micro;
     t->par.gather.packs_again = t->tape_options.recompute == QR_RECOMPUTE_FULL;
     qr_parallel_plan(&t->plan, &t->par, (enum qr_optimizer)t->c->optimizer.kind, t->params);
@@ -307,6 +308,7 @@ void qr_trainer_close(struct qr_trainer *t)
     qr_feed_close(t->eval_feed);
     qr_shards_close(t->shards);
     qr_shards_close(t->eval_shards);
+    qr_device_comm_close(t->devices);
     qr_backend_close(t->be);
     qr_free(t->losses);
     qr_free(t->positions);

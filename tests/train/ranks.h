@@ -63,8 +63,8 @@ static inline void *rank_main(void *user)
         r->after(r);
     if (r->rc)
         qr_comm_abort(&r->comm, r->err.msg);
-    qr_comm_close(&r->comm);
     session_drop(&r->s);
+    qr_comm_close(&r->comm);
     return NULL;
 }
 

@@ -137,22 +137,47 @@ int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const st
 #define PROGRESS_AFTER_US 1000000
 #define PROGRESS_EVERY_US 100000
 
-static void show_progress(void *user, uint64_t done, uint64_t total)
+static bool due(struct qr_cli_progress *p, uint64_t total)
 {
-    struct qr_cli_progress *p = user;
     const int64_t now = qr_clock_us();
     if (now - p->began_us < PROGRESS_AFTER_US || now - p->shown_us < PROGRESS_EVERY_US || total == 0)
-        return;
+        return false;
     p->shown_us = now;
-    fprintf(stderr, "\rloading %3d %% of %.1f GiB", (int)(100.0 * (double)done / (double)total), (double)total / 0x1p30);
+    return true;
+}
+
+static void show_bytes(void *user, uint64_t done, uint64_t total)
+{
+    struct qr_cli_progress *p = user;
+    if (!due(p, total))
+        return;
+    fprintf(stderr, "\r%s %3d %% of %.1f GiB", p->what, (int)(100.0 * (double)done / (double)total), (double)total / 0x1p30);
     fflush(stderr);
+}
+
+void qr_cli_progress_show(void *progress, uint64_t done, uint64_t total)
+{
+    struct qr_cli_progress *p = progress;
+    QR_ASSERT(p != NULL && p->terminal);
+    QR_ASSERT(done <= total);
+    if (!due(p, total))
+        return;
+    fprintf(stderr, "\r%s %3d %%", p->what, (int)(100.0 * (double)done / (double)total));
+    fflush(stderr);
+}
+
+void qr_cli_progress_open(struct qr_cli_progress *p, const char *what)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(what != NULL);
+    *p = (struct qr_cli_progress){.what = what, .began_us = qr_clock_us(), .terminal = isatty(STDERR_FILENO)};
 }
 
 void qr_cli_progress_begin(struct qr_cli_progress *p, struct qr_model_options *mo)
 {
     QR_ASSERT(p != NULL && mo != NULL);
-    *p = (struct qr_cli_progress){.began_us = qr_clock_us(), .terminal = isatty(STDERR_FILENO)};
-    mo->progress = p->terminal ? show_progress : NULL;
+    qr_cli_progress_open(p, "loading");
+    mo->progress = p->terminal ? show_bytes : NULL;
     mo->progress_user = p;
 }
 

@@ -158,10 +158,13 @@ int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const st
 
 /* A line of progress on a terminal, for loads that take longer than a second. */
 struct qr_cli_progress {
+    const char *what; /* "loading" */
     int64_t began_us, shown_us;
     bool terminal;
 };
-void qr_cli_progress_begin(struct qr_cli_progress *p, struct qr_model_options *mo);
+void qr_cli_progress_open(struct qr_cli_progress *p, const char *what);
+void qr_cli_progress_show(void *progress, uint64_t done, uint64_t total); /* where it is a terminal */
+void qr_cli_progress_begin(struct qr_cli_progress *p, struct qr_model_options *mo); /* of a model's loading, in bytes */
 void qr_cli_progress_end(struct qr_cli_progress *p); /* the line is taken away */
 
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m);

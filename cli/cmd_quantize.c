@@ -4,31 +4,30 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/file.h"
-#include "base/map_file.h"
-#include "base/mem.h"
 #include "base/source.h"
 #include "cli/cli.h"
+#include "cli/quantize_files.h"
 #include "cli/quantize_text.h"
 #include "cli/train_stop.h"
 #include "loader/hf_config.h"
 #include "loader/quantize.h"
+#include "loader/weights.h"
 #include "train/checkpoint.h"
-#include "train/tokenizer_files.h"
-
-#define CONFIG_BYTES_MAX ((size_t)16 << 20)
 
 struct quantize_options {
     const char *text;
     int32_t type; /* enum qr_rounding */
     int64_t group, threads;
-    bool smooth, replace, json;
+    bool asymmetric, smooth, replace, json;
 };
 
 struct quantizer {
     const struct quantize_options *o;
     const char *in, *out;
     struct qr_train_stop stop;
+    struct qr_source *source;
     struct qr_model_config config;
     struct qr_tensor_files *st;
     struct qr_quantize_text text;
@@ -36,68 +35,61 @@ struct quantizer {
     struct qr_quantize_options how;
     struct qr_quantize_report report;
     char path[QR_PATH_MAX], spare[QR_PATH_MAX];
-    struct qr_buf files;                 /* ", "-separated names */
+    struct qr_quantize_files files;
     uint64_t bytes_before;               /* of the files of weights */
     double before, after;                /* perplexity */
+    int64_t began_us;
 };
-
-static int write_file(void *user, const char *name, const void *bytes, size_t n, struct qr_err *err)
-{
-    struct quantizer *q = user;
-    char path[QR_PATH_MAX];
-    int rc = qr_path_join(path, q->spare, name, err);
-    qr_buf_printf(&q->files, ", %s", name);
-    return rc ? rc : qr_file_write(path, bytes, n, true, err);
-}
-
-static int write_config(struct quantizer *q, struct qr_err *err)
-{
-    char path[QR_PATH_MAX];
-    struct qr_map_file config;
-    struct qr_buf text;
-    int rc = qr_path_join(path, q->in, "config.json", err);
-    rc = rc ? rc : qr_map_file_open(&config, path, CONFIG_BYTES_MAX, err);
-    if (rc)
-        return rc;
-    qr_buf_init(&text);
-    rc = qr_quantize_config(&text, (const char *)config.data, config.n_bytes, &q->config, &q->how, err);
-    rc = rc ? rc : write_file(q, "config.json", text.data, text.len, err);
-    qr_buf_release(&text);
-    qr_map_file_close(&config);
-    return rc;
-}
 
 static int write_weights(struct quantizer *q, struct qr_err *err)
 {
     char path[QR_PATH_MAX];
     int rc = qr_path_join(path, q->spare, "model.safetensors", err);
-    qr_buf_put_str(&q->files, "model.safetensors");
-    return rc ? rc : qr_quantize_write(path, q->st, &q->config, &q->how, &q->report, err);
+    const struct qr_backend_options bo = {.device = "cpu", .n_threads = (int32_t)q->o->threads, .pin = true, .step_rows_max = 1};
+    struct qr_cli_progress progress;
+    rc = rc ? rc : qr_backend_open(&q->how.be, &bo, err);
+    if (rc)
+        return rc;
+    qr_buf_put_str(&q->files.names, "model.safetensors");
+    qr_cli_progress_open(&progress, "quantizing");
+    q->how.progress = progress.terminal ? qr_cli_progress_show : NULL;
+    q->how.progress_user = &progress;
+    rc = qr_quantize_write(path, q->st, &q->config, &q->how, &q->report, err);
+    qr_cli_progress_end(&progress);
+    qr_backend_close(q->how.be);
+    return rc;
+}
+
+static int choose_type(struct quantizer *q, struct qr_err *err)
+{
+    const struct quantize_options *o = q->o;
+    q->how = (struct qr_quantize_options){.type = (enum qr_rounding)o->type, .smooth = o->smooth, .rename = qr_source_gguf(q->source) != NULL,
+                                          .stop = &q->stop.asked};
+    if (o->asymmetric && q->how.type != QR_ROUNDING_INT4)
+        return qr_err_set(err, QR_E_USAGE, "--asymmetric is for --type int4: eight bits lose too little to be worth zeros");
+    if (o->asymmetric)
+        q->how.type = QR_ROUNDING_INT4Z;
+    if (qr_rounding_is_int4(q->how.type))
+        return qr_quantize_group(&q->how.group, &q->config, o->group, err);
+    return o->group ? qr_err_set(err, QR_E_USAGE, "--group is for --type int4; int8 and fp8 have a scale for each output") : 0;
 }
 
 /* What is refused is refused before anything is computed. */
 static int open_model(struct quantizer *q, struct qr_err *err)
 {
-    struct qr_source *source;
-    int rc = qr_source_open(&source, q->in, err);
+    int rc = qr_source_open(&q->source, q->in, err);
+    rc = rc ? rc : qr_model_config_from(&q->config, q->source, err);
+    rc = rc ? rc : choose_type(q, err);
+    rc = rc ? rc : qr_export_paths(q->path, q->spare, q->out, q->o->replace, err);
+    rc = rc ? rc : qr_tensor_files_open_from(&q->st, q->source, NULL, err);
     if (rc)
         return rc;
-    if (qr_source_gguf(source))
-        rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s: a GGUF file; expected a Hugging Face directory (config.json, *.safetensors)", q->in);
-    qr_source_unref(source);
-    rc = rc ? rc : qr_model_config_read(&q->config, q->in, err);
-    if (rc == 0 && (rc = qr_quantize_admits(&q->config, err)) != 0)
+    qr_weights_fit(&q->config, q->st);
+    if ((rc = qr_quantize_admits(&q->config, qr_source_gguf(q->source) ? q->st : NULL, err)) != 0)
         return qr_err_prefix(err, "%s: ", q->in);
-    q->how = (struct qr_quantize_options){.type = (enum qr_rounding)q->o->type, .smooth = q->o->smooth, .stop = &q->stop.asked};
-    if (rc == 0 && q->how.type == QR_ROUNDING_INT4)
-        rc = qr_quantize_group(&q->how.group, &q->config, q->o->group, err);
-    else if (rc == 0 && q->o->group)
-        rc = qr_err_set(err, QR_E_USAGE, "--group is for --type int4; int8 and fp8 have a scale for each output");
-    rc = rc ? rc : qr_export_paths(q->path, q->spare, q->out, q->o->replace, err);
-    rc = rc ? rc : qr_tensor_files_open(&q->st, q->in, NULL, err);
-    for (int32_t i = 0; rc == 0 && i < qr_tensor_files_n_shards(q->st); i++)
+    for (int32_t i = 0; i < qr_tensor_files_n_shards(q->st); i++)
         q->bytes_before += qr_tensor_files_shard_bytes(q->st, i);
-    return rc;
+    return qr_quantize_files_check(q->source, err);
 }
 
 static int calibrate(struct quantizer *q, struct qr_err *err)
@@ -117,14 +109,13 @@ static int write_directory(struct quantizer *q, struct qr_err *err)
     if (rc)
         return rc;
     rc = write_weights(q, err);
-    rc = rc ? rc : write_config(q, err);
-    rc = rc ? rc : qr_tokenizer_files(q->in, write_file, q, err);
+    rc = rc ? rc : qr_quantize_files_write(&q->files, q->spare, q->source, &q->config, &q->how, err);
     if (rc == 0 && q->o->text)
         rc = qr_quantize_text_measure(&q->after, NULL, &q->text, q->spare, (int32_t)q->o->threads, &q->stop.asked, err);
     rc = rc ? rc : qr_dir_sync(q->spare, err);
     rc = rc ? rc : qr_dir_publish(q->spare, q->path, q->o->replace, err);
     if (rc || access(q->spare, F_OK) == 0) /* unfinished, or what was replaced */
-        qr_dir_remove(q->spare, &ignored);
+        qr_quantize_files_remove(&q->files, q->spare, &ignored);
     return rc;
 }
 
@@ -132,7 +123,7 @@ static int write_directory(struct quantizer *q, struct qr_err *err)
 
 static const char *type_name(const struct quantizer *q)
 {
-    static const char *const name[] = {"int8", "int4", "fp8"};
+    static const char *const name[] = {"int8", "int4", "fp8", "int4"};
     return name[q->how.type];
 }
 
@@ -142,6 +133,11 @@ static const char *unsmoothed(const struct quantizer *q)
     return !q->o->text ? "no text to calibrate with" : !q->o->smooth ? "--no-smooth" : why;
 }
 
+static double seconds(const struct quantizer *q)
+{
+    return (double)(qr_clock_us() - q->began_us) * 1e-6;
+}
+
 static void put_json(struct qr_buf *out, const struct quantizer *q)
 {
     const struct qr_quantize_report *r = &q->report;
@@ -149,15 +145,20 @@ static void put_json(struct qr_buf *out, const struct quantizer *q)
     const char *why = unsmoothed(q);
     qr_buf_put_str(out, "{\"out\":");
     qr_json_put_str(out, q->path, strlen(q->path));
-    qr_buf_printf(out, ",\"type\":\"%s\",\"group\":%lld,\"files\":[\"", type_name(q), (long long)q->how.group);
-    for (size_t i = 0; i < q->files.len; i++) /* names of ours: nothing to escape */
-        if (q->files.data[i] == ',')
-            qr_buf_put_str(out, "\",\"");
-        else if (q->files.data[i] != ' ')
-            qr_buf_put_byte(out, (char)q->files.data[i]);
-    qr_buf_printf(out, "\"],\"bytes_before\":%llu,\"bytes_after\":%llu,\"matrices\":%d,\"calibrated\":%d,\"norms_smoothed\":%d,\"norms\":%d,\"left_out\":%d",
+    qr_buf_printf(out, ",\"type\":\"%s\",\"asymmetric\":%s,\"group\":%lld,\"files\":[", type_name(q), q->how.type == QR_ROUNDING_INT4Z ? "true" : "false",
+                  (long long)q->how.group);
+    const char *const names = q->files.names.data;
+    for (size_t at = 0, n; at < q->files.names.len; at += n + 2) {
+        const char *comma = strstr(names + at, ", ");
+        n = comma ? (size_t)(comma - names) - at : q->files.names.len - at;
+        qr_buf_put_str(out, at ? "," : "");
+        qr_json_put_str(out, names + at, n);
+    }
+    qr_buf_printf(out, "],\"bytes_before\":%llu,\"bytes_after\":%llu,\"matrices\":%d,\"calibrated\":%d,\"norms_smoothed\":%d,\"norms\":%d,\"left_out\":%d,"
+                  "\"kept\":{\"embeddings\":%d,\"heads\":%d,\"routers\":%d,\"bytes\":%llu},\"seconds\":%.2f",
                   (unsigned long long)q->bytes_before, (unsigned long long)r->bytes, r->n_matrices, r->n_calibrated, r->n_smoothed, r->n_smoothable,
-                  r->n_left_out);
+                  r->n_left_out, r->n_kept[QR_KEPT_EMBEDDING], r->n_kept[QR_KEPT_HEAD], r->n_kept[QR_KEPT_ROUTER], (unsigned long long)r->kept_bytes,
+                  seconds(q));
     qr_buf_put_str(out, ",\"not_smoothed\":");
     if (why)
         qr_json_put_str(out, why, strlen(why));
@@ -175,17 +176,31 @@ static void put_json(struct qr_buf *out, const struct quantizer *q)
     qr_buf_put_str(out, "}\n");
 }
 
+/* What was not rounded, and why. */
+static void put_kept(struct qr_buf *out, const struct qr_quantize_report *r)
+{
+    static const char *const why[QR_KEPT_COUNT] = {[QR_KEPT_EMBEDDING] = "embedding, of which a token reads a row",
+                                                   [QR_KEPT_HEAD] = "head, which decides between tokens",
+                                                   [QR_KEPT_ROUTER] = "routers, which decide between experts"};
+    qr_buf_printf(out, "unrounded    %.1f MiB:", (double)r->kept_bytes / 0x1p20);
+    for (int i = 0, n = 0; i < QR_KEPT_COUNT; i++)
+        if (r->n_kept[i] > 0)
+            qr_buf_printf(out, "%s %s", n++ ? ";" : "", why[i]);
+    qr_buf_put_byte(out, '\n');
+}
+
 static void put_text(struct qr_buf *out, const struct quantizer *q)
 {
     const struct qr_quantize_report *r = &q->report;
     const struct qr_quantize_text *t = &q->text;
     const char *why = unsmoothed(q);
-    qr_buf_printf(out, "written      %s: %s\n", q->path, q->files.data);
-    if (q->how.type == QR_ROUNDING_INT4)
-        qr_buf_printf(out, "matrices     %d to int4, a scale for %lld inputs", r->n_matrices, (long long)q->how.group);
+    qr_buf_printf(out, "written      %s: %s\n", q->path, q->files.names.data);
+    if (qr_rounding_is_int4(q->how.type))
+        qr_buf_printf(out, "matrices     %d to int4, a scale%s for %lld inputs\n", r->n_matrices, q->how.type == QR_ROUNDING_INT4Z ? " and a zero" : "",
+                      (long long)q->how.group);
     else
-        qr_buf_printf(out, "matrices     %d to %s, a scale for each output", r->n_matrices, type_name(q));
-    qr_buf_printf(out, "; head and embeddings as they were\n");
+        qr_buf_printf(out, "matrices     %d to %s, a scale for each output\n", r->n_matrices, type_name(q));
+    put_kept(out, r);
     if (q->o->text)
         qr_buf_printf(out, "calibration  %d tokens in windows of %d, inputs of %d matrices\n", t->n_calibrate * t->step, t->step, r->n_calibrated);
     if (why)
@@ -200,6 +215,7 @@ static void put_text(struct qr_buf *out, const struct quantizer *q)
     if (q->o->text)
         qr_buf_printf(out, "perplexity   %.4f before, %.4f after (%+.2f %%), on %d tokens from %d on, held out from calibration\n", q->before, q->after,
                       100 * (q->after / q->before - 1), t->n_held * t->step, (t->n_windows - t->n_held) * t->step);
+    qr_buf_printf(out, "time         %.1f s\n", seconds(q));
 }
 
 static int quantize(struct quantizer *q, struct qr_err *err)
@@ -218,6 +234,7 @@ static int quantize(struct quantizer *q, struct qr_err *err)
     qr_calibration_free(q->calibration);
     qr_quantize_text_close(&q->text);
     qr_tensor_files_close(q->st);
+    qr_source_unref(q->source);
     return rc;
 }
 
@@ -228,6 +245,8 @@ int qr_cmd_quantize(int argc, char **argv)
          .help = "int8 and fp8: a scale for each output; int4: one for each group of inputs."},
         {.name = "group", .type = QR_OPT_INT, .offset = offsetof(struct quantize_options, group), .builtin = "0", .min = 0, .max = 128, .arg = "N",
          .help = "Inputs that share a scale in int4: 32, 64 or 128; 0 is the largest of these that divides every matrix."},
+        {.name = "asymmetric", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, asymmetric), .builtin = "false",
+         .help = "int4: each group has a zero, too, where that is finer. A little slower."},
         {.name = "text", .type = QR_OPT_STR, .offset = offsetof(struct quantize_options, text), .arg = "FILE",
          .help = "Calibrate with this text, all but its last part, and measure perplexity before and after on that part."},
         {.name = "smooth", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, smooth), .builtin = "true",
@@ -235,29 +254,29 @@ int qr_cmd_quantize(int argc, char **argv)
         {.name = "replace", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, replace), .builtin = "false", .help = "OUT may be there already."},
         {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, json), .builtin = "false", .help = "The report as one JSON object."},
         {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct quantize_options, threads), .builtin = "0", .min = 0, .max = 1024,
-         .arg = "N", .help = "Worker threads of the measuring; 0 means one per usable core."}};
+         .arg = "N", .help = "Worker threads; 0 means one per usable core."}};
     struct quantize_options o = {0};
     struct qr_option_set *set;
     struct qr_err err;
     const char *const *args;
     int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
                              "quire quantize IN OUT [--type int8|int4|fp8] [--text FILE]\n\n"
-                             "Writes the model directory IN as OUT with the matrices of its layers rounded, in compressed-tensors' layout,\n"
-                             "which quire serves as it is. Says what was written, its size and, with --text, perplexity.");
+                             "Writes the model IN (a directory, or a GGUF file) as the directory OUT with the matrices of its layers rounded, in\n"
+                             "compressed-tensors' layout, which quire serves as it is. Says what was written, its size and, with --text, perplexity.");
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);
-    struct quantizer q = {.o = &o, .in = n == 2 ? args[0] : NULL, .out = n == 2 ? args[1] : NULL};
+    struct quantizer q = {.o = &o, .in = n == 2 ? args[0] : NULL, .out = n == 2 ? args[1] : NULL, .began_us = qr_clock_us()};
     int rc = n == 2 ? 0 : qr_err_set(&err, QR_E_USAGE, "%d arguments, expected two: quire quantize IN OUT", n);
     if (rc == 0 && o.group != 0 && o.group != 32 && o.group != 64 && o.group != 128)
         rc = qr_err_set(&err, QR_E_USAGE, "--group %lld: expected 32, 64 or 128", (long long)o.group);
     if (rc == 0) {
-        qr_buf_init(&q.files);
+        qr_quantize_files_init(&q.files);
         qr_train_stop_open(&q.stop, "quire quantize: interrupted; nothing is left behind\n");
         rc = quantize(&q, &err);
         const int asked = atomic_load(&q.stop.asked);
         qr_train_stop_close(&q.stop);
-        qr_buf_release(&q.files);
+        qr_quantize_files_release(&q.files);
         status = rc == QR_E_CLOSED && asked ? 128 + asked : 0;
     }
     if (rc && status <= 0)

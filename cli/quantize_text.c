@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/map_file.h"
 #include "base/mem.h"
+#include "cli/cli.h"
 #include "engine/sampler.h"
 #include "loader/hf_config.h"
 #include "model/alone.h"
@@ -95,19 +96,34 @@ static void walk_window(struct qr_alone *a, const struct qr_quantize_text *t, in
     }
 }
 
+/* Windows of the part that is held out, then those to calibrate with: number i of n is done. */
+static void tell(struct qr_cli_progress *p, int32_t i, int32_t n)
+{
+    if (p->terminal)
+        qr_cli_progress_show(p, (uint64_t)i, (uint64_t)n);
+}
+
 static int walk_windows(struct qr_alone *a, double *perplexity, struct qr_calibration *calibration, const struct qr_quantize_text *t, const _Atomic int *stop,
                         struct qr_err *err)
 {
     const int32_t n_rest = t->n_windows - t->n_held;
+    const int32_t n_all = t->n_held + (calibration ? t->n_calibrate : 0);
+    struct qr_cli_progress progress;
     double sum = 0;
     int64_t n = 0;
-    for (int32_t i = 0; !atomic_load(stop) && i < t->n_held; i++)
+    qr_cli_progress_open(&progress, calibration ? "calibrating" : "measuring");
+    for (int32_t i = 0; !atomic_load(stop) && i < t->n_held; i++) {
         walk_window(a, t, n_rest + i, &sum, &n);
+        tell(&progress, i + 1, n_all);
+    }
     *perplexity = exp(sum / (double)n);
     if (calibration)
         qr_calibration_watch(calibration, &a->exec);
-    for (int32_t i = 0; !atomic_load(stop) && calibration && i < t->n_calibrate; i++)
+    for (int32_t i = 0; !atomic_load(stop) && calibration && i < t->n_calibrate; i++) {
         walk_window(a, t, (int32_t)((int64_t)i * n_rest / t->n_calibrate), NULL, NULL);
+        tell(&progress, t->n_held + i + 1, n_all);
+    }
+    qr_cli_progress_end(&progress);
     return atomic_load(stop) ? qr_err_set(err, QR_E_CLOSED, "interrupted") : 0;
 }
 

@@ -47,14 +47,20 @@ static int read_mode(enum qr_pooling *out, const struct qr_json *config, const c
     return 0;
 }
 
+static int check_path(const char *dir, const char *module, struct qr_err *err)
+{
+    if (module[0] != '/' && !strstr(module, "..") && strlen(module) <= 200)
+        return 0;
+    return qr_err_set(err, QR_E_INVALID, "%s/modules.json: a module's path is '%.200s', expected a directory below the model's", dir, module);
+}
+
 static int read_pooling(enum qr_pooling *out, const char *dir, const char *module, struct qr_err *err)
 {
     char path[4096];
     struct qr_json *config;
-    if (module[0] == '/' || strstr(module, "..") || strlen(module) > 200)
-        return qr_err_set(err, QR_E_INVALID, "%s/modules.json: a module's path is '%.200s', expected a directory below the model's", dir, module);
     snprintf(path, sizeof path, "%s/%s/config.json", dir, module);
-    int rc = read_json(&config, path, err);
+    int rc = check_path(dir, module, err);
+    rc = rc ? rc : read_json(&config, path, err);
     if (rc)
         return rc;
     rc = read_mode(out, config, path, err);
@@ -147,4 +153,25 @@ void qr_pooling_read(struct qr_pooling_config *out, const struct qr_source *sour
         return;
     out->pooling = wanted;
     snprintf(out->note, sizeof out->note, "%s", strncmp(err.msg, dir, n) == 0 && err.msg[n] == '/' ? err.msg + n + 1 : err.msg); /* clients see no paths */
+}
+
+int qr_pooling_stages(const char *dir, int (*each)(void *user, const char *path, struct qr_err *err), void *user, struct qr_err *err)
+{
+    char path[4096];
+    struct qr_json *modules;
+    QR_ASSERT(dir != NULL && each != NULL);
+    QR_ASSERT(err != NULL);
+    snprintf(path, sizeof path, "%s/modules.json", dir);
+    if (access(path, F_OK) != 0)
+        return 0;
+    int rc = read_json(&modules, path, err);
+    if (rc)
+        return rc;
+    for (const struct qr_json *m = qr_json_type(modules) == QR_JSON_T_ARRAY ? qr_json_first(modules) : NULL; m && rc == 0; m = qr_json_after(m)) {
+        const char *stage = text_of(m, "path");
+        rc = check_path(dir, stage, err);
+        rc = rc || stage[0] == 0 ? rc : each(user, stage, err);
+    }
+    qr_json_free(modules);
+    return rc;
 }

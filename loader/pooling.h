@@ -27,4 +27,8 @@ struct qr_pooling_config {
  * say. Modules and ways of pooling that are not computed here, and files that cannot be read, are named in the note: text can be served all the same. */
 void qr_pooling_read(struct qr_pooling_config *out, const struct qr_source *source, enum qr_pooling wanted);
 
+/* Calls each(user, path) with the directories of DIR/modules.json's stages, as "1_Pooling"; stops at an error. Nothing is there: nothing is called. Errors:
+ * those of reading; QR_E_INVALID for a path that leaves the model's directory. */
+int qr_pooling_stages(const char *dir, int (*each)(void *user, const char *path, struct qr_err *err), void *user, struct qr_err *err);
+
 #endif

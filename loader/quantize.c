@@ -1,6 +1,7 @@
 #include "loader/quantize.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -8,14 +9,15 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "loader/quantized_tensors.h"
+#include "loader/round_rows.h"
 #include "loader/safetensors_write.h"
 #include "loader/weight_table.h"
 #include "loader/weights.h"
 
-#define ROWS 16
 #define FOLDS 2           /* of a layer: before attention, before the feed-forward */
 #define WORTH 0.99        /* of the error: what smoothing must bring it below to be done at all */
 #define EXPONENT_MAX 6    /* of what smoothing divides by */
+#define COPY_ROWS 16
 
 static const struct fold {
     size_t norm, matrix;
@@ -23,12 +25,11 @@ static const struct fold {
                   {offsetof(struct qr_layer_weights, norm_mlp), offsetof(struct qr_layer_weights, gate_up)}};
 
 /* One tensor of the file that is written. */
-enum part { COPY, CODES, SCALES, SHAPE };
+enum part { COPY, CODES, SCALES, ZEROS, SHAPE };
 struct item {
-    const struct qr_stored_tensor *t;
+    struct qr_round_matrix m;
     enum part part;
-    const float *factor;     /* borrowed from the writer: columns are multiplied by it, norms divided; or NULL */
-    const float *importance; /* borrowed: of a matrix' inputs; or NULL */
+    char name[QR_WEIGHT_NAME_MAX]; /* the matrix' or vector's */
 };
 
 struct writer {
@@ -41,10 +42,10 @@ struct writer {
     struct item *item;         /* owned [n] */
     int32_t n, cap;
     float **factor;            /* owned [n_layers * FOLDS], each [n_embd] or NULL */
-    float *rows, *scaled;      /* owned [ROWS][n_in], [n_in] */
-    int8_t *code;              /* owned [n_in] */
-    uint16_t *scale;           /* owned: of one matrix */
+    float *scaled;             /* owned: [inputs of the widest matrix] */
+    struct qr_round_rows rows;
     struct qr_st_out out;
+    uint64_t done, total;      /* numbers that were gone through, for whoever looks on */
 };
 
 static bool is_rounded(const struct qr_weight_row *row)
@@ -54,7 +55,7 @@ static bool is_rounded(const struct qr_weight_row *row)
 
 static int64_t group_of(const struct qr_quantize_options *o, int64_t n_in)
 {
-    return o->type == QR_ROUNDING_INT4 ? o->group : n_in;
+    return qr_rounding_is_int4(o->type) ? o->group : n_in;
 }
 
 static int stopped(const struct writer *w)
@@ -89,65 +90,57 @@ const char *qr_quantize_unsmoothable(const struct qr_model_config *c)
     return c->layer_norm ? "its norms are LayerNorm, with biases" : c->norm_plus_one ? "its norms multiply by 1 + w" : NULL;
 }
 
-int qr_quantize_admits(const struct qr_model_config *c, struct qr_err *err)
+static int admits_gguf(const struct qr_model_config *c, const struct qr_tensor_files *st, struct qr_err *err)
+{
+    char name[QR_WEIGHT_NAME_MAX];
+    if (c->arch == QR_ARCH_GEMMA || c->arch == QR_ARCH_GEMMA2 || c->arch == QR_ARCH_GEMMA3)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s as GGUF: its converter has added 1 to the norms' weights, which cannot be taken back exactly; quantize "
+                          "the Hugging Face directory", c->arch_name);
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
+        const struct qr_stored_tensor *t = is_rounded(k.row) ? qr_weights_find(&k, st, name) : NULL;
+        if (t && t->type->blocks && t->type->gguf != QR_GGUF_T_Q8_0)
+            return qr_err_set(err, QR_E_UNSUPPORTED, "tensor %s is %s: rounding what is rounded loses twice; expected F32, F16, BF16 or Q8_0", t->name,
+                              t->type->name);
+    }
+    return 0;
+}
+
+int qr_quantize_admits(const struct qr_model_config *c, const struct qr_tensor_files *gguf, struct qr_err *err)
 {
     QR_ASSERT(c != NULL);
     QR_ASSERT(err != NULL);
     if (c->quant.method != QR_QUANT_NONE)
         return qr_err_set(err, QR_E_UNSUPPORTED, "it is quantized already (%s): rounding what is rounded loses twice; quantize the model it was made of",
                           qr_quant_method_name(c->quant.method));
-    if (c->turned)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s stores its matrices with inputs first, which compressed-tensors' layouts do not have; serve it with "
-                          "--quantize instead", c->arch_name);
-    return 0;
+    return gguf ? admits_gguf(c, gguf, err) : 0;
 }
 
 /* ---- smoothing ---- */
 
-/* A walk over the rows of the matrices that one norm feeds. */
-struct search {
-    struct writer *w;
-    const float *importance;    /* [n_embd] */
-    const float *factor;        /* or NULL */
-    float *largest;             /* [n_embd] of columns, while they are looked for; else NULL */
-    double error;
-};
-
-static void search_row(struct search *s, const float *row, int64_t n_in)
+static void tell(struct writer *w, const struct qr_stored_tensor *t)
 {
-    struct writer *w = s->w;
-    const int64_t group = group_of(w->o, n_in);
-    for (int64_t i = 0; s->largest && i < n_in; i++)
-        s->largest[i] = fmaxf(s->largest[i], fabsf(row[i]));
-    if (s->largest)
-        return;
-    for (int64_t i = 0; i < n_in; i++)
-        w->scaled[i] = row[i] * (s->factor ? s->factor[i] : 1);
-    qr_round_row(w->code, w->scale, w->scaled, NULL, n_in, group, w->o->type, false);
-    for (int64_t i = 0; i < n_in; i++) {
-        const double rounded = (double)qr_bf16_to_f32(w->scale[i / group]) * (double)qr_rounded_value(w->code[i], w->o->type);
-        const double off = ((double)w->scaled[i] - rounded) / (s->factor ? (double)s->factor[i] : 1);
-        s->error += (double)s->importance[i] * off * off;
-    }
+    w->done += (uint64_t)t->shape[0] * (uint64_t)t->shape[1];
+    if (w->o->progress)
+        w->o->progress(w->o->progress_user, w->done < w->total ? w->done : w->total, w->total);
 }
 
-static int search_rows(struct search *s, int32_t layer, size_t at)
+/* Goes over the matrices that one norm feeds: `largest` of their columns where it is not NULL, else *error of rounding them with `factor`. */
+static int search_rows(struct writer *w, float *largest, double *error, const float *factor, const float *importance, int32_t layer, size_t at)
 {
-    struct writer *w = s->w;
     int rc = 0;
-    s->error = 0;
+    *error = 0;
     for (struct qr_weight_walk k = qr_weight_walk_begin(w->c); rc == 0 && qr_weight_walk_next(&k);) {
         char name[QR_WEIGHT_NAME_MAX];
         if (k.layer != layer || k.row->at != at || !is_rounded(k.row))
             continue;
-        const struct qr_stored_tensor *t = qr_weights_find(&k, w->st, name);
-        for (int64_t first = 0; rc == 0 && first < t->shape[0]; first += ROWS) {
-            const int64_t n = t->shape[0] - first < ROWS ? t->shape[0] - first : ROWS;
-            qr_tensor_files_decode(w->st, t, w->rows, first, n);
-            for (int64_t r = 0; r < n; r++)
-                search_row(s, w->rows + r * t->shape[1], t->shape[1]);
-            rc = stopped(w);
-        }
+        const struct qr_round_matrix m = {.st = w->st, .t = qr_weights_find(&k, w->st, name), .turned = qr_weight_row_turned(k.row, w->c), .factor = factor,
+                                          .importance = importance};
+        if (largest)
+            qr_round_rows_largest(&w->rows, &m, largest);
+        else
+            *error += qr_round_rows_error(&w->rows, &m);
+        tell(w, m.t);
+        rc = stopped(w);
     }
     return rc;
 }
@@ -175,20 +168,17 @@ static int smooth(struct writer *w, int32_t layer, int32_t f, const float *impor
     static const double exponents[] = {0.25, 0.5, 0.75};
     const int64_t n = w->c->n_embd;
     float *largest = qr_alloc((size_t)n, sizeof *largest), *best = NULL, *factor = NULL;
-    struct search s = {.w = w, .importance = importance, .largest = largest};
-    int rc = search_rows(&s, layer, folds[f].matrix);
-    s.largest = NULL;
-    rc = rc ? rc : search_rows(&s, layer, folds[f].matrix);
-    double least = s.error;
+    double error, least;
+    int rc = search_rows(w, largest, &error, NULL, importance, layer, folds[f].matrix);
+    rc = rc ? rc : search_rows(w, NULL, &least, NULL, importance, layer, folds[f].matrix);
     for (int i = 0; rc == 0 && i < QR_COUNT(exponents); i++) {
         if (!factor)
             factor = qr_alloc((size_t)n, sizeof *factor);
         set_factor(factor, importance, largest, n, exponents[i]);
-        s.factor = factor;
-        rc = search_rows(&s, layer, folds[f].matrix);
-        if (rc || !(s.error < (best ? least : WORTH * least)))
+        rc = search_rows(w, NULL, &error, factor, importance, layer, folds[f].matrix);
+        if (rc || !(error < (best ? least : WORTH * least)))
             continue;
-        least = s.error;
+        least = error;
         qr_free(best);
         best = factor;
         factor = NULL;
@@ -200,9 +190,14 @@ static int smooth(struct writer *w, int32_t layer, int32_t f, const float *impor
     return rc;
 }
 
+static bool smooths(const struct writer *w)
+{
+    return w->o->smooth && w->o->inputs && !qr_quantize_unsmoothable(w->c);
+}
+
 static int smooth_all(struct writer *w)
 {
-    const bool can = w->o->smooth && w->o->inputs && !qr_quantize_unsmoothable(w->c);
+    const bool can = smooths(w);
     int rc = 0;
     for (int32_t layer = 0; can && layer < w->c->n_layers; layer++)
         for (int32_t f = 0; rc == 0 && f < FOLDS; f++) {
@@ -217,11 +212,11 @@ static int smooth_all(struct writer *w)
 
 /* ---- the list of tensors ---- */
 
-static char *name_of(const struct qr_stored_tensor *t, const char *suffix)
+static char *name_of(const char *matrix, const char *suffix)
 {
-    const size_t len = strlen(t->name), n = suffix ? len - strlen(".weight") : len;
+    const size_t len = strlen(matrix), n = suffix ? len - strlen(".weight") : len;
     char *name = qr_alloc(n + (suffix ? strlen(suffix) : 0) + 1, 1);
-    memcpy(name, t->name, n);
+    memcpy(name, matrix, n);
     memcpy(name + n, suffix ? suffix : "", (suffix ? strlen(suffix) : 0) + 1);
     return name;
 }
@@ -235,59 +230,82 @@ static struct qr_st_entry *add(struct writer *w, const struct item *item, const 
     }
     w->item[w->n] = *item;
     struct qr_st_entry *e = &w->entry[w->n++];
-    *e = (struct qr_st_entry){.name = name_of(item->t, suffix), .dtype = item->t->type->dtype, .n_dims = 2};
+    *e = (struct qr_st_entry){.name = name_of(item->name, suffix), .dtype = item->m.t->type->dtype, .n_dims = 2};
     return e;
+}
+
+/* Eight of four bits in a word. */
+static int64_t words(int64_t n)
+{
+    return (n + 7) / 8;
 }
 
 static void add_matrix(struct writer *w, struct item item)
 {
-    const int64_t n_out = item.t->shape[0], n_in = item.t->shape[1];
-    const bool packed = w->o->type == QR_ROUNDING_INT4;
+    const int64_t n_out = qr_round_matrix_outputs(&item.m), n_in = qr_round_matrix_inputs(&item.m), n_groups = n_in / group_of(w->o, n_in);
+    const bool packed = qr_rounding_is_int4(w->o->type);
     item.part = CODES;
     struct qr_st_entry *e = add(w, &item, packed ? ".weight_packed" : ".weight");
     e->dtype = packed ? QR_I32 : QR_I8;
     e->type = w->o->type == QR_ROUNDING_FP8 ? "F8_E4M3" : NULL;
     e->type_bytes = 1;
     e->shape[0] = n_out;
-    e->shape[1] = packed ? n_in / 8 : n_in;
+    e->shape[1] = packed ? words(n_in) : n_in;
+    if (w->o->type == QR_ROUNDING_INT4Z) {
+        item.part = ZEROS;
+        e = add(w, &item, ".weight_zero_point");
+        e->dtype = QR_I32;
+        e->shape[0] = words(n_out);
+        e->shape[1] = n_groups;
+    }
     item.part = SCALES;
     e = add(w, &item, ".weight_scale");
     e->dtype = QR_BF16;
     e->shape[0] = n_out;
-    e->shape[1] = n_in / group_of(w->o, n_in);
+    e->shape[1] = n_groups;
     w->report->n_matrices++;
-    w->report->n_calibrated += item.importance != NULL;
+    w->report->n_calibrated += item.m.importance != NULL;
 }
 
-static void add_copy(struct writer *w, const struct item *item)
+static void add_copy(struct writer *w, const struct item *item, const struct qr_weight_row *row)
 {
+    const struct qr_stored_tensor *t = item->m.t;
     struct qr_st_entry *e = add(w, item, NULL);
-    e->n_dims = item->t->n_dims;
-    e->shape[0] = item->t->shape[0];
-    e->shape[1] = item->t->n_dims == 2 ? item->t->shape[1] : 0;
-    if (item->factor && e->dtype == QR_F16) /* what is divided may leave its range */
+    e->n_dims = t->n_dims;
+    e->shape[0] = t->shape[0];
+    e->shape[1] = t->n_dims == 2 ? t->shape[1] : 0;
+    if (t->type->blocks) /* they would have to be quantized once more to stay as short */
+        e->dtype = QR_BF16;
+    else if (item->m.factor && e->dtype == QR_F16) /* what is divided may leave its range */
         e->dtype = QR_F32;
+    if (t->n_dims == 2) {
+        w->report->n_kept[row->kind == QR_KIND_TABLE || row->kind == QR_KIND_ROWS ? QR_KEPT_EMBEDDING : row->per_layer ? QR_KEPT_ROUTER : QR_KEPT_HEAD]++;
+        w->report->kept_bytes += qr_st_entry_bytes(e);
+    }
 }
 
 static void add_all(struct writer *w)
 {
-    char name[QR_WEIGHT_NAME_MAX];
     for (struct qr_weight_walk k = qr_weight_walk_begin(w->c); qr_weight_walk_next(&k);) {
-        struct item item = {.t = qr_weights_find(&k, w->st, name)};
+        struct item item = {.m = {.st = w->st}};
+        const struct qr_stored_tensor *t = item.m.t = qr_weights_find(&k, w->st, item.name);
         if (k.row->when == QR_WHEN_TIED)
             continue;
+        if (!w->o->rename)
+            snprintf(item.name, sizeof item.name, "%s", t->name);
         for (int32_t f = 0; k.layer >= 0 && f < FOLDS; f++)
             if (k.row->at == (is_rounded(k.row) ? folds[f].matrix : folds[f].norm))
-                item.factor = w->factor[k.layer * FOLDS + f];
+                item.m.factor = w->factor[k.layer * FOLDS + f];
         if (is_rounded(k.row) && w->o->inputs)
-            item.importance = w->o->inputs(w->o->user, k.layer, k.row->at);
+            item.m.importance = w->o->inputs(w->o->user, k.layer, k.row->at);
+        item.m.turned = qr_weight_row_turned(k.row, w->c);
         if (is_rounded(k.row))
             add_matrix(w, item);
         else
-            add_copy(w, &item);
+            add_copy(w, &item, k.row);
     }
     /* Sixteen bytes each: behind the others, which stay at multiples of what they were. */
-    for (int32_t i = 0, n = w->n; w->o->type == QR_ROUNDING_INT4 && i < n; i++) {
+    for (int32_t i = 0, n = w->n; qr_rounding_is_int4(w->o->type) && i < n; i++) {
         struct item item = w->item[i];
         if (item.part != CODES)
             continue;
@@ -303,70 +321,116 @@ static void add_all(struct writer *w)
 /* ---- writing ---- */
 
 /* Importance of inputs is that of what they become: x / s. */
-static const float *scaled_importance(const struct item *item, float *out, int64_t n)
+static const float *scaled_importance(const struct qr_round_matrix *m, float *out, int64_t n)
 {
-    if (!item->importance || !item->factor)
-        return item->importance;
+    if (!m->importance || !m->factor)
+        return m->importance;
     for (int64_t i = 0; i < n; i++)
-        out[i] = item->importance[i] / (item->factor[i] * item->factor[i]);
+        out[i] = m->importance[i] / (m->factor[i] * m->factor[i]);
     return out;
 }
 
-static int put_row(struct writer *w, const struct item *item, float *row, int64_t o, const float *importance)
+/* Four bits each, in place; eight of a word from the low bits up, and words low bytes first. The last word of a row may have room left. */
+static size_t pack_row(uint8_t *out, const int8_t *code, int64_t n)
 {
-    const int64_t n_in = item->t->shape[1], group = group_of(w->o, n_in);
-    for (int64_t i = 0; item->factor && i < n_in; i++)
-        row[i] *= item->factor[i];
-    if (!qr_round_row(w->code, w->scale + o * (n_in / group), row, importance, n_in, group, w->o->type, true))
-        return qr_err_set(w->err, QR_E_DAMAGED, "tensor %s has a number in row %lld that is not finite", item->t->name, (long long)o);
-    if (w->o->type != QR_ROUNDING_INT4)
-        return qr_st_out_put(&w->out, w->code, (size_t)n_in, w->err);
-    uint8_t *packed = (uint8_t *)w->code;
-    for (int64_t i = 0; i < n_in; i += 2) /* eight of a word from the low bits up, and words low bytes first */
-        packed[i / 2] = (uint8_t)((w->code[i] + 8) | (w->code[i + 1] + 8) << 4);
-    return qr_st_out_put(&w->out, packed, (size_t)(n_in / 2), w->err);
+    for (int64_t i = 0; i < n; i += 2)
+        out[i / 2] = (uint8_t)((code[i] + 8) | (i + 1 < n ? code[i + 1] + 8 : 0) << 4);
+    for (int64_t i = (n + 1) / 2; i < 4 * words(n); i++)
+        out[i] = 0;
+    return (size_t)(4 * words(n));
 }
 
-/* Scales are kept until the next entry, which is theirs. */
+static int put_rows(struct writer *w, int64_t n, int64_t n_in)
+{
+    size_t len = 0;
+    if (!qr_rounding_is_int4(w->o->type))
+        return qr_st_out_put(&w->out, w->rows.codes, (size_t)(n * n_in), w->err);
+    for (int64_t r = 0; r < n; r++)
+        len += pack_row(w->rows.codes + len, (const int8_t *)w->rows.codes + r * n_in, n_in);
+    return qr_st_out_put(&w->out, w->rows.codes, len, w->err);
+}
+
+/* Scales and zeros are kept until the next entries, which are theirs. */
 static int put_codes(struct writer *w, const struct item *item)
 {
-    const int64_t n_out = item->t->shape[0], n_in = item->t->shape[1];
-    const float *importance = scaled_importance(item, w->scaled, n_in);
-    int rc = stopped(w);
-    for (int64_t first = 0; rc == 0 && first < n_out; first += ROWS) {
-        const int64_t n = n_out - first < ROWS ? n_out - first : ROWS;
-        qr_tensor_files_decode(w->st, item->t, w->rows, first, n);
-        for (int64_t r = 0; rc == 0 && r < n; r++)
-            rc = put_row(w, item, w->rows + r * n_in, first + r, importance);
+    const int64_t n_out = qr_round_matrix_outputs(&item->m), n_in = qr_round_matrix_inputs(&item->m);
+    struct qr_round_matrix m = item->m;
+    m.importance = scaled_importance(&item->m, w->scaled, n_in);
+    int rc = 0;
+    for (int64_t first = 0; rc == 0 && first < n_out; first += w->rows.piece) {
+        const int64_t n = n_out - first < w->rows.piece ? n_out - first : w->rows.piece, bad = qr_round_rows_piece(&w->rows, &m, first, n);
+        if (bad >= 0)
+            return qr_err_set(w->err, QR_E_DAMAGED, "tensor %s has a number in row %lld that is not finite", item->name, (long long)bad);
+        rc = put_rows(w, n, n_in);
+        rc = rc ? rc : stopped(w);
     }
-    qr_tensor_files_drop(w->st, item->t);
+    qr_tensor_files_drop(w->st, item->m.t);
+    tell(w, item->m.t);
     return rc;
 }
 
-/* Exact: factors are powers of two. */
-static int put_norm(struct writer *w, const struct item *item, enum qr_dtype type)
+/* Eight outputs of a group in a word. */
+static int put_zeros(struct writer *w, const struct item *item)
 {
+    const int64_t n_out = qr_round_matrix_outputs(&item->m), n_groups = qr_round_matrix_inputs(&item->m) / w->o->group;
     int rc = 0;
-    qr_tensor_files_decode(w->st, item->t, w->scaled, 0, item->t->shape[0]);
-    for (int64_t i = 0; rc == 0 && i < item->t->shape[0]; i++) {
-        const float x = w->scaled[i] / item->factor[i];
-        const uint16_t half = qr_f32_to_bf16(x);
-        rc = qr_st_out_put(&w->out, type == QR_F32 ? (const void *)&x : &half, qr_dtype_bytes(type), w->err);
+    uint32_t *row = qr_alloc((size_t)n_groups, sizeof *row);
+    for (int64_t first = 0; rc == 0 && first < n_out; first += 8) {
+        memset(row, 0, (size_t)n_groups * sizeof *row);
+        for (int64_t o = first; o < n_out && o < first + 8; o++)
+            for (int64_t g = 0; g < n_groups; g++)
+                row[g] |= (uint32_t)(w->rows.zero[o * n_groups + g] + 8) << 4 * (o - first);
+        rc = qr_st_out_put(&w->out, row, (size_t)n_groups * sizeof *row, w->err);
     }
+    qr_free(row);
+    return rc;
+}
+
+/* n numbers as the type of the entry, f32 or bf16. x is overwritten. */
+static int put_numbers(struct writer *w, float *x, int64_t n, enum qr_dtype type)
+{
+    uint8_t *half = (uint8_t *)x;
+    for (int64_t i = 0; type != QR_F32 && i < n; i++) {
+        const uint16_t h = qr_f32_to_bf16(x[i]);
+        memcpy(half + 2 * i, &h, sizeof h);
+    }
+    return qr_st_out_put(&w->out, x, (size_t)n * qr_dtype_bytes(type), w->err);
+}
+
+/* What is smoothed is exact: factors are powers of two. */
+static int put_copy(struct writer *w, const struct item *item, enum qr_dtype type)
+{
+    const struct qr_stored_tensor *t = item->m.t;
+    if (!item->m.factor && qr_stored_is_plain(t))
+        return qr_st_out_put(&w->out, qr_tensor_files_data(w->st, t), t->n_bytes, w->err);
+    const int64_t n_cols = t->n_dims == 2 ? t->shape[1] : 1;
+    QR_ASSERT(!item->m.factor || t->n_dims == 1);
+    float *x = qr_alloc((size_t)(COPY_ROWS * n_cols), sizeof *x);
+    int rc = 0;
+    for (int64_t first = 0; rc == 0 && first < t->shape[0]; first += COPY_ROWS) {
+        const int64_t n = t->shape[0] - first < COPY_ROWS ? t->shape[0] - first : COPY_ROWS;
+        qr_tensor_files_decode(w->st, t, x, first, n);
+        for (int64_t i = 0; item->m.factor && i < n; i++)
+            x[i] /= item->m.factor[first + i];
+        rc = put_numbers(w, x, n * n_cols, type);
+        rc = rc ? rc : stopped(w);
+    }
+    qr_free(x);
     return rc;
 }
 
 static int put_item(struct writer *w, int32_t i)
 {
     const struct item *item = &w->item[i];
-    const struct qr_stored_tensor *t = item->t;
-    if (item->part == CODES)
-        return put_codes(w, item);
-    if (item->part == SCALES)
-        return qr_st_out_put(&w->out, w->scale, (size_t)qr_st_entry_bytes(&w->entry[i]), w->err);
-    if (item->part == SHAPE)
-        return qr_st_out_put(&w->out, t->shape, 2 * sizeof t->shape[0], w->err);
-    return item->factor ? put_norm(w, item, w->entry[i].dtype) : qr_st_out_put(&w->out, qr_tensor_files_data(w->st, t), t->n_bytes, w->err);
+    const int64_t shape[2] = {item->part == SHAPE ? qr_round_matrix_outputs(&item->m) : 0, item->part == SHAPE ? qr_round_matrix_inputs(&item->m) : 0};
+    switch (item->part) {
+    case CODES: return put_codes(w, item);
+    case SCALES: return qr_st_out_put(&w->out, w->rows.scale, (size_t)qr_st_entry_bytes(&w->entry[i]), w->err);
+    case ZEROS: return put_zeros(w, item);
+    case SHAPE: return qr_st_out_put(&w->out, shape, sizeof shape, w->err);
+    case COPY: break;
+    }
+    return put_copy(w, item, w->entry[i].dtype);
 }
 
 static int put_all(struct writer *w, const char *path)
@@ -387,18 +451,21 @@ static int put_all(struct writer *w, const char *path)
 
 static void take_memory(struct writer *w)
 {
-    int64_t in_max = w->c->n_embd, scales_max = 0;
+    int64_t in_max = w->c->n_embd, out_max = 1, groups_max = 1;
     for (struct qr_weight_walk k = qr_weight_walk_begin(w->c); qr_weight_walk_next(&k);) {
-        const int64_t n_in = is_rounded(k.row) ? qr_dim_value(w->c, k.row->n_in) : 0;
+        const int64_t n_in = qr_dim_value(w->c, k.row->n_in), n_out = qr_dim_value(w->c, k.row->n_out);
+        const bool folded = k.row->at == folds[0].matrix || k.row->at == folds[1].matrix;
+        if (!is_rounded(k.row))
+            continue;
+        const int64_t n = n_out * (n_in / group_of(w->o, n_in));
         in_max = n_in > in_max ? n_in : in_max;
-        const int64_t n = n_in ? qr_dim_value(w->c, k.row->n_out) * (n_in / group_of(w->o, n_in)) : 0;
-        scales_max = n > scales_max ? n : scales_max;
+        out_max = n_out > out_max ? n_out : out_max;
+        groups_max = n > groups_max ? n : groups_max;
+        w->total += (uint64_t)(n_in * n_out) * (smooths(w) && folded ? 6 : 1); /* looked at, rounded four ways, written */
     }
     w->factor = qr_alloc((size_t)w->c->n_layers * FOLDS, sizeof *w->factor);
-    w->rows = qr_alloc((size_t)(ROWS * in_max), sizeof *w->rows);
     w->scaled = qr_alloc((size_t)in_max, sizeof *w->scaled);
-    w->code = qr_alloc((size_t)in_max, sizeof *w->code);
-    w->scale = qr_alloc((size_t)(scales_max + in_max), sizeof *w->scale);
+    qr_round_rows_init(&w->rows, w->o->be, w->o->type, qr_rounding_is_int4(w->o->type) ? w->o->group : 0, in_max, out_max, groups_max);
 }
 
 static void give_memory(struct writer *w)
@@ -410,17 +477,15 @@ static void give_memory(struct writer *w)
     qr_free(w->entry);
     qr_free(w->item);
     qr_free(w->factor);
-    qr_free(w->rows);
     qr_free(w->scaled);
-    qr_free(w->code);
-    qr_free(w->scale);
+    qr_round_rows_release(&w->rows);
 }
 
 int qr_quantize_write(const char *path, const struct qr_tensor_files *st, const struct qr_model_config *c, const struct qr_quantize_options *o,
                       struct qr_quantize_report *report, struct qr_err *err)
 {
     QR_ASSERT(path != NULL && st != NULL && c != NULL && o != NULL && report != NULL);
-    QR_ASSERT(c->quant.method == QR_QUANT_NONE && !c->turned);
+    QR_ASSERT(c->quant.method == QR_QUANT_NONE && o->be != NULL);
     struct writer w = {.st = st, .c = c, .o = o, .report = report, .err = err};
     const char *first;
     *report = (struct qr_quantize_report){0};

@@ -2,12 +2,12 @@
  *
  * Matrices of layers are rounded (rounding.h), but those that decide between experts; the head, embeddings and vectors are copied. What is known of a matrix'
  * inputs, from text, is used twice:
- *     int4        numbers that meet large inputs count more when a group's scale is chosen
+ *     int4        numbers that meet large inputs count more when a group's scale, and its zero where it has one, is chosen
  *     smoothing   where an RMSNorm feeds matrices (q, k, v; gate and up), its output j is divided by s_j and columns j are multiplied by it, so that
  *                 columns that meet large inputs are rounded more finely: s_j = x_j^a / w_j^(1 - a), x_j the root of the mean square of the input, w_j the
  *                 column's largest number, as a power of two: what the unrounded model computes stays the same, bit for bit but for overflow and numbers
  *                 below the normal ones. a is the one of none, 0.25, 0.5, 0.75 with the least sum of x_j^2 (w - rounded)^2, none unless that is a percent less.
- * Rows are streamed: in f32 there are 16 of them at a time. One owning thread.
+ * Rows are streamed through all threads: in f32 there are 16 of them for each at a time. One owning thread, the backend's worker 0.
  * Sources: Xiao et al. 2022 (arXiv:2211.10438), Lin et al. 2023 (arXiv:2306.00978).
  */
 #ifndef QR_LOADER_QUANTIZE_H
@@ -17,6 +17,7 @@
 #include <stddef.h>
 
 #include "base/buf.h"
+#include "kernels/backend.h"
 #include "loader/model_config.h"
 #include "loader/rounding.h"
 #include "loader/tensor_files.h"
@@ -24,17 +25,26 @@
 struct qr_quantize_options {
     enum qr_rounding type;
     int64_t group;                    /* of int4; it divides every matrix' inputs (qr_quantize_group) */
+    struct qr_backend *be;            /* borrowed: whose threads round */
     bool smooth;
+    bool rename;                      /* tensors get the names that Hugging Face's files have (of a GGUF file), else those that they have */
     /* Mean squares [n_in] of the inputs of a layer's matrix, named by its place in struct qr_layer_weights; NULL: nothing is known. NULL: of none. */
     const float *(*inputs)(void *user, int32_t layer, size_t at);
     void *user;
     const _Atomic int *stop;          /* not 0: give up; or NULL */
+    void (*progress)(void *user, uint64_t done, uint64_t total); /* of numbers to go through, after each matrix; NULL: nobody looks */
+    void *progress_user;              /* borrowed */
 };
+
+/* Matrices that stay as they are. */
+enum qr_kept { QR_KEPT_EMBEDDING, QR_KEPT_HEAD, QR_KEPT_ROUTER, QR_KEPT_COUNT };
 
 struct qr_quantize_report {
     int32_t n_matrices, n_calibrated;      /* rounded; of these, with known inputs */
     int32_t n_smoothed, n_smoothable;      /* norms */
     int32_t n_left_out;                    /* tensors of the files that nothing uses */
+    int32_t n_kept[QR_KEPT_COUNT];
+    uint64_t kept_bytes;
     uint64_t bytes;                        /* of the file */
 };
 
@@ -44,8 +54,9 @@ int qr_quantize_group(int64_t *out, const struct qr_model_config *c, int64_t ask
 /* Whether an RMSNorm's weights can take up what smoothing divides by; else the reason. */
 const char *qr_quantize_unsmoothable(const struct qr_model_config *c);
 
-/* What cannot be quantized, by name: what is quantized already, matrices that are stored turned. */
-int qr_quantize_admits(const struct qr_model_config *c, struct qr_err *err);
+/* What cannot be quantized, by name: what is quantized already; of a GGUF file (st not NULL), matrices of fewer than 8 bits, and families whose weights its
+ * converter changed. */
+int qr_quantize_admits(const struct qr_model_config *c, const struct qr_tensor_files *gguf, struct qr_err *err);
 
 /* Writes the file. Requires qr_quantize_admits. Errors: those of qr_weights_check; QR_E_CLOSED: stopped; QR_E_DAMAGED: numbers that are not finite. What is
  * written when it fails is left to the caller to remove. */

@@ -25,15 +25,16 @@ static void put_ignored(struct qr_buf *out, const struct qr_model_config *c)
 
 static void put_scheme(struct qr_buf *out, const struct qr_model_config *c, const struct qr_quantize_options *o)
 {
-    static const char *const format[] = {[QR_ROUNDING_INT8] = "int-quantized", [QR_ROUNDING_INT4] = "pack-quantized", [QR_ROUNDING_FP8] = "float-quantized"};
-    const bool four = o->type == QR_ROUNDING_INT4;
+    static const char *const format[] = {[QR_ROUNDING_INT8] = "int-quantized", [QR_ROUNDING_INT4] = "pack-quantized", [QR_ROUNDING_FP8] = "float-quantized",
+                                         [QR_ROUNDING_INT4Z] = "pack-quantized"};
+    const bool four = qr_rounding_is_int4(o->type);
     const char *type = o->type == QR_ROUNDING_FP8 ? "float" : "int";
     qr_buf_printf(out, "  \"quantization_config\": {\n    \"quant_method\": \"compressed-tensors\",\n    \"format\": \"%s\",\n"
                   "    \"quantization_status\": \"compressed\",\n    \"ignore\": ", format[o->type]);
     put_ignored(out, c);
     qr_buf_printf(out, ",\n    \"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], \"format\": \"%s\",\n      \"weights\": {\"num_bits\": %d, "
-                  "\"type\": \"%s\", \"symmetric\": true, \"dynamic\": false, \"strategy\": \"%s\"",
-                  format[o->type], four ? 4 : 8, type, four ? "group" : "channel");
+                  "\"type\": \"%s\", \"symmetric\": %s, \"dynamic\": false, \"strategy\": \"%s\"",
+                  format[o->type], four ? 4 : 8, type, o->type == QR_ROUNDING_INT4Z ? "false" : "true", four ? "group" : "channel");
     if (four)
         qr_buf_printf(out, ", \"group_size\": %lld", (long long)o->group);
     qr_buf_put_str(out, "},\n      \"input_activations\": ");

@@ -26,60 +26,112 @@ static inline float whole(float x)
     return x + 0x1.8p23f - 0x1.8p23f;
 }
 
-/* w finite, scale that of its group: the quotient is finite. */
-static inline int8_t round_number(float w, float scale, enum qr_rounding type)
+#define LANES 4 /* sums that are taken side by side, in whatever registers there are */
+
+struct way {
+    enum qr_rounding type;
+    float scale;
+    int32_t zero;
+};
+
+/* The code of a number as a whole number. w finite, scale that of its group: the quotient is finite. */
+static inline float round_integer(float w, float scale, float zero, float low, float high)
 {
-    const float x = w / scale, low = type == QR_ROUNDING_INT8 ? -127 : -8, high = type == QR_ROUNDING_INT8 ? 127 : 7;
-    if (type == QR_ROUNDING_FP8)
-        return (int8_t)qr_f32_to_e4m3(x);
-    return (int8_t)whole(x < low ? low : x > high ? high : x);
+    const float x = w / scale + zero;
+    return whole(x < low ? low : x > high ? high : x);
 }
 
-/* Returns the weighted error. */
-static double round_group(int8_t *code, const float *w, const float *importance, int64_t n, float scale, enum qr_rounding type)
+static void round_all(int8_t *code, const float *w, int64_t n, const struct way *k)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        code[i] = round_number(w[i], scale, type);
-        const double off = (double)w[i] - (double)scale * (double)qr_rounded_value(code[i], type);
-        sum += (importance ? (double)importance[i] : 1) * off * off;
+    const float scale = k->scale, zero = (float)k->zero, low = k->type == QR_ROUNDING_INT8 ? -127 : -8, high = k->type == QR_ROUNDING_INT8 ? 127 : 7;
+    for (int64_t i = 0; k->type == QR_ROUNDING_FP8 && i < n; i++)
+        code[i] = (int8_t)qr_f32_to_e4m3(w[i] / scale);
+    for (int64_t i = 0; k->type != QR_ROUNDING_FP8 && i < n; i++)
+        code[i] = (int8_t)round_integer(w[i], scale, zero, low, high);
+}
+
+/* The weighted error of four bits. A group has a multiple of LANES numbers, or what is left of them is added to the first sum. */
+static double error_of(const float *w, const float *importance, int64_t n, const struct way *k)
+{
+    const float scale = k->scale, zero = (float)k->zero;
+    double sum[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        double off[LANES];
+        for (int l = 0; l < LANES; l++)
+            off[l] = (double)w[i + l] - (double)scale * (double)(round_integer(w[i + l], scale, zero, -8, 7) - zero);
+        for (int l = 0; l < LANES; l++)
+            sum[l] += (importance ? (double)importance[i + l] : 1) * off[l] * off[l];
     }
-    return sum;
+    for (; i < n; i++) {
+        const double off = (double)w[i] - (double)scale * (double)(round_integer(w[i], scale, zero, -8, 7) - zero);
+        sum[0] += (importance ? (double)importance[i] : 1) * off * off;
+    }
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/* That with which so many twentieths of `largest` are the largest code. */
-static uint16_t scale_of(float largest, enum qr_rounding type, int32_t twentieths)
+/* That with which so many twentieths of `range` are `codes` steps; numbers as small as 2^-120 are nothing: zeros. */
+static uint16_t scale_of(float range, float codes, int32_t twentieths)
 {
-    static const float top[] = {[QR_ROUNDING_INT8] = 127, [QR_ROUNDING_INT4] = 7, [QR_ROUNDING_FP8] = QR_E4M3_MAX};
-    const float scale = largest / top[type] * (float)twentieths / 20;
-    return bf16_above(scale < 0x1p-120f ? 1 : scale); /* numbers as small as that are nothing: zeros */
+    const float scale = range / codes * (float)twentieths / 20;
+    return bf16_above(scale < 0x1p-120f ? 1 : scale);
 }
 
-bool qr_round_row(int8_t *code, uint16_t *scale, const float *w, const float *importance, int64_t n, int64_t group, enum qr_rounding type, bool clip)
+/* The least and the largest number, and 0. False: one is not finite, or too large. */
+static bool find_range(float *least, float *most, const float *w, int64_t n)
 {
-    QR_ASSERT(code != NULL && scale != NULL && w != NULL);
-    QR_ASSERT(group > 0 && n % group == 0);
+    float finite = 0;
+    *least = *most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        *least = fminf(*least, w[i]);
+        *most = fmaxf(*most, w[i]);
+        finite += w[i] * 0; /* NaN stays, infinities become it */
+    }
+    return finite == 0 && fmaxf(*most, -*least) <= 0x1p120f;
+}
+
+/* The code of 0 where so many twentieths of the range are 15 steps of `scale`. */
+static int32_t zero_of(float least, float scale, int32_t twentieths)
+{
+    const float x = -8 - least * (float)twentieths / 20 / scale;
+    return (int32_t)whole(x < -8 ? -8 : x > 7 ? 7 : x);
+}
+
+/* Of a group whose numbers are from least to most: of the whole range, or of the best share of it. */
+static struct way best_way(const float *w, const float *importance, int64_t n, float least, float most, enum qr_rounding type, bool clip)
+{
+    static const float top[] = {[QR_ROUNDING_INT8] = 127, [QR_ROUNDING_INT4] = 7, [QR_ROUNDING_FP8] = QR_E4M3_MAX, [QR_ROUNDING_INT4Z] = 7};
+    const bool zeros = type == QR_ROUNDING_INT4Z;
+    const int32_t last = qr_rounding_is_int4(type) && clip ? 12 : 20;
+    struct way best = {.type = type, .scale = qr_bf16_to_f32(scale_of(fmaxf(most, -least), top[type], 20))};
+    if (last == 20 && !zeros)
+        return best;
+    double error = error_of(w, importance, n, &best);
+    for (int32_t skew = 0; skew <= zeros; skew++)
+        for (int32_t share = skew ? 20 : 19; share >= last; share--) {
+            const uint16_t scale = skew ? scale_of(most - least, 15, share) : scale_of(fmaxf(most, -least), top[type], share);
+            struct way way = {.type = type, .scale = qr_bf16_to_f32(scale)};
+            way.zero = skew ? zero_of(least, way.scale, share) : 0;
+            const double e = error_of(w, importance, n, &way);
+            best = e < error ? way : best;
+            error = e < error ? e : error;
+        }
+    return best;
+}
+
+bool qr_round_row(const struct qr_rounded *out, const float *w, const float *importance, int64_t n, int64_t group, enum qr_rounding type, bool clip)
+{
+    QR_ASSERT(out != NULL && out->code != NULL && out->scale != NULL && w != NULL);
+    QR_ASSERT(group > 0 && n % group == 0 && (type != QR_ROUNDING_INT4Z || out->zero != NULL));
     for (int64_t at = 0; at < n; at += group) {
-        float largest = 0, finite = 0;
-        for (int64_t i = 0; i < group; i++) {
-            largest = fmaxf(largest, fabsf(w[at + i]));
-            finite += w[at + i] * 0; /* NaN stays, infinities become it */
-        }
-        if (!(finite == 0) || largest > 0x1p120f)
+        float least, most;
+        if (!find_range(&least, &most, w + at, group))
             return false;
-        const float *weight = importance ? importance + at : NULL;
-        uint16_t *best = &scale[at / group];
-        *best = scale_of(largest, type, 20);
-        double least = round_group(code + at, w + at, weight, group, qr_bf16_to_f32(*best), type);
-        if (type != QR_ROUNDING_INT4 || !clip)
-            continue;
-        for (int32_t share = 19; share >= 12; share--) {
-            const uint16_t other = scale_of(largest, type, share);
-            const double error = round_group(code + at, w + at, weight, group, qr_bf16_to_f32(other), type);
-            *best = error < least ? other : *best;
-            least = error < least ? error : least;
-        }
-        round_group(code + at, w + at, weight, group, qr_bf16_to_f32(*best), type);
+        const struct way best = best_way(w + at, importance ? importance + at : NULL, group, least, most, type, clip);
+        round_all(out->code + at, w + at, group, &best);
+        out->scale[at / group] = qr_f32_to_bf16(best.scale);
+        if (type == QR_ROUNDING_INT4Z)
+            out->zero[at / group] = (int8_t)best.zero;
     }
     return true;
 }

@@ -68,15 +68,14 @@ static bool next_piece(struct qr_weight_walk *piece, int32_t *i, const struct qr
 }
 
 /* The coded type that keeps a matrix, all pieces of it, as the file has them. False: one is stored as numbers, no type keeps all, a rank's columns begin
- * or end in the middle of a group, or it is turned. */
+ * or end in the middle of a group. */
 static bool one_code(struct qr_stored_code *out, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k)
 {
     char name[QR_WEIGHT_NAME_MAX];
     struct qr_weight_walk piece;
     struct qr_span cols[QR_SHARE_SPANS_MAX];
     int32_t n = 0;
-    const bool never = qr_weight_row_turned(k->row, k->c);
-    for (int32_t i = never ? k->n_rows : 0; next_piece(&piece, &i, k); n++) {
+    for (int32_t i = 0; next_piece(&piece, &i, k); n++) {
         struct qr_stored_code code, before = *out;
         if (!qr_stored_code(&code, qr_weights_find(&piece, st, name)) || !(n == 0 || qr_stored_code_join(out, &before, &code)))
             return false;
@@ -486,7 +485,7 @@ static void fill_one(struct qr_weights *w, const struct qr_weight_walk *k, const
         if (k->row->kind != QR_KIND_MATRIX && k->row->kind != QR_KIND_TABLE)
             fill_vector(be, (float *)dst->t.data + first, w->files, t, &rows[i], &change);
         else
-            pack_matrix(w, be, &one, first, t, &(struct cut){rows[i], cols[0], qr_weight_row_turned(k->row, k->c)});
+            pack_matrix(w, be, &one, first, t, &(struct cut){rows[i], cols[0], qr_weight_row_turned(k->row, k->c) && !t->quantized});
 }
 
 /* packed: the region is, already. */

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 
-from lib import QUIRE, ROOT, environment, main, run, run_lines
+from lib import DATA, QUIRE, ROOT, STORIES, environment, main, need_data, run, run_lines
 from test_quantized_files import read_tensors, write_tensors
 
 MODEL = os.path.join(ROOT, 'models', 'quire-tiny')
@@ -45,11 +45,13 @@ def test_a_quantized_model_is_checked_served_and_as_good_as_its_report_says():
         make_text(f'{d}/text', 50)
         with open(f'{d}/text', encoding='utf-8') as f:
             ids = run_lines('tokenize', '--model', MODEL, lines=[{'text': f.read(), 'add_special_tokens': False}])[0]['ids']
-        for kind, share in (('int8', 0.57), ('int4', 0.36), ('fp8', 0.57)):
-            rc, out, err = run('quantize', MODEL, f'{d}/{kind}', '--type', kind, '--text', f'{d}/text', '--json')
+        for kind, share, more in (('int8', 0.57, []), ('int4', 0.37, ['--asymmetric']), ('fp8', 0.57, [])):
+            rc, out, err = run('quantize', MODEL, f'{d}/{kind}', '--type', kind, '--text', f'{d}/text', '--json', *more)
             assert rc == 0 and not err, err
             r = json.loads(out)
             t = r['text']
+            assert r['type'] == kind and r['asymmetric'] == bool(more) and r['seconds'] > 0, r
+            assert r['kept'] == {'embeddings': 1, 'heads': 0, 'routers': 0, 'bytes': 1536 * 256 * 2}, r
             assert r['matrices'] == r['calibrated'] == 35 and r['norms'] == 10 and r['not_smoothed'] is None, r
             assert r['bytes_before'] == before and r['bytes_after'] == os.path.getsize(f'{d}/{kind}/model.safetensors') < share * before, r
             assert sorted(r['files']) == sorted(os.listdir(f'{d}/{kind}')) and 'tokenizer.json' in r['files'], r
@@ -83,6 +85,42 @@ def test_what_is_written_is_within_half_a_step_and_the_rest_is_what_it_was():
         with open(f'{d}/m/config.json', encoding='utf-8') as f, open(f'{MODEL}/config.json', encoding='utf-8') as g:
             c, was = json.load(f), json.load(g)
         assert c.pop('quantization_config')['ignore'] == ['lm_head'] and c == was
+
+
+def test_what_else_a_model_needs_is_copied_and_nothing_that_could_be_run():
+    with tempfile.TemporaryDirectory() as d:
+        shutil.copytree(MODEL, f'{d}/in')
+        copied = {'generation_config.json': '{}', 'chat_template.jinja': 'x', 'added_tokens.json': '{}', 'config_sentence_transformers.json': '{}',
+                  '1_Pooling/config.json': '{"pooling_mode_mean_tokens": true}', 'LICENSE': 'terms',
+                  'modules.json': json.dumps([{'path': p, 'type': f'sentence_transformers.models.{t}'}
+                                              for p, t in (('', 'Transformer'), ('1_Pooling', 'Pooling'), ('2_Normalize', 'Normalize'))])}
+        os.mkdir(f'{d}/in/1_Pooling')
+        for name, text in [*copied.items(), ('modeling_x.py', 'x'), ('pytorch_model.bin', 'x'), ('1_Pooling/x.py', 'x')]:
+            with open(f'{d}/in/{name}', 'w', encoding='utf-8') as f:
+                f.write(text)
+        for more in ([], ['--replace']):
+            rc, out, err = run('quantize', f'{d}/in', f'{d}/m', *more)
+            assert rc == 0 and not err and sorted(os.listdir(d)) == ['in', 'm'], (out, err, os.listdir(d))
+        found = {os.path.relpath(os.path.join(at, n), f'{d}/m') for at, _, names in os.walk(f'{d}/m') for n in names}
+        assert found == set(copied) | {'config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json'}, found
+        assert all(n in out.split('\n')[0] for n in found), out
+        for name, text in copied.items():
+            with open(f'{d}/m/{name}', encoding='utf-8') as f:
+                assert f.read() == text, name
+
+
+def test_a_gguf_file_becomes_the_directory_that_its_original_becomes():
+    need_data()
+    with tempfile.TemporaryDirectory() as d:
+        for name, model in (('a', STORIES), ('b', os.path.join(DATA, 'models', 'gguf', 'stories260K-f32.gguf'))):
+            rc, out, err = run('quantize', model, f'{d}/{name}')
+            assert rc == 0 and not err, err
+        a, b = (read_tensors(f'{d}/{name}/model.safetensors') for name in 'ab')
+        assert a == b
+        ids = [run_lines('tokenize', '--model', f'{d}/{name}', lines=[{'text': 'Once upon a time, Lily\u2019s cat'}])[0]['ids'] for name in 'ab']
+        assert ids[0] == ids[1]
+        said = [run_lines('score', '--model', f'{d}/{name}', lines=[{'ids': ids[0]}]) for name in 'ab']
+        assert said[0] == said[1]
 
 
 def test_smoothing_takes_back_outliers_that_cost_a_rounded_model_its_precision():
@@ -119,7 +157,8 @@ def test_what_cannot_be_quantized_or_written_is_refused_by_name_and_leaves_nothi
         with open(f'{d}/short', 'w', encoding='utf-8') as f:
             f.write('too short')
         for args, wanted, word in (((MODEL, f'{d}/m'), 4, 'is there already'), ((f'{d}/m', f'{d}/n'), 4, 'quantized already (compressed-tensors)'),
-                                   ((MODEL,), 2, 'expected two'), ((MODEL, f'{d}/n', '--group', '32'), 2, '--group is for --type int4'),
+                                   ((MODEL,), 2, 'expected two'), ((MODEL, f'{d}/n', '--asymmetric'), 2, '--asymmetric is for --type int4'),
+                                   ((MODEL, f'{d}/n', '--group', '32'), 2, '--group is for --type int4'),
                                    ((MODEL, f'{d}/n', '--type', 'int4', '--group', '48'), 2, 'expected 32, 64 or 128'),
                                    ((MODEL, f'{d}/n', '--text', f'{d}/none'), 4, 'none'), ((MODEL, f'{d}/n', '--text', f'{d}/short'), 1, 'expected at least 32'),
                                    ((f'{d}/none', f'{d}/n'), 4, 'none')):

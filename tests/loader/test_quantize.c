@@ -2,11 +2,13 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/half.h"
 #include "base/mem.h"
 #include "loader/hf_config.h"
+#include "loader/make_model.h"
 #include "loader/quantize.h"
 #include "loader/weights.h"
 #include "tests/loader/quantized_dir.h"
@@ -25,20 +27,24 @@ static const float *inputs(void *user, int32_t layer, size_t at)
 
 /* Rows of a matrix as they should be read. */
 static void expect_matrix(const struct qr_tensor_files *from, const struct qr_tensor_files *to, const char *name, const struct qr_quantize_options *o,
-                          const float *weight)
+                          const float *weight, bool turned)
 {
     const struct qr_stored_tensor *a = qr_tensor_files_find(from, name), *b = qr_tensor_files_find(to, name);
-    cr_assert(a && b && b->quantized && b->shape[0] == a->shape[0] && b->shape[1] == a->shape[1], "%s", name);
-    const int64_t n = a->shape[1], group = o->type == QR_ROUNDING_INT4 ? o->group : n;
-    float *was = qr_alloc((size_t)(a->shape[0] * n), sizeof *was), *is = qr_alloc((size_t)(a->shape[0] * n), sizeof *is);
-    qr_tensor_files_decode(from, a, was, 0, a->shape[0]);
-    qr_tensor_files_decode(to, b, is, 0, a->shape[0]);
-    for (int64_t r = 0; r < a->shape[0]; r++) {
-        int8_t code[INPUTS_MAX];
+    cr_assert(a && b && b->quantized && b->shape[0] == a->shape[turned] && b->shape[1] == a->shape[!turned], "%s", name);
+    const int64_t n_out = b->shape[0], n = b->shape[1], group = qr_rounding_is_int4(o->type) ? o->group : n;
+    float *was = qr_alloc((size_t)(n_out * n), sizeof *was), *is = qr_alloc((size_t)(n_out * n), sizeof *is);
+    if (turned)
+        qr_tensor_files_decode_columns(from, a, was, 0, n_out);
+    else
+        qr_tensor_files_decode(from, a, was, 0, n_out);
+    qr_tensor_files_decode(to, b, is, 0, n_out);
+    for (int64_t r = 0; r < n_out; r++) {
+        int8_t code[INPUTS_MAX], zero[INPUTS_MAX] = {0};
         uint16_t scale[INPUTS_MAX];
-        cr_assert(qr_round_row(code, scale, was + r * n, weight, n, group, o->type, true));
+        cr_assert(qr_round_row(&(struct qr_rounded){code, scale, zero}, was + r * n, weight, n, group, o->type, true));
         for (int64_t i = 0; i < n; i++)
-            cr_assert_eq(is[r * n + i], qr_bf16_to_f32(scale[i / group]) * qr_rounded_value(code[i], o->type), "%s [%d, %d]", name, (int)r, (int)i);
+            cr_assert_eq(is[r * n + i], qr_bf16_to_f32(scale[i / group]) * (qr_rounded_value(code[i], o->type) - zero[i / group]), "%s [%d, %d]", name, (int)r,
+                         (int)i);
     }
     qr_free(was);
     qr_free(is);
@@ -49,7 +55,7 @@ Test(quantize, a_file_that_is_written_reads_back_to_the_numbers_that_rows_were_r
     static const struct {
         enum qr_rounding type;
         int64_t group;
-    } way[] = {{QR_ROUNDING_INT8, 0}, {QR_ROUNDING_INT4, 32}, {QR_ROUNDING_INT4, 128}, {QR_ROUNDING_FP8, 0}};
+    } way[] = {{QR_ROUNDING_INT8, 0}, {QR_ROUNDING_INT4, 32}, {QR_ROUNDING_INT4, 128}, {QR_ROUNDING_FP8, 0}, {QR_ROUNDING_INT4Z, 64}};
     struct qr_model_config c, again;
     struct qr_tensor_files *from, *to;
     struct qr_err err;
@@ -57,24 +63,55 @@ Test(quantize, a_file_that_is_written_reads_back_to_the_numbers_that_rows_were_r
     cr_assert_eq(qr_tensor_files_open(&from, MODEL, NULL, &err), 0, "%s", err.msg);
     for (int i = 0; i < INPUTS_MAX; i++)
         importance[i] = (float)(1 + i * 7 % 13);
-    for (int k = 0; k < 4; k++) {
-        const struct qr_quantize_options o = {.type = way[k].type, .group = way[k].group, .smooth = true, .inputs = inputs, .user = &c.n_layers};
+    for (int k = 0; k < QR_COUNT(way); k++) {
+        struct qr_backend *be;
+        const struct qr_backend_options bo = {.n_threads = 1 + k % 3, .step_rows_max = 1};
+        cr_assert_eq(qr_backend_open(&be, &bo, &err), 0, "%s", err.msg);
+        const struct qr_quantize_options o = {.type = way[k].type, .group = way[k].group, .be = be, .smooth = true, .inputs = inputs, .user = &c.n_layers};
         struct qr_quantize_report report;
         char dir[64];
         temp_dir_make(dir, "quantize");
         quantized_dir_write(dir, from, &c, &o, &report);
         cr_assert(report.n_matrices == 7 * c.n_layers && report.n_calibrated == c.n_layers - 1 && report.n_smoothable == 0 && report.n_left_out == 0);
         cr_assert_eq(qr_model_config_read(&again, dir, &err), 0, "%s", err.msg);
-        cr_assert_eq(qr_quantize_admits(&again, &err), QR_E_UNSUPPORTED);
+        cr_assert_eq(qr_quantize_admits(&again, NULL, &err), QR_E_UNSUPPORTED);
         cr_assert_eq(qr_tensor_files_open(&to, dir, &again.quant, &err), 0, "%s", err.msg);
         cr_assert_eq(qr_weights_check(to, &again, &err), 0, "%s", err.msg);
-        expect_matrix(from, to, "model.layers.0.self_attn.k_proj.weight", &o, NULL);
-        expect_matrix(from, to, "model.layers.0.mlp.down_proj.weight", &o, importance);
-        expect_matrix(from, to, "model.layers.4.mlp.down_proj.weight", &o, NULL);
+        expect_matrix(from, to, "model.layers.0.self_attn.k_proj.weight", &o, NULL, false);
+        expect_matrix(from, to, "model.layers.0.mlp.down_proj.weight", &o, importance, false);
+        expect_matrix(from, to, "model.layers.4.mlp.down_proj.weight", &o, NULL, false);
         qr_tensor_files_close(to);
+        qr_backend_close(be);
         cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
     }
     qr_tensor_files_close(from);
+}
+
+Test(quantize, matrices_that_are_stored_with_inputs_first_become_rows_of_outputs)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_GPT2), again;
+    struct qr_tensor_files *from, *to;
+    struct qr_quantize_report report;
+    struct qr_err err;
+    struct qr_backend *be;
+    const struct qr_backend_options bo = {.n_threads = 2, .step_rows_max = 1};
+    char in[64], out[64];
+    temp_dir_make(in, "quantize");
+    temp_dir_make(out, "quantize");
+    cr_assert_eq(qr_model_make_with(in, &c, &(struct qr_make_options){.store = QR_BF16, .seed = 3, .std = 0.15}, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_backend_open(&be, &bo, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_tensor_files_open(&from, in, NULL, &err), 0, "%s", err.msg);
+    const struct qr_quantize_options o = {.type = QR_ROUNDING_INT8, .be = be};
+    write_model(out, from, &c, &o, &report);
+    cr_assert_eq(qr_model_config_read(&again, out, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_tensor_files_open(&to, out, &again.quant, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_weights_check(to, &again, &err), 0, "%s", err.msg);
+    expect_matrix(from, to, "transformer.h.0.attn.c_attn.weight", &o, NULL, true);
+    expect_matrix(from, to, "transformer.h.1.mlp.c_proj.weight", &o, NULL, true);
+    qr_tensor_files_close(from);
+    qr_tensor_files_close(to);
+    qr_backend_close(be);
+    cr_assert(qr_dir_remove(in, &err) == 0 && qr_dir_remove(out, &err) == 0, "%s", err.msg);
 }
 
 Test(quantize, a_run_that_is_stopped_says_so)
@@ -85,13 +122,17 @@ Test(quantize, a_run_that_is_stopped_says_so)
     struct qr_err err;
     char dir[64], path[QR_PATH_MAX];
     const _Atomic int stop = 2;
-    const struct qr_quantize_options o = {.type = QR_ROUNDING_INT8, .stop = &stop};
+    struct qr_backend *be;
+    const struct qr_backend_options bo = {.n_threads = 1, .step_rows_max = 1};
+    cr_assert_eq(qr_backend_open(&be, &bo, &err), 0, "%s", err.msg);
+    const struct qr_quantize_options o = {.type = QR_ROUNDING_INT8, .be = be, .stop = &stop};
     temp_dir_make(dir, "quantize");
     cr_assert_eq(qr_model_config_read(&c, MODEL, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_tensor_files_open(&st, MODEL, NULL, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_path_join(path, dir, "m", &err), 0);
     cr_assert_eq(qr_quantize_write(path, st, &c, &o, &report, &err), QR_E_CLOSED);
     qr_tensor_files_close(st);
+    qr_backend_close(be);
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 

@@ -2,6 +2,9 @@
  * nothing else changes. */
 #include "tests/model/rig.h"
 
+#include "base/file.h"
+#include "loader/hf_config.h"
+#include "loader/quantize.h"
 #include "tokenizer/tokenizer.h"
 
 #define CTX 512
@@ -186,4 +189,58 @@ Test(quantize, refuses_matrices_whose_sums_could_leave_32_bits)
         qr_backend_close(be);
         temp_model_remove(&t);
     }
+}
+
+/* ---- written, by loader/quantize.h ---- */
+
+static float *one_prompt(const char *dir, int32_t n_vocab)
+{
+    static const int32_t ids[] = {5, 9, 2, 77, 30, 1, 8, 8};
+    struct rig r;
+    rig_open(&r, dir, (struct rig_options){0});
+    cr_assert_eq(rig_vocab(&r), n_vocab);
+    struct rig_seq s = rig_seq_new(&r, 0, NULL);
+    float *logits = rig_prompt(&r, &s, ids, QR_COUNT(ids), QR_COUNT(ids));
+    rig_seq_free(&s);
+    rig_close(&r);
+    return logits;
+}
+
+Test(quantize, a_gpt2_that_was_written_rounded_says_about_what_it_said)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_GPT2);
+    struct temp_model in = temp_model_make(&c, QR_BF16), out;
+    struct qr_tensor_files *st;
+    struct qr_quantize_report report;
+    struct qr_backend *be;
+    struct qr_buf was = {0}, config = {0};
+    struct qr_err err = {0};
+    char path[128];
+    temp_dir_make(out.dir, "model");
+    cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.n_threads = 1, .step_rows_max = 1}, &err), 0, "%s", err.msg);
+    const struct qr_quantize_options o = {.type = QR_ROUNDING_INT8, .be = be};
+    qr_hf_config_write(&was, &c);
+    cr_assert_eq(qr_quantize_config(&config, was.data, was.len, &c, &o, &err), 0, "%s", err.msg);
+    snprintf(path, sizeof path, "%s/config.json", out.dir);
+    cr_assert_eq(qr_file_write(path, config.data, config.len, false, &err), 0, "%s", err.msg);
+    snprintf(path, sizeof path, "%s/model.safetensors", out.dir);
+    cr_assert_eq(qr_tensor_files_open(&st, in.dir, NULL, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_quantize_write(path, st, &c, &o, &report, &err), 0, "%s", err.msg);
+    qr_tensor_files_close(st);
+    qr_backend_close(be);
+    qr_buf_release(&was);
+    qr_buf_release(&config);
+    float *a = one_prompt(in.dir, c.n_vocab), *b = one_prompt(out.dir, c.n_vocab);
+    double off = 0, all = 0;
+    for (int32_t i = 0; i < 8 * c.n_vocab; i++) {
+        off += (double)(a[i] - b[i]) * (double)(a[i] - b[i]);
+        all += (double)a[i] * (double)a[i];
+    }
+    /* A weight is off by up to max / 254, about 3 / 254 / sqrt(3) = 0.7 % of a normal row's deviation, and so is a product; a dozen of them add up to some
+     * per cent. Matrices read the wrong way round leave nothing alike: the ratio is then above 1. */
+    cr_assert(sqrt(off / all) < 0.1, "%g", sqrt(off / all));
+    qr_free(a);
+    qr_free(b);
+    temp_model_remove(&in);
+    temp_model_remove(&out);
 }

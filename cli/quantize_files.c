@@ -1,0 +1,174 @@
+#include "cli/quantize_files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/map_file.h"
+#include "loader/hf_config.h"
+#include "loader/pooling.h"
+#include "tokenizer/gguf_tokens.h"
+#include "train/tokenizer_files.h"
+
+#define BYTES_MAX ((size_t)16 << 20)
+
+/* Beside the tokenizer's files: how embeddings are made, how a processor is set up, terms of use. */
+static const char *const others[] = {"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "preprocessor_config.json",
+                                     "processor_config.json", "LICENSE", "LICENSE.txt", "NOTICE"};
+
+void qr_quantize_files_init(struct qr_quantize_files *f)
+{
+    QR_ASSERT(f != NULL);
+    *f = (struct qr_quantize_files){0};
+}
+
+void qr_quantize_files_release(struct qr_quantize_files *f)
+{
+    QR_ASSERT(f != NULL);
+    QR_ASSERT(f->n_stages <= QR_QUANTIZE_STAGES_MAX);
+    for (int32_t i = 0; i < f->n_stages; i++)
+        qr_buf_release(&f->stage[i]);
+    qr_buf_release(&f->names);
+    *f = (struct qr_quantize_files){0};
+}
+
+static int write_file(void *user, const char *name, const void *bytes, size_t n, struct qr_err *err)
+{
+    struct qr_quantize_files *f = user;
+    char path[QR_PATH_MAX];
+    int rc = qr_path_join(path, f->dir, name, err);
+    qr_buf_printf(&f->names, "%s%s", f->names.len ? ", " : "", name);
+    return rc ? rc : qr_file_write(path, bytes, n, true, err);
+}
+
+/* DIR/name under the same name; what is not there is left out. */
+static int copy_file(struct qr_quantize_files *f, const char *from, const char *name, struct qr_err *err)
+{
+    char path[QR_PATH_MAX];
+    struct qr_map_file file;
+    struct qr_err why;
+    int rc = qr_path_join(path, from, name, err);
+    const int opened = rc ? rc : qr_map_file_open(&file, path, BYTES_MAX, &why);
+    if (rc || opened == QR_E_NOT_FOUND)
+        return rc;
+    if (opened) {
+        *err = why;
+        return opened;
+    }
+    rc = write_file(f, name, file.data, file.n_bytes, err);
+    qr_map_file_close(&file);
+    return rc;
+}
+
+/* ---- configuration ---- */
+
+static int write_config(struct qr_quantize_files *f, const struct qr_source *source, const struct qr_model_config *c, const struct qr_quantize_options *how,
+                        struct qr_err *err)
+{
+    char path[QR_PATH_MAX];
+    struct qr_map_file config = {0};
+    struct qr_buf told = {0}, text = {0};
+    int rc = 0;
+    if (qr_source_gguf(source)) {
+        qr_hf_config_write(&told, c);
+    } else {
+        rc = qr_path_join(path, qr_source_model(source), "config.json", err);
+        rc = rc ? rc : qr_map_file_open(&config, path, BYTES_MAX, err);
+        if (rc)
+            return rc;
+        qr_buf_put(&told, config.data, config.n_bytes);
+        qr_map_file_close(&config);
+    }
+    rc = qr_quantize_config(&text, told.data, told.len, c, how, err);
+    rc = rc ? rc : write_file(f, "config.json", text.data, text.len, err);
+    qr_buf_release(&told);
+    qr_buf_release(&text);
+    return rc;
+}
+
+/* ---- tokenizer ---- */
+
+static int tell_tokenizer(struct qr_quantize_files *f, const struct qr_gguf *g, struct qr_err *err)
+{
+    struct qr_buf vocabulary = {0}, config = {0};
+    int rc = qr_gguf_tokenizer_json(&vocabulary, g, err);
+    rc = rc ? rc : qr_gguf_tokenizer_config(&config, g, err);
+    if (rc == 0 && f)
+        rc = write_file(f, "tokenizer.json", vocabulary.data, vocabulary.len, err);
+    if (rc == 0 && f)
+        rc = write_file(f, "tokenizer_config.json", config.data, config.len, err);
+    qr_buf_release(&vocabulary);
+    qr_buf_release(&config);
+    return rc;
+}
+
+int qr_quantize_files_check(const struct qr_source *source, struct qr_err *err)
+{
+    QR_ASSERT(source != NULL);
+    QR_ASSERT(err != NULL);
+    if (!qr_source_gguf(source))
+        return 0;
+    const int rc = tell_tokenizer(NULL, qr_source_gguf(source), err);
+    return rc ? qr_err_prefix(err, "%s: its tokenizer cannot be written as tokenizer.json: ", qr_source_gguf_path(source)) : 0;
+}
+
+/* ---- stages ---- */
+
+struct copying {
+    struct qr_quantize_files *f;
+    const char *from;
+};
+
+static int copy_stage(void *user, const char *stage, struct qr_err *err)
+{
+    const struct copying *c = user;
+    struct qr_quantize_files *f = c->f;
+    char name[QR_PATH_MAX], path[QR_PATH_MAX];
+    int rc = qr_path_join(name, stage, "config.json", err);
+    rc = rc ? rc : qr_path_join(path, c->from, name, err);
+    if (rc || access(path, F_OK) != 0) /* Normalize has none */
+        return rc;
+    if (f->n_stages == QR_QUANTIZE_STAGES_MAX || strchr(stage, '/'))
+        return qr_err_set(err, QR_E_UNSUPPORTED, "modules.json: stage %.100s: expected at most %d, each in a directory beside it", stage,
+                          QR_QUANTIZE_STAGES_MAX);
+    rc = qr_path_join(path, f->dir, stage, err);
+    if (rc)
+        return rc;
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return qr_err_set(err, QR_E_IO, "%s: cannot be made: %s", path, strerror(errno));
+    qr_buf_put_str(&f->stage[f->n_stages++], stage);
+    rc = copy_file(f, c->from, name, err);
+    return rc ? rc : qr_dir_sync(path, err);
+}
+
+int qr_quantize_files_write(struct qr_quantize_files *f, const char *dir, const struct qr_source *source, const struct qr_model_config *c,
+                            const struct qr_quantize_options *how, struct qr_err *err)
+{
+    QR_ASSERT(f != NULL && dir != NULL && source != NULL);
+    QR_ASSERT(c != NULL && how != NULL && err != NULL);
+    const char *from = qr_source_model(source);
+    f->dir = dir;
+    int rc = write_config(f, source, c, how, err);
+    if (rc || qr_source_gguf(source))
+        return rc ? rc : tell_tokenizer(f, qr_source_gguf(source), err);
+    rc = qr_tokenizer_files(from, write_file, f, err);
+    for (int i = 0; i < QR_COUNT(others) && rc == 0; i++)
+        rc = copy_file(f, from, others[i], err);
+    return rc ? rc : qr_pooling_stages(from, copy_stage, &(struct copying){f, from}, err);
+}
+
+void qr_quantize_files_remove(const struct qr_quantize_files *f, const char *dir, struct qr_err *err)
+{
+    QR_ASSERT(f != NULL && dir != NULL);
+    QR_ASSERT(err != NULL);
+    for (int32_t i = 0; i < f->n_stages; i++) {
+        char path[QR_PATH_MAX];
+        if (qr_path_join(path, dir, f->stage[i].data, err) == 0 && access(path, F_OK) == 0)
+            qr_dir_remove(path, err);
+    }
+    qr_dir_remove(dir, err);
+}

@@ -1,0 +1,32 @@
+/* quantize_files.h - what stands beside the weights of a quantized model: its configuration, its tokenizer, and what else the model's directory has for
+ * those who compute with it. Only files of known names are copied, none that could be run.
+ */
+#ifndef QR_CLI_QUANTIZE_FILES_H
+#define QR_CLI_QUANTIZE_FILES_H
+
+#include "base/buf.h"
+#include "base/source.h"
+#include "loader/quantize.h"
+
+#define QR_QUANTIZE_STAGES_MAX 16
+
+struct qr_quantize_files {
+    struct qr_buf names;                             /* ", "-separated: what was written */
+    struct qr_buf stage[QR_QUANTIZE_STAGES_MAX];     /* directories of sentence-transformers' stages */
+    int32_t n_stages;
+    const char *dir;                                 /* borrowed while writing */
+};
+void qr_quantize_files_init(struct qr_quantize_files *f);
+void qr_quantize_files_release(struct qr_quantize_files *f);
+
+/* Whether all of it can be written, before anything is computed: a GGUF file's vocabulary has to be one that a tokenizer.json can say. */
+int qr_quantize_files_check(const struct qr_source *source, struct qr_err *err);
+
+/* config.json with its quantization_config, the tokenizer's files (of a GGUF file: told anew), and the rest. */
+int qr_quantize_files_write(struct qr_quantize_files *f, const char *dir, const struct qr_source *source, const struct qr_model_config *c,
+                            const struct qr_quantize_options *how, struct qr_err *err);
+
+/* Removes `dir` with what was written. */
+void qr_quantize_files_remove(const struct qr_quantize_files *f, const char *dir, struct qr_err *err);
+
+#endif

@@ -343,9 +343,10 @@ int qr_lora_file_find(struct qr_lora_file *f, struct qr_lora_pair *out, const ch
     char a[QR_WEIGHT_NAME_MAX], b[QR_WEIGHT_NAME_MAX];
     *out = (struct qr_lora_pair){0};
     qr_lora_name(a, matrix, QR_LORA_A);
-    if (!qr_tensor_files_find(f->st, a) && strchr(matrix, '.')[1]) { /* made for the model without its head, which leaves the first name out */
-        qr_lora_name(b, strchr(matrix, '.') + 1, QR_LORA_A);
-        matrix = qr_tensor_files_find(f->st, b) ? strchr(matrix, '.') + 1 : matrix;
+    const char *rest = strchr(matrix, '.') + 1;
+    if (!qr_tensor_files_find(f->st, a) && strchr(rest, '.')) { /* made for the model without its head, which leaves the first name out */
+        qr_lora_name(b, rest, QR_LORA_A);
+        matrix = qr_tensor_files_find(f->st, b) ? rest : matrix;
         qr_lora_name(a, matrix, QR_LORA_A);
     }
     qr_lora_name(b, matrix, QR_LORA_B);

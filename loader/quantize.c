@@ -485,7 +485,7 @@ int qr_quantize_write(const char *path, const struct qr_tensor_files *st, const 
                       struct qr_quantize_report *report, struct qr_err *err)
 {
     QR_ASSERT(path != NULL && st != NULL && c != NULL && o != NULL && report != NULL);
-    QR_ASSERT(c->quant.method == QR_QUANT_NONE && o->be != NULL);
+    QR_ASSERT(c->quant.method == QR_QUANT_NONE);
     struct writer w = {.st = st, .c = c, .o = o, .report = report, .err = err};
     const char *first;
     *report = (struct qr_quantize_report){0};

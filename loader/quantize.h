@@ -25,7 +25,7 @@
 struct qr_quantize_options {
     enum qr_rounding type;
     int64_t group;                    /* of int4; it divides every matrix' inputs (qr_quantize_group) */
-    struct qr_backend *be;            /* borrowed: whose threads round */
+    struct qr_backend *be;            /* borrowed: whose threads round; NULL: the caller's alone */
     bool smooth;
     bool rename;                      /* tensors get the names that Hugging Face's files have (of a GGUF file), else those that they have */
     /* Mean squares [n_in] of the inputs of a layer's matrix, named by its place in struct qr_layer_weights; NULL: nothing is known. NULL: of none. */

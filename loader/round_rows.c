@@ -22,13 +22,22 @@ static int64_t items_of(int64_t n_rows)
     return (n_rows + ROWS - 1) / ROWS;
 }
 
+static void run(const struct qr_round_rows *r, void (*fn)(const void *arg, int32_t item, int32_t worker), const void *arg, int64_t n)
+{
+    QR_ASSERT(n > 0 && n <= INT32_MAX);
+    if (r->be)
+        qr_backend_run(r->be, fn, arg, (int32_t)n);
+    for (int32_t i = 0; !r->be && i < n; i++)
+        fn(arg, i, 0);
+}
+
 void qr_round_rows_init(struct qr_round_rows *r, struct qr_backend *be, enum qr_rounding type, int64_t group, int64_t in_max, int64_t out_max,
                         int64_t groups_max)
 {
-    QR_ASSERT(r != NULL && be != NULL);
+    QR_ASSERT(r != NULL);
     QR_ASSERT(in_max > 0 && out_max > 0 && groups_max > 0);
-    const size_t n = (size_t)be->n_threads, in = (size_t)in_max;
-    *r = (struct qr_round_rows){.be = be, .type = type, .group = group, .in_max = in_max, .out_max = out_max, .groups_max = groups_max,
+    const size_t n = be ? (size_t)be->n_threads : 1, in = (size_t)in_max;
+    *r = (struct qr_round_rows){.be = be, .n_threads = (int32_t)n, .type = type, .group = group, .in_max = in_max, .out_max = out_max, .groups_max = groups_max,
                                 .piece = (int64_t)n * ITEMS_A_THREAD * ROWS};
     r->rows = qr_alloc(n * ROWS * in, sizeof *r->rows);
     r->largest = qr_alloc(n * in, sizeof *r->largest);
@@ -105,10 +114,10 @@ void qr_round_rows_largest(struct qr_round_rows *r, const struct qr_round_matrix
     QR_ASSERT(r != NULL && m != NULL);
     QR_ASSERT(largest != NULL);
     struct job j = job_of(r, m, 0);
-    for (int64_t i = 0; i < r->be->n_threads * r->in_max; i++)
+    for (int64_t i = 0; i < r->n_threads * r->in_max; i++)
         r->largest[i] = 0;
-    qr_backend_run(r->be, largest_item, &j, (int32_t)items_of(j.n_out));
-    for (int32_t t = 0; t < r->be->n_threads; t++)
+    run(r, largest_item, &j, items_of(j.n_out));
+    for (int32_t t = 0; t < r->n_threads; t++)
         for (int64_t i = 0; i < j.n_in; i++)
             largest[i] = fmaxf(largest[i], r->largest[t * r->in_max + i]);
 }
@@ -148,7 +157,7 @@ double qr_round_rows_error(struct qr_round_rows *r, const struct qr_round_matrix
     struct job j = job_of(r, m, 0);
     const int64_t n = items_of(j.n_out);
     double sum = 0;
-    qr_backend_run(r->be, error_item, &j, (int32_t)n);
+    run(r, error_item, &j, n);
     for (int64_t i = 0; i < n; i++)
         sum += r->error[i];
     return sum;
@@ -183,6 +192,6 @@ int64_t qr_round_rows_piece(struct qr_round_rows *r, const struct qr_round_matri
     struct job j = job_of(r, m, first);
     QR_ASSERT(first >= 0 && n > 0 && n <= r->piece && n <= j.n_out - first);
     j.n_out = first + n;
-    qr_backend_run(r->be, round_item, &j, (int32_t)items_of(n));
+    run(r, round_item, &j, items_of(n));
     return atomic_load(&j.bad);
 }

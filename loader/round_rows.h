@@ -10,7 +10,8 @@
 #include "loader/tensor_files.h"
 
 struct qr_round_rows {
-    struct qr_backend *be;  /* borrowed */
+    struct qr_backend *be;  /* borrowed, or NULL: the calling thread does it alone */
+    int32_t n_threads;
     enum qr_rounding type;
     int64_t group;          /* 0: all of a row */
     int64_t in_max, out_max, groups_max;

@@ -102,7 +102,7 @@ Test(quantize, matrices_that_are_stored_with_inputs_first_become_rows_of_outputs
     cr_assert_eq(qr_backend_open(&be, &bo, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_tensor_files_open(&from, in, NULL, &err), 0, "%s", err.msg);
     const struct qr_quantize_options o = {.type = QR_ROUNDING_INT8, .be = be};
-    write_model(out, from, &c, &o, &report);
+    quantized_dir_write(out, from, &c, &o, &report);
     cr_assert_eq(qr_model_config_read(&again, out, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_tensor_files_open(&to, out, &again.quant, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_weights_check(to, &again, &err), 0, "%s", err.msg);
@@ -122,17 +122,13 @@ Test(quantize, a_run_that_is_stopped_says_so)
     struct qr_err err;
     char dir[64], path[QR_PATH_MAX];
     const _Atomic int stop = 2;
-    struct qr_backend *be;
-    const struct qr_backend_options bo = {.n_threads = 1, .step_rows_max = 1};
-    cr_assert_eq(qr_backend_open(&be, &bo, &err), 0, "%s", err.msg);
-    const struct qr_quantize_options o = {.type = QR_ROUNDING_INT8, .be = be, .stop = &stop};
+    const struct qr_quantize_options o = {.type = QR_ROUNDING_INT8, .stop = &stop};
     temp_dir_make(dir, "quantize");
     cr_assert_eq(qr_model_config_read(&c, MODEL, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_tensor_files_open(&st, MODEL, NULL, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_path_join(path, dir, "m", &err), 0);
     cr_assert_eq(qr_quantize_write(path, st, &c, &o, &report, &err), QR_E_CLOSED);
     qr_tensor_files_close(st);
-    qr_backend_close(be);
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 

@@ -2,9 +2,7 @@
  * nothing else changes. */
 #include "tests/model/rig.h"
 
-#include "base/file.h"
-#include "loader/hf_config.h"
-#include "loader/quantize.h"
+#include "tests/loader/quantized_dir.h"
 #include "tokenizer/tokenizer.h"
 
 #define CTX 512
@@ -212,24 +210,11 @@ Test(quantize, a_gpt2_that_was_written_rounded_says_about_what_it_said)
     struct temp_model in = temp_model_make(&c, QR_BF16), out;
     struct qr_tensor_files *st;
     struct qr_quantize_report report;
-    struct qr_backend *be;
-    struct qr_buf was = {0}, config = {0};
     struct qr_err err = {0};
-    char path[128];
     temp_dir_make(out.dir, "model");
-    cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.n_threads = 1, .step_rows_max = 1}, &err), 0, "%s", err.msg);
-    const struct qr_quantize_options o = {.type = QR_ROUNDING_INT8, .be = be};
-    qr_hf_config_write(&was, &c);
-    cr_assert_eq(qr_quantize_config(&config, was.data, was.len, &c, &o, &err), 0, "%s", err.msg);
-    snprintf(path, sizeof path, "%s/config.json", out.dir);
-    cr_assert_eq(qr_file_write(path, config.data, config.len, false, &err), 0, "%s", err.msg);
-    snprintf(path, sizeof path, "%s/model.safetensors", out.dir);
     cr_assert_eq(qr_tensor_files_open(&st, in.dir, NULL, &err), 0, "%s", err.msg);
-    cr_assert_eq(qr_quantize_write(path, st, &c, &o, &report, &err), 0, "%s", err.msg);
+    quantized_dir_write(out.dir, st, &c, &(struct qr_quantize_options){.type = QR_ROUNDING_INT8}, &report);
     qr_tensor_files_close(st);
-    qr_backend_close(be);
-    qr_buf_release(&was);
-    qr_buf_release(&config);
     float *a = one_prompt(in.dir, c.n_vocab), *b = one_prompt(out.dir, c.n_vocab);
     double off = 0, all = 0;
     for (int32_t i = 0; i < 8 * c.n_vocab; i++) {

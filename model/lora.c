@@ -24,7 +24,9 @@ struct qr_lora {
     size_t at[KINDS_MAX];
     int32_t n_parts[KINDS_MAX];       /* at most */
     size_t slot_bytes;
-    uint8_t *memory;                  /* owned [n_slots][slot_bytes] */
+    uint8_t *memory;                  /* owned [n_slots][slot_bytes], kernels' */
+    uint8_t *host;                    /* the same, where fillers write it: owned, or memory itself; a device gets it with the first batch that names it */
+    size_t *pending;                  /* owned [n_slots]: bytes of a slot that the device does not have yet; the filler's as the slot */
     struct qr_adapt_parts *parts;     /* owned [n_layers][n_kinds][n_slots]; a slot's are its filler's */
     float *mid;                       /* owned [n_tokens][mid_stride] */
     int64_t mid_stride;
@@ -121,7 +123,7 @@ int qr_lora_supports(const struct qr_backend *be, int32_t n_ranks, struct qr_err
     if (n_ranks > 1)
         return qr_err_set(err, QR_E_UNSUPPORTED, "adapters are not computed by several ranks; use --tensor-parallel 1, or a model with them merged "
                           "(quire lora merge)");
-    if (be->mem->host && be->k->adapt)
+    if (be->k->adapt)
         return 0;
     return qr_err_set(err, QR_E_UNSUPPORTED, "adapters are not computed on %s; use --device cpu, or a model with them merged (quire lora merge)", be->title);
 }
@@ -149,8 +151,11 @@ int qr_lora_new(struct qr_lora **out, const struct qr_model *m, struct qr_backen
     l->parts = qr_alloc(sites * (size_t)n_slots, sizeof *l->parts);
     l->memory = be->mem->alloc((size_t)n_slots * l->slot_bytes);
     l->mid = be->mem->alloc(mid_bytes);
-    qr_mem_populate(l->memory, (size_t)n_slots * l->slot_bytes);
-    qr_mem_populate(l->mid, mid_bytes);
+    l->host = be->mem->host ? l->memory : be->mem->host_alloc((size_t)n_slots * l->slot_bytes);
+    l->pending = qr_alloc((size_t)n_slots, sizeof *l->pending);
+    qr_mem_populate(l->host, (size_t)n_slots * l->slot_bytes);
+    if (be->mem->host)
+        qr_mem_populate(l->mid, mid_bytes);
     *out = l;
     return 0;
 }
@@ -159,8 +164,13 @@ void qr_lora_free(struct qr_lora *l)
 {
     if (!l)
         return;
+    if (!l->be->mem->host) {
+        l->be->mem->sync(l->be->queue); /* a slot may be under way */
+        l->be->mem->host_free(l->host);
+    }
     l->be->mem->free(l->memory);
     l->be->mem->free(l->mid);
+    qr_free(l->pending);
     qr_free(l->parts);
     qr_free(l);
 }
@@ -227,7 +237,7 @@ static int fill_matrix(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, 
     uint8_t *b = a + qr_align_up((size_t)(pair.rank * shape[1]) * qr_dtype_bytes(l->dtype), ALIGN);
     const size_t n = (size_t)(shape[1] > pair.rank ? shape[1] : pair.rank);
     float *row = qr_alloc(n, sizeof *row);
-    copy_pair(f, &pair, a, b, l->dtype, row);
+    copy_pair(f, &pair, l->host + (a - l->memory), l->host + (b - l->memory), l->dtype, row);
     qr_free(row);
     parts->part[parts->n++] = (struct qr_adapt_part){.a = a, .b = b, .first = (int32_t)qr_dim_value(k->c, k->row->first), .n_out = (int32_t)shape[0],
                                                      .rank = pair.rank, .scale = pair.scale};
@@ -262,6 +272,7 @@ int qr_lora_fill(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, struct
             rc = fill_matrix(l, slot, f, &k, &used, err);
         else if (k.row->per_layer && k.row->kind == QR_KIND_MATRIX)
             rc = check_expert(f, &k, err);
+    l->pending[slot] = l->be->mem->host ? 0 : used;
     return rc ? rc : qr_lora_file_check_used(f, SERVED, err);
 }
 
@@ -301,6 +312,19 @@ int qr_lora_open(struct qr_lora **out, const struct qr_model *m, struct qr_backe
 }
 
 /* ---- computing ---- */
+
+void qr_lora_bring(struct qr_exec *x)
+{
+    QR_ASSERT(x != NULL && x->batch != NULL);
+    QR_ASSERT(x->batch->n_groups == 0 || x->lora != NULL);
+    const struct qr_lora *l = x->lora;
+    for (int32_t g = 0; g < x->batch->n_groups; g++) {
+        const size_t slot = (size_t)x->batch->group[g].slot;
+        if (l->pending[slot] > 0)
+            l->be->mem->send(l->be->queue, l->memory + slot * l->slot_bytes, l->host + slot * l->slot_bytes, l->pending[slot]);
+        l->pending[slot] = 0;
+    }
+}
 
 const struct qr_adapt_parts *qr_lora_parts(const struct qr_lora *l, const struct qr_weight *w)
 {

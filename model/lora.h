@@ -3,7 +3,8 @@
  * others compute what they would without it, bit for bit.
  *
  * A slot belongs to whoever fills it, on any thread, until a batch names it; then it must stay as it is. Everything else is immutable. Adapters may be
- * of any matrix of the layers that the weight table knows but for experts'; embeddings and the head have none. Not on devices that have no `adapt` (kernels.h).
+ * of any matrix of the layers that the weight table knows but for experts'; embeddings and the head have none. Not on devices that have no `adapt` (kernels.h);
+ * on others slots are there twice, where the host writes and where kernels read.
  */
 #ifndef QR_MODEL_LORA_H
 #define QR_MODEL_LORA_H
@@ -28,8 +29,8 @@ size_t qr_lora_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_l
 /* QR_E_UNSUPPORTED where `be` computes no adapters, or where there are several ranks. */
 int qr_lora_supports(const struct qr_backend *be, int32_t n_ranks, struct qr_err *err);
 
-/* Allocates everything for steps of n_tokens rows. 1 <= n_slots <= QR_LORA_SLOTS_MAX, 1 <= rank_max <= QR_LORA_RANK_MAX. Errors: QR_E_UNSUPPORTED on a
- * device. `m` is borrowed and its own, not a trainer's. */
+/* Allocates everything for steps of n_tokens rows. 1 <= n_slots <= QR_LORA_SLOTS_MAX, 1 <= rank_max <= QR_LORA_RANK_MAX. Errors: those of
+ * qr_lora_supports. `m` is borrowed and its own, not a trainer's. */
 int qr_lora_new(struct qr_lora **out, const struct qr_model *m, struct qr_backend *be, int32_t n_slots, int32_t rank_max, int32_t n_tokens,
                 struct qr_err *err);
 void qr_lora_free(struct qr_lora *l); /* NULL is fine */
@@ -46,6 +47,9 @@ int qr_lora_fill(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, struct
 
 /* What each slot adds to w's product [by slot]; NULL: nothing is ever added to this one. */
 const struct qr_adapt_parts *qr_lora_parts(const struct qr_lora *l, const struct qr_weight *w);
+
+/* Before a batch is computed: what its adapters are and a device does not have yet goes there. Nobody waits. */
+void qr_lora_bring(struct qr_exec *x);
 
 /* out += what the batch's rows have for w, from the product's input. */
 void qr_lora_apply(struct qr_exec *x, struct qr_tensor *out, const struct qr_tensor *in, const struct qr_weight *w);

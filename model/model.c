@@ -484,8 +484,10 @@ struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batc
     x->stretches = (struct qr_stretches){0};
     x->hidden = (struct qr_tensor){0};
     const struct qr_ops *usual = x->ops;
-    if (batch->n_groups > 0)
+    if (batch->n_groups > 0) {
         x->ops = &qr_ops_adapted;
+        qr_lora_bring(x);
+    }
     const struct qr_tensor logits = qr_repeats(x, batch) ? qr_repeat_step(x, batch, run_step) : run_step(x, x->model);
     x->ops = usual;
     return logits;

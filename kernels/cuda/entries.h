@@ -41,6 +41,9 @@ void qr_cuda_linear_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_
 void qr_cuda_linear_pack_coded(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_source *rows,
                                int64_t n_rows);
 
+/* adapt.cu */
+void qr_cuda_adapt(struct qr_queue *q, const struct qr_adapt_args *a);
+
 /* experts.cu */
 void qr_cuda_route(struct qr_queue *q, const struct qr_route_args *a);
 void qr_cuda_experts(struct qr_queue *q, const struct qr_experts_args *a);

@@ -25,6 +25,7 @@ const struct qr_kernels qr_cuda_kernels = {
     .glu = qr_cuda_glu,
     .gather_rows = qr_cuda_gather_rows,
     .sample = qr_cuda_sample,
+    .adapt = qr_cuda_adapt,
     .route = qr_cuda_route,
     .experts = qr_cuda_experts,
     .layer_norm = qr_cuda_layer_norm,

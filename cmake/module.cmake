@@ -90,7 +90,7 @@ set(QUIRE_TEST_COST_kernels/stress_neighbour 7)
 function(quire_test_properties test)
     set_tests_properties(${test} PROPERTIES
         FAIL_REGULAR_EXPRESSION "Sanitizer:|runtime error:"
-        ENVIRONMENT "QUIRE_DATA=${QUIRE_DATA};QUIRE_BIN=$<TARGET_FILE_DIR:quire_flags_anchor>/quire;QUIRE_DISCRETE_LIB=$<TARGET_FILE_DIR:quire_flags_anchor>/tests/libquire_discrete.so;QUIRE_CUDA_EMU_LIB=$<TARGET_FILE_DIR:quire_flags_anchor>/tests/libquire_cuda_emu.so;CRITERION_JOBS=1;XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache"
+        ENVIRONMENT "QUIRE_DATA=${QUIRE_DATA};QUIRE_BIN=$<TARGET_FILE_DIR:quire_flags_anchor>/quire;QUIRE_DISCRETE_LIB=$<TARGET_FILE_DIR:quire_flags_anchor>/tests/libquire_discrete.so;QUIRE_CUDA_EMU_LIB=$<TARGET_FILE_DIR:quire_flags_anchor>/tests/libquire_cuda_emu.so;CRITERION_JOBS=1;QUIRE_CUDA_HOPPER=0;XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache"
         TIMEOUT 300)
     if(DEFINED QUIRE_TEST_COST_${test})
         set_tests_properties(${test} PROPERTIES COST ${QUIRE_TEST_COST_${test}})

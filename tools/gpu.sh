@@ -134,12 +134,18 @@ export -f arch configure_and_build model sanitizer ranks train throughput torch
 for s in $steps; do
     case $s in
     build) run 240 build bash -c configure_and_build || { echo "nothing was built: see $out/build.txt" >&2; exit "$failed"; } ;;
-    ops) run 60 ops "$quire" bench kern --device cuda --check ;;
+    ops)
+        run 60 ops "$quire" bench kern --device cuda --check
+        run 30 ops-mma env QUIRE_CUDA_HOPPER=0 "$quire" bench kern --device cuda --check --only attention # attention.cu where attention_hopper.cu is used
+        ;;
     check) run 60 check python3 "$here/tools/gpu_check.py" "$quire" "$here/models/quire-tiny" ;;
     sanitizer) run 230 sanitizer bash -c sanitizer ;;
     train) run 40 train bash -c train ;;
     ranks) run 120 ranks bash -c ranks ;;
-    kern) run 60 kern "$quire" bench kern --device cuda --time 100ms --json "$out/kern.json" ;;
+    kern)
+        run 60 kern "$quire" bench kern --device cuda --time 100ms --json "$out/kern.json"
+        run 30 kern-mma env QUIRE_CUDA_HOPPER=0 "$quire" bench kern --device cuda --time 100ms --only attention --json "$out/kern-mma.json"
+        ;;
     throughput)
         for m in llama-3.2-1b qwen3-0.6b llama-3.1-8b; do run 90 "throughput-$m" bash -c "throughput $m"; done
         run 40 throughput-llama-3.2-1b-deterministic bash -c "throughput llama-3.2-1b --deterministic --no-probe --batch 64"

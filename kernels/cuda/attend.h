@@ -23,6 +23,7 @@ struct attention {
     int64_t out_stride, q_stride;
     int32_t n_seqs, n_heads, group, window;
     int32_t run;          /* pieces of a block at most */
+    int32_t kept;         /* rows of a partial result: no tile of the launch has more */
     int32_t small;        /* sequences of so many packed rows have tiles of that height, longer ones another */
     float before, after;  /* a score is after * tanh(before * q.k) or, with before 0, after * q.k: in units of log2 */
 };
@@ -71,7 +72,7 @@ struct item {
 /* Tile and run number `at` of all sequences, or tile number `at` of those that have several runs; false: there are not so many. All of a warp call it. */
 template <int HEIGHT> QR_DEVICE bool find_item(struct item *it, const struct attention &a, int32_t at, int32_t head, bool tiles_only)
 {
-    const int32_t lane = (int32_t)threadIdx.x % QR_WARP;
+    const int32_t lane = qr_lane(), group = a.group;
     uint64_t before = 0; /* units, then items */
     it->seq = -1;
     it->head = head;
@@ -108,8 +109,8 @@ template <int HEIGHT> QR_DEVICE bool find_item(struct item *it, const struct att
     it->run = at % runs;
     it->tile = it->e.tiles - 1 - at / runs; /* the last rows have most to do */
     const int32_t last = min(it->tile * HEIGHT + HEIGHT, it->e.packed) - 1;
-    it->first_pos = a.pos[it->row + it->tile * HEIGHT / a.group];
-    it->last_pos = a.pos[it->row + last / a.group];
+    it->first_pos = a.pos[it->row + it->tile * HEIGHT / group];
+    it->last_pos = a.pos[it->row + last / group];
     it->begin = a.window > 0 ? max(0, it->first_pos - a.window + 1) : 0;
     it->end = it->last_pos + 1;
     return true;
@@ -123,11 +124,11 @@ QR_DEVICE void pieces_of(const struct item &it, int32_t *from, int32_t *to)
     *to = min(begin + each, (it.end - 1) / PIECE + 1);
 }
 
-/* Where a piece's partial result lies: weighted values [height][d], maxima [height], denominators [height]. */
-QR_DEVICE float *partial_of(const struct attention &a, const struct item &it, int32_t piece, int32_t height, int32_t d)
+/* Where a piece's partial result lies: weighted values [kept][d], maxima [kept], denominators [kept]. */
+QR_DEVICE float *partial_of(const struct attention &a, const struct item &it, int32_t piece, int32_t d)
 {
     const int64_t unit = it.unit + (int64_t)it.tile * it.e.pieces + (piece - it.e.first_piece);
-    return a.partial + (unit * a.kv.n_kv_heads + it.head) * height * (d + 2);
+    return a.partial + (unit * a.kv.n_kv_heads + it.head) * a.kept * (d + 2);
 }
 
 /* Joins a piece's maximum and denominator to those of the pieces before it: weighted values become *old times them plus *fresh times the piece's. A piece of
@@ -171,9 +172,9 @@ template <int D, int HEIGHT> QR_KERNEL(JOIN_THREADS) join(struct attention a)
             break;
         float top = -INFINITY, sum = 0, out[D / 32] = {};
         for (int32_t piece = it.begin / PIECE; piece <= (it.end - 1) / PIECE; piece++) {
-            const float *x = partial_of(a, it, piece, HEIGHT, D);
+            const float *x = partial_of(a, it, piece, D);
             float scale_old, scale_fresh;
-            join_piece(&top, &sum, x[HEIGHT * D + row], x[HEIGHT * (D + 1) + row], &scale_old, &scale_fresh);
+            join_piece(&top, &sum, x[a.kept * D + row], x[a.kept * (D + 1) + row], &scale_old, &scale_fresh);
 #pragma unroll
             for (int i = 0; i < D / 32; i++)
                 out[i] = fmaf(x[row * D + i * 32 + lane], scale_fresh, out[i] * scale_old);
@@ -190,18 +191,20 @@ template <int D, int HEIGHT> QR_KERNEL(JOIN_THREADS) join(struct attention a)
 
 /* ---- the host's side ---- */
 
-/* Pieces of a run: as many as still give every multiprocessor, which has so many blocks at a time, several turns, and no more partial results than scratch
- * holds. */
-static inline int32_t choose_run(const struct qr_queue *q, const struct attention *a, const struct qr_batch *host, int32_t height, int32_t d,
-                                 int32_t blocks)
+/* Pieces of a run, and a->kept: as many as still give every multiprocessor, which has so many blocks at a time, several turns, and no more partial results
+ * than scratch holds. */
+static inline int32_t choose_run(const struct qr_queue *q, struct attention *a, const struct qr_batch *host, int32_t height, int32_t d, int32_t blocks)
 {
-    const int64_t unit = (int64_t)height * (d + 2) * a->kv.n_kv_heads * 4;
     int64_t work = 0, most = 1;
+    a->kept = 0;
     for (int32_t s = 0; s < host->n_seqs; s++) {
         const struct extent e = extent_most(*a, host->row_start[s + 1] - host->row_start[s], host->ctx_len[s], height, 1);
         work += (int64_t)e.tiles * e.pieces * a->kv.n_kv_heads;
         most = e.pieces > most ? e.pieces : most;
+        if (e.tiles > 0 && e.packed > a->kept)
+            a->kept = e.packed < height ? e.packed : height;
     }
+    const int64_t unit = (int64_t)a->kept * (d + 2) * a->kv.n_kv_heads * 4;
     int64_t run = work / ((int64_t)q->n_sms * blocks * TURNS);
     for (run = run < 1 ? 1 : run; run < most; run *= 2) {
         int64_t bytes = 0;
@@ -214,6 +217,9 @@ static inline int32_t choose_run(const struct qr_queue *q, const struct attentio
     }
     return (int32_t)most;
 }
+
+/* attention_hopper.cu: computes the same if the device, the cache and the arguments are of its kind; else false. */
+bool attention_hopper(struct qr_queue *q, const struct attention *a, const struct qr_kv_view *kv, int32_t layer, const struct qr_batch *host);
 
 /* Tiles times runs of all sequences, and the tiles that have several runs: as many as there can be. */
 static inline int64_t count_items(const struct attention *a, const struct qr_batch *host, int32_t height, int64_t *several)

@@ -303,19 +303,21 @@ QR_DEVICE void put_back(float out[shape<D, MT>::MINE][shape<D, MT>::OUT_EIGHTS][
 
 /* A piece's results, not joined to any other. */
 template <int D, int MT>
-QR_DEVICE void keep_piece(float *to, const float out[shape<D, MT>::MINE][shape<D, MT>::OUT_EIGHTS][4], const float top[2 * shape<D, MT>::MINE],
+QR_DEVICE void keep_piece(float *to, int32_t kept, const float out[shape<D, MT>::MINE][shape<D, MT>::OUT_EIGHTS][4], const float top[2 * shape<D, MT>::MINE],
                           const float sum[2 * shape<D, MT>::MINE], const struct rows<D, MT> &w)
 {
     typedef struct shape<D, MT> of;
 #pragma unroll
     for (int r = 0; r < 2 * of::MINE; r++) {
+        if (w.at(r) >= kept)
+            continue;
 #pragma unroll
         for (int n = 0; n < of::OUT_EIGHTS; n++)
             *(float2 *)(to + w.at(r) * D + w.beside * of::COLS + n * 8 + w.lane % 4 * 2) =
                 make_float2(out[r / 2][n][r % 2 * 2], out[r / 2][n][r % 2 * 2 + 1]);
         if (w.beside == 0 && w.lane % 4 == 0) {
-            to[of::HEIGHT * D + w.at(r)] = top[r];
-            to[of::HEIGHT * (D + 1) + w.at(r)] = sum[r];
+            to[kept * D + w.at(r)] = top[r];
+            to[kept * (D + 1) + w.at(r)] = sum[r];
         }
     }
 }
@@ -405,7 +407,7 @@ template <int D, int MT> QR_KERNEL(THREADS) attend(struct attention a)
             }
         }
         if (it.e.runs > 1)
-            keep_piece<D, MT>(partial_of(a, it, piece, of::HEIGHT, D), fresh, top, sum, w);
+            keep_piece<D, MT>(partial_of(a, it, piece, D), a.kept, fresh, top, sum, w);
     }
     if (it.e.runs == 1)
         put_rows<D, MT>(a, it, out, w);
@@ -522,12 +524,15 @@ extern "C" void qr_cuda_attention(struct qr_queue *q, const struct qr_attention_
     const struct attention a = {
         .out = args->out, .lse = args->lse, .partial = (float *)q->scratch, .q = args->q, .pos = b->pos, .row_start = b->row_start, .ctx_len = b->ctx_len,
         .kv = qr_paged_of(kv, b, args->layer), .out_stride = args->out_stride, .q_stride = args->q_stride, .n_seqs = b->n_seqs, .n_heads = args->n_heads,
-        .group = args->n_heads / kv->n_kv_heads, .window = args->window, .run = 1, .small = SMALL, .before = cap ? args->scale / args->softcap : 0.0f,
+        .group = args->n_heads / kv->n_kv_heads, .window = args->window, .run = 1, .kept = 0, .small = SMALL,
+        .before = cap ? args->scale / args->softcap : 0.0f,
         .after = (cap ? args->softcap : args->scale) * QR_LOG2_E};
     if (kv->dtype == QR_F32) {
         QR_LAUNCH(attend_plain<QR_F32>, dim3((unsigned int)b->n_tokens, (unsigned int)args->n_heads), THREADS, 0, q->stream, a);
     } else if (kv->dtype == QR_I8) {
         QR_LAUNCH(attend_plain<QR_I8>, dim3((unsigned int)b->n_tokens, (unsigned int)args->n_heads), THREADS, 0, q->stream, a);
+    } else if (attention_hopper(q, &a, kv, args->layer, host)) {
+        return;
     } else if (kv->head_dim <= 64) {
         launch_tiles<64, 1>(q, a, host);
         launch_tiles<64, 4>(q, a, host);

@@ -6,6 +6,7 @@
 #include "kernels/cuda/entries.h"
 #include "kernels/cuda/peers.h"
 #include "kernels/cuda/plans.h"
+#include "kernels/cuda/hopper.h"
 #include "kernels/cuda/plugin.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda/table.h"
@@ -312,6 +313,7 @@ static void queue_close(struct qr_queue *q)
         QR_CUDA_CHECK(cudaStreamSynchronize(q->stream));
     qr_plan_release(q);
     qr_cuda_products_free(q);
+    qr_cuda_hopper_free(q);
     for (int i = 0; i < QR_CUDA_SLOTS; i++)
         free_slot(&q->slot[i]);
     free_slot(&q->large);

@@ -1,7 +1,7 @@
 /* launch.h - how kernels are declared and launched, so that the same .cu is compiled by nvcc and, for the tests, as C++ for an emulated device
  * (tests/cuda_emu/). The rules that make this work:
  *
- *   - No <<<>>>, no __shared__, no __global__ elsewhere: QR_LAUNCH, QR_SHARED_ARRAY, QR_SHARED, QR_KERNEL. PTX stands in ptx.h alone.
+ *   - No <<<>>>, no __shared__, no __global__ elsewhere: QR_LAUNCH, QR_SHARED_ARRAY, QR_SHARED, QR_KERNEL. PTX: ptx.h, ptx_hopper.h.
  *   - No CUB, no cooperative groups, no textures, no inline new or virtual functions, no C++ library: plain C with templates on types and head sizes.
  *   - Blocks are whole warps. Every thread of a block stays until the last barrier; nobody waits for another block.
  *   - What a warp writes to shared memory another lane reads only after __syncwarp, another warp after __syncthreads.

@@ -54,8 +54,8 @@ struct qr_cuda_plugin {
     void (*close)(struct qr_queue *q);
     void (*facts)(const struct qr_queue *q, struct qr_cuda_facts *out);
 
-    /* Whether a model with these properties can be computed (arguments: qr_backend_supports). False: `message` says what cannot. */
-    bool (*supports)(const struct qr_queue *q, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
+    /* Whether a model with these properties can be computed (arguments: qr_backend_supports); prepares for it. False: `message` says what cannot. */
+    bool (*supports)(struct qr_queue *q, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
                      char message[QR_CUDA_MESSAGE]);
 
     /* qr_backend_prepare and qr_backend_plans; NULL: nothing is chosen. */

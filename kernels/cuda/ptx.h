@@ -91,6 +91,12 @@ QR_DEVICE uint32_t qr_bf16x2(float lo, float hi)
     return h[0] | h[1] << 16;
 }
 
+/* The lane of this thread, read where it is written: what is computed from it is not kept in registers from before a loop on. */
+QR_DEVICE int32_t qr_lane()
+{
+    return (int32_t)threadIdx.x % QR_WARP;
+}
+
 /* The line that holds p is asked for, into the second-level cache. */
 QR_DEVICE void qr_prefetch(const void *p)
 {
@@ -199,6 +205,13 @@ QR_DEVICE uint32_t qr_bf16x2(float lo, float hi)
     uint32_t y;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
     return y;
+}
+
+QR_DEVICE int32_t qr_lane()
+{
+    int32_t lane;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
 }
 
 QR_DEVICE void qr_prefetch(const void *p)

@@ -52,6 +52,7 @@ struct qr_queue {
     int64_t lt_elements_min;    /* weights of the smallest product that cuBLASLt may have; 0: none, QUIRE_CUDA_LT_MIN */
     bool deterministic, keeps_plans; /* only what has a row's bits in any batch; choices are read from and kept in a file */
     struct qr_peers *peers;     /* borrowed: those of other ranks, whom whoever waits looks after; or NULL */
+    struct qr_cuda_hopper *hopper; /* owned (hopper.h), NULL before the first */
     char name[128];             /* of the device */
     int64_t memory_bytes;
     double bytes_s;

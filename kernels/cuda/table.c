@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/coded.h"
 #include "kernels/cuda/entries.h"
+#include "kernels/cuda/hopper.h"
 
 const struct qr_kernels qr_cuda_kernels = {
     .name = "cuda",
@@ -53,10 +54,9 @@ const struct qr_backward qr_cuda_backward = {
     .move_by = qr_cuda_move_by,
 };
 
-bool qr_cuda_supports(const struct qr_queue *q, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
+bool qr_cuda_supports(struct qr_queue *q, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
                       char message[QR_CUDA_MESSAGE])
 {
-    (void)q;
     if (weights != QR_BF16 && weights != QR_F32 && weights != QR_CODED && !qr_coded_lies(weights)) {
         snprintf(message, QR_CUDA_MESSAGE, "CUDA kernels compute with bf16, f32, w8a16 and w4a16 weights and with coded checkpoints, not %s",
                  qr_dtype_name(weights));
@@ -78,5 +78,7 @@ bool qr_cuda_supports(const struct qr_queue *q, enum qr_dtype weights, int64_t i
         snprintf(message, QR_CUDA_MESSAGE, "cache blocks of %d tokens: expected a power of two from 1 to %d", (int)block_tokens, QR_BLOCK_TOKENS_MAX);
         return false;
     }
+    if (kv == QR_BF16)
+        (void)qr_cuda_hopper_ready(q, head_dim); /* tried now, as steps must not wait */
     return true;
 }

@@ -13,7 +13,7 @@ extern const struct qr_kernels qr_cuda_kernels;
 extern const struct qr_backward qr_cuda_backward;
 
 /* As in struct qr_cuda_plugin. */
-bool qr_cuda_supports(const struct qr_queue *q, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
+bool qr_cuda_supports(struct qr_queue *q, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
                       char message[QR_CUDA_MESSAGE]);
 
 /* Frees q->products; NULL there is fine. */

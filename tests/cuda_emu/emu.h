@@ -8,7 +8,10 @@
  *   lane that has left or never comes, or that read from a lane which is not named; accesses of one launch to the same bytes, one of them a
  *   write, by two threads with no barrier between them (release builds: every access is instrumented); accesses outside of shared
  *   variables and of what cudaMalloc gave; vectors off their alignment (under ubsan); launches beyond the limits of the device; copies beyond an
- *   allocation; device memory that the host reads (a fault).
+ *   allocation; device memory that the host reads (a fault);
+ *   of compute capability 9.0a: mbarriers that nobody made, that get too many arrivals or bytes, or complete two phases before who waits saw the first; bulk
+ *   copies to or from where they cannot go; ordinary stores that the copy engine or wgmma meets with no fence in between; sums and operands of a wgmma
+ *   that are touched before it was waited for; warps of a warpgroup that ask for different products or registers; what is under way at a block's end.
  *
  * Not seen: the order of memory accesses within a warp without a barrier that hardware happens to keep, spinning on another block (it hangs), time.
  * One launch at a time: everything here is called by one thread.

@@ -437,7 +437,7 @@ static void queue_facts(const struct qr_queue *q, struct qr_cuda_facts *out)
                                   .scratch_bytes = (int64_t)qr_backend_scratch_bytes(q->cpu)};
 }
 
-static bool queue_supports(const struct qr_queue *q, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
+static bool queue_supports(struct qr_queue *q, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
                            char message[QR_CUDA_MESSAGE])
 {
     struct qr_err err;

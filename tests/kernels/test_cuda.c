@@ -195,3 +195,22 @@ Test(cuda, launches_neither_allocate_nor_wait)
     qr_backend_close(be);
     dlclose(e.lib);
 }
+
+/* For a size of heads it is tried once, when a model is opened (or before the first launch), beside the kernel that every device has. */
+Test(cuda, attention_by_wgmma_is_tried_before_it_is_used_and_agrees)
+{
+    struct emulation e = {0};
+    struct qr_err err = {0};
+    if (!emulation_open(&e))
+        return;
+    unsetenv("QUIRE_CUDA_HOPPER");
+    struct qr_backend *be = open_cuda();
+    const struct qr_emu_counts before = e.counts();
+    cr_assert_eq(qr_backend_supports(be, QR_BF16, 64, QR_BF16, 64, 16, &err), 0, "%s", err.msg);
+    const struct qr_emu_counts tried = e.counts();
+    cr_assert_eq(tried.launches, before.launches + 8, "%d launches: short and long sequences and their joins, twice", (int)(tried.launches - before.launches));
+    cr_assert_eq(qr_backend_supports(be, QR_BF16, 64, QR_BF16, 64, 16, &err), 0, "%s", err.msg);
+    cr_assert_eq(e.counts().launches, tried.launches);
+    qr_backend_close(be);
+    dlclose(e.lib);
+}

@@ -81,8 +81,10 @@ static inline struct qr_backend *open_emulated(int32_t n_multiprocessors, int32_
 
 static inline struct qr_backend *open_level(const char *isa, int32_t n_threads, int32_t step_rows_max)
 {
-    if (strcmp(isa, "cuda") == 0)
+    if (strcmp(isa, "cuda") == 0 || strcmp(isa, "hopper") == 0) {
+        setenv("QUIRE_CUDA_HOPPER", strcmp(isa, "hopper") == 0 ? "1" : "0", 1);
         return open_emulated(n_threads, step_rows_max);
+    }
     struct qr_err err = {0};
     struct qr_backend *be = NULL;
     struct qr_backend_options o = {.device = "cpu", .isa = isa, .n_threads = n_threads, .step_rows_max = step_rows_max};

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define QR_NCCL_VERSION_MIN 21400 /* 2.14: groups that are opened without waiting, graphs */
+#define QR_NCCL_VERSION_MIN 21400 /* 2.14: graphs, and groups whose end is said */
 
 enum { QR_NCCL_SUCCESS = 0, QR_NCCL_IN_PROGRESS = 7 };
 enum { QR_NCCL_INT8 = 0, QR_NCCL_FLOAT32 = 7 };
@@ -19,20 +19,11 @@ struct qr_nccl_id {
     char bytes[128];
 };
 
-/* As of 2.14; `size` and `version` tell newer ones so. */
-struct qr_nccl_config {
-    size_t size;
-    unsigned int magic, version;
-    int blocking;
-};
-#define QR_NCCL_CONFIG_MAGIC 0xcafebeefu
-
 /* F(what it returns, its member in struct qr_nccl, its name in the library, arguments) */
 #define QR_NCCL_FUNCTIONS(F)                                                                                                         \
     F(int, get_version, ncclGetVersion, (int *version))                                                                            \
     F(int, get_id, ncclGetUniqueId, (struct qr_nccl_id *id))                                                                       \
-    F(int, init, ncclCommInitRankConfig,                                                                                           \
-      (struct qr_nccl_group **out, int size, struct qr_nccl_id id, int rank, struct qr_nccl_config *config))                         \
+    F(int, init, ncclCommInitRank, (struct qr_nccl_group **out, int size, struct qr_nccl_id id, int rank))                           \
     F(int, finalize, ncclCommFinalize, (struct qr_nccl_group *g))                                                                  \
     F(int, destroy, ncclCommDestroy, (struct qr_nccl_group *g))                                                                    \
     F(int, abort, ncclCommAbort, (struct qr_nccl_group *g))                                                                        \

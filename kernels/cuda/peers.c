@@ -5,14 +5,17 @@
  * more, ranks therefore send each other their terms and add them here (peer_sum.cu), in the order that peers.h promises: small arrays whole, large ones
  * cut into a part for each rank, which then hands its sums on. That is as many bytes as a ring would send.
  *
- * Groups are opened without waiting inside of NCCL, so that a rank that never comes is noticed here. */
+ * Joining a group and leaving it wait for the others inside of NCCL, which does not see who never comes: a thread does that, and this one looks after it. */
 #include "kernels/cuda/peers.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "kernels/cuda/nccl.h"
@@ -23,7 +26,6 @@
 #include <nccl.h>
 _Static_assert((int)ncclInProgress == QR_NCCL_IN_PROGRESS && (int)ncclFloat32 == QR_NCCL_FLOAT32 && (int)ncclInt8 == QR_NCCL_INT8, "as NVIDIA numbers them");
 _Static_assert((int)ncclSum == QR_NCCL_SUM && (int)ncclSuccess == QR_NCCL_SUCCESS && sizeof(ncclUniqueId) == sizeof(struct qr_nccl_id), "likewise");
-_Static_assert(offsetof(ncclConfig_t, blocking) == offsetof(struct qr_nccl_config, blocking), "a configuration begins as it did in 2.14");
 #endif
 #endif
 
@@ -123,8 +125,8 @@ static bool look(struct qr_peers *p)
 {
     char message[QR_PEERS_MESSAGE];
     int error = QR_NCCL_SUCCESS;
-    if (p->failed)
-        return true;
+    if (p->failed || !p->group)
+        return p->failed;
     const int rc = p->n.get_error(p->group, &error);
     if (rc != QR_NCCL_SUCCESS || (error != QR_NCCL_SUCCESS && error != QR_NCCL_IN_PROGRESS)) {
         snprintf(message, sizeof message, "%.60s: %.300s", p->n.error_text(rc != QR_NCCL_SUCCESS ? rc : error), p->n.last_error(p->group));
@@ -142,21 +144,77 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* A call that NCCL goes on with by itself is over when it says so. */
 static void settle(struct qr_peers *p, int rc, const char *what)
 {
-    int64_t next = now_ns() + LOOK_NS;
-    int error = QR_NCCL_SUCCESS;
-    while (rc == QR_NCCL_IN_PROGRESS && !p->failed) {
-        const int asked = p->n.get_error(p->group, &error);
-        rc = asked == QR_NCCL_SUCCESS ? error : asked;
-        if (rc == QR_NCCL_IN_PROGRESS && now_ns() >= next) {
-            (void)look(p);
-            next = now_ns() + LOOK_NS;
-        }
-    }
     if (!p->failed && rc != QR_NCCL_SUCCESS)
         give_up(p, what, p->n.error_text(rc));
+}
+
+/* A call that waits for the other ranks, and how far it is. */
+struct meeting {
+    struct qr_nccl n;
+    struct qr_nccl_group *group;
+    struct qr_nccl_id id;
+    int32_t device, rank, size;
+    bool leaves;
+    int rc;
+    _Atomic bool over;
+};
+
+static void *meet(void *arg)
+{
+    struct meeting *m = arg;
+    m->rc = cudaSetDevice(m->device) == cudaSuccess ? QR_NCCL_SUCCESS : 1; /* ncclUnhandledCudaError */
+    if (m->rc == QR_NCCL_SUCCESS && m->leaves)
+        m->rc = m->n.finalize(m->group);
+    else if (m->rc == QR_NCCL_SUCCESS)
+        m->rc = m->n.init(&m->group, m->size, m->id, m->rank);
+    if (m->rc == QR_NCCL_SUCCESS && m->leaves)
+        m->rc = m->n.destroy(m->group);
+    atomic_store(&m->over, true);
+    return NULL;
+}
+
+/* In a thread, which is left to itself when a rank is lost meanwhile: the process ends soon, then. */
+static void meet_watched(struct qr_peers *p, struct meeting *m, const char *what)
+{
+    pthread_t thread;
+    char why[QR_PEERS_MESSAGE];
+    if (pthread_create(&thread, NULL, meet, m) != 0) {
+        give_up(p, what, "no thread");
+        free(m);
+        return;
+    }
+    for (int64_t next = now_ns() + LOOK_NS; !p->failed && !atomic_load(&m->over);) {
+        usleep(100);
+        if (now_ns() < next)
+            continue;
+        next = now_ns() + LOOK_NS;
+        if (p->lost && p->lost(p->user, why) && !atomic_load(&m->over))
+            give_up(p, "devices of several ranks", why);
+    }
+    if (p->failed) {
+        pthread_detach(thread);
+        return;
+    }
+    pthread_join(thread, NULL);
+    p->group = m->leaves ? NULL : m->group;
+    settle(p, m->rc, what);
+    free(m);
+}
+
+static struct meeting *meeting_new(const struct qr_peers *p, bool leaves)
+{
+    struct meeting *m = calloc(1, sizeof *m);
+    if (!m)
+        return NULL;
+    m->n = p->n;
+    m->group = p->group;
+    m->device = p->q->index;
+    m->rank = p->rank;
+    m->size = p->size;
+    m->leaves = leaves;
+    return m;
 }
 
 static void await(struct qr_peers *p, cudaError_t (*query)(struct qr_queue *q, cudaEvent_t event), cudaEvent_t event)
@@ -350,10 +408,11 @@ static void peers_close(struct qr_peers *p)
     if (p->aside)
         peers_join(p);
     qr_cuda_peers_await(p, NULL);
-    if (!p->failed && p->group)
-        settle(p, p->n.finalize(p->group), "ncclCommFinalize");
-    if (!p->failed && p->group)
-        p->n.destroy(p->group);
+    struct meeting *m = !p->failed && p->group ? meeting_new(p, true) : NULL;
+    if (m) {
+        p->group = NULL; /* it is the thread's: nobody gives it up */
+        meet_watched(p, m, "ncclCommDestroy");
+    }
     p->q->peers = NULL;
     QR_CUDA_CHECK(cudaStreamSynchronize(p->q->stream));
     if (p->scratch)
@@ -372,15 +431,12 @@ static bool peers_open(struct qr_peers **out, struct qr_queue *q, const struct q
     QR_ASSERT(out != NULL && q != NULL && q->peers == NULL);
     QR_ASSERT(o != NULL && o->id != NULL && o->size >= 1 && o->size <= RANKS_MAX && o->rank >= 0 && o->rank < o->size);
     struct qr_peers *p = calloc(1, sizeof *p);
-    struct qr_nccl_id id;
-    struct qr_nccl_config config = {.size = sizeof config, .magic = QR_NCCL_CONFIG_MAGIC, .version = QR_NCCL_VERSION_MIN, .blocking = 0};
     if (!p || !open_library(&p->library, &p->n, message)) {
         if (!p)
             snprintf(message, QR_PEERS_MESSAGE, "out of memory");
         free(p);
         return false;
     }
-    memcpy(&id, o->id, sizeof id);
     p->q = q;
     p->stream = q->stream;
     p->rank = o->rank;
@@ -388,7 +444,13 @@ static bool peers_open(struct qr_peers **out, struct qr_queue *q, const struct q
     p->lost = o->lost;
     p->user = o->user;
     q->peers = p;
-    settle(p, p->n.init(&p->group, o->size, id, o->rank, &config), "ncclCommInitRank");
+    struct meeting *m = meeting_new(p, false);
+    if (m) {
+        memcpy(&m->id, o->id, sizeof m->id);
+        meet_watched(p, m, "ncclCommInitRank");
+    } else {
+        give_up(p, "ncclCommInitRank", "out of memory");
+    }
     if (p->failed) {
         memcpy(message, p->why, sizeof p->why);
         peers_close(p);

@@ -52,7 +52,7 @@ struct board {
 struct qr_nccl_group {
     struct board *board;
     int32_t rank, size;
-    bool joined, given_up, silent;
+    bool given_up, silent;
     int pidfd[RANKS_MAX];
     struct qr_nccl_group *next; /* given up before */
 };
@@ -87,7 +87,7 @@ int ncclGetUniqueId(struct qr_nccl_id *id)
     return QR_NCCL_SUCCESS;
 }
 
-int ncclCommInitRankConfig(struct qr_nccl_group **out, int size, struct qr_nccl_id id, int rank, struct qr_nccl_config *config)
+int ncclCommInitRank(struct qr_nccl_group **out, int size, struct qr_nccl_id id, int rank)
 {
     struct name n;
     char path[64];
@@ -95,7 +95,7 @@ int ncclCommInitRankConfig(struct qr_nccl_group **out, int size, struct qr_nccl_
     memcpy(&n, &id, sizeof n);
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)n.pid, (int)n.fd);
     const int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0 || size > RANKS_MAX || config->magic != QR_NCCL_CONFIG_MAGIC || config->blocking != 0)
+    if (fd < 0 || size > RANKS_MAX)
         return INVALID_USAGE;
     struct qr_nccl_group *g = qr_alloc(1, sizeof *g);
     g->board = mmap(NULL, sizeof *g->board, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -108,8 +108,10 @@ int ncclCommInitRankConfig(struct qr_nccl_group **out, int size, struct qr_nccl_
         g->pidfd[r] = -1;
     atomic_store(&g->board->pid[rank], (int32_t)getpid());
     atomic_fetch_add(&g->board->n_joined, 1);
+    while (atomic_load(&g->board->n_joined) < size)
+        usleep(1000);
     *out = g;
-    return QR_NCCL_IN_PROGRESS;
+    return QR_NCCL_SUCCESS;
 }
 
 static void set_error(struct qr_nccl_group *g, int32_t error, const char *why)
@@ -131,10 +133,7 @@ static bool is_dead(struct qr_nccl_group *g, int32_t r)
 
 int ncclCommGetAsyncError(struct qr_nccl_group *g, int *error)
 {
-    g->joined = g->joined || atomic_load(&g->board->n_joined) >= g->size;
     *error = atomic_load(&g->board->error);
-    if (*error == QR_NCCL_SUCCESS && !g->joined)
-        *error = QR_NCCL_IN_PROGRESS;
     return QR_NCCL_SUCCESS;
 }
 
@@ -150,6 +149,8 @@ static void leave(struct qr_nccl_group *g)
 int ncclCommFinalize(struct qr_nccl_group *g)
 {
     atomic_fetch_add(&g->board->n_done, 1);
+    while (atomic_load(&g->board->n_done) < g->size)
+        usleep(1000);
     return QR_NCCL_SUCCESS;
 }
 

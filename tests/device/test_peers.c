@@ -206,6 +206,32 @@ Test(peers, a_rank_that_dies_is_missed_within_two_seconds_whether_the_library_se
     unsetenv("QUIRE_EMU_NCCL");
 }
 
+/* Hears the group's name, and never joins. */
+static int die_before(struct qr_comm *comm, void *arg)
+{
+    uint8_t id[QR_PEERS_ID_BYTES];
+    struct qr_err err;
+    (void)arg;
+    if (qr_comm_run(comm, &(struct qr_comm_call){.kind = QR_COMM_BROADCAST, .dtype = QR_I8, .data = id, .n = sizeof id}, &err) == 0)
+        kill(getpid(), SIGKILL);
+    return 1;
+}
+
+Test(peers, a_rank_that_dies_before_all_have_come_is_missed, .timeout = 60)
+{
+    struct processes p;
+    struct rank r;
+    struct qr_err err = {0};
+    use_emulated();
+    processes_begin(&p, 2, die_before, NULL);
+    const int64_t began = qr_clock_us();
+    cr_expect_eq(rank_open(&r, &p.comm, &err), QR_E_CLOSED);
+    cr_expect_lt(qr_clock_us() - began, SECONDS_MAX * SLOWER);
+    cr_expect(strstr(err.msg, "rank 1") && strstr(err.msg, "died"), "%s", err.msg);
+    rank_close(&r);
+    processes_end(&p);
+}
+
 static int fail_to_open(struct qr_comm *comm, void *arg)
 {
     struct rank r;

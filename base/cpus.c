@@ -159,12 +159,36 @@ static bool set_node(void *user, int32_t cpu)
     return true;
 }
 
+#define NODE_IDS 256
+
+static bool mark(void *user, int32_t id)
+{
+    bool *listed = user;
+    if (id < NODE_IDS)
+        listed[id] = true;
+    return true;
+}
+
+/* Which nodes to look for: those that the system lists, or any. */
+static void list_nodes(bool listed[NODE_IDS], const char *root)
+{
+    char path[PATH_BYTES], line[LINE_BYTES];
+    snprintf(path, sizeof path, "%s/sys/devices/system/node/online", root);
+    memset(listed, 0, NODE_IDS * sizeof *listed);
+    if (!read_line(line, path) || !walk_ranges(line, mark, listed))
+        memset(listed, 1, NODE_IDS * sizeof *listed);
+}
+
 /* Nodes without a processor of the list do not count; beyond QR_NODES_MAX everything is the last one. */
 static void find_nodes(struct qr_cpus *c, const char *root)
 {
     char path[PATH_BYTES], line[LINE_BYTES];
+    bool listed[NODE_IDS];
     int32_t n = 0;
-    for (int32_t id = 0; id < 256; id++) {
+    list_nodes(listed, root);
+    for (int32_t id = 0; id < NODE_IDS; id++) {
+        if (!listed[id])
+            continue;
         snprintf(path, sizeof path, "%s/sys/devices/system/node/node%d/cpulist", root, id);
         struct node_walk w = {.c = c, .node = (int8_t)(n < QR_NODES_MAX ? n : QR_NODES_MAX - 1)};
         if (!read_line(line, path))

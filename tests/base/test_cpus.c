@@ -112,6 +112,14 @@ Test(cpus, belong_to_the_nodes_that_the_system_names)
     qr_cpus_examine(&c, m.root, true);
     cr_assert_eq(c.n_nodes, 1, "a node without workers does not count");
     cr_assert_eq(c.node[0] + c.node[1], 0);
+    static const char *const online[] = {"0-1,3\n", "what is this\n", "0\n"}; /* where the system lists them, only these are looked for */
+    for (int i = 0; i < 3; i++) {
+        put(&m, online[i], "/sys/devices/system/node/online");
+        cr_assert_eq(qr_cpus_parse(&c, "0-7", &err), 0);
+        qr_cpus_examine(&c, m.root, true);
+        cr_assert_eq(c.n_nodes, i < 2 ? 2 : 1);
+        cr_assert(i == 2 || c.node_id[1] == 3);
+    }
     machine_end(&m);
 }
 

@@ -5,6 +5,8 @@
 #include "base/assert.h"
 #include "base/mem.h"
 
+#define N_TRIED QR_COMM_RANKS_MAX
+
 static bool lost(void *user, char message[QR_PEERS_MESSAGE])
 {
     struct qr_err err;
@@ -12,6 +14,34 @@ static bool lost(void *user, char message[QR_PEERS_MESSAGE])
     if (yes)
         snprintf(message, QR_PEERS_MESSAGE, "%.*s", QR_PEERS_MESSAGE - 1, err.msg);
     return yes;
+}
+
+/* Each kind of call once: what a library takes of the device's memory it has taken before anybody asks what is free, and what does not work is known now. */
+static int try_out(struct qr_device_comm *d, struct qr_backend *be, struct qr_err *err)
+{
+    const int32_t rank = d->comm->rank, size = d->comm->size;
+    const struct qr_mem_ops *mem = be->mem;
+    float x[N_TRIED], *data = mem->alloc(2 * sizeof x);
+    int64_t part[QR_COMM_RANKS_MAX + 1] = {0};
+    for (int32_t r = 0; r < size; r++)
+        part[r + 1] = r == 0 ? 0 : r * (int64_t)sizeof *x;
+    for (int32_t i = 0; i < N_TRIED; i++)
+        x[i] = (float)(rank + 1);
+    mem->put(be->queue, data, x, sizeof x);
+    d->ops->gather(d->peers, data + N_TRIED, data, part);
+    d->ops->broadcast(d->peers, data + N_TRIED, sizeof x);
+    d->ops->sum(d->peers, data, N_TRIED);
+    mem->get(be->queue, x, data, sizeof x);
+    bool right = true;
+    for (int32_t i = 0; i < N_TRIED; i++)
+        right = right && x[i] == (float)(size * (size + 1) / 2);
+    mem->get(be->queue, x, data + N_TRIED, sizeof x);
+    for (int32_t r = 1; r < size; r++)
+        right = right && x[r - 1] == (float)(r + 1);
+    mem->free(data);
+    if (qr_device_comm_lost(d, err))
+        return err->code;
+    return right ? 0 : qr_err_set(err, QR_E_UNSUPPORTED, "the devices of %d ranks do not add: what came of a sum is wrong; use one rank", size);
 }
 
 int qr_device_comm_open(struct qr_device_comm **out, struct qr_comm *comm, struct qr_backend *be, struct qr_err *err)
@@ -35,7 +65,12 @@ int qr_device_comm_open(struct qr_device_comm **out, struct qr_comm *comm, struc
         return qr_err_set(err, qr_comm_lost(comm, &heard) ? QR_E_CLOSED : QR_E_UNSUPPORTED, "%s", message);
     struct qr_device_comm *d = *out = qr_alloc(1, sizeof *d);
     *d = (struct qr_device_comm){.ops = be->peers, .peers = peers, .comm = comm};
-    return 0;
+    rc = try_out(d, be, err);
+    if (rc) {
+        qr_device_comm_close(d);
+        *out = NULL;
+    }
+    return rc;
 }
 
 void qr_device_comm_close(struct qr_device_comm *d)

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "bench/kern_device.h"
+#include "kernels/coded.h"
 #include "tests/device/sample_host.h"
 #include "tests/ops_cases.h"
 
@@ -144,6 +145,44 @@ static void compare(struct check *c, const char *what, bool (*body)(struct check
 
 /* ---- products ---- */
 
+/* Coded rows that follow from their places. */
+struct codes {
+    struct qr_coded_format f;
+    int64_t n_in;
+};
+
+static void fill_codes(const void *arg, const struct qr_coded_rows *to, int64_t first, int64_t n)
+{
+    const struct codes *s = arg;
+    const int64_t units = qr_coded_n_units(s->f, s->n_in), groups = qr_coded_n_groups(s->f, s->n_in);
+    for (int64_t i = 0; i < n * s->n_in; i++)
+        to->level[i] = (int8_t)((first * s->n_in + i) * 37 % 113 % (s->f.bits == 4 ? 16 : 113) - (s->f.bits == 4 ? 8 : 56));
+    for (int64_t i = 0; i < n * units; i++) {
+        to->scale[i] = 0.001f * (float)(1 + (first * units + i) % 5);
+        if (to->offset)
+            to->offset[i] = 0.002f * (float)((first * units + i) % 3);
+    }
+    for (int64_t i = 0; i < n * groups; i++) {
+        if (to->step)
+            to->step[i] = (int8_t)(1 + (first * groups + i) % 7);
+        if (to->offset_step)
+            to->offset_step[i] = (int8_t)((first * groups + i) % 4);
+    }
+}
+
+static struct qr_weight coded_weight(struct check *c, enum qr_dtype t, int32_t n_out, int32_t n_in)
+{
+    const struct codes s = {qr_dtype_coded(t), n_in};
+    struct qr_coded_source source = {.fill = fill_codes, .arg = &s};
+    for (int i = 0; i < 16; i++)
+        source.levels[i] = (int8_t)(i - 8);
+    const size_t here = c->be->k->linear_packed_bytes(t, n_out, n_in), there = c->device->k->linear_packed_bytes(t, n_out, n_in);
+    struct qr_weight w = {.packed_dtype = t, .t = qr_tensor_2d(NULL, t, n_out, n_in)};
+    w.packed = take(c, PLAIN, (int64_t)(here > there ? here : there), NULL);
+    c->be->k->linear_pack_coded(c->be->queue, w.packed, t, n_out, n_in, 0, &source, n_out);
+    return w;
+}
+
 /* Weights as this backend packs them. */
 static struct qr_weight weight(struct check *c, enum qr_dtype t, int32_t n_out, int32_t n_in)
 {
@@ -158,7 +197,7 @@ static struct qr_weight weight(struct check *c, enum qr_dtype t, int32_t n_out, 
 static bool linear(struct check *c, const void *arg)
 {
     const struct qr_linear_case *l = arg;
-    const struct qr_weight w = weight(c, l->w, l->n_out, l->n_in);
+    const struct qr_weight w = qr_dtype_is_coded(l->w) ? coded_weight(c, l->w, l->n_out, l->n_in) : weight(c, l->w, l->n_out, l->n_in);
     CALL(k, linear, qr_linear_args, .out = floats(c, (int64_t)l->n_rows * l->n_out), .x = floats(c, (int64_t)l->n_rows * l->n_in), .w = &w,
          .bias = l->bias ? floats(c, l->n_out) : NULL, .norm_w = l->add ? NULL : floats(c, l->n_in), .out_stride = l->n_out, .x_stride = l->n_in,
          .n_rows = l->n_rows, .n_in = l->n_in, .n_out = l->n_out, .add = l->add, .eps = 1e-5f);
@@ -212,6 +251,9 @@ static void check_products(struct check *c)
             l.w = QR_BF16;
         }
     }
+    for (int t = QR_C4_G32; c->device->k->linear_pack_coded && t < (int)QR_CODED; t++)
+        for (int i = 0; i < 3; i++)
+            check_product(c, (struct qr_linear_case){.n_rows = i == 0 ? 1 : i == 1 ? 33 : 90, .n_in = 600, .n_out = 84, .w = (enum qr_dtype)t, .bias = true});
     for (int i = 0; i < QR_COUNT(large); i++) /* what a library for products may take over */
         check_product(c, large[i]);
 }
@@ -339,6 +381,76 @@ static bool units(struct check *c, const void *arg)
     return true;
 }
 
+/* What only some families have. */
+static bool families(struct check *c, const void *arg)
+{
+    const struct qr_rows_case *r = arg;
+    const int64_t n = (int64_t)r->n_rows * r->n_cols;
+    CALL(k, layer_norm, qr_layer_norm_args, .out = floats(c, n), .x = floats(c, n), .w = floats(c, r->n_cols), .bias = floats(c, r->n_cols),
+         .out_stride = r->n_cols, .x_stride = r->n_cols, .n_rows = r->n_rows, .n_cols = r->n_cols, .eps = 1e-2f);
+    for (int act = 0; act < 2; act++)
+        CALL(k, unit, qr_unit_args, .x = floats(c, n), .stride = r->n_cols, .n_rows = r->n_rows, .n_cols = r->n_cols, .act = (enum qr_act)act);
+    CALL(k, softcap, qr_softcap_args, .x = floats(c, n), .stride = r->n_cols, .n_rows = r->n_rows, .n_cols = r->n_cols, .cap = 0.7f);
+    return true;
+}
+
+/* A low-rank addition to every second row. */
+static bool additions(struct check *c, const void *arg)
+{
+    const struct qr_rows_case *r = arg;
+    enum { RANK = 6, N_OUT = 70 };
+    int32_t *row = qr_alloc((size_t)r->n_rows, sizeof *row), n = 0;
+    for (int32_t i = 0; i < r->n_rows; i += 2)
+        row[n++] = i;
+    const struct qr_row_group group = {.row = row, .n_rows = n};
+    const struct qr_adapt_parts parts = {.part = {{.a = floats(c, (int64_t)RANK * r->n_cols), .b = floats(c, qr_adapt_b_elements(RANK, N_OUT)), .first = 3,
+                                                   .n_out = N_OUT, .rank = RANK, .scale = 0.5f}}, .n = 1};
+    const struct qr_adapt_args a = {.out = floats(c, (int64_t)r->n_rows * (N_OUT + 3)), .x = floats(c, (int64_t)r->n_rows * r->n_cols),
+                                    .mid = take(c, PLAIN, 4 * (int64_t)r->n_rows * RANK, NULL), .group = &group, .parts = &parts, .out_stride = N_OUT + 3,
+                                    .x_stride = r->n_cols, .mid_stride = RANK, .n_groups = 1, .n_in = r->n_cols, .dtype = QR_F32};
+    const bool there = c->be->k->adapt != NULL;
+    if (there)
+        c->be->k->adapt(c->be->queue, &a);
+    qr_free(row);
+    return there;
+}
+
+/* N experts' matrices, one after the other. */
+static struct qr_weight stack(struct check *c, enum qr_dtype t, int32_t n, int32_t n_out, int32_t n_in)
+{
+    const float *rows = floats(c, (int64_t)n * n_out * n_in);
+    const size_t one = qr_align_up(c->be->k->linear_packed_bytes(t, n_out, n_in), 64);
+    const size_t there = qr_align_up(c->device->k->linear_packed_bytes(t, n_out, n_in), 64);
+    struct qr_weight w = {.packed_dtype = t, .t = qr_tensor_3d(NULL, t, n, n_out, n_in), .stack_bytes = one};
+    w.packed = take(c, PLAIN, (int64_t)((one > there ? one : there) * (size_t)n), NULL);
+    for (int32_t e = 0; e < n; e++) {
+        const struct qr_weight part = qr_weight_in_stack(&w, e);
+        c->be->k->linear_pack(c->be->queue, part.packed, t, n_out, n_in, 0, rows + (int64_t)e * n_out * n_in, QR_F32, n_out);
+    }
+    return w;
+}
+
+struct mixture {
+    int32_t n_rows;
+    enum qr_dtype w;
+};
+
+static bool mixture(struct check *c, const void *arg)
+{
+    enum { E = 6, U = 2, D = 72, F = 40 };
+    const struct mixture *m = arg;
+    const int64_t n = m->n_rows, room = qr_experts_room_rows(n, U);
+    const struct qr_weight gate_up = stack(c, m->w, E, 2 * F, D), down = stack(c, m->w, E, D, F);
+    int32_t *ids = take(c, PLAIN, 4 * n * U, NULL);
+    float *weights = floats(c, n * U);
+    CALL(k, route, qr_route_args, .ids = ids, .weights = weights, .logits = floats(c, n * E), .logits_stride = E, .n_rows = m->n_rows, .n_experts = E,
+         .n_used = U, .normalize = true);
+    CALL(k, experts, qr_experts_args, .out = floats(c, n * D), .x = floats(c, n * D), .ids = ids, .weights = weights, .gate_up = &gate_up, .down = &down,
+         .gathered = take(c, PLAIN, 4 * room * D, NULL), .gated = take(c, PLAIN, 4 * room * F, NULL), .fresh = take(c, PLAIN, 4 * room * D, NULL),
+         .order = take(c, PLAIN, 4 * (E + 1 + n * U), NULL), .out_stride = D, .x_stride = D, .n_rows = m->n_rows, .n_used = U);
+    return true;
+}
+
 static bool moves(struct check *c, const void *arg)
 {
     const struct qr_rows_case *r = arg;
@@ -446,7 +558,8 @@ static void check_rows(struct check *c)
             bool (*body)(struct check *c, const void *arg);
             double bound;
         } all[] = {{"rms_norm, residual_add, rms_norm back", norms, (r->n_cols + r->n_rows + 64) * 0x1p-22}, {"glu, glu back", units, 0x1p-19},
-                   {"embed, gather_rows, embed back, scatter_rows", moves, 0x1p-20}, {"cross_entropy", losses, 0x1p-19}};
+                   {"embed, gather_rows, embed back, scatter_rows", moves, 0x1p-20}, {"cross_entropy", losses, 0x1p-19},
+                   {"layer_norm, unit, softcap", families, (r->n_cols + 64) * 0x1p-20}, {"adapt", additions, (r->n_cols + 64) * 0x1p-20}};
         for (int k = 0; k < QR_COUNT(all); k++) {
             snprintf(what, sizeof what, "%s: %d x %d", all[k].name, (int)r->n_rows, (int)r->n_cols);
             compare(c, what, all[k].body, r, all[k].bound);
@@ -456,6 +569,11 @@ static void check_rows(struct check *c)
         const struct qr_heads_case *h = &qr_heads_cases[i];
         snprintf(what, sizeof what, "rope_table, head_norm, rope, and back: %d heads of %d", (int)h->n_heads, (int)h->head_dim);
         compare(c, what, heads, h, 0x1p-16);
+    }
+    static const struct mixture mixtures[] = {{1, QR_BF16}, {37, QR_F32}, {200, QR_BF16}, {50, QR_W4}};
+    for (int i = 0; i < QR_COUNT(mixtures); i++) {
+        snprintf(what, sizeof what, "route, experts: %d rows, %s", (int)mixtures[i].n_rows, qr_dtype_name(mixtures[i].w));
+        compare(c, what, mixture, &mixtures[i], 0x1p-6); /* numbers between the products are rounded to bf16, perhaps to the other neighbour */
     }
     static const int64_t sizes[] = {1, 4097, 20000};
     static const int32_t vocabularies[] = {200, 5000, 32001};

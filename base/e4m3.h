@@ -9,15 +9,18 @@
 
 #define QR_E4M3_MAX 448.0f
 
+/* No branches, and no denormal numbers of f32 on the way, for which processors stop: many at once become vectors. */
 static inline float qr_e4m3_to_f32(uint8_t byte)
 {
-    const uint32_t bits = (uint32_t)(byte & 0x7f) << 20; /* the exponent is 120 too small; what has none is a denormal number */
+    const uint32_t m = byte & 0x7f, sign = (uint32_t)(byte & 0x80) << 24, normal = (m << 20) + (120u << 23);
+    const float small = (float)(int32_t)m * 0x1p-9f; /* without an exponent */
+    uint32_t u;
     float x;
-    memcpy(&x, &bits, sizeof x);
-    x *= 0x1p120f;
-    if ((byte & 0x7f) == 0x7f)
-        x = nanf("");
-    return byte & 0x80 ? -x : x;
+    memcpy(&u, &small, sizeof u);
+    u = m < 8 ? u : normal;
+    u = (m == 0x7f ? 0x7fc00000u : u) | sign;
+    memcpy(&x, &u, sizeof x);
+    return x;
 }
 
 /* Round to nearest, ties to even. What is larger than QR_E4M3_MAX becomes that. Not of NaN. */

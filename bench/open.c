@@ -27,10 +27,10 @@ struct open_options {
 };
 
 static const struct qr_option table[] = {
-    {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct open_options, model), .arg = "DIR", .help = "Model directory."},
+    {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct open_options, model), .arg = "DIR", .help = "Model directory or GGUF file."},
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct open_options, dtype), .builtin = "auto", .choices = "auto|f32|bf16",
      .arg = "TYPE", .help = "Compute type of unquantized weights."},
-    {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(struct open_options, quantize), .builtin = "none", .choices = "none|int8|int4",
+    {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(struct open_options, quantize), .builtin = "none", .choices = QR_QUANTIZE_CHOICES,
      .arg = "TYPE", .help = "Round the matrices to integers while loading."},
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(struct open_options, isa), .arg = "LEVEL", .help = "Instruction-set level."},
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct open_options, threads), .builtin = "0", .min = 0, .max = 1024,
@@ -85,44 +85,69 @@ static void close_files(struct files *f)
         close(f->fd[i]);
 }
 
-static int open_files(struct files *f, const char *dir, struct qr_err *err)
+/* Whatever is no regular file is not one of the model's. */
+static void add_file(struct files *f, const char *path)
+{
+    struct stat st;
+    const int fd = f->n < FILES_MAX ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return;
+    }
+    f->fd[f->n] = fd;
+    f->n_bytes[f->n] = (size_t)st.st_size;
+    f->total += f->n_bytes[f->n++];
+}
+
+static int add_directory(struct files *f, const char *dir, struct qr_err *err)
 {
     char path[4096];
-    struct stat st;
     DIR *d = opendir(dir);
     if (!d)
         return qr_err_set(err, QR_E_NOT_FOUND, "%s: %s", dir, strerror(errno));
-    for (struct dirent *e; (e = readdir(d)) && f->n < FILES_MAX;) {
+    for (struct dirent *e; (e = readdir(d));) {
         size_t len = strlen(e->d_name);
         if (len < 12 || strcmp(e->d_name + len - 12, ".safetensors") != 0)
             continue;
         snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0)
-            continue;
-        f->fd[f->n] = fd;
-        f->n_bytes[f->n] = fstat(fd, &st) == 0 ? (size_t)st.st_size : 0;
-        f->total += f->n_bytes[f->n++];
+        add_file(f, path);
     }
     closedir(d);
-    if (f->total < PIECE_BYTES)
-        return qr_err_set(err, QR_E_NOT_FOUND, "%s: holds %zu bytes of .safetensors files, expected at least %zu to measure", dir, f->total, PIECE_BYTES);
     return 0;
 }
 
-static int open_s(double *s, const struct open_options *o, struct qr_backend *be, struct qr_err *err)
+/* A directory's .safetensors, or the file itself. */
+static int open_files(struct files *f, const char *model, struct qr_err *err)
+{
+    struct stat st;
+    int rc = 0;
+    if (stat(model, &st) == 0 && S_ISREG(st.st_mode))
+        add_file(f, model);
+    else
+        rc = add_directory(f, model, err);
+    if (rc == 0 && f->total < PIECE_BYTES)
+        rc = qr_err_set(err, QR_E_NOT_FOUND, "%s: %zu bytes of weights (.safetensors, or a GGUF file), expected at least %zu to measure", model, f->total,
+                        PIECE_BYTES);
+    return rc;
+}
+
+static int open_s(double *s, size_t *memory, const struct open_options *o, struct qr_backend *be, struct qr_err *err)
 {
     const struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize};
     struct qr_model *m;
     int64_t t = qr_clock_ns();
     int rc = qr_model_open(&m, o->model, be, &mo, err);
     *s = (double)(qr_clock_ns() - t) * 1e-9;
-    if (rc == 0)
+    if (rc == 0) {
+        *memory = (size_t)qr_model_weight_bytes(m);
         qr_model_close(m);
+    }
     return rc;
 }
 
-static void report(const struct open_options *o, const struct qr_backend *be, const struct files *f, struct qr_samples s[3])
+static void report(const struct open_options *o, const struct qr_backend *be, const struct files *f, size_t memory, struct qr_samples s[3])
 {
     static const char *const name[] = {"read into a small buffer", "read into fresh memory", "model opened"};
     double t[3];
@@ -130,29 +155,31 @@ static void report(const struct open_options *o, const struct qr_backend *be, co
         t[i] = qr_samples_percentile(&s[i], 50);
     const double gb = (double)f->total * 1e-9;
     if (o->json) {
-        printf("{\"bytes\":%zu,\"isa\":\"%s\",\"threads\":%d,\"read_s\":%.4f,\"fresh_s\":%.4f,\"open_s\":%.4f}\n", f->total, be->k->name,
-               be->n_threads, t[0], t[1], t[2]);
+        printf("{\"bytes\":%zu,\"memory_bytes\":%zu,\"isa\":\"%s\",\"threads\":%d,\"read_s\":%.4f,\"fresh_s\":%.4f,\"open_s\":%.4f}\n", f->total, memory,
+               be->k->name, be->n_threads, t[0], t[1], t[2]);
         return;
     }
-    printf("%s, %s, %d threads, %.1f MB in %d file%s\n", o->model, be->k->name, be->n_threads, gb * 1e3, f->n, f->n == 1 ? "" : "s");
+    printf("%s, %s, %d threads, %.1f MB in %d file%s, %.1f MB in memory\n", o->model, be->k->name, be->n_threads, gb * 1e3, f->n, f->n == 1 ? "" : "s",
+           (double)memory * 1e-6);
     for (int i = 0; i < 3; i++)
-        printf("%-26s %8.1f ms %8.2f GB/s %6.0f %% of the first\n", name[i], t[i] * 1e3, gb / t[i], 100 * t[0] / t[i]);
+        printf("%-26s %8.1f ms %8.2f GB/s %6.0f %% of the first, %4.0f %% of the second\n", name[i], t[i] * 1e3, gb / t[i], 100 * t[0] / t[i], 100 * t[1] / t[i]);
 }
 
 static int measure(const struct open_options *o, struct qr_backend *be, const struct files *f, struct qr_err *err)
 {
     struct qr_samples s[3] = {0};
+    size_t memory = 0;
     int rc = 0;
     for (int64_t i = 0; rc == 0 && i < o->repeats + (o->repeats > 1); i++) {
         double t[3] = {read_s(f, be->queue, false), read_s(f, be->queue, true), 0};
-        rc = open_s(&t[2], o, be, err);
+        rc = open_s(&t[2], &memory, o, be, err);
         if (rc == 0 && (t[0] == 0 || t[1] == 0))
             rc = qr_err_set(err, QR_E_IO, "%s: its files could not be read whole", o->model);
         for (int k = 0; rc == 0 && k < 3 && (i > 0 || o->repeats == 1); k++)
             qr_samples_add(&s[k], t[k]);
     }
     if (rc == 0)
-        report(o, be, f, s);
+        report(o, be, f, memory, s);
     for (int k = 0; k < 3; k++)
         qr_samples_release(&s[k]);
     return rc;

@@ -1,4 +1,4 @@
-/* open.h - `quire bench open`: how fast a model directory opens, beside the speed at which the system reads its files.
+/* open.h - `quire bench open`: how fast a model (a directory, or a GGUF file) opens, beside the speed at which the system reads its files.
  *
  * In turn, several times: all threads read the files into small buffers; all threads read them into fresh memory; the model is opened. Packing
  * reads every byte, and writes every byte to fresh memory, so the second is what it can hope for.

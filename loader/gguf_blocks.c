@@ -7,6 +7,7 @@
 
 /* The uneven steps of IQ4_NL and IQ4_XS. */
 static const int8_t uneven[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+/* Even ones, which need no table on the way: unpacking is written so that compilers make vectors of it. */
 static const int8_t signed_steps[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
 static const int8_t plain_steps[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
@@ -17,12 +18,20 @@ static float half_at(const uint8_t *p)
     return qr_f16_to_f32(h);
 }
 
-/* 16 bytes of two codes each: the lower halves are the first 16 numbers. */
-static void nibbles(int8_t *code, const uint8_t *q, int32_t n, const int8_t *step)
+/* n bytes of two codes each: the lower halves are the first n numbers. What each is less than its code by is `minus`. */
+static inline void even_nibbles(int8_t *code, const uint8_t *q, int32_t n, int32_t minus)
 {
-    for (int32_t i = 0; i < n; i++) {
-        code[i] = step[q[i] & 15];
-        code[i + n] = step[q[i] >> 4];
+    for (int32_t i = 0; i < n; i++)
+        code[i] = (int8_t)((q[i] & 15) - minus);
+    for (int32_t i = 0; i < n; i++)
+        code[i + n] = (int8_t)((q[i] >> 4) - minus);
+}
+
+static void uneven_nibbles(int8_t *code, const uint8_t *q)
+{
+    for (int32_t i = 0; i < 16; i++) {
+        code[i] = uneven[q[i] & 15];
+        code[i + 16] = uneven[q[i] >> 4];
     }
 }
 
@@ -31,14 +40,14 @@ static void nibbles(int8_t *code, const uint8_t *q, int32_t n, const int8_t *ste
 static void q4_0(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
     s->scale = half_at(b);
-    nibbles(code, b + 2, 16, signed_steps);
+    even_nibbles(code, b + 2, 16, 8);
 }
 
 static void q4_1(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
     s->scale = half_at(b);
     s->offset = half_at(b + 2);
-    nibbles(code, b + 4, 16, plain_steps);
+    even_nibbles(code, b + 4, 16, 0);
 }
 
 /* Four bits of a code in q, the fifth in high. */
@@ -74,7 +83,7 @@ static void q8_0(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 static void iq4_nl(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
     s->scale = half_at(b);
-    nibbles(code, b + 2, 16, uneven);
+    uneven_nibbles(code, b + 2);
 }
 
 /* ---- blocks of 256 ---- */
@@ -88,8 +97,9 @@ static void q2_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
         s->step[g] = (int8_t)(b[g] & 15);
         s->offset_step[g] = (int8_t)(b[g] >> 4);
     }
-    for (int32_t i = 0; i < QR_GGUF_BLOCK_MAX; i++)
-        code[i] = (int8_t)(b[16 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3);
+    for (int32_t run = 0; run < 8; run++)
+        for (int32_t i = 0; i < 32; i++)
+            code[32 * run + i] = (int8_t)(b[16 + run / 4 * 32 + i] >> (run % 4 * 2) & 3);
 }
 
 /* 32 bytes with a third bit each (clear: minus 4), 64 of codes as above, 12 of 16 scales of 6 bits. */
@@ -101,10 +111,11 @@ static void q3_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
         const int32_t low = g < 8 ? six[g] & 15 : six[g - 8] >> 4, high = six[8 + g % 4] >> (2 * (g / 4)) & 3;
         s->step[g] = (int8_t)((low | high << 4) - 32);
     }
-    for (int32_t i = 0; i < QR_GGUF_BLOCK_MAX; i++) {
-        const int32_t two = b[32 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3, third = b[i % 32] >> (i / 32) & 1;
-        code[i] = (int8_t)(two - (third ? 0 : 4));
-    }
+    for (int32_t run = 0; run < 8; run++)
+        for (int32_t i = 0; i < 32; i++) {
+            const int32_t two = b[32 + run / 4 * 32 + i] >> (run % 4 * 2) & 3, third = b[i] >> run & 1;
+            code[32 * run + i] = (int8_t)(two + 4 * third - 4);
+        }
 }
 
 /* The scales' scale and the offsets', then eight of each of 6 bits in 12 bytes. */
@@ -123,16 +134,15 @@ static void q4_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
     six_bit_pairs(s, b);
     for (int32_t i = 0; i < 4; i++)
-        nibbles(code + 64 * i, b + 16 + 32 * i, 32, plain_steps);
+        even_nibbles(code + 64 * i, b + 16 + 32 * i, 32, 0);
 }
 
 static void q5_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
     six_bit_pairs(s, b);
-    for (int32_t i = 0; i < QR_GGUF_BLOCK_MAX; i++) {
-        const int32_t four = b[48 + i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 15;
-        code[i] = (int8_t)(four | (b[16 + i % 32] >> (i / 32) & 1) << 4);
-    }
+    for (int32_t run = 0; run < 8; run++)
+        for (int32_t i = 0; i < 32; i++)
+            code[32 * run + i] = (int8_t)((b[48 + run / 2 * 32 + i] >> (run % 2 * 4) & 15) | (b[16 + i] >> run & 1) << 4);
 }
 
 /* 128 bytes of lower halves, 64 of two upper bits, 16 scales of 8 bits. */
@@ -140,10 +150,10 @@ static void q6_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
     s->scale = half_at(b + 208);
     memcpy(s->step, b + 192, 16);
-    for (int32_t i = 0; i < QR_GGUF_BLOCK_MAX; i++) {
-        const int32_t half = i / 128, k = i % 128;
-        const int32_t low = b[half * 64 + k % 64] >> (k / 64 * 4) & 15, high = b[128 + half * 32 + k % 32] >> (k / 32 * 2) & 3;
-        code[i] = (int8_t)((low | high << 4) - 32);
+    for (int32_t run = 0; run < 8; run++) {
+        const uint8_t *low = b + run / 4 * 64 + run % 2 * 32, *high = b + 128 + run / 4 * 32;
+        for (int32_t i = 0; i < 32; i++)
+            code[32 * run + i] = (int8_t)(((low[i] >> (run % 4 / 2 * 4) & 15) | (high[i] >> (run % 4 * 2) & 3) << 4) - 32);
     }
 }
 
@@ -153,7 +163,7 @@ static void iq4_xs(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
     for (int32_t g = 0; g < 8; g++) {
         const int32_t low = b[4 + g / 2] >> (4 * (g % 2)) & 15, high = (b[2] | b[3] << 8) >> (2 * g) & 3;
         s->step[g] = (int8_t)((low | high << 4) - 32);
-        nibbles(code + 32 * g, b + 8 + 16 * g, 16, uneven);
+        uneven_nibbles(code + 32 * g, b + 8 + 16 * g);
     }
 }
 

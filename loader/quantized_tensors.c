@@ -269,29 +269,77 @@ static int32_t awq_place(int64_t o)
     return place[o % 8];
 }
 
-/* Codes of outputs [first, first + n) and inputs [at, at + n_in), n <= ROWS, n_in <= CHUNK; at is a multiple of 8. */
-static void unpack(int16_t code[ROWS][CHUNK], const struct qr_quantized *q, const uint8_t *p, int64_t first, int64_t n, int64_t at, int64_t n_in)
+/* A word's eight codes of 4 bits as bytes, from the low bits up. */
+static uint64_t bytes_of(uint32_t word)
+{
+    uint64_t x = word;
+    x = (x | x << 16) & 0x0000ffff0000ffffu;
+    x = (x | x << 8) & 0x00ff00ff00ff00ffu;
+    return (x | x << 4) & 0x0f0f0f0f0f0f0f0fu;
+}
+
+static uint32_t load_word(const uint8_t *p, int64_t i)
+{
+    uint32_t w;
+    memcpy(&w, p + 4 * i, sizeof w);
+    return w;
+}
+
+/* Byte i of number k and byte k of number i change places: blocks of four, of two, of one. */
+static void turn(uint64_t x[8])
+{
+    static const uint64_t mask[] = {0x00000000ffffffffu, 0x0000ffff0000ffffu, 0x00ff00ff00ff00ffu};
+    for (int step = 0, by = 4; by > 0; step++, by /= 2)
+        for (int k = 0; k < 8; k++) {
+            if (k & by)
+                continue;
+            const uint64_t t = (x[k] >> 8 * by ^ x[k + by]) & mask[step];
+            x[k] ^= t << 8 * by;
+            x[k + by] ^= t;
+        }
+}
+
+/* Words of a row, one after the other `stride` words apart, as codes. The last may have more than there are. */
+static void unpack_words(uint8_t *code, const uint8_t *p, int64_t first, int64_t stride, int32_t bits, int64_t n)
+{
+    const int64_t per = 32 / bits;
+    for (int64_t i = 0; i < n; i += per, first += stride) {
+        const uint32_t word = load_word(p, first);
+        const uint64_t eight = bits == 4 ? bytes_of(word) : word;
+        memcpy(code + i, &eight, (size_t)(n - i < per ? n - i : per));
+    }
+}
+
+/* AWQ's, eight outputs in a word, of which n from `first` on are wanted. */
+static void unpack_awq(uint8_t code[ROWS][CHUNK], const struct qr_quantized *q, const uint8_t *p, int64_t first, int64_t n, int64_t at, int64_t n_in)
+{
+    const int64_t row = q->n_out / 8;
+    for (int64_t o = first / 8 * 8; o < first + n; o += 8)
+        for (int64_t i = 0; i < n_in; i += 8) {
+            uint64_t x[8] = {0};
+            for (int64_t k = 0; k < 8 && i + k < n_in; k++)
+                x[k] = bytes_of(load_word(p, (at + i + k) * row + o / 8));
+            turn(x);
+            for (int64_t k = 0; k < 8; k++)
+                if (o + k >= first && o + k < first + n)
+                    memcpy(&code[o + k - first][i], &x[awq_place(k)], (size_t)(n_in - i < 8 ? n_in - i : 8));
+        }
+}
+
+/* Codes of outputs [first, first + n) and inputs [at, at + n_in), n <= ROWS, n_in <= CHUNK; at is a multiple of 8. INT8's are signed. */
+static void unpack(uint8_t code[ROWS][CHUNK], const struct qr_quantized *q, const uint8_t *p, int64_t first, int64_t n, int64_t at, int64_t n_in)
 {
     const int64_t per = 32 / q->bits, row = words(q->n_in, q->bits);
     QR_ASSERT(n <= ROWS && n_in <= CHUNK && at % 8 == 0);
-    if (q->layout == GPTQ)
-        for (int64_t i = 0; i < n_in; i++)
-            for (int64_t r = 0; r < n; r++)
-                code[r][i] = (int16_t)bits_of(p, (at + i) / per * q->n_out + first + r, q->bits, i % per);
-    else if (q->layout == AWQ)
-        for (int64_t i = 0; i < n_in; i++)
-            for (int64_t r = 0; r < n; r++)
-                code[r][i] = (int16_t)bits_of(p, (at + i) * (q->n_out / 8) + (first + r) / 8, 4, awq_place(first + r));
-    else if (q->layout == PACKED)
-        for (int64_t r = 0; r < n; r++)
-            for (int64_t i = 0; i < n_in; i++)
-                code[r][i] = (int16_t)bits_of(p, (first + r) * row + (at + i) / per, q->bits, i % per);
-    else
-        for (int64_t r = 0; r < n; r++)
-            for (int64_t i = 0; i < n_in; i++) {
-                const uint8_t byte = p[(first + r) * q->n_in + at + i];
-                code[r][i] = q->layout == INT8 ? (int16_t)(int8_t)byte : byte;
-            }
+    if (q->layout == AWQ)
+        unpack_awq(code, q, p, first, n, at, n_in);
+    for (int64_t r = first; r < first + n && q->layout != AWQ; r++)
+        if (q->layout == GPTQ)
+            unpack_words(code[r - first], p, at / per * q->n_out + r, q->n_out, q->bits, n_in);
+        else if (q->layout == PACKED)
+            unpack_words(code[r - first], p, r * row + at / per, 1, q->bits, n_in);
+        else
+            memcpy(code[r - first], p + r * q->n_in + at, (size_t)n_in);
 }
 
 struct reader {
@@ -324,24 +372,38 @@ static int32_t zero_of(const struct reader *r, int64_t o, int64_t g)
     return bits_of(r->zeros, word, q->bits, q->layout == AWQ ? awq_place(o) : o % per) + q->zero_more;
 }
 
+/* Codes that share a scale. */
+static void decode_run(float *dst, const uint8_t *code, int64_t n, enum layout layout, float scale, int32_t zero)
+{
+    if (layout == FP8)
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = scale * qr_e4m3_to_f32(code[i]);
+    else if (layout == INT8)
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = scale * (float)((int8_t)code[i] - zero);
+    else
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = scale * (float)(code[i] - zero);
+}
+
 static void decode_chunk(const struct reader *r, float *dst, int64_t first, int64_t n, int64_t at, int64_t n_in)
 {
     const struct qr_quantized *q = r->q;
-    int16_t code[ROWS][CHUNK];
+    uint8_t code[ROWS][CHUNK];
     unpack(code, q, r->codes, first, n, at, n_in);
-    for (int64_t k = 0; k < n; k++) {
-        float scale = 0;
-        int32_t zero = 0;
-        for (int64_t i = 0, last = -1; i < n_in; i++) {
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t i = 0; i < n_in;) {
             const int64_t g = r->order ? load_i32(r->order, at + i) : (at + i) / q->group;
-            if (g != last) {
-                scale = load_float(r->scale, q->scale->type->dtype, scale_at(q, first + k, g));
-                zero = q->layout == FP8 ? 0 : zero_of(r, first + k, g);
-                last = g;
-            }
-            dst[k * q->n_in + at + i] = scale * (q->layout == FP8 ? qr_e4m3_to_f32((uint8_t)code[k][i]) : (float)(code[k][i] - zero));
+            int64_t end = i + 1;
+            if (r->order)
+                while (end < n_in && load_i32(r->order, at + end) == g)
+                    end++;
+            else
+                end = (g + 1) * q->group - at < n_in ? (g + 1) * q->group - at : n_in;
+            const float scale = load_float(r->scale, q->scale->type->dtype, scale_at(q, first + k, g));
+            decode_run(dst + k * q->n_in + at + i, code[k] + i, end - i, q->layout, scale, q->layout == FP8 ? 0 : zero_of(r, first + k, g));
+            i = end;
         }
-    }
 }
 
 void qr_quantized_decode(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n)
@@ -418,8 +480,8 @@ void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_
     const struct reader r = reader_of(st, q);
     const struct qr_coded_format f = qr_dtype_coded(as);
     const int64_t n_groups = (n_in + f.group - 1) / f.group;
-    const int32_t middle = f.zero || q->layout == INT8 ? 0 : 1 << (q->bits - 1);
-    int16_t code[ROWS][CHUNK];
+    const uint8_t middle = f.zero || q->layout == INT8 ? 0 : (uint8_t)(1 << (q->bits - 1));
+    uint8_t code[ROWS][CHUNK];
     QR_ASSERT(!f.steps && !f.offset && at % f.group == 0);
     for (int64_t c = 0; c < n_in; c += CHUNK) {
         const int64_t m = n_in - c < CHUNK ? n_in - c : CHUNK;

@@ -13,7 +13,7 @@ import os
 import struct
 
 F32, STRING, U32, I32, F32_VALUE, ARRAY = 0, 8, 4, 5, 6, 9
-GROUP, FP8_BLOCK = 128, 128
+FP8_BLOCK = 128
 # bytes of a block, its numbers, and where its f16 scales are with values that bring weights near 0.02
 TYPES = {
     "Q4_0": (2, 18, 32, [(0, 0.004)]), "Q4_1": (3, 20, 32, [(0, 0.004), (2, -0.03)]), "Q5_0": (6, 22, 32, [(0, 0.002)]), "Q8_0": (8, 34, 32, [(0, 0.00027)]),
@@ -22,8 +22,8 @@ TYPES = {
 }
 SCHEMES = {
     "bf16": None,
-    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": False},
-    "awq": {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"},
+    "gptq": {"quant_method": "gptq", "bits": 4, "desc_act": False, "sym": False},
+    "awq": {"quant_method": "awq", "bits": 4, "zero_point": True, "version": "gemm"},
     "fp8": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [FP8_BLOCK, FP8_BLOCK]},
 }
 
@@ -164,20 +164,25 @@ def halves(n, value):
     return struct.pack("<e", value) * n
 
 
-def stored(name, kind, n_out, n_in):
+def group_of(c):
+    """Inputs that share a scale in GPTQ and AWQ: the largest usual number that divides every matrix's."""
+    return next(g for g in (128, 64, 32) if all(n_in % g == 0 for _, _, _, n_in in matrices(c)))
+
+
+def stored(name, kind, n_out, n_in, group=0):
     """The tensors that make up a matrix: {name: (type, shape, bytes)}."""
     if kind == "fp8":
         blocks_out, blocks_in = -(-n_out // FP8_BLOCK), -(-n_in // FP8_BLOCK)
         return {name + ".weight": ("F8_E4M3", [n_out, n_in], os.urandom(n_out * n_in).translate(FINITE)),
                 name + ".weight_scale_inv": ("F32", [blocks_out, blocks_in], struct.pack("<f", 0.0002) * (blocks_out * blocks_in))}
     if kind in ("gptq", "awq"):
-        groups = -(-n_in // GROUP)
+        groups = n_in // group
         shape = [n_in // 8, n_out] if kind == "gptq" else [n_in, n_out // 8]
         parts = {name + ".qweight": ("I32", shape, os.urandom(n_in * n_out // 2)),
                  name + ".qzeros": ("I32", [groups, n_out // 8], os.urandom(groups * n_out // 2)),
                  name + ".scales": ("F16", [groups, n_out], halves(groups * n_out, 0.003))}
         if kind == "gptq":
-            parts[name + ".g_idx"] = ("I32", [n_in], struct.pack(f"<{n_in}i", *(i // GROUP for i in range(n_in))))
+            parts[name + ".g_idx"] = ("I32", [n_in], struct.pack(f"<{n_in}i", *(i // group for i in range(n_in))))
         return parts
     return {name + ".weight": ("BF16", [n_out, n_in], bf16(n_out * n_in))}
 
@@ -216,9 +221,11 @@ def write_directory(folder, c, kind):
     for name, _, n in vectors(c):
         parts[name + ".weight"] = ("BF16", [n], b"\x80\x3f" * n)
     for name, _, n_out, n_in in matrices(c):
-        parts.update(stored(name, kind, n_out, n_in))
+        parts.update(stored(name, kind, n_out, n_in, group_of(c)))
     write_tensors(os.path.join(folder, "model.safetensors"), parts)
     scheme = SCHEMES[kind]
+    if kind in ("gptq", "awq"):
+        scheme = {**scheme, "group_size": group_of(c)}
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
         json.dump({**c, **({"quantization_config": scheme} if scheme else {})}, f)
     write_tokenizer(folder, c["vocab_size"])

@@ -2,6 +2,7 @@
 #include "kernels/cpu/isa/coded.h"
 
 #include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
 
 _Static_assert(QR_CODED_ROWS_MAX >= QR_PANEL, "a source fills a panel at once");
@@ -23,6 +24,12 @@ size_t QR_ISA_NAME(coded_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t 
     return (size_t)((n_out + QR_PANEL - 1) / QR_PANEL) * (size_t)qr_coded_shape_of(to, n_in).panel_bytes;
 }
 
+/* qr_coded_half's bits. */
+static uint16_t half_of(float x, float factor)
+{
+    return isnan(factor) ? 0 : _cvtss_sh(x / factor, _MM_FROUND_TO_NEAREST_INT);
+}
+
 /* Scales, offsets and steps of output o of a panel. */
 static void put_scales(const struct packing *p, uint8_t *panel, int64_t o, const struct qr_coded_rows *row, float factor)
 {
@@ -32,9 +39,9 @@ static void put_scales(const struct packing *p, uint8_t *panel, int64_t o, const
     uint8_t *blocks = panel + s->head_bytes;
     for (int64_t u = 0; u < n_units; u++) {
         uint16_t *to = (uint16_t *)(void *)(blocks + (u >> units) * s->block_bytes) + (u & ((1 << units) - 1)) * QR_PANEL + o;
-        to[0] = qr_coded_half(row->scale[u], factor);
+        to[0] = half_of(row->scale[u], factor);
         if (s->f.offset)
-            to[s->offset_at / 2] = qr_coded_half(row->offset[u], factor);
+            to[s->offset_at / 2] = half_of(row->offset[u], factor);
     }
     for (int64_t g = 0; g < n_groups && (row->step || row->offset_step); g++) {
         uint8_t *to = blocks + (g >> groups) * s->block_bytes + (g & ((1 << groups) - 1)) * QR_PANEL + o;
@@ -45,56 +52,36 @@ static void put_scales(const struct packing *p, uint8_t *panel, int64_t o, const
     }
 }
 
-/* Eight levels as the bytes of a number, the first lowest: their indices. */
-static uint64_t indices(const struct packing *p, uint64_t levels)
+/* 16 levels, of which n are there, zeros behind them: as they are with 8 bits, else their indices. */
+static __m128i codes_of(const struct packing *p, const int8_t *level, int64_t n)
 {
-    uint64_t all = 0;
-    if (p->even) /* only the lower halves matter, so no byte borrows from its neighbour */
-        return ((levels & 0x0f0f0f0f0f0f0f0fu) + 0x0101010101010101u * (uint8_t)(-p->rows->levels[0] & 15)) & 0x0f0f0f0f0f0f0f0fu;
-    for (int j = 0; j < 64; j += 8)
-        all |= (uint64_t)p->index[levels >> j & 255] << j;
-    return all;
-}
-
-/* Up to eight levels. */
-static uint64_t levels_at(const int8_t *level, int64_t n)
-{
-    uint64_t v = 0;
-    memcpy(&v, level, n < 8 ? (size_t)n : sizeof v);
-    return v;
-}
-
-/* The indices of eight levels as 4 bits each: t in the lower half of byte t, 4 + t in the upper one. */
-static uint32_t halves(const struct packing *p, uint64_t levels)
-{
-    const uint64_t v = indices(p, levels);
-    return (uint32_t)v | (uint32_t)(v >> 32) << 4;
+    _Alignas(16) uint8_t some[16] = {0};
+    if (n < 16)
+        level = memcpy(some, level, (size_t)n);
+    const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)level);
+    if (p->shape.f.bits == 8)
+        return v;
+    if (p->even)
+        return _mm_and_si128(_mm_sub_epi8(v, _mm_set1_epi8(p->rows->levels[0])), _mm_set1_epi8(15));
+    _mm_store_si128((__m128i *)(void *)some, v);
+    for (int j = 0; j < 16; j++)
+        some[j] = p->index[some[j]];
+    return _mm_load_si128((const __m128i *)(const void *)some);
 }
 
 #ifdef QR_ISA_amx
-/* Bytes 0, 2, 4 and 6. */
-static uint64_t even_bytes(uint64_t v)
-{
-    v &= 0x00ff00ff00ff00ffu;
-    v = (v | v >> 8) & 0x0000ffff0000ffffu;
-    return (v | v >> 16) & 0xffffffffu;
-}
-
 /* 16 inputs of output o, of which n are there. */
 static void put_inputs(const struct packing *p, uint8_t *codes, int64_t o, const int8_t *level, int64_t n)
 {
-    const uint64_t low = levels_at(level, n), high = n > 8 ? levels_at(level + 8, n - 8) : 0;
-    const uint64_t even = even_bytes(low) | even_bytes(high) << 32, odd = even_bytes(low >> 8) | even_bytes(high >> 8) << 32;
-    uint32_t *to = (uint32_t *)(void *)codes + o / 8 * QR_PANEL + o % 8 * 2;
+    const __m128i v = _mm_shuffle_epi8(codes_of(p, level, n), _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15));
+    uint8_t *to = codes + (o / 8 * QR_PANEL + o % 8 * 2) * 4;
+    const __m128i upper = _mm_unpackhi_epi64(v, v);
     if (p->shape.f.bits == 4) {
-        to[0] = halves(p, even);
-        to[1] = halves(p, odd);
+        _mm_storel_epi64((__m128i *)(void *)to, _mm_or_si128(v, _mm_slli_epi16(upper, 4)));
         return;
     }
-    for (int h = 0; h < 2; h++, to += 2 * QR_PANEL) {
-        to[0] = (uint32_t)(even >> 32 * h);
-        to[1] = (uint32_t)(odd >> 32 * h);
-    }
+    _mm_storel_epi64((__m128i *)(void *)to, v);
+    _mm_storel_epi64((__m128i *)(void *)(to + 2 * QR_PANEL * 4), upper);
 }
 
 /* Where input `in` of a block is, and the bit that its code begins at. */
@@ -107,17 +94,18 @@ static const uint8_t *code_at(const uint8_t *codes, int32_t bits, int32_t in, in
 #else
 static void put_inputs(const struct packing *p, uint8_t *codes, int64_t o, const int8_t *level, int64_t n)
 {
-    const uint64_t low = levels_at(level, n), high = n > 8 ? levels_at(level + 8, n - 8) : 0;
+    const __m128i v = codes_of(p, level, n);
     uint32_t *to = (uint32_t *)(void *)codes + o;
-    if (p->shape.f.bits == 4) {
-        to[0] = halves(p, low);
-        to[QR_PANEL] = halves(p, high);
+    if (p->shape.f.bits == 4) { /* the lower four bytes of each half, and above them the upper four */
+        const __m128i w = _mm_or_si128(v, _mm_slli_epi16(_mm_srli_epi64(v, 32), 4));
+        to[0] = (uint32_t)_mm_cvtsi128_si32(w);
+        to[QR_PANEL] = (uint32_t)_mm_extract_epi32(w, 2);
         return;
     }
-    to[0] = (uint32_t)low;
-    to[QR_PANEL] = (uint32_t)(low >> 32);
-    to[2 * QR_PANEL] = (uint32_t)high;
-    to[3 * QR_PANEL] = (uint32_t)(high >> 32);
+    to[0] = (uint32_t)_mm_cvtsi128_si32(v);
+    to[QR_PANEL] = (uint32_t)_mm_extract_epi32(v, 1);
+    to[2 * QR_PANEL] = (uint32_t)_mm_extract_epi32(v, 2);
+    to[3 * QR_PANEL] = (uint32_t)_mm_extract_epi32(v, 3);
 }
 
 static const uint8_t *code_at(const uint8_t *codes, int32_t bits, int32_t in, int32_t row, int32_t *shift)

@@ -69,8 +69,8 @@ static int open_kind(struct qr_backend *be, enum kind kind, int32_t index, const
                 return 0;
             drop_device(be);
         }
-        /* Where no library was installed nobody expects a device, and nothing is to be said. */
-        qr_log(why.code == QR_E_NOT_FOUND ? QR_LOG_DEBUG : QR_LOG_INFO, "kernels", "device=cpu, no cuda: %s", why.msg);
+        /* Where no library was installed nobody expects a device, and nothing is to be said; of several ranks one says it. */
+        qr_log(why.code == QR_E_NOT_FOUND || o->rank > 0 ? QR_LOG_DEBUG : QR_LOG_INFO, "kernels", "device=cpu, no cuda: %s", why.msg);
         QR_ASSERT(be->device == NULL && be->queue == NULL && be->pool == NULL);
     }
     return qr_device_open_cpu(be, o, err);

@@ -224,9 +224,17 @@ static int check_shard(const struct qr_trainer *t, struct qr_err *err)
     return 0;
 }
 
-static int check_ranks(const struct qr_trainer *t, int32_t size, int64_t leaves, struct qr_err *err)
+static int64_t leaves_of(const struct qr_trainer *t, const struct qr_comm *comm)
+{
+    return t->c->batch.leaves ? t->c->batch.leaves : comm ? comm->size : 1;
+}
+
+/* What needs no more than the settings, before anything is opened. */
+static int check_ranks(const struct qr_trainer *t, const struct qr_comm *comm, struct qr_err *err)
 {
     const struct qr_train_config *c = t->c;
+    const int64_t leaves = leaves_of(t, comm);
+    const int32_t size = comm ? comm->size : 1;
     char at[400];
     if (size & (size - 1))
         return qr_err_set(err, QR_E_USAGE, "%d ranks; expected a power of two", size);
@@ -240,19 +248,14 @@ static int check_ranks(const struct qr_trainer *t, int32_t size, int64_t leaves,
     return check_shard(t, err);
 }
 
-static int plan_ranks(struct qr_trainer *t, struct qr_comm *comm, struct qr_err *err)
+static void plan_ranks(struct qr_trainer *t, struct qr_comm *comm)
 {
-    const int32_t size = comm ? comm->size : 1;
-    const int64_t leaves = t->c->batch.leaves ? t->c->batch.leaves : size;
-    int rc = check_ranks(t, size, leaves, err);
-    if (rc)
-        return rc;
+    const int64_t leaves = leaves_of(t, comm);
     qr_parallel_init(&t->par, comm, (enum qr_shard)t->c->parallel.shard, (int32_t)leaves, (int32_t)(t->c->batch.micro / leaves), t->params);
     t->par.link.devices = t->devices;
     t->tape_options.n_micro = t->par.n_micro;
     t->par.gather.packs_again = t->tape_options.recompute == QR_RECOMPUTE_FULL;
     qr_parallel_plan(&t->plan, &t->par, (enum qr_optimizer)t->c->optimizer.kind, t->params);
-    return 0;
 }
 
 static int plan(struct qr_trainer *t, struct qr_comm *comm, struct qr_err *err)
@@ -264,8 +267,10 @@ static int plan(struct qr_trainer *t, struct qr_comm *comm, struct qr_err *err)
         rc = t->variant.plan(t->variant.user, t->params, &t->tape_options, &t->plan, err);
     if (!rc && t->c->optimizer.kind == QR_OPTIMIZER_MUON)
         qr_train_plan_add(&t->plan, "Muon's work area", qr_muon_bytes(t->params));
-    rc = rc ? rc : plan_ranks(t, comm, err);
-    return rc ? rc : qr_train_plan_tape(&t->plan, t->params, &t->tape_options, err);
+    if (rc)
+        return rc;
+    plan_ranks(t, comm);
+    return qr_train_plan_tape(&t->plan, t->params, &t->tape_options, err);
 }
 
 int qr_trainer_open(struct qr_trainer **out, const struct qr_train_config *c, const struct qr_train_variant *variant, struct qr_comm *comm,
@@ -277,7 +282,8 @@ int qr_trainer_open(struct qr_trainer **out, const struct qr_train_config *c, co
     t->c = c;
     if (variant)
         t->variant = *variant;
-    int rc = open_backend(t, comm, err);
+    int rc = check_ranks(t, comm, err);
+    rc = rc ? rc : open_backend(t, comm, err);
     rc = rc ? rc : read_model_config(t, err);
     rc = rc ? rc : open_data(t, err);
     rc = rc ? rc : adopt_eos(t, err);

@@ -643,6 +643,8 @@ template <int D, int GROUPS> static void launch(struct qr_queue *q, struct work 
     QR_ASSERT(bytes <= q->shared_max);
     const int32_t at_a_time = q->n_sms * of::BLOCKS;
     QR_SHARED_ALLOW((attend_hopper<D, GROUPS>), bytes);
+    if (of::BLOCKS > 1) /* two of them need all that a multiprocessor has */
+        QR_CUDA_CHECK(cudaFuncSetAttribute((const void *)(attend_hopper<D, GROUPS>), cudaFuncAttributePreferredSharedMemoryCarveout, 100));
     QR_LAUNCH((attend_hopper<D, GROUPS>), (unsigned int)(w->n_items < at_a_time ? w->n_items : at_a_time), of::THREADS, bytes, q->stream, *w);
     if (several > 0)
         QR_LAUNCH((join<D, of::HEIGHT>), dim3((unsigned int)several, (unsigned int)w->a.kv.n_kv_heads), JOIN_THREADS, 0, q->stream, w->a);

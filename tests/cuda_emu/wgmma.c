@@ -119,7 +119,7 @@ static uint32_t address_of(const struct operand *o, bool turned, uint32_t line, 
 }
 
 /* x[k][line] of an operand: `n` lines from `first` on, 16 steps of k. */
-static void read_operand(const struct qr_emu_site *site, uint64_t desc, bool turned, uint32_t first, uint32_t n, float *x, bool look_only)
+static void read_operand(const struct qr_emu_site *site, uint64_t desc, bool turned, uint32_t first, uint32_t n, float *x)
 {
     const struct operand o = decode(site, desc);
     const uint32_t n_lines = turned ? 16 : n, n_units = turned ? n / 8 : 2;
@@ -128,7 +128,7 @@ static void read_operand(const struct qr_emu_site *site, uint64_t desc, bool tur
             const uint32_t line = turned ? l : first + l, unit = turned ? first / 8 + u : u;
             const uint16_t *from = qr_emu_shared_at(address_of(&o, turned, line, unit));
             qr_emu_access_async(from, 16, QR_EMU_READ, site);
-            for (uint32_t i = 0; !look_only && i < 8; i++)
+            for (uint32_t i = 0; i < 8; i++)
                 x[turned ? l * n + u * 8 + i : (u * 8 + i) * n + l] = qr_bf16_to_f32(from[i]);
         }
 }
@@ -204,9 +204,6 @@ static void ask_all(void *of[QR_EMU_WARP], uint32_t mask)
     if (!chained)
         keep_sums(now);
     w->n_asked++;
-    read_operand(site, now->b_desc, now->b_turned, 0, (uint32_t)now->n, NULL, true);
-    if (!now->a_registers)
-        read_operand(site, now->a_desc, false, 16 * ((uint32_t)qr_emu_self->warp % QR_EMU_WARPGROUP), 16, NULL, true);
 }
 
 void qr_emu_wgmma(const struct qr_emu_site *site, const struct qr_emu_wgmma *o)
@@ -239,11 +236,11 @@ static void do_product(struct asked *o)
     float a[16][16], b[16 * N_MAX]; /* [k][row], [k][column] */
     double sum[N_MAX];
     const int32_t n = o->n;
-    read_operand(&o->site, o->b_desc, o->b_turned, 0, (uint32_t)n, b, false);
+    read_operand(&o->site, o->b_desc, o->b_turned, 0, (uint32_t)n, b);
     if (o->a_registers)
         read_registers(o, a);
     else
-        read_operand(&o->site, o->a_desc, false, 16 * ((uint32_t)qr_emu_self->warp % QR_EMU_WARPGROUP), 16, a[0], false);
+        read_operand(&o->site, o->a_desc, false, 16 * ((uint32_t)qr_emu_self->warp % QR_EMU_WARPGROUP), 16, a[0]);
     if (qr_emu_failed())
         return;
     for (int32_t l = 0; o->first && l < QR_EMU_WARP; l++)

@@ -248,7 +248,7 @@ Test(attention, gives_a_row_the_same_bits_alone_batched_chunked_paged_or_contigu
         last_rows(&w, first, count);
         struct step st = step_new(&w, w.c.block_tokens, first, count, SEED + 1), flat = step_new(&w, 16, first, count, 0);
         for (int32_t l = 1; l < n_levels; l++) { /* ref is one plain loop per query */
-            if (is_slow(names[l]) && i != 0 && i != 4 && i != 9)
+            if (is_slow(names[l]) && i != 4 && (strcmp(names[l], "hopper") == 0 || (i != 0 && i != 9)))
                 continue;
             struct qr_backend *be = open_level(names[l], 1, 0);
             float *out = step_run(be, &w, &st);
@@ -326,6 +326,8 @@ static void check_split_contexts(enum qr_dtype kv)
         struct step st = step_new(&w, 16, first, count, SEED);
         for (int32_t l = 1; l < n_levels; l++) {
             if (is_slow(names[l]) && kv == QR_I8) /* one block has a row's context there */
+                continue;
+            if (strcmp(names[l], "hopper") == 0 && window == 0) /* 31 pieces a head: fewer will do */
                 continue;
             struct qr_backend *one = open_level(names[l], 1, 0), *three = open_level(names[l], 3, 0), *small = open_level(names[l], 2, 1);
             float *a = step_run(one, &w, &st), *b = step_run(three, &w, &st), *d = step_run(small, &w, &st);

@@ -162,7 +162,8 @@ static void report(const struct open_options *o, const struct qr_backend *be, co
     printf("%s, %s, %d threads, %.1f MB in %d file%s, %.1f MB in memory\n", o->model, be->k->name, be->n_threads, gb * 1e3, f->n, f->n == 1 ? "" : "s",
            (double)memory * 1e-6);
     for (int i = 0; i < 3; i++)
-        printf("%-26s %8.1f ms %8.2f GB/s %6.0f %% of the first, %4.0f %% of the second\n", name[i], t[i] * 1e3, gb / t[i], 100 * t[0] / t[i], 100 * t[1] / t[i]);
+        printf("%-26s %8.1f ms %8.2f GB/s %6.0f %% of the first, %4.0f %% of the second\n", name[i], t[i] * 1e3, gb / t[i], 100 * t[0] / t[i],
+               100 * t[1] / t[i]);
 }
 
 static int measure(const struct open_options *o, struct qr_backend *be, const struct files *f, struct qr_err *err)

@@ -28,7 +28,7 @@ static const struct qr_cli_command commands[] = {
     {"train", qr_cmd_train, "train a model, from random weights or from a model directory"},
     {"lora", qr_cmd_lora, "adapters that a training run has made: merge them into their model"},
     {"quantize", qr_cmd_quantize, "write a model with its matrices rounded to 8 or 4 bits"},
-    {"bench", qr_cmd_bench, "measure: load, kern, make-model"},
+    {"bench", qr_cmd_bench, "measure: load, kern, throughput, train, open, ..; make models to measure with"},
 };
 
 static void print_help(FILE *out)

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 
-from lib import DATA, QUIRE, ROOT, STORIES, environment, main, need_data, run, run_lines
+from lib import DATA, QUIRE, ROOT, SLOW, STORIES, environment, main, need_data, run, run_lines
 from test_quantized_files import read_tensors, write_tensors
 
 MODEL = os.path.join(ROOT, 'models', 'quire-tiny')
@@ -45,7 +45,7 @@ def test_a_quantized_model_is_checked_served_and_as_good_as_its_report_says():
         make_text(f'{d}/text', 50)
         with open(f'{d}/text', encoding='utf-8') as f:
             ids = run_lines('tokenize', '--model', MODEL, lines=[{'text': f.read(), 'add_special_tokens': False}])[0]['ids']
-        for kind, share, more in (('int8', 0.57, []), ('int4', 0.37, ['--asymmetric']), ('fp8', 0.57, [])):
+        for kind, share, more in (('int8', 0.57, []), ('int4', 0.37, ['--asymmetric']), ('fp8', 0.57, []))[:1 if SLOW > 1 else 3]:
             rc, out, err = run('quantize', MODEL, f'{d}/{kind}', '--type', kind, '--text', f'{d}/text', '--json', *more)
             assert rc == 0 and not err, err
             r = json.loads(out)
@@ -141,12 +141,15 @@ def test_smoothing_takes_back_outliers_that_cost_a_rounded_model_its_precision()
             shutil.copy(f'{MODEL}/{name}', f'{d}/in')
         write_tensors(f'{d}/in/model.safetensors', t)
         said = {}
-        for flag in ('--smooth', '--no-smooth'):
+        for flag in ('--smooth', '--no-smooth')[:1 if SLOW > 1 else 2]:
             rc, out, err = run('quantize', f'{d}/in', f'{d}/{flag}', '--type', 'int4', '--text', f'{d}/text', '--json', flag)
             assert rc == 0, err
             said[flag] = json.loads(out)
         before = said['--smooth']['perplexity']['before']
-        assert before == said['--no-smooth']['perplexity']['before'] and said['--smooth']['norms_smoothed'] == 10, said
+        assert said['--smooth']['norms_smoothed'] == 10, said
+        if SLOW > 1:
+            return
+        assert before == said['--no-smooth']['perplexity']['before'], said
         off = {k: abs(math.log(v['perplexity']['after'] / before)) for k, v in said.items()}
         assert off['--smooth'] < 0.5 * off['--no-smooth'], (off, said)
 

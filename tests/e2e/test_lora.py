@@ -6,6 +6,7 @@ import shutil
 import threading
 
 from lib import Server, main, need_data, run
+from test_quantized_files import read_tensors, write_tensors
 from test_train import World
 
 ROOT = {'Authorization': 'Bearer root'}
@@ -67,6 +68,12 @@ def test_a_trained_adapter_beside_its_model_says_what_the_merged_model_says():
                 t.join()
             assert all(got[i, n] == alone[n] for i, n in got) and len(got) == 12, 'together is as alone'
             vectors = {name: embed(s, name) for name in alone}
+        # As PEFT names them over a model without its head.
+        shutil.copytree(w.adapter('tuned'), w.path('bare'))
+        named = read_tensors(w.path('bare', 'adapter_model.safetensors'))
+        write_tensors(w.path('bare', 'adapter_model.safetensors'), {k.replace('base_model.model.model.', 'base_model.model.'): v for k, v in named.items()})
+        with Server('--dtype', 'f32', '--lora', f'bare={w.path("bare")}', model=w.base) as s:
+            assert embed(s, 'bare') == vectors['tuned']
         # Sums of a hundred products in another order through two layers; logits are of order 1.
         assert tuned['text'] == merged['text'] and tuned['text'] != plain['text'], (tuned, merged)
         assert max(abs(a - b) for a, b in zip(logprobs(tuned), logprobs(merged))) < 1e-4, (tuned, merged)

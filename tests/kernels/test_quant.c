@@ -360,3 +360,22 @@ Test(quant, rows_of_zeros_give_zero_and_rows_without_a_largest_number_give_nan_t
             drop(&d);
         }
 }
+
+/* An INT8 checkpoint with --quantize int8: code times scale is exact in f32, and so is max / 127 = scale. */
+Test(quant, rows_that_were_rounded_before_up_to_the_code_of_127_keep_their_codes_and_scale)
+{
+    enum { N = 200, ROWS = 500 };
+    struct qr_rng r = {.seed = SEED + 9};
+    for (int row = 0; row < ROWS; row++) {
+        const float stored = qr_bf16_to_f32(qr_f32_to_bf16(ldexpf((float)qr_rng_next_unit(&r) + 0.5f, -(int)qr_rng_below(&r, 20))));
+        int8_t code[N], again[N];
+        float x[N], inverse;
+        for (int i = 0; i < N; i++) {
+            code[i] = (int8_t)(i == row % N ? (row % 2 ? 127 : -127) : (int)qr_rng_below(&r, 255) - 127);
+            x[i] = stored * code[i];
+        }
+        const float scale = qr_quant_scale(&inverse, qr_quant_max_bits(0, x, N), QR_Q8_LARGEST);
+        qr_quant_int8(again, x, N, inverse);
+        cr_assert(scale == stored && memcmp(code, again, N) == 0, "seed %d row %d: %a, %a", SEED + 9, row, (double)scale, (double)stored);
+    }
+}

@@ -7,7 +7,7 @@
 
 set(QUIRE_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(QUIRE_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mprefer-vector-width=512)
-set(QUIRE_ISA_FLAGS_amx ${QUIRE_ISA_FLAGS_avx512} -mavx512bf16 -mamx-tile -mamx-bf16)
+set(QUIRE_ISA_FLAGS_amx ${QUIRE_ISA_FLAGS_avx512} -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-bf16)
 
 function(quire_isa_kernels)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/*.c)

@@ -15,7 +15,7 @@
 #define XFEATURE_TILE_DATA 18
 
 struct cpu_leaves {
-    unsigned c1, b7, d7, a71; /* leaf 1 ecx; leaf 7 ebx and edx; leaf 7.1 eax */
+    unsigned c1, b7, c7, d7, a71; /* leaf 1 ecx; leaf 7 ebx, ecx and edx; leaf 7.1 eax */
     uint64_t xcr0;
 };
 
@@ -37,6 +37,7 @@ static struct cpu_leaves read_leaves(void)
         l.xcr0 = read_xcr0();
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
         l.b7 = b;
+        l.c7 = c;
         l.d7 = d;
         if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d))
             l.a71 = a;
@@ -63,7 +64,8 @@ static bool has_amx(void)
     struct cpu_leaves l = read_leaves();
     const unsigned d7 = (1u << 22) | (1u << 24) | (1u << 25); /* AMX-BF16, AMX-TILE, AMX-INT8 */
     const unsigned a71 = 1u << 5;                             /* AVX512-BF16 */
-    return qr_detect_avx512() && (l.xcr0 & XCR0_AMX) == XCR0_AMX && (l.d7 & d7) == d7 && (l.a71 & a71) == a71;
+    const unsigned c7 = bit_AVX512VBMI;
+    return qr_detect_avx512() && (l.xcr0 & XCR0_AMX) == XCR0_AMX && (l.d7 & d7) == d7 && (l.c7 & c7) == c7 && (l.a71 & a71) == a71;
 }
 
 bool qr_detect_amx(void)

@@ -143,17 +143,20 @@ static void multiply_coded(const struct product *p, int32_t first, int32_t end, 
 {
     const int32_t h = tile_rows(p, 0);
     const int64_t ahead = qr_tuned_ahead(p->t->ahead_lines, p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
-    configure(h, h);
+    if (p->turned)
+        configure_turned(h);
+    else
+        configure(h, h);
     for (int32_t panel = first, n; panel < end; panel += n) {
         for (n = PANELS_MAX / p->each; n > end - panel;)
             n /= 2;
         struct strip s = {.p = p, .panel = panel, .n_panels = n, .n_parts = n * p->each};
         struct coded_block b = {.shape = &p->coded, .x = tile_at(p, 0, 0), .x_step = (int64_t)h * QR_TILE_ROW_BYTES, .room = scratch,
-                                .sums = scratch + CODED_ROOM_BYTES, .ahead = ahead, .skip = (n - 1) * p->panel_bytes, .n_steps = p->n_steps,
+                                .sums = scratch + CODED_ROOM_BYTES, .ahead = ahead, .skip = (n - 1) * p->panel_bytes, .n_rows = h, .n_steps = p->n_steps,
                                 .skip_step = p->n_steps - (int32_t)(ahead * p->n_steps / p->panel_bytes)};
         for (int32_t i = 0; i < s.n_parts; i++)
             b.panel[i] = (const uint8_t *)panel_at(p, part_panel(&s, i));
-        run_coded_block(p->coded.f.bits, s.n_parts, &b);
+        run_coded_block(s.n_parts, &b);
         struct leaving leaving = {.p = p, .sums = b.sums, .most = (float *)(void *)(scratch + p->q->own_bytes - MOST_BYTES), .n_rows = h, .panel = panel,
                                   .n_panels = n};
         finish_some(&leaving, INT32_MAX);
@@ -169,7 +172,7 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
     const int32_t after = end < p->n_panels ? end : first; /* a thread that owns its rows goes on there */
     char *scratch = qr_queue_own(p->q, worker), *sums = scratch + STRIP_BYTES;
     struct leaving leaving = {0};
-    const bool coded = p->is_coded && p->n_tiles == 1;
+    const bool coded = p->is_coded && p->n_tiles == 1 && (p->turned || p->coded.f.bits == 8);
     if (coded)
         multiply_coded(p, first, end, scratch);
     for (int32_t step = 0; !coded && step < p->n_steps; step += p->slice_steps)
@@ -222,9 +225,16 @@ static void plan_items(struct product *p)
     p->slice_steps = (p->n_steps + n_slices - 1) / n_slices;
 }
 
+/* 4-bit weights meet one row tile as the left operand (coded_table.h). */
+static bool turns(const struct product *p)
+{
+    return p->is_coded && p->coded.f.bits == 4 && p->n_tiles == 1;
+}
+
 static void pack_chunk(struct product *p)
 {
     p->n_tiles = (p->n_rows + QR_TILE_ROWS - 1) / QR_TILE_ROWS;
+    p->turned = turns(p);
     p->scale = (float *)(void *)p->q->shared;
     p->sum = (int32_t *)(void *)(p->scale + p->n_tiles * QR_TILE_ROWS);
     p->packed = (char *)p->q->shared + chunk_head(p->n_rows);
@@ -289,6 +299,9 @@ static bool run_passing(struct qr_queue *q, const struct qr_linear_args *a)
     clear_last_step(&p[1]);
     pack_chunk(&p[0]);
     multiply_chunk(&p[0]);
+    p[1].turned = turns(&p[1]);
+    if (p[1].turned)
+        turn_tile(&p[1], 0);
     multiply_chunk(&p[1]);
     return true;
 }

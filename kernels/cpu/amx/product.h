@@ -4,6 +4,7 @@
 #define QR_KERNELS_CPU_AMX_PRODUCT_H
 
 #include "base/assert.h"
+#include "base/mem.h"
 #include "kernels/cpu/amx/quant.h"
 #include "kernels/cpu/amx/tile.h"
 #include "kernels/cpu/isa/coded.h"
@@ -26,6 +27,7 @@ struct product {
     bool integers, scaled, unpack; /* what is multiplied; weights have scales; they are unpacked */
     enum qr_dtype type;
     bool is_coded;
+    bool turned;                  /* row tiles as [16 pairs of k][rows][2] instead of [rows][32]: weights are the left operand */
     struct qr_coded_shape coded;
     int32_t parts, tile_k;        /* inputs of a tile */
     int32_t row0, n_rows;         /* of the chunk */
@@ -84,6 +86,21 @@ VF_FN void pack_line(char *dst, const float *x, const float *norm_w, vf inverse,
     _mm512_storeu_si512(dst, (__m512i)_mm512_cvtne2ps_pbh(high, low));
 }
 
+/* From [rows][32] to [16 pairs of k][rows][2], in place. */
+static void turn_tile(const struct product *p, int32_t t)
+{
+    const int32_t n = tile_rows(p, t);
+    vf pairs[QR_TILE_ROWS] QR_UNINITIALIZED;
+    for (int32_t step = 0; n > 1 && step < p->n_steps; step++) {
+        float *tile = (float *)(void *)tile_at(p, t, step);
+        for (int32_t r = 0; r < QR_TILE_ROWS; r++)
+            pairs[r] = r < n ? vf_load(tile + r * QR_PANEL) : vf_zero();
+        vf_transpose(pairs);
+        for (int32_t i = 0; i < QR_TILE_ROWS; i++)
+            vf_store_n(tile + i * n, pairs[i], n);
+    }
+}
+
 static void pack_tile(const void *arg, int32_t t, int32_t worker)
 {
     const struct product *p = arg;
@@ -99,6 +116,8 @@ static void pack_tile(const void *arg, int32_t t, int32_t worker)
         for (int32_t k = 0; k < n_in; k += QR_TILE_K, dst += n * QR_TILE_ROW_BYTES)
             pack_line(dst, x + k, w ? w + k : NULL, inverse, n_in - k < QR_TILE_K ? n_in - k : QR_TILE_K);
     }
+    if (p->turned)
+        turn_tile(p, t);
 }
 
 /* What is done to sums on their way out. Known when compiling for the usual ways, so that nothing is asked row by row. */

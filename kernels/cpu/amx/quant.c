@@ -2,8 +2,8 @@
 #include "kernels/cpu/amx/quant.h"
 
 #include "base/assert.h"
+#include "kernels/cpu/amx/coded_table.h"
 #include "kernels/cpu/amx/tile.h"
-#include "kernels/cpu/isa/coded_vectors.h"
 #include "kernels/cpu/isa/row.h"
 
 #define BYTES_K (2 * QR_TILE_K) /* inputs of a tile of bytes */
@@ -84,5 +84,16 @@ void qr_amx_unpack_coded(char *dst, const struct qr_coded_shape *s, const char *
 {
     QR_ASSERT(dst != NULL && s != NULL && panel != NULL);
     QR_ASSERT(step >= 0 && n_steps >= 1);
-    qr_unpack_coded((uint8_t *)dst, s, (const uint8_t *)panel, step, n_steps, ahead_bytes);
+    uint8_t *to = (uint8_t *)dst;
+    const uint8_t *from = (const uint8_t *)panel;
+    if (s->f.bits == 8)
+        qr_unpack_coded(to, s, from, step, n_steps, ahead_bytes);
+    else if (coded_is_half(s) && coded_has_offset(s))
+        coded_tiles_of_pairs(true, true, to, s, from, step, n_steps, ahead_bytes);
+    else if (coded_is_half(s))
+        coded_tiles_of_pairs(true, false, to, s, from, step, n_steps, ahead_bytes);
+    else if (coded_has_offset(s))
+        coded_tiles_of_pairs(false, true, to, s, from, step, n_steps, ahead_bytes);
+    else
+        coded_tiles_of_pairs(false, false, to, s, from, step, n_steps, ahead_bytes);
 }

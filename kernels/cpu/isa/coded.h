@@ -6,8 +6,9 @@
  *     block    [units][16] scales (f16); likewise offsets; [groups][16] steps (int8); likewise steps of offsets, or zeros; padded to 64 bytes; then codes
  *              8 bits: [k / 4][16][4] levels (int8)
  *              4 bits: [k / 8][16][4] bytes: low half the index of k = 8 i + t, high half that of k = 8 i + 4 + t, for t = 0..3
- *              on tiles, where two vectors of 8 outputs by two inputs become a row of pairs at once, [k / 8][2][8][2][4] levels with 8 bits: k / 8, half of the
- *              outputs, output, k % 2, k % 8 / 2; with 4 bits [k / 16][2][8][2][4] bytes of the same order, low and high half as above
+ *              on tiles, where two vectors of 8 outputs by two inputs become a row of pairs at once, 8 bits are [k / 8][2][8][2][4] levels: k / 8, half of
+ *              the outputs, output, k % 2, k % 8 / 2; 4 bits, which become rows of 32 inputs of one output, [k / 32][4][32] words: four outputs, the
+ *              first in the lowest 4 bits
  * Missing outputs have the factor 0; missing inputs meet zeros of x.
  */
 #ifndef QR_KERNELS_CPU_ISA_CODED_H

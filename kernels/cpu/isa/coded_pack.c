@@ -70,26 +70,36 @@ static __m128i codes_of(const struct packing *p, const int8_t *level, int64_t n)
 }
 
 #ifdef QR_ISA_amx
-/* 16 inputs of output o, of which n are there. */
+/* 16 inputs of output o, of which n are there. With 4 bits each is in a word that it shares with three other outputs, which come before or after it. */
 static void put_inputs(const struct packing *p, uint8_t *codes, int64_t o, const int8_t *level, int64_t n)
 {
-    const __m128i v = _mm_shuffle_epi8(codes_of(p, level, n), _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15));
-    uint8_t *to = codes + (o / 8 * QR_PANEL + o % 8 * 2) * 4;
-    const __m128i upper = _mm_unpackhi_epi64(v, v);
+    const __m128i codes16 = codes_of(p, level, n);
     if (p->shape.f.bits == 4) {
-        _mm_storel_epi64((__m128i *)(void *)to, _mm_or_si128(v, _mm_slli_epi16(upper, 4)));
+        const __m128i shift = _mm_cvtsi32_si128((int32_t)(o % 4) * 4);
+        const __m256i own = _mm256_sll_epi16(_mm256_set1_epi16(15), shift), here = _mm256_sll_epi16(_mm256_cvtepu8_epi16(codes16), shift);
+        __m256i *word = (__m256i *)(void *)(codes + o / 4 * 64);
+        _mm256_storeu_si256(word, _mm256_or_si256(_mm256_andnot_si256(own, _mm256_loadu_si256(word)), here));
         return;
     }
+    const __m128i v = _mm_shuffle_epi8(codes16, _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15));
+    uint8_t *to = codes + (o / 8 * QR_PANEL + o % 8 * 2) * 4;
     _mm_storel_epi64((__m128i *)(void *)to, v);
-    _mm_storel_epi64((__m128i *)(void *)(to + 2 * QR_PANEL * 4), upper);
+    _mm_storel_epi64((__m128i *)(void *)(to + 2 * QR_PANEL * 4), _mm_unpackhi_epi64(v, v));
+}
+
+/* Where the codes of input k of a block begin for put_inputs. */
+static int64_t inputs_at(int32_t bits, int64_t k)
+{
+    return bits == 8 ? k * QR_PANEL : k / 32 * 256 + k % 32 * 2;
 }
 
 /* Where input `in` of a block is, and the bit that its code begins at. */
 static const uint8_t *code_at(const uint8_t *codes, int32_t bits, int32_t in, int32_t row, int32_t *shift)
 {
-    const int32_t t = in % 16 / 2, line = bits == 8 ? in / 16 * 4 + t / 4 * 2 : in / 16 * 2;
-    *shift = bits == 8 ? 0 : t / 4 * 4;
-    return codes + (line + row / 8) * 64 + (row % 8 * 2 + in % 2) * 4 + t % 4;
+    *shift = bits == 8 ? 0 : row % 2 * 4;
+    if (bits == 8)
+        return codes + (in / 16 * 4 + in % 16 / 8 * 2 + row / 8) * 64 + (row % 8 * 2 + in % 2) * 4 + in % 8 / 2;
+    return codes + in / 32 * 256 + row / 4 * 64 + in % 32 * 2 + row % 4 / 2;
 }
 #else
 static void put_inputs(const struct packing *p, uint8_t *codes, int64_t o, const int8_t *level, int64_t n)
@@ -108,6 +118,11 @@ static void put_inputs(const struct packing *p, uint8_t *codes, int64_t o, const
     to[3 * QR_PANEL] = (uint32_t)_mm_extract_epi32(v, 3);
 }
 
+static int64_t inputs_at(int32_t bits, int64_t k)
+{
+    return k * QR_PANEL * bits / 8;
+}
+
 static const uint8_t *code_at(const uint8_t *codes, int32_t bits, int32_t in, int32_t row, int32_t *shift)
 {
     *shift = bits == 8 ? 0 : in % 8 / 4 * 4;
@@ -123,7 +138,7 @@ static void put_codes(const struct packing *p, uint8_t *panel, int64_t o, const 
         const int64_t first = b << s->block_shift, n = p->n_in - first < block ? p->n_in - first : block;
         uint8_t *codes = panel + s->head_bytes + b * s->block_bytes + s->codes_at;
         for (int64_t k = 0; k < n; k += 16)
-            put_inputs(p, codes + k * QR_PANEL * s->f.bits / 8, o, level + first + k, n - k);
+            put_inputs(p, codes + inputs_at(s->f.bits, k), o, level + first + k, n - k);
     }
 }
 

@@ -120,11 +120,12 @@ VF_FN struct coded_scales coded_twice(const struct coded_scales *c, const int ha
     return (struct coded_scales){_mm512_permutexvar_ps(twos, c->scale), _mm512_permutexvar_ps(twos, c->offset)};
 }
 
-/* Numbers below 2^-126, which the conversion takes for 0, are none here: weights are whole multiples of 2^-84. */
+/* Of 8 bits: 4 become rows of outputs first (amx/coded_table.h). Numbers below 2^-126, which the conversion takes for 0, are none here: weights are whole
+ * multiples of 2^-84. */
 VF_FN void coded_unpack_run(const int bits, const int n, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k,
                             const struct coded_levels *l, int64_t ahead)
 {
-    const int line_pairs = bits == 4 ? 8 : 4;
+    const int line_pairs = 4;
     const uint8_t *block = qr_coded_block(s, panel, k), *codes = block + qr_coded_codes_at(s, k);
     const int32_t in = k & ((1 << s->block_shift) - 1);
     if (in == 0)

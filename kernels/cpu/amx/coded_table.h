@@ -1,0 +1,142 @@
+/* coded_table.h - 4-bit coded weights on their way to tiles (isa/coded.h: how they lie). Inside this folder only.
+ *
+ * The weights that an output can have in a group are sixteen: these are computed and rounded, and 32 codes are looked up among them at a time. What comes of it are
+ * rows of outputs, [16][32 inputs], the left operand of a tile product whose right one is x: a product of two numbers does not ask which of them is left, so the
+ * sums are those of bf16 weights on the right, bit for bit, but as columns.
+ *
+ * While tile products run, floats are multiplied and rounded by one of two ports only (measured: 32 vmulps beside one tdpbf16ps take 31 cycles, 16 without, integers
+ * 16 in both cases), so codes are moved by vpmultishiftqb, on the other one, instead of shifts. Scales wait in memory for a whole group, as a load
+ * that follows its store too closely would hold up the table.
+ */
+#ifndef QR_KERNELS_CPU_AMX_CODED_TABLE_H
+#define QR_KERNELS_CPU_AMX_CODED_TABLE_H
+
+#include "base/mem.h"
+#include "kernels/cpu/amx/tile.h"
+#include "kernels/cpu/isa/coded_vectors.h"
+
+/* Of the group at hand and the one after it: two of each where groups are half as long as a tile. */
+struct coded_tables {
+    float scale[2][2][QR_PANEL] __attribute__((aligned(64))), offset[2][2][QR_PANEL];
+    uint8_t table[QR_PANEL][32]; /* of the group at hand: bf16 */
+};
+
+/* Halves of what was stored as a whole are loaded, which costs no port that computes; the compiler would take them from the register. */
+#define CODED_FROM_MEMORY() __asm__ volatile("" ::: "memory")
+
+/* Inputs that a step forward in scales is: a group, or the two of a tile. `half` says that groups are 16 inputs. */
+VF_FN int32_t coded_stride(const bool half, const struct qr_coded_shape *s)
+{
+    return half ? QR_TILE_K : 1 << s->group_shift;
+}
+
+VF_FN int32_t coded_turn(const bool half, const struct qr_coded_shape *s, int32_t k)
+{
+    return (half ? k / QR_TILE_K : k >> s->group_shift) & 1;
+}
+
+/* Those of input k, a group's first. */
+VF_FN void coded_put_scales(const bool half, struct coded_tables *t, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k)
+{
+    const uint8_t *block = qr_coded_block(s, panel, k);
+    const int32_t in = k & ((1 << s->block_shift) - 1), turn = coded_turn(half, s, k);
+    for (int h = 0; h < (half ? 2 : 1); h++) {
+        const struct coded_scales c = coded_scales_at(s, panel, block, in + h * QR_TILE_K / 2, 0);
+        vf_store(t->scale[turn][h], c.scale);
+        vf_store(t->offset[turn][h], c.offset);
+    }
+}
+
+VF_FN vf coded_weights(const bool offset, const struct coded_tables *t, const struct coded_levels *l, int32_t turn, int h, int o)
+{
+    return vf_fma(l->table, vf_set1(t->scale[turn][h][o]), offset ? vf_set1(t->offset[turn][h][o]) : vf_zero());
+}
+
+VF_FN void coded_put_tables(const bool offset, struct coded_tables *t, const struct coded_levels *l, int32_t turn)
+{
+#pragma GCC unroll 8
+    for (int o = 0; o < QR_PANEL; o += 2)
+        VI_STORE(t->table[o], (__m512i)_mm512_cvtne2ps_pbh(coded_weights(offset, t, l, turn, 0, o + 1), coded_weights(offset, t, l, turn, 0, o)));
+    CODED_FROM_MEMORY();
+}
+
+/* From input k on, which may be inside a group, to `end`. */
+VF_FN void coded_begin(const bool half, const bool offset, struct coded_tables *t, const struct qr_coded_shape *s, const uint8_t *panel,
+                       const struct coded_levels *l, int32_t k, int32_t end)
+{
+    const int32_t stride = coded_stride(half, s), first = k & ~(stride - 1);
+    coded_put_scales(half, t, s, panel, first);
+    if (first == k)
+        return;
+    coded_put_tables(offset, t, l, coded_turn(half, s, first));
+    if (first + stride < end)
+        coded_put_scales(half, t, s, panel, first + stride);
+}
+
+/* The next 32 inputs of all 16 outputs, from k on; codes `ahead` bytes further on are asked for. */
+VF_FN void coded_tile(const bool half, const bool offset, uint8_t *dst, struct coded_tables *t, const struct qr_coded_shape *s, const uint8_t *panel,
+                      const struct coded_levels *l, int32_t k, int32_t end, int64_t ahead)
+{
+    const __m512i second = _mm512_set1_epi16(0x10), low_half = _mm512_set1_epi16(15), upper = _mm512_maskz_mov_epi16(0xffff0000u, second);
+    const __m512i by[4] = {_mm512_setzero_si512(), _mm512_set1_epi64(0x3c342c241c140c04), _mm512_set1_epi64(0x0038302820181008),
+                           _mm512_set1_epi64(0x043c342c241c140c)}; /* bits from which bytes are taken: 4, 8 and 12 beyond their own */
+    const uint8_t *block = qr_coded_block(s, panel, k), *codes = block + qr_coded_codes_at(s, k);
+    const int32_t stride = coded_stride(half, s), turn = coded_turn(half, s, k);
+    if ((k & ((1 << s->block_shift) - 1)) == 0)
+        coded_ask_scales(s, block, ahead);
+    if ((k & (stride - 1)) == 0) {
+        if (k + stride < end)
+            coded_put_scales(half, t, s, panel, k + stride);
+        if (!half)
+            coded_put_tables(offset, t, l, turn);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m512i line = VI_LOAD(codes + i * 64);
+        _mm_prefetch((const char *)codes + i * 64 + ahead, _MM_HINT_T1);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) { /* a table has 16 entries twice, or those of two groups, so that what is beside a code does not matter */
+            const int o = i * 4 + j;
+            __m512i index = j == 0 ? line : _mm512_multishift_epi64_epi8(by[j], line), table;
+            if (half) {
+                table = (__m512i)_mm512_cvtne2ps_pbh(coded_weights(offset, t, l, turn, 1, o), coded_weights(offset, t, l, turn, 0, o));
+                index = _mm512_ternarylogic_epi64(index, low_half, upper, 0xea); /* (index & low_half) | upper */
+            } else {
+                table = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)t->table[o]));
+            }
+            VI_STORE(dst + o * QR_TILE_ROW_BYTES, _mm512_permutexvar_epi16(index, table));
+        }
+    }
+}
+
+/* The same for n_steps tiles one after the other, turned to rows of pairs, [16 pairs of inputs][16 outputs][2], which are a product's right operand. */
+VF_FN void coded_tiles_of_pairs(const bool half, const bool offset, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t step,
+                                int32_t n_steps, int64_t ahead)
+{
+    const struct coded_levels l = coded_levels_of(4, panel);
+    const int32_t k = step * QR_TILE_K, end = k + n_steps * QR_TILE_K;
+    struct coded_tables t QR_UNINITIALIZED;
+    uint8_t rows[QR_TILE_BYTES] __attribute__((aligned(64))) QR_UNINITIALIZED;
+    vf pairs[QR_PANEL] QR_UNINITIALIZED;
+    coded_begin(half, offset, &t, s, panel, &l, k, end);
+    for (int32_t i = 0; i < n_steps; i++, dst += QR_TILE_BYTES) {
+        coded_tile(half, offset, rows, &t, s, panel, &l, k + i * QR_TILE_K, end, ahead);
+        for (int o = 0; o < QR_PANEL; o++)
+            pairs[o] = VI_AS_FLOATS(VI_LOAD(rows + o * QR_TILE_ROW_BYTES));
+        vf_transpose(pairs);
+        for (int o = 0; o < QR_PANEL; o++)
+            VI_STORE(dst + o * QR_TILE_ROW_BYTES, VI_OF_FLOATS(pairs[o]));
+    }
+}
+
+static inline bool coded_is_half(const struct qr_coded_shape *s)
+{
+    return 1 << s->group_shift < QR_TILE_K;
+}
+
+static inline bool coded_has_offset(const struct qr_coded_shape *s)
+{
+    return s->f.offset || s->f.zero;
+}
+
+#endif

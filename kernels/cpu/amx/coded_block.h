@@ -1,6 +1,6 @@
-/* coded_block.h - one row tile times some panels of coded weights, from the first input to the last: while tiles are multiplied, the next become bf16, which
- * keeps other units busy, and sums stay in tile registers. Weights of 8 bits are the right operand, as bf16 ones are; weights of 4 bits, whose tiles are rows of
- * outputs, the left one: the rows come turned (product.h), and sums leave as columns. Included by linear.c only. */
+/* coded_block.h - one row tile times some panels of coded weights, from the first input to the last: while tiles are multiplied, the next become bf16,
+ * which keeps other units busy, and sums stay in tile registers. Weights of 8 bits are the right operand, as bf16 ones are; weights of 4 bits, whose tiles
+ * are rows of outputs, the left one: the rows come turned (product.h), and sums leave as columns. Included by linear.c only. */
 #ifndef QR_KERNELS_CPU_AMX_CODED_BLOCK_H
 #define QR_KERNELS_CPU_AMX_CODED_BLOCK_H
 
@@ -26,18 +26,21 @@ struct coded_way {
     bool half, offset; /* with 4 bits: groups are half a tile long; weights have offsets */
 };
 
-/* Tiles whose sums are columns: 16 outputs by the rows of x. */
+/* Tiles whose sums, 0 and 1, are columns: 16 outputs by the rows of x. The others take turns, as a tile is not loaded before the products that read it are
+ * done: x is 4 and 5, weights are 6 and 7, then 2 and 3. */
 static void configure_turned(int32_t n_rows)
 {
     struct qr_tile_config c = {.palette = 1};
     for (int t = 0; t < 8; t++) {
-        c.row_bytes[t] = (uint16_t)(t >= 6 ? QR_TILE_ROW_BYTES : n_rows * (int32_t)sizeof(float));
+        const bool weights = t >= 6 || t == 2 || t == 3;
+        c.row_bytes[t] = (uint16_t)(weights ? QR_TILE_ROW_BYTES : n_rows * (int32_t)sizeof(float));
         c.rows[t] = QR_TILE_ROWS;
     }
     qr_tile_configure(&c);
 }
 
-VF_FN void coded_unpack_step(const struct coded_way y, const struct coded_block *b, const struct coded_levels *levels, struct coded_tables *tables, int32_t step)
+VF_FN void coded_unpack_step(const struct coded_way y, const struct coded_block *b, const struct coded_levels *levels, struct coded_tables *tables,
+                             int32_t step)
 {
     const int64_t ahead = step < b->skip_step ? b->ahead : b->ahead + b->skip;
     const int32_t k = step * QR_TILE_K;
@@ -51,29 +54,39 @@ VF_FN void coded_unpack_step(const struct coded_way y, const struct coded_block 
     }
 }
 
-#define CODED_DP(sums, w)           \
-    do {                            \
-        if (y.bits == 4)            \
-            qr_tile_dp(sums, w, 4); \
-        else                        \
-            qr_tile_dp(sums, 4, w); \
+#define CODED_LEFT(rows, first, second)                                                 \
+    do {                                                                                \
+        qr_tile_load(rows, b->x + step * b->x_step, b->n_rows * (int64_t)sizeof(float)); \
+        qr_tile_load(first, w, QR_TILE_ROW_BYTES);                                      \
+        qr_tile_dp(0, first, rows);                                                     \
+        if (y.nt > 1) {                                                                 \
+            qr_tile_load(second, w + QR_TILE_BYTES, QR_TILE_ROW_BYTES);                 \
+            qr_tile_dp(1, second, rows);                                                \
+        }                                                                               \
     } while (0)
 
-VF_FN void coded_multiply_step(const struct coded_way y, const struct coded_block *b, int32_t step)
+VF_FN void coded_multiply_step(const struct coded_way y, const struct coded_block *b, int32_t step, const bool odd)
 {
     const char *w = b->room + step % 2 * PANELS_MAX * QR_TILE_BYTES;
-    qr_tile_load(4, b->x + step * b->x_step, y.bits == 4 ? b->n_rows * (int64_t)sizeof(float) : QR_TILE_ROW_BYTES);
+    if (y.bits == 4) {
+        if (odd)
+            CODED_LEFT(5, 2, 3);
+        else
+            CODED_LEFT(4, 6, 7);
+        return;
+    }
+    qr_tile_load(4, b->x + step * b->x_step, QR_TILE_ROW_BYTES);
     qr_tile_load(6, w, QR_TILE_ROW_BYTES);
-    CODED_DP(0, 6);
+    qr_tile_dp(0, 4, 6);
     if (y.nt > 1) {
         qr_tile_load(7, w + QR_TILE_BYTES, QR_TILE_ROW_BYTES);
-        CODED_DP(1, 7);
+        qr_tile_dp(1, 4, 7);
     }
     if (y.nt > 2) {
         qr_tile_load(6, w + 2 * QR_TILE_BYTES, QR_TILE_ROW_BYTES);
-        CODED_DP(2, 6);
+        qr_tile_dp(2, 4, 6);
         qr_tile_load(7, w + 3 * QR_TILE_BYTES, QR_TILE_ROW_BYTES);
-        CODED_DP(3, 7);
+        qr_tile_dp(3, 4, 7);
     }
 }
 
@@ -104,11 +117,19 @@ VF_FN void coded_block_of(const struct coded_way y, const struct coded_block *b)
     }
     zero_sums();
     coded_unpack_step(y, b, levels, tables, 0);
-    for (int32_t step = 1; step < b->n_steps; step++) {
+    int32_t step = 1;
+    for (; step + 1 < b->n_steps; step += 2) {
         coded_unpack_step(y, b, levels, tables, step);
-        coded_multiply_step(y, b, step - 1);
+        coded_multiply_step(y, b, step - 1, false);
+        coded_unpack_step(y, b, levels, tables, step + 1);
+        coded_multiply_step(y, b, step, true);
     }
-    coded_multiply_step(y, b, b->n_steps - 1);
+    if (step < b->n_steps) {
+        coded_unpack_step(y, b, levels, tables, step);
+        coded_multiply_step(y, b, step - 1, false);
+        step++;
+    }
+    coded_multiply_step(y, b, step - 1, step % 2 == 0);
     EACH_SUM(qr_tile_store, to, y.nt);
     if (y.bits == 4)
         coded_turn_sums(b, y.nt);
@@ -122,26 +143,26 @@ typedef void coded_block_fn(const struct coded_block *b);
     }
 #define CODED_BLOCKS(name, bits, half, offset)   \
     CODED_BLOCK(name, bits, 1, half, offset)     \
-    CODED_BLOCK(name, bits, 2, half, offset)     \
-    CODED_BLOCK(name, bits, 4, half, offset)
+    CODED_BLOCK(name, bits, 2, half, offset)
 CODED_BLOCKS(coded_8, 8, false, false)
+CODED_BLOCK(coded_8, 8, 4, false, false)
 CODED_BLOCKS(coded_4, 4, false, false)
 CODED_BLOCKS(coded_4_offset, 4, false, true)
 CODED_BLOCKS(coded_4_half, 4, true, false)
 CODED_BLOCKS(coded_4_half_offset, 4, true, true)
 
-/* nt: panels, 1, 2 or 4. */
+/* nt: panels, 1 or 2, with 8 bits PANELS_MAX as well. */
 static void run_coded_block(int32_t nt, const struct coded_block *b)
 {
     static coded_block_fn *const blocks[][3] = {
-        {coded_4_1, coded_4_2, coded_4_4},
-        {coded_4_offset_1, coded_4_offset_2, coded_4_offset_4},
-        {coded_4_half_1, coded_4_half_2, coded_4_half_4},
-        {coded_4_half_offset_1, coded_4_half_offset_2, coded_4_half_offset_4},
+        {coded_4_1, coded_4_2, NULL},
+        {coded_4_offset_1, coded_4_offset_2, NULL},
+        {coded_4_half_1, coded_4_half_2, NULL},
+        {coded_4_half_offset_1, coded_4_half_offset_2, NULL},
         {coded_8_1, coded_8_2, coded_8_4},
     };
     const struct qr_coded_shape *s = b->shape;
-    QR_ASSERT(nt == 1 || nt == 2 || nt == PANELS_MAX);
+    QR_ASSERT(nt == 1 || nt == 2 || (nt == PANELS_MAX && s->f.bits == 8));
     QR_ASSERT(b->n_rows >= 1 && b->n_rows <= QR_TILE_ROWS);
     blocks[s->f.bits == 8 ? 4 : 2 * coded_is_half(s) + coded_has_offset(s)][nt / 2](b);
 }

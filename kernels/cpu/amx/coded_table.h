@@ -1,12 +1,12 @@
 /* coded_table.h - 4-bit coded weights on their way to tiles (isa/coded.h: how they lie). Inside this folder only.
  *
- * The weights that an output can have in a group are sixteen: these are computed and rounded, and 32 codes are looked up among them at a time. What comes of it are
- * rows of outputs, [16][32 inputs], the left operand of a tile product whose right one is x: a product of two numbers does not ask which of them is left, so the
- * sums are those of bf16 weights on the right, bit for bit, but as columns.
+ * An output has sixteen weights at most in a group: these are computed and rounded, and 32 codes are looked up among them at a time. What comes of it
+ * are rows of outputs, [16][32 inputs], the left operand of a tile product whose right one is x: a product of two numbers does not ask which of them
+ * is left, so the sums are those of bf16 weights on the right, bit for bit, but as columns.
  *
- * While tile products run, floats are multiplied and rounded by one of two ports only (measured: 32 vmulps beside one tdpbf16ps take 31 cycles, 16 without, integers
- * 16 in both cases), so codes are moved by vpmultishiftqb, on the other one, instead of shifts. Scales wait in memory for a whole group, as a load
- * that follows its store too closely would hold up the table.
+ * While tile products run, floats are multiplied and rounded by one port of two only, which vpermw needs as well (measured: docs/performance.md), so codes
+ * are moved by vpmultishiftqb, on the other one, instead of shifts. Scales wait in memory for a whole group, as a load that follows its store too
+ * closely would hold up the table.
  */
 #ifndef QR_KERNELS_CPU_AMX_CODED_TABLE_H
 #define QR_KERNELS_CPU_AMX_CODED_TABLE_H

@@ -19,7 +19,6 @@
 
 #define BLOCK_TOKENS 16
 #define LIST_MAX 16
-#define PLAIN_ROOM 4 /* the plain verbs keep norm, gate_up, glu and delta where the fused ones keep glu */
 #define PROBE_BYTES ((size_t)512 << 20)
 
 struct throughput_options {
@@ -287,7 +286,7 @@ static void make_room(struct rig *r, int32_t n_blocks)
     r->kv.base = r->kv_mem = r->be->mem->alloc((size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
     /* Pages never written are one page of zeros: no memory would be read. */
     r->be->mem->zero(r->be->queue, r->kv_mem, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
-    size_t act_bytes = (r->o->plain || r->o->apart ? PLAIN_ROOM : 1) * qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
+    size_t act_bytes = (r->o->plain || r->o->apart ? QR_PLAIN_ROOM : 1) * qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
     const size_t adapted = r->lora ? qr_lora_act_bytes(r->model, r->rows_max, r->seqs_max) : 0;
     act_bytes = adapted > act_bytes ? adapted : act_bytes;
     r->act_mem = qr_model_act_alloc(r->model, r->be, act_bytes);

@@ -229,20 +229,27 @@ char *qr_cli_lora_name(const char *arg, const char **dir, struct qr_err *err)
     return name;
 }
 
-/* The largest rank of the adapter that NAME=DIR names, or a negative code. */
+int32_t qr_cli_lora_rank(const char *dir, struct qr_err *err)
+{
+    QR_ASSERT(dir != NULL);
+    QR_ASSERT(err != NULL);
+    struct qr_lora_file *f;
+    if (qr_lora_file_open(&f, dir, NULL, SIZE_MAX, err) != 0)
+        return qr_err_prefix(err, "--lora %s: ", dir);
+    const int32_t rank = qr_lora_file_rank(f);
+    qr_lora_file_close(f);
+    return rank;
+}
+
+/* Of the adapter that NAME=DIR names. */
 static int32_t rank_of(const char *arg, struct qr_err *err)
 {
-    struct qr_lora_file *f;
     const char *dir;
     char *name = qr_cli_lora_name(arg, &dir, err);
     if (!name)
         return err->code;
     qr_free(name);
-    if (qr_lora_file_open(&f, dir, NULL, SIZE_MAX, err) != 0)
-        return qr_err_prefix(err, "--lora %s: ", arg);
-    const int32_t rank = qr_lora_file_rank(f);
-    qr_lora_file_close(f);
-    return rank;
+    return qr_cli_lora_rank(dir, err);
 }
 
 int qr_cli_lora_config(struct qr_engine_config *c, const struct qr_cli_lora *l, int32_t more, struct qr_err *err)

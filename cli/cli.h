@@ -176,6 +176,9 @@ int qr_cli_lora_config(struct qr_engine_config *c, const struct qr_cli_lora *l, 
 /* The NAME of NAME=DIR, to be freed with qr_free; *dir is the rest. NULL (and *err set) when it is none. */
 char *qr_cli_lora_name(const char *arg, const char **dir, struct qr_err *err);
 
+/* The largest rank of the adapter in dir, or a negative code. Errors: those of opening one, with --lora in front. */
+int32_t qr_cli_lora_rank(const char *dir, struct qr_err *err);
+
 /* ---- JSON lines ---- */
 
 /* Calls each(user, line's JSON, out) for every non-empty line of `in`, then writes out and a newline to stdout. An error stops with the line's

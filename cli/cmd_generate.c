@@ -7,11 +7,12 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cli/cli.h"
+#include "engine/adapters.h"
 
 struct generate_options {
     struct qr_cli_model m;
     struct qr_cli_engine e;
-    const char *prompt, *prompt_ids, *prompts;
+    const char *prompt, *prompt_ids, *prompts, *lora;
     struct qr_str_list stop;
     double temperature, top_p, min_p, presence, frequency, repetition;
     int64_t max_tokens, min_tokens, top_k, seed;
@@ -32,6 +33,7 @@ struct generator {
     struct qr_comm_team team;
     struct qr_tokenizer *tokenizer;
     struct qr_engine *engine;
+    uint64_t adapter; /* 0: none */
     struct job *job; /* owned [n_jobs] */
     int32_t n_jobs, n_submitted, n_done, n_printed;
 };
@@ -173,6 +175,7 @@ static int submit_some(struct generator *g, struct qr_err *err)
         struct qr_request *r = qr_request_new(&s, j->prompt.id, j->prompt.n, 1);
         r->id = (uint64_t)g->n_submitted + 1;
         r->user = j;
+        r->adapter = g->adapter;
         r->arrived_us = qr_clock_us();
         rc = qr_engine_submit(g->engine, r, err);
         if (rc != 0) {
@@ -228,6 +231,32 @@ static void print_stats(const struct generator *g, int64_t open_us, int64_t run_
             (long long)n_prompt, (long long)n_output, (double)run_us * 1e-6, (double)n_output / ((double)run_us * 1e-6), (double)open_us * 1e-6);
 }
 
+/* DIR, or the DIR of NAME=DIR, and room for what is in it. */
+static int plan_adapter(const struct generator *g, const char **dir, struct qr_engine_config *ec, struct qr_err *err)
+{
+    const char *arg = g->o->lora, *equals = arg ? strchr(arg, '=') : NULL;
+    *dir = equals ? equals + 1 : arg;
+    if (!arg)
+        return 0;
+    const int32_t rank = qr_cli_lora_rank(*dir, err);
+    if (rank < 0)
+        return rank;
+    ec->lora_slots = 1;
+    ec->lora_rank_max = rank;
+    return 0;
+}
+
+static int load_adapter(struct generator *g, const char *dir, struct qr_err *err)
+{
+    const struct qr_adapter_source source = {.name = "adapter", .dir = dir};
+    if (!dir)
+        return 0;
+    if (qr_engine_load_adapter(g->engine, &source, err) != 0)
+        return qr_err_prefix(err, "--lora %s: ", dir);
+    g->adapter = qr_engine_find_adapter(g->engine, source.name);
+    return 0;
+}
+
 static int generate(struct generator *g, struct qr_err *err)
 {
     struct qr_model_options mo;
@@ -237,7 +266,9 @@ static int generate(struct generator *g, struct qr_err *err)
     qr_cli_engine_config(&ec, &g->o->e);
     mo.comm = qr_comm_team_comm(&g->team);
     int64_t t0 = qr_clock_us();
-    int rc = qr_source_open(&mo.source, g->o->m.model, err);
+    const char *adapter;
+    int rc = plan_adapter(g, &adapter, &ec, err);
+    rc = rc ? rc : qr_source_open(&mo.source, g->o->m.model, err);
     if (rc == 0)
         rc = qr_tokenizer_open_from(&g->tokenizer, mo.source, err);
     if (rc == 0)
@@ -248,6 +279,7 @@ static int generate(struct generator *g, struct qr_err *err)
         rc = qr_engine_open(&g->engine, g->o->m.model, &ec, &bo, &mo, g->tokenizer, NULL, NULL, err);
     qr_cli_progress_end(&progress);
     qr_source_unref(mo.source);
+    rc = rc ? rc : load_adapter(g, adapter, err);
     int64_t t1 = qr_clock_us();
     if (rc == 0)
         rc = run_all(g, err);
@@ -262,6 +294,8 @@ int qr_cmd_generate(int argc, char **argv)
 {
     static const struct qr_option table[] = {
         QR_CLI_MODEL_ROWS(struct generate_options, m), QR_CLI_ENGINE_ROWS(struct generate_options, e),
+        ROW(lora, QR_OPT_STR, "lora", .arg = "DIR", .group = "Model",
+            .help = "With the LoRA adapter in DIR (as PEFT or quire train writes it); NAME=DIR, as quire serve has it, is understood, too."),
         ROW(prompt, QR_OPT_STR, "prompt", .letter = 'p', .arg = "TEXT", .group = "Input", .help = "The prompt."),
         ROW(prompt_ids, QR_OPT_STR, "prompt-ids", .arg = "IDS", .group = "Input", .help = "The prompt as token ids: 1,2,3."),
         ROW(prompts, QR_OPT_STR, "prompts", .arg = "FILE", .group = "Input",

@@ -19,15 +19,24 @@ int64_t qr_engine_lora_bytes(const struct qr_engine_config *c, const struct qr_m
            qr_lora_shared_bytes(model, c->lora_slots, c->lora_rank_max, c->step_tokens_max);
 }
 
+int qr_adapters_check(const struct qr_engine_config *c, const struct qr_backend *be, int32_t n_ranks, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL && be != NULL);
+    QR_ASSERT(n_ranks >= 1 && err != NULL);
+    if (c->lora_slots == 0)
+        return 0;
+    if (c->lora_slots < 0 || c->lora_slots > QR_LORA_SLOTS_MAX || c->lora_rank_max < 1 || c->lora_rank_max > QR_LORA_RANK_MAX)
+        return qr_err_set(err, QR_E_USAGE, "lora-slots %d of rank %d, expected up to %d of rank 1 to %d", c->lora_slots, c->lora_rank_max,
+                          QR_LORA_SLOTS_MAX, QR_LORA_RANK_MAX);
+    return qr_lora_supports(be, n_ranks, err);
+}
+
 int qr_adapters_open(struct qr_adapters *a, const struct qr_engine_config *c, const struct qr_model *m, struct qr_backend *be, struct qr_err *err)
 {
     QR_ASSERT(a != NULL && c != NULL);
     QR_ASSERT(m != NULL && be != NULL);
     if (c->lora_slots == 0)
         return 0;
-    if (c->lora_slots < 0 || c->lora_slots > QR_LORA_SLOTS_MAX || c->lora_rank_max < 1 || c->lora_rank_max > QR_LORA_RANK_MAX)
-        return qr_err_set(err, QR_E_USAGE, "lora-slots %d of rank %d, expected up to %d of rank 1 to %d", c->lora_slots, c->lora_rank_max,
-                          QR_LORA_SLOTS_MAX, QR_LORA_RANK_MAX);
     int rc = qr_lora_new(&a->lora, m, be, c->lora_slots, c->lora_rank_max, c->step_tokens_max, err);
     if (rc)
         return rc;

@@ -50,6 +50,8 @@ struct qr_adapters {
     uint64_t last_id;
 };
 
+/* Before anything is loaded: whether there can be adapters as c has them. QR_E_USAGE, QR_E_UNSUPPORTED. */
+int qr_adapters_check(const struct qr_engine_config *c, const struct qr_backend *be, int32_t n_ranks, struct qr_err *err);
 int qr_adapters_open(struct qr_adapters *a, const struct qr_engine_config *c, const struct qr_model *m, struct qr_backend *be, struct qr_err *err);
 void qr_adapters_close(struct qr_adapters *a);
 

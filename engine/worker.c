@@ -85,8 +85,6 @@ static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *er
     struct qr_comm *comm = qr_model_comm(e->model);
     struct qr_model_config mine = *qr_model_config(e->model);
     mine.n_kv_heads = qr_model_share(e->model)->own.n_kv_heads;
-    if (comm && c->lora_slots > 0)
-        return qr_lora_supports(e->be, comm->size, err);
     int rc = comm ? qr_comm_barrier(comm, err) : 0; /* all weights are in */
     if (rc != 0)
         return rc;
@@ -131,6 +129,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     model_options.plan_logits = c->logit_rows_max;
     qr_pages_start(&e->pages); /* before the backend pins this thread */
     int rc = qr_backend_open(&e->be, &options, err);
+    rc = rc ? rc : qr_adapters_check(c, e->be, model_options.comm ? model_options.comm->size : 1, err);
     if (rc == 0)
         rc = qr_model_open(&e->model, e->dir, e->be, &model_options, err);
     if (rc == 0)

@@ -22,7 +22,6 @@ struct qr_lora {
     enum qr_dtype dtype;
     int32_t n_slots, rank_max, n_kinds;
     size_t at[KINDS_MAX];
-    int32_t n_parts[KINDS_MAX];       /* at most */
     size_t slot_bytes;
     uint8_t *memory;                  /* owned [n_slots][slot_bytes], kernels' */
     uint8_t *host;                    /* the same, where fillers write it: owned, or memory itself; a device gets it with the first batch that names it */
@@ -74,8 +73,8 @@ int64_t qr_lora_slot_bytes(const struct qr_model_config *c, enum qr_dtype weight
     return (int64_t)n;
 }
 
-/* Fills in at and n_parts. */
-static int32_t count_kinds(const struct qr_model_config *c, size_t at[KINDS_MAX], int32_t n_parts[KINDS_MAX])
+/* Fills in at. */
+static int32_t count_kinds(const struct qr_model_config *c, size_t at[KINDS_MAX])
 {
     int32_t n = 0, layer = -1, seen[KINDS_MAX] = {0};
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
@@ -89,12 +88,10 @@ static int32_t count_kinds(const struct qr_model_config *c, size_t at[KINDS_MAX]
             i++;
         if (i == n) {
             QR_ASSERT(n < KINDS_MAX);
-            at[n] = k.row->at;
-            n_parts[n++] = 0;
+            at[n++] = k.row->at;
         }
         seen[i]++;
         QR_ASSERT(seen[i] <= QR_ADAPT_PARTS_MAX);
-        n_parts[i] = seen[i] > n_parts[i] ? seen[i] : n_parts[i];
     }
     return n;
 }
@@ -109,8 +106,7 @@ int64_t qr_lora_shared_bytes(const struct qr_model_config *c, int32_t n_slots, i
     QR_ASSERT(c != NULL && n_slots >= 1);
     QR_ASSERT(rank_max >= 1 && n_tokens >= 1);
     size_t at[KINDS_MAX];
-    int32_t n_parts[KINDS_MAX];
-    const int64_t sites = (int64_t)c->n_layers * count_kinds(c, at, n_parts);
+    const int64_t sites = (int64_t)c->n_layers * count_kinds(c, at);
     return sites * n_slots * (int64_t)sizeof(struct qr_adapt_parts) + (int64_t)n_tokens * mid_stride(rank_max) * (int64_t)sizeof(float);
 }
 
@@ -144,7 +140,7 @@ int qr_lora_new(struct qr_lora **out, const struct qr_model *m, struct qr_backen
     l->rank_max = rank_max;
     l->n_tokens = n_tokens;
     l->dtype = qr_lora_dtype(qr_model_weight_dtype(m));
-    l->n_kinds = count_kinds(&l->config, l->at, l->n_parts);
+    l->n_kinds = count_kinds(&l->config, l->at);
     l->slot_bytes = (size_t)qr_lora_slot_bytes(&l->config, l->dtype, rank_max);
     l->mid_stride = mid_stride(rank_max);
     const size_t sites = (size_t)l->config.n_layers * (size_t)l->n_kinds, mid_bytes = (size_t)n_tokens * (size_t)l->mid_stride * sizeof *l->mid;

@@ -525,38 +525,27 @@ void qr_model_act_free(const struct qr_model *m, struct qr_backend *be, void *p)
         be->mem->free(p);
 }
 
-size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)
+/* A limit on rows of logits may be larger than the limit on rows; no step has more of them than rows. */
+static size_t bytes_with(const struct qr_model *m, const struct qr_ops *ops, int32_t n_tokens, int32_t n_logits)
 {
     QR_ASSERT(m != NULL);
     QR_ASSERT(n_tokens > 0 && n_logits >= 0);
-    /* A limit on rows of logits may be larger than the limit on rows; no step has more of them than rows. */
-    return qr_step_bytes(m, n_tokens, n_logits < n_tokens ? n_logits : n_tokens, run_step);
+    return qr_step_bytes(m, ops, n_tokens, n_logits < n_tokens ? n_logits : n_tokens, run_step);
 }
 
-static struct qr_tensor run_adapted(struct qr_exec *x, const struct qr_model *m)
+size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)
 {
-    x->ops = &qr_ops_adapted;
-    return run_step(x, m);
+    return bytes_with(m, NULL, n_tokens, n_logits);
 }
 
 size_t qr_lora_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)
 {
-    QR_ASSERT(m != NULL);
-    QR_ASSERT(n_tokens > 0 && n_logits >= 0);
-    return qr_step_bytes(m, n_tokens, n_logits < n_tokens ? n_logits : n_tokens, run_adapted);
-}
-
-static struct qr_tensor run_plain(struct qr_exec *x, const struct qr_model *m)
-{
-    x->ops = &qr_ops_plain;
-    return run_step(x, m);
+    return bytes_with(m, &qr_ops_adapted, n_tokens, n_logits);
 }
 
 size_t qr_model_plain_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)
 {
-    QR_ASSERT(m != NULL);
-    QR_ASSERT(n_tokens > 0 && n_logits >= 0 && n_logits <= n_tokens);
-    return qr_step_bytes(m, n_tokens, n_logits, run_plain);
+    return bytes_with(m, &qr_ops_plain, n_tokens, n_logits);
 }
 
 /* ---- planning ---- */

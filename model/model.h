@@ -128,6 +128,9 @@ size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_
 /* The same with x->ops = &qr_ops_plain. */
 size_t qr_model_plain_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits);
 
+/* At most so many times as much as with the usual verbs: norm, gate_up, glu and delta are kept where the fused ones keep glu. */
+#define QR_PLAIN_ROOM 4
+
 /* Memory for a step arena: be's, or where several ranks compute, such that all reach. Freed before the model is closed, and before its comm. */
 void *qr_model_act_alloc(const struct qr_model *m, struct qr_backend *be, size_t n_bytes);
 void qr_model_act_free(const struct qr_model *m, struct qr_backend *be, void *p); /* NULL is fine */

@@ -44,21 +44,25 @@ struct qr_ranks {
 
 /* ---- joining and leaving ---- */
 
-/* The message will be at least so long; what is in it stays. */
-static void make_room(struct qr_ranks *r, size_t n_bytes)
+/* The message will be at least so long; what is in it stays. False: there is no memory for it, and with that this rank is lost. */
+static bool make_room(struct qr_ranks *r, size_t n_bytes)
 {
-    struct qr_err err;
     void *p;
     if (n_bytes <= r->room)
-        return;
+        return true;
+    if (r->lost)
+        return false;
     const size_t room = 2 * n_bytes > FIRST_BYTES ? 2 * n_bytes : FIRST_BYTES;
-    if (qr_comm_alloc(r->comm, &p, room, &err))
-        qr_panic("%s", err.msg);
+    if (qr_comm_alloc(r->comm, &p, room, &r->err)) {
+        r->lost = true;
+        return false;
+    }
     if (r->message)
         memcpy(p, r->message, r->room);
     qr_comm_free(r->comm, r->message);
     r->message = p;
     r->room = room;
+    return true;
 }
 
 void qr_exec_join(struct qr_exec *x)
@@ -76,7 +80,8 @@ void qr_exec_join(struct qr_exec *x)
     r->devices = qr_model_device_comm(x->model);
     QR_ASSERT((r->devices != NULL) == !x->be->mem->host);
     r->sent_us = qr_clock_us();
-    make_room(r, FIRST_BYTES / 2);
+    if (!make_room(r, FIRST_BYTES / 2))
+        qr_panic("%s", r->err.msg); /* nothing was computed yet */
     for (int32_t i = 0; i < comm->size; i++) {
         struct qr_share s;
         if (qr_share_make(&s, &mine->whole, i, comm->size, &err))
@@ -234,7 +239,8 @@ void qr_ranks_send(struct qr_exec *x, const struct qr_batch *b)
                            .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .n_prefill_seqs = b->n_prefill_seqs, .n_logits = b->n_logits,
                            .block_tokens = b->block_tokens, .n_idle = b->n_idle, .names_drawn = b->drawn != NULL, .n_drawn = b->draws.n_rows};
     const struct parts p = parts_of(&h);
-    make_room(r, p.total);
+    if (!make_room(r, p.total))
+        return;
     if (r->n_copies > 0)
         memcpy(r->message + p.copies, r->copy, (size_t)r->n_copies * sizeof *r->copy);
     qr_step_fill(r->message + p.arrays, &p.layout, b);
@@ -304,7 +310,8 @@ static void follow_step(struct qr_exec *x, const struct head *h)
 {
     struct qr_ranks *r = x->ranks;
     const struct parts p = parts_of(h);
-    make_room(r, p.total);
+    if (!make_room(r, p.total))
+        return;
     if (p.total > FIRST_BYTES)
         spread(r, FIRST_BYTES, p.total - FIRST_BYTES);
     if (r->lost)

@@ -67,11 +67,13 @@ static const char *check_running(const struct qr_sched *s, const struct qr_sched
 static const char *check_slots(const struct qr_sched *s)
 {
     int32_t n_used = 0, reserved = 0, n_planned = 0;
+    int64_t waiting_tokens = 0;
     for (int32_t i = 0; i < s->n_slots; i++) {
         const struct qr_sched_slot *x = &s->slot[i];
         if (x->seq.state == QR_SEQ_FREE)
             continue;
         n_used++;
+        waiting_tokens += x->seq.state == QR_SEQ_WAITING ? x->seq.n_ids : 0;
         reserved += x->reserve;
         n_planned += x->planned;
         const char *broken = check_counts(&x->seq);
@@ -86,6 +88,8 @@ static const char *check_slots(const struct qr_sched *s)
         return "a sequence is in no queue";
     if (reserved != s->reserved || s->reserved > qr_kv_pool_available(s->pool))
         return "the reserved blocks are not there or do not add up";
+    if (waiting_tokens != s->waiting_tokens)
+        return "the ids of waiting sequences do not add up";
     return n_planned == s->n_planned ? NULL : "the planned sequences do not add up";
 }
 

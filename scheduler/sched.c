@@ -194,9 +194,7 @@ int32_t qr_sched_n_decode(const struct qr_sched *s)
 int64_t qr_sched_prompt_tokens(const struct qr_sched *s)
 {
     QR_ASSERT(s != NULL);
-    int64_t n = 0;
-    for (int32_t i = 0; i < s->waiting.n; i++)
-        n += s->slot[s->waiting.seq[i]].seq.n_ids;
+    int64_t n = s->waiting_tokens;
     for (int32_t i = 0; i < s->prefill.n; i++)
         n += s->slot[s->prefill.seq[i]].seq.n_ids - s->slot[s->prefill.seq[i]].seq.n_computed;
     return n;

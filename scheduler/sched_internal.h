@@ -38,6 +38,7 @@ struct qr_sched {
     struct qr_sched_slot *slot; /* owned [n_slots] */
     int32_t free_slot;
     struct qr_sched_queue waiting, prefill, decode;
+    int64_t waiting_tokens; /* ids of those that wait, which stay as many until they run */
     int32_t *tables;      /* owned [running_max * blocks_max] */
     int32_t *free_tables; /* owned [running_max], a stack */
     int32_t n_free_tables;
@@ -108,8 +109,8 @@ static inline bool qr_protected(const struct qr_sched *s, const struct qr_seq *q
 }
 
 /* seq.c */
-void qr_queue_insert(const struct qr_sched *s, struct qr_sched_queue *q, int32_t seq);
-void qr_queue_remove(const struct qr_sched *s, struct qr_sched_queue *q, int32_t seq);
+void qr_queue_insert(struct qr_sched *s, struct qr_sched_queue *q, int32_t seq);
+void qr_queue_remove(struct qr_sched *s, struct qr_sched_queue *q, int32_t seq);
 struct qr_sched_queue *qr_queue_of(struct qr_sched *s, enum qr_seq_state state);
 void qr_seq_move(struct qr_sched *s, int32_t seq, enum qr_seq_state to); /* to another queue */
 void qr_seq_take_table(struct qr_sched *s, struct qr_sched_slot *x);

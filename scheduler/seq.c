@@ -17,7 +17,7 @@ static int32_t position(const struct qr_sched *s, const struct qr_sched_queue *q
     return lo;
 }
 
-void qr_queue_insert(const struct qr_sched *s, struct qr_sched_queue *q, int32_t seq)
+void qr_queue_insert(struct qr_sched *s, struct qr_sched_queue *q, int32_t seq)
 {
     QR_ASSERT(q->n < s->n_slots);
     int32_t at = position(s, q, qr_slot(s, seq));
@@ -25,14 +25,16 @@ void qr_queue_insert(const struct qr_sched *s, struct qr_sched_queue *q, int32_t
     memmove(q->seq + at + 1, q->seq + at, (size_t)(q->n - at) * sizeof *q->seq);
     q->seq[at] = seq;
     q->n++;
+    s->waiting_tokens += q == &s->waiting ? s->slot[seq].seq.n_ids : 0;
 }
 
-void qr_queue_remove(const struct qr_sched *s, struct qr_sched_queue *q, int32_t seq)
+void qr_queue_remove(struct qr_sched *s, struct qr_sched_queue *q, int32_t seq)
 {
     int32_t at = position(s, q, qr_slot(s, seq));
     QR_ASSERT(at < q->n);
     QR_ASSERT(q->seq[at] == seq);
     q->n--;
+    s->waiting_tokens -= q == &s->waiting ? s->slot[seq].seq.n_ids : 0;
     memmove(q->seq + at, q->seq + at + 1, (size_t)(q->n - at) * sizeof *q->seq);
 }
 

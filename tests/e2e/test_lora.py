@@ -74,6 +74,11 @@ def test_a_trained_adapter_beside_its_model_says_what_the_merged_model_says():
         write_tensors(w.path('bare', 'adapter_model.safetensors'), {k.replace('base_model.model.model.', 'base_model.model.'): v for k, v in named.items()})
         with Server('--dtype', 'f32', '--lora', f'bare={w.path("bare")}', model=w.base) as s:
             assert embed(s, 'bare') == vectors['tuned']
+        told = [run('generate', '--model', w.base, '--dtype', 'f32', '--prompt', ASKED['prompt'], '-n', '24', *lora)
+                for lora in ([], ['--lora', w.adapter('tuned')], ['--lora', f'a={w.adapter("tuned")}'])]
+        assert [t[1] for t in told] == [c['text'] + '\n' for c in (plain, tuned, tuned)], told
+        rc, _, err = run('generate', '--model', w.base, '--prompt', 'x', '--lora', w.base)
+        assert rc != 0 and err.startswith(f'quire generate: --lora {w.base}: '), err
         # Sums of a hundred products in another order through two layers; logits are of order 1.
         assert tuned['text'] == merged['text'] and tuned['text'] != plain['text'], (tuned, merged)
         assert max(abs(a - b) for a, b in zip(logprobs(tuned), logprobs(merged))) < 1e-4, (tuned, merged)

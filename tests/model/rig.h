@@ -21,7 +21,6 @@
 
 #define RIG_SEQS_MAX 16
 #define RIG_SLOTS_MAX 4 /* of adapters */
-#define PLAIN_ROOM 4 /* the plain verbs keep every intermediate result: at most norm, gate_up, glu and delta where the fused ones keep glu */
 
 struct rig {
     struct qr_backend *be;
@@ -102,7 +101,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_options o
     r->kv_mem = r->be->mem->alloc((size_t)n_blocks * qr_kv_block_bytes(&r->kv));
     rig_spoil(r->be, r->kv_mem, (size_t)n_blocks * qr_kv_block_bytes(&r->kv));
     r->kv.base = r->kv_mem;
-    size_t n_act = PLAIN_ROOM * qr_model_act_bytes(r->model, r->rows_max, r->rows_max);
+    size_t n_act = QR_PLAIN_ROOM * qr_model_act_bytes(r->model, r->rows_max, r->rows_max);
     r->act_mem = qr_model_act_alloc(r->model, r->be, n_act);
     rig_spoil(r->be, r->act_mem, n_act);
     qr_arena_init_fixed(&r->act, r->act_mem, n_act);

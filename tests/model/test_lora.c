@@ -58,7 +58,6 @@ static void adapted_open(struct adapted *a, const struct qr_model_config *c, str
     o.rows_max = 256;
     rig_open(&a->r, a->t.dir, o);
     cr_assert_eq(qr_lora_new(&a->lora, a->r.model, a->r.be, SLOTS, RANK_MAX, 256, &err), 0, "%s", err.msg);
-    cr_assert_leq(qr_lora_act_bytes(a->r.model, 256, 256), a->r.act.size);
     a->r.exec.lora = a->lora;
     snprintf(dir, sizeof dir, "%s/adapter", a->t.dir);
     for (int32_t s = 0; s < SLOTS; s++) {
@@ -70,6 +69,8 @@ static void adapted_open(struct adapted *a, const struct qr_model_config *c, str
 
 static void adapted_close(struct adapted *a)
 {
+    if (a->r.exec.ops != &qr_ops_plain) /* steps with and without adapters of up to 256 rows, as planned */
+        cr_assert_leq(a->r.act.peak, qr_lora_act_bytes(a->r.model, 256, 256));
     qr_lora_free(a->lora);
     rig_close(&a->r);
     temp_model_remove(&a->t);

@@ -480,7 +480,7 @@ void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_
     const struct reader r = reader_of(st, q);
     const struct qr_coded_format f = qr_dtype_coded(as);
     const int64_t n_groups = (n_in + f.group - 1) / f.group;
-    const uint8_t middle = f.zero || q->layout == INT8 ? 0 : (uint8_t)(1 << (q->bits - 1));
+    const uint8_t middle = (uint8_t)(f.zero || q->layout == INT8 ? 0 : 1 << (q->bits - 1));
     uint8_t code[ROWS][CHUNK];
     QR_ASSERT(!f.steps && !f.offset && at % f.group == 0);
     for (int64_t c = 0; c < n_in; c += CHUNK) {

@@ -133,6 +133,46 @@ Test(coded, a_row_gets_the_same_bits_alone_and_with_any_number_of_threads)
     }
 }
 
+/* Few rows of 4 bits meet weights another way round, so what a gated product leaves for the next one is turned on its way. */
+Test(coded, a_gated_product_in_a_chain_gives_the_next_one_the_bits_that_it_writes_alone)
+{
+    static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G32_SO, QR_C4_G16_S, QR_C8_G32};
+    static const int32_t n_rows[] = {1, 7, 16, 21};
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names), width = 96;
+    struct qr_backend *ref = open_level("ref", 1, 0);
+    for (int i = 0; i < QR_COUNT(types) * QR_COUNT(n_rows); i += UTIL_STEP) {
+        const int32_t n = n_rows[i / QR_COUNT(types)];
+        struct data up = make(ref, (struct shape){n, 64, 2 * width, false, false}, types[i % QR_COUNT(types)], SEED + 3000 + (uint64_t)i);
+        struct data down = make(ref, (struct shape){n, width, 48, false, false}, up.type, SEED + 4000 + (uint64_t)i);
+        for (int32_t l = 1; l < n_levels; l++) {
+            struct qr_backend *be = open_level(names[l], 2, 0);
+            struct qr_weight w[2] = {pack(be, &up), pack(be, &down)};
+            float *between = poisoned((int64_t)n * width), *out[2] = {poisoned((int64_t)n * 48), poisoned((int64_t)n * 48)};
+            struct qr_linear_args a[2] = {
+                {.out = between, .x = up.l.x, .w = &w[0], .out_stride = width, .x_stride = up.l.x_stride, .n_rows = n, .n_in = 64, .n_out = 2 * width,
+                 .glu = true, .act = QR_ACT_SILU},
+                {.out = out[0], .x = between, .w = &w[1], .out_stride = 48, .x_stride = width, .n_rows = n, .n_in = width, .n_out = 48},
+            };
+            be->k->linear(be->queue, &a[0]);
+            be->k->linear(be->queue, &a[1]);
+            a[0].passing = true;
+            a[1].out = out[1];
+            be->k->chain(be->queue, &(struct qr_chain_args){.linear = a, .n = 2});
+            cr_assert(same_bits(out[0], out[1], (int64_t)n * 48), "%s %s: %d rows differ in a chain", names[l], qr_dtype_name(up.type), n);
+            for (int j = 0; j < 2; j++) {
+                qr_free(out[j]);
+                qr_free_aligned(w[j].packed);
+            }
+            qr_free(between);
+            qr_backend_close(be);
+        }
+        drop(&up);
+        drop(&down);
+    }
+    qr_backend_close(ref);
+}
+
 /* In double: what scale, steps, zeros and offsets mean, f16 numbers as they are. All of it is exact there but for the last rounding, so the weight is
  * within one rounding to f32 and one to bf16 of it, 2^-24 and 2^-8 of itself. */
 Test(coded, weights_are_what_the_formula_says)

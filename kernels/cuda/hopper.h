@@ -16,6 +16,9 @@ extern "C" {
 
 enum qr_hopper_state { QR_HOPPER_UNTRIED, QR_HOPPER_ON, QR_HOPPER_OFF };
 
+/* Where it is in memory: the driver writes a map only to a multiple of 64 bytes, and its type asks for 128, more than calloc gives. */
+#define QR_HOPPER_ALIGNED 128
+
 struct qr_cuda_hopper {
     void *encode;                  /* the driver's cuTensorMapEncodeTiled, or NULL */
     enum qr_hopper_state state[3]; /* of heads padded to 64, 128, 256 numbers */

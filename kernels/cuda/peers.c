@@ -250,19 +250,26 @@ void qr_cuda_peers_await(struct qr_peers *p, cudaEvent_t event)
 
 /* ---- sums and copies ---- */
 
+/* A group is ended whatever went wrong in it: inside one that is open giving up would only be noted, for its end. */
+static void end_group(struct qr_peers *p, int rc, const char *what)
+{
+    const int end = p->n.group_end();
+    settle(p, rc, what);
+    settle(p, end, "ncclGroupEnd");
+}
+
 /* Every rank's stretch of `to` behind the others': rank r has [part[r], part[r + 1]) units of `width` bytes. */
 static void exchange_parts(struct qr_peers *p, char *to, const int64_t *part, size_t width)
 {
-    settle(p, p->n.group_begin(), "ncclGroupStart");
-    for (int32_t r = 0; r < p->size && !p->failed; r++) {
+    int rc = p->n.group_begin();
+    for (int32_t r = 0; r < p->size && rc == QR_NCCL_SUCCESS; r++) {
         const size_t mine = (size_t)(part[p->rank + 1] - part[p->rank]) * width, theirs = (size_t)(part[r + 1] - part[r]) * width;
         if (r != p->rank && mine > 0)
-            settle(p, p->n.send(to + (size_t)part[p->rank] * width, mine, QR_NCCL_INT8, r, p->group, p->stream), "ncclSend");
-        if (r != p->rank && theirs > 0 && !p->failed)
-            settle(p, p->n.receive(to + (size_t)part[r] * width, theirs, QR_NCCL_INT8, r, p->group, p->stream), "ncclRecv");
+            rc = p->n.send(to + (size_t)part[p->rank] * width, mine, QR_NCCL_INT8, r, p->group, p->stream);
+        if (r != p->rank && theirs > 0 && rc == QR_NCCL_SUCCESS)
+            rc = p->n.receive(to + (size_t)part[r] * width, theirs, QR_NCCL_INT8, r, p->group, p->stream);
     }
-    if (!p->failed)
-        settle(p, p->n.group_end(), "ncclGroupEnd");
+    end_group(p, rc, "ncclSend or ncclRecv");
 }
 
 static void share(struct qr_peers *p, void *data, const int64_t *part, size_t width)
@@ -282,17 +289,16 @@ static void share(struct qr_peers *p, void *data, const int64_t *part, size_t wi
 /* Elements [at, at + n) of every part; each rank sends others theirs and gets its own from all. */
 static void exchange_terms(struct qr_peers *p, const float *data, const int64_t *part, int64_t at, int64_t most)
 {
-    settle(p, p->n.group_begin(), "ncclGroupStart");
-    for (int32_t r = 0; r < p->size && !p->failed; r++) {
+    int rc = p->n.group_begin();
+    for (int32_t r = 0; r < p->size && rc == QR_NCCL_SUCCESS; r++) {
         const int64_t left = part[r + 1] - part[r] - at, theirs = left < most ? left : most;
         const int64_t own = part[p->rank + 1] - part[p->rank] - at, mine = own < most ? own : most;
         if (r != p->rank && theirs > 0)
-            settle(p, p->n.send(data + part[r] + at, (size_t)theirs, QR_NCCL_FLOAT32, r, p->group, p->stream), "ncclSend");
-        if (r != p->rank && mine > 0 && !p->failed)
-            settle(p, p->n.receive(p->scratch + r * most, (size_t)mine, QR_NCCL_FLOAT32, r, p->group, p->stream), "ncclRecv");
+            rc = p->n.send(data + part[r] + at, (size_t)theirs, QR_NCCL_FLOAT32, r, p->group, p->stream);
+        if (r != p->rank && mine > 0 && rc == QR_NCCL_SUCCESS)
+            rc = p->n.receive(p->scratch + r * most, (size_t)mine, QR_NCCL_FLOAT32, r, p->group, p->stream);
     }
-    if (!p->failed)
-        settle(p, p->n.group_end(), "ncclGroupEnd");
+    end_group(p, rc, "ncclSend or ncclRecv");
 }
 
 static void peers_sum_parts(struct qr_peers *p, float *data, const int64_t *part)
@@ -357,15 +363,14 @@ static void peers_gather(struct qr_peers *p, void *to, const void *from, const i
     QR_ASSERT(p->rank == 0 ? to != NULL : from != NULL);
     if (p->size == 1 || p->failed)
         return;
-    settle(p, p->n.group_begin(), "ncclGroupStart");
+    int rc = p->n.group_begin();
     const size_t mine = (size_t)(part[p->rank + 1] - part[p->rank]);
-    if (p->rank > 0 && mine > 0 && !p->failed)
-        settle(p, p->n.send(from, mine, QR_NCCL_INT8, 0, p->group, p->stream), "ncclSend");
-    for (int32_t r = 1; p->rank == 0 && r < p->size && !p->failed; r++)
+    if (p->rank > 0 && mine > 0 && rc == QR_NCCL_SUCCESS)
+        rc = p->n.send(from, mine, QR_NCCL_INT8, 0, p->group, p->stream);
+    for (int32_t r = 1; p->rank == 0 && r < p->size && rc == QR_NCCL_SUCCESS; r++)
         if (part[r + 1] > part[r])
-            settle(p, p->n.receive((char *)to + part[r], (size_t)(part[r + 1] - part[r]), QR_NCCL_INT8, r, p->group, p->stream), "ncclRecv");
-    if (!p->failed)
-        settle(p, p->n.group_end(), "ncclGroupEnd");
+            rc = p->n.receive((char *)to + part[r], (size_t)(part[r + 1] - part[r]), QR_NCCL_INT8, r, p->group, p->stream);
+    end_group(p, rc, "ncclSend or ncclRecv");
 }
 
 /* ---- beside the queue ---- */

@@ -290,6 +290,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
     (void)promotion;
     const uint64_t element = type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? 1 : 2;
     const int32_t swizzle_bytes = swizzle == CU_TENSOR_MAP_SWIZZLE_NONE ? 0 : 16 << swizzle;
+    if ((uintptr_t)map % 64 != 0)
+        return CUDA_ERROR_INVALID_VALUE;
     bool right = rank >= 1 && rank <= QR_EMU_MAP_DIMS && (uintptr_t)base % 16 == 0 && interleave == CU_TENSOR_MAP_INTERLEAVE_NONE &&
                  fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE && box[0] * element % 16 == 0 && (swizzle_bytes == 0 || box[0] * element <= (uint64_t)swizzle_bytes);
     *map = (CUtensorMap){.base = base, .n_dims = (int32_t)rank, .swizzle_bytes = swizzle_bytes};

@@ -14,7 +14,7 @@
 
 static CUtensorMap map_of(void *base, uint32_t rank, const uint64_t *dim, const uint32_t *box, CUtensorMapSwizzle swizzle, CUtensorMapDataType type)
 {
-    CUtensorMap map;
+    _Alignas(64) CUtensorMap map;
     const uint32_t ones[] = {1, 1, 1, 1};
     uint64_t stride[4] = {dim[0] * (type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? 1 : 2)};
     for (uint32_t i = 1; i < rank; i++)
@@ -153,7 +153,7 @@ Test(hopper, boxes_of_tensors_are_swizzled_by_address_and_zero_beyond_the_tensor
 
 Test(hopper, a_map_that_the_driver_would_refuse_is_refused)
 {
-    CUtensorMap map;
+    _Alignas(64) CUtensorMap map;
     const uint64_t dim[] = {64, 8}, stride[] = {128}, odd[] = {120};
     const uint32_t box[] = {64, 8}, wide[] = {128, 8}, tall[] = {64, 257}, ones[] = {1, 1};
     const struct {
@@ -167,6 +167,10 @@ Test(hopper, a_map_that_the_driver_would_refuse_is_refused)
         cr_assert_eq(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)row[i].base, dim, row[i].stride, row[i].box, ones,
                                             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
                                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE), row[i].want, "map %d", i);
+    _Alignas(64) char place[16 + sizeof map]; /* what calloc gives is aligned to 16 */
+    cr_assert_eq(cuTensorMapEncodeTiled((CUtensorMap *)(void *)(place + 16), CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)4096, dim, stride, box, ones,
+                                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE), CUDA_ERROR_INVALID_VALUE);
 }
 
 /* ---- mistakes ---- */

@@ -135,7 +135,7 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     rc = rc ? rc : qr_backend_open(&be, &bo, err);
     if (rc == 0 && ec->lora_slots > 0)
         rc = qr_lora_supports(be, mo.n_ranks, err);
-    rc = rc ? rc : qr_engine_host_room(ec, err);
+    rc = rc ? rc : qr_engine_host_room(ec, mo.n_ranks, err);
     if (rc == 0) {
         p->host_is_device = be->mem->host;
         p->available = qr_engine_available(ec, be);

@@ -77,7 +77,8 @@ static int choose_type(struct quantizer *q, struct qr_err *err)
 /* What is refused is refused before anything is computed. */
 static int open_model(struct quantizer *q, struct qr_err *err)
 {
-    int rc = qr_source_open(&q->source, q->in, err);
+    int rc = qr_source_explain(q->in, err);
+    rc = rc ? rc : qr_source_open(&q->source, q->in, err);
     rc = rc ? rc : qr_model_config_from(&q->config, q->source, err);
     rc = rc ? rc : choose_type(q, err);
     rc = rc ? rc : qr_export_paths(q->path, q->spare, q->out, q->o->replace, err);

@@ -83,9 +83,11 @@ static void banner(const struct serve *s, int64_t opened_us)
     if (l->tuned_shapes > 0)
         fprintf(stderr, "tuned   by measurements of %d shapes on this kind of processor\n", l->tuned_shapes);
     fprintf(stderr, "ready   http://%s   api /v1   metrics /metrics   (%.2f s)\n", at, (double)(qr_clock_us() - s->started_us) * 1e-6);
-    fprintf(stderr, "try     %s chat --url http://%s\n", program_invocation_name, at);
-    fprintf(stderr, "        curl http://%s/v1/completions -H 'Content-Type: application/json' -d '{\"model\": \"%s\", \"prompt\": \"Once upon a time\", "
-                    "\"max_tokens\": 64}'\n", at, name);
+    if (!c->headless)
+        fprintf(stderr, "try     %s chat --url http://%s\n", program_invocation_name, at);
+    fprintf(stderr, "%s     curl http://%s/v1/%s -H 'Content-Type: application/json' -d '{\"model\": \"%s\", %s}'\n", c->headless ? "try" : "   ", at,
+            c->headless ? "embeddings" : "completions", name,
+            c->headless ? "\"input\": \"Once upon a time\"" : "\"prompt\": \"Once upon a time\", \"max_tokens\": 64");
 }
 
 /* Adapters of --lora, once the engine is there. */

@@ -170,7 +170,7 @@ int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *e
 {
     QR_ASSERT(e != NULL && r != NULL);
     QR_ASSERT(r->n_choices >= 1 && r->n_choices <= QR_CHOICES_MAX);
-    if (atomic_load(&e->draining) || atomic_load(&e->closing))
+    if ((atomic_load(&e->draining) && !r->continues) || atomic_load(&e->closing))
         return qr_err_set(err, QR_E_CLOSED, "the server is shutting down");
     if (atomic_load(&e->lost))
         return qr_err_set(err, QR_E_CLOSED, QR_ENGINE_LOST_TEXT);

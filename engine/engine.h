@@ -80,6 +80,7 @@ struct qr_request {
     uint64_t adapter;             /* qr_engine_find_adapter; 0: the model itself */
     int64_t arrived_us, deadline_us; /* deadline 0: none; past it the request ends with an error */
     _Atomic bool cancelled;       /* set by qr_engine_cancel */
+    bool continues;               /* it is more of what was begun with a request that was accepted: a drain lets it in */
     enum qr_pooling pooling;      /* NONE but for qr_request_new_embedding. MEAN, CLS: nothing comes from the prefix cache, and chunks have at most
                                    * logit_rows_max tokens. Sums are in double, in order of positions: neither chunks nor batch can be seen in them */
     /* written by the engine, readable when an event of this request has arrived */
@@ -181,8 +182,8 @@ struct qr_backend;
 /* Memory for weights, step and cache: what kernels' memory has free, less the cache's second tier where that is the same memory. */
 int64_t qr_engine_available(const struct qr_engine_config *config, const struct qr_backend *be);
 
-/* Whether the host has the memory of the second tier. QR_E_NO_ROOM says how much it has. */
-int qr_engine_host_room(const struct qr_engine_config *config, struct qr_err *err);
+/* Whether there can be a second tier, and the host has the memory for it. QR_E_NO_ROOM says how much it has; QR_E_UNSUPPORTED where there are several ranks. */
+int qr_engine_host_room(const struct qr_engine_config *config, int32_t n_ranks, struct qr_err *err);
 
 /* The step's memory and the cache's size, computed without opening anything; used by `quire plan` and by qr_engine_open. Errors:
  * QR_E_NO_ROOM with what is needed, what there is, and the largest ctx_max that fits. */
@@ -234,7 +235,7 @@ void qr_engine_recycle(struct qr_engine *e, struct qr_event *event); /* the rece
  * requests ended with an error within two seconds, submit answers QR_E_CLOSED, and `wake` was called. Nothing but closing helps. */
 bool qr_engine_lost(const struct qr_engine *e, struct qr_err *err);
 
-/* From now on submit answers QR_E_CLOSED; what was accepted goes on. */
+/* From now on submit answers QR_E_CLOSED, but for requests that continue something; what was accepted goes on. */
 void qr_engine_drain(struct qr_engine *e);
 
 /* Counters and gauges, consistent within one step. */

@@ -131,9 +131,8 @@ static inline int32_t qr_engine_n_events(int32_t running_max, int32_t text_cap)
     return 2 * (running_max + 8) * qr_engine_events_per_choice(text_cap);
 }
 
-/* The cache's second tier. Whether it can be had; its memory, where limits say so; what the pool wants moved: asked of the queue in the pool's order, behind
+/* The cache's second tier. Its memory, where limits say so; what the pool wants moved: asked of the queue in the pool's order, behind
  * the steps that wrote the blocks and before the next one. Nobody waits. Called after every plan. */
-int qr_tier_admit(const struct qr_engine *e, struct qr_err *err);
 void qr_tier_open(struct qr_engine *e);
 void qr_tier_close(struct qr_engine *e);
 void qr_tier_move(struct qr_engine *e);

@@ -10,25 +10,18 @@ int64_t qr_engine_available(const struct qr_engine_config *config, const struct 
     return be->mem->available() - (be->mem->host ? config->kv_host_bytes : 0);
 }
 
-int qr_engine_host_room(const struct qr_engine_config *config, struct qr_err *err)
+int qr_engine_host_room(const struct qr_engine_config *config, int32_t n_ranks, struct qr_err *err)
 {
-    QR_ASSERT(config != NULL);
+    QR_ASSERT(config != NULL && n_ranks >= 1);
     QR_ASSERT(err != NULL);
     const int64_t left = qr_memory_available();
+    if (config->kv_host_bytes > 0 && n_ranks > 1)
+        return qr_err_set(err, QR_E_UNSUPPORTED,
+                          "--kv-host-gib: blocks of several processes stay where they are; start without it, or without --tensor-parallel");
     if (config->kv_host_bytes <= left)
         return 0;
     return qr_err_set(err, QR_E_NO_ROOM, "does not fit: --kv-host-gib asks for %.2f GiB of the host's memory, %.2f GiB are free",
                       (double)config->kv_host_bytes / 0x1p30, (double)left / 0x1p30);
-}
-
-int qr_tier_admit(const struct qr_engine *e, struct qr_err *err)
-{
-    QR_ASSERT(e != NULL && e->model != NULL);
-    QR_ASSERT(err != NULL);
-    if (e->config.kv_host_bytes > 0 && qr_model_comm(e->model))
-        return qr_err_set(err, QR_E_UNSUPPORTED,
-                          "--kv-host-gib: blocks of several processes stay where they are; start without it, or without --tensor-parallel");
-    return qr_engine_host_room(&e->config, err);
 }
 
 void qr_tier_open(struct qr_engine *e)

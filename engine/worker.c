@@ -111,7 +111,8 @@ static int foresee(void *user, const struct qr_model_plan *plan, struct qr_err *
 {
     const struct qr_engine *e = user;
     struct qr_engine_limits limits;
-    return qr_engine_foresee(&limits, &e->config, plan, qr_engine_available(&e->config, e->be), err);
+    const int rc = qr_engine_host_room(&e->config, e->model_options->comm ? e->model_options->comm->size : 1, err);
+    return rc ? rc : qr_engine_foresee(&limits, &e->config, plan, qr_engine_available(&e->config, e->be), err);
 }
 
 static int open_all(struct qr_engine *e, struct qr_err *err)
@@ -141,7 +142,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
         qr_model_tune_and_save(e->model, e->be, c->step_tokens_max);
     qr_model_prepare(e->model, e->be, c->step_tokens_max, c->logit_rows_max);
     size_t act_bytes = 0;
-    rc = qr_tier_admit(e, err);
+    rc = qr_engine_host_room(&e->config, qr_model_share(e->model)->size, err); /* which weights have taken some of */
     if (rc == 0)
         rc = plan_memory(e, &act_bytes, err);
     if (rc == 0)

@@ -251,6 +251,7 @@ static void submit(struct qr_call *call)
         r->adapter = call->adapter;
         r->arrived_us = call->arrived_us;
         r->deadline_us = call->arrived_us + s->config.request_us;
+        r->continues = call->n_submitted > 0;
         if (qr_engine_submit(s->model.engine, r, &err) != 0) {
             if (err.code == QR_E_BUSY && call->n_submitted > 0 && call->kind->submitted_max > 0) {
                 s->starved |= call->n_open == 0;

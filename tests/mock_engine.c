@@ -379,7 +379,7 @@ int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *e
 {
     int rc = 0;
     pthread_mutex_lock(&e->lock);
-    if (e->draining)
+    if (e->draining && !r->continues)
         rc = qr_err_set(err, QR_E_CLOSED, "the server is shutting down");
     else if (e->n_voices + r->n_choices > e->options.running_max + e->options.waiting_max)
         rc = qr_err_set(err, QR_E_BUSY, "the queue is full: %d sequences running or waiting; try again later", e->n_voices);

@@ -215,8 +215,9 @@ def test_check_and_plan_explain_a_model_without_loading_it():
     assert rc == 0 and json.loads(out)['kv_host_blocks'] == int(0.001 * 2**30) // (16 * 1280), (out, err)
     rc, out, err = run('plan', '--model', STORIES, '--kv-host-gib', '1', '--no-prefix-cache')
     assert rc == 2 and 'kv-host-gib' in err, (rc, err)
-    rc, out, err = run('plan', '--model', STORIES, '--kv-host-gib', '500000')
-    assert rc == 5 and '--kv-host-gib' in err, (rc, err)
+    for args in (['plan'], ['generate', '--prompt-ids', '1']):
+        rc, out, err = run(*args, '--model', STORIES, '--kv-host-gib', '500000')
+        assert rc == 5 and '--kv-host-gib' in err, (rc, err)
     rc, out, err = run('plan', '--model', STORIES, '--kv-tokens', '64', '--max-len', '512')
     assert rc == 5 and '--max-len' in err, (rc, err)
 

@@ -164,7 +164,7 @@ def test_what_cannot_be_quantized_or_written_is_refused_by_name_and_leaves_nothi
                                    ((MODEL, f'{d}/n', '--group', '32'), 2, '--group is for --type int4'),
                                    ((MODEL, f'{d}/n', '--type', 'int4', '--group', '48'), 2, 'expected 32, 64 or 128'),
                                    ((MODEL, f'{d}/n', '--text', f'{d}/none'), 4, 'none'), ((MODEL, f'{d}/n', '--text', f'{d}/short'), 1, 'expected at least 32'),
-                                   ((f'{d}/none', f'{d}/n'), 4, 'none')):
+                                   ((f'{d}/none', f'{d}/n'), 4, 'none'), ((d, f'{d}/n'), 4, 'or a *.gguf file')):
             rc, out, err = run('quantize', *args)
             assert rc == wanted and not out and word in err and err.count('\n') == 1, (args, rc, err)
             assert sorted(os.listdir(d)) == ['m', 'short'], os.listdir(d)

@@ -397,6 +397,11 @@ Test(engine, a_full_queue_refuses_at_once_and_bad_requests_name_the_field)
     cr_assert(flight_start(&w, &f[5], &s, prompt, 0, 1, &err) == QR_E_INVALID && strcmp(err.param, "prompt") == 0);
     qr_engine_drain(w.engine);
     cr_assert(flight_start(&w, &f[5], &s, prompt, 2, 1, &err) == QR_E_CLOSED);
+    f[5] = (struct flight){.req = qr_request_new_embedding(prompt, 2, QR_POOLING_LAST, qr_engine_model(w.engine)->n_embd)};
+    f[5].req->user = &f[5];
+    f[5].req->continues = true; /* more of what was begun */
+    cr_assert(qr_engine_submit(w.engine, f[5].req, &err) == 0, "%s", err.msg);
+    world_settle(&w, &st);
     qr_free(f);
     world_close(&w);
 }

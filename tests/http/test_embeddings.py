@@ -2,6 +2,7 @@
 import base64
 import json
 import math
+import signal
 import struct
 import threading
 import time
@@ -133,6 +134,17 @@ def test_a_call_that_has_begun_waits_for_room_that_others_take():
         assert len(found) == 100 and any(refused)
         for i in (0, 1, 50, 99):
             same(found[i], many[i])
+
+
+def test_a_call_that_has_begun_is_finished_by_a_server_that_is_told_to_end():
+    with Server("--mock-rate", "0", "--mock-running", "2", "--mock-waiting", "2", "--mock-prefill", "5ms") as s:
+        c = Connection(s.port)
+        c.send(render("POST", PATH, json.dumps({"input": [[1]] * 100}).encode()))
+        while metrics(s.port)["quire_submitted_requests_total"] < 8:
+            pass
+        s.process.send_signal(signal.SIGTERM)
+        assert len(vectors(c.response())) == 100
+        assert s.stop(sig=None) == 0
 
 
 def test_answers_in_the_making_have_a_limit_together_and_one_alone_has_none():

@@ -33,6 +33,8 @@ _Static_assert((int)ncclSum == QR_NCCL_SUM && (int)ncclSuccess == QR_NCCL_SUCCES
 #define SCRATCH_FLOATS ((int64_t)4 << 20) /* terms of others: 16 MiB */
 #define WHOLE_FLOATS ((int64_t)1 << 14)   /* sums of so few travel whole: one exchange instead of two */
 #define LOOK_NS 2000000                   /* how often somebody who waits asks whether all are well */
+#define END_TURNS 2000                    /* looks at a group that ends */
+#define END_TURN_US 100
 
 struct qr_peers {
     struct qr_queue *q;          /* borrowed */
@@ -109,6 +111,48 @@ static bool peers_id(uint8_t id[QR_PEERS_ID_BYTES], char message[QR_PEERS_MESSAG
 
 /* ---- what goes wrong ---- */
 
+/* The end of a group that was given up. Two own it: the thread that ends the group, and whoever waits a little for that. */
+struct ending {
+    int (*abort)(struct qr_nccl_group *g);
+    struct qr_nccl_group *group;
+    int32_t device;
+    _Atomic int32_t owners;
+};
+
+static void ending_drop(struct ending *e)
+{
+    if (atomic_fetch_sub(&e->owners, 1) == 1)
+        free(e);
+}
+
+static void *end(void *arg)
+{
+    struct ending *e = arg;
+    if (cudaSetDevice(e->device) == cudaSuccess)
+        (void)e->abort(e->group);
+    ending_drop(e);
+    return NULL;
+}
+
+/* NCCL ends what its kernels do at once, but returns only when every recorded graph that has calls of the group is gone (ncclCommAbort, of 2.18 and 2.28
+ * alike): these are released later, by the thread that is here. */
+static void end_soon(struct qr_peers *p)
+{
+    struct ending *e = malloc(sizeof *e);
+    pthread_t thread;
+    if (!e)
+        return;
+    *e = (struct ending){.abort = p->n.abort, .group = p->group, .device = p->q->index, .owners = 2};
+    if (pthread_create(&thread, NULL, end, e) != 0) {
+        free(e);
+        return;
+    }
+    pthread_detach(thread);
+    for (int i = 0; i < END_TURNS && atomic_load(&e->owners) == 2; i++)
+        usleep(END_TURN_US);
+    ending_drop(e);
+}
+
 /* The first reason stays. What is queued between ranks ends, so that whoever waits for the queue can. */
 static void give_up(struct qr_peers *p, const char *what, const char *why)
 {
@@ -117,7 +161,7 @@ static void give_up(struct qr_peers *p, const char *what, const char *why)
     p->failed = true;
     snprintf(p->why, sizeof p->why, "%.80s: %.300s", what, why);
     if (p->group)
-        p->n.abort(p->group);
+        end_soon(p);
     p->group = NULL;
 }
 

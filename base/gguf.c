@@ -372,8 +372,8 @@ static int place_tensors(struct reader *r)
         if (t->offset % (uint64_t)alignment != 0)
             return refuse(r, QR_E_DAMAGED, r->at, "tensor %s has the offset %" PRIu64 ", expected a multiple of %" PRId64, name, t->offset, alignment);
         if (base > g->n_bytes || t->offset > g->n_bytes - base || t->n_bytes > g->n_bytes - base - t->offset)
-            return refuse(r, QR_E_DAMAGED, r->at, "tensor %s has %" PRIu64 " bytes from %" PRIu64 " + %" PRIu64 " on, but the file ends at %zu", name,
-                          t->n_bytes, base, t->offset, g->n_bytes);
+            return refuse(r, QR_E_DAMAGED, r->at, "tensor %s has %" PRIu64 " bytes from %" PRIu64 " + %" PRIu64 " on, but the file ends at %zu; "
+                          "when it was cut on its way, fetch it again", name, t->n_bytes, base, t->offset, g->n_bytes);
         t->offset += base;
     }
     return check_overlap(r);

@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/gguf_file.h"
 #include "base/mem.h"
 #include "bench/command.h"
 #include "bench/samples.h"
@@ -118,13 +119,13 @@ static int add_directory(struct files *f, const char *dir, struct qr_err *err)
     return 0;
 }
 
-/* A directory's .safetensors, or the file itself. */
+/* A directory's .safetensors, or a GGUF file. */
 static int open_files(struct files *f, const char *model, struct qr_err *err)
 {
-    struct stat st;
+    char gguf[QR_GGUF_PATH_MAX];
     int rc = 0;
-    if (stat(model, &st) == 0 && S_ISREG(st.st_mode))
-        add_file(f, model);
+    if (qr_gguf_find_file(gguf, model))
+        add_file(f, gguf);
     else
         rc = add_directory(f, model, err);
     if (rc == 0 && f->total < PIECE_BYTES)

@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/source.h"
 #include "cli/cli.h"
 #include "cli/quantize_files.h"
@@ -105,7 +106,7 @@ static int calibrate(struct quantizer *q, struct qr_err *err)
 /* In a directory of another name, which becomes OUT when all of it is there and was measured. */
 static int write_directory(struct quantizer *q, struct qr_err *err)
 {
-    struct qr_err ignored;
+    struct qr_err left = {0};
     int rc = qr_dir_make_fresh(q->spare, err);
     if (rc)
         return rc;
@@ -115,8 +116,9 @@ static int write_directory(struct quantizer *q, struct qr_err *err)
         rc = qr_quantize_text_measure(&q->after, NULL, &q->text, q->spare, (int32_t)q->o->threads, &q->stop.asked, err);
     rc = rc ? rc : qr_dir_sync(q->spare, err);
     rc = rc ? rc : qr_dir_publish(q->spare, q->path, q->o->replace, err);
-    if (rc || access(q->spare, F_OK) == 0) /* unfinished, or what was replaced */
-        qr_quantize_files_remove(&q->files, q->spare, &ignored);
+    const bool remains = rc || access(q->spare, F_OK) == 0; /* unfinished, or what was replaced */
+    if (remains && qr_quantize_files_remove(&q->files, q->spare, &left))
+        qr_log(QR_LOG_WARN, "quantize", "what was there is left behind: %s", left.msg);
     return rc;
 }
 

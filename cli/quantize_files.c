@@ -161,7 +161,7 @@ int qr_quantize_files_write(struct qr_quantize_files *f, const char *dir, const 
     return rc ? rc : qr_pooling_stages(from, copy_stage, &(struct copying){f, from}, err);
 }
 
-void qr_quantize_files_remove(const struct qr_quantize_files *f, const char *dir, struct qr_err *err)
+int qr_quantize_files_remove(const struct qr_quantize_files *f, const char *dir, struct qr_err *err)
 {
     QR_ASSERT(f != NULL && dir != NULL);
     QR_ASSERT(err != NULL);
@@ -170,5 +170,5 @@ void qr_quantize_files_remove(const struct qr_quantize_files *f, const char *dir
         if (qr_path_join(path, dir, f->stage[i].data, err) == 0 && access(path, F_OK) == 0)
             qr_dir_remove(path, err);
     }
-    qr_dir_remove(dir, err);
+    return qr_dir_remove(dir, err);
 }

@@ -26,7 +26,7 @@ int qr_quantize_files_check(const struct qr_source *source, struct qr_err *err);
 int qr_quantize_files_write(struct qr_quantize_files *f, const char *dir, const struct qr_source *source, const struct qr_model_config *c,
                             const struct qr_quantize_options *how, struct qr_err *err);
 
-/* Removes `dir` with what was written. */
-void qr_quantize_files_remove(const struct qr_quantize_files *f, const char *dir, struct qr_err *err);
+/* Removes `dir` with what was written. Errors: those of qr_dir_remove, where something else is in it, which stays. */
+int qr_quantize_files_remove(const struct qr_quantize_files *f, const char *dir, struct qr_err *err);
 
 #endif

@@ -170,6 +170,9 @@ def test_what_cannot_be_quantized_or_written_is_refused_by_name_and_leaves_nothi
             assert sorted(os.listdir(d)) == ['m', 'short'], os.listdir(d)
         rc, out, err = run('quantize', MODEL, f'{d}/m', '--type', 'int4', '--group', '32', '--replace')
         assert rc == 0 and 'a scale for 32 inputs' in out and sorted(os.listdir(d)) == ['m', 'short'], (out, err)
+        os.mkdir(f'{d}/m/own')  # nobody's to remove: it stays, and that is said
+        rc, out, err = run('quantize', MODEL, f'{d}/m', '--replace')
+        assert rc == 0 and 'left behind' in err and len(os.listdir(d)) == 3, (out, err, os.listdir(d))
 
 
 def listens(pid):

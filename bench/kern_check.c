@@ -225,8 +225,8 @@ static void check_product(struct check *c, struct qr_linear_case l)
     char what[96];
     if (qr_backend_supports(c->device, l.w, l.n_in, QR_BF16, 64, 16, &err) != 0)
         return;
-    /* Sums of n products of numbers up to 1 in another order; behind a norm a number may be rounded to its other neighbour in bf16. */
-    const double sums = 4.0 * (l.n_in + l.n_rows + l.n_out + 16) * 0x1p-24, turned = l.w == QR_F32 || l.add ? 0 : 0x1p-7;
+    /* Sums of n products of numbers up to 1 in another order; behind a norm a number may be rounded to its other neighbour in bf16 (fp8: E4M3). */
+    const double sums = 4.0 * (l.n_in + l.n_rows + l.n_out + 16) * 0x1p-24, turned = l.w == QR_F32 || l.add ? 0 : l.w == QR_F8 ? 0x1p-3 : 0x1p-7;
     snprintf(what, sizeof what, "linear %d x %d -> %d, %s", (int)l.n_rows, (int)l.n_in, (int)l.n_out, qr_dtype_name(l.w));
     compare(c, what, linear, &l, sums + turned);
     if (l.w != QR_F32 && l.w != QR_BF16)
@@ -237,7 +237,7 @@ static void check_product(struct check *c, struct qr_linear_case l)
 
 static void check_products(struct check *c)
 {
-    static const enum qr_dtype rounded[] = {QR_W8, QR_W4, QR_W4_G128};
+    static const enum qr_dtype rounded[] = {QR_W8, QR_W4, QR_W4_G128, QR_F8};
     static const struct qr_linear_case large[] = {{96, 1024, 512, QR_BF16, true, false, 0}, {40, 520, 1024, QR_BF16, false, true, 0},
                                                   {300, 1032, 520, QR_BF16, false, false, 0}, {17, 512, 513, QR_BF16, false, true, 0}};
     for (int i = 0; i < QR_COUNT(qr_linear_cases); i++) {
@@ -254,8 +254,12 @@ static void check_products(struct check *c)
     for (int t = QR_C4_G32; c->device->k->linear_pack_coded && t < (int)QR_CODED; t++)
         for (int i = 0; i < 3; i++)
             check_product(c, (struct qr_linear_case){.n_rows = i == 0 ? 1 : i == 1 ? 33 : 90, .n_in = 600, .n_out = 84, .w = (enum qr_dtype)t, .bias = true});
-    for (int i = 0; i < QR_COUNT(large); i++) /* what a library for products may take over */
-        check_product(c, large[i]);
+    for (int i = 0; i < QR_COUNT(large); i++) { /* what a library for products may take over */
+        struct qr_linear_case l = large[i];
+        check_product(c, l);
+        l.w = QR_F8;
+        check_product(c, l);
+    }
 }
 
 /* ---- attention ---- */

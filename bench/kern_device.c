@@ -81,7 +81,7 @@ static void call_linear(void *arg)
     l->be->k->linear(l->be->queue, &l->a);
 }
 
-static void bench_linear(struct bench *b)
+static void bench_linear(struct bench *b, enum qr_dtype type)
 {
     static const struct {
         int32_t n_in, n_out;
@@ -90,17 +90,17 @@ static void bench_linear(struct bench *b)
     for (int i = 0; i < QR_COUNT(shapes); i++)
         for (int r = 0; r < QR_COUNT(rows); r++) {
             const int32_t n = rows[r], n_in = shapes[i].n_in, n_out = shapes[i].n_out;
-            struct linear l = {.be = b->be, .w = {.packed_dtype = QR_BF16, .t = qr_tensor_2d(NULL, QR_BF16, n_out, n_in)}};
+            struct linear l = {.be = b->be, .w = {.packed_dtype = type, .t = qr_tensor_2d(NULL, type, n_out, n_in)}};
             char what[80];
             if (n > 256 && n_out > 100000)
                 continue;
             b->used = 0;
-            l.w_bytes = qr_align_up(b->be->k->linear_packed_bytes(QR_BF16, n_out, n_in), 256);
+            l.w_bytes = qr_align_up(b->be->k->linear_packed_bytes(type, n_out, n_in), 256);
             l.n_copies = (int32_t)(COLD_BYTES / l.w_bytes + 1);
             l.packed = take(b, (size_t)l.n_copies * l.w_bytes);
             l.a = (struct qr_linear_args){.out = floats(b, (int64_t)n * n_out), .x = floats(b, (int64_t)n * n_in), .w = &l.w, .out_stride = n_out,
                                           .x_stride = n_in, .n_rows = n, .n_in = n_in, .n_out = n_out};
-            snprintf(what, sizeof what, "linear %d x %d -> %d, bf16", n, n_in, n_out);
+            snprintf(what, sizeof what, "linear %d x %d -> %d, %s", n, n_in, n_out, qr_dtype_name(type));
             measure(b, what, call_linear, &l, (double)l.w_bytes + 4.0 * n * (n_in + n_out), 2.0 * n * n_in * n_out);
         }
 }
@@ -275,7 +275,7 @@ static void run(struct bench *b, const char *only)
     printf("%s; medians over %lld ms; probes: %.0f GB/s copying, %.1f TFLOP/s in its largest product\n", b->be->title, (long long)(b->time_us / 1000),
            b->bytes_s * 1e-9, b->ops_s * 1e-12);
     if (wanted(only, "linear") && k->linear)
-        bench_linear(b);
+        bench_linear(b, QR_BF16), bench_linear(b, QR_F8);
     if (wanted(only, "attention") && k->attention)
         bench_attention(b);
     if (wanted(only, "rows"))

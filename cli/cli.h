@@ -76,14 +76,14 @@ struct qr_cli_lora {
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(T, m.dtype), .builtin = "auto", .choices = "auto|f32|bf16",          \
      .arg = "TYPE", .group = "Model",                                                                                             \
      .help = "Compute type of unquantized weights; auto is what the file stores (f16: bf16 when that loses nothing, else f32)."}, \
-    {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(T, m.quantize), .builtin = "none", .choices = QR_QUANTIZE_CHOICES, \
+    {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(T, m.quantize), .builtin = "none", .choices = QR_QUANTIZE_ALL_CHOICES, \
      .arg = "TYPE", .group = "Model",                                                                                             \
      .help = "Round the matrices to integers while loading: int8 with a scale per output, int4 in groups of 32 (head int8); -gN: groups of N; " \
-             "w8a16, w4a16: the same weights, activations not rounded to 8 bits."},                                               \
-    {.name = "kv-cache-dtype", .type = QR_OPT_ENUM, .offset = offsetof(T, m.kv_cache), .builtin = "auto", .choices = "auto|f32|bf16|int8", \
+             "w8a16, w4a16: the same weights, activations not rounded to 8 bits; fp8 (GPUs): E4M3 weights and activations."},     \
+    {.name = "kv-cache-dtype", .type = QR_OPT_ENUM, .offset = offsetof(T, m.kv_cache), .builtin = "auto", .choices = "auto|f32|bf16|int8|fp8", \
      .arg = "TYPE", .group = "Model",                                                                                             \
-     .help = "Type of cached keys and values: int8 (a scale per token and head) holds nearly twice the tokens of bf16; auto is f32 when computing " \
-             "in f32, else bf16."},                                                                                               \
+     .help = "Type of cached keys and values: int8, and on GPUs fp8 (a scale per token and head), hold nearly twice the tokens of bf16; auto is " \
+             "f32 when computing in f32, else bf16."},                                                                                               \
     {.name = "cache-packed", .type = QR_OPT_STR, .offset = offsetof(T, m.cache_packed), .arg = "DIR", .group = "Model",             \
      .help = "Keep the weights in DIR as they are packed, so that the next start maps them and packs nothing."},                  \
     {.name = "device", .type = QR_OPT_STR, .offset = offsetof(T, m.device), .builtin = "auto", .arg = "NAME", .group = "Model",    \

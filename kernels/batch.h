@@ -50,19 +50,25 @@ static inline const struct qr_batch *qr_batch_host(const struct qr_batch *b)
 }
 
 /* The paged cache of one rank: [block][layer][K|V][kv_head] planes, all of a block contiguous. A plane is one head's numbers [P][K]; with int8 (QR_I8) they
- * are integers -127 .. 127 and the plane goes on with a scale for each token, f32 [P]: what token t holds is integer * scale[t]. So a block of any
+ * are integers -127 .. 127 and the plane goes on with a scale for each token, f32 [P]: what token t holds is integer * scale[t]; with fp8 (QR_E4M3) E4M3
+ * numbers likewise. So a block of any
  * type is one piece of memory to copy or to send. With a base aligned to 64 bytes and P >= 16, planes are (P K or P (K + 4) bytes, K a multiple of 8);
  * smaller blocks still align every scale to its 4 bytes. */
 struct qr_kv_view {
     void *base;                   /* borrowed */
-    enum qr_dtype dtype;          /* f32, bf16 or int8 */
+    enum qr_dtype dtype;          /* f32, bf16, int8 or fp8 */
     int32_t n_blocks, n_layers, n_kv_heads, block_tokens, head_dim;
 };
+
+static inline bool qr_kv_has_scales(enum qr_dtype cache)
+{
+    return cache == QR_I8 || cache == QR_E4M3;
+}
 
 /* Elements of a plane, its scales counted as the elements that would lie there. */
 static inline size_t qr_kv_plane_elements(const struct qr_kv_view *kv)
 {
-    size_t row = (size_t)kv->head_dim + (kv->dtype == QR_I8 ? sizeof(float) : 0);
+    size_t row = (size_t)kv->head_dim + (qr_kv_has_scales(kv->dtype) ? sizeof(float) : 0);
     return (size_t)kv->block_tokens * row;
 }
 

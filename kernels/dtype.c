@@ -44,6 +44,8 @@ static const struct dtype_row row[QR_DTYPE_COUNT] = {
     [QR_C8_G16_SO] = {.name = "c8-g16-so", .coded = {8, 16, true, true, false}},
     [QR_C8_G32_SO] = {.name = "c8-g32-so", .coded = {8, 32, true, true, false}},
     [QR_CODED] = {.name = "coded"},
+    [QR_F8] = {.name = "fp8"},
+    [QR_E4M3] = {.name = "fp8", .n_bytes = 1},
 };
 
 size_t qr_dtype_bytes(enum qr_dtype t)

@@ -10,6 +10,7 @@
  * rounded to 8 bits as well; W: weights only. G: how many weights share a multiple (Q4 and W4: 32). C: coded weights, what a file that is quantized
  * already holds (kernels.h, linear_pack_coded): 4 or 8 bits, G neighbours share a scale; O: and an offset; Z: and an integer zero; S: the scale is an
  * integer times one that 256 inputs share, O likewise. QR_CODED is no type of a matrix: it stands for "each in the coded type of what the file stores".
+ * F8: weights in E4M3 with a scale for each output, packed only, and E4M3: such numbers as elements of a cache; both on GPUs only (and in ref).
  * F64 exists only where the reference kernels are compiled in double (ref/ref.h). */
 enum qr_dtype {
     QR_F32, QR_F16, QR_BF16, QR_I8, QR_I32, QR_F64,
@@ -17,11 +18,12 @@ enum qr_dtype {
     QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z, QR_C4_G32_O, QR_C4_G16_S, QR_C4_G32_S, QR_C4_G16_SO, QR_C4_G32_SO,
     QR_C8_G32, QR_C8_G32_O, QR_C8_G16_S, QR_C8_G16_SO, QR_C8_G32_SO,
     QR_CODED,
+    QR_F8, QR_E4M3,
     QR_DTYPE_COUNT
 };
 
 size_t qr_dtype_bytes(enum qr_dtype t);     /* of an element; quantized ones have no such size */
-const char *qr_dtype_name(enum qr_dtype t); /* "f32", "f16", "bf16", "int8", "i32", "f64"; quantized: --quantize's, as "int4-g64"; "c4-g32-so", "coded" */
+const char *qr_dtype_name(enum qr_dtype t); /* "f32", "f16", "bf16", "int8", "i32"; quantized: --quantize's, as "int4-g64"; "c4-g32-so", "coded", "fp8" */
 
 static inline bool qr_dtype_is_quantized(enum qr_dtype t)
 {
@@ -52,7 +54,7 @@ struct qr_coded_format qr_dtype_coded(enum qr_dtype t); /* requires qr_dtype_is_
 /* Whether weights can be packed as t from numbers (linear_pack). */
 static inline bool qr_dtype_packs(enum qr_dtype t)
 {
-    return t == QR_F32 || t == QR_BF16 || qr_dtype_is_quantized(t);
+    return t == QR_F32 || t == QR_BF16 || t == QR_F8 || qr_dtype_is_quantized(t);
 }
 
 /* Whether a packed matrix can be of type t. */

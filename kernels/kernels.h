@@ -58,6 +58,8 @@ enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
  *           gives NaN.
  *             w8a16, w4a16, w4a16-gG   weights as in int8, int4 and int4-gG, but x is rounded to bf16: the sum over p is bf16 linear's (p
  *           is exact in bf16) in its order, y = sum * a[o], then (+ bias) + old.
+ *             fp8        w[o,i] = a[o] p[o,i], x[n,i] = b[n] q[n,i] with E4M3 numbers p and q (kernels/f8.h), x rounded anew in every call;
+ *           y = (sum_i p q) * (b[n] * a[o]), the sum bf16 linear's of these numbers, in its order. On GPUs, and in ref, only.
  *           Coded (linear_pack_coded): w[o,i] = bf16(scale level + offset), one rounding of the sum to f32 and one to bf16, and the product is bf16
  *           linear's with these weights, bit for bit.
  * Cost      N <= ~32: I*O weight elements read once (1 byte or half of one, and 1/G for m); more: 2*N*I*O FLOP, int8-gG twice that.
@@ -206,6 +208,7 @@ struct qr_rope_args {
  *           m = max_i|x[i]|, and becomes x[i] * (127 / m) to the nearest integer, even on a tie (kernels/quant.h; single IEEE operations, the same bits
  *           at every level). m below 2^-120: zeros with scale 0. An infinity or NaN anywhere in it: zeros with scale NaN, so that all which reads
  *           this key or value becomes NaN. Otherwise the error of an element is at most s/2 and two roundings: |x[i]| <= m (1/254 + 2^-23).
+ *           fp8: likewise with 448 for 127 and E4M3 numbers for integers (kernels/f8.h): at most |x[i]| 2^-4 or s 2^-10, and two roundings.
  * Sources   int8 keys and values with a scale per token and head: Sheng et al. 2023, FlexGen (arXiv:2303.06865) for caches of few bits. */
 struct qr_kv_write_args {
     const struct qr_kv_view *kv;

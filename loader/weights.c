@@ -143,7 +143,7 @@ static struct qr_weight *weight_at(const struct qr_weights *w, const struct qr_w
 /* Whether the packed head is the embedding's rows, bit for bit and all of them: then these are read from it and need no memory of their own. */
 static bool head_is_table(const struct qr_weights *w, const struct qr_share *share)
 {
-    return share->whole.tied_head && share->size == 1 && !qr_dtype_is_quantized(w->matrix_dtype);
+    return share->whole.tied_head && share->size == 1 && !qr_dtype_is_quantized(w->matrix_dtype) && w->matrix_dtype != QR_F8;
 }
 
 /* Of a matrix whose type is known, or a vector; an embedding of blocks is a matrix, too. */

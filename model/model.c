@@ -74,7 +74,8 @@ static int set_context(struct qr_model_config *c, int32_t ctx_max, struct qr_err
 
 static enum qr_dtype choose_kv_dtype(enum qr_kv_cache kv_cache, enum qr_dtype weights)
 {
-    static const enum qr_dtype named[] = {[QR_KV_CACHE_F32] = QR_F32, [QR_KV_CACHE_BF16] = QR_BF16, [QR_KV_CACHE_INT8] = QR_I8};
+    static const enum qr_dtype named[] = {[QR_KV_CACHE_F32] = QR_F32, [QR_KV_CACHE_BF16] = QR_BF16, [QR_KV_CACHE_INT8] = QR_I8,
+                                          [QR_KV_CACHE_FP8] = QR_E4M3};
     if (kv_cache == QR_KV_CACHE_AUTO)
         return weights == QR_F32 || weights == QR_F64 ? weights : QR_BF16;
     QR_ASSERT((int)kv_cache > 0 && kv_cache < QR_COUNT(named));
@@ -84,7 +85,9 @@ static enum qr_dtype choose_kv_dtype(enum qr_kv_cache kv_cache, enum qr_dtype we
 enum qr_dtype qr_quantize_dtype(enum qr_quantize t)
 {
     _Static_assert((int)QR_QUANTIZE_COUNT - (int)QR_QUANTIZE_INT8 == (int)QR_W4_G128 + 1 - (int)QR_Q8, "a choice for every quantized type");
-    QR_ASSERT((int)t > (int)QR_QUANTIZE_NONE && t < QR_QUANTIZE_COUNT);
+    QR_ASSERT((int)t > (int)QR_QUANTIZE_NONE && t <= QR_QUANTIZE_FP8);
+    if (t == QR_QUANTIZE_FP8)
+        return QR_F8;
     return (enum qr_dtype)((int)QR_Q8 + (int)t - (int)QR_QUANTIZE_INT8);
 }
 

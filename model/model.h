@@ -15,7 +15,7 @@
 #include "model/ops.h"
 
 enum qr_compute { QR_COMPUTE_AUTO, QR_COMPUTE_F32, QR_COMPUTE_BF16 };
-enum qr_kv_cache { QR_KV_CACHE_AUTO, QR_KV_CACHE_F32, QR_KV_CACHE_BF16, QR_KV_CACHE_INT8 };
+enum qr_kv_cache { QR_KV_CACHE_AUTO, QR_KV_CACHE_F32, QR_KV_CACHE_BF16, QR_KV_CACHE_INT8, QR_KV_CACHE_FP8 /* on GPUs */ };
 
 /* Formats of rounded weights (kernels.h, linear), in the order of the quantized types of dtype.h, and their names for an option table. */
 enum qr_quantize {
@@ -23,9 +23,11 @@ enum qr_quantize {
     QR_QUANTIZE_INT8, QR_QUANTIZE_INT8_G32, QR_QUANTIZE_INT8_G64, QR_QUANTIZE_INT8_G128,
     QR_QUANTIZE_INT4, QR_QUANTIZE_INT4_G64, QR_QUANTIZE_INT4_G128,
     QR_QUANTIZE_W8A16, QR_QUANTIZE_W4A16, QR_QUANTIZE_W4A16_G64, QR_QUANTIZE_W4A16_G128,
-    QR_QUANTIZE_COUNT
+    QR_QUANTIZE_COUNT,               /* of those that every device has */
+    QR_QUANTIZE_FP8 = QR_QUANTIZE_COUNT, /* GPUs only */
 };
 #define QR_QUANTIZE_CHOICES "none|int8|int8-g32|int8-g64|int8-g128|int4|int4-g64|int4-g128|w8a16|w4a16|w4a16-g64|w4a16-g128"
+#define QR_QUANTIZE_ALL_CHOICES QR_QUANTIZE_CHOICES "|fp8"
 
 /* The quantized type of a format. Requires t != QR_QUANTIZE_NONE. */
 enum qr_dtype qr_quantize_dtype(enum qr_quantize t);
@@ -118,7 +120,7 @@ bool qr_model_on_device(const struct qr_model *m);                     /* its ba
 void qr_model_default_eos(struct qr_model *m, int32_t id);
 const struct qr_weights *qr_model_weights(const struct qr_model *m);
 enum qr_dtype qr_model_weight_dtype(const struct qr_model *m); /* what matrices were packed as: f32, bf16, or quantized */
-enum qr_dtype qr_model_kv_dtype(const struct qr_model *m);  /* f32, bf16 or int8 (QR_I8) */
+enum qr_dtype qr_model_kv_dtype(const struct qr_model *m);  /* f32, bf16, int8 (QR_I8) or fp8 (QR_E4M3) */
 int64_t qr_model_weight_bytes(const struct qr_model *m);    /* memory held for packed weights and embeddings */
 
 /* Bytes of step arena that a step of n_tokens rows and n_logits rows of logits takes, exactly, and the most that any smaller step

@@ -148,6 +148,7 @@ for s in $steps; do
         ;;
     throughput)
         for m in llama-3.2-1b qwen3-0.6b llama-3.1-8b; do run 90 "throughput-$m" bash -c "throughput $m"; done
+        run 60 throughput-llama-3.1-8b-fp8 bash -c "throughput llama-3.1-8b --quantize fp8 --no-probe --batch 1,64"
         run 40 throughput-llama-3.2-1b-deterministic bash -c "throughput llama-3.2-1b --deterministic --no-probe --batch 64"
         ;;
     torch) run 90 torch bash -c torch ;;

@@ -44,6 +44,17 @@ def products():
             report(f'torch.mm {n} x {n_in} -> {n_out}, bf16', seconds(call), 2 * (n_in * n_out + n * (n_in + n_out)), 2 * n * n_in * n_out)
 
 
+def products_fp8():
+    one = lambda n: torch.ones(n, 1, device='cuda')
+    for n_in, n_out in ((4096, 6144), (4096, 28672), (14336, 4096)):
+        w = torch.randn(n_out, n_in, device='cuda').to(torch.float8_e4m3fn)
+        for n in (64, 256, 4096):
+            x = torch.randn(n, n_in, device='cuda').to(torch.float8_e4m3fn)
+            a, b = one(n), one(n_out).t().contiguous()
+            t = seconds(lambda: torch._scaled_mm(x, w.t(), scale_a=a, scale_b=b, out_dtype=torch.bfloat16))
+            report(f'torch._scaled_mm {n} x {n_in} -> {n_out}, fp8', t, n_in * n_out + n * n_in + 2 * n * n_out, 2 * n * n_in * n_out)
+
+
 def attention():
     sdpa = torch.nn.functional.scaled_dot_product_attention
     for n in (4096, 16384):
@@ -96,7 +107,7 @@ def llama():
 
 def main():
     print(torch.__version__, torch.cuda.get_device_name())
-    for part in (products, attention, llama):
+    for part in (products, products_fp8, attention, llama):
         try:
             part()
         except Exception as e:  # one part that fails must not hide the others

@@ -192,13 +192,17 @@ static size_t cpu_scratch_bytes(const struct qr_backend *be)
 static int cpu_supports(const struct qr_backend *be, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim, int32_t block_tokens,
                         struct qr_err *err)
 {
+    const bool eights = strcmp(be->k->name, "ref") == 0; /* which is what others are compared with */
+    if ((weights == QR_F8 || kv == QR_E4M3) && !eights)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s in fp8 are computed with on GPUs only (--device cuda); the processor has int8 (%s)",
+                          weights == QR_F8 ? "weights" : "keys and values", weights == QR_F8 ? "--quantize int8" : "--kv-cache-dtype int8");
     if (!qr_dtype_multiplies(weights) && weights != QR_CODED)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s kernels on the %s compute with f32, bf16 and quantized weights, not %s", be->k->name, be->name,
                           qr_dtype_name(weights));
     if (inputs_max > qr_linear_inputs_max(weights))
         return qr_err_set(err, QR_E_UNSUPPORTED, "a matrix has %lld inputs, %s ones have %d at most%s", (long long)inputs_max, qr_dtype_name(weights),
                           (int)qr_linear_inputs_max(weights), inputs_max <= QR_LINEAR_INPUTS_MAX ? "; load it without --quantize" : "");
-    if (kv != QR_F32 && kv != QR_BF16 && kv != QR_I8)
+    if (kv != QR_F32 && kv != QR_BF16 && !qr_kv_has_scales(kv))
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s kernels on the %s keep keys and values as f32, bf16 or int8, not %s", be->k->name, be->name,
                           qr_dtype_name(kv));
     if (head_dim < 8 || head_dim > QR_HEAD_DIM_MAX || head_dim % 8 != 0)

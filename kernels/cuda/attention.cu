@@ -428,6 +428,8 @@ QR_DEVICE float block_max(float x, float *partial)
 /* An element of a key or value; of int8 an integer, whose scale is multiplied with the sum over a key, and with the probability that a value meets. */
 template <enum qr_dtype TYPE> QR_DEVICE float element_of(const uint8_t *row, int32_t i)
 {
+    if (TYPE == QR_E4M3)
+        return qr_from_e4m3(row[i]);
     return TYPE == QR_F32 ? ((const float *)row)[i] : (float)((const int8_t *)row)[i];
 }
 
@@ -462,7 +464,7 @@ template <enum qr_dtype TYPE> QR_KERNEL(THREADS) attend_plain(struct attention a
             float dot = 0;
             for (int32_t i = 0; i < a.kv.head_dim; i++)
                 dot = fmaf(query[i], element_of<TYPE>(key, i), dot);
-            if (TYPE == QR_I8)
+            if (TYPE != QR_F32)
                 dot *= qr_paged_scale(a.kv, low, 0, g, t);
             s[j] = a.before != 0 ? tanhf(dot * a.before) : dot;
         }
@@ -473,7 +475,7 @@ template <enum qr_dtype TYPE> QR_KERNEL(THREADS) attend_plain(struct attention a
         float piece_sum = 0, fresh[2] = {0, 0};
         for (int32_t t = from; t < to; t++) {
             const uint8_t *value = qr_paged_at(a.kv, low, 1, g, t, bytes);
-            const float p = weight[t % PIECE], scaled = TYPE == QR_I8 ? p * qr_paged_scale(a.kv, low, 1, g, t) : p;
+            const float p = weight[t % PIECE], scaled = TYPE != QR_F32 ? p * qr_paged_scale(a.kv, low, 1, g, t) : p;
             piece_sum += p;
             for (int j = 0; j < 2; j++)
                 if (j * THREADS + me < a.kv.head_dim)
@@ -529,6 +531,8 @@ extern "C" void qr_cuda_attention(struct qr_queue *q, const struct qr_attention_
         .after = (cap ? args->softcap : args->scale) * QR_LOG2_E};
     if (kv->dtype == QR_F32) {
         QR_LAUNCH(attend_plain<QR_F32>, dim3((unsigned int)b->n_tokens, (unsigned int)args->n_heads), THREADS, 0, q->stream, a);
+    } else if (kv->dtype == QR_E4M3) {
+        QR_LAUNCH(attend_plain<QR_E4M3>, dim3((unsigned int)b->n_tokens, (unsigned int)args->n_heads), THREADS, 0, q->stream, a);
     } else if (kv->dtype == QR_I8) {
         QR_LAUNCH(attend_plain<QR_I8>, dim3((unsigned int)b->n_tokens, (unsigned int)args->n_heads), THREADS, 0, q->stream, a);
     } else if (attention_hopper(q, &a, kv, args->layer, host)) {

@@ -8,7 +8,7 @@
 #include "kernels/cuda/coded.h"
 #include "kernels/cuda/entries.h"
 #include "kernels/cuda/queue.h"
-#include "kernels/quant.h"
+#include "kernels/f8.h"
 
 /* The next n_bytes of what is packed, and what lies behind them. */
 static const void *part(const uint8_t **at, size_t n_bytes)
@@ -36,15 +36,20 @@ static struct qr_coded stored_of(const uint8_t *packed, enum qr_dtype t, int64_t
     return c;
 }
 
+static struct qr_quant_format format_of(enum qr_dtype t)
+{
+    return t == QR_F8 ? (struct qr_quant_format){.bits = 8} : qr_dtype_format(t);
+}
+
 struct qr_coded qr_coded_of(const void *packed, enum qr_dtype t, int64_t n_out, int64_t n_in)
 {
     QR_ASSERT(qr_coded_lies(t));
     QR_ASSERT(n_out > 0 && n_in > 0);
     if (qr_dtype_is_coded(t))
         return stored_of(packed, t, n_out, n_in);
-    const struct qr_quant_format f = qr_dtype_format(t);
-    const int64_t whole = (n_in + 7) / 8 * 8;
-    struct qr_coded c = {.form = f.bits == 8 ? QR_CODED_BYTES : QR_CODED_NIBBLES, .code_bytes = f.bits == 8 ? whole : whole / 2,
+    const struct qr_quant_format f = format_of(t);
+    const int64_t least = t == QR_F8 ? 16 : 8, whole = (n_in + least - 1) / least * least;
+    struct qr_coded c = {.form = t == QR_F8 ? QR_CODED_EIGHTS : f.bits == 8 ? QR_CODED_BYTES : QR_CODED_NIBBLES, .code_bytes = f.bits == 8 ? whole : whole / 2,
                          .group = f.group ? f.group : INT32_MAX, .unit = INT32_MAX};
     const uint8_t *at = packed;
     c.n_groups = f.group ? (n_in + f.group - 1) / f.group : 0;
@@ -58,9 +63,13 @@ struct qr_coded qr_coded_of(const void *packed, enum qr_dtype t, int64_t n_out, 
 /* One row as it lies on the device. */
 static float code_row(uint8_t *codes, uint8_t *multiples, const struct qr_coded *c, enum qr_dtype to, int64_t n_in, const void *row, enum qr_dtype from)
 {
-    const struct qr_quant_format f = qr_dtype_format(to);
+    const struct qr_quant_format f = format_of(to);
     const int64_t group = f.group ? f.group : QR_QUANT_GROUP;
     float x[QR_QUANT_GROUP_MAX], inverse;
+    if (to == QR_F8) {
+        memset(codes, 0, (size_t)c->code_bytes);
+        return qr_f8_row(codes, row, from, n_in);
+    }
     const float scale = qr_quant_scale(&inverse, qr_quant_row_max(row, from, n_in), qr_quant_largest(f));
     memset(codes, 0, (size_t)c->code_bytes);
     for (int64_t i = 0; i < n_in; i += group) {

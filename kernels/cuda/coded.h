@@ -1,7 +1,8 @@
 /* coded.h - weights as integers, as they lie on the device. Inside kernels/cuda/ only, C and C++.
  *
- * Rounded ones, with a scale for each output (kernels.h: w8a16, w4a16, w4a16-gG): codes, row by row, each row padded with zeros to 8 codes; then the
- * multiples of its groups; then scales. Coded ones (kernels.h, linear_pack_coded): codes likewise, then what the format has of scales and offsets (f16), their
+ * Rounded ones, with a scale for each output (kernels.h: w8a16, w4a16, w4a16-gG; fp8: E4M3): codes, row by row, each row padded with zeros to 8 codes (fp8:
+ * 16, in multiples of which cuBLASLt reads them); then the multiples of its groups; then scales.
+ * Coded ones (kernels.h, linear_pack_coded): codes likewise, then what the format has of scales and offsets (f16), their
  * steps, a factor for each output, and for 4 bits what the 16 codes stand for, for every 16 outputs. Each of these begins at a multiple of 16 bytes. */
 #ifndef QR_KERNELS_CUDA_CODED_H
 #define QR_KERNELS_CUDA_CODED_H
@@ -16,10 +17,10 @@ extern "C" {
 
 #include "kernels/kernels.h"
 
-enum qr_coded_form { QR_CODED_NONE, QR_CODED_BYTES, QR_CODED_NIBBLES, QR_CODED_STORED };
+enum qr_coded_form { QR_CODED_NONE, QR_CODED_BYTES, QR_CODED_NIBBLES, QR_CODED_STORED, QR_CODED_EIGHTS };
 
 struct qr_coded {
-    enum qr_coded_form form;  /* rounded to 8 bits, to 4; coded */
+    enum qr_coded_form form;  /* rounded to 8 bits, to 4; coded; E4M3 */
     bool zero;                /* offsets are -(scale * offset_step) */
     int32_t group, unit;      /* inputs of one */
     int64_t code_bytes, n_groups, n_units; /* of a row */
@@ -36,7 +37,7 @@ struct qr_coded {
 /* Types whose weights are rounded to such integers, and all whose weights lie as described here. */
 static inline bool qr_coded_is(enum qr_dtype t)
 {
-    return t == QR_W8 || t == QR_W4 || t == QR_W4_G64 || t == QR_W4_G128;
+    return t == QR_F8 || t == QR_W8 || t == QR_W4 || t == QR_W4_G64 || t == QR_W4_G128;
 }
 
 static inline bool qr_coded_lies(enum qr_dtype t)

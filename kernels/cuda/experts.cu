@@ -209,7 +209,7 @@ static void multiply_stack(struct qr_queue *q, const struct stack_product *p)
         QR_LAUNCH(share_f32, dim3(qr_blocks(n_out, F32_TILE), (unsigned int)p->tiles_max), F32_TILE * F32_TILE, 0, q->stream, a, p->shares);
         return;
     }
-    struct qr_product a = {p->out, (const uint16_t *)p->x, (const uint16_t *)p->w->packed, NULL, n_out, p->x_stride, 0, n_in, n_out, false, {}};
+    struct qr_product a = {p->out, (const uint16_t *)p->x, (const uint16_t *)p->w->packed, NULL, n_out, p->x_stride, 0, n_in, n_out, false, {}, NULL};
     if (p->w->packed_dtype != QR_BF16)
         a.coded = qr_coded_of(p->w->packed, p->w->packed_dtype, n_out, n_in);
     if (qr_product_kind(&a) == QR_PRODUCT_ALIGNED && p->w->stack_bytes % 16 == 0)

@@ -183,7 +183,8 @@ template <enum qr_dtype TYPE, bool VEC>
 QR_DEVICE void write_head(uint8_t *plane, int32_t token, int32_t block_tokens, const float4 v[FOURS], int32_t first, int32_t n_head, bool mine)
 {
     float scale = 0, inverse = 0;
-    if (TYPE == QR_I8) { /* qr_quant_scale: the largest magnitude by its bits, infinity and NaN above all */
+    const float top = TYPE == QR_E4M3 ? 448.0f : 127.0f;
+    if (TYPE == QR_I8 || TYPE == QR_E4M3) { /* qr_quant_scale: the largest magnitude by its bits, infinity and NaN above all */
         uint32_t most = 0;
         for (int j = 0; j < FOURS; j++)
             most = larger_bits(larger_bits(larger_bits(larger_bits(most, v[j].x), v[j].y), v[j].z), v[j].w);
@@ -192,7 +193,7 @@ QR_DEVICE void write_head(uint8_t *plane, int32_t token, int32_t block_tokens, c
         if (most >= 0x7f800000u)
             scale = __uint_as_float(0x7fc00000u);
         else if (most >= 0x03800000u)
-            scale = largest / 127.0f, inverse = 127.0f / largest;
+            scale = largest / top, inverse = top / largest;
         if (mine && first == 0)
             ((float *)(plane + (int64_t)block_tokens * n_head))[token] = scale;
     }
@@ -204,7 +205,10 @@ QR_DEVICE void write_head(uint8_t *plane, int32_t token, int32_t block_tokens, c
         const int64_t at = (int64_t)token * n_head + i; /* head sizes are multiples of 8 */
         uint32_t h[4] = {0, 0, 0, 0};
         for (int k = 0; k < 4; k++)
-            h[k] = TYPE == QR_BF16 ? qr_to_bf16(x[k]) : inverse == 0 ? 0 : (uint32_t)round_near(x[k] * inverse) & 0xffu;
+            h[k] = TYPE == QR_BF16   ? qr_to_bf16(x[k])
+                   : inverse == 0    ? 0
+                   : TYPE == QR_E4M3 ? qr_to_e4m3(x[k] * inverse)
+                                     : (uint32_t)round_near(x[k] * inverse) & 0xffu;
         if (TYPE == QR_F32)
             qr_store4<VEC>((float *)plane + (int64_t)token * n_head, i, n_head, v[j]);
         else if (TYPE == QR_BF16)
@@ -237,7 +241,7 @@ template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) kv_write(struct cache
 /* LAUNCH(type, vec) for the cache's type; a plane of f32 has its rows aligned to 16 bytes wherever the base has. */
 #define FOR_CACHE(kv, vec, LAUNCH)                                                              \
     do {                                                                                        \
-        QR_ASSERT((kv)->dtype == QR_F32 || (kv)->dtype == QR_BF16 || (kv)->dtype == QR_I8);     \
+        QR_ASSERT((kv)->dtype == QR_F32 || (kv)->dtype == QR_BF16 || qr_kv_has_scales((kv)->dtype)); \
         if ((kv)->dtype == QR_F32 && (vec))                                                     \
             LAUNCH(QR_F32, true);                                                               \
         else if ((kv)->dtype == QR_F32)                                                         \
@@ -246,6 +250,10 @@ template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) kv_write(struct cache
             LAUNCH(QR_BF16, true);                                                              \
         else if ((kv)->dtype == QR_BF16)                                                        \
             LAUNCH(QR_BF16, false);                                                             \
+        else if ((kv)->dtype == QR_E4M3 && (vec))                                               \
+            LAUNCH(QR_E4M3, true);                                                              \
+        else if ((kv)->dtype == QR_E4M3)                                                        \
+            LAUNCH(QR_E4M3, false);                                                             \
         else if (vec)                                                                           \
             LAUNCH(QR_I8, true);                                                                \
         else                                                                                    \

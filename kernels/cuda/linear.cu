@@ -118,7 +118,10 @@ QR_KERNEL(NARROW_THREADS) fill_probe(struct probe a)
     const int64_t step = (int64_t)gridDim.x * NARROW_THREADS;
     for (int64_t i = (int64_t)blockIdx.x * NARROW_THREADS + threadIdx.x; i < a.n; i += step) {
         const uint32_t r = mixed((uint32_t)i * 2654435761u + a.seed);
-        a.to[i] = (uint16_t)((r & 0x807fu) | (112 + (r >> 8 & 15)) << 7);
+        if (a.seed == QR_PROBE_BYTES)
+            a.to[i] = (uint16_t)((r & 0x8787u) | (r >> 1 & 0x3838u) | 0x0808u);
+        else
+            a.to[i] = (uint16_t)((r & 0x807fu) | (112 + (r >> 8 & 15)) << 7);
     }
 }
 
@@ -251,8 +254,57 @@ static void multiply_bf16(struct qr_queue *q, const struct qr_product *a)
 /* As plans.h has it. */
 static void multiply_own(struct qr_queue *q, const struct qr_plan_product *p)
 {
-    const struct qr_product product = {p->out, p->a, p->b, p->bias, p->out_stride, p->a_stride, p->m, p->k, p->n, p->add, {}};
+    struct qr_product product = {p->out, (const uint16_t *)p->a, (const uint16_t *)p->b, p->bias, p->out_stride, p->a_stride, p->m, p->k, p->n, p->add, {},
+                                 NULL};
+    if (p->e4m3) {
+        product.coded.form = QR_CODED_EIGHTS;
+        product.coded.codes = (const uint8_t *)p->b;
+        product.coded.scale = p->b_scale;
+        product.coded.code_bytes = p->b_stride;
+        product.x_scale = p->a_scale;
+    }
     multiply_bf16(q, &product);
+}
+
+/* ---- x to E4M3 ---- */
+
+struct eights {
+    uint8_t *to;
+    float *scale;
+    const float *x;
+    int64_t to_stride, x_stride; /* to_stride: a multiple of 16 */
+    int32_t n_cols;
+};
+
+/* A block a row, as kernels/f8.h has it. */
+QR_KERNEL(NARROW_THREADS) round_rows(struct eights a)
+{
+    QR_SHARED_ARRAY(uint32_t, largest, NARROW_THREADS / QR_WARP);
+    const int64_t row = blockIdx.x;
+    const float *x = a.x + row * a.x_stride;
+    uint32_t most = 0;
+    for (int32_t i = (int32_t)threadIdx.x; i < a.n_cols; i += NARROW_THREADS)
+        most = max(most, __float_as_uint(x[i]) & 0x7fffffffu);
+    most = __reduce_max_sync(QR_ALL_LANES, most);
+    if (threadIdx.x % QR_WARP == 0)
+        largest[threadIdx.x / QR_WARP] = most;
+    __syncthreads();
+    for (int i = 0; i < NARROW_THREADS / QR_WARP; i++)
+        most = max(most, largest[i]);
+    float scale = 0, inverse = 0;
+    if (most >= 0x7f800000u)
+        scale = __uint_as_float(0x7fc00000u);
+    else if (most >= 0x03800000u)
+        scale = __uint_as_float(most) / 448.0f, inverse = 448.0f / __uint_as_float(most);
+    if (threadIdx.x == 0)
+        a.scale[row] = scale;
+    for (int32_t i = 4 * (int32_t)threadIdx.x; i < a.to_stride; i += 4 * NARROW_THREADS) {
+        uint32_t code = 0;
+        for (int j = 0; j < 4; j++)
+            if (i + j < a.n_cols && inverse != 0)
+                code |= qr_to_e4m3(x[i + j] * inverse) << (8 * j);
+        *(uint32_t *)(a.to + row * a.to_stride + i) = code;
+    }
 }
 
 /* ---- f32 products ---- */
@@ -291,62 +343,124 @@ QR_KERNEL(F32_TILE *F32_TILE) multiply_f32(struct product_f32 a)
 
 /* ---- linear ---- */
 
-/* Where a piece of the rows is worked on: x as the product reads it, and with glu what the product gives. */
+/* Where a piece of the rows is worked on: x as the product reads it, its scales and what they are made of, and with glu what the product gives. */
 struct room {
     void *x;
-    float *y;
+    float *scale, *normed, *y;
     int64_t x_stride;
     int32_t rows; /* of a piece */
 };
 
+static size_t whole_16(size_t n)
+{
+    return (n + 15) / 16 * 16;
+}
+
 static struct room room_for(const struct qr_queue *q, const struct qr_linear_args *a)
 {
-    const bool narrow = a->w->packed_dtype != QR_F32;
-    struct room room = {q->scratch, NULL, narrow ? qr_whole_chunks(a->n_in) : a->n_in, 0};
-    const size_t x_bytes = narrow || a->norm_w ? (size_t)room.x_stride * (narrow ? sizeof(uint16_t) : sizeof(float)) : 0;
-    const size_t y_bytes = a->glu ? (size_t)a->n_out * sizeof(float) : 0, per_row = x_bytes + y_bytes + 16;
+    const enum qr_dtype w = a->w->packed_dtype;
+    const bool eights = w == QR_F8, narrow = w != QR_F32 && !eights;
+    struct room room = {q->scratch, NULL, NULL, NULL, narrow ? qr_whole_chunks(a->n_in) : eights ? (int64_t)whole_16((size_t)a->n_in) : a->n_in, 0};
+    const size_t normed_bytes = a->norm_w && !narrow ? (size_t)a->n_in * sizeof(float) : 0;
+    const size_t x_bytes = eights || narrow ? (size_t)room.x_stride * (eights ? 1 : sizeof(uint16_t)) : 0, scale_bytes = eights ? sizeof(float) : 0;
+    const size_t y_bytes = a->glu ? (size_t)a->n_out * sizeof(float) : 0, per_row = x_bytes + scale_bytes + normed_bytes + y_bytes + 64;
     const size_t most = q->scratch_bytes / per_row;
     QR_ASSERT(most > 0);
     room.rows = most < (size_t)a->n_rows ? (int32_t)most : a->n_rows;
-    room.y = (float *)((char *)q->scratch + (x_bytes * (size_t)room.rows + 15) / 16 * 16);
+    const size_t n = (size_t)room.rows;
+    room.scale = (float *)((char *)q->scratch + whole_16(x_bytes * n));
+    room.normed = (float *)((char *)room.scale + whole_16(scale_bytes * n));
+    room.y = (float *)((char *)room.normed + whole_16(normed_bytes * n));
     return room;
+}
+
+/* Rows of a product's x on their way, and where it writes. */
+struct piece {
+    const struct qr_linear_args *a;
+    const struct room *room;
+    const float *x;
+    float *y;
+    int64_t y_stride;
+    int32_t n;
+};
+
+/* The rows as they are, or behind their norm: f32, *stride apart. */
+static const float *normed_rows(struct qr_queue *q, const struct piece *p, int64_t *stride)
+{
+    const struct qr_linear_args *a = p->a;
+    struct qr_norm_args norm = {};
+    *stride = a->norm_w ? a->n_in : a->x_stride;
+    if (!a->norm_w)
+        return p->x;
+    norm.out = p->room->normed, norm.x = (float *)(uintptr_t)p->x, norm.w = a->norm_w;
+    norm.out_stride = a->n_in, norm.x_stride = a->x_stride, norm.n_rows = p->n, norm.n_cols = a->n_in, norm.eps = a->eps;
+    qr_cuda_rms_norm(q, &norm);
+    return norm.out;
+}
+
+static void multiply_numbers(struct qr_queue *q, const struct piece *p)
+{
+    int64_t stride;
+    const struct qr_linear_args *a = p->a;
+    const float *x = normed_rows(q, p, &stride);
+    const struct product_f32 product = {p->y, x, (const float *)a->w->packed, a->bias, p->y_stride, stride, p->n, a->n_in, a->n_out, a->add};
+    QR_LAUNCH(multiply_f32, dim3(qr_blocks(a->n_out, F32_TILE), qr_blocks(p->n, F32_TILE)), F32_TILE * F32_TILE, 0, q->stream, product);
+}
+
+static void multiply_halves(struct qr_queue *q, const struct piece *p)
+{
+    const struct qr_linear_args *a = p->a;
+    const struct qr_narrow narrow = {(uint16_t *)p->room->x, p->x, a->norm_w, p->room->x_stride, a->x_stride, p->n, a->n_in, a->eps};
+    const struct qr_plan_product plan = {QR_PLAN_FORWARD, p->y, narrow.to, a->w->packed, a->bias, p->y_stride, p->room->x_stride, a->n_in, p->n, a->n_out,
+                                         a->n_in, a->add, false, NULL, NULL};
+    qr_plan_prepare(q, &plan, multiply_own);
+    qr_cuda_narrow(q, &narrow);
+    qr_plan_multiply(q, &plan, multiply_own);
+}
+
+static void multiply_integers(struct qr_queue *q, const struct piece *p)
+{
+    const struct qr_linear_args *a = p->a;
+    const struct qr_narrow narrow = {(uint16_t *)p->room->x, p->x, a->norm_w, p->room->x_stride, a->x_stride, p->n, a->n_in, a->eps};
+    struct qr_product product = {p->y, narrow.to, NULL, a->bias, p->y_stride, p->room->x_stride, p->n, a->n_in, a->n_out, a->add, {}, NULL};
+    product.coded = qr_coded_of(a->w->packed, a->w->packed_dtype, a->n_out, a->n_in);
+    qr_cuda_narrow(q, &narrow);
+    multiply_bf16(q, &product);
+}
+
+static void multiply_eights(struct qr_queue *q, const struct piece *p)
+{
+    int64_t stride;
+    const struct qr_linear_args *a = p->a;
+    const struct qr_coded w = qr_coded_of(a->w->packed, QR_F8, a->n_out, a->n_in);
+    const struct qr_plan_product plan = {QR_PLAN_FORWARD, p->y, p->room->x, w.codes, a->bias, p->y_stride, p->room->x_stride, w.code_bytes, p->n, a->n_out,
+                                         (int32_t)w.code_bytes, a->add, true, p->room->scale, w.scale};
+    qr_plan_prepare(q, &plan, multiply_own);
+    const float *x = normed_rows(q, p, &stride);
+    const struct eights rows = {(uint8_t *)p->room->x, p->room->scale, x, p->room->x_stride, stride, a->n_in};
+    QR_LAUNCH(round_rows, (unsigned int)p->n, NARROW_THREADS, 0, q->stream, rows);
+    qr_plan_multiply(q, &plan, multiply_own);
 }
 
 /* Rows [first, first + n). */
 static void linear_piece(struct qr_queue *q, const struct qr_linear_args *a, const struct room *room, int32_t first, int32_t n)
 {
-    const float *x = a->x + (int64_t)first * a->x_stride;
-    float *out = a->out + (int64_t)first * a->out_stride, *y = a->glu ? room->y : out;
-    const int64_t y_stride = a->glu ? a->n_out : a->out_stride;
-    if (a->w->packed_dtype != QR_F32) {
-        const struct qr_narrow narrow = {(uint16_t *)room->x, x, a->norm_w, room->x_stride, a->x_stride, n, a->n_in, a->eps};
-        struct qr_product product = {y, narrow.to, (const uint16_t *)a->w->packed, a->bias, y_stride, room->x_stride, n, a->n_in, a->n_out, a->add,
-                                  {}};
-        const struct qr_plan_product plan = {QR_PLAN_FORWARD, y, narrow.to, product.w, a->bias, y_stride, room->x_stride, a->n_in, n, a->n_out, a->n_in,
-                                             a->add};
-        if (a->w->packed_dtype == QR_BF16) {
-            qr_plan_prepare(q, &plan, multiply_own);
-            qr_cuda_narrow(q, &narrow);
-            qr_plan_multiply(q, &plan, multiply_own);
-        } else {
-            product.coded = qr_coded_of(a->w->packed, a->w->packed_dtype, a->n_out, a->n_in);
-            qr_cuda_narrow(q, &narrow);
-            multiply_bf16(q, &product);
-        }
-    } else {
-        struct qr_norm_args norm = {};
-        norm.out = (float *)room->x, norm.x = (float *)(uintptr_t)x, norm.w = a->norm_w;
-        norm.out_stride = a->n_in, norm.x_stride = a->x_stride, norm.n_rows = n, norm.n_cols = a->n_in, norm.eps = a->eps;
-        if (a->norm_w)
-            qr_cuda_rms_norm(q, &norm);
-        const struct product_f32 product = {y, a->norm_w ? norm.out : x, (const float *)a->w->packed, a->bias, y_stride, a->norm_w ? a->n_in : a->x_stride, n,
-                                            a->n_in, a->n_out, a->add};
-        QR_LAUNCH(multiply_f32, dim3(qr_blocks(a->n_out, F32_TILE), qr_blocks(n, F32_TILE)), F32_TILE * F32_TILE, 0, q->stream, product);
-    }
+    const enum qr_dtype w = a->w->packed_dtype;
+    float *out = a->out + (int64_t)first * a->out_stride;
+    const struct piece p = {a, room, a->x + (int64_t)first * a->x_stride, a->glu ? room->y : out, a->glu ? a->n_out : a->out_stride, n};
+    if (w == QR_F32)
+        multiply_numbers(q, &p);
+    else if (w == QR_BF16)
+        multiply_halves(q, &p);
+    else if (w == QR_F8)
+        multiply_eights(q, &p);
+    else
+        multiply_integers(q, &p);
     if (!a->glu)
         return;
     struct qr_glu_args glu = {};
-    glu.out = out, glu.gate_up = y, glu.out_stride = a->out_stride, glu.gate_up_stride = y_stride, glu.n_rows = n, glu.n_cols = a->n_out / 2, glu.act = a->act;
+    glu.out = out, glu.gate_up = p.y, glu.out_stride = a->out_stride, glu.gate_up_stride = p.y_stride, glu.n_rows = n, glu.n_cols = a->n_out / 2;
+    glu.act = a->act;
     qr_cuda_glu(q, &glu);
 }
 
@@ -366,11 +480,16 @@ extern "C" void qr_cuda_linear_prepare(struct qr_queue *q, const struct qr_linea
 {
     QR_ASSERT(q != NULL && a != NULL && a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(rows_max >= 0);
-    if (a->w->packed_dtype != QR_BF16)
+    const bool eights = a->w->packed_dtype == QR_F8;
+    struct qr_coded w = {};
+    if (eights)
+        w = qr_coded_of(a->w->packed, QR_F8, a->n_out, a->n_in);
+    else if (a->w->packed_dtype != QR_BF16)
         return;
     for (int64_t rows = 1; rows < 2 * (int64_t)rows_max; rows *= 2) { /* some number in each bucket */
         const int32_t m = (int32_t)(rows < rows_max ? rows : rows_max);
-        const struct qr_plan_product plan = {QR_PLAN_FORWARD, NULL, NULL, (const uint16_t *)a->w->packed, a->bias, 0, 0, a->n_in, m, a->n_out, a->n_in, a->add};
+        const struct qr_plan_product plan = {QR_PLAN_FORWARD, NULL, NULL, eights ? w.codes : a->w->packed, a->bias, 0, 0, eights ? w.code_bytes : a->n_in, m,
+                                             a->n_out, eights ? (int32_t)w.code_bytes : a->n_in, a->add, eights, NULL, w.scale};
         qr_plan_prepare(q, &plan, multiply_own);
     }
 }

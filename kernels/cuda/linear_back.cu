@@ -131,7 +131,7 @@ static void multiply(struct qr_queue *q, const struct sum *a, bool trans)
 /* As plans.h has it. */
 static void multiply_own(struct qr_queue *q, const struct qr_plan_product *p)
 {
-    const struct sum s = {p->out, p->a, p->b, p->out_stride, p->a_stride, p->b_stride, p->m, p->n, p->k, !p->add};
+    const struct sum s = {p->out, (const uint16_t *)p->a, (const uint16_t *)p->b, p->out_stride, p->a_stride, p->b_stride, p->m, p->n, p->k, !p->add};
     multiply(q, &s, p->op == QR_PLAN_DW);
 }
 
@@ -199,7 +199,7 @@ extern "C" void qr_cuda_linear_dx(struct qr_queue *q, const struct qr_linear_dx_
         const int32_t n = a->n_rows - first < piece ? a->n_rows - first : piece;
         const struct qr_narrow narrow = {(uint16_t *)q->scratch, a->dy + first * a->dy_stride, NULL, width, a->dy_stride, n, a->n_out, 0};
         const struct qr_plan_product p = {QR_PLAN_DX, a->dx + first * a->dx_stride, narrow.to, (const uint16_t *)a->w->t.data, NULL, a->dx_stride, width,
-                                          a->n_in, n, a->n_in, a->n_out, !a->fresh};
+                                          a->n_in, n, a->n_in, a->n_out, !a->fresh, false, NULL, NULL};
         qr_plan_prepare(q, &p, multiply_own);
         qr_cuda_narrow(q, &narrow);
         qr_plan_multiply(q, &p, multiply_own);
@@ -243,7 +243,8 @@ extern "C" void qr_cuda_linear_dw(struct qr_queue *q, const struct qr_linear_dw_
         const int32_t n = a->n_rows - first < piece ? a->n_rows - first : piece;
         const struct qr_narrow dy = {(uint16_t *)q->scratch, a->dy + first * a->dy_stride, NULL, dy_width, a->dy_stride, n, a->n_out, 0};
         const struct qr_narrow x = {dy.to + n * dy_width, a->x + first * a->x_stride, NULL, x_width, a->x_stride, n, a->n_in, 0};
-        const struct qr_plan_product p = {QR_PLAN_DW, a->dw, dy.to, x.to, NULL, a->n_in, dy_width, x_width, a->n_out, a->n_in, n, !(a->fresh && first == 0)};
+        const struct qr_plan_product p = {QR_PLAN_DW, a->dw, dy.to, x.to, NULL, a->n_in, dy_width, x_width, a->n_out, a->n_in, n, !(a->fresh && first == 0),
+                                          false, NULL, NULL};
         qr_plan_prepare(q, &p, multiply_own);
         qr_cuda_narrow(q, &dy);
         qr_cuda_narrow(q, &x);

@@ -78,6 +78,22 @@ QR_DEVICE uint32_t qr_to_bf16(float f)
     return (u & 0x7fffffffu) > 0x7f800000u ? (u >> 16 | 0x0040u) : (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
 }
 
+/* E4M3 of |x| < 480, and of nothing else: to nearest, even on a tie; 448 where that would be more (base/e4m3.h has the same bits). */
+QR_DEVICE uint32_t qr_to_e4m3(float x)
+{
+    const uint32_t u = __float_as_uint(x), sign = u >> 24 & 0x80u, a = u & 0x7fffffffu;
+    if (!(fabsf(x) < 448.0f))
+        return sign | 0x7eu;
+    if (a < 0x3c800000u) /* 2^-6: below, steps are all 2^-9 */
+        return sign | (uint32_t)rintf(fabsf(x) * 512.0f);
+    return sign | (((a + 0x7ffffu + (a >> 20 & 1u)) >> 20) - (120u << 3));
+}
+
+QR_DEVICE float qr_from_e4m3(uint32_t byte)
+{
+    return __uint_as_float((byte & 0x80u) << 24 | (byte & 0x7fu) << 20) * 0x1p120f; /* the exponent is 120 too small */
+}
+
 QR_DEVICE float qr_from_f16(uint32_t h)
 {
     const uint32_t sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31u, fraction = h & 1023u;

@@ -17,7 +17,7 @@ struct qr_paged {
 static inline struct qr_paged qr_paged_of(const struct qr_kv_view *kv, const struct qr_batch *b, int32_t layer)
 {
     const int64_t plane = (int64_t)(qr_kv_plane_elements(kv) * qr_dtype_bytes(kv->dtype));
-    QR_ASSERT(kv->dtype == QR_BF16 || kv->dtype == QR_F32 || kv->dtype == QR_I8);
+    QR_ASSERT(kv->dtype == QR_BF16 || kv->dtype == QR_F32 || qr_kv_has_scales(kv->dtype));
     QR_ASSERT(kv->head_dim > 0 && kv->head_dim <= 256 && kv->head_dim % 8 == 0);
     QR_ASSERT(layer >= 0 && layer < kv->n_layers && QR_ADDRESS(kv->base) % 16 == 0);
     const struct qr_paged p = {(const uint8_t *)kv->base + layer * 2 * kv->n_kv_heads * plane, b->block_table, (int64_t)qr_kv_block_bytes(kv), plane,
@@ -33,7 +33,7 @@ QR_DEVICE const uint8_t *qr_paged_at(const struct qr_paged &p, int32_t seq, int3
     return p.base + block * p.block_bytes + (which * p.n_kv_heads + g) * p.plane_bytes + (int64_t)(t % p.block_tokens) * p.head_dim * element_bytes;
 }
 
-/* Of an int8 cache: what the integers of that key or value are multiplied by. */
+/* Of an int8 or fp8 cache: what the numbers of that key or value are multiplied by. */
 QR_DEVICE float qr_paged_scale(const struct qr_paged &p, int32_t seq, int32_t which, int32_t g, int32_t t)
 {
     const int32_t block = p.table[(int64_t)seq * p.table_stride + t / p.block_tokens];

@@ -28,7 +28,7 @@
 
 struct key {
     int32_t op, n, fixed, rows; /* fixed: k, or m of dw; rows: the most of the bucket */
-    int32_t bias;
+    int32_t bias, e4m3;
 };
 
 /* Who multiplies. */
@@ -92,7 +92,7 @@ static int32_t bucket_of(int32_t n_rows)
 
 static struct key key_of(const struct qr_plan_product *p)
 {
-    return (struct key){p->op, p->n, p->op == QR_PLAN_DW ? p->m : p->k, bucket_of(rows_of(p)), p->bias != NULL};
+    return (struct key){p->op, p->n, p->op == QR_PLAN_DW ? p->m : p->k, bucket_of(rows_of(p)), p->bias != NULL, p->e4m3};
 }
 
 static bool aligned(const void *at, int64_t stride, size_t element)
@@ -103,11 +103,12 @@ static bool aligned(const void *at, int64_t stride, size_t element)
 /* Whether cuBLASLt may be asked at all. */
 static bool is_for_lt(const struct qr_queue *q, const struct qr_plan_product *p)
 {
-    if (q->lt_elements_min == 0 || rows_of(p) <= ROWS_OWN || (p->bias && (p->add || p->op != QR_PLAN_FORWARD)))
+    const size_t element = p->e4m3 ? 1 : 2;
+    if (q->lt_elements_min == 0 || rows_of(p) <= ROWS_OWN || (p->bias && (p->add || p->e4m3 || p->op != QR_PLAN_FORWARD)))
         return false;
     const int64_t elements = (int64_t)p->n * (p->op == QR_PLAN_DW ? p->m : p->k);
-    return elements >= q->lt_elements_min && aligned(p->a, p->a_stride, 2) && aligned(p->b, p->b_stride, 2) && aligned(p->out, p->out_stride, 4) &&
-           (uintptr_t)p->bias % ALIGNMENT == 0;
+    return elements >= q->lt_elements_min && aligned(p->a, p->a_stride, element) && aligned(p->b, p->b_stride, element) &&
+           aligned(p->out, p->out_stride, 4) && (uintptr_t)p->bias % ALIGNMENT == 0;
 }
 
 /* ---- calls ---- */
@@ -122,8 +123,21 @@ static void set(struct call *c, cublasLtMatmulDescAttributes_t what, const void 
     LT(cublasLtMatmulDescSetAttribute(&c->desc, what, value, n));
 }
 
+/* E4M3: each side's scales stand for its rows; sums are not to be rounded before they end. */
+static void describe_scales(struct call *c, const struct qr_plan_product *p)
+{
+    const int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    const int8_t fast = 0;
+    set(c, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode);
+    set(c, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode);
+    set(c, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &p->b_scale, sizeof p->b_scale);
+    set(c, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &p->a_scale, sizeof p->a_scale);
+    set(c, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast);
+}
+
 static void call_of(struct call *c, const struct qr_plan_product *p)
 {
+    const cudaDataType_t number = p->e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
     const int32_t a_turned = p->op == QR_PLAN_FORWARD ? CUBLAS_OP_T : CUBLAS_OP_N, b_turned = p->op == QR_PLAN_DW ? CUBLAS_OP_T : CUBLAS_OP_N;
     LT(cublasLtMatmulDescInit(&c->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     set(c, CUBLASLT_MATMUL_DESC_TRANSA, &a_turned, sizeof a_turned);
@@ -135,14 +149,16 @@ static void call_of(struct call *c, const struct qr_plan_product *p)
         set(c, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias);
         set(c, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
     }
+    if (p->e4m3)
+        describe_scales(c, p);
     if (p->op == QR_PLAN_FORWARD)
-        layout(&c->a, CUDA_R_16BF, p->k, p->n, p->b_stride);
+        layout(&c->a, number, p->k, p->n, p->b_stride);
     else
-        layout(&c->a, CUDA_R_16BF, p->n, p->k, p->b_stride);
+        layout(&c->a, number, p->n, p->k, p->b_stride);
     if (p->op == QR_PLAN_DW)
-        layout(&c->b, CUDA_R_16BF, p->m, p->k, p->a_stride);
+        layout(&c->b, number, p->m, p->k, p->a_stride);
     else
-        layout(&c->b, CUDA_R_16BF, p->k, p->m, p->a_stride);
+        layout(&c->b, number, p->k, p->m, p->a_stride);
     layout(&c->d, CUDA_R_32F, p->n, p->m, p->out_stride);
 }
 
@@ -177,11 +193,12 @@ static bool probe_open(struct qr_queue *q, struct probe *o, const struct qr_plan
     for (rows = rows < 2048 ? rows : 2048; rows > ROWS_OWN; rows /= 2) {
         const bool dw = p->op == QR_PLAN_DW;
         *(dw ? &p->k : &p->m) = rows;
-        p->a_stride = ((int64_t)(dw ? p->m : p->k) + 7) / 8 * 8;
+        p->a_stride = ((int64_t)(dw ? p->m : p->k) + 15) / 16 * 16;
         p->b_stride = dw ? ((int64_t)p->n + 7) / 8 * 8 : p->b_stride;
         const size_t a_bytes = (size_t)rows * (size_t)p->a_stride * 2, b_bytes = dw ? (size_t)rows * (size_t)p->b_stride * 2 : 0;
         o->out_floats = p->m * p->out_stride;
-        const size_t out_bytes = ((size_t)o->out_floats * 4 + 255) / 256 * 256, n = 256 + out_bytes + (a_bytes + 255) / 256 * 256 + b_bytes;
+        const size_t out_bytes = ((size_t)o->out_floats * 4 + 255) / 256 * 256, scale_bytes = (size_t)rows * 4;
+        const size_t n = 256 + out_bytes + (a_bytes + 255) / 256 * 256 + b_bytes + scale_bytes + 256;
         if (n > PROBE_BYTES || cudaMalloc((void **)&o->memory, n) != cudaSuccess) {
             (void)cudaGetLastError();
             continue;
@@ -191,7 +208,11 @@ static bool probe_open(struct qr_queue *q, struct probe *o, const struct qr_plan
         o->a = (uint16_t *)(void *)(o->memory + 256 + out_bytes);
         o->b = (uint16_t *)(void *)((uint8_t *)o->a + (a_bytes + 255) / 256 * 256);
         p->a = o->a;
-        qr_cuda_probe_fill(q, o->a, (int64_t)(a_bytes / 2), 1);
+        if (p->e4m3) { /* the probe's bytes lack an exponent of all ones, so none is NaN */
+            p->a_scale = (const float *)(const void *)((uint8_t *)o->b + (b_bytes + 255) / 256 * 256);
+            qr_cuda_probe_fill(q, (uint16_t *)(uintptr_t)p->a_scale, 2 * rows, 4);
+        }
+        qr_cuda_probe_fill(q, o->a, (int64_t)(a_bytes / 2), p->e4m3 ? QR_PROBE_BYTES : 1);
         if (dw) {
             p->b = o->b;
             qr_cuda_probe_fill(q, o->b, (int64_t)(b_bytes / 2), 2);
@@ -360,12 +381,12 @@ static void save(const struct qr_queue *q)
         return;
     for (int32_t i = 0; i < all->n; i++) {
         const struct plan *p = &all->plan[i];
-        qr_buf_printf(&body, "%d %d %d %d %d %a", p->key.op, p->key.n, p->key.fixed, p->key.rows, p->key.bias, (double)p->own_us);
+        qr_buf_printf(&body, "%d %d %d %d %d %d %a", p->key.op, p->key.n, p->key.fixed, p->key.rows, p->key.bias, p->key.e4m3, (double)p->own_us);
         put_choice(&body, &p->same);
         put_choice(&body, &p->best);
         qr_buf_printf(&body, "\n");
     }
-    qr_buf_printf(&text, "quire cublaslt 1 %016" PRIx64 "\n%.*s", qr_hash64(body.data, body.len, 0), (int)body.len, (const char *)body.data);
+    qr_buf_printf(&text, "quire cublaslt 2 %016" PRIx64 "\n%.*s", qr_hash64(body.data, body.len, 0), (int)body.len, (const char *)body.data);
     (void)qr_file_replace(path, text.data, text.len, &err); /* then it is measured again next time */
     qr_buf_release(&body);
     qr_buf_release(&text);
@@ -376,7 +397,7 @@ static void take_lines(struct qr_plans *all, const char *at, const struct qr_que
     for (const char *end; (end = strchr(at, '\n')) != NULL && all->n < PLANS_MAX; at = end + 1) {
         struct plan p = {0};
         int n = 0;
-        if (sscanf(at, "%d %d %d %d %d %a%n", &p.key.op, &p.key.n, &p.key.fixed, &p.key.rows, &p.key.bias, &p.own_us, &n) != 6)
+        if (sscanf(at, "%d %d %d %d %d %d %a%n", &p.key.op, &p.key.n, &p.key.fixed, &p.key.rows, &p.key.bias, &p.key.e4m3, &p.own_us, &n) != 7)
             return;
         const char *next = take_choice(&p.same, at + n);
         if (!next || !take_choice(&p.best, next) || p.same.workspace > q->workspace_bytes || p.best.workspace > q->workspace_bytes)
@@ -401,7 +422,7 @@ static void load(struct qr_queue *q)
     const size_t size = (size_t)1 << 20;
     char *text = f ? calloc(1, size + 1) : NULL;
     const size_t n = text ? fread(text, 1, size, f) : 0;
-    if (n > 0 && sscanf(text, "quire cublaslt 1 %" SCNx64 "\n%n", &hash, &head) == 1 && head > 0 && qr_hash64(text + head, n - (size_t)head, 0) == hash)
+    if (n > 0 && sscanf(text, "quire cublaslt 2 %" SCNx64 "\n%n", &hash, &head) == 1 && head > 0 && qr_hash64(text + head, n - (size_t)head, 0) == hash)
         take_lines(all, text + head, q);
     free(text);
     if (f)
@@ -484,10 +505,10 @@ void qr_plan_describe(const struct qr_queue *q, char *out, size_t size)
         char rows[16] = "more";
         if (p->key.rows != INT32_MAX)
             snprintf(rows, sizeof rows, "<= %d", (int)p->key.rows);
-        at += (size_t)snprintf(out + at, size - at, "%s %d -> %d%s, rows %s: %s, %.1f us; fastest %.1f, with own's bits %.1f (%s), own %.1f%s\n",
-                               op_name[p->key.op], (int)p->key.fixed, (int)p->key.n, p->key.bias ? " + bias" : "", rows, c->own ? "own" : "cuBLASLt",
-                               (double)c->us, (double)p->best.us, (double)p->same.us, p->same.own ? "own" : "cuBLASLt", (double)p->own_us,
-                               p->fresh ? "" : " (kept)");
+        at += (size_t)snprintf(out + at, size - at, "%s%s %d -> %d%s, rows %s: %s, %.1f us; fastest %.1f, with own's bits %.1f (%s), own %.1f%s\n",
+                               op_name[p->key.op], p->key.e4m3 ? " fp8" : "", (int)p->key.fixed, (int)p->key.n, p->key.bias ? " + bias" : "", rows,
+                               c->own ? "own" : "cuBLASLt", (double)c->us, (double)p->best.us, (double)p->same.us, p->same.own ? "own" : "cuBLASLt",
+                               (double)p->own_us, p->fresh ? "" : " (kept)");
     }
 }
 

@@ -22,7 +22,7 @@ extern "C" {
 
 struct qr_queue;
 
-/* out[m, n] (+)= sum_k a b (+ bias[n]), all row-major in bf16, out f32:
+/* out[m, n] (+)= sum_k a b (+ bias[n]), all row-major in bf16 (or E4M3), out f32:
  *     forward  a [m, k], b [n, k]         x and w
  *     dx       a [m, k], b [k, n]         dy and w
  *     dw       a [k, m], b [k, n]         dy and x: k are rows  */
@@ -31,11 +31,13 @@ enum qr_plan_op { QR_PLAN_FORWARD, QR_PLAN_DX, QR_PLAN_DW, QR_PLAN_OPS };
 struct qr_plan_product {
     enum qr_plan_op op;
     float *out;
-    const uint16_t *a, *b;
-    const float *bias; /* forward, or NULL; not with add, whose order (sum + bias) + old cuBLASLt does not have */
+    const void *a, *b;
+    const float *bias; /* forward, or NULL; with add or e4m3 our kernel multiplies: cuBLASLt would add in another order, or a bias in bf16 */
     int64_t out_stride, a_stride, b_stride;
     int32_t m, n, k;
     bool add;
+    bool e4m3;                     /* forward: a and b are E4M3, rows padded with zeros to k, a multiple of 16 */
+    const float *a_scale, *b_scale; /* [m], [n]: what sums of such numbers are multiplied by, a_scale * b_scale */
 };
 
 /* The kernel of this library that does it, for any shape. */
@@ -53,7 +55,9 @@ void qr_plan_describe(const struct qr_queue *q, char *out, size_t size);
 
 void qr_plan_release(struct qr_queue *q); /* saves what is new */
 
-/* linear.cu: n pseudo-random bf16 numbers below 1; a sum over n words that any change of a bit changes, into the device's *sum, zero before. */
+/* linear.cu: n pseudo-random bf16 numbers below 1 (seed QR_PROBE_BYTES: 2 n E4M3 numbers of 2^-6 to 2); a sum over n words that any change of a bit changes,
+ * into the device's *sum, zero before. */
+#define QR_PROBE_BYTES 0x80000000u
 void qr_cuda_probe_fill(struct qr_queue *q, uint16_t *to, int64_t n, uint32_t seed);
 void qr_cuda_probe_sum(struct qr_queue *q, unsigned long long *sum, const float *of, int64_t n);
 

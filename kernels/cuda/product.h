@@ -25,6 +25,7 @@ struct qr_product {
     int32_t n_rows, n_in, n_out;
     bool add;
     struct qr_coded coded;        /* instead of w, where weights are codes */
+    const float *x_scale;         /* [n_rows], or NULL; x is E4M3 bytes then, whose rows end in zeros at a multiple of 16 */
 };
 
 #define QR_PRODUCT_SHARED(BM, BN, BK, STAGES) ((size_t)((BM) + (BN)) * (BK) * (STAGES) * sizeof(uint16_t))
@@ -99,6 +100,19 @@ QR_DEVICE uint4 qr_decode_stored(const struct qr_coded &c, int64_t o, int32_t k)
     return make_uint4(h[0], h[1], h[2], h[3]);
 }
 
+/* Eight E4M3 numbers, which bf16 holds exactly. */
+QR_DEVICE uint4 qr_decode_eights(const uint8_t *from)
+{
+    const uint2 v = *(const uint2 *)from;
+    uint32_t h[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const uint32_t two = (i < 2 ? v.x : v.y) >> (16 * (i % 2)), t = (two & 0xffu) << 8 | (two & 0xff00u) << 16;
+        h[i] = qr_mul_bf16x2((t & 0x80008000u) | (t >> 4 & 0x07f007f0u), 0x7b807b80u); /* 2^120: the exponent was that much too small */
+    }
+    return make_uint4(h[0], h[1], h[2], h[3]);
+}
+
 /* The same matrix, `by` bytes further on: another one of a stack. */
 template <class T> QR_DEVICE const T *qr_moved(const T *p, int64_t by)
 {
@@ -116,6 +130,8 @@ QR_DEVICE struct qr_coded qr_coded_moved(struct qr_coded c, int64_t by)
 /* Eight weights from input k on, a multiple of 8, of output o: as bf16, to be multiplied by c.scale[o] where there is a scale. */
 QR_DEVICE uint4 qr_decode_chunk(const struct qr_coded &c, int64_t o, int32_t k)
 {
+    if (c.form == QR_CODED_EIGHTS)
+        return qr_decode_eights(c.codes + o * c.code_bytes + k);
     if (c.form == QR_CODED_BYTES)
         return qr_decode_bytes(c, o, k);
     return c.form == QR_CODED_NIBBLES ? qr_decode_nibbles(c, o, k) : qr_decode_stored(c, o, k);
@@ -143,6 +159,11 @@ QR_DEVICE void qr_product_fetch(uint16_t *stage, const struct qr_product &a, con
     for (int i = (int)threadIdx.x; i < BM * per_row; i += THREADS) {
         const int r = i / per_row, c = i % per_row;
         const bool there = at.row0 + r < at.end && k0 + c * QR_CHUNK < a.n_in;
+        if (KIND == QR_PRODUCT_ANY && a.x_scale) {
+            const uint8_t *from = (const uint8_t *)a.x + (at.row0 + r) * a.x_stride + k0 + c * QR_CHUNK;
+            *(uint4 *)qr_chunk_of<BK>(stage, r, c) = there ? qr_decode_eights(from) : make_uint4(0, 0, 0, 0);
+            continue;
+        }
         qr_cp_async_16(qr_chunk_of<BK>(stage, r, c), there ? qr_product_x(a, at, at.row0 + r) + k0 + c * QR_CHUNK : a.x, there ? 16 : 0);
     }
     uint16_t *w = stage + BM * BK;
@@ -226,7 +247,10 @@ QR_DEVICE void qr_product_tile(uint16_t *shared, const struct qr_product &a, con
                 if (r >= at.end || c >= a.n_out)
                     continue;
                 float *out = a.out + r * a.out_stride + c;
-                const float of = KIND == QR_PRODUCT_ANY && a.coded.scale ? sum[m][n][i] * a.coded.scale[c] : sum[m][n][i], y = a.bias ? of + a.bias[c] : of;
+                float of = sum[m][n][i];
+                if (KIND == QR_PRODUCT_ANY && a.coded.scale)
+                    of *= a.x_scale ? a.x_scale[r] * a.coded.scale[c] : a.coded.scale[c];
+                const float y = a.bias ? of + a.bias[c] : of;
                 *out = a.add ? y + *out : y;
             }
 }

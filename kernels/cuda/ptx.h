@@ -97,6 +97,13 @@ QR_DEVICE int32_t qr_lane()
     return (int32_t)threadIdx.x % QR_WARP;
 }
 
+/* Two products of bf16 numbers, each rounded to bf16; denormal ones count. */
+QR_DEVICE uint32_t qr_mul_bf16x2(uint32_t a, uint32_t b)
+{
+    const float lo = __uint_as_float(a << 16) * __uint_as_float(b << 16);
+    return qr_bf16x2(lo, __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u));
+}
+
 /* The line that holds p is asked for, into the second-level cache. */
 QR_DEVICE void qr_prefetch(const void *p)
 {
@@ -212,6 +219,13 @@ QR_DEVICE int32_t qr_lane()
     int32_t lane;
     asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
     return lane;
+}
+
+QR_DEVICE uint32_t qr_mul_bf16x2(uint32_t a, uint32_t b)
+{
+    uint32_t y;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(0x80008000u)); /* plus -0: the product's own sign stays */
+    return y;
 }
 
 QR_DEVICE void qr_prefetch(const void *p)

@@ -58,7 +58,7 @@ bool qr_cuda_supports(struct qr_queue *q, enum qr_dtype weights, int64_t inputs_
                       char message[QR_CUDA_MESSAGE])
 {
     if (weights != QR_BF16 && weights != QR_F32 && weights != QR_CODED && !qr_coded_lies(weights)) {
-        snprintf(message, QR_CUDA_MESSAGE, "CUDA kernels compute with bf16, f32, w8a16 and w4a16 weights and with coded checkpoints, not %s",
+        snprintf(message, QR_CUDA_MESSAGE, "CUDA kernels compute with bf16, f32, fp8, w8a16 and w4a16 weights and with coded checkpoints, not %s",
                  qr_dtype_name(weights));
         return false;
     }
@@ -66,8 +66,8 @@ bool qr_cuda_supports(struct qr_queue *q, enum qr_dtype weights, int64_t inputs_
         snprintf(message, QR_CUDA_MESSAGE, "a matrix has %lld inputs, %d at most are computed with", (long long)inputs_max, (int)qr_linear_inputs_max(weights));
         return false;
     }
-    if (kv != QR_BF16 && kv != QR_F32 && kv != QR_I8) {
-        snprintf(message, QR_CUDA_MESSAGE, "CUDA kernels keep keys and values as bf16, f32 or int8, not %s", qr_dtype_name(kv));
+    if (kv != QR_BF16 && kv != QR_F32 && !qr_kv_has_scales(kv)) {
+        snprintf(message, QR_CUDA_MESSAGE, "CUDA kernels keep keys and values as bf16, f32, int8 or fp8, not %s", qr_dtype_name(kv));
         return false;
     }
     if (head_dim < 8 || head_dim > 256 || head_dim % 8 != 0) {

@@ -10,6 +10,7 @@
 
 #include <math.h>
 
+#include "base/e4m3.h"
 #include "base/half.h"
 #include "kernels/backward.h"
 #include "kernels/kernels.h"
@@ -114,6 +115,8 @@ static inline real qr_ref_load(const void *p, enum qr_dtype t, size_t i)
         return ((const float *)p)[i];
     if (t == QR_I8)
         return (float)((const int8_t *)p)[i];
+    if (t == QR_E4M3)
+        return qr_e4m3_to_f32(((const uint8_t *)p)[i]);
     return t == QR_BF16 ? qr_bf16_to_f32(((const uint16_t *)p)[i]) : qr_f16_to_f32(((const uint16_t *)p)[i]);
 }
 

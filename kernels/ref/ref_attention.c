@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "kernels/quant.h"
+#include "kernels/f8.h"
 
 #define PIECE 256 /* positions between two merges */
 #define K_MAX 256
@@ -15,11 +15,15 @@ static void write_row(const struct qr_kv_view *kv, int32_t block, int32_t layer,
     size_t at = qr_kv_offset(kv, block, layer, which, head) + (size_t)t * (size_t)kv->head_dim;
     float row[K_MAX], inverse;
     QR_ASSERT(kv->head_dim <= K_MAX);
-    if (kv->dtype == QR_I8) {
+    if (qr_kv_has_scales(kv->dtype)) {
+        const float largest = kv->dtype == QR_I8 ? QR_Q8_LARGEST : QR_E4M3_MAX;
         for (int32_t i = 0; i < kv->head_dim; i++)
             row[i] = (float)x[i];
-        qr_kv_scales(kv, block, layer, which, head)[t] = qr_quant_scale(&inverse, qr_quant_max_bits(0, row, kv->head_dim), QR_Q8_LARGEST);
-        qr_quant_int8((int8_t *)kv->base + at, row, kv->head_dim, inverse);
+        qr_kv_scales(kv, block, layer, which, head)[t] = qr_quant_scale(&inverse, qr_quant_max_bits(0, row, kv->head_dim), largest);
+        if (kv->dtype == QR_I8)
+            qr_quant_int8((int8_t *)kv->base + at, row, kv->head_dim, inverse);
+        else
+            qr_f8_codes((uint8_t *)kv->base + at, row, kv->head_dim, inverse);
         return;
     }
     for (int32_t i = 0; i < kv->head_dim; i++)
@@ -76,7 +80,7 @@ static real cached(const struct context *c, size_t at)
 static real scale_of(const struct context *c, int32_t which, int32_t t)
 {
     const struct qr_kv_view *kv = c->a->kv;
-    if (kv->dtype != QR_I8)
+    if (!qr_kv_has_scales(kv->dtype))
         return 1;
     return (real)qr_kv_scales(kv, c->blocks[t / kv->block_tokens], c->a->layer, which, c->head)[t % kv->block_tokens];
 }

@@ -119,7 +119,7 @@ void QR_REF(attention_back)(struct qr_queue *q, const struct qr_attention_back_a
 {
     (void)q;
     QR_ASSERT(a != NULL && a->batch != NULL && a->kv != NULL && a->lse != NULL);
-    QR_ASSERT(a->n_heads % a->kv->n_kv_heads == 0 && a->kv->head_dim <= BACK_K_MAX && a->kv->dtype != QR_I8);
+    QR_ASSERT(a->n_heads % a->kv->n_kv_heads == 0 && a->kv->head_dim <= BACK_K_MAX && !qr_kv_has_scales(a->kv->dtype));
     for (int32_t s = 0; s < a->batch->n_seqs; s++) {
         const int32_t row0 = a->batch->row_start[s], n_rows = a->batch->row_start[s + 1] - row0;
         for (int32_t t = 0; t < n_rows; t++) {

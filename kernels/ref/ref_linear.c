@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "kernels/coded.h"
-#include "kernels/quant.h"
+#include "kernels/f8.h"
 
 /* Element i of a row x whose rms is `rms`, as the product meets it. */
 static real QR_REF(linear_x)(const struct qr_linear_args *a, const real *x, real rms, int32_t i)
@@ -31,18 +31,18 @@ static void QR_REF(linear_put)(const struct qr_linear_args *a, real *out, int32_
         out[o - n_gates] *= y;
 }
 
-/* Quantized weights lie row-major here: n_out scales, then 16 bits for each weight, times its multiple. */
+/* Quantized weights lie row-major here: n_out scales, then 16 bits for each weight, times its multiple; of fp8 its code. */
 static const int16_t *QR_REF(quant_row)(const struct qr_linear_args *a, int32_t o)
 {
     return (const int16_t *)((const float *)a->w->packed + a->n_out) + (int64_t)o * a->n_in;
 }
 
-static float QR_REF(quant_row_scale)(float *inverse, const struct qr_linear_args *a, const real *x, real rms)
+static float QR_REF(quant_row_scale)(float *inverse, const struct qr_linear_args *a, const real *x, real rms, float largest)
 {
     uint32_t most = 0;
     for (int32_t i = 0; i < a->n_in; i++)
         most = qr_quant_max_bits(most, &(float){(float)QR_REF(linear_x)(a, x, rms, i)}, 1);
-    return qr_quant_scale(inverse, most, QR_Q8_LARGEST);
+    return qr_quant_scale(inverse, most, largest);
 }
 
 /* What a row's element is does not depend on the output: it is worked out once for so many outputs, in pieces of so many elements. Every sum still
@@ -80,6 +80,22 @@ static void QR_REF(linear_integers)(int64_t sum[LINEAR_OUTS], const struct QR_RE
     }
 }
 
+/* Products of E4M3 numbers. */
+static void QR_REF(linear_f8)(real sum[LINEAR_OUTS], const struct QR_REF(linear_block) *b)
+{
+    const int32_t n_in = b->a->n_in;
+    const uint8_t *codes = (const uint8_t *)((const float *)b->a->w->packed + b->a->n_out);
+    for (int32_t o = 0; o < LINEAR_OUTS; o++)
+        sum[o] = 0;
+    for (int32_t i = 0; i < n_in; i++) {
+        const float x = (float)QR_REF(linear_x)(b->a, b->x, b->rms, i);
+        uint8_t code;
+        qr_f8_codes(&code, &x, 1, b->inverse);
+        for (int32_t o = 0; o < b->n; o++)
+            sum[o] += (real)qr_e4m3_to_f32(code) * (real)qr_e4m3_to_f32(codes[(int64_t)(b->first + o) * n_in + i]);
+    }
+}
+
 /* Products with numbers, or with integers that activations in bf16 meet. */
 static void QR_REF(linear_numbers)(real sum[LINEAR_OUTS], const struct QR_REF(linear_block) *b)
 {
@@ -106,15 +122,17 @@ static void QR_REF(linear_numbers)(real sum[LINEAR_OUTS], const struct QR_REF(li
 static void QR_REF(linear_row)(const struct qr_linear_args *a, real *out, const real *x)
 {
     const enum qr_dtype type = a->w->packed_dtype;
-    const bool quantized = qr_dtype_is_quantized(type), integers = quantized && !qr_dtype_format(type).weight_only;
+    const bool f8 = type == QR_F8, quantized = f8 || qr_dtype_is_quantized(type), integers = !f8 && quantized && !qr_dtype_format(type).weight_only;
     struct QR_REF(linear_block) b = {.a = a, .x = x, .rms = QR_REF(linear_rms)(a, x)};
-    const float scale = integers ? QR_REF(quant_row_scale)(&b.inverse, a, x, b.rms) : 1;
+    const float scale = integers || f8 ? QR_REF(quant_row_scale)(&b.inverse, a, x, b.rms, f8 ? QR_E4M3_MAX : QR_Q8_LARGEST) : 1;
     real number[LINEAR_OUTS];
     int64_t integer[LINEAR_OUTS];
     for (; b.first < a->n_out; b.first += LINEAR_OUTS) {
         b.n = a->n_out - b.first < LINEAR_OUTS ? a->n_out - b.first : LINEAR_OUTS;
         if (integers)
             QR_REF(linear_integers)(integer, &b);
+        else if (f8)
+            QR_REF(linear_f8)(number, &b);
         else
             QR_REF(linear_numbers)(number, &b);
         for (int32_t o = 0; o < b.n; o++) {
@@ -170,6 +188,8 @@ size_t QR_REF(linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in
 {
     QR_ASSERT(qr_dtype_multiplies(to) || to == QR_F64);
     QR_ASSERT(n_out >= 0 && n_in >= 0);
+    if (to == QR_F8)
+        return (size_t)n_out * ((size_t)n_in + sizeof(float));
     if (qr_dtype_is_quantized(to))
         return (size_t)n_out * ((size_t)n_in * sizeof(int16_t) + sizeof(float));
     return (size_t)n_out * (size_t)n_in * qr_dtype_bytes(qr_ref_packed(to));
@@ -181,6 +201,11 @@ void QR_REF(linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_
     (void)q;
     QR_ASSERT(dst != NULL && rows != NULL);
     QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out);
+    for (int64_t o = 0; to == QR_F8 && o < n_rows; o++)
+        ((float *)dst)[row0 + o] = qr_f8_row((uint8_t *)((float *)dst + n_out) + (row0 + o) * n_in,
+                                             (const char *)rows + (size_t)(o * n_in) * qr_dtype_bytes(from), from, n_in);
+    if (to == QR_F8)
+        return;
     for (int64_t o = 0; qr_dtype_is_quantized(to) && o < n_rows; o++)
         ((float *)dst)[row0 + o] = qr_quant_row((int16_t *)((float *)dst + n_out) + (row0 + o) * n_in, to, n_in,
                                                 (const char *)rows + (size_t)(o * n_in) * qr_dtype_bytes(from), from);

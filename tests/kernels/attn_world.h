@@ -2,7 +2,7 @@
 #ifndef QR_TESTS_KERNELS_ATTN_WORLD_H
 #define QR_TESTS_KERNELS_ATTN_WORLD_H
 
-#include "kernels/quant.h"
+#include "kernels/f8.h"
 #include "tests/kernels/util.h"
 #include "tests/ops_cases.h"
 
@@ -79,6 +79,11 @@ static inline void world_put(const struct qr_kv_view *kv, int32_t block, int32_t
 {
     size_t at = qr_kv_offset(kv, block, WORLD_LAYER, which, head) + (size_t)(t * kv->head_dim);
     float inverse;
+    if (kv->dtype == QR_E4M3) {
+        qr_kv_scales(kv, block, WORLD_LAYER, which, head)[t] = qr_quant_scale(&inverse, qr_quant_max_bits(0, x, kv->head_dim), QR_E4M3_MAX);
+        qr_f8_codes((uint8_t *)kv->base + at, x, kv->head_dim, inverse);
+        return;
+    }
     if (kv->dtype == QR_I8) {
         qr_kv_scales(kv, block, WORLD_LAYER, which, head)[t] = qr_quant_scale(&inverse, qr_quant_max_bits(0, x, kv->head_dim), QR_Q8_LARGEST);
         qr_quant_int8((int8_t *)kv->base + at, x, kv->head_dim, inverse);

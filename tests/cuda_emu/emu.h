@@ -53,6 +53,7 @@ struct qr_emu_counts {
     int64_t syncs;   /* every call that waits for the device */
     int64_t launches, copies, graph_launches;
     int64_t bytes_now; /* of device memory in use */
+    int64_t wgmma;     /* that a warp has asked for */
 };
 struct qr_emu_counts qr_emu_counts(void);
 

@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "base/mem.h"
 #include "tests/cuda_emu/core.h"
+#include "tests/cuda_emu/emu.h"
 
 #define ASKED_MAX 96
 #define N_MAX 256
@@ -204,6 +205,7 @@ static void ask_all(void *of[QR_EMU_WARP], uint32_t mask)
     if (!chained)
         keep_sums(now);
     w->n_asked++;
+    qr_emu_counted.wgmma++;
 }
 
 void qr_emu_wgmma(const struct qr_emu_site *site, const struct qr_emu_wgmma *o)

@@ -1,5 +1,6 @@
 /* attention: against the double oracle within a derived bound, and the same bits alone, in any batch, as decode or as prefill, with any
  * block table, block size and number of threads. */
+#include "tests/cuda_emu/emu.h"
 #include "tests/kernels/attn_world.h"
 
 #include "tests/kernels/oracle.h"
@@ -10,6 +11,14 @@
 static bool is_slow(const char *isa)
 {
     return strcmp(isa, "cuda") == 0 || strcmp(isa, "hopper") == 0;
+}
+
+/* Products of warpgroups that the emulated device was asked for so far. */
+static int64_t wgmma_count(void)
+{
+    struct qr_emu_counts (*counts)(void);
+    *(void **)&counts = emulated_function("qr_emu_counts");
+    return counts ? counts().wgmma : 0;
 }
 
 /* "hopper": the emulated device with its kernels for compute capability 9.0a. They take caches of bf16 without softcap; the rest is "cuda"'s. */
@@ -167,7 +176,9 @@ Test(attention, is_within_the_bound_of_the_double_oracle_at_every_level, .timeou
             if (is_slow(names[l]) && w.c.kv == QR_I8 && i % 3 != 0)
                 continue;
             struct qr_backend *be = open_level(names[l], 2, 0);
+            const int64_t n_before = wgmma_count();
             float *out = step_run(be, &w, &st);
+            cr_assert_eq(wgmma_count() > n_before, strcmp(names[l], "hopper") == 0, "case %d, %s: other kernels than the level's have run", i, names[l]);
             if (strcmp(names[l], "hopper") == 0) /* the same order of additions as "cuda", the level before it, and an emulation that adds alike */
                 cr_assert(same_bits(out, twin, st.batch.n_tokens * (st.q_stride + w.c.n_heads)), "case %d: cuda and hopper differ", i);
             else

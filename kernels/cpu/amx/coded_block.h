@@ -1,6 +1,7 @@
-/* coded_block.h - one row tile times some panels of coded weights, from the first input to the last: while tiles are multiplied, the next become bf16,
- * which keeps other units busy, and sums stay in tile registers. Weights of 8 bits are the right operand, as bf16 ones are; weights of 4 bits, whose tiles
- * are rows of outputs, the left one: the rows come turned (product.h), and sums leave as columns. Included by linear.c only. */
+/* coded_block.h - one row tile times some panels of coded weights, or up to four times one panel, from the first input to the last: while tiles are
+ * multiplied, the next become bf16, which keeps other units busy, and sums stay in tile registers. Weights of 8 bits are the right operand, as bf16
+ * ones are; weights of 4 bits, whose tiles are rows of outputs, the left one: the rows come turned (product.h), and sums leave as columns. Included by
+ * linear.c only. */
 #ifndef QR_KERNELS_CPU_AMX_CODED_BLOCK_H
 #define QR_KERNELS_CPU_AMX_CODED_BLOCK_H
 
@@ -8,22 +9,30 @@
 #include "kernels/cpu/amx/block.h"
 #include "kernels/cpu/amx/coded_table.h"
 
+#define CODED_TILES_MAX 4 /* row tiles that meet a panel of 4 bits at once: as many as there are tiles of sums */
+#define CODED_READ_PAST 64 /* bytes behind the last row tile that may be read: of several, each is loaded 16 rows wide, whatever lies there */
+
 struct coded_block {
     const struct qr_coded_shape *shape;
-    const char *x;                       /* the row tile */
-    int64_t x_step;                      /* bytes from k to k */
+    const char *x[CODED_TILES_MAX];      /* row tiles */
+    int64_t x_step[CODED_TILES_MAX];     /* bytes from k to k */
     const uint8_t *panel[PANELS_MAX];
     char *room;                          /* two steps' tiles: a tile is read long after it was written, when it has left the store buffer */
-    char *sums;                          /* tile after tile */
+    char *sums;                          /* tile after tile; those of row tiles lie `below` bytes apart */
+    int64_t below;
+    struct leaving *leaving;             /* of several row tiles: as in struct block */
     int64_t ahead, skip;                 /* bytes: weights that far on are asked for, behind a panel's end `skip` further: the panels between are at hand */
-    int32_t n_rows, n_steps, skip_step;  /* of x; tiles of k; from this step on */
+    int32_t n_tiles, n_rows;             /* row tiles; rows of the first */
+    int32_t n_steps, skip_step;          /* tiles of k; from this step on */
 };
 #define CODED_ROOM_BYTES (2 * PANELS_MAX * QR_TILE_BYTES)
+#define CODED_SUMS_BYTES (2 * CODED_TILES_MAX * QR_TILE_BYTES) /* of gates and their ups */
 
 /* What is known when compiling. */
 struct coded_way {
     int bits, nt;      /* panels */
     bool half, offset; /* with 4 bits: groups are half a tile long; weights have offsets */
+    bool many;         /* likewise: several row tiles, one panel */
 };
 
 /* Tiles whose sums, 0 and 1, are columns: 16 outputs by the rows of x. The others take turns, as a tile is not loaded before the products that read it are
@@ -56,7 +65,7 @@ VF_FN void coded_unpack_step(const struct coded_way y, const struct coded_block 
 
 #define CODED_LEFT(rows, first, second)                                                 \
     do {                                                                                \
-        qr_tile_load(rows, b->x + step * b->x_step, b->n_rows * (int64_t)sizeof(float)); \
+        qr_tile_load(rows, b->x[0] + step * b->x_step[0], b->n_rows * (int64_t)sizeof(float)); \
         qr_tile_load(first, w, QR_TILE_ROW_BYTES);                                      \
         qr_tile_dp(0, first, rows);                                                     \
         if (y.nt > 1) {                                                                 \
@@ -65,9 +74,46 @@ VF_FN void coded_unpack_step(const struct coded_way y, const struct coded_block 
         }                                                                               \
     } while (0)
 
+/* Sums of row tile `sum`. Rows that share lines, as less than 16 do, are loaded sooner from the first-level cache. */
+#define CODED_BELOW(sum, rows, weights)                                                            \
+    do {                                                                                           \
+        const char *x = b->x[sum] + step * b->x_step[sum];                                         \
+        if (b->x_step[sum] == QR_TILE_BYTES)                                                       \
+            qr_tile_load_past(rows, x, QR_TILE_ROW_BYTES);                                         \
+        else                                                                                       \
+            qr_tile_load(rows, x, b->x_step[sum] / QR_TILE_ROWS);                                  \
+        qr_tile_dp(sum, weights, rows);                                                            \
+    } while (0)
+
+#define CODED_PAIR(weights, rows0, rows1)                \
+    do {                                                 \
+        qr_tile_load(weights, w, QR_TILE_ROW_BYTES);     \
+        CODED_BELOW(0, rows0, weights);                  \
+        CODED_BELOW(1, rows1, weights);                  \
+    } while (0)
+
+#define CODED_MANY(weights)                              \
+    do {                                                 \
+        CODED_PAIR(weights, 4, 5);                       \
+        if (b->n_tiles > 2)                              \
+            CODED_BELOW(2, 4, weights);                  \
+        if (b->n_tiles > 3)                              \
+            CODED_BELOW(3, 5, weights);                  \
+    } while (0)
+
 VF_FN void coded_multiply_step(const struct coded_way y, const struct coded_block *b, int32_t step, const bool odd)
 {
     const char *w = b->room + step % 2 * PANELS_MAX * QR_TILE_BYTES;
+    if (y.many) {
+        if (odd && b->n_tiles == 2)
+            CODED_PAIR(7, 2, 3);
+        else if (odd)
+            CODED_MANY(7);
+        else
+            CODED_MANY(6);
+        finish_now_and_then(b->leaving);
+        return;
+    }
     if (y.bits == 4) {
         if (odd)
             CODED_LEFT(5, 2, 3);
@@ -75,7 +121,7 @@ VF_FN void coded_multiply_step(const struct coded_way y, const struct coded_bloc
             CODED_LEFT(4, 6, 7);
         return;
     }
-    qr_tile_load(4, b->x + step * b->x_step, QR_TILE_ROW_BYTES);
+    qr_tile_load(4, b->x[0] + step * b->x_step[0], QR_TILE_ROW_BYTES);
     qr_tile_load(6, w, QR_TILE_ROW_BYTES);
     qr_tile_dp(0, 4, 6);
     if (y.nt > 1) {
@@ -90,26 +136,25 @@ VF_FN void coded_multiply_step(const struct coded_way y, const struct coded_bloc
     }
 }
 
-/* Columns of sums to rows, 64 bytes apart. One column is a row already. */
-static void coded_turn_sums(const struct coded_block *b, int32_t nt)
+/* Columns of a tile of sums to n rows, 64 bytes apart. */
+static void coded_turn_sums(char *tile, int32_t n)
 {
+    float *sums = (float *)(void *)tile;
     vf v[QR_TILE_ROWS] QR_UNINITIALIZED;
-    for (int32_t i = 0; i < nt && b->n_rows > 1; i++) {
-        float *sums = (float *)(void *)(b->sums + i * QR_TILE_BYTES);
-        for (int32_t r = 0; r < QR_TILE_ROWS; r++)
-            v[r] = vf_load(sums + r * QR_PANEL);
-        vf_transpose(v);
-        for (int32_t r = 0; r < b->n_rows; r++)
-            vf_store(sums + r * QR_PANEL, v[r]);
-    }
+    for (int32_t r = 0; r < QR_TILE_ROWS; r++)
+        v[r] = vf_load(sums + r * QR_PANEL);
+    vf_transpose(v);
+    for (int32_t r = 0; r < n; r++)
+        vf_store(sums + r * QR_PANEL, v[r]);
 }
 
 VF_FN void coded_block_of(const struct coded_way y, const struct coded_block *b)
 {
     struct coded_levels levels[PANELS_MAX] QR_UNINITIALIZED;
     struct coded_tables tables[PANELS_MAX] QR_UNINITIALIZED;
-    const bool column = y.bits == 4 && b->n_rows == 1;
-    const struct sums to = {b->sums, column ? (int64_t)sizeof(float) : QR_TILE_ROW_BYTES, QR_TILE_BYTES, 0};
+    const bool column = y.bits == 4 && !y.many && b->n_rows == 1; /* of one row, which is a row already */
+    const struct sums to = {b->sums, column ? (int64_t)sizeof(float) : QR_TILE_ROW_BYTES, y.many ? b->below : QR_TILE_BYTES, 0};
+    const int32_t n_sums = y.many ? b->n_tiles : y.nt;
     for (int i = 0; i < y.nt; i++) {
         levels[i] = coded_levels_of(y.bits, b->panel[i]);
         if (y.bits == 4)
@@ -130,41 +175,43 @@ VF_FN void coded_block_of(const struct coded_way y, const struct coded_block *b)
         step++;
     }
     coded_multiply_step(y, b, step - 1, step % 2 == 0);
-    EACH_SUM(qr_tile_store, to, y.nt);
-    if (y.bits == 4)
-        coded_turn_sums(b, y.nt);
+    EACH_SUM(qr_tile_store, to, n_sums);
+    for (int32_t i = 0; i < n_sums && y.bits == 4 && !column; i++)
+        coded_turn_sums(to.at + i * to.panel, y.many ? (int32_t)(b->x_step[i] / QR_TILE_ROW_BYTES) : b->n_rows);
 }
 
 typedef void coded_block_fn(const struct coded_block *b);
-#define CODED_BLOCK(name, bits, nt, half, offset)                              \
-    static void name##_##nt(const struct coded_block *b)                       \
-    {                                                                          \
-        coded_block_of((struct coded_way){bits, nt, half, offset}, b);         \
+#define CODED_BLOCK(name, ...)                                          \
+    static void name(const struct coded_block *b)                       \
+    {                                                                   \
+        coded_block_of((struct coded_way){__VA_ARGS__}, b);             \
     }
-#define CODED_BLOCKS(name, bits, half, offset)   \
-    CODED_BLOCK(name, bits, 1, half, offset)     \
-    CODED_BLOCK(name, bits, 2, half, offset)
-CODED_BLOCKS(coded_8, 8, false, false)
-CODED_BLOCK(coded_8, 8, 4, false, false)
-CODED_BLOCKS(coded_4, 4, false, false)
-CODED_BLOCKS(coded_4_offset, 4, false, true)
-CODED_BLOCKS(coded_4_half, 4, true, false)
-CODED_BLOCKS(coded_4_half_offset, 4, true, true)
+#define CODED_BLOCKS_4(name, half, offset)               \
+    CODED_BLOCK(name##_1, 4, 1, half, offset, false)     \
+    CODED_BLOCK(name##_2, 4, 2, half, offset, false)     \
+    CODED_BLOCK(name##_many, 4, 1, half, offset, true)
+CODED_BLOCK(coded_8_1, 8, 1, false, false, false)
+CODED_BLOCK(coded_8_2, 8, 2, false, false, false)
+CODED_BLOCK(coded_8_4, 8, 4, false, false, false)
+CODED_BLOCKS_4(coded_4, false, false)
+CODED_BLOCKS_4(coded_4_offset, false, true)
+CODED_BLOCKS_4(coded_4_half, true, false)
+CODED_BLOCKS_4(coded_4_half_offset, true, true)
 
-/* nt: panels, 1 or 2, with 8 bits PANELS_MAX as well. */
+/* nt: panels, 1 or 2, with 8 bits PANELS_MAX as well, with several row tiles 1. Of three row tiles a fourth's sums are written as well. */
 static void run_coded_block(int32_t nt, const struct coded_block *b)
 {
     static coded_block_fn *const blocks[][3] = {
-        {coded_4_1, coded_4_2, NULL},
-        {coded_4_offset_1, coded_4_offset_2, NULL},
-        {coded_4_half_1, coded_4_half_2, NULL},
-        {coded_4_half_offset_1, coded_4_half_offset_2, NULL},
+        {coded_4_1, coded_4_2, coded_4_many},
+        {coded_4_offset_1, coded_4_offset_2, coded_4_offset_many},
+        {coded_4_half_1, coded_4_half_2, coded_4_half_many},
+        {coded_4_half_offset_1, coded_4_half_offset_2, coded_4_half_offset_many},
         {coded_8_1, coded_8_2, coded_8_4},
     };
     const struct qr_coded_shape *s = b->shape;
     QR_ASSERT(nt == 1 || nt == 2 || (nt == PANELS_MAX && s->f.bits == 8));
-    QR_ASSERT(b->n_rows >= 1 && b->n_rows <= QR_TILE_ROWS);
-    blocks[s->f.bits == 8 ? 4 : 2 * coded_is_half(s) + coded_has_offset(s)][nt / 2](b);
+    QR_ASSERT(b->n_tiles == 1 || (b->n_tiles <= CODED_TILES_MAX && nt == 1 && s->f.bits == 4));
+    blocks[s->f.bits == 8 ? 4 : 2 * coded_is_half(s) + coded_has_offset(s)][b->n_tiles > 1 ? 2 : nt / 2](b);
 }
 
 #endif

@@ -151,9 +151,9 @@ static void multiply_coded(const struct product *p, int32_t first, int32_t end, 
         for (n = p->turned ? 1 : PANELS_MAX / p->each; n > end - panel;)
             n /= 2;
         struct strip s = {.p = p, .panel = panel, .n_panels = n, .n_parts = n * p->each};
-        struct coded_block b = {.shape = &p->coded, .x = tile_at(p, 0, 0), .x_step = (int64_t)h * QR_TILE_ROW_BYTES, .room = scratch,
-                                .sums = scratch + CODED_ROOM_BYTES, .ahead = ahead, .skip = (n - 1) * p->panel_bytes, .n_rows = h, .n_steps = p->n_steps,
-                                .skip_step = p->n_steps - (int32_t)(ahead * p->n_steps / p->panel_bytes)};
+        struct coded_block b = {.shape = &p->coded, .x = {tile_at(p, 0, 0)}, .x_step = {(int64_t)h * QR_TILE_ROW_BYTES}, .room = scratch,
+                                .sums = scratch + CODED_ROOM_BYTES, .ahead = ahead, .skip = (n - 1) * p->panel_bytes, .n_tiles = 1,
+                                .n_rows = h, .n_steps = p->n_steps, .skip_step = p->n_steps - (int32_t)(ahead * p->n_steps / p->panel_bytes)};
         for (int32_t i = 0; i < s.n_parts; i++)
             b.panel[i] = (const uint8_t *)panel_at(p, part_panel(&s, i));
         run_coded_block(s.n_parts, &b);
@@ -161,6 +161,36 @@ static void multiply_coded(const struct product *p, int32_t first, int32_t end, 
                                   .n_panels = n};
         finish_some(&leaving, INT32_MAX);
     }
+}
+
+/* Panels [first, end) of 4-bit weights with up to CODED_TILES_MAX row tiles; results follow while the next panel is computed. */
+static void multiply_coded_many(const struct product *p, int32_t first, int32_t end, char *scratch)
+{
+    const int64_t ahead = qr_tuned_ahead(p->t->ahead_lines, p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
+    float *most = (float *)(void *)(scratch + p->q->own_bytes - MOST_BYTES);
+    struct leaving leaving = {0};
+    struct coded_block b = {.shape = &p->coded, .room = scratch, .below = p->each * QR_TILE_BYTES, .leaving = &leaving, .ahead = ahead,
+                            .n_tiles = p->n_tiles, .n_rows = QR_TILE_ROWS, .n_steps = p->n_steps,
+                            .skip_step = p->n_steps - (int32_t)(ahead * p->n_steps / p->panel_bytes)};
+    QR_ASSERT(p->turned && p->n_tiles > 1 && p->n_tiles <= CODED_TILES_MAX);
+    for (int32_t t = 0; t < p->n_tiles; t++) {
+        b.x[t] = tile_at(p, t, 0);
+        b.x_step[t] = (int64_t)tile_rows(p, t) * QR_TILE_ROW_BYTES;
+    }
+    configure(QR_TILE_ROWS, QR_TILE_ROWS);
+    for (int32_t panel = first; panel < end; panel++) {
+        const struct strip s = {.p = p, .panel = panel, .n_panels = 1, .n_parts = p->each};
+        char *sums = scratch + CODED_ROOM_BYTES + panel % 2 * CODED_SUMS_BYTES;
+        for (int32_t i = 0; i < p->each; i++) {
+            b.panel[0] = (const uint8_t *)panel_at(p, part_panel(&s, i));
+            b.sums = sums + i * QR_TILE_BYTES;
+            plan_leaving(&leaving, p->n_steps);
+            run_coded_block(1, &b);
+        }
+        finish_some(&leaving, INT32_MAX);
+        leaving = (struct leaving){.p = p, .sums = sums, .below = b.below, .most = most, .n_rows = p->n_rows, .panel = panel, .n_panels = 1};
+    }
+    finish_some(&leaving, INT32_MAX);
 }
 
 static void multiply(const void *arg, int32_t item, int32_t worker)
@@ -172,9 +202,9 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
     const int32_t after = end < p->n_panels ? end : first; /* a thread that owns its rows goes on there */
     char *scratch = qr_queue_own(p->q, worker), *sums = scratch + STRIP_BYTES;
     struct leaving leaving = {0};
-    const bool coded = p->is_coded && p->n_tiles == 1 && (p->turned || p->coded.f.bits == 8);
+    const bool coded = p->turned || (p->is_coded && p->n_tiles == 1 && p->coded.f.bits == 8);
     if (coded)
-        multiply_coded(p, first, end, scratch);
+        (p->n_tiles == 1 ? multiply_coded : multiply_coded_many)(p, first, end, scratch);
     for (int32_t step = 0; !coded && step < p->n_steps; step += p->slice_steps)
         for (int32_t panel = first, n; panel < end; panel += n) {
             for (n = width; n > end - panel;)
@@ -210,7 +240,7 @@ static int32_t sums_fit(const struct product *p)
 /* How the work is cut; nothing of it shows in a result. */
 static void plan_items(struct product *p)
 {
-    const bool many = p->n_tiles > 2;
+    const bool many = p->n_tiles > 2 && !p->turned;
     int32_t per_thread = qr_tuned(p->t->items_per_thread, many ? 4 : 3), fair = p->n_panels / (p->q->n_threads * per_thread);
     int32_t cached = qr_nearly_stretches(p->a, (int32_t)((int64_t)ITEM_BYTES / p->panel_bytes)), most = (many ? ITEM_PANELS_MANY : ITEM_PANELS_MAX) / p->each;
     most = qr_tuned(p->t->item_panels, cached < most && !many ? cached : most);
@@ -225,10 +255,16 @@ static void plan_items(struct product *p)
     p->slice_steps = (p->n_steps + n_slices - 1) / n_slices;
 }
 
-/* 4-bit weights meet one row tile as the left operand (coded_table.h). */
+/* 4-bit weights meet few row tiles as the left operand (coded_table.h). Of a single step's tiles more might be read than a buffer of results has. */
 static bool turns(const struct product *p)
 {
-    return p->is_coded && p->coded.f.bits == 4 && p->n_tiles == 1;
+    return p->is_coded && p->coded.f.bits == 4 && (p->n_tiles == 1 || (p->n_tiles <= CODED_TILES_MAX && p->n_steps > 1));
+}
+
+static void turn_one(const void *arg, int32_t t, int32_t worker)
+{
+    (void)worker;
+    turn_tile(arg, t);
 }
 
 static void pack_chunk(struct product *p)
@@ -290,7 +326,7 @@ static bool run_passing(struct qr_queue *q, const struct qr_linear_args *a)
         plan_weights(&p[i]);
     }
     if (p[0].integers || p[1].integers || a[0].n_rows > qr_tuned(p[0].t->chunk_rows, CHUNK_ROWS) ||
-        chunk_head(a[0].n_rows) + (int64_t)a[0].n_rows * p[0].n_steps * QR_TILE_ROW_BYTES > (int64_t)q->shared_bytes)
+        chunk_head(a[0].n_rows) + (int64_t)a[0].n_rows * p[0].n_steps * QR_TILE_ROW_BYTES + CODED_READ_PAST > (int64_t)q->shared_bytes)
         return false;
     p[1].n_tiles = (p[1].n_rows + QR_TILE_ROWS - 1) / QR_TILE_ROWS;
     p[1].packed = (char *)a[0].out;
@@ -301,7 +337,7 @@ static bool run_passing(struct qr_queue *q, const struct qr_linear_args *a)
     multiply_chunk(&p[0]);
     p[1].turned = turns(&p[1]);
     if (p[1].turned)
-        turn_tile(&p[1], 0);
+        qr_tuned_run(q, p[1].t->pack_spread, (int64_t)p[1].n_rows * p[1].a->n_in < PACK_ALONE, turn_one, &p[1], p[1].n_tiles);
     multiply_chunk(&p[1]);
     return true;
 }
@@ -413,7 +449,7 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
     struct product p = {.a = a, .q = q, .t = t};
     plan_weights(&p);
     const int32_t chunk_rows = a->stretches ? CHUNK_ROWS_STRETCH : qr_tuned(t->chunk_rows, CHUNK_ROWS);
-    const int64_t row_bytes = (int64_t)p.n_steps * QR_TILE_ROW_BYTES, room = (int64_t)q->shared_bytes - chunk_head(chunk_rows);
+    const int64_t row_bytes = (int64_t)p.n_steps * QR_TILE_ROW_BYTES, room = (int64_t)q->shared_bytes - chunk_head(chunk_rows) - CODED_READ_PAST;
     int64_t rows_fit = room / row_bytes;
     QR_ASSERT(rows_fit >= 1);
     rows_fit = rows_fit < chunk_rows ? rows_fit : chunk_rows;

@@ -23,7 +23,7 @@ struct qr_cuda_hopper {
     void *encode;                  /* the driver's cuTensorMapEncodeTiled, or NULL */
     enum qr_hopper_state state[3]; /* of heads padded to 64, 128, 256 numbers */
     struct qr_kv_view kv;          /* of the map */
-    CUtensorMap map;
+    CUtensorMap map __attribute__((aligned(QR_HOPPER_ALIGNED)));
 };
 
 /* Whether attention over a bf16 cache goes there. The first time for a size of heads it is tried beside attention.cu: then this waits. QUIRE_CUDA_HOPPER=0 in

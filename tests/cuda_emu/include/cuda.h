@@ -31,7 +31,7 @@ typedef struct CUtensorMap_st {
     uint64_t dim[QR_EMU_MAP_DIMS], stride[QR_EMU_MAP_DIMS]; /* bytes; stride[0] is an element */
     uint32_t box[QR_EMU_MAP_DIMS];
     int32_t n_dims, swizzle_bytes;
-} __attribute__((aligned(128))) CUtensorMap; /* as the driver's */
+} CUtensorMap; /* the driver's is aligned to 128 bytes */
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *base, const cuuint64_t *dim, const cuuint64_t *stride,
                                 const cuuint32_t *box, const cuuint32_t *element_stride, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,

@@ -187,10 +187,10 @@ static int serve(const struct serve_options *o)
     if (s.team.comm.rank > 0)
         return qr_cli_follow(&s.team, &o->m, &o->e);
     qr_mem_keep_little();
-    qr_mem_populate_program();
     rc = qr_server_open(&s.server, &o->s, &err);
     if (rc != 0)
         return end_team(&s, 0, rc, &err);
+    qr_mem_populate_program(); /* who connects waits in the socket's queue meanwhile */
     s.name = own_name(o->m.model);
     if (pthread_create(&thread, NULL, loader, &s) != 0)
         qr_panic("cannot start the loader thread");

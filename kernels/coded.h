@@ -60,14 +60,11 @@ static inline struct qr_coded_rows qr_coded_row(const struct qr_coded_rows *r, s
                                   .offset_step = r->offset_step ? r->offset_step + i * n_groups : NULL};
 }
 
-/* The power of two that a row's scales and offsets are divided by before they become f16; NaN where one of them has no place. */
-static inline float qr_coded_factor(const struct qr_coded_rows *row, struct qr_coded_format f, int64_t n_in)
+/* The power of two that a row's scales and offsets are divided by before they become f16; NaN where one of them has no place. bits: of the absolute value of
+ * the largest. */
+static inline float qr_coded_factor_of(uint32_t bits)
 {
-    const int64_t n = qr_coded_n_units(f, n_in);
-    uint32_t bits = qr_quant_max_bits(0, row->scale, n);
     float most;
-    if (row->offset)
-        bits = qr_quant_max_bits(bits, row->offset, n);
     memcpy(&most, &bits, sizeof most);
     int32_t k = (int32_t)(bits >> 23) - 127 - QR_CODED_EXPONENT;
     if (bits >= QR_QUANT_INFINITY_BITS)
@@ -76,6 +73,13 @@ static inline float qr_coded_factor(const struct qr_coded_rows *row, struct qr_c
     if (ldexpf(most, -k) >= QR_CODED_HALF_MAX)
         k++;
     return k > QR_CODED_FACTOR_MAX ? __builtin_nanf("") : ldexpf(1, k);
+}
+
+static inline float qr_coded_factor(const struct qr_coded_rows *row, struct qr_coded_format f, int64_t n_in)
+{
+    const int64_t n = qr_coded_n_units(f, n_in);
+    const uint32_t bits = qr_quant_max_bits(0, row->scale, n);
+    return qr_coded_factor_of(row->offset ? qr_quant_max_bits(bits, row->offset, n) : bits);
 }
 
 /* What is kept of a scale or offset. */

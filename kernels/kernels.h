@@ -91,11 +91,24 @@ struct qr_coded_rows {
     int8_t *step, *offset_step; /* [n, ceil(I/G)] */
 };
 
+/* How a file holds such rows, for levels that take codes and scales from there: blocks of 32 inputs, or 256 with steps (qr_coded_unit), one after the other. */
+struct qr_coded_blocks {
+    void (*steps)(int8_t *step, int8_t *offset_step, const uint8_t *block); /* of all groups of a block; NULL: there are none */
+    int32_t n_in, n_bytes;                 /* of a block */
+    int32_t scale_at, offset_at, codes_at; /* f16, f16 where the format has one, codes */
+    int32_t half;                          /* 4 bits: in each 16 or 32 bytes (this many), byte i holds the index of input i's level and above it that of
+                                            * input half + i; 8 bits, a level each: 0 */
+    bool minus;                            /* the offset is 0 less what is stored */
+};
+
 /* Where coded rows come from: fill writes rows [first, first + n) of all that `to` has, n <= 16. It is called by all threads of the queue. */
 struct qr_coded_source {
     void (*fill)(const void *arg, const struct qr_coded_rows *to, int64_t first, int64_t n);
     const void *arg;
-    int8_t levels[16];          /* 4 bits: all that a level can be, each once */
+    int8_t levels[16];                     /* 4 bits: all that a level can be, each once */
+    int32_t together;                      /* fill is faster with up to this many times 16 rows, and may be asked for as many; 0: with 16 */
+    const struct qr_coded_blocks *blocks;  /* borrowed; NULL: fill is the only way */
+    const uint8_t *(*row)(const void *arg, int64_t i); /* with blocks: where row i begins */
 };
 
 struct qr_stretches {

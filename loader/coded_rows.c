@@ -80,6 +80,13 @@ static void fill(const void *arg, const struct qr_coded_rows *to, int64_t first,
     }
 }
 
+static const uint8_t *row_of(const void *arg, int64_t i)
+{
+    const struct qr_stored_rows *r = arg;
+    const struct qr_gguf_layout *l = qr_gguf_layout(r->t->type->gguf);
+    return (const uint8_t *)qr_tensor_files_row(r->files, r->t, r->first_row + i) + r->cols.first / l->elements * l->bytes;
+}
+
 static void fill_quantized(const void *arg, const struct qr_coded_rows *to, int64_t first, int64_t n)
 {
     const struct qr_stored_rows *r = arg;
@@ -102,7 +109,9 @@ struct qr_coded_source qr_stored_source(const struct qr_stored_rows *rows)
         return source_of_quantized(rows);
     const struct qr_gguf_layout *l = qr_gguf_layout(rows->t->type->gguf);
     QR_ASSERT(rows->t->type->blocks && rows->cols.first % l->elements == 0 && rows->cols.n % l->elements == 0);
-    struct qr_coded_source s = {.fill = fill, .arg = rows};
+    struct qr_coded_source s = {.fill = fill, .arg = rows, .row = row_of};
+    if (rows->as.type == qr_gguf_coded((enum qr_gguf_type)rows->t->type->gguf)) /* a join of several keeps codes at another width */
+        s.blocks = qr_gguf_coded_blocks((enum qr_gguf_type)rows->t->type->gguf);
     if (rows->as.levels)
         memcpy(s.levels, rows->as.levels, sizeof s.levels);
     return s;

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "base/gguf.h"
-#include "kernels/dtype.h"
+#include "kernels/kernels.h"
 
 #define QR_GGUF_BLOCK_MAX 256
 
@@ -29,6 +29,9 @@ enum qr_dtype qr_gguf_coded(enum qr_gguf_type type);
 /* The 16 numbers that 4-bit codes of this type are taken from in the order of their index: -8 .. 7 or 0 .. 15 for even steps, IQ4's for uneven ones;
  * NULL for a type whose codes are not 4 bits wide. */
 const int8_t *qr_gguf_levels(enum qr_gguf_type type);
+
+/* Where the parts of a block lie, of a type whose codes are whole or half bytes (kernels.h); NULL for others. */
+const struct qr_coded_blocks *qr_gguf_coded_blocks(enum qr_gguf_type type);
 
 /* One block. Requires that the type is coded; code has as many numbers as the block. */
 void qr_gguf_unpack(enum qr_gguf_type type, int8_t *code, struct qr_gguf_scales *scales, const void *block);

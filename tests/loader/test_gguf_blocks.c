@@ -94,6 +94,96 @@ Test(gguf_blocks, codes_of_four_bits_are_levels_of_their_type)
     cr_assert_null(qr_gguf_levels(QR_GGUF_T_Q6_K));
 }
 
+/* Rows of blocks as a source for linear_pack_coded, the slow way and the short one. */
+struct block_rows {
+    const uint8_t *data;
+    enum qr_gguf_type type;
+    int64_t n_in;
+};
+
+static const uint8_t *block_row(const void *arg, int64_t i)
+{
+    const struct block_rows *r = arg;
+    const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)r->type);
+    return r->data + i * (r->n_in / l->elements) * l->bytes;
+}
+
+static void fill_rows(const void *arg, const struct qr_coded_rows *to, int64_t first, int64_t n)
+{
+    const struct block_rows *r = arg;
+    const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)r->type);
+    const struct qr_coded_format f = qr_dtype_coded(qr_gguf_coded(r->type));
+    const int64_t n_groups = l->elements / f.group;
+    for (int64_t k = 0; k < n * (r->n_in / l->elements); k++) {
+        struct qr_gguf_scales s;
+        qr_gguf_unpack(r->type, to->level + k * l->elements, &s, block_row(r, first) + k * l->bytes);
+        to->scale[k] = s.scale;
+        if (f.offset)
+            to->offset[k] = s.offset;
+        if (f.steps)
+            memcpy(to->step + k * n_groups, s.step, (size_t)n_groups);
+        if (f.steps && f.offset)
+            memcpy(to->offset_step + k * n_groups, s.offset_step, (size_t)n_groups);
+    }
+}
+
+/* Random bytes, but for halves in the first four: numbers that a scale can be, now and then 0, infinite or none. */
+static uint8_t *random_blocks(struct qr_rng *rng, enum qr_gguf_type type, int64_t n_numbers)
+{
+    const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)type);
+    const int64_t n = n_numbers / l->elements;
+    uint8_t *out = qr_alloc((size_t)(n * l->bytes), 1);
+    for (int64_t i = 0; i < n * l->bytes; i++)
+        out[i] = (uint8_t)qr_rng_next(rng);
+    for (int64_t i = 0; i < n; i++)
+        for (int k = 0; k < 2; k++) {
+            const uint32_t dice = (uint32_t)qr_rng_next(rng);
+            const uint16_t h = (uint16_t)(dice % 999 == 0 ? 0x7c00 + dice / 999 % 2 : dice % 9 == 0 ? 0 : (dice >> 8) % 0x7c00 | (dice & 0x8000));
+            if (k == 0 || qr_gguf_coded_blocks(type)->offset_at)
+                memcpy(out + i * l->bytes + 2 * k, &h, sizeof h);
+        }
+    return out;
+}
+
+Test(gguf_blocks, a_level_that_takes_codes_from_the_file_packs_what_it_packs_of_unpacked_rows)
+{
+    static const enum qr_gguf_type types[] = {QR_GGUF_T_Q8_0, QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_1, QR_GGUF_T_IQ4_NL, QR_GGUF_T_Q4_K, QR_GGUF_T_IQ4_XS};
+    static const int64_t widths[] = {32, 96, 256, 768}, first = 7, n_out = 90; /* rows below, of and above whole panels */
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
+    struct qr_rng rng = {.seed = 20261121};
+    printf("seed 20261121, %d levels\n", n_levels);
+    for (int i = 0; i < QR_COUNT(types) * QR_COUNT(widths); i++) {
+        const enum qr_gguf_type type = types[i % QR_COUNT(types)];
+        const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)type);
+        const enum qr_dtype as = qr_gguf_coded(type);
+        struct block_rows rows = {.type = type, .n_in = (widths[i / QR_COUNT(types)] + l->elements - 1) / l->elements * l->elements};
+        uint8_t *data = random_blocks(&rng, type, n_out * rows.n_in);
+        rows.data = data;
+        struct qr_coded_source brief = {.fill = fill_rows, .arg = &rows, .blocks = qr_gguf_coded_blocks(type), .row = block_row}, slow = brief;
+        slow.blocks = NULL;
+        slow.together = 3; /* which makes no difference either */
+        for (int k = 0; k < 16; k++)
+            brief.levels[k] = slow.levels[k] = qr_gguf_levels(type) ? qr_gguf_levels(type)[k] : 0;
+        for (int32_t level = 1; level < n_levels; level++) {
+            struct qr_backend *be = NULL;
+            struct qr_err err = {0};
+            const struct qr_backend_options o = {.device = "cpu", .isa = names[level], .n_threads = 2};
+            cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+            const size_t n = be->k->linear_packed_bytes(as, first + n_out, rows.n_in);
+            uint8_t *a = qr_alloc_aligned(n, 64), *b = qr_alloc_aligned(n, 64);
+            be->k->linear_pack_coded(be->queue, a, as, first + n_out, rows.n_in, first, &brief, n_out);
+            be->k->linear_pack_coded(be->queue, b, as, first + n_out, rows.n_in, first, &slow, n_out);
+            cr_expect(memcmp(a, b, n) == 0, "%s, %s, %lld inputs", names[level], l->name, (long long)rows.n_in);
+            qr_free_aligned(a);
+            qr_free_aligned(b);
+            qr_backend_close(be);
+        }
+        qr_free(data);
+    }
+    cr_assert_null(qr_gguf_coded_blocks(QR_GGUF_T_F16));
+}
+
 Test(gguf_blocks, types_with_codebooks_are_known_by_size_and_not_decoded)
 {
     static const enum qr_gguf_type not_here[] = {QR_GGUF_T_IQ2_XXS, QR_GGUF_T_IQ1_S, QR_GGUF_T_TQ2_0, QR_GGUF_T_MXFP4, QR_GGUF_T_Q8_1, QR_GGUF_T_I32};

@@ -1,6 +1,7 @@
 /* coded_pack.c - rows of coded weights into the panels of coded.h, and single rows of them read back. */
 #include "kernels/cpu/isa/coded.h"
 
+#include "kernels/cpu/isa/coded_turn.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
@@ -14,7 +15,7 @@ struct packing {
     struct qr_coded_shape shape;
     uint8_t index[256];   /* of a level, as a byte */
     bool even;            /* levels rise by one */
-    int64_t n_in, row0, n_rows;
+    int64_t n_in, row0, n_rows, together; /* panels whose rows come at once */
 };
 
 size_t QR_ISA_NAME(coded_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in)
@@ -53,7 +54,7 @@ static void put_scales(const struct packing *p, uint8_t *panel, int64_t o, const
 }
 
 /* 16 levels, of which n are there, zeros behind them: as they are with 8 bits, else their indices. */
-static __m128i codes_of(const struct packing *p, const int8_t *level, int64_t n)
+VF_FN __m128i codes_of(const struct packing *p, const int8_t *level, int64_t n)
 {
     _Alignas(16) uint8_t some[16] = {0};
     if (n < 16)
@@ -69,76 +70,153 @@ static __m128i codes_of(const struct packing *p, const int8_t *level, int64_t n)
     return _mm_load_si128((const __m128i *)(const void *)some);
 }
 
-#ifdef QR_ISA_amx
-/* 16 inputs of output o, of which n are there. With 4 bits each is in a word that it shares with three other outputs, which come before or after it. */
-static void put_inputs(const struct packing *p, uint8_t *codes, int64_t o, const int8_t *level, int64_t n)
-{
-    const __m128i codes16 = codes_of(p, level, n);
-    if (p->shape.f.bits == 4) {
-        const __m128i shift = _mm_cvtsi32_si128((int32_t)(o % 4) * 4);
-        const __m256i own = _mm256_sll_epi16(_mm256_set1_epi16(15), shift), here = _mm256_sll_epi16(_mm256_cvtepu8_epi16(codes16), shift);
-        __m256i *word = (__m256i *)(void *)(codes + o / 4 * 64);
-        _mm256_storeu_si256(word, _mm256_or_si256(_mm256_andnot_si256(own, _mm256_loadu_si256(word)), here));
-        return;
-    }
-    const __m128i v = _mm_shuffle_epi8(codes16, _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15));
-    uint8_t *to = codes + (o / 8 * QR_PANEL + o % 8 * 2) * 4;
-    _mm_storel_epi64((__m128i *)(void *)to, v);
-    _mm_storel_epi64((__m128i *)(void *)(to + 2 * QR_PANEL * 4), _mm_unpackhi_epi64(v, v));
-}
-
-/* Where the codes of input k of a block begin for put_inputs. */
-static int64_t inputs_at(int32_t bits, int64_t k)
-{
-    return bits == 8 ? k * QR_PANEL : k / 32 * 256 + k % 32 * 2;
-}
-
-/* Where input `in` of a block is, and the bit that its code begins at. */
-static const uint8_t *code_at(const uint8_t *codes, int32_t bits, int32_t in, int32_t row, int32_t *shift)
-{
-    *shift = bits == 8 ? 0 : row % 2 * 4;
-    if (bits == 8)
-        return codes + (in / 16 * 4 + in % 16 / 8 * 2 + row / 8) * 64 + (row % 8 * 2 + in % 2) * 4 + in % 8 / 2;
-    return codes + in / 32 * 256 + row / 4 * 64 + in % 32 * 2 + row % 4 / 2;
-}
-#else
-static void put_inputs(const struct packing *p, uint8_t *codes, int64_t o, const int8_t *level, int64_t n)
-{
-    const __m128i v = codes_of(p, level, n);
-    uint32_t *to = (uint32_t *)(void *)codes + o;
-    if (p->shape.f.bits == 4) { /* the lower four bytes of each half, and above them the upper four */
-        const __m128i w = _mm_or_si128(v, _mm_slli_epi16(_mm_srli_epi64(v, 32), 4));
-        to[0] = (uint32_t)_mm_cvtsi128_si32(w);
-        to[QR_PANEL] = (uint32_t)_mm_extract_epi32(w, 2);
-        return;
-    }
-    to[0] = (uint32_t)_mm_cvtsi128_si32(v);
-    to[QR_PANEL] = (uint32_t)_mm_extract_epi32(v, 1);
-    to[2 * QR_PANEL] = (uint32_t)_mm_extract_epi32(v, 2);
-    to[3 * QR_PANEL] = (uint32_t)_mm_extract_epi32(v, 3);
-}
-
-static int64_t inputs_at(int32_t bits, int64_t k)
-{
-    return k * QR_PANEL * bits / 8;
-}
-
-static const uint8_t *code_at(const uint8_t *codes, int32_t bits, int32_t in, int32_t row, int32_t *shift)
-{
-    *shift = bits == 8 ? 0 : in % 8 / 4 * 4;
-    return codes + ((bits == 8 ? in / 4 : in / 8) * QR_PANEL + row) * 4 + in % 4;
-}
-#endif
-
-static void put_codes(const struct packing *p, uint8_t *panel, int64_t o, const int8_t *level)
+/* Codes of outputs [o, o + n) of a panel, whose rows of levels lie one after the other. */
+VF_FN void put_levels(const struct packing *p, uint8_t *panel, const int8_t *level, int32_t o, int32_t n, int32_t bits)
 {
     const struct qr_coded_shape *s = &p->shape;
-    const int64_t block = (int64_t)1 << s->block_shift;
-    for (int64_t b = 0; b < s->n_blocks; b++) {
-        const int64_t first = b << s->block_shift, n = p->n_in - first < block ? p->n_in - first : block;
-        uint8_t *codes = panel + s->head_bytes + b * s->block_bytes + s->codes_at;
-        for (int64_t k = 0; k < n; k += 16)
-            put_inputs(p, codes + inputs_at(s->f.bits, k), o, level + first + k, n - k);
+    for (int64_t k = 0; k < p->n_in; k += 16) {
+        uint8_t *codes = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at;
+        for (int32_t quad = o / 4; quad * 4 < o + n; quad++) {
+            __m128i v[4];
+            for (int32_t i = 0, row = quad * 4 - o; i < 4; i++, row++)
+                v[i] = row >= 0 && row < n ? codes_of(p, level + row * p->n_in + k, p->n_in - k) : _mm_setzero_si128();
+            put_four(bits, codes, k & ((1 << s->block_shift) - 1), quad, v, n < QR_PANEL);
+        }
+    }
+}
+
+static void pack_rows(const struct packing *p, uint8_t *panel, const struct qr_coded_rows *rows, int64_t i, int32_t o, int32_t n)
+{
+    const struct qr_coded_format f = p->shape.f;
+    const struct qr_coded_rows own = qr_coded_row(rows, f, p->n_in, i);
+    for (int32_t r = 0; r < n; r++) {
+        const struct qr_coded_rows row = qr_coded_row(&own, f, p->n_in, r);
+        const float factor = qr_coded_factor(&row, f, p->n_in);
+        memcpy(panel + (o + r) * (int32_t)sizeof factor, &factor, sizeof factor);
+        put_scales(p, panel, o + r, &row, factor);
+    }
+    if (f.bits == 8)
+        put_levels(p, panel, own.level, o, n, 8);
+    else
+        put_levels(p, panel, own.level, o, n, 4);
+}
+
+/* ---- whole panels from blocks of a file ---- */
+
+/* The numbers of f16 at byte `at` of each block, turned: [n_blocks][16]. */
+static void take_halves(uint16_t *to, const uint8_t *const row[QR_PANEL], int64_t n_blocks, int64_t block_bytes, int64_t at)
+{
+    for (int32_t o = 0; o < QR_PANEL; o++) {
+        const uint8_t *from = row[o] + at;
+        for (int64_t u = 0; u < n_blocks; u++, from += block_bytes)
+            memcpy(to + u * QR_PANEL + o, from, sizeof *to);
+    }
+}
+
+static __m256i most_of(__m256i most, const uint16_t *half, int64_t n_blocks)
+{
+    for (int64_t u = 0; u < n_blocks; u++)
+        most = _mm256_max_epu16(most, _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)(half + u * QR_PANEL)), _mm256_set1_epi16(0x7fff)));
+    return most;
+}
+
+/* What 16 outputs' scales are multiplied by, and which are kept: one by its factor, a power of two. */
+struct factors {
+    float by[QR_PANEL];
+    uint16_t keep[QR_PANEL]; /* 0: the factor is NaN */
+};
+
+static struct factors factors_of(uint8_t *panel, __m256i most)
+{
+    struct factors all;
+    uint16_t half[QR_PANEL];
+    _mm256_storeu_si256((__m256i *)(void *)half, most);
+    for (int32_t o = 0; o < QR_PANEL; o++) {
+        const float x = qr_f16_to_f32(half[o]);
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        const float factor = qr_coded_factor_of(bits);
+        memcpy(panel + o * (int32_t)sizeof factor, &factor, sizeof factor);
+        all.by[o] = isnan(factor) ? 1 : 1 / factor;
+        all.keep[o] = isnan(factor) ? 0 : UINT16_MAX;
+    }
+    return all;
+}
+
+/* No product has more digits than f16 has: it is what half_of gives. */
+static void put_halves(uint8_t *to, const uint16_t half[QR_PANEL], const struct factors *f, uint16_t sign)
+{
+    for (int32_t o = 0; o < QR_PANEL; o += 8) {
+        const __m128i stored = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)(half + o)), _mm_set1_epi16((int16_t)sign));
+        const __m256 x = _mm256_mul_ps(_mm256_cvtph_ps(stored), _mm256_loadu_ps(f->by + o));
+        const __m128i keep = _mm_loadu_si128((const __m128i *)(const void *)(f->keep + o));
+        _mm_storeu_si128((__m128i *)(void *)(to + 2 * o), _mm_and_si128(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), keep));
+    }
+}
+
+static void put_steps(const struct packing *p, uint8_t *block, const uint8_t *const row[QR_PANEL], int64_t at)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const int32_t n = 1 << (s->block_shift - s->group_shift);
+    int8_t QR_UNINITIALIZED step[QR_PANEL * 16], QR_UNINITIALIZED offset_step[QR_PANEL * 16];
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        p->rows->blocks->steps(step + o * n, offset_step + o * n, row[o] + at);
+    turn_bytes(block + s->step_at, step, n);
+    if (s->f.offset)
+        turn_bytes(block + s->offset_step_at, offset_step, n);
+}
+
+/* Codes of a block of the file, which begin at byte `at` of each row: from input k of a packed block on. half: blocks->half, known to the compiler. */
+VF_FN void put_stored(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, int32_t n_in, int32_t half)
+{
+    const __m128i low = _mm_set1_epi8(15);
+    for (int32_t i = 0; i < n_in; i += half ? 2 * half : 16)
+        for (int32_t j = 0; j < (half ? half : 16); j += 16)
+            for (int32_t quad = 0; quad < 4; quad++) {
+                __m128i v[4], upper[4];
+                for (int32_t o = 0; o < 4; o++)
+                    v[o] = _mm_loadu_si128((const __m128i *)(const void *)(row[4 * quad + o] + at + (half ? i / 2 + j : i)));
+                for (int32_t o = 0; half && o < 4; o++) {
+                    upper[o] = _mm_and_si128(_mm_srli_epi16(v[o], 4), low);
+                    v[o] = _mm_and_si128(v[o], low);
+                }
+                put_four(half ? 4 : 8, codes, k + i + j, quad, v, false);
+                if (half)
+                    put_four(4, codes, k + i + half + j, quad, upper, false);
+            }
+}
+
+/* Rows `first` on of the source. */
+static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, uint16_t *own)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const struct qr_coded_blocks *l = p->rows->blocks;
+    const int64_t n_blocks = p->n_in / l->n_in;
+    const uint8_t *row[QR_PANEL];
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        row[o] = p->rows->row(p->rows->arg, first + o);
+    uint16_t *half = own, *offset = own + n_blocks * QR_PANEL;
+    take_halves(half, row, n_blocks, l->n_bytes, l->scale_at);
+    __m256i most = most_of(_mm256_setzero_si256(), half, n_blocks);
+    if (s->f.offset) {
+        take_halves(offset, row, n_blocks, l->n_bytes, l->offset_at);
+        most = most_of(most, offset, n_blocks);
+    }
+    const struct factors f = factors_of(panel, most);
+    for (int64_t u = 0; u < n_blocks; u++) {
+        const int64_t k = u * l->n_in, in = k & ((1 << s->block_shift) - 1), at = u * l->n_bytes;
+        uint8_t *block = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes, *unit = block + (in >> s->unit_shift) * 2 * QR_PANEL;
+        put_halves(unit, half + u * QR_PANEL, &f, 0);
+        if (s->f.offset)
+            put_halves(unit + s->offset_at, offset + u * QR_PANEL, &f, l->minus ? 0x8000 : 0);
+        if (s->f.steps)
+            put_steps(p, block, row, at);
+        if (l->half == 0)
+            put_stored(block + s->codes_at, row, at + l->codes_at, in, 32, 0);
+        else if (l->half == 16)
+            put_stored(block + s->codes_at, row, at + l->codes_at, in, l->n_in, 16);
+        else
+            put_stored(block + s->codes_at, row, at + l->codes_at, in, l->n_in, 32);
     }
 }
 
@@ -146,23 +224,37 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct packing *p = arg;
     const struct qr_coded_format f = p->shape.f;
-    const int64_t panel = p->row0 / QR_PANEL + item;
-    int64_t first = panel * QR_PANEL, end = first + QR_PANEL;
+    const int64_t panel = p->row0 / QR_PANEL + item * p->together, end_row = p->row0 + p->n_rows;
+    int64_t first = panel * QR_PANEL, end = first + p->together * QR_PANEL;
     first = first > p->row0 ? first : p->row0;
-    end = end < p->row0 + p->n_rows ? end : p->row0 + p->n_rows;
+    end = end < end_row ? end : end_row;
+    if (p->rows->blocks && end - first == QR_PANEL) {
+        uint8_t *dst = p->dst + panel * p->shape.panel_bytes;
+        if (f.bits == 4)
+            memcpy(dst + QR_CODED_LEVELS_AT, p->rows->levels, sizeof p->rows->levels);
+        pack_blocks(p, dst, first - p->row0, qr_queue_own(p->q, worker));
+        return;
+    }
     const struct qr_coded_rows rows = qr_coded_rows_in(qr_queue_own(p->q, worker), f, p->n_in, end - first);
     p->rows->fill(p->rows->arg, &rows, first - p->row0, end - first);
-    uint8_t *dst = p->dst + panel * p->shape.panel_bytes;
-    if (f.bits == 4)
-        memcpy(dst + QR_CODED_LEVELS_AT, p->rows->levels, sizeof p->rows->levels);
-    for (int64_t i = 0; i < end - first; i++) {
-        const struct qr_coded_rows row = qr_coded_row(&rows, f, p->n_in, i);
-        const int64_t o = (first + i) % QR_PANEL;
-        const float factor = qr_coded_factor(&row, f, p->n_in);
-        memcpy(dst + o * (int64_t)sizeof factor, &factor, sizeof factor);
-        put_scales(p, dst, o, &row, factor);
-        put_codes(p, dst, o, row.level);
+    for (int64_t row = first, n; row < end; row += n) {
+        const int64_t o = row % QR_PANEL;
+        uint8_t *dst = p->dst + row / QR_PANEL * p->shape.panel_bytes;
+        n = end - row < QR_PANEL - o ? end - row : QR_PANEL - o;
+        if (f.bits == 4)
+            memcpy(dst + QR_CODED_LEVELS_AT, p->rows->levels, sizeof p->rows->levels);
+        pack_rows(p, dst, &rows, row - first, (int32_t)o, (int32_t)n);
     }
+}
+
+/* As many panels at once as the source likes, a worker's memory holds, and leave every thread a few items. */
+static int64_t panels_together(const struct packing *p, int64_t n_panels)
+{
+    const int64_t room = (int64_t)p->q->own_bytes / qr_coded_rows_bytes(p->shape.f, p->n_in, QR_PANEL), share = n_panels / (4 * p->q->n_threads);
+    int64_t n = p->rows->blocks ? 1 : p->rows->together;
+    n = n < room ? n : room;
+    n = n < share ? n : share;
+    return n > 1 ? n : 1;
 }
 
 void QR_ISA_NAME(linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
@@ -173,12 +265,14 @@ void QR_ISA_NAME(linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype
     QR_ASSERT(qr_dtype_is_coded(to) && n_in > 0 && n_in <= qr_linear_inputs_max(to));
     struct packing p = {.dst = dst, .rows = rows, .q = q, .shape = qr_coded_shape_of(to, n_in), .even = true, .n_in = n_in, .row0 = row0, .n_rows = n_rows};
     QR_ASSERT(qr_coded_rows_bytes(p.shape.f, n_in, QR_PANEL) <= (int64_t)q->own_bytes);
+    QR_ASSERT(!rows->blocks || (rows->row && n_in % rows->blocks->n_in == 0 && rows->blocks->n_in == qr_coded_unit(p.shape.f)));
     for (int32_t i = 0; i < QR_COUNT(rows->levels); i++) {
         p.index[(uint8_t)rows->levels[i]] = (uint8_t)i;
         p.even = p.even && rows->levels[i] == rows->levels[0] + i;
     }
-    if (n_rows > 0)
-        qr_queue_run(q, pack_item, &p, (row0 + n_rows - 1) / QR_PANEL - row0 / QR_PANEL + 1);
+    const int64_t n_panels = n_rows > 0 ? (row0 + n_rows - 1) / QR_PANEL - row0 / QR_PANEL + 1 : 0;
+    p.together = panels_together(&p, n_panels);
+    qr_queue_run(q, pack_item, &p, (n_panels + p.together - 1) / p.together);
 }
 
 /* ---- rows read back ---- */

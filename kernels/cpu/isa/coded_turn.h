@@ -1,0 +1,94 @@
+/* coded_turn.h - codes of four outputs and 16 inputs at a time, as rows hold them, into the order in which a panel does (coded.h). What is moved are vectors
+ * of 16 bytes, which every level has: memory is slower than that. Inside kernels/cpu/isa only. */
+#ifndef QR_KERNELS_CPU_ISA_CODED_TURN_H
+#define QR_KERNELS_CPU_ISA_CODED_TURN_H
+
+#include "kernels/cpu/isa/micro.h"
+#include "kernels/cpu/isa/simd.h"
+
+/* join: other outputs' codes are there already, and zeros where these go. */
+VF_FN void turn_store(uint8_t *to, __m128i v, bool join)
+{
+    __m128i *at = (__m128i *)(void *)to;
+    _mm_storeu_si128(at, join ? _mm_or_si128(v, _mm_loadu_si128(at)) : v);
+}
+
+/* put_four: inputs k to k + 15 of a block (k a multiple of 16) whose codes begin at `codes`, of outputs 4 quad to 4 quad + 3 of a panel: v[i] has output
+ * 4 quad + i's, one in a byte. code_at: where input `in` of output `row` is then, and the bit that its code begins at. */
+#ifdef QR_ISA_amx
+VF_FN void put_four(int32_t bits, uint8_t *codes, int64_t k, int32_t quad, const __m128i v[4], bool join)
+{
+    if (bits == 4) {
+        uint8_t *to = codes + k / 32 * 256 + quad * 64 + k % 32 * 2;
+        const __m128i ab = _mm_or_si128(v[0], _mm_slli_epi16(v[1], 4)), cd = _mm_or_si128(v[2], _mm_slli_epi16(v[3], 4));
+        turn_store(to, _mm_unpacklo_epi8(ab, cd), join);
+        turn_store(to + 16, _mm_unpackhi_epi8(ab, cd), join);
+        return;
+    }
+    const __m128i pairs = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    uint8_t *to = codes + k * QR_PANEL + quad / 2 * 64 + quad % 2 * 32;
+    for (int i = 0; i < 4; i += 2, to += 16) {
+        const __m128i a = _mm_shuffle_epi8(v[i], pairs), b = _mm_shuffle_epi8(v[i + 1], pairs);
+        turn_store(to, _mm_unpacklo_epi64(a, b), join);
+        turn_store(to + 128, _mm_unpackhi_epi64(a, b), join);
+    }
+}
+
+static inline const uint8_t *code_at(const uint8_t *codes, int32_t bits, int32_t in, int32_t row, int32_t *shift)
+{
+    *shift = bits == 8 ? 0 : row % 2 * 4;
+    if (bits == 8)
+        return codes + (in / 16 * 4 + in % 16 / 8 * 2 + row / 8) * 64 + (row % 8 * 2 + in % 2) * 4 + in % 8 / 2;
+    return codes + in / 32 * 256 + row / 4 * 64 + in % 32 * 2 + row % 4 / 2;
+}
+#else
+/* Numbers 0 and 2 of a and of b (first 0), or 1 and 3 (first 1). */
+#define TURN_EVERY_OTHER(a, b, first) \
+    _mm_castps_si128(_mm_shuffle_ps(_mm_castsi128_ps(a), _mm_castsi128_ps(b), (first) ? _MM_SHUFFLE(3, 1, 3, 1) : _MM_SHUFFLE(2, 0, 2, 0)))
+
+VF_FN void put_four(int32_t bits, uint8_t *codes, int64_t k, int32_t quad, const __m128i v[4], bool join)
+{
+    uint8_t *to = codes + k * QR_PANEL * bits / 8 + quad * 16;
+    if (bits == 4) { /* the lower four bytes of each half, and above them the upper four */
+        __m128i w[4];
+        for (int i = 0; i < 4; i++)
+            w[i] = _mm_or_si128(v[i], _mm_srli_epi64(v[i], 28));
+        const __m128i ab = TURN_EVERY_OTHER(w[0], w[1], 0), cd = TURN_EVERY_OTHER(w[2], w[3], 0);
+        turn_store(to, TURN_EVERY_OTHER(ab, cd, 0), join);
+        turn_store(to + 4 * QR_PANEL, TURN_EVERY_OTHER(ab, cd, 1), join);
+        return;
+    }
+    const __m128i ab[2] = {_mm_unpacklo_epi32(v[0], v[1]), _mm_unpackhi_epi32(v[0], v[1])};
+    const __m128i cd[2] = {_mm_unpacklo_epi32(v[2], v[3]), _mm_unpackhi_epi32(v[2], v[3])};
+    for (int i = 0; i < 2; i++, to += 8 * QR_PANEL) {
+        turn_store(to, _mm_unpacklo_epi64(ab[i], cd[i]), join);
+        turn_store(to + 4 * QR_PANEL, _mm_unpackhi_epi64(ab[i], cd[i]), join);
+    }
+}
+
+static inline const uint8_t *code_at(const uint8_t *codes, int32_t bits, int32_t in, int32_t row, int32_t *shift)
+{
+    *shift = bits == 8 ? 0 : in % 8 / 4 * 4;
+    return codes + ((bits == 8 ? in / 4 : in / 8) * QR_PANEL + row) * 4 + in % 4;
+}
+#endif
+
+/* from [16][n], n 8 or 16, as to [n][16]: the address of a byte, row and column, turns left by the row's four bits. */
+VF_FN void turn_bytes(uint8_t *to, const int8_t *from, int32_t n)
+{
+    __m128i a[16], b[16];
+    const int32_t half = n / 2;
+    for (int32_t i = 0; i < n; i++)
+        a[i] = _mm_loadu_si128((const __m128i *)(const void *)(from + 16 * i));
+    for (int32_t step = 0; step < 4; step++) {
+        for (int32_t i = 0; i < half; i++) {
+            b[2 * i] = _mm_unpacklo_epi8(a[i], a[i + half]);
+            b[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + half]);
+        }
+        memcpy(a, b, (size_t)n * sizeof *a);
+    }
+    for (int32_t i = 0; i < n; i++)
+        _mm_storeu_si128((__m128i *)(void *)(to + 16 * i), a[i]);
+}
+
+#endif

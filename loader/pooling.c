@@ -85,6 +85,15 @@ static int unknown_module(struct qr_pooling_config *out, const struct qr_json *m
     return 0;
 }
 
+/* DIR/modules.json; NULL where it is not there. */
+static int open_modules(struct qr_json **out, const char *dir, struct qr_err *err)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/modules.json", dir);
+    *out = NULL;
+    return access(path, F_OK) == 0 ? read_json(out, path, err) : 0;
+}
+
 static int read_modules(struct qr_pooling_config *out, const char *dir, enum qr_pooling wanted, const struct qr_json *modules, struct qr_err *err)
 {
     if (qr_json_type(modules) != QR_JSON_T_ARRAY)
@@ -107,13 +116,9 @@ static int read_modules(struct qr_pooling_config *out, const char *dir, enum qr_
 
 static int read_directory(struct qr_pooling_config *out, const char *dir, enum qr_pooling wanted, struct qr_err *err)
 {
-    char path[4096];
     struct qr_json *modules;
-    snprintf(path, sizeof path, "%s/modules.json", dir);
-    if (access(path, F_OK) != 0)
-        return 0;
-    int rc = read_json(&modules, path, err);
-    if (rc)
+    int rc = open_modules(&modules, dir, err);
+    if (rc || !modules)
         return rc;
     rc = read_modules(out, dir, wanted, modules, err);
     qr_json_free(modules);
@@ -157,15 +162,11 @@ void qr_pooling_read(struct qr_pooling_config *out, const struct qr_source *sour
 
 int qr_pooling_stages(const char *dir, int (*each)(void *user, const char *path, struct qr_err *err), void *user, struct qr_err *err)
 {
-    char path[4096];
     struct qr_json *modules;
     QR_ASSERT(dir != NULL && each != NULL);
     QR_ASSERT(err != NULL);
-    snprintf(path, sizeof path, "%s/modules.json", dir);
-    if (access(path, F_OK) != 0)
-        return 0;
-    int rc = read_json(&modules, path, err);
-    if (rc)
+    int rc = open_modules(&modules, dir, err);
+    if (rc || !modules)
         return rc;
     for (const struct qr_json *m = qr_json_type(modules) == QR_JSON_T_ARRAY ? qr_json_first(modules) : NULL; m && rc == 0; m = qr_json_after(m)) {
         const char *stage = text_of(m, "path");

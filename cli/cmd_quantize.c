@@ -117,7 +117,7 @@ static int write_directory(struct quantizer *q, struct qr_err *err)
     rc = rc ? rc : qr_dir_sync(q->spare, err);
     rc = rc ? rc : qr_dir_publish(q->spare, q->path, q->o->replace, err);
     const bool remains = rc || access(q->spare, F_OK) == 0; /* unfinished, or what was replaced */
-    if (remains && qr_quantize_files_remove(&q->files, q->spare, &left))
+    if (remains && qr_quantize_files_remove(q->spare, &left))
         qr_log(QR_LOG_WARN, "quantize", "what was there is left behind: %s", left.msg);
     return rc;
 }

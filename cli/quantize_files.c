@@ -29,9 +29,6 @@ void qr_quantize_files_init(struct qr_quantize_files *f)
 void qr_quantize_files_release(struct qr_quantize_files *f)
 {
     QR_ASSERT(f != NULL);
-    QR_ASSERT(f->n_stages <= QR_QUANTIZE_STAGES_MAX);
-    for (int32_t i = 0; i < f->n_stages; i++)
-        qr_buf_release(&f->stage[i]);
     qr_buf_release(&f->names);
     *f = (struct qr_quantize_files){0};
 }
@@ -132,15 +129,13 @@ static int copy_stage(void *user, const char *stage, struct qr_err *err)
     rc = rc ? rc : qr_path_join(path, c->from, name, err);
     if (rc || access(path, F_OK) != 0) /* Normalize has none */
         return rc;
-    if (f->n_stages == QR_QUANTIZE_STAGES_MAX || strchr(stage, '/'))
-        return qr_err_set(err, QR_E_UNSUPPORTED, "modules.json: stage %.100s: expected at most %d, each in a directory beside it", stage,
-                          QR_QUANTIZE_STAGES_MAX);
+    if (strchr(stage, '/'))
+        return qr_err_set(err, QR_E_UNSUPPORTED, "modules.json: stage %.100s: expected a directory beside it", stage);
     rc = qr_path_join(path, f->dir, stage, err);
     if (rc)
         return rc;
     if (mkdir(path, 0777) != 0 && errno != EEXIST)
         return qr_err_set(err, QR_E_IO, "%s: cannot be made: %s", path, strerror(errno));
-    qr_buf_put_str(&f->stage[f->n_stages++], stage);
     rc = copy_file(f, c->from, name, err);
     return rc ? rc : qr_dir_sync(path, err);
 }
@@ -161,14 +156,26 @@ int qr_quantize_files_write(struct qr_quantize_files *f, const char *dir, const 
     return rc ? rc : qr_pooling_stages(from, copy_stage, &(struct copying){f, from}, err);
 }
 
-int qr_quantize_files_remove(const struct qr_quantize_files *f, const char *dir, struct qr_err *err)
+/* What copy_stage makes, and no more. Whatever stays, removing the directory around it says. */
+static int remove_stage(void *user, const char *stage, struct qr_err *err)
 {
-    QR_ASSERT(f != NULL && dir != NULL);
-    QR_ASSERT(err != NULL);
-    for (int32_t i = 0; i < f->n_stages; i++) {
-        char path[QR_PATH_MAX];
-        if (qr_path_join(path, dir, f->stage[i].data, err) == 0 && access(path, F_OK) == 0)
-            qr_dir_remove(path, err);
+    const char *dir = user;
+    char path[QR_PATH_MAX], config[QR_PATH_MAX];
+    struct stat st;
+    if (strchr(stage, '/') || qr_path_join(path, dir, stage, err) != 0 || qr_path_join(config, path, "config.json", err) != 0)
+        return 0;
+    if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        unlink(config);
+        rmdir(path);
     }
+    return 0;
+}
+
+int qr_quantize_files_remove(const char *dir, struct qr_err *err)
+{
+    struct qr_err unread;
+    QR_ASSERT(dir != NULL);
+    QR_ASSERT(err != NULL);
+    qr_pooling_stages(dir, remove_stage, (void *)(uintptr_t)dir, &unread);
     return qr_dir_remove(dir, err);
 }

@@ -8,13 +8,9 @@
 #include "base/source.h"
 #include "loader/quantize.h"
 
-#define QR_QUANTIZE_STAGES_MAX 16
-
 struct qr_quantize_files {
-    struct qr_buf names;                             /* ", "-separated: what was written */
-    struct qr_buf stage[QR_QUANTIZE_STAGES_MAX];     /* directories of sentence-transformers' stages */
-    int32_t n_stages;
-    const char *dir;                                 /* borrowed while writing */
+    struct qr_buf names; /* ", "-separated: what was written */
+    const char *dir;     /* borrowed while writing */
 };
 void qr_quantize_files_init(struct qr_quantize_files *f);
 void qr_quantize_files_release(struct qr_quantize_files *f);
@@ -26,7 +22,8 @@ int qr_quantize_files_check(const struct qr_source *source, struct qr_err *err);
 int qr_quantize_files_write(struct qr_quantize_files *f, const char *dir, const struct qr_source *source, const struct qr_model_config *c,
                             const struct qr_quantize_options *how, struct qr_err *err);
 
-/* Removes `dir` with what was written. Errors: those of qr_dir_remove, where something else is in it, which stays. */
-int qr_quantize_files_remove(const struct qr_quantize_files *f, const char *dir, struct qr_err *err);
+/* Removes `dir`, which was written by these, perhaps not to its end, or by an earlier run: its files, and what it has of the stages that its modules.json names.
+ * Errors: those of qr_dir_remove, where another directory is in it, which stays. */
+int qr_quantize_files_remove(const char *dir, struct qr_err *err);
 
 #endif

@@ -171,7 +171,7 @@ int qr_pooling_stages(const char *dir, int (*each)(void *user, const char *path,
     for (const struct qr_json *m = qr_json_type(modules) == QR_JSON_T_ARRAY ? qr_json_first(modules) : NULL; m && rc == 0; m = qr_json_after(m)) {
         const char *stage = text_of(m, "path");
         rc = check_path(dir, stage, err);
-        rc = rc || stage[0] == 0 ? rc : each(user, stage, err);
+        rc = rc || stage[0] == 0 || strcmp(stage, ".") == 0 ? rc : each(user, stage, err); /* the first: the model's own */
     }
     qr_json_free(modules);
     return rc;

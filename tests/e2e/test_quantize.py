@@ -107,6 +107,8 @@ def test_what_else_a_model_needs_is_copied_and_nothing_that_could_be_run():
         for name, text in copied.items():
             with open(f'{d}/m/{name}', encoding='utf-8') as f:
                 assert f.read() == text, name
+        rc, out, err = run('quantize', MODEL, f'{d}/m', '--replace')  # which has no stages
+        assert rc == 0 and not err and sorted(os.listdir(d)) == ['in', 'm'] and not os.path.exists(f'{d}/m/1_Pooling'), (out, err, os.listdir(d))
 
 
 def test_a_gguf_file_becomes_the_directory_that_its_original_becomes():

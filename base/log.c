@@ -9,6 +9,8 @@
 
 #include "base/assert.h"
 
+#define LINE_BYTES 1024
+
 static _Atomic int level_now = QR_LOG_INFO; /* the one setting a process has */
 
 void qr_log_set_level(enum qr_log_level level)
@@ -28,7 +30,7 @@ void qr_log(enum qr_log_level level, const char *module, const char *fmt, ...)
     QR_ASSERT((int)level >= 0 && (int)level < QR_COUNT(name));
     if (!qr_log_on(level))
         return;
-    char line[1024];
+    char line[LINE_BYTES];
     struct timespec ts;
     struct tm tm;
     clock_gettime(CLOCK_REALTIME, &ts);
@@ -49,4 +51,19 @@ void qr_log(enum qr_log_level level, const char *module, const char *fmt, ...)
     line[n++] = '\n';
     ssize_t written = write(STDERR_FILENO, line, n);
     (void)written; /* a log that cannot be written has nowhere to be reported */
+}
+
+void qr_log_text(enum qr_log_level level, const char *module, const char *fact, const char *key, const char *text)
+{
+    char quoted[LINE_BYTES - 160]; /* the rest: time, level, module and fact */
+    size_t n = 0;
+    QR_ASSERT(fact != NULL && key != NULL && text != NULL);
+    QR_ASSERT(strlen(fact) + strlen(key) < 60);
+    for (; *text && n + 2 < sizeof quoted; text++) {
+        if (*text == '"' || *text == '\\')
+            quoted[n++] = '\\';
+        quoted[n++] = *text;
+    }
+    quoted[n] = 0;
+    qr_log(level, module, "%s %s=\"%s\"", fact, key, quoted);
 }

@@ -12,4 +12,7 @@ void qr_log_set_level(enum qr_log_level level);
 bool qr_log_on(enum qr_log_level level);
 void qr_log(enum qr_log_level level, const char *module, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* One that ends in `key="text"`: text from elsewhere, in which quotes and backslashes get a backslash; what does not fit is cut, inside of the quotes. */
+void qr_log_text(enum qr_log_level level, const char *module, const char *fact, const char *key, const char *text);
+
 #endif

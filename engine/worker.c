@@ -571,7 +571,7 @@ static bool lose(struct qr_engine *e)
     if (!qr_exec_lost(&e->exec, &e->lost_err))
         return false;
     atomic_store(&e->lost, true);
-    qr_log(QR_LOG_ERROR, "engine", "a rank is lost, all requests end reason=\"%s\"", e->lost_err.msg);
+    qr_log_text(QR_LOG_ERROR, "engine", "a rank is lost, all requests end", "reason", e->lost_err.msg);
     if (e->wake)
         e->wake(e->wake_arg);
     return true;

@@ -83,7 +83,7 @@ static void fail(struct qr_call *call, struct qr_err *err)
     if (err->code == QR_E_USAGE || err->code == QR_E_IO || err->code == QR_E_DAMAGED)
         err->code = QR_E_INVALID;
     qr_call_fail(call, err);
-    qr_log(QR_LOG_WARN, "lora", "refused reason=\"%s\"", err->msg);
+    qr_log_text(QR_LOG_WARN, "lora", "refused", "reason", err->msg);
 }
 
 static void prepare(struct qr_call *call, int (*act)(const struct qr_server *s, const struct qr_json *doc, const char **name, struct qr_err *err),
@@ -97,7 +97,7 @@ static void prepare(struct qr_call *call, int (*act)(const struct qr_server *s, 
     if (rc) {
         fail(call, &err);
     } else {
-        qr_log(QR_LOG_INFO, "lora", "%s name=\"%s\"", done, name);
+        qr_log_text(QR_LOG_INFO, "lora", done, "name", name);
         qr_buf_printf(&call->reply, "{\"status\":\"%s\",\"lora_name\":", done);
         qr_json_put_str(&call->reply, name, strlen(name));
         qr_buf_put_byte(&call->reply, '}');

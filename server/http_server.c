@@ -46,7 +46,7 @@ static void on_connection(uv_stream_t *listener, int status)
     struct qr_http *h = listener->data;
     if (status != 0) {
         if (!h->accept_warned) /* out of descriptors: one line, not one per client */
-            qr_log(QR_LOG_WARN, "server", "accept failed reason=\"%s\"", uv_strerror(status));
+            qr_log_text(QR_LOG_WARN, "server", "accept failed", "reason", uv_strerror(status));
         h->accept_warned = true;
         return;
     }

@@ -135,7 +135,7 @@ static void look_for_loss(struct qr_server *s)
     if (s->lost || !qr_engine_lost(s->model.engine, &err))
         return;
     s->lost = true;
-    qr_log(QR_LOG_ERROR, "server", "the engine is lost, the server ends reason=\"%s\"", err.msg);
+    qr_log_text(QR_LOG_ERROR, "server", "the engine is lost, the server ends", "reason", err.msg);
     begin_drain(s);
 }
 
@@ -157,7 +157,7 @@ static void on_wake(void *user)
         become_ready(s);
     if (phase == QR_PHASE_FAILED && s->phase == QR_PHASE_LOADING) {
         s->phase = QR_PHASE_FAILED;
-        qr_log(QR_LOG_ERROR, "server", "the model could not be loaded reason=\"%s\"", s->reason);
+        qr_log_text(QR_LOG_ERROR, "server", "the model could not be loaded", "reason", s->reason);
         begin_drain(s);
     }
     if (stop)

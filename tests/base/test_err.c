@@ -81,13 +81,16 @@ Test(assert, panics_by_aborting, .signal = SIGABRT)
     qr_panic("no %s", "more");
 }
 
-/* What qr_log writes to stderr, into out[n]. */
-static void capture(char *out, size_t n, enum qr_log_level level, const char *text)
+/* What qr_log writes to stderr, into out[n]; with a key qr_log_text. */
+static void capture_text(char *out, size_t n, enum qr_log_level level, const char *key, const char *text)
 {
     int fd[2], saved = dup(STDERR_FILENO);
     cr_assert_eq(pipe(fd), 0);
     dup2(fd[1], STDERR_FILENO);
-    qr_log(level, "test", "%s", text);
+    if (key)
+        qr_log_text(level, "test", "fact", key, text);
+    else
+        qr_log(level, "test", "%s", text);
     dup2(saved, STDERR_FILENO);
     close(fd[1]);
     close(saved);
@@ -96,6 +99,11 @@ static void capture(char *out, size_t n, enum qr_log_level level, const char *te
         got += (size_t)r;
     out[got] = 0;
     close(fd[0]);
+}
+
+static void capture(char *out, size_t n, enum qr_log_level level, const char *text)
+{
+    capture_text(out, n, level, NULL, text);
 }
 
 Test(log, writes_one_line_per_fact)
@@ -111,6 +119,21 @@ Test(log, writes_one_line_per_fact)
     capture(line, sizeof line, QR_LOG_ERROR, longest);
     cr_assert_eq(strlen(line), 1024);
     cr_assert_eq(strchr(line, '\n'), line + 1023);
+}
+
+Test(log, text_from_elsewhere_stays_inside_its_quotes_however_long_it_is)
+{
+    char line[4096], longest[3000];
+    capture_text(line, sizeof line, QR_LOG_WARN, "reason", "expected \"a\\b\"\nname=\"c");
+    cr_assert_not_null(strstr(line, " warn test fact reason=\"expected \\\"a\\\\b\\\" name=\\\"c\"\n"), "%s", line);
+    for (size_t first = 0; first < 2; first++) { /* a pair of bytes is never cut */
+        memset(longest, '"', sizeof longest - 1);
+        memset(longest, 'x', first);
+        longest[sizeof longest - 1] = 0;
+        capture_text(line, sizeof line, QR_LOG_WARN, "reason", longest);
+        const size_t n = strlen(line);
+        cr_assert(n > 500 && n < 1024 && strcmp(line + n - 4, "\\\"\"\n") == 0, "%s", line);
+    }
 }
 
 Test(log, keeps_quiet_below_its_level)

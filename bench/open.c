@@ -1,6 +1,5 @@
 #include "bench/open.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,14 +9,14 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/gguf_file.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "bench/command.h"
 #include "bench/samples.h"
 #include "kernels/cpu/pool.h"
+#include "loader/tensor_files.h"
 #include "model/model.h"
 
-#define FILES_MAX 64
 #define PIECE_BYTES ((size_t)512 << 10)
 
 struct open_options {
@@ -42,8 +41,9 @@ static const struct qr_option table[] = {
     {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct open_options, json), .builtin = "false", .help = "One JSON object."}};
 
 struct files {
-    int fd[FILES_MAX];
-    size_t n_bytes[FILES_MAX], total;
+    int *fd;         /* owned [n] */
+    size_t *n_bytes; /* owned [n] */
+    size_t total;
     int32_t n;
 };
 
@@ -84,50 +84,48 @@ static void close_files(struct files *f)
 {
     for (int32_t i = 0; i < f->n; i++)
         close(f->fd[i]);
+    qr_free(f->fd);
+    qr_free(f->n_bytes);
 }
 
-/* Whatever is no regular file is not one of the model's. */
-static void add_file(struct files *f, const char *path)
+static int add_file(struct files *f, const char *path, struct qr_err *err)
 {
     struct stat st;
-    const int fd = f->n < FILES_MAX ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0)
-        return;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        close(fd);
-        return;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        const int rc = qr_err_set(err, QR_E_IO, "%s: %s", path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return rc;
     }
     f->fd[f->n] = fd;
     f->n_bytes[f->n] = (size_t)st.st_size;
     f->total += f->n_bytes[f->n++];
-}
-
-static int add_directory(struct files *f, const char *dir, struct qr_err *err)
-{
-    char path[4096];
-    DIR *d = opendir(dir);
-    if (!d)
-        return qr_err_set(err, QR_E_NOT_FOUND, "%s: %s", dir, strerror(errno));
-    for (struct dirent *e; (e = readdir(d));) {
-        size_t len = strlen(e->d_name);
-        if (len < 12 || strcmp(e->d_name + len - 12, ".safetensors") != 0)
-            continue;
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        add_file(f, path);
-    }
-    closedir(d);
     return 0;
 }
 
-/* A directory's .safetensors, or a GGUF file. */
+/* Those that opening the model maps: what its index names, all parts of a GGUF file. */
 static int open_files(struct files *f, const char *model, struct qr_err *err)
 {
-    char gguf[QR_GGUF_PATH_MAX];
-    int rc = 0;
-    if (qr_gguf_find_file(gguf, model))
-        add_file(f, gguf);
-    else
-        rc = add_directory(f, model, err);
+    char path[QR_PATH_MAX];
+    struct qr_source *source = NULL;
+    struct qr_tensor_files *st = NULL;
+    int rc = qr_source_open(&source, model, err);
+    rc = rc ? rc : qr_tensor_files_open_from(&st, source, NULL, err);
+    const int32_t n = rc ? 0 : qr_tensor_files_n_shards(st);
+    const char *gguf = rc == 0 && qr_source_gguf(source) ? qr_source_gguf_path(source) : NULL, *slash = gguf ? strrchr(gguf, '/') : NULL;
+    f->fd = qr_alloc((size_t)n, sizeof *f->fd);
+    f->n_bytes = qr_alloc((size_t)n, sizeof *f->n_bytes);
+    for (int32_t i = 0; rc == 0 && i < n; i++) {
+        const char *name = qr_tensor_files_shard_name(st, i);
+        if (gguf)
+            snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash + 1 - gguf) : 0, gguf, name);
+        else
+            rc = qr_path_join(path, model, name, err);
+        rc = rc ? rc : add_file(f, path, err);
+    }
+    qr_tensor_files_close(st);
+    qr_source_unref(source);
     if (rc == 0 && f->total < PIECE_BYTES)
         rc = qr_err_set(err, QR_E_NOT_FOUND, "%s: %zu bytes of weights (.safetensors, or a GGUF file), expected at least %zu to measure", model, f->total,
                         PIECE_BYTES);

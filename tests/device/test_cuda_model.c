@@ -103,6 +103,16 @@ Test(cuda_model, rounded_weights_and_an_int8_cache_give_the_logits_of_the_refere
     check(QR_ARCH_LLAMA, QR_COMPUTE_AUTO, QR_QUANTIZE_W4A16, QR_KV_CACHE_INT8, 1e-2);
 }
 
+Test(cuda_model, fp8_weights_and_an_fp8_cache_give_the_logits_of_the_reference)
+{
+    use_emulated();
+    struct qr_model_config c = small(QR_ARCH_LLAMA);
+    for (int tied = 0; tied < 2; tied++) {
+        c.tied_head = tied;
+        check_model(&c, QR_COMPUTE_AUTO, QR_QUANTIZE_FP8, QR_KV_CACHE_FP8, 1e-2);
+    }
+}
+
 /* Norms of heads; norms behind halves and two rotations; caps; a table of positions, LayerNorms and units without gates; LayerNorms without. */
 Test(cuda_model, families_with_f32_weights_give_the_logits_of_the_reference)
 {

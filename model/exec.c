@@ -22,7 +22,7 @@ void qr_exec_release(struct qr_exec *x)
     QR_ASSERT(x->arrays == NULL || x->be != NULL);
     qr_ranks_release(x->ranks);
     if (x->n_repeats > 0)
-        x->be->mem->sync(x->be->queue); /* likewise */
+        x->be->mem->sync(x->be->queue); /* where there are peers: what takes memory away waits for the device without looking after them */
     qr_repeats_release(x);
     if (x->arrays)
         x->be->mem->free(x->arrays);
@@ -93,7 +93,7 @@ void qr_exec_set_batch(struct qr_exec *x, const struct qr_batch *b)
         return;
     const struct qr_step_layout l = qr_step_lay_out(b, qr_repeats(x, b) ? qr_repeat_width(b) : qr_step_table_width(b));
     if (l.total > x->arrays_bytes) {
-        mem->sync(x->be->queue); /* where there are peers: what takes memory away waits for the device without looking after them */
+        mem->sync(x->be->queue); /* likewise */
         qr_repeats_release(x);   /* they know the old ones */
         mem->free(x->arrays);
         x->arrays_bytes = 2 * l.total;

@@ -44,7 +44,8 @@ struct qr_ranks {
 
 /* ---- joining and leaving ---- */
 
-/* The message will be at least so long; what is in it stays. False: there is no memory for it, and with that this rank is lost. */
+/* The message will be at least so long; what is in it stays. False: there is no memory for it, and with that this rank is lost, and says so: devices wait for
+ * each other. */
 static bool make_room(struct qr_ranks *r, size_t n_bytes)
 {
     void *p;
@@ -54,6 +55,7 @@ static bool make_room(struct qr_ranks *r, size_t n_bytes)
         return false;
     const size_t room = 2 * n_bytes > FIRST_BYTES ? 2 * n_bytes : FIRST_BYTES;
     if (qr_comm_alloc(r->comm, &p, room, &r->err)) {
+        qr_comm_abort(r->comm, r->err.msg);
         r->lost = true;
         return false;
     }

@@ -161,7 +161,7 @@ static void check_window(const struct qr_model_config *c, const char *isa)
 Test(model, sliding_window_equals_full_attention_under_a_mask)
 {
     const char *names[8];
-    #if defined(__SANITIZE_ADDRESS__) /* ref is one plain loop, and slow */
+#if defined(__SANITIZE_ADDRESS__) /* ref is one plain loop, and slow */
     const int32_t least = 1;
 #else
     const int32_t least = 0;

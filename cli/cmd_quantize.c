@@ -81,6 +81,8 @@ static int open_model(struct quantizer *q, struct qr_err *err)
     int rc = qr_source_explain(q->in, err);
     rc = rc ? rc : qr_source_open(&q->source, q->in, err);
     rc = rc ? rc : qr_model_config_from(&q->config, q->source, err);
+    if (rc == 0 && qr_source_gguf(q->source))
+        qr_quantize_fit(&q->config);
     rc = rc ? rc : choose_type(q, err);
     rc = rc ? rc : qr_export_paths(q->path, q->spare, q->out, q->o->replace, err);
     rc = rc ? rc : qr_tensor_files_open_from(&q->st, q->source, NULL, err);

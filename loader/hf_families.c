@@ -140,8 +140,7 @@ static void write_gemma2(struct qr_buf *out, const struct qr_model_config *c)
 {
     const float caps[] = {c->attn_softcap, c->logits_softcap};
     static const char *const names[] = {"attn_logit_softcapping", "final_logit_softcapping"};
-    if (c->attn_scale > 0)
-        write_number(out, "query_pre_attn_scalar", 1 / ((double)c->attn_scale * (double)c->attn_scale));
+    write_number(out, "query_pre_attn_scalar", c->attn_scale > 0 ? 1 / ((double)c->attn_scale * (double)c->attn_scale) : c->head_dim);
     write_number(out, "rope_local_base_freq", c->local_theta);
     for (int i = 0; i < 2; i++) {
         if (caps[i] > 0)

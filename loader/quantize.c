@@ -29,6 +29,7 @@ enum part { COPY, CODES, SCALES, ZEROS, SHAPE };
 struct item {
     struct qr_round_matrix m;
     enum part part;
+    float offset;                  /* that the file's vector has and the written one does not */
     char name[QR_WEIGHT_NAME_MAX]; /* the matrix' or vector's */
 };
 
@@ -90,12 +91,16 @@ const char *qr_quantize_unsmoothable(const struct qr_model_config *c)
     return c->layer_norm ? "its norms are LayerNorm, with biases" : c->norm_plus_one ? "its norms multiply by 1 + w" : NULL;
 }
 
+void qr_quantize_fit(struct qr_model_config *c)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(c->quant.method == QR_QUANT_NONE);
+    c->norm_plus_one |= c->arch == QR_ARCH_GEMMA || c->arch == QR_ARCH_GEMMA2 || c->arch == QR_ARCH_GEMMA3;
+}
+
 static int admits_gguf(const struct qr_model_config *c, const struct qr_tensor_files *st, struct qr_err *err)
 {
     char name[QR_WEIGHT_NAME_MAX];
-    if (c->arch == QR_ARCH_GEMMA || c->arch == QR_ARCH_GEMMA2 || c->arch == QR_ARCH_GEMMA3)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s as GGUF: its converter has added 1 to the norms' weights, which cannot be taken back exactly; quantize "
-                          "the Hugging Face directory", c->arch_name);
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = is_rounded(k.row) ? qr_weights_find(&k, st, name) : NULL;
         if (t && t->type->blocks && t->type->gguf != QR_GGUF_T_Q8_0)
@@ -276,7 +281,7 @@ static void add_copy(struct writer *w, const struct item *item, const struct qr_
     e->shape[1] = t->n_dims == 2 ? t->shape[1] : 0;
     if (t->type->blocks) /* they would have to be quantized once more to stay as short */
         e->dtype = QR_BF16;
-    else if (item->m.factor && e->dtype == QR_F16) /* what is divided may leave its range */
+    else if (item->offset != 0 || (item->m.factor && e->dtype == QR_F16)) /* what is divided may leave its range */
         e->dtype = QR_F32;
     if (t->n_dims == 2) {
         w->report->n_kept[row->kind == QR_KIND_TABLE || row->kind == QR_KIND_ROWS ? QR_KEPT_EMBEDDING : row->per_layer ? QR_KEPT_ROUTER : QR_KEPT_HEAD]++;
@@ -299,6 +304,7 @@ static void add_all(struct writer *w)
         if (is_rounded(k.row) && w->o->inputs)
             item.m.importance = w->o->inputs(w->o->user, k.layer, k.row->at);
         item.m.turned = qr_weight_row_turned(k.row, w->c);
+        item.offset = w->o->rename ? qr_weight_row_offset(k.row, w->c) : 0;
         if (is_rounded(k.row))
             add_matrix(w, item);
         else
@@ -397,14 +403,27 @@ static int put_numbers(struct writer *w, float *x, int64_t n, enum qr_dtype type
     return qr_st_out_put(&w->out, x, (size_t)n * qr_dtype_bytes(type), w->err);
 }
 
+/* Exact, as it is for whatever was 1 + w before: a number between 0.5 and 2, or a sum that was exact itself. */
+static int subtract(struct writer *w, const struct item *item, float *x, int64_t first, int64_t n)
+{
+    for (int64_t i = 0; i < n && item->offset != 0; i++) {
+        const float was = x[i];
+        x[i] -= item->offset;
+        if (x[i] + item->offset != was)
+            return qr_err_set(w->err, QR_E_UNSUPPORTED, "tensor %s: number %lld is %.9g, which is not 1 and a number: expected norms to which a converter has "
+                              "added 1; quantize the Hugging Face directory", item->m.t->name, (long long)(first + i), (double)was);
+    }
+    return 0;
+}
+
 /* What is smoothed is exact: factors are powers of two. */
 static int put_copy(struct writer *w, const struct item *item, enum qr_dtype type)
 {
     const struct qr_stored_tensor *t = item->m.t;
-    if (!item->m.factor && qr_stored_is_plain(t))
+    if (!item->m.factor && item->offset == 0 && qr_stored_is_plain(t))
         return qr_st_out_put(&w->out, qr_tensor_files_data(w->st, t), t->n_bytes, w->err);
     const int64_t n_cols = t->n_dims == 2 ? t->shape[1] : 1;
-    QR_ASSERT(!item->m.factor || t->n_dims == 1);
+    QR_ASSERT((!item->m.factor && item->offset == 0) || t->n_dims == 1);
     float *x = qr_alloc((size_t)(COPY_ROWS * n_cols), sizeof *x);
     int rc = 0;
     for (int64_t first = 0; rc == 0 && first < t->shape[0]; first += COPY_ROWS) {
@@ -412,7 +431,8 @@ static int put_copy(struct writer *w, const struct item *item, enum qr_dtype typ
         qr_tensor_files_decode(w->st, t, x, first, n);
         for (int64_t i = 0; item->m.factor && i < n; i++)
             x[i] /= item->m.factor[first + i];
-        rc = put_numbers(w, x, n * n_cols, type);
+        rc = subtract(w, item, x, first, n);
+        rc = rc ? rc : put_numbers(w, x, n * n_cols, type);
         rc = rc ? rc : stopped(w);
     }
     qr_free(x);

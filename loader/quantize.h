@@ -27,7 +27,7 @@ struct qr_quantize_options {
     int64_t group;                    /* of int4; it divides every matrix' inputs (qr_quantize_group) */
     struct qr_backend *be;            /* borrowed: whose threads round; NULL: the caller's alone */
     bool smooth;
-    bool rename;                      /* tensors get the names that Hugging Face's files have (of a GGUF file), else those that they have */
+    bool rename;                      /* of a GGUF file (qr_quantize_fit): tensors get the names and norms the numbers that Hugging Face's files have */
     /* Mean squares [n_in] of the inputs of a layer's matrix, named by its place in struct qr_layer_weights; NULL: nothing is known. NULL: of none. */
     const float *(*inputs)(void *user, int32_t layer, size_t at);
     void *user;
@@ -54,12 +54,14 @@ int qr_quantize_group(int64_t *out, const struct qr_model_config *c, int64_t ask
 /* Whether an RMSNorm's weights can take up what smoothing divides by; else the reason. */
 const char *qr_quantize_unsmoothable(const struct qr_model_config *c);
 
-/* What cannot be quantized, by name: what is quantized already; of a GGUF file (st not NULL), matrices of fewer than 8 bits, and families whose weights its
- * converter changed. */
+/* The configuration of a GGUF file becomes that of the directory which is written: Gemma's converter has added 1 to the norms' weights, which is taken back. */
+void qr_quantize_fit(struct qr_model_config *c);
+
+/* What cannot be quantized, by name: what is quantized already; of a GGUF file (st not NULL), matrices of fewer than 8 bits. */
 int qr_quantize_admits(const struct qr_model_config *c, const struct qr_tensor_files *gguf, struct qr_err *err);
 
-/* Writes the file. Requires qr_quantize_admits. Errors: those of qr_weights_check; QR_E_CLOSED: stopped; QR_E_DAMAGED: numbers that are not finite. What is
- * written when it fails is left to the caller to remove. */
+/* Writes the file. Requires qr_quantize_admits. Errors: those of qr_weights_check; QR_E_CLOSED: stopped; QR_E_DAMAGED: numbers that are not finite;
+ * QR_E_UNSUPPORTED: a norm from which 1 cannot be taken without rounding. What is written when it fails is left to the caller to remove. */
 int qr_quantize_write(const char *path, const struct qr_tensor_files *st, const struct qr_model_config *c, const struct qr_quantize_options *o,
                       struct qr_quantize_report *report, struct qr_err *err);
 

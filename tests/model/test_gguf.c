@@ -5,11 +5,13 @@
 #include "loader/check.h"
 #include "loader/gguf_blocks.h"
 #include "loader/hf_config.h"
+#include "loader/quantize.h"
 #include "loader/safetensors_write.h"
 #include "loader/tensor_files.h"
 #include "loader/weight_table.h"
 #include "crew.h"
 #include "tests/gguf_make.h"
+#include "tests/loader/quantized_dir.h"
 
 #define TENSORS_MAX 128
 #define N_IDS 24
@@ -575,6 +577,44 @@ Test(gguf_model, every_family_gives_the_logits_of_its_safetensors)
         family_make(&p, archs[i], QR_GGUF_T_Q8_0);
         check_same(p.gguf, p.dir, QR_COMPUTE_BF16, QR_QUANTIZE_NONE, p.c.arch_name);
         check_same(p.gguf, p.dir, QR_COMPUTE_AUTO, QR_QUANTIZE_INT8, p.c.arch_name);
+        pair_release(&p);
+    }
+}
+
+/* As quire quantize does it, with one layer's matrices rounded as any other's. */
+static void write_rounded(char dir[64], const char *model)
+{
+    struct qr_source *source;
+    struct qr_model_config c;
+    struct qr_tensor_files *st;
+    struct qr_quantize_report report;
+    struct qr_err err = {0};
+    cr_assert_eq(qr_source_open(&source, model, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_config_from(&c, source, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_tensor_files_open_from(&st, source, NULL, &err), 0, "%s", err.msg);
+    const bool gguf = qr_source_gguf(source) != NULL;
+    if (gguf)
+        qr_quantize_fit(&c);
+    cr_assert_eq(qr_quantize_admits(&c, gguf ? st : NULL, &err), 0, "%s", err.msg);
+    temp_dir_make(dir, "rounded");
+    quantized_dir_write(dir, st, &c, &(struct qr_quantize_options){.type = QR_ROUNDING_INT8, .rename = gguf}, &report);
+    qr_tensor_files_close(st);
+    qr_source_unref(source);
+}
+
+Test(gguf_model, gemma_written_rounded_is_its_safetensors_written_rounded)
+{
+    for (enum qr_arch arch = QR_ARCH_GEMMA; arch <= QR_ARCH_GEMMA3; arch++) {
+        struct pair p;
+        struct temp_model a, b;
+        if (arch != QR_ARCH_GEMMA && arch != QR_ARCH_GEMMA2 && arch != QR_ARCH_GEMMA3)
+            continue;
+        family_make(&p, arch, QR_GGUF_T_F32);
+        write_rounded(a.dir, p.dir);
+        write_rounded(b.dir, p.gguf);
+        check_same(a.dir, b.dir, QR_COMPUTE_AUTO, QR_QUANTIZE_NONE, p.c.arch_name);
+        temp_model_remove(&a);
+        temp_model_remove(&b);
         pair_release(&p);
     }
 }

@@ -14,7 +14,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/follow.h"
-#include "loader/lora.h"
+#include "loader/hf_config.h"
+#include "model/lora.h"
 
 #define LINE_BYTES_MAX ((size_t)64 << 20)
 
@@ -229,45 +230,51 @@ char *qr_cli_lora_name(const char *arg, const char **dir, struct qr_err *err)
     return name;
 }
 
-int32_t qr_cli_lora_rank(const char *dir, struct qr_err *err)
+/* The largest rank of the adapter in dir, which is one of such a model. */
+static int32_t rank_of(const char *arg, const char *dir, const struct qr_model_config *c, int32_t rank_max, struct qr_err *err)
 {
-    QR_ASSERT(dir != NULL);
-    QR_ASSERT(err != NULL);
     struct qr_lora_file *f;
-    if (qr_lora_file_open(&f, dir, NULL, SIZE_MAX, err) != 0)
-        return qr_err_prefix(err, "--lora %s: ", dir);
-    const int32_t rank = qr_lora_file_rank(f);
-    qr_lora_file_close(f);
-    return rank;
+    int rc = qr_lora_file_open_header(&f, dir, err);
+    int32_t rank = 0;
+    if (rc == 0) {
+        rc = qr_lora_check(c, f, rank_max, err);
+        rank = qr_lora_file_rank(f);
+        qr_lora_file_close(f);
+    }
+    return rc ? qr_err_prefix(err, "--lora %s: ", arg) : rank;
 }
 
-/* Of the adapter that NAME=DIR names. */
-static int32_t rank_of(const char *arg, struct qr_err *err)
+int32_t qr_cli_lora_one(const char **dir, const char *arg, const struct qr_source *model, struct qr_err *err)
 {
-    const char *dir;
-    char *name = qr_cli_lora_name(arg, &dir, err);
-    if (!name)
-        return err->code;
-    qr_free(name);
-    return qr_cli_lora_rank(dir, err);
+    QR_ASSERT(dir != NULL && arg != NULL);
+    QR_ASSERT(model != NULL && err != NULL);
+    struct qr_model_config c;
+    const char *equals = strchr(arg, '=');
+    const int rc = qr_model_config_from(&c, model, err);
+    *dir = equals ? equals + 1 : arg;
+    return rc ? rc : rank_of(arg, *dir, &c, QR_LORA_RANK_MAX, err);
 }
 
-int qr_cli_lora_config(struct qr_engine_config *c, const struct qr_cli_lora *l, int32_t more, struct qr_err *err)
+int qr_cli_lora_config(struct qr_engine_config *c, const struct qr_cli_lora *l, int32_t more, const struct qr_source *model, struct qr_err *err)
 {
-    QR_ASSERT(c != NULL && l != NULL);
+    QR_ASSERT(c != NULL && l != NULL && model != NULL);
     QR_ASSERT(more >= 0 && err != NULL);
+    struct qr_model_config config;
     int32_t most = 16;
     c->lora_slots = l->slots > 0 ? (int32_t)l->slots : l->adapters.n + more;
     if (c->lora_slots < l->adapters.n)
         return qr_err_set(err, QR_E_USAGE, "--lora-slots %d, expected at least %d: there are so many --lora", c->lora_slots, l->adapters.n);
-    for (int32_t i = 0; i < l->adapters.n; i++) {
-        const int32_t rank = rank_of(l->adapters.item[i], err);
-        if (rank < 0)
-            return rank;
+    int rc = l->adapters.n > 0 ? qr_model_config_from(&config, model, err) : 0;
+    for (int32_t i = 0; rc == 0 && i < l->adapters.n; i++) {
+        const char *arg = l->adapters.item[i], *dir;
+        char *name = qr_cli_lora_name(arg, &dir, err);
+        const int32_t rank = name ? rank_of(arg, dir, &config, l->rank_max > 0 ? (int32_t)l->rank_max : QR_LORA_RANK_MAX, err) : err->code;
+        qr_free(name);
+        rc = rank < 0 ? rank : 0;
         most = rank > most ? rank : most;
     }
     c->lora_rank_max = l->rank_max > 0 ? (int32_t)l->rank_max : most;
-    return 0;
+    return rc;
 }
 
 static int one_line(const char *line, size_t len, int (*each)(void *, const struct qr_json *, struct qr_buf *, struct qr_err *),

@@ -170,14 +170,15 @@ void qr_cli_progress_end(struct qr_cli_progress *p); /* the line is taken away *
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m);
 void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine *e);
 
-/* Sets c's slots and rank. `more` slots beside those of --lora, when their number is not given. Errors: QR_E_USAGE; those of opening an adapter. */
-int qr_cli_lora_config(struct qr_engine_config *c, const struct qr_cli_lora *l, int32_t more, struct qr_err *err);
+/* Sets c's slots and rank. `more` slots beside those of --lora, when their number is not given. Each adapter is held against the model before anything is
+ * loaded. Errors: QR_E_USAGE; those of opening an adapter, of qr_lora_check, of reading the configuration. */
+int qr_cli_lora_config(struct qr_engine_config *c, const struct qr_cli_lora *l, int32_t more, const struct qr_source *model, struct qr_err *err);
 
 /* The NAME of NAME=DIR, to be freed with qr_free; *dir is the rest. NULL (and *err set) when it is none. */
 char *qr_cli_lora_name(const char *arg, const char **dir, struct qr_err *err);
 
-/* The largest rank of the adapter in dir, or a negative code. Errors: those of opening one, with --lora in front. */
-int32_t qr_cli_lora_rank(const char *dir, struct qr_err *err);
+/* The largest rank of the one adapter that --lora DIR or NAME=DIR names, which fits the model, and *dir; or a negative code. Errors: as above. */
+int32_t qr_cli_lora_one(const char **dir, const char *arg, const struct qr_source *model, struct qr_err *err);
 
 /* ---- JSON lines ---- */
 

@@ -231,14 +231,13 @@ static void print_stats(const struct generator *g, int64_t open_us, int64_t run_
             (long long)n_prompt, (long long)n_output, (double)run_us * 1e-6, (double)n_output / ((double)run_us * 1e-6), (double)open_us * 1e-6);
 }
 
-/* DIR, or the DIR of NAME=DIR, and room for what is in it. */
-static int plan_adapter(const struct generator *g, const char **dir, struct qr_engine_config *ec, struct qr_err *err)
+/* Room for what is in --lora's directory. */
+static int plan_adapter(const struct generator *g, const char **dir, struct qr_engine_config *ec, const struct qr_source *model, struct qr_err *err)
 {
-    const char *arg = g->o->lora, *equals = arg ? strchr(arg, '=') : NULL;
-    *dir = equals ? equals + 1 : arg;
-    if (!arg)
+    *dir = NULL;
+    if (!g->o->lora)
         return 0;
-    const int32_t rank = qr_cli_lora_rank(*dir, err);
+    const int32_t rank = qr_cli_lora_one(dir, g->o->lora, model, err);
     if (rank < 0)
         return rank;
     ec->lora_slots = 1;
@@ -252,7 +251,7 @@ static int load_adapter(struct generator *g, const char *dir, struct qr_err *err
     if (!dir)
         return 0;
     if (qr_engine_load_adapter(g->engine, &source, err) != 0)
-        return qr_err_prefix(err, "--lora %s: ", dir);
+        return qr_err_prefix(err, "--lora %s: ", g->o->lora);
     g->adapter = qr_engine_find_adapter(g->engine, source.name);
     return 0;
 }
@@ -266,9 +265,9 @@ static int generate(struct generator *g, struct qr_err *err)
     qr_cli_engine_config(&ec, &g->o->e);
     mo.comm = qr_comm_team_comm(&g->team);
     int64_t t0 = qr_clock_us();
-    const char *adapter;
-    int rc = plan_adapter(g, &adapter, &ec, err);
-    rc = rc ? rc : qr_source_open(&mo.source, g->o->m.model, err);
+    const char *adapter = NULL;
+    int rc = qr_source_open(&mo.source, g->o->m.model, err);
+    rc = rc ? rc : plan_adapter(g, &adapter, &ec, mo.source, err);
     if (rc == 0)
         rc = qr_tokenizer_open_from(&g->tokenizer, mo.source, err);
     if (rc == 0)

@@ -35,8 +35,9 @@ static const char *const part_name[] = {"weight_bytes", "kv_bytes", "act_bytes",
 struct memory_plan {
     struct qr_model_plan model;
     struct qr_engine_limits limits;
+    int64_t stage_bytes; /* of Dense stages behind the model, a part of its weights */
     int32_t n_threads, logit_rows, n_ranks;
-    bool host_is_device; /* kernels' memory is the host's: the second tier counts among the parts */
+    bool host_is_device; /* kernels' memory is the host's: the cache's second tier is a part of the total */
     int32_t n_sharing; /* of the ranks, one memory */
     int64_t part[PART_COUNT], total, available;
     int64_t kv_tokens_max; /* were all that is free given to the cache */
@@ -72,6 +73,8 @@ static void print_text(const struct memory_plan *p)
     printf("weights    %s (%s)", t[PART_WEIGHTS], qr_dtype_name(p->model.weight_dtype));
     if (p->model.table_bytes)
         printf("; embedding rows %s of it stay in the file's pages", size_text(a, (int64_t)p->model.table_bytes));
+    if (p->stage_bytes)
+        printf("; stages behind it, for embeddings, %s of it (f32)", size_text(a, p->stage_bytes));
     printf("\ncache      %s = %d blocks of %d tokens, %s a token (%s)\n", t[PART_CACHE], l->n_blocks, l->block_tokens,
            size_text(a, (int64_t)p->model.kv_token_bytes), qr_dtype_name(p->model.kv_dtype));
     if (l->n_host_blocks > 0)
@@ -115,6 +118,22 @@ static int plan_text(struct memory_plan *p, const char *dir, const struct qr_eng
     return rc;
 }
 
+/* Adapters, and what is behind the model in embeddings. */
+static int plan_beside(struct memory_plan *p, struct qr_engine_config *ec, const struct plan_options *o, struct qr_err *err)
+{
+    struct qr_source *source;
+    struct qr_pooling_config pooling;
+    int rc = qr_source_open(&source, o->m.model, err);
+    if (rc)
+        return rc;
+    rc = qr_cli_lora_config(ec, &o->l, 0, source, err);
+    qr_pooling_read(&pooling, source, QR_POOLING_NONE);
+    p->stage_bytes = qr_pooling_bytes(&pooling);
+    qr_pooling_release(&pooling);
+    qr_source_unref(source);
+    return rc;
+}
+
 static int plan_model(struct memory_plan *p, const struct plan_options *o, struct qr_engine_config *ec, struct qr_err *err)
 {
     struct qr_model_options mo;
@@ -131,21 +150,21 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
         bo.n_threads = qr_cpu_count() > mo.n_ranks ? (qr_cpu_count() + mo.n_ranks - 1) / mo.n_ranks : 1;
     p->logit_rows = ec->logit_rows_max;
     p->n_ranks = mo.n_ranks;
-    int rc = qr_cli_lora_config(ec, &o->l, 0, err);
+    int rc = plan_beside(p, ec, o, err);
     rc = rc ? rc : qr_backend_open(&be, &bo, err);
     if (rc == 0 && ec->lora_slots > 0)
         rc = qr_lora_supports(be, mo.n_ranks, err);
     rc = rc ? rc : qr_engine_host_room(ec, mo.n_ranks, err);
     if (rc == 0) {
         p->host_is_device = be->mem->host;
-        p->available = qr_engine_available(ec, be);
+        p->available = be->mem->available();
         p->n_sharing = be->mem->host ? mo.n_ranks : 1; /* or each rank has a device of its own */
     }
     if (rc == 0)
         rc = qr_model_plan(&p->model, o->m.model, be, &mo, ec->step_tokens_max, ec->logit_rows_max, err);
     if (rc == 0) {
         p->part[PART_LORA] = qr_engine_lora_bytes(ec, &p->model.config, p->model.weight_dtype);
-        rc = qr_engine_foresee(&p->limits, ec, &p->model, p->available / p->n_sharing, err);
+        rc = qr_engine_foresee(&p->limits, ec, &p->model, qr_engine_available(ec, be) / p->n_sharing, err);
         p->n_threads = be->n_threads;
         p->part[PART_SCRATCH] = (int64_t)qr_backend_scratch_bytes(be);
     }
@@ -176,10 +195,11 @@ static int plan(const struct plan_options *o, struct qr_err *err)
         rc = plan_text(&p, o->m.model, &ec, err);
     if (rc != 0)
         return rc;
-    p.part[PART_WEIGHTS] = p.limits.weight_bytes;
+    p.part[PART_WEIGHTS] = p.limits.weight_bytes + p.stage_bytes;
     p.part[PART_CACHE] = p.limits.kv_bytes;
     p.part[PART_STEP] = p.limits.act_bytes;
     p.part[PART_HTTP] = (int64_t)p.limits.running_max * HTTP_BYTES_PER_CALL + (int64_t)p.limits.ctx_max * HTTP_BYTES_PER_TOKEN * HTTP_PREPARED_AT_ONCE;
+    p.total = p.host_is_device ? p.limits.kv_host_bytes : 0;
     for (int i = 0; i < PART_COUNT; i++)
         p.total += p.part[i];
     const int64_t room = p.available / p.n_sharing - (p.total - p.part[PART_CACHE]), block = (int64_t)p.model.kv_token_bytes * p.limits.block_tokens;

@@ -160,17 +160,22 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
     mo.comm = qr_comm_team_comm(&s->team);
     qr_comm_place(mo.comm, &bo.rank, &bo.n_ranks);
     struct qr_err no_tokenizer;
+    const char *adapter = NULL;
     int rc = qr_source_open(&mo.source, s->o->m.model, err);
     if (rc != 0)
         return rc;
+    if (s->o->lora && qr_cli_lora_one(&adapter, s->o->lora, mo.source, err) < 0) {
+        qr_source_unref(mo.source);
+        return err->code;
+    }
     if (qr_tokenizer_open_from(&s->tokenizer, mo.source, &no_tokenizer) != 0)
         s->tokenizer = NULL;
     rc = qr_backend_open(&s->be, &bo, err);
     if (rc == 0)
         rc = qr_model_open(&s->model, s->o->m.model, s->be, &mo, err);
     qr_source_unref(mo.source);
-    if (rc == 0 && s->o->lora)
-        rc = qr_lora_open(&s->lora, s->model, s->be, &s->o->lora, 1, CHUNK_TOKENS, err);
+    if (rc == 0 && adapter)
+        rc = qr_lora_open(&s->lora, s->model, s->be, &adapter, 1, CHUNK_TOKENS, err);
     if (rc != 0)
         return rc;
     if (bo.tune == QR_TUNE_NOW)
@@ -203,7 +208,7 @@ int qr_cmd_score(int argc, char **argv)
         {.name = "top", .type = QR_OPT_INT, .offset = offsetof(struct score_options, top), .builtin = "0", .min = 0, .max = TOP_MAX,
          .arg = "K", .group = "Output", .help = "Also the K most likely ids behind every position, with their log-probabilities."},
         {.name = "lora", .type = QR_OPT_STR, .offset = offsetof(struct score_options, lora), .arg = "DIR", .group = "Model",
-         .help = "Score with this LoRA adapter (adapter_config.json, adapter_model.safetensors)."},
+         .help = "Score with the LoRA adapter in DIR (as PEFT or quire train writes it); NAME=DIR, as quire serve has it, is understood, too."},
         {.name = "logits", .type = QR_OPT_FLAG, .offset = offsetof(struct score_options, logits), .builtin = "false", .group = "Output",
          .help = "Also the raw logits behind the last position."},
         {.name = "add-special", .type = QR_OPT_FLAG, .offset = offsetof(struct score_options, add_special), .builtin = "true",

@@ -123,10 +123,14 @@ static int load(struct serve *s, struct qr_err *err)
     qr_cli_engine_config(&ec, &s->o->e);
     mo.comm = qr_comm_team_comm(&s->team);
     mo.embeds = true;
-    int rc = qr_cli_lora_config(&ec, &s->o->l, s->o->s.lora_dir ? LORA_MORE : 0, err);
-    rc = rc ? rc : qr_source_open(&source, dir, err);
+    int rc = qr_source_open(&source, dir, err);
     if (rc != 0)
         return rc;
+    rc = qr_cli_lora_config(&ec, &s->o->l, s->o->s.lora_dir ? LORA_MORE : 0, source, err);
+    if (rc != 0) {
+        qr_source_unref(source);
+        return rc;
+    }
     qr_pooling_read(&s->pooling, source, (enum qr_pooling)s->o->s.pooling);
     if (s->pooling.note[0])
         qr_log(QR_LOG_WARN, "loader", "%s: %s", s->pooling.pooling == QR_POOLING_NONE ? "no embeddings" : "embeddings", s->pooling.note);
@@ -202,6 +206,7 @@ static int serve(const struct serve_options *o)
         rc = err.code;
     qr_engine_close(s.engine);
     qr_server_close(s.server);
+    qr_pooling_release(&s.pooling);
     qr_chat_close(s.chat);
     qr_tokenizer_close(s.tokenizer);
     qr_free(s.name);

@@ -14,7 +14,10 @@
 #include "tokenizer/gguf_tokens.h"
 #include "train/tokenizer_files.h"
 
-#define BYTES_MAX ((size_t)16 << 20)
+#define BYTES_MAX ((size_t)4 << 30) /* weights of a stage */
+
+/* Of a stage: what it is, and a Dense stage's weights, which stay as they are. */
+static const char *const of_stage[] = {"config.json", "model.safetensors"};
 
 /* Beside the tokenizer's files: how embeddings are made, how a processor is set up, terms of use. */
 static const char *const others[] = {"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "preprocessor_config.json",
@@ -136,7 +139,10 @@ static int copy_stage(void *user, const char *stage, struct qr_err *err)
         return rc;
     if (mkdir(path, 0777) != 0 && errno != EEXIST)
         return qr_err_set(err, QR_E_IO, "%s: cannot be made: %s", path, strerror(errno));
-    rc = copy_file(f, c->from, name, err);
+    for (int i = 0; i < QR_COUNT(of_stage) && rc == 0; i++) {
+        rc = qr_path_join(name, stage, of_stage[i], err);
+        rc = rc ? rc : copy_file(f, c->from, name, err);
+    }
     return rc ? rc : qr_dir_sync(path, err);
 }
 
@@ -160,14 +166,14 @@ int qr_quantize_files_write(struct qr_quantize_files *f, const char *dir, const 
 static int remove_stage(void *user, const char *stage, struct qr_err *err)
 {
     const char *dir = user;
-    char path[QR_PATH_MAX], config[QR_PATH_MAX];
+    char path[QR_PATH_MAX], file[QR_PATH_MAX];
     struct stat st;
-    if (strchr(stage, '/') || qr_path_join(path, dir, stage, err) != 0 || qr_path_join(config, path, "config.json", err) != 0)
+    if (strchr(stage, '/') || qr_path_join(path, dir, stage, err) != 0 || lstat(path, &st) != 0 || !S_ISDIR(st.st_mode))
         return 0;
-    if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-        unlink(config);
-        rmdir(path);
-    }
+    for (int i = 0; i < QR_COUNT(of_stage); i++)
+        if (qr_path_join(file, path, of_stage[i], err) == 0)
+            unlink(file);
+    rmdir(path);
     return 0;
 }
 

@@ -22,8 +22,8 @@ int qr_quantize_files_check(const struct qr_source *source, struct qr_err *err);
 int qr_quantize_files_write(struct qr_quantize_files *f, const char *dir, const struct qr_source *source, const struct qr_model_config *c,
                             const struct qr_quantize_options *how, struct qr_err *err);
 
-/* Removes `dir`, which was written by these, perhaps not to its end, or by an earlier run: its files, and what it has of the stages that its modules.json names.
- * Errors: those of qr_dir_remove, where another directory is in it, which stays. */
+/* Removes `dir`, which was written by these, perhaps not to its end, or by an earlier run: its files, and what it has of the stages that its modules.json
+ * names. Errors: those of qr_dir_remove, where another directory is in it, which stays. */
 int qr_quantize_files_remove(const char *dir, struct qr_err *err);
 
 #endif

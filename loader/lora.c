@@ -233,15 +233,36 @@ int qr_lora_file_open_memory(struct qr_lora_file **out, const void *config, size
     return rc;
 }
 
+static int open_config(struct qr_lora_file *f, const char *dir, const char *root, struct qr_err *err)
+{
+    int rc = qr_path_join(f->config, dir, QR_LORA_CONFIG, err);
+    rc = rc ? rc : qr_path_join(f->weights, dir, QR_LORA_WEIGHTS, err);
+    rc = rc ? rc : read_file(&f->config_text, f->config, root, CONFIG_BYTES_MAX, err);
+    return rc ? rc : read_config(f, err);
+}
+
+int qr_lora_file_open_header(struct qr_lora_file **out, const char *dir, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && dir != NULL);
+    QR_ASSERT(err != NULL);
+    struct qr_lora_file *f = qr_alloc(1, sizeof *f);
+    int rc = open_config(f, dir, NULL, err);
+    rc = rc ? rc : qr_safetensors_open(&f->st, f->weights, err);
+    if (rc) {
+        qr_lora_file_close(f);
+        return rc;
+    }
+    f->used = qr_alloc((size_t)qr_tensor_files_count(f->st) + 1, sizeof *f->used);
+    *out = f;
+    return 0;
+}
+
 int qr_lora_file_open(struct qr_lora_file **out, const char *dir, const char *root, size_t weights_max, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && dir != NULL);
     QR_ASSERT(err != NULL && weights_max > 0);
     struct qr_lora_file *f = qr_alloc(1, sizeof *f);
-    int rc = qr_path_join(f->config, dir, QR_LORA_CONFIG, err);
-    rc = rc ? rc : qr_path_join(f->weights, dir, QR_LORA_WEIGHTS, err);
-    rc = rc ? rc : read_file(&f->config_text, f->config, root, CONFIG_BYTES_MAX, err);
-    rc = rc ? rc : read_config(f, err);
+    int rc = open_config(f, dir, root, err);
     rc = rc ? rc : read_file(&f->weights_bytes, f->weights, root, weights_max, err);
     rc = rc ? rc : open_tensors(f, err);
     if (rc)

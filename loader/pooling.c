@@ -1,5 +1,6 @@
 #include "loader/pooling.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,6 +8,8 @@
 #include "base/assert.h"
 #include "base/json.h"
 #include "base/map_file.h"
+#include "base/mem.h"
+#include "loader/hf_config.h"
 
 #define FILE_BYTES_MAX (1 << 20)
 
@@ -21,30 +24,49 @@ static int read_json(struct qr_json **out, const char *path, struct qr_err *err)
     return rc ? qr_err_prefix(err, "%s: ", path) : 0;
 }
 
-/* The one way of pooling that a Pooling module's configuration switches on. */
-static int read_mode(enum qr_pooling *out, const struct qr_json *config, const char *path, struct qr_err *err)
+/* One more way of pooling that is switched on, by the end of its name. */
+static int add_mode(enum qr_pooling *out, const char *before, const char *name, const char *path, struct qr_err *err)
 {
     static const struct {
         const char *name;
         enum qr_pooling pooling;
-    } known[] = {{"pooling_mode_cls_token", QR_POOLING_CLS}, {"pooling_mode_mean_tokens", QR_POOLING_MEAN}, {"pooling_mode_lasttoken", QR_POOLING_LAST}};
-    *out = QR_POOLING_NONE;
-    for (const struct qr_json *v = qr_json_first(config); v; v = qr_json_after(v)) {
-        const char *name = qr_json_key(v);
-        if (!name || strncmp(name, "pooling_mode_", 13) != 0 || qr_json_type(v) != QR_JSON_T_BOOL || !qr_json_bool(v))
-            continue;
-        enum qr_pooling found = QR_POOLING_NONE;
-        for (int i = 0; i < QR_COUNT(known); i++)
-            found = strcmp(name, known[i].name) == 0 ? known[i].pooling : found;
-        if (found == QR_POOLING_NONE || *out != QR_POOLING_NONE)
-            return qr_err_set(err, QR_E_UNSUPPORTED, "%s: %s is not computed here%s; expected one of pooling_mode_cls_token, _mean_tokens and _lasttoken "
-                              "(or start with --pooling last, mean or cls)", path, name, found == QR_POOLING_NONE ? "" : " beside another");
-        *out = found;
-    }
-    if (*out == QR_POOLING_NONE)
-        return qr_err_set(err, QR_E_INVALID, "%s: no pooling_mode_... is true; expected one of pooling_mode_cls_token, _mean_tokens and _lasttoken (or start "
-                          "with --pooling last, mean or cls)", path);
+    } known[] = {{"cls", QR_POOLING_CLS},       {"mean", QR_POOLING_MEAN},        {"lasttoken", QR_POOLING_LAST},
+                 {"cls_token", QR_POOLING_CLS}, {"mean_tokens", QR_POOLING_MEAN}};
+    enum qr_pooling found = QR_POOLING_NONE;
+    for (int i = 0; i < QR_COUNT(known); i++)
+        found = strcmp(name, known[i].name) == 0 ? known[i].pooling : found;
+    if (found == QR_POOLING_NONE || *out != QR_POOLING_NONE)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: %s%.60s is not computed here%s; expected one of cls, mean and lasttoken", path, before, name,
+                          found == QR_POOLING_NONE ? "" : " beside another");
+    *out = found;
     return 0;
+}
+
+/* The one way of pooling that a Pooling module's configuration switches on: by a flag, or in later versions as "pooling_mode": a name, or a list. */
+static int read_mode(enum qr_pooling *out, const struct qr_json *config, const char *path, struct qr_err *err)
+{
+    const struct qr_json *mode = qr_json_find(config, "pooling_mode");
+    int rc = 0;
+    *out = QR_POOLING_NONE;
+    if (mode && qr_json_type(mode) == QR_JSON_T_STRING)
+        rc = add_mode(out, "pooling_mode ", qr_json_str(mode, NULL), path, err);
+    for (const struct qr_json *v = mode ? qr_json_first(mode) : NULL; v && rc == 0; v = qr_json_after(v))
+        rc = add_mode(out, "pooling_mode ", qr_json_type(v) == QR_JSON_T_STRING ? qr_json_str(v, NULL) : "", path, err);
+    for (const struct qr_json *v = qr_json_first(config); v && rc == 0; v = qr_json_after(v)) {
+        const char *name = qr_json_key(v);
+        if (name && strncmp(name, "pooling_mode_", 13) == 0 && qr_json_type(v) == QR_JSON_T_BOOL && qr_json_bool(v))
+            rc = add_mode(out, "pooling_mode_", name + 13, path, err);
+    }
+    if (rc == 0 && *out == QR_POOLING_NONE)
+        rc = qr_err_set(err, QR_E_INVALID, "%s: no pooling_mode is set; expected one of pooling_mode_cls_token, _mean_tokens and _lasttoken", path);
+    return rc;
+}
+
+/* Clients see no paths. */
+static const char *without_path(const char *msg, const char *dir)
+{
+    const size_t n = strlen(dir);
+    return strncmp(msg, dir, n) == 0 && msg[n] == '/' ? msg + n + 1 : msg;
 }
 
 static int check_path(const char *dir, const char *module, struct qr_err *err)
@@ -54,13 +76,19 @@ static int check_path(const char *dir, const char *module, struct qr_err *err)
     return qr_err_set(err, QR_E_INVALID, "%s/modules.json: a module's path is '%.200s', expected a directory below the model's", dir, module);
 }
 
+/* DIR/module/config.json; its path is left in `path`. */
+static int read_config(struct qr_json **out, char path[4096], const char *dir, const char *module, struct qr_err *err)
+{
+    snprintf(path, 4096, "%s/%s/config.json", dir, module);
+    const int rc = check_path(dir, module, err);
+    return rc ? rc : read_json(out, path, err);
+}
+
 static int read_pooling(enum qr_pooling *out, const char *dir, const char *module, struct qr_err *err)
 {
     char path[4096];
     struct qr_json *config;
-    snprintf(path, sizeof path, "%s/%s/config.json", dir, module);
-    int rc = check_path(dir, module, err);
-    rc = rc ? rc : read_json(&config, path, err);
+    int rc = read_config(&config, path, dir, module, err);
     if (rc)
         return rc;
     rc = read_mode(out, config, path, err);
@@ -74,15 +102,45 @@ static const char *text_of(const struct qr_json *module, const char *name)
     return v && qr_json_type(v) == QR_JSON_T_STRING ? qr_json_str(v, NULL) : "";
 }
 
-/* A module that nothing here computes ends embeddings, unless a way of pooling is asked for: then it is left out. */
-static int unknown_module(struct qr_pooling_config *out, const struct qr_json *module, const char *name, enum qr_pooling wanted, struct qr_err *err)
+/* One more Dense stage, which takes what the stage before it gives. */
+static int read_dense(struct qr_pooling_config *out, const char *dir, const char *module, struct qr_err *err)
 {
-    struct qr_err said;
-    qr_err_set(&said, QR_E_UNSUPPORTED, "modules.json: the stage %.60s (%.100s) is not computed here", text_of(module, "path"), name);
-    if (wanted == QR_POOLING_NONE)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s; start with --pooling last, mean or cls for embeddings without it", said.msg);
-    snprintf(out->note, sizeof out->note, "%.200s and is left out of embeddings", said.msg);
+    char path[4096];
+    struct qr_json *config;
+    if (out->n_dense == QR_DENSE_MAX || out->normalize)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "modules.json: the stage %.60s (Dense) is %s, expected at most %d, before Normalize", module,
+                          out->normalize ? "behind Normalize" : "one too many", QR_DENSE_MAX);
+    int rc = read_config(&config, path, dir, module, err);
+    if (rc)
+        return rc;
+    struct qr_dense *d = &out->dense[out->n_dense];
+    const size_t n = strlen(path) - strlen("/config.json");
+    path[n] = 0;
+    rc = qr_dense_open(d, path, config, err);
+    qr_json_free(config);
+    if (rc)
+        return rc;
+    out->n_dense++;
+    if (out->n_dense > 1 && d->n_in != d[-1].n_out)
+        return qr_err_set(err, QR_E_INVALID, "%s/config.json: in_features is %d, expected %d, which the stage before it gives", path, d->n_in, d[-1].n_out);
     return 0;
+}
+
+static void drop_dense(struct qr_pooling_config *out)
+{
+    while (out->n_dense > 0)
+        qr_dense_release(&out->dense[--out->n_dense]);
+}
+
+/* The first of them fits the model, whose own files say whether they are any good. */
+static int check_dense(const struct qr_pooling_config *out, const struct qr_source *source, struct qr_err *err)
+{
+    struct qr_model_config c;
+    struct qr_err not_here;
+    if (out->n_dense == 0 || qr_model_config_from(&c, source, &not_here) != 0 || out->dense[0].n_in == c.n_embd)
+        return 0;
+    return qr_err_set(err, QR_E_INVALID, "modules.json: the first stage of type Dense takes %d features, expected %d, the model's", out->dense[0].n_in,
+                      c.n_embd);
 }
 
 /* DIR/modules.json; NULL where it is not there. */
@@ -94,33 +152,63 @@ static int open_modules(struct qr_json **out, const char *dir, struct qr_err *er
     return access(path, F_OK) == 0 ? read_json(out, path, err) : 0;
 }
 
-static int read_modules(struct qr_pooling_config *out, const char *dir, enum qr_pooling wanted, const struct qr_json *modules, struct qr_err *err)
+/* "Dense" of "sentence_transformers.models.Dense". */
+static const char *class_of(const struct qr_json *module)
 {
-    if (qr_json_type(modules) != QR_JSON_T_ARRAY)
-        return qr_err_set(err, QR_E_INVALID, "%s/modules.json: found %s, expected an array", dir, qr_json_type_name(qr_json_type(modules)));
-    out->normalize = false;
-    for (const struct qr_json *m = qr_json_first(modules); m; m = qr_json_after(m)) {
-        const char *type = text_of(m, "type"), *dot = strrchr(type, '.'), *name = dot ? dot + 1 : type;
-        int rc = 0;
-        if (strcmp(name, "Normalize") == 0)
-            out->normalize = true;
-        else if (strcmp(name, "Pooling") == 0 && wanted == QR_POOLING_NONE)
-            rc = read_pooling(&out->pooling, dir, text_of(m, "path"), err);
-        else if (strcmp(name, "Transformer") != 0 && strcmp(name, "Pooling") != 0)
-            rc = unknown_module(out, m, name, wanted, err);
-        if (rc)
-            return rc;
-    }
+    const char *type = text_of(module, "type"), *dot = strrchr(type, '.');
+    return dot ? dot + 1 : type;
+}
+
+static int read_module(struct qr_pooling_config *out, const char *dir, enum qr_pooling wanted, const struct qr_json *m, struct qr_err *err)
+{
+    const char *name = class_of(m);
+    if (strcmp(name, "Normalize") == 0)
+        out->normalize = true;
+    else if (strcmp(name, "Dense") == 0)
+        return read_dense(out, dir, text_of(m, "path"), err);
+    else if (strcmp(name, "Pooling") == 0)
+        return wanted == QR_POOLING_NONE ? read_pooling(&out->pooling, dir, text_of(m, "path"), err) : 0;
+    else if (strcmp(name, "Transformer") != 0)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "modules.json: the stage %.60s (%.100s) is not computed here", text_of(m, "path"), name);
     return 0;
 }
 
-static int read_directory(struct qr_pooling_config *out, const char *dir, enum qr_pooling wanted, struct qr_err *err)
+static int read_all(struct qr_pooling_config *out, const struct qr_source *source, enum qr_pooling wanted, const struct qr_json *modules, struct qr_err *err)
+{
+    int rc = 0;
+    for (const struct qr_json *m = qr_json_first(modules); m && rc == 0; m = qr_json_after(m))
+        rc = read_module(out, qr_source_model(source), wanted, m, err);
+    return rc ? rc : check_dense(out, source, err);
+}
+
+/* A stage that cannot be computed ends embeddings, unless a way of pooling is asked for: then it is left out, and so are those of type Dense. */
+static int read_modules(struct qr_pooling_config *out, const struct qr_source *source, enum qr_pooling wanted, const struct qr_json *modules,
+                        struct qr_err *err)
+{
+    const char *dir = qr_source_model(source);
+    struct qr_err why;
+    if (qr_json_type(modules) != QR_JSON_T_ARRAY)
+        return qr_err_set(err, QR_E_INVALID, "%s/modules.json: found %s, expected an array", dir, qr_json_type_name(qr_json_type(modules)));
+    out->normalize = false;
+    const int rc = read_all(out, source, wanted, modules, &why);
+    if (rc == 0)
+        return 0;
+    drop_dense(out);
+    if (wanted == QR_POOLING_NONE)
+        return qr_err_set(err, rc, "%.400s; --pooling last, mean or cls makes embeddings without it", why.msg);
+    for (const struct qr_json *m = qr_json_first(modules); m; m = qr_json_after(m))
+        out->normalize |= strcmp(class_of(m), "Normalize") == 0;
+    snprintf(out->note, sizeof out->note, "%.300s: this and what is of type Dense is left out of embeddings", without_path(why.msg, dir));
+    return 0;
+}
+
+static int read_directory(struct qr_pooling_config *out, const struct qr_source *source, enum qr_pooling wanted, struct qr_err *err)
 {
     struct qr_json *modules;
-    int rc = open_modules(&modules, dir, err);
+    int rc = open_modules(&modules, qr_source_model(source), err);
     if (rc || !modules)
         return rc;
-    rc = read_modules(out, dir, wanted, modules, err);
+    rc = read_modules(out, source, wanted, modules, err);
     qr_json_free(modules);
     return rc;
 }
@@ -150,14 +238,79 @@ void qr_pooling_read(struct qr_pooling_config *out, const struct qr_source *sour
     QR_ASSERT(out != NULL);
     QR_ASSERT(source != NULL);
     const struct qr_gguf *g = qr_source_gguf(source);
-    const char *dir = qr_source_model(source);
-    const size_t n = strlen(dir);
     struct qr_err err = {0};
     *out = (struct qr_pooling_config){.pooling = wanted != QR_POOLING_NONE ? wanted : QR_POOLING_LAST, .normalize = true};
-    if ((g ? read_gguf(out, g, wanted, &err) : read_directory(out, dir, wanted, &err)) == 0)
+    if ((g ? read_gguf(out, g, wanted, &err) : read_directory(out, source, wanted, &err)) == 0)
         return;
     out->pooling = wanted;
-    snprintf(out->note, sizeof out->note, "%s", strncmp(err.msg, dir, n) == 0 && err.msg[n] == '/' ? err.msg + n + 1 : err.msg); /* clients see no paths */
+    snprintf(out->note, sizeof out->note, "%s", without_path(err.msg, qr_source_model(source)));
+}
+
+void qr_pooling_release(struct qr_pooling_config *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->n_dense >= 0 && p->n_dense <= QR_DENSE_MAX);
+    drop_dense(p);
+}
+
+int32_t qr_pooling_width(const struct qr_pooling_config *p, int32_t n_embd)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(n_embd > 0);
+    return p->n_dense > 0 ? p->dense[p->n_dense - 1].n_out : n_embd;
+}
+
+int64_t qr_pooling_bytes(const struct qr_pooling_config *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->n_dense <= QR_DENSE_MAX);
+    int64_t n = 0;
+    for (int32_t i = 0; i < p->n_dense; i++)
+        n += (int64_t)p->dense[i].n_out * (p->dense[i].n_in + (p->dense[i].bias != NULL)) * (int64_t)sizeof(float);
+    return n;
+}
+
+/* The first n numbers of `x` [..], of length 1 where that is wanted. */
+static bool scale(const struct qr_pooling_config *p, float *out, int32_t n, const double *x)
+{
+    bool finite = true;
+    double squares = 0;
+    for (int32_t i = 0; i < n; i++)
+        squares += x[i] * x[i];
+    const double by = p->normalize && squares > 0 ? 1 / sqrt(squares) : 1;
+    for (int32_t i = 0; i < n; i++) {
+        out[i] = (float)(x[i] * by);
+        finite &= isfinite(out[i]) != 0;
+    }
+    return finite;
+}
+
+bool qr_pooling_finish(const struct qr_pooling_config *p, float *out, int32_t n, const double *rows, int32_t n_embd)
+{
+    QR_ASSERT(p != NULL && out != NULL && rows != NULL);
+    QR_ASSERT(n >= 1 && n <= qr_pooling_width(p, n_embd));
+    if (p->n_dense == 0)
+        return scale(p, out, n, rows);
+    QR_ASSERT(p->dense[0].n_in == n_embd);
+    int32_t most = n_embd;
+    for (int32_t i = 0; i < p->n_dense; i++)
+        most = p->dense[i].n_out > most ? p->dense[i].n_out : most;
+    float *x = qr_alloc(2 * (size_t)most, sizeof *x), *y = x + most, *const both = x;
+    for (int32_t i = 0; i < n_embd; i++)
+        x[i] = (float)rows[i];
+    for (int32_t i = 0; i < p->n_dense; i++) {
+        qr_dense_apply(&p->dense[i], y, x);
+        float *const next = x;
+        x = y;
+        y = next;
+    }
+    double *wide = qr_alloc((size_t)n, sizeof *wide);
+    for (int32_t i = 0; i < n; i++)
+        wide[i] = (double)x[i];
+    const bool finite = scale(p, out, n, wide);
+    qr_free(wide);
+    qr_free(both);
+    return finite;
 }
 
 int qr_pooling_stages(const char *dir, int (*each)(void *user, const char *path, struct qr_err *err), void *user, struct qr_err *err)

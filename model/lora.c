@@ -213,20 +213,44 @@ static int32_t kind_of(const struct qr_lora *l, size_t at)
     return -1;
 }
 
+/* What f adds to the matrix that the walk is at, whose shape is [n_out, n_in]. */
+static int find_pair(struct qr_lora_pair *out, int64_t shape[2], struct qr_lora_file *f, const struct qr_weight_walk *k, int32_t rank_max, struct qr_err *err)
+{
+    char name[QR_WEIGHT_NAME_MAX];
+    shape_of(shape, k);
+    int rc = qr_lora_file_find(f, out, qr_weight_walk_name(name, k), shape[0], shape[1], SERVED, err);
+    if (rc || !out->a)
+        return rc;
+    if (!takes_adapter(k))
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: an adapter of an expert, expected adapters of matrices that every token goes through", name);
+    if (out->rank > rank_max)
+        return qr_err_set(err, QR_E_TOO_LARGE, "%s: its adapter has rank %d, expected at most %d (--lora-rank-max)", name, out->rank, rank_max);
+    if (!isfinite(out->scale))
+        return qr_err_set(err, QR_E_INVALID, "%s: alpha and rank %d give no scale, expected a finite number", name, out->rank);
+    return 0;
+}
+
+int qr_lora_check(const struct qr_model_config *c, struct qr_lora_file *f, int32_t rank_max, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL && f != NULL);
+    QR_ASSERT(rank_max >= 1 && err != NULL);
+    struct qr_lora_pair pair;
+    int64_t shape[2];
+    int rc = qr_lora_file_check_turned(f, c->turned, err);
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); rc == 0 && qr_weight_walk_next(&k);)
+        if (k.row->per_layer && k.row->kind == QR_KIND_MATRIX)
+            rc = find_pair(&pair, shape, f, &k, rank_max, err);
+    return rc ? rc : qr_lora_file_check_used(f, SERVED, err);
+}
+
 /* A matrix of a layer: what is added to it goes to the slot's memory at *used. */
 static int fill_matrix(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, const struct qr_weight_walk *k, size_t *used, struct qr_err *err)
 {
-    char name[QR_WEIGHT_NAME_MAX];
     int64_t shape[2];
     struct qr_lora_pair pair;
-    shape_of(shape, k);
-    int rc = qr_lora_file_find(f, &pair, qr_weight_walk_name(name, k), shape[0], shape[1], SERVED, err);
+    int rc = find_pair(&pair, shape, f, k, l->rank_max, err);
     if (rc || !pair.a)
         return rc;
-    if (pair.rank > l->rank_max)
-        return qr_err_set(err, QR_E_TOO_LARGE, "%s: its adapter has rank %d, expected at most %d (--lora-rank-max)", name, pair.rank, l->rank_max);
-    if (!isfinite(pair.scale))
-        return qr_err_set(err, QR_E_INVALID, "%s: alpha and rank %d give no scale, expected a finite number", name, pair.rank);
     const int64_t site = (int64_t)k->layer * l->n_kinds + kind_of(l, k->row->at);
     struct qr_adapt_parts *parts = &l->parts[site * l->n_slots + slot];
     uint8_t *a = l->memory + (size_t)slot * l->slot_bytes + *used;
@@ -242,34 +266,19 @@ static int fill_matrix(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, 
     return 0;
 }
 
-/* The file has nothing for a matrix of an expert. */
-static int check_expert(struct qr_lora_file *f, const struct qr_weight_walk *k, struct qr_err *err)
-{
-    char name[QR_WEIGHT_NAME_MAX];
-    int64_t shape[2];
-    struct qr_lora_pair pair;
-    shape_of(shape, k);
-    int rc = qr_lora_file_find(f, &pair, qr_weight_walk_name(name, k), shape[0], shape[1], SERVED, err);
-    if (rc == 0 && pair.a)
-        rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s: an adapter of an expert, expected adapters of matrices that every token goes through", name);
-    return rc;
-}
-
 int qr_lora_fill(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, struct qr_err *err)
 {
     QR_ASSERT(l != NULL && f != NULL && err != NULL);
     QR_ASSERT(slot >= 0 && slot < l->n_slots);
     size_t used = 0;
-    int rc = qr_lora_file_check_turned(f, l->config.turned, err);
+    int rc = qr_lora_check(&l->config, f, l->rank_max, err);
     for (int64_t i = 0; i < (int64_t)l->config.n_layers * l->n_kinds; i++)
         l->parts[i * l->n_slots + slot].n = 0;
     for (struct qr_weight_walk k = qr_weight_walk_begin(&l->config); rc == 0 && qr_weight_walk_next(&k);)
         if (takes_adapter(&k))
             rc = fill_matrix(l, slot, f, &k, &used, err);
-        else if (k.row->per_layer && k.row->kind == QR_KIND_MATRIX)
-            rc = check_expert(f, &k, err);
     l->pending[slot] = l->be->mem->host ? 0 : used;
-    return rc ? rc : qr_lora_file_check_used(f, SERVED, err);
+    return rc;
 }
 
 static int open_all(struct qr_lora **out, const struct qr_model *m, struct qr_backend *be, struct qr_lora_file **file,

@@ -42,7 +42,11 @@ int qr_lora_open(struct qr_lora **out, const struct qr_model *m, struct qr_backe
 /* Bytes of a weights file that could fit a slot, and some more for its header. */
 size_t qr_lora_file_max(const struct qr_lora *l);
 
-/* Reads all of f into the slot; after an error it holds nothing of use. Errors: QR_E_TOO_LARGE for ranks, those of qr_lora_file_find and _check_used. */
+/* Whether f is adapters of such a model, of ranks up to rank_max: names, shapes and types, before anything of either is loaded. Errors: QR_E_TOO_LARGE for
+ * ranks, those of qr_lora_file_find and _check_used. */
+int qr_lora_check(const struct qr_model_config *c, struct qr_lora_file *f, int32_t rank_max, struct qr_err *err);
+
+/* Reads all of f into the slot; after an error it holds nothing of use. Errors: those of qr_lora_check. */
 int qr_lora_fill(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, struct qr_err *err);
 
 /* What each slot adds to w's product [by slot]; NULL: nothing is ever added to this one. */

@@ -1,24 +1,30 @@
 /* POST /v1/embeddings: each input is a request of the engine that ends with its rows pooled into a vector. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/mem.h"
 #include "server/call.h"
 #include "server/route.h"
 
 #define INPUTS_MAX 2048     /* OpenAI's limit */
-#define TEXT_BYTES 20       /* of a number that waits as f32 and becomes "-1.23456789e-10," at most */
+#define TEXT_BYTES 20       /* of a number as text, "-1.23456789e-10,", with some of its buffer's room */
 #define PACKED_BYTES 10     /* the same in base64 */
 #define SUBMITTED_MAX 64    /* of one call; the others wait outside, so that a large call leaves the queue to others */
 
 /* ---- the request ---- */
 
+/* Numbers of the model's rows. */
+static int32_t n_embd(const struct qr_call *call)
+{
+    return qr_engine_model(call->server->model.engine)->n_embd;
+}
+
 static int read_fields(struct qr_call *call, struct qr_err *err)
 {
     const struct qr_json *doc = call->params.doc, *model = qr_json_find(doc, "model"), *n = qr_json_find(doc, "dimensions");
     const struct qr_json *format = qr_json_find(doc, "encoding_format"), *cut = qr_json_find(doc, "truncate_prompt_tokens");
-    const int32_t width = qr_engine_model(call->server->model.engine)->n_embd;
+    const int32_t width = qr_pooling_width(&call->server->model.pooling, n_embd(call));
     char excerpt[72];
     int64_t i = width;
     if (!qr_json_is_null(model) && qr_json_type(model) != QR_JSON_T_STRING)
@@ -90,7 +96,8 @@ static int set_inputs(struct qr_call *call, const struct qr_json *input, bool ad
             break;
         }
     }
-    call->answer_bytes = (int64_t)call->n_pieces * call->n_dimensions * (call->base64 ? PACKED_BYTES : TEXT_BYTES);
+    const int64_t text = (int64_t)call->n_dimensions * (call->base64 ? PACKED_BYTES : TEXT_BYTES), rows = n_embd(call) * (int64_t)sizeof(double);
+    call->answer_bytes = call->n_pieces * (text > rows ? text : rows);
     return rc;
 }
 
@@ -185,39 +192,34 @@ static struct qr_request *make_request(struct qr_call *call, struct qr_piece *pi
     return r;
 }
 
-/* The vector waits as numbers, which are shorter than their text. */
+/* The rows wait as they were pooled: what becomes of them is for a thread of the pool. */
 static void collect(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)
 {
-    const double *x = ev->req->pooled;
-    const int32_t n = call->n_dimensions;
-    double squares = 0;
-    QR_ASSERT(ev->last && x != NULL);
-    QR_ASSERT(n >= 1 && n <= ev->req->n_pooled);
-    for (int32_t i = 0; i < n; i++) /* of what was cut: it has length 1 as well */
-        squares += x[i] * x[i];
-    const double scale = call->server->model.pooling.normalize && squares > 0 ? 1 / sqrt(squares) : 1;
-    qr_buf_reserve(&choice->text, (size_t)n * sizeof(float));
-    for (int32_t i = 0; i < n; i++) {
-        const float f = (float)(x[i] * scale);
-        qr_buf_put(&choice->text, &f, sizeof f);
-    }
+    QR_ASSERT(ev->last && ev->req->pooled != NULL);
+    QR_ASSERT(ev->req->n_pooled == n_embd(call));
+    qr_buf_put(&choice->text, ev->req->pooled, (size_t)ev->req->n_pooled * sizeof *ev->req->pooled);
 }
 
 static void write_answer(struct qr_call *call)
 {
     struct qr_buf *b = &call->reply;
     int64_t n_tokens = 0;
+    float *x = qr_alloc((size_t)call->n_dimensions, sizeof *x);
+    bool finite = true;
     qr_buf_put_str(b, "{\"object\":\"list\",\"data\":[");
     for (int32_t i = 0; i < call->n_pieces; i++) {
-        struct qr_buf *vector = &call->choice[i].text;
-        const float *x = (const float *)(const void *)vector->data;
-        QR_ASSERT(vector->len == (size_t)call->n_dimensions * sizeof *x);
+        struct qr_buf *rows = &call->choice[i].text;
+        QR_ASSERT(rows->len == (size_t)n_embd(call) * sizeof(double));
+        finite &= qr_pooling_finish(&call->server->model.pooling, x, call->n_dimensions, (const double *)(const void *)rows->data, n_embd(call));
         qr_buf_printf(b, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i > 0 ? "," : "", i);
         (call->base64 ? put_packed : put_numbers)(b, x, call->n_dimensions);
         qr_buf_put_byte(b, '}');
-        qr_buf_release(vector);
+        qr_buf_release(rows);
         n_tokens += call->piece[i].n_prompt;
     }
+    qr_free(x);
+    if (!finite)
+        qr_api_error_set(&call->error, 500, "internal_error", "a stage behind the model gives what is not a number");
     qr_buf_put_str(b, "],\"model\":");
     qr_json_put_str(b, call->model, strlen(call->model));
     qr_buf_printf(b, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}", (long long)n_tokens, (long long)n_tokens);

@@ -404,7 +404,9 @@ static void write_done(void *arg)
     struct qr_call *call = arg;
     QR_ASSERT(call->preparing && call->n_open == 0);
     call->preparing = false;
-    if (call->conn)
+    if (call->error.status != 0)
+        answer_error(call);
+    else if (call->conn)
         answer_whole(call);
     call_free(call);
 }

@@ -24,7 +24,8 @@ struct qr_piece;
 struct qr_call_kind {
     enum qr_api api;                        /* 0: neither chat nor completions */
     void (*prepare)(struct qr_call *call);  /* pool thread: fills pieces, or `reply`, or `error` */
-    /* Where the answer has a shape of its own, else NULL: what an event that is no error adds to it, and, on a pool thread, the whole of it into `reply`. */
+    /* Where the answer has a shape of its own, else NULL: what an event that is no error adds to it, and, on a pool thread, the whole of it into `reply`, or
+     * `error`. */
     void (*collect)(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev);
     void (*write)(struct qr_call *call);
     struct qr_request *(*make)(struct qr_call *call, struct qr_piece *piece); /* a request shortly before it is submitted; NULL: `prepare` made them all */

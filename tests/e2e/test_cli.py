@@ -212,7 +212,11 @@ def test_check_and_plan_explain_a_model_without_loading_it():
     p = json.loads(out)
     assert p['kv_dtype'] == 'int8' and p['kv_token_bytes'] == 5 * 2 * 4 * (8 + 4) and p['kv_blocks'] == (1 << 20) // (16 * 480), p
     rc, out, err = run('plan', '--model', STORIES, '--json', '--kv-host-gib', '0.001')
-    assert rc == 0 and json.loads(out)['kv_host_blocks'] == int(0.001 * 2**30) // (16 * 1280), (out, err)
+    p = json.loads(out)
+    assert rc == 0 and p['kv_host_blocks'] == int(0.001 * 2**30) // (16 * 1280), (out, err)
+    parts = [v for k, v in p.items() if k in ('weight_bytes', 'kv_bytes', 'act_bytes', 'lora_bytes', 'scratch_bytes', 'table_bytes', 'tokenizer_bytes',
+                                              'http_bytes', 'program_bytes')]
+    assert len(parts) == 9 and p['total_bytes'] == sum(parts) + p['kv_host_bytes'], 'the second tier is of the same memory'
     rc, out, err = run('plan', '--model', STORIES, '--kv-host-gib', '1', '--no-prefix-cache')
     assert rc == 2 and 'kv-host-gib' in err, (rc, err)
     for args in (['plan'], ['generate', '--prompt-ids', '1']):

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Embedding models as they are published: without their head, with stages of sentence-transformers beside them; and with an adapter."""
+import base64
 import json
+import math
 import os
+import random
 import shutil
 import struct
 import tempfile
 
 from lib import ROOT, Server, main, run
+from test_quantized_files import write_tensors
 
 TINY = os.path.join(ROOT, 'models', 'quire-tiny')
 TEXTS = ['What is the capital of France?', 'a', 'Cats sleep most of the day. ' * 9]
@@ -43,6 +47,15 @@ class Copy(tempfile.TemporaryDirectory):
             f.write(struct.pack('<Q', len(text)) + text + data)
 
 
+def f32(x):
+    return struct.unpack('<f', struct.pack('<f', x))[0]
+
+
+def numbers(vector):
+    data = base64.b64decode(vector)
+    return struct.unpack(f'<{len(data) // 4}f', data)
+
+
 def vectors(s, **more):
     status, answer = s.post('/v1/embeddings', {'input': TEXTS, 'encoding_format': 'base64', **more})
     assert status == 200, answer
@@ -68,18 +81,51 @@ def test_a_model_published_without_its_head_gives_the_same_vectors_and_refuses_t
 
 def test_a_stage_that_is_not_computed_ends_embeddings_and_not_the_server():
     with Copy() as m:
-        m.stages('Dense', 'Normalize')
+        m.stages('LSTM', 'Normalize')
         with Server(model=m.dir) as s:
             assert s.post('/v1/completions', {'prompt': 'a', 'max_tokens': 2})[0] == 200
             status, answer = s.post('/v1/embeddings', {'input': 'a'})
-            assert status == 400 and '2_Dense (Dense)' in answer['error']['message'] and '--pooling' in answer['error']['message'], answer
-            assert m.dir not in answer['error']['message'] and '2_Dense (Dense)' in s.stderr(), answer
+            assert status == 400 and '2_LSTM (LSTM)' in answer['error']['message'] and '--pooling' in answer['error']['message'], answer
+            assert m.dir not in answer['error']['message'] and '2_LSTM (LSTM)' in s.stderr(), answer
         with Server('--pooling', 'mean', model=m.dir) as s:
             left_out = vectors(s)
             assert 'left out' in s.stderr()
         m.stages('Normalize')
         with Server(model=m.dir) as s:
             assert vectors(s) == left_out
+
+
+def dense(x, weight, bias, act):
+    return [act(sum(w * v for w, v in zip(row, x)) + b) for row, b in zip(weight, bias)]
+
+
+def test_dense_stages_are_computed_behind_pooling_before_the_vector_is_cut_and_normalised():
+    r = random.Random(7)
+    sizes, acts = ((256, 24), (24, 10)), (math.tanh, lambda v: v)
+    weights = [([[f32(r.gauss(0, 0.2)) for _ in range(i)] for _ in range(o)], [f32(r.gauss(0, 0.5)) for _ in range(o)]) for i, o in sizes]
+    with Copy() as m:
+        m.stages()
+        with Server(model=m.dir) as s:
+            pooled = [numbers(v) for v in vectors(s)]
+        m.stages('Dense', 'Dense', 'Normalize')
+        for k, ((i, o), (weight, bias), act) in enumerate(zip(sizes, weights, ('activation.Tanh', 'linear.Identity')), 2):
+            m.json(f'{k}_Dense/config.json', {'in_features': i, 'out_features': o, 'bias': True, 'activation_function': f'torch.nn.modules.{act}'})
+            write_tensors(os.path.join(m.dir, f'{k}_Dense', 'model.safetensors'),
+                          {'linear.weight': ('F32', [o, i], struct.pack(f'<{o * i}f', *sum(weight, []))), 'linear.bias': ('F32', [o], struct.pack(f'<{o}f', *bias))})
+        with Server(model=m.dir) as s:
+            whole, cut, alone = vectors(s), vectors(s, dimensions=3), [vectors(s, input=t)[0] for t in TEXTS]
+            status, answer = s.post('/v1/embeddings', {'input': 'a', 'dimensions': 11})
+            assert status == 400 and 'between 1 and 10' in answer['error']['message'], answer
+        assert whole == alone
+        for x, y, z in zip(pooled, whole, cut):
+            for (weight, bias), act in zip(weights, acts):
+                x = dense(x, weight, bias, act)
+            for got, n in ((numbers(y), 10), (numbers(z), 3)):
+                length = math.sqrt(sum(v * v for v in x[:n]))
+                # Sums of 256 products in f32, sixteen at a time: some 24 roundings of 2^-24 of numbers near 1, and a second stage.
+                assert len(got) == n and max(abs(a - b / length) for a, b in zip(got, x)) < 1e-5, (got, x)
+        rc, out, err = run('plan', '--model', m.dir)
+        assert rc == 0 and 'stages behind it, for embeddings' in out, (out, err)
 
 
 if __name__ == '__main__':

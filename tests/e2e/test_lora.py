@@ -5,7 +5,7 @@ import os
 import shutil
 import threading
 
-from lib import Server, main, need_data, run
+from lib import Server, main, need_data, run, run_lines
 from test_quantized_files import read_tensors, write_tensors
 from test_train import World
 
@@ -77,6 +77,9 @@ def test_a_trained_adapter_beside_its_model_says_what_the_merged_model_says():
         told = [run('generate', '--model', w.base, '--dtype', 'f32', '--prompt', ASKED['prompt'], '-n', '24', *lora)
                 for lora in ([], ['--lora', w.adapter('tuned')], ['--lora', f'a={w.adapter("tuned")}'])]
         assert [t[1] for t in told] == [c['text'] + '\n' for c in (plain, tuned, tuned)], told
+        said = [run_lines('score', '--model', model, '--dtype', 'f32', *lora, lines=[{'prompt': ASKED['prompt'] + tuned['text']}])[0]['logprobs'][1:]
+                for model, *lora in ([w.base], [w.path('tuned', 'final')], [w.base, '--lora', w.adapter('tuned')], [w.base, '--lora', f'a={w.adapter("tuned")}'])]
+        assert said[2] == said[3] != said[0] and max(abs(a - b) for a, b in zip(said[1], said[2])) < 1e-4, said
         rc, _, err = run('generate', '--model', w.base, '--prompt', 'x', '--lora', w.base)
         assert rc != 0 and err.startswith(f'quire generate: --lora {w.base}: '), err
         # Sums of a hundred products in another order through two layers; logits are of order 1.
@@ -171,6 +174,18 @@ def test_a_server_without_a_directory_for_adapters_loads_none_and_wrong_flags_ar
                            (('--lora', f'a={w.adapter("tuned")}', '--lora', f'a={w.adapter("other")}'), "the adapter 'a' is loaded already")):
             rc, _, err = run('serve', '--model', w.base, '--port', '0', *flags)
             assert rc != 0 and why in err, (rc, why, err)
+        # Adapters are held against the model before its weights are looked at: these are not there.
+        os.mkdir(w.path('weightless'))
+        for name in ('config.json', 'tokenizer.json'):
+            shutil.copy(os.path.join(w.base, name), w.path('weightless'))
+        shutil.copytree(w.adapter('tuned'), w.path('wide'))
+        config = {'r': 5, 'lora_alpha': 1, 'peft_type': 'LORA'}
+        with open(w.path('wide', 'adapter_config.json'), 'w', encoding='utf-8') as f:
+            json.dump(config, f)
+        for command in (['serve', '--port', '0'], ['generate', '--prompt', 'x'], ['score'], ['plan']):
+            for adapter, why in ((w.path('wide'), ', expected [5, 64]'), (w.adapter('tuned'), 'model.safetensors')):
+                rc, _, err = run(*command, '--model', w.path('weightless'), '--lora', f'a={adapter}')
+                assert rc != 0 and why in err and ('--lora' in err) == (adapter == w.path('wide')), (command, rc, err)
         rc, out, err = run('plan', '--model', w.base, '--lora-slots', '3', '--lora-rank-max', '8', '--json')
         planned = json.loads(out)
         # Ranks 8 of q, k, v, o (64 + 64, 64 + 32, 64 + 32, 64 + 64), gate and up (64 + 128), down (128 + 64) in two layers, three slots of f32.

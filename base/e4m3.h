@@ -23,18 +23,16 @@ static inline float qr_e4m3_to_f32(uint8_t byte)
     return x;
 }
 
-/* Round to nearest, ties to even. What is larger than QR_E4M3_MAX becomes that. Not of NaN. */
+/* Round to nearest, ties to even. What is larger than QR_E4M3_MAX becomes that. Not of NaN. No branches and no calls. */
 static inline uint8_t qr_f32_to_e4m3(float x)
 {
-    const uint8_t sign = signbit(x) ? 0x80 : 0;
-    const float a = fabsf(x);
-    int e = 0;
-    if (!(a < QR_E4M3_MAX))
-        return (uint8_t)(sign | 0x7e);
-    (void)frexpf(a, &e);
-    e = e - 1 < -6 ? -6 : e - 1; /* below 2^-6 steps are all 2^-9 */
-    const int units = (int)rintf(ldexpf(a, 3 - e)); /* 16: the next exponent's 8, which is the next byte */
-    return (uint8_t)(sign | (units < 8 ? units : ((e + 7) << 3) + units - 8));
+    uint32_t u, units;
+    memcpy(&u, &x, sizeof u);
+    const uint32_t sign = u >> 24 & 0x80, a = u & 0x7fffffffu;
+    const float small = fabsf(x) * 512 + 0x1.8p23f; /* below 2^-6 steps are all 2^-9: as a whole number, in the low bits */
+    memcpy(&units, &small, sizeof units);
+    const uint32_t normal = ((a + 0x7ffffu + (a >> 20 & 1)) >> 20) - (120u << 3);
+    return (uint8_t)(sign | (a >= 0x43e00000u ? 0x7e : a < (121u << 23) ? units & 15 : normal));
 }
 
 #endif

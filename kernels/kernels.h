@@ -28,6 +28,7 @@
 #include "kernels/batch.h"
 #include "kernels/dtype.h"
 #include "kernels/sample.h"
+#include "kernels/stored.h"
 #include "kernels/tensor.h"
 
 struct qr_queue; /* defined by each backend */
@@ -470,7 +471,8 @@ struct qr_kernels {
      * tiles, not ref's quantized ones.
      * linear_pack - writes w [n_out, n_in] (row-major f32, f16 or bf16) to dst in the order linear reads, as `to` (qr_dtype_packs).
      * Rows may be packed in pieces: rows [row0, row0 + n) of a fused weight, so q, k, v land in one matrix without a copy in between.
-     * dst holds linear_packed_bytes(to, n_out, n_in) bytes, 64-byte aligned, zeroed. Splits over the queue's threads. */
+     * dst holds linear_packed_bytes(to, n_out, n_in) bytes, 64-byte aligned, zeroed. Splits over the queue's threads; rows that share one
+     * place (QR_LINEAR_PACKED_TOGETHER) are, in memory of the host, packed by the calling thread, which may be any of them at work on an item. */
     size_t (*linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in);
     void (*linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
                         const void *rows, enum qr_dtype from, int64_t n_rows);
@@ -483,6 +485,8 @@ struct qr_kernels {
      * Sources   the two levels of scales: K-quants of llama.cpp; zeros: Lin et al. 2023, AWQ (arXiv:2306.00978), Frantar et al. 2022, GPTQ (2210.17323). */
     void (*linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
                               const struct qr_coded_source *rows, int64_t n_rows);
+
+    const struct qr_stored_ops *stored; /* or NULL: what a loader does with files' numbers at this level */
 };
 
 #endif

@@ -95,7 +95,7 @@ static void fill_quantized(const void *arg, const struct qr_coded_rows *to, int6
 
 static struct qr_coded_source source_of_quantized(const struct qr_stored_rows *rows)
 {
-    struct qr_coded_source s = {.fill = fill_quantized, .arg = rows};
+    struct qr_coded_source s = {.fill = fill_quantized, .arg = rows, .together = qr_quantized_together(rows->t)};
     const int8_t *levels = qr_quantized_levels(rows->as.type); /* not the tensor's own, where it is packed with zeros for another's sake */
     if (levels)
         memcpy(s.levels, levels, sizeof s.levels);

@@ -1,16 +1,19 @@
 #include "loader/quantized_tensors.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/e4m3.h"
 #include "base/mem.h"
+#include "kernels/stored.h"
 #include "loader/tensor_files_parts.h"
 
 #define CHUNK 256 /* inputs at a time */
 #define ROWS 16   /* outputs at a time */
+#define ORDERED_GROUPS 512 /* whose scales are looked up all at once where inputs are in any order */
 
 enum layout { GPTQ, AWQ, PACKED, INT8, FP8 };
 
@@ -263,10 +266,11 @@ static int32_t bits_of(const uint8_t *p, int64_t word, int32_t bits, int64_t pla
 }
 
 /* Where output o of eight lies in a word of AWQ's. */
+static const uint8_t awq_places[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
 static int32_t awq_place(int64_t o)
 {
-    static const uint8_t place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-    return place[o % 8];
+    return awq_places[o % 8];
 }
 
 /* A word's eight codes of 4 bits as bytes, from the low bits up. */
@@ -326,31 +330,67 @@ static void unpack_awq(uint8_t code[ROWS][CHUNK], const struct qr_quantized *q, 
         }
 }
 
-/* Codes of outputs [first, first + n) and inputs [at, at + n_in), n <= ROWS, n_in <= CHUNK; at is a multiple of 8. INT8's are signed. */
-static void unpack(uint8_t code[ROWS][CHUNK], const struct qr_quantized *q, const uint8_t *p, int64_t first, int64_t n, int64_t at, int64_t n_in)
-{
-    const int64_t per = 32 / q->bits, row = words(q->n_in, q->bits);
-    QR_ASSERT(n <= ROWS && n_in <= CHUNK && at % 8 == 0);
-    if (q->layout == AWQ)
-        unpack_awq(code, q, p, first, n, at, n_in);
-    for (int64_t r = first; r < first + n && q->layout != AWQ; r++)
-        if (q->layout == GPTQ)
-            unpack_words(code[r - first], p, at / per * q->n_out + r, q->n_out, q->bits, n_in);
-        else if (q->layout == PACKED)
-            unpack_words(code[r - first], p, r * row + at / per, 1, q->bits, n_in);
-        else
-            memcpy(code[r - first], p + r * q->n_in + at, (size_t)n_in);
-}
-
 struct reader {
     const struct qr_quantized *q;
+    const struct qr_stored_ops *ops; /* or NULL */
     const uint8_t *codes, *scale, *zeros, *order;
 };
 
 static struct reader reader_of(const struct qr_tensor_files *st, const struct qr_quantized *q)
 {
-    return (struct reader){.q = q, .codes = qr_tensor_files_data(st, q->codes), .scale = qr_tensor_files_data(st, q->scale),
+    return (struct reader){.q = q, .ops = st->ops, .codes = qr_tensor_files_data(st, q->codes), .scale = qr_tensor_files_data(st, q->scale),
                            .zeros = q->zeros ? qr_tensor_files_data(st, q->zeros) : NULL, .order = q->ordered ? qr_tensor_files_data(st, q->order) : NULL};
+}
+
+/* Codes of outputs [first, first + n) and inputs [at, at + n_in), n <= ROWS, n_in <= CHUNK; at is a multiple of 8. INT8's are signed. */
+static void unpack(uint8_t code[ROWS][CHUNK], const struct reader *r, int64_t first, int64_t n, int64_t at, int64_t n_in)
+{
+    const struct qr_quantized *q = r->q;
+    const int64_t per = 32 / q->bits, row = words(q->n_in, q->bits);
+    QR_ASSERT(n <= ROWS && n_in <= CHUNK && at % 8 == 0);
+    if (q->layout == AWQ)
+        unpack_awq(code, q, r->codes, first, n, at, n_in);
+    for (int64_t o = first; o < first + n && q->layout != AWQ; o++)
+        if (q->layout == GPTQ)
+            unpack_words(code[o - first], r->codes, at / per * q->n_out + o, q->n_out, q->bits, n_in);
+        else if (q->layout == PACKED)
+            unpack_words(code[o - first], r->codes, o * row + at / per, 1, q->bits, n_in);
+        else
+            memcpy(code[o - first], r->codes + o * q->n_in + at, (size_t)n_in);
+}
+
+/* The same by loops of an instruction set. False: there are none for this. */
+static bool unpack_by_ops(uint8_t *to, int64_t pitch, const struct reader *r, int64_t first, int64_t n, int64_t at, int64_t n_in)
+{
+    const struct qr_quantized *q = r->q;
+    const int64_t outputs = 4 * q->n_out; /* bytes of a row of words that lie by outputs */
+    if (!r->ops || q->bits != 4)
+        return false;
+    if (q->layout == AWQ && r->ops->across && first % 8 == 0 && n % 8 == 0) {
+        r->ops->across(to, pitch, r->codes + at * (outputs / 8) + first / 8 * 4, outputs / 8, n / 8, n_in, awq_places);
+        return true;
+    }
+    if (q->layout == GPTQ && r->ops->along) {
+        r->ops->along(to, pitch, r->codes + at / 8 * outputs + first * 4, outputs, n, n_in);
+        return true;
+    }
+    return false;
+}
+
+/* Codes of any rows and inputs as bytes, rows `pitch` apart; at is a multiple of 8. */
+static void read_codes(uint8_t *to, int64_t pitch, const struct reader *r, int64_t first, int64_t n, int64_t at, int64_t n_in)
+{
+    QR_UNINITIALIZED uint8_t code[ROWS][CHUNK];
+    QR_ASSERT(at % 8 == 0 && n_in <= pitch);
+    if (unpack_by_ops(to, pitch, r, first, n, at, n_in))
+        return;
+    for (int64_t row = 0; row < n; row += ROWS)
+        for (int64_t c = 0; c < n_in; c += CHUNK) {
+            const int64_t m = n_in - c < CHUNK ? n_in - c : CHUNK, rows = n - row < ROWS ? n - row : ROWS;
+            unpack(code, r, first + row, rows, at + c, m);
+            for (int64_t k = 0; k < rows; k++)
+                memcpy(to + (row + k) * pitch + c, code[k], (size_t)m);
+        }
 }
 
 static int64_t scale_at(const struct qr_quantized *q, int64_t o, int64_t g)
@@ -386,24 +426,70 @@ static void decode_run(float *dst, const uint8_t *code, int64_t n, enum layout l
             dst[i] = scale * (float)(code[i] - zero);
 }
 
+/* One row's codes where inputs are in any order: by their groups' scales and zeros. */
+static void decode_ordered(const struct reader *r, float *dst, const uint8_t *code, int64_t row, int64_t at, int64_t n_in)
+{
+    const struct qr_quantized *q = r->q;
+    QR_UNINITIALIZED float scale[ORDERED_GROUPS], zero[ORDERED_GROUPS];
+    const bool all = q->n_groups <= ORDERED_GROUPS;
+    for (int64_t g = 0; all && g < q->n_groups; g++) {
+        scale[g] = load_float(r->scale, q->scale->type->dtype, scale_at(q, row, g));
+        zero[g] = (float)zero_of(r, row, g);
+    }
+    for (int64_t i = 0; i < n_in; i++) {
+        const int64_t g = load_i32(r->order, at + i);
+        const float by = all ? scale[g] : load_float(r->scale, q->scale->type->dtype, scale_at(q, row, g));
+        dst[i] = by * ((float)code[i] - (all ? zero[g] : (float)zero_of(r, row, g)));
+    }
+}
+
 static void decode_chunk(const struct reader *r, float *dst, int64_t first, int64_t n, int64_t at, int64_t n_in)
 {
     const struct qr_quantized *q = r->q;
-    uint8_t code[ROWS][CHUNK];
-    unpack(code, q, r->codes, first, n, at, n_in);
-    for (int64_t k = 0; k < n; k++)
-        for (int64_t i = 0; i < n_in;) {
-            const int64_t g = r->order ? load_i32(r->order, at + i) : (at + i) / q->group;
-            int64_t end = i + 1;
-            if (r->order)
-                while (end < n_in && load_i32(r->order, at + end) == g)
-                    end++;
-            else
-                end = (g + 1) * q->group - at < n_in ? (g + 1) * q->group - at : n_in;
+    QR_UNINITIALIZED uint8_t code[ROWS][CHUNK];
+    read_codes(code[0], CHUNK, r, first, n, at, n_in);
+    for (int64_t k = 0; k < n && r->order; k++)
+        decode_ordered(r, dst + k * q->n_in + at, code[k], first + k, at, n_in);
+    for (int64_t k = 0; k < n && !r->order; k++)
+        for (int64_t i = 0, end; i < n_in; i = end) {
+            const int64_t g = (at + i) / q->group;
+            end = (g + 1) * q->group - at < n_in ? (g + 1) * q->group - at : n_in;
             const float scale = load_float(r->scale, q->scale->type->dtype, scale_at(q, first + k, g));
             decode_run(dst + k * q->n_in + at + i, code[k] + i, end - i, q->layout, scale, q->layout == FP8 ? 0 : zero_of(r, first + k, g));
-            i = end;
         }
+}
+
+/* Numbers of 8 bits whose scale is one: of inputs [at, at + n_in) of rows [first, first + n), which lie in one group and one block. */
+static bool put_halves(const struct reader *r, uint16_t *dst, int64_t pitch, int64_t first, int64_t n, int64_t at, int64_t n_in)
+{
+    const struct qr_quantized *q = r->q;
+    const float scale = load_float(r->scale, q->scale->type->dtype, scale_at(q, first, at / q->group));
+    if (!isfinite(scale) || signbit(scale))
+        return false;
+    r->ops->e4m3(dst, pitch, r->codes + first * q->n_in + at, q->n_in, n, n_in, scale);
+    return true;
+}
+
+bool qr_quantized_halves(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint16_t *dst, int64_t first, int64_t n, int64_t at, int64_t n_in)
+{
+    QR_ASSERT(st != NULL && t != NULL && t->quantized != NULL && dst != NULL);
+    QR_ASSERT(first >= 0 && n <= t->shape[0] - first && at >= 0 && n_in <= t->shape[1] - at);
+    const struct qr_quantized *q = t->quantized;
+    const struct reader r = reader_of(st, q);
+    if (q->layout != FP8 || !r.ops || !r.ops->e4m3)
+        return false;
+    const int64_t block = q->out_stride ? q->block_out : n; /* rows that share their scales */
+    for (int64_t row = 0, rows; row < n; row += rows) {
+        rows = q->out_stride ? block - (first + row) % block : n;
+        rows = rows < n - row ? rows : n - row;
+        for (int64_t i = 0, m; i < n_in; i += m) {
+            m = q->group - (at + i) % q->group;
+            m = m < n_in - i ? m : n_in - i;
+            if (!put_halves(&r, dst + row * n_in + i, n_in, first + row, rows, at + i, m))
+                return false;
+        }
+    }
+    return true;
 }
 
 void qr_quantized_decode(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n)
@@ -471,25 +557,26 @@ enum qr_dtype qr_quantized_coded(const struct qr_stored_tensor *t)
     return group == 128 ? QR_C4_G128 : group == 64 ? QR_C4_G64 : QR_C4_G32;
 }
 
+int32_t qr_quantized_together(const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(t != NULL && t->quantized != NULL);
+    return t->quantized->layout == AWQ ? 8 : t->quantized->layout == GPTQ ? 4 : 1;
+}
+
 void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, const struct qr_coded_rows *to, int64_t first,
                        int64_t n, int64_t at, int64_t n_in)
 {
     QR_ASSERT(st != NULL && t != NULL && t->quantized != NULL && to != NULL);
-    QR_ASSERT(n <= ROWS && first >= 0 && n <= t->shape[0] - first && at >= 0 && n_in <= t->shape[1] - at);
+    QR_ASSERT(first >= 0 && n <= t->shape[0] - first && at >= 0 && n_in <= t->shape[1] - at);
     const struct qr_quantized *q = t->quantized;
     const struct reader r = reader_of(st, q);
     const struct qr_coded_format f = qr_dtype_coded(as);
     const int64_t n_groups = (n_in + f.group - 1) / f.group;
     const uint8_t middle = (uint8_t)(f.zero || q->layout == INT8 ? 0 : 1 << (q->bits - 1));
-    uint8_t code[ROWS][CHUNK];
     QR_ASSERT(!f.steps && !f.offset && at % f.group == 0);
-    for (int64_t c = 0; c < n_in; c += CHUNK) {
-        const int64_t m = n_in - c < CHUNK ? n_in - c : CHUNK;
-        unpack(code, q, r.codes, first, n, at + c, m);
-        for (int64_t k = 0; k < n; k++)
-            for (int64_t i = 0; i < m; i++)
-                to->level[k * n_in + c + i] = (int8_t)(code[k][i] - middle);
-    }
+    read_codes((uint8_t *)to->level, n_in, &r, first, n, at, n_in);
+    for (int64_t i = 0; middle && i < n * n_in; i++)
+        to->level[i] = (int8_t)((uint8_t)to->level[i] - middle);
     for (int64_t k = 0; k < n; k++)
         for (int64_t g = 0; g < n_groups; g++) {
             const int64_t stored = (at + g * f.group) / q->group;

@@ -41,9 +41,16 @@ enum qr_dtype qr_quantized_coded(const struct qr_stored_tensor *t);
 /* What qr_quantized_fill's codes of 4 bits stand for; NULL: 8 bits. */
 const int8_t *qr_quantized_levels(enum qr_dtype coded);
 
-/* Rows [first, first + n), n <= 16, and inputs [at, at + n_in) as such; `at` a multiple of its groups. */
+/* How many times 16 rows qr_quantized_fill reads best at once: as many as share a line of memory. */
+int32_t qr_quantized_together(const struct qr_stored_tensor *t);
+
+/* Rows [first, first + n) and inputs [at, at + n_in) as such; `at` a multiple of its groups. */
 void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, const struct qr_coded_rows *to, int64_t first,
                        int64_t n, int64_t at, int64_t n_in);
+
+/* Rows [first, first + n) and inputs [at, at + n_in) as bf16, rounded once more: what qr_quantized_decode gives, rounded. False: nothing was written, there
+ * are no loops for it (qr_tensor_files_use) or a scale is no positive number. */
+bool qr_quantized_halves(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint16_t *dst, int64_t first, int64_t n, int64_t at, int64_t n_in);
 
 /* Rows [first, first + n) as f32. Any n; 16 at a multiple of 16 are read best. */
 void qr_quantized_decode(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n);

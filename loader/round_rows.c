@@ -9,6 +9,7 @@
 
 #define ROWS 16          /* an item */
 #define ITEMS_A_THREAD 8 /* of a piece */
+#define TERMS 128        /* of a sum, side by side */
 
 struct job {
     struct qr_round_rows *r;
@@ -41,7 +42,8 @@ void qr_round_rows_init(struct qr_round_rows *r, struct qr_backend *be, enum qr_
                                 .piece = (int64_t)n * ITEMS_A_THREAD * ROWS};
     r->rows = qr_alloc(n * ROWS * in, sizeof *r->rows);
     r->largest = qr_alloc(n * in, sizeof *r->largest);
-    r->work = (struct qr_rounded){.code = qr_alloc(n * in, 1), .scale = qr_alloc(n * in, sizeof(uint16_t)), .zero = qr_alloc(n * in, 1)};
+    r->work = (struct qr_rounded){.code = qr_alloc(n * in, 1), .scale = qr_alloc(n * in, sizeof(uint16_t)), .zero = qr_alloc(n * in, 1),
+                                   .ops = be ? be->k->stored : NULL};
     r->error = qr_alloc((size_t)items_of(out_max), sizeof *r->error);
     r->codes = qr_alloc((size_t)r->piece * in, 1);
     r->scale = qr_alloc((size_t)groups_max, sizeof *r->scale);
@@ -99,6 +101,12 @@ static int64_t read_rows(const struct job *j, float **rows, int64_t first, int64
 
 /* ---- columns ---- */
 
+/* fmaxf, where the first is a number: without a call. */
+static inline float larger(float a, float b)
+{
+    return b > a ? b : a;
+}
+
 static void largest_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct job *j = arg;
@@ -106,7 +114,7 @@ static void largest_item(const void *arg, int32_t item, int32_t worker)
     const int64_t n = read_rows(j, &rows, (int64_t)item * ROWS, j->n_out, worker);
     for (int64_t k = 0; k < n; k++)
         for (int64_t i = 0; i < j->n_in; i++)
-            largest[i] = fmaxf(largest[i], fabsf(rows[k * j->n_in + i]));
+            largest[i] = larger(largest[i], fabsf(rows[k * j->n_in + i]));
 }
 
 void qr_round_rows_largest(struct qr_round_rows *r, const struct qr_round_matrix *m, float *largest)
@@ -119,17 +127,38 @@ void qr_round_rows_largest(struct qr_round_rows *r, const struct qr_round_matrix
     run(r, largest_item, &j, items_of(j.n_out));
     for (int32_t t = 0; t < r->n_threads; t++)
         for (int64_t i = 0; i < j.n_in; i++)
-            largest[i] = fmaxf(largest[i], r->largest[t * r->in_max + i]);
+            largest[i] = larger(largest[i], r->largest[t * r->in_max + i]);
 }
 
 /* ---- errors ---- */
+
+/* sum and, one after the other, the errors of numbers that share a scale. */
+static double add_errors(double sum, const float *row, const int8_t *code, const float *factor, const float *importance, int64_t n, double scale, double zero,
+                         enum qr_rounding type)
+{
+    QR_UNINITIALIZED double term[TERMS];
+    for (int64_t at = 0; at < n; at += TERMS) {
+        const int64_t m = n - at < TERMS ? n - at : TERMS;
+        for (int64_t i = 0; type == QR_ROUNDING_FP8 && i < m; i++)
+            term[i] = (double)row[at + i] - scale * ((double)qr_rounded_value(code[at + i], type) - zero);
+        for (int64_t i = 0; type != QR_ROUNDING_FP8 && i < m; i++)
+            term[i] = (double)row[at + i] - scale * ((double)code[at + i] - zero);
+        for (int64_t i = 0; factor && i < m; i++)
+            term[i] /= (double)factor[at + i];
+        for (int64_t i = 0; i < m; i++)
+            term[i] = (double)importance[at + i] * term[i] * term[i];
+        for (int64_t i = 0; i < m; i++)
+            sum += term[i];
+    }
+    return sum;
+}
 
 static void error_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct job *j = arg;
     const struct qr_round_rows *r = j->r;
-    const int64_t at = (int64_t)worker * r->in_max;
-    const struct qr_rounded work = {.code = r->work.code + at, .scale = r->work.scale + at, .zero = r->work.zero + at};
+    const int64_t at = (int64_t)worker * r->in_max, group = j->group;
+    const struct qr_rounded work = {.code = r->work.code + at, .scale = r->work.scale + at, .zero = r->work.zero + at, .ops = r->work.ops};
     const float *factor = j->m->factor;
     float *rows;
     double sum = 0;
@@ -138,14 +167,11 @@ static void error_item(const void *arg, int32_t item, int32_t worker)
         float *row = rows + k * j->n_in;
         for (int64_t i = 0; factor && i < j->n_in; i++)
             row[i] *= factor[i];
-        if (!qr_round_row(&work, row, NULL, j->n_in, j->group, r->type, false))
+        if (!qr_round_row(&work, row, NULL, j->n_in, group, r->type, false))
             continue; /* writing refuses it */
-        for (int64_t i = 0; i < j->n_in; i++) {
-            const int32_t zero = r->type == QR_ROUNDING_INT4Z ? work.zero[i / j->group] : 0;
-            const double rounded = (double)qr_bf16_to_f32(work.scale[i / j->group]) * ((double)qr_rounded_value(work.code[i], r->type) - zero);
-            const double off = ((double)row[i] - rounded) / (factor ? (double)factor[i] : 1);
-            sum += (double)j->m->importance[i] * off * off;
-        }
+        for (int64_t g = 0; g < j->n_in / group; g++)
+            sum = add_errors(sum, row + g * group, work.code + g * group, factor ? factor + g * group : NULL, j->m->importance + g * group, group,
+                             (double)qr_bf16_to_f32(work.scale[g]), r->type == QR_ROUNDING_INT4Z ? work.zero[g] : 0, r->type);
     }
     r->error[item] = sum;
 }
@@ -178,7 +204,8 @@ static void round_item(const void *arg, int32_t item, int32_t worker)
         const int64_t o = j->first + at + k;
         for (int64_t i = 0; factor && i < j->n_in; i++)
             row[i] *= factor[i];
-        const struct qr_rounded out = {.code = (int8_t *)r->codes + (at + k) * j->n_in, .scale = r->scale + o * n_groups, .zero = r->zero + o * n_groups};
+        const struct qr_rounded out = {.code = (int8_t *)r->codes + (at + k) * j->n_in, .scale = r->scale + o * n_groups, .zero = r->zero + o * n_groups,
+                                       .ops = r->work.ops};
         int64_t before = atomic_load(&j->bad);
         if (!qr_round_row(&out, row, j->m->importance, j->n_in, j->group, r->type, true))
             while ((before < 0 || o < before) && !atomic_compare_exchange_weak(&j->bad, &before, o)) {

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/stored.h"
+
 enum qr_rounding { QR_ROUNDING_INT8, QR_ROUNDING_INT4, QR_ROUNDING_FP8, QR_ROUNDING_INT4Z };
 
 static inline bool qr_rounding_is_int4(enum qr_rounding type)
@@ -24,6 +26,7 @@ struct qr_rounded {
     int8_t *code;    /* [n] */
     uint16_t *scale; /* [n / group] bf16 */
     int8_t *zero;    /* [n / group], INT4Z only */
+    const struct qr_stored_ops *ops; /* or NULL: the same bits, in more time */
 };
 
 /* w [n], group divides n. importance [n], or NULL for 1 each: INT4 takes for each group the scale, of the largest number's times 1, 0.95 .. 0.6, with the least

@@ -24,6 +24,12 @@ struct qr_tensor_files *qr_tensor_files_new(void)
     return st;
 }
 
+void qr_tensor_files_use(struct qr_tensor_files *st, const struct qr_stored_ops *ops)
+{
+    QR_ASSERT(st != NULL);
+    st->ops = ops;
+}
+
 void qr_tensor_files_close(struct qr_tensor_files *st)
 {
     if (!st)

@@ -62,6 +62,10 @@ int qr_safetensors_open_memory(struct qr_tensor_files **out, const void *bytes, 
                                struct qr_err *err);
 void qr_tensor_files_close(struct qr_tensor_files *st); /* NULL is fine */
 
+/* From now on numbers are read with these loops where there are some: the same bits sooner. NULL: none. They outlive the set. */
+struct qr_stored_ops;
+void qr_tensor_files_use(struct qr_tensor_files *st, const struct qr_stored_ops *ops);
+
 /* The files' tensors in the order of shard, then offset. */
 int32_t qr_tensor_files_count(const struct qr_tensor_files *st);
 const struct qr_stored_tensor *qr_tensor_files_at(const struct qr_tensor_files *st, int32_t i);

@@ -24,6 +24,7 @@ struct qr_tensor_files {
     char *place;            /* owned: the path of the file or directory that was opened, links resolved; NULL: not known */
     struct qr_source *source; /* owned reference: the first shard's bytes are its own; NULL: there is none */
     bool borrowed;          /* the one shard's bytes are the caller's */
+    const struct qr_stored_ops *ops; /* borrowed: qr_tensor_files_use */
     struct qr_stored_list list;
     struct qr_map by_name;  /* name -> index */
     struct qr_stored_list made;  /* of several: found before those in files */

@@ -15,8 +15,8 @@
 #define BOUNCE_BYTES ((size_t)1 << 20)
 #define UPLOAD_BYTES ((size_t)8 << 20)      /* on its way to a device at a time; what a queue stages without allocating */
 #define UPLOAD_ITEM_BYTES ((size_t)256 << 10) /* of a thread at a time */
-#define DECODE_BYTES ((size_t)4 << 20)      /* f32 rows that are decoded at a time */
-#define DECODE_ROWS 16                      /* of a thread at a time */
+#define DECODE_BYTES ((size_t)4 << 20)      /* f32 rows that are decoded for a device at a time */
+#define DECODE_ROWS QR_LINEAR_PACKED_TOGETHER /* of a thread at a time */
 
 /* ---- types ---- */
 
@@ -325,50 +325,92 @@ static void pack_pieces(struct qr_backend *be, const struct qr_weight *dst, int6
 }
 
 struct decode {
+    struct qr_backend *be;
+    const struct qr_weight *dst;
     const struct qr_tensor_files *st;
     const struct qr_stored_tensor *t;
-    float *to;
-    int64_t first, n_rows;
-    struct qr_span cols;
-    bool turned; /* rows are the stored matrix's columns */
+    const struct cut *cut;
+    int64_t first;      /* row of dst */
+    char *room;         /* row_bytes for each row of DECODE_ROWS, for each worker; or of a piece */
+    size_t row_bytes;
 };
 
-/* Whole rows are decoded. What is wanted of them is moved to where they began, so that a row's numbers lie at the distance of the file's still. */
+/* Rows of the cut as numbers that kernels pack, one after the other. */
+static enum qr_dtype decode_rows(const struct decode *d, void *to, int64_t row, int64_t n)
+{
+    const struct cut *cut = d->cut;
+    const int64_t width = d->t->shape[!cut->turned], n_in = cut->cols.n;
+    float *x = to;
+    QR_ASSERT(!cut->turned || !d->t->quantized);
+    if (d->be->mem->host && d->dst->packed_dtype == QR_BF16 && d->t->quantized &&
+        qr_quantized_halves(d->st, d->t, to, cut->rows.first + row, n, cut->cols.first, n_in))
+        return QR_BF16;
+    if (cut->turned)
+        qr_tensor_files_decode_columns(d->st, d->t, x, cut->rows.first + row, n);
+    else
+        qr_tensor_files_decode(d->st, d->t, x, cut->rows.first + row, n);
+    for (int64_t i = 0; n_in < width && i < n; i++)
+        memmove(x + i * n_in, x + i * width + cut->cols.first, (size_t)n_in * sizeof *x);
+    return QR_F32;
+}
+
+/* The rows that share one panel: decoded into memory that stays in a cache, and packed from there by this thread. */
 static void decode_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct decode *d = arg;
-    const int64_t row = (int64_t)item * DECODE_ROWS, n = d->n_rows - row < DECODE_ROWS ? d->n_rows - row : DECODE_ROWS;
-    const int64_t width = d->t->shape[!d->turned];
-    (void)worker;
-    if (d->turned)
-        qr_tensor_files_decode_columns(d->st, d->t, d->to + row * width, d->first + row, n);
-    else
-        qr_tensor_files_decode(d->st, d->t, d->to + row * width, d->first + row, n);
-    for (int64_t i = row; d->cols.first > 0 && i < row + n; i++)
-        memmove(d->to + i * width, d->to + i * width + d->cols.first, (size_t)d->cols.n * sizeof *d->to);
+    const int64_t panel = (d->first / DECODE_ROWS + item) * DECODE_ROWS, end = d->first + d->cut->rows.n;
+    const int64_t from = panel < d->first ? d->first : panel, to = panel + DECODE_ROWS < end ? panel + DECODE_ROWS : end;
+    char *rows = d->room + (size_t)worker * DECODE_ROWS * d->row_bytes;
+    const enum qr_dtype type = decode_rows(d, rows, from - d->first, to - from);
+    d->be->k->linear_pack(d->be->queue, d->dst->packed, d->dst->packed_dtype, d->dst->t.shape[0], d->cut->cols.n, from, rows, type, to - from);
 }
 
-/* Rows that must be decoded, or stand in another order: some of them at a time as f32, decoded by all threads. */
-static void pack_decoded(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const struct qr_tensor_files *st, const struct qr_stored_tensor *t,
-                         const struct cut *cut)
+struct decode_piece {
+    const struct decode *d;
+    float *to;
+    int64_t row, n_rows;
+};
+
+static void decode_piece_item(const void *arg, int32_t item, int32_t worker)
 {
-    const int64_t width = t->shape[!cut->turned], n_in = cut->cols.n, n_rows = cut->rows.n;
-    const size_t row_bytes = (size_t)width * sizeof(float);
+    const struct decode_piece *p = arg;
+    const struct decode *d = p->d;
+    const int64_t row = (int64_t)item * DECODE_ROWS, n = p->n_rows - row < DECODE_ROWS ? p->n_rows - row : DECODE_ROWS;
+    float *to = (float *)(void *)(d->room + (size_t)worker * DECODE_ROWS * d->row_bytes);
+    (void)decode_rows(d, to, p->row + row, n);
+    memcpy(p->to + row * d->cut->cols.n, to, (size_t)(n * d->cut->cols.n) * sizeof *to);
+}
+
+/* To a device: some rows at a time as f32, decoded by all threads. */
+static void upload_decoded(const struct decode *d)
+{
+    struct qr_backend *be = d->be;
+    const int64_t n_in = d->cut->cols.n, n_rows = d->cut->rows.n;
+    const size_t row_bytes = (size_t)n_in * sizeof(float);
     const int64_t step = row_bytes < DECODE_BYTES ? (int64_t)(DECODE_BYTES / row_bytes) : 1;
     float *rows = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
     for (int64_t row = 0; row < n_rows; row += step) {
         const int64_t n = n_rows - row < step ? n_rows - row : step;
-        const struct decode d = {.st = st, .t = t, .to = be->mem->host ? rows : be->mem->stage(be->queue, (size_t)n * row_bytes),
-                                 .first = cut->rows.first + row, .n_rows = n, .cols = cut->cols, .turned = cut->turned};
-        qr_backend_run(be, decode_item, &d, (int32_t)((n + DECODE_ROWS - 1) / DECODE_ROWS));
-        for (int64_t i = 1; n_in < width && i < n; i++)
-            memmove(d.to + i * n_in, d.to + i * width, (size_t)n_in * sizeof *rows);
-        if (!be->mem->host)
-            be->mem->put(be->queue, rows, d.to, (size_t)(n * n_in) * sizeof *rows);
-        be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], n_in, first + row, rows, QR_F32, n);
+        const struct decode_piece p = {.d = d, .to = be->mem->stage(be->queue, (size_t)n * row_bytes), .row = row, .n_rows = n};
+        qr_backend_run(be, decode_piece_item, &p, (int32_t)((n + DECODE_ROWS - 1) / DECODE_ROWS));
+        be->mem->put(be->queue, rows, p.to, (size_t)n * row_bytes);
+        be->k->linear_pack(be->queue, d->dst->packed, d->dst->packed_dtype, d->dst->t.shape[0], n_in, d->first + row, rows, QR_F32, n);
     }
     be->mem->sync(be->queue);
     be->mem->free(rows);
+}
+
+/* Rows that must be decoded, or stand in another order. */
+static void pack_decoded(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const struct qr_tensor_files *st, const struct qr_stored_tensor *t,
+                         const struct cut *cut)
+{
+    struct decode d = {.be = be, .dst = dst, .st = st, .t = t, .cut = cut, .first = first, .row_bytes = (size_t)t->shape[!cut->turned] * sizeof(float)};
+    d.room = qr_alloc((size_t)be->n_threads * DECODE_ROWS, d.row_bytes);
+    if (be->mem->host)
+        qr_backend_run(be, decode_item, &d, (int32_t)((first + cut->rows.n - 1) / DECODE_ROWS - first / DECODE_ROWS + 1));
+    else
+        upload_decoded(&d);
+    qr_free(d.room);
 }
 
 /* Codes as they are. */
@@ -531,6 +573,7 @@ int qr_weights_load_kept(struct qr_weights *w, struct qr_tensor_files *st, const
     if (rc)
         return rc;
     *w = (struct qr_weights){.n_layers = c->n_layers, .matrix_dtype = to, .files = st, .mem = be->mem};
+    qr_tensor_files_use(st, be->k->stored);
     choose_types(w, share, be->k);
     const size_t n_bytes = w->region_bytes;
     const size_t have = be->mem->host ? (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) : (size_t)be->mem->available();

@@ -293,6 +293,53 @@ Test(quant, weights_alone_give_the_bits_of_the_bf16_product_of_their_integers_ti
         }
 }
 
+/* n numbers of a type, some of them ties of a format or equal to a row's largest; row 5 of 16 small, and `zeros`: row 3 nothing but zeros. */
+static void random_rows(char *to, enum qr_dtype type, struct qr_rng *r, int32_t n_out, int32_t n_in, bool zeros)
+{
+    for (int64_t i = 0; i < (int64_t)n_out * n_in; i++) {
+        const int64_t o = i / n_in;
+        float x = ((float)qr_rng_next_unit(r) + (float)qr_rng_next_unit(r) - 1) * (o == 5 ? 0x1p-10f : 1);
+        if (i % 11 == 0)
+            x = i % 3 ? 1 : ldexpf((float)(i % 15), -4);
+        if (zeros && o == 3)
+            x = 0;
+        const uint16_t half = type == QR_BF16 ? qr_f32_to_bf16(x) : qr_f32_to_f16(x);
+        memcpy(to + (size_t)i * qr_dtype_bytes(type), type == QR_F32 ? (const void *)&x : &half, qr_dtype_bytes(type));
+    }
+}
+
+/* Of a panel that comes at once all rows are rounded side by side, of pieces each alone. */
+Test(quant, panels_have_the_same_bytes_whether_their_rows_come_together_or_in_pieces)
+{
+    static const int32_t widths[] = {128, 256, 576, 97, 30, 64, 290};
+    static const enum qr_dtype types[] = {QR_F32, QR_BF16, QR_F16};
+    enum { n_out = 32 };
+    struct qr_rng r = {.seed = SEED + 7};
+    const char *names[8];
+    for (int32_t l = 1, n_levels = qr_cpu_levels(names); l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 2, 0);
+        for (int i = 0; i < N_FORMATS * QR_COUNT(widths) * QR_COUNT(types); i += UTIL_STEP) {
+            const enum qr_dtype to = formats[i % N_FORMATS], from = types[i / N_FORMATS % QR_COUNT(types)];
+            const int32_t n_in = widths[i / N_FORMATS / QR_COUNT(types)], cut = 1 + i % 15;
+            const size_t n_bytes = be->k->linear_packed_bytes(to, n_out, n_in), row = (size_t)n_in * qr_dtype_bytes(from);
+            char *rows = qr_alloc(n_out * row, 1), *whole = qr_alloc_aligned(n_bytes, 64), *pieces = qr_alloc_aligned(n_bytes, 64);
+            random_rows(rows, from, &r, n_out, n_in, i % 4 == 0);
+            be->k->linear_pack(be->queue, whole, to, n_out, n_in, 0, rows, from, n_out);
+            for (int32_t o = 0, n; o < n_out; o += n) {
+                n = o % QR_LINEAR_PACKED_TOGETHER ? QR_LINEAR_PACKED_TOGETHER - cut : cut;
+                be->k->linear_pack(be->queue, pieces, to, n_out, n_in, o, rows + (size_t)o * row, from, n);
+            }
+            for (size_t k = 0; k < n_bytes; k++)
+                cr_assert_eq(whole[k], pieces[k], "seed %d %s %s from %s, %d inputs: byte %zu", SEED, names[l], qr_dtype_name(to), qr_dtype_name(from),
+                             n_in, k);
+            qr_free(rows);
+            qr_free_aligned(whole);
+            qr_free_aligned(pieces);
+        }
+        qr_backend_close(be);
+    }
+}
+
 /* Number i of tools/golden/quant.py. */
 static float golden_number(uint32_t i)
 {

@@ -41,7 +41,7 @@ static void expect_matrix(const struct qr_tensor_files *from, const struct qr_te
     for (int64_t r = 0; r < n_out; r++) {
         int8_t code[INPUTS_MAX], zero[INPUTS_MAX] = {0};
         uint16_t scale[INPUTS_MAX];
-        cr_assert(qr_round_row(&(struct qr_rounded){code, scale, zero}, was + r * n, weight, n, group, o->type, true));
+        cr_assert(qr_round_row(&(struct qr_rounded){code, scale, zero, NULL}, was + r * n, weight, n, group, o->type, true));
         for (int64_t i = 0; i < n; i++)
             cr_assert_eq(is[r * n + i], qr_bf16_to_f32(scale[i / group]) * (qr_rounded_value(code[i], o->type) - zero[i / group]), "%s [%d, %d]", name, (int)r,
                          (int)i);

@@ -7,6 +7,8 @@
 #include "base/buf.h"
 #include "base/half.h"
 #include "base/mem.h"
+#include "base/rng.h"
+#include "kernels/backend.h"
 #include "kernels/coded.h"
 #include "loader/coded_rows.h"
 #include "loader/hf_config.h"
@@ -207,6 +209,116 @@ Test(quantized, four_bit_zeros_that_are_all_in_the_middle_are_not_kept_and_the_w
         qr_tensor_files_close(st);
         qr_buf_release(&file);
     }
+}
+
+/* ---- with the loops of a level, and without ---- */
+
+#define MADE_O 40
+#define MADE_I 288
+#define SEED 20261123
+
+/* A matrix of random codes. */
+struct made {
+    uint32_t codes[MADE_O * MADE_I / 4], zeros[MADE_O * MADE_I], scales[MADE_O * MADE_I / 4], order[MADE_I];
+    char config[160];
+};
+
+static struct golden_quantized make_matrix(struct made *m, const char *method, int n_in, int group, bool ordered, bool symmetric, struct qr_rng *r)
+{
+    const bool fp8 = strcmp(method, "fp8") == 0, awq = strcmp(method, "awq") == 0;
+    const int groups = (n_in + group - 1) / group;
+    for (int i = 0; i < COUNT(m->codes); i++)
+        m->codes[i] = (uint32_t)qr_rng_next(r) & (fp8 ? 0xfefefefeu : UINT32_MAX); /* no NaN */
+    for (int i = 0; i < COUNT(m->zeros); i++)
+        m->zeros[i] = symmetric ? (awq ? 0x88888888u : 0x77777777u) : (uint32_t)qr_rng_next(r);
+    for (int i = 0; i < COUNT(m->scales); i++)
+        m->scales[i] = fp8 ? 0x3a000000u + ((uint32_t)qr_rng_next(r) >> 8) : 0x24002400u + ((uint32_t)qr_rng_next(r) & 0x0fff0fffu);
+    for (int i = 0; i < n_in; i++)
+        m->order[i] = ordered ? (uint32_t)(qr_rng_next(r) >> 32) % (uint32_t)groups : (uint32_t)(i / group);
+    if (fp8) {
+        snprintf(m->config, sizeof m->config, "{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\",\"weight_block_size\":[%d,%d]}", 16, group);
+        return (struct golden_quantized){"fp8", m->config, {{"weight", "F8_E4M3", 2, {MADE_O, n_in}, m->codes},
+                                                           {"weight_scale_inv", "F32", 2, {(MADE_O + 15) / 16, groups}, m->scales}}, NULL, 0};
+    }
+    snprintf(m->config, sizeof m->config, "{\"quant_method\":\"%s\",\"bits\":4,\"group_size\":%d%s}", method, group,
+             awq ? ",\"zero_point\":true,\"version\":\"gemm\"" : "");
+    struct golden_quantized g = {method, m->config, {{"qweight", "I32", 2, {awq ? n_in : n_in / 8, awq ? MADE_O / 8 : MADE_O}, m->codes},
+                                                     {"qzeros", "I32", 2, {groups, MADE_O / 8}, m->zeros},
+                                                     {"scales", "F16", 2, {groups, MADE_O}, m->scales}}, NULL, 0};
+    if (!awq)
+        g.part[3] = (struct golden_part){"g_idx", "I32", 1, {n_in, 0}, m->order};
+    return g;
+}
+
+/* As coded rows; all that is written, behind each other. */
+static size_t coded_bytes(char *out, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, int first, int n)
+{
+    const struct qr_coded_format f = qr_dtype_coded(as);
+    const int64_t n_in = t->shape[1], n_groups = qr_coded_n_groups(f, n_in);
+    float *memory = qr_alloc((size_t)qr_coded_rows_bytes(f, n_in, n) + 8, 1);
+    const struct qr_coded_rows rows = qr_coded_rows_in(memory, f, n_in, n);
+    qr_quantized_fill(st, t, as, &rows, first, n, 0, n_in);
+    char *at = mempcpy(out, rows.level, (size_t)(n * n_in));
+    at = mempcpy(at, rows.scale, (size_t)(n * n_groups) * sizeof *rows.scale);
+    at = f.zero ? mempcpy(at, rows.offset_step, (size_t)(n * n_groups)) : at;
+    qr_free(memory);
+    return (size_t)(at - out);
+}
+
+static void expect_the_same(struct qr_tensor_files *st, const struct qr_stored_tensor *t, const struct qr_stored_ops *ops, const char *what)
+{
+    static const int piece[][2] = {{0, 16}, {16, 24}, {0, 40}, {8, 8}, {3, 7}, {39, 1}};
+    const enum qr_dtype as = qr_quantized_coded(t);
+    const int n_in = (int)t->shape[1];
+    float plain[MADE_O * MADE_I], by_ops[MADE_O * MADE_I];
+    uint16_t half[MADE_O * MADE_I];
+    char coded[2][MADE_O * MADE_I * 2];
+    for (int i = 0; i < COUNT(piece); i++) {
+        const int first = piece[i][0], n = piece[i][1];
+        const size_t n_bytes = (size_t)(n * n_in) * sizeof *plain;
+        qr_tensor_files_use(st, NULL);
+        qr_tensor_files_decode(st, t, plain, first, n);
+        const size_t len = as == QR_CODED ? 0 : coded_bytes(coded[0], st, t, as, first, n);
+        cr_assert_not(qr_quantized_halves(st, t, half, first, n, 0, n_in));
+        qr_tensor_files_use(st, ops);
+        qr_tensor_files_decode(st, t, by_ops, first, n);
+        cr_assert_eq(memcmp(plain, by_ops, n_bytes), 0, "%s: rows %d to %d", what, first, first + n);
+        cr_assert(as == QR_CODED || (coded_bytes(coded[1], st, t, as, first, n) == len && memcmp(coded[0], coded[1], len) == 0), "%s: coded rows", what);
+        for (int at = 0; at < n_in && qr_quantized_halves(st, t, half, first, n, at, n_in - at); at += 13)
+            for (int k = 0; k < n * (n_in - at); k++)
+                cr_assert_eq(half[k], qr_f32_to_bf16(plain[k / (n_in - at) * n_in + at + k % (n_in - at)]), "%s: number %d from %d on", what, k, at);
+    }
+}
+
+Test(quantized, are_the_same_to_the_bit_with_the_loops_of_every_level)
+{
+    static const struct {
+        const char *method;
+        int n_in, group;
+        bool ordered, symmetric;
+    } cases[] = {{"gptq", 288, 32, false, false}, {"gptq", 128, 64, false, true}, {"gptq", 288, 96, true, false}, {"gptq", 72, 72, true, true},
+                 {"gptq", 256, 128, false, false}, {"awq", 288, 32, false, false}, {"awq", 256, 128, false, false}, {"awq", 192, 64, false, true},
+                 {"awq", 40, 8, false, false},  {"fp8", 256, 128, false, false}, {"fp8", 277, 64, false, false}, {"fp8", 30, 30, false, false}};
+    struct qr_rng r = {.seed = SEED};
+    const char *names[8];
+    for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++)
+        for (int i = 0; i < COUNT(cases); i++) {
+            struct made *m = qr_alloc(1, sizeof *m);
+            const struct golden_quantized g = make_matrix(m, cases[i].method, cases[i].n_in, cases[i].group, cases[i].ordered, cases[i].symmetric, &r);
+            struct qr_backend *be;
+            struct qr_tensor_files *st;
+            struct qr_buf file;
+            struct qr_err err = {0};
+            char what[80];
+            snprintf(what, sizeof what, "seed %d, %s, %s of %d in groups of %d", SEED, names[l], g.name, cases[i].n_in, cases[i].group);
+            cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = names[l], .n_threads = 1}, &err), 0, "%s", err.msg);
+            cr_assert_eq(open_golden(&st, &file, &g, &none, &err), 0, "%s: %s", what, err.msg);
+            expect_the_same(st, qr_tensor_files_find(st, BASE ".weight"), be->k->stored, what);
+            qr_tensor_files_close(st);
+            qr_buf_release(&file);
+            qr_backend_close(be);
+            qr_free(m);
+        }
 }
 
 Test(quantized, parts_that_contradict_each_other_are_refused_by_name)

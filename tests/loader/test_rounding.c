@@ -5,6 +5,7 @@
 #include "base/e4m3.h"
 #include "base/half.h"
 #include "base/rng.h"
+#include "kernels/backend.h"
 #include "loader/rounding.h"
 
 #define N 512
@@ -41,7 +42,7 @@ Test(rounding, integers_are_within_half_a_step_of_their_number)
         uint16_t scale[N];
         make_row(w, &r, row);
         for (int k = 0; k < 4; k++) {
-            cr_assert(qr_round_row(&(struct qr_rounded){code, scale, NULL}, w, NULL, N, way[k].group, way[k].type, false));
+            cr_assert(qr_round_row(&(struct qr_rounded){.code = code, .scale = scale}, w, NULL, N, way[k].group, way[k].type, false));
             for (int i = 0; i < N; i++) {
                 const float step = qr_bf16_to_f32(scale[i / way[k].group]);
                 /* scale code is exact in f64; the quotient's rounding moves a number by at most 2^-24 of 127 steps */
@@ -63,7 +64,7 @@ Test(rounding, a_scale_that_is_chosen_is_never_worse_than_the_largest_numbers_an
         for (int i = 0; i < N; i++)
             importance[i] = (float)qr_rng_next_unit(&r);
         for (int clip = 0; clip < 2; clip++)
-            cr_assert(qr_round_row(&(struct qr_rounded){code[clip], scale[clip], NULL}, w, importance, N, 128, QR_ROUNDING_INT4, clip));
+            cr_assert(qr_round_row(&(struct qr_rounded){.code = code[clip], .scale = scale[clip]}, w, importance, N, 128, QR_ROUNDING_INT4, clip));
         const double without = error_of(code[0], scale[0], w, importance, 128, QR_ROUNDING_INT4);
         const double with = error_of(code[1], scale[1], w, importance, 128, QR_ROUNDING_INT4);
         cr_assert(with <= without, "seed %d row %d: %g, %g without", SEED, row, with, without);
@@ -96,12 +97,12 @@ Test(rounding, zeros_stay_zeros_and_what_is_not_finite_is_refused)
         float w[N] = {0};
         int8_t code[N];
         uint16_t scale[N];
-        cr_assert(qr_round_row(&(struct qr_rounded){code, scale, NULL}, w, NULL, N, 128, type[k], true));
+        cr_assert(qr_round_row(&(struct qr_rounded){.code = code, .scale = scale}, w, NULL, N, 128, type[k], true));
         cr_assert_eq(error_of(code, scale, w, NULL, 128, type[k]), 0);
         w[200] = NAN;
-        cr_assert_not(qr_round_row(&(struct qr_rounded){code, scale, NULL}, w, NULL, N, 128, type[k], true));
+        cr_assert_not(qr_round_row(&(struct qr_rounded){.code = code, .scale = scale}, w, NULL, N, 128, type[k], true));
         w[200] = -INFINITY;
-        cr_assert_not(qr_round_row(&(struct qr_rounded){code, scale, NULL}, w, NULL, N, 128, type[k], true));
+        cr_assert_not(qr_round_row(&(struct qr_rounded){.code = code, .scale = scale}, w, NULL, N, 128, type[k], true));
     }
 }
 
@@ -116,8 +117,8 @@ Test(rounding, a_zero_of_its_own_is_never_worse_and_much_better_where_numbers_li
         make_row(w, &r, row);
         for (int i = 0; i < N; i++) /* odd rows: numbers from about -1 to 3 */
             w[i] = row % 2 ? (float)qr_rng_next_unit(&r) * 4 - 1 : w[i];
-        cr_assert(qr_round_row(&(struct qr_rounded){code[0], scale[0], NULL}, w, NULL, N, 64, QR_ROUNDING_INT4, true));
-        cr_assert(qr_round_row(&(struct qr_rounded){code[1], scale[1], zero}, w, NULL, N, 64, QR_ROUNDING_INT4Z, true));
+        cr_assert(qr_round_row(&(struct qr_rounded){.code = code[0], .scale = scale[0]}, w, NULL, N, 64, QR_ROUNDING_INT4, true));
+        cr_assert(qr_round_row(&(struct qr_rounded){.code = code[1], .scale = scale[1], .zero = zero}, w, NULL, N, 64, QR_ROUNDING_INT4Z, true));
         for (int i = 0; i < N; i++)
             for (int k = 0; k < 2; k++) {
                 cr_assert(code[k][i] >= -8 && code[k][i] <= 7 && zero[i / 64] >= -8 && zero[i / 64] <= 7);
@@ -126,5 +127,32 @@ Test(rounding, a_zero_of_its_own_is_never_worse_and_much_better_where_numbers_li
             }
         /* Steps of 4 / 15 instead of 6 / 15 at least, errors are squares: 0.44; what clipping takes from either is little. */
         cr_assert(error[1] <= error[0] * (row % 2 ? 0.75 : 1 + 1e-12), "seed %d row %d: %g, %g without", SEED + 3, row, error[1], error[0]);
+    }
+}
+
+Test(rounding, is_the_same_to_the_bit_with_the_loops_of_every_level)
+{
+    static const enum qr_rounding type[] = {QR_ROUNDING_INT8, QR_ROUNDING_INT4, QR_ROUNDING_FP8, QR_ROUNDING_INT4Z};
+    static const int64_t group[] = {32, 64, 128, N, 2};
+    const char *names[8];
+    struct qr_rng r = {.seed = SEED + 4};
+    for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++) {
+        struct qr_err err = {0};
+        struct qr_backend *be;
+        cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = names[l], .n_threads = 1}, &err), 0, "%s", err.msg);
+        for (int i = 0; i < ROWS; i++) {
+            float w[N], importance[N];
+            int8_t code[2][N] = {0}, zero[2][N] = {0};
+            uint16_t scale[2][N] = {0};
+            make_row(w, &r, i);
+            for (int k = 0; k < N; k++)
+                importance[k] = (float)qr_rng_next_unit(&r);
+            for (int k = 0; k < 2; k++)
+                cr_assert(qr_round_row(&(struct qr_rounded){code[k], scale[k], zero[k], k ? be->k->stored : NULL}, w, i % 3 ? importance : NULL, N,
+                                       group[i % 5], type[i % 4], i % 7 != 0));
+            cr_assert(memcmp(code[0], code[1], sizeof code[0]) == 0 && memcmp(scale[0], scale[1], sizeof scale[0]) == 0 &&
+                      memcmp(zero[0], zero[1], sizeof zero[0]) == 0, "seed %d %s: row %d", SEED + 4, names[l], i);
+        }
+        qr_backend_close(be);
     }
 }

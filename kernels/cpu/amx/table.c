@@ -26,4 +26,5 @@ const struct qr_kernels qr_amx_kernels = {
     .linear_packed_bytes = qr_amx_linear_packed_bytes,
     .linear_pack = qr_amx_linear_pack,
     .linear_pack_coded = qr_amx_linear_pack_coded,
+    .stored = &qr_avx512_stored_ops,
 };

@@ -14,6 +14,7 @@ typedef void qr_linear_fn(struct qr_queue *q, const struct qr_linear_args *a);
 
 #define QR_ISA_DECLARE(isa)                                                                                                          \
     extern const struct qr_kernels qr_##isa##_kernels;                                                                               \
+    extern const struct qr_stored_ops qr_##isa##_stored_ops;                                                                         \
     void qr_##isa##_linear(struct qr_queue *q, const struct qr_linear_args *a);                                                      \
     size_t qr_##isa##_linear_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in);                                            \
     void qr_##isa##_linear_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,          \

@@ -1,6 +1,13 @@
-/* quant_pack.c - rows of weights rounded to 8 or 4 bits into the panels of quant.h. */
+/* quant_pack.c - rows of weights rounded to 8 or 4 bits into the panels of quant.h.
+ *
+ * All 16 rows of a panel at once: some inputs of them are turned, so that a vector has one input of as many rows as it has lanes, and everything that
+ * kernels/quant.h does with a row is done in a row's own lane, in its order: the bits are the same. A number's integer is the low bits of the number plus
+ * 3 * 2^22, so that a row's integers of several inputs become one lane of packed ones by shifts and sums. Panels of which some rows are packed apart, or that
+ * have a row of zeros or without a largest number, are packed row by row.
+ */
 #include "base/assert.h"
 #include "kernels/cpu/isa/quant.h"
+#include "kernels/cpu/isa/quant_vectors.h"
 #include "kernels/cpu/pool.h"
 
 struct packing {
@@ -56,6 +63,229 @@ static void pack_row(const struct packing *p, uint8_t *panel, int64_t o, const c
     }
 }
 
+/* ---- 16 rows at once ---- */
+
+#define HALVES (QR_PANEL / VF_LEN)
+#define WHOLE 0x1.8p23f           /* plus an integer: that is its low bits */
+#define WHOLE_BITS 0x4b400000u
+
+/* A panel's rows: number k of row r of `from` at rows + r * stride, from k on. */
+struct strip {
+    const char *rows;
+    int64_t stride;
+    enum qr_dtype from;
+};
+
+/* The largest magnitude of n numbers of 16 bits, whose bits order like the numbers. */
+static uint16_t most_of_halves(const uint16_t *h, int64_t n)
+{
+    const vi size = VI(set1_epi16)(0x7fff);
+    uint16_t lane[sizeof(vi) / 2], most = 0;
+    vi v = VI(set1_epi16)(0);
+    int64_t i = 0;
+    for (; i + (int64_t)QR_COUNT(lane) <= n; i += QR_COUNT(lane))
+        v = VI(max_epu16)(v, VI_AND(VI_LOAD(h + i), size));
+    VI_STORE(lane, v);
+    for (int32_t k = 0; k < QR_COUNT(lane); k++)
+        most = lane[k] > most ? lane[k] : most;
+    for (; i < n; i++)
+        most = (h[i] & 0x7fff) > most ? h[i] & 0x7fff : most;
+    return most;
+}
+
+static uint32_t most_of_row(const void *row, enum qr_dtype from, int64_t n)
+{
+    if (from == QR_F32)
+        return qr_quant_row_max(row, from, n);
+    const uint16_t most = most_of_halves(row, n);
+    return qr_quant_row_max(&most, from, 1);
+}
+
+/* Inputs [k, k + n) of the rows from `row` on times `by`, v[i] those of input k + i. n is a multiple of 32. */
+VF_FN void turn(vf *v, const struct strip *s, int32_t row, int64_t k, int32_t n, vf by)
+{
+    const char *x = s->rows + row * s->stride + k * (int64_t)qr_dtype_bytes(s->from);
+    for (int32_t i = 0; s->from == QR_BF16 && i < n; i += 2 * VF_LEN) {
+        vf t[VF_LEN];
+        for (int32_t r = 0; r < VF_LEN; r++)
+            t[r] = vf_load((const float *)(const void *)(x + r * s->stride + i * 2));
+        vf_transpose(t);
+        for (int32_t c = 0; c < VF_LEN; c++) {
+            v[i + 2 * c] = vf_mul(vf_pairs_first(vf_as_pairs(t[c])), by);
+            v[i + 2 * c + 1] = vf_mul(vf_pairs_second(vf_as_pairs(t[c])), by);
+        }
+    }
+    for (int32_t i = 0; s->from != QR_BF16 && i < n; i += VF_LEN) {
+        vf t[VF_LEN];
+        for (int32_t r = 0; r < VF_LEN; r++)
+            t[r] = vf_load_as_n(x + r * s->stride, s->from, (size_t)i, VF_LEN);
+        vf_transpose(t);
+        for (int32_t c = 0; c < VF_LEN; c++)
+            v[i + c] = vf_mul(t[c], by);
+    }
+}
+
+/* m + 1 where a is less than b. */
+VF_FN vf more_where_less(vf m, vf a, vf b)
+{
+#ifdef QR_ISA_avx2
+    return vf_add(m, _mm256_and_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ), vf_set1(1)));
+#else
+    return _mm512_mask_add_ps(m, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), m, vf_set1(1));
+#endif
+}
+
+/* x where a is less than b, else y. */
+VF_FN vf pick_less(vf a, vf b, vf x, vf y)
+{
+#ifdef QR_ISA_avx2
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+#else
+    return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), x);
+#endif
+}
+
+/* 1 / m for whole m from 1 to 15, as a division gives it. */
+VF_FN vf inverse_of(vf m)
+{
+#ifdef QR_ISA_avx2
+    return vf_div(vf_set1(1), m);
+#else
+    const vf table = _mm512_setr_ps(0, 1, 1.0f / 2, 1.0f / 3, 1.0f / 4, 1.0f / 5, 1.0f / 6, 1.0f / 7, 1.0f / 8, 1.0f / 9, 1.0f / 10, 1.0f / 11, 1.0f / 12,
+                                    1.0f / 13, 1.0f / 14, 1.0f / 15);
+    return _mm512_permutexvar_ps(_mm512_cvtps_epi32(m), table);
+#endif
+}
+
+/* qr_quant_smallest_multiple. The quotient's nearest integer is that multiple or the one below: a quotient that is rounded up to an integer is above. */
+VF_FN vf smallest_multiple(const vf *v, int32_t n, float largest)
+{
+    vf most = vf_abs(v[0]);
+    for (int32_t i = 1; i < n; i++)
+        most = vf_max(most, vf_abs(v[i]));
+    vf m = vf_round(vf_div(most, vf_set1(largest)));
+    m = more_where_less(m, vf_mul(m, vf_set1(largest)), most);
+    return vf_min(vf_max(m, vf_set1(1)), vf_set1(QR_QUANT_MULTIPLE_MAX));
+}
+
+/* qr_quant_try's error. With the smallest multiple nothing is cut off. */
+VF_FN vf error_of(const vf *v, int32_t n, vf m, const bool cut)
+{
+    const vf by = inverse_of(m), whole = vf_set1(WHOLE);
+    vf part[8];
+    for (int32_t j = 0; j < 8; j++)
+        part[j] = vf_zero();
+    for (int32_t h = 0; h < n; h += 8)
+#pragma GCC unroll 8
+        for (int32_t j = 0; j < 8; j++) {
+            vf k = vf_sub(vf_add(vf_mul(v[h + j], by), whole), whole);
+            if (cut)
+                k = vf_min(vf_max(k, vf_set1(-8)), vf_set1(7));
+            const vf d = vf_fnma(k, m, v[h + j]); /* k m is exact */
+            part[j] = vf_add(part[j], vf_mul(d, d));
+        }
+    return vf_add(vf_add(vf_add(part[0], part[1]), vf_add(part[2], part[3])), vf_add(vf_add(part[4], part[5]), vf_add(part[6], part[7])));
+}
+
+/* qr_quant_group4's multiple. Where there is none below 1, that one is tried again, which is not better. */
+VF_FN vf best_multiple(const vf *v, int32_t group)
+{
+    const vf first = smallest_multiple(v, group, 7);
+    vf best = first, least = error_of(v, group, first, false);
+    for (int32_t t = 1; t < qr_quant_tries(group); t++) {
+        const vf m = vf_max(vf_sub(first, vf_set1((float)t)), vf_set1(1)), error = error_of(v, group, m, true);
+        best = pick_less(error, least, m, best);
+        least = vf_min(error, least);
+    }
+    return best;
+}
+
+/* Numbers times `by`, from -8 to 7 and less than an integer away from that, as half bytes n + 8: 8 of k a line. */
+VF_FN void put_halves(uint8_t *w, const vf *v, int32_t n, vf by)
+{
+    const vf low = vf_set1(WHOLE), high = vf_set1(WHOLE + 15), zero = vf_set1(WHOLE + 8);
+    for (int32_t i = 0; i < n; i += 8) {
+        vi sum = VI(set1_epi32)((int32_t)(0u - WHOLE_BITS * 0x11111111u));
+#pragma GCC unroll 8
+        for (int32_t t = 0; t < 8; t++) {
+            const vf x = vf_min(vf_max(vf_add(vf_mul(v[i + t], by), zero), low), high);
+            sum = VI(add_epi32)(sum, VI(slli_epi32)(VI_OF_FLOATS(x), (unsigned)(8 * (t % 4) + t / 4 * 4)));
+        }
+        VI_STORE(w + i * 8, sum);
+    }
+}
+
+/* Likewise as bytes n + 128: 4 of k a line. */
+VF_FN void put_bytes(uint8_t *w, const vf *v, int32_t n, vf by)
+{
+    const vf zero = vf_set1(WHOLE + 128);
+    for (int32_t i = 0; i < n; i += 4) {
+        vi sum = VI(set1_epi32)((int32_t)(0u - WHOLE_BITS * 0x01010101u));
+#pragma GCC unroll 4
+        for (int32_t t = 0; t < 4; t++)
+            sum = VI(add_epi32)(sum, VI(slli_epi32)(VI_OF_FLOATS(vf_add(vf_mul(v[i + t], by), zero)), (unsigned)(8 * t)));
+        VI_STORE(w + i * 16, sum);
+    }
+}
+
+/* A group, or 32 numbers where there are none: inputs [k, k + n) of a strip to w, multiples to `multiple`. */
+VF_FN void pack_group(const struct strip *s, uint8_t *w, uint8_t *multiple, struct qr_quant_format f, int64_t k, int32_t n, const float *inverse)
+{
+    for (int32_t h = 0; h < HALVES; h++) {
+        QR_UNINITIALIZED vf v[QR_QUANT_GROUP_MAX];
+        vf m = vf_set1(1);
+        turn(v, s, h * VF_LEN, k, n, vf_load(inverse + h * VF_LEN));
+        if (f.group)
+            m = f.bits == 4 ? best_multiple(v, n) : smallest_multiple(v, n, 127);
+        float lane[VF_LEN];
+        vf_store(lane, m);
+        for (int32_t r = 0; f.group && r < VF_LEN; r++)
+            multiple[h * VF_LEN + r] = (uint8_t)lane[r];
+        if (f.bits == 4)
+            put_halves(w + h * VI_BYTES, v, n, inverse_of(m));
+        else
+            put_bytes(w + h * VI_BYTES, v, n, f.group ? inverse_of(m) : vf_set1(1));
+    }
+}
+
+/* The last inputs, fewer than a group: as a group that ends in zeros. Missing inputs have no bytes, and half bytes up to a multiple of 64. */
+static void pack_last(const struct packing *p, uint8_t *w, uint8_t *multiple, const char *rows, int64_t k, int32_t n, const float *inverse)
+{
+    QR_UNINITIALIZED float x[QR_PANEL * QR_QUANT_GROUP_MAX];
+    QR_UNINITIALIZED uint8_t last[QR_PANEL * QR_QUANT_GROUP_MAX];
+    const int32_t n_k = (int32_t)(qr_quant_k(p->n_in) - k);
+    const int64_t row_bytes = p->n_in * (int64_t)qr_dtype_bytes(p->from), m = p->n_in - k;
+    for (int32_t r = 0; r < QR_PANEL; r++)
+        qr_quant_load(x + r * n, n, rows + r * row_bytes, p->from, k, m);
+    pack_group(&(struct strip){(const char *)x, n * (int64_t)sizeof *x, QR_F32}, last, multiple, p->format, 0, n, inverse);
+    for (int64_t i = m; p->format.bits == 8 && i < (m + 3) / 4 * 4; i++)
+        for (int32_t o = 0; o < QR_PANEL; o++)
+            last[i / 4 * QR_PANEL * 4 + o * 4 + i % 4] = 0;
+    memcpy(w, last, (size_t)((p->format.bits == 4 ? (n_k < n ? n_k : n) / 8 : (m + 3) / 4) * QR_PANEL * 4));
+}
+
+/* A whole panel. False: a row that has to go its own way, nothing was written. */
+static bool pack_panel(const struct packing *p, uint8_t *panel, const char *rows)
+{
+    const struct qr_quant_format f = p->format;
+    const int32_t group = f.group ? f.group : QR_QUANT_GROUP;
+    const struct strip s = {rows, p->n_in * (int64_t)qr_dtype_bytes(p->from), p->from};
+    float scale[QR_PANEL], inverse[QR_PANEL];
+    for (int32_t r = 0; r < QR_PANEL; r++) {
+        scale[r] = qr_quant_scale(&inverse[r], most_of_row(rows + r * s.stride, p->from, p->n_in), qr_quant_largest(f));
+        if (inverse[r] == 0)
+            return false;
+    }
+    memcpy(panel, scale, sizeof scale);
+    uint8_t *multiple = panel + sizeof scale, *w = panel + p->head_bytes;
+    int64_t k = 0;
+    for (; k + group <= p->n_in; k += group)
+        pack_group(&s, w + k * QR_PANEL * f.bits / 8, multiple + k / group * QR_PANEL, f, k, group, inverse);
+    if (k < p->n_in)
+        pack_last(p, w + k * QR_PANEL * f.bits / 8, multiple + k / group * QR_PANEL, rows, k, group, inverse);
+    return true;
+}
+
 static void pack_item(const void *arg, int32_t item, int32_t worker)
 {
     (void)worker;
@@ -64,6 +294,8 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
     first = first > p->row0 ? first : p->row0;
     end = end < p->row0 + p->n_rows ? end : p->row0 + p->n_rows;
     size_t row_bytes = (size_t)p->n_in * qr_dtype_bytes(p->from);
+    if (end - first == QR_PANEL && pack_panel(p, p->dst + panel * p->panel_bytes, p->rows + (size_t)(first - p->row0) * row_bytes))
+        return;
     for (int64_t o = first; o < end; o++)
         pack_row(p, p->dst + panel * p->panel_bytes, o % QR_PANEL, p->rows + (size_t)(o - p->row0) * row_bytes);
 }

@@ -26,4 +26,5 @@ const struct qr_kernels QR_ISA_NAME(kernels) = {
     .linear_packed_bytes = QR_ISA_NAME(linear_packed_bytes),
     .linear_pack = QR_ISA_NAME(linear_pack),
     .linear_pack_coded = QR_ISA_NAME(linear_pack_coded),
+    .stored = &QR_ISA_NAME(stored_ops),
 };

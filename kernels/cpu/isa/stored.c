@@ -1,0 +1,250 @@
+/* stored.c - kernels/stored.h at a level. */
+#include "kernels/stored.h"
+
+#include "base/assert.h"
+#include "base/e4m3.h"
+#include "base/half.h"
+#include "base/mem.h"
+#include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/simd.h"
+
+#define PART 64 /* numbers after which an error may be enough */
+
+#ifdef QR_ISA_avx2
+/* One way, the four sums of qr_int4_error in a register. */
+struct ways {
+    __m128 scale, zero;
+    __m256d scales, sum;
+};
+#define TOGETHER 1
+
+VF_FN struct ways ways_of(const struct qr_int4_way *way, int32_t n)
+{
+    (void)n;
+    return (struct ways){_mm_set1_ps(way[0].scale), _mm_set1_ps(way[0].zero), _mm256_set1_pd((double)way[0].scale), _mm256_setzero_pd()};
+}
+
+VF_FN void add_errors(struct ways *s, const float *w, const float *importance)
+{
+    const __m128 x = _mm_loadu_ps(w), whole = _mm_set1_ps(0x1.8p23f);
+    __m128 t = _mm_add_ps(_mm_div_ps(x, s->scale), s->zero);
+    t = _mm_min_ps(_mm_max_ps(t, _mm_set1_ps(-8)), _mm_set1_ps(7));
+    t = _mm_sub_ps(_mm_sub_ps(_mm_add_ps(t, whole), whole), s->zero);
+    const __m256d off = _mm256_fnmadd_pd(s->scales, _mm256_cvtps_pd(t), _mm256_cvtps_pd(x)); /* that product is exact */
+    const __m256d by = importance ? _mm256_mul_pd(_mm256_cvtps_pd(_mm_loadu_ps(importance)), off) : off;
+    s->sum = _mm256_add_pd(s->sum, _mm256_mul_pd(by, off));
+}
+
+VF_FN void put_errors(double *error, const struct ways *s, int32_t n)
+{
+    double lane[4];
+    (void)n;
+    _mm256_storeu_pd(lane, s->sum);
+    error[0] = (lane[0] + lane[1]) + (lane[2] + lane[3]);
+}
+#else
+/* Two ways, one in each half of a register. */
+struct ways {
+    __m256 scale, zero;
+    __m512d scales, sum;
+};
+#define TOGETHER 2
+
+VF_FN struct ways ways_of(const struct qr_int4_way *way, int32_t n)
+{
+    const struct qr_int4_way *a = way, *b = way + (n > 1);
+    return (struct ways){_mm256_set_m128(_mm_set1_ps(b->scale), _mm_set1_ps(a->scale)), _mm256_set_m128(_mm_set1_ps(b->zero), _mm_set1_ps(a->zero)),
+                         _mm512_insertf64x4(_mm512_set1_pd((double)a->scale), _mm256_set1_pd((double)b->scale), 1), _mm512_setzero_pd()};
+}
+
+VF_FN void add_errors(struct ways *s, const float *w, const float *importance)
+{
+    const __m256 x = _mm256_broadcast_ps((const __m128 *)(const void *)w), whole = _mm256_set1_ps(0x1.8p23f);
+    __m256 t = _mm256_add_ps(_mm256_div_ps(x, s->scale), s->zero);
+    t = _mm256_min_ps(_mm256_max_ps(t, _mm256_set1_ps(-8)), _mm256_set1_ps(7));
+    t = _mm256_sub_ps(_mm256_sub_ps(_mm256_add_ps(t, whole), whole), s->zero);
+    const __m512d off = _mm512_fnmadd_pd(s->scales, _mm512_cvtps_pd(t), _mm512_cvtps_pd(x)); /* that product is exact */
+    const __m512d by = importance ? _mm512_mul_pd(_mm512_cvtps_pd(_mm256_broadcast_ps((const __m128 *)(const void *)importance)), off) : off;
+    s->sum = _mm512_add_pd(s->sum, _mm512_mul_pd(by, off));
+}
+
+VF_FN void put_errors(double *error, const struct ways *s, int32_t n)
+{
+    double lane[8];
+    _mm512_storeu_pd(lane, s->sum);
+    for (int32_t i = 0; i < (n < TOGETHER ? n : TOGETHER); i++)
+        error[i] = (lane[4 * i] + lane[4 * i + 1]) + (lane[4 * i + 2] + lane[4 * i + 3]);
+}
+#endif
+
+/* Sums only grow: what is no less than the least of those before will not be. */
+static void int4_errors(double *error, const float *w, const float *importance, int64_t n, const struct qr_int4_way *way, int32_t n_ways)
+{
+    QR_ASSERT(error != NULL && w != NULL && way != NULL);
+    QR_ASSERT(n % QR_STORED_LANES == 0 && n_ways >= 0);
+    double least = INFINITY;
+    for (int32_t i = 0; i < n_ways; i += TOGETHER) {
+        struct ways s = ways_of(way + i, n_ways - i);
+        bool more = true;
+        for (int64_t k = 0; more && k < n; k += PART) {
+            const int64_t end = n - k < PART ? n : k + PART;
+            for (int64_t j = k; j < end; j += QR_STORED_LANES)
+                add_errors(&s, w + j, importance ? importance + j : NULL);
+            put_errors(error + i, &s, n_ways - i);
+            more = error[i] < least || (TOGETHER > 1 && n_ways - i > 1 && error[i + TOGETHER - 1] < least);
+        }
+        for (int32_t t = i; t < n_ways && t < i + TOGETHER; t++)
+            least = error[t] < least ? error[t] : least;
+    }
+}
+
+#ifndef QR_ISA_avx2
+/* ---- codes of 4 bits ---- */
+
+#define WORDS 16 /* of a register */
+#define BLOCK 64 /* inputs of a register of bytes */
+
+/* Byte b of x[0..3], b = 0..3, side by side in to[b]. */
+VF_FN void gather_bytes(__m512i to[4], const __m512i x[4])
+{
+    const __mmask64 odd = 0xaaaaaaaaaaaaaaaau;
+    const __mmask32 high = 0xaaaaaaaau;
+    const __m512i even01 = _mm512_mask_mov_epi8(x[0], odd, _mm512_slli_epi32(x[1], 8)), odd01 = _mm512_mask_mov_epi8(_mm512_srli_epi32(x[0], 8), odd, x[1]);
+    const __m512i even23 = _mm512_mask_mov_epi8(x[2], odd, _mm512_slli_epi32(x[3], 8)), odd23 = _mm512_mask_mov_epi8(_mm512_srli_epi32(x[2], 8), odd, x[3]);
+    to[0] = _mm512_mask_mov_epi16(even01, high, _mm512_slli_epi32(even23, 16));
+    to[1] = _mm512_mask_mov_epi16(odd01, high, _mm512_slli_epi32(odd23, 16));
+    to[2] = _mm512_mask_mov_epi16(_mm512_srli_epi32(even01, 16), high, even23);
+    to[3] = _mm512_mask_mov_epi16(_mm512_srli_epi32(odd01, 16), high, odd23);
+}
+
+/* At most WORDS words of at most BLOCK inputs. */
+static void across_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_words, int32_t n_in, const uint8_t order[8])
+{
+    const __m512i half = _mm512_set1_epi8(15);
+    const __mmask16 there = (__mmask16)((1u << n_words) - 1);
+    const __mmask64 kept = n_in == BLOCK ? ~(__mmask64)0 : ((__mmask64)1 << n_in) - 1;
+    QR_UNINITIALIZED __m512i place[8][WORDS]; /* [place in a word][four inputs], a lane for each word */
+    for (int32_t i = 0; i < n_in; i += 4) {
+        __m512i low[4], high[4], to[4];
+        for (int32_t k = 0; k < 4; k++) {
+            const __m512i x = i + k < n_in ? _mm512_maskz_loadu_epi32(there, words + (i + k) * words_pitch) : _mm512_setzero_si512();
+            low[k] = _mm512_and_si512(x, half);
+            high[k] = _mm512_and_si512(_mm512_srli_epi32(x, 4), half);
+        }
+        gather_bytes(to, low);
+        for (int32_t b = 0; b < 4; b++)
+            place[2 * b][i / 4] = to[b];
+        gather_bytes(to, high);
+        for (int32_t b = 0; b < 4; b++)
+            place[2 * b + 1][i / 4] = to[b];
+    }
+    for (int32_t o = 0; o < 8; o++) {
+        vf t[WORDS];
+        for (int32_t i = 0; i < WORDS; i++)
+            t[i] = i * 4 < n_in ? _mm512_castsi512_ps(place[order[o]][i]) : vf_zero();
+        vf_transpose(t);
+        for (int32_t k = 0; k < n_words; k++)
+            _mm512_mask_storeu_epi8(code + (8 * k + o) * pitch, kept, _mm512_castps_si512(t[k]));
+    }
+}
+
+static void across(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_words, int64_t n_in, const uint8_t order[8])
+{
+    QR_ASSERT(code != NULL && words != NULL && order != NULL);
+    QR_ASSERT(n_words >= 0 && n_in >= 0 && n_in <= pitch);
+    for (int64_t o = 0; o < n_words; o += WORDS)
+        for (int64_t i = 0; i < n_in; i += BLOCK)
+            across_block(code + 8 * o * pitch + i, pitch, words + i * words_pitch + 4 * o, words_pitch, (int32_t)(n_words - o < WORDS ? n_words - o : WORDS),
+                         (int32_t)(n_in - i < BLOCK ? n_in - i : BLOCK), order);
+}
+
+/* x[r] as eight numbers of 64 bits: number c of each, side by side, in x[c]. */
+VF_FN void transpose_8x8(__m512i x[8])
+{
+    __m512i a[8], b[8];
+    for (int i = 0; i < 8; i += 2) {
+        a[i] = _mm512_unpacklo_epi64(x[i], x[i + 1]);
+        a[i + 1] = _mm512_unpackhi_epi64(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 2; i++) { /* lanes 0 and 2, 1 and 3 of two rows' pairs each */
+        b[i] = _mm512_shuffle_i64x2(a[i], a[i + 2], 0x88);
+        b[2 + i] = _mm512_shuffle_i64x2(a[i], a[i + 2], 0xdd);
+        b[4 + i] = _mm512_shuffle_i64x2(a[i + 4], a[i + 6], 0x88);
+        b[6 + i] = _mm512_shuffle_i64x2(a[i + 4], a[i + 6], 0xdd);
+    }
+    for (int i = 0; i < 2; i++) {
+        x[i] = _mm512_shuffle_i64x2(b[i], b[4 + i], 0x88);
+        x[4 + i] = _mm512_shuffle_i64x2(b[i], b[4 + i], 0xdd);
+        x[2 + i] = _mm512_shuffle_i64x2(b[2 + i], b[6 + i], 0x88);
+        x[6 + i] = _mm512_shuffle_i64x2(b[2 + i], b[6 + i], 0xdd);
+    }
+}
+
+/* At most WORDS outputs, of which words of at most BLOCK inputs are there. */
+static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_out, int32_t n_in)
+{
+    const __m512i half = _mm512_set1_epi8(15);
+    const __mmask16 there = (__mmask16)((1u << n_out) - 1);
+    const __mmask64 kept = n_in == BLOCK ? ~(__mmask64)0 : ((__mmask64)1 << n_in) - 1;
+    QR_UNINITIALIZED __m512i first[8], second[8]; /* of four outputs two each */
+    for (int32_t r = 0; r < 8; r++) {
+        const __m512i x = 8 * r < n_in ? _mm512_maskz_loadu_epi32(there, words + r * words_pitch) : _mm512_setzero_si512();
+        const __m512i low = _mm512_and_si512(x, half), high = _mm512_and_si512(_mm512_srli_epi32(x, 4), half);
+        first[r] = _mm512_unpacklo_epi8(low, high);
+        second[r] = _mm512_unpackhi_epi8(low, high);
+    }
+    transpose_8x8(first);
+    transpose_8x8(second);
+    for (int32_t o = 0; o < n_out; o++)
+        _mm512_mask_storeu_epi8(code + o * pitch, kept, (o & 2 ? second : first)[o / 4 * 2 + o % 2]);
+}
+
+static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in)
+{
+    QR_ASSERT(code != NULL && words != NULL);
+    QR_ASSERT(n_out >= 0 && n_in >= 0 && n_in <= pitch);
+    for (int64_t o = 0; o < n_out; o += WORDS)
+        for (int64_t i = 0; i < n_in; i += BLOCK)
+            along_block(code + o * pitch + i, pitch, words + i / 8 * words_pitch + 4 * o, words_pitch, (int32_t)(n_out - o < WORDS ? n_out - o : WORDS),
+                        (int32_t)(n_in - i < BLOCK ? n_in - i : BLOCK));
+}
+
+/* ---- numbers of 8 bits ---- */
+
+#define CODES 32 /* of a register of bf16 */
+
+/* Looked up by the low seven bits; the sign goes from a code to its number. */
+VF_FN __m512i look_up(const __m512i table[4], __m256i codes)
+{
+    const __m512i x = _mm512_cvtepu8_epi16(codes);
+    const __m512i small = _mm512_permutex2var_epi16(table[0], x, table[1]), large = _mm512_permutex2var_epi16(table[2], x, table[3]);
+    const __m512i sign = _mm512_slli_epi16(_mm512_and_si512(x, _mm512_set1_epi16(0x80)), 8);
+    return _mm512_or_si512(_mm512_mask_mov_epi16(small, _mm512_test_epi16_mask(x, _mm512_set1_epi16(0x40)), large), sign);
+}
+
+static void e4m3(uint16_t *to, int64_t pitch, const uint8_t *code, int64_t code_pitch, int64_t n_rows, int64_t n, float scale)
+{
+    QR_ASSERT(to != NULL && code != NULL);
+    QR_ASSERT(isfinite(scale) && !signbit(scale) && n_rows >= 0 && n >= 0);
+    QR_UNINITIALIZED uint16_t number[128];
+    __m512i table[4];
+    for (int32_t i = 0; i < 128; i++)
+        number[i] = qr_f32_to_bf16(scale * qr_e4m3_to_f32((uint8_t)i));
+    for (int32_t i = 0; i < 4; i++)
+        table[i] = _mm512_loadu_si512(number + CODES * i);
+    for (int64_t r = 0; r < n_rows; r++)
+        for (int64_t i = 0; i < n; i += CODES) {
+            const __mmask32 there = n - i < CODES ? (1u << (n - i)) - 1 : UINT32_MAX;
+            _mm512_mask_storeu_epi16(to + r * pitch + i, there, look_up(table, _mm256_maskz_loadu_epi8(there, code + r * code_pitch + i)));
+        }
+}
+#endif
+
+const struct qr_stored_ops QR_ISA_NAME(stored_ops) = {
+    .int4_errors = int4_errors,
+#ifndef QR_ISA_avx2
+    .across = across,
+    .along = along,
+    .e4m3 = e4m3,
+#endif
+};

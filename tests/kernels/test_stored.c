@@ -1,0 +1,109 @@
+/* What levels do with files' numbers (kernels/stored.h) has the bits of plain loops, at every size and beside nothing else. */
+#include "tests/kernels/util.h"
+
+#include "base/e4m3.h"
+#include "base/half.h"
+
+#define SEED 20261122
+#define ROOM 4096
+
+static const int32_t counts[] = {1, 7, 8, 63, 64, 65, 130};
+
+/* From the low bits up. */
+static uint8_t code_of(const uint32_t *words, int64_t word, int place)
+{
+    return (uint8_t)(words[word] >> 4 * place & 15);
+}
+
+Test(stored, codes_of_four_bits_are_those_of_plain_loops_and_nothing_is_written_beside_them)
+{
+    static const uint8_t orders[2][8] = {{0, 1, 2, 3, 4, 5, 6, 7}, {0, 4, 1, 5, 2, 6, 3, 7}};
+    struct qr_rng r = {.seed = SEED};
+    const char *names[8];
+    uint32_t *words = qr_alloc(ROOM, sizeof *words);
+    uint8_t *code = qr_alloc(ROOM, 8);
+    for (int i = 0; i < ROOM; i++)
+        words[i] = (uint32_t)qr_rng_next(&r);
+    for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 1, 0);
+        const struct qr_stored_ops *ops = be->k->stored;
+        for (int i = 0; ops && ops->across && ops->along && i < 2 * 5 * QR_COUNT(counts); i++) {
+            const int32_t n_in = counts[i % QR_COUNT(counts)], n = i / QR_COUNT(counts) % 5 * 5 + 1, pitch = n_in + i % 3, stride = 24;
+            const uint8_t *order = orders[i % 2];
+            const bool across = i >= 5 * QR_COUNT(counts);
+            memset(code, 0xee, ROOM * 8);
+            if (across)
+                ops->across(code, pitch, (const uint8_t *)words, 4 * stride, n, n_in, order);
+            else
+                ops->along(code, pitch, (const uint8_t *)words, 4 * stride, n, n_in);
+            for (int64_t k = 0; k < (across ? 8 : 1) * n * pitch + 64; k++) {
+                const int64_t o = k / pitch, in = k % pitch;
+                const bool there = in < n_in && o < (across ? 8 : 1) * n;
+                const int64_t word = across ? in * stride + o / 8 : in / 8 * stride + o;
+                const uint8_t want = there ? code_of(words, word, across ? order[o % 8] : (int)(in % 8)) : 0xee;
+                cr_assert_eq(code[k], want, "seed %d %s: %s, %d words or outputs, %d inputs: byte %ld", SEED, names[l], across ? "across" : "along", n, n_in,
+                             (long)k);
+            }
+        }
+        qr_backend_close(be);
+    }
+    qr_free(words);
+    qr_free(code);
+}
+
+Test(stored, numbers_of_eight_bits_times_a_scale_are_rounded_as_one_by_one)
+{
+    static const float scales[] = {1, 0, 0.0002f, 0.37f, 0x1.fffffep-128f, 0x1p-145f, 0x1p-9f, 0x1.234568p119f, 0x1.fep127f, 448};
+    const char *names[8];
+    uint8_t code[2][300];
+    uint16_t to[2 * 310];
+    for (int i = 0; i < 600; i++)
+        code[i / 300][i % 300] = (uint8_t)(i * 7 + i / 256);
+    for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 1, 0);
+        for (int i = 0; be->k->stored && be->k->stored->e4m3 && i < QR_COUNT(scales) * 4; i++) {
+            const int64_t n = i % 4 == 0 ? 300 : i % 4 * 32 + i % 4 - 2;
+            memset(to, 0xee, sizeof to);
+            be->k->stored->e4m3(to, 310, code[0], 300, 2, n, scales[i / 4]);
+            for (int64_t k = 0; k < 2 * 310; k++) {
+                const uint16_t want = k % 310 < n ? qr_f32_to_bf16(scales[i / 4] * qr_e4m3_to_f32(code[k / 310][k % 310])) : 0xeeee;
+                cr_assert_eq(to[k], want, "%s: number %ld times %a is %04x, not %04x", names[l], (long)k, (double)scales[i / 4], to[k], want);
+            }
+        }
+        qr_backend_close(be);
+    }
+}
+
+Test(stored, errors_of_four_bits_are_those_of_one_way_after_the_other_or_no_less_than_an_earlier_one)
+{
+    struct qr_rng r = {.seed = SEED + 1};
+    const char *names[8];
+    for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 1, 0);
+        int n_exact = 0;
+        for (int i = 0; be->k->stored && be->k->stored->int4_errors && i < 400; i++) {
+            const int64_t n = i % 5 == 0 ? 4 : i % 5 * 64 - i % 3 * 4;
+            const int32_t n_ways = i % 18 + 1;
+            float w[256], importance[256], *by = i % 2 ? importance : NULL;
+            struct qr_int4_way way[18];
+            double error[18], least = INFINITY;
+            for (int k = 0; k < n; k++) {
+                w[k] = ((float)qr_rng_next_unit(&r) - 0.5f) * (k % 37 == 0 ? 4 : 1);
+                importance[k] = (float)qr_rng_next_unit(&r);
+            }
+            for (int k = 0; k < n_ways; k++)
+                way[k] = (struct qr_int4_way){qr_bf16_to_f32(qr_f32_to_bf16(0.02f + 0.3f * (float)qr_rng_next_unit(&r))), (float)(k % 3 * 5 - 6)};
+            be->k->stored->int4_errors(error, w, by, n, way, n_ways);
+            for (int k = 0; k < n_ways; k++) {
+                const double want = qr_int4_error(w, by, n, &way[k]);
+                const bool exact = memcmp(&error[k], &want, sizeof want) == 0;
+                cr_assert(exact || (error[k] >= least && want >= least), "seed %d %s: %ld numbers, way %d: %a, not %a", SEED + 1, names[l], (long)n, k,
+                          error[k], want);
+                least = fmin(least, want);
+                n_exact += exact;
+            }
+        }
+        cr_assert(!be->k->stored || n_exact > 400);
+        qr_backend_close(be);
+    }
+}

@@ -9,7 +9,12 @@
  * Rounding a query moves each of its numbers by at most 2^-16 of its head's largest, rounding probabilities by 2^-17 of the piece's largest:
  * less than bf16 would. Keys are staged as tiles [16 positions' group][K / 64] of quads of K, values as tiles [K / 64][4][piece / 64] of quads of
  * positions: tile m of four has the columns 16 l + 4 m + c of its 64 as column 4 l + c, which is the order that interleaving bytes and
- * words within the quarters of a vector gives; results are put in order instead.
+ * words within the quarters of a vector gives; results are put in order instead. The positions 16 m + 4 l + c of its 64 are its quad 4 l + m, which is
+ * what packing gives for probabilities; sums are exact in any order.
+ *
+ * As with pairs (attn_tiles.h) all scores of a tile's queries come first, then all softmaxes, then all weighted values. Blocks are of 16 queries: high and
+ * low bytes have a sum each, which leaves no registers for more. What a score is made of would be twice as much to write as a score, so vectors join,
+ * scale and compare a panel's sums while tiles form those of the panel after the next one.
  */
 #ifndef QR_KERNELS_CPU_AMX_ATTN_BYTES_H
 #define QR_KERNELS_CPU_AMX_ATTN_BYTES_H
@@ -31,9 +36,8 @@ _Static_assert(2 * QUERY_NUMBERS <= sizeof(((struct scratch *)0)->q_tiles), "byt
 /* Lies where a bf16 cache has its staged values. */
 struct byte_scratch {
     char values[K_BYTE_TILES * 4 * PIECE_BYTE_TILES * QR_TILE_BYTES];
-    char p[2][QR_TILE_ROWS * PIECE];         /* high and low bytes of a block's probabilities, [piece / 64][rows][64] */
-    int32_t sums[2][QR_TILE_ROWS * BYTES_K]; /* of high and low bytes */
-    float q_scale[QUERIES], p_scale[QR_TILE_ROWS];
+    int32_t sums[2][2][QR_TILE_ROWS * BYTES_K]; /* of high and low bytes: those being formed and those before them */
+    float q_scale[QUERIES], p_scale[QUERIES];
 };
 _Static_assert(sizeof(struct byte_scratch) <= sizeof(((struct scratch *)0)->values), "scratch of a tile of bytes");
 
@@ -84,41 +88,6 @@ static void begin_bytes(const struct tile *t)
     t->s->tile_rows[0] = 0;
 }
 
-/* sums[0], sums[1] [rows][stride]: high and low bytes of x times one panel of w, or two that lie w_panel bytes apart, over n_steps tiles. */
-VF_FN void byte_products(const bool signed_high, int32_t *high, int32_t *low, int64_t stride, const char *x_high, const char *x_low, int64_t x_step,
-                         const char *w, int64_t w_panel, int32_t n_panels, int32_t n_steps)
-{
-    qr_tile_zero(0);
-    qr_tile_zero(1);
-    qr_tile_zero(2);
-    qr_tile_zero(3);
-    for (; n_steps > 0; n_steps--, x_high += x_step, x_low += x_step, w += QR_TILE_BYTES) {
-        qr_tile_load(4, x_high, QR_TILE_ROW_BYTES);
-        qr_tile_load(5, x_low, QR_TILE_ROW_BYTES);
-        qr_tile_load_past(6, w, QR_TILE_ROW_BYTES);
-        if (signed_high)
-            qr_tile_dp_signed(0, 4, 6);
-        else
-            qr_tile_dp_unsigned(0, 4, 6);
-        qr_tile_dp_unsigned(1, 5, 6);
-        if (n_panels > 1) {
-            qr_tile_load_past(7, w + w_panel, QR_TILE_ROW_BYTES);
-            if (signed_high)
-                qr_tile_dp_signed(2, 4, 7);
-            else
-                qr_tile_dp_unsigned(2, 4, 7);
-            qr_tile_dp_unsigned(3, 5, 7);
-        }
-    }
-    const int64_t bytes = stride * (int64_t)sizeof(int32_t);
-    qr_tile_store(0, high, bytes);
-    qr_tile_store(1, low, bytes);
-    if (n_panels > 1) {
-        qr_tile_store(2, high + QR_PANEL, bytes);
-        qr_tile_store(3, low + QR_PANEL, bytes);
-    }
-}
-
 /* 256 high + low as floats. */
 VF_FN vf joined(const int32_t *high, const int32_t *low)
 {
@@ -161,16 +130,19 @@ static void stage_key_bytes(const struct tile *t, int32_t base, int32_t begin, i
     }
 }
 
-/* At most 16 queries of the tile, and the whole tiles of positions of a piece that some of them sees. */
+/* At most 16 queries of the tile, and the whole tiles of positions of a piece that some of them sees; [common, common_end): whole groups
+ * of 16 that all of them see. */
 struct byte_block {
-    int32_t q0, rows, begin, end;
+    int32_t q0, rows, begin, end, common, common_end;
 };
 
 static struct byte_block byte_block_at(const struct tile *t, int32_t q0)
 {
     const struct scratch *s = t->s;
-    struct byte_block b = {.q0 = q0, .rows = t->n_queries - q0 < QR_TILE_ROWS ? t->n_queries - q0 : QR_TILE_ROWS, .begin = PIECE};
+    struct byte_block b = {.q0 = q0, .rows = t->n_queries - q0 < QR_TILE_ROWS ? t->n_queries - q0 : QR_TILE_ROWS, .begin = PIECE, .common_end = PIECE};
     for (int32_t i = q0; i < q0 + b.rows; i++) {
+        b.common = s->in[i] > b.common ? s->in[i] : b.common;
+        b.common_end = s->in_end[i] < b.common_end ? s->in_end[i] : b.common_end;
         if (s->in[i] == s->in_end[i])
             continue;
         b.begin = s->in[i] < b.begin ? s->in[i] : b.begin;
@@ -178,25 +150,123 @@ static struct byte_block byte_block_at(const struct tile *t, int32_t q0)
     }
     b.begin = b.begin / BYTES_K * BYTES_K;
     b.end = (b.end + BYTES_K - 1) / BYTES_K * BYTES_K;
+    b.common = (b.common + QR_PANEL - 1) / QR_PANEL * QR_PANEL;
+    b.common_end = b.common_end / QR_PANEL * QR_PANEL;
     return b;
 }
 
-/* Sums of products of the block's queries and keys, as floats to p. Keys are staged from position `staged` on, whole groups of 16 up to `end`. */
+/* What a block's scores are formed from. */
+struct byte_scores {
+    const char *high, *low, *keys; /* queries' bytes and the first panel's keys */
+    int64_t q_step;                /* bytes to queries' next k */
+    const float *q_scale, *key_scale;
+    float *p;                      /* scores of the first query and panel */
+    int32_t n_k, n_panels, first, end; /* panels [first, end) are seen by all */
+};
+
+/* Sums 0 and 1, or 2 and 3: high and low bytes of the queries times panel j. With n_k 1 the queries' tiles are there. */
+VF_FN void panel_bytes(const bool odd, const struct byte_scores *b, int32_t j)
+{
+    const char *high = b->high, *low = b->low, *w = b->keys + (int64_t)j * b->n_k * QR_TILE_BYTES;
+    if (odd) {
+        qr_tile_zero(2);
+        qr_tile_zero(3);
+    } else {
+        qr_tile_zero(0);
+        qr_tile_zero(1);
+    }
+    for (int32_t n = b->n_k; n > 0; n--, high += b->q_step, low += b->q_step, w += QR_TILE_BYTES) {
+        if (b->n_k > 1) {
+            qr_tile_load(4, high, QR_TILE_ROW_BYTES);
+            qr_tile_load(5, low, QR_TILE_ROW_BYTES);
+        }
+        if (odd) {
+            qr_tile_load_past(7, w, QR_TILE_ROW_BYTES);
+            qr_tile_dp_signed(2, 4, 7);
+            qr_tile_dp_unsigned(3, 5, 7);
+        } else {
+            qr_tile_load_past(6, w, QR_TILE_ROW_BYTES);
+            qr_tile_dp_signed(0, 4, 6);
+            qr_tile_dp_unsigned(1, 5, 6);
+        }
+    }
+}
+
+/* Scores of panel j from its sums, not capped yet; the largest ones, lane by lane, where all queries see the panel. */
+VF_FN void panel_scores_of_bytes(const int32_t rows, const struct byte_scores *b, const int32_t *high, const int32_t *low, int32_t j, vf *max)
+{
+    const __mmask16 counts = j >= b->first && j < b->end ? 0xffff : 0;
+    const vf key_scale = vf_load(b->key_scale + j * QR_PANEL);
+    float *p = b->p + j * QR_PANEL;
+#pragma GCC unroll 16
+    for (int32_t r = 0; r < rows; r++) {
+        const vf v = vf_mul(vf_mul(joined(high + r * QR_PANEL, low + r * QR_PANEL), vf_set1(b->q_scale[r])), key_scale);
+        max[r] = _mm512_mask_max_ps(max[r], counts, v, max[r]);
+        vf_store(p + r * QR_X_ROW, v);
+    }
+}
+
+/* Of three panels at once: products of panel j, sums of the one before to memory, scores of the one before that. */
+VF_FN void score_step(const bool odd, const int32_t rows, const struct byte_scores *b, struct byte_scratch *s, int32_t j, vf *max)
+{
+    if (j < b->n_panels)
+        panel_bytes(odd, b, j);
+    if (j >= 1 && j <= b->n_panels) {
+        if (odd) {
+            qr_tile_store(0, s->sums[0][0], QR_TILE_ROW_BYTES);
+            qr_tile_store(1, s->sums[0][1], QR_TILE_ROW_BYTES);
+        } else {
+            qr_tile_store(2, s->sums[1][0], QR_TILE_ROW_BYTES);
+            qr_tile_store(3, s->sums[1][1], QR_TILE_ROW_BYTES);
+        }
+    }
+    if (j >= 2)
+        panel_scores_of_bytes(rows, b, s->sums[odd ? 1 : 0][0], s->sums[odd ? 1 : 0][1], j - 2, max);
+}
+
+VF_FN void score_panels(const int32_t rows, const struct byte_scores *b, struct byte_scratch *s, float *row)
+{
+    vf max[QR_TILE_ROWS];
+#pragma GCC unroll 16
+    for (int32_t r = 0; r < QR_TILE_ROWS; r++)
+        max[r] = vf_set1(-INFINITY);
+    for (int32_t j = 0; j < b->n_panels + 2; j += 2) {
+        score_step(false, rows, b, s, j, max);
+        if (j + 1 < b->n_panels + 2)
+            score_step(true, rows, b, s, j + 1, max);
+    }
+#pragma GCC unroll 16
+    for (int32_t r = 0; r < rows; r++)
+        vf_store(row + r * QR_X_ROW + PIECE, max[r]);
+}
+
+/* Scores of the block's queries, to p, and behind each row the largest of those that all of them see. Keys are staged from position `staged` on, whole
+ * groups of 16 up to `end`. */
 static void score_bytes(const struct tile *t, const struct byte_block *b, int32_t staged, int32_t end)
 {
     struct byte_scratch *s = bytes_of(t);
     const int32_t from = b->begin > staged ? b->begin : staged, to = b->end < end ? b->end : end, n_k = (t->k + BYTES_K - 1) / BYTES_K;
-    const int64_t panel = (int64_t)n_k * QR_TILE_BYTES;
-    for (int32_t at = from, n; at < to; at += n * QR_PANEL) {
-        n = to - at > QR_PANEL ? 2 : 1;
-        byte_products(true, s->sums[0], s->sums[1], 2 * QR_PANEL, query_bytes(t, 0, b->q0), query_bytes(t, 1, b->q0), b->rows * BYTES_K,
-                      t->s->keys + (at - staged) / QR_PANEL * panel, panel, n, n_k);
-        for (int32_t r = 0; r < b->rows; r++)
-            for (int32_t j = 0; j < n; j++) {
-                const int32_t i = (2 * r + j) * QR_PANEL;
-                vf_store(t->s->p + r * QR_X_ROW + at + j * QR_PANEL, joined(s->sums[0] + i, s->sums[1] + i));
-            }
+    const struct byte_scores m = {
+        .high = query_bytes(t, 0, b->q0),
+        .low = query_bytes(t, 1, b->q0),
+        .keys = t->s->keys + (from - staged) / QR_PANEL * (int64_t)n_k * QR_TILE_BYTES,
+        .q_step = b->rows * BYTES_K,
+        .q_scale = s->q_scale + b->q0,
+        .key_scale = t->s->key_scale + from,
+        .p = t->s->p + b->q0 * QR_X_ROW + from,
+        .n_k = n_k,
+        .n_panels = (to - from + QR_PANEL - 1) / QR_PANEL,
+        .first = (b->common - from) / QR_PANEL,
+        .end = (b->common_end - from) / QR_PANEL,
+    };
+    if (n_k == 1) {
+        qr_tile_load(4, m.high, QR_TILE_ROW_BYTES);
+        qr_tile_load(5, m.low, QR_TILE_ROW_BYTES);
     }
+    if (b->rows == QR_TILE_ROWS)
+        score_panels(QR_TILE_ROWS, &m, s, t->s->p + b->q0 * QR_X_ROW);
+    else
+        score_panels(b->rows, &m, s, t->s->p + b->q0 * QR_X_ROW);
 }
 
 /* Values of positions [begin, end) of the piece at `base` to tiles; zeros for the others of the whole tiles that they touch. */
@@ -208,7 +278,7 @@ static void stage_value_bytes(const struct tile *t, int32_t base, int32_t begin,
         if (after->t)
             prefetch_int8(after->t, 0, after->base + at);
         for (int32_t i = 0; i < QR_PANEL; i += 4) {
-            char *dst = bytes_of(t)->values + at / BYTES_K * QR_TILE_BYTES + (at % BYTES_K + i) / 4 * QR_TILE_ROW_BYTES;
+            char *dst = bytes_of(t)->values + at / BYTES_K * QR_TILE_BYTES + (i + at % BYTES_K / QR_PANEL) * QR_TILE_ROW_BYTES;
             for (int32_t k = 0; k < t->k; k += BYTES_K, dst += 4 * PIECE_BYTE_TILES * QR_TILE_BYTES) {
                 __m512i a = load_bytes(t, row[i], k), b = load_bytes(t, row[i + 1], k);
                 __m512i c = load_bytes(t, row[i + 2], k), d = load_bytes(t, row[i + 3], k);
@@ -233,55 +303,118 @@ VF_FN __mmask16 seen_lanes(const struct tile *t, int32_t i, int32_t at)
     return (__mmask16)(((1u << end) - 1u) & ~((1u << first) - 1u));
 }
 
-/* Scores of query i, row r of its block, in units of ln 2 (attention.c). */
-VF_FN vf score_of(const struct tile *t, const float *p, int32_t at, vf q_scale)
+/* Largest scores of query i, lane by lane. Where scores are capped, it is here that they are. */
+VF_FN vf largest_score(const struct tile *t, const struct byte_block *b, int32_t i)
 {
-    const float cap = t->a->softcap;
-    vf v = vf_mul(vf_mul(vf_load(p + at), q_scale), vf_load(t->s->key_scale + at));
-    return cap > 0 ? vf_mul(vf_mul(vf_set1(cap), vf_tanh(vf_div(v, vf_set1(cap)))), vf_set1(t->factor)) : v;
+    float *p = t->s->p + i * QR_X_ROW;
+    const vf low = vf_set1(-INFINITY), cap = vf_set1(t->a->softcap);
+    const int32_t first = t->s->in[i], end = t->s->in_end[i];
+    const bool capped = t->a->softcap > 0;
+    vf max = first < end && !capped ? vf_load(p + PIECE) : low;
+    for (int32_t at = first / VF_LEN * VF_LEN; at < end; at += VF_LEN) {
+        if (!capped && at >= b->common && at < b->common_end) {
+            at = b->common_end - VF_LEN;
+            continue;
+        }
+        vf v = vf_load(p + at);
+        if (capped) {
+            v = vf_mul(vf_mul(cap, vf_tanh(vf_div(v, cap))), vf_set1(t->factor));
+            vf_store(p + at, v);
+        }
+        max = vf_max(_mm512_mask_mov_ps(low, seen_lanes(t, i, at), v), max);
+    }
+    return max;
 }
 
-/* Scores of query i, row r of its block, become probabilities times their values' scales as bytes; piece_max and piece_sum. */
-static void softmax_bytes(const struct tile *t, const struct byte_block *b, int32_t i, int32_t r)
+/* What a row of scores adds up to, lane by lane: probabilities, and the largest product of one and its value's scale, as bits. */
+struct byte_row {
+    vf max, sum;
+    __m512i most;
+};
+
+/* 16 scores become probabilities times their values' scales. */
+VF_FN void byte_powers(const bool some, struct byte_row *row, float *p, const float *value_scale, __mmask16 seen)
 {
-    struct byte_scratch *s = bytes_of(t);
-    float *p = t->s->p + r * QR_X_ROW, inverse;
-    const vf low = vf_set1(-INFINITY), q_scale = vf_set1(s->q_scale[i]);
-    vf max = low, sum = vf_zero();
-    __m512i most = _mm512_setzero_si512();
-    for (int32_t at = b->begin; at < b->end; at += VF_LEN) {
-        vf v = _mm512_mask_mov_ps(low, seen_lanes(t, i, at), score_of(t, p, at, q_scale));
-        vf_store(p + at, v);
-        max = vf_max(v, max);
-    }
-    t->s->piece_max[i] = vf_max_all(max);
-    max = vf_set1(t->s->piece_max[i]);
-    for (int32_t at = b->begin; at < b->end; at += VF_LEN) {
-        const __mmask16 seen = seen_lanes(t, i, at);
-        vf e = _mm512_maskz_mov_ps(seen, vf_exp2_of_negative(vf_sub(vf_load(p + at), max)));
-        sum = vf_add(sum, e);
-        e = _mm512_maskz_mul_ps(seen, e, vf_load(t->s->value_scale + at)); /* NaN for a value that was not finite */
-        most = max_bits(most, e);
-        vf_store(p + at, e);
-    }
-    t->s->piece_sum[i] = vf_sum(sum);
-    s->p_scale[r] = qr_quant_scale(&inverse, _mm512_reduce_max_epu32(most), WEIGHT_LARGEST);
-    for (int32_t at = b->begin; at < b->end; at += VF_LEN) {
-        const int32_t to = (at - b->begin) / BYTES_K * b->rows * BYTES_K + r * BYTES_K + at % BYTES_K;
-        store_bytes(s->p[0] + to, s->p[1] + to, _mm512_cvtps_epi32(vf_mul(vf_load(p + at), vf_set1(inverse))));
-    }
+    vf e = vf_exp2_of_negative(vf_sub(vf_load(p), row->max));
+    if (some)
+        e = _mm512_maskz_mov_ps(seen, e);
+    row->sum = vf_add(row->sum, e);
+    e = some ? _mm512_maskz_mul_ps(seen, e, vf_load(value_scale)) : vf_mul(e, vf_load(value_scale)); /* NaN for a value that was not finite */
+    row->most = max_bits(row->most, e);
+    vf_store(p, e);
 }
 
-/* Row r of a block, which sees nothing of the piece. */
-static void nothing_seen(const struct tile *t, const struct byte_block *b, int32_t i, int32_t r)
+/* The same for all that query i sees, zeros for the block's other positions. Asks for the scores 16 queries further meanwhile. */
+VF_FN struct byte_row row_of_powers(const struct tile *t, const struct byte_block *b, int32_t i)
 {
-    struct byte_scratch *s = bytes_of(t);
-    t->s->piece_sum[i] = 0;
-    s->p_scale[r] = 0;
-    for (int32_t at = 0; at < b->end - b->begin; at += BYTES_K) {
-        memset(s->p[0] + (at / BYTES_K * b->rows + r) * BYTES_K, 0, BYTES_K);
-        memset(s->p[1] + (at / BYTES_K * b->rows + r) * BYTES_K, 0, BYTES_K);
+    float *p = t->s->p + i * QR_X_ROW;
+    const float *scale = t->s->value_scale;
+    struct byte_row row = {.max = vf_set1(t->s->piece_max[i]), .sum = vf_zero(), .most = _mm512_setzero_si512()};
+    const int32_t first = t->s->in[i], end = t->s->in_end[i], last = end / VF_LEN * VF_LEN;
+    int32_t at = b->begin;
+    for (; at + VF_LEN <= first; at += VF_LEN)
+        vf_store(p + at, vf_zero());
+    if (first < end && at < first) {
+        byte_powers(true, &row, p + at, scale + at, seen_lanes(t, i, at));
+        at += VF_LEN;
     }
+    for (; at < last; at += VF_LEN) {
+        byte_powers(false, &row, p + at, scale + at, 0);
+        _mm_prefetch((const char *)(p + at + QR_TILE_ROWS * QR_X_ROW), _MM_HINT_T0);
+    }
+    if (at < end) {
+        byte_powers(true, &row, p + at, scale + at, seen_lanes(t, i, at));
+        at += VF_LEN;
+    }
+    for (; at < b->end; at += VF_LEN)
+        vf_store(p + at, vf_zero());
+    return row;
+}
+
+/* 64 numbers times `inverse` as integers of 16 bits: 64 high bytes, then 64 low ones, in the place of the first 32 numbers. Packing takes fours of the
+ * 16 vectors' in turn: the number 16 m + 4 l + c becomes byte 16 l + 4 m + c, which is the order of staged values. */
+VF_FN void store_quads(float *p, vf inverse)
+{
+    const __m512i low = _mm512_set1_epi16(255);
+    const __m512i a = _mm512_packus_epi32(_mm512_cvtps_epi32(vf_mul(vf_load(p), inverse)), _mm512_cvtps_epi32(vf_mul(vf_load(p + VF_LEN), inverse)));
+    const __m512i b = _mm512_packus_epi32(_mm512_cvtps_epi32(vf_mul(vf_load(p + 2 * VF_LEN), inverse)),
+                                          _mm512_cvtps_epi32(vf_mul(vf_load(p + 3 * VF_LEN), inverse)));
+    _mm512_storeu_si512(p, _mm512_packus_epi16(_mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8)));
+    _mm512_storeu_si512(p + VF_LEN, _mm512_packus_epi16(_mm512_and_si512(a, low), _mm512_and_si512(b, low)));
+}
+
+/* Scales and what numbers are multiplied by, of 16 rows at once: qr_quant_scale for the bits of their largest numbers. */
+VF_FN vf scales_of_most(vf *inverse, __m512i most)
+{
+    const __mmask16 odd = _mm512_cmpge_epu32_mask(most, _mm512_set1_epi32(QR_QUANT_INFINITY_BITS));
+    const __mmask16 normal = _mm512_cmpge_epu32_mask(most, _mm512_set1_epi32(QR_QUANT_SMALLEST_BITS)) & (__mmask16)~odd;
+    const vf max = _mm512_castsi512_ps(most), largest = vf_set1(WEIGHT_LARGEST);
+    *inverse = _mm512_maskz_div_ps(normal, largest, max);
+    return _mm512_mask_mov_ps(_mm512_maskz_div_ps(normal, max, largest), odd, vf_set1(__builtin_nanf("")));
+}
+
+/* Scores of the block become probabilities times their values' scales as bytes, in the same place; piece_max, piece_sum, p_scale. */
+static void softmax_bytes(const struct tile *t, const struct byte_block *b)
+{
+    vf x[VF_LEN] QR_UNINITIALIZED, most[VF_LEN] QR_UNINITIALIZED, inverse;
+    _Alignas(64) float by[VF_LEN] QR_UNINITIALIZED;
+    QR_ASSERT(b->q0 % QR_TILE_ROWS == 0 && b->rows >= 1 && b->rows <= QR_TILE_ROWS);
+    for (int32_t r = 0; r < QR_TILE_ROWS; r++)
+        x[r] = r < b->rows ? largest_score(t, b, b->q0 + r) : vf_set1(-INFINITY);
+    vf_store(t->s->piece_max + b->q0, across(MEET_MAX, x));
+    for (int32_t r = 0; r < QR_TILE_ROWS; r++) {
+        struct byte_row row = {.sum = vf_zero(), .most = _mm512_setzero_si512()};
+        if (r < b->rows)
+            row = row_of_powers(t, b, b->q0 + r);
+        x[r] = row.sum;
+        most[r] = _mm512_castsi512_ps(row.most);
+    }
+    vf_store(t->s->piece_sum + b->q0, across(MEET_SUM, x));
+    vf_store(bytes_of(t)->p_scale + b->q0, scales_of_most(&inverse, _mm512_castps_si512(across(MEET_MAX_BITS, most))));
+    vf_store(by, inverse);
+    for (int32_t r = 0; r < b->rows; r++)
+        for (int32_t at = b->begin; at < b->end; at += BYTES_K)
+            store_quads(t->s->p + (b->q0 + r) * QR_X_ROW + at, vf_set1(by[r]));
 }
 
 /* out[16] for l = 0 .. 3 from x: quarter l of each of the four. */
@@ -298,22 +431,46 @@ VF_FN void store_in_order(float *out, int32_t n, const vf x[4])
         vf_store(out + 3 * QR_PANEL, _mm512_shuffle_f32x4(c, d, 0xdd));
 }
 
+/* High and low sums [rows][64] of two panels of weighted values, `panel` bytes apart, over n_steps tiles. */
+VF_FN void byte_products(int32_t *high, int32_t *low, const float *p, const char *w, int64_t panel, int32_t n_steps)
+{
+    const int64_t p_row = QR_X_ROW * (int64_t)sizeof(float), row = BYTES_K * (int64_t)sizeof(int32_t);
+    qr_tile_zero(0);
+    qr_tile_zero(1);
+    qr_tile_zero(2);
+    qr_tile_zero(3);
+    for (; n_steps > 0; n_steps--, p += BYTES_K, w += QR_TILE_BYTES) {
+        qr_tile_load(4, p, p_row);
+        qr_tile_load_past(6, w, QR_TILE_ROW_BYTES);
+        qr_tile_dp_unsigned(0, 4, 6);
+        qr_tile_load(5, p + VF_LEN, p_row);
+        qr_tile_dp_unsigned(1, 5, 6);
+        qr_tile_load_past(7, w + panel, QR_TILE_ROW_BYTES);
+        qr_tile_dp_unsigned(2, 4, 7);
+        qr_tile_dp_unsigned(3, 5, 7);
+    }
+    qr_tile_store(0, high, row);
+    qr_tile_store(1, low, row);
+    qr_tile_store(2, high + QR_PANEL, row);
+    qr_tile_store(3, low + QR_PANEL, row);
+}
+
 /* piece_out of the block from its probabilities and the staged values. */
 static void weigh_bytes(const struct tile *t, const struct byte_block *b)
 {
     struct byte_scratch *s = bytes_of(t);
     const int64_t panel = PIECE_BYTE_TILES * QR_TILE_BYTES;
-    const int32_t n_steps = (b->end - b->begin) / BYTES_K, step = b->rows * BYTES_K;
-    for (int32_t k = 0; k < t->k; k += BYTES_K) {
+    const int32_t n_steps = (b->end - b->begin) / BYTES_K;
+    for (int32_t k = 0, which = 0; k < t->k; k += BYTES_K, which ^= 1) {
         const char *w = s->values + k / BYTES_K * 4 * panel + b->begin / BYTES_K * QR_TILE_BYTES;
+        int32_t *high = s->sums[which][0], *low = s->sums[which][1];
         for (int32_t m = 0; m < 4; m += 2)
-            byte_products(false, s->sums[0] + m * QR_PANEL, s->sums[1] + m * QR_PANEL, BYTES_K, s->p[0], s->p[1], step, w + m * panel, panel, 2,
-                          n_steps);
+            byte_products(high + m * QR_PANEL, low + m * QR_PANEL, t->s->p + b->q0 * QR_X_ROW + b->begin, w + m * panel, panel, n_steps);
         for (int32_t r = 0; r < b->rows; r++) {
-            const vf scale = vf_set1(s->p_scale[r]);
+            const vf scale = vf_set1(s->p_scale[b->q0 + r]);
             vf x[4];
             for (int32_t m = 0; m < 4; m++)
-                x[m] = vf_mul(joined(s->sums[0] + r * BYTES_K + m * QR_PANEL, s->sums[1] + r * BYTES_K + m * QR_PANEL), scale);
+                x[m] = vf_mul(joined(high + r * BYTES_K + m * QR_PANEL, low + r * BYTES_K + m * QR_PANEL), scale);
             store_in_order(t->s->piece_out + r * t->k_pad + k, t->k_pad - k, x);
         }
     }
@@ -322,25 +479,28 @@ static void weigh_bytes(const struct tile *t, const struct byte_block *b)
 /* All queries' results for the piece, of which some query sees [begin, end). */
 static void attend_bytes(const struct tile *t, int32_t piece, int32_t begin, int32_t end, const struct after *after)
 {
-    QR_ASSERT(begin >= 0 && begin < end && end <= PIECE);
+    struct byte_block blocks[QUERIES / QR_TILE_ROWS] QR_UNINITIALIZED, *last = blocks;
     const int32_t base = piece * PIECE;
+    QR_ASSERT(begin >= 0 && begin < end && end <= PIECE);
+    QR_ASSERT(t->q0 == 0 && t->n_queries <= QUERIES);
     stage_scales(t, base, begin, end);
     stage_key_bytes(t, base, begin, end);
     stage_value_bytes(t, base, begin, end, after);
-    for (int32_t q0 = 0; q0 < t->n_queries; q0 += QR_TILE_ROWS) {
-        const struct byte_block b = byte_block_at(t, q0);
-        if (b.begin < b.end) {
-            configure(t, b.rows, 0);
-            score_bytes(t, &b, begin / QR_PANEL * QR_PANEL, end);
+    for (int32_t q0 = 0; q0 < t->n_queries; q0 += QR_TILE_ROWS)
+        *last++ = byte_block_at(t, q0);
+    for (const struct byte_block *b = blocks; b < last; b++)
+        if (b->begin < b->end) {
+            configure(t, b->rows, 0);
+            score_bytes(t, b, begin / QR_PANEL * QR_PANEL, end);
         }
-        for (int32_t r = 0; r < b.rows; r++)
-            if (t->s->in[q0 + r] < t->s->in_end[q0 + r])
-                softmax_bytes(t, &b, q0 + r, r);
-            else
-                nothing_seen(t, &b, q0 + r, r);
-        if (b.begin < b.end)
-            weigh_bytes(t, &b);
-        take_piece(t, piece, q0, b.rows, t->s->piece_out);
+    for (const struct byte_block *b = blocks; b < last; b++)
+        softmax_bytes(t, b);
+    for (const struct byte_block *b = blocks; b < last; b++) {
+        if (b->begin < b->end) {
+            configure(t, b->rows, 0);
+            weigh_bytes(t, b);
+        }
+        take_piece(t, piece, b->q0, b->rows, t->s->piece_out);
     }
 }
 

@@ -416,21 +416,25 @@ VF_FN vf row_powers(const struct tile *t, const struct query_block *b, int32_t i
     return vf_add(sum0, sum1);
 }
 
-VF_FN vf meet(const bool sums, vf a, vf b)
+enum meeting { MEET_MAX, MEET_MAX_BITS, MEET_SUM };
+
+VF_FN vf meet(const enum meeting how, vf a, vf b)
 {
-    return sums ? vf_add(a, b) : vf_max(a, b);
+    if (how == MEET_MAX_BITS)
+        return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+    return how == MEET_SUM ? vf_add(a, b) : vf_max(a, b);
 }
 
-/* Lane i: sum, or largest, of the lanes of x[i], in vf_sum's order: halves onto each other until one lane is left. */
-VF_FN vf across(const bool sums, vf x[VF_LEN])
+/* Lane i: what the lanes of x[i] make together, in vf_sum's order: halves onto each other until one lane is left. */
+VF_FN vf across(const enum meeting how, vf x[VF_LEN])
 {
     for (int i = 0; i < 12; i += i == 3 ? 5 : 1)
-        x[i] = meet(sums, _mm512_shuffle_f32x4(x[i], x[i + 4], 0x44), _mm512_shuffle_f32x4(x[i], x[i + 4], 0xee));
+        x[i] = meet(how, _mm512_shuffle_f32x4(x[i], x[i + 4], 0x44), _mm512_shuffle_f32x4(x[i], x[i + 4], 0xee));
     for (int i = 0; i < 4; i++)
-        x[i] = meet(sums, _mm512_shuffle_f32x4(x[i], x[i + 8], 0x88), _mm512_shuffle_f32x4(x[i], x[i + 8], 0xdd));
+        x[i] = meet(how, _mm512_shuffle_f32x4(x[i], x[i + 8], 0x88), _mm512_shuffle_f32x4(x[i], x[i + 8], 0xdd));
     for (int i = 0; i < 4; i += 2)
-        x[i] = meet(sums, _mm512_shuffle_ps(x[i], x[i + 1], 0x44), _mm512_shuffle_ps(x[i], x[i + 1], 0xee));
-    return meet(sums, _mm512_shuffle_ps(x[0], x[2], 0x88), _mm512_shuffle_ps(x[0], x[2], 0xdd));
+        x[i] = meet(how, _mm512_shuffle_ps(x[i], x[i + 1], 0x44), _mm512_shuffle_ps(x[i], x[i + 1], 0xee));
+    return meet(how, _mm512_shuffle_ps(x[0], x[2], 0x88), _mm512_shuffle_ps(x[0], x[2], 0xdd));
 }
 
 /* Probabilities of n <= 16 queries of a block from i on, a multiple of 16, in the place of their scores; piece_max and piece_sum. */
@@ -440,10 +444,10 @@ static void softmax(const struct tile *t, const struct query_block *b, int32_t i
     QR_ASSERT(i % QR_TILE_ROWS == 0 && n >= 1 && n <= QR_TILE_ROWS);
     for (int32_t r = 0; r < QR_TILE_ROWS; r++)
         x[r] = r < n ? row_max(t, i + r) : vf_set1(-INFINITY);
-    vf_store(t->s->piece_max + i, vf_mul(across(false, x), vf_set1(t->factor)));
+    vf_store(t->s->piece_max + i, vf_mul(across(MEET_MAX, x), vf_set1(t->factor)));
     for (int32_t r = 0; r < QR_TILE_ROWS; r++)
         x[r] = r < n ? row_powers(t, b, i + r) : vf_zero();
-    vf_store(t->s->piece_sum + i, across(true, x));
+    vf_store(t->s->piece_sum + i, across(MEET_SUM, x));
 }
 
 /* c[queries of the block][k_pad] = p v over the staged values. */

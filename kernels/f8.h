@@ -40,11 +40,17 @@ static inline bool qr_f8_row_fits(uint8_t *code, const void *row, enum qr_dtype 
     return true;
 }
 
-/* code [n_in] of a row of weights; returns its scale. */
+/* How far a weight may be from a code times the scale, relative to it: both it and the row's largest number were rounded. */
+static inline float qr_f8_tolerance(enum qr_dtype from)
+{
+    return from == QR_F32 ? 0x1p-20f : from == QR_F16 ? 0x1p-9f : 0x1.1p-7f;
+}
+
+/* code [n_in] of a row of weights; returns its scale. cuda/pack_eights.cu has the same. */
 static inline float qr_f8_row(uint8_t *code, const void *row, enum qr_dtype from, int64_t n_in)
 {
     static const float top[] = {448, 416, 384, 352, 320, 288, 256, 240};
-    const float tolerance = from == QR_F32 ? 0x1p-20f : from == QR_F16 ? 0x1p-9f : 0x1.1p-7f; /* both it and max|w| are rounded */
+    const float tolerance = qr_f8_tolerance(from);
     const uint32_t most = qr_quant_row_max(row, from, n_in);
     float scale, inverse;
     for (int i = 0; i < (int)(sizeof top / sizeof *top); i++) {
@@ -53,7 +59,12 @@ static inline float qr_f8_row(uint8_t *code, const void *row, enum qr_dtype from
             return scale;
     }
     scale = qr_quant_scale(&inverse, most, QR_E4M3_MAX);
-    qr_f8_row_fits(code, row, from, n_in, scale, inverse, INFINITY);
+    for (int64_t at = 0; at < n_in; at += QR_F8_PIECE) {
+        float x[QR_F8_PIECE];
+        const int64_t n = n_in - at < QR_F8_PIECE ? n_in - at : QR_F8_PIECE;
+        qr_quant_load(x, QR_F8_PIECE, row, from, at, n);
+        qr_f8_codes(code + at, x, n, inverse);
+    }
     return scale;
 }
 

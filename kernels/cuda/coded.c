@@ -1,5 +1,5 @@
 /* Weights as integers, for products whose x stays bf16: packed on the host by the functions of kernels/quant.h and kernels/coded.h, so that they are what every
- * level has. Loading takes some 2 ns a weight for that. Layout: coded.h. */
+ * level has. Loading takes some 2 ns a weight for that. E4M3 ones are packed by the device (pack_eights.cu). Layout: coded.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,10 +66,6 @@ static float code_row(uint8_t *codes, uint8_t *multiples, const struct qr_coded 
     const struct qr_quant_format f = format_of(to);
     const int64_t group = f.group ? f.group : QR_QUANT_GROUP;
     float x[QR_QUANT_GROUP_MAX], inverse;
-    if (to == QR_F8) {
-        memset(codes, 0, (size_t)c->code_bytes);
-        return qr_f8_row(codes, row, from, n_in);
-    }
     const float scale = qr_quant_scale(&inverse, qr_quant_row_max(row, from, n_in), qr_quant_largest(f));
     memset(codes, 0, (size_t)c->code_bytes);
     for (int64_t i = 0; i < n_in; i += group) {
@@ -103,6 +99,10 @@ void qr_coded_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_ou
     QR_ASSERT(q != NULL && dst != NULL && rows != NULL);
     QR_ASSERT(row0 >= 0 && n_rows > 0 && n_rows <= n_out - row0);
     const struct qr_coded c = qr_coded_of(dst, to, n_out, n_in);
+    if (to == QR_F8) {
+        qr_cuda_pack_eights(q, &c, row0, n_in, rows, from, n_rows, qr_f8_tolerance(from));
+        return;
+    }
     const size_t row_bytes = (size_t)n_in * qr_dtype_bytes(from), n = (size_t)n_rows;
     uint8_t *host = malloc(n * row_bytes), *codes = malloc(n * (size_t)c.code_bytes), *multiples = malloc(n * (size_t)c.n_groups + 1);
     float *scale = malloc(n * sizeof *scale);

@@ -47,7 +47,11 @@ static inline bool qr_coded_lies(enum qr_dtype t)
 
 struct qr_coded qr_coded_of(const void *packed, enum qr_dtype t, int64_t n_out, int64_t n_in);
 
-/* As linear_pack, n_rows > 0. Waits for the device. */
+/* pack_eights.cu: rows of the device's memory as rows row0 on of an fp8 matrix; tolerance: qr_f8_tolerance(from). */
+void qr_cuda_pack_eights(struct qr_queue *q, const struct qr_coded *c, int64_t row0, int64_t n_in, const void *rows, enum qr_dtype from, int64_t n_rows,
+                         float tolerance);
+
+/* As linear_pack, n_rows > 0. Waits for the device, but for fp8. */
 void qr_coded_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const void *rows, enum qr_dtype from,
                    int64_t n_rows);
 

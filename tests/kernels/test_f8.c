@@ -44,12 +44,12 @@ Test(f8, rows_that_are_codes_times_a_scale_keep_what_they_stand_for)
 Test(f8, rows_of_other_numbers_are_rounded_to_nearest_and_what_is_no_number_shows)
 {
     struct qr_rng r = {.seed = SEED};
-    float x[100];
-    uint8_t code[100];
-    for (int i = 0; i < 100; i++)
-        x[i] = random_float(&r);
-    const float scale = qr_f8_row(code, x, QR_F32, 100);
-    for (int i = 0; i < 100; i++) { /* half a step of a mantissa of four bits, or of 2^-9 */
+    float x[700];
+    uint8_t code[700];
+    for (int i = 0; i < 700; i++)
+        x[i] = i == 3 ? 0 : random_float(&r);
+    const float scale = qr_f8_row(code, x, QR_F32, 700);
+    for (int i = 0; i < 700; i++) { /* half a step of a mantissa of four bits, or of 2^-9 */
         const float off = fabsf(x[i] - scale * qr_e4m3_to_f32(code[i]));
         cr_assert(off <= 0x1.01p-4f * fabsf(x[i]) || off <= 0x1.01p-10f * scale, "%a", (double)x[i]);
     }
@@ -58,6 +58,51 @@ Test(f8, rows_of_other_numbers_are_rounded_to_nearest_and_what_is_no_number_show
     memset(x, 0, sizeof x);
     cr_assert_eq(qr_f8_row(code, x, QR_F32, 100), 0);
     cr_assert_eq(code[50], 0);
+}
+
+/* Rows of every kind: no code's times a scale, with each mantissa as the largest, zeros, too small, infinite, NaN. */
+static void packed_row(struct qr_rng *r, float *x, int32_t n, int32_t kind)
+{
+    const float scale = (1 + (float)qr_rng_below(r, 1000) / 1000) * ldexpf(1, -(int)qr_rng_below(r, 12));
+    for (int32_t i = 0; i < n; i++)
+        x[i] = kind < 2 ? random_float(r) : scale * qr_e4m3_to_f32((uint8_t)(qr_rng_below(r, i ? 80 : 1) | (qr_rng_below(r, 2) << 7)));
+    if (kind >= 2)
+        x[n / 2] = scale * qr_e4m3_to_f32((uint8_t)(80 + kind % 8));
+    for (int32_t i = 0; kind >= 10 && i < n; i++)
+        x[i] = kind == 10 ? 0 : kind == 11 ? 0x1p-125f : x[i];
+    if (kind >= 12)
+        x[n / 3] = kind == 12 ? -INFINITY : NAN;
+}
+
+Test(f8, the_device_packs_rows_of_each_type_to_the_host_s_bits)
+{
+    enum { N_OUT = 14, N_IN = 277, WIDE = 288 };
+    static const enum qr_dtype types[] = {QR_F32, QR_BF16, QR_F16};
+    if (there_is_no_device())
+        return;
+    struct qr_rng r = {.seed = SEED + 5};
+    float *x = qr_alloc(N_OUT * N_IN, sizeof *x);
+    uint16_t *half = qr_alloc(N_OUT * N_IN, sizeof *half);
+    for (int32_t o = 0; o < N_OUT; o++)
+        packed_row(&r, x + o * N_IN, N_IN, o);
+    struct qr_backend *be = open_level("cuda", 1, 64);
+    uint8_t *packed = qr_alloc_aligned(be->k->linear_packed_bytes(QR_F8, N_OUT, N_IN), 64), code[N_IN];
+    const float *scale = (const float *)(const void *)(packed + N_OUT * WIDE);
+    for (int t = 0; t < QR_COUNT(types); t++) {
+        for (int32_t i = 0; i < N_OUT * N_IN; i++)
+            half[i] = types[t] == QR_F16 ? qr_f32_to_f16(x[i]) : qr_f32_to_bf16(x[i]);
+        const uint8_t *rows = types[t] == QR_F32 ? (const uint8_t *)x : (const uint8_t *)half;
+        be->k->linear_pack(be->queue, packed, QR_F8, N_OUT, N_IN, 0, rows, types[t], N_OUT);
+        for (int32_t o = 0; o < N_OUT; o++) {
+            const float want = qr_f8_row(code, rows + (size_t)o * N_IN * qr_dtype_bytes(types[t]), types[t], N_IN);
+            cr_assert(same_bits(&want, &scale[o], 1), "type %d, row %d: scale %a, %a expected", t, o, (double)scale[o], (double)want);
+            cr_assert_eq(memcmp(code, packed + o * WIDE, N_IN), 0, "type %d, row %d", t, o);
+            for (int32_t i = N_IN; i < WIDE; i++)
+                cr_assert_eq(packed[o * WIDE + i], 0);
+        }
+    }
+    qr_free_aligned(packed), qr_free(x), qr_free(half);
+    qr_backend_close(be);
 }
 
 struct product {

@@ -25,6 +25,7 @@
 #define PROBE_BYTES ((size_t)1 << 30)
 #define ALIGNMENT 16
 #define PLANS_MAX 1024
+#define LT_SCALES_SINCE 120900 /* as cublasLtGetVersion counts */
 
 struct key {
     int32_t op, n, fixed, rows; /* fixed: k, or m of dw; rows: the most of the bucket */
@@ -100,11 +101,25 @@ static bool aligned(const void *at, int64_t stride, size_t element)
     return (uintptr_t)at % ALIGNMENT == 0 && (size_t)stride * element % ALIGNMENT == 0;
 }
 
+/* cuBLASLt has scales of rows since CUDA 12.9: an older header has no words for them, an older library refuses these. */
+#if defined(CUBLAS_VERSION) && CUBLAS_VERSION < LT_SCALES_SINCE
+#define LT_KNOWS_SCALES 0
+#else
+#define LT_KNOWS_SCALES 1
+#endif
+
+static bool knows_scales(void)
+{
+    return LT_KNOWS_SCALES && cublasLtGetVersion() >= LT_SCALES_SINCE;
+}
+
 /* Whether cuBLASLt may be asked at all. */
 static bool is_for_lt(const struct qr_queue *q, const struct qr_plan_product *p)
 {
     const size_t element = p->e4m3 ? 1 : 2;
     if (q->lt_elements_min == 0 || rows_of(p) <= ROWS_OWN || (p->bias && (p->add || p->e4m3 || p->op != QR_PLAN_FORWARD)))
+        return false;
+    if (p->e4m3 && !knows_scales())
         return false;
     const int64_t elements = (int64_t)p->n * (p->op == QR_PLAN_DW ? p->m : p->k);
     return elements >= q->lt_elements_min && aligned(p->a, p->a_stride, element) && aligned(p->b, p->b_stride, element) &&
@@ -126,6 +141,7 @@ static void set(struct call *c, cublasLtMatmulDescAttributes_t what, const void 
 /* E4M3: each side's scales stand for its rows; sums are not to be rounded before they end. */
 static void describe_scales(struct call *c, const struct qr_plan_product *p)
 {
+#if LT_KNOWS_SCALES
     const int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
     const int8_t fast = 0;
     set(c, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode);
@@ -133,6 +149,9 @@ static void describe_scales(struct call *c, const struct qr_plan_product *p)
     set(c, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &p->b_scale, sizeof p->b_scale);
     set(c, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &p->a_scale, sizeof p->a_scale);
     set(c, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast);
+#else
+    (void)c, (void)p;
+#endif
 }
 
 static void call_of(struct call *c, const struct qr_plan_product *p)

@@ -72,13 +72,14 @@ static int open_library(struct impl *im, struct qr_err *err)
 
 /* ---- the device ---- */
 
+/* A library that has spoken with the driver stays: threads of CUDA's, or one that ends a group of ranks, may be in it still. */
 static void cuda_close(struct qr_backend *be)
 {
     struct impl *im = be->impl;
     if (be->queue)
         im->plugin->close(be->queue);
     be->queue = NULL;
-    if (im && im->library)
+    if (im && im->library && !(im->plugin && im->plugin->needs_driver))
         dlclose(im->library);
     qr_free(im);
     be->impl = NULL;

@@ -280,6 +280,11 @@ static bool find_device(struct qr_queue *q, int32_t index, char message[QR_CUDA_
         snprintf(message, QR_CUDA_MESSAGE, "%.100s has compute capability %d.%d; 8.0 and newer are computed with (bf16 matrix units)", prop.name, major, minor);
         return false;
     }
+    if (qr_cuda_code_missing() != 0) {
+        snprintf(message, QR_CUDA_MESSAGE, "%.100s has compute capability %d.%d, and this library has code for %.60s (CMake: QUIRE_CUDA_ARCHS): %.100s",
+                 prop.name, major, minor, QR_CUDA_TARGETS, cudaGetErrorString((cudaError_t)qr_cuda_code_missing()));
+        return false;
+    }
     q->index = index;
     q->n_sms = sms;
     q->shared_max = shared;

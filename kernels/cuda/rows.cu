@@ -49,6 +49,14 @@ extern "C" void qr_cuda_rms_norm(struct qr_queue *q, const struct qr_norm_args *
 #undef LAUNCH
 }
 
+extern "C" int qr_cuda_code_missing(void)
+{
+    struct cudaFuncAttributes found;
+    const cudaError_t why = cudaFuncGetAttributes(&found, (const void *)norm<1, 1, true>);
+    (void)cudaGetLastError();
+    return (int)why;
+}
+
 /* ---- what needs no sum ---- */
 
 template <bool VEC> QR_KERNEL(THREADS) add(struct qr_add_args a, struct qr_tiles t)

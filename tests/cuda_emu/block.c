@@ -352,8 +352,9 @@ static uint8_t *new_variable(const void *tag, size_t n_bytes, size_t align)
 {
     size_t at = qr_align_up(m.shared_used + GAP, align > 16 ? align : 16);
     m.shared_asked += n_bytes;
-    if (m.n_variables > STATICS_MAX || at + n_bytes + GAP > sizeof shared || m.shared_asked > QR_EMU_SHARED_MAX)
-        qr_emu_report("%zu bytes of shared memory; a block has %d", m.shared_asked, QR_EMU_SHARED_MAX);
+    const size_t room = qr_emu_launched()->shared_room;
+    if (m.n_variables > STATICS_MAX || at + n_bytes + GAP > sizeof shared || m.shared_asked > room)
+        qr_emu_report("%zu bytes of shared memory; a block of this kernel has %zu", m.shared_asked, room);
     m.shared_used = at + n_bytes;
     uint8_t *p = shared + at;
     m.variable[m.n_variables++] = (struct variable){tag, p, n_bytes};

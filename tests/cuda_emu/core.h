@@ -57,7 +57,7 @@ struct qr_emu_thread {
 struct qr_emu_launch {
     const char *kernel;
     struct qr_emu_dim3 grid, block;
-    size_t shared_bytes;
+    size_t shared_bytes, shared_room; /* dynamic ones; and how many there may be of both kinds */
     void (*body)(const void *closure);
     const void *closure; /* the kernel's arguments */
     size_t closure_bytes;
@@ -175,7 +175,11 @@ void qr_emu_enqueue_host(void *stream, const void *closure, size_t closure_bytes
 /* The same with a body that may not be able to go on yet (false): it is called again when somebody asks next. */
 void qr_emu_enqueue_peers(void *stream, const void *closure, size_t closure_bytes, bool (*body)(const void *closure));
 void qr_emu_run_all(void);
-int32_t qr_emu_shared_limit(const void *fn);
+int32_t qr_emu_shared_limit(const void *fn); /* of dynamic bytes */
+void qr_emu_unsafe(const char *call);        /* reports a call that no stream may be captured beside, or of a thread that has not chosen the device */
+
+/* properties.c */
+void qr_emu_on_device(const char *call);
 bool qr_emu_is_eager(void);
 void qr_emu_clock_add(double us); /* so long has the device worked for what runs */
 

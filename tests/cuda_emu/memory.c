@@ -139,6 +139,7 @@ static struct piece *find_room(size_t n)
 cudaError_t cudaMalloc(void **out, size_t n)
 {
     QR_ASSERT(out != NULL);
+    qr_emu_unsafe("cudaMalloc");
     reserve();
     qr_emu_counted.mallocs++;
     if (n == 0) {
@@ -165,6 +166,7 @@ cudaError_t cudaFree(void *p)
 {
     if (!p)
         return cudaSuccess;
+    qr_emu_unsafe("cudaFree");
     qr_emu_counted.mallocs++;
     qr_emu_counted.syncs++;
     qr_emu_run_all();
@@ -187,6 +189,7 @@ cudaError_t cudaHostAlloc(void **out, size_t n, unsigned int flags)
 {
     QR_ASSERT(out != NULL);
     (void)flags;
+    qr_emu_unsafe("cudaHostAlloc");
     reserve();
     qr_emu_counted.mallocs++;
     int32_t i = 0;
@@ -210,6 +213,7 @@ cudaError_t cudaFreeHost(void *p)
 {
     if (!p)
         return cudaSuccess;
+    qr_emu_unsafe("cudaFreeHost");
     qr_emu_counted.mallocs++;
     qr_emu_run_all();
     for (int32_t i = 0; i < g.n_pinned; i++)

@@ -289,6 +289,19 @@ QR_KERNEL(32) large(float *out)
     out[threadIdx.x] = all[threadIdx.x];
 }
 
+QR_KERNEL(32) of_both_kinds(float *out)
+{
+    QR_SHARED(float, all);
+    QR_SHARED_ARRAY(float, fixed, 6 * 1024);
+    all[threadIdx.x] = fixed[threadIdx.x] = 1;
+    out[threadIdx.x] = all[threadIdx.x];
+}
+
+extern "C" void wrong_shared_of_both_kinds(cudaStream_t s, float *out)
+{
+    QR_LAUNCH(of_both_kinds, 1, 32, 32 * 1024, s, out);
+}
+
 extern "C" void wrong_too_much_shared(cudaStream_t s, float *out)
 {
     qr_emu_launch_here("large", 1, 32, 64 * 1024, s, large, out);

@@ -45,6 +45,7 @@ enum wrong {
 void wrong_run(cudaStream_t s, enum wrong which, float *out, const float *x, int32_t n);
 void wrong_no_wait(cudaStream_t s, float *out, const float *x); /* out[i] = x[i] of 32, but nobody waited */
 void wrong_too_much_shared(cudaStream_t s, float *out);         /* 64 KiB that nobody allowed: the launch fails, the error is left for the caller */
+void wrong_shared_of_both_kinds(cudaStream_t s, float *out);    /* 24 KiB of arrays beside 32 KiB of the launch: 48 may be had unasked */
 
 #ifdef __cplusplus
 }

@@ -23,15 +23,28 @@ cudaError_t cudaGetDeviceCount(int *n)
     return cudaSuccess;
 }
 
+/* A thread begins with device 0. That whoever works here chose last is the one on which things are. */
+static _Thread_local int chosen_here;
+static _Atomic int chosen;
+
 cudaError_t cudaSetDevice(int device)
 {
-    return device >= 0 && device < n_devices() ? cudaSuccess : qr_emu_error(cudaErrorInvalidDevice);
+    if (device < 0 || device >= n_devices())
+        return qr_emu_error(cudaErrorInvalidDevice);
+    chosen_here = chosen = device;
+    return cudaSuccess;
+}
+
+void qr_emu_on_device(const char *call)
+{
+    if (chosen_here != chosen)
+        qr_emu_report("%s by a thread that has device %d, for what is on device %d: each thread calls cudaSetDevice itself", call, chosen_here, chosen);
 }
 
 cudaError_t cudaGetDevice(int *device)
 {
     QR_ASSERT(device != NULL);
-    *device = 0;
+    *device = chosen_here;
     return cudaSuccess;
 }
 
@@ -91,6 +104,7 @@ static const char *const words[][2] = {
     [cudaErrorNotReady] = {"cudaErrorNotReady", "device not ready"},
     [cudaErrorNoDevice] = {"cudaErrorNoDevice", "no CUDA-capable device is detected"},
     [cudaErrorInsufficientDriver] = {"cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"},
+    [cudaErrorNoKernelImageForDevice] = {"cudaErrorNoKernelImageForDevice", "no kernel image is available for execution on the device"},
 };
 
 const char *cudaGetErrorName(cudaError_t e)

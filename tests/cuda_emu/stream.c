@@ -21,7 +21,7 @@ struct op {
     enum kind kind;
     const char *kernel;
     struct qr_emu_dim3 grid, block;
-    size_t shared_bytes;
+    size_t shared_bytes, shared_room;
     void (*body)(const void *closure);
     bool (*try)(const void *closure);
     void *to;
@@ -69,7 +69,7 @@ struct function { /* its limit of dynamic shared memory */
 struct runtime {
     struct qr_emu_stream *streams;
     struct qr_emu_stream plain; /* the stream 0 */
-    bool eager;
+    bool eager, no_code;
     int32_t n_sms, shared_most;
     cudaError_t last;
     double clock_us; /* for how long the device has worked */
@@ -149,8 +149,8 @@ static bool run_op(struct op *o)
 {
     switch (o->kind) {
     case KERNEL: {
-        const struct qr_emu_launch l = {.kernel = o->kernel, .grid = o->grid, .block = o->block, .shared_bytes = o->shared_bytes, .body = o->body,
-                                        .closure = o->closure, .closure_bytes = o->closure_bytes};
+        const struct qr_emu_launch l = {.kernel = o->kernel, .grid = o->grid, .block = o->block, .shared_bytes = o->shared_bytes,
+                                        .shared_room = o->shared_room, .body = o->body, .closure = o->closure, .closure_bytes = o->closure_bytes};
         qr_emu_run(&l);
         qr_emu_clock_add(QR_EMU_KERNEL_US);
         break;
@@ -260,9 +260,20 @@ static struct qr_emu_stream *stream_of(void *stream)
     return stream ? stream : &r.plain;
 }
 
+void qr_emu_unsafe(const char *call)
+{
+    qr_emu_on_device(call);
+    for (const struct qr_emu_stream *s = r.streams; s; s = s->next)
+        if (s->capture)
+            qr_emu_report("%s while this thread captures a stream", call);
+}
+
 static cudaError_t enqueue(void *stream, struct op *o)
 {
     struct qr_emu_stream *s = stream_of(stream);
+    qr_emu_on_device(o->kind == KERNEL ? "a launch" : "what is asked of a stream");
+    if (s == &r.plain)
+        qr_emu_unsafe("work for the stream 0");
     if (s->capture) {
         append(&s->capture->ops, o);
         return cudaSuccess;
@@ -273,6 +284,15 @@ static cudaError_t enqueue(void *stream, struct op *o)
     if (r.eager || s == &r.plain)
         finish_stream(s, NULL, 0);
     return cudaSuccess;
+}
+
+/* Of a kernel that was allowed more dynamic shared memory than others. */
+static const struct function *function_of(const void *fn)
+{
+    for (int32_t i = 0; i < r.n_functions; i++)
+        if (r.function[i].fn == fn)
+            return &r.function[i];
+    return NULL;
 }
 
 static bool too_large(struct qr_emu_dim3 g, struct qr_emu_dim3 b)
@@ -300,6 +320,7 @@ void qr_emu_enqueue(const char *kernel, const void *fn, struct qr_emu_dim3 grid,
     o->grid = grid;
     o->block = block;
     o->shared_bytes = shared_bytes;
+    o->shared_room = (size_t)(function_of(fn) ? r.shared_most : QR_EMU_SHARED_PLAIN);
     o->body = body;
     enqueue(stream, o);
 }
@@ -468,6 +489,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
+    qr_emu_unsafe("cudaDeviceSynchronize");
     qr_emu_counted.syncs++;
     qr_emu_run_all();
     return cudaSuccess;
@@ -539,6 +561,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     QR_ASSERT(event != NULL);
+    qr_emu_unsafe("cudaEventQuery");
     if (event->reached < event->recorded)
         run_stream(event->stream, event, event->recorded); /* time passes while one asks */
     return event->reached < event->recorded ? qr_emu_error(cudaErrorNotReady) : cudaSuccess;
@@ -640,12 +663,22 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
 
 /* ---- functions ---- */
 
+void qr_emu_set_code(bool there)
+{
+    r.no_code = !there;
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *kernel)
+{
+    QR_ASSERT(out != NULL && kernel != NULL);
+    *out = (struct cudaFuncAttributes){.maxDynamicSharedSizeBytes = qr_emu_shared_limit(kernel)};
+    return r.no_code ? qr_emu_error(cudaErrorNoKernelImageForDevice) : cudaSuccess;
+}
+
 int32_t qr_emu_shared_limit(const void *fn)
 {
-    for (int32_t i = 0; i < r.n_functions; i++)
-        if (r.function[i].fn == fn)
-            return r.function[i].limit;
-    return QR_EMU_SHARED_PLAIN;
+    const struct function *f = function_of(fn);
+    return f ? f->limit : QR_EMU_SHARED_PLAIN;
 }
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
@@ -658,7 +691,7 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
     int32_t i = 0;
     while (i < r.n_functions && r.function[i].fn != kernel)
         i++;
-    r.function[i] = (struct function){kernel, value > QR_EMU_SHARED_PLAIN ? value : QR_EMU_SHARED_PLAIN};
+    r.function[i] = (struct function){kernel, value};
     r.n_functions += i == r.n_functions;
     return cudaSuccess;
 }

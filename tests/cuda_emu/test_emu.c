@@ -1,11 +1,13 @@
 /* The emulated CUDA device: right kernels give right results in every order of threads, and each kind of mistake is reported. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <cublasLt.h>
 
+#include "base/assert.h"
 #include "base/half.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -229,7 +231,53 @@ Test(emulated_device, more_shared_memory_than_was_allowed_fails_the_launch)
     wrong_too_much_shared(NULL, d);
     cr_assert_eq(cudaGetLastError(), cudaErrorInvalidValue);
     cr_assert_eq(cudaGetLastError(), cudaSuccess);
+    qr_emu_expect_begin();
+    wrong_shared_of_both_kinds(NULL, d);
+    cudaDeviceSynchronize();
+    cr_assert(strstr(qr_emu_expect_end(), "a block of this kernel has 49152"));
     cudaFree(d);
+}
+
+/* ---- calls from where they may not come ---- */
+
+static void *choose_second(void *arg)
+{
+    cudaSetDevice(1);
+    return arg;
+}
+
+static void call_from_there(int which)
+{
+    pthread_t other;
+    void *p = NULL;
+    cudaStream_t s = NULL;
+    cudaEvent_t event = NULL;
+    setenv("QUIRE_EMU_DEVICES", "2", 1);
+    if (which < 2 && (pthread_create(&other, NULL, choose_second, NULL) != 0 || pthread_join(other, NULL) != 0))
+        return;
+    if (which == 0)
+        cudaMalloc(&p, 16);
+    if (which == 1)
+        right_add(NULL, NULL, 0, 1);
+    cudaStreamCreate(&s);
+    cudaEventCreate(&event);
+    cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
+    if (which == 2)
+        cudaHostAlloc(&p, 16, cudaHostAllocDefault);
+    if (which == 3)
+        cudaEventQuery(event);
+    if (which == 4)
+        right_add(NULL, NULL, 0, 1);
+}
+
+Test(emulated_device, calls_of_a_thread_without_the_device_and_calls_that_end_a_capture_are_reported)
+{
+    static const char *const want[] = {"cudaMalloc by a thread that has device 0", "a launch by a thread that has device 0",
+                                       "cudaHostAlloc while this thread captures", "cudaEventQuery while", "work for the stream 0 while"};
+    for (int w = 0; w < QR_COUNT(want); w++) {
+        char said[8000];
+        cr_assert(!is_quiet(call_from_there, w, said, sizeof said) && strstr(said, want[w]), "%s: %s", want[w], said);
+    }
 }
 
 /* ---- memory, streams, graphs ---- */

@@ -196,6 +196,24 @@ Test(cuda, launches_neither_allocate_nor_wait)
     dlclose(e.lib);
 }
 
+Test(cuda, a_gpu_that_the_library_has_no_code_for_is_refused_by_name)
+{
+    struct emulation e = {0};
+    struct qr_err err = {0};
+    struct qr_backend *be = NULL;
+    void (*set_code)(bool there);
+    if (!emulation_open(&e))
+        return;
+    const struct qr_backend_options o = {.device = "cuda"};
+    *(void **)&set_code = dlsym(e.lib, "qr_emu_set_code");
+    set_code(false);
+    cr_assert_eq(qr_backend_open(&be, &o, &err), QR_E_UNSUPPORTED);
+    cr_assert(strstr(err.msg, "9.0") && strstr(err.msg, "has code for emulation (CMake: QUIRE_CUDA_ARCHS): no kernel image"), "%s", err.msg);
+    set_code(true);
+    qr_backend_close(open_cuda());
+    dlclose(e.lib);
+}
+
 /* For a size of heads it is tried once, when a model is opened (or before the first launch), beside the kernel that every device has. */
 Test(cuda, attention_by_wgmma_is_tried_before_it_is_used_and_agrees)
 {

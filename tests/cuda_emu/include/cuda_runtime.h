@@ -22,6 +22,7 @@ typedef enum cudaError {
     cudaErrorNotReady,
     cudaErrorNoDevice,
     cudaErrorInsufficientDriver,
+    cudaErrorNoKernelImageForDevice,
 } cudaError_t;
 
 typedef struct qr_emu_stream *cudaStream_t;
@@ -53,6 +54,10 @@ enum {
     cudaHostAllocPortable = 1,
 };
 
+struct cudaFuncAttributes {
+    int maxDynamicSharedSizeBytes;
+};
+
 struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
@@ -75,6 +80,7 @@ cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **fn, unsigned int version, unsigned long long flags,
                                              enum cudaDriverEntryPointQueryResult *found);
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *kernel);
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value);
 
 cudaError_t cudaMalloc(void **out, size_t n);

@@ -1,42 +1,54 @@
 #!/bin/bash
-# gpu.sh - on a machine with an NVIDIA GPU: builds quire there and runs everything that only such a machine can, in under ten minutes.
+# gpu.sh - on a machine with an NVIDIA GPU: builds quire there and runs everything that only such a machine can.
 #
 #   tools/gpu.sh OUT [PREFIX] [STEP...]
 #
-# OUT     directory for results: one text file for each step, kern.json, and summary.txt (a line for each step: ok, failed, timed out or skipped, seconds)
+# OUT     directory for results, few files so that they travel: summary.txt (a line for each step: ok, failed, timed out, skipped or no time, seconds),
+#         results.txt (what the steps printed, one behind the other), kern.json, kern-mma.json
 # PREFIX  directory with unpacked packages (made by `tools/deps.sh unpack PREFIX` where there is a network), or - where the system has them
-# STEP    of: build ops check sanitizer train ranks kern throughput torch   (all of them, in this order; ranks: behind train, with two GPUs or more)
+# STEP    of: build start ops check train ranks kern throughput torch sanitizer   (all of them, in this order; ranks: behind train, with two GPUs or more)
 #
 # It takes CUDA's toolkit, gcc and CMake. PyTorch is used where python3 has it. Every step has a time limit of its own, and a step that fails does not keep
-# the others from running; the exit status is the number of steps that failed. Settings of the card are left as they are.
+# the others from running; the exit status is the number of steps that failed. What was built stays in build-gpu/, so a second call with other steps goes on
+# there. QUIRE_GPU_SECONDS (570): what all steps may take together; those for which too little is left are not begun. Settings of the card are left as they are.
+#
+# `start` computes a little of two models. Where that fails it is tried without graphs, cuBLASLt's products and wgmma attention, one by one and together; what
+# helps is set for the steps behind it, and said in results.txt.
 set -u
 
-[ $# -ge 1 ] || { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,19s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1" && out=$(cd "$1" && pwd)
 prefix=${2:--}
 shift; [ $# -eq 0 ] || shift
-steps=${*:-build ops check sanitizer train ranks kern throughput torch}
+steps=${*:-build start ops check train ranks kern throughput torch sanitizer}
 build=$here/build-gpu
 quire=$build/quire
 models=${QUIRE_GPU_MODELS:-$build/models}
+seconds=${QUIRE_GPU_SECONDS:-570}
 failed=0
+mkdir -p "$build"
 : >"$out/summary.txt"
+: >"$out/results.txt"
 
 # say STEP WORD SECONDS
-say() { printf '%-22s %-10s %5s s\n' "$1" "$2" "$3" | tee -a "$out/summary.txt"; }
+say() { printf '%-34s %-10s %5s s\n' "$1" "$2" "$3" | tee -a "$out/summary.txt"; }
 
-# run LIMIT STEP COMMAND...: the command's output in OUT/STEP.txt
+# run LIMIT STEP COMMAND...: what the command prints goes to results.txt while it runs
 run() {
-    local limit=$1 step=$2 began=$SECONDS rc
+    local limit=$1 step=$2 began=$SECONDS left=$((seconds - SECONDS)) from rc
     shift 2
-    timeout -k 5 "$limit" "$@" >"$out/$step.txt" 2>&1
+    [ "$left" -ge 10 ] || { say "$step" "no time" 0; return 77; }
+    [ "$limit" -le "$left" ] || limit=$left
+    printf '\n==== %s\n' "$step" >>"$out/results.txt"
+    from=$(wc -l <"$out/results.txt")
+    timeout -k 5 "$limit" "$@" >>"$out/results.txt" 2>&1
     rc=$?
     case $rc in
     0) say "$step" ok $((SECONDS - began)) ;;
     77) say "$step" skipped $((SECONDS - began)) ;;
     124 | 137) say "$step" "timed out" $((SECONDS - began)); failed=$((failed + 1)) ;;
-    *) say "$step" "failed $rc" $((SECONDS - began)); failed=$((failed + 1)); tail -n 5 "$out/$step.txt" | sed 's/^/    /' ;;
+    *) say "$step" "failed $rc" $((SECONDS - began)); failed=$((failed + 1)); tail -n "+$((from + 1))" "$out/results.txt" | tail -n 8 | sed 's/^/    /' ;;
     esac
     return $rc
 }
@@ -45,32 +57,63 @@ run() {
 arch() {
     local a
     a=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .)
-    [ "$a" = 90 ] && a=90a
-    echo "${a:-90a}"
+    case $a in 90) a=90a ;; [0-9]*) ;; *) a=90a ;; esac
+    echo "$a"
 }
 
 configure_and_build() {
     local where=()
     [ "$prefix" = - ] || where=(-DCMAKE_PREFIX_PATH="$(cd "$prefix" && pwd)/usr")
-    [ -f "$build/CMakeCache.txt" ] || { command -v ninja >/dev/null && where+=(-G Ninja); }
+    [ -f "$build/CMakeCache.txt" ] || ! command -v ninja >/dev/null || where+=(-G Ninja)
+    command -v nvcc; nvidia-smi -L; gcc --version | head -n 1; cmake --version | head -n 1
     cmake -S "$here" -B "$build" -DCMAKE_BUILD_TYPE=Release -DQUIRE_SERVER=OFF -DQUIRE_TESTS=OFF -DQUIRE_MPI=OFF -DQUIRE_WERROR=OFF -DQUIRE_CUDA=ON \
         -DQUIRE_CUDA_ARCHS="$(arch)" "${where[@]}" && cmake --build "$build" -j "$(nproc)"
 }
 
 # A model of a published shape with random weights.
 model() {
-    [ -f "$models/$1/config.json" ] || "$quire" bench make-model --like "$1" --out "$models/$1"
+    [ -f "$models/$1.made" ] || { rm -rf "${models:?}/$1" && mkdir -p "$models" && "$quire" bench make-model --like "$1" --out "$models/$1" && : >"$models/$1.made"; }
 }
 
+# A few steps of a model that has small products and of one that has large ones: prompts, decoding, graphs.
+few_steps() {
+    timeout 30 "$quire" generate --device cuda --model "$here/models/quire-tiny" -n 20 -p "Once upon a time" &&
+        timeout 60 "$quire" bench throughput --device cuda --model "$models/llama-3.2-1b" --no-probe --prefill 300 --batch 1,8 --depth 300 --steps 8 --repeats 1 \
+            --cache 4GiB
+}
+
+start() {
+    local without
+    model llama-3.2-1b || return 1
+    rm -f "$build/without"
+    for without in QUIRE_NOTHING=0 QUIRE_CUDA_HOPPER=0 QUIRE_CUDA_GRAPHS=0 QUIRE_CUDA_LT_MIN=0 "QUIRE_CUDA_HOPPER=0 QUIRE_CUDA_GRAPHS=0 QUIRE_CUDA_LT_MIN=0"; do
+        echo "== with $without"
+        (export ${without?} && few_steps) || continue
+        [ "$without" = QUIRE_NOTHING=0 ] && return 0
+        echo "$without" >"$build/without"
+        echo "== from here on with $without: without it a few steps failed"
+        return 1
+    done
+    return 1
+}
+
+# Kernels of one kind and a few tokens under each tool. wgmma attention comes last and only says what it says: not every version of racecheck knows the copy
+# engine's barriers.
 sanitizer() {
     command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer here"; return 77; }
-    local tool
+    local tool bad=0
     for tool in memcheck racecheck synccheck; do
         echo "== $tool"
-        timeout 40 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-            "$quire" generate --device cuda --model "$here/models/quire-tiny" -n 3 -p "Once upon a time" || return 1
-        timeout 60 compute-sanitizer --tool "$tool" --error-exitcode 9 "$quire" bench kern --device cuda --check --only rows || return 1
+        QUIRE_CUDA_HOPPER=0 timeout 50 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+            "$quire" generate --device cuda --model "$here/models/quire-tiny" -n 3 -p "Once upon a time" || bad=1
+        timeout 60 compute-sanitizer --tool "$tool" --error-exitcode 9 "$quire" bench kern --device cuda --check --only rows || bad=1
     done
+    for tool in memcheck racecheck; do
+        echo "== $tool with wgmma attention"
+        QUIRE_CUDA_HOPPER=1 timeout 50 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+            "$quire" generate --device cuda --model "$here/models/quire-tiny" -n 3 -p "Once upon a time" || echo "status $?"
+    done
+    return "$bad"
 }
 
 # One model on one GPU and on two: answers are close, and the same every time; then what two are worth.
@@ -130,16 +173,21 @@ torch() {
 }
 
 export here out prefix build quire models
-export -f arch configure_and_build model sanitizer ranks train throughput torch
+export -f arch configure_and_build model few_steps start sanitizer ranks train throughput torch
+[ ! -f "$build/without" ] || export $(cat "$build/without")
 for s in $steps; do
     case $s in
-    build) run 240 build bash -c configure_and_build || { echo "nothing was built: see $out/build.txt" >&2; exit "$failed"; } ;;
+    build) run 300 build bash -c configure_and_build || { echo "nothing was built: see $out/results.txt" >&2; exit "$failed"; } ;;
+    start)
+        run 200 start bash -c start
+        [ ! -f "$build/without" ] || export $(cat "$build/without")
+        ;;
     ops)
         run 60 ops "$quire" bench kern --device cuda --check
         run 30 ops-mma env QUIRE_CUDA_HOPPER=0 "$quire" bench kern --device cuda --check --only attention # attention.cu where attention_hopper.cu is used
         ;;
-    check) run 60 check python3 "$here/tools/gpu_check.py" "$quire" "$here/models/quire-tiny" ;;
-    sanitizer) run 230 sanitizer bash -c sanitizer ;;
+    check) run 120 check python3 "$here/tools/gpu_check.py" "$quire" "$here/models/quire-tiny" ;;
+    sanitizer) run 280 sanitizer bash -c sanitizer ;;
     train) run 40 train bash -c train ;;
     ranks) run 120 ranks bash -c ranks ;;
     kern)
@@ -147,8 +195,8 @@ for s in $steps; do
         run 30 kern-mma env QUIRE_CUDA_HOPPER=0 "$quire" bench kern --device cuda --time 100ms --only attention --json "$out/kern-mma.json"
         ;;
     throughput)
-        for m in llama-3.2-1b qwen3-0.6b llama-3.1-8b; do run 90 "throughput-$m" bash -c "throughput $m"; done
-        run 60 throughput-llama-3.1-8b-fp8 bash -c "throughput llama-3.1-8b --quantize fp8 --no-probe --batch 1,64"
+        for m in llama-3.2-1b qwen3-0.6b llama-3.1-8b; do run 120 "throughput-$m" bash -c "throughput $m"; done
+        run 100 throughput-llama-3.1-8b-fp8 bash -c "throughput llama-3.1-8b --quantize fp8 --no-probe --batch 1,64"
         run 40 throughput-llama-3.2-1b-deterministic bash -c "throughput llama-3.2-1b --deterministic --no-probe --batch 64"
         ;;
     torch) run 90 torch bash -c torch ;;

@@ -11,7 +11,6 @@ An optional check: nothing builds or tests with it. For every model directory in
 Each time four models must agree: PEFT's with the adapters beside the matrices, PEFT's after merge_and_unload(), the directory that `quire lora merge`
 wrote, read by transformers (weights) and scored by quire (logits), and quire's with the adapters beside the matrices as it serves them. Bounds are derived at the places where they are used. Ends with status 1 when one is broken.
 """
-import argparse
 import json
 import os
 import subprocess
@@ -22,6 +21,8 @@ import warnings
 import peft
 import torch
 import transformers
+
+import checks
 
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 RANK, ALPHA = 4, 8
@@ -54,17 +55,6 @@ def logits_served(args, path, ids, *flags):
     lines = "".join(json.dumps({"ids": ids[:n]}) + "\n" for n in places(ids))
     out = quire(args, "score", "--model", path, "--dtype", "f32", "--logits", *flags, stdin=lines)
     return torch.tensor([json.loads(line)["logits"] for line in out.splitlines()], dtype=torch.float32)
-
-
-class Report:
-    def __init__(self):
-        self.failed = False
-
-    def compare(self, what, found, expected, bound):
-        """Largest difference, as a share of the largest number expected."""
-        difference = float((found.double() - expected.double()).abs().max() / expected.double().abs().max())
-        self.failed |= not difference <= bound
-        print(f"  {'ok  ' if difference <= bound else 'FAIL'} {what}: {difference:.2e}, expected at most {bound:.2e}")
 
 
 def compare(report, args, base, adapter, merged, ids):
@@ -146,22 +136,11 @@ def check(report, args, base, work):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    p.add_argument("--quire", default="build/quire")
-    p.add_argument("--models", required=True, help="a directory of model directories with tokenizers")
-    p.add_argument("--threads", type=int, default=1)
-    args = p.parse_args()
-    torch.set_num_threads(args.threads)
-    transformers.logging.set_verbosity_error()
+    args, report = checks.arguments(__doc__, peft), checks.Report()
     warnings.filterwarnings("ignore", category=FutureWarning)
-    transformers.logging.disable_progress_bar()
-    print(f"peft {peft.__version__}, transformers {transformers.__version__}, torch {torch.__version__}")
-    report = Report()
-    for name in sorted(os.listdir(args.models)):
-        base = os.path.abspath(os.path.join(args.models, name))
-        if all(os.path.exists(os.path.join(base, f)) for f in ("config.json", "model.safetensors", "tokenizer.json")):
-            with tempfile.TemporaryDirectory(prefix="quire-peft-") as work:
-                check(report, args, base, work)
+    for base in checks.models(args.models):
+        with tempfile.TemporaryDirectory(prefix="quire-peft-") as work:
+            check(report, args, base, work)
     sys.exit(1 if report.failed else 0)
 
 

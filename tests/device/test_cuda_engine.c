@@ -6,21 +6,28 @@
 #include "tests/device/requests.h"
 #include "tests/engine/cases.h"
 
+/* A small model on the emulated device, and how to open it; to be removed with small_model_remove. Skips the test where there is no tokenizer for it. */
+static void setup_make(struct setup *s, struct temp_model *model)
+{
+    if (!data_path("models/stories260K"))
+        cr_skip_test("no conformance data (QUIRE_DATA)");
+    use_emulated();
+    *model = small_model(1);
+    setup_init(s, model->dir + 1);
+    s->device = "cuda";
+    s->compute = QR_COMPUTE_BF16;
+}
+
 Test(cuda_engine, a_step_is_one_graph_waits_once_for_the_step_before_it_and_allocates_nothing, .timeout = 60)
 {
     static struct flight together[N_REQUESTS], alone, again, plain;
     struct setup setup;
+    struct temp_model model;
     struct world w;
     struct qr_err err;
     struct qr_stats before, after;
     int32_t prompt[N_PROMPT];
-    if (!data_path("models/stories260K"))
-        cr_skip_test("no conformance data (QUIRE_DATA)");
-    use_emulated();
-    const struct temp_model model = small_model(1);
-    setup_init(&setup, model.dir + 1);
-    setup.device = "cuda";
-    setup.compute = QR_COMPUTE_BF16;
+    setup_make(&setup, &model);
     setup.config.kv_tokens = 512;
     setup.config.prefix_cache = false;
     setup.config.step_tokens_max = setup.config.running_max = 16;
@@ -66,13 +73,8 @@ Test(cuda_engine, a_step_is_one_graph_waits_once_for_the_step_before_it_and_allo
 Test(cuda_engine, a_prompt_comes_back_from_pinned_memory, .timeout = 60)
 {
     struct setup setup;
-    if (!data_path("models/stories260K"))
-        cr_skip_test("no conformance data (QUIRE_DATA)");
-    use_emulated();
-    const struct temp_model model = small_model(1);
-    setup_init(&setup, model.dir + 1);
-    setup.device = "cuda";
-    setup.compute = QR_COMPUTE_BF16;
+    struct temp_model model;
+    setup_make(&setup, &model);
     setup.config.running_max = 4;
     setup.config.block_tokens = 4;
     check_second_tier(&setup);

@@ -138,6 +138,26 @@ Test(peers, sums_of_2_3_and_4_devices_are_the_bits_of_the_comms_tree_and_copies_
 
 /* ---- what goes wrong ---- */
 
+/* The test's side of a group. */
+struct meeting {
+    struct processes p;
+    struct rank r;
+    struct qr_err err;
+};
+
+static void meet(struct meeting *m, int32_t n, int (*other)(struct qr_comm *comm, void *arg))
+{
+    *m = (struct meeting){0};
+    use_emulated();
+    processes_begin(&m->p, n, other, NULL);
+}
+
+static int32_t part(struct meeting *m)
+{
+    rank_close(&m->r);
+    return processes_end(&m->p);
+}
+
 /* A sum of n elements, and whether it was given up. */
 static bool sum_fails(struct rank *r, int64_t n, struct qr_err *err)
 {
@@ -160,17 +180,13 @@ static int sum_of_another_length(struct qr_comm *comm, void *arg)
 
 Test(peers, ranks_that_call_different_things_all_fail_with_what_the_library_says, .timeout = 60)
 {
-    struct processes p;
-    struct rank r;
-    struct qr_err err = {0};
-    use_emulated();
-    processes_begin(&p, 2, sum_of_another_length, NULL);
-    cr_assert_eq(rank_open(&r, &p.comm, &err), 0, "%s", err.msg);
-    cr_expect(sum_fails(&r, 100, &err));
-    cr_expect(strstr(err.msg, "invalid usage") && strstr(err.msg, "AllReduce of 400 bytes") && strstr(err.msg, "404"), "%s", err.msg);
-    cr_expect(sum_fails(&r, 100, &err), "once is for ever");
-    rank_close(&r);
-    cr_expect_eq(processes_end(&p), 0);
+    struct meeting m;
+    meet(&m, 2, sum_of_another_length);
+    cr_assert_eq(rank_open(&m.r, &m.p.comm, &m.err), 0, "%s", m.err.msg);
+    cr_expect(sum_fails(&m.r, 100, &m.err));
+    cr_expect(strstr(m.err.msg, "invalid usage") && strstr(m.err.msg, "AllReduce of 400 bytes") && strstr(m.err.msg, "404"), "%s", m.err.msg);
+    cr_expect(sum_fails(&m.r, 100, &m.err), "once is for ever");
+    cr_expect_eq(part(&m), 0);
 }
 
 static int die(struct qr_comm *comm, void *arg)
@@ -185,23 +201,19 @@ static int die(struct qr_comm *comm, void *arg)
 
 Test(peers, a_rank_that_dies_is_missed_within_two_seconds_whether_the_library_sees_it_or_the_comm_alone, .timeout = 60)
 {
-    use_emulated();
     for (int silent = 0; silent < 2; silent++) {
-        struct processes p;
-        struct rank r;
-        struct qr_err err = {0};
+        struct meeting m;
         if (silent)
             setenv("QUIRE_EMU_NCCL", "silent", 1);
-        processes_begin(&p, 3, die, NULL);
-        cr_assert(rank_open(&r, &p.comm, &err) == 0 && qr_comm_barrier(&p.comm, &err) == 0, "%s", err.msg);
+        meet(&m, 3, die);
+        cr_assert(rank_open(&m.r, &m.p.comm, &m.err) == 0 && qr_comm_barrier(&m.p.comm, &m.err) == 0, "%s", m.err.msg);
         const int64_t began = qr_clock_us();
-        cr_expect(sum_fails(&r, 100, &err));
+        cr_expect(sum_fails(&m.r, 100, &m.err));
         const int64_t took = qr_clock_us() - began;
         cr_expect_lt(took, SECONDS_MAX * SLOWER);
-        cr_expect(strstr(err.msg, "died") != NULL, "%s", err.msg);
-        printf("%s: after %.0f ms: %s\n", silent ? "the comm alone" : "the library", 1e-3 * (double)took, err.msg);
-        rank_close(&r);
-        processes_end(&p);
+        cr_expect(strstr(m.err.msg, "died") != NULL, "%s", m.err.msg);
+        printf("%s: after %.0f ms: %s\n", silent ? "the comm alone" : "the library", 1e-3 * (double)took, m.err.msg);
+        part(&m);
     }
     unsetenv("QUIRE_EMU_NCCL");
 }
@@ -219,17 +231,13 @@ static int die_before(struct qr_comm *comm, void *arg)
 
 Test(peers, a_rank_that_dies_before_all_have_come_is_missed, .timeout = 60)
 {
-    struct processes p;
-    struct rank r;
-    struct qr_err err = {0};
-    use_emulated();
-    processes_begin(&p, 2, die_before, NULL);
+    struct meeting m;
+    meet(&m, 2, die_before);
     const int64_t began = qr_clock_us();
-    cr_expect_eq(rank_open(&r, &p.comm, &err), QR_E_CLOSED);
+    cr_expect_eq(rank_open(&m.r, &m.p.comm, &m.err), QR_E_CLOSED);
     cr_expect_lt(qr_clock_us() - began, SECONDS_MAX * SLOWER);
-    cr_expect(strstr(err.msg, "rank 1") && strstr(err.msg, "died"), "%s", err.msg);
-    rank_close(&r);
-    processes_end(&p);
+    cr_expect(strstr(m.err.msg, "rank 1") && strstr(m.err.msg, "died"), "%s", m.err.msg);
+    part(&m);
 }
 
 static int fail_to_open(struct qr_comm *comm, void *arg)
@@ -251,16 +259,12 @@ Test(peers, without_a_library_that_fits_or_devices_for_all_nothing_is_opened_and
                 {"QUIRE_NCCL_LIB", "libm.so.6", "libm.so.6 is no NCCL of 2.14 or newer: it has no nccl"},
                 {"QUIRE_EMU_DEVICES", "1", "2 ranks need a GPU each, and there is 1"}};
     for (int i = 0; i < QR_COUNT(rows); i++) {
-        struct processes p;
-        struct rank r;
-        struct qr_err err = {0};
-        use_emulated();
-        processes_begin(&p, 2, fail_to_open, NULL);
+        struct meeting m;
+        meet(&m, 2, fail_to_open);
         setenv(rows[i].variable, rows[i].value, 1);
-        cr_expect_eq(rank_open(&r, &p.comm, &err), QR_E_UNSUPPORTED);
-        cr_expect(strncmp(err.msg, rows[i].says, strlen(rows[i].says)) == 0, "%s", err.msg);
-        rank_close(&r);
-        cr_expect_eq(processes_end(&p), 0);
+        cr_expect_eq(rank_open(&m.r, &m.p.comm, &m.err), QR_E_UNSUPPORTED);
+        cr_expect(strncmp(m.err.msg, rows[i].says, strlen(rows[i].says)) == 0, "%s", m.err.msg);
+        cr_expect_eq(part(&m), 0);
         unsetenv(rows[i].variable);
     }
 }

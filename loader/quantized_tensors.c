@@ -13,6 +13,7 @@
 
 #define CHUNK 256 /* inputs at a time */
 #define ROWS 16   /* outputs at a time */
+#define SCALES 128 /* of outputs at a time */
 #define ORDERED_GROUPS 512 /* whose scales are looked up all at once where inputs are in any order */
 
 enum layout { GPTQ, AWQ, PACKED, INT8, FP8 };
@@ -557,6 +558,36 @@ enum qr_dtype qr_quantized_coded(const struct qr_stored_tensor *t)
     return group == 128 ? QR_C4_G128 : group == 64 ? QR_C4_G64 : QR_C4_G32;
 }
 
+/* Of outputs [first, first + n) and one group: where scales lie by outputs, all at once. */
+static void scales_of(const struct reader *r, float *scale, int64_t first, int64_t n, int64_t g)
+{
+    const struct qr_quantized *q = r->q;
+    const enum qr_dtype type = q->scale->type->dtype;
+    const uint8_t *at = r->scale + (size_t)scale_at(q, first, g) * qr_dtype_bytes(type);
+    const bool together = q->block_out == 1 && q->out_stride == 1;
+    if (together && type == QR_F16 && r->ops && r->ops->f16 && (uintptr_t)at % sizeof(uint16_t) == 0)
+        r->ops->f16(scale, (const uint16_t *)(const void *)at, n);
+    else if (together)
+        qr_stored_numbers(scale, at, type, n);
+    for (int64_t i = 0; !together && i < n; i++)
+        scale[i] = load_float(r->scale, type, scale_at(q, first + i, g));
+}
+
+/* Likewise zeros: where eight lie in a word, a word at a time. */
+static void zeros_of(const struct reader *r, int8_t *zero, int64_t first, int64_t n, int64_t g)
+{
+    const struct qr_quantized *q = r->q;
+    const bool columns = r->zeros && q->bits == 4 && (q->layout == AWQ || q->layout == GPTQ) && first % 8 == 0;
+    int64_t i = 0;
+    for (; columns && i + 8 <= n; i += 8) {
+        const uint64_t eight = bytes_of(load_word(r->zeros, g * words(q->n_out, 4) + (first + i) / 8));
+        for (int64_t k = 0; k < 8; k++)
+            zero[i + k] = (int8_t)((int32_t)(eight >> 8 * (q->layout == AWQ ? awq_place(k) : (int32_t)k) & 15) + q->zero_more);
+    }
+    for (; i < n; i++)
+        zero[i] = (int8_t)zero_of(r, first + i, g);
+}
+
 int32_t qr_quantized_together(const struct qr_stored_tensor *t)
 {
     QR_ASSERT(t != NULL && t->quantized != NULL);
@@ -577,11 +608,18 @@ void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_
     read_codes((uint8_t *)to->level, n_in, &r, first, n, at, n_in);
     for (int64_t i = 0; middle && i < n * n_in; i++)
         to->level[i] = (int8_t)((uint8_t)to->level[i] - middle);
-    for (int64_t k = 0; k < n; k++)
+    for (int64_t k = 0; k < n; k += SCALES)
         for (int64_t g = 0; g < n_groups; g++) {
-            const int64_t stored = (at + g * f.group) / q->group;
-            to->scale[k * n_groups + g] = load_float(r.scale, q->scale->type->dtype, scale_at(q, first + k, stored));
-            if (f.zero)
-                to->offset_step[k * n_groups + g] = (int8_t)zero_of(&r, first + k, stored);
+            const int64_t stored = (at + g * f.group) / q->group, m = n - k < SCALES ? n - k : SCALES;
+            QR_UNINITIALIZED float scale[SCALES];
+            QR_UNINITIALIZED int8_t zero[SCALES];
+            scales_of(&r, scale, first + k, m, stored);
+            for (int64_t i = 0; i < m; i++)
+                to->scale[(k + i) * n_groups + g] = scale[i];
+            if (!f.zero)
+                continue;
+            zeros_of(&r, zero, first + k, m, stored);
+            for (int64_t i = 0; i < m; i++)
+                to->offset_step[(k + i) * n_groups + g] = zero[i];
         }
 }

@@ -85,6 +85,44 @@ VF_FN void put_levels(const struct packing *p, uint8_t *panel, const int8_t *lev
     }
 }
 
+#ifdef QR_ISA_amx
+/* put_four for 64 inputs: of four outputs' rows. */
+VF_FN void put_64(uint8_t *codes, int64_t k, int32_t quad, const int8_t *level, int64_t n_in, __m512i least)
+{
+    const __m512i half = _mm512_set1_epi8(15);
+    const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    __m512i v[4];
+    for (int i = 0; i < 4; i++)
+        v[i] = _mm512_and_si512(_mm512_sub_epi8(_mm512_loadu_si512(level + i * n_in), least), half);
+    const __m512i ab = _mm512_or_si512(v[0], _mm512_slli_epi16(v[1], 4)), cd = _mm512_or_si512(v[2], _mm512_slli_epi16(v[3], 4));
+    const __m512i first = _mm512_unpacklo_epi8(ab, cd), second = _mm512_unpackhi_epi8(ab, cd);
+    uint8_t *to = codes + k / 32 * 256 + quad * 64;
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi64(first, low, second));
+    _mm512_storeu_si512(to + 256, _mm512_permutex2var_epi64(first, high, second));
+}
+
+/* All codes of a panel with 4 bits, whose levels rise by one. False: this is none of those, nothing was written. */
+static bool put_whole(const struct packing *p, uint8_t *panel, const int8_t *level, int32_t n)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    if (n != QR_PANEL || s->f.bits != 4 || !p->even || p->n_in % 64 != 0)
+        return false;
+    const __m512i least = _mm512_set1_epi8(p->rows->levels[0]);
+    for (int64_t k = 0; k < p->n_in; k += 64) {
+        uint8_t *codes = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at;
+        for (int32_t quad = 0; quad < QR_PANEL / 4; quad++)
+            put_64(codes, k & ((1 << s->block_shift) - 1), quad, level + 4 * quad * p->n_in + k, p->n_in, least);
+    }
+    return true;
+}
+#else
+static bool put_whole(const struct packing *p, uint8_t *panel, const int8_t *level, int32_t n)
+{
+    (void)p, (void)panel, (void)level, (void)n;
+    return false;
+}
+#endif
+
 static void pack_rows(const struct packing *p, uint8_t *panel, const struct qr_coded_rows *rows, int64_t i, int32_t o, int32_t n)
 {
     const struct qr_coded_format f = p->shape.f;
@@ -97,7 +135,7 @@ static void pack_rows(const struct packing *p, uint8_t *panel, const struct qr_c
     }
     if (f.bits == 8)
         put_levels(p, panel, own.level, o, n, 8);
-    else
+    else if (!put_whole(p, panel, own.level, n))
         put_levels(p, panel, own.level, o, n, 4);
 }
 

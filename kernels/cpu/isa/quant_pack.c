@@ -66,6 +66,7 @@ static void pack_row(const struct packing *p, uint8_t *panel, int64_t o, const c
 /* ---- 16 rows at once ---- */
 
 #define HALVES (QR_PANEL / VF_LEN)
+#define PAGE_BYTES 4096
 #define WHOLE 0x1.8p23f           /* plus an integer: that is its low bits */
 #define WHOLE_BITS 0x4b400000u
 
@@ -160,9 +161,11 @@ VF_FN vf inverse_of(vf m)
 /* qr_quant_smallest_multiple. The quotient's nearest integer is that multiple or the one below: a quotient that is rounded up to an integer is above. */
 VF_FN vf smallest_multiple(const vf *v, int32_t n, float largest)
 {
-    vf most = vf_abs(v[0]);
-    for (int32_t i = 1; i < n; i++)
-        most = vf_max(most, vf_abs(v[i]));
+    vf part[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}; /* one after the other waits for each */
+    for (int32_t i = 0; i < n; i += 4)
+        for (int32_t j = 0; j < 4; j++)
+            part[j] = vf_max(part[j], vf_abs(v[i + j]));
+    const vf most = vf_max(vf_max(part[0], part[1]), vf_max(part[2], part[3]));
     vf m = vf_round(vf_div(most, vf_set1(largest)));
     m = more_where_less(m, vf_mul(m, vf_set1(largest)), most);
     return vf_min(vf_max(m, vf_set1(1)), vf_set1(QR_QUANT_MULTIPLE_MAX));
@@ -264,12 +267,28 @@ static void pack_last(const struct packing *p, uint8_t *w, uint8_t *multiple, co
     memcpy(w, last, (size_t)((p->format.bits == 4 ? (n_k < n ? n_k : n) / 8 : (m + 3) / 4) * QR_PANEL * 4));
 }
 
-/* A whole panel. False: a row that has to go its own way, nothing was written. */
-static bool pack_panel(const struct packing *p, uint8_t *panel, const char *rows)
+/* Maps a panel's pages: what is asked for ahead in pages that are not is not brought. */
+static void touch_pages(const char *rows, int64_t n_bytes)
+{
+    for (int64_t i = 0; i < n_bytes; i += PAGE_BYTES)
+        (void)*(const volatile char *)(rows + i);
+}
+
+/* Inputs [k, k + n) of a panel that comes later. */
+VF_FN void ask_for(const struct strip *s, int64_t k, int32_t n)
+{
+    const int64_t size = (int64_t)qr_dtype_bytes(s->from);
+    for (int32_t r = 0; r < QR_PANEL; r++)
+        for (int64_t i = 0; i < n * size; i += 64)
+            _mm_prefetch(s->rows + r * s->stride + k * size + i, _MM_HINT_T1);
+}
+
+/* A whole panel, while the next one, if there is one, is brought into the cache. False: a row that has to go its own way, nothing was written. */
+static bool pack_panel(const struct packing *p, uint8_t *panel, const char *rows, bool more)
 {
     const struct qr_quant_format f = p->format;
     const int32_t group = f.group ? f.group : QR_QUANT_GROUP;
-    const struct strip s = {rows, p->n_in * (int64_t)qr_dtype_bytes(p->from), p->from};
+    const struct strip s = {rows, p->n_in * (int64_t)qr_dtype_bytes(p->from), p->from}, next = {rows + QR_PANEL * s.stride, s.stride, s.from};
     float scale[QR_PANEL], inverse[QR_PANEL];
     for (int32_t r = 0; r < QR_PANEL; r++) {
         scale[r] = qr_quant_scale(&inverse[r], most_of_row(rows + r * s.stride, p->from, p->n_in), qr_quant_largest(f));
@@ -279,8 +298,13 @@ static bool pack_panel(const struct packing *p, uint8_t *panel, const char *rows
     memcpy(panel, scale, sizeof scale);
     uint8_t *multiple = panel + sizeof scale, *w = panel + p->head_bytes;
     int64_t k = 0;
-    for (; k + group <= p->n_in; k += group)
+    if (more)
+        touch_pages(next.rows, QR_PANEL * next.stride);
+    for (; k + group <= p->n_in; k += group) {
+        if (more)
+            ask_for(&next, k, group);
         pack_group(&s, w + k * QR_PANEL * f.bits / 8, multiple + k / group * QR_PANEL, f, k, group, inverse);
+    }
     if (k < p->n_in)
         pack_last(p, w + k * QR_PANEL * f.bits / 8, multiple + k / group * QR_PANEL, rows, k, group, inverse);
     return true;
@@ -294,7 +318,8 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
     first = first > p->row0 ? first : p->row0;
     end = end < p->row0 + p->n_rows ? end : p->row0 + p->n_rows;
     size_t row_bytes = (size_t)p->n_in * qr_dtype_bytes(p->from);
-    if (end - first == QR_PANEL && pack_panel(p, p->dst + panel * p->panel_bytes, p->rows + (size_t)(first - p->row0) * row_bytes))
+    const bool more = p->row0 + p->n_rows - end >= QR_PANEL;
+    if (end - first == QR_PANEL && pack_panel(p, p->dst + panel * p->panel_bytes, p->rows + (size_t)(first - p->row0) * row_bytes, more))
         return;
     for (int64_t o = first; o < end; o++)
         pack_row(p, p->dst + panel * p->panel_bytes, o % QR_PANEL, p->rows + (size_t)(o - p->row0) * row_bytes);

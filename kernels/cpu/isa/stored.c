@@ -103,6 +103,7 @@ static void int4_errors(double *error, const float *w, const float *importance, 
 
 #define WORDS 16 /* of a register */
 #define BLOCK 64 /* inputs of a register of bytes */
+#define AHEAD 256 /* inputs whose words come soon enough */
 
 /* Byte b of x[0..3], b = 0..3, side by side in to[b]. */
 VF_FN void gather_bytes(__m512i to[4], const __m512i x[4])
@@ -117,13 +118,16 @@ VF_FN void gather_bytes(__m512i to[4], const __m512i x[4])
     to[3] = _mm512_mask_mov_epi16(_mm512_srli_epi32(odd01, 16), high, odd23);
 }
 
-/* At most WORDS words of at most BLOCK inputs. */
-static void across_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_words, int32_t n_in, const uint8_t order[8])
+/* At most WORDS words of at most BLOCK inputs, while `ahead` inputs' words behind these, which are far from each other, are brought into the cache. */
+static void across_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_words, int32_t n_in, int32_t ahead,
+                         const uint8_t order[8])
 {
     const __m512i half = _mm512_set1_epi8(15);
     const __mmask16 there = (__mmask16)((1u << n_words) - 1);
     const __mmask64 kept = n_in == BLOCK ? ~(__mmask64)0 : ((__mmask64)1 << n_in) - 1;
     QR_UNINITIALIZED __m512i place[8][WORDS]; /* [place in a word][four inputs], a lane for each word */
+    for (int32_t i = 0; i < ahead; i++)
+        _mm_prefetch(words + (BLOCK + i) * words_pitch, _MM_HINT_T0);
     for (int32_t i = 0; i < n_in; i += 4) {
         __m512i low[4], high[4], to[4];
         for (int32_t k = 0; k < 4; k++) {
@@ -139,13 +143,19 @@ static void across_block(uint8_t *code, int64_t pitch, const uint8_t *words, int
             place[2 * b + 1][i / 4] = to[b];
     }
     for (int32_t o = 0; o < 8; o++) {
-        vf t[WORDS];
+        QR_UNINITIALIZED vf t[WORDS];
         for (int32_t i = 0; i < WORDS; i++)
             t[i] = i * 4 < n_in ? _mm512_castsi512_ps(place[order[o]][i]) : vf_zero();
         vf_transpose(t);
         for (int32_t k = 0; k < n_words; k++)
             _mm512_mask_storeu_epi8(code + (8 * k + o) * pitch, kept, _mm512_castps_si512(t[k]));
     }
+}
+
+/* How many of n inputs the next block has. */
+static int32_t block_of(int64_t n)
+{
+    return n < 0 ? 0 : n < BLOCK ? (int32_t)n : BLOCK;
 }
 
 static void across(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_words, int64_t n_in, const uint8_t order[8])
@@ -155,7 +165,7 @@ static void across(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t w
     for (int64_t o = 0; o < n_words; o += WORDS)
         for (int64_t i = 0; i < n_in; i += BLOCK)
             across_block(code + 8 * o * pitch + i, pitch, words + i * words_pitch + 4 * o, words_pitch, (int32_t)(n_words - o < WORDS ? n_words - o : WORDS),
-                         (int32_t)(n_in - i < BLOCK ? n_in - i : BLOCK), order);
+                         block_of(n_in - i), block_of(n_in - i - BLOCK), order);
 }
 
 /* x[r] as eight numbers of 64 bits: number c of each, side by side, in x[c]. */
@@ -180,13 +190,15 @@ VF_FN void transpose_8x8(__m512i x[8])
     }
 }
 
-/* At most WORDS outputs, of which words of at most BLOCK inputs are there. */
-static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_out, int32_t n_in)
+/* At most WORDS outputs, of which words of at most BLOCK inputs are there, while those of `ahead` inputs AHEAD further on are brought into the cache. */
+static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_out, int32_t n_in, int32_t ahead)
 {
     const __m512i half = _mm512_set1_epi8(15);
     const __mmask16 there = (__mmask16)((1u << n_out) - 1);
     const __mmask64 kept = n_in == BLOCK ? ~(__mmask64)0 : ((__mmask64)1 << n_in) - 1;
     QR_UNINITIALIZED __m512i first[8], second[8]; /* of four outputs two each */
+    for (int32_t i = 0; i < ahead; i += 8)
+        _mm_prefetch(words + (AHEAD + i) / 8 * words_pitch, _MM_HINT_T0);
     for (int32_t r = 0; r < 8; r++) {
         const __m512i x = 8 * r < n_in ? _mm512_maskz_loadu_epi32(there, words + r * words_pitch) : _mm512_setzero_si512();
         const __m512i low = _mm512_and_si512(x, half), high = _mm512_and_si512(_mm512_srli_epi32(x, 4), half);
@@ -203,13 +215,21 @@ static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t wo
 {
     QR_ASSERT(code != NULL && words != NULL);
     QR_ASSERT(n_out >= 0 && n_in >= 0 && n_in <= pitch);
-    for (int64_t o = 0; o < n_out; o += WORDS)
-        for (int64_t i = 0; i < n_in; i += BLOCK)
+    for (int64_t i = 0; i < n_in; i += BLOCK)
+        for (int64_t o = 0; o < n_out; o += WORDS)
             along_block(code + o * pitch + i, pitch, words + i / 8 * words_pitch + 4 * o, words_pitch, (int32_t)(n_out - o < WORDS ? n_out - o : WORDS),
-                        (int32_t)(n_in - i < BLOCK ? n_in - i : BLOCK));
+                        block_of(n_in - i), block_of(n_in - i - AHEAD));
 }
 
-/* ---- numbers of 8 bits ---- */
+/* ---- numbers ---- */
+
+static void f16(float *to, const uint16_t *from, int64_t n)
+{
+    QR_ASSERT(to != NULL && from != NULL);
+    QR_ASSERT(n >= 0);
+    for (int64_t i = 0; i < n; i += VF_LEN)
+        vf_store_n(to + i, vf_load_f16_n(from + i, vf_min_len(n - i)), vf_min_len(n - i));
+}
 
 #define CODES 32 /* of a register of bf16 */
 
@@ -246,5 +266,6 @@ const struct qr_stored_ops QR_ISA_NAME(stored_ops) = {
     .across = across,
     .along = along,
     .e4m3 = e4m3,
+    .f16 = f16,
 #endif
 };

@@ -96,3 +96,21 @@ bool qr_device_comm_lost(struct qr_device_comm *d, struct qr_err *err)
     }
     return true;
 }
+
+int qr_device_comm_share_choices(struct qr_device_comm *d, struct qr_backend *be, struct qr_err *err)
+{
+    QR_ASSERT(d != NULL && be != NULL);
+    QR_ASSERT(err != NULL);
+    int64_t n = d->comm->rank == 0 ? (int64_t)qr_backend_export_choices(be, NULL, 0) : 0;
+    int rc = qr_comm_run(d->comm, &(struct qr_comm_call){.kind = QR_COMM_BROADCAST, .dtype = QR_I8, .data = &n, .n = sizeof n}, err);
+    if (rc)
+        return rc;
+    char *text = qr_alloc((size_t)n, 1);
+    if (d->comm->rank == 0)
+        (void)qr_backend_export_choices(be, text, (size_t)n);
+    rc = qr_comm_run(d->comm, &(struct qr_comm_call){.kind = QR_COMM_BROADCAST, .dtype = QR_I8, .data = text, .n = n}, err);
+    if (rc == 0 && d->comm->rank > 0)
+        qr_backend_adopt_choices(be, text);
+    qr_free(text);
+    return rc;
+}

@@ -19,6 +19,10 @@ struct qr_device_comm {
 int qr_device_comm_open(struct qr_device_comm **out, struct qr_comm *comm, struct qr_backend *be, struct qr_err *err);
 void qr_device_comm_close(struct qr_device_comm *d); /* NULL is fine */
 
+/* All ranks' devices take over what rank 0's has chosen (qr_backend_export_choices), so that equal products are computed alike everywhere. All ranks call it,
+ * when rank 0 has chosen. Errors: the comm's. */
+int qr_device_comm_share_choices(struct qr_device_comm *d, struct qr_backend *be, struct qr_err *err);
+
 /* Whether a rank is lost; then all ranks hear it through the comm, too. */
 bool qr_device_comm_lost(struct qr_device_comm *d, struct qr_err *err);
 

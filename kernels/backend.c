@@ -166,6 +166,25 @@ void qr_backend_plans(const struct qr_backend *be, char *out, size_t size)
         be->device->plans(be, out, size);
 }
 
+size_t qr_backend_export_choices(struct qr_backend *be, char *out, size_t size)
+{
+    QR_ASSERT(be != NULL);
+    QR_ASSERT(out != NULL || size == 0);
+    if (be->device && be->device->export_choices)
+        return be->device->export_choices(be, out, size);
+    if (size > 0)
+        out[0] = '\0';
+    return 1;
+}
+
+void qr_backend_adopt_choices(struct qr_backend *be, const char *text)
+{
+    QR_ASSERT(be != NULL);
+    QR_ASSERT(text != NULL);
+    if (be->device && be->device->adopt_choices)
+        be->device->adopt_choices(be, text);
+}
+
 int qr_backend_trains(const struct qr_backend *be, struct qr_err *err)
 {
     QR_ASSERT(be != NULL && be->device != NULL);

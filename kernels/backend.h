@@ -144,6 +144,11 @@ void qr_backend_prepare(struct qr_backend *be, const struct qr_linear_args *a, i
 /* What it chose, a line for each product; "" where there was no choice. Cut at the end. */
 void qr_backend_plans(const struct qr_backend *be, char *out, size_t size);
 
+/* What it chose, for another rank's device, which adopts it in the place of its own choices: a text of so many bytes with its final 0, written where
+ * they fit. */
+size_t qr_backend_export_choices(struct qr_backend *be, char *out, size_t size);
+void qr_backend_adopt_choices(struct qr_backend *be, const char *text);
+
 /* One line for banners: "cpu: amx". Lives as long as the process. The number of threads is in the backend. */
 const char *qr_cpu_describe(void);
 

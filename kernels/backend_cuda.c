@@ -137,6 +137,21 @@ static void cuda_prepare(struct qr_backend *be, const struct qr_linear_args *a, 
         plugin_of(be)->prepare(be->queue, a, rows_max);
 }
 
+static size_t cuda_export_choices(struct qr_backend *be, char *out, size_t size)
+{
+    if (plugin_of(be)->export_choices)
+        return plugin_of(be)->export_choices(be->queue, out, size);
+    if (size > 0)
+        out[0] = '\0';
+    return 1;
+}
+
+static void cuda_adopt_choices(struct qr_backend *be, const char *text)
+{
+    if (plugin_of(be)->adopt_choices)
+        plugin_of(be)->adopt_choices(be->queue, text);
+}
+
 static void cuda_plans(const struct qr_backend *be, char *out, size_t size)
 {
     if (plugin_of(be)->plans)
@@ -144,7 +159,8 @@ static void cuda_plans(const struct qr_backend *be, char *out, size_t size)
 }
 
 static const struct qr_device cuda_device = {.close = cuda_close, .scratch_bytes = cuda_scratch_bytes, .supports = cuda_supports, .trains = cuda_trains,
-                                             .prepare = cuda_prepare, .plans = cuda_plans};
+                                             .prepare = cuda_prepare, .plans = cuda_plans, .export_choices = cuda_export_choices,
+                                             .adopt_choices = cuda_adopt_choices};
 
 static int open_queue(struct qr_backend *be, const struct qr_backend_options *o, int32_t index, struct qr_err *err)
 {

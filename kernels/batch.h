@@ -38,6 +38,7 @@ struct qr_batch {
     const float *logit_scale;     /* [n_logits] what sums of e^(scale * logit) are taken of (kernels.h, stretches), 0: none; or NULL: no row wants any */
     const struct qr_row_group *group; /* [n_groups] rows with adapters, no row twice; the others have none. The host's */
     int32_t n_groups;
+    const int32_t *row_slot;      /* [n_tokens] the slot of each row's adapter, -1: none; of batches that a device repeats, else NULL */
     struct qr_draws draws;        /* what the logits are for, where kernels draw (kernels.h, sample); else all 0 */
     const struct qr_drawn *drawn; /* kernels' memory, not copied: what ids below 0 name (kernels.h, embed); or NULL */
     const struct qr_batch *host;  /* the same numbers where the host can read them, when the arrays above are a device's; else NULL */

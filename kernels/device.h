@@ -12,6 +12,8 @@ struct qr_device {
     int (*trains)(const struct qr_backend *be, struct qr_err *err);
     void (*prepare)(struct qr_backend *be, const struct qr_linear_args *a, int32_t rows_max);     /* NULL: nothing to prepare */
     void (*plans)(const struct qr_backend *be, char *out, size_t size);                          /* likewise */
+    size_t (*export_choices)(struct qr_backend *be, char *out, size_t size);                     /* likewise, both */
+    void (*adopt_choices)(struct qr_backend *be, const char *text);
 };
 
 #define QR_STEP_ROWS_DEFAULT 2048

@@ -338,6 +338,9 @@ struct qr_gather_args {
  * Shapes    x [N, I]   out [N, O]   a [r, I] row-major   b [ceil(n_out/32), r, 32]: of 32 outputs the r numbers of each j side by side (qr_adapt_b_at),
  *           what is behind the last output 0   mid: room for t, a row for every row of every group, mid_stride >= the ranks of a group's parts together
  * Types     x, out, mid f32.  a, b f32 or bf16; x is not rounded: an adapter's numbers are few, and what is read of them is what counts.
+ *           row_slot [N] (a device's steps that are repeated) says what groups say, where kernels read it, and table what parts say: of slot s they are at
+ *           table + s table_bytes, where kernels read them. Then no part of all this is in a launch's arguments: other rows, slots or adapters another time
+ *           are other numbers in the same places.
  * Requires  out and x do not overlap; parts of one adapter add to different outputs; rank >= 1; no row in two groups.
  * Numerics  t and the sum over j: one chain each in rising order (lanes of vectors over i are summed last), whatever the other rows are; out + scale * sum
  *           at the end. A row of no group is not touched.
@@ -369,8 +372,12 @@ struct qr_adapt_args {
     float *mid;
     const struct qr_row_group *group;   /* [n_groups] */
     const struct qr_adapt_parts *parts; /* of this matrix, by slot */
+    const int32_t *row_slot;            /* or NULL, as always on the processor */
+    const struct qr_adapt_parts *table; /* of slot 0, with row_slot */
+    int64_t table_bytes;
     int64_t out_stride, x_stride, mid_stride;
     int32_t n_groups, n_in;
+    int32_t n_rows, n_out;              /* with row_slot: of x and out */
     enum qr_dtype dtype;
 };
 

@@ -48,7 +48,7 @@ struct qr_step_layout qr_step_lay_out(const struct qr_batch *b, int32_t width)
     struct qr_step_layout l = {.width = width};
     const struct qr_draws *d = &b->draws;
     const int64_t count[QR_STEP_ARRAYS] = {b->n_tokens, b->n_tokens, b->n_tokens, b->n_seqs + 1, b->n_seqs, b->n_logits,
-                                           (int64_t)b->n_seqs * width, d->n_rows, d->n_changes, d->n_allowed};
+                                           (int64_t)b->n_seqs * width, b->n_groups > 0 ? b->n_tokens : 0, d->n_rows, d->n_changes, d->n_allowed};
     for (int i = 0; i < QR_STEP_ARRAYS; i++) {
         l.at[i] = l.total;
         l.n[i] = (size_t)count[i] * (i == QR_STEP_ROWS ? sizeof *d->row : i == QR_STEP_CHANGES ? sizeof *d->change : sizeof(int32_t));
@@ -57,15 +57,25 @@ struct qr_step_layout qr_step_lay_out(const struct qr_batch *b, int32_t width)
     return l;
 }
 
+static void fill_adapters(int32_t *row_slot, const struct qr_batch *b)
+{
+    memset(row_slot, 0xff, (size_t)b->n_tokens * sizeof *row_slot); /* -1 */
+    for (int32_t g = 0; g < b->n_groups; g++)
+        for (int32_t i = 0; i < b->group[g].n_rows; i++)
+            row_slot[b->group[g].row[i]] = b->group[g].slot;
+}
+
 void qr_step_fill(uint8_t *to, const struct qr_step_layout *l, const struct qr_batch *b)
 {
     QR_ASSERT(to != NULL && l != NULL);
     QR_ASSERT(b != NULL);
-    const void *const from[QR_STEP_ARRAYS] = {b->ids, b->pos, b->slot, b->row_start, b->ctx_len, b->logit_row, b->block_table,
+    const void *const from[QR_STEP_ARRAYS] = {b->ids, b->pos, b->slot, b->row_start, b->ctx_len, b->logit_row, NULL, NULL,
                                               b->draws.row, b->draws.change, b->draws.allowed};
     for (int i = 0; i < QR_STEP_ARRAYS; i++)
-        if (i != QR_STEP_TABLE && l->n[i] > 0)
+        if (i != QR_STEP_TABLE && i != QR_STEP_ADAPTERS && l->n[i] > 0)
             memcpy(to + l->at[i], from[i], l->n[i]);
+    if (b->n_groups > 0)
+        fill_adapters((int32_t *)(void *)(to + l->at[QR_STEP_ADAPTERS]), b);
     const size_t row = (size_t)l->width * sizeof(int32_t);
     for (int32_t s = 0; s < b->n_seqs; s++) /* what no sequence uses stays here */
         memcpy(to + l->at[QR_STEP_TABLE] + (size_t)s * row, b->block_table + (size_t)s * (size_t)b->table_stride, row);
@@ -80,6 +90,7 @@ void qr_step_place(struct qr_batch *b, const struct qr_step_layout *l, void *fro
         at[i] = (uint8_t *)from + l->at[i];
     b->ids = at[QR_STEP_IDS], b->pos = at[QR_STEP_POS], b->slot = at[QR_STEP_SLOT], b->row_start = at[QR_STEP_ROW_START];
     b->ctx_len = at[QR_STEP_CTX_LEN], b->logit_row = at[QR_STEP_LOGIT_ROW], b->block_table = at[QR_STEP_TABLE], b->table_stride = l->width;
+    b->row_slot = b->n_groups > 0 ? at[QR_STEP_ADAPTERS] : NULL;
     b->draws.row = at[QR_STEP_ROWS], b->draws.change = at[QR_STEP_CHANGES], b->draws.allowed = at[QR_STEP_ALLOWED];
 }
 
@@ -104,6 +115,8 @@ void qr_exec_set_batch(struct qr_exec *x, const struct qr_batch *b)
     mem->put(x->be->queue, x->arrays, staged, l.total);
     x->placed = *b;
     qr_step_place(&x->placed, &l, x->arrays);
+    if (!qr_repeats(x, b))
+        x->placed.row_slot = NULL; /* kernels that know the groups read an adapter once for several rows */
     x->placed.host = b;
     x->batch = &x->placed;
 }

@@ -22,7 +22,7 @@ struct qr_lora {
     enum qr_dtype dtype;
     int32_t n_slots, rank_max, n_kinds;
     size_t at[KINDS_MAX];
-    size_t slot_bytes;
+    size_t slot_bytes, table_bytes;   /* a slot begins with a copy of its parts, [n_layers][n_kinds], for kernels that look them up themselves */
     uint8_t *memory;                  /* owned [n_slots][slot_bytes], kernels' */
     uint8_t *host;                    /* the same, where fillers write it: owned, or memory itself; a device gets it with the first batch that names it */
     size_t *pending;                  /* owned [n_slots]: bytes of a slot that the device does not have yet; the filler's as the slot */
@@ -59,20 +59,6 @@ static size_t pair_bytes(int64_t n_out, int64_t n_in, int64_t rank, enum qr_dtyp
     return qr_align_up((size_t)(rank * n_in) * size, ALIGN) + qr_align_up((size_t)qr_adapt_b_elements(rank, n_out) * size, ALIGN);
 }
 
-int64_t qr_lora_slot_bytes(const struct qr_model_config *c, enum qr_dtype weights, int32_t rank_max)
-{
-    QR_ASSERT(c != NULL);
-    QR_ASSERT(rank_max >= 1 && rank_max <= QR_LORA_RANK_MAX);
-    size_t n = 0;
-    int64_t shape[2];
-    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);)
-        if (takes_adapter(&k)) {
-            shape_of(shape, &k);
-            n += pair_bytes(shape[0], shape[1], rank_max, qr_lora_dtype(weights));
-        }
-    return (int64_t)n;
-}
-
 /* Fills in at. */
 static int32_t count_kinds(const struct qr_model_config *c, size_t at[KINDS_MAX])
 {
@@ -94,6 +80,26 @@ static int32_t count_kinds(const struct qr_model_config *c, size_t at[KINDS_MAX]
         QR_ASSERT(seen[i] <= QR_ADAPT_PARTS_MAX);
     }
     return n;
+}
+
+static size_t table_bytes(const struct qr_model_config *c)
+{
+    size_t at[KINDS_MAX];
+    return qr_align_up((size_t)c->n_layers * (size_t)count_kinds(c, at) * sizeof(struct qr_adapt_parts), ALIGN);
+}
+
+int64_t qr_lora_slot_bytes(const struct qr_model_config *c, enum qr_dtype weights, int32_t rank_max)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(rank_max >= 1 && rank_max <= QR_LORA_RANK_MAX);
+    size_t n = table_bytes(c);
+    int64_t shape[2];
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);)
+        if (takes_adapter(&k)) {
+            shape_of(shape, &k);
+            n += pair_bytes(shape[0], shape[1], rank_max, qr_lora_dtype(weights));
+        }
+    return (int64_t)n;
 }
 
 static int64_t mid_stride(int32_t rank_max)
@@ -141,6 +147,7 @@ int qr_lora_new(struct qr_lora **out, const struct qr_model *m, struct qr_backen
     l->n_tokens = n_tokens;
     l->dtype = qr_lora_dtype(qr_model_weight_dtype(m));
     l->n_kinds = count_kinds(&l->config, l->at);
+    l->table_bytes = table_bytes(&l->config);
     l->slot_bytes = (size_t)qr_lora_slot_bytes(&l->config, l->dtype, rank_max);
     l->mid_stride = mid_stride(rank_max);
     const size_t sites = (size_t)l->config.n_layers * (size_t)l->n_kinds, mid_bytes = (size_t)n_tokens * (size_t)l->mid_stride * sizeof *l->mid;
@@ -270,13 +277,17 @@ int qr_lora_fill(struct qr_lora *l, int32_t slot, struct qr_lora_file *f, struct
 {
     QR_ASSERT(l != NULL && f != NULL && err != NULL);
     QR_ASSERT(slot >= 0 && slot < l->n_slots);
-    size_t used = 0;
+    const int64_t sites = (int64_t)l->config.n_layers * l->n_kinds;
+    size_t used = l->table_bytes;
     int rc = qr_lora_check(&l->config, f, l->rank_max, err);
-    for (int64_t i = 0; i < (int64_t)l->config.n_layers * l->n_kinds; i++)
+    for (int64_t i = 0; i < sites; i++)
         l->parts[i * l->n_slots + slot].n = 0;
     for (struct qr_weight_walk k = qr_weight_walk_begin(&l->config); rc == 0 && qr_weight_walk_next(&k);)
         if (takes_adapter(&k))
             rc = fill_matrix(l, slot, f, &k, &used, err);
+    struct qr_adapt_parts *table = (struct qr_adapt_parts *)(void *)(l->host + (size_t)slot * l->slot_bytes);
+    for (int64_t i = 0; i < sites; i++)
+        table[i] = l->parts[i * l->n_slots + slot];
     l->pending[slot] = l->be->mem->host ? 0 : used;
     return rc;
 }
@@ -352,7 +363,10 @@ void qr_lora_apply(struct qr_exec *x, struct qr_tensor *out, const struct qr_ten
     if (!parts)
         return;
     QR_ASSERT(x->batch->n_tokens <= l->n_tokens);
-    const struct qr_adapt_args a = {.out = out->data, .x = in->data, .mid = l->mid, .group = x->batch->group, .parts = parts,
+    const int64_t site = (parts - l->parts) / l->n_slots;
+    const struct qr_adapt_args a = {.row_slot = x->batch->row_slot, .table = (const struct qr_adapt_parts *)(const void *)l->memory + site,
+                                    .table_bytes = (int64_t)l->slot_bytes, .n_rows = x->batch->n_tokens, .n_out = (int32_t)out->shape[1], .out = out->data,
+                                    .x = in->data, .mid = l->mid, .group = x->batch->group, .parts = parts,
                                     .out_stride = out->stride[0], .x_stride = in->stride[0], .mid_stride = l->mid_stride,
                                     .n_groups = x->batch->n_groups, .n_in = (int32_t)in->shape[1], .dtype = l->dtype};
     x->be->k->adapt(x->be->queue, &a);

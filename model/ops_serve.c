@@ -398,7 +398,9 @@ static struct qr_tensor serve_select_rows(struct qr_exec *x, const struct qr_ten
     QR_ASSERT(x != NULL && h != NULL);
     const struct qr_batch *b = x->batch;
     QR_ASSERT(h->n_dims == 2 && b->n_logits + b->n_hidden <= h->shape[0]);
-    struct qr_tensor out = make(x, b->n_logits + b->n_hidden, h->shape[1]);
+    struct qr_tensor out = make(x, b->n_logits + b->n_hidden, h->shape[1]); /* whoever plans memory asks with any number of rows */
+    if (b->n_logits == h->shape[0])
+        return *h; /* all of them, as they increase */
     struct qr_gather_args a = {.out = out.data, .x = h->data, .row = b->logit_row, .out_stride = out.stride[0],
                                .x_stride = h->stride[0], .n_rows = b->n_logits, .n_cols = (int32_t)h->shape[1]};
     if (a.n_rows > 0)

@@ -84,6 +84,7 @@ void qr_exec_join(struct qr_exec *x)
     r->sent_us = qr_clock_us();
     if (!make_room(r, FIRST_BYTES / 2))
         qr_panic("%s", r->err.msg); /* nothing was computed yet */
+    r->lost = r->devices && qr_device_comm_share_choices(r->devices, x->be, &r->err) != 0;
     for (int32_t i = 0; i < comm->size; i++) {
         struct qr_share s;
         if (qr_share_make(&s, &mine->whole, i, comm->size, &err))

@@ -9,7 +9,7 @@ bool qr_repeats(const struct qr_exec *x, const struct qr_batch *b)
 {
     QR_ASSERT(x != NULL && x->be != NULL);
     QR_ASSERT(b != NULL);
-    return x->be->mem->record_begin && b->n_groups == 0 && b->n_tokens == b->n_seqs && b->n_logits == b->n_tokens;
+    return x->be->mem->record_begin && b->n_tokens == b->n_seqs && b->n_logits == b->n_tokens;
 }
 
 /* The smallest power of two that no context of the batch is beyond. */
@@ -34,17 +34,18 @@ int32_t qr_repeat_width(const struct qr_batch *b)
 static struct qr_repeat *find(struct qr_exec *x, const struct qr_batch *b, bool *is_new)
 {
     const int32_t ctx = bound_of(b);
+    const struct qr_lora *lora = b->n_groups > 0 ? x->lora : NULL;
     *is_new = true;
     if (!x->repeat)
         x->repeat = qr_alloc(QR_REPEATS_MAX, sizeof *x->repeat);
     for (int32_t i = 0; i < x->n_repeats; i++)
-        if (x->repeat[i].n_rows == b->n_tokens && x->repeat[i].ctx == ctx) {
+        if (x->repeat[i].n_rows == b->n_tokens && x->repeat[i].ctx == ctx && x->repeat[i].lora == lora) {
             *is_new = false;
             return &x->repeat[i];
         }
     if (x->n_repeats == QR_REPEATS_MAX)
         return NULL;
-    x->repeat[x->n_repeats] = (struct qr_repeat){.n_rows = b->n_tokens, .ctx = ctx};
+    x->repeat[x->n_repeats] = (struct qr_repeat){.n_rows = b->n_tokens, .ctx = ctx, .lora = lora};
     return &x->repeat[x->n_repeats++];
 }
 

@@ -1,7 +1,8 @@
 /* repeat.h - inside model/ only: steps that decode, kept by a device as one piece (CUDA: a graph) and repeated with other numbers in the same places.
  *
- * A step of one row a sequence is known by its number of rows and by a bound of its contexts, a power of two: whatever the host decides about launches follows
- * from these two, its arrays lie at the same addresses, and so do its activations. The first time such a step is launched kernel by kernel (code may have to be
+ * A step of one row a sequence is known by its number of rows, by a bound of its contexts, a power of two, and by whether rows have adapters: whatever
+ * the host decides about launches follows from these, its arrays lie at the same addresses, and so do its activations. Which rows have which adapters is
+ * in the arrays. The first time such a step is launched kernel by kernel (code may have to be
  * loaded), the second time it is kept, from then on repeated. More than QR_REPEATS_MAX kinds: the others are launched as ever. */
 #ifndef QR_MODEL_REPEAT_H
 #define QR_MODEL_REPEAT_H
@@ -12,6 +13,7 @@
 
 struct qr_repeat {
     int32_t n_rows, ctx;
+    const struct qr_lora *lora; /* borrowed: where its rows' adapters are; NULL: no row has one */
     bool refused;            /* the device would not */
     void *record;            /* owned, the device's; NULL: not yet */
     struct qr_tensor logits; /* where they are afterwards */

@@ -102,6 +102,7 @@ start() {
 sanitizer() {
     command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer here"; return 77; }
     local tool bad=0
+    export QUIRE_CUDA_WAIT_S=600 # under a sanitizer kernels take hundreds of times as long
     for tool in memcheck racecheck synccheck; do
         echo "== $tool"
         QUIRE_CUDA_HOPPER=0 timeout 50 compute-sanitizer --tool "$tool" --error-exitcode 9 \

@@ -192,8 +192,10 @@ static int open_backend(struct qr_trainer *t, struct qr_comm *comm, struct qr_er
         return rc;
     rc = t->be->mem->host || !why ? 0 : qr_err_set(err, QR_E_UNSUPPORTED, "%s is computed on the processor only; use compute.device: cpu", why);
     rc = rc ? rc : qr_backend_trains(t->be, err);
-    if (rc == 0 && !t->be->mem->host && comm && comm->size > 1)
-        return qr_device_comm_open(&t->devices, comm, t->be, err);
+    if (rc == 0 && !t->be->mem->host && comm && comm->size > 1) {
+        rc = qr_device_comm_open(&t->devices, comm, t->be, err);
+        return rc ? rc : qr_device_comm_share_choices(t->devices, t->be, err); /* those of earlier runs: others are made in the first step, by each rank */
+    }
     if (rc == 0 || !any)
         return rc;
     qr_log(QR_LOG_INFO, "train", "device=cpu, no %s: %s", t->be->name, err->msg);

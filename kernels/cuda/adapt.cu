@@ -1,5 +1,8 @@
 /* Low-rank additions. Two launches for each adapter and part: numbers t = x a, a warp for each of them, four rows at a time so that a is read once for them;
- * then outputs, a thread each, whose b lies side by side. Lists of rows are the host's, so they travel as arguments, some at a time. */
+ * then outputs, a thread each, whose b lies side by side. Lists of rows are the host's, so they travel as arguments, some at a time.
+ *
+ * Where a step is repeated (row_slot) two launches are all: each row looks up what its adapter has for this matrix, as many ranks and outputs as there can be
+ * have threads, and who finds nothing leaves. The sums are the same. */
 #include "kernels/cuda/num.h"
 #include "kernels/cuda/queue.h"
 
@@ -51,16 +54,91 @@ template <enum qr_dtype TYPE> QR_KERNEL(THREADS) adapt_ranks(struct adapt_run a)
     }
 }
 
+/* out + scale * sum_j t[j] b[o, j] */
+template <enum qr_dtype TYPE> QR_DEVICE void add_output(float *out, const float *t, const void *b, int32_t o, int32_t rank, float scale)
+{
+    float sum = 0;
+    for (int32_t j = 0; j < rank; j++)
+        sum = fmaf(t[j], number<TYPE>(b, (int64_t)(o / QR_ADAPT_PANEL * rank + j) * QR_ADAPT_PANEL + o % QR_ADAPT_PANEL), sum);
+    *out += scale * sum;
+}
+
 template <enum qr_dtype TYPE> QR_KERNEL(THREADS) adapt_outputs(struct adapt_run a)
 {
     const int32_t o = (int32_t)(blockIdx.x * THREADS + threadIdx.x), n = (int32_t)blockIdx.y;
     const float *t = a.mid + n * a.mid_stride;
-    float *out = a.out + a.row[n] * a.out_stride + o, sum = 0;
-    if (o >= a.n_out)
+    if (o < a.n_out)
+        add_output<TYPE>(a.out + a.row[n] * a.out_stride + o, t, a.b, o, a.rank, a.scale);
+}
+
+struct adapt_rows {
+    float *out, *mid;
+    const float *x;
+    const int32_t *row_slot;
+    const struct qr_adapt_parts *table;
+    int64_t table_bytes, out_stride, x_stride, mid_stride;
+    int32_t n_in, n_out;
+};
+
+/* The part that has number `at` of all ranks of a row, or of all outputs, side by side, and which one of its own that is; ranks before it. NULL: there are
+ * not so many. */
+template <bool OUTPUTS> QR_DEVICE const struct qr_adapt_part *part_of(const struct adapt_rows &a, int32_t row, int32_t *at, int32_t *before)
+{
+    const int32_t slot = a.row_slot[row];
+    *before = 0;
+    if (slot < 0)
+        return NULL;
+    const struct qr_adapt_parts *parts = (const struct qr_adapt_parts *)((const char *)a.table + slot * a.table_bytes);
+    for (int32_t p = 0; p < parts->n; p++) {
+        const struct qr_adapt_part *part = &parts->part[p];
+        const int32_t n = OUTPUTS ? part->n_out : part->rank;
+        if (*at < n)
+            return part;
+        *at -= n;
+        *before += part->rank;
+    }
+    return NULL;
+}
+
+template <enum qr_dtype TYPE> QR_KERNEL(THREADS) adapt_row_ranks(struct adapt_rows a)
+{
+    const int lane = threadIdx.x % QR_WARP;
+    const int32_t row = (int32_t)blockIdx.y;
+    int32_t j = (int32_t)(blockIdx.x * WARPS + threadIdx.x / QR_WARP), before;
+    const struct qr_adapt_part *p = part_of<false>(a, row, &j, &before);
+    if (!p) /* whole warps, and there is no barrier */
         return;
-    for (int32_t j = 0; j < a.rank; j++)
-        sum = fmaf(t[j], number<TYPE>(a.b, (int64_t)(o / QR_ADAPT_PANEL * a.rank + j) * QR_ADAPT_PANEL + o % QR_ADAPT_PANEL), sum);
-    *out += a.scale * sum;
+    const float *x = a.x + row * a.x_stride;
+    float sum = 0;
+#pragma unroll 4
+    for (int32_t i = lane; i < a.n_in; i += QR_WARP)
+        sum = fmaf(x[i], number<TYPE>(p->a, (int64_t)j * a.n_in + i), sum);
+    const float t = qr_warp_sum(sum);
+    if (lane == 0)
+        a.mid[row * a.mid_stride + before + j] = t;
+}
+
+template <enum qr_dtype TYPE> QR_KERNEL(THREADS) adapt_row_outputs(struct adapt_rows a)
+{
+    const int32_t row = (int32_t)blockIdx.y;
+    int32_t o = (int32_t)(blockIdx.x * THREADS + threadIdx.x), before;
+    const struct qr_adapt_part *p = part_of<true>(a, row, &o, &before);
+    if (p)
+        add_output<TYPE>(a.out + row * a.out_stride + p->first + o, a.mid + row * a.mid_stride + before, p->b, o, p->rank, p->scale);
+}
+
+static void launch_rows(struct qr_queue *q, const struct qr_adapt_args *a)
+{
+    const struct adapt_rows r = {a->out, a->mid, a->x, a->row_slot, a->table, a->table_bytes, a->out_stride, a->x_stride, a->mid_stride, a->n_in, a->n_out};
+    const dim3 ranks(qr_blocks(a->mid_stride, WARPS), (unsigned int)a->n_rows), outputs(qr_blocks(a->n_out, THREADS), (unsigned int)a->n_rows);
+    QR_ASSERT(a->table != NULL && a->n_rows <= 65535);
+    if (a->dtype == QR_F32) {
+        QR_LAUNCH(adapt_row_ranks<QR_F32>, ranks, THREADS, 0, q->stream, r);
+        QR_LAUNCH(adapt_row_outputs<QR_F32>, outputs, THREADS, 0, q->stream, r);
+    } else {
+        QR_LAUNCH(adapt_row_ranks<QR_BF16>, ranks, THREADS, 0, q->stream, r);
+        QR_LAUNCH(adapt_row_outputs<QR_BF16>, outputs, THREADS, 0, q->stream, r);
+    }
 }
 
 static void launch(struct qr_queue *q, const struct adapt_run *r, enum qr_dtype type)
@@ -100,6 +178,10 @@ extern "C" void qr_cuda_adapt(struct qr_queue *q, const struct qr_adapt_args *a)
 {
     QR_ASSERT(q != NULL && a != NULL && a->out != NULL && a->x != NULL && a->mid != NULL);
     QR_ASSERT(a->dtype == QR_F32 || a->dtype == QR_BF16);
+    if (a->row_slot) {
+        launch_rows(q, a);
+        return;
+    }
     int64_t at = 0;
     for (int32_t g = 0; g < a->n_groups; g++) {
         adapt_group(q, a, &a->group[g], at);

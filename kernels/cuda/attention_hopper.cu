@@ -59,6 +59,7 @@ struct control {
     uint32_t dirty[8]; /* of each warp: it took something out of values */
     struct feed feed;
     struct item item[ITEMS];
+    uint64_t wait_ns; /* the longest that anybody waits for the others */
 };
 
 struct work {
@@ -69,6 +70,7 @@ struct work {
     int32_t first_plane;  /* of the layer */
     int32_t block_shift;  /* positions of a block of the cache, as a power of two */
     int32_t box_shift;    /* of a box: no more than a stage has */
+    uint64_t wait_ns;
 };
 
 template <int D, int GROUPS> struct block {
@@ -106,7 +108,7 @@ QR_DEVICE void ask(const struct work &w, const struct item &it, const struct blo
     const int32_t lane = qr_lane(), stage = n % of::STAGES, shift = w.box_shift, height = 1 << shift;
     const int32_t first = max(it.begin, tile * of::TILE) >> shift, last = (min(it.end, tile * of::TILE + of::TILE) - 1) >> shift;
     const int32_t n_boxes = max(last - first + 1, 0) * of::PANELS; /* none of a tile that nobody sees */
-    qr_mbar_wait(&b.c->empty[stage], (uint32_t)(n / of::STAGES + 1) & 1);
+    qr_mbar_wait(&b.c->empty[stage], (uint32_t)(n / of::STAGES + 1) & 1, &b.c->wait_ns);
     if (lane == 0)
         qr_mbar_expect(&b.c->full[stage], n_boxes * height * 128);
     __syncwarp();
@@ -140,7 +142,7 @@ template <int D, int GROUPS> QR_DEVICE void find_ahead(const struct work &w, con
         f.over = from >= to;
         it.seq = f.over ? -1 : it.seq;
         const int32_t slot = f.n_found % ITEMS;
-        qr_mbar_wait(&b.c->done[slot], (uint32_t)(f.n_found++ / ITEMS + 1) & 1);
+        qr_mbar_wait(&b.c->done[slot], (uint32_t)(f.n_found++ / ITEMS + 1) & 1, &b.c->wait_ns);
         if (threadIdx.x % QR_WARP == 0) {
             b.c->item[slot] = it;
             qr_mbar_arrive(&b.c->found[slot]);
@@ -243,7 +245,7 @@ QR_DEVICE void multiply_keys(float (&s)[shape<D, GROUPS>::TILE / 2], const struc
 template <int D, int GROUPS> QR_DEVICE void wait_full(const struct block<D, GROUPS> &b, int32_t n)
 {
     typedef struct shape<D, GROUPS> of;
-    qr_mbar_wait(&b.c->full[n % of::STAGES], (uint32_t)(n / of::STAGES) & 1);
+    qr_mbar_wait(&b.c->full[n % of::STAGES], (uint32_t)(n / of::STAGES) & 1, &b.c->wait_ns);
 }
 
 /* Lets go of `count` stages from number n on. */
@@ -557,7 +559,7 @@ template <int D, int GROUPS> QR_DEVICE void compute(const struct work &w, const 
         qr_bar_arrive(BAR_TURN, 256); /* the first turn is that of the first */
     for (int32_t n_told = 0;; n_told++) {
         const struct item &it = b.c->item[n_told % ITEMS];
-        qr_mbar_wait(&b.c->found[n_told % ITEMS], (uint32_t)(n_told / ITEMS) & 1);
+        qr_mbar_wait(&b.c->found[n_told % ITEMS], (uint32_t)(n_told / ITEMS) & 1, &b.c->wait_ns);
         if (it.seq < 0)
             break;
         pieces_of(it, &from, &to);
@@ -595,7 +597,7 @@ template <int D, int GROUPS> QR_DEVICE void compute(const struct work &w, const 
         qr_bar_sync(BAR_TURN, 256); /* the turn that nobody took */
 }
 
-template <int D, int GROUPS> QR_DEVICE void begin(const struct block<D, GROUPS> &b)
+template <int D, int GROUPS> QR_DEVICE void begin(const struct work &w, const struct block<D, GROUPS> &b)
 {
     typedef struct shape<D, GROUPS> of;
     if (threadIdx.x == 0) {
@@ -609,6 +611,7 @@ template <int D, int GROUPS> QR_DEVICE void begin(const struct block<D, GROUPS> 
         }
         const struct feed none = {0, 0, -1, 0, 0, 0, 0, 0, 0, false};
         b.c->feed = none;
+        b.c->wait_ns = w.wait_ns;
         qr_fence_async();
     }
     __syncthreads();
@@ -624,7 +627,7 @@ QR_KERNEL_CAPPED((shape<D, GROUPS>::THREADS), (shape<D, GROUPS>::BLOCKS)) attend
     QR_SHARED_1024(unsigned char, shared);
     QR_DEVICE_ASSERT(qr_shared_address(shared) % 1024 == 0);
     const struct block<D, GROUPS> b = {shared, shared + of::Q_BYTES, (struct control *)(shared + of::Q_BYTES + of::STAGES * of::STAGE_BYTES)};
-    begin<D, GROUPS>(b);
+    begin<D, GROUPS>(w, b);
     compute<D, GROUPS>(w, b);
 #endif
 }
@@ -655,6 +658,7 @@ static void launch_all(struct qr_queue *q, const struct attention *a, const stru
     struct work w;
     memset(&w, 0, sizeof w);
     w.map = q->hopper->map;
+    w.wait_ns = q->wait_ns;
     w.a = *a;
     w.a.small = kv->head_dim > 128 ? 0 : ROWS;
     w.planes = kv->n_layers * 2 * kv->n_kv_heads;

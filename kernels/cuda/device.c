@@ -15,6 +15,8 @@
 #define SCRATCH_BYTES_PER_ROW ((size_t)64 << 10) /* 32,768 inputs in bf16 */
 #define SCRATCH_BYTES_MIN ((size_t)16 << 20)
 #define LT_ELEMENTS_MIN ((int64_t)1 << 18) /* of weights: smaller products are not worth a choice */
+#define WAIT_S 4.0                             /* thousands of times what a launch takes; a sanitizer's take longer (tools/gpu.sh) */
+#define WAIT_S_MAX 1e6
 #define SCRATCH_BYTES_MAX ((size_t)256 << 20)
 
 /* ---- memory ---- */
@@ -336,7 +338,7 @@ static void queue_close(struct qr_queue *q)
 
 static bool queue_open(struct qr_queue **out, const struct qr_cuda_options *o, char message[QR_CUDA_MESSAGE])
 {
-    const char *graphs = getenv("QUIRE_CUDA_GRAPHS"), *lt_min = getenv("QUIRE_CUDA_LT_MIN");
+    const char *graphs = getenv("QUIRE_CUDA_GRAPHS"), *lt_min = getenv("QUIRE_CUDA_LT_MIN"), *wait = getenv("QUIRE_CUDA_WAIT_S");
     struct qr_queue *q = calloc(1, sizeof *q);
     if (!q) {
         snprintf(message, QR_CUDA_MESSAGE, "out of memory");
@@ -357,6 +359,8 @@ static bool queue_open(struct qr_queue **out, const struct qr_cuda_options *o, c
     q->deterministic = o->deterministic;
     q->keeps_plans = o->keep_plans;
     q->lt_elements_min = lt_min && *lt_min ? strtoll(lt_min, NULL, 10) : LT_ELEMENTS_MIN;
+    const double wait_s = wait && *wait ? strtod(wait, NULL) : WAIT_S;
+    q->wait_ns = (uint64_t)((wait_s > 0 && wait_s < WAIT_S_MAX ? wait_s : WAIT_S) * 1e9);
     q->records = !graphs || strcmp(graphs, "0") != 0;
     q->bytes_s = memory_speed(q->index);
     q->workspace_bytes = WORKSPACE_BYTES;
@@ -413,4 +417,6 @@ const struct qr_cuda_plugin qr_cuda_plugin = {
     .supports = qr_cuda_supports,
     .prepare = qr_cuda_linear_prepare,
     .plans = qr_plan_describe,
+    .export_choices = qr_plan_export,
+    .adopt_choices = qr_plan_adopt,
 };

@@ -1,11 +1,12 @@
 /* Kernels that work head by head: norm, rotation, the cache. A head of up to 256 numbers is a warp's; a thread has numbers 4 l to 4 l + 3 and, of wide
  * heads, the same 128 further. What is fused is made of the same functions as what stands alone, so it gives the same bits. */
+#include "kernels/cuda/cache.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda/widths.h"
 
 #define THREADS 256
 #define WARPS (THREADS / QR_WARP)
-#define HEAD_MAX 256
+#define HEAD_MAX QR_CACHE_HEAD_MAX
 #define FOURS 2
 #define STEP (4 * QR_WARP)
 
@@ -86,17 +87,6 @@ extern "C" void qr_cuda_rope_table(struct qr_queue *q, const struct qr_rope_tabl
         QR_LAUNCH(rope_table, qr_blocks((int64_t)a->n_rows * (a->n_rot / 2), THREADS), THREADS, 0, q->stream, *a);
 }
 
-/* Numbers i and i + half of a head, turned; one product each, one sum. */
-QR_DEVICE float turn_low(float low, float high, float c, float s)
-{
-    return low * c - high * s;
-}
-
-QR_DEVICE float turn_high(float low, float high, float c, float s)
-{
-    return high * c + low * s;
-}
-
 /* Four pairs of a thread; `direction` -1 turns back. */
 template <bool VEC> QR_KERNEL(THREADS) rope(struct qr_rope_args a, float direction)
 {
@@ -109,10 +99,10 @@ template <bool VEC> QR_KERNEL(THREADS) rope(struct qr_rope_args a, float directi
     const float *table = a.cos_sin + row * a.n_rot;
     const float4 low = qr_load4<VEC>(x, i, half), high = qr_load4<VEC>(x + half, i, half);
     const float4 c = qr_load4<VEC>(table, i, half), s = qr_scale4(qr_load4<VEC>(table + half, i, half), direction);
-    qr_store4<VEC>(x, i, half, make_float4(turn_low(low.x, high.x, c.x, s.x), turn_low(low.y, high.y, c.y, s.y), turn_low(low.z, high.z, c.z, s.z),
-                                           turn_low(low.w, high.w, c.w, s.w)));
-    qr_store4<VEC>(x + half, i, half, make_float4(turn_high(low.x, high.x, c.x, s.x), turn_high(low.y, high.y, c.y, s.y),
-                                                  turn_high(low.z, high.z, c.z, s.z), turn_high(low.w, high.w, c.w, s.w)));
+    qr_store4<VEC>(x, i, half, make_float4(qr_turn_low(low.x, high.x, c.x, s.x), qr_turn_low(low.y, high.y, c.y, s.y), qr_turn_low(low.z, high.z, c.z, s.z),
+                                           qr_turn_low(low.w, high.w, c.w, s.w)));
+    qr_store4<VEC>(x + half, i, half, make_float4(qr_turn_high(low.x, high.x, c.x, s.x), qr_turn_high(low.y, high.y, c.y, s.y),
+                                                  qr_turn_high(low.z, high.z, c.z, s.z), qr_turn_high(low.w, high.w, c.w, s.w)));
 }
 
 static void launch_rope(struct qr_queue *q, const struct qr_rope_args *a, float direction)
@@ -140,32 +130,6 @@ extern "C" void qr_cuda_rope_back(struct qr_queue *q, const struct qr_rope_args 
 }
 
 /* ---- the cache ---- */
-
-struct cache { /* one layer of a struct qr_kv_view */
-    uint8_t *base;
-    int64_t block_bytes, layer_bytes, plane_bytes;
-    int32_t n_kv_heads, head_dim, block_tokens, n_blocks;
-};
-
-static struct cache cache_of(const struct qr_kv_view *kv, int32_t layer)
-{
-    const int64_t plane = (int64_t)(qr_kv_plane_elements(kv) * qr_dtype_bytes(kv->dtype));
-    QR_ASSERT(layer >= 0 && layer < kv->n_layers);
-    QR_ASSERT(kv->head_dim > 0 && kv->head_dim <= HEAD_MAX);
-    struct cache c = {(uint8_t *)kv->base, (int64_t)qr_kv_block_bytes(kv), 2 * kv->n_kv_heads * plane, plane, kv->n_kv_heads, kv->head_dim, kv->block_tokens,
-                      kv->n_blocks};
-    c.base += layer * c.layer_bytes;
-    return c;
-}
-
-/* The plane of a head (which: 0 keys, 1 values) that has cache row `slot`, and the row's number in it. */
-QR_DEVICE uint8_t *plane_of(const struct cache &c, int32_t slot, int32_t which, int32_t head, int32_t *token)
-{
-    const int32_t block = slot / c.block_tokens;
-    QR_DEVICE_ASSERT(slot >= 0 && block < c.n_blocks);
-    *token = slot % c.block_tokens;
-    return c.base + block * c.block_bytes + (which * c.n_kv_heads + head) * c.plane_bytes;
-}
 
 /* As qr_quant_round. */
 QR_DEVICE int32_t round_near(float x)
@@ -225,7 +189,7 @@ struct kv_rows {
     int32_t n_rows;
 };
 
-template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) kv_write(struct cache c, struct kv_rows a)
+template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) kv_write(struct qr_cache c, struct kv_rows a)
 {
     int32_t first, token = 0;
     const int64_t head = head_of_warp(&first), row = head / (2 * c.n_kv_heads);
@@ -234,7 +198,7 @@ template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) kv_write(struct cache
     float4 v[FOURS];
     load_head<VEC>(v, (which ? a.v + row * a.v_stride : a.k + row * a.k_stride) + of * c.head_dim, first, mine ? c.head_dim : 0);
     const bool kept = mine && a.slot[row] >= 0;
-    uint8_t *plane = kept ? plane_of(c, a.slot[row], which, of, &token) : NULL;
+    uint8_t *plane = kept ? qr_cache_plane(c, a.slot[row], which, of, &token) : NULL;
     write_head<TYPE, VEC>(plane, token, c.block_tokens, v, first, c.head_dim, kept);
 }
 
@@ -266,7 +230,7 @@ extern "C" void qr_cuda_kv_write(struct qr_queue *q, const struct qr_kv_write_ar
     QR_ASSERT(QR_ADDRESS(a->kv->base) % 16 == 0 && a->kv->head_dim % 8 == 0);
     if (a->n_rows == 0)
         return;
-    const struct cache c = cache_of(a->kv, a->layer);
+    const struct qr_cache c = qr_cache_of(a->kv, a->layer);
     const struct kv_rows rows = {a->k, a->v, a->slot, a->k_stride, a->v_stride, a->n_rows};
     const unsigned int blocks = qr_blocks((int64_t)a->n_rows * 2 * c.n_kv_heads, WARPS);
     const bool vec = qr_in_fours(QR_ADDRESS(a->k) | QR_ADDRESS(a->v), a->k_stride | a->v_stride);
@@ -305,9 +269,9 @@ QR_DEVICE void turn_head(float4 v[FOURS], const float *whole, const float *table
             if (i >= n)
                 x[k] = 0;
             else if (i < half)
-                x[k] = turn_low(whole[i], whole[i + half], table[i], table[half + i]);
+                x[k] = qr_turn_low(whole[i], whole[i + half], table[i], table[half + i]);
             else if (i < 2 * half)
-                x[k] = turn_high(whole[i - half], whole[i], table[i - half], table[i]);
+                x[k] = qr_turn_high(whole[i - half], whole[i], table[i - half], table[i]);
             else
                 x[k] = whole[i];
         }
@@ -315,7 +279,7 @@ QR_DEVICE void turn_head(float4 v[FOURS], const float *whole, const float *table
     }
 }
 
-template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) qkv(struct cache c, struct qkv_rows a)
+template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) qkv(struct qr_cache c, struct qkv_rows a)
 {
     QR_SHARED_ARRAY(float, staged, WARPS * HEAD_MAX);
     int32_t first, token = 0;
@@ -338,7 +302,7 @@ template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) qkv(struct cache c, s
     if (g < 0)
         return;
     const bool kept = mine && a.slot[row] >= 0;
-    uint8_t *plane = kept ? plane_of(c, a.slot[row], g / c.n_kv_heads, g % c.n_kv_heads, &token) : NULL;
+    uint8_t *plane = kept ? qr_cache_plane(c, a.slot[row], g / c.n_kv_heads, g % c.n_kv_heads, &token) : NULL;
     write_head<TYPE, VEC>(plane, token, c.block_tokens, v, first, n, kept);
 }
 
@@ -348,7 +312,7 @@ extern "C" void qr_cuda_qkv(struct qr_queue *q, const struct qr_qkv_args *a)
     QR_ASSERT(a->n_heads > 0 && a->n_rot <= a->kv->head_dim && QR_ADDRESS(a->kv->base) % 16 == 0 && a->kv->head_dim % 8 == 0);
     if (a->n_rows == 0)
         return;
-    const struct cache c = cache_of(a->kv, a->layer);
+    const struct qr_cache c = qr_cache_of(a->kv, a->layer);
     const struct qkv_rows rows = {a->x, a->q_norm, a->k_norm, a->cos_sin, a->slot, a->stride, a->n_rows, a->n_heads, a->n_rot, a->eps};
     const unsigned int blocks = qr_blocks((int64_t)a->n_rows * (a->n_heads + 2 * c.n_kv_heads), WARPS);
     const bool vec = qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->q_norm) | QR_ADDRESS(a->k_norm), a->stride);

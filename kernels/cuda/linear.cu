@@ -1,14 +1,14 @@
 /* Products with weights, and weights packed: rows as they are, dense.
  *
  * bf16: x is rounded to bf16 (behind its norm, where there is one) into scratch, and an output is one chain of mma.sync over steps of 16 inputs upwards from
- * 0. Block shapes differ for 1..16, ..64 and more rows, the chain does not, so a row is the same in any company: one row is read at the speed of the
- * weights, and a prompt's rows are the bits of single ones. Of large products with more than 16 rows plans.h decides whether cuBLASLt computes them. f32: one
+ * 0. Block shapes differ for ..64 and more rows, the chain does not, so a row is the same in any company. Up to 16 rows are few.cu's, whose chain is the same:
+ * there what stands beside a product comes with it. Of large products with more rows plans.h decides whether cuBLASLt computes them. f32: one
  * chain of fused additions; for comparisons, not for speed. */
 #include <stdlib.h>
 
 #include "kernels/cuda/coded.h"
+#include "kernels/cuda/few.h"
 #include "kernels/cuda/plans.h"
-#include "kernels/cuda/product.h"
 #include "kernels/cuda/widths.h"
 
 #define NARROW_THREADS 256
@@ -16,7 +16,7 @@
 
 /* What a stream's products keep: which kernels were given their shared memory. */
 struct products {
-    bool allowed[3 * QR_PRODUCT_KINDS];
+    bool allowed[2 * QR_PRODUCT_KINDS];
 };
 
 extern "C" void qr_cuda_products_free(struct qr_queue *q)
@@ -235,16 +235,20 @@ template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, int KIND
 template <int KIND> static void multiply_kind(struct qr_queue *q, const struct qr_product *a)
 {
     struct products *p = products_of(q);
-    if (a->n_rows <= 16)
-        SHAPE(0, 16, 16, 256, 1, 2, 4, KIND);
-    else if (a->n_rows <= 64)
-        SHAPE(1, 64, 32, 128, 2, 2, 3, KIND);
+    if (a->n_rows <= 64)
+        SHAPE(0, 64, 32, 128, 2, 2, 3, KIND);
     else
-        SHAPE(2, 128, 128, 64, 2, 4, 3, KIND);
+        SHAPE(1, 128, 128, 64, 2, 4, 3, KIND);
 }
 
 static void multiply_bf16(struct qr_queue *q, const struct qr_product *a)
 {
+    if (a->n_rows <= QR_FEW_ROWS) {
+        struct qr_few few = {};
+        few.product = *a;
+        qr_cuda_few(q, &few);
+        return;
+    }
     if (qr_product_kind(a) == QR_PRODUCT_ALIGNED)
         multiply_kind<QR_PRODUCT_ALIGNED>(q, a);
     else
@@ -428,17 +432,23 @@ static void multiply_integers(struct qr_queue *q, const struct piece *p)
     multiply_bf16(q, &product);
 }
 
-static void multiply_eights(struct qr_queue *q, const struct piece *p)
+/* x as E4M3 rows in the room. */
+static void make_eights(struct qr_queue *q, const struct piece *p)
 {
     int64_t stride;
+    const float *x = normed_rows(q, p, &stride);
+    const struct eights rows = {(uint8_t *)p->room->x, p->room->scale, x, p->room->x_stride, stride, p->a->n_in};
+    QR_LAUNCH(round_rows, (unsigned int)p->n, NARROW_THREADS, 0, q->stream, rows);
+}
+
+static void multiply_eights(struct qr_queue *q, const struct piece *p)
+{
     const struct qr_linear_args *a = p->a;
     const struct qr_coded w = qr_coded_of(a->w->packed, QR_F8, a->n_out, a->n_in);
     const struct qr_plan_product plan = {QR_PLAN_FORWARD, p->y, p->room->x, w.codes, a->bias, p->y_stride, p->room->x_stride, w.code_bytes, p->n, a->n_out,
                                          (int32_t)w.code_bytes, a->add, true, p->room->scale, w.scale};
     qr_plan_prepare(q, &plan, multiply_own);
-    const float *x = normed_rows(q, p, &stride);
-    const struct eights rows = {(uint8_t *)p->room->x, p->room->scale, x, p->room->x_stride, stride, a->n_in};
-    QR_LAUNCH(round_rows, (unsigned int)p->n, NARROW_THREADS, 0, q->stream, rows);
+    make_eights(q, p);
     qr_plan_multiply(q, &plan, multiply_own);
 }
 
@@ -464,13 +474,77 @@ static void linear_piece(struct qr_queue *q, const struct qr_linear_args *a, con
     qr_cuda_glu(q, &glu);
 }
 
-extern "C" void qr_cuda_linear(struct qr_queue *q, const struct qr_linear_args *a)
+/* ---- few rows ---- */
+
+/* What a product of few rows has beside its arguments: x that the one before it left as bf16 rows, rows for the one behind it, and the way to the cache. */
+struct beside {
+    const uint16_t *x;
+    uint16_t *halves;
+    int64_t x_stride, halves_stride;
+    const struct qr_qkv_args *heads;
+};
+
+static bool is_few(const struct qr_linear_args *a)
 {
-    QR_ASSERT(q != NULL && a != NULL && a->w != NULL && a->w->packed != NULL);
+    return a->n_rows > 0 && a->n_rows <= QR_FEW_ROWS && a->w->packed_dtype != QR_F32;
+}
+
+/* Where x comes from: bf16 rows that are there, or are made here; or each block makes them. */
+static void set_rows(struct qr_queue *q, struct qr_few *f, const struct qr_linear_args *a, const struct beside *b)
+{
+    struct qr_linear_args rows_only = *a;
+    rows_only.glu = false; /* no room for what leaves the product */
+    const struct room room = room_for(q, &rows_only);
+    const struct piece p = {a, &room, a->x, NULL, 0, a->n_rows};
+    QR_ASSERT(room.rows == a->n_rows);
+    if (a->w->packed_dtype == QR_F8) {
+        make_eights(q, &p);
+        f->product.x = (const uint16_t *)room.x, f->product.x_stride = room.x_stride, f->product.x_scale = room.scale;
+        f->product.n_in = (int32_t)f->product.coded.code_bytes;
+    } else if (b->x) {
+        f->product.x = b->x, f->product.x_stride = b->x_stride;
+    } else if (qr_few_narrows(q, a->n_rows, a->n_in)) {
+        f->floats = a->x, f->norm_w = a->norm_w, f->floats_stride = a->x_stride, f->eps = a->eps;
+    } else {
+        const struct qr_narrow narrow = {(uint16_t *)room.x, a->x, a->norm_w, room.x_stride, a->x_stride, a->n_rows, a->n_in, a->eps};
+        qr_cuda_narrow(q, &narrow);
+        f->product.x = narrow.to, f->product.x_stride = room.x_stride;
+    }
+}
+
+static void check_linear(const struct qr_linear_args *a)
+{
+    QR_ASSERT(a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(a->w->packed_dtype == QR_BF16 || a->w->packed_dtype == QR_F32 || qr_coded_lies(a->w->packed_dtype));
     QR_ASSERT(a->stretches == NULL && !(a->add && a->glu));
+}
+
+static void linear_few(struct qr_queue *q, const struct qr_linear_args *a, const struct beside *b)
+{
+    check_linear(a);
+    struct qr_few f = {};
+    f.product.out = a->out, f.product.out_stride = a->out_stride, f.product.bias = a->bias, f.product.add = a->add;
+    f.product.n_rows = a->n_rows, f.product.n_in = a->n_in, f.product.n_out = a->n_out;
+    if (a->w->packed_dtype == QR_BF16)
+        f.product.w = (const uint16_t *)a->w->packed;
+    else
+        f.product.coded = qr_coded_of(a->w->packed, a->w->packed_dtype, a->n_out, a->n_in);
+    f.gated = a->glu, f.act = a->act, f.halves = b->halves, f.halves_stride = b->halves_stride, f.heads = b->heads;
+    set_rows(q, &f, a, b);
+    qr_cuda_few(q, &f);
+}
+
+extern "C" void qr_cuda_linear(struct qr_queue *q, const struct qr_linear_args *a)
+{
+    QR_ASSERT(q != NULL && a != NULL);
+    check_linear(a);
     if (a->n_rows == 0)
         return;
+    if (is_few(a)) {
+        const struct beside nothing = {};
+        linear_few(q, a, &nothing);
+        return;
+    }
     const struct room room = room_for(q, a);
     for (int32_t first = 0; first < a->n_rows; first += room.rows)
         linear_piece(q, a, &room, first, a->n_rows - first < room.rows ? a->n_rows - first : room.rows);
@@ -494,12 +568,35 @@ extern "C" void qr_cuda_linear_prepare(struct qr_queue *q, const struct qr_linea
     }
 }
 
+/* Where rows for the next product are, behind what this one may have in scratch; NULL: they are not for it alone, it does not read them as bf16, or there is
+ * no room. */
+static uint16_t *hand_over(const struct qr_queue *q, const struct qr_linear_args *a, const struct qr_linear_args *next)
+{
+    const size_t at = (size_t)QR_FEW_ROWS * (size_t)qr_whole_chunks(a->n_in) * 8, n = (size_t)a->n_rows * (size_t)qr_whole_chunks(a->n_out / 2) * 2;
+    if (!a->passing || !a->glu || next->x != a->out || next->norm_w || !is_few(next) || next->w->packed_dtype == QR_F8 || at + n > q->scratch_bytes)
+        return NULL;
+    return (uint16_t *)((char *)q->scratch + at);
+}
+
 extern "C" void qr_cuda_chain(struct qr_queue *q, const struct qr_chain_args *a)
 {
     QR_ASSERT(q != NULL && a != NULL && a->linear != NULL);
     QR_ASSERT(a->n >= 1 && a->n <= QR_CHAIN_MAX);
-    for (int32_t i = 0; i < a->n; i++)
-        qr_cuda_linear(q, &a->linear[i]);
-    if (a->heads && a->linear[0].n_rows > 0)
+    struct beside b = {};
+    bool heads_done = false;
+    for (int32_t i = 0; i < a->n; i++) {
+        const struct qr_linear_args *l = &a->linear[i];
+        if (!is_few(l)) {
+            qr_cuda_linear(q, l);
+            continue;
+        }
+        b.halves = i + 1 < a->n && !b.x ? hand_over(q, l, l + 1) : NULL;
+        b.halves_stride = qr_whole_chunks(l->n_out / 2);
+        heads_done = i == a->n - 1 && a->heads && !l->add && !l->glu && qr_few_heads(a->heads);
+        b.heads = heads_done ? a->heads : NULL;
+        linear_few(q, l, &b);
+        b.x = b.halves, b.x_stride = b.halves_stride;
+    }
+    if (a->heads && !heads_done && a->linear[0].n_rows > 0)
         qr_cuda_qkv(q, a->heads);
 }

@@ -389,31 +389,44 @@ static const char *take_choice(struct choice *c, const char *at)
     return at;
 }
 
+static void put_lines(struct qr_buf *body, const struct qr_plans *all)
+{
+    for (int32_t i = 0; i < all->n; i++) {
+        const struct plan *p = &all->plan[i];
+        qr_buf_printf(body, "%d %d %d %d %d %d %a", p->key.op, p->key.n, p->key.fixed, p->key.rows, p->key.bias, p->key.e4m3, (double)p->own_us);
+        put_choice(body, &p->same);
+        put_choice(body, &p->best);
+        qr_buf_printf(body, "\n");
+    }
+}
+
 /* First line: a checksum of the rest. */
 static void save(const struct qr_queue *q)
 {
     char path[5000], dir[4096];
-    const struct qr_plans *all = q->plans;
     struct qr_buf body = {0}, text = {0};
     struct qr_err err;
     if (!path_of(q, path, sizeof path, dir, sizeof dir) || !qr_tune_make_dir(dir))
         return;
-    for (int32_t i = 0; i < all->n; i++) {
-        const struct plan *p = &all->plan[i];
-        qr_buf_printf(&body, "%d %d %d %d %d %d %a", p->key.op, p->key.n, p->key.fixed, p->key.rows, p->key.bias, p->key.e4m3, (double)p->own_us);
-        put_choice(&body, &p->same);
-        put_choice(&body, &p->best);
-        qr_buf_printf(&body, "\n");
-    }
+    put_lines(&body, q->plans);
     qr_buf_printf(&text, "quire cublaslt 2 %016" PRIx64 "\n%.*s", qr_hash64(body.data, body.len, 0), (int)body.len, (const char *)body.data);
     (void)qr_file_replace(path, text.data, text.len, &err); /* then it is measured again next time */
     qr_buf_release(&body);
     qr_buf_release(&text);
 }
 
+static struct plan *plan_of(struct qr_plans *all, const struct key *key)
+{
+    for (int32_t i = 0; i < all->n; i++)
+        if (memcmp(&all->plan[i].key, key, sizeof *key) == 0)
+            return &all->plan[i];
+    return NULL;
+}
+
+/* In the place of what was chosen for the same kind. */
 static void take_lines(struct qr_plans *all, const char *at, const struct qr_queue *q)
 {
-    for (const char *end; (end = strchr(at, '\n')) != NULL && all->n < PLANS_MAX; at = end + 1) {
+    for (const char *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
         struct plan p = {0};
         int n = 0;
         if (sscanf(at, "%d %d %d %d %d %d %a%n", &p.key.op, &p.key.n, &p.key.fixed, &p.key.rows, &p.key.bias, &p.key.e4m3, &p.own_us, &n) != 7)
@@ -421,7 +434,10 @@ static void take_lines(struct qr_plans *all, const char *at, const struct qr_que
         const char *next = take_choice(&p.same, at + n);
         if (!next || !take_choice(&p.best, next) || p.same.workspace > q->workspace_bytes || p.best.workspace > q->workspace_bytes)
             return;
-        all->plan[all->n++] = p;
+        struct plan *old = plan_of(all, &p.key);
+        if (!old && all->n == PLANS_MAX)
+            return;
+        *(old ? old : &all->plan[all->n++]) = p;
     }
 }
 
@@ -452,12 +468,8 @@ static void load(struct qr_queue *q)
 
 static struct plan *find(struct qr_queue *q, const struct qr_plan_product *p)
 {
-    struct qr_plans *all = plans_of(q);
     const struct key key = key_of(p);
-    for (int32_t i = 0; i < all->n; i++)
-        if (memcmp(&all->plan[i].key, &key, sizeof key) == 0)
-            return &all->plan[i];
-    return NULL;
+    return plan_of(plans_of(q), &key);
 }
 
 void qr_plan_prepare(struct qr_queue *q, const struct qr_plan_product *p, qr_plan_own *own)
@@ -510,6 +522,30 @@ void qr_plan_multiply(struct qr_queue *q, const struct qr_plan_product *p, qr_pl
         plan->able = false;
     }
     own(q, p);
+}
+
+size_t qr_plan_export(struct qr_queue *q, char *out, size_t size)
+{
+    struct qr_buf body = {0};
+    QR_ASSERT(q != NULL);
+    QR_ASSERT(out != NULL || size == 0);
+    load(q);
+    put_lines(&body, plans_of(q));
+    const size_t n = body.len;
+    if (n < size) {
+        memcpy(out, n > 0 ? (const char *)body.data : "", n);
+        out[n] = '\0';
+    }
+    qr_buf_release(&body);
+    return n + 1;
+}
+
+void qr_plan_adopt(struct qr_queue *q, const char *text)
+{
+    QR_ASSERT(q != NULL);
+    QR_ASSERT(text != NULL);
+    load(q);
+    take_lines(plans_of(q), text, q);
 }
 
 void qr_plan_describe(const struct qr_queue *q, char *out, size_t size)

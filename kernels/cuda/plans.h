@@ -7,6 +7,8 @@
  *   - the fastest of those that equal own is `same`: with it what a row gets does not depend on how many rows there are, as own's never does;
  *   - it is taken when it is no more than 10 % slower than the fastest of all, and with `deterministic` always; else the fastest is.
  *
+ * Ranks of one model adopt rank 0's choices (comm/device_comm.h), for all kinds that they share with it.
+ *
  * Choices are kept in a file for each GPU and version of cuBLAS (beside the processor's tables, tune.h), so that a machine makes them once. They are made when
  * a model is opened (qr_plan_prepare), or when a kind is met first: that waits for the device and allocates for a moment, which a steady step never does. */
 #ifndef QR_KERNELS_CUDA_PLANS_H
@@ -52,6 +54,11 @@ void qr_plan_multiply(struct qr_queue *q, const struct qr_plan_product *p, qr_pl
 
 /* Lines of text, one for each choice that was made in this process: who multiplies, microseconds of it, of `same` and of own. Cut at the end. */
 void qr_plan_describe(const struct qr_queue *q, char *out, size_t size);
+
+/* All choices as a text, for another process with such a device: its bytes with the final 0; written where they fit. qr_plan_adopt takes them in place of its
+ * own, which it would otherwise make apart, by times of its own. */
+size_t qr_plan_export(struct qr_queue *q, char *out, size_t size);
+void qr_plan_adopt(struct qr_queue *q, const char *text);
 
 void qr_plan_release(struct qr_queue *q); /* saves what is new */
 

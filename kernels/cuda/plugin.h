@@ -61,6 +61,10 @@ struct qr_cuda_plugin {
     /* qr_backend_prepare and qr_backend_plans; NULL: nothing is chosen. */
     void (*prepare)(struct qr_queue *q, const struct qr_linear_args *a, int32_t rows_max);
     void (*plans)(const struct qr_queue *q, char *out, size_t size);
+
+    /* qr_backend_export_choices, _adopt_choices; NULL: nothing is chosen. */
+    size_t (*export_choices)(struct qr_queue *q, char *out, size_t size);
+    void (*adopt_choices)(struct qr_queue *q, const char *text);
 };
 
 /* A number that differs when the size of a struct does that both sides read. */

@@ -151,9 +151,9 @@ QR_DEVICE const uint16_t *qr_product_x(const struct qr_product &a, const struct 
     return a.x + (at.x_row ? at.x_row[row] / at.per_row : row) * a.x_stride;
 }
 
-/* Inputs [k0, k0 + BK) of the block's rows of x and w, under way to a stage. */
-template <int BM, int BN, int BK, int THREADS, int KIND>
-QR_DEVICE void qr_product_fetch(uint16_t *stage, const struct qr_product &a, const struct qr_product_place &at, int32_t k0)
+/* Inputs [k0, k0 + BK) of the block's rows of x, under way to a stage. */
+template <int BM, int BK, int THREADS, int KIND>
+QR_DEVICE void qr_product_fetch_rows(uint16_t *stage, const struct qr_product &a, const struct qr_product_place &at, int32_t k0)
 {
     const int per_row = BK / QR_CHUNK;
     for (int i = (int)threadIdx.x; i < BM * per_row; i += THREADS) {
@@ -166,20 +166,40 @@ QR_DEVICE void qr_product_fetch(uint16_t *stage, const struct qr_product &a, con
         }
         qr_cp_async_16(qr_chunk_of<BK>(stage, r, c), there ? qr_product_x(a, at, at.row0 + r) + k0 + c * QR_CHUNK : a.x, there ? 16 : 0);
     }
-    uint16_t *w = stage + BM * BK;
+}
+
+/* Eight weights of output o from input k on, under way to `to`; zeros, where they are not there. */
+template <int KIND> QR_DEVICE void qr_product_fetch_weights(uint16_t *to, const struct qr_product &a, int32_t o, int32_t k, bool there)
+{
+    if (KIND == QR_PRODUCT_ANY && a.coded.form != QR_CODED_NONE) {
+        *(uint4 *)to = there ? qr_decode_chunk(a.coded, o, k) : make_uint4(0, 0, 0, 0);
+        return;
+    }
+    const uint16_t *from = there ? a.w + (int64_t)o * a.n_in + k : a.w;
+    if (KIND == QR_PRODUCT_ALIGNED)
+        qr_cp_async_16(to, from, there ? 16 : 0);
+    else
+        qr_copy_chunk(to, from, there ? a.n_in - k : 0);
+}
+
+template <int BM, int BN, int BK, int THREADS, int KIND>
+QR_DEVICE void qr_product_fetch(uint16_t *stage, const struct qr_product &a, const struct qr_product_place &at, int32_t k0)
+{
+    const int per_row = BK / QR_CHUNK;
+    qr_product_fetch_rows<BM, BK, THREADS, KIND>(stage, a, at, k0);
     for (int i = (int)threadIdx.x; i < BN * per_row; i += THREADS) {
         const int r = i / per_row, c = i % per_row;
-        const bool there = at.col0 + r < a.n_out && k0 + c * QR_CHUNK < a.n_in;
-        if (KIND == QR_PRODUCT_ANY && a.coded.form != QR_CODED_NONE) {
-            *(uint4 *)qr_chunk_of<BK>(w, r, c) = there ? qr_decode_chunk(a.coded, at.col0 + r, k0 + c * QR_CHUNK) : make_uint4(0, 0, 0, 0);
-            continue;
-        }
-        const uint16_t *from = there ? a.w + (int64_t)(at.col0 + r) * a.n_in + k0 + c * QR_CHUNK : a.w;
-        if (KIND == QR_PRODUCT_ALIGNED)
-            qr_cp_async_16(qr_chunk_of<BK>(w, r, c), from, there ? 16 : 0);
-        else
-            qr_copy_chunk(qr_chunk_of<BK>(w, r, c), from, there ? a.n_in - k0 - c * QR_CHUNK : 0);
+        qr_product_fetch_weights<KIND>(qr_chunk_of<BK>(stage + BM * BK, r, c), a, at.col0 + r, k0 + c * QR_CHUNK,
+                                       at.col0 + r < a.n_out && k0 + c * QR_CHUNK < a.n_in);
     }
+}
+
+/* What a sum becomes: scaled where weights or rows are, with its bias. */
+template <int KIND> QR_DEVICE float qr_product_result(const struct qr_product &a, int32_t r, int32_t c, float sum)
+{
+    if (KIND == QR_PRODUCT_ANY && a.coded.scale)
+        sum *= a.x_scale ? a.x_scale[r] * a.coded.scale[c] : a.coded.scale[c];
+    return a.bias ? sum + a.bias[c] : sum;
 }
 
 /* Sums of the block's tile, from 0 over all inputs. */
@@ -247,10 +267,7 @@ QR_DEVICE void qr_product_tile(uint16_t *shared, const struct qr_product &a, con
                 if (r >= at.end || c >= a.n_out)
                     continue;
                 float *out = a.out + r * a.out_stride + c;
-                float of = sum[m][n][i];
-                if (KIND == QR_PRODUCT_ANY && a.coded.scale)
-                    of *= a.x_scale ? a.x_scale[r] * a.coded.scale[c] : a.coded.scale[c];
-                const float y = a.bias ? of + a.bias[c] : of;
+                const float y = qr_product_result<KIND>(a, r, c, sum[m][n][i]);
                 *out = a.add ? y + *out : y;
             }
 }

@@ -23,11 +23,16 @@ static inline int64_t qr_whole_chunks(int64_t n)
     return (n + QR_CHUNK - 1) / QR_CHUNK * QR_CHUNK;
 }
 
-/* Chunk c of row r of a tile of WIDTH numbers a row, at least 64. Eight neighbouring rows have a chunk in eight different groups of banks. */
+/* Chunk c of row r of a tile of `width` numbers a row, a multiple of 64. Eight neighbouring rows have a chunk in eight different groups of banks. */
+QR_DEVICE uint16_t *qr_chunk_in(uint16_t *tile, int width, int r, int c)
+{
+    return tile + r * width + (c ^ (r & 7)) * QR_CHUNK;
+}
+
 template <int WIDTH> QR_DEVICE uint16_t *qr_chunk_of(uint16_t *tile, int r, int c)
 {
     static_assert(WIDTH % 64 == 0, "eight chunks a row");
-    return tile + r * WIDTH + (c ^ (r & 7)) * QR_CHUNK;
+    return qr_chunk_in(tile, WIDTH, r, c);
 }
 
 /* A chunk whose row is not aligned to 16 bytes: its first n numbers, then zeros. */

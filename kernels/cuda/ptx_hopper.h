@@ -51,7 +51,7 @@ QR_DEVICE uint32_t qr_shared_address(const void *p)
 #define qr_mbar_expect(...) qr_emu_site_call(qr_emu_mbarrier_expect, "mbarrier.arrive.expect_tx", __VA_ARGS__)
 
 /* (bar, parity): until the phase of this parity is complete; a launch in which it takes seconds is ended. */
-#define qr_mbar_wait(...) qr_emu_site_call(qr_emu_mbarrier_wait, "mbarrier.try_wait", __VA_ARGS__)
+#define qr_mbar_wait(bar, parity, wait_ns) qr_emu_site_call(qr_emu_mbarrier_wait, "mbarrier.try_wait", bar, parity)
 
 /* What this thread wrote to shared memory, mbarriers too, may be read and written by the copy engine and by wgmma once others know of it by a barrier. */
 #define qr_fence_async() qr_emu_site_call(qr_emu_fence_async, "fence.proxy.async")
@@ -104,8 +104,6 @@ QR_DEVICE void qr_emu_wgmma_here(const qr_emu_site &site, float (&d)[N], const u
 
 #elif QR_HOPPER
 
-#define QR_WAIT_NS 4000000000ull
-
 QR_DEVICE void qr_mbar_init(uint64_t *bar, uint32_t count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(qr_shared_address(bar)), "r"(count) : "memory");
@@ -136,14 +134,15 @@ QR_DEVICE uint64_t qr_nanoseconds()
     return ns;
 }
 
-QR_DEVICE void qr_mbar_wait(uint64_t *bar, uint32_t parity)
+/* A wait of more than *wait_ns ends the launch. */
+QR_DEVICE void qr_mbar_wait(uint64_t *bar, uint32_t parity, const uint64_t *wait_ns)
 {
     const uint32_t at = qr_shared_address(bar);
     if (qr_mbar_try(at, parity))
         return;
     const uint64_t began = qr_nanoseconds();
     while (!qr_mbar_try(at, parity))
-        if (qr_nanoseconds() - began > QR_WAIT_NS)
+        if (qr_nanoseconds() - began > *wait_ns)
             __trap();
 }
 

@@ -47,10 +47,12 @@ struct qr_queue {
     cudaEvent_t mark[QR_CUDA_MARKS]; /* made when first set */
     struct qr_cuda_slot *staged; /* what the last `stage` gave, or NULL */
     void *products;             /* linear.cu: freed by qr_cuda_products_free */
+    size_t few_allowed[4];      /* few.cu: bytes of shared memory that its kernels were given */
     bool experts_allowed[2];    /* experts.cu: which kernels were given their shared memory */
     struct qr_plans *plans;     /* owned (plans.h), NULL before the first */
     int64_t lt_elements_min;    /* weights of the smallest product that cuBLASLt may have; 0: none, QUIRE_CUDA_LT_MIN */
     bool deterministic, keeps_plans; /* only what has a row's bits in any batch; choices are read from and kept in a file */
+    uint64_t wait_ns;           /* longer waits of a kernel for its own copies end the launch: QUIRE_CUDA_WAIT_S seconds, or 4 */
     struct qr_peers *peers;     /* borrowed: those of other ranks, whom whoever waits looks after; or NULL */
     struct qr_cuda_hopper *hopper; /* owned (hopper.h), NULL before the first */
     char name[128];             /* of the device */

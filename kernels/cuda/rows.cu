@@ -205,11 +205,11 @@ template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) embed(struct table a,
         qr_store4<VEC>(a.out + row * a.out_stride, col + j * step, a.n_cols, qr_scale4(v[j], a.scale));
 }
 
-/* Rows of a coded matrix, eight numbers a thread. */
-QR_KERNEL(THREADS) embed_coded(struct table a, struct qr_coded c)
+/* Rows of a coded matrix, eight numbers a thread; so many blocks side by side in a row. */
+QR_KERNEL(THREADS) embed_coded(struct table a, struct qr_coded c, int32_t per_row)
 {
-    const int64_t row = blockIdx.y;
-    const int32_t i = QR_CHUNK * (int32_t)(blockIdx.x * THREADS + threadIdx.x);
+    const int64_t row = (int64_t)blockIdx.x / per_row;
+    const int32_t i = QR_CHUNK * ((int32_t)blockIdx.x % per_row * THREADS + (int32_t)threadIdx.x);
     const int32_t given = a.ids[row], id = given < 0 && a.drawn ? a.drawn[-1 - given].id : given;
     QR_DEVICE_ASSERT(id >= 0 && id < a.n_vocab);
     if (i >= a.n_cols)
@@ -233,8 +233,10 @@ extern "C" void qr_cuda_embed(struct qr_queue *q, const struct qr_embed_args *a)
     const struct table k = {a->out, a->packed ? a->packed : a->table->data, a->ids, a->drawn, a->out_stride, a->table->stride[0], a->n_rows,
                             (int32_t)a->table->shape[1], (int32_t)a->table->shape[0], a->scale}; /* packed rows lie as the table's do */
     if (coded) {
-        const dim3 grid(qr_blocks(k.n_cols, QR_CHUNK * THREADS), (unsigned int)k.n_rows);
-        QR_LAUNCH(embed_coded, grid, THREADS, 0, q->stream, k, qr_coded_of(a->packed, a->table->dtype, k.n_vocab, k.n_cols));
+        const int32_t per_row = (int32_t)qr_blocks(k.n_cols, QR_CHUNK * THREADS);
+        QR_ASSERT(k.n_rows <= INT32_MAX / per_row);
+        QR_LAUNCH(embed_coded, (unsigned int)(k.n_rows * per_row), THREADS, 0, q->stream, k, qr_coded_of(a->packed, a->table->dtype, k.n_vocab, k.n_cols),
+                  per_row);
         return;
     }
     const struct qr_tiles t = qr_tiles_of(k.n_rows, k.n_cols);

@@ -44,6 +44,20 @@ template <int WARPS> QR_DEVICE int32_t qr_col_of_thread()
             MACRO(8, 32);                      \
     } while (0)
 
+/* The same for who sums rows of a width that is known later, with any number of threads. */
+struct qr_row_shape {
+    int32_t fours, warps;
+};
+
+static inline struct qr_row_shape qr_row_shape_of(int32_t n_cols)
+{
+    struct qr_row_shape s = {0, 0};
+#define SET(f, w) s.fours = f, s.warps = w
+    QR_FOR_WIDTH(n_cols, SET);
+#undef SET
+    return s;
+}
+
 /* Blocks and threads of a launch over n rows. */
 static inline unsigned int qr_row_blocks(int64_t n_rows, int warps)
 {

@@ -24,7 +24,7 @@ template <int WHICH> QR_DEVICE void bring(unsigned char *ring, struct barriers *
         return;
     for (int32_t step = 0; step < HOPPER_STEPS + (WHICH == HOPPER_COPY_LEFT); step++) {
         const int32_t s = step % STAGES;
-        qr_mbar_wait(&b->empty[s], (uint32_t)(step / STAGES + 1) & 1);
+        qr_mbar_wait(&b->empty[s], (uint32_t)(step / STAGES + 1) & 1, NULL);
         qr_mbar_expect(&b->full[s], WHICH == HOPPER_NO_BYTES ? 0 : TILE_BYTES);
         for (int32_t box = 0; box < 8; box++)
             qr_bulk_2d(ring + s * TILE_BYTES + box / 4 * 8192 + box % 4 * 2048 + (WHICH == HOPPER_COPY_ALIGNMENT ? 64 : 0), map, box / 4 * 64,
@@ -49,7 +49,7 @@ template <int WHICH> QR_DEVICE void multiply(float *out, const float *a, unsigne
     for (int32_t step = 0; step < HOPPER_STEPS; step++) {
         const int32_t s = step % STAGES;
         const uint32_t tile = at_ring + (uint32_t)(s * TILE_BYTES);
-        qr_mbar_wait(&b->full[s], (uint32_t)(step / STAGES) & 1);
+        qr_mbar_wait(&b->full[s], (uint32_t)(step / STAGES) & 1, NULL);
         if (WHICH != HOPPER_NO_WGMMA_FENCE)
             qr_wgmma_fence();
         for (uint32_t k = 0; k < 8; k++)
@@ -142,7 +142,7 @@ QR_KERNEL(32) box(uint8_t *out, const QR_GRID_CONSTANT CUtensorMap map, int32_t 
             qr_emu_site_call(qr_emu_bulk_tensor, "cp.async.bulk.tensor", shared + 128, &map, p.at, n_dims, bar);
     }
     __syncwarp();
-    qr_mbar_wait(bar, 0);
+    qr_mbar_wait(bar, 0, NULL);
     for (int32_t i = (int32_t)threadIdx.x; i < n_bytes; i += 32)
         out[i] = shared[i + (plain ? 0 : 128)];
 #endif

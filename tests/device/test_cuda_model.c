@@ -1,4 +1,7 @@
 /* A whole model on CUDA's kernels and the emulated device: the logits of the reference kernels, and the same bits however a prompt is cut. */
+#include <dlfcn.h>
+
+#include "tests/cuda_emu/emu.h"
 #include "tests/device/device.h"
 #include "tests/loader/quantized_dir.h"
 #include "model/lora.h"
@@ -161,6 +164,140 @@ Test(cuda_model, an_adapter_gives_the_logits_of_the_reference_to_rows_that_have_
     lora_make(dir, &c, &m);
     check_dir(&t, &c, QR_COMPUTE_BF16, QR_QUANTIZE_NONE, QR_KV_CACHE_AUTO, 1e-2, dir);
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
+    temp_model_remove(&t);
+}
+
+static struct qr_emu_counts counts(void)
+{
+    void *lib = dlopen(getenv("QUIRE_CUDA_LIB"), RTLD_NOW | RTLD_NOLOAD);
+    struct qr_emu_counts (*f)(void);
+    cr_assert_not_null(lib);
+    *(void **)&f = dlsym(lib, "qr_emu_counts");
+    cr_assert_not_null(f);
+    const struct qr_emu_counts c = f();
+    dlclose(lib);
+    return c;
+}
+
+/* Launches of a step of one new token for each of n_rows sequences. */
+static int64_t step_launches(enum qr_arch arch, int32_t n_layers, int32_t n_rows, enum qr_kv_cache kv)
+{
+    struct qr_model_config c = small(arch);
+    const int32_t id = 5;
+    struct rig_seq seq[RIG_SEQS_MAX] = {0};
+    struct rig_item item[RIG_SEQS_MAX] = {0};
+    struct rig r;
+    c.n_layers = n_layers;
+    struct temp_model t = temp_model_make(&c, QR_BF16);
+    rig_open(&r, t.dir, (struct rig_options){.device = "cuda", .compute = QR_COMPUTE_BF16, .kv_cache = kv, .n_blocks = RIG_SEQS_MAX});
+    for (int32_t i = 0; i < n_rows; i++) {
+        seq[i] = rig_seq_new(&r, i, NULL);
+        item[i] = (struct rig_item){&seq[i], &id, 1, RIG_LAST};
+    }
+    const int64_t before = counts().launches;
+    qr_free(rig_step(&r, item, n_rows));
+    const int64_t n = counts().launches - before;
+    for (int32_t i = 0; i < n_rows; i++)
+        rig_seq_free(&seq[i]);
+    rig_close(&r);
+    temp_model_remove(&t);
+    return n;
+}
+
+/* Of a layer: q, k, v with the norm before them and the way to the cache behind them; attention; the product onto the residual stream; norm, gates and ups and
+ * their unit; the product onto the stream. Beside them embedding, angles, and the head with its norm. */
+Test(cuda_model, a_decode_step_has_five_launches_a_layer_and_three_beside_them)
+{
+    static const struct {
+        enum qr_arch arch;
+        int32_t n_layers, n_rows;
+        enum qr_kv_cache kv;
+        int32_t launches;
+    } cases[] = {{QR_ARCH_LLAMA, 1, 1, QR_KV_CACHE_AUTO, 5 + 3},
+                 {QR_ARCH_LLAMA, 3, 8, QR_KV_CACHE_AUTO, 3 * 5 + 3},
+                 {QR_ARCH_QWEN2, 2, 1, QR_KV_CACHE_AUTO, 2 * 5 + 3},      /* with biases */
+                 {QR_ARCH_QWEN3, 2, 1, QR_KV_CACHE_AUTO, 2 * 6 + 3},      /* norms of heads want whole heads: a launch of their own */
+                 {QR_ARCH_LLAMA, 2, 1, QR_KV_CACHE_INT8, 2 * 6 + 3},      /* so do scales of the cache */
+                 {QR_ARCH_LLAMA, 2, 9, QR_KV_CACHE_AUTO, 2 * 8 + 3 + 1}}; /* more rows become bf16 in launches of their own: three, and one for the head */
+    use_emulated();
+    for (int i = 0; i < QR_COUNT(cases); i++) {
+        const int64_t n = step_launches(cases[i].arch, cases[i].n_layers, cases[i].n_rows, cases[i].kv);
+        cr_assert_eq(n, cases[i].launches, "case %d: %d launches, expected %d", i, (int)n, cases[i].launches);
+    }
+}
+
+enum { SLOTS = 2, SEQS = 3, STEPS = 6 };
+
+static void fill_slot(struct qr_lora *l, int32_t slot, const struct qr_model_config *c, const char *dir, uint64_t seed)
+{
+    struct qr_lora_file *f;
+    struct qr_err err = {0};
+    lora_make(dir, c, &(struct lora_make){.rank = 3 + (int32_t)seed % 4, .alpha = 8, .seed = seed, .dtype = QR_F32});
+    cr_assert_eq(qr_lora_file_open(&f, dir, NULL, qr_lora_file_max(l), &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_lora_fill(l, slot, f, &err), 0, "%s", err.msg);
+    qr_lora_file_close(f);
+    cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
+}
+
+/* Sequences that go from adapter to adapter, one of which another takes the place of meanwhile. Logits of all steps; *repeated: steps that were graphs. */
+static float *play_adapters(const struct temp_model *t, const struct qr_model_config *c, bool records, size_t *n, int64_t *repeated)
+{
+    static const int32_t adapter[STEPS][SEQS] = {{1, 0, 2}, {1, 0, 2}, {1, 0, 2}, {2, 1, 0}, {0, 2, 2}, {1, 1, 1}};
+    struct rig r;
+    struct qr_lora *l;
+    struct qr_err err = {0};
+    char dir[64];
+    setenv("QUIRE_CUDA_GRAPHS", records ? "1" : "0", 1);
+    rig_open(&r, t->dir, (struct rig_options){.device = "cuda", .compute = QR_COMPUTE_BF16, .n_blocks = 16});
+    cr_assert_eq(qr_lora_new(&l, r.model, r.be, SLOTS, 8, 16, &err), 0, "%s", err.msg);
+    r.exec.lora = l;
+    temp_dir_make(dir, "adapter");
+    fill_slot(l, 0, c, dir, 1);
+    fill_slot(l, 1, c, dir, 2);
+    const size_t each = (size_t)SEQS * (size_t)rig_vocab(&r);
+    float *all = qr_alloc(STEPS * each, sizeof *all);
+    struct rig_seq seq[SEQS];
+    for (int32_t i = 0; i < SEQS; i++)
+        seq[i] = rig_seq_new(&r, 3 * i, NULL);
+    const int64_t before = counts().graph_launches;
+    for (int32_t s = 0; s < STEPS; s++) {
+        struct rig_item item[SEQS] = {0};
+        const int32_t ids[SEQS] = {s, s + 1, s + 2};
+        if (s == 4)
+            fill_slot(l, 1, c, dir, 3);
+        for (int32_t i = 0; i < SEQS; i++) {
+            seq[i].adapter = adapter[s][i];
+            item[i] = (struct rig_item){&seq[i], &ids[i], 1, RIG_LAST};
+        }
+        float *part = rig_step(&r, item, SEQS);
+        memcpy(all + (size_t)s * each, part, each * sizeof *part);
+        qr_free(part);
+    }
+    *repeated = counts().graph_launches - before;
+    *n = STEPS * each;
+    for (int32_t i = 0; i < SEQS; i++)
+        rig_seq_free(&seq[i]);
+    qr_lora_free(l);
+    rig_close(&r);
+    return all;
+}
+
+Test(cuda_model, steps_of_rows_with_adapters_are_repeated_whatever_adapters_those_are)
+{
+    struct qr_model_config c = small(QR_ARCH_LLAMA);
+    size_t n, m;
+    int64_t none, repeated;
+    use_emulated();
+    c.n_embd = 40;
+    c.n_ffn = 24;
+    struct temp_model t = temp_model_make(&c, QR_BF16);
+    float *want = play_adapters(&t, &c, false, &n, &none), *got = play_adapters(&t, &c, true, &m, &repeated);
+    cr_assert_eq(none, 0);
+    cr_assert_eq(repeated, STEPS - 1, "the first is launched kernel by kernel, and %d of %d were repeated", (int)repeated, STEPS - 1);
+    cr_assert_eq(n, m);
+    cr_assert_eq(memcmp(want, got, n * sizeof *got), 0, "a repeated step has other bits");
+    cr_assert_neq(memcmp(got, got + n / STEPS, n / STEPS * sizeof *got), 0);
+    qr_free(want), qr_free(got);
     temp_model_remove(&t);
 }
 

@@ -52,4 +52,37 @@ static inline struct qr_linear_args args_of(const struct data *d, struct form f,
                                    .add = f.add, .glu = f.glu, .act = f.act, .eps = 1e-5f};
 }
 
+/* Each step a launch of its own. out [n_rows, out_stride], NaN where nothing is written. */
+static inline float *product_apart(struct qr_backend *be, const struct data *d, struct form f)
+{
+    const int64_t n = d->n_rows * d->out_stride;
+    float *normed = poisoned((int64_t)d->n_rows * d->n_in), *y = poisoned(n), *out = f.add ? copy_floats(d->old, n) : poisoned(n);
+    struct qr_linear_args a = args_of(d, f, y);
+    const struct qr_norm_args norm = {.out = normed, .x = d->x, .w = d->norm_w, .out_stride = d->n_in, .x_stride = d->x_stride, .n_rows = d->n_rows,
+                                      .n_cols = d->n_in, .eps = a.eps};
+    const struct qr_glu_args glu = {.out = out, .gate_up = y, .out_stride = d->out_stride, .gate_up_stride = d->out_stride, .n_rows = d->n_rows,
+                                    .n_cols = d->n_out / 2, .act = f.act};
+    const struct qr_add_args add = {.x = out, .delta = y, .x_stride = d->out_stride, .delta_stride = d->out_stride, .n_rows = d->n_rows,
+                                    .n_cols = d->n_out};
+    if (f.norm) {
+        be->k->rms_norm(be->queue, &norm);
+        a.x = normed;
+        a.x_stride = d->n_in;
+    }
+    a.norm_w = NULL;
+    a.add = a.glu = false;
+    be->k->linear(be->queue, &a);
+    if (f.glu)
+        be->k->glu(be->queue, &glu);
+    if (f.add)
+        be->k->residual_add(be->queue, &add);
+    qr_free(normed);
+    if (f.glu || f.add) {
+        qr_free(y);
+        return out;
+    }
+    qr_free(out);
+    return y;
+}
+
 #endif

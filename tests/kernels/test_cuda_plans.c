@@ -187,6 +187,32 @@ Test(cuda_plans, a_choice_is_made_once_and_kept_in_a_file_that_is_read_when_it_i
     cr_assert_eq(system(command), 0);
 }
 
+/* Two devices that would choose differently, and a kind that only the second has met. */
+Test(cuda_plans, choices_of_another_rank_take_the_place_of_ones_own)
+{
+    char text[8192];
+    if (there_is_no_device())
+        return;
+    struct world first = world_new(chain_is_far, false, QR_TUNE_OFF);
+    float *want = multiplied(&first, 0, 20, false, false);
+    const size_t n = qr_backend_export_choices(first.be, text, sizeof text);
+    cr_assert_eq(n, strlen(text) + 1);
+    cr_assert_eq(qr_backend_export_choices(first.be, text, 1), n, "what does not fit is not written");
+    struct world second = world_new(own_is_best, false, QR_TUNE_OFF);
+    qr_free_aligned(multiplied(&second, 0, 20, false, false));
+    qr_free_aligned(multiplied(&second, 0, 40, false, false));
+    cr_assert(says(&second, "rows <= 32: own") && says(&second, "rows <= 64: own"), "%s", second.plans);
+    qr_backend_adopt_choices(second.be, text);
+    float *got = multiplied(&second, 0, 20, false, false);
+    cr_assert(says(&second, "rows <= 32: cuBLASLt, 5.0 us") && says(&second, "rows <= 64: own"), "%s", second.plans);
+    cr_assert(same_bits(want, got, 20 * N_OUT));
+    qr_backend_adopt_choices(second.be, "forward");
+    cr_assert(says(&second, "rows <= 32: cuBLASLt, 5.0 us"), "a text that is none changes nothing");
+    qr_free_aligned(want), qr_free_aligned(got);
+    world_free(&first);
+    world_free(&second);
+}
+
 Test(cuda_plans, gradients_are_within_the_bound_and_add_to_what_is_there)
 {
     if (there_is_no_device())

@@ -106,7 +106,7 @@ Test(sim, ends_every_azure_conversation_with_a_quarter_of_the_cache)
 Test(sim, finds_the_shared_prefixes_of_the_mooncake_conversations)
 {
     struct qr_trace t;
-    read_trace(&t, "mooncake_conversation.jsonl", 11523);
+    read_trace(&t, "mooncake_conversation.jsonl", 6000);
     struct qr_sim_config c = usual();
     c.sched.ctx_max = 131072, c.sched.step_tokens_max = 8192, c.sched.chunk_tokens_max = 4096;
     c.sched.waiting_max = 4096;

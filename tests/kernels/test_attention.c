@@ -130,33 +130,63 @@ static struct query bound_of(const struct world *w, const struct step *st, int32
     return b;
 }
 
-static double check_against_oracle(const char *isa, const struct world *w, const struct step *st, const float *got)
+/* What one query of level `name` got; returns the largest error as a share of its bound. */
+static double check_query(const char *name, const struct step *st, const float *got, const double *want, const struct query *b, int32_t r, int32_t h, int32_t k)
+{
+    const int64_t at = r * st->q_stride + (int64_t)h * k;
+    double worst = 0;
+    for (int32_t i = 0; i < k; i++) {
+        double bound = b->rel * b->size[i] + b->flips[i] + TILE_LOSS, error = fabs((double)got[at + i] - want[at + i]);
+        cr_assert(error <= bound, "%s: row %d (pos %d) head %d dim %d: error %g beyond %g", name, r, st->batch.pos[r], h, i, error, bound);
+        worst = fmax(worst, error / bound);
+    }
+    return worst;
+}
+
+/* Oracle and bounds are slow, and the same for all levels: got[l], one for each, are compared at once. NULL where there is none of a level. */
+static void check_against_oracle(const char *const *names, int32_t n_levels, const struct world *w, const struct step *st, float *const *got, double *worst)
 {
     const struct qr_attention_case *c = &w->c;
     int64_t n_out = st->batch.n_tokens * st->q_stride;
-    double worst = 0, *q = widen(st->q, n_out), *want = qr_alloc((size_t)(n_out + st->batch.n_tokens * c->n_heads), sizeof *want);
+    double *q = widen(st->q, n_out), *want = qr_alloc((size_t)(n_out + st->batch.n_tokens * c->n_heads), sizeof *want);
     struct qr_attention_args a = step_args(w, st, want, want + n_out, q);
     oracle->attention(NULL, &a);
-    const float *lse = got + n_out;
     for (int32_t s = 0; s < st->batch.n_seqs; s++)
         for (int32_t r = st->batch.row_start[s]; r < st->batch.row_start[s + 1]; r++)
             for (int32_t h = 0; h < c->n_heads; h++) {
                 if ((r * 31 + h) % 5 != 0 && st->batch.n_tokens > 40)
-                    continue; /* bounds are slow: a fifth of the queries of large steps */
-                struct query b = bound_of(w, st, s, r, h, strcmp(isa, "amx") == 0);
-                for (int32_t i = 0; i < c->head_dim; i++) {
-                    int64_t at = r * st->q_stride + (int64_t)h * c->head_dim + i;
-                    double bound = b.rel * b.size[i] + b.flips[i] + TILE_LOSS, error = fabs((double)got[at] - want[at]);
-                    cr_assert(error <= bound, "%s: row %d (pos %d) head %d dim %d: error %g beyond %g", isa, r, st->batch.pos[r], h, i, error, bound);
-                    worst = fmax(worst, error / bound);
+                    continue; /* a fifth of the queries of large steps */
+                const struct query plain = bound_of(w, st, s, r, h, false), tiles = c->kv == QR_I8 ? bound_of(w, st, s, r, h, true) : plain;
+                const int64_t at = r * c->n_heads + h;
+                for (int32_t l = 0; l < n_levels; l++) {
+                    const struct query *b = strcmp(names[l], "amx") == 0 ? &tiles : &plain;
+                    if (!got[l])
+                        continue;
+                    worst[l] = fmax(worst[l], check_query(names[l], st, got[l], want, b, r, h, c->head_dim));
+                    double e = fabs((double)got[l][n_out + at] - want[n_out + at]);
+                    cr_assert(e <= b->lse_abs, "%s: lse of row %d head %d is off by %g, beyond %g", names[l], r, h, e, b->lse_abs);
                 }
-                double e = fabs((double)lse[r * c->n_heads + h] - want[n_out + r * c->n_heads + h]);
-                cr_assert(e <= b.lse_abs, "%s: lse of row %d head %d is off by %g, beyond %g", isa, r, h, e, b.lse_abs);
             }
-    cr_assert(gaps_untouched(got, st->batch.n_tokens, c->n_heads * c->head_dim, st->q_stride));
+    for (int32_t l = 0; l < n_levels; l++)
+        cr_assert(!got[l] || gaps_untouched(got[l], st->batch.n_tokens, c->n_heads * c->head_dim, st->q_stride));
     qr_free(q);
     qr_free(want);
-    return worst;
+}
+
+/* Level l computes the step. Hopper's order of additions is that of "cuda", the level before it, and the emulation adds alike: the same bits. */
+static float *run_level(const char *const *names, int32_t l, int i, const struct world *w, const struct step *st, const float *before)
+{
+    struct qr_backend *be = open_level(names[l], 2, 0);
+    const bool hopper = strcmp(names[l], "hopper") == 0;
+    const int64_t n_before = wgmma_count();
+    float *out = step_run(be, w, st);
+    cr_assert_eq(wgmma_count() > n_before, hopper, "case %d, %s: other kernels than the level's have run", i, names[l]);
+    cr_assert(!hopper || same_bits(out, before, st->batch.n_tokens * (st->q_stride + w->c.n_heads)), "case %d: cuda and hopper differ", i);
+    qr_backend_close(be);
+    if (!hopper)
+        return out;
+    qr_free(out);
+    return NULL;
 }
 
 Test(attention, is_within_the_bound_of_the_double_oracle_at_every_level, .timeout = 250)
@@ -171,23 +201,13 @@ Test(attention, is_within_the_bound_of_the_double_oracle_at_every_level, .timeou
         n_levels = attention_levels(names, w.c.kv, w.c.softcap);
         last_rows(&w, first, count);
         struct step st = step_new(&w, w.c.block_tokens, first, count, SEED);
-        float *twin = NULL;
-        for (int32_t l = 0; l < n_levels; l++) {
-            if (is_slow(names[l]) && w.c.kv == QR_I8 && i % 3 != 0)
-                continue;
-            struct qr_backend *be = open_level(names[l], 2, 0);
-            const int64_t n_before = wgmma_count();
-            float *out = step_run(be, &w, &st);
-            cr_assert_eq(wgmma_count() > n_before, strcmp(names[l], "hopper") == 0, "case %d, %s: other kernels than the level's have run", i, names[l]);
-            if (strcmp(names[l], "hopper") == 0) /* the same order of additions as "cuda", the level before it, and an emulation that adds alike */
-                cr_assert(same_bits(out, twin, st.batch.n_tokens * (st.q_stride + w.c.n_heads)), "case %d: cuda and hopper differ", i);
-            else
-                worst[l] = fmax(worst[l], check_against_oracle(names[l], &w, &st, out));
-            qr_free(twin);
-            twin = out;
-            qr_backend_close(be);
-        }
-        qr_free(twin);
+        float *out[QR_COUNT(names)] = {NULL};
+        for (int32_t l = 0; l < n_levels; l++)
+            if (!is_slow(names[l]) || w.c.kv != QR_I8 || i % 3 == 0)
+                out[l] = run_level(names, l, i, &w, &st, l > 0 ? out[l - 1] : NULL);
+        check_against_oracle(names, n_levels, &w, &st, out, worst);
+        for (int32_t l = 0; l < n_levels; l++)
+            qr_free(out[l]);
         step_drop(&st);
         world_drop(&w);
     }
@@ -326,6 +346,7 @@ Test(attention, gives_lone_rows_of_short_contexts_the_same_bits_whatever_the_siz
 static void check_split_contexts(enum qr_dtype kv)
 {
     const char *names[8];
+    double worst[QR_COUNT(names)] = {0};
     int32_t n_levels = attention_levels(names, kv, 0);
     static const int32_t ctx[] = {5000, 30, 2777}, rows[] = {1, 1, 20};
     struct qr_attention_case c = {.n_heads = 6, .n_kv_heads = 2, .head_dim = 16, .kv = kv};
@@ -335,6 +356,7 @@ static void check_split_contexts(enum qr_dtype kv)
         int32_t first[WORLD_SEQS_MAX], count[WORLD_SEQS_MAX];
         last_rows(&w, first, count);
         struct step st = step_new(&w, 16, first, count, SEED);
+        float *got[QR_COUNT(names)] = {NULL};
         for (int32_t l = 1; l < n_levels; l++) {
             if (is_slow(names[l]) && kv == QR_I8) /* one block has a row's context there */
                 continue;
@@ -346,14 +368,18 @@ static void check_split_contexts(enum qr_dtype kv)
             cr_assert(same_bits(a, b, n), "%s: three threads", names[l]);
             cr_assert(same_bits(a, d, n), "%s: two threads, small scratch", names[l]);
             if (strcmp(names[l], "hopper") != 0) /* its bits are those of "cuda": above */
-                check_against_oracle(names[l], &w, &st, a);
-            qr_free(a);
+                got[l] = a;
+            else
+                qr_free(a);
             qr_free(b);
             qr_free(d);
             qr_backend_close(one);
             qr_backend_close(three);
             qr_backend_close(small);
         }
+        check_against_oracle(names, n_levels, &w, &st, got, worst);
+        for (int32_t l = 0; l < n_levels; l++)
+            qr_free(got[l]);
         step_drop(&st);
         world_drop(&w);
     }

@@ -172,7 +172,7 @@ Test(backward_levels, linear_agrees_with_double_and_neither_threads_nor_calls_of
     const char *names[8];
     const int32_t n_levels = device_levels(names);
     printf("seed %d\n", SEED);
-    for (int i = 0; i < QR_COUNT(qr_linear_cases); i++) {
+    for (int i = 0; i < QR_COUNT(qr_linear_cases); i += UTIL_STEP) {
         const struct qr_linear_case c = qr_linear_cases[i];
         if (!(c.use & QR_CASE_CHECK) || (c.w != QR_F32 && c.w != QR_BF16))
             continue;
@@ -328,7 +328,7 @@ static void check_loss(const char *isa, struct qr_backend *be, struct qr_rows_ca
 
 static void check_rows(const char *isa, struct qr_backend *be, struct qr_backend *threads)
 {
-    for (int i = 0; i < QR_COUNT(qr_rows_cases); i++) {
+    for (int i = 0; i < QR_COUNT(qr_rows_cases); i += UTIL_STEP) {
         const struct qr_rows_case c = qr_rows_cases[i];
         if (!(c.use & QR_CASE_CHECK))
             continue;

@@ -49,7 +49,7 @@ Test(fused, products_give_the_same_bits_as_norm_product_unit_and_addition_apart)
                 for (int f = 0; f < QR_COUNT(formats); f++) {
                     if (l == 0 && shapes[i].n_rows > 60) /* ref has no chunks and takes its time */
                         continue;
-                    if ((i + f + l) % (UTIL_STEP * UTIL_STEP) != 0 || (qr_dtype_is_coded(formats[f]) && (i + f) % 2)) /* from unpacking on these are bf16 */
+                    if ((i + f + l) % (UTIL_STEP > 1 ? 17 : 1) != 0 || (qr_dtype_is_coded(formats[f]) && (i + f) % 2)) /* from unpacking on these are bf16 */
                         continue;
                     struct data d = make(be, &r, formats[f], shapes[i].n_rows, shapes[i].n_in, shapes[i].n_out);
                     check_forms(be, &d);

@@ -29,7 +29,7 @@ static bool is_skipped(const struct qr_model_config *c, int32_t level, int forma
 {
     const bool later = c->arch >= QR_ARCH_GEMMA2 && c->arch <= QR_ARCH_GPT2;
 #if defined(__SANITIZE_ADDRESS__)
-    if (later ? level != 1 : (format + (int)c->arch + level) % 2 != 0)
+    if (later ? level != 1 : (format + (int)c->arch + level) % 4 != 0)
         return true;
 #endif
     return later && (format + (int)c->arch + level) % 2 != 0;

@@ -22,6 +22,12 @@ static const struct qr_tape_options options = {.n_tokens_max = 256, .n_seqs_max 
 
 /* ---- recorded = served ---- */
 
+#if defined(__SANITIZE_ADDRESS__) /* each level meets half of the models */
+enum { SERVED_STEP = 2 };
+#else
+enum { SERVED_STEP = 1 };
+#endif
+
 static void check_served(const char *dir, const char *isa, enum qr_compute compute)
 {
     struct rig r;
@@ -46,7 +52,7 @@ Test(tape, recorded_logits_are_served_logits_bit_for_bit_on_every_level_and_type
     for (int which = 0; which < N_RECORDED; which++) {
         struct qr_model_config c = config_of(which);
         struct temp_model bf16 = temp_model_make(&c, QR_BF16), f32 = temp_model_make(&c, QR_F32);
-        for (int32_t l = 0; l < n_levels; l++) {
+        for (int32_t l = which % SERVED_STEP; l < n_levels; l += SERVED_STEP) {
             check_served(bf16.dir, names[l], QR_COMPUTE_AUTO);
             check_served(bf16.dir, names[l], QR_COMPUTE_F32);
             check_served(f32.dir, names[l], QR_COMPUTE_F32);

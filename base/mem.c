@@ -201,6 +201,16 @@ int64_t qr_memory_of_process(const char *figure)
     return n > 0 ? n : 0;
 }
 
+int64_t qr_memory_allocated(void)
+{
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+    const struct mallinfo2 m = mallinfo2();
+    return (int64_t)(m.uordblks + m.hblkhd);
+#else
+    return qr_memory_of_process("RssAnon");
+#endif
+}
+
 int64_t qr_memory_available(void)
 {
     int64_t n = figure_in("/proc/meminfo", "MemAvailable");

@@ -53,6 +53,9 @@ int64_t qr_memory_available(void);
 /* A figure of this process in /proc/self/status, such as "VmRSS" or "VmHWM" (the most that VmRSS was), in bytes; 0 when the system does not say. */
 int64_t qr_memory_of_process(const char *figure);
 
+/* Bytes that were allocated and not freed; what the allocator keeps beside them does not count. Where it does not tell: RssAnon. */
+int64_t qr_memory_allocated(void);
+
 void qr_free(void *p); /* NULL is fine */
 
 char *qr_strdup(const char *s);

@@ -100,17 +100,17 @@ static void print_text(const struct memory_plan *p)
            longest > 0 ? (double)p->kv_tokens_max / (double)longest : 0.0, (long long)longest);
 }
 
-/* Bytes that this process grew by while it opened the tokenizer, which the table of the engine's parts needs, and the chat template. */
+/* Bytes that the tokenizer, which the table of the engine's parts needs, and the chat template have allocated. */
 static int plan_text(struct memory_plan *p, const char *dir, const struct qr_engine_config *ec, struct qr_err *err)
 {
     struct qr_tokenizer *tokenizer = NULL;
     struct qr_chat *chat = NULL;
-    int64_t before = qr_memory_of_process("RssAnon"); /* pages of files are given back when the weights are in */
+    const int64_t before = qr_memory_allocated();
     int rc = qr_tokenizer_open(&tokenizer, dir, err);
     if (rc == 0)
         rc = qr_chat_open(&chat, dir, err);
     if (rc == 0) {
-        p->part[PART_TOKENIZER] = qr_memory_of_process("RssAnon") - before;
+        p->part[PART_TOKENIZER] = qr_memory_allocated() - before;
         p->part[PART_TABLES] = qr_engine_table_bytes(&p->limits, ec, tokenizer, p->n_threads);
     }
     qr_chat_close(chat);
@@ -188,13 +188,14 @@ static int plan(const struct plan_options *o, struct qr_err *err)
     struct qr_engine_config ec;
     int rc = qr_cli_need_model(&o->m, err);
     use_program();
-    p.part[PART_PROGRAM] = qr_memory_of_process("VmRSS");
+    p.part[PART_PROGRAM] = qr_memory_of_process("RssAnon");
     if (rc == 0)
         rc = plan_model(&p, o, &ec, err);
     if (rc == 0)
         rc = plan_text(&p, o->m.model, &ec, err);
     if (rc != 0)
         return rc;
+    p.part[PART_PROGRAM] += qr_memory_of_process("RssFile"); /* libraries' pages, too, most of which have been used by now; the model's files are closed */
     p.part[PART_WEIGHTS] = p.limits.weight_bytes + p.stage_bytes;
     p.part[PART_CACHE] = p.limits.kv_bytes;
     p.part[PART_STEP] = p.limits.act_bytes;

@@ -28,8 +28,8 @@ def fill_cache(server, n_tokens, prompt_tokens, seed):
 
 
 def test_a_server_that_has_used_all_of_its_cache_takes_what_plan_says():
-    """The parts that plan computes are exact; what it estimates (connections, the program's own pages) is some MiB: within 6 MiB and a tenth. Were
-    only a part left out (weights, step, scratch or tables of a larger model, the cache) or taken twice, it would show."""
+    """The parts that plan computes are exact; what it estimates (connections, lists of ids) comes to some 1.5 MiB with calls of 16 long prompts: within 2.5 MiB
+    and a hundredth. Were only a part left out (weights, step, scratch or tables of a larger model, the cache) or taken twice, it would show."""
     need_data()
     if SLOW > 1:
         raise Skip('a sanitizer keeps memory of its own')
@@ -44,13 +44,14 @@ def test_a_server_that_has_used_all_of_its_cache_takes_what_plan_says():
         rss = resident_bytes(s.process.pid)
     mib = 2 ** 20
     print(f"   planned {plan['total_bytes'] / mib:.1f} MiB, {plan['kv_bytes'] / mib:.1f} of it cache; resident {rss / mib:.1f} MiB")
-    assert abs(rss - plan['total_bytes']) <= 6 * mib + plan['total_bytes'] / 10, plan
+    assert abs(rss - plan['total_bytes']) <= 2.5 * mib + plan['total_bytes'] / 100, plan
 
 
 SHAPE = {'architectures': ['LlamaForCausalLM'], 'model_type': 'llama', 'hidden_act': 'silu', 'hidden_size': 768, 'num_hidden_layers': 12,
          'num_attention_heads': 12, 'num_key_value_heads': 4, 'head_dim': 64, 'intermediate_size': 2048, 'vocab_size': 8192,
          'max_position_embeddings': 1024, 'rms_norm_eps': 1e-5, 'tie_word_embeddings': False, 'eos_token_id': 8191, 'torch_dtype': 'bfloat16',
          'rope_theta': 10000.0}
+BUNDLED = os.path.join(ROOT, 'models', 'quire-tiny')
 EXPERTS = {**SHAPE, 'architectures': ['MixtralForCausalLM'], 'model_type': 'mixtral', 'num_local_experts': 8, 'num_experts_per_tok': 2,
            'num_hidden_layers': 3, 'intermediate_size': 1024}
 # What it is called, shape, stored as, settings, and whether every run looks at it or only one with QUIRE_FULL=1.
@@ -63,6 +64,7 @@ CASES = [
     ('adapters', SHAPE, 'Q8_0', ['--lora', 'a={0}/adapter', '--lora-slots', '4', '--lora-rank-max', '64'], False),
     ('a packed copy, mapped', SHAPE, 'fp8', ['--cache-packed', '{0}/packed'], False),
     ('a packed copy of Q4_0, mapped', SHAPE, 'Q4_0', ['--cache-packed', '{0}/packed'], True),
+    ('the bundled model', None, None, [], True),
     ('each of two processes', SHAPE, 'bf16', ['--tensor-parallel', '2', '--threads', '1'], False),
 ]
 
@@ -77,8 +79,9 @@ def full_batch(s, name):
 
 def planned_and_used(folder, shape, kind, settings):
     name = 'm' + ('' if kind in random_model.SCHEMES else '.gguf')
-    model = os.path.join(folder, name)
-    random_model.write(model, shape, kind, 'Q6_K' if kind == 'Q4_K' else None)
+    model = os.path.join(folder, name) if shape else BUNDLED
+    if shape:
+        random_model.write(model, shape, kind, 'Q6_K' if kind == 'Q4_K' else None)
     settings = ['--kv-bytes', '32MiB', '--max-step-tokens', '256', '--max-chunk-tokens', '128', '--itl-goal', '0', *(x.format(folder) for x in settings)]
     if '--lora' in settings:
         random_model.write_adapter(os.path.join(folder, 'adapter'), shape, 16)
@@ -88,13 +91,13 @@ def planned_and_used(folder, shape, kind, settings):
     rc, out, err = run('plan', '--model', model, '--json', *settings)
     assert rc == 0, err
     with Server(*settings, model=model) as s:
-        full_batch(s, 'a' if '--lora' in settings else 'm')
+        full_batch(s, 'a' if '--lora' in settings else 'm' if shape else os.path.basename(BUNDLED))
         return json.loads(out)['total_bytes'], resident_bytes(s.process.pid)
 
 
 def test_a_full_batch_takes_what_plan_says_within_1_percent_whatever_the_weights_are_stored_as():
-    """plan adds up what is allocated; here that is held against what the system says the process has. Models of some 100 MB, so that 1 % is more than what
-    plan only estimates (connections, lists, pages of libraries: 0.6 MB)."""
+    """plan adds up what is allocated; here that is held against what the system says the process has. What plan only estimates (connections, lists, pages of
+    libraries) comes to 0.3 MiB, which for models below 60 MiB is much of a percent: that is left beside it."""
     if SLOW > 1:
         raise Skip('a sanitizer keeps memory of its own')
     off = {}
@@ -104,7 +107,7 @@ def test_a_full_batch_takes_what_plan_says_within_1_percent_whatever_the_weights
         with tempfile.TemporaryDirectory() as d:
             planned, used = planned_and_used(d, shape, kind, settings)
         print(f'   {what}: planned {planned / 2 ** 20:.1f} MiB, resident {used / 2 ** 20:.1f} ({100 * (used / planned - 1):+.2f} %)')
-        if abs(used - planned) > 0.01 * planned:
+        if abs(used - planned) > 0.01 * planned + 0.3 * 2 ** 20:
             off[what] = (planned, used)
     assert not off, off
 

@@ -110,14 +110,10 @@ static void launch_norm_back(struct qr_queue *q, struct norm_back a, float *dw, 
     if (a.n_rows == 0)
         return;
     a.partial = (float *)q->scratch;
-#define LAUNCH(fours, warps)                                                                                                     \
-    do {                                                                                                                         \
-        if (vec)                                                                                                                 \
-            QR_LAUNCH((norm_back<fours, warps, true>), qr_row_blocks(n_groups, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, a);  \
-        else                                                                                                                     \
-            QR_LAUNCH((norm_back<fours, warps, false>), qr_row_blocks(n_groups, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, a); \
-    } while (0)
-    QR_FOR_WIDTH(a.n_cols, LAUNCH);
+#define LAUNCH(fours, warps, fast) QR_LAUNCH((norm_back<fours, warps, fast>), qr_row_blocks(n_groups, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, a)
+#define LAUNCH_FOURS(fours, warps) LAUNCH(fours, warps, true)
+    QR_FOR_ROWS(a.n_cols, vec, LAUNCH);
+#undef LAUNCH_FOURS
 #undef LAUNCH
     const unsigned int sums = qr_blocks(n_groups, GROUPS), warps_used = sums < 32 ? sums : 32;
     QR_LAUNCH(add_groups, qr_blocks(a.n_cols, QR_WARP), warps_used * QR_WARP, 0, q->stream, dw, a.partial, n_groups, a.n_cols);

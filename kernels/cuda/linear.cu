@@ -201,14 +201,10 @@ void qr_cuda_narrow(struct qr_queue *q, const struct qr_narrow *a)
         return;
     }
     QR_ASSERT(a->n_cols <= QR_ROW_COLS_MAX);
-#define LAUNCH(fours, warps)                                                                                                        \
-    do {                                                                                                                            \
-        if (vec)                                                                                                                    \
-            QR_LAUNCH((norm_narrow<fours, warps, true>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, *a);  \
-        else                                                                                                                        \
-            QR_LAUNCH((norm_narrow<fours, warps, false>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, *a); \
-    } while (0)
-    QR_FOR_WIDTH(a->n_cols, LAUNCH);
+#define LAUNCH(fours, warps, fast) QR_LAUNCH((norm_narrow<fours, warps, fast>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, *a)
+#define LAUNCH_FOURS(fours, warps) LAUNCH(fours, warps, true)
+    QR_FOR_ROWS(a->n_cols, vec, LAUNCH);
+#undef LAUNCH_FOURS
 #undef LAUNCH
 }
 

@@ -38,14 +38,10 @@ extern "C" void qr_cuda_rms_norm(struct qr_queue *q, const struct qr_norm_args *
         return;
     const bool vec = qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->out) | QR_ADDRESS(a->delta) | QR_ADDRESS(a->w),
                                  a->n_cols | a->x_stride | a->out_stride | (a->delta ? a->delta_stride : 0));
-#define LAUNCH(fours, warps)                                                                                                     \
-    do {                                                                                                                         \
-        if (vec)                                                                                                                 \
-            QR_LAUNCH((norm<fours, warps, true>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, *a);     \
-        else                                                                                                                     \
-            QR_LAUNCH((norm<fours, warps, false>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, *a);    \
-    } while (0)
-    QR_FOR_WIDTH(a->n_cols, LAUNCH);
+#define LAUNCH(fours, warps, fast) QR_LAUNCH((norm<fours, warps, fast>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, *a)
+#define LAUNCH_FOURS(fours, warps) LAUNCH(fours, warps, true)
+    QR_FOR_ROWS(a->n_cols, vec, LAUNCH);
+#undef LAUNCH_FOURS
 #undef LAUNCH
 }
 

@@ -44,6 +44,22 @@ template <int WARPS> QR_DEVICE int32_t qr_col_of_thread()
             MACRO(8, 32);                      \
     } while (0)
 
+/* LAUNCH(fours, warps, vec), where rows of float4 have kernels made for their width and others (few: odd widths, odd strides) those of a wider one: numbers
+ * that are not there add 0 to a thread's chain, so with as many warps the sums are the same. */
+#define QR_FOR_ROWS(n_cols, vec, LAUNCH)           \
+    do {                                           \
+        if (vec)                                   \
+            QR_FOR_WIDTH(n_cols, LAUNCH##_FOURS);  \
+        else if ((n_cols) <= 512)                  \
+            LAUNCH(4, 1, false);                   \
+        else if ((n_cols) <= 4096)                 \
+            LAUNCH(4, 8, false);                   \
+        else if ((n_cols) <= 8192)                 \
+            LAUNCH(4, 16, false);                  \
+        else                                       \
+            LAUNCH(8, 32, false);                  \
+    } while (0)
+
 /* The same for who sums rows of a width that is known later, with any number of threads. */
 struct qr_row_shape {
     int32_t fours, warps;

@@ -155,8 +155,9 @@ static void fill_codes(const void *arg, const struct qr_coded_rows *to, int64_t 
 {
     const struct codes *s = arg;
     const int64_t units = qr_coded_n_units(s->f, s->n_in), groups = qr_coded_n_groups(s->f, s->n_in);
+    const int64_t n_levels = 1 << s->f.bits, least = s->f.bits == 4 ? -8 : qr_coded_least(s->f);
     for (int64_t i = 0; i < n * s->n_in; i++)
-        to->level[i] = (int8_t)((first * s->n_in + i) * 37 % 113 % (s->f.bits == 4 ? 16 : 113) - (s->f.bits == 4 ? 8 : 56));
+        to->level[i] = (int8_t)((first * s->n_in + i) * 37 % 113 % n_levels + least);
     for (int64_t i = 0; i < n * units; i++) {
         to->scale[i] = 0.001f * (float)(1 + (first * units + i) % 5);
         if (to->offset)

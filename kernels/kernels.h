@@ -87,7 +87,7 @@ static inline int32_t qr_linear_inputs_max(enum qr_dtype w)
  * What a format does not have is NULL. All of it is one row after the other, without gaps. */
 #define QR_CODED_UNIT 256
 struct qr_coded_rows {
-    int8_t *level;              /* [n, I] what the codes stand for */
+    int8_t *level;              /* [n, I] what the codes stand for; with 5 bits and more 2^bits numbers from qr_coded_least(format) on */
     float *scale, *offset;      /* [n, ceil(I/U)] */
     int8_t *step, *offset_step; /* [n, ceil(I/G)] */
 };

@@ -21,6 +21,24 @@ bool qr_stored_code(struct qr_stored_code *out, const struct qr_stored_tensor *t
     return out->type != QR_CODED;
 }
 
+/* The least and the largest level that a code can stand for. */
+struct range {
+    int32_t least, most;
+};
+
+static struct range range_of(const struct qr_stored_code *c)
+{
+    const struct qr_coded_format f = qr_dtype_coded(c->type);
+    if (f.bits > 4)
+        return (struct range){qr_coded_least(f), qr_coded_least(f) + (1 << f.bits) - 1};
+    struct range r = {c->levels[0], c->levels[0]};
+    for (int i = 1; i < 16; i++) {
+        r.least = c->levels[i] < r.least ? c->levels[i] : r.least;
+        r.most = c->levels[i] > r.most ? c->levels[i] : r.most;
+    }
+    return r;
+}
+
 bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code *a, const struct qr_stored_code *b)
 {
     QR_ASSERT(out != NULL && a != NULL);
@@ -36,12 +54,15 @@ bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code
     }
     const uint8_t group = f.group < g.group ? f.group : g.group;
     const bool offset = f.offset || g.offset;
+    const struct range ra = range_of(a), rb = range_of(b);
     if (f.steps != g.steps || f.zero || g.zero || (!f.steps && f.group != g.group))
         return false;
-    for (int t = QR_C8_G32; t < (int)QR_CODED; t++) {
+    for (int t = QR_C5_G32; t < (int)QR_CODED; t++) {
         const struct qr_coded_format wide = qr_dtype_coded((enum qr_dtype)t);
         *out = (struct qr_stored_code){(enum qr_dtype)t, NULL};
-        if (wide.bits == 8 && wide.steps == f.steps && wide.group <= group && (wide.offset || !offset))
+        const struct range r = range_of(out);
+        if (wide.steps == f.steps && wide.group <= group && (wide.offset || !offset) && r.least <= ra.least && r.least <= rb.least && r.most >= ra.most &&
+            r.most >= rb.most)
             return true;
     }
     return false;

@@ -11,7 +11,7 @@
 /* A coded type and, with 4 bits, the 16 numbers that its codes stand for. */
 struct qr_stored_code {
     enum qr_dtype type;
-    const int8_t *levels; /* NULL with 8 bits */
+    const int8_t *levels; /* NULL with more bits */
 };
 
 /* The one that keeps a stored tensor as it is. False: it is stored as numbers. */

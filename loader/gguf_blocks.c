@@ -199,11 +199,11 @@ static const struct {
     void (*unpack)(int8_t *code, struct qr_gguf_scales *s, const uint8_t *block);
 } types[] = {
     [QR_GGUF_T_Q4_0] = {QR_C4_G32, signed_steps, q4_0},     [QR_GGUF_T_Q4_1] = {QR_C4_G32_O, plain_steps, q4_1},
-    [QR_GGUF_T_Q5_0] = {QR_C8_G32, NULL, q5_0},             [QR_GGUF_T_Q5_1] = {QR_C8_G32_O, NULL, q5_1},
+    [QR_GGUF_T_Q5_0] = {QR_C5_G32, NULL, q5_0},             [QR_GGUF_T_Q5_1] = {QR_C5_G32_O, NULL, q5_1},
     [QR_GGUF_T_Q8_0] = {QR_C8_G32, NULL, q8_0},             [QR_GGUF_T_IQ4_NL] = {QR_C4_G32, uneven, iq4_nl},
     [QR_GGUF_T_Q2_K] = {QR_C4_G16_SO, plain_steps, q2_k},   [QR_GGUF_T_Q3_K] = {QR_C4_G16_S, signed_steps, q3_k},
-    [QR_GGUF_T_Q4_K] = {QR_C4_G32_SO, plain_steps, q4_k},   [QR_GGUF_T_Q5_K] = {QR_C8_G32_SO, NULL, q5_k},
-    [QR_GGUF_T_Q6_K] = {QR_C8_G16_S, NULL, q6_k},           [QR_GGUF_T_IQ4_XS] = {QR_C4_G32_S, uneven, iq4_xs},
+    [QR_GGUF_T_Q4_K] = {QR_C4_G32_SO, plain_steps, q4_k},   [QR_GGUF_T_Q5_K] = {QR_C5_G32_SO, NULL, q5_k},
+    [QR_GGUF_T_Q6_K] = {QR_C6_G16_S, NULL, q6_k},           [QR_GGUF_T_IQ4_XS] = {QR_C4_G32_S, uneven, iq4_xs},
 };
 
 enum qr_dtype qr_gguf_coded(enum qr_gguf_type type)

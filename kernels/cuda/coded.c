@@ -22,7 +22,7 @@ static struct qr_coded stored_of(const uint8_t *packed, enum qr_dtype t, int64_t
 {
     const struct qr_coded_format f = qr_dtype_coded(t);
     struct qr_coded c = {.form = QR_CODED_STORED, .zero = f.zero, .group = f.group, .unit = (int32_t)qr_coded_unit(f), .n_groups = qr_coded_n_groups(f, n_in),
-                         .n_units = qr_coded_n_units(f, n_in), .code_bytes = f.bits == 8 ? (n_in + 7) / 8 * 8 : (n_in + 7) / 8 * 4};
+                         .n_units = qr_coded_n_units(f, n_in), .code_bytes = f.bits == 4 ? (n_in + 7) / 8 * 4 : (n_in + 7) / 8 * 8};
     const size_t n = (size_t)n_out, halves = n * (size_t)c.n_units * sizeof(uint16_t), steps = n * (size_t)c.n_groups;
     const uint8_t *at = packed;
     c.codes = part(&at, n * (size_t)c.code_bytes);
@@ -135,7 +135,7 @@ static void code_stored_row(struct stored *s, const struct qr_coded *c, const st
     const float factor = s->factor[r] = qr_coded_factor(row, f, n_in);
     memset(codes, 0, (size_t)c->code_bytes);
     for (int64_t i = 0; i < n_in; i++) {
-        if (f.bits == 8)
+        if (f.bits > 4)
             codes[i] = (uint8_t)row->level[i];
         else
             codes[i / 2] = (uint8_t)(codes[i / 2] | code_of[(uint8_t)row->level[i]] << i % 2 * 4);

@@ -2,8 +2,9 @@
  *
  * Rounded ones, with a scale for each output (kernels.h: w8a16, w4a16, w4a16-gG; fp8: E4M3): codes, row by row, each row padded with zeros to 8 codes (fp8:
  * 16, in multiples of which cuBLASLt reads them); then the multiples of its groups; then scales.
- * Coded ones (kernels.h, linear_pack_coded): codes likewise, then what the format has of scales and offsets (f16), their
- * steps, a factor for each output, and for 4 bits what the 16 codes stand for, for every 16 outputs. Each of these begins at a multiple of 16 bytes. */
+ * Coded ones (kernels.h, linear_pack_coded): codes likewise, those of 5 and 6 bits in a byte each as those of 8 (not packed as on processors: more room
+ * than there), then what the format has of scales and offsets (f16), their steps, a factor for each output, and for 4 bits what the 16 codes stand for, for
+ * every 16 outputs. Each of these begins at a multiple of 16 bytes. */
 #ifndef QR_KERNELS_CUDA_CODED_H
 #define QR_KERNELS_CUDA_CODED_H
 
@@ -30,7 +31,7 @@ struct qr_coded {
     const uint16_t *half, *half_offset;   /* [n_out][n_units]; NULL where the format has none, as the next two */
     const int8_t *step, *offset_step;     /* [n_out][n_groups] */
     const float *factor;                  /* [n_out] */
-    const int8_t *level;                  /* [ceil(n_out / 16)][16]; NULL with 8 bits */
+    const int8_t *level;                  /* [ceil(n_out / 16)][16]; NULL with more bits */
     size_t n_bytes;           /* of all */
 };
 

@@ -136,7 +136,7 @@ Test(coded, a_row_gets_the_same_bits_alone_and_with_any_number_of_threads)
 /* Few rows of 4 bits meet weights another way round, so what a gated product leaves for the next one is turned on its way. */
 Test(coded, a_gated_product_in_a_chain_gives_the_next_one_the_bits_that_it_writes_alone)
 {
-    static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G32_SO, QR_C4_G16_S, QR_C8_G32};
+    static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G32_SO, QR_C4_G16_S, QR_C5_G32_SO, QR_C6_G16_S, QR_C8_G32};
     static const int32_t n_rows[] = {1, 7, 21, 53};
     const char *names[8];
     const int32_t n_levels = qr_cpu_levels(names), width = 96;

@@ -5,7 +5,7 @@
 
 #define SEED 771
 
-static const enum qr_dtype formats[] = {QR_F32, QR_BF16, QR_Q8, QR_Q4, QR_Q8_G64, QR_Q4_G128, QR_W8, QR_W4, QR_C4_G32_SO, QR_C8_G16_S};
+static const enum qr_dtype formats[] = {QR_F32, QR_BF16, QR_Q8, QR_Q4, QR_Q8_G64, QR_Q4_G128, QR_W8, QR_W4, QR_C4_G32_SO, QR_C6_G16_S};
 
 /* What a device has, of few rows: an emulated one is slow, and more are products one by one there. */
 static bool has(const char *level, enum qr_dtype type, int32_t n_rows)

@@ -467,8 +467,8 @@ Test(gguf_model, blocks_stay_what_they_are_in_memory_and_give_the_bits_of_bf16)
     static const struct {
         enum qr_gguf_type type;
         double bits;
-    } cases[] = {{QR_GGUF_T_Q4_0, 4.5}, {QR_GGUF_T_Q4_1, 5}, {QR_GGUF_T_Q5_0, 8.5}, {QR_GGUF_T_Q5_1, 9}, {QR_GGUF_T_Q8_0, 8.5}, {QR_GGUF_T_Q2_K, 5.125},
-                 {QR_GGUF_T_Q3_K, 4.625}, {QR_GGUF_T_Q4_K, 4.625}, {QR_GGUF_T_Q5_K, 8.625}, {QR_GGUF_T_Q6_K, 8.625}, {QR_GGUF_T_IQ4_NL, 4.5},
+    } cases[] = {{QR_GGUF_T_Q4_0, 4.5}, {QR_GGUF_T_Q4_1, 5}, {QR_GGUF_T_Q5_0, 5.5}, {QR_GGUF_T_Q5_1, 6}, {QR_GGUF_T_Q8_0, 8.5}, {QR_GGUF_T_Q2_K, 5.125},
+                 {QR_GGUF_T_Q3_K, 4.625}, {QR_GGUF_T_Q4_K, 4.625}, {QR_GGUF_T_Q5_K, 5.625}, {QR_GGUF_T_Q6_K, 6.625}, {QR_GGUF_T_IQ4_NL, 4.5},
                  {QR_GGUF_T_IQ4_XS, 4.375}};
 #if defined(__SANITIZE_ADDRESS__) /* ten times slower: every fourth type */
     const int step = 4;

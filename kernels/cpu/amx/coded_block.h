@@ -1,7 +1,7 @@
 /* coded_block.h - one row tile times some panels of coded weights, or up to four times one panel, from the first input to the last: while tiles are
- * multiplied, the next become bf16, which keeps other units busy, and sums stay in tile registers. Weights of 8 bits are the right operand, as bf16
- * ones are; weights of 4 bits, whose tiles are rows of outputs, the left one: the rows come turned (product.h), and sums leave as columns. Included by
- * linear.c only. */
+ * multiplied, the next become bf16, which keeps other units busy, and sums stay in tile registers. Weights of 6 and 8 bits are the right operand, as bf16
+ * ones are; weights of 4 and 5 bits, whose tiles are rows of outputs, the left one: the rows come turned (product.h), and sums leave as columns. Included
+ * by linear.c only. */
 #ifndef QR_KERNELS_CPU_AMX_CODED_BLOCK_H
 #define QR_KERNELS_CPU_AMX_CODED_BLOCK_H
 
@@ -9,7 +9,7 @@
 #include "kernels/cpu/amx/block.h"
 #include "kernels/cpu/amx/coded_table.h"
 
-#define CODED_TILES_MAX 4 /* row tiles that meet a panel of 4 bits at once: as many as there are tiles of sums */
+#define CODED_TILES_MAX 4 /* row tiles that meet a panel of 4 or 5 bits at once: as many as there are tiles of sums */
 #define CODED_READ_PAST 64 /* bytes behind the last row tile that may be read: of several, each is loaded 16 rows wide, whatever lies there */
 
 struct coded_block {
@@ -31,8 +31,8 @@ struct coded_block {
 /* What is known when compiling. */
 struct coded_way {
     int bits, nt;      /* panels */
-    bool half, offset; /* with 4 bits: groups are half a tile long; weights have offsets */
-    bool many;         /* likewise: several row tiles, one panel */
+    bool offset;       /* weights have offsets */
+    bool half, many;   /* with 4 bits: groups are half a tile long; with 4 and 5: several row tiles, one panel */
 };
 
 /* Tiles whose sums, 0 and 1, are columns: 16 outputs by the rows of x. The others take turns, as a tile is not loaded before the products that read it are
@@ -56,10 +56,10 @@ VF_FN void coded_unpack_step(const struct coded_way y, const struct coded_block 
 #pragma GCC unroll 4
     for (int i = 0; i < y.nt; i++) {
         uint8_t *dst = (uint8_t *)b->room + (step % 2 * PANELS_MAX + i) * QR_TILE_BYTES;
-        if (y.bits == 4)
-            coded_tile(y.half, y.offset, dst, &tables[i], b->shape, b->panel[i], &levels[i], k, b->n_steps * QR_TILE_K, ahead);
+        if (y.bits <= 5)
+            coded_rows_of_outputs(y.bits, y.half, y.offset, dst, &tables[i], b->shape, b->panel[i], &levels[i], k, b->n_steps * QR_TILE_K, ahead);
         else
-            coded_unpack_32(8, dst, b->shape, b->panel[i], k, &levels[i], ahead);
+            coded_unpack_32(y.bits, y.offset, dst, b->shape, b->panel[i], k, &levels[i], ahead);
     }
 }
 
@@ -114,7 +114,7 @@ VF_FN void coded_multiply_step(const struct coded_way y, const struct coded_bloc
         finish_now_and_then(b->leaving);
         return;
     }
-    if (y.bits == 4) {
+    if (y.bits <= 5) {
         if (odd)
             CODED_LEFT(5, 2, 3);
         else
@@ -152,12 +152,12 @@ VF_FN void coded_block_of(const struct coded_way y, const struct coded_block *b)
 {
     struct coded_levels levels[PANELS_MAX] QR_UNINITIALIZED;
     struct coded_tables tables[PANELS_MAX] QR_UNINITIALIZED;
-    const bool column = y.bits == 4 && !y.many && b->n_rows == 1; /* of one row, which is a row already */
+    const bool column = y.bits <= 5 && !y.many && b->n_rows == 1; /* of one row, which is a row already */
     const struct sums to = {b->sums, column ? (int64_t)sizeof(float) : QR_TILE_ROW_BYTES, y.many ? b->below : QR_TILE_BYTES, 0};
     const int32_t n_sums = y.many ? b->n_tiles : y.nt;
     for (int i = 0; i < y.nt; i++) {
-        levels[i] = coded_levels_of(y.bits, b->panel[i]);
-        if (y.bits == 4)
+        levels[i] = y.bits <= 5 ? coded_table_levels(y.bits, y.offset, b->panel[i]) : coded_levels_of(y.bits, b->panel[i]);
+        if (y.bits <= 5)
             coded_begin(y.half, y.offset, &tables[i], b->shape, b->panel[i], &levels[i], 0, b->n_steps * QR_TILE_K);
     }
     zero_sums();
@@ -176,7 +176,7 @@ VF_FN void coded_block_of(const struct coded_way y, const struct coded_block *b)
     }
     coded_multiply_step(y, b, step - 1, step % 2 == 0);
     EACH_SUM(qr_tile_store, to, n_sums);
-    for (int32_t i = 0; i < n_sums && y.bits == 4 && !column; i++)
+    for (int32_t i = 0; i < n_sums && y.bits <= 5 && !column; i++)
         coded_turn_sums(to.at + i * to.panel, y.many ? (int32_t)(b->x_step[i] / QR_TILE_ROW_BYTES) : b->n_rows);
 }
 
@@ -186,19 +186,26 @@ typedef void coded_block_fn(const struct coded_block *b);
     {                                                                   \
         coded_block_of((struct coded_way){__VA_ARGS__}, b);             \
     }
-#define CODED_BLOCKS_4(name, half, offset)               \
-    CODED_BLOCK(name##_1, 4, 1, half, offset, false)     \
-    CODED_BLOCK(name##_2, 4, 2, half, offset, false)     \
-    CODED_BLOCK(name##_many, 4, 1, half, offset, true)
-CODED_BLOCK(coded_8_1, 8, 1, false, false, false)
-CODED_BLOCK(coded_8_2, 8, 2, false, false, false)
-CODED_BLOCK(coded_8_4, 8, 4, false, false, false)
-CODED_BLOCKS_4(coded_4, false, false)
-CODED_BLOCKS_4(coded_4_offset, false, true)
-CODED_BLOCKS_4(coded_4_half, true, false)
-CODED_BLOCKS_4(coded_4_half_offset, true, true)
+#define CODED_BLOCKS_LEFT(name, bits, half, offset)      \
+    CODED_BLOCK(name##_1, bits, 1, offset, half, false)  \
+    CODED_BLOCK(name##_2, bits, 2, offset, half, false)  \
+    CODED_BLOCK(name##_many, bits, 1, offset, half, true)
+#define CODED_BLOCKS(name, bits, offset)                 \
+    CODED_BLOCK(name##_1, bits, 1, offset, false, false) \
+    CODED_BLOCK(name##_2, bits, 2, offset, false, false) \
+    CODED_BLOCK(name##_4, bits, 4, offset, false, false)
+CODED_BLOCKS_LEFT(coded_4, 4, false, false)
+CODED_BLOCKS_LEFT(coded_4_offset, 4, false, true)
+CODED_BLOCKS_LEFT(coded_4_half, 4, true, false)
+CODED_BLOCKS_LEFT(coded_4_half_offset, 4, true, true)
+CODED_BLOCKS_LEFT(coded_5, 5, false, false)
+CODED_BLOCKS_LEFT(coded_5_offset, 5, false, true)
+CODED_BLOCKS(coded_6, 6, false)
+CODED_BLOCKS(coded_6_offset, 6, true)
+CODED_BLOCKS(coded_8, 8, false)
+CODED_BLOCKS(coded_8_offset, 8, true)
 
-/* nt: panels, 1 or 2, with 8 bits PANELS_MAX as well, with several row tiles 1. Of three row tiles a fourth's sums are written as well. */
+/* nt: panels, 1 or 2, with 6 and 8 bits PANELS_MAX as well, with several row tiles 1. Of three row tiles a fourth's sums are written as well. */
 static void run_coded_block(int32_t nt, const struct coded_block *b)
 {
     static coded_block_fn *const blocks[][3] = {
@@ -206,12 +213,18 @@ static void run_coded_block(int32_t nt, const struct coded_block *b)
         {coded_4_offset_1, coded_4_offset_2, coded_4_offset_many},
         {coded_4_half_1, coded_4_half_2, coded_4_half_many},
         {coded_4_half_offset_1, coded_4_half_offset_2, coded_4_half_offset_many},
+        {coded_5_1, coded_5_2, coded_5_many},
+        {coded_5_offset_1, coded_5_offset_2, coded_5_offset_many},
+        {coded_6_1, coded_6_2, coded_6_4},
+        {coded_6_offset_1, coded_6_offset_2, coded_6_offset_4},
         {coded_8_1, coded_8_2, coded_8_4},
+        {coded_8_offset_1, coded_8_offset_2, coded_8_offset_4},
     };
+    static const int8_t first[] = {[4] = 0, [5] = 4, [6] = 6, [8] = 8};
     const struct qr_coded_shape *s = b->shape;
-    QR_ASSERT(nt == 1 || nt == 2 || (nt == PANELS_MAX && s->f.bits == 8));
-    QR_ASSERT(b->n_tiles == 1 || (b->n_tiles <= CODED_TILES_MAX && nt == 1 && s->f.bits == 4));
-    blocks[s->f.bits == 8 ? 4 : 2 * coded_is_half(s) + coded_has_offset(s)][b->n_tiles > 1 ? 2 : nt / 2](b);
+    QR_ASSERT(nt == 1 || nt == 2 || (nt == PANELS_MAX && !coded_is_left(s)));
+    QR_ASSERT(b->n_tiles == 1 || (b->n_tiles <= CODED_TILES_MAX && nt == 1 && coded_is_left(s)));
+    blocks[first[s->f.bits] + (s->f.bits == 4 ? 2 * coded_is_half(s) : 0) + coded_has_offset(s)][b->n_tiles > 1 ? 2 : nt / 2](b);
 }
 
 #endif

@@ -1,12 +1,13 @@
-/* coded_table.h - 4-bit coded weights on their way to tiles (isa/coded.h: how they lie). Inside this folder only.
+/* coded_table.h - coded weights of 4 and 5 bits on their way to tiles (isa/coded.h: how they lie). Inside this folder only.
  *
- * An output has sixteen weights at most in a group: these are computed and rounded, and 32 codes are looked up among them at a time. What comes of it
- * are rows of outputs, [16][32 inputs], the left operand of a tile product whose right one is x: a product of two numbers does not ask which of them
+ * With 4 bits an output has sixteen weights at most in a group: these are computed and rounded, and 32 codes are looked up among them at a time. What comes
+ * of it are rows of outputs, [16][32 inputs], the left operand of a tile product whose right one is x: a product of two numbers does not ask which of them
  * is left, so the sums are those of bf16 weights on the right, bit for bit, but as columns.
  *
  * While tile products run, floats are multiplied and rounded by one port of two only, which vpermw needs as well (measured: docs/performance.md), so codes
  * are moved by vpmultishiftqb, on the other one, instead of shifts. Scales wait in memory for a whole group, as a load that follows its store too
- * closely would hold up the table.
+ * closely would hold up the table. With 5 bits a table is as many numbers as a group, but it does not have to be told which codes it is for, so looking up
+ * takes fewer operations than making floats of codes.
  */
 #ifndef QR_KERNELS_CPU_AMX_CODED_TABLE_H
 #define QR_KERNELS_CPU_AMX_CODED_TABLE_H
@@ -73,7 +74,7 @@ VF_FN void coded_begin(const bool half, const bool offset, struct coded_tables *
         coded_put_scales(half, t, s, panel, first + stride);
 }
 
-/* The next 32 inputs of all 16 outputs, from k on; codes `ahead` bytes further on are asked for. */
+/* The next 32 inputs of all 16 outputs, from k on, of 4 bits; codes `ahead` bytes further on are asked for. */
 VF_FN void coded_tile(const bool half, const bool offset, uint8_t *dst, struct coded_tables *t, const struct qr_coded_shape *s, const uint8_t *panel,
                       const struct coded_levels *l, int32_t k, int32_t end, int64_t ahead)
 {
@@ -109,24 +110,73 @@ VF_FN void coded_tile(const bool half, const bool offset, uint8_t *dst, struct c
     }
 }
 
-/* The same for n_steps tiles one after the other, turned to rows of pairs, [16 pairs of inputs][16 outputs][2], which are a product's right operand. */
-VF_FN void coded_tiles_of_pairs(const bool half, const bool offset, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t step,
-                                int32_t n_steps, int64_t ahead)
+/* Likewise of 5 bits; a group is a tile. What is loaded of a line ends where it does. */
+VF_FN void coded_tile_5(const bool offset, uint8_t *dst, struct coded_tables *t, const struct qr_coded_shape *s, const uint8_t *panel,
+                        const struct coded_levels *l, int32_t k, int32_t end, int64_t ahead)
 {
-    const struct coded_levels l = coded_levels_of(4, panel);
+    const __m512i by[2] = {_mm512_set1_epi64(0x0f0f0a0a05050000), _mm512_set1_epi64(0x23231e1e19191414)}; /* bits from which words are taken */
+    const uint8_t *block = qr_coded_block(s, panel, k), *codes = block + qr_coded_codes_at(s, k);
+    const int32_t turn = coded_turn(false, s, k), line = coded_line_bytes(5);
+    if ((k & ((1 << s->block_shift) - 1)) == 0)
+        coded_ask_scales(s, block, ahead);
+    if (k + QR_TILE_K < end)
+        coded_put_scales(false, t, s, panel, k + QR_TILE_K);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        const __m512i wide = coded_widened(5, codes + i * line);
+        _mm_prefetch((const char *)codes + i * line + ahead, _MM_HINT_T1);
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            const int o = i * 2 + j;
+            const vf scale = vf_set1(t->scale[turn][0][o]), add = offset ? vf_set1(t->offset[turn][0][o]) : vf_zero();
+            const __m512i table = (__m512i)_mm512_cvtne2ps_pbh(vf_fma(l->upper, scale, add), vf_fma(l->table, scale, add));
+            VI_STORE(dst + o * QR_TILE_ROW_BYTES, _mm512_permutexvar_epi16(_mm512_multishift_epi64_epi8(by[j], wide), table));
+        }
+    }
+}
+
+/* What the codes of a panel stand for. */
+VF_FN struct coded_levels coded_table_levels(const int bits, const bool offset, const uint8_t *panel)
+{
+    if (bits == 4)
+        return coded_levels_of(4, panel);
+    const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return (struct coded_levels){_mm512_cvtepi32_ps(first), _mm512_cvtepi32_ps(_mm512_add_epi32(first, _mm512_set1_epi32(offset ? 16 : -16)))};
+}
+
+VF_FN void coded_rows_of_outputs(const int bits, const bool half, const bool offset, uint8_t *dst, struct coded_tables *t, const struct qr_coded_shape *s,
+                                 const uint8_t *panel, const struct coded_levels *l, int32_t k, int32_t end, int64_t ahead)
+{
+    if (bits == 4)
+        coded_tile(half, offset, dst, t, s, panel, l, k, end, ahead);
+    else
+        coded_tile_5(offset, dst, t, s, panel, l, k, end, ahead);
+}
+
+/* The same for n_steps tiles one after the other, turned to rows of pairs, [16 pairs of inputs][16 outputs][2], which are a product's right operand. */
+VF_FN void coded_tiles_of_pairs(const int bits, const bool half, const bool offset, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel,
+                                int32_t step, int32_t n_steps, int64_t ahead)
+{
+    const struct coded_levels l = coded_table_levels(bits, offset, panel);
     const int32_t k = step * QR_TILE_K, end = k + n_steps * QR_TILE_K;
     struct coded_tables t QR_UNINITIALIZED;
     uint8_t rows[QR_TILE_BYTES] __attribute__((aligned(64))) QR_UNINITIALIZED;
     vf pairs[QR_PANEL] QR_UNINITIALIZED;
     coded_begin(half, offset, &t, s, panel, &l, k, end);
     for (int32_t i = 0; i < n_steps; i++, dst += QR_TILE_BYTES) {
-        coded_tile(half, offset, rows, &t, s, panel, &l, k + i * QR_TILE_K, end, ahead);
+        coded_rows_of_outputs(bits, half, offset, rows, &t, s, panel, &l, k + i * QR_TILE_K, end, ahead);
         for (int o = 0; o < QR_PANEL; o++)
             pairs[o] = VI_AS_FLOATS(VI_LOAD(rows + o * QR_TILE_ROW_BYTES));
         vf_transpose(pairs);
         for (int o = 0; o < QR_PANEL; o++)
             VI_STORE(dst + o * QR_TILE_ROW_BYTES, VI_OF_FLOATS(pairs[o]));
     }
+}
+
+/* Whether weights are the left operand for few rows of x. */
+static inline bool coded_is_left(const struct qr_coded_shape *s)
+{
+    return s->f.bits <= 5;
 }
 
 static inline bool coded_is_half(const struct qr_coded_shape *s)

@@ -138,7 +138,8 @@ static void strip_weights(struct strip *s, char *scratch, int32_t next_panel, in
                       s->n_steps, next - packed);
 }
 
-/* Panels [first, end) of coded weights with one row tile. Those of 4 bits come one by one, as one stream from memory: measured, two and four are slower. */
+/* Panels [first, end) of coded weights with one row tile. Those of 4 and 5 bits come one by one, as one stream from memory: two and four are
+ * slower. */
 static void multiply_coded(const struct product *p, int32_t first, int32_t end, char *scratch)
 {
     const int32_t h = tile_rows(p, 0);
@@ -163,7 +164,7 @@ static void multiply_coded(const struct product *p, int32_t first, int32_t end, 
     }
 }
 
-/* Panels [first, end) of 4-bit weights with up to CODED_TILES_MAX row tiles; results follow while the next panel is computed. */
+/* Panels [first, end) of weights of 4 or 5 bits with up to CODED_TILES_MAX row tiles; results follow while the next panel is computed. */
 static void multiply_coded_many(const struct product *p, int32_t first, int32_t end, char *scratch)
 {
     const int64_t ahead = qr_tuned_ahead(p->t->ahead_lines, p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
@@ -202,7 +203,7 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
     const int32_t after = end < p->n_panels ? end : first; /* a thread that owns its rows goes on there */
     char *scratch = qr_queue_own(p->q, worker), *sums = scratch + STRIP_BYTES;
     struct leaving leaving = {0};
-    const bool coded = p->turned || (p->is_coded && p->n_tiles == 1 && p->coded.f.bits == 8);
+    const bool coded = p->turned || (p->is_coded && p->n_tiles == 1 && !coded_is_left(&p->coded));
     if (coded)
         (p->n_tiles == 1 ? multiply_coded : multiply_coded_many)(p, first, end, scratch);
     for (int32_t step = 0; !coded && step < p->n_steps; step += p->slice_steps)
@@ -255,10 +256,10 @@ static void plan_items(struct product *p)
     p->slice_steps = (p->n_steps + n_slices - 1) / n_slices;
 }
 
-/* 4-bit weights meet few row tiles as the left operand (coded_table.h). Of a single step's tiles more might be read than a buffer of results has. */
+/* Weights of 4 and 5 bits meet few row tiles as the left operand (coded_table.h). Of a single step's tiles more might be read than a buffer of results has. */
 static bool turns(const struct product *p)
 {
-    return p->is_coded && p->coded.f.bits == 4 && (p->n_tiles == 1 || (p->n_tiles <= CODED_TILES_MAX && p->n_steps > 1));
+    return p->is_coded && coded_is_left(&p->coded) && (p->n_tiles == 1 || (p->n_tiles <= CODED_TILES_MAX && p->n_steps > 1));
 }
 
 static void turn_one(const void *arg, int32_t t, int32_t worker)

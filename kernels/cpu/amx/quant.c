@@ -86,14 +86,18 @@ void qr_amx_unpack_coded(char *dst, const struct qr_coded_shape *s, const char *
     QR_ASSERT(step >= 0 && n_steps >= 1);
     uint8_t *to = (uint8_t *)dst;
     const uint8_t *from = (const uint8_t *)panel;
-    if (s->f.bits == 8)
+    if (!coded_is_left(s))
         qr_unpack_coded(to, s, from, step, n_steps, ahead_bytes);
+    else if (s->f.bits == 5 && coded_has_offset(s))
+        coded_tiles_of_pairs(5, false, true, to, s, from, step, n_steps, ahead_bytes);
+    else if (s->f.bits == 5)
+        coded_tiles_of_pairs(5, false, false, to, s, from, step, n_steps, ahead_bytes);
     else if (coded_is_half(s) && coded_has_offset(s))
-        coded_tiles_of_pairs(true, true, to, s, from, step, n_steps, ahead_bytes);
+        coded_tiles_of_pairs(4, true, true, to, s, from, step, n_steps, ahead_bytes);
     else if (coded_is_half(s))
-        coded_tiles_of_pairs(true, false, to, s, from, step, n_steps, ahead_bytes);
+        coded_tiles_of_pairs(4, true, false, to, s, from, step, n_steps, ahead_bytes);
     else if (coded_has_offset(s))
-        coded_tiles_of_pairs(false, true, to, s, from, step, n_steps, ahead_bytes);
+        coded_tiles_of_pairs(4, false, true, to, s, from, step, n_steps, ahead_bytes);
     else
-        coded_tiles_of_pairs(false, false, to, s, from, step, n_steps, ahead_bytes);
+        coded_tiles_of_pairs(4, false, false, to, s, from, step, n_steps, ahead_bytes);
 }

@@ -4,10 +4,12 @@
  * (with steps), each of which is one piece, so that a panel is read from its begin to its end.
  *     head     16 factors (f32); with 4 bits the 16 levels (int8) in 64 bytes more
  *     block    [units][16] scales (f16); likewise offsets; [groups][16] steps (int8); likewise steps of offsets, or zeros; padded to 64 bytes; then codes
- *              8 bits: [k / 4][16][4] levels (int8)
+ *              8, 6 and 5 bits: [k / 4] lines of 64 codes [16][4], each a level in two's complement, without a sign where 5 bits have offsets; code c of a
+ *              line begins at bit `bits` c of the line's 8 `bits` bytes
  *              4 bits: [k / 8][16][4] bytes: low half the index of k = 8 i + t, high half that of k = 8 i + 4 + t, for t = 0..3
- *              on tiles, where two vectors of 8 outputs by two inputs become a row of pairs at once, 8 bits are [k / 8][2][8][2][4] levels: k / 8, half of
- *              the outputs, output, k % 2, k % 8 / 2; 4 bits, which become rows of 32 inputs of one output, [k / 32][4][32] words: four outputs, the
+ *              on tiles, where two vectors of 8 outputs by two inputs become a row of pairs at once, such lines are [k / 8][2] of [8][2][4]: k / 8, half of
+ *              the outputs; output, k % 2, k % 8 / 2; those of 5 bits, which become rows of 32 inputs of one output, [k / 32][8] of [8][2][4]: two
+ *              outputs; k % 32 / 4, output, k % 4; 4 bits, likewise, [k / 32][4][32] words: four outputs, the
  *              first in the lowest 4 bits
  * Missing outputs have the factor 0; missing inputs meet zeros of x.
  */
@@ -20,6 +22,8 @@
 
 #define QR_CODED_LEVELS_AT (QR_PANEL * (int32_t)sizeof(float))
 #define QR_CODED_K 64 /* inputs of the smallest block */
+#define QR_CODED_LINE 64 /* codes of a line, but for 4 bits */
+#define QR_CODED_BLOCK_MAX 256 /* inputs of a block */
 
 /* Where the parts of a panel lie; in bytes but for the shifts (log2 of inputs). */
 struct qr_coded_shape {

@@ -1,6 +1,8 @@
 /* coded_pack.c - rows of coded weights into the panels of coded.h, and single rows of them read back. */
 #include "kernels/cpu/isa/coded.h"
 
+#include "base/mem.h"
+#include "kernels/cpu/isa/coded_squeeze.h"
 #include "kernels/cpu/isa/coded_turn.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/simd.h"
@@ -53,14 +55,14 @@ static void put_scales(const struct packing *p, uint8_t *panel, int64_t o, const
     }
 }
 
-/* 16 levels, of which n are there, zeros behind them: as they are with 8 bits, else their indices. */
+/* 16 levels, of which n are there, zeros behind them: as they are, with 4 bits their indices. */
 VF_FN __m128i codes_of(const struct packing *p, const int8_t *level, int64_t n)
 {
     _Alignas(16) uint8_t some[16] = {0};
     if (n < 16)
         level = memcpy(some, level, (size_t)n);
     const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)level);
-    if (p->shape.f.bits == 8)
+    if (p->shape.f.bits != 4)
         return v;
     if (p->even)
         return _mm_and_si128(_mm_sub_epi8(v, _mm_set1_epi8(p->rows->levels[0])), _mm_set1_epi8(15));
@@ -123,6 +125,24 @@ static bool put_whole(const struct packing *p, uint8_t *panel, const int8_t *lev
 }
 #endif
 
+/* Codes of outputs [o, o + n) of 5 or 6 bits: a block's codes lie in bytes until all are there. */
+VF_FN void put_squeezed(const struct packing *p, uint8_t *panel, const int8_t *level, int32_t o, int32_t n, int32_t bits)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const int64_t block = (int64_t)1 << s->block_shift;
+    _Alignas(64) uint8_t bytes[QR_CODED_BLOCK_MAX * QR_PANEL] QR_UNINITIALIZED;
+    for (int64_t b = 0; b < s->n_blocks; b++) {
+        for (int64_t in = 0, k = b << s->block_shift; in < block; in += 16, k += 16)
+            for (int32_t quad = 0; quad < 4; quad++) {
+                __m128i v[4];
+                for (int32_t i = 0, row = quad * 4 - o; i < 4; i++, row++)
+                    v[i] = row >= 0 && row < n && k < p->n_in ? codes_of(p, level + row * p->n_in + k, p->n_in - k) : _mm_setzero_si128();
+                put_four(bits, bytes, in, quad, v, false);
+            }
+        coded_squeeze(panel + s->head_bytes + b * s->block_bytes + s->codes_at, bytes, bits, block * QR_PANEL / QR_CODED_LINE, n < QR_PANEL);
+    }
+}
+
 static void pack_rows(const struct packing *p, uint8_t *panel, const struct qr_coded_rows *rows, int64_t i, int32_t o, int32_t n)
 {
     const struct qr_coded_format f = p->shape.f;
@@ -135,6 +155,10 @@ static void pack_rows(const struct packing *p, uint8_t *panel, const struct qr_c
     }
     if (f.bits == 8)
         put_levels(p, panel, own.level, o, n, 8);
+    else if (f.bits == 6)
+        put_squeezed(p, panel, own.level, o, n, 6);
+    else if (f.bits == 5)
+        put_squeezed(p, panel, own.level, o, n, 5);
     else if (!put_whole(p, panel, own.level, n))
         put_levels(p, panel, own.level, o, n, 4);
 }
@@ -343,10 +367,7 @@ void QR_ISA_NAME(coded_row)(float *out, enum qr_dtype t, const uint8_t *panel, i
         const int32_t in = k & ((1 << s.block_shift) - 1);
         if (k % s.f.group == 0)
             read_scales(&by, &offset, &s, block, in, row, factor);
-        int32_t shift;
-        int32_t level = (int8_t)*code_at(block + s.codes_at, s.f.bits, in, row, &shift);
-        if (s.f.bits == 4)
-            level = levels[level >> shift & 15];
+        const int32_t code = code_of(block + s.codes_at, s.f, in, row), level = s.f.bits == 4 ? levels[code] : code;
         out[k] = scale * qr_bf16_to_f32(qr_f32_to_bf16(fmaf(by, (float)level, offset)));
     }
 }

@@ -3,6 +3,7 @@
 #ifndef QR_KERNELS_CPU_ISA_CODED_TURN_H
 #define QR_KERNELS_CPU_ISA_CODED_TURN_H
 
+#include "kernels/cpu/isa/coded_squeeze.h"
 #include "kernels/cpu/isa/micro.h"
 #include "kernels/cpu/isa/simd.h"
 
@@ -14,7 +15,8 @@ VF_FN void turn_store(uint8_t *to, __m128i v, bool join)
 }
 
 /* put_four: inputs k to k + 15 of a block (k a multiple of 16) whose codes begin at `codes`, of outputs 4 quad to 4 quad + 3 of a panel: v[i] has output
- * 4 quad + i's, one in a byte. code_at: where input `in` of output `row` is then, and the bit that its code begins at. */
+ * 4 quad + i's, one in a byte; codes of 5 and 6 bits stay in bytes, as many as 8 bits would be (coded_squeeze.h). code_of: what input `in` of output `row`
+ * has in a block, a level but for 4 bits. */
 #ifdef QR_ISA_amx
 VF_FN void put_four(int32_t bits, uint8_t *codes, int64_t k, int32_t quad, const __m128i v[4], bool join)
 {
@@ -23,6 +25,14 @@ VF_FN void put_four(int32_t bits, uint8_t *codes, int64_t k, int32_t quad, const
         const __m128i ab = _mm_or_si128(v[0], _mm_slli_epi16(v[1], 4)), cd = _mm_or_si128(v[2], _mm_slli_epi16(v[3], 4));
         turn_store(to, _mm_unpacklo_epi8(ab, cd), join);
         turn_store(to + 16, _mm_unpackhi_epi8(ab, cd), join);
+        return;
+    }
+    if (bits == 5) {
+        uint8_t *to = codes + k / 32 * 512 + quad * 128 + k % 32 * 2;
+        for (int i = 0; i < 4; i += 2, to += 64) {
+            turn_store(to, _mm_unpacklo_epi32(v[i], v[i + 1]), join);
+            turn_store(to + 16, _mm_unpackhi_epi32(v[i], v[i + 1]), join);
+        }
         return;
     }
     const __m128i pairs = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
@@ -34,12 +44,13 @@ VF_FN void put_four(int32_t bits, uint8_t *codes, int64_t k, int32_t quad, const
     }
 }
 
-static inline const uint8_t *code_at(const uint8_t *codes, int32_t bits, int32_t in, int32_t row, int32_t *shift)
+static inline int32_t code_of(const uint8_t *codes, struct qr_coded_format f, int32_t in, int32_t row)
 {
-    *shift = bits == 8 ? 0 : row % 2 * 4;
-    if (bits == 8)
-        return codes + (in / 16 * 4 + in % 16 / 8 * 2 + row / 8) * 64 + (row % 8 * 2 + in % 2) * 4 + in % 8 / 2;
-    return codes + in / 32 * 256 + row / 4 * 64 + in % 32 * 2 + row % 4 / 2;
+    if (f.bits == 4)
+        return codes[in / 32 * 256 + row / 4 * 64 + in % 32 * 2 + row % 4 / 2] >> row % 2 * 4 & 15;
+    if (f.bits == 5)
+        return coded_code_in(codes + (in / 32 * 8 + row / 2) * (QR_CODED_LINE / 8 * 5), f, in % 32 / 4 * 8 + row % 2 * 4 + in % 4);
+    return coded_code_in(codes + (in / 8 * 2 + row / 8) * (QR_CODED_LINE / 8 * f.bits), f, (row % 8 * 2 + in % 2) * 4 + in % 8 / 2);
 }
 #else
 /* Numbers 0 and 2 of a and of b (first 0), or 1 and 3 (first 1). */
@@ -48,7 +59,7 @@ static inline const uint8_t *code_at(const uint8_t *codes, int32_t bits, int32_t
 
 VF_FN void put_four(int32_t bits, uint8_t *codes, int64_t k, int32_t quad, const __m128i v[4], bool join)
 {
-    uint8_t *to = codes + k * QR_PANEL * bits / 8 + quad * 16;
+    uint8_t *to = codes + (bits == 4 ? k * QR_PANEL / 2 : k * QR_PANEL) + quad * 16;
     if (bits == 4) { /* the lower four bytes of each half, and above them the upper four */
         __m128i w[4];
         for (int i = 0; i < 4; i++)
@@ -66,10 +77,11 @@ VF_FN void put_four(int32_t bits, uint8_t *codes, int64_t k, int32_t quad, const
     }
 }
 
-static inline const uint8_t *code_at(const uint8_t *codes, int32_t bits, int32_t in, int32_t row, int32_t *shift)
+static inline int32_t code_of(const uint8_t *codes, struct qr_coded_format f, int32_t in, int32_t row)
 {
-    *shift = bits == 8 ? 0 : in % 8 / 4 * 4;
-    return codes + ((bits == 8 ? in / 4 : in / 8) * QR_PANEL + row) * 4 + in % 4;
+    if (f.bits == 4)
+        return codes[(in / 8 * QR_PANEL + row) * 4 + in % 4] >> in % 8 / 4 * 4 & 15;
+    return coded_code_in(codes + in / 4 * (QR_CODED_LINE / 8 * f.bits), f, row * 4 + in % 4);
 }
 #endif
 

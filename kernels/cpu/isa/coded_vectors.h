@@ -23,7 +23,24 @@ VF_FN vf coded_rounded(vf x)
     return vf_fnma(power, large, vf_fma(power, large, x));
 }
 
-/* What levels are looked up in; codes of a line: of 8 inputs with 4 bits, of 4 with 8. */
+/* What levels are looked up in; codes of a line: of 8 inputs with 4 bits, else of 4. */
+VF_FN int coded_line_inputs(const int bits)
+{
+    return bits == 4 ? 8 : 4;
+}
+
+VF_FN int coded_line_bytes(const int bits)
+{
+    return bits == 4 ? 64 : QR_CODED_LINE / 8 * bits;
+}
+
+/* Level k of the four whose codes a lane has, from its lowest bit on. */
+VF_FN vf coded_four(const int bits, const bool offset, vi codes, const int k)
+{
+    const vi top = VI(slli_epi32)(codes, (unsigned)(32 - bits * (k % 4 + 1)));
+    return VI(cvtepi32_ps)(bits == 5 && offset ? VI(srli_epi32)(top, (unsigned)(32 - bits)) : VI(srai_epi32)(top, (unsigned)(32 - bits)));
+}
+
 #ifdef QR_ISA_avx2
 struct coded_levels {
     vi table;
@@ -38,23 +55,36 @@ VF_FN struct coded_levels coded_levels_of(const int bits, const uint8_t *panel)
                                            : _mm256_setzero_si256()};
 }
 
+/* Half a line of less than 8 bits, 4 `bits` bytes, which end where the second load does. An odd lane of 5 bits begins in the middle of a byte. */
+VF_FN vi coded_widened(const int bits, const uint8_t *codes)
+{
+    const __m128i low = _mm_loadu_si128((const __m128i *)(const void *)codes), high = _mm_loadu_si128((const __m128i *)(const void *)(codes + 4 * bits - 16));
+    const __m128i six = _mm_setr_epi8(0, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12), five = _mm_setr_epi8(0, 1, 2, 3, 2, 3, 4, 5, 5, 6, 7, 8, 7, 8, 9, 10);
+    const __m128i first = bits == 6 ? six : five, second = _mm_add_epi8(first, _mm_set1_epi8((char)(16 - 2 * bits)));
+    const vi v = VI(shuffle_epi8)(_mm256_set_m128i(high, low), _mm256_set_m128i(second, first));
+    return bits == 6 ? v : _mm256_srlv_epi32(v, _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4));
+}
+
 VF_FN struct coded_line coded_line_at(const int bits, const uint8_t *codes, const struct coded_levels *l)
 {
+    if (bits == 5 || bits == 6) {
+        const vi wide = coded_widened(bits, codes);
+        return (struct coded_line){{wide, wide}};
+    }
     const vi low_half = VI(set1_epi8)(15), v = VI_LOAD(codes);
     if (bits == 8)
         return (struct coded_line){{v, v}};
     return (struct coded_line){{VI(shuffle_epi8)(l->table, VI_AND(v, low_half)), VI(shuffle_epi8)(l->table, VI_AND(VI(srli_epi16)(v, 4), low_half))}};
 }
 
-VF_FN vf coded_level(const int bits, const struct coded_line *line, const int k, const struct coded_levels *l)
+VF_FN vf coded_level(const int bits, const bool offset, const struct coded_line *line, const int k, const struct coded_levels *l)
 {
-    (void)bits;
     (void)l;
-    return vf_quads_at(line->level[k / 4], k % 4);
+    return bits == 4 ? vf_quads_at(line->level[k / 4], k % 4) : coded_four(bits, offset, line->level[0], k);
 }
 #else
 struct coded_levels {
-    vf table;
+    vf table, upper; /* upper: with 5 bits on tiles, of codes from 16 on */
 };
 struct coded_line {
     vi code;
@@ -62,23 +92,49 @@ struct coded_line {
 
 VF_FN struct coded_levels coded_levels_of(const int bits, const uint8_t *panel)
 {
-    return (struct coded_levels){
-        bits == 4 ? _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(panel + QR_CODED_LEVELS_AT)))) : vf_zero()};
+    struct coded_levels l = {vf_zero(), vf_zero()};
+    if (bits == 4)
+        l.table = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(panel + QR_CODED_LEVELS_AT))));
+    return l;
 }
+
+/* A line of less than 8 bits; what is loaded ends where it does, and begins in the same panel. */
+#ifdef QR_ISA_amx
+/* Of `bits` bytes each, the lanes' codes in pairs of lanes. */
+VF_FN vi coded_widened(const int bits, const uint8_t *codes)
+{
+    const __m512i six = _mm512_set_epi64(0x3f3e3d3c3b3a, 0x393837363534, 0x333231302f2e, 0x2d2c2b2a2928, 0x272625242322, 0x21201f1e1d1c, 0x1b1a19181716,
+                                         0x151413121110);
+    const __m512i five = _mm512_set_epi64(0x3f3e3d3c3b, 0x3a39383736, 0x3534333231, 0x302f2e2d2c, 0x2b2a292827, 0x2625242322, 0x21201f1e1d, 0x1c1b1a1918);
+    return _mm512_permutexvar_epi8(bits == 6 ? six : five, VI_LOAD(codes + 8 * bits - 64));
+}
+#else
+/* A lane's codes in each; an odd lane of 5 bits begins in the middle of a byte. */
+VF_FN vi coded_widened(const int bits, const uint8_t *codes)
+{
+    const vi words6 = _mm512_set_epi16(0, 0, 31, 30, 29, 28, 27, 26, 0, 0, 25, 24, 23, 22, 21, 20, 0, 0, 19, 18, 17, 16, 15, 14, 0, 0, 13, 12, 11, 10, 9, 8);
+    const vi words5 = _mm512_set_epi16(0, 0, 0, 31, 30, 29, 28, 27, 0, 0, 0, 26, 25, 24, 23, 22, 0, 0, 0, 21, 20, 19, 18, 17, 0, 0, 0, 16, 15, 14, 13, 12);
+    const __m128i six = _mm_setr_epi8(0, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12), five = _mm_setr_epi8(0, 1, 2, 3, 2, 3, 4, 5, 5, 6, 7, 8, 7, 8, 9, 10);
+    const vi quarters = _mm512_permutexvar_epi16(bits == 6 ? words6 : words5, VI_LOAD(codes + 8 * bits - 64));
+    const vi v = _mm512_shuffle_epi8(quarters, _mm512_broadcast_i32x4(bits == 6 ? six : five));
+    return bits == 6 ? v : _mm512_srlv_epi32(v, _mm512_broadcast_i32x4(_mm_setr_epi32(0, 4, 0, 4)));
+}
+#endif
 
 VF_FN struct coded_line coded_line_at(const int bits, const uint8_t *codes, const struct coded_levels *l)
 {
-    (void)bits;
     (void)l;
-    return (struct coded_line){VI_LOAD(codes)};
+    return (struct coded_line){bits == 5 || bits == 6 ? coded_widened(bits, codes) : VI_LOAD(codes)};
 }
 
-VF_FN vf coded_level(const int bits, const struct coded_line *line, const int k, const struct coded_levels *l)
+#ifndef QR_ISA_amx
+VF_FN vf coded_level(const int bits, const bool offset, const struct coded_line *line, const int k, const struct coded_levels *l)
 {
-    if (bits == 8)
-        return vf_quads_at(line->code, k);
+    if (bits != 4)
+        return coded_four(bits, offset, line->code, k);
     return _mm512_permutexvar_ps(k == 0 ? line->code : VI(srli_epi32)(line->code, (unsigned)(8 * (k % 4) + 4 * (k / 4))), l->table);
 }
+#endif
 #endif
 
 /* What the weights of a group are made of, for the outputs of a vector. */
@@ -120,24 +176,51 @@ VF_FN struct coded_scales coded_twice(const struct coded_scales *c, const int ha
     return (struct coded_scales){_mm512_permutexvar_ps(twos, c->scale), _mm512_permutexvar_ps(twos, c->offset)};
 }
 
-/* Of 8 bits: 4 become rows of outputs first (amx/coded_table.h). Numbers below 2^-126, which the conversion takes for 0, are none here: weights are whole
- * multiples of 2^-84. */
-VF_FN void coded_unpack_run(const int bits, const int n, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k,
+/* Codes become floats without a conversion, which would take the port that tile products leave to floats (amx/coded_table.h): a code as the top of the 23 bits
+ * behind the exponent of 2^bits is 2^bits and itself, so level k of a lane's four is that less coded_more. 6 and 8 bits. */
+VF_FN vf coded_and_more(const int bits, const struct coded_line *line, const int k)
+{
+    const int at = bits * k - (23 - bits), first = at & 63, second = (at + 4 * bits) & 63; /* bits from which the bytes of a pair of lanes are taken */
+    const uint64_t low = (uint64_t)first | (uint64_t)((first + 8) & 63) << 8 | (uint64_t)((first + 16) & 63) << 16 | (uint64_t)((first + 24) & 63) << 24;
+    const uint64_t high = (uint64_t)second | (uint64_t)((second + 8) & 63) << 8 | (uint64_t)((second + 16) & 63) << 16 | (uint64_t)((second + 24) & 63) << 24;
+    const int32_t mask = ((1 << bits) - 1) << (23 - bits), sign = 1 << 22;
+    const __m512i code = _mm512_multishift_epi64_epi8(_mm512_set1_epi64((int64_t)(low | high << 32)), line->code);
+    return VI_AS_FLOATS(_mm512_ternarylogic_epi32(code, _mm512_set1_epi32(mask), _mm512_set1_epi32((127 + bits) << 23 | sign), 0x6a)); /* (code & mask) ^ */
+}
+
+VF_FN vf coded_more(const int bits)
+{
+    return vf_set1((float)(3 << (bits - 1)));
+}
+
+/* scale level + offset. Without an offset there is one that takes coded_more scale back: it is exact, as scales have 18 bits at most and coded_more two. */
+VF_FN vf coded_exact(const int bits, const bool offset, const struct coded_line *line, const int k, const struct coded_scales *c)
+{
+    const vf v = coded_and_more(bits, line, k);
+    return vf_fma(offset ? vf_sub(v, coded_more(bits)) : v, c->scale, c->offset);
+}
+
+/* Of 6 and 8 bits: fewer become rows of outputs first (amx/coded_table.h). Numbers below 2^-126, which the conversion takes for 0, are none here: weights are
+ * whole multiples of 2^-84. */
+VF_FN void coded_unpack_run(const int bits, const bool offset, const int n, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k,
                             const struct coded_levels *l, int64_t ahead)
 {
-    const int line_pairs = 4;
+    const int line_pairs = 4, line = coded_line_bytes(bits);
     const uint8_t *block = qr_coded_block(s, panel, k), *codes = block + qr_coded_codes_at(s, k);
     const int32_t in = k & ((1 << s->block_shift) - 1);
     if (in == 0)
         coded_ask_scales(s, block, ahead);
-    const struct coded_scales c = coded_scales_at(s, panel, block, in, 0), low = coded_twice(&c, 0), high = coded_twice(&c, 1);
+    struct coded_scales c = coded_scales_at(s, panel, block, in, 0);
+    if (!offset)
+        c.offset = vf_fnma(c.scale, coded_more(bits), vf_zero());
+    const struct coded_scales low = coded_twice(&c, 0), high = coded_twice(&c, 1);
     for (int i = 0; i < n / 2 / line_pairs; i++) {
-        const struct coded_line a = coded_line_at(bits, codes + i * 128, l), b = coded_line_at(bits, codes + i * 128 + 64, l);
-        _mm_prefetch((const char *)codes + i * 128 + ahead, _MM_HINT_T1);
-        _mm_prefetch((const char *)codes + i * 128 + 64 + ahead, _MM_HINT_T1);
+        const struct coded_line a = coded_line_at(bits, codes + i * 2 * line, l), b = coded_line_at(bits, codes + i * 2 * line + line, l);
+        _mm_prefetch((const char *)codes + i * 2 * line + ahead, _MM_HINT_T1);
+        _mm_prefetch((const char *)codes + i * 2 * line + line + ahead, _MM_HINT_T1);
 #pragma GCC unroll 8
         for (int t = 0; t < line_pairs; t++) {
-            const vf first = vf_fma(coded_level(bits, &a, t, l), low.scale, low.offset), second = vf_fma(coded_level(bits, &b, t, l), high.scale, high.offset);
+            const vf first = coded_exact(bits, offset, &a, t, &low), second = coded_exact(bits, offset, &b, t, &high);
             VI_STORE(dst + (i * line_pairs + t) * 64, (__m512i)_mm512_cvtne2ps_pbh(second, first));
         }
     }
@@ -149,10 +232,10 @@ VF_FN vi coded_pair(vf first, vf second)
     return VI_OR(VI(srli_epi32)(VI_OF_FLOATS(coded_rounded(first)), 16), VI_OF_FLOATS(coded_rounded(second)));
 }
 
-VF_FN void coded_unpack_run(const int bits, const int n, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k,
+VF_FN void coded_unpack_run(const int bits, const bool offset, const int n, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k,
                             const struct coded_levels *l, int64_t ahead)
 {
-    const int line_k = bits == 4 ? 8 : 4;
+    const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits);
     const uint8_t *block = qr_coded_block(s, panel, k), *codes = block + qr_coded_codes_at(s, k);
     const int32_t in = k & ((1 << s->block_shift) - 1);
     if (in == 0)
@@ -160,11 +243,11 @@ VF_FN void coded_unpack_run(const int bits, const int n, uint8_t *dst, const str
     for (int32_t at = 0; at < 64; at += VI_BYTES) {
         const struct coded_scales c = coded_scales_at(s, panel, block, in, at / 4);
         for (int i = 0; i < n / line_k; i++) {
-            const struct coded_line line = coded_line_at(bits, codes + i * 64 + at, l);
-            _mm_prefetch((const char *)codes + i * 64 + ahead, _MM_HINT_T1);
+            const struct coded_line line = coded_line_at(bits, codes + i * line_bytes + at * line_bytes / 64, l);
+            _mm_prefetch((const char *)codes + i * line_bytes + ahead, _MM_HINT_T1);
 #pragma GCC unroll 4
             for (int j = 0; j < line_k; j += 2) {
-                const vf first = coded_level(bits, &line, j, l), second = coded_level(bits, &line, j + 1, l);
+                const vf first = coded_level(bits, offset, &line, j, l), second = coded_level(bits, offset, &line, j + 1, l);
                 VI_STORE(dst + (i * line_k + j) * 32 + at, coded_pair(vf_fma(first, c.scale, c.offset), vf_fma(second, c.scale, c.offset)));
             }
         }
@@ -172,26 +255,58 @@ VF_FN void coded_unpack_run(const int bits, const int n, uint8_t *dst, const str
 }
 #endif
 
-VF_FN void coded_unpack_32(const int bits, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k, const struct coded_levels *l,
-                           int64_t ahead)
+VF_FN void coded_unpack_32(const int bits, const bool offset, uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k,
+                           const struct coded_levels *l, int64_t ahead)
 {
     if (s->group_shift > 4) {
-        coded_unpack_run(bits, 32, dst, s, panel, k, l, ahead);
+        coded_unpack_run(bits, offset, 32, dst, s, panel, k, l, ahead);
         return;
     }
-    coded_unpack_run(bits, 16, dst, s, panel, k, l, ahead);
-    coded_unpack_run(bits, 16, dst + 16 * QR_PANEL * 2, s, panel, k + 16, l, ahead);
+    coded_unpack_run(bits, offset, 16, dst, s, panel, k, l, ahead);
+    coded_unpack_run(bits, offset, 16, dst + 16 * QR_PANEL * 2, s, panel, k + 16, l, ahead);
 }
+
+/* DO with the bits of format f and whether it has offsets, both known when compiling; on tiles of 6 and 8 bits. */
+#ifdef QR_ISA_amx
+#define CODED_BY_FORMAT(f, DO)               \
+    do {                                     \
+        if ((f).bits == 6)                   \
+            CODED_BY_OFFSET(6, f, DO);       \
+        else                                 \
+            CODED_BY_OFFSET(8, f, DO);       \
+    } while (0)
+#else
+#define CODED_BY_FORMAT(f, DO)               \
+    do {                                     \
+        if ((f).bits == 4)                   \
+            DO(4, false);                    \
+        else if ((f).bits == 5)              \
+            CODED_BY_OFFSET(5, f, DO);       \
+        else if ((f).bits == 6)              \
+            DO(6, false);                    \
+        else                                 \
+            DO(8, false);                    \
+    } while (0)
+#endif
+#define CODED_BY_OFFSET(bits, f, DO)         \
+    do {                                     \
+        if ((f).offset)                      \
+            DO(bits, true);                  \
+        else                                 \
+            DO(bits, false);                 \
+    } while (0)
 
 /* Groups of 32 inputs [block, block + n) of a panel as bf16, [k / 2][16][2], from dst's begin on. Weights `ahead` bytes further on are asked for. */
 static inline void qr_unpack_coded(uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t block, int32_t n, int64_t ahead)
 {
-    const struct coded_levels l = s->f.bits == 4 ? coded_levels_of(4, panel) : coded_levels_of(8, panel);
-    for (int32_t k = block * 32; k < (block + n) * 32; k += 32, dst += 32 * QR_PANEL * 2)
-        if (s->f.bits == 4)
-            coded_unpack_32(4, dst, s, panel, k, &l, ahead);
-        else
-            coded_unpack_32(8, dst, s, panel, k, &l, ahead);
+#define UNPACK(bits, offset)                                                                                     \
+    do {                                                                                                         \
+        const struct coded_levels l = coded_levels_of(bits, panel);                                              \
+        for (int32_t k = block * 32; k < (block + n) * 32; k += 32, dst += 32 * QR_PANEL * 2)                    \
+            coded_unpack_32(bits, offset, dst, s, panel, k, &l, ahead);                                          \
+    } while (0)
+    CODED_BY_FORMAT(s->f, UNPACK);
+#undef UNPACK
 }
 
 #endif

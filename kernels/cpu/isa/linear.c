@@ -176,11 +176,12 @@ VF_FN void multiply_floats4(const struct product *p, float *sums, int32_t panel,
 }
 
 /* The same of coded weights. */
-VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t panel, const int n_panels, const int bits)
+VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t panel, const int n_panels, const int bits,
+                                   const bool offset)
 {
     enum { PARTS = QR_PANEL / VF_LEN };
     const struct qr_coded_shape *s = &p->coded;
-    const int line_k = bits == 4 ? 8 : 4;
+    const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits);
     const int32_t n_k = (int32_t)qr_quant_k(p->a->n_in), run = s->f.group < 32 ? s->f.group : 32;
     const uint8_t *at[DIRECT_PANELS];
     struct coded_levels levels[DIRECT_PANELS];
@@ -210,7 +211,7 @@ VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t p
             struct coded_line line[DIRECT_PANELS * PARTS];
 #pragma GCC unroll 4
             for (int j = 0; j < n_panels * PARTS; j++) {
-                const uint8_t *w = codes[j / PARTS] + i * 64 + j % PARTS * VI_BYTES;
+                const uint8_t *w = codes[j / PARTS] + i * line_bytes + j % PARTS * (line_bytes / PARTS);
                 line[j] = coded_line_at(bits, w, &levels[j / PARTS]);
                 _mm_prefetch((const char *)w + QR_QUANT_AHEAD, _MM_HINT_T0);
             }
@@ -218,7 +219,8 @@ VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t p
             for (int t = 0; t < line_k; t++)
 #pragma GCC unroll 4
                 for (int j = 0; j < n_panels * PARTS; j++)
-                    acc[j] = vf_fma(vf_set1(x[t]), coded_rounded(vf_fma(coded_level(bits, &line[j], t, &levels[j / PARTS]), c[j].scale, c[j].offset)), acc[j]);
+                    acc[j] = vf_fma(vf_set1(x[t]), coded_rounded(vf_fma(coded_level(bits, offset, &line[j], t, &levels[j / PARTS]), c[j].scale, c[j].offset)),
+                                    acc[j]);
         }
     }
 #pragma GCC unroll 4
@@ -229,14 +231,14 @@ VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t p
 /* The way for these weights; n_panels 1, 2 or DIRECT_PANELS. */
 static void multiply_floats(const struct product *p, float *sums, int32_t panel, int32_t n_panels)
 {
+#define OF_CODED(bits, offset) multiply_floats_coded(p, sums, panel, N, bits, offset)
 #define OF_PANELS(n)                                     \
     do {                                                 \
+        enum { N = n };                                  \
         if (!p->is_coded)                                \
-            multiply_floats4(p, sums, panel, n);         \
-        else if (p->coded.f.bits == 4)                   \
-            multiply_floats_coded(p, sums, panel, n, 4); \
+            multiply_floats4(p, sums, panel, N);         \
         else                                             \
-            multiply_floats_coded(p, sums, panel, n, 8); \
+            CODED_BY_FORMAT(p->coded.f, OF_CODED);       \
     } while (0)
     if (n_panels == 1)
         OF_PANELS(1);
@@ -245,6 +247,7 @@ static void multiply_floats(const struct product *p, float *sums, int32_t panel,
     else
         OF_PANELS(DIRECT_PANELS);
 #undef OF_PANELS
+#undef OF_CODED
 }
 
 static void multiply_direct(const struct product *p, int32_t first, int32_t end)

@@ -51,6 +51,9 @@ void qr_emu_set_code(bool there);
 #define QR_EMU_KERNEL_US 10
 void qr_emu_set_lt(const float us[QR_EMU_LT_ALGORITHMS]);
 
+/* What cublasLtGetVersion says: 130000 at first. Before 120900 a scale is one number. */
+void qr_emu_set_lt_version(size_t version);
+
 /* What has been asked of the runtime since the program began. */
 struct qr_emu_counts {
     int64_t mallocs; /* and frees, of device and of pinned memory */

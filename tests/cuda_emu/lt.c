@@ -23,10 +23,12 @@
 #define WIDE_ALIGNMENT 128
 #define ROWS_MULTIPLE 64
 #define MAGIC 0x71756972u
+#define SCALE_MODES_SINCE 120900
 
 enum { WHOLE, CHAIN, SPLIT, WIDE, ROWS, N_ALGORITHMS };
 
 static float times_us[N_ALGORITHMS] = {5, 5.25f, 3, 2, 4};
+static size_t version = 130000;
 
 struct qr_emu_lt {
     int32_t opened;
@@ -89,9 +91,14 @@ const char *cublasLtGetStatusString(cublasStatus_t status)
     return words[status];
 }
 
+void qr_emu_set_lt_version(size_t v)
+{
+    version = v;
+}
+
 size_t cublasLtGetVersion(void)
 {
-    return 130000;
+    return version;
 }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
@@ -152,6 +159,8 @@ static cublasStatus_t set(void *field, size_t room, const void *value, size_t n)
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const void *value, size_t n)
 {
     struct desc *d = desc_of(desc);
+    if (version < SCALE_MODES_SINCE && (attribute == CUBLASLT_MATMUL_DESC_A_SCALE_MODE || attribute == CUBLASLT_MATMUL_DESC_B_SCALE_MODE))
+        return CUBLAS_STATUS_INVALID_VALUE;
     switch (attribute) {
     case CUBLASLT_MATMUL_DESC_TRANSA: return set(&d->trans_a, sizeof d->trans_a, value, n);
     case CUBLASLT_MATMUL_DESC_TRANSB: return set(&d->trans_b, sizeof d->trans_b, value, n);

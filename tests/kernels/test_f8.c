@@ -199,6 +199,26 @@ Test(f8, products_by_cublaslt_are_ref_s_within_the_bound)
     check_product(64, 48, 48, "1");
 }
 
+Test(f8, a_cublaslt_without_vectors_of_scales_is_not_asked)
+{
+    if (there_is_no_device())
+        return;
+    struct qr_rng r = {.seed = SEED + 6};
+    char plans[1024];
+    void (*set_version)(size_t v);
+    *(void **)&set_version = emulated_function("qr_emu_set_lt_version");
+    set_version(120800);
+    setenv("QUIRE_CUDA_LT_MIN", "1", 1);
+    float *w = random_floats(&r, 48 * 48);
+    struct product p = product_new(open_level("cuda", 3, 64), 64, 48, 48, w);
+    qr_free_aligned(multiplied(&p, 0, 64, false, false));
+    qr_backend_plans(p.be, plans, sizeof plans);
+    cr_assert_null(strstr(plans, "fp8"), "%s", plans);
+    set_version(130000);
+    qr_free(w);
+    product_drop(&p);
+}
+
 /* What a cache of E4M3 holds is ref's to the bit. Attention over it: the bound of a score is gamma of a chain of K products and two scales, of values gamma of
  * their number, and each piece's exponential two ulp more; all of it below 2^-14 of the largest value here, where scores stay below 8. */
 Test(f8, keys_and_values_are_ref_s_to_the_bit_and_attention_over_them_is_near)

@@ -47,8 +47,8 @@ static inline struct coded_source *coded_source_new(struct qr_rng *r, enum qr_dt
     for (int i = 0; i < 16; i++)
         s->source.levels[i] = (int8_t)(kind == 0 ? uneven[i] : kind == 1 ? i : i - 8);
     for (int64_t i = 0; i < n_rows * n_in; i++)
-        s->all.level[i] = s->f.bits == 4 ? s->source.levels[qr_rng_next(r) & 15]
-                                         : (int8_t)((int32_t)(qr_rng_next(r) & ((1u << s->f.bits) - 1)) + qr_coded_least(s->f));
+        s->all.level[i] = (int8_t)(s->f.bits == 4 ? s->source.levels[qr_rng_next(r) & 15]
+                                                  : (int32_t)(qr_rng_next(r) & ((1u << s->f.bits) - 1)) + qr_coded_least(s->f));
     for (int64_t i = 0; i < n_rows * qr_coded_n_units(s->f, n_in); i++) {
         const float small = qr_rng_next(r) % 16 == 0 ? 0x1p-12f : 1;
         s->all.scale[i] = qr_f16_to_f32(qr_f32_to_f16(random_float(r) * 0.01f * small));

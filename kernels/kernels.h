@@ -94,7 +94,8 @@ struct qr_coded_rows {
 
 /* How a file holds such rows, for levels that take codes and scales from there: blocks of 32 inputs, or 256 with steps (qr_coded_unit), one after the other. */
 struct qr_coded_blocks {
-    void (*steps)(int8_t *step, int8_t *offset_step, const uint8_t *block); /* of all groups of a block; NULL: there are none */
+    /* Of the groups of the blocks at byte `at` of 16 rows, one row after the other; NULL: there are none. */
+    void (*steps)(int8_t *step, int8_t *offset_step, const uint8_t *const row[16], int64_t at);
     int32_t n_in, n_bytes;                 /* of a block */
     int32_t scale_at, offset_at, codes_at; /* f16, f16 where the format has one, codes */
     int32_t half;                          /* 4 bits: in each 16 or 32 bytes (this many), byte i holds the index of input i's level and above it that of

@@ -127,7 +127,7 @@ static uint32_t word_at(const uint8_t *p)
 
 /* Eight scales and eight offsets of 6 bits in 12 bytes: of the first four the lower bits of bytes 0 to 7, of the others 4 bits in bytes 8 to 11 and the two
  * upper bits of bytes 0 to 7. A word holds four. */
-static void six_bit_steps(int8_t *step, int8_t *offset_step, const uint8_t *b)
+static inline void six_bit_steps(int8_t *step, int8_t *offset_step, const uint8_t *b)
 {
     const uint32_t x = word_at(b + 4), y = word_at(b + 8), z = word_at(b + 12), six = 0x3f3f3f3f, four = 0x0f0f0f0f, two = 0x30303030;
     const uint32_t s[2] = {x & six, (z & four) | (x >> 2 & two)}, o[2] = {y & six, (z >> 4 & four) | (y >> 2 & two)};
@@ -171,7 +171,7 @@ static void q6_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 }
 
 /* Eight scales of 6 bits, 32 above what they are: two upper bits each in two bytes, then four lower ones each in four. A word holds eight. */
-static void xs_steps(int8_t *step, int8_t *offset_step, const uint8_t *b)
+static inline void xs_steps(int8_t *step, const uint8_t *b)
 {
     uint64_t low = word_at(b + 4), high = (uint64_t)(b[2] | b[3] << 8);
     low = (low | low << 16) & 0x0000ffff0000ffffu;
@@ -181,14 +181,13 @@ static void xs_steps(int8_t *step, int8_t *offset_step, const uint8_t *b)
     high = (high | high << 12) & 0x000f000f000f000fu;
     high = (high | high << 6) & 0x0303030303030303u;
     const uint64_t less = ((low | high << 4) + 0x6060606060606060u) ^ 0x8080808080808080u; /* by 32, each in its byte */
-    (void)offset_step;
     memcpy(step, &less, sizeof less);
 }
 
 static void iq4_xs(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
     s->scale = half_at(b);
-    xs_steps(s->step, s->offset_step, b);
+    xs_steps(s->step, b);
     for (int32_t g = 0; g < 8; g++)
         uneven_nibbles(code + 32 * g, b + 8 + 16 * g);
 }
@@ -216,6 +215,21 @@ const int8_t *qr_gguf_levels(enum qr_gguf_type type)
     return (uint32_t)type < (uint32_t)QR_COUNT(types) ? types[type].levels : NULL;
 }
 
+/* ---- blocks as kernels read them ---- */
+
+static void q4_k_steps(int8_t *step, int8_t *offset_step, const uint8_t *const row[16], int64_t at)
+{
+    for (int32_t i = 0; i < 16; i++)
+        six_bit_steps(step + 8 * i, offset_step + 8 * i, row[i] + at);
+}
+
+static void iq4_xs_steps(int8_t *step, int8_t *offset_step, const uint8_t *const row[16], int64_t at)
+{
+    (void)offset_step;
+    for (int32_t i = 0; i < 16; i++)
+        xs_steps(step + 8 * i, row[i] + at);
+}
+
 const struct qr_coded_blocks *qr_gguf_coded_blocks(enum qr_gguf_type type)
 {
     static const struct qr_coded_blocks blocks[] = {
@@ -223,8 +237,8 @@ const struct qr_coded_blocks *qr_gguf_coded_blocks(enum qr_gguf_type type)
         [QR_GGUF_T_Q4_0] = {.n_in = 32, .n_bytes = 18, .codes_at = 2, .half = 16},
         [QR_GGUF_T_Q4_1] = {.n_in = 32, .n_bytes = 20, .offset_at = 2, .codes_at = 4, .half = 16},
         [QR_GGUF_T_IQ4_NL] = {.n_in = 32, .n_bytes = 18, .codes_at = 2, .half = 16},
-        [QR_GGUF_T_Q4_K] = {.steps = six_bit_steps, .n_in = 256, .n_bytes = 144, .offset_at = 2, .codes_at = 16, .half = 32, .minus = true},
-        [QR_GGUF_T_IQ4_XS] = {.steps = xs_steps, .n_in = 256, .n_bytes = 136, .codes_at = 8, .half = 16},
+        [QR_GGUF_T_Q4_K] = {.steps = q4_k_steps, .n_in = 256, .n_bytes = 144, .offset_at = 2, .codes_at = 16, .half = 32, .minus = true},
+        [QR_GGUF_T_IQ4_XS] = {.steps = iq4_xs_steps, .n_in = 256, .n_bytes = 136, .codes_at = 8, .half = 16},
     };
     return (uint32_t)type < (uint32_t)QR_COUNT(blocks) && blocks[type].n_in ? &blocks[type] : NULL;
 }

@@ -216,24 +216,45 @@ static void put_halves(uint8_t *to, const uint16_t half[QR_PANEL], const struct 
     }
 }
 
+VF_FN void turn_steps(uint8_t *to, const int8_t *from, int32_t n)
+{
+    if (n == 8)
+        turn_bytes(to, from, 8);
+    else
+        turn_bytes(to, from, 16);
+}
+
 static void put_steps(const struct packing *p, uint8_t *block, const uint8_t *const row[QR_PANEL], int64_t at)
 {
     const struct qr_coded_shape *s = &p->shape;
     const int32_t n = 1 << (s->block_shift - s->group_shift);
     int8_t QR_UNINITIALIZED step[QR_PANEL * 16], QR_UNINITIALIZED offset_step[QR_PANEL * 16];
-    for (int32_t o = 0; o < QR_PANEL; o++)
-        p->rows->blocks->steps(step + o * n, offset_step + o * n, row[o] + at);
-    turn_bytes(block + s->step_at, step, n);
+    p->rows->blocks->steps(step, offset_step, row, at);
+    turn_steps(block + s->step_at, step, n);
     if (s->f.offset)
-        turn_bytes(block + s->offset_step_at, offset_step, n);
+        turn_steps(block + s->offset_step_at, offset_step, n);
+}
+
+/* Rows to be read next are asked for while codes move, else half the time goes into waiting for scales: line i / 16 of row i % 16, as far as bytes were
+ * taken of the rows before. */
+struct ahead {
+    const uint8_t *row[QR_PANEL];
+    int64_t i;
+};
+
+VF_FN void ask(struct ahead *a, int64_t n_bytes)
+{
+    for (; a->i * 64 < n_bytes * QR_PANEL; a->i++)
+        _mm_prefetch((const char *)a->row[a->i % QR_PANEL] + a->i / QR_PANEL * 64, _MM_HINT_T0);
 }
 
 /* Codes of a block of the file, which begin at byte `at` of each row: from input k of a packed block on. half: blocks->half, known to the compiler. */
-VF_FN void put_stored(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, int32_t n_in, int32_t half)
+VF_FN void put_stored(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, int32_t n_in, int32_t half, struct ahead *ahead)
 {
     const __m128i low = _mm_set1_epi8(15);
     for (int32_t i = 0; i < n_in; i += half ? 2 * half : 16)
-        for (int32_t j = 0; j < (half ? half : 16); j += 16)
+        for (int32_t j = 0; j < (half ? half : 16); j += 16) {
+            ask(ahead, at + (half ? i / 2 + j : i) + 16);
             for (int32_t quad = 0; quad < 4; quad++) {
                 __m128i v[4], upper[4];
                 for (int32_t o = 0; o < 4; o++)
@@ -246,6 +267,7 @@ VF_FN void put_stored(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_
                 if (half)
                     put_four(4, codes, k + i + half + j, quad, upper, false);
             }
+        }
 }
 
 /* Rows `first` on of the source. */
@@ -254,9 +276,13 @@ static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, 
     const struct qr_coded_shape *s = &p->shape;
     const struct qr_coded_blocks *l = p->rows->blocks;
     const int64_t n_blocks = p->n_in / l->n_in;
+    const bool last = first + 2 * QR_PANEL > p->n_rows;
     const uint8_t *row[QR_PANEL];
-    for (int32_t o = 0; o < QR_PANEL; o++)
+    struct ahead ahead = {.i = last ? INT64_MAX / 64 : 0};
+    for (int32_t o = 0; o < QR_PANEL; o++) {
         row[o] = p->rows->row(p->rows->arg, first + o);
+        ahead.row[o] = last ? row[o] : p->rows->row(p->rows->arg, first + QR_PANEL + o);
+    }
     uint16_t *half = own, *offset = own + n_blocks * QR_PANEL;
     take_halves(half, row, n_blocks, l->n_bytes, l->scale_at);
     __m256i most = most_of(_mm256_setzero_si256(), half, n_blocks);
@@ -274,11 +300,11 @@ static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, 
         if (s->f.steps)
             put_steps(p, block, row, at);
         if (l->half == 0)
-            put_stored(block + s->codes_at, row, at + l->codes_at, in, 32, 0);
+            put_stored(block + s->codes_at, row, at + l->codes_at, in, 32, 0, &ahead);
         else if (l->half == 16)
-            put_stored(block + s->codes_at, row, at + l->codes_at, in, l->n_in, 16);
+            put_stored(block + s->codes_at, row, at + l->codes_at, in, l->n_in, 16, &ahead);
         else
-            put_stored(block + s->codes_at, row, at + l->codes_at, in, l->n_in, 32);
+            put_stored(block + s->codes_at, row, at + l->codes_at, in, l->n_in, 32, &ahead);
     }
 }
 

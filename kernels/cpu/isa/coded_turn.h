@@ -85,7 +85,7 @@ static inline int32_t code_of(const uint8_t *codes, struct qr_coded_format f, in
 }
 #endif
 
-/* from [16][n], n 8 or 16, as to [n][16]: the address of a byte, row and column, turns left by the row's four bits. */
+/* from [16][n], n 8 or 16 and known to the compiler, as to [n][16]: the address of a byte, row and column, turns left by the row's four bits. */
 VF_FN void turn_bytes(uint8_t *to, const int8_t *from, int32_t n)
 {
     __m128i a[16], b[16];
@@ -97,7 +97,8 @@ VF_FN void turn_bytes(uint8_t *to, const int8_t *from, int32_t n)
             b[2 * i] = _mm_unpacklo_epi8(a[i], a[i + half]);
             b[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + half]);
         }
-        memcpy(a, b, (size_t)n * sizeof *a);
+        for (int32_t i = 0; i < n; i++)
+            a[i] = b[i];
     }
     for (int32_t i = 0; i < n; i++)
         _mm_storeu_si128((__m128i *)(void *)(to + 16 * i), a[i]);

@@ -60,6 +60,15 @@ static inline struct qr_coded_rows qr_coded_row(const struct qr_coded_rows *r, s
                                   .offset_step = r->offset_step ? r->offset_step + i * n_groups : NULL};
 }
 
+/* 2^k, -126 <= k <= 127. */
+static inline float qr_coded_power(int32_t k)
+{
+    const uint32_t bits = (uint32_t)(k + 127) << 23;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 /* The power of two that a row's scales and offsets are divided by before they become f16; NaN where one of them has no place. bits: of the absolute value of
  * the largest. */
 static inline float qr_coded_factor_of(uint32_t bits)
@@ -70,9 +79,9 @@ static inline float qr_coded_factor_of(uint32_t bits)
     if (bits >= QR_QUANT_INFINITY_BITS)
         return __builtin_nanf("");
     k = k < -QR_CODED_FACTOR_MAX ? -QR_CODED_FACTOR_MAX : k;
-    if (ldexpf(most, -k) >= QR_CODED_HALF_MAX)
+    if (most * qr_coded_power(-k) >= QR_CODED_HALF_MAX)
         k++;
-    return k > QR_CODED_FACTOR_MAX ? __builtin_nanf("") : ldexpf(1, k);
+    return k > QR_CODED_FACTOR_MAX ? __builtin_nanf("") : qr_coded_power(k);
 }
 
 static inline float qr_coded_factor(const struct qr_coded_rows *row, struct qr_coded_format f, int64_t n_in)

@@ -224,50 +224,71 @@ VF_FN void turn_steps(uint8_t *to, const int8_t *from, int32_t n)
         turn_bytes(to, from, 16);
 }
 
-static void put_steps(const struct packing *p, uint8_t *block, const uint8_t *const row[QR_PANEL], int64_t at)
+#define STEPS_BYTES (QR_PANEL * QR_CODED_UNIT / 16) /* of a block of 16 rows, at most; and as many of offsets */
+
+/* From what the source gave; a block's are written long before, since processors wait where a vector is read of what came in words. */
+static void put_steps(const struct packing *p, uint8_t *block, const int8_t *step)
 {
     const struct qr_coded_shape *s = &p->shape;
     const int32_t n = 1 << (s->block_shift - s->group_shift);
-    int8_t QR_UNINITIALIZED step[QR_PANEL * 16], QR_UNINITIALIZED offset_step[QR_PANEL * 16];
-    p->rows->blocks->steps(step, offset_step, row, at);
     turn_steps(block + s->step_at, step, n);
     if (s->f.offset)
-        turn_steps(block + s->offset_step_at, offset_step, n);
+        turn_steps(block + s->offset_step_at, step + STEPS_BYTES, n);
 }
 
 /* Rows to be read next are asked for while codes move, else half the time goes into waiting for scales: line i / 16 of row i % 16, as far as bytes were
- * taken of the rows before. */
+ * taken of the rows before. Where they are is guessed (mostly right, and no harm is done). */
 struct ahead {
-    const uint8_t *row[QR_PANEL];
+    uintptr_t row[QR_PANEL];
     int64_t i;
 };
 
 VF_FN void ask(struct ahead *a, int64_t n_bytes)
 {
     for (; a->i * 64 < n_bytes * QR_PANEL; a->i++)
-        _mm_prefetch((const char *)a->row[a->i % QR_PANEL] + a->i / QR_PANEL * 64, _MM_HINT_T0);
+        _mm_prefetch((const char *)(a->row[a->i % QR_PANEL] + (uintptr_t)(a->i / QR_PANEL * 64)), _MM_HINT_T0);
+}
+
+#ifndef TURN_NIBBLES
+/* 16 outputs' 2 `half` inputs, of which byte i of each row from `at` on has i and half + i, from input k of a block on. */
+VF_FN void put_nibbles(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, int32_t half)
+{
+    const __m128i low = _mm_set1_epi8(15);
+    for (int32_t j = 0; j < half; j += 16)
+        for (int32_t quad = 0; quad < 4; quad++) {
+            __m128i lower[4], upper[4];
+            for (int32_t o = 0; o < 4; o++) {
+                const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(row[4 * quad + o] + at + j));
+                lower[o] = _mm_and_si128(v, low);
+                upper[o] = _mm_and_si128(_mm_srli_epi16(v, 4), low);
+            }
+            put_four(4, codes, k + j, quad, lower, false);
+            put_four(4, codes, k + half + j, quad, upper, false);
+        }
+}
+#endif
+
+VF_FN void put_bytes(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k)
+{
+    for (int32_t quad = 0; quad < 4; quad++) {
+        __m128i v[4];
+        for (int32_t o = 0; o < 4; o++)
+            v[o] = _mm_loadu_si128((const __m128i *)(const void *)(row[4 * quad + o] + at));
+        put_four(8, codes, k, quad, v, false);
+    }
 }
 
 /* Codes of a block of the file, which begin at byte `at` of each row: from input k of a packed block on. half: blocks->half, known to the compiler. */
 VF_FN void put_stored(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, int32_t n_in, int32_t half, struct ahead *ahead)
 {
-    const __m128i low = _mm_set1_epi8(15);
-    for (int32_t i = 0; i < n_in; i += half ? 2 * half : 16)
-        for (int32_t j = 0; j < (half ? half : 16); j += 16) {
-            ask(ahead, at + (half ? i / 2 + j : i) + 16);
-            for (int32_t quad = 0; quad < 4; quad++) {
-                __m128i v[4], upper[4];
-                for (int32_t o = 0; o < 4; o++)
-                    v[o] = _mm_loadu_si128((const __m128i *)(const void *)(row[4 * quad + o] + at + (half ? i / 2 + j : i)));
-                for (int32_t o = 0; half && o < 4; o++) {
-                    upper[o] = _mm_and_si128(_mm_srli_epi16(v[o], 4), low);
-                    v[o] = _mm_and_si128(v[o], low);
-                }
-                put_four(half ? 4 : 8, codes, k + i + j, quad, v, false);
-                if (half)
-                    put_four(4, codes, k + i + half + j, quad, upper, false);
-            }
-        }
+    for (int32_t i = 0; half && i < n_in; i += 2 * half, at += half) {
+        ask(ahead, at + half);
+        put_nibbles(codes, row, at, k + i, half);
+    }
+    for (int32_t i = 0; !half && i < n_in; i += 16, at += 16) {
+        ask(ahead, at + 16);
+        put_bytes(codes, row, at, k + i);
+    }
 }
 
 /* Rows `first` on of the source. */
@@ -276,13 +297,12 @@ static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, 
     const struct qr_coded_shape *s = &p->shape;
     const struct qr_coded_blocks *l = p->rows->blocks;
     const int64_t n_blocks = p->n_in / l->n_in;
-    const bool last = first + 2 * QR_PANEL > p->n_rows;
     const uint8_t *row[QR_PANEL];
-    struct ahead ahead = {.i = last ? INT64_MAX / 64 : 0};
-    for (int32_t o = 0; o < QR_PANEL; o++) {
+    struct ahead ahead = {.i = first + 2 * QR_PANEL > p->n_rows ? INT64_MAX / 64 : 0};
+    for (int32_t o = 0; o < QR_PANEL; o++)
         row[o] = p->rows->row(p->rows->arg, first + o);
-        ahead.row[o] = last ? row[o] : p->rows->row(p->rows->arg, first + QR_PANEL + o);
-    }
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        ahead.row[o] = (uintptr_t)row[o] + (uintptr_t)((row[QR_PANEL - 1] - row[0]) / (QR_PANEL - 1) * QR_PANEL);
     uint16_t *half = own, *offset = own + n_blocks * QR_PANEL;
     take_halves(half, row, n_blocks, l->n_bytes, l->scale_at);
     __m256i most = most_of(_mm256_setzero_si256(), half, n_blocks);
@@ -291,6 +311,9 @@ static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, 
         most = most_of(most, offset, n_blocks);
     }
     const struct factors f = factors_of(panel, most);
+    int8_t *steps = (int8_t *)(offset + n_blocks * QR_PANEL);
+    for (int64_t u = 0; s->f.steps && u < n_blocks; u++)
+        l->steps(steps + u * 2 * STEPS_BYTES, steps + (2 * u + 1) * STEPS_BYTES, row, u * l->n_bytes);
     for (int64_t u = 0; u < n_blocks; u++) {
         const int64_t k = u * l->n_in, in = k & ((1 << s->block_shift) - 1), at = u * l->n_bytes;
         uint8_t *block = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes, *unit = block + (in >> s->unit_shift) * 2 * QR_PANEL;
@@ -298,7 +321,7 @@ static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, 
         if (s->f.offset)
             put_halves(unit + s->offset_at, offset + u * QR_PANEL, &f, l->minus ? 0x8000 : 0);
         if (s->f.steps)
-            put_steps(p, block, row, at);
+            put_steps(p, block, steps + u * 2 * STEPS_BYTES);
         if (l->half == 0)
             put_stored(block + s->codes_at, row, at + l->codes_at, in, 32, 0, &ahead);
         else if (l->half == 16)

@@ -44,6 +44,56 @@ VF_FN void put_four(int32_t bits, uint8_t *codes, int64_t k, int32_t quad, const
     }
 }
 
+/* Quarter q of a register for each: 16 bytes of output 4 q + i. */
+VF_FN __m512i turn_gather(const uint8_t *const row[QR_PANEL], int64_t at, int32_t i)
+{
+    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)(row[i] + at)));
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(row[4 + i] + at)), 1);
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(row[8 + i] + at)), 2);
+    return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(row[12 + i] + at)), 3);
+}
+
+/* v[i]'s quarter q to quarter i of line q: four outputs and 32 inputs. */
+VF_FN void turn_quarters(uint8_t *to, __m512i v0, __m512i v1, __m512i v2, __m512i v3)
+{
+    const __m512i a = _mm512_shuffle_i32x4(v0, v1, 0x44), b = _mm512_shuffle_i32x4(v2, v3, 0x44); /* quarters 0 and 1 of both */
+    const __m512i c = _mm512_shuffle_i32x4(v0, v1, 0xee), d = _mm512_shuffle_i32x4(v2, v3, 0xee);
+    _mm512_storeu_si512(to, _mm512_shuffle_i32x4(a, b, 0x88));
+    _mm512_storeu_si512(to + 64, _mm512_shuffle_i32x4(a, b, 0xdd));
+    _mm512_storeu_si512(to + 128, _mm512_shuffle_i32x4(c, d, 0x88));
+    _mm512_storeu_si512(to + 192, _mm512_shuffle_i32x4(c, d, 0xdd));
+}
+
+/* 16 bytes of 16 outputs as words of four outputs: of the lower halves in out[0] and out[1] (their first eight), of the upper ones in out[2] and out[3]. */
+VF_FN void turn_nibbles(__m512i out[4], const uint8_t *const row[QR_PANEL], int64_t at)
+{
+    const __m512i low = _mm512_set1_epi8(15), a = turn_gather(row, at, 0), b = turn_gather(row, at, 1);
+    const __m512i c = turn_gather(row, at, 2), d = turn_gather(row, at, 3);
+    const int pick = 0xca; /* by `low`: of the second, where it is clear of the third */
+    const __m512i ab = _mm512_ternarylogic_epi32(low, a, _mm512_slli_epi16(b, 4), pick), cd = _mm512_ternarylogic_epi32(low, c, _mm512_slli_epi16(d, 4), pick);
+    const __m512i ef = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(a, 4), b, pick), gh = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(c, 4), d, pick);
+    out[0] = _mm512_unpacklo_epi8(ab, cd);
+    out[1] = _mm512_unpackhi_epi8(ab, cd);
+    out[2] = _mm512_unpacklo_epi8(ef, gh);
+    out[3] = _mm512_unpackhi_epi8(ef, gh);
+}
+
+/* 16 outputs' 2 `half` inputs, of which byte i of each row from `at` on has i and half + i, from input k of a block on, a multiple of 32. */
+#define TURN_NIBBLES
+VF_FN void put_nibbles(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, int32_t half)
+{
+    uint8_t *to = codes + k * 8;
+    __m512i v[4], w[4];
+    turn_nibbles(v, row, at);
+    if (half == 16) {
+        turn_quarters(to, v[0], v[1], v[2], v[3]);
+        return;
+    }
+    turn_nibbles(w, row, at + 16);
+    turn_quarters(to, v[0], v[1], w[0], w[1]);
+    turn_quarters(to + 256, v[2], v[3], w[2], w[3]);
+}
+
 static inline int32_t code_of(const uint8_t *codes, struct qr_coded_format f, int32_t in, int32_t row)
 {
     if (f.bits == 4)

@@ -97,7 +97,7 @@ struct qr_coded_blocks {
     /* Of the groups of the blocks at byte `at` of 16 rows, one row after the other; NULL: there are none. */
     void (*steps)(int8_t *step, int8_t *offset_step, const uint8_t *const row[16], int64_t at);
     int32_t n_in, n_bytes;                 /* of a block */
-    int32_t scale_at, offset_at, codes_at; /* f16, f16 where the format has one, codes */
+    int32_t scale_at, codes_at;            /* f16, where the format has an offset this one behind it; codes */
     int32_t half;                          /* 4 bits: in each 16 or 32 bytes (this many), byte i holds the index of input i's level and above it that of
                                             * input half + i; 8 bits, a level each: 0 */
     bool minus;                            /* the offset is 0 less what is stored */

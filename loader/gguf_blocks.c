@@ -235,9 +235,9 @@ const struct qr_coded_blocks *qr_gguf_coded_blocks(enum qr_gguf_type type)
     static const struct qr_coded_blocks blocks[] = {
         [QR_GGUF_T_Q8_0] = {.n_in = 32, .n_bytes = 34, .codes_at = 2},
         [QR_GGUF_T_Q4_0] = {.n_in = 32, .n_bytes = 18, .codes_at = 2, .half = 16},
-        [QR_GGUF_T_Q4_1] = {.n_in = 32, .n_bytes = 20, .offset_at = 2, .codes_at = 4, .half = 16},
+        [QR_GGUF_T_Q4_1] = {.n_in = 32, .n_bytes = 20, .codes_at = 4, .half = 16},
         [QR_GGUF_T_IQ4_NL] = {.n_in = 32, .n_bytes = 18, .codes_at = 2, .half = 16},
-        [QR_GGUF_T_Q4_K] = {.steps = q4_k_steps, .n_in = 256, .n_bytes = 144, .offset_at = 2, .codes_at = 16, .half = 32, .minus = true},
+        [QR_GGUF_T_Q4_K] = {.steps = q4_k_steps, .n_in = 256, .n_bytes = 144, .codes_at = 16, .half = 32, .minus = true},
         [QR_GGUF_T_IQ4_XS] = {.steps = iq4_xs_steps, .n_in = 256, .n_bytes = 136, .codes_at = 8, .half = 16},
     };
     return (uint32_t)type < (uint32_t)QR_COUNT(blocks) && blocks[type].n_in ? &blocks[type] : NULL;

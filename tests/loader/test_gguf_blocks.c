@@ -139,7 +139,7 @@ static uint8_t *random_blocks(struct qr_rng *rng, enum qr_gguf_type type, int64_
         for (int k = 0; k < 2; k++) {
             const uint32_t dice = (uint32_t)qr_rng_next(rng);
             const uint16_t h = (uint16_t)(dice % 999 == 0 ? 0x7c00 + dice / 999 % 2 : dice % 9 == 0 ? 0 : (dice >> 8) % 0x7c00 | (dice & 0x8000));
-            if (k == 0 || qr_gguf_coded_blocks(type)->offset_at)
+            if (k == 0 || qr_dtype_coded(qr_gguf_coded(type)).offset)
                 memcpy(out + i * l->bytes + 2 * k, &h, sizeof h);
         }
     return out;

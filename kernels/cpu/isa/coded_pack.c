@@ -175,8 +175,28 @@ static void take_halves(uint16_t *to, const uint8_t *const row[QR_PANEL], int64_
     }
 }
 
-static __m256i most_of(__m256i most, const uint16_t *half, int64_t n_blocks)
+/* Likewise two numbers, one behind the other, which are read at once: by way of both [n_blocks][16]. */
+static void take_pairs(uint16_t *to, uint16_t *second, uint32_t *both, const uint8_t *const row[QR_PANEL], int64_t n_blocks, int64_t block_bytes, int64_t at)
 {
+    const __m256i low = _mm256_set1_epi32(0xffff);
+    for (int32_t o = 0; o < QR_PANEL; o++) {
+        const uint8_t *from = row[o] + at;
+        for (int64_t u = 0; u < n_blocks; u++, from += block_bytes)
+            memcpy(both + u * QR_PANEL + o, from, sizeof *both);
+    }
+    for (int64_t i = 0; i < n_blocks * QR_PANEL; i += QR_PANEL) {
+        const __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)(both + i)), b = _mm256_loadu_si256((const __m256i *)(const void *)(both + i + 8));
+        const __m256i x = _mm256_packus_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
+        const __m256i y = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
+        _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm256_permute4x64_epi64(x, _MM_SHUFFLE(3, 1, 2, 0)));
+        _mm256_storeu_si256((__m256i *)(void *)(second + i), _mm256_permute4x64_epi64(y, _MM_SHUFFLE(3, 1, 2, 0)));
+    }
+}
+
+/* Bits of the largest absolute value of each output. */
+static __m256i most_of(const uint16_t *half, int64_t n_blocks)
+{
+    __m256i most = _mm256_setzero_si256();
     for (int64_t u = 0; u < n_blocks; u++)
         most = _mm256_max_epu16(most, _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)(half + u * QR_PANEL)), _mm256_set1_epi16(0x7fff)));
     return most;
@@ -304,13 +324,11 @@ static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, 
     for (int32_t o = 0; o < QR_PANEL; o++)
         ahead.row[o] = (uintptr_t)row[o] + (uintptr_t)((row[QR_PANEL - 1] - row[0]) / (QR_PANEL - 1) * QR_PANEL);
     uint16_t *half = own, *offset = own + n_blocks * QR_PANEL;
-    take_halves(half, row, n_blocks, l->n_bytes, l->scale_at);
-    __m256i most = most_of(_mm256_setzero_si256(), half, n_blocks);
-    if (s->f.offset) {
-        take_halves(offset, row, n_blocks, l->n_bytes, l->offset_at);
-        most = most_of(most, offset, n_blocks);
-    }
-    const struct factors f = factors_of(panel, most);
+    if (s->f.offset)
+        take_pairs(half, offset, (uint32_t *)(void *)(offset + n_blocks * QR_PANEL), row, n_blocks, l->n_bytes, l->scale_at);
+    else
+        take_halves(half, row, n_blocks, l->n_bytes, l->scale_at);
+    const struct factors f = factors_of(panel, most_of(half, s->f.offset ? 2 * n_blocks : n_blocks));
     int8_t *steps = (int8_t *)(offset + n_blocks * QR_PANEL);
     for (int64_t u = 0; s->f.steps && u < n_blocks; u++)
         l->steps(steps + u * 2 * STEPS_BYTES, steps + (2 * u + 1) * STEPS_BYTES, row, u * l->n_bytes);

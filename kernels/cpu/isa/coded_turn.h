@@ -64,14 +64,17 @@ VF_FN void turn_quarters(uint8_t *to, __m512i v0, __m512i v1, __m512i v2, __m512
     _mm512_storeu_si512(to + 192, _mm512_shuffle_i32x4(c, d, 0xdd));
 }
 
+#define TURN_PICK 0xca /* bits of the second where the first has them, else of the third */
+
 /* 16 bytes of 16 outputs as words of four outputs: of the lower halves in out[0] and out[1] (their first eight), of the upper ones in out[2] and out[3]. */
 VF_FN void turn_nibbles(__m512i out[4], const uint8_t *const row[QR_PANEL], int64_t at)
 {
     const __m512i low = _mm512_set1_epi8(15), a = turn_gather(row, at, 0), b = turn_gather(row, at, 1);
     const __m512i c = turn_gather(row, at, 2), d = turn_gather(row, at, 3);
-    const int pick = 0xca; /* by `low`: of the second, where it is clear of the third */
-    const __m512i ab = _mm512_ternarylogic_epi32(low, a, _mm512_slli_epi16(b, 4), pick), cd = _mm512_ternarylogic_epi32(low, c, _mm512_slli_epi16(d, 4), pick);
-    const __m512i ef = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(a, 4), b, pick), gh = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(c, 4), d, pick);
+    const __m512i ab = _mm512_ternarylogic_epi32(low, a, _mm512_slli_epi16(b, 4), TURN_PICK);
+    const __m512i cd = _mm512_ternarylogic_epi32(low, c, _mm512_slli_epi16(d, 4), TURN_PICK);
+    const __m512i ef = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(a, 4), b, TURN_PICK);
+    const __m512i gh = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(c, 4), d, TURN_PICK);
     out[0] = _mm512_unpacklo_epi8(ab, cd);
     out[1] = _mm512_unpackhi_epi8(ab, cd);
     out[2] = _mm512_unpacklo_epi8(ef, gh);

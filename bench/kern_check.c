@@ -345,13 +345,13 @@ static void check_attention(struct check *c)
         char what[96];
         if (!(a->use & QR_CASE_CHECK) || qr_backend_supports(c->device, QR_BF16, 64, a->kv, a->head_dim, a->block_tokens, &err) != 0)
             continue;
-        /* f32: sums of some hundred products. bf16: weights and queries are rounded to 8 bits. int8: numbers of 16 bits, or queries as bf16. */
+        /* f32: sums of some hundred products. Others: weights and queries are rounded to 8 bits. */
         const double bound = a->kv == QR_F32 ? 0x1p-15 : 0x1p-6;
         snprintf(what, sizeof what, "attention %d/%d x %d, window %d, %s", (int)a->n_heads, (int)a->n_kv_heads, (int)a->head_dim, (int)a->window,
                  qr_dtype_name(a->kv));
         compare(c, what, attention, &decode, bound);
         compare(c, what, attention, &prompts, bound);
-        if (a->kv != QR_I8)
+        if (!qr_kv_has_scales(a->kv))
             compare(c, what, attention, &back, 4 * bound);
     }
 }

@@ -152,22 +152,24 @@ static void call_attention_back(void *arg)
 }
 
 /* heads of queries, of keys and values, their size; with backward: both ways. */
-static void one_attention(struct bench *b, int32_t n_seqs, int32_t n_rows, int32_t ctx, int32_t h, int32_t g, int32_t k, bool backward)
+static void one_attention(struct bench *b, int32_t n_seqs, int32_t n_rows, int32_t ctx, int32_t h, int32_t g, int32_t k, enum qr_dtype kv,
+                          bool backward)
 {
     struct scene s = {.be = b->be};
     const int32_t n = n_seqs * n_rows;
     const double pairs = (double)n * (ctx - (n_rows - 1) / 2.0);
-    char what[80];
+    char what[96];
     b->used = 0;
     make_scene(b, &s, n_seqs, n_rows, ctx);
-    s.kv = (struct qr_kv_view){.dtype = QR_BF16, .n_blocks = n_seqs * s.host.table_stride, .n_layers = 1, .n_kv_heads = g, .block_tokens = BLOCK_TOKENS,
+    s.kv = (struct qr_kv_view){.dtype = kv, .n_blocks = n_seqs * s.host.table_stride, .n_layers = 1, .n_kv_heads = g, .block_tokens = BLOCK_TOKENS,
                                .head_dim = k};
     const size_t kv_bytes = (size_t)s.kv.n_blocks * qr_kv_block_bytes(&s.kv);
     s.kv.base = take(b, kv_bytes);
     float *q = floats(b, (int64_t)n * h * k), *out = floats(b, (int64_t)n * h * k), *lse = floats(b, (int64_t)n * h);
     s.a = (struct qr_attention_args){.out = out, .q = q, .lse = lse, .batch = &s.device, .kv = &s.kv, .out_stride = h * k, .q_stride = h * k, .n_heads = h,
                                      .scale = (float)(1 / sqrt((double)k))};
-    snprintf(what, sizeof what, "attention%s %d seqs x %d rows, ctx %d, %d/%d x %d", backward ? " back" : "", n_seqs, n_rows, ctx, h, g, k);
+    snprintf(what, sizeof what, "attention%s %d seqs x %d rows, ctx %d, %d/%d x %d%s%s", backward ? " back" : "", n_seqs, n_rows, ctx, h, g, k,
+             kv == QR_BF16 ? "" : ", ", kv == QR_BF16 ? "" : qr_dtype_name(kv));
     if (!backward) {
         measure(b, what, call_attention, &s, (double)kv_bytes + 8.0 * n * h * k, 4.0 * h * k * pairs);
         qr_free(s.ints);
@@ -184,13 +186,16 @@ static void one_attention(struct bench *b, int32_t n_seqs, int32_t n_rows, int32
 
 static void bench_attention(struct bench *b)
 {
-    one_attention(b, 1, 1, 4096, 32, 8, 128, false);
-    one_attention(b, 64, 1, 4096, 32, 8, 128, false);
-    one_attention(b, 256, 1, 1024, 32, 8, 128, false);
-    one_attention(b, 64, 1, 4096, 32, 8, 64, false);
-    one_attention(b, 1, 4096, 4096, 32, 8, 128, false);
-    one_attention(b, 1, 16384, 16384, 32, 8, 128, false);
-    one_attention(b, 4, 512, 8192, 32, 8, 128, false);
+    one_attention(b, 1, 1, 4096, 32, 8, 128, QR_BF16, false);
+    one_attention(b, 64, 1, 4096, 32, 8, 128, QR_BF16, false);
+    one_attention(b, 256, 1, 1024, 32, 8, 128, QR_BF16, false);
+    one_attention(b, 64, 1, 4096, 32, 8, 64, QR_BF16, false);
+    one_attention(b, 64, 1, 4096, 32, 8, 128, QR_I8, false);
+    one_attention(b, 64, 1, 4096, 32, 8, 128, QR_E4M3, false);
+    one_attention(b, 1, 4096, 4096, 32, 8, 128, QR_I8, false);
+    one_attention(b, 1, 4096, 4096, 32, 8, 128, QR_BF16, false);
+    one_attention(b, 1, 16384, 16384, 32, 8, 128, QR_BF16, false);
+    one_attention(b, 4, 512, 8192, 32, 8, 128, QR_BF16, false);
 }
 
 /* ---- rows ---- */
@@ -258,7 +263,7 @@ static void bench_backward(struct bench *b)
     RUN(b, adamw, "adamw 64 Mi parameters", 34.0 * (1 << 26), 0, .w = floats(b, 1 << 26), .m = floats(b, 1 << 26), .v = floats(b, 1 << 26),
         .g = floats(b, 1 << 26), .half = take(b, (size_t)2 << 26), .n = 1 << 26, .step = 1, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1,
         .gscale = 1, .seed = 1);
-    one_attention(b, 1, 4096, 4096, 32, 8, 128, b->be->b->attention != NULL);
+    one_attention(b, 1, 4096, 4096, 32, 8, 128, QR_BF16, b->be->b->attention != NULL);
 }
 
 static bool wanted(const char *only, const char *what)

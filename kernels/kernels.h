@@ -271,12 +271,13 @@ struct qr_kv_copy_args {
  *
  * Shapes    q, out [N, H, K] rows `stride` apart, heads K apart; out does not overlap q.   lse [N, H] f32 or NULL:
  *           natural log of the softmax denominator.
- * Types     q, out f32; cache f32, bf16 or int8. With a bf16 cache q and each piece's p = e^(score - piece's maximum) are
+ * Types     q, out f32; cache f32, bf16, int8 or fp8. With a bf16 cache q and each piece's p = e^(score - piece's maximum) are
  *           rounded to bf16 before the products; the denominator sums p unrounded; on tiles denormal numbers count as 0.
  *           int8: the integers take the place of k and v and the scales stay outside of the products: the sum over K of q times a key's integers
  *           is multiplied by (its token's key scale * scale), and what meets a value's integers is p * its token's value scale. In f32; on
  *           tiles q's head becomes integers of 16 bits by its largest number (off by at most 2^-16 of that), a piece's p * value scale
  *           likewise (2^-17 of the largest that the row sees), and their sums of products are exact.
+ *           fp8: the same with E4M3 numbers, but q and p * value scale are rounded to bf16; a device does so with int8 as well.
  * Requires  H % G == 0; K <= 256, K % 8 == 0; window 0 = unbounded; softcap 0 = none, else cap(x) = softcap * tanh(x/softcap).
  * Numerics  online softmax over pieces of 256 positions aligned at multiples of 256, merged in order, so the result depends on nothing
  *           but the row's own context. No n x n matrix exists anywhere.

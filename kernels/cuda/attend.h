@@ -1,5 +1,5 @@
-/* attend.h - what the kernels of attention over the paged cache share (attention.cu for every architecture, attention_hopper.cu): who does what, and how
- * pieces of a context are joined. Names without a prefix: for those two files alone.
+/* attend.h - what the kernels of attention over the paged cache share (attention.cu and attention_codes.cu for every architecture,
+ * attention_hopper.cu): who does what, and how pieces of a context are joined. Names without a prefix: for those files alone.
  *
  * Query rows of a sequence times the heads of one kv head are packed into tiles; a block has one tile against a run of pieces of 256 positions. What a piece
  * gives a row does not depend on tile or run, and pieces are joined in order by one function. So a row gets the same bits whatever it is packed with and
@@ -217,6 +217,9 @@ static inline int32_t choose_run(const struct qr_queue *q, struct attention *a, 
     }
     return (int32_t)most;
 }
+
+/* attention_codes.cu: over a cache of 8 bits. */
+void attention_codes(struct qr_queue *q, const struct attention *a, const struct qr_kv_view *kv, const struct qr_batch *host);
 
 /* attention_hopper.cu: computes the same if the device, the cache and the arguments are of its kind; else false. */
 bool attention_hopper(struct qr_queue *q, const struct attention *a, const struct qr_kv_view *kv, int32_t layer, const struct qr_batch *host);

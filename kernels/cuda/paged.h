@@ -25,21 +25,18 @@ static inline struct qr_paged qr_paged_of(const struct qr_kv_view *kv, const str
     return p;
 }
 
-/* The key (which 0) or value of kv head g at position t of a sequence. */
-QR_DEVICE const uint8_t *qr_paged_at(const struct qr_paged &p, int32_t seq, int32_t which, int32_t g, int32_t t, int32_t element_bytes)
+/* The plane of keys (which 0) or values of kv head g in the block that position t of a sequence is in. */
+QR_DEVICE const uint8_t *qr_paged_plane(const struct qr_paged &p, int32_t seq, int32_t which, int32_t g, int32_t t)
 {
     const int32_t block = p.table[(int64_t)seq * p.table_stride + t / p.block_tokens];
     QR_DEVICE_ASSERT(block >= 0 && block < p.n_blocks);
-    return p.base + block * p.block_bytes + (which * p.n_kv_heads + g) * p.plane_bytes + (int64_t)(t % p.block_tokens) * p.head_dim * element_bytes;
+    return p.base + block * p.block_bytes + (which * p.n_kv_heads + g) * p.plane_bytes;
 }
 
-/* Of an int8 or fp8 cache: what the numbers of that key or value are multiplied by. */
-QR_DEVICE float qr_paged_scale(const struct qr_paged &p, int32_t seq, int32_t which, int32_t g, int32_t t)
+/* The key or value at position t. Of an int8 or fp8 cache, what its numbers are multiplied by is number t % block_tokens of the f32 behind the plane's rows. */
+QR_DEVICE const uint8_t *qr_paged_at(const struct qr_paged &p, int32_t seq, int32_t which, int32_t g, int32_t t, int32_t element_bytes)
 {
-    const int32_t block = p.table[(int64_t)seq * p.table_stride + t / p.block_tokens];
-    QR_DEVICE_ASSERT(block >= 0 && block < p.n_blocks);
-    const uint8_t *plane = p.base + block * p.block_bytes + (which * p.n_kv_heads + g) * p.plane_bytes;
-    return ((const float *)(plane + (int64_t)p.block_tokens * p.head_dim))[t % p.block_tokens];
+    return qr_paged_plane(p, seq, which, g, t) + (int64_t)(t % p.block_tokens) * p.head_dim * element_bytes;
 }
 
 /* Element 8 * chunk of a row of WIDTH bf16 numbers: chunks of 16 bytes change places with the row, so that eight rows lie in different banks. */

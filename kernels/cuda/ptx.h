@@ -104,6 +104,13 @@ QR_DEVICE uint32_t qr_mul_bf16x2(uint32_t a, uint32_t b)
     return qr_bf16x2(lo, __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u));
 }
 
+/* Two differences of bf16 numbers, each rounded to bf16. */
+QR_DEVICE uint32_t qr_sub_bf16x2(uint32_t a, uint32_t b)
+{
+    const float lo = __uint_as_float(a << 16) - __uint_as_float(b << 16);
+    return qr_bf16x2(lo, __uint_as_float(a & 0xffff0000u) - __uint_as_float(b & 0xffff0000u));
+}
+
 /* The line that holds p is asked for, into the second-level cache. */
 QR_DEVICE void qr_prefetch(const void *p)
 {
@@ -225,6 +232,13 @@ QR_DEVICE uint32_t qr_mul_bf16x2(uint32_t a, uint32_t b)
 {
     uint32_t y;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(0x80008000u)); /* plus -0: the product's own sign stays */
+    return y;
+}
+
+QR_DEVICE uint32_t qr_sub_bf16x2(uint32_t a, uint32_t b)
+{
+    uint32_t y;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(b), "r"(0xbf80bf80u), "r"(a)); /* b times -1 plus a; sub.bf16x2 wants sm_90 */
     return y;
 }
 

@@ -83,10 +83,10 @@ static inline enum qr_dtype qr_ref_packed(enum qr_dtype t)
     return qr_dtype_is_coded(t) ? QR_BF16 : t;
 }
 
-/* What an activation becomes when it meets numbers of type t. */
+/* What an activation becomes when it meets numbers of type t; E4M3: keys and values, which devices alone have. */
 static inline real qr_ref_meet(real x, enum qr_dtype t)
 {
-    return t == QR_BF16 ? (real)qr_bf16_to_f32(qr_f32_to_bf16((float)x)) : x;
+    return t == QR_BF16 || t == QR_E4M3 ? (real)qr_bf16_to_f32(qr_f32_to_bf16((float)x)) : x;
 }
 
 /* sqrt(mean(x^2) + eps) of a row. */

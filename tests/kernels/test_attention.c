@@ -21,10 +21,15 @@ static int64_t wgmma_count(void)
     return counts ? counts().wgmma : 0;
 }
 
-/* "hopper": the emulated device with its kernels for compute capability 9.0a. They take caches of bf16 without softcap; the rest is "cuda"'s. */
+/* "hopper": the emulated device with its kernels for compute capability 9.0a. They take caches of bf16 without softcap; the rest is "cuda"'s. The processor
+ * has no caches of fp8, but ref. */
 static int32_t attention_levels(const char *names[8], enum qr_dtype kv, float softcap)
 {
     int32_t n = device_levels(names);
+    if (kv == QR_E4M3) {
+        names[1] = names[n - 1];
+        return strcmp(names[1], "cuda") == 0 ? 2 : 1;
+    }
     if (n > 0 && strcmp(names[n - 1], "cuda") == 0 && kv == QR_BF16 && softcap == 0)
         names[n++] = "hopper";
     return n;
@@ -36,6 +41,21 @@ static void last_rows(const struct world *w, int32_t *first, int32_t *count)
         first[s] = w->ctx[s] - w->n_rows[s];
         count[s] = w->n_rows[s];
     }
+}
+
+/* What a level makes of queries and weighted probabilities that meet a cache of 8 bits: see bound_of. With bf16 the reference is given such queries. */
+enum rounding { TO_F32, TO_16_BITS, TO_BF16 };
+
+static enum rounding rounding_of(const char *isa, enum qr_dtype kv)
+{
+    if (!qr_kv_has_scales(kv))
+        return TO_F32;
+    return is_slow(isa) ? TO_BF16 : strcmp(isa, "amx") == 0 ? TO_16_BITS : TO_F32;
+}
+
+static double met(float q, enum rounding how)
+{
+    return (double)(how == TO_BF16 ? qr_bf16_to_f32(qr_f32_to_bf16(q)) : q);
 }
 
 /* What bounds the error of one query: see bound_of. */
@@ -61,12 +81,13 @@ struct query {
  * with it; p takes one with its value's scale. Tiles round q to m/32767, m = max|q|: ds_t <= scale ks sum_i |k_i| m 2^-16 (1 + 2^-14), the last
  * factor for 32767 and the roundings on the way, and a piece's p vs to w/65535, w the largest that the row sees there: `flips` sums
  * |v| w 2^-17 (1 + 2^-15 + 2 rel_p) / vs over all positions: 65535 is not 2^16, and w is uncertain by what p is. Their integer
- * sums are exact, then come three roundings. */
+ * sums are exact, then come three roundings. The device rounds q and p vs to bf16: q for both sides, p vs by half a unit, 2^-8 of it: `flips`.
+ * fp8 cache: the same numbers times scales, and both sides round p vs, as p with a bf16 cache. */
 #define TILE_LOSS 0x1p-110
-static struct query bound_of(const struct world *w, const struct step *st, int32_t s, int32_t r, int32_t h, bool tiles)
+static struct query bound_of(const struct world *w, const struct step *st, int32_t s, int32_t r, int32_t h, enum rounding how)
 {
     const struct qr_attention_case *c = &w->c;
-    const bool bytes = tiles && c->kv == QR_I8;
+    const bool bytes = how == TO_16_BITS;
     struct query b = {.rel = 0};
     int32_t k = c->head_dim, pos = st->batch.pos[r], group = c->n_heads / c->n_kv_heads;
     int32_t first = c->window > 0 && pos >= c->window ? pos - c->window + 1 : 0;
@@ -81,7 +102,7 @@ static struct query bound_of(const struct world *w, const struct step *st, int32
         double dot = 0, size = 0, rounding = 0;
         const size_t key = cached_at(&ctx, 0, t);
         for (int32_t i = 0; i < k; i++) {
-            double element = cached(&ctx, key + (size_t)i), term = qr_ref_meet((double)q[i], c->kv) * element;
+            double element = cached(&ctx, key + (size_t)i), term = qr_ref_meet(met(q[i], how), c->kv) * element;
             dot += term;
             size += fabs(term);
             rounding += bytes ? fabs(element) * q_max * 0x1p-16 * (1 + 0x1p-14) : 0;
@@ -109,14 +130,15 @@ static struct query bound_of(const struct world *w, const struct step *st, int32
         double p = exp(score[t] - max), value_scale = scale_of(&ctx, 1, t), e = exp(score[t] - piece_max);
         const size_t value = cached_at(&ctx, 1, t);
         int exponent;
-        double unit = frexp(e, &exponent) * 256, frac = unit - floor(unit); /* 128 <= unit < 256: bf16 keeps whole units */
-        bool near = c->kv == QR_BF16 && fabs(frac - 0.5) <= rel_p * unit;
+        double unit = frexp(e * value_scale, &exponent) * 256, frac = unit - floor(unit); /* 128 <= unit < 256: bf16 keeps whole units */
+        const bool alike = c->kv == QR_BF16 || c->kv == QR_E4M3, near = alike && fabs(frac - 0.5) <= rel_p * unit;
+        const double flip = near ? 0x1p-7 : how == TO_BF16 && !alike ? 0x1p-8 * (1 + rel_p) : 0;
         cr_assert(!bytes || rel_p < 0.25);
         sum += p;
         for (int32_t i = 0; i < k; i++) {
             double element = fabs(cached(&ctx, value + (size_t)i)), v = element * value_scale;
             b.size[i] += p * v;
-            b.flips[i] += near ? p * v * 0x1p-7 : bytes ? element * most * 0x1p-17 * (1 + 0x1p-15 + 2 * rel_p) : 0;
+            b.flips[i] += bytes ? element * most * 0x1p-17 * (1 + 0x1p-15 + 2 * rel_p) : p * v * flip;
         }
     }
     for (int32_t i = 0; i < k; i++) {
@@ -143,24 +165,28 @@ static double check_query(const char *name, const struct step *st, const float *
     return worst;
 }
 
-/* Oracle and bounds are slow, and the same for all levels: got[l], one for each, are compared at once. NULL where there is none of a level. */
-static void check_against_oracle(const char *const *names, int32_t n_levels, const struct world *w, const struct step *st, float *const *got, double *worst)
+/* Of all levels those that meet the cache with queries as bf16 (TO_BF16), or the others (TO_F32). */
+static void check_levels(const char *const *names, int32_t n_levels, const struct world *w, const struct step *st, float *const *got, double *worst,
+                         enum rounding how)
 {
     const struct qr_attention_case *c = &w->c;
     int64_t n_out = st->batch.n_tokens * st->q_stride;
     double *q = widen(st->q, n_out), *want = qr_alloc((size_t)(n_out + st->batch.n_tokens * c->n_heads), sizeof *want);
     struct qr_attention_args a = step_args(w, st, want, want + n_out, q);
+    for (int64_t i = 0; i < n_out; i++)
+        q[i] = met(st->q[i], how);
     oracle->attention(NULL, &a);
     for (int32_t s = 0; s < st->batch.n_seqs; s++)
         for (int32_t r = st->batch.row_start[s]; r < st->batch.row_start[s + 1]; r++)
             for (int32_t h = 0; h < c->n_heads; h++) {
                 if ((r * 31 + h) % 5 != 0 && st->batch.n_tokens > 40)
                     continue; /* a fifth of the queries of large steps */
-                const struct query plain = bound_of(w, st, s, r, h, false), tiles = c->kv == QR_I8 ? bound_of(w, st, s, r, h, true) : plain;
+                const struct query plain = bound_of(w, st, s, r, h, how);
+                const struct query tiles = c->kv == QR_I8 && how == TO_F32 ? bound_of(w, st, s, r, h, TO_16_BITS) : plain;
                 const int64_t at = r * c->n_heads + h;
                 for (int32_t l = 0; l < n_levels; l++) {
                     const struct query *b = strcmp(names[l], "amx") == 0 ? &tiles : &plain;
-                    if (!got[l])
+                    if (!got[l] || (rounding_of(names[l], c->kv) == TO_BF16) != (how == TO_BF16))
                         continue;
                     worst[l] = fmax(worst[l], check_query(names[l], st, got[l], want, b, r, h, c->head_dim));
                     double e = fabs((double)got[l][n_out + at] - want[n_out + at]);
@@ -171,6 +197,19 @@ static void check_against_oracle(const char *const *names, int32_t n_levels, con
         cr_assert(!got[l] || gaps_untouched(got[l], st->batch.n_tokens, c->n_heads * c->head_dim, st->q_stride));
     qr_free(q);
     qr_free(want);
+}
+
+/* Oracle and bounds are slow, and the same for most levels: got[l], one for each, are compared at once. NULL where there is none of a level. */
+static void check_against_oracle(const char *const *names, int32_t n_levels, const struct world *w, const struct step *st, float *const *got, double *worst)
+{
+    bool there[2] = {false, false};
+    for (int32_t l = 0; l < n_levels; l++)
+        if (got[l])
+            there[rounding_of(names[l], w->c.kv) == TO_BF16] = true;
+    if (there[false])
+        check_levels(names, n_levels, w, st, got, worst, TO_F32);
+    if (there[true])
+        check_levels(names, n_levels, w, st, got, worst, TO_BF16);
 }
 
 /* Level l computes the step. Hopper's order of additions is that of "cuda", the level before it, and the emulation adds alike: the same bits. */
@@ -193,7 +232,7 @@ Test(attention, is_within_the_bound_of_the_double_oracle_at_every_level, .timeou
 {
     const char *names[8];
     int32_t n_levels, first[WORLD_SEQS_MAX], count[WORLD_SEQS_MAX];
-    double worst[8] = {0};
+    double worst[8] = {0}, worst_fp8[8] = {0};
     for (int i = 0; i < QR_COUNT(qr_attention_cases); i += UTIL_STEP) {
         if (!(qr_attention_cases[i].use & QR_CASE_CHECK))
             continue;
@@ -203,14 +242,15 @@ Test(attention, is_within_the_bound_of_the_double_oracle_at_every_level, .timeou
         struct step st = step_new(&w, w.c.block_tokens, first, count, SEED);
         float *out[QR_COUNT(names)] = {NULL};
         for (int32_t l = 0; l < n_levels; l++)
-            if (!is_slow(names[l]) || w.c.kv != QR_I8 || i % 3 == 0)
+            if (is_slow(names[l]) ? w.c.kv != QR_I8 || i % 3 == 0 : w.c.kv != QR_E4M3)
                 out[l] = run_level(names, l, i, &w, &st, l > 0 ? out[l - 1] : NULL);
-        check_against_oracle(names, n_levels, &w, &st, out, worst);
+        check_against_oracle(names, n_levels, &w, &st, out, w.c.kv == QR_E4M3 ? worst_fp8 : worst);
         for (int32_t l = 0; l < n_levels; l++)
             qr_free(out[l]);
         step_drop(&st);
         world_drop(&w);
     }
+    printf("attention cuda, fp8: worst error %.3f of the bound\n", worst_fp8[1]);
     n_levels = device_levels(names);
     for (int32_t l = 0; l < n_levels; l++)
         printf("attention %s: worst error %.3f of the bound (seed %d)\n", names[l], worst[l], SEED);
@@ -279,7 +319,7 @@ Test(attention, gives_a_row_the_same_bits_alone_batched_chunked_paged_or_contigu
         last_rows(&w, first, count);
         struct step st = step_new(&w, w.c.block_tokens, first, count, SEED + 1), flat = step_new(&w, 16, first, count, 0);
         for (int32_t l = 1; l < n_levels; l++) { /* ref is one plain loop per query */
-            if (is_slow(names[l]) && i != 4 && (strcmp(names[l], "hopper") == 0 || (i != 0 && i != 9)))
+            if (is_slow(names[l]) && i != 4 && (strcmp(names[l], "hopper") == 0 || (i != 0 && i != 9 && i != 14)))
                 continue;
             struct qr_backend *be = open_level(names[l], 1, 0);
             float *out = step_run(be, &w, &st);
@@ -358,9 +398,7 @@ static void check_split_contexts(enum qr_dtype kv)
         struct step st = step_new(&w, 16, first, count, SEED);
         float *got[QR_COUNT(names)] = {NULL};
         for (int32_t l = 1; l < n_levels; l++) {
-            if (is_slow(names[l]) && kv == QR_I8) /* one block has a row's context there */
-                continue;
-            if (strcmp(names[l], "hopper") == 0 && window == 0) /* 31 pieces a head: fewer will do */
+            if (window == 0 && (strcmp(names[l], "hopper") == 0 || (is_slow(names[l]) && kv == QR_I8))) /* 31 pieces a head: fewer will do */
                 continue;
             struct qr_backend *one = open_level(names[l], 1, 0), *three = open_level(names[l], 3, 0), *small = open_level(names[l], 2, 1);
             float *a = step_run(one, &w, &st), *b = step_run(three, &w, &st), *d = step_run(small, &w, &st);
@@ -424,4 +462,48 @@ Test(attention, keeps_a_nan_of_later_rows_out_of_earlier_ones)
     check_nan_stays_out(QR_F32);
     check_nan_stays_out(QR_BF16);
     check_nan_stays_out(QR_I8);
+    check_nan_stays_out(QR_E4M3);
+}
+
+/* One position: its weight is 1, so that the result is the value, and the denominator's logarithm the score. Query h is 1 at number h and 0 elsewhere: its
+ * score is number h of the key, times 1/16. All of it in fewer than eight roundings, tiles' to 16 bits included: they do not move 1. A logarithm of 1 is off by
+ * 2^-22 at most. */
+static void check_every_code(enum qr_dtype kv)
+{
+    static const int32_t one[] = {1}, first[] = {0};
+    const struct qr_attention_case c = {.n_heads = 256, .n_kv_heads = 1, .head_dim = 256, .kv = kv};
+    const char *names[8];
+    const int32_t n_levels = attention_levels(names, kv, 0);
+    struct world w = world_new(c, 1, one, one, SEED);
+    for (int32_t i = 0; i < 256 * 256; i++)
+        w.q[0][i] = i / 256 == i % 256;
+    struct step st = step_new(&w, 16, first, one, 0);
+    for (int32_t which = 0; which < 2; which++) {
+        uint8_t *row = (uint8_t *)st.kv.base + qr_kv_offset(&st.kv, 0, WORLD_LAYER, which, 0);
+        for (int32_t i = 0; i < 256; i++) /* 128 is no integer that is written, 127 and 255 are no numbers of E4M3 */
+            row[i] = (uint8_t)((kv == QR_E4M3 ? i % 128 == 127 : i == 128) ? 1 : i);
+        *qr_kv_scales(&st.kv, 0, WORLD_LAYER, which, 0) = 1;
+    }
+    for (int32_t l = 0; l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 1, 0);
+        float *out = step_run(be, &w, &st);
+        const uint8_t *code = (const uint8_t *)st.kv.base + qr_kv_offset(&st.kv, 0, WORLD_LAYER, 0, 0);
+        for (int32_t i = 0; i < 256; i++) {
+            const float x = kv == QR_E4M3 ? qr_e4m3_to_f32(code[i]) : (float)(int8_t)code[i], lse = out[st.q_stride + i];
+            const double most = gamma_n(8) * fabs((double)x);
+            for (int32_t h = 0; h < 256; h += 51)
+                cr_assert(fabs((double)(out[h * 256 + i] - x)) <= most, "%s: code %d as a value: %a", names[l], code[i], (double)out[h * 256 + i]);
+            cr_assert(fabs((double)(16 * lse - x)) <= most + 0x1p-18, "%s: code %d in a key: %a", names[l], code[i], (double)lse);
+        }
+        qr_free(out);
+        qr_backend_close(be);
+    }
+    step_drop(&st);
+    world_drop(&w);
+}
+
+Test(attention, takes_every_code_of_8_bits_for_the_number_that_it_is)
+{
+    check_every_code(QR_I8);
+    check_every_code(QR_E4M3);
 }

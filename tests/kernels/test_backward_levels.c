@@ -448,7 +448,7 @@ static void check_attention(const char *isa, struct qr_backend *be, struct qr_ba
     if (strcmp(isa, "cuda") == 0)
         return;
     for (int i = UTIL_STEP > 1 ? 3 : 0; i < QR_COUNT(qr_attention_cases); i += UTIL_STEP * UTIL_STEP)
-        if ((qr_attention_cases[i].use & QR_CASE_CHECK) && qr_attention_cases[i].kv != QR_I8)
+        if ((qr_attention_cases[i].use & QR_CASE_CHECK) && !qr_kv_has_scales(qr_attention_cases[i].kv))
             check_attention_case(isa, be, threads, qr_attention_cases[i], SEED + (uint64_t)i);
 }
 

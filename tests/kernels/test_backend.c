@@ -102,8 +102,10 @@ Test(backend, fills_every_entry_of_every_table)
     for (int32_t i = 0; i < n; i++) {
         struct qr_backend *be = open_level(names[i], 1, 0);
         void *const *entry = (void *const *)(const void *)be->k;
-        for (size_t e = 0; e < sizeof *be->k / sizeof *entry; e++)
-            cr_assert((entry[e] != NULL) != (&be->k->sample == (void *)&entry[e]), "%s, entry %zu", names[i], e); /* the host draws */
+        for (size_t e = 0; e < sizeof *be->k / sizeof *entry; e++) {
+            const bool host_draws = &be->k->sample == (void *)&entry[e], portable_reads = i == 0 && (const void *)&be->k->stored == &entry[e];
+            cr_assert_eq(entry[e] == NULL, host_draws || portable_reads, "%s, entry %zu", names[i], e);
+        }
         void *p = be->mem->alloc(1000);
         cr_assert_eq((uintptr_t)p % 64, 0);
         be->mem->free(p);

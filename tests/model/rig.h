@@ -316,7 +316,12 @@ static inline double *json_numbers(const struct qr_json *list, int32_t *n)
 /* The instruction-set levels this machine has, the reference first. */
 static inline int32_t levels(const char *names[8])
 {
-    return qr_cpu_levels(names);
+    int32_t n = qr_cpu_levels(names);
+#if defined(__SANITIZE_ADDRESS__) /* the plainest level takes as long as all others, and has nothing but plain loops */
+    if (n > 1)
+        memmove(names, names + 1, (size_t)--n * sizeof *names);
+#endif
+    return n;
 }
 
 #endif

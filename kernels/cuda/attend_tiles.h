@@ -285,6 +285,14 @@ QR_DEVICE void weigh(float s[4][of::MINE][of::EIGHTS][4], const float top[2 * of
 
 /* ---- the kernel ---- */
 
+/* The weights of this warp's rows at 16 positions, step k of the tile, as the left side of a product. */
+template <class of> QR_DEVICE void load_weights(uint32_t p[of::MINE][4], const struct rows<of> &w, uint16_t *weights, int32_t tile, int k)
+{
+#pragma unroll
+    for (int m = 0; m < of::MINE; m++)
+        qr_ldmatrix<4>(p[m], qr_chunk_at<PIECE>(weights, (w.down * of::MINE + m) * 16 + w.lane % 16, tile % 4 * (TILE / 8) + 2 * k + w.lane / 16));
+}
+
 /* A piece's results, not joined to any other. */
 template <class of>
 QR_DEVICE void keep_piece(float *to, int32_t kept, const float out[of::MINE][of::OUT_EIGHTS][4], const float top[2 * of::MINE],

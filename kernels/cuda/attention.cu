@@ -85,9 +85,7 @@ QR_DEVICE void add_values(float out[of::MINE][of::OUT_EIGHTS][4], const struct r
 #pragma unroll 2
     for (int k = 0; k < TILE / 16; k++) {
         uint32_t p[of::MINE][4];
-#pragma unroll
-        for (int m = 0; m < of::MINE; m++)
-            qr_ldmatrix<4>(p[m], qr_chunk_at<PIECE>(weights, (w.down * of::MINE + m) * 16 + w.lane % 16, tile % 4 * (TILE / 8) + 2 * k + w.lane / 16));
+        load_weights<of>(p, w, weights, tile, k);
 #pragma unroll
         for (int n = 0; n < of::OUT_EIGHTS; n += 2) {
             uint32_t v[4];

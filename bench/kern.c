@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/half.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/thread.h"
@@ -214,6 +215,18 @@ static void fill_scales(const struct qr_kv_view *kv)
     }
 }
 
+/* Queries [n][hk] as a model hands them over at this level: as bf16 in the first half of each row's place, or as they are. */
+static float *queries_of(const float *x, int64_t n, int64_t hk, bool bf16)
+{
+    float *q = qr_alloc_aligned((size_t)(n * hk) * sizeof *q, 64);
+    for (int64_t i = 0; i < n * hk; i++)
+        if (bf16)
+            ((uint16_t *)(q + i / hk * hk))[i % hk] = qr_f32_to_bf16(x[i]);
+        else
+            q[i] = x[i];
+    return q;
+}
+
 static void bench_attention(struct qr_kern_case *b, const struct qr_attention_case *c, char *memory, float *x, float *out)
 {
     struct attention_run r = {.kv = {.base = memory, .dtype = c->kv, .n_layers = 1, .n_kv_heads = c->n_kv_heads, .block_tokens = c->block_tokens,
@@ -225,8 +238,10 @@ static void bench_attention(struct qr_kern_case *b, const struct qr_attention_ca
     r.kv.n_layers = r.kv.n_layers > 0 ? r.kv.n_layers : 1;
     if (c->kv == QR_I8)
         fill_scales(&r.kv);
-    r.a = (struct qr_attention_args){.out = out, .q = x, .out_stride = hk, .q_stride = hk, .n_heads = c->n_heads, .window = c->window,
-                                     .scale = (float)(1 / sqrt((double)c->head_dim)), .softcap = c->softcap};
+    const bool bf16 = qr_takes_bf16_queries(b->be->k, &r.kv), tiles = qr_takes_row_tiles(b->be->k, QR_BF16, &r.kv);
+    float *q = queries_of(x, r.batch.n_tokens, hk, bf16);
+    r.a = (struct qr_attention_args){.out = out, .out_tiles = tiles ? (uint16_t *)out : NULL, .q = q, .out_stride = hk, .q_stride = hk, .n_heads = c->n_heads,
+                                     .window = c->window, .scale = (float)(1 / sqrt((double)c->head_dim)), .softcap = c->softcap, .q_bf16 = bf16};
     b->call = call_attention;
     b->args = &r;
     b->n_copies = r.kv.n_layers;
@@ -237,6 +252,7 @@ static void bench_attention(struct qr_kern_case *b, const struct qr_attention_ca
     snprintf(what, sizeof what, "attention %d seqs x %d rows, ctx %d, %d/%d heads of %d, %s", (int)c->n_seqs, (int)c->n_rows, (int)c->ctx,
              (int)c->n_heads, (int)c->n_kv_heads, (int)c->head_dim, qr_dtype_name(c->kv));
     qr_kern_report(b, what);
+    qr_free_aligned(q);
     qr_free(ints);
 }
 

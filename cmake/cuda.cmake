@@ -5,6 +5,8 @@
 # Without nvcc, for the tests: the same files as C++ against the emulated device of tests/cuda_emu/, which needs a C++ compiler and no CUDA.
 set(QUIRE_CUDA AUTO CACHE STRING "libquire_cuda.so: AUTO (where nvcc is found), ON or OFF")
 set(QUIRE_CUDA_ARCHS 80 86 89 90a 120 CACHE STRING "Compute capabilities of libquire_cuda.so")
+option(QUIRE_CUDA_DRAFT "libquire_cuda.so as fast as nvcc can make it, in build/cuda: to see that it can be made, and not to compute with" OFF)
+set(QUIRE_CUDA_OLDEST 80 CACHE STRING "The oldest compute capability whose instructions kernels may use (*_hopper.cu aside)")
 
 # How kernels are compiled as C++: no C++ library, so that C programs can be linked with them. Without a sanitizer gcc announces each access of memory
 # (its -fsanitize=thread, whose code its flow analysis loses its way in), and the emulated device, which takes the place of that sanitizer's library, looks for races.
@@ -17,8 +19,8 @@ function(quire_emulated_kernels name)
         -Wno-unused-parameter -Wno-unused-function -Wno-unknown-pragmas -Wno-maybe-uninitialized
         -ffp-contract=off -fno-trapping-math -fno-math-errno -fno-strict-aliasing -fno-omit-frame-pointer -g1
         $<IF:$<CONFIG:Debug>,-O1,-O2>)
-    if(QUIRE_SANITIZE)
-        target_compile_options(${name} PRIVATE -fsanitize=${QUIRE_SANITIZE} -fno-sanitize-recover=all)
+    if(QUIRE_SANITIZE) # a kernel as one instrumented function takes the compiler twice as long as its parts
+        target_compile_options(${name} PRIVATE -fsanitize=${QUIRE_SANITIZE} -fno-sanitize-recover=all -fno-inline-functions-called-once)
     else()
         target_compile_options(${name} PRIVATE -fsanitize=thread)
     endif()
@@ -94,24 +96,30 @@ function(quire_cuda_library)
         message(STATUS "libquire_cuda.so is not built: nvcc is here, cuBLASLt or cudart_static is not (${cuda_root})")
         return()
     endif()
-    # What the front end makes is for the oldest of them and serves all (half of the time, were it made for each): no kernel asks which one it is for, but those
+    # What the front end makes is for the oldest capability and serves all (half of the time, were it made for each): no kernel asks which one it is for, but those
     # of *_hopper.cu, which nobody launches anywhere else and which are made for 9.0a alone. All others' code for 9.0 needs nothing of 9.0a.
     set(codes ${QUIRE_CUDA_ARCHS})
     list(TRANSFORM codes REPLACE "a$" "")
     list(REMOVE_DUPLICATES codes)
-    list(SORT codes COMPARE NATURAL)
-    list(GET codes 0 oldest)
     list(TRANSFORM codes PREPEND sm_)
     string(REPLACE ";" "," codes "${codes}")
-    set(archs -gencode arch=compute_${oldest},code=[${codes}])
+    set(archs -gencode arch=compute_${QUIRE_CUDA_OLDEST},code=[${codes}])
     set(hopper_archs ${archs})
     if(90a IN_LIST QUIRE_CUDA_ARCHS)
         set(hopper_archs -gencode arch=compute_90a,code=sm_90a)
     endif()
     set(objects "")
-    set(werror "")
+    set(more "")
     if(QUIRE_WERROR)
-        set(werror -Werror all-warnings)
+        set(more -Werror all-warnings)
+    endif()
+    set(place ${CMAKE_BINARY_DIR})
+    if(QUIRE_CUDA_DRAFT)
+        set(place ${CMAKE_BINARY_DIR}/cuda)
+        execute_process(COMMAND ${QUIRE_NVCC} --help OUTPUT_VARIABLE help ERROR_QUIET)
+        if(help MATCHES "--Ofast-compile")
+            list(APPEND more --Ofast-compile=max)
+        endif()
     endif()
     foreach(source ${sources})
         get_filename_component(stem ${source} NAME_WE)
@@ -123,7 +131,7 @@ function(quire_cuda_library)
         add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${stem}.cu" VERBATIM
             COMMAND ${QUIRE_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++17 -O3 -fmad=false --threads 0 ${own_archs}
                     -I${PROJECT_SOURCE_DIR} -DQUIRE_VERSION="${PROJECT_VERSION}" -D_GNU_SOURCE -Xcompiler=-fPIC,-fvisibility=hidden,-ffp-contract=off,-Wall
-                    ${werror})
+                    ${more})
         list(APPEND objects ${object})
     endforeach()
     file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
@@ -137,6 +145,6 @@ function(quire_cuda_library)
     target_link_libraries(quire_cuda_library_host PRIVATE quire_flags)
     # Linked here and not by nvcc, so that what quire_base and quire_kernels need comes with them. What nvcc makes of a launch needs guards of libstdc++.
     add_library(quire_cuda MODULE ${objects} $<TARGET_OBJECTS:quire_cuda_library_host>)
-    set_target_properties(quire_cuda PROPERTIES OUTPUT_NAME quire_cuda LINKER_LANGUAGE C LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR} BUILD_RPATH ${cublas_dir})
+    set_target_properties(quire_cuda PROPERTIES OUTPUT_NAME quire_cuda LINKER_LANGUAGE C LIBRARY_OUTPUT_DIRECTORY ${place} BUILD_RPATH ${cublas_dir})
     target_link_libraries(quire_cuda PRIVATE quire_kernels quire_base ${QUIRE_CUBLASLT} ${QUIRE_CUDART} Threads::Threads ${CMAKE_DL_LIBS} rt stdc++ -Wl,--exclude-libs,ALL -Wl,-z,defs)
 endfunction()

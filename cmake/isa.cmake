@@ -23,7 +23,7 @@ function(quire_isa_kernels)
     endif()
     foreach(isa avx2 avx512 amx)
         if(isa STREQUAL amx)
-            set(shared linear_pack.c coded_pack.c attention.c) # whose layout or units differ on tiles
+            set(shared linear_pack.c coded_pack.c attention.c kv.c) # whose layout or units differ on tiles
             list(TRANSFORM shared PREPEND ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/)
             set(sources ${amx_sources} ${shared})
         endif()

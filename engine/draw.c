@@ -1,6 +1,7 @@
 #include "engine/draw.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/mem.h"
@@ -9,7 +10,6 @@
 #define PER_UNIT 16.0f
 #define NEAR 8.0f      /* most nuclei end within this many units below the best logit */
 #define ONE_BY_ONE 64  /* candidates that are weighed sooner than the stretches they lie in */
-#define ASKED_MAX 16   /* stretches that are asked for before the first is read */
 #define FAR_WEIGHT 4e-4f /* more than the weight of anything further away: exp(-8) = 3.4e-4 */
 
 /* ---- passes over the row ---- */
@@ -28,12 +28,14 @@ static float largest_of(const struct qr_sampler *s)
 /* s->sum of every stretch beside the best logit instead of its own; returns the sum of all. s->weight is scratch. */
 static double share_sums(struct qr_sampler *s, float best, float inv_t)
 {
-    double all = 0;
-    s->math->weigh(s->weight, s->most, s->n_stretches, best, inv_t);
-    for (int32_t i = 0; i < s->n_stretches; i++) {
-        s->sum[i] *= (double)s->weight[i];
-        all += s->sum[i];
-    }
+    const float *restrict weight = s->weight;
+    double *restrict sum = s->sum, all = 0;
+    const int32_t n = s->n_stretches;
+    s->math->weigh(s->weight, s->most, n, best, inv_t);
+    for (int32_t i = 0; i < n; i++)
+        sum[i] *= (double)weight[i];
+    for (int32_t i = 0; i < n; i++)
+        all += sum[i];
     return all;
 }
 
@@ -56,22 +58,27 @@ static void weigh_kept(struct qr_sampler *s, const float *logits, int32_t n, flo
         s->weight[s->kept[i].id] = qr_exp_nonpositive((s->kept[i].logit - best) * inv_t);
 }
 
+/* The ids of stretch i whose logit is at least `from`, in their order. */
+static int32_t collect_within(const struct qr_sampler *s, struct qr_candidate *out, const float *logits, int32_t i, float from)
+{
+    int32_t at[QR_STRETCH] QR_UNINITIALIZED;
+    const int32_t first = i * QR_STRETCH, n = s->math->find(at, logits + first, stretch_len(s, i), from);
+    for (int32_t k = 0; k < n; k++)
+        out[k] = (struct qr_candidate){logits[first + at[k]], first + at[k]};
+    return n;
+}
+
 /* The ids whose logit is at least `from`, in their order; stretches without one are not read. */
 static int32_t collect(const struct qr_sampler *s, struct qr_candidate *out, const float *logits, float from)
 {
-    int32_t n = 0, n_asked = 0;
-    for (int32_t i = 0; i < s->n_stretches && n_asked < ASKED_MAX; i++)
-        if (s->most[i] >= from) {
-            qr_ask_for(logits + i * QR_STRETCH, stretch_len(s, i));
-            n_asked++;
-        }
-    for (int32_t i = 0; i < s->n_stretches; i++) {
-        if (s->most[i] < from)
-            continue;
-        int32_t at[QR_STRETCH] QR_UNINITIALIZED;
-        const int32_t first = i * QR_STRETCH, n_found = s->math->find(at, logits + first, stretch_len(s, i), from);
-        for (int32_t k = 0; k < n_found; k++)
-            out[n++] = (struct qr_candidate){logits[first + at[k]], first + at[k]};
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_stretches; i += QR_STRETCH) {
+        int32_t which[QR_STRETCH] QR_UNINITIALIZED;
+        const int32_t left = s->n_stretches - i, n_which = s->math->find(which, s->most + i, left < QR_STRETCH ? left : QR_STRETCH, from);
+        for (int32_t k = 0; k < n_which && k < QR_DRAW_ASKED_MAX; k++)
+            qr_ask_for(logits + (i + which[k]) * QR_STRETCH, stretch_len(s, i + which[k]));
+        for (int32_t k = 0; k < n_which; k++)
+            n += collect_within(s, out + n, logits, i + which[k], from);
     }
     return n;
 }
@@ -210,7 +217,8 @@ static int32_t draw_top(struct qr_sampler *s, const float *logits, const struct 
 /* Candidates in s->kept by scaled distance from the best logit. Whatever lies in an earlier bucket is better. */
 struct buckets {
     float best, inv_t;
-    int32_t n, count[BUCKETS];
+    int32_t n;
+    uint64_t used[BUCKETS / 64]; /* bit k % 64 of word k / 64: bucket k has somebody, and a weight */
     double weight[BUCKETS];
 };
 
@@ -231,9 +239,10 @@ static double fill_buckets(struct qr_sampler *s, struct buckets *b, int32_t n, f
         int32_t k = bucket_of(b, c.logit);
         if (w < min_p && c.logit < b->best)
             continue;
+        const uint64_t bit = (uint64_t)1 << k % 64;
         s->kept[b->n++] = c;
-        b->count[k]++;
-        b->weight[k] += (double)w;
+        b->weight[k] = (b->used[k / 64] & bit ? b->weight[k] : 0) + (double)w;
+        b->used[k / 64] |= bit;
         sum += (double)w;
     }
     return sum;
@@ -263,23 +272,28 @@ static int32_t bucket_at(const struct buckets *b, double limit, double *before)
 {
     int32_t found = 0;
     double sum = 0;
-    for (int32_t k = 0; k < BUCKETS; k++) {
-        if (b->count[k] == 0)
-            continue;
-        found = k;
-        *before = sum;
-        sum += b->weight[k];
-        if (sum >= limit)
-            break;
-    }
+    for (int32_t i = 0; i < BUCKETS / 64; i++)
+        for (uint64_t left = b->used[i]; left != 0; left &= left - 1) {
+            found = i * 64 + __builtin_ctzll(left);
+            *before = sum;
+            sum += b->weight[found];
+            if (sum >= limit)
+                return found;
+        }
     return found;
+}
+
+/* What is near the best: a little more than where min_p cuts, or where most nuclei end. */
+static float near_of(float min_p, float best, float inv_t)
+{
+    return best - (min_p > FAR_WEIGHT ? 0.01f - logf(min_p) : NEAR) / inv_t;
 }
 
 /* What the nucleus lies in, into s->kept, with s->weight of each: everything near the best when that is enough for top_p or min_p, everything
  * otherwise. */
 static int32_t collect_nucleus(struct qr_sampler *s, const float *logits, double limit, float min_p, float best, float inv_t)
 {
-    float near = best - (min_p > FAR_WEIGHT ? 0.01f - logf(min_p) : NEAR) / inv_t; /* a little more than where min_p cuts */
+    const float near = near_of(min_p, best, inv_t);
     int32_t n = collect(s, s->kept, logits, near);
     double sum = 0;
     weigh_kept(s, logits, n, near, best, inv_t);
@@ -297,7 +311,10 @@ static int32_t draw_nucleus(struct qr_sampler *s, const float *logits, const str
 {
     float best = largest_of(s);
     double limit = (double)p->top_p * share_sums(s, best, inv_t), kept = 0, sum = 0;
-    struct buckets b = {.best = best, .inv_t = inv_t};
+    struct buckets b QR_UNINITIALIZED;
+    b.best = best;
+    b.inv_t = inv_t;
+    memset(b.used, 0, sizeof b.used);
     int32_t n = collect_nucleus(s, logits, limit, p->min_p, best, inv_t);
     if (n == 0)
         return 0; /* no number in the row */
@@ -318,6 +335,14 @@ bool qr_draw_needs_sums(const struct qr_sampling *p, int32_t n_vocab)
     QR_ASSERT(p != NULL);
     QR_ASSERT(n_vocab > 0);
     return !restricts_number(p, n_vocab);
+}
+
+float qr_draw_reads_from(const struct qr_sampling *p, int32_t n_vocab, float best)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(n_vocab > 0);
+    const bool nucleus = p->temperature > 0 && !restricts_number(p, n_vocab) && (p->top_p < 1.0f || p->min_p > 0);
+    return nucleus ? near_of(p->min_p, best, 1.0f / p->temperature) : best;
 }
 
 int32_t qr_draw(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, double u)

@@ -9,6 +9,11 @@
 /* Whether the draw needs s->sum: it does unless top_k restricts it. */
 bool qr_draw_needs_sums(const struct qr_sampling *p, int32_t n_vocab);
 
+#define QR_DRAW_ASKED_MAX 16 /* stretches that are asked for before the first is read */
+
+/* The stretches whose largest reaches this are read first, whatever comes then. */
+float qr_draw_reads_from(const struct qr_sampling *p, int32_t n_vocab, float best);
+
 /* The id at share u, 0 <= u < 1, of the cumulative distribution: in the order of ids when nothing restricts it, best first otherwise. logits
  * [s->n_vocab] are read only; p->temperature > 0. Requires s->most and, where it is needed, s->sum: the sum of e^((logit - most) / temperature) of
  * each stretch. Overwrites s->sum. */

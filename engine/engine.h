@@ -73,8 +73,9 @@ struct qr_request {
     void *user;                   /* the maker's; the engine never looks at it */
     int32_t n_choices;            /* 1 .. QR_CHOICES_MAX */
     int32_t n_prompt;
+    int64_t first_token_us;       /* written by the engine: when the first token was sampled; 0 before */
+    struct qr_sampling sampling;  /* every step reads the beginning of it and what lies before it, of every request */
     int32_t *ids[QR_CHOICES_MAX]; /* owned [n_prompt + max_tokens] each; ids[c][0..n_prompt) is the prompt */
-    struct qr_sampling sampling;
     int32_t priority;             /* smaller runs first */
     struct qr_hash128 salt;       /* whose prefix cache: from the API key and cache_salt */
     uint64_t adapter;             /* qr_engine_find_adapter; 0: the model itself */
@@ -88,7 +89,6 @@ struct qr_request {
     double *pooled;               /* owned [n_pooled]: the embedding, not normalised, with the last event unless that tells of an error; else NULL */
     int32_t n_pooled;
     int32_t n_cached;             /* prompt tokens found in the prefix cache (choice 0) */
-    int64_t first_token_us;       /* when the first token was sampled; 0 before */
     struct qr_err err;            /* when finish is QR_FINISH_ERROR */
     /* private to the engine */
     const uint16_t *stop_fail[QR_STOPS_MAX]; /* owned through `memory`: Knuth-Morris-Pratt failure table of each stop string */
@@ -129,9 +129,9 @@ struct qr_event {
     int32_t stop_id;              /* finish STOP by a stop id or end token: that id, else -1 */
     int32_t n_tokens;             /* generated ids in this event */
     int32_t n_output;             /* generated ids of this choice so far, these included */
-    struct qr_token_logprob token[QR_EVENT_TOKENS]; /* id always; the rest when log-probabilities were asked for */
     int32_t text_len;
-    char text[QR_EVENT_TEXT];
+    char text[QR_EVENT_TEXT];     /* beside what goes before: the text of a token is short, and its cache lines come from the receiver's processor */
+    struct qr_token_logprob token[QR_EVENT_TOKENS]; /* id and n_top always; the rest, so far as n_top says, when log-probabilities were asked for */
 };
 
 struct qr_engine_config {

@@ -25,9 +25,9 @@
 /* What the engine keeps beside a scheduler entry; same index. */
 struct qr_slot {
     struct qr_request *req;       /* NULL: free */
+    int64_t last_token_us;
     int32_t choice;
     struct qr_output out;
-    int64_t last_token_us;
 };
 
 /* A slot for an adapter: FREE -> LOADING -> READY -> (LEAVING, while requests use it ->) FREE. LOADING: its memory is the loading thread's. READY and LEAVING:

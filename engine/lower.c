@@ -5,6 +5,8 @@
 #include "base/assert.h"
 #include "base/mem.h"
 
+#define ASKED_AHEAD 6 /* sequences */
+
 void qr_lower_init(struct qr_lower *l, int32_t tokens_max, int32_t seqs_max, int32_t logits_max, int32_t ctx_max, int32_t block_tokens,
                    int32_t adapters_max)
 {
@@ -97,6 +99,14 @@ static void group_rows(struct qr_lower *l, const struct qr_plan *plan, const str
     }
 }
 
+/* What lower_item will read and write for this sequence: it was used last a step ago. */
+static void ask_for(const struct qr_lower *l, int32_t s, const struct qr_seq *seq)
+{
+    __builtin_prefetch(seq->blocks);
+    __builtin_prefetch(seq->ids + seq->n_computed);
+    __builtin_prefetch(l->block_table + (size_t)s * (size_t)l->batch.table_stride, 1);
+}
+
 const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, const struct qr_sched *sched)
 {
     QR_ASSERT(plan->n_tokens <= l->tokens_max);
@@ -104,8 +114,12 @@ const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, 
     struct qr_batch *b = &l->batch;
     b->n_tokens = b->n_seqs = b->n_logits = b->n_hidden = b->n_groups = b->n_idle = 0;
     b->n_prefill_seqs = plan->n_prefill;
-    for (int32_t i = 0; i < plan->n_prefill + plan->n_decode; i++)
+    const int32_t n_items = plan->n_prefill + plan->n_decode;
+    for (int32_t i = 0; i < n_items; i++) {
+        if (i + ASKED_AHEAD < n_items)
+            ask_for(l, i + ASKED_AHEAD, qr_sched_seq(sched, plan->item[i + ASKED_AHEAD].seq));
         lower_item(l, &plan->item[i], qr_sched_seq(sched, plan->item[i].seq));
+    }
     if (l->adapters_max > 0)
         group_rows(l, plan, sched);
     QR_ASSERT(b->n_tokens == plan->n_tokens && b->n_logits + b->n_hidden == plan->n_logits);

@@ -105,7 +105,8 @@ int32_t qr_output_take(struct qr_output *o, char *out, int32_t room)
     if (n < o->n_certain || n < o->text_len)
         n -= qr_utf8_incomplete_tail(o->text, (size_t)n);
     memcpy(out, o->text, (size_t)n);
-    memmove(o->text, o->text + n, (size_t)(o->text_len - n));
+    if (n < o->text_len)
+        memmove(o->text, o->text + n, (size_t)(o->text_len - n));
     o->text_len -= n;
     o->n_certain -= n;
     return n;

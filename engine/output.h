@@ -10,13 +10,13 @@
 #include "engine/engine.h"
 
 struct qr_output {
-    struct qr_detok detok;
-    uint16_t matched[QR_STOPS_MAX]; /* bytes of stop i that end the text */
     int32_t n_output;               /* generated tokens */
+    enum qr_finish finish;
     char *text;                     /* borrowed, text_cap bytes: not yet sent */
     int32_t text_len, n_certain;    /* text[0..n_certain) may go out */
-    enum qr_finish finish;
     int32_t stop_index, stop_id;
+    struct qr_detok detok;          /* what it holds back comes last and is seldom there */
+    uint16_t matched[QR_STOPS_MAX]; /* bytes of stop i that end the text */
 };
 
 /* Bytes of text one choice may hold: the longest held-back prefix, one piece, and the detokenizer's flush. */

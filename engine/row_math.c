@@ -16,6 +16,7 @@
 typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int32_t masks __attribute__((vector_size(64)));
 typedef float half_lanes __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t half_masks __attribute__((vector_size(32)));
 typedef double sums __attribute__((vector_size(64)));
 
 #define ALL(v) ((lanes){(v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v)})
@@ -30,8 +31,11 @@ INLINE float max_body(const float *x, int32_t n, float least)
         lanes v = *(const lanes *)(x + i);
         most = CHOOSE(v > most, v, most);
     }
-    for (int32_t k = 0; k < LANES; k++)
-        best = most[k] > best ? most[k] : best;
+    const half_lanes *half = (const half_lanes *)&most;
+    const half_masks above = half[0] > half[1];
+    const half_lanes both = (half_lanes)(((half_masks)half[0] & above) | ((half_masks)half[1] & ~above));
+    for (int32_t k = 0; k < LANES / 2; k++)
+        best = both[k] > best ? both[k] : best;
     for (; i < n; i++)
         best = x[i] > best ? x[i] : best;
     return best;

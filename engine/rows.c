@@ -6,7 +6,9 @@
 #include "base/assert.h"
 #include "base/mem.h"
 
-#define ITEM_LOGITS 65536 /* about 10 us of greedy sampling: less is not worth another worker's attention */
+#define ITEM_LOGITS 65536  /* about 10 us of greedy sampling: less is not worth another worker's attention */
+#define NARROW_LOGITS 2048 /* see cost_of */
+#define ASKED_ROWS 8       /* what these read first fits into a first-level cache twice over */
 
 void qr_rows_init(struct qr_rows *r, struct qr_backend *be, const struct qr_model_config *model, int32_t rows_max)
 {
@@ -48,16 +50,18 @@ static void draw(struct qr_sampler *s, const struct qr_model_config *mc, struct 
 {
     const struct qr_sampling *p = &row->req->sampling;
     const struct qr_seq *seq = row->seq;
-    int32_t end_ids[QR_EOS_MAX + QR_STOP_IDS_MAX], n_end = qr_row_end_ids(mc, p, end_ids);
+    int32_t end_ids[QR_EOS_MAX + QR_STOP_IDS_MAX] QR_UNINITIALIZED;
+    const int32_t n_end = qr_row_end_ids(mc, p, end_ids);
     struct qr_logits own = row->logits;
     if (p->n_logprobs >= 0 && qr_sampling_changes_logits(p, seq->n_ids - seq->n_prompt))
         own.x = memcpy(s->raw, row->logits.x, (size_t)mc->n_vocab * sizeof *s->raw);
     int32_t id = qr_sample(s, &row->logits, p, seq->ids, seq->n_ids, seq->n_prompt, end_ids, n_end, row->choice);
     row->finite = isfinite(row->logits.x[id]);
+    row->token.id = id;
+    row->token.logprob = 0;
+    row->token.rank = row->token.n_top = 0;
     if (p->n_logprobs >= 0 && row->finite)
         qr_token_logprob_fill(&row->token, &own, mc->n_vocab, id, p->n_logprobs);
-    else
-        row->token = (struct qr_token_logprob){.id = id};
 }
 
 float qr_row_scale(const struct qr_rows *r, const struct qr_row *row)
@@ -77,22 +81,23 @@ static void compute_row(const struct qr_rows *r, struct qr_row *row, int32_t wor
         draw(&r->sampler[worker], r->model, row);
 }
 
-/* About how many logits are read for a row. */
+/* About how many logits are read for a row. What lies apart is waited for: that takes as long as reading some NARROW_LOGITS in a row. */
 static int64_t cost_of(const struct qr_rows *r, const struct qr_row *row)
 {
     const struct qr_sampling *p = &row->req->sampling;
-    const int64_t n_stretches = (r->model->n_vocab + QR_STRETCH - 1) / QR_STRETCH;
     const bool nothing = row->kind == QR_ROW_END || row->kind == QR_ROW_HIDDEN;
     const bool narrow = nothing || (row->logits.largest && p->n_logprobs < 0 && (p->temperature == 0 || p->top_k > 0));
-    return narrow ? n_stretches + QR_STRETCH : r->model->n_vocab;
+    return narrow && r->model->n_vocab > NARROW_LOGITS ? NARROW_LOGITS : r->model->n_vocab;
 }
 
+/* So many that an item is worth a worker's attention, and items about even. */
 static int32_t rows_per_item(const struct qr_rows *r)
 {
     int64_t all = 0;
     for (int32_t i = 0; i < r->n; i++)
         all += cost_of(r, &r->row[i]);
-    return all == 0 ? 1 : (int32_t)(1 + ITEM_LOGITS * (int64_t)r->n / all);
+    const int64_t n_items = 1 + all / ITEM_LOGITS;
+    return (int32_t)((r->n + n_items - 1) / n_items);
 }
 
 /* Rows in the order of a step, some an item. */
@@ -101,18 +106,35 @@ struct cut {
     int32_t each;
 };
 
+/* Rows [first, end) on one worker. What they read first is asked for together, ASKED_ROWS of them at a time. */
+static void compute_rows(const struct qr_rows *r, int32_t first, int32_t end, int32_t worker)
+{
+    for (int32_t from = first; from < end; from += ASKED_ROWS) {
+        const int32_t to = end - from < ASKED_ROWS ? end : from + ASKED_ROWS;
+        for (int32_t i = from; i < to; i++)
+            if (r->row[i].kind == QR_ROW_DRAW)
+                qr_sample_ask_known(&r->sampler[worker], &r->row[i].logits);
+        for (int32_t i = from; i < to; i++)
+            if (r->row[i].kind == QR_ROW_DRAW)
+                qr_sample_ask_best(&r->sampler[worker], &r->row[i].logits, &r->row[i].req->sampling);
+        for (int32_t i = from; i < to; i++)
+            compute_row(r, &r->row[i], worker);
+    }
+}
+
 static void compute_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct cut *c = arg;
-    const int32_t first = item * c->each, end = first + c->each < c->r->n ? first + c->each : c->r->n;
-    for (int32_t i = first; i < end; i++)
-        compute_row(c->r, &c->r->row[i], worker);
+    const int32_t first = item * c->each;
+    compute_rows(c->r, first, first + c->each < c->r->n ? first + c->each : c->r->n, worker);
 }
 
 void qr_rows_compute(struct qr_rows *r)
 {
     QR_ASSERT(r != NULL);
     QR_ASSERT(r->n >= 0 && r->n <= r->rows_max);
+    if (r->n == 0)
+        return;
     const struct cut c = {r, rows_per_item(r)};
     qr_backend_run(r->be, compute_item, &c, (r->n + c.each - 1) / c.each);
 }

@@ -25,7 +25,7 @@ struct qr_row {
     int32_t pos;                             /* of the token that the logits came from */
     bool first;                              /* DRAW, END, HIDDEN: the prompt has just been computed, for the first time */
     bool finite;                             /* DRAW: false when what the model gave is no number */
-    struct qr_token_logprob token;           /* DRAW: all but the id only when log-probabilities are wanted, else zero */
+    struct qr_token_logprob token;           /* DRAW: all but the id only when log-probabilities are wanted, else 0 as far as n_top */
 };
 
 struct qr_rows {

@@ -8,6 +8,8 @@
 #include "base/rng.h"
 #include "engine/draw.h"
 
+#define FEW 32 /* stretches that are passed over together */
+
 void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab)
 {
     QR_ASSERT(s != NULL);
@@ -52,6 +54,13 @@ static int32_t stretch_len(int32_t n_vocab, int32_t i)
     return n_vocab - i * QR_STRETCH < QR_STRETCH ? n_vocab - i * QR_STRETCH : QR_STRETCH;
 }
 
+/* The places among `most` of all stretches that are at least v, for stretches [i, i + QR_STRETCH): at[0..) counts from i. */
+static int32_t find_stretches(int32_t at[QR_STRETCH], const struct qr_row_math *math, const float *most, int32_t n_stretches, int32_t i, float v)
+{
+    const int32_t left = n_stretches - i;
+    return math->find(at, most + i, left < QR_STRETCH ? left : QR_STRETCH, v);
+}
+
 double qr_log_sum_exp(const float *logits, int32_t n_vocab)
 {
     QR_ASSERT(logits != NULL && n_vocab > 0);
@@ -79,12 +88,6 @@ static void insert_top(struct qr_token_logprob *out, int32_t n_max, int32_t id, 
     out->top_id[i] = id;
 }
 
-/* The largest of stretch i. */
-static float most_of(const struct qr_logits *row, const struct qr_row_math *math, int32_t n_vocab, int32_t i)
-{
-    return row->largest ? row->largest[i] : math->max(row->x + i * QR_STRETCH, stretch_len(n_vocab, i), -INFINITY);
-}
-
 /* As qr_log_sum_exp; from sums of stretches within 2^-18 (kernels.h), where these are there. */
 static double log_sum_of(const struct qr_logits *row, int32_t n_vocab)
 {
@@ -104,51 +107,81 @@ static double log_sum_of(const struct qr_logits *row, int32_t n_vocab)
 }
 
 /* What at least n of the row's numbers reach, as so many stretches have a largest that does; -infinity where that is not known. */
-static float reached_by(const struct qr_logits *row, int32_t n_vocab, int32_t n)
+static float reached_by(const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t n)
 {
     struct qr_token_logprob most = {0};
     const int32_t n_stretches = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
     if (!row->largest || n_stretches < n)
         return -INFINITY;
-    for (int32_t i = 0; i < n_stretches; i++)
-        insert_top(&most, n, i, row->largest[i]);
-    return most.top_logprob[n - 1];
+    for (int32_t i = 0; i < n_stretches; i += FEW) {
+        int32_t at[FEW] QR_UNINITIALIZED;
+        const int32_t left = n_stretches - i;
+        const int32_t n_found = math->find(at, row->largest + i, left < FEW ? left : FEW, most.n_top < n ? -INFINITY : most.top_logprob[n - 1]);
+        for (int32_t k = 0; k < n_found; k++)
+            insert_top(&most, n, i + at[k], row->largest[i + at[k]]);
+    }
+    return most.n_top < n ? -INFINITY : most.top_logprob[n - 1];
+}
+
+/* The n_top largest among those of stretch i that are at least `least`. */
+static void find_top_within(struct qr_token_logprob *out, const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t n_top,
+                            int32_t i, float least)
+{
+    const int32_t from = i * QR_STRETCH;
+    int32_t at[QR_STRETCH] QR_UNINITIALIZED;
+    const float last = out->n_top == n_top ? out->top_logprob[n_top - 1] : least;
+    const int32_t n = math->find(at, row->x + from, stretch_len(n_vocab, i), last > least ? last : least);
+    for (int32_t k = 0; k < n; k++)
+        insert_top(out, n_top, from + at[k], row->x[from + at[k]]);
 }
 
 /* The n_top largest, in stretches: one that holds nothing larger than the last of the list is not looked at twice. */
 static void find_top(struct qr_token_logprob *out, const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t n_top)
 {
-    const float least = reached_by(row, n_vocab, n_top);
-    for (int32_t i = 0; row->largest && least > -INFINITY && i * QR_STRETCH < n_vocab; i++)
-        if (row->largest[i] >= least)
-            qr_ask_for(row->x + i * QR_STRETCH, stretch_len(n_vocab, i));
-    for (int32_t i = 0; i * QR_STRETCH < n_vocab; i++) {
-        const int32_t from = i * QR_STRETCH;
-        const float most = most_of(row, math, n_vocab, i);
-        int32_t at[QR_STRETCH] QR_UNINITIALIZED;
-        if (!(most >= least) || (out->n_top == n_top && !(most > out->top_logprob[n_top - 1])))
-            continue;
-        const float last = out->n_top == n_top ? out->top_logprob[n_top - 1] : least;
-        const int32_t n = math->find(at, row->x + from, stretch_len(n_vocab, i), last > least ? last : least);
-        for (int32_t k = 0; k < n; k++)
-            insert_top(out, n_top, from + at[k], row->x[from + at[k]]);
+    const float least = reached_by(math, row, n_vocab, n_top);
+    const int32_t n_stretches = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
+    for (int32_t i = 0; !row->largest && i < n_stretches; i++) {
+        const float most = math->max(row->x + i * QR_STRETCH, stretch_len(n_vocab, i), -INFINITY);
+        if (out->n_top < n_top || most > out->top_logprob[n_top - 1])
+            find_top_within(out, math, row, n_vocab, n_top, i, least);
     }
+    for (int32_t i = 0; row->largest && i < n_stretches; i += QR_STRETCH) {
+        int32_t at[QR_STRETCH] QR_UNINITIALIZED;
+        const int32_t n = find_stretches(at, math, row->largest, n_stretches, i, least);
+        for (int32_t k = 0; k < n && least > -INFINITY; k++)
+            qr_ask_for(row->x + (i + at[k]) * QR_STRETCH, stretch_len(n_vocab, i + at[k]));
+        for (int32_t k = 0; k < n; k++)
+            if (out->n_top < n_top || row->largest[i + at[k]] > out->top_logprob[n_top - 1])
+                find_top_within(out, math, row, n_vocab, n_top, i + at[k], least);
+    }
+}
+
+/* How many of stretch i are larger than v, or equal with a smaller id. */
+static int32_t rank_within(const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t i, int32_t id, float v)
+{
+    const int32_t from = i * QR_STRETCH, len = stretch_len(n_vocab, i);
+    int32_t n = math->count_above(row->x + from, len, v);
+    for (int32_t k = from; k < from + len && k < id; k++)
+        n += row->x[k] == v;
+    return n;
 }
 
 /* 1 + how many are larger, or equal with a smaller id. */
 static int32_t rank_of(const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t id)
 {
     const float v = row->x[id];
-    int32_t n = 1;
-    for (int32_t i = 0; i * QR_STRETCH < n_vocab; i++) {
-        const int32_t from = i * QR_STRETCH, len = stretch_len(n_vocab, i);
-        if (!(most_of(row, math, n_vocab, i) >= v))
-            continue;
-        n += math->count_above(row->x + from, len, v);
-        for (int32_t k = from; k < from + len && k < id; k++)
-            n += row->x[k] == v;
+    const int32_t n_stretches = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
+    int32_t rank = 1;
+    for (int32_t i = 0; !row->largest && i < n_stretches; i++)
+        if (math->max(row->x + i * QR_STRETCH, stretch_len(n_vocab, i), -INFINITY) >= v)
+            rank += rank_within(math, row, n_vocab, i, id, v);
+    for (int32_t i = 0; row->largest && i < n_stretches; i += QR_STRETCH) {
+        int32_t at[QR_STRETCH] QR_UNINITIALIZED;
+        const int32_t n = find_stretches(at, math, row->largest, n_stretches, i, v);
+        for (int32_t k = 0; k < n; k++)
+            rank += rank_within(math, row, n_vocab, i + at[k], id, v);
     }
-    return n;
+    return rank;
 }
 
 void qr_token_logprob_fill(struct qr_token_logprob *out, const struct qr_logits *row, int32_t n_vocab, int32_t id, int32_t n_top)
@@ -162,6 +195,15 @@ void qr_token_logprob_fill(struct qr_token_logprob *out, const struct qr_logits 
         find_top(out, math, row, n_vocab, n_top);
     for (int32_t i = 0; i < out->n_top; i++)
         out->top_logprob[i] = (float)((double)out->top_logprob[i] - lse);
+}
+
+void qr_token_logprob_copy(struct qr_token_logprob *to, const struct qr_token_logprob *from)
+{
+    QR_ASSERT(to != NULL && from != NULL);
+    QR_ASSERT(from->n_top >= 0 && from->n_top <= QR_TOP_LOGPROBS_MAX);
+    memcpy(to, from, offsetof(struct qr_token_logprob, top_id));
+    memcpy(to->top_id, from->top_id, (size_t)from->n_top * sizeof *to->top_id);
+    memcpy(to->top_logprob, from->top_logprob, (size_t)from->n_top * sizeof *to->top_logprob);
 }
 
 /* ---- changes to a row ---- */
@@ -211,10 +253,12 @@ bool qr_sampling_changes_logits(const struct qr_sampling *p, int32_t n_output)
 static void know_stretches(struct qr_sampler *s, const struct qr_logits *row, float inv_t)
 {
     const bool known = row->largest && (inv_t == 0 || (row->sum && row->scale == inv_t));
+    const float *restrict from = known ? row->sum : NULL;
+    double *restrict sum = s->sum;
     if (known)
         memcpy(s->most, row->largest, (size_t)s->n_stretches * sizeof *s->most);
-    for (int32_t i = 0; known && inv_t > 0 && i < s->n_stretches; i++)
-        s->sum[i] = (double)row->sum[i];
+    for (int32_t i = 0, n = known && inv_t > 0 ? s->n_stretches : 0; i < n; i++)
+        sum[i] = (double)from[i];
     for (int32_t i = 0; (!known || s->any_stale) && i < s->n_stretches; i++) {
         const float *x = row->x + i * QR_STRETCH;
         const int32_t n = stretch_len(s->n_vocab, i);
@@ -227,18 +271,59 @@ static void know_stretches(struct qr_sampler *s, const struct qr_logits *row, fl
     s->any_stale = false;
 }
 
-/* The first of the largest: ties go to the smallest id. Rows that begin with what is no number give 0: the caller looks at what was chosen. */
-static int32_t first_largest(const struct qr_sampler *s, const float *x)
+/* The first stretch with the largest of all; n_stretches: there is none. */
+static int32_t first_best(const struct qr_row_math *math, const float *most, int32_t n_stretches)
 {
-    const float best = s->math->max(s->most, s->n_stretches, -INFINITY);
-    int32_t i = 0, at[QR_STRETCH] QR_UNINITIALIZED;
-    if (isnan(x[0]))
+    const float best = math->max(most, n_stretches, -INFINITY);
+    for (int32_t i = 0; i < n_stretches; i += QR_STRETCH) {
+        int32_t at[QR_STRETCH] QR_UNINITIALIZED;
+        if (find_stretches(at, math, most, n_stretches, i, best) > 0)
+            return i + at[0];
+    }
+    return n_stretches;
+}
+
+/* The first of the largest, which stretch i holds: ties go to the smallest id. Rows that begin with what is no number give 0: the caller looks at what was
+ * chosen. */
+static int32_t first_largest(const struct qr_sampler *s, const float *x, int32_t i, float best)
+{
+    int32_t at[QR_STRETCH] QR_UNINITIALIZED;
+    if (isnan(x[0]) || i == s->n_stretches)
         return 0;
-    while (i < s->n_stretches && s->most[i] != best)
-        i++;
-    if (i < s->n_stretches)
-        qr_ask_for(x + i * QR_STRETCH, stretch_len(s->n_vocab, i));
-    return i < s->n_stretches && s->math->find(at, x + i * QR_STRETCH, stretch_len(s->n_vocab, i), best) > 0 ? i * QR_STRETCH + at[0] : 0;
+    return s->math->find(at, x + i * QR_STRETCH, stretch_len(s->n_vocab, i), best) > 0 ? i * QR_STRETCH + at[0] : 0;
+}
+
+void qr_sample_ask_known(const struct qr_sampler *s, const struct qr_logits *row)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(row != NULL && row->x != NULL);
+    __builtin_prefetch(row->x);
+    if (row->largest)
+        qr_ask_for(row->largest, s->n_stretches);
+    if (!row->sum || row->scale == 0)
+        return;
+    qr_ask_for(row->sum, s->n_stretches);
+    qr_ask_for(s->most, s->n_stretches); /* and where it is worked with: a step's products have been through the caches since */
+    qr_ask_for((const float *)(const void *)s->sum, 2 * s->n_stretches);
+    qr_ask_for(s->weight, s->n_stretches);
+}
+
+void qr_sample_ask_best(const struct qr_sampler *s, struct qr_logits *row, const struct qr_sampling *p)
+{
+    QR_ASSERT(s != NULL && p != NULL);
+    QR_ASSERT(row != NULL && row->x != NULL);
+    const int32_t best = row->largest ? first_best(s->math, row->largest, s->n_stretches) : s->n_stretches;
+    row->best = best < s->n_stretches ? best + 1 : 0;
+    if (row->best == 0)
+        return;
+    const float from = p->temperature < QR_DRAW_GREEDY_BELOW ? row->largest[best] : qr_draw_reads_from(p, s->n_vocab, row->largest[best]);
+    qr_ask_for(row->x + best * QR_STRETCH, stretch_len(s->n_vocab, best));
+    if (!(from < row->largest[best]))
+        return;
+    int32_t at[QR_STRETCH] QR_UNINITIALIZED;
+    const int32_t n = find_stretches(at, s->math, row->largest, s->n_stretches, 0, from);
+    for (int32_t k = 0; k < n && k < QR_DRAW_ASKED_MAX; k++)
+        qr_ask_for(row->x + at[k] * QR_STRETCH, stretch_len(s->n_vocab, at[k]));
 }
 
 float qr_sampling_scale(const struct qr_sampling *p, int32_t n_vocab)
@@ -263,9 +348,13 @@ int32_t qr_sample(struct qr_sampler *s, const struct qr_logits *row, const struc
         for (int32_t i = 0; i < n_end; i++)
             if (end_ids[i] >= 0 && end_ids[i] < s->n_vocab)
                 *change(s, row->x, end_ids[i]) = -INFINITY;
+    if (greedy && row->best > 0 && !s->any_stale)
+        return first_largest(s, row->x, row->best - 1, row->largest[row->best - 1]);
     know_stretches(s, row, greedy || !qr_draw_needs_sums(p, s->n_vocab) ? 0 : 1.0f / p->temperature);
-    if (greedy)
-        return first_largest(s, row->x);
+    if (greedy) {
+        const int32_t i = first_best(s->math, s->most, s->n_stretches);
+        return first_largest(s, row->x, i, i < s->n_stretches ? s->most[i] : 0);
+    }
     double u = qr_rng_unit(p->seed, (uint64_t)choice, (uint64_t)(n_ids - n_prompt));
     return qr_draw(s, row->x, p, u);
 }

@@ -28,6 +28,7 @@ struct qr_logits {
     float *x;                     /* borrowed [n_vocab] */
     const float *largest, *sum;   /* borrowed [stretches], or NULL */
     float scale;                  /* of sum; 0: it is not filled in */
+    int32_t best;                 /* 1 + the first stretch that holds the largest; 0: nobody has looked (qr_sample_ask_best) */
 };
 
 void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab);
@@ -43,8 +44,16 @@ double qr_log_sum_exp(const float *logits, int32_t n_vocab);
 /* What qr_sample and qr_token_logprob_fill would like sums of stretches to be of: the scale, 0: none. */
 float qr_sampling_scale(const struct qr_sampling *p, int32_t n_vocab);
 
+/* What qr_sample reads first of a row, and then, is asked for: of several rows before the first is looked at, so that one waits for them together and not
+ * for each in turn. First what is known of stretches; when that has come, the stretch that holds the largest, which row->best keeps, and those of a nucleus. */
+void qr_sample_ask_known(const struct qr_sampler *s, const struct qr_logits *row);
+void qr_sample_ask_best(const struct qr_sampler *s, struct qr_logits *row, const struct qr_sampling *p);
+
 /* Fills *out for token `id`: log-probability, rank, and the n_top most likely tokens (ties: smaller id first). The row is the model's. */
 void qr_token_logprob_fill(struct qr_token_logprob *out, const struct qr_logits *row, int32_t n_vocab, int32_t id, int32_t n_top);
+
+/* As far as `from` is filled in. */
+void qr_token_logprob_copy(struct qr_token_logprob *to, const struct qr_token_logprob *from);
 
 /* Chooses a token. row->x is overwritten by the penalties. What is known of stretches spares reading them: greedy, top_k and draws read those that
  * can matter, others read the row. ids[0..n_ids) is prompt and output so far, the first n_prompt

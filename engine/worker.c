@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "engine/ask.h"
 #include "engine/internal.h"
 #include "engine/pooling.h"
 #include "loader/share.h"
@@ -216,6 +217,7 @@ static struct qr_event *next_event(struct qr_engine *e, const struct qr_slot *s)
     QR_ASSERT(e->n_free_events > 0);
     e->n_free_events--;
     struct qr_event *ev = QR_CONTAINER(qr_list_pop_front(&e->free_events), struct qr_event, link);
+    qr_ask_for_event(&e->free_events);
     ev->req = s->req;
     ev->choice = s->choice;
     ev->last = false;
@@ -231,14 +233,10 @@ static void count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now)
 {
     struct qr_stats *st = &e->stats;
     const struct qr_request *r = s->req;
-    if (s->out.finish == QR_FINISH_ERROR)
-        st->n_failed++;
-    else if (s->out.finish == QR_FINISH_CANCEL)
-        st->n_cancelled++;
-    else if (s->out.finish == QR_FINISH_STOP)
-        st->n_done_stop++;
-    else
-        st->n_done_length++;
+    const enum qr_finish finish = s->out.finish;
+    uint64_t *const ended = finish == QR_FINISH_ERROR ? &st->n_failed : finish == QR_FINISH_CANCEL ? &st->n_cancelled
+                                                    : finish == QR_FINISH_STOP ? &st->n_done_stop : &st->n_done_length;
+    ++*ended;
     st->n_inside--;
     qr_hist_add(&st->e2e, (double)(now - r->arrived_us) * 1e-6);
     if (r->first_token_us > 0)
@@ -276,7 +274,7 @@ static void say(struct qr_engine *e, int32_t index, const struct qr_token_logpro
     for (bool more = true; more;) {
         struct qr_event *ev = next_event(e, s);
         if (token)
-            ev->token[ev->n_tokens++] = *token;
+            qr_token_logprob_copy(&ev->token[ev->n_tokens++], token);
         token = NULL;
         ev->text_len = qr_output_take(&s->out, ev->text, QR_EVENT_TEXT);
         more = s->out.n_certain > 0;
@@ -325,8 +323,7 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
         qr_panic("the scheduler refused a request that was checked: %s", err.msg);
     struct qr_slot *s = &e->slot[index];
     QR_ASSERT(s->req == NULL);
-    s->req = r;
-    s->choice = choice;
+    *s = (struct qr_slot){.req = r, .choice = choice};
     qr_output_init(&s->out, e->text + (size_t)index * (size_t)e->text_cap, r, choice, e->tokenizer);
 }
 
@@ -529,8 +526,10 @@ static void use_row(struct qr_engine *e, const struct qr_row *row, int64_t now)
 
 static void use_rows(struct qr_engine *e, int64_t now)
 {
+    qr_ask_first(e);
     for (int32_t i = 0; i < e->rows.n; i++) {
         const struct qr_row *row = &e->rows.row[i];
+        qr_ask_ahead(e, i);
         if (row->kind == QR_ROW_DRAW && row->finite)
             qr_sched_push(e->sched, row->index, row->token.id);
         use_row(e, row, now);
@@ -565,7 +564,7 @@ static void publish_stats(struct qr_engine *e)
     pthread_mutex_unlock(&e->stats_lock);
 }
 
-/* Whether a rank is gone. What was computed then means nothing; requests end when the engine looks around next. */
+/* Whether a rank is gone: what was computed means nothing, and requests end when the engine looks around next. */
 static bool lose(struct qr_engine *e)
 {
     if (!qr_exec_lost(&e->exec, &e->lost_err))

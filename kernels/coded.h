@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/e4m3.h"
 #include "base/half.h"
 #include "kernels/kernels.h"
 #include "kernels/quant.h"
@@ -15,6 +16,8 @@
 #define QR_CODED_FACTOR_MAX 60    /* |log2| of an output's factor */
 #define QR_CODED_HALF_MAX 65520.0f /* from here on f16 is infinite */
 #define QR_CODED_ROWS_MAX 16      /* that a source fills at once */
+#define QR_CODED_E4M3_LEAST 0x1p-100f /* scales of E4M3 codes: smaller ones are 0 */
+#define QR_CODED_E4M3_MOST 0x1p75f    /* larger ones are none */
 
 static inline int64_t qr_coded_unit(struct qr_coded_format f)
 {
@@ -84,8 +87,29 @@ static inline float qr_coded_factor_of(uint32_t bits)
     return k > QR_CODED_FACTOR_MAX ? __builtin_nanf("") : qr_coded_power(k);
 }
 
+/* E4M3: what is kept of the scale of n codes. NaN where one of them is, so that nobody has to ask again. */
+static inline float qr_coded_e4m3_scale(const uint8_t *code, int64_t n, float scale)
+{
+    uint8_t most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = (code[i] & 0x7f) > most ? code[i] & 0x7f : most;
+    if (most == 0x7f || !(fabsf(scale) <= QR_CODED_E4M3_MOST))
+        return __builtin_nanf("");
+    return fabsf(scale) < QR_CODED_E4M3_LEAST ? 0 : scale;
+}
+
+/* Its codes, of n_in in all, and what is kept. */
+static inline float qr_coded_e4m3_kept(const struct qr_coded_rows *row, struct qr_coded_format f, int64_t n_in, int64_t u)
+{
+    const int64_t first = u * f.group, n = n_in - first < f.group ? n_in - first : f.group;
+    return qr_coded_e4m3_scale((const uint8_t *)row->level + first, n, row->scale[u]);
+}
+
+/* 1 with E4M3 codes. */
 static inline float qr_coded_factor(const struct qr_coded_rows *row, struct qr_coded_format f, int64_t n_in)
 {
+    if (f.e4m3)
+        return 1;
     const int64_t n = qr_coded_n_units(f, n_in);
     const uint32_t bits = qr_quant_max_bits(0, row->scale, n);
     return qr_coded_factor_of(row->offset ? qr_quant_max_bits(bits, row->offset, n) : bits);
@@ -102,9 +126,11 @@ static inline float qr_coded_kept(float x, float factor)
     return qr_f16_to_f32(qr_coded_half(x, factor)) * factor;
 }
 
-/* Weight i of a row with this factor. */
+/* Weight i of a row with this factor; scales of E4M3 codes are what is kept of them (qr_coded_e4m3_kept). */
 static inline uint16_t qr_coded_weight(const struct qr_coded_rows *row, struct qr_coded_format f, float factor, int64_t i)
 {
+    if (f.e4m3)
+        return qr_f32_to_bf16(row->scale[i / f.group] * qr_e4m3_to_f32((uint8_t)row->level[i]));
     const int64_t u = i / qr_coded_unit(f), g = i / f.group;
     float scale = qr_coded_kept(row->scale[u], factor), offset = f.offset ? qr_coded_kept(row->offset[u], factor) : 0;
     if (f.steps) {

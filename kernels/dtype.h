@@ -9,7 +9,8 @@
 /* From Q8 on they exist only as the packed form of a weight (kernels.h, linear): integers with scales beside them. Q: activations are
  * rounded to 8 bits as well; W: weights only. G: how many weights share a multiple (Q4 and W4: 32). C: coded weights, what a file that is quantized
  * already holds (kernels.h, linear_pack_coded): 4, 5, 6 or 8 bits, G neighbours share a scale; O: and an offset; Z: and an integer zero; S: the scale is an
- * integer times one that 256 inputs share, O likewise. QR_CODED is no type of a matrix: it stands for "each in the coded type of what the file stores".
+ * integer times one that 256 inputs share, O likewise; E4M3: codes are such numbers, 128 neighbours share a scale of f32. QR_CODED is no type of a matrix: it
+ * stands for "each in the coded type of what the file stores".
  * F8: weights in E4M3 with a scale for each output, packed only, and E4M3: such numbers as elements of a cache; both on GPUs only (and in ref).
  * F64 exists only where the reference kernels are compiled in double (ref/ref.h). */
 enum qr_dtype {
@@ -18,6 +19,7 @@ enum qr_dtype {
     QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z, QR_C4_G32_O, QR_C4_G16_S, QR_C4_G32_S, QR_C4_G16_SO, QR_C4_G32_SO,
     QR_C5_G32, QR_C5_G32_O, QR_C5_G32_SO, QR_C6_G16_S, QR_C6_G16_SO,
     QR_C8_G32, QR_C8_G32_O, QR_C8_G16_S, QR_C8_G16_SO, QR_C8_G32_SO,
+    QR_C8_E4M3,
     QR_CODED,
     QR_F8, QR_E4M3,
     QR_DTYPE_COUNT
@@ -49,6 +51,7 @@ static inline bool qr_dtype_is_coded(enum qr_dtype t)
 struct qr_coded_format {
     uint8_t bits, group;
     bool steps, offset, zero;
+    bool e4m3; /* codes are numbers (base/e4m3.h), scales are kept as f32 */
 };
 struct qr_coded_format qr_dtype_coded(enum qr_dtype t); /* requires qr_dtype_is_coded */
 

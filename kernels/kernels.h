@@ -35,6 +35,15 @@ struct qr_queue; /* defined by each backend */
 
 enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
 
+/* Row tiles of a matrix [N, D] of bf16, D % 32 == 0, as tile registers read them: groups of 16 rows, the last one of what is left, in each of them
+ * [D / 32][rows][32]. A table says (row_tiles) whether its attention and products can hand rows over like this. */
+#define QR_ROW_TILE 16
+static inline int64_t qr_row_tile_at(int64_t n_rows, int64_t n_cols, int64_t row, int64_t col)
+{
+    const int64_t first = row / QR_ROW_TILE * QR_ROW_TILE, rows = n_rows - first < QR_ROW_TILE ? n_rows - first : QR_ROW_TILE;
+    return first * n_cols + (col / 32 * rows + row - first) * 32 + col % 32;
+}
+
 /* linear - y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]) (+ y[n,o] when add), with what comes before and after it done while x and y are at hand:
  *     norm_w:  x[n,:] / sqrt(mean(x[n,:]^2) + eps) * norm_w stands for x[n,:], as rms_norm has it; x itself is only read
  *     glu:     out[n,f] = act(y[n,f]) * y[n,F+f] for F = O/2, as glu has it; y itself is written nowhere
@@ -43,7 +52,7 @@ enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
  *         sum[n,j]     = sum_o e^(scale[n] (out[n,o] - largest[n,j])), where scale[n] > 0; else it is not written
  *
  * Shapes    x [N, I]   out [N, O], with glu [N, O/2]   w: packed by linear_pack of the same table   bias [O] f32 or NULL   norm_w [I] f32 or NULL
- * Types     x, out f32.  w f32, bf16 or quantized (w->packed_dtype).
+ * Types     x, out f32.  w f32, bf16 or quantized (w->packed_dtype).  x_tiles: row tiles in place of x, without norm_w, where qr_takes_row_tiles says so of w.
  *           largest, sum [N, ceil(O/256)] f32, rows `stride` apart   scale [N] f32
  * Requires  out does not overlap x; not both add and glu, with glu an even O, neither with stretches; I <= qr_linear_inputs_max(packed_dtype).
  * Numerics  f32 sums per output in a fixed order of i (one chain; on tiles the order of cpu/amx/tile.h, where denormal numbers count as 0);
@@ -62,7 +71,7 @@ enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
  *             fp8        w[o,i] = a[o] p[o,i], x[n,i] = b[n] q[n,i] with E4M3 numbers p and q (kernels/f8.h), x rounded anew in every call;
  *           y = (sum_i p q) * (b[n] * a[o]), the sum bf16 linear's of these numbers, in its order. On GPUs, and in ref, only.
  *           Coded (linear_pack_coded): w[o,i] = bf16(scale level + offset), one rounding of the sum to f32 and one to bf16, and the product is bf16
- *           linear's with these weights, bit for bit.
+ *           linear's with these weights, bit for bit. c8-e4m3: the level is an E4M3 number.
  * Cost      N <= ~32: I*O weight elements read once (1 byte or half of one, and 1/G for m); more: 2*N*I*O FLOP, int8-gG twice that.
  * Sources   int8 by rows and outputs: Dettmers et al. 2022 (arXiv:2208.07339), Xiao et al. 2022 (arXiv:2211.10438). Integer multiples below
  *           the output's scale: Lin et al. 2024 (arXiv:2405.04532). */
@@ -84,23 +93,43 @@ static inline int32_t qr_linear_inputs_max(enum qr_dtype w)
  *     offset          offset = offset[i / U]
  *     zero            offset = -(scale[i / U] offset_step[i / G])
  *     steps           scale = scale[i / U] step[i / G]                and with offset    offset = offset[i / U] offset_step[i / G]
+ *     e4m3            plain, but level[i] is the code of the number that is meant
  * What a format does not have is NULL. All of it is one row after the other, without gaps. */
 #define QR_CODED_UNIT 256
 struct qr_coded_rows {
-    int8_t *level;              /* [n, I] what the codes stand for; with 5 bits and more 2^bits numbers from qr_coded_least(format) on */
+    int8_t *level;              /* [n, I] what the codes stand for; with 5 bits and more 2^bits numbers from qr_coded_least(format) on; e4m3: codes */
     float *scale, *offset;      /* [n, ceil(I/U)] */
     int8_t *step, *offset_step; /* [n, ceil(I/G)] */
 };
 
-/* How a file holds such rows, for levels that take codes and scales from there: blocks of 32 inputs, or 256 with steps (qr_coded_unit), one after the other. */
+/* Bits of a block's codes: from byte `at` on, `bits` of input i of w = 8 / bits * width in byte i % width from bit i / width * bits on, the next w inputs'
+ * in the width bytes behind these; with width 0 as a string of bits, the first lowest. */
+struct qr_coded_plane {
+    int16_t at, bits, width; /* bits 0: there is none */
+};
+
+/* How a file holds such rows, for levels that take codes and scales from there: blocks of 32 inputs, or 256 with steps (qr_coded_unit), one after the other.
+ * What a code is in memory (an index with 4 bits, else a level) is that of the low plane, the high plane's bits above it, and `add`. */
 struct qr_coded_blocks {
     /* Of the groups of the blocks at byte `at` of 16 rows, one row after the other; NULL: there are none. */
     void (*steps)(int8_t *step, int8_t *offset_step, const uint8_t *const row[16], int64_t at);
-    int32_t n_in, n_bytes;                 /* of a block */
-    int32_t scale_at, codes_at;            /* f16, where the format has an offset this one behind it; codes */
-    int32_t half;                          /* 4 bits: in each 16 or 32 bytes (this many), byte i holds the index of input i's level and above it that of
-                                            * input half + i; 8 bits, a level each: 0 */
-    bool minus;                            /* the offset is 0 less what is stored */
+    int32_t n_in, n_bytes;            /* of a block */
+    int32_t scale_at;                 /* f16, where the format has an offset this one behind it */
+    struct qr_coded_plane low, high;  /* with 4 bits 4/16 or 4/32, 2/32, or 2/32 and 1/32; with 5 bits 4/16 and 1/0, 4/32 and 1/32; with 6 bits 4/64 and 2/32;
+                                       * 8/32 (bits / width) */
+    int8_t add;                       /* 0 for planes that are the whole code */
+    bool minus;                       /* the offset is 0 less what is stored */
+};
+
+/* How a file holds codes of 4 bits in words of eight, of rows whose inputs are whole groups and a multiple of 64, for levels that take them from there: a code
+ * is the index of its level. The words of some inputs lie side by side, those of the next ones `pitch` bytes further on. */
+struct qr_coded_words {
+    const uint8_t *codes;   /* borrowed: the source's first; NULL: there are none */
+    int64_t pitch;
+    bool across;            /* a word has an input of eight outputs, in the order 0 2 4 6 1 3 5 7 from the low bits up, else eight inputs of an output */
+    int32_t together;       /* as below, of what is read at once */
+    /* scale[i], and zero[i] unless NULL, of rows [first, first + n) and group g; n <= 16 together. */
+    void (*scales)(const void *arg, float *scale, int8_t *zero, int64_t first, int64_t n, int64_t g);
 };
 
 /* Where coded rows come from: fill writes rows [first, first + n) of all that `to` has, n <= 16. It is called by all threads of the queue. */
@@ -110,7 +139,9 @@ struct qr_coded_source {
     int8_t levels[16];                     /* 4 bits: all that a level can be, each once */
     int32_t together;                      /* fill is faster with up to this many times 16 rows, and may be asked for as many; 0: with 16 */
     const struct qr_coded_blocks *blocks;  /* borrowed; NULL: fill is the only way */
-    const uint8_t *(*row)(const void *arg, int64_t i); /* with blocks: where row i begins */
+    const uint8_t *(*row)(const void *arg, int64_t i); /* with blocks: where row i begins; with e4m3, or NULL: where its I codes lie */
+    void (*scales)(const void *arg, float *scale, int64_t first, int64_t n); /* with a row of e4m3: scales [n, units] of rows [first, first + n), n <= 16 */
+    struct qr_coded_words words;
 };
 
 struct qr_stretches {
@@ -121,6 +152,7 @@ struct qr_stretches {
 struct qr_linear_args {
     float *out;
     const float *x;
+    const uint16_t *x_tiles; /* or NULL */
     const struct qr_weight *w;
     const float *bias;
     const float *norm_w;
@@ -234,7 +266,8 @@ struct qr_kv_write_args {
 };
 
 /* qkv - what lies between the product with the fused q, k, v matrix and attention: head_norm of q and of k, rope of both, kv_write of k and v,
- * each row in one go and with the same bits. x is updated as by these, so q is where attention finds it.
+ * each row in one go and with the same bits. x is updated as by these, so q is where attention finds it; with q_bf16 (qr_takes_bf16_queries) q is
+ * rounded to bf16, H K numbers one after the other in the first half of its place.
  * Shapes    x [N, (H + 2 G) K]: q, k, v of a row one after the other, rows `stride` apart;  q_norm, k_norm [K] or NULL;  cos_sin [N, 2, R/2]; R 0: nothing
  *           rotates. */
 struct qr_qkv_args {
@@ -246,6 +279,7 @@ struct qr_qkv_args {
     int64_t stride;
     int32_t layer, n_rows, n_heads, n_rot;
     float eps;
+    bool q_bf16;
 };
 
 /* chain - n products, one after the other, then qkv where there is `heads`: the bits of these calls in this order. With many rows a thread may take
@@ -271,8 +305,10 @@ struct qr_kv_copy_args {
  *
  * Shapes    q, out [N, H, K] rows `stride` apart, heads K apart; out does not overlap q.   lse [N, H] f32 or NULL:
  *           natural log of the softmax denominator.
- * Types     q, out f32; cache f32, bf16, int8 or fp8. With a bf16 cache q and each piece's p = e^(score - piece's maximum) are
- *           rounded to bf16 before the products; the denominator sums p unrounded; on tiles denormal numbers count as 0.
+ * Types     q, out f32; or, where the table has them (qr_takes_bf16_queries, qr_takes_row_tiles), q bf16 as qkv leaves it (q_bf16) and out row tiles of the
+ *           nearest bf16 (out_tiles, in place of out): the same bits, as both are rounded so where they are read. Cache f32, bf16, int8 or fp8.
+ *           With a bf16 cache q and each piece's p = e^(score - piece's maximum) are rounded to bf16 before the products; the denominator sums p unrounded;
+ *           on tiles denormal numbers count as 0.
  *           int8: the integers take the place of k and v and the scales stay outside of the products: the sum over K of q times a key's integers
  *           is multiplied by (its token's key scale * scale), and what meets a value's integers is p * its token's value scale. In f32; on
  *           tiles q's head becomes integers of 16 bits by its largest number (off by at most 2^-16 of that), a piece's p * value scale
@@ -285,6 +321,7 @@ struct qr_kv_copy_args {
  * Sources   Milakov & Gimelshein 2018 (arXiv:1805.02867); Dao et al. 2022 (2205.14135); Kwon et al. 2023 (2309.06180). */
 struct qr_attention_args {
     float *out;
+    uint16_t *out_tiles; /* or NULL */
     const float *q;
     float *lse;
     const struct qr_batch *batch;
@@ -292,6 +329,7 @@ struct qr_attention_args {
     int64_t out_stride, q_stride;
     int32_t layer, n_heads, window;
     float scale, softcap;
+    bool q_bf16;
 };
 
 /* glu - out[n,f] = act(gate_up[n,f]) * gate_up[n,F+f]
@@ -486,16 +524,32 @@ struct qr_kernels {
     void (*linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
                         const void *rows, enum qr_dtype from, int64_t n_rows);
 
-    /* linear_pack_coded - likewise rows [row0, row0 + n_rows) of a coded type. NULL on a device that does not have it.
+    /* linear_pack_coded - likewise rows [row0, row0 + n_rows) of a coded type. NULL on a device that does not have it; a type of which linear_packed_bytes
+     * are 0 is not there.
      * Numerics  scales and offsets are kept as f16 times a power of two of the output's own, in [2^-60, 2^60], which brings the output's largest below 2^16:
      *           f16 numbers are kept as they are, others lose at most 2^-12 of theirs, or 2^-40 of that largest one. An output with an infinity or NaN
-     *           in a scale or offset, or one above 2^75, is NaN throughout.
+     *           in a scale or offset, or one above 2^75, is NaN throughout. c8-e4m3: scales are kept as they are; one below 2^-100 is 0, and a group whose
+     *           scale is an infinity or above 2^75, or that has a code of NaN, is NaN.
      * Requires  every row of 16 that share their place (a multiple of QR_LINEAR_PACKED_TOGETHER on) comes with the same levels.
      * Sources   the two levels of scales: K-quants of llama.cpp; zeros: Lin et al. 2023, AWQ (arXiv:2306.00978), Frantar et al. 2022, GPTQ (2210.17323). */
     void (*linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
                               const struct qr_coded_source *rows, int64_t n_rows);
 
     const struct qr_stored_ops *stored; /* or NULL: what a loader does with files' numbers at this level */
+
+    /* Behind all pointers. */
+    bool row_tiles; /* attention, qkv and linear hand rows over in bf16, as the two functions below say */
 };
+
+/* Whether attention may read q as bf16, and give row tiles, and whether products with such weights read them: what is rounded to bf16 either way. */
+static inline bool qr_takes_bf16_queries(const struct qr_kernels *k, const struct qr_kv_view *kv)
+{
+    return k->row_tiles && kv->dtype == QR_BF16 && kv->head_dim % 32 == 0;
+}
+static inline bool qr_takes_row_tiles(const struct qr_kernels *k, enum qr_dtype w, const struct qr_kv_view *kv)
+{
+    return k->row_tiles && (kv->dtype == QR_BF16 || kv->dtype == QR_I8) && kv->head_dim % 32 == 0 && w != QR_F32 &&
+           (!qr_dtype_is_quantized(w) || qr_dtype_format(w).weight_only);
+}
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "kernels/cpu/pool.h"
 
 #define PEAKS 16
 
@@ -28,35 +29,52 @@ static void add_peak(const struct qr_stretches *s, int64_t r, int64_t i, float p
         s->sum[r * s->stride + i] = (s->sum[r * s->stride + i] - expf(-scale * old)) * expf(scale * (old - most)) + expf(scale * (peak - most));
 }
 
-static void write_peaks(float *out, int64_t stride, int32_t n_rows, int32_t n, const struct qr_stretches *stretches)
+struct peaks {
+    float *out;
+    int64_t stride;
+    int32_t n;
+    const struct qr_stretches *stretches;
+};
+
+static void write_row(const void *arg, int32_t r, int32_t worker)
 {
-    for (int32_t r = 0; r < n_rows; r++) {
-        if (stretches) { /* what it says of a row must be true: peaks of another step may lie there */
-            memset(out + (int64_t)r * stride, 0, (size_t)n * sizeof *out);
-            begin_stretches(stretches, r, n);
-        }
-        for (int32_t k = 0; k < PEAKS && k < n; k++) {
-            const int64_t o = ((int64_t)r * 7919 + k * 131 + 97) % n;
-            const float peak = 16.0f - 0.5f * (float)k;
-            out[(int64_t)r * stride + o] = peak;
-            if (stretches)
-                add_peak(stretches, r, o / QR_LINEAR_STRETCH, peak);
-        }
+    const struct peaks *p = arg;
+    QR_ASSERT(r >= 0 && worker >= 0);
+    if (p->stretches) { /* what it says of a row must be true: peaks of another step may lie there */
+        memset(p->out + (int64_t)r * p->stride, 0, (size_t)p->n * sizeof *p->out);
+        begin_stretches(p->stretches, r, p->n);
     }
+    for (int32_t k = 0; k < PEAKS && k < p->n; k++) {
+        const int64_t o = ((int64_t)r * 7919 + k * 131 + 97) % p->n;
+        const float peak = 16.0f - 0.5f * (float)k;
+        p->out[(int64_t)r * p->stride + o] = peak;
+        if (p->stretches)
+            add_peak(p->stretches, r, o / QR_LINEAR_STRETCH, peak);
+    }
+}
+
+/* The head's rows are written by all workers, which are awake when sampling begins and have some of them in their caches, as behind a real head. */
+static void write_peaks(struct qr_queue *q, float *out, int64_t stride, int32_t n_rows, int32_t n, const struct qr_stretches *stretches)
+{
+    const struct peaks p = {out, stride, n, stretches};
+    if (stretches)
+        qr_queue_run(q, write_row, &p, n_rows);
+    else
+        qr_queue_run_here(write_row, &p, n_rows);
 }
 
 static void null_linear(struct qr_queue *q, const struct qr_linear_args *a)
 {
     QR_ASSERT(q != NULL && a != NULL);
     QR_ASSERT(a->out != NULL);
-    write_peaks(a->out, a->out_stride, a->n_rows, a->glu ? a->n_out / 2 : a->n_out, a->stretches);
+    write_peaks(q, a->out, a->out_stride, a->n_rows, a->glu ? a->n_out / 2 : a->n_out, a->stretches);
 }
 
 static void null_softcap(struct qr_queue *q, const struct qr_softcap_args *a)
 {
     QR_ASSERT(q != NULL && a != NULL);
     QR_ASSERT(a->x != NULL);
-    write_peaks(a->x, a->stride, a->n_rows, a->n_cols, a->stretches);
+    write_peaks(q, a->x, a->stride, a->n_rows, a->n_cols, a->stretches);
 }
 
 #define NOTHING(name, type)                                         \

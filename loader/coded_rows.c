@@ -48,6 +48,8 @@ bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code
         return true;
     }
     const struct qr_coded_format f = qr_dtype_coded(a->type), g = qr_dtype_coded(b->type);
+    if (f.e4m3 || g.e4m3)
+        return false;
     if (f.zero != g.zero && f.bits == g.bits && f.group == g.group && !f.steps && !g.steps && !f.offset && !g.offset) {
         *out = f.zero ? *a : *b; /* of a quantized checkpoint, and so is the other: its zeros are all in the middle */
         return true;
@@ -57,7 +59,7 @@ bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code
     const struct range ra = range_of(a), rb = range_of(b);
     if (f.steps != g.steps || f.zero || g.zero || (!f.steps && f.group != g.group))
         return false;
-    for (int t = QR_C5_G32; t < (int)QR_CODED; t++) {
+    for (int t = QR_C5_G32; t < (int)QR_C8_E4M3; t++) {
         const struct qr_coded_format wide = qr_dtype_coded((enum qr_dtype)t);
         *out = (struct qr_stored_code){(enum qr_dtype)t, NULL};
         const struct range r = range_of(out);
@@ -114,12 +116,36 @@ static void fill_quantized(const void *arg, const struct qr_coded_rows *to, int6
     qr_quantized_fill(r->files, r->t, r->as.type, to, r->first_row + first, n, r->cols.first, r->cols.n);
 }
 
+static const uint8_t *row_of_quantized(const void *arg, int64_t i)
+{
+    const struct qr_stored_rows *r = arg;
+    return qr_quantized_row(r->files, r->t, r->first_row + i, r->cols.first);
+}
+
+static void scales_of_quantized(const void *arg, float *scale, int64_t first, int64_t n)
+{
+    const struct qr_stored_rows *r = arg;
+    qr_quantized_scales(r->files, r->t, r->as.type, scale, r->first_row + first, n, r->cols.first, r->cols.n);
+}
+
+static void words_scales(const void *arg, float *scale, int8_t *zero, int64_t first, int64_t n, int64_t g)
+{
+    const struct qr_stored_rows *r = arg;
+    qr_quantized_group_scales(r->files, r->t, scale, zero, r->first_row + first, n, r->cols.first + g * qr_dtype_coded(r->as.type).group);
+}
+
 static struct qr_coded_source source_of_quantized(const struct qr_stored_rows *rows)
 {
     struct qr_coded_source s = {.fill = fill_quantized, .arg = rows, .together = qr_quantized_together(rows->t)};
     const int8_t *levels = qr_quantized_levels(rows->as.type); /* not the tensor's own, where it is packed with zeros for another's sake */
     if (levels)
         memcpy(s.levels, levels, sizeof s.levels);
+    if (rows->as.type == QR_C8_E4M3) {
+        s.row = row_of_quantized;
+        s.scales = scales_of_quantized;
+    }
+    if (levels && qr_quantized_words(&s.words, rows->files, rows->t, rows->first_row, rows->cols.first))
+        s.words.scales = words_scales;
     return s;
 }
 

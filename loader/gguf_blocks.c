@@ -102,27 +102,35 @@ static void q2_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
             code[32 * run + i] = (int8_t)(b[16 + run / 4 * 32 + i] >> (run % 4 * 2) & 3);
 }
 
-/* 32 bytes with a third bit each (clear: minus 4), 64 of codes as above, 12 of 16 scales of 6 bits. */
-static void q3_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
-{
-    const uint8_t *six = b + 96;
-    s->scale = half_at(b + 108);
-    for (int32_t g = 0; g < 16; g++) {
-        const int32_t low = g < 8 ? six[g] & 15 : six[g - 8] >> 4, high = six[8 + g % 4] >> (2 * (g / 4)) & 3;
-        s->step[g] = (int8_t)((low | high << 4) - 32);
-    }
-    for (int32_t run = 0; run < 8; run++)
-        for (int32_t i = 0; i < 32; i++) {
-            const int32_t two = b[32 + run / 4 * 32 + i] >> (run % 4 * 2) & 3, third = b[i] >> run & 1;
-            code[32 * run + i] = (int8_t)(two + 4 * third - 4);
-        }
-}
-
 static uint32_t word_at(const uint8_t *p)
 {
     uint32_t w;
     memcpy(&w, p, sizeof w);
     return w;
+}
+
+/* 16 scales of 6 bits, 32 above what they are: four lower bits each in eight bytes, those of the first eight below the others', then two upper ones in four. A
+ * word holds four. */
+static inline void sixteen_steps(int8_t *step, const uint8_t *b)
+{
+    const uint32_t high = word_at(b + 8), four = 0x0f0f0f0f, two = 0x03030303;
+    for (int32_t g = 0; g < 4; g++) {
+        const uint32_t six = (word_at(b + g % 2 * 4) >> g / 2 * 4 & four) | (high >> 2 * g & two) << 4;
+        const uint32_t less = (six + 0x60606060u) ^ 0x80808080u; /* by 32, each in its byte */
+        memcpy(step + 4 * g, &less, sizeof less);
+    }
+}
+
+/* 32 bytes with a third bit each (clear: minus 4), 64 of codes as above, 12 of 16 scales of 6 bits. */
+static void q3_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
+{
+    s->scale = half_at(b + 108);
+    sixteen_steps(s->step, b + 96);
+    for (int32_t run = 0; run < 8; run++)
+        for (int32_t i = 0; i < 32; i++) {
+            const int32_t two = b[32 + run / 4 * 32 + i] >> (run % 4 * 2) & 3, third = b[i] >> run & 1;
+            code[32 * run + i] = (int8_t)(two + 4 * third - 4);
+        }
 }
 
 /* Eight scales and eight offsets of 6 bits in 12 bytes: of the first four the lower bits of bytes 0 to 7, of the others 4 bits in bytes 8 to 11 and the two
@@ -217,6 +225,33 @@ const int8_t *qr_gguf_levels(enum qr_gguf_type type)
 
 /* ---- blocks as kernels read them ---- */
 
+/* Steps that are 4 bits each, the scale's below the offset's. */
+static void q2_k_steps(int8_t *step, int8_t *offset_step, const uint8_t *const row[16], int64_t at)
+{
+    for (int32_t i = 0; i < 16; i++) {
+        uint8_t b[16]; /* what is written may be what is read, for all the compiler knows */
+        memcpy(b, row[i] + at, sizeof b);
+        for (int32_t g = 0; g < 16; g++)
+            step[16 * i + g] = (int8_t)(b[g] & 15);
+        for (int32_t g = 0; g < 16; g++)
+            offset_step[16 * i + g] = (int8_t)(b[g] >> 4);
+    }
+}
+
+static void q3_k_steps(int8_t *step, int8_t *offset_step, const uint8_t *const row[16], int64_t at)
+{
+    (void)offset_step;
+    for (int32_t i = 0; i < 16; i++)
+        sixteen_steps(step + 16 * i, row[i] + at + 96);
+}
+
+static void q6_k_steps(int8_t *step, int8_t *offset_step, const uint8_t *const row[16], int64_t at)
+{
+    (void)offset_step;
+    for (int32_t i = 0; i < 16; i++)
+        memcpy(step + 16 * i, row[i] + at + 192, 16);
+}
+
 static void q4_k_steps(int8_t *step, int8_t *offset_step, const uint8_t *const row[16], int64_t at)
 {
     for (int32_t i = 0; i < 16; i++)
@@ -233,12 +268,18 @@ static void iq4_xs_steps(int8_t *step, int8_t *offset_step, const uint8_t *const
 const struct qr_coded_blocks *qr_gguf_coded_blocks(enum qr_gguf_type type)
 {
     static const struct qr_coded_blocks blocks[] = {
-        [QR_GGUF_T_Q8_0] = {.n_in = 32, .n_bytes = 34, .codes_at = 2},
-        [QR_GGUF_T_Q4_0] = {.n_in = 32, .n_bytes = 18, .codes_at = 2, .half = 16},
-        [QR_GGUF_T_Q4_1] = {.n_in = 32, .n_bytes = 20, .codes_at = 4, .half = 16},
-        [QR_GGUF_T_IQ4_NL] = {.n_in = 32, .n_bytes = 18, .codes_at = 2, .half = 16},
-        [QR_GGUF_T_Q4_K] = {.steps = q4_k_steps, .n_in = 256, .n_bytes = 144, .codes_at = 16, .half = 32, .minus = true},
-        [QR_GGUF_T_IQ4_XS] = {.steps = iq4_xs_steps, .n_in = 256, .n_bytes = 136, .codes_at = 8, .half = 16},
+        [QR_GGUF_T_Q8_0] = {.n_in = 32, .n_bytes = 34, .low = {2, 8, 32}},
+        [QR_GGUF_T_Q4_0] = {.n_in = 32, .n_bytes = 18, .low = {2, 4, 16}},
+        [QR_GGUF_T_Q4_1] = {.n_in = 32, .n_bytes = 20, .low = {4, 4, 16}},
+        [QR_GGUF_T_Q5_0] = {.n_in = 32, .n_bytes = 22, .low = {6, 4, 16}, .high = {2, 1, 0}, .add = -16},
+        [QR_GGUF_T_Q5_1] = {.n_in = 32, .n_bytes = 24, .low = {8, 4, 16}, .high = {4, 1, 0}},
+        [QR_GGUF_T_IQ4_NL] = {.n_in = 32, .n_bytes = 18, .low = {2, 4, 16}},
+        [QR_GGUF_T_Q2_K] = {.steps = q2_k_steps, .n_in = 256, .n_bytes = 84, .scale_at = 80, .low = {16, 2, 32}, .minus = true},
+        [QR_GGUF_T_Q3_K] = {.steps = q3_k_steps, .n_in = 256, .n_bytes = 110, .scale_at = 108, .low = {32, 2, 32}, .high = {0, 1, 32}, .add = 4},
+        [QR_GGUF_T_Q4_K] = {.steps = q4_k_steps, .n_in = 256, .n_bytes = 144, .low = {16, 4, 32}, .minus = true},
+        [QR_GGUF_T_Q5_K] = {.steps = q4_k_steps, .n_in = 256, .n_bytes = 176, .low = {48, 4, 32}, .high = {16, 1, 32}, .minus = true},
+        [QR_GGUF_T_Q6_K] = {.steps = q6_k_steps, .n_in = 256, .n_bytes = 210, .scale_at = 208, .low = {0, 4, 64}, .high = {128, 2, 32}, .add = -32},
+        [QR_GGUF_T_IQ4_XS] = {.steps = iq4_xs_steps, .n_in = 256, .n_bytes = 136, .low = {8, 4, 16}},
     };
     return (uint32_t)type < (uint32_t)QR_COUNT(blocks) && blocks[type].n_in ? &blocks[type] : NULL;
 }

@@ -30,7 +30,7 @@ enum qr_dtype qr_gguf_coded(enum qr_gguf_type type);
  * NULL for a type whose codes are not 4 bits wide. */
 const int8_t *qr_gguf_levels(enum qr_gguf_type type);
 
-/* Where the parts of a block lie, of a type whose codes are whole or half bytes (kernels.h); NULL for others. */
+/* Where the parts of a block lie (kernels.h), of every coded type; NULL for others. */
 const struct qr_coded_blocks *qr_gguf_coded_blocks(enum qr_gguf_type type);
 
 /* One block. Requires that the type is coded; code has as many numbers as the block. */

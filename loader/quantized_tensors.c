@@ -13,6 +13,7 @@
 
 #define CHUNK 256 /* inputs at a time */
 #define ROWS 16   /* outputs at a time */
+#define WORDS_TOGETHER 64 /* panels of 16 outputs: some lines of each row of words, one behind the other */
 #define SCALES 128 /* of outputs at a time */
 #define ORDERED_GROUPS 512 /* whose scales are looked up all at once where inputs are in any order */
 
@@ -61,10 +62,10 @@ struct finder {
 
 static const struct qr_stored_tensor *part(const struct finder *f, const char *suffix)
 {
-    char name[QR_STORED_NAME_MAX + 64];
+    QR_UNINITIALIZED char name[QR_STORED_NAME_MAX + 64];
     if (!suffix)
         return NULL;
-    snprintf(name, sizeof name, "%s%s", f->base, suffix);
+    stpcpy(stpcpy(name, f->base), suffix); /* a thousand times in a model: faster than by a format */
     return qr_tensor_files_find(f->st, name);
 }
 
@@ -182,11 +183,15 @@ static int set_order(const struct finder *f, struct qr_quantized *q)
     if (strcmp(q->order->type->name, "I32") != 0 || q->order->n_dims != 1 || q->order->shape[0] != q->n_in)
         return wrong(f, q->order, "the group of each input");
     const uint8_t *p = qr_tensor_files_data(f->st, q->order);
-    for (int64_t i = 0; i < q->n_in; i++) {
+    int64_t others = 0;
+    for (int64_t g = 0, i = 0; g < q->n_groups; g++) /* nearly all: the inputs' own, which takes no division */
+        for (const int64_t end = q->n_in < (g + 1) * q->group ? q->n_in : (g + 1) * q->group; i < end; i++)
+            others += load_i32(p, i) != g;
+    q->ordered = others > 0;
+    for (int64_t i = 0; q->ordered && i < q->n_in; i++) {
         const int64_t g = load_i32(p, i);
         if (g < 0 || g >= q->n_groups)
             return qr_err_set(f->err, QR_E_DAMAGED, "tensor %s: input %" PRId64 " is in group %" PRId64 " of %" PRId64, q->order->name, i, g, q->n_groups);
-        q->ordered |= g != i / q->group;
     }
     return 0;
 }
@@ -549,7 +554,9 @@ enum qr_dtype qr_quantized_coded(const struct qr_stored_tensor *t)
     QR_ASSERT(t != NULL && t->quantized != NULL);
     const struct qr_quantized *q = t->quantized;
     const int32_t group = coded_group(q);
-    if (q->layout == FP8 || q->ordered || q->block_out != 1 || group == 0 || q->scale->type->dtype == QR_F32)
+    if (q->layout == FP8)
+        return q->n_groups == 1 || q->group % 128 == 0 ? QR_C8_E4M3 : QR_CODED;
+    if (q->ordered || q->block_out != 1 || group == 0 || q->scale->type->dtype == QR_F32)
         return QR_CODED;
     if (q->bits == 8)
         return q->symmetric ? QR_C8_G32 : QR_CODED;
@@ -573,19 +580,78 @@ static void scales_of(const struct reader *r, float *scale, int64_t first, int64
         scale[i] = load_float(r->scale, type, scale_at(q, first + i, g));
 }
 
+/* Four codes of 4 bits, each in a byte and a byte of zeros above it: AWQ's order has 0 2 4 6 in a word's lower half. */
+static uint64_t apart(uint64_t four)
+{
+    four = (four | four << 24) & 0x000000ff000000ffu;
+    return (four | four << 12) & 0x000f000f000f000fu;
+}
+
 /* Likewise zeros: where eight lie in a word, a word at a time. */
 static void zeros_of(const struct reader *r, int8_t *zero, int64_t first, int64_t n, int64_t g)
 {
     const struct qr_quantized *q = r->q;
     const bool columns = r->zeros && q->bits == 4 && (q->layout == AWQ || q->layout == GPTQ) && first % 8 == 0;
+    const uint64_t more = (uint64_t)q->zero_more * 0x0101010101010101u; /* to each, of which none is over 15 */
     int64_t i = 0;
     for (; columns && i + 8 <= n; i += 8) {
-        const uint64_t eight = bytes_of(load_word(r->zeros, g * words(q->n_out, 4) + (first + i) / 8));
-        for (int64_t k = 0; k < 8; k++)
-            zero[i + k] = (int8_t)((int32_t)(eight >> 8 * (q->layout == AWQ ? awq_place(k) : (int32_t)k) & 15) + q->zero_more);
+        const uint32_t word = load_word(r->zeros, g * words(q->n_out, 4) + (first + i) / 8);
+        const uint64_t eight = (q->layout == AWQ ? apart(word & 0xffff) | apart(word >> 16) << 8 : bytes_of(word)) + more;
+        memcpy(zero + i, &eight, sizeof eight);
     }
     for (; i < n; i++)
         zero[i] = (int8_t)zero_of(r, first + i, g);
+}
+
+const uint8_t *qr_quantized_row(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, int64_t i, int64_t at)
+{
+    QR_ASSERT(st != NULL && t != NULL && t->quantized != NULL && t->quantized->layout == FP8);
+    QR_ASSERT(i >= 0 && i < t->shape[0] && at >= 0 && at < t->shape[1]);
+    return (const uint8_t *)qr_tensor_files_data(st, t->quantized->codes) + i * t->quantized->n_in + at;
+}
+
+void qr_quantized_scales(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, float *scale, int64_t first, int64_t n,
+                         int64_t at, int64_t n_in)
+{
+    QR_ASSERT(st != NULL && t != NULL && t->quantized != NULL && scale != NULL);
+    QR_ASSERT(first >= 0 && n <= t->shape[0] - first && at >= 0 && n_in <= t->shape[1] - at);
+    const struct qr_quantized *q = t->quantized;
+    const struct reader r = reader_of(st, q);
+    const int64_t group = qr_dtype_coded(as).group, n_groups = (n_in + group - 1) / group;
+    for (int64_t k = 0; k < n; k++, scale += n_groups) {
+        const bool same = k > 0 && scale_at(q, first + k, 0) == scale_at(q, first + k - 1, 0); /* as all of a block's outputs have */
+        if (same)
+            memcpy(scale, scale - n_groups, (size_t)n_groups * sizeof *scale);
+        for (int64_t g = 0, stored, before = -1; !same && g < n_groups; g++, before = stored) {
+            stored = (at + g * group) / q->group;
+            scale[g] = stored == before ? scale[g - 1] : load_float(r.scale, q->scale->type->dtype, scale_at(q, first + k, stored));
+        }
+    }
+}
+
+bool qr_quantized_words(struct qr_coded_words *out, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, int64_t first, int64_t at)
+{
+    QR_ASSERT(out != NULL && st != NULL);
+    QR_ASSERT(t != NULL && t->quantized != NULL);
+    const struct qr_quantized *q = t->quantized;
+    const uint8_t *codes = qr_tensor_files_data(st, q->codes);
+    *out = (struct qr_coded_words){.pitch = q->layout == AWQ ? q->n_out / 2 : 4 * q->n_out, .across = q->layout == AWQ, .together = WORDS_TOGETHER};
+    if (q->bits != 4 || (q->layout != AWQ && q->layout != GPTQ) || first % 8 != 0 || at % 8 != 0)
+        return false;
+    out->codes = codes + (q->layout == AWQ ? at * out->pitch + first / 2 : at / 8 * out->pitch + first * 4);
+    return true;
+}
+
+void qr_quantized_group_scales(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *scale, int8_t *zero, int64_t first, int64_t n,
+                               int64_t at)
+{
+    QR_ASSERT(st != NULL && t != NULL && t->quantized != NULL && scale != NULL);
+    QR_ASSERT(first >= 0 && n <= t->shape[0] - first && at >= 0 && at < t->shape[1]);
+    const struct reader r = reader_of(st, t->quantized);
+    const int64_t g = at / t->quantized->group;
+    scales_of(&r, scale, first, n, g);
+    if (zero)
+        zeros_of(&r, zero, first, n, g);
 }
 
 int32_t qr_quantized_together(const struct qr_stored_tensor *t)
@@ -603,7 +669,7 @@ void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_
     const struct reader r = reader_of(st, q);
     const struct qr_coded_format f = qr_dtype_coded(as);
     const int64_t n_groups = (n_in + f.group - 1) / f.group;
-    const uint8_t middle = (uint8_t)(f.zero || q->layout == INT8 ? 0 : 1 << (q->bits - 1));
+    const uint8_t middle = (uint8_t)(f.zero || q->layout == INT8 || f.e4m3 ? 0 : 1 << (q->bits - 1));
     QR_ASSERT(!f.steps && !f.offset && at % f.group == 0);
     read_codes((uint8_t *)to->level, n_in, &r, first, n, at, n_in);
     for (int64_t i = 0; middle && i < n * n_in; i++)

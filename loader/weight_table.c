@@ -1,6 +1,5 @@
 #include "loader/weight_table.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -289,18 +288,37 @@ bool qr_weight_walk_next(struct qr_weight_walk *k)
     }
 }
 
+static char *put_text(char *to, const char *from, size_t n)
+{
+    memcpy(to, from, n);
+    return to + n;
+}
+
+static char *put_number(char *to, int32_t x)
+{
+    char digit[12];
+    size_t n = sizeof digit;
+    QR_ASSERT(x >= 0);
+    do
+        digit[--n] = (char)('0' + x % 10);
+    while (x /= 10);
+    return put_text(to, digit + n, sizeof digit - n);
+}
+
+/* By hand: a model's opening writes thousands of them. */
 const char *qr_weight_walk_name(char text[QR_WEIGHT_NAME_MAX], const struct qr_weight_walk *k)
 {
     QR_ASSERT(text != NULL && k != NULL);
     QR_ASSERT(k->row != NULL);
-    const char *name = k->row->name, *mark = strstr(name, "%d"), *number = mark ? strstr(mark + 2, "%d") : NULL;
-    QR_ASSERT(k->row->per_layer == (mark != NULL) && k->row->per_expert == (number != NULL));
-    if (number)
-        snprintf(text, QR_WEIGHT_NAME_MAX, "%.*s%d%.*s%d%s", (int)(mark - name), name, k->layer, (int)(number - mark - 2), mark + 2, k->expert, number + 2);
-    else if (mark)
-        snprintf(text, QR_WEIGHT_NAME_MAX, "%.*s%d%s", (int)(mark - name), name, k->layer, mark + 2);
-    else
-        snprintf(text, QR_WEIGHT_NAME_MAX, "%s", name);
+    const char *name = k->row->name, *mark = strstr(name, "%d"), *number = mark ? strstr(mark + 2, "%d") : NULL, *rest = name;
+    QR_ASSERT(k->row->per_layer == (mark != NULL) && k->row->per_expert == (number != NULL) && strlen(name) + 20 <= QR_WEIGHT_NAME_MAX);
+    char *to = text;
+    for (int i = 0; i < 2 && (i == 0 ? mark : number); i++) {
+        const char *at = i == 0 ? mark : number;
+        to = put_number(put_text(to, rest, (size_t)(at - rest)), i == 0 ? k->layer : k->expert);
+        rest = at + 2;
+    }
+    put_text(to, rest, strlen(rest) + 1);
     return text;
 }
 
@@ -325,8 +343,8 @@ const char *qr_weight_alias(char text[QR_WEIGHT_NAME_MAX], enum qr_arch arch, co
         const size_t n = strlen(aliases[a].from);
         if ((aliases[a].arch != arch && aliases[a].arch != QR_ARCH_COUNT) || strncmp(name, aliases[a].from, n) != 0 || i-- > 0)
             continue;
-        const int len = snprintf(text, QR_WEIGHT_NAME_MAX, "%s%s", aliases[a].to, name + n);
-        QR_ASSERT(len < QR_WEIGHT_NAME_MAX);
+        QR_ASSERT(strlen(aliases[a].to) + strlen(name + n) < QR_WEIGHT_NAME_MAX);
+        put_text(put_text(text, aliases[a].to, strlen(aliases[a].to)), name + n, strlen(name + n) + 1);
         return text;
     }
     return NULL;

@@ -16,6 +16,9 @@
 #define UPLOAD_BYTES ((size_t)8 << 20)      /* on its way to a device at a time; what a queue stages without allocating */
 #define UPLOAD_ITEM_BYTES ((size_t)256 << 10) /* of a thread at a time */
 #define DECODE_BYTES ((size_t)4 << 20)      /* f32 rows that are decoded for a device at a time */
+#define DROP_BYTES ((uint64_t)8 << 20)      /* of the file that were read until its pages are given back */
+#define PAGE_BYTES ((size_t)2 << 20)        /* a huge page */
+#define LARGE_BYTES ((size_t)64 << 20)      /* of a matrix: threads pack far parts of it */
 #define DECODE_ROWS QR_LINEAR_PACKED_TOGETHER /* of a thread at a time */
 
 /* ---- types ---- */
@@ -86,11 +89,13 @@ static bool one_code(struct qr_stored_code *out, const struct qr_tensor_files *s
         return false;
     const struct qr_coded_format f = qr_dtype_coded(out->type);
     const int64_t unit = f.steps ? QR_CODED_UNIT : f.group;
-    return cols[0].first % unit == 0 && cols[0].n % unit == 0;
+    const bool ends = f.e4m3 && cols[0].first + cols[0].n == qr_dim_value(&share->whole, k->row->n_in); /* where its last group may be a part */
+    return cols[0].first % unit == 0 && (cols[0].n % unit == 0 || ends);
 }
 
-/* And of a stack, asked for at its first expert: one that keeps all of them. */
-static bool matrix_code(struct qr_stored_code *out, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k)
+/* And of a stack, asked for at its first expert: one that keeps all of them, and that the kernels have. */
+static bool matrix_code(struct qr_stored_code *out, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k,
+                        const struct qr_kernels *kernels)
 {
     struct qr_weight_walk other = *k;
     if (!one_code(out, st, share, k))
@@ -100,18 +105,19 @@ static bool matrix_code(struct qr_stored_code *out, const struct qr_tensor_files
         if (!one_code(&code, st, share, &other) || !qr_stored_code_join(out, &before, &code))
             return false;
     }
-    return true;
+    return kernels->linear_packed_bytes(out->type, QR_LINEAR_PACKED_TOGETHER, QR_CODED_UNIT) > 0;
 }
 
 /* What a matrix or table is packed as in a model of type `to`. */
-static enum qr_dtype packed_as(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k, enum qr_dtype to)
+static enum qr_dtype packed_as(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k, const struct qr_kernels *kernels,
+                               enum qr_dtype to)
 {
     struct qr_stored_code code = {.type = QR_CODED};
     char name[QR_WEIGHT_NAME_MAX];
     struct qr_weight_walk piece;
     if (to != QR_CODED)
         return qr_weight_row_packed_as(k->row, to);
-    if (matrix_code(&code, st, share, k))
+    if (matrix_code(&code, st, share, k, kernels))
         return code.type;
     struct qr_weight_walk one = *k;
     for (one.expert = 0; one.expert < (k->row->per_expert ? k->c->moe.n_experts : 1); one.expert++)
@@ -127,7 +133,7 @@ enum qr_dtype qr_weights_stored_dtype(const struct qr_tensor_files *st, const st
     QR_ASSERT(kernels != NULL);
     struct qr_stored_code code = {.type = QR_CODED};
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); kernels->linear_pack_coded && qr_weight_walk_next(&k);)
-        if (k.row->kind == QR_KIND_MATRIX && k.expert == 0 && matrix_code(&code, st, share, &k))
+        if (k.row->kind == QR_KIND_MATRIX && k.expert == 0 && matrix_code(&code, st, share, &k, kernels))
             return QR_CODED;
     return qr_weights_lossless_dtype(st, &share->whole);
 }
@@ -166,7 +172,7 @@ static void choose_types(struct qr_weights *w, const struct qr_share *share, con
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
         const bool table = k.row->kind == QR_KIND_TABLE && w->matrix_dtype == QR_CODED && share->size == 1 && !head_is_table(w, share);
         if ((k.row->kind == QR_KIND_MATRIX || table) && k.row->first == QR_DIM_ZERO && k.expert == 0)
-            weight_at(w, &k)->packed_dtype = packed_as(w->files, share, &k, w->matrix_dtype);
+            weight_at(w, &k)->packed_dtype = packed_as(w->files, share, &k, kernels, w->matrix_dtype);
         if (k.row->first == QR_DIM_ZERO && !qr_add_size(w->region_bytes, whole_bytes(w, &k, kernels), &w->region_bytes)) {
             w->region_bytes = SIZE_MAX;
             return;
@@ -530,11 +536,55 @@ static void fill_one(struct qr_weights *w, const struct qr_weight_walk *k, const
             pack_matrix(w, be, &one, first, t, &(struct cut){rows[i], cols[0], qr_weight_row_turned(k->row, k->c) && !t->quantized});
 }
 
+static const uint8_t *place_of(const struct qr_weight *w, int32_t expert)
+{
+    return w->packed ? (const uint8_t *)w->packed + (w->t.n_dims == 3 ? (size_t)expert * w->stack_bytes : 0) : w->t.data;
+}
+
+/* Pages of the region that nobody has entered. Two threads that write to the same fresh huge page both clear it; so a thread enters each before any of them
+ * packs what is not large: the pages of what follows, too, where fewer than there are threads would be entered. */
+struct pages {
+    uint8_t *at, *end;
+};
+
+static void enter_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct pages *e = arg;
+    uint8_t *p = e->at + (size_t)item * PAGE_BYTES;
+    (void)worker;
+    qr_mem_populate(p, (size_t)(e->end - p) < PAGE_BYTES ? (size_t)(e->end - p) : PAGE_BYTES);
+}
+
+/* Before [to, to + n_bytes) is written. */
+static void enter_pages(struct pages *left, struct qr_backend *be, const uint8_t *to, size_t n_bytes)
+{
+    const size_t least = (size_t)be->n_threads * PAGE_BYTES;
+    if (to + n_bytes <= left->at || left->at == left->end)
+        return;
+    size_t n = (size_t)(to + n_bytes - left->at);
+    n = n < least ? least : qr_align_up(n, PAGE_BYTES);
+    n = n < (size_t)(left->end - left->at) ? n : (size_t)(left->end - left->at);
+    const struct pages e = {left->at, left->at + n};
+    if (n_bytes < LARGE_BYTES)
+        qr_backend_run(be, enter_item, &e, (int32_t)((n + PAGE_BYTES - 1) / PAGE_BYTES));
+    left->at += n;
+}
+
+static uint64_t stored_bytes(const struct qr_stored_tensor *t)
+{
+    uint64_t n = t->n_bytes;
+    for (int i = 0; t->quantized && i < QR_QUANTIZED_PARTS; i++)
+        n += qr_quantized_part(t, i) ? qr_quantized_part(t, i)->n_bytes : 0;
+    return n;
+}
+
 /* packed: the region is, already. */
 static void fill_all(struct qr_weights *w, const struct qr_share *share, struct qr_backend *be, bool packed, const struct qr_weights_options *o)
 {
     char name[QR_WEIGHT_NAME_MAX];
-    uint64_t done = 0, total = 0;
+    uint64_t done = 0, total = 0, mapped = 0;
+    const bool enters = be->mem->host && !packed && w->region_bytes >= PAGE_BYTES; /* smaller ones are not aligned to pages */
+    struct pages left = {enters ? w->region : NULL, enters ? (uint8_t *)w->region + w->region_bytes : NULL};
     for (int32_t i = 0; i < qr_tensor_files_n_shards(w->files); i++)
         total += qr_tensor_files_shard_bytes(w->files, i);
     const struct qr_stored_tensor *table = NULL;
@@ -546,8 +596,14 @@ static void fill_all(struct qr_weights *w, const struct qr_share *share, struct 
         }
         if (packed)
             continue;
+        if (k.row->first == QR_DIM_ZERO && left.at)
+            enter_pages(&left, be, place_of(weight_at(w, &k), k.expert), whole_bytes(w, &k, be->k));
         fill_one(w, &k, share, t, be);
-        qr_tensor_files_drop(w->files, t);
+        mapped += stored_bytes(t);
+        if (mapped >= DROP_BYTES) { /* each time, all threads are interrupted */
+            qr_tensor_files_drop_all(w->files);
+            mapped = 0;
+        }
         done += t->n_bytes;
         if (o->progress)
             o->progress(o->user, done < total ? done : total, total);

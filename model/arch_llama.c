@@ -28,7 +28,7 @@ static void layer(struct qr_exec *x, struct qr_tensor *h, const struct qr_model_
     const struct qr_attn_spec spec = qr_attn_spec_of(c, i);
     const struct qr_attend_weights attend = {.norm = &w->norm_attn, .norm_bias = qr_weight_or_null(&w->norm_attn_bias), .qkv = &w->qkv,
                                              .qkv_bias = qr_weight_or_null(&w->qkv_bias), .q_norm = c->qk_norm ? &w->q_norm : NULL,
-                                             .k_norm = c->qk_norm ? &w->k_norm : NULL};
+                                             .k_norm = c->qk_norm ? &w->k_norm : NULL, .out = &w->out};
     struct qr_tensor mixed = x->ops->attend(x, h, &attend, eps, &spec);
     if (qr_layer_has_experts(c, i)) {
         feed_experts(x, h, &mixed, c, w, eps);

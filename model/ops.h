@@ -4,8 +4,8 @@
  * rank, quantization, cache page or gradient. layer_norm, add_positions, unit and softcap are serving's only: the trainer refuses who uses them
  * (qr_model_over).
  *
- * Tensors are f32 views in the step arena. An op that updates a tensor takes `struct qr_tensor *h`: serving writes in
- * place; recording allocates and re-points the handle. The model cannot tell.
+ * Tensors are f32 views in the step arena, but for what `attend` may hand to `feed`. An op that updates a tensor takes `struct qr_tensor *h`: serving
+ * writes in place; recording allocates and re-points the handle. The model cannot tell.
  */
 #ifndef QR_MODEL_OPS_H
 #define QR_MODEL_OPS_H
@@ -28,6 +28,7 @@ struct qr_attn_spec {
 /* Weights of half a layer; biases and norms of heads may be NULL. With a norm_bias the norm is LayerNorm, else RMSNorm. */
 struct qr_attend_weights {
     const struct qr_weight *norm, *norm_bias, *qkv, *qkv_bias, *q_norm, *k_norm;
+    const struct qr_weight *out; /* or NULL: nothing but the product with it reads what attend returns, as bf16 row tiles (kernels.h) where kernels have them */
 };
 struct qr_feed_weights {
     const struct qr_weight *out, *out_bias, *norm, *norm_bias, *gate_up, *gate_up_bias, *down, *down_bias;

@@ -92,9 +92,10 @@ static struct qr_linear_args product_of(const struct qr_tensor *in, const struct
     QR_ASSERT(w->packed != NULL && in->n_dims == 2 && in->shape[1] == w->t.shape[1]);
     QR_ASSERT(!bias || bias->t.shape[0] == w->t.shape[0]);
     QR_ASSERT(!norm || (norm->t.data != NULL && norm->t.shape[0] == in->shape[1]));
-    return (struct qr_linear_args){.x = in->data, .w = w, .bias = bias ? bias->t.data : NULL, .norm_w = norm ? norm->t.data : NULL,
-                                   .x_stride = in->stride[0], .n_rows = (int32_t)in->shape[0], .n_in = (int32_t)in->shape[1],
-                                   .n_out = (int32_t)w->t.shape[0], .eps = eps};
+    const bool tiles = in->dtype == QR_BF16;
+    return (struct qr_linear_args){.x = tiles ? NULL : in->data, .x_tiles = tiles ? in->data : NULL, .w = w, .bias = bias ? bias->t.data : NULL,
+                                   .norm_w = norm ? norm->t.data : NULL, .x_stride = in->stride[0], .n_rows = (int32_t)in->shape[0],
+                                   .n_in = (int32_t)in->shape[1], .n_out = (int32_t)w->t.shape[0], .eps = eps};
 }
 
 /* Makes room for a product's result. */
@@ -321,15 +322,18 @@ static void serve_rope(struct qr_exec *x, struct qr_tensor *q, bool local)
     x->be->k->rope(x->be->queue, &a);
 }
 
-/* q [N, H, K] over what the cache has. */
-static struct qr_tensor attend(struct qr_exec *x, const float *q, int64_t q_stride, int64_t n_rows, const struct qr_attn_spec *spec)
+/* q [N, H, K] over what the cache has. reader: the weights of the one product that reads the result, which may then be row tiles; or NULL. */
+static struct qr_tensor attend(struct qr_exec *x, const float *q, int64_t q_stride, bool q_bf16, int64_t n_rows, const struct qr_attn_spec *spec,
+                               const struct qr_weight *reader)
 {
     QR_ASSERT(x != NULL && spec != NULL);
     QR_ASSERT(q_stride >= (int64_t)spec->n_heads * spec->head_dim);
     struct qr_tensor out = make(x, n_rows, (int64_t)spec->n_heads * spec->head_dim);
-    const struct qr_attention_args a = {.out = out.data, .q = q, .batch = x->batch, .kv = x->kv, .out_stride = out.stride[0],
-                                        .q_stride = q_stride, .layer = spec->layer, .n_heads = spec->n_heads,
-                                        .window = spec->window, .scale = spec->scale, .softcap = spec->softcap};
+    const bool tiles = reader && qr_takes_row_tiles(x->be->k, reader->packed_dtype, x->kv);
+    out.dtype = tiles ? QR_BF16 : QR_F32;
+    const struct qr_attention_args a = {.out = tiles ? NULL : out.data, .out_tiles = tiles ? out.data : NULL, .q = q, .batch = x->batch,
+                                        .kv = x->kv, .out_stride = out.stride[0], .q_stride = q_stride, .layer = spec->layer, .n_heads = spec->n_heads,
+                                        .window = spec->window, .scale = spec->scale, .softcap = spec->softcap, .q_bf16 = q_bf16};
     x->be->k->attention(x->be->queue, &a);
     return out;
 }
@@ -343,7 +347,7 @@ static struct qr_tensor serve_attention(struct qr_exec *x, const struct qr_tenso
                                            .k_stride = k->stride[0], .v_stride = v->stride[0], .layer = spec->layer,
                                            .n_rows = (int32_t)k->shape[0]};
     x->be->k->kv_write(x->be->queue, &write);
-    return attend(x, q->data, q->stride[0], q->shape[0], spec);
+    return attend(x, q->data, q->stride[0], false, q->shape[0], spec, NULL);
 }
 
 /* From qkv [N, (H + 2 G) K] to the cache. */
@@ -355,7 +359,8 @@ static struct qr_qkv_args heads_of(struct qr_exec *x, struct qr_tensor *qkv, con
     return (struct qr_qkv_args){.x = qkv->data, .q_norm = w->q_norm ? w->q_norm->t.data : NULL, .k_norm = w->k_norm ? w->k_norm->t.data : NULL,
                                 .cos_sin = table->data, .kv = x->kv, .slot = x->batch->slot, .stride = qkv->stride[0], .layer = spec->layer,
                                 .n_rows = (int32_t)qkv->shape[0], .n_heads = spec->n_heads,
-                                .n_rot = spec->unrotated ? 0 : (int32_t)table->shape[2] * 2, .eps = eps};
+                                .n_rot = spec->unrotated ? 0 : (int32_t)table->shape[2] * 2, .eps = eps,
+                                .q_bf16 = qr_takes_bf16_queries(x->be->k, x->kv)};
 }
 
 struct qr_tensor qr_serve_attend_from(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_attend_weights *w, float eps, const struct qr_attn_spec *spec)
@@ -364,7 +369,7 @@ struct qr_tensor qr_serve_attend_from(struct qr_exec *x, struct qr_tensor *qkv, 
     QR_ASSERT(w != NULL && spec != NULL);
     const struct qr_qkv_args heads = heads_of(x, qkv, w, eps, spec);
     x->be->k->qkv(x->be->queue, &heads);
-    return attend(x, qkv->data, qkv->stride[0], qkv->shape[0], spec);
+    return attend(x, qkv->data, qkv->stride[0], heads.q_bf16, qkv->shape[0], spec, NULL);
 }
 
 static struct qr_tensor serve_attend(struct qr_exec *x, const struct qr_tensor *h, const struct qr_attend_weights *w, float eps,
@@ -378,7 +383,7 @@ static struct qr_tensor serve_attend(struct qr_exec *x, const struct qr_tensor *
     const struct qr_qkv_args heads = heads_of(x, &qkv, w, eps, spec);
     const struct qr_chain_args chain = {.linear = &a, .n = 1, .heads = &heads};
     x->be->k->chain(x->be->queue, &chain);
-    return attend(x, qkv.data, qkv.stride[0], qkv.shape[0], spec);
+    return attend(x, qkv.data, qkv.stride[0], heads.q_bf16, qkv.shape[0], spec, w->out);
 }
 
 static struct qr_tensor serve_glu(struct qr_exec *x, const struct qr_tensor *gate_up, enum qr_act act)

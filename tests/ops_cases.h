@@ -77,6 +77,20 @@ static const struct qr_linear_case qr_linear_cases[] = {
     {256, 2048, 2048, QR_Q8_G64, false, false, QR_CASE_SPEED},
     {256, 2048, 2048, QR_W8, false, false, QR_CASE_SPEED},
     {256, 2048, 2048, QR_W4, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_C8_G32, false, false, QR_CASE_SPEED}, /* GGUF's Q8_0, Q4_0, Q4_K, Q2_K, Q3_K, Q5_0, Q5_K, Q6_K (loader/gguf_blocks.c) */
+    {1, 2048, 16384, QR_C4_G32, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_C4_G32_SO, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_C4_G16_SO, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_C4_G16_S, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_C5_G32, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_C5_G32_SO, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_C6_G16_S, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_C4_G128_Z, false, false, QR_CASE_SPEED}, /* AWQ, GPTQ */
+    {32, 2048, 2048, QR_C8_G32, false, false, QR_CASE_SPEED},
+    {32, 2048, 2048, QR_C4_G32, false, false, QR_CASE_SPEED},
+    {32, 2048, 2048, QR_C4_G32_SO, false, false, QR_CASE_SPEED},
+    {32, 2048, 2048, QR_C5_G32_SO, false, false, QR_CASE_SPEED},
+    {32, 2048, 2048, QR_C6_G16_S, false, false, QR_CASE_SPEED},
 };
 
 struct qr_attention_case {

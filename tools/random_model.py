@@ -4,7 +4,8 @@ measurements of what has no file: python3's standard library only.
 
     tools/random_model.py CONFIG.json TYPE OUT [--embed TYPE]
 
-TYPE is what matrices are stored as: a type of GGUF's makes a file, OUT.gguf; bf16, gptq, awq and fp8 make a Hugging Face directory. --embed is the
+TYPE is what matrices are stored as: a type of GGUF's makes a file, OUT.gguf; bf16, gptq, awq, fp8 (scales for blocks of 128 by 128), fp8-channel and fp8-tensor
+make a Hugging Face directory. --embed is the
 type of a GGUF file's embedding (and with it of a tied head), as TYPE unless given. The vocabulary has the 256 bytes and names for the rest.
 """
 import argparse
@@ -16,7 +17,9 @@ F32, STRING, U32, I32, F32_VALUE, ARRAY = 0, 8, 4, 5, 6, 9
 FP8_BLOCK = 128
 # bytes of a block, its numbers, and where its f16 scales are with values that bring weights near 0.02
 TYPES = {
-    "Q4_0": (2, 18, 32, [(0, 0.004)]), "Q4_1": (3, 20, 32, [(0, 0.004), (2, -0.03)]), "Q5_0": (6, 22, 32, [(0, 0.002)]), "Q8_0": (8, 34, 32, [(0, 0.00027)]),
+    "Q4_0": (2, 18, 32, [(0, 0.004)]), "Q4_1": (3, 20, 32, [(0, 0.004), (2, -0.03)]), "Q5_0": (6, 22, 32, [(0, 0.002)]),
+    "Q5_1": (7, 24, 32, [(0, 0.002), (2, -0.03)]), "Q8_0": (8, 34, 32, [(0, 0.00027)]), "Q2_K": (10, 84, 256, [(80, 0.001), (82, 0.0015)]),
+    "Q3_K": (11, 110, 256, [(108, 0.0005)]),
     "Q4_K": (12, 144, 256, [(0, 0.0001), (2, 0.00075)]), "Q5_K": (13, 176, 256, [(0, 0.00005), (2, 0.00075)]), "Q6_K": (14, 210, 256, [(208, 1.5e-5)]),
     "IQ4_XS": (23, 136, 256, [(0, 1.5e-5)]),
 }
@@ -25,6 +28,8 @@ SCHEMES = {
     "gptq": {"quant_method": "gptq", "bits": 4, "desc_act": False, "sym": False},
     "awq": {"quant_method": "awq", "bits": 4, "zero_point": True, "version": "gemm"},
     "fp8": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [FP8_BLOCK, FP8_BLOCK]},
+    "fp8-channel": {"quant_method": "fp8", "fmt": "e4m3"},
+    "fp8-tensor": {"quant_method": "fp8", "fmt": "e4m3"},
 }
 
 
@@ -171,10 +176,10 @@ def group_of(c):
 
 def stored(name, kind, n_out, n_in, group=0):
     """The tensors that make up a matrix: {name: (type, shape, bytes)}."""
-    if kind == "fp8":
-        blocks_out, blocks_in = -(-n_out // FP8_BLOCK), -(-n_in // FP8_BLOCK)
+    if kind.startswith("fp8"):
+        shape = {"fp8": [-(-n_out // FP8_BLOCK), -(-n_in // FP8_BLOCK)], "fp8-channel": [n_out, 1], "fp8-tensor": [1, 1]}[kind]
         return {name + ".weight": ("F8_E4M3", [n_out, n_in], os.urandom(n_out * n_in).translate(FINITE)),
-                name + ".weight_scale_inv": ("F32", [blocks_out, blocks_in], struct.pack("<f", 0.0002) * (blocks_out * blocks_in))}
+                name + (".weight_scale_inv" if kind == "fp8" else ".weight_scale"): ("F32", shape, struct.pack("<f", 0.0002) * (shape[0] * shape[1]))}
     if kind in ("gptq", "awq"):
         groups = n_in // group
         shape = [n_in // 8, n_out] if kind == "gptq" else [n_in, n_out // 8]

@@ -227,6 +227,8 @@ void QR_REF(linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype to, 
     for (int64_t o = 0; o < n_rows; o++) {
         rows->fill(rows->arg, &row, o, 1);
         const float factor = qr_coded_factor(&row, f, n_in);
+        for (int64_t u = 0; f.e4m3 && u < qr_coded_n_units(f, n_in); u++)
+            row.scale[u] = qr_coded_e4m3_kept(&row, f, n_in, u);
         for (int64_t i = 0; i < n_in; i++)
             ((uint16_t *)dst)[(row0 + o) * n_in + i] = qr_coded_weight(&row, f, factor, i);
     }

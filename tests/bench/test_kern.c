@@ -5,10 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/json.h"
 #include "bench/kern.h"
 #include "bench/kern_rows.h"
 #include "tests/device/device.h"
+#include "tests/ops_cases.h"
 #include "tests/run_main.h"
 
 TestSuite(kern, .timeout = 120);
@@ -185,6 +187,21 @@ Test(kern, every_kernel_of_a_device_is_compared_with_the_reference)
 #if !defined(__SANITIZE_ADDRESS__) /* contexts of thousands, by the plainest kernels */
     cr_expect_eq(run("--device cuda --check --only attention"), 0);
 #endif
+}
+
+/* One row is what memory bounds, 32 are what computing does. */
+Test(kern, codes_of_every_width_are_timed_at_one_row_and_at_32)
+{
+    for (int32_t n_rows = 1; n_rows <= 32; n_rows += 31) {
+        uint32_t bits = 0;
+        for (int i = 0; i < QR_COUNT(qr_linear_cases); i++) {
+            const struct qr_linear_case *c = &qr_linear_cases[i];
+            if (qr_dtype_is_coded(c->w) && (c->use & QR_CASE_SPEED) && c->n_rows == n_rows)
+                bits |= 1u << qr_dtype_coded(c->w).bits;
+        }
+        for (int t = QR_C4_G32; t < (int)QR_CODED; t++)
+            cr_expect(bits >> qr_dtype_coded((enum qr_dtype)t).bits & 1, "%s, %d rows", qr_dtype_name((enum qr_dtype)t), (int)n_rows);
+    }
 }
 
 Test(kern, wrong_usage_ends_before_anything_is_measured)

@@ -165,7 +165,7 @@ def test_a_quantized_checkpoint_scores_with_the_bits_of_its_numbers_in_bf16():
             seen.add(told)
             rc, out, err = run('check', f'{d}/{layout}')
             assert rc == 0 and '3345152 parameters' in out and 'unused' not in out and f'stored as     {config["quant_method"]}' in out, (out, err)
-            assert ('as coded' in out) == (layout in ('gptq_v2', 'awq', 'packed', 'int8', 'int8n')), out  # as the file has them, or as bf16
+            assert ('as coded' in out) == (layout in ('gptq_v2', 'awq', 'packed', 'int8', 'int8n', 'fp8')), out  # as the file has them, or as bf16
     assert len(seen) == 6, 'awq and packed hold the same numbers, int8 and int8n (said to be of 4 bits) as well; the others their own, gptq_v2 with zeros in the middle'
 
 

@@ -404,8 +404,9 @@ static void know(struct known *k, float *x, int32_t n, float scale)
     k->row = (struct qr_logits){.x = x, .largest = k->largest, .sum = k->sum, .scale = scale};
 }
 
-/* Draws of all kinds, some with changed logits, some with sums of another scale, which are of no use. Sums differ in their last bits from those that
- * the sampler makes, so a draw within 2^-18 of a border may fall on its other side: one in some ten thousand, none of these. */
+/* Draws of all kinds, some with changed logits, some with a best stretch that was asked for, some with sums of another scale, which are of no use. Sums
+ * differ in their last bits from those that the sampler makes, so a draw within 2^-18 of a border may fall on its other side: one in some ten thousand,
+ * none of these. */
 Test(sampler, chooses_the_same_whether_stretches_are_known_or_not)
 {
     enum { N = 6000 };
@@ -430,9 +431,14 @@ Test(sampler, chooses_the_same_whether_stretches_are_known_or_not)
         p.presence = round % 4 == 2 ? 0.7f : 0;
         const double spread = 4 + (double)qr_rng_below(&r, 20);
         for (int32_t i = 0; i < N; i++)
-            x[i] = y[i] = z[i] = (float)(qr_rng_next_unit(&r) * spread);
+            x[i] = y[i] = z[i] = kind == 0 ? (float)qr_rng_below(&r, 24) : (float)(qr_rng_next_unit(&r) * spread); /* greedy: of many that are equal */
         know(&k, y, N, kind == 4 ? 0.123f : qr_sampling_scale(&p, N));
         int32_t want = qr_sample(&s, &(struct qr_logits){.x = x}, &p, ids, 40, 20, NULL, 0, 0);
+        if (round / 12 % 2 == 0) {
+            qr_sample_ask_known(&s, &k.row);
+            qr_sample_ask_best(&s, &k.row, &p);
+            cr_assert(k.row.best > 0);
+        }
         int32_t got = qr_sample(&s, &k.row, &p, ids, 40, 20, NULL, 0, 0);
         cr_assert(got == want, "round %d: %d, with known stretches %d", (int)round, (int)want, (int)got);
         cr_assert(memcmp(x, y, sizeof x) == 0);

@@ -163,6 +163,32 @@ static inline struct qr_attention_args step_args(const struct world *w, const st
                                       .scale = (float)(1 / sqrt((double)w->c.head_dim)), .softcap = w->c.softcap};
 }
 
+/* Where a table hands rows over as bf16: queries and results like that are those of `out`, rounded. */
+static inline void step_check_handed_over(struct qr_backend *be, const struct world *w, const struct step *st, const float *out)
+{
+    const int64_t n = st->batch.n_tokens, hk = (int64_t)w->c.n_heads * w->c.head_dim;
+    struct qr_attention_args a = step_args(w, st, NULL, NULL, st->q);
+    if (!qr_takes_row_tiles(be->k, QR_BF16, &st->kv))
+        return;
+    float *q = qr_alloc_aligned((size_t)(n * st->q_stride) * sizeof *q, 64);
+    memcpy(q, st->q, (size_t)(n * st->q_stride) * sizeof *q);
+    a.q_bf16 = qr_takes_bf16_queries(be->k, &st->kv);
+    for (int64_t i = 0; a.q_bf16 && i < n * hk; i++)
+        ((uint16_t *)(void *)(q + i / hk * st->q_stride))[i % hk] = tile_bf16(st->q[i / hk * st->q_stride + i % hk]);
+    a.q = q;
+    a.out = NULL;
+    a.out_tiles = qr_alloc_aligned((size_t)(n * hk) * sizeof *a.out_tiles, 64);
+    be->k->attention(be->queue, &a);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t i = 0; i < hk; i++) {
+            const float want = out[r * st->q_stride + i];
+            const uint16_t got = a.out_tiles[qr_row_tile_at(n, hk, r, i)];
+            cr_assert(got == tile_bf16(want) || want != want, "%s: row %d, number %d differs where rows are handed over", be->k->name, (int)r, (int)i);
+        }
+    qr_free_aligned(a.out_tiles);
+    qr_free_aligned(q);
+}
+
 /* out [n_tokens][q_stride] and, behind it, lse [n_tokens][H]; owned by the caller. */
 static inline float *step_run(struct qr_backend *be, const struct world *w, const struct step *st)
 {
@@ -170,6 +196,7 @@ static inline float *step_run(struct qr_backend *be, const struct world *w, cons
     float *out = poisoned(n_out + n_lse);
     struct qr_attention_args a = step_args(w, st, out, out + n_out, st->q);
     be->k->attention(be->queue, &a);
+    step_check_handed_over(be, w, st, out);
     return out;
 }
 

@@ -7,7 +7,7 @@
 
 static const enum qr_dtype coded_types[] = {QR_C4_G32,   QR_C4_G64,   QR_C4_G128,  QR_C4_G32_Z,  QR_C4_G64_Z, QR_C4_G128_Z, QR_C4_G32_O,  QR_C4_G16_S,
                                             QR_C4_G32_S, QR_C4_G16_SO, QR_C4_G32_SO, QR_C5_G32,  QR_C5_G32_O, QR_C5_G32_SO, QR_C6_G16_S,  QR_C6_G16_SO,
-                                            QR_C8_G32,   QR_C8_G32_O, QR_C8_G16_S,  QR_C8_G16_SO, QR_C8_G32_SO};
+                                            QR_C8_G32,   QR_C8_G32_O, QR_C8_G16_S,  QR_C8_G16_SO, QR_C8_G32_SO, QR_C8_E4M3};
 
 struct coded_source {
     struct qr_coded_format f;
@@ -49,9 +49,12 @@ static inline struct coded_source *coded_source_new(struct qr_rng *r, enum qr_dt
     for (int64_t i = 0; i < n_rows * n_in; i++)
         s->all.level[i] = (int8_t)(s->f.bits == 4 ? s->source.levels[qr_rng_next(r) & 15]
                                                   : (int32_t)(qr_rng_next(r) & ((1u << s->f.bits) - 1)) + qr_coded_least(s->f));
+    for (int64_t i = 0; s->f.e4m3 && i < n_rows * n_in; i++)
+        s->all.level[i] = (int8_t)((s->all.level[i] & 0x7f) == 0x7f ? s->all.level[i] & 0x80 : s->all.level[i]); /* no NaN */
     for (int64_t i = 0; i < n_rows * qr_coded_n_units(s->f, n_in); i++) {
         const float small = qr_rng_next(r) % 16 == 0 ? 0x1p-12f : 1;
-        s->all.scale[i] = qr_f16_to_f32(qr_f32_to_f16(random_float(r) * 0.01f * small));
+        const float scale = random_float(r) * 0.01f * small;
+        s->all.scale[i] = s->f.e4m3 ? scale : qr_f16_to_f32(qr_f32_to_f16(scale));
         if (s->all.offset)
             s->all.offset[i] = qr_f16_to_f32(qr_f32_to_f16(random_float(r) * 0.03f));
     }

@@ -244,7 +244,8 @@ Test(attention, is_within_the_bound_of_the_double_oracle_at_every_level, .timeou
         for (int32_t l = 0; l < n_levels; l++)
             if (is_slow(names[l]) ? w.c.kv != QR_I8 || i % 3 == 0 : w.c.kv != QR_E4M3)
                 out[l] = run_level(names, l, i, &w, &st, l > 0 ? out[l - 1] : NULL);
-        check_against_oracle(names, n_levels, &w, &st, out, w.c.kv == QR_E4M3 ? worst_fp8 : worst);
+        if (UTIL_STEP == 1 || i % 9 == 0) /* the oracle takes as long as all levels */
+            check_against_oracle(names, n_levels, &w, &st, out, w.c.kv == QR_E4M3 ? worst_fp8 : worst);
         for (int32_t l = 0; l < n_levels; l++)
             qr_free(out[l]);
         step_drop(&st);
@@ -415,7 +416,8 @@ static void check_split_contexts(enum qr_dtype kv)
             qr_backend_close(three);
             qr_backend_close(small);
         }
-        check_against_oracle(names, n_levels, &w, &st, got, worst);
+        if (UTIL_STEP == 1) /* sanitizers look for bad accesses */
+            check_against_oracle(names, n_levels, &w, &st, got, worst);
         for (int32_t l = 0; l < n_levels; l++)
             qr_free(got[l]);
         step_drop(&st);

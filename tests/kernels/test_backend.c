@@ -102,7 +102,7 @@ Test(backend, fills_every_entry_of_every_table)
     for (int32_t i = 0; i < n; i++) {
         struct qr_backend *be = open_level(names[i], 1, 0);
         void *const *entry = (void *const *)(const void *)be->k;
-        for (size_t e = 0; e < sizeof *be->k / sizeof *entry; e++) {
+        for (size_t e = 0; e < offsetof(struct qr_kernels, row_tiles) / sizeof *entry; e++) {
             const bool host_draws = &be->k->sample == (void *)&entry[e], portable_reads = i == 0 && (const void *)&be->k->stored == &entry[e];
             cr_assert_eq(entry[e] == NULL, host_draws || portable_reads, "%s, entry %zu", names[i], e);
         }

@@ -25,6 +25,12 @@ static inline double gamma_n(double n)
     return n * U24 / (1 - n * U24);
 }
 
+/* The nearest bf16 as tiles have it: of a denormal number 0. */
+static inline uint16_t tile_bf16(float x)
+{
+    return fabsf(x) < 0x1p-126f ? (uint16_t)(signbit(x) ? 0x8000 : 0) : qr_f32_to_bf16(x);
+}
+
 /* The levels of this processor, and "cuda" on the emulated device (tests/cuda_emu/), for entries that are there in all of them. */
 static inline int32_t device_levels(const char *names[8])
 {

@@ -127,7 +127,7 @@ static void fill_rows(const void *arg, const struct qr_coded_rows *to, int64_t f
     }
 }
 
-/* Random bytes, but for halves in the first four: numbers that a scale can be, now and then 0, infinite or none. */
+/* Random bytes, but for halves where scales are: numbers that a scale can be, now and then 0, infinite or none. */
 static uint8_t *random_blocks(struct qr_rng *rng, enum qr_gguf_type type, int64_t n_numbers)
 {
     const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)type);
@@ -140,14 +140,15 @@ static uint8_t *random_blocks(struct qr_rng *rng, enum qr_gguf_type type, int64_
             const uint32_t dice = (uint32_t)qr_rng_next(rng);
             const uint16_t h = (uint16_t)(dice % 999 == 0 ? 0x7c00 + dice / 999 % 2 : dice % 9 == 0 ? 0 : (dice >> 8) % 0x7c00 | (dice & 0x8000));
             if (k == 0 || qr_dtype_coded(qr_gguf_coded(type)).offset)
-                memcpy(out + i * l->bytes + 2 * k, &h, sizeof h);
+                memcpy(out + i * l->bytes + qr_gguf_coded_blocks(type)->scale_at + 2 * k, &h, sizeof h);
         }
     return out;
 }
 
 Test(gguf_blocks, a_level_that_takes_codes_from_the_file_packs_what_it_packs_of_unpacked_rows)
 {
-    static const enum qr_gguf_type types[] = {QR_GGUF_T_Q8_0, QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_1, QR_GGUF_T_IQ4_NL, QR_GGUF_T_Q4_K, QR_GGUF_T_IQ4_XS};
+    static const enum qr_gguf_type types[] = {QR_GGUF_T_Q8_0, QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_1, QR_GGUF_T_Q5_0, QR_GGUF_T_Q5_1, QR_GGUF_T_IQ4_NL,
+                                              QR_GGUF_T_Q2_K, QR_GGUF_T_Q3_K, QR_GGUF_T_Q4_K, QR_GGUF_T_Q5_K, QR_GGUF_T_Q6_K, QR_GGUF_T_IQ4_XS};
     static const int64_t widths[] = {32, 96, 256, 768}, first = 7, n_out = 90; /* rows below, of and above whole panels */
     const char *names[8];
     const int32_t n_levels = qr_cpu_levels(names);

@@ -72,7 +72,7 @@ static void begin_bytes(const struct tile *t)
     QR_ASSERT(t->k <= K_MAX);
     for (int32_t i = 0; i < t->n_queries; i++) {
         const int32_t first = i / QR_TILE_ROWS * QR_TILE_ROWS, rows = t->n_queries - first < QR_TILE_ROWS ? t->n_queries - first : QR_TILE_ROWS;
-        const float *q = query(t, i);
+        const float *q = query(t, place_of(t, i));
         __m512i most = _mm512_setzero_si512();
         float inverse;
         for (int32_t k = 0; k < t->k; k += VF_LEN)
@@ -514,7 +514,7 @@ static struct qr_attn_room room_of(const struct qr_kv_view *kv)
                                  .few_tiles = kv->dtype == QR_I8 ? 1 : TILES_MAX / n_k};
 }
 
-static void begin_products(const struct tile *t)
+static void begin_products(struct tile *t)
 {
     if (is_int8(t))
         begin_bytes(t);

@@ -52,21 +52,60 @@ VF_FN void store_line(void *dst, vf low, vf high)
     _mm512_storeu_si512(dst, (__m512i)_mm512_cvtne2ps_pbh(high, low));
 }
 
-/* Queries to tiles. */
-static void begin_pairs(const struct tile *t)
+/* Queries [q0, q0 + n) to tiles; q0 is a multiple of 16. */
+static void stage_queries(const struct tile *t, int32_t q0, int32_t n)
 {
-    QR_ASSERT(t->n_queries >= 1 && query_end(t) <= QUERIES);
-    int32_t n_k = k_units(t);
-    for (int32_t i = t->q0; i < query_end(t); i++) {
-        int32_t first = i / QR_TILE_ROWS * QR_TILE_ROWS, rows = query_end(t) - first < QR_TILE_ROWS ? query_end(t) - first : QR_TILE_ROWS;
+    const int32_t n_k = k_units(t);
+    struct place at = place_of(t, q0);
+    QR_ASSERT(q0 % QR_TILE_ROWS == 0 && n >= 1 && q0 + n <= query_end(t));
+    for (int32_t i = q0; i < q0 + n; i++, next_place(t, &at)) {
+        const int32_t first = i / QR_TILE_ROWS * QR_TILE_ROWS, rows = query_end(t) - first < QR_TILE_ROWS ? query_end(t) - first : QR_TILE_ROWS;
         uint16_t *dst = t->s->q_tiles + ((int64_t)first * n_k + (i - first)) * QR_TILE_K;
-        const float *q = query(t, i);
+        const float *q = query(t, at);
+        const uint16_t *rounded = rounded_query(t, at);
         for (int32_t k = 0; k < t->k; k += QR_TILE_K, dst += rows * QR_TILE_K) {
-            int64_t n = t->k - k, n_high = n > VF_LEN ? vf_min_len(n - VF_LEN) : 0;
-            store_line(dst, vf_load_n(q + k, vf_min_len(n)), n_high > 0 ? vf_load_n(q + k + VF_LEN, n_high) : vf_zero());
+            const int64_t n_low = t->k - k, n_high = n_low > VF_LEN ? vf_min_len(n_low - VF_LEN) : 0;
+            if (t->a->q_bf16)
+                _mm512_storeu_si512(dst, _mm512_loadu_si512(rounded + k));
+            else
+                store_line(dst, vf_load_n(q + k, vf_min_len(n_low)), n_high > 0 ? vf_load_n(q + k + VF_LEN, n_high) : vf_zero());
         }
     }
+}
+
+/* Asks for n queries from q0 on, as many of them as there are, where they are bf16. */
+static void ask_for_queries(const struct tile *t, int32_t q0, int32_t n)
+{
+    const int32_t end = !t->a->q_bf16 ? q0 : q0 + n < query_end(t) ? q0 + n : query_end(t);
+    struct place at = place_of(t, q0);
+    for (int32_t i = q0; i < end; i++, next_place(t, &at))
+        for (int32_t k = 0; k < t->k; k += QR_TILE_K)
+            _mm_prefetch((const char *)(rounded_query(t, at) + k), _MM_HINT_T1);
+}
+
+static void begin_pairs(struct tile *t)
+{
+    QR_ASSERT(t->n_queries >= 1 && query_end(t) <= QUERIES);
+    QR_ASSERT(!t->a->q_bf16 || t->k % QR_TILE_K == 0);
     t->s->tile_rows[0] = 0;
+    t->staged_queries = t->by_head;
+}
+
+/* Where a query's result begins in row tiles; *step: from 32 of its numbers to the next ones. */
+static uint16_t *tiles_out(const struct tile *t, struct place at, int64_t *step)
+{
+    const int32_t n_rows = t->a->batch->n_tokens, first = at.row / QR_TILE_ROWS * QR_TILE_ROWS;
+    *step = (n_rows - first < QR_TILE_ROWS ? n_rows - first : QR_TILE_ROWS) * (int64_t)QR_TILE_K;
+    return t->a->out_tiles + qr_row_tile_at(n_rows, (int64_t)t->a->n_heads * t->k, at.row, (int64_t)at.head * t->k);
+}
+
+/* A query's result times inv to row tiles. */
+static void finish_to_tiles(const struct tile *t, struct place at, const struct joined *j, vf inv)
+{
+    int64_t step;
+    uint16_t *dst = tiles_out(t, at, &step);
+    for (int32_t k = 0; k < t->k; k += QR_TILE_K, dst += step)
+        store_line(dst, vf_mul(joined_at(j, k), inv), vf_mul(joined_at(j, k + VF_LEN), inv));
 }
 
 static void end_products(const struct tile *t)
@@ -178,8 +217,8 @@ VF_FN void panel_scores(const bool odd, const struct rows *r, const char *w, int
     }
     for (; n_k > 0; n_k--, x0 += r->x_step[0], x1 += r->x_step[1], w += QR_TILE_BYTES) {
         qr_tile_load_past(6, w, QR_TILE_ROW_BYTES);
-        qr_tile_load(4, x0, QR_TILE_ROW_BYTES);
-        qr_tile_load(5, x1, QR_TILE_ROW_BYTES);
+        qr_tile_load(4, x0, r->x_row);
+        qr_tile_load(5, x1, r->x_row);
         if (odd) {
             qr_tile_dp(1, 4, 6);
             qr_tile_dp(3, 5, 6);
@@ -196,10 +235,10 @@ static void scores_of_few_k(float *to, const struct rows *r, const char *w, int3
     const int64_t c_row = QR_X_ROW * (int64_t)sizeof(float);
     char *c = (char *)to, *below = c + QR_TILE_ROWS * c_row;
     QR_ASSERT(r->n[0] == QR_TILE_ROWS && r->n[1] == QR_TILE_ROWS); /* tiles 2 and 4 may be configured for either */
-    qr_tile_load(0, r->x[0], QR_TILE_ROW_BYTES);
-    qr_tile_load(1, r->x[0] + r->x_step[0], QR_TILE_ROW_BYTES);
-    qr_tile_load(2, r->x[1], QR_TILE_ROW_BYTES);
-    qr_tile_load(3, r->x[1] + r->x_step[1], QR_TILE_ROW_BYTES);
+    qr_tile_load(0, r->x[0], r->x_row);
+    qr_tile_load(1, r->x[0] + r->x_step[0], r->x_row);
+    qr_tile_load(2, r->x[1], r->x_row);
+    qr_tile_load(3, r->x[1] + r->x_step[1], r->x_row);
     for (; n_panels > 0; n_panels--, w += 2 * QR_TILE_BYTES, c += QR_TILE_ROW_BYTES, below += QR_TILE_ROW_BYTES) {
         qr_tile_load_past(6, w, QR_TILE_ROW_BYTES);
         qr_tile_load_past(7, w + QR_TILE_BYTES, QR_TILE_ROW_BYTES);
@@ -313,6 +352,7 @@ struct query_block {
     const struct tile *t;
     int32_t q0, n, rows[2];
     int32_t base, begin, end;  /* whole tiles of positions: what some query sees, relative to base */
+    int32_t scores_end;        /* whole panels of them */
 };
 
 static struct query_block block_at(const struct tile *t, int32_t q0, int32_t base)
@@ -328,23 +368,33 @@ static struct query_block block_at(const struct tile *t, int32_t q0, int32_t bas
         b.end = s->in_end[i] > b.end ? s->in_end[i] : b.end;
     }
     b.begin = b.begin / QR_TILE_K * QR_TILE_K;
+    b.scores_end = (b.end + QR_PANEL - 1) / QR_PANEL * QR_PANEL;
     b.end = (b.end + QR_TILE_K - 1) / QR_TILE_K * QR_TILE_K;
     return b;
+}
+
+/* The block's queries as tiles: where they are staged, or where they lie, which 16 rows of a head have in common. */
+static struct rows query_rows(const struct query_block *b)
+{
+    const struct tile *t = b->t;
+    if (t->by_head) {
+        const char *second = b->rows[1] > 0 ? (const char *)rounded_query(t, place_of(t, b->q0 + QR_TILE_ROWS)) : NULL;
+        return (struct rows){.x = {(const char *)rounded_query(t, place_of(t, b->q0)), second}, .x_step = {QR_TILE_ROW_BYTES, QR_TILE_ROW_BYTES},
+                             .x_row = t->a->q_stride * (int64_t)sizeof(float), .n = {b->rows[0], b->rows[1]}};
+    }
+    const char *q = (const char *)(t->s->q_tiles + (int64_t)b->q0 * k_units(t) * QR_TILE_K);
+    return (struct rows){.x = {q, q + (int64_t)k_units(t) * QR_TILE_BYTES}, .x_step = {b->rows[0] * QR_TILE_ROW_BYTES, b->rows[1] * QR_TILE_ROW_BYTES},
+                         .x_row = QR_TILE_ROW_BYTES, .n = {b->rows[0], b->rows[1]}};
 }
 
 /* All scores of the block. Keys are staged from position `staged` on, whole groups of 16 up to `end`. */
 static void score_block(const struct tile *t, const struct query_block *b, int32_t staged, int32_t end)
 {
-    const int32_t n_k = k_units(t), from = b->begin > staged ? b->begin : staged, to = b->end < end ? b->end : end;
+    const int32_t n_k = k_units(t), from = b->begin > staged ? b->begin : staged, to = b->scores_end < end ? b->scores_end : end;
     const int64_t panel = (int64_t)n_k * QR_TILE_BYTES;
     const int32_t n_panels = (to - from + QR_PANEL - 1) / QR_PANEL;
-    const char *q = (const char *)(t->s->q_tiles + (int64_t)b->q0 * n_k * QR_TILE_K), *w = t->keys + (from - staged) / QR_PANEL * panel;
-    const struct rows r = {
-        .x = {q, q + panel},
-        .x_step = {b->rows[0] * QR_TILE_ROW_BYTES, b->rows[1] * QR_TILE_ROW_BYTES},
-        .x_row = QR_TILE_ROW_BYTES,
-        .n = {b->rows[0], b->rows[1]},
-    };
+    const char *w = t->keys + (from - staged) / QR_PANEL * panel;
+    const struct rows r = query_rows(b);
     float *p = t->s->p + b->q0 * QR_X_ROW + from;
     if (b->n == BLOCK && n_k == 2)
         scores_of_few_k(p, &r, w, n_panels);
@@ -354,66 +404,84 @@ static void score_block(const struct tile *t, const struct query_block *b, int32
         products(p, QR_X_ROW, &r, w, panel, n_panels, n_k);
 }
 
-/* Lanes [from, to) of a whole line of scores count as minus infinity. */
-VF_FN void hide(float *line, int32_t from, int32_t to)
-{
-    const __mmask32 lanes = (__mmask32)((1ull << to) - (1ull << from));
-    _mm512_mask_storeu_ps(line, (__mmask16)lanes, _mm512_set1_ps(-INFINITY));
-    _mm512_mask_storeu_ps(line + VF_LEN, (__mmask16)(lanes >> VF_LEN), _mm512_set1_ps(-INFINITY));
-}
-
 /* What query i sees of the piece in whole lines of 32 positions. */
 VF_FN int32_t first_line(const struct tile *t, int32_t i)
 {
     return t->s->in[i] / QR_TILE_K * QR_TILE_K;
 }
 
-VF_FN int32_t end_line(const struct tile *t, int32_t i)
+/* 16 scores from `at` on, those outside of [first, end) as minus infinity. */
+VF_FN vf load_seen(const float *p, int32_t at, int32_t first, int32_t end)
 {
-    return (t->s->in_end[i] + QR_TILE_K - 1) / QR_TILE_K * QR_TILE_K;
+    const int32_t from = first > at ? first - at : 0, to = end - at < VF_LEN ? end - at : VF_LEN;
+    const __mmask16 seen = (__mmask16)(from < to ? (1u << to) - (1u << from) : 0);
+    return _mm512_mask_loadu_ps(vf_set1(-INFINITY), seen, p + at);
 }
 
-/* Largest scores of query i, lane by lane; scores that it does not see become minus infinity, in the lines that it does see. */
+/* Largest scores of query i, lane by lane. */
 VF_FN vf row_max(const struct tile *t, int32_t i)
 {
     float *p = t->s->p + i * QR_X_ROW;
-    const int32_t first = t->s->in[i], end = t->s->in_end[i], line = first_line(t, i), line_end = end_line(t, i);
+    const int32_t first = t->s->in[i], end = t->s->in_end[i];
+    int32_t at = first_line(t, i);
     vf max0 = vf_set1(-INFINITY), max1 = max0;
     if (t->a->softcap > 0 && first < end)
         cap_scores(t, p, first, end, NULL);
-    if (line < first)
-        hide(p + line, 0, first - line);
-    if (end < line_end)
-        hide(p + line_end - QR_TILE_K, end - line_end + QR_TILE_K, QR_TILE_K);
-    for (int32_t at = line; at < line_end; at += QR_TILE_K) {
+    if (at < first) {
+        max0 = load_seen(p, at, first, end);
+        max1 = load_seen(p, at + VF_LEN, first, end);
+        at += QR_TILE_K;
+    }
+    for (; at + QR_TILE_K <= end; at += QR_TILE_K) {
         max0 = vf_max(vf_load(p + at), max0);
         max1 = vf_max(vf_load(p + at + VF_LEN), max1);
+    }
+    if (at < end) {
+        max0 = vf_max(load_seen(p, at, first, end), max0);
+        max1 = vf_max(load_seen(p, at + VF_LEN, first, end), max1);
     }
     return vf_max(max0, max1);
 }
 
-/* Scores of query i become 2^(factor score - maximum) in bf16, each line of 32 in the first half of its place, zeros in the lines of the block
- * that it does not see. Returns sums before rounding, lane by lane. Asks for the scores 16 queries further meanwhile. */
+/* What the powers of a query have in common, and their sums so far. */
+struct powers {
+    vf factor, shift, sum0, sum1;
+};
+
+/* 2^(factor score - maximum) of a line of scores in place of them, in bf16. Asks for the scores 16 queries further meanwhile. */
+VF_FN void line_powers(struct powers *w, float *p, vf low, vf high)
+{
+    const vf e0 = vf_exp2_of_negative(vf_fma(low, w->factor, w->shift)), e1 = vf_exp2_of_negative(vf_fma(high, w->factor, w->shift));
+    w->sum0 = vf_add(w->sum0, e0);
+    w->sum1 = vf_add(w->sum1, e1);
+    store_line(p, e0, e1);
+    _mm_prefetch((const char *)(p + QR_TILE_ROWS * QR_X_ROW), _MM_HINT_T0);
+    _mm_prefetch((const char *)(p + QR_TILE_ROWS * QR_X_ROW + VF_LEN), _MM_HINT_T0);
+}
+
+/* Scores of query i become powers in bf16, each line of 32 in the first half of its place, zeros where it does not see what some query of the block sees.
+ * Returns sums before rounding, lane by lane. */
 VF_FN vf row_powers(const struct tile *t, const struct query_block *b, int32_t i)
 {
     float *p = t->s->p + i * QR_X_ROW;
-    const int32_t line = first_line(t, i), line_end = end_line(t, i);
-    const vf factor = vf_set1(t->factor), shift = vf_set1(-t->s->piece_max[i]);
-    vf sum0 = vf_zero(), sum1 = sum0;
-    for (int32_t at = b->begin; at < line; at += QR_TILE_K)
+    const int32_t first = t->s->in[i], end = t->s->in_end[i], line = first_line(t, i);
+    struct powers w = {vf_set1(t->factor), vf_set1(-t->s->piece_max[i]), vf_zero(), vf_zero()};
+    int32_t at = b->begin;
+    for (; at < line; at += QR_TILE_K)
         store_line(p + at, vf_zero(), vf_zero());
-    for (int32_t at = line; at < line_end; at += QR_TILE_K) {
-        vf e0 = vf_exp2_of_negative(vf_fma(vf_load(p + at), factor, shift));
-        vf e1 = vf_exp2_of_negative(vf_fma(vf_load(p + at + VF_LEN), factor, shift));
-        sum0 = vf_add(sum0, e0);
-        sum1 = vf_add(sum1, e1);
-        store_line(p + at, e0, e1);
-        _mm_prefetch((const char *)(p + at + QR_TILE_ROWS * QR_X_ROW), _MM_HINT_T0);
-        _mm_prefetch((const char *)(p + at + QR_TILE_ROWS * QR_X_ROW + VF_LEN), _MM_HINT_T0);
+    if (at < first) {
+        line_powers(&w, p + at, load_seen(p, at, first, end), load_seen(p, at + VF_LEN, first, end));
+        at += QR_TILE_K;
     }
-    for (int32_t at = line_end > b->begin ? line_end : b->begin; at < b->end; at += QR_TILE_K)
+    for (; at + QR_TILE_K <= end; at += QR_TILE_K)
+        line_powers(&w, p + at, vf_load(p + at), vf_load(p + at + VF_LEN));
+    if (at < end) {
+        line_powers(&w, p + at, load_seen(p, at, first, end), load_seen(p, at + VF_LEN, first, end));
+        at += QR_TILE_K;
+    }
+    for (; at < b->end; at += QR_TILE_K)
         store_line(p + at, vf_zero(), vf_zero());
-    return vf_add(sum0, sum1);
+    return vf_add(w.sum0, w.sum1);
 }
 
 enum meeting { MEET_MAX, MEET_MAX_BITS, MEET_SUM };
@@ -483,6 +551,11 @@ static void weigh_block(const struct tile *t, const struct query_block *b)
 static void attend_few(struct tile *tiles, int32_t n, int32_t piece, int32_t begin, int32_t end, const struct after *after)
 {
     const int32_t base = piece * PIECE;
+    for (struct tile *t = tiles; t < tiles + n; t++) {
+        if (!t->staged_queries)
+            stage_queries(t, t->q0, t->n_queries);
+        t->staged_queries = true;
+    }
     uint32_t state = begin_few();
     for (const struct tile *t = tiles; t < tiles + n; t++) {
         const struct after next = t + 1 < tiles + n ? (struct after){t + 1, base} : *after;
@@ -520,14 +593,22 @@ static void attend_pairs(struct tile *tiles, int32_t n, int32_t piece, int32_t b
         for (int32_t q0 = t->q0; q0 < query_end(t); q0 += BLOCK)
             *last++ = block_at(t, q0, base);
     }
-    for (const struct query_block *b = blocks; b < last; b++)
+    for (const struct query_block *b = blocks; b < last; b++) {
+        if (!b->t->staged_queries)
+            stage_queries(b->t, b->q0, b->n);
         if (b->begin < b->end) {
             configure(b->t, b->rows[0], b->rows[1]);
             score_block(b->t, b, staged, end);
         }
-    for (const struct query_block *b = blocks; b < last; b++)
+    }
+    for (struct tile *t = tiles; t < tiles + n; t++)
+        t->staged_queries = true;
+    for (const struct query_block *b = blocks; b < last; b++) {
+        if (after->t && after->t != tiles) /* the next item's */
+            ask_for_queries(after->t, b->q0, b->n);
         for (int32_t i = 0; i < b->n; i += QR_TILE_ROWS)
             softmax(b->t, b, b->q0 + i, b->n - i < QR_TILE_ROWS ? b->n - i : QR_TILE_ROWS);
+    }
     for (const struct query_block *b = blocks; b < last; b++) {
         if (b->begin < b->end) {
             configure(b->t, b->rows[0], b->rows[1]);

@@ -1,4 +1,4 @@
-/* block.h - one or two row tiles times some panels of tiles, over a slice of k. Included by linear.c only.
+/* block.h - one or two row tiles times some panels of tiles, over a slice of k. Inside this folder only.
  *
  * Tiles 0-3 are sums, 4 and 5 rows of x, 6 and 7 panels of w. The sums of two row tiles lie 0 1 above 2 3. Rows of x come from the second-level cache
  * past the first one, which is left to the weights that the next row tiles meet again. Integers: tdpbsud multiplies
@@ -35,7 +35,7 @@ struct block {
     int32_t n_steps;
 };
 
-static void configure(int32_t rows0, int32_t rows1)
+static inline void configure(int32_t rows0, int32_t rows1)
 {
     struct qr_tile_config c = {.palette = 1};
     for (int t = 0; t < 8; t++) {
@@ -171,7 +171,7 @@ VF_FN void block_2(const bool integers, const int nt, const struct block *b)
             block_1(integers, 1, b);            \
     } while (0)
 
-static void run_block(bool integers, int32_t n_tiles, int32_t n_panels, const struct block *b)
+static inline void run_block(bool integers, int32_t n_tiles, int32_t n_panels, const struct block *b)
 {
     QR_ASSERT(n_tiles == 1 || (n_tiles == 2 && n_panels <= 2));
     QR_ASSERT(n_panels == 1 || n_panels == 2 || n_panels == PANELS_MAX);

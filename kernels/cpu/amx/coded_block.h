@@ -1,13 +1,11 @@
 /* coded_block.h - one row tile times some panels of coded weights, or up to four times one panel, from the first input to the last: while tiles are
  * multiplied, the next become bf16, which keeps other units busy, and sums stay in tile registers. Weights of 6 and 8 bits are the right operand, as bf16
- * ones are; weights of 4 and 5 bits, whose tiles are rows of outputs, the left one: the rows come turned (product.h), and sums leave as columns. Included
- * by linear.c only. */
+ * ones are; weights of 4 and 5 bits, whose tiles are rows of outputs, the left one: the rows come turned (product.h), and sums leave as columns. Inside
+ * this folder only. */
 #ifndef QR_KERNELS_CPU_AMX_CODED_BLOCK_H
 #define QR_KERNELS_CPU_AMX_CODED_BLOCK_H
 
-#include "base/mem.h"
 #include "kernels/cpu/amx/block.h"
-#include "kernels/cpu/amx/coded_table.h"
 
 #define CODED_TILES_MAX 4 /* row tiles that meet a panel of 4 or 5 bits at once: as many as there are tiles of sums */
 #define CODED_READ_PAST 64 /* bytes behind the last row tile that may be read: of several, each is loaded 16 rows wide, whatever lies there */
@@ -28,203 +26,10 @@ struct coded_block {
 #define CODED_ROOM_BYTES (2 * PANELS_MAX * QR_TILE_BYTES)
 #define CODED_SUMS_BYTES (2 * CODED_TILES_MAX * QR_TILE_BYTES) /* of gates and their ups */
 
-/* What is known when compiling. */
-struct coded_way {
-    int bits, nt;      /* panels */
-    bool offset;       /* weights have offsets */
-    bool half, many;   /* with 4 bits: groups are half a tile long; with 4 and 5: several row tiles, one panel */
-};
-
-/* Tiles whose sums, 0 and 1, are columns: 16 outputs by the rows of x. The others take turns, as a tile is not loaded before the products that read it are
- * done: x is 4 and 5, weights are 6 and 7, then 2 and 3. */
-static void configure_turned(int32_t n_rows)
-{
-    struct qr_tile_config c = {.palette = 1};
-    for (int t = 0; t < 8; t++) {
-        const bool weights = t >= 6 || t == 2 || t == 3;
-        c.row_bytes[t] = (uint16_t)(weights ? QR_TILE_ROW_BYTES : n_rows * (int32_t)sizeof(float));
-        c.rows[t] = QR_TILE_ROWS;
-    }
-    qr_tile_configure(&c);
-}
-
-VF_FN void coded_unpack_step(const struct coded_way y, const struct coded_block *b, const struct coded_levels *levels, struct coded_tables *tables,
-                             int32_t step)
-{
-    const int64_t ahead = step < b->skip_step ? b->ahead : b->ahead + b->skip;
-    const int32_t k = step * QR_TILE_K;
-#pragma GCC unroll 4
-    for (int i = 0; i < y.nt; i++) {
-        uint8_t *dst = (uint8_t *)b->room + (step % 2 * PANELS_MAX + i) * QR_TILE_BYTES;
-        if (y.bits <= 5)
-            coded_rows_of_outputs(y.bits, y.half, y.offset, dst, &tables[i], b->shape, b->panel[i], &levels[i], k, b->n_steps * QR_TILE_K, ahead);
-        else
-            coded_unpack_32(y.bits, y.offset, dst, b->shape, b->panel[i], k, &levels[i], ahead);
-    }
-}
-
-#define CODED_LEFT(rows, first, second)                                                 \
-    do {                                                                                \
-        qr_tile_load(rows, b->x[0] + step * b->x_step[0], b->n_rows * (int64_t)sizeof(float)); \
-        qr_tile_load(first, w, QR_TILE_ROW_BYTES);                                      \
-        qr_tile_dp(0, first, rows);                                                     \
-        if (y.nt > 1) {                                                                 \
-            qr_tile_load(second, w + QR_TILE_BYTES, QR_TILE_ROW_BYTES);                 \
-            qr_tile_dp(1, second, rows);                                                \
-        }                                                                               \
-    } while (0)
-
-/* Sums of row tile `sum`. Rows that share lines, as less than 16 do, are loaded sooner from the first-level cache. */
-#define CODED_BELOW(sum, rows, weights)                                                            \
-    do {                                                                                           \
-        const char *x = b->x[sum] + step * b->x_step[sum];                                         \
-        if (b->x_step[sum] == QR_TILE_BYTES)                                                       \
-            qr_tile_load_past(rows, x, QR_TILE_ROW_BYTES);                                         \
-        else                                                                                       \
-            qr_tile_load(rows, x, b->x_step[sum] / QR_TILE_ROWS);                                  \
-        qr_tile_dp(sum, weights, rows);                                                            \
-    } while (0)
-
-#define CODED_PAIR(weights, rows0, rows1)                \
-    do {                                                 \
-        qr_tile_load(weights, w, QR_TILE_ROW_BYTES);     \
-        CODED_BELOW(0, rows0, weights);                  \
-        CODED_BELOW(1, rows1, weights);                  \
-    } while (0)
-
-#define CODED_MANY(weights)                              \
-    do {                                                 \
-        CODED_PAIR(weights, 4, 5);                       \
-        if (b->n_tiles > 2)                              \
-            CODED_BELOW(2, 4, weights);                  \
-        if (b->n_tiles > 3)                              \
-            CODED_BELOW(3, 5, weights);                  \
-    } while (0)
-
-VF_FN void coded_multiply_step(const struct coded_way y, const struct coded_block *b, int32_t step, const bool odd)
-{
-    const char *w = b->room + step % 2 * PANELS_MAX * QR_TILE_BYTES;
-    if (y.many) {
-        if (odd && b->n_tiles == 2)
-            CODED_PAIR(7, 2, 3);
-        else if (odd)
-            CODED_MANY(7);
-        else
-            CODED_MANY(6);
-        finish_now_and_then(b->leaving);
-        return;
-    }
-    if (y.bits <= 5) {
-        if (odd)
-            CODED_LEFT(5, 2, 3);
-        else
-            CODED_LEFT(4, 6, 7);
-        return;
-    }
-    qr_tile_load(4, b->x[0] + step * b->x_step[0], QR_TILE_ROW_BYTES);
-    qr_tile_load(6, w, QR_TILE_ROW_BYTES);
-    qr_tile_dp(0, 4, 6);
-    if (y.nt > 1) {
-        qr_tile_load(7, w + QR_TILE_BYTES, QR_TILE_ROW_BYTES);
-        qr_tile_dp(1, 4, 7);
-    }
-    if (y.nt > 2) {
-        qr_tile_load(6, w + 2 * QR_TILE_BYTES, QR_TILE_ROW_BYTES);
-        qr_tile_dp(2, 4, 6);
-        qr_tile_load(7, w + 3 * QR_TILE_BYTES, QR_TILE_ROW_BYTES);
-        qr_tile_dp(3, 4, 7);
-    }
-}
-
-/* Columns of a tile of sums to n rows, 64 bytes apart. */
-static void coded_turn_sums(char *tile, int32_t n)
-{
-    float *sums = (float *)(void *)tile;
-    vf v[QR_TILE_ROWS] QR_UNINITIALIZED;
-    for (int32_t r = 0; r < QR_TILE_ROWS; r++)
-        v[r] = vf_load(sums + r * QR_PANEL);
-    vf_transpose(v);
-    for (int32_t r = 0; r < n; r++)
-        vf_store(sums + r * QR_PANEL, v[r]);
-}
-
-VF_FN void coded_block_of(const struct coded_way y, const struct coded_block *b)
-{
-    struct coded_levels levels[PANELS_MAX] QR_UNINITIALIZED;
-    struct coded_tables tables[PANELS_MAX] QR_UNINITIALIZED;
-    const bool column = y.bits <= 5 && !y.many && b->n_rows == 1; /* of one row, which is a row already */
-    const struct sums to = {b->sums, column ? (int64_t)sizeof(float) : QR_TILE_ROW_BYTES, y.many ? b->below : QR_TILE_BYTES, 0};
-    const int32_t n_sums = y.many ? b->n_tiles : y.nt;
-    for (int i = 0; i < y.nt; i++) {
-        levels[i] = y.bits <= 5 ? coded_table_levels(y.bits, y.offset, b->panel[i]) : coded_levels_of(y.bits, b->panel[i]);
-        if (y.bits <= 5)
-            coded_begin(y.half, y.offset, &tables[i], b->shape, b->panel[i], &levels[i], 0, b->n_steps * QR_TILE_K);
-    }
-    zero_sums();
-    coded_unpack_step(y, b, levels, tables, 0);
-    int32_t step = 1;
-    for (; step + 1 < b->n_steps; step += 2) {
-        coded_unpack_step(y, b, levels, tables, step);
-        coded_multiply_step(y, b, step - 1, false);
-        coded_unpack_step(y, b, levels, tables, step + 1);
-        coded_multiply_step(y, b, step, true);
-    }
-    if (step < b->n_steps) {
-        coded_unpack_step(y, b, levels, tables, step);
-        coded_multiply_step(y, b, step - 1, false);
-        step++;
-    }
-    coded_multiply_step(y, b, step - 1, step % 2 == 0);
-    EACH_SUM(qr_tile_store, to, n_sums);
-    for (int32_t i = 0; i < n_sums && y.bits <= 5 && !column; i++)
-        coded_turn_sums(to.at + i * to.panel, y.many ? (int32_t)(b->x_step[i] / QR_TILE_ROW_BYTES) : b->n_rows);
-}
-
-typedef void coded_block_fn(const struct coded_block *b);
-#define CODED_BLOCK(name, ...)                                          \
-    static void name(const struct coded_block *b)                       \
-    {                                                                   \
-        coded_block_of((struct coded_way){__VA_ARGS__}, b);             \
-    }
-#define CODED_BLOCKS_LEFT(name, bits, half, offset)      \
-    CODED_BLOCK(name##_1, bits, 1, offset, half, false)  \
-    CODED_BLOCK(name##_2, bits, 2, offset, half, false)  \
-    CODED_BLOCK(name##_many, bits, 1, offset, half, true)
-#define CODED_BLOCKS(name, bits, offset)                 \
-    CODED_BLOCK(name##_1, bits, 1, offset, false, false) \
-    CODED_BLOCK(name##_2, bits, 2, offset, false, false) \
-    CODED_BLOCK(name##_4, bits, 4, offset, false, false)
-CODED_BLOCKS_LEFT(coded_4, 4, false, false)
-CODED_BLOCKS_LEFT(coded_4_offset, 4, false, true)
-CODED_BLOCKS_LEFT(coded_4_half, 4, true, false)
-CODED_BLOCKS_LEFT(coded_4_half_offset, 4, true, true)
-CODED_BLOCKS_LEFT(coded_5, 5, false, false)
-CODED_BLOCKS_LEFT(coded_5_offset, 5, false, true)
-CODED_BLOCKS(coded_6, 6, false)
-CODED_BLOCKS(coded_6_offset, 6, true)
-CODED_BLOCKS(coded_8, 8, false)
-CODED_BLOCKS(coded_8_offset, 8, true)
+/* Tiles as the blocks of weights of 4 and 5 bits with one row tile of n_rows rows expect them. */
+void qr_amx_configure_turned(int32_t n_rows);
 
 /* nt: panels, 1 or 2, with 6 and 8 bits PANELS_MAX as well, with several row tiles 1. Of three row tiles a fourth's sums are written as well. */
-static void run_coded_block(int32_t nt, const struct coded_block *b)
-{
-    static coded_block_fn *const blocks[][3] = {
-        {coded_4_1, coded_4_2, coded_4_many},
-        {coded_4_offset_1, coded_4_offset_2, coded_4_offset_many},
-        {coded_4_half_1, coded_4_half_2, coded_4_half_many},
-        {coded_4_half_offset_1, coded_4_half_offset_2, coded_4_half_offset_many},
-        {coded_5_1, coded_5_2, coded_5_many},
-        {coded_5_offset_1, coded_5_offset_2, coded_5_offset_many},
-        {coded_6_1, coded_6_2, coded_6_4},
-        {coded_6_offset_1, coded_6_offset_2, coded_6_offset_4},
-        {coded_8_1, coded_8_2, coded_8_4},
-        {coded_8_offset_1, coded_8_offset_2, coded_8_offset_4},
-    };
-    static const int8_t first[] = {[4] = 0, [5] = 4, [6] = 6, [8] = 8};
-    const struct qr_coded_shape *s = b->shape;
-    QR_ASSERT(nt == 1 || nt == 2 || (nt == PANELS_MAX && !coded_is_left(s)));
-    QR_ASSERT(b->n_tiles == 1 || (b->n_tiles <= CODED_TILES_MAX && nt == 1 && coded_is_left(s)));
-    blocks[first[s->f.bits] + (s->f.bits == 4 ? 2 * coded_is_half(s) : 0) + coded_has_offset(s)][b->n_tiles > 1 ? 2 : nt / 2](b);
-}
+void qr_amx_coded_block(int32_t nt, const struct coded_block *b);
 
 #endif

@@ -20,6 +20,7 @@
 struct coded_tables {
     float scale[2][2][QR_PANEL] __attribute__((aligned(64))), offset[2][2][QR_PANEL];
     uint8_t table[QR_PANEL][32]; /* of the group at hand: bf16 */
+    uint16_t number[QR_PANEL][2][32]; /* likewise of E4M3 codes: with exponents and without */
 };
 
 /* Halves of what was stored as a whole are loaded, which costs no port that computes; the compiler would take them from the register. */
@@ -61,6 +62,26 @@ VF_FN void coded_put_tables(const bool offset, struct coded_tables *t, const str
     CODED_FROM_MEMORY();
 }
 
+/* E4M3 codes of a group: a product's mantissa does not ask for the exponent, so eight mantissas with the exponent's lowest bit and a sign are 32 numbers of
+ * bf16, to whose exponents the other bits are added. Numbers without an exponent have mantissas of even ones among these, and smaller exponents. */
+VF_FN void coded_put_numbers(struct coded_tables *t, const uint8_t *block)
+{
+    const float *scale = (const float *)(const void *)block;
+    const vf base = _mm512_setr_ps(0x8p-10f, 0x9p-10f, 0xap-10f, 0xbp-10f, 0xcp-10f, 0xdp-10f, 0xep-10f, 0xfp-10f, 0x8p-9f, 0x9p-9f, 0xap-9f, 0xbp-9f,
+                                   0xcp-9f, 0xdp-9f, 0xep-9f, 0xfp-9f);
+    const __m512i from = _mm512_broadcast_i64x4(_mm256_setr_epi16(0, 0, 0, 4, 0, 2, 4, 6, 0, 0, 0, 0, 0, 0, 0, 0));
+    const __m512i less = _mm512_broadcast_i64x4(_mm256_setr_epi16(0, 2 << 7, 1 << 7, 1 << 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+    const __m512i mantissas = _mm512_add_epi16(from, _mm512_maskz_set1_epi16(0xffff0000u, 16));
+#pragma GCC unroll 8
+    for (int o = 0; o < QR_PANEL; o++) {
+        const vf by = vf_set1(scale[o]);
+        const __m512i large = (__m512i)_mm512_cvtne2ps_pbh(vf_mul(base, vf_sub(vf_zero(), by)), vf_mul(base, by));
+        VI_STORE(t->number[o][0], large);
+        VI_STORE(t->number[o][1], _mm512_sub_epi16(_mm512_maskz_permutexvar_epi16(0x00fe00feu, mantissas, large), less));
+    }
+    CODED_FROM_MEMORY();
+}
+
 /* From input k on, which may be inside a group, to `end`. */
 VF_FN void coded_begin(const bool half, const bool offset, struct coded_tables *t, const struct qr_coded_shape *s, const uint8_t *panel,
                        const struct coded_levels *l, int32_t k, int32_t end)
@@ -72,6 +93,15 @@ VF_FN void coded_begin(const bool half, const bool offset, struct coded_tables *
     coded_put_tables(offset, t, l, coded_turn(half, s, first));
     if (first + stride < end)
         coded_put_scales(half, t, s, panel, first + stride);
+}
+
+VF_FN void coded_start(const int bits, const bool half, const bool offset, struct coded_tables *t, const struct qr_coded_shape *s, const uint8_t *panel,
+                       const struct coded_levels *l, int32_t k, int32_t end)
+{
+    if (bits != QR_CODED_E4M3)
+        coded_begin(half, offset, t, s, panel, l, k, end);
+    else if ((k & ((1 << s->block_shift) - 1)) != 0)
+        coded_put_numbers(t, qr_coded_block(s, panel, k));
 }
 
 /* The next 32 inputs of all 16 outputs, from k on, of 4 bits; codes `ahead` bytes further on are asked for. */
@@ -135,11 +165,32 @@ VF_FN void coded_tile_5(const bool offset, uint8_t *dst, struct coded_tables *t,
     }
 }
 
+/* Likewise E4M3 codes, two outputs to a line. Bytes are taken from a code's own bits, and from five bits on. */
+VF_FN void coded_tile_numbers(uint8_t *dst, struct coded_tables *t, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k, int64_t ahead)
+{
+    const __m512i by[2] = {_mm512_set1_epi64(0x1d1815100d080500), _mm512_set1_epi64(0x3d3835302d282520)};
+    const __m512i upper = _mm512_set1_epi16(0x0700), exponent = _mm512_set1_epi16(0x0708);
+    const uint8_t *block = qr_coded_block(s, panel, k), *codes = block + qr_coded_codes_at(s, k);
+    if ((k & ((1 << s->block_shift) - 1)) == 0) {
+        coded_ask_scales(s, block, ahead);
+        coded_put_numbers(t, block);
+    }
+#pragma GCC unroll 8
+    for (int o = 0; o < QR_PANEL; o++) {
+        const __m512i code = _mm512_multishift_epi64_epi8(by[o % 2], VI_LOAD(codes + o / 2 * QR_CODED_LINE));
+        if (o % 2 == 0)
+            _mm_prefetch((const char *)codes + o / 2 * QR_CODED_LINE + ahead, _MM_HINT_T1);
+        const __m512i large = _mm512_add_epi16(_mm512_permutexvar_epi16(code, VI_LOAD(t->number[o][0])), VI_AND(code, upper));
+        const __mmask32 small = _mm512_testn_epi16_mask(code, exponent);
+        VI_STORE(dst + o * QR_TILE_ROW_BYTES, _mm512_mask_permutexvar_epi16(large, small, code, VI_LOAD(t->number[o][1])));
+    }
+}
+
 /* What the codes of a panel stand for. */
 VF_FN struct coded_levels coded_table_levels(const int bits, const bool offset, const uint8_t *panel)
 {
-    if (bits == 4)
-        return coded_levels_of(4, panel);
+    if (bits == 4 || bits == QR_CODED_E4M3)
+        return coded_levels_of(bits, panel);
     const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     return (struct coded_levels){_mm512_cvtepi32_ps(first), _mm512_cvtepi32_ps(_mm512_add_epi32(first, _mm512_set1_epi32(offset ? 16 : -16)))};
 }
@@ -147,7 +198,9 @@ VF_FN struct coded_levels coded_table_levels(const int bits, const bool offset, 
 VF_FN void coded_rows_of_outputs(const int bits, const bool half, const bool offset, uint8_t *dst, struct coded_tables *t, const struct qr_coded_shape *s,
                                  const uint8_t *panel, const struct coded_levels *l, int32_t k, int32_t end, int64_t ahead)
 {
-    if (bits == 4)
+    if (bits == QR_CODED_E4M3)
+        coded_tile_numbers(dst, t, s, panel, k, ahead);
+    else if (bits == 4)
         coded_tile(half, offset, dst, t, s, panel, l, k, end, ahead);
     else
         coded_tile_5(offset, dst, t, s, panel, l, k, end, ahead);
@@ -162,7 +215,7 @@ VF_FN void coded_tiles_of_pairs(const int bits, const bool half, const bool offs
     struct coded_tables t QR_UNINITIALIZED;
     uint8_t rows[QR_TILE_BYTES] __attribute__((aligned(64))) QR_UNINITIALIZED;
     vf pairs[QR_PANEL] QR_UNINITIALIZED;
-    coded_begin(half, offset, &t, s, panel, &l, k, end);
+    coded_start(bits, half, offset, &t, s, panel, &l, k, end);
     for (int32_t i = 0; i < n_steps; i++, dst += QR_TILE_BYTES) {
         coded_rows_of_outputs(bits, half, offset, rows, &t, s, panel, &l, k + i * QR_TILE_K, end, ahead);
         for (int o = 0; o < QR_PANEL; o++)
@@ -171,12 +224,6 @@ VF_FN void coded_tiles_of_pairs(const int bits, const bool half, const bool offs
         for (int o = 0; o < QR_PANEL; o++)
             VI_STORE(dst + o * QR_TILE_ROW_BYTES, VI_OF_FLOATS(pairs[o]));
     }
-}
-
-/* Whether weights are the left operand for few rows of x. */
-static inline bool coded_is_left(const struct qr_coded_shape *s)
-{
-    return s->f.bits <= 5;
 }
 
 static inline bool coded_is_half(const struct qr_coded_shape *s)

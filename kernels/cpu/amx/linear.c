@@ -20,7 +20,10 @@
 #include "kernels/cpu/amx/block.h"
 #include "kernels/cpu/amx/coded_block.h"
 #include "kernels/cpu/amx/product.h"
+#include "kernels/cpu/amx/quant.h"
 #include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/quant.h"
+#include "kernels/cpu/isa/row.h"
 #include "kernels/cpu/tuned.h"
 
 #define GROUP 4                          /* panels of an item come in fours */
@@ -109,7 +112,7 @@ static void multiply_strip(const struct strip *s, struct leaving *leaving)
         rows0 = h0;
         rows1 = h1;
         run_block(p->integers, n_tiles, s->n_parts, &b);
-        finish_some(leaving, INT32_MAX);
+        qr_amx_finish_some(leaving, INT32_MAX);
         if (last && !direct)
             *leaving = (struct leaving){.p = p, .sums = at, .below = tile_bytes, .most = s->most, .row = row,
                                         .n_rows = n_tiles > 1 ? h0 + h1 : h0, .panel = s->panel, .n_panels = s->n_panels};
@@ -145,7 +148,7 @@ static void multiply_coded(const struct product *p, int32_t first, int32_t end, 
     const int32_t h = tile_rows(p, 0);
     const int64_t ahead = qr_tuned_ahead(p->t->ahead_lines, p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
     if (p->turned)
-        configure_turned(h);
+        qr_amx_configure_turned(h);
     else
         configure(h, h);
     for (int32_t panel = first, n; panel < end; panel += n) {
@@ -157,10 +160,10 @@ static void multiply_coded(const struct product *p, int32_t first, int32_t end, 
                                 .n_rows = h, .n_steps = p->n_steps, .skip_step = p->n_steps - (int32_t)(ahead * p->n_steps / p->panel_bytes)};
         for (int32_t i = 0; i < s.n_parts; i++)
             b.panel[i] = (const uint8_t *)panel_at(p, part_panel(&s, i));
-        run_coded_block(s.n_parts, &b);
+        qr_amx_coded_block(s.n_parts, &b);
         struct leaving leaving = {.p = p, .sums = b.sums, .most = (float *)(void *)(scratch + p->q->own_bytes - MOST_BYTES), .n_rows = h, .panel = panel,
                                   .n_panels = n};
-        finish_some(&leaving, INT32_MAX);
+        qr_amx_finish_some(&leaving, INT32_MAX);
     }
 }
 
@@ -186,12 +189,12 @@ static void multiply_coded_many(const struct product *p, int32_t first, int32_t 
             b.panel[0] = (const uint8_t *)panel_at(p, part_panel(&s, i));
             b.sums = sums + i * QR_TILE_BYTES;
             plan_leaving(&leaving, p->n_steps);
-            run_coded_block(1, &b);
+            qr_amx_coded_block(1, &b);
         }
-        finish_some(&leaving, INT32_MAX);
+        qr_amx_finish_some(&leaving, INT32_MAX);
         leaving = (struct leaving){.p = p, .sums = sums, .below = b.below, .most = most, .n_rows = p->n_rows, .panel = panel, .n_panels = 1};
     }
-    finish_some(&leaving, INT32_MAX);
+    qr_amx_finish_some(&leaving, INT32_MAX);
 }
 
 static void multiply(const void *arg, int32_t item, int32_t worker)
@@ -226,7 +229,7 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
             strip_weights(&s, scratch, more ? panel + n : done ? after : first, more ? step : done ? 0 : step + s.n_steps);
             multiply_strip(&s, &leaving);
         }
-    finish_some(&leaving, INT32_MAX);
+    qr_amx_finish_some(&leaving, INT32_MAX);
     qr_tile_release();
     if (p->a->stretches && p->a->stretches->sum)
         row_sums(p->a, p->row0, p->n_rows, first * QR_PANEL, end * QR_PANEL);
@@ -265,7 +268,7 @@ static bool turns(const struct product *p)
 static void turn_one(const void *arg, int32_t t, int32_t worker)
 {
     (void)worker;
-    turn_tile(arg, t);
+    qr_amx_turn_tile(arg, t);
 }
 
 static void pack_chunk(struct product *p)
@@ -275,8 +278,12 @@ static void pack_chunk(struct product *p)
     p->scale = (float *)(void *)p->q->shared;
     p->sum = (int32_t *)(void *)(p->scale + p->n_tiles * QR_TILE_ROWS);
     p->packed = (char *)p->q->shared + chunk_head(p->n_rows);
+    if (p->a->x_tiles && !p->turned) {
+        p->packed = given_tiles(p);
+        return;
+    }
     const bool small = (int64_t)p->n_rows * p->a->n_in < (p->integers ? ROUND_ALONE : PACK_ALONE);
-    qr_tuned_run(p->q, p->t->pack_spread, small, pack_tile, p, p->n_tiles);
+    qr_tuned_run(p->q, p->t->pack_spread, small, qr_amx_pack_tile, p, p->n_tiles);
 }
 
 static void multiply_chunk(struct product *p)
@@ -324,7 +331,7 @@ static bool run_passing(struct qr_queue *q, const struct qr_linear_args *a)
     struct product p[2];
     for (int32_t i = 0; i < 2; i++) {
         p[i] = (struct product){.a = &a[i], .q = q, .t = qr_tuned_linear(q, &a[i]), .n_rows = a[i].n_rows};
-        plan_weights(&p[i]);
+        qr_amx_plan_product(&p[i]);
     }
     if (p[0].integers || p[1].integers || a[0].n_rows > qr_tuned(p[0].t->chunk_rows, CHUNK_ROWS) ||
         chunk_head(a[0].n_rows) + (int64_t)a[0].n_rows * p[0].n_steps * QR_TILE_ROW_BYTES + CODED_READ_PAST > (int64_t)q->shared_bytes)
@@ -332,7 +339,7 @@ static bool run_passing(struct qr_queue *q, const struct qr_linear_args *a)
     p[1].n_tiles = (p[1].n_rows + QR_TILE_ROWS - 1) / QR_TILE_ROWS;
     p[1].packed = (char *)a[0].out;
     p[0].next = &p[1];
-    p[0].finish = finish_of(&p[0]);
+    qr_amx_plan_finish(&p[0]);
     clear_last_step(&p[1]);
     pack_chunk(&p[0]);
     multiply_chunk(&p[0]);
@@ -357,20 +364,23 @@ static void multiply_owned(const void *arg, int32_t item, int32_t worker)
         p[i].sum = (int32_t *)(void *)(p[i].scale + c->rows);
         p[i].packed = i > 0 && c->p[i - 1].next ? (char *)(p[i - 1].a->out + row0 * p[i - 1].a->out_stride) : (char *)(p[i].sum + c->rows);
         plan_owned(&p[i]);
+        if (p[i].a->x_tiles)
+            p[i].packed = given_tiles(&p[i]);
     }
     for (int32_t i = 0; i < c->a->n; i++) {
         if (c->p[i].next) {
             p[i].next = &p[i + 1];
-            p[i].finish = finish_of(&p[i]);
+            qr_amx_plan_finish(&p[i]);
             clear_last_step(p[i].next);
         }
-        for (int32_t t = 0; t < p[i].n_tiles && (i == 0 || !c->p[i - 1].next); t++)
-            pack_tile(&p[i], t, worker);
+        const bool given = c->a->linear[i].x_tiles || (i > 0 && c->p[i - 1].next);
+        for (int32_t t = 0; t < p[i].n_tiles && !given; t++)
+            qr_amx_pack_tile(&p[i], t, worker);
         for (int32_t first = 0; first < p[i].n_panels; first += p[i].panels_per_item)
             multiply(&p[i], first / p[i].panels_per_item, worker);
     }
     if (c->a->heads)
-        qr_avx512_qkv_rows(c->a->heads, row0, row0 + n_rows);
+        qr_amx_qkv_rows(c->a->heads, row0, row0 + n_rows);
 }
 
 /* Rows for each thread from which it is worth while that every thread reads all weights. */
@@ -403,7 +413,7 @@ static bool plan_link(struct chain *c, int32_t i, struct qr_queue *q)
         return false;
     struct product *p = &c->p[i];
     *p = (struct product){.a = a, .q = q, .t = qr_tuned_linear(q, a)};
-    plan_weights(p);
+    qr_amx_plan_product(p);
     const int64_t bytes = rows * (int64_t)(sizeof *p->scale + sizeof *p->sum) + rows * p->n_steps * QR_TILE_ROW_BYTES;
     if (i > 0 && a[-1].passing && a[-1].glu && !p->integers)
         p[-1].next = p;
@@ -433,6 +443,7 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
     QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
     QR_ASSERT(!a->stretches || (!a->add && !a->glu));
+    QR_ASSERT(!a->x_tiles || (!a->norm_w && !a->glu && a->w->packed_dtype != QR_F32));
     const bool integers = qr_dtype_is_quantized(a->w->packed_dtype) && !qr_dtype_format(a->w->packed_dtype).weight_only;
     const struct qr_tunables *t = qr_tuned_linear(q, a);
     const bool vectors = qr_tuned(t->unit, a->n_rows <= INTEGERS_FEW ? QR_UNIT_VECTORS : QR_UNIT_TILES) == QR_UNIT_VECTORS;
@@ -448,16 +459,18 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
     if (run_owned(q, &alone))
         return;
     struct product p = {.a = a, .q = q, .t = t};
-    plan_weights(&p);
+    qr_amx_plan_product(&p);
     const int32_t chunk_rows = a->stretches ? CHUNK_ROWS_STRETCH : qr_tuned(t->chunk_rows, CHUNK_ROWS);
     const int64_t row_bytes = (int64_t)p.n_steps * QR_TILE_ROW_BYTES, room = (int64_t)q->shared_bytes - chunk_head(chunk_rows) - CODED_READ_PAST;
     int64_t rows_fit = room / row_bytes;
-    QR_ASSERT(rows_fit >= 1);
-    rows_fit = rows_fit < chunk_rows ? rows_fit : chunk_rows;
-    int64_t n_chunks = (a->n_rows + rows_fit - 1) / rows_fit;
+    QR_ASSERT(rows_fit >= (a->x_tiles ? QR_TILE_ROWS : 1));
+    const int64_t unit = rows_fit >= QR_TILE_ROWS ? QR_TILE_ROWS : 1; /* chunks are whole row tiles, where one fits */
+    rows_fit = (rows_fit < chunk_rows ? rows_fit : chunk_rows) / unit;
+    const int64_t n_units = (a->n_rows + unit - 1) / unit, n_chunks = (n_units + rows_fit - 1) / rows_fit;
     for (int64_t c = 0; c < n_chunks; c++) {
-        p.row0 = (int32_t)(a->n_rows * c / n_chunks);
-        p.n_rows = (int32_t)(a->n_rows * (c + 1) / n_chunks) - p.row0;
+        const int64_t end = n_units * (c + 1) / n_chunks * unit;
+        p.row0 = (int32_t)(n_units * c / n_chunks * unit);
+        p.n_rows = (int32_t)(end < a->n_rows ? end : a->n_rows) - p.row0;
         pack_chunk(&p);
         multiply_chunk(&p);
     }
@@ -474,7 +487,7 @@ void qr_amx_chain(struct qr_queue *q, const struct qr_chain_args *a)
         else
             qr_amx_linear(q, &a->linear[i]);
     if (a->heads)
-        qr_avx512_qkv(q, a->heads);
+        qr_amx_qkv(q, a->heads);
 }
 
 void qr_amx_experts(struct qr_queue *q, const struct qr_experts_args *a)

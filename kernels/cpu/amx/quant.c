@@ -88,6 +88,8 @@ void qr_amx_unpack_coded(char *dst, const struct qr_coded_shape *s, const char *
     const uint8_t *from = (const uint8_t *)panel;
     if (!coded_is_left(s))
         qr_unpack_coded(to, s, from, step, n_steps, ahead_bytes);
+    else if (s->f.e4m3)
+        coded_tiles_of_pairs(QR_CODED_E4M3, false, false, to, s, from, step, n_steps, ahead_bytes);
     else if (s->f.bits == 5 && coded_has_offset(s))
         coded_tiles_of_pairs(5, false, true, to, s, from, step, n_steps, ahead_bytes);
     else if (s->f.bits == 5)

@@ -3,6 +3,7 @@
 
 const struct qr_kernels qr_amx_kernels = {
     .name = "amx",
+    .row_tiles = true,
     .linear = qr_amx_linear,
     .rms_norm = qr_avx512_rms_norm,
     .head_norm = qr_avx512_head_norm,
@@ -10,10 +11,10 @@ const struct qr_kernels qr_amx_kernels = {
     .embed = qr_amx_embed,
     .rope_table = qr_avx512_rope_table,
     .rope = qr_avx512_rope,
-    .kv_write = qr_avx512_kv_write,
-    .qkv = qr_avx512_qkv,
+    .kv_write = qr_amx_kv_write,
+    .qkv = qr_amx_qkv,
     .chain = qr_amx_chain,
-    .kv_copy = qr_avx512_kv_copy,
+    .kv_copy = qr_amx_kv_copy,
     .attention = qr_amx_attention,
     .glu = qr_avx512_glu,
     .gather_rows = qr_avx512_gather_rows,

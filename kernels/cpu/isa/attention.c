@@ -52,8 +52,23 @@ static bool piece_range(const struct tile *t, int32_t base, int32_t *begin, int3
     return *begin < *end;
 }
 
-/* Queries [q0, q0 + n) take in another piece's (piece_max, piece_sum, piece_out), rows `stride` apart. */
-static void merge(const struct tile *t, int32_t q0, int32_t n, const float *piece_out, int64_t stride)
+/* Divides query i's weighted values by their denominator and writes its result. */
+static void finish(const struct tile *t, int32_t i, struct place at, const struct joined *j)
+{
+    const struct qr_attention_args *a = t->a;
+    const float sum = t->s->sum[i];
+    const vf inv = vf_set1(1.0f / sum);
+    if (a->out_tiles)
+        finish_to_tiles(t, at, j, inv);
+    else
+        for (int32_t k = 0; k < t->k; k += VF_LEN)
+            vf_store_n(a->out + at.row * a->out_stride + (int64_t)at.head * t->k + k, vf_mul(joined_at(j, k), inv), vf_min_len(t->k - k));
+    if (a->lse)
+        a->lse[(int64_t)at.row * a->n_heads + at.head] = (float)((double)t->s->max[i] / LOG2_E + log((double)sum));
+}
+
+/* Queries [q0, q0 + n) take in another piece's (piece_max, piece_sum, piece_out), rows `stride` apart; after the last one their results leave. */
+static void merge(const struct tile *t, int32_t q0, int32_t n, const float *piece_out, int64_t stride, bool last)
 {
     struct scratch *s = t->s;
     for (int32_t i = q0; i < q0 + n; i += VF_LEN) { /* lanes without a query hold what may be there */
@@ -66,16 +81,15 @@ static void merge(const struct tile *t, int32_t q0, int32_t n, const float *piec
         vf_store(s->keep + i, keep);
         vf_store(s->take + i, take);
     }
-    for (int32_t i = q0; i < q0 + n; i++, piece_out += stride) {
-        if (s->piece_sum[i] == 0)
-            continue;
+    struct place at = place_of(t, q0);
+    for (int32_t i = q0; i < q0 + n; i++, next_place(t, &at), piece_out += stride) {
         float *out = s->out + i * t->k_pad;
-        const vf keep = vf_set1(s->keep[i]), take = vf_set1(s->take[i]);
-        const bool first = s->keep[i] < 0; /* nothing yet: what out holds may be no number */
-        for (int32_t k = 0; k < t->k_pad; k += VF_LEN) {
-            vf v = vf_mul(vf_add(vf_load(piece_out + k), vf_zero()), take); /* + 0: no -0, see attn_tiles.h */
-            vf_store(out + k, first ? v : vf_fma(vf_load(out + k), keep, v));
-        }
+        const struct joined j = {s->keep[i] < 0 ? NULL : out, s->piece_sum[i] == 0 ? NULL : piece_out, vf_set1(s->keep[i]), vf_set1(s->take[i])};
+        if (last)
+            finish(t, i, at, &j);
+        else
+            for (int32_t k = 0; j.piece && k < t->k_pad; k += VF_LEN)
+                vf_store(out + k, joined_at(&j, k));
     }
 }
 
@@ -91,7 +105,7 @@ static void take_piece(const struct tile *t, int32_t piece, int32_t q0, int32_t 
 {
     const struct scratch *s = t->s;
     if (t->seq->n_chunks == 1) {
-        merge(t, q0, n, out, t->k_pad);
+        merge(t, q0, n, out, t->k_pad, piece == (t->see_max - 1) / PIECE);
         return;
     }
     for (int32_t i = q0; i < q0 + n; i++, out += t->k_pad) {
@@ -102,27 +116,14 @@ static void take_piece(const struct tile *t, int32_t piece, int32_t q0, int32_t 
     }
 }
 
-/* Divides by the denominator and writes query i's result. */
-static void finish(const struct tile *t, int32_t i)
-{
-    const struct qr_attention_args *a = t->a;
-    const float *out = t->s->out + i * t->k_pad, sum = t->s->sum[i];
-    int32_t row = query_row(t, i), head = query_head(t, i);
-    float *dst = a->out + row * a->out_stride + (int64_t)head * t->k;
-    vf inv = vf_set1(1.0f / sum);
-    for (int32_t k = 0; k < t->k; k += VF_LEN)
-        vf_store_n(dst + k, vf_mul(vf_load(out + k), inv), vf_min_len(t->k - k));
-    if (a->lse)
-        a->lse[(int64_t)row * a->n_heads + head] = (float)((double)t->s->max[i] / LOG2_E + log((double)sum));
-}
-
 /* What each query sees. */
 static void load_ranges(struct tile *t)
 {
     const struct qr_attention_args *a = t->a;
     struct scratch *s = t->s;
-    for (int32_t i = t->q0; i < query_end(t); i++) {
-        int32_t pos = a->batch->pos[query_row(t, i)];
+    struct place at = place_of(t, t->q0);
+    for (int32_t i = t->q0; i < query_end(t); i++, next_place(t, &at)) {
+        const int32_t pos = a->batch->pos[at.row];
         s->see[i] = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
         s->see_end[i] = pos + 1;
         s->sum[i] = 0;
@@ -156,6 +157,7 @@ static struct tile head_tile_of(const struct qr_attn_plan *plan, const struct qr
     t.n_rows = a->batch->row_start[s + 1] - t.first_row;
     t.n_rows = t.n_rows < plan->tile_rows ? t.n_rows : plan->tile_rows;
     t.n_queries = t.n_rows * t.n_heads;
+    t.by_head = a->q_bf16 && t.n_rows % QR_PANEL == 0;
     t.k = a->kv->head_dim;
     t.k_pad = (t.k + QR_PANEL - 1) / QR_PANEL * QR_PANEL;
     t.factor = (float)(LOG2_E * (a->softcap > 0 ? 1 : (double)a->scale));
@@ -246,9 +248,6 @@ static void attend_item(const void *arg, int32_t item, int32_t worker)
                 partial(t, piece, i)[1] = 0;
     }
     end_products(tiles);
-    for (struct tile *t = tiles; p->n_chunks == 1 && t < tiles + n; t++)
-        for (int32_t i = t->q0; i < query_end(t); i++)
-            finish(t, i);
 }
 
 /* Merges what the chunks of a tile left. */
@@ -263,10 +262,8 @@ static void merge_chunks(const struct tile *t)
             t->s->piece_max[i] = from[(i - t->q0) * stride];
             t->s->piece_sum[i] = from[(i - t->q0) * stride + 1];
         }
-        merge(t, t->q0, t->n_queries, from + QR_PANEL, stride);
+        merge(t, t->q0, t->n_queries, from + QR_PANEL, stride, piece == p->first_piece + p->n_pieces - 1);
     }
-    for (int32_t i = t->q0; i < query_end(t); i++)
-        finish(t, i);
 }
 
 static void merge_item(const void *arg, int32_t item, int32_t worker)
@@ -287,6 +284,8 @@ void QR_ISA_NAME(attention)(struct qr_queue *q, const struct qr_attention_args *
     QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16 || a->kv->dtype == QR_I8);
     QR_ASSERT(a->scale > 0); /* so that the largest score is the largest exponent */
     QR_ASSERT(a->layer >= 0 && a->layer < a->kv->n_layers);
+    QR_ASSERT(!a->q_bf16 || qr_takes_bf16_queries(&QR_ISA_NAME(kernels), a->kv));
+    QR_ASSERT(!a->out_tiles || qr_takes_row_tiles(&QR_ISA_NAME(kernels), QR_BF16, a->kv));
 #ifdef QR_ISA_amx
     if (a->kv->dtype == QR_F32) {
         qr_avx512_attention(q, a);

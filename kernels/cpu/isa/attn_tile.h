@@ -62,6 +62,8 @@ struct tile {
     struct scratch *s;
     int32_t q0;                   /* its first query's place in scratch, a multiple of 16 */
     char *keys, *values;          /* its place in scratch for staged ones */
+    bool by_head;                 /* queries are 16 rows of a head, 16 of the next one .. instead of all heads of a row, all of the next */
+    bool staged_queries;          /* tiles: they are in scratch */
     bool odd_values;              /* a staged value is infinite or NaN */
     int32_t index, chunk;         /* which tile of the sequence, which part of its pieces */
     int32_t kv_head, first_head, n_heads; /* query heads of the tile */
@@ -86,14 +88,26 @@ static int32_t query_end(const struct tile *t)
     return t->q0 + t->n_queries;
 }
 
-static int32_t query_row(const struct tile *t, int32_t i)
+/* Whose query that is: a row of the batch and a head. */
+struct place {
+    int32_t row, head;
+};
+
+static struct place place_of(const struct tile *t, int32_t i)
 {
-    return t->first_row + (i - t->q0) / t->n_heads;
+    const int32_t group = t->by_head ? QR_PANEL : 1, at = i - t->q0, in = at % (group * t->n_heads);
+    return (struct place){t->first_row + at / (group * t->n_heads) * group + in % group, t->first_head + in / group};
 }
 
-static int32_t query_head(const struct tile *t, int32_t i)
+/* Of the query behind it. */
+static void next_place(const struct tile *t, struct place *at)
 {
-    return t->first_head + (i - t->q0) % t->n_heads;
+    const int32_t group = t->by_head ? QR_PANEL : 1;
+    if ((++at->row - t->first_row) % group > 0)
+        return;
+    const bool more = at->head + 1 < t->first_head + t->n_heads;
+    at->row -= more ? group : 0;
+    at->head = more ? at->head + 1 : t->first_head;
 }
 
 /* What a position's key or value takes of scratch, in units of 32 numbers. */
@@ -102,9 +116,15 @@ static int32_t k_units(const struct tile *t)
     return (t->k + 31) / 32;
 }
 
-static const float *query(const struct tile *t, int32_t i)
+static const float *query(const struct tile *t, struct place at)
 {
-    return t->a->q + query_row(t, i) * t->a->q_stride + (int64_t)query_head(t, i) * t->k;
+    return t->a->q + at.row * t->a->q_stride + (int64_t)at.head * t->k;
+}
+
+/* The same where q is bf16. */
+static inline const uint16_t *rounded_query(const struct tile *t, struct place at)
+{
+    return (const uint16_t *)(const void *)(t->a->q + at.row * t->a->q_stride) + (int64_t)at.head * t->k;
 }
 
 /* Address of the key (which 0) or value (1) at position pos. */
@@ -148,6 +168,20 @@ static void cache_rows(const struct tile *t, int32_t which, const char **row, in
 
 /* Takes in the results of queries [q0, q0 + n) for a piece: piece_max, piece_sum and `out`, rows of k_pad. q0 is a multiple of 16. In attention.c. */
 static void take_piece(const struct tile *t, int32_t piece, int32_t q0, int32_t n, const float *out);
+
+/* A query's weighted values: those so far (NULL: none, what lies there may be no number) times keep, and a piece's (NULL: it sees nothing of it) times take. */
+struct joined {
+    const float *out, *piece;
+    vf keep, take;
+};
+
+VF_FN vf joined_at(const struct joined *j, int32_t k)
+{
+    if (!j->piece)
+        return vf_load(j->out + k);
+    const vf v = vf_mul(vf_add(vf_load(j->piece + k), vf_zero()), j->take); /* + 0: no -0, see attn_tiles.h */
+    return j->out ? vf_fma(vf_load(j->out + k), j->keep, v) : v;
+}
 
 /* Scores at [begin, end) of p become cap(scale * score), or cap(key_scale * score) where positions have scales. */
 static void cap_scores(const struct tile *t, float *p, int32_t begin, int32_t end, const float *key_scale)

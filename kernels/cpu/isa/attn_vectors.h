@@ -27,7 +27,7 @@ static void begin_products(const struct tile *t)
     const struct qr_attention_args *a = t->a;
     QR_ASSERT(t->n_queries <= QUERIES);
     for (int32_t i = 0; i < t->n_queries; i++) {
-        const float *q = query(t, i);
+        const float *q = query(t, place_of(t, i));
         for (int32_t k = 0; k < t->k; k += VF_LEN) {
             vf v = vf_load_n(q + k, vf_min_len(t->k - k));
             vf_store(t->s->q + i * QR_X_ROW + k, a->kv->dtype == QR_BF16 ? vf_round_bf16(v) : v);
@@ -38,6 +38,14 @@ static void begin_products(const struct tile *t)
 static void end_products(const struct tile *t)
 {
     (void)t;
+}
+
+static void finish_to_tiles(const struct tile *t, struct place at, const struct joined *j, vf inv)
+{
+    (void)at;
+    (void)j;
+    (void)inv;
+    QR_ASSERT(t->a->out_tiles == NULL); /* tiles of rows are the amx level's */
 }
 
 /* Unit i of all lanes as floats: one of 32 bits as it is, two of bf16, four of int8. */

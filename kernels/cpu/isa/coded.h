@@ -2,15 +2,18 @@
  *
  * Packed weights, but for the order of codes the same for every level: panels of 16 outputs, a head and blocks of 64, 128 (groups of 128) or 256 inputs
  * (with steps), each of which is one piece, so that a panel is read from its begin to its end.
- *     head     16 factors (f32); with 4 bits the 16 levels (int8) in 64 bytes more
- *     block    [units][16] scales (f16); likewise offsets; [groups][16] steps (int8); likewise steps of offsets, or zeros; padded to 64 bytes; then codes
+ *     head     16 factors (f32), not with E4M3 codes; with 4 bits the 16 levels (int8) in 64 bytes more
+ *     block    [units][16] scales (f16, of E4M3 codes f32); likewise offsets; [groups][16] steps (int8); likewise steps of offsets, or zeros; padded to 64
+ *              bytes; then codes
  *              8, 6 and 5 bits: [k / 4] lines of 64 codes [16][4], each a level in two's complement, without a sign where 5 bits have offsets; code c of a
  *              line begins at bit `bits` c of the line's 8 `bits` bytes
+ *              E4M3 codes: such lines of [16 / n][2][n][2] for vectors of n outputs: vector, k % 4 / 2; output, k % 2
  *              4 bits: [k / 8][16][4] bytes: low half the index of k = 8 i + t, high half that of k = 8 i + 4 + t, for t = 0..3
  *              on tiles, where two vectors of 8 outputs by two inputs become a row of pairs at once, such lines are [k / 8][2] of [8][2][4]: k / 8, half of
  *              the outputs; output, k % 2, k % 8 / 2; those of 5 bits, which become rows of 32 inputs of one output, [k / 32][8] of [8][2][4]: two
  *              outputs; k % 32 / 4, output, k % 4; 4 bits, likewise, [k / 32][4][32] words: four outputs, the
- *              first in the lowest 4 bits
+ *              first in the lowest 4 bits; E4M3 codes as those of 5 bits, a byte each: the upper three bits of the exponent, sign, lowest bit of the exponent,
+ *              mantissa. Codes of a group whose scale is 0 are 0 there, those of one without a number 2^-6
  * Missing outputs have the factor 0; missing inputs meet zeros of x.
  */
 #ifndef QR_KERNELS_CPU_ISA_CODED_H
@@ -24,6 +27,7 @@
 #define QR_CODED_K 64 /* inputs of the smallest block */
 #define QR_CODED_LINE 64 /* codes of a line, but for 4 bits */
 #define QR_CODED_BLOCK_MAX 256 /* inputs of a block */
+#define QR_CODED_E4M3 9 /* in place of `bits` where these are known to the compiler: 8, and codes are E4M3 numbers */
 
 /* Where the parts of a panel lie; in bytes but for the shifts (log2 of inputs). */
 struct qr_coded_shape {
@@ -36,11 +40,11 @@ struct qr_coded_shape {
 static inline struct qr_coded_shape qr_coded_shape_of(enum qr_dtype t, int64_t n_in)
 {
     const struct qr_coded_format f = qr_dtype_coded(t);
-    struct qr_coded_shape s = {.f = f, .head_bytes = f.bits == 4 ? 2 * QR_CODED_LEVELS_AT : QR_CODED_LEVELS_AT};
+    struct qr_coded_shape s = {.f = f, .head_bytes = f.e4m3 ? 0 : f.bits == 4 ? 2 * QR_CODED_LEVELS_AT : QR_CODED_LEVELS_AT};
     s.group_shift = __builtin_ctz(f.group);
     s.unit_shift = __builtin_ctz((unsigned)qr_coded_unit(f));
     s.block_shift = f.steps ? s.unit_shift : f.group > QR_CODED_K ? s.group_shift : __builtin_ctz(QR_CODED_K);
-    const int32_t block = 1 << s.block_shift, units = 2 * QR_PANEL * (block >> s.unit_shift), steps = QR_PANEL * (block >> s.group_shift);
+    const int32_t block = 1 << s.block_shift, units = (f.e4m3 ? 4 : 2) * QR_PANEL * (block >> s.unit_shift), steps = QR_PANEL * (block >> s.group_shift);
     s.offset_at = units;
     s.step_at = s.offset_at + (f.offset ? units : 0);
     s.offset_step_at = s.step_at + (f.steps ? steps : 0);

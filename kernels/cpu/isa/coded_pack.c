@@ -2,13 +2,17 @@
 #include "kernels/cpu/isa/coded.h"
 
 #include "base/mem.h"
+#include "kernels/cpu/isa/coded_planes.h"
 #include "kernels/cpu/isa/coded_squeeze.h"
 #include "kernels/cpu/isa/coded_turn.h"
+#include "kernels/cpu/isa/coded_words.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
 
 _Static_assert(QR_CODED_ROWS_MAX >= QR_PANEL, "a source fills a panel at once");
+
+#define ACROSS_PANELS 8 /* that share a line of words of eight outputs */
 
 struct packing {
     uint8_t *dst;
@@ -17,6 +21,7 @@ struct packing {
     struct qr_coded_shape shape;
     uint8_t index[256];   /* of a level, as a byte */
     bool even;            /* levels rise by one */
+    bool by_words;        /* whole panels are packed from the source's words */
     int64_t n_in, row0, n_rows, together; /* panels whose rows come at once */
 };
 
@@ -53,6 +58,33 @@ static void put_scales(const struct packing *p, uint8_t *panel, int64_t o, const
         if (row->offset_step)
             to[s->offset_step_at] = (uint8_t)row->offset_step[g];
     }
+}
+
+/* Of E4M3 codes. */
+static void put_numbers_scales(const struct packing *p, uint8_t *panel, int64_t o, const struct qr_coded_rows *row)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    for (int64_t u = 0; u < s->n_blocks; u++) {
+        const float kept = qr_coded_e4m3_kept(row, s->f, p->n_in, u);
+        memcpy(panel + u * s->block_bytes + o * (int64_t)sizeof kept, &kept, sizeof kept);
+    }
+}
+
+/* Where tables of a scale are computed with (amx/coded_table.h), one that is 0 or no number must not meet codes that add to its exponent. */
+static void settle_codes(const struct packing *p, uint8_t *panel, int64_t o)
+{
+#ifdef QR_ISA_amx
+    const struct qr_coded_shape *s = &p->shape;
+    for (int64_t u = 0; u < s->n_blocks; u++) {
+        uint8_t *block = panel + u * s->block_bytes;
+        float kept;
+        memcpy(&kept, block + o * (int64_t)sizeof kept, sizeof kept);
+        for (int32_t in = 0; (kept == 0 || isnan(kept)) && in < s->f.group; in++)
+            block[s->codes_at + turn_pairs_at(in, (int32_t)o)] = kept == 0 ? 0 : 0x08;
+    }
+#else
+    (void)p, (void)panel, (void)o;
+#endif
 }
 
 /* 16 levels, of which n are there, zeros behind them: as they are, with 4 bits their indices. */
@@ -149,9 +181,19 @@ static void pack_rows(const struct packing *p, uint8_t *panel, const struct qr_c
     const struct qr_coded_rows own = qr_coded_row(rows, f, p->n_in, i);
     for (int32_t r = 0; r < n; r++) {
         const struct qr_coded_rows row = qr_coded_row(&own, f, p->n_in, r);
+        if (f.e4m3) {
+            put_numbers_scales(p, panel, o + r, &row);
+            continue;
+        }
         const float factor = qr_coded_factor(&row, f, p->n_in);
         memcpy(panel + (o + r) * (int32_t)sizeof factor, &factor, sizeof factor);
         put_scales(p, panel, o + r, &row, factor);
+    }
+    if (f.e4m3) {
+        put_levels(p, panel, own.level, o, n, QR_CODED_E4M3);
+        for (int32_t r = 0; r < n; r++)
+            settle_codes(p, panel, o + r);
+        return;
     }
     if (f.bits == 8)
         put_levels(p, panel, own.level, o, n, 8);
@@ -208,6 +250,15 @@ struct factors {
     uint16_t keep[QR_PANEL]; /* 0: the factor is NaN */
 };
 
+/* Of output o, whose largest scale's absolute value has these bits. */
+static void set_factor(struct factors *all, uint8_t *panel, int32_t o, uint32_t bits)
+{
+    const float factor = qr_coded_factor_of(bits);
+    memcpy(panel + o * (int32_t)sizeof factor, &factor, sizeof factor);
+    all->by[o] = isnan(factor) ? 1 : 1 / factor;
+    all->keep[o] = isnan(factor) ? 0 : UINT16_MAX;
+}
+
 static struct factors factors_of(uint8_t *panel, __m256i most)
 {
     struct factors all;
@@ -217,10 +268,7 @@ static struct factors factors_of(uint8_t *panel, __m256i most)
         const float x = qr_f16_to_f32(half[o]);
         uint32_t bits;
         memcpy(&bits, &x, sizeof bits);
-        const float factor = qr_coded_factor_of(bits);
-        memcpy(panel + o * (int32_t)sizeof factor, &factor, sizeof factor);
-        all.by[o] = isnan(factor) ? 1 : 1 / factor;
-        all.keep[o] = isnan(factor) ? 0 : UINT16_MAX;
+        set_factor(&all, panel, o, bits);
     }
     return all;
 }
@@ -298,7 +346,8 @@ VF_FN void put_bytes(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t
     }
 }
 
-/* Codes of a block of the file, which begin at byte `at` of each row: from input k of a packed block on. half: blocks->half, known to the compiler. */
+/* Codes of a block of the file, which begin at byte `at` of each row: from input k of a packed block on. half: width of a plane of 4 bits, known to the
+ * compiler; 0: bytes. */
 VF_FN void put_stored(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, int32_t n_in, int32_t half, struct ahead *ahead)
 {
     for (int32_t i = 0; half && i < n_in; i += 2 * half, at += half) {
@@ -309,6 +358,50 @@ VF_FN void put_stored(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_
         ask(ahead, at + 16);
         put_bytes(codes, row, at, k + i);
     }
+}
+
+/* Codes of a block of the file in planes as told, known to the compiler (bits and width of each), which begins at byte `at` of each row. */
+VF_FN void put_planes(const struct qr_coded_blocks *l, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, struct ahead *ahead,
+                      int32_t low, int32_t low_width, int32_t high, int32_t high_width)
+{
+    const int32_t bits = low + high < 4 ? 4 : low + high, n_in = low_width == 16 ? 32 : QR_CODED_UNIT;
+    const __m256i add = _mm256_set1_epi8(l->add);
+    for (int32_t i = 0; i < n_in; i += PLANES_IN) {
+        const struct plane_part lower = plane_part_of(low, low_width, i, 0), upper = plane_part_of(high, high_width, i, low);
+        __m256i v[QR_PANEL] QR_UNINITIALIZED;
+        ask(ahead, at + (uint32_t)(l->n_bytes * (i + PLANES_IN)) / (uint32_t)n_in);
+        for (int32_t o = 0; o < QR_PANEL; o++) {
+            const uint8_t *block = row[o] + at;
+            v[o] = low_width == 16 ? plane_halves(block + l->low.at) : plane_bits(block + l->low.at, low, 0, &lower);
+            if (high)
+                v[o] = _mm256_or_si256(v[o], high_width ? plane_bits(block + l->high.at, high, low, &upper) : plane_single(block + l->high.at, low));
+            v[o] = _mm256_add_epi8(v[o], add);
+        }
+        planes_put(bits, codes, k + i, v);
+    }
+}
+
+/* Codes of block u of the file, from input k of a packed block on. */
+static void put_codes(const struct qr_coded_blocks *l, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t u, int64_t k, struct ahead *ahead)
+{
+    const struct qr_coded_plane low = l->low, high = l->high;
+    const int64_t at = u * l->n_bytes;
+    if (low.bits == 8)
+        put_stored(codes, row, at + low.at, k, 32, 0, ahead);
+    else if (high.bits == 0 && low.width == 16)
+        put_stored(codes, row, at + low.at, k, l->n_in, 16, ahead);
+    else if (high.bits == 0 && low.bits == 4)
+        put_stored(codes, row, at + low.at, k, l->n_in, 32, ahead);
+    else if (high.bits == 0)
+        put_planes(l, codes, row, at, k, ahead, 2, 32, 0, 0);
+    else if (low.bits == 2)
+        put_planes(l, codes, row, at, k, ahead, 2, 32, 1, 32);
+    else if (low.width == 16)
+        put_planes(l, codes, row, at, k, ahead, 4, 16, 1, 0);
+    else if (low.width == 32)
+        put_planes(l, codes, row, at, k, ahead, 4, 32, 1, 32);
+    else
+        put_planes(l, codes, row, at, k, ahead, 4, 64, 2, 32);
 }
 
 /* Rows `first` on of the source. */
@@ -333,39 +426,205 @@ static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, 
     for (int64_t u = 0; s->f.steps && u < n_blocks; u++)
         l->steps(steps + u * 2 * STEPS_BYTES, steps + (2 * u + 1) * STEPS_BYTES, row, u * l->n_bytes);
     for (int64_t u = 0; u < n_blocks; u++) {
-        const int64_t k = u * l->n_in, in = k & ((1 << s->block_shift) - 1), at = u * l->n_bytes;
+        const int64_t k = u * l->n_in, in = k & ((1 << s->block_shift) - 1);
         uint8_t *block = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes, *unit = block + (in >> s->unit_shift) * 2 * QR_PANEL;
         put_halves(unit, half + u * QR_PANEL, &f, 0);
         if (s->f.offset)
             put_halves(unit + s->offset_at, offset + u * QR_PANEL, &f, l->minus ? 0x8000 : 0);
         if (s->f.steps)
             put_steps(p, block, steps + u * 2 * STEPS_BYTES);
-        if (l->half == 0)
-            put_stored(block + s->codes_at, row, at + l->codes_at, in, 32, 0, &ahead);
-        else if (l->half == 16)
-            put_stored(block + s->codes_at, row, at + l->codes_at, in, l->n_in, 16, &ahead);
-        else
-            put_stored(block + s->codes_at, row, at + l->codes_at, in, l->n_in, 32, &ahead);
+        put_codes(l, block + s->codes_at, row, u, in, &ahead);
     }
 }
 
-static void pack_item(const void *arg, int32_t item, int32_t worker)
+/* ---- whole panels of E4M3 codes, as rows of a file ---- */
+
+/* Whether one of n codes, a multiple of 32, is no number. */
+static bool has_none(const uint8_t *code, int64_t n)
 {
-    const struct packing *p = arg;
-    const struct qr_coded_format f = p->shape.f;
-    const int64_t panel = p->row0 / QR_PANEL + item * p->together, end_row = p->row0 + p->n_rows;
-    int64_t first = panel * QR_PANEL, end = first + p->together * QR_PANEL;
-    first = first > p->row0 ? first : p->row0;
-    end = end < end_row ? end : end_row;
-    if (p->rows->blocks && end - first == QR_PANEL) {
-        uint8_t *dst = p->dst + panel * p->shape.panel_bytes;
-        if (f.bits == 4)
-            memcpy(dst + QR_CODED_LEVELS_AT, p->rows->levels, sizeof p->rows->levels);
-        pack_blocks(p, dst, first - p->row0, qr_queue_own(p->q, worker));
-        return;
+    const __m256i sign = _mm256_set1_epi8((char)0x80), ones = _mm256_set1_epi8(-1);
+    __m256i any = _mm256_setzero_si256();
+    for (int64_t i = 0; i < n; i += 32)
+        any = _mm256_or_si256(any, _mm256_cmpeq_epi8(_mm256_or_si256(_mm256_loadu_si256((const __m256i *)(const void *)(code + i)), sign), ones));
+    return !_mm256_testz_si256(any, any);
+}
+
+/* What is kept of the scales of a block's n inputs, whose codes are at `code` of each row. */
+static void put_kept(uint8_t *block, const uint8_t *const row[QR_PANEL], int64_t k, int64_t n, const float *scale, int64_t n_units)
+{
+    float kept[QR_PANEL];
+    for (int32_t o = 0; o < QR_PANEL; o++) {
+        const uint8_t *code = row[o] + k;
+        const bool none = has_none(code, n / 32 * 32);
+        kept[o] = qr_coded_e4m3_scale(code + n / 32 * 32, n % 32, none ? __builtin_nanf("") : scale[o * n_units]);
     }
-    const struct qr_coded_rows rows = qr_coded_rows_in(qr_queue_own(p->q, worker), f, p->n_in, end - first);
-    p->rows->fill(p->rows->arg, &rows, first - p->row0, end - first);
+    memcpy(block, kept, sizeof kept);
+}
+
+/* Inputs [k, k + n) of a block's codes, n <= 64; further ones are zeros. */
+#ifdef QR_ISA_amx
+VF_FN void put_numbers(const struct packing *p, uint8_t *codes, int64_t in, const uint8_t *const row[QR_PANEL], int64_t k, int64_t n)
+{
+    const __mmask64 there = n < 64 ? (1ull << n) - 1 : UINT64_MAX;
+    const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    uint8_t *to = codes + in * QR_PANEL;
+    (void)p;
+    for (int32_t o = 0; o < QR_PANEL; o += 2, to += QR_CODED_LINE) {
+        const __m512i a = turn_numbers(_mm512_maskz_loadu_epi8(there, row[o] + k)), b = turn_numbers(_mm512_maskz_loadu_epi8(there, row[o + 1] + k));
+        const __m512i low = _mm512_unpacklo_epi32(a, b), high = _mm512_unpackhi_epi32(a, b);
+        _mm512_storeu_si512(to, _mm512_permutex2var_epi64(low, first, high));
+        _mm512_storeu_si512(to + 32 * QR_PANEL, _mm512_permutex2var_epi64(low, second, high));
+    }
+}
+#elif defined QR_ISA_avx2
+VF_FN void put_numbers(const struct packing *p, uint8_t *codes, int64_t in, const uint8_t *const row[QR_PANEL], int64_t k, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 16)
+        for (int32_t quad = 0; quad < 4; quad++) {
+            __m128i v[4];
+            for (int32_t o = 0; o < 4; o++)
+                v[o] = codes_of(p, (const int8_t *)row[4 * quad + o] + k + i, n - i);
+            put_four(QR_CODED_E4M3, codes, in + i, quad, v, false);
+        }
+}
+#else
+VF_FN void put_numbers(const struct packing *p, uint8_t *codes, int64_t in, const uint8_t *const row[QR_PANEL], int64_t k, int64_t n)
+{
+    const __mmask64 there = n < 64 ? (1ull << n) - 1 : UINT64_MAX;
+    const __m512i twos = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    vf v[QR_PANEL] QR_UNINITIALIZED;
+    (void)p;
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        v[o] = _mm512_castsi512_ps(_mm512_maskz_loadu_epi8(there, row[o] + k));
+    vf_transpose(v);
+    for (int32_t i = 0; i < 16; i++)
+        _mm512_storeu_si512(codes + in * QR_PANEL + i * QR_CODED_LINE, _mm512_permutexvar_epi16(twos, _mm512_castps_si512(v[i])));
+}
+#endif
+
+/* Rows `first` on of the source. own: room for their scales. */
+static void pack_numbers(const struct packing *p, uint8_t *panel, int64_t first, float *own)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const uint8_t *row[QR_PANEL];
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        row[o] = p->rows->row(p->rows->arg, first + o);
+    const int64_t next = first + 2 * QR_PANEL > p->n_rows ? 0 : (row[QR_PANEL - 1] - row[0]) / (QR_PANEL - 1) * QR_PANEL;
+    p->rows->scales(p->rows->arg, own, first, QR_PANEL);
+    for (int64_t u = 0; u < s->n_blocks; u++) {
+        uint8_t *block = panel + u * s->block_bytes;
+        const int64_t begin = u << s->block_shift, end = begin + s->f.group < p->n_in ? begin + s->f.group : p->n_in;
+        put_kept(block, row, begin, end - begin, own + u, s->n_blocks);
+        for (int64_t k = begin; k < end; k += 64) {
+            put_numbers(p, block + s->codes_at, k - begin, row, k, end - k < 64 ? end - k : 64);
+            for (int32_t o = 0; next && o < QR_PANEL; o++) /* where the next panel's rows are likely to be: half the time would go into waiting for them */
+                _mm_prefetch((const char *)((uintptr_t)row[o] + (uintptr_t)(next + k)), _MM_HINT_T0);
+        }
+    }
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        settle_codes(p, panel, o);
+}
+
+/* ---- whole panels from words of a file ---- */
+
+#ifdef QR_ISA_amx
+#define WORDS_MOST 64 /* panels at once */
+
+struct words {
+    const struct packing *p;
+    const float *scale; /* [groups][rows] */
+    const int8_t *zero; /* likewise, or NULL */
+    int64_t rows, first;
+    struct factors factors[WORDS_MOST];
+};
+
+/* Everything of panel i but its codes. */
+static void put_words_scales(struct words *w, uint8_t *panel, int64_t i)
+{
+    const struct qr_coded_shape *s = &w->p->shape;
+    struct factors *f = &w->factors[i];
+    __m512i most = _mm512_setzero_si512();
+    const int64_t n_groups = w->p->n_in >> s->group_shift;
+    const int32_t groups = s->block_shift - s->group_shift;
+    uint32_t bits[QR_PANEL];
+    for (int64_t g = 0; g < n_groups; g++)
+        most = _mm512_max_epu32(most, _mm512_and_si512(_mm512_loadu_si512(w->scale + g * w->rows + i * QR_PANEL), _mm512_set1_epi32(INT32_MAX)));
+    _mm512_storeu_si512(bits, most);
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        set_factor(f, panel, o, bits[o]);
+    memcpy(panel + QR_CODED_LEVELS_AT, w->p->rows->levels, sizeof w->p->rows->levels);
+    const __m512 by = _mm512_loadu_ps(f->by);
+    const __m256i keep = _mm256_loadu_si256((const __m256i *)(const void *)f->keep);
+    for (int64_t g = 0; g < n_groups; g++) {
+        const int64_t from = g * w->rows + i * QR_PANEL, in = g & ((1 << groups) - 1);
+        uint8_t *block = panel + s->head_bytes + (g >> groups) * s->block_bytes;
+        const __m256i half = _mm512_cvtps_ph(_mm512_mul_ps(_mm512_loadu_ps(w->scale + from), by), _MM_FROUND_TO_NEAREST_INT);
+        _mm256_storeu_si256((__m256i *)(void *)(block + in * 2 * QR_PANEL), _mm256_and_si256(half, keep));
+        if (w->zero)
+            memcpy(block + s->offset_step_at + in * QR_PANEL, w->zero + from, QR_PANEL);
+    }
+}
+
+/* Inputs [k, k + WORDS_INPUTS) of n panels from the one at `panel` on. */
+static void put_words(const struct words *w, uint8_t *panel, int64_t n, int64_t k)
+{
+    const struct qr_coded_shape *s = &w->p->shape;
+    const struct qr_coded_words *l = &w->p->rows->words;
+    uint8_t *to = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at + (k & ((1 << s->block_shift) - 1)) * QR_PANEL / 2;
+    for (int64_t i = 0; i < n && !l->across; i++)
+        words_along(to + i * s->panel_bytes, l->codes + k / 8 * l->pitch + (w->first + i * QR_PANEL) * 4, l->pitch);
+    const uint8_t *across = l->codes + k * l->pitch + w->first / 2;
+    for (int64_t i = 0; i < n && l->across; i += ACROSS_PANELS)
+        words_across(to + i * s->panel_bytes, s->panel_bytes, (int32_t)(n - i < ACROSS_PANELS ? n - i : ACROSS_PANELS), across + i * QR_PANEL / 2, l->pitch);
+}
+
+/* n panels of rows `first` on of the source, in the order in which the file has them. */
+static void pack_words(const struct packing *p, uint8_t *panel, int64_t first, int64_t n, void *own)
+{
+    const int64_t n_groups = p->n_in >> p->shape.group_shift, rows = n * QR_PANEL;
+    float *scale = own;
+    int8_t *zero = p->shape.f.zero ? (int8_t *)(scale + n_groups * rows) : NULL;
+    QR_UNINITIALIZED struct words w;
+    QR_ASSERT(n <= WORDS_MOST && (!p->rows->words.across || first % 8 == 0));
+    w.p = p, w.scale = scale, w.zero = zero, w.rows = rows, w.first = first;
+    for (int64_t g = 0; g < n_groups; g++)
+        p->rows->words.scales(p->rows->arg, scale + g * rows, zero ? zero + g * rows : NULL, first, rows, g);
+    for (int64_t i = 0; i < n; i++)
+        put_words_scales(&w, panel + i * p->shape.panel_bytes, i);
+    for (int64_t k = 0; k < p->n_in; k += WORDS_INPUTS)
+        put_words(&w, panel, n, k);
+}
+
+/* As many panels at once as the source likes and a worker's memory holds; 0: it has no words, or other codes. */
+static int64_t words_together(const struct packing *p)
+{
+    const struct qr_coded_words *l = &p->rows->words;
+    if (!l->codes || p->shape.f.bits != 4 || p->n_in % 64 != 0 || p->n_in % p->shape.f.group != 0 || (l->across && p->row0 % 8 != 0))
+        return 0;
+    const int64_t room = (int64_t)p->q->own_bytes / ((p->n_in >> p->shape.group_shift) * QR_PANEL * (int64_t)(sizeof(float) + 1));
+    const int64_t n = l->together < WORDS_MOST ? l->together : WORDS_MOST;
+    return n < room ? n : room;
+}
+#else
+static void pack_words(const struct packing *p, uint8_t *panel, int64_t first, int64_t n, void *own)
+{
+    (void)p, (void)panel, (void)first, (void)n, (void)own;
+}
+
+static int64_t words_together(const struct packing *p)
+{
+    (void)p;
+    return 0;
+}
+#endif
+
+/* Rows [first, end) of dst, which the source fills at once. */
+static void pack_filled(const struct packing *p, int64_t first, int64_t end, void *own)
+{
+    const struct qr_coded_format f = p->shape.f;
+    const struct qr_coded_rows rows = qr_coded_rows_in(own, f, p->n_in, end - first);
+    if (first < end)
+        p->rows->fill(p->rows->arg, &rows, first - p->row0, end - first);
     for (int64_t row = first, n; row < end; row += n) {
         const int64_t o = row % QR_PANEL;
         uint8_t *dst = p->dst + row / QR_PANEL * p->shape.panel_bytes;
@@ -376,12 +635,40 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
     }
 }
 
+static void pack_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct packing *p = arg;
+    const int64_t panel = p->row0 / QR_PANEL + item * p->together, end_row = p->row0 + p->n_rows;
+    void *own = qr_queue_own(p->q, worker);
+    int64_t first = panel * QR_PANEL, end = first + p->together * QR_PANEL;
+    first = first > p->row0 ? first : p->row0;
+    end = end < end_row ? end : end_row;
+    const int64_t whole = (first + QR_PANEL - 1) / QR_PANEL, n_whole = end / QR_PANEL - whole;
+    uint8_t *dst = p->dst + whole * p->shape.panel_bytes;
+    if (p->rows->blocks && end - first == QR_PANEL) {
+        if (p->shape.f.bits == 4)
+            memcpy(dst + QR_CODED_LEVELS_AT, p->rows->levels, sizeof p->rows->levels);
+        pack_blocks(p, dst, first - p->row0, own);
+    } else if (p->rows->scales && end - first == QR_PANEL) {
+        pack_numbers(p, dst, first - p->row0, own);
+    } else if (p->by_words && n_whole > 0) {
+        pack_filled(p, first, whole * QR_PANEL, own);
+        pack_words(p, dst, whole * QR_PANEL - p->row0, n_whole, own);
+        pack_filled(p, (whole + n_whole) * QR_PANEL, end, own);
+    } else {
+        pack_filled(p, first, end, own);
+    }
+}
+
 /* As many panels at once as the source likes, a worker's memory holds, and leave every thread a few items. */
 static int64_t panels_together(const struct packing *p, int64_t n_panels)
 {
-    const int64_t room = (int64_t)p->q->own_bytes / qr_coded_rows_bytes(p->shape.f, p->n_in, QR_PANEL), share = n_panels / (4 * p->q->n_threads);
-    int64_t n = p->rows->blocks ? 1 : p->rows->together;
+    const int64_t room = (int64_t)p->q->own_bytes / qr_coded_rows_bytes(p->shape.f, p->n_in, QR_PANEL);
+    int64_t share = n_panels / (4 * p->q->n_threads), n = p->rows->row ? 1 : p->rows->together;
     n = n < room ? n : room;
+    n = p->by_words ? words_together(p) : n;
+    if (p->by_words && p->rows->words.across) /* a register of words is turned as long where half of it is missing */
+        share = share < ACROSS_PANELS ? ACROSS_PANELS : share / ACROSS_PANELS * ACROSS_PANELS;
     n = n < share ? n : share;
     return n > 1 ? n : 1;
 }
@@ -394,11 +681,13 @@ void QR_ISA_NAME(linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype
     QR_ASSERT(qr_dtype_is_coded(to) && n_in > 0 && n_in <= qr_linear_inputs_max(to));
     struct packing p = {.dst = dst, .rows = rows, .q = q, .shape = qr_coded_shape_of(to, n_in), .even = true, .n_in = n_in, .row0 = row0, .n_rows = n_rows};
     QR_ASSERT(qr_coded_rows_bytes(p.shape.f, n_in, QR_PANEL) <= (int64_t)q->own_bytes);
+    QR_ASSERT(!rows->scales || (rows->row && p.shape.f.e4m3));
     QR_ASSERT(!rows->blocks || (rows->row && n_in % rows->blocks->n_in == 0 && rows->blocks->n_in == qr_coded_unit(p.shape.f)));
     for (int32_t i = 0; i < QR_COUNT(rows->levels); i++) {
         p.index[(uint8_t)rows->levels[i]] = (uint8_t)i;
         p.even = p.even && rows->levels[i] == rows->levels[0] + i;
     }
+    p.by_words = words_together(&p) > 0;
     const int64_t n_panels = n_rows > 0 ? (row0 + n_rows - 1) / QR_PANEL - row0 / QR_PANEL + 1 : 0;
     p.together = panels_together(&p, n_panels);
     qr_queue_run(q, pack_item, &p, (n_panels + p.together - 1) / p.together);
@@ -409,6 +698,11 @@ void QR_ISA_NAME(linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype
 /* What the weights of input k's group are made of, for one output. */
 static void read_scales(float *scale, float *offset, const struct qr_coded_shape *s, const uint8_t *block, int32_t in, int32_t row, float factor)
 {
+    if (s->f.e4m3) {
+        *scale = ((const float *)(const void *)block)[row];
+        *offset = 0;
+        return;
+    }
     const uint16_t *unit = (const uint16_t *)(const void *)block + (in >> s->unit_shift) * QR_PANEL + row;
     const int8_t *step = (const int8_t *)block + (in >> s->group_shift) * QR_PANEL + row;
     *scale = qr_f16_to_f32(unit[0]) * factor;
@@ -427,14 +721,15 @@ void QR_ISA_NAME(coded_row)(float *out, enum qr_dtype t, const uint8_t *panel, i
     QR_ASSERT(row >= 0 && row < QR_PANEL);
     const struct qr_coded_shape s = qr_coded_shape_of(t, n_in);
     const int8_t *levels = (const int8_t *)panel + QR_CODED_LEVELS_AT;
-    float factor, by = 0, offset = 0;
-    memcpy(&factor, panel + row * (int32_t)sizeof factor, sizeof factor);
+    float factor = 1, by = 0, offset = 0;
+    if (!s.f.e4m3)
+        memcpy(&factor, panel + row * (int32_t)sizeof factor, sizeof factor);
     for (int32_t k = 0; k < n_in; k++) {
         const uint8_t *block = qr_coded_block(&s, panel, k);
         const int32_t in = k & ((1 << s.block_shift) - 1);
         if (k % s.f.group == 0)
             read_scales(&by, &offset, &s, block, in, row, factor);
         const int32_t code = code_of(block + s.codes_at, s.f, in, row), level = s.f.bits == 4 ? levels[code] : code;
-        out[k] = scale * qr_bf16_to_f32(qr_f32_to_bf16(fmaf(by, (float)level, offset)));
+        out[k] = scale * qr_bf16_to_f32(qr_f32_to_bf16(fmaf(by, s.f.e4m3 ? qr_e4m3_to_f32((uint8_t)code) : (float)level, offset)));
     }
 }

@@ -16,10 +16,49 @@ VF_FN void turn_store(uint8_t *to, __m128i v, bool join)
 
 /* put_four: inputs k to k + 15 of a block (k a multiple of 16) whose codes begin at `codes`, of outputs 4 quad to 4 quad + 3 of a panel: v[i] has output
  * 4 quad + i's, one in a byte; codes of 5 and 6 bits stay in bytes, as many as 8 bits would be (coded_squeeze.h). code_of: what input `in` of output `row`
- * has in a block, a level but for 4 bits. */
+ * has in a block, a level but for 4 bits; an E4M3 code's bits (with or without a sign: the low 8 count). */
 #ifdef QR_ISA_amx
+/* E4M3 codes as coded.h has them; and back. */
+VF_FN __m512i turn_numbers(__m512i v)
+{
+    const __m512i low = _mm512_and_si512(v, _mm512_set1_epi8(0x0f)), sign = _mm512_set1_epi8(0x10), upper = _mm512_set1_epi8((char)0xe0);
+    const __m512i some = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(v, 3), sign, 0xf8); /* low | (shifted & mask) */
+    return _mm512_ternarylogic_epi32(some, _mm512_slli_epi16(v, 1), upper, 0xf8);
+}
+
+VF_FN __m128i turn_number(__m128i v)
+{
+    return _mm512_castsi512_si128(turn_numbers(_mm512_castsi128_si512(v)));
+}
+
+/* Where two outputs share lines, a byte each. */
+static inline int32_t turn_pairs_at(int32_t in, int32_t row)
+{
+    return in / 32 * 512 + row / 2 * QR_CODED_LINE + in % 32 / 4 * 8 + row % 2 * 4 + in % 4;
+}
+
+static inline int32_t turn_back(int32_t code)
+{
+    return (code & 0x0f) | (code & 0x10) << 3 | (code & 0xe0) >> 1;
+}
+
+/* Two outputs to a line. */
+VF_FN void turn_put_pairs(uint8_t *codes, int64_t k, int32_t quad, const __m128i v[4], bool join)
+{
+    uint8_t *to = codes + k / 32 * 512 + quad * 128 + k % 32 * 2;
+    for (int i = 0; i < 4; i += 2, to += 64) {
+        turn_store(to, _mm_unpacklo_epi32(v[i], v[i + 1]), join);
+        turn_store(to + 16, _mm_unpackhi_epi32(v[i], v[i + 1]), join);
+    }
+}
+
 VF_FN void put_four(int32_t bits, uint8_t *codes, int64_t k, int32_t quad, const __m128i v[4], bool join)
 {
+    if (bits == QR_CODED_E4M3) {
+        const __m128i w[4] = {turn_number(v[0]), turn_number(v[1]), turn_number(v[2]), turn_number(v[3])};
+        turn_put_pairs(codes, k, quad, w, join);
+        return;
+    }
     if (bits == 4) {
         uint8_t *to = codes + k / 32 * 256 + quad * 64 + k % 32 * 2;
         const __m128i ab = _mm_or_si128(v[0], _mm_slli_epi16(v[1], 4)), cd = _mm_or_si128(v[2], _mm_slli_epi16(v[3], 4));
@@ -28,11 +67,7 @@ VF_FN void put_four(int32_t bits, uint8_t *codes, int64_t k, int32_t quad, const
         return;
     }
     if (bits == 5) {
-        uint8_t *to = codes + k / 32 * 512 + quad * 128 + k % 32 * 2;
-        for (int i = 0; i < 4; i += 2, to += 64) {
-            turn_store(to, _mm_unpacklo_epi32(v[i], v[i + 1]), join);
-            turn_store(to + 16, _mm_unpackhi_epi32(v[i], v[i + 1]), join);
-        }
+        turn_put_pairs(codes, k, quad, v, join);
         return;
     }
     const __m128i pairs = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
@@ -101,6 +136,8 @@ static inline int32_t code_of(const uint8_t *codes, struct qr_coded_format f, in
 {
     if (f.bits == 4)
         return codes[in / 32 * 256 + row / 4 * 64 + in % 32 * 2 + row % 4 / 2] >> row % 2 * 4 & 15;
+    if (f.e4m3)
+        return turn_back(codes[turn_pairs_at(in, row)]);
     if (f.bits == 5)
         return coded_code_in(codes + (in / 32 * 8 + row / 2) * (QR_CODED_LINE / 8 * 5), f, in % 32 / 4 * 8 + row % 2 * 4 + in % 4);
     return coded_code_in(codes + (in / 8 * 2 + row / 8) * (QR_CODED_LINE / 8 * f.bits), f, (row % 8 * 2 + in % 2) * 4 + in % 8 / 2);
@@ -110,8 +147,38 @@ static inline int32_t code_of(const uint8_t *codes, struct qr_coded_format f, in
 #define TURN_EVERY_OTHER(a, b, first) \
     _mm_castps_si128(_mm_shuffle_ps(_mm_castsi128_ps(a), _mm_castsi128_ps(b), (first) ? _MM_SHUFFLE(3, 1, 3, 1) : _MM_SHUFFLE(2, 0, 2, 0)))
 
+/* Two codes of four outputs. */
+VF_FN void turn_store_twos(uint8_t *to, __m128i v, bool join)
+{
+    __m128i *at = (__m128i *)(void *)to;
+    _mm_storel_epi64(at, join ? _mm_or_si128(v, _mm_loadl_epi64(at)) : v);
+}
+
+/* Where the E4M3 codes of an output's input are, of inputs in twos. */
+static inline int64_t turn_twos_at(int64_t in, int32_t row)
+{
+    return in / 4 * QR_CODED_LINE + row / VF_LEN * (4 * VF_LEN) + in % 4 / 2 * (2 * VF_LEN) + row % VF_LEN * 2;
+}
+
+VF_FN void turn_put_twos(uint8_t *codes, int64_t k, int32_t quad, const __m128i v[4], bool join)
+{
+    for (int half = 0; half < 2; half++, k += 8) {
+        const __m128i ab = half ? _mm_unpackhi_epi16(v[0], v[1]) : _mm_unpacklo_epi16(v[0], v[1]);
+        const __m128i cd = half ? _mm_unpackhi_epi16(v[2], v[3]) : _mm_unpacklo_epi16(v[2], v[3]);
+        const __m128i first = _mm_unpacklo_epi32(ab, cd), second = _mm_unpackhi_epi32(ab, cd);
+        turn_store_twos(codes + turn_twos_at(k, 4 * quad), first, join);
+        turn_store_twos(codes + turn_twos_at(k + 2, 4 * quad), _mm_unpackhi_epi64(first, first), join);
+        turn_store_twos(codes + turn_twos_at(k + 4, 4 * quad), second, join);
+        turn_store_twos(codes + turn_twos_at(k + 6, 4 * quad), _mm_unpackhi_epi64(second, second), join);
+    }
+}
+
 VF_FN void put_four(int32_t bits, uint8_t *codes, int64_t k, int32_t quad, const __m128i v[4], bool join)
 {
+    if (bits == QR_CODED_E4M3) {
+        turn_put_twos(codes, k, quad, v, join);
+        return;
+    }
     uint8_t *to = codes + (bits == 4 ? k * QR_PANEL / 2 : k * QR_PANEL) + quad * 16;
     if (bits == 4) { /* the lower four bytes of each half, and above them the upper four */
         __m128i w[4];
@@ -134,6 +201,8 @@ static inline int32_t code_of(const uint8_t *codes, struct qr_coded_format f, in
 {
     if (f.bits == 4)
         return codes[(in / 8 * QR_PANEL + row) * 4 + in % 4] >> in % 8 / 4 * 4 & 15;
+    if (f.e4m3)
+        return codes[turn_twos_at(in, row) + in % 2];
     return coded_code_in(codes + in / 4 * (QR_CODED_LINE / 8 * f.bits), f, row * 4 + in % 4);
 }
 #endif

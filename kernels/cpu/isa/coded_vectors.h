@@ -31,7 +31,7 @@ VF_FN int coded_line_inputs(const int bits)
 
 VF_FN int coded_line_bytes(const int bits)
 {
-    return bits == 4 ? 64 : QR_CODED_LINE / 8 * bits;
+    return bits == 4 || bits >= 8 ? 64 : QR_CODED_LINE / 8 * bits;
 }
 
 /* Level k of the four whose codes a lane has, from its lowest bit on. */
@@ -40,6 +40,20 @@ VF_FN vf coded_four(const int bits, const bool offset, vi codes, const int k)
     const vi top = VI(slli_epi32)(codes, (unsigned)(32 - bits * (k % 4 + 1)));
     return VI(cvtepi32_ps)(bits == 5 && offset ? VI(srli_epi32)(top, (unsigned)(32 - bits)) : VI(srai_epi32)(top, (unsigned)(32 - bits)));
 }
+
+#ifndef QR_ISA_amx
+/* Number k of each output's four E4M3 codes, 2^-8 of what is meant: of two codes in 16 bits one moves to where an f16 has the same sign, exponent and fraction,
+ * and processors convert these at full speed, small ones without exponents as well. */
+VF_FN vf coded_number(vi codes, const int k)
+{
+    const vi top = k % 2 ? codes : VI(slli_epi16)(codes, 8), half = VI_AND(VI(srai_epi16)(top, 1), VI(set1_epi16)((int16_t)0xbf80));
+#ifdef QR_ISA_avx2
+    return _mm256_cvtph_ps(k / 2 ? _mm256_extracti128_si256(half, 1) : _mm256_castsi256_si128(half));
+#else
+    return _mm512_cvtph_ps(k / 2 ? _mm512_extracti64x4_epi64(half, 1) : _mm512_castsi512_si256(half));
+#endif
+}
+#endif
 
 #ifdef QR_ISA_avx2
 struct coded_levels {
@@ -72,7 +86,7 @@ VF_FN struct coded_line coded_line_at(const int bits, const uint8_t *codes, cons
         return (struct coded_line){{wide, wide}};
     }
     const vi low_half = VI(set1_epi8)(15), v = VI_LOAD(codes);
-    if (bits == 8)
+    if (bits >= 8)
         return (struct coded_line){{v, v}};
     return (struct coded_line){{VI(shuffle_epi8)(l->table, VI_AND(v, low_half)), VI(shuffle_epi8)(l->table, VI_AND(VI(srli_epi16)(v, 4), low_half))}};
 }
@@ -80,6 +94,8 @@ VF_FN struct coded_line coded_line_at(const int bits, const uint8_t *codes, cons
 VF_FN vf coded_level(const int bits, const bool offset, const struct coded_line *line, const int k, const struct coded_levels *l)
 {
     (void)l;
+    if (bits == QR_CODED_E4M3)
+        return coded_number(line->level[0], k);
     return bits == 4 ? vf_quads_at(line->level[k / 4], k % 4) : coded_four(bits, offset, line->level[0], k);
 }
 #else
@@ -130,6 +146,8 @@ VF_FN struct coded_line coded_line_at(const int bits, const uint8_t *codes, cons
 #ifndef QR_ISA_amx
 VF_FN vf coded_level(const int bits, const bool offset, const struct coded_line *line, const int k, const struct coded_levels *l)
 {
+    if (bits == QR_CODED_E4M3)
+        return coded_number(line->code, k);
     if (bits != 4)
         return coded_four(bits, offset, line->code, k);
     return _mm512_permutexvar_ps(k == 0 ? line->code : VI(srli_epi32)(line->code, (unsigned)(8 * (k % 4) + 4 * (k / 4))), l->table);
@@ -145,6 +163,14 @@ struct coded_scales {
 /* From input `in` of the block and output `o` of the panel on. */
 VF_FN struct coded_scales coded_scales_at(const struct qr_coded_shape *s, const uint8_t *panel, const uint8_t *block, int32_t in, int32_t o)
 {
+    if (s->f.e4m3) {
+        const vf scale = vf_load((const float *)(const void *)block + (in >> s->unit_shift) * QR_PANEL + o);
+#ifdef QR_ISA_amx
+        return (struct coded_scales){scale, vf_zero()};
+#else
+        return (struct coded_scales){vf_mul(scale, vf_set1(256)), vf_zero()}; /* of coded_number */
+#endif
+    }
     const vf factor = vf_load((const float *)(const void *)panel + o);
     const uint16_t *unit = (const uint16_t *)(const void *)block + (in >> s->unit_shift) * QR_PANEL + o;
     const int8_t *step = (const int8_t *)block + (in >> s->group_shift) * QR_PANEL + o;
@@ -278,7 +304,9 @@ VF_FN void coded_unpack_32(const int bits, const bool offset, uint8_t *dst, cons
 #else
 #define CODED_BY_FORMAT(f, DO)               \
     do {                                     \
-        if ((f).bits == 4)                   \
+        if ((f).e4m3)                        \
+            DO(QR_CODED_E4M3, false);        \
+        else if ((f).bits == 4)              \
             DO(4, false);                    \
         else if ((f).bits == 5)              \
             CODED_BY_OFFSET(5, f, DO);       \

@@ -68,8 +68,20 @@ struct qkv_job {
     int64_t rows_per_item;
 };
 
-/* Heads of a row: their norm where there is one, and their rotation. */
-static void turn_heads(float *x, const float *w, const struct qr_qkv_args *a, const float *cos_sin, int32_t n_heads)
+/* n numbers as bf16, as tiles would round them. `to` may be where x is, or lie before it. */
+static void round_queries(uint16_t *to, const float *x, int32_t n)
+{
+#ifdef QR_ISA_amx
+    for (int32_t i = 0; i < n; i += 2 * VF_LEN)
+        _mm512_storeu_si512(to + i, (__m512i)_mm512_cvtne2ps_pbh(vf_load(x + i + VF_LEN), vf_load(x + i)));
+#else
+    for (int32_t i = 0; i < n; i += VF_LEN)
+        vf_store_bf16_n(to + i, vf_load(x + i), vf_min_len(n - i));
+#endif
+}
+
+/* Heads of a row: their norm where there is one, their rotation, and their place in `rounded` where that is not NULL. */
+static void turn_heads(float *x, const float *w, const struct qr_qkv_args *a, const float *cos_sin, int32_t n_heads, uint16_t *rounded)
 {
     const int32_t dim = a->kv->head_dim, half = a->n_rot / 2;
     for (int32_t h = 0; h < n_heads; h++, x += dim) {
@@ -77,6 +89,8 @@ static void turn_heads(float *x, const float *w, const struct qr_qkv_args *a, co
             row_norm(x, x, w, dim, a->eps);
         if (half > 0)
             row_rotate(x, cos_sin, cos_sin + half, half);
+        if (rounded)
+            round_queries(rounded + h * dim, x, dim);
     }
 }
 
@@ -88,8 +102,8 @@ void QR_ISA_NAME(qkv_rows)(const struct qr_qkv_args *a, int64_t first, int64_t e
     for (int64_t n = first; n < end; n++) {
         const float *cos_sin = a->cos_sin + n * a->n_rot;
         float *q = a->x + n * a->stride, *k = q + (int64_t)a->n_heads * dim, *v = k + (int64_t)n_kv * dim;
-        turn_heads(q, a->q_norm, a, cos_sin, a->n_heads);
-        turn_heads(k, a->k_norm, a, cos_sin, n_kv);
+        turn_heads(q, a->q_norm, a, cos_sin, a->n_heads, a->q_bf16 ? (uint16_t *)(void *)q : NULL);
+        turn_heads(k, a->k_norm, a, cos_sin, n_kv, NULL);
         write_row(a->kv, a->layer, a->slot[n], k, v);
     }
 }
@@ -108,6 +122,7 @@ void QR_ISA_NAME(qkv)(struct qr_queue *q, const struct qr_qkv_args *a)
     QR_ASSERT(a->kv != NULL && a->kv->base != NULL && a->layer >= 0 && a->layer < a->kv->n_layers);
     QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16 || a->kv->dtype == QR_I8);
     QR_ASSERT(a->n_rot >= 0 && a->n_rot % 2 == 0 && a->n_rot <= a->kv->head_dim);
+    QR_ASSERT(!a->q_bf16 || a->kv->head_dim % 32 == 0);
     const int32_t elements = qr_tuned_attention(q, a->kv, a->n_heads, a->n_rows)->item_elements;
     const int64_t row = (int64_t)(a->n_heads + 2 * a->kv->n_kv_heads) * a->kv->head_dim;
     struct qkv_job j = {a, elements ? (elements + row - 1) / row : qr_queue_rows_per_item(row)};

@@ -1,7 +1,11 @@
-/* The price of a prefix look-up: 12,000 tokens, 750 blocks of 16, hashes known. */
+/* The price of a prefix look-up: 12,000 tokens, 750 blocks of 16, hashes known.
+ *
+ * Nanoseconds differ between machines and hours, so none is demanded: the yardstick is the least that any look-up must do, done next to it in turns on this
+ * very machine: a walk from block to block in random order that compares each block's tokens and counts a reference (struct stop). */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -83,6 +87,80 @@ static int64_t look_up(struct bench *b, int32_t k, int32_t n_hashed, int32_t n_e
     return took;
 }
 
+/* One place of the walk: like a block's record and its tokens, two lines of the cache. */
+struct stop {
+    int32_t next, refs, unused[14];
+    int32_t tokens[P];
+};
+_Static_assert(sizeof(struct stop) == 128, "as long as a block's record with its tokens");
+
+struct yard {
+    struct stop *stop; /* owned [POOL]; BLOCKS of them, far apart, are a ring that begins at `first` */
+    int32_t first;
+    const int32_t *tokens; /* borrowed [TOKENS]: what the ring's stops hold */
+};
+
+static void yard_begin(struct yard *y, const int32_t *tokens)
+{
+    struct qr_rng rng = {.seed = 22};
+    int32_t *order = qr_alloc(POOL, sizeof *order);
+    y->stop = qr_alloc_aligned(POOL * sizeof *y->stop, 64);
+    y->tokens = tokens;
+    memset(y->stop, 0, POOL * sizeof *y->stop);
+    for (int32_t i = 0; i < POOL; i++) {
+        int32_t j = (int32_t)qr_rng_below(&rng, (uint32_t)i + 1);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    y->first = order[0];
+    for (int32_t i = 0; i < BLOCKS; i++) {
+        y->stop[order[i]].next = order[(i + 1) % BLOCKS];
+        memcpy(y->stop[order[i]].tokens, tokens + i * P, sizeof y->stop->tokens);
+    }
+    qr_free(order);
+}
+
+/* Nanoseconds of one walk. */
+static int64_t walk(struct yard *y)
+{
+    int64_t began = qr_clock_ns();
+    int32_t at = y->first, n_same = 0;
+    for (int32_t i = 0; i < BLOCKS; i++) {
+        struct stop *x = &y->stop[at];
+        n_same += memcmp(x->tokens, y->tokens + i * P, sizeof x->tokens) == 0;
+        x->refs++;
+        at = x->next;
+    }
+    int64_t took = qr_clock_ns() - began;
+    cr_assert_eq(n_same, BLOCKS);
+    cr_assert_eq(at, y->first);
+    return took;
+}
+
+enum { ROUNDS = 40, TURNS = 100 };
+#define LOOK_UP_WALKS 2.0 /* 0.6 to 1.0 are usual; 3 and more where the blocks are hashed again or searched for one by one */
+#define MISS_WALKS 1.0 /* 0.2 is usual; 3 and more where a miss hashes the whole prompt */
+
+/* `work` (nanoseconds of one piece of it) in walks: the best of 100 turns over the best walk between them. Whoever disturbs both for a while makes a round
+ * useless, so that there are up to 40 rounds over some seconds, until one is within max_walks. The lowest ratio seen. */
+static double in_walks(int64_t work(void *arg), void *arg, struct yard *y, double max_walks, const char *what)
+{
+    double lowest = 1e9;
+    for (int round = 0; round < ROUNDS && lowest > max_walks; round++) {
+        int64_t best[2] = {INT64_MAX, INT64_MAX};
+        if (round > 0)
+            usleep(50000);
+        for (int i = 0; i < 2 * TURNS; i++) {
+            int64_t took = i % 2 ? walk(y) : work(arg);
+            best[i % 2] = took < best[i % 2] ? took : best[i % 2];
+        }
+        double ratio = (double)best[0] / (double)best[1];
+        lowest = ratio < lowest ? ratio : lowest;
+        fprintf(stderr, "%s: best %.2f us, %.2f walks of %.2f us (round %d)\n", what, (double)best[0] / 1e3, ratio, (double)best[1] / 1e3, round);
+    }
+    return lowest;
+}
+
 static int by_value(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -95,16 +173,24 @@ static int64_t median(int64_t *ns, int n)
     return ns[n / 2];
 }
 
-Test(kv_speed, looks_up_twelve_thousand_tokens_in_five_microseconds)
+static int64_t same_prompt(void *arg)
+{
+    return look_up(arg, 5, BLOCKS, BLOCKS);
+}
+
+Test(kv_speed, finds_750_blocks_in_less_than_two_walks_over_750_blocks)
 {
     static struct bench b;
-    static int64_t ns[5000];
+    static int64_t ns[1000];
+    struct yard y;
     fill(&b);
+    yard_begin(&y, b.tokens + 5 * (size_t)TOKENS);
     for (int32_t k = 0; k < PROMPTS; k++)
         look_up(&b, k, 0, BLOCKS); /* hashes every prompt */
-    for (int i = 0; i < 5000; i++)
+    double walks = in_walks(same_prompt, &b, &y, LOOK_UP_WALKS, "prefix look-up of 750 blocks");
+    for (int i = 0; i < 1000; i++)
         ns[i] = look_up(&b, 5, BLOCKS, BLOCKS);
-    int64_t same = median(ns, 5000), best = ns[0];
+    int64_t same = median(ns, 1000);
     for (int i = 0; i < 1000; i++)
         ns[i] = look_up(&b, i % PROMPTS, BLOCKS, BLOCKS);
     int64_t rotating = median(ns, 1000);
@@ -118,37 +204,44 @@ Test(kv_speed, looks_up_twelve_thousand_tokens_in_five_microseconds)
     }
     int64_t cold = median(ns, 20);
     fprintf(stderr,
-            "prefix look-up of %d tokens, all %d blocks found: best %.2f us, median %.2f us (same prompt again), %.2f us "
+            "prefix look-up of %d tokens, all %d blocks found: median %.2f us (same prompt again), %.2f us "
             "(64 prompts in turn: out of the near caches), %.2f us (the same, hashing included), %.2f us (after sweeping 64 MiB)\n",
-            TOKENS, BLOCKS, (double)best / 1e3, (double)same / 1e3, (double)rotating / 1e3, (double)hashing / 1e3,
-            (double)cold / 1e3);
+            TOKENS, BLOCKS, (double)same / 1e3, (double)rotating / 1e3, (double)hashing / 1e3, (double)cold / 1e3);
     if (TIMED)
-        cr_assert_leq(best, 5000, "the best of 5,000 look-ups took %lld ns", (long long)best);
+        cr_assert_leq(walks, LOOK_UP_WALKS);
+    qr_free_aligned(y.stop);
     empty(&b);
 }
 
+/* Looks up what is not there, and enters four blocks as a step's commit does for each block that it completes, eviction included. */
+static int64_t misses_and_enters(void *arg)
+{
+    struct bench *b = arg;
+    b->tokens[0]++; /* a first block that is in no index */
+    int64_t took = look_up(b, 0, 0, 0);
+    for (int i = 0; i < 4; i++) {
+        int32_t block = qr_kv_alloc(b->pool);
+        b->tokens[0]++;
+        int64_t began = qr_clock_ns();
+        cr_assert(qr_kv_prefix_enter(b->pool, block, -1, (struct qr_hash128){0}, b->tokens));
+        took += qr_clock_ns() - began;
+        qr_kv_unref(b->pool, block);
+    }
+    return took;
+}
+
+/* A step takes a millisecond at least and completes at most its tokens / 16 + its sequences' blocks: 64 decode rows complete 4 on average. One prompt and 4
+ * blocks in MISS_WALKS walks (3 us each, usually) are within 0.5 % of it. */
 Test(kv_speed, costs_next_to_nothing_when_nothing_is_found)
 {
     static struct bench b;
-    static int64_t miss_ns[1000], enter_ns[1000];
+    struct yard y;
     fill(&b);
-    b.tokens[0] ^= 1; /* the first block of prompt 0 is in no index */
-    for (int i = 0; i < 1000; i++)
-        miss_ns[i] = look_up(&b, 0, 0, 0);
-    for (int i = 0; i < 1000; i++) { /* what a step's commit pays for each block that it completes, eviction included */
-        int32_t block = qr_kv_alloc(b.pool);
-        b.tokens[0] = 200000 + i;
-        int64_t began = qr_clock_ns();
-        cr_assert(qr_kv_prefix_enter(b.pool, block, -1, (struct qr_hash128){0}, b.tokens));
-        enter_ns[i] = qr_clock_ns() - began;
-        qr_kv_unref(b.pool, block);
-    }
-    int64_t miss = median(miss_ns, 1000), enter = median(enter_ns, 1000);
-    fprintf(stderr, "prefix cache without hits: %.2f us per prompt, %.0f ns per block of 16 tokens computed\n",
-            (double)miss / 1e3, (double)enter);
-    /* A step takes a millisecond at least and completes at most its tokens / 16 + its sequences' blocks: 64 decode rows complete 4 on
-     * average. 0.5 % of 1 ms is 5 us for one prompt and 4 blocks. */
+    yard_begin(&y, b.tokens + 5 * (size_t)TOKENS);
+    b.tokens[0] = 200000; /* beyond all others */
+    double walks = in_walks(misses_and_enters, &b, &y, MISS_WALKS, "a prompt without hits and four blocks entered");
     if (TIMED)
-        cr_assert_leq(miss_ns[0] + 4 * enter_ns[0], 5000);
+        cr_assert_leq(walks, MISS_WALKS);
+    qr_free_aligned(y.stop);
     empty(&b);
 }

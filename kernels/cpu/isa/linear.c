@@ -6,6 +6,9 @@
 #include "kernels/cpu/isa/coded_vectors.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/micro.h"
+#ifdef QR_ISA_avx2
+#include "kernels/cpu/isa/one_row.h"
+#endif
 #include "kernels/cpu/isa/quant_vectors.h"
 #include "kernels/cpu/isa/row.h"
 #include "kernels/cpu/pool.h"
@@ -37,6 +40,9 @@ struct product {
     struct qr_quant_format format;
     struct qr_coded_shape coded;
     int64_t head_bytes;
+#ifdef QR_ISA_avx2
+    int32_t n_even;       /* items of one row, as many for each thread and of nearly one size; 0: items of panels_per_item */
+#endif
 };
 _Static_assert((size_t)QR_QUANT_INPUTS_MAX_WIDE * QR_PANEL * 2 <= QR_WORKER_SCRATCH_BYTES, "an unpacked panel fits scratch");
 
@@ -286,11 +292,61 @@ static void multiply_unpacked(const struct product *p, uint8_t *scratch, int32_t
     }
 }
 
+#ifdef QR_ISA_avx2
+/* One row's products with bf16 weights, and what becomes of them. With a gated unit a panel of gates and that of their ups are neighbours in `tile`. */
+static void multiply_row(const struct product *p, int32_t first, int32_t end)
+{
+    const int32_t unit = p->up ? 2 : 1;
+    float tile[TILE_PANELS * QR_PANEL];
+    for (int32_t panel = first, n; panel < end; panel += n) {
+        const char *w[ONE_ROW_PANELS];
+        n = ONE_ROW_PANELS / unit;
+        while (n > end - panel)
+            n /= 2;
+        for (int32_t j = 0; j < n * unit; j++)
+            w[j] = (const char *)panel_at(p, panel + j / unit + j % unit * p->up);
+        one_row_panels(tile, p->packed, w, p->n_in / 2, n * unit);
+        for (int32_t j = 0; j < n; j += p->up ? 1 : n) {
+            const int32_t left = p->a->n_out - (panel + j) * QR_PANEL, whole = (p->up ? 1 : n) * QR_PANEL;
+            finish(p, tile + j * unit * QR_PANEL, p->row0, 1, panel + j, whole < left ? whole : left);
+        }
+    }
+}
+
+/* Panels in pairs: item number `item` begins with this one. */
+static int32_t even_first(const struct product *p, int32_t item)
+{
+    const int64_t n_pairs = (p->n_panels + 1) / 2;
+    return (int32_t)(n_pairs * item / p->n_even) * 2;
+}
+
+/* With few items a worker that has one more than the others is waited for: each gets as many, of what makes up their share. */
+static int32_t even_items(const struct qr_queue *q, const struct product *p, const struct qr_tunables *t)
+{
+    const int32_t n = (p->n_panels + p->panels_per_item - 1) / p->panels_per_item, pairs = (p->n_panels + 1) / 2;
+    if (p->n_rows != 1 || p->a->stretches || t->items_per_thread || t->item_panels || pairs < q->n_threads)
+        return 0;
+    const int32_t even = (n + q->n_threads - 1) / q->n_threads * q->n_threads;
+    return even <= pairs ? even : pairs / q->n_threads * q->n_threads;
+}
+#endif
+
 static void multiply(const void *arg, int32_t item, int32_t worker)
 {
     const struct product *p = arg;
     int32_t first = item * p->panels_per_item, end = first + p->panels_per_item;
+#ifdef QR_ISA_avx2
+    if (p->n_even) {
+        first = even_first(p, item);
+        end = even_first(p, item + 1);
+    }
+#endif
     end = end < p->n_panels ? end : p->n_panels;
+#ifdef QR_ISA_avx2
+    if (p->n_rows == 1 && p->bf16 && !p->unpack)
+        multiply_row(p, first, end);
+    else
+#endif
     if (p->direct)
         multiply_direct(p, first, end);
     else if (p->unpack)
@@ -375,6 +431,10 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
         if (p.direct) /* whole groups are multiplied */
             memset(p.packed + p.n_in, 0, (size_t)(qr_quant_k(a->n_in) - p.n_in) * sizeof *p.packed);
         int32_t n_items = (p.n_panels + p.panels_per_item - 1) / p.panels_per_item;
+#ifdef QR_ISA_avx2
+        p.n_even = even_items(q, &p, t);
+        n_items = p.n_even ? p.n_even : n_items;
+#endif
         qr_tuned_run(q, t->spread, (int64_t)p.n_rows * p.n_in * a->n_out < WORK_ALONE, multiply, &p, n_items);
     }
 }

@@ -19,7 +19,11 @@
 #define TILE_PANELS 4                    /* at least micro_panels of any block */
 #define DIRECT_PANELS (VF_LEN / 4)       /* of weights that meet one row in registers; with a unit two, of gates and of their ups */
 #define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item: a share of a second-level cache */
-#define PACK_ALONE 32768                 /* elements of x that one thread copies sooner than two would begin */
+#ifdef QR_ISA_avx2
+#define PACK_ALONE 8192                  /* elements of x that one thread copies sooner than two would begin */
+#else
+#define PACK_ALONE 32768
+#endif
 #define WORK_ALONE 65536                 /* products, likewise: about 3 us for one row */
 
 /* One chunk of rows. */
@@ -41,7 +45,7 @@ struct product {
     struct qr_coded_shape coded;
     int64_t head_bytes;
 #ifdef QR_ISA_avx2
-    int32_t n_even;       /* items of one row, as many for each thread and of nearly one size; 0: items of panels_per_item */
+    int32_t n_even;       /* items of nearly one size, as many for each thread; 0: items of panels_per_item */
 #endif
 };
 _Static_assert((size_t)QR_QUANT_INPUTS_MAX_WIDE * QR_PANEL * 2 <= QR_WORKER_SCRATCH_BYTES, "an unpacked panel fits scratch");
@@ -320,11 +324,11 @@ static int32_t even_first(const struct product *p, int32_t item)
     return (int32_t)(n_pairs * item / p->n_even) * 2;
 }
 
-/* With few items a worker that has one more than the others is waited for: each gets as many, of what makes up their share. */
+/* As many items for each thread, a little smaller than panels_per_item: with few of them a worker that has one more is waited for by the others. */
 static int32_t even_items(const struct qr_queue *q, const struct product *p, const struct qr_tunables *t)
 {
     const int32_t n = (p->n_panels + p->panels_per_item - 1) / p->panels_per_item, pairs = (p->n_panels + 1) / 2;
-    if (p->n_rows != 1 || p->a->stretches || t->items_per_thread || t->item_panels || pairs < q->n_threads)
+    if (p->a->stretches || t->items_per_thread || t->item_panels || pairs < q->n_threads)
         return 0;
     const int32_t even = (n + q->n_threads - 1) / q->n_threads * q->n_threads;
     return even <= pairs ? even : pairs / q->n_threads * q->n_threads;

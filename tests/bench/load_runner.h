@@ -20,7 +20,8 @@ struct outcome {
     struct qr_json *json;
 };
 
-static inline struct outcome run_load_until(int32_t port, const char *flags, int64_t interrupt_after_us)
+/* With a server, it is interrupted when that has been asked n_posts times. */
+static inline struct outcome run_load_until(int32_t port, const char *flags, const struct fake_server *server, int32_t n_posts)
 {
     struct outcome o = {0};
     char name[] = "load", json_flag[] = "--json", url[80], copy[1000], json_path[] = "/tmp/quire-load-XXXXXX", *argv[64] = {name};
@@ -38,8 +39,9 @@ static inline struct outcome run_load_until(int32_t port, const char *flags, int
         dup2(err, 2);
         fake_child_exit(qr_bench_load_main(argc, argv));
     }
-    if (interrupt_after_us > 0) {
-        usleep((useconds_t)interrupt_after_us);
+    if (server != NULL) {
+        for (int i = 0; i < 12000 && server->n_posts < n_posts; i++)
+            usleep(5000);
         kill(pid, SIGINT);
     }
     waitpid(pid, &o.status, 0);
@@ -58,7 +60,7 @@ static inline struct outcome run_load_until(int32_t port, const char *flags, int
 
 static inline struct outcome run_load(int32_t port, const char *flags)
 {
-    return run_load_until(port, flags, 0);
+    return run_load_until(port, flags, NULL, 0);
 }
 
 /* Runs it inside this process instead, where a sanitizer sees what it leaves behind; its output is thrown away. */

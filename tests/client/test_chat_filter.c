@@ -303,11 +303,11 @@ Test(chat, interrupting_exits_130_and_leaves_the_server)
     for (int i = 0; i < 3; i++) {
         int out = memfd_create("out", 0), err = memfd_create("err", 0);
         pid_t pid = start(s->port, "x", NULL, out, err, -1);
-        for (int k = 0; k < 1000 && lseek(out, 0, SEEK_END) < 12; k++)
+        for (int k = 0; k < 12000 && lseek(out, 0, SEEK_END) < 12; k++)
             usleep(5000);
         kill(pid, sent[i]);
         cr_expect_eq(finish(pid), status[i]);
-        for (int k = 0; k < 1000 && s->n_gone <= i; k++)
+        for (int k = 0; k < 12000 && s->n_gone <= i; k++)
             usleep(5000);
         cr_expect_eq(s->n_gone, i + 1);
         struct qr_buf text = {0};
@@ -330,7 +330,7 @@ Test(chat, a_reader_that_went_away_is_no_crash)
     close(fd[0]);
     close(fd[1]);
     cr_expect_eq(finish(pid), 128 + SIGPIPE, "as if it had died of SIGPIPE, but in good order");
-    for (int k = 0; k < 1000 && s->n_gone == 0; k++)
+    for (int k = 0; k < 12000 && s->n_gone == 0; k++)
         usleep(5000);
     cr_expect_eq(s->n_gone, 1, "the rest is not generated for nobody");
     close(err);

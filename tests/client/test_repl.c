@@ -16,7 +16,7 @@
 #include "client/session.h"
 #include "fake_server.h"
 
-TestSuite(repl, .timeout = 120);
+TestSuite(repl, .timeout = 280);
 
 struct desk {
     struct fake_server *server;
@@ -92,10 +92,10 @@ static bool pump(struct desk *d, int ms)
     return n > 0;
 }
 
-/* Waits for text behind what was seen before; up to 10 s, which a loaded machine may need. */
+/* Waits for text behind what was seen before; up to 60 s, which a loaded machine may need. */
 static void wait_for(struct desk *d, const char *text)
 {
-    int64_t end = qr_clock_us() + 10000000;
+    int64_t end = qr_clock_us() + 60000000;
     for (;;) {
         const char *found = d->screen.len > d->seen ? memmem(d->screen.data + d->seen, d->screen.len - d->seen, text, strlen(text)) : NULL;
         if (found != NULL) {
@@ -127,7 +127,7 @@ static void wait_prompt(struct desk *d)
 static int leave(struct desk *d)
 {
     int status = -1;
-    int64_t end = qr_clock_us() + 10000000;
+    int64_t end = qr_clock_us() + 60000000;
     while (waitpid(d->pid, &status, WNOHANG) == 0) {
         cr_assert(qr_clock_us() < end, "it did not end:\n%s", qr_buf_text(&d->screen) + d->seen);
         pump(d, 20);
@@ -149,6 +149,20 @@ static int leave(struct desk *d)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
+/* Ctrl-C within a second of the one before leaves. On a busy machine that second may be over when the keys are read: they are pressed again, a few times. */
+static int leave_by_ctrl_c(struct desk *d)
+{
+    siginfo_t ended = {0};
+    for (int i = 0; i < 6 && ended.si_pid == 0; i++) {
+        type(d, "\003");
+        for (int k = 0; k < 40 && ended.si_pid == 0; k++) {
+            pump(d, 10);
+            waitid(P_PID, (id_t)d->pid, &ended, WEXITED | WNOHANG | WNOWAIT);
+        }
+    }
+    return leave(d);
+}
+
 static void stand_up(struct desk *d)
 {
     char command[100];
@@ -162,7 +176,7 @@ static void stand_up(struct desk *d)
 
 static void wait_gone(struct desk *d, int n)
 {
-    for (int i = 0; i < 1000 && d->server->n_gone < n; i++)
+    for (int i = 0; i < 12000 && d->server->n_gone < n; i++)
         usleep(5000);
     cr_expect_eq(d->server->n_gone, n, "the server saw the connection close");
 }
@@ -265,7 +279,7 @@ Test(repl, ctrl_c_before_the_first_token_takes_the_question_out)
     struct desk *d = sit_down(script, "");
     wait_prompt(d);
     type(d, "slow\r");
-    for (int i = 0; i < 1000 && d->server->n_posts == 0; i++)
+    for (int i = 0; i < 12000 && d->server->n_posts == 0; i++)
         usleep(5000);
     type(d, "\003");
     wait_for(d, "Nothing was answered");
@@ -290,8 +304,7 @@ Test(repl, ctrl_c_twice_while_an_answer_comes_leaves_with_130)
     wait_for(d, "tok tok ");
     type(d, "\003");
     wait_prompt(d);
-    type(d, "\003");
-    cr_expect_eq(leave(d), 130);
+    cr_expect_eq(leave_by_ctrl_c(d), 130);
     stand_up(d);
 }
 
@@ -311,8 +324,7 @@ Test(repl, ctrl_c_drops_a_line_hints_on_an_empty_one_and_leaves_when_pressed_twi
     cr_expect(sent(d, "\"content\":\"wanted\"") && !sent(d, "unwanted"), "%s", d->server->body);
     type(d, "\003");
     wait_for(d, "Ctrl-D or /exit leaves");
-    type(d, "\003");
-    cr_expect_eq(leave(d), 130);
+    cr_expect_eq(leave_by_ctrl_c(d), 130);
     stand_up(d);
 }
 

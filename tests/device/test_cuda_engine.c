@@ -18,7 +18,7 @@ static void setup_make(struct setup *s, struct temp_model *model)
     s->compute = QR_COMPUTE_BF16;
 }
 
-Test(cuda_engine, a_step_is_one_graph_waits_once_for_the_step_before_it_and_allocates_nothing, .timeout = 60)
+Test(cuda_engine, a_step_is_one_graph_waits_once_for_the_step_before_it_and_allocates_nothing, .timeout = 240)
 {
     static struct flight together[N_REQUESTS], alone, again, plain;
     struct setup setup;
@@ -70,7 +70,7 @@ Test(cuda_engine, a_step_is_one_graph_waits_once_for_the_step_before_it_and_allo
     small_model_remove(&model);
 }
 
-Test(cuda_engine, a_prompt_comes_back_from_pinned_memory, .timeout = 60)
+Test(cuda_engine, a_prompt_comes_back_from_pinned_memory, .timeout = 240)
 {
     struct setup setup;
     struct temp_model model;

@@ -84,7 +84,7 @@ Test(engine, a_prompt_comes_back_from_the_second_tier_of_a_devices_cache)
 }
 
 /* A step is launched before the ids of the one before it are known: that shows in nothing, whatever ends when, is cancelled, preempted, shared or cut. */
-Test(engine, answers_on_a_device_that_draws_do_not_depend_on_what_else_runs, .timeout = 120)
+Test(engine, answers_on_a_device_that_draws_do_not_depend_on_what_else_runs, .timeout = 280)
 {
     if (!data_path("models/stories260K"))
         cr_skip_test("no conformance data (QUIRE_DATA)");

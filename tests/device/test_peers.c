@@ -9,8 +9,9 @@
 #include "comm/device_comm.h"
 #include "tests/device/device.h"
 #include "tests/device/processes.h"
+#include "tests/soon.h"
 
-#define SECONDS_MAX 2000000 /* us: what a lost rank may take to be seen, on a machine that is not busy */
+#define SECONDS_MAX TEST_SOON_US(2000000) /* what a lost rank may take to be seen */
 
 #if defined(__SANITIZE_ADDRESS__)
 #define SLOWER 5
@@ -125,7 +126,7 @@ static int sums(struct qr_comm *comm, void *arg)
     return ok ? 0 : 1;
 }
 
-Test(peers, sums_of_2_3_and_4_devices_are_the_bits_of_the_comms_tree_and_copies_are_copies, .timeout = 60)
+Test(peers, sums_of_2_3_and_4_devices_are_the_bits_of_the_comms_tree_and_copies_are_copies, .timeout = 240)
 {
     use_emulated();
     for (int32_t n = 2; n <= 4; n++) {
@@ -178,7 +179,7 @@ static int sum_of_another_length(struct qr_comm *comm, void *arg)
     return failed ? 0 : 1;
 }
 
-Test(peers, ranks_that_call_different_things_all_fail_with_what_the_library_says, .timeout = 60)
+Test(peers, ranks_that_call_different_things_all_fail_with_what_the_library_says, .timeout = 240)
 {
     struct meeting m;
     meet(&m, 2, sum_of_another_length);
@@ -199,7 +200,7 @@ static int die(struct qr_comm *comm, void *arg)
     return 1;
 }
 
-Test(peers, a_rank_that_dies_is_missed_within_two_seconds_whether_the_library_sees_it_or_the_comm_alone, .timeout = 60)
+Test(peers, a_rank_that_dies_is_missed_soon_whether_the_library_sees_it_or_the_comm_alone, .timeout = 240)
 {
     for (int silent = 0; silent < 2; silent++) {
         struct meeting m;
@@ -229,7 +230,7 @@ static int die_before(struct qr_comm *comm, void *arg)
     return 1;
 }
 
-Test(peers, a_rank_that_dies_before_all_have_come_is_missed, .timeout = 60)
+Test(peers, a_rank_that_dies_before_all_have_come_is_missed, .timeout = 240)
 {
     struct meeting m;
     meet(&m, 2, die_before);
@@ -250,7 +251,7 @@ static int fail_to_open(struct qr_comm *comm, void *arg)
     return rc ? 0 : 1;
 }
 
-Test(peers, without_a_library_that_fits_or_devices_for_all_nothing_is_opened_and_every_rank_hears_why, .timeout = 60)
+Test(peers, without_a_library_that_fits_or_devices_for_all_nothing_is_opened_and_every_rank_hears_why, .timeout = 240)
 {
     static const struct {
         const char *variable, *value, *says;

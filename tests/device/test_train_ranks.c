@@ -51,7 +51,7 @@ static int32_t on_two(struct rank *r, const struct rank *other)
     return processes_end(&p);
 }
 
-Test(train_ranks, two_devices_give_the_bytes_of_one, .timeout = 60)
+Test(train_ranks, two_devices_give_the_bytes_of_one, .timeout = 240)
 {
     use_emulated();
     struct world w = small_world();
@@ -71,7 +71,7 @@ Test(train_ranks, two_devices_give_the_bytes_of_one, .timeout = 60)
     world_drop(&w);
 }
 
-Test(train_ranks, a_process_that_dies_ends_the_run_and_is_named, .timeout = 60)
+Test(train_ranks, a_process_that_dies_ends_the_run_and_is_named, .timeout = 240)
 {
     use_emulated();
     setenv("QUIRE_EMU_NCCL", "silent", 1);
@@ -84,7 +84,7 @@ Test(train_ranks, a_process_that_dies_ends_the_run_and_is_named, .timeout = 60)
     world_drop(&w);
 }
 
-Test(train_ranks, what_is_cut_into_parts_is_refused_on_devices, .timeout = 60)
+Test(train_ranks, what_is_cut_into_parts_is_refused_on_devices, .timeout = 240)
 {
     use_emulated();
     struct world w = world_new();

@@ -19,6 +19,9 @@ QUIRE = os.environ.get('QUIRE_BIN') or os.path.join(ROOT, 'build', 'quire')
 DATA = os.environ.get('QUIRE_DATA') or os.path.join(ROOT, '..', 'shared', 'data')
 STORIES = os.path.join(DATA, 'models', 'stories260K')
 SLOW = 4 if 'asan' in QUIRE else 1  # a sanitizer build gets more time
+# What is promised within so long may take ten times that, as a busy machine may stop a test for a second; with QUIRE_TEST_TIMING=1, on one that does nothing
+# else, the promise itself is asked for (docs/adding.md).
+PATIENCE = SLOW * (1 if os.environ.get('QUIRE_TEST_TIMING') else 10)
 
 
 class Skip(Exception):
@@ -55,6 +58,27 @@ def run_lines(*args, lines, timeout=120):
     return [json.loads(l) for l in out.split('\n') if l]
 
 
+def program_seconds(n=5):
+    """What starting the program takes here, at best: a yardstick for what a start with a model takes."""
+    best = float('inf')
+    for _ in range(n):
+        began = time.monotonic()
+        run('--version')
+        best = min(best, time.monotonic() - began)
+    return best
+
+
+def until_within(limit, measure, tries=20):
+    """The least of up to `tries` measurements; no more of them once one is within the limit. Neighbours on the machine only ever add."""
+    best = measure()
+    for _ in range(tries - 1):
+        if best <= limit:
+            break
+        time.sleep(0.2)
+        best = min(best, measure())
+    return best
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
@@ -77,7 +101,7 @@ class Server:
             self.until_ready()
         return self
 
-    def until_ready(self, seconds=30, poll_s=0.01):
+    def until_ready(self, seconds=120, poll_s=0.01):
         end = time.monotonic() + seconds * SLOW
         while time.monotonic() < end:
             if self.process.poll() is not None:
@@ -94,11 +118,11 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(20 * SLOW)
+                self.process.wait(60 * SLOW)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-                raise AssertionError('the server did not end within 20 s of SIGTERM')
+                raise AssertionError('the server did not end within 60 s of SIGTERM')
         text = self.stderr()
         assert 'Sanitizer' not in text and 'runtime error' not in text, text[-3000:]
 

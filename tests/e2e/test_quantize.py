@@ -205,9 +205,12 @@ def test_what_cannot_be_quantized_or_written_is_refused_by_name_and_leaves_nothi
 def listens(pid):
     """There is a thread that waits for signals."""
     names = []
-    for task in os.listdir(f'/proc/{pid}/task'):
-        with open(f'/proc/{pid}/task/{task}/comm', encoding='utf-8') as f:
-            names.append(f.read().strip())
+    try:
+        for task in os.listdir(f'/proc/{pid}/task'):
+            with open(f'/proc/{pid}/task/{task}/comm', encoding='utf-8') as f:
+                names.append(f.read().strip())
+    except OSError:
+        pass  # a thread that ended meanwhile
     return 'signals' in names
 
 
@@ -215,12 +218,16 @@ def test_a_run_that_is_interrupted_early_or_late_leaves_nothing_behind():
     with tempfile.TemporaryDirectory() as d:
         make_text(f'{d}/text', 150)
         for late in (False, True):
-            p = subprocess.Popen([QUIRE, 'quantize', MODEL, f'{d}/m', '--text', f'{d}/text'], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                 env=environment(None))
-            while p.poll() is None and not (any(n.startswith('.saving') for n in os.listdir(d)) if late else listens(p.pid)):
-                time.sleep(0.002)
-            p.send_signal(signal.SIGINT)
-            out, err = p.communicate(timeout=60)
+            for _ in range(20):  # on a busy machine it may be through before this process gets its turn
+                p = subprocess.Popen([QUIRE, 'quantize', MODEL, f'{d}/m', '--text', f'{d}/text'], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     env=environment(None))
+                while p.poll() is None and not (any(n.startswith('.saving') for n in os.listdir(d)) if late else listens(p.pid)):
+                    time.sleep(0.002)
+                p.send_signal(signal.SIGINT)
+                out, err = p.communicate(timeout=60 * SLOW)
+                if p.returncode:
+                    break
+                shutil.rmtree(f'{d}/m')
             assert p.returncode == 130 and not out and b'interrupted' in err and os.listdir(d) == ['text'], (late, p.returncode, out, err, os.listdir(d))
 
 

@@ -27,11 +27,8 @@ def test_two_processes_give_the_bytes_of_one_and_one_goes_on_where_they_stopped(
             w.train(*STEP, f'parallel.shard={shard}', f'save.out={w.path(shard)}', flags=['--ranks', '2'])
             assert w.model(shard) == w.model() and w.rows(shard) == w.rows(), shard
         w.train(*UNSAID, f'save.out={w.path("part")}', 'steps=30', 'save.every=5', 'optimizer.schedule=constant', 'parallel.shard=gradients', flags=['--ranks', '2'])
-        process = w.start(*UNSAID, f'save.out={w.path("stopped")}', 'steps=30', 'optimizer.schedule=constant', 'parallel.shard=optimizer', flags=['--ranks', '2'])
-        w.until_step(process, 3, 'stopped')
-        process.send_signal(signal.SIGINT)
-        err = process.communicate(timeout=30 * SLOW)[1].decode()
-        assert process.returncode == 130 and err.count('stopping behind this step') == 1, (process.returncode, err)
+        err = w.interrupted(*UNSAID, 'steps=30', 'optimizer.schedule=constant', 'parallel.shard=optimizer', out='stopped', flags=['--ranks', '2'])
+        assert err.count('stopping behind this step') == 1, err
         last = max(row['step'] for row in w.rows('stopped'))
         assert 3 <= last < 30, last
         w.train(*UNSAID, f'save.out={w.path("stopped")}', 'steps=30', 'optimizer.schedule=constant', flags=['--resume'])
@@ -45,7 +42,7 @@ def test_processes_of_mpirun_give_the_bytes_of_one():
         w.train(*STEP)
         command = ['mpirun', '--allow-run-as-root', '--oversubscribe', '--bind-to', 'none', '-n', '2', QUIRE]
         env = {**os.environ, 'ASAN_OPTIONS': os.environ.get('ASAN_OPTIONS', '') + ':detect_leaks=0'}  # Open MPI's own
-        p = subprocess.run(command + w.args(*STEP, 'parallel.shard=full', f'save.out={w.path("mpi")}'), capture_output=True, timeout=60 * SLOW, env=env,
+        p = subprocess.run(command + w.args(*STEP, 'parallel.shard=full', f'save.out={w.path("mpi")}'), capture_output=True, timeout=120 * SLOW, env=env,
                            check=False)
         out = p.stdout.decode()
         assert p.returncode == 0, (out, p.stderr.decode())
@@ -61,10 +58,10 @@ def test_a_process_that_is_killed_ends_the_run_with_its_name():
             child, = children_of(process.pid)
             began = time.monotonic()
             os.kill(child if victim else process.pid, signal.SIGKILL)
-            err = process.communicate(timeout=30 * SLOW)[1].decode()
-            while os.path.exists(f'/proc/{child}') and time.monotonic() - began < 10 * SLOW:
+            err = process.communicate(timeout=120 * SLOW)[1].decode()
+            while os.path.exists(f'/proc/{child}') and time.monotonic() - began < 60 * SLOW:
                 time.sleep(0.01)
-            assert not os.path.exists(f'/proc/{child}') and time.monotonic() - began < 10 * SLOW, 'a rank is left'
+            assert not os.path.exists(f'/proc/{child}') and time.monotonic() - began < 60 * SLOW, 'a rank is left'
             if victim:
                 assert process.returncode == 1 and 'quire train: rank 1' in err and 'signal 9' in err, (process.returncode, err)
 
@@ -72,7 +69,7 @@ def test_a_process_that_is_killed_ends_the_run_with_its_name():
 def test_what_a_rank_refuses_is_said_once():
     with World() as w:
         process = w.start('batch.micro=3', flags=['--ranks', '2'])
-        err = process.communicate(timeout=30 * SLOW)[1].decode()
+        err = process.communicate(timeout=120 * SLOW)[1].decode()
         assert process.returncode == 2 and err.count('\n') == 1 and 'batch.micro: 3, which 2 leaves (one for each rank) do not divide' in err, err
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The whole server on a real model: HTTP to tokens and back."""
+import http.client
 import json
 import os
 import random
@@ -9,7 +10,7 @@ import subprocess
 import threading
 import time
 
-from lib import QUIRE, SLOW, STORIES, Server, free_port, jsonl, main, need_data, run
+from lib import QUIRE, SLOW, STORIES, Server, environment, free_port, jsonl, main, need_data, program_seconds, run, until_within
 
 
 def golden():
@@ -21,27 +22,29 @@ def greedy(ids, n, **more):
     return {'model': 'stories260K', 'prompt': ids, 'max_tokens': n, 'temperature': 0, 'ignore_eos': True, 'return_token_ids': True, **more}
 
 
-def test_the_socket_listens_within_50_ms_of_exec_and_says_loading():
+def test_the_socket_listens_soon_after_exec():
+    """4.5 ms on an idle machine; 50, or ten times what the program takes to say its version, are asked of the best start."""
     need_data()
-    port, delays = free_port(), []
-    for _ in range(5):
+    port = free_port()
+
+    def listens():
         t0 = time.monotonic()
-        p = subprocess.Popen([QUIRE, 'serve', '--model', STORIES, '--port', str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        p = subprocess.Popen([QUIRE, 'serve', '--model', STORIES, '--port', str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(None))
         try:
             while True:
                 try:
                     socket.create_connection(('127.0.0.1', port), timeout=1).close()
-                    break
+                    return time.monotonic() - t0
                 except OSError:
-                    assert time.monotonic() - t0 < 10
+                    assert time.monotonic() - t0 < 60
                     time.sleep(0.0005)
-            delays.append(time.monotonic() - t0)
         finally:
             p.send_signal(signal.SIGTERM)
-            assert p.wait(20 * SLOW) == 0
-    delays.sort()
-    print(f'   listening after {delays[2] * 1000:.1f} ms (median of 5)')
-    assert delays[2] <= 0.05 * SLOW, delays
+            assert p.wait(60 * SLOW) == 0
+    limit = max(0.05 * SLOW, 10 * program_seconds())
+    best = until_within(limit, lambda: min(listens() for _ in range(3)))
+    print(f'   listening after {best * 1000:.1f} ms at best, of {limit * 1000:.0f}')
+    assert best <= limit, best
 
 
 def test_greedy_tokens_over_http_equal_the_golden_streamed_or_not():
@@ -109,7 +112,7 @@ def test_clients_that_vanish_free_their_places_and_the_ledger_balances():
             c.close()
         status, r = s.post('/v1/completions', greedy([1], 5))
         assert status == 200, r
-        for _ in range(100):
+        for _ in range(1200):
             m = metrics(s)
             if m['vllm:num_requests_running'] == 0 and m['vllm:num_requests_waiting'] == 0:
                 break
@@ -130,15 +133,21 @@ def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_0():
         while not events:
             time.sleep(0.002)
         s.process.send_signal(signal.SIGTERM)
-        time.sleep(0.02)
         try:
+            while True:
+                try:
+                    if s.get('/readyz')[0] != 200:
+                        break
+                except (ConnectionResetError, http.client.RemoteDisconnected):
+                    pass  # idle when the signal was read
+                time.sleep(0.002)  # it has not read the signal yet
             status, _ = s.post('/v1/completions', greedy([1], 5))
             assert status == 503, status
         except OSError:
             pass
         t.join()
         assert sum(len(c.get('token_ids') or []) for e in events for c in e['choices']) == 500
-        assert s.process.wait(20 * SLOW) == 0
+        assert s.process.wait(60 * SLOW) == 0
 
 
 def test_a_full_queue_answers_429_with_retry_after_at_once():

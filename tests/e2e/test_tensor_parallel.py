@@ -9,11 +9,11 @@ import subprocess
 import threading
 import time
 
-from lib import QUIRE, SLOW, STORIES, Server, Skip, main, need_data, run, run_lines
+from lib import PATIENCE, QUIRE, SLOW, STORIES, Server, Skip, main, need_data, run, run_lines
 from test_ranks import children_of
 
 IDS = [[1, 403, 407, 261, 378], [1, 346], [1] + [300 + i for i in range(90)]]
-SECONDS = 2  # what a lost rank may take to be seen
+SECONDS = 2  # what a lost rank may take to be seen, by PATIENCE
 
 
 def gone(pid):
@@ -26,7 +26,7 @@ def gone(pid):
 
 
 def until_gone(pids, seconds):
-    end = time.monotonic() + seconds * SLOW
+    end = time.monotonic() + seconds * PATIENCE
     while time.monotonic() < end:
         if all(gone(p) for p in pids):
             return
@@ -94,11 +94,11 @@ def start_streams(server, n):
         threads.append(threading.Thread(target=one))
         threads[-1].start()
     for _ in range(n):
-        assert begun.acquire(timeout=20 * SLOW)
+        assert begun.acquire(timeout=60 * SLOW)
     return ends, threads
 
 
-def test_a_process_that_is_killed_ends_every_stream_with_an_error_within_two_seconds_and_the_server():
+def test_a_process_that_is_killed_ends_every_stream_with_an_error_soon_and_the_server():
     need_data()
     with Server('--tensor-parallel', '2', '--threads', '1', '--isa', 'ref') as s:
         child, = children_of(s.process.pid)
@@ -106,26 +106,26 @@ def test_a_process_that_is_killed_ends_every_stream_with_an_error_within_two_sec
         killed = time.monotonic()
         os.kill(child, signal.SIGKILL)
         for t in threads:
-            t.join(20 * SLOW)
+            t.join(60 * SLOW)
         assert len(ends) == 4
         under_way = [end for end in ends if end[1] > killed]  # on a busy machine one may be through before the last begins
         assert under_way
         for last, when in under_way:
             assert last and 'error' in last and last['error']['message'].startswith('one of the processes that compute the model ended'), last
-            assert when - killed < SECONDS * SLOW, when - killed
-        assert s.process.wait(10 * SLOW) == 1
+            assert when - killed < SECONDS * PATIENCE, when - killed
+        assert s.process.wait(60 * SLOW) == 1
         text = s.stderr()
         assert 'a rank is lost' in text and 'rank 1' in text and 'signal 9' in text, text
         print(f'   streams ended after {max(w for _, w in ends) - killed:.2f} s, the server after {time.monotonic() - killed:.2f} s')
 
 
-def test_a_process_that_is_killed_while_nothing_runs_ends_the_server_within_two_seconds():
+def test_a_process_that_is_killed_while_nothing_runs_ends_the_server_soon():
     need_data()
     with Server('--tensor-parallel', '2', '--threads', '1') as s:
         child, = children_of(s.process.pid)
         killed = time.monotonic()
         os.kill(child, signal.SIGKILL)
-        assert s.process.wait(SECONDS * SLOW) == 1
+        assert s.process.wait(SECONDS * PATIENCE) == 1
         print(f'   after {time.monotonic() - killed:.2f} s')
 
 
@@ -145,7 +145,7 @@ def test_nobody_outlives_a_server_that_is_killed_or_that_is_told_to_end_under_lo
         for t in threads:
             t.join(60 * SLOW)
         assert all('choices' in last for last, _ in ends), ends
-        assert s.process.wait(20 * SLOW) == 0, s.stderr()
+        assert s.process.wait(60 * SLOW) == 0, s.stderr()
         until_gone(children, SECONDS)
 
 

@@ -75,14 +75,31 @@ class World:
     def start(self, *settings, flags=()):
         return subprocess.Popen([QUIRE, *self.args(*settings, flags=flags)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
+    def interrupted(self, *settings, out, step=3, flags=()):
+        """Starts a run of 24 steps or more and sends SIGINT behind that step; returns what it said. On a busy machine it may be through before this process
+        gets its turn: then it is started anew."""
+        for _ in range(20):
+            p = self.start(*settings, f'save.out={self.path(out)}', flags=flags)
+            self.until_step(p, step, out)
+            p.send_signal(signal.SIGINT)
+            err = p.communicate(timeout=60 * SLOW)[1].decode()
+            if p.returncode:
+                break
+            shutil.rmtree(self.path(out))
+        assert p.returncode == 130, (p.returncode, err)
+        return err
+
     def until_step(self, process, step, out):
-        end = time.monotonic() + 30 * SLOW
-        while time.monotonic() < end and process.poll() is None:
+        end = time.monotonic() + 120 * SLOW
+        while time.monotonic() < end:
+            ended = process.poll() is not None
             try:
                 if any(row['step'] >= step for row in self.rows(out)):
                     return
             except (OSError, ValueError):
                 pass  # not there yet, or half a line
+            if ended:
+                break
             time.sleep(0.002)
         raise AssertionError(f'no step {step}: {process.returncode}')
 
@@ -210,20 +227,17 @@ def test_an_interrupted_run_is_resumed_to_the_same_bytes():
         settings = ['steps=30', 'save.every=10', 'sample.every=5', 'sample.prompts=The', 'sample.tokens=4']
         w.train(*settings)
         part = [*settings, f'save.out={w.path("part")}']
-        p = w.start(*part)
-        w.until_step(p, 3, 'part')
-        p.send_signal(signal.SIGINT)
-        err = p.communicate(timeout=30 * SLOW)[1].decode()
-        assert p.returncode == 130 and 'once more ends at once' in err, (p.returncode, err)
+        assert 'once more ends at once' in w.interrupted(*part, out='part')
         before = w.rows('part')[-1]['step']
         assert 3 <= before < 30 and not os.path.exists(w.path('part', 'final'))
         p = w.start(*part, flags=['--resume'])
         w.until_step(p, 12, 'part')
         p.send_signal(signal.SIGINT)
         p.send_signal(signal.SIGTERM)  # the second ends at once, or the first was quick
-        p.communicate(timeout=30 * SLOW)
-        assert p.returncode in (130, 143), p.returncode
-        w.train(*part, flags=['--resume'])
+        p.communicate(timeout=60 * SLOW)
+        assert p.returncode in (0, 130, 143), p.returncode  # 0: it was through
+        if p.returncode:
+            w.train(*part, flags=['--resume'])
         assert w.rows('part') == w.rows('out')
         assert w.model('part') == w.model('out')
 
@@ -302,11 +316,8 @@ def test_muon_learns_and_an_interrupted_run_with_it_is_resumed_to_the_same_bytes
         held_out = [r['eval_loss'] for r in w.rows() if 'eval_loss' in r]
         assert losses[-1] < 0.7 * losses[0] and held_out[-1] < 0.7 * held_out[0], (losses, held_out)
         part = [*settings, f'save.out={w.path("part")}']
-        p = w.start(*part)
-        w.until_step(p, 3, 'part')
-        p.send_signal(signal.SIGINT)
-        p.communicate(timeout=30 * SLOW)
-        assert p.returncode == 130 and 3 <= w.rows('part')[-1]['step'] < 24, (p.returncode, w.rows('part')[-1])
+        w.interrupted(*part, out='part')
+        assert 3 <= w.rows('part')[-1]['step'] < 24, w.rows('part')[-1]
         w.train(*part, 'compute.threads=1', flags=['--resume'])
         assert w.rows('part') == w.rows('out') and w.model('part') == w.model('out')
 

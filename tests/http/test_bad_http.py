@@ -279,7 +279,7 @@ def test_slow_heads_and_bodies_are_given_up():
         assert c.response().status == 408
         c = Connection(s.port)
         assert c.closed(), "an idle connection is closed without a word"
-        assert time.monotonic() - begun < 6
+        assert time.monotonic() - begun < 30
         drip = Connection(s.port)  # one byte every 100 ms does not count as progress
         drip.send(b"GET /livez HTTP/1.1\r\n")
         for byte in b"Host: localhost":
@@ -353,12 +353,14 @@ def test_garbage_from_a_seeded_generator_never_hangs():
     alphabet = [b"GET ", b"/livez", b" HTTP/1.1", b"\r\n", b"\r", b"\n", b"Host: localhost", b": ", b"\0", b"Content-Length: 3", b"Transfer-Encoding: chunked", b"abc", b"0\r\n\r\n", b" ", b"\t", b"\xff", b"POST "]
     with Server("--header-timeout", "200ms", "--idle-timeout", "200ms") as s:
         for _ in range(300):
-            c = Connection(s.port, timeout=5)
+            c = Connection(s.port, timeout=30)
             try:
                 c.send(b"".join(rng.choice(alphabet) for _ in range(rng.randrange(1, 40))))
                 c.socket.shutdown(socket.SHUT_WR)
                 c.rest()
-            except (BrokenPipeError, ConnectionResetError, OSError):
+            except TimeoutError as e:
+                raise AssertionError("it hangs") from e
+            except OSError:
                 pass
             c.close()
         assert get(s.port, "/livez").status == 200

@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 
-from lib import Connection, Server, get, metrics, post, render, run_tests
+from lib import Connection, Server, get, metrics, post, render, run_tests, with_patience
 
 PATH = "/v1/embeddings"
 WIDTH = 8
@@ -147,13 +147,14 @@ def test_a_call_that_has_begun_is_finished_by_a_server_that_is_told_to_end():
         assert s.stop(sig=None) == 0
 
 
-def test_answers_in_the_making_have_a_limit_together_and_one_alone_has_none():
-    with Server("--mock-rate", "0", "--mock-running", "256", "--mock-prefill", "100ms", "--max-bodies-size", "1MiB") as s:
+@with_patience
+def test_answers_in_the_making_have_a_limit_together_and_one_alone_has_none(scale):
+    with Server("--mock-rate", "0", "--mock-running", "256", "--mock-prefill", "%dms" % (100 * scale), "--max-bodies-size", "1MiB") as s:
         body = json.dumps({"input": [[1]] * 2048}).encode()  # 320 KiB of numbers and their text
         slow = [Connection(s.port) for _ in range(3)]
         for c in slow:
             c.send(render("POST", PATH, body))
-        end = time.monotonic() + 20
+        end = time.monotonic() + 20 * scale
         while metrics(s.port)["quire_submitted_requests_total"] < 3 * 64:
             assert time.monotonic() < end
         r = post(s.port, PATH, body)
@@ -165,12 +166,13 @@ def test_answers_in_the_making_have_a_limit_together_and_one_alone_has_none():
             assert time.monotonic() < end
 
 
-def test_a_full_queue_answers_429_at_once():
-    with Server("--mock-rate", "5", "--mock-running", "1", "--mock-waiting", "1", "--mock-prefill", "500ms") as s:
+@with_patience
+def test_a_full_queue_answers_429_at_once(scale):
+    with Server("--mock-rate", "5", "--mock-running", "1", "--mock-waiting", "1", "--mock-prefill", "%dms" % (500 * scale)) as s:
         waiting = [Connection(s.port) for _ in range(2)]
         for c in waiting:
             c.send(render("POST", PATH, json.dumps({"input": [[1]]}).encode()))
-            c.socket.settimeout(0.2)
+            c.socket.settimeout(60)
         while metrics(s.port)["quire_submitted_requests_total"] < 2:
             pass
         r = post(s.port, PATH, {"input": [1]})

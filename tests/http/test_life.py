@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from lib import Connection, Server, Skip, chat, events, get, metrics, post, render, run_tests
+from lib import Connection, Server, Skip, chat, events, get, metrics, post, render, run_tests, with_patience
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -37,8 +37,9 @@ def settle(s, seconds=60):
 
 # ---- starting ----
 
-def test_it_listens_before_the_model_is_there_and_says_loading():
-    with Server("--mock-load", "600ms", wait=False) as s:
+@with_patience
+def test_it_listens_before_the_model_is_there_and_says_loading(scale):
+    with Server("--mock-load", "%dms" % (600 * scale), wait=False) as s:
         for path in (CHAT, COMPLETIONS):
             r = post(s.port, path, chat())
             assert r.status == 503 and r.error()["code"] == "loading" and "retry-after" in r.headers, r.body
@@ -49,8 +50,9 @@ def test_it_listens_before_the_model_is_there_and_says_loading():
         assert post(s.port, CHAT, chat(max_tokens=1)).status == 200
 
 
-def test_a_model_that_cannot_be_loaded_ends_the_server():
-    with Server("--mock-fail-load", "--mock-load", "300ms", wait=False) as s:
+@with_patience
+def test_a_model_that_cannot_be_loaded_ends_the_server(scale):
+    with Server("--mock-fail-load", "--mock-load", "%dms" % (300 * scale), wait=False) as s:
         s.any_status = True
         assert get(s.port, "/readyz").status == 503
         assert s.process.wait(timeout=60) == 1
@@ -79,12 +81,15 @@ def test_an_open_address_is_warned_about_and_ipv6_is_served():
         assert c.response().status == 200
 
 
-def test_an_engine_that_does_not_move_is_not_ready():
+@with_patience
+def test_an_engine_that_does_not_move_is_not_ready(scale):
     with Server("--watchdog", "300ms", "--mock-rate", "50") as s:
         assert get(s.port, "/readyz").status == 200
         c = Connection(s.port)
         c.send(stream_request(5, seed=668))
-        time.sleep(0.8)
+        until = time.monotonic() + 2
+        while get(s.port, "/readyz").status == 200 and time.monotonic() < until:
+            time.sleep(0.02)
         for path in ("/readyz", "/health"):
             r = get(s.port, path)
             assert r.status == 503 and r.json()["status"] == "stuck", (path, r.body)
@@ -152,14 +157,14 @@ def test_a_full_queue_answers_429_at_once():
         open_ones = [Connection(s.port) for _ in range(8)]
         for c in open_ones:
             c.send(stream_request(1000))
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while metrics(s.port)["quire_requests_inside"] < 8 and time.monotonic() < until:
             time.sleep(0.01)
         begun = time.monotonic()
         for _ in range(20):
             r = post(s.port, CHAT, chat(max_tokens=5))
             assert r.status == 429 and r.error()["type"] == "rate_limit_error" and int(r.headers["retry-after"]) > 0, r.body
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 30, "they would wait for a hundred seconds"
         r = post(s.port, COMPLETIONS, {"prompt": ["a"] * 3, "max_tokens": 5})
         assert r.status == 429
         for c in open_ones:
@@ -177,28 +182,30 @@ def test_a_full_queue_answers_429_at_once():
         assert r.status == 400 and "8" in r.error()["message"], "it could never be accepted"
 
 
-def test_bodies_have_a_common_limit():
+@with_patience
+def test_bodies_have_a_common_limit(scale):
     with Server("--max-bodies-size", "1MiB") as s:
         part = render("POST", CHAT, b" " * 900000)[:-1]
         parts = []
         for _ in range(2):
             c = Connection(s.port)
             c.send(part)
-            time.sleep(0.1)
+            time.sleep(0.1 * scale)
             parts.append(c)
         r = post(s.port, CHAT, chat(max_tokens=1))
         assert r.status == 503 and r.error()["code"] == "overloaded", r.body
         for c in parts:
             c.close()
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while post(s.port, CHAT, chat(max_tokens=1)).status == 503:
             assert time.monotonic() < until
 
 
-def test_running_out_of_descriptors_keeps_what_is_open():
+@with_patience
+def test_running_out_of_descriptors_keeps_what_is_open(scale):
     with Server("--mock-rate", "60", limit=64) as s:
         busy = Connection(s.port)
-        busy.send(stream_request(60))
+        busy.send(stream_request(60 * scale))
         busy.head()
         many = []
         for _ in range(150):
@@ -207,7 +214,7 @@ def test_running_out_of_descriptors_keeps_what_is_open():
         for c in many:
             c.close()
         assert events(b"".join(busy.chunks()))[-1] == "[DONE]"
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while True:
             try:
                 if post(s.port, CHAT, chat(max_tokens=1)).status == 200:
@@ -227,8 +234,9 @@ def test_a_request_past_its_time_ends_with_an_error():
         settle(s)
 
 
-def test_a_stream_that_waits_shows_life():
-    with Server("--sse-ping", "200ms", "--mock-prefill", "700ms", "--mock-rate", "2") as s:
+@with_patience
+def test_a_stream_that_waits_shows_life(scale):
+    with Server("--sse-ping", "200ms", "--mock-prefill", "%dms" % (700 * scale), "--mock-rate", "2") as s:
         c = Connection(s.port)
         c.send(stream_request(2))
         raw = c.response().body
@@ -248,7 +256,7 @@ def test_clients_that_vanish_free_their_requests_at_once():
                 c.close(reset)
             begun = time.monotonic()
             settle(s)
-            assert time.monotonic() - begun < 20, "alone they would take a hundred seconds"
+            assert time.monotonic() - begun < 60, "alone they would take a hundred seconds"
         assert post(s.port, CHAT, chat(max_tokens=2)).status == 200
 
 
@@ -330,7 +338,7 @@ def test_2000_streams_that_die_at_once_leave_the_server_alive():
         child.wait()
         settle(s)
         assert post(s.port, CHAT, chat(max_tokens=2)).status == 200
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while metrics(s.port)["quire_http_connections"] > 1:
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -365,6 +373,20 @@ def test_a_reader_that_does_not_read_is_given_up_and_others_go_on():
 
 # ---- stopping ----
 
+def until_draining(s):
+    """Waits until a signal was read; what /readyz says then. A connection that is idle when the server reads it is closed."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            r = get(s.port, "/readyz")
+            if r.status != 200:
+                return r
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            pass
+        time.sleep(0.02)
+    raise AssertionError("it is still ready")
+
+
 def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_0():
     with Server("--mock-rate", "40") as s:
         running = [Connection(s.port) for _ in range(10)]
@@ -377,8 +399,7 @@ def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_0():
             c.head()
         late = Connection(s.port)
         s.process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
-        r = get(s.port, "/readyz")
+        r = until_draining(s)
         assert r.status == 503 and r.json()["status"] == "draining" and get(s.port, "/livez").status == 200
         r = post(s.port, CHAT, chat(max_tokens=1))
         assert r.status == 503 and r.error()["code"] == "shutting_down" and "retry-after" in r.headers and r.headers["connection"] == "close"
@@ -416,16 +437,16 @@ def test_a_second_signal_stops_at_once():
         c.send(stream_request(3000))
         c.head()
         s.process.send_signal(signal.SIGINT)
-        time.sleep(0.2)
+        until_draining(s)
         s.process.send_signal(signal.SIGINT)
-        assert s.process.wait(timeout=20) == 130
+        assert s.process.wait(timeout=60) == 130
 
 
 def test_sigterm_while_idle_or_loading_ends_at_once():
     for options in ((), ("--mock-load", "300ms")):
         with Server(*options, wait=not options) as s:
             s.process.send_signal(signal.SIGTERM)
-            assert s.process.wait(timeout=20) == 0
+            assert s.process.wait(timeout=60) == 0
 
 
 def test_sigterm_while_clients_storm_loses_no_answer():

@@ -329,7 +329,7 @@ static void expect_limit(const char *text, const char *message)
     int64_t start = qr_clock_us();
     expect_error(text, "{\"s\":\"0123456789\",\"l\":[1,2,3]}", "limit", message);
     double seconds = (double)(qr_clock_us() - start) / 1e6;
-    cr_expect(seconds < 5.0, "%s took %.1f s", text, seconds); /* generous: sanitizers and a shared machine */
+    cr_expect(seconds < 60.0, "%s took %.1f s", text, seconds); /* tenths of a second: for sanitizers and a shared machine; without a limit it is for ever */
 }
 
 Test(template, ends_what_runs_too_long)

@@ -30,6 +30,18 @@ function(quire_module name)
     endforeach()
 endfunction()
 
+# Test programs, 160 of them with the same libraries in each, are linked by a linker that uses all cores where there is one: what is shipped is not.
+if(QUIRE_TESTS AND NOT DEFINED QUIRE_TEST_LINKER)
+    include(CheckLinkerFlag)
+    set(QUIRE_TEST_LINKER "" CACHE STRING "Linker of test programs, as in -fuse-ld=")
+    foreach(linker mold lld)
+        check_linker_flag(C -fuse-ld=${linker} QUIRE_HAS_${linker})
+        if(QUIRE_HAS_${linker} AND NOT QUIRE_TEST_LINKER)
+            set(QUIRE_TEST_LINKER ${linker} CACHE STRING "" FORCE)
+        endif()
+    endforeach()
+endif()
+
 # quire_tests(NAME DEPS modules): every tests/NAME/test_*.c is a Criterion program, every tests/NAME/stress_*.c a plain main().
 # Both run with the repository as working directory and QUIRE_DATA pointing at the conformance data.
 function(quire_tests name)
@@ -48,6 +60,9 @@ function(quire_tests name)
         add_executable(${target} ${source})
         target_link_libraries(${target} PRIVATE quire_flags ${M_LIBS})
         target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>) # at -O3 the oracles compile twice as long and run no faster
+        if(QUIRE_TEST_LINKER)
+            target_link_options(${target} PRIVATE -fuse-ld=${QUIRE_TEST_LINKER})
+        endif()
         foreach(dep ${name} ${M_DEPS})
             if(TARGET quire_${dep})
                 target_link_libraries(${target} PRIVATE quire_${dep})
@@ -103,7 +118,7 @@ function(quire_test_properties test)
     set_tests_properties(${test} PROPERTIES
         FAIL_REGULAR_EXPRESSION "Sanitizer:|runtime error:"
         ENVIRONMENT "QUIRE_DATA=${QUIRE_DATA};QUIRE_BIN=$<TARGET_FILE_DIR:quire_flags_anchor>/quire;QUIRE_DISCRETE_LIB=$<TARGET_FILE_DIR:quire_flags_anchor>/tests/libquire_discrete.so;QUIRE_CUDA_EMU_LIB=$<TARGET_FILE_DIR:quire_flags_anchor>/tests/libquire_cuda_emu.so;CRITERION_JOBS=1;QUIRE_CUDA_HOPPER=0;XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache"
-        TIMEOUT 300)
+        TIMEOUT 600)
     if(DEFINED QUIRE_TEST_COST_${test})
         set_tests_properties(${test} PROPERTIES COST ${QUIRE_TEST_COST_${test}})
     endif()

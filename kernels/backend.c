@@ -141,6 +141,13 @@ void qr_backend_run(struct qr_backend *be, void (*fn)(const void *arg, int32_t i
     qr_queue_run(be->pool, fn, arg, n_items);
 }
 
+struct qr_queue *qr_backend_alone(const struct qr_backend *be, int32_t worker)
+{
+    QR_ASSERT(be != NULL && be->mem->host);
+    QR_ASSERT(worker >= 0 && worker < be->pool->n_threads);
+    return qr_queue_alone(be->pool, worker);
+}
+
 int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim,
                         int32_t block_tokens, struct qr_err *err)
 {

@@ -121,6 +121,9 @@ void qr_backend_close(struct qr_backend *be); /* NULL is fine */
  * an item must not be visible in a result. */
 void qr_backend_run(struct qr_backend *be, void (*fn)(const void *arg, int32_t item, int32_t worker), const void *arg, int32_t n_items);
 
+/* On the processor, for such an item that launches a kernel: the queue to launch on, which has this thread only. */
+struct qr_queue *qr_backend_alone(const struct qr_backend *be, int32_t worker);
+
 /* Whether every kernel of a model with these properties is there; inputs_max: of its widest matrix. QR_E_UNSUPPORTED says what is not. */
 int qr_backend_supports(const struct qr_backend *be, enum qr_dtype weights, int64_t inputs_max, enum qr_dtype kv, int32_t head_dim,
                         int32_t block_tokens, struct qr_err *err);

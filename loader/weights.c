@@ -9,16 +9,11 @@
 #include "loader/coded_rows.h"
 #include "loader/quantized_tensors.h"
 #include "loader/packed_cache.h"
+#include "loader/pack_matrix.h"
 #include "loader/weight_table.h"
 
 #define REGION_ALIGN 64
-#define BOUNCE_BYTES ((size_t)1 << 20)
-#define UPLOAD_BYTES ((size_t)8 << 20)      /* on its way to a device at a time; what a queue stages without allocating */
-#define UPLOAD_ITEM_BYTES ((size_t)256 << 10) /* of a thread at a time */
-#define DECODE_BYTES ((size_t)4 << 20)      /* f32 rows that are decoded for a device at a time */
 #define DROP_BYTES ((uint64_t)8 << 20)      /* of the file that were read until its pages are given back */
-#define PAGE_BYTES ((size_t)2 << 20)        /* a huge page */
-#define LARGE_BYTES ((size_t)64 << 20)      /* of a matrix: threads pack far parts of it */
 #define DECODE_ROWS QR_LINEAR_PACKED_TOGETHER /* of a thread at a time */
 
 /* ---- types ---- */
@@ -228,229 +223,6 @@ static void place_all(struct qr_weights *w, const struct qr_model_config *c, con
     QR_ASSERT(at == (uint8_t *)w->region + w->region_bytes);
 }
 
-/* From the file's numbers to those that are computed with. */
-struct vector_change {
-    float divisor, offset;
-};
-
-static int64_t columns_of(const struct qr_stored_tensor *t)
-{
-    return t->n_dims == 2 ? t->shape[1] : 1;
-}
-
-static void decode_vector(float *v, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, const struct qr_span *part,
-                          const struct vector_change *change)
-{
-    const int64_t n = part->n * columns_of(t);
-    qr_tensor_files_decode(st, t, v, part->first, part->n);
-    for (int64_t i = 0; i < n && (change->divisor != 1 || change->offset != 0); i++)
-        v[i] = v[i] / change->divisor + change->offset;
-}
-
-/* Some of a vector, or of rows, of the file as f32: in place, or by way of a copy to where the host cannot write. */
-static void fill_vector(struct qr_backend *be, float *dst, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, const struct qr_span *part,
-                        const struct vector_change *change)
-{
-    if (be->mem->host) {
-        decode_vector(dst, st, t, part, change);
-        return;
-    }
-    const size_t n = (size_t)(part->n * columns_of(t));
-    float *v = qr_alloc(n, sizeof *v);
-    decode_vector(v, st, t, part, change);
-    be->mem->put(be->queue, dst, v, n * sizeof *v);
-    qr_free(v);
-}
-
-struct upload {
-    uint8_t *to;
-    const uint8_t *from;
-    size_t n_bytes;
-};
-
-static void upload_item(const void *arg, int32_t item, int32_t worker)
-{
-    const struct upload *u = arg;
-    const size_t at = (size_t)item * UPLOAD_ITEM_BYTES, n = u->n_bytes - at < UPLOAD_ITEM_BYTES ? u->n_bytes - at : UPLOAD_ITEM_BYTES;
-    (void)worker;
-    memcpy(u->to + at, u->from + at, n);
-}
-
-/* Bytes of the file to a device. They are read into the memory that it copies from by all threads, while the piece before is on its way. */
-static void upload(struct qr_backend *be, void *to, const uint8_t *from, size_t n_bytes)
-{
-    for (size_t at = 0; at < n_bytes; at += UPLOAD_BYTES) {
-        const size_t n = n_bytes - at < UPLOAD_BYTES ? n_bytes - at : UPLOAD_BYTES;
-        const struct upload u = {.to = be->mem->stage(be->queue, n), .from = from + at, .n_bytes = n};
-        qr_backend_run(be, upload_item, &u, (int32_t)((n + UPLOAD_ITEM_BYTES - 1) / UPLOAD_ITEM_BYTES));
-        be->mem->put(be->queue, (uint8_t *)to + at, u.to, n);
-    }
-}
-
-/* A rectangle of a matrix in the file. */
-struct cut {
-    struct qr_span rows, cols;
-    bool turned; /* they are the stored matrix's columns, and all its rows */
-};
-
-/* Its rows from `first` on, one after the other. */
-static void copy_rows(uint8_t *to, const uint8_t *src, const struct qr_stored_tensor *t, const struct cut *cut, int64_t first, int64_t n)
-{
-    const size_t width = qr_dtype_bytes(t->type->dtype), pitch = (size_t)t->shape[1] * width, own = (size_t)cut->cols.n * width;
-    const uint8_t *from = src + (size_t)(cut->rows.first + first) * pitch + (size_t)cut->cols.first * width;
-    for (int64_t i = 0; own < pitch && i < n; i++)
-        memcpy(to + (size_t)i * own, from + (size_t)i * pitch, own);
-    if (own == pitch)
-        memcpy(to, from, (size_t)n * own);
-}
-
-/* Rows of the file by way of a copy of some of them: aligned ones in memory of the host, or all that a device is to pack. */
-static void pack_pieces(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const uint8_t *src, const struct qr_stored_tensor *t,
-                        const struct cut *cut)
-{
-    const enum qr_dtype from = t->type->dtype;
-    const int64_t n_in = cut->cols.n, n_rows = cut->rows.n;
-    const size_t row_bytes = (size_t)n_in * qr_dtype_bytes(from), piece = be->mem->host ? BOUNCE_BYTES : UPLOAD_BYTES;
-    const int64_t step = row_bytes < piece ? (int64_t)(piece / row_bytes) : 1;
-    uint8_t *bounce = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
-    for (int64_t row = 0; row < n_rows; row += step) {
-        const int64_t n = n_rows - row < step ? n_rows - row : step;
-        if (be->mem->host) {
-            copy_rows(bounce, src, t, cut, row, n);
-        } else if (n_in == t->shape[1]) {
-            upload(be, bounce, src + (size_t)(cut->rows.first + row) * row_bytes, (size_t)n * row_bytes);
-        } else {
-            uint8_t *staged = be->mem->stage(be->queue, (size_t)n * row_bytes);
-            copy_rows(staged, src, t, cut, row, n);
-            be->mem->put(be->queue, bounce, staged, (size_t)n * row_bytes);
-        }
-        be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], n_in, first + row, bounce, from, n);
-    }
-    be->mem->sync(be->queue);
-    be->mem->free(bounce);
-}
-
-struct decode {
-    struct qr_backend *be;
-    const struct qr_weight *dst;
-    const struct qr_tensor_files *st;
-    const struct qr_stored_tensor *t;
-    const struct cut *cut;
-    int64_t first;      /* row of dst */
-    char *room;         /* row_bytes for each row of DECODE_ROWS, for each worker; or of a piece */
-    size_t row_bytes;
-};
-
-/* Rows of the cut as numbers that kernels pack, one after the other. */
-static enum qr_dtype decode_rows(const struct decode *d, void *to, int64_t row, int64_t n)
-{
-    const struct cut *cut = d->cut;
-    const int64_t width = d->t->shape[!cut->turned], n_in = cut->cols.n;
-    float *x = to;
-    QR_ASSERT(!cut->turned || !d->t->quantized);
-    if (d->be->mem->host && d->dst->packed_dtype == QR_BF16 && d->t->quantized &&
-        qr_quantized_halves(d->st, d->t, to, cut->rows.first + row, n, cut->cols.first, n_in))
-        return QR_BF16;
-    if (cut->turned)
-        qr_tensor_files_decode_columns(d->st, d->t, x, cut->rows.first + row, n);
-    else
-        qr_tensor_files_decode(d->st, d->t, x, cut->rows.first + row, n);
-    for (int64_t i = 0; n_in < width && i < n; i++)
-        memmove(x + i * n_in, x + i * width + cut->cols.first, (size_t)n_in * sizeof *x);
-    return QR_F32;
-}
-
-/* The rows that share one panel: decoded into memory that stays in a cache, and packed from there by this thread. */
-static void decode_item(const void *arg, int32_t item, int32_t worker)
-{
-    const struct decode *d = arg;
-    const int64_t panel = (d->first / DECODE_ROWS + item) * DECODE_ROWS, end = d->first + d->cut->rows.n;
-    const int64_t from = panel < d->first ? d->first : panel, to = panel + DECODE_ROWS < end ? panel + DECODE_ROWS : end;
-    char *rows = d->room + (size_t)worker * DECODE_ROWS * d->row_bytes;
-    const enum qr_dtype type = decode_rows(d, rows, from - d->first, to - from);
-    d->be->k->linear_pack(d->be->queue, d->dst->packed, d->dst->packed_dtype, d->dst->t.shape[0], d->cut->cols.n, from, rows, type, to - from);
-}
-
-struct decode_piece {
-    const struct decode *d;
-    float *to;
-    int64_t row, n_rows;
-};
-
-static void decode_piece_item(const void *arg, int32_t item, int32_t worker)
-{
-    const struct decode_piece *p = arg;
-    const struct decode *d = p->d;
-    const int64_t row = (int64_t)item * DECODE_ROWS, n = p->n_rows - row < DECODE_ROWS ? p->n_rows - row : DECODE_ROWS;
-    float *to = (float *)(void *)(d->room + (size_t)worker * DECODE_ROWS * d->row_bytes);
-    (void)decode_rows(d, to, p->row + row, n);
-    memcpy(p->to + row * d->cut->cols.n, to, (size_t)(n * d->cut->cols.n) * sizeof *to);
-}
-
-/* To a device: some rows at a time as f32, decoded by all threads. */
-static void upload_decoded(const struct decode *d)
-{
-    struct qr_backend *be = d->be;
-    const int64_t n_in = d->cut->cols.n, n_rows = d->cut->rows.n;
-    const size_t row_bytes = (size_t)n_in * sizeof(float);
-    const int64_t step = row_bytes < DECODE_BYTES ? (int64_t)(DECODE_BYTES / row_bytes) : 1;
-    float *rows = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
-    for (int64_t row = 0; row < n_rows; row += step) {
-        const int64_t n = n_rows - row < step ? n_rows - row : step;
-        const struct decode_piece p = {.d = d, .to = be->mem->stage(be->queue, (size_t)n * row_bytes), .row = row, .n_rows = n};
-        qr_backend_run(be, decode_piece_item, &p, (int32_t)((n + DECODE_ROWS - 1) / DECODE_ROWS));
-        be->mem->put(be->queue, rows, p.to, (size_t)n * row_bytes);
-        be->k->linear_pack(be->queue, d->dst->packed, d->dst->packed_dtype, d->dst->t.shape[0], n_in, d->first + row, rows, QR_F32, n);
-    }
-    be->mem->sync(be->queue);
-    be->mem->free(rows);
-}
-
-/* Rows that must be decoded, or stand in another order. */
-static void pack_decoded(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const struct qr_tensor_files *st, const struct qr_stored_tensor *t,
-                         const struct cut *cut)
-{
-    struct decode d = {.be = be, .dst = dst, .st = st, .t = t, .cut = cut, .first = first, .row_bytes = (size_t)t->shape[!cut->turned] * sizeof(float)};
-    d.room = qr_alloc((size_t)be->n_threads * DECODE_ROWS, d.row_bytes);
-    if (be->mem->host)
-        qr_backend_run(be, decode_item, &d, (int32_t)((first + cut->rows.n - 1) / DECODE_ROWS - first / DECODE_ROWS + 1));
-    else
-        upload_decoded(&d);
-    qr_free(d.room);
-}
-
-/* Codes as they are. */
-static void pack_coded(struct qr_backend *be, const struct qr_weight *dst, int64_t first, const struct qr_tensor_files *st, const struct qr_stored_tensor *t,
-                       const struct cut *cut)
-{
-    struct qr_stored_rows rows = {.files = st, .t = t, .first_row = cut->rows.first, .cols = cut->cols};
-    if (!qr_stored_code(&rows.as, t))
-        QR_ASSERT(false);
-    rows.as.type = dst->packed_dtype; /* a join's levels are the piece's, or are not asked for */
-    const struct qr_coded_source source = qr_stored_source(&rows);
-    be->k->linear_pack_coded(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], dst->t.shape[1], first, &source, cut->rows.n);
-}
-
-/* Packs a part of a matrix of the file; where the header left it unaligned, columns are left out, or kernels cannot read it, through a copy of some rows at a
- * time. */
-static void pack_matrix(const struct qr_weights *w, struct qr_backend *be, const struct qr_weight *dst, int64_t first, const struct qr_stored_tensor *t,
-                        const struct cut *cut)
-{
-    const enum qr_dtype from = t->type->dtype;
-    const uint8_t *src = qr_tensor_files_data(w->files, t);
-    QR_ASSERT(cut->cols.n == dst->t.shape[1] && cut->rows.first + cut->rows.n <= t->shape[cut->turned]);
-    QR_ASSERT(!cut->turned || qr_stored_is_plain(t));
-    if (qr_dtype_is_coded(dst->packed_dtype))
-        pack_coded(be, dst, first, w->files, t, cut);
-    else if (cut->turned || !qr_stored_is_plain(t))
-        pack_decoded(be, dst, first, w->files, t, cut);
-    else if (be->mem->host && cut->cols.n == t->shape[1] && (uintptr_t)src % qr_dtype_bytes(from) == 0)
-        be->k->linear_pack(be->queue, dst->packed, dst->packed_dtype, dst->t.shape[0], dst->t.shape[1], first,
-                           src + (size_t)(cut->rows.first * cut->cols.n) * qr_dtype_bytes(from), from, cut->rows.n);
-    else
-        pack_pieces(be, dst, first, src, t, cut);
-}
-
 struct narrow {
     const struct qr_tensor_files *st;
     const struct qr_stored_tensor *t;
@@ -511,7 +283,7 @@ static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struc
         if (be->mem->host)
             memcpy(rows, src, (size_t)t->n_bytes);
         else
-            upload(be, rows, src, (size_t)t->n_bytes);
+            qr_upload(be, rows, src, (size_t)t->n_bytes);
     }
     dst->t = qr_tensor_2d(rows, t->type->dtype, t->shape[0], t->shape[1]);
     w->table_bytes = (size_t)t->n_bytes;
@@ -519,10 +291,10 @@ static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struc
 }
 
 /* The share's part of the tensor that the walk is at, one after the other from the row's first on. */
-static void fill_one(struct qr_weights *w, const struct qr_weight_walk *k, const struct qr_share *share, const struct qr_stored_tensor *t,
-                     struct qr_backend *be)
+static void fill_one(const struct qr_weights *w, const struct qr_weight_walk *k, const struct qr_share *share, const struct qr_stored_tensor *t,
+                     struct qr_packer *packer)
 {
-    const struct vector_change change = {.divisor = qr_weight_row_divisor(k->row, k->c), .offset = qr_weight_row_offset(k->row, k->c)};
+    const struct qr_vector_change change = {.divisor = qr_weight_row_divisor(k->row, k->c), .offset = qr_weight_row_offset(k->row, k->c)};
     const struct qr_weight *dst = weight_at(w, k);
     struct qr_span rows[QR_SHARE_SPANS_MAX], cols[QR_SHARE_SPANS_MAX];
     const int32_t n = qr_share_spans(rows, share, k->row->n_out), n_cols = qr_share_spans(cols, share, k->row->n_in);
@@ -531,43 +303,9 @@ static void fill_one(struct qr_weights *w, const struct qr_weight_walk *k, const
     QR_ASSERT(n_cols == 1);
     for (int32_t i = 0; i < n; first += rows[i++].n)
         if (k->row->kind != QR_KIND_MATRIX && k->row->kind != QR_KIND_TABLE)
-            fill_vector(be, (float *)dst->t.data + first, w->files, t, &rows[i], &change);
+            qr_packer_vector(packer, (float *)dst->t.data + first, t, &rows[i], &change);
         else
-            pack_matrix(w, be, &one, first, t, &(struct cut){rows[i], cols[0], qr_weight_row_turned(k->row, k->c) && !t->quantized});
-}
-
-static const uint8_t *place_of(const struct qr_weight *w, int32_t expert)
-{
-    return w->packed ? (const uint8_t *)w->packed + (w->t.n_dims == 3 ? (size_t)expert * w->stack_bytes : 0) : w->t.data;
-}
-
-/* Pages of the region that nobody has entered. Two threads that write to the same fresh huge page both clear it; so a thread enters each before any of them
- * packs what is not large: the pages of what follows, too, where fewer than there are threads would be entered. */
-struct pages {
-    uint8_t *at, *end;
-};
-
-static void enter_item(const void *arg, int32_t item, int32_t worker)
-{
-    const struct pages *e = arg;
-    uint8_t *p = e->at + (size_t)item * PAGE_BYTES;
-    (void)worker;
-    qr_mem_populate(p, (size_t)(e->end - p) < PAGE_BYTES ? (size_t)(e->end - p) : PAGE_BYTES);
-}
-
-/* Before [to, to + n_bytes) is written. */
-static void enter_pages(struct pages *left, struct qr_backend *be, const uint8_t *to, size_t n_bytes)
-{
-    const size_t least = (size_t)be->n_threads * PAGE_BYTES;
-    if (to + n_bytes <= left->at || left->at == left->end)
-        return;
-    size_t n = (size_t)(to + n_bytes - left->at);
-    n = n < least ? least : qr_align_up(n, PAGE_BYTES);
-    n = n < (size_t)(left->end - left->at) ? n : (size_t)(left->end - left->at);
-    const struct pages e = {left->at, left->at + n};
-    if (n_bytes < LARGE_BYTES)
-        qr_backend_run(be, enter_item, &e, (int32_t)((n + PAGE_BYTES - 1) / PAGE_BYTES));
-    left->at += n;
+            qr_packer_matrix(packer, &one, first, t, &(struct qr_cut){rows[i], cols[0], qr_weight_row_turned(k->row, k->c) && !t->quantized});
 }
 
 static uint64_t stored_bytes(const struct qr_stored_tensor *t)
@@ -583,8 +321,7 @@ static void fill_all(struct qr_weights *w, const struct qr_share *share, struct 
 {
     char name[QR_WEIGHT_NAME_MAX];
     uint64_t done = 0, total = 0, mapped = 0;
-    const bool enters = be->mem->host && !packed && w->region_bytes >= PAGE_BYTES; /* smaller ones are not aligned to pages */
-    struct pages left = {enters ? w->region : NULL, enters ? (uint8_t *)w->region + w->region_bytes : NULL};
+    struct qr_packer *packer = qr_packer_new(be, w->files, packed ? NULL : w->region, packed ? 0 : w->region_bytes);
     for (int32_t i = 0; i < qr_tensor_files_n_shards(w->files); i++)
         total += qr_tensor_files_shard_bytes(w->files, i);
     const struct qr_stored_tensor *table = NULL;
@@ -596,19 +333,22 @@ static void fill_all(struct qr_weights *w, const struct qr_share *share, struct 
         }
         if (packed)
             continue;
-        if (k.row->first == QR_DIM_ZERO && left.at)
-            enter_pages(&left, be, place_of(weight_at(w, &k), k.expert), whole_bytes(w, &k, be->k));
-        fill_one(w, &k, share, t, be);
+        fill_one(w, &k, share, t, packer);
         mapped += stored_bytes(t);
-        if (mapped >= DROP_BYTES) { /* each time, all threads are interrupted */
-            qr_tensor_files_drop_all(w->files);
-            mapped = 0;
-        }
         done += t->n_bytes;
+        if (mapped < DROP_BYTES)
+            continue;
+        qr_packer_run(packer);
+        qr_tensor_files_drop_all(w->files); /* each time, all threads are interrupted */
+        mapped = 0;
         if (o->progress)
             o->progress(o->user, done < total ? done : total, total);
     }
+    qr_packer_run(packer);
+    qr_packer_free(packer);
     qr_tensor_files_drop_all(w->files); /* pages between tensors; and a packed copy's source, of which looking at it maps large pages whole */
+    if (o->progress && !packed)
+        o->progress(o->user, done < total ? done : total, total);
     if (table)
         qr_tensor_files_populate(w->files, table);
 }

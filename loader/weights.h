@@ -6,7 +6,7 @@
  * The embedding's rows are a tied head's where that is packed without loss (coded, f32, or bf16 from bf16) and not shared out to ranks; blocks are
  * packed as a matrix of their own; else they stay in the mapping, as a step touches few of them; to a device
  * that cannot read it they are copied. Pages of the file are given back whenever 8 MiB are packed; a huge page
- * of the region is entered by one thread, before any pack into it. On their way to a device, pieces of 8 MiB are read by
+ * of the region is entered by one thread, before any pack into it; threads go from one small matrix to the next without waiting (pack_matrix.h). On their way to a device, pieces of 8 MiB are read by
  * all threads while the piece before is copied and packed.
  * Immutable once loaded; any thread may read.
  */
@@ -84,7 +84,7 @@ int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const stru
                     struct qr_err *err);
 struct qr_weights_options {
     const char *cache_dir; /* for a packed copy: used where it is there and fits, else kept there; NULL, and on a device: none */
-    void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes of files that are packed, after each tensor; NULL: nobody looks */
+    void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes of files that are packed, after some MiB and at the end; NULL: nobody looks */
     void *user;            /* borrowed */
 };
 int qr_weights_load_kept(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,

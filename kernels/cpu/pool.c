@@ -172,6 +172,12 @@ struct qr_queue *qr_queue_new(int32_t n_threads, const struct qr_cpus *cpus, boo
     q->own = qr_alloc_aligned(own_bytes * (size_t)n_threads, 64);
     qr_mem_populate(q->own, own_bytes * (size_t)n_threads);
     q->worker = qr_alloc((size_t)n_threads, sizeof *q->worker);
+    q->alone = qr_alloc_aligned((size_t)n_threads * sizeof *q->alone, 64);
+    for (int32_t i = 0; i < n_threads; i++) {
+        q->alone[i].n_threads = 1;
+        q->alone[i].own = qr_queue_own(q, i);
+        q->alone[i].own_bytes = own_bytes;
+    }
     make_lots(q);
     for (int32_t i = 1; i < n_threads; i++) {
         q->worker[i].q = q;
@@ -196,6 +202,7 @@ void qr_queue_free(struct qr_queue *q)
         pthread_join(q->worker[i].thread, NULL);
     qr_thread_unpin(q->caller_cpus);
     qr_free(q->worker);
+    qr_free_aligned(q->alone);
     qr_free_aligned(q->own);
     qr_free_aligned(q->shared);
     qr_free_aligned(q);

@@ -56,6 +56,7 @@ struct qr_queue {
     uint8_t *shared;                /* owned: scratch of a whole launch */
     uint8_t *own;                   /* owned: own_bytes for each worker */
     size_t shared_bytes, own_bytes;
+    struct qr_queue *alone;         /* owned [n_threads]: each worker as a queue of its own, without scratch of a launch */
 };
 
 /* n_threads >= 1 counts the caller. shared_bytes and own_bytes of zeroed scratch, 64-byte aligned. cpus: where workers belong, in order; NULL: no
@@ -77,6 +78,12 @@ static inline void qr_queue_run_here(qr_job *fn, const void *arg, int64_t n_item
 static inline void *qr_queue_own(const struct qr_queue *q, int32_t worker)
 {
     return q->own + (size_t)worker * q->own_bytes;
+}
+
+/* For an item that launches: on this queue, which runs what it is given on the calling thread, with the scratch of the worker that has the item. */
+static inline struct qr_queue *qr_queue_alone(const struct qr_queue *q, int32_t worker)
+{
+    return &q->alone[worker];
 }
 
 /* Rows of `cost` elements each that make an item of about 8,192 elements: a launch of fewer is one item and stays on the caller. */

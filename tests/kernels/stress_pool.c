@@ -1,5 +1,6 @@
 /* The worker pool under launches of every size, with busy and with idle gaps between them: every item runs exactly once, all writes are
- * visible to the caller afterwards, and a pool with more threads than processors comes to an end. Plain main(): the thread sanitizer runs it. */
+ * visible to the caller afterwards, items may launch on their thread, and a pool with more threads than processors comes to an end. Plain main(): the thread
+ * sanitizer runs it. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -41,6 +42,40 @@ static void launches(int32_t n_threads, const struct qr_cpus *cpus, bool pin, in
             QR_ASSERT(runs[i] == (i < n));
         if (qr_rng_below(&rng, 500) == 0)
             usleep(200); /* long enough that the workers fall asleep */
+    }
+    qr_queue_free(q);
+}
+
+struct inside {
+    const struct tally *t;
+    int32_t item, worker;
+};
+
+static void count_inside(const void *arg, int32_t item, int32_t worker)
+{
+    const struct inside *in = arg;
+    QR_ASSERT(worker == 0 && qr_queue_own(qr_queue_alone(in->t->q, in->worker), 0) == qr_queue_own(in->t->q, in->worker));
+    in->t->runs[in->item * 3 + item]++;
+}
+
+static void launch_inside(const void *arg, int32_t item, int32_t worker)
+{
+    const struct inside in = {arg, item, worker};
+    qr_queue_run(qr_queue_alone(in.t->q, worker), count_inside, &in, 3);
+}
+
+/* Items that launch, on the thread that has them. */
+static void nested_launches(int32_t n_threads, int32_t n_launches)
+{
+    struct qr_queue *q = qr_queue_new(n_threads, NULL, false, 64, 64);
+    int32_t runs[ITEMS_MAX];
+    for (int32_t l = 0; l < n_launches; l++) {
+        const int32_t n = l % (ITEMS_MAX / 3);
+        struct tally t = {runs, 0, q};
+        memset(runs, 0, sizeof runs);
+        qr_queue_run(q, launch_inside, &t, n);
+        for (int32_t i = 0; i < ITEMS_MAX; i++)
+            QR_ASSERT(runs[i] == (i < 3 * n));
     }
     qr_queue_free(q);
 }
@@ -107,6 +142,8 @@ int main(void)
     pretend_nodes(&cpus, 3);
     launches(7, &cpus, false, 2000, seed + 11); /* lots of different sizes, more lots than items */
     launches(QR_LOTS_MAX + 3, &cpus, false, 500, seed + 12); /* several workers draw from one lot */
+    for (int i = 0; i < QR_COUNT(threads); i++)
+        nested_launches(threads[i], 1000);
     own_lot_first(1);
     own_lot_first(2);
     for (int i = 0; i < 50; i++)

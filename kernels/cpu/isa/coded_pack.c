@@ -477,9 +477,38 @@ VF_FN void put_numbers(const struct packing *p, uint8_t *codes, int64_t in, cons
     }
 }
 #elif defined QR_ISA_avx2
+/* 32 inputs of eight rows from `o` on, in twos: eight by eight words of 16 bits are turned in each half of the registers. */
+VF_FN void put_twos(uint8_t *codes, int64_t in, const uint8_t *const row[QR_PANEL], int32_t o, int64_t k)
+{
+    __m256i v[VF_LEN], t[VF_LEN];
+    for (int32_t i = 0; i < VF_LEN; i++)
+        v[i] = _mm256_loadu_si256((const __m256i *)(const void *)(row[o + i] + k));
+    for (int32_t i = 0; i < VF_LEN; i += 2) {
+        t[i] = _mm256_unpacklo_epi16(v[i], v[i + 1]);
+        t[i + 1] = _mm256_unpackhi_epi16(v[i], v[i + 1]);
+    }
+    for (int32_t i = 0; i < VF_LEN; i += 4)
+        for (int32_t j = 0; j < 2; j++) {
+            v[i + 2 * j] = _mm256_unpacklo_epi32(t[i + j], t[i + 2 + j]);
+            v[i + 2 * j + 1] = _mm256_unpackhi_epi32(t[i + j], t[i + 2 + j]);
+        }
+    for (int32_t j = 0; j < 4; j++) {
+        t[2 * j] = _mm256_unpacklo_epi64(v[j], v[4 + j]);
+        t[2 * j + 1] = _mm256_unpackhi_epi64(v[j], v[4 + j]);
+    }
+    for (int32_t i = 0; i < VF_LEN; i++) {
+        _mm_storeu_si128((__m128i *)(void *)(codes + turn_twos_at(in + 2 * i, o)), _mm256_castsi256_si128(t[i]));
+        _mm_storeu_si128((__m128i *)(void *)(codes + turn_twos_at(in + 16 + 2 * i, o)), _mm256_extracti128_si256(t[i], 1));
+    }
+}
+
 VF_FN void put_numbers(const struct packing *p, uint8_t *codes, int64_t in, const uint8_t *const row[QR_PANEL], int64_t k, int64_t n)
 {
-    for (int64_t i = 0; i < n; i += 16)
+    int64_t i = 0;
+    for (; i + 32 <= n; i += 32)
+        for (int32_t o = 0; o < QR_PANEL; o += VF_LEN)
+            put_twos(codes, in + i, row, o, k + i);
+    for (; i < n; i += 16)
         for (int32_t quad = 0; quad < 4; quad++) {
             __m128i v[4];
             for (int32_t o = 0; o < 4; o++)
@@ -527,7 +556,7 @@ static void pack_numbers(const struct packing *p, uint8_t *panel, int64_t first,
 
 /* ---- whole panels from words of a file ---- */
 
-#ifdef QR_ISA_amx
+#ifdef WORDS_INPUTS
 #define WORDS_MOST 64 /* panels at once */
 
 struct words {
@@ -538,6 +567,7 @@ struct words {
     struct factors factors[WORDS_MOST];
 };
 
+#ifdef QR_ISA_amx
 /* Everything of panel i but its codes. */
 static void put_words_scales(struct words *w, uint8_t *panel, int64_t i)
 {
@@ -564,6 +594,37 @@ static void put_words_scales(struct words *w, uint8_t *panel, int64_t i)
             memcpy(block + s->offset_step_at + in * QR_PANEL, w->zero + from, QR_PANEL);
     }
 }
+#else
+/* Everything of panel i but its codes. */
+static void put_words_scales(struct words *w, uint8_t *panel, int64_t i)
+{
+    const struct qr_coded_shape *s = &w->p->shape;
+    struct factors *f = &w->factors[i];
+    const int64_t n_groups = w->p->n_in >> s->group_shift;
+    const int32_t groups = s->block_shift - s->group_shift;
+    for (int32_t o = 0; o < QR_PANEL; o += VF_LEN) {
+        __m256i most = _mm256_setzero_si256();
+        uint32_t bits[VF_LEN];
+        for (int64_t g = 0; g < n_groups; g++)
+            most = _mm256_max_epu32(most, _mm256_castps_si256(vf_abs(vf_load(w->scale + g * w->rows + i * QR_PANEL + o))));
+        _mm256_storeu_si256((__m256i *)(void *)bits, most);
+        for (int32_t k = 0; k < VF_LEN; k++)
+            set_factor(f, panel, o + k, bits[k]);
+    }
+    memcpy(panel + QR_CODED_LEVELS_AT, w->p->rows->levels, sizeof w->p->rows->levels);
+    for (int64_t g = 0; g < n_groups; g++) {
+        const int64_t from = g * w->rows + i * QR_PANEL, in = g & ((1 << groups) - 1);
+        uint8_t *block = panel + s->head_bytes + (g >> groups) * s->block_bytes;
+        for (int32_t o = 0; o < QR_PANEL; o += VF_LEN) {
+            const __m128i half = _mm256_cvtps_ph(vf_mul(vf_load(w->scale + from + o), vf_load(f->by + o)), _MM_FROUND_TO_NEAREST_INT);
+            const __m128i keep = _mm_loadu_si128((const __m128i *)(const void *)(f->keep + o));
+            _mm_storeu_si128((__m128i *)(void *)(block + (in * QR_PANEL + o) * 2), _mm_and_si128(half, keep));
+        }
+        if (w->zero)
+            memcpy(block + s->offset_step_at + in * QR_PANEL, w->zero + from, QR_PANEL);
+    }
+}
+#endif
 
 /* Inputs [k, k + WORDS_INPUTS) of n panels from the one at `panel` on. */
 static void put_words(const struct words *w, uint8_t *panel, int64_t n, int64_t k)

@@ -1,4 +1,4 @@
-/* coded_words.h - codes of 4 bits in words of eight (kernels.h, struct qr_coded_words) into lines of panels on tiles (coded.h: 32 inputs of four outputs, a
+/* coded_words.h - codes of 4 bits in words of eight (kernels.h, struct qr_coded_words) into lines of panels (coded.h; on tiles: 32 inputs of four outputs, a
  * word of 16 bits for each input), without a byte for each code in between. Inside kernels/cpu/isa only. */
 #ifndef QR_KERNELS_CPU_ISA_CODED_WORDS_H
 #define QR_KERNELS_CPU_ISA_CODED_WORDS_H
@@ -55,6 +55,90 @@ VF_FN void words_across(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8
             if (2 * quarter + 1 < n)
                 _mm512_storeu_ps(line + panel_bytes, second[4 * quarter + i]);
         }
+}
+#elif defined QR_ISA_avx2
+#define WORDS_INPUTS 32 /* at a time: those of four lines */
+#define WORDS_AHEAD 4   /* rows of words of eight inputs, in times of those that are read at once */
+
+/* Eight outputs' words of eight inputs: in bytes, of the even places 0 and 4, 2 and 6, of the odd ones 1 and 5, 3 and 7. */
+VF_FN __m256i words_line(__m256i x)
+{
+    const __m256i half = _mm256_set1_epi8(15), by_turns = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15));
+    const __m256i even = _mm256_and_si256(x, half), odd = _mm256_and_si256(_mm256_srli_epi16(x, 4), half);
+    const __m256i a = _mm256_or_si256(even, _mm256_srli_epi32(even, 12)), b = _mm256_or_si256(odd, _mm256_srli_epi32(odd, 12));
+    return _mm256_shuffle_epi8(_mm256_blend_epi16(a, _mm256_slli_epi32(b, 16), 0xaa), by_turns);
+}
+
+/* 16 outputs whose words have eight inputs each, four rows of such words: to the four lines at `to`. */
+VF_FN void words_along(uint8_t *to, const uint8_t *words, int64_t pitch)
+{
+    for (int i = 0; i < 4; i++, to += QR_CODED_LINE) {
+        const uint8_t *from = words + i * pitch;
+        _mm_prefetch((const char *)((uintptr_t)from + (uintptr_t)(4 * WORDS_AHEAD * pitch)), _MM_HINT_T0);
+        for (int half = 0; half < 64; half += 32) {
+            const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(from + half));
+            _mm256_storeu_si256((__m256i *)(void *)(to + half), words_line(x));
+        }
+    }
+}
+
+/* Bytes of four registers by turns, as words of four: of each register's quarters of 16 bytes, first words' in to[0], second ones' in to[1], and so on. */
+VF_FN void words_fours(__m256i to[4], const __m256i v[4])
+{
+    const __m256i a = _mm256_unpacklo_epi8(v[0], v[1]), b = _mm256_unpacklo_epi8(v[2], v[3]);
+    const __m256i c = _mm256_unpackhi_epi8(v[0], v[1]), d = _mm256_unpackhi_epi8(v[2], v[3]);
+    to[0] = _mm256_unpacklo_epi16(a, b);
+    to[1] = _mm256_unpackhi_epi16(a, b);
+    to[2] = _mm256_unpacklo_epi16(c, d);
+    to[3] = _mm256_unpackhi_epi16(c, d);
+}
+
+/* Four outputs from the lower pair, the upper pair of what two places in a word gave. */
+VF_FN __m256i words_pairs(__m256i low, __m256i high, const bool upper)
+{
+    const __m256 a = _mm256_castsi256_ps(low), b = _mm256_castsi256_ps(high);
+    return _mm256_castps_si256(upper ? _mm256_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1)) : _mm256_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)));
+}
+
+/* Eight inputs of four panels, whose words lie side by side in 32 bytes of each: v[4] those of the inputs from `words` on. Panels' lines are panel_bytes apart.
+ * A byte gets inputs t and t + 4 of one output; even places have outputs 0 4 1 5, odd ones 2 6 3 7. */
+VF_FN void words_four_panels(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8_t *words, int64_t pitch)
+{
+    const __m256i half = _mm256_set1_epi8(15);
+    QR_UNINITIALIZED uint8_t part[8][32];
+    __m256i even[4], odd[4], low[4], high[4];
+    for (int i = 0; n < 4 && i < 8; i++) /* the last row's end may be the file's */
+        memcpy(part[i], words + i * pitch, (size_t)(8 * n));
+    words = n < 4 ? part[0] : words;
+    pitch = n < 4 ? (int64_t)sizeof part[0] : pitch;
+    for (int t = 0; t < 4; t++) {
+        const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(words + t * pitch));
+        const __m256i y = _mm256_loadu_si256((const __m256i *)(const void *)(words + (t + 4) * pitch));
+        even[t] = _mm256_or_si256(_mm256_and_si256(x, half), _mm256_slli_epi16(_mm256_and_si256(y, half), 4));
+        odd[t] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(x, 4), half), _mm256_andnot_si256(half, y));
+    }
+    words_fours(low, even);
+    words_fours(high, odd);
+    for (int pair = 0; pair < 2; pair++) { /* panels `pair` in the lower half of a register, 2 + `pair` in the upper one */
+        __m256i out[4];
+        for (int i = 0; i < 4; i++)
+            out[i] = words_pairs(low[2 * pair + i / 2], high[2 * pair + i / 2], i % 2);
+        for (int i = 0; i < 4; i += 2)
+            for (int upper = 0; upper < 2; upper++) {
+                const __m256i v = upper ? _mm256_permute2x128_si256(out[i], out[i + 1], 0x31) : _mm256_permute2x128_si256(out[i], out[i + 1], 0x20);
+                if (2 * upper + pair < n)
+                    _mm256_storeu_si256((__m256i *)(void *)(to + (2 * upper + pair) * panel_bytes + i * 16), v);
+            }
+    }
+}
+
+/* 32 inputs of n panels, at most 8, whose words have eight outputs each in the order 0 2 4 6 1 3 5 7, a row of words for each input: to the lines at `to` and
+ * panel_bytes further on for each panel. */
+VF_FN void words_across(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8_t *words, int64_t pitch)
+{
+    for (int32_t i = 0; i < WORDS_INPUTS; i += 8, to += QR_CODED_LINE, words += 8 * pitch)
+        for (int32_t panel = 0; panel < n; panel += 4)
+            words_four_panels(to + panel * panel_bytes, panel_bytes, n - panel < 4 ? n - panel : 4, words + panel * 8, pitch);
 }
 #endif
 

@@ -221,6 +221,8 @@ static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t wo
                         block_of(n_in - i), block_of(n_in - i - AHEAD));
 }
 
+#endif
+
 /* ---- numbers ---- */
 
 static void f16(float *to, const uint16_t *from, int64_t n)
@@ -231,6 +233,7 @@ static void f16(float *to, const uint16_t *from, int64_t n)
         vf_store_n(to + i, vf_load_f16_n(from + i, vf_min_len(n - i)), vf_min_len(n - i));
 }
 
+#ifndef QR_ISA_avx2
 #define CODES 32 /* of a register of bf16 */
 
 /* Looked up by the low seven bits; the sign goes from a code to its number. */
@@ -262,10 +265,10 @@ static void e4m3(uint16_t *to, int64_t pitch, const uint8_t *code, int64_t code_
 
 const struct qr_stored_ops QR_ISA_NAME(stored_ops) = {
     .int4_errors = int4_errors,
+    .f16 = f16,
 #ifndef QR_ISA_avx2
     .across = across,
     .along = along,
     .e4m3 = e4m3,
-    .f16 = f16,
 #endif
 };

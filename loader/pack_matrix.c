@@ -1,0 +1,402 @@
+#include "loader/pack_matrix.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "loader/coded_rows.h"
+#include "loader/quantized_tensors.h"
+
+#define UPLOAD_BYTES ((size_t)8 << 20)      /* on its way to a device at a time; what a queue stages without allocating */
+#define UPLOAD_ITEM_BYTES ((size_t)256 << 10) /* of a thread at a time */
+#define DECODE_BYTES ((size_t)4 << 20)      /* f32 rows that are decoded for a device at a time */
+#define PAGE_BYTES ((size_t)2 << 20)        /* a huge page */
+#define LARGE_BYTES ((size_t)64 << 20)      /* of a matrix: threads pack far parts of it */
+#define OWN_BYTES ((size_t)4 << 20)         /* of a matrix: it is worth a launch */
+#define ITEM_BYTES ((size_t)128 << 10)      /* of a matrix that is none: what a thread packs at a time */
+#define PANEL_ROWS QR_LINEAR_PACKED_TOGETHER
+
+/* Pages of the region that nobody has entered. Two threads that write to the same fresh huge page both clear it; so a thread enters each before any of them
+ * packs what is not large: the pages of what follows, too, where fewer than there are threads would be entered. */
+struct pages {
+    uint8_t *at, *end;
+};
+
+/* A part of a matrix, or of a vector, that is to be packed. */
+struct piece {
+    struct qr_weight dst; /* or */
+    float *vector;        /* not NULL: of the change below */
+    struct qr_vector_change change;
+    const struct qr_stored_tensor *t; /* borrowed */
+    struct qr_cut cut;
+    int64_t first, item_rows; /* row of dst; rows of an item, which ends where a panel does */
+    int32_t first_item;
+    bool read_at_once;        /* kernels read it where the file has it */
+};
+
+struct qr_packer {
+    struct qr_backend *be;               /* borrowed, as are files */
+    const struct qr_tensor_files *files;
+    struct pages left;
+    struct piece *piece;                 /* owned: waiting */
+    int32_t n, n_max, n_items;
+    char *room;                          /* owned: room_bytes for each worker */
+    size_t room_bytes, n_bytes;          /* n_bytes: of what waits */
+    const uint8_t *end;                  /* what was asked for lies below */
+};
+
+struct qr_packer *qr_packer_new(struct qr_backend *be, const struct qr_tensor_files *files, void *region, size_t n_bytes)
+{
+    QR_ASSERT(be != NULL && files != NULL);
+    QR_ASSERT(region != NULL || n_bytes == 0);
+    struct qr_packer *p = qr_alloc(1, sizeof *p);
+    const bool enters = be->mem->host && n_bytes >= PAGE_BYTES; /* smaller ones are not aligned to pages */
+    *p = (struct qr_packer){.be = be, .files = files, .left = {enters ? region : NULL, enters ? (uint8_t *)region + n_bytes : NULL}};
+    return p;
+}
+
+void qr_packer_free(struct qr_packer *p)
+{
+    if (!p)
+        return;
+    qr_free(p->piece);
+    qr_free(p->room);
+    qr_free(p);
+}
+
+static void enter_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct pages *e = arg;
+    uint8_t *p = e->at + (size_t)item * PAGE_BYTES;
+    (void)worker;
+    qr_mem_populate(p, (size_t)(e->end - p) < PAGE_BYTES ? (size_t)(e->end - p) : PAGE_BYTES);
+}
+
+/* Before what lies below `end` is written; n_bytes: of all of a matrix, or what waits. */
+static void enter_pages(struct qr_packer *p, const uint8_t *end, size_t n_bytes)
+{
+    struct pages *left = &p->left;
+    const size_t least = (size_t)p->be->n_threads * PAGE_BYTES;
+    if (left->at == left->end || end <= left->at)
+        return;
+    size_t n = (size_t)(end - left->at);
+    n = n < least ? least : qr_align_up(n, PAGE_BYTES);
+    n = n < (size_t)(left->end - left->at) ? n : (size_t)(left->end - left->at);
+    const struct pages e = {left->at, left->at + n};
+    if (n_bytes < LARGE_BYTES)
+        qr_backend_run(p->be, enter_item, &e, (int32_t)((n + PAGE_BYTES - 1) / PAGE_BYTES));
+    left->at += n;
+}
+
+/* ---- rows ---- */
+
+/* Of the cut, from `row` on, one after the other. */
+static void copy_rows(uint8_t *to, const uint8_t *src, const struct piece *p, int64_t row, int64_t n)
+{
+    const size_t width = qr_dtype_bytes(p->t->type->dtype), pitch = (size_t)p->t->shape[1] * width, own = (size_t)p->cut.cols.n * width;
+    const uint8_t *from = src + (size_t)(p->cut.rows.first + row) * pitch + (size_t)p->cut.cols.first * width;
+    for (int64_t i = 0; own < pitch && i < n; i++)
+        memcpy(to + (size_t)i * own, from + (size_t)i * pitch, own);
+    if (own == pitch)
+        memcpy(to, from, (size_t)n * own);
+}
+
+/* Columns of the cut's tensor as they come out of it, before those that are not wanted are left out. */
+static int64_t decoded_width(const struct piece *p)
+{
+    return p->t->shape[!p->cut.turned];
+}
+
+/* Rows of the cut as numbers that kernels pack, one after the other. Returns their type. */
+static enum qr_dtype decode_rows(const struct qr_packer *a, const struct piece *p, void *to, int64_t row, int64_t n)
+{
+    const struct qr_cut *cut = &p->cut;
+    const int64_t width = decoded_width(p), n_in = cut->cols.n;
+    float *x = to;
+    QR_ASSERT(!cut->turned || !p->t->quantized);
+    if (a->be->mem->host && p->dst.packed_dtype == QR_BF16 && p->t->quantized &&
+        qr_quantized_halves(a->files, p->t, to, cut->rows.first + row, n, cut->cols.first, n_in))
+        return QR_BF16;
+    if (cut->turned)
+        qr_tensor_files_decode_columns(a->files, p->t, x, cut->rows.first + row, n);
+    else
+        qr_tensor_files_decode(a->files, p->t, x, cut->rows.first + row, n);
+    for (int64_t i = 0; n_in < width && i < n; i++)
+        memmove(x + i * n_in, x + i * width + cut->cols.first, (size_t)n_in * sizeof *x);
+    return QR_F32;
+}
+
+/* Rows that must be decoded, or stand in another order. */
+static bool must_decode(const struct piece *p)
+{
+    return p->cut.turned || !qr_stored_is_plain(p->t);
+}
+
+/* ---- to a device ---- */
+
+struct upload {
+    uint8_t *to;
+    const uint8_t *from;
+    size_t n_bytes;
+};
+
+static void upload_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct upload *u = arg;
+    const size_t at = (size_t)item * UPLOAD_ITEM_BYTES, n = u->n_bytes - at < UPLOAD_ITEM_BYTES ? u->n_bytes - at : UPLOAD_ITEM_BYTES;
+    (void)worker;
+    memcpy(u->to + at, u->from + at, n);
+}
+
+void qr_upload(struct qr_backend *be, void *to, const uint8_t *from, size_t n_bytes)
+{
+    QR_ASSERT(be != NULL && to != NULL);
+    QR_ASSERT(from != NULL || n_bytes == 0);
+    for (size_t at = 0; at < n_bytes; at += UPLOAD_BYTES) {
+        const size_t n = n_bytes - at < UPLOAD_BYTES ? n_bytes - at : UPLOAD_BYTES;
+        const struct upload u = {.to = be->mem->stage(be->queue, n), .from = from + at, .n_bytes = n};
+        qr_backend_run(be, upload_item, &u, (int32_t)((n + UPLOAD_ITEM_BYTES - 1) / UPLOAD_ITEM_BYTES));
+        be->mem->put(be->queue, (uint8_t *)to + at, u.to, n);
+    }
+}
+
+/* Rows of the file by way of a copy of some of them, which the device packs. */
+static void upload_rows(const struct qr_packer *a, const struct piece *p)
+{
+    struct qr_backend *be = a->be;
+    const enum qr_dtype from = p->t->type->dtype;
+    const uint8_t *src = qr_tensor_files_data(a->files, p->t);
+    const int64_t n_in = p->cut.cols.n, n_rows = p->cut.rows.n;
+    const size_t row_bytes = (size_t)n_in * qr_dtype_bytes(from);
+    const int64_t step = row_bytes < UPLOAD_BYTES ? (int64_t)(UPLOAD_BYTES / row_bytes) : 1;
+    uint8_t *bounce = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
+    for (int64_t row = 0; row < n_rows; row += step) {
+        const int64_t n = n_rows - row < step ? n_rows - row : step;
+        if (n_in == p->t->shape[1]) {
+            qr_upload(be, bounce, src + (size_t)(p->cut.rows.first + row) * row_bytes, (size_t)n * row_bytes);
+        } else {
+            uint8_t *staged = be->mem->stage(be->queue, (size_t)n * row_bytes);
+            copy_rows(staged, src, p, row, n);
+            be->mem->put(be->queue, bounce, staged, (size_t)n * row_bytes);
+        }
+        be->k->linear_pack(be->queue, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], n_in, p->first + row, bounce, from, n);
+    }
+    be->mem->sync(be->queue);
+    be->mem->free(bounce);
+}
+
+struct decoding {
+    const struct qr_packer *a;
+    const struct piece *p;
+    char *room; /* PANEL_ROWS rows for each worker */
+    float *to;
+    int64_t row, n_rows;
+};
+
+static void decoding_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct decoding *d = arg;
+    const int64_t row = (int64_t)item * PANEL_ROWS, n = d->n_rows - row < PANEL_ROWS ? d->n_rows - row : PANEL_ROWS, n_in = d->p->cut.cols.n;
+    float *rows = (float *)(void *)(d->room + (size_t)worker * PANEL_ROWS * (size_t)decoded_width(d->p) * sizeof *rows);
+    (void)decode_rows(d->a, d->p, rows, d->row + row, n);
+    memcpy(d->to + row * n_in, rows, (size_t)(n * n_in) * sizeof *rows);
+}
+
+/* Some rows at a time as f32, decoded by all threads. */
+static void upload_decoded(const struct qr_packer *a, const struct piece *p)
+{
+    struct qr_backend *be = a->be;
+    const int64_t n_in = p->cut.cols.n, n_rows = p->cut.rows.n;
+    const size_t row_bytes = (size_t)n_in * sizeof(float);
+    const int64_t step = row_bytes < DECODE_BYTES ? (int64_t)(DECODE_BYTES / row_bytes) : 1;
+    char *room = qr_alloc((size_t)be->n_threads * PANEL_ROWS, (size_t)decoded_width(p) * sizeof(float));
+    float *rows = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
+    for (int64_t row = 0; row < n_rows; row += step) {
+        const int64_t n = n_rows - row < step ? n_rows - row : step;
+        const struct decoding d = {.a = a, .p = p, .room = room, .to = be->mem->stage(be->queue, (size_t)n * row_bytes), .row = row, .n_rows = n};
+        qr_backend_run(be, decoding_item, &d, (int32_t)((n + PANEL_ROWS - 1) / PANEL_ROWS));
+        be->mem->put(be->queue, rows, d.to, (size_t)n * row_bytes);
+        be->k->linear_pack(be->queue, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], n_in, p->first + row, rows, QR_F32, n);
+    }
+    be->mem->sync(be->queue);
+    be->mem->free(rows);
+    qr_free(room);
+}
+
+/* ---- on the processor ---- */
+
+/* Codes as they are. */
+static void pack_coded(const struct qr_packer *a, const struct piece *p, struct qr_queue *q, int64_t row, int64_t n)
+{
+    struct qr_stored_rows rows = {.files = a->files, .t = p->t, .first_row = p->cut.rows.first + row, .cols = p->cut.cols};
+    if (!qr_stored_code(&rows.as, p->t))
+        QR_ASSERT(false);
+    rows.as.type = p->dst.packed_dtype; /* a join's levels are the piece's, or are not asked for */
+    const struct qr_coded_source source = qr_stored_source(&rows);
+    a->be->k->linear_pack_coded(q, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], p->dst.t.shape[1], p->first + row, &source, n);
+}
+
+/* Rows that kernels read where they are. */
+static void pack_stored(const struct qr_packer *a, const struct piece *p, struct qr_queue *q, int64_t row, int64_t n)
+{
+    const enum qr_dtype from = p->t->type->dtype;
+    const uint8_t *src = qr_tensor_files_data(a->files, p->t);
+    if (qr_dtype_is_coded(p->dst.packed_dtype))
+        pack_coded(a, p, q, row, n);
+    else
+        a->be->k->linear_pack(q, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], p->dst.t.shape[1], p->first + row,
+                              src + (size_t)((p->cut.rows.first + row) * p->cut.cols.n) * qr_dtype_bytes(from), from, n);
+}
+
+/* Others: by way of memory that stays in a cache. */
+static void pack_by_room(const struct qr_packer *a, const struct piece *p, struct qr_queue *q, char *room, int64_t row, int64_t n)
+{
+    enum qr_dtype from = p->t->type->dtype;
+    if (must_decode(p))
+        from = decode_rows(a, p, room, row, n);
+    else
+        copy_rows((uint8_t *)room, qr_tensor_files_data(a->files, p->t), p, row, n);
+    a->be->k->linear_pack(q, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], p->cut.cols.n, p->first + row, room, from, n);
+}
+
+static int64_t columns_of(const struct qr_stored_tensor *t)
+{
+    return t->n_dims == 2 ? t->shape[1] : 1;
+}
+
+static void decode_vector(const struct qr_packer *a, const struct piece *p, float *v)
+{
+    const int64_t n = p->cut.rows.n * columns_of(p->t);
+    qr_tensor_files_decode(a->files, p->t, v, p->cut.rows.first, p->cut.rows.n);
+    for (int64_t i = 0; i < n && (p->change.divisor != 1 || p->change.offset != 0); i++)
+        v[i] = v[i] / p->change.divisor + p->change.offset;
+}
+
+/* The piece that has the item: the last one that begins no later. */
+static const struct piece *piece_of(const struct qr_packer *a, int32_t item)
+{
+    int32_t least = 0, end = a->n;
+    while (end - least > 1) {
+        const int32_t middle = least + (end - least) / 2;
+        if (a->piece[middle].first_item <= item)
+            least = middle;
+        else
+            end = middle;
+    }
+    return &a->piece[least];
+}
+
+static void pack_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct qr_packer *a = arg;
+    const struct piece *p = piece_of(a, item);
+    if (p->vector) {
+        decode_vector(a, p, p->vector);
+        return;
+    }
+    const int64_t begin = (p->first / p->item_rows + item - p->first_item) * p->item_rows - p->first;
+    const int64_t row = begin < 0 ? 0 : begin, end = begin + p->item_rows < p->cut.rows.n ? begin + p->item_rows : p->cut.rows.n;
+    struct qr_queue *q = qr_backend_alone(a->be, worker);
+    if (p->read_at_once)
+        pack_stored(a, p, q, row, end - row);
+    else
+        pack_by_room(a, p, q, a->room + (size_t)worker * a->room_bytes, row, end - row);
+}
+
+void qr_packer_run(struct qr_packer *p)
+{
+    QR_ASSERT(p != NULL);
+    if (p->n == 0)
+        return;
+    const struct piece *last = &p->piece[p->n - 1];
+    enter_pages(p, p->end, p->n_bytes);
+    if (p->n == 1 && last->read_at_once)
+        pack_stored(p, last, p->be->queue, 0, last->cut.rows.n);
+    else
+        qr_backend_run(p->be, pack_item, p, p->n_items);
+    p->n = p->n_items = 0;
+    p->n_bytes = 0;
+}
+
+/* n_bytes: those that it takes, which end at `end`. */
+static void add(struct qr_packer *p, const struct piece *piece, int64_t n_items, size_t n_bytes, const void *end)
+{
+    if (p->n == p->n_max) {
+        p->n_max = p->n_max ? 2 * p->n_max : 64;
+        p->piece = qr_realloc(p->piece, (size_t)p->n_max, sizeof *p->piece);
+    }
+    p->piece[p->n] = *piece;
+    p->piece[p->n++].first_item = p->n_items;
+    p->n_items += (int32_t)n_items;
+    p->n_bytes += n_bytes;
+    p->end = p->end > (const uint8_t *)end ? p->end : end;
+}
+
+/* How many rows a thread packs at a time: whole panels, as many as the source likes at once. */
+static int64_t item_rows(const struct piece *p, size_t panel_bytes)
+{
+    const int64_t at_once = p->t->quantized && p->read_at_once ? qr_quantized_together(p->t) : 1;
+    const int64_t n = p->read_at_once ? (int64_t)(ITEM_BYTES / panel_bytes) / at_once * at_once : 1;
+    return (n > at_once ? n : at_once) * PANEL_ROWS;
+}
+
+/* On the processor. What shares a panel with what waits goes after it. */
+static void add_matrix(struct qr_packer *p, struct piece *piece)
+{
+    const size_t panel_bytes = p->be->k->linear_packed_bytes(piece->dst.packed_dtype, PANEL_ROWS, piece->cut.cols.n);
+    const size_t n_bytes = panel_bytes * (size_t)((piece->cut.rows.n + PANEL_ROWS - 1) / PANEL_ROWS);
+    const size_t number = must_decode(piece) ? sizeof(float) : qr_dtype_bytes(piece->t->type->dtype);
+    const size_t room = PANEL_ROWS * (size_t)decoded_width(piece) * number;
+    if (n_bytes >= OWN_BYTES || piece->first % PANEL_ROWS != 0)
+        qr_packer_run(p);
+    if (!piece->read_at_once && p->room_bytes < room) {
+        qr_packer_run(p);
+        qr_free(p->room);
+        p->room_bytes = qr_align_up(room, 64);
+        p->room = qr_alloc((size_t)p->be->n_threads, p->room_bytes);
+    }
+    piece->item_rows = item_rows(piece, panel_bytes);
+    const int64_t end = piece->first + piece->cut.rows.n;
+    add(p, piece, (end - 1) / piece->item_rows - piece->first / piece->item_rows + 1, n_bytes,
+        (uint8_t *)piece->dst.packed + p->be->k->linear_packed_bytes(piece->dst.packed_dtype, end, piece->cut.cols.n));
+    if (n_bytes >= OWN_BYTES)
+        qr_packer_run(p);
+}
+
+void qr_packer_matrix(struct qr_packer *p, const struct qr_weight *dst, int64_t first, const struct qr_stored_tensor *t, const struct qr_cut *cut)
+{
+    QR_ASSERT(p != NULL && dst != NULL && t != NULL);
+    QR_ASSERT(cut->cols.n == dst->t.shape[1] && cut->rows.first + cut->rows.n <= t->shape[cut->turned]);
+    QR_ASSERT(!cut->turned || qr_stored_is_plain(t));
+    struct piece piece = {.dst = *dst, .t = t, .cut = *cut, .first = first};
+    const bool coded = qr_dtype_is_coded(dst->packed_dtype);
+    if (cut->rows.n == 0)
+        return;
+    if (p->be->mem->host) {
+        piece.read_at_once = coded || (!must_decode(&piece) && cut->cols.n == t->shape[1] &&
+                                       (uintptr_t)qr_tensor_files_data(p->files, t) % qr_dtype_bytes(t->type->dtype) == 0);
+        add_matrix(p, &piece);
+    } else if (coded) {
+        pack_coded(p, &piece, p->be->queue, 0, cut->rows.n);
+    } else if (must_decode(&piece)) {
+        upload_decoded(p, &piece);
+    } else {
+        upload_rows(p, &piece);
+    }
+}
+
+void qr_packer_vector(struct qr_packer *p, float *dst, const struct qr_stored_tensor *t, const struct qr_span *part, const struct qr_vector_change *change)
+{
+    QR_ASSERT(p != NULL && dst != NULL);
+    QR_ASSERT(t != NULL && part != NULL && change != NULL);
+    const struct piece piece = {.vector = dst, .change = *change, .t = t, .cut = {.rows = *part}};
+    const size_t n_bytes = (size_t)(part->n * columns_of(t)) * sizeof *dst;
+    if (p->be->mem->host) {
+        add(p, &piece, 1, n_bytes, (uint8_t *)dst + n_bytes);
+        return;
+    }
+    float *v = qr_alloc(n_bytes / sizeof *v, sizeof *v); /* where the host cannot write: by way of a copy */
+    decode_vector(p, &piece, v);
+    p->be->mem->put(p->be->queue, dst, v, n_bytes);
+    qr_free(v);
+}

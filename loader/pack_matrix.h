@@ -1,0 +1,40 @@
+/* pack_matrix.h - matrices of files, or parts of them, into the order in which kernels read them. On the processor what is small waits until there is enough
+ * for all threads, which then go from matrix to matrix without waiting for each other; a device gets one after the other. One opening's, on its thread.
+ */
+#ifndef QR_LOADER_PACK_MATRIX_H
+#define QR_LOADER_PACK_MATRIX_H
+
+#include "kernels/backend.h"
+#include "loader/share.h"
+#include "loader/tensor_files.h"
+
+struct qr_packer;
+
+/* region: where all of it goes, in this order, [n_bytes]; pages of it that nobody has entered are entered before they are written. All is borrowed. */
+struct qr_packer *qr_packer_new(struct qr_backend *be, const struct qr_tensor_files *files, void *region, size_t n_bytes);
+void qr_packer_free(struct qr_packer *p); /* what was not run is not packed */
+
+/* A rectangle of a matrix in the file. */
+struct qr_cut {
+    struct qr_span rows, cols;
+    bool turned; /* they are the stored matrix's columns, and all its rows */
+};
+
+/* The cut becomes rows `first` on of dst, from the next run on at the latest; dst is copied. */
+void qr_packer_matrix(struct qr_packer *p, const struct qr_weight *dst, int64_t first, const struct qr_stored_tensor *t, const struct qr_cut *cut);
+
+/* From the file's numbers to those that are computed with. */
+struct qr_vector_change {
+    float divisor, offset;
+};
+
+/* Likewise some of a vector, or of rows, as f32 from dst on. */
+void qr_packer_vector(struct qr_packer *p, float *dst, const struct qr_stored_tensor *t, const struct qr_span *part, const struct qr_vector_change *change);
+
+/* All that was asked for until now is there. */
+void qr_packer_run(struct qr_packer *p);
+
+/* Bytes of the file to a device. They are read into the memory that it copies from by all threads, while the piece before is on its way. */
+void qr_upload(struct qr_backend *be, void *to, const uint8_t *from, size_t n_bytes);
+
+#endif

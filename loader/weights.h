@@ -5,9 +5,9 @@
  * is (a fused matrix: all of its pieces; a rank's columns: where no group is cut), unless another type is asked for or the device has no such kernels.
  * The embedding's rows are a tied head's where that is packed without loss (coded, f32, or bf16 from bf16) and not shared out to ranks; blocks are
  * packed as a matrix of their own; else they stay in the mapping, as a step touches few of them; to a device
- * that cannot read it they are copied. Pages of the file are given back whenever 8 MiB are packed; a huge page
- * of the region is entered by one thread, before any pack into it; threads go from one small matrix to the next without waiting (pack_matrix.h). On their way to a device, pieces of 8 MiB are read by
- * all threads while the piece before is copied and packed.
+ * that cannot read it they are copied. Pages of the file are given back whenever 8 MiB are packed; a huge page of the region is entered by one thread, before
+ * any pack into it; threads go from one small matrix to the next without waiting (pack_matrix.h). On their way to a device, pieces of 8 MiB are read by all
+ * threads while the piece before is copied and packed.
  * Immutable once loaded; any thread may read.
  */
 #ifndef QR_LOADER_WEIGHTS_H

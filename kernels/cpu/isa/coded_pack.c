@@ -336,6 +336,7 @@ VF_FN void put_nibbles(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64
 }
 #endif
 
+#ifndef TURN_BYTES
 VF_FN void put_bytes(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k)
 {
     for (int32_t quad = 0; quad < 4; quad++) {
@@ -345,6 +346,7 @@ VF_FN void put_bytes(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t
         put_four(8, codes, k, quad, v, false);
     }
 }
+#endif
 
 /* Codes of a block of the file, which begin at byte `at` of each row: from input k of a packed block on. half: width of a plane of 4 bits, known to the
  * compiler; 0: bytes. */

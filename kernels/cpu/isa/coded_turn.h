@@ -207,6 +207,55 @@ static inline int32_t code_of(const uint8_t *codes, struct qr_coded_format f, in
 }
 #endif
 
+#ifdef QR_ISA_avx2
+/* 16 bytes of eight rows: v[i] has bytes 4 i to 4 i + 3 of each. */
+VF_FN void turn_eight(__m256i v[4], const uint8_t *const row[8], int64_t at)
+{
+    __m256i x[4];
+    for (int32_t i = 0; i < 4; i++) {
+        const __m128i *first = (const __m128i *)(const void *)(row[i] + at), *second = (const __m128i *)(const void *)(row[4 + i] + at);
+        x[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(first)), _mm_loadu_si128(second), 1);
+    }
+    const __m256i a = _mm256_unpacklo_epi32(x[0], x[1]), b = _mm256_unpacklo_epi32(x[2], x[3]);
+    const __m256i c = _mm256_unpackhi_epi32(x[0], x[1]), d = _mm256_unpackhi_epi32(x[2], x[3]);
+    v[0] = _mm256_unpacklo_epi64(a, b);
+    v[1] = _mm256_unpackhi_epi64(a, b);
+    v[2] = _mm256_unpacklo_epi64(c, d);
+    v[3] = _mm256_unpackhi_epi64(c, d);
+}
+
+/* 16 outputs' 2 `half` inputs, of which byte i of each row from `at` on has i and half + i, from input k of a block on. */
+#define TURN_NIBBLES
+VF_FN void put_nibbles(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, int32_t half)
+{
+    const __m256i low = _mm256_set1_epi8(15);
+    for (int32_t j = 0; j < half; j += 16)
+        for (int32_t o = 0; o < QR_PANEL; o += 8) {
+            uint8_t *to = codes + (k + j) * 8 + o * 4;
+            __m256i v[4];
+            turn_eight(v, row + o, at + j);
+            for (int32_t i = 0; i < 4; i += 2, to += 4 * QR_PANEL) {
+                const __m256i lower = _mm256_or_si256(_mm256_and_si256(v[i], low), _mm256_slli_epi16(_mm256_and_si256(v[i + 1], low), 4));
+                const __m256i upper = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v[i], 4), low), _mm256_andnot_si256(low, v[i + 1]));
+                _mm256_storeu_si256((__m256i *)(void *)to, lower);
+                _mm256_storeu_si256((__m256i *)(void *)(to + half * 8), upper);
+            }
+        }
+}
+
+/* 16 outputs' bytes of 16 inputs, from input k of a block on. */
+#define TURN_BYTES
+VF_FN void put_bytes(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k)
+{
+    for (int32_t o = 0; o < QR_PANEL; o += 8) {
+        __m256i v[4];
+        turn_eight(v, row + o, at);
+        for (int32_t i = 0; i < 4; i++)
+            _mm256_storeu_si256((__m256i *)(void *)(codes + (k + 4 * i) * QR_PANEL + o * 4), v[i]);
+    }
+}
+#endif
+
 /* from [16][n], n 8 or 16 and known to the compiler, as to [n][16]: the address of a byte, row and column, turns left by the row's four bits. */
 VF_FN void turn_bytes(uint8_t *to, const int8_t *from, int32_t n)
 {

@@ -35,6 +35,7 @@ static void plan_tiles(struct qr_attn_plan *plan, int32_t queries_max)
         const int32_t fit = plan->tile_rows / 32, n = (most_rows(plan->a->batch) + 31) / 32, n_tiles = (n + fit - 1) / fit;
         plan->tile_rows = (n + n_tiles - 1) / n_tiles * 32;
     }
+    plan->tile_rows = min32(plan->tile_rows, most_rows(plan->a->batch)); /* partial results take no more room than there are rows */
     plan->tile_queries = plan->tile_rows * plan->tile_heads;
     plan->head_parts = (plan->group + plan->tile_heads - 1) / plan->tile_heads;
     plan->n_head_tiles = plan->head_parts * plan->a->kv->n_kv_heads;

@@ -21,7 +21,11 @@
 #define KV_BYTES 2
 #define TILES_MAX (K_MAX / 32) /* of an item: their keys, of 32 numbers at least, share the room of one */
 #else
+#ifdef QR_ISA_avx2
+#define QUERIES 96
+#else
 #define QUERIES 48
+#endif
 #define QUERY_NUMBERS (QUERIES * K_MAX)
 #define STEP 64 /* with K = 64 they stay in the first-level cache */
 #define BLOCK QUERIES
@@ -43,6 +47,10 @@ struct scratch {
     int32_t tile_rows[2];                /* what the tiles are configured for */
 #else
     float q[QUERIES * QR_X_ROW];         /* rounded to bf16 where the cache is */
+#endif
+#ifdef QR_ISA_avx2
+    const char *run[2][PIECE], *ask[2][PIECE]; /* where stretches of a piece's keys and values lie, and what is asked for meanwhile; see attn_blocks.h */
+    const char *line[K_MAX];
 #endif
     float key_scale[PIECE], value_scale[PIECE]; /* int8 cache: of the piece's positions; a key's times what scores are multiplied with */
     float max[QUERIES], sum[QUERIES];              /* of the pieces so far; sum 0: none yet */

@@ -1,5 +1,5 @@
 /* attn_vectors.h - the two products of a query tile by vectors: keys and values are staged as f32 and go through micro.c. Included by
- * attention.c only. A query adds up its own range of positions; the tile's never decides.
+ * attention.c only. A query adds up its own range of positions; the tile's never decides. Level avx2 has register blocks of its own (attn_blocks.h).
  */
 #ifndef QR_KERNELS_CPU_ATTN_VECTORS_H
 #define QR_KERNELS_CPU_ATTN_VECTORS_H
@@ -7,8 +7,10 @@
 #include "kernels/cpu/isa/attn_int8.h"
 #include "kernels/cpu/isa/attn_tile.h"
 
-#define BLOCK_ROWS QR_ISA_NAME(micro_rows_max)
 _Static_assert(QR_X_ROW >= K_MAX, "a row of queries");
+
+#ifndef QR_ISA_avx2
+#define BLOCK_ROWS QR_ISA_NAME(micro_rows_max)
 
 /* The first query of register block b of n: blocks of nearly equal height. */
 static int32_t block_first(const struct tile *t, int32_t b, int32_t n)
@@ -21,6 +23,7 @@ static bool stages_values(const struct tile *t)
 {
     return t->k_pad != t->k || is_int8(t) || (t->a->kv->dtype == QR_BF16 && t->n_queries > BLOCK_ROWS);
 }
+#endif
 
 static void begin_products(const struct tile *t)
 {
@@ -86,6 +89,7 @@ VF_FN void columns_of(float *dst, const char *const row[VF_LEN], int32_t first, 
             store_unit(dst + i * step, r[i], in_unit);
 }
 
+#ifndef QR_ISA_avx2
 /* Keys of positions [begin, end) of the piece at `base` to scratch, from the group of 16 on in which they begin; what else those groups
  * hold becomes zero. */
 VF_FN void stage_keys_of(const struct tile *t, int32_t base, int32_t begin, int32_t end, const int in_unit)
@@ -244,6 +248,7 @@ static void softmax(const struct tile *t, int32_t i)
     else
         softmax_of(t, i, false, false, NULL);
 }
+#endif
 
 static struct qr_attn_room room_of(const struct qr_kv_view *kv)
 {
@@ -251,6 +256,9 @@ static struct qr_attn_room room_of(const struct qr_kv_view *kv)
     return (struct qr_attn_room){.queries = QUERIES, .few_tiles = TILES_MAX};
 }
 
+#ifdef QR_ISA_avx2
+#include "kernels/cpu/isa/attn_blocks.h" /* its own way to form them */
+#else
 /* All queries' results for the piece, of which some query sees [begin, end). An item is one tile. */
 static void attend_piece(struct tile *t, int32_t n_tiles, int32_t piece, int32_t begin, int32_t end, const struct after *after)
 {
@@ -274,5 +282,6 @@ static void attend_piece(struct tile *t, int32_t n_tiles, int32_t piece, int32_t
     }
     take_piece(t, piece, 0, t->n_queries, s->piece_out);
 }
+#endif
 
 #endif

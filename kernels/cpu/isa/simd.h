@@ -68,18 +68,34 @@ VF_FN vf vf_exp(vf x)
     return vf_scale2(vf_add(vf_set1(1.0f), p), n);
 }
 
+/* 2^r for 0 <= r <= 1, as the next function says. */
+VF_FN vf vf_exp2_of_fraction(vf r)
+{
+    vf q = vf_set1(0x1.e974fap-10f);
+    q = vf_fma(q, r, vf_set1(0x1.277856p-7f));
+    q = vf_fma(q, r, vf_set1(0x1.c91ce6p-5f));
+    q = vf_fma(q, r, vf_set1(0x1.ebdb56p-3f));
+    q = vf_fma(q, r, vf_set1(0x1.62e4bap-1f));
+    return vf_fma(q, r, vf_set1(1.0f));
+}
+
 /* 2^t for t <= 1 or NaN, within a factor 1 +- 2^-22; 0 below -150. 2^t = 2^floor(t) (1 + r q(r)), 0 <= r <= 1, where q has the least largest
  * relative error of degree 4, 2^-23.5 (Remez); rounding its first coefficient and its own last step adds 2^-25 each, the last
  * addition 2^-24. No exponent needs to be split off ln 2, so this takes half of vf_exp's operations. */
 VF_FN vf vf_exp2_of_negative(vf t)
 {
-    vf n, r = vf_split_exponent(t, &n), q = vf_set1(0x1.e974fap-10f);
-    q = vf_fma(q, r, vf_set1(0x1.277856p-7f));
-    q = vf_fma(q, r, vf_set1(0x1.c91ce6p-5f));
-    q = vf_fma(q, r, vf_set1(0x1.ebdb56p-3f));
-    q = vf_fma(q, r, vf_set1(0x1.62e4bap-1f));
-    return vf_scale2(vf_fma(q, r, vf_set1(1.0f)), n);
+    vf n, r = vf_split_exponent(t, &n);
+    return vf_scale2(vf_exp2_of_fraction(r), n);
 }
+
+#ifdef QR_ISA_avx2
+/* The same bits for -120 < t <= 1 or NaN, where no result is denormal: the exponent is added as it is, in three operations instead of nine. */
+VF_FN vf vf_exp2_of_moderate(vf t)
+{
+    const vf n = _mm256_floor_ps(t), x = vf_exp2_of_fraction(vf_sub(t, n));
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
+}
+#endif
 
 /* tanh x = e / (e + 2) with e = e^2|x| - 1 = 2^n p + (2^n - 1): no cancellation near 0. Within 4 ulp; beyond 10 it is 1. */
 VF_FN vf vf_tanh(vf x)

@@ -171,6 +171,9 @@ static void check_levels(const char *const *names, int32_t n_levels, const struc
 {
     const struct qr_attention_case *c = &w->c;
     int64_t n_out = st->batch.n_tokens * st->q_stride;
+    bool tiled = false; /* some level here meets a cache of 8 bits with rounded queries */
+    for (int32_t l = 0; l < n_levels; l++)
+        tiled = tiled || (got[l] && how == TO_F32 && rounding_of(names[l], c->kv) == TO_16_BITS);
     double *q = widen(st->q, n_out), *want = qr_alloc((size_t)(n_out + st->batch.n_tokens * c->n_heads), sizeof *want);
     struct qr_attention_args a = step_args(w, st, want, want + n_out, q);
     for (int64_t i = 0; i < n_out; i++)
@@ -182,7 +185,7 @@ static void check_levels(const char *const *names, int32_t n_levels, const struc
                 if ((r * 31 + h) % 5 != 0 && st->batch.n_tokens > 40)
                     continue; /* a fifth of the queries of large steps */
                 const struct query plain = bound_of(w, st, s, r, h, how);
-                const struct query tiles = c->kv == QR_I8 && how == TO_F32 ? bound_of(w, st, s, r, h, TO_16_BITS) : plain;
+                const struct query tiles = tiled ? bound_of(w, st, s, r, h, TO_16_BITS) : plain;
                 const int64_t at = r * c->n_heads + h;
                 for (int32_t l = 0; l < n_levels; l++) {
                     const struct query *b = strcmp(names[l], "amx") == 0 ? &tiles : &plain;

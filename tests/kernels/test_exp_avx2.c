@@ -5,10 +5,12 @@
 
 #include "kernels/backend.h"
 
+#pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
 #define QR_ISA_avx2 1
 #include "kernels/cpu/isa/simd.h"
 #include "tests/kernels/exp_body.h"
+#pragma GCC pop_options /* what asks whether the level is here runs where it is not */
 
 static bool level_here(void)
 {

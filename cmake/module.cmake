@@ -87,6 +87,7 @@ set(QUIRE_TEST_COST_kernels/test_backward_levels 30)
 set(QUIRE_TEST_COST_engine/test_engine 27)
 set(QUIRE_TEST_COST_e2e/test_cli 25)
 set(QUIRE_TEST_COST_kernels/test_quant 23)
+set(QUIRE_TEST_COST_e2e/test_train 20)
 set(QUIRE_TEST_COST_device/test_cuda_model 19)
 set(QUIRE_TEST_COST_kernels/test_backward 19)
 set(QUIRE_TEST_COST_bench/test_kern 19)
@@ -111,6 +112,8 @@ set(QUIRE_TEST_COST_e2e/test_quantize 9)
 set(QUIRE_TEST_COST_client/test_repl 9)
 set(QUIRE_TEST_COST_device/test_train 9)
 set(QUIRE_TEST_COST_kernels/test_adapt 8)
+set(QUIRE_TEST_COST_e2e/test_memory 9)
+set(QUIRE_TEST_COST_e2e/test_ranks 9)
 
 # What every test has in common: a sanitizer's word is a failure, whatever the exit code says. One job a program: ctest runs
 # the programs side by side already, and Criterion's own parallel runner leaks 48 bytes, which the leak checker would report.

@@ -21,7 +21,8 @@ struct product {
     const float *x;         /* rows QR_X_ROW apart */
     const char *const *run; /* row `at` of w is row at % 2^shift of run[at >> shift] */
     const char *const *ask; /* as many addresses or NULLs: with each row of a run the same one there is asked for; or NULL */
-    const char *const *line; /* or NULL: a line that is asked for with each row of w, of one run */
+    const char *const *line; /* of one run: a line that is asked for with each of the first n_lines rows of w */
+    int32_t n_lines;
     int64_t c_stride;
     size_t w_row, w_panel;  /* bytes from row to row, and from 16 columns to the next */
     size_t column;          /* bytes, where the columns begin in a row */
@@ -90,12 +91,12 @@ VF_FN void product_of(const struct product *p, const enum qr_dtype type, const i
                     _mm_prefetch(ask + b, _MM_HINT_T1);
                 product_step(acc, x, w, w_panel, type, mr, nv);
             }
-        } else if (p->line) {
-            for (const char *const *line = p->line; n > 0; n--, w += w_row, x++, line++) {
+        } else {
+            const char *const *line = p->line;
+            for (int32_t i = p->n_lines < n ? p->n_lines : n; i > 0; i--, n--, w += w_row, x++, line++) {
                 _mm_prefetch(*line, _MM_HINT_T1);
                 product_step(acc, x, w, w_panel, type, mr, nv);
             }
-        } else {
             for (; n > 0; n--, w += w_row, x++)
                 product_step(acc, x, w, w_panel, type, mr, nv);
         }
@@ -134,7 +135,7 @@ static void multiply(struct product *p, product_fn *const table[9], int32_t mr, 
         table[nv](p);
         p->column += nv > 1 ? (size_t)(nv / 2) * p->w_panel : VF_LEN * bytes;
         p->c += nv * VF_LEN;
-        p->line = NULL;
+        p->n_lines = 0;
     }
 }
 
@@ -148,12 +149,6 @@ VF_FN void dense_of(float *c, int64_t c_stride, const float *x, const float *w, 
 #pragma GCC unroll 12
     for (int i = 0; i < 2 * mr; i++)
         acc[i] = onto ? vf_load(c + i / 2 * c_stride + i % 2 * VF_LEN) : vf_zero();
-    for (; n >= 4; n -= 4)
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++, w += QR_PANEL, x++) {
-            product_step(acc, x, (const char *)w, 0, QR_F32, mr, 2);
-            __asm__ volatile("" : "+r"(w), "+r"(x) : : "memory"); /* one step's loads stay behind the other's: there are 16 registers */
-        }
     for (; n > 0; n--, w += QR_PANEL, x++)
         product_step(acc, x, (const char *)w, 0, QR_F32, mr, 2);
 #pragma GCC unroll 12
@@ -289,20 +284,20 @@ static void turn_keys(float *to, const struct tile *t, int32_t base, int32_t beg
         turn_keys_of(to, t, base, begin, end, shift, ask_all, 1);
 }
 
-/* The lines that turn_keys left out for positions [begin, end), one for each of n rows of a product; returns NULL where there are not so many. */
-static const char *const *lines_left(const struct tile *t, int32_t begin, int32_t end, int32_t shift, int32_t n)
+/* The lines that turn_keys left out for positions [begin, end), at most n, to scratch; returns how many. */
+static int32_t lines_left(const struct tile *t, int32_t begin, int32_t end, int32_t shift, int32_t n)
 {
     const char **line = t->s->line;
     int32_t n_lines = 0;
     for (int32_t at = begin / QR_PANEL * QR_PANEL + VF_LEN; at + VF_LEN <= end && shift >= 3; at += QR_PANEL) {
         const char *row = t->s->ask[0][at >> shift];
-        row += row ? (size_t)(at & ((1 << shift) - 1)) * t->row_bytes : 0;
-        for (size_t b = 0; row && b < VF_LEN * t->row_bytes && n_lines < n; b += 64)
+        if (!row)
+            continue;
+        row += (size_t)(at & ((1 << shift) - 1)) * t->row_bytes;
+        for (size_t b = 0; b < VF_LEN * t->row_bytes && n_lines < n; b += 64)
             line[n_lines++] = row + b;
     }
-    for (int32_t i = n_lines; n_lines > 0 && i < n; i++)
-        line[i] = line[n_lines - 1];
-    return n_lines > 0 ? line : NULL;
+    return n_lines;
 }
 
 /* Scores of positions [begin, end) of the piece: 16 at a time, or what few queries have registers for. */
@@ -316,7 +311,7 @@ static void score_positions(const struct tile *t, const struct rows_block *block
         to = from / step * step + step;
         to = to < end ? to : end;
         turn_keys((float *)(void *)s->keys, t, base, from, to, shift, !few);
-        const char *const *line = few ? lines_left(t, from, to, shift, t->k) : NULL;
+        const int32_t n_lines = few ? lines_left(t, from, to, shift, t->k) : 0;
         const int32_t first = from / QR_PANEL * QR_PANEL, n_panels = (to - first + QR_PANEL - 1) / QR_PANEL;
         for (const struct rows_block *b = block; b < block + n; b++) {
             if (b->end <= from || b->begin >= to)
@@ -325,8 +320,9 @@ static void score_positions(const struct tile *t, const struct rows_block *block
                 dense[b->mr](s->p + b->q0 * QR_X_ROW + first, QR_X_ROW, s->q + b->q0 * QR_X_ROW, (const float *)(void *)s->keys, t->k, false);
                 continue;
             }
-            struct product p = {.c = s->p + b->q0 * QR_X_ROW + first, .x = s->q + b->q0 * QR_X_ROW, .run = &panels, .line = line, .c_stride = QR_X_ROW,
-                                .w_row = QR_PANEL * sizeof(float), .w_panel = (size_t)t->k * QR_PANEL * sizeof(float), .shift = 30, .end = t->k};
+            struct product p = {.c = s->p + b->q0 * QR_X_ROW + first, .x = s->q + b->q0 * QR_X_ROW, .run = &panels, .line = s->line, .n_lines = n_lines,
+                                .c_stride = QR_X_ROW, .w_row = QR_PANEL * sizeof(float), .w_panel = (size_t)t->k * QR_PANEL * sizeof(float),
+                                .shift = 30, .end = t->k};
             multiply(&p, product_f32[b->mr], b->mr, n_panels * 2, sizeof(float));
         }
     }
@@ -365,17 +361,25 @@ static int32_t higher(int32_t a, int32_t b)
     return a > b ? a : b;
 }
 
-/* One block's sums over staged positions [from, end): together where all its queries see, one by one before and behind. */
-static void weigh_block_staged(const struct tile *t, const struct rows_block *b, int32_t from, int32_t end, int32_t panel)
+/* What each query of a block sees of [from, end), values staged from position `staged` on: those with the same range together. */
+static void weigh_own(const struct tile *t, const struct rows_block *b, int32_t staged, int32_t from, int32_t end, int32_t panel)
 {
     const struct scratch *s = t->s;
+    for (int32_t i = b->q0, next; i < b->q0 + b->mr; i = next) {
+        for (next = i + 1; next < b->q0 + b->mr && s->in[next] == s->in[i] && s->in_end[next] == s->in_end[i];)
+            next++;
+        weigh_staged(t, i, next - i, staged, higher(s->in[i], from), lower(s->in_end[i], end), panel);
+    }
+}
+
+/* One block's sums over staged positions [from, end): together where all its queries see, by their own ranges before and behind. */
+static void weigh_block_staged(const struct tile *t, const struct rows_block *b, int32_t from, int32_t end, int32_t panel)
+{
     if (b->all_from > from && b->begin < end)
-        for (int32_t i = b->q0; i < b->q0 + b->mr; i++)
-            weigh_staged(t, i, 1, from, higher(s->in[i], from), lower(lower(b->all_from, s->in_end[i]), end), panel);
+        weigh_own(t, b, from, from, lower(b->all_from, end), panel);
     weigh_staged(t, b->q0, b->mr, from, higher(b->all_from, from), lower(b->all_end, end), panel);
     if (b->all_end < end && b->end > from)
-        for (int32_t i = b->q0; i < b->q0 + b->mr; i++)
-            weigh_staged(t, i, 1, from, higher(b->all_end, from), lower(s->in_end[i], end), panel);
+        weigh_own(t, b, from, higher(b->all_end, from), end, panel);
 }
 
 /* piece_out = p v for many queries. */

@@ -15,6 +15,16 @@
 #define ASK 64 /* positions */
 #define FEW 12 /* queries for which values are not staged: two blocks widen them twice */
 
+static int32_t lower(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+static int32_t higher(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
 /* A product of some rows of x with rows of w: c[r][j] (+)= x[r][at] w[at][j], at = from .. end - 1 in this order. */
 struct product {
     float *c;               /* [rows][c_stride] */
@@ -305,7 +315,7 @@ static void score_positions(const struct tile *t, const struct rows_block *block
 {
     struct scratch *s = t->s;
     const bool few = n == 1;
-    const int32_t step = few ? vectors_of[block->mr] * VF_LEN : QR_PANEL;
+    const int32_t step = few ? higher(vectors_of[block->mr] * VF_LEN, 2 * QR_PANEL) : QR_PANEL;
     const char *panels = s->keys;
     for (int32_t from = begin, to; from < end; from = to) {
         to = from / step * step + step;
@@ -351,16 +361,6 @@ static void weigh_staged(const struct tile *t, int32_t q0, int32_t mr, int32_t s
         dense[mr](s->piece_out + q0 * t->k_pad + panel * QR_PANEL, t->k_pad, s->p + q0 * QR_X_ROW + from, values, end - from, true);
 }
 
-static int32_t lower(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
-}
-
-static int32_t higher(int32_t a, int32_t b)
-{
-    return a > b ? a : b;
-}
-
 /* What each query of a block sees of [from, end), values staged from position `staged` on: those with the same range together. */
 static void weigh_own(const struct tile *t, const struct rows_block *b, int32_t staged, int32_t from, int32_t end, int32_t panel)
 {
@@ -400,16 +400,22 @@ static void weigh_staging(const struct tile *t, const struct rows_block *block, 
     }
 }
 
-/* piece_out of queries [q0, q0 + mr) += p v over positions [from, end), values from where they lie. */
+/* piece_out of queries [q0, q0 + mr) (+)= p v over positions [from, end), values from where they lie. */
 static void weigh_direct(const struct tile *t, int32_t q0, int32_t mr, int32_t from, int32_t end, int32_t shift, const char *const *ask, bool onto)
 {
     struct scratch *s = t->s;
     const enum qr_dtype type = t->a->kv->dtype;
     const size_t bytes = qr_dtype_bytes(type);
     product_fn *const *const table = type == QR_I8 ? product_i8[mr] : type == QR_BF16 ? product_bf16[mr] : product_f32[mr];
-    struct product p = {.c = s->piece_out + q0 * t->k_pad, .x = s->p + q0 * QR_X_ROW, .run = s->run[1], .ask = ask, .c_stride = t->k_pad,
-                        .w_row = t->row_bytes, .w_panel = QR_PANEL * bytes, .shift = shift, .from = from, .end = end, .onto = onto};
-    multiply(&p, table, mr, t->k / VF_LEN, bytes);
+    const int32_t whole = vectors_of[mr] * VF_LEN * (int32_t)bytes < 64 ? ASK : PIECE; /* lines that are read in parts are read again soon */
+    int32_t at = from;
+    do {
+        const int32_t next = higher(lower(at / whole * whole + whole, end), at);
+        struct product p = {.c = s->piece_out + q0 * t->k_pad, .x = s->p + q0 * QR_X_ROW, .run = s->run[1], .ask = ask, .c_stride = t->k_pad,
+                            .w_row = t->row_bytes, .w_panel = QR_PANEL * bytes, .shift = shift, .from = at, .end = next, .onto = onto || at > from};
+        multiply(&p, table, mr, t->k / VF_LEN, bytes);
+        at = next;
+    } while (at < end);
 }
 
 /* piece_out = p v for few queries. */

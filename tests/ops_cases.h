@@ -35,6 +35,9 @@ static const struct qr_linear_case qr_linear_cases[] = {
     {100, 257, 65, QR_BF16, true, true, QR_CASE_CHECK},
     {40, 1221, 100, QR_BF16, true, true, QR_CASE_CHECK},
     {70, 640, 64, QR_BF16, false, false, QR_CASE_CHECK},
+    {8, 777, 33, QR_F32, true, false, QR_CASE_CHECK}, /* several pieces of a sum, tiles of rows and of panels, none of them whole */
+    {103, 301, 47, QR_F32, true, true, QR_CASE_CHECK},
+    {110, 533, 40, QR_BF16, false, true, QR_CASE_CHECK},
     {1, 576, 1536, QR_BF16, false, false, QR_CASE_CHECK | QR_CASE_SPEED},
     {1, 2048, 2048, QR_BF16, false, false, QR_CASE_CHECK | QR_CASE_SPEED},
     {1, 2048, 2048, QR_F32, false, false, QR_CASE_SPEED},

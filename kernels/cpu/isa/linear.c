@@ -57,6 +57,7 @@ static int32_t block_first(const struct product *p, int32_t b)
     return b * low + (b < more ? b : more);
 }
 
+#ifndef QR_ISA_avx2
 static void pack_block(const void *arg, int32_t b, int32_t worker)
 {
     (void)worker;
@@ -84,6 +85,7 @@ static void pack_block(const void *arg, int32_t b, int32_t worker)
         }
     }
 }
+#endif
 
 static const uint8_t *panel_at(const struct product *p, int32_t panel)
 {
@@ -119,9 +121,19 @@ static void finish(const struct product *p, const float *tile, int32_t row, int3
     }
 }
 
+#ifdef QR_ISA_avx2
+#include "kernels/cpu/isa/linear_pieces.h"
+#endif
+
 /* Panels [first, end), the first of which lies at w, with all rows. With a gated unit one at a time, and that of its ups w_panel behind it. */
 static void multiply_panels(const struct product *p, const void *w, size_t w_panel, size_t w_next, int32_t first_panel, int32_t end_panel)
 {
+#ifdef QR_ISA_avx2
+    if (p->n_blocks > 1 || p->n_rows >= PIECE_ROWS_MIN) {
+        multiply_pieces(p, w, w_panel, w_next, first_panel, end_panel);
+        return;
+    }
+#endif
     const struct qr_linear_args *a = p->a;
     enum qr_panel_kind kind = p->bf16 ? QR_PANEL_LINEAR_BF16 : QR_PANEL_LINEAR_F32;
     float tile[TILE_ROWS * TILE_PANELS * QR_PANEL];

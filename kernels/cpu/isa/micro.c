@@ -24,10 +24,39 @@ VF_FN vf load_part(const int kind, const char *w)
     return kind == QR_PANEL_ROWS_BF16 ? vf_load_bf16((const uint16_t *)w) : vf_load((const float *)w);
 }
 
+#ifdef QR_ISA_avx2
+#define ROWS_HELD 3 /* with so few rows 16 registers hold their numbers of x, up to 12 vectors of sums, and one of weights at a time */
+
+/* acc[r][j] += x[r] w for one vector of weights. */
+VF_FN void rows_times(const int mr, const int nv, vf *acc, const vf *xv, vf w)
+{
+#pragma GCC unroll 3
+    for (int r = 0; r < mr; r++)
+        acc[r * nv] = vf_fma(xv[r], w, acc[r * nv]);
+}
+
+VF_FN void rows_of_x(const int mr, vf *xv, const float *x, const int x_row)
+{
+#pragma GCC unroll 3
+    for (int r = 0; r < mr; r++)
+        xv[r] = vf_set1(x[r * x_row]);
+}
+#endif
+
 VF_FN void block_step(const int kind, const int mr, const int nv, vf *acc, const float *x, const char *w, size_t w_panel)
 {
     const int x_row = kind == QR_PANEL_LINEAR_F32 ? 1 : QR_X_ROW;
     const size_t part_bytes = kind == QR_PANEL_ROWS_BF16 ? VF_LEN * 2 : VF_LEN * 4;
+#ifdef QR_ISA_avx2
+    if (mr <= ROWS_HELD) {
+        vf xv[ROWS_HELD];
+        rows_of_x(mr, xv, x, x_row);
+#pragma GCC unroll 8
+        for (int j = 0; j < nv; j++)
+            rows_times(mr, nv, acc + j, xv, load_part(kind, w + (size_t)(j / PARTS) * w_panel + (size_t)(j % PARTS) * part_bytes));
+        return;
+    }
+#endif
     vf wv[8];
 #pragma GCC unroll 8
     for (int j = 0; j < nv; j++)
@@ -44,6 +73,21 @@ VF_FN void block_step(const int kind, const int mr, const int nv, vf *acc, const
 /* Two k at once: the first numbers of all pairs, then the second. */
 VF_FN void block_step_pairs(const int mr, const int nv, vf *acc, const float *x, const char *w, size_t w_panel)
 {
+#ifdef QR_ISA_avx2
+    if (mr <= ROWS_HELD) {
+#pragma GCC unroll 2
+        for (int second = 0; second < 2; second++) {
+            vf xv[ROWS_HELD];
+            rows_of_x(mr, xv, x + second * mr, 1);
+#pragma GCC unroll 8
+            for (int j = 0; j < nv; j++) {
+                const vpairs pairs = vf_load_pairs(w + (size_t)(j / PARTS) * w_panel + (size_t)(j % PARTS) * (VF_LEN * 4));
+                rows_times(mr, nv, acc + j, xv, second ? vf_pairs_second(pairs) : vf_pairs_first(pairs));
+            }
+        }
+        return;
+    }
+#endif
     vf wv[8];
 #pragma GCC unroll 2
     for (int second = 0; second < 2; second++) {

@@ -2,17 +2,16 @@
 #ifndef QR_KERNELS_CPU_ISA_CODED_VECTORS_H
 #define QR_KERNELS_CPU_ISA_CODED_VECTORS_H
 
+#ifdef QR_ISA_avx2
+#include "kernels/cpu/isa/coded_avx2.h"
+#else
 #include "kernels/cpu/isa/coded.h"
 #include "kernels/cpu/isa/quant_vectors.h"
 
 /* A float's exponent alone, as a power of two; 0 for a zero. */
 VF_FN vf exponent_of(vf x)
 {
-#ifdef QR_ISA_avx2
-    return _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x7f800000)));
-#else
     return _mm512_and_ps(x, _mm512_castsi512_ps(_mm512_set1_epi32(0x7f800000)));
-#endif
 }
 
 /* The nearest bf16, even on a tie, of a number of at most 2^100: beside 1.5 * 2^16 of its own power of two, which ends where bf16 does, it
@@ -47,58 +46,10 @@ VF_FN vf coded_four(const int bits, const bool offset, vi codes, const int k)
 VF_FN vf coded_number(vi codes, const int k)
 {
     const vi top = k % 2 ? codes : VI(slli_epi16)(codes, 8), half = VI_AND(VI(srai_epi16)(top, 1), VI(set1_epi16)((int16_t)0xbf80));
-#ifdef QR_ISA_avx2
-    return _mm256_cvtph_ps(k / 2 ? _mm256_extracti128_si256(half, 1) : _mm256_castsi256_si128(half));
-#else
     return _mm512_cvtph_ps(k / 2 ? _mm512_extracti64x4_epi64(half, 1) : _mm512_castsi512_si256(half));
-#endif
 }
 #endif
 
-#ifdef QR_ISA_avx2
-struct coded_levels {
-    vi table;
-};
-struct coded_line {
-    vi level[2]; /* four bytes in each lane */
-};
-
-VF_FN struct coded_levels coded_levels_of(const int bits, const uint8_t *panel)
-{
-    return (struct coded_levels){bits == 4 ? _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(panel + QR_CODED_LEVELS_AT)))
-                                           : _mm256_setzero_si256()};
-}
-
-/* Half a line of less than 8 bits, 4 `bits` bytes, which end where the second load does. An odd lane of 5 bits begins in the middle of a byte. */
-VF_FN vi coded_widened(const int bits, const uint8_t *codes)
-{
-    const __m128i low = _mm_loadu_si128((const __m128i *)(const void *)codes), high = _mm_loadu_si128((const __m128i *)(const void *)(codes + 4 * bits - 16));
-    const __m128i six = _mm_setr_epi8(0, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12), five = _mm_setr_epi8(0, 1, 2, 3, 2, 3, 4, 5, 5, 6, 7, 8, 7, 8, 9, 10);
-    const __m128i first = bits == 6 ? six : five, second = _mm_add_epi8(first, _mm_set1_epi8((char)(16 - 2 * bits)));
-    const vi v = VI(shuffle_epi8)(_mm256_set_m128i(high, low), _mm256_set_m128i(second, first));
-    return bits == 6 ? v : _mm256_srlv_epi32(v, _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4));
-}
-
-VF_FN struct coded_line coded_line_at(const int bits, const uint8_t *codes, const struct coded_levels *l)
-{
-    if (bits == 5 || bits == 6) {
-        const vi wide = coded_widened(bits, codes);
-        return (struct coded_line){{wide, wide}};
-    }
-    const vi low_half = VI(set1_epi8)(15), v = VI_LOAD(codes);
-    if (bits >= 8)
-        return (struct coded_line){{v, v}};
-    return (struct coded_line){{VI(shuffle_epi8)(l->table, VI_AND(v, low_half)), VI(shuffle_epi8)(l->table, VI_AND(VI(srli_epi16)(v, 4), low_half))}};
-}
-
-VF_FN vf coded_level(const int bits, const bool offset, const struct coded_line *line, const int k, const struct coded_levels *l)
-{
-    (void)l;
-    if (bits == QR_CODED_E4M3)
-        return coded_number(line->level[0], k);
-    return bits == 4 ? vf_quads_at(line->level[k / 4], k % 4) : coded_four(bits, offset, line->level[0], k);
-}
-#else
 struct coded_levels {
     vf table, upper; /* upper: with 5 bits on tiles, of codes from 16 on */
 };
@@ -152,7 +103,6 @@ VF_FN vf coded_level(const int bits, const bool offset, const struct coded_line 
         return coded_four(bits, offset, line->code, k);
     return _mm512_permutexvar_ps(k == 0 ? line->code : VI(srli_epi32)(line->code, (unsigned)(8 * (k % 4) + 4 * (k / 4))), l->table);
 }
-#endif
 #endif
 
 /* What the weights of a group are made of, for the outputs of a vector. */
@@ -337,4 +287,5 @@ static inline void qr_unpack_coded(uint8_t *dst, const struct qr_coded_shape *s,
 #undef UNPACK
 }
 
+#endif
 #endif

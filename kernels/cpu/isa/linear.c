@@ -197,6 +197,9 @@ VF_FN void multiply_floats4(const struct product *p, float *sums, int32_t panel,
         vf_store(sums + j * VF_LEN, acc[j]);
 }
 
+#ifdef QR_ISA_avx2
+#include "kernels/cpu/isa/direct_avx2.h"
+#else
 /* The same of coded weights. */
 VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t panel, const int n_panels, const int bits,
                                    const bool offset)
@@ -250,17 +253,28 @@ VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t p
         vf_store(sums + j * VF_LEN, acc[j]);
 }
 
+#endif
+
 /* The way for these weights; n_panels 1, 2 or DIRECT_PANELS. */
 static void multiply_floats(const struct product *p, float *sums, int32_t panel, int32_t n_panels)
 {
+#ifdef QR_ISA_avx2
+    if (p->is_coded) {
+        multiply_pair(p, sums, panel, n_panels);
+        return;
+    }
+#define OF_ALL_CODED(n) (void)0
+#else
 #define OF_CODED(bits, offset) multiply_floats_coded(p, sums, panel, N, bits, offset)
+#define OF_ALL_CODED(n) CODED_BY_FORMAT(p->coded.f, OF_CODED)
+#endif
 #define OF_PANELS(n)                                     \
     do {                                                 \
         enum { N = n };                                  \
         if (!p->is_coded)                                \
             multiply_floats4(p, sums, panel, N);         \
         else                                             \
-            CODED_BY_FORMAT(p->coded.f, OF_CODED);       \
+            OF_ALL_CODED(n);                             \
     } while (0)
     if (n_panels == 1)
         OF_PANELS(1);
@@ -269,6 +283,7 @@ static void multiply_floats(const struct product *p, float *sums, int32_t panel,
     else
         OF_PANELS(DIRECT_PANELS);
 #undef OF_PANELS
+#undef OF_ALL_CODED
 #undef OF_CODED
 }
 

@@ -89,8 +89,10 @@ static const struct qr_linear_case qr_linear_cases[] = {
     {1, 2048, 16384, QR_C5_G32_SO, false, false, QR_CASE_SPEED},
     {1, 2048, 16384, QR_C6_G16_S, false, false, QR_CASE_SPEED},
     {1, 2048, 16384, QR_C4_G128_Z, false, false, QR_CASE_SPEED}, /* AWQ, GPTQ */
+    {1, 2048, 16384, QR_C8_E4M3, false, false, QR_CASE_SPEED},   /* FP8 */
     {32, 2048, 2048, QR_C8_G32, false, false, QR_CASE_SPEED},
     {32, 2048, 2048, QR_C4_G32, false, false, QR_CASE_SPEED},
+    {32, 2048, 2048, QR_C8_E4M3, false, false, QR_CASE_SPEED},
     {32, 2048, 2048, QR_C4_G32_SO, false, false, QR_CASE_SPEED},
     {32, 2048, 2048, QR_C5_G32_SO, false, false, QR_CASE_SPEED},
     {32, 2048, 2048, QR_C6_G16_S, false, false, QR_CASE_SPEED},

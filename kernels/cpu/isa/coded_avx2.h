@@ -1,16 +1,17 @@
 /* coded_avx2.h - coded weights of one panel (coded.h) as floats, eight outputs to a vector, and what scales and offsets make of them. Included by files that
- * are compiled for avx2. All of it is exact but for the two roundings that a weight has (kernels.h, linear_pack_coded), so the bits are ref's.
+ * are compiled for avx2. All of it is exact but for the roundings that a weight has (kernels.h, linear_pack_coded), so the bits are ref's.
  *
  * A code becomes a float without a conversion. Of 4 bits its level's two upper bytes are looked up, each in a table of its own, 32 codes at a time: a level
  * has 8 bits, so these are all of it. 5, 6 and 8 bits are put behind the exponent of a power of two 2^e, from bit s of the fraction on, e = 23 - s, which
- * makes 2^e + code, or with its sign bit turned 2^e + 2^(bits - 1) + level: level and more. scale (level + more) + (-more scale) is then what scale level was,
- * in one rounding, as more has 9 bits at most and a scale without steps 11; or more 2 and a scale 18. Where that is not so, or there is an offset, `more` is
- * taken away first (`apart`).
+ * makes 2^e + code, or with its sign bit turned 2^e + 2^(bits - 1) + level: level and `more`. scale (level + more) + (-more scale) is then what scale level
+ * was, in one rounding: more has 9 bits at most and a scale without steps 11, or more two and a scale 18, so more scale is exact. Where that is not so, or
+ * there is an offset, `more` is taken away first (`apart`).
  *
- * Rounding to bf16. Scales and offsets are 2^16 times what they are meant to be, and so is what comes of them, X = 2^16 x. T, the nearest float to
- * X (2^-16 - 1) = x - X, is a multiple of 2^-7 of x's power of two, as |T| is below 2^17 and at least 2^16 (1 - 2^-16) times that; X is one as well. So X + T is
- * exact, and the bf16 nearest to x. Ties go to even: x then ends in a one and 15 zeros, so X is an even multiple, and T and X + T are even together. Where |T|
- * falls below 2^16 times the power of two, x is so near to it that twice as fine a grid leads to the same number. */
+ * Rounding to bf16 takes two operations. Scales and offsets are 2^16 times what they are meant to be, and so is what comes of them, X = 2^16 x. Say x is from
+ * p, a power of two, up to 2 p. T, the float nearest to x - X = -X (1 - 2^-16), lies between 2^16 p and 2^17 p and so is a multiple of p 2^-7, as X is. X + T
+ * is one then, exact, and the nearest to x: a bf16. A tie goes to even: x then ends in a one and 15 zeros, X is an even multiple of p 2^-7, and the even T
+ * makes an even sum. Where T falls short of 2^16 p it may be on a grid twice as fine, but then x is within 2^-16 p of p, and p is nearest on both. Zeros
+ * become 0, NaN stays NaN. */
 #ifndef QR_KERNELS_CPU_ISA_CODED_AVX2_H
 #define QR_KERNELS_CPU_ISA_CODED_AVX2_H
 
@@ -42,16 +43,19 @@ struct coded_levels {
     vi low, high;
 };
 
-VF_FN struct coded_levels coded_levels_of(const int bits, const uint8_t *panel)
+VF_FN struct coded_levels coded_levels_from(const int8_t level[16])
 {
-    if (bits != 4)
-        return (struct coded_levels){_mm256_setzero_si256(), _mm256_setzero_si256()};
-    const int8_t *level = (const int8_t *)panel + QR_CODED_LEVELS_AT;
     const vi a = _mm256_srli_epi32(VI_OF_FLOATS(vf_load_i8_n(level, 8)), 16), b = _mm256_srli_epi32(VI_OF_FLOATS(vf_load_i8_n(level + 8, 8)), 16);
     const vi upper = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
     const vi low = _mm256_packus_epi16(VI_AND(upper, _mm256_set1_epi16(255)), _mm256_srli_epi16(upper, 8)); /* bytes 2 of 0-7, 3 of 0-7; 2 of 8-15, 3 */
     const vi both = _mm256_permute4x64_epi64(low, 0xd8);
     return (struct coded_levels){_mm256_permute2x128_si256(both, both, 0x00), _mm256_permute2x128_si256(both, both, 0x11)};
+}
+
+VF_FN struct coded_levels coded_levels_of(const int bits, const uint8_t *panel)
+{
+    const struct coded_levels none = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    return bits == 4 ? coded_levels_from((const int8_t *)panel + QR_CODED_LEVELS_AT) : none;
 }
 
 /* Eight outputs' codes of a line: four bytes in each lane, with 4 bits twice, then in halves of [4 inputs][4 outputs]. */
@@ -96,14 +100,14 @@ VF_FN vf coded_more(const int bits, const bool offset)
     return vf_set1(bits == 8 ? 0x1p15f + 128 : bits == 5 && offset ? 32 : (float)(3 << (bits - 1)));
 }
 
-/* Byte k of each lane becomes byte 1. */
-VF_FN vf coded_byte_and_more(vi code, const int k)
+/* Byte k of each lane becomes byte 1; `biased`: the byte is 128 more than the level, else in two's complement. */
+VF_FN vf coded_byte_and_more(vi code, const int k, const bool biased)
 {
     const int none = 0x80;
     const vi place = _mm256_broadcastsi128_si256(_mm_setr_epi8((char)none, (char)k, (char)none, (char)none, (char)none, (char)(4 + k), (char)none, (char)none,
                                                                (char)none, (char)(8 + k), (char)none, (char)none, (char)none, (char)(12 + k), (char)none,
                                                                (char)none));
-    return VI_AS_FLOATS(_mm256_xor_si256(VI(shuffle_epi8)(code, place), VI(set1_epi32)((127 + 15) << 23 | 1 << 15)));
+    return VI_AS_FLOATS(_mm256_xor_si256(VI(shuffle_epi8)(code, place), VI(set1_epi32)((127 + 15) << 23 | (biased ? 0 : 1 << 15))));
 }
 
 VF_FN vf coded_few_and_more(const int bits, const bool offset, vi code, const int k)
@@ -130,7 +134,7 @@ VF_FN void coded_four(const int bits, const bool offset, const bool apart, vf le
     }
 #pragma GCC unroll 4
     for (int k = 0; k < 4; k++) {
-        level[k] = bits == QR_CODED_E4M3 ? coded_number(code, k) : bits == 8 ? coded_byte_and_more(code, k) : coded_few_and_more(bits, offset, code, k);
+        level[k] = bits == QR_CODED_E4M3 ? coded_number(code, k) : bits == 8 ? coded_byte_and_more(code, k, false) : coded_few_and_more(bits, offset, code, k);
         if (apart && bits != QR_CODED_E4M3)
             level[k] = vf_sub(level[k], coded_more(bits, offset));
     }

@@ -1,6 +1,7 @@
-/* direct_avx2.h - one row times two panels whose weights become floats on the way, for avx2: linear.c's multiply_direct. For every output the chain of
- * multiply_panels, in its order of k. Weights of eight inputs wait in 1 KB for the sums to come around: with 16 registers, what makes weights and what adds
- * them up do not fit side by side, and sums that go to memory and back between any two products cost twice the time. Included by linear.c alone. */
+/* direct_avx2.h - one row times two panels whose weights become floats in registers, for avx2: linear.c's multiply_direct. For every output the chain of
+ * multiply_panels, in its order of k. What weights are made of (scales, tables, x) is loaded anew for every four inputs of a vector (PAIR_ANEW): with 16
+ * registers a compiler that keeps these there spills the sums instead, and sums that go to memory and back between products wait for it. Included by
+ * linear.c alone. */
 #ifndef QR_KERNELS_CPU_ISA_DIRECT_AVX2_H
 #define QR_KERNELS_CPU_ISA_DIRECT_AVX2_H
 
@@ -10,36 +11,35 @@
 #define PAIR_VECTORS (PAIR * QR_PANEL / VF_LEN)
 #define PAIR_INPUTS 8                     /* inputs at once */
 
-typedef float pair_weights[PAIR_INPUTS][PAIR_VECTORS * VF_LEN];
+/* What is in memory at p and q, and whatever else a pointer leads to, counts as changed. */
+#define PAIR_ANEW(p, q) __asm__ volatile("" ::"r"(p), "r"(q) : "memory")
 
-/* Sums of PAIR_INPUTS more. */
-VF_FN void pair_add(vf acc[PAIR_VECTORS], const float *x, const pair_weights w)
+/* Four inputs of a vector whose codes these are: its sums so far and the weights times x. */
+VF_FN vf pair_add_coded(const int bits, const bool offset, const bool apart, vf acc, const float *x, vi code, const struct coded_levels *l,
+                        const struct coded_scales *c)
 {
-    __asm__ volatile("" ::: "memory"); /* the weights are written first, not kept in registers */
-#pragma GCC unroll 8
-    for (int k = 0; k < PAIR_INPUTS; k++) {
-        const vf v = vf_set1(x[k]);
+    vf level[4];
+    PAIR_ANEW(c, l);
+    coded_four(bits, offset, apart, level, code, l);
 #pragma GCC unroll 4
-        for (int j = 0; j < PAIR_VECTORS; j++)
-            acc[j] = vf_fma(v, vf_load(w[k] + j * VF_LEN), acc[j]);
-    }
+    for (int k = 0; k < 4; k++)
+        acc = vf_fma(vf_set1(x[k]), coded_rounded(vf_fma(level[k], c->scale, c->offset)), acc);
+    return acc;
 }
 
-/* Eight inputs of vector j, whose codes are at w. */
-VF_FN void pair_put_coded(const int bits, const bool offset, const bool apart, pair_weights to, const int j, const uint8_t *w, const struct coded_levels *l,
-                          const struct coded_scales *c)
+/* Likewise 4 bits times their multiples, or bytes 128 too large (quant.h): whole numbers that bf16 has. */
+VF_FN vf pair_add_quantized(const int bits, vf acc, const float *x, vi code, const struct coded_levels *l, const vf *multiple)
 {
-    const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits);
-    const vf scale = c->scale, addend = c->offset;
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; h++) {
-        const struct coded_line line = coded_line_at(bits, w + (line_k == 4 ? h * line_bytes : 0));
-        vf level[4];
-        coded_four(bits, offset, apart, level, line.code[line_k == 4 ? 0 : h], l);
+    vf v[4];
+    PAIR_ANEW(multiple, l);
+    if (bits == 4)
+        coded_levels_4(v, code, l);
 #pragma GCC unroll 4
-        for (int k = 0; k < 4; k++)
-            vf_store(to[4 * h + k] + j * VF_LEN, coded_rounded(vf_fma(level[k], scale, addend)));
+    for (int k = 0; k < 4; k++) {
+        v[k] = bits == 4 ? vf_mul(v[k], *multiple) : vf_sub(coded_byte_and_more(code, k, true), coded_more(8, false));
+        acc = vf_fma(vf_set1(x[k]), v[k], acc);
     }
+    return acc;
 }
 
 VF_FN void pair_coded(const struct qr_coded_shape *s, float *sums, const uint8_t *const at[PAIR], const float *x, int32_t n_k, int64_t skip, const int bits,
@@ -48,8 +48,7 @@ VF_FN void pair_coded(const struct qr_coded_shape *s, float *sums, const uint8_t
     const int line_bytes = coded_line_bytes(bits), step_bytes = bits == 4 ? line_bytes : 2 * line_bytes;
     const int32_t run = s->f.group < 32 ? s->f.group : 32;
     const int64_t near = s->panel_bytes - QR_QUANT_AHEAD;
-    const struct coded_levels levels[PAIR] = {coded_levels_of(bits, at[0]), coded_levels_of(bits, at[1])};
-    _Alignas(32) pair_weights w QR_UNINITIALIZED;
+    struct coded_levels levels[PAIR] = {coded_levels_of(bits, at[0]), coded_levels_of(bits, at[1])};
     vf acc[PAIR_VECTORS];
 #pragma GCC unroll 4
     for (int j = 0; j < PAIR_VECTORS; j++)
@@ -74,10 +73,13 @@ VF_FN void pair_coded(const struct qr_coded_shape *s, float *sums, const uint8_t
                 _mm_prefetch((const char *)codes[0] + b + ahead, _MM_HINT_T0);
                 _mm_prefetch((const char *)codes[1] + b + ahead, _MM_HINT_T0);
             }
+#pragma GCC unroll 2
+            for (int h = 0; h < 2; h++)
 #pragma GCC unroll 4
-            for (int j = 0; j < PAIR_VECTORS; j++)
-                pair_put_coded(bits, offset, apart, w, j, codes[j / 2] + j % 2 * (line_bytes / 2), &levels[j / 2], &c[j]);
-            pair_add(acc, x, w);
+                for (int j = 0; j < PAIR_VECTORS; j++) {
+                    const uint8_t *w = codes[j / 2] + j % 2 * (line_bytes / 2) + (bits == 4 ? 0 : h * line_bytes);
+                    acc[j] = pair_add_coded(bits, offset, apart, acc[j], x + 4 * h, coded_line_at(bits, w).code[bits == 4 ? h : 0], &levels[j / 2], &c[j]);
+                }
             codes[0] += step_bytes;
             codes[1] += step_bytes;
         }
@@ -87,14 +89,56 @@ VF_FN void pair_coded(const struct qr_coded_shape *s, float *sums, const uint8_t
         vf_store(sums + j * VF_LEN, acc[j]);
 }
 
+/* Weights that alone are quantized (quant.h), groups of 32 by groups of 32; what they are multiplied with later are their outputs' scales. */
+VF_FN void pair_quantized(const struct product *p, float *sums, const uint8_t *const at[PAIR], int64_t skip, const int bits)
+{
+    static const int8_t halves[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+    const int32_t n_groups = (int32_t)(qr_quant_k(p->a->n_in) / QR_QUANT_GROUP), step_bytes = 16 * bits;
+    const int64_t near = (int64_t)p->panel_bytes - p->head_bytes - QR_QUANT_AHEAD;
+    const struct qr_unpack u[PAIR] = {qr_unpack_of(at[0], p->head_bytes, p->format), qr_unpack_of(at[1], p->head_bytes, p->format)};
+    struct coded_levels levels = coded_levels_from(halves);
+    const float *x = p->packed;
+    vf acc[PAIR_VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; j < PAIR_VECTORS; j++)
+        acc[j] = vf_zero();
+    for (int32_t g = 0; g < n_groups; g++) {
+        vf multiple[PAIR_VECTORS];
+#pragma GCC unroll 4
+        for (int j = 0; j < PAIR_VECTORS; j++)
+            multiple[j] = bits == 4 ? _mm256_cvtepi32_ps(multiples_at(&u[j / 2], g, j % 2 * VI_BYTES)) : vf_zero();
+        for (int32_t i = 0; i < QR_QUANT_GROUP / PAIR_INPUTS; i++, x += PAIR_INPUTS) {
+            const int64_t from = (g * (QR_QUANT_GROUP / PAIR_INPUTS) + i) * step_bytes, ahead = QR_QUANT_AHEAD + (from < near ? 0 : skip);
+            for (int b = 0; b < step_bytes; b += 64) {
+                _mm_prefetch((const char *)u[0].w + from + b + ahead, _MM_HINT_T0);
+                _mm_prefetch((const char *)u[1].w + from + b + ahead, _MM_HINT_T0);
+            }
+#pragma GCC unroll 2
+            for (int h = 0; h < 2; h++)
+#pragma GCC unroll 4
+                for (int j = 0; j < PAIR_VECTORS; j++) {
+                    const uint8_t *w = u[j / 2].w + from + j % 2 * VI_BYTES + (bits == 4 ? 0 : h * 64);
+                    acc[j] = pair_add_quantized(bits, acc[j], x + 4 * h, coded_line_at(bits, w).code[bits == 4 ? h : 0], &levels, &multiple[j]);
+                }
+        }
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < PAIR_VECTORS; j++)
+        vf_store(sums + j * VF_LEN, acc[j]);
+}
+
 /* Panels `panel` and, with a unit, of its ups, else the next, if there are so many. */
-static void multiply_pair(const struct product *p, float *sums, int32_t panel, int32_t n_panels)
+static void multiply_floats(const struct product *p, float *sums, int32_t panel, int32_t n_panels)
 {
     const uint8_t *const first = panel_at(p, panel), *const at[PAIR] = {first, n_panels == 1 ? first : panel_at(p, panel + (p->up ? p->up : 1))};
-    const int32_t n_k = (int32_t)qr_quant_k(p->a->n_in);
-    const int64_t skip = p->up ? 0 : p->coded.panel_bytes;
-#define OF_CODED(bits, offset, apart) pair_coded(&p->coded, sums, at, p->packed, n_k, skip, bits, offset, apart)
-    CODED_BY_FORMAT(p->coded.f, OF_CODED);
+    const int64_t skip = p->up ? 0 : (int64_t)p->panel_bytes; /* what comes after a panel is at hand already */
+#define OF_CODED(bits, offset, apart) pair_coded(&p->coded, sums, at, p->packed, (int32_t)qr_quant_k(p->a->n_in), skip, bits, offset, apart)
+    if (p->is_coded)
+        CODED_BY_FORMAT(p->coded.f, OF_CODED);
+    else if (p->format.bits == 4)
+        pair_quantized(p, sums, at, skip, 4);
+    else
+        pair_quantized(p, sums, at, skip, 8);
 #undef OF_CODED
 }
 

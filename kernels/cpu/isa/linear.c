@@ -18,6 +18,7 @@
 #define TILE_ROWS 12                     /* at least ROWS_MAX of every level */
 #define TILE_PANELS 4                    /* at least micro_panels of any block */
 #define DIRECT_PANELS (VF_LEN / 4)       /* of weights that meet one row in registers; with a unit two, of gates and of their ups */
+#define DIRECT_BYTES (VF_LEN == 8)       /* whether weights of 8 bits that alone are quantized are among these */
 #define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item: a share of a second-level cache */
 #ifdef QR_ISA_avx2
 #define PACK_ALONE 8192                  /* elements of x that one thread copies sooner than two would begin */
@@ -159,6 +160,9 @@ static void multiply_panels(const struct product *p, const void *w, size_t w_pan
     }
 }
 
+#ifdef QR_ISA_avx2
+#include "kernels/cpu/isa/direct_avx2.h"
+#else
 /* One row times some panels of 4-bit weights, which become floats in registers: for every output the chain of multiply_panels, in its order of k. */
 VF_FN void multiply_floats4(const struct product *p, float *sums, int32_t panel, const int n_panels)
 {
@@ -197,9 +201,6 @@ VF_FN void multiply_floats4(const struct product *p, float *sums, int32_t panel,
         vf_store(sums + j * VF_LEN, acc[j]);
 }
 
-#ifdef QR_ISA_avx2
-#include "kernels/cpu/isa/direct_avx2.h"
-#else
 /* The same of coded weights. */
 VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t panel, const int n_panels, const int bits,
                                    const bool offset)
@@ -253,28 +254,17 @@ VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t p
         vf_store(sums + j * VF_LEN, acc[j]);
 }
 
-#endif
-
 /* The way for these weights; n_panels 1, 2 or DIRECT_PANELS. */
 static void multiply_floats(const struct product *p, float *sums, int32_t panel, int32_t n_panels)
 {
-#ifdef QR_ISA_avx2
-    if (p->is_coded) {
-        multiply_pair(p, sums, panel, n_panels);
-        return;
-    }
-#define OF_ALL_CODED(n) (void)0
-#else
 #define OF_CODED(bits, offset) multiply_floats_coded(p, sums, panel, N, bits, offset)
-#define OF_ALL_CODED(n) CODED_BY_FORMAT(p->coded.f, OF_CODED)
-#endif
 #define OF_PANELS(n)                                     \
     do {                                                 \
         enum { N = n };                                  \
         if (!p->is_coded)                                \
             multiply_floats4(p, sums, panel, N);         \
         else                                             \
-            OF_ALL_CODED(n);                             \
+            CODED_BY_FORMAT(p->coded.f, OF_CODED);       \
     } while (0)
     if (n_panels == 1)
         OF_PANELS(1);
@@ -283,9 +273,9 @@ static void multiply_floats(const struct product *p, float *sums, int32_t panel,
     else
         OF_PANELS(DIRECT_PANELS);
 #undef OF_PANELS
-#undef OF_ALL_CODED
 #undef OF_CODED
 }
+#endif
 
 static void multiply_direct(const struct product *p, int32_t first, int32_t end)
 {
@@ -457,7 +447,7 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
         p.row0 = (int32_t)((int64_t)a->n_rows * c / n_chunks);
         p.n_rows = (int32_t)((int64_t)a->n_rows * (c + 1) / n_chunks) - p.row0;
         p.n_blocks = (p.n_rows + block_rows - 1) / block_rows;
-        p.direct = (p.is_coded || (p.scaled && p.format.bits == 4)) && p.n_rows == 1;
+        p.direct = (p.is_coded || (p.scaled && (p.format.bits == 4 || DIRECT_BYTES))) && p.n_rows == 1;
         qr_tuned_run(q, t->pack_spread, (int64_t)p.n_rows * p.n_in < PACK_ALONE, pack_block, &p, p.n_blocks);
         if (p.direct) /* whole groups are multiplied */
             memset(p.packed + p.n_in, 0, (size_t)(qr_quant_k(a->n_in) - p.n_in) * sizeof *p.packed);

@@ -226,7 +226,7 @@ VF_FN void coded_unpack_run(const int bits, const bool offset, const bool apart,
             if (j == 0)
                 _mm_prefetch((const char *)w + ahead, _MM_HINT_T1);
             for (int h = 0; h < line_k / 4; h++, to += 128) {
-                vf level[4];
+                vf level[4] QR_UNINITIALIZED;
                 coded_four(bits, offset, apart, level, line.code[h], l);
 #pragma GCC unroll 4
                 for (int t = 0; t < 4; t++)

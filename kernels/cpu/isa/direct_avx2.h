@@ -18,7 +18,7 @@
 VF_FN vf pair_add_coded(const int bits, const bool offset, const bool apart, vf acc, const float *x, vi code, const struct coded_levels *l,
                         const struct coded_scales *c)
 {
-    vf level[4];
+    vf level[4] QR_UNINITIALIZED;
     PAIR_ANEW(c, l);
     coded_four(bits, offset, apart, level, code, l);
 #pragma GCC unroll 4
@@ -30,7 +30,7 @@ VF_FN vf pair_add_coded(const int bits, const bool offset, const bool apart, vf 
 /* Likewise 4 bits times their multiples, or bytes 128 too large (quant.h): whole numbers that bf16 has. */
 VF_FN vf pair_add_quantized(const int bits, vf acc, const float *x, vi code, const struct coded_levels *l, const vf *multiple)
 {
-    vf v[4];
+    vf v[4] QR_UNINITIALIZED;
     PAIR_ANEW(multiple, l);
     if (bits == 4)
         coded_levels_4(v, code, l);
@@ -49,14 +49,14 @@ VF_FN void pair_coded(const struct qr_coded_shape *s, float *sums, const uint8_t
     const int32_t run = s->f.group < 32 ? s->f.group : 32;
     const int64_t near = s->panel_bytes - QR_QUANT_AHEAD;
     struct coded_levels levels[PAIR] = {coded_levels_of(bits, at[0]), coded_levels_of(bits, at[1])};
-    vf acc[PAIR_VECTORS];
+    vf acc[PAIR_VECTORS] QR_UNINITIALIZED;
 #pragma GCC unroll 4
     for (int j = 0; j < PAIR_VECTORS; j++)
         acc[j] = vf_zero();
     for (int32_t k = 0; k < n_k; k += run) {
         const int32_t in = k & ((1 << s->block_shift) - 1);
-        const uint8_t *codes[PAIR];
-        struct coded_scales c[PAIR_VECTORS];
+        const uint8_t *codes[PAIR] QR_UNINITIALIZED;
+        struct coded_scales c[PAIR_VECTORS] QR_UNINITIALIZED;
         int64_t ahead = 0;
 #pragma GCC unroll 2
         for (int i = 0; i < PAIR; i++) {
@@ -98,12 +98,12 @@ VF_FN void pair_quantized(const struct product *p, float *sums, const uint8_t *c
     const struct qr_unpack u[PAIR] = {qr_unpack_of(at[0], p->head_bytes, p->format), qr_unpack_of(at[1], p->head_bytes, p->format)};
     struct coded_levels levels = coded_levels_from(halves);
     const float *x = p->packed;
-    vf acc[PAIR_VECTORS];
+    vf acc[PAIR_VECTORS] QR_UNINITIALIZED;
 #pragma GCC unroll 4
     for (int j = 0; j < PAIR_VECTORS; j++)
         acc[j] = vf_zero();
     for (int32_t g = 0; g < n_groups; g++) {
-        vf multiple[PAIR_VECTORS];
+        vf multiple[PAIR_VECTORS] QR_UNINITIALIZED;
 #pragma GCC unroll 4
         for (int j = 0; j < PAIR_VECTORS; j++)
             multiple[j] = bits == 4 ? _mm256_cvtepi32_ps(multiples_at(&u[j / 2], g, j % 2 * VI_BYTES)) : vf_zero();

@@ -373,18 +373,26 @@ def test_a_reader_that_does_not_read_is_given_up_and_others_go_on():
 
 # ---- stopping ----
 
-def until_draining(s):
-    """Waits until a signal was read; what /readyz says then. A connection that is idle when the server reads it is closed."""
+def answered(ask):
+    """What ask() returns. A connection that is idle when a server begins to drain, as one is whose request is not there yet, is closed: it is asked again."""
     until = time.monotonic() + 60
-    while time.monotonic() < until:
+    while True:
         try:
-            r = get(s.port, "/readyz")
-            if r.status != 200:
-                return r
+            return ask()
         except (EOFError, ConnectionResetError, BrokenPipeError):
-            pass
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+
+def until_draining(s):
+    """Waits until a signal was read; what /readyz says then."""
+    until = time.monotonic() + 60
+    while True:
+        r = answered(lambda: get(s.port, "/readyz"))
+        if r.status != 200:
+            return r
+        assert time.monotonic() < until, "it is still ready"
         time.sleep(0.02)
-    raise AssertionError("it is still ready")
 
 
 def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_0():
@@ -400,8 +408,8 @@ def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_0():
         late = Connection(s.port)
         s.process.send_signal(signal.SIGTERM)
         r = until_draining(s)
-        assert r.status == 503 and r.json()["status"] == "draining" and get(s.port, "/livez").status == 200
-        r = post(s.port, CHAT, chat(max_tokens=1))
+        assert r.status == 503 and r.json()["status"] == "draining" and answered(lambda: get(s.port, "/livez")).status == 200
+        r = answered(lambda: post(s.port, CHAT, chat(max_tokens=1)))
         assert r.status == 503 and r.error()["code"] == "shutting_down" and "retry-after" in r.headers and r.headers["connection"] == "close"
         assert idle.closed() and late.closed()
         for c in running:

@@ -27,19 +27,23 @@ VF_FN vf pair_add_coded(const int bits, const bool offset, const bool apart, vf 
     return acc;
 }
 
-/* Likewise 4 bits times their multiples, or bytes 128 too large (quant.h): whole numbers that bf16 has. */
-VF_FN vf pair_add_quantized(const int bits, vf acc, const float *x, vi code, const struct coded_levels *l, const vf *multiple)
+/* Likewise of a panel's two vectors, both chains in turn, 4 bits times their multiples or bytes 128 too large (quant.h): whole numbers that bf16 has. */
+VF_FN void pair_add_quantized(const int bits, vf acc[2], const float *x, vi code, vi code2, const struct coded_levels *l, const vf multiple[2])
 {
-    vf v[4] QR_UNINITIALIZED;
+    vf level[4] QR_UNINITIALIZED, level2[4] QR_UNINITIALIZED;
     PAIR_ANEW(multiple, l);
-    if (bits == 4)
-        coded_levels_4(v, code, l);
+    if (bits == 4) {
+        coded_levels_4(level, code, l);
+        coded_levels_4(level2, code2, l);
+    }
 #pragma GCC unroll 4
     for (int k = 0; k < 4; k++) {
-        v[k] = bits == 4 ? vf_mul(v[k], *multiple) : vf_sub(coded_byte_and_more(code, k, true), coded_more(8, false));
-        acc = vf_fma(vf_set1(x[k]), v[k], acc);
+        const vf v = vf_set1(x[k]);
+        level[k] = bits == 4 ? vf_mul(level[k], multiple[0]) : vf_sub(coded_byte_and_more(code, k, true), coded_more(8, false));
+        level2[k] = bits == 4 ? vf_mul(level2[k], multiple[1]) : vf_sub(coded_byte_and_more(code2, k, true), coded_more(8, false));
+        acc[0] = vf_fma(v, level[k], acc[0]);
+        acc[1] = vf_fma(v, level2[k], acc[1]);
     }
-    return acc;
 }
 
 VF_FN void pair_coded(const struct qr_coded_shape *s, float *sums, const uint8_t *const at[PAIR], const float *x, int32_t n_k, int64_t skip, const int bits,
@@ -116,9 +120,10 @@ VF_FN void pair_quantized(const struct product *p, float *sums, const uint8_t *c
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++)
 #pragma GCC unroll 4
-                for (int j = 0; j < PAIR_VECTORS; j++) {
-                    const uint8_t *w = u[j / 2].w + from + j % 2 * VI_BYTES + (bits == 4 ? 0 : h * 64);
-                    acc[j] = pair_add_quantized(bits, acc[j], x + 4 * h, coded_line_at(bits, w).code[bits == 4 ? h : 0], &levels, &multiple[j]);
+                for (int j = 0; j < PAIR; j++) {
+                    const uint8_t *w = u[j].w + from + (bits == 4 ? 0 : h * 64);
+                    const struct coded_line first = coded_line_at(bits, w), second = coded_line_at(bits, w + VI_BYTES);
+                    pair_add_quantized(bits, &acc[2 * j], x + 4 * h, first.code[bits == 4 ? h : 0], second.code[bits == 4 ? h : 0], &levels, &multiple[2 * j]);
                 }
         }
     }

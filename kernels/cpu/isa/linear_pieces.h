@@ -41,7 +41,7 @@ static void pack_piece(const struct product *p, float *dst, int64_t row, int32_t
 {
     for (int32_t k = 0; k < n_k; k += VF_LEN) {
         const int32_t n = (int32_t)vf_min_len(n_k - k);
-        vf v[VF_LEN];
+        vf v[VF_LEN] QR_UNINITIALIZED;
         for (int32_t r = 0; r < VF_LEN; r++)
             v[r] = r < mr ? x_at(p, row + r, k0 + k, inverse[r]) : vf_zero();
         vf_transpose(v);

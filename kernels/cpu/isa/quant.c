@@ -37,8 +37,39 @@ struct product {
     int32_t n_panels, panels_per_item; /* with a gated unit: of gates */
     int32_t up;              /* panels from gates to their ups; 0: there is no unit */
     bool direct;
+#ifdef QR_ISA_avx2
+    bool pieces;             /* many rows (quant_pieces.h); then x, sum and group lie as they want them */
+#endif
 };
 
+#ifdef QR_ISA_avx2
+/* Row r of the chunk: its scale, bytes to dst, what groups begin with (quant.h) to `group` where weights have 4 bits. Returns the sum. */
+static int32_t round_to(const struct product *p, int32_t r, int8_t *dst, int32_t *group, float *scratch)
+{
+    const float *x = p->a->x + (p->row0 + r) * p->a->x_stride;
+    float inverse;
+    if (p->a->norm_w) {
+        row_norm(scratch, x, p->a->norm_w, p->a->n_in, p->a->eps);
+        x = scratch;
+    }
+    p->scale[r] = qr_quant_scale(&inverse, qr_quant_max_bits(0, x, p->a->n_in), QR_Q8_LARGEST);
+    const int32_t total = qr_quant_int8(dst, x, p->a->n_in, inverse);
+    memset(dst + p->a->n_in, 0, (size_t)(p->n_k - p->a->n_in));
+    for (int32_t g = 0; p->format.bits == 4 && g < p->n_groups; g++) {
+        const vi sums = _mm256_maddubs_epi16(_mm256_set1_epi8(1), VI_LOAD(dst + g * QR_QUANT_GROUP)); /* pairs, in turns the lower and the upper half's */
+        __m128i v = _mm_add_epi16(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+        v = _mm_add_epi16(v, _mm_shuffle_epi32(v, 0x4e));
+        v = _mm_add_epi16(v, _mm_shuffle_epi32(v, 0xb1));
+        group[g] = _mm_cvtsi128_si32(_mm_mullo_epi16(v, _mm_set1_epi16(-8)));
+    }
+    return total;
+}
+
+static void round_row(const struct product *p, int32_t r, float *scratch)
+{
+    p->sum[r] = round_to(p, r, p->x + r * p->x_stride, p->group + r * p->n_groups, scratch);
+}
+#else
 static void round_row(const struct product *p, int32_t r, float *scratch)
 {
     const float *x = p->a->x + (p->row0 + r) * p->a->x_stride;
@@ -58,6 +89,7 @@ static void round_row(const struct product *p, int32_t r, float *scratch)
         p->group[r * p->n_groups + g] = -8 * sum;
     }
 }
+#endif
 
 static void round_item(const void *arg, int32_t item, int32_t worker)
 {
@@ -125,19 +157,25 @@ static void unpack_panel(const struct product *p, uint8_t *dst, const uint8_t *p
         qr_unpack_12(dst, (int64_t)p->n_k * QR_PANEL, &u, 0, p->n_groups, u.w + p->ahead);
 }
 
+#ifdef QR_ISA_avx2
+#define DIRECT(p) ((p)->format.bits == 4 ? (p)->ways->direct : (p)->ways->direct8)
+#else
+#define DIRECT(p) (p)->ways->direct
+#endif
+
 static void multiply_direct(const struct product *p, const uint8_t *packed, int32_t panel)
 {
     int32_t QR_UNINITIALIZED c[QR_QUANT_ROWS * C_STRIDE];
     struct qr_quant4_args b = {.c = c, .x = p->x, .group = p->group, .multiple = qr_quant_multiples(packed),
                                      .w = packed + p->head_bytes, .x_stride = p->x_stride, .group_stride = p->n_groups, .ahead = p->ahead, .n_k = p->n_k,
                                      .n_rows = p->n_rows, .sharing = p->format.group / QR_QUANT_GROUP};
-    p->ways->direct(&b);
+    DIRECT(p)(&b);
     if (p->up) {
         packed += p->up * p->panel_bytes;
         b.c = c + QR_PANEL;
         b.multiple = qr_quant_multiples(packed);
         b.w = packed + p->head_bytes;
-        p->ways->direct(&b);
+        DIRECT(p)(&b);
     }
     finish(p, c, 0, p->n_rows, panel, false);
 }
@@ -173,15 +211,25 @@ static void multiply_item(const void *arg, int32_t item, int32_t worker)
         row_stretches(p->a, p->row0, p->n_rows, first * QR_PANEL, end * QR_PANEL);
 }
 
+#ifdef QR_ISA_avx2
+#include "kernels/cpu/isa/quant_pieces.h"
+#endif
+
 /* Bytes of x for n rows, and of all scratch. */
 static int64_t x_bytes(const struct product *p, int64_t n)
 {
     return (n + p->block->rows_read - 1) / p->block->rows_read * p->block->rows_read * p->x_stride;
 }
 
+#ifdef QR_ISA_avx2
+#define HAS_GROUPS(p) ((p)->format.bits == 4)
+#else
+#define HAS_GROUPS(p) (p)->direct
+#endif
+
 static int64_t rows_bytes(const struct product *p, int64_t n)
 {
-    return x_bytes(p, n) + n * (int64_t)(sizeof *p->scale + sizeof *p->sum) + (p->direct ? n * p->n_groups * (int64_t)sizeof *p->group : 0);
+    return x_bytes(p, n) + n * (int64_t)(sizeof *p->scale + sizeof *p->sum) + (HAS_GROUPS(p) ? n * p->n_groups * (int64_t)sizeof *p->group : 0);
 }
 
 static int32_t chunk_rows(const struct product *p)
@@ -189,6 +237,10 @@ static int32_t chunk_rows(const struct product *p)
     int64_t n = CHUNK_BYTES / p->x_stride / QR_QUANT_ROWS * QR_QUANT_ROWS, shared = (int64_t)p->q->shared_bytes;
     n = qr_tuned(p->t->chunk_rows, (int32_t)n) / QR_QUANT_ROWS * QR_QUANT_ROWS;
     n = n > QR_QUANT_ROWS ? n : QR_QUANT_ROWS;
+#ifdef QR_ISA_avx2
+    while (p->pieces && n > QR_QUANT_ROWS && pieces_bytes(n) > p->q->own_bytes)
+        n -= QR_QUANT_ROWS;
+#endif
     while (n > 1 && rows_bytes(p, n) > shared)
         n = n > QR_QUANT_ROWS ? n - QR_QUANT_ROWS : n - 1;
     QR_ASSERT(rows_bytes(p, n) <= shared);
@@ -226,6 +278,14 @@ void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *
     p.head_bytes = qr_quant_head_bytes(type, a->n_in);
     p.up = a->glu ? a->n_out / 2 / QR_PANEL : 0;
     p.n_panels = p.up ? p.up : (a->n_out + QR_PANEL - 1) / QR_PANEL;
+#ifdef QR_ISA_avx2
+    p.direct = few && p.format.group && p.n_k <= (p.format.bits == 4 ? INT32_MAX : QR_QUANT_WIDE_K);
+    p.pieces = !few && takes_pieces(p.format, a->n_rows, p.n_k);
+    if (p.direct || p.pieces)
+        p.parts = 1;
+    if (p.pieces)
+        p.x_stride = p.format.bits == 4 ? p.n_k : 2 * p.n_k;
+#endif
     if (rows_bytes(&p, 1) > (int64_t)q->shared_bytes) /* wide rows and little scratch: blocks that read no more than there is */
         p.block = ways->few;
     int32_t rows_fit = chunk_rows(&p), n_chunks = (a->n_rows + rows_fit - 1) / rows_fit;
@@ -233,8 +293,16 @@ void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *
         p.row0 = (int32_t)((int64_t)a->n_rows * c / n_chunks);
         p.n_rows = (int32_t)((int64_t)a->n_rows * (c + 1) / n_chunks) - p.row0;
         plan_chunk(&p);
+        qr_job *round = round_item, *multiply = multiply_item;
         int32_t n_rounds = (p.n_rows + ROUND_ROWS - 1) / ROUND_ROWS, n_items = (p.n_panels + p.panels_per_item - 1) / p.panels_per_item;
-        qr_tuned_run(q, p.t->pack_spread, (int64_t)p.n_rows * p.n_k < ROUND_ALONE, round_item, &p, n_rounds);
-        qr_tuned_run(q, p.t->spread, (int64_t)p.n_rows * p.n_k * a->n_out < WORK_ALONE, multiply_item, &p, n_items);
+#ifdef QR_ISA_avx2
+        if (p.pieces) {
+            round = round_block;
+            n_rounds = blocks_of(&p);
+            multiply = pieces_item;
+        }
+#endif
+        qr_tuned_run(q, p.t->pack_spread, (int64_t)p.n_rows * p.n_k < ROUND_ALONE, round, &p, n_rounds);
+        qr_tuned_run(q, p.t->spread, (int64_t)p.n_rows * p.n_k * a->n_out < WORK_ALONE, multiply, &p, n_items);
     }
 }

@@ -20,6 +20,7 @@
 #define QR_QUANT_K 64           /* what k is padded to */
 #define QR_QUANT_ROWS 32        /* rows of the largest block */
 #define QR_QUANT_PANELS 2       /* panels of the largest block */
+#define QR_QUANT_WIDE_K 8832    /* inputs of 12-bit weights whose products' sum fits 32 bits: 8832 * 1905 * 127 < 2^31 */
 #define QR_QUANT_AHEAD 8192     /* bytes: how far ahead weights that stream from memory are asked for; panels follow each other */
 
 static inline int64_t qr_quant_k(int64_t n_in)
@@ -93,11 +94,11 @@ struct qr_quant_block {
     bool leaves_offset;
 };
 
-/* Rows of x, rounded, times int4 panels without unpacking them to memory first. NULL in qr_quant_ways: there is none. */
+/* Rows of x, rounded, times panels with groups without unpacking them to memory first. NULL in qr_quant_ways: there is none. */
 struct qr_quant4_args {
     int32_t *c;           /* [n_rows][QR_QUANT_PANELS * 16] */
     const int8_t *x;
-    const int32_t *group; /* [n_rows][group_stride]: -8 * the sum of each group of x */
+    const int32_t *group; /* [n_rows][group_stride]: -8 * the sum of each group of x; at avx2 in 16 bits each, k % 4 < 2 below the others */
     const uint8_t *multiple, *w;
     int64_t x_stride, group_stride;
     int64_t ahead;        /* bytes: how far ahead weights are asked for */
@@ -110,6 +111,7 @@ struct qr_quant_ways {
     const struct qr_quant_block *few, *many;
     int32_t few_rows;                                    /* up to so many rows of a launch are few */
     void (*direct)(const struct qr_quant4_args *b);      /* int4 with few rows */
+    void (*direct8)(const struct qr_quant4_args *b);     /* int8 with groups likewise, up to QR_QUANT_WIDE_K of k; avx2 only */
 };
 
 #define QR_QUANT_DECLARE(isa)                                                                                                        \

@@ -1,11 +1,15 @@
 /* quant_block.c - the register blocks of quant.c: bytes of x times bytes of w + 128.
  *
- * AVX2: vpmaddubsw adds pairs of 16-bit products with saturation, which |x| times w with the sign of x cannot reach: 2 * 127 * 127 < 2^15.
+ * AVX2: vpmaddubsw adds pairs of 16-bit products with saturation, which |x| times w with the sign of x cannot reach: 2 * 127 * 127 < 2^15. For few
+ * rows, which wait for weights; more go another way (quant_pieces.h).
  * AVX512-VNNI: vpdpbusd adds four products of an unsigned and a signed byte to 32 bits, modulo 2^32; sums begin at -128 * the sum of x.
  * Several chains of sums per output hide the latency of the instruction; integers do not mind their order. */
 #include "base/assert.h"
 #include "kernels/cpu/isa/quant.h"
 #include "kernels/cpu/isa/simd.h"
+#ifdef QR_ISA_avx2
+#include "kernels/cpu/isa/quant_vectors.h"
+#endif
 
 #define C_STRIDE (QR_QUANT_PANELS * QR_PANEL)
 
@@ -20,31 +24,45 @@ VF_FN int32_t four_of(const int8_t *x)
 #ifdef QR_ISA_avx2
 
 #define ROWS_MAX 4
+#define PANEL_VECTORS 2 /* of 8 outputs */
 
-/* mr rows, one panel: two vectors of 8 outputs. */
+/* A vector's outputs: four products each, of bytes of x, whose size is `size`, and w. */
+VF_FN vi products_of(vi w, vi x, vi size)
+{
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(size, _mm256_sign_epi8(w, x)), _mm256_set1_epi16(1));
+}
+
+/* Bytes w + 128 of four k and one panel, and what lies `ahead` of them asked for. */
+VF_FN void load_bytes(vi v[PANEL_VECTORS], const uint8_t *w, int64_t ahead)
+{
+    _mm_prefetch(w + ahead, _MM_HINT_T0);
+#pragma GCC unroll 2
+    for (int j = 0; j < PANEL_VECTORS; j++)
+        v[j] = _mm256_xor_si256(VI_LOAD(w + j * VI_BYTES), _mm256_set1_epi8(-128));
+}
+
+/* mr rows, one panel. */
 VF_FN void block(const int mr, const struct qr_quant_args *b)
 {
-    const __m256i flip = _mm256_set1_epi8(-128), ones = _mm256_set1_epi16(1);
-    __m256i acc[ROWS_MAX][2];
+    vi acc[ROWS_MAX][PANEL_VECTORS];
 #pragma GCC unroll 4
     for (int r = 0; r < mr; r++)
         acc[r][0] = acc[r][1] = _mm256_setzero_si256();
     const uint8_t *w = b->w;
     for (int32_t k = 0; k < b->n_k; k += 4, w += 64) {
-        __m256i w0 = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)w), flip);
-        __m256i w1 = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)(w + 32)), flip);
+        vi v[PANEL_VECTORS];
+        load_bytes(v, w, b->ahead);
 #pragma GCC unroll 4
         for (int r = 0; r < mr; r++) {
-            __m256i x = _mm256_set1_epi32(four_of(b->x + r * b->x_stride + k)), size = _mm256_abs_epi8(x);
-            __m256i p0 = _mm256_maddubs_epi16(size, _mm256_sign_epi8(w0, x)), p1 = _mm256_maddubs_epi16(size, _mm256_sign_epi8(w1, x));
-            acc[r][0] = _mm256_add_epi32(acc[r][0], _mm256_madd_epi16(p0, ones));
-            acc[r][1] = _mm256_add_epi32(acc[r][1], _mm256_madd_epi16(p1, ones));
+            const vi x = _mm256_set1_epi32(four_of(b->x + r * b->x_stride + k)), size = _mm256_abs_epi8(x);
+            add_onto_32(&acc[r][0], products_of(v[0], x, size));
+            add_onto_32(&acc[r][1], products_of(v[1], x, size));
         }
     }
 #pragma GCC unroll 4
     for (int r = 0; r < mr; r++) {
-        _mm256_storeu_si256((__m256i *)(void *)(b->c + r * C_STRIDE), acc[r][0]);
-        _mm256_storeu_si256((__m256i *)(void *)(b->c + r * C_STRIDE + 8), acc[r][1]);
+        VI_STORE(b->c + r * C_STRIDE, acc[r][0]);
+        VI_STORE(b->c + r * C_STRIDE + 8, acc[r][1]);
     }
 }
 
@@ -62,10 +80,111 @@ static void multiply(const struct qr_quant_args *b)
         block(4, b);
 }
 
+/* One panel's: the other half of a row may be another's. */
+VF_FN void clear_sums(const int mr, int32_t *c)
+{
+    for (int r = 0; r < mr; r++)
+        memset(c + r * C_STRIDE, 0, QR_PANEL * sizeof *c);
+}
+
+/* c += a group's sums times its multiples. */
+VF_FN void add_group(int32_t *c, vi v)
+{
+    VI_STORE(c, _mm256_add_epi32(VI_LOAD(c), v));
+}
+
+/* int4: halves times bytes of x, 15 * 127 * 2 at most for a pair, add up in 16 bits, begun at -8 times the sum of x: 8 * 16 * 127 < 2^15. */
+VF_FN void direct4_block(const int mr, const struct qr_quant4_args *b)
+{
+    const vi low_half = _mm256_set1_epi8(15);
+    const uint8_t *w = b->w;
+    const int8_t *x = b->x;
+    clear_sums(mr, b->c);
+    for (int32_t g = 0; g < b->n_k / QR_QUANT_GROUP; g++) {
+        const uint8_t *multiple = b->multiple + g / b->sharing * QR_PANEL;
+        vi sum[ROWS_MAX][PANEL_VECTORS];
+#pragma GCC unroll 4
+        for (int r = 0; r < mr; r++)
+            sum[r][0] = sum[r][1] = _mm256_set1_epi32(b->group[r * b->group_stride + g]);
+        for (int32_t i = 0; i < QR_QUANT_GROUP / 8; i++, w += 64, x += 8) {
+            vi low[PANEL_VECTORS], high[PANEL_VECTORS];
+            _mm_prefetch(w + b->ahead, _MM_HINT_T0);
+#pragma GCC unroll 2
+            for (int j = 0; j < PANEL_VECTORS; j++) {
+                const vi v = VI_LOAD(w + j * VI_BYTES);
+                low[j] = _mm256_and_si256(v, low_half);
+                high[j] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low_half);
+            }
+#pragma GCC unroll 4
+            for (int r = 0; r < mr; r++) {
+                const vi first = _mm256_set1_epi32(four_of(x + r * b->x_stride)), second = _mm256_set1_epi32(four_of(x + r * b->x_stride + 4));
+#pragma GCC unroll 2
+                for (int j = 0; j < PANEL_VECTORS; j++) {
+                    add_onto_16(&sum[r][j], _mm256_maddubs_epi16(low[j], first));
+                    add_onto_16(&sum[r][j], _mm256_maddubs_epi16(high[j], second));
+                }
+            }
+        }
+        const vi m[PANEL_VECTORS] = {twice(VI_MULTIPLES(multiple)), twice(VI_MULTIPLES(multiple + 8))};
+#pragma GCC unroll 4
+        for (int r = 0; r < mr; r++)
+#pragma GCC unroll 2
+            for (int j = 0; j < PANEL_VECTORS; j++)
+                add_group(b->c + r * C_STRIDE + j * 8, _mm256_madd_epi16(sum[r][j], m[j]));
+    }
+}
+
+/* int8 with groups: a group's sum as 32 bits, times its multiple. */
+VF_FN void direct8_block(const int mr, const struct qr_quant4_args *b)
+{
+    const uint8_t *w = b->w;
+    const int8_t *x = b->x;
+    clear_sums(mr, b->c);
+    for (int32_t g = 0; g < b->n_k / QR_QUANT_GROUP; g++) {
+        const uint8_t *multiple = b->multiple + g / b->sharing * QR_PANEL;
+        vi sum[ROWS_MAX][PANEL_VECTORS];
+#pragma GCC unroll 4
+        for (int r = 0; r < mr; r++)
+            sum[r][0] = sum[r][1] = _mm256_setzero_si256();
+        for (int32_t i = 0; i < QR_QUANT_GROUP / 4; i++, w += 64, x += 4) {
+            vi v[PANEL_VECTORS];
+            load_bytes(v, w, b->ahead);
+#pragma GCC unroll 4
+            for (int r = 0; r < mr; r++) {
+                const vi four = _mm256_set1_epi32(four_of(x + r * b->x_stride)), size = _mm256_abs_epi8(four);
+                add_onto_32(&sum[r][0], products_of(v[0], four, size));
+                add_onto_32(&sum[r][1], products_of(v[1], four, size));
+            }
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < mr; r++)
+#pragma GCC unroll 2
+            for (int j = 0; j < PANEL_VECTORS; j++)
+                add_group(b->c + r * C_STRIDE + j * 8, _mm256_mullo_epi32(sum[r][j], VI_MULTIPLES(multiple + j * 8)));
+    }
+}
+
+#define DIRECT(bits)                                              \
+    static void direct##bits(const struct qr_quant4_args *b)      \
+    {                                                             \
+        QR_ASSERT(b->n_rows >= 1 && b->n_rows <= ROWS_MAX);       \
+        QR_ASSERT(b->n_k % QR_QUANT_K == 0);                      \
+        if (b->n_rows == 1)                                       \
+            direct##bits##_block(1, b);                           \
+        else if (b->n_rows == 2)                                  \
+            direct##bits##_block(2, b);                           \
+        else if (b->n_rows == 3)                                  \
+            direct##bits##_block(3, b);                           \
+        else                                                      \
+            direct##bits##_block(4, b);                           \
+    }
+DIRECT(4)
+DIRECT(8)
+
 const struct qr_quant_ways *qr_avx2_quant_ways(void)
 {
     static const struct qr_quant_block only = {.multiply = multiply, .rows_max = ROWS_MAX, .panels_max = 1, .rows_read = 1};
-    static const struct qr_quant_ways ways = {.few = &only, .many = &only};
+    static const struct qr_quant_ways ways = {.few = &only, .many = &only, .few_rows = ROWS_MAX, .direct = direct4, .direct8 = direct8};
     return &ways;
 }
 

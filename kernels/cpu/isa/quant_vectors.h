@@ -37,6 +37,19 @@ typedef __m512i vi;
 #endif
 #define VI_BYTES ((int32_t)sizeof(vi))
 
+#ifdef QR_ISA_avx2
+/* Sums where they lie. Left to itself the compiler adds products to each other first, and runs out of registers for them. */
+VF_FN void add_onto_32(vi *sum, vi v)
+{
+    __asm__ volatile("vpaddd %1, %0, %0" : "+x"(*sum) : "x"(v));
+}
+
+VF_FN void add_onto_16(vi *sum, vi v)
+{
+    __asm__ volatile("vpaddw %1, %0, %0" : "+x"(*sum) : "x"(v));
+}
+#endif
+
 /* A panel, and how its groups share multiples. */
 struct qr_unpack {
     const uint8_t *multiple, *w; /* of the panel's first k */

@@ -10,6 +10,15 @@
 #define QR_ISA_avx2 1
 #include "kernels/cpu/isa/simd.h"
 #include "tests/kernels/exp_body.h"
+
+static void compare_moderate(const float x[VF_LEN])
+{
+    float all[VF_LEN], moderate[VF_LEN];
+    vf_store(all, vf_exp2_of_negative(vf_load(x)));
+    vf_store(moderate, vf_exp2_of_moderate(vf_load(x)));
+    for (int i = 0; i < VF_LEN; i++)
+        cr_assert(memcmp(&all[i], &moderate[i], sizeof all[i]) == 0, "2^%.9g: %.9g and %.9g", (double)x[i], (double)all[i], (double)moderate[i]);
+}
 #pragma GCC pop_options /* what asks whether the level is here runs where it is not */
 
 static bool level_here(void)
@@ -33,15 +42,6 @@ Test(exp_avx2, stays_within_the_stated_ulps_over_all_floats)
     cr_assert_leq(s.exp_worst, 1.5);
     cr_assert_leq(s.exp2_worst, 0x1p-22);
     cr_assert_leq(s.tanh_worst, 4.0);
-}
-
-static void compare_moderate(const float x[VF_LEN])
-{
-    float all[VF_LEN], moderate[VF_LEN];
-    vf_store(all, vf_exp2_of_negative(vf_load(x)));
-    vf_store(moderate, vf_exp2_of_moderate(vf_load(x)));
-    for (int i = 0; i < VF_LEN; i++)
-        cr_assert(memcmp(&all[i], &moderate[i], sizeof all[i]) == 0, "2^%.9g: %.9g and %.9g", (double)x[i], (double)all[i], (double)moderate[i]);
 }
 
 /* Softmax takes the short way where it can, so a row's bits must not show which way it went. */

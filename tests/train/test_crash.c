@@ -398,15 +398,20 @@ Test(crash, killed_at_any_moment_a_run_resumes_from_a_complete_checkpoint_and_go
     const struct qr_model_config c = crash_config();
     struct scene s = scene_new();
     struct qr_rng rng = {.seed = SEED};
-    int n_saving = 0;
-    int64_t at = 1;
+    int n_saving = 0, n_kills = 0, since = 0; /* since: kills since one met a save */
+    int64_t at = 1, within_us = 6000;
     fill_reference(&c, STEPS_MAX);
     scene_set(&s, false);
-    for (int k = 0; k < N_KILLS; k++) {
-        killed(train_on, &s, 0, (int64_t)(qr_rng_next_unit(&rng) * 6000));
+    for (int k = 0; k < N_KILLS || (k < N_KILLS * 10 && n_saving <= N_KILLS / 20); k++, n_kills++) {
+        killed(train_on, &s, 0, (int64_t)(qr_rng_next_unit(&rng) * (double)within_us));
         const int64_t found = resume(&s.fresh, s.d.path, k % 10 == 0 ? 2 : 0);
         cr_assert_geq(found, at);
-        n_saving += n_leftovers(s.d.path) > 0;
+        since = n_leftovers(s.d.path) > 0 ? 0 : since + 1;
+        n_saving += since == 0;
+        if (since >= 6 && within_us < 500000) { /* here it takes longer until something is saved */
+            within_us *= 2;
+            since = 1;
+        }
         at = found;
         if (at > STEPS_MAX - 50) { /* the run is almost over: another one */
             temp_dir_remove(&s.d);
@@ -414,7 +419,7 @@ Test(crash, killed_at_any_moment_a_run_resumes_from_a_complete_checkpoint_and_go
             at = 1;
         }
     }
-    printf("seed %d: %d kills, %d of them while saving, step %ld reached\n", SEED, N_KILLS, n_saving, (long)at);
+    printf("seed %d: %d kills, %d of them while saving, within %ld us, step %ld reached\n", SEED, n_kills, n_saving, (long)within_us, (long)at);
     cr_assert_gt(n_saving, N_KILLS / 20);
     temp_dir_remove(&s.d);
     scene_drop(&s);

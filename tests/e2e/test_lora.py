@@ -49,6 +49,7 @@ def logprobs(choice):
 
 
 def test_a_trained_adapter_beside_its_model_says_what_the_merged_model_says():
+    need_data()
     with Adapted() as w:
         with Server('--dtype', 'f32', model=w.base) as s:
             plain = ask(s, 'final')
@@ -121,6 +122,7 @@ def prepare_directory(w):
 
 
 def test_adapters_come_and_go_while_the_server_runs_for_those_with_the_admin_key():
+    need_data()
     with Adapted() as w:
         d = prepare_directory(w)
         with Server('--lora-dir', d, '--lora-slots', '2', '--admin-key', 'root', '--api-key', 'user', model=w.base) as s:
@@ -163,6 +165,7 @@ def test_adapters_come_and_go_while_the_server_runs_for_those_with_the_admin_key
 
 
 def test_a_server_without_a_directory_for_adapters_loads_none_and_wrong_flags_are_named():
+    need_data()
     with Adapted() as w:
         with Server('--lora', f'a={w.adapter("tuned")}', model=w.base) as s:
             status, error = load(s, 'b', w.adapter('other'))
@@ -195,5 +198,4 @@ def test_a_server_without_a_directory_for_adapters_loads_none_and_wrong_flags_ar
 
 
 if __name__ == '__main__':
-    need_data()
     main(globals())

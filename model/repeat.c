@@ -5,6 +5,8 @@
 
 #define CTX_LEAST 512
 
+typedef struct qr_tensor step_run(struct qr_exec *x, const struct qr_model *m);
+
 bool qr_repeats(const struct qr_exec *x, const struct qr_batch *b)
 {
     QR_ASSERT(x != NULL && x->be != NULL);
@@ -50,31 +52,40 @@ static struct qr_repeat *find(struct qr_exec *x, const struct qr_batch *b, bool 
 }
 
 /* Launches are planned for the bound of contexts, not for what they are today. */
-static void record(struct qr_exec *x, struct qr_repeat *r, const struct qr_batch *b, struct qr_tensor (*run)(struct qr_exec *x, const struct qr_model *m))
+static struct qr_tensor run_bound(struct qr_exec *x, int32_t ctx, const struct qr_batch *b, step_run *run)
 {
     int32_t *ctx_len = qr_alloc((size_t)b->n_seqs, sizeof *ctx_len);
     struct qr_batch bound = *b;
     for (int32_t s = 0; s < b->n_seqs; s++)
-        ctx_len[s] = r->ctx;
+        ctx_len[s] = ctx;
     bound.ctx_len = ctx_len;
     x->placed.host = &bound;
-    if (x->be->mem->record_begin(x->be->queue)) {
-        r->logits = run(x, x->model);
-        r->record = x->be->mem->record_end(x->be->queue);
-    }
+    const struct qr_tensor logits = run(x, x->model);
     x->placed.host = b;
-    r->refused = r->record == NULL;
-    qr_arena_rewind(x->act, 0);
     qr_free(ctx_len);
+    return logits;
 }
 
+static void record(struct qr_exec *x, struct qr_repeat *r, const struct qr_batch *b, step_run *run)
+{
+    if (x->be->mem->record_begin(x->be->queue)) {
+        r->logits = run_bound(x, r->ctx, b, run);
+        r->record = x->be->mem->record_end(x->be->queue);
+    }
+    r->refused = r->record == NULL;
+    qr_arena_rewind(x->act, 0);
+}
+
+/* The first step of a kind launches just what will be recorded: loading a kernel that is met first is not among what a device can do while it records. */
 struct qr_tensor qr_repeat_step(struct qr_exec *x, const struct qr_batch *b, struct qr_tensor (*run)(struct qr_exec *x, const struct qr_model *m))
 {
     QR_ASSERT(x != NULL && b != NULL && run != NULL);
     QR_ASSERT(x->batch == &x->placed && x->act->used == 0);
     bool is_new;
     struct qr_repeat *r = find(x, b, &is_new);
-    if (r && !is_new && !r->record && !r->refused)
+    if (r && is_new)
+        return run_bound(x, r->ctx, b, run);
+    if (r && !r->record && !r->refused)
         record(x, r, b, run);
     if (!r || !r->record)
         return run(x, x->model);

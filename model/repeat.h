@@ -2,8 +2,8 @@
  *
  * A step of one row a sequence is known by its number of rows, by a bound of its contexts, a power of two, and by whether rows have adapters: whatever
  * the host decides about launches follows from these, its arrays lie at the same addresses, and so do its activations. Which rows have which adapters is
- * in the arrays. The first time such a step is launched kernel by kernel (code may have to be
- * loaded), the second time it is kept, from then on repeated. More than QR_REPEATS_MAX kinds: the others are launched as ever. */
+ * in the arrays. The first time such a step is launched kernel by kernel, as it will be kept (code may have to be loaded), the second time it is kept, from
+ * then on repeated. More than QR_REPEATS_MAX kinds: the others are launched as ever. */
 #ifndef QR_MODEL_REPEAT_H
 #define QR_MODEL_REPEAT_H
 

@@ -12,8 +12,8 @@
 # the others from running; the exit status is the number of steps that failed. What was built stays in build-gpu/, so a second call with other steps goes on
 # there. QUIRE_GPU_SECONDS (570): what all steps may take together; those for which too little is left are not begun. Settings of the card are left as they are.
 #
-# `start` computes a little of two models. Where that fails it is tried without graphs, cuBLASLt's products and wgmma attention, one by one and together; what
-# helps is set for the steps behind it, and said in results.txt.
+# `start` computes a little of two models. Where that fails it is done once more with CUDA_LAUNCH_BLOCKING=1, which names the kernel, then without graphs,
+# cuBLASLt's products and wgmma attention, one by one and together; what helps is set for the steps behind it, and said in results.txt.
 set -u
 
 [ $# -ge 1 ] || { sed -n '2,19s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -88,7 +88,12 @@ start() {
     rm -f "$build/without"
     for without in QUIRE_NOTHING=0 QUIRE_CUDA_HOPPER=0 QUIRE_CUDA_GRAPHS=0 QUIRE_CUDA_LT_MIN=0 "QUIRE_CUDA_HOPPER=0 QUIRE_CUDA_GRAPHS=0 QUIRE_CUDA_LT_MIN=0"; do
         echo "== with $without"
-        (export ${without?} && few_steps) || continue
+        (export ${without?} && few_steps) || {
+            [ "$without" = QUIRE_NOTHING=0 ] || continue
+            echo "== once more, waiting for each launch, so that the line that ends the program is that of the kernel that failed"
+            (export CUDA_LAUNCH_BLOCKING=1 QUIRE_CUDA_GRAPHS=0 && few_steps)
+            continue
+        }
         [ "$without" = QUIRE_NOTHING=0 ] && return 0
         echo "$without" >"$build/without"
         echo "== from here on with $without: without it a few steps failed"
@@ -180,19 +185,19 @@ for s in $steps; do
     case $s in
     build) run 300 build bash -c configure_and_build || { echo "nothing was built: see $out/results.txt" >&2; exit "$failed"; } ;;
     start)
-        run 200 start bash -c start
+        run 260 start bash -c start
         [ ! -f "$build/without" ] || export $(cat "$build/without")
         ;;
     ops)
-        run 60 ops "$quire" bench kern --device cuda --check
+        run 90 ops "$quire" bench kern --device cuda --check
         run 30 ops-mma env QUIRE_CUDA_HOPPER=0 "$quire" bench kern --device cuda --check --only attention # attention.cu where attention_hopper.cu is used
         ;;
     check) run 120 check python3 "$here/tools/gpu_check.py" "$quire" "$here/models/quire-tiny" ;;
-    sanitizer) run 280 sanitizer bash -c sanitizer ;;
+    sanitizer) run 440 sanitizer bash -c sanitizer ;;
     train) run 40 train bash -c train ;;
     ranks) run 120 ranks bash -c ranks ;;
     kern)
-        run 60 kern "$quire" bench kern --device cuda --time 100ms --json "$out/kern.json"
+        run 90 kern "$quire" bench kern --device cuda --time 100ms --json "$out/kern.json"
         run 30 kern-mma env QUIRE_CUDA_HOPPER=0 "$quire" bench kern --device cuda --time 100ms --only attention --json "$out/kern-mma.json"
         ;;
     throughput)

@@ -14,6 +14,8 @@
 #define LN_2 0.69314718055994530942f
 #define JOIN_THREADS 128
 #define TURNS 4 /* of all blocks that there are at a time: enough to be even */
+#define SHORT_RUN 2 /* pieces of few rows that are not worth a launch more */
+#define SHORT_ROWS 16
 
 struct attention {
     float *out, *lse, *partial;
@@ -204,6 +206,8 @@ static inline int32_t choose_run(const struct qr_queue *q, struct attention *a, 
         if (e.tiles > 0 && e.packed > a->kept)
             a->kept = e.packed < height ? e.packed : height;
     }
+    if (most <= SHORT_RUN && a->kept <= SHORT_ROWS)
+        return (int32_t)most;
     const int64_t unit = (int64_t)a->kept * (d + 2) * a->kv.n_kv_heads * 4;
     int64_t run = work / ((int64_t)q->n_sms * blocks * TURNS);
     for (run = run < 1 ? 1 : run; run < most; run *= 2) {

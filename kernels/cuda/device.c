@@ -158,7 +158,12 @@ static void device_wait(struct qr_queue *q, int32_t which)
 
 static bool record_begin(struct qr_queue *q)
 {
-    return q->records && cudaStreamBeginCapture(q->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+    if (!q->records)
+        return false;
+    const bool begun = cudaStreamBeginCapture(q->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+    if (!begun)
+        (void)cudaGetLastError(); /* or the next launch would be blamed for it */
+    return begun;
 }
 
 static void *record_end(struct qr_queue *q)
@@ -300,8 +305,10 @@ static double memory_speed(int32_t index)
 {
     int khz = 0, bits = 0;
     if (cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, index) != cudaSuccess ||
-        cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, index) != cudaSuccess)
+        cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, index) != cudaSuccess) {
+        (void)cudaGetLastError();
         return 0;
+    }
     return 2.0 * khz * 1e3 * bits / 8; /* two transfers a clock */
 }
 

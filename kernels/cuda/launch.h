@@ -51,16 +51,16 @@
 #define QR_SHARED_ALLOW(kernel, bytes)                                                                                   \
     QR_CUDA_CHECK(cudaFuncSetAttribute((const void *)(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)))
 
-/* QR_SHARED_ARRAY(float, partial, 32): an array of the block.  QR_SHARED(float, x): a pointer to the dynamic bytes of the launch, aligned to 128.
- * QR_SHARED_1024: to 1024, where swizzled tiles begin. All hold anything at first. */
+/* QR_SHARED_ARRAY(float, partial, 32): an array of the block, aligned to 16 whatever its type.  QR_SHARED(float, x): a pointer to the dynamic bytes of the
+ * launch, aligned to 128.  QR_SHARED_1024: to 1024, where swizzled tiles begin. All hold anything at first. */
 #ifdef QR_CUDA_EMU
 #define QR_SHARED_ARRAY(type, name, n)                                                                                   \
     static const char qr_shared_tag_##name = 0;                                                                          \
-    type(&name)[n] = *(type(*)[n])qr_emu_shared_static(&qr_shared_tag_##name, sizeof(type[n]), alignof(type[n]))
+    type(&name)[n] = *(type(*)[n])qr_emu_shared_static(&qr_shared_tag_##name, sizeof(type[n]), 16)
 #define QR_SHARED(type, name) type *const name = (type *)qr_emu_shared_dynamic(128)
 #define QR_SHARED_1024(type, name) type *const name = (type *)qr_emu_shared_dynamic(1024)
 #else
-#define QR_SHARED_ARRAY(type, name, n) __shared__ type name[n]
+#define QR_SHARED_ARRAY(type, name, n) __shared__ __align__(16) type name[n]
 #define QR_SHARED(type, name)                                                                                            \
     extern __shared__ __align__(128) unsigned char qr_shared_bytes[];                                                    \
     type *const name = (type *)qr_shared_bytes

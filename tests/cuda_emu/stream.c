@@ -59,9 +59,11 @@ struct qr_emu_event {
     double at_us; /* of the device's clock, when it was reached last */
 };
 
-struct function { /* its limit of dynamic shared memory */
+struct function {
     const void *fn;
-    int32_t limit;
+    int32_t limit; /* of dynamic shared memory */
+    bool allowed;  /* that limit was asked for */
+    bool met;      /* launched outside of a capture */
 };
 
 #define FUNCTIONS_MAX 1024
@@ -286,13 +288,24 @@ static cudaError_t enqueue(void *stream, struct op *o)
     return cudaSuccess;
 }
 
-/* Of a kernel that was allowed more dynamic shared memory than others. */
-static const struct function *function_of(const void *fn)
+/* NULL: there are too many. */
+static struct function *function_of(const void *fn)
 {
     for (int32_t i = 0; i < r.n_functions; i++)
         if (r.function[i].fn == fn)
             return &r.function[i];
-    return NULL;
+    if (r.n_functions == FUNCTIONS_MAX)
+        return NULL;
+    r.function[r.n_functions] = (struct function){.fn = fn, .limit = QR_EMU_SHARED_PLAIN};
+    return &r.function[r.n_functions++];
+}
+
+/* The runtime loads a kernel when it is met first, and loading is not among what a captured stream is promised to bear. */
+static void meet(struct function *f, const char *kernel, bool captured)
+{
+    if (captured && !f->met)
+        qr_emu_report("kernel %s is met first while its stream is captured: the runtime would load it there", kernel);
+    f->met = true;
 }
 
 static bool too_large(struct qr_emu_dim3 g, struct qr_emu_dim3 b)
@@ -315,12 +328,15 @@ void qr_emu_enqueue(const char *kernel, const void *fn, struct qr_emu_dim3 grid,
     }
     if (block.x * block.y * block.z % QR_EMU_WARP != 0)
         qr_emu_report("kernel %s: blocks of %u threads; here they are whole warps", kernel, block.x * block.y * block.z);
+    struct function *f = function_of(fn);
+    QR_ASSERT(f != NULL);
+    meet(f, kernel, stream_of(stream)->capture != NULL);
     struct op *o = new_op(KERNEL, closure, closure_bytes);
     o->kernel = kernel;
     o->grid = grid;
     o->block = block;
     o->shared_bytes = shared_bytes;
-    o->shared_room = (size_t)(function_of(fn) ? r.shared_most : QR_EMU_SHARED_PLAIN);
+    o->shared_room = (size_t)(f->allowed ? r.shared_most : QR_EMU_SHARED_PLAIN);
     o->body = body;
     enqueue(stream, o);
 }
@@ -484,6 +500,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     struct qr_emu_stream *s = stream_of(stream);
+    if (s->capture)
+        qr_emu_report("cudaStreamQuery of a stream that is captured");
     return run_stream(s, NULL, 0) ? cudaSuccess : qr_emu_error(cudaErrorNotReady); /* time passes while one asks */
 }
 
@@ -686,12 +704,10 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
     QR_ASSERT(kernel != NULL);
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
         return cudaSuccess;
-    if (value < 0 || value > r.shared_most || r.n_functions == FUNCTIONS_MAX)
+    struct function *f = function_of(kernel);
+    if (value < 0 || value > r.shared_most || !f)
         return qr_emu_error(cudaErrorInvalidValue);
-    int32_t i = 0;
-    while (i < r.n_functions && r.function[i].fn != kernel)
-        i++;
-    r.function[i] = (struct function){kernel, value};
-    r.n_functions += i == r.n_functions;
+    f->limit = value;
+    f->allowed = true;
     return cudaSuccess;
 }

@@ -268,12 +268,17 @@ static void call_from_there(int which)
         cudaEventQuery(event);
     if (which == 4)
         right_add(NULL, NULL, 0, 1);
+    if (which == 5)
+        cudaStreamQuery(s);
+    if (which == 6)
+        right_add(s, NULL, 0, 1);
 }
 
 Test(emulated_device, calls_of_a_thread_without_the_device_and_calls_that_end_a_capture_are_reported)
 {
     static const char *const want[] = {"cudaMalloc by a thread that has device 0", "a launch by a thread that has device 0",
-                                       "cudaHostAlloc while this thread captures", "cudaEventQuery while", "work for the stream 0 while"};
+                                       "cudaHostAlloc while this thread captures", "cudaEventQuery while", "work for the stream 0 while",
+                                       "cudaStreamQuery of a stream", "is met first while its stream is captured"};
     for (int w = 0; w < QR_COUNT(want); w++) {
         char said[8000];
         cr_assert(!is_quiet(call_from_there, w, said, sizeof said) && strstr(said, want[w]), "%s: %s", want[w], said);
@@ -338,6 +343,7 @@ Test(emulated_device, a_graph_does_again_what_was_captured)
     float zero[70] = {0}, got[70];
     float *x = on_device(zero, sizeof zero);
     cudaStreamCreate(&s);
+    right_add(s, x, 0, 70); /* a kernel is met before it is captured */
     cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
     right_add(s, x, 1, 70);
     right_add(s, x, 2, 69);

@@ -296,7 +296,7 @@ void qr_emu_cp_async(void *to, const void *from, int32_t n, int32_t n_from)
     QR_ASSERT(t != NULL);
     QR_ASSERT(n == 4 || n == 8 || n == 16);
     const void *pc = __builtin_return_address(0);
-    if ((uintptr_t)to % (uintptr_t)n != 0 || (n_from > 0 && (uintptr_t)from % (uintptr_t)n != 0))
+    if ((uintptr_t)to % (uintptr_t)n != 0 || (uintptr_t)from % (uintptr_t)n != 0) /* even if nothing is read */
         qr_emu_report("cp.async of %d bytes from %p to %p: both must be aligned to its size", n, from, to);
     if (!qr_emu_is_shared(to, (size_t)n))
         qr_emu_report("cp.async to %p: not %d bytes of a shared variable", to, n);

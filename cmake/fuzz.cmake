@@ -1,7 +1,7 @@
 # fuzz.cmake - tests/fuzz/fuzz_*.c are libFuzzer targets; the corpus of fuzz_x is tests/fuzz/corpus/x/.
 # In a fuzz build every module is compiled with coverage feedback (-fsanitize=fuzzer-no-link).
 file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
-target_compile_options(quire_flags INTERFACE -fsanitize=fuzzer-no-link)
+target_compile_options(quire_flags INTERFACE "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:QUIRE_UNSANITIZED>>>:-fsanitize=fuzzer-no-link>")
 foreach(source ${fuzz_sources})
     get_filename_component(stem ${source} NAME_WE)
     add_executable(${stem} ${source})

@@ -9,17 +9,29 @@ set(QUIRE_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(QUIRE_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mprefer-vector-width=512)
 set(QUIRE_ISA_FLAGS_amx ${QUIRE_ISA_FLAGS_avx512} -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-bf16)
 
+# The intrinsics' header takes the compiler half a second, in each of fifty files. Behind ccache it is read each time: ccache keeps nothing of what a precompiled header
+# went into. A compiler that cannot use the header it made takes the text.
+function(quire_precompile target)
+    if((CMAKE_C_COMPILER_ID STREQUAL "GNU" OR QUIRE_FUZZ) AND NOT "${CMAKE_C_COMPILER_LAUNCHER}" MATCHES "cache" AND NOT QUIRE_EMULATE_LEVELS)
+        target_precompile_headers(${target} PRIVATE <immintrin.h>)
+        set_target_properties(${target} PROPERTIES PCH_WARN_INVALID OFF)
+    endif()
+endfunction()
+
+# What /proc/cpuinfo calls the youngest of them.
+set(QUIRE_ISA_NEEDS_avx2 avx2)
+set(QUIRE_ISA_NEEDS_avx512 avx512vl)
+set(QUIRE_ISA_NEEDS_amx amx_bf16)
+
 function(quire_isa_kernels)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/*.c)
     if(NOT sources OR NOT TARGET quire_kernels)
         return()
     endif()
-    if(QUIRE_FUZZ) # no fuzz target computes; instrumented, clang takes minutes over the unrolled kernels
-        set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS -fno-sanitize=all)
-    endif()
     file(GLOB amx_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cpu/amx/*.c)
-    if(QUIRE_FUZZ)
-        set_source_files_properties(${amx_sources} PROPERTIES COMPILE_OPTIONS -fno-sanitize=all)
+    set(processor "avx2 avx512vl amx_bf16")
+    if(EXISTS /proc/cpuinfo)
+        file(STRINGS /proc/cpuinfo processor REGEX "^flags" LIMIT_COUNT 1)
     endif()
     foreach(isa avx2 avx512 amx)
         if(isa STREQUAL amx)
@@ -32,6 +44,15 @@ function(quire_isa_kernels)
         target_compile_definitions(quire_kernels_${isa} PRIVATE QR_ISA=${isa} QR_ISA_${isa}=1)
         target_compile_options(quire_kernels_${isa} PRIVATE ${QUIRE_ISA_FLAGS_${isa}})
         target_link_libraries(quire_kernels_${isa} PRIVATE quire_flags)
+        quire_precompile(quire_kernels_${isa})
+        if(QUIRE_FUZZ) # no fuzz target computes; instrumented, clang takes minutes over the unrolled kernels
+            set_target_properties(quire_kernels_${isa} PROPERTIES QUIRE_UNSANITIZED TRUE)
+            if(NOT isa STREQUAL amx) # whose blocks, inlined a hundred times, -O1 shortens before it makes code of them
+                target_compile_options(quire_kernels_${isa} PRIVATE -O0)
+            endif()
+        elseif(QUIRE_SANITIZE AND NOT " ${processor} " MATCHES " ${QUIRE_ISA_NEEDS_${isa}} ") # nothing of it would run here
+            set_target_properties(quire_kernels_${isa} PROPERTIES QUIRE_UNSANITIZED TRUE)
+        endif()
         target_sources(quire_kernels PRIVATE $<TARGET_OBJECTS:quire_kernels_${isa}>)
     endforeach()
 endfunction()

@@ -42,6 +42,20 @@ if(QUIRE_TESTS AND NOT DEFINED QUIRE_TEST_LINKER)
     endforeach()
 endif()
 
+# The reference kernels in double, which tests compare with: compiled once, and fast in every build. What a sanitizer has to say of these sources it says of level ref,
+# which the same tests run.
+function(quire_oracles)
+    if(NOT QUIRE_TESTS OR QUIRE_TSAN OR QUIRE_FUZZ)
+        return()
+    endif()
+    set(sources ${PROJECT_SOURCE_DIR}/tests/kernels/oracle.c ${PROJECT_SOURCE_DIR}/tests/kernels/wide_oracle.c)
+    add_library(quire_oracles STATIC ${sources})
+    set_target_properties(quire_oracles PROPERTIES QUIRE_UNSANITIZED TRUE QUIRE_UNCLEARED TRUE)
+    target_compile_options(quire_oracles PRIVATE -O2 $<$<C_COMPILER_ID:GNU>:-fvect-cost-model=dynamic>)
+    target_include_directories(quire_oracles PUBLIC ${PROJECT_SOURCE_DIR})
+    target_link_libraries(quire_oracles PRIVATE quire_flags PUBLIC quire_kernels quire_base)
+endfunction()
+
 # quire_tests(NAME DEPS modules): every tests/NAME/test_*.c is a Criterion program, every tests/NAME/stress_*.c a plain main().
 # Both run with the repository as working directory and QUIRE_DATA pointing at the conformance data.
 function(quire_tests name)
@@ -59,9 +73,12 @@ function(quire_tests name)
         set(target ${name}_${stem})
         add_executable(${target} ${source})
         target_link_libraries(${target} PRIVATE quire_flags ${M_LIBS})
-        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>) # at -O3 the oracles compile twice as long and run no faster
+        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>) # at -O3 they compile twice as long
         if(QUIRE_TEST_LINKER)
             target_link_options(${target} PRIVATE -fuse-ld=${QUIRE_TEST_LINKER})
+        endif()
+        if(TARGET quire_oracles AND name MATCHES "^(kernels|train)$")
+            target_link_libraries(${target} PRIVATE quire_oracles)
         endif()
         foreach(dep ${name} ${M_DEPS})
             if(TARGET quire_${dep})

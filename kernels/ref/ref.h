@@ -1,6 +1,6 @@
 /* ref.h - the plainest form of every kernel: one loop nest per formula, one thread, the oracle of all others.
  *
- * Compiled twice. In the library `real` is float. Tests compile the same files with -DQR_REAL=double (see tests/kernels/oracle.h): then
+ * Compiled twice. In the library `real` is float. Tests compile the same files with -DQR_REAL=double (see tests/kernels/oracle.c): then
  * activations (x, out, delta, q, k, v, cos_sin, gate_up, lse) are arrays of double behind the same pointers, while weights, norm
  * weights, biases and the cache keep their types, and roundings to bf16 that kernels.h demands still happen. Weights and caches may then be
  * f64 as well; with -DQR_REF_PARAM=double so are norm weights, biases, parameters and their gradients, and nothing is f32 any more.
@@ -17,17 +17,20 @@
 
 #ifdef QR_REAL
 typedef QR_REAL real;
-#define QR_REF(name) qr_ref_f64_##name
 #define QR_REF_TABLE_NAME "ref-f64"
 #else
 typedef float real;
-#define QR_REF(name) qr_ref_f32_##name
 #define QR_REF_TABLE_NAME "ref"
 #endif
 #ifdef QR_REF_PARAM
 typedef QR_REF_PARAM param;
+#define QR_REF(name) qr_ref_wide_##name
+#elif defined(QR_REAL)
+typedef float param;
+#define QR_REF(name) qr_ref_f64_##name
 #else
 typedef float param;
+#define QR_REF(name) qr_ref_f32_##name
 #endif
 
 extern const struct qr_kernels QR_REF(kernels);
@@ -118,6 +121,30 @@ static inline real qr_ref_load(const void *p, enum qr_dtype t, size_t i)
     if (t == QR_E4M3)
         return qr_e4m3_to_f32(((const uint8_t *)p)[i]);
     return t == QR_BF16 ? qr_bf16_to_f32(((const uint16_t *)p)[i]) : qr_f16_to_f32(((const uint16_t *)p)[i]);
+}
+
+/* Elements [i, i + n) of it. The type is asked for once: of a cache each row is read by every query. */
+static inline void qr_ref_load_row(real *out, const void *p, enum qr_dtype t, size_t i, int32_t n)
+{
+    if (t == QR_F64)
+        for (int32_t j = 0; j < n; j++)
+            out[j] = (real)((const double *)p)[i + (size_t)j];
+    else if (t == QR_F32)
+        for (int32_t j = 0; j < n; j++)
+            out[j] = ((const float *)p)[i + (size_t)j];
+    else if (t == QR_BF16)
+        for (int32_t j = 0; j < n; j++)
+            out[j] = qr_bf16_to_f32(((const uint16_t *)p)[i + (size_t)j]);
+    else
+        for (int32_t j = 0; j < n; j++)
+            out[j] = qr_ref_load(p, t, i + (size_t)j);
+}
+
+/* What a row of activations becomes when it meets numbers of type t. */
+static inline void qr_ref_meet_row(real *out, const real *x, int32_t n, enum qr_dtype t)
+{
+    for (int32_t i = 0; i < n; i++)
+        out[i] = qr_ref_meet(x[i], t);
 }
 
 static inline void qr_ref_store(void *p, enum qr_dtype t, size_t i, real x)

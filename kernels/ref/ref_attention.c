@@ -1,9 +1,10 @@
-#include "kernels/ref/ref.h"
+#include "kernels/ref/ref_context.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/mem.h"
 #include "kernels/f8.h"
 
 #define PIECE 256 /* positions between two merges */
@@ -56,53 +57,26 @@ void QR_REF(kv_copy)(struct qr_queue *q, const struct qr_kv_copy_args *a)
         memcpy((char *)a->kv->base + (size_t)a->dst * n, (const char *)a->kv->base + (size_t)a->src * n, n);
 }
 
-/* One query's view of the cache: layer and head fixed, its sequence's blocks in order. */
-struct context {
-    const struct qr_attention_args *a;
-    const int32_t *blocks;
-    int32_t head;
-};
-
-/* Where the key (which 0) or value (which 1) at position t begins. */
-static size_t cached_at(const struct context *c, int32_t which, int32_t t)
+/* met: the query as it meets the cache. */
+static real score(const struct context *c, const real *met, int32_t t)
 {
-    const struct qr_kv_view *kv = c->a->kv;
-    return qr_kv_offset(kv, c->blocks[t / kv->block_tokens], c->a->layer, which, c->head) + (size_t)(t % kv->block_tokens) * (size_t)kv->head_dim;
-}
-
-/* An element of the cache; of an int8 one the integer. */
-static real cached(const struct context *c, size_t at)
-{
-    return (real)qr_ref_load(c->a->kv->base, c->a->kv->dtype, at);
-}
-
-/* What the integers of the key or value at position t stand for; 1 for other types. */
-static real scale_of(const struct context *c, int32_t which, int32_t t)
-{
-    const struct qr_kv_view *kv = c->a->kv;
-    if (!qr_kv_has_scales(kv->dtype))
-        return 1;
-    return (real)qr_kv_scales(kv, c->blocks[t / kv->block_tokens], c->a->layer, which, c->head)[t % kv->block_tokens];
-}
-
-static real score(const struct context *c, const real *q, int32_t t)
-{
-    const size_t key = cached_at(c, 0, t);
     real sum = 0;
+    QR_UNINITIALIZED real key[K_MAX];
+    cached_row(key, c, 0, t);
     for (int32_t i = 0; i < c->a->kv->head_dim; i++)
-        sum += qr_ref_meet(q[i], c->a->kv->dtype) * cached(c, key + (size_t)i);
+        sum += met[i] * key[i];
     sum *= scale_of(c, 0, t) * qr_ref_scale(c->a->scale, c->a->kv);
     real cap = (real)c->a->softcap;
     return cap > 0 ? cap * (real)tanh((double)(sum / cap)) : sum;
 }
 
 /* Softmax sums of the positions [t0, t1): the largest score, the sum of exponentials, the weighted values. */
-static void attend_piece(const struct context *c, const real *q, int32_t t0, int32_t t1, real *max, real *sum, real *out)
+static void attend_piece(const struct context *c, const real *met, int32_t t0, int32_t t1, real *max, real *sum, real *out)
 {
-    real p[PIECE];
-    *max = score(c, q, t0);
+    QR_UNINITIALIZED real p[PIECE], value[K_MAX];
+    *max = score(c, met, t0);
     for (int32_t t = t0; t < t1; t++) {
-        p[t - t0] = score(c, q, t);
+        p[t - t0] = score(c, met, t);
         *max = p[t - t0] > *max ? p[t - t0] : *max;
     }
     *sum = 0;
@@ -111,9 +85,9 @@ static void attend_piece(const struct context *c, const real *q, int32_t t0, int
         real e = (real)exp((double)(p[t - t0] - *max));
         *sum += e;
         e = qr_ref_meet(e * scale_of(c, 1, t), c->a->kv->dtype);
-        const size_t value = cached_at(c, 1, t);
+        cached_row(value, c, 1, t);
         for (int32_t i = 0; i < c->a->kv->head_dim; i++)
-            out[i] += e * cached(c, value + (size_t)i);
+            out[i] += e * value[i];
     }
 }
 
@@ -122,10 +96,12 @@ static void attend(const struct context *c, real *out, real *lse, const real *q,
 {
     int32_t k = c->a->kv->head_dim;
     real max = 0, sum = 0, piece_max, piece_sum, piece_out[K_MAX];
+    QR_UNINITIALIZED real met[K_MAX];
+    qr_ref_meet_row(met, q, k, c->a->kv->dtype);
     for (int32_t t0 = first; t0 <= last;) {
         int32_t t1 = t0 / PIECE * PIECE + PIECE;
         t1 = t1 <= last ? t1 : last + 1;
-        attend_piece(c, q, t0, t1, &piece_max, &piece_sum, piece_out);
+        attend_piece(c, met, t0, t1, &piece_max, &piece_sum, piece_out);
         real new_max = t0 == first || piece_max > max ? piece_max : max;
         real keep = t0 == first ? 0 : (real)exp((double)(max - new_max)), take = (real)exp((double)(piece_max - new_max));
         for (int32_t i = 0; i < k; i++)

@@ -54,6 +54,7 @@ struct machine {
 
 static struct machine m;
 static struct qr_emu_thread thread[QR_EMU_THREADS_MAX];
+static struct qr_emu_async async_of[QR_EMU_THREADS_MAX][QR_EMU_ASYNC_MAX];
 static uint8_t shared[SHARED_ROOM] __attribute__((aligned(QR_EMU_SHARED_ALIGN)));
 
 struct qr_emu_thread *qr_emu_self;
@@ -439,6 +440,7 @@ static void begin_block(const struct qr_emu_launch *l, int64_t number)
         t->idx = (struct qr_emu_dim3){u % d.x, u / d.x % d.y, u / d.x / d.y};
         t->id = i, t->lane = i % QR_EMU_WARP, t->warp = i / QR_EMU_WARP;
         t->state = QR_EMU_NEW;
+        t->async = async_of[i];
         t->n_async = t->async_group = 0;
         t->mask = 0;
         t->fake_stack = NULL;

@@ -51,7 +51,7 @@ struct qr_emu_thread {
     void *stack;              /* borrowed from the pool while it runs */
     void *sp, *fake_stack;
     int32_t n_async, async_group;
-    struct qr_emu_async async[QR_EMU_ASYNC_MAX];
+    struct qr_emu_async *async; /* [QR_EMU_ASYNC_MAX], apart from what is looked at for all threads again and again */
 };
 
 struct qr_emu_launch {

@@ -146,9 +146,10 @@ void qr_emu_shadow_fence_async(void)
 
 /* ---- the table ---- */
 
+/* Sixteen neighbours lie side by side, as kernels meet them: alone, each would cost a miss of the cache and of the TLB. */
 static size_t slot_of(uintptr_t key, size_t room)
 {
-    return (size_t)(((uint64_t)key * 0x9e3779b97f4a7c15u) >> 20) & (room - 1);
+    return ((size_t)(((uint64_t)(key >> 4) * 0x9e3779b97f4a7c15u) >> 20) << 4 | (key & 15)) & (room - 1);
 }
 
 static struct granule *look_up(struct granule *table, size_t room, uintptr_t key)
@@ -334,6 +335,21 @@ static const char *what_is_wrong(const void *p, size_t n)
     return "memory of the host, which is not pinned";
 }
 
+/* Apart from what every access goes through, where room for a name would be cleared each time. */
+static __attribute__((noinline, cold)) void report_access(const void *p, size_t n, int32_t kind, const void *pc, const char *wrong)
+{
+    char place[300];
+    name_place(place, sizeof place, pc);
+    qr_emu_report("%s of %zu bytes at %p in %s: %s", kind_name(kind), n, p, place, wrong);
+}
+
+static __attribute__((noinline, cold)) void report_held(int32_t kind, const void *pc, const char *held)
+{
+    char place[300];
+    name_place(place, sizeof place, pc);
+    qr_emu_report("%s in %s of %s", kind_name(kind), place, held);
+}
+
 void qr_emu_access(const void *p, size_t n, int32_t kind, const void *pc)
 {
     const struct qr_emu_thread *t = qr_emu_self;
@@ -341,20 +357,14 @@ void qr_emu_access(const void *p, size_t n, int32_t kind, const void *pc)
         return;
     if (in_range(p, t->stack, QR_EMU_STACK_BYTES)) {
         const char *held = qr_emu_wgmma_holds(p, n);
-        char place[300];
-        if (held) {
-            name_place(place, sizeof place, pc);
-            qr_emu_report("%s in %s of %s", kind_name(kind), place, held);
-        }
+        if (held)
+            report_held(kind, pc, held);
         return;
     }
     const bool in_shared = qr_emu_is_shared(p, n);
     const char *wrong = in_shared ? NULL : what_is_wrong(p, n);
-    if (wrong) {
-        char place[300];
-        name_place(place, sizeof place, pc);
-        qr_emu_report("%s of %zu bytes at %p in %s: %s", kind_name(kind), n, p, place, wrong);
-    }
+    if (wrong)
+        report_access(p, n, kind, pc, wrong);
     if (kind == QR_EMU_ATOMIC && s.fenced && !in_shared)
         note_meeting(p);
     if (!qr_emu_sees_races())
@@ -407,11 +417,8 @@ static void aligned(const void *p, size_t n, int32_t kind, const void *pc)
 {
     if (!qr_emu_self)
         return;
-    if ((uintptr_t)p % n != 0) {
-        char place[300];
-        name_place(place, sizeof place, pc);
-        qr_emu_report("%s of %zu bytes at %p in %s: not aligned", kind_name(kind), n, p, place);
-    }
+    if ((uintptr_t)p % n != 0)
+        report_access(p, n, kind, pc, "not aligned");
     qr_emu_access(p, n, kind, pc);
 }
 

@@ -39,8 +39,10 @@ def jsonl(path):
 
 
 def environment(env):
-    """Ours without settings of quire's; a GPU, or a library for one without its driver, is not what these tests are about."""
-    return {**{k: v for k, v in os.environ.items() if not k.startswith('QUIRE_')}, 'QUIRE_DEVICE': 'cpu', **(env or {})}
+    """Ours without settings of quire's; a GPU, or a library for one without its driver, is not what these tests are about. One thread: models of a few hundred
+    thousand weights are no faster with more, and threads that wait for each other by looking take the processor from whatever test runs beside this one."""
+    return {**{k: v for k, v in os.environ.items() if not k.startswith('QUIRE_')}, 'QUIRE_DEVICE': 'cpu', 'QUIRE_THREADS': '1', 'QUIRE_PIN': 'false',
+            **(env or {})}
 
 
 def run(*args, stdin='', env=None, timeout=120):

@@ -10,8 +10,8 @@ import time
 from lib import QUIRE, SLOW, Skip, main
 from test_train import CONFIG, World, memory_of
 
-STEP = ['batch.micro=4', 'batch.leaves=4', 'compute.threads=1']
-UNSAID = ['batch.micro=4', 'compute.threads=1']  # a leaf for each rank it begins with
+STEP = ['batch.micro=4', 'batch.leaves=4']
+UNSAID = ['batch.micro=4']  # a leaf for each rank it begins with
 SHARDS = ['none', 'optimizer', 'gradients', 'full']
 
 

@@ -26,6 +26,7 @@ steps: 12
 optimizer: {{lr: 0.01, warmup: 3}}
 eval: {{every: 6}}
 save: {{out: {dir}/out}}
+compute: {{threads: 1}}
 """
 
 
@@ -245,7 +246,7 @@ def test_an_interrupted_run_is_resumed_to_the_same_bytes():
 def test_threads_and_recomputation_do_not_show_and_a_seed_does():
     with World() as w:
         w.train()
-        for name, setting in (('threads', 'compute.threads=1'), ('full', 'compute.recompute=full')):
+        for name, setting in (('threads', 'compute.threads=2'), ('full', 'compute.recompute=full')):
             w.train(setting, f'save.out={w.path(name)}')
             assert w.model(name) == w.model('out'), name
         w.train('seed=2', f'save.out={w.path("seed")}')
@@ -263,7 +264,7 @@ def test_what_cannot_be_trained_is_refused_with_a_reason():
         refused(4, 'no complete checkpoint', flags=['--resume'])
         with open(w.yaml, 'a', encoding='utf-8') as f:
             f.write('optimzer: {lr: 1}\n')
-        refused(2, 'run.yaml:10:1: unknown setting')
+        refused(2, 'run.yaml:11:1: unknown setting')
         with open(w.yaml, 'w', encoding='utf-8') as f:
             f.write(YAML.format(dir=w.dir))
         w.train('steps=1')
@@ -318,7 +319,7 @@ def test_muon_learns_and_an_interrupted_run_with_it_is_resumed_to_the_same_bytes
         part = [*settings, f'save.out={w.path("part")}']
         w.interrupted(*part, out='part')
         assert 3 <= w.rows('part')[-1]['step'] < 24, w.rows('part')[-1]
-        w.train(*part, 'compute.threads=1', flags=['--resume'])
+        w.train(*part, 'compute.threads=2', flags=['--resume'])
         assert w.rows('part') == w.rows('out') and w.model('part') == w.model('out')
 
 

@@ -5,6 +5,8 @@
 
 #include "tests/kernels/oracle.h"
 
+#include "kernels/ref/ref_context.h"
+
 #define SEED 777
 
 /* The emulated device is some hundred times slower than the processor under it: it gets fewer of what is tried in many ways. */

@@ -60,8 +60,8 @@ static struct qr_tensor emulated_logits(struct qr_exec *x, const struct qr_tenso
     return emulated_linear(x, h, w, NULL);
 }
 
-/* What the cache keeps of a token's head: out[i] * the returned scale. */
-static double cached_as(double out[], const float *x, int64_t n, bool int8)
+/* What the cache keeps of a token's head: out[i] times the returned scale. */
+static double cached_as(double *out, const float *x, int64_t n, bool int8)
 {
     float most = 0;
     for (int64_t i = 0; i < n; i++)
@@ -71,40 +71,63 @@ static double cached_as(double out[], const float *x, int64_t n, bool int8)
     return int8 ? (double)(most / 127) : 1;
 }
 
-/* One sequence from position 0, straight from the formula. */
+/* Keys or values of one head as the cache keeps them: row t is row[t * dim ..] times scale[t]. */
+struct kept {
+    double *row, *scale;
+};
+
+static struct kept keep_head(const struct qr_tensor *t, int64_t head, int64_t dim, bool int8)
+{
+    const int64_t n = t->shape[0];
+    struct kept k = {qr_alloc((size_t)(n * dim), sizeof(double)), qr_alloc((size_t)n, sizeof(double))};
+    for (int64_t i = 0; i < n; i++)
+        k.scale[i] = cached_as(k.row + i * dim, (const float *)t->data + i * t->stride[0] + head * dim, dim, int8);
+    return k;
+}
+
+/* One head of one token, straight from the formula; p has room for a number for each token before it. */
+static void emulated_head(float *out, const float *q, const struct kept *k, const struct kept *v, double *p, int64_t n_tokens, int64_t dim, double scale,
+                          bool int8)
+{
+    double most = -INFINITY, sum = 0, met[256], y[256] = {0};
+    for (int64_t i = 0; i < dim; i++)
+        met[i] = (double)(int8 ? q[i] : rounded(q[i]));
+    for (int64_t t = 0; t < n_tokens; t++) {
+        p[t] = 0;
+        for (int64_t i = 0; i < dim; i++)
+            p[t] += met[i] * k->row[t * dim + i];
+        p[t] *= k->scale[t] * scale;
+        most = fmax(most, p[t]);
+    }
+    for (int64_t t = 0; t < n_tokens; t++) {
+        const double e = exp(p[t] - most);
+        p[t] = int8 ? e * v->scale[t] : (double)rounded((float)e);
+        sum += int8 ? e : p[t];
+        for (int64_t i = 0; i < dim; i++)
+            y[i] += p[t] * v->row[t * dim + i];
+    }
+    for (int64_t i = 0; i < dim; i++)
+        out[i] = (float)(y[i] / sum);
+}
+
+/* One sequence from position 0. */
 static struct qr_tensor emulated_attention(struct qr_exec *x, const struct qr_tensor *q, const struct qr_tensor *k,
                                            const struct qr_tensor *v, const struct qr_attn_spec *spec)
 {
-    const int64_t n = q->shape[0], dim = spec->head_dim;
+    const int64_t n = q->shape[0], dim = spec->head_dim, group = spec->n_heads / spec->n_kv_heads;
     struct qr_tensor out = qr_tensor_2d(qr_arena_alloc(x->act, (size_t)(n * spec->n_heads * dim) * sizeof(float), 64), QR_F32, n,
                                         spec->n_heads * dim);
-    double *p = qr_alloc((size_t)n, sizeof *p), kept[256];
     const bool int8 = ((const struct emulation *)(void *)x)->int8_cache;
-    cr_assert_leq(dim, QR_COUNT(kept));
-    for (int64_t row = 0; row < n; row++)
-        for (int64_t h = 0; h < spec->n_heads; h++) {
-            const int64_t g = h / (spec->n_heads / spec->n_kv_heads);
-            const float *qh = (const float *)q->data + row * q->stride[0] + h * dim;
-            double most = -INFINITY, sum = 0;
-            for (int64_t t = 0; t <= row; t++) {
-                double scale = cached_as(kept, (const float *)k->data + t * k->stride[0] + g * dim, dim, int8);
-                p[t] = 0;
-                for (int64_t i = 0; i < dim; i++)
-                    p[t] += (double)(int8 ? qh[i] : rounded(qh[i])) * kept[i];
-                p[t] *= scale * (double)spec->scale;
-                most = fmax(most, p[t]);
-            }
-            double y[256] = {0};
-            for (int64_t t = 0; t <= row; t++) {
-                double scale = cached_as(kept, (const float *)v->data + t * v->stride[0] + g * dim, dim, int8), e = exp(p[t] - most);
-                p[t] = int8 ? e * scale : (double)rounded((float)e);
-                sum += int8 ? e : p[t];
-                for (int64_t i = 0; i < dim; i++)
-                    y[i] += p[t] * kept[i];
-            }
-            for (int64_t i = 0; i < dim; i++)
-                ((float *)out.data)[row * out.stride[0] + h * dim + i] = (float)(y[i] / sum);
-        }
+    double *p = qr_alloc((size_t)n, sizeof *p);
+    cr_assert_leq(dim, 256);
+    for (int64_t g = 0; g < spec->n_kv_heads; g++) {
+        struct kept keys = keep_head(k, g, dim, int8), values = keep_head(v, g, dim, int8);
+        for (int64_t row = 0; row < n; row++)
+            for (int64_t h = g * group; h < (g + 1) * group; h++)
+                emulated_head((float *)out.data + row * out.stride[0] + h * dim, (const float *)q->data + row * q->stride[0] + h * dim, &keys, &values, p,
+                              row + 1, dim, (double)spec->scale, int8);
+        qr_free(keys.row), qr_free(keys.scale), qr_free(values.row), qr_free(values.scale);
+    }
     qr_free(p);
     return out;
 }

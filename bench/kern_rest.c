@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/rng.h"
+#include "base/mem.h"
 #include "bench/kern_case.h"
 
 #define ROWS_MAX 512
@@ -50,6 +51,7 @@ CALL(kv_write)
 CALL(qkv)
 CALL(kv_copy)
 CALL(gather_rows)
+CALL(pick_columns)
 CALL(linear)
 CALL(layer_norm)
 CALL(unit)
@@ -107,6 +109,14 @@ static void bench_width(struct qr_kern_case *b, const struct operands *o)
     struct qr_gather_args gather = {.out = o->out, .x = o->x, .row = o->pos, .out_stride = d, .x_stride = d, .n_rows = o->n, .n_cols = d};
     snprintf(what, sizeof what, "gather_rows %d x %d", (int)o->n, (int)d);
     measure(b, call_gather_rows, &gather, 2 * row_bytes, what);
+    int32_t *col = qr_alloc((size_t)d, sizeof *col);
+    for (int64_t i = 0; i < d; i++)
+        col[i] = (int32_t)((i % 32 * d + i) / 32 % d); /* far from each other, as act-order leaves them */
+    struct qr_pick_args pick = {.out = o->out, .x = o->x, .col = col, .out_stride = d, .x_stride = d, .n_rows = o->n, .n_cols = (int32_t)d};
+    snprintf(what, sizeof what, "pick_columns %d x %d", (int)o->n, (int)d);
+    if (b->be->k->pick_columns)
+        measure(b, call_pick_columns, &pick, 2 * row_bytes, what);
+    qr_free(col);
 }
 
 /* Kernels over heads, without a cache. */

@@ -371,6 +371,16 @@ struct qr_gather_args {
     int32_t n_rows, n_cols;
 };
 
+/* pick_columns - out[n,i] = x[n,col[i]]: rows in the order in which a matrix has its inputs (qr_weight.inputs).
+ * Shapes    x [N, D], out [N, M], col [M] of numbers below D.   Requires out and x do not overlap. */
+struct qr_pick_args {
+    float *out;
+    const float *x;
+    const int32_t *col;
+    int64_t out_stride, x_stride;
+    int32_t n_rows, n_cols;
+};
+
 /* adapt - adds low-rank products to what a product gave, other ones for each group of rows:
  *     out[n, first + o] += scale * sum_j t[n, j] b[o, j],   t[n, j] = sum_i x[n, i] a[j, i]
  * for every row n of a group and every part (a, b, scale, first) of what its adapter adds to this matrix (q, k and v of a fused one are three).
@@ -537,8 +547,8 @@ struct qr_kernels {
 
     const struct qr_stored_ops *stored; /* or NULL: what a loader does with files' numbers at this level */
 
-    /* Behind all pointers. */
     bool row_tiles; /* attention, qkv and linear hand rows over in bf16, as the two functions below say */
+    void (*pick_columns)(struct qr_queue *q, const struct qr_pick_args *a); /* NULL: matrices have their inputs in order here */
 };
 
 /* Whether attention may read q as bf16, and give row tiles, and whether products with such weights read them: what is rounded to bf16 either way. */

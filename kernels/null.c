@@ -96,6 +96,7 @@ NOTHING(kv_copy, qr_kv_copy_args)
 NOTHING(attention, qr_attention_args)
 NOTHING(glu, qr_glu_args)
 NOTHING(gather_rows, qr_gather_args)
+NOTHING(pick_columns, qr_pick_args)
 NOTHING(adapt, qr_adapt_args)
 NOTHING(route, qr_route_args)
 NOTHING(experts, qr_experts_args)
@@ -148,6 +149,7 @@ const struct qr_kernels qr_null_kernels = {
     .attention = null_attention,
     .glu = null_glu,
     .gather_rows = null_gather_rows,
+    .pick_columns = null_pick_columns,
     .adapt = null_adapt,
     .route = null_route,
     .experts = null_experts,

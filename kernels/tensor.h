@@ -38,7 +38,8 @@ enum qr_split { QR_SPLIT_NONE, QR_SPLIT_OUT, QR_SPLIT_IN }; /* how tensor parall
 struct qr_weight {
     struct qr_tensor t;
     enum qr_split split;
-    struct qr_tensor scale;       /* quantized weights: data NULL when there is none */
+    struct qr_tensor inputs;      /* [n_in] of I32: which input of what is multiplied is input i of `packed`; data NULL: i. Kernels do not look at it: who
+                                   * calls a product picks the columns first (pick_columns) */
     void *packed;                 /* owned by the model */
     enum qr_dtype packed_dtype;
     size_t stack_bytes;           /* 0: no stack */

@@ -11,13 +11,16 @@ bool qr_stored_code(struct qr_stored_code *out, const struct qr_stored_tensor *t
     QR_ASSERT(out != NULL && t != NULL);
     if (!t->type->blocks || t->n_dims != 2)
         return false;
+    *out = (struct qr_stored_code){.n_in = t->shape[1]};
     if (t->quantized) {
         out->type = qr_quantized_coded(t);
         out->levels = out->type == QR_CODED ? NULL : qr_quantized_levels(out->type);
+        out->inputs = qr_quantized_inputs(t);
         return out->type != QR_CODED;
     }
     const enum qr_gguf_type type = (enum qr_gguf_type)t->type->gguf;
-    *out = (struct qr_stored_code){qr_gguf_coded(type), qr_gguf_levels(type)};
+    out->type = qr_gguf_coded(type);
+    out->levels = qr_gguf_levels(type);
     return out->type != QR_CODED;
 }
 
@@ -39,10 +42,19 @@ static struct range range_of(const struct qr_stored_code *c)
     return r;
 }
 
+static bool same_order(const struct qr_stored_code *a, const struct qr_stored_code *b)
+{
+    if (a->inputs == NULL || b->inputs == NULL)
+        return a->inputs == b->inputs;
+    return a->n_in == b->n_in && memcmp(a->inputs, b->inputs, (size_t)a->n_in * sizeof *a->inputs) == 0;
+}
+
 bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code *a, const struct qr_stored_code *b)
 {
     QR_ASSERT(out != NULL && a != NULL);
     QR_ASSERT(b != NULL);
+    if (!same_order(a, b))
+        return false;
     if (a->type == b->type && a->levels == b->levels) {
         *out = *a;
         return true;
@@ -61,7 +73,7 @@ bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code
         return false;
     for (int t = QR_C5_G32; t < (int)QR_C8_E4M3; t++) {
         const struct qr_coded_format wide = qr_dtype_coded((enum qr_dtype)t);
-        *out = (struct qr_stored_code){(enum qr_dtype)t, NULL};
+        *out = (struct qr_stored_code){.type = (enum qr_dtype)t, .inputs = a->inputs, .n_in = a->n_in};
         const struct range r = range_of(out);
         if (wide.steps == f.steps && wide.group <= group && (wide.offset || !offset) && r.least <= ra.least && r.least <= rb.least && r.most >= ra.most &&
             r.most >= rb.most)

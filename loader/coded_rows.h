@@ -11,13 +11,15 @@
 /* A coded type and, with 4 bits, the 16 numbers that its codes stand for. */
 struct qr_stored_code {
     enum qr_dtype type;
-    const int8_t *levels; /* NULL with more bits */
+    const int8_t *levels;  /* NULL with more bits */
+    const int32_t *inputs; /* [n_in], borrowed: the order of inputs (quantized_tensors.h); NULL: their own */
+    int64_t n_in;
 };
 
 /* The one that keeps a stored tensor as it is. False: it is stored as numbers. */
 bool qr_stored_code(struct qr_stored_code *out, const struct qr_stored_tensor *t);
 
-/* The narrowest that keeps both, for matrices that are multiplied as one. False: there is none. */
+/* The narrowest that keeps both, for matrices that are multiplied as one. False: there is none, or their inputs stand in different orders. */
 bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code *a, const struct qr_stored_code *b);
 
 /* Rows from `first_row` on and a stretch of columns of a tensor, as a source for linear_pack_coded; its fill's argument. `as` keeps the tensor (itself, or a

@@ -223,7 +223,7 @@ static int read_window(const struct qr_hf_obj *o, struct qr_model_config *c, con
     c->window = (v && qr_json_is_null(v)) || row->window == WINDOW_IF_NAMED ? 0 : row->window;
     if (row->windows_switched && (rc = qr_hf_bool(o, "use_sliding_window", &on)))
         return rc;
-    if ((rc = qr_hf_i32(o, "sliding_window", 1, 1 << 30, &c->window)))
+    if ((rc = qr_hf_i32(o, "sliding_window", on ? 1 : 0, 1 << 30, &c->window))) /* transformers 5 writes 0 beside use_sliding_window false */
         return rc;
     if (!on)
         c->window = 0;

@@ -28,6 +28,7 @@ struct qr_quantized {
     int64_t block_out, out_stride, in_stride;
     const struct qr_stored_tensor *codes, *scale, *zeros, *order, *shape; /* zeros, order, shape: or NULL */
     bool ordered;                      /* and the order is not the inputs' own */
+    const int32_t *inputs, *place;     /* of an order with groups of one size, [n_in]: inputs by their groups, and of each input the place there; or NULL */
     bool symmetric;                    /* all zeros are the middle of the codes */
 };
 
@@ -196,6 +197,27 @@ static int set_order(const struct finder *f, struct qr_quantized *q)
     return 0;
 }
 
+/* Inputs by groups, in a group as they come. Groups of another size than the others' are nothing that kernels know. */
+static void sort_inputs(struct qr_arena *a, struct qr_quantized *q, const uint8_t *order)
+{
+    const size_t n_bytes = (size_t)q->n_in * sizeof(int32_t);
+    if (!q->ordered || q->group * q->n_groups != q->n_in)
+        return;
+    int32_t *inputs = qr_arena_alloc(a, n_bytes, _Alignof(int32_t)), *place = qr_arena_alloc(a, n_bytes, _Alignof(int32_t));
+    int32_t *next = qr_alloc((size_t)q->n_groups, sizeof *next);
+    bool even = true;
+    for (int64_t i = 0; even && i < q->n_in; i++) {
+        const int64_t g = load_i32(order, i);
+        even = next[g] < q->group;
+        place[i] = (int32_t)(g * q->group) + next[g];
+        next[g] += even;
+        inputs[even ? place[i] : 0] = (int32_t)i;
+    }
+    qr_free(next);
+    q->inputs = even ? inputs : NULL;
+    q->place = even ? place : NULL;
+}
+
 static bool is_symmetric(const struct qr_tensor_files *st, const struct qr_quantized *q);
 
 static int put_together(struct finder *f, const struct qr_stored_tensor *codes)
@@ -217,6 +239,8 @@ static int put_together(struct finder *f, const struct qr_stored_tensor *codes)
     rc = rc ? rc : set_order(f, q);
     if (rc)
         return rc;
+    if (q->ordered)
+        sort_inputs(&st->made.names, q, qr_tensor_files_data(st, q->order));
     q->symmetric = q->layout != FP8 && is_symmetric(st, q);
     char *name = qr_arena_alloc(&st->made.names, strlen(f->base) + sizeof ".weight", 1);
     sprintf(name, "%s.weight", f->base);
@@ -549,6 +573,13 @@ const int8_t *qr_quantized_levels(enum qr_dtype coded)
     return f.bits == 8 ? NULL : f.zero ? unsigned_levels : signed_levels;
 }
 
+const int32_t *qr_quantized_inputs(const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(t->quantized != NULL);
+    return t->quantized->inputs;
+}
+
 enum qr_dtype qr_quantized_coded(const struct qr_stored_tensor *t)
 {
     QR_ASSERT(t != NULL && t->quantized != NULL);
@@ -556,7 +587,7 @@ enum qr_dtype qr_quantized_coded(const struct qr_stored_tensor *t)
     const int32_t group = coded_group(q);
     if (q->layout == FP8)
         return q->n_groups == 1 || q->group % 128 == 0 ? QR_C8_E4M3 : QR_CODED;
-    if (q->ordered || q->block_out != 1 || group == 0 || q->scale->type->dtype == QR_F32)
+    if ((q->ordered && !q->inputs) || q->block_out != 1 || group == 0 || q->scale->type->dtype == QR_F32)
         return QR_CODED;
     if (q->bits == 8)
         return q->symmetric ? QR_C8_G32 : QR_CODED;
@@ -636,7 +667,7 @@ bool qr_quantized_words(struct qr_coded_words *out, const struct qr_tensor_files
     const struct qr_quantized *q = t->quantized;
     const uint8_t *codes = qr_tensor_files_data(st, q->codes);
     *out = (struct qr_coded_words){.pitch = q->layout == AWQ ? q->n_out / 2 : 4 * q->n_out, .across = q->layout == AWQ, .together = WORDS_TOGETHER};
-    if (q->bits != 4 || (q->layout != AWQ && q->layout != GPTQ) || first % 8 != 0 || at % 8 != 0)
+    if (q->bits != 4 || q->inputs || (q->layout != AWQ && q->layout != GPTQ) || first % 8 != 0 || at % 8 != 0)
         return false;
     out->codes = codes + (q->layout == AWQ ? at * out->pitch + first / 2 : at / 8 * out->pitch + first * 4);
     return true;
@@ -660,6 +691,23 @@ int32_t qr_quantized_together(const struct qr_stored_tensor *t)
     return t->quantized->layout == AWQ ? 8 : t->quantized->layout == GPTQ ? 4 : 1;
 }
 
+/* The same where inputs are sorted by groups: at and n_in are places there. A chunk of inputs of some rows is read as it lies, then each goes to its place. */
+static void read_sorted(uint8_t *to, const struct reader *r, int64_t first, int64_t n, int64_t at, int64_t n_in)
+{
+    const struct qr_quantized *q = r->q;
+    QR_UNINITIALIZED uint8_t code[ROWS][CHUNK];
+    for (int64_t row = 0; row < n; row += ROWS)
+        for (int64_t c = 0; c < q->n_in; c += CHUNK) {
+            const int64_t m = q->n_in - c < CHUNK ? q->n_in - c : CHUNK, rows = n - row < ROWS ? n - row : ROWS;
+            read_codes(code[0], CHUNK, r, first + row, rows, c, m);
+            for (int64_t i = 0; i < m; i++) {
+                const int64_t place = q->place[c + i] - at;
+                for (int64_t k = 0; k < rows && place >= 0 && place < n_in; k++)
+                    to[(row + k) * n_in + place] = code[k][i];
+            }
+        }
+}
+
 void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, const struct qr_coded_rows *to, int64_t first,
                        int64_t n, int64_t at, int64_t n_in)
 {
@@ -671,7 +719,10 @@ void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_
     const int64_t n_groups = (n_in + f.group - 1) / f.group;
     const uint8_t middle = (uint8_t)(f.zero || q->layout == INT8 || f.e4m3 ? 0 : 1 << (q->bits - 1));
     QR_ASSERT(!f.steps && !f.offset && at % f.group == 0);
-    read_codes((uint8_t *)to->level, n_in, &r, first, n, at, n_in);
+    if (q->inputs)
+        read_sorted((uint8_t *)to->level, &r, first, n, at, n_in);
+    else
+        read_codes((uint8_t *)to->level, n_in, &r, first, n, at, n_in);
     for (int64_t i = 0; middle && i < n * n_in; i++)
         to->level[i] = (int8_t)((uint8_t)to->level[i] - middle);
     for (int64_t k = 0; k < n; k += SCALES)

@@ -35,9 +35,13 @@ int qr_quantized_tensors_find(struct qr_tensor_files *st, const struct qr_quant_
 const struct qr_stored_tensor *qr_quantized_part(const struct qr_stored_tensor *t, int i);
 
 /* The coded type (kernels.h, linear_pack_coded) that keeps it without loss, without zeros where they are all in the middle of the codes; QR_CODED: none does
- * (inputs out of order, scales of f32 or of blocks but for FP8, FP8's with less than 128 inputs, zeros of 8 bits, groups that are no multiple of 32), and it
- * is computed with in bf16. */
+ * (inputs out of order in groups of several sizes, scales of f32 or of blocks but for FP8, FP8's with less than 128 inputs, zeros of 8 bits, groups that are
+ * no multiple of 32), and it is computed with in bf16. */
 enum qr_dtype qr_quantized_coded(const struct qr_stored_tensor *t);
+
+/* In which order the coded type has the inputs (act-order: those of a group side by side): input i of it is input qr_quantized_inputs(t)[i] of the matrix, and
+ * what follows counts places there. NULL: in their own. [n_in], owned by the set of tensors. */
+const int32_t *qr_quantized_inputs(const struct qr_stored_tensor *t);
 
 /* What qr_quantized_fill's codes of 4 bits stand for; NULL: 8 bits. */
 const int8_t *qr_quantized_levels(enum qr_dtype coded);

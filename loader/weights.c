@@ -80,6 +80,8 @@ static bool one_code(struct qr_stored_code *out, const struct qr_tensor_files *s
         if (n == 0)
             *out = code;
     }
+    if (out->inputs && (k->layer < 0 || k->row->stacked || share->size > 1)) /* nobody picks a head's, an expert's or a rank's inputs */
+        return false;
     if (n == 0 || qr_share_spans(cols, share, k->row->n_in) != 1 || qr_dim_value(&share->whole, k->row->n_in) > qr_linear_inputs_max(out->type))
         return false;
     const struct qr_coded_format f = qr_dtype_coded(out->type);
@@ -100,20 +102,23 @@ static bool matrix_code(struct qr_stored_code *out, const struct qr_tensor_files
         if (!one_code(&code, st, share, &other) || !qr_stored_code_join(out, &before, &code))
             return false;
     }
-    return kernels->linear_packed_bytes(out->type, QR_LINEAR_PACKED_TOGETHER, QR_CODED_UNIT) > 0;
+    return kernels->linear_packed_bytes(out->type, QR_LINEAR_PACKED_TOGETHER, QR_CODED_UNIT) > 0 && (!out->inputs || kernels->pick_columns);
 }
 
-/* What a matrix or table is packed as in a model of type `to`. */
-static enum qr_dtype packed_as(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k, const struct qr_kernels *kernels,
-                               enum qr_dtype to)
+/* What a matrix or table is packed as in a model of type `to`; *inputs: in which order of inputs. */
+static enum qr_dtype packed_as(const int32_t **inputs, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k,
+                               const struct qr_kernels *kernels, enum qr_dtype to)
 {
     struct qr_stored_code code = {.type = QR_CODED};
     char name[QR_WEIGHT_NAME_MAX];
     struct qr_weight_walk piece;
+    *inputs = NULL;
     if (to != QR_CODED)
         return qr_weight_row_packed_as(k->row, to);
-    if (matrix_code(&code, st, share, k, kernels))
+    if (matrix_code(&code, st, share, k, kernels)) {
+        *inputs = code.inputs;
         return code.type;
+    }
     struct qr_weight_walk one = *k;
     for (one.expert = 0; one.expert < (k->row->per_expert ? k->c->moe.n_experts : 1); one.expert++)
         for (int32_t i = 0; next_piece(&piece, &i, &one);)
@@ -147,6 +152,12 @@ static bool head_is_table(const struct qr_weights *w, const struct qr_share *sha
     return share->whole.tied_head && share->size == 1 && !qr_dtype_is_quantized(w->matrix_dtype) && w->matrix_dtype != QR_F8;
 }
 
+/* Of an order of inputs, which lies behind its matrix; 0: they are in their own. */
+static size_t order_bytes(const struct qr_weight *w, int64_t n_in)
+{
+    return w->inputs.data ? qr_align_up((size_t)n_in * sizeof(int32_t), REGION_ALIGN) : 0;
+}
+
 /* Of a matrix whose type is known, or a vector; an embedding of blocks is a matrix, too. */
 static size_t whole_bytes(const struct qr_weights *w, const struct qr_weight_walk *k, const struct qr_kernels *kernels)
 {
@@ -156,18 +167,21 @@ static size_t whole_bytes(const struct qr_weights *w, const struct qr_weight_wal
     const size_t n_numbers = (size_t)total * (k->row->kind == QR_KIND_ROWS ? (size_t)n_in : 1);
     const bool packed = k->row->kind == QR_KIND_MATRIX || k->row->kind == QR_KIND_TABLE;
     const size_t n = packed ? kernels->linear_packed_bytes(weight_at(w, k)->packed_dtype, total, n_in) : n_numbers * sizeof(float);
-    return qr_align_up(n, REGION_ALIGN);
+    return qr_align_up(n, REGION_ALIGN) + (packed ? order_bytes(weight_at(w, k), n_in) : 0);
 }
 
-/* The type of every matrix, and the bytes of all. */
+/* The type of every matrix, and the bytes of all. An order of inputs is the file's until the matrix has its place. */
 static void choose_types(struct qr_weights *w, const struct qr_share *share, const struct qr_kernels *kernels)
 {
     w->layer = qr_alloc((size_t)share->own.n_layers, sizeof *w->layer);
     w->region_bytes = 0;
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
         const bool table = k.row->kind == QR_KIND_TABLE && w->matrix_dtype == QR_CODED && share->size == 1 && !head_is_table(w, share);
-        if ((k.row->kind == QR_KIND_MATRIX || table) && k.row->first == QR_DIM_ZERO && k.expert == 0)
-            weight_at(w, &k)->packed_dtype = packed_as(w->files, share, &k, kernels, w->matrix_dtype);
+        if ((k.row->kind == QR_KIND_MATRIX || table) && k.row->first == QR_DIM_ZERO && k.expert == 0) {
+            const int32_t *inputs;
+            weight_at(w, &k)->packed_dtype = packed_as(&inputs, w->files, share, &k, kernels, w->matrix_dtype);
+            weight_at(w, &k)->inputs = qr_tensor_1d((void *)(uintptr_t)inputs, QR_I32, qr_dim_value(k.c, k.row->n_in));
+        }
         if (k.row->first == QR_DIM_ZERO && !qr_add_size(w->region_bytes, whole_bytes(w, &k, kernels), &w->region_bytes)) {
             w->region_bytes = SIZE_MAX;
             return;
@@ -215,6 +229,8 @@ static void place_all(struct qr_weights *w, const struct qr_model_config *c, con
             dst->t = k.row->stacked ? qr_tensor_3d(NULL, dst->packed_dtype, k.row->per_expert ? c->moe.n_experts : 1, total, n_in)
                                     : qr_tensor_2d(NULL, dst->packed_dtype, total, n_in);
             dst->stack_bytes = k.row->stacked ? whole_bytes(w, &k, kernels) : 0;
+            if (dst->inputs.data)
+                dst->inputs.data = at + whole_bytes(w, &k, kernels) - order_bytes(dst, n_in);
         } else {
             dst->t = k.row->kind == QR_KIND_ROWS ? qr_tensor_2d(at, QR_F32, total, n_in) : qr_tensor_1d(at, QR_F32, total);
         }
@@ -290,6 +306,13 @@ static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struc
     return !w->table_copy;
 }
 
+/* Of a matrix whose inputs the file has in another order, at its first piece; all of them have the same. */
+static void fill_order(const struct qr_weight *dst, const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(t->quantized != NULL && dst->t.shape[1] == t->shape[1]);
+    memcpy(dst->inputs.data, qr_quantized_inputs(t), (size_t)t->shape[1] * sizeof(int32_t));
+}
+
 /* The share's part of the tensor that the walk is at, one after the other from the row's first on. */
 static void fill_one(const struct qr_weights *w, const struct qr_weight_walk *k, const struct qr_share *share, const struct qr_stored_tensor *t,
                      struct qr_packer *packer)
@@ -334,6 +357,8 @@ static void fill_all(struct qr_weights *w, const struct qr_share *share, struct 
         if (packed)
             continue;
         fill_one(w, &k, share, t, packer);
+        if (weight_at(w, &k)->inputs.data && k.row->first == QR_DIM_ZERO)
+            fill_order(weight_at(w, &k), t);
         mapped += stored_bytes(t);
         done += t->n_bytes;
         if (mapped < DROP_BYTES)

@@ -84,6 +84,33 @@ static void serve_add_positions(struct qr_exec *x, struct qr_tensor *h, const st
     serve_residual_add(x, h, &rows);
 }
 
+/* What a product with w reads of `in`: its columns in the order in which w has its inputs, where that is not their own. */
+static struct qr_tensor in_order(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w)
+{
+    QR_ASSERT(x != NULL && in != NULL && w != NULL);
+    if (!w->inputs.data)
+        return *in;
+    QR_ASSERT(in->dtype == QR_F32 && in->n_dims == 2 && w->inputs.shape[0] == in->shape[1]);
+    struct qr_tensor out = make(x, in->shape[0], in->shape[1]);
+    const struct qr_pick_args a = {.out = out.data, .x = in->data, .col = w->inputs.data, .out_stride = out.stride[0], .x_stride = in->stride[0],
+                                   .n_rows = (int32_t)in->shape[0], .n_cols = (int32_t)in->shape[1]};
+    if (a.n_rows > 0)
+        x->be->k->pick_columns(x->be->queue, &a);
+    return out;
+}
+
+/* And where a norm comes before it, which is the product's own work but for columns to be picked: *norm is NULL then, or where it has a bias. */
+static struct qr_tensor normed_in_order(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight **norm, const struct qr_weight *norm_bias,
+                                        float eps, const struct qr_weight *w)
+{
+    const struct qr_weight *n = *norm;
+    if (!norm_bias && !w->inputs.data)
+        return *h;
+    const struct qr_tensor in = norm_bias ? serve_layer_norm(x, h, n, norm_bias, eps) : serve_norm(x, h, n, eps);
+    *norm = NULL;
+    return in_order(x, &in, w);
+}
+
 /* What every product says of its operands; norm may be NULL. */
 static struct qr_linear_args product_of(const struct qr_tensor *in, const struct qr_weight *norm, float eps, const struct qr_weight *w,
                                         const struct qr_weight *bias)
@@ -120,7 +147,8 @@ static struct qr_tensor run_product(struct qr_exec *x, struct qr_linear_args *a)
 static struct qr_tensor serve_linear(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w,
                                      const struct qr_weight *bias)
 {
-    struct qr_linear_args a = product_of(in, NULL, 0, w, bias);
+    const struct qr_tensor picked = in_order(x, in, w);
+    struct qr_linear_args a = product_of(&picked, NULL, 0, w, bias);
     return run_product(x, &a);
 }
 
@@ -142,7 +170,8 @@ static int32_t parts_of(int32_t part[3], const struct qr_model_config *c, int32_
 /* The same in a product for each matrix: what lies at a multiple of so many outputs is packed like a matrix of its own. */
 static struct qr_tensor apart_linear(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
 {
-    struct qr_linear_args a = product_of(in, NULL, 0, w, bias);
+    const struct qr_tensor picked = in_order(x, in, w);
+    struct qr_linear_args a = product_of(&picked, NULL, 0, w, bias);
     struct qr_tensor out = make_out(x, &a);
     int32_t part[3], n = parts_of(part, qr_model_config(x->model), a.n_out), first = 0;
     for (int32_t i = 0; n > 1 && i < n && a.n_rows > 0; i++) {
@@ -176,7 +205,8 @@ struct qr_tensor qr_serve_norm_linear(struct qr_exec *x, const struct qr_tensor 
                                       const struct qr_weight *bias)
 {
     QR_ASSERT(norm != NULL);
-    struct qr_linear_args a = product_of(h, norm, eps, w, bias);
+    const struct qr_tensor in = normed_in_order(x, h, &norm, NULL, eps, w);
+    struct qr_linear_args a = product_of(&in, norm, eps, w, bias);
     return run_product(x, &a);
 }
 
@@ -184,7 +214,8 @@ struct qr_tensor qr_serve_norm_gated(struct qr_exec *x, const struct qr_tensor *
                                      const struct qr_weight *bias, enum qr_act act)
 {
     QR_ASSERT(norm != NULL);
-    struct qr_linear_args a = product_of(h, norm, eps, w, bias);
+    const struct qr_tensor in = normed_in_order(x, h, &norm, NULL, eps, w);
+    struct qr_linear_args a = product_of(&in, norm, eps, w, bias);
     a.glu = true;
     a.act = act;
     return run_product(x, &a);
@@ -193,7 +224,8 @@ struct qr_tensor qr_serve_norm_gated(struct qr_exec *x, const struct qr_tensor *
 void qr_serve_linear_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
 {
     QR_ASSERT(x != NULL && h != NULL);
-    const struct qr_linear_args a = product_onto(h, in, w, bias);
+    const struct qr_tensor picked = in_order(x, in, w);
+    const struct qr_linear_args a = product_onto(h, &picked, w, bias);
     x->be->k->linear(x->be->queue, &a);
 }
 
@@ -230,12 +262,8 @@ static void half_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_te
 /* What goes into `down`, where something stands between the products. */
 static struct qr_tensor feed_up(struct qr_exec *x, const struct qr_tensor *h, const struct qr_feed_weights *w, float eps, enum qr_act act)
 {
-    struct qr_tensor in = *h;
     const struct qr_weight *norm = w->norm;
-    if (w->norm_bias) {
-        in = serve_layer_norm(x, h, w->norm, w->norm_bias, eps);
-        norm = NULL;
-    }
+    const struct qr_tensor in = normed_in_order(x, h, &norm, w->norm_bias, eps, w->gate_up);
     struct qr_linear_args a = product_of(&in, norm, eps, w->gate_up, w->gate_up_bias);
     a.glu = !w->ungated;
     a.act = act;
@@ -256,7 +284,8 @@ static void serve_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_t
 {
     QR_ASSERT(x != NULL && h != NULL && mixed != NULL);
     QR_ASSERT(w != NULL && w->norm != NULL);
-    if (!qr_feed_is_chain(w)) {
+    const bool picks = w->out->inputs.data || w->gate_up->inputs.data || w->down->inputs.data;
+    if (picks || !qr_feed_is_chain(w)) {
         feed_in_steps(x, h, mixed, w, eps, act);
         return;
     }
@@ -329,7 +358,7 @@ static struct qr_tensor attend(struct qr_exec *x, const float *q, int64_t q_stri
     QR_ASSERT(x != NULL && spec != NULL);
     QR_ASSERT(q_stride >= (int64_t)spec->n_heads * spec->head_dim);
     struct qr_tensor out = make(x, n_rows, (int64_t)spec->n_heads * spec->head_dim);
-    const bool tiles = reader && qr_takes_row_tiles(x->be->k, reader->packed_dtype, x->kv);
+    const bool tiles = reader && !reader->inputs.data && qr_takes_row_tiles(x->be->k, reader->packed_dtype, x->kv);
     out.dtype = tiles ? QR_BF16 : QR_F32;
     const struct qr_attention_args a = {.out = tiles ? NULL : out.data, .out_tiles = tiles ? out.data : NULL, .q = q, .batch = x->batch,
                                         .kv = x->kv, .out_stride = out.stride[0], .q_stride = q_stride, .layer = spec->layer, .n_heads = spec->n_heads,
@@ -377,8 +406,9 @@ static struct qr_tensor serve_attend(struct qr_exec *x, const struct qr_tensor *
 {
     QR_ASSERT(x != NULL && h != NULL);
     QR_ASSERT(w != NULL && w->norm != NULL && spec != NULL);
-    const struct qr_tensor in = w->norm_bias ? serve_layer_norm(x, h, w->norm, w->norm_bias, eps) : *h;
-    struct qr_linear_args a = product_of(&in, w->norm_bias ? NULL : w->norm, eps, w->qkv, w->qkv_bias);
+    const struct qr_weight *norm = w->norm;
+    const struct qr_tensor in = normed_in_order(x, h, &norm, w->norm_bias, eps, w->qkv);
+    struct qr_linear_args a = product_of(&in, norm, eps, w->qkv, w->qkv_bias);
     struct qr_tensor qkv = make_out(x, &a);
     const struct qr_qkv_args heads = heads_of(x, &qkv, w, eps, spec);
     const struct qr_chain_args chain = {.linear = &a, .n = 1, .heads = &heads};

@@ -22,6 +22,7 @@ NOTHING(no_kv_copy, qr_kv_copy_args)
 NOTHING(no_attention, qr_attention_args)
 NOTHING(no_glu, qr_glu_args)
 NOTHING(no_gather_rows, qr_gather_args)
+NOTHING(no_pick_columns, qr_pick_args)
 NOTHING(no_adapt, qr_adapt_args)
 NOTHING(no_route, qr_route_args)
 NOTHING(no_experts, qr_experts_args)
@@ -45,6 +46,7 @@ static const struct qr_kernels nothing = {
     .attention = no_attention,
     .glu = no_glu,
     .gather_rows = no_gather_rows,
+    .pick_columns = no_pick_columns,
     .adapt = no_adapt,
     .route = no_route,
     .experts = no_experts,

@@ -4,7 +4,7 @@ measurements of what has no file: python3's standard library only.
 
     tools/random_model.py CONFIG.json TYPE OUT [--embed TYPE]
 
-TYPE is what matrices are stored as: a type of GGUF's makes a file, OUT.gguf; bf16, gptq, awq, fp8 (scales for blocks of 128 by 128), fp8-channel and fp8-tensor
+TYPE is what matrices are stored as: a type of GGUF's makes a file, OUT.gguf; bf16, gptq, gptq-act (act-order), awq, fp8 (scales for blocks of 128 by 128), fp8-channel and fp8-tensor
 make a Hugging Face directory. --embed is the
 type of a GGUF file's embedding (and with it of a tied head), as TYPE unless given. The vocabulary has the 256 bytes and names for the rest.
 """
@@ -26,6 +26,7 @@ TYPES = {
 SCHEMES = {
     "bf16": None,
     "gptq": {"quant_method": "gptq", "bits": 4, "desc_act": False, "sym": False},
+    "gptq-act": {"quant_method": "gptq", "bits": 4, "desc_act": True, "sym": False},
     "awq": {"quant_method": "awq", "bits": 4, "zero_point": True, "version": "gemm"},
     "fp8": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [FP8_BLOCK, FP8_BLOCK]},
     "fp8-channel": {"quant_method": "fp8", "fmt": "e4m3"},
@@ -180,14 +181,15 @@ def stored(name, kind, n_out, n_in, group=0):
         shape = {"fp8": [-(-n_out // FP8_BLOCK), -(-n_in // FP8_BLOCK)], "fp8-channel": [n_out, 1], "fp8-tensor": [1, 1]}[kind]
         return {name + ".weight": ("F8_E4M3", [n_out, n_in], os.urandom(n_out * n_in).translate(FINITE)),
                 name + (".weight_scale_inv" if kind == "fp8" else ".weight_scale"): ("F32", shape, struct.pack("<f", 0.0002) * (shape[0] * shape[1]))}
-    if kind in ("gptq", "awq"):
+    if kind in ("gptq", "gptq-act", "awq"):
         groups = n_in // group
-        shape = [n_in // 8, n_out] if kind == "gptq" else [n_in, n_out // 8]
+        shape = [n_in // 8, n_out] if kind != "awq" else [n_in, n_out // 8]
         parts = {name + ".qweight": ("I32", shape, os.urandom(n_in * n_out // 2)),
                  name + ".qzeros": ("I32", [groups, n_out // 8], os.urandom(groups * n_out // 2)),
                  name + ".scales": ("F16", [groups, n_out], halves(groups * n_out, 0.003))}
-        if kind == "gptq":
-            parts[name + ".g_idx"] = ("I32", [n_in], struct.pack(f"<{n_in}i", *(i // group for i in range(n_in))))
+        if kind != "awq":
+            step = 1 if kind == "gptq" else next(k for k in (37, 41, 43) if n_in % k)
+            parts[name + ".g_idx"] = ("I32", [n_in], struct.pack(f"<{n_in}i", *(i * step % n_in // group for i in range(n_in))))
         return parts
     return {name + ".weight": ("BF16", [n_out, n_in], bf16(n_out * n_in))}
 

@@ -16,7 +16,7 @@
 
 #include "kernels/backend.h"
 
-#define QR_CUDA_ABI 1u
+#define QR_CUDA_ABI 2u
 #define QR_CUDA_SYMBOL "qr_cuda_plugin"
 
 #define QR_CUDA_MESSAGE 400

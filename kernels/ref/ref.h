@@ -55,6 +55,7 @@ void QR_REF(kv_copy)(struct qr_queue *q, const struct qr_kv_copy_args *a);
 void QR_REF(attention)(struct qr_queue *q, const struct qr_attention_args *a);
 void QR_REF(glu)(struct qr_queue *q, const struct qr_glu_args *a);
 void QR_REF(gather_rows)(struct qr_queue *q, const struct qr_gather_args *a);
+void QR_REF(pick_columns)(struct qr_queue *q, const struct qr_pick_args *a);
 void QR_REF(adapt)(struct qr_queue *q, const struct qr_adapt_args *a);
 void QR_REF(route)(struct qr_queue *q, const struct qr_route_args *a);
 void QR_REF(experts)(struct qr_queue *q, const struct qr_experts_args *a);

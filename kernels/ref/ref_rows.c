@@ -133,6 +133,16 @@ void QR_REF(gather_rows)(struct qr_queue *q, const struct qr_gather_args *a)
             ((real *)a->out)[n * a->out_stride + i] = ((const real *)a->x)[a->row[n] * a->x_stride + i];
 }
 
+void QR_REF(pick_columns)(struct qr_queue *q, const struct qr_pick_args *a)
+{
+    (void)q;
+    QR_ASSERT(a != NULL && a->x != NULL);
+    QR_ASSERT(a->col != NULL || a->n_cols == 0);
+    for (int32_t n = 0; n < a->n_rows; n++)
+        for (int32_t i = 0; i < a->n_cols; i++)
+            ((real *)a->out)[n * a->out_stride + i] = ((const real *)a->x)[n * a->x_stride + a->col[i]];
+}
+
 void QR_REF(rope_table)(struct qr_queue *q, const struct qr_rope_table_args *a)
 {
     (void)q;

@@ -16,6 +16,7 @@ const struct qr_kernels QR_REF(kernels) = {
     .attention = QR_REF(attention),
     .glu = QR_REF(glu),
     .gather_rows = QR_REF(gather_rows),
+    .pick_columns = QR_REF(pick_columns),
     .adapt = QR_REF(adapt),
     .route = QR_REF(route),
     .experts = QR_REF(experts),

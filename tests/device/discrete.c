@@ -205,7 +205,7 @@ static struct qr_weight real_weight(const struct qr_weight *w, const char *entry
     struct qr_weight r = *w;
     r.packed = real(w->packed, entry, "w->packed");
     r.t.data = real(w->t.data, entry, "w->t.data");
-    r.scale.data = real(w->scale.data, entry, "w->scale.data");
+    r.inputs.data = real(w->inputs.data, entry, "w->inputs.data");
     return r;
 }
 

@@ -149,6 +149,14 @@ def scores(path):
     return out
 
 
+def alike(told, want, same_bits):
+    """The same text; or logits within 2^-6 of the largest, where products add up the same numbers in another order."""
+    if same_bits:
+        return told == want
+    (a, b) = (json.loads(x)['logits'] for x in (told, want))
+    return told != want and len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) <= 2.0 ** -6 * max(abs(y) for y in b)
+
+
 def test_a_quantized_checkpoint_scores_with_the_bits_of_its_numbers_in_bf16():
     tensors = read_tensors(os.path.join(MODEL, 'model.safetensors'))
     words = array.array('H', tensors[f'{BASE}.weight'][2])
@@ -161,11 +169,11 @@ def test_a_quantized_checkpoint_scores_with_the_bits_of_its_numbers_in_bf16():
             make(f'{d}/{layout}', config, {**others, **{f'{BASE}.{k}': v for k, v in parts.items()}})
             make(f'{d}/{layout}-bf16', None, {**others, f'{BASE}.weight': ('BF16', [O, I], array.array('H', [bf16(x) for x in numbers]).tobytes())})
             told = scores(f'{d}/{layout}')
-            assert told == scores(f'{d}/{layout}-bf16'), layout
+            assert alike(told, scores(f'{d}/{layout}-bf16'), layout != 'gptq'), layout  # whose inputs are sorted by groups
             seen.add(told)
             rc, out, err = run('check', f'{d}/{layout}')
             assert rc == 0 and '3345152 parameters' in out and 'unused' not in out and f'stored as     {config["quant_method"]}' in out, (out, err)
-            assert ('as coded' in out) == (layout in ('gptq_v2', 'awq', 'packed', 'int8', 'int8n', 'fp8')), out  # as the file has them, or as bf16
+            assert ('as coded' in out) == (layout != 'int8z'), out  # as the file has them, or as bf16
     assert len(seen) == 6, 'awq and packed hold the same numbers, int8 and int8n (said to be of 4 bits) as well; the others their own, gptq_v2 with zeros in the middle'
 
 

@@ -299,6 +299,36 @@ Test(gather_rows, copies_the_named_rows)
     for_all(check_gather);
 }
 
+/* Columns picked with repetitions, fewer and more than there are. */
+static void check_pick(const char *isa, struct qr_backend *be, struct qr_rows_case c, uint64_t seed)
+{
+    struct qr_rng r = {.seed = seed};
+    if (!be->k->pick_columns) {
+        fprintf(stderr, "skipped: %s has no pick_columns\n", isa);
+        return;
+    }
+    const int32_t counts[] = {c.n_cols, c.n_cols / 2 + 1, 2 * c.n_cols + 3};
+    for (int k = 0; k < 3; k++) {
+        const int32_t n = counts[k];
+        const int64_t x_stride = c.n_cols + GAP, stride = n + GAP;
+        float *x = random_floats(&r, c.n_rows * x_stride), *out = poisoned(c.n_rows * stride);
+        int32_t *col = qr_alloc((size_t)n, sizeof *col);
+        for (int32_t i = 0; i < n; i++)
+            col[i] = (int32_t)qr_rng_below(&r, (uint32_t)c.n_cols);
+        struct qr_pick_args a = {.out = out, .x = x, .col = col, .out_stride = stride, .x_stride = x_stride, .n_rows = c.n_rows, .n_cols = n};
+        be->k->pick_columns(be->queue, &a);
+        for (int64_t i = 0; i < (int64_t)c.n_rows * n; i++)
+            cr_assert(same_bits(out + i / n * stride + i % n, x + i / n * x_stride + col[i % n], 1), "%s: row %d, column %d", isa, (int)(i / n), (int)(i % n));
+        cr_assert(gaps_untouched(out, c.n_rows, n, stride), "%s", isa);
+        qr_free(x), qr_free(out), qr_free(col);
+    }
+}
+
+Test(pick_columns, copies_the_named_columns_of_every_row)
+{
+    for_all(check_pick);
+}
+
 /* The product of a stored number and the scale is exact in double, so its f32 rounding is the only right answer. */
 static void check_embed(const char *isa, struct qr_backend *be, struct qr_rows_case c, uint64_t seed)
 {

@@ -101,6 +101,9 @@ Test(hf_config, windows_follow_switch_first_layer_and_layer_types)
 {
     struct qr_model_config c = accepts("Qwen2ForCausalLM", "\"num_key_value_heads\":2,\"sliding_window\":99,\"max_window_layers\":2");
     cr_expect_eq(c.window, 0);
+    c = accepts("Qwen2MoeForCausalLM", "\"num_key_value_heads\":2,\"use_sliding_window\":false,\"sliding_window\":0");
+    cr_expect_eq(c.window, 0);
+    refuses("Qwen2ForCausalLM", "\"num_key_value_heads\":2,\"use_sliding_window\":true,\"sliding_window\":0", "sliding_window is 0", "from 1");
     c = accepts("Qwen2ForCausalLM", "\"num_key_value_heads\":2,\"use_sliding_window\":true,\"sliding_window\":99,\"max_window_layers\":2");
     cr_expect(c.window == 99 && c.window_first_layer == 2);
     c = accepts("Qwen2ForCausalLM", "\"num_key_value_heads\":2,\"use_sliding_window\":true,\"sliding_window\":99,\"max_window_layers\":4");

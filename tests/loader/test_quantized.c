@@ -223,7 +223,17 @@ struct made {
     char config[160];
 };
 
-static struct golden_quantized make_matrix(struct made *m, const char *method, int n_in, int group, bool ordered, bool symmetric, struct qr_rng *r)
+/* The groups of inputs: as they come, of any sizes, or of one size and in any order. */
+enum order { OWN, ANY, EVEN };
+
+static uint32_t group_of(enum order order, int i, int n_in, int group, struct qr_rng *r)
+{
+    if (order == ANY)
+        return (uint32_t)(qr_rng_next(r) >> 32) % (uint32_t)((n_in + group - 1) / group);
+    return (uint32_t)((order == EVEN ? i * 7 % n_in : i) / group); /* 7 divides none of the sizes below */
+}
+
+static struct golden_quantized make_matrix(struct made *m, const char *method, int n_in, int group, enum order order, bool symmetric, struct qr_rng *r)
 {
     const bool fp8 = strcmp(method, "fp8") == 0, awq = strcmp(method, "awq") == 0;
     const int groups = (n_in + group - 1) / group;
@@ -234,7 +244,7 @@ static struct golden_quantized make_matrix(struct made *m, const char *method, i
     for (int i = 0; i < COUNT(m->scales); i++)
         m->scales[i] = fp8 ? 0x3a000000u + ((uint32_t)qr_rng_next(r) >> 8) : 0x24002400u + ((uint32_t)qr_rng_next(r) & 0x0fff0fffu);
     for (int i = 0; i < n_in; i++)
-        m->order[i] = ordered ? (uint32_t)(qr_rng_next(r) >> 32) % (uint32_t)groups : (uint32_t)(i / group);
+        m->order[i] = group_of(order, i, n_in, group, r);
     if (fp8) {
         snprintf(m->config, sizeof m->config, "{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\",\"weight_block_size\":[%d,%d]}", 16, group);
         return (struct golden_quantized){"fp8", m->config, {{"weight", "F8_E4M3", 2, {MADE_O, n_in}, m->codes},
@@ -285,6 +295,31 @@ static void expect_numbers(const struct qr_tensor_files *st, const struct qr_sto
     qr_free(part);
 }
 
+/* Coded rows whose inputs are sorted: each input once, of a group those that the file says, and the numbers are those that the row decodes to. */
+static void expect_sorted(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, const uint32_t *group_of_input, int64_t group, const char *what)
+{
+    const enum qr_dtype as = qr_quantized_coded(t);
+    const struct qr_coded_format f = qr_dtype_coded(as);
+    const int32_t *inputs = qr_quantized_inputs(t);
+    const int64_t n_in = t->shape[1], n_groups = qr_coded_n_groups(f, n_in);
+    float decoded[MADE_O * MADE_I], *memory = qr_alloc((size_t)qr_coded_rows_bytes(f, n_in, MADE_O), 1);
+    const struct qr_coded_rows rows = qr_coded_rows_in(memory, f, n_in, MADE_O);
+    bool seen[MADE_I] = {false};
+    for (int64_t i = 0; i < n_in; i++) {
+        cr_assert(inputs[i] >= 0 && inputs[i] < n_in && !seen[inputs[i]], "%s: place %d", what, (int)i);
+        cr_assert_eq(group_of_input[inputs[i]], (uint32_t)(i / group), "%s: place %d", what, (int)i);
+        seen[inputs[i]] = true;
+    }
+    qr_tensor_files_decode(st, t, decoded, 0, MADE_O);
+    qr_quantized_fill(st, t, as, &rows, 0, MADE_O, 0, n_in);
+    for (int64_t k = 0; k < MADE_O * n_in; k++) {
+        const int64_t o = k / n_in, i = k % n_in, g = o * n_groups + i / f.group;
+        const float w = rows.scale[g] * (float)(rows.level[k] - (f.zero ? rows.offset_step[g] : 0));
+        cr_assert_eq(w, decoded[o * n_in + inputs[i]], "%s: row %d, place %d", what, (int)o, (int)i);
+    }
+    qr_free(memory);
+}
+
 static void expect_the_same(struct qr_tensor_files *st, const struct qr_stored_tensor *t, const struct qr_stored_ops *ops, const char *what)
 {
     static const int piece[][2] = {{0, 16}, {16, 24}, {0, 40}, {8, 8}, {3, 7}, {39, 1}};
@@ -317,17 +352,19 @@ Test(quantized, are_the_same_to_the_bit_with_the_loops_of_every_level)
     static const struct {
         const char *method;
         int n_in, group;
-        bool ordered, symmetric;
-    } cases[] = {{"gptq", 288, 32, false, false}, {"gptq", 128, 64, false, true}, {"gptq", 288, 96, true, false}, {"gptq", 72, 72, true, true},
-                 {"gptq", 256, 128, false, false}, {"awq", 288, 32, false, false}, {"awq", 256, 128, false, false}, {"awq", 192, 64, false, true},
-                 {"awq", 40, 8, false, false},  {"fp8", 256, 128, false, false}, {"fp8", 277, 64, false, false}, {"fp8", 30, 30, false, false},
-                 {"fp8", 277, 128, false, false}};
+        enum order order;
+        bool symmetric;
+    } cases[] = {{"gptq", 288, 32, OWN, false}, {"gptq", 128, 64, OWN, true}, {"gptq", 288, 96, ANY, false}, {"gptq", 72, 72, ANY, true},
+                 {"gptq", 256, 128, OWN, false}, {"gptq", 288, 32, EVEN, false}, {"gptq", 256, 128, EVEN, true}, {"gptq", 288, 96, EVEN, false},
+                 {"gptq", 128, 64, EVEN, true}, {"awq", 288, 32, OWN, false}, {"awq", 256, 128, OWN, false}, {"awq", 192, 64, OWN, true},
+                 {"awq", 40, 8, OWN, false}, {"fp8", 256, 128, OWN, false}, {"fp8", 277, 64, OWN, false}, {"fp8", 30, 30, OWN, false},
+                 {"fp8", 277, 128, OWN, false}};
     struct qr_rng r = {.seed = SEED};
     const char *names[8];
     for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++)
         for (int i = 0; i < COUNT(cases); i++) {
             struct made *m = qr_alloc(1, sizeof *m);
-            const struct golden_quantized g = make_matrix(m, cases[i].method, cases[i].n_in, cases[i].group, cases[i].ordered, cases[i].symmetric, &r);
+            const struct golden_quantized g = make_matrix(m, cases[i].method, cases[i].n_in, cases[i].group, cases[i].order, cases[i].symmetric, &r);
             struct qr_backend *be;
             struct qr_tensor_files *st;
             struct qr_buf file;
@@ -336,7 +373,12 @@ Test(quantized, are_the_same_to_the_bit_with_the_loops_of_every_level)
             snprintf(what, sizeof what, "seed %d, %s, %s of %d in groups of %d", SEED, names[l], g.name, cases[i].n_in, cases[i].group);
             cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = names[l], .n_threads = 1}, &err), 0, "%s", err.msg);
             cr_assert_eq(open_golden(&st, &file, &g, &none, &err), 0, "%s: %s", what, err.msg);
-            expect_the_same(st, qr_tensor_files_find(st, BASE ".weight"), be->k->stored, what);
+            const struct qr_stored_tensor *t = qr_tensor_files_find(st, BASE ".weight");
+            expect_the_same(st, t, be->k->stored, what);
+            cr_assert_eq(qr_quantized_inputs(t) != NULL, cases[i].order == EVEN, "%s", what);
+            cr_assert(cases[i].order == OWN || (qr_quantized_coded(t) == QR_CODED) == (cases[i].order == ANY), "%s", what);
+            if (cases[i].order == EVEN)
+                expect_sorted(st, t, m->order, cases[i].group, what);
             qr_tensor_files_close(st);
             qr_buf_release(&file);
             qr_backend_close(be);

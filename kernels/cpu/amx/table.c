@@ -18,6 +18,7 @@ const struct qr_kernels qr_amx_kernels = {
     .attention = qr_amx_attention,
     .glu = qr_avx512_glu,
     .gather_rows = qr_avx512_gather_rows,
+    .pick_columns = qr_cpu_pick_columns,
     .adapt = qr_avx512_adapt,
     .route = qr_avx512_route,
     .experts = qr_amx_experts,

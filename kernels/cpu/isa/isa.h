@@ -43,6 +43,8 @@ typedef void qr_linear_fn(struct qr_queue *q, const struct qr_linear_args *a);
     void qr_##isa##_softcap(struct qr_queue *q, const struct qr_softcap_args *a);                                                    \
     void qr_##isa##_experts_by(struct qr_queue *q, const struct qr_experts_args *a, qr_linear_fn *product);
 
+void qr_cpu_pick_columns(struct qr_queue *q, const struct qr_pick_args *a); /* of every level (kernels/cpu/pick.c) */
+
 QR_ISA_DECLARE(avx2)
 QR_ISA_DECLARE(avx512)
 QR_ISA_DECLARE(amx) /* those in kernels/cpu/amx/; its table takes the others from avx512 */

@@ -17,6 +17,7 @@ const struct qr_kernels QR_ISA_NAME(kernels) = {
     .attention = QR_ISA_NAME(attention),
     .glu = QR_ISA_NAME(glu),
     .gather_rows = QR_ISA_NAME(gather_rows),
+    .pick_columns = qr_cpu_pick_columns,
     .adapt = QR_ISA_NAME(adapt),
     .route = QR_ISA_NAME(route),
     .experts = QR_ISA_NAME(experts),

@@ -1,7 +1,7 @@
 /* linear with coded weights: a level gives the bits of its own bf16 product of the numbers that ref unpacks, whatever the batch, and these are what the
- * formula says. */
-#include "tests/kernels/coded_source.h"
+ * formula says; avx2 those of sums of integers. */
 #include "tests/kernels/linear_data.h"
+#include "tests/kernels/whole_model.h"
 
 #define SEED 5115
 
@@ -60,6 +60,24 @@ static float *bf16_product(struct qr_backend *be, const struct data *d)
     return out;
 }
 
+/* What sums of integers give, which is as near to the exact product as it has to be. */
+static float *whole_product(const struct data *d)
+{
+    const struct linear_data *l = &d->l;
+    const int64_t n = l->s.n_rows * l->out_stride;
+    float *out = l->s.add ? copy_floats(l->old, n) : poisoned(n);
+    for (int64_t r = 0; r < l->s.n_rows; r++)
+        for (int64_t o = 0; o < l->s.n_out; o++) {
+            double exact, most;
+            float *to = &out[r * l->out_stride + o], y = whole_sum(&exact, &most, d->rows, o, l->x + r * l->x_stride);
+            cr_assert(fabs((double)y - exact) <= most, "%s: %g is %g from the exact sum, more than %g", qr_dtype_name(d->type), (double)y,
+                      fabs((double)y - exact), most);
+            y = l->s.bias ? y + l->bias[o] : y;
+            *to = l->s.add ? y + *to : y;
+        }
+    return out;
+}
+
 static bool has(const struct qr_backend *be, enum qr_dtype type)
 {
     return be->k->linear_packed_bytes(type, 16, 256) > 0;
@@ -71,7 +89,7 @@ static bool spared(const struct qr_backend *be, int i)
     return !has(be, coded_types[i % QR_COUNT(coded_types)]) || (!be->mem->host && i % QR_COUNT(coded_types) % QR_COUNT(shapes) != i / QR_COUNT(coded_types));
 }
 
-Test(coded, products_have_the_bits_of_the_bf16_product_of_the_same_numbers)
+Test(coded, products_have_the_bits_of_the_bf16_product_of_the_same_numbers_or_where_they_are_by_integers_those_of_these)
 {
     const char *names[8];
     const int32_t n_levels = device_levels(names);
@@ -86,9 +104,8 @@ Test(coded, products_have_the_bits_of_the_bf16_product_of_the_same_numbers)
             if (spared(be, i))
                 continue;
             struct qr_weight w = pack(be, &d);
-            float *want = bf16_product(be, &d), *got = product_of(be, &d.l, &w, 0, d.l.s.n_rows);
-            cr_assert(same_rows(&d.l, want, got), "%s %s: %d x %d -> %d differs from bf16", names[l], qr_dtype_name(d.type), d.l.s.n_rows, d.l.s.n_in,
-                      d.l.s.n_out);
+            float *want = whole_multiplies(names[l], d.type) ? whole_product(&d) : bf16_product(be, &d), *got = product_of(be, &d.l, &w, 0, d.l.s.n_rows);
+            cr_assert(same_rows(&d.l, want, got), "%s %s: %d x %d -> %d differs", names[l], qr_dtype_name(d.type), d.l.s.n_rows, d.l.s.n_in, d.l.s.n_out);
             cr_assert(d.l.s.add || gaps_untouched(got, d.l.s.n_rows, d.l.s.n_out, d.l.out_stride), "%s wrote between rows", names[l]);
             qr_free(want);
             qr_free(got);
@@ -135,6 +152,50 @@ Test(coded, a_row_gets_the_same_bits_alone_and_with_any_number_of_threads)
     for (int32_t l = 1; l < n_levels; l++) {
         qr_backend_close(alone[l]);
         qr_backend_close(many[l]);
+    }
+}
+
+/* Blocks of x of every size: powers of two and what is just below them, where integers saturate, numbers without exponents, zeros; every third row has a number
+ * that is none. */
+static void fill_sizes(struct qr_rng *r, float *x, int32_t n_rows, int32_t n_in, int64_t stride)
+{
+    static const float sizes[] = {1, 0x1.fffffep-1f, -1, 0x1p-115f, 0x1p-140f, 0, 0x1.fffp90f, 0x1p-90f};
+    for (int32_t n = 0; n < n_rows; n++)
+        for (int32_t k = 0; k < n_in; k++) {
+            const float size = sizes[(n + k / 32) % QR_COUNT(sizes)];
+            x[n * stride + k] = qr_rng_next(r) % 8 == 0 ? size : random_float(r) * 0.25f * size;
+        }
+    for (int32_t n = 2; n < n_rows; n += 3)
+        x[n * stride + n * 7 % n_in] = n % 2 ? INFINITY : NAN;
+}
+
+Test(coded, products_by_integers_keep_their_bits_with_rows_of_any_size_and_rows_with_what_is_no_number_have_no_other)
+{
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
+    for (int32_t l = 1; l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 2, 0), *ref = open_level("ref", 1, 0);
+        for (int t = 0; t < QR_COUNT(coded_types) && whole_multiplies(names[l], coded_types[0]); t++) {
+            struct data d = make(ref, (struct shape){11, 330, 40, false, false}, coded_types[t], SEED + 7000 + (uint64_t)t);
+            struct qr_rng r = {.seed = SEED + 8000 + (uint64_t)t};
+            if (whole_multiplies(names[l], d.type)) {
+                fill_sizes(&r, d.l.x, d.l.s.n_rows, d.l.s.n_in, d.l.x_stride);
+                struct qr_weight w = pack(be, &d);
+                float *got = product_of(be, &d.l, &w, 0, d.l.s.n_rows);
+                for (int32_t i = 0; i < d.l.s.n_rows * d.l.s.n_out; i++) {
+                    const int32_t n = i / d.l.s.n_out, o = i % d.l.s.n_out;
+                    double exact, most;
+                    const float want = whole_sum(&exact, &most, d.rows, o, d.l.x + n * d.l.x_stride), y = got[n * d.l.out_stride + o];
+                    cr_assert(isnan(want) ? isnan(y) && n % 3 == 2 : same_bits(&want, &y, 1), "%s: row %d, output %d: %g, not %g", qr_dtype_name(d.type), n, o,
+                              (double)y, (double)want);
+                }
+                qr_free(got);
+                qr_free_aligned(w.packed);
+            }
+            drop(&d);
+        }
+        qr_backend_close(ref);
+        qr_backend_close(be);
     }
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/micro.h"
 #ifdef QR_ISA_avx2
+#include "kernels/cpu/isa/coded_whole.h"
 #include "kernels/cpu/isa/one_row.h"
 #endif
 #include "kernels/cpu/isa/quant_vectors.h"
@@ -46,6 +47,7 @@ struct product {
     struct qr_coded_shape coded;
     int64_t head_bytes;
 #ifdef QR_ISA_avx2
+    bool whole;           /* coded weights by integers: `packed` holds rows of struct whole_x (coded_few.h) */
     int32_t n_even;       /* items of nearly one size, as many for each thread; 0: items of panels_per_item */
 #endif
 };
@@ -162,6 +164,7 @@ static void multiply_panels(const struct product *p, const void *w, size_t w_pan
 
 #ifdef QR_ISA_avx2
 #include "kernels/cpu/isa/direct_avx2.h"
+#include "kernels/cpu/isa/coded_few.h"
 #else
 /* One row times some panels of 4-bit weights, which become floats in registers: for every output the chain of multiply_panels, in its order of k. */
 VF_FN void multiply_floats4(const struct product *p, float *sums, int32_t panel, const int n_panels)
@@ -364,7 +367,9 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
 #endif
     end = end < p->n_panels ? end : p->n_panels;
 #ifdef QR_ISA_avx2
-    if (p->n_rows == 1 && p->bf16 && !p->unpack)
+    if (p->whole)
+        multiply_whole(p, first, end);
+    else if (p->n_rows == 1 && p->bf16 && !p->unpack)
         multiply_row(p, first, end);
     else
 #endif
@@ -406,6 +411,10 @@ static void plan_weights(struct product *p)
     p->is_coded = qr_dtype_is_coded(type);
     p->unpack = p->scaled || p->is_coded;
     p->bf16 = p->unpack || type == QR_BF16;
+#ifdef QR_ISA_avx2
+    p->whole = p->is_coded && !qr_dtype_coded(type).e4m3;
+    p->bf16 = p->bf16 && !p->whole;
+#endif
     p->n_in = p->bf16 ? (a->n_in + 1) / 2 * 2 : a->n_in;
     p->up = a->glu ? a->n_out / 2 / QR_PANEL : 0;
     p->n_panels = p->up ? p->up : (a->n_out + QR_PANEL - 1) / QR_PANEL;
@@ -418,6 +427,16 @@ static void plan_weights(struct product *p)
         p->head_bytes = qr_quant_head_bytes(type, a->n_in);
         p->panel_bytes = (size_t)qr_quant_panel_bytes(type, a->n_in);
     }
+}
+
+/* A row of x, packed. */
+static inline size_t row_bytes(const struct product *p)
+{
+#ifdef QR_ISA_avx2
+    if (p->whole)
+        return (size_t)whole_units(p->a->n_in) * (sizeof(struct whole_x) + sizeof(struct whole_bytes));
+#endif
+    return (size_t)p->n_in * sizeof(float);
 }
 
 void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
@@ -440,7 +459,7 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
     const struct qr_tunables *t = qr_tuned_linear(q, a);
     const int32_t block_rows = qr_tuned_most(t->block_rows, ROWS_MAX, ROWS_MAX);
     p.panels_per_item = item_panels(q, &p, t);
-    int32_t rows_fit = (int32_t)(q->shared_bytes / ((size_t)p.n_in * sizeof(float)));
+    int32_t rows_fit = (int32_t)(q->shared_bytes / row_bytes(&p));
     QR_ASSERT(rows_fit >= 1);
     int32_t n_chunks = (a->n_rows + rows_fit - 1) / rows_fit;
     for (int32_t c = 0; c < n_chunks; c++) {
@@ -448,6 +467,9 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
         p.n_rows = (int32_t)((int64_t)a->n_rows * (c + 1) / n_chunks) - p.row0;
         p.n_blocks = (p.n_rows + block_rows - 1) / block_rows;
         p.direct = (p.is_coded || (p.scaled && (p.format.bits == 4 || DIRECT_BYTES))) && p.n_rows == 1;
+#ifdef QR_ISA_avx2
+        p.direct = p.direct && !p.whole;
+#endif
         qr_tuned_run(q, t->pack_spread, (int64_t)p.n_rows * p.n_in < PACK_ALONE, pack_block, &p, p.n_blocks);
         if (p.direct) /* whole groups are multiplied */
             memset(p.packed + p.n_in, 0, (size_t)(qr_quant_k(a->n_in) - p.n_in) * sizeof *p.packed);

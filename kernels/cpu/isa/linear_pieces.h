@@ -55,12 +55,48 @@ static void pack_piece(const struct product *p, float *dst, int64_t row, int32_t
     }
 }
 
+/* Row r of the chunk as integers: 32 inputs and more of these; behind all rows a single one's bytes. */
+static struct whole_x *whole_row(const struct product *p, int32_t r)
+{
+    return (struct whole_x *)(void *)p->packed + (int64_t)r * whole_units(p->a->n_in);
+}
+
+static struct whole_bytes *whole_row_bytes(const struct product *p)
+{
+    return (struct whole_bytes *)(void *)whole_row(p, 1);
+}
+
+static void whole_pack_rows(const struct product *p, int32_t first, int32_t n)
+{
+    const int32_t n_units = whole_units(p->a->n_in);
+    for (int32_t r = first; r < first + n; r++) {
+        const int64_t row = p->row0 + r;
+        struct whole_x *to = whole_row(p, r);
+        const vf inverse = p->a->norm_w ? row_inverse_rms(p->a->x + row * p->a->x_stride, p->a->n_in, p->a->eps) : vf_zero();
+        for (int32_t u = 0; u < n_units; u++) {
+            vf v[4] QR_UNINITIALIZED;
+#pragma GCC unroll 4
+            for (int32_t i = 0; i < 4; i++) {
+                const int32_t k = u * WHOLE_K + i * VF_LEN;
+                v[i] = k < p->a->n_in ? x_at(p, row, k, inverse) : vf_zero();
+            }
+            whole_x_make(&to[u], v);
+            if (p->n_rows == 1)
+                whole_bytes_make(&whole_row_bytes(p)[u], &to[u]);
+        }
+    }
+}
+
 static void pack_block(const void *arg, int32_t b, int32_t worker)
 {
     (void)worker;
     const struct product *p = arg;
     const int32_t first = block_first(p, b), mr = block_first(p, b + 1) - first, most = piece_inputs(p);
     const int64_t row = p->row0 + first;
+    if (p->whole) {
+        whole_pack_rows(p, first, mr);
+        return;
+    }
     vf inverse[VF_LEN];
     for (int32_t r = 0; r < mr; r++)
         inverse[r] = p->a->norm_w ? row_inverse_rms(p->a->x + (row + r) * p->a->x_stride, p->a->n_in, p->a->eps) : vf_zero();

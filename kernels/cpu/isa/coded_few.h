@@ -1,0 +1,241 @@
+/* coded_few.h - up to FEW_ROWS rows times coded weights by integers (coded_whole.h). Included by linear.c only, behind struct product.
+ *
+ * A panel's block is read once: codes become pairs, or for one row bytes, in registers and meet all rows there. With several rows a vector of eight outputs
+ * goes through the block's inputs before the other one does, so that sums, pairs and scales are no more than 16 registers. */
+#ifndef QR_KERNELS_CPU_ISA_CODED_FEW_H
+#define QR_KERNELS_CPU_ISA_CODED_FEW_H
+
+#include "kernels/cpu/isa/coded_whole.h"
+
+#define FEW_ROWS 4
+
+/* What few_vectors goes through: a block of one panel. */
+struct few_block {
+    const struct qr_coded_shape *s;
+    const uint8_t *panel, *block;
+    const struct whole_x *x;         /* of the block's first input and the first row */
+    const struct whole_bytes *bytes; /* likewise, of a single row */
+    int64_t x_row;                   /* units from row to row */
+    int64_t ahead;                   /* bytes */
+    int32_t n_units;                 /* that the rows have here */
+};
+
+/* How codes meet x. Those of 4 bits from 0 on meet a single row as bytes: X = 256 high + low with -128 <= high < 128 and 0 <= low < 256, and sums of codes
+ * times either stay below 2^15 and 2^16 in the two halves of a lane for 32 inputs (16 * 15 * 128, 16 * 15 * 255). They begin at 128 and -2^15, which in what
+ * they become are 2 * 256 * 128 and -2 * 2^15, and make 0. */
+#define FEW_BYTES(bits, even, rows) ((bits) == 4 && (even) && (rows) == 1)
+
+/* Four bytes in every lane, straight from memory. */
+VF_FN vi few_lane(const void *p)
+{
+    return VI_OF_FLOATS(_mm256_broadcast_ss((const float *)p));
+}
+
+/* A line of 16 outputs or 8 (n_v vectors): onto sum[v * rows + r], or as bytes onto sum[v] (of high) and low[v]. codes: of the first vector. x, bytes: from the
+ * line's first input on. */
+VF_FN void few_line(const int bits, const bool plain5, const bool even, const int rows, const int n_v, vi *sum, vi *low, const uint8_t *codes, const int16_t *x,
+                    int64_t x_row, const uint8_t *bytes, const struct whole_levels *l)
+{
+    const int half = coded_line_bytes(bits) / 2;
+    if (FEW_BYTES(bits, even, rows)) {
+        const vi high[2] = {few_lane(bytes), few_lane(bytes + 4)}, low_x[2] = {few_lane(bytes + WHOLE_K), few_lane(bytes + WHOLE_K + 4)};
+#pragma GCC unroll 2
+        for (int v = 0; v < n_v; v++) {
+            const vi c = VI_LOAD(codes + v * half), low_half = VI(set1_epi8)(15), first = VI_AND(c, low_half), second = VI_AND(VI(srli_epi16)(c, 4), low_half);
+            add_onto_16(&sum[v], VI(maddubs_epi16)(first, high[0]));
+            add_onto_16(&low[v], VI(maddubs_epi16)(low_x[0], first));
+            add_onto_16(&sum[v], VI(maddubs_epi16)(second, high[1]));
+            add_onto_16(&low[v], VI(maddubs_epi16)(low_x[1], second));
+        }
+        return;
+    }
+#pragma GCC unroll 2
+    for (int v = 0; v < n_v; v++) {
+        vi pairs[4] QR_UNINITIALIZED;
+        whole_line(bits, plain5, even, pairs, codes + v * half, l);
+#pragma GCC unroll 4
+        for (int j = 0; j < whole_line_pairs(bits); j++)
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++)
+                add_onto_32(&sum[v * rows + r], VI(madd_epi16)(pairs[j], few_lane(x + r * x_row * (int64_t)(sizeof(struct whole_x) / sizeof *x) + 2 * j)));
+    }
+}
+
+VF_FN vi few_bytes_at(const int8_t *p)
+{
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+
+/* n_v vectors of eight outputs, from o on, and `rows` rows: acc[v * rows + r]. steps: whether the format has them; then a block is a unit. */
+VF_FN void few_vectors(const int bits, const bool plain5, const bool even, const bool steps, const int run, const int rows, const int n_v, vf *acc,
+                       const struct few_block *b, const struct whole_levels *l, const int o)
+{
+    const struct qr_coded_shape *s = b->s;
+    const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits);
+    const bool as_bytes = FEW_BYTES(bits, even, rows), offset = s->f.offset, zero = s->f.zero;
+    const uint8_t *codes = b->block + s->codes_at + o * line_bytes / QR_PANEL, *bytes = (const uint8_t *)b->bytes;
+    const uint16_t *unit = (const uint16_t *)(const void *)b->block + o;
+    const int8_t *step = (const int8_t *)b->block + s->step_at + o, *offset_step = (const int8_t *)b->block + s->offset_step_at + o;
+    const struct whole_x *x = b->x;
+    vf factor[2] QR_UNINITIALIZED, scale[2] QR_UNINITIALIZED, offsets[2] QR_UNINITIALIZED;
+#pragma GCC unroll 2
+    for (int v = 0; v < n_v; v++) {
+        factor[v] = vf_load((const float *)(const void *)b->panel + o + v * VF_LEN);
+        scale[v] = vf_mul(vf_load_f16_n(unit + v * VF_LEN, VF_LEN), factor[v]);
+        offsets[v] = offset && steps ? vf_mul(vf_load_f16_n(unit + s->offset_at / 2 + v * VF_LEN, VF_LEN), factor[v]) : vf_zero();
+    }
+    for (int32_t in = 0; in < b->n_units * WHOLE_K; in += WHOLE_K, x++)
+#pragma GCC unroll 2
+        for (int h = 0; h < WHOLE_K / run; h++) {
+            vi sum[2 * FEW_ROWS] QR_UNINITIALIZED, low[2] QR_UNINITIALIZED;
+#pragma GCC unroll 8
+            for (int i = 0; i < n_v * rows; i++)
+                sum[i] = as_bytes ? VI(set1_epi16)(128) : VI(setzero_si256)();
+            low[0] = low[1] = VI(set1_epi16)(-0x8000);
+#pragma GCC unroll 8
+            for (int i = 0; i < run / line_k; i++, codes += line_bytes, bytes += as_bytes ? line_k : 0) {
+                if (o == 0)
+                    _mm_prefetch((const char *)codes + b->ahead, _MM_HINT_T0);
+                few_line(bits, plain5, even, rows, n_v, sum, low, codes, x->x + h * run + i * line_k, b->x_row, bytes, l);
+            }
+            if (as_bytes && h == WHOLE_K / run - 1)
+                bytes += WHOLE_K;
+#pragma GCC unroll 2
+            for (int v = 0; v < n_v; v++) {
+                vf own = scale[v], own_offset = offsets[v];
+                vi zeros = VI(setzero_si256)();
+                if (steps)
+                    own = vf_mul(own, vf_load_i8_n(step + v * VF_LEN, VF_LEN));
+                else
+                    own = vf_mul(vf_load_f16_n(unit + (in >> s->unit_shift) * QR_PANEL + v * VF_LEN, VF_LEN), factor[v]);
+                if (offset && steps)
+                    own_offset = vf_mul(own_offset, vf_load_i8_n(offset_step + v * VF_LEN, VF_LEN));
+                else if (offset)
+                    own_offset = vf_mul(vf_load_f16_n(unit + s->offset_at / 2 + (in >> s->unit_shift) * QR_PANEL + v * VF_LEN, VF_LEN), factor[v]);
+                if (zero)
+                    zeros = few_bytes_at(offset_step + (in >> s->group_shift) * QR_PANEL + v * VF_LEN);
+#pragma GCC unroll 4
+                for (int r = 0; r < rows; r++) {
+                    const struct whole_x *xr = &x[r * b->x_row];
+                    const int i = v * rows + r;
+                    vi whole = sum[i];
+                    if (as_bytes)
+                        whole = VI(add_epi32)(VI(madd_epi16)(whole, VI(set1_epi16)(256)), VI(madd_epi16)(low[v], VI(set1_epi16)(1)));
+                    const int32_t total = run == WHOLE_K ? xr->all : xr->sum[h];
+                    if (bits == 4 && even)
+                        whole = VI(add_epi32)(whole, VI(set1_epi32)(l->shift * total));
+                    if (zero)
+                        whole = VI(sub_epi32)(whole, VI(mullo_epi32)(zeros, VI(set1_epi32)(total)));
+                    acc[i] = whole_add(acc[i], whole, vf_set1(xr->unit), own);
+                    if (offset)
+                        acc[i] = whole_add_offset(acc[i], vf_set1(run == WHOLE_K ? xr->ones : xr->half_ones[h]), own_offset);
+                }
+            }
+            step += QR_PANEL;
+            offset_step += steps ? QR_PANEL : 0;
+        }
+}
+
+/* Panels of a tile side by side, block by block: sums[r][16 j + o], rows TILE_PANELS * QR_PANEL apart, which begin as zeros. */
+VF_FN void few_panels(const int bits, const bool plain5, const bool even, const bool steps, const int run, const int rows, const struct product *p, float *sums,
+                      const uint8_t *const *panel, int32_t n_panels, int32_t row, const struct whole_levels l[TILE_PANELS])
+{
+    const struct qr_coded_shape *s = &p->coded;
+    const int n_v = rows == 1 ? 2 : 1;
+    const int32_t n_units = whole_units(p->a->n_in), per_block = 1 << s->block_shift >> 5;
+    const int64_t near = s->panel_bytes - QR_QUANT_AHEAD, skip = (int64_t)(p->up ? n_panels / 2 - 1 : n_panels - 1) * s->panel_bytes;
+    struct few_block b = {.s = s, .x_row = n_units};
+    for (int64_t at = 0; at * per_block < n_units; at++) {
+        b.x = whole_row(p, row) + at * per_block;
+        b.bytes = whole_row_bytes(p) + at * per_block;
+        b.n_units = n_units - (int32_t)at * per_block < per_block ? n_units - (int32_t)at * per_block : per_block;
+        for (int32_t j = 0; j < n_panels; j++) {
+            const int64_t from = s->head_bytes + at * s->block_bytes;
+            b.panel = panel[j];
+            b.block = panel[j] + from;
+            b.ahead = QR_QUANT_AHEAD + (from < near ? 0 : skip); /* what comes after a panel is at hand already */
+            coded_ask_scales(s, b.block, b.ahead);
+#pragma GCC unroll 2
+            for (int o = 0; o < QR_PANEL; o += n_v * VF_LEN) {
+                vf acc[FEW_ROWS] QR_UNINITIALIZED;
+                float *to = sums + j * QR_PANEL + o;
+#pragma GCC unroll 4
+                for (int i = 0; i < n_v * rows; i++)
+                    acc[i] = vf_load(to + i % rows * TILE_PANELS * QR_PANEL + i / rows * VF_LEN);
+                few_vectors(bits, plain5, even, steps, run, rows, n_v, acc, &b, &l[j], o);
+#pragma GCC unroll 4
+                for (int i = 0; i < n_v * rows; i++)
+                    vf_store(to + i % rows * TILE_PANELS * QR_PANEL + i / rows * VF_LEN, acc[i]);
+            }
+        }
+    }
+}
+
+/* Returns whether all of them are even, as codes have to be for products that look up nothing. */
+static bool few_levels(struct whole_levels l[TILE_PANELS], const struct product *p, const uint8_t *const *panel, int32_t n_panels)
+{
+    bool even = true;
+    for (int32_t j = 0; j < n_panels; j++) {
+        l[j] = whole_levels_of(p->coded.f.bits, panel[j]);
+        even = even && l[j].even;
+    }
+    for (int32_t j = 0; j < n_panels && !even; j++)
+        l[j].shift = 0;
+    return even;
+}
+
+#define FEW_OF(rows)                                                                                                                                          \
+    static __attribute__((noinline)) void few_panels_##rows(const struct product *p, float *sums, const uint8_t *const *panel, int32_t n_panels,              \
+                                                            int32_t row)                                                                                      \
+    {                                                                                                                                                         \
+        struct whole_levels l[TILE_PANELS] QR_UNINITIALIZED;                                                                                                  \
+        const bool all_even = few_levels(l, p, panel, n_panels);                                                                                              \
+        const bool short_run = whole_run(&p->coded) == 16, steps = p->coded.f.steps;                                                                          \
+        FEW_BY_FORMAT(rows)                                                                                                                                   \
+    }
+#define FEW_DO(bits, plain5, even)                                                                                      \
+    do {                                                                                                                \
+        if (short_run)                                                                                                  \
+            few_panels(bits, plain5, even, true, 16, ROWS, p, sums, panel, n_panels, row, l);                           \
+        else if (steps)                                                                                                 \
+            few_panels(bits, plain5, even, true, WHOLE_K, ROWS, p, sums, panel, n_panels, row, l);                      \
+        else                                                                                                            \
+            few_panels(bits, plain5, even, false, WHOLE_K, ROWS, p, sums, panel, n_panels, row, l);                     \
+    } while (0)
+#define FEW_BY_FORMAT(rows)                     \
+    enum { ROWS = rows };                       \
+    WHOLE_BY_FORMAT(p->coded.f, all_even, FEW_DO);
+FEW_OF(1)
+FEW_OF(2)
+FEW_OF(3)
+FEW_OF(4)
+#undef FEW_BY_FORMAT
+#undef FEW_DO
+#undef FEW_OF
+
+/* Panels [first, end) with all rows. */
+static void multiply_whole(const struct product *p, int32_t first, int32_t end)
+{
+    static void (*const ways[])(const struct product *, float *, const uint8_t *const *, int32_t, int32_t) = {
+        few_panels_1, few_panels_2, few_panels_3, few_panels_4};
+    const int32_t unit = p->up ? 2 : 1;
+    float tile[FEW_ROWS * TILE_PANELS * QR_PANEL];
+    for (int32_t panel = first, n; panel < end; panel += n) {
+        const uint8_t *at[TILE_PANELS];
+        n = TILE_PANELS / unit < end - panel ? TILE_PANELS / unit : end - panel;
+        for (int32_t j = 0; j < n * unit; j++)
+            at[j] = panel_at(p, panel + j / unit + j % unit * p->up);
+        for (int32_t row = 0, mr; row < p->n_rows; row += mr) {
+            const int32_t left = p->n_rows - row;
+            mr = left <= FEW_ROWS ? left : left == FEW_ROWS + 1 ? FEW_ROWS - 1 : FEW_ROWS; /* only a single row has bytes, so none is left alone */
+            memset(tile, 0, sizeof tile);
+            ways[mr - 1](p, tile, at, n * unit, row);
+            for (int32_t j = 0; j < n; j += p->up ? 1 : n) {
+                const int32_t n_out = p->up ? p->a->n_out / 2 : p->a->n_out, rest = n_out - (panel + j) * QR_PANEL, whole = (p->up ? 1 : n) * QR_PANEL;
+                finish(p, tile + j * unit * QR_PANEL, p->row0 + row, mr, panel + j, whole < rest ? whole : rest);
+            }
+        }
+    }
+}
+
+#endif

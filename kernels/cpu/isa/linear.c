@@ -7,7 +7,7 @@
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/micro.h"
 #ifdef QR_ISA_avx2
-#include "kernels/cpu/isa/coded_whole.h"
+#include "kernels/cpu/isa/coded_many.h"
 #include "kernels/cpu/isa/one_row.h"
 #endif
 #include "kernels/cpu/isa/quant_vectors.h"
@@ -367,7 +367,9 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
 #endif
     end = end < p->n_panels ? end : p->n_panels;
 #ifdef QR_ISA_avx2
-    if (p->whole)
+    if (p->whole && p->n_rows >= WHOLE_ROWS_MIN)
+        multiply_panels(p, panel_at(p, first), (p->up ? (size_t)p->up : 1) * p->panel_bytes, p->panel_bytes, first, end);
+    else if (p->whole)
         multiply_whole(p, first, end);
     else if (p->n_rows == 1 && p->bf16 && !p->unpack)
         multiply_row(p, first, end);

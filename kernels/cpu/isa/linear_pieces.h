@@ -19,6 +19,8 @@
 /* Inputs of a piece: all but the last have as many. */
 static int32_t piece_inputs(const struct product *p)
 {
+    if (p->whole)
+        return MANY_INPUTS;
     const int32_t n = (p->n_in + PIECE_INPUTS - 1) / PIECE_INPUTS;
     return ((p->n_in + n - 1) / n + 15) / 16 * 16;
 }
@@ -206,7 +208,10 @@ struct piece_tile {
     int32_t n_blocks;
     int32_t block[TILE_ROWS_MAX / 4 + 1]; /* first row of each, and behind the last */
     _Alignas(64) float sums[TILE_SLOTS][TILE_ROWS_MAX][QR_PANEL];
-    _Alignas(64) float wide[PIECE_INPUTS * QR_PANEL];
+    union {
+        _Alignas(64) float wide[PIECE_INPUTS * QR_PANEL];
+        struct many_piece codes; /* of coded weights */
+    };
 };
 
 static const char *slot_at(const struct piece_tile *t, int32_t slot, int32_t k)
@@ -238,6 +243,32 @@ static void multiply_piece(struct piece_tile *t, int32_t slot, int32_t k0, int32
             m.ahead = m.w;
             m.ahead_step = 0;
         }
+    }
+}
+
+/* The same of coded weights. */
+static void multiply_codes(struct piece_tile *t, int32_t slot, int32_t k0)
+{
+    const struct product *p = t->p;
+    const struct qr_coded_shape *s = &p->coded;
+    const int32_t n_units = whole_units(p->a->n_in), unit = k0 / WHOLE_K, most = MANY_INPUTS / WHOLE_K;
+    const int32_t n = n_units - unit < most ? n_units - unit : most, n_share = t->n_blocks < SHARE_AHEAD ? t->n_blocks : SHARE_AHEAD;
+    const bool last = slot + 1 == t->n_slots, end = last && unit + n == n_units;
+    const uint8_t *next = (const uint8_t *)(end ? t->w + (size_t)t->n_panels * t->w_next : slot_at(t, last ? 0 : slot + 1, 0));
+    const int64_t bytes = ((int64_t)n * WHOLE_K >> s->block_shift) * s->block_bytes;
+    struct many_args m = {.piece = &t->codes, .x_row = n_units, .n_units = n, .ask_lines = (int32_t)(bytes / 64 / (n * n_share)) + 1,
+                          .ask = (const char *)qr_coded_block(s, next, end ? 0 : last ? k0 + MANY_INPUTS : k0)};
+    many_piece_of(&t->codes, s, (const uint8_t *)slot_at(t, slot, 0), unit, n);
+    if (k0 == 0)
+        memset(t->sums[slot], 0, (size_t)(t->block[t->n_blocks] - t->block[0]) * sizeof t->sums[0][0]);
+    for (int32_t b = 0; b < t->n_blocks; b++) {
+        const int32_t first = t->block[b], mr = t->block[b + 1] - first;
+        m.c = t->sums[slot][first - t->block[0]];
+        m.x = whole_row(p, first) + unit;
+        many_block_of(s, mr)(&m);
+        m.ask += (int64_t)m.ask_lines * n * 64;
+        if (b + 1 == n_share)
+            m.ask_lines = 0;
     }
 }
 
@@ -274,7 +305,10 @@ static void multiply_tile(struct piece_tile *t)
     for (int32_t k0 = 0, n_k; k0 < t->p->n_in; k0 += n_k) {
         n_k = t->p->n_in - k0 < most ? t->p->n_in - k0 : most;
         for (int32_t slot = 0; slot < t->n_slots; slot++)
-            multiply_piece(t, slot, k0, n_k);
+            if (t->p->whole)
+                multiply_codes(t, slot, k0);
+            else
+                multiply_piece(t, slot, k0, n_k);
     }
     finish_tile(t);
 }

@@ -71,7 +71,7 @@ VF_FN void few_vectors(const int bits, const bool plain5, const bool even, const
                        const struct few_block *b, const struct whole_levels *l, const int o)
 {
     const struct qr_coded_shape *s = b->s;
-    const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits);
+    const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits), n_lines = run / line_k, n_runs = WHOLE_K / run;
     const bool as_bytes = FEW_BYTES(bits, even, rows), offset = s->f.offset, zero = s->f.zero;
     const uint8_t *codes = b->block + s->codes_at + o * line_bytes / QR_PANEL, *bytes = (const uint8_t *)b->bytes;
     const uint16_t *unit = (const uint16_t *)(const void *)b->block + o;
@@ -86,19 +86,19 @@ VF_FN void few_vectors(const int bits, const bool plain5, const bool even, const
     }
     for (int32_t in = 0; in < b->n_units * WHOLE_K; in += WHOLE_K, x++)
 #pragma GCC unroll 2
-        for (int h = 0; h < WHOLE_K / run; h++) {
+        for (int h = 0; h < n_runs; h++) {
             vi sum[2 * FEW_ROWS] QR_UNINITIALIZED, low[2] QR_UNINITIALIZED;
 #pragma GCC unroll 8
             for (int i = 0; i < n_v * rows; i++)
                 sum[i] = as_bytes ? VI(set1_epi16)(128) : VI(setzero_si256)();
             low[0] = low[1] = VI(set1_epi16)(-0x8000);
 #pragma GCC unroll 8
-            for (int i = 0; i < run / line_k; i++, codes += line_bytes, bytes += as_bytes ? line_k : 0) {
+            for (int i = 0; i < n_lines; i++, codes += line_bytes, bytes += as_bytes ? line_k : 0) {
                 if (o == 0)
                     _mm_prefetch((const char *)codes + b->ahead, _MM_HINT_T0);
                 few_line(bits, plain5, even, rows, n_v, sum, low, codes, x->x + h * run + i * line_k, b->x_row, bytes, l);
             }
-            if (as_bytes && h == WHOLE_K / run - 1)
+            if (as_bytes && h == n_runs - 1)
                 bytes += WHOLE_K;
 #pragma GCC unroll 2
             for (int v = 0; v < n_v; v++) {

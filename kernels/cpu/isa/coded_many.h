@@ -114,6 +114,7 @@ VF_FN void many_join(const int mr, const bool offset, vi sum[MANY_ROWS][2], floa
 VF_FN void many_block(const int mr, const int run, const bool offset, const struct many_args *m)
 {
     enum { PAIR = 2 * QR_PANEL };
+    const int n_runs = WHOLE_K / run;
     const int64_t x_row = m->x_row;
     const int16_t *w = m->piece->w;
     const float *scale = m->piece->scale[0], *offsets = m->piece->offset[0];
@@ -128,7 +129,7 @@ VF_FN void many_block(const int mr, const int run, const bool offset, const stru
         for (int32_t i = 0; i < m->ask_lines; i++, ask += 64)
             _mm_prefetch(ask, _MM_HINT_T0);
 #pragma GCC unroll 2
-        for (int h = 0; h < WHOLE_K / run; h++, scale += QR_PANEL, offsets += QR_PANEL) {
+        for (int h = 0; h < n_runs; h++, scale += QR_PANEL, offsets += QR_PANEL) {
             vi sum[MANY_ROWS][2] QR_UNINITIALIZED;
 #pragma GCC unroll 16
             for (int i = 0; i < run / 2; i++, w += PAIR) {

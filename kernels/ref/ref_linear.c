@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/mem.h"
 #include "kernels/coded.h"
 #include "kernels/f8.h"
 
@@ -96,25 +97,42 @@ static void QR_REF(linear_f8)(real sum[LINEAR_OUTS], const struct QR_REF(linear_
     }
 }
 
-/* Products with numbers, or with integers that activations in bf16 meet. */
+/* n elements of output o's weights, from i0 on. */
+static void QR_REF(linear_weights)(real *w, const struct QR_REF(linear_block) *b, int32_t o, int32_t i0, int32_t n)
+{
+    const enum qr_dtype type = qr_ref_packed(b->a->w->packed_dtype);
+    if (!qr_dtype_is_quantized(type)) {
+        qr_ref_load_row(w, b->a->w->packed, type, (size_t)(b->first + o) * (size_t)b->a->n_in + (size_t)i0, n);
+        return;
+    }
+    const int16_t *integer = QR_REF(quant_row)(b->a, b->first + o) + i0;
+    for (int32_t i = 0; i < n; i++)
+        w[i] = integer[i];
+}
+
+/* Products with numbers, or with integers that activations in bf16 meet. Four outputs side by side: the sum of one would wait for itself at each element. */
 static void QR_REF(linear_numbers)(real sum[LINEAR_OUTS], const struct QR_REF(linear_block) *b)
 {
     const int32_t n_in = b->a->n_in;
     const enum qr_dtype type = qr_ref_packed(b->a->w->packed_dtype);
     const bool integers = qr_dtype_is_quantized(type);
+    QR_UNINITIALIZED real met[LINEAR_PIECE], w[4][LINEAR_PIECE];
     for (int32_t o = 0; o < LINEAR_OUTS; o++)
         sum[o] = 0;
     for (int32_t i0 = 0; i0 < n_in; i0 += LINEAR_PIECE) {
         const int32_t n = n_in - i0 < LINEAR_PIECE ? n_in - i0 : LINEAR_PIECE;
-        real met[LINEAR_PIECE];
         for (int32_t i = 0; i < n; i++)
             met[i] = qr_ref_meet(QR_REF(linear_x)(b->a, b->x, b->rms, i0 + i), integers ? QR_BF16 : type);
-        for (int32_t o = 0; o < b->n; o++) {
-            const size_t at = (size_t)(b->first + o) * (size_t)n_in + (size_t)i0;
-            real y = sum[o];
+        for (int32_t o = 0; o < b->n; o += 4) {
+            const int32_t more = b->n - o < 4 ? b->n - o : 4;
+            for (int32_t k = 0; k < 4; k++)
+                QR_REF(linear_weights)(w[k], b, o + (k < more ? k : 0), i0, n);
+            real y[4] = {sum[o], sum[o + 1], sum[o + 2], sum[o + 3]};
             for (int32_t i = 0; i < n; i++)
-                y += met[i] * (integers ? (real)QR_REF(quant_row)(b->a, b->first + o)[i0 + i] : (real)qr_ref_load(b->a->w->packed, type, at + (size_t)i));
-            sum[o] = y;
+                for (int32_t k = 0; k < 4; k++)
+                    y[k] += met[i] * w[k][i];
+            for (int32_t k = 0; k < more; k++)
+                sum[o + k] = y[k];
         }
     }
 }

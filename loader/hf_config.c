@@ -34,7 +34,7 @@ static const struct arch_row {
     {QR_ARCH_QWEN2, "Qwen2ForCausalLM", "qwen2", 32, 0, 32768, 4096, true, true, false, false, false, false, 10000},
     {QR_ARCH_QWEN3, "Qwen3ForCausalLM", "qwen3", 32, 128, 32768, 4096, true, false, true, false, true, false, 10000},
     {QR_ARCH_PHI3, "Phi3ForCausalLM", "phi3", 0, 0, 4096, WINDOW_IF_NAMED, false, false, false, false, false, false, 10000},
-    {QR_ARCH_SMOLLM3, "SmolLM3ForCausalLM", "smollm3", 4, 0, 32768, 0, false, false, true, true, false, true, 2000000},
+    {QR_ARCH_SMOLLM3, "SmolLM3ForCausalLM", "smollm3", 4, 0, 32768, WINDOW_IF_NAMED, true, false, true, true, false, true, 2000000},
     {QR_ARCH_GRANITE, "GraniteForCausalLM", "granite", 0, 0, 2048, 0, false, false, true, true, false, false, 10000},
     {QR_ARCH_GEMMA, "GemmaForCausalLM", "gemma", 16, 256, 8192, 0, false, false, true, false, false, true, 10000},
     {QR_ARCH_MIXTRAL, "MixtralForCausalLM", "mixtral", 8, 0, 131072, WINDOW_IF_NAMED, false, false, false, false, false, false, 1000000},
@@ -236,6 +236,8 @@ static int read_window(const struct qr_hf_obj *o, struct qr_model_config *c, con
         return read_layer_types(o, c);
     if (!row->windows_switched || c->arch == QR_ARCH_QWEN3_MOE) /* in all layers */
         return 0;
+    if (c->arch == QR_ARCH_SMOLLM3) /* where the file lists no layers read_smollm3 does */
+        return c->window ? read_layer_types(o, c) : 0;
     if (c->arch == QR_ARCH_QWEN2_MOE && c->window && qr_json_is_null(qr_json_find(o->v, "layer_types")))
         return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: use_sliding_window is true, but layer_types does not say in which layers", o->file);
     c->window_first_layer = 28;
@@ -679,7 +681,7 @@ static void write_layer_types(struct qr_buf *out, const struct qr_model_config *
     uint64_t any = window_pattern(c->arch) > 0; /* which says more than a number, too */
     for (int i = 0; i < QR_COUNT(c->unwindowed); i++)
         any |= c->unwindowed[i];
-    any |= c->arch == QR_ARCH_QWEN2_MOE && c->window;
+    any |= (c->arch == QR_ARCH_QWEN2_MOE || c->arch == QR_ARCH_SMOLLM3) && c->window;
     for (int32_t l = 0; any && l < c->n_layers; l++)
         qr_buf_printf(out, "%s\"%s\"", l ? ", " : "  \"layer_types\": [", qr_layer_window(c, l) ? "sliding_attention" : "full_attention");
     qr_buf_put_str(out, any ? "],\n" : "");

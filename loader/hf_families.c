@@ -34,7 +34,7 @@ const struct qr_hf_names *qr_hf_names(enum qr_arch arch)
 }
 
 /* SmolLM3: a list of 1 and 0 (no positions), or every so manieth layer has none. */
-static int read_smollm3(const struct qr_hf_obj *o, struct qr_model_config *c)
+static int read_unrotated(const struct qr_hf_obj *o, struct qr_model_config *c)
 {
     const struct qr_json *list = qr_json_find(o->v, "no_rope_layers");
     int32_t every = 4, i = 0;
@@ -52,6 +52,16 @@ static int read_smollm3(const struct qr_hf_obj *o, struct qr_model_config *c)
     if (i != c->n_layers || i != qr_json_count(list))
         return qr_err_set(o->err, QR_E_DAMAGED, "%s: no_rope_layers: entry %d, expected a 0 or 1 for each of %d layers", o->file, i, c->n_layers);
     return 0;
+}
+
+/* A window, if it is switched on, is for those layers, unless the file lists others. */
+static int read_smollm3(const struct qr_hf_obj *o, struct qr_model_config *c)
+{
+    const int rc = read_unrotated(o, c);
+    const bool listed = !qr_json_is_null(qr_json_find(o->v, "layer_types"));
+    for (int32_t l = 0; c->window > 0 && !listed && l < c->n_layers; l++)
+        c->unwindowed[l / 64] |= (~c->unrotated[l / 64] >> (l % 64) & 1) << (l % 64);
+    return rc;
 }
 
 static void write_smollm3(struct qr_buf *out, const struct qr_model_config *c)

@@ -108,6 +108,13 @@ Test(hf_config, windows_follow_switch_first_layer_and_layer_types)
     cr_expect(c.window == 99 && c.window_first_layer == 2);
     c = accepts("Qwen2ForCausalLM", "\"num_key_value_heads\":2,\"use_sliding_window\":true,\"sliding_window\":99,\"max_window_layers\":4");
     cr_expect_eq(c.window, 0);
+    c = accepts("SmolLM3ForCausalLM", "\"num_key_value_heads\":2,\"use_sliding_window\":true,\"sliding_window\":6,\"no_rope_layers\":[1,0,1,0]");
+    cr_expect(c.window == 6 && c.unwindowed[0] == 5 && c.unrotated[0] == 10);
+    c = accepts("SmolLM3ForCausalLM", "\"num_key_value_heads\":2,\"use_sliding_window\":true,\"sliding_window\":6,\"layer_types\":"
+                "[\"sliding_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]");
+    cr_expect(c.window == 6 && c.unwindowed[0] == 14);
+    c = accepts("SmolLM3ForCausalLM", "\"num_key_value_heads\":2,\"use_sliding_window\":false,\"sliding_window\":6");
+    cr_expect_eq(c.window, 0);
     c = accepts("Qwen3ForCausalLM", "\"num_key_value_heads\":2,\"use_sliding_window\":true,\"sliding_window\":99,\"max_window_layers\":0,"
                 "\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\",\"sliding_attention\"]");
     cr_expect(c.window == 99 && c.window_first_layer == 3);

@@ -756,4 +756,34 @@ static const struct golden_family {
       {"model.norm.bias", {64}}},
      {{5.48330167, {-0.1032986, -1.164976, 1.203109, 2.439033, 0.1112033, -0.9938258, 1.114522, 0.3853719, -1.858037, 0.6677616, 2.109563}},
       {5.48005036, {-0.210662, -0.9646521, 1.310023, 2.324774, -0.2418478, -1.591866, 1.359337, 0.7225401, -1.424491, 0.735231, 1.690799}}}},
+    {"smollm3 with a window where it has no positions",
+     "{\"architectures\": [\"SmolLM3ForCausalLM\"], \"attention_bias\": true, \"bos_token_id\": 1, \"dtype\": \"float32\", \"eos_"
+     "token_id\": 2, \"hidden_act\": \"silu\", \"hidden_size\": 64, \"intermediate_size\": 96, \"layer_types\": [\"full_attentio"
+     "n\", \"sliding_attention\", \"full_attention\"], \"max_position_embeddings\": 256, \"mlp_bias\": false, \"model_type\": \""
+     "smollm3\", \"no_rope_layer_interval\": 4, \"no_rope_layers\": [1, 0, 1], \"num_attention_heads\": 4, \"num_hidden_laye"
+     "rs\": 3, \"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-06, \"rope_parameters\": {\"rope_theta\": 2000000.0, \"rope_ty"
+     "pe\": \"default\"}, \"sliding_window\": 6, \"tie_word_embeddings\": true, \"use_sliding_window\": true, \"vocab_size\": 9"
+     "6}",
+     {{"model.embed_tokens.weight", {96, 64}}, {"model.layers.0.self_attn.q_proj.weight", {64, 64}}, {"model.layers.0.self_attn.q_proj.bias", {64}},
+      {"model.layers.0.self_attn.k_proj.weight", {32, 64}}, {"model.layers.0.self_attn.k_proj.bias", {32}},
+      {"model.layers.0.self_attn.v_proj.weight", {32, 64}}, {"model.layers.0.self_attn.v_proj.bias", {32}},
+      {"model.layers.0.self_attn.o_proj.weight", {64, 64}}, {"model.layers.0.self_attn.o_proj.bias", {64}},
+      {"model.layers.0.mlp.gate_proj.weight", {96, 64}}, {"model.layers.0.mlp.up_proj.weight", {96, 64}},
+      {"model.layers.0.mlp.down_proj.weight", {64, 96}}, {"model.layers.0.input_layernorm.weight", {64}},
+      {"model.layers.0.post_attention_layernorm.weight", {64}}, {"model.layers.1.self_attn.q_proj.weight", {64, 64}},
+      {"model.layers.1.self_attn.q_proj.bias", {64}}, {"model.layers.1.self_attn.k_proj.weight", {32, 64}},
+      {"model.layers.1.self_attn.k_proj.bias", {32}}, {"model.layers.1.self_attn.v_proj.weight", {32, 64}},
+      {"model.layers.1.self_attn.v_proj.bias", {32}}, {"model.layers.1.self_attn.o_proj.weight", {64, 64}},
+      {"model.layers.1.self_attn.o_proj.bias", {64}}, {"model.layers.1.mlp.gate_proj.weight", {96, 64}},
+      {"model.layers.1.mlp.up_proj.weight", {96, 64}}, {"model.layers.1.mlp.down_proj.weight", {64, 96}},
+      {"model.layers.1.input_layernorm.weight", {64}}, {"model.layers.1.post_attention_layernorm.weight", {64}},
+      {"model.layers.2.self_attn.q_proj.weight", {64, 64}}, {"model.layers.2.self_attn.q_proj.bias", {64}},
+      {"model.layers.2.self_attn.k_proj.weight", {32, 64}}, {"model.layers.2.self_attn.k_proj.bias", {32}},
+      {"model.layers.2.self_attn.v_proj.weight", {32, 64}}, {"model.layers.2.self_attn.v_proj.bias", {32}},
+      {"model.layers.2.self_attn.o_proj.weight", {64, 64}}, {"model.layers.2.self_attn.o_proj.bias", {64}},
+      {"model.layers.2.mlp.gate_proj.weight", {96, 64}}, {"model.layers.2.mlp.up_proj.weight", {96, 64}},
+      {"model.layers.2.mlp.down_proj.weight", {64, 96}}, {"model.layers.2.input_layernorm.weight", {64}},
+      {"model.layers.2.post_attention_layernorm.weight", {64}}, {"model.norm.weight", {64}}},
+     {{4.98124539, {0.536521, 0.5672832, 2.288294, -0.9178157, 0.1605059, -0.1401892, 0.1854193, 0.474888, 1.015008, 0.5518807, -0.2317183}},
+      {5.10491922, {1.188749, 0.9452384, -1.219925, -0.6363008, 0.08630913, -1.110119, 1.100431, -0.6680406, -0.340828, -0.6848625, 0.1123398}}}},
 };

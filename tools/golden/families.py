@@ -69,6 +69,8 @@ FAMILIES = [
     ("stablelm: a quarter of heads rotates", "StableLmForCausalLM", dict(head_dim=None, use_qkv_bias=True, hidden_size=128)),
     ("stablelm: half of heads rotates, no biases of q, k, v", "StableLmForCausalLM", dict(rope_parameters=dict(
         rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.5), tie_word_embeddings=True)),
+    ("smollm3 with a window where it has no positions", "SmolLM3ForCausalLM", dict(
+        no_rope_layers=[1, 0, 1], use_sliding_window=True, sliding_window=6, attention_bias=True)),
 ]
 
 

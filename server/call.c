@@ -324,6 +324,7 @@ void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_
     call->body = *body;
     qr_buf_init(body);
     s->bodies_bytes += (int64_t)call->body.len;
+    s->read_bytes += (int64_t)call->body.len;
     qr_list_push_back(&s->calls, &call->link);
     s->n_calls++;
     qr_conn_set_call(c, call);

@@ -7,12 +7,15 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "server/call.h"
 #include "server/route.h"
 #include "server/state.h"
+
+#define TRIM_BYTES (32 << 10) /* of bodies read: what they leave in the heaps, less than a MiB, is not worth a trim */
 
 uint64_t qr_server_next_id(struct qr_server *s)
 {
@@ -100,10 +103,21 @@ static void on_signal(void *user, int32_t signum)
     stop_now(s, 130);
 }
 
+/* A body takes some 20 times its size while it is read, as each id of a list is a node. What that leaves free between other blocks goes back to the system once
+ * nobody is served. */
+static void give_back(struct qr_server *s)
+{
+    if (s->n_calls > 0 || s->read_bytes < TRIM_BYTES)
+        return;
+    s->read_bytes = 0;
+    qr_heap_trim();
+}
+
 static void on_tick(void *user, int64_t now_us)
 {
     struct qr_server *s = user;
     qr_calls_tick(s, now_us);
+    give_back(s);
     if (!s->draining)
         return;
     if (now_us > s->drain_until_us && s->n_calls > 0) {

@@ -42,6 +42,7 @@ struct qr_server {
     struct qr_node calls;                 /* every call that has not ended */
     int32_t n_calls;
     int64_t bodies_bytes;                 /* held by calls that are being prepared */
+    int64_t read_bytes;                   /* of bodies since free memory was given back */
     int64_t answers_bytes;                /* that answers of running calls may take */
     bool starved;                         /* a call that has begun found no room for its next piece, and has none inside */
     uint64_t id_seed, n_ids;

@@ -94,7 +94,7 @@ int qr_gguf_file_open(struct qr_gguf_file *f, const char *path, struct qr_err *e
     QR_ASSERT(f != NULL && path != NULL);
     QR_ASSERT(err != NULL);
     *f = (struct qr_gguf_file){0};
-    int rc = qr_map_file_open(&f->map, path, SIZE_MAX, err);
+    int rc = qr_map_file_open_to_read(&f->map, path, SIZE_MAX, err);
     if (rc)
         return rc;
     rc = qr_gguf_open(&f->g, f->map.data, f->map.n_bytes, path, err);

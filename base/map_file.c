@@ -45,18 +45,46 @@ static int map_fd(struct qr_map_file *out, int fd, const char *path, size_t max_
     return qr_err_set(err, QR_E_DAMAGED, "%s: " QR_LFS_POINTER, path);
 }
 
-int qr_map_file_open(struct qr_map_file *out, const char *path, size_t max_bytes, struct qr_err *err)
+static int open_file(struct qr_map_file *out, const char *path, size_t max_bytes, bool keep, struct qr_err *err)
 {
-    QR_ASSERT(out != NULL && path != NULL);
-    QR_ASSERT(err != NULL);
     *out = (struct qr_map_file){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return qr_err_set(err, errno == ENOENT || errno == ENOTDIR ? QR_E_NOT_FOUND : QR_E_IO, "%s: %s", path,
                           strerror(errno));
     int rc = map_fd(out, fd, path, max_bytes, err);
-    close(fd);
+    if (keep && rc == 0 && out->data)
+        out->reader = 1 + fd;
+    else
+        close(fd);
     return rc;
+}
+
+int qr_map_file_open(struct qr_map_file *out, const char *path, size_t max_bytes, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && path != NULL);
+    QR_ASSERT(err != NULL);
+    return open_file(out, path, max_bytes, false, err);
+}
+
+int qr_map_file_open_to_read(struct qr_map_file *out, const char *path, size_t max_bytes, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && path != NULL);
+    QR_ASSERT(err != NULL);
+    return open_file(out, path, max_bytes, true, err);
+}
+
+bool qr_map_file_read(const struct qr_map_file *f, void *to, size_t offset, size_t n_bytes)
+{
+    QR_ASSERT(f != NULL && f->reader > 0);
+    QR_ASSERT(offset <= f->n_bytes && n_bytes <= f->n_bytes - offset);
+    for (size_t done = 0; done < n_bytes;) {
+        const ssize_t n = pread(f->reader - 1, (uint8_t *)to + done, n_bytes - done, (off_t)(offset + done));
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return false;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return true;
 }
 
 void qr_map_file_close(struct qr_map_file *f)
@@ -64,6 +92,8 @@ void qr_map_file_close(struct qr_map_file *f)
     QR_ASSERT(f != NULL);
     if (f->data)
         munmap((void *)(uintptr_t)f->data, f->n_bytes);
+    if (f->reader)
+        close(f->reader - 1);
     *f = (struct qr_map_file){0};
 }
 

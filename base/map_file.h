@@ -17,12 +17,20 @@ struct qr_map_file {
     const uint8_t *data; /* owned mapping; NULL when the file is empty */
     size_t n_bytes;
     int64_t changed_ns;  /* when it was written last, by the system's clock */
+    int32_t reader;      /* owned: 1 + the file's descriptor, where it is kept (qr_map_file_open_to_read); 0: it is not */
 };
 
 /* Maps the whole of `path`. Errors: QR_E_NOT_FOUND, QR_E_IO, QR_E_TOO_LARGE when it has more than max_bytes, QR_E_DAMAGED for a pointer of git LFS that stands
  * in its place. */
 int qr_map_file_open(struct qr_map_file *out, const char *path, size_t max_bytes, struct qr_err *err);
 void qr_map_file_close(struct qr_map_file *f);
+
+/* The same, and the file stays open for qr_map_file_read. */
+int qr_map_file_open_to_read(struct qr_map_file *out, const char *path, size_t max_bytes, struct qr_err *err);
+
+/* Copies [offset, offset + n_bytes) of the file, of whose mapping no page is entered: into memory that stays in a cache, this costs less than looking at
+ * the mapping does. Any thread. False: the file has become shorter since it was opened or cannot be read; `to` is undefined. Requires `reader`. */
+bool qr_map_file_read(const struct qr_map_file *f, void *to, size_t offset, size_t n_bytes);
 
 /* What a clone has in place of a large file until that is fetched. */
 bool qr_is_lfs_pointer(const void *bytes, size_t n);

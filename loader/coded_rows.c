@@ -115,9 +115,22 @@ static void fill(const void *arg, const struct qr_coded_rows *to, int64_t first,
     }
 }
 
+void qr_stored_rows_place(struct qr_stored_rows *rows)
+{
+    QR_ASSERT(rows != NULL && rows->t != NULL);
+    QR_ASSERT(rows->first_row < rows->t->shape[0]);
+    if (rows->t->quantized || rows->t->heads)
+        return;
+    const struct qr_gguf_layout *l = qr_gguf_layout(rows->t->type->gguf);
+    rows->begin = (const uint8_t *)qr_tensor_files_row(rows->files, rows->t, rows->first_row) + rows->cols.first / l->elements * l->bytes;
+    rows->pitch = rows->t->n_bytes / (uint64_t)rows->t->shape[0];
+}
+
 static const uint8_t *row_of(const void *arg, int64_t i)
 {
     const struct qr_stored_rows *r = arg;
+    if (r->begin)
+        return r->begin + (uint64_t)i * r->pitch;
     const struct qr_gguf_layout *l = qr_gguf_layout(r->t->type->gguf);
     return (const uint8_t *)qr_tensor_files_row(r->files, r->t, r->first_row + i) + r->cols.first / l->elements * l->bytes;
 }

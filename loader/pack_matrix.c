@@ -1,11 +1,13 @@
 #include "loader/pack_matrix.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/mem.h"
 #include "loader/coded_rows.h"
 #include "loader/quantized_tensors.h"
+#include "loader/tensor_files_parts.h"
 
 #define UPLOAD_BYTES ((size_t)8 << 20)      /* on its way to a device at a time; what a queue stages without allocating */
 #define UPLOAD_ITEM_BYTES ((size_t)256 << 10) /* of a thread at a time */
@@ -14,6 +16,10 @@
 #define LARGE_BYTES ((size_t)64 << 20)      /* of a matrix: threads pack far parts of it */
 #define OWN_BYTES ((size_t)4 << 20)         /* of a matrix: it is worth a launch */
 #define ITEM_BYTES ((size_t)128 << 10)      /* of a matrix that is none: what a thread packs at a time */
+#define READ_BYTES ((size_t)128 << 10)      /* of the file that a thread reads at a time where it can: they are in its cache when it packs them */
+#define DROP_BYTES ((uint64_t)8 << 20)      /* of the file's mapping that were looked at until its pages are given back */
+#define AROUND_BYTES ((uint64_t)64 << 10)   /* that the system maps where one byte is looked at */
+#define READ_MOST ((size_t)1 << 20)         /* a panel whose rows take more is packed from where the file is mapped */
 #define PANEL_ROWS QR_LINEAR_PACKED_TOGETHER
 
 /* Pages of the region that nobody has entered. Two threads that write to the same fresh huge page both clear it; so a thread enters each before any of them
@@ -31,7 +37,9 @@ struct piece {
     struct qr_cut cut;
     int64_t first, item_rows; /* row of dst; rows of an item, which ends where a panel does */
     int32_t first_item;
-    bool read_at_once;        /* kernels read it where the file has it */
+    bool read_at_once;        /* kernels read it as the file has it */
+    bool held;                /* an item's rows are read to memory of its thread; else they are looked at where the file is mapped */
+    size_t row_bytes;         /* of t, where rows are plain */
 };
 
 struct qr_packer {
@@ -41,7 +49,10 @@ struct qr_packer {
     struct piece *piece;                 /* owned: waiting */
     int32_t n, n_max, n_items;
     char *room;                          /* owned: room_bytes for each worker */
-    size_t room_bytes, n_bytes;          /* n_bytes: of what waits */
+    char *read;                          /* owned: read_bytes for each worker, rows of the file */
+    size_t room_bytes, read_bytes, n_bytes; /* n_bytes: of what waits */
+    uint64_t n_mapped;                   /* bytes of the mapping that have been looked at, or will be */
+    atomic_bool failed;                  /* a file could not be read */
     const uint8_t *end;                  /* what was asked for lies below */
 };
 
@@ -61,6 +72,7 @@ void qr_packer_free(struct qr_packer *p)
         return;
     qr_free(p->piece);
     qr_free(p->room);
+    qr_free_aligned(p->read);
     qr_free(p);
 }
 
@@ -232,15 +244,16 @@ static void pack_coded(const struct qr_packer *a, const struct piece *p, struct 
     if (!qr_stored_code(&rows.as, p->t))
         QR_ASSERT(false);
     rows.as.type = p->dst.packed_dtype; /* a join's levels are the piece's, or are not asked for */
+    qr_stored_rows_place(&rows);
     const struct qr_coded_source source = qr_stored_source(&rows);
     a->be->k->linear_pack_coded(q, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], p->dst.t.shape[1], p->first + row, &source, n);
 }
 
-/* Rows that kernels read where they are. */
-static void pack_stored(const struct qr_packer *a, const struct piece *p, struct qr_queue *q, int64_t row, int64_t n)
+/* Rows that kernels read as they are; `files` has them. */
+static void pack_stored(const struct qr_packer *a, const struct qr_tensor_files *files, const struct piece *p, struct qr_queue *q, int64_t row, int64_t n)
 {
     const enum qr_dtype from = p->t->type->dtype;
-    const uint8_t *src = qr_tensor_files_data(a->files, p->t);
+    const uint8_t *src = qr_tensor_files_data(files, p->t);
     if (qr_dtype_is_coded(p->dst.packed_dtype))
         pack_coded(a, p, q, row, n);
     else
@@ -248,14 +261,15 @@ static void pack_stored(const struct qr_packer *a, const struct piece *p, struct
                               src + (size_t)((p->cut.rows.first + row) * p->cut.cols.n) * qr_dtype_bytes(from), from, n);
 }
 
-/* Others: by way of memory that stays in a cache. */
-static void pack_by_room(const struct qr_packer *a, const struct piece *p, struct qr_queue *q, char *room, int64_t row, int64_t n)
+/* Others: by way of memory that stays in a cache. `files` has them where they are plain. */
+static void pack_by_room(const struct qr_packer *a, const struct qr_tensor_files *files, const struct piece *p, struct qr_queue *q, char *room, int64_t row,
+                         int64_t n)
 {
     enum qr_dtype from = p->t->type->dtype;
     if (must_decode(p))
         from = decode_rows(a, p, room, row, n);
     else
-        copy_rows((uint8_t *)room, qr_tensor_files_data(a->files, p->t), p, row, n);
+        copy_rows((uint8_t *)room, qr_tensor_files_data(files, p->t), p, row, n);
     a->be->k->linear_pack(q, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], p->cut.cols.n, p->first + row, room, from, n);
 }
 
@@ -264,10 +278,10 @@ static int64_t columns_of(const struct qr_stored_tensor *t)
     return t->n_dims == 2 ? t->shape[1] : 1;
 }
 
-static void decode_vector(const struct qr_packer *a, const struct piece *p, float *v)
+static void decode_vector(const struct qr_tensor_files *files, const struct piece *p, float *v)
 {
     const int64_t n = p->cut.rows.n * columns_of(p->t);
-    qr_tensor_files_decode(a->files, p->t, v, p->cut.rows.first, p->cut.rows.n);
+    qr_tensor_files_decode(files, p->t, v, p->cut.rows.first, p->cut.rows.n);
     for (int64_t i = 0; i < n && (p->change.divisor != 1 || p->change.offset != 0); i++)
         v[i] = v[i] / p->change.divisor + p->change.offset;
 }
@@ -286,36 +300,81 @@ static const struct piece *piece_of(const struct qr_packer *a, int32_t item)
     return &a->piece[least];
 }
 
+/* Reads an item's rows. Returns where they are; NULL: they cannot be read. */
+static const struct qr_tensor_files *hold(struct qr_packer *a, struct qr_tensor_files *view, const struct piece *p, int64_t row, int64_t n, int32_t worker)
+{
+    const size_t n_bytes = (size_t)n * p->row_bytes;
+    if (!p->held)
+        return a->files;
+    QR_ASSERT(n_bytes <= a->read_bytes);
+    if (qr_tensor_files_hold(view, a->files, p->t, (uint64_t)(p->cut.rows.first + row) * p->row_bytes, n_bytes, a->read + (size_t)worker * a->read_bytes))
+        return view;
+    atomic_store(&a->failed, true);
+    return NULL;
+}
+
 static void pack_item(const void *arg, int32_t item, int32_t worker)
 {
-    const struct qr_packer *a = arg;
+    struct qr_packer *a = (struct qr_packer *)(uintptr_t)arg;
     const struct piece *p = piece_of(a, item);
+    struct qr_tensor_files view;
     if (p->vector) {
-        decode_vector(a, p, p->vector);
+        const struct qr_tensor_files *files = hold(a, &view, p, 0, p->cut.rows.n, worker);
+        if (files)
+            decode_vector(files, p, p->vector);
         return;
     }
     const int64_t begin = (p->first / p->item_rows + item - p->first_item) * p->item_rows - p->first;
     const int64_t row = begin < 0 ? 0 : begin, end = begin + p->item_rows < p->cut.rows.n ? begin + p->item_rows : p->cut.rows.n;
     struct qr_queue *q = qr_backend_alone(a->be, worker);
+    const struct qr_tensor_files *files = hold(a, &view, p, row, end - row, worker);
+    if (!files)
+        return;
     if (p->read_at_once)
-        pack_stored(a, p, q, row, end - row);
+        pack_stored(a, files, p, q, row, end - row);
     else
-        pack_by_room(a, p, q, a->room + (size_t)worker * a->room_bytes, row, end - row);
+        pack_by_room(a, files, p, q, a->room + (size_t)worker * a->room_bytes, row, end - row);
+}
+
+/* What waits. */
+static void pack_all(struct qr_packer *p)
+{
+    const struct piece *last = &p->piece[p->n - 1];
+    enter_pages(p, p->end, p->n_bytes);
+    if (p->n == 1 && last->read_at_once && !last->held)
+        pack_stored(p, p->files, last, p->be->queue, 0, last->cut.rows.n);
+    else
+        qr_backend_run(p->be, pack_item, p, p->n_items);
+    p->n = p->n_items = 0;
+    p->n_bytes = 0;
 }
 
 void qr_packer_run(struct qr_packer *p)
 {
     QR_ASSERT(p != NULL);
-    if (p->n == 0)
+    QR_ASSERT(p->n >= 0);
+    if (p->n > 0)
+        pack_all(p);
+    if (p->n_mapped < DROP_BYTES)
         return;
-    const struct piece *last = &p->piece[p->n - 1];
-    enter_pages(p, p->end, p->n_bytes);
-    if (p->n == 1 && last->read_at_once)
-        pack_stored(p, last, p->be->queue, 0, last->cut.rows.n);
-    else
-        qr_backend_run(p->be, pack_item, p, p->n_items);
-    p->n = p->n_items = 0;
-    p->n_bytes = 0;
+    qr_tensor_files_drop_all(p->files); /* each time, all threads are interrupted */
+    p->n_mapped = 0;
+}
+
+bool qr_packer_failed(const struct qr_packer *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->n == 0);
+    return atomic_load(&p->failed);
+}
+
+/* Of the mapping. */
+static uint64_t mapped_bytes(const struct piece *p)
+{
+    uint64_t n = p->t->n_bytes;
+    for (int i = 0; p->t->quantized && i < QR_QUANTIZED_PARTS; i++)
+        n += qr_quantized_part(p->t, i) ? qr_quantized_part(p->t, i)->n_bytes : 0;
+    return p->held ? 0 : n + AROUND_BYTES;
 }
 
 /* n_bytes: those that it takes, which end at `end`. */
@@ -329,6 +388,7 @@ static void add(struct qr_packer *p, const struct piece *piece, int64_t n_items,
     p->piece[p->n++].first_item = p->n_items;
     p->n_items += (int32_t)n_items;
     p->n_bytes += n_bytes;
+    p->n_mapped += mapped_bytes(piece);
     p->end = p->end > (const uint8_t *)end ? p->end : end;
 }
 
@@ -338,6 +398,37 @@ static int64_t item_rows(const struct piece *p, size_t panel_bytes)
     const int64_t at_once = p->t->quantized && p->read_at_once ? qr_quantized_together(p->t) : 1;
     const int64_t n = p->read_at_once ? (int64_t)(ITEM_BYTES / panel_bytes) / at_once * at_once : 1;
     return (n > at_once ? n : at_once) * PANEL_ROWS;
+}
+
+/* An item's rows are read, n at most. */
+static void hold_items(struct qr_packer *a, struct piece *p, int64_t n)
+{
+    const size_t n_bytes = (size_t)n * p->row_bytes;
+    p->held = true;
+    if (a->read_bytes >= n_bytes)
+        return;
+    qr_packer_run(a); /* whose items use it */
+    qr_free_aligned(a->read);
+    a->read_bytes = qr_align_up(n_bytes > READ_BYTES ? n_bytes : READ_BYTES, 4096);
+    a->read = qr_alloc_aligned((size_t)a->be->n_threads * a->read_bytes, 64);
+}
+
+/* Whether rows can be read: plain ones, in the order in which they lie. What is packed from blocks or codes is looked at: that takes no longer, and less where
+ * it is little. */
+static bool reads_rows(const struct qr_packer *a, const struct piece *p)
+{
+    return !p->cut.turned && !p->t->quantized && qr_stored_is_plain(p->t) && qr_tensor_files_holds(a->files, p->t);
+}
+
+/* Of a matrix: as many rows for an item as READ_BYTES hold, but those of a panel where they go by way of the packer's room. */
+static void hold_rows(struct qr_packer *a, struct piece *p)
+{
+    p->row_bytes = (size_t)p->t->n_bytes / (size_t)p->t->shape[0];
+    if (!reads_rows(a, p) || PANEL_ROWS * p->row_bytes > READ_MOST)
+        return;
+    const int64_t most = (int64_t)(READ_BYTES / p->row_bytes) / PANEL_ROWS * PANEL_ROWS;
+    p->item_rows = p->read_at_once && most > PANEL_ROWS ? most : PANEL_ROWS;
+    hold_items(a, p, p->item_rows);
 }
 
 /* On the processor. What shares a panel with what waits goes after it. */
@@ -356,6 +447,7 @@ static void add_matrix(struct qr_packer *p, struct piece *piece)
         p->room = qr_alloc((size_t)p->be->n_threads, p->room_bytes);
     }
     piece->item_rows = item_rows(piece, panel_bytes);
+    hold_rows(p, piece);
     const int64_t end = piece->first + piece->cut.rows.n;
     add(p, piece, (end - 1) / piece->item_rows - piece->first / piece->item_rows + 1, n_bytes,
         (uint8_t *)piece->dst.packed + p->be->k->linear_packed_bytes(piece->dst.packed_dtype, end, piece->cut.cols.n));
@@ -376,7 +468,10 @@ void qr_packer_matrix(struct qr_packer *p, const struct qr_weight *dst, int64_t 
         piece.read_at_once = coded || (!must_decode(&piece) && cut->cols.n == t->shape[1] &&
                                        (uintptr_t)qr_tensor_files_data(p->files, t) % qr_dtype_bytes(t->type->dtype) == 0);
         add_matrix(p, &piece);
-    } else if (coded) {
+        return;
+    }
+    p->n_mapped += mapped_bytes(&piece);
+    if (coded) {
         pack_coded(p, &piece, p->be->queue, 0, cut->rows.n);
     } else if (must_decode(&piece)) {
         upload_decoded(p, &piece);
@@ -389,14 +484,17 @@ void qr_packer_vector(struct qr_packer *p, float *dst, const struct qr_stored_te
 {
     QR_ASSERT(p != NULL && dst != NULL);
     QR_ASSERT(t != NULL && part != NULL && change != NULL);
-    const struct piece piece = {.vector = dst, .change = *change, .t = t, .cut = {.rows = *part}};
+    struct piece piece = {.vector = dst, .change = *change, .t = t, .cut = {.rows = *part}, .row_bytes = (size_t)t->n_bytes / (size_t)t->shape[0]};
     const size_t n_bytes = (size_t)(part->n * columns_of(t)) * sizeof *dst;
     if (p->be->mem->host) {
+        if (reads_rows(p, &piece) && (size_t)part->n * piece.row_bytes <= READ_BYTES)
+            hold_items(p, &piece, part->n);
         add(p, &piece, 1, n_bytes, (uint8_t *)dst + n_bytes);
         return;
     }
     float *v = qr_alloc(n_bytes / sizeof *v, sizeof *v); /* where the host cannot write: by way of a copy */
-    decode_vector(p, &piece, v);
+    p->n_mapped += mapped_bytes(&piece);
+    decode_vector(p->files, &piece, v);
     p->be->mem->put(p->be->queue, dst, v, n_bytes);
     qr_free(v);
 }

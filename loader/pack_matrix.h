@@ -31,8 +31,9 @@ struct qr_vector_change {
 /* Likewise some of a vector, or of rows, as f32 from dst on. */
 void qr_packer_vector(struct qr_packer *p, float *dst, const struct qr_stored_tensor *t, const struct qr_span *part, const struct qr_vector_change *change);
 
-/* All that was asked for until now is there. */
+/* All that was asked for until now is there, unless a file could not be read: it has become shorter since it was opened, or its device fails. */
 void qr_packer_run(struct qr_packer *p);
+bool qr_packer_failed(const struct qr_packer *p); /* requires that nothing waits */
 
 /* Bytes of the file to a device. They are read into the memory that it copies from by all threads, while the piece before is on its way. */
 void qr_upload(struct qr_backend *be, void *to, const uint8_t *from, size_t n_bytes);

@@ -146,9 +146,28 @@ uint64_t qr_tensor_files_n_parameters(const struct qr_tensor_files *st)
 const void *qr_tensor_files_data(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
 {
     QR_ASSERT(st != NULL && t != NULL);
+    if (t == st->held)
+        return (const void *)st->held_at;
     const struct qr_map_file *map = &st->shard[t->shard].map;
     QR_ASSERT(t->offset <= map->n_bytes && t->n_bytes <= map->n_bytes - t->offset);
     return t->n_bytes ? map->data + t->offset : NULL;
+}
+
+bool qr_tensor_files_holds(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(st != NULL && t != NULL);
+    return !st->borrowed && st->shard[t->shard].map.reader > 0;
+}
+
+bool qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes,
+                          void *room)
+{
+    QR_ASSERT(view != NULL && room != NULL && qr_tensor_files_holds(st, t));
+    QR_ASSERT(t->quantized == NULL && at <= t->n_bytes && n_bytes <= t->n_bytes - at);
+    *view = *st;
+    view->held = t;
+    view->held_at = (uintptr_t)room - at;
+    return qr_map_file_read(&st->shard[t->shard].map, room, t->offset + at, n_bytes);
 }
 
 void qr_tensor_files_populate(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)

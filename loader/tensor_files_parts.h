@@ -29,7 +29,15 @@ struct qr_tensor_files {
     struct qr_map by_name;  /* name -> index */
     struct qr_stored_list made;  /* of several: found before those in files */
     struct qr_map made_by_name;
+    const struct qr_stored_tensor *held; /* of a thread's own view (qr_tensor_files_hold): what of it is asked for was read to memory; NULL: none */
+    uintptr_t held_at;      /* where its bytes would begin */
 };
+
+/* Reads bytes [at, at + n_bytes) of t to `room`. `view` becomes st but for them: a reader of t that keeps to those bytes finds them there. It is this thread's,
+ * is not closed, and lasts as long as st and `room` do. False: the file has become shorter, or cannot be read. Requires qr_tensor_files_holds. */
+bool qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes,
+                          void *room);
+bool qr_tensor_files_holds(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);
 
 struct qr_tensor_files *qr_tensor_files_new(void);
 void qr_tensor_files_place(struct qr_tensor_files *st, const char *path); /* of what was opened */

@@ -1,5 +1,6 @@
 #include "loader/weights.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,7 +14,7 @@
 #include "loader/weight_table.h"
 
 #define REGION_ALIGN 64
-#define DROP_BYTES ((uint64_t)8 << 20)      /* of the file that were read until its pages are given back */
+#define RUN_BYTES ((uint64_t)8 << 20)       /* of the file that wait until all threads pack them */
 #define DECODE_ROWS QR_LINEAR_PACKED_TOGETHER /* of a thread at a time */
 
 /* ---- types ---- */
@@ -340,14 +341,16 @@ static uint64_t stored_bytes(const struct qr_stored_tensor *t)
 }
 
 /* packed: the region is, already. */
-static void fill_all(struct qr_weights *w, const struct qr_share *share, struct qr_backend *be, bool packed, const struct qr_weights_options *o)
+static int fill_all(struct qr_weights *w, const struct qr_share *share, struct qr_backend *be, bool packed, const struct qr_weights_options *o,
+                    struct qr_err *err)
 {
     char name[QR_WEIGHT_NAME_MAX];
-    uint64_t done = 0, total = 0, mapped = 0;
+    uint64_t done = 0, total = 0, waiting = 0;
     struct qr_packer *packer = qr_packer_new(be, w->files, packed ? NULL : w->region, packed ? 0 : w->region_bytes);
     for (int32_t i = 0; i < qr_tensor_files_n_shards(w->files); i++)
         total += qr_tensor_files_shard_bytes(w->files, i);
     const struct qr_stored_tensor *table = NULL;
+    qr_tensor_files_drop_all(w->files); /* choosing types may have looked at all of it */
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = qr_weights_find(&k, w->files, name);
         if (k.row->kind == QR_KIND_TABLE && !qr_dtype_is_coded(weight_at(w, &k)->packed_dtype)) {
@@ -359,23 +362,27 @@ static void fill_all(struct qr_weights *w, const struct qr_share *share, struct 
         fill_one(w, &k, share, t, packer);
         if (weight_at(w, &k)->inputs.data && k.row->first == QR_DIM_ZERO)
             fill_order(weight_at(w, &k), t);
-        mapped += stored_bytes(t);
+        waiting += stored_bytes(t);
         done += t->n_bytes;
-        if (mapped < DROP_BYTES)
+        if (waiting < RUN_BYTES)
             continue;
         qr_packer_run(packer);
-        qr_tensor_files_drop_all(w->files); /* each time, all threads are interrupted */
-        mapped = 0;
+        waiting = 0;
         if (o->progress)
             o->progress(o->user, done < total ? done : total, total);
     }
     qr_packer_run(packer);
+    const bool failed = qr_packer_failed(packer);
     qr_packer_free(packer);
     qr_tensor_files_drop_all(w->files); /* pages between tensors; and a packed copy's source, of which looking at it maps large pages whole */
     if (o->progress && !packed)
         o->progress(o->user, done < total ? done : total, total);
+    if (failed)
+        return qr_err_set(err, QR_E_IO, "the weights could not be read: a file has become shorter since it was opened, or its disk fails; expected %" PRIu64
+                          " bytes in %d files", total, qr_tensor_files_n_shards(w->files));
     if (table)
         qr_tensor_files_populate(w->files, table);
+    return 0;
 }
 
 int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
@@ -412,7 +419,12 @@ int qr_weights_load_kept(struct qr_weights *w, struct qr_tensor_files *st, const
     const bool packed = keeps && qr_packed_map(&w->packed, &key, n_bytes, be);
     w->region = packed ? (void *)(uintptr_t)(w->packed.data + QR_PACKED_HEADER_BYTES) : w->mem->alloc(n_bytes);
     place_all(w, c, be->k);
-    fill_all(w, share, be, packed, options);
+    rc = fill_all(w, share, be, packed, options, err);
+    if (rc) {
+        w->files = NULL; /* the caller's still */
+        qr_weights_release(w);
+        return rc;
+    }
     if (keeps && !packed)
         qr_packed_keep(&key, w->region, n_bytes, be);
     return 0;

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -100,4 +101,30 @@ Test(pack_matrix, any_number_of_threads_makes_what_one_launch_for_each_matrix_ma
     for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++)
         for (int i = 0; i < QR_COUNT(arch) * QR_COUNT(to); i++)
             expect_same(arch[i / QR_COUNT(to)], names[l], to[i % QR_COUNT(to)]);
+}
+
+/* All that a bf16 model's loading wants of the file is read, none of it looked at where the file is mapped. */
+Test(pack_matrix, a_file_that_becomes_shorter_while_it_is_loaded_is_an_error_and_no_signal)
+{
+    const struct qr_model_config made = config_of(QR_ARCH_LLAMA);
+    struct qr_model_config c;
+    struct qr_share share;
+    struct qr_weights w;
+    struct qr_tensor_files *st;
+    struct qr_backend *be;
+    struct qr_err err = {0};
+    char dir[64], path[100];
+    temp_dir_make(dir, "pack");
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    cr_assert_eq(qr_model_make(dir, &made, QR_BF16, SEED, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_config_read(&c, dir, &err), 0, "%s", err.msg);
+    qr_share_whole(&share, &c);
+    cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = "ref", .n_threads = 3}, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
+    cr_assert_eq(truncate(path, 8), 0);
+    cr_assert_eq(qr_weights_load(&w, st, &share, be, QR_BF16, &err), QR_E_IO, "%s", err.msg);
+    cr_assert(strstr(err.msg, "shorter") != NULL, "%s", err.msg);
+    qr_tensor_files_close(st);
+    qr_backend_close(be);
+    cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }

@@ -59,6 +59,7 @@ VF_FN void words_across(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8
 #elif defined QR_ISA_avx2
 #define WORDS_INPUTS 32 /* at a time: those of four lines */
 #define WORDS_AHEAD 4   /* rows of words of eight inputs, in times of those that are read at once */
+#define WORDS_ACROSS_AHEAD 16 /* rows of words of eight outputs */
 
 /* Eight outputs' words of eight inputs: in bytes, of the even places 0 and 4, 2 and 6, of the odd ones 1 and 5, 3 and 7. */
 VF_FN __m256i words_line(__m256i x)
@@ -136,9 +137,15 @@ VF_FN void words_four_panels(uint8_t *to, int64_t panel_bytes, int32_t n, const 
  * panel_bytes further on for each panel. */
 VF_FN void words_across(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8_t *words, int64_t pitch)
 {
-    for (int32_t i = 0; i < WORDS_INPUTS; i += 8, to += QR_CODED_LINE, words += 8 * pitch)
+    for (int32_t i = 0; i < WORDS_INPUTS; i += 8, to += QR_CODED_LINE, words += 8 * pitch) {
+        for (int32_t k = 0; k < 8; k++) { /* rows of words lie too far apart for the processor to see where it goes on; a row's part lies across two lines */
+            const char *ahead = (const char *)((uintptr_t)words + (uintptr_t)((WORDS_ACROSS_AHEAD + k) * pitch));
+            _mm_prefetch(ahead, _MM_HINT_T0);
+            _mm_prefetch(ahead + 8 * n - 1, _MM_HINT_T0);
+        }
         for (int32_t panel = 0; panel < n; panel += 4)
             words_four_panels(to + panel * panel_bytes, panel_bytes, n - panel < 4 ? n - panel : 4, words + panel * 8, pitch);
+    }
 }
 #endif
 

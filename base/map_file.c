@@ -87,13 +87,21 @@ bool qr_map_file_read(const struct qr_map_file *f, void *to, size_t offset, size
     return true;
 }
 
+void qr_map_file_stop_reading(struct qr_map_file *f)
+{
+    QR_ASSERT(f != NULL);
+    QR_ASSERT(f->reader >= 0);
+    if (f->reader)
+        close(f->reader - 1);
+    f->reader = 0;
+}
+
 void qr_map_file_close(struct qr_map_file *f)
 {
     QR_ASSERT(f != NULL);
+    qr_map_file_stop_reading(f);
     if (f->data)
         munmap((void *)(uintptr_t)f->data, f->n_bytes);
-    if (f->reader)
-        close(f->reader - 1);
     *f = (struct qr_map_file){0};
 }
 

@@ -27,6 +27,7 @@ void qr_map_file_close(struct qr_map_file *f);
 
 /* The same, and the file stays open for qr_map_file_read. */
 int qr_map_file_open_to_read(struct qr_map_file *out, const char *path, size_t max_bytes, struct qr_err *err);
+void qr_map_file_stop_reading(struct qr_map_file *f); /* only the mapping stays */
 
 /* Copies [offset, offset + n_bytes) of the file, of whose mapping no page is entered: into memory that stays in a cache, this costs less than looking at
  * the mapping does. Any thread. False: the file has become shorter since it was opened or cannot be read; `to` is undefined. Requires `reader`. */

@@ -149,20 +149,22 @@ static int open_s(double *s, size_t *memory, const struct open_options *o, struc
 static void report(const struct open_options *o, const struct qr_backend *be, const struct files *f, size_t memory, struct qr_samples s[3])
 {
     static const char *const name[] = {"read into a small buffer", "read into fresh memory", "model opened"};
-    double t[3];
-    for (int i = 0; i < 3; i++)
+    double t[3], best[3]; /* the host of a virtual machine takes back what was free for seconds, and gives it again slowly: to either of the two */
+    for (int i = 0; i < 3; i++) {
         t[i] = qr_samples_percentile(&s[i], 50);
+        best[i] = qr_samples_percentile(&s[i], 0);
+    }
     const double gb = (double)f->total * 1e-9;
     if (o->json) {
-        printf("{\"bytes\":%zu,\"memory_bytes\":%zu,\"isa\":\"%s\",\"threads\":%d,\"read_s\":%.4f,\"fresh_s\":%.4f,\"open_s\":%.4f}\n", f->total, memory,
-               be->k->name, be->n_threads, t[0], t[1], t[2]);
+        printf("{\"bytes\":%zu,\"memory_bytes\":%zu,\"isa\":\"%s\",\"threads\":%d,\"read_s\":%.4f,\"fresh_s\":%.4f,\"open_s\":%.4f,"
+               "\"fresh_best_s\":%.4f,\"open_best_s\":%.4f}\n", f->total, memory, be->k->name, be->n_threads, t[0], t[1], t[2], best[1], best[2]);
         return;
     }
     printf("%s, %s, %d threads, %.1f MB in %d file%s, %.1f MB in memory\n", o->model, be->k->name, be->n_threads, gb * 1e3, f->n, f->n == 1 ? "" : "s",
            (double)memory * 1e-6);
     for (int i = 0; i < 3; i++)
-        printf("%-26s %8.1f ms %8.2f GB/s %6.0f %% of the first, %4.0f %% of the second\n", name[i], t[i] * 1e3, gb / t[i], 100 * t[0] / t[i],
-               100 * t[1] / t[i]);
+        printf("%-26s %8.1f ms %8.2f GB/s %6.0f %% of the first, %4.0f %% of the second, at best %.1f ms\n", name[i], t[i] * 1e3, gb / t[i],
+               100 * t[0] / t[i], 100 * t[1] / t[i], best[i] * 1e3);
 }
 
 static int measure(const struct open_options *o, struct qr_backend *be, const struct files *f, struct qr_err *err)

@@ -282,6 +282,8 @@ static int take_part(struct qr_tensor_files *st, const char *path, const struct 
     int rc = qr_gguf_file_open(&f, path, err);
     if (rc)
         return rc;
+    if (st->n_shards >= QR_TENSOR_FILES_READERS)
+        qr_map_file_stop_reading(&f.map);
     rc = add_tensors(st, f.g, add_shard(st, path, f.map), mix, err);
     qr_gguf_close(f.g); /* the mapping is the set's */
     return rc;

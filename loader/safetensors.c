@@ -16,7 +16,6 @@
 #define INDEX_NAME "model.safetensors.index.json"
 #define SHARDS_MAX 4096
 #define FILE_NAME_MAX 255
-#define READERS_MAX 128 /* files that stay open: a process may have 1,024, and connections want some */
 
 /* Parses the bytes of one shard and enters its tensors by name. */
 static int take_shard(struct qr_tensor_files *st, int32_t shard, const char *shown, struct qr_err *err)
@@ -39,8 +38,9 @@ static int take_shard(struct qr_tensor_files *st, int32_t shard, const char *sho
 
 static int open_shard(struct qr_tensor_files *st, int32_t shard, const char *path, struct qr_err *err)
 {
-    int (*const open)(struct qr_map_file *, const char *, size_t, struct qr_err *) = shard < READERS_MAX ? qr_map_file_open_to_read : qr_map_file_open;
-    int rc = open(&st->shard[shard].map, path, SIZE_MAX, err);
+    int rc = qr_map_file_open_to_read(&st->shard[shard].map, path, SIZE_MAX, err);
+    if (shard >= QR_TENSOR_FILES_READERS)
+        qr_map_file_stop_reading(&st->shard[shard].map);
     return rc ? rc : take_shard(st, shard, path, err);
 }
 

@@ -7,6 +7,8 @@
 #include "base/map_file.h"
 #include "loader/tensor_files.h"
 
+#define QR_TENSOR_FILES_READERS 128 /* files of a set that stay open: a process may have 1,024, and connections want some */
+
 struct qr_stored_list {
     struct qr_stored_tensor *item; /* owned */
     int32_t n, cap;

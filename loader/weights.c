@@ -15,6 +15,7 @@
 
 #define REGION_ALIGN 64
 #define RUN_BYTES ((uint64_t)8 << 20)       /* of the file that wait until all threads pack them */
+#define MAP_BYTES ((uint64_t)2 << 20)       /* of a table whose pages a thread enters at a time */
 #define DECODE_ROWS QR_LINEAR_PACKED_TOGETHER /* of a thread at a time */
 
 /* ---- types ---- */
@@ -340,6 +341,29 @@ static uint64_t stored_bytes(const struct qr_stored_tensor *t)
     return n;
 }
 
+struct rows_to_map {
+    const struct qr_tensor_files *files;
+    const struct qr_stored_tensor *t;
+};
+
+static void map_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct rows_to_map *m = arg;
+    const uint64_t at = (uint64_t)item * MAP_BYTES, left = m->t->n_bytes - at;
+    struct qr_stored_tensor part = *m->t;
+    (void)worker;
+    part.offset += at;
+    part.n_bytes = left < MAP_BYTES ? left : MAP_BYTES;
+    qr_tensor_files_populate(m->files, &part);
+}
+
+/* Rows of a table that are read where the file is mapped: all threads enter their pages. */
+static void map_rows(const struct qr_weights *w, const struct qr_stored_tensor *t, struct qr_backend *be)
+{
+    const struct rows_to_map m = {w->files, t};
+    qr_backend_run(be, map_item, &m, (int32_t)((t->n_bytes + MAP_BYTES - 1) / MAP_BYTES));
+}
+
 /* packed: the region is, already. */
 static int fill_all(struct qr_weights *w, const struct qr_share *share, struct qr_backend *be, bool packed, const struct qr_weights_options *o,
                     struct qr_err *err)
@@ -381,7 +405,7 @@ static int fill_all(struct qr_weights *w, const struct qr_share *share, struct q
         return qr_err_set(err, QR_E_IO, "the weights could not be read: a file has become shorter since it was opened, or its disk fails; expected %" PRIu64
                           " bytes in %d files", total, qr_tensor_files_n_shards(w->files));
     if (table)
-        qr_tensor_files_populate(w->files, table);
+        map_rows(w, table, be);
     return 0;
 }
 

@@ -36,7 +36,7 @@ endfunction()
 
 # libquire_cuda_emu.so: the whole plugin on the emulated device, and what tests set and count there (tests/cuda_emu/emu.h). QUIRE_CUDA_LIB names it.
 function(quire_cuda_emulation)
-    if(NOT QUIRE_TESTS OR QUIRE_TSAN OR QUIRE_FUZZ)
+    if(NOT QUIRE_TESTS OR QUIRE_TSAN OR QUIRE_FUZZ OR QUIRE_EMULATE_LEVELS)
         return()
     endif()
     if(NOT CMAKE_CXX_COMPILER)

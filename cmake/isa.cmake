@@ -23,6 +23,35 @@ set(QUIRE_ISA_NEEDS_avx2 avx2)
 set(QUIRE_ISA_NEEDS_avx512 avx512vl)
 set(QUIRE_ISA_NEEDS_amx amx_bf16)
 
+# With QUIRE_EMULATE_LEVELS the two levels become AVX2 code: headers in tests/isa_emu/include stand in front of the compiler's intrinsics and of amx/tile.h, and
+# kernels/cpu/detect.c says that both levels are here. `./dev emu` builds and tests that.
+if(QUIRE_EMULATE_LEVELS)
+    if(NOT QUIRE_TESTS)
+        message(FATAL_ERROR "QUIRE_EMULATE_LEVELS is for tests: QUIRE_TESTS is OFF")
+    endif()
+    set(QUIRE_ISA_FLAGS_avx512 ${QUIRE_ISA_FLAGS_avx2} -Wno-psabi)
+    set(QUIRE_ISA_FLAGS_amx ${QUIRE_ISA_FLAGS_avx512})
+endif()
+
+# A target whose files see the emulated intrinsics.
+function(quire_emulated_level target)
+    target_include_directories(${target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/isa_emu/include)
+    target_compile_definitions(${target} PRIVATE QUIRE_EMULATE_LEVELS)
+endfunction()
+
+# emulated_tests: the programs that `./dev emu` runs. Those of the CUDA device know no levels.
+function(quire_emulated_tests)
+    get_property(tests DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
+    list(FILTER tests INCLUDE REGEX "^(isa_emu|kernels|model)_(test|stress)_")
+    list(FILTER tests EXCLUDE REGEX "^kernels_test_cuda")
+    add_custom_target(emulated_tests DEPENDS ${tests})
+    list(FILTER tests INCLUDE REGEX "^(isa_emu_|kernels_test_exp_avx512)")
+    foreach(test ${tests})
+        quire_emulated_level(${test})
+        target_compile_options(${test} PRIVATE ${QUIRE_ISA_FLAGS_avx512})
+    endforeach()
+endfunction()
+
 function(quire_isa_kernels)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/*.c)
     if(NOT sources OR NOT TARGET quire_kernels)
@@ -50,9 +79,20 @@ function(quire_isa_kernels)
             if(NOT isa STREQUAL amx) # whose blocks, inlined a hundred times, -O1 shortens before it makes code of them
                 target_compile_options(quire_kernels_${isa} PRIVATE -O0)
             endif()
-        elseif(QUIRE_SANITIZE AND NOT " ${processor} " MATCHES " ${QUIRE_ISA_NEEDS_${isa}} ") # nothing of it would run here
+        elseif(QUIRE_SANITIZE AND NOT QUIRE_EMULATE_LEVELS AND NOT " ${processor} " MATCHES " ${QUIRE_ISA_NEEDS_${isa}} ") # nothing of it would run here
             set_target_properties(quire_kernels_${isa} PROPERTIES QUIRE_UNSANITIZED TRUE)
         endif()
         target_sources(quire_kernels PRIVATE $<TARGET_OBJECTS:quire_kernels_${isa}>)
+        if(QUIRE_EMULATE_LEVELS AND NOT isa STREQUAL avx2)
+            quire_emulated_level(quire_kernels_${isa})
+        endif()
     endforeach()
+    if(QUIRE_EMULATE_LEVELS)
+        add_library(quire_isa_emu OBJECT ${PROJECT_SOURCE_DIR}/tests/isa_emu/tiles.c)
+        target_include_directories(quire_isa_emu PRIVATE ${PROJECT_SOURCE_DIR})
+        target_compile_options(quire_isa_emu PRIVATE ${QUIRE_ISA_FLAGS_avx2})
+        target_link_libraries(quire_isa_emu PRIVATE quire_flags)
+        target_sources(quire_kernels PRIVATE $<TARGET_OBJECTS:quire_isa_emu>)
+        set_source_files_properties(kernels/cpu/detect.c PROPERTIES COMPILE_DEFINITIONS QUIRE_EMULATE_LEVELS)
+    endif()
 endfunction()

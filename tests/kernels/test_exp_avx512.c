@@ -6,7 +6,11 @@
 #include "kernels/backend.h"
 
 #pragma GCC push_options
+#ifdef QUIRE_EMULATE_LEVELS
+#pragma GCC target("avx2,fma,f16c")
+#else
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma,f16c")
+#endif
 #define QR_ISA_avx512 1
 #include "kernels/cpu/isa/simd.h"
 #include "tests/kernels/exp_body.h"

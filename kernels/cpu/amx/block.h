@@ -13,8 +13,6 @@
 
 #define PANELS_MAX 4 /* of a block of one row tile; two row tiles meet two at most */
 
-#define qr_tile_dp_bytes(c, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
-
 /* Where sums lie: row by row, panel by panel, and the second row tile, in bytes. */
 struct sums {
     char *at;

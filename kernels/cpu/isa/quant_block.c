@@ -192,7 +192,11 @@ const struct qr_quant_ways *qr_avx2_quant_ways(void)
 
 #define ROWS_MAX 8
 #define FEW_ROWS 4
+#ifdef __AVX512VNNI__
+#define VNNI
+#else
 #define VNNI __attribute__((target("avx512vnni")))
+#endif
 
 /* mr rows, nr panels, n_chains sums for each in turn of k. */
 VNNI VF_FN void block(const int mr, const int nr, const int n_chains, const struct qr_quant_args *b)

@@ -1,0 +1,336 @@
+/* names.h - the intrinsics that are emulated, each under a name of ours: the compiler has functions, or macros, of their own names already. Sorted. */
+#ifndef QR_TESTS_ISA_EMU_NAMES_H
+#define QR_TESTS_ISA_EMU_NAMES_H
+
+#undef _mm256_mask_storeu_epi16
+#define _mm256_mask_storeu_epi16 emu_mm256_mask_storeu_epi16
+#undef _mm256_maskz_loadu_epi16
+#define _mm256_maskz_loadu_epi16 emu_mm256_maskz_loadu_epi16
+#undef _mm256_maskz_loadu_epi8
+#define _mm256_maskz_loadu_epi8 emu_mm256_maskz_loadu_epi8
+#undef _mm256_maskz_mov_epi8
+#define _mm256_maskz_mov_epi8 emu_mm256_maskz_mov_epi8
+#undef _mm256_rolv_epi32
+#define _mm256_rolv_epi32 emu_mm256_rolv_epi32
+#undef _mm256_ternarylogic_epi32
+#define _mm256_ternarylogic_epi32 emu_mm256_ternarylogic_epi32
+#undef _mm512_abs_ps
+#define _mm512_abs_ps emu_mm512_abs_ps
+#undef _mm512_add_epi16
+#define _mm512_add_epi16 emu_mm512_add_epi16
+#undef _mm512_add_epi32
+#define _mm512_add_epi32 emu_mm512_add_epi32
+#undef _mm512_add_epi64
+#define _mm512_add_epi64 emu_mm512_add_epi64
+#undef _mm512_add_epi8
+#define _mm512_add_epi8 emu_mm512_add_epi8
+#undef _mm512_add_pd
+#define _mm512_add_pd emu_mm512_add_pd
+#undef _mm512_add_ps
+#define _mm512_add_ps emu_mm512_add_ps
+#undef _mm512_and_ps
+#define _mm512_and_ps emu_mm512_and_ps
+#undef _mm512_and_si512
+#define _mm512_and_si512 emu_mm512_and_si512
+#undef _mm512_andnot_ps
+#define _mm512_andnot_ps emu_mm512_andnot_ps
+#undef _mm512_broadcast_i32x4
+#define _mm512_broadcast_i32x4 emu_mm512_broadcast_i32x4
+#undef _mm512_broadcast_i64x4
+#define _mm512_broadcast_i64x4 emu_mm512_broadcast_i64x4
+#undef _mm512_castpd_ps
+#define _mm512_castpd_ps emu_mm512_castpd_ps
+#undef _mm512_castps256_ps512
+#define _mm512_castps256_ps512 emu_mm512_castps256_ps512
+#undef _mm512_castps512_ps256
+#define _mm512_castps512_ps256 emu_mm512_castps512_ps256
+#undef _mm512_castps_pd
+#define _mm512_castps_pd emu_mm512_castps_pd
+#undef _mm512_castps_si512
+#define _mm512_castps_si512 emu_mm512_castps_si512
+#undef _mm512_castsi128_si512
+#define _mm512_castsi128_si512 emu_mm512_castsi128_si512
+#undef _mm512_castsi256_si512
+#define _mm512_castsi256_si512 emu_mm512_castsi256_si512
+#undef _mm512_castsi512_ps
+#define _mm512_castsi512_ps emu_mm512_castsi512_ps
+#undef _mm512_castsi512_si128
+#define _mm512_castsi512_si128 emu_mm512_castsi512_si128
+#undef _mm512_castsi512_si256
+#define _mm512_castsi512_si256 emu_mm512_castsi512_si256
+#undef _mm512_cmp_ps_mask
+#define _mm512_cmp_ps_mask emu_mm512_cmp_ps_mask
+#undef _mm512_cmpeq_epi16_mask
+#define _mm512_cmpeq_epi16_mask emu_mm512_cmpeq_epi16_mask
+#undef _mm512_cmpge_epu32_mask
+#define _mm512_cmpge_epu32_mask emu_mm512_cmpge_epu32_mask
+#undef _mm512_cvtepi32_epi16
+#define _mm512_cvtepi32_epi16 emu_mm512_cvtepi32_epi16
+#undef _mm512_cvtepi32_epi8
+#define _mm512_cvtepi32_epi8 emu_mm512_cvtepi32_epi8
+#undef _mm512_cvtepi32_pd
+#define _mm512_cvtepi32_pd emu_mm512_cvtepi32_pd
+#undef _mm512_cvtepi32_ps
+#define _mm512_cvtepi32_ps emu_mm512_cvtepi32_ps
+#undef _mm512_cvtepi8_epi32
+#define _mm512_cvtepi8_epi32 emu_mm512_cvtepi8_epi32
+#undef _mm512_cvtepu16_epi32
+#define _mm512_cvtepu16_epi32 emu_mm512_cvtepu16_epi32
+#undef _mm512_cvtepu8_epi16
+#define _mm512_cvtepu8_epi16 emu_mm512_cvtepu8_epi16
+#undef _mm512_cvtepu8_epi32
+#define _mm512_cvtepu8_epi32 emu_mm512_cvtepu8_epi32
+#undef _mm512_cvtne2ps_pbh
+#define _mm512_cvtne2ps_pbh emu_mm512_cvtne2ps_pbh
+#undef _mm512_cvtneps_pbh
+#define _mm512_cvtneps_pbh emu_mm512_cvtneps_pbh
+#undef _mm512_cvtpd_ps
+#define _mm512_cvtpd_ps emu_mm512_cvtpd_ps
+#undef _mm512_cvtph_ps
+#define _mm512_cvtph_ps emu_mm512_cvtph_ps
+#undef _mm512_cvtps_epi32
+#define _mm512_cvtps_epi32 emu_mm512_cvtps_epi32
+#undef _mm512_cvtps_pd
+#define _mm512_cvtps_pd emu_mm512_cvtps_pd
+#undef _mm512_cvtps_ph
+#define _mm512_cvtps_ph emu_mm512_cvtps_ph
+#undef _mm512_cvtss_f32
+#define _mm512_cvtss_f32 emu_mm512_cvtss_f32
+#undef _mm512_div_ps
+#define _mm512_div_ps emu_mm512_div_ps
+#undef _mm512_dpbusd_epi32
+#define _mm512_dpbusd_epi32 emu_mm512_dpbusd_epi32
+#undef _mm512_dpwssd_epi32
+#define _mm512_dpwssd_epi32 emu_mm512_dpwssd_epi32
+#undef _mm512_extractf32x8_ps
+#define _mm512_extractf32x8_ps emu_mm512_extractf32x8_ps
+#undef _mm512_extracti64x4_epi64
+#define _mm512_extracti64x4_epi64 emu_mm512_extracti64x4_epi64
+#undef _mm512_fmadd_pd
+#define _mm512_fmadd_pd emu_mm512_fmadd_pd
+#undef _mm512_fmadd_ps
+#define _mm512_fmadd_ps emu_mm512_fmadd_ps
+#undef _mm512_fnmadd_pd
+#define _mm512_fnmadd_pd emu_mm512_fnmadd_pd
+#undef _mm512_fnmadd_ps
+#define _mm512_fnmadd_ps emu_mm512_fnmadd_ps
+#undef _mm512_insertf32x8
+#define _mm512_insertf32x8 emu_mm512_insertf32x8
+#undef _mm512_insertf64x4
+#define _mm512_insertf64x4 emu_mm512_insertf64x4
+#undef _mm512_inserti32x4
+#define _mm512_inserti32x4 emu_mm512_inserti32x4
+#undef _mm512_inserti64x4
+#define _mm512_inserti64x4 emu_mm512_inserti64x4
+#undef _mm512_load_si512
+#define _mm512_load_si512 emu_mm512_load_si512
+#undef _mm512_loadu_ps
+#define _mm512_loadu_ps emu_mm512_loadu_ps
+#undef _mm512_loadu_si512
+#define _mm512_loadu_si512 emu_mm512_loadu_si512
+#undef _mm512_madd_epi16
+#define _mm512_madd_epi16 emu_mm512_madd_epi16
+#undef _mm512_maddubs_epi16
+#define _mm512_maddubs_epi16 emu_mm512_maddubs_epi16
+#undef _mm512_mask_add_ps
+#define _mm512_mask_add_ps emu_mm512_mask_add_ps
+#undef _mm512_mask_loadu_ps
+#define _mm512_mask_loadu_ps emu_mm512_mask_loadu_ps
+#undef _mm512_mask_max_ps
+#define _mm512_mask_max_ps emu_mm512_mask_max_ps
+#undef _mm512_mask_mov_epi16
+#define _mm512_mask_mov_epi16 emu_mm512_mask_mov_epi16
+#undef _mm512_mask_mov_epi8
+#define _mm512_mask_mov_epi8 emu_mm512_mask_mov_epi8
+#undef _mm512_mask_mov_ps
+#define _mm512_mask_mov_ps emu_mm512_mask_mov_ps
+#undef _mm512_mask_or_epi32
+#define _mm512_mask_or_epi32 emu_mm512_mask_or_epi32
+#undef _mm512_mask_permutexvar_epi16
+#define _mm512_mask_permutexvar_epi16 emu_mm512_mask_permutexvar_epi16
+#undef _mm512_mask_storeu_epi16
+#define _mm512_mask_storeu_epi16 emu_mm512_mask_storeu_epi16
+#undef _mm512_mask_storeu_epi8
+#define _mm512_mask_storeu_epi8 emu_mm512_mask_storeu_epi8
+#undef _mm512_mask_storeu_ps
+#define _mm512_mask_storeu_ps emu_mm512_mask_storeu_ps
+#undef _mm512_maskz_div_ps
+#define _mm512_maskz_div_ps emu_mm512_maskz_div_ps
+#undef _mm512_maskz_loadu_epi16
+#define _mm512_maskz_loadu_epi16 emu_mm512_maskz_loadu_epi16
+#undef _mm512_maskz_loadu_epi32
+#define _mm512_maskz_loadu_epi32 emu_mm512_maskz_loadu_epi32
+#undef _mm512_maskz_loadu_epi8
+#define _mm512_maskz_loadu_epi8 emu_mm512_maskz_loadu_epi8
+#undef _mm512_maskz_loadu_ps
+#define _mm512_maskz_loadu_ps emu_mm512_maskz_loadu_ps
+#undef _mm512_maskz_mov_epi16
+#define _mm512_maskz_mov_epi16 emu_mm512_maskz_mov_epi16
+#undef _mm512_maskz_mov_ps
+#define _mm512_maskz_mov_ps emu_mm512_maskz_mov_ps
+#undef _mm512_maskz_mul_ps
+#define _mm512_maskz_mul_ps emu_mm512_maskz_mul_ps
+#undef _mm512_maskz_permutexvar_epi16
+#define _mm512_maskz_permutexvar_epi16 emu_mm512_maskz_permutexvar_epi16
+#undef _mm512_maskz_set1_epi16
+#define _mm512_maskz_set1_epi16 emu_mm512_maskz_set1_epi16
+#undef _mm512_max_epu16
+#define _mm512_max_epu16 emu_mm512_max_epu16
+#undef _mm512_max_epu32
+#define _mm512_max_epu32 emu_mm512_max_epu32
+#undef _mm512_max_ps
+#define _mm512_max_ps emu_mm512_max_ps
+#undef _mm512_min_ps
+#define _mm512_min_ps emu_mm512_min_ps
+#undef _mm512_mul_epu32
+#define _mm512_mul_epu32 emu_mm512_mul_epu32
+#undef _mm512_mul_pd
+#define _mm512_mul_pd emu_mm512_mul_pd
+#undef _mm512_mul_ps
+#define _mm512_mul_ps emu_mm512_mul_ps
+#undef _mm512_mullo_epi16
+#define _mm512_mullo_epi16 emu_mm512_mullo_epi16
+#undef _mm512_multishift_epi64_epi8
+#define _mm512_multishift_epi64_epi8 emu_mm512_multishift_epi64_epi8
+#undef _mm512_or_ps
+#define _mm512_or_ps emu_mm512_or_ps
+#undef _mm512_or_si512
+#define _mm512_or_si512 emu_mm512_or_si512
+#undef _mm512_packus_epi16
+#define _mm512_packus_epi16 emu_mm512_packus_epi16
+#undef _mm512_packus_epi32
+#define _mm512_packus_epi32 emu_mm512_packus_epi32
+#undef _mm512_permutex2var_epi16
+#define _mm512_permutex2var_epi16 emu_mm512_permutex2var_epi16
+#undef _mm512_permutex2var_epi64
+#define _mm512_permutex2var_epi64 emu_mm512_permutex2var_epi64
+#undef _mm512_permutexvar_epi16
+#define _mm512_permutexvar_epi16 emu_mm512_permutexvar_epi16
+#undef _mm512_permutexvar_epi32
+#define _mm512_permutexvar_epi32 emu_mm512_permutexvar_epi32
+#undef _mm512_permutexvar_epi8
+#define _mm512_permutexvar_epi8 emu_mm512_permutexvar_epi8
+#undef _mm512_permutexvar_ps
+#define _mm512_permutexvar_ps emu_mm512_permutexvar_ps
+#undef _mm512_reduce_add_epi32
+#define _mm512_reduce_add_epi32 emu_mm512_reduce_add_epi32
+#undef _mm512_reduce_max_epu32
+#define _mm512_reduce_max_epu32 emu_mm512_reduce_max_epu32
+#undef _mm512_reduce_ps
+#define _mm512_reduce_ps emu_mm512_reduce_ps
+#undef _mm512_roundscale_ps
+#define _mm512_roundscale_ps emu_mm512_roundscale_ps
+#undef _mm512_scalef_ps
+#define _mm512_scalef_ps emu_mm512_scalef_ps
+#undef _mm512_set1_epi16
+#define _mm512_set1_epi16 emu_mm512_set1_epi16
+#undef _mm512_set1_epi32
+#define _mm512_set1_epi32 emu_mm512_set1_epi32
+#undef _mm512_set1_epi64
+#define _mm512_set1_epi64 emu_mm512_set1_epi64
+#undef _mm512_set1_epi8
+#define _mm512_set1_epi8 emu_mm512_set1_epi8
+#undef _mm512_set1_pd
+#define _mm512_set1_pd emu_mm512_set1_pd
+#undef _mm512_set1_ps
+#define _mm512_set1_ps emu_mm512_set1_ps
+#undef _mm512_set_epi16
+#define _mm512_set_epi16 emu_mm512_set_epi16
+#undef _mm512_set_epi64
+#define _mm512_set_epi64 emu_mm512_set_epi64
+#undef _mm512_setr_epi32
+#define _mm512_setr_epi32 emu_mm512_setr_epi32
+#undef _mm512_setr_epi64
+#define _mm512_setr_epi64 emu_mm512_setr_epi64
+#undef _mm512_setr_ps
+#define _mm512_setr_ps emu_mm512_setr_ps
+#undef _mm512_setzero_pd
+#define _mm512_setzero_pd emu_mm512_setzero_pd
+#undef _mm512_setzero_ps
+#define _mm512_setzero_ps emu_mm512_setzero_ps
+#undef _mm512_setzero_si512
+#define _mm512_setzero_si512 emu_mm512_setzero_si512
+#undef _mm512_shuffle_epi8
+#define _mm512_shuffle_epi8 emu_mm512_shuffle_epi8
+#undef _mm512_shuffle_f32x4
+#define _mm512_shuffle_f32x4 emu_mm512_shuffle_f32x4
+#undef _mm512_shuffle_f64x2
+#define _mm512_shuffle_f64x2 emu_mm512_shuffle_f64x2
+#undef _mm512_shuffle_i32x4
+#define _mm512_shuffle_i32x4 emu_mm512_shuffle_i32x4
+#undef _mm512_shuffle_i64x2
+#define _mm512_shuffle_i64x2 emu_mm512_shuffle_i64x2
+#undef _mm512_shuffle_ps
+#define _mm512_shuffle_ps emu_mm512_shuffle_ps
+#undef _mm512_slli_epi16
+#define _mm512_slli_epi16 emu_mm512_slli_epi16
+#undef _mm512_slli_epi32
+#define _mm512_slli_epi32 emu_mm512_slli_epi32
+#undef _mm512_slli_epi64
+#define _mm512_slli_epi64 emu_mm512_slli_epi64
+#undef _mm512_srai_epi16
+#define _mm512_srai_epi16 emu_mm512_srai_epi16
+#undef _mm512_srai_epi32
+#define _mm512_srai_epi32 emu_mm512_srai_epi32
+#undef _mm512_srli_epi16
+#define _mm512_srli_epi16 emu_mm512_srli_epi16
+#undef _mm512_srli_epi32
+#define _mm512_srli_epi32 emu_mm512_srli_epi32
+#undef _mm512_srli_epi64
+#define _mm512_srli_epi64 emu_mm512_srli_epi64
+#undef _mm512_srlv_epi32
+#define _mm512_srlv_epi32 emu_mm512_srlv_epi32
+#undef _mm512_storeu_pd
+#define _mm512_storeu_pd emu_mm512_storeu_pd
+#undef _mm512_storeu_ps
+#define _mm512_storeu_ps emu_mm512_storeu_ps
+#undef _mm512_storeu_si512
+#define _mm512_storeu_si512 emu_mm512_storeu_si512
+#undef _mm512_stream_si512
+#define _mm512_stream_si512 emu_mm512_stream_si512
+#undef _mm512_sub_epi16
+#define _mm512_sub_epi16 emu_mm512_sub_epi16
+#undef _mm512_sub_epi32
+#define _mm512_sub_epi32 emu_mm512_sub_epi32
+#undef _mm512_sub_epi8
+#define _mm512_sub_epi8 emu_mm512_sub_epi8
+#undef _mm512_sub_ps
+#define _mm512_sub_ps emu_mm512_sub_ps
+#undef _mm512_ternarylogic_epi32
+#define _mm512_ternarylogic_epi32 emu_mm512_ternarylogic_epi32
+#undef _mm512_ternarylogic_epi64
+#define _mm512_ternarylogic_epi64 emu_mm512_ternarylogic_epi64
+#undef _mm512_test_epi16_mask
+#define _mm512_test_epi16_mask emu_mm512_test_epi16_mask
+#undef _mm512_testn_epi16_mask
+#define _mm512_testn_epi16_mask emu_mm512_testn_epi16_mask
+#undef _mm512_unpackhi_epi16
+#define _mm512_unpackhi_epi16 emu_mm512_unpackhi_epi16
+#undef _mm512_unpackhi_epi32
+#define _mm512_unpackhi_epi32 emu_mm512_unpackhi_epi32
+#undef _mm512_unpackhi_epi64
+#define _mm512_unpackhi_epi64 emu_mm512_unpackhi_epi64
+#undef _mm512_unpackhi_epi8
+#define _mm512_unpackhi_epi8 emu_mm512_unpackhi_epi8
+#undef _mm512_unpackhi_pd
+#define _mm512_unpackhi_pd emu_mm512_unpackhi_pd
+#undef _mm512_unpackhi_ps
+#define _mm512_unpackhi_ps emu_mm512_unpackhi_ps
+#undef _mm512_unpacklo_epi16
+#define _mm512_unpacklo_epi16 emu_mm512_unpacklo_epi16
+#undef _mm512_unpacklo_epi32
+#define _mm512_unpacklo_epi32 emu_mm512_unpacklo_epi32
+#undef _mm512_unpacklo_epi64
+#define _mm512_unpacklo_epi64 emu_mm512_unpacklo_epi64
+#undef _mm512_unpacklo_epi8
+#define _mm512_unpacklo_epi8 emu_mm512_unpacklo_epi8
+#undef _mm512_unpacklo_pd
+#define _mm512_unpacklo_pd emu_mm512_unpacklo_pd
+#undef _mm512_unpacklo_ps
+#define _mm512_unpacklo_ps emu_mm512_unpacklo_ps
+#undef _mm512_xor_si512
+#define _mm512_xor_si512 emu_mm512_xor_si512
+#undef _mm_maskz_loadu_epi8
+#define _mm_maskz_loadu_epi8 emu_mm_maskz_loadu_epi8
+
+#endif

@@ -97,6 +97,7 @@ function(quire_cuda_library)
         message(STATUS "libquire_cuda.so is not built: nvcc is here, cuBLASLt or cudart_static is not (${cuda_root})")
         return()
     endif()
+    # -O1 is the host's code alone (launchers); the device's is made as with -O3 whatever is said there.
     # What the front end makes is for the oldest capability and serves all (half of the time, were it made for each): no kernel asks which one it is for, but those
     # of *_hopper.cu, which nobody launches anywhere else and which are made for 9.0a alone. All others' code for 9.0 needs nothing of 9.0a.
     set(codes ${QUIRE_CUDA_ARCHS})
@@ -130,7 +131,7 @@ function(quire_cuda_library)
         endif()
         set(object ${CMAKE_BINARY_DIR}/cuda/${stem}.o)
         add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${stem}.cu" VERBATIM
-            COMMAND ${QUIRE_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++17 -O3 -fmad=false --threads 0 ${own_archs}
+            COMMAND ${QUIRE_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++17 -O1 -fmad=false --threads 0 ${own_archs}
                     -I${PROJECT_SOURCE_DIR} -DQUIRE_VERSION="${PROJECT_VERSION}" -D_GNU_SOURCE -Xcompiler=-fPIC,-fvisibility=hidden,-ffp-contract=off,-Wall
                     ${more})
         list(APPEND objects ${object})

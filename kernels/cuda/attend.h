@@ -12,7 +12,6 @@
 
 #define PIECE 256
 #define LN_2 0.69314718055994530942f
-#define JOIN_THREADS 128
 #define TURNS 4 /* of all blocks that there are at a time: enough to be even */
 #define SHORT_RUN 2 /* pieces of few rows that are not worth a launch more */
 #define SHORT_ROWS 16
@@ -72,7 +71,7 @@ struct item {
 };
 
 /* Tile and run number `at` of all sequences, or tile number `at` of those that have several runs; false: there are not so many. All of a warp call it. */
-template <int HEIGHT> QR_DEVICE bool find_item(struct item *it, const struct attention &a, int32_t at, int32_t head, bool tiles_only)
+QR_DEVICE bool find_item(struct item *it, const struct attention &a, int32_t height, int32_t at, int32_t head, bool tiles_only)
 {
     const int32_t lane = qr_lane(), group = a.group;
     uint64_t before = 0; /* units, then items */
@@ -82,7 +81,7 @@ template <int HEIGHT> QR_DEVICE bool find_item(struct item *it, const struct att
         struct extent e = {0, 0, 0, 0, 0};
         const int32_t s = s0 + lane;
         if (s < a.n_seqs)
-            e = extent_of(a, a.row_start[s + 1] - a.row_start[s], a.ctx_len[s], a.window, HEIGHT, a.run);
+            e = extent_of(a, a.row_start[s + 1] - a.row_start[s], a.ctx_len[s], a.window, height, a.run);
         const uint32_t units = e.runs > 1 ? (uint32_t)(e.tiles * e.pieces) : 0;
         const uint32_t items = tiles_only ? (e.runs > 1 ? (uint32_t)e.tiles : 0) : (uint32_t)(e.tiles * e.runs);
         const uint64_t mine = (uint64_t)units << 32 | items;
@@ -106,12 +105,12 @@ template <int HEIGHT> QR_DEVICE bool find_item(struct item *it, const struct att
         return false;
     it->row = a.row_start[it->seq];
     it->n_rows = a.row_start[it->seq + 1] - it->row;
-    it->e = extent_of(a, it->n_rows, a.ctx_len[it->seq], a.window, HEIGHT, a.run);
+    it->e = extent_of(a, it->n_rows, a.ctx_len[it->seq], a.window, height, a.run);
     const int32_t runs = tiles_only ? 1 : it->e.runs;
     it->run = at % runs;
     it->tile = it->e.tiles - 1 - at / runs; /* the last rows have most to do */
-    const int32_t last = min(it->tile * HEIGHT + HEIGHT, it->e.packed) - 1;
-    it->first_pos = a.pos[it->row + it->tile * HEIGHT / group];
+    const int32_t last = min(it->tile * height + height, it->e.packed) - 1;
+    it->first_pos = a.pos[it->row + it->tile * height / group];
     it->last_pos = a.pos[it->row + last / group];
     it->begin = a.window > 0 ? max(0, it->first_pos - a.window + 1) : 0;
     it->end = it->last_pos + 1;
@@ -161,36 +160,6 @@ QR_DEVICE void put_lse(const struct attention &a, const struct item &it, int32_t
         a.lse[(int64_t)(it.row + packed / a.group) * a.n_heads + it.head * a.group + packed % a.group] = fmaf(top, LN_2, logf(sum));
 }
 
-/* Joins the pieces of rows whose context several blocks had: a warp a row. */
-template <int D, int HEIGHT> QR_KERNEL(JOIN_THREADS) join(struct attention a)
-{
-    struct item it;
-    if (!find_item<HEIGHT>(&it, a, (int32_t)blockIdx.x, (int32_t)blockIdx.y, true))
-        return;
-    const int32_t lane = (int32_t)threadIdx.x % QR_WARP;
-    for (int32_t row = (int32_t)threadIdx.x / QR_WARP; row < HEIGHT; row += JOIN_THREADS / QR_WARP) {
-        const int32_t packed = it.tile * HEIGHT + row;
-        if (packed >= it.e.packed)
-            break;
-        float top = -INFINITY, sum = 0, out[D / 32] = {};
-        for (int32_t piece = it.begin / PIECE; piece <= (it.end - 1) / PIECE; piece++) {
-            const float *x = partial_of(a, it, piece, D);
-            float scale_old, scale_fresh;
-            join_piece(&top, &sum, x[a.kept * D + row], x[a.kept * (D + 1) + row], &scale_old, &scale_fresh);
-#pragma unroll
-            for (int i = 0; i < D / 32; i++)
-                out[i] = fmaf(x[row * D + i * 32 + lane], scale_fresh, out[i] * scale_old);
-        }
-        float *to = out_of(a, it, packed);
-#pragma unroll
-        for (int i = 0; i < D / 32; i++)
-            if (i * 32 + lane < a.kv.head_dim)
-                to[i * 32 + lane] = out[i] / sum;
-        if (lane == 0)
-            put_lse(a, it, packed, top, sum);
-    }
-}
-
 /* ---- the host's side ---- */
 
 /* Pieces of a run, and a->kept: as many as still give every multiprocessor, which has so many blocks at a time, several turns, and no more partial results
@@ -221,6 +190,9 @@ static inline int32_t choose_run(const struct qr_queue *q, struct attention *a, 
     }
     return (int32_t)most;
 }
+
+/* attention.cu: joins the pieces of tiles whose context several blocks had, as many of them as there can be; heads padded to d numbers. */
+void attention_join(struct qr_queue *q, const struct attention *a, int32_t d, int32_t height, int64_t several);
 
 /* attention_codes.cu: over a cache of 8 bits. */
 void attention_codes(struct qr_queue *q, const struct attention *a, const struct qr_kv_view *kv, const struct qr_batch *host);

@@ -45,7 +45,7 @@ template <int HEAD, int MT, enum qr_dtype KV> struct shape {
         BLOCKS = MT > 1 ? BLOCKS_LARGE : CODED && D < 256 ? BLOCKS_SMALL + 1 : BLOCKS_SMALL,
         ROW_BYTES = CODED ? D : 2 * D, /* of a position */
         CHUNKS = ROW_BYTES / 16,
-        COPIES_AT_ONCE = MT == 1 ? CHUNKS / 2 : 1, /* registers are scarce in large tiles */
+        COPIES_AT_ONCE = MT > 1 ? 1 : CHUNKS > 8 ? 4 : CHUNKS / 2, /* registers are scarce in large tiles */
         SCALE_BYTES = CODED ? TILE * 4 : 0,
         STAGE_BYTES = TILE * ROW_BYTES + SCALE_BYTES, /* keys' scales behind the keys */
         Q_BYTES = HEIGHT * D * 2,
@@ -79,20 +79,25 @@ template <class of> QR_DEVICE uint8_t *stage_at(uint8_t *stage, int32_t row, int
     return stage + row * of::ROW_BYTES + (chunk ^ (of::CHUNKS == 4 ? row / 2 & 3 : row & 7)) * 16;
 }
 
-/* 16 bytes to shared memory, the first n_read of them; what comes from rows that are not aligned waits for its numbers. */
-template <class of> QR_DEVICE void bring_chunk(uint8_t *to, const uint8_t *from, int32_t n_read, const struct attention &a)
+/* Copy number i of a lane, of a chunk of one of its warp's 16 positions, whose rows its lanes know (`from`). What comes from rows that are not aligned waits
+ * for its numbers. */
+template <class of, bool ALIGNED>
+QR_DEVICE void bring_chunk(uint8_t *stage, const uint8_t *from, int32_t i, int32_t lane, int32_t mine, const struct attention &a)
 {
-    if constexpr (of::CODED) {
-        if (a.kv.head_dim % 16 != 0 || a.kv.plane_bytes % 16 != 0) {
-            uint32_t x[4];
+    const int32_t at_once = QR_WARP / of::CHUNKS;
+    const uint64_t start = __shfl_sync(QR_ALL_LANES, (uint64_t)(uintptr_t)from, i * at_once + lane / of::CHUNKS);
+    const int32_t row = i * WARPS * at_once + mine + lane / of::CHUNKS, chunk = lane % of::CHUNKS;
+    const int32_t left = a.kv.head_dim * (of::CODED ? 1 : 2) - 16 * chunk, n_read = start ? max(0, min(16, left)) : 0;
+    const uint8_t *at = n_read > 0 ? (const uint8_t *)(uintptr_t)(start + 16 * (uint64_t)chunk) : a.kv.base;
+    if constexpr (ALIGNED) {
+        qr_cp_async_16(stage_at<of>(stage, row, chunk), at, n_read);
+    } else {
+        uint32_t x[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                x[i] = 4 * i < n_read ? ((const uint32_t *)from)[i] : 0;
-            *(uint4 *)to = make_uint4(x[0], x[1], x[2], x[3]);
-            return;
-        }
+        for (int k = 0; k < 4; k++)
+            x[k] = 4 * k < n_read ? ((const uint32_t *)at)[k] : 0;
+        *(uint4 *)stage_at<of>(stage, row, chunk) = make_uint4(x[0], x[1], x[2], x[3]);
     }
-    qr_cp_async_16(to, n_read > 0 ? from : a.kv.base, n_read);
 }
 
 /* Asks for the next tile, if there is one. Positions that nobody sees, and columns behind the head, become zeros. A warp's copies are of 16 positions, whose
@@ -109,12 +114,17 @@ template <class of> QR_DEVICE void ask(struct feed *f, const struct attention &a
             plane = qr_paged_plane(a.kv, it.seq, f->which, (int32_t)blockIdx.y, t);
             from = plane + t % a.kv.block_tokens * a.kv.head_dim * (of::CODED ? 1 : 2);
         }
+        bool aligned = true;
+        if constexpr (of::CODED != 0)
+            aligned = a.kv.head_dim % 16 == 0 && a.kv.plane_bytes % 16 == 0;
+        if (!aligned) {
+#pragma unroll 1
+            for (int i = 0; i < of::CHUNKS / 2; i++)
+                bring_chunk<of, false>(stage, from, i, lane, mine, a);
+        } else {
 #pragma unroll (of::COPIES_AT_ONCE)
-        for (int i = 0; i < of::CHUNKS / 2; i++) {
-            const uint64_t start = __shfl_sync(QR_ALL_LANES, (uint64_t)(uintptr_t)from, i * at_once + lane / of::CHUNKS);
-            const int32_t row = i * WARPS * at_once + mine + lane / of::CHUNKS, chunk = lane % of::CHUNKS;
-            const int32_t left = a.kv.head_dim * (of::CODED ? 1 : 2) - 16 * chunk;
-            bring_chunk<of>(stage_at<of>(stage, row, chunk), (const uint8_t *)(uintptr_t)(start + 16 * (uint64_t)chunk), start ? max(0, min(16, left)) : 0, a);
+            for (int i = 0; i < of::CHUNKS / 2; i++)
+                bring_chunk<of, true>(stage, from, i, lane, mine, a);
         }
         if (of::CODED && f->which == 0) { /* half of the lanes have the key's scale, half the value's */
             float *to = lane < 16 ? (float *)(stage + TILE * of::ROW_BYTES) + found : value_scales + f->piece % 2 * PIECE + t % PIECE;
@@ -197,6 +207,12 @@ template <class of>
 QR_DEVICE void add_values(float out[of::MINE][of::OUT_EIGHTS][4], const struct rows<of> &w, const struct attention &a, const struct item &it, uint16_t *weights,
                           uint8_t *values, int32_t tile);
 
+/* tanh within 2^-21, in five instructions instead of twenty and a branch: a score that is capped to 50 moves by 3e-5 at most. */
+QR_DEVICE float bend(float x)
+{
+    return fmaf(-2.0f, qr_reciprocal(qr_exp2(x * (2 * QR_LOG2_E)) + 1.0f), 1.0f);
+}
+
 /* Masks the scores of a piece and finds each row's maximum: that of all warps comes back in units of log2 in top[], the scores as what `after` multiplies. */
 template <class of>
 QR_DEVICE void find_tops(float top[2 * of::MINE], float s[4][of::MINE][of::EIGHTS][4], const struct rows<of> &w,
@@ -206,7 +222,7 @@ QR_DEVICE void find_tops(float top[2 * of::MINE], float s[4][of::MINE][of::EIGHT
 #pragma unroll
         for (int i = 0; i < 16 * of::MINE * of::EIGHTS; i++) {
             float *x = &s[i / 4 / of::EIGHTS / of::MINE][i / 4 / of::EIGHTS % of::MINE][i / 4 % of::EIGHTS][i % 4];
-            *x = tanhf(*x * a.before);
+            *x = bend(*x * a.before);
         }
     }
 #pragma unroll
@@ -324,11 +340,12 @@ QR_DEVICE void put_rows(const struct attention &a, const struct item &it, const 
         if (packed >= it.e.packed)
             continue;
         float *to = out_of(a, it, packed);
+        const float inverse = 1.0f / w.sum[r];
 #pragma unroll
         for (int i = 0; i < of::OUT_EIGHTS * 2; i++) {
             const int32_t col = w.col(i / 2, i % 2);
             if (col < a.kv.head_dim)
-                to[col] = out[r / 2][i / 2][r % 2 * 2 + i % 2] / w.sum[r];
+                to[col] = out[r / 2][i / 2][r % 2 * 2 + i % 2] * inverse;
         }
         if (w.beside == 0 && w.lane % 4 == 0)
             put_lse(a, it, packed, w.top[r], w.sum[r]);
@@ -346,7 +363,7 @@ template <class of> QR_KERNEL(THREADS) attend(struct attention a)
     struct feed f = {0, 0, 0, 0, 0, 0};
     struct rows<of> w;
     int32_t from;
-    if (!find_item<of::HEIGHT>(&found, a, (int32_t)blockIdx.x, (int32_t)blockIdx.y, false))
+    if (!find_item(&found, a, of::HEIGHT, (int32_t)blockIdx.x, (int32_t)blockIdx.y, false))
         return;
     pieces_of(found, &from, &f.to);
     if (from >= f.to)
@@ -358,6 +375,7 @@ template <class of> QR_KERNEL(THREADS) attend(struct attention a)
     f.piece = from;
     f.tile = first_tile(it, from);
     const int32_t to = f.to;
+#pragma unroll 1
     for (int i = 0; i < of::STAGES - 1; i++)
         ask<of>(&f, a, it, ring, value_scales);
     stage_queries<of>(queries, a, it);
@@ -411,10 +429,10 @@ template <class of> static void launch_tiles(struct qr_queue *q, struct attentio
     if (items == 0)
         return;
     QR_ASSERT(of::BYTES + (int32_t)sizeof(struct item) <= q->shared_max);
-    QR_SHARED_ALLOW((attend<of>), of::BYTES);
+    if (qr_queue_meets(q, (const void *)attend<of>))
+        QR_SHARED_ALLOW((attend<of>), of::BYTES);
     QR_LAUNCH((attend<of>), dim3((unsigned int)items, (unsigned int)a.kv.n_kv_heads), THREADS, of::BYTES, q->stream, a);
-    if (several > 0)
-        QR_LAUNCH((join<of::D, of::HEIGHT>), dim3((unsigned int)several, (unsigned int)a.kv.n_kv_heads), JOIN_THREADS, 0, q->stream, a);
+    attention_join(q, &a, of::D, of::HEIGHT, several);
 }
 
 #endif

@@ -344,8 +344,10 @@ template <int D> static void launch_tiles(struct qr_queue *q, const struct atten
     for (int32_t s = 0; s < host->n_seqs; s++)
         n += qr_blocks(host->row_start[s + 1] - host->row_start[s], shape<D>::TILE);
     QR_ASSERT((int32_t)shape<D>::BYTES <= q->shared_max);
-    QR_SHARED_ALLOW(back_dq<D>, shape<D>::BYTES);
-    QR_SHARED_ALLOW(back_dkv<D>, shape<D>::BYTES);
+    if (qr_queue_meets(q, (const void *)back_dq<D>)) {
+        QR_SHARED_ALLOW(back_dq<D>, shape<D>::BYTES);
+        QR_SHARED_ALLOW(back_dkv<D>, shape<D>::BYTES);
+    }
     QR_LAUNCH(back_dq<D>, dim3(n, (unsigned int)a.n_heads), shape<D>::THREADS, shape<D>::BYTES, q->stream, a);
     QR_LAUNCH(back_dkv<D>, dim3(n, (unsigned int)a.kv.n_kv_heads), shape<D>::THREADS, shape<D>::BYTES, q->stream, a);
 }

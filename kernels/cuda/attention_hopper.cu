@@ -136,7 +136,7 @@ template <int D, int GROUPS> QR_DEVICE void find_ahead(const struct work &w, con
         while (from >= to && f.turn * (int32_t)gridDim.x < w.n_items) {
             const int32_t beside = f.turn % 2 == 0 ? (int32_t)blockIdx.x : (int32_t)(gridDim.x - 1 - blockIdx.x);
             const int32_t at = f.turn++ * (int32_t)gridDim.x + beside;
-            if (at < w.n_items && find_item<of::HEIGHT>(&it, w.a, at / n_heads, at % n_heads, false))
+            if (at < w.n_items && find_item(&it, w.a, of::HEIGHT, at / n_heads, at % n_heads, false))
                 pieces_of(it, &from, &to); /* none: the tile sees nothing of this run */
         }
         f.over = from >= to;
@@ -477,11 +477,12 @@ QR_DEVICE void put_rows(const float (&out)[shape<D, GROUPS>::COLS / 2], const st
         if (packed >= it.e.packed)
             continue;
         float *to = out_of(a, it, packed);
+        const float inverse = 1.0f / r.sum[x];
 #pragma unroll
         for (int i = 0; i < of::COLS / 4; i++) {
             const int32_t col = r.share * of::COLS + i / 2 * 8 + r.lane % 4 * 2 + i % 2;
             if (col < a.kv.head_dim)
-                to[col] = out[i / 2 * 4 + 2 * x + i % 2] / r.sum[x];
+                to[col] = out[i / 2 * 4 + 2 * x + i % 2] * inverse;
         }
         if (r.share == 0 && r.lane % 4 == 0)
             put_lse(a, it, packed, r.top[x], r.sum[x]);
@@ -639,18 +640,21 @@ template <int D, int GROUPS> static void launch(struct qr_queue *q, struct work 
     typedef struct shape<D, GROUPS> of;
     const int32_t bytes = block<D, GROUPS>::BYTES;
     int64_t several;
+    static_assert((int)of::BLOCKS * (((int)block<D, GROUPS>::BYTES + 127) / 128 * 128 + 1024) <= 228 * 1024,
+                  "a multiprocessor has 228 KiB, gives them in units of 128 bytes and keeps 1 KiB of each block");
     w->a.run = choose_run(q, &w->a, host, of::HEIGHT, D, of::BLOCKS);
     w->n_items = (int32_t)count_items(&w->a, host, of::HEIGHT, &several) * w->a.kv.n_kv_heads;
     if (w->n_items == 0)
         return;
     QR_ASSERT(bytes <= q->shared_max);
     const int32_t at_a_time = q->n_sms * of::BLOCKS;
-    QR_SHARED_ALLOW((attend_hopper<D, GROUPS>), bytes);
-    if (of::BLOCKS > 1) /* two of them need all that a multiprocessor has */
+    const bool first = qr_queue_meets(q, (const void *)attend_hopper<D, GROUPS>);
+    if (first)
+        QR_SHARED_ALLOW((attend_hopper<D, GROUPS>), bytes);
+    if (first && of::BLOCKS > 1) /* two of them need all that a multiprocessor has */
         QR_CUDA_CHECK(cudaFuncSetAttribute((const void *)(attend_hopper<D, GROUPS>), cudaFuncAttributePreferredSharedMemoryCarveout, 100));
     QR_LAUNCH((attend_hopper<D, GROUPS>), (unsigned int)(w->n_items < at_a_time ? w->n_items : at_a_time), of::THREADS, bytes, q->stream, *w);
-    if (several > 0)
-        QR_LAUNCH((join<D, of::HEIGHT>), dim3((unsigned int)several, (unsigned int)w->a.kv.n_kv_heads), JOIN_THREADS, 0, q->stream, w->a);
+    attention_join(q, &w->a, D, of::HEIGHT, several);
 }
 
 static void launch_all(struct qr_queue *q, const struct attention *a, const struct qr_kv_view *kv, int32_t layer, const struct qr_batch *host)

@@ -79,6 +79,13 @@ QR_DEVICE float qr_exp2(float x)
     return y < 0x1p-126f ? 0.0f : y;
 }
 
+/* 1 / x to 1 ulp; of 0 and infinities the other one, denormal numbers are 0. */
+QR_DEVICE float qr_reciprocal(float x)
+{
+    const float y = 1.0f / (fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x);
+    return fabsf(y) < 0x1p-126f ? copysignf(0.0f, y) : y;
+}
+
 /* Two numbers rounded to bf16, nearest even, lo in the lower half. NaN becomes 0x7fff. */
 QR_DEVICE uint32_t qr_bf16x2(float lo, float hi)
 {
@@ -211,6 +218,13 @@ QR_DEVICE float qr_exp2(float x)
 {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+QR_DEVICE float qr_reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 

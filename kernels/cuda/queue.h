@@ -20,6 +20,7 @@ extern "C" {
 
 #define QR_CUDA_MARKS 2
 #define QR_CUDA_SLOTS 4
+#define QR_CUDA_MET 64
 #define QR_CUDA_SLOT_BYTES ((size_t)8 << 20)
 
 /* A piece of pinned memory on its way to the device. */
@@ -49,6 +50,8 @@ struct qr_queue {
     void *products;             /* linear.cu: freed by qr_cuda_products_free */
     size_t few_allowed[4];      /* few.cu: bytes of shared memory that its kernels were given */
     bool experts_allowed[2];    /* experts.cu: which kernels were given their shared memory */
+    const void *met[QR_CUDA_MET]; /* kernels of attention that were: qr_queue_meets */
+    int32_t n_met;
     struct qr_plans *plans;     /* owned (plans.h), NULL before the first */
     int64_t lt_elements_min;    /* weights of the smallest product that cuBLASLt may have; 0: none, QUIRE_CUDA_LT_MIN */
     bool deterministic, keeps_plans; /* only what has a row's bits in any batch; choices are read from and kept in a file */
@@ -59,6 +62,17 @@ struct qr_queue {
     int64_t memory_bytes;
     double bytes_s;
 };
+
+/* Whether this kernel is met first: then it is told what it may have, once, since the driver may wait for copies whenever a kernel is told something. */
+static inline bool qr_queue_meets(struct qr_queue *q, const void *kernel)
+{
+    for (int32_t i = 0; i < q->n_met; i++)
+        if (q->met[i] == kernel)
+            return false;
+    if (q->n_met < QR_CUDA_MET)
+        q->met[q->n_met++] = kernel;
+    return true;
+}
 
 #ifdef __cplusplus
 }

@@ -2,12 +2,13 @@
  *
  * Queries go in register blocks of up to 6. Where a tile has many, 16 positions' keys are staged and meet all blocks while they lie in the first-level
  * cache, and so are the values of up to 64 positions, 16 columns one behind the other; sums of values wait in piece_out between such steps. A block
- * skips positions that none of its queries sees. Where a tile has few queries (decode), values are widened in registers as they lie in the cache,
- * and with each row one that is read soon is asked for.
+ * skips positions that none of its queries sees. Where a tile has few queries (decode), values are widened in registers as they lie in the cache, and
+ * neighbouring kv heads are tiles of one item, which take turns every FEW_STEP positions: so memory is read in its order. See also attn_ahead.h.
  */
 #ifndef QR_KERNELS_CPU_ATTN_BLOCKS_H
 #define QR_KERNELS_CPU_ATTN_BLOCKS_H
 
+#include "kernels/cpu/isa/attn_ahead.h"
 #include "kernels/cpu/isa/attn_int8.h"
 #include "kernels/cpu/isa/attn_tile.h"
 
@@ -30,8 +31,7 @@ struct product {
     float *c;               /* [rows][c_stride] */
     const float *x;         /* rows QR_X_ROW apart */
     const char *const *run; /* row `at` of w is row at % 2^shift of run[at >> shift] */
-    const char *const *ask; /* as many addresses or NULLs: with each row of a run the same one there is asked for; or NULL */
-    const char *const *line; /* of one run: a line that is asked for with each of the first n_lines rows of w */
+    const char *const *line; /* n_lines that are asked for meanwhile, one with each row of w if there are so many rows */
     int32_t n_lines;
     int64_t c_stride;
     size_t w_row, w_panel;  /* bytes from row to row, and from 16 columns to the next */
@@ -80,36 +80,29 @@ VF_FN void product_step(vf *acc, const float *x, const char *w, size_t w_panel, 
 
 VF_FN void product_of(const struct product *p, const enum qr_dtype type, const int mr, const int nv)
 {
-    const size_t w_row = p->w_row, w_panel = p->w_panel, step_bytes = (size_t)nv * VF_LEN * (type == QR_BF16 ? 2 : type == QR_I8 ? 1 : 4);
+    const size_t w_row = p->w_row, w_panel = p->w_panel;
     const int32_t mask = (int32_t)((1u << p->shift) - 1), end = p->end;
     const int64_t c_stride = p->c_stride;
+    const char *const *line = p->line, *const *const line_end = line + p->n_lines;
     float *c = p->c;
     vf acc[12];
 #pragma GCC unroll 12
     for (int i = 0; i < mr * nv; i++)
         acc[i] = p->onto ? vf_load(c + (i / nv) * c_stride + (i % nv) * VF_LEN) : vf_zero();
+    for (; line_end - line > end - p->from; line++)
+        _mm_prefetch(*line, _MM_HINT_T1);
     for (int32_t at = p->from; at < end;) {
         const int32_t rest = (at | mask) + 1 - at;
-        const size_t in_run = (size_t)(at & mask) * w_row + p->column;
-        const char *w = p->run[at >> p->shift] + in_run, *ask = p->ask ? p->ask[at >> p->shift] : NULL;
+        const char *w = p->run[at >> p->shift] + (size_t)(at & mask) * w_row + p->column;
         const float *x = p->x + at;
         int32_t n = rest < end - at ? rest : end - at;
         at += n;
-        if (ask) {
-            for (ask += in_run; n > 0; n--, w += w_row, ask += w_row, x++) {
-                for (size_t b = 0; b < step_bytes; b += 64)
-                    _mm_prefetch(ask + b, _MM_HINT_T1);
-                product_step(acc, x, w, w_panel, type, mr, nv);
-            }
-        } else {
-            const char *const *line = p->line;
-            for (int32_t i = p->n_lines < n ? p->n_lines : n; i > 0; i--, n--, w += w_row, x++, line++) {
-                _mm_prefetch(*line, _MM_HINT_T1);
-                product_step(acc, x, w, w_panel, type, mr, nv);
-            }
-            for (; n > 0; n--, w += w_row, x++)
-                product_step(acc, x, w, w_panel, type, mr, nv);
+        for (; n > 0 && line < line_end; n--, w += w_row, x++) {
+            _mm_prefetch(*line++, _MM_HINT_T1);
+            product_step(acc, x, w, w_panel, type, mr, nv);
         }
+        for (; n > 0; n--, w += w_row, x++)
+            product_step(acc, x, w, w_panel, type, mr, nv);
     }
 #pragma GCC unroll 12
     for (int i = 0; i < mr * nv; i++)
@@ -139,13 +132,17 @@ static const uint8_t vectors_of[ROWS_MAX + 1] = {0, 8, 4, 4, 2, 2, 2};
 /* The product for n vectors of columns, whose numbers of w take `bytes` each: columns from p->column on, w_panel apart by sixteens. */
 static void multiply(struct product *p, product_fn *const table[9], int32_t mr, int32_t n, size_t bytes)
 {
+    const int32_t n_calls = (n + vectors_of[mr] - 1) / vectors_of[mr], share = (p->n_lines + n_calls - 1) / n_calls;
+    int32_t lines = p->n_lines;
     for (int32_t nv = vectors_of[mr]; n > 0; n -= nv) {
         while (nv > n)
             nv /= 2;
+        p->n_lines = lower(share, lines);
         table[nv](p);
         p->column += nv > 1 ? (size_t)(nv / 2) * p->w_panel : VF_LEN * bytes;
         p->c += nv * VF_LEN;
-        p->n_lines = 0;
+        p->line += p->n_lines;
+        lines -= p->n_lines;
     }
 }
 
@@ -182,13 +179,13 @@ struct rows_block {
 };
 
 /* Blocks of nearly equal height; returns how many. */
-static int32_t blocks_of(struct rows_block block[QUERIES / ROWS_MAX], const struct tile *t)
+static int32_t blocks_of(struct rows_block *block, const struct tile *t)
 {
     const struct scratch *s = t->s;
     const int32_t n = (t->n_queries + ROWS_MAX - 1) / ROWS_MAX;
     for (int32_t b = 0; b < n; b++) {
-        struct rows_block r = {.q0 = t->n_queries * b / n, .begin = PIECE, .all_end = PIECE};
-        r.mr = t->n_queries * (b + 1) / n - r.q0;
+        const int32_t first = t->n_queries * b / n;
+        struct rows_block r = {.q0 = t->q0 + first, .mr = t->n_queries * (b + 1) / n - first, .begin = PIECE, .all_end = PIECE};
         for (int32_t i = r.q0; i < r.q0 + r.mr; i++) {
             r.all_from = s->in[i] > r.all_from ? s->in[i] : r.all_from;
             r.all_end = s->in_end[i] < r.all_end ? s->in_end[i] : r.all_end;
@@ -209,12 +206,6 @@ static void find_runs(const char **run, const struct tile *t, int32_t which, int
 {
     for (int32_t i = begin >> shift; i << shift < end; i++)
         run[i] = cache_row(t, which, base + (i << shift));
-}
-
-static int32_t run_shift(const struct tile *t)
-{
-    const int32_t whole = __builtin_ctz(PIECE);
-    return t->block_shift < whole ? t->block_shift : whole;
 }
 
 /* What to ask for while keys (which 0) or values (1) of positions [begin, end) of the piece are read: those ASK positions further, and at the end the
@@ -260,81 +251,82 @@ static inline void ask_for(const struct tile *t, const char *const *ask, int32_t
         _mm_prefetch(row + b, _MM_HINT_T1);
 }
 
-/* Keys of positions [begin, end) of the piece to scratch as panels [K][16] from `to` on, the first that of the group of 16 in which they begin; zeros
- * for what else the groups hold. What is asked for meanwhile is asked for with each 8 positions, or with every other 8. */
-VF_FN void turn_keys_of(float *to, const struct tile *t, int32_t base, int32_t begin, int32_t end, int32_t shift, bool ask_all, const int in_unit)
+/* Four units of VF_LEN rows as columns from dst on: halves of rows meet in a register on their way from memory, so nothing has to cross its middle. */
+VF_FN void turn_four(float *dst, const char *const row[VF_LEN], size_t at, const int in_unit)
 {
-    const struct scratch *s = t->s;
-    const int32_t units = t->k / in_unit, first = begin / QR_PANEL * QR_PANEL, mask = (1 << shift) - 1;
+    const int step = in_unit * QR_PANEL;
+    vf r[4] QR_UNINITIALIZED;
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)(const void *)(row[i] + at))),
+                                    _mm_loadu_ps((const float *)(const void *)(row[i + 4] + at)), 1);
+    const __m256d low0 = _mm256_castps_pd(_mm256_unpacklo_ps(r[0], r[1])), high0 = _mm256_castps_pd(_mm256_unpackhi_ps(r[0], r[1]));
+    const __m256d low1 = _mm256_castps_pd(_mm256_unpacklo_ps(r[2], r[3])), high1 = _mm256_castps_pd(_mm256_unpackhi_ps(r[2], r[3]));
+    store_unit(dst, _mm256_castpd_ps(_mm256_unpacklo_pd(low0, low1)), in_unit);
+    store_unit(dst + step, _mm256_castpd_ps(_mm256_unpackhi_pd(low0, low1)), in_unit);
+    store_unit(dst + 2 * step, _mm256_castpd_ps(_mm256_unpacklo_pd(high0, high1)), in_unit);
+    store_unit(dst + 3 * step, _mm256_castpd_ps(_mm256_unpackhi_pd(high0, high1)), in_unit);
+}
+
+/* Keys that turn_keys takes, and what is asked for meanwhile. */
+struct keys {
+    const char *const *run; /* of the first tile of the item */
+    size_t offset;          /* from its keys to this tile's */
+    int32_t base, shift;    /* of the piece; of its runs */
+    struct ahead *ahead;    /* or NULL: the lines that s->ask names */
+    int32_t n_ahead;        /* lines with each 8 positions */
+};
+
+/* Keys of positions [begin, end) of the piece to scratch as panels [K][16] from `to` on, the first that of the group of 16 in which they begin; zeros
+ * for what else the groups hold. */
+VF_FN void turn_keys_of(float *to, const struct tile *t, const struct keys *keys, int32_t begin, int32_t end, const int in_unit)
+{
+    const int32_t units = t->k / in_unit, first = begin / QR_PANEL * QR_PANEL, mask = (1 << keys->shift) - 1;
     const char *row[VF_LEN] QR_UNINITIALIZED;
     for (int32_t at = first; at < (end + QR_PANEL - 1) / QR_PANEL * QR_PANEL; at += VF_LEN) {
         float *dst = to + (at - first) / QR_PANEL * QR_PANEL * t->k + at % QR_PANEL;
-        if (at >= begin && at + VF_LEN <= end && shift >= 3) {
-            const size_t in_run = (size_t)(at & mask) * t->row_bytes;
-            const char *from = s->run[0][at >> shift] + in_run;
-            if (ask_all || at % QR_PANEL == 0)
-                ask_for(t, s->ask[0], at, VF_LEN, shift);
+        int32_t u = 0;
+        if (keys->ahead)
+            ask_lines(keys->ahead, keys->n_ahead);
+        if (at >= begin && at + VF_LEN <= end && keys->shift >= 3) {
+            const char *from = keys->run[at >> keys->shift] + keys->offset + (size_t)(at & mask) * t->row_bytes;
+            if (!keys->ahead)
+                ask_for(t, t->s->ask[0], at, VF_LEN, keys->shift);
             for (int i = 0; i < VF_LEN; i++)
                 row[i] = from + (size_t)i * t->row_bytes;
+            for (; u + 4 <= units; u += 4)
+                turn_four(dst + u * in_unit * QR_PANEL, row, (size_t)u * sizeof(float), in_unit);
         } else {
-            cache_rows(t, 0, row, VF_LEN, base + at, base + begin, base + end);
+            cache_rows(t, 0, row, VF_LEN, keys->base + at, keys->base + begin, keys->base + end);
         }
-        for (int32_t u = 0; u < units; u += VF_LEN)
+        for (; u < units; u += VF_LEN)
             columns_of(dst, row, u, vf_min_len(units - u), in_unit);
     }
 }
 
-static void turn_keys(float *to, const struct tile *t, int32_t base, int32_t begin, int32_t end, int32_t shift, bool ask_all)
+static void turn_keys(float *to, const struct tile *t, const struct keys *keys, int32_t begin, int32_t end)
 {
     if (is_int8(t))
-        turn_keys_of(to, t, base, begin, end, shift, ask_all, 4);
+        turn_keys_of(to, t, keys, begin, end, 4);
     else if (t->a->kv->dtype == QR_BF16)
-        turn_keys_of(to, t, base, begin, end, shift, ask_all, 2);
+        turn_keys_of(to, t, keys, begin, end, 2);
     else
-        turn_keys_of(to, t, base, begin, end, shift, ask_all, 1);
+        turn_keys_of(to, t, keys, begin, end, 1);
 }
 
-/* The lines that turn_keys left out for positions [begin, end), at most n, to scratch; returns how many. */
-static int32_t lines_left(const struct tile *t, int32_t begin, int32_t end, int32_t shift, int32_t n)
-{
-    const char **line = t->s->line;
-    int32_t n_lines = 0;
-    for (int32_t at = begin / QR_PANEL * QR_PANEL + VF_LEN; at + VF_LEN <= end && shift >= 3; at += QR_PANEL) {
-        const char *row = t->s->ask[0][at >> shift];
-        if (!row)
-            continue;
-        row += (size_t)(at & ((1 << shift) - 1)) * t->row_bytes;
-        for (size_t b = 0; b < VF_LEN * t->row_bytes && n_lines < n; b += 64)
-            line[n_lines++] = row + b;
-    }
-    return n_lines;
-}
-
-/* Scores of positions [begin, end) of the piece: 16 at a time, or what few queries have registers for. */
-static void score_positions(const struct tile *t, const struct rows_block *block, int32_t n, int32_t base, int32_t begin, int32_t end, int32_t shift)
+/* Scores of many queries for positions [begin, end) of the piece, 16 at a time. */
+static void score_staging(const struct tile *t, const struct rows_block *block, int32_t n, int32_t base, int32_t begin, int32_t end, int32_t shift)
 {
     struct scratch *s = t->s;
-    const bool few = n == 1;
-    const int32_t step = few ? higher(vectors_of[block->mr] * VF_LEN, 2 * QR_PANEL) : QR_PANEL;
-    const char *panels = s->keys;
+    float *panel = (float *)(void *)s->keys;
+    const struct keys keys = {.run = s->run[0], .base = base, .shift = shift};
     for (int32_t from = begin, to; from < end; from = to) {
-        to = from / step * step + step;
-        to = to < end ? to : end;
-        turn_keys((float *)(void *)s->keys, t, base, from, to, shift, !few);
-        const int32_t n_lines = few ? lines_left(t, from, to, shift, t->k) : 0;
-        const int32_t first = from / QR_PANEL * QR_PANEL, n_panels = (to - first + QR_PANEL - 1) / QR_PANEL;
-        for (const struct rows_block *b = block; b < block + n; b++) {
-            if (b->end <= from || b->begin >= to)
-                continue;
-            if (!few) {
-                dense[b->mr](s->p + b->q0 * QR_X_ROW + first, QR_X_ROW, s->q + b->q0 * QR_X_ROW, (const float *)(void *)s->keys, t->k, false);
-                continue;
-            }
-            struct product p = {.c = s->p + b->q0 * QR_X_ROW + first, .x = s->q + b->q0 * QR_X_ROW, .run = &panels, .line = s->line, .n_lines = n_lines,
-                                .c_stride = QR_X_ROW, .w_row = QR_PANEL * sizeof(float), .w_panel = (size_t)t->k * QR_PANEL * sizeof(float),
-                                .shift = 30, .end = t->k};
-            multiply(&p, product_f32[b->mr], b->mr, n_panels * 2, sizeof(float));
-        }
+        const int32_t first = from / QR_PANEL * QR_PANEL;
+        to = lower(first + QR_PANEL, end);
+        turn_keys(panel, t, &keys, from, to);
+        for (const struct rows_block *b = block; b < block + n; b++)
+            if (b->end > from && b->begin < to)
+                dense[b->mr](s->p + b->q0 * QR_X_ROW + first, QR_X_ROW, s->q + b->q0 * QR_X_ROW, panel, t->k, false);
     }
 }
 
@@ -400,40 +392,90 @@ static void weigh_staging(const struct tile *t, const struct rows_block *block, 
     }
 }
 
-/* piece_out of queries [q0, q0 + mr) (+)= p v over positions [from, end), values from where they lie. */
-static void weigh_direct(const struct tile *t, int32_t q0, int32_t mr, int32_t from, int32_t end, int32_t shift, const char *const *ask, bool onto)
+/* A tile of few queries: one of those of its item. */
+struct few {
+    const struct tile *t;
+    size_t offset; /* from the keys and values of the item's first tile to its own */
+    struct rows_block block[FEW / ROWS_MAX];
+    int32_t n;     /* blocks */
+};
+
+/* Scores of an item's tiles for positions [begin, end) of the piece, the tiles in turns. */
+static void score_few(const struct few *few, int32_t n_tiles, int32_t base, int32_t begin, int32_t end, int32_t shift, struct ahead *ahead)
 {
+    struct scratch *s = few->t->s;
+    const char *panels = s->keys;
+    const int32_t step = higher(vectors_of[few->block->mr] * VF_LEN, FEW_STEP); /* as many as a lone query has registers for */
+    for (int32_t from = begin, to; from < end; from = to) {
+        to = lower(from / step * step + step, end);
+        const int32_t first = from / QR_PANEL * QR_PANEL, n_panels = (to - first + QR_PANEL - 1) / QR_PANEL;
+        for (const struct few *f = few; f < few + n_tiles; f++) {
+            const struct tile *t = f->t;
+            const int32_t n_lines = share_of_lines(t, to - from, SHARE_SCORES), turning = share_of_lines(t, VF_LEN, SHARE_SCORES) / 4;
+            const struct keys keys = {.run = s->run[0], .offset = f->offset, .base = base, .shift = shift, .ahead = ahead, .n_ahead = turning};
+            turn_keys((float *)(void *)s->keys, t, &keys, from, to);
+            int32_t n_left = take_lines(ahead, s->line, lower(higher(n_lines - (to - from) / VF_LEN * turning, 0), K_MAX));
+            for (const struct rows_block *b = f->block; b < f->block + f->n; b++, n_left = 0) {
+                struct product p = {.c = s->p + b->q0 * QR_X_ROW + first, .x = s->q + b->q0 * QR_X_ROW, .run = &panels, .line = s->line, .n_lines = n_left,
+                                    .c_stride = QR_X_ROW, .w_row = QR_PANEL * sizeof(float), .w_panel = (size_t)t->k * QR_PANEL * sizeof(float),
+                                    .shift = 30, .end = t->k};
+                multiply(&p, product_f32[b->mr], b->mr, n_panels * 2, sizeof(float));
+            }
+        }
+    }
+}
+
+/* piece_out of queries [q0, q0 + mr) (+)= p v over positions [from, end), values from where they lie. */
+static void weigh_direct(const struct few *f, int32_t q0, int32_t mr, int32_t from, int32_t end, int32_t shift, struct ahead *ahead, bool onto)
+{
+    const struct tile *t = f->t;
     struct scratch *s = t->s;
     const enum qr_dtype type = t->a->kv->dtype;
     const size_t bytes = qr_dtype_bytes(type);
     product_fn *const *const table = type == QR_I8 ? product_i8[mr] : type == QR_BF16 ? product_bf16[mr] : product_f32[mr];
-    const int32_t whole = vectors_of[mr] * VF_LEN * (int32_t)bytes < 64 ? ASK : PIECE; /* lines that are read in parts are read again soon */
     int32_t at = from;
-    do {
-        const int32_t next = higher(lower(at / whole * whole + whole, end), at);
-        struct product p = {.c = s->piece_out + q0 * t->k_pad, .x = s->p + q0 * QR_X_ROW, .run = s->run[1], .ask = ask, .c_stride = t->k_pad,
-                            .w_row = t->row_bytes, .w_panel = QR_PANEL * bytes, .shift = shift, .from = at, .end = next, .onto = onto || at > from};
+    do { /* lines that are read in parts are read again soon */
+        const int32_t next = higher(lower(at / FEW_STEP * FEW_STEP + FEW_STEP, end), at);
+        const int32_t n_lines = ahead ? take_lines(ahead, s->line, lower(share_of_lines(t, next - at, SHARE_VALUES), K_MAX)) : 0;
+        struct product p = {.c = s->piece_out + q0 * t->k_pad, .x = s->p + q0 * QR_X_ROW, .run = s->run[1], .line = s->line, .n_lines = n_lines,
+                            .c_stride = t->k_pad, .w_row = t->row_bytes, .w_panel = QR_PANEL * bytes, .column = f->offset, .shift = shift, .from = at,
+                            .end = next, .onto = onto || at > from};
         multiply(&p, table, mr, t->k / VF_LEN, bytes);
         at = next;
     } while (at < end);
 }
 
-/* piece_out = p v for few queries. */
-static void weigh_lying(const struct tile *t, const struct rows_block *block, int32_t n, int32_t shift, const char *const *ask)
+/* piece_out = p v for one tile of few queries, whose ranges differ. */
+static void weigh_ranges(const struct few *f, int32_t shift, struct ahead *ahead)
 {
-    const struct scratch *s = t->s;
-    if (t->k_pad != t->k)
-        memset(t->s->piece_out, 0, (size_t)t->n_queries * (size_t)t->k_pad * sizeof(float));
-    for (const struct rows_block *b = block; b < block + n; b++, ask = NULL) {
-        if (b->all_from == b->begin && b->all_end == b->end) {
-            weigh_direct(t, b->q0, b->mr, b->begin, b->end, shift, ask, false);
-            continue;
-        }
+    const struct scratch *s = f->t->s;
+    for (const struct rows_block *b = f->block; b < f->block + f->n; b++, ahead = NULL) {
         for (int32_t i = b->q0; i < b->q0 + b->mr; i++)
-            weigh_direct(t, i, 1, s->in[i], lower(b->all_from, s->in_end[i]), shift, NULL, false);
-        weigh_direct(t, b->q0, b->mr, b->all_from, b->all_end, shift, ask, true);
+            weigh_direct(f, i, 1, s->in[i], lower(b->all_from, s->in_end[i]), shift, NULL, false);
+        weigh_direct(f, b->q0, b->mr, b->all_from, b->all_end, shift, ahead, true);
         for (int32_t i = b->q0; i < b->q0 + b->mr; i++)
-            weigh_direct(t, i, 1, b->all_end, s->in_end[i], shift, NULL, true);
+            weigh_direct(f, i, 1, b->all_end, s->in_end[i], shift, NULL, true);
+    }
+}
+
+/* piece_out = p v for an item's tiles of few queries: in turns where all queries see the same, as they do in decode. */
+static void weigh_few(const struct few *few, int32_t n_tiles, int32_t begin, int32_t end, int32_t shift, struct ahead *ahead)
+{
+    bool same = true;
+    for (const struct few *f = few; f < few + n_tiles; f++) {
+        const struct tile *t = f->t;
+        if (t->k_pad != t->k)
+            memset(t->s->piece_out + t->q0 * t->k_pad, 0, (size_t)t->n_queries * (size_t)t->k_pad * sizeof(float));
+        for (const struct rows_block *b = f->block; b < f->block + f->n; b++)
+            same = same && b->all_from == begin && b->all_end == end;
+    }
+    for (const struct few *f = few; !same && f < few + n_tiles; f++)
+        weigh_ranges(f, shift, ahead);
+    for (int32_t from = begin, to; same && from < end; from = to) {
+        to = lower(from / FEW_STEP * FEW_STEP + FEW_STEP, end);
+        for (const struct few *f = few; f < few + n_tiles; f++)
+            for (const struct rows_block *b = f->block; b < f->block + f->n; b++)
+                weigh_direct(f, b->q0, b->mr, from, to, shift, b == f->block ? ahead : NULL, from > begin);
     }
 }
 
@@ -523,43 +565,105 @@ static void softmax(const struct tile *t, int32_t i)
         softmax_row(t, i, false, NULL, NULL);
 }
 
+/* Asks for query i of an item and those of its other heads, as far as they lie side by side. */
 static void ask_for_query(const struct tile *t, int32_t i)
 {
     const struct place at = {t->first_row + i / t->n_heads, t->first_head + i % t->n_heads};
     const char *q = (const char *)query(t, at);
-    for (size_t b = 0; b < (size_t)t->k * sizeof(float); b += 64)
-        _mm_prefetch(q + b, _MM_HINT_T1);
+    for (int32_t h = heads_of(t); h > 0; h--, q += (size_t)t->n_heads * (size_t)t->k * sizeof(float))
+        for (size_t b = 0; b < (size_t)t->k * sizeof(float); b += 64)
+            _mm_prefetch(q + b, _MM_HINT_T1);
 }
 
-/* All queries' results for the piece, of which some query sees [begin, end). An item is one tile. */
-static void attend_piece(struct tile *t, int32_t n_tiles, int32_t piece, int32_t begin, int32_t end, const struct after *after)
+/* Softmax of all of a tile's queries. Meanwhile those of the next item are asked for, and of each query's lines as many as it says. */
+static void softmaxes(const struct tile *t, const struct tile *next, struct ahead *ahead, int32_t n_ahead)
 {
     struct scratch *s = t->s;
-    QR_ASSERT(n_tiles == TILES_MAX && t->q0 == 0);
-    const int32_t base = piece * PIECE, shift = run_shift(t);
+    for (int32_t i = t->q0; i < query_end(t); i++) {
+        if (next && i - t->q0 < next->n_queries)
+            ask_for_query(next, i - t->q0);
+        if (ahead)
+            ask_lines(ahead, n_ahead);
+        s->piece_sum[i] = 0;
+        if (s->in[i] < s->in_end[i])
+            softmax(t, i);
+    }
+}
+
+/* attend_piece of a tile of many queries. */
+static void attend_many(const struct tile *t, int32_t base, int32_t begin, int32_t end, const struct after *after, const struct tile *next)
+{
+    const int32_t shift = run_shift(t);
     struct rows_block block[QUERIES / ROWS_MAX] QR_UNINITIALIZED;
     const int32_t n = blocks_of(block, t);
-    find_runs(s->run[0], t, 0, base, begin, end, shift);
-    find_runs(s->run[1], t, 1, base, begin, end, shift);
     find_asked(t, 0, after, begin, end, shift);
     find_asked(t, 1, after, begin, end, shift);
     if (is_int8(t)) {
         stage_scales(t, base, begin, end);
         ask_for_scales(after, shift);
     }
-    score_positions(t, block, n, base, begin, end, shift);
-    for (int32_t i = 0; i < t->n_queries; i++) {
-        if (after->t && after->t != t && i < after->t->n_queries)
-            ask_for_query(after->t, i);
-        s->piece_sum[i] = 0;
-        if (s->in[i] < s->in_end[i])
-            softmax(t, i);
+    score_staging(t, block, n, base, begin, end, shift);
+    softmaxes(t, next, NULL, 0);
+    weigh_staging(t, block, n, begin, end, shift);
+}
+
+/* attend_piece of tiles of few queries. */
+static void attend_few(const struct tile *t, int32_t n_tiles, int32_t base, int32_t begin, int32_t end, const struct after *after, const struct tile *next)
+{
+    const int32_t shift = run_shift(t);
+    struct few few[TILES_MAX] QR_UNINITIALIZED;
+    struct ahead ahead;
+    begin_ahead(&ahead, t, after, base, begin, end);
+    for (int32_t i = 0; i < n_tiles; i++) {
+        few[i].t = t + i;
+        few[i].offset = (size_t)(t[i].plane[0] - t->plane[0]);
+        few[i].n = blocks_of(few[i].block, t + i);
     }
+    score_few(few, n_tiles, base, begin, end, shift, &ahead);
+    for (int32_t i = 0; i < n_tiles; i++) {
+        if (is_int8(t))
+            stage_scales(t + i, base, begin, end);
+        softmaxes(t + i, i == 0 ? next : NULL, &ahead, share_of_lines(t, end - begin, SHARE_SOFTMAX) / t[i].n_queries);
+    }
+    weigh_few(few, n_tiles, begin, end, shift, &ahead);
+}
+
+/* All queries' results for the piece, of which some query sees [begin, end). An item is one tile, or several of few queries. */
+static void attend_piece(struct tile *t, int32_t n_tiles, int32_t piece, int32_t begin, int32_t end, const struct after *after)
+{
+    struct scratch *s = t->s;
+    QR_ASSERT(n_tiles >= 1 && n_tiles <= TILES_MAX && t->q0 == 0);
+    QR_ASSERT(n_tiles == 1 || t->n_queries <= FEW);
+    const int32_t base = piece * PIECE, shift = run_shift(t);
+    const struct tile *next = after->t != t ? after->t : NULL;
+    find_runs(s->run[0], t, 0, base, begin, end, shift);
+    find_runs(s->run[1], t, 1, base, begin, end, shift);
     if (t->n_queries > FEW)
-        weigh_staging(t, block, n, begin, end, shift);
+        attend_many(t, base, begin, end, after, next);
     else
-        weigh_lying(t, block, n, shift, s->ask[1]);
-    take_piece(t, piece, 0, t->n_queries, s->piece_out);
+        attend_few(t, n_tiles, base, begin, end, after, next);
+    for (const struct tile *one = t; one < t + n_tiles; one++)
+        take_piece(one, piece, one->q0, one->n_queries, s->piece_out + one->q0 * one->k_pad);
+}
+
+/* Tiles of few queries share an item where their keys and values lie side by side: 8 KiB of bf16 together. */
+static struct qr_attn_room room_of(const struct qr_kv_view *kv)
+{
+    const int32_t together = K_MAX / ((kv->head_dim + 31) / 32 * 32);
+    return (struct qr_attn_room){.queries = QUERIES, .few_queries = FEW, .few_tiles = lower(together, TILES_MAX)};
+}
+
+static void begin_products(const struct tile *t)
+{
+    const struct qr_attention_args *a = t->a;
+    QR_ASSERT(query_end(t) <= QUERIES);
+    for (int32_t i = t->q0; i < query_end(t); i++) {
+        const float *q = query(t, place_of(t, i));
+        for (int32_t k = 0; k < t->k; k += VF_LEN) {
+            vf v = vf_load_n(q + k, vf_min_len(t->k - k));
+            vf_store(t->s->q + i * QR_X_ROW + k, a->kv->dtype == QR_BF16 ? vf_round_bf16(v) : v);
+        }
+    }
 }
 
 #endif

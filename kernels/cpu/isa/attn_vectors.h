@@ -25,6 +25,7 @@ static bool stages_values(const struct tile *t)
 }
 #endif
 
+#ifndef QR_ISA_avx2
 static void begin_products(const struct tile *t)
 {
     const struct qr_attention_args *a = t->a;
@@ -37,6 +38,7 @@ static void begin_products(const struct tile *t)
         }
     }
 }
+#endif
 
 static void end_products(const struct tile *t)
 {
@@ -250,15 +252,15 @@ static void softmax(const struct tile *t, int32_t i)
 }
 #endif
 
+#ifdef QR_ISA_avx2
+#include "kernels/cpu/isa/attn_blocks.h" /* its own way to form them */
+#else
 static struct qr_attn_room room_of(const struct qr_kv_view *kv)
 {
     (void)kv;
     return (struct qr_attn_room){.queries = QUERIES, .few_tiles = TILES_MAX};
 }
 
-#ifdef QR_ISA_avx2
-#include "kernels/cpu/isa/attn_blocks.h" /* its own way to form them */
-#else
 /* All queries' results for the piece, of which some query sees [begin, end). An item is one tile. */
 static void attend_piece(struct tile *t, int32_t n_tiles, int32_t piece, int32_t begin, int32_t end, const struct after *after)
 {

@@ -14,16 +14,13 @@
 /* What is in memory at p and q, and whatever else a pointer leads to, counts as changed. */
 #define PAIR_ANEW(p, q) __asm__ volatile("" ::"r"(p), "r"(q) : "memory")
 
-/* Four inputs of a vector whose codes these are: its sums so far and the weights times x. */
-VF_FN vf pair_add_coded(const int bits, const bool offset, const bool apart, vf acc, const float *x, vi code, const struct coded_levels *l,
-                        const struct coded_scales *c)
+/* Four inputs of a vector whose E4M3 codes these are: its sums so far and the weights times x. */
+VF_FN vf pair_add_e4m3(vf acc, const float *x, vi code, const vf *scale)
 {
-    vf level[4] QR_UNINITIALIZED;
-    PAIR_ANEW(c, l);
-    coded_four(bits, offset, apart, level, code, l);
+    PAIR_ANEW(scale, x);
 #pragma GCC unroll 4
     for (int k = 0; k < 4; k++)
-        acc = vf_fma(vf_set1(x[k]), coded_rounded(vf_fma(level[k], c->scale, c->offset)), acc);
+        acc = vf_fma(vf_set1(x[k]), coded_rounded(vf_mul(coded_number(code, k), *scale)), acc);
     return acc;
 }
 
@@ -39,20 +36,17 @@ VF_FN void pair_add_quantized(const int bits, vf acc[2], const float *x, vi code
 #pragma GCC unroll 4
     for (int k = 0; k < 4; k++) {
         const vf v = vf_set1(x[k]);
-        level[k] = bits == 4 ? vf_mul(level[k], multiple[0]) : vf_sub(coded_byte_and_more(code, k, true), coded_more(8, false));
-        level2[k] = bits == 4 ? vf_mul(level2[k], multiple[1]) : vf_sub(coded_byte_and_more(code2, k, true), coded_more(8, false));
+        level[k] = bits == 4 ? vf_mul(level[k], multiple[0]) : coded_byte(code, k);
+        level2[k] = bits == 4 ? vf_mul(level2[k], multiple[1]) : coded_byte(code2, k);
         acc[0] = vf_fma(v, level[k], acc[0]);
         acc[1] = vf_fma(v, level2[k], acc[1]);
     }
 }
 
-VF_FN void pair_coded(const struct qr_coded_shape *s, float *sums, const uint8_t *const at[PAIR], const float *x, int32_t n_k, int64_t skip, const int bits,
-                      const bool offset, const bool apart)
+VF_FN void pair_e4m3(const struct qr_coded_shape *s, float *sums, const uint8_t *const at[PAIR], const float *x, int32_t n_k, int64_t skip)
 {
-    const int line_bytes = coded_line_bytes(bits), step_bytes = bits == 4 ? line_bytes : 2 * line_bytes;
-    const int32_t run = s->f.group < 32 ? s->f.group : 32;
+    const int32_t run = 32, step_bytes = 2 * QR_CODED_LINE;
     const int64_t near = s->panel_bytes - QR_QUANT_AHEAD;
-    struct coded_levels levels[PAIR] = {coded_levels_of(bits, at[0]), coded_levels_of(bits, at[1])};
     vf acc[PAIR_VECTORS] QR_UNINITIALIZED;
 #pragma GCC unroll 4
     for (int j = 0; j < PAIR_VECTORS; j++)
@@ -60,7 +54,7 @@ VF_FN void pair_coded(const struct qr_coded_shape *s, float *sums, const uint8_t
     for (int32_t k = 0; k < n_k; k += run) {
         const int32_t in = k & ((1 << s->block_shift) - 1);
         const uint8_t *codes[PAIR] QR_UNINITIALIZED;
-        struct coded_scales c[PAIR_VECTORS] QR_UNINITIALIZED;
+        vf scale[PAIR_VECTORS] QR_UNINITIALIZED;
         int64_t ahead = 0;
 #pragma GCC unroll 2
         for (int i = 0; i < PAIR; i++) {
@@ -69,8 +63,8 @@ VF_FN void pair_coded(const struct qr_coded_shape *s, float *sums, const uint8_t
             ahead = QR_QUANT_AHEAD + (block - at[i] < near ? 0 : skip);
             if (in == 0)
                 coded_ask_scales(s, block, ahead);
-            c[2 * i] = coded_scales_at(bits, apart, s, at[i], block, in, 0);
-            c[2 * i + 1] = coded_scales_at(bits, apart, s, at[i], block, in, VF_LEN);
+            scale[2 * i] = coded_scale_at(s, block, in, 0);
+            scale[2 * i + 1] = coded_scale_at(s, block, in, VF_LEN);
         }
         for (int32_t i = 0; i < run / PAIR_INPUTS; i++, x += PAIR_INPUTS) {
             for (int32_t b = 0; b < step_bytes; b += 64) {
@@ -80,10 +74,8 @@ VF_FN void pair_coded(const struct qr_coded_shape *s, float *sums, const uint8_t
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++)
 #pragma GCC unroll 4
-                for (int j = 0; j < PAIR_VECTORS; j++) {
-                    const uint8_t *w = codes[j / 2] + j % 2 * (line_bytes / 2) + (bits == 4 ? 0 : h * line_bytes);
-                    acc[j] = pair_add_coded(bits, offset, apart, acc[j], x + 4 * h, coded_line_at(bits, w).code[bits == 4 ? h : 0], &levels[j / 2], &c[j]);
-                }
+                for (int j = 0; j < PAIR_VECTORS; j++)
+                    acc[j] = pair_add_e4m3(acc[j], x + 4 * h, VI_LOAD(codes[j / 2] + j % 2 * VI_BYTES + h * QR_CODED_LINE), &scale[j]);
             codes[0] += step_bytes;
             codes[1] += step_bytes;
         }
@@ -137,14 +129,12 @@ static void multiply_floats(const struct product *p, float *sums, int32_t panel,
 {
     const uint8_t *const first = panel_at(p, panel), *const at[PAIR] = {first, n_panels == 1 ? first : panel_at(p, panel + (p->up ? p->up : 1))};
     const int64_t skip = p->up ? 0 : (int64_t)p->panel_bytes; /* what comes after a panel is at hand already */
-#define OF_CODED(bits, offset, apart) pair_coded(&p->coded, sums, at, p->packed, (int32_t)qr_quant_k(p->a->n_in), skip, bits, offset, apart)
     if (p->is_coded)
-        CODED_BY_FORMAT(p->coded.f, OF_CODED);
+        pair_e4m3(&p->coded, sums, at, p->packed, (int32_t)qr_quant_k(p->a->n_in), skip);
     else if (p->format.bits == 4)
         pair_quantized(p, sums, at, skip, 4);
     else
         pair_quantized(p, sums, at, skip, 8);
-#undef OF_CODED
 }
 
 #endif

@@ -223,6 +223,7 @@ int qr_http_open(struct qr_http **out, const struct qr_http_config *config, cons
         qr_free(h);
         return qr_err_set(err, QR_E_IO, "cannot make an event loop: %s", uv_strerror(rc));
     }
+    start_handles(h, config->signals); /* first: who finds the port open may end the process at once */
     rc = listen_on(h, config, err);
     if (rc != 0) {
         uv_walk(&h->loop, close_handle, NULL);
@@ -231,7 +232,6 @@ int qr_http_open(struct qr_http **out, const struct qr_http_config *config, cons
         qr_free(h);
         return rc;
     }
-    start_handles(h, config->signals);
     *out = h;
     return 0;
 }

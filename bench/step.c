@@ -1,7 +1,6 @@
 #include "bench/step.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -29,6 +28,7 @@ static void choose_sampling(struct qr_sampling *s, const struct qr_step_case *c,
     qr_sampling_init(s);
     s->temperature = 0;
     s->ignore_eos = true;
+    s->max_tokens = c->n_steps;
     s->seed = (uint64_t)i + 1;
     if (c->mix != QR_STEP_MIXED)
         return;
@@ -42,19 +42,17 @@ static void choose_sampling(struct qr_sampling *s, const struct qr_step_case *c,
     }
 }
 
-/* All sequences of the case, each with a prompt of its own. */
-static int submit_all(struct run *r, int32_t n_prompt, int32_t n_new, uint64_t seed, struct qr_err *err)
+static int submit_all(struct run *r, struct qr_err *err)
 {
-    struct qr_rng rng = {.seed = seed};
-    int32_t *prompt = qr_alloc((size_t)n_prompt, sizeof *prompt), vocab = qr_engine_limits(r->engine)->vocab;
+    struct qr_rng rng = {.seed = 5};
+    int32_t *prompt = qr_alloc((size_t)r->c->n_prompt, sizeof *prompt), vocab = qr_engine_limits(r->engine)->vocab;
     int rc = 0;
     for (int32_t i = 0; i < r->c->n_seqs && rc == 0; i++) {
         struct qr_sampling s;
         choose_sampling(&s, r->c, i);
-        s.max_tokens = n_new;
-        for (int32_t k = 0; k < n_prompt; k++)
+        for (int32_t k = 0; k < r->c->n_prompt; k++)
             prompt[k] = (int32_t)qr_rng_below(&rng, (uint32_t)vocab);
-        struct qr_request *req = qr_request_new(&s, prompt, n_prompt, 1);
+        struct qr_request *req = qr_request_new(&s, prompt, r->c->n_prompt, 1);
         req->id = (uint64_t)i + 1;
         req->arrived_us = qr_clock_us();
         rc = qr_engine_submit(r->engine, req, err);
@@ -82,17 +80,6 @@ static void pump(struct run *r)
         }
         qr_engine_recycle(r->engine, ev);
     }
-}
-
-/* Every block that the case will need has been used once. Kernels that compute nothing make 64 sequences grow by 1 GB a second, and whoever clears the pages
- * for that takes a processor from what is measured; behind real ones it takes nothing that would show. */
-static int use_cache(struct run *r, struct qr_err *err)
-{
-    const struct qr_step_case *c = r->c;
-    const int rc = strcmp(c->isa, "null") == 0 ? submit_all(r, c->n_prompt + c->n_steps - 1, 1, 6, err) : 0;
-    while (r->n_open > 0)
-        pump(r);
-    return rc;
 }
 
 struct tally {
@@ -172,9 +159,7 @@ int qr_bench_step(struct qr_step_figures *out, const struct qr_step_case *c, str
         rc = qr_err_set(err, QR_E_USAGE, "%d prompt tokens and %d steps need a longer context than %d; ask for fewer steps", c->n_prompt, c->n_steps,
                         qr_engine_limits(r.engine)->ctx_max);
     if (rc == 0)
-        rc = use_cache(&r, err);
-    if (rc == 0)
-        rc = submit_all(&r, c->n_prompt, c->n_steps, 5, err);
+        rc = submit_all(&r, err);
     if (rc == 0)
         measure(&r, &t, out);
     if (rc == 0 && (r.failed || out->n_steps == 0))

@@ -9,16 +9,14 @@
 #define PEAKS 16
 
 /* A step arena begins as zeros, and this is all that is ever written to it: a row of logits has some likely ids, about the same ones in every
- * step, and all others alike, so that samplers find a small nucleus as a trained model gives it. Written stretch by stretch, as heads do it: through the
- * caches, which clearing a whole row at once would go past. */
-static void begin_stretches(const struct qr_stretches *s, float *out, int64_t r, int32_t n)
+ * step, and all others alike, so that samplers find a small nucleus as a trained model gives it. */
+static void begin_stretches(const struct qr_stretches *s, int64_t r, int32_t n)
 {
     for (int64_t i = 0; i * QR_LINEAR_STRETCH < n; i++) {
-        const int64_t left = n - i * QR_LINEAR_STRETCH, len = left < QR_LINEAR_STRETCH ? left : QR_LINEAR_STRETCH;
-        memset(out + i * QR_LINEAR_STRETCH, 0, (size_t)len * sizeof *out);
+        const int64_t left = n - i * QR_LINEAR_STRETCH;
         s->largest[r * s->stride + i] = 0;
         if (s->sum)
-            s->sum[r * s->stride + i] = (float)len;
+            s->sum[r * s->stride + i] = (float)(left < QR_LINEAR_STRETCH ? left : QR_LINEAR_STRETCH);
     }
 }
 
@@ -42,8 +40,10 @@ static void write_row(const void *arg, int32_t r, int32_t worker)
 {
     const struct peaks *p = arg;
     QR_ASSERT(r >= 0 && worker >= 0);
-    if (p->stretches) /* what it says of a row must be true: peaks of another step may lie there */
-        begin_stretches(p->stretches, p->out + (int64_t)r * p->stride, r, p->n);
+    if (p->stretches) { /* what it says of a row must be true: peaks of another step may lie there */
+        memset(p->out + (int64_t)r * p->stride, 0, (size_t)p->n * sizeof *p->out);
+        begin_stretches(p->stretches, r, p->n);
+    }
     for (int32_t k = 0; k < PEAKS && k < p->n; k++) {
         const int64_t o = ((int64_t)r * 7919 + k * 131 + 97) % p->n;
         const float peak = 16.0f - 0.5f * (float)k;

@@ -1,13 +1,31 @@
-# fuzz.cmake - tests/fuzz/fuzz_*.c are libFuzzer targets; the corpus of fuzz_x is tests/fuzz/corpus/x/.
-# In a fuzz build every module is compiled with coverage feedback (-fsanitize=fuzzer-no-link).
+# fuzz.cmake - tests/fuzz/fuzz_*.c are fuzz targets; the corpus of fuzz_x is tests/fuzz/corpus/x/.
+# In a fuzz build (QUIRE_FUZZ, clang) they are libFuzzer programs, and every module is compiled with coverage feedback (-fsanitize=fuzzer-no-link). In the sanitizer
+# build of the tests each is a test, fuzz/x, which runs the corpus and random changes of it for seconds (tests/fuzz/mutate.c).
 file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
-target_compile_options(quire_flags INTERFACE "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:QUIRE_UNSANITIZED>>>:-fsanitize=fuzzer-no-link>")
+if(QUIRE_FUZZ)
+    target_compile_options(quire_flags INTERFACE "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:QUIRE_UNSANITIZED>>>:-fsanitize=fuzzer-no-link>")
+else()
+    set(QUIRE_FUZZ_SECONDS 2 CACHE STRING "Seconds of random inputs for each fuzz target among the tests")
+    add_library(quire_mutate OBJECT ${PROJECT_SOURCE_DIR}/tests/fuzz/mutate.c)
+    target_include_directories(quire_mutate PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(quire_mutate PRIVATE quire_flags)
+endif()
 foreach(source ${fuzz_sources})
     get_filename_component(stem ${source} NAME_WE)
     add_executable(${stem} ${source})
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes) # libFuzzer has no header
     target_link_libraries(${stem} PRIVATE quire_flags)
-    target_link_options(${stem} PRIVATE -fsanitize=fuzzer)
+    if(QUIRE_FUZZ)
+        target_link_options(${stem} PRIVATE -fsanitize=fuzzer)
+    else()
+        string(REPLACE fuzz_ "" name ${stem})
+        target_link_libraries(${stem} PRIVATE quire_mutate)
+        if(QUIRE_TEST_LINKER)
+            target_link_options(${stem} PRIVATE -fuse-ld=${QUIRE_TEST_LINKER})
+        endif()
+        add_test(NAME fuzz/${name} COMMAND ${stem} ${QUIRE_FUZZ_SECONDS} tests/fuzz/corpus/${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+        quire_test_properties(fuzz/${name})
+    endif()
     foreach(module server train engine model scheduler kvcache tokenizer loader kernels base)
         if(TARGET quire_${module})
             target_link_libraries(${stem} PRIVATE quire_${module})

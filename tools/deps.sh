@@ -2,13 +2,14 @@
 # deps.sh - installs the Debian packages that are missing, and says what it does.
 #   tools/deps.sh run     what building and running takes
 #   tools/deps.sh test    the same, and what the tests take
+#   tools/deps.sh fuzz    the same, and clang with libFuzzer
 #   tools/deps.sh unpack DIR   unpacks what QUIRE_SERVER=OFF QUIRE_TESTS=OFF takes beside a compiler into DIR, installing nothing: for a machine
 #                              without network, which builds with -DCMAKE_PREFIX_PATH=DIR/usr
 set -eu
 
 small="libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev"
 run="gcc libc6-dev cmake ninja-build pkg-config libuv1-dev libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev libedit-dev libssl-dev"
-check="libcriterion-dev g++ clang python3 git tmux"
+check="libcriterion-dev g++ python3 git tmux"
 extra="libopenmpi-dev openmpi-bin" # ranks over several machines; without them libquire_mpi.so is not built and its tests are skipped
 
 # The HTTP parser: a library of its own on newer Debian, C sources inside node-llhttp on Debian 12.
@@ -50,11 +51,12 @@ if [ "${1:-run}" = unpack ]; then
 fi
 want=$run
 [ "${1:-run}" = run ] || want="$want $check"
+[ "${1:-run}" != fuzz ] || want="$want clang"
 need=$(missing $want)
 have_llhttp=no
 if [ -f /usr/share/llhttp/llhttp.c ] || pkg-config --exists libllhttp 2>/dev/null; then have_llhttp=yes; fi
 have_rt=yes
-if [ "${1:-run}" != run ] && ! ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1; then have_rt=no; fi
+if [ "${1:-run}" = fuzz ] && ! ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1; then have_rt=no; fi
 may=
 [ "${1:-run}" = run ] || may=$(missing $extra)
 [ -n "$need$may" ] || [ $have_llhttp = no ] || [ $have_rt = no ] || exit 0

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/option.h"
+#include "tests/temp.h"
 
 struct settings {
     bool cache, verbose;
@@ -46,8 +47,14 @@ struct run {
 /* Every run of this test's process; forgotten after the test, so that the leak checker sees only our leaks. */
 static struct run *runs;
 
-static void forget_runs(void)
+static char temporary[64]; /* one directory per test process */
+
+static void leave_nothing(void)
 {
+    char command[100];
+    snprintf(command, sizeof command, "rm -r '%s'", temporary);
+    if (temporary[0])
+        cr_expect_eq(system(command), 0);
     while (runs) {
         struct run *r = runs;
         runs = r->before;
@@ -59,7 +66,7 @@ static void forget_runs(void)
     }
 }
 
-TestSuite(option, .fini = forget_runs);
+TestSuite(option, .fini = leave_nothing);
 
 /* Reads the arguments (the program's name is put in front). */
 static struct run *read_args(int argc, const char *const *args)
@@ -95,10 +102,9 @@ static void works(struct run *r)
 /* A file in a fresh directory that is the working directory from now on, so that messages show a short name. */
 static void write_file(const char *name, const char *bytes, size_t n)
 {
-    static char dir[] = "/tmp/quire-option-XXXXXX"; /* one directory per test process */
-    if (strstr(dir, "XXXXXX")) {
-        cr_assert_not_null(mkdtemp(dir));
-        cr_assert_eq(chdir(dir), 0);
+    if (!temporary[0]) {
+        temp_dir_make(temporary, "option");
+        cr_assert_eq(chdir(temporary), 0);
     }
     FILE *f = fopen(name, "wb");
     cr_assert_eq(fwrite(bytes, 1, n, f), n);

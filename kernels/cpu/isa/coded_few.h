@@ -193,6 +193,9 @@ static bool few_levels(struct whole_levels l[TILE_PANELS], const struct product 
         const bool short_run = whole_run(&p->coded) == 16, steps = p->coded.f.steps;                                                                          \
         FEW_BY_FORMAT(rows)                                                                                                                                   \
     }
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ /* as WHOLE_BY_FORMAT */
+#define FEW_DO(bits, plain5, even) few_panels(bits, plain5, even, short_run || steps, short_run ? 16 : WHOLE_K, ROWS, p, sums, panel, n_panels, row, l)
+#else
 #define FEW_DO(bits, plain5, even)                                                                                      \
     do {                                                                                                                \
         if (short_run)                                                                                                  \
@@ -202,6 +205,7 @@ static bool few_levels(struct whole_levels l[TILE_PANELS], const struct product 
         else                                                                                                            \
             few_panels(bits, plain5, even, false, WHOLE_K, ROWS, p, sums, panel, n_panels, row, l);                     \
     } while (0)
+#endif
 #define FEW_BY_FORMAT(rows)                     \
     enum { ROWS = rows };                       \
     WHOLE_BY_FORMAT(p->coded.f, all_even, FEW_DO);

@@ -24,7 +24,7 @@ static inline void processes_begin(struct processes *p, int32_t n, int (*other)(
 {
     struct qr_err err;
     struct qr_comm_shared *shared;
-    char text[8];
+    char text[12];
     *p = (struct processes){.n = n};
     snprintf(text, sizeof text, "%d", (int)n);
     setenv("QUIRE_EMU_DEVICES", text, 1);

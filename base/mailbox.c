@@ -103,12 +103,22 @@ int32_t qr_mailbox_wait(struct qr_mailbox *m, struct qr_node *out, int64_t timeo
     }
     pthread_mutex_lock(&m->lock);
     int rc = 0;
-    while (m->n == 0 && !m->closed && rc != ETIMEDOUT)
+    while (m->n == 0 && !m->closed && !m->poked && rc != ETIMEDOUT)
         rc = timeout_us < 0 ? pthread_cond_wait(&m->arrived, &m->lock)
                             : pthread_cond_timedwait(&m->arrived, &m->lock, &until);
+    m->poked = false;
     int32_t n = take_locked(m, out);
     pthread_mutex_unlock(&m->lock);
     return n;
+}
+
+void qr_mailbox_poke(struct qr_mailbox *m)
+{
+    QR_ASSERT(m != NULL);
+    pthread_mutex_lock(&m->lock);
+    m->poked = true;
+    pthread_mutex_unlock(&m->lock);
+    pthread_cond_signal(&m->arrived);
 }
 
 void qr_mailbox_close(struct qr_mailbox *m)

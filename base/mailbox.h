@@ -15,7 +15,7 @@ struct qr_mailbox {
     pthread_cond_t arrived;
     struct qr_node items;
     int32_t n, n_max;
-    bool closed;
+    bool closed, poked;
     void (*wake)(void *arg); /* called after a push into an empty box, outside the lock; may be NULL */
     void *wake_arg;          /* borrowed */
 };
@@ -36,8 +36,11 @@ bool qr_mailbox_push_list(struct qr_mailbox *m, struct qr_node *list, int32_t n)
 /* Moves all messages to the end of `out` in the order they came; returns their number. Never waits. */
 int32_t qr_mailbox_take(struct qr_mailbox *m, struct qr_node *out);
 
-/* Waits up to timeout_us (negative: for ever) until there is a message or the box is closed, then takes like above. */
+/* Waits up to timeout_us (negative: for ever) until there is a message, a poke, or the box is closed, then takes like above. */
 int32_t qr_mailbox_wait(struct qr_mailbox *m, struct qr_node *out, int64_t timeout_us);
+
+/* Whoever waits, or waits next, returns at once: there is something to look at that is no message. */
+void qr_mailbox_poke(struct qr_mailbox *m);
 
 /* From now on pushes are refused and waiters return. */
 void qr_mailbox_close(struct qr_mailbox *m);

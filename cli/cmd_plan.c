@@ -84,7 +84,7 @@ static void print_text(const struct memory_plan *p)
            size_text(a, (int64_t)p->logit_rows * l->vocab * (int64_t)sizeof(float)), p->logit_rows);
     if (l->lora_slots > 0)
         printf("adapters   %s: %d slots of %s for ranks up to %d (%s)\n", t[PART_LORA], l->lora_slots,
-               size_text(a, qr_lora_slot_bytes(&p->model.config, p->model.weight_dtype, l->lora_rank_max)), l->lora_rank_max,
+               size_text(a, qr_lora_slot_bytes(&p->model.own, p->model.weight_dtype, l->lora_rank_max)), l->lora_rank_max,
                qr_dtype_name(qr_lora_dtype(p->model.weight_dtype)));
     printf("scratch    %s of the kernels, %d threads\n", t[PART_SCRATCH], p->n_threads);
     printf("tables     %s: records of blocks, queues, sampling, events\n", t[PART_TABLES]);
@@ -153,7 +153,7 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     int rc = plan_beside(p, ec, o, err);
     rc = rc ? rc : qr_backend_open(&be, &bo, err);
     if (rc == 0 && ec->lora_slots > 0)
-        rc = qr_lora_supports(be, mo.n_ranks, err);
+        rc = qr_lora_supports(be, err);
     rc = rc ? rc : qr_engine_host_room(ec, mo.n_ranks, err);
     if (rc == 0) {
         p->host_is_device = be->mem->host;
@@ -163,7 +163,7 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     if (rc == 0)
         rc = qr_model_plan(&p->model, o->m.model, be, &mo, ec->step_tokens_max, ec->logit_rows_max, err);
     if (rc == 0) {
-        p->part[PART_LORA] = qr_engine_lora_bytes(ec, &p->model.config, p->model.weight_dtype);
+        p->part[PART_LORA] = qr_engine_lora_bytes(ec, &p->model.own, p->model.n_ranks, p->model.weight_dtype);
         rc = qr_engine_foresee(&p->limits, ec, &p->model, qr_engine_available(ec, be) / p->n_sharing, err);
         p->n_threads = be->n_threads;
         p->part[PART_SCRATCH] = (int64_t)qr_backend_scratch_bytes(be);

@@ -6,42 +6,74 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/internal.h"
+#include "loader/share.h"
+#include "model/ranks.h"
 
 _Static_assert(QR_ADAPTERS_MAX == QR_LORA_SLOTS_MAX, "as many as there may be slots");
 
-int64_t qr_engine_lora_bytes(const struct qr_engine_config *c, const struct qr_model_config *model, enum qr_dtype weights)
+int64_t qr_engine_lora_bytes(const struct qr_engine_config *c, const struct qr_model_config *own, int32_t n_ranks, enum qr_dtype weights)
 {
-    QR_ASSERT(c != NULL && model != NULL);
-    QR_ASSERT(c->lora_slots >= 0);
+    QR_ASSERT(c != NULL && own != NULL);
+    QR_ASSERT(c->lora_slots >= 0 && n_ranks >= 1);
     if (c->lora_slots == 0)
         return 0;
-    return c->lora_slots * qr_lora_slot_bytes(model, weights, c->lora_rank_max) +
-           qr_lora_shared_bytes(model, c->lora_slots, c->lora_rank_max, c->step_tokens_max);
+    return c->lora_slots * qr_lora_slot_bytes(own, weights, c->lora_rank_max) +
+           qr_lora_shared_bytes(own, c->lora_slots, c->lora_rank_max, c->step_tokens_max) +
+           (n_ranks > 1 ? qr_lora_stage_bytes(own, weights, c->lora_rank_max) : 0);
 }
 
-int qr_adapters_check(const struct qr_engine_config *c, const struct qr_backend *be, int32_t n_ranks, struct qr_err *err)
+int qr_adapters_check(const struct qr_engine_config *c, const struct qr_backend *be, struct qr_err *err)
 {
     QR_ASSERT(c != NULL && be != NULL);
-    QR_ASSERT(n_ranks >= 1 && err != NULL);
+    QR_ASSERT(err != NULL);
     if (c->lora_slots == 0)
         return 0;
     if (c->lora_slots < 0 || c->lora_slots > QR_LORA_SLOTS_MAX || c->lora_rank_max < 1 || c->lora_rank_max > QR_LORA_RANK_MAX)
         return qr_err_set(err, QR_E_USAGE, "lora-slots %d of rank %d, expected up to %d of rank 1 to %d", c->lora_slots, c->lora_rank_max,
                           QR_LORA_SLOTS_MAX, QR_LORA_RANK_MAX);
-    return qr_lora_supports(be, n_ranks, err);
+    return qr_lora_supports(be, err);
 }
 
-int qr_adapters_open(struct qr_adapters *a, const struct qr_engine_config *c, const struct qr_model *m, struct qr_backend *be, struct qr_err *err)
+int32_t qr_engine_sharing(const struct qr_engine *e)
 {
-    QR_ASSERT(a != NULL && c != NULL);
-    QR_ASSERT(m != NULL && be != NULL);
-    if (c->lora_slots == 0)
+    QR_ASSERT(e != NULL);
+    QR_ASSERT(e->be != NULL && e->model != NULL);
+    return e->be->mem->host ? qr_engine_local_ranks(qr_model_comm(e->model)) : 1;
+}
+
+static int check_room(const struct qr_engine *e, size_t act_bytes, struct qr_err *err)
+{
+    const struct qr_engine_config *c = &e->config;
+    const struct qr_share *share = qr_model_share(e->model);
+    const int64_t need = qr_engine_lora_bytes(c, &share->own, share->size, qr_model_weight_dtype(e->model));
+    const int64_t left = e->be->mem->available() / qr_engine_sharing(e);
+    if (c->lora_slots == 0 || need <= left - (int64_t)act_bytes)
         return 0;
-    int rc = qr_lora_new(&a->lora, m, be, c->lora_slots, c->lora_rank_max, c->step_tokens_max, err);
+    return qr_err_set(err, QR_E_NO_ROOM, "does not fit: %d slots for adapters of rank %d need %.1f MiB, and %.1f MiB of memory are free beside the "
+                      "weights; expected fewer --lora-slots or a smaller --lora-rank-max", c->lora_slots, c->lora_rank_max, (double)need / 0x1p20,
+                      (double)left / 0x1p20);
+}
+
+int qr_adapters_open(struct qr_engine *e, size_t *act_bytes, struct qr_err *err)
+{
+    QR_ASSERT(e != NULL && act_bytes != NULL);
+    QR_ASSERT(e->model != NULL && e->be != NULL);
+    const struct qr_engine_config *c = &e->config;
+    struct qr_adapters *a = &e->adapters;
+    struct qr_comm *comm = qr_model_comm(e->model);
+    struct qr_engine_agreed agreed = {.lora_slots = c->lora_slots, .lora_rank_max = c->lora_rank_max, .step_tokens = c->step_tokens_max};
+    int rc = check_room(e, *act_bytes, err);
+    rc = rc ? rc : qr_engine_agree(comm, &agreed, err);
+    if (rc || c->lora_slots == 0)
+        return rc;
+    rc = qr_lora_new(&a->lora, e->model, e->be, c->lora_slots, c->lora_rank_max, c->step_tokens_max, err);
+    rc = rc ? rc : comm ? qr_comm_barrier(comm, err) : 0; /* the others' slots are there as well */
     if (rc)
         return rc;
     a->n_slots = c->lora_slots;
     a->slot = qr_alloc((size_t)a->n_slots, sizeof *a->slot);
+    const size_t adapted = qr_lora_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max);
+    *act_bytes = adapted > *act_bytes ? adapted : *act_bytes;
     return 0;
 }
 
@@ -119,14 +151,80 @@ static int check_name(const char *name, struct qr_err *err)
     return 0;
 }
 
-/* Reads the files into the slot, which is this thread's meanwhile. */
-static int read_into(struct qr_adapters *a, int32_t at, const struct qr_adapter_source *source, struct qr_adapter *facts, struct qr_err *err)
+static int over(const struct qr_engine *e, struct qr_err *err)
 {
+    return qr_err_set(err, QR_E_CLOSED, "%s", atomic_load(&e->lost) ? QR_ENGINE_LOST_TEXT : "the server is shutting down");
+}
+
+/* Packs each other rank's slot and has the engine thread send it. One load at a time does so. */
+static int send_to_others(struct qr_engine *e, int32_t at, struct qr_lora_file *f, struct qr_err *err)
+{
+    struct qr_adapters *a = &e->adapters;
+    pthread_mutex_lock(&a->lock);
+    while (a->sending && !a->over)
+        pthread_cond_wait(&a->sent, &a->lock);
+    a->sending = true;
+    for (int32_t rank = 1; rank < e->limits.n_ranks && !a->over; rank++) {
+        pthread_mutex_unlock(&a->lock);
+        const int64_t total = qr_lora_pack(a->lora, rank, f);
+        pthread_mutex_lock(&a->lock);
+        a->parcel = (struct qr_lora_piece){.rank = rank, .slot = at, .total = total};
+        qr_mailbox_poke(&e->inbox);
+        while (a->parcel.total > 0 && !a->over)
+            pthread_cond_wait(&a->sent, &a->lock);
+    }
+    const int rc = a->over ? over(e, err) : 0;
+    a->sending = false;
+    pthread_mutex_unlock(&a->lock);
+    pthread_cond_broadcast(&a->sent);
+    return rc;
+}
+
+bool qr_adapters_send(struct qr_engine *e)
+{
+    QR_ASSERT(e != NULL);
+    struct qr_adapters *a = &e->adapters;
+    QR_ASSERT(a->n_slots == 0 || a->lora != NULL);
+    if (a->n_slots == 0 || !e->exec.ranks)
+        return false;
+    pthread_mutex_lock(&a->lock);
+    struct qr_lora_piece p = a->parcel;
+    const bool none = p.total == 0 || a->over;
+    pthread_mutex_unlock(&a->lock);
+    if (none)
+        return false;
+    p.n = p.total - p.first < QR_LORA_PIECE_MAX ? p.total - p.first : QR_LORA_PIECE_MAX;
+    qr_exec_send_piece(&e->exec, &p, qr_lora_packed(a->lora) + p.first);
+    pthread_mutex_lock(&a->lock);
+    a->parcel.first += p.n;
+    if (a->parcel.first == p.total)
+        a->parcel = (struct qr_lora_piece){0};
+    pthread_mutex_unlock(&a->lock);
+    pthread_cond_broadcast(&a->sent);
+    return true;
+}
+
+void qr_adapters_end(struct qr_adapters *a)
+{
+    QR_ASSERT(a != NULL);
+    QR_ASSERT(a->n_slots >= 0);
+    pthread_mutex_lock(&a->lock);
+    a->over = true;
+    pthread_mutex_unlock(&a->lock);
+    pthread_cond_broadcast(&a->sent);
+}
+
+/* Reads the files into the slot, which is this thread's meanwhile, on all ranks. */
+static int read_into(struct qr_engine *e, int32_t at, const struct qr_adapter_source *source, struct qr_adapter *facts, struct qr_err *err)
+{
+    struct qr_adapters *a = &e->adapters;
     struct qr_lora_file *f;
     int rc = qr_lora_file_open(&f, source->dir, source->root, qr_lora_file_max(a->lora), err);
     if (rc)
         return rc;
     rc = qr_lora_fill(a->lora, at, f, err);
+    if (rc == 0 && e->limits.n_ranks > 1)
+        rc = send_to_others(e, at, f, err);
     facts->rank = qr_lora_file_rank(f);
     facts->hash = qr_lora_file_hash(f);
     qr_lora_file_close(f);
@@ -149,7 +247,7 @@ int qr_engine_load_adapter(struct qr_engine *e, const struct qr_adapter_source *
     if (at < 0)
         return err->code;
     struct qr_adapter facts = {.loaded_s = qr_clock_wall_s()};
-    rc = read_into(a, at, source, &facts, err);
+    rc = read_into(e, at, source, &facts, err);
     pthread_mutex_lock(&a->lock);
     struct qr_adapter *s = &a->slot[at], *old = find_name(a, source->name);
     if (rc == 0 && old)

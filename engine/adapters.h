@@ -5,6 +5,10 @@
  * that the engine thread neither waits nor allocates; a load that fails leaves no trace. An unloaded adapter is not found any more at once, while requests
  * that were accepted before go on with it; its slot is free when the last of them has ended. An id is never used twice, so a request made for an
  * adapter that is gone is refused, not given another one's answers.
+ *
+ * With several ranks (follow.h) the calling thread packs the others' slots, too, one after the other, and the engine thread sends them between steps, a piece
+ * (QR_LORA_PIECE_MAX) at a time; a load is done when the last one has been sent. Others neither read files nor refuse anything, so that an adapter is there on
+ * all ranks or on none.
  */
 #ifndef QR_ENGINE_ADAPTERS_H
 #define QR_ENGINE_ADAPTERS_H
@@ -22,7 +26,7 @@ struct qr_adapter_source {
 };
 
 /* Errors: QR_E_USAGE (no slots), QR_E_INVALID with param "lora_name" (no name, or one that is taken) or about the files, QR_E_BUSY (all slots in use), and
- * those of qr_lora_file_open and qr_lora_fill. */
+ * those of qr_lora_file_open and qr_lora_fill; QR_E_CLOSED while the engine ends or after it has lost a rank. */
 int qr_engine_load_adapter(struct qr_engine *e, const struct qr_adapter_source *source, struct qr_err *err);
 
 /* QR_E_NOT_FOUND with param "lora_name". */
@@ -43,7 +47,7 @@ struct qr_adapter_info {
 /* Those that are loaded or leaving, in the order of ids; returns how many there are, at most the slots. */
 int32_t qr_engine_adapters(const struct qr_engine *e, struct qr_adapter_info *out, int32_t n_max);
 
-/* Bytes that slots and what they share take; 0 without slots. */
-int64_t qr_engine_lora_bytes(const struct qr_engine_config *c, const struct qr_model_config *model, enum qr_dtype weights);
+/* Bytes that slots and what they share take on rank 0 of n_ranks, whose own share of the model that is; 0 without slots. */
+int64_t qr_engine_lora_bytes(const struct qr_engine_config *c, const struct qr_model_config *own, int32_t n_ranks, enum qr_dtype weights);
 
 #endif

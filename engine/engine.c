@@ -32,6 +32,7 @@ struct qr_engine *qr_engine_begin(const char *dir, const struct qr_engine_config
     pthread_mutex_init(&e->open_lock, NULL);
     pthread_mutex_init(&e->stats_lock, NULL);
     pthread_mutex_init(&e->adapters.lock, NULL);
+    pthread_cond_init(&e->adapters.sent, NULL);
     pthread_cond_init(&e->opened, NULL);
     pthread_cond_init(&e->given, NULL);
     qr_mailbox_init(&e->inbox, e->n_slots > 0 ? e->n_slots : 1, NULL, NULL);
@@ -106,6 +107,7 @@ void qr_engine_close(struct qr_engine *e)
     pthread_mutex_destroy(&e->open_lock);
     pthread_mutex_destroy(&e->stats_lock);
     pthread_mutex_destroy(&e->adapters.lock);
+    pthread_cond_destroy(&e->adapters.sent);
     pthread_cond_destroy(&e->opened);
     pthread_cond_destroy(&e->given);
     qr_free(e);

@@ -4,17 +4,19 @@
 
 #include "engine/engine.h"
 
-/* What ranks agree on when all have their share of the weights: the caches of all have the same blocks, and the same numbers name them. */
+/* What ranks agree on when all have their share of the weights; it is rank 0's. First, of adapters' slots, which all take before anybody looks at what is
+ * free, and how many rows a step may have. Then all of it: the caches of all have the same blocks, and the same numbers name them. */
 struct qr_engine_agreed {
-    int64_t n_blocks, block_tokens, step_tokens, logit_rows;
+    int64_t lora_slots, lora_rank_max, step_tokens;
+    int64_t n_blocks, block_tokens, logit_rows;
 };
 int qr_engine_agree(struct qr_comm *comm, struct qr_engine_agreed *a, struct qr_err *err);
 
 /* Ranks of this one's machine: they share its memory. comm NULL: one. */
 int32_t qr_engine_local_ranks(const struct qr_comm *comm);
 
-/* On the calling thread, with the options of rank 0's engine, until that is closed. Errors: those of qr_engine_open, and QR_E_CLOSED when a rank is lost.
- * Rank 0 and the others hear of them. */
+/* On the calling thread, with the options of rank 0's engine (adapters' slots are what that says), until it is closed. Errors: those of qr_engine_open, and
+ * QR_E_CLOSED when a rank is lost. Rank 0 and the others hear of them. */
 int qr_engine_follow(const char *dir, const struct qr_engine_config *config, const struct qr_backend_options *backend,
                      const struct qr_model_options *model_options, struct qr_err *err);
 

@@ -43,17 +43,26 @@ struct qr_adapter {
     uint64_t n_requests, prompt_tokens, output_tokens;
 };
 struct qr_adapters {
-    pthread_mutex_t lock;         /* guards slot and last_id; never held while files are read */
+    pthread_mutex_t lock;         /* guards all but lora; never held while files are read, or anything is sent */
+    pthread_cond_t sent;          /* parcel, sending or over has changed */
     struct qr_lora *lora;         /* owned; NULL without slots */
     struct qr_adapter *slot;      /* owned [n_slots] */
     int32_t n_slots;
     uint64_t last_id;
+    struct qr_lora_piece parcel;  /* packed for another rank: up to `first` it was sent; total 0: there is none */
+    bool sending, over;           /* a load packs and waits; nothing is sent any more, as the engine ends or a rank is lost */
 };
 
 /* Before anything is loaded: whether there can be adapters as c has them. QR_E_USAGE, QR_E_UNSUPPORTED. */
-int qr_adapters_check(const struct qr_engine_config *c, const struct qr_backend *be, int32_t n_ranks, struct qr_err *err);
-int qr_adapters_open(struct qr_adapters *a, const struct qr_engine_config *c, const struct qr_model *m, struct qr_backend *be, struct qr_err *err);
+int qr_adapters_check(const struct qr_engine_config *c, const struct qr_backend *be, struct qr_err *err);
+/* Their memory is taken and touched, on all ranks, before the cache is planned with what is left. A step of theirs may need a larger arena. QR_E_NO_ROOM. */
+int qr_adapters_open(struct qr_engine *e, size_t *act_bytes, struct qr_err *err);
 void qr_adapters_close(struct qr_adapters *a);
+
+/* Engine thread, between steps: sends a piece of what is packed for another rank. False: there was none. */
+bool qr_adapters_send(struct qr_engine *e);
+/* And when it sends no more: whoever loads gives up. */
+void qr_adapters_end(struct qr_adapters *a);
 
 /* A request comes in, with r->adapter; and has ended. Any thread. */
 int qr_adapters_take(struct qr_adapters *a, struct qr_request *r, struct qr_err *err);
@@ -136,6 +145,9 @@ static inline int32_t qr_engine_n_events(int32_t running_max, int32_t text_cap)
 void qr_tier_open(struct qr_engine *e);
 void qr_tier_close(struct qr_engine *e);
 void qr_tier_move(struct qr_engine *e);
+
+/* Ranks that the memory of kernels is shared with, this one counted. Of an open model. */
+int32_t qr_engine_sharing(const struct qr_engine *e);
 
 /* Body of the engine thread: opens backend and model, says so, loops until closing, frees what it made. arg: struct qr_engine * */
 void *qr_engine_thread(void *arg);

@@ -121,7 +121,7 @@ int qr_engine_foresee(struct qr_engine_limits *out, const struct qr_engine_confi
 {
     QR_ASSERT(out != NULL && config != NULL);
     QR_ASSERT(plan != NULL && err != NULL);
-    const int64_t adapters = qr_engine_lora_bytes(config, &plan->config, plan->weight_dtype);
+    const int64_t adapters = qr_engine_lora_bytes(config, &plan->own, plan->n_ranks, plan->weight_dtype);
     const int64_t weights = (int64_t)(plan->weight_bytes + plan->table_bytes), left = memory_available - weights - adapters;
     const size_t act = config->lora_slots > 0 && plan->adapted_act_bytes > plan->act_bytes ? plan->adapted_act_bytes : plan->act_bytes;
     const int64_t token_bytes = (int64_t)plan->kv_token_bytes * config->block_tokens;

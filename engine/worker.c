@@ -64,21 +64,6 @@ static int await_tokenizer(struct qr_engine *e, struct qr_err *err)
     return e->tokenizer ? 0 : qr_err_set(err, QR_E_CLOSED, "there is no tokenizer");
 }
 
-/* Their memory is taken and touched before the cache is planned with what is left. A step of theirs may need a larger arena. */
-static int open_adapters(struct qr_engine *e, size_t *act_bytes, struct qr_err *err)
-{
-    const struct qr_engine_config *c = &e->config;
-    const int64_t need = qr_engine_lora_bytes(c, qr_model_config(e->model), qr_model_weight_dtype(e->model)), left = e->be->mem->available();
-    if (c->lora_slots > 0 && need > left - (int64_t)*act_bytes)
-        return qr_err_set(err, QR_E_NO_ROOM, "does not fit: %d slots for adapters of rank %d need %.1f MiB, and %.1f MiB of memory are free beside the "
-                          "weights; expected fewer --lora-slots or a smaller --lora-rank-max", c->lora_slots, c->lora_rank_max, (double)need / 0x1p20,
-                          (double)left / 0x1p20);
-    int rc = qr_adapters_open(&e->adapters, c, e->model, e->be, err);
-    const size_t adapted = c->lora_slots > 0 ? qr_lora_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max) : 0;
-    *act_bytes = adapted > *act_bytes ? adapted : *act_bytes;
-    return rc;
-}
-
 /* The step's memory and the cache's size, as all ranks will have them. */
 static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *err)
 {
@@ -90,16 +75,16 @@ static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *er
     if (rc != 0)
         return rc;
     *act_bytes = qr_model_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max);
-    rc = open_adapters(e, act_bytes, err);
+    rc = qr_adapters_open(e, act_bytes, err);
     if (rc != 0)
         return rc;
     rc = qr_engine_plan(&e->limits, c, &mine, qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model), (int64_t)*act_bytes,
-                        qr_engine_available(c, e->be) / (e->be->mem->host ? qr_engine_local_ranks(comm) : 1), err);
+                        qr_engine_available(c, e->be) / qr_engine_sharing(e), err);
     if (rc != 0)
         return rc;
     struct qr_engine_agreed a = {.n_blocks = e->limits.n_blocks, .block_tokens = c->block_tokens, .step_tokens = c->step_tokens_max,
                                  .logit_rows = c->logit_rows_max};
-    e->limits.lora_bytes = qr_engine_lora_bytes(c, qr_model_config(e->model), qr_model_weight_dtype(e->model));
+    e->limits.lora_bytes = qr_engine_lora_bytes(c, &qr_model_share(e->model)->own, qr_model_share(e->model)->size, qr_model_weight_dtype(e->model));
     e->limits.weight_dtype = qr_model_weight_dtype(e->model);
     e->limits.on_host = e->be->mem->host;
     e->limits.tuned_shapes = qr_tune_count(e->be->tune);
@@ -131,7 +116,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     model_options.plan_logits = c->logit_rows_max;
     qr_pages_start(&e->pages); /* before the backend pins this thread */
     int rc = qr_backend_open(&e->be, &options, err);
-    rc = rc ? rc : qr_adapters_check(c, e->be, model_options.comm ? model_options.comm->size : 1, err);
+    rc = rc ? rc : qr_adapters_check(c, e->be, err);
     if (rc == 0)
         rc = qr_model_open(&e->model, e->dir, e->be, &model_options, err);
     if (rc == 0)
@@ -570,6 +555,7 @@ static bool lose(struct qr_engine *e)
     if (!qr_exec_lost(&e->exec, &e->lost_err))
         return false;
     atomic_store(&e->lost, true);
+    qr_adapters_end(&e->adapters);
     qr_log_text(QR_LOG_ERROR, "engine", "a rank is lost, all requests end", "reason", e->lost_err.msg);
     if (e->wake)
         e->wake(e->wake_arg);
@@ -739,11 +725,12 @@ static void run(struct qr_engine *e)
     while (!atomic_load(&e->closing)) {
         look_around(e, wait_us);
         wait_us = 0;
+        const bool sent = qr_adapters_send(e);
         if (e->n_free_events < (e->limits.running_max + 1) * e->events_per_choice) {
             collect_recycled(e, EVENTS_WAIT_US);
             mark(e, QR_PART_IDLE);
         } else if (atomic_load(&e->lost) || !qr_engine_step(e)) {
-            wait_us = e->stats.n_inside > 0 ? STUCK_WAIT_US : e->exec.ranks ? PING_US : -1;
+            wait_us = sent ? 0 : e->stats.n_inside > 0 ? STUCK_WAIT_US : e->exec.ranks ? PING_US : -1;
             qr_exec_ping(&e->exec, PING_US);
             if (!atomic_load(&e->lost) && lose(e))
                 wait_us = 0;
@@ -789,6 +776,7 @@ void *qr_engine_thread(void *arg)
     if (rc == 0) {
         atomic_store(&e->progress_us, qr_clock_us());
         run(e);
+        qr_adapters_end(&e->adapters);
         cancel_all(e);
         publish_stats(e);
     }

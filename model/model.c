@@ -231,6 +231,8 @@ static void outline(struct qr_model_plan *out, const struct qr_model *m, struct 
                                   .int4_bytes = bytes_as(&o, files, be, QR_Q4),
                                   .act_bytes = qr_model_act_bytes(&o, n_tokens, n_logits),
                                   .adapted_act_bytes = qr_lora_act_bytes(&o, n_tokens, n_logits)};
+    out->own = o.share.own;
+    out->n_ranks = o.share.size;
     out->config.n_kv_heads = o.share.own.n_kv_heads;
     if (out->adapted_act_bytes < out->act_bytes)
         out->adapted_act_bytes = out->act_bytes;
@@ -474,6 +476,11 @@ static void assert_batch(const struct qr_exec *x, const struct qr_batch *b)
     QR_ASSERT(b->n_groups == 0 || x->lora != NULL);
 }
 
+static const struct qr_ops *adapted_ops(const struct qr_model *m)
+{
+    return m->share.size > 1 ? &qr_ops_ranks_adapted : &qr_ops_adapted;
+}
+
 struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batch)
 {
     QR_ASSERT(x != NULL && batch != NULL);
@@ -488,7 +495,7 @@ struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batc
     x->hidden = (struct qr_tensor){0};
     const struct qr_ops *usual = x->ops;
     if (batch->n_groups > 0) {
-        x->ops = &qr_ops_adapted;
+        x->ops = adapted_ops(x->model);
         qr_lora_bring(x);
     }
     const struct qr_tensor logits = qr_repeats(x, batch) ? qr_repeat_step(x, batch, run_step) : run_step(x, x->model);
@@ -543,7 +550,8 @@ size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_
 
 size_t qr_lora_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)
 {
-    return bytes_with(m, &qr_ops_adapted, n_tokens, n_logits);
+    QR_ASSERT(m != NULL);
+    return bytes_with(m, adapted_ops(m), n_tokens, n_logits);
 }
 
 size_t qr_model_plain_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)

@@ -35,6 +35,8 @@ enum qr_dtype qr_quantize_dtype(enum qr_quantize t);
 /* Memory before anything is loaded: reads the configuration and the headers of the weight files only. */
 struct qr_model_plan {
     struct qr_model_config config;     /* ctx_max as it would be opened, n_kv_heads as this rank has them */
+    struct qr_model_config own;        /* what of it is this rank's (loader/share.h) */
+    int32_t n_ranks;
     enum qr_dtype weight_dtype, kv_dtype;
     size_t weight_bytes, table_bytes;  /* packed weights; the embedding's rows, mapped from the file */
     size_t kv_token_bytes;             /* keys and values of one token, all layers */

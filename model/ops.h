@@ -108,6 +108,7 @@ extern const struct qr_ops qr_ops_ranks; /* serves a rank's share of the model (
 extern const struct qr_ops qr_ops_plain; /* serves with one kernel for each verb: what the other is compared with */
 extern const struct qr_ops qr_ops_apart; /* and with q, k, v, gate and up in products of their own. Not with quantized weights of the plainest kernels */
 
+extern const struct qr_ops qr_ops_ranks_adapted;
 extern const struct qr_ops qr_ops_adapted; /* steps in which rows have adapters (lora.h): the same for the other rows, bit for bit */
 
 /* What serving's attend and feed consist of, for who times the parts (tune.c): the bits are the same. attend_from goes on from the product with the fused

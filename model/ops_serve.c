@@ -2,9 +2,10 @@
  * kernel (attention: to two). No row depends on another (but through the cache), so nothing here looks at how a batch is made up. */
 #include "base/assert.h"
 #include "loader/share.h"
+#include "model/lora.h"
 #include "model/model.h"
-#include "model/ranks.h"
 #include "model/ops_adapted.h"
+#include "model/ranks.h"
 
 static struct qr_tensor make(struct qr_exec *x, int64_t n_rows, int64_t n_cols)
 {
@@ -513,6 +514,13 @@ static void sum_over_ranks(struct qr_exec *x, const struct qr_tensor *h)
     qr_ranks_sum(x->ranks, h->data, qr_tensor_count(h));
 }
 
+/* Of a step whose rows have adapters: this rank's term of what they add joins its part of the product. */
+static void adapt(struct qr_exec *x, struct qr_tensor *out, const struct qr_tensor *in, const struct qr_weight *w)
+{
+    if (x->batch->n_groups > 0)
+        qr_lora_apply(x, out, in, w);
+}
+
 /* *h += in w^T + bias, or a norm of that, which is of the sum. */
 static void ranks_half_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias,
                             const struct qr_weight *norm, float eps)
@@ -520,11 +528,13 @@ static void ranks_half_onto(struct qr_exec *x, struct qr_tensor *h, const struct
     if (!norm) {
         const struct qr_linear_args a = part_of_sum(x, h, in, w, bias);
         x->be->k->linear(x->be->queue, &a);
+        adapt(x, h, in, w);
         sum_over_ranks(x, h);
         return;
     }
     QR_ASSERT(w->split == QR_SPLIT_IN);
     struct qr_tensor delta = serve_linear(x, in, w, qr_model_share(x->model)->rank == 0 ? bias : NULL);
+    adapt(x, &delta, in, w);
     sum_over_ranks(x, &delta);
     add_normed(x, h, &delta, norm, eps);
 }
@@ -549,12 +559,35 @@ static void ranks_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_t
     sum_over_ranks(x, h);
 }
 
+/* The same one by one, where additions come between a product and what follows. */
+static void ranks_adapted_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps,
+                               enum qr_act act)
+{
+    QR_ASSERT(x != NULL && h != NULL && mixed != NULL);
+    QR_ASSERT(w != NULL && w->norm != NULL);
+    ranks_half_onto(x, h, mixed, w->out, w->out_bias, w->out_norm, eps);
+    const struct qr_tensor in = w->norm_bias ? serve_layer_norm(x, h, w->norm, w->norm_bias, eps) : serve_norm(x, h, w->norm, eps);
+    struct qr_tensor up = qr_adapted_linear(x, &in, w->gate_up, w->gate_up_bias);
+    if (w->ungated)
+        serve_unit(x, &up, act);
+    else
+        up = serve_glu(x, &up, act);
+    ranks_half_onto(x, h, &up, w->down, w->down_bias, w->down_norm, eps);
+}
+
 /* With a matrix that all ranks have. */
 static struct qr_tensor ranks_linear(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
 {
     QR_ASSERT(w != NULL);
     QR_ASSERT(w->split == QR_SPLIT_NONE);
     return serve_linear(x, in, w, bias);
+}
+
+static struct qr_tensor ranks_adapted_linear(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
+{
+    QR_ASSERT(w != NULL);
+    QR_ASSERT(w->split == QR_SPLIT_NONE);
+    return qr_adapted_linear(x, in, w, bias);
 }
 
 /* Each rank has some columns of every expert. All choose the same ones, as all have the same rows; rank 0's parts go onto h, the others' onto nothing. */
@@ -669,27 +702,36 @@ const struct qr_ops qr_ops_serve = {
     .norm_logits = serve_norm_logits,
 };
 
-/* attend is a rank's own heads. */
+/* attend is a rank's own heads; of the head no rank has all (norm_logits). */
+#define RANKS_VERBS(product) \
+    .embed = serve_embed, \
+    .norm = serve_norm, \
+    .layer_norm = serve_layer_norm, \
+    .add_positions = serve_add_positions, \
+    .residual_norm = serve_residual_norm, \
+    .residual_add = serve_residual_add, \
+    .linear = product, \
+    .qk_norm = serve_qk_norm, \
+    .rope = serve_rope, \
+    .attention = serve_attention, \
+    .glu = serve_glu, \
+    .experts = serve_experts, \
+    .select_rows = serve_select_rows, \
+    .feed_experts = ranks_feed_experts, \
+    .norm_logits = ranks_norm_logits, \
+    .scope_begin = serve_scope_begin, \
+    .scope_end = serve_scope_end
+
 const struct qr_ops qr_ops_ranks = {
-    .embed = serve_embed,
-    .norm = serve_norm,
-    .layer_norm = serve_layer_norm,
-    .add_positions = serve_add_positions,
-    .residual_norm = serve_residual_norm,
-    .residual_add = serve_residual_add,
-    .linear = ranks_linear,
-    .qk_norm = serve_qk_norm,
-    .rope = serve_rope,
-    .attention = serve_attention,
-    .glu = serve_glu,
-    .experts = serve_experts,
-    .select_rows = serve_select_rows,
+    RANKS_VERBS(ranks_linear),
     .attend = serve_attend,
     .feed = ranks_feed,
-    .feed_experts = ranks_feed_experts,
-    .norm_logits = ranks_norm_logits,
-    .scope_begin = serve_scope_begin,
-    .scope_end = serve_scope_end,
+};
+
+const struct qr_ops qr_ops_ranks_adapted = {
+    RANKS_VERBS(ranks_adapted_linear),
+    .attend = qr_adapted_attend,
+    .feed = ranks_adapted_feed,
 };
 
 const struct qr_ops qr_ops_plain = {

@@ -7,19 +7,27 @@
 #include "base/mem.h"
 #include "comm/device_comm.h"
 #include "loader/share.h"
+#include "model/lora.h"
 #include "model/repeat.h"
 #include "model/step_arrays.h"
 
 #define DRAWN_LEAST 256
 #define FIRST_BYTES 4096 /* of every message; what is longer than that follows in a second call. A step of some forty sequences that decode fits */
 
-enum kind { PING, STEP, OVER };
+enum kind { PING, STEP, PIECE, OVER };
 
 /* How a message begins. Blocks to copy, arrays and scales of rows of logits follow. */
 struct head {
-    int32_t kind, n_copies, has_scale, width;
-    int32_t n_tokens, n_seqs, n_prefill_seqs, n_logits, block_tokens, n_idle;
-    int32_t names_drawn, n_drawn; /* whether ids name what was drawn before; ids that rank 0 draws behind this step */
+    int32_t kind;
+    union {
+        struct {
+            int32_t n_copies, has_scale, width;
+            int32_t n_tokens, n_seqs, n_prefill_seqs, n_logits, block_tokens, n_idle;
+            int32_t adapted;              /* whether rows have adapters */
+            int32_t names_drawn, n_drawn; /* whether ids name what was drawn before; ids that rank 0 draws behind this step */
+        };
+        struct qr_lora_piece piece; /* its bytes follow */
+    };
 };
 
 struct copy {
@@ -36,6 +44,9 @@ struct qr_ranks {
     size_t room;
     struct copy *copy;    /* owned: for the next step */
     int32_t n_copies, copies_max;
+    struct qr_row_group *group; /* owned [QR_LORA_SLOTS_MAX] of ranks that follow: rows of the step by adapter, */
+    int32_t *group_row;   /* owned [rows_max]: where they are. Both of the first step that has any */
+    int32_t rows_max;
     int64_t sent_us;      /* when the last message was */
     int64_t logits[QR_COMM_RANKS_MAX + 1], stretches[QR_COMM_RANKS_MAX + 1]; /* where each rank's part of a row begins */
     bool lost;
@@ -84,6 +95,8 @@ void qr_exec_join(struct qr_exec *x)
     r->sent_us = qr_clock_us();
     if (!make_room(r, FIRST_BYTES / 2))
         qr_panic("%s", r->err.msg); /* nothing was computed yet */
+    if (x->lora && !make_room(r, (size_t)QR_STEP_ALIGN + (size_t)QR_LORA_PIECE_MAX))
+        qr_panic("%s", r->err.msg);
     r->lost = r->devices && qr_device_comm_share_choices(r->devices, x->be, &r->err) != 0;
     for (int32_t i = 0; i < comm->size; i++) {
         struct qr_share s;
@@ -187,11 +200,13 @@ struct parts {
 
 static struct parts parts_of(const struct head *h)
 {
-    const struct qr_batch b = {.n_tokens = h->n_tokens, .n_seqs = h->n_seqs, .n_logits = h->n_logits};
     struct parts p = {.copies = QR_STEP_ALIGN, .total = QR_STEP_ALIGN};
     _Static_assert(sizeof(struct head) <= QR_STEP_ALIGN, "the head has room of its own");
+    if (h->kind == PIECE)
+        p.total += (size_t)h->piece.n;
     if (h->kind != STEP)
         return p;
+    const struct qr_batch b = {.n_tokens = h->n_tokens, .n_seqs = h->n_seqs, .n_logits = h->n_logits, .n_groups = h->adapted};
     p.layout = qr_step_lay_out(&b, h->width);
     p.arrays = p.copies + copies_bytes(h->n_copies);
     p.scales = p.arrays + p.layout.total;
@@ -240,7 +255,8 @@ void qr_ranks_send(struct qr_exec *x, const struct qr_batch *b)
     const struct head h = {.kind = STEP, .n_copies = r->n_copies, .has_scale = b->logit_scale && b->n_logits > 0,
                            .width = qr_repeats(x, b) ? qr_repeat_width(b) : qr_step_table_width(b),
                            .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .n_prefill_seqs = b->n_prefill_seqs, .n_logits = b->n_logits,
-                           .block_tokens = b->block_tokens, .n_idle = b->n_idle, .names_drawn = b->drawn != NULL, .n_drawn = b->draws.n_rows};
+                           .block_tokens = b->block_tokens, .n_idle = b->n_idle, .adapted = b->n_groups > 0, .names_drawn = b->drawn != NULL,
+                           .n_drawn = b->draws.n_rows};
     const struct parts p = parts_of(&h);
     if (!make_room(r, p.total))
         return;
@@ -251,6 +267,19 @@ void qr_ranks_send(struct qr_exec *x, const struct qr_batch *b)
         memcpy(r->message + p.scales, b->logit_scale, (size_t)b->n_logits * sizeof(float));
     r->n_copies = 0;
     send_message(r, &h, p.total);
+}
+
+void qr_exec_send_piece(struct qr_exec *x, const struct qr_lora_piece *p, const uint8_t *bytes)
+{
+    QR_ASSERT(x != NULL && x->ranks != NULL && x->ranks->comm->rank == 0);
+    QR_ASSERT(p != NULL && bytes != NULL && p->n <= QR_LORA_PIECE_MAX);
+    struct qr_ranks *r = x->ranks;
+    const struct head h = {.kind = PIECE, .piece = *p};
+    const size_t total = parts_of(&h).total;
+    if (!make_room(r, total))
+        return;
+    memcpy(r->message + QR_STEP_ALIGN, bytes, (size_t)p->n);
+    send_message(r, &h, total);
 }
 
 void qr_exec_ping(struct qr_exec *x, int64_t idle_us)
@@ -276,6 +305,8 @@ void qr_ranks_release(struct qr_ranks *r)
         r->be->mem->free(r->drawn);
     }
     qr_free(r->copy);
+    qr_free(r->group);
+    qr_free(r->group_row);
     qr_free(r);
 }
 
@@ -309,22 +340,66 @@ static void make_drawn(struct qr_exec *x, int32_t n)
     r->drawn_max = most;
 }
 
+/* The rest of a message; false: a rank is lost. */
+static bool take_rest(struct qr_ranks *r, size_t total)
+{
+    if (!make_room(r, total))
+        return false;
+    if (total > FIRST_BYTES)
+        spread(r, FIRST_BYTES, total - FIRST_BYTES);
+    return !r->lost;
+}
+
+/* b->row_slot, which says each row's adapter, becomes groups: rising slots, rising rows. */
+static void group_rows(struct qr_ranks *r, struct qr_batch *b)
+{
+    int32_t n[QR_LORA_SLOTS_MAX] = {0}, at = 0;
+    if (!r->group)
+        r->group = qr_alloc(QR_LORA_SLOTS_MAX, sizeof *r->group);
+    if (b->n_tokens > r->rows_max) {
+        qr_free(r->group_row);
+        r->rows_max = 2 * b->n_tokens;
+        r->group_row = qr_alloc((size_t)r->rows_max, sizeof *r->group_row);
+    }
+    b->n_groups = 0;
+    for (int32_t i = 0; i < b->n_tokens; i++)
+        if (b->row_slot[i] >= 0)
+            n[b->row_slot[i]]++;
+    for (int32_t s = 0; s < QR_LORA_SLOTS_MAX; s++) {
+        if (n[s] == 0)
+            continue;
+        r->group[b->n_groups++] = (struct qr_row_group){.row = r->group_row + at, .slot = s, .n_rows = n[s]};
+        for (int32_t i = 0; i < b->n_tokens; i++)
+            if (b->row_slot[i] == s)
+                r->group_row[at++] = i;
+    }
+    b->group = r->group;
+    b->row_slot = NULL;
+}
+
+static void follow_piece(struct qr_exec *x, const struct head *h)
+{
+    struct qr_ranks *r = x->ranks;
+    QR_ASSERT(x->lora != NULL);
+    QR_ASSERT(h->piece.n >= 0);
+    if (take_rest(r, parts_of(h).total) && h->piece.rank == r->comm->rank)
+        qr_lora_receive(x->lora, &h->piece, r->message + QR_STEP_ALIGN);
+}
+
 static void follow_step(struct qr_exec *x, const struct head *h)
 {
     struct qr_ranks *r = x->ranks;
     const struct parts p = parts_of(h);
-    if (!make_room(r, p.total))
-        return;
-    if (p.total > FIRST_BYTES)
-        spread(r, FIRST_BYTES, p.total - FIRST_BYTES);
-    if (r->lost)
+    if (!take_rest(r, p.total))
         return;
     struct qr_batch b = {.n_tokens = h->n_tokens, .n_seqs = h->n_seqs, .n_prefill_seqs = h->n_prefill_seqs, .n_logits = h->n_logits,
-                         .block_tokens = h->block_tokens, .n_idle = h->n_idle};
+                         .block_tokens = h->block_tokens, .n_idle = h->n_idle, .n_groups = h->adapted};
     if (h->names_drawn)
         make_drawn(x, h->n_drawn > 0 ? h->n_drawn : 1);
     b.drawn = h->names_drawn ? r->drawn : NULL;
     qr_step_place(&b, &p.layout, r->message + p.arrays);
+    if (h->adapted)
+        group_rows(r, &b);
     b.logit_scale = h->has_scale ? (const float *)(const void *)(r->message + p.scales) : NULL;
     const struct copy *copy = (const struct copy *)(const void *)(r->message + p.copies);
     for (int32_t i = 0; i < h->n_copies; i++)
@@ -347,5 +422,7 @@ int qr_exec_follow(struct qr_exec *x, struct qr_err *err)
             return 0;
         if (h.kind == STEP)
             follow_step(x, &h);
+        if (h.kind == PIECE)
+            follow_piece(x, &h);
     }
 }

@@ -12,7 +12,8 @@
 
 #include "model/model.h"
 
-/* Behind qr_exec_init, on every rank alike: x takes part. Nothing where the model is one rank's. qr_exec_release lets the others go, on rank 0. */
+/* Behind qr_exec_init, on every rank alike: x takes part. x->lora is set before it where pieces of adapters will be sent. Nothing where the model is one
+ * rank's. qr_exec_release lets the others go, on rank 0. */
 void qr_exec_join(struct qr_exec *x);
 
 /* Whether a rank is lost: died, or gave up. Then *err says which, and why. */
@@ -20,6 +21,10 @@ bool qr_exec_lost(const struct qr_exec *x, struct qr_err *err);
 
 /* Rank 0, on devices that draw: the step that was launched draws n ids into `drawn` (kernels' memory), which a later step's ids may name (qr_batch.drawn). */
 void qr_exec_share_drawn(struct qr_exec *x, struct qr_drawn *drawn, int32_t n);
+
+/* Rank 0, between steps: p->n bytes of another rank's slot for an adapter go there (lora.h, qr_lora_pack). Who follows with x->lora takes them. */
+struct qr_lora_piece;
+void qr_exec_send_piece(struct qr_exec *x, const struct qr_lora_piece *p, const uint8_t *bytes);
 
 /* Rank 0, while there is nothing to compute: asks whether all are there, when nothing was sent for `idle_us`. */
 void qr_exec_ping(struct qr_exec *x, int64_t idle_us);

@@ -153,6 +153,13 @@ static void *close_later(void *arg)
     return NULL;
 }
 
+static void *poke_later(void *arg)
+{
+    usleep(20000);
+    qr_mailbox_poke(arg);
+    return NULL;
+}
+
 static void waiting_ends(void)
 {
     struct qr_mailbox box;
@@ -164,6 +171,11 @@ static void waiting_ends(void)
     CHECK(qr_mailbox_wait(&box, &out, 0) == 0);
     CHECK(qr_mailbox_wait(&box, &out, 30000) == 0);
     CHECK(qr_clock_us() - start >= 30000);
+    qr_mailbox_poke(&box);
+    CHECK(qr_mailbox_wait(&box, &out, -1) == 0); /* at once, as it was poked before */
+    CHECK(pthread_create(&closer, NULL, poke_later, &box) == 0);
+    CHECK(qr_mailbox_wait(&box, &out, -1) == 0);
+    pthread_join(closer, NULL);
     CHECK(pthread_create(&closer, NULL, close_later, &box) == 0);
     CHECK(qr_mailbox_wait(&box, &out, -1) == 0);
     pthread_join(closer, NULL);

@@ -3,13 +3,17 @@
 import json
 import math
 import os
+import random
 import shutil
 import signal
+import struct
 import subprocess
+import tempfile
 import threading
 import time
 
 from lib import PATIENCE, QUIRE, SLOW, STORIES, Server, Skip, main, need_data, run, run_lines
+from test_quantized_files import write_tensors
 from test_ranks import children_of
 
 IDS = [[1, 403, 407, 261, 378], [1, 346], [1] + [300 + i for i in range(90)]]
@@ -73,6 +77,88 @@ def test_what_two_processes_generate_is_what_they_serve_and_stdout_has_nothing_e
         assert s.post('/v1/completions', body)[0] == 200, 'a process that follows ends when it is told so by rank 0 alone'
     assert s.process.returncode == 0
     until_gone([child], SECONDS)
+
+
+class Adapters(tempfile.TemporaryDirectory):
+    """Directories one, two and wide, as PEFT writes them, with random adapters of every matrix of stories260K's layers; wide says another rank than it has."""
+
+    SIZES = {'self_attn.q_proj': (64, 64), 'self_attn.k_proj': (32, 64), 'self_attn.v_proj': (32, 64), 'self_attn.o_proj': (64, 64), 'mlp.gate_proj': (172, 64),
+             'mlp.up_proj': (172, 64), 'mlp.down_proj': (64, 172)}
+
+    def __enter__(self):
+        self.dir = super().__enter__()
+        r = random.Random(11)
+        for name, said in (('one', 4), ('two', 4), ('wide', 5)):
+            os.mkdir(self.path(name))
+            with open(os.path.join(self.path(name), 'adapter_config.json'), 'w', encoding='utf-8') as f:
+                json.dump({'peft_type': 'LORA', 'r': said, 'lora_alpha': 8}, f)
+            tensors = {}
+            for layer in range(5):
+                for matrix, (n_out, n_in) in self.SIZES.items():
+                    for which, shape in (('A', [4, n_in]), ('B', [n_out, 4])):
+                        n = shape[0] * shape[1]
+                        tensors[f'base_model.model.model.layers.{layer}.{matrix}.lora_{which}.weight'] = (
+                            'F32', shape, struct.pack(f'<{n}f', *(r.gauss(0, 0.1) for _ in range(n))))
+            write_tensors(os.path.join(self.path(name), 'adapter_model.safetensors'), tensors)
+        return self
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+
+def test_scores_with_an_adapter_of_2_and_4_processes_are_those_of_one_but_for_rounding():
+    """Bound: as above. What an adapter adds joins the same two sums."""
+    need_data()
+    lines = [{'ids': x} for x in IDS]
+    with Adapters() as a:
+        lora = ['--lora', a.path('one')]
+        one, ref = (run_lines('score', '--model', STORIES, *lora, *isa, lines=lines) for isa in ([], ['--isa', 'ref']))
+        moved = max(differences(x, y) for x, y in zip(one, ref))
+        assert max(differences(x, y) for x, y in zip(one, run_lines('score', '--model', STORIES, lines=lines))) > 0.1
+        for n in ('2', '4'):
+            some = run_lines('score', '--model', STORIES, *lora, '--tensor-parallel', n, '--threads', '1', lines=lines)
+            worst = max(differences(x, y) for x, y in zip(one, some))
+            print(f'   {n} processes: log-probabilities differ by at most {worst:.1e}, levels by {moved:.1e}')
+            assert 0 < worst <= 2 * moved, (worst, moved)
+
+
+def test_adapters_come_and_go_on_two_processes_and_one_that_does_not_fit_is_on_neither():
+    need_data()
+    args = ['--tensor-parallel', '2', '--threads', '1']
+    asked = {'prompt': [1, 346], 'max_tokens': 24, 'temperature': 0, 'logprobs': 1}
+    with Adapters() as a:
+        def ask(s, model):
+            status, answer = s.post('/v1/completions', {'model': model, **asked})
+            assert status == 200, answer
+            return answer['choices'][0]
+
+        def load(s, name, path, **more):
+            return s.post('/v1/load_lora_adapter', {'lora_name': name, 'lora_path': path, **more})
+
+        told = [json.loads(run('generate', '--model', STORIES, *args, '--prompt-ids', '1,346', '--max-tokens', '24', '--json', *lora)[1])['text']
+                for lora in ([], ['--lora', a.path('one')], ['--lora', a.path('two')])]
+        assert len(set(told)) == 3
+        with Server(*args, '--lora', f'one={a.path("one")}', '--lora-dir', a.dir, '--lora-slots', '2') as s:
+            child, = children_of(s.process.pid)
+            plain, one = ask(s, 'stories260K'), ask(s, 'one')
+            assert [plain['text'], one['text']] == told[:2], (plain, one, told)
+            status, answer = load(s, 'wide', 'wide')
+            assert status == 400 and 'is [4, 64], expected [5, 64]' in answer['error']['message'], answer
+            status, answer = load(s, 'two', 'two')
+            assert status == 200, answer
+            assert ask(s, 'two')['text'] == told[2]
+            both, threads = {}, [threading.Thread(target=lambda i=i, n=n: both.update({(n, i): ask(s, n)})) for i in range(3) for n in ('stories260K', 'one')]
+            for t in threads:
+                t.start()
+            assert load(s, 'two', 'one', load_inplace=True)[0] == 429  # no slot is free meanwhile
+            assert s.post('/v1/unload_lora_adapter', {'lora_name': 'two'})[0] == 200
+            assert load(s, 'again', 'one')[0] == 200 and ask(s, 'again') == one
+            for t in threads:
+                t.join(60 * SLOW)
+            assert len(both) == 6 and all(both[n, i] == (one if n == 'one' else plain) for n, i in both), (both, one, plain)
+            assert s.post('/v1/completions', {'model': 'two', **asked})[0] == 404
+            os.kill(child, signal.SIGKILL)
+            assert s.process.wait(SECONDS * PATIENCE) == 1
 
 
 def start_streams(server, n):
@@ -180,6 +266,15 @@ def test_the_plan_is_that_of_one_of_the_processes():
     assert (one['ranks'], four['ranks']) == (1, 4)
     assert four['kv_bytes'] * 4 == one['kv_bytes'] and four['kv_blocks'] == one['kv_blocks']
     assert four['weight_bytes'] < 0.6 * one['weight_bytes'] and four['act_bytes'] <= one['act_bytes'], (one, four)
+    lora = ['--lora-slots', '3', '--kv-tokens', '4096', '--json']
+    one, four = (json.loads(run('plan', '--model', STORIES, '--tensor-parallel', n, *lora)[1])['lora_bytes'] for n in ('1', '4'))
+    # Half of an adapter's numbers are not cut: A where outputs are, B where inputs are; and a slot and a piece of it are what travels.
+    assert 0.5 * one < four < 1.3 * one, (one, four)
+
+
+def test_the_parts_of_the_plan_make_its_total():
+    need_data()
+    four = json.loads(run('plan', '--model', STORIES, '--json', '--tensor-parallel', '4', '--lora-slots', '2')[1])
     assert math.isclose(four['total_bytes'], sum(v for k, v in four.items() if k.endswith('_bytes') and k not in ('kv_token_bytes', 'total_bytes',
                                                                                                                  'available_bytes')))
 
@@ -188,12 +283,14 @@ def test_processes_of_mpirun_say_what_forked_ones_do():
     need_data()
     if not shutil.which('mpirun') or not os.path.exists(os.path.join(os.path.dirname(QUIRE), 'libquire_mpi.so')):
         raise Skip('no mpirun, or no libquire_mpi.so beside the program')
-    args = ['generate', '--model', STORIES, '--tensor-parallel', '2', '--threads', '1', '--prompt-ids', '1,346', '--max-tokens', '12', '--json']
     env = {**os.environ, 'ASAN_OPTIONS': os.environ.get('ASAN_OPTIONS', '') + ':detect_leaks=0'}  # Open MPI's own
-    p = subprocess.run(['mpirun', '--allow-run-as-root', '--oversubscribe', '--bind-to', 'none', '-n', '2', QUIRE, *args], capture_output=True, timeout=100 * SLOW,
-                       env=env, check=False)
-    assert p.returncode == 0, p.stderr.decode()
-    assert p.stdout.decode() == run(*args)[1], p.stdout.decode()
+    with Adapters() as a:
+        args = ['generate', '--model', STORIES, '--tensor-parallel', '2', '--threads', '1', '--prompt-ids', '1,346', '--max-tokens', '12', '--json',
+                '--lora', a.path('one')]
+        p = subprocess.run(['mpirun', '--allow-run-as-root', '--oversubscribe', '--bind-to', 'none', '-n', '2', QUIRE, *args], capture_output=True,
+                           timeout=100 * SLOW, env=env, check=False)
+        assert p.returncode == 0, p.stderr.decode()
+        assert p.stdout.decode() == run(*args)[1], p.stdout.decode()
 
 
 if __name__ == '__main__':

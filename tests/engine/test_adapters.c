@@ -108,7 +108,7 @@ static void load_all(struct world *w, const struct place *p, uint64_t id[N_ADAPT
     id[N_ADAPTERS] = 0;
 }
 
-static void run_alone(struct flight *want, const struct kase *k, const struct place *p)
+static void run_alone(struct flight *want, const struct kase *k, const struct place *p, int32_t n_ranks)
 {
     struct setup s = setup_of(N_ADAPTERS);
     struct world w;
@@ -116,6 +116,7 @@ static void run_alone(struct flight *want, const struct kase *k, const struct pl
     uint64_t id[N_ADAPTERS + 1];
     s.config.prefix_cache = false;
     s.n_threads = 1;
+    s.n_ranks = n_ranks;
     world_open(&w, &s);
     load_all(&w, p, id);
     for (int c = 0; c < N_CASES; c++) {
@@ -163,7 +164,7 @@ Test(adapters, answers_depend_on_the_adapter_and_on_nothing_else_in_the_batch, .
     printf("seed %d\n", SEED);
     place_make(&p);
     make_cases(k);
-    run_alone(want, k, &p);
+    run_alone(want, k, &p, 1);
     struct setup s = setup_of(N_ADAPTERS);
     check_together(want, k, &s, &p, "together");
     s = setup_of(N_ADAPTERS + 2);
@@ -179,6 +180,80 @@ Test(adapters, answers_depend_on_the_adapter_and_on_nothing_else_in_the_batch, .
     check_together(want, k, &s, &p, "nothing cached");
     place_remove(&p);
     qr_free(want), qr_free(k);
+}
+
+/* Ranks as threads, each with one worker. */
+Test(adapters, answers_of_two_ranks_depend_on_the_adapter_and_on_nothing_else_in_the_batch, .timeout = 120)
+{
+    NEED_DATA();
+    struct place p;
+    struct kase *k = qr_alloc(N_CASES, sizeof *k);
+    struct flight *want = qr_alloc(N_CASES, sizeof *want);
+    place_make(&p);
+    make_cases(k);
+    run_alone(want, k, &p, 2);
+    struct setup s = setup_of(N_ADAPTERS + 2);
+    s.config.chunk_tokens_max = 7;
+    s.config.step_tokens_max = 24;
+    s.config.running_max = 6;
+    s.config.kv_tokens = 240;
+    s.n_threads = 1;
+    s.n_ranks = 2;
+    check_together(want, k, &s, &p, "two ranks, small chunks and few blocks");
+    place_remove(&p);
+    qr_free(want), qr_free(k);
+}
+
+/* Of a long answer with adapter a, undisturbed where others is false; else b and c come and go meanwhile, and one that is refused. */
+static void answer_while(struct world *w, struct flight *f, uint64_t a, const struct place *p, bool others)
+{
+    struct qr_sampling s;
+    struct qr_err err = {0};
+    const int32_t prompt[10] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
+    int n_rounds = 0;
+    qr_sampling_init(&s);
+    s.max_tokens = 400;
+    s.ignore_eos = true;
+    cr_assert_eq(flight_start_with(w, f, &s, prompt, 10, 1, a, &err), 0, "%s", err.msg);
+    for (; others && !f->done; n_rounds++) {
+        load(w, "b", adapter_dir(p, 1 + n_rounds % 2));
+        cr_expect_eq(qr_engine_load_adapter(w->engine, &(struct qr_adapter_source){.name = "c", .dir = "/nowhere"}, &err), QR_E_NOT_FOUND);
+        cr_expect_eq(qr_engine_unload_adapter(w->engine, "b", &err), 0, "%s", err.msg);
+        world_pump(w, 1);
+    }
+    flight_finish(w, f);
+    cr_expect(!others || n_rounds > 0);
+}
+
+Test(adapters, what_comes_and_goes_on_two_ranks_disturbs_nobody_and_a_lost_rank_ends_a_load)
+{
+    NEED_DATA();
+    static struct flight alone, beside;
+    struct place p;
+    struct world w;
+    struct qr_err err = {0};
+    place_make(&p);
+    struct setup s = setup_of(3);
+    s.n_threads = 1;
+    s.n_ranks = 2;
+    world_open(&w, &s);
+    const uint64_t a = load(&w, "a", adapter_dir(&p, 0));
+    answer_while(&w, &alone, a, &p, false);
+    answer_while(&w, &beside, a, &p, true);
+    cr_expect(answers_equal(&alone.answer[0], &beside.answer[0]));
+    qr_comm_abort(&w.comm[1], "enough");
+    const struct qr_adapter_source late = {.name = "late", .dir = adapter_dir(&p, 1)};
+    int rc = 0;
+    for (int i = 0; i < 20 && rc == 0; i++) { /* the first may have been sent before anybody noticed */
+        rc = qr_engine_load_adapter(w.engine, &late, &err);
+        if (rc == 0)
+            qr_engine_unload_adapter(w.engine, "late", &err);
+    }
+    cr_expect_eq(rc, QR_E_CLOSED, "%s", err.msg);
+    cr_expect(strstr(err.msg, "one of the processes"), "%s", err.msg);
+    cr_expect_eq(qr_engine_find_adapter(w.engine, "late"), 0);
+    world_close(&w);
+    place_remove(&p);
 }
 
 /* Prompt tokens that were found in the cache; the answer goes to *answer. */

@@ -10,7 +10,8 @@ static struct qr_model_plan small_plan(void)
 {
     const struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
     const struct qr_kv_view token = {.dtype = QR_BF16, .n_layers = c.n_layers, .n_kv_heads = c.n_kv_heads, .block_tokens = 1, .head_dim = c.head_dim};
-    return (struct qr_model_plan){.config = c, .weight_dtype = QR_BF16, .kv_dtype = QR_BF16, .weight_bytes = (size_t)90 << 20, .table_bytes = (size_t)10 << 20,
+    return (struct qr_model_plan){.config = c, .own = c, .n_ranks = 1, .weight_dtype = QR_BF16, .kv_dtype = QR_BF16,
+                                  .weight_bytes = (size_t)90 << 20, .table_bytes = (size_t)10 << 20,
                                   .int8_bytes = (size_t)45 << 20, .int4_bytes = (size_t)25 << 20, .act_bytes = (size_t)1 << 20,
                                   .kv_token_bytes = qr_kv_block_bytes(&token)};
 }

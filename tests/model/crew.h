@@ -60,16 +60,44 @@ static inline void crew_close(struct crew *w, int want)
         qr_comm_close(&w->comm[i]);
 }
 
-/* Logits of every position of n_ids, computed by n ranks in chunks. */
-static inline float *crew_logits(const char *dir, struct rig_options o, int32_t n, const int32_t *ids, int32_t n_ids, int32_t chunk)
+/* An adapter into a slot of all ranks, in pieces of no particular length. */
+static inline void crew_adapt(struct crew *w, int32_t slot, const char *dir)
+{
+    enum { PIECE = 1000 };
+    struct qr_lora_file *f;
+    struct qr_err err = {0};
+    cr_assert_eq(qr_lora_file_open(&f, dir, NULL, qr_lora_file_max(w->r.lora), &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_lora_fill(w->r.lora, slot, f, &err), 0, "%s", err.msg);
+    for (int32_t rank = 1; rank < w->n; rank++) {
+        struct qr_lora_piece p = {.rank = rank, .slot = slot, .total = qr_lora_pack(w->r.lora, rank, f)};
+        for (; p.first < p.total; p.first += p.n) {
+            p.n = p.total - p.first < PIECE ? p.total - p.first : PIECE;
+            qr_exec_send_piece(&w->r.exec, &p, qr_lora_packed(w->r.lora) + p.first);
+        }
+    }
+    qr_lora_file_close(f);
+}
+
+/* Logits of every position of n_ids, computed by n ranks in chunks; with an adapter where there is a directory of one. */
+static inline float *crew_adapted_logits(const char *dir, const char *adapter, struct rig_options o, int32_t n, const int32_t *ids, int32_t n_ids,
+                                         int32_t chunk)
 {
     struct crew w;
+    o.slots = adapter ? 1 : 0;
     crew_open(&w, dir, o, n);
     struct rig_seq s = rig_seq_new(&w.r, 3, NULL);
+    s.adapter = o.slots;
+    if (adapter)
+        crew_adapt(&w, 0, adapter);
     float *all = rig_prompt(&w.r, &s, ids, n_ids, chunk);
     rig_seq_free(&s);
     crew_close(&w, 0);
     return all;
+}
+
+static inline float *crew_logits(const char *dir, struct rig_options o, int32_t n, const int32_t *ids, int32_t n_ids, int32_t chunk)
+{
+    return crew_adapted_logits(dir, NULL, o, n, ids, n_ids, chunk);
 }
 
 static inline double furthest(const float *a, const float *b, size_t n)

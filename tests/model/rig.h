@@ -15,12 +15,14 @@
 #include "base/rng.h"
 #include "loader/make_model.h"
 #include "base/map_file.h"
+#include "model/lora.h"
 #include "model/model.h"
 #include "model/ranks.h"
 #include "tests/temp.h"
 
 #define RIG_SEQS_MAX 16
 #define RIG_SLOTS_MAX 4 /* of adapters */
+#define RIG_RANK_MAX 12
 
 struct rig {
     struct qr_backend *be;
@@ -28,6 +30,7 @@ struct rig {
     struct qr_kv_view kv;
     struct qr_arena act;
     struct qr_exec exec, *x; /* x: what runs; a test may put its own exec there */
+    struct qr_lora *lora;     /* with rig_options.slots */
     void *kv_mem, *act_mem;
     int32_t block_tokens, rows_max;
 };
@@ -58,6 +61,7 @@ struct rig_options {
     bool apart; /* and one product for each matrix */
     enum qr_kv_cache kv_cache;
     struct qr_comm *comm; /* the ranks that share the model, or NULL */
+    int32_t slots;        /* for adapters, of ranks up to RIG_RANK_MAX */
 };
 
 /* Skips the test, loudly, where the conformance data is not there. */
@@ -107,6 +111,9 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_options o
     qr_arena_init_fixed(&r->act, r->act_mem, n_act);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
     r->exec.ops = o.apart ? &qr_ops_apart : o.plain ? &qr_ops_plain : r->exec.ops;
+    if (o.slots > 0)
+        cr_assert_eq(qr_lora_new(&r->lora, r->model, r->be, o.slots, RIG_RANK_MAX, r->rows_max, &err), 0, "%s", err.msg);
+    r->exec.lora = r->lora;
     qr_exec_join(&r->exec);
     r->x = &r->exec;
 }
@@ -114,6 +121,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_options o
 static inline void rig_close(struct rig *r)
 {
     qr_exec_release(&r->exec);
+    qr_lora_free(r->lora);
     r->be->mem->free(r->kv_mem);
     qr_model_act_free(r->model, r->be, r->act_mem);
     qr_model_close(r->model);

@@ -4,8 +4,10 @@
  * stretches of inputs. Instruction-set levels, too, differ in nothing but the order of additions (kernels.h), in every product and every norm, and, with bf16,
  * in what these orders decide at rounding boundaries. So `moved`, the largest difference of any logit between the level under test and others, is a draw from
  * the errors of more reordered sums than ranks reorder, and what ranks move is at most as large a draw. Of two maxima over thousands of draws from one
- * distribution either may be the larger; allowed is twice `moved`. Nothing in it comes from ranks. With bf16 and only ref and avx2, which
- * add in the same order but for attention, hardly a difference survives a rounding: there the bound is that of quantized weights, for the same reason.
+ * distribution either may be the larger; allowed is twice `moved`. Nothing in it comes from ranks. With an adapter ranks cut A x by the inputs that they cut
+ * W x by, and what B makes of the parts joins the same sums: nothing else is added in another order, so the bound is the same one. With bf16 and only ref and
+ * avx2, which add in the same order but for attention, hardly a difference survives a rounding: there the bound is that of quantized weights, for the same
+ * reason.
  *
  * Bound, quantized weights. A rank rounds its inputs' part of out and down with a scale of its own, no larger than that of the whole row, and what meets it
  * likewise; everything else is rounded as on one rank. So quantized ranks are the unrounded model plus rounding errors of steps that are nowhere larger than
@@ -13,6 +15,7 @@
  */
 #include "base/clock.h"
 #include "loader/share.h"
+#include "tests/lora_make.h"
 #include "tests/model/crew.h"
 
 #define N_TEXT 32
@@ -68,32 +71,33 @@ static void expect_same(const float *a, const float *b, size_t n, const char *wh
 
 /* ---- the same model ---- */
 
-static void check_order(const struct family *f, const char *dir, enum qr_compute compute)
+static void check_order(const struct family *f, const char *dir, const char *adapter, enum qr_compute compute)
 {
     struct qr_rng rng = {.seed = SEED};
     const size_t n = (size_t)N_TEXT * (size_t)f->c.n_vocab;
     int32_t *ids = random_ids(&rng, N_TEXT, f->c.n_vocab);
-    float *one = crew_logits(dir, (struct rig_options){.compute = compute}, 1, ids, N_TEXT, N_TEXT);
+    float *one = crew_adapted_logits(dir, adapter, (struct rig_options){.compute = compute}, 1, ids, N_TEXT, N_TEXT);
     const char *levels[8];
     const int32_t n_levels = qr_cpu_levels(levels);
     double moved = 0;
     for (int32_t i = 0; i + 1 < n_levels; i++) { /* the last is the best: `one` */
-        float *other = crew_logits(dir, (struct rig_options){.compute = compute, .isa = levels[i]}, 1, ids, N_TEXT, N_TEXT);
+        float *other = crew_adapted_logits(dir, adapter, (struct rig_options){.compute = compute, .isa = levels[i]}, 1, ids, N_TEXT, N_TEXT);
         moved = fmax(moved, furthest(other, one, n));
         qr_free(other);
     }
     float *exact = NULL;
     if (n_levels <= 2 && compute == QR_COMPUTE_BF16) {
-        exact = crew_logits(dir, (struct rig_options){.compute = QR_COMPUTE_F32}, 1, ids, N_TEXT, N_TEXT);
+        exact = crew_adapted_logits(dir, adapter, (struct rig_options){.compute = QR_COMPUTE_F32}, 1, ids, N_TEXT, N_TEXT);
         moved = furthest(exact, one, n);
     }
     cr_assert_gt(moved, 0);
     for (int i = 0; i < QR_COUNT(f->ranks) && f->ranks[i] > 0; i++) {
-        float *some = crew_logits(dir, (struct rig_options){.compute = compute}, f->ranks[i], ids, N_TEXT, N_TEXT);
-        float *again = crew_logits(dir, (struct rig_options){.compute = compute, .n_threads = f->ranks[i] == 2 ? 2 : 1}, f->ranks[i], ids, N_TEXT, 7);
+        const struct rig_options o = {.compute = compute}, threads = {.compute = compute, .n_threads = f->ranks[i] == 2 ? 2 : 1};
+        float *some = crew_adapted_logits(dir, adapter, o, f->ranks[i], ids, N_TEXT, N_TEXT);
+        float *again = crew_adapted_logits(dir, adapter, threads, f->ranks[i], ids, N_TEXT, 7);
         const double found = furthest(exact ? exact : one, some, n);
-        printf("%s, %s, %d ranks: %.2g, %s %.2g (%.2g from one rank)\n", f->name, compute == QR_COMPUTE_F32 ? "f32" : "bf16", f->ranks[i], found,
-               exact ? "rounding" : "levels", moved, furthest(one, some, n));
+        printf("%s%s, %s, %d ranks: %.2g, %s %.2g (%.2g from one rank)\n", f->name, adapter ? " with an adapter" : "",
+               compute == QR_COMPUTE_F32 ? "f32" : "bf16", f->ranks[i], found, exact ? "rounding" : "levels", moved, furthest(one, some, n));
         cr_expect_leq(found, 2 * moved, "%s, %d ranks", f->name, f->ranks[i]);
         expect_same(some, again, n, f->name);
         qr_free(some);
@@ -110,10 +114,93 @@ Test(ranks, logits_of_2_3_and_4_ranks_are_those_of_one_but_for_the_order_of_two_
     const int32_t n = families(f);
     for (int32_t i = STEP - 1; i < n; i += STEP) {
         struct temp_model t = temp_model_make(&f[i].c, QR_F32);
-        check_order(&f[i], t.dir, QR_COMPUTE_F32);
-        check_order(&f[i], t.dir, QR_COMPUTE_BF16);
+        check_order(&f[i], t.dir, NULL, QR_COMPUTE_F32);
+        check_order(&f[i], t.dir, NULL, QR_COMPUTE_BF16);
         temp_model_remove(&t);
     }
+}
+
+/* Every way in which a family's matrices are cut, q, k and v or gate and up in one matrix of the file among them; norms of a half's sum, no gates, experts with
+ * a router and a shared gate that all ranks have. */
+Test(ranks, adapters_on_2_3_and_4_ranks_are_those_of_one_but_for_the_order_of_two_sums_and_the_same_bits_in_any_chunks)
+{
+    static const int32_t some[] = {0, 1, 2, 6, 8, 9, 11};
+    struct family f[N_FAMILIES];
+    families(f);
+    for (int i = 0; i < QR_COUNT(some); i += STEP) {
+        const struct family *one = &f[some[i]];
+        struct temp_model t = temp_model_make(&one->c, QR_F32);
+        const struct lora_make m = {.rank = 5, .alpha = 8, .seed = 3};
+        char dir[100];
+        struct qr_err err;
+        snprintf(dir, sizeof dir, "%s/adapter", t.dir);
+        lora_make(dir, &one->c, &m);
+        check_order(one, t.dir, dir, QR_COMPUTE_F32);
+        if (i % 2 == 0)
+            check_order(one, t.dir, dir, QR_COMPUTE_BF16);
+        cr_expect_eq(qr_dir_remove(dir, &err), 0);
+        temp_model_remove(&t);
+    }
+}
+
+/* Logits of all ids with the adapter in a slot; -1: with none. */
+static float *one_alone(struct crew *w, const int32_t *ids, int32_t slot)
+{
+    struct rig_seq s = rig_seq_new(&w->r, 0, NULL);
+    s.adapter = slot + 1;
+    float *all = rig_prompt(&w->r, &s, ids, N_TEXT, N_TEXT);
+    rig_seq_free(&s);
+    return all;
+}
+
+/* Three sequences in one batch: the first without an adapter, the others with those of slots 1 and 0. */
+static void check_beside(struct crew *w, const int32_t *ids, float *const alone[3], size_t v)
+{
+    struct rig_seq s[3];
+    for (int32_t i = 0; i < 3; i++) {
+        s[i] = rig_seq_new(&w->r, 8 * i, NULL);
+        s[i].adapter = i == 0 ? 0 : 3 - i;
+    }
+    for (int32_t at = 0; at < N_TEXT; at += 4) {
+        const struct rig_item item[3] = {{&s[0], ids + at, 4, RIG_ALL}, {&s[1], ids + at, 4, RIG_ALL}, {&s[2], ids + at, 4, RIG_ALL}};
+        float *got = rig_step(&w->r, item, 3);
+        for (int32_t i = 0; i < 3; i++)
+            expect_same(alone[s[i].adapter] + (size_t)at * v, got + (size_t)(4 * i) * v, 4 * v, "beside others");
+        qr_free(got);
+    }
+    for (int32_t i = 0; i < 3; i++)
+        rig_seq_free(&s[i]);
+}
+
+Test(ranks, adapters_in_one_batch_are_what_each_is_alone_and_a_slot_that_is_filled_again_holds_nothing_of_before)
+{
+    struct qr_rng rng = {.seed = SEED};
+    struct family f[N_FAMILIES];
+    struct qr_err err;
+    families(f);
+    struct temp_model t = temp_model_make(&f[1].c, QR_BF16);
+    int32_t *ids = random_ids(&rng, N_TEXT, f[1].c.n_vocab);
+    const size_t v = (size_t)f[1].c.n_vocab;
+    const struct lora_make m[] = {{.rank = 12, .alpha = 6, .seed = 2}, {.rank = 3, .alpha = 3, .seed = 4, .only = "attn", .dtype = QR_BF16}};
+    char dir[2][100];
+    struct crew w;
+    crew_open(&w, t.dir, (struct rig_options){.slots = 2}, 3);
+    for (int i = 0; i < 2; i++) {
+        snprintf(dir[i], sizeof dir[i], "%s/adapter%d", t.dir, i);
+        lora_make(dir[i], &f[1].c, &m[i]);
+        crew_adapt(&w, i, dir[i]);
+    }
+    float *alone[3] = {one_alone(&w, ids, -1), one_alone(&w, ids, 0), one_alone(&w, ids, 1)};
+    cr_expect(memcmp(alone[0], alone[1], v) != 0 && memcmp(alone[1], alone[2], v) != 0);
+    check_beside(&w, ids, alone, v);
+    crew_adapt(&w, 0, dir[1]);
+    float *again = one_alone(&w, ids, 0);
+    expect_same(alone[2], again, N_TEXT * v, "in a slot that held another one");
+    crew_close(&w, 0);
+    for (int i = 0; i < 2; i++)
+        cr_expect_eq(qr_dir_remove(dir[i], &err), 0);
+    qr_free(alone[0]), qr_free(alone[1]), qr_free(alone[2]), qr_free(again), qr_free(ids);
+    temp_model_remove(&t);
 }
 
 Test(ranks, quantized_ranks_are_no_further_from_the_unrounded_model_than_one_rank)

@@ -79,7 +79,8 @@ static void print_text(const struct memory_plan *p)
            size_text(a, (int64_t)p->model.kv_token_bytes), qr_dtype_name(p->model.kv_dtype));
     if (l->n_host_blocks > 0)
         printf("host tier  %s = %d blocks %s\n", size_text(a, l->kv_host_bytes), l->n_host_blocks,
-               p->host_is_device ? "of the same memory: of use on a GPU only" : "of the host's memory, pinned, beside the rest");
+               p->host_is_device ? "of the same memory: of use on a GPU only" : p->n_ranks > 1 ? "of the host's memory, pinned, beside the rest, for each rank"
+                                                                              : "of the host's memory, pinned, beside the rest");
     printf("step       %s for %d rows, %s of it logits of %d rows\n", t[PART_STEP], l->step_tokens_max,
            size_text(a, (int64_t)p->logit_rows * l->vocab * (int64_t)sizeof(float)), p->logit_rows);
     if (l->lora_slots > 0)
@@ -164,7 +165,7 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
         rc = qr_model_plan(&p->model, o->m.model, be, &mo, ec->step_tokens_max, ec->logit_rows_max, err);
     if (rc == 0) {
         p->part[PART_LORA] = qr_engine_lora_bytes(ec, &p->model.own, p->model.n_ranks, p->model.weight_dtype);
-        rc = qr_engine_foresee(&p->limits, ec, &p->model, qr_engine_available(ec, be) / p->n_sharing, err);
+        rc = qr_engine_foresee(&p->limits, ec, &p->model, qr_engine_available(ec, be, p->n_sharing), err);
         p->n_threads = be->n_threads;
         p->part[PART_SCRATCH] = (int64_t)qr_backend_scratch_bytes(be);
     }

@@ -144,7 +144,7 @@ struct qr_engine_config {
     int32_t block_tokens;         /* 16 */
     int64_t kv_bytes;             /* memory for the cache; 0: from kv_tokens, or a share of free memory */
     int64_t kv_tokens;            /* 0: not given */
-    int64_t kv_host_bytes;        /* host memory for cached blocks that the cache has no room for; 0: none */
+    int64_t kv_host_bytes;        /* host memory, of each rank, for cached blocks that the cache has no room for; 0: none */
     bool prefix_cache;            /* true */
     enum qr_sched_policy policy;
     int32_t lora_slots;           /* 0: adapters that can be loaded at once (adapters.h) */
@@ -179,10 +179,10 @@ struct qr_engine; /* opaque */
 
 struct qr_backend;
 
-/* Memory for weights, step and cache: what kernels' memory has free, less the cache's second tier where that is the same memory. */
-int64_t qr_engine_available(const struct qr_engine_config *config, const struct qr_backend *be);
+/* Memory for weights, step and cache: what kernels' memory has free for each of n_sharing ranks, less the cache's second tier where that is the same memory. */
+int64_t qr_engine_available(const struct qr_engine_config *config, const struct qr_backend *be, int32_t n_sharing);
 
-/* Whether there can be a second tier, and the host has the memory for it. QR_E_NO_ROOM says how much it has; QR_E_UNSUPPORTED where there are several ranks. */
+/* Whether this machine has the memory for the second tiers of n_ranks ranks. QR_E_NO_ROOM says how much it has. */
 int qr_engine_host_room(const struct qr_engine_config *config, int32_t n_ranks, struct qr_err *err);
 
 /* The step's memory and the cache's size, computed without opening anything; used by `quire plan` and by qr_engine_open. Errors:

@@ -10,6 +10,7 @@ struct follower {
     struct qr_model *model;
     struct qr_lora *lora; /* NULL: there are no adapters */
     void *kv_mem, *act_mem;
+    uint8_t *kv_host; /* the cache's second tier; NULL: there is none */
     struct qr_kv_view kv;
     struct qr_arena act;
     struct qr_exec exec;
@@ -19,11 +20,11 @@ int qr_engine_agree(struct qr_comm *comm, struct qr_engine_agreed *a, struct qr_
 {
     QR_ASSERT(a != NULL);
     QR_ASSERT(err != NULL);
-    int64_t values[] = {a->lora_slots, a->lora_rank_max, a->step_tokens, a->n_blocks, a->block_tokens, a->logit_rows};
+    int64_t values[] = {a->lora_slots, a->lora_rank_max, a->step_tokens, a->n_blocks, a->n_host_blocks, a->block_tokens, a->logit_rows};
     int rc = qr_ranks_agree(comm, values, QR_COUNT(values), err);
     if (rc == 0)
         *a = (struct qr_engine_agreed){.lora_slots = values[0], .lora_rank_max = values[1], .step_tokens = values[2], .n_blocks = values[3],
-                                       .block_tokens = values[4], .logit_rows = values[5]};
+                                       .n_host_blocks = values[4], .block_tokens = values[5], .logit_rows = values[6]};
     return rc;
 }
 
@@ -75,6 +76,8 @@ static int open_share(struct follower *f, const char *dir, const struct qr_engin
     qr_arena_init_fixed(&f->act, f->act_mem, act_bytes);
     qr_exec_init(&f->exec, f->model, f->be, &f->act, &f->kv);
     f->exec.lora = f->lora;
+    if (a.n_host_blocks > 0)
+        f->exec.kv_host = f->kv_host = f->be->mem->host_alloc((size_t)a.n_host_blocks * qr_kv_block_bytes(&f->kv));
     qr_exec_join(&f->exec);
     return 0;
 }
@@ -90,6 +93,10 @@ int qr_engine_follow(const char *dir, const struct qr_engine_config *config, con
     if (rc)
         qr_comm_abort(model_options->comm, err->msg);
     qr_exec_release(&f.exec);
+    if (f.kv_host) {
+        f.be->mem->sync(f.be->queue); /* a copy may be under way */
+        f.be->mem->host_free(f.kv_host);
+    }
     if (f.kv_mem)
         f.be->mem->free(f.kv_mem);
     qr_model_act_free(f.model, f.be, f.act_mem);

@@ -8,7 +8,7 @@
  * free, and how many rows a step may have. Then all of it: the caches of all have the same blocks, and the same numbers name them. */
 struct qr_engine_agreed {
     int64_t lora_slots, lora_rank_max, step_tokens;
-    int64_t n_blocks, block_tokens, logit_rows;
+    int64_t n_blocks, n_host_blocks, block_tokens, logit_rows;
 };
 int qr_engine_agree(struct qr_comm *comm, struct qr_engine_agreed *a, struct qr_err *err);
 

@@ -79,11 +79,11 @@ static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *er
     if (rc != 0)
         return rc;
     rc = qr_engine_plan(&e->limits, c, &mine, qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model), (int64_t)*act_bytes,
-                        qr_engine_available(c, e->be) / qr_engine_sharing(e), err);
+                        qr_engine_available(c, e->be, qr_engine_sharing(e)), err);
     if (rc != 0)
         return rc;
-    struct qr_engine_agreed a = {.n_blocks = e->limits.n_blocks, .block_tokens = c->block_tokens, .step_tokens = c->step_tokens_max,
-                                 .logit_rows = c->logit_rows_max};
+    struct qr_engine_agreed a = {.n_blocks = e->limits.n_blocks, .n_host_blocks = e->limits.n_host_blocks, .block_tokens = c->block_tokens,
+                                 .step_tokens = c->step_tokens_max, .logit_rows = c->logit_rows_max};
     e->limits.lora_bytes = qr_engine_lora_bytes(c, &qr_model_share(e->model)->own, qr_model_share(e->model)->size, qr_model_weight_dtype(e->model));
     e->limits.weight_dtype = qr_model_weight_dtype(e->model);
     e->limits.on_host = e->be->mem->host;
@@ -97,8 +97,8 @@ static int foresee(void *user, const struct qr_model_plan *plan, struct qr_err *
 {
     const struct qr_engine *e = user;
     struct qr_engine_limits limits;
-    const int rc = qr_engine_host_room(&e->config, e->model_options->comm ? e->model_options->comm->size : 1, err);
-    return rc ? rc : qr_engine_foresee(&limits, &e->config, plan, qr_engine_available(&e->config, e->be), err);
+    const int rc = qr_engine_host_room(&e->config, qr_engine_local_ranks(e->model_options->comm), err);
+    return rc ? rc : qr_engine_foresee(&limits, &e->config, plan, qr_engine_available(&e->config, e->be, 1), err);
 }
 
 static int open_all(struct qr_engine *e, struct qr_err *err)
@@ -128,7 +128,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
         qr_model_tune_and_save(e->model, e->be, c->step_tokens_max);
     qr_model_prepare(e->model, e->be, c->step_tokens_max, c->logit_rows_max);
     size_t act_bytes = 0;
-    rc = qr_engine_host_room(&e->config, qr_model_share(e->model)->size, err); /* which weights have taken some of */
+    rc = qr_engine_host_room(&e->config, qr_engine_local_ranks(qr_model_comm(e->model)), err); /* which weights have taken some of */
     if (rc == 0)
         rc = plan_memory(e, &act_bytes, err);
     if (rc == 0)
@@ -138,7 +138,6 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     e->kv_mem = e->be->mem->alloc((size_t)e->limits.kv_bytes);
     e->act_mem = qr_model_act_alloc(e->model, e->be, act_bytes);
     qr_backend_spread(e->be, e->kv_mem, (size_t)e->limits.kv_bytes);
-    qr_tier_open(e);
     qr_backend_populate(e->be);
     if (e->be->mem->host)
         qr_pages_watch(&e->pages, e->kv_mem, (size_t)e->limits.kv_bytes);
@@ -148,6 +147,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
     qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);
     e->exec.lora = e->adapters.lora;
+    qr_tier_open(e);
     qr_exec_join(&e->exec);
     qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots);
     qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);

@@ -512,6 +512,21 @@ void qr_model_kv_copy(struct qr_exec *x, int32_t src, int32_t dst)
     x->be->k->kv_copy(x->be->queue, &(struct qr_kv_copy_args){.kv = x->kv, .src = src, .dst = dst});
 }
 
+void qr_model_kv_move(struct qr_exec *x, int32_t from, int32_t to)
+{
+    QR_ASSERT(x != NULL && x->kv != NULL && x->kv_host != NULL);
+    QR_ASSERT(from >= 0 && to >= 0 && (from < x->kv->n_blocks) != (to < x->kv->n_blocks));
+    const struct qr_mem_ops *mem = x->be->mem;
+    const size_t bytes = qr_kv_block_bytes(x->kv), first = (size_t)x->kv->n_blocks;
+    uint8_t *kv = x->kv->base;
+    if (x->ranks)
+        qr_ranks_note_copy(x->ranks, from, to);
+    if ((size_t)to >= first)
+        mem->fetch(x->be->queue, x->kv_host + ((size_t)to - first) * bytes, kv + (size_t)from * bytes, bytes);
+    else
+        mem->send(x->be->queue, kv + (size_t)to * bytes, x->kv_host + ((size_t)from - first) * bytes, bytes);
+}
+
 void *qr_model_act_alloc(const struct qr_model *m, struct qr_backend *be, size_t n_bytes)
 {
     struct qr_err err;

@@ -83,6 +83,7 @@ struct qr_exec {
     const struct qr_model *model;  /* borrowed */
     struct qr_ranks *ranks;        /* owned; NULL: this is the only one */
     const struct qr_lora *lora;    /* borrowed, or NULL: no row has an adapter */
+    uint8_t *kv_host;              /* borrowed, the host's, or NULL: the cache's second tier, whose blocks follow those of kv by their numbers */
     struct qr_tensor cos_sin, local_cos_sin; /* this step's rotary tables; the second where the model has one */
     struct qr_stretches stretches; /* of this step's logits, in the arena; largest NULL: the verbs say nothing of them */
     struct qr_tensor hidden;       /* [n_hidden, D] f32, in the arena: this step's rows as they left the last norm (qr_batch.hidden_row) */
@@ -165,5 +166,8 @@ void qr_model_prepare(const struct qr_model *m, struct qr_backend *be, int32_t r
 
 /* Block dst of the cache becomes a copy of block src before the next step, on every rank. */
 void qr_model_kv_copy(struct qr_exec *x, int32_t src, int32_t dst);
+
+/* Likewise between the tiers, of which each of the two is one: asked of the queue, and nobody waits. Copies and moves are done in the order of these calls. */
+void qr_model_kv_move(struct qr_exec *x, int32_t from, int32_t to);
 
 #endif

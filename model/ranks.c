@@ -31,7 +31,7 @@ struct head {
 };
 
 struct copy {
-    int32_t src, dst;
+    int32_t src, dst; /* blocks; when one of them is of the second tier, a move */
 };
 
 struct qr_ranks {
@@ -402,8 +402,10 @@ static void follow_step(struct qr_exec *x, const struct head *h)
         group_rows(r, &b);
     b.logit_scale = h->has_scale ? (const float *)(const void *)(r->message + p.scales) : NULL;
     const struct copy *copy = (const struct copy *)(const void *)(r->message + p.copies);
-    for (int32_t i = 0; i < h->n_copies; i++)
-        qr_model_kv_copy(x, copy[i].src, copy[i].dst);
+    for (int32_t i = 0; i < h->n_copies; i++) {
+        const bool moves = copy[i].src >= x->kv->n_blocks || copy[i].dst >= x->kv->n_blocks;
+        (moves ? qr_model_kv_move : qr_model_kv_copy)(x, copy[i].src, copy[i].dst);
+    }
     qr_model_forward(x, &b);
     qr_exec_share_drawn(x, r->drawn, h->n_drawn);
 }

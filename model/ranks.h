@@ -38,7 +38,7 @@ int qr_ranks_agree(struct qr_comm *comm, int64_t *values, int32_t n, struct qr_e
 /* ---- inside model/ ---- */
 
 void qr_ranks_send(struct qr_exec *x, const struct qr_batch *b);
-void qr_ranks_note_copy(struct qr_ranks *r, int32_t src, int32_t dst);
+void qr_ranks_note_copy(struct qr_ranks *r, int32_t src, int32_t dst); /* or a move between the cache's tiers */
 void qr_ranks_release(struct qr_ranks *r); /* NULL is fine */
 
 /* data [n] becomes the sum over ranks, on every rank. r NULL: a plan, nothing is computed. */

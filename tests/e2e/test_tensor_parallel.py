@@ -240,7 +240,7 @@ def test_what_cannot_be_shared_out_is_refused_once_and_says_what_to_do():
     for args, status, words in [(['--tensor-parallel', '5'], 4, ['5 ranks', '4 key-value heads', '--tensor-parallel 4']),
                                 (['--tensor-parallel', '2', '--cpus', '1000'], 2, ['may not use processor 1000']),
                                 (['--tensor-parallel', '2', '--tune', 'now'], 2, ['--tune now', 'cached']),
-                                (['--tensor-parallel', '2', '--kv-host-gib', '0.001'], 4, ['--kv-host-gib', 'without']),
+                                (['--tensor-parallel', '2', '--kv-host-gib', '900000'], 5, ['--kv-host-gib', 'for each of 2 processes']),
                                 (['--tensor-parallel', '2', '--kv-tokens', '1', '--max-len', '500'], 5, ['does not fit'])]:
         rc, out, err = run('generate', '--model', STORIES, *args, '--prompt-ids', '1')
         assert rc == status and out == '' and err.count('\n') == 1 and all(w in err for w in words), (args, rc, err)
@@ -270,6 +270,18 @@ def test_the_plan_is_that_of_one_of_the_processes():
     one, four = (json.loads(run('plan', '--model', STORIES, '--tensor-parallel', n, *lora)[1])['lora_bytes'] for n in ('1', '4'))
     # Half of an adapter's numbers are not cut: A where outputs are, B where inputs are; and a slot and a piece of it are what travels.
     assert 0.5 * one < four < 1.3 * one, (one, four)
+
+
+def test_blocks_that_leave_the_cache_of_two_processes_come_back_from_each_ones_memory():
+    need_data()
+    prompts = [[1] + [3 + (17 * k + 5 * i) % 500 for i in range(39)] for k in (0, 1, 2, 0)]  # two full blocks each; the cache has four
+    args = ['--tensor-parallel', '2', '--threads', '1', '--kv-tokens', '64', '--max-len', '64', '--kv-host-gib', '0.001']
+    with Server(*args) as s:
+        got = [s.post('/v1/completions', {'model': 'stories260K', 'prompt': p, 'max_tokens': 8, 'temperature': 0, 'logprobs': 1})[1] for p in prompts]
+        assert got[0]['choices'] == got[3]['choices'] != got[1]['choices'], got
+        metrics = dict(line.split(' ')[:2] for line in s.get('/metrics')[1].split('\n') if line and line[0] != '#')
+        came = {k.split('{')[0]: float(v) for k, v in metrics.items() if 'kv_host' in k}
+        assert came['quire_kv_host_hit_tokens_total'] == 32 and came['quire_kv_host_blocks_cached'] >= 2, came
 
 
 def test_the_parts_of_the_plan_make_its_total():

@@ -59,7 +59,7 @@ static void check_ways_of(const struct setup *kind, const struct way *list, size
         setup.config.policy = way->policy;
         setup.config.itl_goal_us = way->itl_goal_us;
         setup.config.ctx_max = way->kv_tokens ? 256 : 0;
-        setup.config.kv_host_bytes = way->kv_tokens && way->prefix_cache ? (int64_t)(i % 2) << 18 : 0;
+        setup.config.kv_host_bytes = way->kv_tokens && way->prefix_cache && (kind->n_ranks > 1 || i % 2) ? 1 << 18 : 0;
         run_together(got, k, &setup, 99 + i, &st);
         compare(want, got, k, way->name);
         n_preempted += st.sched.n_preempted;
@@ -83,11 +83,13 @@ static void check_ways(const char *isa, enum qr_compute compute, enum qr_kv_cach
     check_ways_of(&s, ways, n_ways);
 }
 
-Test(engine, a_prompt_comes_back_from_the_second_tier_of_the_cache)
+Test(engine, a_prompt_comes_back_from_the_second_tier_of_the_cache_of_one_rank_and_of_two)
 {
     NEED_DATA();
     struct setup s;
     setup_init(&s, MODEL);
+    check_second_tier(&s);
+    s.n_ranks = 2;
     check_second_tier(&s);
 }
 

@@ -11,8 +11,6 @@ const char *qr_pool_why_not(const struct qr_model *m)
     QR_ASSERT(c->n_vocab > 0 && c->n_embd > 0);
     if (qr_model_on_device(m))
         return "they are computed by the processor only, and the model is on a device (start with --device cpu)";
-    if (qr_model_comm(m))
-        return "they are computed by one process only, and the model is shared out to several (start without --tensor-parallel)";
     return c->n_vocab < c->n_embd + QR_HIDDEN_SPARE ? "the model's vocabulary is smaller than its vectors" : NULL;
 }
 

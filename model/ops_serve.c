@@ -649,9 +649,9 @@ static struct qr_tensor collect_packed(struct qr_exec *x, struct qr_linear_args 
 
 static struct qr_tensor ranks_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps)
 {
-    QR_ASSERT(x != NULL && h != NULL && x->batch->n_hidden == 0);
+    QR_ASSERT(x != NULL && h != NULL);
     QR_ASSERT(w != NULL && w->norm != NULL && w->head != NULL);
-    const struct qr_tensor in = w->norm_bias ? serve_layer_norm(x, h, w->norm, w->norm_bias, eps) : *h;
+    const struct qr_tensor rows = qr_hidden_rows_out(x, h, w, eps), in = w->norm_bias ? serve_layer_norm(x, &rows, w->norm, w->norm_bias, eps) : rows;
     struct qr_linear_args a = product_of(&in, w->norm_bias ? NULL : w->norm, eps, w->head, NULL);
     return qr_model_on_device(x->model) ? collect_packed(x, &a, w->softcap) : collect_logits(x, &a, w->softcap);
 }

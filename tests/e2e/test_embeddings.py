@@ -79,6 +79,23 @@ def test_a_model_published_without_its_head_gives_the_same_vectors_and_refuses_t
         assert rc == 0 and 'none: it makes embeddings, no text' in out, (rc, out, err)
 
 
+def test_two_processes_give_the_vectors_of_one_but_for_rounding_and_the_same_bytes_every_time():
+    """Bound: twice what instruction-set levels differ by, as in tests/e2e/test_tensor_parallel.py, and what rounding numbers below 1 to f32 adds, twice."""
+    texts = TEXTS + [f'{i} cats sleep on {i * i} mats.' for i in range(12)]
+    with Copy() as m:
+        m.without_head()
+        got = []
+        for args in (['--tensor-parallel', '2'], ['--tensor-parallel', '2'], [], ['--isa', 'ref']):
+            with Server(*args, '--dtype', 'f32', model=m.dir) as s:
+                got.append(vectors(s, input=texts))
+                assert vectors(s, input=texts[2:3])[0] == got[-1][2]
+    two, again, one, ref = ([numbers(v) for v in each] for each in got)
+    assert two == again
+    moved, found = (max(abs(a - b) for x, y in zip(one, other) for a, b in zip(x, y)) for other in (ref, two))
+    print(f'   two processes differ by {found:.1e}, levels by {moved:.1e}')
+    assert 0 < found <= 2 * moved + 2 * 2 ** -25, (found, moved)
+
+
 def test_a_stage_that_is_not_computed_ends_embeddings_and_not_the_server():
     with Copy() as m:
         m.stages('LSTM', 'Normalize')

@@ -28,6 +28,7 @@ void qr_ahead_init(struct qr_ahead *a, struct qr_backend *be, const struct qr_mo
         f->dropped = qr_alloc(n, sizeof *f->dropped);
         f->drawn = be->mem->host_alloc(n * sizeof *f->drawn);
         f->detail = be->mem->host_alloc(n * sizeof *f->detail);
+        f->hidden = be->mem->host_alloc(n * (size_t)model->n_embd * sizeof *f->hidden);
     }
     a->drawn = be->mem->alloc(n * sizeof *a->drawn);
     a->detail = be->mem->alloc(n * sizeof *a->detail);
@@ -48,6 +49,7 @@ void qr_ahead_release(struct qr_ahead *a)
         qr_free(a->flight[i].dropped);
         a->be->mem->host_free(a->flight[i].drawn);
         a->be->mem->host_free(a->flight[i].detail);
+        a->be->mem->host_free(a->flight[i].hidden);
     }
     a->be->mem->free(a->drawn);
     a->be->mem->free(a->detail);
@@ -100,7 +102,8 @@ static void tell_changes(struct qr_ahead *a, struct qr_draw_row *d, const struct
 static struct qr_draw_row tell_row(struct qr_ahead *a, const struct qr_row *row)
 {
     const struct qr_sampling *p = &row->req->sampling;
-    struct qr_draw_row d = {.at = row->kind == QR_ROW_END ? -1 : row->at, .newest = -1, .id = -1, .n_top = -1, .allowed = -1};
+    const bool drawn = row->kind != QR_ROW_END && row->kind != QR_ROW_HIDDEN;
+    struct qr_draw_row d = {.at = drawn ? row->at : -1, .newest = -1, .id = -1, .n_top = -1, .allowed = -1};
     if (row->kind == QR_ROW_PROMPT) {
         d.id = row->seq->ids[row->pos + 1];
         d.n_top = p->n_prompt_logprobs;
@@ -148,6 +151,8 @@ void qr_ahead_launch(struct qr_ahead *a, struct qr_exec *x, float *logits, int64
         if (f->details)
             mem->fetch(a->be->queue, f->detail, a->detail, (size_t)f->n * sizeof *f->detail);
     }
+    if (x->hidden.data)
+        mem->fetch(a->be->queue, f->hidden, x->hidden.data, (size_t)qr_tensor_count(&x->hidden) * sizeof *f->hidden);
     mem->mark(a->be->queue, a->next);
     f->launched = true;
     a->next = (a->next + 1) % QR_MARKS;
@@ -181,6 +186,10 @@ void qr_ahead_land(struct qr_ahead *a, struct qr_flight *f)
         const struct qr_drawn *d = &f->drawn[i];
         if (f->dropped[i] || row->kind == QR_ROW_END)
             continue;
+        if (row->kind == QR_ROW_HIDDEN) {
+            row->hidden = f->hidden + (int64_t)row->at * a->model->n_embd;
+            continue;
+        }
         QR_ASSERT(d->id >= 0 && d->id < a->model->n_vocab);
         struct qr_token_logprob *out = row->kind == QR_ROW_PROMPT ? &row->req->prompt_logprobs[row->pos + 1] : &row->token;
         row->finite = isfinite(d->logit);

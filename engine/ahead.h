@@ -18,6 +18,7 @@ struct qr_flight {
     bool *dropped;                    /* owned [rows_max] whose sequence has ended since: nobody wants it, and its request is gone */
     struct qr_drawn *drawn;           /* owned [rows_max] where results come; a device's pinned memory */
     struct qr_drawn_detail *detail;   /* owned [rows_max] likewise */
+    float *hidden;                    /* owned [rows_max][n_embd] likewise: rows as they left the last norm */
     int32_t n;
     int32_t n_tokens, n_decode;       /* of its plan */
     int64_t started_us;

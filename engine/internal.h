@@ -95,6 +95,7 @@ struct qr_engine {
     void *kv_mem, *act_mem;               /* owned */
     uint8_t *kv_host;                     /* owned, the host's: the cache's second tier, block after block as kv_mem has them; NULL: none */
     float *logits;                        /* owned [logit_rows_max][vocab]: a step's, from a device that the host cannot read; else NULL */
+    float *hidden;                        /* owned [logit_rows_max][n_embd], likewise: rows as they left the last norm */
     struct qr_pages pages;                /* of kv_mem */
     struct qr_kv_view kv;
     struct qr_arena act;

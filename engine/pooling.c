@@ -9,8 +9,6 @@ const char *qr_pool_why_not(const struct qr_model *m)
     QR_ASSERT(m != NULL);
     const struct qr_model_config *c = qr_model_config(m);
     QR_ASSERT(c->n_vocab > 0 && c->n_embd > 0);
-    if (qr_model_on_device(m))
-        return "they are computed by the processor only, and the model is on a device (start with --device cpu)";
     return c->n_vocab < c->n_embd + QR_HIDDEN_SPARE ? "the model's vocabulary is smaller than its vectors" : NULL;
 }
 

@@ -18,7 +18,7 @@ struct qr_row {
     enum qr_row_kind kind;
     int32_t index, choice;                   /* slot; choice of the request */
     int32_t at;                              /* row of the step's logits; HIDDEN: of its hidden rows */
-    const float *hidden;                     /* borrowed from the step arena [D]: HIDDEN */
+    const float *hidden;                     /* borrowed from the step arena, or from where a device's came [D]: HIDDEN */
     struct qr_logits logits;                 /* borrowed from the step arena; penalties are written into it */
     const struct qr_request *req;            /* borrowed */
     const struct qr_seq *seq;                /* borrowed: its ids are read, nothing is changed */

@@ -141,8 +141,10 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_backend_populate(e->be);
     if (e->be->mem->host)
         qr_pages_watch(&e->pages, e->kv_mem, (size_t)e->limits.kv_bytes);
-    else if (!qr_ahead_can(e->be, qr_model_config(e->model)))
+    else if (!qr_ahead_can(e->be, qr_model_config(e->model))) {
         e->logits = e->be->mem->host_alloc((size_t)c->logit_rows_max * (size_t)qr_model_config(e->model)->n_vocab * sizeof *e->logits);
+        e->hidden = e->be->mem->host_alloc((size_t)c->logit_rows_max * (size_t)qr_model_config(e->model)->n_embd * sizeof *e->hidden);
+    }
     e->kv = qr_model_kv_view(e->model, e->kv_mem, e->limits.n_blocks, c->block_tokens);
     qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
     qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);
@@ -176,6 +178,8 @@ static void close_all(struct qr_engine *e)
         qr_kv_pool_free(e->pool);
     if (e->logits)
         e->be->mem->host_free(e->logits);
+    if (e->hidden)
+        e->be->mem->host_free(e->hidden);
     qr_tier_close(e);
     if (e->kv_mem)
         e->be->mem->free(e->kv_mem);
@@ -419,13 +423,13 @@ static void want_row(struct qr_engine *e, int32_t index, int32_t pos, int32_t at
 }
 
 /* To where the sampler may read and write them. */
-static void bring_logits(struct qr_engine *e, struct qr_tensor *logits)
+static void bring(struct qr_engine *e, struct qr_tensor *rows, float *to)
 {
-    if (e->be->mem->host || logits->shape[0] == 0)
+    if (e->be->mem->host || !rows->data || rows->shape[0] == 0)
         return;
-    QR_ASSERT(logits->stride[0] == logits->shape[1]);
-    e->be->mem->get(e->be->queue, e->logits, logits->data, (size_t)qr_tensor_count(logits) * sizeof *e->logits);
-    logits->data = e->logits;
+    QR_ASSERT(rows->stride[0] == rows->shape[1]);
+    e->be->mem->get(e->be->queue, to, rows->data, (size_t)qr_tensor_count(rows) * sizeof *to);
+    rows->data = to;
 }
 
 static void want_rows(struct qr_engine *e)
@@ -592,7 +596,8 @@ static bool step_at_once(struct qr_engine *e)
     if (e->be->mem->host)
         qr_pages_used(&e->pages, (size_t)qr_kv_pool_ever_used(e->pool) * ((size_t)e->limits.kv_bytes / (size_t)e->limits.n_blocks));
     struct qr_tensor logits = qr_model_forward(&e->exec, batch);
-    bring_logits(e, &logits);
+    bring(e, &logits, e->logits);
+    bring(e, &e->exec.hidden, e->hidden);
     mark(e, QR_PART_MODEL);
     if (lose(e)) {
         qr_sched_commit(e->sched, &e->plan);

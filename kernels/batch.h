@@ -34,7 +34,7 @@ struct qr_batch {
     const int32_t *ctx_len;       /* [n_seqs] tokens visible after this step: pos of the last row + 1 */
     const int32_t *block_table;   /* [n_seqs][table_stride] */
     const int32_t *logit_row;     /* [n_logits] rows whose logits are wanted, increasing */
-    const int32_t *hidden_row;    /* [n_hidden] rows wanted as they leave the last norm, and not as logits. The host's */
+    const int32_t *hidden_row;    /* [n_hidden] rows wanted as they leave the last norm, and not as logits, increasing */
     const float *logit_scale;     /* [n_logits] what sums of e^(scale * logit) are taken of (kernels.h, stretches), 0: none; or NULL: no row wants any */
     const struct qr_row_group *group; /* [n_groups] rows with adapters, no row twice; the others have none. The host's */
     int32_t n_groups;

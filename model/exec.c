@@ -47,7 +47,7 @@ struct qr_step_layout qr_step_lay_out(const struct qr_batch *b, int32_t width)
     QR_ASSERT(b->n_tokens >= 0 && b->n_seqs >= 0 && b->n_logits >= 0 && width > 0);
     struct qr_step_layout l = {.width = width};
     const struct qr_draws *d = &b->draws;
-    const int64_t count[QR_STEP_ARRAYS] = {b->n_tokens, b->n_tokens, b->n_tokens, b->n_seqs + 1, b->n_seqs, b->n_logits,
+    const int64_t count[QR_STEP_ARRAYS] = {b->n_tokens, b->n_tokens, b->n_tokens, b->n_seqs + 1, b->n_seqs, b->n_logits, b->n_hidden,
                                            (int64_t)b->n_seqs * width, b->n_groups > 0 ? b->n_tokens : 0, d->n_rows, d->n_changes, d->n_allowed};
     for (int i = 0; i < QR_STEP_ARRAYS; i++) {
         l.at[i] = l.total;
@@ -69,7 +69,7 @@ void qr_step_fill(uint8_t *to, const struct qr_step_layout *l, const struct qr_b
 {
     QR_ASSERT(to != NULL && l != NULL);
     QR_ASSERT(b != NULL);
-    const void *const from[QR_STEP_ARRAYS] = {b->ids, b->pos, b->slot, b->row_start, b->ctx_len, b->logit_row, NULL, NULL,
+    const void *const from[QR_STEP_ARRAYS] = {b->ids, b->pos, b->slot, b->row_start, b->ctx_len, b->logit_row, b->hidden_row, NULL, NULL,
                                               b->draws.row, b->draws.change, b->draws.allowed};
     for (int i = 0; i < QR_STEP_ARRAYS; i++)
         if (i != QR_STEP_TABLE && i != QR_STEP_ADAPTERS && l->n[i] > 0)
@@ -89,7 +89,8 @@ void qr_step_place(struct qr_batch *b, const struct qr_step_layout *l, void *fro
     for (int i = 0; i < QR_STEP_ARRAYS; i++)
         at[i] = (uint8_t *)from + l->at[i];
     b->ids = at[QR_STEP_IDS], b->pos = at[QR_STEP_POS], b->slot = at[QR_STEP_SLOT], b->row_start = at[QR_STEP_ROW_START];
-    b->ctx_len = at[QR_STEP_CTX_LEN], b->logit_row = at[QR_STEP_LOGIT_ROW], b->block_table = at[QR_STEP_TABLE], b->table_stride = l->width;
+    b->ctx_len = at[QR_STEP_CTX_LEN], b->logit_row = at[QR_STEP_LOGIT_ROW], b->hidden_row = at[QR_STEP_HIDDEN_ROW];
+    b->block_table = at[QR_STEP_TABLE], b->table_stride = l->width;
     b->row_slot = b->n_groups > 0 ? at[QR_STEP_ADAPTERS] : NULL;
     b->draws.row = at[QR_STEP_ROWS], b->draws.change = at[QR_STEP_CHANGES], b->draws.allowed = at[QR_STEP_ALLOWED];
 }

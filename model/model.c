@@ -472,7 +472,6 @@ static void assert_batch(const struct qr_exec *x, const struct qr_batch *b)
         QR_ASSERT(b->logit_row[i] >= 0 && b->logit_row[i] < b->n_tokens);
     for (int32_t i = 0; i < b->n_hidden; i++)
         QR_ASSERT(b->hidden_row[i] >= 0 && b->hidden_row[i] < b->n_tokens);
-    QR_ASSERT(b->n_hidden == 0 || x->be->mem->host);
     QR_ASSERT(b->n_groups == 0 || x->lora != NULL);
 }
 

@@ -155,7 +155,7 @@ int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend 
                   int32_t n_tokens, int32_t n_logits, struct qr_err *err);
 
 /* The step: rewinds the arena, computes the batch, returns logits [n_logits, V] f32 in the arena, and what x->stretches says of them (valid until the
- * next call; kernels' memory: see qr_backend_read), and hidden rows in x->hidden. Those are for the processor; n_logits + n_hidden rows fit into
+ * next call; kernels' memory: see qr_backend_read), and hidden rows in x->hidden, likewise; n_logits + n_hidden rows fit into
  * an arena for as many rows of logits where the vocabulary is larger than D by QR_HIDDEN_SPARE. With several ranks rank 0 calls it, and the others follow
  * (ranks.h); when one of them is lost the numbers mean nothing, and qr_exec_lost says so. */
 struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batch);

@@ -132,6 +132,64 @@ Test(engine, answers_on_a_device_that_draws_do_not_depend_on_what_else_runs, .ti
     qr_free(got);
 }
 
+/* Vectors of inputs of several lengths and poolings, side by side and beside sequences that decode, or each by itself. */
+static void embed_all(struct world *w, double (*out)[64], bool together)
+{
+    enum { N_STREAMS = 3 };
+    static struct flight f[N_FEW], streams[N_STREAMS];
+    static const enum qr_pooling pooling[] = {QR_POOLING_LAST, QR_POOLING_MEAN, QR_POOLING_CLS};
+    struct qr_sampling s;
+    struct qr_err err;
+    int32_t prompt[90];
+    qr_sampling_init(&s);
+    s.max_tokens = 30;
+    s.ignore_eos = true;
+    for (int i = 0; i < QR_COUNT(prompt); i++)
+        prompt[i] = 3 + 7 * i % 500;
+    for (int i = 0; together && i < N_STREAMS; i++)
+        cr_assert_eq(flight_start(w, &streams[i], &s, prompt, 10 + i, 1, &err), 0, "%s", err.msg);
+    for (int i = 0; i < N_FEW; i++) {
+        prompt[20] = 3 + i;
+        flight_embed(w, &f[i], pooling[i % 3], prompt, 1 + 17 * i, out[i]);
+        if (!together)
+            flight_finish(w, &f[i]);
+    }
+    for (int i = 0; i < N_FEW; i++) {
+        flight_finish(w, &f[i]);
+        cr_assert_eq(f[i].answer[0].finish, QR_FINISH_LENGTH);
+    }
+    for (int i = 0; together && i < N_STREAMS; i++)
+        flight_finish(w, &streams[i]);
+}
+
+static void embed_with(struct setup *s, double (*out)[64], bool together)
+{
+    struct world w;
+    s->config.chunk_tokens_max = together ? 7 : 256;
+    s->config.prefix_cache = together;
+    world_open(&w, s);
+    embed_all(&w, out, together);
+    world_close(&w);
+}
+
+Test(engine, embeddings_on_a_device_are_those_of_the_processor_whatever_runs_beside)
+{
+    if (!data_path("models/stories260K"))
+        cr_skip_test("no conformance data (QUIRE_DATA)");
+    static double want[N_FEW][64], got[N_FEW][64];
+    const char *levels[8], *best = levels[qr_cpu_levels(levels) - 1];
+    struct setup s;
+    use_discrete(best, NULL);
+    setup_init(&s, "models/stories260K");
+    s.isa = best;
+    embed_with(&s, want, false);
+    s.isa = NULL;
+    s.device = "cuda";
+    embed_with(&s, got, true);
+    for (int i = 0; i < N_FEW; i++)
+        cr_assert_eq(memcmp(want[i], got[i], sizeof want[i]), 0, "input %d", i);
+}
+
 Test(engine, slots_for_adapters_are_refused_on_a_device_that_computes_none)
 {
     if (!data_path("models/stories260K"))

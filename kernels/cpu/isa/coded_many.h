@@ -3,7 +3,9 @@
  * What float weights do a piece of k at a time (linear_pieces.h), these do likewise: 256 inputs of a panel become levels of 16 bits in pairs (8 KB), less
  * the zeros of their groups, with the scales and offsets of their runs (2 KB), and stay in the first-level cache while blocks of rows pass by. A block of 6
  * rows and 16 outputs has its sums of integers in 12 registers; what has been summed up before waits in the tile and meets them once for each run. The first
- * blocks ask for the next piece of weights. x is not asked for: it comes from the second-level cache in time, and what asks costs more than it gains. */
+ * blocks ask for the next piece of weights.
+ *
+ * x lies as [piece][block][unit][MANY_X][mr], so that blocks of a piece are one stream. */
 #ifndef QR_KERNELS_CPU_ISA_CODED_MANY_H
 #define QR_KERNELS_CPU_ISA_CODED_MANY_H
 
@@ -13,6 +15,8 @@
 #define MANY_ROWS 6                       /* of a block */
 #define MANY_INPUTS QR_CODED_BLOCK_MAX    /* of a piece: whole blocks of codes */
 #define MANY_RUNS (MANY_INPUTS / 16)
+#define MANY_PAIRS (WHOLE_K / 2)
+#define MANY_X (MANY_PAIRS + 3)           /* numbers of 32 bits for 32 inputs of a row: pairs, unit, float(S) unit of each run (coded_whole.h) */
 
 /* A piece of one panel. */
 struct many_piece {
@@ -64,20 +68,46 @@ static void many_piece_of(struct many_piece *to, const struct qr_coded_shape *s,
 #undef MANY_UNPACK
 }
 
+/* ---- x ---- */
+
+/* 32 inputs of mr rows to `to` [MANY_X][mr]. short_run: of 16 inputs. Whole vectors are stored where what is behind them is written next. */
+VF_FN void many_x_make(int32_t *to, const struct whole_x *x, int32_t mr, bool short_run)
+{
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        vf v[VF_LEN] QR_UNINITIALIZED;
+        for (int32_t r = 0; r < VF_LEN; r++)
+            v[r] = r < mr ? VI_AS_FLOATS(VI_LOAD(x[r].x + half * WHOLE_K / 2)) : vf_zero();
+        vf_transpose(v);
+        for (int32_t i = 0; i < VF_LEN; i++) {
+            int32_t *pair = to + (half * VF_LEN + i) * mr;
+            if (mr > 1)
+                vf_store((float *)(void *)pair, v[i]);
+            else
+                memcpy(pair, &v[i], sizeof *pair);
+        }
+    }
+    float *rest = (float *)(void *)(to + MANY_PAIRS * mr);
+    for (int32_t r = 0; r < mr; r++) {
+        rest[r] = x[r].unit;
+        rest[mr + r] = short_run ? x[r].half_ones[0] : x[r].ones;
+        rest[2 * mr + r] = x[r].half_ones[1];
+    }
+}
+
 /* ---- products ---- */
 
 /* A block of rows and a piece. */
 struct many_args {
     float *c;                /* [mr][QR_PANEL]: sums so far */
-    const struct whole_x *x; /* of the first row, from the piece's first input on */
+    const int32_t *x;        /* [n_units][MANY_X][mr] */
     const struct many_piece *piece;
-    int64_t x_row;           /* units from row to row */
     const char *ask;         /* weights to ask for: ask_lines of 64 bytes a unit */
     int32_t ask_lines, n_units;
 };
 typedef void many_fn(const struct many_args *m);
 
-VF_FN vi many_two(const int16_t *x)
+VF_FN vi many_two(const int32_t *x)
 {
     int32_t two;
     memcpy(&two, x, sizeof two);
@@ -93,13 +123,13 @@ VF_FN void many_add(const bool first, vi *sum, vi v)
 }
 
 /* The sums of a run's integers and what came before. */
-VF_FN void many_join(const int mr, const bool offset, vi sum[MANY_ROWS][2], float *c, const float *scale, const float *offsets,
-                     const struct whole_x *const x[MANY_ROWS], const int half)
+VF_FN void many_join(const int mr, const bool offset, vi sum[MANY_ROWS][2], float *c, const float *scale, const float *offsets, const float *units,
+                     const float *ones_of)
 {
     __asm__ volatile("" ::: "memory"); /* sums are read here, and not kept in registers while there is need of them */
 #pragma GCC unroll 6
     for (int r = 0; r < mr; r++) {
-        const vf unit = vf_set1(x[r]->unit), ones = vf_set1(half < 0 ? x[r]->ones : x[r]->half_ones[half < 0 ? 0 : half]);
+        const vf unit = vf_set1(units[r]), ones = vf_set1(ones_of[r]);
 #pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
             float *to = c + r * QR_PANEL + j * VF_LEN;
@@ -115,17 +145,13 @@ VF_FN void many_block(const int mr, const int run, const bool offset, const stru
 {
     enum { PAIR = 2 * QR_PANEL };
     const int n_runs = WHOLE_K / run;
-    const int64_t x_row = m->x_row;
     const int16_t *w = m->piece->w;
     const float *scale = m->piece->scale[0], *offsets = m->piece->offset[0];
     const char *ask = m->ask;
-    const struct whole_x *x = m->x;
+    const int32_t *x = m->x;
     float *const c = m->c;
-    for (int32_t n = m->n_units; n > 0; n--, x++) {
-        const struct whole_x *row[MANY_ROWS] QR_UNINITIALIZED;
-#pragma GCC unroll 6
-        for (int r = 0; r < mr; r++)
-            row[r] = x + r * x_row;
+    for (int32_t n = m->n_units; n > 0; n--, x += MANY_X * mr) {
+        const float *units = (const float *)(const void *)(x + MANY_PAIRS * mr);
         for (int32_t i = 0; i < m->ask_lines; i++, ask += 64)
             _mm_prefetch(ask, _MM_HINT_T0);
 #pragma GCC unroll 2
@@ -136,12 +162,12 @@ VF_FN void many_block(const int mr, const int run, const bool offset, const stru
                 const vi w0 = VI_LOAD(w), w1 = VI_LOAD(w + QR_PANEL);
 #pragma GCC unroll 6
                 for (int r = 0; r < mr; r++) {
-                    const vi two = many_two(row[r]->x + h * run + 2 * i);
+                    const vi two = many_two(x + (h * run / 2 + i) * mr + r);
                     many_add(i == 0, &sum[r][0], VI(madd_epi16)(w0, two));
                     many_add(i == 0, &sum[r][1], VI(madd_epi16)(w1, two));
                 }
             }
-            many_join(mr, offset, sum, c, scale, offsets, row, run == WHOLE_K ? -1 : h);
+            many_join(mr, offset, sum, c, scale, offsets, units, units + (1 + h) * mr);
         }
     }
 }

@@ -57,7 +57,7 @@ static void pack_piece(const struct product *p, float *dst, int64_t row, int32_t
     }
 }
 
-/* Row r of the chunk as integers: 32 inputs and more of these; behind all rows a single one's bytes. */
+/* Few rows: row r of the chunk as integers, 32 inputs and more of these; behind all rows a single one's bytes. */
 static struct whole_x *whole_row(const struct product *p, int32_t r)
 {
     return (struct whole_x *)(void *)p->packed + (int64_t)r * whole_units(p->a->n_in);
@@ -89,12 +89,56 @@ static void whole_pack_rows(const struct product *p, int32_t first, int32_t n)
     }
 }
 
+/* Where many rows' x begins from row `first` on, in the piece of n_units that begins with `unit`. */
+static int32_t *many_rows(const struct product *p, int32_t first, int32_t unit, int32_t n_units)
+{
+    return (int32_t *)(void *)p->packed + ((int64_t)unit * p->n_rows + (int64_t)first * n_units) * MANY_X;
+}
+
+/* Units of the piece that begins with `unit`. */
+static int32_t many_units(const struct product *p, int32_t unit)
+{
+    const int32_t left = whole_units(p->a->n_in) - unit, most = MANY_INPUTS / WHOLE_K;
+    return left < most ? left : most;
+}
+
+static void many_pack_rows(const struct product *p, int32_t first, int32_t mr)
+{
+    const int32_t n_units = whole_units(p->a->n_in);
+    const bool short_run = whole_run(&p->coded) < WHOLE_K;
+    const float *x = p->a->x + (p->row0 + first) * p->a->x_stride;
+    vf inverse[MANY_ROWS];
+    for (int32_t r = 0; r < mr; r++)
+        inverse[r] = p->a->norm_w ? row_inverse_rms(x + r * p->a->x_stride, p->a->n_in, p->a->eps) : vf_zero();
+    for (int32_t u0 = 0, n; u0 < n_units; u0 += n) {
+        n = many_units(p, u0);
+        int32_t *to = many_rows(p, first, u0, n);
+        for (int32_t u = u0; u < u0 + n; u++, to += MANY_X * mr) {
+            struct whole_x units[MANY_ROWS] QR_UNINITIALIZED;
+            for (int32_t r = 0; r < mr; r++) {
+                vf v[4] QR_UNINITIALIZED;
+#pragma GCC unroll 4
+                for (int32_t i = 0; i < 4; i++) {
+                    const int32_t k = u * WHOLE_K + i * VF_LEN;
+                    v[i] = k < p->a->n_in ? x_at(p, p->row0 + first + r, k, inverse[r]) : vf_zero();
+                }
+                whole_x_make(&units[r], v);
+            }
+            many_x_make(to, units, mr, short_run);
+        }
+    }
+}
+
 static void pack_block(const void *arg, int32_t b, int32_t worker)
 {
     (void)worker;
     const struct product *p = arg;
     const int32_t first = block_first(p, b), mr = block_first(p, b + 1) - first, most = piece_inputs(p);
     const int64_t row = p->row0 + first;
+    if (p->whole && p->n_rows >= WHOLE_ROWS_MIN) {
+        many_pack_rows(p, first, mr);
+        return;
+    }
     if (p->whole) {
         whole_pack_rows(p, first, mr);
         return;
@@ -129,13 +173,19 @@ struct piece_args {
 typedef void piece_fn(const struct piece_args *m);
 enum piece_kind { PIECE_F32, PIECE_BF16, PIECE_WIDEN, PIECE_KINDS };
 
+/* sum += x w where the sum lies. Left to itself the compiler has products of 6 rows move between registers, and some of them to memory and back. */
+VF_FN void piece_add(vf *sum, vf x, vf w)
+{
+    __asm__ volatile("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(x), "x"(w));
+}
+
 VF_FN void piece_step(const int mr, vf *acc, const float *x, vf w0, vf w1)
 {
 #pragma GCC unroll 6
     for (int r = 0; r < mr; r++) {
         const vf xv = vf_set1(x[r]);
-        acc[2 * r] = vf_fma(xv, w0, acc[2 * r]);
-        acc[2 * r + 1] = vf_fma(xv, w1, acc[2 * r + 1]);
+        piece_add(&acc[2 * r], xv, w0);
+        piece_add(&acc[2 * r + 1], xv, w1);
     }
 }
 
@@ -159,6 +209,8 @@ VF_FN void piece_block(const enum piece_kind kind, const int mr, const struct pi
         } else {
 #pragma GCC unroll 2
             for (int second = 0; second < 2; second++) {
+                if (second)
+                    __asm__ volatile("" ::: "memory"); /* pairs are read again, there is no room for them meanwhile */
                 const vpairs p0 = vf_load_pairs(w), p1 = vf_load_pairs(w + VF_LEN * 4);
                 const vf w0 = second ? vf_pairs_second(p0) : vf_pairs_first(p0), w1 = second ? vf_pairs_second(p1) : vf_pairs_first(p1);
                 if (kind == PIECE_WIDEN) {
@@ -251,12 +303,11 @@ static void multiply_codes(struct piece_tile *t, int32_t slot, int32_t k0)
 {
     const struct product *p = t->p;
     const struct qr_coded_shape *s = &p->coded;
-    const int32_t n_units = whole_units(p->a->n_in), unit = k0 / WHOLE_K, most = MANY_INPUTS / WHOLE_K;
-    const int32_t n = n_units - unit < most ? n_units - unit : most, n_share = t->n_blocks < SHARE_AHEAD ? t->n_blocks : SHARE_AHEAD;
-    const bool last = slot + 1 == t->n_slots, end = last && unit + n == n_units;
+    const int32_t unit = k0 / WHOLE_K, n = many_units(p, unit), n_share = t->n_blocks < SHARE_AHEAD ? t->n_blocks : SHARE_AHEAD;
+    const bool last = slot + 1 == t->n_slots, end = last && unit + n == whole_units(p->a->n_in);
     const uint8_t *next = (const uint8_t *)(end ? t->w + (size_t)t->n_panels * t->w_next : slot_at(t, last ? 0 : slot + 1, 0));
     const int64_t bytes = ((int64_t)n * WHOLE_K >> s->block_shift) * s->block_bytes;
-    struct many_args m = {.piece = &t->codes, .x_row = n_units, .n_units = n, .ask_lines = (int32_t)(bytes / 64 / (n * n_share)) + 1,
+    struct many_args m = {.piece = &t->codes, .n_units = n, .ask_lines = (int32_t)(bytes / 64 / (n * n_share)) + 1,
                           .ask = (const char *)qr_coded_block(s, next, end ? 0 : last ? k0 + MANY_INPUTS : k0)};
     many_piece_of(&t->codes, s, (const uint8_t *)slot_at(t, slot, 0), unit, n);
     if (k0 == 0)
@@ -264,7 +315,7 @@ static void multiply_codes(struct piece_tile *t, int32_t slot, int32_t k0)
     for (int32_t b = 0; b < t->n_blocks; b++) {
         const int32_t first = t->block[b], mr = t->block[b + 1] - first;
         m.c = t->sums[slot][first - t->block[0]];
-        m.x = whole_row(p, first) + unit;
+        m.x = many_rows(p, first, unit, n);
         many_block_of(s, mr)(&m);
         m.ask += (int64_t)m.ask_lines * n * 64;
         if (b + 1 == n_share)

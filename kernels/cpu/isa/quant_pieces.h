@@ -21,7 +21,8 @@
 #define PAIRS_MOST 4       /* rows of a block: int8 */
 #define PAIRS_FEW 16       /* int8 without groups: up to so many rows of a launch go another way */
 #define HALVES_MOST 6      /* int4 */
-#define PIECE_BYTES 8192   /* a piece of one panel in scratch: with its neighbour half of a first-level cache of 32 KiB */
+#define PIECE_BYTES 9216   /* a piece of one panel in scratch: with its neighbour little more than half of a first-level cache of 32 KiB */
+#define OUT_AHEAD 8        /* rows of out */
 #define PIECE_VECTORS 2    /* of a panel's outputs */
 #define PIECE_GROUPS_MAX (PIECE_BYTES / QR_PANEL / QR_QUANT_GROUP)
 
@@ -57,24 +58,21 @@ static int32_t blocks_of(const struct product *p)
 /* The first row of a block; that of the one behind the last is n_rows. */
 static int32_t block_row(const struct product *p, int32_t block)
 {
-    return (int32_t)((int64_t)p->n_rows * block / blocks_of(p));
+    const int32_t n = blocks_of(p), low = p->n_rows / n, more = p->n_rows % n;
+    return block * low + (block < more ? block : more);
 }
 
-/* Inputs of a piece, but for the last; and of the one that begins with k0. */
+/* Inputs of a piece, but for the last, which has no more: whole groups. */
 static int32_t piece_most(const struct product *p)
 {
-    return PIECE_BYTES / QR_PANEL / (p->format.bits == 4 ? 1 : 2);
+    const int32_t most = PIECE_BYTES / QR_PANEL / (p->format.bits == 4 ? 1 : 2), n = (p->n_k + most - 1) / most;
+    return ((p->n_k + n - 1) / n + QR_QUANT_GROUP - 1) / QR_QUANT_GROUP * QR_QUANT_GROUP;
 }
 
-static int32_t piece_k(const struct product *p, int32_t k0)
+/* Where a block's part, its first row is `row`, of the piece of n_k inputs from k0 on begins: `size` bytes or numbers for each of k's `unit`s. */
+static int64_t part_at(const struct product *p, int32_t row, int32_t k0, int32_t n_k, int32_t unit, int32_t size)
 {
-    return p->n_k - k0 < piece_most(p) ? p->n_k - k0 : piece_most(p);
-}
-
-/* Where a block's part of the piece from k0 on begins that has `size` bytes or numbers for each of k's `unit`s. */
-static int64_t part_at(const struct product *p, int32_t row, int32_t k0, int32_t unit, int32_t size)
-{
-    return ((int64_t)p->n_rows * k0 + (int64_t)row * piece_k(p, k0)) / unit * size;
+    return ((int64_t)p->n_rows * k0 + (int64_t)row * n_k) / unit * size;
 }
 
 static int32_t four_bytes(const struct product *p)
@@ -113,15 +111,17 @@ static void spread_fours(int8_t *dst, int64_t step, const int8_t *x, int32_t n_k
 /* One row of a block of n from row `first` on, rounded, to where it lies. */
 static void spread_row(const struct product *p, const int8_t *row, const int32_t *group, int32_t first, int32_t n, int32_t r)
 {
+    const int32_t most = piece_most(p);
     int32_t sum = 0;
-    for (int32_t k0 = 0; k0 < p->n_k; k0 += piece_most(p)) {
-        int8_t *dst = p->x + part_at(p, first, k0, 4, four_bytes(p)) + r * four_bytes(p);
+    for (int32_t k0 = 0; k0 < p->n_k; k0 += most) {
+        const int32_t n_k = p->n_k - k0 < most ? p->n_k - k0 : most;
+        int8_t *dst = p->x + part_at(p, first, k0, n_k, 4, four_bytes(p)) + r * four_bytes(p);
         if (p->format.bits == 4)
-            spread_fours(dst, n * 4, row + k0, piece_k(p, k0));
+            spread_fours(dst, n * 4, row + k0, n_k);
         else
-            sum += spread_pairs(dst, n * 8, row + k0, piece_k(p, k0));
-        for (int32_t g = 0; p->format.bits == 4 && g < piece_k(p, k0) / QR_QUANT_GROUP; g++)
-            p->group[part_at(p, first, k0, QR_QUANT_GROUP, 1) + g * n + r] = group[k0 / QR_QUANT_GROUP + g];
+            sum += spread_pairs(dst, n * 8, row + k0, n_k);
+        for (int32_t g = 0; p->format.bits == 4 && g < n_k / QR_QUANT_GROUP; g++)
+            p->group[part_at(p, first, k0, n_k, QR_QUANT_GROUP, 1) + g * n + r] = group[k0 / QR_QUANT_GROUP + g];
     }
     p->sum[first + r] = sum;
 }
@@ -286,23 +286,43 @@ static step_fn *step_of(const struct product *p, int32_t mr)
 /* All rows and n pieces from k0 on, while `ask` [n], n_ask bytes each, is asked for. */
 static void multiply_pieces(const struct product *p, struct pieces_scratch *s, int32_t n, int32_t k0, int32_t n_k, const uint8_t *const *ask, int64_t n_ask)
 {
-    const int32_t n_blocks = blocks_of(p);
-    const int64_t share = (n_ask / n_blocks + 64) / 64 * 64;
+    const int32_t n_blocks = blocks_of(p), low = p->n_rows / n_blocks, more = p->n_rows % n_blocks;
+    const int64_t share = (n_ask / n_blocks + 64) / 64 * 64, row_bytes = n_k / 4 * four_bytes(p), row_groups = n_k / QR_QUANT_GROUP;
+    struct step step = {.x = p->x + part_at(p, 0, k0, n_k, 4, four_bytes(p)), .group = p->group + part_at(p, 0, k0, n_k, QR_QUANT_GROUP, 1), .n_k = n_k};
+    int32_t row = 0;
     for (int32_t b = 0; b < n_blocks; b++) {
-        const int32_t row = block_row(p, b), mr = block_row(p, b + 1) - row;
+        const int32_t mr = low + (b < more);
+        step_fn *fn = step_of(p, mr);
         for (int32_t j = 0; j < n; j++) {
             for (int64_t i = b * share; i < (b + 1) * share && i < n_ask; i += 64)
                 _mm_prefetch(ask[j] + i, _MM_HINT_T0);
-            const struct step step = {.c = s->c[row] + j * QR_PANEL, .x = p->x + part_at(p, row, k0, 4, four_bytes(p)),
-                                      .group = p->group + part_at(p, row, k0, QR_QUANT_GROUP, 1), .piece = &s->piece[j], .n_k = n_k};
-            step_of(p, mr)(&step);
+            step.c = s->c[row] + j * QR_PANEL;
+            step.piece = &s->piece[j];
+            fn(&step);
         }
+        row += mr;
+        step.x += mr * row_bytes;
+        step.group += mr * row_groups;
     }
 }
 
 static size_t pieces_bytes(int64_t n_rows)
 {
     return sizeof(struct pieces_scratch) + (size_t)n_rows * C_STRIDE * sizeof(int32_t);
+}
+
+/* What becomes of all rows' sums of n panels, some rows at a time while the next ones' results are asked for. */
+static void finish_panels(const struct product *p, const int32_t *c, int32_t panel, int32_t n)
+{
+    const struct qr_linear_args *a = p->a;
+    for (int32_t row = 0, mr; row < p->n_rows; row += mr) {
+        mr = p->n_rows - row < OUT_AHEAD ? p->n_rows - row : OUT_AHEAD;
+        for (int32_t r = row + OUT_AHEAD; r < row + 2 * OUT_AHEAD && r < p->n_rows; r++)
+            for (int32_t i = 0; i < n; i++)
+                _mm_prefetch((const char *)(a->out + (p->row0 + r) * a->out_stride + (panel + i) * QR_PANEL), _MM_HINT_T0);
+        for (int32_t i = 0; i < n; i++)
+            finish(p, c + (int64_t)row * C_STRIDE + i * QR_PANEL, row, mr, panel + i, false);
+    }
 }
 
 /* Panel `panel` and the next, n = 2, or one, or with a unit one of gates and that of its ups; those from panel `next` on are asked for at last. */
@@ -315,7 +335,7 @@ static void pieces_of_panels(const struct product *p, struct pieces_scratch *s, 
         for (int32_t j = 0; j < C_STRIDE; j += 8)
             VI_STORE(s->c[r] + j, _mm256_set1_epi32(p->format.bits == 4 ? 0 : -p->sum[r]));
     for (int32_t k0 = 0; k0 < p->n_k; k0 += most) {
-        const int32_t n_k = piece_k(p, k0);
+        const int32_t n_k = p->n_k - k0 < most ? p->n_k - k0 : most;
         const bool last = k0 + most >= p->n_k;
         const uint8_t *ask[QR_QUANT_PANELS];
         for (int32_t j = 0; j < n; j++) {
@@ -328,8 +348,7 @@ static void pieces_of_panels(const struct product *p, struct pieces_scratch *s, 
         }
         multiply_pieces(p, s, n, k0, n_k, ask, (int64_t)n_k * QR_PANEL * p->format.bits / 8 + (last ? p->head_bytes : 0));
     }
-    for (int32_t i = 0; i < (p->up ? 1 : n); i++)
-        finish(p, s->c[0] + i * QR_PANEL, 0, p->n_rows, panel + i, false);
+    finish_panels(p, s->c[0], panel, p->up ? 1 : n);
 }
 
 static void pieces_item(const void *arg, int32_t item, int32_t worker)

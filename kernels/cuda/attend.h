@@ -26,6 +26,7 @@ struct attention {
     int32_t run;          /* pieces of a block at most */
     int32_t kept;         /* rows of a partial result: no tile of the launch has more */
     int32_t small;        /* sequences of so many packed rows have tiles of that height, longer ones another */
+    bool e4m3;            /* of a cache of 8 bits: else int8 */
     float before, after;  /* a score is after * tanh(before * q.k) or, with before 0, after * q.k: in units of log2 */
 };
 

@@ -24,15 +24,15 @@
 #define BLOCKS_SMALL 3
 #define BLOCKS_LARGE 2
 
-/* Sizes for heads of so many numbers (smaller ones are padded with zeros), tiles of 16 * MT rows and caches of a type.
+/* Sizes for heads of so many numbers (smaller ones are padded with zeros), tiles of 16 * MT rows and caches of bf16 or (OF_CODES 1) of 8 bits.
  *
  * With codes of 8 bits a lane gets four neighbours of a key, or two of two values, in a register that makes two of bf16: one of what stood at even places,
  * one of the odd ones. So of 16 numbers of a head, query and key have 4 t and 4 t + 2 at places 2 t and 2 t + 1 of a product, and 4 t + 1 and 4 t + 3 at
  * 2 t + 8 and 2 t + 9; of 16 columns, the first eight results of a product are the even ones, the others the odd ones. */
-template <int HEAD, int MT, enum qr_dtype KV> struct shape {
+template <int HEAD, int MT, int OF_CODES> struct shape {
     enum {
         D = HEAD,
-        CODED = KV == QR_BF16 ? 0 : 1, IS_E4M3 = KV == QR_E4M3 ? 1 : 0,
+        CODED = OF_CODES,
         HEIGHT = 16 * MT,
         DOWN = MT == 1 ? 1 : 2,       /* warps that share the rows */
         BESIDE = WARPS / DOWN,        /* warps that share positions, then columns */
@@ -89,7 +89,7 @@ QR_DEVICE void bring_chunk(uint8_t *stage, const uint8_t *from, int32_t i, int32
     const int32_t row = i * WARPS * at_once + mine + lane / of::CHUNKS, chunk = lane % of::CHUNKS;
     const int32_t left = a.kv.head_dim * (of::CODED ? 1 : 2) - 16 * chunk, n_read = start ? max(0, min(16, left)) : 0;
     const uint8_t *at = n_read > 0 ? (const uint8_t *)(uintptr_t)(start + 16 * (uint64_t)chunk) : a.kv.base;
-    if constexpr (ALIGNED) {
+    if (ALIGNED) {
         qr_cp_async_16(stage_at<of>(stage, row, chunk), at, n_read);
     } else {
         uint32_t x[4];
@@ -115,7 +115,7 @@ template <class of> QR_DEVICE void ask(struct feed *f, const struct attention &a
             from = plane + t % a.kv.block_tokens * a.kv.head_dim * (of::CODED ? 1 : 2);
         }
         bool aligned = true;
-        if constexpr (of::CODED != 0)
+        if (of::CODED)
             aligned = a.kv.head_dim % 16 == 0 && a.kv.plane_bytes % 16 == 0;
         if (!aligned) {
 #pragma unroll 1
@@ -200,18 +200,13 @@ template <class of> QR_DEVICE void rows_begin(struct rows<of> *w, const struct a
 }
 
 /* s += queries x keys of one tile of positions. */
-template <class of> QR_DEVICE void add_scores(float s[of::MINE][of::EIGHTS][4], const struct rows<of> &w, uint16_t *queries, uint8_t *keys);
+template <class of>
+QR_DEVICE void add_scores(float s[of::MINE][of::EIGHTS][4], const struct rows<of> &w, const struct attention &a, uint16_t *queries, uint8_t *keys);
 
 /* out += probabilities x values of one tile of positions, a quarter of its piece. All of the block call it. */
 template <class of>
 QR_DEVICE void add_values(float out[of::MINE][of::OUT_EIGHTS][4], const struct rows<of> &w, const struct attention &a, const struct item &it, uint16_t *weights,
                           uint8_t *values, int32_t tile);
-
-/* tanh within 2^-21, in five instructions instead of twenty and a branch: a score that is capped to 50 moves by 3e-5 at most. */
-QR_DEVICE float bend(float x)
-{
-    return fmaf(-2.0f, qr_reciprocal(qr_exp2(x * (2 * QR_LOG2_E)) + 1.0f), 1.0f);
-}
 
 /* Masks the scores of a piece and finds each row's maximum: that of all warps comes back in units of log2 in top[], the scores as what `after` multiplies. */
 template <class of>
@@ -220,22 +215,32 @@ QR_DEVICE void find_tops(float top[2 * of::MINE], float s[4][of::MINE][of::EIGHT
 {
     if (a.before != 0) {
 #pragma unroll
-        for (int i = 0; i < 16 * of::MINE * of::EIGHTS; i++) {
-            float *x = &s[i / 4 / of::EIGHTS / of::MINE][i / 4 / of::EIGHTS % of::MINE][i / 4 % of::EIGHTS][i % 4];
-            *x = bend(*x * a.before);
-        }
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int m = 0; m < of::MINE; m++)
+#pragma unroll
+                for (int n = 0; n < of::EIGHTS; n++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++)
+                        s[j][m][n][i] = qr_bend(s[j][m][n][i] * a.before);
     }
 #pragma unroll
     for (int r = 0; r < 2 * of::MINE; r++) {
+        /* the first of the row's positions is number `before` in front of `last`: what is seen are numbers of the warp's in (hidden, before] */
+        const int32_t before = w.last[r] - (piece * PIECE + w.beside * of::KEYS + w.lane % 4 * 2);
+        const int32_t hidden = a.window > 0 ? before - a.window : INT32_MIN;
         top[r] = -INFINITY;
 #pragma unroll
-        for (int i = 0; i < 4 * of::EIGHTS * 2; i++) {
-            const int j = i / (2 * of::EIGHTS), n = i / 2 % of::EIGHTS, c = i % 2;
-            const int32_t t = piece * PIECE + j * TILE + w.beside * of::KEYS + n * 8 + w.lane % 4 * 2 + c;
-            float *x = &s[j][r / 2][n][r % 2 * 2 + c];
-            *x = t <= w.last[r] && (a.window == 0 || t > w.last[r] - a.window) ? *x : -INFINITY;
-            top[r] = fmaxf(top[r], *x);
-        }
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int n = 0; n < of::EIGHTS; n++)
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    const int at = j * TILE + n * 8 + c;
+                    float *x = &s[j][r / 2][n][r % 2 * 2 + c];
+                    *x = at <= before && at > hidden ? *x : -INFINITY;
+                    top[r] = fmaxf(top[r], *x);
+                }
         top[r] = fmaxf(top[r], __shfl_xor_sync(QR_ALL_LANES, top[r], 1));
         top[r] = fmaxf(top[r], __shfl_xor_sync(QR_ALL_LANES, top[r], 2));
         if (w.lane % 4 == 0)
@@ -258,6 +263,10 @@ template <class of>
 QR_DEVICE void weigh(float s[4][of::MINE][of::EIGHTS][4], const float top[2 * of::MINE], const struct rows<of> &w, const struct attention &a, int32_t from,
                      int32_t to, const float *value_scales, uint16_t *weights, float *sums)
 {
+    float base[2 * of::MINE]; /* of a row that sees nothing of the piece: not what would make its weights something else than 0 */
+#pragma unroll
+    for (int r = 0; r < 2 * of::MINE; r++)
+        base[r] = top[r] == -INFINITY ? 0.0f : top[r];
 #pragma unroll
     for (int c = 0; c < of::EIGHTS / 2; c++) {
         float sum[2 * of::MINE] = {};
@@ -274,10 +283,8 @@ QR_DEVICE void weigh(float s[4][of::MINE][of::EIGHTS][4], const float top[2 * of
             for (int r = 0; r < 2 * of::MINE; r++) {
                 float p[4];
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const float x = s[j][r / 2][2 * c + i / 2][r % 2 * 2 + i % 2];
-                    p[i] = x == -INFINITY ? 0.0f : qr_exp2(fmaf(x, a.after, -top[r]));
-                }
+                for (int i = 0; i < 4; i++)
+                    p[i] = qr_exp2(fmaf(s[j][r / 2][2 * c + i / 2][r % 2 * 2 + i % 2], a.after, -base[r]));
                 sum[r] += (p[0] + p[1]) + (p[2] + p[3]);
                 if (!there)
                     continue;
@@ -386,16 +393,23 @@ template <class of> QR_KERNEL(THREADS) attend(struct attention a)
         float top[2 * of::MINE], sum[2 * of::MINE];
         {
             float s[4][of::MINE][of::EIGHTS][4] = {};
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-                if (piece * 4 + j >= t0 && piece * 4 + j < t1)
-                    add_scores<of>(s[j], w, queries, next_tile<of>(&f, a, it, ring, value_scales));
+#pragma unroll 1
+            for (int32_t tile = t0; tile < t1; tile++) { /* what asks for tiles stands here once, not four times */
+                uint8_t *keys = next_tile<of>(&f, a, it, ring, value_scales);
+                switch (tile % (PIECE / TILE)) { /* no index: scores would lie in memory */
+                case 0: add_scores<of>(s[0], w, a, queries, keys); break;
+                case 1: add_scores<of>(s[1], w, a, queries, keys); break;
+                case 2: add_scores<of>(s[2], w, a, queries, keys); break;
+                default: add_scores<of>(s[3], w, a, queries, keys); break;
+                }
+            }
             w.lane = qr_opaque(w.lane); /* or addresses of all of a piece's chunks would wait in registers */
             find_tops<of>(top, s, w, a, piece, tops);
             w.lane = qr_opaque(w.lane);
             weigh<of>(s, top, w, a, t0 - piece * 4, t1 - piece * 4, value_scales + piece % 2 * PIECE, weights, sums);
         }
         float fresh[of::MINE][of::OUT_EIGHTS][4] = {};
+#pragma unroll 1
         for (int32_t tile = t0; tile < t1; tile++) {
             uint8_t *values = next_tile<of>(&f, a, it, ring, value_scales); /* its barrier is also that of weights and sums */
             add_values<of>(fresh, w, a, it, weights, values, tile);
@@ -424,6 +438,7 @@ template <class of> QR_KERNEL(THREADS) attend(struct attention a)
 template <class of> static void launch_tiles(struct qr_queue *q, struct attention a, const struct qr_batch *host)
 {
     int64_t several;
+    QR_FITS_EVERYWHERE(of::BYTES + sizeof(struct item));
     a.run = choose_run(q, &a, host, of::HEIGHT, of::D, of::BLOCKS);
     const int64_t items = count_items(&a, host, of::HEIGHT, &several);
     if (items == 0)

@@ -4,8 +4,10 @@
 
 /* ---- bf16: scores ---- */
 
-template <class of> QR_DEVICE void add_scores(float s[of::MINE][of::EIGHTS][4], const struct rows<of> &w, uint16_t *queries, uint8_t *stage)
+template <class of>
+QR_DEVICE void add_scores(float s[of::MINE][of::EIGHTS][4], const struct rows<of> &w, const struct attention &a, uint16_t *queries, uint8_t *stage)
 {
+    (void)a;
     uint16_t *keys = (uint16_t *)stage;
 #pragma unroll 1
     for (int k = 0; k < of::D / 16; k++) { /* registers are scarce here and below */
@@ -234,7 +236,7 @@ extern "C" void qr_cuda_attention(struct qr_queue *q, const struct qr_attention_
     const struct attention a = {
         .out = args->out, .lse = args->lse, .partial = (float *)q->scratch, .q = args->q, .pos = b->pos, .row_start = b->row_start, .ctx_len = b->ctx_len,
         .kv = qr_paged_of(kv, b, args->layer), .out_stride = args->out_stride, .q_stride = args->q_stride, .n_seqs = b->n_seqs, .n_heads = args->n_heads,
-        .group = args->n_heads / kv->n_kv_heads, .window = args->window, .run = 1, .kept = 0, .small = SMALL,
+        .group = args->n_heads / kv->n_kv_heads, .window = args->window, .run = 1, .kept = 0, .small = SMALL, .e4m3 = kv->dtype == QR_E4M3,
         .before = cap ? args->scale / args->softcap : 0.0f,
         .after = (cap ? args->softcap : args->scale) * QR_LOG2_E};
     if (kv->dtype == QR_F32) {
@@ -244,13 +246,13 @@ extern "C" void qr_cuda_attention(struct qr_queue *q, const struct qr_attention_
     } else if (attention_hopper(q, &a, kv, args->layer, host)) {
         return;
     } else if (kv->head_dim <= 64) {
-        launch_tiles<shape<64, 1, QR_BF16>>(q, a, host);
-        launch_tiles<shape<64, 4, QR_BF16>>(q, a, host);
+        launch_tiles<shape<64, 1, 0>>(q, a, host);
+        launch_tiles<shape<64, 4, 0>>(q, a, host);
     } else if (kv->head_dim <= 128) {
-        launch_tiles<shape<128, 1, QR_BF16>>(q, a, host);
-        launch_tiles<shape<128, 4, QR_BF16>>(q, a, host);
+        launch_tiles<shape<128, 1, 0>>(q, a, host);
+        launch_tiles<shape<128, 4, 0>>(q, a, host);
     } else {
-        launch_tiles<shape<256, 1, QR_BF16>>(q, a, host);
-        launch_tiles<shape<256, 2, QR_BF16>>(q, a, host);
+        launch_tiles<shape<256, 1, 0>>(q, a, host);
+        launch_tiles<shape<256, 2, 0>>(q, a, host);
     }
 }

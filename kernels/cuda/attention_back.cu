@@ -39,12 +39,13 @@ QR_DEVICE bool sees(const struct attention_back &a, int32_t row, int32_t t)
     return t <= row && (a.window == 0 || t > row - a.window);
 }
 
-/* The probability of a score and the gradient of the unscaled one. */
+/* The probability of a score and the gradient of the unscaled one; the cap as forwards, in tiles (TILES) and plain. */
+template <bool TILES>
 QR_DEVICE void weigh(float *p, float *ds, float score, float dp, float lse, float delta, const struct attention_back &a)
 {
     float slope = 1;
     if (a.before != 0) {
-        score = tanhf(score * a.before);
+        score = TILES ? qr_bend(score * a.before) : tanhf(score * a.before);
         slope = fmaf(-score, score, 1.0f);
     }
     *p = qr_exp2(fmaf(score, a.after, -lse * QR_LOG2_E));
@@ -160,7 +161,7 @@ QR_DEVICE void grade(struct tiles<D> &s, const struct attention_back &a, int32_t
 #pragma unroll
             for (int i = 0; i < 2; i++)
                 if (row < n && sees(a, row, tile * shape<D>::TILE + col + i))
-                    weigh(&p[i], &ds[i], score[j][2 * h + i], dp[j][2 * h + i], lse, delta, a);
+                    weigh<true>(&p[i], &ds[i], score[j][2 * h + i], dp[j][2 * h + i], lse, delta, a);
             *(uint32_t *)(qr_chunk_at<shape<D>::WEIGHTS>(s.p, in_tile, col / 8) + col % 8) = qr_bf16x2(p[0], p[1]);
             *(uint32_t *)(qr_chunk_at<shape<D>::WEIGHTS>(s.ds, in_tile, col / 8) + col % 8) = qr_bf16x2(ds[0], ds[1]);
         }
@@ -270,7 +271,7 @@ QR_DEVICE void grade_one(float *p, float *ds, const struct attention_back &a, in
         score = fmaf(query[i], key[i], score);
         dp = fmaf(dout[i], value[i], dp);
     }
-    weigh(p, ds, score, dp, a.lse[row * a.n_heads + head], a.delta[row * a.n_heads + head], a);
+    weigh<false>(p, ds, score, dp, a.lse[row * a.n_heads + head], a.delta[row * a.n_heads + head], a);
 }
 
 /* A block a row and head. */
@@ -341,6 +342,7 @@ QR_KERNEL(PLAIN_THREADS) back_dkv_f32(struct attention_back a)
 template <int D> static void launch_tiles(struct qr_queue *q, const struct attention_back &a, const struct qr_batch *host)
 {
     unsigned int n = 0;
+    QR_FITS_EVERYWHERE(shape<D>::BYTES);
     for (int32_t s = 0; s < host->n_seqs; s++)
         n += qr_blocks(host->row_start[s + 1] - host->row_start[s], shape<D>::TILE);
     QR_ASSERT((int32_t)shape<D>::BYTES <= q->shared_max);

@@ -2,14 +2,15 @@
  * memory and in shared memory and become bf16, which holds them exactly, in registers in front of each product. A key's scale multiplies its finished scores, a
  * value's the probabilities that meet it. Sums are of two levels: a piece's by itself in the accumulators, pieces joined in f32.
  *
- * E4M3 becomes bf16 by shifts and a product on every architecture: the instruction that 8.9 has for it makes f16, and queries and probabilities times a scale
- * may be larger than that holds. Codes are finite: what is not has the scale NaN, so nobody needs to look for such values among the loaded ones. */
+ * Both kinds of code have one kernel, which asks in front of a tile's products what it has: two of each would take ptxas twice as long. E4M3 becomes bf16 by
+ * shifts and a product on every architecture: the instruction that 8.9 has for it makes f16, and queries and probabilities times a scale may be larger than
+ * that holds. Codes are finite: what is not has the scale NaN, so nobody needs to look for such values among the loaded ones. */
 #include "kernels/cuda/attend_tiles.h"
 
 /* Four codes as bf16: bytes 0 and 2 in *even, 1 and 3 in *odd. */
-template <class of> QR_DEVICE void widen(uint32_t codes, uint32_t *even, uint32_t *odd)
+template <bool E4M3> QR_DEVICE void widen(uint32_t codes, uint32_t *even, uint32_t *odd)
 {
-    if (of::IS_E4M3) {
+    if (E4M3) {
         /* 2^120: the exponent was that much too small */
         *even = qr_mul_bf16x2((codes << 8 & 0x80008000u) | (codes << 4 & 0x07f007f0u), 0x7b807b80u);
         *odd = qr_mul_bf16x2((codes & 0x80008000u) | (codes >> 4 & 0x07f007f0u), 0x7b807b80u);
@@ -21,7 +22,8 @@ template <class of> QR_DEVICE void widen(uint32_t codes, uint32_t *even, uint32_
     *odd = qr_sub_bf16x2((upper & 0x007f007fu) | 0x43004300u, (upper & 0x00800080u) | 0x43004300u);
 }
 
-template <class of> QR_DEVICE void add_scores(float s[of::MINE][of::EIGHTS][4], const struct rows<of> &w, uint16_t *queries, uint8_t *keys)
+template <class of, bool E4M3>
+QR_DEVICE void multiply_keys(float s[of::MINE][of::EIGHTS][4], const struct rows<of> &w, uint16_t *queries, uint8_t *keys)
 {
 #pragma unroll 1
     for (int k = 0; k < of::D / 32; k++) {
@@ -39,13 +41,22 @@ template <class of> QR_DEVICE void add_scores(float s[of::MINE][of::EIGHTS][4], 
 #pragma unroll
             for (int n = 0; n < of::EIGHTS; n++) {
                 uint32_t b[2];
-                widen<of>(key[of::EIGHTS == 4 ? n : 2 * n + half], &b[0], &b[1]);
+                widen<E4M3>(key[of::EIGHTS == 4 ? n : 2 * n + half], &b[0], &b[1]);
 #pragma unroll
                 for (int m = 0; m < of::MINE; m++)
                     qr_mma_bf16(s[m][n], q[m], b);
             }
         }
     }
+}
+
+template <class of>
+QR_DEVICE void add_scores(float s[of::MINE][of::EIGHTS][4], const struct rows<of> &w, const struct attention &a, uint16_t *queries, uint8_t *keys)
+{
+    if (a.e4m3)
+        multiply_keys<of, true>(s, w, queries, keys);
+    else
+        multiply_keys<of, false>(s, w, queries, keys);
     const float *scales = (const float *)(keys + TILE * of::ROW_BYTES) + w.beside * of::KEYS + w.lane % 4 * 2;
 #pragma unroll
     for (int n = 0; n < of::EIGHTS; n++) {
@@ -56,9 +67,8 @@ template <class of> QR_DEVICE void add_scores(float s[of::MINE][of::EIGHTS][4], 
     }
 }
 
-template <class of>
-QR_DEVICE void add_values(float out[of::MINE][of::OUT_EIGHTS][4], const struct rows<of> &w, const struct attention &a, const struct item &it, uint16_t *weights,
-                          uint8_t *values, int32_t tile)
+template <class of, bool E4M3>
+QR_DEVICE void multiply_values(float out[of::MINE][of::OUT_EIGHTS][4], const struct rows<of> &w, uint16_t *weights, uint8_t *values, int32_t tile)
 {
     const int32_t chunk = w.beside * of::COLS / 16;
 #pragma unroll 1
@@ -73,8 +83,8 @@ QR_DEVICE void add_values(float out[of::MINE][of::OUT_EIGHTS][4], const struct r
                 qr_ldmatrix_trans<2>(v, stage_at<of>(values, k * 16 + w.lane % 16, chunk));
             else if (n % 4 == 0)
                 qr_ldmatrix_trans<4>(v, stage_at<of>(values, k * 16 + w.lane % 16, chunk + n / 2 + w.lane / 16));
-            widen<of>(v[n % 4], &even[0], &odd[0]);
-            widen<of>(v[n % 4 + 1], &even[1], &odd[1]);
+            widen<E4M3>(v[n % 4], &even[0], &odd[0]);
+            widen<E4M3>(v[n % 4 + 1], &even[1], &odd[1]);
 #pragma unroll
             for (int m = 0; m < of::MINE; m++) {
                 qr_mma_bf16(out[m][n], p[m], even);
@@ -84,28 +94,32 @@ QR_DEVICE void add_values(float out[of::MINE][of::OUT_EIGHTS][4], const struct r
     }
 }
 
-/* ---- the host's side ---- */
-
-template <enum qr_dtype KV> static void launch_all(struct qr_queue *q, const struct attention &a, const struct qr_batch *host)
+template <class of>
+QR_DEVICE void add_values(float out[of::MINE][of::OUT_EIGHTS][4], const struct rows<of> &w, const struct attention &a, const struct item &it, uint16_t *weights,
+                          uint8_t *values, int32_t tile)
 {
-    if (a.kv.head_dim <= 64) {
-        launch_tiles<shape<64, 1, KV>>(q, a, host);
-        launch_tiles<shape<64, 4, KV>>(q, a, host);
-    } else if (a.kv.head_dim <= 128) {
-        launch_tiles<shape<128, 1, KV>>(q, a, host);
-        launch_tiles<shape<128, 4, KV>>(q, a, host);
-    } else {
-        launch_tiles<shape<256, 1, KV>>(q, a, host);
-        launch_tiles<shape<256, 2, KV>>(q, a, host);
-    }
+    (void)it;
+    if (a.e4m3)
+        multiply_values<of, true>(out, w, weights, values, tile);
+    else
+        multiply_values<of, false>(out, w, weights, values, tile);
 }
+
+/* ---- the host's side ---- */
 
 void attention_codes(struct qr_queue *q, const struct attention *a, const struct qr_kv_view *kv, const struct qr_batch *host)
 {
     QR_ASSERT(q != NULL && a != NULL && kv != NULL && host != NULL);
     QR_ASSERT(kv->dtype == QR_I8 || kv->dtype == QR_E4M3);
-    if (kv->dtype == QR_I8)
-        launch_all<QR_I8>(q, *a, host);
-    else
-        launch_all<QR_E4M3>(q, *a, host);
+    QR_ASSERT(a->e4m3 == (kv->dtype == QR_E4M3));
+    if (kv->head_dim <= 64) {
+        launch_tiles<shape<64, 1, 1>>(q, *a, host);
+        launch_tiles<shape<64, 4, 1>>(q, *a, host);
+    } else if (kv->head_dim <= 128) {
+        launch_tiles<shape<128, 1, 1>>(q, *a, host);
+        launch_tiles<shape<128, 4, 1>>(q, *a, host);
+    } else {
+        launch_tiles<shape<256, 1, 1>>(q, *a, host);
+        launch_tiles<shape<256, 2, 1>>(q, *a, host);
+    }
 }

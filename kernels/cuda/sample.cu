@@ -175,6 +175,16 @@ QR_KERNEL(THREADS) know(struct sample a)
 
 /* ---- what a block has in common ---- */
 
+/* What is looked at: a row of logits, or a list of keys; of it keys from `floor` on whose weight is at least `least`, and the best in any case. */
+struct set {
+    const float *x;
+    const uint32_t *allowed;
+    const number *list;
+    int32_t n;
+    float best, inv_t, least;
+    number floor;
+};
+
 struct room {
     number weight[BUCKETS], list[LIST_MAX];
     int32_t count[BUCKETS];
@@ -182,7 +192,7 @@ struct room {
     number least, most, total, key, before, upto; /* of what was found last */
     double limit;
     int32_t bucket, n, at, id;
-    float top;
+    struct set whole; /* the row: registers are scarce */
 };
 
 QR_DEVICE float block_most(struct room &c, float x)
@@ -216,16 +226,6 @@ QR_DEVICE int32_t id_of(number key)
 {
     return (int32_t)~(uint32_t)key;
 }
-
-/* What is looked at: a row of logits, or a list of keys; of it keys from `floor` on whose weight is at least `least`, and the best in any case. */
-struct set {
-    const float *x;
-    const uint32_t *allowed;
-    const number *list;
-    int32_t n;
-    float best, inv_t, least;
-    number floor;
-};
 
 QR_DEVICE bool element(const struct set &s, int32_t i, number *key, float *weight)
 {
@@ -501,56 +501,56 @@ QR_DEVICE int32_t draw_any(struct room &c, const struct set &s, const float *mos
     return c.id;
 }
 
-/* Best first among the k best, as draw_top of engine/draw.c. */
-QR_DEVICE int32_t draw_top(struct room &c, struct set s, const struct qr_draw_row &row, const float *most, int32_t n_stretches, double u)
+/* What a draw of the best goes through. The search stands in one place for all of them: it is most of the kernel. */
+enum step { STRETCHES, COLLECT, COUNT, MASS, SHARE, DRAW, STEPS };
+
+/* Best first: among the k best, as draw_top of engine/draw.c (`top`), or in the nucleus of top_p and min_p, as draw_nucleus there; all: then the weight of the
+ * row. Among the k best a draw has to pass its limit, in a nucleus to reach it. */
+QR_DEVICE int32_t draw_best(struct room &c, const struct qr_draw_row &row, bool top, const float *most, int32_t n_stretches, double all, double u)
 {
-    struct set stretches = s;
-    float from = -INFINITY;
-    stretches.x = most;
-    stretches.allowed = NULL;
-    stretches.n = n_stretches;
-    if (row.top_k <= n_stretches && find(c, stretches, false, row.top_k, false) && c.upto >= (number)row.top_k)
-        from = logit_of(c.key);
-    collect(c, &s, most, n_stretches, from);
-    if (!find(c, s, false, row.top_k, false))
-        return 0;
-    s.floor = c.key;
-    double all = mass(c, s);
-    if (row.top_p < 1.0f) {
-        find(c, s, true, (double)row.top_p * all, false);
+    const bool cut = row.min_p > FAR_WEIGHT, by_stretches = top && row.top_k <= n_stretches;
+    struct set s = c.whole;
+    float from = top ? -INFINITY : s.best - (cut ? 0.01f - logf(row.min_p) : NEAR) / s.inv_t;
+    if (by_stretches) /* no logit below the k-th of the stretches' largest ones is among the k best */
+        s.x = most, s.allowed = NULL, s.n = n_stretches;
+#pragma unroll 1
+    for (int32_t step = by_stretches ? STRETCHES : COLLECT; step < STEPS; step++) {
+        if (step == COLLECT) {
+            s = c.whole;
+            collect(c, &s, most, n_stretches, from);
+        } else if (step == MASS) {
+            const bool asked = top || (s.list && !cut);
+            const double near = asked ? mass(c, s) : 0;
+            if (top)
+                all = near;
+            else if (!s.list || (asked && !(near > (double)row.top_p * all)))
+                s = c.whole;
+        }
+        if (step == COLLECT || step == MASS || (step == COUNT && !top) || (step == SHARE && top && !(row.top_p < 1.0f)))
+            continue;
+        const bool counts = step <= COUNT;
+        const double limit = counts ? (double)row.top_k : (step == SHARE ? (double)row.top_p : u) * all;
+        const bool found = find(c, s, !counts, limit, step == DRAW && top);
+        if (step == STRETCHES) {
+            from = found && c.upto >= (number)row.top_k ? logit_of(c.key) : from;
+            continue;
+        }
+        if (!found)
+            return 0;
         s.floor = c.key;
-        all = (double)c.upto * UNIT;
+        all = step == SHARE ? (double)c.upto * UNIT : all;
     }
-    find(c, s, true, u * all, true);
     return id_of(c.key);
 }
 
-/* Best first in the nucleus of top_p and min_p, as draw_nucleus of engine/draw.c; all: the weight of the row. */
-QR_DEVICE int32_t draw_nucleus(struct room &c, struct set s, const struct qr_draw_row &row, const float *most, int32_t n_stretches, double all, double u)
-{
-    const bool cut = row.min_p > FAR_WEIGHT;
-    const float from = s.best - (cut ? 0.01f - logf(row.min_p) : NEAR) / s.inv_t;
-    const double limit = (double)row.top_p * all;
-    struct set near = s;
-    collect(c, &near, most, n_stretches, from);
-    if (near.list && (cut || mass(c, near) > limit))
-        s = near;
-    if (!find(c, s, true, limit, false))
-        return 0;
-    s.floor = c.key;
-    const double kept = (double)c.upto * UNIT;
-    find(c, s, true, u * kept, false);
-    return id_of(c.key);
-}
-
-QR_KERNEL(THREADS) draw(struct sample a)
+QR_KERNEL_CAPPED(THREADS, 1) draw(struct sample a)
 {
     QR_SHARED(double, sum);
     QR_SHARED_ARRAY(struct room, rooms, 1);
     struct room &c = rooms[0];
     float *most = (float *)(sum + a.n_stretches);
     const int32_t r = (int32_t)blockIdx.x, me = (int32_t)threadIdx.x;
-    const struct qr_draw_row row = a.draws.row[r];
+    const struct qr_draw_row &row = a.draws.row[r];
     struct qr_drawn *out = &a.drawn[r];
     if (row.at < 0 || row.id >= 0) {
         if (me == 0)
@@ -567,23 +567,23 @@ QR_KERNEL(THREADS) draw(struct sample a)
     s.least = row.min_p > 0x1p-126f ? row.min_p : 0x1p-126f; /* weights are 0 or at least e^-87 */
     for (int32_t i = me; !greedy && !top && i < a.n_stretches; i += THREADS)
         sum[i] = a.sum[(int64_t)r * a.n_stretches + i] * (double)qr_exp_below_one((most[i] - s.best) * s.inv_t);
+    if (me == 0)
+        c.whole = s;
     __syncthreads();
     const double u = qr_philox_unit(row.seed, (uint64_t)row.choice, (uint64_t)row.pos);
     int32_t id;
     if (greedy) {
         id = isnan(load(s.x, s.allowed, 0)) ? 0 : first_largest(c, s, most, a.n_stretches);
-    } else if (top) {
-        id = draw_top(c, s, row, most, a.n_stretches, u);
     } else if (whole) {
         id = draw_any(c, s, most, sum, a.n_stretches, u);
     } else {
         if (me == 0) {
             c.limit = 0;
-            for (int32_t i = 0; i < a.n_stretches; i++)
+            for (int32_t i = 0; !top && i < a.n_stretches; i++)
                 c.limit += sum[i];
         }
         __syncthreads();
-        id = draw_nucleus(c, s, row, most, a.n_stretches, c.limit, u);
+        id = draw_best(c, row, top, most, a.n_stretches, c.limit, u);
     }
     if (me == 0)
         *out = {id, load(s.x, s.allowed, id)};
@@ -623,7 +623,7 @@ QR_DEVICE void find_most_likely(struct room &c, const struct set &s, struct qr_d
         out->n_top = n;
 }
 
-QR_KERNEL(THREADS) describe(struct sample a)
+QR_KERNEL_CAPPED(THREADS, 1) describe(struct sample a)
 {
     QR_SHARED(double, sum);
     QR_SHARED_ARRAY(struct room, rooms, 1);
@@ -672,6 +672,7 @@ QR_KERNEL(THREADS) describe(struct sample a)
 extern "C" void qr_cuda_sample(struct qr_queue *q, const struct qr_sample_args *args)
 {
     QR_ASSERT(q != NULL && args != NULL && args->logits != NULL && args->draws != NULL);
+    QR_FITS_PLAIN(sizeof(struct room) + QR_DRAW_STRETCHES_MAX * (sizeof(double) + sizeof(float)));
     QR_ASSERT(args->n_vocab > 0 && args->n_vocab <= QR_DRAW_STRETCHES_MAX * STRETCH && args->drawn != NULL);
     const int32_t n_stretches = (int32_t)qr_blocks(args->n_vocab, STRETCH);
     const size_t n = (size_t)args->draws->n_rows, shared = (size_t)n_stretches * (sizeof(double) + sizeof(float));

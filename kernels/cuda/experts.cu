@@ -186,6 +186,8 @@ template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, int KIND
 static void launch_shares(struct qr_queue *q, const struct qr_product *a, const struct stack_product *p)
 {
     const size_t bytes = QR_PRODUCT_SHARED(BM, BN, BK, STAGES);
+    QR_FITS_EVERYWHERE(QR_PRODUCT_SHARED(BM, BN, BK, STAGES));
+    QR_FITS_PLAIN(BM == 16 ? 0 : QR_PRODUCT_SHARED(BM, BN, BK, STAGES)); /* nobody gives it any */
     const dim3 grid(qr_blocks(a->n_out, BN), (unsigned int)p->tiles_max);
     if (BM == 16 && !q->experts_allowed[KIND])
         QR_SHARED_ALLOW((share_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), bytes);

@@ -27,7 +27,7 @@
 /* QR_KERNEL(256) name(arguments) { ... }: a kernel for blocks of up to so many threads; template <...> may stand before it. */
 #define QR_KERNEL(threads_max) static __global__ void __launch_bounds__(threads_max)
 
-/* Likewise with no more registers than let `blocks` of them share a multiprocessor. */
+/* Likewise with no more registers than let `blocks` of them share a multiprocessor; 1: without it ptxas may spill for a second block that nobody needs. */
 #define QR_KERNEL_CAPPED(threads_max, blocks) static __global__ void __launch_bounds__(threads_max, blocks)
 #define QR_DEVICE static __device__ __forceinline__
 #define QR_HOST_DEVICE static __host__ __device__ __forceinline__
@@ -46,6 +46,13 @@
         QR_CUDA_CHECK(cudaGetLastError());                                                                               \
     } while (0)
 #endif
+
+/* What a block may ask for on every device, statically and at launch together: without a word, and with QR_SHARED_ALLOW (8.6, 8.9 and 12.0 have no more).
+ * Kernels that are made for one device may have what that one has. */
+#define QR_SHARED_PLAIN (48 * 1024)
+#define QR_SHARED_EVERYWHERE (99 * 1024)
+#define QR_FITS_EVERYWHERE(bytes) static_assert((size_t)(bytes) <= QR_SHARED_EVERYWHERE, "more shared memory than 8.6, 8.9 and 12.0 have")
+#define QR_FITS_PLAIN(bytes) static_assert((size_t)(bytes) <= QR_SHARED_PLAIN, "more shared memory than a kernel has that nobody gave any")
 
 /* Lets a kernel have more dynamic shared memory than 48 KiB (up to 227 on sm_90, 99 on sm_86, 89 and 120, 163 on sm_80). Once, before it is launched. */
 #define QR_SHARED_ALLOW(kernel, bytes)                                                                                   \

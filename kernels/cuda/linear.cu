@@ -223,6 +223,7 @@ template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, int KIND
 #define SHAPE(which, BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND)                                                                          \
     do {                                                                                                                                  \
         const size_t bytes = QR_PRODUCT_SHARED(BM, BN, BK, STAGES);                                                                       \
+        QR_FITS_EVERYWHERE(QR_PRODUCT_SHARED(BM, BN, BK, STAGES));                                                                        \
         if (!p->allowed[QR_PRODUCT_KINDS * which + KIND])                                                                                 \
             QR_SHARED_ALLOW((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), bytes);                                           \
         p->allowed[QR_PRODUCT_KINDS * which + KIND] = true;                                                                               \

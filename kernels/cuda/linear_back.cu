@@ -117,6 +117,7 @@ static void multiply(struct qr_queue *q, const struct sum *a, bool trans)
 {
     const dim3 grid(qr_blocks(a->n, BN), qr_blocks(a->m, BM));
     const size_t bytes = (size_t)STAGES * (BM + BN) * BK * sizeof(uint16_t);
+    QR_FITS_PLAIN(STAGES * (BM + BN) * BK * sizeof(uint16_t));
     const bool aligned = a->b_stride % QR_CHUNK == 0 && QR_ADDRESS(a->b) % 16 == 0;
     if (trans && aligned)
         QR_LAUNCH((multiply_onto<true, true>), grid, THREADS, bytes, q->stream, *a);

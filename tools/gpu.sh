@@ -3,55 +3,106 @@
 #
 #   tools/gpu.sh OUT [PREFIX] [STEP...]
 #
-# OUT     directory for results, few files so that they travel: summary.txt (a line for each step: ok, failed, timed out, skipped or no time, seconds),
-#         results.txt (what the steps printed, one behind the other), kern.json, kern-mma.json
+# OUT     directory for results, few files so that they travel: summary.txt (a line for each step: ok, failed, timed out, skipped, not built or no time, and
+#         seconds), results.txt (what the steps printed, one behind the other), running.txt (what the step that runs has printed so far), kern.json,
+#         kern-mma.json
 # PREFIX  directory with unpacked packages (made by `tools/deps.sh unpack PREFIX` where there is a network), or - where the system has them
 # STEP    of: build start ops check train ranks kern throughput torch sanitizer   (all of them, in this order; ranks: behind train, with two GPUs or more)
 #
-# It takes CUDA's toolkit, gcc and CMake. PyTorch is used where python3 has it. Every step has a time limit of its own, and a step that fails does not keep
-# the others from running; the exit status is the number of steps that failed. What was built stays in build-gpu/, so a second call with other steps goes on
-# there. QUIRE_GPU_SECONDS (570): what all steps may take together; those for which too little is left are not begun. Settings of the card are left as they are.
+# It takes CUDA's toolkit, gcc and CMake. PyTorch is used where python3 has it. Every step has a time limit of its own, and neither one that fails nor one that
+# does not end keeps the others from running; the exit status is the number of steps that failed. What was built stays in build-gpu/, so a second call with other
+# steps goes on there. QUIRE_GPU_SECONDS (570): what all steps may take together; those for which too little is left are not begun. Settings of the card are left
+# as they are.
 #
 # `start` computes a little of two models. Where that fails it is done once more with CUDA_LAUNCH_BLOCKING=1, which names the kernel, then without graphs,
-# cuBLASLt's products and wgmma attention, one by one and together; what helps is set for the steps behind it, and said in results.txt.
+# cuBLASLt's products and wgmma attention, together and one by one; what helps is set for the steps behind it, and said in results.txt.
 set -u
 
-[ $# -ge 1 ] || { sed -n '2,19s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,21s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")/.." && pwd)
-mkdir -p "$1" && out=$(cd "$1" && pwd)
+mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
 prefix=${2:--}
 shift; [ $# -eq 0 ] || shift
 steps=${*:-build start ops check train ranks kern throughput torch sanitizer}
-build=$here/build-gpu
+for s in $steps; do
+    case $s in
+    build | start | ops | check | train | ranks | kern | throughput | torch | sanitizer) ;;
+    *) echo "gpu.sh: no step $s" >&2; exit 2 ;;
+    esac
+done
+build=${QUIRE_GPU_BUILD:-$here/build-gpu}
 quire=$build/quire
 models=${QUIRE_GPU_MODELS:-$build/models}
 seconds=${QUIRE_GPU_SECONDS:-570}
+limit_most=${QUIRE_GPU_LIMIT:-570} # of one step, and QUIRE_GPU_BUILD: for tests/e2e/test_gpu_script.py
 failed=0
-mkdir -p "$build"
+built=yes
+session=
+mkdir -p "$build" || exit 2
 : >"$out/summary.txt"
 : >"$out/results.txt"
 
 # say STEP WORD SECONDS
-say() { printf '%-34s %-10s %5s s\n' "$1" "$2" "$3" | tee -a "$out/summary.txt"; }
+say() { printf '%-38s %-10s %5s s\n' "$1" "$2" "$3" | tee -a "$out/summary.txt"; }
 
-# run LIMIT STEP COMMAND...: what the command prints goes to results.txt while it runs
+# Ends what is left of a step: all processes of its session, whichever groups inner limits have put them into.
+end_session() {
+    local p f
+    for p in /proc/[0-9]*; do
+        read -r f 2>/dev/null <"$p/stat" || continue
+        set -- ${f##*) } # state, parent, group, session
+        [ "${4:-}" != "$session" ] || kill -KILL "${p#/proc/}" 2>/dev/null
+    done
+} 2>/dev/null
+
+# Puts what a step has printed behind the others': its first 600 KB and its last 100, so that all of it travels.
+keep() {
+    local n
+    n=$(wc -c <"$out/running.txt")
+    if [ "$n" -le 700000 ]; then cat "$out/running.txt"; else
+        head -c 600000 "$out/running.txt"
+        printf '\n==== gpu.sh: %s bytes left out\n' $((n - 700000))
+        tail -c 100000 "$out/running.txt"
+    fi >>"$out/results.txt"
+    rm -f "$out/running.txt"
+}
+
+# Of a step that failed: the lines that say so, then its last ones.
+show() {
+    {
+        grep -m 6 -iE 'error|failed|wrong|fatal|cannot|no such|not found|out of memory' "$out/running.txt" && echo ...
+        sed 1,2d "$out/running.txt" | tail -n 5
+    } | cut -c 1-300 | sed 's/^/    /'
+}
+
+# run LIMIT STEP COMMAND...: in a session of its own. One whose processes do not even die (the driver waits for a card that hangs) is left behind.
 run() {
-    local limit=$1 step=$2 began=$SECONDS left=$((seconds - SECONDS)) from rc
+    local limit=$1 step=$2 began=$SECONDS left=$((seconds - SECONDS)) rc=
     shift 2
+    [ "$built" = yes ] || [ "$step" = build ] || [ "$step" = torch ] || { say "$step" "not built" 0; return 77; }
     [ "$left" -ge 10 ] || { say "$step" "no time" 0; return 77; }
     [ "$limit" -le "$left" ] || limit=$left
-    printf '\n==== %s\n' "$step" >>"$out/results.txt"
-    from=$(wc -l <"$out/results.txt")
-    timeout -k 5 "$limit" "$@" >>"$out/results.txt" 2>&1
-    rc=$?
+    [ "$limit" -le "$limit_most" ] || limit=$limit_most
+    printf '\n==== %s\n' "$step" >"$out/running.txt"
+    setsid timeout -k 5 "$limit" "$@" >>"$out/running.txt" 2>&1 </dev/null &
+    session=$!
+    while kill -0 "$session" 2>/dev/null; do
+        [ $((SECONDS - began)) -le $((limit + 8)) ] || { rc=124; echo "gpu.sh: it does not die" >>"$out/running.txt"; break; }
+        sleep 0.1
+    done
+    [ -n "$rc" ] || { wait "$session"; rc=$?; }
+    end_session
     case $rc in
     0) say "$step" ok $((SECONDS - began)) ;;
     77) say "$step" skipped $((SECONDS - began)) ;;
-    124 | 137) say "$step" "timed out" $((SECONDS - began)); failed=$((failed + 1)) ;;
-    *) say "$step" "failed $rc" $((SECONDS - began)); failed=$((failed + 1)); tail -n "+$((from + 1))" "$out/results.txt" | tail -n 8 | sed 's/^/    /' ;;
+    124 | 137) say "$step" "timed out" $((SECONDS - began)); failed=$((failed + 1)); show ;;
+    *) say "$step" "failed $rc" $((SECONDS - began)); failed=$((failed + 1)); show ;;
     esac
+    keep
     return $rc
 }
+
+trap 'end_session; [ ! -f "$out/running.txt" ] || keep; say gpu.sh "ended by a signal" $SECONDS; exit 1' TERM INT HUP
 
 # The compute capability of the first GPU as nvcc names it; 90 has instructions of its own.
 arch() {
@@ -63,63 +114,68 @@ arch() {
 
 configure_and_build() {
     local where=()
+    [ "$prefix" = - ] || [ -d "$prefix/usr" ] || { echo "error: no folder $prefix/usr: tools/deps.sh unpack $prefix makes it, where there is a network"; return 1; }
     [ "$prefix" = - ] || where=(-DCMAKE_PREFIX_PATH="$(cd "$prefix" && pwd)/usr")
     [ -f "$build/CMakeCache.txt" ] || ! command -v ninja >/dev/null || where+=(-G Ninja)
     command -v nvcc; nvidia-smi -L; gcc --version | head -n 1; cmake --version | head -n 1
     cmake -S "$here" -B "$build" -DCMAKE_BUILD_TYPE=Release -DQUIRE_SERVER=OFF -DQUIRE_TESTS=OFF -DQUIRE_MPI=OFF -DQUIRE_WERROR=OFF -DQUIRE_CUDA=ON \
-        -DQUIRE_CUDA_ARCHS="$(arch)" "${where[@]}" && cmake --build "$build" -j "$(nproc)"
+        -DQUIRE_CUDA_ARCHS="$(arch)" "${where[@]}" || return 1
+    cmake --build "$build" -j "$(nproc)" || return 1
+    [ -f "$build/libquire_cuda.so" ] || { echo "error: libquire_cuda.so was not built: is there cuBLASLt beside nvcc?"; return 1; }
 }
 
 # A model of a published shape with random weights.
 model() {
-    [ -f "$models/$1.made" ] || { rm -rf "${models:?}/$1" && mkdir -p "$models" && "$quire" bench make-model --like "$1" --out "$models/$1" && : >"$models/$1.made"; }
-}
-
-# A few steps of a model that has small products and of one that has large ones: prompts, decoding, graphs.
-few_steps() {
-    timeout 30 "$quire" generate --device cuda --model "$here/models/quire-tiny" -n 20 -p "Once upon a time" &&
-        timeout 60 "$quire" bench throughput --device cuda --model "$models/llama-3.2-1b" --no-probe --prefill 300 --batch 1,8 --depth 300 --steps 8 --repeats 1 \
-            --cache 4GiB
-}
-
-start() {
-    local without
-    model llama-3.2-1b || return 1
-    rm -f "$build/without"
-    for without in QUIRE_NOTHING=0 QUIRE_CUDA_HOPPER=0 QUIRE_CUDA_GRAPHS=0 QUIRE_CUDA_LT_MIN=0 "QUIRE_CUDA_HOPPER=0 QUIRE_CUDA_GRAPHS=0 QUIRE_CUDA_LT_MIN=0"; do
-        echo "== with $without"
-        (export ${without?} && few_steps) || {
-            [ "$without" = QUIRE_NOTHING=0 ] || continue
-            echo "== once more, waiting for each launch, so that the line that ends the program is that of the kernel that failed"
-            (export CUDA_LAUNCH_BLOCKING=1 QUIRE_CUDA_GRAPHS=0 && few_steps)
-            continue
-        }
-        [ "$without" = QUIRE_NOTHING=0 ] && return 0
-        echo "$without" >"$build/without"
-        echo "== from here on with $without: without it a few steps failed"
+    [ -f "$models/$1.made" ] || { echo "== making the model $1" && rm -rf "${models:?}/$1" && mkdir -p "$models" && "$quire" bench make-model --like "$1" --out "$models/$1" && : >"$models/$1.made"; } || {
+        echo "error: the model $1 could not be made in $models"
         return 1
-    done
+    }
+}
+
+# few_steps SECONDS SECONDS: of a model that has small products and of one that has large ones: prompts, decoding, graphs.
+few_steps() {
+    timeout -k 2 "$1" "$quire" generate --device cuda --model "$here/models/quire-tiny" -n 20 -p "Once upon a time" &&
+        timeout -k 2 "$2" "$quire" bench throughput --device cuda --model "$models/llama-3.2-1b" --no-probe --prefill 300 --batch 1,8 --depth 300 --steps 8 \
+            --repeats 1 --cache 4GiB && return 0
+    echo "error: a few steps failed ($?; 124: they took too long)"
     return 1
 }
 
-# Kernels of one kind and a few tokens under each tool. wgmma attention comes last and only says what it says: not every version of racecheck knows the copy
-# engine's barriers.
-sanitizer() {
+start() {
+    local without all="QUIRE_CUDA_HOPPER=0 QUIRE_CUDA_GRAPHS=0 QUIRE_CUDA_LT_MIN=0"
+    model llama-3.2-1b || return 1
+    rm -f "$build/without"
+    few_steps 30 60 && return 0
+    echo "== once more, waiting for each launch, so that the line that ends the program is that of the kernel that failed"
+    (export CUDA_LAUNCH_BLOCKING=1 QUIRE_CUDA_GRAPHS=0 && few_steps 15 25)
+    for without in "$all" QUIRE_CUDA_HOPPER=0 QUIRE_CUDA_GRAPHS=0 QUIRE_CUDA_LT_MIN=0; do
+        echo "== with $without"
+        if (export ${without?} && few_steps 15 25); then
+            echo "$without" >"$build/without"
+            [ "$without" = "$all" ] || break
+        elif [ "$without" = "$all" ]; then
+            echo "error: none of the three is to blame"
+            return 1
+        fi
+    done
+    echo "== from here on with $(cat "$build/without"): without it a few steps failed"
+    return 1
+}
+
+# sanitize TOOL WGMMA COMMAND...: under one of compute-sanitizer's tools. With wgmma attention it only says what it says: not every version of racecheck knows
+# the copy engine's barriers.
+sanitize() {
+    local tool=$1 rc
+    export QUIRE_CUDA_HOPPER=$2 QUIRE_CUDA_WAIT_S=600 # under a sanitizer kernels take hundreds of times as long
+    shift 2
     command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer here"; return 77; }
-    local tool bad=0
-    export QUIRE_CUDA_WAIT_S=600 # under a sanitizer kernels take hundreds of times as long
-    for tool in memcheck racecheck synccheck; do
-        echo "== $tool"
-        QUIRE_CUDA_HOPPER=0 timeout 50 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-            "$quire" generate --device cuda --model "$here/models/quire-tiny" -n 3 -p "Once upon a time" || bad=1
-        timeout 60 compute-sanitizer --tool "$tool" --error-exitcode 9 "$quire" bench kern --device cuda --check --only rows || bad=1
-    done
-    for tool in memcheck racecheck; do
-        echo "== $tool with wgmma attention"
-        QUIRE_CUDA_HOPPER=1 timeout 50 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-            "$quire" generate --device cuda --model "$here/models/quire-tiny" -n 3 -p "Once upon a time" || echo "status $?"
-    done
-    return "$bad"
+    compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" >"$build/sanitizer.txt" 2>&1
+    rc=$?
+    cat "$build/sanitizer.txt"
+    ! grep -q 'Device not supported' "$build/sanitizer.txt" || { echo "compute-sanitizer does not take this device"; return 77; }
+    [ "$rc" != 9 ] || echo "error: $tool has found something"
+    [ "$QUIRE_CUDA_HOPPER" = 0 ] || [ "$rc" != 9 ] || { echo "with wgmma attention this is only said"; return 0; }
+    return "$rc"
 }
 
 # One model on one GPU and on two: answers are close, and the same every time; then what two are worth.
@@ -178,22 +234,34 @@ torch() {
     python3 "$here/tools/gpu_torch.py"
 }
 
-export here out prefix build quire models
-export -f arch configure_and_build model few_steps start sanitizer ranks train throughput torch
+export here out prefix build quire models PYTHONUNBUFFERED=1
+export -f arch configure_and_build model few_steps start sanitize ranks train throughput torch
 [ ! -f "$build/without" ] || export $(cat "$build/without")
+[ -x "$quire" ] && [ -f "$build/libquire_cuda.so" ] || built=no
 for s in $steps; do
     case $s in
-    build) run 300 build bash -c configure_and_build || { echo "nothing was built: see $out/results.txt" >&2; exit "$failed"; } ;;
+    build)
+        if run 300 build bash -c configure_and_build; then built=yes; else built=no; fi
+        run 20 fits python3 "$here/tools/cuda_fits.py" "$build/libquire_cuda.so" --archs "$(arch)" # registers, as this toolkit gives them
+        ;;
     start)
         run 260 start bash -c start
         [ ! -f "$build/without" ] || export $(cat "$build/without")
         ;;
-    ops)
-        run 90 ops "$quire" bench kern --device cuda --check
-        run 30 ops-mma env QUIRE_CUDA_HOPPER=0 "$quire" bench kern --device cuda --check --only attention # attention.cu where attention_hopper.cu is used
+    ops) # a process each: a launch that fails ends its program
+        for only in linear attention rows; do run 60 "ops-$only" "$quire" bench kern --device cuda --check --only $only; done
+        run 40 ops-attention-mma env QUIRE_CUDA_HOPPER=0 "$quire" bench kern --device cuda --check --only attention # attention.cu where attention_hopper.cu is used
         ;;
     check) run 120 check python3 "$here/tools/gpu_check.py" "$quire" "$here/models/quire-tiny" ;;
-    sanitizer) run 440 sanitizer bash -c sanitizer ;;
+    sanitizer)
+        for tool in memcheck racecheck synccheck; do
+            run 60 "sanitizer-$tool-rows" bash -c "sanitize $tool 0 \"$quire\" bench kern --device cuda --check --only rows"
+            run 60 "sanitizer-$tool-generate" bash -c "sanitize $tool 0 \"$quire\" generate --device cuda --model \"$here/models/quire-tiny\" -n 3 -p Once"
+        done
+        for tool in memcheck racecheck; do
+            run 60 "sanitizer-$tool-wgmma" bash -c "sanitize $tool 1 \"$quire\" generate --device cuda --model \"$here/models/quire-tiny\" -n 3 -p Once"
+        done
+        ;;
     train) run 40 train bash -c train ;;
     ranks) run 120 ranks bash -c ranks ;;
     kern)
@@ -206,7 +274,6 @@ for s in $steps; do
         run 40 throughput-llama-3.2-1b-deterministic bash -c "throughput llama-3.2-1b --deterministic --no-probe --batch 64"
         ;;
     torch) run 90 torch bash -c torch ;;
-    *) echo "gpu.sh: no step $s" >&2; exit 2 ;;
     esac
 done
 exit "$failed"

@@ -107,12 +107,15 @@ def llama():
 
 def main():
     print(torch.__version__, torch.cuda.get_device_name())
+    failed = 0
     for part in (products, products_fp8, attention, llama):
         try:
             part()
         except Exception as e:  # one part that fails must not hide the others
-            print(f'{part.__name__}: {e}')
-    return 0
+            print(f'error: {part.__name__} failed: {type(e).__name__}: {e}', flush=True)
+            failed += 1
+        torch.cuda.empty_cache()
+    return failed
 
 
 if __name__ == '__main__':

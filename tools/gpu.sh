@@ -126,10 +126,11 @@ configure_and_build() {
 
 # A model of a published shape with random weights.
 model() {
-    [ -f "$models/$1.made" ] || { echo "== making the model $1" && rm -rf "${models:?}/$1" && mkdir -p "$models" && "$quire" bench make-model --like "$1" --out "$models/$1" && : >"$models/$1.made"; } || {
-        echo "error: the model $1 could not be made in $models"
-        return 1
-    }
+    [ ! -f "$models/$1.made" ] || return 0
+    echo "== making the model $1"
+    rm -rf "${models:?}/$1" && mkdir -p "$models" && "$quire" bench make-model --like "$1" --out "$models/$1" && : >"$models/$1.made" && return 0
+    echo "error: the model $1 could not be made in $models"
+    return 1
 }
 
 # few_steps SECONDS SECONDS: of a model that has small products and of one that has large ones: prompts, decoding, graphs.
@@ -169,9 +170,8 @@ sanitize() {
     export QUIRE_CUDA_HOPPER=$2 QUIRE_CUDA_WAIT_S=600 # under a sanitizer kernels take hundreds of times as long
     shift 2
     command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer here"; return 77; }
-    compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" >"$build/sanitizer.txt" 2>&1
-    rc=$?
-    cat "$build/sanitizer.txt"
+    compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" 2>&1 | tee "$build/sanitizer.txt"
+    rc=${PIPESTATUS[0]}
     ! grep -q 'Device not supported' "$build/sanitizer.txt" || { echo "compute-sanitizer does not take this device"; return 77; }
     [ "$rc" != 9 ] || echo "error: $tool has found something"
     [ "$QUIRE_CUDA_HOPPER" = 0 ] || [ "$rc" != 9 ] || { echo "with wgmma attention this is only said"; return 0; }

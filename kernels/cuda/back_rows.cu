@@ -47,7 +47,7 @@ QR_DEVICE void back_row(struct norm_back a, int64_t row, int32_t n, int32_t firs
     }
 }
 
-template <int FOURS, int WARPS, bool VEC> QR_KERNEL(QR_ROW_THREADS_OF(WARPS)) norm_back(struct norm_back a)
+template <int FOURS, int WARPS, bool VEC> QR_KERNEL_CAPPED(QR_ROW_THREADS_OF(WARPS), WARPS == 32 ? 1 : 0) norm_back(struct norm_back a)
 {
     QR_SHARED_ARRAY(float, squares, 32);
     QR_SHARED_ARRAY(float, dots, 32);

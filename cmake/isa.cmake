@@ -3,7 +3,7 @@
 # kernels/cpu/isa/*.c is compiled with -DQR_ISA=<level> and the level's flags; everything else stays at the x86-64 baseline, so
 # one binary starts anywhere and picks a table at run time. Names inside those files go through QR_ISA_NAME(), and every
 # helper they share is static, so that the linker cannot keep one level's copy for all. The amx level has only what tiles are
-# good for (kernels/cpu/amx/) and the packing for it; its table takes the rest from avx512.
+# good for (kernels/cpu/amx/) and the packing for it; its table takes the rest from avx512. kernels/cpu/avx2/ has parts of linear.c for that level alone.
 
 set(QUIRE_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(QUIRE_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mprefer-vector-width=512)
@@ -58,6 +58,7 @@ function(quire_isa_kernels)
         return()
     endif()
     file(GLOB amx_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cpu/amx/*.c)
+    file(GLOB own_sources_avx2 CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cpu/avx2/*.c)
     set(processor "avx2 avx512vl amx_bf16")
     if(EXISTS /proc/cpuinfo)
         file(STRINGS /proc/cpuinfo processor REGEX "^flags" LIMIT_COUNT 1)
@@ -68,7 +69,7 @@ function(quire_isa_kernels)
             list(TRANSFORM shared PREPEND ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/)
             set(sources ${amx_sources} ${shared})
         endif()
-        add_library(quire_kernels_${isa} OBJECT ${sources})
+        add_library(quire_kernels_${isa} OBJECT ${sources} ${own_sources_${isa}})
         target_include_directories(quire_kernels_${isa} PRIVATE ${PROJECT_SOURCE_DIR})
         target_compile_definitions(quire_kernels_${isa} PRIVATE QR_ISA=${isa} QR_ISA_${isa}=1)
         target_compile_options(quire_kernels_${isa} PRIVATE ${QUIRE_ISA_FLAGS_${isa}})

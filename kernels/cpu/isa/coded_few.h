@@ -1,4 +1,4 @@
-/* coded_few.h - up to FEW_ROWS rows times coded weights by integers (coded_whole.h). Included by linear.c only, behind struct product.
+/* coded_few.h - up to FEW_ROWS rows times coded weights by integers (coded_whole.h), for avx2. linear.c has the functions that avx2/coded_few_*.c make of it.
  *
  * A panel's block is read once: codes become pairs, or for one row bytes, in registers and meet all rows there. With several rows a vector of eight outputs
  * goes through the block's inputs before the other one does, so that sums, pairs and scales are no more than 16 registers. */
@@ -8,6 +8,22 @@
 #include "kernels/cpu/isa/coded_whole.h"
 
 #define FEW_ROWS 4
+#define FEW_PANELS 4 /* side by side */
+
+/* Rows and panels: sums[r][16 j + o], rows FEW_PANELS * QR_PANEL apart, which begin as zeros. */
+struct few_args {
+    const struct qr_coded_shape *s;
+    const uint8_t *panel[FEW_PANELS];
+    const struct whole_x *x;         /* of the first row; n_units from row to row */
+    const struct whole_bytes *bytes; /* of a single row */
+    float *sums;
+    int32_t n_units, n_panels;
+    int32_t n_skip;                  /* panels that lie between one and what is read behind it */
+};
+void qr_avx2_few_1(const struct few_args *a);
+void qr_avx2_few_2(const struct few_args *a);
+void qr_avx2_few_3(const struct few_args *a);
+void qr_avx2_few_4(const struct few_args *a);
 
 /* What few_vectors goes through: a block of one panel. */
 struct few_block {
@@ -136,110 +152,74 @@ VF_FN void few_vectors(const int bits, const bool plain5, const bool even, const
         }
 }
 
-/* Panels of a tile side by side, block by block: sums[r][16 j + o], rows TILE_PANELS * QR_PANEL apart, which begin as zeros. */
-VF_FN void few_panels(const int bits, const bool plain5, const bool even, const bool steps, const int run, const int rows, const struct product *p, float *sums,
-                      const uint8_t *const *panel, int32_t n_panels, int32_t row, const struct whole_levels l[TILE_PANELS])
+/* Block by block. */
+VF_FN void few_panels(const int bits, const bool plain5, const bool even, const bool steps, const int run, const int rows, const struct few_args *a,
+                      const struct whole_levels l[FEW_PANELS])
 {
-    const struct qr_coded_shape *s = &p->coded;
+    const struct qr_coded_shape *s = a->s;
     const int n_v = rows == 1 ? 2 : 1;
-    const int32_t n_units = whole_units(p->a->n_in), per_block = 1 << s->block_shift >> 5;
-    const int64_t near = s->panel_bytes - QR_QUANT_AHEAD, skip = (int64_t)(p->up ? n_panels / 2 - 1 : n_panels - 1) * s->panel_bytes;
+    const int32_t n_units = a->n_units, per_block = 1 << s->block_shift >> 5;
+    const int64_t near = s->panel_bytes - QR_QUANT_AHEAD, skip = a->n_skip * s->panel_bytes;
     struct few_block b = {.s = s, .x_row = n_units};
     for (int64_t at = 0; at * per_block < n_units; at++) {
-        b.x = whole_row(p, row) + at * per_block;
-        b.bytes = whole_row_bytes(p) + at * per_block;
+        b.x = a->x + at * per_block;
+        b.bytes = a->bytes + at * per_block;
         b.n_units = n_units - (int32_t)at * per_block < per_block ? n_units - (int32_t)at * per_block : per_block;
-        for (int32_t j = 0; j < n_panels; j++) {
+        for (int32_t j = 0; j < a->n_panels; j++) {
             const int64_t from = s->head_bytes + at * s->block_bytes;
-            b.panel = panel[j];
-            b.block = panel[j] + from;
+            b.panel = a->panel[j];
+            b.block = a->panel[j] + from;
             b.ahead = QR_QUANT_AHEAD + (from < near ? 0 : skip); /* what comes after a panel is at hand already */
             coded_ask_scales(s, b.block, b.ahead);
 #pragma GCC unroll 2
             for (int o = 0; o < QR_PANEL; o += n_v * VF_LEN) {
                 vf acc[FEW_ROWS] QR_UNINITIALIZED;
-                float *to = sums + j * QR_PANEL + o;
+                float *to = a->sums + j * QR_PANEL + o;
 #pragma GCC unroll 4
                 for (int i = 0; i < n_v * rows; i++)
-                    acc[i] = vf_load(to + i % rows * TILE_PANELS * QR_PANEL + i / rows * VF_LEN);
+                    acc[i] = vf_load(to + i % rows * FEW_PANELS * QR_PANEL + i / rows * VF_LEN);
                 few_vectors(bits, plain5, even, steps, run, rows, n_v, acc, &b, &l[j], o);
 #pragma GCC unroll 4
                 for (int i = 0; i < n_v * rows; i++)
-                    vf_store(to + i % rows * TILE_PANELS * QR_PANEL + i / rows * VF_LEN, acc[i]);
+                    vf_store(to + i % rows * FEW_PANELS * QR_PANEL + i / rows * VF_LEN, acc[i]);
             }
         }
     }
 }
 
 /* Returns whether all of them are even, as codes have to be for products that look up nothing. */
-static bool few_levels(struct whole_levels l[TILE_PANELS], const struct product *p, const uint8_t *const *panel, int32_t n_panels)
+static inline bool few_levels(struct whole_levels l[FEW_PANELS], const struct few_args *a)
 {
     bool even = true;
-    for (int32_t j = 0; j < n_panels; j++) {
-        l[j] = whole_levels_of(p->coded.f.bits, panel[j]);
+    for (int32_t j = 0; j < a->n_panels; j++) {
+        l[j] = whole_levels_of(a->s->f.bits, a->panel[j]);
         even = even && l[j].even;
     }
-    for (int32_t j = 0; j < n_panels && !even; j++)
+    for (int32_t j = 0; j < a->n_panels && !even; j++)
         l[j].shift = 0;
     return even;
 }
 
-#define FEW_OF(rows)                                                                                                                                          \
-    static __attribute__((noinline)) void few_panels_##rows(const struct product *p, float *sums, const uint8_t *const *panel, int32_t n_panels,              \
-                                                            int32_t row)                                                                                      \
-    {                                                                                                                                                         \
-        struct whole_levels l[TILE_PANELS] QR_UNINITIALIZED;                                                                                                  \
-        const bool all_even = few_levels(l, p, panel, n_panels);                                                                                              \
-        const bool short_run = whole_run(&p->coded) == 16, steps = p->coded.f.steps;                                                                          \
-        FEW_BY_FORMAT(rows)                                                                                                                                   \
+#define FEW_OF(rows)                                                                               \
+    void qr_avx2_few_##rows(const struct few_args *a)                                              \
+    {                                                                                              \
+        enum { ROWS = rows };                                                                      \
+        struct whole_levels l[FEW_PANELS] QR_UNINITIALIZED;                                        \
+        const bool all_even = few_levels(l, a), short_run = whole_run(a->s) == 16, steps = a->s->f.steps; \
+        WHOLE_BY_FORMAT(a->s->f, all_even, FEW_DO);                                                \
     }
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ /* as WHOLE_BY_FORMAT */
-#define FEW_DO(bits, plain5, even) few_panels(bits, plain5, even, short_run || steps, short_run ? 16 : WHOLE_K, ROWS, p, sums, panel, n_panels, row, l)
+#define FEW_DO(bits, plain5, even) few_panels(bits, plain5, even, short_run || steps, short_run ? 16 : WHOLE_K, ROWS, a, l)
 #else
-#define FEW_DO(bits, plain5, even)                                                                                      \
-    do {                                                                                                                \
-        if (short_run)                                                                                                  \
-            few_panels(bits, plain5, even, true, 16, ROWS, p, sums, panel, n_panels, row, l);                           \
-        else if (steps)                                                                                                 \
-            few_panels(bits, plain5, even, true, WHOLE_K, ROWS, p, sums, panel, n_panels, row, l);                      \
-        else                                                                                                            \
-            few_panels(bits, plain5, even, false, WHOLE_K, ROWS, p, sums, panel, n_panels, row, l);                     \
+#define FEW_DO(bits, plain5, even)                                                \
+    do {                                                                          \
+        if (short_run)                                                            \
+            few_panels(bits, plain5, even, true, 16, ROWS, a, l);                 \
+        else if (steps)                                                           \
+            few_panels(bits, plain5, even, true, WHOLE_K, ROWS, a, l);            \
+        else                                                                      \
+            few_panels(bits, plain5, even, false, WHOLE_K, ROWS, a, l);           \
     } while (0)
 #endif
-#define FEW_BY_FORMAT(rows)                     \
-    enum { ROWS = rows };                       \
-    WHOLE_BY_FORMAT(p->coded.f, all_even, FEW_DO);
-FEW_OF(1)
-FEW_OF(2)
-FEW_OF(3)
-FEW_OF(4)
-#undef FEW_BY_FORMAT
-#undef FEW_DO
-#undef FEW_OF
-
-/* Panels [first, end) with all rows. */
-static void multiply_whole(const struct product *p, int32_t first, int32_t end)
-{
-    static void (*const ways[])(const struct product *, float *, const uint8_t *const *, int32_t, int32_t) = {
-        few_panels_1, few_panels_2, few_panels_3, few_panels_4};
-    const int32_t unit = p->up ? 2 : 1;
-    float tile[FEW_ROWS * TILE_PANELS * QR_PANEL];
-    for (int32_t panel = first, n; panel < end; panel += n) {
-        const uint8_t *at[TILE_PANELS];
-        n = TILE_PANELS / unit < end - panel ? TILE_PANELS / unit : end - panel;
-        for (int32_t j = 0; j < n * unit; j++)
-            at[j] = panel_at(p, panel + j / unit + j % unit * p->up);
-        for (int32_t row = 0, mr; row < p->n_rows; row += mr) {
-            const int32_t left = p->n_rows - row;
-            mr = left <= FEW_ROWS ? left : left == FEW_ROWS + 1 ? FEW_ROWS - 1 : FEW_ROWS; /* only a single row has bytes, so none is left alone */
-            memset(tile, 0, sizeof tile);
-            ways[mr - 1](p, tile, at, n * unit, row);
-            for (int32_t j = 0; j < n; j += p->up ? 1 : n) {
-                const int32_t n_out = p->up ? p->a->n_out / 2 : p->a->n_out, rest = n_out - (panel + j) * QR_PANEL, whole = (p->up ? 1 : n) * QR_PANEL;
-                finish(p, tile + j * unit * QR_PANEL, p->row0 + row, mr, panel + j, whole < rest ? whole : rest);
-            }
-        }
-    }
-}
 
 #endif

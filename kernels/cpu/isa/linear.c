@@ -7,6 +7,7 @@
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/micro.h"
 #ifdef QR_ISA_avx2
+#include "kernels/cpu/isa/coded_few.h"
 #include "kernels/cpu/isa/coded_many.h"
 #include "kernels/cpu/isa/one_row.h"
 #endif
@@ -164,7 +165,6 @@ static void multiply_panels(const struct product *p, const void *w, size_t w_pan
 
 #ifdef QR_ISA_avx2
 #include "kernels/cpu/isa/direct_avx2.h"
-#include "kernels/cpu/isa/coded_few.h"
 #else
 /* One row times some panels of 4-bit weights, which become floats in registers: for every output the chain of multiply_panels, in its order of k. */
 VF_FN void multiply_floats4(const struct product *p, float *sums, int32_t panel, const int n_panels)

@@ -309,14 +309,14 @@ static void multiply_codes(struct piece_tile *t, int32_t slot, int32_t k0)
     const int64_t bytes = ((int64_t)n * WHOLE_K >> s->block_shift) * s->block_bytes;
     struct many_args m = {.piece = &t->codes, .n_units = n, .ask_lines = (int32_t)(bytes / 64 / (n * n_share)) + 1,
                           .ask = (const char *)qr_coded_block(s, next, end ? 0 : last ? k0 + MANY_INPUTS : k0)};
-    many_piece_of(&t->codes, s, (const uint8_t *)slot_at(t, slot, 0), unit, n);
+    qr_avx2_many_piece(&t->codes, s, (const uint8_t *)slot_at(t, slot, 0), unit, n);
     if (k0 == 0)
         memset(t->sums[slot], 0, (size_t)(t->block[t->n_blocks] - t->block[0]) * sizeof t->sums[0][0]);
     for (int32_t b = 0; b < t->n_blocks; b++) {
         const int32_t first = t->block[b], mr = t->block[b + 1] - first;
         m.c = t->sums[slot][first - t->block[0]];
         m.x = many_rows(p, first, unit, n);
-        many_block_of(s, mr)(&m);
+        qr_avx2_many_block(s, mr)(&m);
         m.ask += (int64_t)m.ask_lines * n * 64;
         if (b + 1 == n_share)
             m.ask_lines = 0;
@@ -384,6 +384,34 @@ static void multiply_pieces(const struct product *p, const void *w, size_t w_up,
             t.n_slots = t.n_panels * per_panel;
             t.w = (const char *)w + (size_t)(panel - first_panel) * w_next;
             multiply_tile(&t);
+        }
+    }
+}
+
+_Static_assert(TILE_PANELS == FEW_PANELS, "both tiles have as many panels");
+
+/* Panels [first, end) of coded weights with all rows, which are few. */
+static void multiply_whole(const struct product *p, int32_t first, int32_t end)
+{
+    static void (*const ways[FEW_ROWS])(const struct few_args *) = {qr_avx2_few_1, qr_avx2_few_2, qr_avx2_few_3, qr_avx2_few_4};
+    const int32_t unit = p->up ? 2 : 1;
+    float tile[FEW_ROWS * TILE_PANELS * QR_PANEL];
+    for (int32_t panel = first, n; panel < end; panel += n) {
+        n = TILE_PANELS / unit < end - panel ? TILE_PANELS / unit : end - panel;
+        struct few_args few = {.s = &p->coded, .bytes = whole_row_bytes(p), .sums = tile, .n_units = whole_units(p->a->n_in), .n_panels = n * unit,
+                               .n_skip = n - 1};
+        for (int32_t j = 0; j < n * unit; j++)
+            few.panel[j] = panel_at(p, panel + j / unit + j % unit * p->up);
+        for (int32_t row = 0, mr; row < p->n_rows; row += mr) {
+            const int32_t left = p->n_rows - row;
+            mr = left <= FEW_ROWS ? left : left == FEW_ROWS + 1 ? FEW_ROWS - 1 : FEW_ROWS; /* only a single row has bytes, so none is left alone */
+            memset(tile, 0, sizeof tile);
+            few.x = whole_row(p, row);
+            ways[mr - 1](&few);
+            for (int32_t j = 0; j < n; j += p->up ? 1 : n) {
+                const int32_t n_out = p->up ? p->a->n_out / 2 : p->a->n_out, rest = n_out - (panel + j) * QR_PANEL, whole = (p->up ? 1 : n) * QR_PANEL;
+                finish(p, tile + j * unit * QR_PANEL, p->row0 + row, mr, panel + j, whole < rest ? whole : rest);
+            }
         }
     }
 }

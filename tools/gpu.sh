@@ -113,7 +113,11 @@ arch() {
 }
 
 configure_and_build() {
-    local where=()
+    local where=() wheels
+    # Where Python's wheels have cuBLAS, should nvcc have none beside it.
+    wheels=$(python3 -c 'import glob, nvidia
+print(";".join(h[:-len("/include/cublasLt.h")] for p in nvidia.__path__ for h in glob.glob(p + "/*/include/cublasLt.h")))' 2>/dev/null)
+    where+=(-DQUIRE_CUDA_MORE="$wheels")
     [ "$prefix" = - ] || [ -d "$prefix/usr" ] || { echo "error: no folder $prefix/usr: tools/deps.sh unpack $prefix makes it, where there is a network"; return 1; }
     [ "$prefix" = - ] || where=(-DCMAKE_PREFIX_PATH="$(cd "$prefix" && pwd)/usr")
     [ -f "$build/CMakeCache.txt" ] || ! command -v ninja >/dev/null || where+=(-G Ninja)

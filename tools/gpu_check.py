@@ -14,9 +14,12 @@ MARGIN = 0.15
 
 
 def run(command, lines, *flags):
-    out = subprocess.run([QUIRE, command, '--model', MODEL, *flags], input=lines, capture_output=True, text=True, timeout=50)
+    try:
+        out = subprocess.run([QUIRE, command, '--model', MODEL, *flags], input=lines, capture_output=True, text=True, timeout=50)
+    except subprocess.TimeoutExpired as e:
+        sys.exit(f'error: quire {command} {" ".join(flags)}: not done after {e.timeout} s; so far: {(e.stderr or b"").decode()[-2000:].strip()}')
     if out.returncode != 0:
-        sys.exit(f'quire {command} {" ".join(flags)}: {out.stderr.strip()}')
+        sys.exit(f'error: quire {command} {" ".join(flags)}: status {out.returncode}: {out.stderr.strip()}')
     return [json.loads(line) for line in out.stdout.splitlines()]
 
 

@@ -267,10 +267,12 @@ template <int D, int GROUPS> QR_DEVICE void refill(const struct work &w, const s
 /* Scores of positions that a row does not see become -infinity. */
 template <int N> QR_DEVICE void mask(float (&s)[N], const struct rows &r, int32_t pos)
 {
+    const int32_t from = pos + r.lane % 4 * 2; /* of the thread's; numbers beside it are known here, and need no register */
+    const int32_t first[2] = {r.first[0] - from, r.first[1] - from}, last[2] = {r.last[0] - from, r.last[1] - from};
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        const int32_t t = pos + i / 4 * 8 + r.lane % 4 * 2 + i % 2;
-        if (t < r.first[i / 2 % 2] || t > r.last[i / 2 % 2])
+        const int at = i / 4 * 8 + i % 2;
+        if (at < first[i / 2 % 2] || at > last[i / 2 % 2])
             s[i] = -INFINITY;
     }
 }

@@ -46,13 +46,13 @@ static void last_rows(const struct world *w, int32_t *first, int32_t *count)
 }
 
 /* What a level makes of queries and weighted probabilities that meet a cache of 8 bits: see bound_of. With bf16 the reference is given such queries. */
-enum rounding { TO_F32, TO_16_BITS, TO_BF16 };
+enum rounding { TO_F32, TO_16_BITS, TO_15_BITS, TO_BF16, ROUNDINGS };
 
 static enum rounding rounding_of(const char *isa, enum qr_dtype kv)
 {
     if (!qr_kv_has_scales(kv))
         return TO_F32;
-    return is_slow(isa) ? TO_BF16 : strcmp(isa, "amx") == 0 ? TO_16_BITS : TO_F32;
+    return is_slow(isa) ? TO_BF16 : strcmp(isa, "amx") == 0 ? TO_16_BITS : strcmp(isa, "avx2") == 0 ? TO_15_BITS : TO_F32;
 }
 
 static double met(float q, enum rounding how)
@@ -83,13 +83,15 @@ struct query {
  * with it; p takes one with its value's scale. Tiles round q to m/32767, m = max|q|: ds_t <= scale ks sum_i |k_i| m 2^-16 (1 + 2^-14), the last
  * factor for 32767 and the roundings on the way, and a piece's p vs to w/65535, w the largest that the row sees there: `flips` sums
  * |v| w 2^-17 (1 + 2^-15 + 2 rel_p) / vs over all positions: 65535 is not 2^16, and w is uncertain by what p is. Their integer
- * sums are exact, then come three roundings. The device rounds q and p vs to bf16: q for both sides, p vs by half a unit, 2^-8 of it: `flips`.
+ * sums are exact, then come three roundings. Level avx2 does the same with p vs to w/32767: twice the distance. The device rounds q and p vs to bf16:
+ * q for both sides, p vs by half a unit, 2^-8 of it: `flips`.
  * fp8 cache: the same numbers times scales, and both sides round p vs, as p with a bf16 cache. */
 #define TILE_LOSS 0x1p-110
 static struct query bound_of(const struct world *w, const struct step *st, int32_t s, int32_t r, int32_t h, enum rounding how)
 {
     const struct qr_attention_case *c = &w->c;
-    const bool bytes = how == TO_16_BITS;
+    const bool bytes = how == TO_16_BITS || how == TO_15_BITS;
+    const double half_unit = how == TO_15_BITS ? 0x1p-16 : 0x1p-17;
     struct query b = {.rel = 0};
     int32_t k = c->head_dim, pos = st->batch.pos[r], group = c->n_heads / c->n_kv_heads;
     int32_t first = c->window > 0 && pos >= c->window ? pos - c->window + 1 : 0;
@@ -140,7 +142,7 @@ static struct query bound_of(const struct world *w, const struct step *st, int32
         for (int32_t i = 0; i < k; i++) {
             double element = fabs(cached(&ctx, value + (size_t)i)), v = element * value_scale;
             b.size[i] += p * v;
-            b.flips[i] += bytes ? element * most * 0x1p-17 * (1 + 0x1p-15 + 2 * rel_p) : p * v * flip;
+            b.flips[i] += bytes ? element * most * half_unit * (1 + 4 * half_unit + 2 * rel_p) : p * v * flip;
         }
     }
     for (int32_t i = 0; i < k; i++) {
@@ -173,9 +175,10 @@ static void check_levels(const char *const *names, int32_t n_levels, const struc
 {
     const struct qr_attention_case *c = &w->c;
     int64_t n_out = st->batch.n_tokens * st->q_stride;
-    bool tiled = false; /* some level here meets a cache of 8 bits with rounded queries */
+    bool some[ROUNDINGS] = {false}; /* levels here meet the cache so */
     for (int32_t l = 0; l < n_levels; l++)
-        tiled = tiled || (got[l] && how == TO_F32 && rounding_of(names[l], c->kv) == TO_16_BITS);
+        if (got[l] && (rounding_of(names[l], c->kv) == TO_BF16) == (how == TO_BF16))
+            some[rounding_of(names[l], c->kv)] = true;
     double *q = widen(st->q, n_out), *want = qr_alloc((size_t)(n_out + st->batch.n_tokens * c->n_heads), sizeof *want);
     struct qr_attention_args a = step_args(w, st, want, want + n_out, q);
     for (int64_t i = 0; i < n_out; i++)
@@ -186,11 +189,13 @@ static void check_levels(const char *const *names, int32_t n_levels, const struc
             for (int32_t h = 0; h < c->n_heads; h++) {
                 if ((r * 31 + h) % 5 != 0 && st->batch.n_tokens > 40)
                     continue; /* a fifth of the queries of large steps */
-                const struct query plain = bound_of(w, st, s, r, h, how);
-                const struct query tiles = tiled ? bound_of(w, st, s, r, h, TO_16_BITS) : plain;
+                struct query bound[ROUNDINGS];
+                for (int32_t i = 0; i < ROUNDINGS; i++)
+                    if (some[i])
+                        bound[i] = bound_of(w, st, s, r, h, (enum rounding)i);
                 const int64_t at = r * c->n_heads + h;
                 for (int32_t l = 0; l < n_levels; l++) {
-                    const struct query *b = strcmp(names[l], "amx") == 0 ? &tiles : &plain;
+                    const struct query *b = &bound[rounding_of(names[l], c->kv)];
                     if (!got[l] || (rounding_of(names[l], c->kv) == TO_BF16) != (how == TO_BF16))
                         continue;
                     worst[l] = fmax(worst[l], check_query(names[l], st, got[l], want, b, r, h, c->head_dim));

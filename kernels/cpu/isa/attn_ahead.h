@@ -1,4 +1,4 @@
-/* attn_ahead.h - what decode at level avx2 asks memory for before it is read. Included by attn_blocks.h only.
+/* attn_ahead.h - what decode at level avx2 asks memory for before it is read. Included by attn_parts.h only.
  *
  * Keys and values take memory all of the time, products take it in turns with softmax. So lines are asked for at the pace of the work, not of what is
  * being read: an item's keys of a piece, then its values, then what comes next, run by run, and of each run all heads of the item, which lie side by
@@ -24,6 +24,8 @@ struct ahead {
     int32_t n_heads, head, which;
     int32_t pos, begin, end;   /* of the sequence */
     int32_t shift;             /* runs of 2^shift positions */
+    const char *row;           /* the run's first of the first head */
+    size_t run_bytes;
     const char *at, *run_end;
 };
 
@@ -40,24 +42,32 @@ static int32_t heads_of(const struct tile *t)
     return t->plan->head_parts > 1 ? 1 : t->seq->width < rest ? t->seq->width : rest;
 }
 
-/* Asks for the scales of n positions from pos on: softmax needs those of the values before the values. */
-static void ask_for_run_scales(const struct ahead *h, int32_t n)
+/* Asks for the scales of the run's keys, and of its values, which softmax needs before them. */
+static void ask_for_run_scales(const struct ahead *h)
 {
-    for (int32_t which = 0; which < 2; which++) {
-        const char *scales = (const char *)(block_scales(h->t, which, h->pos) + (h->pos & (h->t->a->kv->block_tokens - 1)));
-        scales += (size_t)h->head * h->t->plane_bytes;
-        for (size_t b = 0; b < (size_t)n * sizeof(float); b += 64)
-            _mm_prefetch(scales + b, _MM_HINT_T1);
+    const struct tile *t = h->t;
+    const size_t in = (size_t)(h->pos & (t->a->kv->block_tokens - 1)), behind = (size_t)t->a->kv->block_tokens - in;
+    const char *key = h->at + behind * t->row_bytes + in * sizeof(float), *value = key + (t->plane[1] - t->plane[0]);
+    for (size_t b = 0; b * t->row_bytes < h->run_bytes * sizeof(float); b += 64) {
+        _mm_prefetch(key + b, _MM_HINT_T1);
+        _mm_prefetch(value + b, _MM_HINT_T1);
     }
+}
+
+static void begin_head(struct ahead *h)
+{
+    h->at = h->row + (size_t)h->head * h->t->plane_bytes;
+    h->run_end = h->at + h->run_bytes;
+    if (h->which == 0 && is_int8(h->t))
+        ask_for_run_scales(h);
 }
 
 static void begin_run(struct ahead *h)
 {
     const int32_t whole = ((h->pos >> h->shift) + 1) << h->shift, n = (whole < h->end ? whole : h->end) - h->pos;
-    h->at = cache_row(h->t, h->which, h->pos) + (size_t)h->head * h->t->plane_bytes;
-    h->run_end = h->at + (size_t)n * h->t->row_bytes;
-    if (h->which == 0 && is_int8(h->t))
-        ask_for_run_scales(h, n);
+    h->row = cache_row(h->t, h->which, h->pos);
+    h->run_bytes = (size_t)n * h->t->row_bytes;
+    begin_head(h);
 }
 
 /* From the keys at h->begin on. */
@@ -76,7 +86,7 @@ static void begin_positions(struct ahead *h)
 static void next_run(struct ahead *h)
 {
     if (++h->head < h->n_heads) {
-        begin_run(h);
+        begin_head(h);
         return;
     }
     h->head = 0;

@@ -2,37 +2,23 @@
  *
  * Queries go in register blocks of up to 6. Where a tile has many, 16 positions' keys are staged and meet all blocks while they lie in the first-level
  * cache, and so are the values of up to 64 positions, 16 columns one behind the other; sums of values wait in piece_out between such steps. A block
- * skips positions that none of its queries sees. Where a tile has few queries (decode), values are widened in registers as they lie in the cache, and
- * neighbouring kv heads are tiles of one item, which take turns every FEW_STEP positions: so memory is read in its order. See also attn_ahead.h.
+ * skips positions that none of its queries sees. Where a tile has few queries (decode), keys of bf16 are turned pair by pair, values are widened in
+ * registers as they lie in the cache, and neighbouring kv heads are tiles of one item, which take turns every FEW_STEP keys and VALUES_STEP values: so
+ * memory is read in its order. See also attn_ahead.h. An int8 cache has a way of its own (attn_words.h).
  */
 #ifndef QR_KERNELS_CPU_ATTN_BLOCKS_H
 #define QR_KERNELS_CPU_ATTN_BLOCKS_H
 
-#include "kernels/cpu/isa/attn_ahead.h"
-#include "kernels/cpu/isa/attn_int8.h"
-#include "kernels/cpu/isa/attn_tile.h"
-
-#define ROWS_MAX 6
-#define ASK 64 /* positions */
-#define FEW 12 /* queries for which values are not staged: two blocks widen them twice */
-
-static int32_t lower(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
-}
-
-static int32_t higher(int32_t a, int32_t b)
-{
-    return a > b ? a : b;
-}
+#include "kernels/cpu/isa/attn_parts.h"
+#include "kernels/cpu/isa/attn_words.h"
 
 /* A product of some rows of x with rows of w: c[r][j] (+)= x[r][at] w[at][j], at = from .. end - 1 in this order. */
 struct product {
     float *c;               /* [rows][c_stride] */
     const float *x;         /* rows QR_X_ROW apart */
     const char *const *run; /* row `at` of w is row at % 2^shift of run[at >> shift] */
-    const char *const *line; /* n_lines that are asked for meanwhile, one with each row of w if there are so many rows */
-    int32_t n_lines;
+    const char *const *line; /* n_lines that are asked for meanwhile, by_part of them before each of the parts that `part` rows, or the rest of a run, are */
+    int32_t n_lines, by_part, part;
     int64_t c_stride;
     size_t w_row, w_panel;  /* bytes from row to row, and from 16 columns to the next */
     size_t column;          /* bytes, where the columns begin in a row */
@@ -41,17 +27,21 @@ struct product {
 };
 typedef void product_fn(const struct product *p);
 
-VF_FN vf load_widened(const char *w, const enum qr_dtype type)
+/* How the numbers of w lie: floats, bf16, or pairs of bf16 of a column, of which one is taken. */
+enum numbers { FLOATS, BF16S, FIRST, SECOND };
+
+VF_FN vf load_widened(const char *w, const enum numbers as)
 {
-    return type == QR_BF16 ? vf_load_bf16((const uint16_t *)(const void *)w)
-           : type == QR_I8 ? vf_load_i8_n((const int8_t *)w, VF_LEN)
-                           : vf_load((const float *)(const void *)w);
+    if (as == BF16S)
+        return vf_load_bf16((const uint16_t *)(const void *)w);
+    const vf v = vf_load((const float *)(const void *)(as == SECOND ? w + 2 : w)); /* a mask for the second would take a register of a sum */
+    return as == FLOATS ? v : vf_pairs_first(vf_as_pairs(v));
 }
 
 /* One row of w onto mr rows of nv vectors: what there is more of comes from memory one by one, the other stays in registers. */
-VF_FN void product_step(vf *acc, const float *x, const char *w, size_t w_panel, const enum qr_dtype type, const int mr, const int nv)
+VF_FN void product_step(vf *acc, const float *x, const char *w, size_t w_panel, const enum numbers as, const int mr, const int nv)
 {
-    const size_t bytes = type == QR_BF16 ? 2 : type == QR_I8 ? 1 : 4;
+    const size_t bytes = as == BF16S ? 2 : 4;
     vf kept[4];
     if (mr < nv) {
 #pragma GCC unroll 8
@@ -59,7 +49,7 @@ VF_FN void product_step(vf *acc, const float *x, const char *w, size_t w_panel, 
             kept[r] = vf_set1(x[r * QR_X_ROW]);
 #pragma GCC unroll 8
         for (int j = 0; j < nv; j++) {
-            const vf wv = load_widened(w + (size_t)(j / 2) * w_panel + (size_t)(j % 2) * VF_LEN * bytes, type);
+            const vf wv = load_widened(w + (size_t)(j / 2) * w_panel + (size_t)(j % 2) * VF_LEN * bytes, as);
 #pragma GCC unroll 8
             for (int r = 0; r < mr; r++)
                 acc[r * nv + j] = vf_fma(kept[r], wv, acc[r * nv + j]);
@@ -68,7 +58,7 @@ VF_FN void product_step(vf *acc, const float *x, const char *w, size_t w_panel, 
     }
 #pragma GCC unroll 8
     for (int j = 0; j < nv; j++)
-        kept[j] = load_widened(w + (size_t)(j / 2) * w_panel + (size_t)(j % 2) * VF_LEN * bytes, type);
+        kept[j] = load_widened(w + (size_t)(j / 2) * w_panel + (size_t)(j % 2) * VF_LEN * bytes, as);
 #pragma GCC unroll 8
     for (int r = 0; r < mr; r++) {
         const vf xv = vf_set1(x[r * QR_X_ROW]);
@@ -78,53 +68,59 @@ VF_FN void product_step(vf *acc, const float *x, const char *w, size_t w_panel, 
     }
 }
 
-VF_FN void product_of(const struct product *p, const enum qr_dtype type, const int mr, const int nv)
+/* With pairs (FIRST) a row of w stands for two of x. */
+VF_FN void product_of(const struct product *p, const enum numbers as, const int mr, const int nv)
 {
+    const int in_row = as == FIRST ? 2 : 1;
     const size_t w_row = p->w_row, w_panel = p->w_panel;
     const int32_t mask = (int32_t)((1u << p->shift) - 1), end = p->end;
     const int64_t c_stride = p->c_stride;
     const char *const *line = p->line, *const *const line_end = line + p->n_lines;
     float *c = p->c;
-    vf acc[12];
+    vf acc[12] QR_UNINITIALIZED;
 #pragma GCC unroll 12
     for (int i = 0; i < mr * nv; i++)
         acc[i] = p->onto ? vf_load(c + (i / nv) * c_stride + (i % nv) * VF_LEN) : vf_zero();
-    for (; line_end - line > end - p->from; line++)
-        _mm_prefetch(*line, _MM_HINT_T1);
     for (int32_t at = p->from; at < end;) {
         const int32_t rest = (at | mask) + 1 - at;
         const char *w = p->run[at >> p->shift] + (size_t)(at & mask) * w_row + p->column;
-        const float *x = p->x + at;
-        int32_t n = rest < end - at ? rest : end - at;
+        const float *x = p->x + in_row * at;
+        int32_t n = rest < p->part ? rest : p->part;
+        n = n < end - at ? n : end - at;
         at += n;
-        for (; n > 0 && line < line_end; n--, w += w_row, x++) {
+        for (int32_t i = 0; i < p->by_part && line < line_end; i++)
             _mm_prefetch(*line++, _MM_HINT_T1);
-            product_step(acc, x, w, w_panel, type, mr, nv);
+        for (; n > 0; n--, w += w_row, x += in_row) {
+            product_step(acc, x, w, w_panel, as, mr, nv);
+            if (as == FIRST) {
+                __asm__ volatile("" ::: "memory"); /* the second's loads stay behind: before, they would push sums out of registers */
+                product_step(acc, x + 1, w, w_panel, SECOND, mr, nv);
+            }
         }
-        for (; n > 0; n--, w += w_row, x++)
-            product_step(acc, x, w, w_panel, type, mr, nv);
     }
+    for (; line < line_end; line++)
+        _mm_prefetch(*line, _MM_HINT_T1);
 #pragma GCC unroll 12
     for (int i = 0; i < mr * nv; i++)
         vf_store(c + (i / nv) * c_stride + (i % nv) * VF_LEN, acc[i]);
 }
 
-#define FOR_PRODUCTS(DO, type)                                                                                                         \
-    DO(type, 1, 1) DO(type, 1, 2) DO(type, 1, 4) DO(type, 1, 8) DO(type, 2, 1) DO(type, 2, 2) DO(type, 2, 4) DO(type, 3, 1)            \
-    DO(type, 3, 2) DO(type, 3, 4) DO(type, 4, 1) DO(type, 4, 2) DO(type, 5, 1) DO(type, 5, 2) DO(type, 6, 1) DO(type, 6, 2)
-#define PRODUCT(type, mr, nv)                                                                                                          \
-    static void product_##type##_##mr##_##nv(const struct product *p)                                                                  \
+#define FOR_PRODUCTS(DO, as)                                                                                                           \
+    DO(as, 1, 1) DO(as, 1, 2) DO(as, 1, 4) DO(as, 1, 8) DO(as, 2, 1) DO(as, 2, 2) DO(as, 2, 4) DO(as, 3, 1) DO(as, 3, 2) DO(as, 3, 4)    \
+    DO(as, 4, 1) DO(as, 4, 2) DO(as, 5, 1) DO(as, 5, 2) DO(as, 6, 1) DO(as, 6, 2)
+#define PRODUCT(as, mr, nv)                                                                                                            \
+    static void product_##as##_##mr##_##nv(const struct product *p)                                                                    \
     {                                                                                                                                  \
-        product_of(p, QR_##type, mr, nv);                                                                                              \
+        product_of(p, as, mr, nv);                                                                                                     \
     }
-#define PRODUCT_ROW(type, mr, nv) [mr][nv] = product_##type##_##mr##_##nv,
-FOR_PRODUCTS(PRODUCT, F32)
-FOR_PRODUCTS(PRODUCT, BF16)
-FOR_PRODUCTS(PRODUCT, I8)
+#define PRODUCT_ROW(as, mr, nv) [mr][nv] = product_##as##_##mr##_##nv,
+FOR_PRODUCTS(PRODUCT, FLOATS)
+FOR_PRODUCTS(PRODUCT, BF16S)
+FOR_PRODUCTS(PRODUCT, FIRST)
 
-static product_fn *const product_f32[ROWS_MAX + 1][9] = {FOR_PRODUCTS(PRODUCT_ROW, F32)};
-static product_fn *const product_bf16[ROWS_MAX + 1][9] = {FOR_PRODUCTS(PRODUCT_ROW, BF16)};
-static product_fn *const product_i8[ROWS_MAX + 1][9] = {FOR_PRODUCTS(PRODUCT_ROW, I8)};
+static product_fn *const product_f32[ROWS_MAX + 1][9] = {FOR_PRODUCTS(PRODUCT_ROW, FLOATS)};
+static product_fn *const product_bf16[ROWS_MAX + 1][9] = {FOR_PRODUCTS(PRODUCT_ROW, BF16S)};
+static product_fn *const product_pairs[ROWS_MAX + 1][9] = {FOR_PRODUCTS(PRODUCT_ROW, FIRST)};
 
 /* Vectors of the largest block of so many rows. */
 static const uint8_t vectors_of[ROWS_MAX + 1] = {0, 8, 4, 4, 2, 2, 2};
@@ -133,7 +129,9 @@ static const uint8_t vectors_of[ROWS_MAX + 1] = {0, 8, 4, 4, 2, 2, 2};
 static void multiply(struct product *p, product_fn *const table[9], int32_t mr, int32_t n, size_t bytes)
 {
     const int32_t n_calls = (n + vectors_of[mr] - 1) / vectors_of[mr], share = (p->n_lines + n_calls - 1) / n_calls;
+    const int32_t part = lower(p->part, p->shift < 30 ? 1 << p->shift : p->part), n_parts = (p->end - p->from + part - 1) / part;
     int32_t lines = p->n_lines;
+    p->by_part = n_parts > 0 ? (share + n_parts - 1) / n_parts : 0;
     for (int32_t nv = vectors_of[mr]; n > 0; n -= nv) {
         while (nv > n)
             nv /= 2;
@@ -157,7 +155,7 @@ VF_FN void dense_of(float *c, int64_t c_stride, const float *x, const float *w, 
     for (int i = 0; i < 2 * mr; i++)
         acc[i] = onto ? vf_load(c + i / 2 * c_stride + i % 2 * VF_LEN) : vf_zero();
     for (; n > 0; n--, w += QR_PANEL, x++)
-        product_step(acc, x, (const char *)w, 0, QR_F32, mr, 2);
+        product_step(acc, x, (const char *)w, 0, FLOATS, mr, 2);
 #pragma GCC unroll 12
     for (int i = 0; i < 2 * mr; i++)
         vf_store(c + i / 2 * c_stride + i % 2 * VF_LEN, acc[i]);
@@ -170,86 +168,6 @@ VF_FN void dense_of(float *c, int64_t c_stride, const float *x, const float *w, 
     }
 DENSE(1) DENSE(2) DENSE(3) DENSE(4) DENSE(5) DENSE(6)
 static dense_fn *const dense[ROWS_MAX + 1] = {NULL, dense_1, dense_2, dense_3, dense_4, dense_5, dense_6};
-
-/* A register block of queries and what it sees of the piece. */
-struct rows_block {
-    int32_t q0, mr;
-    int32_t begin, end;       /* some query */
-    int32_t all_from, all_end; /* every query */
-};
-
-/* Blocks of nearly equal height; returns how many. */
-static int32_t blocks_of(struct rows_block *block, const struct tile *t)
-{
-    const struct scratch *s = t->s;
-    const int32_t n = (t->n_queries + ROWS_MAX - 1) / ROWS_MAX;
-    for (int32_t b = 0; b < n; b++) {
-        const int32_t first = t->n_queries * b / n;
-        struct rows_block r = {.q0 = t->q0 + first, .mr = t->n_queries * (b + 1) / n - first, .begin = PIECE, .all_end = PIECE};
-        for (int32_t i = r.q0; i < r.q0 + r.mr; i++) {
-            r.all_from = s->in[i] > r.all_from ? s->in[i] : r.all_from;
-            r.all_end = s->in_end[i] < r.all_end ? s->in_end[i] : r.all_end;
-            if (s->in[i] < s->in_end[i]) {
-                r.begin = s->in[i] < r.begin ? s->in[i] : r.begin;
-                r.end = s->in_end[i] > r.end ? s->in_end[i] : r.end;
-            }
-        }
-        if (r.all_from >= r.all_end)
-            r.all_from = r.all_end = PIECE;
-        block[b] = r;
-    }
-    return n;
-}
-
-/* Where the cache's rows of the piece lie, [begin, end) of it; in runs of 2^shift. */
-static void find_runs(const char **run, const struct tile *t, int32_t which, int32_t base, int32_t begin, int32_t end, int32_t shift)
-{
-    for (int32_t i = begin >> shift; i << shift < end; i++)
-        run[i] = cache_row(t, which, base + (i << shift));
-}
-
-/* What to ask for while keys (which 0) or values (1) of positions [begin, end) of the piece are read: those ASK positions further, and at the end the
- * first values of the piece, or the first keys of what comes next. It is asked for shortly before it is read, because the rows of all blocks may meet
- * in the same few sets of the caches: where a block of all layers takes a power of two of bytes, they do. */
-static void find_asked(const struct tile *t, int32_t which, const struct after *after, int32_t begin, int32_t end, int32_t shift)
-{
-    struct scratch *s = t->s;
-    const struct tile *next = after->t && run_shift(after->t) == shift ? after->t : NULL;
-    const int32_t first = begin >> shift, n = ((end - 1) >> shift) + 1, far = ASK >> shift > 0 ? ASK >> shift : 1;
-    for (int32_t i = first; i < n; i++) {
-        const int32_t then = i + far - n;
-        s->ask[which][i] = NULL;
-        if (then < 0)
-            s->ask[which][i] = s->run[which][i + far];
-        else if (which == 0 && first + then < n)
-            s->ask[which][i] = s->run[1][first + then];
-        else if (which == 1 && next && after->base + (then << shift) < next->see_max)
-            s->ask[which][i] = cache_row(next, 0, after->base + (then << shift));
-    }
-}
-
-/* Asks for the scales of the piece that comes next, which it reads before anything else. */
-static void ask_for_scales(const struct after *after, int32_t shift)
-{
-    const struct tile *next = after->t;
-    for (int32_t i = 0; next && i < PIECE && after->base + i < next->see_max; i += 1 << shift)
-        for (int32_t which = 0; which < 2; which++) {
-            const char *scales = (const char *)block_scales(next, which, after->base + i);
-            for (size_t b = 0; b < sizeof(float) << shift; b += 64)
-                _mm_prefetch(scales + b, _MM_HINT_T1);
-        }
-}
-
-/* Asks for n rows of run `run` from row `at` of the piece on. */
-static inline void ask_for(const struct tile *t, const char *const *ask, int32_t at, int32_t n, int32_t shift)
-{
-    const char *row = ask[at >> shift];
-    if (!row)
-        return;
-    row += (size_t)(at & ((1 << shift) - 1)) * t->row_bytes;
-    for (size_t b = 0; b < (size_t)n * t->row_bytes; b += 64)
-        _mm_prefetch(row + b, _MM_HINT_T1);
-}
 
 /* Four units of VF_LEN rows as columns from dst on: halves of rows meet in a register on their way from memory, so nothing has to cross its middle. */
 VF_FN void turn_four(float *dst, const char *const row[VF_LEN], size_t at, const int in_unit)
@@ -277,14 +195,14 @@ struct keys {
     int32_t n_ahead;        /* lines with each 8 positions */
 };
 
-/* Keys of positions [begin, end) of the piece to scratch as panels [K][16] from `to` on, the first that of the group of 16 in which they begin; zeros
- * for what else the groups hold. */
+/* Keys of positions [begin, end) of the piece to scratch as panels [rows][16] from `to` on, the first that of the group of 16 in which they begin; zeros
+ * for what else the groups hold. A unit of 32 bits of the keys becomes in_unit rows of floats, or stays what it is: 1. */
 VF_FN void turn_keys_of(float *to, const struct tile *t, const struct keys *keys, int32_t begin, int32_t end, const int in_unit)
 {
-    const int32_t units = t->k / in_unit, first = begin / QR_PANEL * QR_PANEL, mask = (1 << keys->shift) - 1;
+    const int32_t units = (int32_t)(t->row_bytes / sizeof(float)), first = begin / QR_PANEL * QR_PANEL, mask = (1 << keys->shift) - 1;
     const char *row[VF_LEN] QR_UNINITIALIZED;
     for (int32_t at = first; at < (end + QR_PANEL - 1) / QR_PANEL * QR_PANEL; at += VF_LEN) {
-        float *dst = to + (at - first) / QR_PANEL * QR_PANEL * t->k + at % QR_PANEL;
+        float *dst = to + (at - first) / QR_PANEL * QR_PANEL * units * in_unit + at % QR_PANEL;
         int32_t u = 0;
         if (keys->ahead)
             ask_lines(keys->ahead, keys->n_ahead);
@@ -304,11 +222,10 @@ VF_FN void turn_keys_of(float *to, const struct tile *t, const struct keys *keys
     }
 }
 
-static void turn_keys(float *to, const struct tile *t, const struct keys *keys, int32_t begin, int32_t end)
+/* Numbers as floats, or with `pairs` a bf16 cache's two by two. */
+static void turn_keys(float *to, const struct tile *t, const struct keys *keys, bool pairs, int32_t begin, int32_t end)
 {
-    if (is_int8(t))
-        turn_keys_of(to, t, keys, begin, end, 4);
-    else if (t->a->kv->dtype == QR_BF16)
+    if (t->a->kv->dtype == QR_BF16 && !pairs)
         turn_keys_of(to, t, keys, begin, end, 2);
     else
         turn_keys_of(to, t, keys, begin, end, 1);
@@ -323,7 +240,7 @@ static void score_staging(const struct tile *t, const struct rows_block *block, 
     for (int32_t from = begin, to; from < end; from = to) {
         const int32_t first = from / QR_PANEL * QR_PANEL;
         to = lower(first + QR_PANEL, end);
-        turn_keys(panel, t, &keys, from, to);
+        turn_keys(panel, t, &keys, false, from, to);
         for (const struct rows_block *b = block; b < block + n; b++)
             if (b->end > from && b->begin < to)
                 dense[b->mr](s->p + b->q0 * QR_X_ROW + first, QR_X_ROW, s->q + b->q0 * QR_X_ROW, panel, t->k, false);
@@ -331,16 +248,16 @@ static void score_staging(const struct tile *t, const struct rows_block *block, 
 }
 
 /* Values of positions [begin, end) of the piece as f32 to scratch, [K / 16][STEP][16]; a half panel behind K holds anything. */
-VF_FN void widen_values_of(const struct tile *t, int32_t begin, int32_t end, int32_t shift, const enum qr_dtype type)
+VF_FN void widen_values_of(const struct tile *t, int32_t begin, int32_t end, int32_t shift, const enum numbers as)
 {
-    const size_t bytes = type == QR_BF16 ? 2 : type == QR_I8 ? 1 : 4;
+    const size_t bytes = as == BF16S ? 2 : 4;
     const int32_t mask = (1 << shift) - 1;
     float *dst = (float *)(void *)t->s->values;
     for (int32_t at = begin; at < end; at++, dst += QR_PANEL) {
         ask_for(t, t->s->ask[1], at, 1, shift);
         const char *row = t->s->run[1][at >> shift] + (size_t)(at & mask) * t->row_bytes;
         for (int32_t i = 0; i < t->k; i += VF_LEN)
-            vf_store(dst + i / QR_PANEL * STEP * QR_PANEL + i % QR_PANEL, load_widened(row + (size_t)i * bytes, type));
+            vf_store(dst + i / QR_PANEL * STEP * QR_PANEL + i % QR_PANEL, load_widened(row + (size_t)i * bytes, as));
     }
 }
 
@@ -380,31 +297,22 @@ static void weigh_staging(const struct tile *t, const struct rows_block *block, 
     memset(t->s->piece_out, 0, (size_t)t->n_queries * (size_t)t->k_pad * sizeof(float));
     for (int32_t from = begin, to; from < end; from = to) {
         to = lower(from / STEP * STEP + STEP, end);
-        if (is_int8(t))
-            widen_values_of(t, from, to, shift, QR_I8);
-        else if (t->a->kv->dtype == QR_BF16)
-            widen_values_of(t, from, to, shift, QR_BF16);
+        if (t->a->kv->dtype == QR_BF16)
+            widen_values_of(t, from, to, shift, BF16S);
         else
-            widen_values_of(t, from, to, shift, QR_F32);
+            widen_values_of(t, from, to, shift, FLOATS);
         for (int32_t panel = 0; panel < t->k_pad / QR_PANEL; panel++)
             for (const struct rows_block *b = block; b < block + n; b++)
                 weigh_block_staged(t, b, from, to, panel);
     }
 }
 
-/* A tile of few queries: one of those of its item. */
-struct few {
-    const struct tile *t;
-    size_t offset; /* from the keys and values of the item's first tile to its own */
-    struct rows_block block[FEW / ROWS_MAX];
-    int32_t n;     /* blocks */
-};
-
 /* Scores of an item's tiles for positions [begin, end) of the piece, the tiles in turns. */
 static void score_few(const struct few *few, int32_t n_tiles, int32_t base, int32_t begin, int32_t end, int32_t shift, struct ahead *ahead)
 {
     struct scratch *s = few->t->s;
     const char *panels = s->keys;
+    const bool pairs = few->t->a->kv->dtype == QR_BF16;
     const int32_t step = higher(vectors_of[few->block->mr] * VF_LEN, FEW_STEP); /* as many as a lone query has registers for */
     for (int32_t from = begin, to; from < end; from = to) {
         to = lower(from / step * step + step, end);
@@ -413,13 +321,14 @@ static void score_few(const struct few *few, int32_t n_tiles, int32_t base, int3
             const struct tile *t = f->t;
             const int32_t n_lines = share_of_lines(t, to - from, SHARE_SCORES), turning = share_of_lines(t, VF_LEN, SHARE_SCORES) / 4;
             const struct keys keys = {.run = s->run[0], .offset = f->offset, .base = base, .shift = shift, .ahead = ahead, .n_ahead = turning};
-            turn_keys((float *)(void *)s->keys, t, &keys, from, to);
+            turn_keys((float *)(void *)s->keys, t, &keys, pairs, from, to);
+            const int32_t n_rows = pairs ? t->k / 2 : t->k;
             int32_t n_left = take_lines(ahead, s->line, lower(higher(n_lines - (to - from) / VF_LEN * turning, 0), K_MAX));
             for (const struct rows_block *b = f->block; b < f->block + f->n; b++, n_left = 0) {
                 struct product p = {.c = s->p + b->q0 * QR_X_ROW + first, .x = s->q + b->q0 * QR_X_ROW, .run = &panels, .line = s->line, .n_lines = n_left,
-                                    .c_stride = QR_X_ROW, .w_row = QR_PANEL * sizeof(float), .w_panel = (size_t)t->k * QR_PANEL * sizeof(float),
-                                    .shift = 30, .end = t->k};
-                multiply(&p, product_f32[b->mr], b->mr, n_panels * 2, sizeof(float));
+                                    .c_stride = QR_X_ROW, .w_row = QR_PANEL * sizeof(float), .w_panel = (size_t)n_rows * QR_PANEL * sizeof(float),
+                                    .shift = 30, .part = QR_PANEL / 2, .end = n_rows};
+                multiply(&p, pairs ? product_pairs[b->mr] : product_f32[b->mr], b->mr, n_panels * 2, sizeof(float));
             }
         }
     }
@@ -432,14 +341,14 @@ static void weigh_direct(const struct few *f, int32_t q0, int32_t mr, int32_t fr
     struct scratch *s = t->s;
     const enum qr_dtype type = t->a->kv->dtype;
     const size_t bytes = qr_dtype_bytes(type);
-    product_fn *const *const table = type == QR_I8 ? product_i8[mr] : type == QR_BF16 ? product_bf16[mr] : product_f32[mr];
+    product_fn *const *const table = type == QR_BF16 ? product_bf16[mr] : product_f32[mr];
     int32_t at = from;
     do { /* lines that are read in parts are read again soon */
-        const int32_t next = higher(lower(at / FEW_STEP * FEW_STEP + FEW_STEP, end), at);
+        const int32_t next = higher(lower(at / VALUES_STEP * VALUES_STEP + VALUES_STEP, end), at);
         const int32_t n_lines = ahead ? take_lines(ahead, s->line, lower(share_of_lines(t, next - at, SHARE_VALUES), K_MAX)) : 0;
         struct product p = {.c = s->piece_out + q0 * t->k_pad, .x = s->p + q0 * QR_X_ROW, .run = s->run[1], .line = s->line, .n_lines = n_lines,
                             .c_stride = t->k_pad, .w_row = t->row_bytes, .w_panel = QR_PANEL * bytes, .column = f->offset, .shift = shift, .from = at,
-                            .end = next, .onto = onto || at > from};
+                            .end = next, .part = QR_PANEL, .onto = onto || at > from};
         multiply(&p, table, mr, t->k / VF_LEN, bytes);
         at = next;
     } while (at < end);
@@ -472,121 +381,10 @@ static void weigh_few(const struct few *few, int32_t n_tiles, int32_t begin, int
     for (const struct few *f = few; !same && f < few + n_tiles; f++)
         weigh_ranges(f, shift, ahead);
     for (int32_t from = begin, to; same && from < end; from = to) {
-        to = lower(from / FEW_STEP * FEW_STEP + FEW_STEP, end);
+        to = lower(from / VALUES_STEP * VALUES_STEP + VALUES_STEP, end);
         for (const struct few *f = few; f < few + n_tiles; f++)
             for (const struct rows_block *b = f->block; b < f->block + f->n; b++)
                 weigh_direct(f, b->q0, b->mr, from, to, shift, b == f->block ? ahead : NULL, from > begin);
-    }
-}
-
-/* What lanes a vector at `at` has of a query's range. */
-struct lanes {
-    int32_t first, end;
-};
-
-/* What softmax has of a query, and how its cache is kept. */
-struct softmax {
-    float *p;
-    const float *key, *value_scale; /* of the positions, or NULL: factor; and NULL: 1 */
-    vf factor, max, min, sum;
-};
-
-VF_FN vf scale_at(const struct softmax *m, int32_t at)
-{
-    return m->key ? vf_load(m->key + at) : m->factor;
-}
-
-VF_FN void widest(struct softmax *m, int32_t at, const bool edge, struct lanes in)
-{
-    vf v = vf_mul(vf_load(m->p + at), scale_at(m, at));
-    m->max = vf_max(edge ? vf_pick_range(in.first, in.end, v, vf_set1(-INFINITY)) : v, m->max);
-    m->min = vf_min(edge ? vf_pick_range(in.first, in.end, v, vf_set1(INFINITY)) : v, m->min);
-}
-
-VF_FN void exponential(struct softmax *m, int32_t at, vf less, const bool rounded, const bool normal, const bool edge, struct lanes in)
-{
-    const vf t = vf_fma(vf_load(m->p + at), scale_at(m, at), less);
-    vf e = normal ? vf_exp2_of_moderate(t) : vf_exp2_of_negative(t);
-    if (edge)
-        e = vf_pick_range(in.first, in.end, e, vf_zero());
-    m->sum = vf_add(m->sum, e);
-    if (m->value_scale)
-        e = vf_mul(e, vf_load(m->value_scale + at)); /* NaN for a value that was not finite */
-    vf_store(m->p + at, rounded ? vf_round_bf16_number(e) : e); /* a NaN stays in the sum and comes out by the division */
-}
-
-VF_FN void exponentials(struct softmax *m, int32_t begin, int32_t last, vf less, const bool rounded, const bool normal, struct lanes head, struct lanes tail)
-{
-    exponential(m, begin, less, rounded, normal, true, head);
-#pragma GCC unroll 2
-    for (int32_t at = begin + VF_LEN; at < last; at += VF_LEN)
-        exponential(m, at, less, rounded, normal, false, head);
-    if (last > begin)
-        exponential(m, last, less, rounded, normal, true, tail);
-}
-
-/* Scores of query i become 2^(factor score - maximum) in its range and 0 in the rest of the vectors it touches. Only the first and the last vector of
- * the range can hold lanes outside it. With an int8 cache positions have factors (key NULL: scores have met them) and probabilities meet the values'
- * scales; lanes outside the range become anything. */
-VF_FN void softmax_row(const struct tile *t, int32_t i, const bool rounded, const float *key, const float *value_scale)
-{
-    struct scratch *s = t->s;
-    const int32_t first = s->in[i], end = s->in_end[i], begin = first / VF_LEN * VF_LEN, last = (end - 1) / VF_LEN * VF_LEN;
-    const struct lanes head = {first - begin, end - begin < VF_LEN ? end - begin : VF_LEN}, tail = {0, end - last};
-    struct softmax m = {.p = s->p + i * QR_X_ROW, .key = key, .value_scale = value_scale, .factor = vf_set1(t->factor), .max = vf_set1(-INFINITY),
-                        .min = vf_set1(INFINITY), .sum = vf_zero()};
-    widest(&m, begin, true, head);
-#pragma GCC unroll 2
-    for (int32_t at = begin + VF_LEN; at < last; at += VF_LEN)
-        widest(&m, at, false, head);
-    if (last > begin)
-        widest(&m, last, true, tail);
-    s->piece_max[i] = vf_max_all(m.max);
-    const vf less = vf_set1(-s->piece_max[i]);
-    if (-vf_max_all(vf_sub(vf_zero(), m.min)) - s->piece_max[i] > -120.0f) /* not if one of them is infinite */
-        exponentials(&m, begin, last, less, rounded, true, head, tail);
-    else
-        exponentials(&m, begin, last, less, rounded, false, head, tail);
-    s->piece_sum[i] = vf_sum(m.sum);
-}
-
-static void softmax(const struct tile *t, int32_t i)
-{
-    const bool capped = t->a->softcap > 0;
-    if (capped)
-        cap_scores(t, t->s->p + i * QR_X_ROW, t->s->in[i], t->s->in_end[i], is_int8(t) ? t->s->key_scale : NULL);
-    if (is_int8(t) && !capped)
-        softmax_row(t, i, false, t->s->key_scale, t->s->value_scale);
-    else if (is_int8(t))
-        softmax_row(t, i, false, NULL, t->s->value_scale);
-    else if (t->a->kv->dtype == QR_BF16)
-        softmax_row(t, i, true, NULL, NULL);
-    else
-        softmax_row(t, i, false, NULL, NULL);
-}
-
-/* Asks for query i of an item and those of its other heads, as far as they lie side by side. */
-static void ask_for_query(const struct tile *t, int32_t i)
-{
-    const struct place at = {t->first_row + i / t->n_heads, t->first_head + i % t->n_heads};
-    const char *q = (const char *)query(t, at);
-    for (int32_t h = heads_of(t); h > 0; h--, q += (size_t)t->n_heads * (size_t)t->k * sizeof(float))
-        for (size_t b = 0; b < (size_t)t->k * sizeof(float); b += 64)
-            _mm_prefetch(q + b, _MM_HINT_T1);
-}
-
-/* Softmax of all of a tile's queries. Meanwhile those of the next item are asked for, and of each query's lines as many as it says. */
-static void softmaxes(const struct tile *t, const struct tile *next, struct ahead *ahead, int32_t n_ahead)
-{
-    struct scratch *s = t->s;
-    for (int32_t i = t->q0; i < query_end(t); i++) {
-        if (next && i - t->q0 < next->n_queries)
-            ask_for_query(next, i - t->q0);
-        if (ahead)
-            ask_lines(ahead, n_ahead);
-        s->piece_sum[i] = 0;
-        if (s->in[i] < s->in_end[i])
-            softmax(t, i);
     }
 }
 
@@ -598,12 +396,8 @@ static void attend_many(const struct tile *t, int32_t base, int32_t begin, int32
     const int32_t n = blocks_of(block, t);
     find_asked(t, 0, after, begin, end, shift);
     find_asked(t, 1, after, begin, end, shift);
-    if (is_int8(t)) {
-        stage_scales(t, base, begin, end);
-        ask_for_scales(after, shift);
-    }
     score_staging(t, block, n, base, begin, end, shift);
-    softmaxes(t, next, NULL, 0);
+    softmaxes(t, end, next, NULL, 0);
     weigh_staging(t, block, n, begin, end, shift);
 }
 
@@ -619,12 +413,13 @@ static void attend_few(const struct tile *t, int32_t n_tiles, int32_t base, int3
         few[i].offset = (size_t)(t[i].plane[0] - t->plane[0]);
         few[i].n = blocks_of(few[i].block, t + i);
     }
-    score_few(few, n_tiles, base, begin, end, shift, &ahead);
-    for (int32_t i = 0; i < n_tiles; i++) {
-        if (is_int8(t))
-            stage_scales(t + i, base, begin, end);
-        softmaxes(t + i, i == 0 ? next : NULL, &ahead, share_of_lines(t, end - begin, SHARE_SOFTMAX) / t[i].n_queries);
+    if (is_int8(t)) {
+        attend_few_words(few, n_tiles, base, begin, end, &ahead, next);
+        return;
     }
+    score_few(few, n_tiles, base, begin, end, shift, &ahead);
+    for (int32_t i = 0; i < n_tiles; i++)
+        softmaxes(t + i, end, i == 0 ? next : NULL, &ahead, share_of_lines(t, end - begin, SHARE_SOFTMAX) / t[i].n_queries);
     weigh_few(few, n_tiles, begin, end, shift, &ahead);
 }
 
@@ -638,7 +433,9 @@ static void attend_piece(struct tile *t, int32_t n_tiles, int32_t piece, int32_t
     const struct tile *next = after->t != t ? after->t : NULL;
     find_runs(s->run[0], t, 0, base, begin, end, shift);
     find_runs(s->run[1], t, 1, base, begin, end, shift);
-    if (t->n_queries > FEW)
+    if (t->n_queries > FEW && is_int8(t))
+        attend_many_words(t, base, begin, end, after, next);
+    else if (t->n_queries > FEW)
         attend_many(t, base, begin, end, after, next);
     else
         attend_few(t, n_tiles, base, begin, end, after, next);
@@ -657,6 +454,10 @@ static void begin_products(const struct tile *t)
 {
     const struct qr_attention_args *a = t->a;
     QR_ASSERT(query_end(t) <= QUERIES);
+    if (is_int8(t)) {
+        begin_words(t);
+        return;
+    }
     for (int32_t i = t->q0; i < query_end(t); i++) {
         const float *q = query(t, place_of(t, i));
         for (int32_t k = 0; k < t->k; k += VF_LEN) {

@@ -55,6 +55,7 @@ struct scratch {
 #ifdef QR_ISA_avx2
     const char *run[2][PIECE], *ask[2][PIECE]; /* where stretches of a piece's keys and values lie, and what is asked for meanwhile; see attn_blocks.h */
     const char *line[K_MAX];
+    float q_scale[QUERIES], p_scale[QUERIES]; /* int8 cache: of what is integers of 16 bits, see attn_words.h */
 #endif
     float key_scale[PIECE], value_scale[PIECE]; /* int8 cache: of the piece's positions; a key's times what scores are multiplied with */
     float max[QUERIES], sum[QUERIES];              /* of the pieces so far; sum 0: none yet */

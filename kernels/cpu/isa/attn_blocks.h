@@ -334,6 +334,12 @@ static void score_few(const struct few *few, int32_t n_tiles, int32_t base, int3
     }
 }
 
+/* Positions whose values the heads of an item take in turns: of floats as many as the first-level cache holds. */
+static int32_t values_step(enum qr_dtype type)
+{
+    return type == QR_F32 ? VALUES_STEP / 2 : VALUES_STEP;
+}
+
 /* piece_out of queries [q0, q0 + mr) (+)= p v over positions [from, end), values from where they lie. */
 static void weigh_direct(const struct few *f, int32_t q0, int32_t mr, int32_t from, int32_t end, int32_t shift, struct ahead *ahead, bool onto)
 {
@@ -341,14 +347,15 @@ static void weigh_direct(const struct few *f, int32_t q0, int32_t mr, int32_t fr
     struct scratch *s = t->s;
     const enum qr_dtype type = t->a->kv->dtype;
     const size_t bytes = qr_dtype_bytes(type);
+    const int32_t step = values_step(type);
     product_fn *const *const table = type == QR_BF16 ? product_bf16[mr] : product_f32[mr];
     int32_t at = from;
     do { /* lines that are read in parts are read again soon */
-        const int32_t next = higher(lower(at / VALUES_STEP * VALUES_STEP + VALUES_STEP, end), at);
+        const int32_t next = higher(lower(at / step * step + step, end), at);
         const int32_t n_lines = ahead ? take_lines(ahead, s->line, lower(share_of_lines(t, next - at, SHARE_VALUES), K_MAX)) : 0;
         struct product p = {.c = s->piece_out + q0 * t->k_pad, .x = s->p + q0 * QR_X_ROW, .run = s->run[1], .line = s->line, .n_lines = n_lines,
                             .c_stride = t->k_pad, .w_row = t->row_bytes, .w_panel = QR_PANEL * bytes, .column = f->offset, .shift = shift, .from = at,
-                            .end = next, .part = QR_PANEL, .onto = onto || at > from};
+                            .end = next, .part = step / 4, .onto = onto || at > from};
         multiply(&p, table, mr, t->k / VF_LEN, bytes);
         at = next;
     } while (at < end);
@@ -380,8 +387,9 @@ static void weigh_few(const struct few *few, int32_t n_tiles, int32_t begin, int
     }
     for (const struct few *f = few; !same && f < few + n_tiles; f++)
         weigh_ranges(f, shift, ahead);
+    const int32_t step = values_step(few->t->a->kv->dtype);
     for (int32_t from = begin, to; same && from < end; from = to) {
-        to = lower(from / VALUES_STEP * VALUES_STEP + VALUES_STEP, end);
+        to = lower(from / step * step + step, end);
         for (const struct few *f = few; f < few + n_tiles; f++)
             for (const struct rows_block *b = f->block; b < f->block + f->n; b++)
                 weigh_direct(f, b->q0, b->mr, from, to, shift, b == f->block ? ahead : NULL, from > begin);

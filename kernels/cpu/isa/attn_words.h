@@ -430,6 +430,24 @@ static void weigh_many_words(const struct tile *t, const struct rows_block *bloc
 
 /* ---- a piece ---- */
 
+/* stage_scales for the tile whose keys lie `offset` behind those that s->run names, whole runs of 8 positions or more: what is not seen is left out by
+ * softmax. */
+static void stage_run_scales(const struct tile *t, size_t offset, int32_t base, int32_t begin, int32_t end, int32_t shift)
+{
+    struct scratch *s = t->s;
+    const vf scale = vf_set1(t->a->softcap > 0 ? t->a->scale : t->factor);
+    const ptrdiff_t to_values = t->plane[1] - t->plane[0];
+    const int32_t block = t->a->kv->block_tokens;
+    for (int32_t run = begin >> shift; run << shift < end; run++) {
+        const int32_t at = run << shift, in = (base + at) & (block - 1);
+        const char *key = s->run[0][run] + offset + (size_t)(block - in) * t->row_bytes + (size_t)in * sizeof(float);
+        for (int32_t i = 0; i < 1 << shift; i += VF_LEN) {
+            vf_store(s->key_scale + at + i, vf_mul(vf_load((const float *)(const void *)key + i), scale));
+            vf_store(s->value_scale + at + i, vf_load((const float *)(const void *)(key + to_values) + i));
+        }
+    }
+}
+
 /* Where blocks are shorter than runs must be: copies the rows of positions [begin, end) that the item's tiles see, one tile behind the other. Returns the
  * bytes from a tile's to the next one's; s->run points there, and nothing is asked for. */
 static size_t gather_rows(const struct tile *t, int32_t n_tiles, int32_t base, int32_t begin, int32_t end)
@@ -456,11 +474,12 @@ static void attend_many_words(const struct tile *t, int32_t base, int32_t begin,
     if (shift >= WORDS_SHIFT) {
         find_asked(t, 0, after, begin, end, shift);
         find_asked(t, 1, after, begin, end, shift);
+        stage_run_scales(t, 0, base, begin, end, shift);
     } else {
         gather_rows(t, 1, base, begin, end);
+        stage_scales(t, base, begin, end);
         shift = __builtin_ctz(PIECE);
     }
-    stage_scales(t, base, begin, end);
     ask_for_scales(after, run_shift(t));
     score_many_words(t, block, n, begin, end, shift);
     softmaxes(t, end, next, NULL, 0);
@@ -470,8 +489,9 @@ static void attend_many_words(const struct tile *t, int32_t base, int32_t begin,
 static void attend_few_words(struct few *few, int32_t n_tiles, int32_t base, int32_t begin, int32_t end, struct ahead *ahead, const struct tile *next)
 {
     const struct tile *t = few->t;
+    const bool gathers = run_shift(t) < WORDS_SHIFT;
     int32_t shift = run_shift(t);
-    if (shift < WORDS_SHIFT) {
+    if (gathers) {
         const size_t offset = gather_rows(t, n_tiles, base, begin, end);
         shift = __builtin_ctz(PIECE);
         for (int32_t i = 0; i < n_tiles; i++)
@@ -479,7 +499,10 @@ static void attend_few_words(struct few *few, int32_t n_tiles, int32_t base, int
     }
     score_few_words(few, n_tiles, begin, end, shift, ahead);
     for (int32_t i = 0; i < n_tiles; i++) {
-        stage_scales(t + i, base, begin, end);
+        if (gathers)
+            stage_scales(t + i, base, begin, end);
+        else
+            stage_run_scales(t + i, few[i].offset, base, begin, end, shift);
         softmaxes(t + i, end, i == 0 ? next : NULL, ahead, share_of_lines(t, end - begin, WORDS_SHARE_SOFTMAX) / t[i].n_queries);
     }
     weigh_few_words(few, n_tiles, begin, end, shift, ahead);

@@ -93,7 +93,9 @@ VF_FN void product_of(const struct product *p, const enum numbers as, const int 
         for (; n > 0; n--, w += w_row, x += in_row) {
             product_step(acc, x, w, w_panel, as, mr, nv);
             if (as == FIRST) {
-                __asm__ volatile("" ::: "memory"); /* the second's loads stay behind: before, they would push sums out of registers */
+                if (mr * nv == 12) /* the second's loads stay behind: before, they would push sums out of registers */
+                    __asm__ volatile("" : "+x"(acc[0]), "+x"(acc[1]), "+x"(acc[2]), "+x"(acc[3]), "+x"(acc[4]), "+x"(acc[5]), "+x"(acc[6]),
+                                     "+x"(acc[7]), "+x"(acc[8]), "+x"(acc[9]), "+x"(acc[10]), "+x"(acc[11])::"memory");
                 product_step(acc, x + 1, w, w_panel, SECOND, mr, nv);
             }
         }

@@ -68,7 +68,7 @@ bool qr_map_add(struct qr_map *m, const char *key, size_t len, int32_t value)
 int32_t qr_map_find(const struct qr_map *m, const char *key, size_t len, int32_t missing)
 {
     QR_ASSERT(key != NULL);
-    if (m->cap == 0)
+    if (m->n == 0)
         return missing;
     const struct qr_map_slot *s = probe(m, key, len, hash_of(m, key, len));
     return s->key ? s->value : missing;

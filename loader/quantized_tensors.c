@@ -623,8 +623,13 @@ static void zeros_of(const struct reader *r, int8_t *zero, int64_t first, int64_
 {
     const struct qr_quantized *q = r->q;
     const bool columns = r->zeros && q->bits == 4 && (q->layout == AWQ || q->layout == GPTQ) && first % 8 == 0;
+    static const uint8_t by_place[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     const uint64_t more = (uint64_t)q->zero_more * 0x0101010101010101u; /* to each, of which none is over 15 */
     int64_t i = 0;
+    if (columns && r->ops && r->ops->eights) {
+        i = n / 8 * 8;
+        r->ops->eights(zero, r->zeros + 4 * (g * words(q->n_out, 4) + first / 8), i / 8, q->layout == AWQ ? awq_places : by_place, q->zero_more);
+    }
     for (; columns && i + 8 <= n; i += 8) {
         const uint32_t word = load_word(r->zeros, g * words(q->n_out, 4) + (first + i) / 8);
         const uint64_t eight = (q->layout == AWQ ? apart(word & 0xffff) | apart(word >> 16) << 8 : bytes_of(word)) + more;

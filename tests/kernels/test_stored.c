@@ -51,6 +51,30 @@ Test(stored, codes_of_four_bits_are_those_of_plain_loops_and_nothing_is_written_
     qr_free(code);
 }
 
+Test(stored, eight_codes_of_a_word_are_those_of_plain_loops)
+{
+    static const uint8_t orders[2][8] = {{0, 1, 2, 3, 4, 5, 6, 7}, {0, 4, 1, 5, 2, 6, 3, 7}};
+    struct qr_rng r = {.seed = SEED};
+    const char *names[8];
+    uint32_t words[160];
+    int8_t byte[8 * 130 + 64];
+    for (int i = 0; i < QR_COUNT(words); i++)
+        words[i] = (uint32_t)qr_rng_next(&r);
+    for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 1, 0);
+        for (int i = 0; be->k->stored && be->k->stored->eights && i < 4 * QR_COUNT(counts); i++) {
+            const int32_t n = counts[i / 4], more = i / 2 % 2;
+            memset(byte, 0x77, sizeof byte);
+            be->k->stored->eights(byte, (const uint8_t *)words, n, orders[i % 2], more);
+            for (int32_t k = 0; k < QR_COUNT(byte); k++) {
+                const int32_t want = k < 8 * n ? code_of(words, k / 8, orders[i % 2][k % 8]) + more : 0x77;
+                cr_assert_eq(byte[k], want, "seed %d %s: %d words and %d: byte %d is %d, not %d", SEED, names[l], n, more, k, byte[k], want);
+            }
+        }
+        qr_backend_close(be);
+    }
+}
+
 Test(stored, numbers_of_eight_bits_times_a_scale_are_rounded_as_one_by_one)
 {
     static const float scales[] = {1, 0, 0.0002f, 0.37f, 0x1.fffffep-128f, 0x1p-145f, 0x1p-9f, 0x1.234568p119f, 0x1.fep127f, 448};

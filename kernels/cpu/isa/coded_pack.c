@@ -2,6 +2,7 @@
 #include "kernels/cpu/isa/coded.h"
 
 #include "base/mem.h"
+#include "kernels/cpu/isa/coded_numbers.h"
 #include "kernels/cpu/isa/coded_planes.h"
 #include "kernels/cpu/isa/coded_squeeze.h"
 #include "kernels/cpu/isa/coded_turn.h"
@@ -478,47 +479,7 @@ VF_FN void put_numbers(const struct packing *p, uint8_t *codes, int64_t in, cons
         _mm512_storeu_si512(to + 32 * QR_PANEL, _mm512_permutex2var_epi64(low, second, high));
     }
 }
-#elif defined QR_ISA_avx2
-/* 32 inputs of eight rows from `o` on, in twos: eight by eight words of 16 bits are turned in each half of the registers. */
-VF_FN void put_twos(uint8_t *codes, int64_t in, const uint8_t *const row[QR_PANEL], int32_t o, int64_t k)
-{
-    __m256i v[VF_LEN], t[VF_LEN];
-    for (int32_t i = 0; i < VF_LEN; i++)
-        v[i] = _mm256_loadu_si256((const __m256i *)(const void *)(row[o + i] + k));
-    for (int32_t i = 0; i < VF_LEN; i += 2) {
-        t[i] = _mm256_unpacklo_epi16(v[i], v[i + 1]);
-        t[i + 1] = _mm256_unpackhi_epi16(v[i], v[i + 1]);
-    }
-    for (int32_t i = 0; i < VF_LEN; i += 4)
-        for (int32_t j = 0; j < 2; j++) {
-            v[i + 2 * j] = _mm256_unpacklo_epi32(t[i + j], t[i + 2 + j]);
-            v[i + 2 * j + 1] = _mm256_unpackhi_epi32(t[i + j], t[i + 2 + j]);
-        }
-    for (int32_t j = 0; j < 4; j++) {
-        t[2 * j] = _mm256_unpacklo_epi64(v[j], v[4 + j]);
-        t[2 * j + 1] = _mm256_unpackhi_epi64(v[j], v[4 + j]);
-    }
-    for (int32_t i = 0; i < VF_LEN; i++) {
-        _mm_storeu_si128((__m128i *)(void *)(codes + turn_twos_at(in + 2 * i, o)), _mm256_castsi256_si128(t[i]));
-        _mm_storeu_si128((__m128i *)(void *)(codes + turn_twos_at(in + 16 + 2 * i, o)), _mm256_extracti128_si256(t[i], 1));
-    }
-}
-
-VF_FN void put_numbers(const struct packing *p, uint8_t *codes, int64_t in, const uint8_t *const row[QR_PANEL], int64_t k, int64_t n)
-{
-    int64_t i = 0;
-    for (; i + 32 <= n; i += 32)
-        for (int32_t o = 0; o < QR_PANEL; o += VF_LEN)
-            put_twos(codes, in + i, row, o, k + i);
-    for (; i < n; i += 16)
-        for (int32_t quad = 0; quad < 4; quad++) {
-            __m128i v[4];
-            for (int32_t o = 0; o < 4; o++)
-                v[o] = codes_of(p, (const int8_t *)row[4 * quad + o] + k + i, n - i);
-            put_four(QR_CODED_E4M3, codes, in + i, quad, v, false);
-        }
-}
-#else
+#elif !defined QR_ISA_avx2
 VF_FN void put_numbers(const struct packing *p, uint8_t *codes, int64_t in, const uint8_t *const row[QR_PANEL], int64_t k, int64_t n)
 {
     const __mmask64 there = n < 64 ? (1ull << n) - 1 : UINT64_MAX;
@@ -533,6 +494,30 @@ VF_FN void put_numbers(const struct packing *p, uint8_t *codes, int64_t in, cons
 }
 #endif
 
+#ifdef QR_ISA_avx2
+/* Rows `first` on of the source. own: room for their scales. */
+static void pack_numbers(const struct packing *p, uint8_t *panel, int64_t first, float *own)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const uint8_t *row[QR_PANEL];
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        row[o] = p->rows->row(p->rows->arg, first + o);
+    const int64_t next = first + 2 * QR_PANEL > p->n_rows ? 0 : numbers_next(p->rows, row, first + QR_PANEL);
+    p->rows->scales(p->rows->arg, own, first, QR_PANEL);
+    for (int64_t u = 0; u < s->n_blocks; u++) {
+        uint8_t *block = panel + u * s->block_bytes;
+        const int64_t begin = u << s->block_shift, end = begin + s->f.group < p->n_in ? begin + s->f.group : p->n_in;
+        float kept[QR_PANEL];
+        if (numbers_block(block + s->codes_at, row, begin, end, next)) {
+            put_kept(block, row, begin, end - begin, own + u, s->n_blocks);
+            continue;
+        }
+        for (int32_t o = 0; o < QR_PANEL; o++)
+            kept[o] = qr_coded_e4m3_scale(row[o], 0, own[o * s->n_blocks + u]);
+        memcpy(block, kept, sizeof kept);
+    }
+}
+#else
 /* Rows `first` on of the source. own: room for their scales. */
 static void pack_numbers(const struct packing *p, uint8_t *panel, int64_t first, float *own)
 {
@@ -555,6 +540,7 @@ static void pack_numbers(const struct packing *p, uint8_t *panel, int64_t first,
     for (int32_t o = 0; o < QR_PANEL; o++)
         settle_codes(p, panel, o);
 }
+#endif
 
 /* ---- whole panels from words of a file ---- */
 
@@ -597,13 +583,11 @@ static void put_words_scales(struct words *w, uint8_t *panel, int64_t i)
     }
 }
 #else
-/* Everything of panel i but its codes. */
-static void put_words_scales(struct words *w, uint8_t *panel, int64_t i)
+/* Of panel i; of all panels before any scale is put: a vector that is read of what has just been written number by number waits for it. */
+static void put_words_factors(struct words *w, uint8_t *panel, int64_t i)
 {
-    const struct qr_coded_shape *s = &w->p->shape;
     struct factors *f = &w->factors[i];
-    const int64_t n_groups = w->p->n_in >> s->group_shift;
-    const int32_t groups = s->block_shift - s->group_shift;
+    const int64_t n_groups = w->p->n_in >> w->p->shape.group_shift;
     for (int32_t o = 0; o < QR_PANEL; o += VF_LEN) {
         __m256i most = _mm256_setzero_si256();
         uint32_t bits[VF_LEN];
@@ -614,6 +598,15 @@ static void put_words_scales(struct words *w, uint8_t *panel, int64_t i)
             set_factor(f, panel, o + k, bits[k]);
     }
     memcpy(panel + QR_CODED_LEVELS_AT, w->p->rows->levels, sizeof w->p->rows->levels);
+}
+
+/* Everything else of panel i but its codes. */
+static void put_words_scales(const struct words *w, uint8_t *panel, int64_t i)
+{
+    const struct qr_coded_shape *s = &w->p->shape;
+    const struct factors *f = &w->factors[i];
+    const int64_t n_groups = w->p->n_in >> s->group_shift;
+    const int32_t groups = s->block_shift - s->group_shift;
     for (int64_t g = 0; g < n_groups; g++) {
         const int64_t from = g * w->rows + i * QR_PANEL, in = g & ((1 << groups) - 1);
         uint8_t *block = panel + s->head_bytes + (g >> groups) * s->block_bytes;
@@ -652,6 +645,10 @@ static void pack_words(const struct packing *p, uint8_t *panel, int64_t first, i
     w.p = p, w.scale = scale, w.zero = zero, w.rows = rows, w.first = first;
     for (int64_t g = 0; g < n_groups; g++)
         p->rows->words.scales(p->rows->arg, scale + g * rows, zero ? zero + g * rows : NULL, first, rows, g);
+#ifdef QR_ISA_avx2
+    for (int64_t i = 0; i < n; i++)
+        put_words_factors(&w, panel + i * p->shape.panel_bytes, i);
+#endif
     for (int64_t i = 0; i < n; i++)
         put_words_scales(&w, panel + i * p->shape.panel_bytes, i);
     for (int64_t k = 0; k < p->n_in; k += WORDS_INPUTS)

@@ -223,6 +223,37 @@ static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t wo
 
 #endif
 
+#ifdef QR_ISA_avx2
+/* Four words, or fewer, in a register: 16 codes of the lower two, of the upper two. */
+VF_FN void put_eights(__m128i to[2], __m128i words, __m128i by, __m128i more)
+{
+    const __m128i half = _mm_set1_epi8(15), low = _mm_and_si128(words, half), high = _mm_and_si128(_mm_srli_epi16(words, 4), half);
+    to[0] = _mm_add_epi8(_mm_shuffle_epi8(_mm_unpacklo_epi8(low, high), by), more);
+    to[1] = _mm_add_epi8(_mm_shuffle_epi8(_mm_unpackhi_epi8(low, high), by), more);
+}
+
+static void eights(int8_t *byte, const uint8_t *words, int64_t n_words, const uint8_t order[8], int32_t more)
+{
+    QR_ASSERT(byte != NULL && words != NULL && order != NULL);
+    QR_ASSERT(n_words >= 0 && more >= 0 && more <= 1);
+    const __m128i first = _mm_loadl_epi64((const __m128i *)(const void *)order);
+    const __m128i by = _mm_unpacklo_epi64(first, _mm_add_epi8(first, _mm_set1_epi8(8))), add = _mm_set1_epi8((char)more);
+    __m128i v[2];
+    int64_t i = 0;
+    for (; i + 4 <= n_words; i += 4) {
+        put_eights(v, _mm_loadu_si128((const __m128i *)(const void *)(words + 4 * i)), by, add);
+        _mm_storeu_si128((__m128i *)(void *)(byte + 8 * i), v[0]);
+        _mm_storeu_si128((__m128i *)(void *)(byte + 8 * i + 16), v[1]);
+    }
+    for (; i < n_words; i++) {
+        int32_t word;
+        memcpy(&word, words + 4 * i, sizeof word);
+        put_eights(v, _mm_cvtsi32_si128(word), by, add);
+        _mm_storel_epi64((__m128i *)(void *)(byte + 8 * i), v[0]);
+    }
+}
+#endif
+
 /* ---- numbers ---- */
 
 static void f16(float *to, const uint16_t *from, int64_t n)
@@ -266,7 +297,9 @@ static void e4m3(uint16_t *to, int64_t pitch, const uint8_t *code, int64_t code_
 const struct qr_stored_ops QR_ISA_NAME(stored_ops) = {
     .int4_errors = int4_errors,
     .f16 = f16,
-#ifndef QR_ISA_avx2
+#ifdef QR_ISA_avx2
+    .eights = eights,
+#else
     .across = across,
     .along = along,
     .e4m3 = e4m3,

@@ -143,6 +143,8 @@ void qr_mem_keep_little(void)
 #ifdef M_ARENA_MAX /* glibc's; others have one heap */
     mallopt(M_ARENA_MAX, 2);
     mallopt(M_MMAP_THRESHOLD, 512 << 10); /* else it grows with the largest block that was ever freed */
+    mallopt(M_MXFAST, 0); /* the nodes of a long list of ids wait in no list of their own: the end of a heap that is not the first goes back only where a block
+                           * is freed in front of it, not when free blocks are put together later (0.7 MiB of 16 prompts of 480 ids) */
 #endif
 }
 

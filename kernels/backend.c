@@ -114,6 +114,13 @@ size_t qr_backend_populate(const struct qr_backend *be)
     return be->pool->shared_bytes + (size_t)be->pool->n_threads * be->pool->own_bytes; /* workers' own are in use from the start */
 }
 
+int32_t qr_backend_n_nodes(const struct qr_backend *be)
+{
+    QR_ASSERT(be != NULL && be->pool != NULL);
+    QR_ASSERT(be->pool->cpus.n_nodes >= 1);
+    return be->pool->cpus.n_nodes;
+}
+
 void qr_backend_spread(const struct qr_backend *be, void *p, size_t n_bytes)
 {
     QR_ASSERT(be != NULL && be->pool != NULL);

@@ -111,6 +111,9 @@ size_t qr_backend_scratch_bytes(const struct qr_backend *be);
 /* Touches all of the scratch that lies in the host's memory and returns how many bytes that is: from now on it is in use as planned. */
 size_t qr_backend_populate(const struct qr_backend *be);
 
+/* Memory nodes that its threads are on, at least 1. */
+int32_t qr_backend_n_nodes(const struct qr_backend *be);
+
 /* Large memory that every worker reads (the cache), before it is first touched: with several memory nodes its pages will come from all of them. */
 void qr_backend_spread(const struct qr_backend *be, void *p, size_t n_bytes);
 

@@ -1,5 +1,6 @@
 #include "loader/pack_matrix.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -22,10 +23,15 @@
 #define READ_MOST ((size_t)1 << 20)         /* a panel whose rows take more is packed from where the file is mapped */
 #define PANEL_ROWS QR_LINEAR_PACKED_TOGETHER
 
-/* Pages of the region that nobody has entered. Two threads that write to the same fresh huge page both clear it; so a thread enters each before any of them
- * packs what is not large: the pages of what follows, too, where fewer than there are threads would be entered. */
+/* Huge pages of the region. Two threads that write to the same fresh one both clear it; so who comes to a page first enters it, and who comes meanwhile enters
+ * one that follows instead of waiting. */
+enum { PAGE_FRESH, PAGE_BEING_ENTERED, PAGE_THERE };
+
 struct pages {
-    uint8_t *at, *end;
+    uint8_t *begin;         /* borrowed; NULL: none are entered */
+    size_t n_bytes;
+    _Atomic uint8_t *state; /* owned: of each */
+    int32_t n_threads;
 };
 
 /* A part of a matrix, or of a vector, that is to be packed. */
@@ -39,21 +45,21 @@ struct piece {
     int32_t first_item;
     bool read_at_once;        /* kernels read it as the file has it */
     bool held;                /* an item's rows are read to memory of its thread; else they are looked at where the file is mapped */
-    size_t row_bytes;         /* of t, where rows are plain */
+    size_t row_bytes;         /* of t, where rows are read */
+    size_t panel_bytes;       /* of dst */
 };
 
 struct qr_packer {
     struct qr_backend *be;               /* borrowed, as are files */
     const struct qr_tensor_files *files;
-    struct pages left;
+    struct pages pages;
     struct piece *piece;                 /* owned: waiting */
     int32_t n, n_max, n_items;
     char *room;                          /* owned: room_bytes for each worker */
     char *read;                          /* owned: read_bytes for each worker, rows of the file */
-    size_t room_bytes, read_bytes, n_bytes; /* n_bytes: of what waits */
+    size_t room_bytes, read_bytes;
     uint64_t n_mapped;                   /* bytes of the mapping that have been looked at, or will be */
     atomic_bool failed;                  /* a file could not be read */
-    const uint8_t *end;                  /* what was asked for lies below */
 };
 
 struct qr_packer *qr_packer_new(struct qr_backend *be, const struct qr_tensor_files *files, void *region, size_t n_bytes)
@@ -62,7 +68,9 @@ struct qr_packer *qr_packer_new(struct qr_backend *be, const struct qr_tensor_fi
     QR_ASSERT(region != NULL || n_bytes == 0);
     struct qr_packer *p = qr_alloc(1, sizeof *p);
     const bool enters = be->mem->host && n_bytes >= PAGE_BYTES; /* smaller ones are not aligned to pages */
-    *p = (struct qr_packer){.be = be, .files = files, .left = {enters ? region : NULL, enters ? (uint8_t *)region + n_bytes : NULL}};
+    *p = (struct qr_packer){.be = be, .files = files};
+    if (enters)
+        p->pages = (struct pages){region, n_bytes, qr_alloc((n_bytes + PAGE_BYTES - 1) / PAGE_BYTES, sizeof *p->pages.state), be->n_threads};
     return p;
 }
 
@@ -70,34 +78,53 @@ void qr_packer_free(struct qr_packer *p)
 {
     if (!p)
         return;
+    qr_free(p->pages.state);
     qr_free(p->piece);
     qr_free(p->room);
     qr_free_aligned(p->read);
     qr_free(p);
 }
 
-static void enter_item(const void *arg, int32_t item, int32_t worker)
+/* Page i, if nobody else has begun to. */
+static bool take_page(const struct pages *e, size_t i)
 {
-    const struct pages *e = arg;
-    uint8_t *p = e->at + (size_t)item * PAGE_BYTES;
-    (void)worker;
-    qr_mem_populate(p, (size_t)(e->end - p) < PAGE_BYTES ? (size_t)(e->end - p) : PAGE_BYTES);
+    uint8_t before = PAGE_FRESH, *at = e->begin + i * PAGE_BYTES;
+    const size_t left = e->n_bytes - i * PAGE_BYTES;
+    if (!atomic_compare_exchange_strong(&e->state[i], &before, PAGE_BEING_ENTERED))
+        return false;
+    qr_mem_populate(at, left < PAGE_BYTES ? left : PAGE_BYTES);
+    atomic_store(&e->state[i], PAGE_THERE);
+    return true;
 }
 
-/* Before what lies below `end` is written; n_bytes: of all of a matrix, or what waits. */
-static void enter_pages(struct qr_packer *p, const uint8_t *end, size_t n_bytes)
+/* Page i, unless it is there. */
+static void enter_page(const struct pages *e, size_t i)
 {
-    struct pages *left = &p->left;
-    const size_t least = (size_t)p->be->n_threads * PAGE_BYTES;
-    if (left->at == left->end || end <= left->at)
+    const size_t n = (e->n_bytes + PAGE_BYTES - 1) / PAGE_BYTES;
+    if (atomic_load_explicit(&e->state[i], memory_order_acquire) == PAGE_THERE || take_page(e, i))
         return;
-    size_t n = (size_t)(end - left->at);
-    n = n < least ? least : qr_align_up(n, PAGE_BYTES);
-    n = n < (size_t)(left->end - left->at) ? n : (size_t)(left->end - left->at);
-    const struct pages e = {left->at, left->at + n};
-    if (n_bytes < LARGE_BYTES)
-        qr_backend_run(p->be, enter_item, &e, (int32_t)((n + PAGE_BYTES - 1) / PAGE_BYTES));
-    left->at += n;
+    for (size_t next = i + 1; next < n && next < i + (size_t)e->n_threads && atomic_load(&e->state[i]) != PAGE_THERE; next++)
+        if (take_page(e, next))
+            break;
+    while (atomic_load(&e->state[i]) != PAGE_THERE)
+        sched_yield();
+}
+
+/* Before n_bytes at p are written. */
+static void enter_pages(const struct pages *e, const void *p, size_t n_bytes)
+{
+    const uint8_t *from = p;
+    if (!e->begin || n_bytes == 0)
+        return;
+    QR_ASSERT(from >= e->begin && n_bytes <= e->n_bytes - (size_t)(from - e->begin));
+    for (size_t i = (size_t)(from - e->begin) / PAGE_BYTES; i <= (size_t)(from - e->begin + n_bytes - 1) / PAGE_BYTES; i++)
+        enter_page(e, i);
+}
+
+static void enter_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    enter_page(arg, (size_t)item);
 }
 
 /* ---- rows ---- */
@@ -237,10 +264,10 @@ static void upload_decoded(const struct qr_packer *a, const struct piece *p)
 
 /* ---- on the processor ---- */
 
-/* Codes as they are. */
-static void pack_coded(const struct qr_packer *a, const struct piece *p, struct qr_queue *q, int64_t row, int64_t n)
+/* Codes as they are; `files` has them. */
+static void pack_coded(const struct qr_packer *a, const struct qr_tensor_files *files, const struct piece *p, struct qr_queue *q, int64_t row, int64_t n)
 {
-    struct qr_stored_rows rows = {.files = a->files, .t = p->t, .first_row = p->cut.rows.first + row, .cols = p->cut.cols};
+    struct qr_stored_rows rows = {.files = files, .t = p->t, .first_row = p->cut.rows.first + row, .cols = p->cut.cols};
     if (!qr_stored_code(&rows.as, p->t))
         QR_ASSERT(false);
     rows.as.type = p->dst.packed_dtype; /* a join's levels are the piece's, or are not asked for */
@@ -255,7 +282,7 @@ static void pack_stored(const struct qr_packer *a, const struct qr_tensor_files 
     const enum qr_dtype from = p->t->type->dtype;
     const uint8_t *src = qr_tensor_files_data(files, p->t);
     if (qr_dtype_is_coded(p->dst.packed_dtype))
-        pack_coded(a, p, q, row, n);
+        pack_coded(a, files, p, q, row, n);
     else
         a->be->k->linear_pack(q, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], p->dst.t.shape[1], p->first + row,
                               src + (size_t)((p->cut.rows.first + row) * p->cut.cols.n) * qr_dtype_bytes(from), from, n);
@@ -313,6 +340,27 @@ static const struct qr_tensor_files *hold(struct qr_packer *a, struct qr_tensor_
     return NULL;
 }
 
+/* Before rows of a matrix are written. */
+static void enter_rows(const struct qr_packer *a, const struct piece *p, int64_t row, int64_t n)
+{
+    const int64_t first = (p->first + row) / PANEL_ROWS, end = (p->first + row + n + PANEL_ROWS - 1) / PANEL_ROWS;
+    enter_pages(&a->pages, (const uint8_t *)p->dst.packed + (size_t)first * p->panel_bytes, (size_t)(end - first) * p->panel_bytes);
+}
+
+/* Likewise all of them, by all threads; those of a large matrix are entered where they are written, as its threads are far from each other. */
+static void enter_matrix(struct qr_packer *a, const struct piece *p)
+{
+    const size_t n_bytes = (size_t)((p->first + p->cut.rows.n + PANEL_ROWS - 1) / PANEL_ROWS) * p->panel_bytes;
+    struct pages part = a->pages;
+    if (!part.begin || n_bytes >= LARGE_BYTES)
+        return;
+    const size_t at = (size_t)((const uint8_t *)p->dst.packed - part.begin), first = at / PAGE_BYTES;
+    part.begin += first * PAGE_BYTES;
+    part.n_bytes -= first * PAGE_BYTES;
+    part.state += first;
+    qr_backend_run(a->be, enter_item, &part, (int32_t)((at + n_bytes + PAGE_BYTES - 1) / PAGE_BYTES - first));
+}
+
 static void pack_item(const void *arg, int32_t item, int32_t worker)
 {
     struct qr_packer *a = (struct qr_packer *)(uintptr_t)arg;
@@ -320,6 +368,7 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
     struct qr_tensor_files view;
     if (p->vector) {
         const struct qr_tensor_files *files = hold(a, &view, p, 0, p->cut.rows.n, worker);
+        enter_pages(&a->pages, p->vector, (size_t)(p->cut.rows.n * columns_of(p->t)) * sizeof *p->vector);
         if (files)
             decode_vector(files, p, p->vector);
         return;
@@ -330,6 +379,7 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
     const struct qr_tensor_files *files = hold(a, &view, p, row, end - row, worker);
     if (!files)
         return;
+    enter_rows(a, p, row, end - row);
     if (p->read_at_once)
         pack_stored(a, files, p, q, row, end - row);
     else
@@ -340,13 +390,13 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
 static void pack_all(struct qr_packer *p)
 {
     const struct piece *last = &p->piece[p->n - 1];
-    enter_pages(p, p->end, p->n_bytes);
-    if (p->n == 1 && last->read_at_once && !last->held)
+    if (p->n == 1 && last->read_at_once && !last->held) {
+        enter_matrix(p, last);
         pack_stored(p, p->files, last, p->be->queue, 0, last->cut.rows.n);
-    else
+    } else {
         qr_backend_run(p->be, pack_item, p, p->n_items);
+    }
     p->n = p->n_items = 0;
-    p->n_bytes = 0;
 }
 
 void qr_packer_run(struct qr_packer *p)
@@ -377,8 +427,7 @@ static uint64_t mapped_bytes(const struct piece *p)
     return p->held ? 0 : n + AROUND_BYTES;
 }
 
-/* n_bytes: those that it takes, which end at `end`. */
-static void add(struct qr_packer *p, const struct piece *piece, int64_t n_items, size_t n_bytes, const void *end)
+static void add(struct qr_packer *p, const struct piece *piece, int64_t n_items)
 {
     if (p->n == p->n_max) {
         p->n_max = p->n_max ? 2 * p->n_max : 64;
@@ -387,9 +436,7 @@ static void add(struct qr_packer *p, const struct piece *piece, int64_t n_items,
     p->piece[p->n] = *piece;
     p->piece[p->n++].first_item = p->n_items;
     p->n_items += (int32_t)n_items;
-    p->n_bytes += n_bytes;
     p->n_mapped += mapped_bytes(piece);
-    p->end = p->end > (const uint8_t *)end ? p->end : end;
 }
 
 /* How many rows a thread packs at a time: whole panels, as many as the source likes at once. */
@@ -413,32 +460,46 @@ static void hold_items(struct qr_packer *a, struct piece *p, int64_t n)
     a->read = qr_alloc_aligned((size_t)a->be->n_threads * a->read_bytes, 64);
 }
 
-/* Whether rows can be read: plain ones, in the order in which they lie. What is packed from blocks or codes is looked at: that takes no longer, and less where
- * it is little. */
+/* Whether rows can be read, from their first column to their last: plain ones, and blocks that stay as they are. Codes of several tensors are looked at. */
 static bool reads_rows(const struct qr_packer *a, const struct piece *p)
 {
-    return !p->cut.turned && !p->t->quantized && qr_stored_is_plain(p->t) && qr_tensor_files_holds(a->files, p->t);
+    const bool blocks = p->t->type->blocks && !p->vector && qr_dtype_is_coded(p->dst.packed_dtype) && p->cut.cols.n == p->t->shape[1];
+    return !p->cut.turned && !p->t->quantized && (blocks || qr_stored_is_plain(p->t)) && qr_tensor_files_holds(a->files, p->t);
+}
+
+/* Rows that have to be read together, whole panels of them: where they are mixed, of whole heads. 0: the piece begins or ends within a head. */
+static int64_t rows_together(const struct piece *p)
+{
+    const int64_t head = p->t->heads ? p->t->shape[0] / p->t->heads : 1, twos = head & -head;
+    if (p->cut.rows.first % head != 0 || p->cut.rows.n % head != 0 || p->first % head != 0)
+        return 0;
+    return head * (PANEL_ROWS / (twos < PANEL_ROWS ? twos : PANEL_ROWS));
 }
 
 /* Of a matrix: as many rows for an item as READ_BYTES hold, but those of a panel where they go by way of the packer's room. */
 static void hold_rows(struct qr_packer *a, struct piece *p)
 {
+    const int64_t least = rows_together(p);
     p->row_bytes = (size_t)p->t->n_bytes / (size_t)p->t->shape[0];
-    if (!reads_rows(a, p) || PANEL_ROWS * p->row_bytes > READ_MOST)
+    if (!reads_rows(a, p) || least == 0 || (size_t)least * p->row_bytes > READ_MOST)
         return;
-    const int64_t most = (int64_t)(READ_BYTES / p->row_bytes) / PANEL_ROWS * PANEL_ROWS;
-    p->item_rows = p->read_at_once && most > PANEL_ROWS ? most : PANEL_ROWS;
+    const int64_t most = (int64_t)(READ_BYTES / p->row_bytes) / least * least;
+    p->item_rows = p->read_at_once && most > least ? most : least;
     hold_items(a, p, p->item_rows);
 }
 
-/* On the processor. What shares a panel with what waits goes after it. */
+/* On the processor. What shares a panel with what waits goes after it. Large matrices have a launch of their own where kernels share it out in their own
+ * way, and where processors are far from others' memory: each then packs what it will read. */
 static void add_matrix(struct qr_packer *p, struct piece *piece)
 {
-    const size_t panel_bytes = p->be->k->linear_packed_bytes(piece->dst.packed_dtype, PANEL_ROWS, piece->cut.cols.n);
-    const size_t n_bytes = panel_bytes * (size_t)((piece->cut.rows.n + PANEL_ROWS - 1) / PANEL_ROWS);
+    piece->panel_bytes = p->be->k->linear_packed_bytes(piece->dst.packed_dtype, PANEL_ROWS, piece->cut.cols.n);
+    const size_t n_bytes = piece->panel_bytes * (size_t)((piece->cut.rows.n + PANEL_ROWS - 1) / PANEL_ROWS);
     const size_t number = must_decode(piece) ? sizeof(float) : qr_dtype_bytes(piece->t->type->dtype);
     const size_t room = PANEL_ROWS * (size_t)decoded_width(piece) * number;
-    if (n_bytes >= OWN_BYTES || piece->first % PANEL_ROWS != 0)
+    piece->item_rows = item_rows(piece, piece->panel_bytes);
+    hold_rows(p, piece);
+    const bool own = n_bytes >= OWN_BYTES && (!piece->held || qr_backend_n_nodes(p->be) > 1);
+    if (own || piece->first % PANEL_ROWS != 0)
         qr_packer_run(p);
     if (!piece->read_at_once && p->room_bytes < room) {
         qr_packer_run(p);
@@ -446,12 +507,9 @@ static void add_matrix(struct qr_packer *p, struct piece *piece)
         p->room_bytes = qr_align_up(room, 64);
         p->room = qr_alloc((size_t)p->be->n_threads, p->room_bytes);
     }
-    piece->item_rows = item_rows(piece, panel_bytes);
-    hold_rows(p, piece);
     const int64_t end = piece->first + piece->cut.rows.n;
-    add(p, piece, (end - 1) / piece->item_rows - piece->first / piece->item_rows + 1, n_bytes,
-        (uint8_t *)piece->dst.packed + p->be->k->linear_packed_bytes(piece->dst.packed_dtype, end, piece->cut.cols.n));
-    if (n_bytes >= OWN_BYTES)
+    add(p, piece, (end - 1) / piece->item_rows - piece->first / piece->item_rows + 1);
+    if (own)
         qr_packer_run(p);
 }
 
@@ -472,7 +530,7 @@ void qr_packer_matrix(struct qr_packer *p, const struct qr_weight *dst, int64_t 
     }
     p->n_mapped += mapped_bytes(&piece);
     if (coded) {
-        pack_coded(p, &piece, p->be->queue, 0, cut->rows.n);
+        pack_coded(p, p->files, &piece, p->be->queue, 0, cut->rows.n);
     } else if (must_decode(&piece)) {
         upload_decoded(p, &piece);
     } else {
@@ -489,7 +547,7 @@ void qr_packer_vector(struct qr_packer *p, float *dst, const struct qr_stored_te
     if (p->be->mem->host) {
         if (reads_rows(p, &piece) && (size_t)part->n * piece.row_bytes <= READ_BYTES)
             hold_items(p, &piece, part->n);
-        add(p, &piece, 1, n_bytes, (uint8_t *)dst + n_bytes);
+        add(p, &piece, 1);
         return;
     }
     float *v = qr_alloc(n_bytes / sizeof *v, sizeof *v); /* where the host cannot write: by way of a copy */

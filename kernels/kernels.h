@@ -142,6 +142,10 @@ struct qr_coded_source {
     const uint8_t *(*row)(const void *arg, int64_t i); /* with blocks: where row i begins; with e4m3, or NULL: where its I codes lie */
     void (*scales)(const void *arg, float *scale, int64_t first, int64_t n); /* with a row of e4m3: scales [n, units] of rows [first, first + n), n <= 16 */
     struct qr_coded_words words;
+    /* Of a source whose rows the format keeps with more bits, in smaller groups or with offsets that are 0, for the sake of others: how the file holds them, as
+     * the format that they would have alone (whose levels these are, with 4 bits); a row's begin is told. NULL: fill is the only way. */
+    const struct qr_coded_blocks *narrow; /* borrowed */
+    enum qr_dtype narrow_type;
 };
 
 struct qr_stretches {

@@ -182,8 +182,12 @@ struct qr_coded_source qr_stored_source(const struct qr_stored_rows *rows)
     const struct qr_gguf_layout *l = qr_gguf_layout(rows->t->type->gguf);
     QR_ASSERT(rows->t->type->blocks && rows->cols.first % l->elements == 0 && rows->cols.n % l->elements == 0);
     struct qr_coded_source s = {.fill = fill, .arg = rows, .row = row_of};
-    if (rows->as.type == qr_gguf_coded((enum qr_gguf_type)rows->t->type->gguf)) /* a join of several keeps codes at another width */
-        s.blocks = qr_gguf_coded_blocks((enum qr_gguf_type)rows->t->type->gguf);
+    const enum qr_gguf_type type = (enum qr_gguf_type)rows->t->type->gguf;
+    s.narrow_type = qr_gguf_coded(type);
+    if (rows->as.type == s.narrow_type)
+        s.blocks = qr_gguf_coded_blocks(type);
+    else /* a join of several keeps codes at another width */
+        s.narrow = qr_gguf_coded_blocks(type);
     if (rows->as.levels)
         memcpy(s.levels, rows->as.levels, sizeof s.levels);
     return s;

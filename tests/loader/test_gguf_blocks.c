@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "loader/coded_rows.h"
 #include "loader/gguf_blocks.h"
 #include "tests/model/rig.h"
 
@@ -98,6 +99,7 @@ Test(gguf_blocks, codes_of_four_bits_are_levels_of_their_type)
 struct block_rows {
     const uint8_t *data;
     enum qr_gguf_type type;
+    enum qr_dtype as; /* its own, or a wider one */
     int64_t n_in;
 };
 
@@ -112,7 +114,7 @@ static void fill_rows(const void *arg, const struct qr_coded_rows *to, int64_t f
 {
     const struct block_rows *r = arg;
     const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)r->type);
-    const struct qr_coded_format f = qr_dtype_coded(qr_gguf_coded(r->type));
+    const struct qr_coded_format f = qr_dtype_coded(r->as), own = qr_dtype_coded(qr_gguf_coded(r->type));
     const int64_t n_groups = l->elements / f.group;
     for (int64_t k = 0; k < n * (r->n_in / l->elements); k++) {
         struct qr_gguf_scales s;
@@ -120,10 +122,11 @@ static void fill_rows(const void *arg, const struct qr_coded_rows *to, int64_t f
         to->scale[k] = s.scale;
         if (f.offset)
             to->offset[k] = s.offset;
-        if (f.steps)
-            memcpy(to->step + k * n_groups, s.step, (size_t)n_groups);
-        if (f.steps && f.offset)
-            memcpy(to->offset_step + k * n_groups, s.offset_step, (size_t)n_groups);
+        for (int64_t g = 0; f.steps && g < n_groups; g++) {
+            to->step[k * n_groups + g] = s.step[g * f.group / own.group];
+            if (f.offset)
+                to->offset_step[k * n_groups + g] = s.offset_step[g * f.group / own.group];
+        }
     }
 }
 
@@ -145,44 +148,77 @@ static uint8_t *random_blocks(struct qr_rng *rng, enum qr_gguf_type type, int64_
     return out;
 }
 
+static const enum qr_gguf_type coded_types[] = {QR_GGUF_T_Q8_0, QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_1, QR_GGUF_T_Q5_0, QR_GGUF_T_Q5_1, QR_GGUF_T_IQ4_NL,
+                                                QR_GGUF_T_Q2_K, QR_GGUF_T_Q3_K, QR_GGUF_T_Q4_K, QR_GGUF_T_Q5_K, QR_GGUF_T_Q6_K, QR_GGUF_T_IQ4_XS};
+#define FIRST 7 /* rows below, of and above whole panels */
+#define N_OUT 90
+
+/* Random rows of a type, about `width` inputs each, kept as another one: every level packs what it packs where only fill is told. */
+static void expect_same(struct qr_rng *rng, enum qr_gguf_type type, enum qr_dtype as, int64_t width)
+{
+    const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)type);
+    const bool own = as == qr_gguf_coded(type);
+    const char *names[8];
+    struct block_rows rows = {.type = type, .as = as, .n_in = (width + l->elements - 1) / l->elements * l->elements};
+    uint8_t *data = random_blocks(rng, type, N_OUT * rows.n_in);
+    rows.data = data;
+    struct qr_coded_source slow = {.fill = fill_rows, .arg = &rows, .row = block_row, .together = 3 /* which makes no difference either */};
+    for (int k = 0; k < 16; k++)
+        slow.levels[k] = qr_gguf_levels(type) ? qr_gguf_levels(type)[k] : 0;
+    struct qr_coded_source brief = slow;
+    brief.narrow_type = qr_gguf_coded(type);
+    brief.blocks = own ? qr_gguf_coded_blocks(type) : NULL;
+    brief.narrow = own ? NULL : qr_gguf_coded_blocks(type);
+    for (int32_t level = 1, n_levels = qr_cpu_levels(names); level < n_levels; level++) {
+        struct qr_backend *be = NULL;
+        struct qr_err err = {0};
+        const struct qr_backend_options o = {.device = "cpu", .isa = names[level], .n_threads = 2};
+        cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+        const size_t n = be->k->linear_packed_bytes(as, FIRST + N_OUT, rows.n_in);
+        uint8_t *a = qr_alloc_aligned(n, 64), *b = qr_alloc_aligned(n, 64);
+        be->k->linear_pack_coded(be->queue, a, as, FIRST + N_OUT, rows.n_in, FIRST, &brief, N_OUT);
+        be->k->linear_pack_coded(be->queue, b, as, FIRST + N_OUT, rows.n_in, FIRST, &slow, N_OUT);
+        cr_expect(memcmp(a, b, n) == 0, "%s, %s as %s, %lld inputs", names[level], l->name, qr_dtype_name(as), (long long)rows.n_in);
+        qr_free_aligned(a);
+        qr_free_aligned(b);
+        qr_backend_close(be);
+    }
+    qr_free(data);
+}
+
 Test(gguf_blocks, a_level_that_takes_codes_from_the_file_packs_what_it_packs_of_unpacked_rows)
 {
-    static const enum qr_gguf_type types[] = {QR_GGUF_T_Q8_0, QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_1, QR_GGUF_T_Q5_0, QR_GGUF_T_Q5_1, QR_GGUF_T_IQ4_NL,
-                                              QR_GGUF_T_Q2_K, QR_GGUF_T_Q3_K, QR_GGUF_T_Q4_K, QR_GGUF_T_Q5_K, QR_GGUF_T_Q6_K, QR_GGUF_T_IQ4_XS};
-    static const int64_t widths[] = {32, 96, 256, 768}, first = 7, n_out = 90; /* rows below, of and above whole panels */
-    const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names);
+    static const int64_t widths[] = {32, 96, 256, 768};
     struct qr_rng rng = {.seed = 20261121};
-    printf("seed 20261121, %d levels\n", n_levels);
-    for (int i = 0; i < QR_COUNT(types) * QR_COUNT(widths); i++) {
-        const enum qr_gguf_type type = types[i % QR_COUNT(types)];
-        const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)type);
-        const enum qr_dtype as = qr_gguf_coded(type);
-        struct block_rows rows = {.type = type, .n_in = (widths[i / QR_COUNT(types)] + l->elements - 1) / l->elements * l->elements};
-        uint8_t *data = random_blocks(&rng, type, n_out * rows.n_in);
-        rows.data = data;
-        struct qr_coded_source brief = {.fill = fill_rows, .arg = &rows, .blocks = qr_gguf_coded_blocks(type), .row = block_row}, slow = brief;
-        slow.blocks = NULL;
-        slow.together = 3; /* which makes no difference either */
-        for (int k = 0; k < 16; k++)
-            brief.levels[k] = slow.levels[k] = qr_gguf_levels(type) ? qr_gguf_levels(type)[k] : 0;
-        for (int32_t level = 1; level < n_levels; level++) {
-            struct qr_backend *be = NULL;
-            struct qr_err err = {0};
-            const struct qr_backend_options o = {.device = "cpu", .isa = names[level], .n_threads = 2};
-            cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
-            const size_t n = be->k->linear_packed_bytes(as, first + n_out, rows.n_in);
-            uint8_t *a = qr_alloc_aligned(n, 64), *b = qr_alloc_aligned(n, 64);
-            be->k->linear_pack_coded(be->queue, a, as, first + n_out, rows.n_in, first, &brief, n_out);
-            be->k->linear_pack_coded(be->queue, b, as, first + n_out, rows.n_in, first, &slow, n_out);
-            cr_expect(memcmp(a, b, n) == 0, "%s, %s, %lld inputs", names[level], l->name, (long long)rows.n_in);
-            qr_free_aligned(a);
-            qr_free_aligned(b);
-            qr_backend_close(be);
-        }
-        qr_free(data);
+    printf("seed 20261121\n");
+    for (int i = 0; i < QR_COUNT(coded_types) * QR_COUNT(widths); i++) {
+        const enum qr_gguf_type type = coded_types[i % QR_COUNT(coded_types)];
+        expect_same(&rng, type, qr_gguf_coded(type), widths[i / QR_COUNT(coded_types)]);
     }
     cr_assert_null(qr_gguf_coded_blocks(QR_GGUF_T_F16));
+}
+
+static struct qr_stored_code code_of_type(enum qr_gguf_type type)
+{
+    return (struct qr_stored_code){.type = qr_gguf_coded(type), .levels = qr_gguf_levels(type)};
+}
+
+Test(gguf_blocks, and_so_where_rows_are_kept_wider_for_the_sake_of_others_of_their_matrix)
+{
+    struct qr_rng rng = {.seed = 20261122};
+    int n = 0;
+    printf("seed 20261122\n");
+    for (int i = 0; i < QR_COUNT(coded_types) * QR_COUNT(coded_types); i++) {
+        const enum qr_gguf_type type = coded_types[i % QR_COUNT(coded_types)];
+        const struct qr_stored_code own = code_of_type(type), other = code_of_type(coded_types[i / QR_COUNT(coded_types)]);
+        struct qr_stored_code both;
+        if (!qr_stored_code_join(&both, &own, &other) || both.type == own.type)
+            continue;
+        expect_same(&rng, type, both.type, 32);
+        expect_same(&rng, type, both.type, 672);
+        n++;
+    }
+    cr_assert_geq(n, 20, "%d joins of two types", n);
 }
 
 Test(gguf_blocks, types_with_codebooks_are_known_by_size_and_not_decoded)

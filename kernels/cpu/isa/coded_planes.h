@@ -165,7 +165,9 @@ VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[Q
         for (int32_t o = 0; o < VF_LEN; o++)
             t[o] = _mm256_castsi256_ps(_mm256_and_si256(v[VF_LEN * half + o], mask));
         vf_transpose(t);
-        for (int32_t i = 0; bits != 4 && i < VF_LEN; i++)
+        for (int32_t i = 0; bits == 8 && i < VF_LEN; i++)
+            _mm256_storeu_si256((__m256i *)(void *)(to + i * QR_CODED_LINE), _mm256_castps_si256(t[i]));
+        for (int32_t i = 0; (bits == 5 || bits == 6) && i < VF_LEN; i++)
             planes_put_half(to + i * 8 * bits, _mm256_castps_si256(t[i]), bits);
         for (int32_t i = 0; bits == 4 && i < VF_LEN; i += 2)
             _mm256_storeu_si256((__m256i *)(void *)(to + i / 2 * 4 * QR_PANEL),

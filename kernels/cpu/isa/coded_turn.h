@@ -224,35 +224,27 @@ VF_FN void turn_eight(__m256i v[4], const uint8_t *const row[8], int64_t at)
     v[3] = _mm256_unpackhi_epi64(c, d);
 }
 
-/* 16 outputs' 2 `half` inputs, of which byte i of each row from `at` on has i and half + i, from input k of a block on. */
-#define TURN_NIBBLES
-VF_FN void put_nibbles(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, int32_t half)
+/* Of eight rows: 16 bytes of each from `at` on, of which byte i has the codes of inputs i and half + i. to: of the first of these inputs and rows. */
+VF_FN void put_nibbles_8(uint8_t *to, const uint8_t *const row[8], int64_t at, int32_t half)
 {
     const __m256i low = _mm256_set1_epi8(15);
-    for (int32_t j = 0; j < half; j += 16)
-        for (int32_t o = 0; o < QR_PANEL; o += 8) {
-            uint8_t *to = codes + (k + j) * 8 + o * 4;
-            __m256i v[4];
-            turn_eight(v, row + o, at + j);
-            for (int32_t i = 0; i < 4; i += 2, to += 4 * QR_PANEL) {
-                const __m256i lower = _mm256_or_si256(_mm256_and_si256(v[i], low), _mm256_slli_epi16(_mm256_and_si256(v[i + 1], low), 4));
-                const __m256i upper = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v[i], 4), low), _mm256_andnot_si256(low, v[i + 1]));
-                _mm256_storeu_si256((__m256i *)(void *)to, lower);
-                _mm256_storeu_si256((__m256i *)(void *)(to + half * 8), upper);
-            }
-        }
+    __m256i v[4];
+    turn_eight(v, row, at);
+    for (int32_t i = 0; i < 4; i += 2, to += 4 * QR_PANEL) {
+        const __m256i lower = _mm256_or_si256(_mm256_and_si256(v[i], low), _mm256_slli_epi16(_mm256_and_si256(v[i + 1], low), 4));
+        const __m256i upper = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v[i], 4), low), _mm256_andnot_si256(low, v[i + 1]));
+        _mm256_storeu_si256((__m256i *)(void *)to, lower);
+        _mm256_storeu_si256((__m256i *)(void *)(to + half * 8), upper);
+    }
 }
 
-/* 16 outputs' bytes of 16 inputs, from input k of a block on. */
-#define TURN_BYTES
-VF_FN void put_bytes(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k)
+/* Of eight rows: 16 bytes of each from `at` on, an input in each. */
+VF_FN void put_bytes_8(uint8_t *to, const uint8_t *const row[8], int64_t at)
 {
-    for (int32_t o = 0; o < QR_PANEL; o += 8) {
-        __m256i v[4];
-        turn_eight(v, row + o, at);
-        for (int32_t i = 0; i < 4; i++)
-            _mm256_storeu_si256((__m256i *)(void *)(codes + (k + 4 * i) * QR_PANEL + o * 4), v[i]);
-    }
+    __m256i v[4];
+    turn_eight(v, row, at);
+    for (int32_t i = 0; i < 4; i++)
+        _mm256_storeu_si256((__m256i *)(void *)(to + 4 * i * QR_PANEL), v[i]);
 }
 #endif
 

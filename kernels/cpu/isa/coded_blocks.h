@@ -1,0 +1,516 @@
+/* coded_blocks.h - whole panels from blocks of a file (struct qr_coded_blocks). Included by coded_pack.c, whose struct packing it reads, and by nobody else. */
+#ifndef QR_KERNELS_CPU_ISA_CODED_BLOCKS_H
+#define QR_KERNELS_CPU_ISA_CODED_BLOCKS_H
+
+#ifdef QR_ISA_avx2
+/* Eight rows that stay in registers while a loop goes along them: what is written may be where they begin, for all the compiler knows of a list of them. */
+#define EIGHT_ROWS(r, row, o) \
+    const uint8_t *const r[8] = {(row)[o], (row)[(o) + 1], (row)[(o) + 2], (row)[(o) + 3], (row)[(o) + 4], (row)[(o) + 5], (row)[(o) + 6], (row)[(o) + 7]}
+
+VF_FN uint16_t half_word(const uint8_t *p)
+{
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return h;
+}
+
+VF_FN int32_t whole_word(const uint8_t *p)
+{
+    int32_t w;
+    memcpy(&w, p, sizeof w);
+    return w;
+}
+
+/* The numbers of f16 at byte `at` of each block, turned: [n_blocks][16]. */
+static void take_halves(uint16_t *to, const uint8_t *const row[QR_PANEL], int64_t n_blocks, int64_t block_bytes, int64_t at)
+{
+    for (int32_t o = 0; o < QR_PANEL; o += 8) {
+        EIGHT_ROWS(r, row, o);
+        for (int64_t u = 0, i = at; u < n_blocks; u++, i += block_bytes) {
+            __m128i a = _mm_cvtsi32_si128(half_word(r[0] + i)), b = _mm_cvtsi32_si128(half_word(r[4] + i));
+            a = _mm_insert_epi16(a, half_word(r[1] + i), 1), b = _mm_insert_epi16(b, half_word(r[5] + i), 1);
+            a = _mm_insert_epi16(a, half_word(r[2] + i), 2), b = _mm_insert_epi16(b, half_word(r[6] + i), 2);
+            a = _mm_insert_epi16(a, half_word(r[3] + i), 3), b = _mm_insert_epi16(b, half_word(r[7] + i), 3);
+            _mm_storeu_si128((__m128i *)(void *)(to + u * QR_PANEL + o), _mm_unpacklo_epi64(a, b));
+        }
+    }
+}
+
+/* Likewise two numbers, one behind the other, which are read at once. */
+static void take_pairs(uint16_t *to, uint16_t *second, uint32_t *both, const uint8_t *const row[QR_PANEL], int64_t n_blocks, int64_t block_bytes, int64_t at)
+{
+    const __m128i low = _mm_set1_epi32(0xffff);
+    (void)both;
+    for (int32_t o = 0; o < QR_PANEL; o += 8) {
+        EIGHT_ROWS(r, row, o);
+        for (int64_t u = 0, i = at; u < n_blocks; u++, i += block_bytes) {
+            __m128i a = _mm_cvtsi32_si128(whole_word(r[0] + i)), b = _mm_cvtsi32_si128(whole_word(r[4] + i));
+            a = _mm_insert_epi32(a, whole_word(r[1] + i), 1), b = _mm_insert_epi32(b, whole_word(r[5] + i), 1);
+            a = _mm_insert_epi32(a, whole_word(r[2] + i), 2), b = _mm_insert_epi32(b, whole_word(r[6] + i), 2);
+            a = _mm_insert_epi32(a, whole_word(r[3] + i), 3), b = _mm_insert_epi32(b, whole_word(r[7] + i), 3);
+            _mm_storeu_si128((__m128i *)(void *)(to + u * QR_PANEL + o), _mm_packus_epi32(_mm_and_si128(a, low), _mm_and_si128(b, low)));
+            _mm_storeu_si128((__m128i *)(void *)(second + u * QR_PANEL + o), _mm_packus_epi32(_mm_srli_epi32(a, 16), _mm_srli_epi32(b, 16)));
+        }
+    }
+}
+#else
+/* The numbers of f16 at byte `at` of each block, turned: [n_blocks][16]. */
+static void take_halves(uint16_t *to, const uint8_t *const row[QR_PANEL], int64_t n_blocks, int64_t block_bytes, int64_t at)
+{
+    for (int32_t o = 0; o < QR_PANEL; o++) {
+        const uint8_t *from = row[o] + at;
+        for (int64_t u = 0; u < n_blocks; u++, from += block_bytes)
+            memcpy(to + u * QR_PANEL + o, from, sizeof *to);
+    }
+}
+
+/* Likewise two numbers, one behind the other, which are read at once: by way of both [n_blocks][16]. */
+static void take_pairs(uint16_t *to, uint16_t *second, uint32_t *both, const uint8_t *const row[QR_PANEL], int64_t n_blocks, int64_t block_bytes, int64_t at)
+{
+    const __m256i low = _mm256_set1_epi32(0xffff);
+    for (int32_t o = 0; o < QR_PANEL; o++) {
+        const uint8_t *from = row[o] + at;
+        for (int64_t u = 0; u < n_blocks; u++, from += block_bytes)
+            memcpy(both + u * QR_PANEL + o, from, sizeof *both);
+    }
+    for (int64_t i = 0; i < n_blocks * QR_PANEL; i += QR_PANEL) {
+        const __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)(both + i)), b = _mm256_loadu_si256((const __m256i *)(const void *)(both + i + 8));
+        const __m256i x = _mm256_packus_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
+        const __m256i y = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
+        _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm256_permute4x64_epi64(x, _MM_SHUFFLE(3, 1, 2, 0)));
+        _mm256_storeu_si256((__m256i *)(void *)(second + i), _mm256_permute4x64_epi64(y, _MM_SHUFFLE(3, 1, 2, 0)));
+    }
+}
+
+#endif
+
+/* Bits of the largest absolute value of each output. */
+static __m256i most_of(const uint16_t *half, int64_t n_blocks)
+{
+    __m256i most = _mm256_setzero_si256();
+    for (int64_t u = 0; u < n_blocks; u++)
+        most = _mm256_max_epu16(most, _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)(half + u * QR_PANEL)), _mm256_set1_epi16(0x7fff)));
+    return most;
+}
+
+/* What 16 outputs' scales are multiplied by, and which are kept: one by its factor, a power of two. */
+struct factors {
+    float by[QR_PANEL];
+    uint16_t keep[QR_PANEL]; /* 0: the factor is NaN */
+};
+
+/* Of output o, whose largest scale's absolute value has these bits. */
+static void set_factor(struct factors *all, uint8_t *panel, int32_t o, uint32_t bits)
+{
+    const float factor = qr_coded_factor_of(bits);
+    memcpy(panel + o * (int32_t)sizeof factor, &factor, sizeof factor);
+    all->by[o] = isnan(factor) ? 1 : 1 / factor;
+    all->keep[o] = isnan(factor) ? 0 : UINT16_MAX;
+}
+
+static struct factors factors_of(uint8_t *panel, __m256i most)
+{
+    struct factors all;
+    uint16_t half[QR_PANEL];
+    _mm256_storeu_si256((__m256i *)(void *)half, most);
+    for (int32_t o = 0; o < QR_PANEL; o++) {
+        const float x = qr_f16_to_f32(half[o]);
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        set_factor(&all, panel, o, bits);
+    }
+    return all;
+}
+
+/* No product has more digits than f16 has: it is what half_of gives. */
+static void put_halves(uint8_t *to, const uint16_t half[QR_PANEL], const struct factors *f, uint16_t sign)
+{
+    for (int32_t o = 0; o < QR_PANEL; o += 8) {
+        const __m128i stored = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)(half + o)), _mm_set1_epi16((int16_t)sign));
+        const __m256 x = _mm256_mul_ps(_mm256_cvtph_ps(stored), _mm256_loadu_ps(f->by + o));
+        const __m128i keep = _mm_loadu_si128((const __m128i *)(const void *)(f->keep + o));
+        _mm_storeu_si128((__m128i *)(void *)(to + 2 * o), _mm_and_si128(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), keep));
+    }
+}
+
+VF_FN void turn_steps(uint8_t *to, const int8_t *from, int32_t n)
+{
+    if (n == 8)
+        turn_bytes(to, from, 8);
+    else
+        turn_bytes(to, from, 16);
+}
+
+#define STEPS_BYTES (QR_PANEL * QR_CODED_UNIT / 16) /* of a block of 16 rows, at most; and as many of offsets */
+
+/* From what the source gave; a block's are written long before, since processors wait where a vector is read of what came in words. */
+static void put_steps(const struct packing *p, uint8_t *block, const int8_t *step)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const int32_t n = 1 << (s->block_shift - s->group_shift);
+    turn_steps(block + s->step_at, step, n);
+    if (s->f.offset)
+        turn_steps(block + s->offset_step_at, step + STEPS_BYTES, n);
+}
+
+/* Rows to be read next are asked for while codes move, else half the time goes into waiting for scales: line i / 16 of row i % 16, as far as bytes were
+ * taken of the rows before. Where they are is guessed (mostly right, and no harm is done). */
+struct ahead {
+    uintptr_t row[QR_PANEL];
+    int64_t i;
+};
+
+VF_FN void ask(struct ahead *a, int64_t n_bytes)
+{
+    for (; a->i * 64 < n_bytes * QR_PANEL; a->i++)
+        _mm_prefetch((const char *)(a->row[a->i % QR_PANEL] + (uintptr_t)(a->i / QR_PANEL * 64)), _MM_HINT_T0);
+}
+
+#ifdef QR_ISA_avx2
+#define STRIP_INPUTS 1024 /* of a panel that is longer: its codes, there and here, and its scales stay in the nearest cache */
+
+/* Codes of inputs [begin, end) of rows whose blocks hold them in bytes, or in halves of bytes in planes of `half`, known to the compiler (0: bytes). */
+VF_FN void put_stored_rows(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end, const int32_t half)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const struct qr_coded_blocks *l = p->rows->blocks;
+    const int64_t n_in = l->n_in, n_bytes = l->n_bytes, inside = ((int64_t)1 << s->block_shift) - 1, wide = half ? QR_PANEL / 2 : QR_PANEL;
+    for (int32_t o = 0; o < QR_PANEL; o += 8) {
+        EIGHT_ROWS(r, row, o);
+        for (int64_t k = begin, block = begin / n_in * n_bytes + l->low.at; k < end; k += n_in, block += n_bytes) {
+            uint8_t *to = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at + (k & inside) * wide + 4 * o;
+            int64_t at = block;
+            for (int64_t i = 0; half && i < n_in; i += 2 * half, to += 2 * half * wide)
+                for (int32_t j = 0; j < half; j += 16, at += 16)
+                    put_nibbles_8(to + j * wide, r, at, half);
+            for (int64_t i = 0; !half && i < n_in; i += 16, to += 16 * wide, at += 16)
+                put_bytes_8(to, r, at);
+        }
+    }
+}
+
+/* Codes of 6 bits of four inputs of eight rows, 24 of the 48 bytes of a line: with `first` the others' first bytes are spoilt. */
+VF_FN void put_six_8(uint8_t *to, __m256i codes, bool first)
+{
+    const __m256i three = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+    const __m256i twos = _mm256_maddubs_epi16(codes, _mm256_set1_epi16(1 | 1 << 14)), fours = _mm256_madd_epi16(twos, _mm256_set1_epi32(1 | 1 << 28));
+    const __m256i v = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(fours, three), _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 7, 7));
+    if (first) {
+        _mm256_storeu_si256((__m256i *)(void *)to, v);
+        return;
+    }
+    _mm_storeu_si128((__m128i *)(void *)to, _mm256_castsi256_si128(v));
+    _mm_storel_epi64((__m128i *)(void *)(to + 16), _mm256_extracti128_si256(v, 1));
+}
+
+/* 128 inputs of eight rows, whose lower halves begin at byte `low` and whose upper bits at byte `high` of each. A level is the code less 32: of six bits the
+ * uppermost turned over. */
+VF_FN void put_sixes_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int64_t high, const bool first)
+{
+    const __m256i four = _mm256_set1_epi8(15), two = _mm256_set1_epi8(0x30), sign = _mm256_set1_epi8((char)0xaa);
+    const int32_t line = QR_CODED_LINE / 8 * 6, run = 8 * line;
+    for (int32_t j = 0; j < 32; j += 16, to += 4 * line) {
+        __m256i a[4], b[4], h[4];
+        turn_eight(h, r, high + j);
+        turn_eight(a, r, low + j);
+        turn_eight(b, r, low + 32 + j);
+        for (int32_t i = 0; i < 4; i++) {
+            const __m256i x = _mm256_xor_si256(h[i], sign);
+            const __m256i x0 = _mm256_and_si256(_mm256_slli_epi16(x, 4), two), x1 = _mm256_and_si256(_mm256_slli_epi16(x, 2), two);
+            const __m256i x2 = _mm256_and_si256(x, two), x3 = _mm256_and_si256(_mm256_srli_epi16(x, 2), two);
+            put_six_8(to + i * line, _mm256_or_si256(_mm256_and_si256(a[i], four), x0), first);
+            put_six_8(to + i * line + run, _mm256_or_si256(_mm256_and_si256(b[i], four), x1), first);
+            put_six_8(to + i * line + 2 * run, _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(a[i], 4), four), x2), first);
+            put_six_8(to + i * line + 3 * run, _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(b[i], 4), four), x3), first);
+        }
+    }
+}
+
+/* Likewise of 6 bits, in halves of bytes and two bits above them. */
+static void put_six_rows(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const struct qr_coded_blocks *l = p->rows->blocks;
+    for (int32_t o = 0; o < QR_PANEL; o += 8) {
+        EIGHT_ROWS(r, row, o);
+        const int64_t first = begin / l->n_in;
+        uint8_t *to = panel + s->head_bytes + first * s->block_bytes + s->codes_at + 3 * o;
+        for (int64_t u = first, at = first * l->n_bytes; u < end / l->n_in; u++, at += l->n_bytes, to += s->block_bytes)
+            for (int32_t h = 0; h < 2; h++)
+                put_sixes_8(to + h * (128 * QR_PANEL / 8 * 6), r, at + l->low.at + 64 * h, at + l->high.at + 32 * h, o == 0);
+    }
+}
+
+static bool is_stored(const struct qr_coded_blocks *l)
+{
+    return (l->low.bits >= 4 && l->high.bits == 0) || (l->low.width == 64 && l->add == -32);
+}
+
+/* Codes of inputs [begin, end), of blocks as above. */
+static void put_strip(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end)
+{
+    const struct qr_coded_plane low = p->rows->blocks->low;
+    if (low.bits == 8)
+        put_stored_rows(p, panel, row, begin, end, 0);
+    else if (low.width == 16)
+        put_stored_rows(p, panel, row, begin, end, 16);
+    else if (low.width == 32)
+        put_stored_rows(p, panel, row, begin, end, 32);
+    else
+        put_six_rows(p, panel, row, begin, end);
+}
+
+/* Scales and offsets as the file has them, turned. True: codes were put as well. */
+static bool take_scales(const struct packing *p, uint8_t *panel, uint16_t *half, uint16_t *offset, const uint8_t *const row[QR_PANEL])
+{
+    const struct qr_coded_blocks *l = p->rows->blocks;
+    const int64_t n_blocks = p->n_in / l->n_in, strip = STRIP_INPUTS / l->n_in;
+    for (int64_t u = 0; is_stored(l) && u < n_blocks; u += strip) {
+        const int64_t n = n_blocks - u < strip ? n_blocks - u : strip, at = u * l->n_bytes + l->scale_at;
+        if (p->shape.f.offset)
+            take_pairs(half + u * QR_PANEL, offset + u * QR_PANEL, NULL, row, n, l->n_bytes, at);
+        else
+            take_halves(half + u * QR_PANEL, row, n, l->n_bytes, at);
+        put_strip(p, panel, row, u * l->n_in, (u + n) * l->n_in);
+    }
+    if (is_stored(l))
+        return true;
+    if (p->shape.f.offset)
+        take_pairs(half, offset, NULL, row, n_blocks, l->n_bytes, l->scale_at);
+    else
+        take_halves(half, row, n_blocks, l->n_bytes, l->scale_at);
+    return false;
+}
+#else
+#ifndef TURN_NIBBLES
+/* 16 outputs' 2 `half` inputs, of which byte i of each row from `at` on has i and half + i, from input k of a block on. */
+VF_FN void put_nibbles(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, int32_t half)
+{
+    const __m128i low = _mm_set1_epi8(15);
+    for (int32_t j = 0; j < half; j += 16)
+        for (int32_t quad = 0; quad < 4; quad++) {
+            __m128i lower[4], upper[4];
+            for (int32_t o = 0; o < 4; o++) {
+                const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(row[4 * quad + o] + at + j));
+                lower[o] = _mm_and_si128(v, low);
+                upper[o] = _mm_and_si128(_mm_srli_epi16(v, 4), low);
+            }
+            put_four(4, codes, k + j, quad, lower, false);
+            put_four(4, codes, k + half + j, quad, upper, false);
+        }
+}
+#endif
+
+VF_FN void put_bytes(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k)
+{
+    for (int32_t quad = 0; quad < 4; quad++) {
+        __m128i v[4];
+        for (int32_t o = 0; o < 4; o++)
+            v[o] = _mm_loadu_si128((const __m128i *)(const void *)(row[4 * quad + o] + at));
+        put_four(8, codes, k, quad, v, false);
+    }
+}
+
+/* Codes of a block of the file, which begin at byte `at` of each row: from input k of a packed block on. half: width of a plane of 4 bits, known to the
+ * compiler; 0: bytes. */
+VF_FN void put_stored(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, int32_t n_in, int32_t half, struct ahead *ahead)
+{
+    for (int32_t i = 0; half && i < n_in; i += 2 * half, at += half) {
+        ask(ahead, at + half);
+        put_nibbles(codes, row, at, k + i, half);
+    }
+    for (int32_t i = 0; !half && i < n_in; i += 16, at += 16) {
+        ask(ahead, at + 16);
+        put_bytes(codes, row, at, k + i);
+    }
+}
+
+#endif
+
+/* Codes of a block of the file in planes as told, known to the compiler (bits and width of each), which begins at byte `at` of each row. */
+VF_FN void put_planes(const struct qr_coded_blocks *l, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, struct ahead *ahead,
+                      int32_t low, int32_t low_width, int32_t high, int32_t high_width)
+{
+    const int32_t bits = low + high < 4 ? 4 : low + high, n_in = low_width == 16 ? 32 : QR_CODED_UNIT;
+    const __m256i add = _mm256_set1_epi8(l->add);
+    for (int32_t i = 0; i < n_in; i += PLANES_IN) {
+        const struct plane_part lower = plane_part_of(low, low_width, i, 0), upper = plane_part_of(high, high_width, i, low);
+        __m256i v[QR_PANEL] QR_UNINITIALIZED;
+        ask(ahead, at + (uint32_t)(l->n_bytes * (i + PLANES_IN)) / (uint32_t)n_in);
+        for (int32_t o = 0; o < QR_PANEL; o++) {
+            const uint8_t *block = row[o] + at;
+            v[o] = low_width == 16 ? plane_halves(block + l->low.at) : plane_bits(block + l->low.at, low, 0, &lower);
+            if (high)
+                v[o] = _mm256_or_si256(v[o], high_width ? plane_bits(block + l->high.at, high, low, &upper) : plane_single(block + l->high.at, low));
+            v[o] = _mm256_add_epi8(v[o], add);
+        }
+        planes_put(bits, codes, k + i, v);
+    }
+}
+
+/* Codes of block u of the file, from input k of a packed block on. */
+static void put_codes(const struct qr_coded_blocks *l, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t u, int64_t k, struct ahead *ahead)
+{
+    const struct qr_coded_plane low = l->low, high = l->high;
+    const int64_t at = u * l->n_bytes;
+#ifdef QR_ISA_avx2 /* others are put before (put_strip) */
+    if (high.bits == 0)
+        put_planes(l, codes, row, at, k, ahead, 2, 32, 0, 0);
+    else if (low.bits == 2)
+        put_planes(l, codes, row, at, k, ahead, 2, 32, 1, 32);
+    else if (low.width == 16)
+        put_planes(l, codes, row, at, k, ahead, 4, 16, 1, 0);
+    else
+        put_planes(l, codes, row, at, k, ahead, 4, 32, 1, 32);
+#else
+    if (low.bits == 8)
+        put_stored(codes, row, at + low.at, k, 32, 0, ahead);
+    else if (high.bits == 0 && low.width == 16)
+        put_stored(codes, row, at + low.at, k, l->n_in, 16, ahead);
+    else if (high.bits == 0 && low.bits == 4)
+        put_stored(codes, row, at + low.at, k, l->n_in, 32, ahead);
+    else if (high.bits == 0)
+        put_planes(l, codes, row, at, k, ahead, 2, 32, 0, 0);
+    else if (low.bits == 2)
+        put_planes(l, codes, row, at, k, ahead, 2, 32, 1, 32);
+    else if (low.width == 16)
+        put_planes(l, codes, row, at, k, ahead, 4, 16, 1, 0);
+    else if (low.width == 32)
+        put_planes(l, codes, row, at, k, ahead, 4, 32, 1, 32);
+    else
+        put_planes(l, codes, row, at, k, ahead, 4, 64, 2, 32);
+#endif
+}
+
+/* Rows `first` on of the source. */
+static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, uint16_t *own)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const struct qr_coded_blocks *l = p->rows->blocks;
+    const int64_t n_blocks = p->n_in / l->n_in;
+    const uint8_t *row[QR_PANEL];
+    struct ahead ahead = {.i = first + 2 * QR_PANEL > p->n_rows ? INT64_MAX / 64 : 0};
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        row[o] = p->rows->row(p->rows->arg, first + o);
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        ahead.row[o] = (uintptr_t)row[o] + (uintptr_t)((row[QR_PANEL - 1] - row[0]) / (QR_PANEL - 1) * QR_PANEL);
+    uint16_t *half = own, *offset = own + n_blocks * QR_PANEL;
+#ifdef QR_ISA_avx2
+    const bool there = take_scales(p, panel, half, offset, row);
+#else
+    const bool there = false;
+    if (s->f.offset)
+        take_pairs(half, offset, (uint32_t *)(void *)(offset + n_blocks * QR_PANEL), row, n_blocks, l->n_bytes, l->scale_at);
+    else
+        take_halves(half, row, n_blocks, l->n_bytes, l->scale_at);
+#endif
+    const struct factors f = factors_of(panel, most_of(half, s->f.offset ? 2 * n_blocks : n_blocks));
+    int8_t *steps = (int8_t *)(offset + n_blocks * QR_PANEL);
+    for (int64_t u = 0; s->f.steps && u < n_blocks; u++)
+        l->steps(steps + u * 2 * STEPS_BYTES, steps + (2 * u + 1) * STEPS_BYTES, row, u * l->n_bytes);
+    for (int64_t u = 0; u < n_blocks; u++) {
+        const int64_t k = u * l->n_in, in = k & ((1 << s->block_shift) - 1);
+        uint8_t *block = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes, *unit = block + (in >> s->unit_shift) * 2 * QR_PANEL;
+        put_halves(unit, half + u * QR_PANEL, &f, 0);
+        if (s->f.offset)
+            put_halves(unit + s->offset_at, offset + u * QR_PANEL, &f, l->minus ? 0x8000 : 0);
+        if (s->f.steps)
+            put_steps(p, block, steps + u * 2 * STEPS_BYTES);
+        if (!there)
+            put_codes(l, block + s->codes_at, row, u, in, &ahead);
+    }
+}
+
+/* ---- of narrower blocks than the format has ---- */
+
+#ifdef QR_ISA_avx2
+/* Levels of inputs i to i + 31 of the blocks at byte `at` of each row. table: of codes of 4 bits. */
+VF_FN void take_levels(__m256i v[QR_PANEL], const struct qr_coded_blocks *l, const uint8_t *const row[QR_PANEL], int64_t at, int32_t i, bool coded,
+                       __m256i table)
+{
+    const struct qr_coded_plane low = l->low, high = l->high;
+    const struct plane_part lower = plane_part_of(low.bits, low.width, i, 0), upper = plane_part_of(high.bits ? high.bits : 1, high.width, i, low.bits);
+    const __m256i add = _mm256_set1_epi8(l->add);
+    for (int32_t o = 0; o < QR_PANEL; o++) {
+        const uint8_t *block = row[o] + at;
+        if (low.bits == 8)
+            v[o] = _mm256_loadu_si256((const __m256i *)(const void *)(block + low.at + i));
+        else
+            v[o] = low.width == 16 ? plane_halves(block + low.at + i / 2) : plane_bits(block + low.at, low.bits, 0, &lower);
+        if (high.bits)
+            v[o] = _mm256_or_si256(v[o], high.width ? plane_bits(block + high.at, high.bits, low.bits, &upper) : plane_single(block + high.at, low.bits));
+        v[o] = _mm256_add_epi8(v[o], add);
+        if (coded)
+            v[o] = _mm256_shuffle_epi8(table, v[o]);
+    }
+}
+
+/* Codes of a block of the file from input k of a packed block on. */
+static void put_narrow(const struct packing *p, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k)
+{
+    const struct qr_coded_blocks *l = p->rows->narrow;
+    const bool coded = qr_dtype_coded(p->rows->narrow_type).bits == 4;
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)p->rows->levels));
+    for (int32_t i = 0; i < l->n_in; i += PLANES_IN) {
+        __m256i v[QR_PANEL] QR_UNINITIALIZED;
+        take_levels(v, l, row, at, i, coded, table);
+        if (p->shape.f.bits == 8)
+            planes_put(8, codes, k + i, v);
+        else if (p->shape.f.bits == 6)
+            planes_put(6, codes, k + i, v);
+        else
+            planes_put(5, codes, k + i, v);
+    }
+}
+
+/* Steps of a block of 16 rows as put_steps wants them. */
+static void take_narrow_steps(const struct packing *p, int8_t *steps, const uint8_t *const row[QR_PANEL], int64_t at)
+{
+    const struct qr_coded_format from = qr_dtype_coded(p->rows->narrow_type);
+    memset(steps, 0, 2 * STEPS_BYTES);
+    p->rows->narrow->steps(steps, steps + STEPS_BYTES, row, at);
+    for (int32_t part = 0; from.group > p->shape.f.group && part < 2; part++, steps += STEPS_BYTES) /* groups of 32 become two of 16 */
+        for (int32_t o = QR_PANEL - 1; o >= 0; o--) {
+            const __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)(steps + 8 * o));
+            _mm_storeu_si128((__m128i *)(void *)(steps + 16 * o), _mm_unpacklo_epi8(x, x));
+        }
+}
+
+/* Rows `first` on of a source. False: its blocks are as the format has them, or there are none. */
+static bool pack_narrow(const struct packing *p, uint8_t *panel, int64_t first, uint16_t *own)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const struct qr_coded_blocks *l = p->rows->narrow;
+    if (!l)
+        return false;
+    const struct qr_coded_format from = qr_dtype_coded(p->rows->narrow_type);
+    const int64_t n_blocks = p->n_in / l->n_in;
+    const uint8_t *row[QR_PANEL];
+    QR_ASSERT(p->n_in % l->n_in == 0 && from.steps == s->f.steps && s->f.bits > 4);
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        row[o] = p->rows->row(p->rows->arg, first + o);
+    uint16_t *half = own, *offset = own + n_blocks * QR_PANEL;
+    memset(offset, 0, (size_t)(n_blocks * QR_PANEL) * sizeof *offset);
+    if (from.offset)
+        take_pairs(half, offset, NULL, row, n_blocks, l->n_bytes, l->scale_at);
+    else
+        take_halves(half, row, n_blocks, l->n_bytes, l->scale_at);
+    const struct factors f = factors_of(panel, most_of(half, 2 * n_blocks));
+    int8_t *steps = (int8_t *)(offset + n_blocks * QR_PANEL);
+    for (int64_t u = 0; s->f.steps && u < n_blocks; u++)
+        take_narrow_steps(p, steps + u * 2 * STEPS_BYTES, row, u * l->n_bytes);
+    for (int64_t u = 0; u < n_blocks; u++) {
+        const int64_t k = u * l->n_in, in = k & ((1 << s->block_shift) - 1);
+        uint8_t *block = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes, *unit = block + (in >> s->unit_shift) * 2 * QR_PANEL;
+        put_halves(unit, half + u * QR_PANEL, &f, 0);
+        if (s->f.offset)
+            put_halves(unit + s->offset_at, offset + u * QR_PANEL, &f, from.offset && l->minus ? 0x8000 : 0);
+        if (s->f.steps)
+            put_steps(p, block, steps + u * 2 * STEPS_BYTES);
+        put_narrow(p, block + s->codes_at, row, u * l->n_bytes, in);
+    }
+    return true;
+}
+#endif
+
+#endif

@@ -52,6 +52,7 @@ struct piece {
 struct qr_packer {
     struct qr_backend *be;               /* borrowed, as are files */
     const struct qr_tensor_files *files;
+    const struct qr_stored_tensor *stays; /* NULL: none */
     struct pages pages;
     struct piece *piece;                 /* owned: waiting */
     int32_t n, n_max, n_items;
@@ -72,6 +73,13 @@ struct qr_packer *qr_packer_new(struct qr_backend *be, const struct qr_tensor_fi
     if (enters)
         p->pages = (struct pages){region, n_bytes, qr_alloc((n_bytes + PAGE_BYTES - 1) / PAGE_BYTES, sizeof *p->pages.state), be->n_threads};
     return p;
+}
+
+void qr_packer_stays(struct qr_packer *p, const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(t != NULL);
+    p->stays = t;
 }
 
 void qr_packer_free(struct qr_packer *p)
@@ -407,7 +415,7 @@ void qr_packer_run(struct qr_packer *p)
         pack_all(p);
     if (p->n_mapped < DROP_BYTES)
         return;
-    qr_tensor_files_drop_all(p->files); /* each time, all threads are interrupted */
+    qr_tensor_files_drop_others(p->files, p->stays); /* each time, all threads are interrupted */
     p->n_mapped = 0;
 }
 
@@ -418,13 +426,13 @@ bool qr_packer_failed(const struct qr_packer *p)
     return atomic_load(&p->failed);
 }
 
-/* Of the mapping. */
-static uint64_t mapped_bytes(const struct piece *p)
+/* Of the mapping, which will be given back. */
+static uint64_t mapped_bytes(const struct qr_packer *a, const struct piece *p)
 {
     uint64_t n = p->t->n_bytes;
     for (int i = 0; p->t->quantized && i < QR_QUANTIZED_PARTS; i++)
         n += qr_quantized_part(p->t, i) ? qr_quantized_part(p->t, i)->n_bytes : 0;
-    return p->held ? 0 : n + AROUND_BYTES;
+    return p->held || p->t == a->stays ? 0 : n + AROUND_BYTES;
 }
 
 static void add(struct qr_packer *p, const struct piece *piece, int64_t n_items)
@@ -436,7 +444,7 @@ static void add(struct qr_packer *p, const struct piece *piece, int64_t n_items)
     p->piece[p->n] = *piece;
     p->piece[p->n++].first_item = p->n_items;
     p->n_items += (int32_t)n_items;
-    p->n_mapped += mapped_bytes(piece);
+    p->n_mapped += mapped_bytes(p, piece);
 }
 
 /* How many rows a thread packs at a time: whole panels, as many as the source likes at once. */
@@ -464,7 +472,7 @@ static void hold_items(struct qr_packer *a, struct piece *p, int64_t n)
 static bool reads_rows(const struct qr_packer *a, const struct piece *p)
 {
     const bool blocks = p->t->type->blocks && !p->vector && qr_dtype_is_coded(p->dst.packed_dtype) && p->cut.cols.n == p->t->shape[1];
-    return !p->cut.turned && !p->t->quantized && (blocks || qr_stored_is_plain(p->t)) && qr_tensor_files_holds(a->files, p->t);
+    return p->t != a->stays && !p->cut.turned && !p->t->quantized && (blocks || qr_stored_is_plain(p->t)) && qr_tensor_files_holds(a->files, p->t);
 }
 
 /* Rows that have to be read together, whole panels of them: where they are mixed, of whole heads. 0: the piece begins or ends within a head. */
@@ -528,7 +536,7 @@ void qr_packer_matrix(struct qr_packer *p, const struct qr_weight *dst, int64_t 
         add_matrix(p, &piece);
         return;
     }
-    p->n_mapped += mapped_bytes(&piece);
+    p->n_mapped += mapped_bytes(p, &piece);
     if (coded) {
         pack_coded(p, p->files, &piece, p->be->queue, 0, cut->rows.n);
     } else if (must_decode(&piece)) {
@@ -551,7 +559,7 @@ void qr_packer_vector(struct qr_packer *p, float *dst, const struct qr_stored_te
         return;
     }
     float *v = qr_alloc(n_bytes / sizeof *v, sizeof *v); /* where the host cannot write: by way of a copy */
-    p->n_mapped += mapped_bytes(&piece);
+    p->n_mapped += mapped_bytes(p, &piece);
     decode_vector(p->files, &piece, v);
     p->be->mem->put(p->be->queue, dst, v, n_bytes);
     qr_free(v);

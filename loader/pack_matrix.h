@@ -12,6 +12,8 @@ struct qr_packer;
 
 /* region: where all of it goes, in this order, [n_bytes]; pages of it that nobody has entered are entered before they are written. All is borrowed. */
 struct qr_packer *qr_packer_new(struct qr_backend *be, const struct qr_tensor_files *files, void *region, size_t n_bytes);
+/* Pages of t, which are mapped and stay so: rows of it are packed from there. */
+void qr_packer_stays(struct qr_packer *p, const struct qr_stored_tensor *t);
 void qr_packer_free(struct qr_packer *p); /* what was not run is not packed */
 
 /* A rectangle of a matrix in the file. */

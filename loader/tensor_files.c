@@ -203,6 +203,19 @@ void qr_tensor_files_drop_all(const struct qr_tensor_files *st)
         qr_map_file_drop(&st->shard[i].map, 0, st->shard[i].map.n_bytes);
 }
 
+void qr_tensor_files_drop_others(const struct qr_tensor_files *st, const struct qr_stored_tensor *kept)
+{
+    QR_ASSERT(st != NULL);
+    QR_ASSERT(st->n_shards >= 0);
+    for (int32_t i = 0; i < st->n_shards && !st->borrowed; i++) {
+        const struct qr_map_file *map = &st->shard[i].map;
+        const bool here = kept && kept->shard == i;
+        qr_map_file_drop(map, 0, here ? kept->offset : map->n_bytes);
+        if (here)
+            qr_map_file_drop(map, kept->offset + kept->n_bytes, map->n_bytes - kept->offset - kept->n_bytes);
+    }
+}
+
 int32_t qr_tensor_files_n_shards(const struct qr_tensor_files *st)
 {
     QR_ASSERT(st != NULL);

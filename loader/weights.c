@@ -15,6 +15,7 @@
 
 #define REGION_ALIGN 64
 #define RUN_BYTES ((uint64_t)64 << 20)      /* of the file that wait until all threads pack them: the end of each is waited for */
+#define LOOKED_BYTES ((uint64_t)1 << 20)    /* of a tensor that are worth giving back at once */
 #define MAP_BYTES ((uint64_t)2 << 20)       /* of a table whose pages a thread enters at a time */
 #define DECODE_ROWS QR_LINEAR_PACKED_TOGETHER /* of a thread at a time */
 
@@ -364,6 +365,17 @@ static void map_rows(const struct qr_weights *w, const struct qr_stored_tensor *
     qr_backend_run(be, map_item, &m, (int32_t)((t->n_bytes + MAP_BYTES - 1) / MAP_BYTES));
 }
 
+/* Whether choosing types looks at all numbers of a matrix (needs_f32): those of f16. */
+static bool looked_through(const struct qr_tensor_files *st)
+{
+    bool any = false;
+    for (int32_t i = 0; i < qr_tensor_files_count(st) && !any; i++) {
+        const struct qr_stored_tensor *t = qr_tensor_files_at(st, i);
+        any = t->n_bytes >= LOOKED_BYTES && t->type->computable && !t->type->blocks && t->type->dtype == QR_F16;
+    }
+    return any;
+}
+
 /* packed: the region is, already. */
 static int fill_all(struct qr_weights *w, const struct qr_share *share, struct qr_backend *be, bool packed, const struct qr_weights_options *o,
                     struct qr_err *err)
@@ -374,11 +386,15 @@ static int fill_all(struct qr_weights *w, const struct qr_share *share, struct q
     for (int32_t i = 0; i < qr_tensor_files_n_shards(w->files); i++)
         total += qr_tensor_files_shard_bytes(w->files, i);
     const struct qr_stored_tensor *table = NULL;
-    qr_tensor_files_drop_all(w->files); /* choosing types may have looked at all of it */
+    if (looked_through(w->files))
+        qr_tensor_files_drop_all(w->files);
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = qr_weights_find(&k, w->files, name);
         if (k.row->kind == QR_KIND_TABLE && !qr_dtype_is_coded(weight_at(w, &k)->packed_dtype)) {
-            table = place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(w->files, t), be) ? t : NULL;
+            if (!place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(w->files, t), be))
+                continue;
+            map_rows(w, t, be); /* before a tied head is packed: from there */
+            qr_packer_stays(packer, table = t);
             continue;
         }
         if (packed)
@@ -398,14 +414,12 @@ static int fill_all(struct qr_weights *w, const struct qr_share *share, struct q
     qr_packer_run(packer);
     const bool failed = qr_packer_failed(packer);
     qr_packer_free(packer);
-    qr_tensor_files_drop_all(w->files); /* pages between tensors; and a packed copy's source, of which looking at it maps large pages whole */
+    qr_tensor_files_drop_others(w->files, table); /* pages between tensors; and a packed copy's source, of which looking at it maps large pages whole */
     if (o->progress && !packed)
         o->progress(o->user, done < total ? done : total, total);
     if (failed)
         return qr_err_set(err, QR_E_IO, "the weights could not be read: a file has become shorter since it was opened, or its disk fails; expected %" PRIu64
                           " bytes in %d files", total, qr_tensor_files_n_shards(w->files));
-    if (table)
-        map_rows(w, table, be);
     return 0;
 }
 
@@ -421,7 +435,7 @@ int qr_weights_load_kept(struct qr_weights *w, struct qr_tensor_files *st, const
     QR_ASSERT(w != NULL && st != NULL && share != NULL);
     QR_ASSERT(be != NULL && (qr_dtype_packs(to) || to == QR_CODED));
     const struct qr_model_config *c = &share->own;
-    int rc = qr_weights_check(st, &share->whole, err);
+    int rc = options->checked ? 0 : qr_weights_check(st, &share->whole, err);
     if (rc)
         return rc;
     *w = (struct qr_weights){.n_layers = c->n_layers, .matrix_dtype = to, .files = st, .mem = be->mem};

@@ -86,6 +86,7 @@ struct qr_weights_options {
     const char *cache_dir; /* for a packed copy: used where it is there and fits, else kept there; NULL, and on a device: none */
     void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes of files that are packed, after some MiB and at the end; NULL: nobody looks */
     void *user;            /* borrowed */
+    bool checked;          /* qr_weights_check has found nothing wrong */
 };
 int qr_weights_load_kept(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
                          const struct qr_weights_options *options, struct qr_err *err);

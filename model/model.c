@@ -271,7 +271,8 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
     qr_other_files_log(dir);
     rc = m->comm && m->on_device ? qr_device_comm_open(&m->devices, m->comm, be, err) : 0; /* first: it takes memory of the device, and is soon refused */
     rc = rc ? rc : admit(m, files, dtype, be, options, err);
-    const struct qr_weights_options wo = {.cache_dir = options->cache_packed, .progress = options->progress, .user = options->progress_user};
+    const struct qr_weights_options wo = {.cache_dir = options->cache_packed, .progress = options->progress, .user = options->progress_user,
+                                           .checked = true};
     rc = rc ? rc : qr_weights_load_kept(&m->weights, files, &m->share, be, dtype, &wo, err);
     if (rc) {
         qr_device_comm_close(m->devices);

@@ -17,7 +17,7 @@ struct product {
     float *c;               /* [rows][c_stride] */
     const float *x;         /* rows QR_X_ROW apart */
     const char *const *run; /* row `at` of w is row at % 2^shift of run[at >> shift] */
-    const char *const *line; /* n_lines that are asked for meanwhile, by_part of them before each of the parts that `part` rows, or the rest of a run, are */
+    const char *const *line; /* n_lines that are asked for meanwhile: by_part before each part of so many rows or the rest of a run; floats: by rows */
     int32_t n_lines, by_part, part;
     int64_t c_stride;
     size_t w_row, w_panel;  /* bytes from row to row, and from 16 columns to the next */
@@ -81,6 +81,8 @@ VF_FN void product_of(const struct product *p, const enum numbers as, const int 
 #pragma GCC unroll 12
     for (int i = 0; i < mr * nv; i++)
         acc[i] = p->onto ? vf_load(c + (i / nv) * c_stride + (i % nv) * VF_LEN) : vf_zero();
+    for (; as == FLOATS && line_end - line > end - p->from; line++)
+        _mm_prefetch(*line, _MM_HINT_T1);
     for (int32_t at = p->from; at < end;) {
         const int32_t rest = (at | mask) + 1 - at;
         const char *w = p->run[at >> p->shift] + (size_t)(at & mask) * w_row + p->column;
@@ -88,16 +90,16 @@ VF_FN void product_of(const struct product *p, const enum numbers as, const int 
         int32_t n = rest < p->part ? rest : p->part;
         n = n < end - at ? n : end - at;
         at += n;
-        for (int32_t i = 0; i < p->by_part && line < line_end; i++)
+        for (int32_t i = 0; as != FLOATS && i < p->by_part && line < line_end; i++)
             _mm_prefetch(*line++, _MM_HINT_T1);
+        for (; as == FLOATS && n > 0 && line < line_end; n--, w += w_row, x++) { /* so many lines that they had better come one by one */
+            _mm_prefetch(*line++, _MM_HINT_T1);
+            product_step(acc, x, w, w_panel, as, mr, nv);
+        }
         for (; n > 0; n--, w += w_row, x += in_row) {
             product_step(acc, x, w, w_panel, as, mr, nv);
-            if (as == FIRST) {
-                if (mr * nv == 12) /* the second's loads stay behind: before, they would push sums out of registers */
-                    __asm__ volatile("" : "+x"(acc[0]), "+x"(acc[1]), "+x"(acc[2]), "+x"(acc[3]), "+x"(acc[4]), "+x"(acc[5]), "+x"(acc[6]),
-                                     "+x"(acc[7]), "+x"(acc[8]), "+x"(acc[9]), "+x"(acc[10]), "+x"(acc[11])::"memory");
+            if (as == FIRST)
                 product_step(acc, x + 1, w, w_panel, SECOND, mr, nv);
-            }
         }
     }
     for (; line < line_end; line++)
@@ -329,7 +331,7 @@ static void score_few(const struct few *few, int32_t n_tiles, int32_t base, int3
             for (const struct rows_block *b = f->block; b < f->block + f->n; b++, n_left = 0) {
                 struct product p = {.c = s->p + b->q0 * QR_X_ROW + first, .x = s->q + b->q0 * QR_X_ROW, .run = &panels, .line = s->line, .n_lines = n_left,
                                     .c_stride = QR_X_ROW, .w_row = QR_PANEL * sizeof(float), .w_panel = (size_t)n_rows * QR_PANEL * sizeof(float),
-                                    .shift = 30, .part = QR_PANEL / 2, .end = n_rows};
+                                    .shift = 30, .part = pairs ? QR_PANEL / 2 : K_MAX, .end = n_rows};
                 multiply(&p, pairs ? product_pairs[b->mr] : product_f32[b->mr], b->mr, n_panels * 2, sizeof(float));
             }
         }
@@ -357,7 +359,7 @@ static void weigh_direct(const struct few *f, int32_t q0, int32_t mr, int32_t fr
         const int32_t n_lines = ahead ? take_lines(ahead, s->line, lower(share_of_lines(t, next - at, SHARE_VALUES), K_MAX)) : 0;
         struct product p = {.c = s->piece_out + q0 * t->k_pad, .x = s->p + q0 * QR_X_ROW, .run = s->run[1], .line = s->line, .n_lines = n_lines,
                             .c_stride = t->k_pad, .w_row = t->row_bytes, .w_panel = QR_PANEL * bytes, .column = f->offset, .shift = shift, .from = at,
-                            .end = next, .part = step / 4, .onto = onto || at > from};
+                            .end = next, .part = type == QR_F32 ? PIECE : QR_PANEL, .onto = onto || at > from};
         multiply(&p, table, mr, t->k / VF_LEN, bytes);
         at = next;
     } while (at < end);

@@ -241,16 +241,70 @@ static void put_six_rows(const struct packing *p, uint8_t *panel, const uint8_t 
     }
 }
 
+/* Codes of 5 bits of four inputs of eight rows, 20 of the 40 bytes of a line. */
+VF_FN void put_five_8(uint8_t *to, __m256i codes)
+{
+    const __m256i five = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 8, 9, 10, 11, 12, -1, -1, -1, -1, -1, -1));
+    const __m256i low = _mm256_set1_epi64x(0xfffff), twos = _mm256_maddubs_epi16(codes, _mm256_set1_epi16(1 | 1 << 13));
+    const __m256i fours = _mm256_madd_epi16(twos, _mm256_set1_epi32(1 | 1 << 26));
+    const __m256i v = _mm256_shuffle_epi8(_mm256_or_si256(_mm256_and_si256(low, fours), _mm256_andnot_si256(low, _mm256_srli_epi64(fours, 12))), five);
+    const __m128i second = _mm256_extracti128_si256(v, 1);
+    const int32_t rest = _mm_cvtsi128_si32(_mm_srli_si128(second, 6));
+    _mm_storeu_si128((__m128i *)(void *)to, _mm_or_si128(_mm256_castsi256_si128(v), _mm_slli_si128(second, 10)));
+    memcpy(to + 16, &rest, sizeof rest);
+}
+
+/* 32 inputs of eight rows, whose lower halves begin at byte `low` and whose fifth bits are a word at byte `high` of each. less: a level is the code less 16,
+ * of five bits the uppermost turned over. */
+VF_FN void put_fives_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int64_t high, bool less)
+{
+    const __m256i four = _mm256_set1_epi8(15), fifth = _mm256_set1_epi8(16), zero = _mm256_setzero_si256();
+    const __m256i bit[2] = {_mm256_set1_epi32(0x08040201), _mm256_set1_epi32((int32_t)0x80402010u)};
+    const __m256i first = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
+    const int32_t line = QR_CODED_LINE / 8 * 5;
+    __m256i v[4];
+    __m128i a = _mm_cvtsi32_si128(whole_word(r[0] + high)), b = _mm_cvtsi32_si128(whole_word(r[4] + high));
+    a = _mm_insert_epi32(a, whole_word(r[1] + high), 1), b = _mm_insert_epi32(b, whole_word(r[5] + high), 1);
+    a = _mm_insert_epi32(a, whole_word(r[2] + high), 2), b = _mm_insert_epi32(b, whole_word(r[6] + high), 2);
+    a = _mm_insert_epi32(a, whole_word(r[3] + high), 3), b = _mm_insert_epi32(b, whole_word(r[7] + high), 3);
+    const __m256i words = _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
+    turn_eight(v, r, low);
+    for (int32_t i = 0; i < 8; i++) {
+        const __m256i half = _mm256_and_si256(i < 4 ? v[i] : _mm256_srli_epi16(v[i - 4], 4), four), mask = bit[i % 2];
+        const __m256i bits = _mm256_and_si256(_mm256_shuffle_epi8(words, _mm256_add_epi8(first, _mm256_set1_epi8((char)(i / 2)))), mask);
+        const __m256i upper = _mm256_and_si256(_mm256_cmpeq_epi8(bits, less ? zero : mask), fifth);
+        put_five_8(to + i * line, _mm256_or_si256(half, upper));
+    }
+}
+
+/* Likewise of 5 bits, in halves of bytes and a word of bits above them. */
+VF_FN void put_five_rows(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end, const bool less)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const struct qr_coded_blocks *l = p->rows->blocks;
+    const int64_t inside = ((int64_t)1 << s->block_shift) - 1;
+    for (int32_t o = 0; o < QR_PANEL; o += 8) {
+        EIGHT_ROWS(r, row, o);
+        for (int64_t k = begin, at = begin / 32 * l->n_bytes; k < end; k += 32, at += l->n_bytes)
+            put_fives_8(panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at + (k & inside) * QR_PANEL / 8 * 5 + o / 8 * 20, r,
+                        at + l->low.at, at + l->high.at, less);
+    }
+}
+
 static bool is_stored(const struct qr_coded_blocks *l)
 {
-    return (l->low.bits >= 4 && l->high.bits == 0) || (l->low.width == 64 && l->add == -32);
+    return (l->low.bits >= 4 && l->high.bits == 0) || (l->low.width == 64 && l->add == -32) || (l->low.width == 16 && l->high.width == 0);
 }
 
 /* Codes of inputs [begin, end), of blocks as above. */
 static void put_strip(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end)
 {
     const struct qr_coded_plane low = p->rows->blocks->low;
-    if (low.bits == 8)
+    if (p->rows->blocks->high.bits == 1 && p->rows->blocks->add == -16)
+        put_five_rows(p, panel, row, begin, end, true);
+    else if (p->rows->blocks->high.bits == 1)
+        put_five_rows(p, panel, row, begin, end, false);
+    else if (low.bits == 8)
         put_stored_rows(p, panel, row, begin, end, 0);
     else if (low.width == 16)
         put_stored_rows(p, panel, row, begin, end, 16);
@@ -358,8 +412,6 @@ static void put_codes(const struct qr_coded_blocks *l, uint8_t *codes, const uin
         put_planes(l, codes, row, at, k, ahead, 2, 32, 0, 0);
     else if (low.bits == 2)
         put_planes(l, codes, row, at, k, ahead, 2, 32, 1, 32);
-    else if (low.width == 16)
-        put_planes(l, codes, row, at, k, ahead, 4, 16, 1, 0);
     else
         put_planes(l, codes, row, at, k, ahead, 4, 32, 1, 32);
 #else

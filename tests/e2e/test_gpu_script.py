@@ -47,7 +47,8 @@ class Run:
                 with open(os.path.join(stubs, name), 'w') as f:
                     f.write('#!/bin/bash\n' + body + '\n')
                 os.chmod(os.path.join(stubs, name), 0o755)
-            env = dict(os.environ, FAKE=fake, LONG=long, STUBS=stubs, PATH=stubs + ':' + os.environ['PATH'], QUIRE_GPU_BUILD=os.path.join(d, 'build'),
+            clean = {k: v for k, v in os.environ.items() if not k.startswith('QUIRE_CUDA_')}  # that of ctest has some
+            env = dict(clean, FAKE=fake, LONG=long, STUBS=stubs, PATH=stubs + ':' + os.environ['PATH'], QUIRE_GPU_BUILD=os.path.join(d, 'build'),
                        QUIRE_GPU_SECONDS=str(seconds), QUIRE_GPU_LIMIT=str(limit))
             read = lambda name: open(os.path.join(d, name)).read() if os.path.exists(os.path.join(d, name)) else ''
             began = time.monotonic()

@@ -47,6 +47,7 @@ struct piece {
     bool held;                /* an item's rows are read to memory of its thread; else they are looked at where the file is mapped */
     size_t row_bytes;         /* of t, where rows are read */
     size_t panel_bytes;       /* of dst */
+    size_t packed_bytes;      /* of all of dst, whose last panel may be no whole one */
 };
 
 struct qr_packer {
@@ -352,13 +353,15 @@ static const struct qr_tensor_files *hold(struct qr_packer *a, struct qr_tensor_
 static void enter_rows(const struct qr_packer *a, const struct piece *p, int64_t row, int64_t n)
 {
     const int64_t first = (p->first + row) / PANEL_ROWS, end = (p->first + row + n + PANEL_ROWS - 1) / PANEL_ROWS;
-    enter_pages(&a->pages, (const uint8_t *)p->dst.packed + (size_t)first * p->panel_bytes, (size_t)(end - first) * p->panel_bytes);
+    const size_t from = (size_t)first * p->panel_bytes, to = (size_t)end * p->panel_bytes;
+    enter_pages(&a->pages, (const uint8_t *)p->dst.packed + from, (to < p->packed_bytes ? to : p->packed_bytes) - from);
 }
 
 /* Likewise all of them, by all threads; those of a large matrix are entered where they are written, as its threads are far from each other. */
 static void enter_matrix(struct qr_packer *a, const struct piece *p)
 {
-    const size_t n_bytes = (size_t)((p->first + p->cut.rows.n + PANEL_ROWS - 1) / PANEL_ROWS) * p->panel_bytes;
+    const size_t panels = (size_t)((p->first + p->cut.rows.n + PANEL_ROWS - 1) / PANEL_ROWS) * p->panel_bytes;
+    const size_t n_bytes = panels < p->packed_bytes ? panels : p->packed_bytes;
     struct pages part = a->pages;
     if (!part.begin || n_bytes >= LARGE_BYTES)
         return;
@@ -501,6 +504,7 @@ static void hold_rows(struct qr_packer *a, struct piece *p)
 static void add_matrix(struct qr_packer *p, struct piece *piece)
 {
     piece->panel_bytes = p->be->k->linear_packed_bytes(piece->dst.packed_dtype, PANEL_ROWS, piece->cut.cols.n);
+    piece->packed_bytes = p->be->k->linear_packed_bytes(piece->dst.packed_dtype, piece->dst.t.shape[0], piece->cut.cols.n);
     const size_t n_bytes = piece->panel_bytes * (size_t)((piece->cut.rows.n + PANEL_ROWS - 1) / PANEL_ROWS);
     const size_t number = must_decode(piece) ? sizeof(float) : qr_dtype_bytes(piece->t->type->dtype);
     const size_t room = PANEL_ROWS * (size_t)decoded_width(piece) * number;

@@ -11,7 +11,7 @@ enum { N_LOADERS = 2, N_STREAMS = 3, N_DIRS = 2 };
 struct loader {
     struct qr_engine *engine;
     const char *dir;
-    char name[8];
+    char name[16];
     int32_t n_rounds;
     pthread_t thread;
 };

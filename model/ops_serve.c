@@ -673,7 +673,7 @@ static void serve_scope_end(struct qr_exec *x, struct qr_tensor *h, size_t mark)
     qr_arena_rewind(x->act, mark);
 }
 
-/* The verbs that are one kernel each. */
+/* The verbs that are one kernel each, on one rank or on several. */
 #define PLAIN_VERBS(product) \
     .embed = serve_embed, \
     .norm = serve_norm, \
@@ -687,15 +687,19 @@ static void serve_scope_end(struct qr_exec *x, struct qr_tensor *h, size_t mark)
     .attention = serve_attention, \
     .glu = serve_glu, \
     .experts = serve_experts, \
-    .unit = serve_unit, \
     .select_rows = serve_select_rows, \
-    .logits = serve_logits, \
-    .softcap = serve_softcap, \
     .scope_begin = serve_scope_begin, \
     .scope_end = serve_scope_end
 
+/* Those of one rank alone. */
+#define ALONE_VERBS \
+    .unit = serve_unit, \
+    .logits = serve_logits, \
+    .softcap = serve_softcap
+
 const struct qr_ops qr_ops_serve = {
     PLAIN_VERBS(serve_linear),
+    ALONE_VERBS,
     .attend = serve_attend,
     .feed = serve_feed,
     .feed_experts = serve_feed_experts,
@@ -704,23 +708,9 @@ const struct qr_ops qr_ops_serve = {
 
 /* attend is a rank's own heads; of the head no rank has all (norm_logits). */
 #define RANKS_VERBS(product) \
-    .embed = serve_embed, \
-    .norm = serve_norm, \
-    .layer_norm = serve_layer_norm, \
-    .add_positions = serve_add_positions, \
-    .residual_norm = serve_residual_norm, \
-    .residual_add = serve_residual_add, \
-    .linear = product, \
-    .qk_norm = serve_qk_norm, \
-    .rope = serve_rope, \
-    .attention = serve_attention, \
-    .glu = serve_glu, \
-    .experts = serve_experts, \
-    .select_rows = serve_select_rows, \
+    PLAIN_VERBS(product), \
     .feed_experts = ranks_feed_experts, \
-    .norm_logits = ranks_norm_logits, \
-    .scope_begin = serve_scope_begin, \
-    .scope_end = serve_scope_end
+    .norm_logits = ranks_norm_logits
 
 const struct qr_ops qr_ops_ranks = {
     RANKS_VERBS(ranks_linear),
@@ -736,6 +726,7 @@ const struct qr_ops qr_ops_ranks_adapted = {
 
 const struct qr_ops qr_ops_plain = {
     PLAIN_VERBS(serve_linear),
+    ALONE_VERBS,
     .attend = qr_plain_attend,
     .feed = qr_plain_feed,
     .feed_experts = qr_plain_feed_experts,
@@ -744,6 +735,7 @@ const struct qr_ops qr_ops_plain = {
 
 const struct qr_ops qr_ops_apart = {
     PLAIN_VERBS(apart_linear),
+    ALONE_VERBS,
     .attend = qr_plain_attend,
     .feed = qr_plain_feed,
     .feed_experts = qr_plain_feed_experts,
@@ -752,6 +744,7 @@ const struct qr_ops qr_ops_apart = {
 
 const struct qr_ops qr_ops_adapted = {
     PLAIN_VERBS(qr_adapted_linear),
+    ALONE_VERBS,
     .attend = qr_adapted_attend,
     .feed = qr_adapted_feed,
     .feed_experts = qr_plain_feed_experts,

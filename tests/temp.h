@@ -1,11 +1,12 @@
-/* temp.h - names for what tests leave on disk for a moment. */
+/* temp.h - names for what tests leave on disk for a moment. For Criterion's programs and plain ones. */
 #ifndef QR_TESTS_TEMP_H
 #define QR_TESTS_TEMP_H
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/assert.h"
 
 #define TEMP_RANDOM 6 /* letters that mkdtemp and mkstemp put in place of as many X */
 
@@ -13,7 +14,7 @@
 static inline void temp_template(char *out, const char *parent, const char *what)
 {
     int n = snprintf(out, 64 - TEMP_RANDOM, "%s/quire-%s-", parent, what);
-    cr_assert(n > 0 && n < 64 - TEMP_RANDOM);
+    QR_ASSERT(n > 0 && n < 64 - TEMP_RANDOM);
     memset(out + n, 'X', TEMP_RANDOM);
     out[n + TEMP_RANDOM] = 0;
 }
@@ -22,7 +23,7 @@ static inline void temp_template(char *out, const char *parent, const char *what
 static inline void temp_dir_make(char *out, const char *what)
 {
     temp_template(out, "/tmp", what);
-    cr_assert_not_null(mkdtemp(out));
+    QR_ASSERT(mkdtemp(out) != NULL);
 }
 
 #endif

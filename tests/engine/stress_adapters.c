@@ -5,6 +5,7 @@
 #include "harness.h"
 #include "loader/hf_config.h"
 #include "tests/lora_make.h"
+#include "tests/temp.h"
 
 enum { N_LOADERS = 2, N_STREAMS = 3, N_DIRS = 2 };
 
@@ -88,13 +89,12 @@ int main(void)
     }
     struct qr_model_config c;
     struct qr_err err = {0};
-    char top[] = "/tmp/quire-adapters-XXXXXX", dir[N_DIRS][100];
+    char top[64], dir[N_DIRS][100];
     struct setup setup;
     struct world w;
     if (qr_model_config_read(&c, data_path("models/stories260K"), &err) != 0)
         qr_panic("%s", err.msg);
-    if (!mkdtemp(top))
-        qr_panic("no directory below /tmp");
+    temp_dir_make(top, "adapters");
     for (int i = 0; i < N_DIRS; i++) {
         snprintf(dir[i], sizeof dir[i], "%s/%d", top, i);
         lora_make(dir[i], &c, &(struct lora_make){.rank = 3 + i, .alpha = 8, .seed = (uint64_t)i});

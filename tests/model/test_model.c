@@ -264,12 +264,12 @@ Test(model, shards_compute_what_one_file_computes)
 {
     struct qr_model_config c = qr_model_config_small(QR_ARCH_QWEN3);
     struct temp_model one = temp_model_make(&c, QR_BF16);
-    char dir[] = "/tmp/quire-model-XXXXXX", command[100];
+    char dir[64], command[100];
     struct qr_err err = {0};
     struct qr_rng rng = {.seed = 2};
     int32_t *ids = random_ids(&rng, 40, c.n_vocab);
     const struct qr_make_options o = {.store = QR_BF16, .seed = 7, .std = 0.15, .n_shards = 5};
-    cr_assert_not_null(mkdtemp(dir));
+    temp_dir_make(dir, "model");
     cr_assert_eq(qr_model_make_with(dir, &c, &o, &err), 0, "%s", err.msg);
     float *a = logits_of(one.dir, QR_COMPUTE_AUTO, ids, 40), *b = logits_of(dir, QR_COMPUTE_AUTO, ids, 40);
     cr_expect_eq(memcmp(a, b, 40 * (size_t)c.n_vocab * sizeof *a), 0);

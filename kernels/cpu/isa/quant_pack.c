@@ -77,17 +77,26 @@ struct strip {
     enum qr_dtype from;
 };
 
+enum { VECTOR_HALVES = sizeof(vi) / 2 }; /* numbers of 16 bits in a vector */
+
 /* The largest magnitude of n numbers of 16 bits, whose bits order like the numbers. */
-#ifdef QR_ISA_avx2
 static uint16_t most_of_halves(const uint16_t *h, int64_t n)
 {
     const vi size = VI(set1_epi16)(0x7fff);
+    uint16_t most = 0;
     vi v = VI(set1_epi16)(0);
     int64_t i = 0;
-    for (; i + (int64_t)sizeof(vi) / 2 <= n; i += (int64_t)sizeof(vi) / 2)
+    for (; i + VECTOR_HALVES <= n; i += VECTOR_HALVES)
         v = VI(max_epu16)(v, VI_AND(VI_LOAD(h + i), size));
+#ifdef QR_ISA_avx2 /* in registers: memory for lanes would be cleared for every row */
     const __m128i eight = _mm_max_epu16(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)), ones = _mm_set1_epi16(-1);
-    uint16_t most = (uint16_t)~_mm_extract_epi16(_mm_minpos_epu16(_mm_xor_si128(eight, ones)), 0);
+    most = (uint16_t)~_mm_extract_epi16(_mm_minpos_epu16(_mm_xor_si128(eight, ones)), 0);
+#else
+    uint16_t lane[VECTOR_HALVES];
+    VI_STORE(lane, v);
+    for (int32_t k = 0; k < VECTOR_HALVES; k++)
+        most = lane[k] > most ? lane[k] : most;
+#endif
     for (; i < n; i++)
         most = (h[i] & 0x7fff) > most ? h[i] & 0x7fff : most;
     return most;
@@ -98,35 +107,12 @@ static uint32_t most_of_row(const void *row, enum qr_dtype from, int64_t n)
     if (from == QR_F32)
         return qr_quant_row_max(row, from, n);
     const uint16_t most = most_of_halves(row, n);
+#ifdef QR_ISA_avx2
     if (from == QR_BF16)
         return (uint32_t)most << 16;
-    return qr_quant_row_max(&most, from, 1);
-}
-#else
-static uint16_t most_of_halves(const uint16_t *h, int64_t n)
-{
-    const vi size = VI(set1_epi16)(0x7fff);
-    uint16_t lane[sizeof(vi) / 2], most = 0;
-    vi v = VI(set1_epi16)(0);
-    int64_t i = 0;
-    for (; i + (int64_t)QR_COUNT(lane) <= n; i += QR_COUNT(lane))
-        v = VI(max_epu16)(v, VI_AND(VI_LOAD(h + i), size));
-    VI_STORE(lane, v);
-    for (int32_t k = 0; k < QR_COUNT(lane); k++)
-        most = lane[k] > most ? lane[k] : most;
-    for (; i < n; i++)
-        most = (h[i] & 0x7fff) > most ? h[i] & 0x7fff : most;
-    return most;
-}
-
-static uint32_t most_of_row(const void *row, enum qr_dtype from, int64_t n)
-{
-    if (from == QR_F32)
-        return qr_quant_row_max(row, from, n);
-    const uint16_t most = most_of_halves(row, n);
-    return qr_quant_row_max(&most, from, 1);
-}
 #endif
+    return qr_quant_row_max(&most, from, 1);
+}
 
 /* Inputs [k, k + n) of the rows from `row` on times `by`, v[i] those of input k + i. n is a multiple of 32. */
 VF_FN void turn(vf *v, const struct strip *s, int32_t row, int64_t k, int32_t n, vf by)

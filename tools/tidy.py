@@ -122,6 +122,28 @@ def check_folders(paths, say):
             say('docs/architecture.md', 1, f'does not say what `{folder}/` is for')
 
 
+# The name that a heading has in a link: as GitHub makes them.
+def anchor(heading):
+    return ''.join(c for c in re.sub(r'[`*]', '', heading).strip().lower() if c.isalnum() or c in ' -_').replace(' ', '-')
+
+
+def check_links(paths, say):
+    """Links between documents lead to files that exist and, behind #, to a heading there."""
+    pages = {p: open(p, encoding='utf-8').read() for p in paths if p.endswith('.md') and os.path.exists(p)}
+    anchors = {p: {anchor(h) for h in re.findall(r'(?m)^#+ (.*)$', text)} for p, text in pages.items()}
+    for page, text in pages.items():
+        for number, line in enumerate(text.split('\n'), 1):
+            for link in re.findall(r'\]\(([^)\s]+)\)', line):
+                if re.match(r'[a-z]+:', link):
+                    continue
+                path, _, name = link.partition('#')
+                target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+                if not os.path.exists(target):
+                    say(page, number, f'a link to {target}, which is not there')
+                elif name and name not in anchors.get(target, ()):
+                    say(page, number, f'a link to a heading that {target} does not have: {name}')
+
+
 def main():
     os.chdir(subprocess.run(['git', 'rev-parse', '--show-toplevel'], capture_output=True, text=True, check=True).stdout.strip())
     findings, n_lines, n_asserts = [], 0, 0
@@ -139,6 +161,7 @@ def main():
             n_lines += len(text)
             n_asserts += sum('QR_ASSERT(' in line for line in text)
     check_folders(paths, say)
+    check_links(paths, say)
     if n_lines and n_asserts * 1000 < n_lines * 15:
         say('.', 0, f'{n_asserts} assertions in {n_lines} lines of C; at least 15 per 1,000')
     print('\n'.join(findings) if findings else f'tidy: {len(paths)} files, {n_lines} lines of C, {n_asserts} assertions')

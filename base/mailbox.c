@@ -26,15 +26,20 @@ void qr_mailbox_release(struct qr_mailbox *m)
     pthread_mutex_destroy(&m->lock);
 }
 
+void qr_mailbox_ring(struct qr_mailbox *m)
+{
+    QR_ASSERT(m != NULL);
+    pthread_cond_signal(&m->arrived);
+    if (m->wake)
+        m->wake(m->wake_arg);
+}
+
 /* Ends a push: whoever waits is woken when the first items have arrived. */
 static bool unlock(struct qr_mailbox *m, bool taken, bool first)
 {
     pthread_mutex_unlock(&m->lock);
-    if (first) {
-        pthread_cond_signal(&m->arrived);
-        if (m->wake)
-            m->wake(m->wake_arg);
-    }
+    if (first)
+        qr_mailbox_ring(m);
     return taken;
 }
 
@@ -61,17 +66,28 @@ bool qr_mailbox_push_urgent(struct qr_mailbox *m, struct qr_node *node)
     return push(m, node, true);
 }
 
-bool qr_mailbox_push_list(struct qr_mailbox *m, struct qr_node *list, int32_t n)
+bool qr_mailbox_push_list_quietly(struct qr_mailbox *m, struct qr_node *list, int32_t n, bool *ring)
 {
-    QR_ASSERT(list != NULL && n >= 0);
+    QR_ASSERT(list != NULL && n >= 0 && ring != NULL);
     QR_ASSERT(qr_list_empty(list) == (n == 0));
     pthread_mutex_lock(&m->lock);
-    bool taken = !m->closed, first = taken && m->n == 0 && n > 0;
+    const bool taken = !m->closed;
+    *ring = taken && m->n == 0 && n > 0;
     if (taken) {
         qr_list_splice_back(&m->items, list);
         m->n += n;
     }
-    return unlock(m, taken, first);
+    pthread_mutex_unlock(&m->lock);
+    return taken;
+}
+
+bool qr_mailbox_push_list(struct qr_mailbox *m, struct qr_node *list, int32_t n)
+{
+    bool ring;
+    const bool taken = qr_mailbox_push_list_quietly(m, list, n, &ring);
+    if (ring)
+        qr_mailbox_ring(m);
+    return taken;
 }
 
 static int32_t take_locked(struct qr_mailbox *m, struct qr_node *out)

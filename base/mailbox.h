@@ -33,6 +33,11 @@ bool qr_mailbox_push_urgent(struct qr_mailbox *m, struct qr_node *node);
  * push_urgent. False: the box is closed, and the caller still owns them. */
 bool qr_mailbox_push_list(struct qr_mailbox *m, struct qr_node *list, int32_t n);
 
+/* The same, but nobody is woken: where *ring becomes true, qr_mailbox_ring has to follow soon, from any thread. Until it does, what others push wakes nobody
+ * either. */
+bool qr_mailbox_push_list_quietly(struct qr_mailbox *m, struct qr_node *list, int32_t n, bool *ring);
+void qr_mailbox_ring(struct qr_mailbox *m);
+
 /* Moves all messages to the end of `out` in the order they came; returns their number. Never waits. */
 int32_t qr_mailbox_take(struct qr_mailbox *m, struct qr_node *out);
 

@@ -114,6 +114,18 @@ size_t qr_backend_populate(const struct qr_backend *be)
     return be->pool->shared_bytes + (size_t)be->pool->n_threads * be->pool->own_bytes; /* workers' own are in use from the start */
 }
 
+void qr_backend_errand(struct qr_backend *be, void (*fn)(void *), void *arg)
+{
+    QR_ASSERT(be != NULL && be->pool != NULL);
+    qr_queue_errand(be->pool, fn, arg);
+}
+
+void qr_backend_errand_end(struct qr_backend *be)
+{
+    QR_ASSERT(be != NULL && be->pool != NULL);
+    qr_queue_errand_end(be->pool);
+}
+
 int32_t qr_backend_n_nodes(const struct qr_backend *be)
 {
     QR_ASSERT(be != NULL && be->pool != NULL);

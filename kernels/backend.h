@@ -119,6 +119,12 @@ void qr_backend_spread(const struct qr_backend *be, void *p, size_t n_bytes);
 
 void qr_backend_close(struct qr_backend *be); /* NULL is fine */
 
+/* Has fn(arg) called once, by a host's thread that is looking for work at this moment, else by the caller, here: for what takes longer than saying so, as
+ * waking a thread does. Worker 0 only. It may not have begun before the next kernel or qr_backend_errand_end, which is to come before the caller waits for
+ * anything; fn may be called until qr_backend_close returns. */
+void qr_backend_errand(struct qr_backend *be, void (*fn)(void *), void *arg);
+void qr_backend_errand_end(struct qr_backend *be);
+
 /* Calls fn(arg, i, worker) once for every 0 <= i < n_items on the host's threads and returns when all have returned: work of the host that splits
  * into rows, such as sampling. worker < n_threads tells scratch memories apart. Called by worker 0 only, between kernels. Which worker gets
  * an item must not be visible in a result. */

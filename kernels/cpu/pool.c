@@ -19,6 +19,9 @@ struct qr_worker {
     pthread_t thread;
 };
 
+/* FREE -> READY -> (CLAIMED -> FREE): READY is set by the caller alone, CLAIMED by whoever does it, for as long as reading the fields takes. */
+enum errand_state { ERRAND_FREE, ERRAND_READY, ERRAND_CLAIMED };
+
 static void pause_a_little(void)
 {
     for (int i = 0; i < PAUSES_PER_LOOK; i++)
@@ -48,8 +51,21 @@ static void work(struct qr_queue *q, int32_t worker)
     }
 }
 
+static void do_errand(struct qr_queue *q)
+{
+    int32_t state = ERRAND_READY;
+    if (atomic_load_explicit(&q->errand_state, memory_order_relaxed) != ERRAND_READY ||
+        !atomic_compare_exchange_strong(&q->errand_state, &state, ERRAND_CLAIMED))
+        return;
+    void (*fn)(void *) = q->errand;
+    void *arg = q->errand_arg;
+    atomic_store(&q->errand_state, ERRAND_FREE);
+    fn(arg);
+}
+
 static bool work_to_do(struct qr_queue *q)
 {
+    do_errand(q);
     for (int32_t i = 0; i < q->n_lots; i++)
         if (atomic_load(&q->lot[i].left) > 0)
             return true;
@@ -119,9 +135,32 @@ static void share_out(struct qr_queue *q, int64_t n_items)
         atomic_store(&q->lot[i].left, q->lot[i].n);
 }
 
+/* A worker counts itself as asleep first and looks for errands afterwards, so one that is not counted here will look. */
+void qr_queue_errand(struct qr_queue *q, void (*fn)(void *), void *arg)
+{
+    QR_ASSERT(q != NULL && fn != NULL);
+    do_errand(q);
+    if (atomic_load(&q->errand_state) != ERRAND_FREE || atomic_load(&q->n_asleep) >= q->n_threads - 1) {
+        fn(arg);
+        return;
+    }
+    q->errand = fn;
+    q->errand_arg = arg;
+    atomic_store(&q->errand_state, ERRAND_READY);
+    if (atomic_load(&q->n_asleep) >= q->n_threads - 1)
+        do_errand(q);
+}
+
+void qr_queue_errand_end(struct qr_queue *q)
+{
+    QR_ASSERT(q != NULL);
+    do_errand(q);
+}
+
 void qr_queue_run(struct qr_queue *q, qr_job *fn, const void *arg, int64_t n_items)
 {
     QR_ASSERT(q != NULL && fn != NULL);
+    do_errand(q);
     QR_ASSERT(n_items >= 0 && n_items <= INT32_MAX);
     if (q->n_threads == 1 || n_items <= 1) {
         qr_queue_run_here(fn, arg, n_items);
@@ -195,6 +234,7 @@ void qr_queue_free(struct qr_queue *q)
 {
     if (!q)
         return;
+    do_errand(q);
     atomic_store(&q->stop, true);
     atomic_fetch_add(&q->posted, 1);
     qr_futex_wake(&q->posted, q->n_threads);

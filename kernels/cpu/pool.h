@@ -57,6 +57,11 @@ struct qr_queue {
     uint8_t *own;                   /* owned: own_bytes for each worker */
     size_t shared_bytes, own_bytes;
     struct qr_queue *alone;         /* owned [n_threads]: each worker as a queue of its own, without scratch of a launch */
+
+    /* The errand. Written by the caller while there is none; read by who has claimed it. */
+    void (*errand)(void *);
+    void *errand_arg; /* borrowed */
+    _Atomic int32_t errand_state; /* an enum of pool.c */
 };
 
 /* n_threads >= 1 counts the caller. shared_bytes and own_bytes of zeroed scratch, 64-byte aligned. cpus: where workers belong, in order; NULL: no
@@ -73,6 +78,13 @@ static inline void qr_queue_run_here(qr_job *fn, const void *arg, int64_t n_item
     for (int64_t i = 0; i < n_items; i++)
         fn(arg, (int32_t)i, 0);
 }
+
+/* Has fn(arg) called once, by a worker that is looking for work at this moment, else by the caller, here. For what costs the caller more than it costs to
+ * say so, like waking a thread. Worker 0's thread only; fn may be called until qr_queue_free returns, beside launches. Until qr_queue_errand_end or the
+ * next launch it may not have begun. */
+void qr_queue_errand(struct qr_queue *q, void (*fn)(void *), void *arg);
+/* An errand that nobody has begun is done by the caller: before it waits for anything. */
+void qr_queue_errand_end(struct qr_queue *q);
 
 /* Scratch of one worker. */
 static inline void *qr_queue_own(const struct qr_queue *q, int32_t worker)

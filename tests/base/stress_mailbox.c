@@ -56,7 +56,7 @@ static void count_wake(void *arg)
     atomic_fetch_add((atomic_long *)arg, 1);
 }
 
-/* A list is taken whole, behind what came before it, with one wake; a closed box leaves it to the caller. */
+/* A list is taken whole, behind what came before it, with one wake; a closed box leaves it to the caller. Quietly: who pushes rings. */
 static void lists(void)
 {
     enum { N = 5 };
@@ -81,6 +81,13 @@ static void lists(void)
         qr_list_push_back(&list, &m[i].node);
     CHECK(qr_mailbox_push_list(&box, &list, N) && atomic_load(&n_wakes) == 2);
     CHECK(qr_mailbox_take(&box, &out) == N);
+    bool ring = false;
+    qr_list_splice_back(&list, &out);
+    CHECK(qr_mailbox_push_list_quietly(&box, &list, N, &ring) && ring && atomic_load(&n_wakes) == 2);
+    CHECK(qr_mailbox_push_list_quietly(&box, &list, 0, &ring) && !ring);
+    CHECK(qr_mailbox_push_urgent(&box, &m[0].node) && atomic_load(&n_wakes) == 2); /* the first ring is still to come */
+    qr_mailbox_ring(&box);
+    CHECK(atomic_load(&n_wakes) == 3 && qr_mailbox_take(&box, &out) == N + 1);
     qr_mailbox_close(&box);
     qr_list_splice_back(&list, &out);
     CHECK(!qr_mailbox_push_list(&box, &list, N) && !qr_list_empty(&list));

@@ -1,6 +1,7 @@
 /* The worker pool under launches of every size, with busy and with idle gaps between them: every item runs exactly once, all writes are
- * visible to the caller afterwards, items may launch on their thread, and a pool with more threads than processors comes to an end. Plain main(): the thread
- * sanitizer runs it. */
+ * visible to the caller afterwards, items may launch on their thread, errands run once, and a pool with more threads than processors comes to an end. Plain
+ * main(): the thread sanitizer runs it. */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -128,6 +129,66 @@ static void own_lot_first(int32_t n_nodes)
     qr_queue_free(q);
 }
 
+struct errands {
+    pthread_t caller;
+    _Atomic int64_t n_run, n_here; /* in all, by the caller */
+};
+
+static void run_errand(void *arg)
+{
+    struct errands *e = arg;
+    if (pthread_equal(pthread_self(), e->caller))
+        atomic_fetch_add(&e->n_here, 1);
+    atomic_fetch_add(&e->n_run, 1);
+}
+
+/* Errands beside launches, with workers awake, falling asleep and asleep: each runs once. When another is asked for, the one before has at least begun. */
+static void errands(int32_t n_threads, int32_t n_times, uint64_t seed)
+{
+    struct qr_queue *q = qr_queue_new(n_threads, NULL, false, 64, 64);
+    struct qr_rng rng = {.seed = seed};
+    struct errands e = {.caller = pthread_self()};
+    int32_t runs[ITEMS_MAX] = {0};
+    struct tally t = {runs, 50, q};
+    int64_t n_asked = 0;
+    for (int32_t i = 0; i < n_times; i++) {
+        const uint32_t what = qr_rng_below(&rng, 100);
+        if (what < 60)
+            qr_queue_run(q, count, &t, 4);
+        else if (what == 99)
+            usleep(100); /* workers fall asleep at about that time */
+        for (uint32_t k = 0; k <= what % 3; k++, n_asked++)
+            qr_queue_errand(q, run_errand, &e);
+        const bool ends = what % 2 == 0;
+        if (ends)
+            qr_queue_errand_end(q);
+        const int64_t n_open = n_asked - atomic_load(&e.n_run);
+        QR_ASSERT(n_open >= 0 && n_open <= n_threads - 1 + (ends ? 0 : 1)); /* a worker may hold one that has begun */
+    }
+    qr_queue_free(q);
+    QR_ASSERT(atomic_load(&e.n_run) == n_asked);
+    QR_ASSERT(n_threads > 1 || atomic_load(&e.n_here) == n_asked);
+    printf("errands, %d threads: %lld, %lld of them by the caller\n", (int)n_threads, (long long)n_asked, (long long)atomic_load(&e.n_here));
+}
+
+/* One that the caller leaves alone is done all the same, where it was not done at once: a worker was awake. */
+static void errand_of_a_worker(void)
+{
+    struct qr_queue *q = qr_queue_new(2, NULL, false, 64, 64);
+    struct errands e = {.caller = pthread_self()};
+    int32_t runs[ITEMS_MAX] = {0};
+    struct tally t = {runs, 50, q};
+    int64_t n = 0;
+    for (; n < 10000 && atomic_load(&e.n_here) == n; n++) {
+        qr_queue_run(q, count, &t, 4);
+        qr_queue_errand(q, run_errand, &e);
+        while (atomic_load(&e.n_run) == n)
+            usleep(20);
+    }
+    QR_ASSERT(atomic_load(&e.n_here) < n);
+    qr_queue_free(q);
+}
+
 int main(void)
 {
     const uint64_t seed = 20261121;
@@ -144,6 +205,9 @@ int main(void)
     launches(QR_LOTS_MAX + 3, &cpus, false, 500, seed + 12); /* several workers draw from one lot */
     for (int i = 0; i < QR_COUNT(threads); i++)
         nested_launches(threads[i], 1000);
+    for (int i = 0; i < QR_COUNT(threads); i++)
+        errands(threads[i], threads[i] > 2 ? 500 : 5000, seed + 20 + (uint64_t)i);
+    errand_of_a_worker();
     own_lot_first(1);
     own_lot_first(2);
     for (int i = 0; i < 50; i++)

@@ -90,13 +90,16 @@ static int64_t cost_of(const struct qr_rows *r, const struct qr_row *row)
     return narrow && r->model->n_vocab > NARROW_LOGITS ? NARROW_LOGITS : r->model->n_vocab;
 }
 
-/* So many that an item is worth a worker's attention, and items about even. */
+/* So many that an item is worth a worker's attention, items are about even, and where there are more of them than workers each gets as many. */
 static int32_t rows_per_item(const struct qr_rows *r)
 {
     int64_t all = 0;
     for (int32_t i = 0; i < r->n; i++)
         all += cost_of(r, &r->row[i]);
-    const int64_t n_items = 1 + all / ITEM_LOGITS;
+    const int64_t n_threads = r->be->n_threads;
+    int64_t n_items = 1 + all / ITEM_LOGITS;
+    if (n_items > n_threads)
+        n_items = (n_items + n_threads - 1) / n_threads * n_threads;
     return (int32_t)((r->n + n_items - 1) / n_items);
 }
 

@@ -87,6 +87,13 @@ bool qr_map_file_read(const struct qr_map_file *f, void *to, size_t offset, size
     return true;
 }
 
+bool qr_map_file_whole(const struct qr_map_file *f)
+{
+    struct stat st;
+    QR_ASSERT(f != NULL && f->reader > 0);
+    return fstat(f->reader - 1, &st) == 0 && (uint64_t)st.st_size >= f->n_bytes;
+}
+
 void qr_map_file_stop_reading(struct qr_map_file *f)
 {
     QR_ASSERT(f != NULL);

@@ -33,6 +33,9 @@ void qr_map_file_stop_reading(struct qr_map_file *f); /* only the mapping stays 
  * the mapping does. Any thread. False: the file has become shorter since it was opened or cannot be read; `to` is undefined. Requires `reader`. */
 bool qr_map_file_read(const struct qr_map_file *f, void *to, size_t offset, size_t n_bytes);
 
+/* Whether the file is still as long as it was when it was mapped. Any thread. Requires `reader`. */
+bool qr_map_file_whole(const struct qr_map_file *f);
+
 /* What a clone has in place of a large file until that is fetched. */
 bool qr_is_lfs_pointer(const void *bytes, size_t n);
 #define QR_LFS_POINTER "is a pointer of git LFS, not the file itself: fetch it (git lfs pull)"

@@ -20,7 +20,7 @@
 #define READ_BYTES ((size_t)128 << 10)      /* of the file that a thread reads at a time where it can: they are in its cache when it packs them */
 #define DROP_BYTES ((uint64_t)8 << 20)      /* of the file's mapping that were looked at until its pages are given back */
 #define AROUND_BYTES ((uint64_t)64 << 10)   /* that the system maps where one byte is looked at */
-#define READ_MOST ((size_t)1 << 20)         /* a panel whose rows take more is packed from where the file is mapped */
+#define READ_MOST ((size_t)1 << 20)         /* a panel whose rows, or a matrix whose words take more is packed from where the file is mapped */
 #define PANEL_ROWS QR_LINEAR_PACKED_TOGETHER
 
 /* Huge pages of the region. Two threads that write to the same fresh one both clear it; so who comes to a page first enters it, and who comes meanwhile enters
@@ -40,12 +40,14 @@ struct piece {
     float *vector;        /* not NULL: of the change below */
     struct qr_vector_change change;
     const struct qr_stored_tensor *t; /* borrowed */
+    const struct qr_stored_tensor *read; /* borrowed: whose rows are read; of a quantized matrix, its codes */
     struct qr_cut cut;
     int64_t first, item_rows; /* row of dst; rows of an item, which ends where a panel does */
     int32_t first_item;
     bool read_at_once;        /* kernels read it as the file has it */
     bool held;                /* an item's rows are read to memory of its thread; else they are looked at where the file is mapped */
-    size_t row_bytes;         /* of t, where rows are read */
+    bool whole;               /* held: there is one item, and all of `read` is read */
+    size_t row_bytes;         /* of `read` */
     size_t panel_bytes;       /* of dst */
     size_t packed_bytes;      /* of all of dst, whose last panel may be no whole one */
 };
@@ -61,7 +63,7 @@ struct qr_packer {
     char *read;                          /* owned: read_bytes for each worker, rows of the file */
     size_t room_bytes, read_bytes;
     uint64_t n_mapped;                   /* bytes of the mapping that have been looked at, or will be */
-    atomic_bool failed;                  /* a file could not be read */
+    _Atomic int32_t failed;              /* 1 + a file that could not be read; 0: none */
 };
 
 struct qr_packer *qr_packer_new(struct qr_backend *be, const struct qr_tensor_files *files, void *region, size_t n_bytes)
@@ -336,16 +338,28 @@ static const struct piece *piece_of(const struct qr_packer *a, int32_t item)
     return &a->piece[least];
 }
 
-/* Reads an item's rows. Returns where they are; NULL: they cannot be read. */
+bool qr_packer_looks(struct qr_packer *p, const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(t != NULL);
+    const struct qr_stored_tensor *looked = t->quantized ? qr_quantized_part(t, 0) : t;
+    if (qr_tensor_files_there(p->files, looked))
+        return true;
+    atomic_store(&p->failed, 1 + looked->shard);
+    return false;
+}
+
+/* Reads an item's rows, or sees whether the file still has what is looked at. Returns where they are; NULL: they cannot be read. */
 static const struct qr_tensor_files *hold(struct qr_packer *a, struct qr_tensor_files *view, const struct piece *p, int64_t row, int64_t n, int32_t worker)
 {
-    const size_t n_bytes = (size_t)n * p->row_bytes;
+    const size_t n_bytes = p->whole ? (size_t)p->read->n_bytes : (size_t)n * p->row_bytes;
+    const uint64_t at = p->whole ? 0 : (uint64_t)(p->cut.rows.first + row) * p->row_bytes;
     if (!p->held)
-        return a->files;
+        return qr_packer_looks(a, p->t) ? a->files : NULL;
     QR_ASSERT(n_bytes <= a->read_bytes);
-    if (qr_tensor_files_hold(view, a->files, p->t, (uint64_t)(p->cut.rows.first + row) * p->row_bytes, n_bytes, a->read + (size_t)worker * a->read_bytes))
+    if (qr_tensor_files_hold(view, a->files, p->read, at, n_bytes, a->read + (size_t)worker * a->read_bytes))
         return view;
-    atomic_store(&a->failed, true);
+    atomic_store(&a->failed, 1 + p->read->shard);
     return NULL;
 }
 
@@ -403,11 +417,19 @@ static void pack_all(struct qr_packer *p)
     const struct piece *last = &p->piece[p->n - 1];
     if (p->n == 1 && last->read_at_once && !last->held) {
         enter_matrix(p, last);
-        pack_stored(p, p->files, last, p->be->queue, 0, last->cut.rows.n);
+        if (qr_packer_looks(p, last->t))
+            pack_stored(p, p->files, last, p->be->queue, 0, last->cut.rows.n);
     } else {
         qr_backend_run(p->be, pack_item, p, p->n_items);
     }
     p->n = p->n_items = 0;
+}
+
+static void drop_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct qr_packer *p = arg;
+    (void)worker;
+    qr_tensor_files_drop_piece(p->files, p->stays, item);
 }
 
 void qr_packer_run(struct qr_packer *p)
@@ -418,24 +440,25 @@ void qr_packer_run(struct qr_packer *p)
         pack_all(p);
     if (p->n_mapped < DROP_BYTES)
         return;
-    qr_tensor_files_drop_others(p->files, p->stays); /* each time, all threads are interrupted */
+    qr_backend_run(p->be, drop_item, p, qr_tensor_files_n_pieces(p->files)); /* each of these interrupts all threads: not one for each matrix */
     p->n_mapped = 0;
 }
 
-bool qr_packer_failed(const struct qr_packer *p)
+int32_t qr_packer_failed(const struct qr_packer *p)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(p->n == 0);
-    return atomic_load(&p->failed);
+    return atomic_load(&p->failed) - 1;
 }
 
 /* Of the mapping, which will be given back. */
 static uint64_t mapped_bytes(const struct qr_packer *a, const struct piece *p)
 {
-    uint64_t n = p->t->n_bytes;
+    uint64_t n = p->held || p->t == a->stays ? 0 : p->t->n_bytes + AROUND_BYTES;
     for (int i = 0; p->t->quantized && i < QR_QUANTIZED_PARTS; i++)
-        n += qr_quantized_part(p->t, i) ? qr_quantized_part(p->t, i)->n_bytes : 0;
-    return p->held || p->t == a->stays ? 0 : n + AROUND_BYTES;
+        if (qr_quantized_part(p->t, i) && !(p->held && qr_quantized_part(p->t, i) == p->read))
+            n += qr_quantized_part(p->t, i)->n_bytes + AROUND_BYTES;
+    return n;
 }
 
 static void add(struct qr_packer *p, const struct piece *piece, int64_t n_items)
@@ -458,10 +481,9 @@ static int64_t item_rows(const struct piece *p, size_t panel_bytes)
     return (n > at_once ? n : at_once) * PANEL_ROWS;
 }
 
-/* An item's rows are read, n at most. */
-static void hold_items(struct qr_packer *a, struct piece *p, int64_t n)
+/* What an item's rows are made of is read, n_bytes at most. */
+static void hold_items(struct qr_packer *a, struct piece *p, size_t n_bytes)
 {
-    const size_t n_bytes = (size_t)n * p->row_bytes;
     p->held = true;
     if (a->read_bytes >= n_bytes)
         return;
@@ -471,11 +493,11 @@ static void hold_items(struct qr_packer *a, struct piece *p, int64_t n)
     a->read = qr_alloc_aligned((size_t)a->be->n_threads * a->read_bytes, 64);
 }
 
-/* Whether rows can be read, from their first column to their last: plain ones, and blocks that stay as they are. Codes of several tensors are looked at. */
+/* Whether rows can be read, from their first column to their last: plain ones, and blocks and FP8 codes that stay as they are. */
 static bool reads_rows(const struct qr_packer *a, const struct piece *p)
 {
     const bool blocks = p->t->type->blocks && !p->vector && qr_dtype_is_coded(p->dst.packed_dtype) && p->cut.cols.n == p->t->shape[1];
-    return p->t != a->stays && !p->cut.turned && !p->t->quantized && (blocks || qr_stored_is_plain(p->t)) && qr_tensor_files_holds(a->files, p->t);
+    return p->t != a->stays && !p->cut.turned && (blocks || qr_stored_is_plain(p->t)) && qr_tensor_files_holds(a->files, p->read);
 }
 
 /* Rows that have to be read together, whole panels of them: where they are mixed, of whole heads. 0: the piece begins or ends within a head. */
@@ -487,16 +509,34 @@ static int64_t rows_together(const struct piece *p)
     return head * (PANEL_ROWS / (twos < PANEL_ROWS ? twos : PANEL_ROWS));
 }
 
+/* Of a matrix whose outputs' codes lie far apart: all of them are read at once, where they fit into a cache. */
+static void hold_whole(struct qr_packer *a, struct piece *p)
+{
+    const struct qr_stored_tensor *codes = qr_quantized_part(p->t, 0);
+    const bool all = p->cut.rows.n == p->t->shape[0] && p->cut.cols.n == p->t->shape[1];
+    if (!all || !qr_dtype_is_coded(p->dst.packed_dtype) || codes->n_bytes > READ_MOST || !qr_tensor_files_holds(a->files, codes))
+        return;
+    p->read = codes;
+    p->whole = true;
+    p->item_rows = (p->first + p->cut.rows.n + PANEL_ROWS - 1) / PANEL_ROWS * PANEL_ROWS;
+    hold_items(a, p, (size_t)codes->n_bytes);
+}
+
 /* Of a matrix: as many rows for an item as READ_BYTES hold, but those of a panel where they go by way of the packer's room. */
 static void hold_rows(struct qr_packer *a, struct piece *p)
 {
     const int64_t least = rows_together(p);
-    p->row_bytes = (size_t)p->t->n_bytes / (size_t)p->t->shape[0];
+    p->read = p->t->quantized ? qr_quantized_rows(p->t) : p->t;
+    if (!p->read) {
+        hold_whole(a, p);
+        return;
+    }
+    p->row_bytes = (size_t)p->read->n_bytes / (size_t)p->read->shape[0];
     if (!reads_rows(a, p) || least == 0 || (size_t)least * p->row_bytes > READ_MOST)
         return;
     const int64_t most = (int64_t)(READ_BYTES / p->row_bytes) / least * least;
     p->item_rows = p->read_at_once && most > least ? most : least;
-    hold_items(a, p, p->item_rows);
+    hold_items(a, p, (size_t)p->item_rows * p->row_bytes);
 }
 
 /* On the processor. What shares a panel with what waits goes after it. Large matrices have a launch of their own where kernels share it out in their own
@@ -554,11 +594,12 @@ void qr_packer_vector(struct qr_packer *p, float *dst, const struct qr_stored_te
 {
     QR_ASSERT(p != NULL && dst != NULL);
     QR_ASSERT(t != NULL && part != NULL && change != NULL);
-    struct piece piece = {.vector = dst, .change = *change, .t = t, .cut = {.rows = *part}, .row_bytes = (size_t)t->n_bytes / (size_t)t->shape[0]};
+    struct piece piece = {.vector = dst, .change = *change, .t = t, .read = t, .cut = {.rows = *part}, .row_bytes = (size_t)t->n_bytes / (size_t)t->shape[0]};
     const size_t n_bytes = (size_t)(part->n * columns_of(t)) * sizeof *dst;
     if (p->be->mem->host) {
-        if (reads_rows(p, &piece) && (size_t)part->n * piece.row_bytes <= READ_BYTES)
-            hold_items(p, &piece, part->n);
+        const size_t n_stored = (size_t)part->n * piece.row_bytes;
+        if (reads_rows(p, &piece) && n_stored <= READ_BYTES)
+            hold_items(p, &piece, n_stored);
         add(p, &piece, 1);
         return;
     }

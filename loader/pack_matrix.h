@@ -35,7 +35,10 @@ void qr_packer_vector(struct qr_packer *p, float *dst, const struct qr_stored_te
 
 /* All that was asked for until now is there, unless a file could not be read: it has become shorter since it was opened, or its device fails. */
 void qr_packer_run(struct qr_packer *p);
-bool qr_packer_failed(const struct qr_packer *p); /* requires that nothing waits */
+int32_t qr_packer_failed(const struct qr_packer *p); /* the file (qr_tensor_files_shard_name); -1: none. Requires that nothing waits */
+
+/* Before t is looked at where its file is mapped. False: its file has become shorter, which is kept as a file that could not be read. */
+bool qr_packer_looks(struct qr_packer *p, const struct qr_stored_tensor *t);
 
 /* Bytes of the file to a device. They are read into the memory that it copies from by all threads, while the piece before is on its way. */
 void qr_upload(struct qr_backend *be, void *to, const uint8_t *from, size_t n_bytes);

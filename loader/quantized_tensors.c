@@ -281,6 +281,13 @@ const struct qr_stored_tensor *qr_quantized_part(const struct qr_stored_tensor *
     return parts[i];
 }
 
+const struct qr_stored_tensor *qr_quantized_rows(const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(t->quantized != NULL);
+    return t->quantized->layout == FP8 ? t->quantized->codes : NULL;
+}
+
 /* ---- reading ---- */
 
 static float load_float(const uint8_t *p, enum qr_dtype type, int64_t i)

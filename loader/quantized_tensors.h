@@ -60,6 +60,9 @@ void qr_quantized_group_scales(const struct qr_tensor_files *st, const struct qr
 void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, const struct qr_coded_rows *to, int64_t first,
                        int64_t n, int64_t at, int64_t n_in);
 
+/* The tensor that has a matrix's codes row by row, a byte each (FP8); NULL: they lie another way. */
+const struct qr_stored_tensor *qr_quantized_rows(const struct qr_stored_tensor *t);
+
 /* Of QR_C8_E4M3, without a copy: codes of row i from input `at` on, and scales [n, groups] of rows [first, first + n) and inputs [at, at + n_in). */
 const uint8_t *qr_quantized_row(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, int64_t i, int64_t at);
 void qr_quantized_scales(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, float *scale, int64_t first, int64_t n,

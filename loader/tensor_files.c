@@ -14,6 +14,8 @@
 #include "loader/quantized_tensors.h"
 #include "loader/tensor_files_parts.h"
 
+#define PIECE_BYTES ((uint64_t)16 << 20) /* of a mapping, that are given back at a time */
+
 struct qr_tensor_files *qr_tensor_files_new(void)
 {
     struct qr_tensor_files *st = qr_alloc(1, sizeof *st);
@@ -159,6 +161,13 @@ bool qr_tensor_files_holds(const struct qr_tensor_files *st, const struct qr_sto
     return !st->borrowed && st->shard[t->shard].map.reader > 0;
 }
 
+bool qr_tensor_files_there(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(st != NULL && t != NULL);
+    QR_ASSERT(t->quantized == NULL);
+    return !qr_tensor_files_holds(st, t) || qr_map_file_whole(&st->shard[t->shard].map);
+}
+
 bool qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes,
                           void *room)
 {
@@ -203,17 +212,47 @@ void qr_tensor_files_drop_all(const struct qr_tensor_files *st)
         qr_map_file_drop(&st->shard[i].map, 0, st->shard[i].map.n_bytes);
 }
 
+static int32_t pieces_of(const struct qr_map_file *map)
+{
+    return (int32_t)((map->n_bytes + PIECE_BYTES - 1) / PIECE_BYTES);
+}
+
+int32_t qr_tensor_files_n_pieces(const struct qr_tensor_files *st)
+{
+    QR_ASSERT(st != NULL);
+    QR_ASSERT(st->n_shards >= 0);
+    int32_t n = 0;
+    for (int32_t i = 0; i < st->n_shards && !st->borrowed; i++)
+        n += pieces_of(&st->shard[i].map);
+    return n;
+}
+
+static uint64_t between(uint64_t x, uint64_t least, uint64_t most)
+{
+    return x < least ? least : x > most ? most : x;
+}
+
+void qr_tensor_files_drop_piece(const struct qr_tensor_files *st, const struct qr_stored_tensor *kept, int32_t piece)
+{
+    QR_ASSERT(st != NULL);
+    QR_ASSERT(piece >= 0 && piece < qr_tensor_files_n_pieces(st));
+    int32_t i = 0;
+    for (; piece >= pieces_of(&st->shard[i].map); i++)
+        piece -= pieces_of(&st->shard[i].map);
+    const struct qr_map_file *map = &st->shard[i].map;
+    const uint64_t begin = (uint64_t)piece * PIECE_BYTES, end = map->n_bytes - begin < PIECE_BYTES ? map->n_bytes : begin + PIECE_BYTES;
+    const bool here = kept && kept->shard == i;
+    const uint64_t first = here ? between(kept->offset, begin, end) : end, rest = here ? between(kept->offset + kept->n_bytes, begin, end) : end;
+    qr_map_file_drop(map, begin, first - begin);
+    qr_map_file_drop(map, rest, end - rest);
+}
+
 void qr_tensor_files_drop_others(const struct qr_tensor_files *st, const struct qr_stored_tensor *kept)
 {
     QR_ASSERT(st != NULL);
     QR_ASSERT(st->n_shards >= 0);
-    for (int32_t i = 0; i < st->n_shards && !st->borrowed; i++) {
-        const struct qr_map_file *map = &st->shard[i].map;
-        const bool here = kept && kept->shard == i;
-        qr_map_file_drop(map, 0, here ? kept->offset : map->n_bytes);
-        if (here)
-            qr_map_file_drop(map, kept->offset + kept->n_bytes, map->n_bytes - kept->offset - kept->n_bytes);
-    }
+    for (int32_t i = 0; i < qr_tensor_files_n_pieces(st); i++)
+        qr_tensor_files_drop_piece(st, kept, i);
 }
 
 int32_t qr_tensor_files_n_shards(const struct qr_tensor_files *st)

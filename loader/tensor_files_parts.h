@@ -41,6 +41,14 @@ bool qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_tensor_f
                           void *room);
 bool qr_tensor_files_holds(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);
 
+/* Before t is looked at where its file is mapped. False: the file has become shorter since, and a look may be a signal (SIGBUS). Where files do not stay open
+ * nobody knows. */
+bool qr_tensor_files_there(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);
+
+/* qr_tensor_files_drop_others in pieces, which threads share. */
+int32_t qr_tensor_files_n_pieces(const struct qr_tensor_files *st);
+void qr_tensor_files_drop_piece(const struct qr_tensor_files *st, const struct qr_stored_tensor *kept, int32_t piece);
+
 struct qr_tensor_files *qr_tensor_files_new(void);
 void qr_tensor_files_place(struct qr_tensor_files *st, const char *path); /* of what was opened */
 int32_t qr_tensor_files_add(struct qr_tensor_files *st, const char *name, size_t len); /* its index */

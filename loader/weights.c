@@ -391,7 +391,7 @@ static int fill_all(struct qr_weights *w, const struct qr_share *share, struct q
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = qr_weights_find(&k, w->files, name);
         if (k.row->kind == QR_KIND_TABLE && !qr_dtype_is_coded(weight_at(w, &k)->packed_dtype)) {
-            if (!place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(w->files, t), be))
+            if (!qr_packer_looks(packer, t) || !place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(w->files, t), be))
                 continue;
             map_rows(w, t, be); /* before a tied head is packed: from there */
             qr_packer_stays(packer, table = t);
@@ -412,14 +412,14 @@ static int fill_all(struct qr_weights *w, const struct qr_share *share, struct q
             o->progress(o->user, done < total ? done : total, total);
     }
     qr_packer_run(packer);
-    const bool failed = qr_packer_failed(packer);
+    const int32_t failed = qr_packer_failed(packer);
     qr_packer_free(packer);
     qr_tensor_files_drop_others(w->files, table); /* pages between tensors; and a packed copy's source, of which looking at it maps large pages whole */
     if (o->progress && !packed)
         o->progress(o->user, done < total ? done : total, total);
-    if (failed)
-        return qr_err_set(err, QR_E_IO, "the weights could not be read: a file has become shorter since it was opened, or its disk fails; expected %" PRIu64
-                          " bytes in %d files", total, qr_tensor_files_n_shards(w->files));
+    if (failed >= 0)
+        return qr_err_set(err, QR_E_IO, "%s could not be read: it has become shorter since it was opened, or its disk fails; expected %" PRIu64 " bytes",
+                          qr_tensor_files_shard_name(w->files, failed), qr_tensor_files_shard_bytes(w->files, failed));
     return 0;
 }
 

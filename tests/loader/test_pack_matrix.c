@@ -9,7 +9,9 @@
 #include "base/mem.h"
 #include "loader/hf_config.h"
 #include "loader/make_model.h"
+#include "loader/tensor_files_parts.h"
 #include "loader/weights.h"
+#include "tests/model/rig.h"
 #include "tests/temp.h"
 
 #define SEED 20261122
@@ -103,28 +105,128 @@ Test(pack_matrix, any_number_of_threads_makes_what_one_launch_for_each_matrix_ma
             expect_same(arch[i / QR_COUNT(to)], names[l], to[i % QR_COUNT(to)]);
 }
 
-/* All that a bf16 model's loading wants of the file is read, none of it looked at where the file is mapped. */
-Test(pack_matrix, a_file_that_becomes_shorter_while_it_is_loaded_is_an_error_and_no_signal)
+/* Loads st, whose file `path` becomes shorter first: an error that names it. */
+static void expect_shorter(struct qr_tensor_files *st, const char *path, const struct qr_share *share, enum qr_dtype to)
 {
-    const struct qr_model_config made = config_of(QR_ARCH_LLAMA);
-    struct qr_model_config c;
-    struct qr_share share;
+    const char *slash = strrchr(path, '/');
     struct qr_weights w;
-    struct qr_tensor_files *st;
     struct qr_backend *be;
     struct qr_err err = {0};
-    char dir[64], path[100];
-    temp_dir_make(dir, "pack");
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    cr_assert_eq(qr_model_make(dir, &made, QR_BF16, SEED, &err), 0, "%s", err.msg);
-    cr_assert_eq(qr_model_config_read(&c, dir, &err), 0, "%s", err.msg);
-    qr_share_whole(&share, &c);
     cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = "ref", .n_threads = 3}, &err), 0, "%s", err.msg);
-    cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
     cr_assert_eq(truncate(path, 8), 0);
-    cr_assert_eq(qr_weights_load(&w, st, &share, be, QR_BF16, &err), QR_E_IO, "%s", err.msg);
-    cr_assert(strstr(err.msg, "shorter") != NULL, "%s", err.msg);
+    cr_assert_eq(qr_weights_load(&w, st, share, be, to, &err), QR_E_IO, "%s", err.msg);
+    cr_assert(strstr(err.msg, "shorter") != NULL && strstr(err.msg, slash + 1) != NULL, "%s", err.msg);
     qr_tensor_files_close(st);
     qr_backend_close(be);
+}
+
+/* All that a bf16 model's loading wants of the file is read, none of it looked at where the file is mapped; but the rows of an embedding that stay there, of
+ * which a rounded head that is tied to it is made. */
+Test(pack_matrix, a_file_that_becomes_shorter_while_it_is_loaded_is_an_error_and_no_signal)
+{
+    for (int tied = 0; tied < 2; tied++) {
+        struct qr_model_config made = config_of(QR_ARCH_LLAMA), c;
+        struct qr_share share;
+        struct qr_tensor_files *st;
+        struct qr_err err = {0};
+        char dir[64], path[100];
+        made.tied_head = tied;
+        temp_dir_make(dir, "pack");
+        snprintf(path, sizeof path, "%s/model.safetensors", dir);
+        cr_assert_eq(qr_model_make(dir, &made, QR_BF16, SEED, &err), 0, "%s", err.msg);
+        cr_assert_eq(qr_model_config_read(&c, dir, &err), 0, "%s", err.msg);
+        qr_share_whole(&share, &c);
+        cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
+        expect_shorter(st, path, &share, tied ? QR_Q8 : QR_BF16);
+        cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
+    }
+}
+
+/* Likewise a GGUF file, whose head stays mapped as long as the model does. */
+Test(pack_matrix, a_gguf_file_that_becomes_shorter_while_it_is_loaded_is_an_error_and_no_signal)
+{
+    struct qr_model_config c;
+    struct qr_share share;
+    struct qr_source *source;
+    struct qr_tensor_files *st;
+    struct qr_map_file whole;
+    struct qr_err err = {0};
+    char dir[64], path[100], from[1024];
+    temp_dir_make(dir, "pack");
+    snprintf(path, sizeof path, "%s/short.gguf", dir);
+    snprintf(from, sizeof from, "%s/models/gguf/stories260K-f32.gguf", data_dir());
+    cr_assert_eq(qr_map_file_open(&whole, from, SIZE_MAX, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_file_put(path, whole.data, whole.n_bytes, &err), 0, "%s", err.msg);
+    qr_map_file_close(&whole);
+    cr_assert_eq(qr_source_open(&source, path, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_config_from(&c, source, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_gguf_tensors_open(&st, source, &err), 0, "%s", err.msg);
+    qr_source_unref(source);
+    qr_share_whole(&share, &c);
+    expect_shorter(st, path, &share, QR_BF16);
+    cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
+}
+
+/* ---- what of a file's mapping stays ---- */
+
+/* Resident bytes of the mapping that begins at p. */
+static size_t resident_of(const void *p)
+{
+    char line[400];
+    size_t kib = 0;
+    bool here = false;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    cr_assert(f != NULL);
+    while (fgets(line, sizeof line, f)) {
+        unsigned long begin, end;
+        if (sscanf(line, "%lx-%lx ", &begin, &end) == 2)
+            here = begin == (uintptr_t)p;
+        else if (here && sscanf(line, "Rss: %zu kB", &kib) == 1)
+            break;
+    }
+    fclose(f);
+    return kib << 10;
+}
+
+static void look_at(const volatile uint8_t *p, size_t n_bytes)
+{
+    for (size_t i = 0; i < n_bytes; i += 4096)
+        cr_assert_eq(p[i], 0);
+    cr_assert_eq(p[n_bytes - 1], 0);
+}
+
+/* Three tensors without a page's boundary between them, over more than one piece. Looked at, they are all mapped; then the pages of one of them are, and those
+ * that it shares with its neighbours; then none but what lies behind the file's last whole page. */
+Test(pack_matrix, pages_that_were_looked_at_go_back_but_for_those_of_the_tensor_that_stays)
+{
+    enum { NUMBERS = 6000001 };
+    static const char head[] = "{\"a\":{\"dtype\":\"BF16\",\"shape\":[6000001],\"data_offsets\":[0,12000002]},"
+                               "\"b\":{\"dtype\":\"BF16\",\"shape\":[6000001],\"data_offsets\":[12000002,24000004]},"
+                               "\"c\":{\"dtype\":\"BF16\",\"shape\":[6000001],\"data_offsets\":[24000004,36000006]}}";
+    static const char *const names[] = {"a", "b", "c"};
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), n_head = strlen(head), begin = 8 + n_head, total = begin + 3 * 2 * (size_t)NUMBERS;
+    char dir[64], path[100], bytes[8 + sizeof head] = {0};
+    struct qr_tensor_files *st;
+    struct qr_err err = {0};
+    memcpy(bytes, &(uint64_t){n_head}, 8);
+    memcpy(bytes + 8, head, n_head);
+    temp_dir_make(dir, "pack");
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    cr_assert_eq(qr_file_put(path, bytes, begin, &err), 0, "%s", err.msg);
+    cr_assert_eq(truncate(path, (off_t)total), 0); /* the rest are zeros */
+    cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
+    cr_assert(qr_tensor_files_n_pieces(st) > 1);
+    const uint8_t *a = qr_tensor_files_data(st, qr_tensor_files_find(st, "a")), *map = a - begin;
+    for (int i = 0; i < QR_COUNT(names); i++) {
+        const struct qr_stored_tensor *t = qr_tensor_files_find(st, names[i]);
+        const size_t first = t->offset / page * page, end = qr_align_up(t->offset + t->n_bytes, page), last = total % page != 0 && end <= total / page * page;
+        look_at(a, total - begin);
+        cr_assert_eq(resident_of(map), qr_align_up(total, page));
+        qr_tensor_files_drop_others(st, t);
+        cr_assert_eq(resident_of(map), end - first + last * page, "%s: %zu bytes of %zu to %zu", names[i], resident_of(map), first, end);
+    }
+    qr_tensor_files_drop_others(st, NULL);
+    cr_assert_eq(resident_of(map), total % page != 0 ? page : 0);
+    qr_tensor_files_close(st);
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }

@@ -241,40 +241,59 @@ static void put_six_rows(const struct packing *p, uint8_t *panel, const uint8_t 
     }
 }
 
-/* Codes of 5 bits of four inputs of eight rows, 20 of the 40 bytes of a line. */
-VF_FN void put_five_8(uint8_t *to, __m256i codes)
+/* Codes of 5 bits of four inputs of eight rows, half a line: of the lower ones 4 bits a byte in `half`, the fifth bits of the four in the lower half of each
+ * byte of `fifths`, or the upper one, or what they are less 16. Ten bytes in each half of a register. Every second output's 20 bits begin in the middle of a
+ * byte: four bits higher from the beginning. */
+VF_FN __m256i five_of(__m256i half, __m256i fifths, const __m256i twice)
 {
-    const __m256i five = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 8, 9, 10, 11, 12, -1, -1, -1, -1, -1, -1));
-    const __m256i low = _mm256_set1_epi64x(0xfffff), twos = _mm256_maddubs_epi16(codes, _mm256_set1_epi16(1 | 1 << 13));
-    const __m256i fours = _mm256_madd_epi16(twos, _mm256_set1_epi32(1 | 1 << 26));
-    const __m256i v = _mm256_shuffle_epi8(_mm256_or_si256(_mm256_and_si256(low, fours), _mm256_andnot_si256(low, _mm256_srli_epi64(fours, 12))), five);
-    const __m128i second = _mm256_extracti128_si256(v, 1);
-    const int32_t rest = _mm_cvtsi128_si32(_mm_srli_si128(second, 6));
-    _mm_storeu_si128((__m128i *)(void *)to, _mm_or_si128(_mm256_castsi256_si128(v), _mm_slli_si128(second, 10)));
-    memcpy(to + 16, &rest, sizeof rest);
+    const __m256i place = _mm256_set1_epi64x(0x0084210000084210), fours = _mm256_set1_epi64x(0x4000001004000001);
+    const __m256i first = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 5, 6, 8, 9, 10, 13, 14, -1, -1, -1, -1, -1, -1));
+    const __m256i shared = _mm256_broadcastsi128_si256(_mm_setr_epi8(-1, -1, 4, -1, -1, -1, -1, 12, -1, -1, -1, -1, -1, -1, -1, -1));
+    const __m256i upper = _mm256_and_si256(_mm256_shuffle_epi8(twice, fifths), place);
+    const __m256i v = _mm256_or_si256(_mm256_madd_epi16(_mm256_maddubs_epi16(half, _mm256_set1_epi16(1 | 1 << 13)), fours), upper);
+    return _mm256_or_si256(_mm256_shuffle_epi8(v, first), _mm256_shuffle_epi8(v, shared));
 }
 
-/* 32 inputs of eight rows, whose lower halves begin at byte `low` and whose fifth bits are a word at byte `high` of each. less: a level is the code less 16,
- * of five bits the uppermost turned over. */
-VF_FN void put_fives_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int64_t high, bool less)
+/* Words at byte `at` of eight rows. */
+VF_FN __m256i words_of(const uint8_t *const r[8], int64_t at)
 {
-    const __m256i four = _mm256_set1_epi8(15), fifth = _mm256_set1_epi8(16), zero = _mm256_setzero_si256();
-    const __m256i bit[2] = {_mm256_set1_epi32(0x08040201), _mm256_set1_epi32((int32_t)0x80402010u)};
-    const __m256i first = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
-    const int32_t line = QR_CODED_LINE / 8 * 5;
-    __m256i v[4];
-    __m128i a = _mm_cvtsi32_si128(whole_word(r[0] + high)), b = _mm_cvtsi32_si128(whole_word(r[4] + high));
-    a = _mm_insert_epi32(a, whole_word(r[1] + high), 1), b = _mm_insert_epi32(b, whole_word(r[5] + high), 1);
-    a = _mm_insert_epi32(a, whole_word(r[2] + high), 2), b = _mm_insert_epi32(b, whole_word(r[6] + high), 2);
-    a = _mm_insert_epi32(a, whole_word(r[3] + high), 3), b = _mm_insert_epi32(b, whole_word(r[7] + high), 3);
-    const __m256i words = _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
-    turn_eight(v, r, low);
-    for (int32_t i = 0; i < 8; i++) {
-        const __m256i half = _mm256_and_si256(i < 4 ? v[i] : _mm256_srli_epi16(v[i - 4], 4), four), mask = bit[i % 2];
-        const __m256i bits = _mm256_and_si256(_mm256_shuffle_epi8(words, _mm256_add_epi8(first, _mm256_set1_epi8((char)(i / 2)))), mask);
-        const __m256i upper = _mm256_and_si256(_mm256_cmpeq_epi8(bits, less ? zero : mask), fifth);
-        put_five_8(to + i * line, _mm256_or_si256(half, upper));
-    }
+    __m128i a = _mm_cvtsi32_si128(whole_word(r[0] + at)), b = _mm_cvtsi32_si128(whole_word(r[4] + at));
+    a = _mm_insert_epi32(a, whole_word(r[1] + at), 1), b = _mm_insert_epi32(b, whole_word(r[5] + at), 1);
+    a = _mm_insert_epi32(a, whole_word(r[2] + at), 2), b = _mm_insert_epi32(b, whole_word(r[6] + at), 2);
+    a = _mm_insert_epi32(a, whole_word(r[3] + at), 3), b = _mm_insert_epi32(b, whole_word(r[7] + at), 3);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
+}
+
+/* 32 inputs of 16 rows, whose lower halves begin at byte `low` and whose fifth bits are a word at byte `high` of each. less: a level is the code less 16, of
+ * five bits the uppermost turned over. Half lines are stored one behind the other, each over what the one before has written too much. */
+VF_FN void put_fives(uint8_t *to, const uint8_t *const r[QR_PANEL], int64_t low, int64_t high, bool less)
+{
+    const __m256i four = _mm256_set1_epi8(15);
+    const __m128i number = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m128i bits = less ? _mm_sub_epi8(_mm_set1_epi8(15), number) : number; /* times 17: the bits in both halves */
+    const __m256i twice = _mm256_broadcastsi128_si256(_mm_or_si128(bits, _mm_and_si128(_mm_slli_epi16(bits, 4), _mm_set1_epi8((char)0xf0))));
+    const __m256i own = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
+    __m256i v[2][4];
+    const __m256i words[2] = {words_of(r, high), words_of(r + 8, high)};
+    turn_eight(v[0], r, low);
+    turn_eight(v[1], r + 8, low);
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < 8; i++, to += QR_CODED_LINE / 8 * 5)
+#pragma GCC unroll 2
+        for (int32_t h = 0; h < 2; h++) {
+            const __m256i byte = _mm256_shuffle_epi8(words[h], _mm256_add_epi8(own, _mm256_set1_epi8((char)(i / 2))));
+            const __m256i fifths = _mm256_and_si256(i % 2 ? _mm256_srli_epi16(byte, 4) : byte, four);
+            const __m256i half = _mm256_and_si256(i < 4 ? v[h][i] : _mm256_srli_epi16(v[h][i - 4], 4), four), out = five_of(half, fifths, twice);
+            const __m128i second = _mm256_extracti128_si256(out, 1);
+            _mm_storeu_si128((__m128i *)(void *)(to + 20 * h), _mm256_castsi256_si128(out));
+            if (i == 7 && h == 1) { /* what lies behind may be there already */
+                const uint16_t rest = (uint16_t)_mm_extract_epi16(second, 4);
+                _mm_storel_epi64((__m128i *)(void *)(to + 30), second);
+                memcpy(to + 38, &rest, sizeof rest);
+            } else {
+                _mm_storeu_si128((__m128i *)(void *)(to + 20 * h + 10), second);
+            }
+        }
 }
 
 /* Likewise of 5 bits, in halves of bytes and a word of bits above them. */
@@ -282,13 +301,12 @@ VF_FN void put_five_rows(const struct packing *p, uint8_t *panel, const uint8_t 
 {
     const struct qr_coded_shape *s = &p->shape;
     const struct qr_coded_blocks *l = p->rows->blocks;
-    const int64_t inside = ((int64_t)1 << s->block_shift) - 1;
-    for (int32_t o = 0; o < QR_PANEL; o += 8) {
-        EIGHT_ROWS(r, row, o);
-        for (int64_t k = begin, at = begin / 32 * l->n_bytes; k < end; k += 32, at += l->n_bytes)
-            put_fives_8(panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at + (k & inside) * QR_PANEL / 8 * 5 + o / 8 * 20, r,
-                        at + l->low.at, at + l->high.at, less);
-    }
+    const int64_t inside = ((int64_t)1 << s->block_shift) - 1, low = l->low.at, high = l->high.at, n_bytes = l->n_bytes;
+    const uint8_t *r[QR_PANEL]; /* here, since what is written may be where they begin, for all the compiler knows of a list that others have */
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        r[o] = row[o];
+    for (int64_t k = begin, at = begin / 32 * n_bytes; k < end; k += 32, at += n_bytes)
+        put_fives(panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at + (k & inside) * QR_PANEL / 8 * 5, r, at + low, at + high, less);
 }
 
 static bool is_stored(const struct qr_coded_blocks *l)

@@ -6,8 +6,6 @@
 #include "kernels/cpu/isa/coded_turn.h"
 
 #ifdef QR_ISA_avx2
-#define NUMBERS_PAGE 4096
-
 /* 32 inputs of eight rows from input k on, in twos: eight by eight words of 16 bits are turned in each half of the registers. `to`: the first two's place.
  * Returns the largest codes, each with its sign, and those of `most`. */
 VF_FN __m256i numbers_twos(uint8_t *to, const uint8_t *const row[VF_LEN], int64_t k, __m256i most)
@@ -31,10 +29,10 @@ VF_FN __m256i numbers_twos(uint8_t *to, const uint8_t *const row[VF_LEN], int64_
         t[2 * j] = _mm256_unpacklo_epi64(v[j], v[4 + j]);
         t[2 * j + 1] = _mm256_unpackhi_epi64(v[j], v[4 + j]);
     }
-    for (int32_t i = 0; i < VF_LEN; i++) {
+    for (int32_t i = 0; i < VF_LEN; i += 2) {
         uint8_t *at = to + turn_twos_at(2 * i, 0);
-        _mm_storeu_si128((__m128i *)(void *)at, _mm256_castsi256_si128(t[i]));
-        _mm_storeu_si128((__m128i *)(void *)(at + turn_twos_at(16, 0)), _mm256_extracti128_si256(t[i], 1));
+        _mm256_storeu_si256((__m256i *)(void *)at, _mm256_permute2x128_si256(t[i], t[i + 1], 0x20));
+        _mm256_storeu_si256((__m256i *)(void *)(at + turn_twos_at(16, 0)), _mm256_permute2x128_si256(t[i], t[i + 1], 0x31));
     }
     return most;
 }
@@ -54,33 +52,16 @@ VF_FN void numbers_rest(uint8_t *codes, int64_t in, const uint8_t *const row[QR_
         }
 }
 
-/* A block's inputs [begin, end) of 16 rows, while the same of rows `next` bytes further on (0: none) are brought into the cache. Returns whether a code may be
- * no number. */
-VF_FN bool numbers_block(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end, int64_t next)
+/* A block's inputs [begin, end) of 16 rows. Returns whether a code may be no number. */
+VF_FN bool numbers_block(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end)
 {
     const int64_t n = end - begin, whole = n / 32 * 32;
     __m256i most = _mm256_setzero_si256();
-    for (int64_t i = 0; i < whole; i += 32) {
+    for (int64_t i = 0; i < whole; i += 32)
         for (int32_t o = 0; o < QR_PANEL; o += VF_LEN)
             most = numbers_twos(codes + turn_twos_at(i, o), row + o, begin + i, most);
-        for (int32_t o = 0; next && i % 64 == 0 && o < QR_PANEL; o++) /* half the time would go into waiting for them */
-            _mm_prefetch((const char *)((uintptr_t)row[o] + (uintptr_t)(next + begin + i)), _MM_HINT_T0);
-    }
     numbers_rest(codes, whole, row, begin + whole, n - whole);
     return whole < n || _mm256_movemask_epi8(_mm256_cmpeq_epi8(most, _mm256_set1_epi8(-1))) != 0;
-}
-
-/* How much further on the 16 rows from `first` on are than these; 0: they lie in another way. Their pages are entered: what is asked for ahead in pages that
- * are not mapped is not brought. */
-VF_FN int64_t numbers_next(const struct qr_coded_source *s, const uint8_t *const row[QR_PANEL], int64_t first)
-{
-    const uint8_t *begin = s->row(s->arg, first), *last = s->row(s->arg, first + QR_PANEL - 1);
-    const int64_t next = begin - row[0];
-    if (next <= 0 || last - row[QR_PANEL - 1] != next)
-        return 0;
-    for (int64_t i = 0; i <= last - begin; i += NUMBERS_PAGE)
-        (void)*(const volatile uint8_t *)(begin + i);
-    return next;
 }
 #endif
 

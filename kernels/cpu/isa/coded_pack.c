@@ -270,13 +270,12 @@ static void pack_numbers(const struct packing *p, uint8_t *panel, int64_t first,
     const uint8_t *row[QR_PANEL];
     for (int32_t o = 0; o < QR_PANEL; o++)
         row[o] = p->rows->row(p->rows->arg, first + o);
-    const int64_t next = first + 2 * QR_PANEL > p->n_rows ? 0 : numbers_next(p->rows, row, first + QR_PANEL);
     p->rows->scales(p->rows->arg, own, first, QR_PANEL);
     for (int64_t u = 0; u < s->n_blocks; u++) {
         uint8_t *block = panel + u * s->block_bytes;
         const int64_t begin = u << s->block_shift, end = begin + s->f.group < p->n_in ? begin + s->f.group : p->n_in;
         float kept[QR_PANEL];
-        if (numbers_block(block + s->codes_at, row, begin, end, next)) {
+        if (numbers_block(block + s->codes_at, row, begin, end)) {
             put_kept(block, row, begin, end - begin, own + u, s->n_blocks);
             continue;
         }

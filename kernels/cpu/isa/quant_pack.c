@@ -117,7 +117,11 @@ static uint32_t most_of_row(const void *row, enum qr_dtype from, int64_t n)
 /* Inputs [k, k + n) of the rows from `row` on times `by`, v[i] those of input k + i. n is a multiple of 32. */
 VF_FN void turn(vf *v, const struct strip *s, int32_t row, int64_t k, int32_t n, vf by)
 {
+#ifdef QR_ISA_avx2
+    const char *x = s->rows + row * s->stride + k * (s->from == QR_F32 ? 4 : 2); /* without a call for each group */
+#else
     const char *x = s->rows + row * s->stride + k * (int64_t)qr_dtype_bytes(s->from);
+#endif
     for (int32_t i = 0; s->from == QR_BF16 && i < n; i += 2 * VF_LEN) {
         vf t[VF_LEN];
         for (int32_t r = 0; r < VF_LEN; r++)
@@ -183,6 +187,13 @@ VF_FN vf smallest_multiple(const vf *v, int32_t n, float largest)
     return vf_min(vf_max(m, vf_set1(1)), vf_set1(QR_QUANT_MULTIPLE_MAX));
 }
 
+/* The nearest integer, even on a tie. */
+#ifdef QR_ISA_avx2
+#define WHOLE_OF(x, whole) ((void)(whole), vf_round(x)) /* -0 in place of 0 makes no difference to a square */
+#else
+#define WHOLE_OF(x, whole) vf_sub(vf_add(x, whole), whole)
+#endif
+
 /* qr_quant_try's error. With the smallest multiple nothing is cut off. */
 VF_FN vf error_of(const vf *v, int32_t n, vf m, const bool cut)
 {
@@ -193,7 +204,7 @@ VF_FN vf error_of(const vf *v, int32_t n, vf m, const bool cut)
     for (int32_t h = 0; h < n; h += 8)
 #pragma GCC unroll 8
         for (int32_t j = 0; j < 8; j++) {
-            vf k = vf_sub(vf_add(vf_mul(v[h + j], by), whole), whole);
+            vf k = WHOLE_OF(vf_mul(v[h + j], by), whole);
             if (cut)
                 k = vf_min(vf_max(k, vf_set1(-8)), vf_set1(7));
             const vf d = vf_fnma(k, m, v[h + j]); /* k m is exact */
@@ -216,6 +227,25 @@ VF_FN vf best_multiple(const vf *v, int32_t group)
 }
 
 /* Numbers times `by`, from -8 to 7 and less than an integer away from that, as half bytes n + 8: 8 of k a line. */
+#ifdef QR_ISA_avx2
+/* Four inputs of eight rows: in each half of four rows, input by input. */
+VF_FN __m256i halves_of(const vf *v, vf by)
+{
+    const __m256i a = _mm256_packs_epi32(_mm256_cvtps_epi32(vf_mul(v[0], by)), _mm256_cvtps_epi32(vf_mul(v[1], by)));
+    const __m256i b = _mm256_packs_epi32(_mm256_cvtps_epi32(vf_mul(v[2], by)), _mm256_cvtps_epi32(vf_mul(v[3], by)));
+    const __m256i cut = _mm256_max_epi8(_mm256_min_epi8(_mm256_packs_epi16(a, b), _mm256_set1_epi8(7)), _mm256_set1_epi8(-8));
+    return _mm256_add_epi8(cut, _mm256_set1_epi8(8));
+}
+
+VF_FN void put_halves(uint8_t *w, const vf *v, int32_t n, vf by)
+{
+    const __m256i by_rows = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    for (int32_t i = 0; i < n; i += 8) {
+        const __m256i both = _mm256_or_si256(halves_of(v + i, by), _mm256_slli_epi16(halves_of(v + i + 4, by), 4));
+        VI_STORE(w + i * 8, _mm256_shuffle_epi8(both, by_rows));
+    }
+}
+#else
 VF_FN void put_halves(uint8_t *w, const vf *v, int32_t n, vf by)
 {
     const vf low = vf_set1(WHOLE), high = vf_set1(WHOLE + 15), zero = vf_set1(WHOLE + 8);
@@ -229,6 +259,7 @@ VF_FN void put_halves(uint8_t *w, const vf *v, int32_t n, vf by)
         VI_STORE(w + i * 8, sum);
     }
 }
+#endif
 
 /* Likewise as bytes n + 128: 4 of k a line. */
 VF_FN void put_bytes(uint8_t *w, const vf *v, int32_t n, vf by)
@@ -243,9 +274,47 @@ VF_FN void put_bytes(uint8_t *w, const vf *v, int32_t n, vf by)
     }
 }
 
+#ifdef QR_ISA_avx2
+/* Integers nearest to the 16 numbers of x times `by`, in 16 bits: in each half those of even inputs, then those of odd ones. */
+VF_FN __m256i whole_of_row(__m256i x, vf by)
+{
+    const vf even = vf_mul(VI_AS_FLOATS(_mm256_slli_epi32(x, 16)), by);
+    const vf odd = vf_mul(VI_AS_FLOATS(VI_AND(x, _mm256_set1_epi32((int32_t)0xffff0000u))), by);
+    return _mm256_packs_epi32(_mm256_cvtps_epi32(even), _mm256_cvtps_epi32(odd));
+}
+
+/* Of 32 numbers of a row, in bytes, in words of four: from inputs 0, 4, 16, 20, 8, 12, 24, 28 on. */
+VF_FN __m256i bytes_of_row(const char *x, vf by)
+{
+    const __m256i by_turns = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
+    return _mm256_shuffle_epi8(_mm256_packs_epi16(whole_of_row(VI_LOAD(x), by), whole_of_row(VI_LOAD(x + 32), by)), by_turns);
+}
+
+/* Inputs [k, k + 32) of a panel of bf16 as bytes: rounded row by row, so that words of four are turned, not numbers. */
+VF_FN void put_rows(const struct strip *s, uint8_t *w, int64_t k, const float *inverse)
+{
+    static const int32_t line[VF_LEN] = {0, 1, 4, 5, 2, 3, 6, 7};
+    for (int32_t h = 0; h < QR_PANEL; h += VF_LEN) {
+        const char *x = s->rows + h * s->stride + 2 * k;
+        vf v[VF_LEN];
+        for (int32_t r = 0; r < VF_LEN; r++)
+            v[r] = VI_AS_FLOATS(bytes_of_row(x + r * s->stride, _mm256_broadcast_ss(inverse + h + r)));
+        vf_transpose(v);
+        for (int32_t c = 0; c < VF_LEN; c++)
+            VI_STORE(w + line[c] * QR_PANEL * 4 + h * 4, _mm256_xor_si256(VI_OF_FLOATS(v[c]), _mm256_set1_epi8((char)0x80)));
+    }
+}
+#endif
+
 /* A group, or 32 numbers where there are none: inputs [k, k + n) of a strip to w, multiples to `multiple`. */
 VF_FN void pack_group(const struct strip *s, uint8_t *w, uint8_t *multiple, struct qr_quant_format f, int64_t k, int32_t n, const float *inverse)
 {
+#ifdef QR_ISA_avx2
+    if (f.bits == 8 && !f.group && s->from == QR_BF16) {
+        put_rows(s, w, k, inverse);
+        return;
+    }
+#endif
     for (int32_t h = 0; h < HALVES; h++) {
         QR_UNINITIALIZED vf v[QR_QUANT_GROUP_MAX];
         vf m = vf_set1(1);
@@ -330,7 +399,11 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
     first = first > p->row0 ? first : p->row0;
     end = end < p->row0 + p->n_rows ? end : p->row0 + p->n_rows;
     size_t row_bytes = (size_t)p->n_in * qr_dtype_bytes(p->from);
+#ifdef QR_ISA_avx2
+    const bool more = false; /* rows that were read are in the cache; others come while their largest numbers are looked for, one row after the other */
+#else
     const bool more = p->row0 + p->n_rows - end >= QR_PANEL;
+#endif
     if (end - first == QR_PANEL && pack_panel(p, p->dst + panel * p->panel_bytes, p->rows + (size_t)(first - p->row0) * row_bytes, more))
         return;
     for (int64_t o = first; o < end; o++)

@@ -55,16 +55,19 @@ int qr_cli_group(const struct qr_cli_command *command, int32_t n, int argc, char
     return help ? 0 : 2;
 }
 
-int qr_cli_read(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv,
-                const char *usage)
+static int read_command(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage,
+                        bool takes_args)
 {
     QR_ASSERT(out != NULL && table != NULL && target != NULL);
     QR_ASSERT(argc >= 1 && usage != NULL);
     struct qr_err err;
     struct qr_buf text;
+    const char *const *args;
     qr_buf_init(&text);
     struct qr_option_set *set = qr_options_new(table, n, target);
     int status = -1, rc = qr_options_read(set, argc, argv, &err);
+    if (rc == 0 && !takes_args && qr_options_args(set, &args) > 0)
+        rc = qr_err_set(&err, QR_E_USAGE, "unexpected argument '%.200s': it takes flags only", args[0]);
     if (rc == 0 && qr_options_wants_help(set)) {
         qr_buf_printf(&text, "%s\n", usage);
         qr_options_help(&text, table, n, columns());
@@ -86,6 +89,16 @@ int qr_cli_read(struct qr_option_set **out, const struct qr_option *table, int32
     else
         *out = set;
     return status;
+}
+
+int qr_cli_read(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage)
+{
+    return read_command(out, table, n, target, argc, argv, usage, false);
+}
+
+int qr_cli_read_args(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage)
+{
+    return read_command(out, table, n, target, argc, argv, usage, true);
 }
 
 int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err)
@@ -290,7 +303,8 @@ static int one_line(const char *line, size_t len, int (*each)(void *, const stru
     qr_json_free(v);
     if (rc == 0 && out->len > 0) {
         qr_buf_put_byte(out, '\n');
-        fwrite(out->data, 1, out->len, stdout);
+        if (fwrite(out->data, 1, out->len, stdout) != out->len)
+            rc = qr_err_set(err, QR_E_IO, "cannot write to stdout: %s", strerror(errno));
     }
     return rc;
 }
@@ -315,6 +329,8 @@ int qr_cli_each_line(FILE *in, int (*each)(void *user, const struct qr_json *v, 
         if (rc != 0)
             qr_err_prefix(err, "input line %lld: ", (long long)n);
     }
+    if (rc == 0 && ferror(in))
+        rc = qr_err_set(err, QR_E_IO, "cannot read the input: %s", strerror(errno));
     free(line);
     qr_buf_release(&out);
     if (fflush(stdout) != 0 && rc == 0)

@@ -136,9 +136,13 @@ struct qr_cli_lora {
      .help = "Gap between a sequence's tokens to aim at: prompts beside running sequences are cut so that a step takes about so long. "  \
              "0: steps are as large as --max-step-tokens allows."}
 
-/* Reads argv into `target` by the table. Returns -1 to go on, or the exit status: after --help, --print-config, --check-config or an error. */
+/* Reads argv into `target` by the table. Returns -1 to go on, or the exit status: after --help, --print-config, --check-config or an error, such as an argument
+ * that is no flag. */
 int qr_cli_read(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv,
                 const char *usage);
+
+/* The same for commands that have such arguments: qr_options_args(*out, ..). */
+int qr_cli_read_args(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage);
 
 /* Runs the command of a group ("quire bench kern") that argv[1] names, as argv[0] = "kern"; else lists them. Returns the exit status. */
 int qr_cli_group(const struct qr_cli_command *command, int32_t n, int argc, char **argv);

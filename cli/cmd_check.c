@@ -45,9 +45,9 @@ int qr_cmd_check(int argc, char **argv)
         {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, json), .builtin = "false", .help = "One JSON object."}};
     struct check_options o = {0};
     struct qr_option_set *set;
-    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
-                             "quire check PATH\n\nExplains a model directory or file without loading it: configuration, tensors, problems with byte offsets,\n"
-                             "what is never read or run, whether and how it would run. Exit status 0 when it would run, 4 when it would not.");
+    int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
+                                  "quire check PATH\n\nExplains a model directory or file without loading it: configuration, tensors, problems with byte\n"
+                                  "offsets, what is never read or run, whether and how it would run. Exit status 0 when it would run, 4 when it would not.");
     if (status >= 0)
         return status;
     const char *const *args;

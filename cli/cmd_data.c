@@ -110,10 +110,10 @@ static int prepare_main(int argc, char **argv)
     struct qr_option_set *set;
     struct qr_err err;
     const char *const *args;
-    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
-                             "quire data prepare --model DIR --out DIR FILES...\n\n"
-                             "Tokenizes text files and conversations into shards that quire train reads: attention stays within a document, and in\n"
-                             "conversations only what the assistant says (and the token that ends its turn) is learnt. Pipes are read too.");
+    int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
+                                  "quire data prepare --model DIR --out DIR FILES...\n\n"
+                                  "Tokenizes text files and conversations into shards that quire train reads: attention stays within a document, and in\n"
+                                  "conversations only what the assistant says (and the token that ends its turn) is learnt. Pipes are read too.");
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);
@@ -243,10 +243,10 @@ static int show_main(int argc, char **argv)
     struct qr_option_set *set;
     struct qr_err err;
     const char *const *args;
-    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
-                             "quire data show DIR\n\n"
-                             "Checks prepared data and shows documents as the model will see them. What counts as a target is in [[ ]], or in colour on a\n"
-                             "terminal.");
+    int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
+                                  "quire data show DIR\n\n"
+                                  "Checks prepared data and shows documents as the model will see them. What counts as a target is in [[ ]], or in colour on\n"
+                                  "a terminal.");
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);

@@ -1,4 +1,5 @@
 /* cmd_generate.c - offline generation: one or many prompts through the very engine that serves, answers in the order of the prompts. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,7 +126,8 @@ static int fill_sampling(struct qr_sampling *s, const struct generate_options *o
     return 0;
 }
 
-static void print_job(const struct generator *g, const struct job *j)
+/* At once, so that what is done is there when the run is ended; an output that nobody takes ends the run. */
+static int print_job(const struct generator *g, const struct job *j, struct qr_err *err)
 {
     static const char *const finish[] = {"", "stop", "length", "cancelled", "error"};
     struct qr_buf out;
@@ -142,8 +144,10 @@ static void print_job(const struct generator *g, const struct job *j)
         qr_buf_put(&out, j->text.data, j->text.len);
     }
     qr_buf_put_byte(&out, '\n');
-    fwrite(out.data, 1, out.len, stdout);
+    const bool written = fwrite(out.data, 1, out.len, stdout) == out.len && fflush(stdout) == 0;
+    const int cause = errno;
     qr_buf_release(&out);
+    return written ? 0 : qr_err_set(err, QR_E_IO, "cannot write to stdout: %s", strerror(cause));
 }
 
 static void take_event(struct generator *g, struct qr_event *ev)
@@ -202,7 +206,9 @@ static int run_all(struct generator *g, struct qr_err *err)
                 *err = j->err;
                 return qr_err_prefix(err, "prompt %d: ", g->n_printed + 1);
             }
-            print_job(g, j);
+            rc = print_job(g, j, err);
+            if (rc != 0)
+                return rc;
         }
     }
     return rc;

@@ -264,10 +264,10 @@ int qr_cmd_quantize(int argc, char **argv)
     struct qr_option_set *set;
     struct qr_err err;
     const char *const *args;
-    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
-                             "quire quantize IN OUT [--type int8|int4|fp8] [--text FILE]\n\n"
-                             "Writes the model IN (a directory, or a GGUF file) as the directory OUT with the matrices of its layers rounded, in\n"
-                             "compressed-tensors' layout, which quire serves as it is. Says what was written, its size and, with --text, perplexity.");
+    int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
+                                  "quire quantize IN OUT [--type int8|int4|fp8] [--text FILE]\n\n"
+                                  "Writes the model IN (a directory, or a GGUF file) as the directory OUT with the matrices of its layers rounded, in\n"
+                                  "compressed-tensors' layout, which quire serves as it is. Says what was written, its size and, with --text, perplexity.");
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);

@@ -517,10 +517,10 @@ int qr_cmd_train(int argc, char **argv)
     struct qr_option_set *set;
     struct qr_err err;
     const char *const *args;
-    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
-                             "quire train CONFIG.yaml [--set NAME=VALUE]... [--resume]\n\n"
-                             "Trains a model, from random weights or from a model directory, with the forward pass that serves it. Ctrl-C finishes the\n"
-                             "step and saves. The run's directory gets checkpoints, log.csv, log.jsonl, loss.html and the finished model.");
+    int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
+                                  "quire train CONFIG.yaml [--set NAME=VALUE]... [--resume]\n\n"
+                                  "Trains a model, from random weights or from a model directory, with the forward pass that serves it. Ctrl-C finishes the\n"
+                                  "step and saves. The run's directory gets checkpoints, log.csv, log.jsonl, loss.html and the finished model.");
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);

@@ -132,10 +132,10 @@ int qr_data_tokenizer_main(int argc, char **argv)
     struct qr_option_set *set;
     struct qr_err err;
     const char *const *args;
-    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
-                             "quire data train-tokenizer --vocab-size N --out DIR FILES...\n\n"
-                             "Learns a byte-level BPE vocabulary from text files or JSON Lines, and writes the tokenizer.json that quire and other tools\n"
-                             "read.");
+    int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
+                                  "quire data train-tokenizer --vocab-size N --out DIR FILES...\n\n"
+                                  "Learns a byte-level BPE vocabulary from text files or JSON Lines, and writes the tokenizer.json that quire and other tools\n"
+                                  "read.");
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);

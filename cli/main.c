@@ -1,4 +1,6 @@
 /* main.c - the table of subcommands. */
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,9 +53,31 @@ static int unknown(const char *name)
     return 2;
 }
 
+/* Whoever starts a process may have closed its standard files. The next file or socket would get their numbers, and what is said on stderr would go there.
+ * They are opened for what they are not for, so that who reads or writes them hears that they are not there. */
+static void keep_standard_files(void)
+{
+    static const int mode[] = {O_WRONLY, O_RDONLY, O_RDONLY};
+    for (int fd = 0; fd < QR_COUNT(mode); fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", mode[fd]) < 0)
+            return; /* no /dev here: as it was */
+}
+
+/* A full disk shows when the last of the output is written. */
+static int finish(const char *command, int status)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "quire %s: not all of the output could be written to stdout%s%s\n", command, errno ? ": " : "", errno ? strerror(errno) : "");
+    return status != 0 ? status : qr_err_exit_status(QR_E_IO);
+}
+
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN); /* a client that goes away must not end the process; libuv does not see to it */
+    signal(SIGXFSZ, SIG_IGN); /* nor must a log or an output that grows beyond ulimit -f: writing it fails, as on a full disk */
+    keep_standard_files();
     qr_cpu_init();
     if (argc < 2) {
         print_help(stderr);
@@ -61,14 +85,14 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_help(stdout);
-        return 0;
+        return finish("help", 0);
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
         printf("quire %s\n", QUIRE_VERSION);
-        return 0;
+        return finish("version", 0);
     }
     for (int i = 0; i < QR_COUNT(commands); i++)
         if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+            return finish(argv[1], commands[i].run(argc - 1, argv + 1));
     return unknown(argv[1]);
 }

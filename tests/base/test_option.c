@@ -368,6 +368,7 @@ Test(option, says_where_a_yaml_file_is_wrong)
     fails(read_yaml("port: 99999\n"), "c.yaml:1:7: port: 99999 is above the largest value allowed, 65535");
     fails(read_yaml("model: x\n\nprefix_cach: 1\n"), "c.yaml:3:1: unknown setting 'prefix_cach'; did you mean 'prefix-cache'?");
     fails(read_yaml("zzzzzz: 1\n"), "c.yaml:1:1: unknown setting 'zzzzzz'");
+    fails(read_yaml("config: c.yaml\n"), "c.yaml:1:1: 'config' is no setting of a file: it belongs on the command line");
     fails(read_yaml("port: 1\nmodel: x\nport: 2\n"), "c.yaml:3:1: this setting was given before in the same file");
     fails(read_yaml("kv-bytes: 5k\nkv_bytes: 5k\n"), "c.yaml:2:1: this setting was given before in the same file");
     fails(read_yaml("model: &a x\n"), "c.yaml:1:8: anchors (&name) are not allowed here");

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 
-from lib import DATA, QUIRE, STORIES, jsonl, main, need_data, run, run_lines
+from lib import DATA, QUIRE, STORIES, environment, jsonl, main, need_data, run, run_lines
 
 
 def test_tokenize_and_detokenize_answer_every_vector_of_every_tokenizer():
@@ -177,10 +177,31 @@ def test_an_installed_program_runs_from_where_it_was_put_and_finds_its_libraries
 
 def test_usage_errors_exit_with_2_and_name_the_nearest():
     for args, words in ((('srve',), ('serve',)), (('generate', '--modle', 'x'), ('--model',)), (('tokenize', '--port', '1'), ()),
-                        (('generate', '--max-tokens', 'many'), ('--max-tokens', 'many')), (('bench', 'lod'), ('load',)), ((), ())):
+                        (('generate', '--max-tokens', 'many'), ('--max-tokens', 'many')), (('bench', 'lod'), ('load',)), ((), ()),
+                        (('serve', STORIES), (STORIES,)), (('generate', '--model', STORIES, '--prompt', 'hello', 'world'), ('world',))):
         rc, out, err = run(*args)
         assert rc == 2 and out == '', (args, rc, out)
         assert all(w in err for w in words), (args, err)
+
+
+def test_output_that_cannot_be_written_is_an_error():
+    need_data()
+    for args in (['--help'], ['serve', '--print-config'], ['plan', '--model', STORIES], ['check', STORIES], ['tokenize', '--model', STORIES],
+                 ['generate', '--model', STORIES, '--prompt', 'a', '-n', '2']):
+        with open('/dev/full', 'w') as full:
+            p = subprocess.run([QUIRE, *args], stdout=full, stderr=subprocess.PIPE, input=b'{"text": "a"}\n', env=environment(None), check=False)
+        assert p.returncode == 4 and b'stdout' in p.stderr and b'No space left' in p.stderr, (args, p.returncode, p.stderr)
+    with tempfile.TemporaryFile() as out:  # SIGXFSZ would end it without a word
+        limited = ['/bin/sh', '-c', 'ulimit -f 0; exec "$@"', 'sh', QUIRE, 'plan', '--model', STORIES]
+        p = subprocess.run(limited, stdout=out, stderr=subprocess.PIPE, env=environment(None), check=False)
+        assert p.returncode == 4 and b'File too large' in p.stderr, (p.returncode, p.stderr)
+    answers = subprocess.Popen([QUIRE, 'generate', '--model', STORIES, '--prompts', '-'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env=environment(None))
+    answers.stdout.close()  # as head does: nobody computes what nobody reads
+    _, err = answers.communicate(b'"a"\n' * 20000)
+    assert answers.returncode == 4 and b'Broken pipe' in err, (answers.returncode, err)
+    p = subprocess.run([QUIRE, 'tokenize', '--model', STORIES], stdin=os.open('/', os.O_RDONLY), capture_output=True, env=environment(None), check=False)
+    assert p.returncode == 4 and b'cannot read the input' in p.stderr, (p.returncode, p.stderr)
 
 
 def test_a_missing_model_exits_with_4_and_says_where_it_looked():

@@ -1,8 +1,10 @@
 /* cmd_serve.c - the server and its engine put together: listen first, open the model on a second thread, say what was decided, serve. */
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -36,6 +38,7 @@ struct serve {
     char *name; /* the directory's or GGUF file's own name */
     int64_t started_us;
     int status; /* of the loader: 0, or the exit status of what went wrong */
+    atomic_bool loaded; /* or failed: the loader is about to say so */
 };
 
 static char *own_name(const char *dir)
@@ -159,9 +162,11 @@ static void *loader(void *arg)
     int64_t t0 = qr_clock_us();
     if (load(s, &err) != 0) {
         s->status = qr_cli_fail("serve", &err);
+        atomic_store(&s->loaded, true);
         qr_server_set_failed(s->server, err.msg);
         return NULL;
     }
+    atomic_store(&s->loaded, true);
     banner(s, qr_clock_us() - t0);
     const char *const names[] = {s->name};
     qr_server_set_ready(s->server, &(struct qr_server_model){.engine = s->engine, .tokenizer = s->tokenizer, .chat = s->chat,
@@ -199,6 +204,10 @@ static int serve(const struct serve_options *o)
     if (pthread_create(&thread, NULL, loader, &s) != 0)
         qr_panic("cannot start the loader thread");
     int status = qr_server_run(s.server);
+    if (!atomic_load(&s.loaded)) { /* opening a model may take minutes, and nobody waits for it any more; ranks and half-written files go as with any end */
+        qr_log(QR_LOG_INFO, "server", "stopped while the model was being opened");
+        _exit(status);
+    }
     pthread_join(thread, NULL);
     if (s.status != 0)
         rc = qr_err_set(&err, QR_E_CLOSED, "the model could not be loaded");

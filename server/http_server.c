@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <uv.h>
 
 #include "base/assert.h"
@@ -16,6 +17,7 @@
 #include "server/port_owner.h"
 
 #define TICK_MS 100
+#define DESCRIPTORS_BESIDE 192 /* for files and devices beside connections: the model's (of which 128 stay open), libuv's, the log */
 #define BACKLOG 1024
 
 struct qr_http {
@@ -24,7 +26,7 @@ struct qr_http {
     uv_async_t async;
     uv_prepare_t turn;
     uv_timer_t tick;
-    uv_signal_t sigterm, sigint;
+    uv_signal_t sigterm, sigint, sighup;
     struct qr_conn_env env;
     const struct qr_http_handler *handler; /* borrowed */
     void *user;                            /* borrowed */
@@ -184,18 +186,42 @@ static int listen_on(struct qr_http *h, const struct qr_http_config *config, str
 
 static void start_handles(struct qr_http *h, bool signals)
 {
+    struct sigaction hangup;
     uv_async_init(&h->loop, &h->async, on_async);
     uv_prepare_init(&h->loop, &h->turn);
     uv_timer_init(&h->loop, &h->tick);
     uv_signal_init(&h->loop, &h->sigterm);
     uv_signal_init(&h->loop, &h->sigint);
-    h->async.data = h->turn.data = h->tick.data = h->sigterm.data = h->sigint.data = h;
+    uv_signal_init(&h->loop, &h->sighup);
+    h->async.data = h->turn.data = h->tick.data = h->sigterm.data = h->sigint.data = h->sighup.data = h;
     uv_prepare_start(&h->turn, on_turn);
     uv_timer_start(&h->tick, on_tick, TICK_MS, TICK_MS);
     if (signals) {
         uv_signal_start(&h->sigterm, on_signal, SIGTERM);
         uv_signal_start(&h->sigint, on_signal, SIGINT);
+        if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* nohup's wish is kept */
+            uv_signal_start(&h->sighup, on_signal, SIGHUP);
     }
+}
+
+/* A connection needs a descriptor: the process's soft limit, often 1024, is raised as far as it may be, and there are no more connections than that allows.
+ * libuv would close one more without a word; at our own limit an idle one makes room, or the client hears why not. */
+static int32_t connections_that_fit(int32_t wanted)
+{
+    struct rlimit l;
+    const rlim_t need = (rlim_t)wanted + DESCRIPTORS_BESIDE;
+    if (getrlimit(RLIMIT_NOFILE, &l) != 0 || l.rlim_cur >= need)
+        return wanted;
+    const struct rlimit more = {.rlim_cur = need < l.rlim_max ? need : l.rlim_max, .rlim_max = l.rlim_max};
+    if (setrlimit(RLIMIT_NOFILE, &more) == 0)
+        l = more;
+    if (l.rlim_cur >= need)
+        return wanted;
+    const rlim_t beside = l.rlim_cur / 2 < DESCRIPTORS_BESIDE ? l.rlim_cur / 2 : DESCRIPTORS_BESIDE;
+    const int32_t fit = l.rlim_cur > beside ? (int32_t)(l.rlim_cur - beside) : 1;
+    qr_log(QR_LOG_WARN, "server", "the limit of open files (ulimit -n %llu) allows fewer connections connections_max=%d asked_for=%d",
+           (unsigned long long)l.rlim_cur, fit, wanted);
+    return fit;
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
@@ -215,7 +241,7 @@ int qr_http_open(struct qr_http **out, const struct qr_http_config *config, cons
     struct qr_http *h = qr_alloc(1, sizeof *h);
     h->handler = handler;
     h->user = user;
-    h->connections_max = config->connections_max;
+    h->connections_max = connections_that_fit(config->connections_max);
     h->per_address_max = config->per_address_max;
     qr_conn_env_init(&h->env, &config->conn, &handler->conn, user);
     int rc = uv_loop_init(&h->loop);

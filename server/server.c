@@ -95,7 +95,7 @@ static void on_signal(void *user, int32_t signum)
 {
     struct qr_server *s = user;
     if (!s->draining) {
-        qr_log(QR_LOG_INFO, "server", "signal received signal=%s", signum == SIGTERM ? "SIGTERM" : "SIGINT");
+        qr_log(QR_LOG_INFO, "server", "signal received signal=%s", signum == SIGTERM ? "SIGTERM" : signum == SIGHUP ? "SIGHUP" : "SIGINT");
         begin_drain(s);
         return;
     }

@@ -88,13 +88,13 @@ def free_port():
 
 
 class Server:
-    """`quire serve` on loopback; ready when entered, ended by its process id when left."""
+    """`quire serve` on loopback; ready when entered, ended by its process id when left. before: what runs it, such as nohup."""
 
-    def __init__(self, *args, model=STORIES, wait=True, env=None):
+    def __init__(self, *args, model=STORIES, wait=True, env=None, before=()):
         self.port = free_port()
         self.log = tempfile.TemporaryFile()
         self.started = time.monotonic()
-        self.process = subprocess.Popen([QUIRE, 'serve', '--model', model, '--port', str(self.port), *args], stdout=subprocess.DEVNULL,
+        self.process = subprocess.Popen([*before, QUIRE, 'serve', '--model', model, '--port', str(self.port), *args], stdout=subprocess.DEVNULL,
                                         stderr=self.log, env=environment(env))
         self.wait = wait
 

@@ -7,10 +7,13 @@ import random
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
-from lib import QUIRE, SLOW, STORIES, Server, environment, free_port, jsonl, main, need_data, program_seconds, run, until_within
+from lib import QUIRE, ROOT, SLOW, STORIES, Server, Skip, environment, free_port, jsonl, main, need_data, program_seconds, run, until_within
+
+BUNDLED = os.path.join(ROOT, 'models', 'quire-tiny')
 
 
 def golden():
@@ -148,6 +151,53 @@ def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_0():
         t.join()
         assert sum(len(c.get('token_ids') or []) for e in events for c in e['choices']) == 500
         assert s.process.wait(60 * SLOW) == 0
+
+
+def test_sighup_ends_it_as_sigterm_does_unless_it_was_told_to_ignore_it():
+    golden()
+    with Server() as s:
+        stream = s.stream('/v1/completions', greedy([1], 300))
+        events = [next(stream)]
+        s.process.send_signal(signal.SIGHUP)
+        events += stream
+        assert sum(len(c.get('token_ids') or []) for e in events for c in e['choices']) == 300
+        assert s.process.wait(60 * SLOW) == 0
+    with Server(before=('nohup',)) as s:
+        s.process.send_signal(signal.SIGHUP)
+        assert s.post('/v1/completions', greedy([1], 5))[0] == 200 and s.process.poll() is None
+
+
+def test_a_server_without_standard_files_serves_and_ends_as_asked():
+    """Sockets would get the numbers 0 to 2 otherwise: lines of the log would go to clients, and libuv aborts when it closes one of them."""
+    golden()
+    for closed in ('<&-', '<&- >&- 2>&-'):
+        with Server('--verbose', before=('/bin/sh', '-c', f'exec "$@" {closed}', 'sh')) as s:
+            assert s.post('/v1/completions', greedy([1], 5))[0] == 200
+            s.process.send_signal(signal.SIGTERM)
+            assert s.process.wait(60 * SLOW) == 0, closed
+
+
+def test_a_server_that_still_opens_its_model_ends_when_asked():
+    golden()
+    with tempfile.TemporaryDirectory() as cache, Server('--tune', 'now', wait=False, env={'XDG_CACHE_HOME': cache}) as s:
+        while True:  # measuring takes seconds
+            try:
+                status, text = s.get('/readyz')
+                break
+            except OSError:
+                time.sleep(0.001)
+        assert status == 503 and 'loading' in text, text
+        s.process.send_signal(signal.SIGTERM)
+        assert s.process.wait(60 * SLOW) == 0
+        assert 'ready ' not in s.stderr() and not os.listdir(cache), s.stderr()
+
+
+def test_a_limit_on_its_address_space_makes_the_cache_smaller():
+    golden()
+    if 'asan' in QUIRE:
+        raise Skip('the address sanitizer takes terabytes of addresses')
+    with Server(model=BUNDLED, before=('/bin/sh', '-c', 'ulimit -v 200000; exec "$@"', 'sh')) as s:
+        assert s.post('/v1/completions', {'prompt': 'Hello', 'max_tokens': 5})[0] == 200
 
 
 def test_a_full_queue_answers_429_with_retry_after_at_once():

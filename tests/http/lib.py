@@ -19,13 +19,13 @@ MODEL = model.make()
 
 
 class Server:
-    """mock_server with the given options; use as a context manager. At its end `ledger` holds what it printed."""
+    """mock_server with the given options; use as a context manager. At its end `ledger` holds what it printed. limit: (soft, hard) of open files."""
 
     def __init__(self, *options, wait=True, limit=None):
         self.log = open("/tmp/quire-http-%d-%d.log" % (os.getpid(), time.monotonic_ns()), "w+")
         self.process = subprocess.Popen([sys.argv[1], "--model", MODEL, "--port", "0", *options], stdout=subprocess.PIPE,
                                         stderr=self.log, text=True, preexec_fn=limit and (
-                                            lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))))
+                                            lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limit)))
         line = self.process.stdout.readline()
         if not line.startswith("listening"):
             raise SystemExit("mock_server did not start: " + self.errors())

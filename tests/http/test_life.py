@@ -203,7 +203,7 @@ def test_bodies_have_a_common_limit(scale):
 
 @with_patience
 def test_running_out_of_descriptors_keeps_what_is_open(scale):
-    with Server("--mock-rate", "60", limit=64) as s:
+    with Server("--mock-rate", "60", limit=(64, 64)) as s:
         busy = Connection(s.port)
         busy.send(stream_request(60 * scale))
         busy.head()
@@ -222,6 +222,21 @@ def test_running_out_of_descriptors_keeps_what_is_open(scale):
             except (EOFError, ConnectionResetError):
                 pass
             assert time.monotonic() < until
+
+
+def test_connections_are_as_many_as_descriptors_allow_and_idle_ones_make_room():
+    with Server("--mock-rate", "0", limit=(64, 64)) as s:
+        for _ in range(150):  # each is answered: the longest idle one is closed for it
+            c = Connection(s.port)
+            c.send(render("GET", "/livez"))
+            assert c.response().status == 200
+        assert "connections_max=32" in s.errors(), s.errors()
+    hard = min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    with Server("--mock-rate", "0", "--max-connections", "300", limit=(64, hard)) as s:  # a soft limit is raised
+        many = [Connection(s.port) for _ in range(300)]
+        for c in many:
+            c.send(render("GET", "/livez"))
+        assert all(c.response().status == 200 for c in many)
 
 
 def test_a_request_past_its_time_ends_with_an_error():

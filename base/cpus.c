@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/cgroup.h"
 
 #define PATH_BYTES 512
 #define LINE_BYTES 4096
@@ -255,14 +256,14 @@ static int32_t least(int32_t a, int32_t b)
     return a == 0 || (b > 0 && b < a) ? b : a;
 }
 
-static int32_t quota_v2(const char *root, const char *group)
+static void look_v2(void *user, const char *dir)
 {
     char path[PATH_BYTES], line[LINE_BYTES];
-    long long quota, period;
-    int n = snprintf(path, sizeof path, "%s/sys/fs/cgroup%s/cpu.max", root, group);
-    if (n < 0 || (size_t)n >= sizeof path || !read_line(line, path) || sscanf(line, "%lld %lld", &quota, &period) != 2)
-        return 0; /* "max 100000" is no limit */
-    return round_up(quota, period);
+    int32_t *quota = user;
+    long long time, period;
+    int n = snprintf(path, sizeof path, "%s/cpu.max", dir);
+    if (n > 0 && (size_t)n < sizeof path && read_line(line, path) && sscanf(line, "%lld %lld", &time, &period) == 2) /* "max 100000" is no limit */
+        *quota = least(*quota, round_up(time, period));
 }
 
 static int32_t quota_v1(const char *root)
@@ -279,23 +280,9 @@ int32_t qr_cpus_quota(const char *root)
 {
     QR_ASSERT(root != NULL);
     QR_ASSERT(strlen(root) < PATH_BYTES / 2);
-    char path[PATH_BYTES], line[LINE_BYTES], group[LINE_BYTES] = "";
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "0::/", 4) == 0)
-            snprintf(group, sizeof group, "%s", line + 3);
-    if (f)
-        fclose(f);
-    group[strcspn(group, "\n")] = 0;
     int32_t n = quota_v1(root);
-    for (;;) { /* a parent's limit holds, too */
-        n = least(n, quota_v2(root, strcmp(group, "/") == 0 ? "" : group));
-        char *slash = strrchr(group, '/');
-        if (!slash)
-            return n;
-        *slash = 0;
-    }
+    qr_cgroup_each(root, "", look_v2, &n);
+    return n;
 }
 
 int32_t qr_cpus_default_threads(const struct qr_cpus *c, int32_t quota)

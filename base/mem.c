@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/cgroup.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; older headers lack it */
@@ -213,18 +215,23 @@ int64_t qr_memory_allocated(void)
 #endif
 }
 
+/* What a limit on this process itself (ulimit) leaves, of which it has taken `figure`. */
+static int64_t left_of(int limit, const char *figure)
+{
+    struct rlimit l;
+    if (getrlimit(limit, &l) != 0 || l.rlim_cur > INT64_MAX)
+        return INT64_MAX;
+    const int64_t most = (int64_t)l.rlim_cur, taken = qr_memory_of_process(figure);
+    return most > taken ? most - taken : 0;
+}
+
 int64_t qr_memory_available(void)
 {
     int64_t n = figure_in("/proc/meminfo", "MemAvailable");
-    long long max = 0, used = 0;
-    FILE *f = fopen("/sys/fs/cgroup/memory.max", "re"), *g = fopen("/sys/fs/cgroup/memory.current", "re");
     if (n < 0)
         n = (int64_t)sysconf(_SC_PHYS_PAGES) / 2 * sysconf(_SC_PAGESIZE);
-    if (f && g && fscanf(f, "%lld", &max) == 1 && fscanf(g, "%lld", &used) == 1 && max - used < n)
-        n = max > used ? max - used : 0;
-    if (f)
-        fclose(f);
-    if (g)
-        fclose(g);
+    const int64_t limit[] = {qr_cgroup_memory_left(""), left_of(RLIMIT_AS, "VmSize"), left_of(RLIMIT_DATA, "VmData")};
+    for (size_t i = 0; i < sizeof limit / sizeof limit[0]; i++)
+        n = limit[i] < n ? limit[i] : n;
     return n;
 }

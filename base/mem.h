@@ -47,7 +47,7 @@ void qr_mem_populate_program(void);
  * is lost then but speed. p and n_bytes need not be whole pages. */
 bool qr_mem_interleave(void *p, size_t n_bytes, const int16_t *node, int32_t n_nodes);
 
-/* Bytes that could be allocated now without swapping, the cgroup's limit considered. */
+/* Bytes that could be allocated now without swapping, limits of control groups and of the process itself (ulimit -v, -d) considered. */
 int64_t qr_memory_available(void);
 
 /* A figure of this process in /proc/self/status, such as "VmRSS" or "VmHWM" (the most that VmRSS was), in bytes; 0 when the system does not say. */

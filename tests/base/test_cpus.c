@@ -7,8 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/cpus.h"
 #include "base/thread.h"
+#include "tests/temp.h"
 
 struct machine {
     char root[64];
@@ -16,8 +18,7 @@ struct machine {
 
 static void machine_begin(struct machine *m)
 {
-    snprintf(m->root, sizeof m->root, "/tmp/quire-cpus-XXXXXX");
-    cr_assert_not_null(mkdtemp(m->root));
+    temp_dir_make(m->root, "cpus");
 }
 
 static void machine_end(const struct machine *m)
@@ -166,5 +167,32 @@ Test(cpus, an_old_quota_counts_as_well)
     cr_assert_eq(qr_cpus_quota(m.root), 0);
     put(&m, "150000\n", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
     cr_assert_eq(qr_cpus_quota(m.root), 2);
+    machine_end(&m);
+}
+
+Test(cpus, memory_is_what_the_tightest_group_on_the_way_to_the_root_leaves)
+{
+    struct machine m;
+    machine_begin(&m);
+    cr_assert_eq(qr_cgroup_memory_left(m.root), INT64_MAX);
+    put(&m, "4:cpu,memory:/old/one\n0::/a/b.service\n", "/proc/self/cgroup");
+    put(&m, "max\n", "/sys/fs/cgroup/a/b.service/memory.max");
+    put(&m, "300\n", "/sys/fs/cgroup/a/b.service/memory.current");
+    cr_assert_eq(qr_cgroup_memory_left(m.root), INT64_MAX);
+    put(&m, "1000\n", "/sys/fs/cgroup/a/b.service/memory.max");
+    cr_assert_eq(qr_cgroup_memory_left(m.root), 700, "as systemd's MemoryMax= sets it");
+    put(&m, "anon 50\nfile 250\ninactive_file 100\nactive_file 150\n", "/sys/fs/cgroup/a/b.service/memory.stat");
+    cr_assert_eq(qr_cgroup_memory_left(m.root), 950, "pages of files go when memory is needed");
+    put(&m, "2000\n", "/sys/fs/cgroup/a/memory.max");
+    put(&m, "1900\n", "/sys/fs/cgroup/a/memory.current");
+    cr_assert_eq(qr_cgroup_memory_left(m.root), 100, "a parent's limit holds, too");
+    put(&m, "9223372036854771712\n", "/sys/fs/cgroup/memory/old/one/memory.limit_in_bytes");
+    put(&m, "70\n", "/sys/fs/cgroup/memory/old/one/memory.usage_in_bytes");
+    cr_assert_eq(qr_cgroup_memory_left(m.root), 100);
+    put(&m, "80\n", "/sys/fs/cgroup/memory/old/one/memory.limit_in_bytes");
+    put(&m, "total_inactive_file 5\ntotal_active_file 0\n", "/sys/fs/cgroup/memory/old/one/memory.stat");
+    cr_assert_eq(qr_cgroup_memory_left(m.root), 15, "of version 1");
+    put(&m, "90\n", "/sys/fs/cgroup/memory/old/one/memory.usage_in_bytes");
+    cr_assert_eq(qr_cgroup_memory_left(m.root), 0, "beyond the limit");
     machine_end(&m);
 }

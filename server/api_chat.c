@@ -35,11 +35,26 @@ static int render(struct qr_call *call, struct qr_rendered *out, const struct qr
                                                          : "the model's chat template cannot render the conversation: ");
 }
 
+int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, struct qr_err *err)
+{
+    struct qr_json *opened = NULL;
+    struct qr_rendered text;
+    QR_ASSERT(call != NULL && call->params.messages != NULL);
+    QR_ASSERT(call->server->model.chat != NULL && ids != NULL);
+    qr_rendered_init(&text);
+    int rc = qr_chat_open_arguments(&opened, call->params.messages, &qr_json_limits_request, err);
+    if (rc == 0)
+        rc = render(call, &text, opened ? opened : call->params.messages, err);
+    if (rc == 0)
+        rc = encode(call, ids, &text, err);
+    qr_rendered_release(&text);
+    qr_json_free(opened);
+    return rc;
+}
+
 static void prepare(struct qr_call *call)
 {
     struct qr_err err = {0};
-    struct qr_json *opened = NULL;
-    struct qr_rendered text;
     struct qr_ids ids;
     if (!call->server->model.chat) {
         qr_api_error_set(&call->error, 400, "no_chat_template", "This model has no chat template; use /v1/completions.");
@@ -47,13 +62,8 @@ static void prepare(struct qr_call *call)
     }
     if (!qr_call_parse(call) || !qr_call_make_pieces(call, 1))
         return;
-    qr_rendered_init(&text);
     qr_ids_init(&ids);
-    int rc = qr_chat_open_arguments(&opened, call->params.messages, &qr_json_limits_request, &err);
-    if (rc == 0)
-        rc = render(call, &text, opened ? opened : call->params.messages, &err);
-    if (rc == 0)
-        rc = encode(call, &ids, &text, &err);
+    int rc = qr_call_chat_ids(call, &ids, &err);
     if (rc == 0 && ids.n == 0)
         rc = qr_err_at(&err, QR_E_INVALID, "messages", "the conversation renders to no token at all");
     if (rc != 0)
@@ -61,8 +71,6 @@ static void prepare(struct qr_call *call)
     else
         qr_call_set_prompt(call, 0, ids.id, ids.n, "messages");
     qr_ids_release(&ids);
-    qr_rendered_release(&text);
-    qr_json_free(opened);
 }
 
 void qr_api_chat(struct qr_server *s, struct qr_conn *c)

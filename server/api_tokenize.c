@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/clock.h"
 #include "server/call.h"
 #include "server/route.h"
 
@@ -21,52 +20,40 @@ static bool model_ok(struct qr_call *call, const struct qr_json *doc, struct qr_
 
 /* ---- tokenize ---- */
 
-struct tokenize {
-    bool add_special, token_strings, add_generation, continue_final;
-};
-
-static int encode_messages(struct qr_call *call, struct qr_ids *ids, const struct qr_json *doc, const struct tokenize *o, struct qr_err *err)
+/* The ids of a conversation are those that a chat call with the same body computes. False: call->error is set. */
+static bool encode_messages(struct qr_call *call, struct qr_ids *ids)
 {
-    const struct qr_server *s = call->server;
-    const struct qr_json *tools = qr_json_find(doc, "tools");
-    enum qr_template_kind kind;
-    struct qr_rendered text;
-    int rc = qr_messages_check(qr_json_find(doc, "messages"), err);
+    struct qr_err err = {0};
+    if (!qr_call_parse_as(call, QR_API_CHAT))
+        return false;
+    const int rc = call->server->model.chat ? qr_call_chat_ids(call, ids, &err)
+                                            : qr_err_at(&err, QR_E_UNSUPPORTED, "messages", "this model has no chat template; send prompt");
     if (rc != 0)
-        return rc;
-    if (!s->model.chat)
-        return qr_err_at(err, QR_E_UNSUPPORTED, "messages", "this model has no chat template; send prompt");
-    if (!qr_json_is_null(tools) && qr_json_type(tools) != QR_JSON_T_ARRAY)
-        return qr_wrong_type(err, "tools", "an array", tools);
-    struct qr_chat_request request = {.messages = qr_json_find(doc, "messages"), .tools = qr_json_is_null(tools) ? NULL : tools,
-                                      .add_generation_prompt = o->add_generation && !o->continue_final,
-                                      .continue_final_message = o->continue_final, .now_s = call->created_s};
-    qr_rendered_init(&text);
-    rc = qr_chat_render(s->model.chat, &text, &request, &kind, err);
-    if (rc != 0) {
-        err->code = QR_E_INVALID;
-        qr_err_prefix(err, "the model's chat template cannot render the conversation: ");
-    } else {
-        rc = qr_tokenizer_encode_segments(s->model.tokenizer, ids, text.text.data ? text.text.data : "", text.text.len, text.segment,
-                                          text.n_segments, o->add_special ? QR_ENCODE_ADD_SPECIAL : 0, err);
-    }
-    qr_rendered_release(&text);
-    return rc;
+        qr_call_fail(call, &err);
+    return rc == 0;
 }
 
-static int encode(struct qr_call *call, struct qr_ids *ids, const struct qr_json *doc, const struct tokenize *o, struct qr_err *err)
+static bool encode_prompt(struct qr_call *call, struct qr_ids *ids, const struct qr_json *doc)
 {
+    struct qr_err err = {0};
+    bool add_special = true;
     const struct qr_json *prompt = qr_json_find(doc, "prompt");
-    if (!qr_json_is_null(qr_json_find(doc, "messages")))
-        return encode_messages(call, ids, doc, o, err);
-    if (qr_json_is_null(prompt))
-        return qr_err_at(err, QR_E_INVALID, "prompt", "prompt (a string) or messages is required");
-    if (qr_json_type(prompt) != QR_JSON_T_STRING)
-        return qr_wrong_type(err, "prompt", "a string", prompt);
-    size_t n;
-    const char *text = qr_json_str(prompt, &n);
-    unsigned flags = (o->add_special ? QR_ENCODE_ADD_SPECIAL : 0u) | (call->server->config.trust_special ? QR_ENCODE_PARSE_SPECIAL : 0u);
-    return qr_tokenizer_encode(call->server->model.tokenizer, ids, text, n, flags, err);
+    int rc = qr_read_flag(&add_special, doc, "add_special_tokens", &err);
+    if (rc == 0 && !model_ok(call, doc, &err))
+        return false;
+    if (rc == 0 && qr_json_is_null(prompt))
+        rc = qr_err_at(&err, QR_E_INVALID, "prompt", "prompt (a string) or messages is required");
+    if (rc == 0 && qr_json_type(prompt) != QR_JSON_T_STRING)
+        rc = qr_wrong_type(&err, "prompt", "a string", prompt);
+    if (rc == 0) {
+        size_t n;
+        const char *text = qr_json_str(prompt, &n);
+        unsigned flags = (add_special ? QR_ENCODE_ADD_SPECIAL : 0u) | (call->server->config.trust_special ? QR_ENCODE_PARSE_SPECIAL : 0u);
+        rc = qr_tokenizer_encode(call->server->model.tokenizer, ids, text, n, flags, &err);
+    }
+    if (rc != 0)
+        qr_call_fail(call, &err);
+    return rc == 0;
 }
 
 static void put_tokens(struct qr_call *call, const struct qr_ids *ids, bool strings)
@@ -95,27 +82,15 @@ static void prepare_tokenize(struct qr_call *call)
     struct qr_err err = {0};
     struct qr_json *doc = NULL;
     struct qr_ids ids;
+    bool strings = false;
     qr_ids_init(&ids);
     int rc = qr_call_read_object(&doc, call, &err);
-    bool messages = rc == 0 && !qr_json_is_null(qr_json_find(doc, "messages"));
-    struct tokenize o = {.add_special = !messages, .add_generation = true};
     if (rc == 0)
-        rc = qr_read_flag(&o.add_special, doc, "add_special_tokens", &err);
-    if (rc == 0)
-        rc = qr_read_flag(&o.token_strings, doc, "return_token_strs", &err);
-    if (rc == 0)
-        rc = qr_read_flag(&o.add_generation, doc, "add_generation_prompt", &err);
-    if (rc == 0)
-        rc = qr_read_flag(&o.continue_final, doc, "continue_final_message", &err);
-    if (rc == 0 && !model_ok(call, doc, &err))
-        goto out;
-    if (rc == 0)
-        rc = encode(call, &ids, doc, &o, &err);
+        rc = qr_read_flag(&strings, doc, "return_token_strs", &err);
     if (rc != 0)
         qr_call_fail(call, &err);
-    else
-        put_tokens(call, &ids, o.token_strings);
-out:
+    else if (qr_json_is_null(qr_json_find(doc, "messages")) ? encode_prompt(call, &ids, doc) : encode_messages(call, &ids))
+        put_tokens(call, &ids, strings);
     qr_ids_release(&ids);
     qr_json_free(doc);
 }

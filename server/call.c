@@ -135,17 +135,24 @@ void qr_call_fail(struct qr_call *call, const struct qr_err *err)
 
 bool qr_call_parse(struct qr_call *call)
 {
-    struct qr_err err = {0};
-    const struct qr_engine_limits *limits = qr_engine_limits(call->server->model.engine);
-    struct qr_params_context context = {.ctx_max = limits->ctx_max, .vocab = limits->vocab,
-                                        .model = qr_engine_model(call->server->model.engine)};
+    QR_ASSERT(call != NULL);
     QR_ASSERT(call->kind->api != 0);
-    if (context.model->headless) { /* before a template is missed */
+    if (qr_engine_model(call->server->model.engine)->headless) { /* before a template is missed */
         qr_api_error_set(&call->error, 400, "unsupported", "This model has no head: it makes embeddings (/v1/embeddings), no text.");
         snprintf(call->error.param, sizeof call->error.param, "model");
         return false;
     }
-    if (qr_params_parse(&call->params, call->kind->api, call->body.data ? call->body.data : "", call->body.len, &context, &err) != 0) {
+    return qr_call_parse_as(call, call->kind->api);
+}
+
+bool qr_call_parse_as(struct qr_call *call, enum qr_api api)
+{
+    struct qr_err err = {0};
+    const struct qr_engine_limits *limits = qr_engine_limits(call->server->model.engine);
+    struct qr_params_context context = {.ctx_max = limits->ctx_max, .vocab = limits->vocab,
+                                        .model = qr_engine_model(call->server->model.engine)};
+    QR_ASSERT(limits->vocab > 0 && api != 0);
+    if (qr_params_parse(&call->params, api, call->body.data ? call->body.data : "", call->body.len, &context, &err) != 0) {
         qr_call_fail(call, &err);
         return false;
     }

@@ -96,6 +96,12 @@ int qr_call_read_object(struct qr_json **doc, const struct qr_call *call, struct
 /* Parses body into params, checks the model's name. False: call->error is set. */
 bool qr_call_parse(struct qr_call *call);
 
+/* The same as of a body of that api, whatever the call's own is, and of models without a head, too. */
+bool qr_call_parse_as(struct qr_call *call, enum qr_api api);
+
+/* What the conversation in params is to the model, which has a template. */
+int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, struct qr_err *err);
+
 /* False (and call->error set) when name is given and is neither one of the server's nor an adapter's (call->adapter). name lives as long as the call. */
 bool qr_call_check_model(struct qr_call *call, const char *name);
 

@@ -215,6 +215,21 @@ def test_models_and_version_and_health():
             assert get(s.port, path).json() == {"status": word}
 
 
+def test_tokenize_gives_a_conversation_the_ids_that_chat_computes():
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    called = [{"role": "user", "content": "1 + 2?"}, {"role": "assistant", "content": "", "tool_calls": [
+        {"id": "a", "type": "function", "function": {"name": "add", "arguments": "{\"x\": 1, \"y\": 2}"}}]}, {"role": "tool", "content": "3", "tool_call_id": "a"}]
+    with Server("--mock-rate", "0") as s:
+        for body in (chat("hi"), chat("hi", add_special_tokens=True), {"messages": called, "tools": tools}, {"messages": called, "tools": tools, "tool_choice": "none"},
+                     {"messages": called[:1], "add_generation_prompt": False}, {"messages": called[:1], "continue_final_message": True},
+                     {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]}):
+            told = post(s.port, CHAT, {**body, "max_tokens": 1, "return_token_ids": True}).json()["prompt_token_ids"]
+            assert post(s.port, "/tokenize", body).json()["tokens"] == told, body
+        assert "arguments" not in post(s.port, "/detokenize", {"tokens": told}).json()["prompt"]
+        r = post(s.port, "/tokenize", {"messages": called[:1], "chat_template_kwargs": {"messages": 1}})
+        assert r.status == 400 and r.error()["param"].startswith("chat_template_kwargs"), r.body
+
+
 def test_tokenize_and_detokenize_are_inverse():
     text = "hello w\u00f6rld \u65e5\u672c \U0001f600\n  x"
     with Server() as s:

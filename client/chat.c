@@ -4,6 +4,8 @@
  */
 #include "client/chat.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +14,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "client/chat_state.h"
 
 #define PROMPT_MAX ((size_t)16 << 20)
@@ -85,6 +88,15 @@ static void spinner_end(struct qr_talk *c)
     c->spinner_frame = 0;
 }
 
+static bool put(struct qr_talk *c, const char *text, size_t n)
+{
+    if (!c->out_closed && !qr_term_write(1, text, n)) {
+        c->out_closed = true;
+        c->out_errno = errno;
+    }
+    return !c->out_closed;
+}
+
 static bool on_text(void *arg, const char *text, size_t n, bool reasoning)
 {
     struct qr_talk *c = arg;
@@ -102,8 +114,7 @@ static bool on_text(void *arg, const char *text, size_t n, bool reasoning)
     else
         qr_buf_put(&c->shown, text, n);
     c->at_line_start = text[n - 1] == '\n';
-    c->out_closed |= !qr_term_write(1, c->shown.data, c->shown.len);
-    return !c->out_closed;
+    return put(c, c->shown.data, c->shown.len);
 }
 
 static void on_wait(void *arg, const char *why, int64_t wait_us)
@@ -132,15 +143,15 @@ static void print_tools(struct qr_talk *c)
 static void print_tail(struct qr_talk *c, enum qr_ask_end end)
 {
     if (c->opt.json && c->ask.raw.len > 0 && end == QR_ASK_DONE) {
-        c->out_closed |= !qr_term_write(1, c->ask.raw.data, c->ask.raw.len);
+        put(c, c->ask.raw.data, c->ask.raw.len);
         c->at_line_start = c->ask.raw.data[c->ask.raw.len - 1] == '\n';
     }
     if (!c->out_closed)
         print_tools(c);
     const char *off = c->in_reasoning ? qr_term_style(&c->term, "off") : "";
-    qr_term_write(1, off, strlen(off));
+    put(c, off, strlen(off));
     if (!c->at_line_start)
-        qr_term_write(1, "\n", 1);
+        put(c, "\n", 1);
     if (!c->opt.stats || (end != QR_ASK_DONE && c->ask.first_ns == 0))
         return;
     qr_buf_clear(&c->shown);
@@ -239,7 +250,8 @@ static int gather_prompt(struct qr_buf *prompt, const char *const *arg, int32_t 
     bool only_stdin = n == 1 && strcmp(arg[0], "-") == 0;
     for (int32_t i = 0; i < n && !only_stdin; i++)
         qr_buf_printf(prompt, "%s%s", i > 0 ? " " : "", arg[i]);
-    if (only_stdin || !isatty(0)) {
+    const bool closed = (fcntl(0, F_GETFL) & O_ACCMODE) == O_WRONLY; /* main.c opens it so where there is none */
+    if (only_stdin || (!isatty(0) && !closed)) {
         struct qr_buf text = {0};
         int rc = qr_read_file(&text, "-", PROMPT_MAX, err);
         if (rc == 0 && text.len > 0) {
@@ -263,7 +275,13 @@ static int run_filter(struct qr_talk *c, const struct qr_buf *prompt)
     enum qr_ask_end end = qr_talk_ask(c, &err);
     if (end == QR_ASK_SERVER_ERROR || end == QR_ASK_NO_CONNECT || end == QR_ASK_NO_MODEL)
         qr_talk_complain(c, &err);
-    return qr_talk_exit_status(c, end);
+    if (c->out_closed && c->out_errno != EPIPE) { /* a full disk, say: who reads it is there, and misses something */
+        char why[128];
+        qr_err_set(&err, QR_E_IO, "the answer cannot be written to stdout: %s", qr_errno_text(why, c->out_errno));
+        qr_talk_complain(c, &err);
+        return qr_err_exit_status(err.code);
+    }
+    return c->out_closed ? 128 + SIGPIPE : qr_talk_exit_status(c, end);
 }
 
 /* ---- main ---- */

@@ -30,6 +30,7 @@ struct qr_talk {
     struct qr_timer *spinner;    /* owned; REPL only */
     int32_t spinner_frame;       /* 0: nothing on the screen */
     bool interactive, in_reasoning, at_line_start, out_closed;
+    int out_errno; /* why, once out_closed */
 };
 
 extern const struct qr_option qr_chat_option_table[];

@@ -249,6 +249,13 @@ def test_the_chat_client_answers_as_a_filter():
         assert rc == 0 and out.endswith('\n') and len(out) > 10, (rc, out, err)
         rc, again, _ = run('chat', '--url', url, '--max-tokens', '20', '--temperature', '0', stdin='Once upon a time')
         assert rc == 0 and again == out
+        ask = [QUIRE, 'chat', '--url', url, '--max-tokens', '20', '--temperature', '0', 'Once upon a time']
+        for more in ([], ['--json']):
+            with open('/dev/full', 'w') as full:
+                p = subprocess.run([*ask, *more], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, env=environment(None), check=False)
+            assert p.returncode == 4 and b'No space left' in p.stderr, (more, p.returncode, p.stderr)
+        closed = subprocess.run(['/bin/sh', '-c', 'exec "$@" <&-', 'sh', *ask], capture_output=True, env=environment(None), check=False)
+        assert closed.returncode == 0 and closed.stdout.decode() == out, closed
     rc, _, err = run('chat', '--url', url, 'x')
     assert rc == 3 and 'connect' in err, (rc, err)
 

@@ -238,6 +238,28 @@ static bool waits(const struct qr_call *call)
     return call->conn && call->n_submitted < call->n_pieces;
 }
 
+/* While the request was prepared other files may have taken the adapter's name (load_inplace): it is for these then, as nothing of it depends on files. Not
+ * once a part of the call went to the old ones: one answer is of one adapter. */
+static bool find_again(struct qr_call *call, struct qr_request *r, const struct qr_err *err)
+{
+    if (err->code != QR_E_NOT_FOUND || call->n_submitted > 0)
+        return false;
+    const uint64_t id = qr_engine_find_adapter(call->server->model.engine, call->model);
+    if (id == 0 || id == call->adapter)
+        return false;
+    r->adapter = call->adapter = id;
+    return true;
+}
+
+static int submit_piece(struct qr_call *call, struct qr_request *r, struct qr_err *err)
+{
+    int rc;
+    QR_ASSERT(call != NULL && r != NULL);
+    while ((rc = qr_engine_submit(call->server->model.engine, r, err)) != 0 && find_again(call, r, err))
+        ;
+    return rc;
+}
+
 /* Pieces go to the engine, as many as may be there at a time; or the client gets the reason why not at once. Once one was accepted the others wait for room. */
 static void submit(struct qr_call *call)
 {
@@ -259,7 +281,7 @@ static void submit(struct qr_call *call)
         r->arrived_us = call->arrived_us;
         r->deadline_us = call->arrived_us + s->config.request_us;
         r->continues = call->n_submitted > 0;
-        if (qr_engine_submit(s->model.engine, r, &err) != 0) {
+        if (submit_piece(call, r, &err) != 0) {
             if (err.code == QR_E_BUSY && call->n_submitted > 0 && call->kind->submitted_max > 0) {
                 s->starved |= call->n_open == 0;
                 return; /* when one of its own ends, or one of others, there is room for the next */

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,6 +42,7 @@ struct qr_engine {
     struct qr_node waiting, running; /* engine thread's */
     int32_t n_running, n_voices;     /* n_voices: under the lock */
     bool draining, closing;
+    atomic_uint_fast64_t n_found;    /* adapters looked up */
     struct qr_stats stats;
     int64_t progress_us;
 };
@@ -381,6 +383,8 @@ int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *e
     pthread_mutex_lock(&e->lock);
     if (e->draining && !r->continues)
         rc = qr_err_set(err, QR_E_CLOSED, "the server is shutting down");
+    else if (r->adapter % 3 != 0) /* the third look is lucky */
+        rc = qr_err_at(err, QR_E_NOT_FOUND, "model", "the adapter was unloaded");
     else if (e->n_voices + r->n_choices > e->options.running_max + e->options.waiting_max)
         rc = qr_err_set(err, QR_E_BUSY, "the queue is full: %d sequences running or waiting; try again later", e->n_voices);
     else {
@@ -449,7 +453,8 @@ int64_t qr_engine_progress_us(const struct qr_engine *e, bool *has_work)
     return at;
 }
 
-/* It has no room for adapters. */
+/* It has no room for adapters. Two names are as if there were: "replaced", whose files are others each time somebody looks, and "removed", gone after one
+ * look. */
 int qr_engine_load_adapter(struct qr_engine *e, const struct qr_adapter_source *source, struct qr_err *err)
 {
     QR_ASSERT(e != NULL && source != NULL);
@@ -468,7 +473,10 @@ uint64_t qr_engine_find_adapter(const struct qr_engine *e, const char *name)
 {
     QR_ASSERT(e != NULL);
     QR_ASSERT(name != NULL);
-    return 0;
+    struct qr_engine *m = (struct qr_engine *)(uintptr_t)e;
+    if (strcmp(name, "replaced") == 0)
+        return ++m->n_found;
+    return strcmp(name, "removed") == 0 && m->n_found++ == 0 ? 1 : 0;
 }
 
 int32_t qr_engine_adapters(const struct qr_engine *e, struct qr_adapter_info *out, int32_t n_max)

@@ -215,6 +215,17 @@ def test_models_and_version_and_health():
             assert get(s.port, path).json() == {"status": word}
 
 
+def test_an_adapter_whose_files_are_replaced_while_a_request_is_prepared_is_found_again():
+    with Server("--mock-rate", "0") as s:
+        r = post(s.port, COMPLETIONS, {"model": "replaced", "prompt": "a", "max_tokens": 2})
+        assert r.status == 200 and r.json()["model"] == "replaced", r.body
+        r = post(s.port, COMPLETIONS, {"model": "replaced", "prompt": ["a", "b"], "max_tokens": 2})
+        assert r.status == 200 and len(r.json()["choices"]) == 2, r.body
+    with Server("--mock-rate", "0") as s:
+        r = post(s.port, COMPLETIONS, {"model": "removed", "prompt": "a", "max_tokens": 2})
+        assert r.status == 404 and r.error()["code"] == "model_not_found", r.body
+
+
 def test_tokenize_gives_a_conversation_the_ids_that_chat_computes():
     tools = [{"type": "function", "function": {"name": "add"}}]
     called = [{"role": "user", "content": "1 + 2?"}, {"role": "assistant", "content": "", "tool_calls": [

@@ -15,6 +15,7 @@
 #include "server/route.h"
 #include "server/state.h"
 
+#define LAST_WORDS_US 2000000 /* after the drain's time, for clients to hear of it */
 #define TRIM_BYTES (32 << 10) /* of bodies read: what they leave in the heaps, less than a MiB, is not worth a trim */
 
 uint64_t qr_server_next_id(struct qr_server *s)
@@ -113,6 +114,21 @@ static void give_back(struct qr_server *s)
     qr_heap_trim();
 }
 
+/* The drain's time is over: what runs ends with an error, and a little later whoever has not read that yet, or is still sending, is left. */
+static void end_drain(struct qr_server *s, int64_t now_us)
+{
+    if (now_us <= s->drain_until_us)
+        return;
+    if (s->drain_over) {
+        stop_now(s, s->phase == QR_PHASE_FAILED || s->lost ? 1 : 0);
+        return;
+    }
+    qr_log(QR_LOG_WARN, "server", "drain time is over: ending requests=%d connections=%d", s->n_calls, qr_http_env(s->http)->n_conns);
+    s->drain_over = true;
+    s->drain_until_us = now_us + LAST_WORDS_US;
+    qr_calls_abort(s, "The server is shutting down and the time for running requests is over.");
+}
+
 static void on_tick(void *user, int64_t now_us)
 {
     struct qr_server *s = user;
@@ -120,11 +136,7 @@ static void on_tick(void *user, int64_t now_us)
     give_back(s);
     if (!s->draining)
         return;
-    if (now_us > s->drain_until_us && s->n_calls > 0) {
-        qr_log(QR_LOG_WARN, "server", "drain time is over: ending requests=%d", s->n_calls);
-        s->drain_until_us = INT64_MAX;
-        qr_calls_abort(s, "The server is shutting down and the time for running requests is over.");
-    }
+    end_drain(s, now_us);
     check_drained(s);
 }
 

@@ -35,7 +35,7 @@ struct qr_server {
     int64_t created_s;                    /* when the model became ready */
     char fingerprint[32];                 /* "fp_..." of program version and model name */
     char reason[sizeof ((struct qr_err *)0)->msg]; /* phase FAILED: why */
-    bool draining;
+    bool draining, drain_over; /* drain_over: its time is, and all calls were ended */
     bool lost;                            /* the engine computes no more (qr_engine_lost) */
     int64_t drain_until_us;
     int exit_status;

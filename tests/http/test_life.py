@@ -435,6 +435,29 @@ def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_0():
         assert s.ledger["length"] == 10 and s.ledger["inside"] == 0 and s.ledger["cancelled"] == 0, s.ledger
 
 
+def test_a_client_that_sends_for_hours_does_not_hold_up_the_end():
+    with Server("--mock-rate", "0", "--drain-timeout", "200ms") as s:
+        sender = Connection(s.port)
+        sender.send(render("POST", CHAT, headers={"Content-Length": "4000000"}) + b'{"x": "')
+        settle(s)
+        s.process.send_signal(signal.SIGTERM)
+
+        def trickle():
+            try:
+                while True:  # faster than --min-body-rate asks for, and as good as never done
+                    sender.send(b"x" * 400)
+                    time.sleep(0.05)
+            except OSError:
+                pass
+        t = threading.Thread(target=trickle)
+        t.start()
+        try:
+            assert s.process.wait(60) == 0
+        finally:
+            s.process.kill()
+            t.join()
+
+
 def test_the_drain_has_an_end():
     with Server("--mock-rate", "10", "--drain-timeout", "400ms") as s:
         c, whole = Connection(s.port), Connection(s.port)

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 #include "server/call.h"
 #include "server/route.h"
 #include "server/state.h"
@@ -195,6 +196,15 @@ static void on_wake(void *user)
     check_drained(s);
 }
 
+/* A directory may have a name that is no UTF-8, which JSON and Prometheus cannot say: clients read, and then use, what is shown of it. */
+static char *as_text(const char *name)
+{
+    const size_t n = strlen(name);
+    char *text = qr_alloc(3 * n + 1, 1);
+    text[qr_utf8_lossy(text, name, n)] = 0;
+    return text;
+}
+
 void qr_server_set_ready(struct qr_server *s, const struct qr_server_model *model)
 {
     QR_ASSERT(s != NULL && model != NULL);
@@ -205,7 +215,7 @@ void qr_server_set_ready(struct qr_server *s, const struct qr_server_model *mode
     QR_ASSERT(n > 0);
     const char **names = qr_alloc((size_t)n, sizeof *names);
     for (int32_t i = 0; i < n; i++)
-        names[i] = qr_strdup(from[i]);
+        names[i] = as_text(from[i]);
     pthread_mutex_lock(&s->lock);
     QR_ASSERT(s->pending.phase == QR_PHASE_LOADING);
     s->pending.model = *model;

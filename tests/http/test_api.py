@@ -215,6 +215,14 @@ def test_models_and_version_and_health():
             assert get(s.port, path).json() == {"status": word}
 
 
+def test_a_name_that_is_no_utf8_is_one_that_clients_can_say():
+    with Server("--mock-rate", "0", "--served-model-name", "caf\udce9") as s:  # a byte of Latin-1
+        name = get(s.port, "/v1/models").json()["data"][0]["id"]
+        assert name == "caf\ufffd" and get(s.port, "/metrics").body.decode().count('"caf\ufffd"') > 10
+        r = post(s.port, CHAT, chat(max_tokens=1, model=name))
+        assert r.status == 200 and r.json()["model"] == name, r.body
+
+
 def test_an_adapter_whose_files_are_replaced_while_a_request_is_prepared_is_found_again():
     with Server("--mock-rate", "0") as s:
         r = post(s.port, COMPLETIONS, {"model": "replaced", "prompt": "a", "max_tokens": 2})

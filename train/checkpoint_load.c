@@ -91,7 +91,7 @@ static int check_hash(const struct source *s, const struct qr_manifest *m, const
     if (hash == f->hash)
         return 0;
     return qr_err_set(err, QR_E_DAMAGED, "%s: its bytes have changed since they were written: hash %016" PRIx64 ", expected %016" PRIx64
-                      " by " QR_MANIFEST_NAME, s->path, hash, f->hash);
+                      " by " QR_MANIFEST_NAME "; without this directory a run resumes from the checkpoint before it", s->path, hash, f->hash);
 }
 
 /* Others' parts of what was filled are dropped again, before the next tensor comes. */

@@ -108,6 +108,17 @@ struct qr_coded_plane {
     int16_t at, bits, width; /* bits 0: there is none */
 };
 
+/* How the steps of a block's groups lie. */
+enum qr_coded_steps {
+    QR_CODED_STEPS_TOLD,    /* another way: by a function alone */
+    QR_CODED_STEPS_8,       /* 16 of 8 bits */
+    QR_CODED_STEPS_4_4,     /* 16 bytes: below the scale's, above it the offset's */
+    QR_CODED_STEPS_6,       /* 16 of 6 bits, 32 more than what they are, and the scale (f16) behind them: four lower bits each in eight bytes, those of the
+                             * first eight below the others', then two upper ones in four, of group g in byte g % 4 */
+    QR_CODED_STEPS_6_PAIRS, /* eight scale's and eight offset's of 6 bits, behind scale and offset: of the first four the lower bits of bytes 0 to 7, of the
+                             * others four in bytes 8 to 11, the offset's above, and the two upper bits of bytes 0 to 7 */
+};
+
 /* How a file holds such rows, for levels that take codes and scales from there: blocks of 32 inputs, or 256 with steps (qr_coded_unit), one after the other.
  * What a code is in memory (an index with 4 bits, else a level) is that of the low plane, the high plane's bits above it, and `add`. */
 struct qr_coded_blocks {
@@ -119,6 +130,8 @@ struct qr_coded_blocks {
                                        * 8/32 (bits / width) */
     int8_t add;                       /* 0 for planes that are the whole code */
     bool minus;                       /* the offset is 0 less what is stored */
+    int16_t steps_at;                 /* for levels that take steps from there as well */
+    enum qr_coded_steps steps_as;
 };
 
 /* How a file holds codes of 4 bits in words of eight, of rows whose inputs are whole groups and a multiple of 64, for levels that take them from there: a code

@@ -153,19 +153,6 @@ static void put_steps(const struct packing *p, uint8_t *block, const int8_t *ste
         turn_steps(block + s->offset_step_at, step + STEPS_BYTES, n);
 }
 
-/* Rows to be read next are asked for while codes move, else half the time goes into waiting for scales: line i / 16 of row i % 16, as far as bytes were
- * taken of the rows before. Where they are is guessed (mostly right, and no harm is done). */
-struct ahead {
-    uintptr_t row[QR_PANEL];
-    int64_t i;
-};
-
-VF_FN void ask(struct ahead *a, int64_t n_bytes)
-{
-    for (; a->i * 64 < n_bytes * QR_PANEL; a->i++)
-        _mm_prefetch((const char *)(a->row[a->i % QR_PANEL] + (uintptr_t)(a->i / QR_PANEL * 64)), _MM_HINT_T0);
-}
-
 #ifdef QR_ISA_avx2
 #define STRIP_INPUTS 1024 /* of a panel that is longer: its codes, there and here, and its scales stay in the nearest cache */
 
@@ -186,58 +173,6 @@ VF_FN void put_stored_rows(const struct packing *p, uint8_t *panel, const uint8_
             for (int64_t i = 0; !half && i < n_in; i += 16, to += 16 * wide, at += 16)
                 put_bytes_8(to, r, at);
         }
-    }
-}
-
-/* Codes of 6 bits of four inputs of eight rows, 24 of the 48 bytes of a line: with `first` the others' first bytes are spoilt. */
-VF_FN void put_six_8(uint8_t *to, __m256i codes, bool first)
-{
-    const __m256i three = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
-    const __m256i twos = _mm256_maddubs_epi16(codes, _mm256_set1_epi16(1 | 1 << 14)), fours = _mm256_madd_epi16(twos, _mm256_set1_epi32(1 | 1 << 28));
-    const __m256i v = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(fours, three), _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 7, 7));
-    if (first) {
-        _mm256_storeu_si256((__m256i *)(void *)to, v);
-        return;
-    }
-    _mm_storeu_si128((__m128i *)(void *)to, _mm256_castsi256_si128(v));
-    _mm_storel_epi64((__m128i *)(void *)(to + 16), _mm256_extracti128_si256(v, 1));
-}
-
-/* 128 inputs of eight rows, whose lower halves begin at byte `low` and whose upper bits at byte `high` of each. A level is the code less 32: of six bits the
- * uppermost turned over. */
-VF_FN void put_sixes_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int64_t high, const bool first)
-{
-    const __m256i four = _mm256_set1_epi8(15), two = _mm256_set1_epi8(0x30), sign = _mm256_set1_epi8((char)0xaa);
-    const int32_t line = QR_CODED_LINE / 8 * 6, run = 8 * line;
-    for (int32_t j = 0; j < 32; j += 16, to += 4 * line) {
-        __m256i a[4], b[4], h[4];
-        turn_eight(h, r, high + j);
-        turn_eight(a, r, low + j);
-        turn_eight(b, r, low + 32 + j);
-        for (int32_t i = 0; i < 4; i++) {
-            const __m256i x = _mm256_xor_si256(h[i], sign);
-            const __m256i x0 = _mm256_and_si256(_mm256_slli_epi16(x, 4), two), x1 = _mm256_and_si256(_mm256_slli_epi16(x, 2), two);
-            const __m256i x2 = _mm256_and_si256(x, two), x3 = _mm256_and_si256(_mm256_srli_epi16(x, 2), two);
-            put_six_8(to + i * line, _mm256_or_si256(_mm256_and_si256(a[i], four), x0), first);
-            put_six_8(to + i * line + run, _mm256_or_si256(_mm256_and_si256(b[i], four), x1), first);
-            put_six_8(to + i * line + 2 * run, _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(a[i], 4), four), x2), first);
-            put_six_8(to + i * line + 3 * run, _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(b[i], 4), four), x3), first);
-        }
-    }
-}
-
-/* Likewise of 6 bits, in halves of bytes and two bits above them. */
-static void put_six_rows(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end)
-{
-    const struct qr_coded_shape *s = &p->shape;
-    const struct qr_coded_blocks *l = p->rows->blocks;
-    for (int32_t o = 0; o < QR_PANEL; o += 8) {
-        EIGHT_ROWS(r, row, o);
-        const int64_t first = begin / l->n_in;
-        uint8_t *to = panel + s->head_bytes + first * s->block_bytes + s->codes_at + 3 * o;
-        for (int64_t u = first, at = first * l->n_bytes; u < end / l->n_in; u++, at += l->n_bytes, to += s->block_bytes)
-            for (int32_t h = 0; h < 2; h++)
-                put_sixes_8(to + h * (128 * QR_PANEL / 8 * 6), r, at + l->low.at + 64 * h, at + l->high.at + 32 * h, o == 0);
     }
 }
 
@@ -309,11 +244,6 @@ VF_FN void put_five_rows(const struct packing *p, uint8_t *panel, const uint8_t 
         put_fives(panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at + (k & inside) * QR_PANEL / 8 * 5, r, at + low, at + high, less);
 }
 
-static bool is_stored(const struct qr_coded_blocks *l)
-{
-    return (l->low.bits >= 4 && l->high.bits == 0) || (l->low.width == 64 && l->add == -32) || (l->low.width == 16 && l->high.width == 0);
-}
-
 /* Codes of inputs [begin, end), of blocks as above. */
 static void put_strip(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end)
 {
@@ -324,20 +254,17 @@ static void put_strip(const struct packing *p, uint8_t *panel, const uint8_t *co
         put_five_rows(p, panel, row, begin, end, false);
     else if (low.bits == 8)
         put_stored_rows(p, panel, row, begin, end, 0);
-    else if (low.width == 16)
-        put_stored_rows(p, panel, row, begin, end, 16);
-    else if (low.width == 32)
-        put_stored_rows(p, panel, row, begin, end, 32);
     else
-        put_six_rows(p, panel, row, begin, end);
+        put_stored_rows(p, panel, row, begin, end, 16);
 }
 
-/* Scales and offsets as the file has them, turned. True: codes were put as well. */
-static bool take_scales(const struct packing *p, uint8_t *panel, uint16_t *half, uint16_t *offset, const uint8_t *const row[QR_PANEL])
+/* Codes, and scales and offsets as the file has them, turned. */
+static void put_strips(const struct packing *p, uint8_t *panel, uint16_t *half, uint16_t *offset, const uint8_t *const row[QR_PANEL])
 {
     const struct qr_coded_blocks *l = p->rows->blocks;
     const int64_t n_blocks = p->n_in / l->n_in, strip = STRIP_INPUTS / l->n_in;
-    for (int64_t u = 0; is_stored(l) && u < n_blocks; u += strip) {
+    QR_ASSERT(l->low.bits == 8 || (l->low.bits == 4 && l->low.width == 16 && (l->high.bits == 0 || l->high.width == 0)));
+    for (int64_t u = 0; u < n_blocks; u += strip) {
         const int64_t n = n_blocks - u < strip ? n_blocks - u : strip, at = u * l->n_bytes + l->scale_at;
         if (p->shape.f.offset)
             take_pairs(half + u * QR_PANEL, offset + u * QR_PANEL, NULL, row, n, l->n_bytes, at);
@@ -345,15 +272,23 @@ static bool take_scales(const struct packing *p, uint8_t *panel, uint16_t *half,
             take_halves(half + u * QR_PANEL, row, n, l->n_bytes, at);
         put_strip(p, panel, row, u * l->n_in, (u + n) * l->n_in);
     }
-    if (is_stored(l))
-        return true;
-    if (p->shape.f.offset)
-        take_pairs(half, offset, NULL, row, n_blocks, l->n_bytes, l->scale_at);
-    else
-        take_halves(half, row, n_blocks, l->n_bytes, l->scale_at);
-    return false;
 }
+
+#include "kernels/cpu/isa/coded_units.h"
 #else
+/* Rows to be read next are asked for while codes move, else half the time goes into waiting for scales: line i / 16 of row i % 16, as far as bytes were
+ * taken of the rows before. Where they are is guessed (mostly right, and no harm is done). */
+struct ahead {
+    uintptr_t row[QR_PANEL];
+    int64_t i;
+};
+
+VF_FN void ask(struct ahead *a, int64_t n_bytes)
+{
+    for (; a->i * 64 < n_bytes * QR_PANEL; a->i++)
+        _mm_prefetch((const char *)(a->row[a->i % QR_PANEL] + (uintptr_t)(a->i / QR_PANEL * 64)), _MM_HINT_T0);
+}
+
 #ifndef TURN_NIBBLES
 /* 16 outputs' 2 `half` inputs, of which byte i of each row from `at` on has i and half + i, from input k of a block on. */
 VF_FN void put_nibbles(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, int32_t half)
@@ -397,8 +332,6 @@ VF_FN void put_stored(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_
     }
 }
 
-#endif
-
 /* Codes of a block of the file in planes as told, known to the compiler (bits and width of each), which begins at byte `at` of each row. */
 VF_FN void put_planes(const struct qr_coded_blocks *l, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, struct ahead *ahead,
                       int32_t low, int32_t low_width, int32_t high, int32_t high_width)
@@ -425,14 +358,6 @@ static void put_codes(const struct qr_coded_blocks *l, uint8_t *codes, const uin
 {
     const struct qr_coded_plane low = l->low, high = l->high;
     const int64_t at = u * l->n_bytes;
-#ifdef QR_ISA_avx2 /* others are put before (put_strip) */
-    if (high.bits == 0)
-        put_planes(l, codes, row, at, k, ahead, 2, 32, 0, 0);
-    else if (low.bits == 2)
-        put_planes(l, codes, row, at, k, ahead, 2, 32, 1, 32);
-    else
-        put_planes(l, codes, row, at, k, ahead, 4, 32, 1, 32);
-#else
     if (low.bits == 8)
         put_stored(codes, row, at + low.at, k, 32, 0, ahead);
     else if (high.bits == 0 && low.width == 16)
@@ -449,10 +374,40 @@ static void put_codes(const struct qr_coded_blocks *l, uint8_t *codes, const uin
         put_planes(l, codes, row, at, k, ahead, 4, 32, 1, 32);
     else
         put_planes(l, codes, row, at, k, ahead, 4, 64, 2, 32);
-#endif
 }
+#endif
 
 /* Rows `first` on of the source. */
+#ifdef QR_ISA_avx2
+static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, uint16_t *own)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const struct qr_coded_blocks *l = p->rows->blocks;
+    const int64_t n_blocks = p->n_in / l->n_in;
+    const bool units = l->steps_as != QR_CODED_STEPS_TOLD;
+    const uint8_t *row[QR_PANEL];
+    uint16_t *half = own, *offset = own + n_blocks * QR_PANEL;
+    int8_t *steps = (int8_t *)(offset + n_blocks * QR_PANEL);
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        row[o] = p->rows->row(p->rows->arg, first + o);
+    if (units)
+        put_units(p, panel, half, offset, row);
+    else
+        put_strips(p, panel, half, offset, row);
+    const struct factors f = factors_of(panel, most_of(half, s->f.offset ? 2 * n_blocks : n_blocks));
+    for (int64_t u = 0; !units && s->f.steps && u < n_blocks; u++)
+        l->steps(steps + u * 2 * STEPS_BYTES, steps + (2 * u + 1) * STEPS_BYTES, row, u * l->n_bytes);
+    for (int64_t u = 0; u < n_blocks; u++) {
+        const int64_t k = u * l->n_in, in = k & ((1 << s->block_shift) - 1);
+        uint8_t *block = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes, *unit = block + (in >> s->unit_shift) * 2 * QR_PANEL;
+        put_halves(unit, half + u * QR_PANEL, &f, 0);
+        if (s->f.offset)
+            put_halves(unit + s->offset_at, offset + u * QR_PANEL, &f, l->minus ? 0x8000 : 0);
+        if (s->f.steps && !units)
+            put_steps(p, block, steps + u * 2 * STEPS_BYTES);
+    }
+}
+#else
 static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, uint16_t *own)
 {
     const struct qr_coded_shape *s = &p->shape;
@@ -465,15 +420,10 @@ static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, 
     for (int32_t o = 0; o < QR_PANEL; o++)
         ahead.row[o] = (uintptr_t)row[o] + (uintptr_t)((row[QR_PANEL - 1] - row[0]) / (QR_PANEL - 1) * QR_PANEL);
     uint16_t *half = own, *offset = own + n_blocks * QR_PANEL;
-#ifdef QR_ISA_avx2
-    const bool there = take_scales(p, panel, half, offset, row);
-#else
-    const bool there = false;
     if (s->f.offset)
         take_pairs(half, offset, (uint32_t *)(void *)(offset + n_blocks * QR_PANEL), row, n_blocks, l->n_bytes, l->scale_at);
     else
         take_halves(half, row, n_blocks, l->n_bytes, l->scale_at);
-#endif
     const struct factors f = factors_of(panel, most_of(half, s->f.offset ? 2 * n_blocks : n_blocks));
     int8_t *steps = (int8_t *)(offset + n_blocks * QR_PANEL);
     for (int64_t u = 0; s->f.steps && u < n_blocks; u++)
@@ -486,10 +436,10 @@ static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, 
             put_halves(unit + s->offset_at, offset + u * QR_PANEL, &f, l->minus ? 0x8000 : 0);
         if (s->f.steps)
             put_steps(p, block, steps + u * 2 * STEPS_BYTES);
-        if (!there)
-            put_codes(l, block + s->codes_at, row, u, in, &ahead);
+        put_codes(l, block + s->codes_at, row, u, in, &ahead);
     }
 }
+#endif
 
 /* ---- of narrower blocks than the format has ---- */
 

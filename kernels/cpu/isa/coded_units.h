@@ -1,0 +1,308 @@
+/* coded_units.h - level avx2: whole panels from blocks of 256 inputs with steps (struct qr_coded_blocks, steps_as), a block of 16 rows at a time. Included by
+ * coded_blocks.h, whose helpers it uses, and by nobody else. */
+#ifndef QR_KERNELS_CPU_ISA_CODED_UNITS_H
+#define QR_KERNELS_CPU_ISA_CODED_UNITS_H
+
+/* ---- scales and steps ---- */
+
+/* 16 bytes of 16 rows: v[i] has byte 2 i of each, then byte 2 i + 1. */
+VF_FN void turn_sixteen(__m256i v[8], const uint8_t *const row[QR_PANEL], int64_t at)
+{
+    __m256i a[8] QR_UNINITIALIZED, b[8] QR_UNINITIALIZED;
+    for (int32_t i = 0; i < 8; i++) {
+        const __m128i *first = (const __m128i *)(const void *)(row[i] + at), *second = (const __m128i *)(const void *)(row[8 + i] + at);
+        a[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(first)), _mm_loadu_si128(second), 1);
+    }
+    for (int32_t step = 0; step < 3; step++) { /* the address of a byte in half a register, row and byte, turns left by the row's three bits */
+        for (int32_t i = 0; i < 4; i++) {
+            b[2 * i] = _mm256_unpacklo_epi8(a[i], a[i + 4]);
+            b[2 * i + 1] = _mm256_unpackhi_epi8(a[i], a[i + 4]);
+        }
+        for (int32_t i = 0; i < 8; i++)
+            a[i] = b[i];
+    }
+    for (int32_t i = 0; i < 8; i++)
+        v[i] = _mm256_permute4x64_epi64(a[i], _MM_SHUFFLE(3, 1, 2, 0));
+}
+
+/* Lower bytes, then upper ones of 16 rows, as numbers. */
+VF_FN void put_words_16(uint16_t to[QR_PANEL], __m256i v)
+{
+    const __m128i low = _mm256_castsi256_si128(v), high = _mm256_extracti128_si256(v, 1);
+    _mm_storeu_si128((__m128i *)(void *)to, _mm_unpacklo_epi8(low, high));
+    _mm_storeu_si128((__m128i *)(void *)(to + 8), _mm_unpackhi_epi8(low, high));
+}
+
+/* Steps of groups 2 i and 2 i + 1. */
+VF_FN void put_steps_2(uint8_t *steps, int32_t i, __m256i v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)(steps + 2 * QR_PANEL * i), v);
+}
+
+/* x's bits from `mask` on, which were `left` places further right (less than 0: left). */
+VF_FN __m256i bits_moved(__m256i x, int32_t left, __m256i mask)
+{
+    return _mm256_and_si256(left > 0 ? _mm256_slli_epi16(x, left) : left < 0 ? _mm256_srli_epi16(x, -left) : x, mask);
+}
+
+/* 16 steps of 6 bits, 32 above what they are, and behind them the scale: see gguf_blocks.c. */
+VF_FN void take_sixteen(uint8_t *steps, uint16_t *scale, const uint8_t *const row[QR_PANEL], int64_t at)
+{
+    const __m256i four = _mm256_set1_epi8(15), two = _mm256_set1_epi8(0x30), above = _mm256_set1_epi8(32);
+    __m256i v[8] QR_UNINITIALIZED;
+    turn_sixteen(v, row, at - 2);
+    for (int32_t i = 0; i < 8; i++) {
+        const __m256i low = bits_moved(v[1 + i % 4], i < 4 ? 0 : -4, four), high = bits_moved(v[5 + i % 2], 4 - i / 2 * 2, two);
+        put_steps_2(steps, i, _mm256_sub_epi8(_mm256_or_si256(low, high), above));
+    }
+    put_words_16(scale, v[7]);
+}
+
+/* Scale and offset, and behind them eight steps of 6 bits of each. */
+VF_FN void take_eight_pairs(uint8_t *steps, uint8_t *offset_steps, uint16_t *scale, uint16_t *offset, const uint8_t *const row[QR_PANEL], int64_t at)
+{
+    const __m256i six = _mm256_set1_epi8(63), four = _mm256_set1_epi8(15), two = _mm256_set1_epi8(0x30);
+    __m256i v[8] QR_UNINITIALIZED;
+    turn_sixteen(v, row, at - 4);
+    put_words_16(scale, v[0]);
+    put_words_16(offset, v[1]);
+    for (int32_t i = 0; i < 2; i++) {
+        const __m256i x = v[2 + i], y = v[4 + i], z = v[6 + i];
+        put_steps_2(steps, i, _mm256_and_si256(x, six));
+        put_steps_2(steps, 2 + i, _mm256_or_si256(_mm256_and_si256(z, four), bits_moved(x, -2, two)));
+        put_steps_2(offset_steps, i, _mm256_and_si256(y, six));
+        put_steps_2(offset_steps, 2 + i, _mm256_or_si256(bits_moved(z, -4, four), bits_moved(y, -2, two)));
+    }
+}
+
+/* Steps of the block at byte `at` of each row to where they stay, its scales and offsets to [16] each. */
+VF_FN void take_unit(const struct packing *p, uint8_t *block, uint16_t *half, uint16_t *offset, const uint8_t *const row[QR_PANEL], int64_t at)
+{
+    const struct qr_coded_blocks *l = p->rows->blocks;
+    uint8_t *steps = block + p->shape.step_at, *offset_steps = block + p->shape.offset_step_at;
+    __m256i v[8] QR_UNINITIALIZED;
+    if (l->steps_as == QR_CODED_STEPS_6_PAIRS) {
+        take_eight_pairs(steps, offset_steps, half, offset, row, at + l->steps_at);
+        return;
+    }
+    if (l->steps_as == QR_CODED_STEPS_6) {
+        take_sixteen(steps, half, row, at + l->steps_at);
+        return;
+    }
+    turn_sixteen(v, row, at + l->steps_at);
+    if (l->steps_as == QR_CODED_STEPS_8) {
+        for (int32_t i = 0; i < 8; i++)
+            put_steps_2(steps, i, v[i]);
+        take_halves(half, row, 1, 0, at + l->scale_at);
+        return;
+    }
+    for (int32_t i = 0; i < 8; i++) {
+        put_steps_2(steps, i, _mm256_and_si256(v[i], _mm256_set1_epi8(15)));
+        put_steps_2(offset_steps, i, bits_moved(v[i], -4, _mm256_set1_epi8(15)));
+    }
+    take_pairs(half, offset, NULL, row, 1, 0, at + l->scale_at);
+}
+
+/* ---- codes of 4 bits, eight rows at a time ---- */
+
+/* Codes of 32 inputs further on each time of a byte's pairs of bits: of `first` two inputs' halves of a byte, and of a third bit above them where there is one
+ * (has). */
+VF_FN void put_pairs_8(uint8_t *to, __m256i lower, __m256i upper, __m256i third, const bool has, __m256i add)
+{
+    const __m256i two = _mm256_set1_epi8(0x33), one = _mm256_set1_epi8(0x44);
+    for (int32_t run = 0; run < 4; run++) {
+        __m256i v = bits_moved(run < 2 ? lower : upper, run % 2 * -2, two);
+        if (has)
+            v = _mm256_add_epi8(_mm256_or_si256(v, bits_moved(third, 2 - run, one)), add);
+        _mm256_storeu_si256((__m256i *)(void *)(to + run * (32 * QR_PANEL / 2)), v);
+    }
+}
+
+/* Halves of bytes of two inputs, a's below b's: the lower ones and the upper ones. */
+VF_FN void join_halves(__m256i *lower, __m256i *upper, __m256i a, __m256i b)
+{
+    const __m256i low = _mm256_set1_epi8(15);
+    *lower = _mm256_or_si256(_mm256_and_si256(a, low), _mm256_andnot_si256(low, _mm256_slli_epi16(b, 4)));
+    *upper = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(a, 4), low), _mm256_andnot_si256(low, b));
+}
+
+/* A block of eight rows, whose codes are two bits from byte `low` on, and where `has` says so a third one from byte `high` on. */
+VF_FN void put_twos_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int64_t high, const bool has, __m256i add)
+{
+    for (int32_t j = 0; j < 32; j += 16, to += 16 * QR_PANEL / 2) {
+        __m256i h[4] = {_mm256_setzero_si256()}, third[2][2] = {{h[0]}};
+        if (has)
+            turn_eight(h, r, high + j);
+        for (int32_t i = 0; has && i < 2; i++)
+            join_halves(&third[0][i], &third[1][i], h[2 * i], h[2 * i + 1]);
+        for (int32_t part = 0; part < 2; part++) {
+            __m256i v[4];
+            turn_eight(v, r, low + 32 * part + j);
+            for (int32_t i = 0; i < 2; i++) {
+                __m256i lower, upper;
+                join_halves(&lower, &upper, v[2 * i], v[2 * i + 1]);
+                put_pairs_8(to + part * (128 * QR_PANEL / 2) + i * (8 * QR_PANEL / 2), lower, upper, third[part][i], has, add);
+            }
+        }
+    }
+}
+
+/* Likewise in halves of bytes, in planes of 32. */
+VF_FN void put_fours_8(uint8_t *to, const uint8_t *const r[8], int64_t low)
+{
+    for (int32_t i = 0; i < 4; i++, low += 32, to += 64 * QR_PANEL / 2)
+        for (int32_t j = 0; j < 32; j += 16)
+            put_nibbles_8(to + j * (QR_PANEL / 2), r, low + j, 32);
+}
+
+/* ---- codes of 5 and 6 bits: the halves of a register have inputs of two lines ---- */
+
+/* 32 bytes of four rows: to[4 i] gets bytes 4 i to 4 i + 3 of each, and in its upper half bytes 16 + 4 i and so on. */
+VF_FN void turn_four(__m256i *to, const uint8_t *const row[4], int64_t at)
+{
+    __m256i x[4];
+    for (int32_t i = 0; i < 4; i++)
+        x[i] = _mm256_loadu_si256((const __m256i *)(const void *)(row[i] + at));
+    const __m256i a = _mm256_unpacklo_epi32(x[0], x[1]), b = _mm256_unpacklo_epi32(x[2], x[3]);
+    const __m256i c = _mm256_unpackhi_epi32(x[0], x[1]), d = _mm256_unpackhi_epi32(x[2], x[3]);
+    to[0] = _mm256_unpacklo_epi64(a, b);
+    to[4] = _mm256_unpackhi_epi64(a, b);
+    to[8] = _mm256_unpacklo_epi64(c, d);
+    to[12] = _mm256_unpackhi_epi64(c, d);
+}
+
+/* Both halves, `apart` bytes from each other. */
+VF_FN void put_both(uint8_t *to, __m256i v, int32_t apart)
+{
+    _mm_storeu_si128((__m128i *)(void *)to, _mm256_castsi256_si128(v));
+    _mm_storeu_si128((__m128i *)(void *)(to + apart), _mm256_extracti128_si256(v, 1));
+}
+
+VF_FN __m256i shuffled(__m256i v, int8_t b0, int8_t b1, int8_t b2, int8_t b3, int8_t b4, int8_t b5, int8_t b6, int8_t b7, int8_t b8, int8_t b9, int8_t b10,
+                       int8_t b11, int8_t b12, int8_t b13, int8_t b14, int8_t b15)
+{
+    return _mm256_shuffle_epi8(
+        v, _mm256_broadcastsi128_si256(_mm_setr_epi8(b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13, b14, b15)));
+}
+
+/* Two lines of 6 bits, the second one four lines behind: four inputs of four rows in each half of v[i], rows 4 i and on. Each becomes 12 bytes, which are
+ * put where they lie in the line's three times 16. */
+VF_FN void put_lines_6(uint8_t *to, const __m256i v[4])
+{
+    const int32_t apart = 4 * QR_CODED_LINE / 8 * 6;
+    __m256i x[4];
+    for (int32_t i = 0; i < 4; i++)
+        x[i] = _mm256_madd_epi16(_mm256_maddubs_epi16(v[i], _mm256_set1_epi16(1 | 1 << 14)), _mm256_set1_epi32(1 | 1 << 28));
+    const __m256i a = shuffled(x[0], 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+    const __m256i b = shuffled(x[1], 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1, 0, 1, 2, 4);
+    const __m256i c = shuffled(x[2], 10, 12, 13, 14, -1, -1, -1, -1, 0, 1, 2, 4, 5, 6, 8, 9);
+    const __m256i d = shuffled(x[3], -1, -1, -1, -1, 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14);
+    put_both(to, _mm256_blend_epi32(a, b, 0x88), apart);
+    put_both(to + 16, _mm256_blend_epi32(b, c, 0xcc), apart);
+    put_both(to + 32, _mm256_blend_epi32(c, d, 0xee), apart);
+}
+
+/* Likewise of 5 bits: 10 bytes of each, which go to 16, 16 and 8. */
+VF_FN void put_lines_5(uint8_t *to, const __m256i v[4])
+{
+    const int32_t apart = 4 * QR_CODED_LINE / 8 * 5;
+    const __m256i even = _mm256_set1_epi64x(12);
+    __m256i x[4];
+    for (int32_t i = 0; i < 4; i++) { /* 20 bits of a row, then next to those of another one */
+        const __m256i fours = _mm256_madd_epi16(_mm256_maddubs_epi16(v[i], _mm256_set1_epi16(1 | 1 << 13)), _mm256_set1_epi32(1 | 1 << 26));
+        x[i] = _mm256_srli_epi64(_mm256_sllv_epi32(fours, even), 12);
+    }
+    const __m256i a = shuffled(x[0], -1, -1, -1, -1, -1, -1, 0, 1, 2, 3, 4, 8, 9, 10, 11, 12);
+    const __m256i b = shuffled(x[1], 0, 1, 2, 3, 4, 8, -1, -1, -1, -1, -1, -1, 9, 10, 11, 12);
+    const __m256i c = shuffled(x[2], 0, 1, 2, 3, 4, 8, 9, 10, 11, 12, -1, -1, -1, -1, -1, -1);
+    const __m256i d = shuffled(x[3], 2, 3, 4, 8, 9, 10, 11, 12, -1, -1, 0, 1, -1, -1, -1, -1);
+    put_both(to, _mm256_alignr_epi8(b, a, 6), apart);
+    put_both(to + 16, _mm256_alignr_epi8(_mm256_blend_epi16(c, d, 0x20), b, 12), apart);
+    _mm_storel_epi64((__m128i *)(void *)(to + 32), _mm256_castsi256_si128(d));
+    _mm_storel_epi64((__m128i *)(void *)(to + 32 + apart), _mm256_extracti128_si256(d, 1));
+}
+
+/* 32 inputs of 16 rows, of which low and high have the turned planes, in these bits. turned: the uppermost bit is to be turned over. */
+VF_FN void put_run(uint8_t *to, const __m256i (*low)[4], int32_t low_left, const __m256i (*high)[4], int32_t high_left, const int32_t bits)
+{
+    const __m256i four = _mm256_set1_epi8(15), above = _mm256_set1_epi8(bits == 6 ? 0x30 : 0x10);
+    for (int32_t i = 0; i < 4; i++, to += QR_CODED_LINE / 8 * bits) {
+        __m256i v[4];
+        for (int32_t quad = 0; quad < 4; quad++)
+            v[quad] = _mm256_or_si256(bits_moved(low[i][quad], low_left, four), bits_moved(high[i][quad], high_left, above));
+        if (bits == 6)
+            put_lines_6(to, v);
+        else
+            put_lines_5(to, v);
+    }
+}
+
+/* A block of 16 rows, of 5 bits in planes of 4/32 and 1/32. */
+static void put_fives_16(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t low, int64_t high)
+{
+    __m256i t[5][4][4] QR_UNINITIALIZED;
+    for (int32_t quad = 0; quad < 4; quad++) {
+        const uint8_t *const r[4] = {row[4 * quad], row[4 * quad + 1], row[4 * quad + 2], row[4 * quad + 3]};
+        for (int32_t i = 0; i < 4; i++)
+            turn_four(&t[i][0][quad], r, low + 32 * i);
+        turn_four(&t[4][0][quad], r, high);
+    }
+#pragma GCC unroll 8
+    for (int32_t run = 0; run < 8; run++)
+        put_run(codes + run * (32 * QR_PANEL / 8 * 5), t[run / 2], run % 2 * -4, t[4], 4 - run, 5);
+}
+
+/* Likewise of 6 bits in planes of 4/64 and 2/32. A level is the code less 32: the uppermost of six bits is turned over. */
+static void put_sixes_16(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t low, int64_t high)
+{
+    const __m256i sign = _mm256_set1_epi8((char)0xaa);
+    for (int32_t half = 0; half < 2; half++, low += 64, high += 32, codes += 128 * QR_PANEL / 8 * 6) {
+        __m256i t[3][4][4] QR_UNINITIALIZED;
+        for (int32_t quad = 0; quad < 4; quad++) {
+            const uint8_t *const r[4] = {row[4 * quad], row[4 * quad + 1], row[4 * quad + 2], row[4 * quad + 3]};
+            turn_four(&t[0][0][quad], r, low);
+            turn_four(&t[1][0][quad], r, low + 32);
+            turn_four(&t[2][0][quad], r, high);
+            for (int32_t i = 0; i < 4; i++)
+                t[2][i][quad] = _mm256_xor_si256(t[2][i][quad], sign);
+        }
+#pragma GCC unroll 4
+        for (int32_t run = 0; run < 4; run++)
+            put_run(codes + run * (32 * QR_PANEL / 8 * 6), t[run % 2], run / 2 * -4, t[2], 4 - 2 * run, 6);
+    }
+}
+
+/* ---- a panel ---- */
+
+/* Codes of the block at byte `at` of each row. */
+static void put_unit(const struct qr_coded_blocks *l, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at)
+{
+    const int32_t bits = l->low.bits + l->high.bits;
+    const __m256i add = _mm256_set1_epi8((char)(l->add | l->add << 4));
+    if (bits == 6)
+        put_sixes_16(codes, row, at + l->low.at, at + l->high.at);
+    else if (bits == 5)
+        put_fives_16(codes, row, at + l->low.at, at + l->high.at);
+    for (int32_t o = 0; bits <= 4 && o < QR_PANEL; o += 8) {
+        EIGHT_ROWS(r, row, o);
+        if (bits == 4)
+            put_fours_8(codes + 4 * o, r, at + l->low.at);
+        else if (bits == 3)
+            put_twos_8(codes + 4 * o, r, at + l->low.at, at + l->high.at, true, add);
+        else
+            put_twos_8(codes + 4 * o, r, at + l->low.at, 0, false, add);
+    }
+}
+
+/* Everything of a panel but scales and offsets, which are collected. */
+static void put_units(const struct packing *p, uint8_t *panel, uint16_t *half, uint16_t *offset, const uint8_t *const row[QR_PANEL])
+{
+    const struct qr_coded_blocks *l = p->rows->blocks;
+    uint8_t *block = panel + p->shape.head_bytes;
+    for (int64_t u = 0; u < p->n_in / QR_CODED_UNIT; u++, block += p->shape.block_bytes) {
+        take_unit(p, block, half + u * QR_PANEL, offset + u * QR_PANEL, row, u * l->n_bytes);
+        put_unit(l, block + p->shape.codes_at, row, u * l->n_bytes);
+    }
+}
+
+#endif

@@ -108,6 +108,27 @@ static void set_factor(struct factors *all, uint8_t *panel, int32_t o, uint32_t 
     all->keep[o] = isnan(factor) ? 0 : UINT16_MAX;
 }
 
+#ifdef QR_ISA_avx2
+/* Of halves, which are never as large as the power above them when they have become numbers below 2^16: the exponent says it all. */
+static struct factors factors_of(uint8_t *panel, __m256i most)
+{
+    QR_UNINITIALIZED struct factors all;
+    const __m256i least = _mm256_set1_epi32(127 - QR_CODED_FACTOR_MAX), none = _mm256_castps_si256(_mm256_set1_ps(__builtin_nanf("")));
+    for (int32_t o = 0; o < QR_PANEL; o += 8) {
+        const __m128i half = o ? _mm256_extracti128_si256(most, 1) : _mm256_castsi256_si128(most);
+        const __m256i exponent = _mm256_srli_epi32(_mm256_castps_si256(_mm256_cvtph_ps(half)), 23);
+        const __m256i power = _mm256_max_epi32(_mm256_sub_epi32(exponent, _mm256_set1_epi32(QR_CODED_EXPONENT)), least);
+        const __m256i finite = _mm256_cmpgt_epi32(_mm256_set1_epi32(255), exponent);
+        const __m256i factor = _mm256_blendv_epi8(none, _mm256_slli_epi32(power, 23), finite);
+        const __m256i by = _mm256_slli_epi32(_mm256_sub_epi32(_mm256_set1_epi32(254), power), 23);
+        _mm256_storeu_si256((__m256i *)(void *)(panel + o * (int32_t)sizeof *all.by), factor);
+        _mm256_storeu_ps(all.by + o, _mm256_blendv_ps(_mm256_set1_ps(1), _mm256_castsi256_ps(by), _mm256_castsi256_ps(finite)));
+        const __m256i keep = _mm256_permute4x64_epi64(_mm256_packs_epi32(finite, finite), _MM_SHUFFLE(3, 1, 2, 0));
+        _mm_storeu_si128((__m128i *)(void *)(all.keep + o), _mm256_castsi256_si128(keep));
+    }
+    return all;
+}
+#else
 static struct factors factors_of(uint8_t *panel, __m256i most)
 {
     struct factors all;
@@ -121,6 +142,7 @@ static struct factors factors_of(uint8_t *panel, __m256i most)
     }
     return all;
 }
+#endif
 
 /* No product has more digits than f16 has: it is what half_of gives. */
 static void put_halves(uint8_t *to, const uint16_t half[QR_PANEL], const struct factors *f, uint16_t sign)

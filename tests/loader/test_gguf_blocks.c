@@ -130,7 +130,7 @@ static void fill_rows(const void *arg, const struct qr_coded_rows *to, int64_t f
     }
 }
 
-/* Random bytes, or ones whose bits (or halves) are all alike, but for halves where scales are: numbers that a scale can be, now and then 0, infinite or none. */
+/* Random rows of a type, about `width` inputs each, kept as another one: levels pack what they pack where only fill is told, and write nothing behind. */
 static uint8_t *random_blocks(struct qr_rng *rng, enum qr_gguf_type type, int64_t n_numbers, bool extreme)
 {
     static const uint8_t extremes[] = {0, 0xff, 0x0f, 0xf0};

@@ -39,7 +39,7 @@ VF_FN void put_steps_2(uint8_t *steps, int32_t i, __m256i v)
     _mm256_storeu_si256((__m256i *)(void *)(steps + 2 * QR_PANEL * i), v);
 }
 
-/* x's bits from `mask` on, which were `left` places further right (less than 0: left). */
+/* x moved `left` places (less than 0: to the right), of which the bits of `mask` are taken. */
 VF_FN __m256i bits_moved(__m256i x, int32_t left, __m256i mask)
 {
     return _mm256_and_si256(left > 0 ? _mm256_slli_epi16(x, left) : left < 0 ? _mm256_srli_epi16(x, -left) : x, mask);
@@ -222,7 +222,7 @@ VF_FN void put_lines_5(uint8_t *to, const __m256i v[4])
     _mm_storel_epi64((__m128i *)(void *)(to + 32 + apart), _mm256_extracti128_si256(d, 1));
 }
 
-/* 32 inputs of 16 rows, of which low and high have the turned planes, in these bits. turned: the uppermost bit is to be turned over. */
+/* 32 inputs of 16 rows: of low and high, turned, the bits that lie so many places (less than 0: to the left) from where a code has them. */
 VF_FN void put_run(uint8_t *to, const __m256i (*low)[4], int32_t low_left, const __m256i (*high)[4], int32_t high_left, const int32_t bits)
 {
     const __m256i four = _mm256_set1_epi8(15), above = _mm256_set1_epi8(bits == 6 ? 0x30 : 0x10);

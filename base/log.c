@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,9 +11,32 @@
 
 #include "base/assert.h"
 
-#define LINE_BYTES 1024
+#define LINE_BYTES 1024   /* less than what a pipe that can be written to takes at once */
+#define PATIENCE_MS 100   /* for a reader that was busy */
 
 static _Atomic int level_now = QR_LOG_INFO; /* the one setting a process has */
+
+/* A reader of stderr may stand still: a pager, a terminal after Ctrl-S, a collector with a full disk. Nobody who logs waits for it more than once: lines are
+ * lost then, and counted. */
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* between asking for room and taking it */
+static long n_lost;                                      /* under turn */
+
+static void put_line(const char *line, size_t n)
+{
+    char told[80];
+    struct pollfd at = {.fd = STDERR_FILENO, .events = POLLOUT};
+    pthread_mutex_lock(&turn);
+    if (poll(&at, 1, n_lost > 0 ? 0 : PATIENCE_MS) == 0) {
+        n_lost++;
+    } else {
+        const int m = n_lost > 0 ? snprintf(told, sizeof told, "... %ld lines of the log are lost here: nobody read them\n", n_lost) : 0;
+        n_lost = 0;
+        ssize_t written = m > 0 ? write(STDERR_FILENO, told, (size_t)m) : 0;
+        written = write(STDERR_FILENO, line, n);
+        (void)written; /* a log that cannot be written has nowhere to be reported */
+    }
+    pthread_mutex_unlock(&turn);
+}
 
 void qr_log_set_level(enum qr_log_level level)
 {
@@ -49,8 +74,7 @@ void qr_log(enum qr_log_level level, const char *module, const char *fmt, ...)
         if ((unsigned char)line[i] < 0x20)
             line[i] = ' ';
     line[n++] = '\n';
-    ssize_t written = write(STDERR_FILENO, line, n);
-    (void)written; /* a log that cannot be written has nowhere to be reported */
+    put_line(line, n);
 }
 
 void qr_log_text(enum qr_log_level level, const char *module, const char *fact, const char *key, const char *text)

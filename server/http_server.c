@@ -17,6 +17,7 @@
 #include "server/port_owner.h"
 
 #define TICK_MS 100
+#define LATE_US 1000000 /* a tick that comes so late: the process stood still */
 #define DESCRIPTORS_BESIDE 192 /* for files and devices beside connections: the model's (of which 128 stay open), libuv's, the log */
 #define BACKLOG 1024
 
@@ -31,7 +32,8 @@ struct qr_http {
     const struct qr_http_handler *handler; /* borrowed */
     void *user;                            /* borrowed */
     int32_t connections_max, per_address_max, port, n_jobs;
-    bool loopback, refuse_warned, accept_warned;
+    bool loopback, refuse_warned, accept_warned, late;
+    int64_t ticked_us;
     char address[64];
 };
 
@@ -79,8 +81,11 @@ static void on_turn(uv_prepare_t *turn)
 static void on_tick(uv_timer_t *timer)
 {
     struct qr_http *h = timer->data;
-    int64_t now_us = qr_clock_us();
-    qr_conn_tick_all(&h->env, now_us);
+    const int64_t now_us = qr_clock_us();
+    h->late = !h->late && now_us - h->ticked_us > LATE_US;
+    h->ticked_us = now_us;
+    if (!h->late) /* after a pause (SIGSTOP, a machine that was moved) what has come meanwhile is read before anybody is found too slow */
+        qr_conn_tick_all(&h->env, now_us);
     h->handler->tick(h->user, now_us);
 }
 
@@ -196,6 +201,7 @@ static void start_handles(struct qr_http *h, bool signals)
     h->async.data = h->turn.data = h->tick.data = h->sigterm.data = h->sigint.data = h->sighup.data = h;
     uv_prepare_start(&h->turn, on_turn);
     uv_timer_start(&h->tick, on_tick, TICK_MS, TICK_MS);
+    h->ticked_us = qr_clock_us();
     if (signals) {
         uv_signal_start(&h->sigterm, on_signal, SIGTERM);
         uv_signal_start(&h->sigint, on_signal, SIGINT);

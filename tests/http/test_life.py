@@ -239,6 +239,21 @@ def test_connections_are_as_many_as_descriptors_allow_and_idle_ones_make_room():
         assert all(c.response().status == 200 for c in many)
 
 
+@with_patience
+def test_a_pause_of_the_server_is_not_its_clients_slowness(scale):
+    request = render("POST", CHAT, json.dumps(chat(max_tokens=1)).encode())
+    with Server("--mock-rate", "0", "--header-timeout", "%dms" % (500 * scale)) as s:
+        c = Connection(s.port)
+        c.send(request[:40])
+        get(s.port, "/livez")  # it has read that
+        s.process.send_signal(signal.SIGSTOP)
+        c.send(request[40:])
+        time.sleep(1.5 * scale)
+        s.process.send_signal(signal.SIGCONT)
+        r = c.response()
+        assert r.status == 200, r.body
+
+
 def test_a_request_past_its_time_ends_with_an_error():
     with Server("--request-timeout", "300ms", "--mock-rate", "10") as s:
         r = post(s.port, CHAT, chat(max_tokens=1000))

@@ -11,7 +11,10 @@
 static sigset_t watched(void)
 {
     sigset_t set;
+    struct sigaction hangup;
     sigemptyset(&set);
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* a terminal that is closed, unless under nohup */
+        sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, WAKE);

@@ -24,6 +24,9 @@ SLOW = 4 if 'asan' in QUIRE else 1  # a sanitizer build gets more time
 PATIENCE = SLOW * (1 if os.environ.get('QUIRE_TEST_TIMING') else 10)
 
 
+signal.signal(signal.SIGHUP, lambda *_: None)  # not ignored by what is started from here, as it is under nohup
+
+
 class Skip(Exception):
     """Raised by a test that cannot run here; the reason is printed."""
 

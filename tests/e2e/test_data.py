@@ -63,7 +63,7 @@ def test_ctrl_c_and_sigterm_leave_no_half_output():
     with tempfile.TemporaryDirectory() as d:
         pipe = d + '/pipe'
         os.mkfifo(pipe)
-        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
             p = subprocess.Popen([QUIRE, 'data', 'prepare', '--model', os.path.join(DATA, 'models', 'stories260K'), '--format', 'jsonl', '--out', d + '/o', pipe],
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             fd = os.open(pipe, os.O_WRONLY)

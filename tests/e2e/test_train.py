@@ -76,18 +76,18 @@ class World:
     def start(self, *settings, flags=()):
         return subprocess.Popen([QUIRE, *self.args(*settings, flags=flags)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
-    def interrupted(self, *settings, out, step=3, flags=()):
-        """Starts a run of 24 steps or more and sends SIGINT behind that step; returns what it said. On a busy machine it may be through before this process
+    def interrupted(self, *settings, out, step=3, flags=(), number=signal.SIGINT):
+        """Starts a run of 24 steps or more and sends a signal behind that step; returns what it said. On a busy machine it may be through before this process
         gets its turn: then it is started anew."""
         for _ in range(20):
             p = self.start(*settings, f'save.out={self.path(out)}', flags=flags)
             self.until_step(p, step, out)
-            p.send_signal(signal.SIGINT)
+            p.send_signal(number)
             err = p.communicate(timeout=60 * SLOW)[1].decode()
             if p.returncode:
                 break
             shutil.rmtree(self.path(out))
-        assert p.returncode == 130, (p.returncode, err)
+        assert p.returncode == 128 + number, (p.returncode, err)
         return err
 
     def until_step(self, process, step, out):
@@ -317,7 +317,7 @@ def test_muon_learns_and_an_interrupted_run_with_it_is_resumed_to_the_same_bytes
         held_out = [r['eval_loss'] for r in w.rows() if 'eval_loss' in r]
         assert losses[-1] < 0.7 * losses[0] and held_out[-1] < 0.7 * held_out[0], (losses, held_out)
         part = [*settings, f'save.out={w.path("part")}']
-        w.interrupted(*part, out='part')
+        w.interrupted(*part, out='part', number=signal.SIGHUP)
         assert 3 <= w.rows('part')[-1]['step'] < 24, w.rows('part')[-1]
         w.train(*part, 'compute.threads=2', flags=['--resume'])
         assert w.rows('part') == w.rows('out') and w.model('part') == w.model('out')

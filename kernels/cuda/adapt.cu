@@ -133,11 +133,11 @@ static void launch_rows(struct qr_queue *q, const struct qr_adapt_args *a)
     const dim3 ranks(qr_blocks(a->mid_stride, WARPS), (unsigned int)a->n_rows), outputs(qr_blocks(a->n_out, THREADS), (unsigned int)a->n_rows);
     QR_ASSERT(a->table != NULL && a->n_rows <= 65535);
     if (a->dtype == QR_F32) {
-        QR_LAUNCH(adapt_row_ranks<QR_F32>, ranks, THREADS, 0, q->stream, r);
-        QR_LAUNCH(adapt_row_outputs<QR_F32>, outputs, THREADS, 0, q->stream, r);
+        QR_LAUNCH(adapt_row_ranks<QR_F32>, ranks, THREADS, 0, q, r);
+        QR_LAUNCH(adapt_row_outputs<QR_F32>, outputs, THREADS, 0, q, r);
     } else {
-        QR_LAUNCH(adapt_row_ranks<QR_BF16>, ranks, THREADS, 0, q->stream, r);
-        QR_LAUNCH(adapt_row_outputs<QR_BF16>, outputs, THREADS, 0, q->stream, r);
+        QR_LAUNCH(adapt_row_ranks<QR_BF16>, ranks, THREADS, 0, q, r);
+        QR_LAUNCH(adapt_row_outputs<QR_BF16>, outputs, THREADS, 0, q, r);
     }
 }
 
@@ -145,11 +145,11 @@ static void launch(struct qr_queue *q, const struct adapt_run *r, enum qr_dtype 
 {
     const dim3 ranks(qr_blocks(r->rank, WARPS), qr_blocks(r->n_rows, ROWS)), outputs(qr_blocks(r->n_out, THREADS), (unsigned int)r->n_rows);
     if (type == QR_F32) {
-        QR_LAUNCH(adapt_ranks<QR_F32>, ranks, THREADS, 0, q->stream, *r);
-        QR_LAUNCH(adapt_outputs<QR_F32>, outputs, THREADS, 0, q->stream, *r);
+        QR_LAUNCH(adapt_ranks<QR_F32>, ranks, THREADS, 0, q, *r);
+        QR_LAUNCH(adapt_outputs<QR_F32>, outputs, THREADS, 0, q, *r);
     } else {
-        QR_LAUNCH(adapt_ranks<QR_BF16>, ranks, THREADS, 0, q->stream, *r);
-        QR_LAUNCH(adapt_outputs<QR_BF16>, outputs, THREADS, 0, q->stream, *r);
+        QR_LAUNCH(adapt_ranks<QR_BF16>, ranks, THREADS, 0, q, *r);
+        QR_LAUNCH(adapt_outputs<QR_BF16>, outputs, THREADS, 0, q, *r);
     }
 }
 

@@ -192,7 +192,7 @@ static inline int32_t choose_run(const struct qr_queue *q, struct attention *a, 
     return (int32_t)most;
 }
 
-/* attention.cu: joins the pieces of tiles whose context several blocks had, as many of them as there can be; heads padded to d numbers. */
+/* attend_join.cu: joins the pieces of tiles whose context several blocks had, as many of them as there can be; heads padded to d numbers. */
 void attention_join(struct qr_queue *q, const struct attention *a, int32_t d, int32_t height, int64_t several);
 
 /* attention_codes.cu: over a cache of 8 bits. */

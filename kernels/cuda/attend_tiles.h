@@ -446,7 +446,7 @@ template <class of> static void launch_tiles(struct qr_queue *q, struct attentio
     QR_ASSERT(of::BYTES + (int32_t)sizeof(struct item) <= q->shared_max);
     if (qr_queue_meets(q, (const void *)attend<of>))
         QR_SHARED_ALLOW((attend<of>), of::BYTES);
-    QR_LAUNCH((attend<of>), dim3((unsigned int)items, (unsigned int)a.kv.n_kv_heads), THREADS, of::BYTES, q->stream, a);
+    QR_LAUNCH((attend<of>), dim3((unsigned int)items, (unsigned int)a.kv.n_kv_heads), THREADS, of::BYTES, q, a);
     attention_join(q, &a, of::D, of::HEIGHT, several);
 }
 

@@ -103,56 +103,6 @@ QR_DEVICE void add_values(float out[of::MINE][of::OUT_EIGHTS][4], const struct r
         put_back<of>(out, w, a, it, weights, tile);
 }
 
-/* ---- pieces of several blocks, whatever the cache holds ---- */
-
-#define JOIN_THREADS 128
-
-/* Joins the pieces of rows whose context several blocks had: a warp a row. */
-template <int D> QR_KERNEL(JOIN_THREADS) join(struct attention a, int32_t height)
-{
-    struct item it;
-    if (!find_item(&it, a, height, (int32_t)blockIdx.x, (int32_t)blockIdx.y, true))
-        return;
-    const int32_t lane = (int32_t)threadIdx.x % QR_WARP;
-    for (int32_t row = (int32_t)threadIdx.x / QR_WARP; row < height; row += JOIN_THREADS / QR_WARP) {
-        const int32_t packed = it.tile * height + row;
-        if (packed >= it.e.packed)
-            break;
-        float top = -INFINITY, sum = 0, out[D / 32] = {};
-        for (int32_t piece = it.begin / PIECE; piece <= (it.end - 1) / PIECE; piece++) {
-            const float *x = partial_of(a, it, piece, D);
-            float scale_old, scale_fresh;
-            join_piece(&top, &sum, x[a.kept * D + row], x[a.kept * (D + 1) + row], &scale_old, &scale_fresh);
-#pragma unroll
-            for (int i = 0; i < D / 32; i++)
-                out[i] = fmaf(x[row * D + i * 32 + lane], scale_fresh, out[i] * scale_old);
-        }
-        float *to = out_of(a, it, packed);
-        const float inverse = 1.0f / sum;
-#pragma unroll
-        for (int i = 0; i < D / 32; i++)
-            if (i * 32 + lane < a.kv.head_dim)
-                to[i * 32 + lane] = out[i] * inverse;
-        if (lane == 0)
-            put_lse(a, it, packed, top, sum);
-    }
-}
-
-void attention_join(struct qr_queue *q, const struct attention *a, int32_t d, int32_t height, int64_t several)
-{
-    QR_ASSERT(q != NULL && a != NULL);
-    QR_ASSERT(several >= 0 && (d == 64 || d == 128 || d == 256));
-    const dim3 grid((unsigned int)several, (unsigned int)a->kv.n_kv_heads);
-    if (several == 0)
-        return;
-    if (d == 64)
-        QR_LAUNCH(join<64>, grid, JOIN_THREADS, 0, q->stream, *a, height);
-    else if (d == 128)
-        QR_LAUNCH(join<128>, grid, JOIN_THREADS, 0, q->stream, *a, height);
-    else
-        QR_LAUNCH(join<256>, grid, JOIN_THREADS, 0, q->stream, *a, height);
-}
-
 /* ---- f32: one block a row and head, plain ---- */
 
 QR_DEVICE float block_max(float x, float *partial)
@@ -240,7 +190,7 @@ extern "C" void qr_cuda_attention(struct qr_queue *q, const struct qr_attention_
         .before = cap ? args->scale / args->softcap : 0.0f,
         .after = (cap ? args->softcap : args->scale) * QR_LOG2_E};
     if (kv->dtype == QR_F32) {
-        QR_LAUNCH(attend_plain, dim3((unsigned int)b->n_tokens, (unsigned int)args->n_heads), THREADS, 0, q->stream, a);
+        QR_LAUNCH(attend_plain, dim3((unsigned int)b->n_tokens, (unsigned int)args->n_heads), THREADS, 0, q, a);
     } else if (qr_kv_has_scales(kv->dtype)) {
         attention_codes(q, &a, kv, host);
     } else if (attention_hopper(q, &a, kv, args->layer, host)) {

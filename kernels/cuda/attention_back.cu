@@ -350,8 +350,8 @@ template <int D> static void launch_tiles(struct qr_queue *q, const struct atten
         QR_SHARED_ALLOW(back_dq<D>, shape<D>::BYTES);
         QR_SHARED_ALLOW(back_dkv<D>, shape<D>::BYTES);
     }
-    QR_LAUNCH(back_dq<D>, dim3(n, (unsigned int)a.n_heads), shape<D>::THREADS, shape<D>::BYTES, q->stream, a);
-    QR_LAUNCH(back_dkv<D>, dim3(n, (unsigned int)a.kv.n_kv_heads), shape<D>::THREADS, shape<D>::BYTES, q->stream, a);
+    QR_LAUNCH(back_dq<D>, dim3(n, (unsigned int)a.n_heads), shape<D>::THREADS, shape<D>::BYTES, q, a);
+    QR_LAUNCH(back_dkv<D>, dim3(n, (unsigned int)a.kv.n_kv_heads), shape<D>::THREADS, shape<D>::BYTES, q, a);
 }
 
 extern "C" void qr_cuda_attention_back(struct qr_queue *q, const struct qr_attention_back_args *args)
@@ -368,10 +368,10 @@ extern "C" void qr_cuda_attention_back(struct qr_queue *q, const struct qr_atten
         args->dq_stride, args->dk_stride, args->dv_stride, args->dout_stride, args->out_stride, args->q_stride, b->n_tokens, b->n_seqs, args->n_heads,
         args->n_heads / args->kv->n_kv_heads, args->window, cap ? args->scale / args->softcap : 0.0f,
         (cap ? args->softcap : args->scale) * QR_LOG2_E, args->scale, args->fresh};
-    QR_LAUNCH(find_deltas, qr_blocks((int64_t)b->n_tokens * args->n_heads, 8), 256, 0, q->stream, a);
+    QR_LAUNCH(find_deltas, qr_blocks((int64_t)b->n_tokens * args->n_heads, 8), 256, 0, q, a);
     if (args->kv->dtype == QR_F32) {
-        QR_LAUNCH(back_dq_f32, dim3((unsigned int)b->n_tokens, (unsigned int)args->n_heads), PLAIN_THREADS, 0, q->stream, a);
-        QR_LAUNCH(back_dkv_f32, dim3((unsigned int)b->n_tokens, (unsigned int)args->kv->n_kv_heads), PLAIN_THREADS, 0, q->stream, a);
+        QR_LAUNCH(back_dq_f32, dim3((unsigned int)b->n_tokens, (unsigned int)args->n_heads), PLAIN_THREADS, 0, q, a);
+        QR_LAUNCH(back_dkv_f32, dim3((unsigned int)b->n_tokens, (unsigned int)args->kv->n_kv_heads), PLAIN_THREADS, 0, q, a);
     } else if (args->kv->head_dim <= 64) {
         launch_tiles<64>(q, a, qr_batch_host(b));
     } else if (args->kv->head_dim <= 128) {

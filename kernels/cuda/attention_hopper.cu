@@ -631,6 +631,8 @@ QR_KERNEL_CAPPED((shape<D, GROUPS>::THREADS), (shape<D, GROUPS>::BLOCKS)) attend
     QR_DEVICE_ASSERT(qr_shared_address(shared) % 1024 == 0);
     const struct block<D, GROUPS> b = {shared, shared + of::Q_BYTES, (struct control *)(shared + of::Q_BYTES + of::STAGES * of::STAGE_BYTES)};
     begin<D, GROUPS>(w, b);
+    qr_grid_next();
+    qr_grid_wait();
     compute<D, GROUPS>(w, b);
 #endif
 }
@@ -655,7 +657,7 @@ template <int D, int GROUPS> static void launch(struct qr_queue *q, struct work 
         QR_SHARED_ALLOW((attend_hopper<D, GROUPS>), bytes);
     if (first && of::BLOCKS > 1) /* two of them need all that a multiprocessor has */
         QR_CUDA_CHECK(cudaFuncSetAttribute((const void *)(attend_hopper<D, GROUPS>), cudaFuncAttributePreferredSharedMemoryCarveout, 100));
-    QR_LAUNCH((attend_hopper<D, GROUPS>), (unsigned int)(w->n_items < at_a_time ? w->n_items : at_a_time), of::THREADS, bytes, q->stream, *w);
+    QR_LAUNCH_NEXT((attend_hopper<D, GROUPS>), (unsigned int)(w->n_items < at_a_time ? w->n_items : at_a_time), of::THREADS, bytes, q, *w);
     attention_join(q, &w->a, D, of::HEIGHT, several);
 }
 

@@ -110,13 +110,13 @@ static void launch_norm_back(struct qr_queue *q, struct norm_back a, float *dw, 
     if (a.n_rows == 0)
         return;
     a.partial = (float *)q->scratch;
-#define LAUNCH(fours, warps, fast) QR_LAUNCH((norm_back<fours, warps, fast>), qr_row_blocks(n_groups, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, a)
+#define LAUNCH(fours, warps, fast) QR_LAUNCH((norm_back<fours, warps, fast>), qr_row_blocks(n_groups, warps), QR_ROW_THREADS_OF(warps), 0, q, a)
 #define LAUNCH_FOURS(fours, warps) LAUNCH(fours, warps, true)
     QR_FOR_ROWS(a.n_cols, vec, LAUNCH);
 #undef LAUNCH_FOURS
 #undef LAUNCH
     const unsigned int sums = qr_blocks(n_groups, GROUPS), warps_used = sums < 32 ? sums : 32;
-    QR_LAUNCH(add_groups, qr_blocks(a.n_cols, QR_WARP), warps_used * QR_WARP, 0, q->stream, dw, a.partial, n_groups, a.n_cols);
+    QR_LAUNCH(add_groups, qr_blocks(a.n_cols, QR_WARP), warps_used * QR_WARP, 0, q, dw, a.partial, n_groups, a.n_cols);
 }
 
 extern "C" void qr_cuda_rms_norm_back(struct qr_queue *q, const struct qr_norm_back_args *a)
@@ -181,13 +181,13 @@ extern "C" void qr_cuda_glu_back(struct qr_queue *q, const struct qr_glu_back_ar
     const bool vec = qr_in_fours(QR_ADDRESS(a->dgate_up) | QR_ADDRESS(a->gate_up) | QR_ADDRESS(a->dout),
                                  a->n_cols | a->dgate_up_stride | a->gate_up_stride | a->dout_stride);
     if (a->act == QR_ACT_SILU && vec)
-        QR_LAUNCH((glu_back<true, QR_ACT_SILU>), qr_tile_blocks(t), QR_TILE_THREADS, 0, q->stream, *a, t);
+        QR_LAUNCH((glu_back<true, QR_ACT_SILU>), qr_tile_blocks(t), QR_TILE_THREADS, 0, q, *a, t);
     else if (a->act == QR_ACT_SILU)
-        QR_LAUNCH((glu_back<false, QR_ACT_SILU>), qr_tile_blocks(t), QR_TILE_THREADS, 0, q->stream, *a, t);
+        QR_LAUNCH((glu_back<false, QR_ACT_SILU>), qr_tile_blocks(t), QR_TILE_THREADS, 0, q, *a, t);
     else if (vec)
-        QR_LAUNCH((glu_back<true, QR_ACT_GELU_TANH>), qr_tile_blocks(t), QR_TILE_THREADS, 0, q->stream, *a, t);
+        QR_LAUNCH((glu_back<true, QR_ACT_GELU_TANH>), qr_tile_blocks(t), QR_TILE_THREADS, 0, q, *a, t);
     else
-        QR_LAUNCH((glu_back<false, QR_ACT_GELU_TANH>), qr_tile_blocks(t), QR_TILE_THREADS, 0, q->stream, *a, t);
+        QR_LAUNCH((glu_back<false, QR_ACT_GELU_TANH>), qr_tile_blocks(t), QR_TILE_THREADS, 0, q, *a, t);
 }
 
 /* ---- rows that were picked: to[index[i]] += scale * from[i], in the order of i ----
@@ -257,9 +257,9 @@ static void launch_picked(struct qr_queue *q, struct picked a)
     if (a.n == 0)
         return;
     if (qr_in_fours(QR_ADDRESS(a.to) | QR_ADDRESS(a.from), a.n_cols | a.to_stride | a.from_stride))
-        QR_LAUNCH(add_picked<true>, (unsigned int)a.n, PICK_THREADS, 0, q->stream, a);
+        QR_LAUNCH(add_picked<true>, (unsigned int)a.n, PICK_THREADS, 0, q, a);
     else
-        QR_LAUNCH(add_picked<false>, (unsigned int)a.n, PICK_THREADS, 0, q->stream, a);
+        QR_LAUNCH(add_picked<false>, (unsigned int)a.n, PICK_THREADS, 0, q, a);
 }
 
 extern "C" void qr_cuda_embed_back(struct qr_queue *q, const struct qr_embed_back_args *a)
@@ -342,11 +342,11 @@ extern "C" void qr_cuda_cross_entropy(struct qr_queue *q, const struct qr_cross_
         return;
     const bool vec = qr_in_fours(QR_ADDRESS(a->logits), a->n_cols | a->stride), wide = a->n_cols > 8192;
     if (wide && vec)
-        QR_LAUNCH((cross_entropy<32, true>), (unsigned int)a->n_rows, 1024, 0, q->stream, *a);
+        QR_LAUNCH((cross_entropy<32, true>), (unsigned int)a->n_rows, 1024, 0, q, *a);
     else if (wide)
-        QR_LAUNCH((cross_entropy<32, false>), (unsigned int)a->n_rows, 1024, 0, q->stream, *a);
+        QR_LAUNCH((cross_entropy<32, false>), (unsigned int)a->n_rows, 1024, 0, q, *a);
     else if (vec)
-        QR_LAUNCH((cross_entropy<8, true>), (unsigned int)a->n_rows, 256, 0, q->stream, *a);
+        QR_LAUNCH((cross_entropy<8, true>), (unsigned int)a->n_rows, 256, 0, q, *a);
     else
-        QR_LAUNCH((cross_entropy<8, false>), (unsigned int)a->n_rows, 256, 0, q->stream, *a);
+        QR_LAUNCH((cross_entropy<8, false>), (unsigned int)a->n_rows, 256, 0, q, *a);
 }

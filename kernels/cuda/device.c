@@ -19,6 +19,13 @@
 #define WAIT_S_MAX 1e6
 #define SCRATCH_BYTES_MAX ((size_t)256 << 20)
 
+/* For what is no kernel of QR_LAUNCH_NEXT: the next one begins when it has ended. */
+static cudaStream_t apart(struct qr_queue *q)
+{
+    q->follows = false;
+    return q->stream;
+}
+
 /* ---- memory ---- */
 
 static void *device_alloc(size_t n_bytes)
@@ -44,7 +51,7 @@ static void device_free(void *p)
 static void device_zero(struct qr_queue *q, void *p, size_t n_bytes)
 {
     if (n_bytes > 0)
-        QR_CUDA_CHECK(cudaMemsetAsync(p, 0, n_bytes, q->stream));
+        QR_CUDA_CHECK(cudaMemsetAsync(p, 0, n_bytes, apart(q)));
 }
 
 /* Waits come behind qr_cuda_peers_await, which returns sooner where a rank is lost. */
@@ -96,8 +103,8 @@ static void *device_stage(struct qr_queue *q, size_t n_bytes)
 /* What lies at the beginning of a slot goes to the device. */
 static void send(struct qr_queue *q, struct qr_cuda_slot *s, void *to, size_t n_bytes)
 {
-    QR_CUDA_CHECK(cudaMemcpyAsync(to, s->data, n_bytes, cudaMemcpyHostToDevice, q->stream));
-    QR_CUDA_CHECK(cudaEventRecord(s->done, q->stream));
+    QR_CUDA_CHECK(cudaMemcpyAsync(to, s->data, n_bytes, cudaMemcpyHostToDevice, apart(q)));
+    QR_CUDA_CHECK(cudaEventRecord(s->done, apart(q)));
     s->busy = true;
 }
 
@@ -122,7 +129,7 @@ static void device_put(struct qr_queue *q, void *to, const void *host, size_t n_
 static void device_get(struct qr_queue *q, void *host, const void *from, size_t n_bytes)
 {
     if (n_bytes > 0)
-        QR_CUDA_CHECK(cudaMemcpyAsync(host, from, n_bytes, cudaMemcpyDeviceToHost, q->stream));
+        QR_CUDA_CHECK(cudaMemcpyAsync(host, from, n_bytes, cudaMemcpyDeviceToHost, apart(q)));
     qr_cuda_peers_await(q->peers, NULL);
     QR_CUDA_CHECK(cudaStreamSynchronize(q->stream));
 }
@@ -130,13 +137,13 @@ static void device_get(struct qr_queue *q, void *host, const void *from, size_t 
 static void device_fetch(struct qr_queue *q, void *host, const void *from, size_t n_bytes)
 {
     if (n_bytes > 0)
-        QR_CUDA_CHECK(cudaMemcpyAsync(host, from, n_bytes, cudaMemcpyDeviceToHost, q->stream));
+        QR_CUDA_CHECK(cudaMemcpyAsync(host, from, n_bytes, cudaMemcpyDeviceToHost, apart(q)));
 }
 
 static void device_send(struct qr_queue *q, void *to, const void *host, size_t n_bytes)
 {
     if (n_bytes > 0)
-        QR_CUDA_CHECK(cudaMemcpyAsync(to, host, n_bytes, cudaMemcpyHostToDevice, q->stream));
+        QR_CUDA_CHECK(cudaMemcpyAsync(to, host, n_bytes, cudaMemcpyHostToDevice, apart(q)));
 }
 
 _Static_assert(QR_CUDA_MARKS == QR_MARKS, "an event for each");
@@ -145,7 +152,7 @@ static void device_mark(struct qr_queue *q, int32_t which)
 {
     if (!q->mark[which])
         QR_CUDA_CHECK(cudaEventCreateWithFlags(&q->mark[which], cudaEventDisableTiming));
-    QR_CUDA_CHECK(cudaEventRecord(q->mark[which], q->stream));
+    QR_CUDA_CHECK(cudaEventRecord(q->mark[which], apart(q)));
 }
 
 static void device_wait(struct qr_queue *q, int32_t which)
@@ -160,7 +167,7 @@ static bool record_begin(struct qr_queue *q)
 {
     if (!q->records)
         return false;
-    const bool begun = cudaStreamBeginCapture(q->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+    const bool begun = cudaStreamBeginCapture(apart(q), cudaStreamCaptureModeThreadLocal) == cudaSuccess;
     if (!begun)
         (void)cudaGetLastError(); /* or the next launch would be blamed for it */
     return begun;
@@ -170,7 +177,7 @@ static void *record_end(struct qr_queue *q)
 {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t record = NULL;
-    const bool there = cudaStreamEndCapture(q->stream, &graph) == cudaSuccess && graph != NULL;
+    const bool there = cudaStreamEndCapture(apart(q), &graph) == cudaSuccess && graph != NULL;
     if (!there || cudaGraphInstantiate(&record, graph, 0) != cudaSuccess) {
         (void)cudaGetLastError(); /* then steps are launched one kernel after the other */
         record = NULL;
@@ -182,7 +189,7 @@ static void *record_end(struct qr_queue *q)
 
 static void device_repeat(struct qr_queue *q, void *record)
 {
-    QR_CUDA_CHECK(cudaGraphLaunch((cudaGraphExec_t)record, q->stream));
+    QR_CUDA_CHECK(cudaGraphLaunch((cudaGraphExec_t)record, apart(q)));
 }
 
 static void record_free(void *record)
@@ -196,9 +203,9 @@ static void device_copy(struct qr_queue *q, void *to, size_t to_pitch, const voi
     if (row_bytes == 0 || n_rows == 0)
         return;
     if (n_rows == 1 || (to_pitch == row_bytes && from_pitch == row_bytes))
-        QR_CUDA_CHECK(cudaMemcpyAsync(to, from, row_bytes * (size_t)n_rows, cudaMemcpyDeviceToDevice, q->stream));
+        QR_CUDA_CHECK(cudaMemcpyAsync(to, from, row_bytes * (size_t)n_rows, cudaMemcpyDeviceToDevice, apart(q)));
     else
-        QR_CUDA_CHECK(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, (size_t)n_rows, cudaMemcpyDeviceToDevice, q->stream));
+        QR_CUDA_CHECK(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, (size_t)n_rows, cudaMemcpyDeviceToDevice, apart(q)));
 }
 
 static void device_sync(struct qr_queue *q)
@@ -300,6 +307,14 @@ static bool find_device(struct qr_queue *q, int32_t index, char message[QR_CUDA_
     return true;
 }
 
+/* Whether its driver lets kernels begin early, in graphs too (CUDA 12.3). */
+static bool can_overlap(const struct qr_queue *q)
+{
+    const char *wanted = getenv("QUIRE_CUDA_OVERLAP");
+    int driver = 0;
+    return q->sm >= 90 && (!wanted || strcmp(wanted, "0") != 0) && cudaDriverGetVersion(&driver) == cudaSuccess && driver >= 12030;
+}
+
 /* Bytes per second that its memory has by clock and width; 0 where the driver no longer says. */
 static double memory_speed(int32_t index)
 {
@@ -369,6 +384,7 @@ static bool queue_open(struct qr_queue **out, const struct qr_cuda_options *o, c
     const double wait_s = wait && *wait ? strtod(wait, NULL) : WAIT_S;
     q->wait_ns = (uint64_t)((wait_s > 0 && wait_s < WAIT_S_MAX ? wait_s : WAIT_S) * 1e9);
     q->records = !graphs || strcmp(graphs, "0") != 0;
+    q->overlaps = can_overlap(q);
     q->bytes_s = memory_speed(q->index);
     q->workspace_bytes = WORKSPACE_BYTES;
     q->scratch_bytes = scratch_for(o->step_rows_max);

@@ -68,7 +68,7 @@ extern "C" void qr_cuda_route(struct qr_queue *q, const struct qr_route_args *a)
     QR_ASSERT(q != NULL && a != NULL && a->ids != NULL && a->weights != NULL && a->logits != NULL);
     QR_ASSERT(a->n_used >= 1 && a->n_used <= a->n_experts && a->n_experts <= QR_EXPERTS_MAX);
     if (a->n_rows > 0)
-        QR_LAUNCH(route, qr_blocks(a->n_rows, WARPS), THREADS, 0, q->stream, *a);
+        QR_LAUNCH(route, qr_blocks(a->n_rows, WARPS), THREADS, 0, q, *a);
 }
 
 /* ---- who goes where ---- */
@@ -192,7 +192,7 @@ static void launch_shares(struct qr_queue *q, const struct qr_product *a, const 
     if (BM == 16 && !q->experts_allowed[KIND])
         QR_SHARED_ALLOW((share_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), bytes);
     q->experts_allowed[KIND] = q->experts_allowed[KIND] || BM == 16;
-    QR_LAUNCH((share_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), grid, WARPS_M * WARPS_N * QR_WARP, bytes, q->stream, *a, p->shares);
+    QR_LAUNCH((share_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), grid, WARPS_M * WARPS_N * QR_WARP, bytes, q, *a, p->shares);
 }
 
 template <int KIND> static void launch_kind(struct qr_queue *q, const struct qr_product *a, const struct stack_product *p)
@@ -208,7 +208,7 @@ static void multiply_stack(struct qr_queue *q, const struct stack_product *p)
     const int32_t n_out = (int32_t)p->w->t.shape[1], n_in = (int32_t)p->w->t.shape[2];
     if (p->w->packed_dtype == QR_F32) {
         const struct share_numbers a = {p->out, (const float *)p->x, (const float *)p->w->packed, n_out, p->x_stride, n_in, n_out};
-        QR_LAUNCH(share_f32, dim3(qr_blocks(n_out, F32_TILE), (unsigned int)p->tiles_max), F32_TILE * F32_TILE, 0, q->stream, a, p->shares);
+        QR_LAUNCH(share_f32, dim3(qr_blocks(n_out, F32_TILE), (unsigned int)p->tiles_max), F32_TILE * F32_TILE, 0, q, a, p->shares);
         return;
     }
     struct qr_product a = {p->out, (const uint16_t *)p->x, (const uint16_t *)p->w->packed, NULL, n_out, p->x_stride, 0, n_in, n_out, false, {}, NULL};
@@ -317,8 +317,8 @@ static struct sorting sort_pairs(struct qr_queue *q, const struct room *r, const
     s.ids = ids, s.n_pairs = n_pairs, s.n_experts = n_experts, s.tile = r->tile;
     s.count = r->lists, s.pair = s.count + n_experts, s.place = s.pair + n_pairs, s.n_tiles = s.place + n_pairs;
     s.matrix = s.n_tiles + 1, s.first = s.matrix + r->tiles_max, s.end = s.first + r->tiles_max;
-    QR_LAUNCH(count_pairs, qr_blocks(n_experts, WARPS), THREADS, 0, q->stream, s);
-    QR_LAUNCH(place_pairs, qr_blocks(n_experts, WARPS), THREADS, 0, q->stream, s);
+    QR_LAUNCH(count_pairs, qr_blocks(n_experts, WARPS), THREADS, 0, q, s);
+    QR_LAUNCH(place_pairs, qr_blocks(n_experts, WARPS), THREADS, 0, q, s);
     return s;
 }
 
@@ -331,9 +331,9 @@ static void gate(struct qr_queue *q, const struct qr_experts_args *a, const stru
         g.out = (float *)r->gated;
     g.gate_up = r->wide, g.stride = r->f_stride, g.n_cols = (int32_t)a->down->t.shape[2];
     if (a->act == QR_ACT_SILU)
-        QR_LAUNCH(gate_rows<QR_ACT_SILU>, (unsigned int)n_pairs, THREADS, 0, q->stream, g);
+        QR_LAUNCH(gate_rows<QR_ACT_SILU>, (unsigned int)n_pairs, THREADS, 0, q, g);
     else
-        QR_LAUNCH(gate_rows<QR_ACT_GELU_TANH>, (unsigned int)n_pairs, THREADS, 0, q->stream, g);
+        QR_LAUNCH(gate_rows<QR_ACT_GELU_TANH>, (unsigned int)n_pairs, THREADS, 0, q, g);
 }
 
 /* Rows [first, first + r->rows). */
@@ -357,7 +357,7 @@ static void run_piece(struct qr_queue *q, const struct qr_experts_args *a, const
     p.x = r->gated, p.w = a->down, p.x_stride = r->f_stride, p.shares.x_row = NULL, p.shares.stack_bytes = (int64_t)a->down->stack_bytes;
     multiply_stack(q, &p);
     const struct sums add = {a->out + first * a->out_stride, r->wide, a->weights + (int64_t)first * a->n_used, ids, s.place, a->out_stride, n_embd, a->n_used};
-    QR_LAUNCH(add_experts, dim3(qr_blocks(n_embd, THREADS), (unsigned int)r->rows), THREADS, (size_t)a->n_used * sizeof(int32_t), q->stream, add);
+    QR_LAUNCH(add_experts, dim3(qr_blocks(n_embd, THREADS), (unsigned int)r->rows), THREADS, (size_t)a->n_used * sizeof(int32_t), q, add);
 }
 
 /* What the arguments have room for is the processor's: here it is scratch, so that it does not grow with the rows. */

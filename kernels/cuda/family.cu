@@ -47,9 +47,9 @@ extern "C" void qr_cuda_layer_norm(struct qr_queue *q, const struct qr_layer_nor
     if (a->n_rows == 0)
         return;
     if (qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->out) | QR_ADDRESS(a->w) | QR_ADDRESS(a->bias), a->n_cols | a->x_stride | a->out_stride))
-        QR_LAUNCH(layer_norm<true>, (unsigned int)a->n_rows, NORM_THREADS, 0, q->stream, *a);
+        QR_LAUNCH(layer_norm<true>, (unsigned int)a->n_rows, NORM_THREADS, 0, q, *a);
     else
-        QR_LAUNCH(layer_norm<false>, (unsigned int)a->n_rows, NORM_THREADS, 0, q->stream, *a);
+        QR_LAUNCH(layer_norm<false>, (unsigned int)a->n_rows, NORM_THREADS, 0, q, *a);
 }
 
 /* ---- unit, softcap: every number by itself ---- */
@@ -88,9 +88,9 @@ template <int HOW> static void launch_bend(struct qr_queue *q, const struct bend
 {
     const struct qr_tiles t = qr_tiles_of(a->n_rows, a->n_cols);
     if (qr_in_fours(QR_ADDRESS(a->x), a->n_cols | a->stride))
-        QR_LAUNCH((bend<true, HOW>), qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+        QR_LAUNCH((bend<true, HOW>), qr_tile_blocks(t), THREADS, 0, q, *a, t);
     else
-        QR_LAUNCH((bend<false, HOW>), qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+        QR_LAUNCH((bend<false, HOW>), qr_tile_blocks(t), THREADS, 0, q, *a, t);
 }
 
 extern "C" void qr_cuda_unit(struct qr_queue *q, const struct qr_unit_args *a)

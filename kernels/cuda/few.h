@@ -19,8 +19,8 @@ struct qr_few {
     const struct qr_qkv_args *heads; /* of the result: then it is not added to what is there; or NULL */
 };
 
-/* Whether blocks have room for so many rows as they make them bf16, and it costs less than a launch that does. */
-bool qr_few_narrows(const struct qr_queue *q, int32_t n_rows, int32_t n_in);
+/* Whether blocks make these rows of floats bf16 by themselves: they have room for them, and it costs less than a launch that does. */
+bool qr_few_narrows(const struct qr_queue *q, const struct qr_few *f);
 
 /* Whether the way from the product to the cache can be taken with it: no norm of heads, nothing that needs the largest number of a whole head. */
 bool qr_few_heads(const struct qr_qkv_args *a);

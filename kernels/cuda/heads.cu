@@ -1,6 +1,7 @@
 /* Kernels that work head by head: norm, rotation, the cache. A head of up to 256 numbers is a warp's; a thread has numbers 4 l to 4 l + 3 and, of wide
  * heads, the same 128 further. What is fused is made of the same functions as what stands alone, so it gives the same bits. */
 #include "kernels/cuda/cache.h"
+#include "kernels/cuda/ptx.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda/widths.h"
 
@@ -10,9 +11,12 @@
 #define FOURS 2
 #define STEP (4 * QR_WARP)
 
-/* The head of this warp, counted over all rows: n_rows * n_heads of them; and this thread's first number in it. */
+/* Where each kernel begins, behind those before it: the head of this warp, counted over all rows: n_rows * n_heads of them; and this thread's first number
+ * in it. */
 QR_DEVICE int64_t head_of_warp(int32_t *first)
 {
+    qr_grid_next();
+    qr_grid_wait();
     *first = 4 * ((int32_t)threadIdx.x % QR_WARP);
     return (int64_t)blockIdx.x * WARPS + threadIdx.x / QR_WARP;
 }
@@ -60,15 +64,17 @@ extern "C" void qr_cuda_head_norm(struct qr_queue *q, const struct qr_head_norm_
         return;
     const unsigned int blocks = qr_blocks((int64_t)a->n_rows * a->n_heads, WARPS);
     if (qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->w), a->stride | a->head_dim))
-        QR_LAUNCH(head_norm<true>, blocks, THREADS, 0, q->stream, *a);
+        QR_LAUNCH_NEXT(head_norm<true>, blocks, THREADS, 0, q, *a);
     else
-        QR_LAUNCH(head_norm<false>, blocks, THREADS, 0, q->stream, *a);
+        QR_LAUNCH_NEXT(head_norm<false>, blocks, THREADS, 0, q, *a);
 }
 
 /* ---- rope ---- */
 
 QR_KERNEL(THREADS) rope_table(struct qr_rope_table_args a)
 {
+    qr_grid_next();
+    qr_grid_wait();
     const int32_t half = a.n_rot / 2;
     const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = at / half, i = at % half;
     if (row >= a.n_rows)
@@ -84,12 +90,14 @@ extern "C" void qr_cuda_rope_table(struct qr_queue *q, const struct qr_rope_tabl
     QR_ASSERT(q != NULL && a != NULL && a->cos_sin != NULL);
     QR_ASSERT(a->n_rot > 0 && a->n_rot % 2 == 0);
     if (a->n_rows > 0)
-        QR_LAUNCH(rope_table, qr_blocks((int64_t)a->n_rows * (a->n_rot / 2), THREADS), THREADS, 0, q->stream, *a);
+        QR_LAUNCH_NEXT(rope_table, qr_blocks((int64_t)a->n_rows * (a->n_rot / 2), THREADS), THREADS, 0, q, *a);
 }
 
 /* Four pairs of a thread; `direction` -1 turns back. */
 template <bool VEC> QR_KERNEL(THREADS) rope(struct qr_rope_args a, float direction)
 {
+    qr_grid_next();
+    qr_grid_wait();
     const int32_t half = a.n_rot / 2, fours = (half + 3) / 4;
     const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x, head = at / fours, row = head / a.n_heads;
     const int32_t i = 4 * (int32_t)(at % fours);
@@ -114,9 +122,9 @@ static void launch_rope(struct qr_queue *q, const struct qr_rope_args *a, float 
     if (blocks == 0)
         return;
     if (qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->cos_sin), a->stride | a->head_dim | half))
-        QR_LAUNCH(rope<true>, blocks, THREADS, 0, q->stream, *a, direction);
+        QR_LAUNCH_NEXT(rope<true>, blocks, THREADS, 0, q, *a, direction);
     else
-        QR_LAUNCH(rope<false>, blocks, THREADS, 0, q->stream, *a, direction);
+        QR_LAUNCH_NEXT(rope<false>, blocks, THREADS, 0, q, *a, direction);
 }
 
 extern "C" void qr_cuda_rope(struct qr_queue *q, const struct qr_rope_args *a)
@@ -234,7 +242,7 @@ extern "C" void qr_cuda_kv_write(struct qr_queue *q, const struct qr_kv_write_ar
     const struct kv_rows rows = {a->k, a->v, a->slot, a->k_stride, a->v_stride, a->n_rows};
     const unsigned int blocks = qr_blocks((int64_t)a->n_rows * 2 * c.n_kv_heads, WARPS);
     const bool vec = qr_in_fours(QR_ADDRESS(a->k) | QR_ADDRESS(a->v), a->k_stride | a->v_stride);
-#define LAUNCH(type, fours) QR_LAUNCH((kv_write<type, fours>), blocks, THREADS, 0, q->stream, c, rows)
+#define LAUNCH(type, fours) QR_LAUNCH_NEXT((kv_write<type, fours>), blocks, THREADS, 0, q, c, rows)
     FOR_CACHE(a->kv, vec, LAUNCH);
 #undef LAUNCH
 }
@@ -245,7 +253,7 @@ extern "C" void qr_cuda_kv_copy(struct qr_queue *q, const struct qr_kv_copy_args
     QR_ASSERT(a->src >= 0 && a->src < a->kv->n_blocks && a->dst >= 0 && a->dst < a->kv->n_blocks && a->src != a->dst);
     const size_t n = qr_kv_block_bytes(a->kv);
     uint8_t *base = (uint8_t *)a->kv->base;
-    QR_CUDA_CHECK(cudaMemcpyAsync(base + (size_t)a->dst * n, base + (size_t)a->src * n, n, cudaMemcpyDeviceToDevice, q->stream));
+    QR_CUDA_CHECK(cudaMemcpyAsync(base + (size_t)a->dst * n, base + (size_t)a->src * n, n, cudaMemcpyDeviceToDevice, qr_stream_of(q)));
 }
 
 /* ---- qkv ---- */
@@ -316,7 +324,7 @@ extern "C" void qr_cuda_qkv(struct qr_queue *q, const struct qr_qkv_args *a)
     const struct qkv_rows rows = {a->x, a->q_norm, a->k_norm, a->cos_sin, a->slot, a->stride, a->n_rows, a->n_heads, a->n_rot, a->eps};
     const unsigned int blocks = qr_blocks((int64_t)a->n_rows * (a->n_heads + 2 * c.n_kv_heads), WARPS);
     const bool vec = qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->q_norm) | QR_ADDRESS(a->k_norm), a->stride);
-#define LAUNCH(type, fours) QR_LAUNCH((qkv<type, fours>), blocks, THREADS, 0, q->stream, c, rows)
+#define LAUNCH(type, fours) QR_LAUNCH_NEXT((qkv<type, fours>), blocks, THREADS, 0, q, c, rows)
     FOR_CACHE(a->kv, vec, LAUNCH);
 #undef LAUNCH
 }

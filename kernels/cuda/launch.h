@@ -7,6 +7,9 @@
  *   - What a warp writes to shared memory another lane reads only after __syncwarp, another warp after __syncthreads.
  *   - Arguments of kernels are plain data, passed by value.
  *   - Additions and products are rounded one by one (nvcc -fmad=false): a fused one is written fmaf.
+ *   - A kernel of QR_LAUNCH_NEXT may begin before the kernels in front of it have ended. All its threads call qr_grid_wait (ptx.h), and before that touch
+ *     nothing that such kernels write, and write nothing: of memory they read weights, which no kernel of QR_LAUNCH_NEXT writes. What stands in front of
+ *     all these is a kernel of QR_LAUNCH or a copy, which has ended.
  *
  * Kernels and their launchers only; device memory, streams and tables are device.cu's. */
 #ifndef QR_KERNELS_CUDA_LAUNCH_H
@@ -32,20 +35,48 @@
 #define QR_DEVICE static __device__ __forceinline__
 #define QR_HOST_DEVICE static __host__ __device__ __forceinline__
 
-/* QR_LAUNCH(kernel, grid, block, bytes of QR_SHARED, stream, arguments...); a template's instance in parentheses: (name<64, float>). */
+/* QR_LAUNCH(kernel, grid, block, bytes of QR_SHARED, queue or stream, arguments...); a template's instance in parentheses: (name<64, float>).
+ * QR_LAUNCH_NEXT, of a queue: behind another one of these the kernel may begin early (on 9.0 and later), see above. */
 #ifdef QR_CUDA_EMU
-#define QR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                        \
+#define QR_LAUNCH(kernel, grid, block, shared_bytes, where, ...)                                                         \
     do {                                                                                                                 \
-        qr_emu_launch_here(#kernel, grid, block, shared_bytes, stream, kernel, ##__VA_ARGS__);                           \
+        qr_emu_launch_here(#kernel, grid, block, shared_bytes, qr_stream_of(where), kernel, ##__VA_ARGS__);              \
+        QR_CUDA_CHECK(cudaGetLastError());                                                                               \
+    } while (0)
+#define QR_LAUNCH_NEXT(kernel, grid, block, shared_bytes, q, ...)                                                        \
+    do {                                                                                                                 \
+        qr_emu_next_is_early(qr_queue_follows(q));                                                                       \
+        qr_emu_launch_here(#kernel, grid, block, shared_bytes, (q)->stream, kernel, ##__VA_ARGS__);                      \
         QR_CUDA_CHECK(cudaGetLastError());                                                                               \
     } while (0)
 #else
-#define QR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                        \
+#define QR_LAUNCH(kernel, grid, block, shared_bytes, where, ...)                                                         \
     do {                                                                                                                 \
-        kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__);                                                      \
+        kernel<<<grid, block, shared_bytes, qr_stream_of(where)>>>(__VA_ARGS__);                                         \
         QR_CUDA_CHECK(cudaGetLastError());                                                                               \
     } while (0)
+#define QR_LAUNCH_NEXT(kernel, grid, block, shared_bytes, q, ...)                                                        \
+    do {                                                                                                                 \
+        cudaLaunchAttribute early_;                                                                                      \
+        const cudaLaunchConfig_t how_ = qr_launch_early(&early_, qr_queue_follows(q), grid, block, shared_bytes, (q)->stream); \
+        QR_CUDA_CHECK(cudaLaunchKernelEx(&how_, kernel, ##__VA_ARGS__));                                                 \
+    } while (0)
+
+static inline cudaLaunchConfig_t qr_launch_early(cudaLaunchAttribute *a, bool early, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream)
+{
+    cudaLaunchConfig_t how = {};
+    how.gridDim = grid, how.blockDim = block, how.dynamicSmemBytes = shared_bytes, how.stream = stream;
+    a->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    a->val.programmaticStreamSerializationAllowed = 1;
+    how.attrs = a, how.numAttrs = early ? 1 : 0;
+    return how;
+}
 #endif
+
+static inline cudaStream_t qr_stream_of(cudaStream_t stream)
+{
+    return stream;
+}
 
 /* What a block may ask for on every device, statically and at launch together: without a word, and with QR_SHARED_ALLOW (8.6, 8.9 and 12.0 have no more).
  * Kernels that are made for one device may have what that one has. */

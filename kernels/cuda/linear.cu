@@ -11,7 +11,7 @@
 #include "kernels/cuda/plans.h"
 #include "kernels/cuda/widths.h"
 
-#define NARROW_THREADS 256
+#define ROW_THREADS 256
 #define F32_TILE 16
 
 /* What a stream's products keep: which kernels were given their shared memory. */
@@ -49,10 +49,10 @@ template <enum qr_dtype TYPE> QR_DEVICE float number_of(const void *p, int64_t i
     return TYPE == QR_BF16 ? qr_from_bf16(h) : qr_from_f16(h);
 }
 
-template <enum qr_dtype TO, enum qr_dtype FROM> QR_KERNEL(NARROW_THREADS) pack_rows(struct pack a)
+template <enum qr_dtype TO, enum qr_dtype FROM> QR_KERNEL(ROW_THREADS) pack_rows(struct pack a)
 {
-    const int64_t step = (int64_t)gridDim.x * NARROW_THREADS;
-    for (int64_t i = (int64_t)blockIdx.x * NARROW_THREADS + threadIdx.x; i < a.n; i += step) {
+    const int64_t step = (int64_t)gridDim.x * ROW_THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x; i < a.n; i += step) {
         if (TO == QR_F32)
             ((float *)a.to)[i] = number_of<FROM>(a.from, i);
         else if (FROM == QR_BF16)
@@ -84,10 +84,10 @@ extern "C" void qr_cuda_linear_pack(struct qr_queue *q, void *dst, enum qr_dtype
     const struct pack a = {(char *)dst + (size_t)(row0 * n_in) * qr_dtype_bytes(to), rows, n_rows * n_in};
     if (a.n == 0)
         return;
-    const unsigned int most = 32u * (unsigned int)q->n_sms, n = qr_blocks(a.n, NARROW_THREADS), blocks = n < most ? n : most;
+    const unsigned int most = 32u * (unsigned int)q->n_sms, n = qr_blocks(a.n, ROW_THREADS), blocks = n < most ? n : most;
 #define LAUNCH(t, f)                                                                        \
     if (to == t && from == f)                                                               \
-    QR_LAUNCH((pack_rows<t, f>), blocks, NARROW_THREADS, 0, q->stream, a)
+    QR_LAUNCH((pack_rows<t, f>), blocks, ROW_THREADS, 0, q, a)
     LAUNCH(QR_F32, QR_F32);
     LAUNCH(QR_F32, QR_F16);
     LAUNCH(QR_F32, QR_BF16);
@@ -115,10 +115,10 @@ struct probe {
 };
 
 /* Of both signs, sizes from 2^-15 to 1. */
-QR_KERNEL(NARROW_THREADS) fill_probe(struct probe a)
+QR_KERNEL(ROW_THREADS) fill_probe(struct probe a)
 {
-    const int64_t step = (int64_t)gridDim.x * NARROW_THREADS;
-    for (int64_t i = (int64_t)blockIdx.x * NARROW_THREADS + threadIdx.x; i < a.n; i += step) {
+    const int64_t step = (int64_t)gridDim.x * ROW_THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x; i < a.n; i += step) {
         const uint32_t r = mixed((uint32_t)i * 2654435761u + a.seed);
         if (a.seed == QR_PROBE_BYTES)
             a.to[i] = (uint16_t)((r & 0x8787u) | (r >> 1 & 0x3838u) | 0x0808u);
@@ -127,18 +127,18 @@ QR_KERNEL(NARROW_THREADS) fill_probe(struct probe a)
     }
 }
 
-QR_KERNEL(NARROW_THREADS) sum_probe(struct probe a)
+QR_KERNEL(ROW_THREADS) sum_probe(struct probe a)
 {
-    const int64_t step = (int64_t)gridDim.x * NARROW_THREADS;
+    const int64_t step = (int64_t)gridDim.x * ROW_THREADS;
     unsigned long long sum = 0;
-    for (int64_t i = (int64_t)blockIdx.x * NARROW_THREADS + threadIdx.x; i < a.n; i += step)
+    for (int64_t i = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x; i < a.n; i += step)
         sum += (unsigned long long)mixed(a.of[i]) * (2 * (unsigned long long)i + 1);
     atomicAdd(a.sum, sum); /* of integers: in any order */
 }
 
 static unsigned int probe_blocks(const struct qr_queue *q, int64_t n)
 {
-    const unsigned int most = 32u * (unsigned int)q->n_sms, blocks = qr_blocks(n, NARROW_THREADS);
+    const unsigned int most = 32u * (unsigned int)q->n_sms, blocks = qr_blocks(n, ROW_THREADS);
     return blocks < most ? blocks : most;
 }
 
@@ -146,68 +146,14 @@ void qr_cuda_probe_fill(struct qr_queue *q, uint16_t *to, int64_t n, uint32_t se
 {
     QR_ASSERT(q != NULL && to != NULL && n > 0);
     const struct probe a = {to, NULL, NULL, n, seed};
-    QR_LAUNCH(fill_probe, probe_blocks(q, n), NARROW_THREADS, 0, q->stream, a);
+    QR_LAUNCH(fill_probe, probe_blocks(q, n), ROW_THREADS, 0, q, a);
 }
 
 void qr_cuda_probe_sum(struct qr_queue *q, unsigned long long *sum, const float *of, int64_t n)
 {
     QR_ASSERT(q != NULL && sum != NULL && of != NULL && n > 0);
     const struct probe a = {NULL, (const uint32_t *)of, sum, n, 0};
-    QR_LAUNCH(sum_probe, probe_blocks(q, n), NARROW_THREADS, 0, q->stream, a);
-}
-
-/* ---- x to bf16 ---- */
-
-QR_DEVICE void put_narrow(const struct qr_narrow &a, int64_t row, int32_t i, float4 v)
-{
-    if (i >= a.to_stride) /* a multiple of 8: whole fours */
-        return;
-    uint2 h;
-    h.x = qr_to_bf16(v.x) | qr_to_bf16(v.y) << 16;
-    h.y = qr_to_bf16(v.z) | qr_to_bf16(v.w) << 16;
-    *(uint2 *)(a.to + row * a.to_stride + i) = h;
-}
-
-template <int FOURS, int WARPS, bool VEC> QR_KERNEL(QR_ROW_THREADS_OF(WARPS)) norm_narrow(struct qr_narrow a)
-{
-    QR_SHARED_ARRAY(float, partial, 32);
-    const int64_t row = qr_row_of_thread<WARPS>();
-    const int32_t first = qr_col_of_thread<WARPS>(), n = row < a.n_rows ? a.n_cols : 0;
-    float4 v[FOURS];
-    for (int j = 0; j < FOURS; j++)
-        v[j] = qr_load4<VEC>(a.x + row * a.x_stride, first + j * QR_ROW_STEP(WARPS), n);
-    const float r = qr_inverse_rms<FOURS, WARPS>(v, a.n_cols, a.eps, partial);
-    for (int j = 0; j < FOURS && n > 0; j++) {
-        const int32_t i = first + j * QR_ROW_STEP(WARPS);
-        put_narrow(a, row, i, qr_mul4(qr_scale4(v[j], r), qr_load4<VEC>(a.norm_w, i, n)));
-    }
-}
-
-template <bool VEC> QR_KERNEL(NARROW_THREADS) narrow_rows(struct qr_narrow a)
-{
-    const int64_t row = blockIdx.x;
-    for (int32_t i = 4 * (int32_t)threadIdx.x; i < a.to_stride; i += 4 * NARROW_THREADS)
-        put_narrow(a, row, i, qr_load4<VEC>(a.x + row * a.x_stride, i, a.n_cols));
-}
-
-void qr_cuda_narrow(struct qr_queue *q, const struct qr_narrow *a)
-{
-    QR_ASSERT(q != NULL && a != NULL && a->to != NULL && a->x != NULL);
-    QR_ASSERT(a->to_stride % QR_CHUNK == 0 && a->n_cols <= a->to_stride && a->n_rows > 0);
-    const bool vec = qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->norm_w), a->n_cols | a->x_stride);
-    if (!a->norm_w) {
-        if (vec)
-            QR_LAUNCH(narrow_rows<true>, (unsigned int)a->n_rows, NARROW_THREADS, 0, q->stream, *a);
-        else
-            QR_LAUNCH(narrow_rows<false>, (unsigned int)a->n_rows, NARROW_THREADS, 0, q->stream, *a);
-        return;
-    }
-    QR_ASSERT(a->n_cols <= QR_ROW_COLS_MAX);
-#define LAUNCH(fours, warps, fast) QR_LAUNCH((norm_narrow<fours, warps, fast>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, *a)
-#define LAUNCH_FOURS(fours, warps) LAUNCH(fours, warps, true)
-    QR_FOR_ROWS(a->n_cols, vec, LAUNCH);
-#undef LAUNCH_FOURS
-#undef LAUNCH
+    QR_LAUNCH(sum_probe, probe_blocks(q, n), ROW_THREADS, 0, q, a);
 }
 
 /* ---- bf16 products ---- */
@@ -228,7 +174,7 @@ template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, int KIND
             QR_SHARED_ALLOW((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), bytes);                                           \
         p->allowed[QR_PRODUCT_KINDS * which + KIND] = true;                                                                               \
         const dim3 grid(qr_blocks(a->n_out, BN), qr_blocks(a->n_rows, BM));                                                               \
-        QR_LAUNCH((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), grid, WARPS_M * WARPS_N * QR_WARP, bytes, q->stream, *a);    \
+        QR_LAUNCH((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), grid, WARPS_M * WARPS_N * QR_WARP, bytes, q, *a);    \
     } while (0)
 
 template <int KIND> static void multiply_kind(struct qr_queue *q, const struct qr_product *a)
@@ -267,47 +213,6 @@ static void multiply_own(struct qr_queue *q, const struct qr_plan_product *p)
         product.x_scale = p->a_scale;
     }
     multiply_bf16(q, &product);
-}
-
-/* ---- x to E4M3 ---- */
-
-struct eights {
-    uint8_t *to;
-    float *scale;
-    const float *x;
-    int64_t to_stride, x_stride; /* to_stride: a multiple of 16 */
-    int32_t n_cols;
-};
-
-/* A block a row, as kernels/f8.h has it. */
-QR_KERNEL(NARROW_THREADS) round_rows(struct eights a)
-{
-    QR_SHARED_ARRAY(uint32_t, largest, NARROW_THREADS / QR_WARP);
-    const int64_t row = blockIdx.x;
-    const float *x = a.x + row * a.x_stride;
-    uint32_t most = 0;
-    for (int32_t i = (int32_t)threadIdx.x; i < a.n_cols; i += NARROW_THREADS)
-        most = max(most, __float_as_uint(x[i]) & 0x7fffffffu);
-    most = __reduce_max_sync(QR_ALL_LANES, most);
-    if (threadIdx.x % QR_WARP == 0)
-        largest[threadIdx.x / QR_WARP] = most;
-    __syncthreads();
-    for (int i = 0; i < NARROW_THREADS / QR_WARP; i++)
-        most = max(most, largest[i]);
-    float scale = 0, inverse = 0;
-    if (most >= 0x7f800000u)
-        scale = __uint_as_float(0x7fc00000u);
-    else if (most >= 0x03800000u)
-        scale = __uint_as_float(most) / 448.0f, inverse = 448.0f / __uint_as_float(most);
-    if (threadIdx.x == 0)
-        a.scale[row] = scale;
-    for (int32_t i = 4 * (int32_t)threadIdx.x; i < a.to_stride; i += 4 * NARROW_THREADS) {
-        uint32_t code = 0;
-        for (int j = 0; j < 4; j++)
-            if (i + j < a.n_cols && inverse != 0)
-                code |= qr_to_e4m3(x[i + j] * inverse) << (8 * j);
-        *(uint32_t *)(a.to + row * a.to_stride + i) = code;
-    }
 }
 
 /* ---- f32 products ---- */
@@ -407,7 +312,7 @@ static void multiply_numbers(struct qr_queue *q, const struct piece *p)
     const struct qr_linear_args *a = p->a;
     const float *x = normed_rows(q, p, &stride);
     const struct product_f32 product = {p->y, x, (const float *)a->w->packed, a->bias, p->y_stride, stride, p->n, a->n_in, a->n_out, a->add};
-    QR_LAUNCH(multiply_f32, dim3(qr_blocks(a->n_out, F32_TILE), qr_blocks(p->n, F32_TILE)), F32_TILE * F32_TILE, 0, q->stream, product);
+    QR_LAUNCH(multiply_f32, dim3(qr_blocks(a->n_out, F32_TILE), qr_blocks(p->n, F32_TILE)), F32_TILE * F32_TILE, 0, q, product);
 }
 
 static void multiply_halves(struct qr_queue *q, const struct piece *p)
@@ -436,8 +341,8 @@ static void make_eights(struct qr_queue *q, const struct piece *p)
 {
     int64_t stride;
     const float *x = normed_rows(q, p, &stride);
-    const struct eights rows = {(uint8_t *)p->room->x, p->room->scale, x, p->room->x_stride, stride, p->a->n_in};
-    QR_LAUNCH(round_rows, (unsigned int)p->n, NARROW_THREADS, 0, q->stream, rows);
+    const struct qr_eights rows = {(uint8_t *)p->room->x, p->room->scale, x, p->room->x_stride, stride, p->n, p->a->n_in};
+    qr_cuda_round_rows(q, &rows);
 }
 
 static void multiply_eights(struct qr_queue *q, const struct piece *p)
@@ -502,11 +407,13 @@ static void set_rows(struct qr_queue *q, struct qr_few *f, const struct qr_linea
         f->product.n_in = (int32_t)f->product.coded.code_bytes;
     } else if (b->x) {
         f->product.x = b->x, f->product.x_stride = b->x_stride;
-    } else if (qr_few_narrows(q, a->n_rows, a->n_in)) {
-        f->floats = a->x, f->norm_w = a->norm_w, f->floats_stride = a->x_stride, f->eps = a->eps;
     } else {
+        f->floats = a->x, f->norm_w = a->norm_w, f->floats_stride = a->x_stride, f->eps = a->eps;
+        if (qr_few_narrows(q, f))
+            return;
         const struct qr_narrow narrow = {(uint16_t *)room.x, a->x, a->norm_w, room.x_stride, a->x_stride, a->n_rows, a->n_in, a->eps};
         qr_cuda_narrow(q, &narrow);
+        f->floats = NULL, f->norm_w = NULL;
         f->product.x = narrow.to, f->product.x_stride = room.x_stride;
     }
 }

@@ -120,13 +120,13 @@ static void multiply(struct qr_queue *q, const struct sum *a, bool trans)
     QR_FITS_PLAIN(STAGES * (BM + BN) * BK * sizeof(uint16_t));
     const bool aligned = a->b_stride % QR_CHUNK == 0 && QR_ADDRESS(a->b) % 16 == 0;
     if (trans && aligned)
-        QR_LAUNCH((multiply_onto<true, true>), grid, THREADS, bytes, q->stream, *a);
+        QR_LAUNCH((multiply_onto<true, true>), grid, THREADS, bytes, q, *a);
     else if (trans)
-        QR_LAUNCH((multiply_onto<true, false>), grid, THREADS, bytes, q->stream, *a);
+        QR_LAUNCH((multiply_onto<true, false>), grid, THREADS, bytes, q, *a);
     else if (aligned)
-        QR_LAUNCH((multiply_onto<false, true>), grid, THREADS, bytes, q->stream, *a);
+        QR_LAUNCH((multiply_onto<false, true>), grid, THREADS, bytes, q, *a);
     else
-        QR_LAUNCH((multiply_onto<false, false>), grid, THREADS, bytes, q->stream, *a);
+        QR_LAUNCH((multiply_onto<false, false>), grid, THREADS, bytes, q, *a);
 }
 
 /* As plans.h has it. */
@@ -170,7 +170,7 @@ QR_KERNEL(F32_TILE *F32_TILE) multiply_onto_f32(struct sum_f32 s)
 
 static void multiply_f32(struct qr_queue *q, const struct sum_f32 *s)
 {
-    QR_LAUNCH(multiply_onto_f32, dim3(qr_blocks(s->n, F32_TILE), qr_blocks(s->m, F32_TILE)), F32_TILE * F32_TILE, 0, q->stream, *s);
+    QR_LAUNCH(multiply_onto_f32, dim3(qr_blocks(s->n, F32_TILE), qr_blocks(s->m, F32_TILE)), F32_TILE * F32_TILE, 0, q, *s);
 }
 
 /* ---- entries ---- */
@@ -232,7 +232,7 @@ extern "C" void qr_cuda_linear_dw(struct qr_queue *q, const struct qr_linear_dw_
     QR_ASSERT(a->product == QR_F32 || a->product == QR_BF16);
     const struct columns bias = {a->dbias, a->dy, a->dy_stride, a->n_rows, a->n_out};
     if (a->dbias && a->n_rows > 0)
-        QR_LAUNCH(add_columns, qr_blocks(a->n_out, THREADS), THREADS, 0, q->stream, bias);
+        QR_LAUNCH(add_columns, qr_blocks(a->n_out, THREADS), THREADS, 0, q, bias);
     if (a->product == QR_F32 || a->n_rows == 0) { /* no rows: a fresh gradient is zeros */
         const struct sum_f32 s = {a->dw, a->dy, a->x, a->n_in, 1, a->dy_stride, a->x_stride, a->n_out, a->n_in, a->n_rows, a->fresh};
         multiply_f32(q, &s);

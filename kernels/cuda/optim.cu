@@ -149,7 +149,7 @@ extern "C" void qr_cuda_adamw(struct qr_queue *q, const struct qr_adamw_args *a)
                             (float)a->beta2, (float)(1 - a->beta2), (float)(a->lr / (1 - pow(a->beta1, (double)a->step))),
                             (float)sqrt(1 - pow(a->beta2, (double)a->step)), (float)a->eps, (float)a->gscale,
                             in_sixteens(QR_ADDRESS(a->w) | QR_ADDRESS(a->m) | QR_ADDRESS(a->v) | QR_ADDRESS(a->g), a->half, a->first), a->leave_g};
-    QR_LAUNCH(adamw, blocks_for(a->n, a->first), THREADS, 0, q->stream, k);
+    QR_LAUNCH(adamw, blocks_for(a->n, a->first), THREADS, 0, q, k);
 }
 
 /* ---- Muon's passes ---- */
@@ -175,7 +175,7 @@ extern "C" void qr_cuda_momentum(struct qr_queue *q, const struct qr_momentum_ar
     QR_ASSERT(q != NULL && a != NULL && a->n >= 0);
     QR_ASSERT(a->m != NULL && a->g != NULL && a->out != NULL);
     if (a->n > 0)
-        QR_LAUNCH(momentum, blocks_for(a->n, 0), THREADS, 0, q->stream, a->m, a->g, a->out, a->n, (float)a->mu, (float)a->gscale,
+        QR_LAUNCH(momentum, blocks_for(a->n, 0), THREADS, 0, q, a->m, a->g, a->out, a->n, (float)a->mu, (float)a->gscale,
                   in_sixteens(QR_ADDRESS(a->m) | QR_ADDRESS(a->g) | QR_ADDRESS(a->out), NULL, 0));
 }
 
@@ -202,7 +202,7 @@ extern "C" void qr_cuda_scale(struct qr_queue *q, const struct qr_scale_args *a)
     QR_ASSERT(q != NULL && a != NULL && a->n >= 0);
     QR_ASSERT(a->x != NULL && (a->out != NULL || a->half != NULL));
     if (a->n > 0)
-        QR_LAUNCH(scale, blocks_for(a->n, 0), THREADS, 0, q->stream, a->out, a->half, a->x, a->n, (float)a->scale, (float)a->half_scale,
+        QR_LAUNCH(scale, blocks_for(a->n, 0), THREADS, 0, q, a->out, a->half, a->x, a->n, (float)a->scale, (float)a->half_scale,
                   in_sixteens(QR_ADDRESS(a->out) | QR_ADDRESS(a->x), a->half, 0));
 }
 
@@ -238,7 +238,7 @@ extern "C" void qr_cuda_move_by(struct qr_queue *q, const struct qr_move_args *a
         return;
     const struct move k = {a->w, a->half, a->u, a->n, a->first, a->step, a->seed, (float)a->keep, (float)a->rate,
                            in_sixteens(QR_ADDRESS(a->w) | QR_ADDRESS(a->u), a->half, a->first)};
-    QR_LAUNCH(move_by, blocks_for(a->n, a->first), THREADS, 0, q->stream, k);
+    QR_LAUNCH(move_by, blocks_for(a->n, a->first), THREADS, 0, q, k);
 }
 
 /* A tile of 32 x 32 numbers goes through shared memory, so that both sides are read and written along their rows. */
@@ -270,7 +270,7 @@ extern "C" void qr_cuda_turn(struct qr_queue *q, const struct qr_turn_args *a)
     QR_ASSERT(a->n_rows >= 0 && a->n_cols >= 0);
     const int64_t n = (int64_t)qr_blocks(a->n_rows, TURN) * qr_blocks(a->n_cols, TURN);
     if (n > 0)
-        QR_LAUNCH(turn, (unsigned int)n, THREADS, 0, q->stream, *a);
+        QR_LAUNCH(turn, (unsigned int)n, THREADS, 0, q, *a);
 }
 
 /* ---- sum_squares ----
@@ -332,23 +332,23 @@ extern "C" void qr_cuda_sum_squares(struct qr_queue *q, const struct qr_sum_squa
     int64_t n = qr_sum_leaves(a->n);
     if (n == 0) {
         if (a->sum)
-            QR_CUDA_CHECK(cudaMemsetAsync(a->sum, 0, sizeof *a->sum, q->stream));
+            QR_CUDA_CHECK(cudaMemsetAsync(a->sum, 0, sizeof *a->sum, qr_stream_of(q)));
         return;
     }
     if (qr_in_fours(QR_ADDRESS(a->x), 0))
-        QR_LAUNCH(leaf_sums<true>, qr_blocks(n * LEAF_LANES, THREADS), THREADS, 0, q->stream, a->leaf, a->x, a->n);
+        QR_LAUNCH(leaf_sums<true>, qr_blocks(n * LEAF_LANES, THREADS), THREADS, 0, q, a->leaf, a->x, a->n);
     else
-        QR_LAUNCH(leaf_sums<false>, qr_blocks(n * LEAF_LANES, THREADS), THREADS, 0, q->stream, a->leaf, a->x, a->n);
+        QR_LAUNCH(leaf_sums<false>, qr_blocks(n * LEAF_LANES, THREADS), THREADS, 0, q, a->leaf, a->x, a->n);
     if (!a->sum)
         return;
     QR_ASSERT(2 * (size_t)qr_blocks(n, TREE) * sizeof(double) <= q->scratch_bytes);
     double *level = (double *)q->scratch;
     const double *below = a->leaf;
     while (n > TREE) {
-        QR_LAUNCH(tree, qr_blocks(n, TREE), TREE_THREADS, 2 * TREE * sizeof(double), q->stream, level, below, n);
+        QR_LAUNCH(tree, qr_blocks(n, TREE), TREE_THREADS, 2 * TREE * sizeof(double), q, level, below, n);
         n = qr_blocks(n, TREE);
         below = level;
         level += n;
     }
-    QR_LAUNCH(tree, 1, TREE_THREADS, 2 * TREE * sizeof(double), q->stream, a->sum, below, n);
+    QR_LAUNCH(tree, 1, TREE_THREADS, 2 * TREE * sizeof(double), q, a->sum, below, n);
 }

@@ -80,9 +80,9 @@ extern "C" void qr_cuda_pack_eights(struct qr_queue *q, const struct qr_coded *c
     const struct rows a = {(uint8_t *)(uintptr_t)c->codes + row0 * c->code_bytes, (float *)(uintptr_t)c->scale + row0, rows, c->code_bytes, (int32_t)n_in,
                            tolerance};
     if (from == QR_F32)
-        QR_LAUNCH(pack_eights<QR_F32>, (unsigned int)n_rows, THREADS, 0, q->stream, a);
+        QR_LAUNCH(pack_eights<QR_F32>, (unsigned int)n_rows, THREADS, 0, q, a);
     else if (from == QR_F16)
-        QR_LAUNCH(pack_eights<QR_F16>, (unsigned int)n_rows, THREADS, 0, q->stream, a);
+        QR_LAUNCH(pack_eights<QR_F16>, (unsigned int)n_rows, THREADS, 0, q, a);
     else
-        QR_LAUNCH(pack_eights<QR_BF16>, (unsigned int)n_rows, THREADS, 0, q->stream, a);
+        QR_LAUNCH(pack_eights<QR_BF16>, (unsigned int)n_rows, THREADS, 0, q, a);
 }

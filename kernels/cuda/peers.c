@@ -190,6 +190,8 @@ static int64_t now_ns(void)
 
 static void settle(struct qr_peers *p, int rc, const char *what)
 {
+    if (p->q)
+        p->q->follows = false; /* whatever comes next waits for it */
     if (!p->failed && rc != QR_NCCL_SUCCESS)
         give_up(p, what, p->n.error_text(rc));
 }
@@ -436,6 +438,7 @@ static void peers_join(struct qr_peers *p)
     QR_ASSERT(p->stream == p->q->stream);
     QR_CUDA_CHECK(cudaEventRecord(p->ended, p->aside));
     QR_CUDA_CHECK(cudaStreamWaitEvent(p->q->stream, p->ended, 0));
+    p->q->follows = false;
 }
 
 /* ---- opening and closing ---- */

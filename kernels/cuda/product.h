@@ -37,28 +37,29 @@ static inline int qr_product_kind(const struct qr_product *a)
 
 /* ---- codes become bf16 ---- */
 
-/* Rounded weights, times their multiple: at most 8 bits, so nothing is lost. */
-QR_DEVICE uint4 qr_decode_bytes(const struct qr_coded &c, int64_t o, int32_t k)
+/* Four codes of 8 bits: of the low half of a word, then of the high one. 128 + the low seven bits, minus 128 or, as the sign's bit is the lowest of bf16's
+ * exponent, 256. */
+QR_DEVICE uint32_t qr_decode_two(uint32_t bytes, uint32_t places)
 {
-    const uint2 v = *(const uint2 *)(c.codes + o * c.code_bytes + k);
-    uint32_t h[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const uint32_t two = (i < 2 ? v.x : v.y) >> (16 * (i % 2));
-        h[i] = qr_bf16x2((float)(int8_t)(two & 0xffu), (float)(int8_t)(two >> 8 & 0xffu));
-    }
-    return make_uint4(h[0], h[1], h[2], h[3]);
+    const uint32_t t = __byte_perm(bytes, 0, places);
+    return qr_sub_bf16x2((t & 0x007f007fu) | 0x43004300u, (t & 0x00800080u) | 0x43004300u);
 }
 
-QR_DEVICE uint4 qr_decode_nibbles(const struct qr_coded &c, int64_t o, int32_t k)
+/* Weights rounded to 8 bits. */
+QR_DEVICE uint4 qr_decode_bytes(uint2 v)
 {
-    const uint32_t v = *(const uint32_t *)(c.codes + o * c.code_bytes + k / 2);
-    const int32_t m = c.multiples[o * c.n_groups + k / c.group];
+    return make_uint4(qr_decode_two(v.x, 0x4140), qr_decode_two(v.x, 0x4342), qr_decode_two(v.y, 0x4140), qr_decode_two(v.y, 0x4342));
+}
+
+/* Weights rounded to 4 bits, times their multiple: at most 8 bits, so nothing is lost. 128 + a code's distance from -8, minus 136. */
+QR_DEVICE uint4 qr_decode_nibbles(const struct qr_coded &c, int64_t o, int32_t k, uint32_t v)
+{
+    const uint32_t m = qr_to_bf16((float)c.multiples[o * c.n_groups + k / c.group]), both = m | m << 16;
     uint32_t h[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const uint32_t two = v >> (8 * i);
-        h[i] = qr_bf16x2((float)(m * (((int32_t)(two & 15u) ^ 8) - 8)), (float)(m * (((int32_t)(two >> 4 & 15u) ^ 8) - 8)));
+        const uint32_t two = v >> (8 * i), codes = (two & 0xfu) | (two << 12 & 0xf0000u);
+        h[i] = qr_mul_bf16x2(qr_sub_bf16x2(codes ^ 0x43084308u, 0x43084308u), both);
     }
     return make_uint4(h[0], h[1], h[2], h[3]);
 }
@@ -70,8 +71,8 @@ QR_DEVICE uint32_t qr_levels_of(uint4 level, uint32_t codes)
     return (__byte_perm(level.x, level.y, which) & ~upper) | (__byte_perm(level.z, level.w, which) & upper);
 }
 
-/* Scales and offsets as kernels/coded.h has them: single operations. */
-QR_DEVICE uint4 qr_decode_stored(const struct qr_coded &c, int64_t o, int32_t k)
+/* Scales and offsets as kernels/coded.h has them: single operations. Codes of 4 bits are in v.x. */
+QR_DEVICE uint4 qr_decode_stored(const struct qr_coded &c, int64_t o, int32_t k, uint2 v)
 {
     const int64_t u = o * c.n_units + k / c.unit, g = o * c.n_groups + k / c.group;
     const float factor = c.factor[o];
@@ -82,14 +83,11 @@ QR_DEVICE uint4 qr_decode_stored(const struct qr_coded &c, int64_t o, int32_t k)
     }
     if (c.zero)
         offset = -(scale * (float)c.offset_step[g]);
-    uint2 v;
     if (c.level) {
-        const uint32_t codes = *(const uint32_t *)(c.codes + o * c.code_bytes + k / 2);
         const uint4 level = *(const uint4 *)(c.level + o / 16 * 16);
+        const uint32_t codes = v.x;
         v.x = qr_levels_of(level, codes);
         v.y = qr_levels_of(level, codes >> 16);
-    } else {
-        v = *(const uint2 *)(c.codes + o * c.code_bytes + k);
     }
     uint32_t h[4];
 #pragma unroll
@@ -101,9 +99,8 @@ QR_DEVICE uint4 qr_decode_stored(const struct qr_coded &c, int64_t o, int32_t k)
 }
 
 /* Eight E4M3 numbers, which bf16 holds exactly. */
-QR_DEVICE uint4 qr_decode_eights(const uint8_t *from)
+QR_DEVICE uint4 qr_decode_eights(uint2 v)
 {
-    const uint2 v = *(const uint2 *)from;
     uint32_t h[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -127,14 +124,29 @@ QR_DEVICE struct qr_coded qr_coded_moved(struct qr_coded c, int64_t by)
     return c;
 }
 
-/* Eight weights from input k on, a multiple of 8, of output o: as bf16, to be multiplied by c.scale[o] where there is a scale. */
-QR_DEVICE uint4 qr_decode_chunk(const struct qr_coded &c, int64_t o, int32_t k)
+/* Whether two codes are in a byte. */
+QR_HOST_DEVICE bool qr_coded_halves(const struct qr_coded &c)
+{
+    return c.form == QR_CODED_NIBBLES || (c.form == QR_CODED_STORED && c.level);
+}
+
+/* Eight weights from input k on, a multiple of 8, of output o, whose codes are v (in v.x those of 4 bits): as bf16, to be multiplied by c.scale[o] where
+ * there is a scale. */
+QR_DEVICE uint4 qr_decode(const struct qr_coded &c, int64_t o, int32_t k, uint2 v)
 {
     if (c.form == QR_CODED_EIGHTS)
-        return qr_decode_eights(c.codes + o * c.code_bytes + k);
+        return qr_decode_eights(v);
     if (c.form == QR_CODED_BYTES)
-        return qr_decode_bytes(c, o, k);
-    return c.form == QR_CODED_NIBBLES ? qr_decode_nibbles(c, o, k) : qr_decode_stored(c, o, k);
+        return qr_decode_bytes(v);
+    return c.form == QR_CODED_NIBBLES ? qr_decode_nibbles(c, o, k, v.x) : qr_decode_stored(c, o, k, v);
+}
+
+QR_DEVICE uint4 qr_decode_chunk(const struct qr_coded &c, int64_t o, int32_t k)
+{
+    const uint8_t *row = c.codes + o * c.code_bytes;
+    if (qr_coded_halves(c))
+        return qr_decode(c, o, k, make_uint2(*(const uint32_t *)(row + k / 2), 0));
+    return qr_decode(c, o, k, *(const uint2 *)(row + k));
 }
 
 /* ---- tiles ---- */
@@ -161,7 +173,7 @@ QR_DEVICE void qr_product_fetch_rows(uint16_t *stage, const struct qr_product &a
         const bool there = at.row0 + r < at.end && k0 + c * QR_CHUNK < a.n_in;
         if (KIND == QR_PRODUCT_ANY && a.x_scale) {
             const uint8_t *from = (const uint8_t *)a.x + (at.row0 + r) * a.x_stride + k0 + c * QR_CHUNK;
-            *(uint4 *)qr_chunk_of<BK>(stage, r, c) = there ? qr_decode_eights(from) : make_uint4(0, 0, 0, 0);
+            *(uint4 *)qr_chunk_of<BK>(stage, r, c) = there ? qr_decode_eights(*(const uint2 *)from) : make_uint4(0, 0, 0, 0);
             continue;
         }
         qr_cp_async_16(qr_chunk_of<BK>(stage, r, c), there ? qr_product_x(a, at, at.row0 + r) + k0 + c * QR_CHUNK : a.x, there ? 16 : 0);

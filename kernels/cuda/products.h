@@ -18,6 +18,16 @@ struct qr_narrow {
 };
 void qr_cuda_narrow(struct qr_queue *q, const struct qr_narrow *a);
 
+/* Rows of x as E4M3 bytes, each with its scale. */
+struct qr_eights {
+    uint8_t *to;
+    float *scale;
+    const float *x;
+    int64_t to_stride, x_stride; /* to_stride: a multiple of 16 */
+    int32_t n_rows, n_cols;
+};
+void qr_cuda_round_rows(struct qr_queue *q, const struct qr_eights *a);
+
 static inline int64_t qr_whole_chunks(int64_t n)
 {
     return (n + QR_CHUNK - 1) / QR_CHUNK * QR_CHUNK;

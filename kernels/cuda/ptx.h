@@ -130,7 +130,33 @@ QR_DEVICE int32_t qr_opaque(int32_t x)
     return x;
 }
 
+/* The next kernel of QR_LAUNCH_NEXT may begin, once every block has said so; it still waits for what this one writes. */
+QR_DEVICE void qr_grid_next()
+{
+}
+
+/* Until all kernels before this one have ended and what they wrote can be read. Every thread of a kernel of QR_LAUNCH_NEXT. */
+QR_DEVICE void qr_grid_wait()
+{
+    qr_emu_grid_wait();
+}
+
 #else
+
+/* Below 9.0 no kernel begins early. Files with such kernels are compiled for 9.0 apart (cmake/cuda.cmake). */
+QR_DEVICE void qr_grid_next()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+QR_DEVICE void qr_grid_wait()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 QR_DEVICE uint32_t qr_shared_address(const void *p)
 {

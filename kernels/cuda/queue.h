@@ -45,10 +45,12 @@ struct qr_queue {
     struct qr_cuda_slot slot[QR_CUDA_SLOTS], large; /* staging; `large` for a piece that no slot holds */
     int32_t next_slot;
     bool records;               /* steps as graphs; QUIRE_CUDA_GRAPHS=0: never */
+    bool overlaps;              /* kernels of QR_LAUNCH_NEXT begin early: from 9.0 on; QUIRE_CUDA_OVERLAP=0: never */
+    bool follows;               /* the last launch was such a kernel's, and nothing else was asked of the stream since */
     cudaEvent_t mark[QR_CUDA_MARKS]; /* made when first set */
     struct qr_cuda_slot *staged; /* what the last `stage` gave, or NULL */
     void *products;             /* linear.cu: freed by qr_cuda_products_free */
-    size_t few_allowed[4];      /* few.cu: bytes of shared memory that its kernels were given */
+    size_t few_allowed[6];      /* few.cu: bytes of shared memory that its kernels were given */
     bool experts_allowed[2];    /* experts.cu: which kernels were given their shared memory */
     const void *met[QR_CUDA_MET]; /* kernels of attention that were: qr_queue_meets */
     int32_t n_met;
@@ -74,7 +76,22 @@ static inline bool qr_queue_meets(struct qr_queue *q, const void *kernel)
     return true;
 }
 
+/* Whether the kernel that is launched next may begin early; and it is one that others may follow. */
+static inline bool qr_queue_follows(struct qr_queue *q)
+{
+    const bool early = q->overlaps && q->follows;
+    q->follows = true;
+    return early;
+}
+
 #ifdef __cplusplus
+}
+
+/* launch.h: for a kernel that begins when all before it have ended, and that nobody overtakes. */
+static inline cudaStream_t qr_stream_of(struct qr_queue *q)
+{
+    q->follows = false;
+    return q->stream;
 }
 #endif
 

@@ -7,11 +7,19 @@
 #define THREADS QR_TILE_THREADS
 #define AT_ONCE QR_TILE_FOURS
 
+/* Where each kernel begins: others may begin behind it, and those before it have ended. */
+QR_DEVICE void begin()
+{
+    qr_grid_next();
+    qr_grid_wait();
+}
+
 /* ---- rms_norm ---- */
 
 template <int FOURS, int WARPS, bool VEC> QR_KERNEL(QR_ROW_THREADS_OF(WARPS)) norm(struct qr_norm_args a)
 {
     QR_SHARED_ARRAY(float, partial, 32);
+    begin();
     const int64_t row = qr_row_of_thread<WARPS>();
     const int32_t first = qr_col_of_thread<WARPS>(), n = row < a.n_rows ? a.n_cols : 0;
     float *x = a.x + row * a.x_stride;
@@ -38,7 +46,7 @@ extern "C" void qr_cuda_rms_norm(struct qr_queue *q, const struct qr_norm_args *
         return;
     const bool vec = qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->out) | QR_ADDRESS(a->delta) | QR_ADDRESS(a->w),
                                  a->n_cols | a->x_stride | a->out_stride | (a->delta ? a->delta_stride : 0));
-#define LAUNCH(fours, warps, fast) QR_LAUNCH((norm<fours, warps, fast>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q->stream, *a)
+#define LAUNCH(fours, warps, fast) QR_LAUNCH_NEXT((norm<fours, warps, fast>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q, *a)
 #define LAUNCH_FOURS(fours, warps) LAUNCH(fours, warps, true)
     QR_FOR_ROWS(a->n_cols, vec, LAUNCH);
 #undef LAUNCH_FOURS
@@ -58,6 +66,7 @@ extern "C" int qr_cuda_code_missing(void)
 template <bool VEC> QR_KERNEL(THREADS) add(struct qr_add_args a, struct qr_tiles t)
 {
     int32_t col;
+    begin();
     const int64_t row = qr_tile_row(t, &col);
     const int32_t n = row < a.n_rows ? a.n_cols : 0, step = 4 * t.lanes;
     float *x = a.x + row * a.x_stride;
@@ -77,14 +86,15 @@ extern "C" void qr_cuda_residual_add(struct qr_queue *q, const struct qr_add_arg
         return;
     const struct qr_tiles t = qr_tiles_of(a->n_rows, a->n_cols);
     if (qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->delta), a->n_cols | a->x_stride | a->delta_stride))
-        QR_LAUNCH(add<true>, qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+        QR_LAUNCH_NEXT(add<true>, qr_tile_blocks(t), THREADS, 0, q, *a, t);
     else
-        QR_LAUNCH(add<false>, qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+        QR_LAUNCH_NEXT(add<false>, qr_tile_blocks(t), THREADS, 0, q, *a, t);
 }
 
 template <bool VEC> QR_KERNEL(THREADS) gather(struct qr_gather_args a, struct qr_tiles t)
 {
     int32_t col;
+    begin();
     const int64_t row = qr_tile_row(t, &col);
     const int32_t n = row < a.n_rows ? a.n_cols : 0, step = 4 * t.lanes;
     if (n == 0)
@@ -105,9 +115,9 @@ extern "C" void qr_cuda_gather_rows(struct qr_queue *q, const struct qr_gather_a
         return;
     const struct qr_tiles t = qr_tiles_of(a->n_rows, a->n_cols);
     if (qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->out), a->n_cols | a->x_stride | a->out_stride))
-        QR_LAUNCH(gather<true>, qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+        QR_LAUNCH_NEXT(gather<true>, qr_tile_blocks(t), THREADS, 0, q, *a, t);
     else
-        QR_LAUNCH(gather<false>, qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+        QR_LAUNCH_NEXT(gather<false>, qr_tile_blocks(t), THREADS, 0, q, *a, t);
 }
 
 /* ---- glu ---- */
@@ -120,6 +130,7 @@ template <enum qr_act ACT> QR_DEVICE float4 gate4(float4 g, float4 up)
 template <bool VEC, enum qr_act ACT> QR_KERNEL(THREADS) glu(struct qr_glu_args a, struct qr_tiles t)
 {
     int32_t col;
+    begin();
     const int64_t row = qr_tile_row(t, &col);
     const int32_t n = row < a.n_rows ? a.n_cols : 0, step = 4 * t.lanes;
     const float *gate = a.gate_up + row * a.gate_up_stride, *up = gate + a.n_cols;
@@ -139,13 +150,13 @@ extern "C" void qr_cuda_glu(struct qr_queue *q, const struct qr_glu_args *a)
     const struct qr_tiles t = qr_tiles_of(a->n_rows, a->n_cols);
     const bool vec = qr_in_fours(QR_ADDRESS(a->gate_up) | QR_ADDRESS(a->out), a->n_cols | a->gate_up_stride | a->out_stride);
     if (a->act == QR_ACT_SILU && vec)
-        QR_LAUNCH((glu<true, QR_ACT_SILU>), qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+        QR_LAUNCH_NEXT((glu<true, QR_ACT_SILU>), qr_tile_blocks(t), THREADS, 0, q, *a, t);
     else if (a->act == QR_ACT_SILU)
-        QR_LAUNCH((glu<false, QR_ACT_SILU>), qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+        QR_LAUNCH_NEXT((glu<false, QR_ACT_SILU>), qr_tile_blocks(t), THREADS, 0, q, *a, t);
     else if (vec)
-        QR_LAUNCH((glu<true, QR_ACT_GELU_TANH>), qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+        QR_LAUNCH_NEXT((glu<true, QR_ACT_GELU_TANH>), qr_tile_blocks(t), THREADS, 0, q, *a, t);
     else
-        QR_LAUNCH((glu<false, QR_ACT_GELU_TANH>), qr_tile_blocks(t), THREADS, 0, q->stream, *a, t);
+        QR_LAUNCH_NEXT((glu<false, QR_ACT_GELU_TANH>), qr_tile_blocks(t), THREADS, 0, q, *a, t);
 }
 
 /* ---- embed ---- */
@@ -187,6 +198,7 @@ template <enum qr_dtype TYPE, bool VEC> QR_DEVICE float4 load_numbers(const void
 template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) embed(struct table a, struct qr_tiles t)
 {
     int32_t col;
+    begin();
     const int64_t row = qr_tile_row(t, &col);
     const int32_t step = 4 * t.lanes;
     if (row >= a.n_rows)
@@ -204,6 +216,7 @@ template <enum qr_dtype TYPE, bool VEC> QR_KERNEL(THREADS) embed(struct table a,
 /* Rows of a coded matrix, eight numbers a thread; so many blocks side by side in a row. */
 QR_KERNEL(THREADS) embed_coded(struct table a, struct qr_coded c, int32_t per_row)
 {
+    begin();
     const int64_t row = (int64_t)blockIdx.x / per_row;
     const int32_t i = QR_CHUNK * ((int32_t)blockIdx.x % per_row * THREADS + (int32_t)threadIdx.x);
     const int32_t given = a.ids[row], id = given < 0 && a.drawn ? a.drawn[-1 - given].id : given;
@@ -231,7 +244,7 @@ extern "C" void qr_cuda_embed(struct qr_queue *q, const struct qr_embed_args *a)
     if (coded) {
         const int32_t per_row = (int32_t)qr_blocks(k.n_cols, QR_CHUNK * THREADS);
         QR_ASSERT(k.n_rows <= INT32_MAX / per_row);
-        QR_LAUNCH(embed_coded, (unsigned int)(k.n_rows * per_row), THREADS, 0, q->stream, k, qr_coded_of(a->packed, a->table->dtype, k.n_vocab, k.n_cols),
+        QR_LAUNCH_NEXT(embed_coded, (unsigned int)(k.n_rows * per_row), THREADS, 0, q, k, qr_coded_of(a->packed, a->table->dtype, k.n_vocab, k.n_cols),
                   per_row);
         return;
     }
@@ -240,9 +253,9 @@ extern "C" void qr_cuda_embed(struct qr_queue *q, const struct qr_embed_args *a)
 #define LAUNCH(type)                                                                         \
     do {                                                                                     \
         if (vec)                                                                             \
-            QR_LAUNCH((embed<type, true>), qr_tile_blocks(t), THREADS, 0, q->stream, k, t);     \
+            QR_LAUNCH_NEXT((embed<type, true>), qr_tile_blocks(t), THREADS, 0, q, k, t);     \
         else                                                                                 \
-            QR_LAUNCH((embed<type, false>), qr_tile_blocks(t), THREADS, 0, q->stream, k, t);    \
+            QR_LAUNCH_NEXT((embed<type, false>), qr_tile_blocks(t), THREADS, 0, q, k, t);    \
     } while (0)
     if (a->table->dtype == QR_F32)
         LAUNCH(QR_F32);
@@ -251,4 +264,101 @@ extern "C" void qr_cuda_embed(struct qr_queue *q, const struct qr_embed_args *a)
     else
         LAUNCH(QR_F16);
 #undef LAUNCH
+}
+
+/* ---- x to bf16 ---- */
+
+QR_DEVICE void put_narrow(const struct qr_narrow &a, int64_t row, int32_t i, float4 v)
+{
+    if (i >= a.to_stride) /* a multiple of 8: whole fours */
+        return;
+    uint2 h;
+    h.x = qr_to_bf16(v.x) | qr_to_bf16(v.y) << 16;
+    h.y = qr_to_bf16(v.z) | qr_to_bf16(v.w) << 16;
+    *(uint2 *)(a.to + row * a.to_stride + i) = h;
+}
+
+template <int FOURS, int WARPS, bool VEC> QR_KERNEL(QR_ROW_THREADS_OF(WARPS)) norm_narrow(struct qr_narrow a)
+{
+    QR_SHARED_ARRAY(float, partial, 32);
+    begin();
+    const int64_t row = qr_row_of_thread<WARPS>();
+    const int32_t first = qr_col_of_thread<WARPS>(), n = row < a.n_rows ? a.n_cols : 0;
+    float4 v[FOURS];
+    for (int j = 0; j < FOURS; j++)
+        v[j] = qr_load4<VEC>(a.x + row * a.x_stride, first + j * QR_ROW_STEP(WARPS), n);
+    const float r = qr_inverse_rms<FOURS, WARPS>(v, a.n_cols, a.eps, partial);
+    for (int j = 0; j < FOURS && n > 0; j++) {
+        const int32_t i = first + j * QR_ROW_STEP(WARPS);
+        put_narrow(a, row, i, qr_mul4(qr_scale4(v[j], r), qr_load4<VEC>(a.norm_w, i, n)));
+    }
+}
+
+template <bool VEC> QR_KERNEL(THREADS) narrow_rows(struct qr_narrow a)
+{
+    begin();
+    const int64_t row = blockIdx.x;
+    for (int32_t i = 4 * (int32_t)threadIdx.x; i < a.to_stride; i += 4 * THREADS)
+        put_narrow(a, row, i, qr_load4<VEC>(a.x + row * a.x_stride, i, a.n_cols));
+}
+
+void qr_cuda_narrow(struct qr_queue *q, const struct qr_narrow *a)
+{
+    QR_ASSERT(q != NULL && a != NULL && a->to != NULL && a->x != NULL);
+    QR_ASSERT(a->to_stride % QR_CHUNK == 0 && a->n_cols <= a->to_stride && a->n_rows > 0);
+    const bool vec = qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->norm_w), a->n_cols | a->x_stride);
+    if (!a->norm_w) {
+        if (vec)
+            QR_LAUNCH_NEXT(narrow_rows<true>, (unsigned int)a->n_rows, THREADS, 0, q, *a);
+        else
+            QR_LAUNCH_NEXT(narrow_rows<false>, (unsigned int)a->n_rows, THREADS, 0, q, *a);
+        return;
+    }
+    QR_ASSERT(a->n_cols <= QR_ROW_COLS_MAX);
+#define LAUNCH(fours, warps, fast) QR_LAUNCH_NEXT((norm_narrow<fours, warps, fast>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q, *a)
+#define LAUNCH_FOURS(fours, warps) LAUNCH(fours, warps, true)
+    QR_FOR_ROWS(a->n_cols, vec, LAUNCH);
+#undef LAUNCH_FOURS
+#undef LAUNCH
+}
+
+/* ---- x to E4M3 ---- */
+
+/* A block a row, as kernels/f8.h has it. */
+QR_KERNEL(THREADS) round_rows(struct qr_eights a)
+{
+    QR_SHARED_ARRAY(uint32_t, largest, THREADS / QR_WARP);
+    begin();
+    const int64_t row = blockIdx.x;
+    const float *x = a.x + row * a.x_stride;
+    uint32_t most = 0;
+    for (int32_t i = (int32_t)threadIdx.x; i < a.n_cols; i += THREADS)
+        most = max(most, __float_as_uint(x[i]) & 0x7fffffffu);
+    most = __reduce_max_sync(QR_ALL_LANES, most);
+    if (threadIdx.x % QR_WARP == 0)
+        largest[threadIdx.x / QR_WARP] = most;
+    __syncthreads();
+    for (int i = 0; i < THREADS / QR_WARP; i++)
+        most = max(most, largest[i]);
+    float scale = 0, inverse = 0;
+    if (most >= 0x7f800000u)
+        scale = __uint_as_float(0x7fc00000u);
+    else if (most >= 0x03800000u)
+        scale = __uint_as_float(most) / 448.0f, inverse = 448.0f / __uint_as_float(most);
+    if (threadIdx.x == 0)
+        a.scale[row] = scale;
+    for (int32_t i = 4 * (int32_t)threadIdx.x; i < a.to_stride; i += 4 * THREADS) {
+        uint32_t code = 0;
+        for (int j = 0; j < 4; j++)
+            if (i + j < a.n_cols && inverse != 0)
+                code |= qr_to_e4m3(x[i + j] * inverse) << (8 * j);
+        *(uint32_t *)(a.to + row * a.to_stride + i) = code;
+    }
+}
+
+void qr_cuda_round_rows(struct qr_queue *q, const struct qr_eights *a)
+{
+    QR_ASSERT(q != NULL && a != NULL && a->to != NULL && a->scale != NULL && a->x != NULL);
+    QR_ASSERT(a->to_stride % 16 == 0 && a->n_cols <= a->to_stride && a->n_rows > 0);
+    QR_LAUNCH_NEXT(round_rows, (unsigned int)a->n_rows, THREADS, 0, q, *a);
 }

@@ -684,11 +684,11 @@ extern "C" void qr_cuda_sample(struct qr_queue *q, const struct qr_sample_args *
     const struct sample a = {.logits = args->logits, .draws = *args->draws, .drawn = args->drawn, .detail = args->detail, .most = (float *)(extra + n),
                              .sum = sum, .extra = extra, .stride = args->stride, .n_vocab = args->n_vocab, .n_stretches = n_stretches};
     const unsigned int rows = (unsigned int)n;
-    QR_LAUNCH(change, rows, THREADS, 0, q->stream, a);
-    QR_LAUNCH(know, dim3(qr_blocks(n_stretches, WARPS), rows), THREADS, 0, q->stream, a);
-    QR_LAUNCH(draw, rows, THREADS, shared, q->stream, a);
+    QR_LAUNCH(change, rows, THREADS, 0, q, a);
+    QR_LAUNCH(know, dim3(qr_blocks(n_stretches, WARPS), rows), THREADS, 0, q, a);
+    QR_LAUNCH(draw, rows, THREADS, shared, q, a);
     if (args->detail) {
-        QR_LAUNCH(change_back, rows, THREADS, 0, q->stream, a);
-        QR_LAUNCH(describe, rows, THREADS, shared, q->stream, a);
+        QR_LAUNCH(change_back, rows, THREADS, 0, q, a);
+        QR_LAUNCH(describe, rows, THREADS, shared, q, a);
     }
 }

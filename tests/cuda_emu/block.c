@@ -92,6 +92,8 @@ static void begin_thread(void)
     __sanitizer_finish_switch_fiber(NULL, &m.main_bottom, &m.main_bytes);
 #endif
     m.launch->body(m.launch->closure);
+    if (m.launch->early && !qr_emu_self->waited)
+        qr_emu_report("a thread leaves without qr_grid_wait: the next kernel would take this one's end for that of those before it");
     qr_emu_self->state = QR_EMU_LEFT;
     to_main(true);
     abort();
@@ -442,6 +444,7 @@ static void begin_block(const struct qr_emu_launch *l, int64_t number)
         t->state = QR_EMU_NEW;
         t->async = async_of[i];
         t->n_async = t->async_group = 0;
+        t->waited = false;
         t->mask = 0;
         t->fake_stack = NULL;
     }

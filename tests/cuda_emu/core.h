@@ -31,7 +31,7 @@ struct qr_emu_site {
 
 enum qr_emu_state { QR_EMU_NEW, QR_EMU_READY, QR_EMU_AT_BARRIER, QR_EMU_AT_WARP, QR_EMU_ASLEEP, QR_EMU_LEFT };
 
-#define QR_EMU_ASYNC_MAX 64
+#define QR_EMU_ASYNC_MAX 128
 struct qr_emu_async { /* a cp.async that nobody waited for yet */
     void *to;
     const void *from;
@@ -50,6 +50,7 @@ struct qr_emu_thread {
     const void *waits_for;    /* asleep */
     void *stack;              /* borrowed from the pool while it runs */
     void *sp, *fake_stack;
+    bool waited;              /* for the kernels before its own */
     int32_t n_async, async_group;
     struct qr_emu_async *async; /* [QR_EMU_ASYNC_MAX], apart from what is looked at for all threads again and again */
 };
@@ -61,6 +62,7 @@ struct qr_emu_launch {
     void (*body)(const void *closure);
     const void *closure; /* the kernel's arguments */
     size_t closure_bytes;
+    bool early;          /* it begins while those before it run */
 };
 
 /* The thread that runs now and the launch and block it belongs to; NULL outside of kernels. */
@@ -157,7 +159,19 @@ struct qr_emu_clock { /* what warps had done */
 void qr_emu_shadow_release(struct qr_emu_clock *c);       /* what the calling warp knows becomes known to who acquires c */
 void qr_emu_shadow_acquire(const struct qr_emu_clock *c);
 void qr_emu_shadow_fence_async(void);                     /* what the calling thread wrote may be read by the copy engine and by wgmma */
+void qr_emu_name_place(char *out, size_t room, const void *pc); /* a line of the code */
 void qr_emu_access_async(const void *p, size_t n, int32_t kind, const struct qr_emu_site *site); /* shared memory, by those */
+
+/* Calls `note` for each 16 bytes of global memory that the last launch touched: a bit for each byte that was read, and that was written. */
+void qr_emu_shadow_touched(void (*note)(uintptr_t key, uint32_t read, uint32_t written));
+
+/* flight.c: kernels that run beside those that a stream has behind them */
+void qr_emu_flight_begin(bool early); /* a kernel begins; late: nothing runs any more */
+void qr_emu_flight_settled(void);     /* all that was asked for so far has ended */
+void qr_emu_flight_check(const void *p, size_t n, bool writes, const void *pc); /* an access of a thread that may not have waited */
+void qr_emu_flight_note(const void *p, size_t n, bool writes);                 /* of a kernel that is not emulated by blocks and threads */
+void qr_emu_grid_wait(void);
+void qr_emu_next_is_early(bool early); /* the launch that comes next */
 
 /* memory.c */
 const char *qr_emu_memory_check(const void *p, size_t n); /* NULL, or what is wrong with device memory [p, p + n); NULL for memory of the host */

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ptx.h"
+#include "kernels/cuda/queue.h"
 
 QR_DEVICE float warp_sum(float x)
 {
@@ -305,4 +306,55 @@ extern "C" void wrong_shared_of_both_kinds(cudaStream_t s, float *out)
 extern "C" void wrong_too_much_shared(cudaStream_t s, float *out)
 {
     qr_emu_launch_here("large", 1, 32, 64 * 1024, s, large, out);
+}
+
+QR_KERNEL(32) early_first(float *y, const float *x)
+{
+    qr_grid_wait();
+    y[threadIdx.x] = 2 * x[threadIdx.x];
+}
+
+QR_KERNEL(32) early_nothing()
+{
+    qr_grid_wait();
+}
+
+template <int WHICH> QR_KERNEL(32) early_second(float *out, float *y, float *x, const float *w)
+{
+    QR_SHARED_ARRAY(float, copied, 32);
+    const int i = threadIdx.x;
+    float sum = w[i];
+    qr_grid_next();
+    if (WHICH == EARLY_READS || WHICH == EARLY_READS_OF_TWO_BEFORE || WHICH == EARLY_APART)
+        sum += y[i];
+    if (WHICH == EARLY_COPIES)
+        qr_cp_async_4(&copied[i], &y[i]);
+    if (WHICH == EARLY_WRITES)
+        x[i] = 0;
+    if (WHICH != EARLY_LEAVES)
+        qr_grid_wait();
+    if (WHICH == EARLY_RIGHT)
+        sum += y[i];
+    out[i] = sum;
+}
+
+extern "C" void early_run(cudaStream_t s, enum early which, float *out, float *y, float *x, const float *w)
+{
+    struct qr_queue queue = {}, *q = &queue;
+    q->stream = s;
+    q->overlaps = true;
+    QR_LAUNCH(early_first, 1, 32, 0, q, y, x);
+    if (which != EARLY_APART)
+        QR_LAUNCH_NEXT(early_first, 1, 32, 0, q, y, x);
+    if (which == EARLY_READS_OF_TWO_BEFORE)
+        QR_LAUNCH_NEXT(early_nothing, 1, 32, 0, q);
+#define SECOND(which_one)                                                                                                  \
+    [](struct qr_queue *next, float *o, float *y2, float *x2, const float *w2) {                                           \
+        QR_LAUNCH_NEXT((early_second<which_one>), 1, 32, 0, next, o, y2, x2, w2);                                          \
+    }
+    static void (*const launch[EARLY_COUNT])(struct qr_queue *q, float *out, float *y, float *x, const float *w) = {
+        SECOND(EARLY_RIGHT), SECOND(EARLY_READS), SECOND(EARLY_READS_OF_TWO_BEFORE), SECOND(EARLY_COPIES), SECOND(EARLY_WRITES), SECOND(EARLY_LEAVES),
+        SECOND(EARLY_APART)};
+    launch[which](q, out, y, x, w);
+#undef SECOND
 }

@@ -47,6 +47,19 @@ void wrong_no_wait(cudaStream_t s, float *out, const float *x); /* out[i] = x[i]
 void wrong_too_much_shared(cudaStream_t s, float *out);         /* 64 KiB that nobody allowed: the launch fails, the error is left for the caller */
 void wrong_shared_of_both_kinds(cudaStream_t s, float *out);    /* 24 KiB of arrays beside 32 KiB of the launch: 48 may be had unasked */
 
+/* Kernels of QR_LAUNCH_NEXT: out[i] = w[i] + y[i] behind y[i] = 2 x[i], i < 32; the second right, or wrong in its own way. */
+enum early {
+    EARLY_RIGHT,
+    EARLY_READS,    /* y before it waits */
+    EARLY_READS_OF_TWO_BEFORE,
+    EARLY_COPIES,   /* likewise by cp.async */
+    EARLY_WRITES,   /* x before it waits */
+    EARLY_LEAVES,   /* and never waits */
+    EARLY_APART,    /* reads y before it waits, but is not launched early */
+    EARLY_COUNT
+};
+void early_run(cudaStream_t s, enum early which, float *out, float *y, float *x, const float *w);
+
 #ifdef __cplusplus
 }
 #endif

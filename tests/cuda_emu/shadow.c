@@ -51,6 +51,7 @@ struct meeting { /* a block's atomic operation with a fence around */
 struct shadow {
     struct granule *table;
     size_t room, used;
+    uint32_t *slot; /* those that are used, in the order of their first use */
     uint64_t launch;
     int32_t block, n_warps;
     bool fenced;
@@ -67,6 +68,8 @@ static void forget_tables(void)
 {
     qr_free(s.table);
     qr_free(s.meeting);
+    qr_free(s.slot);
+    s.slot = NULL;
     s.table = NULL;
     s.meeting = NULL;
 }
@@ -164,11 +167,16 @@ static void grow(void)
 {
     const size_t room = s.room ? 4 * s.room : 1 << 12;
     struct granule *bigger = qr_alloc(room, sizeof *bigger);
-    for (size_t i = 0; i < s.room; i++)
-        if (s.table[i].launch == s.launch)
-            *look_up(bigger, room, s.table[i].key) = s.table[i];
+    uint32_t *slot = qr_alloc(room / 2, sizeof *slot);
+    for (size_t i = 0; i < s.used; i++) {
+        struct granule *to = look_up(bigger, room, s.table[s.slot[i]].key);
+        *to = s.table[s.slot[i]];
+        slot[i] = (uint32_t)(to - bigger);
+    }
     qr_free(s.table);
+    qr_free(s.slot);
     s.table = bigger;
+    s.slot = slot;
     s.room = room;
 }
 
@@ -179,15 +187,29 @@ static struct granule *granule_of(uintptr_t key)
     struct granule *g = look_up(s.table, s.room, key);
     if (g->launch != s.launch) {
         *g = (struct granule){.key = key, .launch = s.launch};
-        s.used++;
+        s.slot[s.used++] = (uint32_t)(g - s.table);
     }
     return g;
+}
+
+void qr_emu_shadow_touched(void (*note)(uintptr_t key, uint32_t read, uint32_t written))
+{
+    QR_ASSERT(note != NULL);
+    for (size_t i = 0; i < s.used; i++) {
+        const struct granule *g = &s.table[s.slot[i]];
+        uint32_t read = 0, written = 0;
+        for (int32_t w = 0; w < 4; w++) {
+            written |= (uint32_t)g->word[w].write.bytes << 4 * w;
+            read |= (uint32_t)(g->word[w].read[0].bytes | g->word[w].read[1].bytes) << 4 * w;
+        }
+        note(g->key, read, written);
+    }
 }
 
 /* ---- reports ---- */
 
 /* "../kernels/cuda/rows.cu:41", or the address where there is no addr2line. */
-static void name_place(char *out, size_t room, const void *pc)
+void qr_emu_name_place(char *out, size_t room, const void *pc)
 {
     Dl_info info;
     snprintf(out, room, "%p", pc);
@@ -214,12 +236,12 @@ static void name_place(char *out, size_t room, const void *pc)
 
 static uint32_t pack_pc(const void *pc)
 {
-    return (uint32_t)((uintptr_t)pc - (uintptr_t)name_place);
+    return (uint32_t)((uintptr_t)pc - (uintptr_t)qr_emu_name_place);
 }
 
 static const void *unpack_pc(uint32_t pc)
 {
-    return (const void *)((uintptr_t)name_place + (uintptr_t)(int32_t)pc);
+    return (const void *)((uintptr_t)qr_emu_name_place + (uintptr_t)(int32_t)pc);
 }
 
 static const char *kind_name(int32_t kind)
@@ -230,8 +252,8 @@ static const char *kind_name(int32_t kind)
 static void report_race(const struct access *o, const void *p, int32_t kind, const void *pc)
 {
     char mine[300], other[300];
-    name_place(mine, sizeof mine, pc);
-    name_place(other, sizeof other, unpack_pc(o->pc));
+    qr_emu_name_place(mine, sizeof mine, pc);
+    qr_emu_name_place(other, sizeof other, unpack_pc(o->pc));
     qr_emu_report("race in %s memory at %p: %s in %s, and %s by thread %d of block %d in %s, with no barrier between them",
                   qr_emu_is_shared(p, 1) ? "shared" : "global", p, kind_name(kind), mine, kind_name(o->kind), o->thread, o->block, other);
 }
@@ -339,14 +361,14 @@ static const char *what_is_wrong(const void *p, size_t n)
 static __attribute__((noinline, cold)) void report_access(const void *p, size_t n, int32_t kind, const void *pc, const char *wrong)
 {
     char place[300];
-    name_place(place, sizeof place, pc);
+    qr_emu_name_place(place, sizeof place, pc);
     qr_emu_report("%s of %zu bytes at %p in %s: %s", kind_name(kind), n, p, place, wrong);
 }
 
 static __attribute__((noinline, cold)) void report_held(int32_t kind, const void *pc, const char *held)
 {
     char place[300];
-    name_place(place, sizeof place, pc);
+    qr_emu_name_place(place, sizeof place, pc);
     qr_emu_report("%s in %s of %s", kind_name(kind), place, held);
 }
 
@@ -365,6 +387,8 @@ void qr_emu_access(const void *p, size_t n, int32_t kind, const void *pc)
     const char *wrong = in_shared ? NULL : what_is_wrong(p, n);
     if (wrong)
         report_access(p, n, kind, pc, wrong);
+    if (!in_shared)
+        qr_emu_flight_check(p, n, kind != QR_EMU_READ, pc);
     if (kind == QR_EMU_ATOMIC && s.fenced && !in_shared)
         note_meeting(p);
     if (!qr_emu_sees_races())
@@ -386,7 +410,7 @@ static void check_fenced(const struct word *w, const void *p, const struct qr_em
     const struct access *o = &w->write;
     if (o->bytes && o->kind == QR_EMU_WRITE && o->block == s.block && o->clock >= s.fenced_async[o->thread]) {
         char other[300];
-        name_place(other, sizeof other, unpack_pc(o->pc));
+        qr_emu_name_place(other, sizeof other, unpack_pc(o->pc));
         qr_emu_report("%s in %s:%d meets shared memory at %p that thread %d wrote in %s with no fence.proxy.async since", site->what, site->file, site->line, p,
                       o->thread, other);
     }

@@ -28,6 +28,7 @@ struct op {
     const void *from;
     size_t n;
     int value;
+    bool early; /* a kernel that may begin while those before it run */
     struct qr_emu_event *event;
     int64_t count; /* of the event: reached by this record, waited for by this wait */
     struct qr_emu_graph *graph;
@@ -71,7 +72,7 @@ struct function {
 struct runtime {
     struct qr_emu_stream *streams;
     struct qr_emu_stream plain; /* the stream 0 */
-    bool eager, no_code;
+    bool eager, no_code, early; /* early: the next launch */
     int32_t n_sms, shared_most;
     cudaError_t last;
     double clock_us; /* for how long the device has worked */
@@ -149,10 +150,13 @@ static bool run_graph(struct op *launch);
 /* False: others must come first. */
 static bool run_op(struct op *o)
 {
+    if (o->kind != KERNEL && o->kind != RECORD)
+        qr_emu_flight_settled(); /* each waits for all before it; so does a kernel behind it, but for those of a library */
     switch (o->kind) {
     case KERNEL: {
         const struct qr_emu_launch l = {.kernel = o->kernel, .grid = o->grid, .block = o->block, .shared_bytes = o->shared_bytes,
-                                        .shared_room = o->shared_room, .body = o->body, .closure = o->closure, .closure_bytes = o->closure_bytes};
+                                        .shared_room = o->shared_room, .body = o->body, .closure = o->closure, .closure_bytes = o->closure_bytes, .early = o->early};
+        qr_emu_flight_begin(o->early);
         qr_emu_run(&l);
         qr_emu_clock_add(QR_EMU_KERNEL_US);
         break;
@@ -193,6 +197,7 @@ static bool run_graph(struct op *launch)
         if (!run_op(o))
             return false;
     }
+    qr_emu_flight_settled();
     return true;
 }
 
@@ -314,10 +319,17 @@ static bool too_large(struct qr_emu_dim3 g, struct qr_emu_dim3 b)
     return n == 0 || n > QR_EMU_THREADS_MAX || b.z > 64 || g.x == 0 || g.y == 0 || g.z == 0 || g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535;
 }
 
+void qr_emu_next_is_early(bool early)
+{
+    r.early = early;
+}
+
 void qr_emu_enqueue(const char *kernel, const void *fn, struct qr_emu_dim3 grid, struct qr_emu_dim3 block, size_t shared_bytes, void *stream,
                     const void *closure, size_t closure_bytes, void (*body)(const void *closure))
 {
+    const bool early = r.early && !r.eager; /* a launch that is waited for has none beside it */
     qr_emu_counted.launches++;
+    r.early = false;
     if (too_large(grid, block)) {
         qr_emu_error(cudaErrorInvalidConfiguration);
         return;
@@ -338,6 +350,7 @@ void qr_emu_enqueue(const char *kernel, const void *fn, struct qr_emu_dim3 grid,
     o->shared_bytes = shared_bytes;
     o->shared_room = (size_t)(f->allowed ? r.shared_most : QR_EMU_SHARED_PLAIN);
     o->body = body;
+    o->early = early;
     enqueue(stream, o);
 }
 
@@ -494,6 +507,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
         return cudaErrorStreamCaptureUnsupported;
     qr_emu_counted.syncs++;
     finish_stream(s, NULL, 0);
+    qr_emu_flight_settled();
     return cudaSuccess;
 }
 

@@ -238,6 +238,38 @@ Test(emulated_device, more_shared_memory_than_was_allowed_fails_the_launch)
     cudaFree(d);
 }
 
+/* ---- kernels that begin early ---- */
+
+Test(emulated_device, a_kernel_that_begins_early_touches_nothing_of_those_before_it_until_it_has_waited)
+{
+    static const char *const want[EARLY_COUNT] = {
+        [EARLY_RIGHT] = "", [EARLY_APART] = "", [EARLY_READS] = "before qr_grid_wait: a kernel that may still run writes it",
+        [EARLY_READS_OF_TWO_BEFORE] = "before qr_grid_wait: a kernel that may still run writes it",
+        [EARLY_COPIES] = "before qr_grid_wait: a kernel that may still run writes it",
+        [EARLY_WRITES] = "before qr_grid_wait: a kernel that may still run reads it", [EARLY_LEAVES] = "a thread leaves without qr_grid_wait"};
+    float x[32], w[32], out[32];
+    for (int i = 0; i < 32; i++)
+        x[i] = (float)i, w[i] = 100;
+    if (!qr_emu_sees_races())
+        cr_skip_test("accesses are not instrumented in this build");
+    for (int which = 0; which < EARLY_COUNT; which++) {
+        float *dx = on_device(x, sizeof x), *dw = on_device(w, sizeof w), *y = on_device(NULL, sizeof x), *d = on_device(NULL, sizeof x);
+        qr_emu_expect_begin();
+        early_run(NULL, (enum early)which, d, y, dx, dw);
+        cudaDeviceSynchronize();
+        const char *said = qr_emu_expect_end();
+        cr_assert(*want[which] ? strstr(said, want[which]) != NULL : *said == '\0', "%d: '%s'", which, said);
+        if (*want[which] == '\0') {
+            back(out, d, sizeof out);
+            for (int i = 0; i < 32; i++)
+                cr_assert_eq(out[i], 100 + 2 * (float)i);
+        }
+        cudaFree(dx), cudaFree(dw), cudaFree(y);
+        if (*want[which] != '\0')
+            cudaFree(d); /* else `back` did */
+    }
+}
+
 /* ---- calls from where they may not come ---- */
 
 static void *choose_second(void *arg)

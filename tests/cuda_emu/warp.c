@@ -305,6 +305,7 @@ void qr_emu_cp_async(void *to, const void *from, int32_t n, int32_t n_from)
     if (t->n_async == QR_EMU_ASYNC_MAX)
         qr_emu_report("more than %d cp.async under way in one thread", QR_EMU_ASYNC_MAX);
     qr_emu_access(to, (size_t)n, QR_EMU_WRITE, pc);
+    qr_emu_flight_check(from, (size_t)n_from, false, pc);
     memset(to, 0xff, (size_t)n);
     t->async[t->n_async++] = (struct qr_emu_async){to, from, n, n_from, t->async_group, pc};
 }

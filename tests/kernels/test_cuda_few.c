@@ -84,6 +84,7 @@ static struct way way_new(struct qr_backend *be, struct qr_rng *r, enum qr_dtype
 {
     struct way w = {.d = make(be, r, QR_BF16, n_rows, 80, (HEADS + 2 * KV_HEADS) * dim), .n_rot = n_rot, .norms = norms,
                     .kv = {.dtype = cache, .n_blocks = 4, .n_layers = 2, .n_kv_heads = KV_HEADS, .block_tokens = 8, .head_dim = dim}};
+    w.d.x_stride = w.d.n_in; /* rows as float4: others become bf16 in a launch of their own */
     w.norm_w = random_floats(r, dim);
     w.cos_sin = random_floats(r, (int64_t)n_rows * n_rot);
     for (int32_t n = 0; n < n_rows; n++)

@@ -147,19 +147,19 @@ few_steps() {
 }
 
 start() {
-    local without all="QUIRE_CUDA_HOPPER=0 QUIRE_CUDA_GRAPHS=0 QUIRE_CUDA_LT_MIN=0"
+    local without all="QUIRE_CUDA_HOPPER=0 QUIRE_CUDA_OVERLAP=0 QUIRE_CUDA_GRAPHS=0 QUIRE_CUDA_LT_MIN=0"
     model llama-3.2-1b || return 1
     rm -f "$build/without"
     few_steps 30 60 && return 0
     echo "== once more, waiting for each launch, so that the line that ends the program is that of the kernel that failed"
     (export CUDA_LAUNCH_BLOCKING=1 QUIRE_CUDA_GRAPHS=0 && few_steps 15 25)
-    for without in "$all" QUIRE_CUDA_HOPPER=0 QUIRE_CUDA_GRAPHS=0 QUIRE_CUDA_LT_MIN=0; do
+    for without in "$all" QUIRE_CUDA_HOPPER=0 QUIRE_CUDA_OVERLAP=0 QUIRE_CUDA_GRAPHS=0 QUIRE_CUDA_LT_MIN=0; do
         echo "== with $without"
         if (export ${without?} && few_steps 15 25); then
             echo "$without" >"$build/without"
             [ "$without" = "$all" ] || break
         elif [ "$without" = "$all" ]; then
-            echo "error: none of the three is to blame"
+            echo "error: none of the four is to blame"
             return 1
         fi
     done

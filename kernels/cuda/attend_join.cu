@@ -2,6 +2,7 @@
 #include "kernels/cuda/attend.h"
 
 #define JOIN_THREADS 128
+#define AT_ONCE 4 /* pieces that are asked for together: where there are few rows nothing else hides their way from memory */
 
 /* Joins the pieces of rows whose context several blocks had: a warp a row. */
 template <int D> QR_KERNEL(JOIN_THREADS) join(struct attention a, int32_t height)
@@ -17,13 +18,29 @@ template <int D> QR_KERNEL(JOIN_THREADS) join(struct attention a, int32_t height
         if (packed >= it.e.packed)
             break;
         float top = -INFINITY, sum = 0, out[D / 32] = {};
-        for (int32_t piece = it.begin / PIECE; piece <= (it.end - 1) / PIECE; piece++) {
-            const float *x = partial_of(a, it, piece, D);
-            float scale_old, scale_fresh;
-            join_piece(&top, &sum, x[a.kept * D + row], x[a.kept * (D + 1) + row], &scale_old, &scale_fresh);
+        const int32_t last = (it.end - 1) / PIECE;
+#pragma unroll 1
+        for (int32_t first = it.begin / PIECE; first <= last; first += AT_ONCE) {
+            float piece_top[AT_ONCE], piece_sum[AT_ONCE], fresh[AT_ONCE][D / 32];
 #pragma unroll
-            for (int i = 0; i < D / 32; i++)
-                out[i] = fmaf(x[row * D + i * 32 + lane], scale_fresh, out[i] * scale_old);
+            for (int u = 0; u < AT_ONCE; u++) { /* behind the last one: the last once more, and not joined */
+                const float *x = partial_of(a, it, min(first + u, last), D);
+                piece_top[u] = x[a.kept * D + row];
+                piece_sum[u] = x[a.kept * (D + 1) + row];
+#pragma unroll
+                for (int i = 0; i < D / 32; i++)
+                    fresh[u][i] = x[row * D + i * 32 + lane];
+            }
+#pragma unroll
+            for (int u = 0; u < AT_ONCE; u++) {
+                float scale_old, scale_fresh;
+                if (first + u > last)
+                    break;
+                join_piece(&top, &sum, piece_top[u], piece_sum[u], &scale_old, &scale_fresh);
+#pragma unroll
+                for (int i = 0; i < D / 32; i++)
+                    out[i] = fmaf(fresh[u][i], scale_fresh, out[i] * scale_old);
+            }
         }
         float *to = out_of(a, it, packed);
         const float inverse = 1.0f / sum;

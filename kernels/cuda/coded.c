@@ -90,7 +90,7 @@ static float code_row(uint8_t *codes, uint8_t *multiples, const struct qr_coded 
 static void send(struct qr_queue *q, const void *to, const void *from, size_t n_bytes)
 {
     if (n_bytes > 0)
-        QR_CUDA_CHECK(cudaMemcpyAsync((void *)(uintptr_t)to, from, n_bytes, cudaMemcpyHostToDevice, q->stream));
+        QR_CUDA_CHECK(cudaMemcpyAsync((void *)(uintptr_t)to, from, n_bytes, cudaMemcpyHostToDevice, qr_queue_apart(q)));
 }
 
 void qr_coded_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const void *rows, enum qr_dtype from,
@@ -107,7 +107,7 @@ void qr_coded_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_ou
     uint8_t *host = malloc(n * row_bytes), *codes = malloc(n * (size_t)c.code_bytes), *multiples = malloc(n * (size_t)c.n_groups + 1);
     float *scale = malloc(n * sizeof *scale);
     QR_ASSERT(host && codes && multiples && scale);
-    QR_CUDA_CHECK(cudaMemcpyAsync(host, rows, n * row_bytes, cudaMemcpyDeviceToHost, q->stream));
+    QR_CUDA_CHECK(cudaMemcpyAsync(host, rows, n * row_bytes, cudaMemcpyDeviceToHost, qr_queue_apart(q)));
     QR_CUDA_CHECK(cudaStreamSynchronize(q->stream));
     for (size_t r = 0; r < n; r++)
         scale[r] = code_row(codes + r * (size_t)c.code_bytes, multiples + r * (size_t)c.n_groups, &c, to, n_in, host + r * row_bytes, from);

@@ -19,13 +19,6 @@
 #define WAIT_S_MAX 1e6
 #define SCRATCH_BYTES_MAX ((size_t)256 << 20)
 
-/* For what is no kernel of QR_LAUNCH_NEXT: the next one begins when it has ended. */
-static cudaStream_t apart(struct qr_queue *q)
-{
-    q->follows = false;
-    return q->stream;
-}
-
 /* ---- memory ---- */
 
 static void *device_alloc(size_t n_bytes)
@@ -51,7 +44,7 @@ static void device_free(void *p)
 static void device_zero(struct qr_queue *q, void *p, size_t n_bytes)
 {
     if (n_bytes > 0)
-        QR_CUDA_CHECK(cudaMemsetAsync(p, 0, n_bytes, apart(q)));
+        QR_CUDA_CHECK(cudaMemsetAsync(p, 0, n_bytes, qr_queue_apart(q)));
 }
 
 /* Waits come behind qr_cuda_peers_await, which returns sooner where a rank is lost. */
@@ -103,8 +96,8 @@ static void *device_stage(struct qr_queue *q, size_t n_bytes)
 /* What lies at the beginning of a slot goes to the device. */
 static void send(struct qr_queue *q, struct qr_cuda_slot *s, void *to, size_t n_bytes)
 {
-    QR_CUDA_CHECK(cudaMemcpyAsync(to, s->data, n_bytes, cudaMemcpyHostToDevice, apart(q)));
-    QR_CUDA_CHECK(cudaEventRecord(s->done, apart(q)));
+    QR_CUDA_CHECK(cudaMemcpyAsync(to, s->data, n_bytes, cudaMemcpyHostToDevice, qr_queue_apart(q)));
+    QR_CUDA_CHECK(cudaEventRecord(s->done, qr_queue_apart(q)));
     s->busy = true;
 }
 
@@ -129,7 +122,7 @@ static void device_put(struct qr_queue *q, void *to, const void *host, size_t n_
 static void device_get(struct qr_queue *q, void *host, const void *from, size_t n_bytes)
 {
     if (n_bytes > 0)
-        QR_CUDA_CHECK(cudaMemcpyAsync(host, from, n_bytes, cudaMemcpyDeviceToHost, apart(q)));
+        QR_CUDA_CHECK(cudaMemcpyAsync(host, from, n_bytes, cudaMemcpyDeviceToHost, qr_queue_apart(q)));
     qr_cuda_peers_await(q->peers, NULL);
     QR_CUDA_CHECK(cudaStreamSynchronize(q->stream));
 }
@@ -137,13 +130,13 @@ static void device_get(struct qr_queue *q, void *host, const void *from, size_t 
 static void device_fetch(struct qr_queue *q, void *host, const void *from, size_t n_bytes)
 {
     if (n_bytes > 0)
-        QR_CUDA_CHECK(cudaMemcpyAsync(host, from, n_bytes, cudaMemcpyDeviceToHost, apart(q)));
+        QR_CUDA_CHECK(cudaMemcpyAsync(host, from, n_bytes, cudaMemcpyDeviceToHost, qr_queue_apart(q)));
 }
 
 static void device_send(struct qr_queue *q, void *to, const void *host, size_t n_bytes)
 {
     if (n_bytes > 0)
-        QR_CUDA_CHECK(cudaMemcpyAsync(to, host, n_bytes, cudaMemcpyHostToDevice, apart(q)));
+        QR_CUDA_CHECK(cudaMemcpyAsync(to, host, n_bytes, cudaMemcpyHostToDevice, qr_queue_apart(q)));
 }
 
 _Static_assert(QR_CUDA_MARKS == QR_MARKS, "an event for each");
@@ -152,7 +145,7 @@ static void device_mark(struct qr_queue *q, int32_t which)
 {
     if (!q->mark[which])
         QR_CUDA_CHECK(cudaEventCreateWithFlags(&q->mark[which], cudaEventDisableTiming));
-    QR_CUDA_CHECK(cudaEventRecord(q->mark[which], apart(q)));
+    QR_CUDA_CHECK(cudaEventRecord(q->mark[which], qr_queue_apart(q)));
 }
 
 static void device_wait(struct qr_queue *q, int32_t which)
@@ -167,7 +160,7 @@ static bool record_begin(struct qr_queue *q)
 {
     if (!q->records)
         return false;
-    const bool begun = cudaStreamBeginCapture(apart(q), cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+    const bool begun = cudaStreamBeginCapture(qr_queue_apart(q), cudaStreamCaptureModeThreadLocal) == cudaSuccess;
     if (!begun)
         (void)cudaGetLastError(); /* or the next launch would be blamed for it */
     return begun;
@@ -177,7 +170,7 @@ static void *record_end(struct qr_queue *q)
 {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t record = NULL;
-    const bool there = cudaStreamEndCapture(apart(q), &graph) == cudaSuccess && graph != NULL;
+    const bool there = cudaStreamEndCapture(qr_queue_apart(q), &graph) == cudaSuccess && graph != NULL;
     if (!there || cudaGraphInstantiate(&record, graph, 0) != cudaSuccess) {
         (void)cudaGetLastError(); /* then steps are launched one kernel after the other */
         record = NULL;
@@ -189,7 +182,7 @@ static void *record_end(struct qr_queue *q)
 
 static void device_repeat(struct qr_queue *q, void *record)
 {
-    QR_CUDA_CHECK(cudaGraphLaunch((cudaGraphExec_t)record, apart(q)));
+    QR_CUDA_CHECK(cudaGraphLaunch((cudaGraphExec_t)record, qr_queue_apart(q)));
 }
 
 static void record_free(void *record)
@@ -203,9 +196,9 @@ static void device_copy(struct qr_queue *q, void *to, size_t to_pitch, const voi
     if (row_bytes == 0 || n_rows == 0)
         return;
     if (n_rows == 1 || (to_pitch == row_bytes && from_pitch == row_bytes))
-        QR_CUDA_CHECK(cudaMemcpyAsync(to, from, row_bytes * (size_t)n_rows, cudaMemcpyDeviceToDevice, apart(q)));
+        QR_CUDA_CHECK(cudaMemcpyAsync(to, from, row_bytes * (size_t)n_rows, cudaMemcpyDeviceToDevice, qr_queue_apart(q)));
     else
-        QR_CUDA_CHECK(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, (size_t)n_rows, cudaMemcpyDeviceToDevice, apart(q)));
+        QR_CUDA_CHECK(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, (size_t)n_rows, cudaMemcpyDeviceToDevice, qr_queue_apart(q)));
 }
 
 static void device_sync(struct qr_queue *q)

@@ -268,13 +268,15 @@ QR_DEVICE void decode_share(uint16_t *to, const uint8_t *share, const struct few
 {
     const struct qr_coded &c = a.product.coded;
     const int32_t lane = (int32_t)threadIdx.x % QR_WARP, k = k0 + lane * QR_CHUNK;
+    const int32_t unit = c.form == QR_CODED_STORED ? k / c.unit : 0, group = c.form == QR_CODED_STORED || c.form == QR_CODED_NIBBLES ? k / c.group : 0;
     const bool half = qr_coded_halves(c);
 #pragma unroll 2
     for (int r = 0; r < HALF; r++) {
         uint4 v = make_uint4(0, 0, 0, 0);
         if (r < n && k < a.product.n_in) {
-            const uint2 codes = half ? make_uint2(*(const uint32_t *)(share + (r * QR_WARP + lane) * 4), 0) : *(const uint2 *)(share + (r * QR_WARP + lane) * 8);
-            v = qr_decode(c, first + r, k, codes);
+            const uint8_t *at = share + (r * QR_WARP + lane) * (half ? 4 : 8);
+            const uint2 codes = half ? make_uint2(*(const uint32_t *)at, 0) : *(const uint2 *)at;
+            v = qr_decode(c, first + r, unit, group, codes);
         }
         *(uint4 *)qr_chunk_of<DEPTH>(to, r, lane) = v;
     }

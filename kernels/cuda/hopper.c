@@ -83,7 +83,7 @@ static void *put(struct qr_queue *q, size_t *at, const void *from, size_t n)
     *at += (n + 255) / 256 * 256;
     QR_ASSERT(*at <= q->scratch_bytes);
     if (from)
-        QR_CUDA_CHECK(cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, q->stream)); /* not pinned: read at once */
+        QR_CUDA_CHECK(cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, qr_queue_apart(q))); /* not pinned: read at once */
     return to;
 }
 
@@ -161,7 +161,7 @@ static bool try_both(struct qr_queue *q, int32_t index)
             args.out = t.out[i];
             q->hopper->state[index] = i == 0 ? QR_HOPPER_OFF : QR_HOPPER_ON;
             qr_cuda_attention(q, &args);
-            QR_CUDA_CHECK(cudaMemcpyAsync(x + (size_t)i * n_x, t.out[i], n_x * sizeof *x, cudaMemcpyDeviceToHost, q->stream));
+            QR_CUDA_CHECK(cudaMemcpyAsync(x + (size_t)i * n_x, t.out[i], n_x * sizeof *x, cudaMemcpyDeviceToHost, qr_queue_apart(q)));
         }
         const cudaError_t end = cudaStreamSynchronize(q->stream);
         if (end != cudaSuccess)

@@ -266,11 +266,11 @@ static bool run(struct qr_queue *q, struct probe *o, const cublasLtMatmulAlgo_t 
 static bool measure(struct qr_queue *q, struct probe *o, const cublasLtMatmulAlgo_t *algo, qr_plan_own *own, float *us, unsigned long long *sum)
 {
     qr_cuda_probe_fill(q, (uint16_t *)(void *)o->p.out, 2 * o->out_floats, 3);
-    QR_CUDA_CHECK(cudaMemsetAsync(o->sum, 0, sizeof *o->sum, q->stream));
+    QR_CUDA_CHECK(cudaMemsetAsync(o->sum, 0, sizeof *o->sum, qr_queue_apart(q)));
     if (!run(q, o, algo, own))
         return false;
     qr_cuda_probe_sum(q, o->sum, o->p.out, o->out_floats);
-    QR_CUDA_CHECK(cudaMemcpyAsync(sum, o->sum, sizeof *sum, cudaMemcpyDeviceToHost, q->stream));
+    QR_CUDA_CHECK(cudaMemcpyAsync(sum, o->sum, sizeof *sum, cudaMemcpyDeviceToHost, qr_queue_apart(q)));
     QR_CUDA_CHECK(cudaStreamSynchronize(q->stream));
     *us = 0;
     for (int i = 0; i < TIMES; i++) {

@@ -52,9 +52,9 @@ QR_DEVICE uint4 qr_decode_bytes(uint2 v)
 }
 
 /* Weights rounded to 4 bits, times their multiple: at most 8 bits, so nothing is lost. 128 + a code's distance from -8, minus 136. */
-QR_DEVICE uint4 qr_decode_nibbles(const struct qr_coded &c, int64_t o, int32_t k, uint32_t v)
+QR_DEVICE uint4 qr_decode_nibbles(const struct qr_coded &c, int64_t o, int32_t group, uint32_t v)
 {
-    const uint32_t m = qr_to_bf16((float)c.multiples[o * c.n_groups + k / c.group]), both = m | m << 16;
+    const uint32_t m = qr_to_bf16((float)c.multiples[o * c.n_groups + group]), both = m | m << 16;
     uint32_t h[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -72,9 +72,9 @@ QR_DEVICE uint32_t qr_levels_of(uint4 level, uint32_t codes)
 }
 
 /* Scales and offsets as kernels/coded.h has them: single operations. Codes of 4 bits are in v.x. */
-QR_DEVICE uint4 qr_decode_stored(const struct qr_coded &c, int64_t o, int32_t k, uint2 v)
+QR_DEVICE uint4 qr_decode_stored(const struct qr_coded &c, int64_t o, int32_t unit, int32_t group, uint2 v)
 {
-    const int64_t u = o * c.n_units + k / c.unit, g = o * c.n_groups + k / c.group;
+    const int64_t u = o * c.n_units + unit, g = o * c.n_groups + group;
     const float factor = c.factor[o];
     float scale = qr_from_f16(c.half[u]) * factor, offset = c.half_offset ? qr_from_f16(c.half_offset[u]) * factor : 0;
     if (c.step) {
@@ -130,23 +130,22 @@ QR_HOST_DEVICE bool qr_coded_halves(const struct qr_coded &c)
     return c.form == QR_CODED_NIBBLES || (c.form == QR_CODED_STORED && c.level);
 }
 
-/* Eight weights from input k on, a multiple of 8, of output o, whose codes are v (in v.x those of 4 bits): as bf16, to be multiplied by c.scale[o] where
- * there is a scale. */
-QR_DEVICE uint4 qr_decode(const struct qr_coded &c, int64_t o, int32_t k, uint2 v)
+/* Eight weights of output o, of this unit and group of inputs, whose codes are v (in v.x those of 4 bits): as bf16, to be multiplied by c.scale[o] where there
+ * is a scale. */
+QR_DEVICE uint4 qr_decode(const struct qr_coded &c, int64_t o, int32_t unit, int32_t group, uint2 v)
 {
     if (c.form == QR_CODED_EIGHTS)
         return qr_decode_eights(v);
     if (c.form == QR_CODED_BYTES)
         return qr_decode_bytes(v);
-    return c.form == QR_CODED_NIBBLES ? qr_decode_nibbles(c, o, k, v.x) : qr_decode_stored(c, o, k, v);
+    return c.form == QR_CODED_NIBBLES ? qr_decode_nibbles(c, o, group, v.x) : qr_decode_stored(c, o, unit, group, v);
 }
 
+/* Those from input k on, a multiple of 8. */
 QR_DEVICE uint4 qr_decode_chunk(const struct qr_coded &c, int64_t o, int32_t k)
 {
-    const uint8_t *row = c.codes + o * c.code_bytes;
-    if (qr_coded_halves(c))
-        return qr_decode(c, o, k, make_uint2(*(const uint32_t *)(row + k / 2), 0));
-    return qr_decode(c, o, k, *(const uint2 *)(row + k));
+    const uint8_t *at = c.codes + o * c.code_bytes + (qr_coded_halves(c) ? k / 2 : k);
+    return qr_decode(c, o, k / c.unit, k / c.group, qr_coded_halves(c) ? make_uint2(*(const uint32_t *)at, 0) : *(const uint2 *)at);
 }
 
 /* ---- tiles ---- */

@@ -84,14 +84,19 @@ static inline bool qr_queue_follows(struct qr_queue *q)
     return early;
 }
 
-#ifdef __cplusplus
-}
-
-/* launch.h: for a kernel that begins when all before it have ended, and that nobody overtakes. */
-static inline cudaStream_t qr_stream_of(struct qr_queue *q)
+/* The stream, for what is no kernel of QR_LAUNCH_NEXT: it begins when all before it has ended, and the next kernel when it has. */
+static inline cudaStream_t qr_queue_apart(struct qr_queue *q)
 {
     q->follows = false;
     return q->stream;
+}
+
+#ifdef __cplusplus
+}
+
+static inline cudaStream_t qr_stream_of(struct qr_queue *q) /* launch.h */
+{
+    return qr_queue_apart(q);
 }
 #endif
 

@@ -26,16 +26,20 @@ template <int FOURS, int WARPS, bool VEC> QR_KERNEL(QR_ROW_THREADS_OF(WARPS)) no
     float4 v[FOURS];
     for (int j = 0; j < FOURS; j++)
         v[j] = qr_load4<VEC>(x, first + j * QR_ROW_STEP(WARPS), n);
-    for (int j = 0; a.delta && j < FOURS; j++) {
-        const int32_t i = first + j * QR_ROW_STEP(WARPS);
-        v[j] = qr_add4(v[j], qr_load4<VEC>(a.delta + row * a.delta_stride, i, n));
-        qr_store4<VEC>(x, i, n, v[j]);
+    if (a.delta) { /* all of it is asked for before the first is stored: the compiler does not know that they lie apart */
+        float4 delta[FOURS];
+        for (int j = 0; j < FOURS; j++)
+            delta[j] = qr_load4<VEC>(a.delta + row * a.delta_stride, first + j * QR_ROW_STEP(WARPS), n);
+        for (int j = 0; j < FOURS; j++) {
+            v[j] = qr_add4(v[j], delta[j]);
+            qr_store4<VEC>(x, first + j * QR_ROW_STEP(WARPS), n, v[j]);
+        }
     }
     const float r = qr_inverse_rms<FOURS, WARPS>(v, a.n_cols, a.eps, partial);
-    for (int j = 0; j < FOURS; j++) {
-        const int32_t i = first + j * QR_ROW_STEP(WARPS);
-        qr_store4<VEC>(a.out + row * a.out_stride, i, n, qr_mul4(qr_scale4(v[j], r), qr_load4<VEC>(a.w, i, n)));
-    }
+    for (int j = 0; j < FOURS; j++)
+        v[j] = qr_mul4(qr_scale4(v[j], r), qr_load4<VEC>(a.w, first + j * QR_ROW_STEP(WARPS), n));
+    for (int j = 0; j < FOURS; j++)
+        qr_store4<VEC>(a.out + row * a.out_stride, first + j * QR_ROW_STEP(WARPS), n, v[j]);
 }
 
 extern "C" void qr_cuda_rms_norm(struct qr_queue *q, const struct qr_norm_args *a)
@@ -288,18 +292,23 @@ template <int FOURS, int WARPS, bool VEC> QR_KERNEL(QR_ROW_THREADS_OF(WARPS)) no
     for (int j = 0; j < FOURS; j++)
         v[j] = qr_load4<VEC>(a.x + row * a.x_stride, first + j * QR_ROW_STEP(WARPS), n);
     const float r = qr_inverse_rms<FOURS, WARPS>(v, a.n_cols, a.eps, partial);
-    for (int j = 0; j < FOURS && n > 0; j++) {
-        const int32_t i = first + j * QR_ROW_STEP(WARPS);
-        put_narrow(a, row, i, qr_mul4(qr_scale4(v[j], r), qr_load4<VEC>(a.norm_w, i, n)));
-    }
+    for (int j = 0; j < FOURS; j++)
+        v[j] = qr_mul4(qr_scale4(v[j], r), qr_load4<VEC>(a.norm_w, first + j * QR_ROW_STEP(WARPS), n));
+    for (int j = 0; j < FOURS && n > 0; j++)
+        put_narrow(a, row, first + j * QR_ROW_STEP(WARPS), v[j]);
 }
 
 template <bool VEC> QR_KERNEL(THREADS) narrow_rows(struct qr_narrow a)
 {
     begin();
     const int64_t row = blockIdx.x;
-    for (int32_t i = 4 * (int32_t)threadIdx.x; i < a.to_stride; i += 4 * THREADS)
-        put_narrow(a, row, i, qr_load4<VEC>(a.x + row * a.x_stride, i, a.n_cols));
+    for (int32_t i0 = 4 * (int32_t)threadIdx.x; i0 < a.to_stride; i0 += 4 * THREADS * AT_ONCE) {
+        float4 v[AT_ONCE];
+        for (int j = 0; j < AT_ONCE; j++)
+            v[j] = qr_load4<VEC>(a.x + row * a.x_stride, i0 + 4 * THREADS * j, a.n_cols);
+        for (int j = 0; j < AT_ONCE; j++)
+            put_narrow(a, row, i0 + 4 * THREADS * j, v[j]);
+    }
 }
 
 void qr_cuda_narrow(struct qr_queue *q, const struct qr_narrow *a)

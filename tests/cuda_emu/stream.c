@@ -143,6 +143,17 @@ int32_t qr_emu_n_sms(void)
 
 /* ---- doing ---- */
 
+/* QUIRE_EMU_IDLE=1: kernels and products do nothing, so that what a step costs the host can be measured. */
+static bool is_idle(void)
+{
+    static int idle = -1;
+    if (idle < 0) {
+        const char *wanted = getenv("QUIRE_EMU_IDLE");
+        idle = wanted && strcmp(wanted, "1") == 0;
+    }
+    return idle == 1;
+}
+
 static bool run_stream(struct qr_emu_stream *s, const struct qr_emu_event *until, int64_t count);
 
 static bool run_graph(struct op *launch);
@@ -150,12 +161,15 @@ static bool run_graph(struct op *launch);
 /* False: others must come first. */
 static bool run_op(struct op *o)
 {
+    if (is_idle() && (o->kind == KERNEL || o->kind == HOST))
+        return true;
     if (o->kind != KERNEL && o->kind != RECORD)
         qr_emu_flight_settled(); /* each waits for all before it; so does a kernel behind it, but for those of a library */
     switch (o->kind) {
     case KERNEL: {
         const struct qr_emu_launch l = {.kernel = o->kernel, .grid = o->grid, .block = o->block, .shared_bytes = o->shared_bytes,
-                                        .shared_room = o->shared_room, .body = o->body, .closure = o->closure, .closure_bytes = o->closure_bytes, .early = o->early};
+                                        .shared_room = o->shared_room, .body = o->body, .closure = o->closure, .closure_bytes = o->closure_bytes,
+                                        .early = o->early};
         qr_emu_flight_begin(o->early);
         qr_emu_run(&l);
         qr_emu_clock_add(QR_EMU_KERNEL_US);

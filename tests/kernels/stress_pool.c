@@ -171,16 +171,16 @@ static void errands(int32_t n_threads, int32_t n_times, uint64_t seed)
     printf("errands, %d threads: %lld, %lld of them by the caller\n", (int)n_threads, (long long)n_asked, (long long)atomic_load(&e.n_here));
 }
 
-/* One that the caller leaves alone is done all the same, where it was not done at once: a worker was awake. */
+/* One that the caller leaves alone is done by a worker that has just had an item, and so looks for more: unless the caller is put aside meanwhile. */
 static void errand_of_a_worker(void)
 {
     struct qr_queue *q = qr_queue_new(2, NULL, false, 64, 64);
     struct errands e = {.caller = pthread_self()};
-    int32_t runs[ITEMS_MAX] = {0};
-    struct tally t = {runs, 50, q};
     int64_t n = 0;
-    for (; n < 10000 && atomic_load(&e.n_here) == n; n++) {
-        qr_queue_run(q, count, &t, 4);
+    for (; n < 2000 && atomic_load(&e.n_here) == n; n++) {
+        _Atomic int32_t by[2] = {-1, -1};
+        struct origin o = {.by = by};
+        qr_queue_run(q, note_origin, &o, 2);
         qr_queue_errand(q, run_errand, &e);
         while (atomic_load(&e.n_run) == n)
             usleep(20);

@@ -41,6 +41,7 @@ static const struct qr_gguf_layout layouts[] = {
     [QR_GGUF_T_IQ2_XXS] = {"IQ2_XXS", 256, 66}, [QR_GGUF_T_IQ2_XS] = {"IQ2_XS", 256, 74}, [QR_GGUF_T_IQ2_S] = {"IQ2_S", 256, 82},
     [QR_GGUF_T_IQ3_XXS] = {"IQ3_XXS", 256, 98}, [QR_GGUF_T_IQ3_S] = {"IQ3_S", 256, 110}, [QR_GGUF_T_IQ1_S] = {"IQ1_S", 256, 50},
     [QR_GGUF_T_IQ1_M] = {"IQ1_M", 256, 56}, [QR_GGUF_T_TQ1_0] = {"TQ1_0", 256, 54}, [QR_GGUF_T_TQ2_0] = {"TQ2_0", 256, 66},
+    [QR_GGUF_T_NVFP4] = {"NVFP4", 64, 36}, [QR_GGUF_T_Q1_0] = {"Q1_0", 128, 18}, [QR_GGUF_T_Q2_0] = {"Q2_0", 64, 18},
 };
 
 static const struct {
@@ -571,6 +572,33 @@ int qr_gguf_int(const struct qr_gguf *g, const char *name, int64_t least, int64_
     if (v < least || v > most)
         return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": key %s is %" PRId64 ", expected %" PRId64 " to %" PRId64, g->file, k->offset, name, v,
                           least, most);
+    *out = v;
+    return 0;
+}
+
+int qr_gguf_same_int(const struct qr_gguf *g, const char *name, int32_t n_layers, int64_t least, int64_t most, int64_t *out, bool *found,
+                     struct qr_err *err)
+{
+    QR_ASSERT(g != NULL && name != NULL && n_layers >= 0);
+    QR_ASSERT(out != NULL && least <= most);
+    const struct qr_gguf_key *k = qr_gguf_find(g, name);
+    if (!k || k->kind != QR_GGUF_ARRAY || !is_int(k->of) || k->count == 0)
+        return qr_gguf_int(g, name, least, most, out, found, err);
+    if (n_layers > 0 && k->count != (uint64_t)n_layers)
+        return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": key %s has %" PRIu64 " entries, expected one for each of %d layers", g->file, k->offset,
+                          name, k->count, n_layers);
+    const int64_t v = qr_gguf_array_int(k, 0);
+    for (uint64_t i = 0; i < k->count; i++) {
+        const int64_t u = qr_gguf_array_int(k, i);
+        if (u < least || u > most)
+            return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": key %s, entry %" PRIu64 " is %" PRId64 ", expected %" PRId64 " to %" PRId64, g->file,
+                              k->offset, name, i, u, least, most);
+        if (u != v)
+            return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": key %s differs from layer to layer (%" PRId64 " in the first, %" PRId64
+                              " in layer %" PRIu64 "), expected one number for all", g->file, k->offset, name, v, u, i);
+    }
+    if (found)
+        *found = true;
     *out = v;
     return 0;
 }

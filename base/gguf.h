@@ -30,7 +30,8 @@ enum qr_gguf_type {
     QR_GGUF_T_Q8_1 = 9, QR_GGUF_T_Q2_K = 10, QR_GGUF_T_Q3_K = 11, QR_GGUF_T_Q4_K = 12, QR_GGUF_T_Q5_K = 13, QR_GGUF_T_Q6_K = 14, QR_GGUF_T_Q8_K = 15,
     QR_GGUF_T_IQ2_XXS = 16, QR_GGUF_T_IQ2_XS = 17, QR_GGUF_T_IQ3_XXS = 18, QR_GGUF_T_IQ1_S = 19, QR_GGUF_T_IQ4_NL = 20, QR_GGUF_T_IQ3_S = 21,
     QR_GGUF_T_IQ2_S = 22, QR_GGUF_T_IQ4_XS = 23, QR_GGUF_T_I8 = 24, QR_GGUF_T_I16 = 25, QR_GGUF_T_I32 = 26, QR_GGUF_T_I64 = 27, QR_GGUF_T_F64 = 28,
-    QR_GGUF_T_IQ1_M = 29, QR_GGUF_T_BF16 = 30, QR_GGUF_T_TQ1_0 = 34, QR_GGUF_T_TQ2_0 = 35, QR_GGUF_T_MXFP4 = 39
+    QR_GGUF_T_IQ1_M = 29, QR_GGUF_T_BF16 = 30, QR_GGUF_T_TQ1_0 = 34, QR_GGUF_T_TQ2_0 = 35, QR_GGUF_T_MXFP4 = 39,
+    QR_GGUF_T_NVFP4 = 40, QR_GGUF_T_Q1_0 = 41, QR_GGUF_T_Q2_0 = 42
 };
 
 /* How a type stores numbers: `elements` neighbours of a row in `bytes`. */
@@ -86,6 +87,10 @@ const void *qr_gguf_tensor_data(const struct qr_gguf *g, const struct qr_gguf_te
  * width are read as int64; real ones, and whole ones, as double. Errors: QR_E_DAMAGED names key, kind and value where it does not fit. */
 int qr_gguf_int(const struct qr_gguf *g, const char *name, int64_t least, int64_t most, int64_t *out, bool *found, struct qr_err *err);
 int qr_gguf_real(const struct qr_gguf *g, const char *name, double *out, bool *found, struct qr_err *err);
+
+/* As qr_gguf_int, of a number or of an array of n_layers (0: of any length) that are all the same: QR_E_UNSUPPORTED where they differ. */
+int qr_gguf_same_int(const struct qr_gguf *g, const char *name, int32_t n_layers, int64_t least, int64_t most, int64_t *out, bool *found,
+                     struct qr_err *err);
 int qr_gguf_bool(const struct qr_gguf *g, const char *name, bool *out, bool *found, struct qr_err *err);
 int qr_gguf_string(const struct qr_gguf *g, const char *name, struct qr_gguf_text *out, bool *found, struct qr_err *err);
 

@@ -5,11 +5,15 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/gguf_file.h"
 #include "base/half.h"
+#include "base/mem.h"
 #include "loader/gguf_blocks.h"
 #include "loader/hf_config.h"
 
 #define LLAMA3_CONTEXT 8192
+#define SOFTMAX_GATES 1 /* expert_gating_func */
+#define TOKEN_CONTROL 3 /* tokenizer.ggml.token_type */
 
 static const struct arch {
     enum qr_arch arch;
@@ -19,8 +23,12 @@ static const struct arch {
              {QR_ARCH_GEMMA3, "gemma3"}, {QR_ARCH_STABLELM, "stablelm"}, {QR_ARCH_GPT2, "gpt2"},
              {QR_ARCH_QWEN2_MOE, "qwen2moe"}, {QR_ARCH_QWEN3_MOE, "qwen3moe"}}; /* Mixtral is a llama with experts */
 
+#define PARTS_MAX 4096
+
 struct reader {
-    const struct qr_gguf *g;
+    const struct qr_gguf *g;     /* the first part: its keys are the model's */
+    struct qr_gguf_file *later;  /* owned [n_later]: tensors of the others */
+    int32_t n_later;
     const char *arch;
     struct qr_model_config *c;
     struct qr_err *err;
@@ -33,7 +41,20 @@ static const char *key_of(char key[128], const struct reader *r, const char *nam
     return key;
 }
 
-/* A whole number of the architecture's; *out keeps what is in it where the key is absent and not needed. */
+/* A whole number of the architecture's, also as one for each layer, all the same; *out keeps what is in it where the key is absent and not needed. */
+static int read_of_layers(const struct reader *r, const char *name, int64_t least, int64_t most, bool needed, int32_t *out)
+{
+    char key[128];
+    bool found;
+    int64_t v = *out;
+    int rc = qr_gguf_same_int(r->g, key_of(key, r, name), r->c->n_layers, least, most, &v, &found, r->err);
+    if (!rc && !found && needed)
+        rc = qr_err_set(r->err, QR_E_DAMAGED, "key %s is not there", key);
+    *out = (int32_t)v;
+    return rc;
+}
+
+/* The same of one number. */
 static int read_int(const struct reader *r, const char *name, int64_t least, int64_t most, bool needed, int32_t *out)
 {
     char key[128];
@@ -55,6 +76,20 @@ static int read_real(const struct reader *r, const char *name, double least, dou
         rc = qr_err_set(r->err, QR_E_DAMAGED, "key %s is %g, expected %g to %g", key, v, least, most);
     *out = v;
     return rc;
+}
+
+/* A tensor of any part; *of, where not NULL, is that part. NULL where there is none. */
+static const struct qr_gguf_tensor *find_tensor(const struct reader *r, const char *name, const struct qr_gguf **of)
+{
+    const struct qr_gguf_tensor *t = qr_gguf_tensor_find(r->g, name);
+    const struct qr_gguf *g = r->g;
+    for (int32_t i = 0; i < r->n_later && !t; i++) {
+        g = r->later[i].g;
+        t = qr_gguf_tensor_find(g, name);
+    }
+    if (of)
+        *of = g;
+    return t;
 }
 
 static bool is(struct qr_gguf_text t, const char *s)
@@ -90,11 +125,11 @@ static int read_sizes(const struct reader *r)
     struct qr_model_config *c = r->c;
     int rc = read_int(r, "block_count", 1, QR_LAYERS_MAX, true, &c->n_layers);
     rc = rc ? rc : read_int(r, "embedding_length", 1, 1 << 20, true, &c->n_embd);
-    rc = rc ? rc : read_int(r, "feed_forward_length", 1, 1 << 24, true, &c->n_ffn);
+    rc = rc ? rc : read_of_layers(r, "feed_forward_length", 1, 1 << 24, true, &c->n_ffn);
     rc = rc ? rc : read_int(r, "context_length", 1, 1 << 27, true, &c->ctx_max);
-    rc = rc ? rc : read_int(r, "attention.head_count", 1, 1 << 16, true, &c->n_heads);
+    rc = rc ? rc : read_of_layers(r, "attention.head_count", 1, 1 << 16, true, &c->n_heads);
     c->n_kv_heads = c->n_heads;
-    rc = rc ? rc : read_int(r, "attention.head_count_kv", 1, 1 << 16, false, &c->n_kv_heads);
+    rc = rc ? rc : read_of_layers(r, "attention.head_count_kv", 1, 1 << 16, false, &c->n_kv_heads);
     if (rc)
         return rc;
     if (c->n_heads % c->n_kv_heads != 0)
@@ -113,33 +148,64 @@ static int read_sizes(const struct reader *r)
     return rc;
 }
 
+static void add_end(struct qr_model_config *c, int64_t id)
+{
+    for (int32_t k = 0; k < c->n_eos; k++)
+        id = c->eos_ids[k] == id ? -1 : id;
+    if (id >= 0 && id < c->n_vocab && c->n_eos < QR_EOS_MAX)
+        c->eos_ids[c->n_eos++] = (int32_t)id;
+}
+
+/* Converters write one token that ends texts; those of their own that end a turn, which generation_config.json lists, are found by their texts. */
+static int find_ends(const struct reader *r)
+{
+    static const char *const ends[] = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<EOT>",
+                                       "<end_of_utterance>", "<\uff5cend\u2581of\u2581sentence\uff5c>"};
+    r->err->code = QR_OK;
+    const struct qr_gguf_key *tokens = qr_gguf_array(r->g, "tokenizer.ggml.tokens", QR_GGUF_STRING, r->err);
+    const struct qr_gguf_key *types = r->err->code ? NULL : qr_gguf_array(r->g, "tokenizer.ggml.token_type", QR_GGUF_I32, r->err);
+    if (!tokens || !types)
+        return (int)r->err->code;
+    const uint8_t *at = tokens->data;
+    for (uint64_t i = 0; i < tokens->count && i < types->count; i++) {
+        const struct qr_gguf_text t = qr_gguf_next_text(&at);
+        if (qr_gguf_array_int(types, i) != TOKEN_CONTROL)
+            continue;
+        for (int k = 0; k < QR_COUNT(ends); k++)
+            if (is(t, ends[k]))
+                add_end(r->c, (int64_t)i);
+    }
+    return 0;
+}
+
 /* The vocabulary has as many entries as the embedding has rows. */
 static int read_vocab(const struct reader *r)
 {
     struct qr_model_config *c = r->c;
-    const struct qr_gguf_tensor *t = qr_gguf_tensor_find(r->g, "token_embd.weight");
+    const struct qr_gguf_tensor *t = find_tensor(r, "token_embd.weight", NULL);
     static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
-    int64_t id = -1;
+    struct qr_gguf_text model = {.at = "", .n = 0};
     if (!t || t->n_dims != 2 || t->dim[1] < 1 || t->dim[1] > 1 << 24)
         return qr_err_set(r->err, QR_E_DAMAGED, "there is no tensor token_embd.weight of two dimensions");
     c->n_vocab = (int32_t)t->dim[1];
     c->stored = t->type == QR_GGUF_T_F32 ? QR_F32 : t->type == QR_GGUF_T_F16 ? QR_F16 : QR_BF16;
-    int rc = qr_gguf_int(r->g, "tokenizer.ggml.bos_token_id", INT64_MIN, INT64_MAX, &id, NULL, r->err);
+    int rc = qr_gguf_string(r->g, "tokenizer.ggml.model", &model, NULL, r->err);
+    const bool pieces = is(model, "llama"); /* whose ids are Llama's where a file does not say */
+    int64_t id = pieces ? 1 : -1;
+    rc = rc ? rc : qr_gguf_int(r->g, "tokenizer.ggml.bos_token_id", INT64_MIN, INT64_MAX, &id, NULL, r->err);
     c->bos_id = id >= 0 && id < c->n_vocab ? (int32_t)id : -1;
     for (int i = 0; i < QR_COUNT(ends) && !rc; i++) {
-        id = -1;
+        id = pieces && i == 0 ? 2 : -1;
         rc = qr_gguf_int(r->g, ends[i], INT64_MIN, INT64_MAX, &id, NULL, r->err);
-        for (int32_t k = 0; k < c->n_eos; k++)
-            id = c->eos_ids[k] == id ? -1 : id;
-        if (!rc && id >= 0 && id < c->n_vocab)
-            c->eos_ids[c->n_eos++] = (int32_t)id;
+        if (!rc)
+            add_end(c, id);
     }
-    return rc;
+    return rc ? rc : find_ends(r);
 }
 
 static bool has(const struct reader *r, const char *tensor)
 {
-    return qr_gguf_tensor_find(r->g, tensor) != NULL;
+    return find_tensor(r, tensor, NULL) != NULL;
 }
 
 /* ---- what only one architecture has ---- */
@@ -150,6 +216,25 @@ static void all_layers(uint64_t bits[QR_LAYERS_MAX / 64], int32_t n_layers, int3
         bits[l / 64] |= (uint64_t)((l + 1) % every == 0) << (l % 64);
 }
 
+/* Which layers have no window: every so many, or an array with a truth value for each of those that have one. */
+static int read_windows(const struct reader *r, int32_t every)
+{
+    struct qr_model_config *c = r->c;
+    char key[128];
+    const struct qr_gguf_key *k = qr_gguf_find(r->g, key_of(key, r, "attention.sliding_window_pattern"));
+    if (!k || k->kind != QR_GGUF_ARRAY) {
+        int rc = read_int(r, "attention.sliding_window_pattern", 1, QR_LAYERS_MAX, false, &every);
+        if (!rc && c->window)
+            all_layers(c->unwindowed, c->n_layers, every);
+        return rc;
+    }
+    if (k->of != QR_GGUF_BOOL || k->count < (uint64_t)c->n_layers)
+        return qr_err_set(r->err, QR_E_DAMAGED, "byte %" PRIu64 ": key %s: expected a truth value for each of %d layers", k->offset, key, c->n_layers);
+    for (int32_t l = 0; l < c->n_layers && c->window; l++)
+        c->unwindowed[l / 64] |= (uint64_t)(k->data[l] == 0) << (l % 64);
+    return 0;
+}
+
 /* Norms are stored as they are multiplied by. Files do not say what scores are divided by; the largest of each family differs from the others. */
 static int read_gemma(const struct reader *r)
 {
@@ -157,22 +242,19 @@ static int read_gemma(const struct reader *r)
     const float root = (float)sqrt((double)c->n_embd);
     const bool second = c->arch == QR_ARCH_GEMMA2, third = c->arch == QR_ARCH_GEMMA3;
     double attn_cap = second ? 50 : 0, logits_cap = second ? 30 : 0;
-    int32_t pattern = second ? 2 : 6;
     int rc = 0;
     c->act = QR_ACT_GELU_TANH;
-    c->embed_scale = qr_gguf_tensor_find(r->g, "token_embd.weight")->type == QR_GGUF_T_BF16 ? qr_bf16_to_f32(qr_f32_to_bf16(root)) : root;
+    c->embed_scale = find_tensor(r, "token_embd.weight", NULL)->type == QR_GGUF_T_BF16 ? qr_bf16_to_f32(qr_f32_to_bf16(root)) : root;
     if (!second && !third)
         return 0;
     c->post_norms = true;
     c->attn_scale = c->n_layers == (second ? 46 : 62) ? (float)(1 / sqrt((double)c->n_embd / c->n_heads)) : 0;
     rc = second ? read_real(r, "attn_logit_softcapping", 0, 1e6, &attn_cap) : 0;
     rc = rc ? rc : read_real(r, "final_logit_softcapping", 0, 1e6, &logits_cap);
-    rc = rc ? rc : read_int(r, "attention.sliding_window_pattern", 1, QR_LAYERS_MAX, false, &pattern);
     c->attn_softcap = (float)attn_cap;
     c->logits_softcap = (float)logits_cap;
     c->window = second && c->window == 0 ? 4096 : c->window;
-    if (c->window)
-        all_layers(c->unwindowed, c->n_layers, pattern);
+    rc = rc ? rc : read_windows(r, second ? 2 : 6);
     c->local_theta = third ? 10000 : 0;
     return third && !rc ? read_real(r, "rope.freq_base_swa", 2, 1e15, &c->local_theta) : rc;
 }
@@ -195,21 +277,19 @@ static int read_smollm3(const struct reader *r)
     return 0;
 }
 
+/* The key use_parallel_residual says nothing: converters write true where a configuration is silent. Layers whose halves are parallel have one norm. */
 static int read_stablelm(const struct reader *r)
 {
-    char key[128];
-    bool parallel = false;
-    int rc = qr_gguf_bool(r->g, key_of(key, r, "use_parallel_residual"), &parallel, NULL, r->err);
-    if (!rc && (parallel || r->c->qk_norm || !has(r, "blk.0.ffn_norm.weight")))
-        rc = qr_err_set(r->err, QR_E_UNSUPPORTED, "stablelm with %s is not computed here", r->c->qk_norm ? "norms of heads" : "parallel residuals");
     r->c->layer_norm = true;
-    return rc;
+    if (!r->c->qk_norm && has(r, "blk.0.ffn_norm.weight"))
+        return 0;
+    return qr_err_set(r->err, QR_E_UNSUPPORTED, "stablelm with %s is not computed here", r->c->qk_norm ? "norms of heads" : "parallel residuals");
 }
 
 static int read_gpt2(const struct reader *r)
 {
     struct qr_model_config *c = r->c;
-    const struct qr_gguf_tensor *t = qr_gguf_tensor_find(r->g, "position_embd.weight");
+    const struct qr_gguf_tensor *t = find_tensor(r, "position_embd.weight", NULL);
     if (!t || t->n_dims != 2 || t->dim[1] < 1 || t->dim[1] > 1 << 24)
         return qr_err_set(r->err, QR_E_DAMAGED, "there is no tensor position_embd.weight of two dimensions");
     c->n_positions = (int32_t)t->dim[1];
@@ -239,11 +319,27 @@ static int32_t stack_rows(const struct reader *r, const char *name)
     char tensor[64];
     for (int32_t l = 0; l < r->c->n_layers; l++) {
         snprintf(tensor, sizeof tensor, "blk.%d.%s.weight", l, name);
-        const struct qr_gguf_tensor *t = qr_gguf_tensor_find(r->g, tensor);
+        const struct qr_gguf_tensor *t = find_tensor(r, tensor, NULL);
         if (t && t->n_dims >= 2 && t->dim[1] >= 1 && t->dim[1] <= 1 << 22)
             return (int32_t)t->dim[1];
     }
     return 0;
+}
+
+/* How weights of experts are made, where a file says it. */
+static int read_routing(const struct reader *r)
+{
+    double scale = 1;
+    int32_t function = SOFTMAX_GATES, groups = 1;
+    char key[128];
+    int rc = qr_gguf_bool(r->g, key_of(key, r, "expert_weights_norm"), &r->c->moe.normalize, NULL, r->err);
+    rc = rc ? rc : read_real(r, "expert_weights_scale", 0, 1e6, &scale);
+    rc = rc ? rc : read_int(r, "expert_gating_func", 0, INT32_MAX, false, &function);
+    rc = rc ? rc : read_int(r, "expert_group_count", 0, INT32_MAX, false, &groups);
+    if (!rc && ((scale != 0 && scale != 1) || function > SOFTMAX_GATES || groups > 1))
+        rc = qr_err_set(r->err, QR_E_UNSUPPORTED, "%s: experts in %d groups, whose weights are made by function %d and multiplied by %g; expected no groups, "
+                        "softmax (%d) and 1", r->arch, groups, function, scale, SOFTMAX_GATES);
+    return rc;
 }
 
 /* Experts; which layers have them, their tensors say. */
@@ -261,13 +357,14 @@ static int read_experts(const struct reader *r)
     m->n_ffn = qwen ? stack_rows(r, "ffn_gate_exps") : c->n_ffn;
     m->n_ffn_shared = stack_rows(r, "ffn_gate_shexp");
     m->normalize = c->arch != QR_ARCH_QWEN2_MOE;
-    rc = read_int(r, "expert_used_count", 1, m->n_experts, true, &m->n_used);
-    rc = rc ? rc : read_int(r, "expert_feed_forward_length", 1, 1 << 22, qwen && m->n_ffn == 0, &m->n_ffn);
+    rc = read_routing(r);
+    rc = rc ? rc : read_of_layers(r, "expert_used_count", 1, m->n_experts, true, &m->n_used);
+    rc = rc ? rc : read_of_layers(r, "expert_feed_forward_length", 1, 1 << 22, qwen && m->n_ffn == 0, &m->n_ffn);
     rc = rc ? rc : read_int(r, "expert_shared_feed_forward_length", 0, 1 << 22, false, &m->n_ffn_shared);
     for (int32_t l = 0; l < c->n_layers && !rc; l++) {
         char name[64];
         snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", l);
-        m->dense[l / 64] |= (uint64_t)!qr_gguf_tensor_find(r->g, name) << (l % 64);
+        m->dense[l / 64] |= (uint64_t)!find_tensor(r, name, NULL) << (l % 64);
     }
     if (!rc && c->arch == QR_ARCH_LLAMA) {
         c->arch = QR_ARCH_MIXTRAL;
@@ -281,7 +378,7 @@ static void read_flags(const struct reader *r)
 {
     struct qr_model_config *c = r->c;
     c->tied_head = !has(r, "output.weight");
-    c->qkv_bias = has(r, "blk.0.attn_q.bias");
+    c->qkv_bias = has(r, "blk.0.attn_q.bias") || has(r, "blk.0.attn_qkv.bias");
     c->out_bias = has(r, "blk.0.attn_output.bias");
     c->mlp_bias = has(r, "blk.0.ffn_down.bias");
     c->qk_norm = has(r, "blk.0.attn_q_norm.weight");
@@ -302,41 +399,51 @@ static double llama3_divisor(const struct qr_rope_config *rope, int32_t i, int32
     return 1 / ((1 - smooth) / rope->factor + smooth);
 }
 
-/* Converters write that scaling as the divisors themselves. The numbers are found again: the last divisor is the factor, and of the published models the
- * others do not differ. */
-static int read_divisors(const struct reader *r)
+/* Whether divisors are Llama 3's scaling with the numbers of the published models: the last divisor is the factor, and the others do not differ. */
+static bool is_llama3(struct qr_rope_config *rope, const float *divisor, int32_t half)
 {
-    struct qr_rope_config *rope = &r->c->rope;
-    const struct qr_gguf_tensor *t = qr_gguf_tensor_find(r->g, "rope_freqs.weight");
-    const int32_t half = r->c->head_dim / 2;
-    float divisor[1 << 11];
-    if (!t)
-        return 0;
-    if (t->n_dims != 1 || t->dim[0] != half || half > QR_COUNT(divisor) || t->type != QR_GGUF_T_F32)
-        return qr_err_set(r->err, QR_E_DAMAGED, "byte %" PRIu64 ": tensor rope_freqs.weight: expected %d numbers of type F32", t->offset, half);
-    qr_gguf_decode(QR_GGUF_T_F32, divisor, qr_gguf_tensor_data(r->g, t), half);
-    rope->type = QR_ROPE_LLAMA3;
-    rope->factor = (double)divisor[half - 1];
-    rope->low_freq_factor = 1;
-    rope->high_freq_factor = 4;
-    rope->original_ctx = LLAMA3_CONTEXT;
+    struct qr_rope_config found = *rope;
+    found.type = QR_ROPE_LLAMA3;
+    found.factor = (double)divisor[half - 1];
+    found.low_freq_factor = 1;
+    found.high_freq_factor = 4;
+    found.original_ctx = LLAMA3_CONTEXT;
     for (int32_t i = 0; i < half; i++)
-        if (!(fabs(llama3_divisor(rope, i, r->c->head_dim) - (double)divisor[i]) <= 1e-4 * rope->factor))
-            return qr_err_set(r->err, QR_E_UNSUPPORTED, "byte %" PRIu64 ": tensor rope_freqs.weight: divisor %d is %g, which is not Llama 3's scaling by %g",
-                              t->offset, i, (double)divisor[i], rope->factor);
-    return 0;
+        if (!(fabs(llama3_divisor(&found, i, 2 * half) - (double)divisor[i]) <= 1e-4 * found.factor))
+            return false;
+    *rope = found;
+    return true;
 }
 
-static int read_long_factors(const struct reader *r, const char *name, float *out)
+static int read_factors(const struct reader *r, const char *name, float *out)
 {
-    const struct qr_gguf_tensor *t = qr_gguf_tensor_find(r->g, name);
+    const struct qr_gguf *g;
+    const struct qr_gguf_tensor *t = find_tensor(r, name, &g);
     const int32_t n = qr_rope_numbers(&r->c->rope, r->c->head_dim) / 2;
     if (!t || t->n_dims != 1 || t->dim[0] != n || n > QR_ROPE_PAIRS_MAX || t->type != QR_GGUF_T_F32)
         return qr_err_set(r->err, QR_E_DAMAGED, "tensor %s: expected %d numbers of type F32", name, n);
-    qr_gguf_decode(QR_GGUF_T_F32, out, qr_gguf_tensor_data(r->g, t), n);
+    qr_gguf_decode(QR_GGUF_T_F32, out, qr_gguf_tensor_data(g, t), n);
     for (int32_t i = 0; i < n; i++)
         if (!(out[i] >= 1e-6f && out[i] <= 1e6f))
             return qr_err_set(r->err, QR_E_DAMAGED, "byte %" PRIu64 ": tensor %s: number %d is %g, expected more than 0", t->offset, name, i, (double)out[i]);
+    return 0;
+}
+
+/* Converters write Llama 3's scaling as what each frequency is divided by. Where these are not the usual ones, they are kept: longrope, of one length and
+ * without a factor for attention. */
+static int read_divisors(const struct reader *r)
+{
+    struct qr_rope_config *rope = &r->c->rope;
+    if (!has(r, "rope_freqs.weight"))
+        return 0;
+    int rc = read_factors(r, "rope_freqs.weight", rope->long_factor);
+    const int32_t half = qr_rope_numbers(rope, r->c->head_dim) / 2;
+    if (rc || is_llama3(rope, rope->long_factor, half))
+        return rc;
+    memcpy(rope->short_factor, rope->long_factor, sizeof rope->short_factor);
+    rope->type = QR_ROPE_LONG;
+    rope->n_factors = half;
+    rope->attn_factor = 1;
     return 0;
 }
 
@@ -345,13 +452,27 @@ static int read_long_rope(const struct reader *r)
     struct qr_rope_config *rope = &r->c->rope;
     rope->type = QR_ROPE_LONG;
     rope->n_factors = qr_rope_numbers(rope, r->c->head_dim) / 2;
-    int rc = read_int(r, "rope.scaling.original_context_length", 1, 1 << 27, false, &rope->original_ctx);
-    rc = rc ? rc : read_long_factors(r, "rope_factors_long.weight", rope->long_factor);
-    rc = rc ? rc : read_long_factors(r, "rope_factors_short.weight", rope->short_factor);
+    int rc = read_factors(r, "rope_factors_long.weight", rope->long_factor);
+    rc = rc ? rc : read_factors(r, "rope_factors_short.weight", rope->short_factor);
     rope->factor = (double)r->c->ctx_max / rope->original_ctx;
     double attn_factor = 0;
     rc = rc ? rc : read_real(r, "rope.scaling.attn_factor", 0, 1e6, &attn_factor);
     rope->attn_factor = attn_factor > 0 ? attn_factor : -1;
+    return rc;
+}
+
+/* yarn_attn_factor is what transformers calls attention_factor, and stands for what would follow from the factor; attn_factor multiplies that. */
+static int read_yarn(const struct reader *r)
+{
+    struct qr_rope_config *rope = &r->c->rope;
+    double whole = 0, more = 1;
+    int rc = read_real(r, "rope.scaling.yarn_beta_fast", 1e-6, 1e6, &rope->beta_fast);
+    rc = rc ? rc : read_real(r, "rope.scaling.yarn_beta_slow", 1e-6, 1e6, &rope->beta_slow);
+    rc = rc ? rc : read_real(r, "rope.scaling.yarn_attn_factor", 0, 1e6, &whole);
+    rc = rc ? rc : read_real(r, "rope.scaling.attn_factor", 0, 1e6, &more);
+    const double usual = rope->factor > 1 ? 0.1 * log(rope->factor) + 1 : 1;
+    if (whole > 0 || (more > 0 && more != 1))
+        rope->attn_factor = (whole > 0 ? whole : usual) * (more > 0 ? more : 1);
     return rc;
 }
 
@@ -362,48 +483,85 @@ static int read_rope(const struct reader *r)
     char key[128];
     *rope = (struct qr_rope_config){.type = QR_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .attn_factor = -1, .truncate = true,
                                     .original_ctx = r->c->ctx_max, .partial = rope->partial};
+    bool said = false;
     int rc = read_real(r, "rope.freq_base", 2, 1e15, &rope->theta);
-    rc = rc ? rc : qr_gguf_string(r->g, key_of(key, r, "rope.scaling.type"), &type, NULL, r->err);
+    rc = rc ? rc : qr_gguf_string(r->g, key_of(key, r, "rope.scaling.type"), &type, &said, r->err);
     double factor = 1;
     rc = rc ? rc : read_real(r, "rope.scale_linear", 0, 1e6, &factor); /* the older name */
     rc = rc ? rc : read_real(r, "rope.scaling.factor", 0, 1e6, &factor);
+    rc = rc ? rc : read_int(r, "rope.scaling.original_context_length", 1, 1 << 27, false, &rope->original_ctx);
     if (rc)
         return rc;
-    if (is(type, "none") && factor > 0 && factor != 1)
+    if (!said && factor > 0 && factor != 1)
         type = (struct qr_gguf_text){.at = "linear", .n = 6};
     if (has(r, "rope_factors_long.weight"))
         return read_long_rope(r);
-    if (is(type, "none"))
+    if (is(type, "none") || (is(type, "linear") && (factor == 0 || factor == 1)))
         return read_divisors(r);
+    if (has(r, "rope_freqs.weight"))
+        return qr_err_set(r->err, QR_E_UNSUPPORTED, "tensor rope_freqs.weight beside rope.scaling.type \"%.*s\"; expected one of the two",
+                          (int)(type.n < 40 ? type.n : 40), type.at);
     if (!is(type, "linear") && !is(type, "yarn"))
         return qr_err_set(r->err, QR_E_UNSUPPORTED, "key %s is \"%.*s\", expected none, linear or yarn", key, (int)(type.n < 40 ? type.n : 40), type.at);
     rope->type = is(type, "yarn") ? QR_ROPE_YARN : QR_ROPE_LINEAR;
     rope->factor = factor > 0 ? factor : 1;
-    rc = read_int(r, "rope.scaling.original_context_length", 1, 1 << 27, false, &rope->original_ctx);
-    rc = rc ? rc : read_real(r, "rope.scaling.yarn_beta_fast", 1e-6, 1e6, &rope->beta_fast);
-    return rc ? rc : read_real(r, "rope.scaling.yarn_beta_slow", 1e-6, 1e6, &rope->beta_slow);
+    return is(type, "yarn") ? read_yarn(r) : 0;
+}
+
+/* What a model is its tensors say, too, and those of one that was split may all be in later parts. */
+static int open_later(struct reader *r, const char *path)
+{
+    int64_t n = 1;
+    char part[QR_GGUF_PATH_MAX];
+    int rc = qr_gguf_int(r->g, "split.count", 0, PARTS_MAX, &n, NULL, r->err);
+    if (rc || n < 2 || !qr_gguf_part_path(part, path, 0, (int32_t)n))
+        return rc;
+    r->later = qr_alloc((size_t)n, sizeof *r->later);
+    for (int32_t i = 1; i < n && !rc; i++) {
+        qr_gguf_part_path(part, path, i, (int32_t)n);
+        rc = qr_gguf_file_open(&r->later[r->n_later], part, r->err);
+        r->n_later += rc == 0;
+        if (rc == QR_E_NOT_FOUND)
+            rc = qr_err_set(r->err, rc, "is the first of %" PRId64 " parts, and %s is not there: fetch it into the same directory", n, part);
+    }
+    return rc;
+}
+
+static void close_later(struct reader *r)
+{
+    for (int32_t i = 0; i < r->n_later; i++)
+        qr_gguf_file_close(&r->later[i]);
+    qr_free(r->later);
+}
+
+static int read_all(struct reader *r)
+{
+    struct qr_model_config *c = r->c;
+    double eps = 1e-5;
+    int rc = read_arch(r);
+    rc = rc ? rc : read_sizes(r);
+    rc = rc ? rc : read_experts(r);
+    rc = rc ? rc : read_vocab(r);
+    rc = rc ? rc : read_int(r, "attention.sliding_window", 0, 1 << 30, false, &c->window);
+    const bool layer_norm = c->arch == QR_ARCH_STABLELM || c->arch == QR_ARCH_GPT2;
+    rc = rc ? rc : read_real(r, layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-12, 1, &eps);
+    if (rc)
+        return rc;
+    c->norm_eps = (float)eps;
+    read_flags(r);
+    rc = read_rope(r);
+    return rc ? rc : read_family(r);
 }
 
 int qr_gguf_config_read(struct qr_model_config *out, const struct qr_gguf *g, const char *path, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && g != NULL);
     QR_ASSERT(path != NULL && err != NULL);
-    double eps = 1e-5;
     *out = (struct qr_model_config){.bos_id = -1, .gen_top_k = -1, .gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN, .gen_repetition_penalty = NAN};
     struct reader r = {.g = g, .c = out, .err = err};
-    int rc = read_arch(&r);
-    rc = rc ? rc : read_sizes(&r);
-    rc = rc ? rc : read_experts(&r);
-    rc = rc ? rc : read_vocab(&r);
-    rc = rc ? rc : read_int(&r, "attention.sliding_window", 0, 1 << 30, false, &out->window);
-    const bool layer_norm = out->arch == QR_ARCH_STABLELM || out->arch == QR_ARCH_GPT2;
-    rc = rc ? rc : read_real(&r, layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-12, 1, &eps);
-    if (!rc) {
-        out->norm_eps = (float)eps;
-        read_flags(&r);
-        rc = read_rope(&r);
-        rc = rc ? rc : read_family(&r);
-    }
+    int rc = open_later(&r, path);
+    rc = rc ? rc : read_all(&r);
+    close_later(&r);
     return rc ? qr_err_prefix(err, "%s: ", path) : 0;
 }
 

@@ -20,7 +20,7 @@ static const struct qr_stored_type types[] = {
     BLOCK(Q4_0), BLOCK(Q4_1), BLOCK(Q5_0), BLOCK(Q5_1), BLOCK(Q8_0), BLOCK(Q2_K), BLOCK(Q3_K), BLOCK(Q4_K), BLOCK(Q5_K), BLOCK(Q6_K), BLOCK(IQ4_NL),
     BLOCK(IQ4_XS),
     STORED(Q8_1), STORED(Q8_K), STORED(IQ2_XXS), STORED(IQ2_XS), STORED(IQ2_S), STORED(IQ3_XXS), STORED(IQ3_S), STORED(IQ1_S), STORED(IQ1_M), STORED(TQ1_0),
-    STORED(TQ2_0), STORED(MXFP4),
+    STORED(TQ2_0), STORED(MXFP4), STORED(NVFP4), STORED(Q1_0), STORED(Q2_0),
 };
 
 /* Names of a file's tensors without "blk.N." and ".weight" or ".bias", and of the same in safetensors files. */
@@ -106,10 +106,11 @@ static bool split_name(const char *name, int32_t *layer, char stem[64], const ch
     return true;
 }
 
-/* What is known of the whole file: its architecture, and the numbers of heads of one whose converter mixes the halves of rotary pairs, else 0. */
+/* What is known of the whole file: its architecture, its numbers of heads, and whether its converter mixes the halves of rotary pairs. */
 struct mixing {
     char arch[16];
     int32_t heads, kv_heads;
+    bool mixed;
 };
 
 static void put_name(char out[QR_STORED_NAME_MAX], const char *layers, int32_t layer, const char *name, const char *tail)
@@ -132,7 +133,7 @@ static void translate(char out[QR_STORED_NAME_MAX], struct qr_stored_tensor *t, 
     for (int i = 0; i < QR_COUNT(names); i++) {
         if (strcmp(names[i].gguf, stem) != 0 || names[i].per_layer != (layer >= 0))
             continue;
-        t->heads = names[i].q ? mix->heads : names[i].k ? mix->kv_heads : 0;
+        t->heads = !mix->mixed ? 0 : names[i].q ? mix->heads : names[i].k ? mix->kv_heads : 0;
         put_name(out, "model.layers.", layer, names[i].name, tail);
     }
     for (int i = 0; i < QR_COUNT(own_names); i++)
@@ -176,6 +177,14 @@ static int keep_key(struct qr_tensor_files *st, const struct qr_stored_tensor *t
     return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s is there twice", st->shard[t->shard].name, t->offset, t->name);
 }
 
+static struct qr_stored_tensor *new_tensor(struct qr_tensor_files *st, int32_t shard, struct qr_err *err)
+{
+    if (st->list.n < QR_STORED_TENSORS_MAX)
+        return qr_stored_list_add(&st->list);
+    qr_err_set(err, QR_E_TOO_LARGE, "%s: more than %d tensors", st->shard[shard].name, QR_STORED_TENSORS_MAX);
+    return NULL;
+}
+
 /* Its matrices as tensors of their own: rows of one after those of the other. */
 static int add_stack(struct qr_tensor_files *st, const struct qr_stored_tensor *whole, const struct stack *s, struct qr_err *err)
 {
@@ -186,9 +195,9 @@ static int add_stack(struct qr_tensor_files *st, const struct qr_stored_tensor *
                           whole->offset, whole->name, n, QR_EXPERTS_MAX);
     for (int32_t e = 0; e < n && !rc; e++) {
         char name[QR_STORED_NAME_MAX];
-        if (st->list.n == QR_STORED_TENSORS_MAX)
-            return qr_err_set(err, QR_E_TOO_LARGE, "%s: more than %d tensors", st->shard[whole->shard].name, QR_STORED_TENSORS_MAX);
-        struct qr_stored_tensor *t = qr_stored_list_add(&st->list);
+        struct qr_stored_tensor *t = new_tensor(st, whole->shard, err);
+        if (!t)
+            return (int)err->code;
         *t = *whole;
         t->n_dims = 2;
         t->shape[0] = whole->shape[1], t->shape[1] = whole->shape[2], t->shape[2] = 0;
@@ -202,21 +211,84 @@ static int add_stack(struct qr_tensor_files *st, const struct qr_stored_tensor *
     return rc;
 }
 
+/* "blk.3.attn_qkv" of an architecture whose q, k and v are three in safetensors files: rows of one after those of the other, as `convert --fuse-qkv` leaves
+ * them. */
+static bool is_fused(int32_t *layer, const char **tail, const char *name, const struct mixing *mix)
+{
+    char stem[64];
+    if (!split_name(name, layer, stem, tail) || *layer < 0 || strcmp(stem, "attn_qkv") != 0)
+        return false;
+    for (int i = 0; i < QR_COUNT(own_names); i++)
+        if (strcmp(own_names[i].gguf, stem) == 0 && strcmp(own_names[i].arch, mix->arch) == 0)
+            return false;
+    return true;
+}
+
+static int add_fused(struct qr_tensor_files *st, const struct qr_stored_tensor *whole, int32_t layer, const char *tail, const struct mixing *mix,
+                     struct qr_err *err)
+{
+    const int64_t heads[3] = {mix->heads, mix->kv_heads, mix->kv_heads}, n_heads = heads[0] + heads[1] + heads[2];
+    int64_t row = 0;
+    int rc = 0;
+    if (n_heads == 0 || whole->shape[0] < n_heads || whole->shape[0] % n_heads != 0)
+        return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s has %" PRId64 " rows, expected a multiple of the %" PRId64 " heads of q, k and v",
+                          st->shard[whole->shard].name, whole->offset, whole->name, whole->shape[0], n_heads);
+    for (int i = 0; i < 3 && !rc; i++) {
+        char name[QR_STORED_NAME_MAX];
+        struct qr_stored_tensor *t = new_tensor(st, whole->shard, err);
+        if (!t)
+            return (int)err->code;
+        *t = *whole;
+        t->shape[0] = whole->shape[0] / n_heads * heads[i];
+        t->n_bytes = whole->n_bytes / (uint64_t)whole->shape[0] * (uint64_t)t->shape[0];
+        t->offset = whole->offset + whole->n_bytes / (uint64_t)whole->shape[0] * (uint64_t)row;
+        t->heads = mix->mixed && i < 2 ? (int32_t)heads[i] : 0;
+        row += t->shape[0];
+        snprintf(name, sizeof name, "%.200s[%c]", whole->name, "qkv"[i]);
+        t->name = keep_name(st, name, strlen(name));
+        snprintf(name, sizeof name, "model.layers.%d.self_attn.%c_proj%s", layer, "qkv"[i], tail);
+        rc = keep_key(st, t, keep_name(st, name, strlen(name)), err);
+    }
+    return rc;
+}
+
+/* Files of early Mixtral have a tensor for each expert: "blk.3.ffn_gate.5.weight". */
+static bool early_expert(char out[QR_STORED_NAME_MAX], const char *name, const struct mixing *mix)
+{
+    int layer = 0, expert = 0, used = 0;
+    char which[8];
+    if (strcmp(mix->arch, "llama") != 0 || sscanf(name, "blk.%6d.ffn_%4[a-z].%6d.weight%n", &layer, which, &expert, &used) != 3 || name[used] || used == 0)
+        return false;
+    for (int i = 0; i < QR_COUNT(stacks); i++) {
+        const size_t n = strlen(which);
+        if (strncmp(stacks[i].gguf + 4, which, n) != 0 || stacks[i].gguf[4 + n] != '_')
+            continue;
+        snprintf(out, QR_STORED_NAME_MAX, "model.layers.%d.block_sparse_moe.experts.%d.%s.weight", layer, expert, stacks[i].mixtral);
+        return true;
+    }
+    return false;
+}
+
 static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *from, int32_t shard, const struct mixing *mix, struct qr_err *err)
 {
     char name[QR_STORED_NAME_MAX];
     struct stack stack;
+    int32_t layer;
+    const char *tail;
     struct qr_stored_tensor new = {.name = keep_name(st, from->name.at, (size_t)from->name.n), .type = type_of(from->type), .n_dims = from->n_dims,
                                    .shard = shard, .offset = from->offset, .n_bytes = from->n_bytes};
     for (int32_t i = 0; i < from->n_dims; i++)
         new.shape[i] = from->dim[from->n_dims - 1 - i];
     if (new.n_dims == 3 && find_stack(&stack, new.name, mix))
         return add_stack(st, &new, &stack, err);
-    if (st->list.n == QR_STORED_TENSORS_MAX)
-        return qr_err_set(err, QR_E_TOO_LARGE, "%s: more than %d tensors", st->shard[shard].name, QR_STORED_TENSORS_MAX);
-    struct qr_stored_tensor *t = qr_stored_list_add(&st->list);
+    if (new.n_dims <= 2 && is_fused(&layer, &tail, new.name, mix))
+        return add_fused(st, &new, layer, tail, mix, err);
+    struct qr_stored_tensor *t = new_tensor(st, shard, err);
+    if (!t)
+        return (int)err->code;
     *t = new;
-    translate(name, t, mix);
+    if (!early_expert(name, t->name, mix))
+        translate(name, t, mix);
     if (strstr(name, "shared_expert_gate") && t->n_dims == 1) { /* one output */
         t->n_dims = 2;
         t->shape[1] = t->shape[0], t->shape[0] = 1;
@@ -247,13 +319,12 @@ static int read_mixing(struct mixing *mix, const struct qr_gguf *g, struct qr_er
     if (rc || arch.n >= sizeof mix->arch)
         return rc;
     snprintf(mix->arch, sizeof mix->arch, "%.*s", (int)arch.n, arch.at);
-    if (!is_mixed(mix->arch))
-        return 0;
+    mix->mixed = is_mixed(mix->arch);
     snprintf(key, sizeof key, "%s.attention.head_count", mix->arch);
-    rc = qr_gguf_int(g, key, 1, 1 << 16, &heads, NULL, err);
+    rc = qr_gguf_same_int(g, key, 0, 1, 1 << 16, &heads, NULL, err);
     kv_heads = heads;
     snprintf(key, sizeof key, "%s.attention.head_count_kv", mix->arch);
-    rc = rc ? rc : qr_gguf_int(g, key, 1, 1 << 16, &kv_heads, NULL, err);
+    rc = rc ? rc : qr_gguf_same_int(g, key, 0, 1, 1 << 16, &kv_heads, NULL, err);
     mix->heads = (int32_t)heads;
     mix->kv_heads = (int32_t)kv_heads;
     return rc;
@@ -324,4 +395,10 @@ int qr_gguf_tensors_open(struct qr_tensor_files **out, struct qr_source *source,
     }
     *out = st;
     return rc;
+}
+
+bool qr_tensor_files_are_gguf(const struct qr_tensor_files *st)
+{
+    QR_ASSERT(st != NULL);
+    return st->source && qr_source_gguf(st->source);
 }

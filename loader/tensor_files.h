@@ -51,6 +51,7 @@ int qr_safetensors_open(struct qr_tensor_files **out, const char *path, struct q
 /* Of a source that is a GGUF file, or the first part of one that was split. Tensors are found by the names that the same model has in safetensors
  * files; their `name` is the file's own. */
 int qr_gguf_tensors_open(struct qr_tensor_files **out, struct qr_source *source, struct qr_err *err);
+bool qr_tensor_files_are_gguf(const struct qr_tensor_files *st);
 
 /* Either of the two: GGUF where `model` is such a file, or a directory of one. The set keeps a reference to its source. quant: what config.json says
  * of quantized matrices, which are then found by the names of those they stand for; NULL leaves their parts alone. */

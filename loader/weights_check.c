@@ -113,8 +113,8 @@ static int check_tensor(const struct qr_weight_walk *k, const struct qr_tensor_f
                           t->offset, t->name, qr_shape_text(found, sizeof found, t->shape, t->n_dims),
                           qr_shape_text(expected, sizeof expected, want, n_dims));
     if (!t->type->computable)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": tensor %s is stored as %s, expected F32, F16 or BF16",
-                          file, t->offset, t->name, t->type->name);
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": tensor %s is stored as %s, expected F32, F16 or BF16%s", file, t->offset, t->name,
+                          t->type->name, t->type->blocks ? ", or blocks of Q4_0 to Q8_0, Q2_K to Q6_K, IQ4_NL or IQ4_XS" : "");
     if (t->type->blocks && n_dims == 1)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": vector %s is stored as %s, expected F32, F16 or BF16", file, t->offset, t->name,
                           t->type->name);
@@ -136,22 +136,10 @@ static int check_contradictions(const struct qr_tensor_files *st, const struct q
     return 0;
 }
 
-int qr_weights_check(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
-{
-    QR_ASSERT(st != NULL && c != NULL);
-    QR_ASSERT(err != NULL);
-    char name[QR_WEIGHT_NAME_MAX];
-    int rc = check_present(st, c, err);
-    rc = rc ? rc : check_naming(st, c, err);
-    for (struct qr_weight_walk k = qr_weight_walk_begin(c); !rc && qr_weight_walk_next(&k);)
-        rc = check_tensor(&k, st, qr_weights_find(&k, st, name), err);
-    return rc ? rc : check_contradictions(st, c, err);
-}
-
 /* Tensors that say what the configuration says already: rotary frequencies, and GPT-2's masks. */
 static bool is_known(const char *name)
 {
-    static const char *const parts[] = {"rotary_emb.inv_freq", "rope_freqs.weight", "rope_factors_"};
+    static const char *const parts[] = {"rotary_emb.inv_freq", "rope_freqs.weight", "rope_factors_", ".attn_rot_embd."};
     static const char *const tails[] = {".attn.bias", ".attn.masked_bias"};
     const size_t n = strlen(name);
     for (int i = 0; i < QR_COUNT(parts); i++)
@@ -163,15 +151,12 @@ static bool is_known(const char *name)
     return false;
 }
 
-int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_model_config *c, const char **first)
+/* owned [qr_tensor_files_count]: which tensors have a place in the model. */
+static bool *find_used(const struct qr_tensor_files *st, const struct qr_model_config *c)
 {
-    QR_ASSERT(st != NULL && c != NULL);
-    QR_ASSERT(first != NULL);
-    int32_t n = qr_tensor_files_count(st), n_unused = 0;
-    bool *used = qr_alloc((size_t)n + 1, sizeof *used);
+    bool *used = qr_alloc((size_t)qr_tensor_files_count(st) + 1, sizeof *used);
     char name[QR_WEIGHT_NAME_MAX];
     struct qr_weight_walk k = qr_weight_walk_begin(c);
-    *first = NULL;
     for (k.all = true; qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = qr_weights_find(&k, st, name);
         for (int p = 0; t && p < (t->quantized ? QR_QUANTIZED_PARTS : 1); p++) {
@@ -180,7 +165,17 @@ int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_mode
                 used[part - qr_tensor_files_at(st, 0)] = true;
         }
     }
-    for (int32_t i = 0; i < n; i++) {
+    return used;
+}
+
+int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_model_config *c, const char **first)
+{
+    QR_ASSERT(st != NULL && c != NULL);
+    QR_ASSERT(first != NULL);
+    int32_t n_unused = 0;
+    bool *used = find_used(st, c);
+    *first = NULL;
+    for (int32_t i = 0; i < qr_tensor_files_count(st); i++) {
         const char *s = qr_tensor_files_at(st, i)->name;
         if (used[i] || is_known(s))
             continue;
@@ -189,4 +184,35 @@ int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_mode
     }
     qr_free(used);
     return n_unused;
+}
+
+/* Converters to GGUF write nothing that is not computed with, and what a tensor without a place would change goes unseen: a head's bias, scales beside a
+ * matrix, sinks. Only what sees images, which some files have beside the text's, changes nothing. */
+static int check_places(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
+{
+    int rc = 0;
+    if (!qr_tensor_files_are_gguf(st))
+        return 0;
+    bool *used = find_used(st, c);
+    for (int32_t i = 0; i < qr_tensor_files_count(st) && !rc; i++) {
+        const struct qr_stored_tensor *t = qr_tensor_files_at(st, i);
+        if (!used[i] && !is_known(t->name) && strncmp(t->name, "v.", 2) != 0 && strncmp(t->name, "mm.", 3) != 0)
+            rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": tensor %s has no place in what is computed for %s here, and without it the model "
+                            "would say something else", qr_tensor_files_shard_name(st, t->shard), t->offset, t->name, c->arch_name);
+    }
+    qr_free(used);
+    return rc;
+}
+
+int qr_weights_check(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
+{
+    QR_ASSERT(st != NULL && c != NULL);
+    QR_ASSERT(err != NULL);
+    char name[QR_WEIGHT_NAME_MAX];
+    int rc = check_present(st, c, err);
+    rc = rc ? rc : check_naming(st, c, err);
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); !rc && qr_weight_walk_next(&k);)
+        rc = check_tensor(&k, st, qr_weights_find(&k, st, name), err);
+    rc = rc ? rc : check_contradictions(st, c, err);
+    return rc ? rc : check_places(st, c, err);
 }

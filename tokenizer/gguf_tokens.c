@@ -23,6 +23,7 @@ struct vocab {
     int32_t n;
     const struct qr_gguf_key *type, *scores; /* NULL: not there */
     struct qr_map by_text;      /* the first token of each text */
+    bool phi3;                  /* whose tokens of roles take the white space behind them along, which no key says */
     struct qr_err *err;
 };
 
@@ -37,47 +38,60 @@ struct vocab {
     "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" suffix "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" suffix "|" digits \
     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define SHORT_FORMS "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+#define PUNCTUATED \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*" \
+    "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+/* Letters that have a case, of the Unicode of its day, and punctuation: DeepSeek LLM's. */
+#define LETTERS \
+    "[A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377" \
+    "\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f\u0531-\u0556\u10a0-" \
+    "\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77\u1d79-\u1d9a\u1e00-\u1f15\u1f18-" \
+    "\u1f1d\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-" \
+    "\u1fc4\u1fc6-\u1fcc\u1fd0-\u1fd3\u1fd6-\u1fdb\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115" \
+    "\u2119-\u211d\u2124\u2126\u2128\u212a-\u212d\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149\u214e\u2183\u2184\u2c00-" \
+    "\u2c7b\u2c7e-\u2ce4\u2ceb-\u2cee\u2cf2\u2cf3\ua640-\ua66d\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-" \
+    "\uabbf\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-" \
+    "\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943]"
+#define PUNCTUATION "[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]"
+#define WORD_OF_BLOOM " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 
-/* A name of tokenizer.ggml.pre. Patterns split one after the other; "gpt2" stands for the pattern that ByteLevel has built in. */
+/* Names of tokenizer.ggml.pre, with spaces between. Patterns split one after the other. */
 static const struct pre {
-    const char *name;
-    const char *split[4];
-    bool own, nfc, ignore_merges, bos; /* own: the built-in pattern splits, too; bos: added where the file does not say */
+    const char *names;
+    const char *split[6];
+    bool own, nfc, ignore_merges, bos; /* own: the pattern that ByteLevel has built in splits, too; bos: added where the file does not say */
 } pres[] = {
-    {"gpt-2", {NULL}, true, false, false, false},
-    {"phi-2", {NULL}, true, false, false, false},
-    {"jina-es", {NULL}, true, false, false, false},
-    {"jina-de", {NULL}, true, false, false, false},
-    {"gigachat", {NULL}, true, false, false, false},
-    {"mpt", {NULL}, true, false, false, false},
-    {"olmo", {NULL}, true, false, false, false},
-    {"jais", {NULL}, true, false, false, false},
-    {"trillion", {NULL}, true, false, false, false},
-    {"granite-docling", {NULL}, true, false, false, false},
-    {"smollm", {"\\p{N}"}, true, false, false, false},
-    {"starcoder", {"\\p{N}"}, true, false, false, false},
-    {"refact", {"\\p{N}"}, true, false, false, false},
-    {"command-r", {"\\p{N}"}, true, false, false, false},
-    {"codeshell", {"\\p{N}"}, true, false, false, false},
-    {"exaone", {"\\p{N}"}, true, false, false, false},
-    {"minerva-7b", {"\\p{N}"}, true, false, false, false},
+    {"gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de gigachat mpt olmo jais trillion granite-docling a.x-4.0 mellum modern-bert exaone4",
+     {NULL}, true, false, false, false},
+    {"smollm starcoder refact command-r codeshell exaone minerva-7b mellum2", {"\\p{N}"}, true, false, false, false},
     {"default", {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}, false, false, false, false},
     {"falcon", {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}, false, false, false, false},
-    {"llama3", {WORDS("\\p{N}{1,3}")}, false, false, true, true},
-    {"llama-v3", {WORDS("\\p{N}{1,3}")}, false, false, true, true},
-    {"llama-bpe", {WORDS("\\p{N}{1,3}")}, false, false, true, true},
-    {"falcon3", {WORDS("\\p{N}{1,3}")}, false, false, true, true},
-    {"falcon-h1", {WORDS("\\p{N}{1,3}")}, false, false, true, true},
-    {"dbrx", {WORDS("\\p{N}{1,3}")}, false, false, false, false},
-    {"smaug-bpe", {WORDS("\\p{N}{1,3}")}, false, false, false, false},
-    {"chatglm-bpe", {WORDS("\\p{N}{1,3}")}, false, false, false, false},
-    {"qwen2", {WORDS("\\p{N}")}, false, true, false, false},
-    {"stablelm2", {WORDS("\\p{N}")}, false, true, false, false},
-    {"deepseek-r1-qwen", {WORDS("\\p{N}")}, false, true, false, false},
-    {"tekken", {CASED("", "\\p{N}")}, false, false, true, false},
-    {"gpt-4o", {CASED(SHORT_FORMS, "\\p{N}{1,3}")}, false, false, false, false},
-    {"llama4", {CASED(SHORT_FORMS, "\\p{N}{1,3}")}, false, false, false, false},
+    {"llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano", {WORDS("\\p{N}{1,3}")}, false, false, true, true},
+    {"dbrx smaug-bpe chatglm-bpe", {WORDS("\\p{N}{1,3}")}, false, false, false, false},
+    {"glm4 glm5", {WORDS("\\p{N}{1,3}")}, false, false, true, false},
+    {"qwen2 stablelm2 deepseek-r1-qwen kormo f2llmv2", {WORDS("\\p{N}")}, false, true, false, false},
+    {"megrez hunyuan solar-open grok-2", {WORDS("\\p{N}")}, false, false, false, false},
+    {"tekken", {CASED("", "\\p{N}")}, false, false, true, true},
+    {"gpt-4o llama4 kanana2 minimax-m2", {CASED(SHORT_FORMS, "\\p{N}{1,3}")}, false, false, false, false},
+    {"deepseek-llm",
+     {"[\\r\\n]", "\\s?" LETTERS "+", "\\s?" PUNCTUATION "+", "\\s+$", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", "\\p{N}+"}, false, false, false, false},
+    {"deepseek-coder",
+     {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", "\\p{N}"}, false, false, false, false},
+    {"deepseek-v3 hunyuan-dense joyai-llm", {"\\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", PUNCTUATED}, false, false, false, false},
+    {"poro-chat bloom gpt3-finnish", {WORD_OF_BLOOM}, false, false, false, false},
+    {"viking", {WORD_OF_BLOOM, "\\p{N}"}, false, false, false, false},
 };
+
+static bool is_word_of(const char *words, struct qr_gguf_text word)
+{
+    for (const char *w = words; *w; w += *w == ' ') {
+        const size_t n = strcspn(w, " ");
+        if (n == word.n && memcmp(w, word.at, n) == 0)
+            return true;
+        w += n;
+    }
+    return false;
+}
 
 static int find_pre(const struct pre **out, const struct vocab *v)
 {
@@ -86,7 +100,7 @@ static int find_pre(const struct pre **out, const struct vocab *v)
     if (rc)
         return rc;
     for (int i = 0; i < QR_COUNT(pres); i++)
-        if (strlen(pres[i].name) == name.n && memcmp(pres[i].name, name.at, (size_t)name.n) == 0) {
+        if (is_word_of(pres[i].names, name)) {
             *out = &pres[i];
             return 0;
         }
@@ -173,6 +187,15 @@ static void put_vocab(struct qr_buf *out, const struct vocab *v)
     qr_buf_put_byte(out, '}');
 }
 
+static bool takes_space(const struct vocab *v, struct qr_gguf_text t)
+{
+    static const char *const none[] = {"<unk>", "<s>", "<|endoftext|>"};
+    for (int i = 0; i < QR_COUNT(none); i++)
+        if (t.n == strlen(none[i]) && memcmp(t.at, none[i], (size_t)t.n) == 0)
+            return false;
+    return v->phi3;
+}
+
 static void put_added(struct qr_buf *out, const struct vocab *v)
 {
     bool any = false;
@@ -182,30 +205,29 @@ static void put_added(struct qr_buf *out, const struct vocab *v)
             continue;
         qr_buf_printf(out, "%s{\"id\":%d,\"content\":", any ? "," : "", i);
         put_token(out, v, i);
-        qr_buf_printf(out, ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":%s}",
-                      type_of(v, i) == TYPE_USER ? "false" : "true");
+        qr_buf_printf(out, ",\"single_word\":false,\"lstrip\":false,\"rstrip\":%s,\"normalized\":false,\"special\":%s}",
+                      takes_space(v, v->token[i]) ? "true" : "false", type_of(v, i) == TYPE_USER ? "false" : "true");
         any = true;
     }
     qr_buf_put_str(out, "],");
 }
 
-/* The id that a key names, -1 where there is none. */
-static int special_id(const struct vocab *v, const char *key, int32_t *id)
+/* The id that a key names, `usual` where it is not there; -1 is none. */
+static int special_id(const struct vocab *v, const char *key, int32_t usual, int32_t *id)
 {
-    int64_t i = -1;
-    bool found;
-    int rc = qr_gguf_int(v->g, key, INT64_MIN, INT64_MAX, &i, &found, v->err);
-    *id = !rc && found && i >= 0 && i < v->n ? (int32_t)i : -1;
+    int64_t i = usual;
+    int rc = qr_gguf_int(v->g, key, INT64_MIN, INT64_MAX, &i, NULL, v->err);
+    *id = !rc && i >= 0 && i < v->n ? (int32_t)i : -1;
     return rc;
 }
 
 /* Begin and end tokens around a text. */
-static int put_post_processor(struct qr_buf *out, const struct vocab *v, bool bos_unsaid)
+static int put_post_processor(struct qr_buf *out, const struct vocab *v, bool bos_unsaid, bool pieces)
 {
     int32_t bos, eos;
     bool add_bos = bos_unsaid, add_eos = false;
-    int rc = special_id(v, "tokenizer.ggml.bos_token_id", &bos);
-    rc = rc ? rc : special_id(v, "tokenizer.ggml.eos_token_id", &eos);
+    int rc = special_id(v, "tokenizer.ggml.bos_token_id", pieces ? 1 : -1, &bos);
+    rc = rc ? rc : special_id(v, "tokenizer.ggml.eos_token_id", pieces ? 2 : -1, &eos);
     rc = rc ? rc : qr_gguf_bool(v->g, "tokenizer.ggml.add_bos_token", &add_bos, NULL, v->err);
     rc = rc ? rc : qr_gguf_bool(v->g, "tokenizer.ggml.add_eos_token", &add_eos, NULL, v->err);
     if (rc)
@@ -286,7 +308,7 @@ static int put_byte_level(struct qr_buf *out, const struct vocab *v)
         return rc;
     qr_buf_printf(out, "\"normalizer\":%s,", pre->nfc ? "{\"type\":\"NFC\"}" : "null");
     put_splits(out, pre);
-    if ((rc = put_post_processor(out, v, pre->bos)))
+    if ((rc = put_post_processor(out, v, pre->bos, false)))
         return rc;
     qr_buf_put_str(out, "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},");
     qr_buf_printf(out, "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,"
@@ -360,14 +382,14 @@ static int put_pieces(struct qr_buf *out, const struct vocab *v)
     bool prefix = true;
     if (!v->scores)
         return qr_err_set(v->err, QR_E_DAMAGED, "a tokenizer of the kind llama without tokenizer.ggml.scores");
-    int rc = special_id(v, "tokenizer.ggml.unknown_token_id", &unk);
+    int rc = special_id(v, "tokenizer.ggml.unknown_token_id", 0, &unk);
     rc = rc ? rc : qr_gguf_bool(v->g, "tokenizer.ggml.add_space_prefix", &prefix, NULL, v->err);
     if (rc)
         return rc;
     const char *replace = "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\xe2\x96\x81\"}";
     qr_buf_printf(out, "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[%s%s]},\"pre_tokenizer\":null,",
                   prefix ? "{\"type\":\"Prepend\",\"prepend\":\"\xe2\x96\x81\"}," : "", replace);
-    if ((rc = put_post_processor(out, v, true)))
+    if ((rc = put_post_processor(out, v, true, true)))
         return rc;
     qr_buf_printf(out, "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xe2\x96\x81\"},\"content\":\" \"},"
                   "{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}%s]},", prefix ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}" : "");
@@ -418,7 +440,10 @@ int qr_gguf_tokenizer_json(struct qr_buf *out, const struct qr_gguf *g, struct q
     if (!pieces && !byte_level)
         return qr_err_set(err, QR_E_UNSUPPORTED, "tokenizer.ggml.model is \"%.*s\", expected \"gpt2\" (byte-level BPE) or \"llama\" (SentencePiece BPE)",
                           (int)(model.n < 64 ? model.n : 64), model.at);
-    rc = read_vocab(&v);
+    struct qr_gguf_text arch = {.at = "", .n = 0};
+    rc = qr_gguf_string(g, "general.architecture", &arch, NULL, err);
+    v.phi3 = pieces && arch.n == 4 && memcmp(arch.at, "phi3", 4) == 0;
+    rc = rc ? rc : read_vocab(&v);
     if (!rc) {
         qr_buf_put_str(out, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,");
         put_added(out, &v);

@@ -9,6 +9,7 @@
 #include "loader/safetensors_write.h"
 #include "loader/tensor_files.h"
 #include "loader/weight_table.h"
+#include "loader/weights.h"
 #include "crew.h"
 #include "tests/gguf_make.h"
 #include "tests/loader/quantized_dir.h"
@@ -624,6 +625,60 @@ Test(gguf_model, every_family_gives_the_logits_of_its_safetensors)
         check_same(p.gguf, p.dir, QR_COMPUTE_AUTO, QR_QUANTIZE_INT8, p.c.arch_name);
         pair_release(&p);
     }
+}
+
+Test(gguf_model, experts_of_early_files_have_a_tensor_each)
+{
+    static const char *const which[3] = {"gate", "down", "up"};
+    struct pair p;
+    family_make(&p, QR_ARCH_MIXTRAL, QR_GGUF_T_Q8_0);
+    for (int i = 0; i < p.n; i++) {
+        const char *at = strstr(p.t[i].name, ".experts.");
+        int layer, expert, w;
+        if (at && sscanf(p.t[i].name, "model.layers.%d.", &layer) == 1 && sscanf(at, ".experts.%d.w%d", &expert, &w) == 2)
+            snprintf(p.t[i].gguf, sizeof p.t[i].gguf, "blk.%d.ffn_%s.%d.weight", layer, which[w - 1], expert);
+    }
+    while (p.n_extra > 0)
+        qr_free(p.t[p.n + --p.n_extra].blocks);
+    write_gguf(&p, p.gguf, 0, 1);
+    check_same(p.gguf, p.dir, QR_COMPUTE_BF16, QR_QUANTIZE_NONE, "early experts");
+    pair_release(&p);
+}
+
+/* How a file with one tensor more is found. */
+static int check_with(struct pair *p, const char *name, struct qr_err *err)
+{
+    struct qr_tensor_files *st;
+    struct qr_model_config c;
+    struct made *t = &p->t[p->n + p->n_extra++];
+    snprintf(t->gguf, sizeof t->gguf, "%s", name);
+    t->n_dims = 1, t->n_rows = 4, t->n_cols = 1, t->type = QR_GGUF_T_F32, t->n_bytes = 16;
+    t->blocks = qr_alloc(t->n_bytes, 1);
+    write_gguf(p, p->gguf, 0, 1);
+    *err = (struct qr_err){0};
+    cr_assert_eq(qr_model_config_read(&c, p->gguf, err), 0, "%s", err->msg);
+    cr_assert_eq(qr_tensor_files_open(&st, p->gguf, NULL, err), 0, "%s", err->msg);
+    const int rc = qr_weights_check(st, &c, err);
+    qr_tensor_files_close(st);
+    qr_free(t->blocks);
+    p->n_extra--;
+    return rc;
+}
+
+Test(gguf_model, a_tensor_that_has_no_place_is_named_and_refused)
+{
+    static const char *const places[] = {"v.patch_embd.weight", "mm.0.weight", "blk.0.attn_rot_embd.weight"};
+    static const char *const none[] = {"output.bias", "blk.0.attn_sinks.weight", "blk.0.attn_q.scale", "blk.0.ffn_gate_exps.scale", "cls.output.weight"};
+    struct pair p;
+    struct qr_err err;
+    pair_make(&p, QR_ARCH_LLAMA, QR_GGUF_T_Q8_0, true);
+    for (int i = 0; i < QR_COUNT(places); i++)
+        cr_expect_eq(check_with(&p, places[i], &err), 0, "%s: %s", places[i], err.msg);
+    for (int i = 0; i < QR_COUNT(none); i++) {
+        cr_expect_eq(check_with(&p, none[i], &err), QR_E_UNSUPPORTED, "%s", none[i]);
+        cr_expect(strstr(err.msg, none[i]), "\"%s\" does not name %s", err.msg, none[i]);
+    }
+    pair_release(&p);
 }
 
 /* As quire quantize does it, with one layer's matrices rounded as any other's. */

@@ -38,3 +38,9 @@ def models(folder):
         path = os.path.abspath(os.path.join(folder, name))
         if all(os.path.exists(os.path.join(path, f)) for f in ("config.json", "model.safetensors", "tokenizer.json")):
             yield path
+
+
+def of_spread(found, expected):
+    """Largest difference, as a share of the standard deviation of what is expected."""
+    found, expected = torch.as_tensor(found, dtype=torch.float64), torch.as_tensor(expected, dtype=torch.float64)
+    return float((found - expected).abs().max() / expected.std()) if found.shape == expected.shape else float("inf")

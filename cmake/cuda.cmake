@@ -21,7 +21,8 @@ function(quire_emulated_kernels name)
         -ffp-contract=off -fno-trapping-math -fno-math-errno -fno-strict-aliasing -fno-omit-frame-pointer -g1
         $<IF:$<CONFIG:Debug>,-O1,-O2>)
     if(QUIRE_SANITIZE) # a kernel as one instrumented function takes the compiler twice as long as its parts
-        target_compile_options(${name} PRIVATE -fsanitize=${QUIRE_SANITIZE} -fno-sanitize-recover=all -fno-inline-functions-called-once)
+        target_compile_options(${name} PRIVATE -fsanitize=${QUIRE_SANITIZE} -fno-sanitize-recover=all -fno-inline-functions-called-once
+            ${QUIRE_KERNEL_SANITIZE})
     else()
         target_compile_options(${name} PRIVATE -fsanitize=thread)
     endif()

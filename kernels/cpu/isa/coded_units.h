@@ -278,7 +278,7 @@ static void put_sixes_16(uint8_t *codes, const uint8_t *const row[QR_PANEL], int
 static void put_unit(const struct qr_coded_blocks *l, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at)
 {
     const int32_t bits = l->low.bits + l->high.bits;
-    const __m256i add = _mm256_set1_epi8((char)(l->add | l->add << 4));
+    const __m256i add = _mm256_set1_epi8((char)(l->add * 17)); /* in both halves of a byte */
     if (bits == 6)
         put_sixes_16(codes, row, at + l->low.at, at + l->high.at);
     else if (bits == 5)

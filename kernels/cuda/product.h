@@ -145,7 +145,8 @@ QR_DEVICE uint4 qr_decode(const struct qr_coded &c, int64_t o, int32_t unit, int
 QR_DEVICE uint4 qr_decode_chunk(const struct qr_coded &c, int64_t o, int32_t k)
 {
     const uint8_t *at = c.codes + o * c.code_bytes + (qr_coded_halves(c) ? k / 2 : k);
-    return qr_decode(c, o, k / c.unit, k / c.group, qr_coded_halves(c) ? make_uint2(*(const uint32_t *)at, 0) : *(const uint2 *)at);
+    const int32_t unit = c.form == QR_CODED_STORED ? k / c.unit : 0, group = c.form == QR_CODED_STORED || c.form == QR_CODED_NIBBLES ? k / c.group : 0;
+    return qr_decode(c, o, unit, group, qr_coded_halves(c) ? make_uint2(*(const uint32_t *)at, 0) : *(const uint2 *)at);
 }
 
 /* ---- tiles ---- */

@@ -157,6 +157,23 @@ static int skip_array(struct reader *r, int depth)
     return skip_value(r, (enum qr_gguf_kind)of, count, depth + 1);
 }
 
+/* Texts that lie inside the file, at most `count`; returns how many. A vocabulary has 100,000: a call for each would be a third of a small model's opening. */
+static uint64_t skip_texts(struct reader *r, uint64_t count)
+{
+    const uint8_t *bytes = r->g->bytes;
+    uint64_t i = 0, at = r->at, rest = left(r);
+    for (; i < count && rest >= 8; i++) {
+        uint64_t n;
+        memcpy(&n, bytes + at, 8);
+        if (n > rest - 8)
+            break;
+        at += 8 + n;
+        rest -= 8 + n;
+    }
+    r->at = at;
+    return i;
+}
+
 /* `count` values of a kind, all inside the file. */
 static int skip_value(struct reader *r, enum qr_gguf_kind kind, uint64_t count, int depth)
 {
@@ -173,7 +190,7 @@ static int skip_value(struct reader *r, enum qr_gguf_kind kind, uint64_t count, 
     if (count > left(r) / 8)
         return refuse(r, QR_E_DAMAGED, r->at, "%" PRIu64 " values of kind %s do not fit into the %" PRIu64 " bytes that are left", count, kinds[kind].name,
                       left(r));
-    for (uint64_t i = 0; i < count && !rc; i++)
+    for (uint64_t i = kind == QR_GGUF_STRING ? skip_texts(r, count) : 0; i < count && !rc; i++) /* the first text that is not whole is what is wrong */
         rc = kind == QR_GGUF_STRING ? read_text(r, &text, UINT64_MAX, "a string") : skip_array(r, depth);
     return rc;
 }
@@ -189,9 +206,8 @@ static int read_key(struct reader *r, struct qr_gguf_key *k)
     rc = rc ? rc : read_u32(r, &kind, "a key's kind");
     if (rc)
         return rc;
-    shown(name, k->name);
     if (kind >= QR_GGUF_KIND_COUNT)
-        return refuse(r, QR_E_DAMAGED, at, "key %s is of kind %" PRIu32 ", expected 0 to %d", name, kind, QR_GGUF_KIND_COUNT - 1);
+        return refuse(r, QR_E_DAMAGED, at, "key %s is of kind %" PRIu32 ", expected 0 to %d", shown(name, k->name), kind, QR_GGUF_KIND_COUNT - 1);
     k->kind = (enum qr_gguf_kind)kind;
     k->count = 1;
     if (k->kind == QR_GGUF_ARRAY) {
@@ -199,7 +215,7 @@ static int read_key(struct reader *r, struct qr_gguf_key *k)
         uint64_t count;
         const uint64_t back = r->at;
         if ((rc = read_u32(r, &of, "an array's kind")) || (rc = read_u64(r, &count, "an array's count")))
-            return qr_err_prefix(r->err, "key %s: ", name);
+            return qr_err_prefix(r->err, "key %s: ", shown(name, k->name));
         k->of = of < QR_GGUF_KIND_COUNT ? (enum qr_gguf_kind)of : QR_GGUF_U8;
         k->count = count;
         k->data = r->g->bytes + r->at;
@@ -213,7 +229,7 @@ static int read_key(struct reader *r, struct qr_gguf_key *k)
     }
     if (!rc && k->kind == QR_GGUF_BOOL && *k->data > 1)
         rc = refuse(r, QR_E_DAMAGED, k->offset, "a truth value of %d, expected 0 or 1", (int)*k->data);
-    return rc ? qr_err_prefix(r->err, "key %s: ", name) : 0;
+    return rc ? qr_err_prefix(r->err, "key %s: ", shown(name, k->name)) : 0;
 }
 
 static int read_keys(struct reader *r, uint64_t n)
@@ -239,15 +255,16 @@ static int read_keys(struct reader *r, uint64_t n)
 
 /* ---- tensors ---- */
 
-static int read_shape(struct reader *r, struct qr_gguf_tensor *t, const char *name)
+static int read_shape(struct reader *r, struct qr_gguf_tensor *t)
 {
+    char name[72];
     uint32_t n_dims;
     const uint64_t at = r->at;
     int rc = read_u32(r, &n_dims, "a tensor's number of dimensions");
     if (rc)
         return rc;
     if (n_dims < 1 || n_dims > QR_GGUF_DIMS_MAX)
-        return refuse(r, QR_E_DAMAGED, at, "tensor %s has %" PRIu32 " dimensions, expected 1 to %d", name, n_dims, QR_GGUF_DIMS_MAX);
+        return refuse(r, QR_E_DAMAGED, at, "tensor %s has %" PRIu32 " dimensions, expected 1 to %d", shown(name, t->name), n_dims, QR_GGUF_DIMS_MAX);
     t->n_dims = (int32_t)n_dims;
     for (uint32_t i = 0; i < QR_GGUF_DIMS_MAX; i++)
         t->dim[i] = 1;
@@ -257,24 +274,25 @@ static int read_shape(struct reader *r, struct qr_gguf_tensor *t, const char *na
         if ((rc = read_u64(r, &d, "a tensor's dimension")))
             return rc;
         if (d < 1 || d > INT64_MAX / 8)
-            return refuse(r, QR_E_DAMAGED, here, "tensor %s: dimension %" PRIu32 " is %" PRIu64 ", expected a size", name, i, d);
+            return refuse(r, QR_E_DAMAGED, here, "tensor %s: dimension %" PRIu32 " is %" PRIu64 ", expected a size", shown(name, t->name), i, d);
         t->dim[i] = (int64_t)d;
     }
     return 0;
 }
 
 /* Bytes of its data. */
-static int size_of(struct reader *r, struct qr_gguf_tensor *t, uint64_t at, const char *name)
+static int size_of(struct reader *r, struct qr_gguf_tensor *t, uint64_t at)
 {
+    char name[72];
     size_t n = 1;
     for (int i = 0; i < QR_GGUF_DIMS_MAX; i++)
         if (!qr_mul_size(n, (size_t)t->dim[i], &n) || n > INT64_MAX / 8)
-            return refuse(r, QR_E_DAMAGED, at, "tensor %s: its dimensions have too large a product", name);
+            return refuse(r, QR_E_DAMAGED, at, "tensor %s: its dimensions have too large a product", shown(name, t->name));
     if (t->dim[0] % t->layout->elements != 0)
-        return refuse(r, QR_E_DAMAGED, at, "tensor %s: rows of %" PRId64 " numbers, expected a multiple of %d, which a block of %s has", name, t->dim[0],
-                      (int)t->layout->elements, t->layout->name);
+        return refuse(r, QR_E_DAMAGED, at, "tensor %s: rows of %" PRId64 " numbers, expected a multiple of %d, which a block of %s has", shown(name, t->name),
+                      t->dim[0], (int)t->layout->elements, t->layout->name);
     if (!qr_mul_size(n / (size_t)t->layout->elements, (size_t)t->layout->bytes, &n))
-        return refuse(r, QR_E_DAMAGED, at, "tensor %s: its dimensions have too large a product", name);
+        return refuse(r, QR_E_DAMAGED, at, "tensor %s: its dimensions have too large a product", shown(name, t->name));
     t->n_bytes = n;
     return 0;
 }
@@ -295,18 +313,17 @@ static int read_tensor(struct reader *r, struct qr_gguf_tensor *t)
     int rc = read_text(r, &t->name, QR_GGUF_NAME_MAX, "a tensor's name");
     if (rc)
         return rc;
-    shown(name, t->name);
     if (!is_name(t->name))
-        return refuse(r, QR_E_DAMAGED, at, "a tensor's name (%s) is empty, or no text", name);
-    if ((rc = read_shape(r, t, name)))
+        return refuse(r, QR_E_DAMAGED, at, "a tensor's name (%s) is empty, or no text", shown(name, t->name));
+    if ((rc = read_shape(r, t)))
         return rc;
     const uint64_t type_at = r->at;
     if ((rc = read_u32(r, &t->type, "a tensor's type")) || (rc = read_u64(r, &t->offset, "a tensor's offset")))
         return rc;
     t->layout = qr_gguf_layout(t->type);
     if (!t->layout)
-        return refuse(r, QR_E_UNSUPPORTED, type_at, "tensor %s is of type %" PRIu32 ", which this program does not know", name, t->type);
-    return size_of(r, t, at, name);
+        return refuse(r, QR_E_UNSUPPORTED, type_at, "tensor %s is of type %" PRIu32 ", which this program does not know", shown(name, t->name), t->type);
+    return size_of(r, t, at);
 }
 
 static int by_offset(const void *a, const void *b)
@@ -369,12 +386,12 @@ static int place_tensors(struct reader *r)
     const uint64_t base = qr_align_up((size_t)r->at, (size_t)alignment);
     for (int32_t i = 0; i < g->n_tensors; i++) {
         struct qr_gguf_tensor *t = &g->tensor[i];
-        shown(name, t->name);
         if (t->offset % (uint64_t)alignment != 0)
-            return refuse(r, QR_E_DAMAGED, r->at, "tensor %s has the offset %" PRIu64 ", expected a multiple of %" PRId64, name, t->offset, alignment);
+            return refuse(r, QR_E_DAMAGED, r->at, "tensor %s has the offset %" PRIu64 ", expected a multiple of %" PRId64, shown(name, t->name), t->offset,
+                          alignment);
         if (base > g->n_bytes || t->offset > g->n_bytes - base || t->n_bytes > g->n_bytes - base - t->offset)
             return refuse(r, QR_E_DAMAGED, r->at, "tensor %s has %" PRIu64 " bytes from %" PRIu64 " + %" PRIu64 " on, but the file ends at %zu; "
-                          "when it was cut on its way, fetch it again", name, t->n_bytes, base, t->offset, g->n_bytes);
+                          "when it was cut on its way, fetch it again", shown(name, t->name), t->n_bytes, base, t->offset, g->n_bytes);
         t->offset += base;
     }
     return check_overlap(r);

@@ -15,6 +15,8 @@ const struct qr_json_limits qr_json_limits_request = {
 const struct qr_json_limits qr_json_limits_file = {
     .bytes_max = (size_t)256 << 20, .values_max = (int64_t)64 << 20, .depth_max = 32, .nul_ok = true};
 
+#define DIGITS_FINITE 300 /* a whole number of no more is no infinity, whatever they are */
+
 enum state {
     WANT_VALUE,          /* at the start, after ':' and after ',' in an array */
     WANT_KEY,            /* after ',' in an object */
@@ -233,6 +235,8 @@ static int read_number(struct qr_json_scan *s, struct qr_json_token *t, struct q
         return fail_found(s, err, p, "a digit after '-'");
     if (*digits == '0' && p - digits > 1)
         return fail(s, err, QR_E_INVALID, digits, "a number may not begin with a needless 0");
+    const bool is_short = p - digits <= DIGITS_FINITE;
+    const char *whole = p;
     if (p < s->end && *p == '.') {
         const char *fraction = ++p;
         p = skip_digits(p, s->end);
@@ -249,7 +253,7 @@ static int read_number(struct qr_json_scan *s, struct qr_json_token *t, struct q
             return fail_found(s, err, p, "a digit in the exponent");
     }
     size_t len = (size_t)(p - start);
-    if (!qr_json_number_is_finite(start, len))
+    if (!(is_short && p == whole) && !qr_json_number_is_finite(start, len))
         return fail(s, err, QR_E_INVALID, start, "the number %.*s%s is too large for a double", (int)(len < 40 ? len : 40),
                     start, len > 40 ? "..." : "");
     *t = (struct qr_json_token){.event = QR_JSON_NUMBER, .text = start, .len = len, .offset = (size_t)(start - s->text)};
@@ -476,6 +480,16 @@ bool qr_json_token_is(const struct qr_json_token *t, const char *text)
 bool qr_json_token_i64(const struct qr_json_token *t, int64_t *out)
 {
     QR_ASSERT(t != NULL && out != NULL);
+    if (t->event == QR_JSON_NUMBER && t->len <= 18) { /* nearly all: digits and nothing else, of which so many fit */
+        int64_t v = 0;
+        size_t i = 0;
+        for (; i < t->len && t->text[i] >= '0' && t->text[i] <= '9'; i++)
+            v = 10 * v + (t->text[i] - '0');
+        if (i == t->len) {
+            *out = v;
+            return true;
+        }
+    }
     return t->event == QR_JSON_NUMBER && qr_json_number_is_integer(t->text, t->len) && qr_json_number_i64(t->text, t->len, out);
 }
 

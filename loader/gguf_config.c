@@ -167,11 +167,14 @@ static int find_ends(const struct reader *r)
     if (!tokens || !types)
         return (int)r->err->code;
     const uint8_t *at = tokens->data;
-    for (uint64_t i = 0; i < tokens->count && i < types->count; i++) {
-        const struct qr_gguf_text t = qr_gguf_next_text(&at);
-        if (qr_gguf_array_int(types, i) != TOKEN_CONTROL)
-            continue;
-        for (int k = 0; k < QR_COUNT(ends); k++)
+    for (uint64_t i = 0; i < tokens->count && i < types->count; i++) { /* a hundred thousand, of which few are looked at */
+        int32_t type;
+        uint64_t n;
+        memcpy(&type, types->data + i * sizeof type, sizeof type);
+        memcpy(&n, at, sizeof n);
+        const struct qr_gguf_text t = {.at = (const char *)at + sizeof n, .n = n};
+        at += sizeof n + n;
+        for (int k = 0; type == TOKEN_CONTROL && k < QR_COUNT(ends); k++)
             if (is(t, ends[k]))
                 add_end(r->c, (int64_t)i);
     }

@@ -89,12 +89,23 @@ static const struct qr_stored_type *type_of(uint32_t gguf)
     return NULL;
 }
 
+/* "blk.3." -> 3; how many characters it has, or 0. By hand where it is as all writers have it: sscanf would be half of what a small model's names take. */
+static int layer_of(const char *name, int *layer)
+{
+    int used = 0, n = 4;
+    for (*layer = 0; n < 10 && name[n] >= '0' && name[n] <= '9'; n++)
+        *layer = 10 * *layer + (name[n] - '0');
+    if (n > 4 && name[n] == '.')
+        return n + 1;
+    return sscanf(name, "blk.%6d.%n", layer, &used) == 1 && *layer >= 0 ? used : 0;
+}
+
 /* "blk.3.attn_q.weight" -> layer 3, stem "attn_q", tail ".weight". False where it is none of such a form. */
 static bool split_name(const char *name, int32_t *layer, char stem[64], const char **tail)
 {
     int used = 0, n = 0;
     *layer = -1;
-    if (strncmp(name, "blk.", 4) == 0 && (sscanf(name, "blk.%6d.%n", &n, &used) != 1 || used == 0 || n < 0))
+    if (strncmp(name, "blk.", 4) == 0 && (used = layer_of(name, &n)) == 0)
         return false;
     if (used > 0)
         *layer = n;
@@ -102,7 +113,8 @@ static bool split_name(const char *name, int32_t *layer, char stem[64], const ch
     *tail = strrchr(name, '.');
     if (!*tail || (strcmp(*tail, ".weight") != 0 && strcmp(*tail, ".bias") != 0) || *tail - name >= 64)
         return false;
-    snprintf(stem, 64, "%.*s", (int)(*tail - name), name);
+    memcpy(stem, name, (size_t)(*tail - name));
+    stem[*tail - name] = 0;
     return true;
 }
 
@@ -113,12 +125,15 @@ struct mixing {
     bool mixed;
 };
 
+/* `layers` and `name` are of the tables here, a tail is as short. */
 static void put_name(char out[QR_STORED_NAME_MAX], const char *layers, int32_t layer, const char *name, const char *tail)
 {
-    if (layer >= 0)
-        snprintf(out, QR_STORED_NAME_MAX, "%s%d.%s%s", layers, layer, name, tail);
-    else
-        snprintf(out, QR_STORED_NAME_MAX, "%s%s", name, tail);
+    char number[16];
+    if (layer >= 0) {
+        snprintf(number, sizeof number, "%d.", layer);
+        out = stpcpy(stpcpy(out, layers), number);
+    }
+    stpcpy(stpcpy(out, name), tail);
 }
 
 /* The name to be found by; "" for tensors that have no counterpart. */
@@ -255,9 +270,13 @@ static int add_fused(struct qr_tensor_files *st, const struct qr_stored_tensor *
 /* Files of early Mixtral have a tensor for each expert: "blk.3.ffn_gate.5.weight". */
 static bool early_expert(char out[QR_STORED_NAME_MAX], const char *name, const struct mixing *mix)
 {
-    int layer = 0, expert = 0, used = 0;
+    int layer = 0, expert = 0, used = 0, n_points = 0;
     char which[8];
-    if (strcmp(mix->arch, "llama") != 0 || sscanf(name, "blk.%6d.ffn_%4[a-z].%6d.weight%n", &layer, which, &expert, &used) != 3 || name[used] || used == 0)
+    for (const char *c = name; *c; c++)
+        n_points += *c == '.';
+    if (n_points != 4 || strcmp(mix->arch, "llama") != 0) /* sscanf would be what takes longest of a tensor's name */
+        return false;
+    if (sscanf(name, "blk.%6d.ffn_%4[a-z].%6d.weight%n", &layer, which, &expert, &used) != 3 || name[used] || used == 0)
         return false;
     for (int i = 0; i < QR_COUNT(stacks); i++) {
         const size_t n = strlen(which);

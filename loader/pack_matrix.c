@@ -46,7 +46,8 @@ struct piece {
     int32_t first_item;
     bool read_at_once;        /* kernels read it as the file has it */
     bool held;                /* an item's rows are read to memory of its thread; else they are looked at where the file is mapped */
-    bool whole;               /* held: there is one item, and all of `read` is read */
+    bool whole;               /* held: there is one item, and all of `around` is read: codes, and what lies beside them of scales and zeros */
+    struct qr_file_range around;
     size_t row_bytes;         /* of `read` */
     size_t panel_bytes;       /* of dst */
     size_t packed_bytes;      /* of all of dst, whose last panel may be no whole one */
@@ -352,12 +353,13 @@ bool qr_packer_looks(struct qr_packer *p, const struct qr_stored_tensor *t)
 /* Reads an item's rows, or sees whether the file still has what is looked at. Returns where they are; NULL: they cannot be read. */
 static const struct qr_tensor_files *hold(struct qr_packer *a, struct qr_tensor_files *view, const struct piece *p, int64_t row, int64_t n, int32_t worker)
 {
-    const size_t n_bytes = p->whole ? (size_t)p->read->n_bytes : (size_t)n * p->row_bytes;
-    const uint64_t at = p->whole ? 0 : (uint64_t)(p->cut.rows.first + row) * p->row_bytes;
+    const size_t n_bytes = p->whole ? (size_t)p->around.n_bytes : (size_t)n * p->row_bytes;
+    const uint64_t at = (uint64_t)(p->cut.rows.first + row) * p->row_bytes;
+    void *room = a->read + (size_t)worker * a->read_bytes;
     if (!p->held)
         return qr_packer_looks(a, p->t) ? a->files : NULL;
     QR_ASSERT(n_bytes <= a->read_bytes);
-    if (qr_tensor_files_hold(view, a->files, p->read, at, n_bytes, a->read + (size_t)worker * a->read_bytes))
+    if (p->whole ? qr_tensor_files_hold_range(view, a->files, &p->around, room) : qr_tensor_files_hold(view, a->files, p->read, at, n_bytes, room))
         return view;
     atomic_store(&a->failed, 1 + p->read->shard);
     return NULL;
@@ -456,7 +458,7 @@ static uint64_t mapped_bytes(const struct qr_packer *a, const struct piece *p)
 {
     uint64_t n = p->held || p->t == a->stays ? 0 : p->t->n_bytes + AROUND_BYTES;
     for (int i = 0; p->t->quantized && i < QR_QUANTIZED_PARTS; i++)
-        if (qr_quantized_part(p->t, i) && !(p->held && qr_quantized_part(p->t, i) == p->read))
+        if (qr_quantized_part(p->t, i) && !(p->held && qr_quantized_part(p->t, i) == p->read) && !qr_file_range_has(&p->around, qr_quantized_part(p->t, i)))
             n += qr_quantized_part(p->t, i)->n_bytes + AROUND_BYTES;
     return n;
 }
@@ -509,6 +511,17 @@ static int64_t rows_together(const struct piece *p)
     return head * (PANEL_ROWS / (twos < PANEL_ROWS ? twos : PANEL_ROWS));
 }
 
+/* The range with t in it, too, where little else would be: not more than the system would map to look at t. */
+static void reach(struct qr_file_range *r, const struct qr_stored_tensor *t)
+{
+    if (!t || t->shard != r->shard)
+        return;
+    const uint64_t end = r->offset + r->n_bytes, t_end = t->offset + t->n_bytes;
+    const uint64_t first = t->offset < r->offset ? t->offset : r->offset, last = t_end > end ? t_end : end;
+    if (last - first <= r->n_bytes + t->n_bytes + AROUND_BYTES && last - first <= 2 * READ_MOST)
+        *r = (struct qr_file_range){r->shard, first, last - first};
+}
+
 /* Of a matrix whose outputs' codes lie far apart: all of them are read at once, where they fit into a cache. */
 static void hold_whole(struct qr_packer *a, struct piece *p)
 {
@@ -519,7 +532,10 @@ static void hold_whole(struct qr_packer *a, struct piece *p)
     p->read = codes;
     p->whole = true;
     p->item_rows = (p->first + p->cut.rows.n + PANEL_ROWS - 1) / PANEL_ROWS * PANEL_ROWS;
-    hold_items(a, p, (size_t)codes->n_bytes);
+    p->around = (struct qr_file_range){codes->shard, codes->offset, codes->n_bytes};
+    reach(&p->around, qr_quantized_part(p->t, 1));
+    reach(&p->around, qr_quantized_part(p->t, 2));
+    hold_items(a, p, (size_t)p->around.n_bytes);
 }
 
 /* Of a matrix: as many rows for an item as READ_BYTES hold, but those of a panel where they go by way of the packer's room. */

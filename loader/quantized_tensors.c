@@ -15,6 +15,7 @@
 #define ROWS 16   /* outputs at a time */
 #define WORDS_TOGETHER 64 /* panels of 16 outputs: some lines of each row of words, one behind the other */
 #define SCALES 128 /* of outputs at a time */
+#define LOOKED_WORDS 2048  /* of zeros, or of an order, at a time */
 #define ORDERED_GROUPS 512 /* whose scales are looked up all at once where inputs are in any order */
 
 enum layout { GPTQ, AWQ, PACKED, INT8, FP8 };
@@ -66,8 +67,9 @@ static const struct qr_stored_tensor *part(const struct finder *f, const char *s
     QR_UNINITIALIZED char name[QR_STORED_NAME_MAX + 64];
     if (!suffix)
         return NULL;
-    stpcpy(stpcpy(name, f->base), suffix); /* a thousand times in a model: faster than by a format */
-    return qr_tensor_files_find(f->st, name);
+    const char *end = stpcpy(stpcpy(name, f->base), suffix); /* a thousand times in a model: faster than by a format */
+    const int32_t i = qr_map_find(&f->st->by_name, name, (size_t)(end - name), -1); /* no part is called as what is made of parts */
+    return i < 0 ? NULL : qr_tensor_files_at(f->st, i);
 }
 
 static int wrong(const struct finder *f, const struct qr_stored_tensor *t, const char *expected)
@@ -177,18 +179,42 @@ static int64_t load_i32(const uint8_t *p, int64_t i)
     return v;
 }
 
+/* Some bytes of a tensor that is looked at once. Where they can be read they are: a look where the file is mapped enters 64 KiB of it, which costs several
+ * times as much, and is given back later. room: n_bytes, for them. */
+static const uint8_t *look(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes, void *room)
+{
+    if (qr_tensor_files_holds(st, t) && qr_map_file_read(&st->shard[t->shard].map, room, t->offset + at, n_bytes))
+        return room;
+    return (const uint8_t *)qr_tensor_files_data(st, t) + at;
+}
+
+/* How many inputs are not in the group that they would be in without an order. */
+static int64_t out_of_order(const struct finder *f, const struct qr_quantized *q)
+{
+    QR_UNINITIALIZED uint32_t room[LOOKED_WORDS];
+    int64_t others = 0, g = 0, group_end = q->group;
+    for (int64_t at = 0, n; at < q->n_in; at += n) {
+        n = q->n_in - at < LOOKED_WORDS ? q->n_in - at : LOOKED_WORDS;
+        const uint8_t *p = look(f->st, q->order, 4 * (uint64_t)at, 4 * (size_t)n, room);
+        for (int64_t i = at, end; i < at + n; i = end) {
+            end = group_end < at + n ? group_end : at + n;
+            for (int64_t k = i; k < end; k++)
+                others += load_i32(p, k - at) != g;
+            g += end == group_end;
+            group_end += end == group_end ? q->group : 0;
+        }
+    }
+    return others;
+}
+
 static int set_order(const struct finder *f, struct qr_quantized *q)
 {
     if (!q->order)
         return 0;
     if (strcmp(q->order->type->name, "I32") != 0 || q->order->n_dims != 1 || q->order->shape[0] != q->n_in)
         return wrong(f, q->order, "the group of each input");
+    q->ordered = out_of_order(f, q) > 0; /* nearly none is */
     const uint8_t *p = qr_tensor_files_data(f->st, q->order);
-    int64_t others = 0;
-    for (int64_t g = 0, i = 0; g < q->n_groups; g++) /* nearly all: the inputs' own, which takes no division */
-        for (const int64_t end = q->n_in < (g + 1) * q->group ? q->n_in : (g + 1) * q->group; i < end; i++)
-            others += load_i32(p, i) != g;
-    q->ordered = others > 0;
     for (int64_t i = 0; q->ordered && i < q->n_in; i++) {
         const int64_t g = load_i32(p, i);
         if (g < 0 || g >= q->n_groups)
@@ -243,7 +269,7 @@ static int put_together(struct finder *f, const struct qr_stored_tensor *codes)
         sort_inputs(&st->made.names, q, qr_tensor_files_data(st, q->order));
     q->symmetric = q->layout != FP8 && is_symmetric(st, q);
     char *name = qr_arena_alloc(&st->made.names, strlen(f->base) + sizeof ".weight", 1);
-    sprintf(name, "%s.weight", f->base);
+    stpcpy(stpcpy(name, f->base), ".weight");
     *qr_stored_list_add(&st->made) = (struct qr_stored_tensor){.name = name, .type = &types[q->layout], .n_dims = 2, .shard = codes->shard,
                                                                .shape = {q->n_out, q->n_in}, .offset = codes->offset, .quantized = q};
     if (!qr_map_add(&st->made_by_name, name, strlen(name), st->made.n - 1))
@@ -265,7 +291,8 @@ int qr_quantized_tensors_find(struct qr_tensor_files *st, const struct qr_quant_
             if (forms[k].method != s->method || len <= n || strcmp(t->name + len - n, forms[k].codes) != 0 || strcmp(t->type->name, forms[k].type) != 0)
                 continue;
             f.form = &forms[k];
-            snprintf(f.base, sizeof f.base, "%.*s", (int)(len - n), t->name);
+            memcpy(f.base, t->name, len - n); /* QR_STORED_NAME_MAX at most */
+            f.base[len - n] = 0;
             rc = put_together(&f, t);
         }
     }
@@ -552,24 +579,37 @@ static int32_t coded_group(const struct qr_quantized *q)
     return 0;
 }
 
+static bool all_zero(const uint8_t *p, uint64_t n)
+{
+    bool all = true;
+    for (uint64_t i = 0; all && i < n; i++)
+        all = p[i] == 0;
+    return all;
+}
+
 /* Every zero is the one that stands in the middle of the codes: what is stored is looked at a word at a time, as many as there are groups of 8 outputs. */
 static bool is_symmetric(const struct qr_tensor_files *st, const struct qr_quantized *q)
 {
-    const uint8_t *p = q->zeros ? qr_tensor_files_data(st, q->zeros) : NULL;
-    bool all = true;
-    if (q->layout == INT8) {
-        for (uint64_t i = 0; p && all && i < q->zeros->n_bytes; i++)
-            all = p[i] == 0;
-        return all;
-    }
-    const int64_t per = 32 / q->bits, row = words(q->n_out, q->bits), n = p ? row * q->n_groups : 0;
+    QR_UNINITIALIZED uint32_t room[LOOKED_WORDS];
+    if (!q->zeros)
+        return true;
+    if (q->layout == INT8)
+        return all_zero(qr_tensor_files_data(st, q->zeros), q->zeros->n_bytes);
+    const int64_t per = 32 / q->bits, row = words(q->n_out, q->bits), n = row * q->n_groups;
     const uint32_t one = (1u << (q->bits - 1)) - (uint32_t)q->zero_more, middle = one * (UINT32_MAX / ((1u << q->bits) - 1));
     const uint32_t last = q->n_out % per ? (1u << (q->n_out % per * q->bits)) - 1 : UINT32_MAX; /* of the last word of outputs, the codes that are one's */
-    for (int64_t i = 0; all && i < n; i++) {
-        const bool is_last = (q->layout == PACKED ? i / q->n_groups : i % row) == row - 1;
-        all = (((uint32_t)load_i32(p, i) ^ middle) & (is_last ? last : UINT32_MAX)) == 0;
+    uint32_t others = 0;
+    for (int64_t at = 0, m; others == 0 && at < n; at += m) {
+        m = n - at < LOOKED_WORDS ? n - at : LOOKED_WORDS;
+        const uint8_t *p = look(st, q->zeros, 4 * (uint64_t)at, 4 * (size_t)m, room);
+        for (int64_t i = 0; last == UINT32_MAX && i < m; i++)
+            others |= (uint32_t)load_i32(p, i) ^ middle;
+        for (int64_t i = 0; last != UINT32_MAX && i < m; i++) {
+            const bool is_last = (q->layout == PACKED ? (at + i) / q->n_groups : (at + i) % row) == row - 1;
+            others |= ((uint32_t)load_i32(p, i) ^ middle) & (is_last ? last : UINT32_MAX);
+        }
     }
-    return all;
+    return others == 0;
 }
 
 const int8_t *qr_quantized_levels(enum qr_dtype coded)

@@ -150,6 +150,8 @@ const void *qr_tensor_files_data(const struct qr_tensor_files *st, const struct 
     QR_ASSERT(st != NULL && t != NULL);
     if (t == st->held)
         return (const void *)st->held_at;
+    if (qr_file_range_has(&st->around, t))
+        return st->around_at + (t->offset - st->around.offset);
     const struct qr_map_file *map = &st->shard[t->shard].map;
     QR_ASSERT(t->offset <= map->n_bytes && t->n_bytes <= map->n_bytes - t->offset);
     return t->n_bytes ? map->data + t->offset : NULL;
@@ -177,6 +179,16 @@ bool qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_tensor_f
     view->held = t;
     view->held_at = (uintptr_t)room - at;
     return qr_map_file_read(&st->shard[t->shard].map, room, t->offset + at, n_bytes);
+}
+
+bool qr_tensor_files_hold_range(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_file_range *range, void *room)
+{
+    QR_ASSERT(view != NULL && st != NULL && range != NULL && room != NULL);
+    QR_ASSERT(!st->borrowed && range->shard >= 0 && range->shard < st->n_shards);
+    *view = *st;
+    view->around = *range;
+    view->around_at = room;
+    return qr_map_file_read(&st->shard[range->shard].map, room, range->offset, range->n_bytes);
 }
 
 void qr_tensor_files_populate(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)

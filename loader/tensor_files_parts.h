@@ -20,6 +20,12 @@ struct qr_tensor_file {
     struct qr_map_file map; /* owned unless the bytes are borrowed */
 };
 
+/* Bytes of a file of a set. */
+struct qr_file_range {
+    int32_t shard;
+    uint64_t offset, n_bytes;
+};
+
 struct qr_tensor_files {
     struct qr_tensor_file *shard; /* owned [n_shards] */
     int32_t n_shards;
@@ -33,12 +39,17 @@ struct qr_tensor_files {
     struct qr_map made_by_name;
     const struct qr_stored_tensor *held; /* of a thread's own view (qr_tensor_files_hold): what of it is asked for was read to memory; NULL: none */
     uintptr_t held_at;      /* where its bytes would begin */
+    struct qr_file_range around; /* likewise: all tensors that lie in it were read; n_bytes 0: none */
+    const uint8_t *around_at;    /* borrowed */
 };
 
 /* Reads bytes [at, at + n_bytes) of t to `room`. `view` becomes st but for them: a reader of t that keeps to those bytes finds them there. It is this thread's,
  * is not closed, and lasts as long as st and `room` do. False: the file has become shorter, or cannot be read. Requires qr_tensor_files_holds. */
 bool qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes,
                           void *room);
+
+/* The same of all tensors that lie in a range of a file: they are found in `room`, which has its bytes. */
+bool qr_tensor_files_hold_range(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_file_range *range, void *room);
 bool qr_tensor_files_holds(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);
 
 /* Before t is looked at where its file is mapped. False: the file has become shorter since, and a look may be a signal (SIGBUS). Where files do not stay open
@@ -52,6 +63,11 @@ void qr_tensor_files_drop_piece(const struct qr_tensor_files *st, const struct q
 struct qr_tensor_files *qr_tensor_files_new(void);
 void qr_tensor_files_place(struct qr_tensor_files *st, const char *path); /* of what was opened */
 int32_t qr_tensor_files_add(struct qr_tensor_files *st, const char *name, size_t len); /* its index */
+
+static inline bool qr_file_range_has(const struct qr_file_range *r, const struct qr_stored_tensor *t)
+{
+    return t->n_bytes > 0 && t->shard == r->shard && t->offset >= r->offset && t->n_bytes <= r->n_bytes && t->offset - r->offset <= r->n_bytes - t->n_bytes;
+}
 
 /* n numbers as they are stored, f32, f16 or bf16, at any address. */
 void qr_stored_numbers(float *dst, const uint8_t *src, enum qr_dtype from, int64_t n);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/half.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -12,8 +13,10 @@
 #include "kernels/coded.h"
 #include "loader/coded_rows.h"
 #include "loader/hf_config.h"
+#include "loader/pack_matrix.h"
 #include "loader/quantized_tensors.h"
 #include "tests/loader/golden_quantized.h"
+#include "tests/temp.h"
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 #define BASE "model.layers.0.mlp.down_proj"
@@ -209,6 +212,96 @@ Test(quantized, four_bit_zeros_that_are_all_in_the_middle_are_not_kept_and_the_w
         qr_tensor_files_close(st);
         qr_buf_release(&file);
     }
+}
+
+/* ---- in a file ---- */
+
+#define LONG_I 4160 /* words of zeros and numbers of an order are more than are looked at at a time */
+#define LONG_O 128
+#define LONG_ZEROS (LONG_I / 32 * LONG_O / 8)
+
+struct long_matrix {
+    uint32_t codes[LONG_I / 8 * LONG_O], zeros[LONG_ZEROS], scales[LONG_I / 32 * LONG_O / 2], order[LONG_I];
+};
+
+/* 4-bit GPTQ, groups of 32. Zeros are in the middle but for word `odd` of them, the order is the inputs' own but for input `moved` and the first (-1: none). */
+static struct golden_quantized long_gptq(struct long_matrix *m, int odd, int moved)
+{
+    for (int i = 0; i < COUNT(m->codes); i++)
+        m->codes[i] = 0x9e3779b9u * (uint32_t)(i + 1);
+    for (int i = 0; i < COUNT(m->scales); i++)
+        m->scales[i] = 0x2c532a01u + (uint32_t)(i % 64) * 0x00110003u;
+    for (int i = 0; i < LONG_ZEROS; i++)
+        m->zeros[i] = i == odd ? 0x77767777u : 0x77777777u;
+    for (int i = 0; i < LONG_I; i++)
+        m->order[i] = (uint32_t)i / 32;
+    if (moved >= 0) {
+        m->order[0] = (uint32_t)moved / 32;
+        m->order[moved] = 0;
+    }
+    return (struct golden_quantized){"long gptq", "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32}",
+                                     {{"qweight", "I32", 2, {LONG_I / 8, LONG_O}, m->codes}, {"qzeros", "I32", 2, {LONG_I / 32, LONG_O / 8}, m->zeros},
+                                      {"scales", "F16", 2, {LONG_I / 32, LONG_O}, m->scales}, {"g_idx", "I32", 1, {LONG_I, 0}, m->order}}, NULL, 0};
+}
+
+/* As the loader packs it. owned */
+static uint8_t *packed_matrix(size_t *n_bytes, const struct qr_tensor_files *st, struct qr_backend *be)
+{
+    struct qr_stored_code code;
+    const struct qr_stored_tensor *t = qr_tensor_files_find(st, BASE ".weight");
+    cr_assert(t && qr_stored_code(&code, t));
+    struct qr_weight w = {.packed_dtype = code.type, .t = qr_tensor_2d(NULL, code.type, LONG_O, LONG_I)};
+    *n_bytes = be->k->linear_packed_bytes(code.type, LONG_O, LONG_I);
+    uint8_t *packed = qr_alloc_aligned(*n_bytes, 64);
+    w.packed = packed;
+    struct qr_packer *p = qr_packer_new(be, st, NULL, 0);
+    qr_packer_matrix(p, &w, 0, t, &(struct qr_cut){.rows = {0, LONG_O}, .cols = {0, LONG_I}});
+    qr_packer_run(p);
+    cr_assert_eq(qr_packer_failed(p), -1);
+    qr_packer_free(p);
+    return packed;
+}
+
+/* What is read of a file, a piece or a matrix with all that belongs to it, is what is looked at in memory. */
+Test(quantized, an_odd_zero_or_input_is_seen_wherever_it_is_and_a_files_matrix_is_packed_as_one_in_memory)
+{
+    static const int odd[] = {-1, 0, 2047, 2048, LONG_ZEROS - 1}, moved[] = {-1, 32, 2047, 2048, LONG_I - 1};
+    static struct long_matrix m;
+    struct qr_backend *be;
+    struct qr_err err = {0};
+    struct qr_quant_scheme s;
+    char dir[64], path[100];
+    temp_dir_make(dir, "quantized");
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.n_threads = 2}, &err), 0, "%s", err.msg);
+    for (int i = 0; i < COUNT(odd) + COUNT(moved); i++) {
+        const int zero = i < COUNT(odd) ? odd[i] : -1, input = i < COUNT(odd) ? -1 : moved[i - COUNT(odd)];
+        const struct golden_quantized g = long_gptq(&m, zero, input);
+        struct qr_tensor_files *st[2];
+        struct qr_buf file;
+        uint8_t *packed[2];
+        size_t n[2];
+        cr_assert_eq(open_golden(&st[0], &file, &g, &none, &err), 0, "%s", err.msg);
+        cr_assert_eq(scheme_of(&s, g.config, &err), 0, "%s", err.msg);
+        cr_assert_eq(qr_file_put(path, file.data, file.len, &err), 0, "%s", err.msg);
+        cr_assert_eq(qr_safetensors_open(&st[1], dir, &err), 0, "%s", err.msg);
+        cr_assert_eq(qr_quantized_tensors_find(st[1], &s, &err), 0, "%s", err.msg);
+        for (int k = 0; k < 2; k++) {
+            const struct qr_stored_tensor *t = qr_tensor_files_find(st[k], BASE ".weight");
+            qr_tensor_files_use(st[k], be->k->stored);
+            cr_expect_eq(qr_quantized_coded(t), zero < 0 ? QR_C4_G32 : QR_C4_G32_Z, "zero %d, input %d, file %d", zero, input, k);
+            cr_expect_eq(qr_quantized_inputs(t) != NULL, input >= 0, "zero %d, input %d, file %d", zero, input, k);
+            packed[k] = packed_matrix(&n[k], st[k], be);
+        }
+        cr_expect(n[0] == n[1] && memcmp(packed[0], packed[1], n[0]) == 0, "zero %d, input %d", zero, input);
+        for (int k = 0; k < 2; k++) {
+            qr_free_aligned(packed[k]);
+            qr_tensor_files_close(st[k]);
+        }
+        qr_buf_release(&file);
+    }
+    qr_backend_close(be);
+    cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 
 /* ---- with the loops of a level, and without ---- */

@@ -26,24 +26,43 @@ QR_DEVICE int64_t place(int64_t row, int64_t stride, struct norm_back a)
     return row / a.n_heads * stride + row % a.n_heads * a.n_cols;
 }
 
+/* What four places of the gradients hold already, asked for together with the row; not where a block of 1,024 has no registers for them, or rows are odd. */
+struct old_numbers {
+    float4 dx, dh, ddelta;
+};
+
+#define ASKS_EARLY(warps, vec) ((vec) && (warps) < 32)
+#define OLD_FOURS(fours, warps, vec) (ASKS_EARLY(warps, vec) ? (fours) : 1)
+
+QR_DEVICE struct old_numbers ask_old(struct norm_back a, int64_t row, int32_t i, int32_t n)
+{
+    const int32_t n_old = a.dh && !a.fresh ? n : 0;
+    struct old_numbers old;
+    old.dx = qr_load4<true>(a.dx + place(row, a.dx_stride, a), i, n);
+    old.dh = qr_load4<true>(n_old ? a.dh + row * a.dh_stride : NULL, i, n_old);
+    old.ddelta = qr_load4<true>(n_old ? a.ddelta + row * a.ddelta_stride : NULL, i, n_old);
+    return old;
+}
+
 /* dx of one row, and its part of dw; x, dy and w times dy are this thread's numbers. */
 template <int FOURS, int WARPS, bool VEC>
-QR_DEVICE void back_row(struct norm_back a, int64_t row, int32_t n, int32_t first, const float4 x[FOURS], const float4 dy[FOURS], float r, float pull,
-                        float4 dw[FOURS])
+QR_DEVICE void back_row(struct norm_back a, int64_t row, int32_t n, int32_t first, const float4 x[FOURS], const float4 dy[FOURS],
+                        const struct old_numbers old[OLD_FOURS(FOURS, WARPS, VEC)], float r, float pull, float4 dw[FOURS])
 {
+    const bool EARLY = ASKS_EARLY(WARPS, VEC);
     float *dx = a.dx + place(row, a.dx_stride, a);
     for (int j = 0; j < FOURS; j++) {
         const int32_t i = first + j * QR_ROW_STEP(WARPS);
         const float4 wdy = qr_mul4(qr_load4<VEC>(a.w, i, n), dy[j]);
-        const float4 add = qr_scale4(qr_add4(wdy, qr_scale4(x[j], -pull)), r), sum = qr_add4(qr_load4<VEC>(dx, i, n), add);
+        const float4 add = qr_scale4(qr_add4(wdy, qr_scale4(x[j], -pull)), r), sum = qr_add4(EARLY ? old[j].dx : qr_load4<VEC>(dx, i, n), add);
         qr_store4<VEC>(dx, i, n, sum);
         dw[j] = qr_add4(dw[j], qr_scale4(qr_mul4(dy[j], x[j]), r));
         if (!a.dh)
             continue;
         float *dh = a.dh + row * a.dh_stride, *ddelta = a.ddelta + row * a.ddelta_stride;
         const int32_t n_old = a.fresh ? 0 : n;
-        qr_store4<VEC>(dh, i, n, qr_add4(qr_load4<VEC>(dh, i, n_old), sum));
-        qr_store4<VEC>(ddelta, i, n, qr_add4(qr_load4<VEC>(ddelta, i, n_old), sum));
+        qr_store4<VEC>(dh, i, n, qr_add4(EARLY ? old[j].dh : qr_load4<VEC>(dh, i, n_old), sum));
+        qr_store4<VEC>(ddelta, i, n, qr_add4(EARLY ? old[j].ddelta : qr_load4<VEC>(ddelta, i, n_old), sum));
     }
 }
 
@@ -59,11 +78,14 @@ template <int FOURS, int WARPS, bool VEC> QR_KERNEL_CAPPED(QR_ROW_THREADS_OF(WAR
     for (int64_t row = group * GROUP; row < (group + 1) * GROUP; row++) {
         const int32_t n = row < a.n_rows ? a.n_cols : 0; /* a block has its group's rows in step: some warps' groups may be short, or none */
         float4 x[FOURS], dy[FOURS];
+        struct old_numbers old[OLD_FOURS(FOURS, WARPS, VEC)];
         float dot = 0, sum = 0;
         for (int j = 0; j < FOURS; j++) {
             x[j] = qr_load4<VEC>(a.x + place(row, a.x_stride, a), first + j * QR_ROW_STEP(WARPS), n);
             dy[j] = qr_load4<VEC>(a.dy + place(row, a.dy_stride, a), first + j * QR_ROW_STEP(WARPS), n);
         }
+        for (int j = 0; ASKS_EARLY(WARPS, VEC) && j < FOURS; j++)
+            old[j] = ask_old(a, row, first + j * QR_ROW_STEP(WARPS), n);
         for (int j = 0; j < FOURS; j++) {
             sum = qr_dot4(sum, x[j], x[j]);
             dot = qr_dot4(dot, qr_mul4(qr_load4<VEC>(a.w, first + j * QR_ROW_STEP(WARPS), n), dy[j]), x[j]);
@@ -72,7 +94,7 @@ template <int FOURS, int WARPS, bool VEC> QR_KERNEL_CAPPED(QR_ROW_THREADS_OF(WAR
         dot = qr_block_sum<WARPS>(dot, dots);
         const float r = 1.0f / sqrtf(sum / (float)a.n_cols + a.eps), pull = r * r * (dot / (float)a.n_cols);
         if (n > 0)
-            back_row<FOURS, WARPS, VEC>(a, row, n, first, x, dy, r, pull, dw);
+            back_row<FOURS, WARPS, VEC>(a, row, n, first, x, dy, old, r, pull, dw);
     }
     if (group * GROUP < a.n_rows)
         for (int j = 0; j < FOURS; j++)

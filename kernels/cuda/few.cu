@@ -559,8 +559,7 @@ static int32_t width_of(int32_t n_in)
 
 static int kind_of(const struct qr_product *p)
 {
-    const struct qr_coded &c = p->coded;
-    return c.form != QR_CODED_NONE && c.code_bytes % 16 == 0 && QR_ADDRESS(c.codes) % 16 == 0 ? (int)CODED : qr_product_kind(p);
+    return qr_product_has_pieces(p) ? (int)CODED : qr_product_kind(p);
 }
 
 static size_t rows_bytes(const struct qr_product *p)

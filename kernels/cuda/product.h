@@ -35,6 +35,12 @@ static inline int qr_product_kind(const struct qr_product *a)
     return a->coded.form == QR_CODED_NONE && a->n_in % QR_CHUNK == 0 && QR_ADDRESS(a->w) % 16 == 0 ? QR_PRODUCT_ALIGNED : QR_PRODUCT_ANY;
 }
 
+/* Whether weights are codes that can go to shared memory as they are, in pieces of 16 bytes. */
+static inline bool qr_product_has_pieces(const struct qr_product *a)
+{
+    return a->coded.form != QR_CODED_NONE && a->coded.code_bytes % 16 == 0 && QR_ADDRESS(a->coded.codes) % 16 == 0;
+}
+
 /* ---- codes become bf16 ---- */
 
 /* Four codes of 8 bits: of the low half of a word, then of the high one. 128 + the low seven bits, minus 128 or, as the sign's bit is the lowest of bf16's
@@ -260,15 +266,11 @@ QR_DEVICE void qr_product_sums(float (&sum)[M][N][4], uint16_t *shared, const st
     }
 }
 
-/* Blocks of BM rows and BN outputs, of WARPS_M by WARPS_N warps; BK inputs in each of STAGES stages. */
-template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, int KIND>
-QR_DEVICE void qr_product_tile(uint16_t *shared, const struct qr_product &a, const struct qr_product_place &at)
+/* A warp's sums, from row m0 and column n0 of the block's tile on, on their way to `out`. */
+template <int KIND, int M, int N>
+QR_DEVICE void qr_product_put(const struct qr_product &a, const struct qr_product_place &at, int m0, int n0, const float (&sum)[M][N][4])
 {
-    const int M = BM / WARPS_M / 16, N = BN / WARPS_N / 8;
-    const int lane = threadIdx.x % QR_WARP, warp = threadIdx.x / QR_WARP;
-    const int m0 = warp / WARPS_N * M * 16, n0 = warp % WARPS_N * N * 8;
-    float sum[M][N][4];
-    qr_product_sums<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND, M, N>(sum, shared, a, at);
+    const int lane = threadIdx.x % QR_WARP;
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -282,6 +284,17 @@ QR_DEVICE void qr_product_tile(uint16_t *shared, const struct qr_product &a, con
                 const float y = qr_product_result<KIND>(a, r, c, sum[m][n][i]);
                 *out = a.add ? y + *out : y;
             }
+}
+
+/* Blocks of BM rows and BN outputs, of WARPS_M by WARPS_N warps; BK inputs in each of STAGES stages. */
+template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, int KIND>
+QR_DEVICE void qr_product_tile(uint16_t *shared, const struct qr_product &a, const struct qr_product_place &at)
+{
+    const int M = BM / WARPS_M / 16, N = BN / WARPS_N / 8;
+    const int warp = threadIdx.x / QR_WARP;
+    float sum[M][N][4];
+    qr_product_sums<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND, M, N>(sum, shared, a, at);
+    qr_product_put<KIND>(a, at, warp / WARPS_N * M * 16, warp % WARPS_N * N * 8, sum);
 }
 
 #endif

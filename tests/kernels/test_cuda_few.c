@@ -1,12 +1,12 @@
-/* Products of up to 16 rows on a device (kernels/cuda/few.cu), with what they take in: the bits of a product with many rows and of launches for each part, and
- * how many launches there are. */
+/* Products of up to 16 rows on a device (kernels/cuda/few.cu), with what they take in, and of codes with up to 64 (linear.cu): the bits of a product with many
+ * rows and of launches for each part, and how many launches there are. */
 #include "tests/kernels/product.h"
 
 #include "tests/cuda_emu/emu.h"
 
 #define SEED 4160
 
-enum { MANY = 20 }; /* rows that another kernel multiplies */
+enum { MANY = 20, MORE = 70 }; /* rows that another kernel multiplies */
 
 static bool there_is_no_device(void)
 {
@@ -62,6 +62,28 @@ Test(cuda_few, products_of_few_rows_are_the_first_rows_of_many_with_each_step_in
         struct data d = make(be, &r, formats[i % QR_COUNT(formats)], MANY, shapes[s].n_in, shapes[s].n_out);
         if (i % 2)
             d.x_stride = d.n_in; /* rows as float4, where their width is a multiple */
+        for (int k = 0; k < 2; k++)
+            check_first(be, &d, rows[(i + k) % QR_COUNT(rows)], (5 * i + 3 * k) % 16);
+        drop(&d);
+        qr_backend_close(be);
+    }
+}
+
+/* Blocks of 128 columns and of 64; fewer inputs than are under way, and more; each pair of a form and a shape once. */
+Test(cuda_few, products_of_codes_with_17_to_64_rows_are_the_first_rows_of_more)
+{
+    static const enum qr_dtype formats[] = {QR_W8, QR_W4_G64, QR_F8, QR_C4_G32_SO, QR_C8_G16_SO};
+    static const struct {
+        int32_t n_in, n_out;
+    } shapes[] = {{64, 40}, {544, 150}, {992, 70}};
+    static const int32_t rows[] = {17, 64, 32, 33};
+    if (there_is_no_device())
+        return;
+    struct qr_rng r = {.seed = SEED + 2};
+    for (int i = 0; i < QR_COUNT(shapes) * QR_COUNT(formats); i += UTIL_STEP) {
+        const int s = i / QR_COUNT(formats);
+        struct qr_backend *be = open_emulated(i % 2 ? 1 : 3, MORE);
+        struct data d = make(be, &r, formats[i % QR_COUNT(formats)], MORE, shapes[s].n_in, shapes[s].n_out);
         for (int k = 0; k < 2; k++)
             check_first(be, &d, rows[(i + k) % QR_COUNT(rows)], (5 * i + 3 * k) % 16);
         drop(&d);

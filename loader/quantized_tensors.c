@@ -16,6 +16,7 @@
 #define WORDS_TOGETHER 64 /* panels of 16 outputs: some lines of each row of words, one behind the other */
 #define SCALES 128 /* of outputs at a time */
 #define LOOKED_WORDS 2048  /* of zeros, or of an order, at a time */
+#define LINE_WORDS 16      /* of memory */
 #define ORDERED_GROUPS 512 /* whose scales are looked up all at once where inputs are in any order */
 
 enum layout { GPTQ, AWQ, PACKED, INT8, FP8 };
@@ -600,7 +601,8 @@ static bool is_symmetric(const struct qr_tensor_files *st, const struct qr_quant
     const uint32_t last = q->n_out % per ? (1u << (q->n_out % per * q->bits)) - 1 : UINT32_MAX; /* of the last word of outputs, the codes that are one's */
     uint32_t others = 0;
     for (int64_t at = 0, m; others == 0 && at < n; at += m) {
-        m = n - at < LOOKED_WORDS ? n - at : LOOKED_WORDS;
+        m = at == 0 ? LINE_WORDS : LOOKED_WORDS; /* where they are not in the middle one line says so, and others would come from memory */
+        m = n - at < m ? n - at : m;
         const uint8_t *p = look(st, q->zeros, 4 * (uint64_t)at, 4 * (size_t)m, room);
         for (int64_t i = 0; last == UINT32_MAX && i < m; i++)
             others |= (uint32_t)load_i32(p, i) ^ middle;

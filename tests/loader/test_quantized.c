@@ -265,7 +265,7 @@ static uint8_t *packed_matrix(size_t *n_bytes, const struct qr_tensor_files *st,
 /* What is read of a file, a piece or a matrix with all that belongs to it, is what is looked at in memory. */
 Test(quantized, an_odd_zero_or_input_is_seen_wherever_it_is_and_a_files_matrix_is_packed_as_one_in_memory)
 {
-    static const int odd[] = {-1, 0, 2047, 2048, LONG_ZEROS - 1}, moved[] = {-1, 32, 2047, 2048, LONG_I - 1};
+    static const int odd[] = {-1, 0, 15, 16, 2047, 2048, 2063, 2064, LONG_ZEROS - 1}, moved[] = {-1, 32, 2047, 2048, LONG_I - 1};
     static struct long_matrix m;
     struct qr_backend *be;
     struct qr_err err = {0};

@@ -30,5 +30,5 @@ int qr_bench_command_main(const struct qr_bench_command *c, void *options, int a
         fprintf(stderr, "quire bench %s: %s\n", c->name, err.msg);
     qr_buf_release(&text);
     qr_options_free(set);
-    return rc != 0 ? qr_err_exit_status((enum qr_code)rc) : status;
+    return rc != 0 && status == 0 ? qr_err_exit_status((enum qr_code)rc) : status;
 }

@@ -9,7 +9,8 @@ struct qr_bench_command {
     const char *usage;              /* the first line of --help */
     const struct qr_option *table;  /* borrowed [n_options] */
     int32_t n_options;
-    /* Does the work. `options` is what the table fills; *status, 0 so far, is the exit status of a run without an error. */
+    /* Does the work. `options` is what the table fills; *status, 0 so far, is the exit status of a run without an error, and of one that was interrupted
+     * (not 0 then). */
     int (*run)(const void *options, int *status, struct qr_err *err);
 };
 

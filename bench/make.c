@@ -1,7 +1,9 @@
 #include "bench/make.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/assert.h"
 #include "base/buf.h"
@@ -10,6 +12,7 @@
 #include "base/utf8.h"
 #include "bench/command.h"
 #include "loader/make_model.h"
+#include "train/checkpoint.h"
 
 /* Published shapes: the models' config.json files. */
 static const struct shape {
@@ -42,7 +45,7 @@ static const struct qr_option table[] = {
     {.name = "like", .type = QR_OPT_STR, .offset = offsetof(struct make_options, like), .arg = "NAME",
      .help = "110m, smollm2-135m, qwen2.5-0.5b, qwen3-0.6b, llama-3.2-1b, llama-3.1-8b, qwen3-8b, qwen1.5-moe-a2.7b, qwen3-30b-a3b or mixtral-8x7b."},
     {.name = "out", .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct make_options, out), .arg = "DIR",
-     .help = "The directory to make; files in it are not overwritten."},
+     .help = "The directory to make, which is there when all of it is. One that is there already is an error."},
     {.name = "store", .type = QR_OPT_ENUM, .offset = offsetof(struct make_options, store), .builtin = "bf16", .choices = "bf16|f32|f16",
      .arg = "TYPE", .help = "Type of the stored weights."},
     {.name = "layers", .type = QR_OPT_INT, .offset = offsetof(struct make_options, layers), .builtin = "0", .min = 0, .max = QR_LAYERS_MAX, .arg = "N",
@@ -116,18 +119,38 @@ static const struct shape *find_shape(const char *name, struct qr_err *err)
     return NULL;
 }
 
-static int make(const void *options, int *status, struct qr_err *err)
+/* ---- interrupted ---- */
+
+static const int ends[] = {SIGHUP, SIGINT, SIGTERM};
+
+/* They wait until they are asked for, but for a terminal's end where that is ignored, as under nohup. There is one thread. */
+static void hold_signals(sigset_t *held, sigset_t *before)
 {
-    (void)status;
-    const struct make_options *o = options;
-    static const enum qr_dtype store[] = {QR_BF16, QR_F32, QR_F16};
-    if (!o->like || !o->out)
-        return qr_err_set(err, QR_E_USAGE, "both --like NAME and --out DIR are needed");
-    const struct shape *s = find_shape(o->like, err);
-    if (!s)
-        return err->code;
+    struct sigaction now;
+    sigemptyset(held);
+    for (int i = 0; i < QR_COUNT(ends); i++)
+        if (ends[i] != SIGHUP || (sigaction(SIGHUP, NULL, &now) == 0 && now.sa_handler != SIG_IGN))
+            sigaddset(held, ends[i]);
+    sigprocmask(SIG_BLOCK, held, before);
+}
+
+static bool interrupted(void)
+{
+    sigset_t came;
+    bool any = false;
+    if (sigpending(&came) != 0)
+        return false;
+    for (int i = 0; i < QR_COUNT(ends); i++)
+        any |= sigismember(&came, ends[i]) == 1;
+    return any;
+}
+
+/* ---- the command ---- */
+
+static struct qr_model_config config_of(const struct shape *s, int64_t n_layers)
+{
     struct qr_model_config c = qr_model_config_small(s->arch);
-    c.n_layers = o->layers > 0 ? (int32_t)o->layers : s->n_layers;
+    c.n_layers = n_layers > 0 ? (int32_t)n_layers : s->n_layers;
     c.n_embd = s->n_embd;
     c.n_heads = s->n_heads;
     c.n_kv_heads = s->n_kv_heads;
@@ -140,8 +163,45 @@ static int make(const void *options, int *status, struct qr_err *err)
     c.moe = s->moe;
     c.bos_id = -1;
     c.eos_ids[0] = s->n_vocab - 1;
-    int rc = qr_model_make(o->out, &c, store[o->store], (uint64_t)o->seed, err);
-    return rc == 0 ? write_tokenizer(o->out, c.n_vocab, err) : rc;
+    return c;
+}
+
+/* Filled under another name beside it, so that DIR is there as a whole or not at all. */
+static int write_model(const struct make_options *o, const struct qr_model_config *c, struct qr_err *err)
+{
+    static const enum qr_dtype store[] = {QR_BF16, QR_F32, QR_F16};
+    const struct qr_make_options how = {.store = store[o->store], .seed = (uint64_t)o->seed, .stopped = interrupted};
+    char path[QR_PATH_MAX], spare[QR_PATH_MAX];
+    struct qr_err left;
+    int rc = qr_export_paths(path, spare, o->out, false, err);
+    rc = rc ? rc : qr_dir_make_fresh(spare, err);
+    if (rc)
+        return rc;
+    rc = qr_model_make_with(spare, c, &how, err);
+    rc = rc ? rc : write_tokenizer(spare, c->n_vocab, err);
+    rc = rc ? rc : qr_dir_publish(spare, path, false, err);
+    if (rc && qr_dir_remove(spare, &left) != 0)
+        qr_err_prefix(err, "what was written stays: %s; ", left.msg);
+    return rc;
+}
+
+static int make(const void *options, int *status, struct qr_err *err)
+{
+    const struct make_options *o = options;
+    const struct timespec now = {0};
+    sigset_t held, before;
+    if (!o->like || !o->out)
+        return qr_err_set(err, QR_E_USAGE, "both --like NAME and --out DIR are needed");
+    const struct shape *s = find_shape(o->like, err);
+    if (!s)
+        return err->code;
+    const struct qr_model_config c = config_of(s, o->layers);
+    hold_signals(&held, &before);
+    const int rc = write_model(o, &c, err);
+    const int number = rc == QR_E_CLOSED ? sigtimedwait(&held, NULL, &now) : 0;
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    *status = number > 0 ? 128 + number : 0;
+    return rc;
 }
 
 int qr_bench_make_main(int argc, char **argv)

@@ -18,7 +18,7 @@
 #include "loader/weight_table.h"
 
 #define STD_DEFAULT 0.02
-#define CHUNK 8192 /* elements written at once; even */
+#define CHUNK 2048 /* elements written at once; even */
 #define SHARDS_MAX 1000
 
 struct maker {
@@ -108,6 +108,8 @@ static int write_tensor(struct maker *m, struct qr_st_out *out, const struct qr_
     const float mean = qr_weight_row_is_norm(k->row) ? 1.0f : 0.0f, std = (float)m->o.std;
     int rc = 0;
     for (uint64_t at = 0, n = element_count(k); rc == 0 && at < n; at += CHUNK) {
+        if (m->o.stopped && m->o.stopped())
+            return qr_err_set(m->err, QR_E_CLOSED, "interrupted");
         size_t count = n - at < CHUNK ? (size_t)(n - at) : CHUNK;
         for (size_t i = 0; i < count; i += 2) {
             float pair[2];

@@ -7,6 +7,7 @@
 #ifndef QR_LOADER_MAKE_MODEL_H
 #define QR_LOADER_MAKE_MODEL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -17,6 +18,7 @@ struct qr_make_options {
     uint64_t seed;
     int32_t n_shards;    /* 0 or 1: model.safetensors; more: shards and an index */
     double std;          /* 0: 0.02 */
+    bool (*stopped)(void); /* asked now and then: true gives up with QR_E_CLOSED, and leaves what is written; NULL: never */
 };
 
 /* Makes `dir` if need be, and in it config.json and the weights. Existing files are not overwritten (QR_E_IO). */

@@ -150,8 +150,10 @@ static int spare_name(char out[QR_PATH_MAX], const char *dir, const char *prefix
 int qr_export_paths(char path[QR_PATH_MAX], char spare[QR_PATH_MAX], const char *dir, bool replace, struct qr_err *err)
 {
     QR_ASSERT(path != NULL && spare != NULL && err != NULL);
-    QR_ASSERT(dir != NULL && strlen(dir) < QR_PATH_MAX);
+    QR_ASSERT(dir != NULL);
     size_t n = strlen(dir);
+    if (n == 0 || n >= QR_PATH_MAX)
+        return qr_err_set(err, QR_E_USAGE, "a directory's name of %zu bytes, expected 1 to %d", n, QR_PATH_MAX - 1);
     while (n > 1 && dir[n - 1] == '/')
         n--;
     snprintf(path, QR_PATH_MAX, "%.*s", (int)n, dir);
@@ -316,6 +318,11 @@ int qr_checkpoint_follow(const struct qr_checkpoint_source *src, struct qr_err *
 
 int qr_checkpoint_latest(const char *run_dir, char path[QR_PATH_MAX], struct qr_err *err)
 {
+    return qr_checkpoint_find(run_dir, path, NULL, NULL, err);
+}
+
+int qr_checkpoint_find(const char *run_dir, char path[QR_PATH_MAX], void (*passed)(void *user, const char *why), void *user, struct qr_err *err)
+{
     QR_ASSERT(run_dir != NULL && path != NULL);
     QR_ASSERT(err != NULL);
     struct qr_manifest m;
@@ -327,6 +334,8 @@ int qr_checkpoint_latest(const char *run_dir, char path[QR_PATH_MAX], struct qr_
     for (int32_t i = 0; rc == 0 && !found && i < n; i++) {
         rc = step_path(path, run_dir, list[i], err);
         found = rc == 0 && qr_manifest_read(&m, path, &why) == 0 && qr_manifest_check_sizes(&m, path, &why) == 0;
+        if (rc == 0 && !found && passed)
+            passed(user, why.msg);
     }
     if (rc)
         return rc;

@@ -62,6 +62,9 @@ int qr_checkpoint_follow(const struct qr_checkpoint_source *src, struct qr_err *
 /* The complete checkpoint with the most steps: trainer.json is readable and every file has the size that it says. QR_E_NOT_FOUND when there is none. */
 int qr_checkpoint_latest(const char *run_dir, char path[QR_PATH_MAX], struct qr_err *err);
 
+/* The same, and `passed` hears of every later one that is not complete, and why. */
+int qr_checkpoint_find(const char *run_dir, char path[QR_PATH_MAX], void (*passed)(void *user, const char *why), void *user, struct qr_err *err);
+
 /* Removes what killed saves left in run_dir; other files are not looked at. For the start of a run. *n_removed may be NULL. */
 int qr_checkpoint_clean(const char *run_dir, int32_t *n_removed, struct qr_err *err);
 
@@ -74,7 +77,7 @@ int qr_checkpoint_read_state(const char *path, struct qr_checkpoint_state *state
 int qr_checkpoint_load(const char *path, struct qr_params *params, struct qr_optim *optim, struct qr_checkpoint_state *state, struct qr_err *err);
 
 /* Where a model's directory `dir` goes, and the name beside it under which it is filled (then qr_dir_publish). Errors: QR_E_IO when it is there and not to be
- * replaced. */
+ * replaced; QR_E_USAGE for a name that is empty or too long. */
 int qr_export_paths(char path[QR_PATH_MAX], char spare[QR_PATH_MAX], const char *dir, bool replace, struct qr_err *err);
 
 /* The model alone, with its tokenizer, as `dir`, complete or not there. With `replace` a directory that is there is replaced, else it is an error. */

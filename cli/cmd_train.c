@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "bench/probe.h"
 #include "cli/cli.h"
@@ -42,7 +43,8 @@ struct run {
     const struct qr_train_config *c;
     struct qr_train_stop *stop;
     struct qr_comm comm;
-    bool first, stopping;  /* stopping: agreed by all ranks */
+    bool first;
+    bool resume, stopping; /* agreed by all ranks */
     struct qr_trainer *t;
     struct qr_train_sampler sampler;
     struct qr_train_screen screen;
@@ -99,17 +101,37 @@ static int lock_out(struct run *r, struct qr_err *err)
     return qr_err_set(err, QR_E_USAGE, "another process trains in %s: wait for its end, or name another directory with save.out", dir);
 }
 
-/* A run that has begun is resumed or left alone, never overwritten by mistake. */
+static void say_passed(void *user, const char *why)
+{
+    ++*(int32_t *)user;
+    qr_log(QR_LOG_WARN, "train", "a checkpoint is passed over: %s", why);
+}
+
+/* A run that has begun is resumed or left alone, never overwritten by mistake. Where there is no checkpoint yet, not even a damaged one, --resume begins: a
+ * service says it at every start. */
 static int check_out(struct run *r, struct qr_err *err)
 {
     char path[QR_PATH_MAX];
     struct qr_err none;
+    int32_t n_passed = 0;
     int rc = make_dirs(r->c->save.out, err);
     rc = rc ? rc : lock_out(r, err);
     rc = rc ? rc : qr_checkpoint_clean(r->c->save.out, NULL, err);
-    if (rc || r->o->resume || qr_checkpoint_latest(r->c->save.out, path, &none) == QR_E_NOT_FOUND)
+    if (rc)
         return rc;
-    return qr_err_set(err, QR_E_USAGE, "%s is there already: add --resume to go on from it, or name another directory with save.out", path);
+    const int found = qr_checkpoint_find(r->c->save.out, path, r->o->resume ? say_passed : NULL, &n_passed, &none);
+    if (found != QR_E_NOT_FOUND && !r->o->resume)
+        return qr_err_set(err, QR_E_USAGE, "%s is there already: add --resume to go on from it, or name another directory with save.out", path);
+    r->resume = r->o->resume && (found != QR_E_NOT_FOUND || n_passed > 0);
+    if (r->o->resume && !r->resume)
+        printf("no checkpoint in %s yet: the run begins\n", r->c->save.out);
+    return 0;
+}
+
+/* What rank 0 has found: others may not see its directory, and would begin where it goes on. */
+static int agree_on_resume(struct run *r, struct qr_err *err)
+{
+    return qr_comm_run(&r->comm, &(struct qr_comm_call){.kind = QR_COMM_BROADCAST, .dtype = QR_I8, .data = &r->resume, .n = sizeof r->resume}, err);
 }
 
 /* What this process holds before the run's own memory, as a row of the plan; and whether all of it fits. */
@@ -172,20 +194,20 @@ static int begin(struct run *r, struct qr_err *err)
 {
     struct qr_trainer *t = r->t;
     int rc = r->first ? check_out(r, err) : 0;
-    rc = rc ? rc : qr_comm_barrier(&r->comm, err);
+    rc = rc ? rc : agree_on_resume(r, err);
     if (rc == 0)
         probe(r); /* before the run's own memory is there: this gives its own back */
-    rc = rc ? rc : qr_trainer_begin(t, r->o->resume, err);
+    rc = rc ? rc : qr_trainer_begin(t, r->resume, err);
     if (rc == 0 && r->first)
         rc = qr_train_sampler_begin(&r->sampler, t, err);
     if (rc == 0 && r->first)
-        rc = qr_train_log_open(&r->log, r->c->save.out, r->o->resume ? t->state.step : -1, err);
+        rc = qr_train_log_open(&r->log, r->c->save.out, r->resume ? t->state.step : -1, err);
     if (rc)
         return rc;
-    if (r->o->resume)
+    if (r->resume)
         printf("resumed behind step %lld\n", (long long)t->state.step);
     rc = begin_trace(r, err);
-    r->saved_step = r->o->resume ? t->state.step : -1;
+    r->saved_step = r->resume ? t->state.step : -1;
     qr_train_screen_open(&r->screen, t->state.step, r->c->steps);
     r->screen.bar &= strcmp(qr_comm_name(&r->comm), "mpi") != 0; /* mpirun gives ranks a terminal, whatever its own output is */
     return rc;
@@ -501,7 +523,7 @@ int qr_cmd_train(int argc, char **argv)
         {.name = "set", .letter = 's', .type = QR_OPT_LIST, .offset = offsetof(struct train_options, set), .arg = "NAME=VALUE", .group = "Run",
          .help = "A setting in place of the file's, such as optimizer.lr=1e-3; of a list setting one item."},
         {.name = "resume", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, resume), .builtin = "false", .group = "Run",
-         .help = "Go on from the latest checkpoint in save.out, to the same bytes as without the interruption."},
+         .help = "Go on from the latest checkpoint in save.out, to the same bytes as without the interruption; begin where there is none yet."},
         {.name = "ranks", .type = QR_OPT_INT, .offset = offsetof(struct train_options, ranks), .builtin = "0", .min = 0, .max = QR_COMM_RANKS_MAX, .arg = "N",
          .group = "Run",
          .help = "Share the work among N processes of this machine, each with its part of the processors; 0: as many as mpirun has started, or one."},

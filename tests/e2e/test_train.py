@@ -243,6 +243,15 @@ def test_an_interrupted_run_is_resumed_to_the_same_bytes():
         assert w.model('part') == w.model('out')
 
 
+def test_a_checkpoint_that_is_not_complete_is_passed_over_and_that_is_said():
+    with World() as w:
+        w.train('steps=2', 'save.every=1')
+        os.truncate(w.path('out', 'step-00000002', 'model.safetensors'), 1000)
+        rc, out, err = run(*w.args('steps=2', flags=['--resume']))
+        assert rc == 0 and 'resumed behind step 1' in out, (rc, out, err)
+        assert 'warn train a checkpoint is passed over: ' in err and 'step-00000002/model.safetensors: has 1000 bytes, expected ' in err, err
+
+
 def test_threads_and_recomputation_do_not_show_and_a_seed_does():
     with World() as w:
         w.train()
@@ -261,18 +270,20 @@ def test_what_cannot_be_trained_is_refused_with_a_reason():
         refused(2, "--set optimizer.lrr: unknown setting; did you mean 'optimizer.lr'?", 'optimizer.lrr=1')
         refused(2, '--set steps: expected a whole number, found', 'steps=many')
         refused(4, '/nowhere', 'data.train=/nowhere')
-        refused(4, 'no complete checkpoint', flags=['--resume'])
         with open(w.yaml, 'a', encoding='utf-8') as f:
             f.write('optimzer: {lr: 1}\n')
         refused(2, 'run.yaml:11:1: unknown setting')
         with open(w.yaml, 'w', encoding='utf-8') as f:
             f.write(YAML.format(dir=w.dir))
-        w.train('steps=1')
+        assert 'the run begins' in w.train('steps=1', flags=['--resume'])  # as a service says at every start
         refused(2, 'add --resume to go on from it')
         with open(w.path('other.json'), 'w', encoding='utf-8') as f:
             json.dump({**CONFIG, 'hidden_size': 128}, f)
         refused(1, 'step-00000001/model.safetensors: tensor model.embed_tokens.weight is BF16 [512, 64], expected BF16 [512, 128]',
                 f'model.config={w.path("other.json")}', flags=['--resume'])
+        with open(w.path('out', 'step-00000001', 'optimizer.safetensors'), 'wb') as f:
+            f.write(b'cut')
+        refused(4, 'no complete checkpoint', 'steps=2', flags=['--resume'])  # there is one, so nothing begins anew
         rc, out, err = run('train', '/nowhere.yaml')
         assert rc == 2 and "'/nowhere.yaml'" in err, err
         rc, out, err = run(*w.args(flags=['--settings']))

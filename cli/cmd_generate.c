@@ -88,6 +88,8 @@ static int read_prompts(struct generator *g, struct qr_err *err)
     const struct generate_options *o = g->o;
     if (!!o->prompt + !!o->prompt_ids + !!o->prompts != 1)
         return qr_err_set(err, QR_E_USAGE, "name one of --prompt TEXT, --prompt-ids 1,2,3 and --prompts FILE.jsonl");
+    if (o->min_tokens > o->max_tokens)
+        return qr_err_set(err, QR_E_USAGE, "--min-tokens %lld is more than --max-tokens (-n) %lld allows", (long long)o->min_tokens, (long long)o->max_tokens);
     if (o->prompt)
         return add_text(g, o->prompt, strlen(o->prompt), err);
     if (o->prompt_ids)
@@ -101,7 +103,8 @@ static int read_prompts(struct generator *g, struct qr_err *err)
     return rc;
 }
 
-static int fill_sampling(struct qr_sampling *s, const struct generate_options *o, int32_t n_prompt, int32_t ctx_max, struct qr_err *err)
+/* Of prompt `no`, the first being 1. */
+static int fill_sampling(struct qr_sampling *s, const struct generate_options *o, int32_t no, int32_t n_prompt, int32_t ctx_max, struct qr_err *err)
 {
     qr_sampling_init(s);
     s->temperature = (float)o->temperature;
@@ -113,6 +116,9 @@ static int fill_sampling(struct qr_sampling *s, const struct generate_options *o
     s->repetition = (float)o->repetition;
     s->seed = (uint64_t)o->seed;
     s->max_tokens = o->max_tokens < ctx_max - n_prompt ? (int32_t)o->max_tokens : ctx_max - n_prompt > 0 ? ctx_max - n_prompt : 0;
+    if (o->min_tokens > s->max_tokens)
+        return qr_err_set(err, QR_E_INVALID, "prompt %d: %d prompt tokens and --min-tokens %lld make %lld, the context holds %d", no, n_prompt,
+                          (long long)o->min_tokens, (long long)o->min_tokens + n_prompt, ctx_max);
     s->min_tokens = (int32_t)o->min_tokens;
     s->ignore_eos = o->ignore_eos;
     if (o->stop.n > QR_STOPS_MAX)
@@ -173,7 +179,7 @@ static int submit_some(struct generator *g, struct qr_err *err)
     while (g->n_submitted < g->n_jobs) {
         struct job *j = &g->job[g->n_submitted];
         struct qr_sampling s;
-        int rc = fill_sampling(&s, g->o, j->prompt.n, qr_engine_limits(g->engine)->ctx_max, err);
+        int rc = fill_sampling(&s, g->o, g->n_submitted + 1, j->prompt.n, qr_engine_limits(g->engine)->ctx_max, err);
         if (rc != 0)
             return rc;
         struct qr_request *r = qr_request_new(&s, j->prompt.id, j->prompt.n, 1);

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -24,6 +25,8 @@
 #define PASTE_MAX ((size_t)8 << 20)
 #define PASTE_INLINE_MAX 1000
 #define PASTES_MAX 64
+#define ROWS_MAX 1000
+#define COLUMNS_MAX 4000
 #define HISTORY_RECALL_MAX 4000 /* longer messages are kept in the file, not offered at the prompt */
 
 struct paste {
@@ -59,6 +62,24 @@ static char *prompt_of(EditLine *el)
     return (char *)(uintptr_t)e->prompt; /* libedit's type lacks a const; it only reads */
 }
 
+/* libedit keeps two characters for each place of the screen, and asks the terminal itself how many there are: one that says 65535 x 65535, as some do that know
+ * no better, would take 34 GB and minutes. Such a terminal is told a size that a screen may have. */
+static void bound_screen(void)
+{
+    struct winsize ws;
+    if (ioctl(0, TIOCGWINSZ, &ws) != 0 || (ws.ws_row <= ROWS_MAX && ws.ws_col <= COLUMNS_MAX))
+        return;
+    ws.ws_row = ws.ws_row < ROWS_MAX ? ws.ws_row : ROWS_MAX;
+    ws.ws_col = ws.ws_col < COLUMNS_MAX ? ws.ws_col : COLUMNS_MAX;
+    ioctl(0, TIOCSWINSZ, &ws);
+}
+
+static void resize(struct qr_editor *e)
+{
+    bound_screen();
+    el_resize(e->el);
+}
+
 /* ---- characters ---- */
 
 static void stop_and_redraw(struct qr_editor *e)
@@ -82,7 +103,7 @@ static bool take_signals(struct qr_editor *e)
         if (s == SIGINT)
             interrupt = true;
         else if (s == SIGWINCH)
-            el_resize(e->el);
+            resize(e);
         else if (s == SIGTSTP)
             stop_and_redraw(e);
         else
@@ -279,6 +300,7 @@ struct qr_editor *qr_editor_new(struct qr_term *term, struct qr_line_history *ke
     struct qr_editor *e = qr_alloc(1, sizeof *e);
     HistEvent ev;
     use_utf8();
+    bound_screen();
     e->term = term;
     e->kept = kept;
     e->completer = *completer;
@@ -374,7 +396,7 @@ enum qr_edit_end qr_editor_read(struct qr_editor *e, const char *prompt, struct 
     e->interrupted = e->eof = false;
     int n = 0;
     mark_pastes(e, true);
-    el_resize(e->el); /* the window may have changed while an answer came */
+    resize(e); /* the window may have changed while an answer came */
     const char *text = el_gets(e->el, &n);
     mark_pastes(e, false);
     if (text != NULL && n > 0 && !e->interrupted)

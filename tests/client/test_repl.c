@@ -702,6 +702,23 @@ Test(repl, a_resized_window_disturbs_neither_typing_nor_answers)
     stand_up(d);
 }
 
+Test(repl, a_terminal_that_says_65535_by_65535_is_talked_in)
+{
+    struct desk *d = sit_down(fake_tokens(1), "");
+    struct winsize size = {.ws_row = 65535, .ws_col = 65535};
+    wait_prompt(d);
+    ioctl(d->fd, TIOCSWINSZ, &size);
+    type(d, "one\r");
+    wait_for(d, "tok ");
+    wait_prompt(d);
+    cr_expect(sent(d, "\"content\":\"one\""), "%s", d->server->body);
+    cr_assert_eq(ioctl(d->fd, TIOCGWINSZ, &size), 0);
+    cr_expect(size.ws_row <= 1000 && size.ws_col <= 4000, "%d x %d", size.ws_row, size.ws_col);
+    type(d, "\004");
+    cr_expect_eq(leave(d), 0);
+    stand_up(d);
+}
+
 Test(repl, without_a_server_it_ends_at_once_with_3)
 {
     struct desk *d = sit_down(fake_tokens(1), "--url http://127.0.0.1:1");

@@ -1,5 +1,6 @@
 #include "base/mem.h"
 
+#include <errno.h>
 #include <linux/mempolicy.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 
 #include "base/assert.h"
 #include "base/cgroup.h"
+#include "base/exhausted.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; older headers lack it */
@@ -60,7 +62,9 @@ void *qr_alloc_aligned(size_t n_bytes, size_t align)
         qr_panic("allocation of %zu bytes overflows", n_bytes);
     struct aligned_head head = {.n_mapped = huge ? total : 0};
     head.base = huge ? mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : calloc(1, total);
-    if (!head.base || head.base == MAP_FAILED)
+    if (head.base == MAP_FAILED) /* weights, a cache, activations: what was planned, and is forbidden */
+        qr_exhausted("the system gives no %.1f MiB of memory: %s; limits are ulimit -v, and vm.overcommit_memory=2", (double)total / 0x1p20, strerror(errno));
+    if (!head.base)
         qr_panic("out of memory: %zu bytes aligned to %zu", n_bytes, align);
     uint8_t *p = (uint8_t *)qr_align_up((uintptr_t)head.base + 64, align);
     if (huge)

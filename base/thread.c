@@ -5,11 +5,13 @@
 #include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/exhausted.h"
 #include "base/mem.h"
 
 static void futex_wait(_Atomic uint32_t *word, int op, uint32_t expected, int64_t timeout_us)
@@ -48,6 +50,16 @@ int32_t qr_cpu_count(void)
         return (int32_t)CPU_COUNT(&set);
     long n = sysconf(_SC_NPROCESSORS_ONLN); /* the set was too small for this machine */
     return n > 0 ? (int32_t)n : 1;
+}
+
+void qr_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, const char *what)
+{
+    QR_ASSERT(thread != NULL && run != NULL);
+    QR_ASSERT(what != NULL);
+    const int rc = pthread_create(thread, NULL, run, arg);
+    if (rc != 0)
+        qr_exhausted("no thread can be started for %s: %s; limits are ulimit -u, -v, and pids.max of the control group; --threads N asks for fewer", what,
+                     strerror(rc));
 }
 
 void qr_thread_set_name(const char *name)

@@ -2,8 +2,12 @@
 #ifndef QR_BASE_THREAD_H
 #define QR_BASE_THREAD_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+
+/* A thread that this process cannot do without. Where the system has none left, a line says so, names `what`, and the process ends (qr_exhausted). */
+void qr_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, const char *what);
 
 /* Sleeps while *word == expected (spurious returns happen; callers re-check). timeout_us < 0: no limit. */
 void qr_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_us);

@@ -201,8 +201,7 @@ static int serve(const struct serve_options *o)
         return end_team(&s, 0, rc, &err);
     qr_mem_populate_program(); /* who connects waits in the socket's queue meanwhile */
     s.name = own_name(o->m.model);
-    if (pthread_create(&thread, NULL, loader, &s) != 0)
-        qr_panic("cannot start the loader thread");
+    qr_thread_start(&thread, loader, &s, "opening the model");
     int status = qr_server_run(s.server);
     if (!atomic_load(&s.loaded)) { /* opening a model may take minutes, and nobody waits for it any more; ranks and half-written files go as with any end */
         qr_log(QR_LOG_INFO, "server", "stopped while the model was being opened");

@@ -1,9 +1,11 @@
 /* main.c - the table of subcommands. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/assert.h"
 #include "base/option.h"
@@ -63,6 +65,29 @@ static void keep_standard_files(void)
             return; /* no /dev here: as it was */
 }
 
+#define STACK_BYTES ((rlim_t)8 << 20)         /* as systems have it */
+#define STACK_BYTES_FEW ((rlim_t)512 << 10)
+#define STACK_BYTES_LEAST ((rlim_t)128 << 10) /* names of files are on it, 4 KiB each, and what libraries need */
+
+/* Stacks that ulimit -s makes too small would be overrun. A soft limit is made larger, for this thread and, which have taken it over, those to come. */
+static bool enlarge_stacks(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_STACK, &l) != 0 || l.rlim_cur >= STACK_BYTES_FEW)
+        return true;
+    l.rlim_cur = l.rlim_max < STACK_BYTES ? l.rlim_max : STACK_BYTES;
+    if (l.rlim_cur < STACK_BYTES_LEAST || setrlimit(RLIMIT_STACK, &l) != 0)
+        return false;
+#ifdef __GLIBC__ /* others give threads a size of their own */
+    pthread_attr_t a;
+    pthread_attr_init(&a);
+    pthread_attr_setstacksize(&a, (size_t)l.rlim_cur);
+    pthread_setattr_default_np(&a);
+    pthread_attr_destroy(&a);
+#endif
+    return true;
+}
+
 /* A full disk shows when the last of the output is written. */
 static int finish(const char *command, int status)
 {
@@ -78,6 +103,10 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* a client that goes away must not end the process; libuv does not see to it */
     signal(SIGXFSZ, SIG_IGN); /* nor must a log or an output that grows beyond ulimit -f: writing it fails, as on a full disk */
     keep_standard_files();
+    if (!enlarge_stacks()) {
+        fprintf(stderr, "quire: stacks are too small (ulimit -s): expected %d KiB or more\n", (int)(STACK_BYTES_LEAST >> 10));
+        return qr_err_exit_status(QR_E_NO_ROOM);
+    }
     qr_cpu_init();
     if (argc < 2) {
         print_help(stderr);

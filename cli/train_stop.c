@@ -50,8 +50,7 @@ void qr_train_stop_open(struct qr_train_stop *s, const char *text)
     QR_ASSERT(s != NULL && text != NULL);
     *s = (struct qr_train_stop){.text = text};
     qr_train_stop_hold(&s->before);
-    if (pthread_create(&s->thread, NULL, wait_for_signals, s) != 0)
-        qr_panic("out of threads: the one that waits for signals");
+    qr_thread_start(&s->thread, wait_for_signals, s, "signals");
 }
 
 void qr_train_stop_close(struct qr_train_stop *s)

@@ -149,8 +149,7 @@ static void start_thread(struct qr_comm *c)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&c->line->thread, NULL, carry_out_all, c) != 0)
-        qr_panic("out of threads: the one that carries out a comm's calls");
+    qr_thread_start(&c->line->thread, carry_out_all, c, "what ranks tell each other");
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 

@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "engine/internal.h"
 
 /* Waits for the engine thread to say that the model is open, or why not. */
@@ -40,8 +41,7 @@ struct qr_engine *qr_engine_begin(const char *dir, const struct qr_engine_config
     qr_mailbox_init(&e->recycled, INT32_MAX, NULL, NULL);
     qr_stats_init(&e->stats);
     qr_stats_init(&e->stats_out);
-    if (pthread_create(&e->thread, NULL, qr_engine_thread, e) != 0)
-        qr_panic("cannot start the engine thread");
+    qr_thread_start(&e->thread, qr_engine_thread, e, "the engine");
     return e;
 }
 

@@ -30,8 +30,7 @@ void qr_pages_start(struct qr_pages *p)
     QR_ASSERT(p != NULL);
     QR_ASSERT(!p->running);
     *p = (struct qr_pages){.running = true};
-    if (pthread_create(&p->thread, NULL, provide, p) != 0)
-        qr_panic("cannot start the thread that provides pages");
+    qr_thread_start(&p->thread, provide, p, "the cache's pages");
 }
 
 void qr_pages_watch(struct qr_pages *p, void *mem, size_t n_bytes)

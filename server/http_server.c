@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <uv.h>
@@ -20,6 +21,8 @@
 #define LATE_US 1000000 /* a tick that comes so late: the process stood still */
 #define DESCRIPTORS_BESIDE 192 /* for files and devices beside connections: the model's (of which 128 stay open), libuv's, the log */
 #define BACKLOG 1024
+#define POOL_THREADS 4 /* of libuv, where UV_THREADPOOL_SIZE says nothing else */
+#define POOL_MAX 1024
 
 struct qr_http {
     uv_loop_t loop;
@@ -28,6 +31,7 @@ struct qr_http {
     uv_prepare_t turn;
     uv_timer_t tick;
     uv_signal_t sigterm, sigint, sighup;
+    uv_work_t first;
     struct qr_conn_env env;
     const struct qr_http_handler *handler; /* borrowed */
     void *user;                            /* borrowed */
@@ -237,6 +241,46 @@ static void close_handle(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
+static void wait_for(void *sem)
+{
+    uv_sem_wait(sem);
+}
+
+static void run_nothing(uv_work_t *work)
+{
+    (void)work;
+}
+
+static void ran_nothing(uv_work_t *work, int status)
+{
+    (void)work, (void)status;
+}
+
+/* libuv makes its pool's threads with the first job, and aborts without a word where it gets none. So the first job is now, and before it as many threads are
+ * made and ended. */
+static int begin_jobs(struct qr_http *h, struct qr_err *err)
+{
+    uv_thread_t thread[POOL_MAX];
+    uv_sem_t end;
+    const char *asked = getenv("UV_THREADPOOL_SIZE");
+    const int wanted = asked ? atoi(asked) : POOL_THREADS, n = wanted < 1 ? 1 : wanted < POOL_MAX ? wanted : POOL_MAX;
+    int n_made = 0, rc = uv_sem_init(&end, 0);
+    QR_ASSERT(rc == 0);
+    while (n_made < n && (rc = uv_thread_create(&thread[n_made], wait_for, &end)) == 0)
+        n_made++;
+    for (int i = 0; i < n_made; i++)
+        uv_sem_post(&end);
+    for (int i = 0; i < n_made; i++)
+        uv_thread_join(&thread[i]);
+    uv_sem_destroy(&end);
+    if (rc != 0)
+        return qr_err_set(err, QR_E_NO_ROOM, "thread %d of %d for the text of requests cannot be started: %s; limits are ulimit -u, -v, and pids.max of the "
+                          "control group", n_made + 1, n, uv_strerror(rc));
+    rc = uv_queue_work(&h->loop, &h->first, run_nothing, ran_nothing);
+    QR_ASSERT(rc == 0);
+    return 0;
+}
+
 int qr_http_open(struct qr_http **out, const struct qr_http_config *config, const struct qr_http_handler *handler, void *user,
                  struct qr_err *err)
 {
@@ -257,6 +301,7 @@ int qr_http_open(struct qr_http **out, const struct qr_http_config *config, cons
     }
     start_handles(h, config->signals); /* first: who finds the port open may end the process at once */
     rc = listen_on(h, config, err);
+    rc = rc ? rc : begin_jobs(h, err);
     if (rc != 0) {
         uv_walk(&h->loop, close_handle, NULL);
         uv_run(&h->loop, UV_RUN_DEFAULT);

@@ -221,9 +221,9 @@ struct qr_queue *qr_queue_new(int32_t n_threads, const struct qr_cpus *cpus, boo
     for (int32_t i = 1; i < n_threads; i++) {
         q->worker[i].q = q;
         q->worker[i].index = i;
-        int rc = pthread_create(&q->worker[i].thread, NULL, worker_main, &q->worker[i]);
-        if (rc != 0)
-            qr_panic("pthread_create of worker %d of %d failed with %d", (int)i, (int)n_threads, rc);
+        char what[64];
+        snprintf(what, sizeof what, "worker %d of %d", (int)i + 1, (int)n_threads);
+        qr_thread_start(&q->worker[i].thread, worker_main, &q->worker[i], what);
     }
     if (pin) /* last: a new thread inherits its maker's processors */
         q->caller_cpus = qr_thread_pin_for_now(q->cpus.cpu[0]);

@@ -5,10 +5,12 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 
-from lib import DATA, QUIRE, STORIES, environment, jsonl, main, need_data, run, run_lines
+from lib import DATA, QUIRE, SLOW, STORIES, Skip, environment, jsonl, main, need_data, run, run_lines
 
 
 def test_tokenize_and_detokenize_answer_every_vector_of_every_tokenizer():
@@ -122,6 +124,43 @@ def test_generate_reads_text_and_ids_and_stops_at_the_end_token():
     assert rc == 0 and json.loads(out) == a
     rc, out, _ = run('generate', '--model', STORIES, '--prompt', 'Once upon a time', '--max-tokens', '400', '--stop', 'little', '--json')
     assert rc == 0 and json.loads(out)['text'] == a['text'].split('little')[0]
+
+
+def test_more_tokens_than_may_come_are_not_promised():
+    need_data()
+    for args, status, words in ((['-n', '5', '--min-tokens', '50'], 2, ('--min-tokens 50', '5')),
+                                (['-n', '2000', '--min-tokens', '1000'], 1, ('prompt 1: 1 prompt tokens', '1000', '512'))):
+        rc, out, err = run('generate', '--model', STORIES, '--prompt-ids', '1', *args)
+        assert rc == status and out == '' and all(w in err for w in words), (args, rc, out, err)
+
+
+def test_a_model_that_is_made_is_there_as_a_whole_or_not_at_all():
+    make = [QUIRE, 'bench', 'make-model', '--like', '110m']
+    with tempfile.TemporaryDirectory() as d:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            p = subprocess.Popen([*make, '--out', f'{d}/m'], stderr=subprocess.PIPE)
+            while p.poll() is None and not os.listdir(d):
+                time.sleep(0.002)
+            p.send_signal(number)
+            err = p.communicate(timeout=60 * SLOW)[1]
+            assert p.returncode == 128 + number and b'interrupted' in err and os.listdir(d) == [], (p.returncode, err, os.listdir(d))
+        for _ in range(2):
+            p = subprocess.run([*make, '--layers', '1', '--out', f'{d}/m/'], capture_output=True, check=False)
+            assert os.listdir(d) == ['m'] and len(os.listdir(f'{d}/m')) == 4, (p.stderr, os.listdir(d))
+        assert p.returncode == 4 and b'is there already' in p.stderr, (p.returncode, p.stderr)
+
+
+def test_limits_that_are_too_small_for_a_start_are_named_with_status_5():
+    need_data()
+    if 'asan' in QUIRE:
+        raise Skip('asan takes terabytes of addresses')
+    generate = ['generate', '--model', STORIES, '--prompt', 'a', '-n', '2']
+    for limit, env, args, status, word in (('-v 300000', {}, [*generate, '--threads', '64'], 5, 'worker'), ('-s 64', {}, generate, 5, 'ulimit -s'),
+                                           ('-S -s 64', {}, generate, 0, ''),
+                                           ('-v 2000000', {'UV_THREADPOOL_SIZE': '1024'}, ['serve', '--model', STORIES, '--port', '0'], 5, 'of 1024')):
+        p = subprocess.run(['/bin/sh', '-c', f'ulimit {limit}; exec "$@"', 'sh', QUIRE, *args], capture_output=True, env=environment(env), check=False,
+                           timeout=60)
+        assert p.returncode == status and word in p.stderr.decode(), (limit, p.returncode, p.stderr)
 
 
 def test_tuning_at_start_is_kept_and_changes_no_answer():

@@ -135,17 +135,17 @@ def test_more_tokens_than_may_come_are_not_promised():
 
 
 def test_a_model_that_is_made_is_there_as_a_whole_or_not_at_all():
-    make = [QUIRE, 'bench', 'make-model', '--like', '110m']
+    make = [QUIRE, 'bench', 'make-model', '--like']
     with tempfile.TemporaryDirectory() as d:
         for number in (signal.SIGINT, signal.SIGTERM):
-            p = subprocess.Popen([*make, '--out', f'{d}/m'], stderr=subprocess.PIPE)
+            p = subprocess.Popen([*make, 'llama-3.2-1b', '--out', f'{d}/m'], stderr=subprocess.PIPE)  # seconds, were it let
             while p.poll() is None and not os.listdir(d):
                 time.sleep(0.002)
             p.send_signal(number)
             err = p.communicate(timeout=60 * SLOW)[1]
             assert p.returncode == 128 + number and b'interrupted' in err and os.listdir(d) == [], (p.returncode, err, os.listdir(d))
         for _ in range(2):
-            p = subprocess.run([*make, '--layers', '1', '--out', f'{d}/m/'], capture_output=True, check=False)
+            p = subprocess.run([*make, '110m', '--layers', '1', '--out', f'{d}/m/'], capture_output=True, check=False)
             assert os.listdir(d) == ['m'] and len(os.listdir(f'{d}/m')) == 4, (p.stderr, os.listdir(d))
         assert p.returncode == 4 and b'is there already' in p.stderr, (p.returncode, p.stderr)
 

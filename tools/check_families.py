@@ -23,6 +23,8 @@ import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 
+from checks import random_model
+
 # f32 against double through a few layers of some hundred products leaves a few 1e-6 of the largest logit; caps and scalers of 12 multiply that. What is computed wrongly differs by 1e-2 and more.
 BOUND = 2e-4
 HEADS = (8, 16, 24, 32, 40, 64)
@@ -146,16 +148,7 @@ FAMILIES = (llama, mistral, qwen2, qwen3, phi3, smollm3, granite, gemma, gemma2,
 
 def saved(architecture, config, seed, where):
     """The model as files have it, in double."""
-    cls = getattr(transformers, architecture)
-    c = cls.config_class(**config)
-    torch.manual_seed(seed)
-    model = cls(c)
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            if "norm" in name or ".ln_" in name:
-                p.add_(torch.randn_like(p) * 0.2)
-            else:
-                p.copy_(torch.randn_like(p) * 0.15)
+    cls, model = random_model(architecture, config, seed)
     model.save_pretrained(where)
     return cls.from_pretrained(where, dtype=torch.float32, experts_implementation="eager").double().eval() if "num_experts_per_tok" in config else \
         cls.from_pretrained(where, dtype=torch.float32).double().eval()

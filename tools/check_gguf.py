@@ -34,7 +34,7 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 
 import check_families as families
-from checks import of_spread
+from checks import of_spread, random_model
 
 # f32 against double through a few layers. Of a quantized file llama.cpp is what there is to compare with, whose tables of exponentials and tangents (gelu's) are in f16. As they are stored, codes are
 # multiplied by activations rounded to 8 bits (1/254 of the largest of a group, bf16: 1/512 of each) and keys and values are kept in bf16: three times what the same numbers in bf16 give.
@@ -192,15 +192,7 @@ def rounded(model, where, cls, dtype, experts):
 
 
 def saved(architecture, config, seed, where, kind):
-    cls = getattr(transformers, architecture)
-    torch.manual_seed(seed)
-    model = cls(cls.config_class(**config))
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            if "norm" in name or ".ln_" in name:
-                p.add_(torch.randn_like(p) * 0.2)
-            else:
-                p.copy_(torch.randn_like(p) * 0.15)
+    cls, model = random_model(architecture, config, seed)
     model = rounded(model, where, cls, {"F16": torch.float16, "BF16": torch.bfloat16}.get(kind, torch.float32), "num_experts_per_tok" in config)
     path = Path(where) / "config.json"
     told = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What the checks against other people's programs (check_embeddings.py, check_peft.py) share."""
+"""What the checks against other people's programs (check_embeddings.py, check_families.py, check_gguf.py, check_peft.py) share."""
 import argparse
 import os
 
@@ -44,3 +44,17 @@ def of_spread(found, expected):
     """Largest difference, as a share of the standard deviation of what is expected."""
     found, expected = torch.as_tensor(found, dtype=torch.float64), torch.as_tensor(expected, dtype=torch.float64)
     return float((found - expected).abs().max() / expected.std()) if found.shape == expected.shape else float("inf")
+
+
+def random_model(architecture, config, seed):
+    """A class of transformers and a model of it, of large random weights, whose norms differ from 1."""
+    cls = getattr(transformers, architecture)
+    torch.manual_seed(seed)
+    model = cls(cls.config_class(**config))
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "norm" in name or ".ln_" in name:
+                p.add_(torch.randn_like(p) * 0.2)
+            else:
+                p.copy_(torch.randn_like(p) * 0.15)
+    return cls, model

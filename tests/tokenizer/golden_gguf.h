@@ -16,7 +16,7 @@ static const char *const texts[GOLDEN_TEXTS] = {
 };
 
 static const struct golden_split {
-    const char *keys, *arch, *names;   /* tests/tokenizer/gguf/KEYS.keys; names of tokenizer.ggml.pre with spaces between */
+    const char *keys, *arch, *names;   /* keys: bytes or pieces; names of tokenizer.ggml.pre with spaces between */
     const char *ids[GOLDEN_TEXTS];
 } golden[] = {
     {"bytes", "llama",

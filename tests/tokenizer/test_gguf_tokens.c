@@ -2,19 +2,20 @@
  * say whether a text begins with a token, nor, those of pieces, which it is: what stands around texts is llama.cpp's own rule. */
 #include "tests/tokenizer/tok_test.h"
 
+#include "tests/golden_bytes.h"
 #include "tests/gguf_make.h"
 #include "tests/temp.h"
 #include "tests/tokenizer/golden_gguf.h"
+#include "tests/tokenizer/golden_gguf_keys.h"
 
 static struct qr_tokenizer *open_with(const struct golden_split *g, const char *name, const char *path)
 {
     struct qr_buf keys = {0}, file = {0};
     struct qr_tokenizer *t = NULL;
     struct qr_err err = {0};
-    char from[512];
-    snprintf(from, sizeof from, "%s/tests/tokenizer/gguf/%s.keys", QUIRE_SOURCE_DIR, g->keys);
-    tok_read(&keys, from);
-    gguf_begin(&file, 3, 0, GOLDEN_KEYS + 2 + (strcmp(g->keys, "bytes") == 0));
+    const bool bytes = strcmp(g->keys, "bytes") == 0;
+    golden_bytes_put(&keys, bytes ? keys_of_bytes : keys_of_pieces);
+    gguf_begin(&file, 3, 0, GOLDEN_KEYS + 2 + bytes);
     gguf_key_text(&file, "general.architecture", g->arch);
     gguf_key_text(&file, "tokenizer.ggml.pre", name);
     qr_buf_put(&file, keys.data, keys.len);

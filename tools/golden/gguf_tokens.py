@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokens that llama.cpp finds in texts with small vocabularies, for every name of a way to split that this program knows too.
 
-Writes tests/tokenizer/gguf/{bytes,pieces}.keys (metadata of a GGUF file, without what a test puts before it) and tests/tokenizer/golden_gguf.h. Needs a built llama.cpp and what
+Writes tests/tokenizer/golden_gguf_keys.h (metadata of a GGUF file, without what a test puts before it, as text) and tests/tokenizer/golden_gguf.h. Needs a built llama.cpp and what
 tools/check_gguf.py needs:
     /tmp/peers/bin/python tools/golden/gguf_tokens.py LLAMA_CPP llama_says
 
@@ -18,6 +18,7 @@ import sentencepiece
 import tokenizers
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import as_text
 import check_gguf
 
 NAMES = ("gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de gigachat mpt olmo jais trillion granite-docling a.x-4.0 mellum modern-bert exaone4 smollm starcoder refact command-r codeshell exaone minerva-7b "
@@ -99,13 +100,13 @@ def wrapped(ids):
 
 def main():
     here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "tokenizer")
-    os.makedirs(here + "/gguf", exist_ok=True)
     rows = {}
     with tempfile.TemporaryDirectory() as folder:
         bytes_, pieces = of_bytes(), of_pieces(folder)
-        for name, keys in (("bytes", bytes_), ("pieces", pieces)):
-            with open(f"{here}/gguf/{name}.keys", "wb") as f:
-                f.write(keys[1])
+        with open(f"{here}/golden_gguf_keys.h", "w", encoding="utf-8") as f:
+            f.write("/* Made by tools/golden/gguf_tokens.py; see there. */\n")
+            for name, keys in (("bytes", bytes_), ("pieces", pieces)):
+                f.write("\n" + as_text.lines_of("keys_of_" + name, keys[1]))
         for name in NAMES:
             before = (3, key("general.architecture", "llama") + key("general.name", "x") + key("tokenizer.ggml.pre", name))
             rows.setdefault(("bytes", "llama", ids_of(sys.argv[2], folder, before, bytes_)), []).append(name)
@@ -115,7 +116,7 @@ def main():
     with open(here + "/golden_gguf.h", "w", encoding="utf-8") as f:
         f.write(f"/* Made by tools/golden/gguf_tokens.py with llama.cpp's commit 0c1e570; see there. */\n#define GOLDEN_TEXTS {len(TEXTS)}\n#define GOLDEN_KEYS {pieces[0]}"
                 " /* of pieces; those of bytes are one more */\n\nstatic const char *const texts[GOLDEN_TEXTS] = {\n" + "".join(f"    {c_text(t)},\n" for t in TEXTS) + "};\n\n"
-                "static const struct golden_split {\n    const char *keys, *arch, *names;   /* tests/tokenizer/gguf/KEYS.keys; names of tokenizer.ggml.pre with spaces between */\n"
+                "static const struct golden_split {\n    const char *keys, *arch, *names;   /* keys: bytes or pieces; names of tokenizer.ggml.pre with spaces between */\n"
                 "    const char *ids[GOLDEN_TEXTS];\n} golden[] = {\n")
         for (keys, arch, ids), names in rows.items():
             f.write(f'    {{"{keys}", "{arch}",\n     ' + "\n     ".join(f'"{" ".join(names[i:i + 10])}{" " if i + 10 < len(names) else ""}"' for i in range(0, len(names), 10)) + ",\n     {")

@@ -342,7 +342,7 @@ static void x_panel(const void *arg, int32_t panel, int32_t worker)
 static void dy_turned_tile(char *dst, const struct dw_job *j, int32_t o, int32_t n, int32_t s)
 {
     const struct qr_linear_dw_args *a = j->a;
-    vf low[VF_LEN], high[VF_LEN];
+    QR_UNINITIALIZED vf low[VF_LEN], high[VF_LEN];
     for (int32_t k = 0; k < VF_LEN; k++) {
         const int32_t r = s * QR_TILE_K + k;
         const float *dy = a->dy + (j->row0 + r) * a->dy_stride + o;

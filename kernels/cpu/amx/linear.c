@@ -328,7 +328,7 @@ static bool run_passing(struct qr_queue *q, const struct qr_linear_args *a)
     const enum qr_dtype types[] = {a[0].w->packed_dtype, a[1].w->packed_dtype};
     if (!a[0].passing || !a[0].glu || types[0] == QR_F32 || types[1] == QR_F32 || !qr_linear_pairs(&a[0]))
         return false;
-    struct product p[2];
+    QR_UNINITIALIZED struct product p[2];
     for (int32_t i = 0; i < 2; i++) {
         p[i] = (struct product){.a = &a[i], .q = q, .t = qr_tuned_linear(q, &a[i]), .n_rows = a[i].n_rows};
         qr_amx_plan_product(&p[i]);
@@ -355,7 +355,7 @@ static void multiply_owned(const void *arg, int32_t item, int32_t worker)
     const struct chain *c = arg;
     const int32_t n_all = c->a->linear[0].n_rows, row0 = item * c->rows, n_rows = n_all - row0 < c->rows ? n_all - row0 : c->rows;
     char *scratch = (char *)c->p[0].q->shared + item * c->bytes;
-    struct product p[QR_CHAIN_MAX];
+    QR_UNINITIALIZED struct product p[QR_CHAIN_MAX];
     for (int32_t i = 0; i < c->a->n; i++) {
         p[i] = c->p[i];
         p[i].row0 = row0;

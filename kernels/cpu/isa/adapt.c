@@ -50,7 +50,7 @@ VF_FN vf load_full(const void *p, enum qr_dtype t, int64_t i)
 /* t[r][j] = x[r] . a[j] for n_rows rows (1 or TILE) and n_j <= TILE rows of a; those behind the last are the last once more. */
 VF_FN void dots(float *const t[TILE], const float *const x[TILE], const void *a, enum qr_dtype dtype, int64_t n_in, int32_t n_rows, int32_t n_j)
 {
-    vf s[TILE][TILE];
+    QR_UNINITIALIZED vf s[TILE][TILE];
     int64_t at[TILE], i = 0;
     for (int32_t j = 0; j < TILE; j++) {
         at[j] = (j < n_j ? j : n_j - 1) * n_in;
@@ -58,7 +58,7 @@ VF_FN void dots(float *const t[TILE], const float *const x[TILE], const void *a,
             s[r][j] = vf_zero();
     }
     for (; i + VF_LEN <= n_in; i += VF_LEN) {
-        vf v[TILE];
+        QR_UNINITIALIZED vf v[TILE];
         for (int32_t r = 0; r < n_rows; r++)
             v[r] = vf_load(x[r] + i);
         for (int32_t j = 0; j < TILE; j++) {
@@ -121,7 +121,7 @@ static void down_item(const void *arg, int32_t item, int32_t worker)
 VF_FN void outputs(float *const out[TILE], const float *const t[TILE], const void *b, enum qr_dtype dtype, int32_t rank, float scale, int64_t len,
                    int32_t n_rows)
 {
-    vf s[TILE][2];
+    QR_UNINITIALIZED vf s[TILE][2];
     for (int32_t r = 0; r < n_rows; r++)
         s[r][0] = s[r][1] = vf_zero();
     for (int64_t j = 0; j < rank; j++) {

@@ -26,7 +26,7 @@ struct piece {
 /* The last columns, fewer than a panel: w copied beside zeros, c through a panel of its own. */
 static void multiply_tail(const struct piece *p, int32_t first)
 {
-    float w[PIECE * QR_PANEL] QR_UNINITIALIZED, c[BLOCK_ROWS * QR_PANEL];
+    float w[PIECE * QR_PANEL] QR_UNINITIALIZED, c[BLOCK_ROWS * QR_PANEL] QR_UNINITIALIZED;
     const int32_t n = p->n_cols - first;
     const size_t size = p->bf16 ? 2 : 4;
     for (int32_t k = 0; k < p->n_k; k++)

@@ -16,7 +16,7 @@ static bool comes_before(float a, float b)
 
 static void choose(int32_t *ids, const float *logits, int32_t n_experts, int32_t n_used)
 {
-    uint8_t taken[QR_EXPERTS_MAX];
+    QR_UNINITIALIZED uint8_t taken[QR_EXPERTS_MAX];
     memset(taken, 0, (size_t)n_experts);
     for (int32_t u = 0; u < n_used; u++) {
         int32_t best = -1;
@@ -42,7 +42,8 @@ static void route_row(const struct qr_route_args *a, int32_t n)
 {
     const float *logits = a->logits + n * a->logits_stride;
     int32_t *ids = a->ids + (int64_t)n * a->n_used;
-    float *weights = a->weights + (int64_t)n * a->n_used, p[QR_EXPERTS_MAX], sum = 0;
+    float *weights = a->weights + (int64_t)n * a->n_used, sum = 0;
+    QR_UNINITIALIZED float p[QR_EXPERTS_MAX];
     choose(ids, logits, a->n_experts, a->n_used);
     exps(p, logits, a->n_experts, logits[ids[0]], a->sigmoid);
     for (int32_t e = 0; e < a->n_experts && !a->sigmoid && !a->normalize; e++)

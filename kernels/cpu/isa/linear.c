@@ -140,7 +140,7 @@ static void multiply_panels(const struct product *p, const void *w, size_t w_pan
 #endif
     const struct qr_linear_args *a = p->a;
     enum qr_panel_kind kind = p->bf16 ? QR_PANEL_LINEAR_BF16 : QR_PANEL_LINEAR_F32;
-    float tile[TILE_ROWS * TILE_PANELS * QR_PANEL];
+    QR_UNINITIALIZED float tile[TILE_ROWS * TILE_PANELS * QR_PANEL];
     for (int32_t b = 0; b < p->n_blocks; b++) {
         int32_t first = block_first(p, b), mr = block_first(p, b + 1) - first, nr = p->up ? 1 : QR_ISA_NAME(micro_panels)(mr);
         for (int32_t panel = first_panel; panel < end_panel; panel += nr) {
@@ -171,8 +171,8 @@ VF_FN void multiply_floats4(const struct product *p, float *sums, int32_t panel,
 {
     enum { PARTS = QR_PANEL / VF_LEN };
     const int32_t n_groups = (int32_t)(qr_quant_k(p->a->n_in) / QR_QUANT_GROUP);
-    struct qr_unpack u[DIRECT_PANELS];
-    vf acc[DIRECT_PANELS * PARTS];
+    QR_UNINITIALIZED struct qr_unpack u[DIRECT_PANELS];
+    QR_UNINITIALIZED vf acc[DIRECT_PANELS * PARTS];
     for (int j = 0; j < n_panels; j++)
         u[j] = qr_unpack_of(panel_at(p, panel + j * (p->up ? p->up : 1)), p->head_bytes, p->format);
 #pragma GCC unroll 4
@@ -180,12 +180,12 @@ VF_FN void multiply_floats4(const struct product *p, float *sums, int32_t panel,
         acc[j] = vf_zero();
     for (int32_t g = 0; g < n_groups; g++) {
         const float *x = p->packed + (int64_t)g * QR_QUANT_GROUP;
-        struct floats4 f[DIRECT_PANELS * PARTS];
+        QR_UNINITIALIZED struct floats4 f[DIRECT_PANELS * PARTS];
 #pragma GCC unroll 4
         for (int j = 0; j < n_panels * PARTS; j++)
             f[j] = floats4_at(&u[j / PARTS], g, j % PARTS * VI_BYTES);
         for (int32_t i = 0; i < 4; i++, x += 8) {
-            vi packed[DIRECT_PANELS * PARTS];
+            QR_UNINITIALIZED vi packed[DIRECT_PANELS * PARTS];
 #pragma GCC unroll 4
             for (int j = 0; j < n_panels * PARTS; j++) {
                 const uint8_t *w = u[j / PARTS].w + (int64_t)g * 256 + i * 64 + j % PARTS * VI_BYTES;
@@ -212,9 +212,9 @@ VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t p
     const struct qr_coded_shape *s = &p->coded;
     const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits);
     const int32_t n_k = (int32_t)qr_quant_k(p->a->n_in), run = s->f.group < 32 ? s->f.group : 32;
-    const uint8_t *at[DIRECT_PANELS];
-    struct coded_levels levels[DIRECT_PANELS];
-    vf acc[DIRECT_PANELS * PARTS];
+    QR_UNINITIALIZED const uint8_t *at[DIRECT_PANELS];
+    QR_UNINITIALIZED struct coded_levels levels[DIRECT_PANELS];
+    QR_UNINITIALIZED vf acc[DIRECT_PANELS * PARTS];
 #pragma GCC unroll 4
     for (int j = 0; j < n_panels; j++) {
         at[j] = panel_at(p, panel + j * (p->up ? p->up : 1));
@@ -226,8 +226,8 @@ VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t p
     const float *x = p->packed;
     for (int32_t k = 0; k < n_k; k += run) {
         const int32_t in = k & ((1 << s->block_shift) - 1);
-        const uint8_t *codes[DIRECT_PANELS];
-        struct coded_scales c[DIRECT_PANELS * PARTS];
+        QR_UNINITIALIZED const uint8_t *codes[DIRECT_PANELS];
+        QR_UNINITIALIZED struct coded_scales c[DIRECT_PANELS * PARTS];
 #pragma GCC unroll 4
         for (int j = 0; j < n_panels * PARTS; j++) {
             const uint8_t *block = qr_coded_block(s, at[j / PARTS], k);
@@ -237,7 +237,7 @@ VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t p
                 coded_ask_scales(s, block, QR_QUANT_AHEAD);
         }
         for (int32_t i = 0; i < run / line_k; i++, x += line_k) {
-            struct coded_line line[DIRECT_PANELS * PARTS];
+            QR_UNINITIALIZED struct coded_line line[DIRECT_PANELS * PARTS];
 #pragma GCC unroll 4
             for (int j = 0; j < n_panels * PARTS; j++) {
                 const uint8_t *w = codes[j / PARTS] + i * line_bytes + j % PARTS * (line_bytes / PARTS);
@@ -282,7 +282,7 @@ static void multiply_floats(const struct product *p, float *sums, int32_t panel,
 
 static void multiply_direct(const struct product *p, int32_t first, int32_t end)
 {
-    float sums[DIRECT_PANELS * QR_PANEL];
+    QR_UNINITIALIZED float sums[DIRECT_PANELS * QR_PANEL];
     for (int32_t panel = first, n; panel < end; panel += n) {
         n = p->up || end - panel < DIRECT_PANELS ? 1 : DIRECT_PANELS;
         multiply_floats(p, sums, panel, p->up ? 2 : n);

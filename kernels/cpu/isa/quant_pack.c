@@ -123,7 +123,7 @@ VF_FN void turn(vf *v, const struct strip *s, int32_t row, int64_t k, int32_t n,
     const char *x = s->rows + row * s->stride + k * (int64_t)qr_dtype_bytes(s->from);
 #endif
     for (int32_t i = 0; s->from == QR_BF16 && i < n; i += 2 * VF_LEN) {
-        vf t[VF_LEN];
+        QR_UNINITIALIZED vf t[VF_LEN];
         for (int32_t r = 0; r < VF_LEN; r++)
             t[r] = vf_load((const float *)(const void *)(x + r * s->stride + i * 2));
         vf_transpose(t);
@@ -133,7 +133,7 @@ VF_FN void turn(vf *v, const struct strip *s, int32_t row, int64_t k, int32_t n,
         }
     }
     for (int32_t i = 0; s->from != QR_BF16 && i < n; i += VF_LEN) {
-        vf t[VF_LEN];
+        QR_UNINITIALIZED vf t[VF_LEN];
         for (int32_t r = 0; r < VF_LEN; r++)
             t[r] = vf_load_as_n(x + r * s->stride, s->from, (size_t)i, VF_LEN);
         vf_transpose(t);
@@ -198,7 +198,7 @@ VF_FN vf smallest_multiple(const vf *v, int32_t n, float largest)
 VF_FN vf error_of(const vf *v, int32_t n, vf m, const bool cut)
 {
     const vf by = inverse_of(m), whole = vf_set1(WHOLE);
-    vf part[8];
+    QR_UNINITIALIZED vf part[8];
     for (int32_t j = 0; j < 8; j++)
         part[j] = vf_zero();
     for (int32_t h = 0; h < n; h += 8)

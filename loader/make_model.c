@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,12 +14,15 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/thread.h"
 #include "loader/hf_config.h"
 #include "loader/safetensors_write.h"
 #include "loader/weight_table.h"
 
 #define STD_DEFAULT 0.02
-#define CHUNK 2048 /* elements written at once; even */
+#define CHUNK 2048                /* elements drawn at once; even */
+#define PART ((uint64_t)1 << 20)  /* of a thread, between two writes: whole chunks */
+#define THREADS_MAX 16
 #define SHARDS_MAX 1000
 
 struct maker {
@@ -26,6 +30,8 @@ struct maker {
     const struct qr_model_config *c;
     struct qr_make_options o;
     struct qr_err *err;
+    uint8_t *bytes; /* owned: of as many parts as there are threads */
+    int32_t n_threads;
 };
 
 /* ---- numbers ---- */
@@ -101,23 +107,66 @@ static uint64_t total_bytes(const struct maker *m)
     return n;
 }
 
-static int write_tensor(struct maker *m, struct qr_st_out *out, const struct qr_weight_walk *k, uint64_t stream)
+/* Elements [at, at + n) of a tensor, which one thread draws: each is a function of the seed, the tensor and its place. */
+struct part {
+    const struct maker *m;
+    uint64_t stream, at, n;
+    float mean;
+    uint8_t *to;
+    pthread_t thread;
+    bool apart; /* there is a thread for it */
+};
+
+static void *draw_part(void *arg)
 {
+    const struct part *p = arg;
+    const float std = (float)p->m->o.std;
+    uint8_t *to = p->to;
     float x[CHUNK];
-    uint8_t bytes[CHUNK * 4];
-    const float mean = qr_weight_row_is_norm(k->row) ? 1.0f : 0.0f, std = (float)m->o.std;
-    int rc = 0;
-    for (uint64_t at = 0, n = element_count(k); rc == 0 && at < n; at += CHUNK) {
-        if (m->o.stopped && m->o.stopped())
-            return qr_err_set(m->err, QR_E_CLOSED, "interrupted");
-        size_t count = n - at < CHUNK ? (size_t)(n - at) : CHUNK;
+    for (uint64_t at = 0; at < p->n; at += CHUNK) {
+        const size_t count = p->n - at < CHUNK ? (size_t)(p->n - at) : CHUNK;
         for (size_t i = 0; i < count; i += 2) {
             float pair[2];
-            draw_pair(pair, m->o.seed, stream, (at + i) / 2);
-            x[i] = mean + std * pair[0];
-            x[i + 1] = mean + std * pair[1];
+            draw_pair(pair, p->m->o.seed, p->stream, (p->at + at + i) / 2);
+            x[i] = p->mean + std * pair[0];
+            x[i + 1] = p->mean + std * pair[1];
         }
-        rc = qr_st_out_put(out, bytes, encode(bytes, x, count, m->o.store), m->err);
+        to += encode(to, x, count, p->m->o.store);
+    }
+    return NULL;
+}
+
+/* n elements from `at` on into m->bytes, as many parts at a time as there are threads. */
+static void draw_round(struct maker *m, uint64_t stream, float mean, uint64_t at, uint64_t n)
+{
+    struct part part[THREADS_MAX];
+    int32_t n_parts = 0;
+    for (uint64_t done = 0; done < n; done += PART, n_parts++) {
+        QR_ASSERT(n_parts < m->n_threads);
+        part[n_parts] = (struct part){.m = m, .stream = stream, .at = at + done, .n = n - done < PART ? n - done : PART, .mean = mean,
+                                      .to = m->bytes + done * qr_dtype_bytes(m->o.store)};
+    }
+    for (int32_t i = 1; i < n_parts; i++)
+        part[i].apart = pthread_create(&part[i].thread, NULL, draw_part, &part[i]) == 0;
+    for (int32_t i = 0; i < n_parts; i++)
+        if (!part[i].apart)
+            draw_part(&part[i]);
+    for (int32_t i = 0; i < n_parts; i++)
+        if (part[i].apart)
+            pthread_join(part[i].thread, NULL);
+}
+
+static int write_tensor(struct maker *m, struct qr_st_out *out, const struct qr_weight_walk *k, uint64_t stream)
+{
+    const float mean = qr_weight_row_is_norm(k->row) ? 1.0f : 0.0f;
+    const uint64_t n = element_count(k), most = PART * (uint64_t)m->n_threads;
+    int rc = 0;
+    for (uint64_t at = 0; rc == 0 && at < n; at += most) {
+        if (m->o.stopped && m->o.stopped())
+            return qr_err_set(m->err, QR_E_CLOSED, "interrupted");
+        const uint64_t count = n - at < most ? n - at : most;
+        draw_round(m, stream, mean, at, count);
+        rc = qr_st_out_put(out, m->bytes, (size_t)count * qr_dtype_bytes(m->o.store), m->err);
     }
     return rc;
 }
@@ -213,11 +262,15 @@ int qr_model_make_with(const char *dir, const struct qr_model_config *config, co
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         return qr_err_set(err, QR_E_IO, "%s: %s", dir, strerror(errno));
     uint64_t total = total_bytes(&m);
+    m.n_threads = qr_cpu_count() < THREADS_MAX ? qr_cpu_count() : THREADS_MAX;
+    const uint64_t room = PART * (uint64_t)m.n_threads * qr_dtype_bytes(m.o.store);
+    m.bytes = qr_alloc((size_t)(room < total ? room : total), 1); /* no tensor is larger than all */
     int rc = write_config(&m);
     for (int32_t shard = 0; !rc && shard < m.o.n_shards; shard++)
         rc = write_shard(&m, shard, total);
     if (!rc && m.o.n_shards > 1)
         rc = write_index(&m, total);
+    qr_free(m.bytes);
     return rc;
 }
 

@@ -7,26 +7,29 @@
 #         seconds), results.txt (what the steps printed, one behind the other), running.txt (what the step that runs has printed so far), kern.json,
 #         kern-mma.json
 # PREFIX  directory with unpacked packages (made by `tools/deps.sh unpack PREFIX` where there is a network), or - where the system has them
-# STEP    of: build start ops check train ranks kern throughput torch sanitizer   (all of them, in this order; ranks: behind train, with two GPUs or more)
+# STEP    of: build instructions start ops check train ranks kern throughput torch sanitizer   (all of them, in this order; ranks: with two GPUs or more)
 #
 # It takes CUDA's toolkit, gcc and CMake. PyTorch is used where python3 has it. Every step has a time limit of its own, and neither one that fails nor one that
 # does not end keeps the others from running; the exit status is the number of steps that failed. What was built stays in build-gpu/, so a second call with other
 # steps goes on there. QUIRE_GPU_SECONDS (570): what all steps may take together; those for which too little is left are not begun. Settings of the card are left
 # as they are.
 #
+# `instructions` runs each instruction of kernels/cuda/ptx*.h alone beside what its manual says (tests/cuda_emu/instructions.cu, a process each): should attention
+# or products be wrong, its lines say what of them to look at. It needs nvcc and nothing else.
+#
 # `start` computes a little of two models. Where that fails it is done once more with CUDA_LAUNCH_BLOCKING=1, which names the kernel, then without graphs,
 # cuBLASLt's products and wgmma attention, together and one by one; what helps is set for the steps behind it, and said in results.txt.
 set -u
 
-[ $# -ge 1 ] || { sed -n '2,21s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,24s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
 prefix=${2:--}
 shift; [ $# -eq 0 ] || shift
-steps=${*:-build start ops check train ranks kern throughput torch sanitizer}
+steps=${*:-build instructions start ops check train ranks kern throughput torch sanitizer}
 for s in $steps; do
     case $s in
-    build | start | ops | check | train | ranks | kern | throughput | torch | sanitizer) ;;
+    build | instructions | start | ops | check | train | ranks | kern | throughput | torch | sanitizer) ;;
     *) echo "gpu.sh: no step $s" >&2; exit 2 ;;
     esac
 done
@@ -79,7 +82,7 @@ show() {
 run() {
     local limit=$1 step=$2 began=$SECONDS left=$((seconds - SECONDS)) rc=
     shift 2
-    [ "$built" = yes ] || [ "$step" = build ] || [ "$step" = torch ] || { say "$step" "not built" 0; return 77; }
+    [ "$built" = yes ] || [ "$step" = build ] || [ "$step" = instructions ] || [ "$step" = torch ] || { say "$step" "not built" 0; return 77; }
     [ "$left" -ge 10 ] || { say "$step" "no time" 0; return 77; }
     [ "$limit" -le "$left" ] || limit=$left
     [ "$limit" -le "$limit_most" ] || limit=$limit_most
@@ -119,13 +122,19 @@ configure_and_build() {
 print(";".join(h[:-len("/include/cublasLt.h")] for p in nvidia.__path__ for h in glob.glob(p + "/*/include/cublasLt.h")))' 2>/dev/null)
     where+=(-DQUIRE_CUDA_MORE="$wheels")
     [ "$prefix" = - ] || [ -d "$prefix/usr" ] || { echo "error: no folder $prefix/usr: tools/deps.sh unpack $prefix makes it, where there is a network"; return 1; }
-    [ "$prefix" = - ] || where=(-DCMAKE_PREFIX_PATH="$(cd "$prefix" && pwd)/usr")
+    [ "$prefix" = - ] || where+=(-DCMAKE_PREFIX_PATH="$(cd "$prefix" && pwd)/usr")
     [ -f "$build/CMakeCache.txt" ] || ! command -v ninja >/dev/null || where+=(-G Ninja)
     command -v nvcc; nvidia-smi -L; gcc --version | head -n 1; cmake --version | head -n 1
     cmake -S "$here" -B "$build" -DCMAKE_BUILD_TYPE=Release -DQUIRE_SERVER=OFF -DQUIRE_TESTS=OFF -DQUIRE_MPI=OFF -DQUIRE_WERROR=OFF -DQUIRE_CUDA=ON \
         -DQUIRE_CUDA_ARCHS="$(arch)" "${where[@]}" || return 1
     cmake --build "$build" -j "$(nproc)" || return 1
     [ -f "$build/libquire_cuda.so" ] || { echo "error: libquire_cuda.so was not built: is there cuBLASLt beside nvcc?"; return 1; }
+}
+
+instructions() {
+    nvcc -std=c++14 -O1 -fmad=false -gencode "arch=compute_$(arch),code=sm_$(arch)" -I"$here" -DINSTRUCTIONS_MAIN "$here/tests/cuda_emu/instructions.cu" \
+        -o "$build/instructions" || return 1
+    "$build/instructions"
 }
 
 # A model of a published shape with random weights.
@@ -239,7 +248,7 @@ torch() {
 }
 
 export here out prefix build quire models PYTHONUNBUFFERED=1
-export -f arch configure_and_build model few_steps start sanitize ranks train throughput torch
+export -f arch configure_and_build instructions model few_steps start sanitize ranks train throughput torch
 [ ! -f "$build/without" ] || export $(cat "$build/without")
 [ -x "$quire" ] && [ -f "$build/libquire_cuda.so" ] || built=no
 for s in $steps; do
@@ -248,6 +257,7 @@ for s in $steps; do
         if run 300 build bash -c configure_and_build; then built=yes; else built=no; fi
         run 20 fits python3 "$here/tools/cuda_fits.py" "$build/libquire_cuda.so" --archs "$(arch)" # registers, as this toolkit gives them
         ;;
+    instructions) run 60 instructions bash -c instructions ;;
     start)
         run 260 start bash -c start
         [ ! -f "$build/without" ] || export $(cat "$build/without")

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "tests/cuda_emu/hopper.h"
+#include "tests/cuda_emu/instructions.h"
 #include "tests/cuda_emu/util.h"
 
 #define ROWS (HOPPER_STEPS * 64)
@@ -222,4 +223,19 @@ Test(hopper, sums_that_nobody_waited_for_are_no_numbers)
     char said[8000];
     if (qr_emu_sees_races())
         cr_assert(!is_quiet(run_wrong, HOPPER_NO_WAIT, said, sizeof said) && strstr(said, "hopper.cu:"), "%s", said);
+}
+
+/* What tools/gpu.sh asks a real device. */
+static void instructions(void)
+{
+    for (int i = 0; i < INSTRUCTIONS; i++) {
+        char said[300];
+        const int n_wrong = instructions_check(i, said, sizeof said);
+        cr_assert_eq(n_wrong, 0, "%s: %d wrong; %s", instructions_name(i), n_wrong, said);
+    }
+}
+
+Test(hopper, each_instruction_alone_is_as_the_manuals_say)
+{
+    in_every_order(instructions);
 }

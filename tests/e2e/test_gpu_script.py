@@ -12,12 +12,13 @@ from lib import PATIENCE, ROOT, main
 
 STUBS = {
     'nvidia-smi': 'case "$*" in *compute_cap*) echo 9.0 ;; -L) echo "GPU 0: pretended" ;; esac',
-    'nvcc': 'echo nvcc',
-    'python3': 'case "$*" in *gpu_torch.py*) echo torch went on ;; -c*) exit 0 ;; *) echo "same tokens" ;; esac',
+    'nvcc': 'while [ $# -gt 1 ]; do [ "$1" != -o ] || cp "$STUBS/quire" "$2"; shift; done; echo nvcc',
+    'python3': 'case "$*" in *gpu_torch.py*) echo torch went on ;; *cublasLt.h*) echo /wheels/cu13 ;; -c*) exit 0 ;; *) echo "same tokens" ;; esac',
     'cmake': '''case "$1" in
 --version) echo cmake ;;
 --build) [ "$FAKE" != build ] || { echo "few.cu(12): error: no such thing"; for i in 1 2 3 4 5 6 7 8; do echo "note $i"; done; exit 1; }
     cp "$STUBS/quire" "$2/quire"; : >"$2/libquire_cuda.so" ;;
+*) echo "cmake $*" >>"$STUBS/../calls" ;;
 esac''',
     'compute-sanitizer': '''[ "$FAKE" != refused ] || { echo "========= Error: Device not supported."; exit 1; }
 tool=$2; shift 4; "$@"
@@ -75,14 +76,22 @@ def test_all_steps_run_where_nothing_fails():
 
 
 def test_a_build_that_fails_is_shown_and_keeps_back_only_what_needs_it():
-    r = Run('build', 'build', 'ops', 'torch')
-    assert r.status == 1 and r.words['build'] == 'failed 1' and r.words['fits'] == r.words['ops-rows'] == 'not built' and r.words['torch'] == 'ok', r.words
+    r = Run('build', 'build', 'instructions', 'ops', 'torch')
+    assert r.status == 1 and r.words['build'] == 'failed 1' and r.words['fits'] == r.words['ops-rows'] == 'not built', r.words
+    assert r.words['torch'] == r.words['instructions'] == 'ok', r.words
     assert 'error: no such thing' in r.printed and 'note 1' in r.results, r.printed
 
 
 def test_a_folder_of_packages_that_is_missing_is_named():
     r = Run('nothing', 'build', prefix='/nowhere/at/all')
     assert r.words['build'] == 'failed 1' and '/nowhere/at/all/usr' in r.printed, r.printed
+
+
+def test_packages_and_cublas_of_wheels_are_both_said_to_cmake():
+    with tempfile.TemporaryDirectory() as prefix:
+        os.mkdir(os.path.join(prefix, 'usr'))
+        r = Run('nothing', 'build', prefix=prefix)
+        assert r.words['build'] == 'ok' and f'-DCMAKE_PREFIX_PATH={prefix}/usr' in r.calls and '-DQUIRE_CUDA_MORE=/wheels/cu13' in r.calls, r.calls
 
 
 def test_a_wrong_kernel_is_named_and_the_others_are_looked_at():

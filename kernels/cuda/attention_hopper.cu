@@ -652,11 +652,8 @@ template <int D, int GROUPS> static void launch(struct qr_queue *q, struct work 
         return;
     QR_ASSERT(bytes <= q->shared_max);
     const int32_t at_a_time = q->n_sms * of::BLOCKS;
-    const bool first = qr_queue_meets(q, (const void *)attend_hopper<D, GROUPS>);
-    if (first)
+    if (qr_queue_meets(q, (const void *)attend_hopper<D, GROUPS>))
         QR_SHARED_ALLOW((attend_hopper<D, GROUPS>), bytes);
-    if (first && of::BLOCKS > 1) /* two of them need all that a multiprocessor has */
-        QR_CUDA_CHECK(cudaFuncSetAttribute((const void *)(attend_hopper<D, GROUPS>), cudaFuncAttributePreferredSharedMemoryCarveout, 100));
     QR_LAUNCH_NEXT((attend_hopper<D, GROUPS>), (unsigned int)(w->n_items < at_a_time ? w->n_items : at_a_time), of::THREADS, bytes, q, *w);
     attention_join(q, &w->a, D, of::HEIGHT, several);
 }

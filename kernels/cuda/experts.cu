@@ -1,12 +1,13 @@
 /* Mixtures of experts. Pairs of a row and one of its experts are sorted by expert, on the device; then one launch multiplies all of them with their gates and
  * ups and one with their downs, tiles of rows of one expert each, in product.h's chains: what a row gets is linear's, to the bit, whoever wants the same
  * expert. At last each row adds what its experts gave, in order of their numbers. No row is dropped: there are as many tiles as it takes. */
-#include "kernels/cuda/product.h"
+#include "kernels/cuda/codes.h"
 #include "kernels/cuda/tiles.h"
 
 #define WARPS 8
 #define THREADS (WARPS * QR_WARP)
 #define F32_TILE 16
+#define CODES_COLS 64 /* of a block: experts are narrow, and blocks for all multiprocessors are wanted */
 
 /* ---- route ---- */
 
@@ -148,6 +149,18 @@ QR_KERNEL(WARPS_M * WARPS_N * QR_WARP) share_bf16(struct qr_product a, struct qr
     qr_product_tile<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>(shared, a, at);
 }
 
+/* Codes that come in pieces of 16 bytes. */
+template <int ROWS> QR_KERNEL(QR_CODES_THREADS) share_codes(struct qr_product a, struct qr_product_shares s)
+{
+    QR_SHARED(uint8_t, shared);
+    const int32_t t = (int32_t)blockIdx.y;
+    if (t >= *s.n_tiles) /* the whole block */
+        return;
+    const struct qr_product_place at = {s.first[t], s.end[t], (int32_t)blockIdx.x * CODES_COLS, s.x_row, s.per_row};
+    a.coded = qr_coded_moved(a.coded, s.matrix[t] * s.stack_bytes);
+    qr_codes_tile<ROWS, CODES_COLS>(shared, a, at);
+}
+
 struct share_numbers {
     float *out;
     const float *x, *w;
@@ -189,18 +202,37 @@ static void launch_shares(struct qr_queue *q, const struct qr_product *a, const 
     QR_FITS_EVERYWHERE(QR_PRODUCT_SHARED(BM, BN, BK, STAGES));
     QR_FITS_PLAIN(BM == 16 ? 0 : QR_PRODUCT_SHARED(BM, BN, BK, STAGES)); /* nobody gives it any */
     const dim3 grid(qr_blocks(a->n_out, BN), (unsigned int)p->tiles_max);
-    if (BM == 16 && !q->experts_allowed[KIND])
+    if (BM == 16 && !q->experts_allowed[0])
         QR_SHARED_ALLOW((share_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), bytes);
-    q->experts_allowed[KIND] = q->experts_allowed[KIND] || BM == 16;
+    q->experts_allowed[0] = q->experts_allowed[0] || BM == 16;
     QR_LAUNCH((share_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), grid, WARPS_M * WARPS_N * QR_WARP, bytes, q, *a, p->shares);
 }
 
-template <int KIND> static void launch_kind(struct qr_queue *q, const struct qr_product *a, const struct stack_product *p)
+template <int ROWS> static void launch_codes(struct qr_queue *q, const struct qr_product *a, const struct stack_product *p)
 {
-    if (p->few)
-        launch_shares<16, 16, 256, 1, 2, 4, KIND>(q, a, p);
+    typedef struct qr_codes<ROWS, CODES_COLS> of;
+    bool *allowed = &q->experts_allowed[ROWS == 16 ? 1 : 2];
+    QR_FITS_EVERYWHERE(of::ALL);
+    if (!*allowed)
+        QR_SHARED_ALLOW(share_codes<ROWS>, of::ALL);
+    *allowed = true;
+    QR_LAUNCH(share_codes<ROWS>, dim3(qr_blocks(a->n_out, CODES_COLS), (unsigned int)p->tiles_max), QR_CODES_THREADS, of::ALL, q, *a, p->shares);
+}
+
+/* Whatever does: what a row gets is the same. */
+static void launch_best(struct qr_queue *q, const struct qr_product *a, const struct stack_product *p)
+{
+    const bool whole = p->w->stack_bytes % 16 == 0;
+    if (whole && qr_product_has_pieces(a) && p->few)
+        launch_codes<16>(q, a, p);
+    else if (whole && qr_product_has_pieces(a))
+        launch_codes<64>(q, a, p);
+    else if (!whole || qr_product_kind(a) != QR_PRODUCT_ALIGNED) /* no width that models have */
+        launch_shares<64, 64, 64, 2, 2, 3, QR_PRODUCT_ANY>(q, a, p);
+    else if (p->few)
+        launch_shares<16, 16, 256, 1, 2, 4, QR_PRODUCT_ALIGNED>(q, a, p);
     else
-        launch_shares<64, 64, 64, 2, 2, 3, KIND>(q, a, p);
+        launch_shares<64, 64, 64, 2, 2, 3, QR_PRODUCT_ALIGNED>(q, a, p);
 }
 
 static void multiply_stack(struct qr_queue *q, const struct stack_product *p)
@@ -214,10 +246,7 @@ static void multiply_stack(struct qr_queue *q, const struct stack_product *p)
     struct qr_product a = {p->out, (const uint16_t *)p->x, (const uint16_t *)p->w->packed, NULL, n_out, p->x_stride, 0, n_in, n_out, false, {}, NULL};
     if (p->w->packed_dtype != QR_BF16)
         a.coded = qr_coded_of(p->w->packed, p->w->packed_dtype, n_out, n_in);
-    if (qr_product_kind(&a) == QR_PRODUCT_ALIGNED && p->w->stack_bytes % 16 == 0)
-        launch_kind<QR_PRODUCT_ALIGNED>(q, &a, p);
-    else
-        launch_kind<QR_PRODUCT_ANY>(q, &a, p);
+    launch_best(q, &a, p);
 }
 
 /* ---- between and behind the products ---- */

@@ -85,9 +85,14 @@ static inline cudaStream_t qr_stream_of(cudaStream_t stream)
 #define QR_FITS_EVERYWHERE(bytes) static_assert((size_t)(bytes) <= QR_SHARED_EVERYWHERE, "more shared memory than 8.6, 8.9 and 12.0 have")
 #define QR_FITS_PLAIN(bytes) static_assert((size_t)(bytes) <= QR_SHARED_PLAIN, "more shared memory than a kernel has that nobody gave any")
 
-/* Lets a kernel have more dynamic shared memory than 48 KiB (up to 227 on sm_90, 99 on sm_86, 89 and 120, 163 on sm_80). Once, before it is launched. */
+/* Lets a kernel have more dynamic shared memory than 48 KiB (up to 227 on sm_90, 99 on sm_86, 89 and 120, 163 on sm_80), and its multiprocessors all that they
+ * can set apart for it: several blocks of such kernels want it, and who divides memory alike need not wait for each other to divide it anew. Once, before it is
+ * launched. */
 #define QR_SHARED_ALLOW(kernel, bytes)                                                                                   \
-    QR_CUDA_CHECK(cudaFuncSetAttribute((const void *)(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)))
+    do {                                                                                                                 \
+        QR_CUDA_CHECK(cudaFuncSetAttribute((const void *)(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes))); \
+        QR_CUDA_CHECK(cudaFuncSetAttribute((const void *)(kernel), cudaFuncAttributePreferredSharedMemoryCarveout, 100));  \
+    } while (0)
 
 /* QR_SHARED_ARRAY(float, partial, 32): an array of the block, aligned to 16 whatever its type.  QR_SHARED(float, x): a pointer to the dynamic bytes of the
  * launch, aligned to 128.  QR_SHARED_1024: to 1024, where swizzled tiles begin. All hold anything at first. */

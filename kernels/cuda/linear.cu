@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/coded.h"
+#include "kernels/cuda/codes.h"
 #include "kernels/cuda/few.h"
 #include "kernels/cuda/plans.h"
 #include "kernels/cuda/widths.h"
@@ -177,134 +178,24 @@ template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, int KIND
         QR_LAUNCH((product_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), grid, WARPS_M * WARPS_N * QR_WARP, bytes, q, *a);    \
     } while (0)
 
-/* ---- codes, up to 64 rows ----
- *
- * Weights are what memory is asked for, so codes go to shared memory as they are, with the rows, several stages ahead, and become bf16 behind that. A block has
- * all rows, since then each code is decoded once, by the warp whose column it is. Each block reads all rows, from the second-level cache: the more columns it
- * has, the less that is beside the codes. */
+/* ---- codes, up to 64 rows (codes.h) ---- */
 
-#define CODES_ROWS 64
-#define CODES_DEPTH 64 /* inputs of a stage */
-#define CODES_WARPS 4
-#define CODES_THREADS (CODES_WARPS * QR_WARP)
-
-/* COLS: of a block, 64 or 128. Bytes, but N: tiles of eight columns a warp. */
-template <int COLS> struct codes_of {
-    enum {
-        N = COLS / CODES_WARPS / 8,
-        ROWS = CODES_ROWS * CODES_DEPTH * 2,
-        STAGE = ROWS + COLS * CODES_DEPTH,
-        STAGES = COLS == 64 ? 7 : 5,
-        DECODED = COLS * CODES_DEPTH * 2,
-        ALL = STAGES * STAGE + DECODED
-    };
-};
-
-template <int COLS> QR_DEVICE void fetch_codes(uint8_t *stage, const struct qr_product &a, const struct qr_product_place &at, int32_t k0)
+template <int COLS> QR_KERNEL(QR_CODES_THREADS) product_codes(struct qr_product a)
 {
-    const struct qr_coded &c = a.coded;
-    const int32_t half = qr_coded_halves(c), shift = 2 - half; /* pieces of a column: four, or two */
-    qr_product_fetch_rows<CODES_ROWS, CODES_DEPTH, CODES_THREADS, QR_PRODUCT_ANY>((uint16_t *)stage, a, at, k0);
-#pragma unroll
-    for (int j = 0; j < 4 * COLS / CODES_THREADS; j++) {
-        const int32_t i = (int32_t)threadIdx.x + j * CODES_THREADS, r = i >> shift, from = (k0 >> half) + (i & ((1 << shift) - 1)) * 16;
-        const bool there = at.col0 + r < a.n_out && from < c.code_bytes;
-        if (r < COLS)
-            qr_cp_async_16(stage + codes_of<COLS>::ROWS + i * 16, there ? c.codes + (at.col0 + r) * c.code_bytes + from : c.codes, there ? 16 : 0);
-    }
-}
-
-/* Eight codes, those of 4 bits in x. */
-QR_DEVICE uint2 eight_codes(const uint8_t *codes, int32_t i, bool half)
-{
-    return half ? make_uint2(*(const uint32_t *)(codes + i * 4), 0) : *(const uint2 *)(codes + i * 8);
-}
-
-/* Codes of this warp's COLS columns, the matrix' from `first` on, as bf16. */
-template <int COLS> QR_DEVICE void decode_columns(uint16_t *to, const uint8_t *codes, const struct qr_product &a, int32_t first, int32_t k0)
-{
-    const struct qr_coded &c = a.coded;
-    const int32_t lane = (int32_t)threadIdx.x % QR_WARP, k = k0 + lane % 8 * QR_CHUNK;
-    const int32_t unit = c.form == QR_CODED_STORED ? k / c.unit : 0, group = c.form == QR_CODED_STORED || c.form == QR_CODED_NIBBLES ? k / c.group : 0;
-    const bool half = qr_coded_halves(c);
-    uint2 next = eight_codes(codes, lane, half);
-#pragma unroll 2
-    for (int j = 0; j < COLS / 4; j++) { /* four columns at a time; the next ones are asked for first */
-        const int32_t r = 4 * j + lane / 8;
-        const uint2 now = next;
-        next = eight_codes(codes, lane + (4 * j + 4 < COLS ? j + 1 : j) * QR_WARP, half);
-        const bool there = first + r < a.n_out && k < a.n_in;
-        *(uint4 *)qr_chunk_of<CODES_DEPTH>(to, r, lane % 8) = there ? qr_decode(c, first + r, unit, group, now) : make_uint4(0, 0, 0, 0);
-    }
-}
-
-/* The first 16 M rows with this warp's columns. */
-template <int M, int N> QR_DEVICE void multiply_codes(float (&sum)[CODES_ROWS / 16][N][4], uint16_t *rows, uint16_t *weights)
-{
-    const int32_t lane = (int32_t)threadIdx.x % QR_WARP;
-#pragma unroll
-    for (int k = 0; k < CODES_DEPTH / 16; k++) {
-        uint32_t xa[M][4], wb[N / 2][4];
-#pragma unroll
-        for (int n = 0; n < N / 2; n++)
-            qr_ldmatrix<4>(wb[n], qr_chunk_of<CODES_DEPTH>(weights, 16 * n + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
-#pragma unroll
-        for (int m = 0; m < M; m++)
-            qr_ldmatrix<4>(xa[m], qr_chunk_of<CODES_DEPTH>(rows, 16 * m + lane % 16, 2 * k + lane / 16));
-#pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int n = 0; n < N; n++)
-                qr_mma_bf16(sum[m][n], xa[m], wb[n / 2] + n % 2 * 2);
-    }
-}
-
-template <int COLS> QR_KERNEL(CODES_THREADS) product_codes(struct qr_product a)
-{
-    typedef struct codes_of<COLS> of;
-    QR_SHARED(uint8_t, shared); /* stages, then what was decoded */
+    QR_SHARED(uint8_t, shared);
     const struct qr_product_place at = {0, a.n_rows, (int32_t)blockIdx.x * COLS, NULL, 1};
-    const int32_t warp = (int32_t)threadIdx.x / QR_WARP, n0 = warp * of::N * 8, n_steps = (a.n_in + CODES_DEPTH - 1) / CODES_DEPTH;
-    const int32_t codes_at = of::ROWS + n0 * (CODES_DEPTH >> (int32_t)qr_coded_halves(a.coded));
-    uint16_t *decoded = (uint16_t *)(shared + of::STAGES * of::STAGE) + n0 * CODES_DEPTH;
-    float sum[CODES_ROWS / 16][of::N][4];
-#pragma unroll
-    for (int i = 0; i < CODES_ROWS / 16 * of::N * 4; i++)
-        sum[i / (of::N * 4)][i / 4 % of::N][i % 4] = 0;
-    for (int s = 0; s < of::STAGES - 1; s++) {
-        if (s < n_steps)
-            fetch_codes<COLS>(shared + s * of::STAGE, a, at, s * CODES_DEPTH);
-        qr_cp_async_commit();
-    }
-    int32_t stage = 0;
-    for (int32_t step = 0; step < n_steps; step++) {
-        uint8_t *now = shared + stage * of::STAGE;
-        const int32_t next = step + of::STAGES - 1;
-        qr_cp_async_wait<of::STAGES - 2>();
-        __syncthreads(); /* this stage is there, what was read of the last one is used up */
-        if (next < n_steps)
-            fetch_codes<COLS>(shared + (stage > 0 ? stage - 1 : of::STAGES - 1) * of::STAGE, a, at, next * CODES_DEPTH);
-        qr_cp_async_commit();
-        decode_columns<8 * of::N>(decoded, now + codes_at, a, at.col0 + n0, step * CODES_DEPTH);
-        __syncwarp();
-        if (a.n_rows <= CODES_ROWS / 2)
-            multiply_codes<CODES_ROWS / 32, of::N>(sum, (uint16_t *)now, decoded);
-        else
-            multiply_codes<CODES_ROWS / 16, of::N>(sum, (uint16_t *)now, decoded);
-        stage = stage + 1 < of::STAGES ? stage + 1 : 0;
-    }
-    qr_product_put<QR_PRODUCT_ANY>(a, at, 0, n0, sum);
+    qr_codes_tile<QR_CODES_ROWS, COLS>(shared, a, at);
 }
 
 template <int COLS> static void launch_codes(struct qr_queue *q, const struct qr_product *a)
 {
-    typedef struct codes_of<COLS> of;
+    typedef struct qr_codes<QR_CODES_ROWS, COLS> of;
     bool *allowed = &products_of(q)->codes_allowed[COLS == 128];
     QR_FITS_EVERYWHERE(of::ALL);
     if (!*allowed)
         QR_SHARED_ALLOW(product_codes<COLS>, of::ALL);
     *allowed = true;
-    QR_LAUNCH(product_codes<COLS>, qr_blocks(a->n_out, COLS), CODES_THREADS, of::ALL, q, *a);
+    QR_LAUNCH(product_codes<COLS>, qr_blocks(a->n_out, COLS), QR_CODES_THREADS, of::ALL, q, *a);
 }
 
 /* ---- whose product it is ---- */
@@ -316,7 +207,7 @@ static void multiply_bf16(struct qr_queue *q, const struct qr_product *a)
         struct qr_few few = {};
         few.product = *a;
         qr_cuda_few(q, &few);
-    } else if (a->n_rows <= CODES_ROWS && qr_product_has_pieces(a)) {
+    } else if (a->n_rows <= QR_CODES_ROWS && qr_product_has_pieces(a)) {
         if (4 * (int64_t)qr_blocks(a->n_out, 128) >= 3 * (int64_t)q->n_sms) /* blocks for nearly all multiprocessors */
             launch_codes<128>(q, a);
         else

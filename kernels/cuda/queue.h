@@ -51,7 +51,7 @@ struct qr_queue {
     struct qr_cuda_slot *staged; /* what the last `stage` gave, or NULL */
     void *products;             /* linear.cu: freed by qr_cuda_products_free */
     size_t few_allowed[6];      /* few.cu: bytes of shared memory that its kernels were given */
-    bool experts_allowed[2];    /* experts.cu: which kernels were given their shared memory */
+    bool experts_allowed[3];    /* experts.cu: which kernels were given their shared memory */
     const void *met[QR_CUDA_MET]; /* kernels of attention that were: qr_queue_meets */
     int32_t n_met;
     struct qr_plans *plans;     /* owned (plans.h), NULL before the first */

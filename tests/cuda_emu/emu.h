@@ -9,8 +9,9 @@
  *   write, by two threads with no barrier between them (release builds: every access is instrumented); accesses outside of shared
  *   variables and of what cudaMalloc gave; vectors off their alignment (under ubsan); launches beyond the limits of the device; copies beyond an
  *   allocation; device memory that the host reads (a fault); calls that end a capture of the same thread (allocations, waits, questions about events and
- *   streams), and kernels that nobody launched before one; threads that have not chosen the process' device; of kernels that begin early (launch.h,
- *   QR_LAUNCH_NEXT; release builds) accesses that should have waited for those before, and threads that never do;
+ *   streams), copies in one from or to memory that is not pinned, and kernels that nobody launched before one; threads that have not chosen the process'
+ *   device; of kernels that begin early (launch.h, QR_LAUNCH_NEXT; release builds) accesses that should have waited for those before, and threads that
+ *   never do;
  *   of compute capability 9.0a: mbarriers that nobody made, that get too many arrivals or bytes, or complete two phases before who waits saw the first; bulk
  *   copies to or from where they cannot go; ordinary stores that the copy engine or wgmma meets with no fence in between; sums and operands of a wgmma
  *   that are touched before it was waited for; warps of a warpgroup that ask for different products or registers; what is under way at a block's end.

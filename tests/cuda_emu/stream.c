@@ -403,6 +403,9 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcp
     check_side(to, n, kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice, "copy to");
     check_side(from, n, kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice, "copy from");
     const bool captured = stream_of(stream)->capture != NULL;
+    const void *here = kind == cudaMemcpyHostToDevice ? from : kind == cudaMemcpyDeviceToHost ? to : NULL;
+    if (captured && here && !r.eager && !qr_emu_memory_is_pinned(here, n))
+        qr_emu_report("a copy is captured whose host memory is not pinned: the graph would read or write it each time");
     const bool staged = kind == cudaMemcpyHostToDevice && !captured && !qr_emu_memory_is_pinned(from, n);
     struct op *o = new_op(COPY, from, staged ? n : 0);
     o->to = to;

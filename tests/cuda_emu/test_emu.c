@@ -291,9 +291,13 @@ static void call_from_there(int which)
         cudaMalloc(&p, 16);
     if (which == 1)
         right_add(NULL, NULL, 0, 1);
+    if (which == 7)
+        cudaMalloc(&p, 16);
     cudaStreamCreate(&s);
     cudaEventCreate(&event);
     cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
+    if (which == 7)
+        cudaMemcpyAsync(p, &which, sizeof which, cudaMemcpyHostToDevice, s);
     if (which == 2)
         cudaHostAlloc(&p, 16, cudaHostAllocDefault);
     if (which == 3)
@@ -310,7 +314,8 @@ Test(emulated_device, calls_of_a_thread_without_the_device_and_calls_that_end_a_
 {
     static const char *const want[] = {"cudaMalloc by a thread that has device 0", "a launch by a thread that has device 0",
                                        "cudaHostAlloc while this thread captures", "cudaEventQuery while", "work for the stream 0 while",
-                                       "cudaStreamQuery of a stream", "is met first while its stream is captured"};
+                                       "cudaStreamQuery of a stream", "is met first while its stream is captured",
+                                       "a copy is captured whose host memory is not"};
     for (int w = 0; w < QR_COUNT(want); w++) {
         char said[8000];
         cr_assert(!is_quiet(call_from_there, w, said, sizeof said) && strstr(said, want[w]), "%s: %s", want[w], said);

@@ -207,3 +207,26 @@ Test(experts, add_to_every_row_what_its_experts_products_give_it_alone_in_order_
             qr_backend_close(be);
         }
 }
+
+/* More inputs than a ring has stages, more columns than a block, borders within both; tiles of up to 16 and of up to 64 rows, with fewer rows and more than
+ * half. */
+Test(experts, of_codes_give_a_row_what_its_products_give_it_alone)
+{
+    static const struct experts_case cases[] = {{3, 4, 2, 608, 96}, {38, 2, 1, 480, 96}, {90, 2, 1, 608, 96}};
+    static const enum qr_dtype types[] = {QR_W8, QR_W4_G128, QR_W4};
+    const char *names[8];
+    const int32_t n_levels = device_levels(names);
+    struct qr_rng rng = {.seed = SEED + 2};
+    struct qr_err err;
+    printf("seed %d\n", SEED + 2);
+    for (int32_t l = 0; l < n_levels; l++)
+        for (int i = 0; i < QR_COUNT(cases); i++) {
+            struct qr_backend *be = open_level(names[l], 1, 0);
+            for (int t = 0; t < QR_COUNT(types) && !be->mem->host; t++)
+                if (i == t || i == 0) {
+                    cr_assert_eq(qr_backend_supports(be, types[t], 64, QR_BF16, 64, 16, &err), 0, "%s", err.msg);
+                    check_experts(names[l], be, &cases[i], types[t], &rng);
+                }
+            qr_backend_close(be);
+        }
+}

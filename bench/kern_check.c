@@ -252,7 +252,7 @@ static void check_products(struct check *c)
             l.w = QR_BF16;
         }
     }
-    for (int t = QR_C4_G32; c->device->k->linear_pack_coded && t < (int)QR_CODED; t++)
+    for (int t = QR_C2_G16_SO; c->device->k->linear_pack_coded && t < (int)QR_CODED; t++)
         for (int i = 0; i < 3 && c->device->k->linear_packed_bytes((enum qr_dtype)t, 84, 600) > 0; i++)
             check_product(c, (struct qr_linear_case){.n_rows = i == 0 ? 1 : i == 1 ? 33 : 90, .n_in = 600, .n_out = 84, .w = (enum qr_dtype)t, .bias = true});
     for (int i = 0; i < QR_COUNT(large); i++) { /* what a library for products may take over */

@@ -8,7 +8,7 @@
 
 /* From Q8 on they exist only as the packed form of a weight (kernels.h, linear): integers with scales beside them. Q: activations are
  * rounded to 8 bits as well; W: weights only. G: how many weights share a multiple (Q4 and W4: 32). C: coded weights, what a file that is quantized
- * already holds (kernels.h, linear_pack_coded): 4, 5, 6 or 8 bits, G neighbours share a scale; O: and an offset; Z: and an integer zero; S: the scale is an
+ * already holds (kernels.h, linear_pack_coded): 2 to 6 or 8 bits, G neighbours share a scale; O: and an offset; Z: and an integer zero; S: the scale is an
  * integer times one that 256 inputs share, O likewise; E4M3: codes are such numbers, 128 neighbours share a scale of f32. QR_CODED is no type of a matrix: it
  * stands for "each in the coded type of what the file stores".
  * F8: weights in E4M3 with a scale for each output, packed only, and E4M3: such numbers as elements of a cache; both on GPUs only (and in ref).
@@ -16,6 +16,7 @@
 enum qr_dtype {
     QR_F32, QR_F16, QR_BF16, QR_I8, QR_I32, QR_F64,
     QR_Q8, QR_Q8_G32, QR_Q8_G64, QR_Q8_G128, QR_Q4, QR_Q4_G64, QR_Q4_G128, QR_W8, QR_W4, QR_W4_G64, QR_W4_G128,
+    QR_C2_G16_SO, QR_C3_G16_S, QR_C3_G16_SO,
     QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z, QR_C4_G32_O, QR_C4_G16_S, QR_C4_G32_S, QR_C4_G16_SO, QR_C4_G32_SO,
     QR_C5_G32, QR_C5_G32_O, QR_C5_G32_SO, QR_C6_G16_S, QR_C6_G16_SO,
     QR_C8_G32, QR_C8_G32_O, QR_C8_G16_S, QR_C8_G16_SO, QR_C8_G32_SO,
@@ -44,7 +45,7 @@ struct qr_quant_format qr_dtype_format(enum qr_dtype t); /* requires qr_dtype_is
 /* Of a matrix. */
 static inline bool qr_dtype_is_coded(enum qr_dtype t)
 {
-    return t >= QR_C4_G32 && t < QR_CODED;
+    return t >= QR_C2_G16_SO && t < QR_CODED;
 }
 
 /* How coded weights are stored. A unit is what has a scale as a float: a group, or 256 inputs with steps. */
@@ -55,10 +56,10 @@ struct qr_coded_format {
 };
 struct qr_coded_format qr_dtype_coded(enum qr_dtype t); /* requires qr_dtype_is_coded */
 
-/* The least of the 2^bits levels that codes of 5, 6 or 8 bits stand for: half of them are negative, but for 5 bits with offsets, which count from 0. */
+/* The least of the 2^bits levels that codes of all but 4 bits stand for: half of them are negative, but for 2 bits, and 5 with offsets, which count from 0. */
 static inline int32_t qr_coded_least(struct qr_coded_format f)
 {
-    return f.bits == 5 && f.offset ? 0 : -(1 << (f.bits - 1));
+    return f.bits == 2 || (f.bits == 5 && f.offset) ? 0 : -(1 << (f.bits - 1));
 }
 
 /* Whether weights can be packed as t from numbers (linear_pack). */

@@ -97,7 +97,7 @@ static inline int32_t qr_linear_inputs_max(enum qr_dtype w)
  * What a format does not have is NULL. All of it is one row after the other, without gaps. */
 #define QR_CODED_UNIT 256
 struct qr_coded_rows {
-    int8_t *level;              /* [n, I] what the codes stand for; with 5 bits and more 2^bits numbers from qr_coded_least(format) on; e4m3: codes */
+    int8_t *level;              /* [n, I] what the codes stand for; but with 4 bits 2^bits numbers from qr_coded_least(format) on; e4m3: codes */
     float *scale, *offset;      /* [n, ceil(I/U)] */
     int8_t *step, *offset_step; /* [n, ceil(I/G)] */
 };
@@ -120,14 +120,15 @@ enum qr_coded_steps {
 };
 
 /* How a file holds such rows, for levels that take codes and scales from there: blocks of 32 inputs, or 256 with steps (qr_coded_unit), one after the other.
- * What a code is in memory (an index with 4 bits, else a level) is that of the low plane, the high plane's bits above it, and `add`. */
+ * What a code is in memory (with 4 bits an index, with less what a level is above the least, else a level) is that of the low plane, the high plane's bits
+ * above it, and `add`. */
 struct qr_coded_blocks {
     /* Of the groups of the blocks at byte `at` of 16 rows, one row after the other; NULL: there are none. */
     void (*steps)(int8_t *step, int8_t *offset_step, const uint8_t *const row[16], int64_t at);
     int32_t n_in, n_bytes;            /* of a block */
     int32_t scale_at;                 /* f16, where the format has an offset this one behind it */
-    struct qr_coded_plane low, high;  /* with 4 bits 4/16 or 4/32, 2/32, or 2/32 and 1/32; with 5 bits 4/16 and 1/0, 4/32 and 1/32; with 6 bits 4/64 and 2/32;
-                                       * 8/32 (bits / width) */
+    struct qr_coded_plane low, high;  /* with 2 bits 2/32; with 3 bits 2/32 and 1/32; with 4 bits 4/16 or 4/32; with 5 bits 4/16 and
+                                       * 1/0, 4/32 and 1/32; with 6 bits 4/64 and 2/32; 8/32 (bits / width) */
     int8_t add;                       /* 0 for planes that are the whole code */
     bool minus;                       /* the offset is 0 less what is stored */
     int16_t steps_at;                 /* for levels that take steps from there as well */

@@ -83,7 +83,9 @@ static const struct qr_linear_case qr_linear_cases[] = {
     {1, 2048, 16384, QR_C8_G32, false, false, QR_CASE_SPEED}, /* GGUF's Q8_0, Q4_0, Q4_K, Q2_K, Q3_K, Q5_0, Q5_K, Q6_K (loader/gguf_blocks.c) */
     {1, 2048, 16384, QR_C4_G32, false, false, QR_CASE_SPEED},
     {1, 2048, 16384, QR_C4_G32_SO, false, false, QR_CASE_SPEED},
-    {1, 2048, 16384, QR_C4_G16_SO, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_C2_G16_SO, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_C3_G16_S, false, false, QR_CASE_SPEED},
+    {1, 2048, 16384, QR_C4_G16_SO, false, false, QR_CASE_SPEED}, /* Q2_K and Q3_K on a device */
     {1, 2048, 16384, QR_C4_G16_S, false, false, QR_CASE_SPEED},
     {1, 2048, 16384, QR_C5_G32, false, false, QR_CASE_SPEED},
     {1, 2048, 16384, QR_C5_G32_SO, false, false, QR_CASE_SPEED},
@@ -91,6 +93,8 @@ static const struct qr_linear_case qr_linear_cases[] = {
     {1, 2048, 16384, QR_C4_G128_Z, false, false, QR_CASE_SPEED}, /* AWQ, GPTQ */
     {1, 2048, 16384, QR_C8_E4M3, false, false, QR_CASE_SPEED},   /* FP8 */
     {32, 2048, 2048, QR_C8_G32, false, false, QR_CASE_SPEED},
+    {32, 2048, 2048, QR_C2_G16_SO, false, false, QR_CASE_SPEED},
+    {32, 2048, 2048, QR_C3_G16_S, false, false, QR_CASE_SPEED},
     {32, 2048, 2048, QR_C4_G32, false, false, QR_CASE_SPEED},
     {32, 2048, 2048, QR_C8_E4M3, false, false, QR_CASE_SPEED},
     {32, 2048, 2048, QR_C4_G32_SO, false, false, QR_CASE_SPEED},

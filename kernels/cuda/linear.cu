@@ -67,7 +67,7 @@ extern "C" size_t qr_cuda_linear_packed_bytes(enum qr_dtype to, int64_t n_out, i
 {
     if (qr_coded_lies(to))
         return qr_coded_of(NULL, to, n_out, n_in).n_bytes;
-    if (to == QR_C8_E4M3) /* not here: such checkpoints are bf16, or QR_F8 */
+    if (qr_dtype_is_coded(to)) /* not here: checkpoints of E4M3 numbers are bf16, or QR_F8; codes of 2 and 3 bits have 4 */
         return 0;
     QR_ASSERT(to == QR_F32 || to == QR_BF16);
     return (size_t)n_out * (size_t)n_in * qr_dtype_bytes(to);

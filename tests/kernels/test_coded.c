@@ -202,7 +202,7 @@ Test(coded, products_by_integers_keep_their_bits_with_rows_of_any_size_and_rows_
 /* Few rows of 4 bits meet weights another way round, so what a gated product leaves for the next one is turned on its way. */
 Test(coded, a_gated_product_in_a_chain_gives_the_next_one_the_bits_that_it_writes_alone)
 {
-    static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G32_SO, QR_C4_G16_S, QR_C5_G32_SO, QR_C6_G16_S, QR_C8_G32, QR_C8_E4M3};
+    static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G32_SO, QR_C4_G16_S, QR_C2_G16_SO, QR_C3_G16_S, QR_C5_G32_SO, QR_C6_G16_S, QR_C8_G32, QR_C8_E4M3};
     static const int32_t n_rows[] = {1, 7, 21, 53};
     const char *names[8];
     const int32_t n_levels = qr_cpu_levels(names), width = 96;
@@ -235,6 +235,38 @@ Test(coded, a_gated_product_in_a_chain_gives_the_next_one_the_bits_that_it_write
         }
         drop(&up);
         drop(&down);
+    }
+    qr_backend_close(ref);
+}
+
+/* Files of 2 and 3 bits are kept with 4 where a device has no fewer. */
+Test(coded, codes_of_two_and_three_bits_give_the_products_and_rows_that_they_give_with_four)
+{
+    static const enum qr_dtype few[] = {QR_C2_G16_SO, QR_C3_G16_S, QR_C3_G16_SO}, four[] = {QR_C4_G16_SO, QR_C4_G16_S, QR_C4_G16_SO};
+    static const struct shape sizes[] = {{1, 768, 100, false, false}, {1, 40, 16, false, false}, {3, 512, 47, false, true}, {40, 304, 33, true, false}};
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
+    struct qr_backend *ref = open_level("ref", 1, 0);
+    for (int i = 0; i < QR_COUNT(few) * QR_COUNT(sizes); i++) {
+        struct data d = make(ref, sizes[i / QR_COUNT(few)], few[i % QR_COUNT(few)], SEED + 6000 + (uint64_t)i);
+        for (int k = 0; k < 16; k++)
+            d.rows->source.levels[k] = (int8_t)(k - 8);
+        for (int32_t l = 1; l < n_levels; l++) {
+            struct qr_backend *be = open_level(names[l], 2, 0);
+            struct data wide = d;
+            wide.type = four[i % QR_COUNT(few)];
+            struct qr_weight a = pack(be, &d), b = pack(be, &wide);
+            float *x = product_of(be, &d.l, &a, 0, d.l.s.n_rows), *y = product_of(be, &d.l, &b, 0, d.l.s.n_rows);
+            cr_expect(same_bits(x, y, (int64_t)d.l.s.n_rows * d.l.out_stride), "%s %s: %d rows", names[l], qr_dtype_name(d.type), d.l.s.n_rows);
+            const size_t less = be->k->linear_packed_bytes(d.type, d.l.s.n_out, d.l.s.n_in);
+            cr_expect_lt(less, be->k->linear_packed_bytes(wide.type, d.l.s.n_out, d.l.s.n_in));
+            qr_free(x);
+            qr_free(y);
+            qr_free_aligned(a.packed);
+            qr_free_aligned(b.packed);
+            qr_backend_close(be);
+        }
+        drop(&d);
     }
     qr_backend_close(ref);
 }

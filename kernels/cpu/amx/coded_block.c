@@ -10,7 +10,7 @@
 struct coded_way {
     int bits, nt;      /* panels */
     bool offset;       /* weights have offsets */
-    bool half, many;   /* with 4 bits: groups are half a tile long; with 4 and 5, and E4M3: several row tiles, one panel */
+    bool half, many;   /* with 4 bits or less: groups are half a tile long; with 5 or less, and E4M3: several row tiles, one panel */
 };
 
 /* Tiles whose sums, 0 and 1, are columns: 16 outputs by the rows of x. The others take turns, as a tile is not loaded before the products that read it are
@@ -212,6 +212,9 @@ CODED_BLOCKS_LEFT(coded_4_half_offset, 4, true, true)
 CODED_BLOCKS_LEFT(coded_5, 5, false, false)
 CODED_BLOCKS_LEFT(coded_5_offset, 5, false, true)
 CODED_BLOCKS_LEFT(coded_e4m3, QR_CODED_E4M3, false, false)
+CODED_BLOCKS_LEFT(coded_2_offset, 2, true, true)
+CODED_BLOCKS_LEFT(coded_3, 3, true, false)
+CODED_BLOCKS_LEFT(coded_3_offset, 3, true, true)
 CODED_BLOCKS(coded_6, 6, false)
 CODED_BLOCKS(coded_6_offset, 6, true)
 CODED_BLOCKS(coded_8, 8, false)
@@ -231,8 +234,12 @@ void qr_amx_coded_block(int32_t nt, const struct coded_block *b)
         {coded_8_1, coded_8_2, coded_8_4},
         {coded_8_offset_1, coded_8_offset_2, coded_8_offset_4},
         {coded_e4m3_1, coded_e4m3_2, coded_e4m3_many},
+        {NULL}, /* 2 bits without offsets */
+        {coded_2_offset_1, coded_2_offset_2, coded_2_offset_many},
+        {coded_3_1, coded_3_2, coded_3_many},
+        {coded_3_offset_1, coded_3_offset_2, coded_3_offset_many},
     };
-    static const int8_t first[] = {[4] = 0, [5] = 4, [6] = 6, [8] = 8, [QR_CODED_E4M3] = 10};
+    static const int8_t first[] = {[2] = 11, [3] = 13, [4] = 0, [5] = 4, [6] = 6, [8] = 8, [QR_CODED_E4M3] = 10};
     const struct qr_coded_shape *s = b->shape;
     QR_ASSERT(nt == 1 || nt == 2 || (nt == PANELS_MAX && !coded_is_left(s)));
     QR_ASSERT(b->n_tiles == 1 || (b->n_tiles <= CODED_TILES_MAX && nt == 1 && coded_is_left(s)));

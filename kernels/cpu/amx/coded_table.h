@@ -1,4 +1,4 @@
-/* coded_table.h - coded weights of 4 and 5 bits on their way to tiles (isa/coded.h: how they lie). Inside this folder only.
+/* coded_table.h - coded weights of 2 to 5 bits on their way to tiles (isa/coded.h: how they lie). Inside this folder only.
  *
  * With 4 bits an output has sixteen weights at most in a group: these are computed and rounded, and 32 codes are looked up among them at a time. What comes
  * of it are rows of outputs, [16][32 inputs], the left operand of a tile product whose right one is x: a product of two numbers does not ask which of them
@@ -104,9 +104,9 @@ VF_FN void coded_start(const int bits, const bool half, const bool offset, struc
         coded_put_numbers(t, qr_coded_block(s, panel, k));
 }
 
-/* The next 32 inputs of all 16 outputs, from k on, of 4 bits; codes `ahead` bytes further on are asked for. */
-VF_FN void coded_tile(const bool half, const bool offset, uint8_t *dst, struct coded_tables *t, const struct qr_coded_shape *s, const uint8_t *panel,
-                      const struct coded_levels *l, int32_t k, int32_t end, int64_t ahead)
+/* The next 32 inputs of all 16 outputs, from k on, of 2 to 4 bits; codes `ahead` bytes further on are asked for. */
+VF_FN void coded_tile(const int bits, const bool half, const bool offset, uint8_t *dst, struct coded_tables *t, const struct qr_coded_shape *s,
+                      const uint8_t *panel, const struct coded_levels *l, int32_t k, int32_t end, int64_t ahead)
 {
     const __m512i second = _mm512_set1_epi16(0x10), low_half = _mm512_set1_epi16(15), upper = _mm512_maskz_mov_epi16(0xffff0000u, second);
     const __m512i by[4] = {_mm512_setzero_si512(), _mm512_set1_epi64(0x3c342c241c140c04), _mm512_set1_epi64(0x0038302820181008),
@@ -123,8 +123,9 @@ VF_FN void coded_tile(const bool half, const bool offset, uint8_t *dst, struct c
     }
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        const __m512i line = VI_LOAD(codes + i * 64);
-        _mm_prefetch((const char *)codes + i * 64 + ahead, _MM_HINT_T1);
+        const __m512i line = bits == 4 ? VI_LOAD(codes + i * 64) : fours_line(bits, codes, i);
+        if (i < bits)
+            _mm_prefetch((const char *)codes + i * 64 + ahead, _MM_HINT_T1);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) { /* a table has 16 entries twice, or those of two groups, so that what is beside a code does not matter */
             const int o = i * 4 + j;
@@ -189,7 +190,7 @@ VF_FN void coded_tile_numbers(uint8_t *dst, struct coded_tables *t, const struct
 /* What the codes of a panel stand for. */
 VF_FN struct coded_levels coded_table_levels(const int bits, const bool offset, const uint8_t *panel)
 {
-    if (bits == 4 || bits == QR_CODED_E4M3)
+    if (bits <= 4 || bits == QR_CODED_E4M3)
         return coded_levels_of(bits, panel);
     const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     return (struct coded_levels){_mm512_cvtepi32_ps(first), _mm512_cvtepi32_ps(_mm512_add_epi32(first, _mm512_set1_epi32(offset ? 16 : -16)))};
@@ -200,8 +201,8 @@ VF_FN void coded_rows_of_outputs(const int bits, const bool half, const bool off
 {
     if (bits == QR_CODED_E4M3)
         coded_tile_numbers(dst, t, s, panel, k, ahead);
-    else if (bits == 4)
-        coded_tile(half, offset, dst, t, s, panel, l, k, end, ahead);
+    else if (bits <= 4)
+        coded_tile(bits, half, offset, dst, t, s, panel, l, k, end, ahead);
     else
         coded_tile_5(offset, dst, t, s, panel, l, k, end, ahead);
 }

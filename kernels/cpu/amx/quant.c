@@ -80,6 +80,18 @@ void qr_amx_unpack(char *dst, int64_t second, enum qr_dtype type, const char *pa
         qr_unpack_12(to, second, &u, block, n, ahead);
 }
 
+/* Of 2 and 3 bits. */
+static __attribute__((noinline)) void unpack_fours(uint8_t *to, const struct qr_coded_shape *s, const uint8_t *from, int32_t step, int32_t n_steps,
+                                                   int64_t ahead_bytes)
+{
+    if (s->f.bits == 2)
+        coded_tiles_of_pairs(2, true, true, to, s, from, step, n_steps, ahead_bytes);
+    else if (coded_has_offset(s))
+        coded_tiles_of_pairs(3, true, true, to, s, from, step, n_steps, ahead_bytes);
+    else
+        coded_tiles_of_pairs(3, true, false, to, s, from, step, n_steps, ahead_bytes);
+}
+
 void qr_amx_unpack_coded(char *dst, const struct qr_coded_shape *s, const char *panel, int32_t step, int32_t n_steps, int64_t ahead_bytes)
 {
     QR_ASSERT(dst != NULL && s != NULL && panel != NULL);
@@ -94,6 +106,8 @@ void qr_amx_unpack_coded(char *dst, const struct qr_coded_shape *s, const char *
         coded_tiles_of_pairs(5, false, true, to, s, from, step, n_steps, ahead_bytes);
     else if (s->f.bits == 5)
         coded_tiles_of_pairs(5, false, false, to, s, from, step, n_steps, ahead_bytes);
+    else if (s->f.bits < 4)
+        unpack_fours(to, s, from, step, n_steps, ahead_bytes);
     else if (coded_is_half(s) && coded_has_offset(s))
         coded_tiles_of_pairs(4, true, true, to, s, from, step, n_steps, ahead_bytes);
     else if (coded_is_half(s))

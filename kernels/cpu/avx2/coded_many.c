@@ -3,17 +3,30 @@
 
 /* ---- weights ---- */
 
-/* A run of inputs of eight outputs: pairs to `to`, 64 bytes from pair to pair. zero: what is taken from levels or codes of 4 bits, in each 16 bits. */
+/* A run of inputs of eight outputs: pairs to `to`, 64 bytes from pair to pair. zero: what is taken from levels or codes of 4 bits or less, in each 16 bits. */
 VF_FN void many_pairs(const int bits, const bool plain5, const bool even, int16_t *to, const uint8_t *codes, int32_t run, vi zero,
                       const struct whole_levels *l)
 {
     const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits);
     for (int32_t i = 0; i < run / line_k; i++, codes += line_bytes) {
         vi pairs[4] QR_UNINITIALIZED;
-        whole_line(bits, plain5, even, pairs, codes, l);
+        whole_line(bits, plain5, even, pairs, codes, 0, l);
 #pragma GCC unroll 4
         for (int j = 0; j < whole_line_pairs(bits); j++, to += 2 * QR_PANEL)
             VI_STORE(to, bits == 4 ? VI(sub_epi16)(pairs[j], zero) : pairs[j]);
+    }
+}
+
+/* The same of 2 and 3 bits, and of all 32 inputs, from the begin of their codes on: two runs. */
+VF_FN void many_pairs_32(const int bits, int16_t *to, const uint8_t *codes, vi zero, const struct whole_levels *l)
+{
+#pragma GCC unroll 4
+    for (int i = 0; i < FOURS_LINES; i++) {
+        vi pairs[4] QR_UNINITIALIZED;
+        whole_line(bits, false, true, pairs, codes, i, l);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++, to += 2 * QR_PANEL)
+            VI_STORE(to, VI(sub_epi16)(pairs[j], zero));
     }
 }
 
@@ -24,15 +37,20 @@ VF_FN void many_unpack(const int bits, const bool plain5, const bool even, struc
     const int32_t run = whole_run(s);
     for (int32_t i = 0; i < n * WHOLE_K / run; i++) {
         const int32_t k = unit * WHOLE_K + i * run, in = k & ((1 << s->block_shift) - 1);
-        const uint8_t *block = qr_coded_block(s, panel, k), *codes = block + qr_coded_codes_at(s, k);
+        const uint8_t *block = qr_coded_block(s, panel, k);
 #pragma GCC unroll 2
         for (int o = 0; o < QR_PANEL; o += VF_LEN) {
             const struct whole_scales c = whole_scales_at(s, panel, block, in, o, l->shift);
             const vi zero = s->f.zero ? c.zero : VI(set1_epi32)(-l->shift);
             vf_store(to->scale[i] + o, c.scale);
             vf_store(to->offset[i] + o, c.offset);
-            many_pairs(bits, plain5, even, to->w + (i * run / 2 * QR_PANEL + o) * 2, codes + o * coded_line_bytes(bits) / QR_PANEL, run,
-                       VI_OR(VI(slli_epi32)(zero, 16), VI_AND(zero, VI(set1_epi32)(0xffff))), l);
+            int16_t *w = to->w + (i * run / 2 * QR_PANEL + o) * 2;
+            const vi both = VI_OR(VI(slli_epi32)(zero, 16), VI_AND(zero, VI(set1_epi32)(0xffff)));
+            const uint8_t *codes = block + qr_coded_codes_at(s, k) + o * coded_line_bytes(bits) / QR_PANEL;
+            if (bits >= 4)
+                many_pairs(bits, plain5, even, w, codes, run, both, l);
+            else if (i % 2 == 0)
+                many_pairs_32(bits, w, codes, both, l);
         }
     }
 }

@@ -7,6 +7,9 @@
  *              bytes; then codes
  *              8, 6 and 5 bits: [k / 4] lines of 64 codes [16][4], each a level in two's complement, without a sign where 5 bits have offsets; code c of a
  *              line begins at bit `bits` c of the line's 8 `bits` bytes
+ *              2 and 3 bits: what 32 inputs would be with 4 bits, four lines of 64 bytes whose codes are levels less the least, in two or three lines
+ *              (coded_fours.h): 2 bits, line i is lines 2 i and, two bits higher, 2 i + 1; 3 bits, in each half of a byte of line i, above its
+ *              code of line i, bit i of that of line 3
  *              E4M3 codes: such lines of [16 / n][2][n][2] for vectors of n outputs: vector, k % 4 / 2; output, k % 2
  *              4 bits: [k / 8][16][4] bytes: low half the index of k = 8 i + t, high half that of k = 8 i + 4 + t, for t = 0..3
  *              on tiles, where two vectors of 8 outputs by two inputs become a row of pairs at once, such lines are [k / 8][2] of [8][2][4]: k / 8, half of

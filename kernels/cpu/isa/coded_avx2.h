@@ -13,8 +13,7 @@
 #ifndef QR_KERNELS_CPU_ISA_CODED_AVX2_H
 #define QR_KERNELS_CPU_ISA_CODED_AVX2_H
 
-#include "kernels/cpu/isa/coded.h"
-#include "kernels/cpu/isa/quant_vectors.h"
+#include "kernels/cpu/isa/coded_fours.h"
 
 #define CODED_LARGER 0x1p16f
 
@@ -23,15 +22,15 @@ VF_FN vf coded_rounded(vf larger)
     return vf_add(larger, vf_mul(larger, vf_set1(-0x1.fffep-1f)));
 }
 
-/* Inputs of a line, and its bytes. */
+/* Inputs of a line, and its bytes; of 2 and 3 bits, of what they are with 4. */
 VF_FN int coded_line_inputs(const int bits)
 {
-    return bits == 4 ? 8 : 4;
+    return bits <= 4 ? 8 : 4;
 }
 
 VF_FN int coded_line_bytes(const int bits)
 {
-    return bits == 4 || bits >= 8 ? 64 : QR_CODED_LINE / 8 * bits;
+    return bits <= 4 || bits >= 8 ? 64 : QR_CODED_LINE / 8 * bits;
 }
 
 /* ---- codes ---- */

@@ -358,7 +358,7 @@ VF_FN void put_stored(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_
 VF_FN void put_planes(const struct qr_coded_blocks *l, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, struct ahead *ahead,
                       int32_t low, int32_t low_width, int32_t high, int32_t high_width)
 {
-    const int32_t bits = low + high < 4 ? 4 : low + high, n_in = low_width == 16 ? 32 : QR_CODED_UNIT;
+    const int32_t bits = low + high, n_in = low_width == 16 ? 32 : QR_CODED_UNIT;
     const __m256i add = _mm256_set1_epi8(l->add);
     for (int32_t i = 0; i < n_in; i += PLANES_IN) {
         const struct plane_part lower = plane_part_of(low, low_width, i, 0), upper = plane_part_of(high, high_width, i, low);
@@ -472,7 +472,7 @@ VF_FN void take_levels(__m256i v[QR_PANEL], const struct qr_coded_blocks *l, con
 {
     const struct qr_coded_plane low = l->low, high = l->high;
     const struct plane_part lower = plane_part_of(low.bits, low.width, i, 0), upper = plane_part_of(high.bits ? high.bits : 1, high.width, i, low.bits);
-    const __m256i add = _mm256_set1_epi8(l->add);
+    const __m256i add = _mm256_set1_epi8((char)(l->add - (low.bits + high.bits == 3 ? 4 : 0)));
     for (int32_t o = 0; o < QR_PANEL; o++) {
         const uint8_t *block = row[o] + at;
         if (low.bits == 8)
@@ -485,6 +485,14 @@ VF_FN void take_levels(__m256i v[QR_PANEL], const struct qr_coded_blocks *l, con
         if (coded)
             v[o] = _mm256_shuffle_epi8(table, v[o]);
     }
+}
+
+/* Levels that are kept as what they are above the least. */
+VF_FN void put_narrow_few(const int bits, uint8_t *codes, int64_t k, __m256i v[QR_PANEL], int8_t least)
+{
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        v[o] = _mm256_sub_epi8(v[o], _mm256_set1_epi8(least));
+    planes_put(bits, codes, k, v);
 }
 
 /* Codes of a block of the file from input k of a packed block on. */
@@ -500,8 +508,12 @@ static void put_narrow(const struct packing *p, uint8_t *codes, const uint8_t *c
             planes_put(8, codes, k + i, v);
         else if (p->shape.f.bits == 6)
             planes_put(6, codes, k + i, v);
-        else
+        else if (p->shape.f.bits == 5)
             planes_put(5, codes, k + i, v);
+        else if (p->shape.f.bits == 4)
+            put_narrow_few(4, codes, k + i, v, p->rows->levels[0]);
+        else
+            put_narrow_few(3, codes, k + i, v, -4);
     }
 }
 
@@ -528,7 +540,9 @@ static bool pack_narrow(const struct packing *p, uint8_t *panel, int64_t first, 
     const struct qr_coded_format from = qr_dtype_coded(p->rows->narrow_type);
     const int64_t n_blocks = p->n_in / l->n_in;
     const uint8_t *row[QR_PANEL];
-    QR_ASSERT(p->n_in % l->n_in == 0 && from.steps == s->f.steps && s->f.bits > 4);
+    QR_ASSERT(p->n_in % l->n_in == 0 && from.steps == s->f.steps && s->f.bits > 2 && (s->f.bits != 4 || p->even));
+    if (s->f.bits == 4)
+        memcpy(panel + QR_CODED_LEVELS_AT, p->rows->levels, sizeof p->rows->levels);
     for (int32_t o = 0; o < QR_PANEL; o++)
         row[o] = p->rows->row(p->rows->arg, first + o);
     uint16_t *half = own, *offset = own + n_blocks * QR_PANEL;

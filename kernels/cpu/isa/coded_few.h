@@ -38,8 +38,9 @@ struct few_block {
 
 /* How codes meet x. Those of 4 bits from 0 on meet a single row as bytes: X = 256 high + low with -128 <= high < 128 and 0 <= low < 256, and sums of codes
  * times either stay below 2^15 and 2^16 in the two halves of a lane for 32 inputs (16 * 15 * 128, 16 * 15 * 255). They begin at 128 and -2^15, which in what
- * they become are 2 * 256 * 128 and -2 * 2^15, and make 0. */
-#define FEW_BYTES(bits, even, rows) ((bits) == 4 && (even) && (rows) == 1)
+ * they become are 2 * 256 * 128 and -2 * 2^15, and make 0. Codes of 2 and 3 bits are so small, and their runs so
+ * short (16), that sums stay far from these ends. */
+#define FEW_BYTES(bits, even, rows) ((bits) <= 4 && (even) && (rows) == 1)
 
 /* Four bytes in every lane, straight from memory. */
 VF_FN vi few_lane(const void *p)
@@ -47,28 +48,53 @@ VF_FN vi few_lane(const void *p)
     return VI_OF_FLOATS(_mm256_broadcast_ss((const float *)p));
 }
 
-/* A line of 16 outputs or 8 (n_v vectors): onto sum[v * rows + r], or as bytes onto sum[v] (of high) and low[v]. codes: of the first vector. x, bytes: from the
- * line's first input on. */
-VF_FN void few_line(const int bits, const bool plain5, const bool even, const int rows, const int n_v, vi *sum, vi *low, const uint8_t *codes, const int16_t *x,
-                    int64_t x_row, const uint8_t *bytes, const struct whole_levels *l)
+/* The first and the second four inputs' codes of a vector's line, a byte each. */
+VF_FN void few_codes(const int bits, vi code[2], const uint8_t *codes, const int i)
+{
+    const int mask = (1 << bits) - 1;
+    if (bits == 2) {
+        const vi c = VI_LOAD(codes + i / 2 * QR_CODED_LINE);
+        code[0] = fours_moved(c, i % 2 * 2, mask);
+        code[1] = fours_moved(c, i % 2 * 2 + 4, mask);
+        return;
+    }
+    const vi c = bits == 3 && i == 3 ? fours_fourth(codes) : VI_LOAD(codes + (bits == 3 ? i * QR_CODED_LINE : 0));
+    code[0] = fours_moved(c, 0, mask);
+    code[1] = fours_moved(c, 4, mask);
+}
+
+/* v onto a sum, or, of the first of a run, in its place. */
+VF_FN void few_add(const bool first, vi *sum, vi v)
+{
+    if (first)
+        *sum = v;
+    else
+        add_onto_16(sum, v);
+}
+
+/* A line of 16 outputs or 8 (n_v vectors): onto sum[v * rows + r], or as bytes onto sum[v] (of high) and low[v]. codes: of the first vector, and line i as in
+ * whole_line. x, bytes: from the line's first input on. With fewer than 4 bits a run is two lines, whose sums as bytes begin with the first of them. */
+VF_FN void few_line(const int bits, const bool plain5, const bool even, const int rows, const int n_v, vi *sum, vi *low, const uint8_t *codes, const int i,
+                    const int16_t *x, int64_t x_row, const uint8_t *bytes, const struct whole_levels *l)
 {
     const int half = coded_line_bytes(bits) / 2;
     if (FEW_BYTES(bits, even, rows)) {
         const vi high[2] = {few_lane(bytes), few_lane(bytes + 4)}, low_x[2] = {few_lane(bytes + WHOLE_K), few_lane(bytes + WHOLE_K + 4)};
 #pragma GCC unroll 2
         for (int v = 0; v < n_v; v++) {
-            const vi c = VI_LOAD(codes + v * half), low_half = VI(set1_epi8)(15), first = VI_AND(c, low_half), second = VI_AND(VI(srli_epi16)(c, 4), low_half);
-            add_onto_16(&sum[v], VI(maddubs_epi16)(first, high[0]));
-            add_onto_16(&low[v], VI(maddubs_epi16)(low_x[0], first));
-            add_onto_16(&sum[v], VI(maddubs_epi16)(second, high[1]));
-            add_onto_16(&low[v], VI(maddubs_epi16)(low_x[1], second));
+            vi code[2] QR_UNINITIALIZED;
+            few_codes(bits, code, codes + v * half, i);
+            few_add(bits < 4 && i % 2 == 0, &sum[v], VI(maddubs_epi16)(code[0], high[0]));
+            few_add(bits < 4 && i % 2 == 0, &low[v], VI(maddubs_epi16)(low_x[0], code[0]));
+            add_onto_16(&sum[v], VI(maddubs_epi16)(code[1], high[1]));
+            add_onto_16(&low[v], VI(maddubs_epi16)(low_x[1], code[1]));
         }
         return;
     }
 #pragma GCC unroll 2
     for (int v = 0; v < n_v; v++) {
         vi pairs[4] QR_UNINITIALIZED;
-        whole_line(bits, plain5, even, pairs, codes + v * half, l);
+        whole_line(bits, plain5, even, pairs, codes + v * half, i, l);
 #pragma GCC unroll 4
         for (int j = 0; j < whole_line_pairs(bits); j++)
 #pragma GCC unroll 4
@@ -88,7 +114,8 @@ VF_FN void few_vectors(const int bits, const bool plain5, const bool even, const
 {
     const struct qr_coded_shape *s = b->s;
     const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits), n_lines = run / line_k, n_runs = WHOLE_K / run;
-    const bool as_bytes = FEW_BYTES(bits, even, rows), offset = s->f.offset, zero = s->f.zero;
+    const bool as_bytes = FEW_BYTES(bits, even, rows), fours = bits < 4;
+    const bool offset = bits == 2 || s->f.offset, zero = !fours && s->f.zero;
     const uint8_t *codes = b->block + s->codes_at + o * line_bytes / QR_PANEL, *bytes = (const uint8_t *)b->bytes;
     const uint16_t *unit = (const uint16_t *)(const void *)b->block + o;
     const int8_t *step = (const int8_t *)b->block + s->step_at + o, *offset_step = (const int8_t *)b->block + s->offset_step_at + o;
@@ -109,11 +136,13 @@ VF_FN void few_vectors(const int bits, const bool plain5, const bool even, const
                 sum[i] = as_bytes ? VI(set1_epi16)(128) : VI(setzero_si256)();
             low[0] = low[1] = VI(set1_epi16)(-0x8000);
 #pragma GCC unroll 8
-            for (int i = 0; i < n_lines; i++, codes += line_bytes, bytes += as_bytes ? line_k : 0) {
-                if (o == 0)
-                    _mm_prefetch((const char *)codes + b->ahead, _MM_HINT_T0);
-                few_line(bits, plain5, even, rows, n_v, sum, low, codes, x->x + h * run + i * line_k, b->x_row, bytes, l);
+            for (int i = 0; i < n_lines; i++, codes += fours ? 0 : line_bytes, bytes += as_bytes ? line_k : 0) {
+                const int line = fours ? h * n_lines + i : 0; /* of the 32 inputs */
+                if (o == 0 && (!fours || line < bits))
+                    _mm_prefetch((const char *)codes + line * QR_CODED_LINE + b->ahead, _MM_HINT_T0);
+                few_line(bits, plain5, even, rows, n_v, sum, low, codes, line, x->x + h * run + i * line_k, b->x_row, bytes, l);
             }
+            codes += fours && h == n_runs - 1 ? bits * QR_CODED_LINE : 0;
             if (as_bytes && h == n_runs - 1)
                 bytes += WHOLE_K;
 #pragma GCC unroll 2
@@ -138,7 +167,7 @@ VF_FN void few_vectors(const int bits, const bool plain5, const bool even, const
                     if (as_bytes)
                         whole = VI(add_epi32)(VI(madd_epi16)(whole, VI(set1_epi16)(256)), VI(madd_epi16)(low[v], VI(set1_epi16)(1)));
                     const int32_t total = run == WHOLE_K ? xr->all : xr->sum[h];
-                    if (bits == 4 && even)
+                    if ((bits == 4 && even) || bits == 3)
                         whole = VI(add_epi32)(whole, VI(set1_epi32)(l->shift * total));
                     if (zero)
                         whole = VI(sub_epi32)(whole, VI(mullo_epi32)(zeros, VI(set1_epi32)(total)));
@@ -213,7 +242,7 @@ static inline bool few_levels(struct whole_levels l[FEW_PANELS], const struct fe
 #else
 #define FEW_DO(bits, plain5, even)                                                \
     do {                                                                          \
-        if (short_run)                                                            \
+        if (short_run || bits < 4)                                                \
             few_panels(bits, plain5, even, true, 16, ROWS, a, l);                 \
         else if (steps)                                                           \
             few_panels(bits, plain5, even, true, WHOLE_K, ROWS, a, l);            \

@@ -88,13 +88,15 @@ static void settle_codes(const struct packing *p, uint8_t *panel, int64_t o)
 #endif
 }
 
-/* 16 levels, of which n are there, zeros behind them: as they are, with 4 bits their indices. */
+/* 16 levels, of which n are there, zeros behind them: as they are, with 4 bits their indices, with less what they are above the least. */
 VF_FN __m128i codes_of(const struct packing *p, const int8_t *level, int64_t n)
 {
     _Alignas(16) uint8_t some[16] = {0};
     if (n < 16)
         level = memcpy(some, level, (size_t)n);
     const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)level);
+    if (p->shape.f.bits < 4)
+        return _mm_and_si128(_mm_sub_epi8(v, _mm_set1_epi8((char)qr_coded_least(p->shape.f))), _mm_set1_epi8((char)((1 << p->shape.f.bits) - 1)));
     if (p->shape.f.bits != 4)
         return v;
     if (p->even)
@@ -158,7 +160,7 @@ static bool put_whole(const struct packing *p, uint8_t *panel, const int8_t *lev
 }
 #endif
 
-/* Codes of outputs [o, o + n) of 5 or 6 bits: a block's codes lie in bytes until all are there. */
+/* Codes of outputs [o, o + n) of 2, 3, 5 or 6 bits: a block's codes lie in bytes until all are there, of 2 and 3 in halves of bytes. */
 VF_FN void put_squeezed(const struct packing *p, uint8_t *panel, const int8_t *level, int32_t o, int32_t n, int32_t bits)
 {
     const struct qr_coded_shape *s = &p->shape;
@@ -170,10 +172,23 @@ VF_FN void put_squeezed(const struct packing *p, uint8_t *panel, const int8_t *l
                 __m128i v[4];
                 for (int32_t i = 0, row = quad * 4 - o; i < 4; i++, row++)
                     v[i] = row >= 0 && row < n && k < p->n_in ? codes_of(p, level + row * p->n_in + k, p->n_in - k) : _mm_setzero_si128();
-                put_four(bits, bytes, in, quad, v, false);
+                put_four(bits < 4 ? 4 : bits, bytes, in, quad, v, false);
             }
-        coded_squeeze(panel + s->head_bytes + b * s->block_bytes + s->codes_at, bytes, bits, block * QR_PANEL / QR_CODED_LINE, n < QR_PANEL);
+        uint8_t *codes = panel + s->head_bytes + b * s->block_bytes + s->codes_at;
+        if (bits < 4)
+            fours_join(codes, bytes, bits, block / 32, n < QR_PANEL);
+        else
+            coded_squeeze(codes, bytes, bits, block * QR_PANEL / QR_CODED_LINE, n < QR_PANEL);
     }
+}
+
+/* Of 2 and 3 bits. */
+static __attribute__((noinline)) void put_fours(const struct packing *p, uint8_t *panel, const int8_t *level, int32_t o, int32_t n)
+{
+    if (p->shape.f.bits == 2)
+        put_squeezed(p, panel, level, o, n, 2);
+    else
+        put_squeezed(p, panel, level, o, n, 3);
 }
 
 static void pack_rows(const struct packing *p, uint8_t *panel, const struct qr_coded_rows *rows, int64_t i, int32_t o, int32_t n)
@@ -202,6 +217,8 @@ static void pack_rows(const struct packing *p, uint8_t *panel, const struct qr_c
         put_squeezed(p, panel, own.level, o, n, 6);
     else if (f.bits == 5)
         put_squeezed(p, panel, own.level, o, n, 5);
+    else if (f.bits < 4)
+        put_fours(p, panel, own.level, o, n);
     else if (!put_whole(p, panel, own.level, n))
         put_levels(p, panel, own.level, o, n, 4);
 }

@@ -112,6 +112,15 @@ VF_FN void planes_put_4(uint8_t *to, const __m256i v[4])
     _mm256_storeu_si256((__m256i *)(void *)(to + 32), _mm256_permute2x128_si256(first, second, 0x31));
 }
 
+/* The same of 2 and 3 bits, all that there is of 32 inputs. */
+VF_FN void planes_put_fours(int32_t bits, uint8_t *to, const __m256i v[QR_PANEL])
+{
+    _Alignas(64) uint8_t fours[FOURS_LINES * QR_CODED_LINE] QR_UNINITIALIZED;
+    for (int i = 0; i < QR_PANEL; i += 4)
+        planes_put_4(fours + 16 * i, v + i);
+    fours_join(to, fours, bits, 1, false);
+}
+
 VF_FN __m512i planes_both(__m256i a, __m256i b)
 {
     return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
@@ -130,9 +139,11 @@ VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[Q
     else if (bits == 5)
         for (int i = 0; i < QR_PANEL; i += 2)
             planes_put_5(to + 20 * i, planes_both(v[i], v[i + 1]));
-    else
+    else if (bits == 4)
         for (int i = 0; i < QR_PANEL; i += 4)
             planes_put_4(to + 16 * i, v + i);
+    else
+        planes_put_fours(bits, to, v);
 }
 #elif defined QR_ISA_avx2
 /* Half a line of 5 or 6 bits: joined two by two, as in coded_squeeze_line, each quarter of 16 codes a string of 2 `bits` bytes. */
@@ -160,7 +171,7 @@ VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[Q
 {
     const __m256i mask = _mm256_set1_epi8((char)((1 << bits) - 1));
     for (int32_t half = 0; half < 2; half++) {
-        uint8_t *to = codes + k * 2 * bits + half * 4 * (bits == 4 ? 8 : bits);
+        uint8_t *to = codes + k * 2 * bits + half * 4 * (bits <= 4 ? 8 : bits);
         vf t[VF_LEN]; /* t[i]: inputs 4 i to 4 i + 3 of eight outputs */
         for (int32_t o = 0; o < VF_LEN; o++)
             t[o] = _mm256_castsi256_ps(_mm256_and_si256(v[VF_LEN * half + o], mask));
@@ -172,6 +183,12 @@ VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[Q
         for (int32_t i = 0; bits == 4 && i < VF_LEN; i += 2)
             _mm256_storeu_si256((__m256i *)(void *)(to + i / 2 * 4 * QR_PANEL),
                                 _mm256_or_si256(_mm256_castps_si256(t[i]), _mm256_slli_epi16(_mm256_castps_si256(t[i + 1]), 4)));
+        if (bits >= 4)
+            continue;
+        __m256i l[FOURS_LINES];
+        for (int32_t i = 0; i < FOURS_LINES; i++)
+            l[i] = _mm256_or_si256(_mm256_castps_si256(t[2 * i]), _mm256_slli_epi16(_mm256_castps_si256(t[2 * i + 1]), 4));
+        fours_store(to, l, bits, false);
     }
 }
 #else
@@ -187,10 +204,12 @@ VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[Q
             lower[o] = _mm256_castsi256_si128(x);
             upper[o] = _mm256_extracti128_si256(x, 1);
         }
-        put_four(bits, bits == 4 ? to : bytes, 0, quad, lower, false);
-        put_four(bits, bits == 4 ? to : bytes, PLANES_IN / 2, quad, upper, false);
+        put_four(bits < 4 ? 4 : bits, bits == 4 ? to : bytes, 0, quad, lower, false);
+        put_four(bits < 4 ? 4 : bits, bits == 4 ? to : bytes, PLANES_IN / 2, quad, upper, false);
     }
-    if (bits != 4)
+    if (bits < 4)
+        fours_join(to, bytes, bits, 1, false);
+    else if (bits != 4)
         coded_squeeze(to, bytes, bits, sizeof bytes / QR_CODED_LINE, false);
 }
 #endif

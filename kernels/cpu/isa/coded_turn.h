@@ -3,6 +3,7 @@
 #ifndef QR_KERNELS_CPU_ISA_CODED_TURN_H
 #define QR_KERNELS_CPU_ISA_CODED_TURN_H
 
+#include "kernels/cpu/isa/coded_fours.h"
 #include "kernels/cpu/isa/coded_squeeze.h"
 #include "kernels/cpu/isa/micro.h"
 #include "kernels/cpu/isa/simd.h"
@@ -136,6 +137,8 @@ static inline int32_t code_of(const uint8_t *codes, struct qr_coded_format f, in
 {
     if (f.bits == 4)
         return codes[in / 32 * 256 + row / 4 * 64 + in % 32 * 2 + row % 4 / 2] >> row % 2 * 4 & 15;
+    if (f.bits < 4) /* likewise */
+        return (fours_byte(codes + in / 32 * (f.bits * QR_CODED_LINE), f.bits, row / 4, in % 32 * 2 + row % 4 / 2) >> row % 2 * 4 & 15) + qr_coded_least(f);
     if (f.e4m3)
         return turn_back(codes[turn_pairs_at(in, row)]);
     if (f.bits == 5)
@@ -201,6 +204,8 @@ static inline int32_t code_of(const uint8_t *codes, struct qr_coded_format f, in
 {
     if (f.bits == 4)
         return codes[(in / 8 * QR_PANEL + row) * 4 + in % 4] >> in % 8 / 4 * 4 & 15;
+    if (f.bits < 4) /* likewise */
+        return (fours_byte(codes + in / 32 * (f.bits * QR_CODED_LINE), f.bits, in % 32 / 8, row * 4 + in % 4) >> in % 8 / 4 * 4 & 15) + qr_coded_least(f);
     if (f.e4m3)
         return codes[turn_twos_at(in, row) + in % 2];
     return coded_code_in(codes + in / 4 * (QR_CODED_LINE / 8 * f.bits), f, row * 4 + in % 4);

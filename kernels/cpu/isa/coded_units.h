@@ -103,20 +103,7 @@ VF_FN void take_unit(const struct packing *p, uint8_t *block, uint16_t *half, ui
     take_pairs(half, offset, NULL, row, 1, 0, at + l->scale_at);
 }
 
-/* ---- codes of 4 bits, eight rows at a time ---- */
-
-/* Codes of 32 inputs further on each time of a byte's pairs of bits: of `first` two inputs' halves of a byte, and of a third bit above them where there is one
- * (has). */
-VF_FN void put_pairs_8(uint8_t *to, __m256i lower, __m256i upper, __m256i third, const bool has, __m256i add)
-{
-    const __m256i two = _mm256_set1_epi8(0x33), one = _mm256_set1_epi8(0x44);
-    for (int32_t run = 0; run < 4; run++) {
-        __m256i v = bits_moved(run < 2 ? lower : upper, run % 2 * -2, two);
-        if (has)
-            v = _mm256_add_epi8(_mm256_or_si256(v, bits_moved(third, 2 - run, one)), add);
-        _mm256_storeu_si256((__m256i *)(void *)(to + run * (32 * QR_PANEL / 2)), v);
-    }
-}
+/* ---- codes of 2 to 4 bits, eight rows at a time ---- */
 
 /* Halves of bytes of two inputs, a's below b's: the lower ones and the upper ones. */
 VF_FN void join_halves(__m256i *lower, __m256i *upper, __m256i a, __m256i b)
@@ -126,24 +113,67 @@ VF_FN void join_halves(__m256i *lower, __m256i *upper, __m256i a, __m256i b)
     *upper = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(a, 4), low), _mm256_andnot_si256(low, b));
 }
 
-/* A block of eight rows, whose codes are two bits from byte `low` on, and where `has` says so a third one from byte `high` on. */
-VF_FN void put_twos_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int64_t high, const bool has, __m256i add)
+/* Of both the lower two bits in each half of a byte, a's below b's: to a; and the upper ones: to b. */
+VF_FN void swap_twos(__m256i *a, __m256i *b)
 {
-    for (int32_t j = 0; j < 32; j += 16, to += 16 * QR_PANEL / 2) {
-        __m256i h[4] = {_mm256_setzero_si256()}, third[2][2] = {{h[0]}};
-        if (has)
-            turn_eight(h, r, high + j);
-        for (int32_t i = 0; has && i < 2; i++)
-            join_halves(&third[0][i], &third[1][i], h[2 * i], h[2 * i + 1]);
-        for (int32_t part = 0; part < 2; part++) {
-            __m256i v[4];
-            turn_eight(v, r, low + 32 * part + j);
-            for (int32_t i = 0; i < 2; i++) {
-                __m256i lower, upper;
-                join_halves(&lower, &upper, v[2 * i], v[2 * i + 1]);
-                put_pairs_8(to + part * (128 * QR_PANEL / 2) + i * (8 * QR_PANEL / 2), lower, upper, third[part][i], has, add);
-            }
+    const __m256i other = _mm256_and_si256(_mm256_xor_si256(_mm256_srli_epi16(*a, 2), *b), _mm256_set1_epi8(0x33));
+    *b = _mm256_xor_si256(*b, other);
+    *a = _mm256_xor_si256(*a, _mm256_slli_epi16(other, 2));
+}
+
+/* A block of eight rows of 2 bits in planes of 32: 16 bytes have half the inputs, a line's, of four runs of 32. */
+VF_FN void put_twos_8(uint8_t *to, const uint8_t *const r[8], int64_t low)
+{
+    enum { RUN = 2 * QR_CODED_LINE };
+    for (int32_t part = 0; part < 2; part++, low += 32, to += 4 * RUN)
+        for (int32_t line = 0; line < 2; line++) {
+            __m256i v[4], run[4];
+            turn_eight(v, r, low + 16 * line);
+            join_halves(&run[0], &run[2], v[0], v[1]);
+            join_halves(&run[1], &run[3], v[2], v[3]);
+            swap_twos(&run[0], &run[1]);
+            swap_twos(&run[2], &run[3]);
+            for (int32_t i = 0; i < 4; i++)
+                _mm256_storeu_si256((__m256i *)(void *)(to + i * RUN + line * QR_CODED_LINE), run[i]);
         }
+}
+
+/* 32 bytes of eight rows as lines of 4 bits (coded_fours.h): of their lower halves, and of the upper ones. */
+VF_FN void turn_lines_8(__m256i lower[FOURS_LINES], __m256i upper[FOURS_LINES], const uint8_t *const r[8], int64_t at)
+{
+    for (int32_t i = 0; i < FOURS_LINES; i += 2) {
+        __m256i v[4];
+        turn_eight(v, r, at + 8 * i);
+        join_halves(&lower[i], &upper[i], v[0], v[1]);
+        join_halves(&lower[i + 1], &upper[i + 1], v[2], v[3]);
+    }
+}
+
+/* 32 inputs of eight rows: of lines of 4 bits, the two bits from `twos` on in those of `low`, and above them bit `third` of `high`. */
+VF_FN void put_run_3(uint8_t *to, const __m256i low[FOURS_LINES], const int32_t twos, const __m256i high[FOURS_LINES], const int32_t third)
+{
+    const __m256i two = _mm256_set1_epi8(0x33), one = _mm256_set1_epi8(0x44), top = _mm256_set1_epi8((char)0x88);
+    const __m256i fourth[3] = {bits_moved(low[3], 3 - twos, top), bits_moved(low[3], 2 - twos, top), bits_moved(high[3], 3 - third, top)};
+    for (int32_t i = 0; i < 3; i++) {
+        const __m256i v = _mm256_or_si256(bits_moved(low[i], -twos, two), bits_moved(high[i], 2 - third, one));
+        _mm256_storeu_si256((__m256i *)(void *)(to + i * QR_CODED_LINE), _mm256_or_si256(v, fourth[i]));
+    }
+}
+
+/* A block of eight rows of 3 bits in planes of 2/32 and 1/32. */
+VF_FN void put_threes_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int64_t high)
+{
+    enum { RUN = 3 * QR_CODED_LINE };
+    __m256i third[2][FOURS_LINES] QR_UNINITIALIZED;
+    turn_lines_8(third[0], third[1], r, high);
+#pragma GCC unroll 2
+    for (int32_t part = 0; part < 2; part++, low += 32, to += 4 * RUN) {
+        __m256i lower[FOURS_LINES] QR_UNINITIALIZED, upper[FOURS_LINES] QR_UNINITIALIZED;
+        turn_lines_8(lower, upper, r, low);
+        put_run_3(to, lower, 0, third[part], 0);
+        put_run_3(to + RUN, lower, 2, third[part], 1);
+        put_run_3(to + 2 * RUN, upper, 0, third[part], 2);
+        put_run_3(to + 3 * RUN, upper, 2, third[part], 3);
     }
 }
 
@@ -278,7 +308,6 @@ static void put_sixes_16(uint8_t *codes, const uint8_t *const row[QR_PANEL], int
 static void put_unit(const struct qr_coded_blocks *l, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at)
 {
     const int32_t bits = l->low.bits + l->high.bits;
-    const __m256i add = _mm256_set1_epi8((char)(l->add * 17)); /* in both halves of a byte */
     if (bits == 6)
         put_sixes_16(codes, row, at + l->low.at, at + l->high.at);
     else if (bits == 5)
@@ -288,9 +317,9 @@ static void put_unit(const struct qr_coded_blocks *l, uint8_t *codes, const uint
         if (bits == 4)
             put_fours_8(codes + 4 * o, r, at + l->low.at);
         else if (bits == 3)
-            put_twos_8(codes + 4 * o, r, at + l->low.at, at + l->high.at, true, add);
+            put_threes_8(codes + 4 * o, r, at + l->low.at, at + l->high.at);
         else
-            put_twos_8(codes + 4 * o, r, at + l->low.at, 0, false, add);
+            put_twos_8(codes + 4 * o, r, at + l->low.at);
     }
 }
 

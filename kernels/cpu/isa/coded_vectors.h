@@ -5,8 +5,7 @@
 #ifdef QR_ISA_avx2
 #include "kernels/cpu/isa/coded_avx2.h"
 #else
-#include "kernels/cpu/isa/coded.h"
-#include "kernels/cpu/isa/quant_vectors.h"
+#include "kernels/cpu/isa/coded_fours.h"
 
 /* A float's exponent alone, as a power of two; 0 for a zero. */
 VF_FN vf exponent_of(vf x)
@@ -22,15 +21,15 @@ VF_FN vf coded_rounded(vf x)
     return vf_fnma(power, large, vf_fma(power, large, x));
 }
 
-/* What levels are looked up in; codes of a line: of 8 inputs with 4 bits, else of 4. */
+/* What levels are looked up in; codes of a line: of 8 inputs with 4 bits, else of 4; of 2 and 3 bits, of what they are with 4. */
 VF_FN int coded_line_inputs(const int bits)
 {
-    return bits == 4 ? 8 : 4;
+    return bits <= 4 ? 8 : 4;
 }
 
 VF_FN int coded_line_bytes(const int bits)
 {
-    return bits == 4 || bits >= 8 ? 64 : QR_CODED_LINE / 8 * bits;
+    return bits <= 4 || bits >= 8 ? 64 : QR_CODED_LINE / 8 * bits;
 }
 
 /* Level k of the four whose codes a lane has, from its lowest bit on. */
@@ -62,6 +61,8 @@ VF_FN struct coded_levels coded_levels_of(const int bits, const uint8_t *panel)
     struct coded_levels l = {vf_zero(), vf_zero()};
     if (bits == 4)
         l.table = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(panel + QR_CODED_LEVELS_AT))));
+    if (bits < 4) /* of codes that there are */
+        l.table = vf_sub(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), vf_set1(bits == 3 ? 4 : 0));
     return l;
 }
 
@@ -94,12 +95,23 @@ VF_FN struct coded_line coded_line_at(const int bits, const uint8_t *codes, cons
     return (struct coded_line){bits == 5 || bits == 6 ? coded_widened(bits, codes) : VI_LOAD(codes)};
 }
 
+/* Of a group of 16 from input `in` of a block on, of 2 or 3 bits: its line i, of two. codes: where the group's would begin if they had their own bytes. */
+VF_FN struct coded_line coded_line_of(const int bits, const uint8_t *codes, int32_t in, int i)
+{
+    if (bits == 2)
+        return (struct coded_line){i ? fours_line(2, codes, 1) : fours_line(2, codes, 0)};
+    if ((in & 16) == 0)
+        return (struct coded_line){i ? fours_line(3, codes, 1) : fours_line(3, codes, 0)};
+    codes -= 3 * QR_CODED_LINE / 2;
+    return (struct coded_line){i ? fours_line(3, codes, 3) : fours_line(3, codes, 2)};
+}
+
 #ifndef QR_ISA_amx
 VF_FN vf coded_level(const int bits, const bool offset, const struct coded_line *line, const int k, const struct coded_levels *l)
 {
     if (bits == QR_CODED_E4M3)
         return coded_number(line->code, k);
-    if (bits != 4)
+    if (bits > 4)
         return coded_four(bits, offset, line->code, k);
     return _mm512_permutexvar_ps(k == 0 ? line->code : VI(srli_epi32)(line->code, (unsigned)(8 * (k % 4) + 4 * (k / 4))), l->table);
 }
@@ -219,7 +231,8 @@ VF_FN void coded_unpack_run(const int bits, const bool offset, const int n, uint
     for (int32_t at = 0; at < 64; at += VI_BYTES) {
         const struct coded_scales c = coded_scales_at(s, panel, block, in, at / 4);
         for (int i = 0; i < n / line_k; i++) {
-            const struct coded_line line = coded_line_at(bits, codes + i * line_bytes + at * line_bytes / 64, l);
+            const uint8_t *w = codes + i * line_bytes + at * line_bytes / 64;
+            const struct coded_line line = bits < 4 ? coded_line_of(bits, codes, in, i) : coded_line_at(bits, w, l);
             _mm_prefetch((const char *)codes + i * line_bytes + ahead, _MM_HINT_T1);
 #pragma GCC unroll 4
             for (int j = 0; j < line_k; j += 2) {
@@ -242,7 +255,7 @@ VF_FN void coded_unpack_32(const int bits, const bool offset, uint8_t *dst, cons
     coded_unpack_run(bits, offset, 16, dst + 16 * QR_PANEL * 2, s, panel, k + 16, l, ahead);
 }
 
-/* DO with the bits of format f and whether it has offsets, both known when compiling; on tiles of 6 and 8 bits. */
+/* DO with the bits of format f and whether it has offsets, both known when compiling; not of 2 and 3 bits, on tiles of 6 and 8. */
 #ifdef QR_ISA_amx
 #define CODED_BY_FORMAT(f, DO)               \
     do {                                     \
@@ -274,9 +287,28 @@ VF_FN void coded_unpack_32(const int bits, const bool offset, uint8_t *dst, cons
             DO(bits, false);                 \
     } while (0)
 
+#ifndef QR_ISA_amx
+/* As below, of 2 and 3 bits. */
+static __attribute__((noinline)) void unpack_fours(uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t block, int32_t n, int64_t ahead)
+{
+    const struct coded_levels two = coded_levels_of(2, panel), three = coded_levels_of(3, panel);
+    for (int32_t k = block * 32; k < (block + n) * 32; k += 32, dst += 32 * QR_PANEL * 2)
+        if (s->f.bits == 2)
+            coded_unpack_32(2, false, dst, s, panel, k, &two, ahead);
+        else
+            coded_unpack_32(3, false, dst, s, panel, k, &three, ahead);
+}
+#endif
+
 /* Groups of 32 inputs [block, block + n) of a panel as bf16, [k / 2][16][2], from dst's begin on. Weights `ahead` bytes further on are asked for. */
 static inline void qr_unpack_coded(uint8_t *dst, const struct qr_coded_shape *s, const uint8_t *panel, int32_t block, int32_t n, int64_t ahead)
 {
+#ifndef QR_ISA_amx
+    if (s->f.bits < 4) {
+        unpack_fours(dst, s, panel, block, n, ahead);
+        return;
+    }
+#endif
 #define UNPACK(bits, offset)                                                                                     \
     do {                                                                                                         \
         const struct coded_levels l = coded_levels_of(bits, panel);                                              \

@@ -92,7 +92,7 @@ VF_FN void whole_bytes_make(struct whole_bytes *to, const struct whole_x *x)
 
 /* ---- levels ---- */
 
-/* What codes of 4 bits stand for: themselves plus `shift`, or, where that is not so for all of them, what the table says, in both halves. */
+/* What codes of 2 to 4 bits stand for: themselves plus `shift`, or, where that is not so for all of them (4 bits), what the table says, in both halves. */
 struct whole_levels {
     vi table;
     int32_t shift;
@@ -101,7 +101,7 @@ struct whole_levels {
 
 VF_FN struct whole_levels whole_levels_of(const int bits, const uint8_t *panel)
 {
-    struct whole_levels l = {.table = VI(setzero_si256)(), .even = true};
+    struct whole_levels l = {.table = VI(setzero_si256)(), .shift = bits == 3 ? -4 : 0, .even = true};
     if (bits != 4)
         return l;
     const __m128i table = _mm_loadu_si128((const __m128i *)(const void *)(panel + QR_CODED_LEVELS_AT));
@@ -113,10 +113,10 @@ VF_FN struct whole_levels whole_levels_of(const int bits, const uint8_t *panel)
     return l;
 }
 
-/* Pairs that a vector of codes becomes: of 8 inputs with 4 bits, else of 4. */
+/* Pairs that a vector of codes becomes: of 8 inputs with 4 bits or less, else of 4. */
 VF_FN int whole_line_pairs(const int bits)
 {
-    return bits == 4 ? 4 : 2;
+    return bits <= 4 ? 4 : 2;
 }
 
 /* Bytes of both halves to pairs, the sign kept: inputs 0 and 2 of the four, 1 and 3. */
@@ -137,12 +137,13 @@ VF_FN vi whole_widened(const int bits, const uint8_t *codes)
     return VI(mullo_epi16)(v, left);
 }
 
-/* Levels, or with 4 bits and `even` codes, of a vector of 8 outputs, as pairs of inputs: [0] 0 and 2, [1] 1 and 3, with 4 bits [2] 4 and 6, [3] 5 and 7 of its
- * line. codes: this vector's half of the line. offset: whether codes of 5 bits have no sign. */
-VF_FN void whole_line(const int bits, const bool offset, const bool even, vi pairs[4], const uint8_t *codes, const struct whole_levels *l)
+/* Levels, or with 4 bits and `even`, or less, codes, of a vector of 8 outputs, as pairs of inputs: [0] 0 and 2, [1] 1 and 3, with 4 bits or less [2] 4 and 6,
+ * [3] 5 and 7 of its line. codes: this vector's half of the line, with 2 and 3 bits of the first of the 32 inputs that line i, known to the compiler, is of.
+ * offset: whether codes of 5 bits have no sign. */
+VF_FN void whole_line(const int bits, const bool offset, const bool even, vi pairs[4], const uint8_t *codes, const int i, const struct whole_levels *l)
 {
-    if (bits == 4) {
-        const vi v = VI_LOAD(codes), low = VI(set1_epi32)(even ? 0x000f000f : 0x0f0f0f0f);
+    if (bits <= 4) {
+        const vi v = bits == 4 ? VI_LOAD(codes) : fours_line(bits, codes, i), low = VI(set1_epi32)(even ? 0x000f000f : 0x0f0f0f0f);
         if (even) {
             pairs[0] = VI_AND(v, low);
             pairs[1] = VI_AND(VI(srli_epi16)(v, 8), low);
@@ -216,7 +217,11 @@ VF_FN int32_t whole_run(const struct qr_coded_shape *s)
 #else
 #define WHOLE_BY_FORMAT(f, even, DO)                 \
     do {                                           \
-        if ((f).bits == 4 && (even))               \
+        if ((f).bits == 2)                         \
+            DO(2, false, true);                    \
+        else if ((f).bits == 3)                    \
+            DO(3, false, true);                    \
+        else if ((f).bits == 4 && (even))          \
             DO(4, false, true);                    \
         else if ((f).bits == 4)                    \
             DO(4, false, false);                   \

@@ -241,7 +241,7 @@ VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t p
 #pragma GCC unroll 4
             for (int j = 0; j < n_panels * PARTS; j++) {
                 const uint8_t *w = codes[j / PARTS] + i * line_bytes + j % PARTS * (line_bytes / PARTS);
-                line[j] = coded_line_at(bits, w, &levels[j / PARTS]);
+                line[j] = bits < 4 ? coded_line_of(bits, codes[j / PARTS], in, i) : coded_line_at(bits, w, &levels[j / PARTS]);
                 _mm_prefetch((const char *)w + QR_QUANT_AHEAD, _MM_HINT_T0);
             }
 #pragma GCC unroll 8
@@ -257,9 +257,32 @@ VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t p
         vf_store(sums + j * VF_LEN, acc[j]);
 }
 
+/* Of 2 and 3 bits, apart: the others' ways are enough for one function. */
+static __attribute__((noinline)) void multiply_floats_fours(const struct product *p, float *sums, int32_t panel, int32_t n_panels)
+{
+#define OF_PANELS(n)                                               \
+    do {                                                           \
+        if (p->coded.f.bits == 2)                                  \
+            multiply_floats_coded(p, sums, panel, n, 2, false);    \
+        else                                                       \
+            multiply_floats_coded(p, sums, panel, n, 3, false);    \
+    } while (0)
+    if (n_panels == 1)
+        OF_PANELS(1);
+    else if (n_panels == 2)
+        OF_PANELS(2);
+    else
+        OF_PANELS(DIRECT_PANELS);
+#undef OF_PANELS
+}
+
 /* The way for these weights; n_panels 1, 2 or DIRECT_PANELS. */
 static void multiply_floats(const struct product *p, float *sums, int32_t panel, int32_t n_panels)
 {
+    if (p->is_coded && p->coded.f.bits < 4) {
+        multiply_floats_fours(p, sums, panel, n_panels);
+        return;
+    }
 #define OF_CODED(bits, offset) multiply_floats_coded(p, sums, panel, N, bits, offset)
 #define OF_PANELS(n)                                     \
     do {                                                 \

@@ -24,6 +24,10 @@ bool qr_stored_code(struct qr_stored_code *out, const struct qr_stored_tensor *t
     return out->type != QR_CODED;
 }
 
+/* Of 2 and 3 bits that are kept with 4: with offsets (2 bits), and without (3). */
+static const int8_t from_zero[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+static const int8_t from_eight_below[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+
 /* The least and the largest level that a code can stand for. */
 struct range {
     int32_t least, most;
@@ -32,7 +36,7 @@ struct range {
 static struct range range_of(const struct qr_stored_code *c)
 {
     const struct qr_coded_format f = qr_dtype_coded(c->type);
-    if (f.bits > 4)
+    if (f.bits != 4)
         return (struct range){qr_coded_least(f), qr_coded_least(f) + (1 << f.bits) - 1};
     struct range r = {c->levels[0], c->levels[0]};
     for (int i = 1; i < 16; i++) {
@@ -71,15 +75,32 @@ bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code
     const struct range ra = range_of(a), rb = range_of(b);
     if (f.steps != g.steps || f.zero || g.zero || (!f.steps && f.group != g.group))
         return false;
-    for (int t = QR_C5_G32; t < (int)QR_C8_E4M3; t++) {
+    for (int t = QR_C2_G16_SO; t < (int)QR_C8_E4M3; t++) {
         const struct qr_coded_format wide = qr_dtype_coded((enum qr_dtype)t);
-        *out = (struct qr_stored_code){.type = (enum qr_dtype)t, .inputs = a->inputs, .n_in = a->n_in};
+        if (wide.bits == 4 && t != QR_C4_G16_SO) /* other levels than those that both have */
+            continue;
+        *out = (struct qr_stored_code){.type = (enum qr_dtype)t, .levels = wide.bits == 4 ? from_zero : NULL, .inputs = a->inputs, .n_in = a->n_in};
         const struct range r = range_of(out);
         if (wide.steps == f.steps && wide.group <= group && (wide.offset || !offset) && r.least <= ra.least && r.least <= rb.least && r.most >= ra.most &&
             r.most >= rb.most)
             return true;
     }
     return false;
+}
+
+void qr_stored_code_as(struct qr_stored_code *c, enum qr_dtype as)
+{
+    QR_ASSERT(c != NULL && qr_dtype_is_coded(c->type) && qr_dtype_is_coded(as));
+    if (qr_dtype_coded(c->type).bits < 4)
+        c->levels = qr_dtype_coded(as).bits != 4 ? NULL : qr_dtype_coded(as).offset ? from_zero : from_eight_below;
+    c->type = as;
+}
+
+void qr_stored_code_widen(struct qr_stored_code *c)
+{
+    QR_ASSERT(c != NULL && qr_dtype_is_coded(c->type));
+    if (qr_dtype_coded(c->type).bits < 4)
+        qr_stored_code_as(c, c->type == QR_C2_G16_SO ? QR_C4_G16_SO : c->type == QR_C3_G16_S ? QR_C4_G16_S : QR_C6_G16_SO);
 }
 
 /* Where a block's parts go: to number i of row `row` on. */

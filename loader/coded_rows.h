@@ -11,7 +11,7 @@
 /* A coded type and, with 4 bits, the 16 numbers that its codes stand for. */
 struct qr_stored_code {
     enum qr_dtype type;
-    const int8_t *levels;  /* NULL with more bits */
+    const int8_t *levels;  /* NULL with more or fewer bits */
     const int32_t *inputs; /* [n_in], borrowed: the order of inputs (quantized_tensors.h); NULL: their own */
     int64_t n_in;
 };
@@ -21,6 +21,12 @@ bool qr_stored_code(struct qr_stored_code *out, const struct qr_stored_tensor *t
 
 /* The narrowest that keeps both, for matrices that are multiplied as one. False: there is none, or their inputs stand in different orders. */
 bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code *a, const struct qr_stored_code *b);
+
+/* What c is where it is kept as another type that keeps it: a join's, or a wider one. */
+void qr_stored_code_as(struct qr_stored_code *c, enum qr_dtype as);
+
+/* For kernels that do not have codes of fewer than 4 bits: what keeps such a code with more. Others stay as they are. */
+void qr_stored_code_widen(struct qr_stored_code *c);
 
 /* Rows from `first_row` on and a stretch of columns of a tensor, as a source for linear_pack_coded; its fill's argument. `as` keeps the tensor (itself, or a
  * join); cols begin and end where the tensor's groups (or 256 inputs, with steps) do. */

@@ -208,7 +208,7 @@ static const struct {
     [QR_GGUF_T_Q4_0] = {QR_C4_G32, signed_steps, q4_0},     [QR_GGUF_T_Q4_1] = {QR_C4_G32_O, plain_steps, q4_1},
     [QR_GGUF_T_Q5_0] = {QR_C5_G32, NULL, q5_0},             [QR_GGUF_T_Q5_1] = {QR_C5_G32_O, NULL, q5_1},
     [QR_GGUF_T_Q8_0] = {QR_C8_G32, NULL, q8_0},             [QR_GGUF_T_IQ4_NL] = {QR_C4_G32, uneven, iq4_nl},
-    [QR_GGUF_T_Q2_K] = {QR_C4_G16_SO, plain_steps, q2_k},   [QR_GGUF_T_Q3_K] = {QR_C4_G16_S, signed_steps, q3_k},
+    [QR_GGUF_T_Q2_K] = {QR_C2_G16_SO, NULL, q2_k},          [QR_GGUF_T_Q3_K] = {QR_C3_G16_S, NULL, q3_k},
     [QR_GGUF_T_Q4_K] = {QR_C4_G32_SO, plain_steps, q4_k},   [QR_GGUF_T_Q5_K] = {QR_C5_G32_SO, NULL, q5_k},
     [QR_GGUF_T_Q6_K] = {QR_C6_G16_S, NULL, q6_k},           [QR_GGUF_T_IQ4_XS] = {QR_C4_G32_S, uneven, iq4_xs},
 };
@@ -276,7 +276,7 @@ const struct qr_coded_blocks *qr_gguf_coded_blocks(enum qr_gguf_type type)
         [QR_GGUF_T_IQ4_NL] = {.n_in = 32, .n_bytes = 18, .low = {2, 4, 16}},
         [QR_GGUF_T_Q2_K] = {.steps = q2_k_steps, .n_in = 256, .n_bytes = 84, .scale_at = 80, .low = {16, 2, 32}, .minus = true,
                             .steps_as = QR_CODED_STEPS_4_4},
-        [QR_GGUF_T_Q3_K] = {.steps = q3_k_steps, .n_in = 256, .n_bytes = 110, .scale_at = 108, .low = {32, 2, 32}, .high = {0, 1, 32}, .add = 4,
+        [QR_GGUF_T_Q3_K] = {.steps = q3_k_steps, .n_in = 256, .n_bytes = 110, .scale_at = 108, .low = {32, 2, 32}, .high = {0, 1, 32},
                             .steps_at = 96, .steps_as = QR_CODED_STEPS_6},
         [QR_GGUF_T_Q4_K] = {.steps = q4_k_steps, .n_in = 256, .n_bytes = 144, .low = {16, 4, 32}, .minus = true,
                             .steps_at = 4, .steps_as = QR_CODED_STEPS_6_PAIRS},

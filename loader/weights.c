@@ -105,6 +105,8 @@ static bool matrix_code(struct qr_stored_code *out, const struct qr_tensor_files
         if (!one_code(&code, st, share, &other) || !qr_stored_code_join(out, &before, &code))
             return false;
     }
+    if (kernels->linear_packed_bytes(out->type, QR_LINEAR_PACKED_TOGETHER, QR_CODED_UNIT) == 0)
+        qr_stored_code_widen(out);
     return kernels->linear_packed_bytes(out->type, QR_LINEAR_PACKED_TOGETHER, QR_CODED_UNIT) > 0 && (!out->inputs || kernels->pick_columns);
 }
 

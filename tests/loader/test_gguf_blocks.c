@@ -76,8 +76,7 @@ Test(gguf_blocks, every_type_is_decoded_to_the_very_values_of_the_golden)
 
 Test(gguf_blocks, codes_of_four_bits_are_levels_of_their_type)
 {
-    static const enum qr_gguf_type four[] = {QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_1, QR_GGUF_T_Q2_K,  QR_GGUF_T_Q3_K,
-                                             QR_GGUF_T_Q4_K, QR_GGUF_T_IQ4_NL, QR_GGUF_T_IQ4_XS};
+    static const enum qr_gguf_type four[] = {QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_1, QR_GGUF_T_Q4_K, QR_GGUF_T_IQ4_NL, QR_GGUF_T_IQ4_XS};
     struct qr_rng rng = {.seed = 11};
     for (int k = 0; k < QR_COUNT(four); k++) {
         uint8_t block[256];
@@ -166,7 +165,7 @@ static void expect_same(struct qr_rng *rng, enum qr_gguf_type type, enum qr_dtyp
     rows.data = data;
     struct qr_coded_source slow = {.fill = fill_rows, .arg = &rows, .row = block_row, .together = 3 /* which makes no difference either */};
     for (int k = 0; k < 16; k++)
-        slow.levels[k] = qr_gguf_levels(type) ? qr_gguf_levels(type)[k] : 0;
+        slow.levels[k] = qr_gguf_levels(type) ? qr_gguf_levels(type)[k] : (int8_t)k; /* what joins of 4 bits have */
     struct qr_coded_source brief = slow;
     brief.narrow_type = qr_gguf_coded(type);
     brief.blocks = own ? qr_gguf_coded_blocks(type) : NULL;
@@ -231,6 +230,33 @@ Test(gguf_blocks, and_so_where_rows_are_kept_wider_for_the_sake_of_others_of_the
         n++;
     }
     cr_assert_geq(n, 20, "%d joins of two types", n);
+}
+
+/* Kernels of a device have no codes of 2 and 3 bits. */
+Test(gguf_blocks, codes_of_two_and_three_bits_have_joins_and_wider_types_that_keep_them)
+{
+    static const struct {
+        enum qr_gguf_type a, b;
+        enum qr_dtype both, wide;
+    } cases[] = {
+        {QR_GGUF_T_Q2_K, QR_GGUF_T_Q2_K, QR_C2_G16_SO, QR_C4_G16_SO}, {QR_GGUF_T_Q3_K, QR_GGUF_T_Q3_K, QR_C3_G16_S, QR_C4_G16_S},
+        {QR_GGUF_T_Q2_K, QR_GGUF_T_Q3_K, QR_C3_G16_SO, QR_C6_G16_SO}, {QR_GGUF_T_Q4_K, QR_GGUF_T_Q2_K, QR_C4_G16_SO, QR_C4_G16_SO},
+        {QR_GGUF_T_Q3_K, QR_GGUF_T_Q4_K, QR_C6_G16_SO, QR_C6_G16_SO}, {QR_GGUF_T_Q2_K, QR_GGUF_T_Q6_K, QR_C6_G16_SO, QR_C6_G16_SO},
+    };
+    for (int i = 0; i < QR_COUNT(cases); i++) {
+        const struct qr_stored_code a = code_of_type(cases[i].a), b = code_of_type(cases[i].b);
+        struct qr_stored_code both, piece = a;
+        cr_assert(qr_stored_code_join(&both, &a, &b));
+        cr_expect_eq(both.type, cases[i].both, "case %d: %s", i, qr_dtype_name(both.type));
+        qr_stored_code_widen(&both);
+        cr_expect_eq(both.type, cases[i].wide, "case %d: %s", i, qr_dtype_name(both.type));
+        qr_stored_code_as(&piece, both.type);
+        cr_expect_eq(piece.type, both.type);
+        const struct qr_coded_format f = qr_dtype_coded(a.type);
+        for (int level = qr_coded_least(f); f.bits < 4 && level < qr_coded_least(f) + (1 << f.bits); level++)
+            cr_expect(qr_dtype_coded(piece.type).bits > 4 || memchr(piece.levels, level, 16), "case %d, level %d", i, level);
+        cr_expect(cases[i].both != cases[i].wide || qr_dtype_coded(both.type).bits > 4 || memcmp(both.levels, piece.levels, 16) == 0, "case %d", i);
+    }
 }
 
 Test(gguf_blocks, types_with_codebooks_are_known_by_size_and_not_decoded)

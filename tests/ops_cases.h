@@ -95,6 +95,8 @@ static const struct qr_linear_case qr_linear_cases[] = {
     {32, 2048, 2048, QR_C8_G32, false, false, QR_CASE_SPEED},
     {32, 2048, 2048, QR_C2_G16_SO, false, false, QR_CASE_SPEED},
     {32, 2048, 2048, QR_C3_G16_S, false, false, QR_CASE_SPEED},
+    {32, 2048, 2048, QR_C4_G16_SO, false, false, QR_CASE_SPEED},
+    {32, 2048, 2048, QR_C4_G16_S, false, false, QR_CASE_SPEED},
     {32, 2048, 2048, QR_C4_G32, false, false, QR_CASE_SPEED},
     {32, 2048, 2048, QR_C8_E4M3, false, false, QR_CASE_SPEED},
     {32, 2048, 2048, QR_C4_G32_SO, false, false, QR_CASE_SPEED},

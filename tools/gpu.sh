@@ -41,6 +41,7 @@ limit_most=${QUIRE_GPU_LIMIT:-570} # of one step, and QUIRE_GPU_BUILD: for tests
 failed=0
 built=yes
 session=
+command -v nvcc >/dev/null || export PATH="$PATH:${CUDA_HOME:-/usr/local/cuda}/bin" # where CMake looks as well
 mkdir -p "$build" || exit 2
 : >"$out/summary.txt"
 : >"$out/results.txt"

@@ -370,6 +370,10 @@ template <class of> QR_KERNEL(THREADS) attend(struct attention a)
     struct feed f = {0, 0, 0, 0, 0, 0};
     struct rows<of> w;
     int32_t from;
+    if (of::CODED) { /* begins early: what it reads has been written by kernels before it */
+        qr_grid_next();
+        qr_grid_wait();
+    }
     if (!find_item(&found, a, of::HEIGHT, (int32_t)blockIdx.x, (int32_t)blockIdx.y, false))
         return;
     pieces_of(found, &from, &f.to);
@@ -446,7 +450,11 @@ template <class of> static void launch_tiles(struct qr_queue *q, struct attentio
     QR_ASSERT(of::BYTES + (int32_t)sizeof(struct item) <= q->shared_max);
     if (qr_queue_meets(q, (const void *)attend<of>))
         QR_SHARED_ALLOW((attend<of>), of::BYTES);
-    QR_LAUNCH((attend<of>), dim3((unsigned int)items, (unsigned int)a.kv.n_kv_heads), THREADS, of::BYTES, q, a);
+    const dim3 grid((unsigned int)items, (unsigned int)a.kv.n_kv_heads);
+    if (of::CODED)
+        QR_LAUNCH_NEXT((attend<of>), grid, THREADS, of::BYTES, q, a);
+    else
+        QR_LAUNCH((attend<of>), grid, THREADS, of::BYTES, q, a);
     attention_join(q, &a, of::D, of::HEIGHT, several);
 }
 

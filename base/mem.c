@@ -28,11 +28,18 @@ static size_t product(size_t n, size_t size)
     return bytes ? bytes : 1;
 }
 
+/* Small blocks are not planned, and are missing where nothing is left: there is nothing sensible to do but to say so. */
+static _Noreturn void no_memory(size_t n, size_t size)
+{
+    qr_exhausted("out of memory: the system gives no %zu x %zu bytes: %s; limits are ulimit -v and -d, vm.overcommit_memory=2, and the machine's memory", n,
+                 size, strerror(errno));
+}
+
 void *qr_alloc(size_t n, size_t size)
 {
     void *p = calloc(1, product(n, size));
     if (!p)
-        qr_panic("out of memory: %zu x %zu bytes", n, size);
+        no_memory(n, size);
     return p;
 }
 
@@ -40,7 +47,7 @@ void *qr_realloc(void *p, size_t n, size_t size)
 {
     void *q = realloc(p, product(n, size));
     if (!q)
-        qr_panic("out of memory: %zu x %zu bytes", n, size);
+        no_memory(n, size);
     return q;
 }
 
@@ -65,7 +72,7 @@ void *qr_alloc_aligned(size_t n_bytes, size_t align)
     if (head.base == MAP_FAILED) /* weights, a cache, activations: what was planned, and is forbidden */
         qr_exhausted("the system gives no %.1f MiB of memory: %s; limits are ulimit -v, and vm.overcommit_memory=2", (double)total / 0x1p20, strerror(errno));
     if (!head.base)
-        qr_panic("out of memory: %zu bytes aligned to %zu", n_bytes, align);
+        no_memory(total, 1);
     uint8_t *p = (uint8_t *)qr_align_up((uintptr_t)head.base + 64, align);
     if (huge)
         madvise(p, n_bytes, MADV_HUGEPAGE);

@@ -1,4 +1,4 @@
-/* mem.h - host memory. Running out of it aborts with the size named (there is nothing sensible left to do), so no
+/* mem.h - host memory. Running out of it ends the process with the size named and status 5 (there is nothing sensible left to do), so no
  * function here returns NULL. Sizes that come from outside are bounded by the caller before they get here.
  */
 #ifndef QR_BASE_MEM_H

@@ -50,7 +50,7 @@ static const struct qr_option table[] = {
     {.name = "batch", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, batch), .builtin = "1,8,32", .arg = "LIST",
      .help = "Sequences decoded at once."},
     {.name = "depth", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, depth), .builtin = "0", .arg = "LIST",
-     .help = "Tokens already in the cache of each sequence, for prompts and for decoding. Less where the model's context ends before."},
+     .help = "Tokens already in the cache of each sequence, for prompts and for decoding. Less, which is said, where the model's context ends before."},
     {.name = "steps", .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, steps), .builtin = "16", .min = 1, .max = 100000, .arg = "N",
      .help = "Decode steps of one measurement."},
     {.name = "repeats", .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, repeats), .builtin = "5", .min = 1, .max = 1000, .arg = "N",
@@ -155,8 +155,11 @@ static int32_t fit_cases(const struct rig *r, struct bench_case *cases, int32_t 
     *n_blocks = 1;
     for (int32_t i = 0; i < n; i++) {
         struct bench_case c = cases[i];
-        if (c.depth + c.n_tokens > ctx_max)
+        if ((int64_t)c.depth + c.n_tokens > ctx_max)
             c.depth = c.n_tokens > ctx_max ? 0 : (int32_t)ctx_max - c.n_tokens;
+        if (c.depth != cases[i].depth && c.n_tokens <= ctx_max)
+            fprintf(stderr, "quire bench throughput: %s of %d at depth %d is measured at depth %d: the model's context ends at %d\n", c.what, c.n_seqs,
+                    cases[i].depth, c.depth, (int)ctx_max);
         int64_t needed = (int64_t)c.n_seqs * blocks_of_sequence(&c);
         if (needed > blocks_max || c.n_tokens > ctx_max) {
             fprintf(stderr, "quire bench throughput: %s of %d at depth %d is left out: it needs %s\n", c.what, c.n_seqs, c.depth,

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "base/assert.h"
+#include "base/cut_file.h"
 #include "base/option.h"
 #ifdef QUIRE_SERVER
 #include "bench/load.h"
@@ -103,6 +104,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* a client that goes away must not end the process; libuv does not see to it */
     signal(SIGXFSZ, SIG_IGN); /* nor must a log or an output that grows beyond ulimit -f: writing it fails, as on a full disk */
     keep_standard_files();
+    qr_cut_file_explain();
     if (!enlarge_stacks()) {
         fprintf(stderr, "quire: stacks are too small (ulimit -s): expected %d KiB or more\n", (int)(STACK_BYTES_LEAST >> 10));
         return qr_err_exit_status(QR_E_NO_ROOM);

@@ -1,7 +1,10 @@
 /* Memory that the system is asked for beforehand. */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 
@@ -55,4 +58,42 @@ Test(pages, interleaving_over_the_nodes_there_are_works_or_is_refused_and_the_me
     for (size_t i = 0; i < BYTES; i += 512)
         p[i] = 1;
     qr_free_aligned(p);
+}
+
+/* A child may have 16 MiB more of addresses and asks for small blocks until there are none. Returns its status. */
+static int take_all(char said[512], bool grow)
+{
+    int ends[2], status;
+    cr_assert_eq(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        const rlim_t most = (rlim_t)qr_memory_of_process("VmSize") + ((rlim_t)16 << 20);
+        const struct rlimit l = {most, most};
+        dup2(ends[1], STDERR_FILENO);
+        if (setrlimit(RLIMIT_AS, &l) != 0)
+            _exit(99);
+        char *p = NULL;
+        for (size_t n = 1; n < 1 << 20; n++)
+            p = grow ? qr_realloc(p, n, 65536) : qr_alloc(n % 3 + 1, 65536);
+        _exit(p ? 98 : 97);
+    }
+    close(ends[1]);
+    const ssize_t n = read(ends[0], said, 511);
+    said[n > 0 ? n : 0] = 0;
+    close(ends[0]);
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    return status;
+}
+
+Test(pages, small_blocks_that_a_limit_forbids_end_the_process_with_status_5_and_their_size)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    cr_skip_test("the address sanitizer has an allocator of its own, and takes terabytes of addresses");
+#endif
+    char said[512];
+    for (int grow = 0; grow < 2; grow++) {
+        const int status = take_all(said, grow);
+        cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 5, "%x", (unsigned)status);
+        cr_expect(strncmp(said, "quire: ", 7) == 0, "%s", said);
+    }
 }

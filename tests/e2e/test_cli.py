@@ -163,6 +163,13 @@ def test_limits_that_are_too_small_for_a_start_are_named_with_status_5():
         assert p.returncode == status and word in p.stderr.decode(), (limit, p.returncode, p.stderr)
 
 
+def test_a_benchmark_behind_the_end_of_the_context_says_where_it_is_measured():
+    need_data()
+    rc, out, err = run('bench', 'throughput', '--model', STORIES, '--prefill', '8', '--batch', '1', '--depth', '99999', '--steps', '2', '--repeats', '1', '--json')
+    assert rc == 0 and err.count('at depth 99999 is measured at depth 5') == 2 and "the model's context ends at 512" in err, (rc, err)
+    assert [json.loads(line)['depth'] for line in out.splitlines() if '"batch"' in line] == [504, 510], out
+
+
 def test_tuning_at_start_is_kept_and_changes_no_answer():
     need_data()
     ask = ['generate', '--model', STORIES, '--prompt', 'Once upon a time', '--max-tokens', '40', '--temperature', '0', '--json',

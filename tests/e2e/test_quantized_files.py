@@ -30,6 +30,7 @@ def write_tensors(path, tensors):
         header[name] = {'dtype': dtype, 'shape': shape, 'data_offsets': [at, at + len(data)]}
         at += len(data)
     text = json.dumps(header).encode()
+    text += b' ' * (-len(text) % 8)  # so that numbers are aligned
     with open(path, 'wb') as f:
         f.write(struct.pack('<Q', len(text)) + text + b''.join(d for _, _, d in tensors.values()))
 

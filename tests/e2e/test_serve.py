@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import time
 
 from lib import QUIRE, ROOT, SLOW, STORIES, Server, Skip, environment, free_port, jsonl, main, need_data, program_seconds, run, until_within
+from test_quantized_files import read_tensors, write_tensors
 
 BUNDLED = os.path.join(ROOT, 'models', 'quire-tiny')
 
@@ -198,6 +200,29 @@ def test_a_limit_on_its_address_space_makes_the_cache_smaller():
         raise Skip('the address sanitizer takes terabytes of addresses')
     with Server(model=BUNDLED, before=('/bin/sh', '-c', 'ulimit -v 200000; exec "$@"', 'sh')) as s:
         assert s.post('/v1/completions', {'prompt': 'Hello', 'max_tokens': 5})[0] == 200
+
+
+def test_a_model_file_that_is_cut_while_it_is_served_ends_the_server_with_its_name():
+    golden()
+    with tempfile.TemporaryDirectory() as d:
+        model = os.path.join(d, 'untied')
+        shutil.copytree(STORIES, model)
+        path = os.path.join(model, 'model.safetensors')
+        tensors = read_tensors(path)
+        write_tensors(path, {**tensors, 'lm_head.weight': tensors['model.embed_tokens.weight']})  # so rows of the embedding stay in the file
+        with open(os.path.join(model, 'config.json'), encoding='utf-8') as f:
+            config = json.load(f)
+        with open(os.path.join(model, 'config.json'), 'w', encoding='utf-8') as f:
+            json.dump({**config, 'tie_word_embeddings': False}, f)
+        with Server(model=model) as s:
+            assert s.post('/v1/completions', greedy([1], 5, model='untied'))[0] == 200
+            os.truncate(path, 0)
+            try:
+                s.post('/v1/completions', greedy([1], 5, model='untied'))
+            except OSError:
+                pass
+            assert s.process.wait(60 * SLOW) == 4, s.stderr()
+            assert f'quire: {path}: became shorter while it was in use' in s.stderr(), s.stderr()
 
 
 def test_a_full_queue_answers_429_with_retry_after_at_once():

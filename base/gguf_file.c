@@ -89,6 +89,15 @@ bool qr_gguf_find_file(char path[QR_GGUF_PATH_MAX], const char *model)
     return (n[0] == 1 || (n[0] == 0 && n[1] == 1)) && is_gguf_file(path);
 }
 
+bool qr_gguf_is_adapter(const struct qr_gguf *g)
+{
+    QR_ASSERT(g != NULL);
+    static const char adapter[] = "adapter";
+    struct qr_gguf_text type = {0};
+    struct qr_err err = {0};
+    return qr_gguf_string(g, "general.type", &type, NULL, &err) == 0 && type.n == strlen(adapter) && memcmp(type.at, adapter, strlen(adapter)) == 0;
+}
+
 int qr_gguf_file_open(struct qr_gguf_file *f, const char *path, struct qr_err *err)
 {
     QR_ASSERT(f != NULL && path != NULL);

@@ -27,6 +27,10 @@ bool qr_gguf_find_file(char path[QR_GGUF_PATH_MAX], const char *model);
 /* The path of part `no` (0 the first) of n where path names one part ("x-00001-of-00003.gguf"); false where it does not. */
 bool qr_gguf_part_path(char out[QR_GGUF_PATH_MAX], const char *path, int32_t no, int32_t n);
 
+/* Whether it is no model but a LoRA adapter of one (key general.type), and what to do then. */
+bool qr_gguf_is_adapter(const struct qr_gguf *g);
+#define QR_GGUF_ADAPTER "is an adapter (key general.type), not a model: name its base model, and this file as --lora NAME=FILE"
+
 int qr_gguf_file_open(struct qr_gguf_file *f, const char *path, struct qr_err *err);
 void qr_gguf_file_close(struct qr_gguf_file *f);
 

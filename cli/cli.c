@@ -235,7 +235,7 @@ char *qr_cli_lora_name(const char *arg, const char **dir, struct qr_err *err)
     QR_ASSERT(err != NULL);
     const char *end = strchr(arg, '=');
     if (!end || end == arg || end[1] == 0) {
-        qr_err_set(err, QR_E_USAGE, "--lora %s: expected NAME=DIR", arg);
+        qr_err_set(err, QR_E_USAGE, "--lora %s: expected NAME=PATH", arg);
         return NULL;
     }
     char *name = qr_strdup(arg);

@@ -56,13 +56,13 @@ struct qr_cli_engine {
 };
 
 struct qr_cli_lora {
-    struct qr_str_list adapters; /* NAME=DIR */
+    struct qr_str_list adapters; /* NAME=PATH */
     int64_t slots, rank_max;
 };
 
 #define QR_CLI_LORA_ROWS(T, l)                                                                                                    \
-    {.name = "lora", .type = QR_OPT_LIST, .offset = offsetof(T, l.adapters), .arg = "NAME=DIR", .group = "Adapters",               \
-     .help = "Serve the LoRA adapter in DIR (as PEFT or quire train writes it) under NAME, beside the model; may be repeated."},   \
+    {.name = "lora", .type = QR_OPT_LIST, .offset = offsetof(T, l.adapters), .arg = "NAME=PATH", .group = "Adapters",               \
+     .help = "Serve the LoRA adapter in PATH (a directory of PEFT's or quire train's, or a GGUF file) under NAME, beside the model; may be repeated."},   \
     {.name = "lora-slots", .type = QR_OPT_INT, .offset = offsetof(T, l.slots), .builtin = "0", .min = 0, .max = 256, .arg = "N",    \
      .group = "Adapters", .help = "Adapters that can be loaded at once; their memory is taken at the start. 0: as many as --lora names, and with --lora-dir " \
                                   "four more."},                                                                                  \
@@ -178,10 +178,10 @@ void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine
  * loaded. Errors: QR_E_USAGE; those of opening an adapter, of qr_lora_check, of reading the configuration. */
 int qr_cli_lora_config(struct qr_engine_config *c, const struct qr_cli_lora *l, int32_t more, const struct qr_source *model, struct qr_err *err);
 
-/* The NAME of NAME=DIR, to be freed with qr_free; *dir is the rest. NULL (and *err set) when it is none. */
+/* The NAME of NAME=PATH, to be freed with qr_free; *dir is the rest. NULL (and *err set) when it is none. */
 char *qr_cli_lora_name(const char *arg, const char **dir, struct qr_err *err);
 
-/* The largest rank of the one adapter that --lora DIR or NAME=DIR names, which fits the model, and *dir; or a negative code. Errors: as above. */
+/* The largest rank of the one adapter that --lora PATH or NAME=PATH names, which fits the model, and *dir; or a negative code. Errors: as above. */
 int32_t qr_cli_lora_one(const char **dir, const char *arg, const struct qr_source *model, struct qr_err *err);
 
 /* ---- JSON lines ---- */

@@ -305,8 +305,9 @@ int qr_cmd_generate(int argc, char **argv)
 {
     static const struct qr_option table[] = {
         QR_CLI_MODEL_ROWS(struct generate_options, m), QR_CLI_ENGINE_ROWS(struct generate_options, e),
-        ROW(lora, QR_OPT_STR, "lora", .arg = "DIR", .group = "Model",
-            .help = "With the LoRA adapter in DIR (as PEFT or quire train writes it); NAME=DIR, as quire serve has it, is understood, too."),
+        ROW(lora, QR_OPT_STR, "lora", .arg = "PATH", .group = "Model",
+            .help = "With the LoRA adapter in PATH (a directory of PEFT's or quire train's, or a GGUF file); NAME=PATH, as quire serve has it, is "
+                    "understood, too."),
         ROW(prompt, QR_OPT_STR, "prompt", .letter = 'p', .arg = "TEXT", .group = "Input", .help = "The prompt."),
         ROW(prompt_ids, QR_OPT_STR, "prompt-ids", .arg = "IDS", .group = "Input", .help = "The prompt as token ids: 1,2,3."),
         ROW(prompts, QR_OPT_STR, "prompts", .arg = "FILE", .group = "Input",

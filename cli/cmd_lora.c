@@ -19,9 +19,9 @@ static int merge_main(int argc, char **argv)
     struct qr_err err;
     const char *const *args;
     int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
-                                  "quire lora merge BASE ADAPTER OUT\n\nAdds LoRA adapters (adapter_config.json and adapter_model.safetensors, as quire train\n"
-                                  "and PEFT write them) to the matrices of the model directory BASE. OUT, which must not be there, is an ordinary model\n"
-                                  "directory.");
+                                  "quire lora merge BASE ADAPTER OUT\n\nAdds LoRA adapters (a directory with adapter_config.json and\n"
+                                  "adapter_model.safetensors, as quire train and PEFT write them, or a GGUF file) to the\n"
+                                  "matrices of the model directory BASE. OUT, which must not be there, is an ordinary model\ndirectory.");
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);

@@ -207,8 +207,9 @@ int qr_cmd_score(int argc, char **argv)
         QR_CLI_MODEL_ROWS(struct score_options, m),
         {.name = "top", .type = QR_OPT_INT, .offset = offsetof(struct score_options, top), .builtin = "0", .min = 0, .max = TOP_MAX,
          .arg = "K", .group = "Output", .help = "Also the K most likely ids behind every position, with their log-probabilities."},
-        {.name = "lora", .type = QR_OPT_STR, .offset = offsetof(struct score_options, lora), .arg = "DIR", .group = "Model",
-         .help = "Score with the LoRA adapter in DIR (as PEFT or quire train writes it); NAME=DIR, as quire serve has it, is understood, too."},
+        {.name = "lora", .type = QR_OPT_STR, .offset = offsetof(struct score_options, lora), .arg = "PATH", .group = "Model",
+         .help = "Score with the LoRA adapter in PATH (a directory of PEFT's or quire train's, or a GGUF file); NAME=PATH, as quire serve has it, is "
+                 "understood, too."},
         {.name = "logits", .type = QR_OPT_FLAG, .offset = offsetof(struct score_options, logits), .builtin = "false", .group = "Output",
          .help = "Also the raw logits behind the last position."},
         {.name = "add-special", .type = QR_OPT_FLAG, .offset = offsetof(struct score_options, add_special), .builtin = "true",

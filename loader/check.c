@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/assert.h"
+#include "base/gguf_file.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "kernels/backend.h"
@@ -125,7 +126,10 @@ static void examine(struct qr_check_report *r)
     note(r, rc);
     if (rc)
         return;
-    r->is_model = (stat(r->path, &st) == 0 && S_ISDIR(st.st_mode)) || qr_source_gguf(r->source);
+    r->is_adapter = qr_source_gguf(r->source) && qr_gguf_is_adapter(qr_source_gguf(r->source));
+    r->is_model = !r->is_adapter && ((stat(r->path, &st) == 0 && S_ISDIR(st.st_mode)) || qr_source_gguf(r->source));
+    if (r->is_adapter)
+        note(r, qr_lora_file_open_header(&r->adapter, qr_source_gguf_path(r->source), slot(r)));
     if (r->is_model) {
         rc = qr_model_config_from(&r->config, r->source, slot(r));
         r->has_config = rc == 0;
@@ -159,6 +163,7 @@ int qr_model_check(struct qr_buf *out, const char *path, const struct qr_check_o
         qr_check_text(out, &r);
     qr_free(r.tensor_hash);
     qr_free(r.file_hash);
+    qr_lora_file_close(r.adapter);
     qr_tensor_files_close(r.files);
     qr_source_unref(r.source);
     if (r.n_problems == 0)

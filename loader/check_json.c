@@ -72,6 +72,14 @@ static void put_names(struct qr_buf *out, const char *key, const struct qr_other
     qr_buf_put_str(out, "]}");
 }
 
+static void put_adapter(struct qr_buf *out, const struct qr_lora_file *f)
+{
+    const struct qr_lora_about about = qr_lora_file_about(f);
+    qr_buf_put_str(out, ",\"adapter\":{");
+    put_str(out, "architecture", about.arch);
+    qr_buf_printf(out, ",\"alpha\":%.9g,\"matrices\":%d,\"rank_min\":%d,\"rank_max\":%d}", about.alpha, about.n_matrices, about.rank_min, about.rank_max);
+}
+
 void qr_check_json(struct qr_buf *out, const struct qr_check_report *r)
 {
     QR_ASSERT(out != NULL && r != NULL);
@@ -80,6 +88,8 @@ void qr_check_json(struct qr_buf *out, const struct qr_check_report *r)
     put_str(out, "path", r->path);
     if (r->has_config)
         put_config(out, &r->config);
+    if (r->adapter)
+        put_adapter(out, r->adapter);
     if (r->is_model && t->n_ids > 0)
         qr_buf_printf(out, ",\"tokenizer\":{\"ids\":%d,\"chat_template\":%s}", t->n_ids, t->chat ? "true" : "false");
     if (r->files) {

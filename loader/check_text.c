@@ -303,6 +303,17 @@ static void put_gguf(struct qr_buf *out, const struct qr_check_report *r)
 
 /* ---- the end of it ---- */
 
+static void put_adapter(struct qr_buf *out, const struct qr_check_report *r)
+{
+    char scale[64];
+    if (!r->adapter)
+        return;
+    const struct qr_lora_about about = qr_lora_file_about(r->adapter);
+    snprintf(scale, sizeof scale, about.alpha == 0 ? "no alpha: as they are" : "alpha %g over the rank", about.alpha);
+    put_line(out, "adapter", "LoRA for a model of architecture \"%s\": %d matrices, ranks %d to %d, %s", about.arch, about.n_matrices, about.rank_min,
+             about.rank_max, scale);
+}
+
 static void put_other(struct qr_buf *out, const struct qr_other_files *o)
 {
     char text[300];
@@ -346,7 +357,9 @@ static void put_verdict(struct qr_buf *out, const struct qr_check_report *r)
     if (r->n_problems == 0 && r->is_model)
         put_memory(out, r);
     if (r->n_problems)
-        put_line(out, "verdict", "quire would not run it");
+        put_line(out, "verdict", r->is_adapter ? "quire would not take it" : "quire would not run it");
+    else if (r->is_adapter)
+        put_line(out, "verdict", "the file is sound; with its base model: --lora NAME=%s", r->path);
     else if (r->is_model)
         put_line(out, "verdict", "quire runs it, computing in %s (nothing is lost), on this machine with the kernels for %s",
                  r->compute == QR_CODED ? "the codes of the file" : qr_dtype_name(r->compute),
@@ -363,6 +376,7 @@ void qr_check_text(struct qr_buf *out, const struct qr_check_report *r)
         put_gguf(out, r);
     if (r->has_config)
         put_config(out, &r->config);
+    put_adapter(out, r);
     put_tokenizer(out, r);
     if (r->files) {
         char size[24];

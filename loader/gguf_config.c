@@ -25,6 +25,16 @@ static const struct arch {
 
 #define PARTS_MAX 4096
 
+const char *qr_gguf_arch_name(enum qr_arch arch)
+{
+    QR_ASSERT(arch >= 0);
+    QR_ASSERT(arch < QR_ARCH_COUNT);
+    for (int i = 0; i < QR_COUNT(archs); i++)
+        if (archs[i].arch == arch)
+            return archs[i].name;
+    return "llama"; /* Mistral and Mixtral */
+}
+
 struct reader {
     const struct qr_gguf *g;     /* the first part: its keys are the model's */
     struct qr_gguf_file *later;  /* owned [n_later]: tensors of the others */
@@ -101,6 +111,8 @@ static int read_arch(struct reader *r)
 {
     struct qr_gguf_text name;
     bool found;
+    if (qr_gguf_is_adapter(r->g))
+        return qr_err_set(r->err, QR_E_USAGE, QR_GGUF_ADAPTER);
     int rc = qr_gguf_string(r->g, "general.architecture", &name, &found, r->err);
     if (rc)
         return rc;

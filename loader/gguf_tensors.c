@@ -80,7 +80,7 @@ static const struct {
     const char *gguf, *mixtral, *qwen;
 } stacks[] = {{"ffn_gate_exps", "w1", "gate_proj"}, {"ffn_up_exps", "w3", "up_proj"}, {"ffn_down_exps", "w2", "down_proj"}};
 
-static const struct qr_stored_type *type_of(uint32_t gguf)
+const struct qr_stored_type *qr_gguf_stored_type(uint32_t gguf)
 {
     for (int i = 0; i < QR_COUNT(types); i++)
         if (types[i].gguf == gguf)
@@ -136,24 +136,43 @@ static void put_name(char out[QR_STORED_NAME_MAX], const char *layers, int32_t l
     stpcpy(stpcpy(out, name), tail);
 }
 
-/* The name to be found by; "" for tensors that have no counterpart. */
-static void translate(char out[QR_STORED_NAME_MAX], struct qr_stored_tensor *t, const struct mixing *mix)
+/* Converters of these mix: llama's own, and those that were made from it. */
+static bool is_mixed(const char *arch)
 {
+    static const char *const mixed[] = {"llama", "granite", "smollm3"};
+    for (int i = 0; i < QR_COUNT(mixed); i++)
+        if (strcmp(arch, mixed[i]) == 0)
+            return true;
+    return false;
+}
+
+char qr_gguf_tensor_name(char out[QR_STORED_NAME_MAX], const char *name, const char *arch)
+{
+    QR_ASSERT(out != NULL && name != NULL);
+    QR_ASSERT(arch != NULL);
     int32_t layer;
-    char stem[64];
+    char stem[64], which = 0;
     const char *tail;
     out[0] = 0;
-    if (!split_name(t->name, &layer, stem, &tail))
-        return;
+    if (!split_name(name, &layer, stem, &tail))
+        return 0;
     for (int i = 0; i < QR_COUNT(names); i++) {
         if (strcmp(names[i].gguf, stem) != 0 || names[i].per_layer != (layer >= 0))
             continue;
-        t->heads = !mix->mixed ? 0 : names[i].q ? mix->heads : names[i].k ? mix->kv_heads : 0;
+        which = names[i].q ? 'q' : names[i].k ? 'k' : 0;
         put_name(out, "model.layers.", layer, names[i].name, tail);
     }
     for (int i = 0; i < QR_COUNT(own_names); i++)
-        if (strcmp(own_names[i].gguf, stem) == 0 && strcmp(own_names[i].arch, mix->arch) == 0)
+        if (strcmp(own_names[i].gguf, stem) == 0 && strcmp(own_names[i].arch, arch) == 0)
             put_name(out, own_names[i].layer ? own_names[i].layer : "model.layers.", layer, own_names[i].name, tail);
+    return which && is_mixed(arch) ? which : 0;
+}
+
+/* The name to be found by; "" for tensors that have no counterpart. */
+static void translate(char out[QR_STORED_NAME_MAX], struct qr_stored_tensor *t, const struct mixing *mix)
+{
+    const char which = qr_gguf_tensor_name(out, t->name, mix->arch);
+    t->heads = which == 'q' ? mix->heads : which == 'k' ? mix->kv_heads : 0;
 }
 
 /* "model.layers.3.mlp.experts.%d.gate_proj.weight" for a stack: its layer, and what comes before and behind the number of an expert. */
@@ -294,7 +313,7 @@ static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *f
     struct stack stack;
     int32_t layer;
     const char *tail;
-    struct qr_stored_tensor new = {.name = keep_name(st, from->name.at, (size_t)from->name.n), .type = type_of(from->type), .n_dims = from->n_dims,
+    struct qr_stored_tensor new = {.name = keep_name(st, from->name.at, (size_t)from->name.n), .type = qr_gguf_stored_type(from->type), .n_dims = from->n_dims,
                                    .shard = shard, .offset = from->offset, .n_bytes = from->n_bytes};
     for (int32_t i = 0; i < from->n_dims; i++)
         new.shape[i] = from->dim[from->n_dims - 1 - i];
@@ -316,16 +335,6 @@ static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *f
         return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s has %" PRId64 " rows, expected pairs for each of %d heads", st->shard[shard].name,
                           t->offset, t->name, t->shape[0], t->heads);
     return keep_key(st, t, name[0] ? keep_name(st, name, strlen(name)) : t->name, err);
-}
-
-/* Converters of these mix: llama's own, and those that were made from it. */
-static bool is_mixed(const char *arch)
-{
-    static const char *const mixed[] = {"llama", "granite", "smollm3"};
-    for (int i = 0; i < QR_COUNT(mixed); i++)
-        if (strcmp(arch, mixed[i]) == 0)
-            return true;
-    return false;
 }
 
 static int read_mixing(struct mixing *mix, const struct qr_gguf *g, struct qr_err *err)

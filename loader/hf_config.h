@@ -22,6 +22,9 @@ int qr_hf_config_read(struct qr_model_config *out, const char *dir, struct qr_er
  * biases and q/k norms are there where their tensors are. Errors name file and key. */
 int qr_gguf_config_read(struct qr_model_config *out, const struct qr_gguf *g, const char *path, struct qr_err *err);
 
+/* What such files call an architecture: "llama" those of Mistral and Mixtral, too. */
+const char *qr_gguf_arch_name(enum qr_arch arch);
+
 /* Either of the two: GGUF where `model` is such a file, or a directory of one (qr_gguf_find_file). */
 int qr_model_config_read(struct qr_model_config *out, const char *model, struct qr_err *err);
 int qr_model_config_from(struct qr_model_config *out, const struct qr_source *source, struct qr_err *err);

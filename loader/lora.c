@@ -13,8 +13,10 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/gguf_file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "loader/lora_gguf.h"
 
 #define CONFIG_BYTES_MAX ((size_t)1 << 20)
 #define PATTERNS_MAX 1024
@@ -32,7 +34,9 @@ struct pattern {
 };
 
 struct qr_lora_file {
-    char config[QR_PATH_MAX], weights[QR_PATH_MAX]; /* for messages */
+    char config[QR_PATH_MAX], weights[QR_PATH_MAX]; /* for messages; of a GGUF file the same */
+    bool is_gguf;
+    struct qr_lora_gguf gguf;
     struct bytes config_text, weights_bytes;
     int64_t rank;
     double alpha;
@@ -241,35 +245,124 @@ static int open_config(struct qr_lora_file *f, const char *dir, const char *root
     return rc ? rc : read_config(f, err);
 }
 
-int qr_lora_file_open_header(struct qr_lora_file **out, const char *dir, struct qr_err *err)
+/* A path that is a file is one of GGUF. */
+static bool is_file(const char *path)
 {
-    QR_ASSERT(out != NULL && dir != NULL);
-    QR_ASSERT(err != NULL);
-    struct qr_lora_file *f = qr_alloc(1, sizeof *f);
+    struct stat s;
+    return stat(path, &s) == 0 && !S_ISDIR(s.st_mode);
+}
+
+/* Bytes that begin otherwise, and what may be meant. */
+static int check_magic(const struct qr_lora_file *f, const void *bytes, size_t n, struct qr_err *err)
+{
+    if (qr_gguf_is(bytes, n))
+        return 0;
+    return qr_err_set(err, QR_E_INVALID, "%s: is a file that does not begin with \"GGUF\", expected an adapter's directory with " QR_LORA_CONFIG " and "
+                      QR_LORA_WEIGHTS ", or a GGUF file", f->weights);
+}
+
+/* g is of the bytes that the set's file has. */
+static int take_gguf(struct qr_lora_file *f, const struct qr_gguf *g, struct qr_err *err)
+{
+    f->is_gguf = f->any_rank = true;
+    f->rank = 1;
+    int rc = qr_lora_gguf_read(&f->gguf, f->st, g, err);
+    f->alpha = f->gguf.alpha;
+    f->used = qr_alloc((size_t)qr_tensor_files_count(f->st) + 1, sizeof *f->used);
+    return rc;
+}
+
+/* The set of one file, whose mapping is the set's from now on. */
+static void take_map(struct qr_lora_file *f, struct qr_map_file map)
+{
+    f->st = qr_tensor_files_new();
+    const int32_t shard = qr_tensor_files_add(f->st, f->weights, strlen(f->weights));
+    f->st->shard[shard].map = map;
+}
+
+/* All its bytes are there. */
+static int open_gguf(struct qr_lora_file *f, struct qr_err *err)
+{
+    struct qr_gguf *g;
+    int rc = check_magic(f, f->weights_bytes.data, f->weights_bytes.n, err);
+    rc = rc ? rc : qr_gguf_open(&g, f->weights_bytes.data, f->weights_bytes.n, f->weights, err);
+    if (rc)
+        return rc;
+    f->config_text = copy_of("", 0); /* in the hash */
+    take_map(f, (struct qr_map_file){.data = f->weights_bytes.data, .n_bytes = f->weights_bytes.n});
+    f->st->borrowed = true;
+    rc = take_gguf(f, g, err);
+    qr_gguf_close(g);
+    return rc;
+}
+
+static int open_gguf_header(struct qr_lora_file *f, struct qr_err *err)
+{
+    struct qr_gguf_file file;
+    struct qr_map_file map;
+    int rc = qr_map_file_open(&map, f->weights, SIZE_MAX, err);
+    if (rc)
+        return rc;
+    rc = check_magic(f, map.data, map.n_bytes, err);
+    qr_map_file_close(&map);
+    rc = rc ? rc : qr_gguf_file_open(&file, f->weights, err);
+    if (rc)
+        return rc;
+    take_map(f, file.map);
+    rc = take_gguf(f, file.g, err);
+    qr_gguf_close(file.g);
+    return rc;
+}
+
+static int open_directory_header(struct qr_lora_file *f, const char *dir, struct qr_err *err)
+{
     int rc = open_config(f, dir, NULL, err);
     rc = rc ? rc : qr_safetensors_open(&f->st, f->weights, err);
-    if (rc) {
-        qr_lora_file_close(f);
-        return rc;
-    }
-    f->used = qr_alloc((size_t)qr_tensor_files_count(f->st) + 1, sizeof *f->used);
-    *out = f;
+    if (rc == 0)
+        f->used = qr_alloc((size_t)qr_tensor_files_count(f->st) + 1, sizeof *f->used);
+    return rc;
+}
+
+static int set_path(struct qr_lora_file *f, const char *path, struct qr_err *err)
+{
+    const size_t n = strlen(path);
+    if (n >= sizeof f->weights)
+        return qr_err_set(err, QR_E_INVALID, "%.100s...: the path has %zu bytes, expected less than %zu", path, n, sizeof f->weights);
+    memcpy(f->config, path, n + 1);
+    memcpy(f->weights, path, n + 1);
     return 0;
 }
 
-int qr_lora_file_open(struct qr_lora_file **out, const char *dir, const char *root, size_t weights_max, struct qr_err *err)
+static int settle(struct qr_lora_file **out, struct qr_lora_file *f, int rc)
 {
-    QR_ASSERT(out != NULL && dir != NULL);
-    QR_ASSERT(err != NULL && weights_max > 0);
-    struct qr_lora_file *f = qr_alloc(1, sizeof *f);
-    int rc = open_config(f, dir, root, err);
-    rc = rc ? rc : read_file(&f->weights_bytes, f->weights, root, weights_max, err);
-    rc = rc ? rc : open_tensors(f, err);
     if (rc)
         qr_lora_file_close(f);
     else
         *out = f;
     return rc;
+}
+
+int qr_lora_file_open_header(struct qr_lora_file **out, const char *path, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && path != NULL);
+    QR_ASSERT(err != NULL);
+    struct qr_lora_file *f = qr_alloc(1, sizeof *f);
+    const bool file = is_file(path);
+    int rc = file ? set_path(f, path, err) : open_directory_header(f, path, err);
+    rc = rc || !file ? rc : open_gguf_header(f, err);
+    return settle(out, f, rc);
+}
+
+int qr_lora_file_open(struct qr_lora_file **out, const char *path, const char *root, size_t weights_max, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && path != NULL);
+    QR_ASSERT(err != NULL && weights_max > 0);
+    struct qr_lora_file *f = qr_alloc(1, sizeof *f);
+    const bool file = is_file(path);
+    int rc = file ? set_path(f, path, err) : open_config(f, path, root, err);
+    rc = rc ? rc : read_file(&f->weights_bytes, f->weights, root, weights_max, err);
+    rc = rc ? rc : file ? open_gguf(f, err) : open_tensors(f, err);
+    return settle(out, f, rc);
 }
 
 void qr_lora_file_close(struct qr_lora_file *f)
@@ -284,10 +377,12 @@ void qr_lora_file_close(struct qr_lora_file *f)
     qr_free(f);
 }
 
-int qr_lora_file_check_turned(const struct qr_lora_file *f, bool turned, struct qr_err *err)
+int qr_lora_file_fit(struct qr_lora_file *f, const struct qr_model_config *c, bool turned, struct qr_err *err)
 {
-    QR_ASSERT(f != NULL);
+    QR_ASSERT(f != NULL && c != NULL);
     QR_ASSERT(err != NULL);
+    if (f->is_gguf)
+        return qr_lora_gguf_fit(&f->gguf, f->st, c, err);
     return turned || !f->turned ? 0 : qr_err_set(err, QR_E_UNSUPPORTED, "%s: fan_in_fan_out is set, expected false for this model", f->config);
 }
 
@@ -304,10 +399,27 @@ int32_t qr_lora_file_rank(const struct qr_lora_file *f)
     int64_t rank = f->any_rank ? 1 : f->rank;
     for (int32_t i = 0; i < qr_tensor_files_count(f->st); i++) {
         const struct qr_stored_tensor *t = qr_tensor_files_at(f->st, i);
-        if (ends_with(t->name, QR_LORA_A) && t->n_dims == 2 && t->shape[0] > rank && t->shape[0] <= QR_LORA_RANK_MAX)
+        if (ends_with(t->name, f->is_gguf ? ".lora_a" : QR_LORA_A) && t->n_dims == 2 && t->shape[0] > rank && t->shape[0] <= QR_LORA_RANK_MAX)
             rank = t->shape[0];
     }
     return (int32_t)rank;
+}
+
+struct qr_lora_about qr_lora_file_about(const struct qr_lora_file *f)
+{
+    QR_ASSERT(f != NULL);
+    QR_ASSERT(f->is_gguf);
+    struct qr_lora_about about = {.arch = f->gguf.arch, .alpha = f->gguf.alpha};
+    for (int32_t i = 0; i < qr_tensor_files_count(f->st); i++) {
+        const struct qr_stored_tensor *t = qr_tensor_files_at(f->st, i);
+        const int64_t rank = t->shape[t->n_dims - 2];
+        if (!ends_with(t->name, ".lora_a") || rank > INT32_MAX)
+            continue;
+        about.rank_min = about.n_matrices == 0 || rank < about.rank_min ? (int32_t)rank : about.rank_min;
+        about.rank_max = rank > about.rank_max ? (int32_t)rank : about.rank_max;
+        about.n_matrices++;
+    }
+    return about;
 }
 
 struct qr_hash128 qr_lora_file_hash(const struct qr_lora_file *f)
@@ -334,12 +446,23 @@ static double alpha_of(const struct qr_lora_file *f, const char *matrix)
     return f->alpha;
 }
 
+/* "[64, r] by the model": what a shape has to be. rows or cols 0: any rank. */
+static const char *expected_text(char text[160], const struct qr_lora_file *f, int64_t rows, int64_t cols, const char *base)
+{
+    char a[24] = "r", b[24] = "r";
+    if (rows > 0)
+        snprintf(a, sizeof a, "%lld", (long long)rows);
+    if (cols > 0)
+        snprintf(b, sizeof b, "%lld", (long long)cols);
+    snprintf(text, 160, "[%s, %s] by %.60s%s", a, b, base, f->is_gguf ? "" : " and r in " QR_LORA_CONFIG);
+    return text;
+}
+
 /* The tensor of that name, its shape [rows, cols]; rows or cols 0: any rank. *out is NULL when there is none. */
 static int find_tensor(struct qr_lora_file *f, const struct qr_stored_tensor **out, const char *name, int64_t rows, int64_t cols, const char *base,
                        struct qr_err *err)
 {
     const struct qr_stored_tensor *t = qr_tensor_files_find(f->st, name);
-    const int64_t want[] = {rows ? rows : f->rank, cols ? cols : f->rank};
     char found[160], expected[160];
     *out = NULL;
     if (!t)
@@ -347,10 +470,11 @@ static int find_tensor(struct qr_lora_file *f, const struct qr_stored_tensor **o
     const bool shaped = t->n_dims == 2 && (rows ? t->shape[0] == rows : t->shape[0] >= 1 && t->shape[0] <= QR_LORA_RANK_MAX) &&
                         (cols ? t->shape[1] == cols : true);
     if (!shaped)
-        return qr_err_set(err, QR_E_INVALID, "%s: tensor %s is %s, expected %s by %s and r in " QR_LORA_CONFIG, f->weights, name,
-                          qr_shape_text(found, sizeof found, t->shape, t->n_dims), qr_shape_text(expected, sizeof expected, want, 2), base);
+        return qr_err_set(err, QR_E_INVALID, "%s: tensor %s is %s, expected %s", f->weights, t->name,
+                          qr_shape_text(found, sizeof found, t->shape, t->n_dims), expected_text(expected, f, rows, cols, base));
     if (!t->type->computable)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: tensor %s is %s, expected F32, F16 or BF16", f->weights, name, t->type->name);
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: tensor %s is %s, expected F32, F16%s", f->weights, t->name, t->type->name,
+                          f->is_gguf ? ", BF16 or blocks of 4 to 8 bits" : " or BF16");
     f->used[t - qr_tensor_files_at(f->st, 0)] = true; /* they lie side by side */
     *out = t;
     return 0;
@@ -377,7 +501,10 @@ int qr_lora_file_find(struct qr_lora_file *f, struct qr_lora_pair *out, const ch
     if (rc == 0 && !out->a != !out->b)
         rc = qr_err_set(err, QR_E_INVALID, "%s: tensor %s is missing, expected it beside %s", f->weights, out->a ? b : a, out->a ? a : b);
     out->rank = (int32_t)rank;
-    out->scale = (float)(alpha_of(f, matrix) / (f->rslora ? sqrt((double)rank) : (double)rank));
+    if (f->is_gguf && f->alpha == 0)
+        out->scale = 1;
+    else
+        out->scale = (float)(alpha_of(f, matrix) / (f->rslora ? sqrt((double)rank) : (double)rank));
     return rc;
 }
 
@@ -388,6 +515,22 @@ void qr_lora_file_decode(const struct qr_lora_file *f, const struct qr_stored_te
     qr_tensor_files_decode(f->st, t, dst, first, n);
 }
 
+/* Of llama.cpp's names, those that are adapted there and not here. */
+static int refuse_unused(const struct qr_lora_file *f, const char *name, const char *base, struct qr_err *err)
+{
+    static const struct {
+        const char *part, *what;
+    } rows[] = {{"token_embd.", "the embedding"}, {"output.", "the head"}, {"_exps.", "experts"}};
+    for (int i = 0; i < QR_COUNT(rows); i++)
+        if (f->is_gguf && strstr(name, rows[i].part))
+            return qr_err_set(err, QR_E_UNSUPPORTED, "%s: tensor %s is of an adapter of %s, expected adapters of the layers' matrices that every token goes "
+                              "through", f->weights, name, rows[i].what);
+    if (f->is_gguf)
+        return qr_err_set(err, QR_E_INVALID, "%s: tensor %s belongs to no matrix of %s", f->weights, name, base);
+    return qr_err_set(err, QR_E_INVALID, "%s: tensor %s belongs to no matrix of %s, expected " QR_LORA_BEFORE "NAME" QR_LORA_A " or " QR_LORA_B " of one",
+                      f->weights, name, base);
+}
+
 int qr_lora_file_check_used(const struct qr_lora_file *f, const char *base, struct qr_err *err)
 {
     QR_ASSERT(f != NULL && base != NULL);
@@ -395,8 +538,7 @@ int qr_lora_file_check_used(const struct qr_lora_file *f, const char *base, stru
     const int32_t n = qr_tensor_files_count(f->st);
     for (int32_t i = 0; i < n; i++)
         if (!f->used[i])
-            return qr_err_set(err, QR_E_INVALID, "%s: tensor %s belongs to no matrix of %s, expected " QR_LORA_BEFORE "NAME" QR_LORA_A " or " QR_LORA_B
-                              " of one", f->weights, qr_tensor_files_at(f->st, i)->name, base);
+            return refuse_unused(f, qr_tensor_files_at(f->st, i)->name, base, err);
     if (n == 0)
         return qr_err_set(err, QR_E_INVALID, "%s: holds no tensor, expected adapters", f->weights);
     return 0;

@@ -1,8 +1,9 @@
 /* lora.h - low-rank adapters on disk, in PEFT's form: a directory with adapter_config.json, and with adapter_model.safetensors that holds
  * base_model.model.NAME.lora_A.weight [r, n_in] and .lora_B.weight [n_out, r] for the matrices NAME.weight that are adapted to W + scale B A (Hu et al.
- * 2021, arXiv:2106.09685). Read by serving (model/lora.h) and by `quire lora merge`, written by train/lora_files.c.
+ * 2021, arXiv:2106.09685); or in llama.cpp's, one GGUF file (loader/lora_gguf.h). Either is for a model from files of either kind. Read by serving
+ * (model/lora.h) and by `quire lora merge`, written by train/lora_files.c.
  *
- * Both files are read as they are when they are opened: who changes them later changes nothing here. What is no such sum (DoRA, modules_to_save, biases, ...)
+ * Files are read as they are when they are opened: who changes them later changes nothing here. What is no such sum (DoRA, modules_to_save, biases, ...)
  * is refused by the name of its setting, tensors that belong to no adapted matrix by theirs. One owning thread.
  */
 #ifndef QR_LOADER_LORA_H
@@ -27,29 +28,40 @@ void qr_lora_name(char out[QR_WEIGHT_NAME_MAX], const char *matrix, const char *
 
 struct qr_lora_file; /* opaque */
 
-/* dir: the adapter's directory. root: a directory below which both files must really lie, wherever links and ".." lead; NULL: anywhere. weights_max: the
- * most bytes of the file with the matrices. Errors: QR_E_NOT_FOUND, QR_E_IO, QR_E_DENIED (outside of root), QR_E_TOO_LARGE, QR_E_DAMAGED; QR_E_INVALID for
+/* path: the adapter's directory, or a GGUF file. root: a directory below which all files must really lie, wherever links and ".." lead; NULL: anywhere.
+ * weights_max: the most bytes of the file with the matrices. Errors: QR_E_NOT_FOUND, QR_E_IO, QR_E_DENIED (outside of root), QR_E_TOO_LARGE, QR_E_DAMAGED;
+ * QR_E_INVALID for
  * settings that are none; QR_E_UNSUPPORTED for kinds of adapters that are no such sum. */
-int qr_lora_file_open(struct qr_lora_file **out, const char *dir, const char *root, size_t weights_max, struct qr_err *err);
+int qr_lora_file_open(struct qr_lora_file **out, const char *path, const char *root, size_t weights_max, struct qr_err *err);
 /* What a check of names, types and shapes needs, for adapters that are read later: of the file with the matrices only the header is read. */
-int qr_lora_file_open_header(struct qr_lora_file **out, const char *dir, struct qr_err *err);
+int qr_lora_file_open_header(struct qr_lora_file **out, const char *path, struct qr_err *err);
 /* The same of bytes that are copied. */
 int qr_lora_file_open_memory(struct qr_lora_file **out, const void *config, size_t n_config, const void *weights, size_t n_weights, struct qr_err *err);
 void qr_lora_file_close(struct qr_lora_file *f); /* NULL is fine */
 
-/* fan_in_fan_out is for models whose own matrices lie turned in their file. QR_E_UNSUPPORTED where it is set and this one's do not. */
-int qr_lora_file_check_turned(const struct qr_lora_file *f, bool turned, struct qr_err *err);
+/* Whether it can be for a model of c, once, before anything is looked for; rows of B are in the model's order from then on. turned: its own matrices lie turned
+ * in its file, as fan_in_fan_out says. Errors: QR_E_UNSUPPORTED where that is set and they do not; QR_E_INVALID where a GGUF file is for another
+ * architecture. */
+int qr_lora_file_fit(struct qr_lora_file *f, const struct qr_model_config *c, bool turned, struct qr_err *err);
 
 /* The largest rank. */
 int32_t qr_lora_file_rank(const struct qr_lora_file *f);
 /* A number that says which adapters these are: two of the same have the same bytes in both files. Not of one that was opened by its header. */
 struct qr_hash128 qr_lora_file_hash(const struct qr_lora_file *f);
 
+/* What a GGUF file says of itself, for whoever asks without a model. Requires one. */
+struct qr_lora_about {
+    const char *arch;                 /* borrowed from the file */
+    double alpha;                     /* 0: none is said */
+    int32_t n_matrices, rank_min, rank_max; /* ranks 0: no matrix */
+};
+struct qr_lora_about qr_lora_file_about(const struct qr_lora_file *f);
+
 /* What is added to one matrix. */
 struct qr_lora_pair {
     const struct qr_stored_tensor *a, *b; /* borrowed; NULL: nothing */
     int32_t rank;
-    float scale;                      /* alpha / r, with use_rslora alpha / sqrt(r) */
+    float scale;                      /* alpha / r, with use_rslora alpha / sqrt(r); 1 where a GGUF file says no alpha */
 };
 
 /* The pair of `matrix` ("model.layers.0.self_attn.q_proj.weight", [n_out, n_in]), its shapes and types checked; `base` is what messages call the model.

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/gguf_file.h"
 #include "base/json.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -419,6 +420,8 @@ static int fail_missing(const struct qr_gguf *g, struct qr_err *err)
 {
     struct qr_gguf_text arch = {.at = "", .n = 0};
     struct qr_err other;
+    if (qr_gguf_is_adapter(g))
+        return qr_err_set(err, QR_E_USAGE, QR_GGUF_ADAPTER);
     qr_gguf_string(g, "general.architecture", &arch, NULL, &other);
     return qr_err_set(err, QR_E_NOT_FOUND, "there is no tokenizer (key tokenizer.ggml.model) in this file, whose general.architecture is \"%.*s\"; expected a "
                       "language model with its vocabulary", (int)(arch.n < 40 ? arch.n : 40), arch.at);

@@ -126,7 +126,7 @@ static int merge_matrix(struct qr_lora_file *f, struct qr_params *p, const struc
 
 static int merge_into(struct qr_params *p, struct qr_lora_file *f, const char *base, struct qr_err *err)
 {
-    int rc = qr_lora_file_check_turned(f, false, err);
+    int rc = qr_lora_file_fit(f, &p->config, false, err);
     for (int32_t k = 0; rc == 0 && k < p->n_params; k++)
         if (p->param[k].n_dims == 2)
             rc = merge_matrix(f, p, &p->param[k], base, err);

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import struct
 import threading
 
 from lib import Server, main, need_data, run, run_lines
@@ -29,6 +30,37 @@ class Adapted(World):
 
     def adapter(self, name):
         return self.path(name, 'adapter')
+
+
+GGUF_NAMES = {'self_attn.q_proj': 'attn_q', 'self_attn.k_proj': 'attn_k', 'self_attn.v_proj': 'attn_v', 'self_attn.o_proj': 'attn_output', 'mlp.gate_proj': 'ffn_gate', 'mlp.up_proj': 'ffn_up',
+              'mlp.down_proj': 'ffn_down'}
+
+
+def as_gguf(base, adapter, out, arch='llama'):
+    """PEFT's directory as the one file that llama.cpp has of it: rows of q and k as its converter leaves them for a llama."""
+    with open(os.path.join(base, 'config.json'), encoding='utf-8') as f:
+        config = json.load(f)
+    with open(os.path.join(adapter, 'adapter_config.json'), encoding='utf-8') as f:
+        alpha = json.load(f)['lora_alpha']
+    text = lambda t: struct.pack('<Q', len(t)) + t.encode()
+    keys = [text(k) + struct.pack('<I', 8) + text(v) for k, v in (('general.architecture', arch), ('general.type', 'adapter'), ('adapter.type', 'lora'))]
+    keys.append(text('adapter.lora.alpha') + struct.pack('<If', 6, alpha))
+    tensors, data = [], b''
+    for name, (dtype, (rows, cols), numbers) in read_tensors(os.path.join(adapter, 'adapter_model.safetensors')).items():
+        assert dtype == 'F32', dtype
+        layer, matrix, half = name.split('.layers.')[1].split('.', 1)[0], '.'.join(name.split('.')[-5:-2]).split('.', 1)[1], name.split('.')[-2]
+        lines = [numbers[4 * cols * i:4 * cols * (i + 1)] for i in range(rows)]
+        heads = {'self_attn.q_proj': config['num_attention_heads'], 'self_attn.k_proj': config['num_key_value_heads']}.get(matrix)
+        if half == 'lora_B' and heads:
+            each = rows // heads
+            lines = [lines[h * each + r // 2 + r % 2 * (each // 2)] for h in range(heads) for r in range(each)]
+        tensors.append(text(f'blk.{layer}.{GGUF_NAMES[matrix]}.weight.{half.lower()}') + struct.pack('<IQQIQ', 2, cols, rows, 0, len(data)))
+        data += b''.join(lines)
+        data += bytes(-len(data) % 32)
+    head = b'GGUF' + struct.pack('<IQQ', 3, len(tensors), len(keys)) + b''.join(keys) + b''.join(tensors)
+    with open(out, 'wb') as f:
+        f.write(head + bytes(-len(head) % 32) + data)
+    return out
 
 
 def ask(s, model, headers=None, **more):
@@ -75,6 +107,14 @@ def test_a_trained_adapter_beside_its_model_says_what_the_merged_model_says():
         write_tensors(w.path('bare', 'adapter_model.safetensors'), {k.replace('base_model.model.model.', 'base_model.model.'): v for k, v in named.items()})
         with Server('--dtype', 'f32', '--lora', f'bare={w.path("bare")}', model=w.base) as s:
             assert embed(s, 'bare') == vectors['tuned']
+        # As llama.cpp has them.
+        one = as_gguf(w.base, w.adapter('tuned'), w.path('tuned.gguf'))
+        with Server('--dtype', 'f32', '--lora', f'one={one}', '--lora', f'two={as_gguf(w.base, w.adapter("other"), w.path("other.gguf"))}', model=w.base) as s:
+            assert [embed(s, n) for n in ('one', 'two')] == [vectors['tuned'], vectors['other']]
+        assert run('lora', 'merge', w.base, one, w.path('from-gguf'))[0] == 0 == run('lora', 'merge', w.base, w.adapter('tuned'), w.path('from-peft'))[0]
+        assert len({open(w.path(d, 'model.safetensors'), 'rb').read() for d in ('from-gguf', 'from-peft')}) == 1
+        rc, _, err = run('serve', '--model', one, '--port', '0')
+        assert rc != 0 and 'tuned.gguf: is an adapter (key general.type), not a model: name its base model' in err, err
         told = [run('generate', '--model', w.base, '--dtype', 'f32', '--prompt', ASKED['prompt'], '-n', '24', *lora)
                 for lora in ([], ['--lora', w.adapter('tuned')], ['--lora', f'a={w.adapter("tuned")}'])]
         assert [t[1] for t in told] == [c['text'] + '\n' for c in (plain, tuned, tuned)], told
@@ -111,6 +151,10 @@ def prepare_directory(w):
     shutil.copytree(w.adapter('other'), os.path.join(d, 'other'))
     os.symlink('tuned', os.path.join(d, 'link-inside'))
     os.symlink(w.adapter('other'), os.path.join(d, 'link-outside'))
+    as_gguf(w.base, w.adapter('tuned'), os.path.join(d, 'tuned.gguf'))
+    as_gguf(w.base, w.adapter('tuned'), os.path.join(d, 'qwen.gguf'), 'qwen2')
+    os.symlink(as_gguf(w.base, w.adapter('tuned'), w.path('outside.gguf')), os.path.join(d, 'link.gguf'))
+    os.mkfifo(os.path.join(d, 'pipe.gguf'))
     os.mkdir(os.path.join(d, 'half'))
     os.symlink(os.path.join(w.adapter('tuned'), 'adapter_config.json'), os.path.join(d, 'half', 'adapter_config.json'))
     shutil.copytree(w.adapter('tuned'), os.path.join(d, 'wide'))
@@ -132,6 +176,8 @@ def test_adapters_come_and_go_while_the_server_runs_for_those_with_the_admin_key
             assert s.post('/v1/completions', {'model': 'a', **ASKED}, USER)[1]['error']['code'] == 'model_not_found'
             for path, status, why in (('../adapters/tuned', 403, 'leads out'), ('tuned/../../tuned/adapter', 403, 'leads out'), ('/etc', 403, 'leads out'),
                                       (d + '/..', 403, 'leads out'), ('link-outside', 403, 'lies outside'), ('half', 403, 'lies outside'),
+                                      ('link.gguf', 403, 'lies outside'), ('../outside.gguf', 403, 'leads out'), ('pipe.gguf', 400, 'expected a regular file'),
+                                      ('qwen.gguf', 400, 'is "qwen2", expected "llama"'), ('tuned/adapter_config.json', 400, 'does not begin with "GGUF"'),
                                       ('nothing', 404, 'No such file'), ('', 400, 'expected 1 to'), ('wide', 400, 'is [4, 64], expected [5, 64]')):
                 got, error = load(s, 'a', path)
                 assert got == status and why in error['message'] and error['param'] == 'lora_path', (path, got, error)
@@ -157,6 +203,7 @@ def test_adapters_come_and_go_while_the_server_runs_for_those_with_the_admin_key
             rest = list(stream)
             assert first['model'] == 'a' and rest[-1]['choices'][0]['finish_reason'] == 'length', rest[-1]
             assert unload(s, 'a')[0] == 404
+            assert load(s, 'one', 'tuned.gguf')[0] == 200 and ask(s, 'one', USER)['text'] == a['text'] and unload(s, 'one')[0] == 200
             assert load(s, 'again', 'tuned')[0] == 200 and ask(s, 'again', USER)['text'] == a['text']
             metrics = s.get('/metrics', ROOT)[1]
             assert 'adapter="again",id="' in metrics and 'quire_lora_adapters{' in metrics, metrics
@@ -171,7 +218,7 @@ def test_a_server_without_a_directory_for_adapters_loads_none_and_wrong_flags_ar
             status, error = load(s, 'b', w.adapter('other'))
             assert status == 403 and '--lora-dir' in error['message'], error
             assert unload(s, 'a')[0] == 200
-        for flags, why in ((('--lora', 'tuned'), '--lora tuned: expected NAME=DIR'), (('--lora', 'a=/nowhere'), '/nowhere/adapter_config.json'),
+        for flags, why in ((('--lora', 'tuned'), '--lora tuned: expected NAME=PATH'), (('--lora', 'a=/nowhere'), '/nowhere/adapter_config.json'),
                            (('--lora', f'final={w.adapter("tuned")}'), 'that is what the model itself is called'),
                            (('--lora', f'a={w.adapter("tuned")}', '--lora-rank-max', '3'), 'has rank 4, expected at most 3'),
                            (('--lora', f'a={w.adapter("tuned")}', '--lora', f'a={w.adapter("other")}'), "the adapter 'a' is loaded already")):

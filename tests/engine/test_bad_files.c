@@ -626,6 +626,35 @@ Test(bad_files, of_a_gguf_header_in_every_form_every_number_is_replaced_by_wrong
     }
 }
 
+/* An adapter of the small model's in one file. */
+Test(bad_files, of_an_adapter_in_a_gguf_file_every_number_is_replaced_by_wrong_ones_and_it_is_cut_and_bits_flip)
+{
+    struct victim v = {.open = open_adapter, .sparse = 1};
+    struct gguf_made m = {.end = 0};
+    const struct qr_model_config c = small_config();
+    const uint64_t a[] = {(uint64_t)c.n_embd, 4}, b[] = {4, (uint64_t)c.n_heads * (uint64_t)c.head_dim}, n_bytes = (a[0] * a[1] + b[0] * b[1]) * sizeof(float);
+    gguf_begin(&m.b, 3, 2, 4);
+    gguf_key_text(&m.b, "general.architecture", qr_gguf_arch_name(c.arch));
+    gguf_key_text(&m.b, "general.type", "adapter");
+    gguf_key_text(&m.b, "adapter.type", "lora");
+    gguf_key_f32(&m.b, "adapter.lora.alpha", 8);
+    gguf_tensor(&m.b, "blk.0.attn_q.weight.lora_a", 2, a, QR_GGUF_T_F32, 0);
+    gguf_tensor(&m.b, "blk.0.attn_q.weight.lora_b", 2, b, QR_GGUF_T_F32, a[0] * a[1] * sizeof(float));
+    m.vocab_at = m.vocab_end = m.end = m.b.len;
+    gguf_align(&m.b, 32);
+    for (uint64_t i = 0; i < n_bytes; i++)
+        qr_buf_put_byte(&m.b, 0);
+    victim_dir(&v);
+    snprintf(v.path, sizeof v.path, "%s/adapter.gguf", v.dir);
+    put_file(v.path, m.b.data, m.b.len);
+    qr_buf_release(&m.b);
+    victim_begin(&v, "adapter.gguf");
+    cr_expect_eq(attack(&v, v.bytes, v.n_bytes, "whole"), 0);
+    attack_numbers(&v, &m);
+    attack_bytes(&v, m.end, 3);
+    victim_end(&v, "adapter.gguf");
+}
+
 /* What the metadata says in another form than is expected: a kind that is no number, or several where there is one. */
 Test(bad_files, metadata_of_another_kind_is_refused_by_name)
 {

@@ -106,4 +106,6 @@ def main():
             f.write("     {{%s},\n      {%s}}},\n" % (packed(logits[IDS // 2].tolist()), packed(logits[IDS - 1].tolist())))
         f.write("};\n")
 
-main()
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,11 @@
 /* llama_says.c - what llama.cpp makes of a GGUF file, for tools/check_gguf.py.
  *
- *     llama_says FILE [CONTEXT] < lines
+ *     llama_says FILE [CONTEXT [ADAPTER]] < lines
  *
  * A line "logits ID ID ..." is answered with the logits behind the last id, "tokens HEX" and "special HEX" (the bytes of a text, the second time with the
  * tokens that the model begins and ends texts with) with ids, "known" with bos, eos, eot and the flags add_bos and add_eos. CONTEXT 0 is the model's own, and
- * "vocabulary" loads no weights. Keys and values are kept in f32, and there is no flash attention, so that weights in f32 are computed with in f32.
+ * "vocabulary" loads no weights. ADAPTER is a LoRA adapter's GGUF file, used as it says. Keys and values are kept in f32, and there is no flash attention, so
+ * that weights in f32 are computed with in f32.
  *
  * Nothing builds this with the rest. By hand, beside a built llama.cpp (commit 0c1e570 was used) in $L:
  *     gcc -O2 -I$L/include -I$L/ggml/include -c tools/peers/llama_says.c -o llama_says.o
@@ -80,6 +81,10 @@ int main(int argc, char **argv)
     struct llama_context *ctx = mp.vocab_only ? NULL : llama_init_from_model(model, cp);
     const struct llama_vocab *vocab = llama_model_get_vocab(model);
     if (!ctx && !mp.vocab_only)
+        return 1;
+    struct llama_adapter_lora *adapter = argc > 3 && ctx ? llama_adapter_lora_init(model, argv[3]) : NULL;
+    float whole = 1;
+    if (argc > 3 && (!adapter || llama_set_adapters_lora(ctx, &adapter, 1, &whole) != 0))
         return 1;
     while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = 0;

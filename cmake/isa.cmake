@@ -67,6 +67,7 @@ function(quire_isa_kernels)
     # multiply-adds: half of what a training run takes there. What stays an access of memory is looked at as before, and ubsan's questions are put in before either.
     if(QUIRE_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
         set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/cpu/isa/micro.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/linear.c
+            ${PROJECT_SOURCE_DIR}/kernels/ref/ref_linear.c
             PROPERTIES COMPILE_OPTIONS "-O2;-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread")
     endif()
     foreach(isa avx2 avx512 amx)

@@ -128,9 +128,11 @@ static void QR_REF(linear_numbers)(real sum[LINEAR_OUTS], const struct QR_REF(li
             for (int32_t k = 0; k < 4; k++)
                 QR_REF(linear_weights)(w[k], b, o + (k < more ? k : 0), i0, n);
             real y[4] = {sum[o], sum[o + 1], sum[o + 2], sum[o + 3]};
-            for (int32_t i = 0; i < n; i++)
+            for (int32_t i = 0; i < n; i++) {
+#pragma GCC unroll 4
                 for (int32_t k = 0; k < 4; k++)
                     y[k] += met[i] * w[k][i];
+            }
             for (int32_t k = 0; k < more; k++)
                 sum[o + k] = y[k];
         }

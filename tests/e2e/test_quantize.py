@@ -46,7 +46,7 @@ def score(model, ids, first, n, window):
 def test_a_quantized_model_is_checked_served_and_as_good_as_its_report_says():
     before = os.path.getsize(os.path.join(MODEL, 'model.safetensors'))
     with tempfile.TemporaryDirectory() as d:
-        make_text(f'{d}/text', 50)
+        make_text(f'{d}/text', 50 if SLOW == 1 else 25)
         with open(f'{d}/text', encoding='utf-8') as f:
             ids = run_lines('tokenize', '--model', MODEL, lines=[{'text': f.read(), 'add_special_tokens': False}])[0]['ids']
         for kind, share, more in (('int8', 0.57, []), ('int4', 0.37, ['--asymmetric']), ('fp8', 0.57, []))[:1 if SLOW > 1 else 3]:
@@ -162,7 +162,7 @@ def test_smoothing_takes_back_outliers_that_cost_a_rounded_model_its_precision()
                 x = [v * (factor if i % 256 % 50 == 3 else 1) for i, v in enumerate(numbers(dtype, data))]
                 t[key] = (dtype, shape, b''.join(struct.pack('<f', v)[0 if dtype == 'F32' else 2:] for v in x))
     with tempfile.TemporaryDirectory() as d:
-        make_text(f'{d}/text', 40)
+        make_text(f'{d}/text', 40 if SLOW == 1 else 20)
         os.mkdir(f'{d}/in')
         for name in ('config.json', 'tokenizer.json', 'tokenizer_config.json'):
             shutil.copy(f'{MODEL}/{name}', f'{d}/in')

@@ -11,10 +11,10 @@
 #define PIECE_ROWS_MIN 4      /* with fewer rows blocks of several panels read all of k: memory is what they wait for */
 #define TILE_ROWS_MAX 96
 #define TILE_SLOTS 8          /* panels of a tile; with a unit those of its ups lie behind the ones of its gates */
-#define X_AHEAD 1024          /* bytes of x */
 #define WIDEN_BLOCKS 2        /* of rows, and more of them: bf16 is left as floats for all but the first */
 #define OUT_AHEAD 8           /* rows of out */
 #define SHARE_AHEAD 4         /* first blocks that ask for the next piece of weights, each for its share */
+#define PIECE_STEP 8          /* inputs between two looks at what is to be asked for: a processor that shares a core has few operations beside products */
 
 /* Inputs of a piece: all but the last have as many. */
 static int32_t piece_inputs(const struct product *p)
@@ -165,8 +165,8 @@ struct piece_args {
     const float *x;       /* [n_k][mr] */
     const char *w;        /* [n_k][QR_PANEL] floats, or pairs of bf16 */
     float *wide;          /* where bf16 is left as floats */
-    const char *ahead;    /* memory to ask for, ahead_step bytes for two k */
-    int64_t ahead_step;
+    const char *ask;      /* memory to ask for: ask_lines of 64 bytes for PIECE_STEP inputs */
+    int32_t ask_lines;
     int32_t n_k;
     bool onto;
 };
@@ -189,47 +189,55 @@ VF_FN void piece_step(const int mr, vf *acc, const float *x, vf w0, vf w1)
     }
 }
 
+/* Two inputs. */
+VF_FN void piece_two(const enum piece_kind kind, const int mr, vf *acc, const float *x, const char *w, float *wide)
+{
+#pragma GCC unroll 2
+    for (int second = 0; second < 2; second++) {
+        if (kind == PIECE_F32) {
+            const float *at = (const float *)(const void *)w + second * QR_PANEL;
+            piece_step(mr, acc, x + second * mr, vf_load(at), vf_load(at + VF_LEN));
+            continue;
+        }
+        if (second)
+            __asm__ volatile("" ::: "memory"); /* pairs are read again, there is no room for them meanwhile */
+        const vpairs p0 = vf_load_pairs(w), p1 = vf_load_pairs(w + VF_LEN * 4);
+        const vf w0 = second ? vf_pairs_second(p0) : vf_pairs_first(p0), w1 = second ? vf_pairs_second(p1) : vf_pairs_first(p1);
+        if (kind == PIECE_WIDEN) {
+            vf_store(wide + second * QR_PANEL, w0);
+            vf_store(wide + second * QR_PANEL + VF_LEN, w1);
+        }
+        piece_step(mr, acc, x + second * mr, w0, w1);
+    }
+}
+
 VF_FN void piece_block(const enum piece_kind kind, const int mr, const struct piece_args *m)
 {
+    const int two_bytes = 2 * QR_PANEL * (kind == PIECE_F32 ? 4 : 2);
     vf acc[12];
+    float *const c = m->c, *wide = m->wide;
 #pragma GCC unroll 12
     for (int i = 0; i < 2 * mr; i++)
-        acc[i] = m->onto ? vf_load(m->c + i * VF_LEN) : vf_zero();
+        acc[i] = m->onto ? vf_load(c + i * VF_LEN) : vf_zero();
     const float *x = m->x;
-    const char *w = m->w, *ahead = m->ahead;
-    const int64_t step = m->ahead_step;
-    float *wide = m->wide;
-    for (int32_t k = m->n_k / 2; k > 0; k--) {
-        _mm_prefetch(ahead, _MM_HINT_T0);
-        _mm_prefetch((const char *)x + X_AHEAD, _MM_HINT_T0);
-        if (kind == PIECE_F32) {
-            piece_step(mr, acc, x, vf_load((const float *)(const void *)w), vf_load((const float *)(const void *)w + VF_LEN));
-            piece_step(mr, acc, x + mr, vf_load((const float *)(const void *)w + 2 * VF_LEN), vf_load((const float *)(const void *)w + 3 * VF_LEN));
-            w += 4 * VF_LEN * sizeof(float);
-        } else {
-#pragma GCC unroll 2
-            for (int second = 0; second < 2; second++) {
-                if (second)
-                    __asm__ volatile("" ::: "memory"); /* pairs are read again, there is no room for them meanwhile */
-                const vpairs p0 = vf_load_pairs(w), p1 = vf_load_pairs(w + VF_LEN * 4);
-                const vf w0 = second ? vf_pairs_second(p0) : vf_pairs_first(p0), w1 = second ? vf_pairs_second(p1) : vf_pairs_first(p1);
-                if (kind == PIECE_WIDEN) {
-                    vf_store(wide + second * 2 * VF_LEN, w0);
-                    vf_store(wide + second * 2 * VF_LEN + VF_LEN, w1);
-                }
-                piece_step(mr, acc, x + second * mr, w0, w1);
-            }
-            w += 2 * VF_LEN * 4;
-            wide += 4 * VF_LEN;
-        }
-        x += 2 * mr;
-        ahead += step;
+    const char *w = m->w, *ask = m->ask;
+    for (int32_t n = m->n_k / PIECE_STEP; n > 0; n--) {
+        for (int32_t i = m->ask_lines; i > 0; i--, ask += 64)
+            _mm_prefetch(ask, _MM_HINT_T0);
+#pragma GCC unroll 4
+        for (int i = 0; i < PIECE_STEP / 2; i++)
+            piece_two(kind, mr, acc, x + i * 2 * mr, w + i * two_bytes, wide + i * 2 * QR_PANEL);
+        x += PIECE_STEP * mr;
+        w += PIECE_STEP / 2 * two_bytes;
+        wide += PIECE_STEP * QR_PANEL;
     }
+    for (int32_t n = m->n_k % PIECE_STEP / 2; n > 0; n--, x += 2 * mr, w += two_bytes, wide += 2 * QR_PANEL)
+        piece_two(kind, mr, acc, x, w, wide);
     if (kind == PIECE_F32 && m->n_k % 2)
         piece_step(mr, acc, x, vf_load((const float *)(const void *)w), vf_load((const float *)(const void *)w + VF_LEN));
 #pragma GCC unroll 12
     for (int i = 0; i < 2 * mr; i++)
-        vf_store(m->c + i * VF_LEN, acc[i]);
+        vf_store(c + i * VF_LEN, acc[i]);
 }
 
 #define PIECE_BLOCK(kind, mr)                                             \
@@ -272,14 +280,14 @@ static const char *slot_at(const struct piece_tile *t, int32_t slot, int32_t k)
     return t->w + at + (size_t)k * QR_PANEL * (t->p->bf16 ? 2 : 4);
 }
 
-/* Inputs [k0, k0 + n_k) of one panel and all blocks, which meanwhile ask for the piece that comes next. */
+/* Inputs [k0, k0 + n_k) of one panel and all blocks, of which the first ones ask for the piece that comes next. */
 static void multiply_piece(struct piece_tile *t, int32_t slot, int32_t k0, int32_t n_k)
 {
     const struct product *p = t->p;
     const int32_t n_blocks = t->n_blocks, n_share = n_blocks < SHARE_AHEAD ? n_blocks : SHARE_AHEAD;
-    const int64_t step = 2 * QR_PANEL * (p->bf16 ? 2 : 4) / n_share;
-    struct piece_args m = {.w = slot_at(t, slot, k0), .wide = t->wide, .n_k = n_k, .onto = k0 > 0, .ahead_step = step,
-                           .ahead = slot + 1 < t->n_slots ? slot_at(t, slot + 1, k0) : slot_at(t, 0, k0 + n_k)};
+    const int32_t step_lines = PIECE_STEP * QR_PANEL * (p->bf16 ? 2 : 4) / 64;
+    struct piece_args m = {.w = slot_at(t, slot, k0), .wide = t->wide, .n_k = n_k, .onto = k0 > 0, .ask_lines = (step_lines + n_share - 1) / n_share,
+                           .ask = slot + 1 < t->n_slots ? slot_at(t, slot + 1, k0) : slot_at(t, 0, k0 + n_k)};
     enum piece_kind kind = !p->bf16 ? PIECE_F32 : n_blocks >= WIDEN_BLOCKS ? PIECE_WIDEN : PIECE_BF16;
     for (int32_t b = 0; b < n_blocks; b++) {
         const int32_t first = t->block[b], mr = t->block[b + 1] - first;
@@ -290,11 +298,9 @@ static void multiply_piece(struct piece_tile *t, int32_t slot, int32_t k0, int32
             kind = PIECE_F32;
             m.w = (const char *)t->wide;
         }
-        m.ahead += step * (n_k / 2);
-        if (b + 1 == n_share) {
-            m.ahead = m.w;
-            m.ahead_step = 0;
-        }
+        m.ask += (int64_t)m.ask_lines * (n_k / PIECE_STEP) * 64;
+        if (b + 1 == n_share)
+            m.ask_lines = 0;
     }
 }
 

@@ -59,6 +59,7 @@ EXPERTS = {**SHAPE, 'architectures': ['MixtralForCausalLM'], 'model_type': 'mixt
 CASES = [
     ('bf16', SHAPE, 'bf16', [], False), ('int8', SHAPE, 'bf16', ['--quantize', 'int8'], False), ('int4', SHAPE, 'bf16', ['--quantize', 'int4'], False),
     ('w4a16', SHAPE, 'bf16', ['--quantize', 'w4a16'], False), ('Q8_0', SHAPE, 'Q8_0', [], False), ('Q4_0', SHAPE, 'Q4_0', [], False),
+    ('Q2_K', SHAPE, 'Q2_K', [], False), ('Q3_K', SHAPE, 'Q3_K', [], False),
     ('Q4_K and Q6_K', SHAPE, 'Q4_K', [], True), ('FP8', SHAPE, 'fp8', [], False), ('GPTQ', SHAPE, 'gptq', [], False), ('AWQ', SHAPE, 'awq', [], False),
     ('experts', EXPERTS, 'bf16', [], False), ('experts of Q4_K', EXPERTS, 'Q4_K', [], False),
     ('int8 keys and values', SHAPE, 'bf16', ['--kv-cache-dtype', 'int8'], False),

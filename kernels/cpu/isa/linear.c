@@ -412,7 +412,12 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
 static int32_t item_panels(const struct qr_queue *q, const struct product *p, const struct qr_tunables *t)
 {
     int32_t fair = p->n_panels / (q->n_threads * qr_tuned(t->items_per_thread, 6));
-    int32_t cached = qr_tuned(t->item_panels, qr_nearly_stretches(p->a, (int32_t)(ITEM_BYTES / p->panel_bytes)));
+    size_t panel_bytes = p->panel_bytes;
+#ifdef QR_ISA_avx2
+    if (p->is_coded && p->coded.f.bits < 4) /* as much work as panels of 4 bits: items that are too large leave a thread without one in the end */
+        panel_bytes = panel_bytes * 4 / p->coded.f.bits;
+#endif
+    int32_t cached = qr_tuned(t->item_panels, qr_nearly_stretches(p->a, (int32_t)(ITEM_BYTES / panel_bytes)));
     int32_t n = fair < cached ? fair : cached;
     n = n / TILE_PANELS * TILE_PANELS;
     return qr_item_panels(p->a, n > TILE_PANELS ? n : TILE_PANELS);

@@ -178,22 +178,35 @@ static void put_steps(const struct packing *p, uint8_t *block, const int8_t *ste
 #ifdef QR_ISA_avx2
 #define STRIP_INPUTS 1024 /* of a panel that is longer: its codes, there and here, and its scales stay in the nearest cache */
 
-/* Codes of inputs [begin, end) of rows whose blocks hold them in bytes, or in halves of bytes in planes of `half`, known to the compiler (0: bytes). */
-VF_FN void put_stored_rows(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end, const int32_t half)
+/* Codes of a block of n_in inputs at byte `at` of eight rows, in bytes, or in halves of bytes in planes of `half`, both known to the compiler (0: bytes). */
+VF_FN void put_stored_8(uint8_t *to, const uint8_t *const r[8], int64_t at, const int32_t half, const int32_t n_in)
+{
+    const int32_t wide = half ? QR_PANEL / 2 : QR_PANEL;
+    for (int32_t i = 0; half && i < n_in; i += 2 * half, to += 2 * half * wide)
+        for (int32_t j = 0; j < half; j += 16, at += 16)
+            put_nibbles_8(to + j * wide, r, at, half);
+    for (int32_t i = 0; !half && i < n_in; i += 16, to += 16 * wide, at += 16)
+        put_bytes_8(to, r, at);
+}
+
+/* Codes of inputs [begin, end) of rows of such blocks, from a whole packed block on. Blocks of 32 inputs are two in a packed one: nothing but constants
+ * is added to find where the second one goes, which took as long as moving its codes. */
+VF_FN void put_stored_rows(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end, const int32_t half,
+                           const int32_t n_in)
 {
     const struct qr_coded_shape *s = &p->shape;
     const struct qr_coded_blocks *l = p->rows->blocks;
-    const int64_t n_in = l->n_in, n_bytes = l->n_bytes, inside = ((int64_t)1 << s->block_shift) - 1, wide = half ? QR_PANEL / 2 : QR_PANEL;
+    const int64_t n_bytes = l->n_bytes, block_bytes = s->block_bytes;
+    const int64_t first = begin / n_in * n_bytes + l->low.at, last = first + (end - begin) / n_in * n_bytes;
+    const int32_t second = n_in * (half ? QR_PANEL / 2 : QR_PANEL), together = n_in == 32 ? 2 : 1;
+    QR_ASSERT(l->n_in == n_in && 1 << s->block_shift == together * n_in && begin % (together * n_in) == 0);
     for (int32_t o = 0; o < QR_PANEL; o += 8) {
         EIGHT_ROWS(r, row, o);
-        for (int64_t k = begin, block = begin / n_in * n_bytes + l->low.at; k < end; k += n_in, block += n_bytes) {
-            uint8_t *to = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at + (k & inside) * wide + 4 * o;
-            int64_t at = block;
-            for (int64_t i = 0; half && i < n_in; i += 2 * half, to += 2 * half * wide)
-                for (int32_t j = 0; j < half; j += 16, at += 16)
-                    put_nibbles_8(to + j * wide, r, at, half);
-            for (int64_t i = 0; !half && i < n_in; i += 16, to += 16 * wide, at += 16)
-                put_bytes_8(to, r, at);
+        uint8_t *to = panel + s->head_bytes + (begin >> s->block_shift) * block_bytes + s->codes_at + 4 * o;
+        for (int64_t at = first; at < last; at += together * n_bytes, to += block_bytes) {
+            put_stored_8(to, r, at, half, n_in);
+            if (together == 2 && at + n_bytes < last)
+                put_stored_8(to + second, r, at + n_bytes, half, n_in);
         }
     }
 }
@@ -259,7 +272,7 @@ VF_FN void put_five_rows(const struct packing *p, uint8_t *panel, const uint8_t 
     const struct qr_coded_shape *s = &p->shape;
     const struct qr_coded_blocks *l = p->rows->blocks;
     const int64_t inside = ((int64_t)1 << s->block_shift) - 1, low = l->low.at, high = l->high.at, n_bytes = l->n_bytes;
-    const uint8_t *r[QR_PANEL]; /* here, since what is written may be where they begin, for all the compiler knows of a list that others have */
+    const uint8_t *r[QR_PANEL] QR_UNINITIALIZED; /* here: what is written may be where they begin, for all the compiler knows of others' lists */
     for (int32_t o = 0; o < QR_PANEL; o++)
         r[o] = row[o];
     for (int64_t k = begin, at = begin / 32 * n_bytes; k < end; k += 32, at += n_bytes)
@@ -275,9 +288,11 @@ static void put_strip(const struct packing *p, uint8_t *panel, const uint8_t *co
     else if (p->rows->blocks->high.bits == 1)
         put_five_rows(p, panel, row, begin, end, false);
     else if (low.bits == 8)
-        put_stored_rows(p, panel, row, begin, end, 0);
+        put_stored_rows(p, panel, row, begin, end, 0, 32);
+    else if (p->rows->blocks->n_in == 32)
+        put_stored_rows(p, panel, row, begin, end, 16, 32);
     else
-        put_stored_rows(p, panel, row, begin, end, 16);
+        put_stored_rows(p, panel, row, begin, end, 16, QR_CODED_UNIT);
 }
 
 /* Codes, and scales and offsets as the file has them, turned. */
@@ -399,15 +414,31 @@ static void put_codes(const struct qr_coded_blocks *l, uint8_t *codes, const uin
 }
 #endif
 
-/* Rows `first` on of the source. */
 #ifdef QR_ISA_avx2
+/* put_halves of n units, from the first one's place on. */
+static void put_all_halves(const struct qr_coded_shape *s, uint8_t *to, const uint16_t *half, int64_t n, const struct factors *f, uint16_t sign)
+{
+    const __m256 by[2] = {_mm256_loadu_ps(f->by), _mm256_loadu_ps(f->by + 8)};
+    const __m128i *kept = (const __m128i *)(const void *)f->keep, keep[2] = {_mm_loadu_si128(kept), _mm_loadu_si128(kept + 1)};
+    const __m128i turned = _mm_set1_epi16((int16_t)sign), *from = (const __m128i *)(const void *)half, *const end = from + 2 * n;
+    const int64_t block_bytes = s->block_bytes, per_block = (int64_t)1 << (s->block_shift - s->unit_shift);
+    for (; from < end; to += block_bytes)
+        for (int64_t i = 0; i < per_block && from < end; i++)
+            for (int32_t k = 0; k < 2; k++, from++) {
+                const __m256 x = _mm256_mul_ps(_mm256_cvtph_ps(_mm_xor_si128(_mm_loadu_si128(from), turned)), by[k]);
+                const __m128i put = _mm_and_si128(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), keep[k]);
+                _mm_storeu_si128((__m128i *)(void *)(to + 2 * QR_PANEL * i + 16 * k), put);
+            }
+}
+
+/* Rows `first` on of the source. */
 static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, uint16_t *own)
 {
     const struct qr_coded_shape *s = &p->shape;
     const struct qr_coded_blocks *l = p->rows->blocks;
     const int64_t n_blocks = p->n_in / l->n_in;
     const bool units = l->steps_as != QR_CODED_STEPS_TOLD;
-    const uint8_t *row[QR_PANEL];
+    const uint8_t *row[QR_PANEL] QR_UNINITIALIZED;
     uint16_t *half = own, *offset = own + n_blocks * QR_PANEL;
     int8_t *steps = (int8_t *)(offset + n_blocks * QR_PANEL);
     for (int32_t o = 0; o < QR_PANEL; o++)
@@ -419,15 +450,11 @@ static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, 
     const struct factors f = factors_of(panel, most_of(half, s->f.offset ? 2 * n_blocks : n_blocks));
     for (int64_t u = 0; !units && s->f.steps && u < n_blocks; u++)
         l->steps(steps + u * 2 * STEPS_BYTES, steps + (2 * u + 1) * STEPS_BYTES, row, u * l->n_bytes);
-    for (int64_t u = 0; u < n_blocks; u++) {
-        const int64_t k = u * l->n_in, in = k & ((1 << s->block_shift) - 1);
-        uint8_t *block = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes, *unit = block + (in >> s->unit_shift) * 2 * QR_PANEL;
-        put_halves(unit, half + u * QR_PANEL, &f, 0);
-        if (s->f.offset)
-            put_halves(unit + s->offset_at, offset + u * QR_PANEL, &f, l->minus ? 0x8000 : 0);
-        if (s->f.steps && !units)
-            put_steps(p, block, steps + u * 2 * STEPS_BYTES);
-    }
+    put_all_halves(s, panel + s->head_bytes, half, n_blocks, &f, 0);
+    if (s->f.offset)
+        put_all_halves(s, panel + s->head_bytes + s->offset_at, offset, n_blocks, &f, l->minus ? 0x8000 : 0);
+    for (int64_t u = 0; s->f.steps && !units && u < n_blocks; u++)
+        put_steps(p, panel + s->head_bytes + u * s->block_bytes, steps + u * 2 * STEPS_BYTES);
 }
 #else
 static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, uint16_t *own)

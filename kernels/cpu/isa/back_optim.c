@@ -285,7 +285,7 @@ void QR_ISA_NAME(scale)(struct qr_queue *q, const struct qr_scale_args *a)
 static void turn_square(const struct qr_turn_args *a, int64_t r, int64_t c)
 {
     const int64_t n_rows = a->n_rows, n_cols = a->n_cols, down = vf_min_len(n_rows - r), across = vf_min_len(n_cols - c);
-    vf v[VF_LEN];
+    QR_UNINITIALIZED vf v[VF_LEN];
     for (int64_t i = 0; i < VF_LEN; i++)
         v[i] = i < down ? vf_load_n(a->x + (r + i) * n_cols + c, across) : vf_zero();
     vf_transpose(v);

@@ -3,7 +3,7 @@
 # kernels/cpu/isa/*.c is compiled with -DQR_ISA=<level> and the level's flags; everything else stays at the x86-64 baseline, so
 # one binary starts anywhere and picks a table at run time. Names inside those files go through QR_ISA_NAME(), and every
 # helper they share is static, so that the linker cannot keep one level's copy for all. The amx level has only what tiles are
-# good for (kernels/cpu/amx/) and the packing for it; its table takes the rest from avx512. kernels/cpu/avx2/ has parts of linear.c for that level alone.
+# good for (kernels/cpu/amx/) and the packing for it; its table takes the rest from avx512. kernels/cpu/avx2/ and avx512/ have parts of linear.c for that level alone.
 
 set(QUIRE_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(QUIRE_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mprefer-vector-width=512)
@@ -59,6 +59,7 @@ function(quire_isa_kernels)
     endif()
     file(GLOB amx_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cpu/amx/*.c)
     file(GLOB own_sources_avx2 CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cpu/avx2/*.c)
+    file(GLOB own_sources_avx512 CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cpu/avx512/*.c)
     set(processor "avx2 avx512vl amx_bf16")
     if(EXISTS /proc/cpuinfo)
         file(STRINGS /proc/cpuinfo processor REGEX "^flags" LIMIT_COUNT 1)
@@ -109,6 +110,6 @@ function(quire_isa_kernels)
         target_compile_options(quire_isa_emu PRIVATE ${QUIRE_ISA_FLAGS_avx2})
         target_link_libraries(quire_isa_emu PRIVATE quire_flags)
         target_sources(quire_kernels PRIVATE $<TARGET_OBJECTS:quire_isa_emu>)
-        set_source_files_properties(kernels/cpu/detect.c PROPERTIES COMPILE_DEFINITIONS QUIRE_EMULATE_LEVELS)
+        set_source_files_properties(kernels/cpu/detect.c kernels/cpu/avx2/many_vnni.c PROPERTIES COMPILE_DEFINITIONS QUIRE_EMULATE_LEVELS)
     endif()
 endfunction()

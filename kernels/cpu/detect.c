@@ -54,7 +54,12 @@ bool qr_detect_avx2(void)
 
 #ifdef QUIRE_EMULATE_LEVELS
 
-/* For tests: both levels are AVX2 code (cmake/isa.cmake), so they are here wherever that is. */
+/* For tests: these are AVX2 code (cmake/isa.cmake), so they are here wherever that is. */
+bool qr_detect_avx_vnni(void)
+{
+    return qr_detect_avx2();
+}
+
 bool qr_detect_avx512(void)
 {
     return qr_detect_avx2();
@@ -66,6 +71,11 @@ bool qr_detect_amx(void)
 }
 
 #else
+
+bool qr_detect_avx_vnni(void)
+{
+    return qr_detect_avx2() && (read_leaves().a71 & 1u << 4);
+}
 
 bool qr_detect_avx512(void)
 {

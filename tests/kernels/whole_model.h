@@ -1,4 +1,4 @@
-/* whole_model.h - products with coded weights by integers, as level avx2 has them (kernels.h, linear: Coded), number by number; and how far from the exact
+/* whole_model.h - products with coded weights by integers, as levels avx2 and avx512 have them (kernels.h, linear: Coded), number by number; and how far from the exact
  * product they may be. */
 #ifndef QR_TESTS_KERNELS_WHOLE_MODEL_H
 #define QR_TESTS_KERNELS_WHOLE_MODEL_H
@@ -8,7 +8,7 @@
 /* Whether this level multiplies weights of this type so. */
 static inline bool whole_multiplies(const char *level, enum qr_dtype t)
 {
-    return strcmp(level, "avx2") == 0 && qr_dtype_is_coded(t) && !qr_dtype_coded(t).e4m3;
+    return (strcmp(level, "avx2") == 0 || strcmp(level, "avx512") == 0) && qr_dtype_is_coded(t) && !qr_dtype_coded(t).e4m3;
 }
 
 /* n <= 32 numbers as integers with a unit; returns the unit. */

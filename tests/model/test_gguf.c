@@ -473,7 +473,7 @@ static void check_logits(const struct pair *p, const char *what)
 {
     struct rig r;
     rig_open(&r, p->gguf, (struct rig_options){0});
-    const bool whole = strcmp(r.be->k->name, "avx2") == 0;
+    const bool whole = strcmp(r.be->k->name, "avx2") == 0 || strcmp(r.be->k->name, "avx512") == 0;
     rig_close(&r);
     if (whole) {
         check_nearer(p, what);

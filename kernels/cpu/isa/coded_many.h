@@ -10,19 +10,9 @@
 #define QR_KERNELS_CPU_ISA_CODED_MANY_H
 
 #include "kernels/cpu/isa/coded_whole.h"
+#include "kernels/cpu/isa/many.h"
 
 #define WHOLE_ROWS_MIN 5                  /* with fewer rows codes become pairs in registers (coded_few.h) */
-#define MANY_ROWS 6                       /* of a block */
-#define MANY_INPUTS QR_CODED_BLOCK_MAX    /* of a piece: whole blocks of codes */
-#define MANY_RUNS (MANY_INPUTS / 16)
-#define MANY_PAIRS (WHOLE_K / 2)
-#define MANY_X (MANY_PAIRS + 3)           /* numbers of 32 bits for 32 inputs of a row: pairs, unit, float(S) unit of each run (coded_whole.h) */
-
-/* A piece of one panel. */
-struct many_piece {
-    _Alignas(64) int16_t w[MANY_INPUTS * QR_PANEL]; /* [k / 2][16][2], pairs in the order of struct whole_x */
-    float scale[MANY_RUNS][QR_PANEL], offset[MANY_RUNS][QR_PANEL];
-};
 
 /* ---- x ---- */
 
@@ -51,20 +41,7 @@ VF_FN void many_x_make(int32_t *to, const struct whole_x *x, int32_t mr, bool sh
     }
 }
 
-/* ---- products ---- */
-
-/* A block of rows and a piece. */
-struct many_args {
-    float *c;                /* [mr][QR_PANEL]: sums so far */
-    const int32_t *x;        /* [n_units][MANY_X][mr] */
-    const struct many_piece *piece;
-    const char *ask;         /* weights to ask for: ask_lines of 64 bytes a unit */
-    int32_t ask_lines, n_units;
-};
-typedef void many_fn(const struct many_args *m);
-
-/* The way for a type and so many rows. */
-many_fn *qr_avx2_many_block(const struct qr_coded_shape *s, int32_t mr);
+/* ---- weights ---- */
 
 /* Units [unit, unit + n) of a panel to `to`. */
 void qr_avx2_many_piece(struct many_piece *to, const struct qr_coded_shape *s, const uint8_t *panel, int32_t unit, int32_t n);

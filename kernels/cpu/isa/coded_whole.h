@@ -22,8 +22,7 @@
 #define QR_KERNELS_CPU_ISA_CODED_WHOLE_H
 
 #include "kernels/cpu/isa/coded_avx2.h"
-
-#define WHOLE_K 32 /* inputs that share a unit */
+#include "kernels/cpu/isa/many.h"
 
 /* ---- x ---- */
 

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "kernels/cpu/isa/coded_vectors.h"
 #include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/many.h"
 #include "kernels/cpu/isa/micro.h"
 #ifdef QR_ISA_avx2
 #include "kernels/cpu/isa/coded_few.h"
@@ -24,8 +25,10 @@
 #define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item: a share of a second-level cache */
 #ifdef QR_ISA_avx2
 #define PACK_ALONE 8192                  /* elements of x that one thread copies sooner than two would begin */
+#define MORE_WAYS NULL                   /* of many rows of coded weights (many.h) */
 #else
 #define PACK_ALONE 32768
+#define MORE_WAYS qr_avx512_many_ways()
 #endif
 #define WORK_ALONE 65536                 /* products, likewise: about 3 us for one row */
 
@@ -47,8 +50,8 @@ struct product {
     struct qr_quant_format format;
     struct qr_coded_shape coded;
     int64_t head_bytes;
+    const struct whole_way *whole; /* coded weights by integers: `packed` holds rows of struct whole_x (coded_few.h); else NULL */
 #ifdef QR_ISA_avx2
-    bool whole;           /* coded weights by integers: `packed` holds rows of struct whole_x (coded_few.h) */
     int32_t n_even;       /* items of nearly one size, as many for each thread; 0: items of panels_per_item */
 #endif
 };
@@ -204,11 +207,11 @@ VF_FN void multiply_floats4(const struct product *p, float *sums, int32_t panel,
         vf_store(sums + j * VF_LEN, acc[j]);
 }
 
-/* The same of coded weights. */
-VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t panel, const int n_panels, const int bits,
-                                   const bool offset)
+/* The same of coded weights, E4M3 numbers: others are multiplied by integers. */
+VF_FN void multiply_floats_e4m3(const struct product *p, float *sums, int32_t panel, const int n_panels)
 {
     enum { PARTS = QR_PANEL / VF_LEN };
+    const int bits = QR_CODED_E4M3;
     const struct qr_coded_shape *s = &p->coded;
     const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits);
     const int32_t n_k = (int32_t)qr_quant_k(p->a->n_in), run = s->f.group < 32 ? s->f.group : 32;
@@ -241,14 +244,14 @@ VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t p
 #pragma GCC unroll 4
             for (int j = 0; j < n_panels * PARTS; j++) {
                 const uint8_t *w = codes[j / PARTS] + i * line_bytes + j % PARTS * (line_bytes / PARTS);
-                line[j] = bits < 4 ? coded_line_of(bits, codes[j / PARTS], in, i) : coded_line_at(bits, w, &levels[j / PARTS]);
+                line[j] = coded_line_at(bits, w, &levels[j / PARTS]);
                 _mm_prefetch((const char *)w + QR_QUANT_AHEAD, _MM_HINT_T0);
             }
 #pragma GCC unroll 8
             for (int t = 0; t < line_k; t++)
 #pragma GCC unroll 4
                 for (int j = 0; j < n_panels * PARTS; j++)
-                    acc[j] = vf_fma(vf_set1(x[t]), coded_rounded(vf_fma(coded_level(bits, offset, &line[j], t, &levels[j / PARTS]), c[j].scale, c[j].offset)),
+                    acc[j] = vf_fma(vf_set1(x[t]), coded_rounded(vf_fma(coded_level(bits, false, &line[j], t, &levels[j / PARTS]), c[j].scale, c[j].offset)),
                                     acc[j]);
         }
     }
@@ -257,40 +260,16 @@ VF_FN void multiply_floats_coded(const struct product *p, float *sums, int32_t p
         vf_store(sums + j * VF_LEN, acc[j]);
 }
 
-/* Of 2 and 3 bits, apart: the others' ways are enough for one function. */
-static __attribute__((noinline)) void multiply_floats_fours(const struct product *p, float *sums, int32_t panel, int32_t n_panels)
-{
-#define OF_PANELS(n)                                               \
-    do {                                                           \
-        if (p->coded.f.bits == 2)                                  \
-            multiply_floats_coded(p, sums, panel, n, 2, false);    \
-        else                                                       \
-            multiply_floats_coded(p, sums, panel, n, 3, false);    \
-    } while (0)
-    if (n_panels == 1)
-        OF_PANELS(1);
-    else if (n_panels == 2)
-        OF_PANELS(2);
-    else
-        OF_PANELS(DIRECT_PANELS);
-#undef OF_PANELS
-}
-
 /* The way for these weights; n_panels 1, 2 or DIRECT_PANELS. */
 static void multiply_floats(const struct product *p, float *sums, int32_t panel, int32_t n_panels)
 {
-    if (p->is_coded && p->coded.f.bits < 4) {
-        multiply_floats_fours(p, sums, panel, n_panels);
-        return;
-    }
-#define OF_CODED(bits, offset) multiply_floats_coded(p, sums, panel, N, bits, offset)
-#define OF_PANELS(n)                                     \
-    do {                                                 \
-        enum { N = n };                                  \
-        if (!p->is_coded)                                \
-            multiply_floats4(p, sums, panel, N);         \
-        else                                             \
-            CODED_BY_FORMAT(p->coded.f, OF_CODED);       \
+#define OF_PANELS(n)                                \
+    do {                                            \
+        enum { N = n };                             \
+        if (p->is_coded)                            \
+            multiply_floats_e4m3(p, sums, panel, N); \
+        else                                        \
+            multiply_floats4(p, sums, panel, N);    \
     } while (0)
     if (n_panels == 1)
         OF_PANELS(1);
@@ -299,7 +278,6 @@ static void multiply_floats(const struct product *p, float *sums, int32_t panel,
     else
         OF_PANELS(DIRECT_PANELS);
 #undef OF_PANELS
-#undef OF_CODED
 }
 #endif
 
@@ -442,7 +420,6 @@ static void plan_weights(struct product *p)
     p->unpack = p->scaled || p->is_coded;
     p->bf16 = p->unpack || type == QR_BF16;
 #ifdef QR_ISA_avx2
-    p->whole = p->is_coded && !qr_dtype_coded(type).e4m3;
     p->bf16 = p->bf16 && !p->whole;
 #endif
     p->n_in = p->bf16 ? (a->n_in + 1) / 2 * 2 : a->n_in;
@@ -469,22 +446,10 @@ static inline size_t row_bytes(const struct product *p)
     return (size_t)p->n_in * sizeof(float);
 }
 
-void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
+/* way: of coded weights that are multiplied by integers. */
+static void multiply_chunks(struct qr_queue *q, const struct qr_linear_args *a, const struct whole_way *way)
 {
-    QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
-    QR_ASSERT(qr_dtype_multiplies(a->w->packed_dtype));
-    QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
-    QR_ASSERT(!a->glu || (!a->add && a->n_out % 2 == 0));
-    QR_ASSERT(!a->stretches || (!a->add && !a->glu));
-    if (a->glu && !qr_linear_pairs(a)) {
-        QR_ISA_NAME(glu_apart)(q, a, QR_ISA_NAME(linear));
-        return;
-    }
-    if (qr_dtype_is_quantized(a->w->packed_dtype) && !qr_dtype_format(a->w->packed_dtype).weight_only) {
-        multiply_integers(q, a);
-        return;
-    }
-    struct product p = {.a = a, .q = q, .packed = (float *)q->shared};
+    struct product p = {.a = a, .q = q, .packed = (float *)q->shared, .whole = way};
     plan_weights(&p);
     const struct qr_tunables *t = qr_tuned_linear(q, a);
     const int32_t block_rows = qr_tuned_most(t->block_rows, ROWS_MAX, ROWS_MAX);
@@ -510,6 +475,43 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
 #endif
         qr_tuned_run(q, t->spread, (int64_t)p.n_rows * p.n_in * a->n_out < WORK_ALONE, multiply, &p, n_items);
     }
+}
+
+#ifdef QR_ISA_avx2
+void qr_avx2_linear_whole(struct qr_queue *q, const struct qr_linear_args *a, const struct whole_way *way)
+{
+    QR_ASSERT(qr_dtype_is_coded(a->w->packed_dtype) && !qr_dtype_coded(a->w->packed_dtype).e4m3);
+    QR_ASSERT(!a->glu || qr_linear_pairs(a));
+    multiply_chunks(q, a, way);
+}
+#endif
+
+static float sum_of_squares(const float *x, int64_t n)
+{
+    return row_sum_of_squares(x, n);
+}
+
+void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
+{
+    QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
+    QR_ASSERT(qr_dtype_multiplies(a->w->packed_dtype));
+    QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
+    QR_ASSERT(!a->glu || (!a->add && a->n_out % 2 == 0));
+    QR_ASSERT(!a->stretches || (!a->add && !a->glu));
+    if (a->glu && !qr_linear_pairs(a)) {
+        QR_ISA_NAME(glu_apart)(q, a, QR_ISA_NAME(linear));
+        return;
+    }
+    if (qr_dtype_is_quantized(a->w->packed_dtype) && !qr_dtype_format(a->w->packed_dtype).weight_only) {
+        multiply_integers(q, a);
+        return;
+    }
+    if (qr_dtype_is_coded(a->w->packed_dtype) && !qr_dtype_coded(a->w->packed_dtype).e4m3) {
+        const struct many_ways *more = MORE_WAYS;
+        qr_avx2_linear_whole(q, a, &(struct whole_way){more ? more : qr_avx2_many_ways(), sum_of_squares});
+        return;
+    }
+    multiply_chunks(q, a, NULL);
 }
 
 void QR_ISA_NAME(chain)(struct qr_queue *q, const struct qr_chain_args *a)

@@ -68,13 +68,20 @@ static struct whole_bytes *whole_row_bytes(const struct product *p)
     return (struct whole_bytes *)(void *)whole_row(p, 1);
 }
 
+/* What row `row` of x is multiplied by before the norm's weights: as the level has it that asked. */
+static vf whole_inverse(const struct product *p, int64_t row)
+{
+    const struct qr_linear_args *a = p->a;
+    return a->norm_w ? vf_set1(1.0f / sqrtf(p->whole->sum_of_squares(a->x + row * a->x_stride, a->n_in) / (float)a->n_in + a->eps)) : vf_zero();
+}
+
 static void whole_pack_rows(const struct product *p, int32_t first, int32_t n)
 {
     const int32_t n_units = whole_units(p->a->n_in);
     for (int32_t r = first; r < first + n; r++) {
         const int64_t row = p->row0 + r;
         struct whole_x *to = whole_row(p, r);
-        const vf inverse = p->a->norm_w ? row_inverse_rms(p->a->x + row * p->a->x_stride, p->a->n_in, p->a->eps) : vf_zero();
+        const vf inverse = whole_inverse(p, row);
         for (int32_t u = 0; u < n_units; u++) {
             vf v[4] QR_UNINITIALIZED;
 #pragma GCC unroll 4
@@ -106,10 +113,9 @@ static void many_pack_rows(const struct product *p, int32_t first, int32_t mr)
 {
     const int32_t n_units = whole_units(p->a->n_in);
     const bool short_run = whole_run(&p->coded) < WHOLE_K;
-    const float *x = p->a->x + (p->row0 + first) * p->a->x_stride;
     vf inverse[MANY_ROWS];
     for (int32_t r = 0; r < mr; r++)
-        inverse[r] = p->a->norm_w ? row_inverse_rms(x + r * p->a->x_stride, p->a->n_in, p->a->eps) : vf_zero();
+        inverse[r] = whole_inverse(p, p->row0 + first + r);
     for (int32_t u0 = 0, n; u0 < n_units; u0 += n) {
         n = many_units(p, u0);
         int32_t *to = many_rows(p, first, u0, n);
@@ -315,6 +321,7 @@ static void multiply_codes(struct piece_tile *t, int32_t slot, int32_t k0)
     const int64_t bytes = ((int64_t)n * WHOLE_K >> s->block_shift) * s->block_bytes;
     struct many_args m = {.piece = &t->codes, .n_units = n, .ask_lines = (int32_t)(bytes / 64 / (n * n_share)) + 1,
                           .ask = (const char *)qr_coded_block(s, next, end ? 0 : last ? k0 + MANY_INPUTS : k0)};
+    many_fn *const *blocks = p->whole->many->block[whole_run(s) < WHOLE_K][s->f.offset];
     qr_avx2_many_piece(&t->codes, s, (const uint8_t *)slot_at(t, slot, 0), unit, n);
     if (k0 == 0)
         memset(t->sums[slot], 0, (size_t)(t->block[t->n_blocks] - t->block[0]) * sizeof t->sums[0][0]);
@@ -322,7 +329,7 @@ static void multiply_codes(struct piece_tile *t, int32_t slot, int32_t k0)
         const int32_t first = t->block[b], mr = t->block[b + 1] - first;
         m.c = t->sums[slot][first - t->block[0]];
         m.x = many_rows(p, first, unit, n);
-        qr_avx2_many_block(s, mr)(&m);
+        blocks[mr - 1](&m);
         m.ask += (int64_t)m.ask_lines * n * 64;
         if (b + 1 == n_share)
             m.ask_lines = 0;

@@ -1,0 +1,36 @@
+/* many_vnni.c - blocks of many rows of coded weights where the processor has AVX-VNNI: vpdpwssd multiplies a pair and adds it, which are two of three
+ * instructions otherwise. Sums are exact, so the bits are those of many_plain.c. */
+#include <stdatomic.h>
+
+#include "kernels/cpu/detect.h"
+#include "kernels/cpu/isa/coded_many.h"
+
+#ifdef QUIRE_EMULATE_LEVELS
+#define MANY_TARGET
+#else
+#define MANY_TARGET __attribute__((target("avxvnni")))
+#endif
+
+MANY_TARGET VF_FN void many_add(const bool first, vi *sum, vi w, vi x)
+{
+#ifdef QUIRE_EMULATE_LEVELS
+    *sum = first ? VI(madd_epi16)(w, x) : VI(add_epi32)(*sum, VI(madd_epi16)(w, x));
+#else
+    *sum = first ? VI(madd_epi16)(w, x) : _mm256_dpwssd_avx_epi32(*sum, w, x);
+#endif
+}
+
+#include "kernels/cpu/isa/many_blocks.h"
+
+const struct many_ways qr_avx2_many_vnni = MANY_TABLE;
+
+const struct many_ways *qr_avx2_many_ways(void)
+{
+    static _Atomic(const struct many_ways *) best; /* the question is a trap under some supervisors */
+    const struct many_ways *ways = atomic_load_explicit(&best, memory_order_relaxed);
+    if (!ways) {
+        ways = qr_detect_avx_vnni() ? &qr_avx2_many_vnni : &qr_avx2_many_plain;
+        atomic_store_explicit(&best, ways, memory_order_relaxed);
+    }
+    return ways;
+}

@@ -1,13 +1,14 @@
 /* A model shared out to ranks: how far its logits are from those of one rank, and that they are the same bits whenever the number of ranks is the same.
  *
- * Bound, weights in f32 and bf16. What N ranks compute is what one computes but for the order in which two sums a layer are added: h + in w^T, cut into N
- * stretches of inputs. Instruction-set levels, too, differ in nothing but the order of additions (kernels.h), in every product and every norm, and, with bf16,
- * in what these orders decide at rounding boundaries. So `moved`, the largest difference of any logit between the level under test and others, is a draw from
- * the errors of more reordered sums than ranks reorder, and what ranks move is at most as large a draw. Of two maxima over thousands of draws from one
- * distribution either may be the larger; allowed is twice `moved`. Nothing in it comes from ranks. With an adapter ranks cut A x by the inputs that they cut
- * W x by, and what B makes of the parts joins the same sums: nothing else is added in another order, so the bound is the same one. With bf16 and only ref and
- * avx2, which add in the same order but for attention, hardly a difference survives a rounding: there the bound is that of quantized weights, for the same
- * reason.
+ * Bound, f32. What N ranks compute is what one computes but for the order in which two sums a layer are added: h + in w^T, cut into N stretches of inputs.
+ * Instruction-set levels, too, differ in nothing but the order of additions (kernels.h), in every product and every norm. So `moved`, the largest difference of
+ * any logit between the level under test and others, is a draw from the errors of more reordered sums than ranks reorder, and what ranks move is at most as
+ * large a draw. Of two maxima over thousands of draws from one distribution either may be the larger; allowed is twice `moved`. Nothing in it comes from ranks.
+ * With an adapter ranks cut A x by the inputs that they cut W x by, and what B makes of the parts joins the same sums: nothing else is added in another order,
+ * so the bound is the same one.
+ *
+ * Bound, bf16. There few differences of order survive a rounding, and one that does is as large as the rounding: levels may all agree where ranks do not. So the
+ * bound is that of quantized weights.
  *
  * Bound, quantized weights. A rank rounds its inputs' part of out and down with a scale of its own, no larger than that of the whole row, and what meets it
  * likewise; everything else is rounded as on one rank. So quantized ranks are the unrounded model plus rounding errors of steps that are nowhere larger than
@@ -80,15 +81,15 @@ static void check_order(const struct family *f, const char *dir, const char *ada
     const char *levels[8];
     const int32_t n_levels = qr_cpu_levels(levels);
     double moved = 0;
-    for (int32_t i = 0; i + 1 < n_levels; i++) { /* the last is the best: `one` */
+    float *exact = NULL;
+    if (compute == QR_COMPUTE_BF16) {
+        exact = crew_adapted_logits(dir, adapter, (struct rig_options){.compute = QR_COMPUTE_F32}, 1, ids, N_TEXT, N_TEXT);
+        moved = furthest(exact, one, n);
+    }
+    for (int32_t i = 0; i + 1 < n_levels && !exact; i++) { /* the last is the best: `one` */
         float *other = crew_adapted_logits(dir, adapter, (struct rig_options){.compute = compute, .isa = levels[i]}, 1, ids, N_TEXT, N_TEXT);
         moved = fmax(moved, furthest(other, one, n));
         qr_free(other);
-    }
-    float *exact = NULL;
-    if (n_levels <= 2 && compute == QR_COMPUTE_BF16) {
-        exact = crew_adapted_logits(dir, adapter, (struct rig_options){.compute = QR_COMPUTE_F32}, 1, ids, N_TEXT, N_TEXT);
-        moved = furthest(exact, one, n);
     }
     cr_assert_gt(moved, 0);
     for (int i = 0; i < QR_COUNT(f->ranks) && f->ranks[i] > 0; i++) {

@@ -1,5 +1,5 @@
-/* whole_model.h - products with coded weights by integers, as levels avx2 and avx512 have them (kernels.h, linear: Coded), number by number; and how far from the exact
- * product they may be. */
+/* whole_model.h - products with coded weights by integers, as levels avx2 and avx512 have them (kernels.h, linear: Coded), number by number; and how far from
+ * the exact product they may be. */
 #ifndef QR_TESTS_KERNELS_WHOLE_MODEL_H
 #define QR_TESTS_KERNELS_WHOLE_MODEL_H
 

@@ -7,8 +7,8 @@
  * With an adapter ranks cut A x by the inputs that they cut W x by, and what B makes of the parts joins the same sums: nothing else is added in another order,
  * so the bound is the same one.
  *
- * Bound, bf16. There few differences of order survive a rounding, and one that does is as large as the rounding: levels may all agree where ranks do not. So the
- * bound is that of quantized weights.
+ * Bound, bf16. There few differences of order survive a rounding, and one that does is as large as the rounding: levels may all agree where ranks do not. So
+ * the bound is that of quantized weights.
  *
  * Bound, quantized weights. A rank rounds its inputs' part of out and down with a scale of its own, no larger than that of the whole row, and what meets it
  * likewise; everything else is rounded as on one rank. So quantized ranks are the unrounded model plus rounding errors of steps that are nowhere larger than

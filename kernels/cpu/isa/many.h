@@ -1,4 +1,5 @@
-/* many.h - many rows times coded weights by integers (coded_whole.h): what the blocks of products read and write, whatever instructions they take. No vectors. */
+/* many.h - many rows times coded weights by integers (coded_whole.h): what the blocks of products read and write, whatever instructions they take. Without
+ * vectors. */
 #ifndef QR_KERNELS_CPU_ISA_MANY_H
 #define QR_KERNELS_CPU_ISA_MANY_H
 

@@ -1,5 +1,5 @@
-/* many_blocks.h - blocks of rows times coded weights by integers (coded_many.h) on 256 bits. Included once by each file that has them for some instructions, which
- * says before how a product joins its sum:
+/* many_blocks.h - blocks of rows times coded weights by integers (coded_many.h) on 256 bits. Included once by each file that has them for some instructions,
+ * which says before how a product joins its sum:
  *     MANY_TARGET                           what else a function is compiled for
  *     many_add(first, &sum, w, x)           sum = or += of eight outputs' pairs w and a row's pair x, in every lane */
 #ifndef QR_KERNELS_CPU_ISA_MANY_BLOCKS_H

@@ -24,13 +24,18 @@ MANY_TARGET VF_FN void many_add(const bool first, vi *sum, vi w, vi x)
 
 const struct many_ways qr_avx2_many_vnni = MANY_TABLE;
 
+bool qr_avx2_has_vnni(void)
+{
+    static atomic_int known; /* 1: no, 2: yes; the question is a trap under some supervisors */
+    int has = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!has) {
+        has = qr_detect_avx_vnni() ? 2 : 1;
+        atomic_store_explicit(&known, has, memory_order_relaxed);
+    }
+    return has == 2;
+}
+
 const struct many_ways *qr_avx2_many_ways(void)
 {
-    static _Atomic(const struct many_ways *) best; /* the question is a trap under some supervisors */
-    const struct many_ways *ways = atomic_load_explicit(&best, memory_order_relaxed);
-    if (!ways) {
-        ways = qr_detect_avx_vnni() ? &qr_avx2_many_vnni : &qr_avx2_many_plain;
-        atomic_store_explicit(&best, ways, memory_order_relaxed);
-    }
-    return ways;
+    return qr_avx2_has_vnni() ? &qr_avx2_many_vnni : &qr_avx2_many_plain;
 }

@@ -55,7 +55,7 @@ struct many_ways {
     MANY_BLOCK(TARGET, 5)   \
     MANY_BLOCK(TARGET, 6)
 
-extern const struct many_ways qr_avx2_many_plain, qr_avx2_many_vnni; /* the latter where qr_detect_avx_vnni says so */
+extern const struct many_ways qr_avx2_many_plain, qr_avx2_many_vnni; /* the latter where qr_avx2_has_vnni says so */
 
 /* The best for this processor within AVX2, or, for level avx512, beyond it; NULL: nothing better. */
 const struct many_ways *qr_avx2_many_ways(void);

@@ -280,7 +280,7 @@ void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *
     p.n_panels = p.up ? p.up : (a->n_out + QR_PANEL - 1) / QR_PANEL;
 #ifdef QR_ISA_avx2
     p.direct = few && p.format.group && p.n_k <= (p.format.bits == 4 ? INT32_MAX : QR_QUANT_WIDE_K);
-    p.pieces = !few && takes_pieces(p.format, a->n_rows, p.n_k);
+    p.pieces = !few && ways->many == ways->few && takes_pieces(p.format, a->n_rows, p.n_k);
     if (p.direct || p.pieces)
         p.parts = 1;
     if (p.pieces)

@@ -106,7 +106,7 @@ struct qr_quant4_args {
     int32_t sharing;      /* groups of 32 that share a multiple */
 };
 
-/* How one level multiplies: few rows and many may differ, since integers give the same bits. */
+/* How one level multiplies: few rows and many may differ, since integers give the same bits. avx2: where they do not, many go by pieces (quant_pieces.h). */
 struct qr_quant_ways {
     const struct qr_quant_block *few, *many;
     int32_t few_rows;                                    /* up to so many rows of a launch are few */
@@ -125,5 +125,6 @@ QR_QUANT_DECLARE(avx512)
 /* The best this processor has for each table. */
 const struct qr_quant_ways *qr_avx2_quant_ways(void);
 const struct qr_quant_ways *qr_avx512_quant_ways(void); /* with AVX512-VNNI; without it NULL */
+extern const struct qr_quant_block qr_avx2_quant_vnni;  /* of many rows, with AVX-VNNI */
 
 #endif

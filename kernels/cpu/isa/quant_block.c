@@ -1,7 +1,7 @@
 /* quant_block.c - the register blocks of quant.c: bytes of x times bytes of w + 128.
  *
  * AVX2: vpmaddubsw adds pairs of 16-bit products with saturation, which |x| times w with the sign of x cannot reach: 2 * 127 * 127 < 2^15. For few
- * rows, which wait for weights; more go another way (quant_pieces.h).
+ * rows, which wait for weights; more go another way (quant_pieces.h, avx2/quant_vnni.c).
  * AVX512-VNNI: vpdpbusd adds four products of an unsigned and a signed byte to 32 bits, modulo 2^32; sums begin at -128 * the sum of x.
  * Several chains of sums per output hide the latency of the instruction; integers do not mind their order. */
 #include "base/assert.h"
@@ -184,8 +184,9 @@ DIRECT(8)
 const struct qr_quant_ways *qr_avx2_quant_ways(void)
 {
     static const struct qr_quant_block only = {.multiply = multiply, .rows_max = ROWS_MAX, .panels_max = 1, .rows_read = 1};
-    static const struct qr_quant_ways ways = {.few = &only, .many = &only, .few_rows = ROWS_MAX, .direct = direct4, .direct8 = direct8};
-    return &ways;
+    static const struct qr_quant_ways plain = {.few = &only, .many = &only, .few_rows = ROWS_MAX, .direct = direct4, .direct8 = direct8};
+    static const struct qr_quant_ways vnni = {.few = &only, .many = &qr_avx2_quant_vnni, .few_rows = ROWS_MAX, .direct = direct4, .direct8 = direct8};
+    return qr_avx2_has_vnni() ? &vnni : &plain;
 }
 
 #else

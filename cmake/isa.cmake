@@ -69,7 +69,8 @@ function(quire_isa_kernels)
     if(QUIRE_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
         set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/cpu/isa/micro.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/linear.c
             ${PROJECT_SOURCE_DIR}/kernels/ref/ref_linear.c
-            PROPERTIES COMPILE_OPTIONS "-O2;-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread")
+            PROPERTIES COMPILE_OPTIONS "-O2;-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread"
+                       SKIP_PRECOMPILE_HEADERS ON) # made at -O1, which gcc 12 takes and then falls over
     endif()
     foreach(isa avx2 avx512 amx)
         if(isa STREQUAL amx)

@@ -86,6 +86,14 @@ static uint16_t most_of_halves(const uint16_t *h, int64_t n)
     uint16_t most = 0;
     vi v = VI(set1_epi16)(0);
     int64_t i = 0;
+#ifdef QR_ISA_avx2
+    vi two = v; /* two at a time */
+    for (; i + 2 * VECTOR_HALVES <= n; i += 2 * VECTOR_HALVES) {
+        v = VI(max_epu16)(v, VI_AND(VI_LOAD(h + i), size));
+        two = VI(max_epu16)(two, VI_AND(VI_LOAD(h + i + VECTOR_HALVES), size));
+    }
+    v = VI(max_epu16)(v, two);
+#endif
     for (; i + VECTOR_HALVES <= n; i += VECTOR_HALVES)
         v = VI(max_epu16)(v, VI_AND(VI_LOAD(h + i), size));
 #ifdef QR_ISA_avx2 /* in registers: memory for lanes would be cleared for every row */
@@ -174,17 +182,23 @@ VF_FN vf inverse_of(vf m)
 #endif
 }
 
-/* qr_quant_smallest_multiple. The quotient's nearest integer is that multiple or the one below: a quotient that is rounded up to an integer is above. */
+/* The smallest multiple with which `largest` of them hold `most`. The quotient's nearest integer is that one or the one below: a quotient that is rounded up
+ * to an integer is above. */
+VF_FN vf smallest_for(vf most, float largest)
+{
+    vf m = vf_round(vf_div(most, vf_set1(largest)));
+    m = more_where_less(m, vf_mul(m, vf_set1(largest)), most);
+    return vf_min(vf_max(m, vf_set1(1)), vf_set1(QR_QUANT_MULTIPLE_MAX));
+}
+
+/* qr_quant_smallest_multiple. */
 VF_FN vf smallest_multiple(const vf *v, int32_t n, float largest)
 {
     vf part[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}; /* one after the other waits for each */
     for (int32_t i = 0; i < n; i += 4)
         for (int32_t j = 0; j < 4; j++)
             part[j] = vf_max(part[j], vf_abs(v[i + j]));
-    const vf most = vf_max(vf_max(part[0], part[1]), vf_max(part[2], part[3]));
-    vf m = vf_round(vf_div(most, vf_set1(largest)));
-    m = more_where_less(m, vf_mul(m, vf_set1(largest)), most);
-    return vf_min(vf_max(m, vf_set1(1)), vf_set1(QR_QUANT_MULTIPLE_MAX));
+    return smallest_for(vf_max(vf_max(part[0], part[1]), vf_max(part[2], part[3])), largest);
 }
 
 /* The nearest integer, even on a tie. */
@@ -306,12 +320,130 @@ VF_FN void put_rows(const struct strip *s, uint8_t *w, int64_t k, const float *i
 }
 #endif
 
+#ifdef QR_ISA_avx2
+/* A group's multiple for eight rows, and what its numbers are multiplied by. */
+struct choice {
+    vf m, by;
+};
+
+static __attribute__((noinline)) vf exact_multiple(const vf *v, int32_t group)
+{
+    return best_multiple(v, group);
+}
+
+/* `error` and what v adds to it with the multiple m, cut off above 7 and below -8 where asked for: qr_quant_try's but for three roundings. The product is
+ * rounded once, to an integer, so on a tie it can be the other one; and the square is not rounded before it is added. */
+VF_FN vf more_error(vf error, vf v, vf m, vf by, const bool above, const bool below)
+{
+    const vf whole = vf_set1(WHOLE);
+    vi n = VI_OF_FLOATS(vf_fma(v, by, whole)); /* ordered like the integers in its low bits */
+    if (above)
+        n = _mm256_min_epi32(n, _mm256_set1_epi32((int32_t)(WHOLE_BITS + 7)));
+    if (below)
+        n = _mm256_max_epi32(n, _mm256_set1_epi32((int32_t)(WHOLE_BITS - 8)));
+    const vf d = vf_fnma(vf_sub(VI_AS_FLOATS(n), whole), m, v);
+    return vf_fma(d, d, error);
+}
+
+/* All tries' errors in one pass. below: the second one, too, may have numbers below -8. */
+VF_FN void errors_of(vf *error, const vf *v, int32_t n, const vf *m, const vf *by, const int32_t tries, const bool below)
+{
+#pragma GCC unroll 4
+    for (int32_t t = 0; t < tries; t++)
+        error[t] = vf_zero();
+#pragma GCC unroll 2
+    for (int32_t i = 0; i < n; i++)
+#pragma GCC unroll 4
+        for (int32_t t = 0; t < tries; t++)
+            error[t] = more_error(error[t], v[i], m[t], by[t], t > 0, t > 1 || (t == 1 && below));
+}
+
+/* best_multiple, given the smallest one. The errors here are within 2^-15 of qr_quant_try's: sums of up to 128 squares, one after the other here and by
+ * 8 there, err by 2^-16 at most together; and where the other integer is taken, the number is within 2^-20 m of the middle (half a unit in the last place
+ * of a product below 8, and `by`'s own rounding), so that its square, m^2 / 4, changes by m^2 2^-19 at most, 2^-17 of it. So two errors that are further apart
+ * than 2^-13 of one are in the right order; others, of which there are few, are compared exactly. */
+VF_FN struct choice choose_multiple(const vf *v, int32_t n, vf first, const int32_t tries)
+{
+    QR_UNINITIALIZED vf m[4], by[4], error[4];
+#pragma GCC unroll 4
+    for (int32_t t = 0; t < tries; t++) {
+        m[t] = vf_max(vf_sub(first, vf_set1((float)t)), vf_set1(1));
+        by[t] = inverse_of(m[t]);
+    }
+    if (_mm256_movemask_ps(_mm256_cmp_ps(first, vf_set1(6), _CMP_LT_OQ)) == 0)
+        errors_of(error, v, n, m, by, tries, false); /* 7 * 6 / 5 is below 8.5 */
+    else
+        errors_of(error, v, n, m, by, tries, true);
+    struct choice c = {m[0], by[0]};
+    vf least = error[0], doubt = vf_zero();
+#pragma GCC unroll 4
+    for (int32_t t = 1; t < tries; t++) {
+        const vf far = _mm256_cmp_ps(vf_abs(vf_sub(error[t], least)), vf_mul(least, vf_set1(0x1p-13f)), _CMP_GT_OQ);
+        doubt = _mm256_or_ps(doubt, _mm256_andnot_ps(far, _mm256_cmp_ps(first, vf_set1((float)t), _CMP_GT_OQ)));
+        c.m = pick_less(error[t], least, m[t], c.m);
+        c.by = pick_less(error[t], least, by[t], c.by);
+        least = vf_min(error[t], least);
+    }
+    if (__builtin_expect(_mm256_movemask_ps(doubt) != 0, 0)) {
+        c.m = exact_multiple(v, n);
+        c.by = inverse_of(c.m);
+    }
+    return c;
+}
+
+/* turn, and the largest magnitudes of v. */
+VF_FN vf turn_for_most(vf *v, const struct strip *s, int32_t row, int64_t k, int32_t n, vf by)
+{
+    if (s->from != QR_BF16) {
+        vf most = vf_zero();
+        turn(v, s, row, k, n, by);
+        for (int32_t i = 0; i < n; i++)
+            most = vf_max(most, vf_abs(v[i]));
+        return most;
+    }
+    const char *x = s->rows + row * s->stride + k * 2;
+    vi most = VI(set1_epi16)(0);
+    for (int32_t i = 0; i < n; i += 2 * VF_LEN) {
+        QR_UNINITIALIZED vf t[VF_LEN];
+        for (int32_t r = 0; r < VF_LEN; r++)
+            t[r] = vf_load((const float *)(const void *)(x + r * s->stride + i * 2));
+        vf_transpose(t);
+        for (int32_t c = 0; c < VF_LEN; c++) {
+            most = VI(max_epu16)(most, VI_AND(VI_OF_FLOATS(t[c]), VI(set1_epi16)(0x7fff)));
+            v[i + 2 * c] = vf_mul(vf_pairs_first(vf_as_pairs(t[c])), by);
+            v[i + 2 * c + 1] = vf_mul(vf_pairs_second(vf_as_pairs(t[c])), by);
+        }
+    }
+    return vf_mul(vf_max(vf_pairs_first(most), vf_pairs_second(most)), by);
+}
+
+/* A group of half bytes. Both halves of the rows go through each step before the next: what waits for divisions has other work meanwhile. */
+VF_FN void pack_group4(const struct strip *s, uint8_t *w, uint8_t *multiple, int64_t k, int32_t n, const float *inverse)
+{
+    QR_UNINITIALIZED vf v[HALVES][QR_QUANT_GROUP_MAX];
+    QR_UNINITIALIZED vf first[HALVES];
+    QR_UNINITIALIZED struct choice c[HALVES];
+    for (int32_t h = 0; h < HALVES; h++)
+        first[h] = smallest_for(turn_for_most(v[h], s, h * VF_LEN, k, n, vf_load(inverse + h * VF_LEN)), 7);
+    for (int32_t h = 0; h < HALVES; h++)
+        c[h] = n == QR_QUANT_GROUP ? choose_multiple(v[h], QR_QUANT_GROUP, first[h], 3) : choose_multiple(v[h], n, first[h], 4);
+    const vi both = _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_cvtps_epi32(c[0].m), _mm256_cvtps_epi32(c[1].m)), 0xd8);
+    _mm_storeu_si128((__m128i *)(void *)multiple, _mm_packus_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
+    for (int32_t h = 0; h < HALVES; h++)
+        put_halves(w + h * VI_BYTES, v[h], n, c[h].by);
+}
+#endif
+
 /* A group, or 32 numbers where there are none: inputs [k, k + n) of a strip to w, multiples to `multiple`. */
 VF_FN void pack_group(const struct strip *s, uint8_t *w, uint8_t *multiple, struct qr_quant_format f, int64_t k, int32_t n, const float *inverse)
 {
 #ifdef QR_ISA_avx2
     if (f.bits == 8 && !f.group && s->from == QR_BF16) {
         put_rows(s, w, k, inverse);
+        return;
+    }
+    if (f.bits == 4) {
+        pack_group4(s, w, multiple, k, n, inverse);
         return;
     }
 #endif

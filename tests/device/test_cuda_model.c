@@ -10,6 +10,12 @@
 
 enum { N_IDS = 18, SEED = 11 };
 
+#if defined(__SANITIZE_ADDRESS__) /* ten times slower, and the emulated device looks at every access in release, too: here each kernel runs, and not twice */
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
+
 static struct qr_model_config small(enum qr_arch arch)
 {
     struct qr_model_config c = qr_model_config_small(arch);
@@ -65,7 +71,7 @@ static void check_dir(const struct temp_model *t, const struct qr_model_config *
     cr_assert_str_eq(cuda.be->name, "cuda");
     struct qr_lora *lora[2] = {adapted(&ref, adapter), adapted(&cuda, adapter)};
     int32_t *ids = random_ids(&rng, N_IDS, c->n_vocab);
-    float *want = play(&ref, ids, N_IDS, &n), *got = play(&cuda, ids, N_IDS, &n), *cut = play(&cuda, ids, 5, &n);
+    float *want = play(&ref, ids, N_IDS, &n), *got = play(&cuda, ids, N_IDS, &n), *cut = SANITIZED ? NULL : play(&cuda, ids, 5, &n);
     double most = 0, worst = 0;
     for (size_t i = 0; i < n; i++) {
         most = fmax(most, fabs((double)want[i]));
@@ -73,7 +79,7 @@ static void check_dir(const struct temp_model *t, const struct qr_model_config *
     }
     printf("%s, %s: largest logit %.3f, worst difference %.2e\n", c->arch_name, qr_dtype_name(qr_model_weight_dtype(cuda.model)), most, worst);
     cr_assert(worst <= bound * most, "%.3e of %.3e", worst, most);
-    cr_assert_eq(memcmp(got, cut, n * sizeof *got), 0, "chunks show");
+    cr_assert(SANITIZED || memcmp(got, cut, n * sizeof *got) == 0, "chunks show");
     qr_free(want), qr_free(got), qr_free(cut), qr_free(ids);
     qr_lora_free(lora[1]);
     rig_close(&cuda);
@@ -220,7 +226,7 @@ Test(cuda_model, a_decode_step_has_five_launches_a_layer_and_three_beside_them)
                  {QR_ARCH_LLAMA, 2, 1, QR_KV_CACHE_INT8, 2 * 6 + 3},      /* so do scales of the cache */
                  {QR_ARCH_LLAMA, 2, 9, QR_KV_CACHE_AUTO, 2 * 8 + 3 + 1}}; /* more rows become bf16 in launches of their own: three, and one for the head */
     use_emulated();
-    for (int i = 0; i < QR_COUNT(cases); i++) {
+    for (int i = SANITIZED; i < QR_COUNT(cases); i += SANITIZED ? 2 : 1) {
         const int64_t n = step_launches(cases[i].arch, cases[i].n_layers, cases[i].n_rows, cases[i].kv);
         cr_assert_eq(n, cases[i].launches, "case %d: %d launches, expected %d", i, (int)n, cases[i].launches);
     }

@@ -5,7 +5,13 @@
 #include "tests/train/run.h"
 #include "train/find_bad.h"
 
-enum { N_STEPS = 2, SEED = 9 };
+enum { SEED = 9 };
+
+#if defined(__SANITIZE_ADDRESS__) /* a second step reads and writes what the first does */
+#define N_STEPS 1
+#else
+#define N_STEPS 2
+#endif
 
 static struct run device_run(const struct qr_model_config *c, enum qr_dtype compute, enum qr_recompute recompute, enum qr_optimizer kind, uint64_t init)
 {
@@ -67,7 +73,7 @@ Test(train, steps_on_the_emulated_device_are_those_of_the_reference)
 {
     use_emulated();
     near(QR_ARCH_QWEN3, QR_F32, 1, 1e-7);
-    near(QR_ARCH_QWEN2, QR_BF16, 2, 1e-5);
+    near(QR_ARCH_QWEN2, QR_BF16, N_STEPS, 1e-5);
 }
 
 /* Both files of a checkpoint, compared as bytes. */

@@ -52,6 +52,14 @@ static inline struct world world_mixed(struct qr_attention_case c, uint64_t seed
     return world_new(c, n, ctx, n_rows, seed + 1);
 }
 
+/* A lone row of a short context, one of two pieces, and last, where memory ends, more rows than kernels for lone ones take, with a few positions in a second
+ * tile. */
+static inline struct world world_few(struct qr_attention_case c, uint64_t seed)
+{
+    static const int32_t ctx[] = {17, 257, 70}, n_rows[] = {1, 1, 18};
+    return world_new(c, QR_COUNT(ctx), ctx, n_rows, seed);
+}
+
 static inline void world_drop(struct world *w)
 {
     for (int32_t s = 0; s < w->n_seqs; s++) {

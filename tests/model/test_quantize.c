@@ -5,10 +5,11 @@
 #include "tests/loader/quantized_dir.h"
 #include "tokenizer/tokenizer.h"
 
-#define CTX 512
 #if defined(__SANITIZE_ADDRESS__)
-#define WINDOWS 2 /* the accesses of 32; what is measured there means nothing with so few and is not judged */
+#define CTX 300   /* more than a piece of attention's */
+#define WINDOWS 1 /* the accesses of 32; what is measured there means nothing with so few and is not judged */
 #else
+#define CTX 512
 #define WINDOWS 32
 #endif
 

@@ -180,8 +180,20 @@ static void check_file(const struct qr_json *v)
     qr_tokenizer_close(t);
 }
 
+/* Two files a vocabulary; sanitizers, ten times slower, get one of them. */
+static bool file_is_asked(int i)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    return i % 2 == i / 2 % 2;
+#else
+    (void)i;
+    return true;
+#endif
+}
+
 Test(vectors, whole_files_encode_to_the_reference_hash, .timeout = 120)
 {
+    int i = 0;
     TOK_NEED_DATA();
     struct qr_buf text;
     qr_buf_init(&text);
@@ -189,7 +201,8 @@ Test(vectors, whole_files_encode_to_the_reference_hash, .timeout = 120)
     struct qr_json *list = tok_json(text.data, text.len);
     cr_assert(qr_json_count(list) == 12);
     for (const struct qr_json *v = qr_json_first(list); v; v = qr_json_after(v))
-        check_file(v);
+        if (file_is_asked(i++))
+            check_file(v);
     qr_json_free(list);
     qr_buf_release(&text);
 }

@@ -9,7 +9,13 @@
 
 static const char *const shards[] = {"parallel.shard=none", "parallel.shard=optimizer", "parallel.shard=gradients", "parallel.shard=full"};
 
-static void check_dtype(const char *dtype)
+#if defined(__SANITIZE_ADDRESS__) /* every cut and every number of ranks with one of the types */
+#define EVERY 2
+#else
+#define EVERY 1
+#endif
+
+static void check_dtype(const char *dtype, int which)
 {
     struct world w = world_new();
     char eval[120];
@@ -17,6 +23,8 @@ static void check_dtype(const char *dtype)
     const uint64_t seen = ranks_of(&w, WITH(dtype, STEP, eval, "eval.every=1", shards[0]), 1, 3, false), written = files_of(&w, 3);
     for (int i = 0; i < QR_COUNT(shards); i++)
         for (int32_t n = 1; n <= 4; n *= 2) {
+            if ((i + n / 2 + which) % EVERY != 0)
+                continue;
             cr_assert_eq(ranks_of(&w, WITH(dtype, STEP, eval, "eval.every=1", shards[i]), n, 3, false), seen, "%s, %s, %d ranks", dtype, shards[i], n);
             cr_assert_eq(files_of(&w, 3), written, "%s, %s, %d ranks", dtype, shards[i], n);
         }
@@ -25,12 +33,12 @@ static void check_dtype(const char *dtype)
 
 Test(parallel, one_two_and_four_ranks_give_the_same_bytes_in_f32_however_parameters_are_cut)
 {
-    check_dtype("compute.dtype=f32");
+    check_dtype("compute.dtype=f32", 0);
 }
 
 Test(parallel, one_two_and_four_ranks_give_the_same_bytes_in_bf16_however_parameters_are_cut)
 {
-    check_dtype("compute.dtype=bf16");
+    check_dtype("compute.dtype=bf16", 1);
 }
 
 #define LONG "batch.micro=8", "batch.tokens=52", "data.sequence=20", "data.shuffle=false", "compute.recompute=full"

@@ -14,18 +14,19 @@ VF_FN vi many_two(const int32_t *x)
     return VI(set1_epi32)(two);
 }
 
-/* The sums of a run's integers and what came before. */
+/* The sums of a run's integers and what came before. Scales are read once: behind a store the compiler would read them again. */
 MANY_TARGET VF_FN void many_join(const int mr, const bool offset, vi sum[MANY_ROWS][2], float *c, const float *scale, const float *offsets, const float *units,
                      const float *ones_of)
 {
     __asm__ volatile("" ::: "memory"); /* sums are read here, and not kept in registers while there is need of them */
+    const vf scales[2] = {vf_load(scale), vf_load(scale + VF_LEN)};
 #pragma GCC unroll 6
     for (int r = 0; r < mr; r++) {
         const vf unit = vf_set1(units[r]), ones = vf_set1(ones_of[r]);
 #pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
             float *to = c + r * QR_PANEL + j * VF_LEN;
-            vf acc = whole_add(vf_load(to), sum[r][j], unit, vf_load(scale + j * VF_LEN));
+            vf acc = whole_add(vf_load(to), sum[r][j], unit, scales[j]);
             if (offset)
                 acc = whole_add_offset(acc, ones, vf_load(offsets + j * VF_LEN));
             vf_store(to, acc);

@@ -228,31 +228,53 @@ VF_FN void pairs_block(const int mr, const struct step *s)
             VI_STORE(s->c + r * C_STRIDE + j * 8, acc[r][j]);
 }
 
-VF_FN void halves_block(const int mr, const struct step *s)
+/* As add_onto_16: left to itself the compiler makes all of the first products before it adds any. */
+VF_FN vi halves_begin(vi begin, vi v)
 {
-    const uint8_t *w = s->piece->w;
-    const int8_t *x = s->x;
-    for (int32_t g = 0; g < s->n_k / QR_QUANT_GROUP; g++) {
-        vi sum[HALVES_MOST][PIECE_VECTORS];
+    vi sum;
+    __asm__ volatile("vpaddw %2, %1, %0" : "=x"(sum) : "x"(begin), "x"(v));
+    return sum;
+}
+
+/* A group: its sums are begun at what its rows have in common and never leave their registers. */
+VF_FN void halves_group(const int mr, vi sum[][PIECE_VECTORS], const int8_t *x, const uint8_t *w, const int32_t *group)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < QR_QUANT_GROUP / 4; i++) {
+        const vi v[PIECE_VECTORS] = {VI_LOAD(w + i * 64), VI_LOAD(w + i * 64 + 32)};
 #pragma GCC unroll 6
-        for (int r = 0; r < mr; r++)
-            sum[r][0] = sum[r][1] = _mm256_set1_epi32(s->group[g * mr + r]);
-#pragma GCC unroll 2
-        for (int32_t i = 0; i < QR_QUANT_GROUP / 4; i++, w += 64, x += 4 * mr) {
-            const vi v[PIECE_VECTORS] = {VI_LOAD(w), VI_LOAD(w + 32)};
-#pragma GCC unroll 6
-            for (int r = 0; r < mr; r++) {
-                const vi four = four_at(x + r * 4);
+        for (int r = 0; r < mr; r++) {
+            const vi four = four_at(x + (i * mr + r) * 4);
+            if (i == 0) {
+                const vi begin = _mm256_set1_epi32(group[r]);
+                sum[r][0] = halves_begin(begin, _mm256_maddubs_epi16(v[0], four));
+                sum[r][1] = halves_begin(begin, _mm256_maddubs_epi16(v[1], four));
+            } else {
                 add_onto_16(&sum[r][0], _mm256_maddubs_epi16(v[0], four));
                 add_onto_16(&sum[r][1], _mm256_maddubs_epi16(v[1], four));
             }
         }
+    }
+}
+
+VF_FN void halves_block(const int mr, const struct step *s)
+{
+    const uint8_t *w = s->piece->w;
+    const int8_t *x = s->x;
+    const int16_t *multiple = s->piece->multiple[0];
+    const int32_t *group = s->group;
+    int32_t *const c = s->c;
+    for (int32_t n = s->n_k / QR_QUANT_GROUP; n > 0; n--, w += QR_QUANT_GROUP * QR_PANEL, x += QR_QUANT_GROUP * mr, multiple += 2 * QR_PANEL, group += mr) {
+        vi sum[HALVES_MOST][PIECE_VECTORS] QR_UNINITIALIZED;
+        halves_group(mr, sum, x, w, group);
+        __asm__ volatile("" ::: "memory"); /* what there is in c is read here, and not kept elsewhere in memory from group to group */
+        const vi m[PIECE_VECTORS] = {VI_LOAD(multiple), VI_LOAD(multiple + 16)};
 #pragma GCC unroll 6
         for (int r = 0; r < mr; r++)
 #pragma GCC unroll 2
             for (int j = 0; j < PIECE_VECTORS; j++) {
-                int32_t *c = s->c + r * C_STRIDE + j * 8;
-                VI_STORE(c, _mm256_add_epi32(VI_LOAD(c), _mm256_madd_epi16(sum[r][j], VI_LOAD(&s->piece->multiple[g][j * 16]))));
+                int32_t *to = c + r * C_STRIDE + j * 8;
+                VI_STORE(to, _mm256_add_epi32(VI_LOAD(to), _mm256_madd_epi16(sum[r][j], m[j])));
             }
     }
 }

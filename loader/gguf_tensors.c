@@ -196,14 +196,6 @@ static bool find_stack(struct stack *s, const char *name, const struct mixing *m
     return false;
 }
 
-static char *keep_name(struct qr_tensor_files *st, const char *text, size_t n)
-{
-    char *name = qr_arena_alloc(&st->list.names, n + 1, 1);
-    memcpy(name, text, n);
-    name[n] = 0;
-    return name;
-}
-
 static int keep_key(struct qr_tensor_files *st, const struct qr_stored_tensor *t, const char *key, struct qr_err *err)
 {
     if (qr_map_add(&st->by_name, key, strlen(key), st->list.n - 1))
@@ -238,9 +230,9 @@ static int add_stack(struct qr_tensor_files *st, const struct qr_stored_tensor *
         t->n_bytes = whole->n_bytes / (uint64_t)n;
         t->offset = whole->offset + (uint64_t)e * t->n_bytes;
         snprintf(name, sizeof name, "%.200s[%d]", whole->name, e);
-        t->name = keep_name(st, name, strlen(name));
+        t->name = qr_stored_list_name(&st->list, name, strlen(name));
         snprintf(name, sizeof name, "model.layers.%d.%s.%d.%s%s", s->layer, s->before, e, s->behind, s->tail);
-        rc = keep_key(st, t, keep_name(st, name, strlen(name)), err);
+        rc = keep_key(st, t, qr_stored_list_name(&st->list, name, strlen(name)), err);
     }
     return rc;
 }
@@ -279,9 +271,9 @@ static int add_fused(struct qr_tensor_files *st, const struct qr_stored_tensor *
         t->heads = mix->mixed && i < 2 ? (int32_t)heads[i] : 0;
         row += t->shape[0];
         snprintf(name, sizeof name, "%.200s[%c]", whole->name, "qkv"[i]);
-        t->name = keep_name(st, name, strlen(name));
+        t->name = qr_stored_list_name(&st->list, name, strlen(name));
         snprintf(name, sizeof name, "model.layers.%d.self_attn.%c_proj%s", layer, "qkv"[i], tail);
-        rc = keep_key(st, t, keep_name(st, name, strlen(name)), err);
+        rc = keep_key(st, t, qr_stored_list_name(&st->list, name, strlen(name)), err);
     }
     return rc;
 }
@@ -313,8 +305,8 @@ static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *f
     struct stack stack;
     int32_t layer;
     const char *tail;
-    struct qr_stored_tensor new = {.name = keep_name(st, from->name.at, (size_t)from->name.n), .type = qr_gguf_stored_type(from->type), .n_dims = from->n_dims,
-                                   .shard = shard, .offset = from->offset, .n_bytes = from->n_bytes};
+    struct qr_stored_tensor new = {.name = qr_stored_list_name(&st->list, from->name.at, (size_t)from->name.n), .type = qr_gguf_stored_type(from->type),
+                                    .n_dims = from->n_dims, .shard = shard, .offset = from->offset, .n_bytes = from->n_bytes};
     for (int32_t i = 0; i < from->n_dims; i++)
         new.shape[i] = from->dim[from->n_dims - 1 - i];
     if (new.n_dims == 3 && find_stack(&stack, new.name, mix))
@@ -334,7 +326,7 @@ static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *f
     if (t->heads && (t->shape[0] % ((int64_t)2 * t->heads) != 0))
         return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s has %" PRId64 " rows, expected pairs for each of %d heads", st->shard[shard].name,
                           t->offset, t->name, t->shape[0], t->heads);
-    return keep_key(st, t, name[0] ? keep_name(st, name, strlen(name)) : t->name, err);
+    return keep_key(st, t, name[0] ? qr_stored_list_name(&st->list, name, strlen(name)) : t->name, err);
 }
 
 static int read_mixing(struct mixing *mix, const struct qr_gguf *g, struct qr_err *err)

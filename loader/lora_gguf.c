@@ -91,19 +91,11 @@ static void key_of(char out[QR_STORED_NAME_MAX], const char *name, const char *a
         snprintf(out, QR_STORED_NAME_MAX, "%s", name);
 }
 
-static char *keep(struct qr_tensor_files *st, const char *text, size_t n)
-{
-    char *name = qr_arena_alloc(&st->list.names, n + 1, 1);
-    memcpy(name, text, n);
-    name[n] = 0;
-    return name;
-}
-
 static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *from, const char *arch, struct qr_err *err)
 {
     char key[QR_STORED_NAME_MAX], matrix[QR_STORED_NAME_MAX];
     struct qr_stored_tensor *t = qr_stored_list_add(&st->list);
-    *t = (struct qr_stored_tensor){.name = keep(st, from->name.at, (size_t)from->name.n), .type = qr_gguf_stored_type(from->type),
+    *t = (struct qr_stored_tensor){.name = qr_stored_list_name(&st->list, from->name.at, (size_t)from->name.n), .type = qr_gguf_stored_type(from->type),
                                    .n_dims = from->n_dims < 2 ? 2 : from->n_dims, .offset = from->offset, .n_bytes = from->n_bytes};
     for (int32_t i = 0; i < t->n_dims; i++) /* writers leave out a last one of 1, as A's of rank 1 */
         t->shape[i] = from->dim[t->n_dims - 1 - i];
@@ -111,7 +103,7 @@ static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *f
         return qr_err_set(err, QR_E_UNSUPPORTED, "byte %" PRIu64 ": tensor %s is neither NAME" A " nor NAME" B
                           ", expected low-rank sums of the layers' matrices and nothing else", t->offset, t->name);
     key_of(key, t->name, arch);
-    if (!qr_map_add(&st->by_name, keep(st, key, strlen(key)), strlen(key), st->list.n - 1))
+    if (!qr_map_add(&st->by_name, qr_stored_list_name(&st->list, key, strlen(key)), strlen(key), st->list.n - 1))
         return qr_err_set(err, QR_E_DAMAGED, "byte %" PRIu64 ": tensor %s is there twice", t->offset, t->name);
     return 0;
 }

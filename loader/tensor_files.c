@@ -74,6 +74,14 @@ struct qr_stored_tensor *qr_stored_list_add(struct qr_stored_list *list)
     return &list->item[list->n++];
 }
 
+char *qr_stored_list_name(struct qr_stored_list *list, const char *name, size_t n)
+{
+    char *copy = qr_arena_alloc(&list->names, n + 1, 1);
+    memcpy(copy, name, n);
+    copy[n] = 0;
+    return copy;
+}
+
 int qr_tensor_files_open_from(struct qr_tensor_files **out, struct qr_source *source, const struct qr_quant_scheme *quant, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && source != NULL);

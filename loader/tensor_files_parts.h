@@ -82,4 +82,7 @@ char qr_gguf_tensor_name(char out[QR_STORED_NAME_MAX], const char *name, const c
 /* One more entry, of zeros, at the end of the list. */
 struct qr_stored_tensor *qr_stored_list_add(struct qr_stored_list *list);
 
+/* A name of n bytes, with a 0 behind them, that lives as long as the list. */
+char *qr_stored_list_name(struct qr_stored_list *list, const char *name, size_t n);
+
 #endif

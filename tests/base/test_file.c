@@ -5,12 +5,12 @@
 
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cut_file.h"
 #include "base/file.h"
 #include "base/map_file.h"
+#include "tests/last_words.h"
 #include "tests/temp.h"
 
 Test(file, results_are_written_over_what_is_there_and_a_full_disk_is_an_error_that_names_it)
@@ -35,32 +35,20 @@ Test(file, results_are_written_over_what_is_there_and_a_full_disk_is_an_error_th
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 
-/* What a child of this process says, and its status: it looks at the last byte of a mapped file that was cut; without a file it has a signal that no file
- * caused. */
-static int look_behind_the_end(const char *path, char said[512])
+/* Looks at the last byte of a mapped file that was cut; without a file it has a signal that no file caused. */
+static void look_behind_the_end(const void *arg)
 {
-    int ends[2], status;
-    cr_assert_eq(pipe(ends), 0);
-    const pid_t child = fork();
-    if (child == 0) {
-        struct qr_map_file f;
-        struct qr_err err;
-        dup2(ends[1], STDERR_FILENO);
-        signal(SIGBUS, SIG_DFL); /* the test library's own */
-        qr_cut_file_explain();
-        if (!path)
-            raise(SIGBUS);
-        if (qr_map_file_open(&f, path, SIZE_MAX, &err) != 0 || truncate(path, 0) != 0)
-            _exit(99);
-        const volatile uint8_t *last = f.data + f.n_bytes - 1;
-        _exit(*last == 7 ? 98 : 97);
-    }
-    close(ends[1]);
-    const ssize_t n = read(ends[0], said, 511);
-    said[n > 0 ? n : 0] = 0;
-    close(ends[0]);
-    cr_assert_eq(waitpid(child, &status, 0), child);
-    return status;
+    const char *path = arg;
+    struct qr_map_file f;
+    struct qr_err err;
+    signal(SIGBUS, SIG_DFL); /* the test library's own */
+    qr_cut_file_explain();
+    if (!path)
+        raise(SIGBUS);
+    if (qr_map_file_open(&f, path, SIZE_MAX, &err) != 0 || truncate(path, 0) != 0)
+        _exit(99);
+    const volatile uint8_t *last = f.data + f.n_bytes - 1;
+    _exit(*last == 7 ? 98 : 97);
 }
 
 Test(file, a_file_that_is_cut_while_it_is_mapped_ends_the_process_with_its_name_and_status_4_and_any_other_bus_error_as_ever)
@@ -71,10 +59,10 @@ Test(file, a_file_that_is_cut_while_it_is_mapped_ends_the_process_with_its_name_
     temp_dir_make(dir, "file");
     snprintf(path, sizeof path, "%s/weights", dir);
     cr_assert_eq(qr_file_put(path, bytes, sizeof bytes, &err), 0, "%s", err.msg);
-    int status = look_behind_the_end(path, said);
+    int status = last_words(said, look_behind_the_end, path);
     snprintf(want, sizeof want, "quire: %s: became shorter while it was in use", path);
     cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 4 && strncmp(said, want, strlen(want)) == 0, "%x %s", (unsigned)status, said);
-    status = look_behind_the_end(NULL, said);
+    status = last_words(said, look_behind_the_end, NULL);
     cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS && said[0] == 0, "%x %s", (unsigned)status, said);
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }

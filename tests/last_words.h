@@ -1,0 +1,29 @@
+/* last_words.h - a test of how a process ends: a child of the test does so, and what it said is looked at. */
+#ifndef QR_TESTS_LAST_WORDS_H
+#define QR_TESTS_LAST_WORDS_H
+
+#include <criterion/criterion.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A child calls die, which does not return, or, if it does, ends with 96. said: the first that it writes to stderr. Returns its status, as waitpid has it. */
+static inline int last_words(char said[512], void (*die)(const void *arg), const void *arg)
+{
+    int ends[2], status;
+    cr_assert_eq(pipe(ends), 0);
+    const pid_t child = fork();
+    cr_assert_neq(child, -1);
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        die(arg);
+        _exit(96);
+    }
+    close(ends[1]);
+    const ssize_t n = read(ends[0], said, 511);
+    said[n > 0 ? n : 0] = 0;
+    close(ends[0]);
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    return status;
+}
+
+#endif

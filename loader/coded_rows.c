@@ -24,10 +24,6 @@ bool qr_stored_code(struct qr_stored_code *out, const struct qr_stored_tensor *t
     return out->type != QR_CODED;
 }
 
-/* Of 2 and 3 bits that are kept with 4: with offsets (2 bits), and without (3). */
-static const int8_t from_zero[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-static const int8_t from_eight_below[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-
 /* The least and the largest level that a code can stand for. */
 struct range {
     int32_t least, most;
@@ -79,7 +75,7 @@ bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code
         const struct qr_coded_format wide = qr_dtype_coded((enum qr_dtype)t);
         if (wide.bits == 4 && t != QR_C4_G16_SO) /* other levels than those that both have */
             continue;
-        *out = (struct qr_stored_code){.type = (enum qr_dtype)t, .levels = wide.bits == 4 ? from_zero : NULL, .inputs = a->inputs, .n_in = a->n_in};
+        *out = (struct qr_stored_code){.type = (enum qr_dtype)t, .levels = wide.bits == 4 ? qr_gguf_levels(QR_GGUF_T_Q4_K) : NULL, .inputs = a->inputs, .n_in = a->n_in};
         const struct range r = range_of(out);
         if (wide.steps == f.steps && wide.group <= group && (wide.offset || !offset) && r.least <= ra.least && r.least <= rb.least && r.most >= ra.most &&
             r.most >= rb.most)
@@ -92,7 +88,7 @@ void qr_stored_code_as(struct qr_stored_code *c, enum qr_dtype as)
 {
     QR_ASSERT(c != NULL && qr_dtype_is_coded(c->type) && qr_dtype_is_coded(as));
     if (qr_dtype_coded(c->type).bits < 4)
-        c->levels = qr_dtype_coded(as).bits != 4 ? NULL : qr_dtype_coded(as).offset ? from_zero : from_eight_below;
+        c->levels = qr_dtype_coded(as).bits != 4 ? NULL : qr_gguf_levels(qr_dtype_coded(as).offset ? QR_GGUF_T_Q4_K : QR_GGUF_T_Q4_0);
     c->type = as;
 }
 

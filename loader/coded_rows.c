@@ -75,7 +75,8 @@ bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code
         const struct qr_coded_format wide = qr_dtype_coded((enum qr_dtype)t);
         if (wide.bits == 4 && t != QR_C4_G16_SO) /* other levels than those that both have */
             continue;
-        *out = (struct qr_stored_code){.type = (enum qr_dtype)t, .levels = wide.bits == 4 ? qr_gguf_levels(QR_GGUF_T_Q4_K) : NULL, .inputs = a->inputs, .n_in = a->n_in};
+        *out = (struct qr_stored_code){.type = (enum qr_dtype)t, .inputs = a->inputs, .n_in = a->n_in};
+        out->levels = wide.bits == 4 ? qr_gguf_levels(QR_GGUF_T_Q4_K) : NULL;
         const struct range r = range_of(out);
         if (wide.steps == f.steps && wide.group <= group && (wide.offset || !offset) && r.least <= ra.least && r.least <= rb.least && r.most >= ra.most &&
             r.most >= rb.most)

@@ -6,7 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A child calls die, which does not return, or, if it does, ends with 96. said: the first that it writes to stderr. Returns its status, as waitpid has it. */
+/* A child calls die, which does not return, or, if it does, ends with 96. said: what it writes to stderr, up to 511 bytes. Returns its status, as
+ * waitpid has it. */
 static inline int last_words(char said[512], void (*die)(const void *arg), const void *arg)
 {
     int ends[2], status;
@@ -19,8 +20,10 @@ static inline int last_words(char said[512], void (*die)(const void *arg), const
         _exit(96);
     }
     close(ends[1]);
-    const ssize_t n = read(ends[0], said, 511);
-    said[n > 0 ? n : 0] = 0;
+    size_t n = 0;
+    for (ssize_t got; n < 511 && (got = read(ends[0], said + n, 511 - n)) > 0; n += (size_t)got) {
+    }
+    said[n] = 0;
     close(ends[0]);
     cr_assert_eq(waitpid(child, &status, 0), child);
     return status;

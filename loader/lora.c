@@ -474,7 +474,7 @@ static int find_tensor(struct qr_lora_file *f, const struct qr_stored_tensor **o
                           qr_shape_text(found, sizeof found, t->shape, t->n_dims), expected_text(expected, f, rows, cols, base));
     if (!t->type->computable)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: tensor %s is %s, expected F32, F16%s", f->weights, t->name, t->type->name,
-                          f->is_gguf ? ", BF16 or blocks of 4 to 8 bits" : " or BF16");
+                          f->is_gguf ? ", BF16 or blocks of 2 to 8 bits" : " or BF16");
     f->used[t - qr_tensor_files_at(f->st, 0)] = true; /* they lie side by side */
     *out = t;
     return 0;

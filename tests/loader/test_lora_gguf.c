@@ -215,7 +215,7 @@ static struct made bad(int row, const char **why)
     case 11: t[1].dim[0] = 3, *why = "tensor blk.0.attn_k.weight.lora_a has rank 2 and blk.0.attn_k.weight.lora_b has 3, expected the same"; break;
     case 12: t[0].dim[0] = 32, *why = "tensor blk.0.attn_k.weight.lora_a is [2, 32], expected [r, 64] by a model"; break;
     case 13: t[1].dim[1] = 64, *why = "tensor blk.0.attn_k.weight.lora_b is [64, 2], expected [32, 2] by a model"; break;
-    case 14: t[0].of = QR_GGUF_T_I32, *why = "tensor blk.0.attn_k.weight.lora_a is I32, expected F32, F16, BF16 or blocks of 4 to 8 bits"; break;
+    case 14: t[0].of = QR_GGUF_T_I32, *why = "tensor blk.0.attn_k.weight.lora_a is I32, expected F32, F16, BF16 or blocks of 2 to 8 bits"; break;
     case 15: *last = (struct made_tensor){"blk.0.attn_norm.weight", {64}, QR_GGUF_T_F32},
              *why = "tensor blk.0.attn_norm.weight is neither NAME.lora_a nor NAME.lora_b"; break;
     case 16: *last = (struct made_tensor){"blk.7.attn_k.weight" LORA_A, {64, 2}, QR_GGUF_T_F32},

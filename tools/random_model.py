@@ -11,10 +11,12 @@ type of a GGUF file's embedding (and with it of a tied head), as TYPE unless giv
 import argparse
 import json
 import os
+import random
 import struct
 
 F32, STRING, U32, I32, F32_VALUE, ARRAY = 0, 8, 4, 5, 6, 9
 FP8_BLOCK = 128
+RANDOM = random.Random(20261122)  # the same model each time
 # bytes of a block, its numbers, and where its f16 scales are with values that bring weights near 0.02
 TYPES = {
     "Q4_0": (2, 18, 32, [(0, 0.004)]), "Q4_1": (3, 20, 32, [(0, 0.004), (2, -0.03)]), "Q5_0": (6, 22, 32, [(0, 0.002)]),
@@ -91,10 +93,15 @@ def array(name, kind, bodies):
     return text(name) + struct.pack("<IIQ", ARRAY, kind, len(bodies)) + b"".join(bodies)
 
 
+def noise(n):
+    piece = 1 << 26  # what getrandbits takes at once
+    return b"".join(RANDOM.randbytes(min(piece, n - at)) for at in range(0, n, piece))
+
+
 def blocks(type_name, n):
     _, size, numbers, scales = TYPES[type_name]
     count = n // numbers
-    data = bytearray(os.urandom(count * size))
+    data = bytearray(noise(count * size))
     for at, value in scales:
         for i, byte in enumerate(struct.pack("<e", value)):
             data[at + i::size] = bytes([byte]) * count
@@ -161,7 +168,7 @@ FINITE = bytes([b & 0xfe if b & 0x7f == 0x7f else b for b in range(256)])  # E4M
 
 
 def bf16(n):
-    data = bytearray(os.urandom(2 * n))
+    data = bytearray(noise(2 * n))
     data[1::2] = data[1::2].translate(SMALL)
     return data
 
@@ -179,13 +186,13 @@ def stored(name, kind, n_out, n_in, group=0):
     """The tensors that make up a matrix: {name: (type, shape, bytes)}."""
     if kind.startswith("fp8"):
         shape = {"fp8": [-(-n_out // FP8_BLOCK), -(-n_in // FP8_BLOCK)], "fp8-channel": [n_out, 1], "fp8-tensor": [1, 1]}[kind]
-        return {name + ".weight": ("F8_E4M3", [n_out, n_in], os.urandom(n_out * n_in).translate(FINITE)),
+        return {name + ".weight": ("F8_E4M3", [n_out, n_in], noise(n_out * n_in).translate(FINITE)),
                 name + (".weight_scale_inv" if kind == "fp8" else ".weight_scale"): ("F32", shape, struct.pack("<f", 0.0002) * (shape[0] * shape[1]))}
     if kind in ("gptq", "gptq-act", "awq"):
         groups = n_in // group
         shape = [n_in // 8, n_out] if kind != "awq" else [n_in, n_out // 8]
-        parts = {name + ".qweight": ("I32", shape, os.urandom(n_in * n_out // 2)),
-                 name + ".qzeros": ("I32", [groups, n_out // 8], os.urandom(groups * n_out // 2)),
+        parts = {name + ".qweight": ("I32", shape, noise(n_in * n_out // 2)),
+                 name + ".qzeros": ("I32", [groups, n_out // 8], noise(groups * n_out // 2)),
                  name + ".scales": ("F16", [groups, n_out], halves(groups * n_out, 0.003))}
         if kind != "awq":
             step = 1 if kind == "gptq" else next(k for k in (37, 41, 43) if n_in % k)

@@ -328,6 +328,17 @@ Test(load, every_way_to_fail_is_counted_under_its_own_name)
     }
 }
 
+/* Streams that were sent to their end. */
+static int32_t n_whole(struct fake_server *s)
+{
+    int32_t n = 0;
+    pthread_mutex_lock(&s->lock);
+    for (int32_t i = 0; i < s->n_ledger; i++)
+        n += s->ledger[i].n_tokens > 0;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
 Test(load, abandoned_streams_are_closed_and_counted_apart)
 {
     struct fake_script script = fake_tokens(0);
@@ -339,9 +350,11 @@ Test(load, abandoned_streams_are_closed_and_counted_apart)
     cr_expect(n > 5 && n < 35);
     cr_expect_eq(figure(&o, "completed") + n, 40);
     cr_expect_eq(figure(&o, "failed"), 0);
-    for (int i = 0; i < 4000 && s->n_gone < (int)n; i++)
+    /* Each stream had its end, or its server saw it close; on a busy machine some of those that are left near their end had it before. */
+    for (int i = 0; i < 12000 && s->n_gone + n_whole(s) < 40; i++)
         usleep(5000);
-    cr_expect_eq(s->n_gone, (int)n);
+    cr_expect_eq(s->n_gone + n_whole(s), 40);
+    cr_expect(s->n_gone > n / 2 && n_whole(s) >= 40 - n, "%d were closed, %d whole", s->n_gone, n_whole(s));
     drop(&o);
     fake_stop(s);
 }

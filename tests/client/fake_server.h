@@ -251,7 +251,7 @@ static inline void fake_step(struct fake_conn *c)
             fake_answered(c);
             return;
         }
-        if (c->n_sent == c->n_total) {
+        if (c->n_sent >= c->n_total || (s->n_tokens > 0 && c->n_sent >= s->n_tokens)) {
             fake_stream_end(c);
             return;
         }
@@ -392,7 +392,7 @@ static inline void fake_main(struct fake_server *s, int ready)
     _exit(0);
 }
 
-/* Listens and answers until fake_stop. The script may be changed between requests. */
+/* Listens and answers until fake_stop. The script may be changed between requests, and n_tokens lowered to end an answer that is under way. */
 static inline struct fake_server *fake_start(struct fake_script script)
 {
     struct fake_server *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -229,15 +229,17 @@ Test(http, silence_ends_in_a_timeout)
 
 Test(http, nothing_listening_says_so)
 {
-    struct fake_server *s = fake_start(fake_tokens(1));
-    int32_t port = s->port;
-    fake_stop(s);
-    struct got *g = client_at(port);
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof addr;
+    const int held = socket(AF_INET, SOCK_STREAM, 0); /* has the port, so that nobody else gets it, and does not listen */
+    cr_assert(held >= 0 && bind(held, (struct sockaddr *)&addr, len) == 0 && getsockname(held, (struct sockaddr *)&addr, &len) == 0);
+    struct got *g = client_at(ntohs(addr.sin_port));
     ask(g, "/models", NULL, 3);
     cr_expect_eq(g->n_ends, 3);
     cr_expect_eq(g->outcome, QR_HTTP_NO_CONNECT);
     cr_expect(strstr(g->detail, "refused") != NULL);
     drop(g);
+    close(held);
 }
 
 Test(http, cancelling_closes_the_connection_and_calls_nothing)

@@ -15,6 +15,7 @@
 #include "client/chunk.h"
 #include "client/session.h"
 #include "fake_server.h"
+#include "tests/temp.h"
 
 TestSuite(repl, .timeout = 280);
 
@@ -58,8 +59,7 @@ static struct desk *lay_out(struct fake_script script)
         free(d);
         cr_skip_test("no pseudo-terminals here (is /dev/pts mounted?)");
     }
-    snprintf(d->state, sizeof d->state, "/tmp/quire-repl-XXXXXX");
-    cr_assert(mkdtemp(d->state) != NULL);
+    temp_dir_make(d->state, "repl");
     d->server = fake_start(script);
     cr_assert(d->fd >= 0 && grantpt(d->fd) == 0 && unlockpt(d->fd) == 0);
     cr_assert_eq(ptsname_r(d->fd, slave, sizeof slave), 0);
@@ -379,7 +379,7 @@ static void shell(struct desk *d, const char *slave)
 Test(repl, ctrl_z_gives_the_terminal_back_and_fg_goes_on)
 {
     for (int busy = 0; busy <= 1; busy++) {
-        struct fake_script script = fake_tokens(busy ? 100 : 2);
+        struct fake_script script = fake_tokens(busy ? 100000 : 2); /* ended below */
         script.gap_us = busy ? 10000 : 0;
         struct desk *d = lay_out(script);
         char slave[100];
@@ -394,6 +394,7 @@ Test(repl, ctrl_z_gives_the_terminal_back_and_fg_goes_on)
         wait_for(d, "job stopped");
         type(d, busy ? "" : "lo\r");
         wait_for(d, "tok tok ");
+        d->server->script.n_tokens = 1;
         wait_prompt(d);
         cr_expect(sent(d, "\"content\":\"hello\""), "%s", d->server->body);
         type(d, "\004");

@@ -3,6 +3,7 @@
 Standard library only. A test is a function whose name begins with test_; its name is a true sentence. main(globals()) runs them all and
 prints a closing line that tools/count_tests.awk adds up.
 """
+import concurrent.futures
 import http.client
 import json
 import os
@@ -84,17 +85,35 @@ def until_within(limit, measure, tries=20):
     return best
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
+class Port:
+    """A port of loopback that nobody else is given while this object lives: its socket is bound and does not listen, and a server that says SO_REUSEADDR, as
+    quire does, may bind it beside that. Without a server a connection to it is refused."""
+
+    def __init__(self):
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(('127.0.0.1', 0))
+        self.number = self.socket.getsockname()[1]
+
+    def __del__(self):
+        self.socket.close()
+
+
+def gone(pid):
+    """Ended, or a zombie that only waits to be asked."""
+    try:
+        with open(f'/proc/{pid}/stat', encoding='ascii') as f:
+            return f.read().rsplit(')', 1)[1].split()[0] == 'Z'
+    except OSError:
+        return True
 
 
 class Server:
     """`quire serve` on loopback; ready when entered, ended by its process id when left. before: what runs it, such as nohup."""
 
     def __init__(self, *args, model=STORIES, wait=True, env=None, before=()):
-        self.port = free_port()
+        self.held = Port()
+        self.port = self.held.number
         self.log = tempfile.TemporaryFile()
         self.started = time.monotonic()
         self.process = subprocess.Popen([*before, QUIRE, 'serve', '--model', model, '--port', str(self.port), *args], stdout=subprocess.DEVNULL,
@@ -174,22 +193,30 @@ class Server:
         assert done, 'the stream ended without [DONE]'
 
 
-def main(tests):
-    passed = failed = skipped = 0
+def run_test(name, test):
+    """Says how it ended, and returns that."""
+    began = time.monotonic()
+    try:
+        test()
+        print(f'ok   {name} ({time.monotonic() - began:.2f} s)\n', end='', flush=True)
+        return 'passed'
+    except Skip as reason:
+        print(f'SKIP {name}: {reason}\n', end='', flush=True)
+        return 'skipped'
+    except Exception:
+        print(f'FAIL {name}\n{traceback.format_exc()}\n', end='', flush=True)
+        return 'failed'
+
+
+def main(tests, at_once=1):
+    """Runs all tests, or those that the command line names; so many at once, where they mostly wait."""
     wanted = sys.argv[1:]
-    for name, test in list(tests.items()):
-        if not name.startswith('test_') or (wanted and name not in wanted):
-            continue
-        began = time.monotonic()
-        try:
-            test()
-            passed += 1
-            print(f'ok   {name} ({time.monotonic() - began:.2f} s)', flush=True)
-        except Skip as reason:
-            skipped += 1
-            print(f'SKIP {name}: {reason}', flush=True)
-        except Exception:
-            failed += 1
-            print(f'FAIL {name}\n{traceback.format_exc()}', flush=True)
+    chosen = [(name, test) for name, test in list(tests.items()) if name.startswith('test_') and (not wanted or name in wanted)]
+    if at_once > 1:
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            ends = list(pool.map(run_test, *zip(*chosen)))
+    else:
+        ends = [run_test(name, test) for name, test in chosen]
+    passed, failed, skipped = (ends.count(word) for word in ('passed', 'failed', 'skipped'))
     print(f'{passed} passed, {failed} failed, {skipped} skipped')
     sys.exit(1 if failed else 0)

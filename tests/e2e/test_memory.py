@@ -41,11 +41,13 @@ def test_a_server_that_has_used_all_of_its_cache_takes_what_plan_says():
     assert sum(plan[p] for p in parts) == plan['total_bytes'] and all(plan[p] > 0 for p in parts), plan
     with Server(*settings) as s:
         fill_cache(s, 24576 + 4096, 480, seed=20261121)
-        time.sleep(0.5)  # what reading the calls has left in the heap goes back some 0.1 s behind the last one
+        mib = 2 ** 20
+        allowed = 1.5 * mib + plan['total_bytes'] / 100
+        # What reading the calls has left in the heap goes back some 0.1 s behind the last one; later where others work.
+        until_within(allowed, lambda: abs(resident_bytes(s.process.pid) - plan['total_bytes']), tries=50)
         rss = resident_bytes(s.process.pid)
-    mib = 2 ** 20
     print(f"   planned {plan['total_bytes'] / mib:.1f} MiB, {plan['kv_bytes'] / mib:.1f} of it cache; resident {rss / mib:.1f} MiB")
-    assert abs(rss - plan['total_bytes']) <= 1.5 * mib + plan['total_bytes'] / 100, plan
+    assert abs(rss - plan['total_bytes']) <= allowed, plan
 
 
 SHAPE = {'architectures': ['LlamaForCausalLM'], 'model_type': 'llama', 'hidden_act': 'silu', 'hidden_size': 768, 'num_hidden_layers': 12,

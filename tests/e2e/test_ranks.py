@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from lib import QUIRE, SLOW, Skip, main
+from lib import QUIRE, SLOW, Skip, gone, main
 from test_train import CONFIG, World, memory_of
 
 STEP = ['batch.micro=4', 'batch.leaves=4']
@@ -59,9 +59,9 @@ def test_a_process_that_is_killed_ends_the_run_with_its_name():
             began = time.monotonic()
             os.kill(child if victim else process.pid, signal.SIGKILL)
             err = process.communicate(timeout=120 * SLOW)[1].decode()
-            while os.path.exists(f'/proc/{child}') and time.monotonic() - began < 60 * SLOW:
+            while not gone(child) and time.monotonic() - began < 60 * SLOW:
                 time.sleep(0.01)
-            assert not os.path.exists(f'/proc/{child}') and time.monotonic() - began < 60 * SLOW, 'a rank is left'
+            assert gone(child), 'a rank is left'
             if victim:
                 assert process.returncode == 1 and 'quire train: rank 1' in err and 'signal 9' in err, (process.returncode, err)
 

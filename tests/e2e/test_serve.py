@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from lib import QUIRE, ROOT, SLOW, STORIES, Server, Skip, environment, free_port, jsonl, main, need_data, program_seconds, run, until_within
+from lib import QUIRE, ROOT, SLOW, STORIES, Port, Server, Skip, environment, jsonl, main, need_data, program_seconds, run, until_within
 from test_quantized_files import read_tensors, write_tensors
 
 BUNDLED = os.path.join(ROOT, 'models', 'quire-tiny')
@@ -30,7 +30,8 @@ def greedy(ids, n, **more):
 def test_the_socket_listens_soon_after_exec():
     """4.5 ms on an idle machine; 50, or ten times what the program takes to say its version, are asked of the best start."""
     need_data()
-    port = free_port()
+    held = Port()
+    port = held.number
 
     def listens():
         t0 = time.monotonic()
@@ -181,17 +182,20 @@ def test_a_server_without_standard_files_serves_and_ends_as_asked():
 
 def test_a_server_that_still_opens_its_model_ends_when_asked():
     golden()
-    with tempfile.TemporaryDirectory() as cache, Server('--tune', 'now', wait=False, env={'XDG_CACHE_HOME': cache}) as s:
-        while True:  # measuring takes seconds
-            try:
-                status, text = s.get('/readyz')
-                break
-            except OSError:
-                time.sleep(0.001)
-        assert status == 503 and 'loading' in text, text
-        s.process.send_signal(signal.SIGTERM)
-        assert s.process.wait(60 * SLOW) == 0
-        assert 'ready ' not in s.stderr() and not os.listdir(cache), s.stderr()
+    for _ in range(10):  # measuring takes a second; a test that is put aside for so long comes too late
+        with tempfile.TemporaryDirectory() as cache, Server('--tune', 'now', wait=False, env={'XDG_CACHE_HOME': cache}) as s:
+            while True:
+                try:
+                    status, text = s.get('/readyz')
+                    break
+                except OSError:
+                    time.sleep(0.001)
+            s.process.send_signal(signal.SIGTERM)
+            assert s.process.wait(60 * SLOW) == 0
+            if status == 503 and 'ready ' not in s.stderr():
+                assert 'loading' in text and not os.listdir(cache), (text, s.stderr())
+                return
+    raise AssertionError((status, text, s.stderr()))
 
 
 def test_a_limit_on_its_address_space_makes_the_cache_smaller():
@@ -236,12 +240,15 @@ def test_a_full_queue_answers_429_with_retry_after_at_once():
             r = c.getresponse()
             results.append((r.status, r.getheader('Retry-After')))
             r.read()
-        threads = [threading.Thread(target=ask) for _ in range(12)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-        codes = [c for c, _ in results]
+        for _ in range(10):  # together they are more than the queue takes, unless they are sent one by one
+            threads = [threading.Thread(target=ask) for _ in range(12)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            codes = [c for c, _ in results]
+            if 429 in codes:
+                break
         assert 429 in codes and 200 in codes and set(codes) <= {200, 429}, codes
         assert all(after for c, after in results if c == 429)
 

@@ -12,21 +12,12 @@ import tempfile
 import threading
 import time
 
-from lib import PATIENCE, QUIRE, SLOW, STORIES, Server, Skip, main, need_data, run, run_lines
+from lib import PATIENCE, QUIRE, SLOW, STORIES, Server, Skip, gone, main, need_data, run, run_lines
 from test_quantized_files import write_tensors
 from test_ranks import children_of
 
 IDS = [[1, 403, 407, 261, 378], [1, 346], [1] + [300 + i for i in range(90)]]
 SECONDS = 2  # what a lost rank may take to be seen, by PATIENCE
-
-
-def gone(pid):
-    """Ended, or a zombie that only waits to be asked."""
-    try:
-        with open(f'/proc/{pid}/stat', encoding='ascii') as f:
-            return f.read().rsplit(')', 1)[1].split()[0] == 'Z'
-    except OSError:
-        return True
 
 
 def until_gone(pids, seconds):
@@ -184,25 +175,33 @@ def start_streams(server, n):
     return ends, threads
 
 
+def is_complete(last):
+    return bool(last and last.get('choices')) and last['choices'][0]['finish_reason'] == 'length'
+
+
 def test_a_process_that_is_killed_ends_every_stream_with_an_error_soon_and_the_server():
     need_data()
-    with Server('--tensor-parallel', '2', '--threads', '1', '--isa', 'ref') as s:
-        child, = children_of(s.process.pid)
-        ends, threads = start_streams(s, 4)
-        killed = time.monotonic()
-        os.kill(child, signal.SIGKILL)
-        for t in threads:
-            t.join(60 * SLOW)
-        assert len(ends) == 4
-        under_way = [end for end in ends if end[1] > killed]  # on a busy machine one may be through before the last begins
-        assert under_way
+    for _ in range(10):
+        with Server('--tensor-parallel', '2', '--threads', '1', '--isa', 'ref') as s:
+            child, = children_of(s.process.pid)
+            ends, threads = start_streams(s, 4)
+            killed = time.monotonic()
+            os.kill(child, signal.SIGKILL)
+            for t in threads:
+                t.join(60 * SLOW)
+            assert len(ends) == 4
+            assert s.process.wait(60 * SLOW) == 1
+        under_way = [end for end in ends if not is_complete(end[0])]  # on a busy machine one may be through before the last begins, or all
+        if not under_way:
+            continue
         for last, when in under_way:
             assert last and 'error' in last and last['error']['message'].startswith('one of the processes that compute the model ended'), last
             assert when - killed < SECONDS * PATIENCE, when - killed
-        assert s.process.wait(60 * SLOW) == 1
         text = s.stderr()
         assert 'a rank is lost' in text and 'rank 1' in text and 'signal 9' in text, text
-        print(f'   streams ended after {max(w for _, w in ends) - killed:.2f} s, the server after {time.monotonic() - killed:.2f} s')
+        print(f'   streams ended after {max(w for _, w in ends) - killed:.2f} s')
+        return
+    raise AssertionError('every stream was through before the process was killed, ten times')
 
 
 def test_a_process_that_is_killed_while_nothing_runs_ends_the_server_soon():
@@ -245,7 +244,7 @@ def test_what_cannot_be_shared_out_is_refused_once_and_says_what_to_do():
         rc, out, err = run('generate', '--model', STORIES, *args, '--prompt-ids', '1')
         assert rc == status and out == '' and err.count('\n') == 1 and all(w in err for w in words), (args, rc, err)
     with Server('--tensor-parallel', '5', wait=False) as s:
-        assert s.process.wait(20 * SLOW) == 4
+        assert s.process.wait(60 * SLOW) == 4
         assert s.stderr().count('5 ranks, but the model has 4 key-value heads') == 2, s.stderr()  # what happened, and why the server ends
 
 

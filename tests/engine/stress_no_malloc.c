@@ -9,6 +9,7 @@
 #include "harness.h"
 #include "loader/hf_config.h"
 #include "tests/lora_make.h"
+#include "tests/temp.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 int main(void)
@@ -45,14 +46,16 @@ static int64_t step_faults(void)
 /* One for all matrices, from a directory that is gone again. */
 static uint64_t load_adapter(struct world *w)
 {
-    char dir[64];
+    char top[64], dir[100];
     struct qr_err err;
     struct qr_model_config c;
-    snprintf(dir, sizeof dir, "/tmp/quire-no-malloc-%d", (int)getpid());
+    temp_dir_make(top, "no-malloc");
+    snprintf(dir, sizeof dir, "%s/a", top);
     if (qr_model_config_read(&c, data_path("models/stories260K"), &err) != 0)
         qr_panic("%s", err.msg);
     lora_make(dir, &c, &(struct lora_make){.rank = 8, .alpha = 8, .seed = 1, .size = 0.05});
-    if (qr_engine_load_adapter(w->engine, &(struct qr_adapter_source){.name = "a", .dir = dir}, &err) != 0 || qr_dir_remove(dir, &err) != 0)
+    if (qr_engine_load_adapter(w->engine, &(struct qr_adapter_source){.name = "a", .dir = dir}, &err) != 0 || qr_dir_remove(dir, &err) != 0 ||
+        rmdir(top) != 0)
         qr_panic("%s", err.msg);
     return qr_engine_find_adapter(w->engine, "a");
 }

@@ -225,13 +225,16 @@ Test(engine, a_rank_that_is_lost_ends_all_requests_with_an_error_and_the_engine_
         while (!qr_engine_lost(w.engine, &err) && qr_clock_us() - began < 15000000)
             world_pump(&w, 1000);
         cr_expect_str_eq(err.msg, "rank 1 gave up: enough");
+        int n_failed = 0; /* all, but that a test that was put aside meanwhile comes when some have all their tokens */
         for (int i = 0; busy && i < 8; i++) {
             flight_finish(&w, &f[i]);
-            cr_expect_eq(f[i].answer[0].finish, QR_FINISH_ERROR);
+            n_failed += f[i].answer[0].finish == QR_FINISH_ERROR;
+            cr_expect(f[i].answer[0].finish == QR_FINISH_ERROR || f[i].answer[0].n == s.max_tokens);
         }
         cr_expect_lt(qr_clock_us() - began, 15000000);
         world_settle(&w, &st);
-        cr_expect_eq(st.n_failed, busy ? 8 : 0);
+        cr_expect_eq(st.n_failed, n_failed);
+        cr_expect_eq(n_failed > 0, busy);
         cr_expect_eq(flight_start(&w, &f[0], &s, prompt, 3, 1, &err), QR_E_CLOSED);
         world_close(&w);
         qr_free(f);

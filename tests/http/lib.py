@@ -264,6 +264,13 @@ def with_patience(test):
     return run
 
 
+def seed_of():
+    """Where random tests begin: the same each time, another with QUIRE_TEST_SEED."""
+    seed = int(os.environ.get("QUIRE_TEST_SEED") or 20261122)
+    print("seed", seed)
+    return seed
+
+
 class Skip(Exception):
     """Raised by a test that cannot run here; the reason is printed."""
 

@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "kvcache/kv_internal.h"
 #include "kvcache/kv_prefix.h"
+#include "tests/seed.h"
 
 enum { P = 4, MAX = 64 };
 
@@ -354,7 +355,7 @@ Test(kv_prefix, counts_what_it_is_told)
 Test(kv_prefix, agrees_with_a_plain_list_of_prefixes)
 {
     enum { N = 60, DEPTH = 12, HELD = 8 }; /* deeper than a group */
-    struct qr_rng rng = {.seed = qr_rng_seed_random() % 1000003};
+    struct qr_rng rng = {.seed = test_seed()};
     cr_log_info("seed %llu", (unsigned long long)rng.seed);
     struct qr_kv_pool *p = new_pool(N, true);
     int32_t history[N][DEPTH * P], held[HELD][DEPTH], n_held[HELD] = {0};
@@ -489,7 +490,7 @@ Test(kv_tiers, what_is_computed_again_takes_the_place_of_its_slower_copy)
 Test(kv_tiers, blocks_found_hold_what_their_prefix_spells_wherever_they_were)
 {
     enum { N = 20, HOST = 25, DEPTH = 12, HELD = 3 };
-    struct qr_rng rng = {.seed = qr_rng_seed_random() % 1000003};
+    struct qr_rng rng = {.seed = test_seed()};
     cr_log_info("seed %llu", (unsigned long long)rng.seed);
     struct qr_kv_pool *p = new_tiers(N, HOST);
     int64_t content[N + HOST] = {0};

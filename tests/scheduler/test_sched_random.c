@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "tests/scheduler/sched_world.h"
+#include "tests/seed.h"
 
 static uint32_t draw_rng(void *source, uint32_t n)
 {
@@ -21,8 +22,7 @@ static double scale(void)
 
 Test(sched, keeps_every_invariant_under_a_million_random_operations)
 {
-    const char *text = getenv("QUIRE_TEST_SEED");
-    uint64_t seed = text != NULL ? strtoull(text, NULL, 10) : qr_rng_seed_random() % 1000000007;
+    const uint64_t seed = test_seed();
     int64_t n_ops = (int64_t)(1.05e6 * scale()), began_us = qr_clock_us();
     static struct world w;
     int64_t ops = 0, steps = 0, rows = 0, copies = 0, preemptions = 0, finished = 0, cancelled = 0, hits = 0, refused = 0, in = 0;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "server/keys.h"
+#include "tests/seed.h"
 
 static struct qr_keys *make(const char **user, int32_t n_user, const char **admin, int32_t n_admin)
 {
@@ -81,7 +82,7 @@ Test(keys, checking_takes_as_long_for_a_near_miss_as_for_a_far_one)
     const char *user[] = {"0123456789abcdef0123456789abcdef"};
     static const char *const tried[2] = {"x123456789abcdef0123456789abcdef", "0123456789abcdef0123456789abcdex"};
     struct qr_keys *k = make(user, 1, NULL, 0);
-    struct qr_rng rng = {.seed = qr_rng_seed_random()};
+    struct qr_rng rng = {.seed = test_seed()};
     double n[2] = {0}, mean[2] = {0}, m2[2] = {0};
     printf("seed %llu\n", (unsigned long long)rng.seed);
     for (int i = 0; i < 200000; i++) {

@@ -137,6 +137,15 @@ int qr_json_parse(struct qr_json **out, const char *text, size_t len, const stru
     return rc;
 }
 
+int qr_json_parse_line(struct qr_json **out, const char *line, size_t len, const struct qr_json_limits *limits, struct qr_err *err)
+{
+    static const char own[] = "line 1, ";
+    const int rc = qr_json_parse(out, line, len, limits, err);
+    if (rc && strncmp(err->msg, own, sizeof own - 1) == 0)
+        memmove(err->msg, err->msg + sizeof own - 1, strlen(err->msg + sizeof own - 1) + 1);
+    return rc;
+}
+
 void qr_json_free(struct qr_json *root)
 {
     cJSON_Delete((cJSON *)(void *)root);

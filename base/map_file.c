@@ -37,7 +37,8 @@ static int map_fd(struct qr_map_file *out, int fd, const char *path, size_t max_
         return 0;
     void *p = mmap(NULL, out->n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED)
-        return qr_err_set(err, QR_E_IO, "%s: cannot be mapped: %s", path, strerror(errno));
+        return qr_err_set(err, errno == ENOMEM ? QR_E_NO_ROOM : QR_E_IO, "%s: its %zu bytes cannot be mapped: %s%s", path, out->n_bytes, strerror(errno),
+                          errno == ENOMEM ? " (a limit such as ulimit -v)" : "");
     out->data = p;
     if (!qr_is_lfs_pointer(out->data, out->n_bytes))
         return 0;

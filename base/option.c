@@ -90,9 +90,10 @@ int32_t qr_option_row(const struct qr_option_set *s, const char *name, size_t le
     return -1;
 }
 
-void qr_option_env_name(char out[QR_OPTION_NAME_MAX + 8], const char *name)
+void qr_option_env_name(char out[QR_OPTION_NAME_MAX + 8], const struct qr_option *o)
 {
-    QR_ASSERT(out != NULL);
+    QR_ASSERT(out != NULL && o != NULL);
+    const char *name = o->variable ? o->variable : o->name;
     QR_ASSERT(strlen(name) <= QR_OPTION_NAME_MAX);
     char *p = stpcpy(out, "QUIRE_");
     for (; *name; name++)
@@ -221,7 +222,7 @@ static int read_environment(struct qr_option_set *s, struct qr_err *err)
 {
     for (int32_t i = 0; i < s->n; i++) {
         char name[QR_OPTION_NAME_MAX + 8];
-        qr_option_env_name(name, s->table[i].name);
+        qr_option_env_name(name, &s->table[i]);
         const char *text = env_value(name);
         if (!text)
             continue;

@@ -43,6 +43,7 @@ struct qr_option {
     const char *arg;          /* what --help shows for the value: "DIR", "N", "HOST" */
     const char *help;         /* one or two sentences */
     const char *group;        /* heading in --help */
+    const char *variable;     /* what the variable is made of instead of the name, where another command's of that name means something else; or NULL */
 };
 
 enum qr_option_source { QR_FROM_BUILTIN, QR_FROM_FILE, QR_FROM_ENV, QR_FROM_FLAG };

@@ -78,7 +78,7 @@ static const char *default_arg(enum qr_option_type type)
 static void put_facts(struct qr_buf *out, const struct qr_option *o, bool is_flag)
 {
     char env[QR_OPTION_NAME_MAX + 8];
-    qr_option_env_name(env, o->name);
+    qr_option_env_name(env, o);
     size_t start = out->len;
     qr_buf_put_str(out, " [");
     if (o->builtin)

@@ -28,8 +28,8 @@ struct qr_option_set {
 /* The row with this name, '_' and '-' being the same, or -1. */
 int32_t qr_option_row(const struct qr_option_set *s, const char *name, size_t len);
 
-/* "QUIRE_MAX_TOKENS" for "max-tokens". */
-void qr_option_env_name(char out[QR_OPTION_NAME_MAX + 8], const char *name);
+/* "QUIRE_MAX_TOKENS" for "max-tokens", or the row's own. */
+void qr_option_env_name(char out[QR_OPTION_NAME_MAX + 8], const struct qr_option *o);
 
 /* A terminated copy in the set's arena. */
 const char *qr_option_keep(struct qr_option_set *s, const char *text, size_t n);

@@ -33,26 +33,27 @@ struct options {
 
 static const struct qr_option table[] = {
     {"device", 0, QR_OPT_STR, offsetof(struct options, device), "cpu", 0, 0, NULL, "NAME",
-     "cpu: every level and both numbers of threads; cuda, cuda:N: the kernels of a GPU at its own shapes, forward and backward.", "Kernels"},
-    {"isa", 0, QR_OPT_STR, offsetof(struct options, isa), NULL, 0, 0, NULL, "LEVEL", "Only this instruction-set level (ref, avx2, avx512, amx).", "Kernels"},
+     "cpu: every level and both numbers of threads; cuda, cuda:N: the kernels of a GPU at its own shapes, forward and backward.", "Kernels", NULL},
+    {"isa", 0, QR_OPT_STR, offsetof(struct options, isa), NULL, 0, 0, NULL, "LEVEL", "Only this instruction-set level (ref, avx2, avx512, amx).",
+     "Kernels", NULL},
     {"threads", 't', QR_OPT_INT, offsetof(struct options, threads), "0", 0, 1024, NULL, "N", "Only this many threads; 0: one, and all processors.",
-     "Kernels"},
+     "Kernels", NULL},
     {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME",
      "Only some: read (the probes), linear, attention, rows (all others), head (a vocabulary's product, and packing), back (gradients of rows), or fused "
      "(several in one go against the same apart).",
-     "Kernels"},
+     "Kernels", NULL},
     {"check", 0, QR_OPT_FLAG, offsetof(struct options, check), "false", 0, 0, NULL, NULL,
      "Measure nothing; compare every kernel of the device with the plainest one (--only linear, attention or rows). Exit status 7 when one is wrong.",
-     "Kernels"},
-    {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels"},
+     "Kernels", NULL},
+    {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels", NULL},
     {"memory", 0, QR_OPT_BYTES, offsetof(struct options, memory_bytes), "512MiB", 128 << 20, 64e9, NULL, "BYTES",
-     "Operands of successive calls are spread over this much memory, so that they come from there and not from a cache.", "Kernels"},
+     "Operands of successive calls are spread over this much memory, so that they come from there and not from a cache.", "Kernels", NULL},
     {"json", 0, QR_OPT_STR, offsetof(struct options, json), NULL, 0, 0, NULL, "FILE", "Also write the rows as JSON, to be a later run's baseline.",
-     "Comparison"},
+     "Comparison", NULL},
     {"baseline", 0, QR_OPT_STR, offsetof(struct options, baseline), NULL, 0, 0, NULL, "FILE",
-     "Compare with the rows of this file (written by --json). Exit status 6 when a kernel is slower by more than the threshold.", "Comparison"},
+     "Compare with the rows of this file (written by --json). Exit status 6 when a kernel is slower by more than the threshold.", "Comparison", NULL},
     {"threshold", 0, QR_OPT_STR, offsetof(struct options, threshold), "10%", 0, 0, NULL, "PERCENT",
-     "How much longer a kernel's best time may be than the baseline's.", "Comparison"},
+     "How much longer a kernel's best time may be than the baseline's.", "Comparison", NULL},
 };
 
 /* Median seconds of a call, and the least: what the kernel takes when nothing else wants the machine. */

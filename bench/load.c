@@ -66,7 +66,7 @@ static int find_model(struct bench *b, struct qr_err *err)
                  : end == QR_ASK_INTERRUPTED || end == QR_ASK_KILLED   ? 128 + ask.signal
                                                                        : 1;
     if (status == 1 || status == 3 || status == 4)
-        fprintf(stderr, "quire: %s\n", err->msg);
+        fprintf(stderr, "quire bench load: %s\n", err->msg);
     qr_ask_release(&ask);
     return status;
 }
@@ -110,7 +110,7 @@ static int conclude(struct bench *b, const struct qr_buf *json, struct qr_load_p
     if (rc == 0 && b->opt.report != NULL)
         rc = write_page(b, page, qr_buf_text(&held), &err);
     if (rc != 0) {
-        fprintf(stderr, "quire: %s\n", err.msg);
+        fprintf(stderr, "quire bench load: %s\n", err.msg);
         status = qr_err_exit_status(err.code);
     }
     qr_buf_release(&held);
@@ -191,7 +191,7 @@ static int measure(struct bench *b, struct qr_err *err)
     b->target = (struct qr_load_target){.loop = b->loop, .http = b->http, .term = &b->term, .model = qr_buf_text(&b->model),
                                         .api_key = b->opt.api_key};
     if (check_conditions(b, err) != 0) {
-        fprintf(stderr, "quire: %s\n", err->msg);
+        fprintf(stderr, "quire bench load: %s\n", err->msg);
         return qr_err_exit_status(err->code);
     }
     return b->opt.sweep ? measure_sweep(b) : measure_one(b);
@@ -226,7 +226,7 @@ static int bench_load(struct bench *b)
     b->loop = qr_loop_new();
     int status, rc = set_up(b, &err);
     if (rc != 0) {
-        fprintf(stderr, "quire: %s\n", err.msg);
+        fprintf(stderr, "quire bench load: %s\n", err.msg);
         status = qr_err_exit_status(err.code);
     } else {
         qr_term_open(&b->term, QR_COLOUR_NEVER);
@@ -262,7 +262,7 @@ int qr_bench_load_main(int argc, char **argv)
     if (rc == 0 && qr_options_args(set, &positional) > 0)
         rc = qr_err_set(&err, QR_E_USAGE, "unexpected argument '%.60s'. See quire bench load --help", positional[0]);
     if (rc != 0) {
-        fprintf(stderr, "quire: %s\n", err.msg);
+        fprintf(stderr, "quire bench load: %s\n", err.msg);
         status = qr_err_exit_status(err.code);
     } else if (qr_options_wants_help(set)) {
         qr_buf_put_str(&out, intro);

@@ -37,12 +37,16 @@ int qr_cli_fail(const char *command, const struct qr_err *err)
 int qr_cli_group(const struct qr_cli_command *command, int32_t n, int argc, char **argv)
 {
     const char *names[32];
+    char path[64];
     QR_ASSERT(command != NULL && argc >= 1);
     QR_ASSERT(n > 0 && n <= QR_COUNT(names));
     for (int32_t i = 0; i < n; i++) {
         names[i] = command[i].name;
-        if (argc > 1 && strcmp(argv[1], names[i]) == 0)
+        if (argc > 1 && strcmp(argv[1], names[i]) == 0) {
+            snprintf(path, sizeof path, "%s %s", argv[0], names[i]);
+            argv[1] = path;
             return command[i].run(argc - 1, argv + 1);
+        }
     }
     const bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
     if (argc > 1 && !help) {
@@ -56,7 +60,7 @@ int qr_cli_group(const struct qr_cli_command *command, int32_t n, int argc, char
 }
 
 static int read_command(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage,
-                        bool takes_args)
+                        bool takes_args, bool checks_args)
 {
     QR_ASSERT(out != NULL && table != NULL && target != NULL);
     QR_ASSERT(argc >= 1 && usage != NULL);
@@ -75,7 +79,7 @@ static int read_command(struct qr_option_set **out, const struct qr_option *tabl
     } else if (rc == 0 && qr_options_wants_print(set)) {
         qr_options_print(&text, set);
         status = 0;
-    } else if (rc == 0 && qr_options_wants_check(set)) {
+    } else if (rc == 0 && qr_options_wants_check(set) && !(checks_args && qr_options_args(set, &args) > 0)) {
         status = 0;
     } else if (rc != 0) {
         status = qr_cli_fail(argv[0], &err);
@@ -93,12 +97,17 @@ static int read_command(struct qr_option_set **out, const struct qr_option *tabl
 
 int qr_cli_read(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage)
 {
-    return read_command(out, table, n, target, argc, argv, usage, false);
+    return read_command(out, table, n, target, argc, argv, usage, false, false);
 }
 
 int qr_cli_read_args(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage)
 {
-    return read_command(out, table, n, target, argc, argv, usage, true);
+    return read_command(out, table, n, target, argc, argv, usage, true, false);
+}
+
+int qr_cli_read_checked(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage)
+{
+    return read_command(out, table, n, target, argc, argv, usage, true, true);
 }
 
 int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err)
@@ -107,7 +116,8 @@ int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err)
     if (!m->model)
         return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (a directory with config.json, *.safetensors and tokenizer.json, or a GGUF file)");
     if (stat(m->model, &st) != 0)
-        return qr_err_set(err, QR_E_NOT_FOUND, "model not found: '%s' (%s)", m->model, strerror(errno));
+        return qr_err_set(err, QR_E_NOT_FOUND, "model not found: '%s' (%s)%s", m->model, strerror(errno),
+                          errno == ENOENT ? "; nothing is downloaded: name a directory or GGUF file of this machine" : "");
     char gguf[QR_GGUF_PATH_MAX];
     int rc = qr_source_explain(m->model, err);
     if (rc)
@@ -295,7 +305,7 @@ static int one_line(const char *line, size_t len, int (*each)(void *, const stru
                     void *user, struct qr_buf *out, struct qr_err *err)
 {
     struct qr_json *v;
-    int rc = qr_json_parse(&v, line, len, &qr_json_limits_file, err);
+    int rc = qr_json_parse_line(&v, line, len, &qr_json_limits_file, err);
     if (rc != 0)
         return rc;
     qr_buf_clear(out);

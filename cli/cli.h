@@ -144,7 +144,11 @@ int qr_cli_read(struct qr_option_set **out, const struct qr_option *table, int32
 /* The same for commands that have such arguments: qr_options_args(*out, ..). */
 int qr_cli_read_args(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage);
 
-/* Runs the command of a group ("quire bench kern") that argv[1] names, as argv[0] = "kern"; else lists them. Returns the exit status. */
+/* The same where an argument is a file of settings: --check-config beside one is left to the command (qr_options_wants_check). */
+int qr_cli_read_checked(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage);
+
+/* Runs the command of a group ("quire bench kern") that argv[1] names, as argv[0] = "bench kern", which its messages begin with; else lists them. Returns
+ * the exit status. */
 int qr_cli_group(const struct qr_cli_command *command, int32_t n, int argc, char **argv);
 
 /* Prints "quire CMD: message" to stderr; returns the exit status for the code. */

@@ -63,6 +63,8 @@ int qr_cmd_check(int argc, char **argv)
     if (out.len > 0)
         fwrite(out.data, 1, out.len, stdout);
     status = rc == 0 ? 0 : qr_cli_fail(argv[0], &err);
+    if (path && status == qr_err_exit_status(QR_E_USAGE)) /* the model's name is what is wrong, not the command */
+        status = qr_err_exit_status(QR_E_NOT_FOUND);
     qr_buf_release(&out);
     qr_options_free(set);
     return status;

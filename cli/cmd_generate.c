@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "engine/adapters.h"
 
@@ -80,7 +81,10 @@ static int add_line(void *user, const struct qr_json *v, struct qr_buf *out __at
         return add_text(g, s, len, err);
     }
     const struct qr_json *ids = qr_json_find(v, "prompt_ids");
-    return qr_cli_ids(&add_job(g)->prompt, ids ? ids : qr_json_find(v, "ids"), "prompt_ids", err);
+    ids = ids ? ids : qr_json_find(v, "ids");
+    if (!ids)
+        return qr_err_set(err, QR_E_INVALID, "expected a string, {\"prompt\": text} or {\"prompt_ids\": [...]}");
+    return qr_cli_ids(&add_job(g)->prompt, ids, "prompt_ids", err);
 }
 
 static int read_prompts(struct generator *g, struct qr_err *err)
@@ -90,13 +94,15 @@ static int read_prompts(struct generator *g, struct qr_err *err)
         return qr_err_set(err, QR_E_USAGE, "name one of --prompt TEXT, --prompt-ids 1,2,3 and --prompts FILE.jsonl");
     if (o->min_tokens > o->max_tokens)
         return qr_err_set(err, QR_E_USAGE, "--min-tokens %lld is more than --max-tokens (-n) %lld allows", (long long)o->min_tokens, (long long)o->max_tokens);
+    if (o->prompt && !qr_utf8_is_valid(o->prompt, strlen(o->prompt)))
+        return qr_err_set(err, QR_E_USAGE, "--prompt is no UTF-8");
     if (o->prompt)
         return add_text(g, o->prompt, strlen(o->prompt), err);
     if (o->prompt_ids)
         return add_id_list(g, o->prompt_ids, err);
     FILE *f = strcmp(o->prompts, "-") == 0 ? stdin : fopen(o->prompts, "re");
     if (!f)
-        return qr_err_set(err, QR_E_NOT_FOUND, "cannot open '%s'", o->prompts);
+        return qr_err_set(err, QR_E_NOT_FOUND, "cannot open '%s': %s", o->prompts, strerror(errno));
     int rc = qr_cli_each_line(f, add_line, g, err);
     if (f != stdin)
         fclose(f);

@@ -85,6 +85,7 @@ static int open_model(struct quantizer *q, struct qr_err *err)
         qr_quantize_fit(&q->config);
     rc = rc ? rc : choose_type(q, err);
     rc = rc ? rc : qr_export_paths(q->path, q->spare, q->out, q->o->replace, err);
+    rc = rc ? rc : qr_quantize_files_replaceable(q->path, err);
     rc = rc ? rc : qr_tensor_files_open_from(&q->st, q->source, NULL, err);
     if (rc)
         return rc;
@@ -256,7 +257,8 @@ int qr_cmd_quantize(int argc, char **argv)
          .help = "Calibrate with this text, all but its last part, and measure perplexity before and after on that part."},
         {.name = "smooth", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, smooth), .builtin = "true",
          .help = "Let norms take up factors of their outputs where that makes rounding finer. Adapters made for IN do not fit OUT then."},
-        {.name = "replace", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, replace), .builtin = "false", .help = "OUT may be there already."},
+        {.name = "replace", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, replace), .builtin = "false",
+         .help = "OUT may be there already: empty, or a model that this command has written."},
         {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, json), .builtin = "false", .help = "The report as one JSON object."},
         {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct quantize_options, threads), .builtin = "0", .min = 0, .max = 1024,
          .arg = "N", .help = "Worker threads; 0 means one per usable core."}};

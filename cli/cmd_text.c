@@ -47,7 +47,11 @@ static int detokenize_line(void *user, const struct qr_json *v, struct qr_buf *o
 {
     struct qr_ids ids;
     qr_ids_init(&ids);
+    const int32_t vocab = qr_tokenizer_vocab_size(user);
     int rc = qr_cli_ids(&ids, qr_json_find(v, "ids"), "ids", err);
+    for (int32_t i = 0; i < ids.n && rc == 0; i++)
+        if (ids.id[i] < 0 || ids.id[i] >= vocab)
+            rc = qr_err_at(err, QR_E_INVALID, "ids", "token id %d at position %d is outside the vocabulary of %d", ids.id[i], i, vocab);
     if (rc == 0) {
         struct qr_buf text;
         qr_buf_init(&text);

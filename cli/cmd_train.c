@@ -488,17 +488,17 @@ static void keep_leaves(struct qr_train_config *c)
         c->batch.leaves = state.leaves;
 }
 
-static int with_config(const struct train_options *o, const char *file, int *status, struct qr_err *err)
+static int with_config(const struct train_options *o, const char *file, bool check_only, int *status, struct qr_err *err)
 {
     struct qr_train_config c;
     struct qr_buf text = {0};
     int rc = qr_train_config_load(&c, file, o->set.item, o->set.n, err);
-    if (rc == 0 && o->resume)
+    if (rc == 0 && o->resume && !check_only)
         keep_leaves(&c);
     if (rc == 0 && o->settings) {
         qr_train_config_print(&text, &c);
         fwrite(text.data, 1, text.len, stdout);
-    } else if (rc == 0)
+    } else if (rc == 0 && !check_only)
         rc = train(o, &c, status, err);
     qr_buf_release(&text);
     qr_train_config_release(&c);
@@ -515,6 +515,14 @@ static int without_config(const struct train_options *o, struct qr_err *err)
     fwrite(text.data, 1, text.len, stdout);
     qr_buf_release(&text);
     return 0;
+}
+
+static bool names_config(int argc, char **argv)
+{
+    bool found = false;
+    for (int i = 1; i < argc; i++)
+        found = found || strncmp(argv[i], "--config", 8) == 0;
+    return found;
 }
 
 int qr_cmd_train(int argc, char **argv)
@@ -539,16 +547,20 @@ int qr_cmd_train(int argc, char **argv)
     struct qr_option_set *set;
     struct qr_err err;
     const char *const *args;
-    int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
-                                  "quire train CONFIG.yaml [--set NAME=VALUE]... [--resume]\n\n"
-                                  "Trains a model, from random weights or from a model directory, with the forward pass that serves it. Ctrl-C finishes the\n"
-                                  "step and saves. The run's directory gets checkpoints, log.csv, log.jsonl, loss.html and the finished model.");
-    if (status >= 0)
+    int status = qr_cli_read_checked(&set, table, QR_COUNT(table), &o, argc, argv,
+                                     "quire train CONFIG.yaml [--set NAME=VALUE]... [--resume]\n\n"
+                                     "Trains a model, from random weights or from a model directory, with the forward pass that serves it. Ctrl-C finishes\n"
+                                     "the step and saves. The run's directory gets checkpoints, log.csv, log.jsonl, loss.html and the finished model. A run's\n"
+                                     "settings are CONFIG.yaml's; --config FILE is for the flags below, as in every command.");
+    if (status >= 0) {
+        if (status == qr_err_exit_status(QR_E_USAGE) && names_config(argc, argv))
+            fprintf(stderr, "A run's configuration is named without --config: quire train CONFIG.yaml\n");
         return status;
+    }
     const int32_t n = qr_options_args(set, &args);
     status = 0;
     int rc = n > 1    ? qr_err_set(&err, QR_E_USAGE, "%d arguments, expected one: CONFIG.yaml", n)
-             : n == 1 ? with_config(&o, args[0], &status, &err)
+             : n == 1 ? with_config(&o, args[0], qr_options_wants_check(set), &status, &err)
                       : without_config(&o, &err);
     if (rc)
         status = qr_cli_fail(argv[0], &err);

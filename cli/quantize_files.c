@@ -1,5 +1,6 @@
 #include "cli/quantize_files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/map_file.h"
 #include "loader/hf_config.h"
 #include "loader/pooling.h"
@@ -184,4 +186,71 @@ int qr_quantize_files_remove(const char *dir, struct qr_err *err)
     QR_ASSERT(err != NULL);
     qr_pooling_stages(dir, remove_stage, (void *)(uintptr_t)dir, &unread);
     return qr_dir_remove(dir, err);
+}
+
+/* ---- what is there already ---- */
+
+struct entry {
+    const char *name;
+    bool is_stage;
+};
+
+static int compare_stage(void *user, const char *stage, struct qr_err *err)
+{
+    struct entry *e = user;
+    (void)err;
+    e->is_stage = e->is_stage || strcmp(stage, e->name) == 0;
+    return 0;
+}
+
+/* Whether qr_quantize_files_write, or what writes the weights, makes something of this name in `dir`. */
+static bool is_ours(const char *dir, const char *name)
+{
+    struct qr_err unread;
+    struct entry e = {.name = name};
+    bool ours = strcmp(name, "config.json") == 0 || strcmp(name, "model.safetensors") == 0 || qr_tokenizer_file_known(name);
+    for (int i = 0; i < QR_COUNT(others) && !ours; i++)
+        ours = strcmp(name, others[i]) == 0;
+    if (!ours)
+        qr_pooling_stages(dir, compare_stage, &e, &unread);
+    return ours || e.is_stage;
+}
+
+static bool is_quantized(const char *dir)
+{
+    char path[QR_PATH_MAX];
+    struct qr_map_file file;
+    struct qr_json *root = NULL;
+    struct qr_err unread;
+    if (qr_path_join(path, dir, "config.json", &unread) != 0 || qr_map_file_open(&file, path, BYTES_MAX, &unread) != 0)
+        return false;
+    const bool yes = qr_json_parse(&root, file.data ? (const char *)file.data : "", file.n_bytes, &qr_json_limits_request, &unread) == 0 &&
+                     qr_json_type(root) == QR_JSON_T_OBJECT && qr_json_find(root, "quantization_config") != NULL;
+    qr_json_free(root);
+    qr_map_file_close(&file);
+    return yes;
+}
+
+int qr_quantize_files_replaceable(const char *dir, struct qr_err *err)
+{
+    struct stat st;
+    QR_ASSERT(dir != NULL);
+    QR_ASSERT(err != NULL);
+    if (lstat(dir, &st) != 0)
+        return 0;
+    DIR *d = S_ISDIR(st.st_mode) ? opendir(dir) : NULL;
+    if (!d)
+        return qr_err_set(err, QR_E_USAGE, "'%s' is there and is no directory that can be replaced; it is left alone", dir);
+    int rc = 0, n = 0;
+    for (struct dirent *e; rc == 0 && (e = readdir(d)) != NULL;) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        n++;
+        if (!is_ours(dir, e->d_name))
+            rc = qr_err_set(err, QR_E_USAGE, "'%s' holds '%s', which quire quantize has not written; it is left alone", dir, e->d_name);
+    }
+    closedir(d);
+    if (rc == 0 && n > 0 && !is_quantized(dir))
+        rc = qr_err_set(err, QR_E_USAGE, "'%s' is no quantized model (no quantization_config in its config.json); it is left alone", dir);
+    return rc;
 }

@@ -22,6 +22,10 @@ int qr_quantize_files_check(const struct qr_source *source, struct qr_err *err);
 int qr_quantize_files_write(struct qr_quantize_files *f, const char *dir, const struct qr_source *source, const struct qr_model_config *c,
                             const struct qr_quantize_options *how, struct qr_err *err);
 
+/* Whether `dir` may be replaced: nothing is there, or a directory that is empty or holds a quantized model and nothing that these do not write. Anything else
+ * may be somebody's work. Errors: QR_E_USAGE with what is there; those of reading. */
+int qr_quantize_files_replaceable(const char *dir, struct qr_err *err);
+
 /* Removes `dir`, which was written by these, perhaps not to its end, or by an earlier run: its files, and what it has of the stages that its modules.json
  * names. Errors: those of qr_dir_remove, where another directory is in it, which stays. */
 int qr_quantize_files_remove(const char *dir, struct qr_err *err);

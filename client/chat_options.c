@@ -10,7 +10,7 @@
 const struct qr_option qr_chat_option_table[] = {
     {.name = "url", .type = QR_OPT_STR, .offset = AT(url), .builtin = "http://127.0.0.1:8000", .arg = "URL", .group = "Server",
      .help = "Base URL of an OpenAI-compatible server; /v1 is added when it has no path. OPENAI_BASE_URL is used when this is not given."},
-    {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = AT(model), .arg = "NAME", .group = "Server",
+    {.name = "model", .variable = "model-name", .letter = 'm', .type = QR_OPT_STR, .offset = AT(model), .arg = "NAME", .group = "Server",
      .help = "Model to ask. Default: the first one that the server lists."},
     {.name = "api-key", .type = QR_OPT_STR, .offset = AT(api_key), .arg = "KEY", .group = "Server",
      .help = "Sent as bearer token. OPENAI_API_KEY is used when this is not given (and is not seen in a process list)."},

@@ -277,6 +277,9 @@ static int check_length(const uint8_t *bytes, size_t n_bytes, const char *file, 
     memcpy(&n, bytes, sizeof n);
     n = le64toh(n);
     uint64_t most = n_bytes - LENGTH_BYTES < QR_SAFETENSORS_HEADER_MAX ? n_bytes - LENGTH_BYTES : QR_SAFETENSORS_HEADER_MAX;
+    if ((n > most || n < 2) && bytes[LENGTH_BYTES] != '{')
+        return qr_err_set(err, QR_E_DAMAGED, "%s: byte 0: is neither a safetensors file (8 bytes that say a header's length, then '{') nor a GGUF file, which "
+                          "begins with \"GGUF\"; where it should be one, fetch it again", file);
     if (n > most || n < 2)
         return qr_err_set(err, QR_E_DAMAGED, "%s: byte 0: the header's length is %" PRIu64 ", expected 2 to %" PRIu64
                           " in a file of %zu bytes; when it was cut on its way, fetch it again", file, n, most, n_bytes);

@@ -44,6 +44,17 @@ static int resolve(char out[2 * PATH_BYTES_MAX], const char *root, const char *g
     return 0;
 }
 
+/* Where the directory of adapters lies is the server's own: a message names a file as the client did. */
+static void name_as_given(struct qr_err *err, const char *dir, const char *given)
+{
+    const size_t n = strlen(dir);
+    char text[sizeof err->msg];
+    if (strncmp(err->msg, dir, n) != 0)
+        return;
+    snprintf(text, sizeof text, "%.200s%s", given, err->msg + n);
+    snprintf(err->msg, sizeof err->msg, "%s", text);
+}
+
 static int check_free(const struct qr_server *s, const char *name, struct qr_err *err)
 {
     for (int32_t i = 0; i < s->n_names; i++)
@@ -68,6 +79,8 @@ static int load(const struct qr_server *s, const struct qr_json *doc, const char
     rc = qr_engine_load_adapter(s->model.engine, &source, err);
     if (rc && err->param[0] == 0)
         snprintf(err->param, sizeof err->param, "lora_path");
+    if (rc)
+        name_as_given(err, dir, path);
     return rc;
 }
 

@@ -211,8 +211,11 @@ bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int
             wanted = sampling.min_tokens;
     }
     if (wanted > room || sampling.min_tokens > room) {
-        snprintf(text, sizeof text, "The prompt has %d tokens and %d more are asked for; the context holds %d. Ask for at most %d.", n,
-                 wanted > sampling.min_tokens ? wanted : sampling.min_tokens, ctx, room > 0 ? room : 0);
+        if (n > ctx)
+            snprintf(text, sizeof text, "The prompt has %d tokens; the context holds %d.", n, ctx);
+        else
+            snprintf(text, sizeof text, "The prompt has %d tokens and %d more are asked for; the context holds %d. Ask for at most %d.", n,
+                     wanted > sampling.min_tokens ? wanted : sampling.min_tokens, ctx, room);
         return context_error(call, n > ctx ? field : wanted > room ? "max_tokens" : "min_tokens", text);
     }
     sampling.max_tokens = wanted;

@@ -40,6 +40,7 @@ struct qr_conn {
     size_t write_left;                 /* libuv's queue at the last tick */
     enum phase phase;
     bool write_busy, close_after, linger_after, chunked, no_body, trimmed, read_stopped, overflow;
+    bool asked;                        /* it has had an answer */
     bool answered_early;               /* in `head`: the parser's DONE is not a request any more */
     uint8_t address[16];
     bool loopback;
@@ -146,6 +147,7 @@ static void after_flush(struct qr_conn *c)
         return;
     }
     c->phase = PHASE_READ;
+    c->asked = true;
     c->since_us = c->progress_us;
     c->head_us = c->body_us = 0;
     c->trimmed = false;
@@ -510,12 +512,17 @@ void qr_conn_tick_all(struct qr_conn_env *env, int64_t now_us)
     }
 }
 
-void qr_conn_close_idle(struct qr_conn_env *env)
+void qr_conn_close_idle(struct qr_conn_env *env, int64_t fresh_us)
 {
+    const int64_t now_us = qr_clock_us();
     QR_ASSERT(env != NULL);
-    while (qr_conn_evict_idle(env))
-        ;
-    QR_ASSERT(env->n_conns >= 0);
+    QR_ASSERT(fresh_us >= 0);
+    for (struct qr_node *at = env->conns.next, *next; at != &env->conns; at = next) {
+        struct qr_conn *c = QR_CONTAINER(at, struct qr_conn, link);
+        next = at->next; /* closing takes only this one off the list */
+        if (is_idle(c) && (c->asked || now_us - c->since_us >= fresh_us))
+            close_now(c);
+    }
 }
 
 void qr_conn_close_all(struct qr_conn_env *env)

@@ -16,6 +16,7 @@
 #include "server/route.h"
 #include "server/state.h"
 
+#define FRESH_US 1000000      /* of a drain: whoever has just connected has so long to ask, and be told */
 #define LAST_WORDS_US 2000000 /* after the drain's time, for clients to hear of it */
 #define TRIM_BYTES (32 << 10) /* of bodies read: what they leave in the heaps, less than a MiB, is not worth a trim */
 
@@ -75,7 +76,7 @@ static void check_drained(struct qr_server *s)
     struct qr_conn_env *env = qr_http_env(s->http);
     if (!s->draining)
         return;
-    qr_conn_close_idle(env);
+    qr_conn_close_idle(env, s->n_calls > 0 ? FRESH_US : 0);
     if (s->n_calls == 0 && env->n_conns == 0)
         stop_now(s, s->phase == QR_PHASE_FAILED || s->lost ? 1 : 0);
 }

@@ -93,7 +93,7 @@ static int encode_chat(struct maker *m, const struct qr_json *messages, const st
 static int encode_json(struct maker *m, const char *line, size_t len, bool *masked, struct qr_err *err)
 {
     struct qr_json *doc;
-    int rc = qr_json_parse(&doc, line, len, &qr_json_limits_file, err);
+    int rc = qr_json_parse_line(&doc, line, len, &qr_json_limits_file, err);
     if (rc != 0)
         return rc;
     const struct qr_json *text = qr_json_find(doc, "text"), *messages = qr_json_find(doc, "messages");
@@ -189,6 +189,7 @@ static int read_file(struct maker *m, const char *path)
         if (rc != 0)
             break;
     }
+    m->sum->n_empty += rc == 0 && r.n_bytes == 0; /* not even a document that is empty */
     m->n_bytes_before += r.n_bytes;
     qr_doc_reader_close(&r);
     return rc;
@@ -200,7 +201,7 @@ static int read_files(struct maker *m)
     for (int32_t i = 0; i < m->p->n_files && rc == 0; i++)
         rc = read_file(m, m->p->files[i]);
     if (rc == 0 && qr_data_writer_n_docs(m->train) == 0)
-        rc = qr_err_set(m->err, QR_E_INVALID, "no document to train on in %d file%s: %" PRId64 " were empty, %" PRId64 " bad, %" PRId64 " held out",
+        rc = qr_err_set(m->err, QR_E_INVALID, "no document to train on in %d file%s: %" PRId64 " empty, %" PRId64 " bad, %" PRId64 " held out",
                         m->p->n_files, m->p->n_files == 1 ? "" : "s", m->sum->n_empty, m->sum->n_bad, m->eval ? qr_data_writer_n_docs(m->eval) : 0);
     return rc;
 }

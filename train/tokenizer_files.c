@@ -1,5 +1,7 @@
 #include "train/tokenizer_files.h"
 
+#include <string.h>
+
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/map_file.h"
@@ -31,4 +33,13 @@ int qr_tokenizer_files(const char *dir, int (*each)(void *user, const char *name
         qr_map_file_close(&file);
     }
     return rc;
+}
+
+bool qr_tokenizer_file_known(const char *name)
+{
+    QR_ASSERT(name != NULL);
+    bool known = false;
+    for (int i = 0; i < QR_COUNT(names) && !known; i++)
+        known = strcmp(name, names[i]) == 0;
+    return known;
 }

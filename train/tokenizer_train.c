@@ -46,7 +46,7 @@ static int add_content(struct learner *l, const struct qr_json *content, struct 
 static int add_line(struct learner *l, const struct qr_doc_text *d, struct qr_err *err)
 {
     struct qr_json *doc;
-    int rc = qr_json_parse(&doc, d->text, d->len, &qr_json_limits_file, err);
+    int rc = qr_json_parse_line(&doc, d->text, d->len, &qr_json_limits_file, err);
     if (rc != 0)
         return rc;
     const struct qr_json *text = qr_json_find(doc, "text"), *messages = qr_json_find(doc, "messages");

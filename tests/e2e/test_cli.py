@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-from lib import DATA, QUIRE, SLOW, STORIES, Skip, environment, jsonl, main, need_data, run, run_lines
+from lib import DATA, QUIRE, ROOT, SLOW, STORIES, Skip, environment, jsonl, main, need_data, run, run_lines
 
 
 def test_tokenize_and_detokenize_answer_every_vector_of_every_tokenizer():
@@ -266,6 +266,61 @@ def test_a_damaged_model_exits_with_4_and_names_the_file():
         for command in (['generate', '--prompt', 'x'], ['check'], ['plan'], ['score']):
             rc, _, err = run(command[0], '--model', d, *command[1:], stdin='{"ids":[1]}\n')
             assert rc == 4 and 'model.safetensors' in err, (command, rc, err)
+
+
+def test_a_line_of_input_that_is_wrong_is_named_with_what_was_expected():
+    need_data()
+    model = ('--model', STORIES)
+    for args, stdin, words in ((('generate', *model, '--prompts', '-'), '"a"\n{"text": "b"}\n', ('line 2', '{"prompt": text}')),
+                               (('generate', *model, '--prompts', '-'), '"a"\nb\n', ('line 2: column 1:',)),
+                               (('detokenize', *model), '{"ids": [1, 512]}\n', ('line 1', 'token id 512 at position 1', 'vocabulary of 512')),
+                               (('detokenize', *model), '{"ids": [-1]}\n', ('token id -1',))):
+        rc, out, err = run(*args, stdin=stdin)
+        assert rc == 1 and all(w in err for w in words) and 'line 1: line' not in err, (args, rc, out, err)
+    rc, out, err = run('generate', *model, '--prompts', '/no/such/file')
+    assert rc == 4 and 'No such file' in err, (rc, err)
+    rc, out, err = run('generate', *model, '--prompt', b'a\xffb')
+    assert rc == 2 and 'UTF-8' in err and not out, (rc, out, err)
+
+
+def test_a_file_of_another_kind_is_called_that():
+    with tempfile.TemporaryDirectory() as d:
+        with open(f'{d}/page', 'w', encoding='utf-8') as f:
+            f.write('<!DOCTYPE html><html><head><title>404</title></head></html>')
+        for path in (f'{d}/page', os.path.join(ROOT, 'models', 'quire-tiny', 'config.json')):
+            rc, out, err = run('check', path)
+            assert rc == 4 and 'neither a safetensors file' in err and 'length is' not in out, (rc, out, err)
+
+
+def test_messages_name_the_whole_command():
+    for group, command in (('data', 'prepare'), ('data', 'show'), ('data', 'train-tokenizer'), ('lora', 'merge'), ('bench', 'load'), ('bench', 'kern')):
+        rc, out, err = run(group, command, '--nope')
+        assert rc == 2 and not out and err.startswith(f'quire {group} {command}: unknown flag --nope'), (rc, out, err)
+        assert 'See: ' not in err or f'See: quire {group} {command} --help' in err, err
+
+
+def test_check_ends_with_4_for_whatever_would_not_run():
+    with tempfile.TemporaryDirectory() as d:
+        with open(f'{d}/adapter_config.json', 'w', encoding='utf-8') as f:
+            f.write('{}')
+        rc, out, err = run('check', d)
+        assert rc == 4 and 'is an adapter' in err, (rc, out, err)
+    assert run('check')[0] == 2
+
+
+def test_help_before_a_command_is_help_behind_it():
+    for args in (('serve',), ('plan',), ('bench',), ('bench', 'kern')):
+        assert run('help', *args) == run(*args, '--help'), args
+    rc, out, err = run('help', 'srve')
+    assert rc == 2 and not out and "'serve'" in err, (rc, out, err)
+
+
+def test_the_variable_that_names_the_model_to_serve_is_not_the_one_that_names_the_model_to_ask():
+    for command in (('chat',), ('bench', 'load')):
+        rc, out, err = run(*command, '--print-config', env={'QUIRE_MODEL': '/models/a', 'QUIRE_MODEL_NAME': 'b'})
+        assert rc == 0 and '/models/a' not in out and 'QUIRE_MODEL_NAME' in out, (rc, out, err)
+    rc, out, err = run('serve', '--print-config', env={'QUIRE_MODEL': '/models/a', 'QUIRE_MODEL_NAME': 'b'})
+    assert rc == 0 and '/models/a' in out and 'QUIRE_MODEL_NAME' not in out, (rc, out, err)
 
 
 def test_settings_come_from_flag_environment_file_and_builtin_in_this_order():

@@ -181,6 +181,7 @@ def test_adapters_come_and_go_while_the_server_runs_for_those_with_the_admin_key
                                       ('nothing', 404, 'No such file'), ('', 400, 'expected 1 to'), ('wide', 400, 'is [4, 64], expected [5, 64]')):
                 got, error = load(s, 'a', path)
                 assert got == status and why in error['message'] and error['param'] == 'lora_path', (path, got, error)
+                assert d not in error['message'], error
             assert s.post('/v1/load_lora_adapter', {'lora_name': 7, 'lora_path': 'tuned'}, ROOT)[1]['error']['param'] == 'lora_name'
             assert load(s, 'final', 'tuned')[1]['param'] == 'lora_name'
             plain = ask(s, 'final', USER)

@@ -197,9 +197,33 @@ def test_what_cannot_be_quantized_or_written_is_refused_by_name_and_leaves_nothi
             assert sorted(os.listdir(d)) == ['m', 'short'], os.listdir(d)
         rc, out, err = run('quantize', MODEL, f'{d}/m', '--type', 'int4', '--group', '32', '--replace')
         assert rc == 0 and 'a scale for 32 inputs' in out and sorted(os.listdir(d)) == ['m', 'short'], (out, err)
-        os.mkdir(f'{d}/m/own')  # nobody's to remove: it stays, and that is said
-        rc, out, err = run('quantize', MODEL, f'{d}/m', '--replace')
-        assert rc == 0 and 'left behind' in err and len(os.listdir(d)) == 3, (out, err, os.listdir(d))
+
+
+def everything(d):
+    return sorted((os.path.relpath(os.path.join(at, n), d), os.path.getsize(os.path.join(at, n))) for at, dirs, files in os.walk(d) for n in dirs + files)
+
+
+def test_replace_takes_an_earlier_out_or_an_empty_directory_and_nothing_else():
+    with tempfile.TemporaryDirectory() as d:
+        shutil.copytree(MODEL, f'{d}/models/tiny')
+        shutil.copytree(MODEL, f'{d}/bare', ignore=shutil.ignore_patterns('*.md'))
+        assert run('quantize', MODEL, f'{d}/mixed')[0] == 0
+        os.mkdir(f'{d}/empty')
+        os.mkdir(f'{d}/mixed/own')
+        os.symlink('mixed', f'{d}/link')
+        with open(f'{d}/notes', 'w', encoding='utf-8') as f:
+            f.write('notes')
+        was = everything(d)
+        for model, out, word in ((f'{d}/models/tiny', f'{d}/models/tiny', "'README.md'"), (f'{d}/models/tiny', f'{d}/models', "holds 'tiny'"),
+                                 (f'{d}/bare', f'{d}/bare', 'no quantized model'), (MODEL, f'{d}/mixed', "holds 'own'"), (MODEL, f'{d}/link', 'no directory'),
+                                 (MODEL, f'{d}/notes', 'no directory')):
+            rc, said, err = run('quantize', model, out, '--replace')
+            assert rc == 2 and not said and word in err and 'left alone' in err and err.count('\n') == 1, (out, rc, err)
+            assert everything(d) == was, (out, everything(d))
+        os.rmdir(f'{d}/mixed/own')
+        for out in ('mixed', 'empty'):
+            rc, said, err = run('quantize', MODEL, f'{d}/{out}', '--replace')
+            assert rc == 0 and not err and os.path.exists(f'{d}/{out}/model.safetensors'), (out, err)
 
 
 def listens(pid):

@@ -275,8 +275,12 @@ def test_what_cannot_be_trained_is_refused_with_a_reason():
         with open(w.yaml, 'a', encoding='utf-8') as f:
             f.write('optimzer: {lr: 1}\n')
         refused(2, 'run.yaml:11:1: unknown setting')
+        refused(2, 'run.yaml:11:1: unknown setting', flags=['--check-config'])
+        rc, out, err = run('train', '--config', w.yaml)
+        assert rc == 2 and 'without --config: quire train CONFIG.yaml' in err, (rc, err)
         with open(w.yaml, 'w', encoding='utf-8') as f:
             f.write(YAML.format(dir=w.dir, sequence=TOKENS // 4, tokens=TOKENS))
+        assert run(*w.args(flags=['--check-config'])) == (0, '', '') and not os.path.exists(w.path('out'))
         assert 'the run begins' in w.train('steps=1', flags=['--resume'])  # as a service says at every start
         refused(2, 'add --resume to go on from it')
         with open(w.path('other.json'), 'w', encoding='utf-8') as f:

@@ -225,6 +225,8 @@ def test_prompts_that_do_not_fit_say_what_fits():
             r = post(s.port, path, body)
             error = r.error()
             assert r.status == 400 and error["code"] == "context_length_exceeded" and error["param"] == param and "64" in error["message"], error
+        r = post(s.port, COMPLETIONS, {"prompt": "z" * 90, "max_tokens": 5})
+        assert r.error()["param"] == "prompt" and r.error()["message"].endswith("tokens; the context holds 64."), r.body
         r = post(s.port, COMPLETIONS, {"prompt": "z" * 40, "max_tokens": 60})
         assert r.error()["param"] == "max_tokens" and "Ask for at most 23" in r.error()["message"], r.body
         r = post(s.port, COMPLETIONS, {"prompt": "z" * 40, "max_tokens": 23})

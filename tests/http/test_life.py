@@ -404,7 +404,7 @@ def test_a_reader_that_does_not_read_is_given_up_and_others_go_on():
 # ---- stopping ----
 
 def answered(ask):
-    """What ask() returns. A connection that is idle when a server begins to drain, as one is whose request is not there yet, is closed: it is asked again."""
+    """What ask() returns. Once the last answer of a drain has left, a connection is closed whose request is not there yet: it is asked again."""
     until = time.monotonic() + 60
     while True:
         try:
@@ -449,6 +449,31 @@ def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_0(scale):
         assert s.process.wait(timeout=60) == 0
         s.stop()
         assert s.ledger["length"] == 10 and s.ledger["inside"] == 0 and s.ledger["cancelled"] == 0, s.ledger
+
+
+def test_who_connects_while_a_drain_goes_on_is_answered():
+    with Server("--mock-rate", "40", "--drain-timeout", "200s") as s:
+        running = Connection(s.port)
+        running.send(stream_request(90000))  # a wake of the loop for every token, as long as this takes
+        running.head()
+        s.process.send_signal(signal.SIGTERM)
+        until_draining(s)
+        silent, n, until = Connection(s.port), 0, time.monotonic() + 60
+        while n < 8 and time.monotonic() < until:
+            c, began = Connection(s.port), time.monotonic()
+            time.sleep(0.1)  # several tokens
+            try:
+                c.send(render("GET", "/livez"))
+                status = c.response().status
+            except (EOFError, ConnectionResetError, BrokenPipeError):
+                status = 0
+            if time.monotonic() - began < 0.8:  # a second is what it is promised, and this machine may be slow
+                assert status == 200, f"call {n} was not answered"
+                n += 1
+        assert n > 0
+        assert silent.closed()
+        s.process.send_signal(signal.SIGTERM)
+        assert s.process.wait(timeout=60) == 130
 
 
 def test_a_client_that_sends_for_hours_does_not_hold_up_the_end():

@@ -183,8 +183,8 @@ static const struct bad {
     {"a.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":1}", "\"tools\" must be an array", QR_E_INVALID},
     {"a.jsonl", "{\"text\":\"\xff\"}", "a.jsonl:1: ", QR_E_INVALID},
     {"a.txt", "good\nbad \xe9 here\n", "a.txt:2: byte 0xE9 is not UTF-8", QR_E_INVALID},
-    {"a.txt", "", "no document to train on in 1 file: 0 were empty", QR_E_INVALID},
-    {"a.jsonl", "{\"text\":\"\"}\n", "1 were empty", QR_E_INVALID},
+    {"a.txt", "", "no document to train on in 1 file: 1 empty, 0 bad", QR_E_INVALID},
+    {"a.jsonl", "{\"text\":\"\"}\n", "1 empty, 0 bad", QR_E_INVALID},
 };
 
 Test(prepare, what_cannot_be_read_is_named_by_file_and_line_and_nothing_is_left)

@@ -167,7 +167,7 @@ static void put_figures(struct qr_buf *out, const struct qr_load_page *p)
     qr_buf_put_str(out, "</table></div>\n");
     qr_buf_printf(out,
                   "<p>%lld requests completed, %lld failed, %lld abandoned, %lld cut off in %.2f s; %d at once at most. %lld tokens in (%.1f/s, %lld "
-                  "of them cached), %lld out (in the best second %lld).</p>\n",
+                  "of them cached), %lld out (in the best second %lld token events).</p>\n",
                   (long long)r->n_records, (long long)r->n_failed, (long long)r->n_aborted, (long long)r->n_unfinished, f->duration_s,
                   r->peak_running, (long long)f->n_input, qr_load_per_second(f->n_input, f->duration_s), (long long)f->n_cached,
                   (long long)f->n_output, (long long)f->peak_tokens_per_s);

@@ -209,7 +209,7 @@ void qr_load_print(struct qr_buf *out, struct qr_load_figures *f, struct qr_load
                   (long long)r->n_records, (long long)r->n_failed, (long long)r->n_aborted, f->duration_s,
                   qr_load_per_second(r->n_records, f->duration_s), r->peak_running);
     put_errors(out, r);
-    qr_buf_printf(out, "tokens      %lld in (%.1f/s; %lld of them cached), %lld out (%.1f/s, in the best second %lld)\n",
+    qr_buf_printf(out, "tokens      %lld in (%.1f/s; %lld of them cached), %lld out (%.1f/s, in the best second %lld token events)\n",
                   (long long)f->n_input, qr_load_per_second(f->n_input, f->duration_s), (long long)f->n_cached,
                   (long long)f->n_output, qr_load_per_second(f->n_output, f->duration_s), (long long)f->peak_tokens_per_s);
     if (plan->opt->slo.n > 0) {

@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/thread.h"
 
-#define WAKE SIGUSR2 /* ends the thread */
+#define WAKE SIGUSR2    /* ends the thread */
+#define ECHO_US 1000000 /* a signal of the same kind and sender within so long is the first one again */
 
 static sigset_t watched(void)
 {
@@ -21,20 +23,33 @@ static sigset_t watched(void)
     return set;
 }
 
+/* coreutils' timeout, among others, sends a signal to the process and then to its group, which is the same process again. That is one wish. */
+static bool is_echo(const siginfo_t *now, const siginfo_t *first, int64_t first_us)
+{
+    return now->si_signo == first->si_signo && now->si_code == SI_USER && first->si_code == SI_USER && now->si_pid == first->si_pid &&
+           qr_clock_us() - first_us < ECHO_US;
+}
+
 static void *wait_for_signals(void *arg)
 {
     struct qr_train_stop *s = arg;
     const sigset_t set = watched();
+    siginfo_t first = {0}, now;
+    int64_t first_us = 0;
     qr_thread_set_name("signals");
-    for (int number; sigwait(&set, &number) == 0 && !atomic_load(&s->over);) {
-        if (number == WAKE)
+    for (;;) {
+        const int number = sigwaitinfo(&set, &now);
+        if (atomic_load(&s->over))
+            return NULL;
+        if (number < 0 || number == WAKE || (first_us && is_echo(&now, &first, first_us))) /* < 0: EINTR */
             continue;
         if (atomic_exchange(&s->asked, number) != 0)
             _exit(128 + number);
+        first = now;
+        first_us = qr_clock_us();
         ssize_t written = write(STDERR_FILENO, s->text, strlen(s->text));
         (void)written;
     }
-    return NULL;
 }
 
 void qr_train_stop_hold(sigset_t *before)

@@ -1,6 +1,6 @@
 /* train_stop.h - Ctrl-C, SIGTERM and a terminal that is closed, for a long run: the first asks for an end in good order, the second ends the process at
- * once. A thread waits for them, so that there is no handler and no state of the process. Open it, or hold the signals, before any other thread is made:
- * they inherit the mask.
+ * once (not one that the same process sends within a second of its first: timeout sends each twice). A thread waits for them, so that there is no handler
+ * and no state of the process. Open it, or hold the signals, before any other thread is made: they inherit the mask.
  */
 #ifndef QR_CLI_TRAIN_STOP_H
 #define QR_CLI_TRAIN_STOP_H

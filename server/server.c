@@ -17,6 +17,7 @@
 #include "server/state.h"
 
 #define FRESH_US 1000000      /* of a drain: whoever has just connected has so long to ask, and be told */
+#define ECHO_US 100000        /* the same signal within so long is the first one again */
 #define LAST_WORDS_US 2000000 /* after the drain's time, for clients to hear of it */
 #define TRIM_BYTES (32 << 10) /* of bodies read: what they leave in the heaps, less than a MiB, is not worth a trim */
 
@@ -99,9 +100,13 @@ static void on_signal(void *user, int32_t signum)
     struct qr_server *s = user;
     if (!s->draining) {
         qr_log(QR_LOG_INFO, "server", "signal received signal=%s", signum == SIGTERM ? "SIGTERM" : signum == SIGHUP ? "SIGHUP" : "SIGINT");
+        s->signal_us = qr_clock_us();
+        s->signal = signum;
         begin_drain(s);
         return;
     }
+    if (signum == s->signal && qr_clock_us() - s->signal_us < ECHO_US) /* coreutils' timeout sends to the process, and to its group: once again to it */
+        return;
     qr_log(QR_LOG_WARN, "server", "second signal: stopping at once requests=%d", s->n_calls);
     stop_now(s, 130);
 }

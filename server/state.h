@@ -37,8 +37,8 @@ struct qr_server {
     char reason[sizeof ((struct qr_err *)0)->msg]; /* phase FAILED: why */
     bool draining, drain_over; /* drain_over: its time is, and all calls were ended */
     bool lost;                            /* the engine computes no more (qr_engine_lost) */
-    int64_t drain_until_us;
-    int exit_status;
+    int64_t drain_until_us, signal_us;    /* signal_us: when the first signal came */
+    int exit_status, signal;              /* signal: the first one's number */
     struct qr_node calls;                 /* every call that has not ended */
     int32_t n_calls;
     int64_t bodies_bytes;                 /* held by calls that are being prepared */

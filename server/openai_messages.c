@@ -108,7 +108,7 @@ static int check_message(const struct qr_json *message, const char *path, struct
     if (!role)
         return qr_err_at(err, QR_E_INVALID, at, "%s is required: system, developer, user, assistant or tool", at);
     if (!is_one_of(role, roles, QR_COUNT(roles)))
-        return qr_err_at(err, QR_E_INVALID, at, "%s must be system, developer, user, assistant or tool, found %s", at,
+        return qr_err_at(err, QR_E_INVALID, at, "%s must be system, developer, user, assistant, tool or function, found %s", at,
                          qr_json_excerpt(excerpt, role));
     const struct qr_json *calls = qr_json_find(message, "tool_calls"), *refusal = qr_json_find(message, "refusal");
     bool assistant = strcmp(qr_json_str(role, NULL), "assistant") == 0;

@@ -319,6 +319,11 @@ static int open_tokenizer(struct maker *m)
     int rc = qr_tokenizer_open(&m->tokenizer, m->p->tokenizer_dir, m->err);
     if (rc == 0)
         rc = qr_chat_open(&m->chat, m->p->tokenizer_dir, m->err);
+    char path[QR_PATH_MAX];
+    rc = rc ? rc : qr_path_join(path, m->p->tokenizer_dir, "tokenizer.json", m->err);
+    if (rc == 0 && access(path, F_OK) != 0) /* a GGUF file, which says its tokenizer otherwise */
+        return qr_err_set(m->err, QR_E_NOT_FOUND, "%s: expected a directory with tokenizer.json, which goes along with prepared data; of a GGUF file "
+                          "quire quantize writes one", m->p->tokenizer_dir);
     if (rc == 0)
         rc = qr_data_tokenizer_hash(&m->hash, m->p->tokenizer_dir, m->err);
     return rc;

@@ -49,6 +49,7 @@ def test_what_is_wrong_is_named_by_file_and_line_and_nothing_is_left():
         for args, words, status in ((('prepare', '--model', model, '--out', d + '/o', bad), ('bad.jsonl:2', '"text"', '"messages"'), 1),
                                     (('prepare', '--model', model, '--out', d + '/o', d + '/none.txt'), ('none.txt', 'ENOENT'), 4),
                                     (('prepare', '--model', '/no/such', '--out', d + '/o', bad), ('/no/such',), 4),
+                                    (('prepare', '--model', os.path.join(DATA, 'models', 'gguf'), '--out', d + '/o', bad), ('with tokenizer.json', 'GGUF'), 4),
                                     (('prepare', '--out', d + '/o', bad), ('--model DIR',), 2),
                                     (('train-tokenizer', '--out', d + '/o', bad), ('bad.jsonl:2',), 1),
                                     (('train-tokenizer', '--vocab-size', '256', '--out', d + '/o', bad), ('256',), 2),

@@ -48,6 +48,7 @@ struct machine {
     enum qr_emu_order order;
     uint64_t seed;
     int32_t turn[QR_EMU_THREADS_MAX];
+    uint32_t waits[QR_EMU_WARPS_MAX], left[QR_EMU_WARPS_MAX]; /* of each warp the lanes that wait at its meeting, and those that have left */
     bool expecting, failed;
     char report[REPORT_BYTES];
 };
@@ -86,6 +87,12 @@ static void to_main(bool for_good)
     (void)for_good;
 }
 
+static void leave(void)
+{
+    qr_emu_self->state = QR_EMU_LEFT;
+    m.left[qr_emu_self->warp] |= 1u << qr_emu_self->lane;
+}
+
 static void begin_thread(void)
 {
 #if SANITIZED
@@ -94,7 +101,7 @@ static void begin_thread(void)
     m.launch->body(m.launch->closure);
     if (m.launch->early && !qr_emu_self->waited)
         qr_emu_report("a thread leaves without qr_grid_wait: the next kernel would take this one's end for that of those before it");
-    qr_emu_self->state = QR_EMU_LEFT;
+    leave();
     to_main(true);
     abort();
 }
@@ -187,7 +194,7 @@ void qr_emu_report(const char *fmt, ...)
         snprintf(m.report, sizeof m.report, "%s%s", where, text);
     m.failed = true;
     if (qr_emu_self) {
-        qr_emu_self->state = QR_EMU_LEFT;
+        leave();
         to_main(true);
     }
 }
@@ -313,6 +320,8 @@ int32_t qr_emu_wake(const void *what)
 static bool all_here(const struct qr_emu_thread *t, uint32_t mask)
 {
     const struct qr_emu_thread *warp = &thread[t->warp * QR_EMU_WARP];
+    if (mask & ~(m.waits[t->warp] | 1u << t->lane)) /* most come when somebody is missing */
+        return false;
     for (int32_t l = 0; l < QR_EMU_WARP; l++)
         if ((mask >> l & 1) && &warp[l] != t &&
             (warp[l].state != QR_EMU_AT_WARP || warp[l].mask != mask || strcmp(warp[l].site.what, t->site.what) != 0))
@@ -328,7 +337,7 @@ void qr_emu_meet(const struct qr_emu_site *site, uint32_t mask, void *mine, qr_e
     if (!(mask >> t->lane & 1))
         qr_emu_report("%s in %s:%d: the mask %08x does not name the calling lane %d", site->what, site->file, site->line, mask, t->lane);
     struct qr_emu_thread *warp = &thread[t->warp * QR_EMU_WARP];
-    for (int32_t l = 0; l < QR_EMU_WARP; l++)
+    for (int32_t l = 0; (m.left[t->warp] & mask) && l < QR_EMU_WARP; l++)
         if ((mask >> l & 1) && warp[l].state == QR_EMU_LEFT)
             qr_emu_report("%s in %s:%d: the mask %08x names lane %d, which has left", site->what, site->file, site->line, mask, l);
     t->site = *site;
@@ -336,6 +345,7 @@ void qr_emu_meet(const struct qr_emu_site *site, uint32_t mask, void *mine, qr_e
     t->mine = mine;
     if (!all_here(t, mask)) {
         t->state = QR_EMU_AT_WARP;
+        m.waits[t->warp] |= 1u << t->lane;
         to_main(false);
         return;
     }
@@ -347,6 +357,7 @@ void qr_emu_meet(const struct qr_emu_site *site, uint32_t mask, void *mine, qr_e
     for (int32_t l = 0; l < QR_EMU_WARP; l++)
         if ((mask >> l & 1) && &warp[l] != t)
             warp[l].state = QR_EMU_READY;
+    m.waits[t->warp] &= ~mask;
 }
 
 /* ---- shared memory ---- */
@@ -451,6 +462,8 @@ static void begin_block(const struct qr_emu_launch *l, int64_t number)
     for (int32_t b = 0; b < BARRIERS; b++)
         clear_barrier(b);
     m.n_left = 0;
+    memset(m.waits, 0, sizeof m.waits);
+    memset(m.left, 0, sizeof m.left);
     m.n_variables = 0;
     m.shared_used = m.shared_asked = 0;
     qr_emu_poison(shared, sizeof shared);

@@ -47,15 +47,18 @@ static void weigh_from(struct qr_sampler *s, const float *logits, float from, fl
             s->math->weigh(s->weight + i * QR_STRETCH, logits + i * QR_STRETCH, stretch_len(s, i), best, inv_t);
 }
 
-/* s->weight of n candidates in s->kept that reach `from`: one by one, or by stretches where they are many. The same bits. */
-static void weigh_kept(struct qr_sampler *s, const float *logits, int32_t n, float from, float best, float inv_t)
+/* s->weight[0..n) of the n candidates in s->kept, which reach `from`: one by one, or by stretches where they are many. The same bits. Returns their sum. */
+static double weigh_kept(struct qr_sampler *s, const float *logits, int32_t n, float from, float best, float inv_t)
 {
-    if (n > ONE_BY_ONE) {
+    double sum = 0;
+    if (n > ONE_BY_ONE)
         weigh_from(s, logits, from, best, inv_t);
-        return;
+    for (int32_t i = 0; i < n; i++) { /* ids increase: a weight moves forward, to where no later one is */
+        const struct qr_candidate c = s->kept[i];
+        s->weight[i] = n > ONE_BY_ONE ? s->weight[c.id] : qr_exp_nonpositive((c.logit - best) * inv_t);
+        sum += (double)s->weight[i];
     }
-    for (int32_t i = 0; i < n; i++)
-        s->weight[s->kept[i].id] = qr_exp_nonpositive((s->kept[i].logit - best) * inv_t);
+    return sum;
 }
 
 /* The ids of stretch i whose logit is at least `from`, in their order. */
@@ -235,11 +238,12 @@ static double fill_buckets(struct qr_sampler *s, struct buckets *b, int32_t n, f
     b->n = 0;
     for (int32_t i = 0; i < n; i++) {
         struct qr_candidate c = s->kept[i];
-        float w = s->weight[c.id];
+        float w = s->weight[i];
         int32_t k = bucket_of(b, c.logit);
         if (w < min_p && c.logit < b->best)
             continue;
         const uint64_t bit = (uint64_t)1 << k % 64;
+        s->weight[b->n] = w;
         s->kept[b->n++] = c;
         b->weight[k] = (b->used[k / 64] & bit ? b->weight[k] : 0) + (double)w;
         b->used[k / 64] |= bit;
@@ -249,13 +253,13 @@ static double fill_buckets(struct qr_sampler *s, struct buckets *b, int32_t n, f
 }
 
 /* Takes candidates of bucket k, best first, until the weight of all that is better reaches `limit`; *sum counts on from what the buckets before
- * have. Returns the last one taken. */
+ * have. Returns the last one taken. The heap knows them by their places in s->kept, which are in the order of ids. */
 static int32_t take_until(struct qr_sampler *s, const struct buckets *b, int32_t k, double limit, double *sum)
 {
-    int32_t n = 0, last = s->kept[0].id;
+    int32_t n = 0, last = 0;
     for (int32_t i = 0; i < b->n; i++)
         if (bucket_of(b, s->kept[i].logit) == k)
-            s->heap[n++] = s->kept[i];
+            s->heap[n++] = (struct qr_candidate){s->kept[i].logit, i};
     QR_ASSERT(n > 0);
     make_heap(s->heap, n);
     while (n > 0) {
@@ -264,7 +268,7 @@ static int32_t take_until(struct qr_sampler *s, const struct buckets *b, int32_t
         if (*sum >= limit)
             break;
     }
-    return last;
+    return s->kept[last].id;
 }
 
 /* The first bucket with which the weight reaches `limit`, or the last one that is not empty; *before: the weight ahead of it. */
@@ -289,20 +293,17 @@ static float near_of(float min_p, float best, float inv_t)
     return best - (min_p > FAR_WEIGHT ? 0.01f - logf(min_p) : NEAR) / inv_t;
 }
 
-/* What the nucleus lies in, into s->kept, with s->weight of each: everything near the best when that is enough for top_p or min_p, everything
+/* What the nucleus lies in, into s->kept, with s->weight in the same order: everything near the best when that is enough for top_p or min_p, everything
  * otherwise. */
 static int32_t collect_nucleus(struct qr_sampler *s, const float *logits, double limit, float min_p, float best, float inv_t)
 {
     const float near = near_of(min_p, best, inv_t);
     int32_t n = collect(s, s->kept, logits, near);
-    double sum = 0;
-    weigh_kept(s, logits, n, near, best, inv_t);
-    for (int32_t i = 0; i < n; i++)
-        sum += (double)s->weight[s->kept[i].id];
-    if (sum > limit || min_p > FAR_WEIGHT)
+    if (weigh_kept(s, logits, n, near, best, inv_t) > limit || min_p > FAR_WEIGHT)
         return n;
-    weigh_from(s, logits, -INFINITY, best, inv_t);
-    return collect(s, s->kept, logits, -INFINITY);
+    n = collect(s, s->kept, logits, -INFINITY);
+    weigh_kept(s, logits, n, -INFINITY, best, inv_t);
+    return n;
 }
 
 /* A nucleus may have thousands of ids, but only two buckets decide, the one where it ends and the one that the draw falls into, and only these

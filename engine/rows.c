@@ -8,7 +8,8 @@
 
 #define ITEM_LOGITS 65536  /* about 10 us of greedy sampling: less is not worth another worker's attention */
 #define NARROW_LOGITS 2048 /* see cost_of */
-#define ASKED_ROWS 8       /* what these read first fits into a first-level cache twice over */
+#define KNOWN_AHEAD 8      /* rows: what they read first fits into a first-level cache twice over */
+#define BEST_AHEAD 4
 
 void qr_rows_init(struct qr_rows *r, struct qr_backend *be, const struct qr_model_config *model, int32_t rows_max)
 {
@@ -87,7 +88,9 @@ static int64_t cost_of(const struct qr_rows *r, const struct qr_row *row)
     const struct qr_sampling *p = &row->req->sampling;
     const bool nothing = row->kind == QR_ROW_END || row->kind == QR_ROW_HIDDEN;
     const bool narrow = nothing || (row->logits.largest && p->n_logprobs < 0 && (p->temperature == 0 || p->top_k > 0));
-    return narrow && r->model->n_vocab > NARROW_LOGITS ? NARROW_LOGITS : r->model->n_vocab;
+    const bool summed = row->kind == QR_ROW_DRAW && row->logits.sum && row->logits.scale > 0; /* most nuclei lie in a few stretches */
+    const int64_t cost = narrow ? NARROW_LOGITS : summed ? 4 * NARROW_LOGITS : r->model->n_vocab;
+    return cost < r->model->n_vocab ? cost : r->model->n_vocab;
 }
 
 /* So many that an item is worth a worker's attention, items are about even, and where there are more of them than workers each gets as many. */
@@ -109,19 +112,29 @@ struct cut {
     int32_t each;
 };
 
-/* Rows [first, end) on one worker. What they read first is asked for together, ASKED_ROWS of them at a time. */
+static void ask_known(const struct qr_rows *r, int32_t i, int32_t end, int32_t worker)
+{
+    if (i < end && r->row[i].kind == QR_ROW_DRAW)
+        qr_sample_ask_known(&r->sampler[worker], &r->row[i].logits);
+}
+
+static void ask_best(const struct qr_rows *r, int32_t i, int32_t end, int32_t worker)
+{
+    if (i < end && r->row[i].kind == QR_ROW_DRAW)
+        qr_sample_ask_best(&r->sampler[worker], &r->row[i].logits, &r->row[i].req->sampling);
+}
+
+/* Rows [first, end) on one worker. What they read first is asked for some rows ahead, and what that leads to some fewer. */
 static void compute_rows(const struct qr_rows *r, int32_t first, int32_t end, int32_t worker)
 {
-    for (int32_t from = first; from < end; from += ASKED_ROWS) {
-        const int32_t to = end - from < ASKED_ROWS ? end : from + ASKED_ROWS;
-        for (int32_t i = from; i < to; i++)
-            if (r->row[i].kind == QR_ROW_DRAW)
-                qr_sample_ask_known(&r->sampler[worker], &r->row[i].logits);
-        for (int32_t i = from; i < to; i++)
-            if (r->row[i].kind == QR_ROW_DRAW)
-                qr_sample_ask_best(&r->sampler[worker], &r->row[i].logits, &r->row[i].req->sampling);
-        for (int32_t i = from; i < to; i++)
-            compute_row(r, &r->row[i], worker);
+    for (int32_t i = first; i < first + KNOWN_AHEAD; i++)
+        ask_known(r, i, end, worker);
+    for (int32_t i = first; i < first + BEST_AHEAD; i++)
+        ask_best(r, i, end, worker);
+    for (int32_t i = first; i < end; i++) {
+        ask_known(r, i + KNOWN_AHEAD, end, worker);
+        ask_best(r, i + BEST_AHEAD, end, worker);
+        compute_row(r, &r->row[i], worker);
     }
 }
 

@@ -138,7 +138,7 @@ static void find_top_within(struct qr_token_logprob *out, const struct qr_row_ma
 /* The n_top largest, in stretches: one that holds nothing larger than the last of the list is not looked at twice. */
 static void find_top(struct qr_token_logprob *out, const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t n_top)
 {
-    const float least = reached_by(math, row, n_vocab, n_top);
+    const float least = row->n_reached == n_top ? row->reached : reached_by(math, row, n_vocab, n_top);
     const int32_t n_stretches = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
     for (int32_t i = 0; !row->largest && i < n_stretches; i++) {
         const float most = math->max(row->x + i * QR_STRETCH, stretch_len(n_vocab, i), -INFINITY);
@@ -159,9 +159,9 @@ static void find_top(struct qr_token_logprob *out, const struct qr_row_math *mat
 /* How many of stretch i are larger than v, or equal with a smaller id. */
 static int32_t rank_within(const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t i, int32_t id, float v)
 {
-    const int32_t from = i * QR_STRETCH, len = stretch_len(n_vocab, i);
+    const int32_t from = i * QR_STRETCH, len = stretch_len(n_vocab, i), end = id < from + len ? id : from + len;
     int32_t n = math->count_above(row->x + from, len, v);
-    for (int32_t k = from; k < from + len && k < id; k++)
+    for (int32_t k = from; k < end; k++)
         n += row->x[k] == v;
     return n;
 }
@@ -306,6 +306,8 @@ void qr_sample_ask_known(const struct qr_sampler *s, const struct qr_logits *row
     qr_ask_for(s->most, s->n_stretches); /* and where it is worked with: a step's products have been through the caches since */
     qr_ask_for((const float *)(const void *)s->sum, 2 * s->n_stretches);
     qr_ask_for(s->weight, s->n_stretches);
+    qr_ask_for(&s->kept->logit, QR_DRAW_ASKED_MAX * 2);
+    qr_ask_for(&s->heap->logit, QR_DRAW_ASKED_MAX);
 }
 
 void qr_sample_ask_best(const struct qr_sampler *s, struct qr_logits *row, const struct qr_sampling *p)
@@ -316,7 +318,12 @@ void qr_sample_ask_best(const struct qr_sampler *s, struct qr_logits *row, const
     row->best = best < s->n_stretches ? best + 1 : 0;
     if (row->best == 0)
         return;
-    const float from = p->temperature < QR_DRAW_GREEDY_BELOW ? row->largest[best] : qr_draw_reads_from(p, s->n_vocab, row->largest[best]);
+    float from = p->temperature < QR_DRAW_GREEDY_BELOW ? row->largest[best] : qr_draw_reads_from(p, s->n_vocab, row->largest[best]);
+    if (p->n_logprobs > 0) {
+        row->reached = reached_by(s->math, row, s->n_vocab, p->n_logprobs);
+        row->n_reached = p->n_logprobs;
+        from = row->reached < from && row->reached > -INFINITY ? row->reached : from;
+    }
     qr_ask_for(row->x + best * QR_STRETCH, stretch_len(s->n_vocab, best));
     if (!(from < row->largest[best]))
         return;

@@ -29,6 +29,8 @@ struct qr_logits {
     const float *largest, *sum;   /* borrowed [stretches], or NULL */
     float scale;                  /* of sum; 0: it is not filled in */
     int32_t best;                 /* 1 + the first stretch that holds the largest; 0: nobody has looked (qr_sample_ask_best) */
+    int32_t n_reached;            /* as many numbers at least reach `reached`, as so many stretches do; 0: nobody has looked (likewise) */
+    float reached;
 };
 
 void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab);
@@ -45,7 +47,8 @@ double qr_log_sum_exp(const float *logits, int32_t n_vocab);
 float qr_sampling_scale(const struct qr_sampling *p, int32_t n_vocab);
 
 /* What qr_sample reads first of a row, and then, is asked for: of several rows before the first is looked at, so that one waits for them together and not
- * for each in turn. First what is known of stretches; when that has come, the stretch that holds the largest, which row->best keeps, and those of a nucleus. */
+ * for each in turn. First what is known of stretches; when that has come, the stretch that holds the largest, which row->best keeps, and those of a nucleus
+ * or of the most likely tokens. */
 void qr_sample_ask_known(const struct qr_sampler *s, const struct qr_logits *row);
 void qr_sample_ask_best(const struct qr_sampler *s, struct qr_logits *row, const struct qr_sampling *p);
 

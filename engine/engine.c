@@ -29,6 +29,7 @@ struct qr_engine *qr_engine_begin(const char *dir, const struct qr_engine_config
     e->backend_options = backend;
     e->model_options = model_options;
     e->wake = wake;
+    e->reap_us = INT64_MAX;
     e->wake_arg = wake_arg;
     pthread_mutex_init(&e->open_lock, NULL);
     pthread_mutex_init(&e->stats_lock, NULL);
@@ -196,6 +197,7 @@ void qr_engine_cancel(struct qr_engine *e, struct qr_request *r)
 {
     QR_ASSERT(e != NULL && r != NULL);
     atomic_store(&r->cancelled, true);
+    atomic_store(&e->to_reap, true); /* last: who finds this finds that */
 }
 
 int32_t qr_engine_take(struct qr_engine *e, struct qr_node *out)

@@ -80,6 +80,7 @@ struct qr_engine {
     struct qr_mailbox inbox, outbox, recycled;
     _Atomic int32_t n_reserved;           /* choices accepted and not finished, <= n_slots */
     _Atomic bool draining, closing;
+    _Atomic bool to_reap;                 /* somebody may have been cancelled since the last look at all requests */
     _Atomic bool lost;                    /* lost_err is there, and stays */
     struct qr_err lost_err;
     void (*wake)(void *);                 /* of the receiver; NULL: none */
@@ -114,6 +115,7 @@ struct qr_engine {
     struct qr_node free_events;
     struct qr_node said;                  /* events of this step, handed over together */
     int32_t n_said;
+    int64_t reap_us;                      /* no request inside has an earlier deadline; INT64_MAX: none has any */
     int64_t marked_ns;                    /* until when the time is accounted for */
     int32_t next_group;
     struct qr_hash_secret salt_secret;    /* for salts with an adapter */
@@ -146,6 +148,10 @@ static inline int32_t qr_engine_n_events(int32_t running_max, int32_t text_cap)
 void qr_tier_open(struct qr_engine *e);
 void qr_tier_close(struct qr_engine *e);
 void qr_tier_move(struct qr_engine *e);
+
+/* e->rows of the lowered plan: what each row of logits is for. And, when the forward is done: where each lies, and what is known of it. */
+void qr_want_rows(struct qr_engine *e);
+void qr_find_rows(struct qr_engine *e, const struct qr_tensor *logits);
 
 /* Ranks that the memory of kernels is shared with, this one counted. Of an open model. */
 int32_t qr_engine_sharing(const struct qr_engine *e);

@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "base/mem.h"
 
-#define ASKED_AHEAD 6 /* sequences */
+#define ASKED_AHEAD 8 /* sequences */
 
 void qr_lower_init(struct qr_lower *l, int32_t tokens_max, int32_t seqs_max, int32_t logits_max, int32_t ctx_max, int32_t block_tokens,
                    int32_t adapters_max)
@@ -18,7 +18,7 @@ void qr_lower_init(struct qr_lower *l, int32_t tokens_max, int32_t seqs_max, int
         .slot = qr_alloc((size_t)tokens_max, sizeof(int32_t)), .row_start = qr_alloc((size_t)seqs_max + 1, sizeof(int32_t)),
         .ctx_len = qr_alloc((size_t)seqs_max, sizeof(int32_t)), .logit_row = qr_alloc((size_t)logits_max, sizeof(int32_t)),
         .hidden_row = qr_alloc((size_t)logits_max, sizeof(int32_t)),
-        .block_table = qr_alloc((size_t)seqs_max * (size_t)stride, sizeof(int32_t)),
+        .block_table = qr_alloc((size_t)seqs_max * (size_t)stride, sizeof(int32_t)), .known = qr_alloc((size_t)seqs_max, sizeof(struct qr_lower_row)),
         .group = qr_alloc((size_t)adapters_max, sizeof(struct qr_row_group)), .group_of = qr_alloc((size_t)adapters_max, sizeof(int32_t)),
         .group_row = adapters_max > 0 ? qr_alloc((size_t)tokens_max, sizeof(int32_t)) : NULL, .adapters_max = adapters_max,
         .tokens_max = tokens_max, .seqs_max = seqs_max, .logits_max = logits_max};
@@ -33,7 +33,21 @@ void qr_lower_release(struct qr_lower *l)
     for (int i = 0; i < QR_COUNT(owned); i++)
         qr_free(owned[i]);
     qr_free(l->group);
+    qr_free(l->known);
     *l = (struct qr_lower){0};
+}
+
+/* Row s of the block table becomes the sequence's: as a rule all but a new block is there. */
+static void lower_blocks(struct qr_lower *l, int32_t s, const struct qr_seq *seq)
+{
+    struct qr_lower_row *row = &l->known[s];
+    const int32_t n = row->tenure == seq->tenure ? row->n_blocks : 0;
+    QR_ASSERT(seq->tenure != 0 && seq->n_blocks > 0);
+    QR_ASSERT(seq->n_blocks >= n && seq->n_blocks <= l->batch.table_stride);
+    if (n == seq->n_blocks)
+        return;
+    memcpy(l->block_table + (size_t)s * (size_t)l->batch.table_stride + n, seq->blocks + n, (size_t)(seq->n_blocks - n) * sizeof(int32_t));
+    *row = (struct qr_lower_row){.tenure = seq->tenure, .n_blocks = seq->n_blocks, .last = seq->blocks[seq->n_blocks - 1]};
 }
 
 static void lower_item(struct qr_lower *l, const struct qr_plan_item *item, const struct qr_seq *seq)
@@ -41,17 +55,17 @@ static void lower_item(struct qr_lower *l, const struct qr_plan_item *item, cons
     struct qr_batch *b = &l->batch;
     int32_t s = b->n_seqs++, row = b->n_tokens, shift = __builtin_ctz((unsigned)b->block_tokens), mask = b->block_tokens - 1;
     QR_ASSERT(item->first == seq->n_computed && item->first + item->n_tokens <= seq->n_ids);
-    QR_ASSERT(row + item->n_tokens <= l->tokens_max && s < l->seqs_max && seq->n_blocks <= b->table_stride);
+    QR_ASSERT(row + item->n_tokens <= l->tokens_max && s < l->seqs_max);
     l->row_start[s] = row;
     l->row_start[s + 1] = row + item->n_tokens;
     l->ctx_len[s] = item->first + item->n_tokens;
-    memcpy(l->block_table + (size_t)s * (size_t)b->table_stride, seq->blocks, (size_t)seq->n_blocks * sizeof(int32_t));
+    lower_blocks(l, s, seq);
     for (int32_t i = 0; i < item->n_tokens; i++) {
-        int32_t pos = item->first + i;
-        QR_ASSERT(pos >> shift < seq->n_blocks);
+        const int32_t pos = item->first + i, nth = pos >> shift;
+        QR_ASSERT(nth < seq->n_blocks);
         l->ids[row + i] = seq->ids[pos];
         l->pos[row + i] = pos;
-        l->slot[row + i] = seq->blocks[pos >> shift] * b->block_tokens + (pos & mask);
+        l->slot[row + i] = (nth == seq->n_blocks - 1 ? l->known[s].last : seq->blocks[nth]) * b->block_tokens + (pos & mask);
     }
     for (int32_t i = item->n_tokens - item->n_logits; i < item->n_tokens; i++) {
         if (seq->hidden)
@@ -99,12 +113,11 @@ static void group_rows(struct qr_lower *l, const struct qr_plan *plan, const str
     }
 }
 
-/* What lower_item will read and write for this sequence: it was used last a step ago. */
-static void ask_for(const struct qr_lower *l, int32_t s, const struct qr_seq *seq)
+
+/* What lower_item will read of this sequence: it was written last a step ago. */
+static void ask_for(const struct qr_seq *seq)
 {
-    __builtin_prefetch(seq->blocks);
     __builtin_prefetch(seq->ids + seq->n_computed);
-    __builtin_prefetch(l->block_table + (size_t)s * (size_t)l->batch.table_stride, 1);
 }
 
 const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, const struct qr_sched *sched)
@@ -117,7 +130,7 @@ const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, 
     const int32_t n_items = plan->n_prefill + plan->n_decode;
     for (int32_t i = 0; i < n_items; i++) {
         if (i + ASKED_AHEAD < n_items)
-            ask_for(l, i + ASKED_AHEAD, qr_sched_seq(sched, plan->item[i + ASKED_AHEAD].seq));
+            ask_for(qr_sched_seq(sched, plan->item[i + ASKED_AHEAD].seq));
         lower_item(l, &plan->item[i], qr_sched_seq(sched, plan->item[i].seq));
     }
     if (l->adapters_max > 0)
@@ -150,6 +163,7 @@ void qr_lower_fill_up(struct qr_lower *l)
         l->ctx_len[s] = 1;
         l->logit_row[s] = s;
         l->block_table[(size_t)s * (size_t)b->table_stride] = 0;
+        l->known[s].tenure = 0;
         b->n_idle++;
     }
     b->n_tokens = b->n_seqs = b->n_logits = n > b->n_seqs ? n : b->n_seqs;

@@ -5,6 +5,12 @@
 #include "kernels/batch.h"
 #include "scheduler/sched.h"
 
+/* A row of the block table. */
+struct qr_lower_row {
+    uint64_t tenure;              /* whose blocks (qr_seq.tenure); 0: nobody's */
+    int32_t n_blocks, last;       /* how many, and the last of them */
+};
+
 /* Arrays for the largest step; allocated once. */
 struct qr_lower {
     struct qr_batch batch;
@@ -12,6 +18,7 @@ struct qr_lower {
     int32_t *row_start;           /* owned [seqs_max + 1] */
     int32_t *ctx_len;             /* owned [seqs_max] */
     int32_t *block_table;         /* owned [seqs_max][table_stride] */
+    struct qr_lower_row *known;   /* owned [seqs_max] what lies in each of its rows: a sequence that decodes is the same for many steps */
     int32_t *logit_row, *hidden_row; /* owned [logits_max], together at most as many */
     struct qr_row_group *group;   /* owned [adapters_max] */
     int32_t *group_row;           /* owned [tokens_max]; NULL without adapters */

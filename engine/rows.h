@@ -17,14 +17,16 @@ enum qr_row_kind {
 struct qr_row {
     enum qr_row_kind kind;
     int32_t index, choice;                   /* slot; choice of the request */
-    int32_t at;                              /* row of the step's logits; HIDDEN: of its hidden rows */
-    const float *hidden;                     /* borrowed from the step arena, or from where a device's came [D]: HIDDEN */
-    struct qr_logits logits;                 /* borrowed from the step arena; penalties are written into it */
+    float scale;                             /* qr_row_scale of it */
     const struct qr_request *req;            /* borrowed */
     const struct qr_seq *seq;                /* borrowed: its ids are read, nothing is changed */
+    uint64_t tenure;                         /* of a sequence that decodes (qr_seq.tenure): while it is the same, all above stays. 0: it is not said */
+    int32_t at;                              /* row of the step's logits; HIDDEN: of its hidden rows */
     int32_t pos;                             /* of the token that the logits came from */
     bool first;                              /* DRAW, END, HIDDEN: the prompt has just been computed, for the first time */
     bool finite;                             /* DRAW: false when what the model gave is no number */
+    const float *hidden;                     /* borrowed from the step arena, or from where a device's came [D]: HIDDEN */
+    struct qr_logits logits;                 /* borrowed from the step arena; penalties are written into it */
     struct qr_token_logprob token;           /* DRAW: all but the id only when log-probabilities are wanted, else 0 as far as n_top */
 };
 

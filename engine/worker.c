@@ -324,8 +324,17 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     qr_output_init(&s->out, e->text + (size_t)index * (size_t)e->text_cap, r, choice, e->tokenizer);
 }
 
+static void note_deadline(struct qr_engine *e, const struct qr_request *r)
+{
+    if (r->deadline_us != 0 && r->deadline_us < e->reap_us)
+        e->reap_us = r->deadline_us;
+}
+
 static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
 {
+    note_deadline(e, r);
+    if (atomic_load(&r->cancelled)) /* while it was on its way */
+        atomic_store(&e->to_reap, true);
     int32_t group = r->n_choices > 1 ? e->next_group++ & INT32_MAX : -1;
     e->stats.n_accepted++;
     e->stats.n_inside++;
@@ -347,10 +356,16 @@ static void receive(struct qr_engine *e, int64_t wait_us)
         admit(e, QR_CONTAINER(node, struct qr_request, link), now);
 }
 
-/* Ends choices whose request was cancelled or is past its deadline, and all when a rank is lost, as far as there are events to say so. */
+/* Ends choices whose request was cancelled or is past its deadline, and all when a rank is lost, as far as there are events to say so. Requests are
+ * looked at only when one of these may be. */
 static void reap(struct qr_engine *e, int64_t now)
 {
-    for (int32_t i = 0; i < e->n_slots && e->n_free_events >= e->events_per_choice; i++) {
+    int32_t i = 0;
+    if (!atomic_load(&e->to_reap) && now <= e->reap_us && !atomic_load(&e->lost))
+        return;
+    atomic_store(&e->to_reap, false);
+    e->reap_us = INT64_MAX;
+    for (; i < e->n_slots && e->n_free_events >= e->events_per_choice; i++) {
         struct qr_request *r = e->slot[i].req;
         if (!r)
             continue;
@@ -365,8 +380,11 @@ static void reap(struct qr_engine *e, int64_t now)
                 qr_err_set(&r->err, QR_E_BUSY, "the request was not finished within its time limit of %.1f s",
                            (double)(r->deadline_us - r->arrived_us) * 1e-6);
             end_slot(e, i, QR_FINISH_ERROR, now);
-        }
+        } else
+            note_deadline(e, r);
     }
+    if (i < e->n_slots)
+        atomic_store(&e->to_reap, true);
 }
 
 /* ---- one step ---- */
@@ -400,36 +418,6 @@ static void count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr
     qr_hist_add(&st->prefill_time, (double)(now - seq->admitted_us) * 1e-6);
 }
 
-static struct qr_row *next_row(struct qr_engine *e, int32_t index, int32_t pos, int32_t at, enum qr_row_kind kind)
-{
-    const struct qr_slot *s = &e->slot[index];
-    const struct qr_seq *seq = qr_sched_seq(e->sched, index);
-    QR_ASSERT(e->rows.n < e->rows.rows_max);
-    struct qr_row *row = &e->rows.row[e->rows.n++];
-    row->kind = kind;
-    row->index = index;
-    row->choice = s->choice;
-    row->at = at;
-    row->req = s->req;
-    row->seq = seq;
-    row->pos = pos;
-    row->first = s->choice == 0 && pos + 1 == seq->n_prompt && seq->n_preempted == 0;
-    return row;
-}
-
-/* Row `at` of logits, of position pos: the log-probability of the next prompt token, or the next token itself. */
-static void want_row(struct qr_engine *e, int32_t index, int32_t pos, int32_t at)
-{
-    const struct qr_slot *s = &e->slot[index];
-    const struct qr_seq *seq = qr_sched_seq(e->sched, index);
-    bool prompt = pos + 1 < seq->n_prompt && s->req->prompt_logprobs;
-    e->rows.scale[at] = 0;
-    if (!prompt && pos + 1 != seq->n_ids)
-        return;
-    const enum qr_row_kind kind = prompt ? QR_ROW_PROMPT : s->req->sampling.max_tokens > 0 ? QR_ROW_DRAW : QR_ROW_END;
-    e->rows.scale[at] = qr_row_scale(&e->rows, next_row(e, index, pos, at, kind));
-}
-
 /* To where the sampler may read and write them. */
 static void bring(struct qr_engine *e, struct qr_tensor *rows, float *to)
 {
@@ -438,39 +426,6 @@ static void bring(struct qr_engine *e, struct qr_tensor *rows, float *to)
     QR_ASSERT(rows->stride[0] == rows->shape[1]);
     e->be->mem->get(e->be->queue, to, rows->data, (size_t)qr_tensor_count(rows) * sizeof *to);
     rows->data = to;
-}
-
-static void want_rows(struct qr_engine *e)
-{
-    int32_t n_logits = 0, n_hidden = 0;
-    e->rows.n = 0;
-    for (int32_t i = 0; i < e->plan.n_prefill + e->plan.n_decode; i++) {
-        const struct qr_plan_item *item = &e->plan.item[i];
-        const bool hidden = qr_sched_seq(e->sched, item->seq)->hidden;
-        for (int32_t k = item->n_tokens - item->n_logits; k < item->n_tokens; k++) {
-            if (hidden)
-                next_row(e, item->seq, item->first + k, n_hidden++, QR_ROW_HIDDEN);
-            else
-                want_row(e, item->seq, item->first + k, n_logits++);
-        }
-    }
-}
-
-/* Where each wanted row lies, and what is known of it. */
-static void find_rows(struct qr_engine *e, const struct qr_tensor *logits)
-{
-    const struct qr_stretches *known = &e->exec.stretches;
-    for (int32_t i = 0; i < e->rows.n; i++) {
-        struct qr_row *row = &e->rows.row[i];
-        const int64_t at = row->at;
-        if (row->kind == QR_ROW_HIDDEN) {
-            row->hidden = (const float *)e->exec.hidden.data + at * e->exec.hidden.stride[0];
-            continue;
-        }
-        row->logits = (struct qr_logits){.x = (float *)logits->data + at * logits->stride[0],
-                                         .largest = known->largest ? known->largest + at * known->stride : NULL,
-                                         .sum = known->sum ? known->sum + at * known->stride : NULL, .scale = known->sum ? known->scale[at] : 0};
-    }
 }
 
 /* Tells what was drawn: scheduler, text, event. */
@@ -598,7 +553,7 @@ static bool step_at_once(struct qr_engine *e)
     if (!plan_step(e, started))
         return false;
     const struct qr_batch *batch = qr_lower(&e->lower, &e->plan, e->sched);
-    want_rows(e);
+    qr_want_rows(e);
     mark(e, QR_PART_LOWER);
     copy_blocks(e);
     if (e->be->mem->host)
@@ -611,7 +566,7 @@ static bool step_at_once(struct qr_engine *e)
         qr_sched_commit(e->sched, &e->plan);
         return true;
     }
-    find_rows(e, &logits);
+    qr_find_rows(e, &logits);
     qr_rows_compute(&e->rows);
     mark(e, QR_PART_SAMPLE);
     qr_sched_commit(e->sched, &e->plan);
@@ -638,7 +593,7 @@ static void launch(struct qr_engine *e, int64_t now)
     (void)qr_lower(&e->lower, &e->plan, e->sched);
     if (e->plan.n_prefill == 0 && e->be->mem->record_begin)
         qr_lower_fill_up(&e->lower);
-    want_rows(e);
+    qr_want_rows(e);
     swap_rows(e, f);
     f->n_tokens = e->plan.n_tokens;
     f->n_decode = e->plan.n_decode;

@@ -32,7 +32,7 @@ static const char *check_counts(const struct qr_seq *q)
 static const char *check_waiting(const struct qr_sched_slot *x)
 {
     const struct qr_seq *q = &x->seq;
-    if (x->table >= 0 || q->blocks != NULL || q->n_blocks != 0 || q->n_computed != 0 || x->reserve != 0 || x->planned)
+    if (x->table >= 0 || q->blocks != NULL || q->n_blocks != 0 || q->n_computed != 0 || x->reserve != 0 || x->seq.planned)
         return "a waiting sequence holds something";
     return NULL;
 }
@@ -75,7 +75,7 @@ static const char *check_slots(const struct qr_sched *s)
         n_used++;
         waiting_tokens += x->seq.state == QR_SEQ_WAITING ? x->seq.n_ids : 0;
         reserved += x->reserve;
-        n_planned += x->planned;
+        n_planned += x->seq.planned;
         const char *broken = check_counts(&x->seq);
         if (broken == NULL)
             broken = x->seq.state == QR_SEQ_WAITING ? check_waiting(x) : check_running(s, x);

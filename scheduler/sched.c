@@ -64,7 +64,7 @@ int qr_sched_new(struct qr_sched **out, const struct qr_sched_config *config, st
     int32_t ctx_blocks = config->ctx_max / s->block_tokens + (config->ctx_max % s->block_tokens != 0);
     s->blocks_max = ctx_blocks < stats.n_blocks ? ctx_blocks : stats.n_blocks;
     s->n_slots = config->waiting_max + config->running_max;
-    s->slot = qr_alloc((size_t)s->n_slots, sizeof *s->slot);
+    s->slot = qr_alloc_aligned((size_t)s->n_slots * sizeof *s->slot, 64);
     for (int32_t i = 0; i < s->n_slots; i++)
         s->slot[i].next_free = i + 1 < s->n_slots ? i + 1 : -1;
     alloc_queues(s, config->running_max);
@@ -90,7 +90,7 @@ void qr_sched_free(struct qr_sched *s)
     qr_free(s->decode_item);
     qr_free(s->hashes);
     qr_free(s->count);
-    qr_free(s->slot);
+    qr_free_aligned(s->slot);
     qr_free(s);
 }
 
@@ -219,16 +219,30 @@ bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us)
     s->prefill_turn = out->n_prefill == 0;
     s->n_planned = out->n_prefill + out->n_decode;
     for (int32_t k = 0; k < s->n_planned; k++)
-        s->slot[out->item[k].seq].planned = true;
+        s->slot[out->item[k].seq].seq.planned = true;
     return any;
 }
 
 /* Rows [first, first + n) are in the cache: the blocks they completed can be found by others from now on. */
 static void enter_blocks(struct qr_sched *s, const struct qr_seq *q, int32_t first)
 {
-    for (int32_t i = first / s->block_tokens; i < q->n_computed / s->block_tokens; i++)
+    const int shift = __builtin_ctz((unsigned)s->block_tokens);
+    for (int32_t i = first >> shift; i < q->n_computed >> shift; i++)
         qr_kv_prefix_enter(s->pool, q->blocks[i], i > 0 ? q->blocks[i - 1] : -1, q->salt,
                            q->ids + (size_t)i * (size_t)s->block_tokens);
+}
+
+/* Rows from `first` on were computed: those that had been before the sequence was preempted. */
+static void count_again(struct qr_sched *s, const struct qr_sched_slot *x, int32_t first)
+{
+    const int32_t again = (x->seq.n_computed < x->computed_peak ? x->seq.n_computed : x->computed_peak) - first;
+    s->n_recomputed += again > 0 ? again : 0;
+}
+
+static void note_logits(struct qr_sched_slot *x)
+{
+    const int32_t n_prompt_rows = x->seq.n_computed < x->seq.n_prompt ? x->seq.n_computed : x->seq.n_prompt;
+    x->logits_done = x->logits_done > n_prompt_rows ? x->logits_done : n_prompt_rows;
 }
 
 void qr_sched_commit(struct qr_sched *s, const struct qr_plan *plan)
@@ -239,14 +253,13 @@ void qr_sched_commit(struct qr_sched *s, const struct qr_plan *plan)
         const struct qr_plan_item *item = &plan->item[k];
         struct qr_sched_slot *x = qr_slot(s, item->seq);
         struct qr_seq *q = &x->seq;
-        QR_ASSERT(x->planned && item->first == q->n_computed);
+        QR_ASSERT(q->planned && item->first == q->n_computed);
         q->n_computed += item->n_tokens;
-        x->planned = false;
-        int32_t again = (q->n_computed < x->computed_peak ? q->n_computed : x->computed_peak) - item->first;
-        s->n_recomputed += again > 0 ? again : 0;
-        x->computed_peak = x->computed_peak > q->n_computed ? x->computed_peak : q->n_computed;
-        int32_t n_prompt_rows = q->n_computed < q->n_prompt ? q->n_computed : q->n_prompt;
-        x->logits_done = x->logits_done > n_prompt_rows ? x->logits_done : n_prompt_rows;
+        q->planned = false;
+        if (q->n_preempted > 0)
+            count_again(s, x, item->first);
+        if (item->first < q->n_prompt)
+            note_logits(x);
         enter_blocks(s, q, item->first);
         if (q->state == QR_SEQ_PREFILL && q->n_computed == qr_rows_known(q))
             qr_seq_move(s, item->seq, QR_SEQ_DECODE);
@@ -257,7 +270,7 @@ void qr_sched_commit(struct qr_sched *s, const struct qr_plan *plan)
 void qr_sched_push(struct qr_sched *s, int32_t seq, int32_t token)
 {
     struct qr_sched_slot *x = qr_slot(s, seq);
-    QR_ASSERT(x->seq.state == QR_SEQ_DECODE && !x->planned);
+    QR_ASSERT(x->seq.state == QR_SEQ_DECODE && !x->seq.planned);
     QR_ASSERT(x->seq.n_computed == x->seq.n_ids);
     QR_ASSERT(x->seq.n_ids < x->seq.n_prompt + x->seq.new_max);
     x->seq.ids[x->seq.n_ids++] = token;
@@ -266,7 +279,7 @@ void qr_sched_push(struct qr_sched *s, int32_t seq, int32_t token)
 void qr_sched_finish(struct qr_sched *s, int32_t seq)
 {
     struct qr_sched_slot *x = qr_slot(s, seq);
-    QR_ASSERT(!x->planned);
+    QR_ASSERT(!x->seq.planned);
     qr_queue_remove(s, qr_queue_of(s, x->seq.state), seq);
     qr_seq_release_blocks(s, x);
     x->seq = (struct qr_seq){.state = QR_SEQ_FREE};

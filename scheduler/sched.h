@@ -12,6 +12,7 @@
 #define QR_SCHEDULER_SCHED_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -38,27 +39,31 @@ struct qr_sched_config {
 
 enum qr_seq_state { QR_SEQ_FREE, QR_SEQ_WAITING, QR_SEQ_PREFILL, QR_SEQ_DECODE };
 
-/* The scheduler's view of one sequence: a slab entry referred to by index. No sampling, no text: the engine keeps those beside it. */
+/* The scheduler's view of one sequence: a slab entry referred to by index. No sampling, no text: the engine keeps those beside it. What steps read of all
+ * that run is one line of memory, the first. */
 struct qr_seq {
-    uint64_t id;
     enum qr_seq_state state;
-    int32_t *ids;              /* borrowed from the request, room for n_prompt + new_max */
     int32_t n_ids, n_prompt;   /* n_ids - n_prompt tokens were generated */
     int32_t n_computed;        /* rows already in the cache, <= n_ids */
-    int32_t n_cached;          /* of those, found in the prefix cache at the first admission */
     int32_t new_max;
-    int32_t *blocks;           /* owned by the scheduler [blocks_max]; only while running */
     int32_t n_blocks;
+    int32_t *ids;              /* borrowed from the request, room for n_prompt + new_max */
+    int32_t *blocks;           /* owned by the scheduler [blocks_max]; only while running */
+    uint64_t tenure;           /* of its table of blocks, never given twice: while it is the same, blocks that a plan saw stay and others follow. 0: none */
+    int32_t adapter;           /* who lowers the plan wants to know it; nothing here depends on it */
     int32_t group;             /* sequences of one request (n > 1) share it; the leader has leader == true */
+    bool hidden;               /* rows that want logits want hidden states instead; as of adapter */
     bool leader;
     bool prompt_logits;        /* every prompt position wants logits, once: nothing is shared, chunks are cut to logit_rows_max */
+    bool planned;              /* in a plan that is not committed */
     int32_t n_preempted;
+    uint64_t id;               /* from here on beyond the line */
+    int32_t n_cached;          /* rows found in the prefix cache at the first admission */
     int32_t priority;          /* smaller runs first */
     int64_t arrived_us, admitted_us; /* admitted_us: first admission, or -1 */
     struct qr_hash128 salt;
-    int32_t adapter;           /* who lowers the plan wants to know it; nothing here depends on it */
-    bool hidden;               /* rows that want logits want hidden states instead; the same holds of it */
 };
+_Static_assert(offsetof(struct qr_seq, id) == 64, "what steps read is a line");
 
 struct qr_sched_add {
     uint64_t id;

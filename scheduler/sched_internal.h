@@ -16,14 +16,13 @@
 #include "scheduler/sched.h"
 
 struct qr_sched_slot {
-    struct qr_seq seq;     /* first: what everybody sees */
-    uint64_t serial;       /* order of arrival */
+    _Alignas(64) uint64_t serial; /* order of arrival */
     int32_t table;         /* index of its block table, -1 while it has none */
     int32_t reserve;       /* blocks promised to it and not taken yet; only for protected sequences */
     int32_t computed_peak; /* rows computed at some time, before it was preempted */
     int32_t logits_done;   /* prompt rows whose logits were delivered (prompt_logits) */
     int32_t next_free;
-    bool planned;          /* in a plan that is not committed */
+    _Alignas(64) struct qr_seq seq; /* what everybody sees */
 };
 
 struct qr_sched_queue {
@@ -43,7 +42,7 @@ struct qr_sched {
     int32_t *free_tables; /* owned [running_max], a stack */
     int32_t n_free_tables;
     int32_t reserved;     /* sum of `reserve` */
-    uint64_t serial_last;
+    uint64_t serial_last, tenure_last;
     int32_t mixed_max;    /* prompt tokens beside decode rows, >= 1 */
     bool prefill_turn;    /* QR_SCHED_ALTERNATE */
     int32_t n_planned;    /* sequences in the plan that is not committed */

@@ -60,6 +60,7 @@ void qr_seq_take_table(struct qr_sched *s, struct qr_sched_slot *x)
     x->table = s->free_tables[--s->n_free_tables];
     x->seq.blocks = s->tables + (size_t)x->table * (size_t)s->blocks_max;
     x->seq.n_blocks = 0;
+    x->seq.tenure = ++s->tenure_last;
 }
 
 void qr_seq_release_blocks(struct qr_sched *s, struct qr_sched_slot *x)
@@ -75,6 +76,7 @@ void qr_seq_release_blocks(struct qr_sched *s, struct qr_sched_slot *x)
     s->free_tables[s->n_free_tables++] = x->table;
     x->table = -1;
     x->seq.blocks = NULL;
+    x->seq.tenure = 0;
 }
 
 int32_t qr_seq_take_block(struct qr_sched *s, struct qr_sched_slot *x)
@@ -116,9 +118,10 @@ static bool preempt_behind(struct qr_sched *s, const struct qr_sched_slot *x, st
     if (victim < 0)
         return false;
     struct qr_sched_slot *v = qr_slot(s, victim);
-    QR_ASSERT(!v->planned);
+    QR_ASSERT(!v->seq.planned);
     QR_ASSERT(v->reserve == 0);
     qr_seq_release_blocks(s, v);
+    v->computed_peak = v->computed_peak > v->seq.n_computed ? v->computed_peak : v->seq.n_computed;
     v->seq.n_computed = 0;
     v->seq.n_preempted++;
     qr_seq_move(s, victim, QR_SEQ_WAITING);

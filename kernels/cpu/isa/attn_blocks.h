@@ -2,23 +2,24 @@
  *
  * Queries go in register blocks of up to 6. Where a tile has many, 16 positions' keys are staged and meet all blocks while they lie in the first-level
  * cache, and so are the values of up to 64 positions, 16 columns one behind the other; sums of values wait in piece_out between such steps. A block
- * skips positions that none of its queries sees. Where a tile has few queries (decode), keys of bf16 are turned pair by pair, values are widened in
- * registers as they lie in the cache, and neighbouring kv heads are tiles of one item, which take turns every FEW_STEP keys and VALUES_STEP values: so
- * memory is read in its order. See also attn_ahead.h. An int8 cache has a way of its own (attn_words.h).
+ * skips positions that none of its queries sees. Where a tile has few queries (decode), values are read as they lie in the cache, and so are keys of bf16
+ * (attn_pairs.h), and neighbouring kv heads are tiles of one item, which take turns every FEW_STEP keys and VALUES_STEP values: so memory is read in its
+ * order. See also attn_ahead.h. An int8 cache has a way of its own (attn_words.h).
  */
 #ifndef QR_KERNELS_CPU_ATTN_BLOCKS_H
 #define QR_KERNELS_CPU_ATTN_BLOCKS_H
 
+#include "kernels/cpu/isa/attn_pairs.h"
 #include "kernels/cpu/isa/attn_parts.h"
 #include "kernels/cpu/isa/attn_words.h"
 
-/* A product of some rows of x with rows of w: c[r][j] (+)= x[r][at] w[at][j], at = from .. end - 1 in this order. */
+/* A product of some rows of x with rows of floats w: c[r][j] (+)= x[r][at] w[at][j], at = from .. end - 1 in this order. */
 struct product {
     float *c;               /* [rows][c_stride] */
     const float *x;         /* rows QR_X_ROW apart */
     const char *const *run; /* row `at` of w is row at % 2^shift of run[at >> shift] */
-    const char *const *line; /* n_lines that are asked for meanwhile: by_part before each part of so many rows or the rest of a run; floats: by rows */
-    int32_t n_lines, by_part, part;
+    const char *const *line; /* n_lines that are asked for meanwhile, row by row */
+    int32_t n_lines;
     int64_t c_stride;
     size_t w_row, w_panel;  /* bytes from row to row, and from 16 columns to the next */
     size_t column;          /* bytes, where the columns begin in a row */
@@ -27,21 +28,9 @@ struct product {
 };
 typedef void product_fn(const struct product *p);
 
-/* How the numbers of w lie: floats, bf16, or pairs of bf16 of a column, of which one is taken. */
-enum numbers { FLOATS, BF16S, FIRST, SECOND };
-
-VF_FN vf load_widened(const char *w, const enum numbers as)
-{
-    if (as == BF16S)
-        return vf_load_bf16((const uint16_t *)(const void *)w);
-    const vf v = vf_load((const float *)(const void *)(as == SECOND ? w + 2 : w)); /* a mask for the second would take a register of a sum */
-    return as == FLOATS ? v : vf_pairs_first(vf_as_pairs(v));
-}
-
 /* One row of w onto mr rows of nv vectors: what there is more of comes from memory one by one, the other stays in registers. */
-VF_FN void product_step(vf *acc, const float *x, const char *w, size_t w_panel, const enum numbers as, const int mr, const int nv)
+VF_FN void product_step(vf *acc, const float *x, const char *w, size_t w_panel, const int mr, const int nv)
 {
-    const size_t bytes = as == BF16S ? 2 : 4;
     vf kept[4];
     if (mr < nv) {
 #pragma GCC unroll 8
@@ -49,7 +38,7 @@ VF_FN void product_step(vf *acc, const float *x, const char *w, size_t w_panel, 
             kept[r] = vf_set1(x[r * QR_X_ROW]);
 #pragma GCC unroll 8
         for (int j = 0; j < nv; j++) {
-            const vf wv = load_widened(w + (size_t)(j / 2) * w_panel + (size_t)(j % 2) * VF_LEN * bytes, as);
+            const vf wv = vf_load((const float *)(const void *)(w + (size_t)(j / 2) * w_panel) + j % 2 * VF_LEN);
 #pragma GCC unroll 8
             for (int r = 0; r < mr; r++)
                 acc[r * nv + j] = vf_fma(kept[r], wv, acc[r * nv + j]);
@@ -58,7 +47,7 @@ VF_FN void product_step(vf *acc, const float *x, const char *w, size_t w_panel, 
     }
 #pragma GCC unroll 8
     for (int j = 0; j < nv; j++)
-        kept[j] = load_widened(w + (size_t)(j / 2) * w_panel + (size_t)(j % 2) * VF_LEN * bytes, as);
+        kept[j] = vf_load((const float *)(const void *)(w + (size_t)(j / 2) * w_panel) + j % 2 * VF_LEN);
 #pragma GCC unroll 8
     for (int r = 0; r < mr; r++) {
         const vf xv = vf_set1(x[r * QR_X_ROW]);
@@ -68,10 +57,8 @@ VF_FN void product_step(vf *acc, const float *x, const char *w, size_t w_panel, 
     }
 }
 
-/* With pairs (FIRST) a row of w stands for two of x. */
-VF_FN void product_of(const struct product *p, const enum numbers as, const int mr, const int nv)
+VF_FN void product_of(const struct product *p, const int mr, const int nv)
 {
-    const int in_row = as == FIRST ? 2 : 1;
     const size_t w_row = p->w_row, w_panel = p->w_panel;
     const int32_t mask = (int32_t)((1u << p->shift) - 1), end = p->end;
     const int64_t c_stride = p->c_stride;
@@ -81,26 +68,20 @@ VF_FN void product_of(const struct product *p, const enum numbers as, const int 
 #pragma GCC unroll 12
     for (int i = 0; i < mr * nv; i++)
         acc[i] = p->onto ? vf_load(c + (i / nv) * c_stride + (i % nv) * VF_LEN) : vf_zero();
-    for (; as == FLOATS && line_end - line > end - p->from; line++)
+    for (; line_end - line > end - p->from; line++)
         _mm_prefetch(*line, _MM_HINT_T1);
     for (int32_t at = p->from; at < end;) {
         const int32_t rest = (at | mask) + 1 - at;
         const char *w = p->run[at >> p->shift] + (size_t)(at & mask) * w_row + p->column;
-        const float *x = p->x + in_row * at;
-        int32_t n = rest < p->part ? rest : p->part;
-        n = n < end - at ? n : end - at;
+        const float *x = p->x + at;
+        int32_t n = rest < end - at ? rest : end - at;
         at += n;
-        for (int32_t i = 0; as != FLOATS && i < p->by_part && line < line_end; i++)
+        for (; n > 0 && line < line_end; n--, w += w_row, x++) {
             _mm_prefetch(*line++, _MM_HINT_T1);
-        for (; as == FLOATS && n > 0 && line < line_end; n--, w += w_row, x++) { /* so many lines that they had better come one by one */
-            _mm_prefetch(*line++, _MM_HINT_T1);
-            product_step(acc, x, w, w_panel, as, mr, nv);
+            product_step(acc, x, w, w_panel, mr, nv);
         }
-        for (; n > 0; n--, w += w_row, x += in_row) {
-            product_step(acc, x, w, w_panel, as, mr, nv);
-            if (as == FIRST)
-                product_step(acc, x + 1, w, w_panel, SECOND, mr, nv);
-        }
+        for (; n > 0; n--, w += w_row, x++)
+            product_step(acc, x, w, w_panel, mr, nv);
     }
     for (; line < line_end; line++)
         _mm_prefetch(*line, _MM_HINT_T1);
@@ -109,39 +90,32 @@ VF_FN void product_of(const struct product *p, const enum numbers as, const int 
         vf_store(c + (i / nv) * c_stride + (i % nv) * VF_LEN, acc[i]);
 }
 
-#define FOR_PRODUCTS(DO, as)                                                                                                           \
-    DO(as, 1, 1) DO(as, 1, 2) DO(as, 1, 4) DO(as, 1, 8) DO(as, 2, 1) DO(as, 2, 2) DO(as, 2, 4) DO(as, 3, 1) DO(as, 3, 2) DO(as, 3, 4)    \
-    DO(as, 4, 1) DO(as, 4, 2) DO(as, 5, 1) DO(as, 5, 2) DO(as, 6, 1) DO(as, 6, 2)
-#define PRODUCT(as, mr, nv)                                                                                                            \
-    static void product_##as##_##mr##_##nv(const struct product *p)                                                                    \
+#define FOR_PRODUCTS(DO)                                                                                                               \
+    DO(1, 1) DO(1, 2) DO(1, 4) DO(1, 8) DO(2, 1) DO(2, 2) DO(2, 4) DO(3, 1) DO(3, 2) DO(3, 4) DO(4, 1) DO(4, 2) DO(5, 1) DO(5, 2)         \
+    DO(6, 1) DO(6, 2)
+#define PRODUCT(mr, nv)                                                                                                                \
+    static void product_##mr##_##nv(const struct product *p)                                                                           \
     {                                                                                                                                  \
-        product_of(p, as, mr, nv);                                                                                                     \
+        product_of(p, mr, nv);                                                                                                         \
     }
-#define PRODUCT_ROW(as, mr, nv) [mr][nv] = product_##as##_##mr##_##nv,
-FOR_PRODUCTS(PRODUCT, FLOATS)
-FOR_PRODUCTS(PRODUCT, BF16S)
-FOR_PRODUCTS(PRODUCT, FIRST)
-
-static product_fn *const product_f32[ROWS_MAX + 1][9] = {FOR_PRODUCTS(PRODUCT_ROW, FLOATS)};
-static product_fn *const product_bf16[ROWS_MAX + 1][9] = {FOR_PRODUCTS(PRODUCT_ROW, BF16S)};
-static product_fn *const product_pairs[ROWS_MAX + 1][9] = {FOR_PRODUCTS(PRODUCT_ROW, FIRST)};
+#define PRODUCT_ROW(mr, nv) [mr][nv] = product_##mr##_##nv,
+FOR_PRODUCTS(PRODUCT)
+static product_fn *const products[ROWS_MAX + 1][9] = {FOR_PRODUCTS(PRODUCT_ROW)};
 
 /* Vectors of the largest block of so many rows. */
 static const uint8_t vectors_of[ROWS_MAX + 1] = {0, 8, 4, 4, 2, 2, 2};
 
-/* The product for n vectors of columns, whose numbers of w take `bytes` each: columns from p->column on, w_panel apart by sixteens. */
-static void multiply(struct product *p, product_fn *const table[9], int32_t mr, int32_t n, size_t bytes)
+/* The product of mr rows for n vectors of columns from p->column on, w_panel apart by sixteens. */
+static void multiply(struct product *p, int32_t mr, int32_t n)
 {
     const int32_t n_calls = (n + vectors_of[mr] - 1) / vectors_of[mr], share = (p->n_lines + n_calls - 1) / n_calls;
-    const int32_t part = lower(p->part, p->shift < 30 ? 1 << p->shift : p->part), n_parts = (p->end - p->from + part - 1) / part;
     int32_t lines = p->n_lines;
-    p->by_part = n_parts > 0 ? (share + n_parts - 1) / n_parts : 0;
     for (int32_t nv = vectors_of[mr]; n > 0; n -= nv) {
         while (nv > n)
             nv /= 2;
         p->n_lines = lower(share, lines);
-        table[nv](p);
-        p->column += nv > 1 ? (size_t)(nv / 2) * p->w_panel : VF_LEN * bytes;
+        products[mr][nv](p);
+        p->column += nv > 1 ? (size_t)(nv / 2) * p->w_panel : VF_LEN * sizeof(float);
         p->c += nv * VF_LEN;
         p->line += p->n_lines;
         lines -= p->n_lines;
@@ -159,7 +133,7 @@ VF_FN void dense_of(float *c, int64_t c_stride, const float *x, const float *w, 
     for (int i = 0; i < 2 * mr; i++)
         acc[i] = onto ? vf_load(c + i / 2 * c_stride + i % 2 * VF_LEN) : vf_zero();
     for (; n > 0; n--, w += QR_PANEL, x++)
-        product_step(acc, x, (const char *)w, 0, FLOATS, mr, 2);
+        product_step(acc, x, (const char *)w, 0, mr, 2);
 #pragma GCC unroll 12
     for (int i = 0; i < 2 * mr; i++)
         vf_store(c + i / 2 * c_stride + i % 2 * VF_LEN, acc[i]);
@@ -200,7 +174,7 @@ struct keys {
 };
 
 /* Keys of positions [begin, end) of the piece to scratch as panels [rows][16] from `to` on, the first that of the group of 16 in which they begin; zeros
- * for what else the groups hold. A unit of 32 bits of the keys becomes in_unit rows of floats, or stays what it is: 1. */
+ * for what else the groups hold. A unit of 32 bits of the keys is in_unit numbers: 1 or 2. */
 VF_FN void turn_keys_of(float *to, const struct tile *t, const struct keys *keys, int32_t begin, int32_t end, const int in_unit)
 {
     const int32_t units = (int32_t)(t->row_bytes / sizeof(float)), first = begin / QR_PANEL * QR_PANEL, mask = (1 << keys->shift) - 1;
@@ -226,10 +200,9 @@ VF_FN void turn_keys_of(float *to, const struct tile *t, const struct keys *keys
     }
 }
 
-/* Numbers as floats, or with `pairs` a bf16 cache's two by two. */
-static void turn_keys(float *to, const struct tile *t, const struct keys *keys, bool pairs, int32_t begin, int32_t end)
+static void turn_keys(float *to, const struct tile *t, const struct keys *keys, int32_t begin, int32_t end)
 {
-    if (t->a->kv->dtype == QR_BF16 && !pairs)
+    if (t->a->kv->dtype == QR_BF16)
         turn_keys_of(to, t, keys, begin, end, 2);
     else
         turn_keys_of(to, t, keys, begin, end, 1);
@@ -244,11 +217,19 @@ static void score_staging(const struct tile *t, const struct rows_block *block, 
     for (int32_t from = begin, to; from < end; from = to) {
         const int32_t first = from / QR_PANEL * QR_PANEL;
         to = lower(first + QR_PANEL, end);
-        turn_keys(panel, t, &keys, false, from, to);
+        turn_keys(panel, t, &keys, from, to);
         for (const struct rows_block *b = block; b < block + n; b++)
             if (b->end > from && b->begin < to)
                 dense[b->mr](s->p + b->q0 * QR_X_ROW + first, QR_X_ROW, s->q + b->q0 * QR_X_ROW, panel, t->k, false);
     }
+}
+
+/* How the numbers of values lie. */
+enum numbers { FLOATS, BF16S };
+
+VF_FN vf load_widened(const char *w, const enum numbers as)
+{
+    return as == BF16S ? vf_load_bf16((const uint16_t *)(const void *)w) : vf_load((const float *)(const void *)w);
 }
 
 /* Values of positions [begin, end) of the piece as f32 to scratch, [K / 16][STEP][16]; a half panel behind K holds anything. */
@@ -311,12 +292,11 @@ static void weigh_staging(const struct tile *t, const struct rows_block *block, 
     }
 }
 
-/* Scores of an item's tiles for positions [begin, end) of the piece, the tiles in turns. */
+/* Scores of an item's tiles over an f32 cache for positions [begin, end) of the piece, the tiles in turns. */
 static void score_few(const struct few *few, int32_t n_tiles, int32_t base, int32_t begin, int32_t end, int32_t shift, struct ahead *ahead)
 {
     struct scratch *s = few->t->s;
     const char *panels = s->keys;
-    const bool pairs = few->t->a->kv->dtype == QR_BF16;
     const int32_t step = higher(vectors_of[few->block->mr] * VF_LEN, FEW_STEP); /* as many as a lone query has registers for */
     for (int32_t from = begin, to; from < end; from = to) {
         to = lower(from / step * step + step, end);
@@ -325,14 +305,13 @@ static void score_few(const struct few *few, int32_t n_tiles, int32_t base, int3
             const struct tile *t = f->t;
             const int32_t n_lines = share_of_lines(t, to - from, SHARE_SCORES), turning = share_of_lines(t, VF_LEN, SHARE_SCORES) / 4;
             const struct keys keys = {.run = s->run[0], .offset = f->offset, .base = base, .shift = shift, .ahead = ahead, .n_ahead = turning};
-            turn_keys((float *)(void *)s->keys, t, &keys, pairs, from, to);
-            const int32_t n_rows = pairs ? t->k / 2 : t->k;
+            turn_keys((float *)(void *)s->keys, t, &keys, from, to);
             int32_t n_left = take_lines(ahead, s->line, lower(higher(n_lines - (to - from) / VF_LEN * turning, 0), K_MAX));
             for (const struct rows_block *b = f->block; b < f->block + f->n; b++, n_left = 0) {
                 struct product p = {.c = s->p + b->q0 * QR_X_ROW + first, .x = s->q + b->q0 * QR_X_ROW, .run = &panels, .line = s->line, .n_lines = n_left,
-                                    .c_stride = QR_X_ROW, .w_row = QR_PANEL * sizeof(float), .w_panel = (size_t)n_rows * QR_PANEL * sizeof(float),
-                                    .shift = 30, .part = pairs ? QR_PANEL / 2 : K_MAX, .end = n_rows};
-                multiply(&p, pairs ? product_pairs[b->mr] : product_f32[b->mr], b->mr, n_panels * 2, sizeof(float));
+                                    .c_stride = QR_X_ROW, .w_row = QR_PANEL * sizeof(float), .w_panel = (size_t)t->k * QR_PANEL * sizeof(float),
+                                    .shift = 30, .end = t->k};
+                multiply(&p, b->mr, n_panels * 2);
             }
         }
     }
@@ -344,23 +323,29 @@ static int32_t values_step(enum qr_dtype type)
     return type == QR_F32 ? VALUES_STEP / 2 : VALUES_STEP;
 }
 
-/* piece_out of queries [q0, q0 + mr) (+)= p v over positions [from, end), values from where they lie. */
-static void weigh_direct(const struct few *f, int32_t q0, int32_t mr, int32_t from, int32_t end, int32_t shift, struct ahead *ahead, bool onto)
+/* piece_out of queries [q0, q0 + mr) (+)= p v over positions [from, end), values from where they lie. What is asked for meanwhile: bf16: what s->ask
+ * names, if `asks`; f32: lines of `ahead`, if that is not NULL. */
+static void weigh_direct(const struct few *f, int32_t q0, int32_t mr, int32_t from, int32_t end, int32_t shift, bool asks, struct ahead *ahead, bool onto)
 {
     const struct tile *t = f->t;
     struct scratch *s = t->s;
     const enum qr_dtype type = t->a->kv->dtype;
-    const size_t bytes = qr_dtype_bytes(type);
     const int32_t step = values_step(type);
-    product_fn *const *const table = type == QR_BF16 ? product_bf16[mr] : product_f32[mr];
+    float *c = s->piece_out + q0 * t->k_pad;
+    const float *x = s->p + q0 * QR_X_ROW;
     int32_t at = from;
     do { /* lines that are read in parts are read again soon */
         const int32_t next = higher(lower(at / step * step + step, end), at);
-        const int32_t n_lines = ahead ? take_lines(ahead, s->line, lower(share_of_lines(t, next - at, SHARE_VALUES), K_MAX)) : 0;
-        struct product p = {.c = s->piece_out + q0 * t->k_pad, .x = s->p + q0 * QR_X_ROW, .run = s->run[1], .line = s->line, .n_lines = n_lines,
-                            .c_stride = t->k_pad, .w_row = t->row_bytes, .w_panel = QR_PANEL * bytes, .column = f->offset, .shift = shift, .from = at,
-                            .end = next, .part = type == QR_F32 ? PIECE : QR_PANEL, .onto = onto || at > from};
-        multiply(&p, table, mr, t->k / VF_LEN, bytes);
+        if (type == QR_BF16) {
+            struct pair_values a = {.c = c, .x = x, .run = s->run[1], .ask = asks ? s->ask[1] : NULL, .c_stride = t->k_pad, .row_bytes = t->row_bytes,
+                                    .column = f->offset, .shift = shift, .from = at, .end = next, .onto = onto || at > from};
+            weigh_pairs(&a, mr, t->k / VF_LEN);
+        } else {
+            const int32_t n_lines = ahead ? take_lines(ahead, s->line, lower(share_of_lines(t, next - at, SHARE_VALUES), K_MAX)) : 0;
+            struct product p = {.c = c, .x = x, .run = s->run[1], .line = s->line, .n_lines = n_lines, .c_stride = t->k_pad, .w_row = t->row_bytes,
+                                .w_panel = QR_PANEL * sizeof(float), .column = f->offset, .shift = shift, .from = at, .end = next, .onto = onto || at > from};
+            multiply(&p, mr, t->k / VF_LEN);
+        }
         at = next;
     } while (at < end);
 }
@@ -369,12 +354,13 @@ static void weigh_direct(const struct few *f, int32_t q0, int32_t mr, int32_t fr
 static void weigh_ranges(const struct few *f, int32_t shift, struct ahead *ahead)
 {
     const struct scratch *s = f->t->s;
-    for (const struct rows_block *b = f->block; b < f->block + f->n; b++, ahead = NULL) {
+    bool asks = true;
+    for (const struct rows_block *b = f->block; b < f->block + f->n; b++, ahead = NULL, asks = false) {
         for (int32_t i = b->q0; i < b->q0 + b->mr; i++)
-            weigh_direct(f, i, 1, s->in[i], lower(b->all_from, s->in_end[i]), shift, NULL, false);
-        weigh_direct(f, b->q0, b->mr, b->all_from, b->all_end, shift, ahead, true);
+            weigh_direct(f, i, 1, s->in[i], lower(b->all_from, s->in_end[i]), shift, false, NULL, false);
+        weigh_direct(f, b->q0, b->mr, b->all_from, b->all_end, shift, asks, ahead, true);
         for (int32_t i = b->q0; i < b->q0 + b->mr; i++)
-            weigh_direct(f, i, 1, b->all_end, s->in_end[i], shift, NULL, true);
+            weigh_direct(f, i, 1, b->all_end, s->in_end[i], shift, false, NULL, true);
     }
 }
 
@@ -396,7 +382,7 @@ static void weigh_few(const struct few *few, int32_t n_tiles, int32_t begin, int
         to = lower(from / step * step + step, end);
         for (const struct few *f = few; f < few + n_tiles; f++)
             for (const struct rows_block *b = f->block; b < f->block + f->n; b++)
-                weigh_direct(f, b->q0, b->mr, from, to, shift, b == f->block ? ahead : NULL, from > begin);
+                weigh_direct(f, b->q0, b->mr, from, to, shift, b == f->block, b == f->block ? ahead : NULL, from > begin);
     }
 }
 
@@ -417,22 +403,29 @@ static void attend_many(const struct tile *t, int32_t base, int32_t begin, int32
 static void attend_few(const struct tile *t, int32_t n_tiles, int32_t base, int32_t begin, int32_t end, const struct after *after, const struct tile *next)
 {
     const int32_t shift = run_shift(t);
+    const bool pairs = t->a->kv->dtype == QR_BF16;
     struct few few[TILES_MAX] QR_UNINITIALIZED;
     struct ahead ahead;
-    begin_ahead(&ahead, t, after, base, begin, end);
     for (int32_t i = 0; i < n_tiles; i++) {
         few[i].t = t + i;
         few[i].offset = (size_t)(t[i].plane[0] - t->plane[0]);
         few[i].n = blocks_of(few[i].block, t + i);
     }
-    if (is_int8(t)) {
-        attend_few_words(few, n_tiles, base, begin, end, &ahead, next);
-        return;
+    if (pairs) {
+        find_asked(t, 0, after, begin, end, shift);
+        find_asked(t, 1, after, begin, end, shift);
+        score_few_pairs(few, n_tiles, base, begin, end, shift);
+    } else {
+        begin_ahead(&ahead, t, after, base, begin, end);
+        if (is_int8(t)) {
+            attend_few_words(few, n_tiles, base, begin, end, &ahead, next);
+            return;
+        }
+        score_few(few, n_tiles, base, begin, end, shift, &ahead);
     }
-    score_few(few, n_tiles, base, begin, end, shift, &ahead);
     for (int32_t i = 0; i < n_tiles; i++)
-        softmaxes(t + i, end, i == 0 ? next : NULL, &ahead, share_of_lines(t, end - begin, SHARE_SOFTMAX) / t[i].n_queries);
-    weigh_few(few, n_tiles, begin, end, shift, &ahead);
+        softmaxes(t + i, end, i == 0 ? next : NULL, pairs ? NULL : &ahead, share_of_lines(t, end - begin, SHARE_SOFTMAX) / t[i].n_queries);
+    weigh_few(few, n_tiles, begin, end, shift, pairs ? NULL : &ahead);
 }
 
 /* All queries' results for the piece, of which some query sees [begin, end). An item is one tile, or several of few queries. */
@@ -468,6 +461,10 @@ static void begin_products(const struct tile *t)
     QR_ASSERT(query_end(t) <= QUERIES);
     if (is_int8(t)) {
         begin_words(t);
+        return;
+    }
+    if (a->kv->dtype == QR_BF16 && t->n_queries <= FEW) {
+        begin_pairs(t);
         return;
     }
     for (int32_t i = t->q0; i < query_end(t); i++) {

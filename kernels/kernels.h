@@ -160,6 +160,7 @@ struct qr_coded_source {
      * the format that they would have alone (whose levels these are, with 4 bits); a row's begin is told. NULL: fill is the only way. */
     const struct qr_coded_blocks *narrow; /* borrowed */
     enum qr_dtype narrow_type;
+    int64_t pitch;                        /* with a row: bytes from one's begin to the next one's; 0: each has to be asked for */
 };
 
 struct qr_stretches {

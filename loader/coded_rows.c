@@ -199,7 +199,7 @@ struct qr_coded_source qr_stored_source(const struct qr_stored_rows *rows)
         return source_of_quantized(rows);
     const struct qr_gguf_layout *l = qr_gguf_layout(rows->t->type->gguf);
     QR_ASSERT(rows->t->type->blocks && rows->cols.first % l->elements == 0 && rows->cols.n % l->elements == 0);
-    struct qr_coded_source s = {.fill = fill, .arg = rows, .row = row_of};
+    struct qr_coded_source s = {.fill = fill, .arg = rows, .row = row_of, .pitch = rows->begin ? (int64_t)rows->pitch : 0};
     const enum qr_gguf_type type = (enum qr_gguf_type)rows->t->type->gguf;
     s.narrow_type = qr_gguf_coded(type);
     if (rows->as.type == s.narrow_type)

@@ -53,6 +53,49 @@ static void take_pairs(uint16_t *to, uint16_t *second, uint32_t *both, const uin
         }
     }
 }
+VF_FN __m128i bytes_of(const uint8_t *row, int64_t at)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)(row + at));
+}
+
+/* Two bytes, or four, at byte `at` of eight rows, of which 16 are read: to load a register is cheaper than to insert into one. */
+VF_FN __m128i halves_of(const uint8_t *const r[8], int64_t at)
+{
+    const __m128i a = _mm_unpacklo_epi16(bytes_of(r[0], at), bytes_of(r[1], at)), b = _mm_unpacklo_epi16(bytes_of(r[2], at), bytes_of(r[3], at));
+    const __m128i c = _mm_unpacklo_epi16(bytes_of(r[4], at), bytes_of(r[5], at)), d = _mm_unpacklo_epi16(bytes_of(r[6], at), bytes_of(r[7], at));
+    return _mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
+}
+
+VF_FN __m256i words_of(const uint8_t *const r[8], int64_t at)
+{
+    const __m128i a = _mm_unpacklo_epi32(bytes_of(r[0], at), bytes_of(r[1], at)), b = _mm_unpacklo_epi32(bytes_of(r[2], at), bytes_of(r[3], at));
+    const __m128i c = _mm_unpacklo_epi32(bytes_of(r[4], at), bytes_of(r[5], at)), d = _mm_unpacklo_epi32(bytes_of(r[6], at), bytes_of(r[7], at));
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi64(a, b)), _mm_unpacklo_epi64(c, d), 1);
+}
+
+/* take_halves of blocks that have 16 bytes from there on. */
+static void take_scales(uint16_t *to, const uint8_t *const row[QR_PANEL], int64_t n_blocks, int64_t block_bytes, int64_t at)
+{
+    for (int32_t o = 0; o < QR_PANEL; o += 8) {
+        EIGHT_ROWS(r, row, o);
+        for (int64_t u = 0, i = at; u < n_blocks; u++, i += block_bytes)
+            _mm_storeu_si128((__m128i *)(void *)(to + u * QR_PANEL + o), halves_of(r, i));
+    }
+}
+
+/* take_pairs likewise. */
+static void take_scales_and_offsets(uint16_t *to, uint16_t *second, const uint8_t *const row[QR_PANEL], int64_t n_blocks, int64_t block_bytes, int64_t at)
+{
+    const __m256i sorted = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    for (int32_t o = 0; o < QR_PANEL; o += 8) {
+        EIGHT_ROWS(r, row, o);
+        for (int64_t u = 0, i = at; u < n_blocks; u++, i += block_bytes) {
+            const __m256i v = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(words_of(r, i), sorted), _MM_SHUFFLE(3, 1, 2, 0));
+            _mm_storeu_si128((__m128i *)(void *)(to + u * QR_PANEL + o), _mm256_castsi256_si128(v));
+            _mm_storeu_si128((__m128i *)(void *)(second + u * QR_PANEL + o), _mm256_extracti128_si256(v, 1));
+        }
+    }
+}
 #else
 /* The numbers of f16 at byte `at` of each block, turned: [n_blocks][16]. */
 static void take_halves(uint16_t *to, const uint8_t *const row[QR_PANEL], int64_t n_blocks, int64_t block_bytes, int64_t at)
@@ -178,121 +221,99 @@ static void put_steps(const struct packing *p, uint8_t *block, const int8_t *ste
 #ifdef QR_ISA_avx2
 #define STRIP_INPUTS 1024 /* of a panel that is longer: its codes, there and here, and its scales stay in the nearest cache */
 
-/* Codes of a block of n_in inputs at byte `at` of eight rows, in bytes, or in halves of bytes in planes of `half`, both known to the compiler (0: bytes). */
-VF_FN void put_stored_8(uint8_t *to, const uint8_t *const r[8], int64_t at, const int32_t half, const int32_t n_in)
+/* Codes of 5 bits of four inputs of eight rows, half a line: of the lower ones 4 bits a byte in `half`; of the fifth ones, byte `own` of a row's four
+ * in `twice` has them in its lower half and again in its upper one. Every second row's 20 bits begin in the middle of a byte: four bits higher from the
+ * beginning. */
+VF_FN void put_five(uint8_t *to, __m256i half, __m256i twice, const char own)
 {
-    const int32_t wide = half ? QR_PANEL / 2 : QR_PANEL;
-    for (int32_t i = 0; half && i < n_in; i += 2 * half, to += 2 * half * wide)
-        for (int32_t j = 0; j < half; j += 16, at += 16)
-            put_nibbles_8(to + j * wide, r, at, half);
-    for (int32_t i = 0; !half && i < n_in; i += 16, to += 16 * wide, at += 16)
+    const char a = own, b = (char)(own + 4), c = (char)(own + 8), d = (char)(own + 12);
+    const __m256i spread = _mm256_setr_epi8(a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d, a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d);
+    const __m256i place = _mm256_set1_epi64x(0x0084210000084210), fours = _mm256_set1_epi64x(0x4000001004000001);
+    const __m256i first =
+        _mm256_setr_epi8(0, 1, 2, 5, 6, 8, 9, 10, 13, 14, -1, -1, -1, -1, -1, -1, 9, 10, 13, 14, -1, -1, -1, -1, -1, -1, 0, 1, 2, 5, 6, 8);
+    const __m256i shared =
+        _mm256_setr_epi8(-1, -1, 4, -1, -1, -1, -1, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 4, -1, -1, -1);
+    const __m256i lower = _mm256_madd_epi16(_mm256_maddubs_epi16(half, _mm256_set1_epi16(1 | 1 << 13)), fours);
+    const __m256i v = _mm256_or_si256(lower, _mm256_and_si256(_mm256_shuffle_epi8(twice, spread), place));
+    const __m256i out = _mm256_or_si256(_mm256_shuffle_epi8(v, first), _mm256_shuffle_epi8(v, shared)); /* ten bytes of each half, where they go in 16 */
+    const __m128i second = _mm256_extracti128_si256(out, 1);
+    const int32_t rest = _mm_cvtsi128_si32(second);
+    _mm_storeu_si128((__m128i *)(void *)to, _mm_blend_epi16(_mm256_castsi256_si128(out), second, 0xe0));
+    memcpy(to + 16, &rest, sizeof rest);
+}
+
+/* 32 inputs of eight rows, whose lower halves begin at byte `at` and whose fifth bits are the word in front of them. less: a level is the code less 16, of five
+ * bits the uppermost turned over. */
+VF_FN void put_fives_8(uint8_t *to, const uint8_t *const r[8], int64_t at, const bool less)
+{
+    enum { LINE = QR_CODED_LINE / 8 * 5 };
+    const __m256i four = _mm256_set1_epi8(15);
+    const __m256i words = words_of(r, at - 4), bits = less ? _mm256_xor_si256(words, _mm256_set1_epi8(-1)) : words;
+    const __m256i even = _mm256_and_si256(bits, four), odd = _mm256_andnot_si256(four, bits);
+    const __m256i twice[2] = {_mm256_or_si256(even, _mm256_slli_epi16(even, 4)), _mm256_or_si256(odd, _mm256_srli_epi16(odd, 4))};
+    __m256i v[4];
+    turn_eight(v, r, at);
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < 4; i++, to += LINE) {
+        put_five(to, _mm256_and_si256(v[i], four), twice[i % 2], (char)(i / 2));
+        put_five(to + 4 * LINE, _mm256_and_si256(_mm256_srli_epi16(v[i], 4), four), twice[i % 2], (char)(i / 2 + 2));
+    }
+}
+
+enum stored_as { STORED_BYTES, STORED_HALVES, STORED_FIVES, STORED_FIVES_LESS };
+
+/* Codes of a block of n_in inputs at byte `at` of eight rows; how and n_in are known to the compiler. */
+VF_FN void put_stored_8(uint8_t *to, const uint8_t *const r[8], int64_t at, const enum stored_as as, const int32_t n_in)
+{
+    if (as == STORED_FIVES || as == STORED_FIVES_LESS) {
+        put_fives_8(to, r, at, as == STORED_FIVES_LESS);
+        return;
+    }
+    for (int32_t i = 0; as == STORED_HALVES && i < n_in; i += 32, to += 32 * QR_PANEL / 2, at += 16)
+        put_nibbles_8(to, r, at, 16);
+    for (int32_t i = 0; as == STORED_BYTES && i < n_in; i += 16, to += 16 * QR_PANEL, at += 16)
         put_bytes_8(to, r, at);
 }
 
 /* Codes of inputs [begin, end) of rows of such blocks, from a whole packed block on. Blocks of 32 inputs are two in a packed one: nothing but constants
  * is added to find where the second one goes, which took as long as moving its codes. */
-VF_FN void put_stored_rows(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end, const int32_t half,
+VF_FN void put_stored_rows(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end, const enum stored_as as,
                            const int32_t n_in)
 {
     const struct qr_coded_shape *s = &p->shape;
     const struct qr_coded_blocks *l = p->rows->blocks;
     const int64_t n_bytes = l->n_bytes, block_bytes = s->block_bytes;
     const int64_t first = begin / n_in * n_bytes + l->low.at, last = first + (end - begin) / n_in * n_bytes;
-    const int32_t second = n_in * (half ? QR_PANEL / 2 : QR_PANEL), together = n_in == 32 ? 2 : 1;
+    const int32_t bits = as == STORED_BYTES ? 8 : as == STORED_HALVES ? 4 : 5;
+    const int32_t line = bits == 4 ? QR_CODED_LINE : QR_CODED_LINE / 8 * bits; /* 16 rows: of eight inputs with 4 bits, else of four */
+    const int32_t second = n_in * QR_PANEL * bits / 8, together = n_in == 32 ? 2 : 1;
     QR_ASSERT(l->n_in == n_in && 1 << s->block_shift == together * n_in && begin % (together * n_in) == 0);
+    QR_ASSERT(bits != 5 || (l->high.at + 4 == l->low.at && l->low.at + 16 == n_bytes));
     for (int32_t o = 0; o < QR_PANEL; o += 8) {
         EIGHT_ROWS(r, row, o);
-        uint8_t *to = panel + s->head_bytes + (begin >> s->block_shift) * block_bytes + s->codes_at + 4 * o;
+        uint8_t *to = panel + s->head_bytes + (begin >> s->block_shift) * block_bytes + s->codes_at + line * o / QR_PANEL;
         for (int64_t at = first; at < last; at += together * n_bytes, to += block_bytes) {
-            put_stored_8(to, r, at, half, n_in);
+            put_stored_8(to, r, at, as, n_in);
             if (together == 2 && at + n_bytes < last)
-                put_stored_8(to + second, r, at + n_bytes, half, n_in);
+                put_stored_8(to + second, r, at + n_bytes, as, n_in);
         }
     }
-}
-
-/* Codes of 5 bits of four inputs of eight rows, half a line: of the lower ones 4 bits a byte in `half`, the fifth bits of the four in the lower half of each
- * byte of `fifths`, or the upper one, or what they are less 16. Ten bytes in each half of a register. Every second output's 20 bits begin in the middle of a
- * byte: four bits higher from the beginning. */
-VF_FN __m256i five_of(__m256i half, __m256i fifths, const __m256i twice)
-{
-    const __m256i place = _mm256_set1_epi64x(0x0084210000084210), fours = _mm256_set1_epi64x(0x4000001004000001);
-    const __m256i first = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 5, 6, 8, 9, 10, 13, 14, -1, -1, -1, -1, -1, -1));
-    const __m256i shared = _mm256_broadcastsi128_si256(_mm_setr_epi8(-1, -1, 4, -1, -1, -1, -1, 12, -1, -1, -1, -1, -1, -1, -1, -1));
-    const __m256i upper = _mm256_and_si256(_mm256_shuffle_epi8(twice, fifths), place);
-    const __m256i v = _mm256_or_si256(_mm256_madd_epi16(_mm256_maddubs_epi16(half, _mm256_set1_epi16(1 | 1 << 13)), fours), upper);
-    return _mm256_or_si256(_mm256_shuffle_epi8(v, first), _mm256_shuffle_epi8(v, shared));
-}
-
-/* Words at byte `at` of eight rows. */
-VF_FN __m256i words_of(const uint8_t *const r[8], int64_t at)
-{
-    __m128i a = _mm_cvtsi32_si128(whole_word(r[0] + at)), b = _mm_cvtsi32_si128(whole_word(r[4] + at));
-    a = _mm_insert_epi32(a, whole_word(r[1] + at), 1), b = _mm_insert_epi32(b, whole_word(r[5] + at), 1);
-    a = _mm_insert_epi32(a, whole_word(r[2] + at), 2), b = _mm_insert_epi32(b, whole_word(r[6] + at), 2);
-    a = _mm_insert_epi32(a, whole_word(r[3] + at), 3), b = _mm_insert_epi32(b, whole_word(r[7] + at), 3);
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
-}
-
-/* 32 inputs of 16 rows, whose lower halves begin at byte `low` and whose fifth bits are a word at byte `high` of each. less: a level is the code less 16, of
- * five bits the uppermost turned over. Half lines are stored one behind the other, each over what the one before has written too much. */
-VF_FN void put_fives(uint8_t *to, const uint8_t *const r[QR_PANEL], int64_t low, int64_t high, bool less)
-{
-    const __m256i four = _mm256_set1_epi8(15);
-    const __m128i number = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m128i bits = less ? _mm_sub_epi8(_mm_set1_epi8(15), number) : number; /* times 17: the bits in both halves */
-    const __m256i twice = _mm256_broadcastsi128_si256(_mm_or_si128(bits, _mm_and_si128(_mm_slli_epi16(bits, 4), _mm_set1_epi8((char)0xf0))));
-    const __m256i own = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
-    __m256i v[2][4];
-    const __m256i words[2] = {words_of(r, high), words_of(r + 8, high)};
-    turn_eight(v[0], r, low);
-    turn_eight(v[1], r + 8, low);
-#pragma GCC unroll 8
-    for (int32_t i = 0; i < 8; i++, to += QR_CODED_LINE / 8 * 5)
-#pragma GCC unroll 2
-        for (int32_t h = 0; h < 2; h++) {
-            const __m256i byte = _mm256_shuffle_epi8(words[h], _mm256_add_epi8(own, _mm256_set1_epi8((char)(i / 2))));
-            const __m256i fifths = _mm256_and_si256(i % 2 ? _mm256_srli_epi16(byte, 4) : byte, four);
-            const __m256i half = _mm256_and_si256(i < 4 ? v[h][i] : _mm256_srli_epi16(v[h][i - 4], 4), four), out = five_of(half, fifths, twice);
-            const __m128i second = _mm256_extracti128_si256(out, 1);
-            _mm_storeu_si128((__m128i *)(void *)(to + 20 * h), _mm256_castsi256_si128(out));
-            if (i == 7 && h == 1) { /* what lies behind may be there already */
-                const uint16_t rest = (uint16_t)_mm_extract_epi16(second, 4);
-                _mm_storel_epi64((__m128i *)(void *)(to + 30), second);
-                memcpy(to + 38, &rest, sizeof rest);
-            } else {
-                _mm_storeu_si128((__m128i *)(void *)(to + 20 * h + 10), second);
-            }
-        }
-}
-
-/* Likewise of 5 bits, in halves of bytes and a word of bits above them. */
-VF_FN void put_five_rows(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end, const bool less)
-{
-    const struct qr_coded_shape *s = &p->shape;
-    const struct qr_coded_blocks *l = p->rows->blocks;
-    const int64_t inside = ((int64_t)1 << s->block_shift) - 1, low = l->low.at, high = l->high.at, n_bytes = l->n_bytes;
-    const uint8_t *r[QR_PANEL] QR_UNINITIALIZED; /* here: what is written may be where they begin, for all the compiler knows of others' lists */
-    for (int32_t o = 0; o < QR_PANEL; o++)
-        r[o] = row[o];
-    for (int64_t k = begin, at = begin / 32 * n_bytes; k < end; k += 32, at += n_bytes)
-        put_fives(panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at + (k & inside) * QR_PANEL / 8 * 5, r, at + low, at + high, less);
 }
 
 /* Codes of inputs [begin, end), of blocks as above. */
 static void put_strip(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end)
 {
-    const struct qr_coded_plane low = p->rows->blocks->low;
-    if (p->rows->blocks->high.bits == 1 && p->rows->blocks->add == -16)
-        put_five_rows(p, panel, row, begin, end, true);
-    else if (p->rows->blocks->high.bits == 1)
-        put_five_rows(p, panel, row, begin, end, false);
-    else if (low.bits == 8)
-        put_stored_rows(p, panel, row, begin, end, 0, 32);
-    else if (p->rows->blocks->n_in == 32)
-        put_stored_rows(p, panel, row, begin, end, 16, 32);
+    const struct qr_coded_blocks *l = p->rows->blocks;
+    if (l->high.bits == 1 && l->add == -16)
+        put_stored_rows(p, panel, row, begin, end, STORED_FIVES_LESS, 32);
+    else if (l->high.bits == 1)
+        put_stored_rows(p, panel, row, begin, end, STORED_FIVES, 32);
+    else if (l->low.bits == 8)
+        put_stored_rows(p, panel, row, begin, end, STORED_BYTES, 32);
+    else if (l->n_in == 32)
+        put_stored_rows(p, panel, row, begin, end, STORED_HALVES, 32);
     else
-        put_stored_rows(p, panel, row, begin, end, 16, QR_CODED_UNIT);
+        put_stored_rows(p, panel, row, begin, end, STORED_HALVES, QR_CODED_UNIT);
 }
 
 /* Codes, and scales and offsets as the file has them, turned. */
@@ -301,12 +322,13 @@ static void put_strips(const struct packing *p, uint8_t *panel, uint16_t *half, 
     const struct qr_coded_blocks *l = p->rows->blocks;
     const int64_t n_blocks = p->n_in / l->n_in, strip = STRIP_INPUTS / l->n_in;
     QR_ASSERT(l->low.bits == 8 || (l->low.bits == 4 && l->low.width == 16 && (l->high.bits == 0 || l->high.width == 0)));
+    QR_ASSERT(l->scale_at + 16 <= l->n_bytes);
     for (int64_t u = 0; u < n_blocks; u += strip) {
         const int64_t n = n_blocks - u < strip ? n_blocks - u : strip, at = u * l->n_bytes + l->scale_at;
         if (p->shape.f.offset)
-            take_pairs(half + u * QR_PANEL, offset + u * QR_PANEL, NULL, row, n, l->n_bytes, at);
+            take_scales_and_offsets(half + u * QR_PANEL, offset + u * QR_PANEL, row, n, l->n_bytes, at);
         else
-            take_halves(half + u * QR_PANEL, row, n, l->n_bytes, at);
+            take_scales(half + u * QR_PANEL, row, n, l->n_bytes, at);
         put_strip(p, panel, row, u * l->n_in, (u + n) * l->n_in);
     }
 }
@@ -441,8 +463,9 @@ static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, 
     const uint8_t *row[QR_PANEL] QR_UNINITIALIZED;
     uint16_t *half = own, *offset = own + n_blocks * QR_PANEL;
     int8_t *steps = (int8_t *)(offset + n_blocks * QR_PANEL);
-    for (int32_t o = 0; o < QR_PANEL; o++)
-        row[o] = p->rows->row(p->rows->arg, first + o);
+    row[0] = p->rows->row(p->rows->arg, first);
+    for (int32_t o = 1; o < QR_PANEL; o++)
+        row[o] = p->rows->pitch ? row[0] + o * p->rows->pitch : p->rows->row(p->rows->arg, first + o);
     if (units)
         put_units(p, panel, half, offset, row);
     else

@@ -460,7 +460,8 @@ def test_who_connects_while_a_drain_goes_on_is_answered():
         until_draining(s)
         silent, n, until = Connection(s.port), 0, time.monotonic() + 60
         while n < 8 and time.monotonic() < until:
-            c, began = Connection(s.port), time.monotonic()
+            began = time.monotonic()  # before the server has it
+            c = Connection(s.port)
             time.sleep(0.1)  # several tokens
             try:
                 c.send(render("GET", "/livez"))

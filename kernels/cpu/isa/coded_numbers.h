@@ -57,9 +57,12 @@ VF_FN bool numbers_block(uint8_t *codes, const uint8_t *const row[QR_PANEL], int
 {
     const int64_t n = end - begin, whole = n / 32 * 32;
     __m256i most = _mm256_setzero_si256();
-    for (int64_t i = 0; i < whole; i += 32)
-        for (int32_t o = 0; o < QR_PANEL; o += VF_LEN)
+    for (int64_t i = 0; i < whole; i += 64) /* a row's line of the cache at once: rows may all lie in the same few places of it, and push each other out */
+        for (int32_t o = 0; o < QR_PANEL; o += VF_LEN) {
             most = numbers_twos(codes + turn_twos_at(i, o), row + o, begin + i, most);
+            if (i + 32 < whole)
+                most = numbers_twos(codes + turn_twos_at(i + 32, o), row + o, begin + i + 32, most);
+        }
     numbers_rest(codes, whole, row, begin + whole, n - whole);
     return whole < n || _mm256_movemask_epi8(_mm256_cmpeq_epi8(most, _mm256_set1_epi8(-1))) != 0;
 }

@@ -229,17 +229,23 @@ VF_FN void turn_eight(__m256i v[4], const uint8_t *const row[8], int64_t at)
     v[3] = _mm256_unpackhi_epi64(c, d);
 }
 
+/* The upper halves of a's bytes and the lower ones of b's change places. */
+VF_FN void swap_halves(__m256i *a, __m256i *b)
+{
+    const __m256i other = _mm256_and_si256(_mm256_xor_si256(_mm256_srli_epi16(*a, 4), *b), _mm256_set1_epi8(15));
+    *b = _mm256_xor_si256(*b, other);
+    *a = _mm256_xor_si256(*a, _mm256_slli_epi16(other, 4));
+}
+
 /* Of eight rows: 16 bytes of each from `at` on, of which byte i has the codes of inputs i and half + i. to: of the first of these inputs and rows. */
 VF_FN void put_nibbles_8(uint8_t *to, const uint8_t *const row[8], int64_t at, int32_t half)
 {
-    const __m256i low = _mm256_set1_epi8(15);
     __m256i v[4];
     turn_eight(v, row, at);
     for (int32_t i = 0; i < 4; i += 2, to += 4 * QR_PANEL) {
-        const __m256i lower = _mm256_or_si256(_mm256_and_si256(v[i], low), _mm256_slli_epi16(_mm256_and_si256(v[i + 1], low), 4));
-        const __m256i upper = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v[i], 4), low), _mm256_andnot_si256(low, v[i + 1]));
-        _mm256_storeu_si256((__m256i *)(void *)to, lower);
-        _mm256_storeu_si256((__m256i *)(void *)(to + half * 8), upper);
+        swap_halves(&v[i], &v[i + 1]);
+        _mm256_storeu_si256((__m256i *)(void *)to, v[i]);
+        _mm256_storeu_si256((__m256i *)(void *)(to + half * 8), v[i + 1]);
     }
 }
 

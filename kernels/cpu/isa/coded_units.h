@@ -105,14 +105,6 @@ VF_FN void take_unit(const struct packing *p, uint8_t *block, uint16_t *half, ui
 
 /* ---- codes of 2 to 4 bits, eight rows at a time ---- */
 
-/* Halves of bytes of two inputs, a's below b's: the lower ones and the upper ones. */
-VF_FN void join_halves(__m256i *lower, __m256i *upper, __m256i a, __m256i b)
-{
-    const __m256i low = _mm256_set1_epi8(15);
-    *lower = _mm256_or_si256(_mm256_and_si256(a, low), _mm256_andnot_si256(low, _mm256_slli_epi16(b, 4)));
-    *upper = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(a, 4), low), _mm256_andnot_si256(low, b));
-}
-
 /* Of both the lower two bits in each half of a byte, a's below b's: to a; and the upper ones: to b. */
 VF_FN void swap_twos(__m256i *a, __m256i *b)
 {
@@ -127,12 +119,13 @@ VF_FN void put_twos_8(uint8_t *to, const uint8_t *const r[8], int64_t low)
     enum { RUN = 2 * QR_CODED_LINE };
     for (int32_t part = 0; part < 2; part++, low += 32, to += 4 * RUN)
         for (int32_t line = 0; line < 2; line++) {
-            __m256i v[4], run[4];
+            __m256i v[4];
             turn_eight(v, r, low + 16 * line);
-            join_halves(&run[0], &run[2], v[0], v[1]);
-            join_halves(&run[1], &run[3], v[2], v[3]);
-            swap_twos(&run[0], &run[1]);
-            swap_twos(&run[2], &run[3]);
+            swap_halves(&v[0], &v[1]);
+            swap_halves(&v[2], &v[3]);
+            swap_twos(&v[0], &v[2]);
+            swap_twos(&v[1], &v[3]);
+            const __m256i run[4] = {v[0], v[2], v[1], v[3]};
             for (int32_t i = 0; i < 4; i++)
                 _mm256_storeu_si256((__m256i *)(void *)(to + i * RUN + line * QR_CODED_LINE), run[i]);
         }
@@ -144,8 +137,11 @@ VF_FN void turn_lines_8(__m256i lower[FOURS_LINES], __m256i upper[FOURS_LINES], 
     for (int32_t i = 0; i < FOURS_LINES; i += 2) {
         __m256i v[4];
         turn_eight(v, r, at + 8 * i);
-        join_halves(&lower[i], &upper[i], v[0], v[1]);
-        join_halves(&lower[i + 1], &upper[i + 1], v[2], v[3]);
+        for (int32_t j = 0; j < 2; j++) {
+            swap_halves(&v[2 * j], &v[2 * j + 1]);
+            lower[i + j] = v[2 * j];
+            upper[i + j] = v[2 * j + 1];
+        }
     }
 }
 
@@ -232,73 +228,86 @@ VF_FN void put_lines_6(uint8_t *to, const __m256i v[4])
     put_both(to + 32, _mm256_blend_epi32(c, d, 0xee), apart);
 }
 
-/* Likewise of 5 bits: 10 bytes of each, which go to 16, 16 and 8. */
+/* Likewise of 5 bits: v has rows 0, 2, 4, 6, rows 1, 3, 5, 7, and so on. Of two rows' 20 bits the second one's begin in the middle of a byte, as which both
+ * are put where they lie: five bytes, of which the third one has some of both. */
 VF_FN void put_lines_5(uint8_t *to, const __m256i v[4])
 {
     const int32_t apart = 4 * QR_CODED_LINE / 8 * 5;
-    const __m256i even = _mm256_set1_epi64x(12);
     __m256i x[4];
-    for (int32_t i = 0; i < 4; i++) { /* 20 bits of a row, then next to those of another one */
-        const __m256i fours = _mm256_madd_epi16(_mm256_maddubs_epi16(v[i], _mm256_set1_epi16(1 | 1 << 13)), _mm256_set1_epi32(1 | 1 << 26));
-        x[i] = _mm256_srli_epi64(_mm256_sllv_epi32(fours, even), 12);
-    }
-    const __m256i a = shuffled(x[0], -1, -1, -1, -1, -1, -1, 0, 1, 2, 3, 4, 8, 9, 10, 11, 12);
-    const __m256i b = shuffled(x[1], 0, 1, 2, 3, 4, 8, -1, -1, -1, -1, -1, -1, 9, 10, 11, 12);
-    const __m256i c = shuffled(x[2], 0, 1, 2, 3, 4, 8, 9, 10, 11, 12, -1, -1, -1, -1, -1, -1);
-    const __m256i d = shuffled(x[3], 2, 3, 4, 8, 9, 10, 11, 12, -1, -1, 0, 1, -1, -1, -1, -1);
-    put_both(to, _mm256_alignr_epi8(b, a, 6), apart);
-    put_both(to + 16, _mm256_alignr_epi8(_mm256_blend_epi16(c, d, 0x20), b, 12), apart);
-    _mm_storel_epi64((__m128i *)(void *)(to + 32), _mm256_castsi256_si128(d));
-    _mm_storel_epi64((__m128i *)(void *)(to + 32 + apart), _mm256_extracti128_si256(d, 1));
+    for (int32_t i = 0; i < 4; i++)
+        x[i] = _mm256_madd_epi16(_mm256_maddubs_epi16(v[i], _mm256_set1_epi16(1 | 1 << 13)), _mm256_set1_epi32(i % 2 ? 1 << 4 | 1 << 30 : 1 | 1 << 26));
+    const __m256i even = _mm256_blend_epi32(x[2], x[0], 0x88), odd = _mm256_blend_epi32(x[3], x[1], 0x88); /* rows 6, 8, 10, 12 and 7, 9, 11, 13 */
+    const __m256i a = shuffled(x[0], 0, 1, 2, -1, -1, 4, 5, 6, -1, -1, 8, 9, 10, -1, -1, 12);
+    const __m256i b = shuffled(x[1], -1, -1, 0, 1, 2, -1, -1, 4, 5, 6, -1, -1, 8, 9, 10, -1);
+    const __m256i c = shuffled(even, 13, 14, -1, -1, 0, 1, 2, -1, -1, 4, 5, 6, -1, -1, 8, 9);
+    const __m256i d = shuffled(odd, -1, 12, 13, 14, -1, -1, 0, 1, 2, -1, -1, 4, 5, 6, -1, -1);
+    const __m256i e = shuffled(x[2], 10, -1, -1, 12, 13, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i f = shuffled(x[3], 8, 9, 10, -1, -1, 12, 13, 14, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i last = _mm256_or_si256(e, f);
+    put_both(to, _mm256_or_si256(a, b), apart);
+    put_both(to + 16, _mm256_or_si256(c, d), apart);
+    _mm_storel_epi64((__m128i *)(void *)(to + 32), _mm256_castsi256_si128(last));
+    _mm_storel_epi64((__m128i *)(void *)(to + 32 + apart), _mm256_extracti128_si256(last, 1));
 }
 
-/* 32 inputs of 16 rows: of low and high, turned, the bits that lie so many places (less than 0: to the left) from where a code has them. */
-VF_FN void put_run(uint8_t *to, const __m256i (*low)[4], int32_t low_left, const __m256i (*high)[4], int32_t high_left, const int32_t bits)
-{
-    const __m256i four = _mm256_set1_epi8(15), above = _mm256_set1_epi8(bits == 6 ? 0x30 : 0x10);
-    for (int32_t i = 0; i < 4; i++, to += QR_CODED_LINE / 8 * bits) {
-        __m256i v[4];
-        for (int32_t quad = 0; quad < 4; quad++)
-            v[quad] = _mm256_or_si256(bits_moved(low[i][quad], low_left, four), bits_moved(high[i][quad], high_left, above));
-        if (bits == 6)
-            put_lines_6(to, v);
-        else
-            put_lines_5(to, v);
-    }
-}
-
-/* A block of 16 rows, of 5 bits in planes of 4/32 and 1/32. */
+/* A block of 16 rows, of 5 bits in planes of 4/32 and 1/32. Loops are not unrolled but for a line's runs: as one run of instructions that is too long for what
+ * processors keep of decoded ones, it takes twice as long. */
 static void put_fives_16(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t low, int64_t high)
 {
+    enum { RUN = 32 * QR_PANEL / 8 * 5 };
+    const __m256i four = _mm256_set1_epi8(15), fifth = _mm256_set1_epi8(16);
     __m256i t[5][4][4] QR_UNINITIALIZED;
+#pragma GCC unroll 1
     for (int32_t quad = 0; quad < 4; quad++) {
-        const uint8_t *const r[4] = {row[4 * quad], row[4 * quad + 1], row[4 * quad + 2], row[4 * quad + 3]};
+        const int32_t first = quad / 2 * 8 + quad % 2;
+        const uint8_t *const r[4] = {row[first], row[first + 2], row[first + 4], row[first + 6]};
+#pragma GCC unroll 1
         for (int32_t i = 0; i < 4; i++)
             turn_four(&t[i][0][quad], r, low + 32 * i);
         turn_four(&t[4][0][quad], r, high);
     }
+#pragma GCC unroll 1
+    for (int32_t i = 0; i < 4; i++)
 #pragma GCC unroll 8
-    for (int32_t run = 0; run < 8; run++)
-        put_run(codes + run * (32 * QR_PANEL / 8 * 5), t[run / 2], run % 2 * -4, t[4], 4 - run, 5);
+        for (int32_t run = 0; run < 8; run++) {
+            __m256i v[4];
+            for (int32_t quad = 0; quad < 4; quad++)
+                v[quad] = _mm256_or_si256(bits_moved(t[run / 2][i][quad], run % 2 * -4, four), bits_moved(t[4][i][quad], 4 - run, fifth));
+            put_lines_5(codes + run * RUN + i * (QR_CODED_LINE / 8 * 5), v);
+        }
 }
 
-/* Likewise of 6 bits in planes of 4/64 and 2/32. A level is the code less 32: the uppermost of six bits is turned over. */
+/* Likewise of 6 bits in planes of 4/64 and 2/32. A level is the code less 32: the uppermost of six bits is turned over. Half bytes of one byte and what is
+ * above them are runs 0 and 2, of the next 32 bytes runs 1 and 3. */
 static void put_sixes_16(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t low, int64_t high)
 {
-    const __m256i sign = _mm256_set1_epi8((char)0xaa);
-    for (int32_t half = 0; half < 2; half++, low += 64, high += 32, codes += 128 * QR_PANEL / 8 * 6) {
+    enum { RUN = 32 * QR_PANEL / 8 * 6 };
+    const __m256i sign = _mm256_set1_epi8((char)0xaa), two = _mm256_set1_epi8(0x33);
+#pragma GCC unroll 1
+    for (int32_t half = 0; half < 2; half++, low += 64, high += 32, codes += 4 * RUN) {
         __m256i t[3][4][4] QR_UNINITIALIZED;
+#pragma GCC unroll 1
         for (int32_t quad = 0; quad < 4; quad++) {
             const uint8_t *const r[4] = {row[4 * quad], row[4 * quad + 1], row[4 * quad + 2], row[4 * quad + 3]};
             turn_four(&t[0][0][quad], r, low);
             turn_four(&t[1][0][quad], r, low + 32);
             turn_four(&t[2][0][quad], r, high);
-            for (int32_t i = 0; i < 4; i++)
-                t[2][i][quad] = _mm256_xor_si256(t[2][i][quad], sign);
         }
-#pragma GCC unroll 4
-        for (int32_t run = 0; run < 4; run++)
-            put_run(codes + run * (32 * QR_PANEL / 8 * 6), t[run % 2], run / 2 * -4, t[2], 4 - 2 * run, 6);
+#pragma GCC unroll 1
+        for (int32_t i = 0; i < 4; i++) {
+            uint8_t *to = codes + i * (QR_CODED_LINE / 8 * 6);
+#pragma GCC unroll 2
+            for (int32_t run = 0; run < 2; run++) {
+                __m256i v[4], upper[4];
+                for (int32_t quad = 0; quad < 4; quad++) {
+                    v[quad] = t[run][i][quad];
+                    upper[quad] = bits_moved(_mm256_xor_si256(t[2][i][quad], sign), -2 * run, two);
+                    swap_halves(&v[quad], &upper[quad]);
+                }
+                put_lines_6(to + run * RUN, v);
+                put_lines_6(to + (run + 2) * RUN, upper);
+            }
+        }
     }
 }
 

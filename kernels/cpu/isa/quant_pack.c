@@ -247,8 +247,9 @@ VF_FN __m256i halves_of(const vf *v, vf by)
 {
     const __m256i a = _mm256_packs_epi32(_mm256_cvtps_epi32(vf_mul(v[0], by)), _mm256_cvtps_epi32(vf_mul(v[1], by)));
     const __m256i b = _mm256_packs_epi32(_mm256_cvtps_epi32(vf_mul(v[2], by)), _mm256_cvtps_epi32(vf_mul(v[3], by)));
-    const __m256i cut = _mm256_max_epi8(_mm256_min_epi8(_mm256_packs_epi16(a, b), _mm256_set1_epi8(7)), _mm256_set1_epi8(-8));
-    return _mm256_add_epi8(cut, _mm256_set1_epi8(8));
+    /* 127 where an integer is 7 or more, and never below 0: a multiple is at most 3 below the smallest one that holds all, so no integer is below -28. */
+    const __m256i most = _mm256_adds_epi8(_mm256_packs_epi16(a, b), _mm256_set1_epi8(120));
+    return _mm256_subs_epu8(most, _mm256_set1_epi8(112));
 }
 
 VF_FN void put_halves(uint8_t *w, const vf *v, int32_t n, vf by)

@@ -236,12 +236,17 @@ static int64_t left_of(int limit, const char *figure)
     return most > taken ? most - taken : 0;
 }
 
+int64_t qr_memory_addresses_left(void)
+{
+    return left_of(RLIMIT_AS, "VmSize");
+}
+
 int64_t qr_memory_available(void)
 {
     int64_t n = figure_in("/proc/meminfo", "MemAvailable");
     if (n < 0)
         n = (int64_t)sysconf(_SC_PHYS_PAGES) / 2 * sysconf(_SC_PAGESIZE);
-    const int64_t limit[] = {qr_cgroup_memory_left(""), left_of(RLIMIT_AS, "VmSize"), left_of(RLIMIT_DATA, "VmData")};
+    const int64_t limit[] = {qr_cgroup_memory_left(""), qr_memory_addresses_left(), left_of(RLIMIT_DATA, "VmData")};
     for (size_t i = 0; i < sizeof limit / sizeof limit[0]; i++)
         n = limit[i] < n ? limit[i] : n;
     return n;

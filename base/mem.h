@@ -50,6 +50,9 @@ bool qr_mem_interleave(void *p, size_t n_bytes, const int16_t *node, int32_t n_n
 /* Bytes that could be allocated now without swapping, limits of control groups and of the process itself (ulimit -v, -d) considered. */
 int64_t qr_memory_available(void);
 
+/* Bytes of addresses that ulimit -v leaves: files that are mapped take of them, too. INT64_MAX without such a limit. */
+int64_t qr_memory_addresses_left(void);
+
 /* A figure of this process in /proc/self/status, such as "VmRSS" or "VmHWM" (the most that VmRSS was), in bytes; 0 when the system does not say. */
 int64_t qr_memory_of_process(const char *figure);
 

@@ -135,6 +135,13 @@ static int plan_beside(struct memory_plan *p, struct qr_engine_config *ec, const
     return rc;
 }
 
+/* While a model is opened its files are mapped, which ulimit -v counts. */
+static int64_t room_beside_files(int64_t available, const struct memory_plan *p)
+{
+    const int64_t left = qr_memory_addresses_left() - (int64_t)p->model.file_bytes;
+    return p->host_is_device && left < available ? left : available;
+}
+
 static int plan_model(struct memory_plan *p, const struct plan_options *o, struct qr_engine_config *ec, struct qr_err *err)
 {
     struct qr_model_options mo;
@@ -165,7 +172,7 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
         rc = qr_model_plan(&p->model, o->m.model, be, &mo, ec->step_tokens_max, ec->logit_rows_max, err);
     if (rc == 0) {
         p->part[PART_LORA] = qr_engine_lora_bytes(ec, &p->model.own, p->model.n_ranks, p->model.weight_dtype);
-        rc = qr_engine_foresee(&p->limits, ec, &p->model, qr_engine_available(ec, be, p->n_sharing), err);
+        rc = qr_engine_foresee(&p->limits, ec, &p->model, room_beside_files(qr_engine_available(ec, be, p->n_sharing), p), err);
         p->n_threads = be->n_threads;
         p->part[PART_SCRATCH] = (int64_t)qr_backend_scratch_bytes(be);
     }

@@ -232,6 +232,8 @@ static void outline(struct qr_model_plan *out, const struct qr_model *m, struct 
                                   .act_bytes = qr_model_act_bytes(&o, n_tokens, n_logits),
                                   .adapted_act_bytes = qr_lora_act_bytes(&o, n_tokens, n_logits)};
     out->own = o.share.own;
+    for (int32_t i = 0; i < qr_tensor_files_n_shards(files); i++)
+        out->file_bytes += (size_t)qr_tensor_files_shard_bytes(files, i);
     out->n_ranks = o.share.size;
     out->config.n_kv_heads = o.share.own.n_kv_heads;
     if (out->adapted_act_bytes < out->act_bytes)

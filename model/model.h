@@ -39,6 +39,7 @@ struct qr_model_plan {
     int32_t n_ranks;
     enum qr_dtype weight_dtype, kv_dtype;
     size_t weight_bytes, table_bytes;  /* packed weights; the embedding's rows, mapped from the file */
+    size_t file_bytes;                 /* of its files, which are mapped until weights are packed */
     size_t kv_token_bytes;             /* keys and values of one token, all layers */
     size_t int8_bytes, int4_bytes;     /* weight_bytes were they rounded to that */
     size_t act_bytes, adapted_act_bytes; /* the step arena; where rows may have adapters, the larger of the two */

@@ -3,11 +3,12 @@
 import json
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
 
-from lib import QUIRE, ROOT, SLOW, STORIES, Server, Skip, main, need_data, program_seconds, run, until_within
+from lib import QUIRE, ROOT, SLOW, STORIES, Server, Skip, environment, main, need_data, program_seconds, run, until_within
 
 sys.path.insert(0, os.path.join(ROOT, 'tools'))
 import random_model
@@ -150,6 +151,21 @@ def test_a_model_of_135M_says_its_first_token_within_a_second_of_exec():
         assert rc == 0, err
         first = until_within(0.9 * SLOW, lambda: start(model, 5))
     assert first <= 0.9 * SLOW, first
+
+
+def test_plan_counts_mapped_files_where_ulimit_v_does():
+    if not os.environ.get('QUIRE_FULL'):
+        raise Skip('makes a model of 270 MB: set QUIRE_FULL=1')
+    if 'asan' in QUIRE:
+        raise Skip('asan takes terabytes of addresses')
+    with tempfile.TemporaryDirectory() as d:
+        model = os.path.join(d, 'm135')
+        assert run('bench', 'make-model', '--like', 'smollm2-135m', '--out', model)[0] == 0
+        for kib, status in ((500000, 5), (4000000, 0)):  # room for the file or the packed weights, and for both
+            for args in (['plan', '--model', model], ['generate', '--model', model, '--prompt-ids', '1', '-n', '1']):
+                limited = ['/bin/sh', '-c', f'ulimit -v {kib}; exec "$@"', 'sh', QUIRE, *args, '--threads', '1']
+                p = subprocess.run(limited, capture_output=True, env=environment(None), check=False, timeout=120 * SLOW)
+                assert p.returncode == status, (kib, args, p.returncode, p.stderr)
 
 
 if __name__ == '__main__':

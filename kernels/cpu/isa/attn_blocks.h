@@ -126,14 +126,32 @@ static void multiply(struct product *p, int32_t mr, int32_t n)
  * arguments in registers. */
 typedef void dense_fn(float *c, int64_t c_stride, const float *x, const float *w, int32_t n, bool onto);
 
+VF_FN void dense_step(vf *acc, const float *x, const float *w, const int mr)
+{
+    vf w0, w1;
+    __asm__ volatile("vmovups %1, %0" : "=x"(w0) : "m"(*(const float (*)[VF_LEN])(const void *)w));
+    __asm__ volatile("vmovups %1, %0" : "=x"(w1) : "m"(*(const float (*)[VF_LEN])(const void *)(w + VF_LEN)));
+#pragma GCC unroll 6
+    for (int r = 0; r < mr; r++) {
+        const vf xv = weight_of(x + r * QR_X_ROW);
+        add_product(&acc[2 * r], xv, w0);
+        add_product(&acc[2 * r + 1], xv, w1);
+    }
+}
+
 VF_FN void dense_of(float *c, int64_t c_stride, const float *x, const float *w, int32_t n, bool onto, const int mr)
 {
-    vf acc[12];
+    vf acc[12] QR_UNINITIALIZED;
 #pragma GCC unroll 12
     for (int i = 0; i < 2 * mr; i++)
         acc[i] = onto ? vf_load(c + i / 2 * c_stride + i % 2 * VF_LEN) : vf_zero();
+    for (; n >= 4; n -= 4, w += 4 * QR_PANEL, x += 4) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            dense_step(acc, x + i, w + i * QR_PANEL, mr);
+    }
     for (; n > 0; n--, w += QR_PANEL, x++)
-        product_step(acc, x, (const char *)w, 0, mr, 2);
+        dense_step(acc, x, w, mr);
 #pragma GCC unroll 12
     for (int i = 0; i < 2 * mr; i++)
         vf_store(c + i / 2 * c_stride + i % 2 * VF_LEN, acc[i]);

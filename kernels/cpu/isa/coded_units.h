@@ -337,7 +337,10 @@ static void put_units(const struct packing *p, uint8_t *panel, uint16_t *half, u
 {
     const struct qr_coded_blocks *l = p->rows->blocks;
     uint8_t *block = panel + p->shape.head_bytes;
+    const int32_t next = p->shape.f.bits > 4 ? p->shape.block_bytes : 0; /* of 5 and 6 bits all lines of a block are begun before one is whole: asked for */
     for (int64_t u = 0; u < p->n_in / QR_CODED_UNIT; u++, block += p->shape.block_bytes) {
+        for (int32_t at = 0; at < next; at += 64)
+            _mm_prefetch((const char *)block + next + at, _MM_HINT_T0);
         take_unit(p, block, half + u * QR_PANEL, offset + u * QR_PANEL, row, u * l->n_bytes);
         put_unit(l, block + p->shape.codes_at, row, u * l->n_bytes);
     }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/file.h"
@@ -218,20 +219,21 @@ Test(quantized, four_bit_zeros_that_are_all_in_the_middle_are_not_kept_and_the_w
 
 #define LONG_I 4160 /* words of zeros and numbers of an order are more than are looked at at a time */
 #define LONG_O 128
+#define WIDE_O 512  /* whose codes, more than 1 MiB, all threads read to one place */
 #define LONG_ZEROS (LONG_I / 32 * LONG_O / 8)
 
 struct long_matrix {
-    uint32_t codes[LONG_I / 8 * LONG_O], zeros[LONG_ZEROS], scales[LONG_I / 32 * LONG_O / 2], order[LONG_I];
+    uint32_t codes[LONG_I / 8 * WIDE_O], zeros[LONG_I / 32 * WIDE_O / 8], scales[LONG_I / 32 * WIDE_O / 2], order[LONG_I];
 };
 
 /* 4-bit GPTQ, groups of 32. Zeros are in the middle but for word `odd` of them, the order is the inputs' own but for input `moved` and the first (-1: none). */
-static struct golden_quantized long_gptq(struct long_matrix *m, int odd, int moved)
+static struct golden_quantized long_gptq(struct long_matrix *m, int n_out, int odd, int moved)
 {
     for (int i = 0; i < COUNT(m->codes); i++)
         m->codes[i] = 0x9e3779b9u * (uint32_t)(i + 1);
     for (int i = 0; i < COUNT(m->scales); i++)
         m->scales[i] = 0x2c532a01u + (uint32_t)(i % 64) * 0x00110003u;
-    for (int i = 0; i < LONG_ZEROS; i++)
+    for (int i = 0; i < COUNT(m->zeros); i++)
         m->zeros[i] = i == odd ? 0x77767777u : 0x77777777u;
     for (int i = 0; i < LONG_I; i++)
         m->order[i] = (uint32_t)i / 32;
@@ -240,24 +242,24 @@ static struct golden_quantized long_gptq(struct long_matrix *m, int odd, int mov
         m->order[moved] = 0;
     }
     return (struct golden_quantized){"long gptq", "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32}",
-                                     {{"qweight", "I32", 2, {LONG_I / 8, LONG_O}, m->codes}, {"qzeros", "I32", 2, {LONG_I / 32, LONG_O / 8}, m->zeros},
-                                      {"scales", "F16", 2, {LONG_I / 32, LONG_O}, m->scales}, {"g_idx", "I32", 1, {LONG_I, 0}, m->order}}, NULL, 0};
+                                     {{"qweight", "I32", 2, {LONG_I / 8, n_out}, m->codes}, {"qzeros", "I32", 2, {LONG_I / 32, n_out / 8}, m->zeros},
+                                      {"scales", "F16", 2, {LONG_I / 32, n_out}, m->scales}, {"g_idx", "I32", 1, {LONG_I, 0}, m->order}}, NULL, 0};
 }
 
-/* As the loader packs it. owned */
-static uint8_t *packed_matrix(size_t *n_bytes, const struct qr_tensor_files *st, struct qr_backend *be)
+/* As the loader packs it. owned. failed: the file that could not be read, or -1. */
+static uint8_t *packed_matrix(size_t *n_bytes, int32_t *failed, const struct qr_tensor_files *st, struct qr_backend *be)
 {
     struct qr_stored_code code;
     const struct qr_stored_tensor *t = qr_tensor_files_find(st, BASE ".weight");
     cr_assert(t && qr_stored_code(&code, t));
-    struct qr_weight w = {.packed_dtype = code.type, .t = qr_tensor_2d(NULL, code.type, LONG_O, LONG_I)};
-    *n_bytes = be->k->linear_packed_bytes(code.type, LONG_O, LONG_I);
+    struct qr_weight w = {.packed_dtype = code.type, .t = qr_tensor_2d(NULL, code.type, t->shape[0], LONG_I)};
+    *n_bytes = be->k->linear_packed_bytes(code.type, t->shape[0], LONG_I);
     uint8_t *packed = qr_alloc_aligned(*n_bytes, 64);
     w.packed = packed;
     struct qr_packer *p = qr_packer_new(be, st, NULL, 0);
-    qr_packer_matrix(p, &w, 0, t, &(struct qr_cut){.rows = {0, LONG_O}, .cols = {0, LONG_I}});
+    qr_packer_matrix(p, &w, 0, t, &(struct qr_cut){.rows = {0, t->shape[0]}, .cols = {0, LONG_I}});
     qr_packer_run(p);
-    cr_assert_eq(qr_packer_failed(p), -1);
+    *failed = qr_packer_failed(p);
     qr_packer_free(p);
     return packed;
 }
@@ -274,9 +276,11 @@ Test(quantized, an_odd_zero_or_input_is_seen_wherever_it_is_and_a_files_matrix_i
     temp_dir_make(dir, "quantized");
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.n_threads = 2}, &err), 0, "%s", err.msg);
-    for (int i = 0; i < COUNT(odd) + COUNT(moved); i++) {
-        const int zero = i < COUNT(odd) ? odd[i] : -1, input = i < COUNT(odd) ? -1 : moved[i - COUNT(odd)];
-        const struct golden_quantized g = long_gptq(&m, zero, input);
+    for (int i = 0; i < COUNT(odd) + COUNT(moved) + 2; i++) {
+        const bool wide = i >= COUNT(odd) + COUNT(moved);
+        const int zero = wide ? i % 2 - 1 : i < COUNT(odd) ? odd[i] : -1, input = wide || i < COUNT(odd) ? -1 : moved[i - COUNT(odd)];
+        const struct golden_quantized g = long_gptq(&m, wide ? WIDE_O : LONG_O, zero, input);
+        int32_t failed;
         struct qr_tensor_files *st[2];
         struct qr_buf file;
         uint8_t *packed[2];
@@ -291,9 +295,16 @@ Test(quantized, an_odd_zero_or_input_is_seen_wherever_it_is_and_a_files_matrix_i
             qr_tensor_files_use(st[k], be->k->stored);
             cr_expect_eq(qr_quantized_coded(t), zero < 0 ? QR_C4_G32 : QR_C4_G32_Z, "zero %d, input %d, file %d", zero, input, k);
             cr_expect_eq(qr_quantized_inputs(t) != NULL, input >= 0, "zero %d, input %d, file %d", zero, input, k);
-            packed[k] = packed_matrix(&n[k], st[k], be);
+            packed[k] = packed_matrix(&n[k], &failed, st[k], be);
+            cr_assert_eq(failed, -1);
         }
         cr_expect(n[0] == n[1] && memcmp(packed[0], packed[1], n[0]) == 0, "zero %d, input %d", zero, input);
+        if (wide) { /* becomes shorter */
+            cr_assert_eq(truncate(path, (off_t)file.len / 4), 0);
+            qr_free_aligned(packed[1]);
+            packed[1] = packed_matrix(&n[1], &failed, st[1], be);
+            cr_expect_eq(failed, 0);
+        }
         for (int k = 0; k < 2; k++) {
             qr_free_aligned(packed[k]);
             qr_tensor_files_close(st[k]);

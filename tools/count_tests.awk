@@ -12,7 +12,7 @@
     }
     counted[id] = 1
 }
-/\[SKIP\]|^SKIP/ { skip++ }
+/\[SKIP\]/ { skip++ }
 /^[0-9]+ passed, [0-9]+ failed/ { pass += $1; fail += $3; bad[id] += $3; if ($6 ~ /^skipped/) skip += $5; counted[id] = 1 }
 /^ *[0-9]+\/[0-9]+ Test +#/ {
     match($0, /#[0-9]+/)

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
+#include "kernels/pack_words.h"
 #include "loader/coded_rows.h"
 #include "loader/quantized_tensors.h"
 #include "loader/tensor_files_parts.h"
@@ -22,6 +23,7 @@
 #define AROUND_BYTES ((uint64_t)64 << 10)   /* that the system maps where one byte is looked at */
 #define READ_MOST ((size_t)1 << 20)         /* a panel whose rows take more is packed from where the file is mapped; a matrix's words are shared */
 #define SHARED_MOST ((size_t)32 << 20)      /* of a larger matrix's words: all threads read them to one place, then pack from there */
+#define STRETCH_INPUTS 32                   /* of which an item of words has a multiple */
 #define PANEL_ROWS QR_LINEAR_PACKED_TOGETHER
 
 /* Huge pages of the region. Two threads that write to the same fresh one both clear it; so who comes to a page first enters it, and who comes meanwhile enters
@@ -48,6 +50,7 @@ struct piece {
     bool read_at_once;        /* kernels read it as the file has it */
     bool held;                /* an item's rows are read to memory of its thread; else they are looked at where the file is mapped */
     bool shared;              /* held: all of `around` is read by all threads before */
+    int64_t stretch;          /* held: inputs of an item, words of all outputs; one more item, the first, has all that is no code. 0: items have rows */
     bool whole;               /* held: there is one item, and all of `around` is read: codes, and what lies beside them of scales and zeros */
     struct qr_file_range around;
     size_t row_bytes;         /* of `read` */
@@ -282,15 +285,22 @@ static void upload_decoded(const struct qr_packer *a, const struct piece *p)
 
 /* ---- on the processor ---- */
 
+/* Rows `row` on as a source; `files` has what is read of them. */
+static struct qr_coded_source coded_source(struct qr_stored_rows *rows, const struct qr_tensor_files *files, const struct piece *p, int64_t row)
+{
+    *rows = (struct qr_stored_rows){.files = files, .t = p->t, .first_row = p->cut.rows.first + row, .cols = p->cut.cols};
+    if (!qr_stored_code(&rows->as, p->t))
+        QR_ASSERT(false);
+    qr_stored_code_as(&rows->as, p->dst.packed_dtype);
+    qr_stored_rows_place(rows);
+    return qr_stored_source(rows);
+}
+
 /* Codes as they are; `files` has them. */
 static void pack_coded(const struct qr_packer *a, const struct qr_tensor_files *files, const struct piece *p, struct qr_queue *q, int64_t row, int64_t n)
 {
-    struct qr_stored_rows rows = {.files = files, .t = p->t, .first_row = p->cut.rows.first + row, .cols = p->cut.cols};
-    if (!qr_stored_code(&rows.as, p->t))
-        QR_ASSERT(false);
-    qr_stored_code_as(&rows.as, p->dst.packed_dtype);
-    qr_stored_rows_place(&rows);
-    const struct qr_coded_source source = qr_stored_source(&rows);
+    struct qr_stored_rows rows;
+    const struct qr_coded_source source = coded_source(&rows, files, p, row);
     a->be->k->linear_pack_coded(q, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], p->dst.t.shape[1], p->first + row, &source, n);
 }
 
@@ -396,6 +406,30 @@ static void enter_matrix(struct qr_packer *a, const struct piece *p)
     qr_backend_run(a->be, enter_item, &part, (int32_t)((at + n_bytes + PAGE_BYTES - 1) / PAGE_BYTES - first));
 }
 
+/* An item of a matrix whose items have inputs: their words, or all that is no code. */
+static void pack_stretch(struct qr_packer *a, const struct piece *p, int32_t item, int32_t worker)
+{
+    const int64_t n_in = p->cut.cols.n, first = item > 0 ? (item - 1) * p->stretch : 0, left = n_in - first;
+    const int64_t n = item == 0 ? 0 : left < p->stretch ? left : p->stretch;
+    const uint64_t input_bytes = p->read->n_bytes / (uint64_t)n_in;
+    const struct qr_stored_tensor *zeros = qr_quantized_part(p->t, 2);
+    void *room = a->read + (size_t)worker * a->read_bytes;
+    struct qr_tensor_files view;
+    struct qr_stored_rows rows;
+    QR_ASSERT((item == 0 ? p->around.n_bytes : (uint64_t)n * input_bytes) <= a->read_bytes);
+    if (item == 0 ? !qr_tensor_files_hold_range(&view, a->files, &p->around, room)
+                  : !qr_tensor_files_hold(&view, a->files, p->read, (uint64_t)first * input_bytes, (size_t)((uint64_t)n * input_bytes), room)) {
+        atomic_store(&a->failed, 1 + (item == 0 ? p->around.shard : p->read->shard));
+        return;
+    }
+    if (item == 0 && zeros && !qr_file_range_has(&p->around, zeros) && !qr_packer_looks(a, zeros))
+        return;
+    enter_rows(a, p, 0, p->cut.rows.n);
+    const struct qr_coded_source source = coded_source(&rows, &view, p, 0);
+    qr_pack_words_of(a->be->k)(qr_backend_alone(a->be, worker), p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], n_in, p->first, &source,
+                               p->cut.rows.n, first, n);
+}
+
 static void pack_item(const void *arg, int32_t item, int32_t worker)
 {
     struct qr_packer *a = (struct qr_packer *)(uintptr_t)arg;
@@ -406,6 +440,10 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
         enter_pages(&a->pages, p->vector, (size_t)(p->cut.rows.n * columns_of(p->t)) * sizeof *p->vector);
         if (files)
             decode_vector(files, p, p->vector);
+        return;
+    }
+    if (p->stretch) {
+        pack_stretch(a, p, item - p->first_item, worker);
         return;
     }
     const int64_t begin = (p->first / p->item_rows + item - p->first_item) * p->item_rows - p->first;
@@ -563,12 +601,33 @@ static void hold_shared(struct qr_packer *a, struct piece *p)
     a->shared = qr_alloc_aligned(a->shared_bytes, 64);
 }
 
+/* Where a level packs words in parts: an item reads a stretch of inputs of all outputs, which lie one after the other in the file and stay in its thread's
+ * cache, to its places in all panels. Returns whether it does. */
+static bool hold_stretches(struct qr_packer *a, struct piece *p)
+{
+    const struct qr_stored_tensor *codes = qr_quantized_part(p->t, 0), *scale = qr_quantized_part(p->t, 1);
+    const struct qr_coded_format f = qr_dtype_coded(p->dst.packed_dtype);
+    const int64_t n_in = p->cut.cols.n, stretch = (int64_t)(READ_BYTES / (codes->n_bytes / (uint64_t)n_in)) / STRETCH_INPUTS * STRETCH_INPUTS;
+    struct qr_coded_words words;
+    if (!qr_pack_words_of(a->be->k) || f.bits != 4 || n_in % 64 != 0 || n_in % f.group != 0 || p->first % PANEL_ROWS != 0 || p->cut.rows.n % PANEL_ROWS != 0 ||
+        stretch == 0 || scale->n_bytes > READ_MOST || !qr_tensor_files_holds(a->files, scale) || !qr_quantized_words(&words, a->files, p->t, 0, 0))
+        return false;
+    p->read = codes;
+    p->stretch = stretch;
+    p->around = (struct qr_file_range){scale->shard, scale->offset, scale->n_bytes};
+    reach(&p->around, qr_quantized_part(p->t, 2), 2 * READ_MOST);
+    hold_items(a, p, p->around.n_bytes > READ_BYTES ? (size_t)p->around.n_bytes : READ_BYTES);
+    return true;
+}
+
 /* Of a matrix whose outputs' codes lie far apart: all of them are read at once, where they fit into a cache. */
 static void hold_whole(struct qr_packer *a, struct piece *p)
 {
     const struct qr_stored_tensor *codes = qr_quantized_part(p->t, 0);
     const bool all = p->cut.rows.n == p->t->shape[0] && p->cut.cols.n == p->t->shape[1];
     if (!all || !qr_dtype_is_coded(p->dst.packed_dtype) || codes->n_bytes > SHARED_MOST || !qr_tensor_files_holds(a->files, codes))
+        return;
+    if (codes->n_bytes > READ_MOST && hold_stretches(a, p))
         return;
     const size_t most = codes->n_bytes > READ_MOST ? 2 * SHARED_MOST : 2 * READ_MOST;
     p->read = codes;
@@ -622,7 +681,8 @@ static void add_matrix(struct qr_packer *p, struct piece *piece)
         p->room = qr_alloc((size_t)p->be->n_threads, p->room_bytes);
     }
     const int64_t end = piece->first + piece->cut.rows.n;
-    add(p, piece, (end - 1) / piece->item_rows - piece->first / piece->item_rows + 1);
+    const int64_t of_rows = (end - 1) / piece->item_rows - piece->first / piece->item_rows + 1;
+    add(p, piece, piece->stretch ? 1 + (piece->cut.cols.n + piece->stretch - 1) / piece->stretch : of_rows);
     if (own)
         qr_packer_run(p);
 }

@@ -12,6 +12,7 @@
 #include "kernels/cpu/detect.h"
 #include "kernels/cpu/isa/back.h"
 #include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/pack_words.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/device.h"
 #include "kernels/null.h"
@@ -28,6 +29,7 @@ struct level {
     bool (*present)(void);
     const struct qr_kernels *k;
     const struct qr_backward *b;
+    qr_pack_words_fn *pack_words; /* or NULL */
 };
 
 static bool always(void)
@@ -37,14 +39,14 @@ static bool always(void)
 
 /* Best last. */
 static const struct level level[] = {
-    {"ref", always, &qr_ref_f32_kernels, &qr_ref_f32_backward},
-    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_avx2_backward},
-    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_avx512_backward},
-    {"amx", qr_detect_amx, &qr_amx_kernels, &qr_amx_backward},
+    {"ref", always, &qr_ref_f32_kernels, &qr_ref_f32_backward, NULL},
+    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_avx2_backward, qr_avx2_pack_words},
+    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_avx512_backward, NULL},
+    {"amx", qr_detect_amx, &qr_amx_kernels, &qr_amx_backward, NULL},
 };
 
 /* For measurements of what is not a kernel; no level of this machine. */
-static const struct level null_level = {"null", always, &qr_null_kernels, &qr_ref_f32_backward};
+static const struct level null_level = {"null", always, &qr_null_kernels, &qr_ref_f32_backward, NULL};
 
 /* ---- memory ---- */
 
@@ -105,6 +107,15 @@ static const struct level *best_level(void)
         if (level[i].present())
             best = &level[i];
     return best;
+}
+
+qr_pack_words_fn *qr_pack_words_of(const struct qr_kernels *k)
+{
+    QR_ASSERT(k != NULL);
+    for (int i = 0; i < QR_COUNT(level); i++)
+        if (level[i].k == k)
+            return level[i].pack_words;
+    return NULL;
 }
 
 /* `name` as asked for by `source`; NULL or "" or "auto": the best. */

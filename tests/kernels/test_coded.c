@@ -1,5 +1,6 @@
 /* linear with coded weights: a level gives the bits of its own bf16 product of the numbers that ref unpacks, whatever the batch, and these are what the
  * formula says; avx2 those of sums of integers. */
+#include "kernels/pack_words.h"
 #include "tests/kernels/linear_data.h"
 #include "tests/kernels/whole_model.h"
 
@@ -376,6 +377,45 @@ static void pack_both_ways(struct coded_source *s, enum qr_dtype type, int64_t f
     qr_free_aligned(b);
     qr_backend_close(be);
     qr_free(words);
+}
+
+/* All rows from the second panel on by words, at once and in parts: all that is no code between codes, of stretches in no order. */
+static void pack_in_parts(struct coded_source *s, enum qr_dtype type, int64_t n_out, bool across)
+{
+    uint32_t *words = words_of(s, n_out, across);
+    struct qr_backend *be = open_level("avx2", 2, 0);
+    struct qr_coded_source by = s->source;
+    by.words = (struct qr_coded_words){(const uint8_t *)words, 4 * (across ? n_out / 8 : n_out), across, 4, scales_of};
+    const size_t n = be->k->linear_packed_bytes(type, 16 + n_out, s->n_in);
+    const int64_t middle = s->n_in / 64 * 32, begin = middle ? 32 : 0;
+    uint8_t *a = qr_alloc_aligned(n, 64), *b = qr_alloc_aligned(n, 64);
+    be->k->linear_pack_coded(be->queue, a, type, 16 + n_out, s->n_in, 16, &by, n_out);
+    qr_pack_words_fn *part = qr_pack_words_of(be->k);
+    cr_assert_not_null(part);
+    part(be->queue, b, type, 16 + n_out, s->n_in, 16, &by, n_out, middle, s->n_in - middle);
+    part(be->queue, b, type, 16 + n_out, s->n_in, 16, &by, n_out, 0, 0);
+    part(be->queue, b, type, 16 + n_out, s->n_in, 16, &by, n_out, 0, begin);
+    if (middle > begin)
+        part(be->queue, b, type, 16 + n_out, s->n_in, 16, &by, n_out, begin, middle - begin);
+    cr_expect(memcmp(a, b, n) == 0, "%s, %lld inputs, across %d", qr_dtype_name(type), (long long)s->n_in, across);
+    qr_free_aligned(a);
+    qr_free_aligned(b);
+    qr_backend_close(be);
+    qr_free(words);
+}
+
+Test(coded, words_that_are_packed_in_parts_become_what_they_become_at_once)
+{
+    static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z};
+    struct qr_rng r = {.seed = SEED + 5500};
+    for (int i = 0; i < 2 * QR_COUNT(types); i++) {
+        const int64_t n_out = i % 2 ? 592 : 48; /* a number of panels that fills no register, and one that does not fill the last */
+        struct coded_source *s = coded_source_new(&r, types[i / 2], n_out, i % 2 ? 128 : 640);
+        s->all.scale[qr_rng_next(&r) % (uint64_t)(n_out * qr_coded_n_groups(s->f, s->n_in))] = INFINITY;
+        for (int across = 0; across < 2; across++)
+            pack_in_parts(s, types[i / 2], n_out, across);
+        coded_source_free(s);
+    }
 }
 
 Test(coded, a_level_that_takes_codes_from_words_packs_what_it_packs_of_filled_rows)

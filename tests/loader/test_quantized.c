@@ -219,7 +219,7 @@ Test(quantized, four_bit_zeros_that_are_all_in_the_middle_are_not_kept_and_the_w
 
 #define LONG_I 4160 /* words of zeros and numbers of an order are more than are looked at at a time */
 #define LONG_O 128
-#define WIDE_O 512  /* whose codes, more than 1 MiB, all threads read to one place */
+#define WIDE_O 512  /* whose codes, more than 1 MiB, all threads read, to one place or some inputs each */
 #define LONG_ZEROS (LONG_I / 32 * LONG_O / 8)
 
 struct long_matrix {
@@ -244,6 +244,16 @@ static struct golden_quantized long_gptq(struct long_matrix *m, int n_out, int o
     return (struct golden_quantized){"long gptq", "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32}",
                                      {{"qweight", "I32", 2, {LONG_I / 8, n_out}, m->codes}, {"qzeros", "I32", 2, {LONG_I / 32, n_out / 8}, m->zeros},
                                       {"scales", "F16", 2, {LONG_I / 32, n_out}, m->scales}, {"g_idx", "I32", 1, {LONG_I, 0}, m->order}}, NULL, 0};
+}
+
+/* The same numbers as AWQ's, asymmetric. */
+static struct golden_quantized long_awq(struct long_matrix *m, int n_out)
+{
+    struct golden_quantized g = long_gptq(m, n_out, 0, -1);
+    g.config = "{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":32,\"zero_point\":true,\"version\":\"gemm\"}";
+    g.part[0] = (struct golden_part){"qweight", "I32", 2, {LONG_I, n_out / 8}, m->codes};
+    g.part[3] = (struct golden_part){0};
+    return g;
 }
 
 /* As the loader packs it. owned. failed: the file that could not be read, or -1. */
@@ -276,10 +286,11 @@ Test(quantized, an_odd_zero_or_input_is_seen_wherever_it_is_and_a_files_matrix_i
     temp_dir_make(dir, "quantized");
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.n_threads = 2}, &err), 0, "%s", err.msg);
-    for (int i = 0; i < COUNT(odd) + COUNT(moved) + 2; i++) {
-        const bool wide = i >= COUNT(odd) + COUNT(moved);
-        const int zero = wide ? i % 2 - 1 : i < COUNT(odd) ? odd[i] : -1, input = wide || i < COUNT(odd) ? -1 : moved[i - COUNT(odd)];
-        const struct golden_quantized g = long_gptq(&m, wide ? WIDE_O : LONG_O, zero, input);
+    for (int i = 0; i < COUNT(odd) + COUNT(moved) + 3; i++) {
+        const int more = i - COUNT(odd) - COUNT(moved), zero = more >= 0 ? (more > 0 ? 0 : -1) : i < COUNT(odd) ? odd[i] : -1;
+        const int input = more >= 0 || i < COUNT(odd) ? -1 : moved[i - COUNT(odd)];
+        const bool wide = more >= 0, awq = more == 2;
+        const struct golden_quantized g = awq ? long_awq(&m, WIDE_O) : long_gptq(&m, wide ? WIDE_O : LONG_O, zero, input);
         int32_t failed;
         struct qr_tensor_files *st[2];
         struct qr_buf file;

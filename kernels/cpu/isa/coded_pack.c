@@ -8,6 +8,7 @@
 #include "kernels/cpu/isa/coded_turn.h"
 #include "kernels/cpu/isa/coded_words.h"
 #include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/pack_words.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
 
@@ -412,29 +413,36 @@ static void put_words(const struct words *w, uint8_t *panel, int64_t n, int64_t 
     const struct qr_coded_words *l = &w->p->rows->words;
     uint8_t *to = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at + (k & ((1 << s->block_shift) - 1)) * QR_PANEL / 2;
     for (int64_t i = 0; i < n && !l->across; i++)
-        words_along(to + i * s->panel_bytes, l->codes + k / 8 * l->pitch + (w->first + i * QR_PANEL) * 4, l->pitch);
+        words_along(to + i * s->panel_bytes, l->codes + k / 8 * l->pitch + (w->first + i * QR_PANEL) * 4, l->pitch, true);
     const uint8_t *across = l->codes + k * l->pitch + w->first / 2;
     for (int64_t i = 0; i < n && l->across; i += ACROSS_PANELS)
-        words_across(to + i * s->panel_bytes, s->panel_bytes, (int32_t)(n - i < ACROSS_PANELS ? n - i : ACROSS_PANELS), across + i * QR_PANEL / 2, l->pitch);
+        words_across(to + i * s->panel_bytes, s->panel_bytes, (int32_t)(n - i < ACROSS_PANELS ? n - i : ACROSS_PANELS), across + i * QR_PANEL / 2, l->pitch,
+                     true);
+}
+
+/* Everything but codes of n panels of rows `first` on of the source. */
+VF_FN void begin_words(struct words *w, const struct packing *p, uint8_t *panel, int64_t first, int64_t n, void *own)
+{
+    const int64_t n_groups = p->n_in >> p->shape.group_shift, rows = n * QR_PANEL;
+    float *scale = own;
+    int8_t *zero = p->shape.f.zero ? (int8_t *)(scale + n_groups * rows) : NULL;
+    QR_ASSERT(n <= WORDS_MOST && (!p->rows->words.across || first % 8 == 0));
+    w->p = p, w->scale = scale, w->zero = zero, w->rows = rows, w->first = first;
+    for (int64_t g = 0; g < n_groups; g++)
+        p->rows->words.scales(p->rows->arg, scale + g * rows, zero ? zero + g * rows : NULL, first, rows, g);
+#ifdef QR_ISA_avx2
+    for (int64_t i = 0; i < n; i++)
+        put_words_factors(w, panel + i * p->shape.panel_bytes, i);
+#endif
+    for (int64_t i = 0; i < n; i++)
+        put_words_scales(w, panel + i * p->shape.panel_bytes, i);
 }
 
 /* n panels of rows `first` on of the source, in the order in which the file has them. */
 static void pack_words(const struct packing *p, uint8_t *panel, int64_t first, int64_t n, void *own)
 {
-    const int64_t n_groups = p->n_in >> p->shape.group_shift, rows = n * QR_PANEL;
-    float *scale = own;
-    int8_t *zero = p->shape.f.zero ? (int8_t *)(scale + n_groups * rows) : NULL;
     QR_UNINITIALIZED struct words w;
-    QR_ASSERT(n <= WORDS_MOST && (!p->rows->words.across || first % 8 == 0));
-    w.p = p, w.scale = scale, w.zero = zero, w.rows = rows, w.first = first;
-    for (int64_t g = 0; g < n_groups; g++)
-        p->rows->words.scales(p->rows->arg, scale + g * rows, zero ? zero + g * rows : NULL, first, rows, g);
-#ifdef QR_ISA_avx2
-    for (int64_t i = 0; i < n; i++)
-        put_words_factors(&w, panel + i * p->shape.panel_bytes, i);
-#endif
-    for (int64_t i = 0; i < n; i++)
-        put_words_scales(&w, panel + i * p->shape.panel_bytes, i);
+    begin_words(&w, p, panel, first, n, own);
     for (int64_t k = 0; k < p->n_in; k += WORDS_INPUTS)
         put_words(&w, panel, n, k);
 }
@@ -540,6 +548,50 @@ void QR_ISA_NAME(linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype
     p.together = panels_together(&p, n_panels);
     qr_queue_run(q, pack_item, &p, (n_panels + p.together - 1) / p.together);
 }
+
+#ifdef QR_ISA_avx2
+/* Everything but codes. */
+static void begin_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct packing *p = arg;
+    const int64_t first = item * p->together, left = p->n_rows / QR_PANEL - first;
+    QR_UNINITIALIZED struct words w;
+    begin_words(&w, p, p->dst + (p->row0 / QR_PANEL + first) * p->shape.panel_bytes, first * QR_PANEL, left < p->together ? left : p->together,
+                qr_queue_own(p->q, worker));
+}
+
+/* Codes of inputs [begin, end), whose words are in a cache: as few panels at a time as words allow, so that each one's stretch is written at once. */
+static void put_stretch(const struct packing *p, int64_t begin, int64_t end)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const struct qr_coded_words *l = &p->rows->words;
+    const int64_t n = p->n_rows / QR_PANEL, step = l->across ? ACROSS_PANELS : 1;
+    for (int64_t i = 0; i < n; i += step)
+        for (int64_t k = begin; k < end; k += WORDS_INPUTS) {
+            uint8_t *panel = p->dst + (p->row0 / QR_PANEL + i) * s->panel_bytes;
+            uint8_t *to = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + qr_coded_codes_at(s, (int32_t)k);
+            if (l->across)
+                words_across(to, s->panel_bytes, (int32_t)(n - i < step ? n - i : step), l->codes + k * l->pitch + i * QR_PANEL / 2, l->pitch, false);
+            else
+                words_along(to, l->codes + k / 8 * l->pitch + i * QR_PANEL * 4, l->pitch, false);
+        }
+}
+
+void qr_avx2_pack_words(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_source *rows,
+                        int64_t n_rows, int64_t first, int64_t n)
+{
+    QR_ASSERT(dst != NULL && rows != NULL && qr_dtype_is_coded(to));
+    QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out && row0 % QR_PANEL == 0 && n_rows % QR_PANEL == 0);
+    QR_ASSERT(first >= 0 && n >= 0 && first + n <= n_in && first % WORDS_INPUTS == 0 && n % WORDS_INPUTS == 0);
+    struct packing p = {.dst = dst, .rows = rows, .q = q, .shape = qr_coded_shape_of(to, n_in), .n_in = n_in, .row0 = row0, .n_rows = n_rows};
+    p.together = words_together(&p);
+    QR_ASSERT(p.together > 0);
+    if (n > 0)
+        put_stretch(&p, first, first + n);
+    else
+        qr_queue_run(q, begin_item, &p, (int32_t)((n_rows / QR_PANEL + p.together - 1) / p.together));
+}
+#endif
 
 /* ---- rows read back ---- */
 

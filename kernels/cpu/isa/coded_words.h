@@ -18,8 +18,9 @@ VF_FN __m512i words_pick(__m512i x, int64_t low, int64_t high)
 }
 
 /* 16 outputs whose words have eight inputs each, four rows of such words: to the four lines at `to`. */
-VF_FN void words_along(uint8_t *to, const uint8_t *words, int64_t pitch)
+VF_FN void words_along(uint8_t *to, const uint8_t *words, int64_t pitch, const bool far)
 {
+    (void)far;
     /* A byte has two outputs' codes of an input, the word's eight inputs one after the other; then the quarter's other two outputs come between. */
     const __m512i between = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
     __m512i v[4];
@@ -33,8 +34,9 @@ VF_FN void words_along(uint8_t *to, const uint8_t *words, int64_t pitch)
 
 /* 32 inputs of n panels, at most 8, whose words have eight outputs each in the order 0 2 4 6 1 3 5 7, a row of words for each input: to the lines at `to` and
  * panel_bytes further on for each panel. */
-VF_FN void words_across(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8_t *words, int64_t pitch)
+VF_FN void words_across(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8_t *words, int64_t pitch, const bool far)
 {
+    (void)far;
     const __mmask16 there = (__mmask16)((1u << 2 * n) - 1);
     QR_UNINITIALIZED vf first[16], second[16]; /* [two inputs], a lane for four outputs: of each eight the first four, the second */
     for (int i = 0; i < 16; i++) {
@@ -70,12 +72,13 @@ VF_FN __m256i words_line(__m256i x)
     return _mm256_shuffle_epi8(_mm256_blend_epi16(a, _mm256_slli_epi32(b, 16), 0xaa), by_turns);
 }
 
-/* 16 outputs whose words have eight inputs each, four rows of such words: to the four lines at `to`. */
-VF_FN void words_along(uint8_t *to, const uint8_t *words, int64_t pitch)
+/* 16 outputs whose words have eight inputs each, four rows of such words: to the four lines at `to`. far: they are asked for ahead. */
+VF_FN void words_along(uint8_t *to, const uint8_t *words, int64_t pitch, const bool far)
 {
     for (int i = 0; i < 4; i++, to += QR_CODED_LINE) {
         const uint8_t *from = words + i * pitch;
-        _mm_prefetch((const char *)((uintptr_t)from + (uintptr_t)(4 * WORDS_AHEAD * pitch)), _MM_HINT_T0);
+        if (far)
+            _mm_prefetch((const char *)((uintptr_t)from + (uintptr_t)(4 * WORDS_AHEAD * pitch)), _MM_HINT_T0);
         for (int half = 0; half < 64; half += 32) {
             const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(from + half));
             _mm256_storeu_si256((__m256i *)(void *)(to + half), words_line(x));
@@ -134,11 +137,11 @@ VF_FN void words_four_panels(uint8_t *to, int64_t panel_bytes, int32_t n, const 
 }
 
 /* 32 inputs of n panels, at most 8, whose words have eight outputs each in the order 0 2 4 6 1 3 5 7, a row of words for each input: to the lines at `to` and
- * panel_bytes further on for each panel. */
-VF_FN void words_across(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8_t *words, int64_t pitch)
+ * panel_bytes further on for each panel. far: as above. */
+VF_FN void words_across(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8_t *words, int64_t pitch, const bool far)
 {
     for (int32_t i = 0; i < WORDS_INPUTS; i += 8, to += QR_CODED_LINE, words += 8 * pitch) {
-        for (int32_t k = 0; k < 8; k++) { /* rows of words lie too far apart for the processor to see where it goes on; a row's part lies across two lines */
+        for (int32_t k = 0; far && k < 8; k++) { /* too far apart for the processor to see where it goes on; a row's part lies across two lines */
             const char *ahead = (const char *)((uintptr_t)words + (uintptr_t)((WORDS_ACROSS_AHEAD + k) * pitch));
             _mm_prefetch(ahead, _MM_HINT_T0);
             _mm_prefetch(ahead + 8 * n - 1, _MM_HINT_T0);

@@ -1,0 +1,9 @@
+/* pack_words.h - the levels that have kernels/pack_words.h. Inside kernels/cpu only. */
+#ifndef QR_KERNELS_CPU_ISA_PACK_WORDS_H
+#define QR_KERNELS_CPU_ISA_PACK_WORDS_H
+
+#include "kernels/pack_words.h"
+
+qr_pack_words_fn qr_avx2_pack_words;
+
+#endif

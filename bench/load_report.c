@@ -191,7 +191,7 @@ void qr_load_put_remarks(struct qr_buf *out, const struct qr_load_result *r, con
 }
 
 const char qr_load_definitions[] =
-    "  TTFT  first token's arrival - intended send\n"
+    "  TTFT  first token's arrival - intended send; of an answer without any text, its first event's\n"
     "  TPOT  (last token's arrival - first token's) / (output tokens - 1), per request with 2 tokens or more\n"
     "  ITL   gap between two neighbouring token events of one answer; all gaps of all requests pooled\n"
     "  E2E   last token's arrival - intended send\n"

@@ -47,9 +47,10 @@ struct flight {
     struct qr_buf raw; /* owned: a body that is no stream */
     struct qr_http_head head;
     int64_t intended_ns, first_ns, last_ns, read_ns;
+    int64_t silent_ns; /* the first event of a choice that is more than its role, with text or without; 0: none yet */
     int32_t n_events;
     struct qr_usage usage;
-    bool finished, failed;
+    bool finished, done, failed;
     char why[160];
 };
 
@@ -135,6 +136,19 @@ static bool is_token_event(const struct flight *f, const struct qr_chunk *c)
     return qr_chunk_generates(c) || (completions && c->has_choice && c->finish.len == 0);
 }
 
+/* An answer whose tokens have no text (an end of text that is not shown, a part of a character) is one all the same, where the server says how many there
+ * were. It came when its choice first spoke. */
+static void take_silent(struct flight *f)
+{
+    if (f->n_events > 0 || !f->done || f->usage.n_output <= 0)
+        return;
+    f->n_events = 1;
+    f->first_ns = f->silent_ns;
+    f->load->n_tokens++;
+    count_second(f->load->out, f->first_ns);
+    qr_load_timeline_token(&f->load->out->timeline, f->first_ns);
+}
+
 static void on_event(void *arg, const struct qr_sse_event *e)
 {
     struct flight *f = arg;
@@ -149,8 +163,13 @@ static void on_event(void *arg, const struct qr_sse_event *e)
         return;
     }
     f->finished |= c->finish.len > 0;
+    f->done |= c->done;
     if (c->has_usage)
         f->usage = c->usage;
+    if (f->silent_ns == 0 && c->has_choice && (c->finish.len > 0 || c->role.len == 0))
+        f->silent_ns = f->read_ns;
+    if (f->n_events == 0 && c->has_choice)
+        f->last_ns = f->read_ns; /* of an answer without text this is the end */
     if (!is_token_event(f, c))
         return;
     if (f->n_events++ == 0)
@@ -209,6 +228,8 @@ static void on_end(void *arg, const struct qr_http_end *end)
     struct qr_load_result *out = f->load->out;
     int64_t n_failed = out->n_failed;
     f->http = NULL;
+    if (end->outcome == QR_HTTP_DONE && f->finished && !f->failed)
+        take_silent(f);
     if (end->outcome != QR_HTTP_DONE)
         count_error(out, names[end->outcome], end->detail);
     else if (f->head.status != 200 || !f->head.event_stream)
@@ -241,10 +262,10 @@ static struct flight *take_flight(struct load *l)
         qr_sse_init(&f->sse, (size_t)4 << 20, on_event, f);
     }
     f->head = (struct qr_http_head){0};
-    f->first_ns = f->last_ns = f->read_ns = 0;
+    f->first_ns = f->last_ns = f->read_ns = f->silent_ns = 0;
     f->n_events = 0;
     f->usage = (struct qr_usage){-1, -1, -1};
-    f->finished = f->failed = false;
+    f->finished = f->done = f->failed = false;
     return f;
 }
 

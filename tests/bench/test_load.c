@@ -328,6 +328,60 @@ Test(load, every_way_to_fail_is_counted_under_its_own_name)
     }
 }
 
+#define SILENT_END "data: {\"choices\":[{\"index\":0,\"delta\":{},\"text\":\"\",\"finish_reason\":\"stop\"}]}\n\n"
+#define SILENT_USAGE(n) "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":" n ",\"total_tokens\":9}}\n\n"
+#define SILENT_ROLE "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n"
+#define DONE "data: [DONE]\n\n"
+
+Test(load, an_answer_whose_tokens_have_no_text_is_complete_when_the_server_says_how_many_there_were)
+{
+    static const struct {
+        const char *flags, *stream;
+        int n_out; /* 0: a failure */
+    } cases[] = {
+        {"", SILENT_END SILENT_USAGE("2") DONE, 2},
+        {"--endpoint chat", SILENT_ROLE SILENT_END SILENT_USAGE("2") DONE, 2},
+        {"--endpoint chat", SILENT_ROLE SILENT_END SILENT_USAGE("0") DONE, 0},
+        {"--endpoint chat", SILENT_ROLE SILENT_END DONE, 0},                 /* nobody knows whether there was a token */
+        {"", SILENT_END SILENT_USAGE("2"), 0},                               /* not its proper end */
+        {"--endpoint chat", SILENT_ROLE SILENT_USAGE("2") DONE, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fake_script script = fake_tokens(0);
+        char flags[100];
+        script.stream_body = cases[i].stream;
+        script.n_stream_body = script.stream_piece = strlen(cases[i].stream);
+        struct fake_server *s = fake_start(script);
+        snprintf(flags, sizeof flags, "--users 2 --num-requests 4 %s", cases[i].flags);
+        struct outcome o = run_load(s->port, flags);
+        cr_expect_eq(o.status, cases[i].n_out ? 0 : 1, "case %zu: %s%s", i, o.out.data, o.err.data);
+        cr_expect_eq(figure(&o, "completed"), cases[i].n_out ? 4 : 0, "case %zu: %s", i, o.out.data);
+        cr_expect_eq(figure(&o, "failed"), cases[i].n_out ? 0 : 4, "case %zu: %s", i, o.out.data);
+        cr_expect_eq(figure(&o, "total_output_tokens"), 4 * cases[i].n_out, "case %zu", i);
+        if (cases[i].n_out) /* its role is no token */
+            cr_expect_float_eq(figure(&o, "mean_ttft_ms"), figure(&o, "mean_e2el_ms"), 1e-9, "case %zu", i);
+        drop(&o);
+        fake_stop(s);
+    }
+}
+
+Test(load, the_first_event_of_a_choice_is_the_first_token_of_an_answer_without_text)
+{
+    struct fake_script script = fake_tokens(3);
+    script.text = "";
+    script.first_us = 50000;
+    script.gap_us = 300000;
+    struct fake_server *s = fake_start(script);
+    struct outcome o = run_load(s->port, "--endpoint chat --users 1 --num-requests 2 --output-len 3");
+    cr_assert_eq(o.status, 0, "%s%s", o.out.data, o.err.data);
+    cr_expect_eq(figure(&o, "total_output_tokens"), 6);
+    cr_expect_geq(figure(&o, "mean_ttft_ms"), 50);
+    cr_expect_geq(figure(&o, "mean_e2el_ms"), 650);
+    cr_expect_gt(figure(&o, "mean_tpot_ms"), 0, "the end comes 600 ms behind the first event");
+    drop(&o);
+    fake_stop(s);
+}
+
 /* Streams that were sent to their end. */
 static int32_t n_whole(struct fake_server *s)
 {

@@ -37,7 +37,7 @@ int qr_cmd_check(int argc, char **argv)
 {
     static const struct qr_option table[] = {
         {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct check_options, model), .arg = "PATH",
-         .help = "Model directory, *.safetensors or GGUF file; may also be given without the flag."},
+         .help = "Model or adapter: directory, *.safetensors or GGUF file; may also be given without the flag."},
         {.name = "all", .letter = 'a', .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, all), .builtin = "false",
          .help = "Every tensor with its place in the file, and the keys of a GGUF file."},
         {.name = "hash", .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, hash), .builtin = "false",
@@ -46,8 +46,9 @@ int qr_cmd_check(int argc, char **argv)
     struct check_options o = {0};
     struct qr_option_set *set;
     int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
-                                  "quire check PATH\n\nExplains a model directory or file without loading it: configuration, tensors, problems with byte\n"
-                                  "offsets, what is never read or run, whether and how it would run. Exit status 0 when it would run, 4 when it would not.");
+                                  "quire check PATH\n\nExplains a model or an adapter, a directory or a file, without loading it: configuration, tensors,\n"
+                                  "problems with byte offsets, what is never read or run, whether and how it would run. Exit status 0\n"
+                                  "when it would run, 4 when it would not.");
     if (status >= 0)
         return status;
     const char *const *args;
@@ -63,7 +64,7 @@ int qr_cmd_check(int argc, char **argv)
     if (out.len > 0)
         fwrite(out.data, 1, out.len, stdout);
     status = rc == 0 ? 0 : qr_cli_fail(argv[0], &err);
-    if (path && status == qr_err_exit_status(QR_E_USAGE)) /* the model's name is what is wrong, not the command */
+    if (path && (status == qr_err_exit_status(QR_E_USAGE) || status == qr_err_exit_status(QR_E_INVALID))) /* what it names is wrong, not the command */
         status = qr_err_exit_status(QR_E_NOT_FOUND);
     qr_buf_release(&out);
     qr_options_free(set);

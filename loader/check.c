@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/gguf_file.h"
 #include "base/hash.h"
 #include "base/mem.h"
@@ -117,10 +119,42 @@ static void check_tokenizer(struct qr_check_report *r)
     }
 }
 
+/* A directory with an adapter's settings and nothing that a model would be read from. */
+static bool is_adapter_directory(const char *dir)
+{
+    char path[QR_PATH_MAX], gguf[QR_GGUF_PATH_MAX];
+    struct qr_err err;
+    const bool adapter = qr_path_join(path, dir, QR_LORA_CONFIG, &err) == 0 && access(path, F_OK) == 0;
+    return adapter && qr_path_join(path, dir, "config.json", &err) == 0 && access(path, F_OK) != 0 && !qr_gguf_find_file(gguf, dir);
+}
+
+/* Its tensors are explained also where its settings are not what is read here. */
+static void examine_adapter(struct qr_check_report *r)
+{
+    char path[QR_PATH_MAX];
+    int rc = qr_path_join(path, r->path, QR_LORA_WEIGHTS, slot(r));
+    rc = rc ? rc : qr_safetensors_open(&r->files, path, slot(r));
+    note(r, rc);
+    rc = qr_lora_file_open_header(&r->adapter, r->path, slot(r));
+    if (rc == 0)
+        note(r, qr_lora_file_check_alone(r->adapter, slot(r)));
+    else if (r->files || strcmp(slot(r)->msg, r->problem[0].msg) != 0) /* else that has been said */
+        note(r, rc);
+    if (r->files)
+        sum_up(r);
+    if (r->files && r->options->hash)
+        hash_all(r);
+}
+
 static void examine(struct qr_check_report *r)
 {
     struct stat st;
     qr_other_files_find(&r->other, r->path);
+    r->is_adapter = is_adapter_directory(r->path);
+    if (r->is_adapter) {
+        examine_adapter(r);
+        return;
+    }
     int rc = qr_source_explain(r->path, slot(r));
     rc = rc ? rc : qr_source_open(&r->source, r->path, slot(r));
     note(r, rc);

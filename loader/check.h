@@ -1,4 +1,4 @@
-/* check.h - explains a model file or directory without loading its weights: what it is, every tensor with its place, what is wrong
+/* check.h - explains a file or directory of a model or an adapter without loading its weights: what it is, every tensor with its place, what is wrong
  * with it, what of it is never read or run, and whether and how quire would run it. */
 #ifndef QR_LOADER_CHECK_H
 #define QR_LOADER_CHECK_H
@@ -21,8 +21,8 @@ struct qr_check_options {
     struct qr_check_tokenizer tokenizer;
 };
 
-/* `path`: a model directory, or one .safetensors or GGUF file. Appends the report as text of at most 80 columns (but for long names and messages) or one JSON
- * object. 0 when nothing is wrong; otherwise the code of the first problem, which err holds too (the report names all). */
+/* `path`: a model's or an adapter's directory, or one .safetensors or GGUF file. Appends the report as text of at most 80 columns (but for long names and
+ * messages) or one JSON object. 0 when nothing is wrong; otherwise the code of the first problem, which err holds too (the report names all). */
 int qr_model_check(struct qr_buf *out, const char *path, const struct qr_check_options *options, struct qr_err *err);
 
 #endif

@@ -76,8 +76,11 @@ static void put_adapter(struct qr_buf *out, const struct qr_lora_file *f)
 {
     const struct qr_lora_about about = qr_lora_file_about(f);
     qr_buf_put_str(out, ",\"adapter\":{");
-    put_str(out, "architecture", about.arch);
-    qr_buf_printf(out, ",\"alpha\":%.9g,\"matrices\":%d,\"rank_min\":%d,\"rank_max\":%d}", about.alpha, about.n_matrices, about.rank_min, about.rank_max);
+    put_str(out, about.arch ? "architecture" : "base_model", about.arch ? about.arch : about.base);
+    qr_buf_printf(out, ",\"alpha\":%.9g,\"matrices\":%d,\"rank_min\":%d,\"rank_max\":%d", about.alpha, about.n_matrices, about.rank_min, about.rank_max);
+    if (!about.arch)
+        qr_buf_printf(out, ",\"rslora\":%s,\"alpha_patterns\":%d", about.rslora ? "true" : "false", about.n_patterns);
+    qr_buf_put_byte(out, '}');
 }
 
 void qr_check_json(struct qr_buf *out, const struct qr_check_report *r)

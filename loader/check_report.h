@@ -16,8 +16,8 @@ struct qr_check_report {
     const char *path;
     const struct qr_check_options *options;
     bool is_model, has_config;             /* is_model: more than a file of tensors */
-    struct qr_lora_file *adapter;          /* owned; not NULL: a GGUF file that is one, and sound */
-    bool is_adapter;                       /* a GGUF file that says so */
+    struct qr_lora_file *adapter;          /* owned; not NULL: a GGUF file or a directory that is one and can be read */
+    bool is_adapter;                       /* a GGUF file that says so, or a directory with an adapter's settings */
     struct qr_model_config config;
     struct qr_source *source;              /* owned; NULL when it could not be read */
     struct qr_tensor_files *files;         /* owned; likewise */

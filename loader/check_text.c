@@ -305,13 +305,21 @@ static void put_gguf(struct qr_buf *out, const struct qr_check_report *r)
 
 static void put_adapter(struct qr_buf *out, const struct qr_check_report *r)
 {
-    char scale[64];
+    char scale[64], more[64] = "", what[300];
     if (!r->adapter)
         return;
     const struct qr_lora_about about = qr_lora_file_about(r->adapter);
-    snprintf(scale, sizeof scale, about.alpha == 0 ? "no alpha: as they are" : "alpha %g over the rank", about.alpha);
-    put_line(out, "adapter", "LoRA for a model of architecture \"%s\": %d matrices, ranks %d to %d, %s", about.arch, about.n_matrices, about.rank_min,
-             about.rank_max, scale);
+    snprintf(scale, sizeof scale, about.arch && about.alpha == 0 ? "no alpha: as they are" : "alpha %g over the %srank", about.alpha,
+             about.rslora ? "root of the " : "");
+    if (about.n_patterns)
+        snprintf(more, sizeof more, ", another for %d name%s of matrices", about.n_patterns, about.n_patterns == 1 ? "" : "s");
+    if (about.arch)
+        snprintf(what, sizeof what, "a model of architecture \"%s\"", about.arch);
+    else if (about.base[0])
+        snprintf(what, sizeof what, "the model %.200s", about.base);
+    else
+        snprintf(what, sizeof what, "a model that it does not name");
+    put_line(out, "adapter", "LoRA for %s: %d matrices, ranks %d to %d, %s%s", what, about.n_matrices, about.rank_min, about.rank_max, scale, more);
 }
 
 static void put_other(struct qr_buf *out, const struct qr_other_files *o)
@@ -359,7 +367,7 @@ static void put_verdict(struct qr_buf *out, const struct qr_check_report *r)
     if (r->n_problems)
         put_line(out, "verdict", r->is_adapter ? "quire would not take it" : "quire would not run it");
     else if (r->is_adapter)
-        put_line(out, "verdict", "the file is sound; with its base model: --lora NAME=%s", r->path);
+        put_line(out, "verdict", "the %s is sound; with its base model: --lora NAME=%s", r->source ? "file" : "adapter", r->path);
     else if (r->is_model)
         put_line(out, "verdict", "quire runs it, computing in %s (nothing is lost), on this machine with the kernels for %s",
                  r->compute == QR_CODED ? "the codes of the file" : qr_dtype_name(r->compute),

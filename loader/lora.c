@@ -38,6 +38,7 @@ struct qr_lora_file {
     bool is_gguf;
     struct qr_lora_gguf gguf;
     struct bytes config_text, weights_bytes;
+    char *base;                   /* owned: base_model_name_or_path; NULL: not said */
     int64_t rank;
     double alpha;
     bool any_rank, rslora, turned; /* any_rank: a rank_pattern; the tensors say it */
@@ -189,12 +190,24 @@ static int read_values(struct qr_lora_file *f, const struct qr_json *v, struct q
     return rc ? rc : read_patterns(f, v, err);
 }
 
+/* For people only: whatever would move a terminal's cursor is left out. */
+static void read_base(struct qr_lora_file *f, const struct qr_json *v)
+{
+    const struct qr_json *base = qr_json_type(v) == QR_JSON_T_OBJECT ? qr_json_find(v, "base_model_name_or_path") : NULL;
+    if (!base || qr_json_type(base) != QR_JSON_T_STRING)
+        return;
+    f->base = qr_strdup(qr_json_str(base, NULL));
+    for (char *c = f->base; *c; c++)
+        *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
+}
+
 static int read_config(struct qr_lora_file *f, struct qr_err *err)
 {
     struct qr_json *v;
     int rc = qr_json_parse(&v, (const char *)f->config_text.data, f->config_text.n, &qr_json_limits_request, err);
     if (rc)
         return qr_err_prefix(err, "%s: ", f->config);
+    read_base(f, v);
     rc = read_values(f, v, err);
     qr_json_free(v);
     return rc;
@@ -372,6 +385,7 @@ void qr_lora_file_close(struct qr_lora_file *f)
     qr_tensor_files_close(f->st);
     qr_free(f->config_text.data);
     qr_free(f->weights_bytes.data);
+    qr_free(f->base);
     qr_free(f->pattern);
     qr_free(f->used);
     qr_free(f);
@@ -408,12 +422,13 @@ int32_t qr_lora_file_rank(const struct qr_lora_file *f)
 struct qr_lora_about qr_lora_file_about(const struct qr_lora_file *f)
 {
     QR_ASSERT(f != NULL);
-    QR_ASSERT(f->is_gguf);
-    struct qr_lora_about about = {.arch = f->gguf.arch, .alpha = f->gguf.alpha};
+    QR_ASSERT(f->st != NULL);
+    struct qr_lora_about about = {.arch = f->is_gguf ? f->gguf.arch : NULL, .base = f->is_gguf ? NULL : f->base ? f->base : "", .alpha = f->alpha,
+                                  .rslora = f->rslora, .n_patterns = f->n_patterns};
     for (int32_t i = 0; i < qr_tensor_files_count(f->st); i++) {
         const struct qr_stored_tensor *t = qr_tensor_files_at(f->st, i);
-        const int64_t rank = t->shape[t->n_dims - 2];
-        if (!ends_with(t->name, ".lora_a") || rank > INT32_MAX)
+        const int64_t rank = t->n_dims >= 2 ? t->shape[t->n_dims - 2] : INT64_MAX;
+        if (!ends_with(t->name, f->is_gguf ? ".lora_a" : QR_LORA_A) || rank > INT32_MAX)
             continue;
         about.rank_min = about.n_matrices == 0 || rank < about.rank_min ? (int32_t)rank : about.rank_min;
         about.rank_max = rank > about.rank_max ? (int32_t)rank : about.rank_max;
@@ -541,5 +556,47 @@ int qr_lora_file_check_used(const struct qr_lora_file *f, const char *base, stru
             return refuse_unused(f, qr_tensor_files_at(f->st, i)->name, base, err);
     if (n == 0)
         return qr_err_set(err, QR_E_INVALID, "%s: holds no tensor, expected adapters", f->weights);
+    return 0;
+}
+
+/* ---- without a model ---- */
+
+/* One tensor of a directory's file, and that the other half of the pair is there. */
+static int check_half(const struct qr_lora_file *f, const struct qr_stored_tensor *t, struct qr_err *err)
+{
+    const bool a = ends_with(t->name, QR_LORA_A);
+    const size_t n = strlen(t->name), n_end = strlen(QR_LORA_A);
+    char name[QR_STORED_NAME_MAX], found[160];
+    if ((!a && !ends_with(t->name, QR_LORA_B)) || strncmp(t->name, QR_LORA_BEFORE, strlen(QR_LORA_BEFORE)) != 0)
+        return qr_err_set(err, QR_E_INVALID, "%s: tensor %s, expected names as " QR_LORA_BEFORE "NAME" QR_LORA_A " and " QR_LORA_B, f->weights, t->name);
+    snprintf(name, sizeof name, "%.*s%s", (int)(n - n_end), t->name, a ? QR_LORA_B : QR_LORA_A);
+    const struct qr_stored_tensor *other = qr_tensor_files_find(f->st, name);
+    if (!other)
+        return qr_err_set(err, QR_E_INVALID, "%s: tensor %s is missing, expected it beside %s", f->weights, name, t->name);
+    if (t->n_dims != 2)
+        return qr_err_set(err, QR_E_INVALID, "%s: tensor %s is %s, expected two dimensions", f->weights, t->name,
+                          qr_shape_text(found, sizeof found, t->shape, t->n_dims));
+    const int64_t rank = t->shape[a ? 0 : 1], want = !f->any_rank ? f->rank : a || other->n_dims != 2 ? rank : other->shape[0];
+    if (rank != want || rank < 1 || rank > QR_LORA_RANK_MAX)
+        return qr_err_set(err, QR_E_INVALID, "%s: tensor %s is %s, a rank of %lld, expected %lld as %s says", f->weights, t->name,
+                          qr_shape_text(found, sizeof found, t->shape, t->n_dims), (long long)rank, (long long)want,
+                          f->any_rank ? name : "r in " QR_LORA_CONFIG);
+    if (!t->type->computable)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: tensor %s is %s, expected F32, F16 or BF16", f->weights, t->name, t->type->name);
+    return 0;
+}
+
+int qr_lora_file_check_alone(const struct qr_lora_file *f, struct qr_err *err)
+{
+    QR_ASSERT(f != NULL);
+    QR_ASSERT(err != NULL);
+    const int32_t n = qr_tensor_files_count(f->st);
+    if (n == 0)
+        return qr_err_set(err, QR_E_INVALID, "%s: holds no tensor, expected adapters", f->weights);
+    for (int32_t i = 0; i < n && !f->is_gguf; i++) { /* of a GGUF file halves were compared when it was read */
+        const int rc = check_half(f, qr_tensor_files_at(f->st, i), err);
+        if (rc)
+            return rc;
+    }
     return 0;
 }

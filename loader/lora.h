@@ -49,13 +49,20 @@ int32_t qr_lora_file_rank(const struct qr_lora_file *f);
 /* A number that says which adapters these are: two of the same have the same bytes in both files. Not of one that was opened by its header. */
 struct qr_hash128 qr_lora_file_hash(const struct qr_lora_file *f);
 
-/* What a GGUF file says of itself, for whoever asks without a model. Requires one. */
+/* What it says of itself, for whoever asks without a model. */
 struct qr_lora_about {
-    const char *arch;                 /* borrowed from the file */
-    double alpha;                     /* 0: none is said */
+    const char *arch;                 /* borrowed: of a GGUF file; NULL: the settings of a directory, which say no architecture */
+    const char *base;                 /* borrowed: the model that a directory's settings name, "" where they name none; NULL: a GGUF file */
+    double alpha;                     /* 0 of a GGUF file: none is said */
+    bool rslora;                      /* alpha is over the root of the rank */
+    int32_t n_patterns;               /* matrices' names with an alpha of their own */
     int32_t n_matrices, rank_min, rank_max; /* ranks 0: no matrix */
 };
 struct qr_lora_about qr_lora_file_about(const struct qr_lora_file *f);
+
+/* What can be seen without a model: tensors have names of adapters, two dimensions, one rank in both halves (r of the settings, where these say no others) and
+ * a type that can be read; there is one. Errors name the tensor: QR_E_INVALID, QR_E_UNSUPPORTED. */
+int qr_lora_file_check_alone(const struct qr_lora_file *f, struct qr_err *err);
 
 /* What is added to one matrix. */
 struct qr_lora_pair {

@@ -16,6 +16,7 @@
 #include "loader/make_model.h"
 #include "loader/tensor_files.h"
 #include "loader/weights.h"
+#include "tests/lora_make.h"
 #include "tests/temp.h"
 
 struct temp {
@@ -153,9 +154,6 @@ Test(check, whatever_is_no_model_is_called_by_what_it_is_with_what_to_do)
         {"tokenizer.json", "{}", NULL, NULL, 0, "/config.json: is not there, which says what the model is", "has no weights, expected"},
         {"README.md", "", NULL, NULL, 0, ": there is no config.json; expected config.json, tokenizer.json and model.safetensors", ""},
         {"pytorch_model.bin", "", NULL, NULL, 0, "pytorch_model.bin may be pickle, which can run code and is never read", "expected config.json"},
-        {"adapter_config.json", "{\"base_model_name_or_path\": \"own/base\"}", "tokenizer.json", "{}", 0, "is an adapter (adapter_config.json), not a model",
-         "name its base model (own/base), and the adapter as --lora NAME=DIR"},
-        {"adapter_config.json", "[", NULL, NULL, 0, "name its base model, and the adapter as --lora", ""},
         {"b.gguf", "GGUF", "a.gguf", "GGUF", 0, "holds 2 GGUF files (a.gguf, b.gguf): name one of them", ""},
         {"m-00002-of-00003.gguf", "GGUF", NULL, NULL, 0, "holds m-00002-of-00003.gguf, but not the first part of it: fetch all parts", ""},
         {"a.gguf", LFS, NULL, NULL, 0, "a.gguf: is a pointer of git LFS, not the file itself: fetch it", ""},
@@ -192,6 +190,111 @@ Test(check, whatever_is_no_model_is_called_by_what_it_is_with_what_to_do)
         qr_buf_release(&out);
         temp_remove(&t);
     }
+}
+
+/* One adapter's report; the exit is the error's code. */
+static int check_adapter(struct qr_buf *out, const struct temp *t, const char *settings, int32_t rank, bool json)
+{
+    const struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    struct qr_err err = {0};
+    char config[300];
+    lora_make(t->dir, &c, &(struct lora_make){.rank = 4, .alpha = 8, .seed = 1, .only = "self_attn.q_proj"});
+    snprintf(config, sizeof config, "{\"peft_type\": \"LORA\", \"r\": %d, \"lora_alpha\": 8%s}", rank, settings);
+    put_text(t, QR_LORA_CONFIG, config);
+    return check(out, t, json, &err);
+}
+
+Test(check, an_adapters_directory_is_explained_and_refused_for_what_is_seen_without_its_model)
+{
+    static const struct {
+        const char *settings, *says[2];
+        int32_t rank;
+        int rc;
+    } row[] = {
+        {", \"base_model_name_or_path\": \"own/\\u001bbase\"",
+         {"adapter       LoRA for the model own/?base: 2 matrices, ranks 4 to 4,", "the adapter is sound; with its base"}, 4, 0},
+        {"", {"a model that it does not name", "alpha 8 over the rank\n"}, 4, 0},
+        {", \"use_rslora\": true, \"alpha_pattern\": {\"q_proj\": 2}", {"root of the rank", "for 1 name of matrices"}, 4, 0},
+        {", \"use_dora\": true", {"problem       ", "use_dora is set, expected false"}, 4, QR_E_UNSUPPORTED},
+        {"", {"is [4, 64], a rank of 4, expected 8 as r in adapter_config.json says", "quire would not take it"}, 8, QR_E_INVALID},
+        {", \"rank_pattern\": {\"q_proj\": 4}", {"ranks 4 to 4", "the adapter is sound"}, 8, 0},
+        {", \"r\": ", {"adapter_config.json: ", "would not take it"}, 4, QR_E_INVALID},
+    };
+    struct temp t;
+    struct qr_buf out;
+    struct qr_err err = {0};
+    temp_dir_make(t.dir, "check");
+    qr_buf_init(&out);
+    for (int i = 0; i < QR_COUNT(row); i++) {
+        cr_expect_eq(check_adapter(&out, &t, row[i].settings, row[i].rank, false), row[i].rc, "row %d: %s", i, out.data);
+        for (int k = 0; k < 2; k++)
+            cr_expect(strstr(out.data, row[i].says[k]), "row %d does not say \"%s\":\n%s", i, row[i].says[k], out.data);
+        cr_expect(strstr(out.data, "    2 x self_attn.q_proj.lora_A.weight ") && !strchr(out.data, 0x1b), "row %d:\n%s", i, out.data);
+    }
+    cr_expect_eq(check_adapter(&out, &t, ", \"base_model_name_or_path\": \"own/base\"", 4, true), 0, "%s", out.data);
+    cr_expect(strstr(out.data, "\"adapter\":{\"base_model\":\"own/base\",\"alpha\":8,\"matrices\":2,\"rank_min\":4,\"rank_max\":4,\"rslora\":false,"
+                               "\"alpha_patterns\":0},") && strstr(out.data, "\"problems\":[],\"runs\":null"), "%s", out.data);
+    cr_expect_eq(qr_source_explain(t.dir, &err), QR_E_USAGE);
+    cr_expect(strstr(err.msg, "is an adapter (adapter_config.json), not a model: name its base model (own/base), and the adapter as --lora NAME=DIR"),
+              "%s", err.msg);
+    qr_buf_release(&out);
+    temp_remove(&t);
+}
+
+/* The file with the matrices, as it may be. */
+static void put_adapter_file(const struct temp *t, const char *const name[2], int32_t n)
+{
+    struct qr_st_entry entry[2];
+    struct qr_st_out out;
+    struct qr_err err = {0};
+    char path[200];
+    const float zero[64] = {0};
+    for (int32_t i = 0; i < n; i++)
+        entry[i] = (struct qr_st_entry){.name = name[i], .dtype = QR_F32, .n_dims = 2, .shape = {i == 0 ? 2 : 4, i == 0 ? 8 : 2}};
+    snprintf(path, sizeof path, "%s/" QR_LORA_WEIGHTS, t->dir);
+    unlink(path);
+    cr_assert_eq(qr_st_out_open(&out, path, entry, n, NULL, 0, &err), 0, "%s", err.msg);
+    for (int32_t i = 0; i < n; i++)
+        cr_assert_eq(qr_st_out_put(&out, zero, (size_t)qr_st_entry_count(&entry[i]) * sizeof(float), &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_st_out_close(&out, false, &err), 0, "%s", err.msg);
+}
+
+Test(check, an_adapters_directory_whose_matrices_are_wrong_is_told_by_their_names)
+{
+#define Q "base_model.model.model.layers.0.self_attn.q_proj"
+    static const struct {
+        const char *name[2], *says;
+        int32_t n;
+    } row[] = {
+        {{Q ".lora_A.weight", Q ".lora_B.weight"}, "the adapter is sound", 2},
+        {{Q ".lora_A.weight"}, "tensor " Q ".lora_B.weight is missing, expected it beside " Q ".lora_A.weight", 1},
+        {{Q ".lora_A.weight", Q ".lora_C.weight"}, Q ".lora_B.weight is missing", 2},
+        {{"q.lora_A.weight", "q.lora_B.weight"}, "tensor q.lora_A.weight, expected names as base_model.model.NAME.lora_A.weight", 2},
+        {{NULL}, "holds no tensor, expected adapters", 0},
+    };
+    struct temp t;
+    struct qr_buf out;
+    struct qr_err err = {0};
+    char path[200];
+    temp_dir_make(t.dir, "check");
+    qr_buf_init(&out);
+    put_text(&t, QR_LORA_CONFIG, "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 8}");
+    for (int i = 0; i < QR_COUNT(row); i++) {
+        put_adapter_file(&t, row[i].name, row[i].n);
+        cr_expect_eq(check(&out, &t, false, &err) == 0, i == 0, "row %d: %s", i, out.data);
+        cr_expect(strstr(out.data, row[i].says), "row %d does not say \"%s\":\n%s", i, row[i].says, out.data);
+    }
+    snprintf(path, sizeof path, "%s/" QR_LORA_WEIGHTS, t.dir);
+    cr_assert_eq(unlink(path), 0);
+    cr_expect_neq(check(&out, &t, false, &err), 0);
+    const char *first = strstr(out.data, "problem ");
+    cr_expect(first && strstr(first, QR_LORA_WEIGHTS) && !strstr(first + 1, "problem "), "once:\n%s", out.data);
+    put_text(&t, QR_LORA_CONFIG, "[");
+    cr_expect_neq(check(&out, &t, false, &err), 0);
+    first = strstr(out.data, "problem ");
+    cr_expect(first && strstr(first + 1, "problem ") && strstr(out.data, QR_LORA_CONFIG ": "), "both files:\n%s", out.data);
+    qr_buf_release(&out);
+    temp_remove(&t);
 }
 
 Test(check, a_part_alone_is_refused_with_what_to_name_and_what_to_fetch)

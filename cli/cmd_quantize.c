@@ -110,9 +110,11 @@ static int calibrate(struct quantizer *q, struct qr_err *err)
 static int write_directory(struct quantizer *q, struct qr_err *err)
 {
     struct qr_err left = {0};
+    qr_quantize_files_clean(q->spare);
     int rc = qr_dir_make_fresh(q->spare, err);
     if (rc)
         return rc;
+    const int held = qr_quantize_files_hold(q->spare);
     rc = write_weights(q, err);
     rc = rc ? rc : qr_quantize_files_write(&q->files, q->spare, q->source, &q->config, &q->how, err);
     if (rc == 0 && q->o->text)
@@ -122,6 +124,8 @@ static int write_directory(struct quantizer *q, struct qr_err *err)
     const bool remains = rc || access(q->spare, F_OK) == 0; /* unfinished, or what was replaced */
     if (remains && qr_quantize_files_remove(q->spare, &left))
         qr_log(QR_LOG_WARN, "quantize", "what was there is left behind: %s", left.msg);
+    if (held >= 0)
+        close(held);
     return rc;
 }
 

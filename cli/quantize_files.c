@@ -2,14 +2,20 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/map_file.h"
 #include "loader/hf_config.h"
 #include "loader/pooling.h"
@@ -231,26 +237,99 @@ static bool is_quantized(const char *dir)
     return yes;
 }
 
+/* The first name in `dir` that is not ours, or "". n: how many names there are. False: it cannot be read. */
+static bool first_other(char other[NAME_MAX + 1], int32_t *n, const char *dir)
+{
+    DIR *d = opendir(dir);
+    other[0] = 0;
+    *n = 0;
+    for (struct dirent *e; d && !other[0] && (e = readdir(d)) != NULL;) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        ++*n;
+        if (!is_ours(dir, e->d_name))
+            snprintf(other, NAME_MAX + 1, "%.*s", NAME_MAX, e->d_name);
+    }
+    if (d)
+        closedir(d);
+    return d != NULL;
+}
+
 int qr_quantize_files_replaceable(const char *dir, struct qr_err *err)
 {
     struct stat st;
+    char other[NAME_MAX + 1];
+    int32_t n;
     QR_ASSERT(dir != NULL);
     QR_ASSERT(err != NULL);
     if (lstat(dir, &st) != 0)
         return 0;
-    DIR *d = S_ISDIR(st.st_mode) ? opendir(dir) : NULL;
-    if (!d)
+    if (!S_ISDIR(st.st_mode) || !first_other(other, &n, dir))
         return qr_err_set(err, QR_E_USAGE, "'%s' is there and is no directory that can be replaced; it is left alone", dir);
-    int rc = 0, n = 0;
-    for (struct dirent *e; rc == 0 && (e = readdir(d)) != NULL;) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        n++;
-        if (!is_ours(dir, e->d_name))
-            rc = qr_err_set(err, QR_E_USAGE, "'%s' holds '%s', which quire quantize has not written; it is left alone", dir, e->d_name);
-    }
-    closedir(d);
-    if (rc == 0 && n > 0 && !is_quantized(dir))
-        rc = qr_err_set(err, QR_E_USAGE, "'%s' is no quantized model (no quantization_config in its config.json); it is left alone", dir);
-    return rc;
+    if (other[0])
+        return qr_err_set(err, QR_E_USAGE, "'%s' holds '%s', which quire quantize has not written; it is left alone", dir, other);
+    if (n > 0 && !is_quantized(dir))
+        return qr_err_set(err, QR_E_USAGE, "'%s' is no quantized model (no quantization_config in its config.json); it is left alone", dir);
+    return 0;
+}
+
+/* ---- what killed runs have left ---- */
+
+int qr_quantize_files_hold(const char *dir)
+{
+    QR_ASSERT(dir != NULL);
+    QR_ASSERT(dir[0] != 0);
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* The head, and the number of a process that is no more. Our own number was another's: this run has made nothing yet. */
+static bool is_leftover(const char *name, const char *head, size_t n_head)
+{
+    const char *tail = name + n_head;
+    if (strncmp(name, head, n_head) != 0 || tail[0] < '1' || tail[0] > '9' || tail[strspn(tail, "0123456789")] != 0)
+        return false;
+    const long pid = strtol(tail, NULL, 10);
+    return pid <= INT32_MAX && (pid == getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH));
+}
+
+static void clean(const char *dir)
+{
+    char other[NAME_MAX + 1];
+    struct stat st;
+    struct qr_err err;
+    int32_t n;
+    const int fd = qr_quantize_files_hold(dir); /* where numbers mean nothing here (another container, another machine), whoever fills it holds it */
+    if (fd < 0)
+        return;
+    if (fstat(fd, &st) != 0 || st.st_uid != geteuid() || !first_other(other, &n, dir))
+        snprintf(other, sizeof other, "files of somebody else");
+    if (other[0])
+        qr_log(QR_LOG_WARN, "quantize", "%s: a run that was killed has left it; it stays, as it holds %s", dir, other);
+    else if (qr_quantize_files_remove(dir, &err) != 0)
+        qr_log(QR_LOG_WARN, "quantize", "what a run that was killed has left stays: %s", err.msg);
+    else
+        qr_log(QR_LOG_WARN, "quantize", "%s: a run that was killed had left it; it is removed", dir);
+    close(fd);
+}
+
+void qr_quantize_files_clean(const char *spare)
+{
+    char parent[QR_PATH_MAX], head[QR_PATH_MAX], path[QR_PATH_MAX];
+    struct qr_err err;
+    QR_ASSERT(spare != NULL);
+    const char *slash = strrchr(spare, '/'), *name = slash ? slash + 1 : spare, *dot = strrchr(name, '.');
+    QR_ASSERT(dot != NULL && strlen(spare) < QR_PATH_MAX);
+    snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - spare) : 1, slash ? spare : ".");
+    snprintf(head, sizeof head, "%.*s", (int)(dot + 1 - name), name);
+    DIR *d = opendir(parent[0] ? parent : "/");
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        if (is_leftover(e->d_name, head, strlen(head)) && qr_path_join(path, parent, e->d_name, &err) == 0)
+            clean(path);
+    if (d)
+        closedir(d);
 }

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/map_file.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "engine/sampler.h"
 #include "loader/hf_config.h"
@@ -43,6 +44,15 @@ static int encode(struct qr_quantize_text *t, const struct qr_map_file *file, co
     return rc;
 }
 
+static int check_text(const struct qr_map_file *text, const char *file, struct qr_err *err)
+{
+    const size_t valid = text->n_bytes ? qr_utf8_valid_prefix((const char *)text->data, text->n_bytes) : 0;
+    if (valid == text->n_bytes)
+        return 0;
+    return qr_err_set(err, QR_E_INVALID, "%s: byte %zu: 0x%02X is not UTF-8 here; convert the file (iconv -f latin1 -t utf-8 ...)", file, valid,
+                      text->data[valid]);
+}
+
 int qr_quantize_text_open(struct qr_quantize_text *t, const char *file, const char *model, struct qr_err *err)
 {
     QR_ASSERT(t != NULL && file != NULL);
@@ -55,7 +65,8 @@ int qr_quantize_text_open(struct qr_quantize_text *t, const char *file, const ch
     rc = rc ? rc : qr_map_file_open(&text, file, TEXT_BYTES_MAX, err);
     if (rc)
         return rc;
-    rc = encode(t, &text, model, c.bos_id, err);
+    rc = check_text(&text, file, err);
+    rc = rc ? rc : encode(t, &text, model, c.bos_id, err);
     qr_map_file_close(&text);
     if (rc)
         return rc;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """quire quantize: what it writes is what it says, is served as it is, and answers as well as its report claims."""
+import fcntl
 import json
 import math
 import os
@@ -186,17 +187,20 @@ def test_what_cannot_be_quantized_or_written_is_refused_by_name_and_leaves_nothi
         assert run('quantize', MODEL, f'{d}/m')[0] == 0
         with open(f'{d}/short', 'w', encoding='utf-8') as f:
             f.write('too short')
+        with open(f'{d}/latin1', 'wb') as f:
+            f.write('Er fährt. '.encode('latin1') * 100)
         for args, wanted, word in (((MODEL, f'{d}/m'), 4, 'is there already'), ((f'{d}/m', f'{d}/n'), 4, 'quantized already (compressed-tensors)'),
                                    ((MODEL,), 2, 'expected two'), ((MODEL, f'{d}/n', '--asymmetric'), 2, '--asymmetric is for --type int4'),
                                    ((MODEL, f'{d}/n', '--group', '32'), 2, '--group is for --type int4'),
                                    ((MODEL, f'{d}/n', '--type', 'int4', '--group', '48'), 2, 'expected 32, 64 or 128'),
                                    ((MODEL, f'{d}/n', '--text', f'{d}/none'), 4, 'none'), ((MODEL, f'{d}/n', '--text', f'{d}/short'), 1, 'expected at least 32'),
+                                   ((MODEL, f'{d}/n', '--text', f'{d}/latin1'), 1, f'{d}/latin1: byte 4: 0xE4 is not UTF-8 here'),
                                    ((f'{d}/none', f'{d}/n'), 4, 'none'), ((d, f'{d}/n'), 4, 'or a *.gguf file')):
             rc, out, err = run('quantize', *args)
             assert rc == wanted and not out and word in err and err.count('\n') == 1, (args, rc, err)
-            assert sorted(os.listdir(d)) == ['m', 'short'], os.listdir(d)
+            assert sorted(os.listdir(d)) == ['latin1', 'm', 'short'], os.listdir(d)
         rc, out, err = run('quantize', MODEL, f'{d}/m', '--type', 'int4', '--group', '32', '--replace')
-        assert rc == 0 and 'a scale for 32 inputs' in out and sorted(os.listdir(d)) == ['m', 'short'], (out, err)
+        assert rc == 0 and 'a scale for 32 inputs' in out and sorted(os.listdir(d)) == ['latin1', 'm', 'short'], (out, err)
 
 
 def everything(d):
@@ -253,6 +257,38 @@ def test_a_run_that_is_interrupted_early_or_late_leaves_nothing_behind():
                     break
                 shutil.rmtree(f'{d}/m')
             assert p.returncode == 130 and not out and b'interrupted' in err and os.listdir(d) == ['text'], (late, p.returncode, out, err, os.listdir(d))
+
+
+def test_what_a_killed_run_has_left_goes_with_the_next_one_and_nothing_else_does():
+    gone = 4194304 + 1  # more than any process's number
+    with tempfile.TemporaryDirectory() as d:
+        make_text(f'{d}/text', 150 if SLOW == 1 else 40)
+        for _ in range(20):  # on a busy machine it may be through before this process gets its turn
+            p = subprocess.Popen([QUIRE, 'quantize', MODEL, f'{d}/m', '--text', f'{d}/text'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                 env=environment(None))
+            while p.poll() is None and not any(n.startswith('.saving') for n in os.listdir(d)):
+                time.sleep(0.002)
+            p.kill()
+            p.wait()
+            if f'.saving-m.{p.pid}' in os.listdir(d):
+                break
+            shutil.rmtree(f'{d}/m', ignore_errors=True)
+        assert sorted(os.listdir(d)) == [f'.saving-m.{p.pid}', 'text'], os.listdir(d)
+        kept = [f'.saving-m.{os.getpid()}', f'.saving-n.{gone}', f'.saving-m.{gone}x', f'.saving-m.{gone + 1}', f'.saving-m.{gone + 2}', f'.saving-m.{gone + 3}']
+        for name in kept[:-1] + [f'.saving-m.{gone}']:
+            os.mkdir(f'{d}/{name}')
+            with open(f'{d}/{name}/config.json', 'w', encoding='utf-8') as f:
+                f.write('{}')
+        with open(f'{d}/{kept[3]}/own', 'w', encoding='utf-8') as f:
+            f.write('work')
+        os.symlink(kept[1], f'{d}/{kept[5]}')
+        held = os.open(f'{d}/{kept[4]}', os.O_RDONLY)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        rc, out, err = run('quantize', MODEL, f'{d}/m')
+        os.close(held)
+        assert rc == 0 and out and sorted(os.listdir(d)) == sorted(kept + ['m', 'text']), (rc, out, err, os.listdir(d))
+        assert err.count('it is removed') == 2 and f'.saving-m.{p.pid}:' in err and f'.saving-m.{gone}:' in err and err.count('\n') == 3, err
+        assert f'{kept[3]}: a run that was killed has left it; it stays, as it holds own' in err and os.listdir(f'{d}/{kept[3]}') and os.listdir(f'{d}/{kept[1]}'), err
 
 
 def test_a_signal_that_comes_twice_at_once_is_one():

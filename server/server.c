@@ -91,7 +91,8 @@ static void begin_drain(struct qr_server *s)
     qr_http_env(s->http)->closing = true;
     if (s->phase == QR_PHASE_READY)
         qr_engine_drain(s->model.engine);
-    qr_log(QR_LOG_INFO, "server", "draining requests=%d seconds_max=%lld", s->n_calls, (long long)(s->config.drain_us / 1000000));
+    if (s->phase != QR_PHASE_FAILED) /* else no request was ever taken */
+        qr_log(QR_LOG_INFO, "server", "draining requests=%d seconds_max=%lld", s->n_calls, (long long)(s->config.drain_us / 1000000));
     check_drained(s);
 }
 

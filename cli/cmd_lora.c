@@ -1,5 +1,8 @@
 /* cmd_lora.c - adapters and the models they belong to. */
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "base/assert.h"
 #include "cli/cli.h"
@@ -8,6 +11,17 @@
 struct merge_options {
     bool quiet;
 };
+
+/* What is not there is called by its own name, not by that of a file in it. */
+static int merge(const char *base, const char *adapter, const char *out, struct qr_err *err)
+{
+    const struct qr_cli_model model = {.model = base};
+    struct stat st;
+    int rc = qr_cli_need_model(&model, err);
+    if (rc == 0 && stat(adapter, &st) != 0)
+        rc = qr_err_set(err, QR_E_NOT_FOUND, "adapter not found: '%s' (%s)", adapter, strerror(errno));
+    return rc ? rc : qr_lora_merge(base, adapter, out, err);
+}
 
 static int merge_main(int argc, char **argv)
 {
@@ -25,7 +39,7 @@ static int merge_main(int argc, char **argv)
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);
-    int rc = n == 3 ? qr_lora_merge(args[0], args[1], args[2], &err)
+    int rc = n == 3 ? merge(args[0], args[1], args[2], &err)
                     : qr_err_set(&err, QR_E_USAGE, "%d arguments, expected three: quire lora merge BASE ADAPTER OUT", n);
     if (rc == 0 && !o.quiet)
         printf("the model is in %s: quire serve --model %s\n", args[2], args[2]);

@@ -257,6 +257,13 @@ def test_a_missing_model_exits_with_4_and_says_where_it_looked():
         assert rc == 4 and '/no/such/dir' in err and out == '', (command, rc, err)
 
 
+def test_merging_names_the_directory_that_is_missing():
+    with tempfile.TemporaryDirectory() as d:
+        for base, adapter, missing, word in ((f'{d}/base', d, 'model', 'base'), (os.path.join(ROOT, 'models', 'quire-tiny'), f'{d}/own', 'adapter', 'own')):
+            rc, out, err = run('lora', 'merge', base, adapter, f'{d}/out')
+            assert rc == 4 and not out and f"{missing} not found: '{d}/{word}' (No such file or directory)" in err and '.json' not in err, (rc, out, err)
+
+
 def test_a_damaged_model_exits_with_4_and_names_the_file():
     need_data()
     with tempfile.TemporaryDirectory() as d:
@@ -304,7 +311,9 @@ def test_check_ends_with_4_for_whatever_would_not_run():
         with open(f'{d}/adapter_config.json', 'w', encoding='utf-8') as f:
             f.write('{}')
         rc, out, err = run('check', d)
-        assert rc == 4 and 'is an adapter' in err, (rc, out, err)
+        assert rc == 4 and 'adapter_model.safetensors' in err and 'peft_type is not "LORA"' in out and 'would not take it' in out, (rc, out, err)
+        rc, out, err = run('plan', '--model', d)
+        assert rc == 2 and 'is an adapter' in err, (rc, out, err)
     assert run('check')[0] == 2
 
 

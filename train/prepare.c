@@ -195,6 +195,18 @@ static int read_file(struct maker *m, const char *path)
     return rc;
 }
 
+/* Data that quire train would refuse is refused while its input is at hand. */
+static int check_targets(const struct maker *m)
+{
+    char hidden[100] = "";
+    if (qr_data_writer_n_targets(m->train) > 0)
+        return 0;
+    if (m->sum->n_hidden > 0)
+        snprintf(hidden, sizeof hidden, "; the chat template does not show %" PRId64 " answers", m->sum->n_hidden);
+    return qr_err_set(m->err, QR_E_INVALID, "nothing to learn: no id of the %" PRId64 " documents counts as a target (a document needs two ids, a conversation "
+                      "an assistant's answer)%s", qr_data_writer_n_docs(m->train), hidden);
+}
+
 static int read_files(struct maker *m)
 {
     int rc = 0;
@@ -203,7 +215,7 @@ static int read_files(struct maker *m)
     if (rc == 0 && qr_data_writer_n_docs(m->train) == 0)
         rc = qr_err_set(m->err, QR_E_INVALID, "no document to train on in %d file%s: %" PRId64 " empty, %" PRId64 " bad, %" PRId64 " held out",
                         m->p->n_files, m->p->n_files == 1 ? "" : "s", m->sum->n_empty, m->sum->n_bad, m->eval ? qr_data_writer_n_docs(m->eval) : 0);
-    return rc;
+    return rc ? rc : check_targets(m);
 }
 
 /* ---- the directory ---- */

@@ -7,9 +7,10 @@ import subprocess
 import tempfile
 import time
 
-from lib import DATA, QUIRE, SLOW, main, need_data, run, run_lines
+from lib import DATA, QUIRE, ROOT, SLOW, main, need_data, run, run_lines
 
 TEXT = os.path.join(DATA, 'text', 'tinyshakespeare.txt')
+CHATTY = os.path.join(ROOT, 'models', 'quire-tiny')
 CHATS = [{'messages': [{'role': 'user', 'content': f'What is {a} + {b}?'}, {'role': 'assistant', 'content': f'{a + b}.'}]} for a in range(5) for b in range(8)]
 
 
@@ -46,17 +47,19 @@ def test_what_is_wrong_is_named_by_file_and_line_and_nothing_is_left():
     model = os.path.join(DATA, 'models', 'stories260K')
     with tempfile.TemporaryDirectory() as d:
         bad = put_lines(d + '/bad.jsonl', [{'text': 'good'}, {'txt': 'bad'}])
+        unanswered = put_lines(d + '/asked.jsonl', [{'messages': c['messages'][:1]} for c in CHATS])
         for args, words, status in ((('prepare', '--model', model, '--out', d + '/o', bad), ('bad.jsonl:2', '"text"', '"messages"'), 1),
                                     (('prepare', '--model', model, '--out', d + '/o', d + '/none.txt'), ('none.txt', 'ENOENT'), 4),
                                     (('prepare', '--model', '/no/such', '--out', d + '/o', bad), ('/no/such',), 4),
                                     (('prepare', '--model', os.path.join(DATA, 'models', 'gguf'), '--out', d + '/o', bad), ('with tokenizer.json', 'GGUF'), 4),
                                     (('prepare', '--out', d + '/o', bad), ('--model DIR',), 2),
+                                    (('prepare', '--model', CHATTY, '--out', d + '/o', unanswered), ('nothing to learn', '40 documents', 'answer'), 1),
                                     (('train-tokenizer', '--out', d + '/o', bad), ('bad.jsonl:2',), 1),
                                     (('train-tokenizer', '--vocab-size', '256', '--out', d + '/o', bad), ('256',), 2),
                                     (('show', d), ('data.json', 'quire data prepare'), 4), (('shw',), ('show',), 2)):
             rc, out, err = run('data', *args)
             assert rc == status and out == '' and all(w in err for w in words), (args, rc, err)
-        assert os.listdir(d) == ['bad.jsonl'], os.listdir(d)
+        assert sorted(os.listdir(d)) == ['asked.jsonl', 'bad.jsonl'], os.listdir(d)
 
 
 def test_ctrl_c_and_sigterm_leave_no_half_output():

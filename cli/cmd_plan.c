@@ -180,6 +180,32 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     return rc;
 }
 
+struct planning {
+    struct memory_plan *p;
+    const struct plan_options *o;
+    struct qr_engine_config *ec;
+    struct qr_err *err;
+    int rc;
+};
+
+static void *plan_apart(void *arg)
+{
+    struct planning *w = arg;
+    w->rc = plan_model(w->p, w->o, w->ec, w->err);
+    return NULL;
+}
+
+/* On a thread of its own, as a model is opened: under ulimit -v its stack and the heap of the C library's that comes with it (64 MiB of addresses) are not
+ * the model's. */
+static int plan_as_opened(struct memory_plan *p, const struct plan_options *o, struct qr_engine_config *ec, struct qr_err *err)
+{
+    struct planning w = {.p = p, .o = o, .ec = ec, .err = err};
+    pthread_t thread;
+    qr_thread_start(&thread, plan_apart, &w, "planning");
+    pthread_join(thread, NULL);
+    return w.rc;
+}
+
 /* The pages of the program, and of the library that a server takes hashes from, that a server uses. */
 static void use_program(void)
 {
@@ -198,7 +224,7 @@ static int plan(const struct plan_options *o, struct qr_err *err)
     use_program();
     p.part[PART_PROGRAM] = qr_memory_of_process("RssAnon");
     if (rc == 0)
-        rc = plan_model(&p, o, &ec, err);
+        rc = plan_as_opened(&p, o, &ec, err);
     if (rc == 0)
         rc = plan_text(&p, o->m.model, &ec, err);
     if (rc != 0)

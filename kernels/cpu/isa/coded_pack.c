@@ -560,21 +560,24 @@ static void begin_item(const void *arg, int32_t item, int32_t worker)
                 qr_queue_own(p->q, worker));
 }
 
-/* Codes of inputs [begin, end), whose words are in a cache: as few panels at a time as words allow, so that each one's stretch is written at once. */
+/* Codes of inputs [begin, end), whose words are in a cache: along, row by row of words; across, as few panels at a time as words allow, each one's stretch
+ * at once (the other way round cost a tenth of the time along, a fourth more across). */
 static void put_stretch(const struct packing *p, int64_t begin, int64_t end)
 {
     const struct qr_coded_shape *s = &p->shape;
     const struct qr_coded_words *l = &p->rows->words;
-    const int64_t n = p->n_rows / QR_PANEL, step = l->across ? ACROSS_PANELS : 1;
-    for (int64_t i = 0; i < n; i += step)
-        for (int64_t k = begin; k < end; k += WORDS_INPUTS) {
-            uint8_t *panel = p->dst + (p->row0 / QR_PANEL + i) * s->panel_bytes;
-            uint8_t *to = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + qr_coded_codes_at(s, (int32_t)k);
-            if (l->across)
-                words_across(to, s->panel_bytes, (int32_t)(n - i < step ? n - i : step), l->codes + k * l->pitch + i * QR_PANEL / 2, l->pitch, false);
-            else
-                words_along(to, l->codes + k / 8 * l->pitch + i * QR_PANEL * 4, l->pitch, false);
-        }
+    const int64_t n = p->n_rows / QR_PANEL, step = l->across ? ACROSS_PANELS : 1, at_once = l->across ? end - begin : WORDS_INPUTS;
+    for (int64_t j = begin; j < end; j += at_once)
+        for (int64_t i = 0; i < n; i += step)
+            for (int64_t k = j; k < j + at_once; k += WORDS_INPUTS) {
+                uint8_t *panel = p->dst + (p->row0 / QR_PANEL + i) * s->panel_bytes;
+                uint8_t *to = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + qr_coded_codes_at(s, (int32_t)k);
+                const int64_t some = n - i < step ? n - i : step;
+                if (l->across)
+                    words_across(to, s->panel_bytes, (int32_t)some, l->codes + k * l->pitch + i * QR_PANEL / 2, l->pitch, false);
+                else
+                    words_along(to, l->codes + k / 8 * l->pitch + i * QR_PANEL * 4, l->pitch, false);
+            }
 }
 
 void qr_avx2_pack_words(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_source *rows,

@@ -246,12 +246,13 @@ static struct golden_quantized long_gptq(struct long_matrix *m, int n_out, int o
                                       {"scales", "F16", 2, {LONG_I / 32, n_out}, m->scales}, {"g_idx", "I32", 1, {LONG_I, 0}, m->order}}, NULL, 0};
 }
 
-/* The same numbers as AWQ's, asymmetric. */
+/* The same numbers as AWQ's, asymmetric, zeros far from scales in the file. */
 static struct golden_quantized long_awq(struct long_matrix *m, int n_out)
 {
     struct golden_quantized g = long_gptq(m, n_out, 0, -1);
     g.config = "{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":32,\"zero_point\":true,\"version\":\"gemm\"}";
-    g.part[0] = (struct golden_part){"qweight", "I32", 2, {LONG_I, n_out / 8}, m->codes};
+    g.part[0] = g.part[1];
+    g.part[1] = (struct golden_part){"qweight", "I32", 2, {LONG_I, n_out / 8}, m->codes};
     g.part[3] = (struct golden_part){0};
     return g;
 }

@@ -22,7 +22,7 @@
 #define DROP_BYTES ((uint64_t)8 << 20)      /* of the file's mapping that were looked at until its pages are given back */
 #define AROUND_BYTES ((uint64_t)64 << 10)   /* that the system maps where one byte is looked at */
 #define READ_MOST ((size_t)1 << 20)         /* a panel whose rows take more is packed from where the file is mapped; a matrix's words are shared */
-#define SHARED_MOST ((size_t)32 << 20)      /* of a larger matrix's words: all threads read them to one place, then pack from there */
+#define SHARED_MOST ((size_t)32 << 20)      /* of a larger matrix's words, at level avx2: all threads read them to one place, then pack from there */
 #define STRETCH_INPUTS 32                   /* of which an item of words has a multiple */
 #define PANEL_ROWS QR_LINEAR_PACKED_TOGETHER
 
@@ -625,7 +625,9 @@ static void hold_whole(struct qr_packer *a, struct piece *p)
 {
     const struct qr_stored_tensor *codes = qr_quantized_part(p->t, 0);
     const bool all = p->cut.rows.n == p->t->shape[0] && p->cut.cols.n == p->t->shape[1];
-    if (!all || !qr_dtype_is_coded(p->dst.packed_dtype) || codes->n_bytes > SHARED_MOST || !qr_tensor_files_holds(a->files, codes))
+    /* Levels avx512 and amx ask for words ahead and were measured with the mapping (docs/performance/loading.md); what is below was not there. */
+    const size_t held_most = qr_pack_words_of(a->be->k) ? SHARED_MOST : READ_MOST;
+    if (!all || !qr_dtype_is_coded(p->dst.packed_dtype) || codes->n_bytes > held_most || !qr_tensor_files_holds(a->files, codes))
         return;
     if (codes->n_bytes > READ_MOST && hold_stretches(a, p))
         return;

@@ -45,7 +45,7 @@ class Run:
 
     def __init__(self, fake, *steps, prefix='-', seconds=300, limit=20, ends_after=None):
         long = f'{os.getpid() + 5000}.{100 + next(RUNS)}'  # seconds that only this run's processes sleep
-        with tempfile.TemporaryDirectory(prefix='8b-make-model-generate-') as d:  # a stub that looks for words in paths is wrong always, not once in 200 runs
+        with tempfile.TemporaryDirectory(prefix='8b-make-model-generate-') as d:  # what looks for words anywhere in a path fails every time, not once in 200 runs
             stubs = os.path.join(d, 'bin')
             os.mkdir(stubs)
             for name, body in STUBS.items():

@@ -21,8 +21,8 @@
 #define READ_BYTES ((size_t)128 << 10)      /* of the file that a thread reads at a time where it can: they are in its cache when it packs them */
 #define DROP_BYTES ((uint64_t)8 << 20)      /* of the file's mapping that were looked at until its pages are given back */
 #define AROUND_BYTES ((uint64_t)64 << 10)   /* that the system maps where one byte is looked at */
-#define READ_MOST ((size_t)1 << 20)         /* a panel whose rows take more is packed from where the file is mapped; a matrix's words are shared */
-#define SHARED_MOST ((size_t)32 << 20)      /* of a larger matrix's words, at level avx2: all threads read them to one place, then pack from there */
+/* A panel whose rows take more is packed from where the file is mapped; of a larger matrix of words an item has a stretch of inputs. */
+#define READ_MOST ((size_t)1 << 20)
 #define STRETCH_INPUTS 32                   /* of which an item of words has a multiple */
 #define PANEL_ROWS QR_LINEAR_PACKED_TOGETHER
 
@@ -49,7 +49,6 @@ struct piece {
     int32_t first_item;
     bool read_at_once;        /* kernels read it as the file has it */
     bool held;                /* an item's rows are read to memory of its thread; else they are looked at where the file is mapped */
-    bool shared;              /* held: all of `around` is read by all threads before */
     int64_t stretch;          /* held: inputs of an item, words of all outputs; one more item, the first, has all that is no code. 0: items have rows */
     bool whole;               /* held: there is one item, and all of `around` is read: codes, and what lies beside them of scales and zeros */
     struct qr_file_range around;
@@ -68,9 +67,6 @@ struct qr_packer {
     char *room;                          /* owned: room_bytes for each worker */
     char *read;                          /* owned: read_bytes for each worker, rows of the file */
     size_t room_bytes, read_bytes;
-    char *shared;                        /* owned: shared_bytes, one matrix's words */
-    size_t shared_bytes;
-    struct qr_tensor_files view;         /* of who packs from there */
     uint64_t n_mapped;                   /* bytes of the mapping that have been looked at, or will be */
     _Atomic int32_t failed;              /* 1 + a file that could not be read; 0: none */
 };
@@ -102,7 +98,6 @@ void qr_packer_free(struct qr_packer *p)
     qr_free(p->piece);
     qr_free(p->room);
     qr_free_aligned(p->read);
-    qr_free_aligned(p->shared);
     qr_free(p);
 }
 
@@ -374,8 +369,6 @@ static const struct qr_tensor_files *hold(struct qr_packer *a, struct qr_tensor_
     void *room = a->read + (size_t)worker * a->read_bytes;
     if (!p->held)
         return qr_packer_looks(a, p->t) ? a->files : NULL;
-    if (p->shared)
-        return &a->view;
     QR_ASSERT(n_bytes <= a->read_bytes);
     if (p->whole ? qr_tensor_files_hold_range(view, a->files, &p->around, room) : qr_tensor_files_hold(view, a->files, p->read, at, n_bytes, room))
         return view;
@@ -459,27 +452,6 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
         pack_by_room(a, files, p, q, a->room + (size_t)worker * a->room_bytes, row, end - row);
 }
 
-static void read_item(const void *arg, int32_t item, int32_t worker)
-{
-    struct qr_packer *a = (struct qr_packer *)(uintptr_t)arg;
-    const struct qr_file_range *range = &a->view.around;
-    const uint64_t at = (uint64_t)item * READ_BYTES, left = range->n_bytes - at;
-    (void)worker;
-    if (!qr_tensor_files_read_part(a->files, range, at, left < READ_BYTES ? (size_t)left : READ_BYTES, a->shared))
-        atomic_store(&a->failed, 1 + range->shard);
-}
-
-/* Reads what a matrix's items share, which is the only one that waits, and enters its pages: its threads are neighbours there. False: it cannot be read. */
-static bool read_shared(struct qr_packer *a, const struct piece *p)
-{
-    QR_ASSERT(a->n == 1 && p->shared);
-    QR_ASSERT(p->around.n_bytes <= a->shared_bytes);
-    qr_tensor_files_view_range(&a->view, a->files, &p->around, a->shared);
-    qr_backend_run(a->be, read_item, a, (int32_t)((p->around.n_bytes + READ_BYTES - 1) / READ_BYTES));
-    enter_matrix(a, p);
-    return atomic_load(&a->failed) == 0;
-}
-
 /* What waits. */
 static void pack_all(struct qr_packer *p)
 {
@@ -488,7 +460,7 @@ static void pack_all(struct qr_packer *p)
         enter_matrix(p, last);
         if (qr_packer_looks(p, last->t))
             pack_stored(p, p->files, last, p->be->queue, 0, last->cut.rows.n);
-    } else if (!last->shared || read_shared(p, last)) {
+    } else {
         qr_backend_run(p->be, pack_item, p, p->n_items);
     }
     p->n = p->n_items = 0;
@@ -579,45 +551,37 @@ static int64_t rows_together(const struct piece *p)
 }
 
 /* The range with t in it, too, where little else would be: not more than the system would map to look at t. */
-static void reach(struct qr_file_range *r, const struct qr_stored_tensor *t, size_t most)
+static void reach(struct qr_file_range *r, const struct qr_stored_tensor *t)
 {
     if (!t || t->shard != r->shard)
         return;
     const uint64_t end = r->offset + r->n_bytes, t_end = t->offset + t->n_bytes;
     const uint64_t first = t->offset < r->offset ? t->offset : r->offset, last = t_end > end ? t_end : end;
-    if (last - first <= r->n_bytes + t->n_bytes + AROUND_BYTES && last - first <= most)
+    if (last - first <= r->n_bytes + t->n_bytes + AROUND_BYTES && last - first <= 2 * READ_MOST)
         *r = (struct qr_file_range){r->shard, first, last - first};
 }
 
-/* All threads read what the matrix is made of, then pack from there: lines of its words lie pages apart where the file is mapped, each is waited for. */
-static void hold_shared(struct qr_packer *a, struct piece *p)
-{
-    qr_packer_run(a); /* whose matrix may use it */
-    p->held = p->shared = true;
-    if (a->shared_bytes >= p->around.n_bytes)
-        return;
-    qr_free_aligned(a->shared);
-    a->shared_bytes = (size_t)p->around.n_bytes;
-    a->shared = qr_alloc_aligned(a->shared_bytes, 64);
-}
-
 /* Where a level packs words in parts: an item reads a stretch of inputs of all outputs, which lie one after the other in the file and stay in its thread's
- * cache, to its places in all panels. Returns whether it does. */
-static bool hold_stretches(struct qr_packer *a, struct piece *p)
+ * cache, to its places in all panels. */
+static void hold_stretches(struct qr_packer *a, struct piece *p)
 {
     const struct qr_stored_tensor *codes = qr_quantized_part(p->t, 0), *scale = qr_quantized_part(p->t, 1);
     const struct qr_coded_format f = qr_dtype_coded(p->dst.packed_dtype);
-    const int64_t n_in = p->cut.cols.n, stretch = (int64_t)(READ_BYTES / (codes->n_bytes / (uint64_t)n_in)) / STRETCH_INPUTS * STRETCH_INPUTS;
+    const int64_t n_in = p->cut.cols.n;
+    const uint64_t input_bytes = codes->n_bytes / (uint64_t)n_in;
+    if (input_bytes == 0)
+        return;
+    const int64_t fitting = (int64_t)(READ_BYTES / input_bytes) / STRETCH_INPUTS * STRETCH_INPUTS, stretch = fitting > 0 ? fitting : STRETCH_INPUTS;
+    const size_t n_bytes = (size_t)((uint64_t)stretch * input_bytes);
     struct qr_coded_words words;
     if (!qr_pack_words_of(a->be->k) || f.bits != 4 || n_in % 64 != 0 || n_in % f.group != 0 || p->first % PANEL_ROWS != 0 || p->cut.rows.n % PANEL_ROWS != 0 ||
-        stretch == 0 || scale->n_bytes > READ_MOST || !qr_tensor_files_holds(a->files, scale) || !qr_quantized_words(&words, a->files, p->t, 0, 0))
-        return false;
+        n_bytes > READ_MOST || scale->n_bytes > READ_MOST || !qr_tensor_files_holds(a->files, scale) || !qr_quantized_words(&words, a->files, p->t, 0, 0))
+        return;
     p->read = codes;
     p->stretch = stretch;
     p->around = (struct qr_file_range){scale->shard, scale->offset, scale->n_bytes};
-    reach(&p->around, qr_quantized_part(p->t, 2), 2 * READ_MOST);
-    hold_items(a, p, p->around.n_bytes > READ_BYTES ? (size_t)p->around.n_bytes : READ_BYTES);
-    return true;
+    reach(&p->around, qr_quantized_part(p->t, 2));
+    hold_items(a, p, p->around.n_bytes > n_bytes ? (size_t)p->around.n_bytes : n_bytes);
 }
 
 /* Of a matrix whose outputs' codes lie far apart: all of them are read at once, where they fit into a cache. */
@@ -625,21 +589,16 @@ static void hold_whole(struct qr_packer *a, struct piece *p)
 {
     const struct qr_stored_tensor *codes = qr_quantized_part(p->t, 0);
     const bool all = p->cut.rows.n == p->t->shape[0] && p->cut.cols.n == p->t->shape[1];
-    /* Levels avx512 and amx ask for words ahead and were measured with the mapping (docs/performance/loading.md); what is below was not there. */
-    const size_t held_most = qr_pack_words_of(a->be->k) ? SHARED_MOST : READ_MOST;
-    if (!all || !qr_dtype_is_coded(p->dst.packed_dtype) || codes->n_bytes > held_most || !qr_tensor_files_holds(a->files, codes))
+    if (!all || !qr_dtype_is_coded(p->dst.packed_dtype) || !qr_tensor_files_holds(a->files, codes))
         return;
-    if (codes->n_bytes > READ_MOST && hold_stretches(a, p))
-        return;
-    const size_t most = codes->n_bytes > READ_MOST ? 2 * SHARED_MOST : 2 * READ_MOST;
-    p->read = codes;
-    p->around = (struct qr_file_range){codes->shard, codes->offset, codes->n_bytes};
-    reach(&p->around, qr_quantized_part(p->t, 1), most);
-    reach(&p->around, qr_quantized_part(p->t, 2), most);
     if (codes->n_bytes > READ_MOST) {
-        hold_shared(a, p);
+        hold_stretches(a, p);
         return;
     }
+    p->read = codes;
+    p->around = (struct qr_file_range){codes->shard, codes->offset, codes->n_bytes};
+    reach(&p->around, qr_quantized_part(p->t, 1));
+    reach(&p->around, qr_quantized_part(p->t, 2));
     p->whole = true;
     p->item_rows = (p->first + p->cut.rows.n + PANEL_ROWS - 1) / PANEL_ROWS * PANEL_ROWS;
     hold_items(a, p, (size_t)p->around.n_bytes);
@@ -673,7 +632,7 @@ static void add_matrix(struct qr_packer *p, struct piece *piece)
     const size_t room = PANEL_ROWS * (size_t)decoded_width(piece) * number;
     piece->item_rows = item_rows(piece, piece->panel_bytes);
     hold_rows(p, piece);
-    const bool own = piece->shared || (n_bytes >= OWN_BYTES && (!piece->held || qr_backend_n_nodes(p->be) > 1));
+    const bool own = n_bytes >= OWN_BYTES && (!piece->held || qr_backend_n_nodes(p->be) > 1);
     if (own || piece->first % PANEL_ROWS != 0)
         qr_packer_run(p);
     if (!piece->read_at_once && p->room_bytes < room) {

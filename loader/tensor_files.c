@@ -189,28 +189,14 @@ bool qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_tensor_f
     return qr_map_file_read(&st->shard[t->shard].map, room, t->offset + at, n_bytes);
 }
 
-void qr_tensor_files_view_range(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_file_range *range, const void *room)
+bool qr_tensor_files_hold_range(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_file_range *range, void *room)
 {
     QR_ASSERT(view != NULL && st != NULL && range != NULL && room != NULL);
     QR_ASSERT(!st->borrowed && range->shard >= 0 && range->shard < st->n_shards);
     *view = *st;
     view->around = *range;
     view->around_at = room;
-}
-
-bool qr_tensor_files_read_part(const struct qr_tensor_files *st, const struct qr_file_range *range, uint64_t at, size_t n_bytes, void *room)
-{
-    QR_ASSERT(st != NULL && range != NULL && room != NULL);
-    QR_ASSERT(at <= range->n_bytes && n_bytes <= range->n_bytes - at);
-    return qr_map_file_read(&st->shard[range->shard].map, (uint8_t *)room + at, range->offset + at, n_bytes);
-}
-
-bool qr_tensor_files_hold_range(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_file_range *range, void *room)
-{
-    QR_ASSERT(view != NULL && st != NULL);
-    QR_ASSERT(range != NULL && room != NULL);
-    qr_tensor_files_view_range(view, st, range, room);
-    return qr_tensor_files_read_part(st, range, 0, range->n_bytes, room);
+    return qr_map_file_read(&st->shard[range->shard].map, room, range->offset, range->n_bytes);
 }
 
 void qr_tensor_files_populate(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)

@@ -50,9 +50,6 @@ bool qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_tensor_f
 
 /* The same of all tensors that lie in a range of a file: they are found in `room`, which has its bytes. */
 bool qr_tensor_files_hold_range(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_file_range *range, void *room);
-/* The same in parts, which several threads read: `view` first, then what lies from byte `at` of the range on. */
-void qr_tensor_files_view_range(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_file_range *range, const void *room);
-bool qr_tensor_files_read_part(const struct qr_tensor_files *st, const struct qr_file_range *range, uint64_t at, size_t n_bytes, void *room);
 bool qr_tensor_files_holds(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);
 
 /* Before t is looked at where its file is mapped. False: the file has become shorter since, and a look may be a signal (SIGBUS). Where files do not stay open

@@ -369,7 +369,7 @@ static const struct qr_tensor_files *hold(struct qr_packer *a, struct qr_tensor_
     void *room = a->read + (size_t)worker * a->read_bytes;
     if (!p->held)
         return qr_packer_looks(a, p->t) ? a->files : NULL;
-    QR_ASSERT(n_bytes <= a->read_bytes);
+    QR_ASSERT(n_bytes + QR_HOLD_ROOM <= a->read_bytes);
     if (p->whole ? qr_tensor_files_hold_range(view, a->files, &p->around, room) : qr_tensor_files_hold(view, a->files, p->read, at, n_bytes, room))
         return view;
     atomic_store(&a->failed, 1 + p->read->shard);
@@ -409,7 +409,7 @@ static void pack_stretch(struct qr_packer *a, const struct piece *p, int32_t ite
     void *room = a->read + (size_t)worker * a->read_bytes;
     struct qr_tensor_files view;
     struct qr_stored_rows rows;
-    QR_ASSERT((item == 0 ? p->around.n_bytes : (uint64_t)n * input_bytes) <= a->read_bytes);
+    QR_ASSERT((item == 0 ? p->around.n_bytes : (uint64_t)n * input_bytes) + QR_HOLD_ROOM <= a->read_bytes);
     if (item == 0 ? !qr_tensor_files_hold_range(&view, a->files, &p->around, room)
                   : !qr_tensor_files_hold(&view, a->files, p->read, (uint64_t)first * input_bytes, (size_t)((uint64_t)n * input_bytes), room)) {
         atomic_store(&a->failed, 1 + (item == 0 ? p->around.shard : p->read->shard));
@@ -526,11 +526,11 @@ static int64_t item_rows(const struct piece *p, size_t panel_bytes)
 static void hold_items(struct qr_packer *a, struct piece *p, size_t n_bytes)
 {
     p->held = true;
-    if (a->read_bytes >= n_bytes)
+    if (a->read_bytes >= n_bytes + QR_HOLD_ROOM)
         return;
     qr_packer_run(a); /* whose items use it */
     qr_free_aligned(a->read);
-    a->read_bytes = qr_align_up(n_bytes > READ_BYTES ? n_bytes : READ_BYTES, 4096);
+    a->read_bytes = qr_align_up((n_bytes > READ_BYTES ? n_bytes : READ_BYTES) + QR_HOLD_ROOM, 4096);
     a->read = qr_alloc_aligned((size_t)a->be->n_threads * a->read_bytes, 64);
 }
 

@@ -43,12 +43,15 @@ struct qr_tensor_files {
     const uint8_t *around_at;    /* borrowed */
 };
 
-/* Reads bytes [at, at + n_bytes) of t to `room`. `view` becomes st but for them: a reader of t that keeps to those bytes finds them there. It is this thread's,
- * is not closed, and lasts as long as st and `room` do. False: the file has become shorter, or cannot be read. Requires qr_tensor_files_holds. */
+#define QR_HOLD_ROOM 64 /* bytes that `room` has more than what is read to it */
+
+/* Reads bytes [at, at + n_bytes) of t to `room`, or QR_HOLD_ROOM bytes behind its begin where that is faster. `view` becomes st but for them: a reader of t
+ * that keeps to those bytes finds them there. It is this thread's, is not closed, and lasts as long as st and `room` do. False: the file has become shorter, or
+ * cannot be read. Requires qr_tensor_files_holds. */
 bool qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes,
                           void *room);
 
-/* The same of all tensors that lie in a range of a file: they are found in `room`, which has its bytes. */
+/* The same of all tensors that lie in a range of a file. */
 bool qr_tensor_files_hold_range(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_file_range *range, void *room);
 bool qr_tensor_files_holds(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);
 

@@ -230,3 +230,36 @@ Test(pack_matrix, pages_that_were_looked_at_go_back_but_for_those_of_the_tensor_
     qr_tensor_files_close(st);
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
+
+/* Wherever a reader's memory lies to the file's bytes in their pages: also where what is read is put a little further on. */
+Test(pack_matrix, what_is_read_is_where_its_reader_looks_for_it)
+{
+    enum { N = 3000, ROOM = 4096 };
+    const struct qr_model_config made = qr_model_config_small(QR_ARCH_LLAMA);
+    struct qr_tensor_files *st, view;
+    struct qr_err err = {0};
+    char dir[64];
+    uint8_t *room = qr_alloc_aligned(ROOM + N + QR_HOLD_ROOM + 1, 4096);
+    bool moved = false, stays = false;
+    temp_dir_make(dir, "hold");
+    cr_assert_eq(qr_model_make(dir, &made, QR_BF16, SEED, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
+    const struct qr_stored_tensor *t = qr_tensor_files_find(st, "model.embed_tokens.weight");
+    cr_assert(t != NULL && t->n_bytes >= N + 5);
+    const uint8_t *file = qr_tensor_files_data(st, t);
+    for (int32_t i = 0; i < ROOM; i++) {
+        memset(room, 0xa5, ROOM + N + QR_HOLD_ROOM + 1);
+        cr_assert(qr_tensor_files_hold(&view, st, t, 5, N, room + i));
+        const uint8_t *held = (const uint8_t *)qr_tensor_files_data(&view, t) + 5;
+        cr_assert(held == room + i || held == room + i + QR_HOLD_ROOM, "at %d", (int)i);
+        cr_assert_eq(memcmp(held, file + 5, N), 0, "at %d", (int)i);
+        cr_assert((i == 0 || room[i - 1] == 0xa5) && held[N] == 0xa5, "at %d: more was written than was asked for", (int)i);
+        moved = moved || held != room + i, stays = stays || held == room + i;
+        const struct qr_file_range range = {.shard = t->shard, .offset = t->offset, .n_bytes = t->n_bytes < N ? t->n_bytes : N};
+        cr_assert(qr_tensor_files_hold_range(&view, st, &range, room + i));
+        cr_assert(memcmp(view.around_at, file, N) == 0, "range at %d", (int)i);
+    }
+    cr_assert(moved && stays);
+    qr_tensor_files_close(st);
+    qr_free_aligned(room);
+}

@@ -61,6 +61,17 @@ int64_t qr_memory_allocated(void);
 
 void qr_free(void *p); /* NULL is fine */
 
+/* Whether copying to `to` from `from` (addresses, or an offset in a file) by `rep movsb`, as systems and C libraries do with kilobytes, is many times slower
+ * than elsewhere: where what is written lies 1 to 31 bytes ahead of what is read, in their pages (docs/performance/loading.md). */
+static inline bool qr_copies_slowly(uintptr_t to, uintptr_t from)
+{
+    const uintptr_t ahead = (to - from) % 4096;
+    return ahead > 0 && ahead < 32;
+}
+
+/* memcpy of what may be kilobytes from any place to any other. */
+void qr_copy(void *to, const void *from, size_t n_bytes);
+
 char *qr_strdup(const char *s);
 char *qr_strndup(const char *s, size_t n);
 

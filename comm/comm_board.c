@@ -1,7 +1,6 @@
 #include "comm/comm_board.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -214,16 +213,16 @@ static void work(struct qr_board_seat *s, const struct qr_comm_call *call, char 
     case QR_COMM_ALL_GATHER:
         for (int32_t r = 0; r < size; r++)
             if (r != s->rank)
-                memcpy(mine + (size_t)call->part[r] * width, data[r] + (size_t)call->part[r] * width, (size_t)(call->part[r + 1] - call->part[r]) * width);
+                qr_copy(mine + (size_t)call->part[r] * width, data[r] + (size_t)call->part[r] * width, (size_t)(call->part[r + 1] - call->part[r]) * width);
         break;
     case QR_COMM_BROADCAST:
         if (s->rank != call->root)
-            memcpy(mine, data[call->root], (size_t)call->n * width);
+            qr_copy(mine, data[call->root], (size_t)call->n * width);
         break;
     case QR_COMM_GATHER:
         for (int64_t i = 0; s->rank != call->root && i < call->n_rows; i++) {
             const size_t place = (size_t)(i * call->n + call->part[s->rank]) * width;
-            memcpy(data[call->root] + place, mine + place, (size_t)(call->part[s->rank + 1] - call->part[s->rank]) * width);
+            qr_copy(data[call->root] + place, mine + place, (size_t)(call->part[s->rank + 1] - call->part[s->rank]) * width);
         }
         break;
     case QR_COMM_BARRIER:

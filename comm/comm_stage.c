@@ -4,9 +4,8 @@
  * of piece t - 1, from its own array and the others' windows, into its array and, when all want the sum, its window; and takes the others' stretches of
  * piece t - 2 from theirs. Copies have no second step: what was brought is taken in the next phase. A window has two halves, of even and odd pieces, and a
  * stretch of rank q lies at a place of its own in them, so that nothing is written that somebody still reads. */
-#include <string.h>
-
 #include "base/assert.h"
+#include "base/mem.h"
 #include "comm/comm_board.h"
 #include "comm/comm_piece.h"
 #include "comm/comm_tree.h"
@@ -44,7 +43,7 @@ static void bring(const struct stage *g, int64_t k)
         const bool others_need = g->sums ? q != me : g->call->kind == QR_COMM_BROADCAST ? me == g->call->root : q == me;
         const char *own = at(g, q, k, &n_bytes);
         if (own && others_need)
-            memcpy(in_window(g, me, q, k), own, n_bytes);
+            qr_copy(in_window(g, me, q, k), own, n_bytes);
     }
 }
 
@@ -71,7 +70,7 @@ static void take(const struct stage *g, int64_t k)
         const int32_t from = broadcast ? g->call->root : q;
         char *own = at(g, q, k, &n_bytes);
         if (own && from != me)
-            memcpy(own, in_window(g, from, q, k), n_bytes);
+            qr_copy(own, in_window(g, from, q, k), n_bytes);
     }
 }
 

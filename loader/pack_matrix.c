@@ -151,9 +151,9 @@ static void copy_rows(uint8_t *to, const uint8_t *src, const struct piece *p, in
     const size_t width = qr_dtype_bytes(p->t->type->dtype), pitch = (size_t)p->t->shape[1] * width, own = (size_t)p->cut.cols.n * width;
     const uint8_t *from = src + (size_t)(p->cut.rows.first + row) * pitch + (size_t)p->cut.cols.first * width;
     for (int64_t i = 0; own < pitch && i < n; i++)
-        memcpy(to + (size_t)i * own, from + (size_t)i * pitch, own);
+        qr_copy(to + (size_t)i * own, from + (size_t)i * pitch, own);
     if (own == pitch)
-        memcpy(to, from, (size_t)n * own);
+        qr_copy(to, from, (size_t)n * own);
 }
 
 /* Columns of the cut's tensor as they come out of it, before those that are not wanted are left out. */

@@ -178,12 +178,10 @@ bool qr_tensor_files_there(const struct qr_tensor_files *st, const struct qr_sto
     return !qr_tensor_files_holds(st, t) || qr_map_file_whole(&st->shard[t->shard].map);
 }
 
-/* Systems copy by `rep movsb`, which is four times slower where what is written lies 1 to 31 bytes ahead of what is read, in pages (measured on Zen 3:
- * docs/performance/loading.md). A file whose tensors begin there would be read so from its begin to its end. */
+/* A file whose tensors begin where copies to `room` are slow would be read so from its begin to its end. */
 static void *place_in(void *room, uint64_t offset)
 {
-    const uint64_t ahead = ((uintptr_t)room - offset) % 4096;
-    return ahead > 0 && ahead < 32 ? (uint8_t *)room + QR_HOLD_ROOM : room;
+    return qr_copies_slowly((uintptr_t)room, offset) ? (uint8_t *)room + QR_HOLD_ROOM : room;
 }
 
 bool qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes,

@@ -1,6 +1,5 @@
 #include "train/gather.h"
 
-#include <string.h>
 
 #include "base/assert.h"
 #include "base/mem.h"
@@ -143,9 +142,9 @@ static void each_vector(struct qr_gather *g, bool out)
             if (g->p->param[k].n_dims != 1 || !qr_shares_clip(g->shares, r, &a, &b))
                 continue;
             if (out)
-                memcpy(value + a, g->vectors + at, (size_t)(b - a) * sizeof *value);
+                qr_copy(value + a, g->vectors + at, (size_t)(b - a) * sizeof *value);
             else if (r == g->shares->rank)
-                memcpy(g->vectors + at, value + a, (size_t)(b - a) * sizeof *value);
+                qr_copy(g->vectors + at, value + a, (size_t)(b - a) * sizeof *value);
             at += b - a;
         }
         g->vectors_part[r + 1] = at;
@@ -182,7 +181,7 @@ void qr_gather_range(struct qr_link *link, const struct qr_shares *s, const void
         part[r + 1] = part[r] + (qr_shares_clip(s, r, &from, &to) ? to - from : 0);
     }
     if (qr_shares_clip(s, s->rank, &x, &y))
-        memcpy((char *)out + (size_t)(x - a) * size, (const char *)array + (size_t)x * size, (size_t)(y - x) * size);
+        qr_copy((char *)out + (size_t)(x - a) * size, (const char *)array + (size_t)x * size, (size_t)(y - x) * size);
     const struct qr_comm_call call = {.kind = QR_COMM_ALL_GATHER, .dtype = dtype, .data = out, .n = b - a, .part = part};
     qr_link_run(link, &call);
 }

@@ -27,7 +27,7 @@ static void job_item(const void *arg, int32_t item, int32_t worker)
     for (int64_t i = 0; j->what == ADD && i < n; i++)
         to[i] += from[i];
     if (j->what == MOVE)
-        memcpy(to, from, (size_t)n * sizeof *to);
+        qr_copy(to, from, (size_t)n * sizeof *to);
     if (j->what != ADD)
         memset(j->what == MOVE ? from : to, 0, (size_t)n * sizeof *to);
 }

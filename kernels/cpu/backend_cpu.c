@@ -64,14 +64,14 @@ static void host_zero(struct qr_queue *q, void *p, size_t n_bytes)
 static void host_put(struct qr_queue *q, void *to, const void *host, size_t n_bytes)
 {
     (void)q;
-    memcpy(to, host, n_bytes);
+    qr_copy(to, host, n_bytes);
 }
 
 static void host_copy(struct qr_queue *q, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t row_bytes, int64_t n_rows)
 {
     (void)q;
     for (int64_t i = 0; i < n_rows; i++)
-        memcpy((char *)to + (size_t)i * to_pitch, (const char *)from + (size_t)i * from_pitch, row_bytes);
+        qr_copy((char *)to + (size_t)i * to_pitch, (const char *)from + (size_t)i * from_pitch, row_bytes);
 }
 
 /* Nobody has to: what is the host's needs no way to it. */

@@ -85,3 +85,25 @@ Test(pages, small_blocks_that_a_limit_forbids_end_the_process_with_status_5_and_
         cr_expect(strncmp(said, "quire: out of memory: the system gives no ", 42) == 0, "%s", said);
     }
 }
+
+/* Wherever both lie in their pages: also where copies are taken apart. */
+Test(pages, copies_have_every_byte_and_no_other)
+{
+    static const size_t size[] = {0, 1, 31, 2047, 2048, 2049, 2111, 4096, 4097, 10000};
+    enum { ROOM = 3 * 4096 + 10000 };
+    uint8_t *from = qr_alloc_aligned(ROOM, 4096), *to = qr_alloc_aligned(ROOM, 4096);
+    for (int32_t i = 0; i < ROOM; i++)
+        from[i] = (uint8_t)(i * 7 + i / 251);
+    for (size_t k = 0; k < sizeof size / sizeof *size; k++)
+        for (size_t ahead = 0; ahead < 4096; ahead += ahead < 40 ? 1 : 127) {
+            const size_t at = 4096 + ahead, n = size[k];
+            memset(to, 0xa5, ROOM);
+            qr_copy(to + at, from + 4096, n);
+            cr_assert_eq(memcmp(to + at, from + 4096, n), 0, "%zu bytes, %zu ahead", n, ahead);
+            cr_assert(to[at - 1] == 0xa5 && to[at + n] == 0xa5, "%zu bytes, %zu ahead: more was written", n, ahead);
+        }
+    cr_assert(qr_copies_slowly(4096 + 31, 4096) && qr_copies_slowly(1, 0) && qr_copies_slowly(10, 4096 + 5));
+    cr_assert(!qr_copies_slowly(4096 + 32, 4096) && !qr_copies_slowly(4096, 4096) && !qr_copies_slowly(4095, 4096));
+    qr_free_aligned(from);
+    qr_free_aligned(to);
+}

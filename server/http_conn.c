@@ -38,6 +38,7 @@ struct qr_conn {
     struct qr_buf tail;                /* owned: goes out behind `out` */
     size_t taken;                      /* of env->taken_bytes */
     size_t write_left;                 /* libuv's queue at the last tick */
+    size_t put_max;                    /* the largest piece of the stream: an echoed prompt may be larger than what is left to slow readers */
     enum phase phase;
     bool write_busy, close_after, linger_after, chunked, no_body, trimmed, read_stopped, overflow;
     bool asked;                        /* it has had an answer */
@@ -66,6 +67,7 @@ void qr_conn_env_init(struct qr_conn_env *env, const struct qr_conn_limits *limi
 }
 
 static void advance(struct qr_conn *c);
+static void start_reading(struct qr_conn *c);
 
 static void count_body(struct qr_conn *c, size_t now)
 {
@@ -119,6 +121,8 @@ static void begin_linger(struct qr_conn *c)
     c->phase = PHASE_LINGER;
     c->since_us = qr_clock_us();
     qr_buf_release(&c->in);
+    if (c->read_stopped) /* a client that sends to the end before it reads would wait, and then be reset */
+        start_reading(c);
     if (uv_shutdown(&c->shutdown, (uv_stream_t *)&c->tcp, on_shutdown) != 0)
         close_now(c);
 }
@@ -267,6 +271,12 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     }
 }
 
+static void start_reading(struct qr_conn *c)
+{
+    c->read_stopped = false;
+    uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
+}
+
 static void begin_request(struct qr_conn *c)
 {
     const struct qr_http_head *h = qr_http_parser_head(c->parser);
@@ -312,10 +322,8 @@ static void advance(struct qr_conn *c)
         switch (qr_http_parser_feed(c->parser, &c->in)) {
         case QR_HTTP_MORE:
             count_body(c, qr_http_parser_body_len(c->parser));
-            if (c->read_stopped) {
-                c->read_stopped = false;
-                uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
-            }
+            if (c->read_stopped)
+                start_reading(c);
             return;
         case QR_HTTP_HEAD: on_head(c); break;
         case QR_HTTP_DONE:
@@ -702,6 +710,7 @@ void qr_conn_stream_begin(struct qr_conn *c, const char *content_type)
     put_head(c, 200, content_type, "Cache-Control: no-cache\r\n");
     qr_buf_put_str(&c->out, c->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
     c->phase = PHASE_STREAM;
+    c->put_max = 0;
     c->written_us = qr_clock_us();
     mark_dirty(c);
 }
@@ -723,7 +732,8 @@ void qr_conn_stream_put(struct qr_conn *c, const char *bytes, size_t n)
     if (c->chunked)
         qr_buf_put(&c->out, "\r\n", 2);
     c->written_us = qr_clock_us();
-    if (c->out.len + (c->write_busy ? c->write_left : 0) > c->env->limits.backlog_hard)
+    c->put_max = n > c->put_max ? n : c->put_max;
+    if (c->write_busy && c->out.len + c->write_left > c->env->limits.backlog_hard + c->put_max) /* what was not offered yet nobody is slow to read */
         c->overflow = true;
     mark_dirty(c);
 }

@@ -4,7 +4,7 @@ import random
 import socket
 import time
 
-from lib import Connection, Server, chat, get, post, render, run_tests, seed_of
+from lib import Connection, Server, chat, get, post, render, run_tests, seed_of, with_patience
 
 OK_GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BODY = json.dumps(chat(max_tokens=1)).encode()
@@ -177,6 +177,17 @@ def test_a_chunked_body_over_the_limit_is_refused_as_it_arrives():
             pass
         r = c.response()
         assert r.status == 413 and r.error()["code"] == "body_too_large", r.body
+
+
+@with_patience
+def test_a_client_that_sends_to_the_end_before_it_reads_gets_its_refusal(scale):
+    n = 16 << 20  # more than the sockets take
+    with Server("--mock-rate", "0", "--mock-prefill", "%dms" % (300 * scale)) as s:
+        c = Connection(s.port)
+        c.send(posted(b"Content-Length: %d" % len(BODY)))  # while this is answered the server stops to read
+        c.send(head(HOST, b"Content-Length: %d" % n, line=b"POST /nowhere HTTP/1.1") + b" " * n)
+        assert c.response().status == 200
+        assert c.response().status == 404 and c.closed()
 
 
 def test_limits_of_the_head_hold_at_one_beyond():

@@ -401,6 +401,15 @@ def test_a_reader_that_does_not_read_is_given_up_and_others_go_on():
         lazy.close()
 
 
+def test_a_piece_of_a_stream_that_is_larger_than_what_slow_readers_may_leave_is_sent():
+    prompt = "word " * 4000
+    with Server("--mock-rate", "0", "--mock-ctx", "100000", "--max-stream-buffer", "4KiB", "--stream-buffer", "4KiB") as s:
+        r = post(s.port, COMPLETIONS, {"prompt": prompt, "max_tokens": 3, "stream": True, "echo": True})
+        assert r.status == 200
+        said = events(r.body)
+        assert said[-1] == "[DONE]" and "".join(e["choices"][0]["text"] for e in said[:-1]).startswith(prompt)
+
+
 # ---- stopping ----
 
 def answered(ask):

@@ -18,7 +18,7 @@ static struct qr_row *next_row(struct qr_engine *e, int32_t index, int32_t pos, 
     row->req = s->req;
     row->seq = seq;
     row->pos = pos;
-    row->first = s->choice == 0 && pos + 1 == seq->n_prompt && seq->n_preempted == 0;
+    row->first = s->choice == 0 && pos + 1 == seq->n_prompt; /* once: with its token it is no longer the last */
     return row;
 }
 

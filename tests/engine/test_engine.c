@@ -372,6 +372,44 @@ Test(engine, cancelled_requests_give_their_blocks_back_in_queue_prefill_and_deco
     world_close(&w);
 }
 
+/* One fills the cache until the two others wait: then these begin together, and grow until the first in rank takes the other's blocks, which has computed two
+ * thirds of its prompt. */
+Test(engine, a_prompt_that_lost_its_blocks_before_it_was_complete_is_counted)
+{
+    NEED_DATA();
+    struct setup setup;
+    struct qr_err err;
+    struct qr_stats st = {0};
+    setup_init(&setup, MODEL);
+    setup.config.ctx_max = 128;
+    setup.config.kv_tokens = 128;
+    setup.config.chunk_tokens_max = 1;
+    setup.config.prefix_cache = false;
+    setup.config.itl_goal_us = 0;
+    struct flight *f = qr_alloc(3, sizeof *f);
+    static const int32_t n_prompt[3] = {113, 1, 96}, max_tokens[3] = {2, 120, 1};
+    int32_t prompt[128];
+    for (int i = 0; i < 128; i++)
+        prompt[i] = 5 + i;
+    for (int i = 0; i < 100 && st.sched.n_preempted == 0; i++) { /* the others may come late */
+        struct world w;
+        world_open(&w, &setup);
+        for (int k = 0; k < 3; k++) {
+            struct qr_sampling s;
+            qr_sampling_init(&s);
+            s.max_tokens = max_tokens[k];
+            s.ignore_eos = true;
+            cr_assert(flight_start(&w, &f[k], &s, prompt, n_prompt[k], 1, &err) == 0, "%s", err.msg);
+        }
+        world_settle(&w, &st);
+        cr_assert_eq(st.prompt_tokens, 113 + 1 + 96);
+        cr_assert_eq(st.queue.n, 3);
+        world_close(&w);
+    }
+    cr_assert_gt(st.sched.n_preempted, 0);
+    qr_free(f);
+}
+
 Test(engine, a_full_queue_refuses_at_once_and_bad_requests_name_the_field)
 {
     NEED_DATA();

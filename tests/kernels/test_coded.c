@@ -469,6 +469,57 @@ Test(coded, packed_rows_are_read_back_as_the_numbers_they_stand_for)
         qr_backend_close(level[l]);
 }
 
+/* Rows of pieces that begin and end anywhere in panels. */
+static void expect_read_back(struct qr_backend *be, struct data *d, const char *level)
+{
+    static const int32_t pieces[] = {1, 6, 9, 3, 30, 4};
+    const int32_t n_in = d->l.s.n_in, n_out = d->l.s.n_out;
+    uint8_t *packed = qr_alloc_aligned(be->k->linear_packed_bytes(d->type, n_out, n_in), 64);
+    float *out = qr_alloc((size_t)n_in, sizeof *out);
+    for (int32_t i = 0, first = 0; i < QR_COUNT(pieces); first += pieces[i++]) {
+        struct coded_source piece = *d->rows;
+        piece.all = qr_coded_row(&d->rows->all, d->rows->f, n_in, first);
+        piece.source.arg = &piece;
+        be->k->linear_pack_coded(be->queue, packed, d->type, n_out, n_in, first, &piece.source, pieces[i]);
+    }
+    for (int32_t o = 0; o < n_out; o++) {
+        const struct qr_tensor table = qr_tensor_2d(NULL, d->type, n_out, n_in);
+        const struct qr_embed_args a = {.out = out, .table = &table, .packed = packed, .ids = &o, .out_stride = n_in, .n_rows = 1, .scale = 1};
+        be->k->embed(be->queue, &a);
+        for (int32_t k = 0; k < n_in; k++) {
+            const float want = qr_bf16_to_f32(d->numbers[o * n_in + k]);
+            cr_assert(want == out[k], "%s %s: input %d of row %d is %g, not %g", level, qr_dtype_name(d->type), k, o, (double)out[k], (double)want);
+        }
+    }
+    qr_free(out);
+    qr_free_aligned(packed);
+}
+
+Test(coded, codes_are_read_back_from_every_place_of_rows_that_were_packed_in_any_pieces)
+{
+    static const int32_t widths[] = {64, 300, 31};
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names), n_out = 53;
+    struct qr_backend *ref = open_level("ref", 1, 0);
+    for (int32_t l = 1; l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 2, 0);
+        for (int i = 0; i < QR_COUNT(coded_types) * QR_COUNT(widths); i++) {
+            const enum qr_dtype type = coded_types[i / QR_COUNT(widths)];
+            const int32_t n_in = widths[i % QR_COUNT(widths)];
+            struct data d = make(ref, (struct shape){1, n_in, n_out, false, false}, type, SEED + 9000 + (uint64_t)i);
+            const struct qr_coded_format f = d.rows->f;
+            for (int64_t g = 0; f.steps && g < n_out * qr_coded_n_groups(f, n_in); g++) /* no number is 0 whatever its code is */
+                d.rows->all.step[g] = (int8_t)(1 + g % 60);
+            qr_free_aligned(d.numbers);
+            d.numbers = pack(ref, &d).packed;
+            expect_read_back(be, &d, names[l]);
+            drop(&d);
+        }
+        qr_backend_close(be);
+    }
+    qr_backend_close(ref);
+}
+
 /* ---- E4M3 ---- */
 
 static struct data make_numbers(int32_t n_out, int32_t n_in, uint64_t seed)

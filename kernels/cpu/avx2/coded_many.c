@@ -17,7 +17,7 @@ VF_FN void many_pairs(const int bits, const bool plain5, const bool even, int16_
     }
 }
 
-/* The same of 2 and 3 bits, and of all 32 inputs, from the begin of their codes on: two runs. */
+/* The same of lines that share what they are of, of all 32 inputs, from the begin of their codes on: two runs, or one. */
 VF_FN void many_pairs_32(const int bits, int16_t *to, const uint8_t *codes, vi zero, const struct whole_levels *l)
 {
 #pragma GCC unroll 4
@@ -47,18 +47,18 @@ VF_FN void many_unpack(const int bits, const bool plain5, const bool even, struc
             int16_t *w = to->w + (i * run / 2 * QR_PANEL + o) * 2;
             const vi both = VI_OR(VI(slli_epi32)(zero, 16), VI_AND(zero, VI(set1_epi32)(0xffff)));
             const uint8_t *codes = block + qr_coded_codes_at(s, k) + o * coded_line_bytes(bits) / QR_PANEL;
-            if (bits >= 4)
+            if (!coded_lines_share(bits))
                 many_pairs(bits, plain5, even, w, codes, run, both, l);
-            else if (i % 2 == 0)
+            else if (run == WHOLE_K || i % 2 == 0)
                 many_pairs_32(bits, w, codes, both, l);
         }
     }
 }
 
-void qr_avx2_many_piece(struct many_piece *to, const struct qr_coded_shape *s, const uint8_t *panel, int32_t unit, int32_t n)
+void qr_avx2_many_piece(struct many_piece *to, const struct qr_coded_shape *s, bool apart, const uint8_t *panel, int32_t unit, int32_t n)
 {
-    const struct whole_levels l = whole_levels_of(s->f.bits, panel);
+    const struct whole_levels l = whole_levels_of(s->f, apart, panel);
 #define MANY_UNPACK(bits, plain5, even) many_unpack(bits, plain5, even, to, s, panel, unit, n, &l)
-    WHOLE_BY_FORMAT(s->f, l.even, MANY_UNPACK);
+    WHOLE_BY_FORMAT(s->f, l.even, apart, MANY_UNPACK);
 #undef MANY_UNPACK
 }

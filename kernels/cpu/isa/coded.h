@@ -1,12 +1,15 @@
 /* coded.h - products with coded weights (kernels.h, linear_pack_coded): what coded_pack.c, linear_pack.c, linear.c and amx/ share. Inside kernels/cpu only.
  *
- * Packed weights, but for the order of codes the same for every level: panels of 16 outputs, a head and blocks of 64, 128 (groups of 128) or 256 inputs
- * (with steps), each of which is one piece, so that a panel is read from its begin to its end.
+ * Packed weights, but for the order and, with 5 and 6 bits, the form of codes the same for every level: panels of 16 outputs, a head and blocks of 64, 128
+ * (groups of 128) or 256 inputs (with steps), each of which is one piece, so that a panel is read from its begin to its end.
  *     head     16 factors (f32), not with E4M3 codes; with 4 bits the 16 levels (int8) in 64 bytes more
  *     block    [units][16] scales (f16, of E4M3 codes f32); likewise offsets; [groups][16] steps (int8); likewise steps of offsets, or zeros; padded to 64
  *              bytes; then codes
  *              8, 6 and 5 bits: [k / 4] lines of 64 codes [16][4], each a level in two's complement, without a sign where 5 bits have offsets; code c of a
  *              line begins at bit `bits` c of the line's 8 `bits` bytes
+ *              5 and 6 bits at level avx2: what 32 inputs would be with 4 bits, of the lower four bits of levels less the least, four lines of 64 bytes, and
+ *              behind them the bits above these in one or two lines (coded_apart.h): 5 bits, above a half of a byte of line i, bit i of the same half there;
+ *              6 bits, bits 2 (i % 2) and on of that of line i / 2
  *              2 and 3 bits: what 32 inputs would be with 4 bits, four lines of 64 bytes whose codes are levels less the least, in two or three lines
  *              (coded_fours.h): 2 bits, line i is lines 2 i and, two bits higher, 2 i + 1; 3 bits, in each half of a byte of line i, above its
  *              code of line i, bit i of that of line 3

@@ -13,7 +13,7 @@
 #ifndef QR_KERNELS_CPU_ISA_CODED_AVX2_H
 #define QR_KERNELS_CPU_ISA_CODED_AVX2_H
 
-#include "kernels/cpu/isa/coded_fours.h"
+#include "kernels/cpu/isa/coded_apart.h"
 
 #define CODED_LARGER 0x1p16f
 
@@ -22,15 +22,30 @@ VF_FN vf coded_rounded(vf larger)
     return vf_add(larger, vf_mul(larger, vf_set1(-0x1.fffep-1f)));
 }
 
-/* Inputs of a line, and its bytes; of 2 and 3 bits, of what they are with 4. */
+/* In place of bits, known to the compiler: 5 or 6 and this, of codes as avx2 packs them (coded_apart.h); without it, as avx512 does, whose products are
+ * avx2's. */
+#define CODED_APART 16
+
+/* Inputs of a line, and its bytes; of 2, 3 and CODED_APART bits, of what they are with 4. */
 VF_FN int coded_line_inputs(const int bits)
 {
-    return bits <= 4 ? 8 : 4;
+    return bits <= 4 || bits > CODED_APART ? 8 : 4;
 }
 
 VF_FN int coded_line_bytes(const int bits)
 {
     return bits <= 4 || bits >= 8 ? 64 : QR_CODED_LINE / 8 * bits;
+}
+
+/* Whether lines of 32 inputs share what they are of, and how many they then are in memory. */
+VF_FN bool coded_lines_share(const int bits)
+{
+    return bits < 4 || bits > CODED_APART;
+}
+
+VF_FN int coded_lines_32(const int bits)
+{
+    return bits < 4 ? bits : bits - CODED_APART;
 }
 
 /* ---- codes ---- */

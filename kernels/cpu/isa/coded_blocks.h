@@ -221,56 +221,29 @@ static void put_steps(const struct packing *p, uint8_t *block, const int8_t *ste
 #ifdef QR_ISA_avx2
 #define STRIP_INPUTS 1024 /* of a panel that is longer: its codes, there and here, and its scales stay in the nearest cache */
 
-/* Codes of 5 bits of four inputs of eight rows, half a line: of the lower ones 4 bits a byte in `half`; of the fifth ones, byte `own` of a row's four
- * in `twice` has them in its lower half and again in its upper one. Every second row's 20 bits begin in the middle of a byte: four bits higher from the
- * beginning. */
-VF_FN void put_five(uint8_t *to, __m256i half, __m256i twice, const char own)
+/* The fifth bits of 32 inputs of eight rows, input k's in bit k, as coded_apart.h has them: bits 4 and 1, and 3 and 0, of the number of an input change
+ * places. */
+VF_FN __m256i fifths_apart(__m256i x)
 {
-    const char a = own, b = (char)(own + 4), c = (char)(own + 8), d = (char)(own + 12);
-    const __m256i spread = _mm256_setr_epi8(a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d, a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d);
-    const __m256i place = _mm256_set1_epi64x(0x0084210000084210), fours = _mm256_set1_epi64x(0x4000001004000001);
-    const __m256i first =
-        _mm256_setr_epi8(0, 1, 2, 5, 6, 8, 9, 10, 13, 14, -1, -1, -1, -1, -1, -1, 9, 10, 13, 14, -1, -1, -1, -1, -1, -1, 0, 1, 2, 5, 6, 8);
-    const __m256i shared =
-        _mm256_setr_epi8(-1, -1, 4, -1, -1, -1, -1, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 4, -1, -1, -1);
-    const __m256i lower = _mm256_madd_epi16(_mm256_maddubs_epi16(half, _mm256_set1_epi16(1 | 1 << 13)), fours);
-    const __m256i v = _mm256_or_si256(lower, _mm256_and_si256(_mm256_shuffle_epi8(twice, spread), place));
-    const __m256i out = _mm256_or_si256(_mm256_shuffle_epi8(v, first), _mm256_shuffle_epi8(v, shared)); /* ten bytes of each half, where they go in 16 */
-    const __m128i second = _mm256_extracti128_si256(out, 1);
-    const int32_t rest = _mm_cvtsi128_si32(second);
-    _mm_storeu_si128((__m128i *)(void *)to, _mm_blend_epi16(_mm256_castsi256_si128(out), second, 0xe0));
-    memcpy(to + 16, &rest, sizeof rest);
+    const __m256i a = _mm256_and_si256(_mm256_xor_si256(x, _mm256_srli_epi32(x, 14)), _mm256_set1_epi32(0xcccc));
+    x = _mm256_xor_si256(x, _mm256_xor_si256(a, _mm256_slli_epi32(a, 14)));
+    const __m256i b = _mm256_and_si256(_mm256_xor_si256(x, _mm256_srli_epi32(x, 7)), _mm256_set1_epi32(0xaa00aa));
+    return _mm256_xor_si256(x, _mm256_xor_si256(b, _mm256_slli_epi32(b, 7)));
 }
 
-/* 32 inputs of eight rows, whose lower halves begin at byte `at` and whose fifth bits are the word in front of them. less: a level is the code less 16, of five
- * bits the uppermost turned over. */
-VF_FN void put_fives_8(uint8_t *to, const uint8_t *const r[8], int64_t at, const bool less)
-{
-    enum { LINE = QR_CODED_LINE / 8 * 5 };
-    const __m256i four = _mm256_set1_epi8(15);
-    const __m256i words = words_of(r, at - 4), bits = less ? _mm256_xor_si256(words, _mm256_set1_epi8(-1)) : words;
-    const __m256i even = _mm256_and_si256(bits, four), odd = _mm256_andnot_si256(four, bits);
-    const __m256i twice[2] = {_mm256_or_si256(even, _mm256_slli_epi16(even, 4)), _mm256_or_si256(odd, _mm256_srli_epi16(odd, 4))};
-    __m256i v[4];
-    turn_eight(v, r, at);
-#pragma GCC unroll 4
-    for (int32_t i = 0; i < 4; i++, to += LINE) {
-        put_five(to, _mm256_and_si256(v[i], four), twice[i % 2], (char)(i / 2));
-        put_five(to + 4 * LINE, _mm256_and_si256(_mm256_srli_epi16(v[i], 4), four), twice[i % 2], (char)(i / 2 + 2));
-    }
-}
+enum stored_as { STORED_BYTES, STORED_HALVES, STORED_FIVES };
 
-enum stored_as { STORED_BYTES, STORED_HALVES, STORED_FIVES, STORED_FIVES_LESS };
-
-/* Codes of a block of n_in inputs at byte `at` of eight rows; how and n_in are known to the compiler. */
+/* Codes of a block of n_in inputs at byte `at` of eight rows, with fifth bits a word in front of them; how and n_in are known to the compiler. */
 VF_FN void put_stored_8(uint8_t *to, const uint8_t *const r[8], int64_t at, const enum stored_as as, const int32_t n_in)
 {
-    if (as == STORED_FIVES || as == STORED_FIVES_LESS) {
-        put_fives_8(to, r, at, as == STORED_FIVES_LESS);
+    if (as == STORED_FIVES) {
+        const __m256i fifths = fifths_apart(words_of(r, at - 4));
+        put_nibbles_8(to, r, at, 2 * QR_CODED_LINE);
+        _mm256_storeu_si256((__m256i *)(void *)(to + APART_ABOVE), fifths);
         return;
     }
     for (int32_t i = 0; as == STORED_HALVES && i < n_in; i += 32, to += 32 * QR_PANEL / 2, at += 16)
-        put_nibbles_8(to, r, at, 16);
+        put_nibbles_8(to, r, at, 2 * QR_CODED_LINE);
     for (int32_t i = 0; as == STORED_BYTES && i < n_in; i += 16, to += 16 * QR_PANEL, at += 16)
         put_bytes_8(to, r, at);
 }
@@ -285,13 +258,12 @@ VF_FN void put_stored_rows(const struct packing *p, uint8_t *panel, const uint8_
     const int64_t n_bytes = l->n_bytes, block_bytes = s->block_bytes;
     const int64_t first = begin / n_in * n_bytes + l->low.at, last = first + (end - begin) / n_in * n_bytes;
     const int32_t bits = as == STORED_BYTES ? 8 : as == STORED_HALVES ? 4 : 5;
-    const int32_t line = bits == 4 ? QR_CODED_LINE : QR_CODED_LINE / 8 * bits; /* 16 rows: of eight inputs with 4 bits, else of four */
     const int32_t second = n_in * QR_PANEL * bits / 8, together = n_in == 32 ? 2 : 1;
     QR_ASSERT(l->n_in == n_in && 1 << s->block_shift == together * n_in && begin % (together * n_in) == 0);
-    QR_ASSERT(bits != 5 || (l->high.at + 4 == l->low.at && l->low.at + 16 == n_bytes));
+    QR_ASSERT(bits != 5 || (l->high.at + 4 == l->low.at && l->low.at + 16 == n_bytes && l->add == qr_coded_least(s->f)));
     for (int32_t o = 0; o < QR_PANEL; o += 8) {
         EIGHT_ROWS(r, row, o);
-        uint8_t *to = panel + s->head_bytes + (begin >> s->block_shift) * block_bytes + s->codes_at + line * o / QR_PANEL;
+        uint8_t *to = panel + s->head_bytes + (begin >> s->block_shift) * block_bytes + s->codes_at + 4 * o;
         for (int64_t at = first; at < last; at += together * n_bytes, to += block_bytes) {
             put_stored_8(to, r, at, as, n_in);
             if (together == 2 && at + n_bytes < last)
@@ -304,9 +276,7 @@ VF_FN void put_stored_rows(const struct packing *p, uint8_t *panel, const uint8_
 static void put_strip(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end)
 {
     const struct qr_coded_blocks *l = p->rows->blocks;
-    if (l->high.bits == 1 && l->add == -16)
-        put_stored_rows(p, panel, row, begin, end, STORED_FIVES_LESS, 32);
-    else if (l->high.bits == 1)
+    if (l->high.bits == 1)
         put_stored_rows(p, panel, row, begin, end, STORED_FIVES, 32);
     else if (l->low.bits == 8)
         put_stored_rows(p, panel, row, begin, end, STORED_BYTES, 32);
@@ -557,9 +527,9 @@ static void put_narrow(const struct packing *p, uint8_t *codes, const uint8_t *c
         if (p->shape.f.bits == 8)
             planes_put(8, codes, k + i, v);
         else if (p->shape.f.bits == 6)
-            planes_put(6, codes, k + i, v);
+            put_narrow_few(6, codes, k + i, v, -32);
         else if (p->shape.f.bits == 5)
-            planes_put(5, codes, k + i, v);
+            put_narrow_few(5, codes, k + i, v, (int8_t)qr_coded_least(p->shape.f));
         else if (p->shape.f.bits == 4)
             put_narrow_few(4, codes, k + i, v, p->rows->levels[0]);
         else

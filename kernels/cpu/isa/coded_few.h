@@ -19,6 +19,7 @@ struct few_args {
     float *sums;
     int32_t n_units, n_panels;
     int32_t n_skip;                  /* panels that lie between one and what is read behind it */
+    bool apart;                      /* codes of 5 and 6 bits are (coded_apart.h) */
 };
 void qr_avx2_few_1(const struct few_args *a);
 void qr_avx2_few_2(const struct few_args *a);
@@ -114,8 +115,9 @@ VF_FN void few_vectors(const int bits, const bool plain5, const bool even, const
 {
     const struct qr_coded_shape *s = b->s;
     const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits), n_lines = run / line_k, n_runs = WHOLE_K / run;
-    const bool as_bytes = FEW_BYTES(bits, even, rows), fours = bits < 4;
-    const bool offset = bits == 2 || s->f.offset, zero = !fours && s->f.zero;
+    const bool as_bytes = FEW_BYTES(bits, even, rows), share = coded_lines_share(bits);
+    const bool shifted = (bits == 4 && even) || bits == 3 || (bits > CODED_APART && !plain5);
+    const bool offset = bits == 2 || s->f.offset, zero = bits == 4 && s->f.zero;
     const uint8_t *codes = b->block + s->codes_at + o * line_bytes / QR_PANEL, *bytes = (const uint8_t *)b->bytes;
     const uint16_t *unit = (const uint16_t *)(const void *)b->block + o;
     const int8_t *step = (const int8_t *)b->block + s->step_at + o, *offset_step = (const int8_t *)b->block + s->offset_step_at + o;
@@ -136,13 +138,13 @@ VF_FN void few_vectors(const int bits, const bool plain5, const bool even, const
                 sum[i] = as_bytes ? VI(set1_epi16)(128) : VI(setzero_si256)();
             low[0] = low[1] = VI(set1_epi16)(-0x8000);
 #pragma GCC unroll 8
-            for (int i = 0; i < n_lines; i++, codes += fours ? 0 : line_bytes, bytes += as_bytes ? line_k : 0) {
-                const int line = fours ? h * n_lines + i : 0; /* of the 32 inputs */
-                if (o == 0 && (!fours || line < bits))
-                    _mm_prefetch((const char *)codes + line * QR_CODED_LINE + b->ahead, _MM_HINT_T0);
+            for (int i = 0; i < n_lines; i++, codes += share ? 0 : line_bytes, bytes += as_bytes ? line_k : 0) {
+                const int line = share ? h * n_lines + i : 0; /* of the 32 inputs */
+                for (int ask = line; o == 0 && ask < (share ? coded_lines_32(bits) : 1); ask += FOURS_LINES)
+                    _mm_prefetch((const char *)codes + ask * QR_CODED_LINE + b->ahead, _MM_HINT_T0);
                 few_line(bits, plain5, even, rows, n_v, sum, low, codes, line, x->x + h * run + i * line_k, b->x_row, bytes, l);
             }
-            codes += fours && h == n_runs - 1 ? bits * QR_CODED_LINE : 0;
+            codes += share && h == n_runs - 1 ? coded_lines_32(bits) * QR_CODED_LINE : 0;
             if (as_bytes && h == n_runs - 1)
                 bytes += WHOLE_K;
 #pragma GCC unroll 2
@@ -167,7 +169,7 @@ VF_FN void few_vectors(const int bits, const bool plain5, const bool even, const
                     if (as_bytes)
                         whole = VI(add_epi32)(VI(madd_epi16)(whole, VI(set1_epi16)(256)), VI(madd_epi16)(low[v], VI(set1_epi16)(1)));
                     const int32_t total = run == WHOLE_K ? xr->all : xr->sum[h];
-                    if ((bits == 4 && even) || bits == 3)
+                    if (shifted)
                         whole = VI(add_epi32)(whole, VI(set1_epi32)(l->shift * total));
                     if (zero)
                         whole = VI(sub_epi32)(whole, VI(mullo_epi32)(zeros, VI(set1_epi32)(total)));
@@ -221,7 +223,7 @@ static inline bool few_levels(struct whole_levels l[FEW_PANELS], const struct fe
 {
     bool even = true;
     for (int32_t j = 0; j < a->n_panels; j++) {
-        l[j] = whole_levels_of(a->s->f.bits, a->panel[j]);
+        l[j] = whole_levels_of(a->s->f, a->apart, a->panel[j]);
         even = even && l[j].even;
     }
     for (int32_t j = 0; j < a->n_panels && !even; j++)
@@ -235,19 +237,19 @@ static inline bool few_levels(struct whole_levels l[FEW_PANELS], const struct fe
         enum { ROWS = rows };                                                                      \
         struct whole_levels l[FEW_PANELS] QR_UNINITIALIZED;                                        \
         const bool all_even = few_levels(l, a), short_run = whole_run(a->s) == 16, steps = a->s->f.steps; \
-        WHOLE_BY_FORMAT(a->s->f, all_even, FEW_DO);                                                \
+        WHOLE_BY_FORMAT(a->s->f, all_even, a->apart, FEW_DO);                                      \
     }
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ /* as WHOLE_BY_FORMAT */
 #define FEW_DO(bits, plain5, even) few_panels(bits, plain5, even, short_run || steps, short_run ? 16 : WHOLE_K, ROWS, a, l)
 #else
-#define FEW_DO(bits, plain5, even)                                                \
-    do {                                                                          \
-        if (short_run || bits < 4)                                                \
-            few_panels(bits, plain5, even, true, 16, ROWS, a, l);                 \
-        else if (steps)                                                           \
-            few_panels(bits, plain5, even, true, WHOLE_K, ROWS, a, l);            \
-        else                                                                      \
-            few_panels(bits, plain5, even, false, WHOLE_K, ROWS, a, l);           \
+#define FEW_DO(bits, plain5, even)                                                                     \
+    do { /* 5 bits have no groups of 16, and 6 no others */                                            \
+        if ((short_run && (bits) % CODED_APART != 5) || (bits) < 4 || (bits) % CODED_APART == 6)       \
+            few_panels(bits, plain5, even, true, 16, ROWS, a, l);                                      \
+        else if (steps)                                                                                \
+            few_panels(bits, plain5, even, true, WHOLE_K, ROWS, a, l);                                 \
+        else                                                                                           \
+            few_panels(bits, plain5, even, false, WHOLE_K, ROWS, a, l);                                \
     } while (0)
 #endif
 

@@ -43,7 +43,7 @@ VF_FN void many_x_make(int32_t *to, const struct whole_x *x, int32_t mr, bool sh
 
 /* ---- weights ---- */
 
-/* Units [unit, unit + n) of a panel to `to`. */
-void qr_avx2_many_piece(struct many_piece *to, const struct qr_coded_shape *s, const uint8_t *panel, int32_t unit, int32_t n);
+/* Units [unit, unit + n) of a panel to `to`. apart: whether codes of 5 and 6 bits are (coded_apart.h). */
+void qr_avx2_many_piece(struct many_piece *to, const struct qr_coded_shape *s, bool apart, const uint8_t *panel, int32_t unit, int32_t n);
 
 #endif

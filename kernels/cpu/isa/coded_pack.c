@@ -15,6 +15,11 @@
 _Static_assert(QR_CODED_ROWS_MAX >= QR_PANEL, "a source fills a panel at once");
 
 #define ACROSS_PANELS 8 /* that share a line of words of eight outputs */
+#ifdef QR_ISA_avx2
+#define LESS_THE_LEAST(bits) ((bits) < 4 || (bits) == 5 || (bits) == 6) /* what codes are of levels */
+#else
+#define LESS_THE_LEAST(bits) ((bits) < 4)
+#endif
 
 struct packing {
     uint8_t *dst;
@@ -89,14 +94,15 @@ static void settle_codes(const struct packing *p, uint8_t *panel, int64_t o)
 #endif
 }
 
-/* 16 levels, of which n are there, zeros behind them: as they are, with 4 bits their indices, with less what they are above the least. */
+/* 16 levels, of which n are there, zeros behind them: as they are, with 4 bits their indices, with less (at avx2 with 5 and 6, too) what they are above the
+ * least. */
 VF_FN __m128i codes_of(const struct packing *p, const int8_t *level, int64_t n)
 {
     _Alignas(16) uint8_t some[16] = {0};
     if (n < 16)
         level = memcpy(some, level, (size_t)n);
     const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)level);
-    if (p->shape.f.bits < 4)
+    if (LESS_THE_LEAST(p->shape.f.bits))
         return _mm_and_si128(_mm_sub_epi8(v, _mm_set1_epi8((char)qr_coded_least(p->shape.f))), _mm_set1_epi8((char)((1 << p->shape.f.bits) - 1)));
     if (p->shape.f.bits != 4)
         return v;
@@ -179,7 +185,11 @@ VF_FN void put_squeezed(const struct packing *p, uint8_t *panel, const int8_t *l
         if (bits < 4)
             fours_join(codes, bytes, bits, block / 32, n < QR_PANEL);
         else
+#ifdef QR_ISA_avx2
+            apart_join(codes, bytes, bits, block / 32, n < QR_PANEL);
+#else
             coded_squeeze(codes, bytes, bits, block * QR_PANEL / QR_CODED_LINE, n < QR_PANEL);
+#endif
     }
 }
 

@@ -146,40 +146,24 @@ VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[Q
         planes_put_fours(bits, to, v);
 }
 #elif defined QR_ISA_avx2
-/* Half a line of 5 or 6 bits: joined two by two, as in coded_squeeze_line, each quarter of 16 codes a string of 2 `bits` bytes. */
-VF_FN void planes_put_half(uint8_t *to, __m256i codes, const int32_t bits)
-{
-    const __m256i three = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
-    const __m256i five = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 8, 9, 10, 11, 12, -1, -1, -1, -1, -1, -1));
-    const __m256i twos = _mm256_maddubs_epi16(codes, _mm256_set1_epi16((int16_t)(1 | 1 << (8 + bits))));
-    __m256i v = _mm256_madd_epi16(twos, _mm256_set1_epi32(1 | 1 << (16 + 2 * bits)));
-    if (bits == 5) {
-        const __m256i low = _mm256_set1_epi64x(0xfffff);
-        v = _mm256_or_si256(_mm256_and_si256(low, v), _mm256_andnot_si256(low, _mm256_srli_epi64(v, 12)));
-    }
-    v = _mm256_shuffle_epi8(v, bits == 6 ? three : five);
-    for (int32_t quarter = 0; quarter < 2; quarter++, to += 2 * bits) {
-        const __m128i x = quarter ? _mm256_extracti128_si256(v, 1) : _mm256_castsi256_si128(v);
-        const int32_t rest = _mm_extract_epi32(x, 2);
-        _mm_storel_epi64((__m128i *)(void *)to, x);
-        memcpy(to + 8, &rest, bits == 6 ? 4 : 2);
-    }
-}
-
 /* Codes of inputs k to k + 31 of a block, k a multiple of 32, of 16 outputs; more bits than a code has are dropped. */
 VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[QR_PANEL])
 {
     const __m256i mask = _mm256_set1_epi8((char)((1 << bits) - 1));
     for (int32_t half = 0; half < 2; half++) {
-        uint8_t *to = codes + k * 2 * bits + half * 4 * (bits <= 4 ? 8 : bits);
-        vf t[VF_LEN]; /* t[i]: inputs 4 i to 4 i + 3 of eight outputs */
+        uint8_t *to = codes + k * 2 * bits + half * (QR_CODED_LINE / 2);
+        vf t[VF_LEN] QR_UNINITIALIZED; /* t[i]: inputs 4 i to 4 i + 3 of eight outputs */
         for (int32_t o = 0; o < VF_LEN; o++)
             t[o] = _mm256_castsi256_ps(_mm256_and_si256(v[VF_LEN * half + o], mask));
         vf_transpose(t);
         for (int32_t i = 0; bits == 8 && i < VF_LEN; i++)
             _mm256_storeu_si256((__m256i *)(void *)(to + i * QR_CODED_LINE), _mm256_castps_si256(t[i]));
-        for (int32_t i = 0; (bits == 5 || bits == 6) && i < VF_LEN; i++)
-            planes_put_half(to + i * 8 * bits, _mm256_castps_si256(t[i]), bits);
+        if (bits == 5 || bits == 6) {
+            __m256i fours[VF_LEN] QR_UNINITIALIZED;
+            for (int32_t i = 0; i < VF_LEN; i++)
+                fours[i] = _mm256_castps_si256(t[i]);
+            apart_store(to, fours, bits, false);
+        }
         for (int32_t i = 0; bits == 4 && i < VF_LEN; i += 2)
             _mm256_storeu_si256((__m256i *)(void *)(to + i / 2 * 4 * QR_PANEL),
                                 _mm256_or_si256(_mm256_castps_si256(t[i]), _mm256_slli_epi16(_mm256_castps_si256(t[i + 1]), 4)));

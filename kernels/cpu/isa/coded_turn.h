@@ -3,6 +3,9 @@
 #ifndef QR_KERNELS_CPU_ISA_CODED_TURN_H
 #define QR_KERNELS_CPU_ISA_CODED_TURN_H
 
+#ifdef QR_ISA_avx2
+#include "kernels/cpu/isa/coded_apart.h"
+#endif
 #include "kernels/cpu/isa/coded_fours.h"
 #include "kernels/cpu/isa/coded_squeeze.h"
 #include "kernels/cpu/isa/micro.h"
@@ -16,8 +19,8 @@ VF_FN void turn_store(uint8_t *to, __m128i v, bool join)
 }
 
 /* put_four: inputs k to k + 15 of a block (k a multiple of 16) whose codes begin at `codes`, of outputs 4 quad to 4 quad + 3 of a panel: v[i] has output
- * 4 quad + i's, one in a byte; codes of 5 and 6 bits stay in bytes, as many as 8 bits would be (coded_squeeze.h). code_of: what input `in` of output `row`
- * has in a block, a level but for 4 bits; an E4M3 code's bits (with or without a sign: the low 8 count). */
+ * 4 quad + i's, one in a byte; codes of 5 and 6 bits stay in bytes, as many as 8 bits would be (coded_squeeze.h, at avx2 coded_apart.h). code_of: what input
+ * `in` of output `row` has in a block, a level but for 4 bits; an E4M3 code's bits (with or without a sign: the low 8 count). */
 #ifdef QR_ISA_amx
 /* E4M3 codes as coded.h has them; and back. */
 VF_FN __m512i turn_numbers(__m512i v)
@@ -208,6 +211,10 @@ static inline int32_t code_of(const uint8_t *codes, struct qr_coded_format f, in
         return (fours_byte(codes + in / 32 * (f.bits * QR_CODED_LINE), f.bits, in % 32 / 8, row * 4 + in % 4) >> in % 8 / 4 * 4 & 15) + qr_coded_least(f);
     if (f.e4m3)
         return codes[turn_twos_at(in, row) + in % 2];
+#ifdef QR_ISA_avx2
+    if (f.bits < 8)
+        return apart_code(codes, f.bits, in, row) + qr_coded_least(f);
+#endif
     return coded_code_in(codes + in / 4 * (QR_CODED_LINE / 8 * f.bits), f, row * 4 + in % 4);
 }
 #endif
@@ -237,15 +244,16 @@ VF_FN void swap_halves(__m256i *a, __m256i *b)
     *a = _mm256_xor_si256(*a, _mm256_slli_epi16(other, 4));
 }
 
-/* Of eight rows: 16 bytes of each from `at` on, of which byte i has the codes of inputs i and half + i. to: of the first of these inputs and rows. */
-VF_FN void put_nibbles_8(uint8_t *to, const uint8_t *const row[8], int64_t at, int32_t half)
+/* Of eight rows: 16 bytes of each from `at` on, of which byte i has the codes of two inputs in its halves. to: of the first of these inputs and rows; the
+ * upper halves' lines are `apart` bytes behind the lower ones'. */
+VF_FN void put_nibbles_8(uint8_t *to, const uint8_t *const row[8], int64_t at, int32_t apart)
 {
     __m256i v[4];
     turn_eight(v, row, at);
     for (int32_t i = 0; i < 4; i += 2, to += 4 * QR_PANEL) {
         swap_halves(&v[i], &v[i + 1]);
         _mm256_storeu_si256((__m256i *)(void *)to, v[i]);
-        _mm256_storeu_si256((__m256i *)(void *)(to + half * 8), v[i + 1]);
+        _mm256_storeu_si256((__m256i *)(void *)(to + apart), v[i + 1]);
     }
 }
 

@@ -91,17 +91,19 @@ VF_FN void whole_bytes_make(struct whole_bytes *to, const struct whole_x *x)
 
 /* ---- levels ---- */
 
-/* What codes of 2 to 4 bits stand for: themselves plus `shift`, or, where that is not so for all of them (4 bits), what the table says, in both halves. */
+/* What codes of 2 to 4 bits, and of 5 and 6 that lie apart, stand for: themselves plus `shift`, or, where that is not so for all of them (4 bits), what the
+ * table says, in both halves. */
 struct whole_levels {
     vi table;
     int32_t shift;
     bool even;
 };
 
-VF_FN struct whole_levels whole_levels_of(const int bits, const uint8_t *panel)
+VF_FN struct whole_levels whole_levels_of(const struct qr_coded_format f, bool apart, const uint8_t *panel)
 {
-    struct whole_levels l = {.table = VI(setzero_si256)(), .shift = bits == 3 ? -4 : 0, .even = true};
-    if (bits != 4)
+    const bool less = f.bits < 4 || (apart && (f.bits == 5 || f.bits == 6));
+    struct whole_levels l = {.table = VI(setzero_si256)(), .shift = less ? qr_coded_least(f) : 0, .even = true};
+    if (f.bits != 4)
         return l;
     const __m128i table = _mm_loadu_si128((const __m128i *)(const void *)(panel + QR_CODED_LEVELS_AT));
     const __m128i first = _mm_set1_epi8((char)_mm_extract_epi8(table, 0));
@@ -115,7 +117,7 @@ VF_FN struct whole_levels whole_levels_of(const int bits, const uint8_t *panel)
 /* Pairs that a vector of codes becomes: of 8 inputs with 4 bits or less, else of 4. */
 VF_FN int whole_line_pairs(const int bits)
 {
-    return bits <= 4 ? 4 : 2;
+    return coded_line_inputs(bits) / 2;
 }
 
 /* Bytes of both halves to pairs, the sign kept: inputs 0 and 2 of the four, 1 and 3. */
@@ -136,9 +138,9 @@ VF_FN vi whole_widened(const int bits, const uint8_t *codes)
     return VI(mullo_epi16)(v, left);
 }
 
-/* Levels, or with 4 bits and `even`, or less, codes, of a vector of 8 outputs, as pairs of inputs: [0] 0 and 2, [1] 1 and 3, with 4 bits or less [2] 4 and 6,
- * [3] 5 and 7 of its line. codes: this vector's half of the line, with 2 and 3 bits of the first of the 32 inputs that line i, known to the compiler, is of.
- * offset: whether codes of 5 bits have no sign. */
+/* Levels, or with 4 bits and `even`, less, or CODED_APART, codes, of a vector of 8 outputs, as pairs of inputs: [0] 0 and 2, [1] 1 and 3, in lines of eight
+ * [2] 4 and 6, [3] 5 and 7. codes: this vector's half of the line, or, where lines share it, of the first of the 32 inputs that line i, known to the compiler,
+ * is of. offset: whether codes of 5 bits have no sign. */
 VF_FN void whole_line(const int bits, const bool offset, const bool even, vi pairs[4], const uint8_t *codes, const int i, const struct whole_levels *l)
 {
     if (bits <= 4) {
@@ -152,6 +154,16 @@ VF_FN void whole_line(const int bits, const bool offset, const bool even, vi pai
         }
         whole_byte_pairs(pairs, VI(shuffle_epi8)(l->table, VI_AND(v, low)));
         whole_byte_pairs(pairs + 2, VI(shuffle_epi8)(l->table, VI_AND(VI(srli_epi16)(v, 4), low)));
+        return;
+    }
+    if (bits > CODED_APART) {
+        vi code[2] QR_UNINITIALIZED;
+        apart_line(bits - CODED_APART, code, codes, i);
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            pairs[2 * j] = VI_AND(code[j], VI(set1_epi16)(255));
+            pairs[2 * j + 1] = VI(srli_epi16)(code[j], 8);
+        }
         return;
     }
     if (bits == 8) {
@@ -210,11 +222,12 @@ VF_FN int32_t whole_run(const struct qr_coded_shape *s)
 }
 
 /* DO with the bits of format f, whether codes of 5 bits have no sign, and whether all codes of 4 bits are even, all known when compiling; not where a
- * sanitizer takes apart whatever the compiler makes of it, which is then made once. */
+ * sanitizer takes apart whatever the compiler makes of it, which is then made once. apart: whether codes of 5 and 6 bits are. */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define WHOLE_BY_FORMAT(f, even, DO) DO((f).bits, (f).bits == 5 && (f).offset, (f).bits != 4 || (even))
+#define WHOLE_BY_FORMAT(f, even, apart, DO) \
+    DO((f).bits + ((apart) && ((f).bits == 5 || (f).bits == 6) ? CODED_APART : 0), (f).bits == 5 && (f).offset, (f).bits != 4 || (even))
 #else
-#define WHOLE_BY_FORMAT(f, even, DO)                 \
+#define WHOLE_BY_FORMAT(f, even, apart, DO)          \
     do {                                           \
         if ((f).bits == 2)                         \
             DO(2, false, true);                    \
@@ -224,6 +237,12 @@ VF_FN int32_t whole_run(const struct qr_coded_shape *s)
             DO(4, false, true);                    \
         else if ((f).bits == 4)                    \
             DO(4, false, false);                   \
+        else if ((f).bits == 5 && (apart) && (f).offset) \
+            DO(CODED_APART + 5, true, true);       \
+        else if ((f).bits == 5 && (apart))         \
+            DO(CODED_APART + 5, false, true);      \
+        else if ((f).bits == 6 && (apart))         \
+            DO(CODED_APART + 6, false, true);      \
         else if ((f).bits == 5 && (f).offset)      \
             DO(5, true, true);                     \
         else if ((f).bits == 5)                    \

@@ -53,6 +53,7 @@ struct product {
     const struct whole_way *whole; /* coded weights by integers: `packed` holds rows of struct whole_x (coded_few.h); else NULL */
 #ifdef QR_ISA_avx2
     int32_t n_even;       /* items of nearly one size, as many for each thread; 0: items of panels_per_item */
+    bool apart;           /* codes of 5 and 6 bits are as this level packs them (coded_apart.h), not as avx512 does */
 #endif
 };
 _Static_assert((size_t)QR_QUANT_INPUTS_MAX_WIDE * QR_PANEL * 2 <= QR_WORKER_SCRATCH_BYTES, "an unpacked panel fits scratch");
@@ -446,10 +447,17 @@ static inline size_t row_bytes(const struct product *p)
     return (size_t)p->n_in * sizeof(float);
 }
 
+#ifdef QR_ISA_avx2
+static float sum_of_squares(const float *x, int64_t n);
+#endif
+
 /* way: of coded weights that are multiplied by integers. */
 static void multiply_chunks(struct qr_queue *q, const struct qr_linear_args *a, const struct whole_way *way)
 {
     struct product p = {.a = a, .q = q, .packed = (float *)q->shared, .whole = way};
+#ifdef QR_ISA_avx2
+    p.apart = way && way->sum_of_squares == sum_of_squares; /* this level asks for its own weights */
+#endif
     plan_weights(&p);
     const struct qr_tunables *t = qr_tuned_linear(q, a);
     const int32_t block_rows = qr_tuned_most(t->block_rows, ROWS_MAX, ROWS_MAX);

@@ -12,9 +12,10 @@
 
 /* ---- token texts ---- */
 
+/* Ends early where the text is too long. */
 static void replace(const struct qr_decoder_op *op, struct qr_buf *out, const char *s, size_t n)
 {
-    while (n > 0) {
+    while (n > 0 && out->len <= QR_DECODER_TEXT_MAX) {
         const char *hit = memmem(s, n, op->from, op->n_from);
         size_t before = hit ? (size_t)(hit - s) : n;
         qr_buf_put(out, s, before);
@@ -55,8 +56,8 @@ static int byte_value(const char *s, size_t n)
     return hi < 0 || lo < 0 ? -1 : hi * 16 + lo;
 }
 
-/* Leaves the text of one content in work[*last]. */
-static void apply(const struct qr_decoder *d, struct qr_buf work[2], int *last, const char *s, size_t n)
+/* Leaves the text of one content in work[*last]. False: it is too long. */
+static bool apply(const struct qr_decoder *d, struct qr_buf work[2], int *last, const char *s, size_t n)
 {
     *last = 0;
     work[0].len = 0;
@@ -69,7 +70,10 @@ static void apply(const struct qr_decoder *d, struct qr_buf work[2], int *last, 
         else
             strip(&d->op[i], out, in->data, in->len);
         *last = 1 - *last;
+        if (out->len > QR_DECODER_TEXT_MAX)
+            return false;
     }
+    return true;
 }
 
 static void put_text(struct qr_decoder *d, int32_t id, const char *s, size_t n, bool is_byte)
@@ -84,13 +88,15 @@ static void put_text(struct qr_decoder *d, int32_t id, const char *s, size_t n, 
         d->len_max = (uint32_t)n;
 }
 
-static void chain_text(struct qr_decoder *d, struct qr_buf work[2], int32_t id, const char *s, size_t n)
+static bool chain_text(struct qr_decoder *d, struct qr_buf work[2], int32_t id, const char *s, size_t n)
 {
     int last;
-    apply(d, work, &last, s, n);
+    if (!apply(d, work, &last, s, n))
+        return false;
     int byte = d->byte_fallback ? byte_value(work[last].data, work[last].len) : -1;
     char one = (char)byte;
     put_text(d, id, byte >= 0 ? &one : work[last].data, byte >= 0 ? 1 : work[last].len, byte >= 0);
+    return true;
 }
 
 int qr_decoder_build(struct qr_decoder *d, const struct qr_vocab *v, struct qr_err *err)
@@ -99,12 +105,13 @@ int qr_decoder_build(struct qr_decoder *d, const struct qr_vocab *v, struct qr_e
     QR_ASSERT(v != NULL);
     struct qr_bytechar bytechar;
     struct qr_buf work[2];
+    int32_t too_long = -1;
     qr_bytechar_init(&bytechar);
     qr_buf_init(&work[0]);
     qr_buf_init(&work[1]);
     qr_buf_reserve(&d->blob, v->blob.len);
     d->text = qr_alloc((size_t)v->n_ids, sizeof *d->text);
-    for (int32_t id = 0; id < v->n_ids && d->blob.len <= QR_DECODER_BLOB_MAX; id++) {
+    for (int32_t id = 0; id < v->n_ids && too_long < 0 && d->blob.len <= QR_DECODER_BLOB_MAX; id++) {
         size_t n;
         char bytes[QR_TOKEN_BYTES_MAX];
         if (!qr_vocab_has(v, id))
@@ -114,12 +121,14 @@ int qr_decoder_build(struct qr_decoder *d, const struct qr_vocab *v, struct qr_e
         if (n_bytes >= 0)
             put_text(d, id, bytes, (size_t)n_bytes, false);
         else if (d->kind == QR_DECODER_CHAIN)
-            chain_text(d, work, id, s, n);
+            too_long = chain_text(d, work, id, s, n) ? -1 : id;
         else
             put_text(d, id, s, n, false);
     }
     qr_buf_release(&work[0]);
     qr_buf_release(&work[1]);
+    if (too_long >= 0)
+        return qr_err_set(err, QR_E_TOO_LARGE, "decoder: its replacements make the text of token %d longer than %zu bytes", too_long, QR_DECODER_TEXT_MAX);
     if (d->blob.len > QR_DECODER_BLOB_MAX)
         return qr_err_set(err, QR_E_TOO_LARGE, "decoder: its replacements make the vocabulary larger than %zu bytes",
                           QR_DECODER_BLOB_MAX);

@@ -51,7 +51,9 @@ struct qr_decoder {
 
 #define QR_DECODER_BLOB_MAX ((size_t)1 << 30)
 
-/* Works out every token's text. Errors: QR_E_TOO_LARGE when the texts pass QR_DECODER_BLOB_MAX. */
+#define QR_DECODER_TEXT_MAX ((size_t)16 * QR_TOKEN_BYTES_MAX) /* of a token, behind each step: who writes texts has room for the longest */
+
+/* Works out every token's text. Errors: QR_E_TOO_LARGE when the texts pass QR_DECODER_BLOB_MAX, or one of them QR_DECODER_TEXT_MAX. */
 int qr_decoder_build(struct qr_decoder *d, const struct qr_vocab *v, struct qr_err *err);
 void qr_decoder_release(struct qr_decoder *d);
 

@@ -53,6 +53,11 @@ static bool all_trusted(const struct qr_text *in, size_t from, size_t to)
     return !in->trust || !memchr(in->trust + from, 0, to - from);
 }
 
+static int too_long(struct qr_err *err)
+{
+    return qr_err_set(err, QR_E_TOO_LARGE, "the tokenizer's normalizers make the text longer than %zu bytes", QR_NORM_BYTES_MAX);
+}
+
 static int replace(const struct qr_norm_step *step, struct qr_matcher *m, const struct qr_text *in, const struct sink *s,
                    struct qr_err *err)
 {
@@ -67,6 +72,8 @@ static int replace(const struct qr_norm_step *step, struct qr_matcher *m, const 
         if (start != end || !any || start != at) { /* an empty match right behind another does not count */
             put_same(s, in, at, start);
             put_filled(s, step->text, step->n_text, all_trusted(in, start, end));
+            if (s->text->len > QR_NORM_BYTES_MAX)
+                return too_long(err);
             at = end;
             any = true;
         }
@@ -165,6 +172,8 @@ int qr_normalize(const struct qr_normalizer *z, struct qr_norm_work *w, struct q
         int rc = run_step(&z->step[i], w, m, &in, &s, err);
         if (rc != 0)
             return rc;
+        if (s.text->len > QR_NORM_BYTES_MAX)
+            return too_long(err);
         in = (struct qr_text){s.text->data, s.with_trust ? (const uint8_t *)s.trust->data : NULL, s.text->len};
     }
     *out = in;

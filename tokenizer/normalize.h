@@ -28,6 +28,7 @@ struct qr_norm_step {
 };
 
 #define QR_NORM_STEPS_MAX 16
+#define QR_NORM_BYTES_MAX ((size_t)INT32_MAX / 8) /* of what a step makes: as much as can be encoded at once. Replacements multiply, by 64 a step */
 struct qr_normalizer {
     struct qr_norm_step step[QR_NORM_STEPS_MAX];
     int32_t n;
@@ -49,7 +50,7 @@ struct qr_norm_work {
 };
 void qr_norm_work_release(struct qr_norm_work *w);
 
-/* Errors: QR_E_TOO_LARGE when a pattern passes its step limit. */
+/* Errors: QR_E_TOO_LARGE when a pattern passes its step limit, or the text QR_NORM_BYTES_MAX. */
 int qr_normalize(const struct qr_normalizer *z, struct qr_norm_work *w, struct qr_matcher *m, struct qr_text in,
                  struct qr_text *out, struct qr_err *err);
 

@@ -158,6 +158,48 @@ Test(refuse, a_configuration_decides_about_bos_where_the_reference_lets_it)
     }
 }
 
+/* n steps in a row, of which each makes 64 letters of one. */
+static void put_steps(struct qr_buf *out, int n)
+{
+    for (int i = 0; i < n; i++) {
+        qr_buf_put_str(out, i ? ",{" : "{");
+        qr_buf_put_str(out, "\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"");
+        for (int k = 0; k < 64; k++)
+            qr_buf_put_byte(out, 'a');
+        qr_buf_put_str(out, "\"}");
+    }
+}
+
+Test(refuse, replacements_that_multiply_are_an_error_and_not_the_end_of_memory)
+{
+    struct qr_buf json;
+    struct qr_err err = {0};
+    struct qr_tokenizer *t;
+    struct qr_ids ids;
+    qr_buf_init(&json);
+    qr_ids_init(&ids);
+    qr_buf_put_str(&json, "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[");
+    put_steps(&json, 16);
+    qr_buf_put_str(&json, "]}," MODEL "}");
+    cr_assert_eq(qr_tokenizer_parse(&t, json.data, json.len, NULL, 0, &err), 0, "%s", err.msg);
+    cr_expect_eq(qr_tokenizer_encode(t, &ids, "a", 1, 0, &err), QR_E_TOO_LARGE);
+    cr_expect(strstr(err.msg, "normalizers") && ids.n == 0, "%s", err.msg);
+    cr_expect_eq(qr_tokenizer_encode(t, &ids, "b", 1, 0, &err), 0);
+    cr_expect(ids.n == 1 && ids.id[0] == 1);
+    qr_tokenizer_close(t);
+    for (int n = 2; n <= 8; n += 6) { /* 4096 bytes are a text */
+        qr_buf_clear(&json);
+        qr_buf_put_str(&json, "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[");
+        put_steps(&json, n);
+        qr_buf_put_str(&json, "]}," MODEL "}");
+        const int rc = qr_tokenizer_parse(&t, json.data, json.len, NULL, 0, &err);
+        cr_expect(n == 2 ? rc == 0 : rc == QR_E_TOO_LARGE && strstr(err.msg, "decoder"), "%d steps: %d, %s", n, rc, err.msg);
+        qr_tokenizer_close(rc == 0 ? t : NULL);
+    }
+    qr_ids_release(&ids);
+    qr_buf_release(&json);
+}
+
 /* Cut at every byte and with random bits turned: refused or opened, never a crash (the sanitizers watch). */
 Test(refuse, truncated_and_flipped_files_are_refused_or_open, .timeout = 250)
 {

@@ -206,10 +206,7 @@ static int add_tensor(struct parser *p, const struct qr_json_token *key, int32_t
         return refuse(p, QR_E_DAMAGED, key, "a tensor's name has %zu bytes, expected 1 to %d", p->text.len, QR_STORED_NAME_MAX);
     if (list->n == QR_STORED_TENSORS_MAX)
         return refuse(p, QR_E_TOO_LARGE, key, "more than %d tensors", QR_STORED_TENSORS_MAX);
-    char *name = qr_arena_try(&list->names, p->text.len + 1, 1);
-    if (!name)
-        return refuse(p, QR_E_TOO_LARGE, key, "the names of the tensors take more than %zu bytes", QR_SAFETENSORS_HEADER_MAX);
-    memcpy(name, p->text.data, p->text.len + 1);
+    const char *name = qr_stored_list_name(list, p->text.data, p->text.len);
     struct qr_stored_tensor *t = qr_stored_list_add(list);
     *t = (struct qr_stored_tensor){.name = name, .shard = shard};
     return read_entry(p, key, t, data_bytes);

@@ -15,13 +15,15 @@
 #include "loader/tensor_files_parts.h"
 
 #define PIECE_BYTES ((uint64_t)16 << 20) /* of a mapping, that are given back at a time */
+#define NAMES_BYTES_MAX ((size_t)4 * QR_STORED_TENSORS_MAX * (QR_STORED_NAME_MAX + 1)) /* a tensor has three at most */
+#define MADE_BYTES_MAX ((size_t)1 << 46) /* orders of inputs are most of it: twice what the files hold of them, whatever that is */
 
 struct qr_tensor_files *qr_tensor_files_new(void)
 {
     struct qr_tensor_files *st = qr_alloc(1, sizeof *st);
-    qr_arena_init(&st->list.names, QR_SAFETENSORS_HEADER_MAX);
+    qr_arena_init(&st->list.names, NAMES_BYTES_MAX);
     qr_map_init(&st->by_name, 512);
-    qr_arena_init(&st->made.names, 2 * QR_SAFETENSORS_HEADER_MAX);
+    qr_arena_init(&st->made.names, MADE_BYTES_MAX);
     qr_map_init(&st->made_by_name, 0);
     return st;
 }

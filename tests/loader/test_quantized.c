@@ -327,6 +327,47 @@ Test(quantized, an_odd_zero_or_input_is_seen_wherever_it_is_and_a_files_matrix_i
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 
+/* A mixture of many experts has tens of thousands of matrices, each with the group of each of its inputs. */
+Test(quantized, the_orders_of_many_matrices_take_what_memory_they_need)
+{
+    enum { MATRICES = 120, INPUTS = QR_LINEAR_INPUTS_MAX, GROUPS = INPUTS / 128, OUTPUTS = 8 };
+    const struct { const char *name, *type; int64_t rows, cols; } part[] = {
+        {"qweight", "I32", INPUTS / 8, OUTPUTS}, {"qzeros", "I32", GROUPS, OUTPUTS / 8}, {"scales", "F16", GROUPS, OUTPUTS}, {"g_idx", "I32", INPUTS, 0}};
+    struct qr_buf file;
+    struct qr_err err = {0};
+    struct qr_quant_scheme s;
+    struct qr_tensor_files *st;
+    char dir[64], path[100];
+    uint64_t at = 0, n = 0;
+    qr_buf_init(&file);
+    qr_buf_put(&file, &n, sizeof n);
+    for (int i = 0; i < MATRICES * COUNT(part); i++) {
+        const int k = i % COUNT(part);
+        const uint64_t begin = at;
+        at += bytes_of(part[k].type, part[k].rows * (part[k].cols ? part[k].cols : 1));
+        qr_buf_printf(&file, "%s\"experts.%d.up_proj.%s\":{\"dtype\":\"%s\",\"shape\":[%lld", i ? "," : "{", i / COUNT(part), part[k].name, part[k].type,
+                      (long long)part[k].rows);
+        if (part[k].cols)
+            qr_buf_printf(&file, ",%lld", (long long)part[k].cols);
+        qr_buf_printf(&file, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin, (unsigned long long)at);
+    }
+    qr_buf_put_str(&file, "}");
+    n = file.len - sizeof n;
+    memcpy(file.data, &n, sizeof n);
+    temp_dir_make(dir, "quantized");
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    cr_assert_eq(qr_file_put(path, file.data, file.len, &err), 0, "%s", err.msg);
+    cr_assert_eq(truncate(path, (off_t)(file.len + at)), 0); /* zeros that take no place on disk: all inputs are in the first group */
+    cr_assert_eq(scheme_of(&s, "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":128,\"desc_act\":true}", &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_quantized_tensors_find(st, &s, &err), 0, "%s", err.msg);
+    const struct qr_stored_tensor *t = qr_tensor_files_find(st, "experts.119.up_proj.weight");
+    cr_expect(t && t->quantized && t->shape[0] == OUTPUTS && t->shape[1] == INPUTS);
+    qr_tensor_files_close(st);
+    qr_buf_release(&file);
+    cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
+}
+
 /* ---- with the loops of a level, and without ---- */
 
 #define MADE_O 40

@@ -1,5 +1,5 @@
 /* pack_words.h - coded weights from words of a file in parts (kernels.h, struct qr_coded_words), for a loader whose threads each read a stretch of inputs of
- * all outputs. Of a level, beside its kernels.
+ * all outputs, and put inputs in another order when all of them are there. Of a level, beside its kernels.
  */
 #ifndef QR_KERNELS_PACK_WORDS_H
 #define QR_KERNELS_PACK_WORDS_H
@@ -12,7 +12,13 @@
 typedef void qr_pack_words_fn(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_source *rows,
                               int64_t n_rows, int64_t first, int64_t n);
 
+/* Codes alone of rows [row0, row0 + n_rows), in place: input i gets those that input inputs[i] had. What is no code stays.
+ * Requires  4 bits; n_in a multiple of 64 and of a group; row0 and n_rows of QR_LINEAR_PACKED_TOGETHER; inputs [n_in] each of 0 to n_in - 1. */
+typedef void qr_pack_sorted_fn(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const int32_t *inputs,
+                               int64_t n_rows);
+
 /* NULL: the level takes rows whole. */
 qr_pack_words_fn *qr_pack_words_of(const struct qr_kernels *k);
+qr_pack_sorted_fn *qr_pack_sorted_of(const struct qr_kernels *k);
 
 #endif

@@ -187,9 +187,19 @@ static struct qr_coded_source source_of_quantized(const struct qr_stored_rows *r
         s.row = row_of_quantized;
         s.scales = scales_of_quantized;
     }
-    if (levels && qr_quantized_words(&s.words, rows->files, rows->t, rows->first_row, rows->cols.first))
+    if (levels && !qr_quantized_inputs(rows->t) && qr_quantized_words(&s.words, rows->files, rows->t, rows->first_row, rows->cols.first))
         s.words.scales = words_scales;
     return s;
+}
+
+bool qr_stored_unsorted_words(struct qr_coded_words *out, const struct qr_stored_rows *rows)
+{
+    QR_ASSERT(out != NULL && rows != NULL);
+    QR_ASSERT(rows->t->quantized && rows->first_row == 0 && rows->cols.first == 0);
+    if (!qr_quantized_levels(rows->as.type) || !qr_quantized_words(out, rows->files, rows->t, 0, 0))
+        return false;
+    out->scales = words_scales;
+    return true;
 }
 
 struct qr_coded_source qr_stored_source(const struct qr_stored_rows *rows)

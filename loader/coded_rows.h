@@ -45,4 +45,8 @@ void qr_stored_rows_place(struct qr_stored_rows *rows);
 
 struct qr_coded_source qr_stored_source(const struct qr_stored_rows *rows);
 
+/* Words of all rows whose inputs are sorted, with inputs as the file has them (kernels/pack_words.h); their scales come sorted. False: these are no such rows.
+ * out->scales takes `rows`. */
+bool qr_stored_unsorted_words(struct qr_coded_words *out, const struct qr_stored_rows *rows);
+
 #endif

@@ -24,6 +24,8 @@
 /* A panel whose rows take more is packed from where the file is mapped; of a larger matrix of words an item has a stretch of inputs. */
 #define READ_MOST ((size_t)1 << 20)
 #define STRETCH_INPUTS 32                   /* of which an item of words has a multiple */
+#define SORTED_ROWS ((int64_t)64)           /* of an item that puts inputs in order */
+#define SORTED_BYTES ((size_t)4 << 20)      /* of matrices whose inputs are put in order when all of them are there: meanwhile others are read */
 #define PANEL_ROWS QR_LINEAR_PACKED_TOGETHER
 
 /* Huge pages of the region. Two threads that write to the same fresh one both clear it; so who comes to a page first enters it, and who comes meanwhile enters
@@ -49,6 +51,7 @@ struct piece {
     int32_t first_item;
     bool read_at_once;        /* kernels read it as the file has it */
     bool held;                /* an item's rows are read to memory of its thread; else they are looked at where the file is mapped */
+    bool sorts;               /* items put inputs in order, of rows that are there */
     int64_t stretch;          /* held: inputs of an item, words of all outputs; one more item, the first, has all that is no code. 0: items have rows */
     bool whole;               /* held: there is one item, and all of `around` is read: codes, and what lies beside them of scales and zeros */
     struct qr_file_range around;
@@ -57,13 +60,18 @@ struct piece {
     size_t packed_bytes;      /* of all of dst, whose last panel may be no whole one */
 };
 
+struct work {
+    struct piece *piece; /* owned */
+    int32_t n, n_max, n_items;
+};
+
 struct qr_packer {
     struct qr_backend *be;               /* borrowed, as are files */
     const struct qr_tensor_files *files;
     const struct qr_stored_tensor *stays; /* NULL: none */
     struct pages pages;
-    struct piece *piece;                 /* owned: waiting */
-    int32_t n, n_max, n_items;
+    struct work now, later;              /* waiting; later: until `now` is done */
+    size_t sorted_bytes;                 /* of what will be sorted later */
     char *room;                          /* owned: room_bytes for each worker */
     char *read;                          /* owned: read_bytes for each worker, rows of the file */
     size_t room_bytes, read_bytes;
@@ -95,7 +103,8 @@ void qr_packer_free(struct qr_packer *p)
     if (!p)
         return;
     qr_free(p->pages.state);
-    qr_free(p->piece);
+    qr_free(p->now.piece);
+    qr_free(p->later.piece);
     qr_free(p->room);
     qr_free_aligned(p->read);
     qr_free(p);
@@ -339,15 +348,15 @@ static void decode_vector(const struct qr_tensor_files *files, const struct piec
 /* The piece that has the item: the last one that begins no later. */
 static const struct piece *piece_of(const struct qr_packer *a, int32_t item)
 {
-    int32_t least = 0, end = a->n;
+    int32_t least = 0, end = a->now.n;
     while (end - least > 1) {
         const int32_t middle = least + (end - least) / 2;
-        if (a->piece[middle].first_item <= item)
+        if (a->now.piece[middle].first_item <= item)
             least = middle;
         else
             end = middle;
     }
-    return &a->piece[least];
+    return &a->now.piece[least];
 }
 
 bool qr_packer_looks(struct qr_packer *p, const struct qr_stored_tensor *t)
@@ -418,9 +427,19 @@ static void pack_stretch(struct qr_packer *a, const struct piece *p, int32_t ite
     if (item == 0 && zeros && !qr_file_range_has(&p->around, zeros) && !qr_packer_looks(a, zeros))
         return;
     enter_rows(a, p, 0, p->cut.rows.n);
-    const struct qr_coded_source source = coded_source(&rows, &view, p, 0);
+    struct qr_coded_source source = coded_source(&rows, &view, p, 0);
+    if (!source.words.codes && !qr_stored_unsorted_words(&source.words, &rows))
+        QR_ASSERT(false);
     qr_pack_words_of(a->be->k)(qr_backend_alone(a->be, worker), p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], n_in, p->first, &source,
                                p->cut.rows.n, first, n);
+}
+
+/* Some rows of a matrix whose inputs were packed as they lie in the file. */
+static void sort_rows(const struct qr_packer *a, const struct piece *p, int32_t item, int32_t worker)
+{
+    const int64_t row = item * SORTED_ROWS, left = p->cut.rows.n - row;
+    qr_pack_sorted_of(a->be->k)(qr_backend_alone(a->be, worker), p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], p->cut.cols.n, p->first + row,
+                                qr_quantized_inputs(p->t), left < SORTED_ROWS ? left : SORTED_ROWS);
 }
 
 static void pack_item(const void *arg, int32_t item, int32_t worker)
@@ -433,6 +452,10 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
         enter_pages(&a->pages, p->vector, (size_t)(p->cut.rows.n * columns_of(p->t)) * sizeof *p->vector);
         if (files)
             decode_vector(files, p, p->vector);
+        return;
+    }
+    if (p->sorts) {
+        sort_rows(a, p, item - p->first_item, worker);
         return;
     }
     if (p->stretch) {
@@ -452,18 +475,21 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
         pack_by_room(a, files, p, q, a->room + (size_t)worker * a->room_bytes, row, end - row);
 }
 
-/* What waits. */
-static void pack_all(struct qr_packer *p)
+/* What waits for nothing; then what waited for that does not any more. */
+static void pack_now(struct qr_packer *p)
 {
-    const struct piece *last = &p->piece[p->n - 1];
-    if (p->n == 1 && last->read_at_once && !last->held) {
+    const struct work work = p->now;
+    const struct piece *last = &work.piece[work.n - 1];
+    if (work.n == 1 && last->read_at_once && !last->held) {
         enter_matrix(p, last);
         if (qr_packer_looks(p, last->t))
             pack_stored(p, p->files, last, p->be->queue, 0, last->cut.rows.n);
     } else {
-        qr_backend_run(p->be, pack_item, p, p->n_items);
+        qr_backend_run(p->be, pack_item, p, work.n_items);
     }
-    p->n = p->n_items = 0;
+    p->now = p->later;
+    p->later = (struct work){.piece = work.piece, .n_max = work.n_max};
+    p->sorted_bytes = 0;
 }
 
 static void drop_item(const void *arg, int32_t item, int32_t worker)
@@ -476,9 +502,9 @@ static void drop_item(const void *arg, int32_t item, int32_t worker)
 void qr_packer_run(struct qr_packer *p)
 {
     QR_ASSERT(p != NULL);
-    QR_ASSERT(p->n >= 0);
-    if (p->n > 0)
-        pack_all(p);
+    QR_ASSERT(p->now.n > 0 || p->later.n == 0);
+    while (p->now.n > 0)
+        pack_now(p);
     if (p->n_mapped < DROP_BYTES)
         return;
     qr_backend_run(p->be, drop_item, p, qr_tensor_files_n_pieces(p->files)); /* each of these interrupts all threads: not one for each matrix */
@@ -488,7 +514,7 @@ void qr_packer_run(struct qr_packer *p)
 int32_t qr_packer_failed(const struct qr_packer *p)
 {
     QR_ASSERT(p != NULL);
-    QR_ASSERT(p->n == 0);
+    QR_ASSERT(p->now.n == 0);
     return atomic_load(&p->failed) - 1;
 }
 
@@ -502,16 +528,32 @@ static uint64_t mapped_bytes(const struct qr_packer *a, const struct piece *p)
     return n;
 }
 
+static void add_to(struct work *w, const struct piece *piece, int64_t n_items)
+{
+    if (w->n == w->n_max) {
+        w->n_max = w->n_max ? 2 * w->n_max : 64;
+        w->piece = qr_realloc(w->piece, (size_t)w->n_max, sizeof *w->piece);
+    }
+    w->piece[w->n] = *piece;
+    w->piece[w->n++].first_item = w->n_items;
+    w->n_items += (int32_t)n_items;
+}
+
 static void add(struct qr_packer *p, const struct piece *piece, int64_t n_items)
 {
-    if (p->n == p->n_max) {
-        p->n_max = p->n_max ? 2 * p->n_max : 64;
-        p->piece = qr_realloc(p->piece, (size_t)p->n_max, sizeof *p->piece);
-    }
-    p->piece[p->n] = *piece;
-    p->piece[p->n++].first_item = p->n_items;
-    p->n_items += (int32_t)n_items;
+    add_to(&p->now, piece, n_items);
     p->n_mapped += mapped_bytes(p, piece);
+}
+
+/* All stretches of a matrix wait whose inputs have an order of their own: that comes later, together with other matrices' stretches. */
+static void sort_later(struct qr_packer *p, const struct piece *piece)
+{
+    struct piece sorting = *piece;
+    sorting.sorts = true;
+    add_to(&p->later, &sorting, (piece->cut.rows.n + SORTED_ROWS - 1) / SORTED_ROWS);
+    p->sorted_bytes += piece->packed_bytes;
+    if (p->sorted_bytes >= SORTED_BYTES)
+        pack_now(p);
 }
 
 /* How many rows a thread packs at a time: whole panels, as many as the source likes at once. */
@@ -575,7 +617,9 @@ static void hold_stretches(struct qr_packer *a, struct piece *p)
     const size_t n_bytes = (size_t)((uint64_t)stretch * input_bytes);
     struct qr_coded_words words;
     if (!qr_pack_words_of(a->be->k) || f.bits != 4 || n_in % 64 != 0 || n_in % f.group != 0 || p->first % PANEL_ROWS != 0 || p->cut.rows.n % PANEL_ROWS != 0 ||
-        n_bytes > READ_MOST || scale->n_bytes > READ_MOST || !qr_tensor_files_holds(a->files, scale) || !qr_quantized_words(&words, a->files, p->t, 0, 0))
+        n_bytes > READ_MOST || scale->n_bytes > READ_MOST || !qr_tensor_files_holds(a->files, scale))
+        return;
+    if ((qr_quantized_inputs(p->t) && !qr_pack_sorted_of(a->be->k)) || !qr_quantized_words(&words, a->files, p->t, 0, 0))
         return;
     p->read = codes;
     p->stretch = stretch;
@@ -591,10 +635,10 @@ static void hold_whole(struct qr_packer *a, struct piece *p)
     const bool all = p->cut.rows.n == p->t->shape[0] && p->cut.cols.n == p->t->shape[1];
     if (!all || !qr_dtype_is_coded(p->dst.packed_dtype) || !qr_tensor_files_holds(a->files, codes))
         return;
-    if (codes->n_bytes > READ_MOST) {
+    if (codes->n_bytes > READ_MOST || qr_quantized_inputs(p->t))
         hold_stretches(a, p);
+    if (codes->n_bytes > READ_MOST || p->stretch)
         return;
-    }
     p->read = codes;
     p->around = (struct qr_file_range){codes->shard, codes->offset, codes->n_bytes};
     reach(&p->around, qr_quantized_part(p->t, 1));
@@ -644,6 +688,8 @@ static void add_matrix(struct qr_packer *p, struct piece *piece)
     const int64_t end = piece->first + piece->cut.rows.n;
     const int64_t of_rows = (end - 1) / piece->item_rows - piece->first / piece->item_rows + 1;
     add(p, piece, piece->stretch ? 1 + (piece->cut.cols.n + piece->stretch - 1) / piece->stretch : of_rows);
+    if (piece->stretch && qr_quantized_inputs(piece->t))
+        sort_later(p, piece);
     if (own)
         qr_packer_run(p);
 }

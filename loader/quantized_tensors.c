@@ -721,7 +721,7 @@ bool qr_quantized_words(struct qr_coded_words *out, const struct qr_tensor_files
     const struct qr_quantized *q = t->quantized;
     const uint8_t *codes = qr_tensor_files_data(st, q->codes);
     *out = (struct qr_coded_words){.pitch = q->layout == AWQ ? q->n_out / 2 : 4 * q->n_out, .across = q->layout == AWQ, .together = WORDS_TOGETHER};
-    if (q->bits != 4 || q->inputs || (q->layout != AWQ && q->layout != GPTQ) || first % 8 != 0 || at % 8 != 0)
+    if (q->bits != 4 || (q->layout != AWQ && q->layout != GPTQ) || first % 8 != 0 || at % 8 != 0)
         return false;
     out->codes = codes + (q->layout == AWQ ? at * out->pitch + first / 2 : at / 8 * out->pitch + first * 4);
     return true;

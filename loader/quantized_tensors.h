@@ -49,7 +49,8 @@ const int8_t *qr_quantized_levels(enum qr_dtype coded);
 /* How many times 16 rows qr_quantized_fill reads best at once: as many as share a line of memory. */
 int32_t qr_quantized_together(const struct qr_stored_tensor *t);
 
-/* Where the codes of rows from `first` and inputs from `at` on lie, but for `scales`. False: not in words of eight that kernels take. */
+/* Where the codes of rows from `first` and inputs from `at` on lie, but for `scales`; here inputs are counted as the file has them, whatever their order.
+ * False: not in words of eight that kernels take. */
 bool qr_quantized_words(struct qr_coded_words *out, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, int64_t first, int64_t at);
 
 /* The scales and, unless NULL, zeros of the group of input `at` of rows [first, first + n). */

@@ -29,7 +29,8 @@ struct level {
     bool (*present)(void);
     const struct qr_kernels *k;
     const struct qr_backward *b;
-    qr_pack_words_fn *pack_words; /* or NULL */
+    qr_pack_words_fn *pack_words;   /* or NULL */
+    qr_pack_sorted_fn *pack_sorted; /* likewise */
 };
 
 static bool always(void)
@@ -39,14 +40,14 @@ static bool always(void)
 
 /* Best last. */
 static const struct level level[] = {
-    {"ref", always, &qr_ref_f32_kernels, &qr_ref_f32_backward, NULL},
-    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_avx2_backward, qr_avx2_pack_words},
-    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_avx512_backward, NULL},
-    {"amx", qr_detect_amx, &qr_amx_kernels, &qr_amx_backward, NULL},
+    {"ref", always, &qr_ref_f32_kernels, &qr_ref_f32_backward, NULL, NULL},
+    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_avx2_backward, qr_avx2_pack_words, qr_avx2_pack_sorted},
+    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_avx512_backward, NULL, NULL},
+    {"amx", qr_detect_amx, &qr_amx_kernels, &qr_amx_backward, NULL, NULL},
 };
 
 /* For measurements of what is not a kernel; no level of this machine. */
-static const struct level null_level = {"null", always, &qr_null_kernels, &qr_ref_f32_backward, NULL};
+static const struct level null_level = {"null", always, &qr_null_kernels, &qr_ref_f32_backward, NULL, NULL};
 
 /* ---- memory ---- */
 
@@ -109,13 +110,23 @@ static const struct level *best_level(void)
     return best;
 }
 
-qr_pack_words_fn *qr_pack_words_of(const struct qr_kernels *k)
+static const struct level *level_of(const struct qr_kernels *k)
 {
     QR_ASSERT(k != NULL);
     for (int i = 0; i < QR_COUNT(level); i++)
         if (level[i].k == k)
-            return level[i].pack_words;
-    return NULL;
+            return &level[i];
+    return &null_level;
+}
+
+qr_pack_words_fn *qr_pack_words_of(const struct qr_kernels *k)
+{
+    return level_of(k)->pack_words;
+}
+
+qr_pack_sorted_fn *qr_pack_sorted_of(const struct qr_kernels *k)
+{
+    return level_of(k)->pack_sorted;
 }
 
 /* `name` as asked for by `source`; NULL or "" or "auto": the best. */

@@ -418,6 +418,53 @@ Test(coded, words_that_are_packed_in_parts_become_what_they_become_at_once)
     }
 }
 
+/* Rows from the second panel on, whose inputs are put in another order when all are packed, in two parts. */
+static void pack_then_sort(struct coded_source *s, enum qr_dtype type, int64_t n_out, struct qr_rng *r)
+{
+    struct qr_backend *be = open_level("avx2", 2, 0);
+    const size_t n = be->k->linear_packed_bytes(type, 16 + n_out, s->n_in);
+    const int64_t first = n_out / 32 * 16;
+    uint8_t *a = qr_alloc_aligned(n, 64), *b = qr_alloc_aligned(n, 64);
+    int32_t *inputs = qr_alloc((size_t)s->n_in, sizeof *inputs);
+    int8_t *row = qr_alloc((size_t)s->n_in, 1);
+    for (int32_t i = 0; i < s->n_in; i++) {
+        const int32_t at = (int32_t)(qr_rng_next(r) % (uint64_t)(i + 1));
+        inputs[i] = inputs[at];
+        inputs[at] = i;
+    }
+    be->k->linear_pack_coded(be->queue, b, type, 16 + n_out, s->n_in, 16, &s->source, n_out);
+    qr_pack_sorted_fn *sort = qr_pack_sorted_of(be->k);
+    cr_assert_not_null(sort);
+    sort(be->queue, b, type, 16 + n_out, s->n_in, 16 + first, inputs, n_out - first);
+    sort(be->queue, b, type, 16 + n_out, s->n_in, 16, inputs, first);
+    for (int64_t o = 0; o < n_out; o++) {
+        int8_t *level = s->all.level + o * s->n_in;
+        memcpy(row, level, (size_t)s->n_in);
+        for (int64_t i = 0; i < s->n_in; i++)
+            level[i] = row[inputs[i]];
+    }
+    be->k->linear_pack_coded(be->queue, a, type, 16 + n_out, s->n_in, 16, &s->source, n_out);
+    cr_expect(memcmp(a, b, n) == 0, "%s, %lld inputs, %lld outputs", qr_dtype_name(type), (long long)s->n_in, (long long)n_out);
+    qr_free_aligned(a);
+    qr_free_aligned(b);
+    qr_free(inputs);
+    qr_free(row);
+    qr_backend_close(be);
+}
+
+Test(coded, codes_that_are_sorted_in_place_are_those_of_rows_whose_inputs_were_sorted_before)
+{
+    static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z};
+    static const int64_t outputs[] = {16, 48, 112, 592}; /* panels in fours, and one, two and three of them left */
+    struct qr_rng r = {.seed = SEED + 5600};
+    for (int i = 0; i < QR_COUNT(types); i++)
+        for (int k = 0; k < QR_COUNT(outputs); k++) {
+            struct coded_source *s = coded_source_new(&r, types[i], outputs[k], k % 2 ? 128 : 640);
+            pack_then_sort(s, types[i], outputs[k], &r);
+            coded_source_free(s);
+        }
+}
+
 Test(coded, a_level_that_takes_codes_from_words_packs_what_it_packs_of_filled_rows)
 {
     static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z};

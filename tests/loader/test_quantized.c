@@ -246,6 +246,15 @@ static struct golden_quantized long_gptq(struct long_matrix *m, int n_out, int o
                                       {"scales", "F16", 2, {LONG_I / 32, n_out}, m->scales}, {"g_idx", "I32", 1, {LONG_I, 0}, m->order}}, NULL, 0};
 }
 
+/* The same with all inputs out of order. */
+static struct golden_quantized shuffled_gptq(struct long_matrix *m, int n_out, int odd)
+{
+    const struct golden_quantized g = long_gptq(m, n_out, odd, -1);
+    for (int i = 0; i < LONG_I; i++)
+        m->order[i * 7 % LONG_I] = (uint32_t)i / 32; /* 7 does not divide it */
+    return g;
+}
+
 /* The same numbers as AWQ's, asymmetric, zeros far from scales in the file. */
 static struct golden_quantized long_awq(struct long_matrix *m, int n_out)
 {
@@ -287,11 +296,13 @@ Test(quantized, an_odd_zero_or_input_is_seen_wherever_it_is_and_a_files_matrix_i
     temp_dir_make(dir, "quantized");
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.n_threads = 2}, &err), 0, "%s", err.msg);
-    for (int i = 0; i < COUNT(odd) + COUNT(moved) + 3; i++) {
+    for (int i = 0; i < COUNT(odd) + COUNT(moved) + 6; i++) {
         const int more = i - COUNT(odd) - COUNT(moved), zero = more >= 0 ? (more > 0 ? 0 : -1) : i < COUNT(odd) ? odd[i] : -1;
-        const int input = more >= 0 || i < COUNT(odd) ? -1 : moved[i - COUNT(odd)];
-        const bool wide = more >= 0, awq = more == 2;
-        const struct golden_quantized g = awq ? long_awq(&m, WIDE_O) : long_gptq(&m, wide ? WIDE_O : LONG_O, zero, input);
+        const bool wide = more >= 0, awq = more == 2, shuffled = more > 2;
+        const int input = shuffled ? 0 : more >= 0 || i < COUNT(odd) ? -1 : moved[i - COUNT(odd)];
+        const int some = more == 3 ? WIDE_O : more == 4 ? 48 : 40; /* more than 1 MiB, less, and no whole panels */
+        const struct golden_quantized g = awq ? long_awq(&m, WIDE_O) : shuffled ? shuffled_gptq(&m, some, zero)
+                                              : long_gptq(&m, wide ? WIDE_O : LONG_O, zero, input);
         int32_t failed;
         struct qr_tensor_files *st[2];
         struct qr_buf file;

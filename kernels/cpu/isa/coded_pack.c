@@ -604,6 +604,50 @@ void qr_avx2_pack_words(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t
     else
         qr_queue_run(q, begin_item, &p, (int32_t)((n_rows / QR_PANEL + p.together - 1) / p.together));
 }
+
+#define SORTED_PANELS 4 /* at a time */
+
+struct sorting {
+    uint8_t *dst; /* of the first panel */
+    struct qr_queue *q;
+    struct qr_coded_shape shape;
+    const int32_t *inputs;
+    int64_t n_in, n_panels;
+};
+
+/* Up to four panels: first all inputs are turned to where they stay in a cache, then those of each line are picked there. A panel that is missing is the one
+ * before it once more. */
+static void sorted_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct sorting *p = arg;
+    const struct qr_coded_shape *s = &p->shape;
+    const int64_t first = (int64_t)item * SORTED_PANELS, last = p->n_panels - first - 1, block_inputs = (int64_t)1 << s->block_shift;
+    uint8_t *turned = qr_queue_own(p->q, worker), *panel[SORTED_PANELS];
+    for (int64_t i = 0; i < SORTED_PANELS; i++)
+        panel[i] = p->dst + (first + (i < last ? i : last)) * s->panel_bytes + s->head_bytes + s->codes_at;
+    for (int64_t k = 0, block = 0; k < p->n_in; k += block_inputs, block += s->block_bytes)
+        for (int64_t in = 0; in < block_inputs; in += 8) {
+            const int64_t at = block + in * QR_PANEL / 2;
+            const uint8_t *from[] = {panel[0] + at, panel[1] + at, panel[2] + at, panel[3] + at};
+            words_turn(turned + (k + in) * WORDS_TURNED, from);
+        }
+    for (int64_t k = 0, block = 0; k < p->n_in; k += block_inputs, block += s->block_bytes)
+        for (int64_t in = 0; in < block_inputs; in += 8) {
+            const int64_t at = block + in * QR_PANEL / 2;
+            uint8_t *to[] = {panel[0] + at, panel[1] + at, panel[2] + at, panel[3] + at};
+            words_gather(to, turned, p->inputs + k + in);
+        }
+}
+
+void qr_avx2_pack_sorted(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const int32_t *inputs, int64_t n_rows)
+{
+    QR_ASSERT(dst != NULL && inputs != NULL);
+    QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out && row0 % QR_PANEL == 0 && n_rows % QR_PANEL == 0);
+    struct sorting p = {.q = q, .shape = qr_coded_shape_of(to, n_in), .inputs = inputs, .n_in = n_in, .n_panels = n_rows / QR_PANEL};
+    QR_ASSERT(p.shape.f.bits == 4 && n_in % (1 << p.shape.block_shift) == 0 && n_in * WORDS_TURNED <= (int64_t)q->own_bytes);
+    p.dst = (uint8_t *)dst + row0 / QR_PANEL * p.shape.panel_bytes;
+    qr_queue_run(q, sorted_item, &p, (p.n_panels + SORTED_PANELS - 1) / SORTED_PANELS);
+}
 #endif
 
 /* ---- rows read back ---- */

@@ -150,6 +150,60 @@ VF_FN void words_across(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8
             words_four_panels(to + panel * panel_bytes, panel_bytes, n - panel < 4 ? n - panel : 4, words + panel * 8, pitch);
     }
 }
+
+#define WORDS_TURNED 32 /* bytes of an input of four panels, which words_turn leaves */
+
+/* The lower halves of a's bytes with b's above them, to *a; the upper ones likewise, to *b. */
+VF_FN void words_swap(__m256i *a, __m256i *b)
+{
+    const __m256i others = _mm256_and_si256(_mm256_xor_si256(_mm256_srli_epi16(*a, 4), *b), _mm256_set1_epi8(15));
+    *b = _mm256_xor_si256(*b, others);
+    *a = _mm256_xor_si256(*a, _mm256_slli_epi16(others, 4));
+}
+
+/* Four registers of eight outputs by four bytes: to bytes of all outputs, one of the four after the other. A row: outputs 0 to 3 of each register, then
+ * 4 to 7. */
+VF_FN void words_bytes(uint8_t *to, const __m256i v[4])
+{
+    const __m256i by_byte = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    const __m256i x0 = _mm256_shuffle_epi8(v[0], by_byte), x1 = _mm256_shuffle_epi8(v[1], by_byte);
+    const __m256i x2 = _mm256_shuffle_epi8(v[2], by_byte), x3 = _mm256_shuffle_epi8(v[3], by_byte);
+    const __m256i a = _mm256_unpacklo_epi32(x0, x1), b = _mm256_unpacklo_epi32(x2, x3);
+    const __m256i c = _mm256_unpackhi_epi32(x0, x1), d = _mm256_unpackhi_epi32(x2, x3);
+    _mm256_store_si256((__m256i *)(void *)to, _mm256_unpacklo_epi64(a, b));
+    _mm256_store_si256((__m256i *)(void *)(to + WORDS_TURNED), _mm256_unpackhi_epi64(a, b));
+    _mm256_store_si256((__m256i *)(void *)(to + 2 * WORDS_TURNED), _mm256_unpacklo_epi64(c, d));
+    _mm256_store_si256((__m256i *)(void *)(to + 3 * WORDS_TURNED), _mm256_unpackhi_epi64(c, d));
+}
+
+/* A line of each of four panels, at from[4], to eight rows of WORDS_TURNED bytes, one for each input: codes of the first two panels in the lower halves of
+ * bytes, of the other two in the upper ones. */
+VF_FN void words_turn(uint8_t *to, const uint8_t *const from[4])
+{
+    __m256i low[4], high[4];
+    for (int i = 0; i < 4; i++) {
+        low[i] = _mm256_loadu_si256((const __m256i *)(const void *)(from[i / 2] + i % 2 * 32));
+        high[i] = _mm256_loadu_si256((const __m256i *)(const void *)(from[2 + i / 2] + i % 2 * 32));
+        words_swap(&low[i], &high[i]);
+    }
+    words_bytes(to, low);
+    words_bytes(to + 4 * WORDS_TURNED, high);
+}
+
+/* Eight of those rows, of inputs in[8], to a line of each panel, at to[4]. */
+VF_FN void words_gather(uint8_t *const to[4], const uint8_t *turned, const int32_t in[8])
+{
+    __m256i low[4], high[4], out[8];
+    for (int i = 0; i < 4; i++) {
+        low[i] = _mm256_load_si256((const __m256i *)(const void *)(turned + (int64_t)in[i] * WORDS_TURNED));
+        high[i] = _mm256_load_si256((const __m256i *)(const void *)(turned + (int64_t)in[i + 4] * WORDS_TURNED));
+        words_swap(&low[i], &high[i]);
+    }
+    words_fours(out, low);
+    words_fours(out + 4, high);
+    for (int i = 0; i < 8; i++)
+        _mm256_storeu_si256((__m256i *)(void *)(to[i / 2] + i % 2 * 32), out[i]);
+}
 #endif
 
 #endif

@@ -5,5 +5,6 @@
 #include "kernels/pack_words.h"
 
 qr_pack_words_fn qr_avx2_pack_words;
+qr_pack_sorted_fn qr_avx2_pack_sorted;
 
 #endif

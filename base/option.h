@@ -75,6 +75,15 @@ int32_t qr_options_args(const struct qr_option_set *s, const char *const **args)
 enum qr_option_source qr_options_source(const struct qr_option_set *s, const char *name);
 const char *qr_options_label(const struct qr_option_set *s, const char *name); /* its source in words: "server.yaml:3:7", "--port", "built-in" */
 
+/* Columns of the terminal that stdout is, or 100. */
+int32_t qr_options_columns(void);
+
+/* Appends lines of text; a line of more than `columns` is cut at words, and the rest of its paragraph follows it. Ends the last one. */
+void qr_options_help_text(struct qr_buf *out, const char *text, int32_t columns);
+
+/* Appends one entry: `text` beside `head`, wrapped. Requires more than 30 columns. */
+void qr_options_help_entry(struct qr_buf *out, const char *head, const char *text, int32_t columns);
+
 /* Appends help text: groups, flags, defaults, ranges, environment names, wrapped at `columns`. */
 void qr_options_help(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns);
 

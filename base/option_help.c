@@ -1,6 +1,8 @@
 /* What the table says to people: --help, --print-config and the nearest name. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/option_set.h"
@@ -26,6 +28,18 @@ static void put_spaces(struct qr_buf *out, int32_t n)
         qr_buf_put_byte(out, ' ');
 }
 
+/* Bytes of a word of n bytes that has at most `room` columns, or else of as many of its choices (a|b|c) as have, if one has. */
+static size_t word_part(const char *word, size_t n, int32_t room)
+{
+    size_t part = 0;
+    if (width_of(word, n) <= room)
+        return n;
+    for (size_t i = 1; i <= n; i++)
+        if (word[i - 1] == '|' && width_of(word, i) <= room)
+            part = i;
+    return part ? part : n;
+}
+
 /* Words of `text` from column LEFT_COLUMN on; the cursor stands at column `at`. Ends the line. */
 static void put_wrapped(struct qr_buf *out, const char *text, int32_t at, int32_t columns)
 {
@@ -37,7 +51,7 @@ static void put_wrapped(struct qr_buf *out, const char *text, int32_t at, int32_
     at = LEFT_COLUMN;
     bool first = true;
     for (const char *p = text + strspn(text, " \n"); *p; p += strspn(p, " \n")) {
-        size_t len = strcspn(p, " \n");
+        size_t len = word_part(p, strcspn(p, " \n"), columns - LEFT_COLUMN);
         int32_t w = width_of(p, len);
         if (!first && at + 1 + w > columns) {
             qr_buf_put_byte(out, '\n');
@@ -65,6 +79,14 @@ static void put_entry(struct qr_buf *out, char letter, const char *spelling, con
     if (arg)
         qr_buf_printf(out, " %s", arg);
     put_wrapped(out, text, width_of(out->data + start, out->len - start), columns);
+}
+
+void qr_options_help_entry(struct qr_buf *out, const char *head, const char *text, int32_t columns)
+{
+    QR_ASSERT(out != NULL && head != NULL);
+    QR_ASSERT(text != NULL && columns > LEFT_COLUMN);
+    qr_buf_put_str(out, head);
+    put_wrapped(out, text, width_of(head, strlen(head)), columns);
 }
 
 static const char *default_arg(enum qr_option_type type)
@@ -153,6 +175,60 @@ static void put_rows(struct qr_buf *out, const struct qr_option *table, int32_t 
             if (strcmp(group_of(&table[i]), group_of(&table[g])) == 0)
                 put(out, &table[i], columns);
         qr_buf_put_byte(out, '\n');
+    }
+}
+
+int32_t qr_options_columns(void)
+{
+    struct winsize ws;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 40 ? ws.ws_col : 100;
+}
+
+/* Behind a line that was too long: the next one is more of the same paragraph. */
+static bool goes_on(const char *next)
+{
+    return *next && *next != '\n' && *next != ' ' && strncmp(next, "quire ", 6) != 0;
+}
+
+/* One line, the cursor standing at column *at; true when it took more than one. */
+static bool put_line_words(struct qr_buf *out, const char *line, size_t n, int32_t *at, int32_t columns)
+{
+    const int32_t indent = (int32_t)strspn(line, " ");
+    bool cut = false;
+    for (const char *p = line; p < line + n;) { /* a word with the spaces before it */
+        const size_t gap = strspn(p, " "), len = strcspn(p + gap, " \n");
+        const bool ends = *at > indent && *at + width_of(p, gap + len) > columns;
+        if (ends)
+            qr_buf_put_byte(out, '\n');
+        *at = ends ? 0 : *at;
+        put_spaces(out, ends ? indent : (int32_t)gap);
+        qr_buf_put(out, p + gap, len);
+        *at += (ends ? indent : (int32_t)gap) + width_of(p + gap, len);
+        cut |= ends;
+        p += gap + len;
+    }
+    return cut;
+}
+
+void qr_options_help_text(struct qr_buf *out, const char *text, int32_t columns)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(text != NULL && columns > 0);
+    int32_t at = 0;
+    bool cut = false;
+    while (*text) {
+        const size_t n = strcspn(text, "\n");
+        cut |= put_line_words(out, text, n, &at, columns);
+        text += n + (text[n] == '\n');
+        if (cut && n > 0 && goes_on(text)) {
+            const bool fits = at + 1 + width_of(text, strcspn(text, " \n")) <= columns;
+            qr_buf_put_byte(out, fits ? ' ' : '\n');
+            at = fits ? at + 1 : 0;
+            continue;
+        }
+        qr_buf_put_byte(out, '\n');
+        at = 0;
+        cut = false;
     }
 }
 

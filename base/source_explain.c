@@ -18,7 +18,7 @@ struct listing {
     char later[100];      /* a later part of one */
     char pickle[100];
     int32_t n_gguf, n_files;
-    bool config, tokenizer, adapter;
+    bool config, tokenizer, adapter, snapshots;
 };
 
 static bool ends_with(const char *s, const char *tail)
@@ -38,6 +38,7 @@ static bool look(struct listing *l, const char *dir)
         l->config |= strcmp(name, "config.json") == 0;
         l->tokenizer |= strcmp(name, "tokenizer.json") == 0;
         l->adapter |= strcmp(name, "adapter_config.json") == 0;
+        l->snapshots |= strcmp(name, "snapshots") == 0;
         if (ends_with(name, ".bin") || ends_with(name, ".pth") || ends_with(name, ".pt"))
             snprintf(l->pickle, sizeof l->pickle, "%.99s", name);
         if (!ends_with(name, ".gguf") || qr_gguf_is_projector(name))
@@ -86,6 +87,25 @@ static int explain_adapter(const char *dir, struct qr_err *err)
                       base);
 }
 
+/* Hugging Face's cache keeps a model as models--OWNER--NAME/snapshots/REVISION/, links to the files beside it. Names the revision when there is one only. */
+static int explain_cache(const char *dir, struct qr_err *err)
+{
+    char path[QR_GGUF_PATH_MAX + 16], only[100] = "REVISION";
+    struct dirent **entry;
+    snprintf(path, sizeof path, "%s/snapshots", dir);
+    const int n = scandir(path, &entry, NULL, alphasort);
+    int32_t n_names = 0;
+    for (int i = 0; i < n; i++) {
+        if (entry[i]->d_name[0] != '.' && n_names++ == 0)
+            snprintf(only, sizeof only, "%.99s", entry[i]->d_name);
+        free(entry[i]);
+    }
+    if (n >= 0)
+        free(entry);
+    return qr_err_set(err, QR_E_NOT_FOUND, "%s: there is no config.json: this looks like a cache of Hugging Face's; name %s/%s", dir, path,
+                      n_names == 1 ? only : "REVISION, one of those that are there");
+}
+
 static int explain_directory(const char *dir, const struct listing *l, struct qr_err *err)
 {
     char path[QR_GGUF_PATH_MAX + 120];
@@ -102,6 +122,8 @@ static int explain_directory(const char *dir, const struct listing *l, struct qr
     if (l->pickle[0])
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: there is no config.json, and %s may be pickle, which can run code and is never read: " EXPECTED, dir,
                           l->pickle);
+    if (l->snapshots)
+        return explain_cache(dir, err);
     return qr_err_set(err, QR_E_NOT_FOUND, "%s: %s; " EXPECTED, dir, l->n_files ? "there is no config.json" : "the directory is empty");
 }
 

@@ -17,8 +17,9 @@ int qr_bench_command_main(const struct qr_bench_command *c, void *options, int a
     if (rc == 0 && qr_options_args(set, &args) > 0)
         rc = qr_err_set(&err, QR_E_USAGE, "unexpected argument \"%s\"; see quire bench %s --help", args[0], c->name);
     if (rc == 0 && qr_options_wants_help(set)) {
-        qr_buf_printf(&text, "%s\n\n", c->usage);
-        qr_options_help(&text, c->table, c->n_options, 100);
+        qr_options_help_text(&text, c->usage, qr_options_columns());
+        qr_buf_put_byte(&text, '\n');
+        qr_options_help(&text, c->table, c->n_options, qr_options_columns());
     } else if (rc == 0 && qr_options_wants_print(set)) {
         qr_options_print(&text, set);
     } else if (rc == 0 && !qr_options_wants_check(set)) {

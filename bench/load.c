@@ -265,9 +265,9 @@ int qr_bench_load_main(int argc, char **argv)
         fprintf(stderr, "quire bench load: %s\n", err.msg);
         status = qr_err_exit_status(err.code);
     } else if (qr_options_wants_help(set)) {
-        qr_buf_put_str(&out, intro);
-        qr_options_help(&out, qr_load_option_table, qr_load_n_options, 100);
-        qr_buf_put_str(&out, outro);
+        qr_options_help_text(&out, intro, qr_options_columns());
+        qr_options_help(&out, qr_load_option_table, qr_load_n_options, qr_options_columns());
+        qr_options_help_text(&out, outro, qr_options_columns());
         print_buf(&out);
     } else if (qr_options_wants_print(set)) {
         qr_options_print(&out, set);

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,14 +17,6 @@
 #include "model/lora.h"
 
 #define LINE_BYTES_MAX ((size_t)64 << 20)
-
-static int32_t columns(void)
-{
-    struct winsize ws;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 40)
-        return ws.ws_col;
-    return 100;
-}
 
 int qr_cli_fail(const char *command, const struct qr_err *err)
 {
@@ -53,9 +44,14 @@ int qr_cli_group(const struct qr_cli_command *command, int32_t n, int argc, char
         const char *near = qr_nearest(argv[1], names, n);
         fprintf(stderr, "quire %s: unknown command '%s'%s%s%s\n", argv[0], argv[1], near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     }
-    FILE *out = help ? stdout : stderr;
-    for (int32_t i = 0; i < n; i++)
-        fprintf(out, "  quire %s %-15s %s\n", argv[0], names[i], command[i].help);
+    struct qr_buf text;
+    qr_buf_init(&text);
+    for (int32_t i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "  quire %s %s", argv[0], names[i]);
+        qr_options_help_entry(&text, path, command[i].help, qr_options_columns());
+    }
+    fwrite(text.data, 1, text.len, help ? stdout : stderr);
+    qr_buf_release(&text);
     return help ? 0 : 2;
 }
 
@@ -73,8 +69,8 @@ static int read_command(struct qr_option_set **out, const struct qr_option *tabl
     if (rc == 0 && !takes_args && qr_options_args(set, &args) > 0)
         rc = qr_err_set(&err, QR_E_USAGE, "unexpected argument '%.200s': it takes flags only", args[0]);
     if (rc == 0 && qr_options_wants_help(set)) {
-        qr_buf_printf(&text, "%s\n", usage);
-        qr_options_help(&text, table, n, columns());
+        qr_options_help_text(&text, usage, qr_options_columns());
+        qr_options_help(&text, table, n, qr_options_columns());
         status = 0;
     } else if (rc == 0 && qr_options_wants_print(set)) {
         qr_options_print(&text, set);

@@ -19,6 +19,9 @@
 #define HTTP_BYTES_PER_CALL (8 << 10)
 #define HTTP_BYTES_PER_TOKEN 128
 #define HTTP_PREPARED_AT_ONCE 4
+/* One part in so many of what is free stays the system's: page tables, sockets, and the percent that the sum may be off by. A control group's limit counts
+ * them, and ends a server that takes all of it (200 MiB: 3 MiB above the sum). */
+#define SYSTEM_SHARE 64
 
 struct plan_options {
     struct qr_cli_model m;
@@ -40,7 +43,8 @@ struct memory_plan {
     bool host_is_device; /* kernels' memory is the host's: the cache's second tier is a part of the total */
     int32_t n_sharing; /* of the ranks, one memory */
     int64_t part[PART_COUNT], total, available;
-    int64_t kv_tokens_max; /* were all that is free given to the cache */
+    int64_t room_opened;   /* of what is available, while its files are mapped */
+    int64_t kv_tokens_max; /* were all that is free given to the cache and its records, but for SYSTEM_SHARE */
 };
 
 static const char *size_text(char text[32], int64_t n)
@@ -93,21 +97,27 @@ static void print_text(const struct memory_plan *p)
     printf("http       %s for %d calls in flight, about\n", t[PART_HTTP], l->running_max);
     printf("program    %s\n", t[PART_PROGRAM]);
     printf("total      %s of %s available; what is not used is not taken\n", size_text(a, p->total), size_text(b, p->available));
+    if (p->total > p->available / p->n_sharing)
+        printf("note       that is more than there is: a server may start with these settings, and be ended by the system once it has used them\n");
     if (p->n_ranks > 1)
         printf("ranks      %d, of which each takes so much, or less; they do not share it\n", p->n_ranks);
     printf("context    %d tokens a sequence; %.1f sequences of that length at once\n", l->ctx_max, (double)l->n_blocks * l->block_tokens / l->ctx_max);
     const int64_t longest = p->kv_tokens_max < p->model.config.ctx_max ? p->kv_tokens_max : p->model.config.ctx_max;
-    printf("largest    --kv-tokens %lld takes all that is available: %.1f sequences of %lld tokens\n", (long long)p->kv_tokens_max,
-           longest > 0 ? (double)p->kv_tokens_max / (double)longest : 0.0, (long long)longest);
+    if (longest > 0)
+        printf("largest    --kv-tokens %lld takes all that is available: %.1f sequences of %lld tokens\n", (long long)p->kv_tokens_max,
+               (double)p->kv_tokens_max / (double)longest, (long long)longest);
+    else
+        printf("largest    nothing is left for a cache beside all the rest\n");
 }
 
-/* Bytes that the tokenizer, which the table of the engine's parts needs, and the chat template have allocated. */
-static int plan_text(struct memory_plan *p, const char *dir, const struct qr_engine_config *ec, struct qr_err *err)
+/* Bytes that the tokenizer, which the table of the engine's parts needs, and the chat template have allocated. *t: the caller's, also after an error. */
+static int plan_text(struct memory_plan *p, struct qr_tokenizer **t, const char *dir, const struct qr_engine_config *ec, struct qr_err *err)
 {
     struct qr_tokenizer *tokenizer = NULL;
     struct qr_chat *chat = NULL;
     const int64_t before = qr_memory_allocated();
     int rc = qr_tokenizer_open(&tokenizer, dir, err);
+    *t = tokenizer;
     if (rc == 0)
         rc = qr_chat_open(&chat, dir, err);
     if (rc == 0) {
@@ -115,7 +125,6 @@ static int plan_text(struct memory_plan *p, const char *dir, const struct qr_eng
         p->part[PART_TABLES] = qr_engine_table_bytes(&p->limits, ec, tokenizer, p->n_threads);
     }
     qr_chat_close(chat);
-    qr_tokenizer_close(tokenizer);
     return rc;
 }
 
@@ -172,7 +181,8 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
         rc = qr_model_plan(&p->model, o->m.model, be, &mo, ec->step_tokens_max, ec->logit_rows_max, err);
     if (rc == 0) {
         p->part[PART_LORA] = qr_engine_lora_bytes(ec, &p->model.own, p->model.n_ranks, p->model.weight_dtype);
-        rc = qr_engine_foresee(&p->limits, ec, &p->model, room_beside_files(qr_engine_available(ec, be, p->n_sharing), p), err);
+        p->room_opened = room_beside_files(qr_engine_available(ec, be, p->n_sharing), p);
+        rc = qr_engine_foresee(&p->limits, ec, &p->model, p->room_opened, err);
         p->n_threads = be->n_threads;
         p->part[PART_SCRATCH] = (int64_t)qr_backend_scratch_bytes(be);
     }
@@ -216,19 +226,47 @@ static void use_program(void)
 #endif
 }
 
+/* The most blocks that, with their records, fit into what all the rest leaves, and that an engine being opened does not refuse. */
+static int64_t blocks_that_fit(const struct memory_plan *p, const struct qr_engine_config *ec, const struct qr_tokenizer *tokenizer)
+{
+    const int64_t memory = p->available / p->n_sharing, block = (int64_t)p->model.kv_token_bytes * p->limits.block_tokens;
+    const int64_t room = memory - memory / SYSTEM_SHARE - (p->total - p->part[PART_CACHE] - p->part[PART_TABLES]);
+    const int64_t when_opened = p->room_opened - p->room_opened / SYSTEM_SHARE - p->limits.weight_bytes - p->limits.act_bytes - p->part[PART_LORA];
+    const int64_t by_tokens = INT32_MAX / 2 / p->limits.block_tokens, by_blocks = INT32_MAX / 8 - p->limits.n_host_blocks;
+    const int64_t most_ever = by_tokens < by_blocks ? by_tokens : by_blocks; /* that a pool can have */
+    int64_t least = 0, most = room > 0 ? room / block : 0;                   /* the answer is one of these */
+    if (most > most_ever)
+        most = most_ever;
+    if (most > when_opened / block)
+        most = when_opened / block;
+    while (least < most) {
+        const int64_t n = (least + most + 1) / 2;
+        struct qr_engine_limits l = p->limits;
+        l.n_blocks = (int32_t)n;
+        if (n * block + qr_engine_table_bytes(&l, ec, tokenizer, p->n_threads) <= room)
+            least = n;
+        else
+            most = n - 1;
+    }
+    return least;
+}
+
 static int plan(const struct plan_options *o, struct qr_err *err)
 {
     struct memory_plan p = {.available = qr_memory_available()};
     struct qr_engine_config ec;
+    struct qr_tokenizer *tokenizer = NULL;
     int rc = qr_cli_need_model(&o->m, err);
     use_program();
     p.part[PART_PROGRAM] = qr_memory_of_process("RssAnon");
     if (rc == 0)
         rc = plan_as_opened(&p, o, &ec, err);
     if (rc == 0)
-        rc = plan_text(&p, o->m.model, &ec, err);
-    if (rc != 0)
+        rc = plan_text(&p, &tokenizer, o->m.model, &ec, err);
+    if (rc != 0) {
+        qr_tokenizer_close(tokenizer);
         return rc;
+    }
     p.part[PART_PROGRAM] += qr_memory_of_process("RssFile"); /* libraries' pages, too, most of which have been used by now; the model's files are closed */
     p.part[PART_WEIGHTS] = p.limits.weight_bytes + p.stage_bytes;
     p.part[PART_CACHE] = p.limits.kv_bytes;
@@ -237,8 +275,8 @@ static int plan(const struct plan_options *o, struct qr_err *err)
     p.total = p.host_is_device ? p.limits.kv_host_bytes : 0;
     for (int i = 0; i < PART_COUNT; i++)
         p.total += p.part[i];
-    const int64_t room = p.available / p.n_sharing - (p.total - p.part[PART_CACHE]), block = (int64_t)p.model.kv_token_bytes * p.limits.block_tokens;
-    p.kv_tokens_max = room > 0 ? room / block * p.limits.block_tokens : 0;
+    p.kv_tokens_max = blocks_that_fit(&p, &ec, tokenizer) * p.limits.block_tokens;
+    qr_tokenizer_close(tokenizer);
     if (o->json)
         print_json(&p);
     else

@@ -78,7 +78,8 @@ static int choose_type(struct quantizer *q, struct qr_err *err)
 /* What is refused is refused before anything is computed. */
 static int open_model(struct quantizer *q, struct qr_err *err)
 {
-    int rc = qr_source_explain(q->in, err);
+    const struct qr_cli_model named = {.model = q->in};
+    int rc = qr_cli_need_model(&named, err);
     rc = rc ? rc : qr_source_open(&q->source, q->in, err);
     rc = rc ? rc : qr_model_config_from(&q->config, q->source, err);
     if (rc == 0 && qr_source_gguf(q->source))

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -115,6 +116,14 @@ static int load_adapters(struct serve *s, struct qr_err *err)
     return rc;
 }
 
+/* It may come later, so this is no error; nor should a misspelt one be found out by whoever loads the first adapter. */
+static void check_lora_dir(const char *dir)
+{
+    struct stat st;
+    if (dir && (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)))
+        qr_log(QR_LOG_WARN, "lora", "--lora-dir is no directory now, nothing can be loaded from it: %s", dir);
+}
+
 static int load(struct serve *s, struct qr_err *err)
 {
     struct qr_model_options mo;
@@ -129,6 +138,7 @@ static int load(struct serve *s, struct qr_err *err)
     int rc = qr_source_open(&source, dir, err);
     if (rc != 0)
         return rc;
+    check_lora_dir(s->o->s.lora_dir);
     rc = qr_cli_lora_config(&ec, &s->o->l, s->o->s.lora_dir ? LORA_MORE : 0, source, err);
     if (rc != 0) {
         qr_source_unref(source);

@@ -31,9 +31,9 @@ static const struct qr_cli_command commands[] = {
     {"plan", qr_cmd_plan, "memory plan of a model, without loading it"},
     {"data", qr_cmd_data, "data to train on: prepare, show, train-tokenizer"},
     {"train", qr_cmd_train, "train a model, from random weights or from a model directory"},
-    {"lora", qr_cmd_lora, "adapters that a training run has made: merge them into their model"},
+    {"lora", qr_cmd_lora, "adapters of a training run: merge them into their model"},
     {"quantize", qr_cmd_quantize, "write a model with its matrices rounded to 8 or 4 bits"},
-    {"bench", qr_cmd_bench, "measure: load, kern, throughput, train, open, ..; make models to measure with"},
+    {"bench", qr_cmd_bench, "measure: load, kern, throughput, ..; make models to measure"},
 };
 
 static void print_help(FILE *out)
@@ -41,7 +41,7 @@ static void print_help(FILE *out)
     fprintf(out, "quire %s - serves and trains Llama-family language models\n%s\n\n", QUIRE_VERSION, qr_cpu_describe());
     for (int i = 0; i < QR_COUNT(commands); i++)
         fprintf(out, "  quire %-11s %s\n", commands[i].name, commands[i].help);
-    fprintf(out, "\nquire COMMAND --help says more. Settings come from flags, QUIRE_* variables, a --config file and built-ins, in this order.\n");
+    fprintf(out, "\nquire COMMAND --help says more. Settings come from flags, QUIRE_* variables,\na --config file and built-ins, in this order.\n");
 }
 
 static int unknown(const char *name)

@@ -337,9 +337,9 @@ int qr_chat_main(int argc, char **argv)
         fprintf(stderr, "quire: %s\n", err.msg);
         status = qr_err_exit_status(err.code);
     } else if (qr_options_wants_help(set)) {
-        qr_buf_put_str(&out, intro);
-        qr_options_help(&out, qr_chat_option_table, qr_chat_n_options, 100);
-        qr_buf_put_str(&out, outro);
+        qr_options_help_text(&out, intro, qr_options_columns());
+        qr_options_help(&out, qr_chat_option_table, qr_chat_n_options, qr_options_columns());
+        qr_options_help_text(&out, outro, qr_options_columns());
         print_buf(&out);
     } else if (qr_options_wants_print(set)) {
         qr_options_print(&out, set);

@@ -57,6 +57,14 @@ static int32_t host_blocks(const struct qr_engine_config *c, int64_t block_bytes
     return (int32_t)(n < most ? n : most > 0 ? most : 0);
 }
 
+/* There is memory enough, but the cache that was asked for has not a block, or not the blocks of one sequence. */
+static int fail_small(const struct qr_engine_config *c, int64_t fits, int64_t needed, int64_t token_bytes, struct qr_err *err)
+{
+    return qr_err_set(err, QR_E_NO_ROOM, "does not fit: the cache that was asked for has %lld blocks of %d tokens; expected at least %lld tokens%s, which "
+                      "are --kv-tokens %lld or --kv-bytes %lld", (long long)(fits / c->block_tokens), c->block_tokens, (long long)needed,
+                      c->ctx_max > 0 ? ", those of one sequence (--max-len)" : "", (long long)needed, (long long)(needed * token_bytes));
+}
+
 int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_config *model,
                    enum qr_dtype kv_dtype, int64_t weight_bytes, int64_t act_bytes, int64_t memory_available, struct qr_err *err)
 {
@@ -78,6 +86,9 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
     int64_t n_blocks = kv / (token_bytes * config->block_tokens), fits = n_blocks * config->block_tokens;
     if (fits > INT32_MAX / 2)
         n_blocks = INT32_MAX / 2 / config->block_tokens, fits = n_blocks * config->block_tokens;
+    const int64_t needed = ((config->ctx_max > 0 ? ctx : 1) + config->block_tokens - 1) / config->block_tokens * config->block_tokens;
+    if (kv <= left && fits < needed && needed * token_bytes <= left)
+        return fail_small(config, fits, needed, token_bytes, err);
     if (kv > left || fits < config->block_tokens || (config->ctx_max > 0 && fits < ctx))
         return qr_err_set(err, QR_E_NO_ROOM,
                           "does not fit: a sequence of %d tokens needs %.1f MiB of cache, the plan has %.1f MiB, and %.1f MiB of memory are "
@@ -99,8 +110,8 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
 /* What would fit: other numbers of the weights, fewer rows in a step, or both. Beside the weights are a step, adapters, and one block of the cache. */
 static void put_remedy(char text[240], const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory, int64_t step, int64_t block)
 {
-    const int64_t beside = memory - (int64_t)plan->table_bytes - block, with_step = beside - step;
-    const int64_t as_is = (int64_t)plan->weight_bytes, int8 = (int64_t)plan->int8_bytes, int4 = (int64_t)plan->int4_bytes;
+    const int64_t beside = memory - block, with_step = beside - step;
+    const int64_t as_is = (int64_t)(plan->weight_bytes + plan->table_bytes), int8 = (int64_t)plan->int8_bytes, int4 = (int64_t)plan->int4_bytes;
     const int64_t least = as_is < int4 ? as_is : int4;
     char rows[120], adapters[48] = "";
     if (config->lora_slots > 0)

@@ -367,7 +367,8 @@ static void put_verdict(struct qr_buf *out, const struct qr_check_report *r)
     if (r->n_problems)
         put_line(out, "verdict", r->is_adapter ? "quire would not take it" : "quire would not run it");
     else if (r->is_adapter)
-        put_line(out, "verdict", "the %s is sound; with its base model: --lora NAME=%s", r->source ? "file" : "adapter", r->path);
+        put_line(out, "verdict", "the %s is sound; with its base model: --lora NAME=%s", r->source ? "file" : "adapter",
+                 r->source ? qr_source_gguf_path(r->source) : r->path);
     else if (r->is_model)
         put_line(out, "verdict", "quire runs it, computing in %s (nothing is lost), on this machine with the kernels for %s",
                  r->compute == QR_CODED ? "the codes of the file" : qr_dtype_name(r->compute),

@@ -327,10 +327,20 @@ static int open_gguf_header(struct qr_lora_file *f, struct qr_err *err)
     return rc;
 }
 
+/* The directory has no weights that are read: pickle is the usual reason. */
+static int explain_weights(const char *dir, int rc, struct qr_err *err)
+{
+    char path[QR_PATH_MAX];
+    struct qr_err other;
+    if (rc != QR_E_NOT_FOUND || qr_path_join(path, dir, "adapter_model.bin", &other) != 0 || access(path, F_OK) != 0)
+        return rc;
+    return qr_err_set(err, QR_E_UNSUPPORTED, "%s: is pickle, which can run code and is never read: save the adapter as " QR_LORA_WEIGHTS, path);
+}
+
 static int open_directory_header(struct qr_lora_file *f, const char *dir, struct qr_err *err)
 {
     int rc = open_config(f, dir, NULL, err);
-    rc = rc ? rc : qr_safetensors_open(&f->st, f->weights, err);
+    rc = rc ? rc : explain_weights(dir, qr_safetensors_open(&f->st, f->weights, err), err);
     if (rc == 0)
         f->used = qr_alloc((size_t)qr_tensor_files_count(f->st) + 1, sizeof *f->used);
     return rc;
@@ -373,7 +383,7 @@ int qr_lora_file_open(struct qr_lora_file **out, const char *path, const char *r
     struct qr_lora_file *f = qr_alloc(1, sizeof *f);
     const bool file = is_file(path);
     int rc = file ? set_path(f, path, err) : open_config(f, path, root, err);
-    rc = rc ? rc : read_file(&f->weights_bytes, f->weights, root, weights_max, err);
+    rc = rc ? rc : explain_weights(path, read_file(&f->weights_bytes, f->weights, root, weights_max, err), err);
     rc = rc ? rc : file ? open_gguf(f, err) : open_tensors(f, err);
     return settle(out, f, rc);
 }

@@ -2,6 +2,7 @@
 #include "loader/tensor_files.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -216,11 +217,19 @@ static bool ends_with(const char *s, const char *tail)
     return n >= k && strcmp(s + n - k, tail) == 0;
 }
 
-/* Neither file is there: says what is, because pickle is the usual reason. */
+/* Neither file is there: says what is, because pickle, a GGUF file and a link into a cache that has been emptied are the usual reasons. */
 static int fail_no_weights(const char *dir, struct qr_err *err)
 {
     static const char *const pickled[] = {".bin", ".pt", ".pth", ".pkl", ".ckpt"};
-    char found[128] = "", other[128] = "";
+    char found[128] = "", other[128] = "", gguf[128] = "", path[4096];
+    static const char *const names[] = {SINGLE_NAME, INDEX_NAME};
+    struct stat s;
+    for (int i = 0; i < QR_COUNT(names); i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        if (lstat(path, &s) == 0 && stat(path, &s) != 0)
+            return qr_err_set(err, errno == ENOENT ? QR_E_NOT_FOUND : QR_E_IO, "%s: is a link to what cannot be read: %s; fetch it again", path,
+                              strerror(errno));
+    }
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));) {
         for (int i = 0; i < QR_COUNT(pickled); i++)
@@ -228,6 +237,8 @@ static int fail_no_weights(const char *dir, struct qr_err *err)
                 snprintf(found, sizeof found, "%.100s", e->d_name);
         if (ends_with(e->d_name, ".safetensors"))
             snprintf(other, sizeof other, "%.100s", e->d_name);
+        if (ends_with(e->d_name, ".gguf") && (!gguf[0] || strcmp(e->d_name, gguf) < 0))
+            snprintf(gguf, sizeof gguf, "%.100s", e->d_name);
     }
     if (d)
         closedir(d);
@@ -237,6 +248,9 @@ static int fail_no_weights(const char *dir, struct qr_err *err)
     if (found[0])
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: the weights are in pickle files (%s), which can run code and are never "
                           "read: convert them to " SINGLE_NAME, dir, found);
+    if (gguf[0])
+        return qr_err_set(err, QR_E_NOT_FOUND, "%s: has no weights beside its config.json, expected " SINGLE_NAME " or " INDEX_NAME
+                          "; to run a GGUF file, name the file (%s/%s)", dir, dir, gguf);
     return qr_err_set(err, QR_E_NOT_FOUND, "%s: has no weights, expected " SINGLE_NAME " or " INDEX_NAME, dir);
 }
 

@@ -41,7 +41,7 @@ struct qr_model_plan {
     size_t weight_bytes, table_bytes;  /* packed weights; the embedding's rows, mapped from the file */
     size_t file_bytes;                 /* of its files, which are mapped until weights are packed */
     size_t kv_token_bytes;             /* keys and values of one token, all layers */
-    size_t int8_bytes, int4_bytes;     /* weight_bytes were they rounded to that */
+    size_t int8_bytes, int4_bytes;     /* weights and rows were they rounded to that; then a tied head shares no rows with the embedding */
     size_t act_bytes, adapted_act_bytes; /* the step arena; where rows may have adapters, the larger of the two */
 };
 

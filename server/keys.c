@@ -64,6 +64,8 @@ static int add_file(struct qr_keys *k, const char *path, enum qr_role role, stru
         if (n > 0 && line[0] != '#')
             rc = add_key(k, line, n, role, where, err);
     }
+    if (rc == 0 && ferror(f))
+        rc = qr_err_set(err, QR_E_IO, "key file %s: %s", path, strerror(errno));
     OPENSSL_cleanse(line, sizeof line);
     fclose(f);
     return rc;

@@ -182,6 +182,21 @@ static void reply_options(struct qr_conn *c, const struct qr_route *route)
     qr_conn_reply(c, &reply);
 }
 
+/* A client whose base address lacks /v1 (or has it twice) asks for the right thing at the wrong place: routes that are there with it, or without. */
+static const char *meant_route(struct qr_span path)
+{
+    static const char v1[] = "/v1";
+    const size_t n = sizeof v1 - 1;
+    for (int i = 0; i < QR_COUNT(routes); i++) {
+        const char *known = routes[i].path;
+        const bool below = strncmp(known, v1, n) == 0 && known[n] == '/';
+        if ((below && qr_span_is(path, known + n)) || (path.len > n && memcmp(path.data, v1, n) == 0 &&
+                                                       path_matches(&routes[i], (struct qr_span){path.data + n, path.len - n})))
+            return known;
+    }
+    return NULL;
+}
+
 static bool check_route(struct qr_conn *c, const struct qr_http_head *h, const struct qr_route **route)
 {
     const struct qr_route *same_path;
@@ -192,7 +207,9 @@ static bool check_route(struct qr_conn *c, const struct qr_http_head *h, const s
         return false;
     }
     if (!same_path) {
-        qr_api_error_set(&e, 404, "unknown_route", "There is no route %.*s.", h->path.len < 200 ? (int)h->path.len : 200, h->path.data);
+        const char *meant = meant_route(h->path);
+        qr_api_error_set(&e, 404, "unknown_route", "There is no route %.*s%s%s.", h->path.len < 200 ? (int)h->path.len : 200, h->path.data,
+                         meant ? "; there is " : "", meant ? meant : "");
         return refuse(c, &e);
     }
     if (!*route) {

@@ -295,6 +295,20 @@ static struct qr_http_config http_config(const struct qr_server_config *c)
     };
 }
 
+/* Of --served-model-name, which scripts make of variables that may be empty. */
+static int check_names(const struct qr_str_list *names, struct qr_err *err)
+{
+    for (int32_t i = 0; i < names->n; i++) {
+        const char *name = names->item[i];
+        if (!*name)
+            return qr_err_set(err, QR_E_USAGE, "--served-model-name: a name is empty");
+        for (const char *p = name; *p; p++)
+            if ((unsigned char)*p < 0x20 || *p == 0x7f)
+                return qr_err_set(err, QR_E_USAGE, "--served-model-name: a name has a control character at byte %td", p - name);
+    }
+    return 0;
+}
+
 int qr_server_open(struct qr_server **out, const struct qr_server_config *config, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && config != NULL && err != NULL);
@@ -305,7 +319,8 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
     pthread_mutex_init(&s->lock, NULL);
     qr_list_init(&s->calls);
     qr_buf_init(&s->scratch);
-    int rc = qr_keys_new(&s->keys, &config->api_keys, config->api_key_file, &config->admin_keys, config->admin_key_file, err);
+    int rc = check_names(&config->served_names, err);
+    rc = rc ? rc : qr_keys_new(&s->keys, &config->api_keys, config->api_key_file, &config->admin_keys, config->admin_key_file, err);
     if (rc == 0) {
         struct qr_http_config http = http_config(config);
         rc = qr_http_open(&s->http, &http, &handler, s, err);

@@ -1,8 +1,11 @@
 #include "tokenizer/chat.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/mem.h"
@@ -49,20 +52,36 @@ bool qr_chat_is_reserved(const char *name)
 
 /* ---- opening ---- */
 
+/* The file as a stream, NULL when it is not there. Whatever is no file is refused, and a pipe not waited for. */
+static int open_file(FILE **out, const char *path, struct qr_err *err)
+{
+    struct stat st;
+    *out = NULL;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return 0;
+    int rc = fd < 0 || fstat(fd, &st) != 0 ? qr_err_set(err, QR_E_IO, "%s cannot be read: %s", path, strerror(errno)) : 0;
+    if (rc == 0 && !S_ISREG(st.st_mode))
+        rc = qr_err_set(err, QR_E_IO, "%s: is %s, expected a regular file", path, S_ISDIR(st.st_mode) ? "a directory" : "a pipe or a device");
+    if (rc == 0 && !(*out = fdopen(fd, "rb")))
+        rc = qr_err_set(err, QR_E_IO, "%s cannot be read: %s", path, strerror(errno));
+    if (rc && fd >= 0)
+        close(fd);
+    return rc;
+}
+
 /* Reads dir/name. *text is NULL when there is no such file. */
 static int read_file(char **text, size_t *len, const char *dir, const char *name, struct qr_err *err)
 {
     struct qr_buf path, b;
     char piece[16384];
+    FILE *f;
     *text = NULL;
     *len = 0;
     qr_buf_init(&path);
     qr_buf_init(&b);
     qr_buf_printf(&path, "%s/%s", dir, name);
-    FILE *f = fopen(path.data, "rb");
-    int rc = 0;
-    if (!f && errno != ENOENT && errno != ENOTDIR)
-        rc = qr_err_set(err, QR_E_IO, "%s cannot be read: %s", path.data, strerror(errno));
+    int rc = open_file(&f, path.data, err);
     if (f) {
         for (size_t n; rc == 0 && (n = fread(piece, 1, sizeof piece, f)) > 0;) {
             qr_buf_put(&b, piece, n);

@@ -122,13 +122,15 @@ static int read_text(const char *dir, const char *name, bool optional, char **te
     *len = 0;
     if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, name) >= sizeof path)
         return qr_err_set(err, QR_E_NOT_FOUND, "%s: the directory's name is too long", name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
     if (fd < 0 && errno == ENOENT && optional)
         return 0;
     if (fd < 0)
         return qr_err_set(err, errno == ENOENT ? QR_E_NOT_FOUND : QR_E_IO, "%s: %s", path, strerror(errno));
     int rc = fstat(fd, &st) != 0 ? qr_err_set(err, QR_E_IO, "%s: %s", path, strerror(errno)) : 0;
-    if (rc == 0 && (!S_ISREG(st.st_mode) || st.st_size > FILE_BYTES_MAX))
+    if (rc == 0 && !S_ISREG(st.st_mode))
+        rc = qr_err_set(err, QR_E_IO, "%s: is %s, expected a regular file", path, S_ISDIR(st.st_mode) ? "a directory" : "a pipe or a device");
+    if (rc == 0 && st.st_size > FILE_BYTES_MAX)
         rc = qr_err_set(err, QR_E_DAMAGED, "%s: expected a file of at most %lld bytes", path, (long long)FILE_BYTES_MAX);
     if (rc == 0)
         *text = qr_realloc(NULL, (size_t)st.st_size + 1, 1);

@@ -461,6 +461,32 @@ Test(option, helps_within_the_columns)
     qr_buf_release(&b);
 }
 
+Test(option, lines_before_the_table_and_lists_of_choices_are_cut_at_words_and_choices)
+{
+    static const struct qr_option wide[] = {{.name = "type", .type = QR_OPT_ENUM, .offset = AT(dtype), .builtin = "none", .help = "How.",
+                                             .choices = "none|int8-group-of-32|int8-group-of-64|int4-group-of-32|int4-group-of-64|w8a16"}};
+    struct qr_buf b;
+    qr_buf_init(&b);
+    static const char text[] = "quire it IN OUT [--type TYPE]\nquire it --all\n\nWrites IN as OUT, and says\nwhat it was. Takes\ntime.\n"
+                               "  it is not so long here\n\nEnds.";
+    qr_options_help_text(&b, text, 24);
+    cr_expect_str_eq(b.data, "quire it IN OUT [--type\nTYPE]\nquire it --all\n\nWrites IN as OUT, and\nsays what it was. Takes\ntime.\n"
+                             "  it is not so long here\n\nEnds.\n");
+    qr_buf_clear(&b);
+    qr_options_help_text(&b, text, 30);
+    cr_expect(strncmp(b.data, text, strlen(text)) == 0 && strcmp(b.data + strlen(text), "\n") == 0, "%s", b.data);
+    qr_buf_clear(&b);
+    qr_options_help_text(&b, "  an indented line is cut\n  and goes on", 20);
+    cr_expect_str_eq(b.data, "  an indented line\n  is cut\n  and goes on\n");
+    qr_buf_clear(&b);
+    qr_options_help(&b, wide, 1, 60);
+    cr_expect_not_null(strstr(b.data, "none|int8-group-of-32|\n"), "%s", b.data);
+    cr_expect_not_null(strstr(b.data, "w8a16,"), "%s", b.data);
+    for (const char *line = b.data; *line; line += strcspn(line, "\n") + 1)
+        cr_expect_leq(strcspn(line, "\n"), 60, "%.*s", (int)strcspn(line, "\n"), line);
+    qr_buf_release(&b);
+}
+
 Test(option, prints_every_value_with_its_source)
 {
     static const char text[] = "queue-wait: 1500ms\n";

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """The subcommands as scripts use them."""
+import fcntl
 import glob
 import json
 import math
 import os
+import pty
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
+import termios
 import time
 
 from lib import DATA, QUIRE, ROOT, SLOW, STORIES, Skip, environment, jsonl, main, need_data, run, run_lines
@@ -322,6 +326,34 @@ def test_help_before_a_command_is_help_behind_it():
         assert run('help', *args) == run(*args, '--help'), args
     rc, out, err = run('help', 'srve')
     assert rc == 2 and not out and "'serve'" in err, (rc, out, err)
+
+
+COMMANDS = ('', 'serve', 'chat', 'generate', 'score', 'tokenize', 'detokenize', 'template', 'check', 'plan', 'data', 'data prepare', 'data show',
+            'data train-tokenizer', 'train', 'lora', 'lora merge', 'quantize', 'bench', 'bench load', 'bench kern', 'bench throughput', 'bench step',
+            'bench tune', 'bench open', 'bench train', 'bench comm', 'bench make-model')
+
+
+def said_in_a_terminal(columns, *args):
+    near, far = pty.openpty()
+    fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack('HHHH', 24, columns, 0, 0))
+    with subprocess.Popen([QUIRE, *args], stdin=subprocess.DEVNULL, stdout=far, env=environment(None)) as p:
+        os.close(far)
+        text = b''
+        try:
+            while piece := os.read(near, 65536):
+                text += piece
+        except OSError:   # the far end is closed
+            pass
+        assert p.wait(60 * SLOW) == 0, args
+    os.close(near)
+    return text.decode().replace('\r', '')
+
+
+def test_help_of_every_command_fits_into_80_columns():
+    for command in COMMANDS:
+        lines = said_in_a_terminal(80, *command.split(), '--help').split('\n')
+        wide = [x for x in lines if len(x) > 80]
+        assert len(lines) > 1 and not wide, (command, wide)
 
 
 def test_the_variable_that_names_the_model_to_serve_is_not_the_one_that_names_the_model_to_ask():

@@ -4,9 +4,10 @@ import json
 import os
 import shutil
 import struct
+import tempfile
 import threading
 
-from lib import Server, main, need_data, run, run_lines
+from lib import STORIES, Server, main, need_data, run, run_lines
 from test_quantized_files import read_tensors, write_tensors
 from test_train import World
 
@@ -165,6 +166,26 @@ def prepare_directory(w):
     return d
 
 
+def test_a_lora_dir_that_is_not_there_is_named_at_the_start_and_adapters_in_pickle_as_what_they_are():
+    need_data()
+    with tempfile.TemporaryDirectory() as d:
+        late, adapter = os.path.join(d, 'late'), os.path.join(d, 'late', 'a')
+        with Server('--lora-dir', late) as s:
+            assert f'--lora-dir is no directory now, nothing can be loaded from it: {late}\n' in s.stderr(), s.stderr()
+            assert load(s, 'a', 'a', {})[0] == 404
+            os.makedirs(adapter)
+            with open(os.path.join(adapter, 'adapter_config.json'), 'w', encoding='utf-8') as f:
+                json.dump({'peft_type': 'LORA', 'r': 4, 'lora_alpha': 8}, f)
+            assert 'adapter_model.safetensors: No such file' in load(s, 'a', 'a', {})[1]['message']
+            with open(os.path.join(adapter, 'adapter_model.bin'), 'wb'):
+                pass
+            status, error = load(s, 'a', 'a', {})
+            assert status == 400 and 'adapter_model.bin: is pickle, which can run code and is never read' in error['message'], error
+        for command in (['generate', '--model', STORIES, '--prompt', 'x', '--lora', adapter], ['check', adapter]):
+            rc, out, err = run(*command)
+            assert rc == 4 and 'adapter_model.bin: is pickle' in out + err, (rc, out, err)
+
+
 def test_adapters_come_and_go_while_the_server_runs_for_those_with_the_admin_key():
     need_data()
     with Adapted() as w:
@@ -172,7 +193,7 @@ def test_adapters_come_and_go_while_the_server_runs_for_those_with_the_admin_key
         with Server('--lora-dir', d, '--lora-slots', '2', '--admin-key', 'root', '--api-key', 'user', model=w.base) as s:
             for headers, status in (({}, 401), (USER, 403)):
                 assert load(s, 'a', 'tuned', headers)[0] == status and unload(s, 'a', headers)[0] == status
-            assert names(s) == ['final']
+            assert names(s) == ['final'] and 'is no directory now' not in s.stderr()
             assert s.post('/v1/completions', {'model': 'a', **ASKED}, USER)[1]['error']['code'] == 'model_not_found'
             for path, status, why in (('../adapters/tuned', 403, 'leads out'), ('tuned/../../tuned/adapter', 403, 'leads out'), ('/etc', 403, 'leads out'),
                                       (d + '/..', 403, 'leads out'), ('link-outside', 403, 'lies outside'), ('half', 403, 'lies outside'),
@@ -219,6 +240,10 @@ def test_a_server_without_a_directory_for_adapters_loads_none_and_wrong_flags_ar
             status, error = load(s, 'b', w.adapter('other'))
             assert status == 403 and '--lora-dir' in error['message'], error
             assert unload(s, 'a')[0] == 200
+        os.mkdir(w.path('only'))   # what check names is what --lora takes: of a folder with nothing else, the file
+        file = as_gguf(w.base, w.adapter('tuned'), w.path('only', 'x.gguf'))
+        rc, out, err = run('check', w.path('only'))
+        assert rc == 0 and out.rstrip().endswith(f'NAME={file}'), (out, err)
         for flags, why in ((('--lora', 'tuned'), '--lora tuned: expected NAME=PATH'), (('--lora', 'a=/nowhere'), '/nowhere/adapter_config.json'),
                            (('--lora', f'final={w.adapter("tuned")}'), 'that is what the model itself is called'),
                            (('--lora', f'a={w.adapter("tuned")}', '--lora-rank-max', '3'), 'has rank 4, expected at most 3'),

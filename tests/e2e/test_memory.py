@@ -117,6 +117,30 @@ def test_a_full_batch_takes_what_plan_says_within_1_percent_whatever_the_weights
     assert not off, off
 
 
+def plan_within(kib, *settings):
+    """What plan says of stories260K where ulimit -v leaves so much."""
+    limited = ['/bin/sh', '-c', f'ulimit -v {kib}; exec "$@"', 'sh', QUIRE, 'plan', '--model', STORIES, '--threads', '1', *settings]
+    p = subprocess.run(limited, capture_output=True, env=environment(None), check=False, timeout=60 * SLOW)
+    assert p.returncode == 0, (settings, p.stderr)
+    return p.stdout.decode()
+
+
+def test_the_largest_cache_that_plan_names_fits_with_its_records():
+    """Records of blocks grow with the cache (they were counted as those of the cache that was planned), and a 64th of the memory stays the system's."""
+    need_data()
+    if 'asan' in QUIRE:
+        raise Skip('asan takes terabytes of addresses')
+    first = json.loads(plan_within(400000, '--json', '--kv-tokens', '1024'))
+    most = first['kv_tokens_max']
+    second = json.loads(plan_within(400000, '--json', '--kv-tokens', str(most)))
+    assert second['kv_bytes'] == most * first['kv_token_bytes'] and second['table_bytes'] > first['table_bytes'] + 2 ** 20, second
+    rest = first['total_bytes'] - first['kv_bytes'] - first['table_bytes']
+    free = first['available_bytes'] * 63 // 64 - rest - second['kv_bytes'] - second['table_bytes']
+    assert 0 <= free < 2 ** 20, (free, first, second)   # the next power of two of a table is less
+    assert 'note ' not in plan_within(400000, '--kv-tokens', str(most))
+    assert '\nnote       that is more than there is: ' in plan_within(400000, '--kv-tokens', str(most + most // 40))
+
+
 def start(model, n):
     """Seconds from exec to ready and to the first token, the best of n."""
     ready, first = [], []
@@ -167,6 +191,13 @@ def test_plan_counts_mapped_files_where_ulimit_v_does():
                 limited = ['/bin/sh', '-c', f'ulimit -v {kib}; exec "$@"', 'sh', QUIRE, *args, '--threads', '1']
                 p = subprocess.run(limited, capture_output=True, env=environment(None), check=False, timeout=120 * SLOW)
                 assert p.returncode == status, (kib, args, p.returncode, p.stderr)
+        # The largest cache that plan names can be had while the file is mapped, too.
+        limited = ['/bin/sh', '-c', 'ulimit -v 1500000; exec "$@"', 'sh', QUIRE]
+        plan = subprocess.run([*limited, 'plan', '--model', model, '--threads', '1', '--json'], capture_output=True, env=environment(None), check=True)
+        most = str(json.loads(plan.stdout)['kv_tokens_max'])
+        p = subprocess.run([*limited, 'generate', '--model', model, '--threads', '1', '--prompt-ids', '1', '-n', '1', '--kv-tokens', most],
+                           capture_output=True, env=environment(None), check=False, timeout=120 * SLOW)
+        assert p.returncode == 0 and int(most) > 16384, (most, p.stderr)
 
 
 if __name__ == '__main__':

@@ -310,6 +310,17 @@ def test_a_taken_port_is_named_and_exits_with_3():
         assert rc == 3 and port in err, (rc, err)
 
 
+def test_names_and_key_files_that_are_nothing_are_refused():
+    need_data()
+    with tempfile.TemporaryDirectory() as d:
+        for flags, status, why in ((('--served-model-name', ''), 2, '--served-model-name: a name is empty'),
+                                   (('--served-model-name', 'a', '--served-model-name', 'b\nc'), 2, 'a name has a control character at byte 1'),
+                                   (('--api-key-file', d), 4, f'key file {d}: Is a directory'),
+                                   (('--api-key', 'k', '--admin-key-file', d), 4, f'key file {d}: Is a directory')):
+            rc, _, err = run('serve', '--model', STORIES, '--port', '0', *flags)
+            assert rc == status and why in err, (rc, err)
+
+
 def test_keys_guard_the_routes():
     golden()
     with Server('--api-key', 'sesame') as s:

@@ -1,5 +1,6 @@
 /* What a plan says of memory that is too little, at the edge and one byte beyond. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/engine.h"
@@ -12,7 +13,7 @@ static struct qr_model_plan small_plan(void)
     const struct qr_kv_view token = {.dtype = QR_BF16, .n_layers = c.n_layers, .n_kv_heads = c.n_kv_heads, .block_tokens = 1, .head_dim = c.head_dim};
     return (struct qr_model_plan){.config = c, .own = c, .n_ranks = 1, .weight_dtype = QR_BF16, .kv_dtype = QR_BF16,
                                   .weight_bytes = (size_t)90 << 20, .table_bytes = (size_t)10 << 20,
-                                  .int8_bytes = (size_t)45 << 20, .int4_bytes = (size_t)25 << 20, .act_bytes = (size_t)1 << 20,
+                                  .int8_bytes = (size_t)55 << 20, .int4_bytes = (size_t)35 << 20, .act_bytes = (size_t)1 << 20,
                                   .kv_token_bytes = qr_kv_block_bytes(&token)};
 }
 
@@ -75,6 +76,18 @@ Test(limits, a_context_that_does_not_fit_is_refused_with_the_longest_that_does)
     cr_expect(l.ctx_max == 256 && l.n_blocks == 16);
     cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 256 * token - 1, &err), QR_E_NO_ROOM);
     cr_expect(strstr(err.msg, "--max-len 255 --kv-tokens 255; more with --kv-cache-dtype int8"), "%s", err.msg);
+    c.kv_tokens = 255;
+    cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 256 * token, &err), QR_E_NO_ROOM);
+    char says[200];
+    snprintf(says, sizeof says, "asked for has 15 blocks of 16 tokens; expected at least 256 tokens, those of one sequence (--max-len), which are "
+             "--kv-tokens 256 or --kv-bytes %lld", (long long)(256 * token));
+    cr_expect(strstr(err.msg, says), "%s", err.msg);
+    c.ctx_max = 0;
+    c.kv_tokens = 15;
+    cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 256 * token, &err), QR_E_NO_ROOM);
+    cr_expect(strstr(err.msg, "has 0 blocks of 16 tokens; expected at least 16 tokens, which are --kv-tokens 16 or"), "%s", err.msg);
+    c.kv_tokens = 16;
+    cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 256 * token, &err), 0, "%s", err.msg);
     c.kv_tokens = 0;
     c.ctx_max = 0; /* the model's; then what fits */
     cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 4 * 64 * token, &err), 0, "%s", err.msg);

@@ -249,7 +249,10 @@ def test_head_options_and_wrong_methods():
             r = c.response()
             assert r.status == 405 and r.headers["allow"] == allow, (r.status, r.headers)
             r.error()
-        assert get(s.port, "/v1/nothing").error()["code"] == "unknown_route"
+        for path, meant in (("/v1/nothing", ""), ("/chat/completions", "; there is /v1/chat/completions"), ("/v1/v1/models", "; there is /v1/models"),
+                            ("/v1/health", "; there is /health"), ("/v1", ""), ("/v1/", ""), ("/", "")):
+            error = get(s.port, path).error()
+            assert error["code"] == "unknown_route" and error["message"] == f"There is no route {path}{meant}.", error
         for path in ("/../etc/passwd", "/v1//models", "/V1/models", "/v1/models%2f", "/%2e%2e/", "/v1/chat/completions/"):
             assert get(s.port, path).status == 404, path
 

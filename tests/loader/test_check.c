@@ -192,6 +192,34 @@ Test(check, whatever_is_no_model_is_called_by_what_it_is_with_what_to_do)
     }
 }
 
+Test(check, a_cache_of_hugging_faces_is_called_that_with_the_directory_to_name)
+{
+    static const char *const revision[] = {"5f0b02c75b57c5855da9ae460ce51323ea669d8a", "aaa"};
+    struct temp t;
+    struct qr_buf out;
+    struct qr_err err = {0};
+    char path[200], says[300];
+    temp_dir_make(t.dir, "check");
+    qr_buf_init(&out);
+    snprintf(path, sizeof path, "%s/snapshots", t.dir);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/snapshots/%s", t.dir, revision[i]);
+        cr_assert_eq(mkdir(path, 0700), 0);
+        cr_expect_eq(check(&out, &t, false, &err), QR_E_NOT_FOUND);
+        snprintf(says, sizeof says, "a cache of Hugging Face's; name %s/snapshots/%s", t.dir, i == 0 ? revision[0] : "REVISION, one of those that are there");
+        cr_expect(strstr(err.msg, says), "%s", err.msg);
+    }
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/snapshots/%s", t.dir, revision[i]);
+        rmdir(path);
+    }
+    snprintf(path, sizeof path, "%s/snapshots", t.dir);
+    rmdir(path);
+    qr_buf_release(&out);
+    temp_remove(&t);
+}
+
 /* One adapter's report; the exit is the error's code. */
 static int check_adapter(struct qr_buf *out, const struct temp *t, const char *settings, int32_t rank, bool json)
 {

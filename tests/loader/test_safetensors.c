@@ -313,6 +313,24 @@ Test(safetensors, directories_without_safetensors_are_explained)
     expect_dir("pytorch_model.bin", "pickle", QR_E_UNSUPPORTED);
     expect_dir("consolidated.00.pth", "pickle", QR_E_UNSUPPORTED);
     expect_dir("consolidated.safetensors", "rename", QR_E_NOT_FOUND);
+    expect_dir("a.gguf", "to run a GGUF file, name the file", QR_E_NOT_FOUND);
+}
+
+Test(safetensors, a_link_to_a_file_that_is_gone_is_called_that)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    for (int i = 0; i < 2; i++) {
+        struct dir d = dir_new();
+        struct qr_tensor_files *st;
+        struct qr_err err = {0};
+        char path[200];
+        snprintf(path, sizeof path, "%s/%s", d.path, names[i]);
+        cr_assert_eq(symlink("../../blobs/gone", path), 0);
+        cr_expect_eq(qr_safetensors_open(&st, d.path, &err), QR_E_NOT_FOUND);
+        cr_expect(strstr(err.msg, names[i]) && strstr(err.msg, "is a link to what cannot be read: No such file or directory; fetch it again"), "%s", err.msg);
+        unlink(path);
+        dir_remove(&d);
+    }
 }
 
 Test(safetensors, things_that_are_no_files_are_refused_without_waiting)

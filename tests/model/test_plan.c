@@ -100,6 +100,25 @@ Test(plan, weights_cache_and_step_of_every_type_take_what_was_planned)
     }
 }
 
+/* A tied head shares no rows with the embedding once it is rounded: what a refusal recommends is what the plan of it says. */
+Test(plan, what_other_formats_would_take_is_what_their_own_plans_say)
+{
+    static const enum qr_quantize rounded[] = {QR_QUANTIZE_INT8, QR_QUANTIZE_INT4};
+    for (int tied = 0; tied < 2; tied++) {
+        struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+        c.tied_head = tied;
+        struct temp_model t = temp_model_make(&c, QR_BF16);
+        const struct measured m = measure(t.dir, &(struct qr_model_options){.quantize = QR_QUANTIZE_NONE});
+        const size_t said[] = {m.plan.int8_bytes, m.plan.int4_bytes};
+        for (int i = 0; i < QR_COUNT(rounded); i++) {
+            const struct measured r = measure(t.dir, &(struct qr_model_options){.quantize = rounded[i]});
+            cr_expect_eq(said[i], r.plan.weight_bytes + r.plan.table_bytes, "tied %d, format %d: %zu, its own plan says %zu and %zu", tied, i, said[i],
+                         r.plan.weight_bytes, r.plan.table_bytes);
+        }
+        temp_model_remove(&t);
+    }
+}
+
 Test(plan, a_gguf_file_takes_what_was_planned)
 {
     const char *data = getenv("QUIRE_DATA");

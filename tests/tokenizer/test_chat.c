@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "tokenizer/chat.h"
@@ -208,6 +209,27 @@ Test(chat, names_the_file_that_is_wrong)
     put(&d, "chat_template.jinja", "{% if %}");
     expect_open_error(&d, QR_E_DAMAGED, "chat_template.jinja: template line 1");
     drop(&d);
+}
+
+Test(chat, a_pipe_or_a_directory_in_place_of_a_file_is_refused_without_waiting)
+{
+    static const char *const name[] = {"tokenizer_config.json", "chat_template.jinja", "chat_template.json", "special_tokens_map.json"};
+    for (int i = 0; i < QR_COUNT(name); i++) {
+        struct dir d;
+        char path[128], says[200];
+        make(&d);
+        put(&d, "tokenizer_config.json", i == 3 ? "{\"chat_template\": \"t\"}" : "{}"); /* the tokens' names are a template's */
+        snprintf(path, sizeof path, "%s/%s", d.path, name[i]);
+        unlink(path);
+        cr_assert_eq(mkfifo(path, 0600), 0);
+        snprintf(says, sizeof says, "%s: is a pipe or a device, expected a regular file", name[i]);
+        expect_open_error(&d, QR_E_IO, says);
+        cr_assert(unlink(path) == 0 && mkdir(path, 0700) == 0);
+        snprintf(says, sizeof says, "%s: is a directory, expected a regular file", name[i]);
+        expect_open_error(&d, QR_E_IO, says);
+        rmdir(path);
+        drop(&d);
+    }
 }
 
 Test(chat, gives_special_tokens_to_the_template_and_trusts_them)

@@ -1,8 +1,13 @@
 /* Files are input: what is damaged or unknown is refused by name, and a damaged file never crashes. */
 #include "tok_test.h"
 
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "base/assert.h"
 #include "base/rng.h"
+#include "tests/temp.h"
 
 #define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
 
@@ -233,6 +238,32 @@ Test(refuse, truncated_and_flipped_files_are_refused_or_open, .timeout = 250)
     }
     fprintf(stderr, "flips: %d of 2000 still open\n", opened);
     qr_buf_release(&good);
+}
+
+Test(refuse, a_pipe_in_place_of_a_file_is_refused_without_waiting)
+{
+    static const char *const name[] = {"tokenizer.json", "tokenizer_config.json"};
+    for (int i = 0; i < QR_COUNT(name); i++) {
+        char dir[64], path[128];
+        struct qr_tokenizer *t;
+        struct qr_err err;
+        temp_dir_make(dir, "refuse");
+        snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+        FILE *f = fopen(path, "w");
+        cr_assert(f && fputs("{}", f) >= 0 && fclose(f) == 0);
+        snprintf(path, sizeof path, "%s/%s", dir, name[i]);
+        unlink(path);
+        cr_assert_eq(mkfifo(path, 0600), 0);
+        cr_expect_eq(qr_tokenizer_open(&t, dir, &err), QR_E_IO);
+        cr_expect(strstr(err.msg, name[i]) && strstr(err.msg, ": is a pipe or a device, expected a regular file"), "%s", err.msg);
+        cr_assert(unlink(path) == 0 && mkdir(path, 0700) == 0);
+        cr_expect_eq(qr_tokenizer_open(&t, dir, &err), QR_E_IO);
+        cr_expect(strstr(err.msg, name[i]) && strstr(err.msg, ": is a directory, expected a regular file"), "%s", err.msg);
+        rmdir(path);
+        snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+        unlink(path);
+        rmdir(dir);
+    }
 }
 
 Test(refuse, a_missing_file_is_not_found)

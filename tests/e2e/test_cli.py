@@ -259,6 +259,8 @@ def test_a_missing_model_exits_with_4_and_says_where_it_looked():
         args = [command, '--model', '/no/such/dir'] + (['--prompt', 'x'] if command == 'generate' else [])
         rc, out, err = run(*args, stdin='{}\n')
         assert rc == 4 and '/no/such/dir' in err and out == '', (command, rc, err)
+    rc, out, err = run('quantize', '/no/such/dir', '/no/such/out')
+    assert rc == 4 and "model not found: '/no/such/dir'" in err and out == '', (rc, err)
 
 
 def test_merging_names_the_directory_that_is_missing():

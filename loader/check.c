@@ -47,7 +47,7 @@ static int check_backend(struct qr_check_report *r, struct qr_err *err)
     rc = qr_backend_supports(be, r->compute, qr_weights_inputs_max(c), kv, c->head_dim, BLOCK_TOKENS, err);
     for (int t = 0; t < QR_DTYPE_COUNT; t++)
         if (t == (int)r->compute || qr_dtype_is_quantized((enum qr_dtype)t))
-            r->weight_bytes[t] = qr_weights_region_bytes(r->files, &share, be->k, (enum qr_dtype)t);
+            r->weight_bytes[t] = qr_weights_bytes_as(r->files, &share, be->k, (enum qr_dtype)t);
     const struct qr_kv_view token = {.dtype = kv, .n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads, .block_tokens = 1, .head_dim = c->head_dim};
     r->kv_token_bytes = qr_kv_block_bytes(&token);
     snprintf(r->kernels, sizeof r->kernels, "%s", be->k->name);

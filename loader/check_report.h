@@ -26,7 +26,7 @@ struct qr_check_report {
     int32_t n_problems;
     enum qr_dtype compute;                 /* when nothing is wrong and it is a model */
     char kernels[32];                      /* likewise: of which level */
-    size_t weight_bytes[QR_DTYPE_COUNT];   /* likewise: packed matrices and vectors as `compute` and as each quantized type, on this machine */
+    size_t weight_bytes[QR_DTYPE_COUNT];   /* likewise: weights, with the embedding's rows, as `compute` and as each quantized type, on this machine */
     size_t kv_token_bytes;                 /* likewise: cached keys and values of a token */
     int32_t n_unused;
     const char *first_unused;

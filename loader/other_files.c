@@ -32,7 +32,7 @@ static void keep(struct qr_other_files *o, enum qr_other kind, const char *name)
     snprintf(o->name[kind][at], size, "%.95s", name);
 }
 
-static bool has_auto_map(const char *dir, int dir_len)
+static bool has_auto_map(const char *dir)
 {
     static const char *const files[] = {"config.json", "tokenizer_config.json"};
     bool has = false;
@@ -41,7 +41,7 @@ static bool has_auto_map(const char *dir, int dir_len)
         struct qr_map_file f;
         struct qr_err err = {0};
         struct qr_json *root;
-        if (snprintf(path, sizeof path, "%.*s/%s", dir_len, dir, files[i]) >= (int)sizeof path || qr_map_file_open(&f, path, CONFIG_BYTES_MAX, &err) != 0)
+        if (snprintf(path, sizeof path, "%s/%s", dir, files[i]) >= (int)sizeof path || qr_map_file_open(&f, path, CONFIG_BYTES_MAX, &err) != 0)
             continue;
         if (memmem(f.data ? f.data : (const uint8_t *)"", f.n_bytes, "auto_map", 8) && qr_json_parse(&root, (const char *)f.data, f.n_bytes,
                                                                                                       &qr_json_limits_file, &err) == 0) {
@@ -58,29 +58,24 @@ void qr_other_files_find(struct qr_other_files *out, const char *model)
     static const char *const pickled[] = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"};
     QR_ASSERT(out != NULL && model != NULL);
     *out = (struct qr_other_files){0};
-    char dir[4096];
-    DIR *d = opendir(model);
-    const char *slash = strrchr(model, '/');
-    const bool is_dir = d != NULL;
+    DIR *d = opendir(model); /* a file is a model by itself: what lies beside it, in a folder of downloads, is no part of it */
     bool has_config = false;
-    snprintf(dir, sizeof dir, "%.*s", d ? 4000 : slash ? (int)(slash - model) : 1, d ? model : slash ? model : ".");
-    if (!d)
-        d = opendir(dir[0] ? dir : "/");
     for (struct dirent *e; d && (e = readdir(d));) {
         if (ends_with(e->d_name, ".py"))
             keep(out, QR_OTHER_CODE, e->d_name);
-        if (ends_with(e->d_name, ".gguf") && is_dir)
+        if (ends_with(e->d_name, ".gguf"))
             keep(out, QR_OTHER_GGUF, e->d_name);
         has_config |= strcmp(e->d_name, "config.json") == 0;
         for (int i = 0; i < QR_COUNT(pickled); i++)
             if (ends_with(e->d_name, pickled[i]))
                 keep(out, QR_OTHER_PICKLE, e->d_name);
     }
-    if (d)
-        closedir(d);
+    if (!d)
+        return;
+    closedir(d);
     if (!has_config)
         out->n[QR_OTHER_GGUF] = 0;
-    out->auto_map = has_auto_map(dir, (int)strlen(dir));
+    out->auto_map = has_auto_map(model);
 }
 
 const char *qr_other_files_text(char *text, size_t n, const struct qr_other_files *o, enum qr_other kind)

@@ -17,7 +17,7 @@ struct qr_other_files {
     bool auto_map;                                   /* config.json names classes of code beside it */
 };
 
-/* Of a directory, or of the one that holds a file. What cannot be read holds none. */
+/* Of a directory. What cannot be read holds none, and what lies beside a file that is a model by itself is none of its. */
 void qr_other_files_find(struct qr_other_files *out, const char *model);
 
 /* "a.bin, b.bin and 3 more" of a kind into text; "" where there are none. Returns text. */

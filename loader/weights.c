@@ -206,16 +206,6 @@ int64_t qr_weights_inputs_max(const struct qr_model_config *c)
     return most;
 }
 
-size_t qr_weights_region_bytes(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *k, enum qr_dtype to)
-{
-    QR_ASSERT(st != NULL && share != NULL && k != NULL);
-    QR_ASSERT(qr_dtype_packs(to) || to == QR_CODED);
-    struct qr_weights w = {.matrix_dtype = to, .files = (struct qr_tensor_files *)(uintptr_t)st};
-    choose_types(&w, share, k);
-    qr_free(w.layer);
-    return w.region_bytes;
-}
-
 /* Gives every weight its place in the region, pieces of one matrix the same. */
 static void place_all(struct qr_weights *w, const struct qr_model_config *c, const struct qr_kernels *kernels)
 {
@@ -486,6 +476,18 @@ void qr_weights_outline(struct qr_weights *w, struct qr_tensor_files *st, const 
         if (k.row->kind == QR_KIND_TABLE && !qr_dtype_is_coded(weight_at(w, &k)->packed_dtype))
             place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(st, t), NULL);
     }
+}
+
+size_t qr_weights_bytes_as(struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *kernels, enum qr_dtype to)
+{
+    struct qr_weights w;
+    QR_ASSERT(st != NULL && share != NULL && kernels != NULL);
+    QR_ASSERT(qr_dtype_packs(to) || to == QR_CODED);
+    qr_weights_outline(&w, st, share, kernels, to);
+    const size_t n = w.region_bytes + w.table_bytes;
+    w.files = NULL; /* the caller's */
+    qr_weights_release(&w);
+    return n;
 }
 
 void qr_weights_release(struct qr_weights *w)

@@ -74,8 +74,8 @@ enum qr_dtype qr_weights_lossless_dtype(const struct qr_tensor_files *st, const 
 /* Inputs of the widest matrix. */
 int64_t qr_weights_inputs_max(const struct qr_model_config *c);
 
-/* Bytes of the region that qr_weights_load allocates. */
-size_t qr_weights_region_bytes(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *k, enum qr_dtype to);
+/* Bytes of the region that qr_weights_load allocates for a format, and of the embedding's rows where they are not the head's. */
+size_t qr_weights_bytes_as(struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *kernels, enum qr_dtype to);
 
 /* Checks, packs the share's part of the matrices as `to` (qr_dtype_packs, or QR_CODED), and takes over `st` on success. Where a rank has some of a matrix's
  * inputs only (out, down), quantized rows are rounded by what it has of them: its own scale, never larger than the whole row's. Errors: those of

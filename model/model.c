@@ -214,14 +214,8 @@ static void bind(struct qr_model *m, struct qr_backend *be)
 static size_t bytes_as(const struct qr_model *o, struct qr_tensor_files *files, const struct qr_backend *be, enum qr_dtype t)
 {
     struct qr_err none;
-    struct qr_weights w;
-    if (qr_backend_supports(be, t, 64, o->kv_dtype, o->config.head_dim, 16, &none) != 0)
-        return o->weights.region_bytes + o->weights.table_bytes;
-    qr_weights_outline(&w, files, &o->share, be->k, t);
-    const size_t n = w.region_bytes + w.table_bytes;
-    w.files = NULL; /* the caller's */
-    qr_weights_release(&w);
-    return n;
+    const bool there = qr_backend_supports(be, t, 64, o->kv_dtype, o->config.head_dim, 16, &none) == 0;
+    return there ? qr_weights_bytes_as(files, &o->share, be->k, t) : o->weights.region_bytes + o->weights.table_bytes;
 }
 
 /* The memory of a model that was examined; m stays as it was. */

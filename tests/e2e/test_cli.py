@@ -385,6 +385,10 @@ def test_check_and_plan_explain_a_model_without_loading_it():
     need_data()
     rc, out, err = run('check', STORIES)
     assert rc == 0 and 'LlamaForCausalLM' in out, (out, err)
+    checked = json.loads(run('check', STORIES, '--json')[1])['weight_bytes']
+    for quantize, dtype in (('none', 'f32'), ('int8', 'int8'), ('w4a16', 'w4a16')):   # its head is the embedding until it is rounded
+        rc, out, err = run('plan', '--model', STORIES, '--json', '--quantize', quantize)
+        assert rc == 0 and json.loads(out)['weight_bytes'] == checked[dtype], (dtype, checked, out, err)
     rc, out, err = run('plan', '--model', STORIES, '--json')
     assert rc == 0, err
     p = json.loads(out)

@@ -512,8 +512,11 @@ Test(check, a_single_file_is_explained_without_a_configuration)
     struct qr_err err = {0};
     qr_buf_init(&out);
     snprintf(file.dir, sizeof file.dir, "%.40s/model.safetensors", t.dir);
+    put_text(&t, "script.py", "");
+    put_text(&t, "download.bin", "");
     cr_expect_eq(check(&out, &file, false, &err), 0, "%s", err.msg);
     cr_expect(strstr(out.data, "lm_head.weight") && strstr(out.data, "the file is sound"), "%s", out.data);
+    cr_expect(!strstr(out.data, "never"), "what lies in the same folder is no part of a file:\n%s", out.data);
     qr_buf_release(&out);
     temp_remove(&t);
 }

@@ -6,11 +6,13 @@
 #include "base/assert.h"
 #include "base/mem.h"
 
+#define PIECES 8       /* of all stretches: how much lies ahead of each is kept while one looks for a draw's */
 #define BUCKETS 512    /* of scaled distance from the best logit, PER_UNIT to a factor e: the last is everything below exp(-32) */
 #define PER_UNIT 16.0f
-#define NEAR 8.0f      /* most nuclei end within this many units below the best logit */
-#define ONE_BY_ONE 64  /* candidates that are weighed sooner than the stretches they lie in */
-#define FAR_WEIGHT 4e-4f /* more than the weight of anything further away: exp(-8) = 3.4e-4 */
+#define NEAR 8.0f        /* most nuclei end within this many units below the best logit, */
+#define FAR 16.0f        /* and nearly all of the others within so many */
+#define FAR_WEIGHT 4e-4f /* more than the weight of anything further away than NEAR: exp(-8) = 3.4e-4 */
+#define SURELY (1 + 1e-9) /* sums of the same weights in different orders are less than this apart */
 
 /* ---- passes over the row ---- */
 
@@ -39,49 +41,33 @@ static double share_sums(struct qr_sampler *s, float best, float inv_t)
     return all;
 }
 
-/* s->weight of the ids of every stretch that reaches `from`. */
-static void weigh_from(struct qr_sampler *s, const float *logits, float from, float best, float inv_t)
-{
-    for (int32_t i = 0; i < s->n_stretches; i++)
-        if (s->most[i] >= from)
-            s->math->weigh(s->weight + i * QR_STRETCH, logits + i * QR_STRETCH, stretch_len(s, i), best, inv_t);
-}
-
-/* s->weight[0..n) of the n candidates in s->kept, which reach `from`: one by one, or by stretches where they are many. The same bits. Returns their sum. */
-static double weigh_kept(struct qr_sampler *s, const float *logits, int32_t n, float from, float best, float inv_t)
+/* s->weight of the n candidates. Returns their sum, added up in the order of ids. */
+static double weigh_candidates(struct qr_sampler *s, int32_t n, float best, float inv_t)
 {
     double sum = 0;
-    if (n > ONE_BY_ONE)
-        weigh_from(s, logits, from, best, inv_t);
-    for (int32_t i = 0; i < n; i++) { /* ids increase: a weight moves forward, to where no later one is */
-        const struct qr_candidate c = s->kept[i];
-        s->weight[i] = n > ONE_BY_ONE ? s->weight[c.id] : qr_exp_nonpositive((c.logit - best) * inv_t);
+    int32_t whole = n;
+    while (whole % QR_SAMPLER_ROOM != 0)
+        s->logit[whole++] = -INFINITY;
+    if (n > 0)
+        s->math->weigh(s->weight, s->logit, whole, best, inv_t);
+    for (int32_t i = 0; i < n; i++)
         sum += (double)s->weight[i];
-    }
     return sum;
 }
 
-/* The ids of stretch i whose logit is at least `from`, in their order. */
-static int32_t collect_within(const struct qr_sampler *s, struct qr_candidate *out, const float *logits, int32_t i, float from)
-{
-    int32_t at[QR_STRETCH] QR_UNINITIALIZED;
-    const int32_t first = i * QR_STRETCH, n = s->math->find(at, logits + first, stretch_len(s, i), from);
-    for (int32_t k = 0; k < n; k++)
-        out[k] = (struct qr_candidate){logits[first + at[k]], first + at[k]};
-    return n;
-}
-
-/* The ids whose logit is at least `from`, in their order; stretches without one are not read. */
-static int32_t collect(const struct qr_sampler *s, struct qr_candidate *out, const float *logits, float from)
+/* s->logit and s->id of all whose logit is at least `from`, in the order of ids; stretches without one are not read. Returns their number. */
+static int32_t collect(struct qr_sampler *s, const float *most, const float *logits, float from)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_stretches; i += QR_STRETCH) {
         int32_t which[QR_STRETCH] QR_UNINITIALIZED;
-        const int32_t left = s->n_stretches - i, n_which = s->math->find(which, s->most + i, left < QR_STRETCH ? left : QR_STRETCH, from);
+        const int32_t left = s->n_stretches - i, n_which = s->math->find(which, most + i, left < QR_STRETCH ? left : QR_STRETCH, from);
         for (int32_t k = 0; k < n_which && k < QR_DRAW_ASKED_MAX; k++)
             qr_ask_for(logits + (i + which[k]) * QR_STRETCH, stretch_len(s, i + which[k]));
-        for (int32_t k = 0; k < n_which; k++)
-            n += collect_within(s, out + n, logits, i + which[k], from);
+        for (int32_t k = 0; k < n_which; k++) {
+            const int32_t first = (i + which[k]) * QR_STRETCH;
+            n += s->math->gather(s->logit + n, s->id + n, logits + first, stretch_len(s, i + which[k]), from, first);
+        }
     }
     return n;
 }
@@ -123,11 +109,11 @@ static struct qr_candidate pop_best(struct qr_candidate *heap, int32_t *n)
 
 /* ---- the whole vocabulary ---- */
 
-/* The id in stretch i at `share` of its weight. */
-static int32_t draw_within(struct qr_sampler *s, const float *logits, int32_t i, float inv_t, double share)
+/* The id in stretch i, whose largest is `most`, at `share` of its weight. */
+static int32_t draw_within(struct qr_sampler *s, const float *logits, int32_t i, float most, float inv_t, double share)
 {
     const int32_t from = i * QR_STRETCH, n = stretch_len(s, i);
-    double limit = share * s->math->weigh(s->weight, logits + from, n, s->most[i], inv_t), sum = 0;
+    double limit = share * s->math->weigh(s->weight, logits + from, n, most, inv_t), sum = 0;
     int32_t last = 0;
     for (int32_t k = 0; k < n; k++) {
         if (s->weight[k] == 0)
@@ -147,7 +133,7 @@ static int32_t draw_any(struct qr_sampler *s, const float *logits, float inv_t, 
     double all = share_sums(s, best, inv_t), limit = u * all, sum = 0, before = 0;
     int32_t at = 0;
     if (!(all > 0)) /* infinite or no number: whoever looks at the logit of what is returned sees it */
-        return collect(s, s->kept, logits, best) > 0 ? s->kept[0].id : 0;
+        return collect(s, s->most, logits, best) > 0 ? s->id[0] : 0;
     for (int32_t i = 0; i < s->n_stretches; i++) {
         if (s->sum[i] == 0)
             continue;
@@ -157,7 +143,25 @@ static int32_t draw_any(struct qr_sampler *s, const float *logits, float inv_t, 
         if (limit < sum)
             break;
     }
-    return draw_within(s, logits, at, inv_t, (limit - before) / s->sum[at]);
+    return draw_within(s, logits, at, s->most[at], inv_t, (limit - before) / s->sum[at]);
+}
+
+/* The same stretch, where s->sum is beside the best and before[i] what the stretches ahead of i * n_each weigh together. Left alone: rows where no sum goes
+ * beyond the draw's. */
+static void look_any(const struct qr_sampler *s, struct qr_logits *row, const double before[PIECES], int32_t n_each, double all, double u)
+{
+    const double limit = u * all;
+    int32_t piece = 0;
+    if (!(limit < all))
+        return;
+    while ((piece + 1) * n_each < s->n_stretches && !(limit < before[piece + 1]))
+        piece++;
+    double sum = before[piece];
+    int32_t at = piece * n_each;
+    for (; !(limit < sum + s->sum[at]); at++)
+        sum += s->sum[at];
+    row->share = (limit - sum) / s->sum[at];
+    row->within = at + 1;
 }
 
 /* ---- top_k ---- */
@@ -177,19 +181,21 @@ static float bound_for(struct qr_sampler *s, int32_t k)
     return c.logit;
 }
 
-/* The k best into s->kept and s->weight, best first, less what min_p drops and what lies behind top_p of their weight. Returns their number. */
+/* The k best into s->id and s->weight, best first, less what min_p drops and what lies behind top_p of their weight. Returns their number. */
 static int32_t keep_top(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float inv_t)
 {
     float best = largest_of(s);
-    int32_t n = collect(s, s->heap, logits, bound_for(s, p->top_k)), n_kept = 0;
+    int32_t n = collect(s, s->most, logits, bound_for(s, p->top_k)), n_kept = 0;
     double all = 0, sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        s->heap[i] = (struct qr_candidate){s->logit[i], s->id[i]};
     make_heap(s->heap, n);
     while (n > 0 && n_kept < p->top_k) {
         struct qr_candidate c = pop_best(s->heap, &n);
         float w = qr_exp_nonpositive((c.logit - best) * inv_t);
         if (n_kept > 0 && (w < p->min_p || w == 0))
             break;
-        s->kept[n_kept] = c;
+        s->id[n_kept] = c.id;
         s->weight[n_kept++] = w;
         all += (double)w;
     }
@@ -210,41 +216,36 @@ static int32_t draw_top(struct qr_sampler *s, const float *logits, const struct 
     for (int32_t i = 0; i < n; i++) {
         sum += (double)s->weight[i];
         if (u * total < sum)
-            return s->kept[i].id;
+            return s->id[i];
     }
-    return n > 0 ? s->kept[n - 1].id : 0;
+    return n > 0 ? s->id[n - 1] : 0;
 }
 
 /* ---- top_p and min_p ---- */
 
-/* Candidates in s->kept by scaled distance from the best logit. Whatever lies in an earlier bucket is better. */
+/* Candidates by scaled distance from the best logit. Whatever lies in an earlier bucket is better. */
 struct buckets {
-    float best, inv_t;
     int32_t n;
     uint64_t used[BUCKETS / 64]; /* bit k % 64 of word k / 64: bucket k has somebody, and a weight */
     double weight[BUCKETS];
 };
 
-static int32_t bucket_of(const struct buckets *b, float logit)
-{
-    float d = (b->best - logit) * b->inv_t * PER_UNIT;
-    return d < BUCKETS - 1 ? (int32_t)d : BUCKETS - 1; /* not a number: the last */
-}
-
-/* Drops what min_p forbids and counts the rest; returns its weight. The best stays. */
-static double fill_buckets(struct qr_sampler *s, struct buckets *b, int32_t n, float min_p)
+/* Drops what min_p forbids, finds out the others' buckets and adds them up; returns the weight of all. The best stays. */
+static double fill_buckets(struct qr_sampler *s, struct buckets *b, int32_t n, float min_p, float best, float inv_t)
 {
     double sum = 0;
     b->n = 0;
+    memset(b->used, 0, sizeof b->used);
     for (int32_t i = 0; i < n; i++) {
-        struct qr_candidate c = s->kept[i];
-        float w = s->weight[i];
-        int32_t k = bucket_of(b, c.logit);
-        if (w < min_p && c.logit < b->best)
+        const float logit = s->logit[i], w = s->weight[i], d = (best - logit) * inv_t * PER_UNIT;
+        const int32_t k = d < BUCKETS - 1 ? (int32_t)d : BUCKETS - 1; /* not a number: the last */
+        if (w < min_p && logit < best)
             continue;
         const uint64_t bit = (uint64_t)1 << k % 64;
+        s->logit[b->n] = logit;
+        s->id[b->n] = s->id[i];
         s->weight[b->n] = w;
-        s->kept[b->n++] = c;
+        s->bucket[b->n++] = (uint16_t)k;
         b->weight[k] = (b->used[k / 64] & bit ? b->weight[k] : 0) + (double)w;
         b->used[k / 64] |= bit;
         sum += (double)w;
@@ -253,13 +254,13 @@ static double fill_buckets(struct qr_sampler *s, struct buckets *b, int32_t n, f
 }
 
 /* Takes candidates of bucket k, best first, until the weight of all that is better reaches `limit`; *sum counts on from what the buckets before
- * have. Returns the last one taken. The heap knows them by their places in s->kept, which are in the order of ids. */
+ * have. Returns the last one taken. The heap knows them by their places, which are in the order of ids. */
 static int32_t take_until(struct qr_sampler *s, const struct buckets *b, int32_t k, double limit, double *sum)
 {
     int32_t n = 0, last = 0;
     for (int32_t i = 0; i < b->n; i++)
-        if (bucket_of(b, s->kept[i].logit) == k)
-            s->heap[n++] = (struct qr_candidate){s->kept[i].logit, i};
+        if (s->bucket[i] == k)
+            s->heap[n++] = (struct qr_candidate){s->logit[i], i};
     QR_ASSERT(n > 0);
     make_heap(s->heap, n);
     while (n > 0) {
@@ -268,7 +269,7 @@ static int32_t take_until(struct qr_sampler *s, const struct buckets *b, int32_t
         if (*sum >= limit)
             break;
     }
-    return s->kept[last].id;
+    return s->id[last];
 }
 
 /* The first bucket with which the weight reaches `limit`, or the last one that is not empty; *before: the weight ahead of it. */
@@ -293,37 +294,60 @@ static float near_of(float min_p, float best, float inv_t)
     return best - (min_p > FAR_WEIGHT ? 0.01f - logf(min_p) : NEAR) / inv_t;
 }
 
-/* What the nucleus lies in, into s->kept, with s->weight in the same order: everything near the best when that is enough for top_p or min_p, everything
- * otherwise. */
-static int32_t collect_nucleus(struct qr_sampler *s, const float *logits, double limit, float min_p, float best, float inv_t)
+/* What the nucleus lies in is collected and weighed: all that reaches `first` when that is enough for top_p, else all near the best when that is enough for
+ * top_p or min_p, and so on. Which of these it is cannot be seen in what is drawn: buckets and weights from the best down to where top_p ends are the same in
+ * each. Returns the number of candidates. */
+static int32_t collect_nucleus(struct qr_sampler *s, const float *most, const float *logits, double limit, float min_p, float best, float inv_t, float first)
 {
     const float near = near_of(min_p, best, inv_t);
-    int32_t n = collect(s, s->kept, logits, near);
-    if (weigh_kept(s, logits, n, near, best, inv_t) > limit || min_p > FAR_WEIGHT)
+    int32_t n;
+    if (first > near) {
+        n = collect(s, most, logits, first);
+        if (weigh_candidates(s, n, best, inv_t) > limit * SURELY)
+            return n;
+    }
+    n = collect(s, most, logits, near);
+    if (weigh_candidates(s, n, best, inv_t) > limit || min_p > FAR_WEIGHT)
         return n;
-    n = collect(s, s->kept, logits, -INFINITY);
-    weigh_kept(s, logits, n, -INFINITY, best, inv_t);
+    n = min_p > 0 ? 0 : collect(s, most, logits, best - FAR / inv_t);
+    if (weigh_candidates(s, n, best, inv_t) > limit * SURELY)
+        return n;
+    n = collect(s, most, logits, -INFINITY);
+    weigh_candidates(s, n, best, inv_t);
     return n;
 }
 
 /* A nucleus may have thousands of ids, but only two buckets decide, the one where it ends and the one that the draw falls into, and only these
  * are ordered. Both passes add the same weights in the same order, so a draw in the last bucket stops before its end. */
-static int32_t draw_nucleus(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float inv_t, double u)
+static int32_t draw_nucleus(struct qr_sampler *s, const float *most, const float *logits, const struct qr_sampling *p, double all, float best, float first,
+                            double u)
 {
-    float best = largest_of(s);
-    double limit = (double)p->top_p * share_sums(s, best, inv_t), kept = 0, sum = 0;
+    const float inv_t = 1.0f / p->temperature;
+    const double limit = (double)p->top_p * all;
+    double kept = 0, sum = 0;
     struct buckets b QR_UNINITIALIZED;
-    b.best = best;
-    b.inv_t = inv_t;
-    memset(b.used, 0, sizeof b.used);
-    int32_t n = collect_nucleus(s, logits, limit, p->min_p, best, inv_t);
+    int32_t n = collect_nucleus(s, most, logits, limit, p->min_p, best, inv_t, first);
     if (n == 0)
         return 0; /* no number in the row */
-    double there = fill_buckets(s, &b, n, p->min_p);
+    double there = fill_buckets(s, &b, n, p->min_p, best, inv_t);
     int32_t end = bucket_at(&b, limit < there ? limit : there, &kept);
     int32_t last = take_until(s, &b, end, limit < there ? limit : INFINITY, &kept);
     int32_t k = bucket_at(&b, u * kept, &sum);
     return k > end ? last : take_until(s, &b, k, u * kept, &sum);
+}
+
+/* Where a nucleus is looked for first: no nearer to the best than stretches must reach to have enough weight, as that of each is known. */
+static void look_nucleus(const struct qr_sampling *p, struct qr_logits *row, float best, float inv_t, double all, const float within[QR_NEARS])
+{
+    const double limit = (double)p->top_p * all;
+    int32_t k = 0;
+    row->all = all;
+    row->near = near_of(p->min_p, best, inv_t);
+    while (k < QR_NEARS && !((double)within[k] > limit))
+        k++;
+    const float nearer = best - QR_NEAREST * (float)(1 << k) / inv_t;
+    if (k < QR_NEARS && nearer > row->near + 0.02f / inv_t) /* further than rounding from where min_p cuts */
+        row->near = nearer;
 }
 
 static bool restricts_number(const struct qr_sampling *p, int32_t n_vocab)
@@ -338,12 +362,41 @@ bool qr_draw_needs_sums(const struct qr_sampling *p, int32_t n_vocab)
     return !restricts_number(p, n_vocab);
 }
 
-float qr_draw_reads_from(const struct qr_sampling *p, int32_t n_vocab, float best)
+static bool is_nucleus(const struct qr_sampling *p)
 {
-    QR_ASSERT(p != NULL);
-    QR_ASSERT(n_vocab > 0);
-    const bool nucleus = p->temperature > 0 && !restricts_number(p, n_vocab) && (p->top_p < 1.0f || p->min_p > 0);
-    return nucleus ? near_of(p->min_p, best, 1.0f / p->temperature) : best;
+    return p->top_p < 1.0f || p->min_p > 0;
+}
+
+float qr_draw_look(struct qr_sampler *s, struct qr_logits *row, const struct qr_sampling *p, float best, double u)
+{
+    QR_ASSERT(s != NULL && row != NULL && p != NULL);
+    QR_ASSERT(row->largest != NULL && row->sum != NULL && row->scale == 1.0f / p->temperature);
+    const float inv_t = row->scale;
+    float within[QR_NEARS] = {0};
+    double all = 0, before[PIECES] QR_UNINITIALIZED;
+    const int32_t n_each = (s->n_stretches + 8 * PIECES - 1) / (8 * PIECES) * 8; /* whole vectors */
+    for (int32_t i = 0, piece = 0; i < s->n_stretches; i += n_each, piece++) {
+        const int32_t left = s->n_stretches - i;
+        before[piece] = all;
+        all = s->math->share(s->sum + i, within, row->sum + i, row->largest + i, left < n_each ? left : n_each, best, inv_t, all);
+    }
+    if (!(all > 0) || !(all < (double)INFINITY))
+        return best;
+    if (is_nucleus(p)) {
+        look_nucleus(p, row, best, inv_t, all, within);
+        return row->near;
+    }
+    look_any(s, row, before, n_each, all, u);
+    return row->within > 0 ? row->largest[row->within - 1] : best;
+}
+
+int32_t qr_draw_looked(struct qr_sampler *s, const struct qr_logits *row, const struct qr_sampling *p, double u)
+{
+    QR_ASSERT(s != NULL && row != NULL && p != NULL);
+    QR_ASSERT(row->best > 0 && (row->all > 0 || row->within > 0));
+    if (row->all > 0)
+        return draw_nucleus(s, row->largest, row->x, p, row->all, row->largest[row->best - 1], row->near, u);
+    return draw_within(s, row->x, row->within - 1, row->largest[row->within - 1], row->scale, row->share);
 }
 
 int32_t qr_draw(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, double u)
@@ -353,7 +406,9 @@ int32_t qr_draw(struct qr_sampler *s, const float *logits, const struct qr_sampl
     float inv_t = 1.0f / p->temperature;
     if (restricts_number(p, s->n_vocab))
         return draw_top(s, logits, p, inv_t, u);
-    if (p->top_p < 1.0f || p->min_p > 0)
-        return draw_nucleus(s, logits, p, inv_t, u);
-    return draw_any(s, logits, inv_t, u);
+    if (!is_nucleus(p))
+        return draw_any(s, logits, inv_t, u);
+    const float best = largest_of(s);
+    const double all = share_sums(s, best, inv_t);
+    return draw_nucleus(s, s->most, logits, p, all, best, near_of(p->min_p, best, inv_t), u);
 }

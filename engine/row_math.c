@@ -83,10 +83,53 @@ INLINE int32_t count_above_body(const float *x, int32_t n, float v)
     return count;
 }
 
+#define WITHIN_FIRST 0.135335283f  /* e^-2, about: what is told apart decides what is read first and nothing else */
+#define WITHIN_SECOND 0.0183156389f
+
+/* One stretch more of share. */
+INLINE double share_one(double *part, float within[QR_NEARS], float w, float sum, double all)
+{
+    within[0] += w >= WITHIN_FIRST ? sum * w : 0;
+    within[1] += w >= WITHIN_SECOND ? sum * w : 0;
+    *part = (double)sum * (double)w;
+    return all + *part;
+}
+
+INLINE double share_body(double *part, float within[QR_NEARS], const float *sum, const float *most, int32_t n, float best, float inv_t, double all)
+{
+    float w[LANES] QR_UNINITIALIZED;
+    int32_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        exp_lanes(w, most + i, best, inv_t);
+        for (int32_t k = 0; k < LANES; k++)
+            all = share_one(part + i + k, within, w[k], sum[i + k], all);
+    }
+    for (; i < n; i++)
+        all = share_one(part + i, within, qr_exp_below_one((most[i] - best) * inv_t), sum[i], all);
+    return all;
+}
+
 INLINE int32_t find_rest(int32_t *at, const float *x, int32_t i, int32_t n, float v, int32_t n_found)
 {
     for (; i < n; i++) {
         at[n_found] = i; /* overwritten when it is not one: no branch to guess */
+        n_found += x[i] >= v;
+    }
+    return n_found;
+}
+
+INLINE int32_t first_rest(const float *x, int32_t i, int32_t n, float v)
+{
+    while (i < n && !(x[i] >= v))
+        i++;
+    return i;
+}
+
+INLINE int32_t gather_rest(float *out, int32_t *id, const float *x, int32_t i, int32_t n, float v, int32_t from, int32_t n_found)
+{
+    for (; i < n; i++) { /* as find_rest */
+        out[n_found] = x[i];
+        id[n_found] = from + i;
         n_found += x[i] >= v;
     }
     return n_found;
@@ -97,23 +140,89 @@ static int32_t find_any(int32_t *at, const float *x, int32_t n, float v)
     return find_rest(at, x, 0, n, v, 0);
 }
 
+static int32_t first_any(const float *x, int32_t n, float v)
+{
+    return first_rest(x, 0, n, v);
+}
+
+static int32_t gather_any(float *out, int32_t *id, const float *x, int32_t n, float v, int32_t from)
+{
+    return gather_rest(out, id, x, 0, n, v, from, 0);
+}
+
 #ifdef __x86_64__
 #define AVX2 __attribute__((target("avx2")))
 
-/* The places that are set in a mask of those from i on. */
-INLINE int32_t add_places(int32_t *at, int32_t n_found, uint32_t mask, int32_t i)
+/* The lanes that are set in a mask of eight, in their order, a byte each: what was found moves to the front without a branch, which nobody could guess. */
+#define LANE(m, b) ((uint64_t)((m) >> (b)&1) * (b) << 8 * __builtin_popcount((m) & ((1 << (b)) - 1)))
+#define FRONT(m) LANE(m, 0) | LANE(m, 1) | LANE(m, 2) | LANE(m, 3) | LANE(m, 4) | LANE(m, 5) | LANE(m, 6) | LANE(m, 7)
+#define FRONT4(m) FRONT((m)), FRONT((m) + 1), FRONT((m) + 2), FRONT((m) + 3)
+#define FRONT16(m) FRONT4((m)), FRONT4((m) + 4), FRONT4((m) + 8), FRONT4((m) + 12)
+#define FRONT64(m) FRONT16((m)), FRONT16((m) + 16), FRONT16((m) + 32), FRONT16((m) + 48)
+static const uint64_t front[256] = {FRONT64(0), FRONT64(64), FRONT64(128), FRONT64(192)};
+
+AVX2 INLINE __m256i front_of(uint32_t mask)
 {
-    for (; mask != 0; mask &= mask - 1)
-        at[n_found++] = i + __builtin_ctz(mask);
-    return n_found;
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)&front[mask]));
 }
 
+AVX2 INLINE __m256 at_least(const float *x, float v)
+{
+    return _mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_set1_ps(v), _CMP_GE_OQ);
+}
+
+#define GROUP 32 /* numbers that are passed over together when none of them is meant, as a rule */
+
+/* The places of what is at least v in x[0..GROUP), one bit each. */
+AVX2 INLINE uint32_t group_mask(const float *x, float v)
+{
+    const __m256 a = at_least(x, v), b = at_least(x + 8, v), c = at_least(x + 16, v), d = at_least(x + 24, v);
+    if (_mm256_movemask_ps(_mm256_or_ps(_mm256_or_ps(a, b), _mm256_or_ps(c, d))) == 0)
+        return 0;
+    return (uint32_t)_mm256_movemask_ps(a) | (uint32_t)_mm256_movemask_ps(b) << 8 | (uint32_t)_mm256_movemask_ps(c) << 16 |
+           (uint32_t)_mm256_movemask_ps(d) << 24;
+}
+
+/* Whatever is written behind what was found is overwritten by the next: there is room, as no more were found than looked at. */
 AVX2 static int32_t find_avx2(int32_t *at, const float *x, int32_t n, float v)
 {
     int32_t n_found = 0, i = 0;
-    for (; i + 8 <= n; i += 8)
-        n_found = add_places(at, n_found, (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(v), _CMP_GE_OQ)), i);
+    for (; i + GROUP <= n; i += GROUP) {
+        const uint32_t mask = group_mask(x + i, v);
+        for (int32_t k = 0; mask != 0 && k < GROUP; k += 8) {
+            const uint32_t eight = mask >> k & 255;
+            _mm256_storeu_si256((__m256i *)(void *)(at + n_found), _mm256_add_epi32(front_of(eight), _mm256_set1_epi32(i + k)));
+            n_found += __builtin_popcount(eight);
+        }
+    }
     return find_rest(at, x, i, n, v, n_found);
+}
+
+AVX2 static int32_t gather_avx2(float *out, int32_t *id, const float *x, int32_t n, float v, int32_t from)
+{
+    int32_t n_found = 0, i = 0;
+    for (; i + GROUP <= n; i += GROUP) {
+        const uint32_t mask = group_mask(x + i, v);
+        for (int32_t k = 0; mask != 0 && k < GROUP; k += 8) {
+            const uint32_t eight = mask >> k & 255;
+            const __m256i places = front_of(eight);
+            _mm256_storeu_ps(out + n_found, _mm256_permutevar8x32_ps(_mm256_loadu_ps(x + i + k), places));
+            _mm256_storeu_si256((__m256i *)(void *)(id + n_found), _mm256_add_epi32(places, _mm256_set1_epi32(from + i + k)));
+            n_found += __builtin_popcount(eight);
+        }
+    }
+    return gather_rest(out, id, x, i, n, v, from, n_found);
+}
+
+AVX2 static int32_t first_avx2(const float *x, int32_t n, float v)
+{
+    int32_t i = 0;
+    for (; i + GROUP <= n; i += GROUP) {
+        const uint32_t mask = group_mask(x + i, v);
+        if (mask != 0)
+            return i + __builtin_ctz(mask);
+    }
+    return first_rest(x, i, n, v);
 }
 
 /* max_body with eight lanes a register. What is no number loses to either operand's place in maxps. */
@@ -172,6 +281,29 @@ AVX2 static double weigh_avx2(float *restrict w, const float *restrict x, int32_
     return sum;
 }
 
+/* share_body: what waits for nothing is done beside the chain of additions. */
+AVX2 static double share_avx2(double *part, float within[QR_NEARS], const float *sum, const float *most, int32_t n, float best, float inv_t, double all)
+{
+    __m256 near[QR_NEARS] = {0};
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m256 w = exp_avx2(_mm256_loadu_ps(most + i), _mm256_set1_ps(best), _mm256_set1_ps(inv_t)), about = w * _mm256_loadu_ps(sum + i);
+        const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(w)), high = _mm256_cvtps_pd(_mm256_extractf128_ps(w, 1));
+        near[0] += _mm256_and_ps(about, _mm256_cmp_ps(w, _mm256_set1_ps(WITHIN_FIRST), _CMP_GE_OQ));
+        near[1] += _mm256_and_ps(about, _mm256_cmp_ps(w, _mm256_set1_ps(WITHIN_SECOND), _CMP_GE_OQ));
+        _mm256_storeu_pd(part + i, low * _mm256_cvtps_pd(_mm_loadu_ps(sum + i)));
+        _mm256_storeu_pd(part + i + 4, high * _mm256_cvtps_pd(_mm_loadu_ps(sum + i + 4)));
+        for (int32_t k = 0; k < 8; k++)
+            all += part[i + k];
+    }
+    for (int32_t k = 0; k < QR_NEARS; k++)
+        for (int32_t h = 0; h < 8; h++)
+            within[k] += near[k][h];
+    for (; i < n; i++)
+        all = share_one(part + i, within, qr_exp_below_one((most[i] - best) * inv_t), sum[i], all);
+    return all;
+}
+
 AVX2 static int32_t above_avx2(const float *x, int32_t n, float v)
 {
     return count_above_body(x, n, v);
@@ -181,7 +313,8 @@ __attribute__((target("avx512f"))) static int32_t find_avx512(int32_t *at, const
 {
     int32_t n_found = 0, i = 0;
     for (; i + LANES <= n; i += LANES)
-        n_found = add_places(at, n_found, _mm512_cmp_ps_mask(_mm512_loadu_ps(x + i), _mm512_set1_ps(v), _CMP_GE_OQ), i);
+        for (uint32_t mask = _mm512_cmp_ps_mask(_mm512_loadu_ps(x + i), _mm512_set1_ps(v), _CMP_GE_OQ); mask != 0; mask &= mask - 1)
+            at[n_found++] = i + __builtin_ctz(mask);
     return find_rest(at, x, i, n, v, n_found);
 }
 #endif
@@ -199,13 +332,22 @@ float qr_exp_nonpositive(float x)
     {                                                                                                                   \
         return weigh_body(w, x, n, best, inv_t);                                                                        \
     }                                                                                                                   \
+    __VA_ARGS__ static double share_##level(double *part, float within[QR_NEARS], const float *sum, const float *most, int32_t n, float best,     \
+                                            float inv_t, double all)                                                    \
+    {                                                                                                                   \
+        return share_body(part, within,    sum, most, n, best, inv_t, all);                                             \
+    }                                                                                                                   \
     __VA_ARGS__ static int32_t above_##level(const float *x, int32_t n, float v) { return count_above_body(x, n, v); }   \
     TABLE(level)
-#define TABLE(level) static const struct qr_row_math math_##level = {#level, max_##level, weigh_##level, above_##level, find_##level};
+#define TABLE(level)                                                                                                    \
+    static const struct qr_row_math math_##level = {.name = #level, .max = max_##level, .weigh = weigh_##level, .share = share_##level, \
+                                                    .count_above = above_##level, .find = find_##level, .first = first_##level, .gather = gather_##level};
 
 ROW_MATH(any, )
 #ifdef __x86_64__
 TABLE(avx2)
+#define first_avx512 first_avx2
+#define gather_avx512 gather_avx2
 ROW_MATH(avx512, __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl"))))
 #endif
 

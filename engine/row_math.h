@@ -11,6 +11,10 @@
 
 #define QR_STRETCH QR_LINEAR_STRETCH /* numbers that are looked at, or passed over, together */
 
+/* Distances from the best of all, in units of the temperature, within which the weight of stretches is told apart. */
+#define QR_NEARS 2
+#define QR_NEAREST 2.0f /* the first of them; each other is twice the one before: e^-2, e^-4 */
+
 struct qr_row_math {
     const char *name;
     /* The largest of x[0..n) and `least`; what is no number is passed over. */
@@ -18,10 +22,17 @@ struct qr_row_math {
     /* w[i] = exp((x[i] - best) * inv_t) within 2 ulp, for (x[i] - best) * inv_t <= 0: 0 below -87 and for what is no number. Returns the sum
      * of w, added up in double. w may not overlap x. */
     double (*weigh)(float *w, const float *x, int32_t n, float best, float inv_t);
+    /* part[i] = sum[i] * e^((most[i] - best) * inv_t) in double. Returns `all` and these, added up one by one in their order. within[k] grows by those whose
+     * most lies at most QR_NEAREST * 2^k / inv_t below best: about, in whatever order. */
+    double (*share)(double *part, float within[QR_NEARS], const float *sum, const float *most, int32_t n, float best, float inv_t, double all);
     /* How many of x[0..n) are larger than v. */
     int32_t (*count_above)(const float *x, int32_t n, float v);
     /* at[0..) = the places of what is at least v among x[0..n), in their order; returns how many. What is no number is passed over. at: n places. */
     int32_t (*find)(int32_t *at, const float *x, int32_t n, float v);
+    /* The first of these places; n: there is none. */
+    int32_t (*first)(const float *x, int32_t n, float v);
+    /* The same of all: out[0..) = the numbers, id[0..) = `from` + their places. Room for n each; out may not overlap x. */
+    int32_t (*gather)(float *out, int32_t *id, const float *x, int32_t n, float v, int32_t from);
 };
 
 /* Asks for n numbers of a stretch, or of all stretches: whichever core multiplied wrote them, and to wait for them line by line takes longer than to read

@@ -1,6 +1,7 @@
 #include "engine/rows.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -8,8 +9,10 @@
 
 #define ITEM_LOGITS 65536  /* about 10 us of greedy sampling: less is not worth another worker's attention */
 #define NARROW_LOGITS 2048 /* see cost_of */
-#define KNOWN_AHEAD 8      /* rows: what they read first fits into a first-level cache twice over */
-#define BEST_AHEAD 4
+#define ASKED_AHEAD 8      /* rows: what they read first fits into a first-level cache twice over */
+#define LOOKED_AHEAD 4
+#define ROWS_AHEAD 12
+#define LINE 64
 
 void qr_rows_init(struct qr_rows *r, struct qr_backend *be, const struct qr_model_config *model, int32_t rows_max)
 {
@@ -82,12 +85,18 @@ static void compute_row(const struct qr_rows *r, struct qr_row *row, int32_t wor
         draw(&r->sampler[worker], r->model, row);
 }
 
+bool qr_row_narrow(const struct qr_row *row)
+{
+    QR_ASSERT(row != NULL);
+    QR_ASSERT(row->req != NULL);
+    const struct qr_sampling *p = &row->req->sampling;
+    return row->kind == QR_ROW_END || row->kind == QR_ROW_HIDDEN || (p->n_logprobs < 0 && (p->temperature == 0 || p->top_k > 0));
+}
+
 /* About how many logits are read for a row. What lies apart is waited for: that takes as long as reading some NARROW_LOGITS in a row. */
 static int64_t cost_of(const struct qr_rows *r, const struct qr_row *row)
 {
-    const struct qr_sampling *p = &row->req->sampling;
-    const bool nothing = row->kind == QR_ROW_END || row->kind == QR_ROW_HIDDEN;
-    const bool narrow = nothing || (row->logits.largest && p->n_logprobs < 0 && (p->temperature == 0 || p->top_k > 0));
+    const bool nothing = row->kind == QR_ROW_END || row->kind == QR_ROW_HIDDEN, narrow = row->narrow && (nothing || row->logits.largest);
     const bool summed = row->kind == QR_ROW_DRAW && row->logits.sum && row->logits.scale > 0; /* most nuclei lie in a few stretches */
     const int64_t cost = narrow ? NARROW_LOGITS : summed ? 4 * NARROW_LOGITS : r->model->n_vocab;
     return cost < r->model->n_vocab ? cost : r->model->n_vocab;
@@ -112,28 +121,48 @@ struct cut {
     int32_t each;
 };
 
-static void ask_known(const struct qr_rows *r, int32_t i, int32_t end, int32_t worker)
+/* The row itself, which the engine thread wrote, and where it ends up. */
+static void ask_for_row(const struct qr_rows *r, int32_t i, int32_t end)
 {
-    if (i < end && r->row[i].kind == QR_ROW_DRAW)
-        qr_sample_ask_known(&r->sampler[worker], &r->row[i].logits);
+    if (i >= end)
+        return;
+    const char *row = (const char *)&r->row[i];
+    for (size_t at = 0; at < offsetof(struct qr_row, token) + LINE; at += LINE)
+        __builtin_prefetch(row + at, 1);
 }
 
-static void ask_best(const struct qr_rows *r, int32_t i, int32_t end, int32_t worker)
+static void ask(const struct qr_rows *r, int32_t i, int32_t end)
 {
-    if (i < end && r->row[i].kind == QR_ROW_DRAW)
-        qr_sample_ask_best(&r->sampler[worker], &r->row[i].logits, &r->row[i].req->sampling);
+    if (i >= end || r->row[i].kind != QR_ROW_DRAW)
+        return;
+    const struct qr_row *row = &r->row[i];
+    __builtin_prefetch(row->seq);
+    for (size_t at = 0; at < offsetof(struct qr_sampling, stop); at += LINE)
+        __builtin_prefetch((const char *)&row->req->sampling + at);
+    qr_sample_ask(&row->logits, r->model->n_vocab);
+}
+
+static void look(const struct qr_rows *r, int32_t i, int32_t end, int32_t worker)
+{
+    struct qr_row *row = &r->row[i];
+    if (i < end && row->kind == QR_ROW_DRAW)
+        qr_sample_look(&r->sampler[worker], &row->logits, &row->req->sampling, row->choice, row->seq->n_ids - row->seq->n_prompt);
 }
 
 /* Rows [first, end) on one worker. What they read first is asked for some rows ahead, and what that leads to some fewer. */
 static void compute_rows(const struct qr_rows *r, int32_t first, int32_t end, int32_t worker)
 {
-    for (int32_t i = first; i < first + KNOWN_AHEAD; i++)
-        ask_known(r, i, end, worker);
-    for (int32_t i = first; i < first + BEST_AHEAD; i++)
-        ask_best(r, i, end, worker);
+    for (int32_t i = first; i < first + ROWS_AHEAD; i++)
+        ask_for_row(r, i, end);
+    for (int32_t i = first; i < first + ASKED_AHEAD; i++)
+        ask(r, i, end);
+    qr_sampler_ask(&r->sampler[worker]);
+    for (int32_t i = first; i < first + LOOKED_AHEAD; i++)
+        look(r, i, end, worker);
     for (int32_t i = first; i < end; i++) {
-        ask_known(r, i + KNOWN_AHEAD, end, worker);
-        ask_best(r, i + BEST_AHEAD, end, worker);
+        ask_for_row(r, i + ROWS_AHEAD, end);
+        ask(r, i + ASKED_AHEAD, end);
+        look(r, i + LOOKED_AHEAD, end, worker);
         compute_row(r, &r->row[i], worker);
     }
 }

@@ -18,6 +18,7 @@ struct qr_row {
     enum qr_row_kind kind;
     int32_t index, choice;                   /* slot; choice of the request */
     float scale;                             /* qr_row_scale of it */
+    bool narrow;                             /* little is read of it (qr_row_narrow) */
     const struct qr_request *req;            /* borrowed */
     const struct qr_seq *seq;                /* borrowed: its ids are read, nothing is changed */
     uint64_t tenure;                         /* of a sequence that decodes (qr_seq.tenure): while it is the same, all above stays. 0: it is not said */
@@ -47,6 +48,9 @@ int32_t qr_row_end_ids(const struct qr_model_config *mc, const struct qr_samplin
 
 /* What the head's product has to sum for this row. */
 float qr_row_scale(const struct qr_rows *r, const struct qr_row *row);
+
+/* Whether a row of this kind reads no more than one stretch or a few, as a rule: greedy and top_k, without log-probabilities, or nothing at all. */
+bool qr_row_narrow(const struct qr_row *row);
 
 /* Fills in every row[0..n): token and finite, or the entry pos + 1 of the request's prompt_logprobs. Engine thread, between forwards. */
 void qr_rows_compute(struct qr_rows *r);

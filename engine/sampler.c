@@ -10,6 +10,11 @@
 
 #define FEW 32 /* stretches that are passed over together */
 
+static size_t room_for(int32_t n_vocab)
+{
+    return ((size_t)n_vocab + QR_SAMPLER_ROOM - 1) / QR_SAMPLER_ROOM * QR_SAMPLER_ROOM;
+}
+
 void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab)
 {
     QR_ASSERT(s != NULL);
@@ -18,8 +23,11 @@ void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab)
     s->count = qr_alloc((size_t)n_vocab, sizeof *s->count);
     s->raw = qr_alloc((size_t)n_vocab, sizeof *s->raw);
     s->heap = qr_alloc((size_t)n_vocab, sizeof *s->heap);
-    s->kept = qr_alloc((size_t)n_vocab, sizeof *s->kept);
-    s->weight = qr_alloc((size_t)n_vocab, sizeof *s->weight);
+    const size_t room = room_for(n_vocab);
+    s->logit = qr_alloc(room, sizeof *s->logit);
+    s->id = qr_alloc(room, sizeof *s->id);
+    s->weight = qr_alloc(room, sizeof *s->weight);
+    s->bucket = qr_alloc(room, sizeof *s->bucket);
     s->n_stretches = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
     s->most = qr_alloc((size_t)s->n_stretches, sizeof *s->most);
     s->sum = qr_alloc((size_t)s->n_stretches, sizeof *s->sum);
@@ -32,7 +40,8 @@ size_t qr_sampler_bytes(int32_t n_vocab)
     QR_ASSERT(n_vocab > 0);
     const struct qr_sampler *s = NULL;
     const size_t n_stretches = ((size_t)n_vocab + QR_STRETCH - 1) / QR_STRETCH;
-    return (size_t)n_vocab * (sizeof *s->count + sizeof *s->raw + sizeof *s->heap + sizeof *s->kept + sizeof *s->weight) +
+    return (size_t)n_vocab * (sizeof *s->count + sizeof *s->raw + sizeof *s->heap) +
+           room_for(n_vocab) * (sizeof *s->logit + sizeof *s->id + sizeof *s->weight + sizeof *s->bucket) +
            n_stretches * (sizeof *s->most + sizeof *s->sum + sizeof *s->stale);
 }
 
@@ -41,8 +50,10 @@ void qr_sampler_release(struct qr_sampler *s)
     qr_free(s->count);
     qr_free(s->raw);
     qr_free(s->heap);
-    qr_free(s->kept);
+    qr_free(s->logit);
+    qr_free(s->id);
     qr_free(s->weight);
+    qr_free(s->bucket);
     qr_free(s->most);
     qr_free(s->sum);
     qr_free(s->stale);
@@ -89,19 +100,17 @@ static void insert_top(struct qr_token_logprob *out, int32_t n_max, int32_t id, 
 }
 
 /* As qr_log_sum_exp; from sums of stretches within 2^-18 (kernels.h), where these are there. */
-static double log_sum_of(const struct qr_logits *row, int32_t n_vocab)
+static double log_sum_of(const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab)
 {
     const int32_t n = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
     if (!row->largest || !row->sum || row->scale != 1.0f)
         return qr_log_sum_exp(row->x, n_vocab);
-    const struct qr_row_math *math = qr_row_math_best();
-    const float best = math->max(row->largest, n, -INFINITY);
+    const float best = row->best > 0 ? row->largest[row->best - 1] : math->max(row->largest, n, -INFINITY);
     double sum = 0;
+    float within[QR_NEARS] = {0};
     for (int32_t i = 0; i < n; i += QR_STRETCH) {
-        float w[QR_STRETCH] QR_UNINITIALIZED;
-        math->weigh(w, row->largest + i, n - i < QR_STRETCH ? n - i : QR_STRETCH, best, 1);
-        for (int32_t k = 0; k < QR_STRETCH && i + k < n; k++)
-            sum += (double)row->sum[i + k] * (double)w[k];
+        double part[QR_STRETCH] QR_UNINITIALIZED;
+        sum = math->share(part, within, row->sum + i, row->largest + i, n - i < QR_STRETCH ? n - i : QR_STRETCH, best, 1, sum);
     }
     return (double)best + log(sum);
 }
@@ -189,7 +198,7 @@ void qr_token_logprob_fill(struct qr_token_logprob *out, const struct qr_logits 
     QR_ASSERT(out != NULL && row != NULL && id >= 0 && id < n_vocab);
     QR_ASSERT(n_top >= 0 && n_top <= QR_TOP_LOGPROBS_MAX);
     const struct qr_row_math *math = qr_row_math_best();
-    double lse = log_sum_of(row, n_vocab);
+    double lse = log_sum_of(math, row, n_vocab);
     *out = (struct qr_token_logprob){.id = id, .logprob = (float)((double)row->x[id] - lse), .rank = rank_of(math, row, n_vocab, id)};
     if (n_top > 0)
         find_top(out, math, row, n_vocab, n_top);
@@ -274,63 +283,76 @@ static void know_stretches(struct qr_sampler *s, const struct qr_logits *row, fl
 /* The first stretch with the largest of all; n_stretches: there is none. */
 static int32_t first_best(const struct qr_row_math *math, const float *most, int32_t n_stretches)
 {
-    const float best = math->max(most, n_stretches, -INFINITY);
-    for (int32_t i = 0; i < n_stretches; i += QR_STRETCH) {
-        int32_t at[QR_STRETCH] QR_UNINITIALIZED;
-        if (find_stretches(at, math, most, n_stretches, i, best) > 0)
-            return i + at[0];
-    }
-    return n_stretches;
+    return math->first(most, n_stretches, math->max(most, n_stretches, -INFINITY));
 }
 
 /* The first of the largest, which stretch i holds: ties go to the smallest id. Rows that begin with what is no number give 0: the caller looks at what was
  * chosen. */
 static int32_t first_largest(const struct qr_sampler *s, const float *x, int32_t i, float best)
 {
-    int32_t at[QR_STRETCH] QR_UNINITIALIZED;
     if (isnan(x[0]) || i == s->n_stretches)
         return 0;
-    return s->math->find(at, x + i * QR_STRETCH, stretch_len(s->n_vocab, i), best) > 0 ? i * QR_STRETCH + at[0] : 0;
+    const int32_t n = stretch_len(s->n_vocab, i), at = s->math->first(x + i * QR_STRETCH, n, best);
+    return at < n ? i * QR_STRETCH + at : 0;
 }
 
-void qr_sample_ask_known(const struct qr_sampler *s, const struct qr_logits *row)
+static bool is_greedy(const struct qr_sampling *p)
 {
-    QR_ASSERT(s != NULL);
+    return p->temperature < QR_DRAW_GREEDY_BELOW;
+}
+
+void qr_sample_ask(const struct qr_logits *row, int32_t n_vocab)
+{
     QR_ASSERT(row != NULL && row->x != NULL);
+    QR_ASSERT(n_vocab > 0);
+    const int32_t n_stretches = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
     __builtin_prefetch(row->x);
     if (row->largest)
-        qr_ask_for(row->largest, s->n_stretches);
-    if (!row->sum || row->scale == 0)
-        return;
-    qr_ask_for(row->sum, s->n_stretches);
-    qr_ask_for(s->most, s->n_stretches); /* and where it is worked with: a step's products have been through the caches since */
+        qr_ask_for(row->largest, n_stretches);
+    if (row->sum && row->scale != 0)
+        qr_ask_for(row->sum, n_stretches);
+}
+
+void qr_sampler_ask(const struct qr_sampler *s)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(s->math != NULL);
     qr_ask_for((const float *)(const void *)s->sum, 2 * s->n_stretches);
-    qr_ask_for(s->weight, s->n_stretches);
-    qr_ask_for(&s->kept->logit, QR_DRAW_ASKED_MAX * 2);
+    qr_ask_for(s->logit, QR_STRETCH);
+    qr_ask_for((const float *)(const void *)s->id, QR_STRETCH);
+    qr_ask_for(s->weight, QR_STRETCH);
     qr_ask_for(&s->heap->logit, QR_DRAW_ASKED_MAX);
 }
 
-void qr_sample_ask_best(const struct qr_sampler *s, struct qr_logits *row, const struct qr_sampling *p)
+/* The first stretches that reach v, as many as are worth it. */
+static void ask_reaching(const struct qr_sampler *s, const struct qr_logits *row, float v)
 {
-    QR_ASSERT(s != NULL && p != NULL);
-    QR_ASSERT(row != NULL && row->x != NULL);
+    int32_t at[QR_STRETCH] QR_UNINITIALIZED;
+    const int32_t n = find_stretches(at, s->math, row->largest, s->n_stretches, 0, v);
+    for (int32_t k = 0; k < n && k < QR_DRAW_ASKED_MAX; k++)
+        qr_ask_for(row->x + at[k] * QR_STRETCH, stretch_len(s->n_vocab, at[k]));
+}
+
+void qr_sample_look(struct qr_sampler *s, struct qr_logits *row, const struct qr_sampling *p, int32_t choice, int32_t n_output)
+{
+    QR_ASSERT(s != NULL && row != NULL && row->x != NULL && p != NULL);
+    QR_ASSERT(row->best == 0 && row->n_reached == 0 && row->all == 0 && row->within == 0);
     const int32_t best = row->largest ? first_best(s->math, row->largest, s->n_stretches) : s->n_stretches;
-    row->best = best < s->n_stretches ? best + 1 : 0;
-    if (row->best == 0)
+    if (best == s->n_stretches)
         return;
-    float from = p->temperature < QR_DRAW_GREEDY_BELOW ? row->largest[best] : qr_draw_reads_from(p, s->n_vocab, row->largest[best]);
+    float from = row->largest[best];
+    row->best = best + 1;
+    if (!is_greedy(p) && qr_draw_needs_sums(p, s->n_vocab) && row->sum && row->scale == 1.0f / p->temperature && !qr_sampling_changes_logits(p, n_output))
+        from = qr_draw_look(s, row, p, from, qr_rng_unit(p->seed, (uint64_t)choice, (uint64_t)n_output));
     if (p->n_logprobs > 0) {
         row->reached = reached_by(s->math, row, s->n_vocab, p->n_logprobs);
         row->n_reached = p->n_logprobs;
         from = row->reached < from && row->reached > -INFINITY ? row->reached : from;
     }
-    qr_ask_for(row->x + best * QR_STRETCH, stretch_len(s->n_vocab, best));
-    if (!(from < row->largest[best]))
-        return;
-    int32_t at[QR_STRETCH] QR_UNINITIALIZED;
-    const int32_t n = find_stretches(at, s->math, row->largest, s->n_stretches, 0, from);
-    for (int32_t k = 0; k < n && k < QR_DRAW_ASKED_MAX; k++)
-        qr_ask_for(row->x + at[k] * QR_STRETCH, stretch_len(s->n_vocab, at[k]));
+    const int32_t first = row->within > 0 ? row->within - 1 : best;
+    qr_ask_for(row->x + first * QR_STRETCH, stretch_len(s->n_vocab, first));
+    if (row->all > 0 || row->n_reached > 0)
+        ask_reaching(s, row, from);
 }
 
 float qr_sampling_scale(const struct qr_sampling *p, int32_t n_vocab)
@@ -339,7 +361,7 @@ float qr_sampling_scale(const struct qr_sampling *p, int32_t n_vocab)
     QR_ASSERT(n_vocab > 0);
     if (p->n_logprobs >= 0)
         return 1;
-    return p->temperature < QR_DRAW_GREEDY_BELOW || !qr_draw_needs_sums(p, n_vocab) ? 0 : 1.0f / p->temperature;
+    return is_greedy(p) || !qr_draw_needs_sums(p, n_vocab) ? 0 : 1.0f / p->temperature;
 }
 
 int32_t qr_sample(struct qr_sampler *s, const struct qr_logits *row, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids,
@@ -347,7 +369,7 @@ int32_t qr_sample(struct qr_sampler *s, const struct qr_logits *row, const struc
 {
     QR_ASSERT(s != NULL && row != NULL && row->x != NULL && p != NULL && ids != NULL);
     QR_ASSERT(n_ids >= n_prompt && choice >= 0);
-    const bool greedy = p->temperature < QR_DRAW_GREEDY_BELOW;
+    const bool greedy = is_greedy(p);
     apply_penalties(s, row->x, p, ids, n_ids, n_prompt);
     for (int32_t i = 0; i < p->n_logit_bias; i++)
         *change(s, row->x, p->logit_bias[i].id) += p->logit_bias[i].bias;
@@ -357,11 +379,13 @@ int32_t qr_sample(struct qr_sampler *s, const struct qr_logits *row, const struc
                 *change(s, row->x, end_ids[i]) = -INFINITY;
     if (greedy && row->best > 0 && !s->any_stale)
         return first_largest(s, row->x, row->best - 1, row->largest[row->best - 1]);
+    const double u = greedy ? 0 : qr_rng_unit(p->seed, (uint64_t)choice, (uint64_t)(n_ids - n_prompt));
+    if ((row->all > 0 || row->within > 0) && !s->any_stale)
+        return qr_draw_looked(s, row, p, u);
     know_stretches(s, row, greedy || !qr_draw_needs_sums(p, s->n_vocab) ? 0 : 1.0f / p->temperature);
     if (greedy) {
         const int32_t i = first_best(s->math, s->most, s->n_stretches);
         return first_largest(s, row->x, i, i < s->n_stretches ? s->most[i] : 0);
     }
-    double u = qr_rng_unit(p->seed, (uint64_t)choice, (uint64_t)(n_ids - n_prompt));
     return qr_draw(s, row->x, p, u);
 }

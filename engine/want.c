@@ -18,6 +18,7 @@ static struct qr_row *next_row(struct qr_engine *e, int32_t index, int32_t pos, 
     row->req = s->req;
     row->seq = seq;
     row->pos = pos;
+    row->narrow = qr_row_narrow(row);
     row->first = s->choice == 0 && pos + 1 == seq->n_prompt; /* once: with its token it is no longer the last */
     return row;
 }

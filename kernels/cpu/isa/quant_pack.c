@@ -182,11 +182,15 @@ VF_FN vf inverse_of(vf m)
 #endif
 }
 
-/* The smallest multiple with which `largest` of them hold `most`. The quotient's nearest integer is that one or the one below: a quotient that is rounded up
- * to an integer is above. */
+/* The smallest multiple with which `largest` of them hold `most`. The quotient's nearest integer is that one or the one below, also where the quotient is off
+ * by a few units in its last place: one that is rounded up to an integer is above. */
 VF_FN vf smallest_for(vf most, float largest)
 {
+#ifdef QR_ISA_avx2
+    vf m = vf_round(vf_mul(most, vf_set1(1 / largest)));
+#else
     vf m = vf_round(vf_div(most, vf_set1(largest)));
+#endif
     m = more_where_less(m, vf_mul(m, vf_set1(largest)), most);
     return vf_min(vf_max(m, vf_set1(1)), vf_set1(QR_QUANT_MULTIPLE_MAX));
 }
@@ -332,22 +336,22 @@ static __attribute__((noinline)) vf exact_multiple(const vf *v, int32_t group)
     return best_multiple(v, group);
 }
 
-/* `error` and what v adds to it with the multiple m, cut off above 7 and below -8 where asked for: qr_quant_try's but for three roundings. The product is
- * rounded once, to an integer, so on a tie it can be the other one; and the square is not rounded before it is added. */
-VF_FN vf more_error(vf error, vf v, vf m, vf by, const bool above, const bool below)
+/* `error` and the square that v adds to it, in units of the multiple: by is 1 / multiple, and the integer is cut off above 7 and below -8 where asked for. Its
+ * bits order like the integer but for the sign. */
+VF_FN vf more_error(vf error, vf v, vf by, const bool above, const bool below)
 {
-    const vf whole = vf_set1(WHOLE);
-    vi n = VI_OF_FLOATS(vf_fma(v, by, whole)); /* ordered like the integers in its low bits */
+    const vf x = vf_mul(v, by);
+    vi n = VI_OF_FLOATS(vf_round(x));
     if (above)
-        n = _mm256_min_epi32(n, _mm256_set1_epi32((int32_t)(WHOLE_BITS + 7)));
+        n = _mm256_min_epi32(n, VI_OF_FLOATS(vf_set1(7)));
     if (below)
-        n = _mm256_max_epi32(n, _mm256_set1_epi32((int32_t)(WHOLE_BITS - 8)));
-    const vf d = vf_fnma(vf_sub(VI_AS_FLOATS(n), whole), m, v);
+        n = _mm256_min_epu32(n, VI_OF_FLOATS(vf_set1(-8)));
+    const vf d = vf_sub(x, VI_AS_FLOATS(n));
     return vf_fma(d, d, error);
 }
 
 /* All tries' errors in one pass. below: the second one, too, may have numbers below -8. */
-VF_FN void errors_of(vf *error, const vf *v, int32_t n, const vf *m, const vf *by, const int32_t tries, const bool below)
+VF_FN void errors_of(vf *error, const vf *v, int32_t n, const vf *by, const int32_t tries, const bool below)
 {
 #pragma GCC unroll 4
     for (int32_t t = 0; t < tries; t++)
@@ -356,31 +360,33 @@ VF_FN void errors_of(vf *error, const vf *v, int32_t n, const vf *m, const vf *b
     for (int32_t i = 0; i < n; i++)
 #pragma GCC unroll 4
         for (int32_t t = 0; t < tries; t++)
-            error[t] = more_error(error[t], v[i], m[t], by[t], t > 0, t > 1 || (t == 1 && below));
+            error[t] = more_error(error[t], v[i], by[t], t > 0, t > 1 || (t == 1 && below));
 }
 
-/* best_multiple, given the smallest one. The errors here are within 2^-15 of qr_quant_try's: sums of up to 128 squares, one after the other here and by
- * 8 there, err by 2^-16 at most together; and where the other integer is taken, the number is within 2^-20 m of the middle (half a unit in the last place
- * of a product below 8, and `by`'s own rounding), so that its square, m^2 / 4, changes by m^2 2^-19 at most, 2^-17 of it. So two errors that are further apart
- * than 2^-13 of one are in the right order; others, of which there are few, are compared exactly. */
+/* best_multiple, given the smallest one; where there is no multiple below it, its error is none (NaN). Integers are those of qr_quant_try, as they come from
+ * the same product. That is within 2^-23 of itself, so a square d^2 errs by 2^-22 |d v| at most, in v's units (|v| <= 105): by 2^-15 d^2 + 2^-31 v^2. Their
+ * sum, of up to 128, errs by 2^-15 of itself and 2^-10.6, and by 2^-17 of itself for its roundings; qr_quant_try's own, in 8 chains, by 2^-19. So two errors
+ * that are further apart than 2^-13 of one and 2^-9 are in the right order; others, of which there are few, are compared exactly. */
 VF_FN struct choice choose_multiple(const vf *v, int32_t n, vf first, const int32_t tries)
 {
     QR_UNINITIALIZED vf m[4], by[4], error[4];
 #pragma GCC unroll 4
     for (int32_t t = 0; t < tries; t++) {
-        m[t] = vf_max(vf_sub(first, vf_set1((float)t)), vf_set1(1));
+        m[t] = t ? vf_max(vf_sub(first, vf_set1((float)t)), vf_zero()) : first;
         by[t] = inverse_of(m[t]);
     }
     if (_mm256_movemask_ps(_mm256_cmp_ps(first, vf_set1(6), _CMP_LT_OQ)) == 0)
-        errors_of(error, v, n, m, by, tries, false); /* 7 * 6 / 5 is below 8.5 */
+        errors_of(error, v, n, by, tries, false); /* 7 * 6 / 5 is below 8.5 */
     else
-        errors_of(error, v, n, m, by, tries, true);
-    struct choice c = {m[0], by[0]};
+        errors_of(error, v, n, by, tries, true);
+    error[0] = vf_mul(error[0], vf_mul(m[0], m[0]));
     vf least = error[0], doubt = vf_zero();
+    struct choice c = {m[0], by[0]};
 #pragma GCC unroll 4
     for (int32_t t = 1; t < tries; t++) {
-        const vf far = _mm256_cmp_ps(vf_abs(vf_sub(error[t], least)), vf_mul(least, vf_set1(0x1p-13f)), _CMP_GT_OQ);
-        doubt = _mm256_or_ps(doubt, _mm256_andnot_ps(far, _mm256_cmp_ps(first, vf_set1((float)t), _CMP_GT_OQ)));
+        error[t] = vf_mul(error[t], vf_mul(m[t], m[t]));
+        const vf near = _mm256_cmp_ps(vf_abs(vf_sub(error[t], least)), vf_fma(least, vf_set1(0x1p-13f), vf_set1(0x1p-9f)), _CMP_LE_OQ);
+        doubt = _mm256_or_ps(doubt, near);
         c.m = pick_less(error[t], least, m[t], c.m);
         c.by = pick_less(error[t], least, by[t], c.by);
         least = vf_min(error[t], least);
@@ -390,6 +396,25 @@ VF_FN struct choice choose_multiple(const vf *v, int32_t n, vf first, const int3
         c.by = inverse_of(c.m);
     }
     return c;
+}
+
+/* Numbers 2 c and 2 c + 1 of each of eight rows of 16 bits: t[c]. */
+VF_FN void turn_pairs(vf t[VF_LEN], const char *x, int64_t stride)
+{
+    QR_UNINITIALIZED vf a[VF_LEN];
+    for (int32_t r = 0; r < 4; r++)
+        for (int32_t i = 0; i < 2; i++) {
+            const float *first = (const float *)(const void *)(x + r * stride + 16 * i), *second = (const float *)(const void *)(x + (r + 4) * stride + 16 * i);
+            a[4 * i + r] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(first)), _mm_loadu_ps(second), 1);
+        }
+    for (int32_t i = 0; i < VF_LEN; i += 4) {
+        const vf p = _mm256_unpacklo_ps(a[i], a[i + 1]), q = _mm256_unpackhi_ps(a[i], a[i + 1]);
+        const vf r = _mm256_unpacklo_ps(a[i + 2], a[i + 3]), s = _mm256_unpackhi_ps(a[i + 2], a[i + 3]);
+        t[i] = _mm256_shuffle_ps(p, r, 0x44);
+        t[i + 1] = _mm256_shuffle_ps(p, r, 0xee);
+        t[i + 2] = _mm256_shuffle_ps(q, s, 0x44);
+        t[i + 3] = _mm256_shuffle_ps(q, s, 0xee);
+    }
 }
 
 /* turn, and the largest magnitudes of v. */
@@ -406,9 +431,7 @@ VF_FN vf turn_for_most(vf *v, const struct strip *s, int32_t row, int64_t k, int
     vi most = VI(set1_epi16)(0);
     for (int32_t i = 0; i < n; i += 2 * VF_LEN) {
         QR_UNINITIALIZED vf t[VF_LEN];
-        for (int32_t r = 0; r < VF_LEN; r++)
-            t[r] = vf_load((const float *)(const void *)(x + r * s->stride + i * 2));
-        vf_transpose(t);
+        turn_pairs(t, x + i * 2, s->stride);
         for (int32_t c = 0; c < VF_LEN; c++) {
             most = VI(max_epu16)(most, VI_AND(VI_OF_FLOATS(t[c]), VI(set1_epi16)(0x7fff)));
             v[i + 2 * c] = vf_mul(vf_pairs_first(vf_as_pairs(t[c])), by);
@@ -418,20 +441,38 @@ VF_FN vf turn_for_most(vf *v, const struct strip *s, int32_t row, int64_t k, int
     return vf_mul(vf_max(vf_pairs_first(most), vf_pairs_second(most)), by);
 }
 
-/* A group of half bytes. Both halves of the rows go through each step before the next: what waits for divisions has other work meanwhile. */
-VF_FN void pack_group4(const struct strip *s, uint8_t *w, uint8_t *multiple, int64_t k, int32_t n, const float *inverse)
+/* turn_for_most's smallest multiple, of rows 8 half on. */
+VF_FN vf turn_for_first(vf *v, const struct strip *s, int32_t half, int64_t k, int32_t n, const float *inverse)
+{
+    return smallest_for(turn_for_most(v, s, half * VF_LEN, k, n, vf_load(inverse + half * VF_LEN)), 7);
+}
+
+VF_FN struct choice choose(const vf *v, int32_t n, vf first)
+{
+    return n == QR_QUANT_GROUP ? choose_multiple(v, QR_QUANT_GROUP, first, 3) : choose_multiple(v, n, first, 4);
+}
+
+/* Whole groups of n half bytes from input k to `end`, at w and `multiple` on. The next half of the rows is turned before this one's multiples are chosen: what
+ * waits for divisions and for rows has other work meanwhile. */
+VF_FN void pack_groups4(const struct strip *s, uint8_t *w, uint8_t *multiple, int64_t k, int64_t end, int32_t n, const float *inverse)
 {
     QR_UNINITIALIZED vf v[HALVES][QR_QUANT_GROUP_MAX];
     QR_UNINITIALIZED vf first[HALVES];
     QR_UNINITIALIZED struct choice c[HALVES];
-    for (int32_t h = 0; h < HALVES; h++)
-        first[h] = smallest_for(turn_for_most(v[h], s, h * VF_LEN, k, n, vf_load(inverse + h * VF_LEN)), 7);
-    for (int32_t h = 0; h < HALVES; h++)
-        c[h] = n == QR_QUANT_GROUP ? choose_multiple(v[h], QR_QUANT_GROUP, first[h], 3) : choose_multiple(v[h], n, first[h], 4);
-    const vi both = _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_cvtps_epi32(c[0].m), _mm256_cvtps_epi32(c[1].m)), 0xd8);
-    _mm_storeu_si128((__m128i *)(void *)multiple, _mm_packus_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
-    for (int32_t h = 0; h < HALVES; h++)
-        put_halves(w + h * VI_BYTES, v[h], n, c[h].by);
+    if (k + n > end)
+        return;
+    first[0] = turn_for_first(v[0], s, 0, k, n, inverse);
+    for (; k + n <= end; k += n, w += n * QR_PANEL / 2, multiple += QR_PANEL) {
+        first[1] = turn_for_first(v[1], s, 1, k, n, inverse);
+        c[0] = choose(v[0], n, first[0]);
+        put_halves(w, v[0], n, c[0].by);
+        if (k + 2 * n <= end)
+            first[0] = turn_for_first(v[0], s, 0, k + n, n, inverse);
+        c[1] = choose(v[1], n, first[1]);
+        put_halves(w + VI_BYTES, v[1], n, c[1].by);
+        const vi both = _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_cvtps_epi32(c[0].m), _mm256_cvtps_epi32(c[1].m)), 0xd8);
+        _mm_storeu_si128((__m128i *)(void *)multiple, _mm_packus_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
+    }
 }
 #endif
 
@@ -444,7 +485,7 @@ VF_FN void pack_group(const struct strip *s, uint8_t *w, uint8_t *multiple, stru
         return;
     }
     if (f.bits == 4) {
-        pack_group4(s, w, multiple, k, n, inverse);
+        pack_groups4(s, w, multiple, k, k + n, n, inverse);
         return;
     }
 #endif
@@ -514,6 +555,15 @@ static bool pack_panel(const struct packing *p, uint8_t *panel, const char *rows
     int64_t k = 0;
     if (more)
         touch_pages(next.rows, QR_PANEL * next.stride);
+#ifdef QR_ISA_avx2
+    if (f.bits == 4) {
+        if (group == QR_QUANT_GROUP) /* a constant */
+            pack_groups4(&s, w, multiple, 0, p->n_in, QR_QUANT_GROUP, inverse);
+        else
+            pack_groups4(&s, w, multiple, 0, p->n_in, group, inverse);
+        k = p->n_in / group * group;
+    }
+#endif
     for (; k + group <= p->n_in; k += group) {
         if (more)
             ask_for(&next, k, group);

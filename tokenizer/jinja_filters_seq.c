@@ -68,6 +68,9 @@ FILTER(f_map)
     if (rc == 0 && !attribute)
         rc = by_name(c, &raw->pos[0], false, &filter);
     struct qr_jargs rest = rest_of(raw, 1);
+    rc = rc ? rc : qr_jdown(c); /* the filter may be map again: a string's characters have characters, however long the list of names is */
+    if (rc)
+        return rc;
     for (int64_t i = 0; i < items.n && rc == 0; i++) {
         struct qr_jval v;
         rc = qr_jcharge(c, 1);
@@ -77,6 +80,7 @@ FILTER(f_map)
         if (rc == 0)
             rc = qr_jbag_push(c, &b, v);
     }
+    qr_jup(c);
     return rc ? rc : generator(c, "sync_do_map", &b, out);
 }
 

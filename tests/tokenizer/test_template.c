@@ -342,6 +342,7 @@ Test(template, ends_what_runs_too_long)
     expect_limit("{% set ns = namespace(x=[]) %}{% for i in range(3000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}",
                  "nested deeper");
     expect_limit("{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns }}", "nested deeper");
+    expect_limit("{{ 'a' | map(*(['map'] * 100000)) | list }}", "nested deeper");
 }
 
 Test(template, ends_what_grows_too_large)

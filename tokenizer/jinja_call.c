@@ -130,7 +130,7 @@ static int bind_special(struct qr_jctx *c, const struct qr_jmacro *m, struct qr_
         struct qr_jdict *d;
         rc = qr_jdict_new(c, &d);
         for (int32_t i = 0; i < a->n_kw && rc == 0; i++) {
-            rc = qr_jlit(c, a->kw[i].name, &v);
+            rc = qr_jkw_name(c, &a->kw[i], &v);
             if (rc == 0)
                 rc = qr_jdict_set(c, d, v, a->kw[i].val);
         }
@@ -262,7 +262,7 @@ static int make_dict(struct qr_jctx *c, const char *name, const struct qr_jargs 
         rc = dict_add(c, *out, &raw->pos[0]);
     for (int32_t i = 0; i < raw->n_kw && rc == 0; i++) {
         struct qr_jval key;
-        rc = qr_jlit(c, raw->kw[i].name, &key);
+        rc = qr_jkw_name(c, &raw->kw[i], &key);
         if (rc == 0)
             rc = qr_jdict_set(c, *out, key, raw->kw[i].val);
     }

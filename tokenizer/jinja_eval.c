@@ -118,7 +118,7 @@ static int starstar_args(struct qr_jctx *c, const struct qr_jnode *star, int32_t
             return rc ? rc : QR_E_TOO_LARGE;
         memcpy(name, key->u.flat.data, key->len);
         name[key->len] = 0;
-        out->kw[out->n_kw++] = (struct qr_jkw){name, d->at[i].val};
+        out->kw[out->n_kw++] = (struct qr_jkw){name, d->at[i].val, key->trust != QR_JTRUST_ALL};
     }
     return 0;
 }
@@ -136,7 +136,7 @@ int qr_jeval_args(struct qr_jctx *c, const struct qr_jargspec *spec, int32_t n_e
     for (int32_t i = 0; i < spec->pos.n && rc == 0; i++)
         rc = qr_jeval(c, spec->pos.at[i], &out->pos[i]);
     for (int32_t i = 0; i < spec->n_kw && rc == 0; i++) {
-        out->kw[i].name = spec->kw[i].name;
+        out->kw[i] = (struct qr_jkw){.name = spec->kw[i].name};
         rc = qr_jeval(c, spec->kw[i].value, &out->kw[i].val);
     }
     if (rc == 0 && spec->star)

@@ -317,7 +317,7 @@ static int exec_callblock(struct qr_jctx *c, const struct qr_jnode *n)
         rc = new_macro(c, n, &caller);
     if (rc)
         return rc;
-    args.kw[args.n_kw++] = (struct qr_jkw){"caller", caller};
+    args.kw[args.n_kw++] = (struct qr_jkw){"caller", caller, false};
     c->line = n->line;
     rc = qr_jcall(c, &callee, &args, &result);
     if (rc == 0)

@@ -210,7 +210,7 @@ FILTER(f_format)
         rc = qr_jdict_new(c, &d);
     for (int32_t i = 0; i < raw->n_kw && rc == 0; i++) {
         struct qr_jval key;
-        rc = qr_jlit(c, raw->kw[i].name, &key);
+        rc = qr_jkw_name(c, &raw->kw[i], &key);
         if (rc == 0)
             rc = qr_jdict_set(c, d, key, raw->kw[i].val);
     }

@@ -418,7 +418,7 @@ METHOD(m_format_map)
             return rc ? rc : QR_E_TOO_LARGE;
         memcpy(name, key->u.flat.data, key->len);
         name[key->len] = 0;
-        a.kw[a.n_kw++] = (struct qr_jkw){name, d->at[i].val};
+        a.kw[a.n_kw++] = (struct qr_jkw){name, d->at[i].val, key->trust != QR_JTRUST_ALL};
     }
     return qr_jbraces(c, self->u.s, &a, out);
 }

@@ -41,6 +41,16 @@ int qr_jlit(struct qr_jctx *c, const char *s, struct qr_jval *out)
     return rc;
 }
 
+int qr_jkw_name(struct qr_jctx *c, const struct qr_jkw *kw, struct qr_jval *out)
+{
+    QR_ASSERT(kw != NULL && kw->name != NULL);
+    struct qr_jstr *str;
+    int rc = qr_jstr_new(c, kw->name, strlen(kw->name), !kw->untrusted, &str);
+    if (rc == 0)
+        *out = qr_jstrv(str);
+    return rc;
+}
+
 int qr_jstr_walk(struct qr_jctx *c, const struct qr_jstr *s, int (*visit)(void *arg, const char *p, size_t n, bool trusted),
                  void *arg)
 {

@@ -137,6 +137,7 @@ struct qr_jloop {
 struct qr_jkw {
     const char *name;
     struct qr_jval val;
+    bool untrusted; /* the name came from a value, through ** */
 };
 
 struct qr_jargs {
@@ -213,6 +214,7 @@ static inline struct qr_jval qr_jstrv(struct qr_jstr *s)
     return (struct qr_jval){.type = QR_J_STR, .u.s = s};
 }
 int qr_jlit(struct qr_jctx *c, const char *s, struct qr_jval *out); /* a trusted string literal of this program */
+int qr_jkw_name(struct qr_jctx *c, const struct qr_jkw *kw, struct qr_jval *out); /* as a string */
 int qr_jundef(struct qr_jctx *c, enum qr_jundef_why why, enum qr_jtype of, struct qr_jval name, const char *hint,
               struct qr_jval *out);
 int qr_jseq_new(struct qr_jctx *c, enum qr_jtype type, int64_t n, struct qr_jval *out); /* items are ABSENT */

@@ -470,6 +470,9 @@ Test(template, keeps_provenance_through_filters_and_slices)
     expect_trust("{{ u | default('d') }}{{ q | default('d') }}", "[<|x|>]d");
     expect_trust("{% for ch in u %}{{ ch }}.{% endfor %}", "[<].[|].[x].[|].[>].");
     expect_trust("{% for k in m[0] %}{{ k }} {% endfor %}", "[role] [content] ");
+    expect_trust("{% macro f() %}{% for k in kwargs %}{{ k }} {% endfor %}{% endmacro %}{{ f(**m[0]) }}{{ f(a=1) }}", "[role] [content] a ");
+    expect_trust("{% for k in dict({'a': 1}, b=2, **m[0]) %}{{ k }} {% endfor %}", "a b [role] [content] ");
+    expect_trust("{{ namespace(**m[0]) }}{{ namespace(a=1) }}", "[<Namespace {'role': 'r', 'content': 'c'}>]<Namespace {'a': 1}>");
     expect_trust("{{ m[0] | tojson }}", "[{\"role\": \"r\", \"content\": \"c\"}]");
 }
 

@@ -104,5 +104,5 @@ void qr_other_files_log(const char *model)
                qr_other_files_text(text, sizeof text, &o, QR_OTHER_GGUF));
     if (o.n[QR_OTHER_CODE] || o.auto_map)
         qr_log(QR_LOG_WARN, "loader", "code of a model's own is never run: %s%s", qr_other_files_text(text, sizeof text, &o, QR_OTHER_CODE),
-               o.auto_map ? " (auto_map in config.json)" : "");
+               !o.auto_map ? "" : o.n[QR_OTHER_CODE] ? " (auto_map in config.json)" : "what auto_map names");
 }

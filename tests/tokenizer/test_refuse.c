@@ -161,6 +161,16 @@ Test(refuse, a_configuration_decides_about_bos_where_the_reference_lets_it)
         qr_ids_release(&ids);
         qr_tokenizer_close(t);
     }
+    static const struct {
+        const char *config, *says;
+    } bad[] = {{"", "tokenizer_config.json: expected an object, found an empty file"}, {"[1]", "tokenizer_config.json: expected an object, found array"},
+               {"{\"bos_token\":", "tokenizer_config.json: line 1, column 14"}};
+    for (int i = 0; i < QR_COUNT(bad); i++) {
+        struct qr_err err;
+        struct qr_tokenizer *t;
+        cr_expect_eq(qr_tokenizer_parse(&t, json, sizeof json - 1, bad[i].config, strlen(bad[i].config), &err), QR_E_DAMAGED);
+        cr_expect(strstr(err.msg, bad[i].says), "%s", err.msg);
+    }
 }
 
 /* n steps in a row, of which each makes 64 letters of one. */

@@ -119,6 +119,41 @@ Test(quantize, matrices_that_are_stored_with_inputs_first_become_rows_of_outputs
     cr_assert(qr_dir_remove(in, &err) == 0 && qr_dir_remove(out, &err) == 0, "%s", err.msg);
 }
 
+/* A bias of queries whose rows a GGUF converter has mixed, in halves. */
+Test(quantize, a_mixed_vector_in_f16_is_written_as_the_numbers_it_has)
+{
+    static const char bias[] = "model.layers.0.self_attn.q_proj.bias";
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_QWEN2), again;
+    struct qr_tensor_files *from, *to;
+    struct qr_quantize_report report;
+    struct qr_err err;
+    struct qr_backend *be;
+    const struct qr_backend_options bo = {.n_threads = 1, .step_rows_max = 1};
+    char in[64], out[64];
+    float was[INPUTS_MAX], is[INPUTS_MAX];
+    temp_dir_make(in, "quantize");
+    temp_dir_make(out, "quantize");
+    cr_assert_eq(qr_model_make_with(in, &c, &(struct qr_make_options){.store = QR_F16, .seed = 3, .std = 0.15}, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_backend_open(&be, &bo, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_tensor_files_open(&from, in, NULL, &err), 0, "%s", err.msg);
+    struct qr_stored_tensor *t = (struct qr_stored_tensor *)qr_tensor_files_find(from, bias);
+    cr_assert(t && t->n_dims == 1 && t->shape[0] <= INPUTS_MAX);
+    t->heads = c.n_heads; /* as loader/gguf_tensors.c has it */
+    qr_tensor_files_decode(from, t, was, 0, t->shape[0]);
+    quantized_dir_write(out, from, &c, &(struct qr_quantize_options){.type = QR_ROUNDING_INT8, .be = be}, &report);
+    cr_assert_eq(qr_model_config_read(&again, out, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_tensor_files_open(&to, out, &again.quant, &err), 0, "%s", err.msg);
+    const struct qr_stored_tensor *made = qr_tensor_files_find(to, bias);
+    cr_assert(made && made->shape[0] == t->shape[0]);
+    qr_tensor_files_decode(to, made, is, 0, made->shape[0]);
+    for (int64_t i = 0; i < made->shape[0]; i++)
+        cr_assert(is[i] == was[i], "number %d: %g, expected %g", (int)i, (double)is[i], (double)was[i]);
+    qr_tensor_files_close(from);
+    qr_tensor_files_close(to);
+    qr_backend_close(be);
+    cr_assert(qr_dir_remove(in, &err) == 0 && qr_dir_remove(out, &err) == 0, "%s", err.msg);
+}
+
 Test(quantize, a_run_that_is_stopped_says_so)
 {
     struct qr_model_config c;

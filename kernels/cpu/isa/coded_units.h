@@ -245,9 +245,12 @@ static void put_unit(const struct packing *p, uint8_t *codes, const uint8_t *con
 /* Everything of a panel but scales and offsets, which are collected. */
 static void put_units(const struct packing *p, uint8_t *panel, uint16_t *half, uint16_t *offset, const uint8_t *const row[QR_PANEL])
 {
-    const int32_t n_bytes = p->rows->blocks->n_bytes;
+    const int32_t n_bytes = p->rows->blocks->n_bytes, block_bytes = p->shape.block_bytes;
+    const int32_t next = p->shape.f.bits > 4 ? block_bytes : 0; /* asked for: with fewer bits it costs more than it gains */
     uint8_t *block = panel + p->shape.head_bytes;
-    for (int64_t u = 0; u < p->n_in / QR_CODED_UNIT; u++, block += p->shape.block_bytes) {
+    for (int64_t u = 0; u < p->n_in / QR_CODED_UNIT; u++, block += block_bytes) {
+        for (int32_t at = 0; at < next; at += 64)
+            _mm_prefetch((const char *)block + block_bytes + at, _MM_HINT_T0);
         take_unit(p, block, half + u * QR_PANEL, offset + u * QR_PANEL, row, u * n_bytes);
         put_unit(p, block + p->shape.codes_at, row, u * n_bytes);
     }

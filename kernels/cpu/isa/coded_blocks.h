@@ -265,8 +265,10 @@ VF_FN void put_stored_rows(const struct packing *p, uint8_t *panel, const uint8_
         EIGHT_ROWS(r, row, o);
         uint8_t *to = panel + s->head_bytes + (begin >> s->block_shift) * block_bytes + s->codes_at + 4 * o;
         for (int64_t at = first; at < last; at += together * n_bytes, to += block_bytes) {
-            for (int64_t ask = 0; as == STORED_FIVES && o == 0 && ask < block_bytes; ask += 64) /* as put_units */
-                _mm_prefetch((const char *)to + 2 * block_bytes + ask, _MM_HINT_T0);
+            if (as == STORED_FIVES && o == 0) /* as put_units */
+#pragma GCC unroll 11
+                for (int32_t i = -1; i < 10; i++)
+                    _mm_prefetch((const char *)to + 2 * block_bytes + i * QR_CODED_LINE, _MM_HINT_T0);
             put_stored_8(to, r, at, as, n_in);
             if (together == 2 && at + n_bytes < last)
                 put_stored_8(to + second, r, at + n_bytes, as, n_in);

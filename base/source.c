@@ -1,6 +1,7 @@
 #include "base/source.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/gguf_file.h"
@@ -73,4 +74,12 @@ struct qr_map_file qr_source_gguf_map(const struct qr_source *s)
 {
     QR_ASSERT(s != NULL && s->path != NULL);
     return s->file.map;
+}
+
+int qr_source_blame(struct qr_err *err, const char *path)
+{
+    QR_ASSERT(err != NULL && err->code < 0);
+    QR_ASSERT(path != NULL);
+    const size_t n = strlen(path);
+    return strncmp(err->msg, path, n) == 0 && err->msg[n] == ':' ? (int)err->code : qr_err_prefix(err, "%s: ", path);
 }

@@ -27,4 +27,7 @@ const struct qr_gguf *qr_source_gguf(const struct qr_source *s);     /* NULL: th
 const char *qr_source_gguf_path(const struct qr_source *s);          /* of that file. Requires qr_source_gguf. */
 struct qr_map_file qr_source_gguf_map(const struct qr_source *s);    /* its bytes, the source's own. Requires qr_source_gguf. */
 
+/* Puts "path: " in front of the message, unless it begins so: what is wrong in a GGUF file has the file's name already. Returns the code. */
+int qr_source_blame(struct qr_err *err, const char *path);
+
 #endif

@@ -88,6 +88,21 @@ static int read_real(const struct reader *r, const char *name, double least, dou
     return rc;
 }
 
+/* llama.cpp has no number in the place of one that is missing, and a guess would be another model. */
+static int read_epsilon(const struct reader *r, bool layer_norm, float *out)
+{
+    char key[128];
+    double v = 0;
+    bool found;
+    const char *name = layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+    int rc = qr_gguf_real(r->g, key_of(key, r, name), &v, &found, r->err);
+    if (!rc && !found)
+        rc = qr_err_set(r->err, QR_E_DAMAGED, "key %s is not there", key);
+    rc = rc ? rc : read_real(r, name, 1e-12, 1, &v);
+    *out = (float)v;
+    return rc;
+}
+
 /* A tensor of any part; *of, where not NULL, is that part. NULL where there is none. */
 static const struct qr_gguf_tensor *find_tensor(const struct reader *r, const char *name, const struct qr_gguf **of)
 {
@@ -552,17 +567,14 @@ static void close_later(struct reader *r)
 static int read_all(struct reader *r)
 {
     struct qr_model_config *c = r->c;
-    double eps = 1e-5;
     int rc = read_arch(r);
     rc = rc ? rc : read_sizes(r);
     rc = rc ? rc : read_experts(r);
     rc = rc ? rc : read_vocab(r);
     rc = rc ? rc : read_int(r, "attention.sliding_window", 0, 1 << 30, false, &c->window);
-    const bool layer_norm = c->arch == QR_ARCH_STABLELM || c->arch == QR_ARCH_GPT2;
-    rc = rc ? rc : read_real(r, layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-12, 1, &eps);
+    rc = rc ? rc : read_epsilon(r, c->arch == QR_ARCH_STABLELM || c->arch == QR_ARCH_GPT2, &c->norm_eps);
     if (rc)
         return rc;
-    c->norm_eps = (float)eps;
     read_flags(r);
     rc = read_rope(r);
     return rc ? rc : read_family(r);
@@ -577,7 +589,7 @@ int qr_gguf_config_read(struct qr_model_config *out, const struct qr_gguf *g, co
     int rc = open_later(&r, path);
     rc = rc ? rc : read_all(&r);
     close_later(&r);
-    return rc ? qr_err_prefix(err, "%s: ", path) : 0;
+    return rc ? qr_source_blame(err, path) : 0;
 }
 
 int qr_model_config_from(struct qr_model_config *out, const struct qr_source *source, struct qr_err *err)

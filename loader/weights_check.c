@@ -151,7 +151,7 @@ static int check_present(struct found *f, const struct qr_tensor_files *st, cons
     int32_t n_missing = 0, i = 0;
     size_t len = 0;
     if (c->n_layers > qr_tensor_files_count(st)) /* absurd numbers are not walked through */
-        return qr_err_set(err, QR_E_DAMAGED, "%d layers by config.json, but only %d tensors in the files", c->n_layers, qr_tensor_files_count(st));
+        return qr_err_set(err, QR_E_DAMAGED, "%d layers by its configuration, but only %d tensors in the files", c->n_layers, qr_tensor_files_count(st));
     find_all(f, st, c);
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k); i++) {
         if (k.row->when == QR_WHEN_TIED || f->t[i]) /* a tied head is the embedding, which has a row already */
@@ -178,7 +178,7 @@ static int check_tensor(const struct qr_weight_walk *k, const struct qr_tensor_f
     bool same = t->n_dims == n_dims && t->shape[0] == want[0] && (n_dims == 1 || t->shape[1] == want[1]);
     char found[160], expected[160];
     if (!same)
-        return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s has shape %s, expected %s by config.json", file,
+        return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s has shape %s, expected %s by the configuration", file,
                           t->offset, t->name, qr_shape_text(found, sizeof found, t->shape, t->n_dims),
                           qr_shape_text(expected, sizeof expected, want, n_dims));
     if (!t->type->computable)

@@ -171,7 +171,7 @@ static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_d
         rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s has experts, for which %s has no kernels; use --device cpu", c->arch_name, be->name);
     if (rc) {
         qr_tensor_files_close(st);
-        return qr_err_prefix(err, "%s: ", dir);
+        return qr_source_blame(err, dir);
     }
     *files = st;
     return 0;
@@ -280,7 +280,7 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
         qr_device_comm_close(m->devices);
         qr_tensor_files_close(files);
         qr_free(m);
-        return qr_err_prefix(err, "%s: ", dir);
+        return qr_source_blame(err, dir);
     }
     bind(m, be);
     *out = m;

@@ -198,7 +198,7 @@ static int open_gguf(struct qr_tokenizer **out, const struct qr_source *source, 
     char *dir = slash ? qr_strndup(path, (size_t)(slash - path)) : qr_strdup(".");
     const bool beside = (rc == QR_E_UNSUPPORTED || rc == QR_E_NOT_FOUND) && open_directory(out, *dir ? dir : "/", &other) == 0;
     qr_free(dir);
-    return beside ? 0 : qr_err_prefix(err, "%s: ", path);
+    return beside ? 0 : qr_source_blame(err, path);
 }
 
 int qr_tokenizer_open_from(struct qr_tokenizer **out, const struct qr_source *source, struct qr_err *err)

@@ -71,7 +71,7 @@ static void put_tensor(struct made *m, const char *name, const float *v, uint64_
     m->n_tensors++;
 }
 
-static struct made begin(const char *arch)
+static struct made begin_without_epsilon(const char *arch)
 {
     struct made m = {.arch = arch};
     gguf_key_text(&m.keys, "general.architecture", arch);
@@ -81,6 +81,14 @@ static struct made begin(const char *arch)
     put_u32(&m, "feed_forward_length", 32);
     put_u32(&m, "context_length", 64);
     put_tensor(&m, "token_embd.weight", NULL, 8, 16);
+    return m;
+}
+
+static struct made begin(const char *arch)
+{
+    struct made m = begin_without_epsilon(arch);
+    put_f32(&m, "attention.layer_norm_rms_epsilon", 1e-6f);
+    put_f32(&m, "attention.layer_norm_epsilon", 1e-5f);
     return m;
 }
 
@@ -119,6 +127,7 @@ static void refuses(struct made *m, int code, const char *says, const char *says
     struct qr_err err;
     cr_assert_eq(end(m, &c, &err), code, "%s: %s", m->arch, err.msg);
     cr_expect(strstr(err.msg, says) && strstr(err.msg, says_too), "\"%s\" does not say \"%s\" and \"%s\"", err.msg, says, says_too);
+    cr_expect(strncmp(err.msg, "file: ", 6) == 0 && strncmp(err.msg + 6, "file: ", 6) != 0, "the file once: \"%s\"", err.msg);
 }
 
 static struct made heads(const char *arch)
@@ -173,6 +182,28 @@ Test(gguf_config, a_number_may_be_written_for_each_layer_when_all_are_the_same)
     put_u32(&m, "embedding_length", 16);
     put_array(&m, "feed_forward_length", QR_GGUF_U32, (const uint32_t[]){32, 32, 32, 32, 32, 32});
     refuses(&m, QR_E_DAMAGED, "llama.feed_forward_length has 6 entries", "5 layers");
+}
+
+Test(gguf_config, a_file_without_the_norms_epsilon_is_refused_by_its_key)
+{
+    static const char *const arch[] = {"llama", "gpt2"}, *const key[] = {"attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"};
+    for (int i = 0; i < QR_COUNT(arch); i++) {
+        struct made m = begin_without_epsilon(arch[i]);
+        put_u32(&m, "attention.head_count", 2);
+        put_f32(&m, key[1 - i], 1e-6f);
+        refuses(&m, QR_E_DAMAGED, key[i], "is not there");
+        m = begin_without_epsilon(arch[i]);
+        put_u32(&m, "attention.head_count", 2);
+        put_text(&m, key[i], "small");
+        refuses(&m, QR_E_DAMAGED, "file: byte ", "is of kind string, expected a number");
+        m = begin_without_epsilon(arch[i]);
+        put_u32(&m, "attention.head_count", 2);
+        put_f32(&m, key[i], 1e-3f);
+        if (i == 1)
+            put_tensor(&m, "position_embd.weight", NULL, 64, 16);
+        const struct qr_model_config c = accepts(&m);
+        cr_expect_eq(c.norm_eps, 1e-3f);
+    }
 }
 
 Test(gguf_config, scaling_without_a_type_is_linear_and_with_the_type_none_is_none)

@@ -9,6 +9,7 @@
 #include "base/e4m3.h"
 #include "base/mem.h"
 #include "kernels/stored.h"
+#include "loader/code_words.h"
 #include "loader/tensor_files_parts.h"
 
 #define CHUNK 256 /* inputs at a time */
@@ -336,47 +337,6 @@ static const uint8_t awq_places[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 static int32_t awq_place(int64_t o)
 {
     return awq_places[o % 8];
-}
-
-/* A word's eight codes of 4 bits as bytes, from the low bits up. */
-static uint64_t bytes_of(uint32_t word)
-{
-    uint64_t x = word;
-    x = (x | x << 16) & 0x0000ffff0000ffffu;
-    x = (x | x << 8) & 0x00ff00ff00ff00ffu;
-    return (x | x << 4) & 0x0f0f0f0f0f0f0f0fu;
-}
-
-static uint32_t load_word(const uint8_t *p, int64_t i)
-{
-    uint32_t w;
-    memcpy(&w, p + 4 * i, sizeof w);
-    return w;
-}
-
-/* Byte i of number k and byte k of number i change places: blocks of four, of two, of one. */
-static void turn(uint64_t x[8])
-{
-    static const uint64_t mask[] = {0x00000000ffffffffu, 0x0000ffff0000ffffu, 0x00ff00ff00ff00ffu};
-    for (int step = 0, by = 4; by > 0; step++, by /= 2)
-        for (int k = 0; k < 8; k++) {
-            if (k & by)
-                continue;
-            const uint64_t t = (x[k] >> 8 * by ^ x[k + by]) & mask[step];
-            x[k] ^= t << 8 * by;
-            x[k + by] ^= t;
-        }
-}
-
-/* Words of a row, one after the other `stride` words apart, as codes. The last may have more than there are. */
-static void unpack_words(uint8_t *code, const uint8_t *p, int64_t first, int64_t stride, int32_t bits, int64_t n)
-{
-    const int64_t per = 32 / bits;
-    for (int64_t i = 0; i < n; i += per, first += stride) {
-        const uint32_t word = load_word(p, first);
-        const uint64_t eight = bits == 4 ? bytes_of(word) : word;
-        memcpy(code + i, &eight, (size_t)(n - i < per ? n - i : per));
-    }
 }
 
 /* AWQ's, eight outputs in a word, of which n from `first` on are wanted. */
@@ -745,14 +705,36 @@ int32_t qr_quantized_together(const struct qr_stored_tensor *t)
     return t->quantized->layout == AWQ ? 8 : t->quantized->layout == GPTQ ? 4 : 1;
 }
 
-/* The same where inputs are sorted by groups: at and n_in are places there. A chunk of inputs of some rows is read as it lies, then each goes to its place. */
+/* Codes of outputs [first, first + n), n <= ROWS, of inputs in[n_in] of GPTQ's words: words of eight of these first, which vectors make of rows of words. */
+static void read_picked(uint8_t *to, int64_t pitch, const struct reader *r, int64_t first, int64_t n, const int32_t *in, int64_t n_in)
+{
+    uint32_t word[CHUNK / 8][ROWS] = {0}, some[ROWS] = {0};
+    for (int64_t i = 0; i < n_in; i++) {
+        memcpy(some, r->codes + 4 * (in[i] / 8 * r->q->n_out + first), (size_t)n * sizeof *some);
+        for (int64_t o = 0; o < ROWS; o++)
+            word[i / 8][o] |= (some[o] >> in[i] % 8 * 4 & 15) << i % 8 * 4;
+    }
+    if (r->ops && r->ops->along)
+        r->ops->along(to, pitch, (const uint8_t *)word, sizeof *word, n, n_in);
+    else
+        for (int64_t o = 0; o < n; o++)
+            unpack_words(to + o * pitch, (const uint8_t *)word, o, ROWS, 4, n_in);
+}
+
+/* The same where inputs are sorted by groups: at and n_in are places there. Others than GPTQ's: some inputs are read as they lie, then each goes to its
+ * place. */
 static void read_sorted(uint8_t *to, const struct reader *r, int64_t first, int64_t n, int64_t at, int64_t n_in)
 {
     const struct qr_quantized *q = r->q;
+    const bool picks = q->layout == GPTQ && q->bits == 4;
     QR_UNINITIALIZED uint8_t code[ROWS][CHUNK];
     for (int64_t row = 0; row < n; row += ROWS)
-        for (int64_t c = 0; c < q->n_in; c += CHUNK) {
-            const int64_t m = q->n_in - c < CHUNK ? q->n_in - c : CHUNK, rows = n - row < ROWS ? n - row : ROWS;
+        for (int64_t c = 0, end = picks ? n_in : q->n_in; c < end; c += CHUNK) {
+            const int64_t m = end - c < CHUNK ? end - c : CHUNK, rows = n - row < ROWS ? n - row : ROWS;
+            if (picks) {
+                read_picked(to + row * n_in + c, n_in, r, first + row, rows, q->inputs + at + c, m);
+                continue;
+            }
             read_codes(code[0], CHUNK, r, first + row, rows, c, m);
             for (int64_t i = 0; i < m; i++) {
                 const int64_t place = q->place[c + i] - at;

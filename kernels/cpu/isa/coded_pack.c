@@ -588,6 +588,7 @@ static void put_stretch(const struct packing *p, int64_t begin, int64_t end)
                 else
                     words_along(to, l->codes + k / 8 * l->pitch + i * QR_PANEL * 4, l->pitch, false);
             }
+    _mm_sfence(); /* behind lines that were streamed */
 }
 
 void qr_avx2_pack_words(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_source *rows,

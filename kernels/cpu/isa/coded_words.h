@@ -72,7 +72,18 @@ VF_FN __m256i words_line(__m256i x)
     return _mm256_shuffle_epi8(_mm256_blend_epi16(a, _mm256_slli_epi32(b, 16), 0xaa), by_turns);
 }
 
-/* 16 outputs whose words have eight inputs each, four rows of such words: to the four lines at `to`. far: they are asked for ahead. */
+/* Half a line, whose other half comes next. stream: not by way of a cache, and the thread has a fence behind it: where lines are far from each other and not
+ * looked at again soon, a store that brings each one to a cache waits for it. */
+VF_FN void words_store(uint8_t *to, __m256i v, const bool stream)
+{
+    if (stream)
+        _mm256_stream_si256((__m256i *)(void *)to, v);
+    else
+        _mm256_storeu_si256((__m256i *)(void *)to, v);
+}
+
+/* 16 outputs whose words have eight inputs each, four rows of such words: to the four lines at `to`. far: they are asked for ahead; else lines are
+ * streamed. */
 VF_FN void words_along(uint8_t *to, const uint8_t *words, int64_t pitch, const bool far)
 {
     for (int i = 0; i < 4; i++, to += QR_CODED_LINE) {
@@ -81,7 +92,7 @@ VF_FN void words_along(uint8_t *to, const uint8_t *words, int64_t pitch, const b
             _mm_prefetch((const char *)((uintptr_t)from + (uintptr_t)(4 * WORDS_AHEAD * pitch)), _MM_HINT_T0);
         for (int half = 0; half < 64; half += 32) {
             const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(from + half));
-            _mm256_storeu_si256((__m256i *)(void *)(to + half), words_line(x));
+            words_store(to + half, words_line(x), !far);
         }
     }
 }
@@ -106,7 +117,7 @@ VF_FN __m256i words_pairs(__m256i low, __m256i high, const bool upper)
 
 /* Eight inputs of four panels, whose words lie side by side in 32 bytes of each: v[4] those of the inputs from `words` on. Panels' lines are panel_bytes apart.
  * A byte gets inputs t and t + 4 of one output; even places have outputs 0 4 1 5, odd ones 2 6 3 7. */
-VF_FN void words_four_panels(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8_t *words, int64_t pitch)
+VF_FN void words_four_panels(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8_t *words, int64_t pitch, const bool stream)
 {
     const __m256i half = _mm256_set1_epi8(15);
     QR_UNINITIALIZED uint8_t part[8][32];
@@ -127,11 +138,10 @@ VF_FN void words_four_panels(uint8_t *to, int64_t panel_bytes, int32_t n, const 
         __m256i out[4];
         for (int i = 0; i < 4; i++)
             out[i] = words_pairs(low[2 * pair + i / 2], high[2 * pair + i / 2], i % 2);
-        for (int i = 0; i < 4; i += 2)
-            for (int upper = 0; upper < 2; upper++) {
+        for (int upper = 0; upper < 2 && 2 * upper + pair < n; upper++)
+            for (int i = 0; i < 4; i += 2) {
                 const __m256i v = upper ? _mm256_permute2x128_si256(out[i], out[i + 1], 0x31) : _mm256_permute2x128_si256(out[i], out[i + 1], 0x20);
-                if (2 * upper + pair < n)
-                    _mm256_storeu_si256((__m256i *)(void *)(to + (2 * upper + pair) * panel_bytes + i * 16), v);
+                words_store(to + (2 * upper + pair) * panel_bytes + i * 16, v, stream);
             }
     }
 }
@@ -147,7 +157,7 @@ VF_FN void words_across(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8
             _mm_prefetch(ahead + 8 * n - 1, _MM_HINT_T0);
         }
         for (int32_t panel = 0; panel < n; panel += 4)
-            words_four_panels(to + panel * panel_bytes, panel_bytes, n - panel < 4 ? n - panel : 4, words + panel * 8, pitch);
+            words_four_panels(to + panel * panel_bytes, panel_bytes, n - panel < 4 ? n - panel : 4, words + panel * 8, pitch, !far);
     }
 }
 

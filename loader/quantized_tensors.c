@@ -705,36 +705,50 @@ int32_t qr_quantized_together(const struct qr_stored_tensor *t)
     return t->quantized->layout == AWQ ? 8 : t->quantized->layout == GPTQ ? 4 : 1;
 }
 
-/* Codes of outputs [first, first + n), n <= ROWS, of inputs in[n_in] of GPTQ's words: words of eight of these first, which vectors make of rows of words. */
-static void read_picked(uint8_t *to, int64_t pitch, const struct reader *r, int64_t first, int64_t n, const int32_t *in, int64_t n_in)
+/* Words of ROWS outputs, eight inputs in each, one row of words after the other: codes of n of the outputs and of inputs in[n_in]. Vectors of outputs become
+ * words of these inputs first. */
+static void pick_inputs(uint8_t *to, int64_t pitch, const struct reader *r, const uint32_t *words, int64_t n, const int32_t *in, int64_t n_in)
 {
-    uint32_t word[CHUNK / 8][ROWS] = {0}, some[ROWS] = {0};
+    uint32_t picked[CHUNK / 8][ROWS] = {0};
     for (int64_t i = 0; i < n_in; i++) {
-        memcpy(some, r->codes + 4 * (in[i] / 8 * r->q->n_out + first), (size_t)n * sizeof *some);
+        const uint32_t *from = words + in[i] / 8 * ROWS;
+        uint32_t *word = picked[i / 8], some[ROWS];
+        const int down = in[i] % 8 * 4, up = (int)(i % 8) * 4;
         for (int64_t o = 0; o < ROWS; o++)
-            word[i / 8][o] |= (some[o] >> in[i] % 8 * 4 & 15) << i % 8 * 4;
+            some[o] = word[o] | (from[o] >> down & 15) << up;
+        memcpy(word, some, sizeof some);
     }
     if (r->ops && r->ops->along)
-        r->ops->along(to, pitch, (const uint8_t *)word, sizeof *word, n, n_in);
-    else
-        for (int64_t o = 0; o < n; o++)
-            unpack_words(to + o * pitch, (const uint8_t *)word, o, ROWS, 4, n_in);
+        r->ops->along(to, pitch, (const uint8_t *)picked, sizeof *picked, n, n_in);
+    for (int64_t o = 0; o < n && !(r->ops && r->ops->along); o++)
+        unpack_words(to + o * pitch, (const uint8_t *)picked, o, ROWS, 4, n_in);
 }
 
-/* The same where inputs are sorted by groups: at and n_in are places there. Others than GPTQ's: some inputs are read as they lie, then each goes to its
- * place. */
+/* The same of GPTQ's words of 4 bits where inputs are sorted by groups: at and n_in are places there. In the file lines of an output are as far from each other
+ * as a cache has room for few of: those of some outputs come side by side first. */
+static void read_picked(uint8_t *to, const struct reader *r, int64_t first, int64_t n, int64_t at, int64_t n_in)
+{
+    const struct qr_quantized *q = r->q;
+    const int64_t n_words = q->n_in / 8;
+    uint32_t *words = qr_alloc((size_t)n_words * ROWS, sizeof *words);
+    for (int64_t row = 0, rows; row < n; row += rows) {
+        rows = n - row < ROWS ? n - row : ROWS;
+        for (int64_t i = 0; i < n_words; i++)
+            memcpy(words + i * ROWS, r->codes + 4 * (i * q->n_out + first + row), (size_t)rows * sizeof *words);
+        for (int64_t c = 0; c < n_in; c += CHUNK)
+            pick_inputs(to + row * n_in + c, n_in, r, words, rows, q->inputs + at + c, n_in - c < CHUNK ? n_in - c : CHUNK);
+    }
+    qr_free(words);
+}
+
+/* Likewise of other words: a chunk of inputs of some rows is read as it lies, then each goes to its place. */
 static void read_sorted(uint8_t *to, const struct reader *r, int64_t first, int64_t n, int64_t at, int64_t n_in)
 {
     const struct qr_quantized *q = r->q;
-    const bool picks = q->layout == GPTQ && q->bits == 4;
     QR_UNINITIALIZED uint8_t code[ROWS][CHUNK];
     for (int64_t row = 0; row < n; row += ROWS)
-        for (int64_t c = 0, end = picks ? n_in : q->n_in; c < end; c += CHUNK) {
-            const int64_t m = end - c < CHUNK ? end - c : CHUNK, rows = n - row < ROWS ? n - row : ROWS;
-            if (picks) {
-                read_picked(to + row * n_in + c, n_in, r, first + row, rows, q->inputs + at + c, m);
-                continue;
-            }
+        for (int64_t c = 0; c < q->n_in; c += CHUNK) {
+            const int64_t m = q->n_in - c < CHUNK ? q->n_in - c : CHUNK, rows = n - row < ROWS ? n - row : ROWS;
             read_codes(code[0], CHUNK, r, first + row, rows, c, m);
             for (int64_t i = 0; i < m; i++) {
                 const int64_t place = q->place[c + i] - at;
@@ -755,7 +769,9 @@ void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_
     const int64_t n_groups = (n_in + f.group - 1) / f.group;
     const uint8_t middle = (uint8_t)(f.zero || q->layout == INT8 || f.e4m3 ? 0 : 1 << (q->bits - 1));
     QR_ASSERT(!f.steps && !f.offset && at % f.group == 0);
-    if (q->inputs)
+    if (q->inputs && q->layout == GPTQ && q->bits == 4)
+        read_picked((uint8_t *)to->level, &r, first, n, at, n_in);
+    else if (q->inputs)
         read_sorted((uint8_t *)to->level, &r, first, n, at, n_in);
     else
         read_codes((uint8_t *)to->level, n_in, &r, first, n, at, n_in);

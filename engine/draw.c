@@ -166,26 +166,11 @@ static void look_any(const struct qr_sampler *s, struct qr_logits *row, const do
 
 /* ---- top_k ---- */
 
-/* A logit that at least k ids reach: the k-th largest of the stretches' maxima, or none when there are fewer stretches. s->heap is scratch. */
-static float bound_for(struct qr_sampler *s, int32_t k)
-{
-    int32_t n = s->n_stretches;
-    struct qr_candidate c = {-INFINITY, 0};
-    if (k > n)
-        return -INFINITY;
-    for (int32_t i = 0; i < n; i++)
-        s->heap[i] = (struct qr_candidate){s->most[i], i};
-    make_heap(s->heap, n);
-    for (int32_t i = 0; i < k; i++)
-        c = pop_best(s->heap, &n);
-    return c.logit;
-}
-
 /* The k best into s->id and s->weight, best first, less what min_p drops and what lies behind top_p of their weight. Returns their number. */
 static int32_t keep_top(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float inv_t)
 {
     float best = largest_of(s);
-    int32_t n = collect(s, s->most, logits, bound_for(s, p->top_k)), n_kept = 0;
+    int32_t n = collect(s, s->most, logits, qr_reached_by(s->math, s->most, s->n_stretches, p->top_k, best)), n_kept = 0;
     double all = 0, sum = 0;
     for (int32_t i = 0; i < n; i++)
         s->heap[i] = (struct qr_candidate){s->logit[i], s->id[i]};
@@ -374,7 +359,7 @@ float qr_draw_look(struct qr_sampler *s, struct qr_logits *row, const struct qr_
     const float inv_t = row->scale;
     float within[QR_NEARS] = {0};
     double all = 0, before[PIECES] QR_UNINITIALIZED;
-    const int32_t n_each = (s->n_stretches + 8 * PIECES - 1) / (8 * PIECES) * 8; /* whole vectors */
+    const int32_t n_each = (s->n_stretches + QR_SAMPLER_ROOM * PIECES - 1) / (QR_SAMPLER_ROOM * PIECES) * QR_SAMPLER_ROOM;
     for (int32_t i = 0, piece = 0; i < s->n_stretches; i += n_each, piece++) {
         const int32_t left = s->n_stretches - i;
         before[piece] = all;

@@ -3,6 +3,7 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
+#include <math.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -244,16 +245,34 @@ AVX2 static float max_avx2(const float *x, int32_t n, float least)
     return best;
 }
 
-/* Half of exp_lanes. */
-AVX2 INLINE __m256 exp_avx2(__m256 x, __m256 best, __m256 inv_t)
+/* exp_lanes, its steps for one half beside those for the other (QR_EXP_STEPS of both): either alone is a chain in which each waits for the one before. */
+AVX2 INLINE void exp_avx2(__m256 e[2], const float *x, __m256 best, __m256 inv_t)
 {
-    const __m256 least = _mm256_set1_ps(-87.0f), v = (x - best) * inv_t, y = _mm256_max_ps(v, least);
-    const __m256i whole = _mm256_cvttps_epi32(y * 1.44269504f - 0.5f);
-    const __m256 n = _mm256_cvtepi32_ps(whole);
-    __m256 r, p;
-    QR_EXP_STEPS(y, n, r, p)
-    const __m256i bits = _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(whole, 23));
-    return _mm256_and_ps(_mm256_castsi256_ps(bits), _mm256_cmp_ps(v, least, _CMP_GT_OQ));
+    const __m256 least = _mm256_set1_ps(-87.0f);
+    __m256 v[2] QR_UNINITIALIZED, y[2] QR_UNINITIALIZED, n[2] QR_UNINITIALIZED, r[2] QR_UNINITIALIZED, p[2] QR_UNINITIALIZED;
+    __m256i whole[2] QR_UNINITIALIZED;
+    for (int32_t h = 0; h < 2; h++) {
+        v[h] = (_mm256_loadu_ps(x + h * LANES / 2) - best) * inv_t;
+        y[h] = _mm256_max_ps(v[h], least);
+        whole[h] = _mm256_cvttps_epi32(y[h] * 1.44269504f - 0.5f);
+        n[h] = _mm256_cvtepi32_ps(whole[h]);
+    }
+#define BOTH(step)                    \
+    for (int32_t h = 0; h < 2; h++)   \
+        step;
+    BOTH(r[h] = y[h] - n[h] * 0.693359375f + n[h] * 2.12194440e-4f)
+    BOTH(p[h] = 1.0f / 720 + r[h] * (1.0f / 5040))
+    BOTH(p[h] = 1.0f / 120 + r[h] * p[h])
+    BOTH(p[h] = 1.0f / 24 + r[h] * p[h])
+    BOTH(p[h] = 1.0f / 6 + r[h] * p[h])
+    BOTH(p[h] = 0.5f + r[h] * p[h])
+    BOTH(p[h] = 1.0f + r[h] * p[h])
+    BOTH(p[h] = 1.0f + r[h] * p[h])
+#undef BOTH
+    for (int32_t h = 0; h < 2; h++) {
+        const __m256i bits = _mm256_add_epi32(_mm256_castps_si256(p[h]), _mm256_slli_epi32(whole[h], 23));
+        e[h] = _mm256_and_ps(_mm256_castsi256_ps(bits), _mm256_cmp_ps(v[h], least, _CMP_GT_OQ));
+    }
 }
 
 /* weigh_body: four sums of four instead of two of eight. */
@@ -263,13 +282,15 @@ AVX2 static double weigh_avx2(float *restrict w, const float *restrict x, int32_
     double sum = 0;
     double lane[LANES] QR_UNINITIALIZED;
     int32_t i = 0;
-    for (; i + LANES <= n; i += LANES)
+    for (; i + LANES <= n; i += LANES) {
+        __m256 e[2] QR_UNINITIALIZED;
+        exp_avx2(e, x + i, _mm256_set1_ps(best), _mm256_set1_ps(inv_t));
         for (int32_t h = 0; h < 2; h++) {
-            const __m256 e = exp_avx2(_mm256_loadu_ps(x + i + h * LANES / 2), _mm256_set1_ps(best), _mm256_set1_ps(inv_t));
-            _mm256_storeu_ps(w + i + h * LANES / 2, e);
-            part[2 * h] += _mm256_cvtps_pd(_mm256_castps256_ps128(e));
-            part[2 * h + 1] += _mm256_cvtps_pd(_mm256_extractf128_ps(e, 1));
+            _mm256_storeu_ps(w + i + h * LANES / 2, e[h]);
+            part[2 * h] += _mm256_cvtps_pd(_mm256_castps256_ps128(e[h]));
+            part[2 * h + 1] += _mm256_cvtps_pd(_mm256_extractf128_ps(e[h], 1));
         }
+    }
     for (int32_t k = 0; k < 4; k++)
         _mm256_storeu_pd(lane + 4 * k, part[k]);
     for (int32_t k = 0; k < LANES; k++)
@@ -286,14 +307,19 @@ AVX2 static double share_avx2(double *part, float within[QR_NEARS], const float 
 {
     __m256 near[QR_NEARS] = {0};
     int32_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const __m256 w = exp_avx2(_mm256_loadu_ps(most + i), _mm256_set1_ps(best), _mm256_set1_ps(inv_t)), about = w * _mm256_loadu_ps(sum + i);
-        const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(w)), high = _mm256_cvtps_pd(_mm256_extractf128_ps(w, 1));
-        near[0] += _mm256_and_ps(about, _mm256_cmp_ps(w, _mm256_set1_ps(WITHIN_FIRST), _CMP_GE_OQ));
-        near[1] += _mm256_and_ps(about, _mm256_cmp_ps(w, _mm256_set1_ps(WITHIN_SECOND), _CMP_GE_OQ));
-        _mm256_storeu_pd(part + i, low * _mm256_cvtps_pd(_mm_loadu_ps(sum + i)));
-        _mm256_storeu_pd(part + i + 4, high * _mm256_cvtps_pd(_mm_loadu_ps(sum + i + 4)));
-        for (int32_t k = 0; k < 8; k++)
+    for (; i + LANES <= n; i += LANES) {
+        __m256 w[2] QR_UNINITIALIZED;
+        exp_avx2(w, most + i, _mm256_set1_ps(best), _mm256_set1_ps(inv_t));
+        for (int32_t h = 0; h < 2; h++) {
+            const float *these = sum + i + h * LANES / 2;
+            double *to = part + i + h * LANES / 2;
+            const __m256 about = w[h] * _mm256_loadu_ps(these);
+            near[0] += _mm256_and_ps(about, _mm256_cmp_ps(w[h], _mm256_set1_ps(WITHIN_FIRST), _CMP_GE_OQ));
+            near[1] += _mm256_and_ps(about, _mm256_cmp_ps(w[h], _mm256_set1_ps(WITHIN_SECOND), _CMP_GE_OQ));
+            _mm256_storeu_pd(to, _mm256_cvtps_pd(_mm256_castps256_ps128(w[h])) * _mm256_cvtps_pd(_mm_loadu_ps(these)));
+            _mm256_storeu_pd(to + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(w[h], 1)) * _mm256_cvtps_pd(_mm_loadu_ps(these + 4)));
+        }
+        for (int32_t k = 0; k < LANES; k++)
             all += part[i + k];
     }
     for (int32_t k = 0; k < QR_NEARS; k++)
@@ -323,6 +349,31 @@ float qr_exp_nonpositive(float x)
 {
     QR_ASSERT(!(x > 0));
     return qr_exp_below_one(x);
+}
+
+#define REACH_FIRST 8.0f /* how far from the best is looked first, then twice as far and so on */
+#define REACH_LAST 4096.0f
+#define REACH_HALVINGS 5
+
+float qr_reached_by(const struct qr_row_math *math, const float *x, int32_t n, int32_t k, float best)
+{
+    QR_ASSERT(math != NULL && x != NULL);
+    QR_ASSERT(n > 0 && k >= 1);
+    float near = 0, far = REACH_FIRST; /* fewer are nearer than the one, so many are nearer than the other */
+    while (math->count_above(x, n, best - far) < k) {
+        near = far;
+        far *= 2;
+        if (far > REACH_LAST)
+            return -INFINITY;
+    }
+    for (int32_t i = 0; i < REACH_HALVINGS; i++) {
+        const float mid = near + (far - near) / 2;
+        if (math->count_above(x, n, best - mid) >= k)
+            far = mid;
+        else
+            near = mid;
+    }
+    return best - far;
 }
 
 /* The same functions, compiled for a level. */

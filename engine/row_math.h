@@ -35,6 +35,10 @@ struct qr_row_math {
     int32_t (*gather)(float *out, int32_t *id, const float *x, int32_t n, float v, int32_t from);
 };
 
+/* What at least k of x[0..n) are larger than, none of them larger than best: less than the k-th largest by a 32nd of how far it lies below best, at most, so
+ * that whoever reads what reaches it reads little in vain. -infinity: there are not so many, or they lie too far away. */
+float qr_reached_by(const struct qr_row_math *math, const float *x, int32_t n, int32_t k, float best);
+
 /* Asks for n numbers of a stretch, or of all stretches: whichever core multiplied wrote them, and to wait for them line by line takes longer than to read
  * them. */
 static inline void qr_ask_for(const float *x, int32_t n)

@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "engine/draw.h"
 
-#define FEW 32 /* stretches that are passed over together */
+#define AHEAD 16 /* ids, while a row is changed at many */
 
 static size_t room_for(int32_t n_vocab)
 {
@@ -118,18 +118,8 @@ static double log_sum_of(const struct qr_row_math *math, const struct qr_logits 
 /* What at least n of the row's numbers reach, as so many stretches have a largest that does; -infinity where that is not known. */
 static float reached_by(const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t n)
 {
-    struct qr_token_logprob most = {0};
     const int32_t n_stretches = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
-    if (!row->largest || n_stretches < n)
-        return -INFINITY;
-    for (int32_t i = 0; i < n_stretches; i += FEW) {
-        int32_t at[FEW] QR_UNINITIALIZED;
-        const int32_t left = n_stretches - i;
-        const int32_t n_found = math->find(at, row->largest + i, left < FEW ? left : FEW, most.n_top < n ? -INFINITY : most.top_logprob[n - 1]);
-        for (int32_t k = 0; k < n_found; k++)
-            insert_top(&most, n, i + at[k], row->largest[i + at[k]]);
-    }
-    return most.n_top < n ? -INFINITY : most.top_logprob[n - 1];
+    return row->largest ? qr_reached_by(math, row->largest, n_stretches, n, math->max(row->largest, n_stretches, -INFINITY)) : -INFINITY;
 }
 
 /* The n_top largest among those of stretch i that are at least `least`. */
@@ -224,23 +214,35 @@ static float *change(struct qr_sampler *s, float *logits, int32_t id)
     return &logits[id];
 }
 
+/* What a later id is about to change. */
+static inline void ask_changed(const struct qr_sampler *s, const float *logits, const int32_t *ids, int32_t i, int32_t n_ids)
+{
+    const int32_t id = ids[i + AHEAD < n_ids ? i + AHEAD : i];
+    __builtin_prefetch(&s->count[id], 1);
+    __builtin_prefetch(&logits[id], 1);
+}
+
 /* Repetition counts prompt and output (Keskar et al. 2019, arXiv:1909.05858); presence and frequency count the output only. */
 static void apply_penalties(struct qr_sampler *s, float *logits, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids,
                             int32_t n_prompt)
 {
     if (p->repetition != 1.0f) {
-        for (int32_t i = 0; i < n_ids; i++)
+        for (int32_t i = 0; i < n_ids; i++) {
+            ask_changed(s, logits, ids, i, n_ids);
             if (s->count[ids[i]]++ == 0) {
                 float *x = change(s, logits, ids[i]);
                 *x = *x > 0 ? *x / p->repetition : *x * p->repetition;
             }
+        }
         for (int32_t i = 0; i < n_ids; i++)
             s->count[ids[i]] = 0;
     }
     if (p->presence == 0 && p->frequency == 0)
         return;
-    for (int32_t i = n_prompt; i < n_ids; i++)
+    for (int32_t i = n_prompt; i < n_ids; i++) {
+        ask_changed(s, logits, ids, i, n_ids);
         s->count[ids[i]]++;
+    }
     for (int32_t i = n_prompt; i < n_ids; i++) {
         int32_t n = s->count[ids[i]];
         if (n > 0)
@@ -345,7 +347,7 @@ void qr_sample_look(struct qr_sampler *s, struct qr_logits *row, const struct qr
     if (!is_greedy(p) && qr_draw_needs_sums(p, s->n_vocab) && row->sum && row->scale == 1.0f / p->temperature && !qr_sampling_changes_logits(p, n_output))
         from = qr_draw_look(s, row, p, from, qr_rng_unit(p->seed, (uint64_t)choice, (uint64_t)n_output));
     if (p->n_logprobs > 0) {
-        row->reached = reached_by(s->math, row, s->n_vocab, p->n_logprobs);
+        row->reached = qr_reached_by(s->math, row->largest, s->n_stretches, p->n_logprobs, row->largest[best]);
         row->n_reached = p->n_logprobs;
         from = row->reached < from && row->reached > -INFINITY ? row->reached : from;
     }

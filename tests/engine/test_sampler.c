@@ -324,6 +324,34 @@ Test(sampler, log_probabilities_and_ranks_are_those_of_the_whole_row)
     }
 }
 
+Test(sampler, what_some_reach_is_reached_by_so_many_and_hardly_more)
+{
+    enum { N = 700 };
+    static float x[N];
+    struct qr_rng r = {.seed = 88};
+    for (int32_t round = 0; round < 300; round++) {
+        const int32_t n = 1 + (int32_t)qr_rng_below(&r, N), k = 1 + (int32_t)qr_rng_below(&r, 50);
+        const double spread = round % 3 == 0 ? 60 : 6;
+        int32_t n_numbers = 0, n_above = 0, n_far_above = 0;
+        float best = -INFINITY;
+        for (int32_t i = 0; i < n; i++) {
+            x[i] = qr_rng_below(&r, 20) == 0 ? NAN : round % 5 == 0 ? (float)qr_rng_below(&r, 4) : (float)(qr_rng_next_unit(&r) * spread);
+            n_numbers += !isnan(x[i]);
+            best = x[i] > best ? x[i] : best;
+        }
+        const float v = qr_reached_by(qr_row_math_best(), x, n, k, best);
+        for (int32_t i = 0; i < n; i++) {
+            n_above += x[i] > v;
+            n_far_above += x[i] > v + fmaxf(best - v, 8) / 32 + 0x1p-16f; /* 8 is looked at first; rounding of numbers up to 60 */
+        }
+        cr_assert(n_numbers < k ? v == -INFINITY : n_above >= k, "round %d: %d are above instead of %d", (int)round, (int)n_above, (int)k);
+        cr_assert(n_numbers < k || n_far_above < k, "round %d: %d are far above instead of %d", (int)round, (int)n_far_above, (int)k);
+    }
+    x[0] = INFINITY;
+    x[1] = 0;
+    cr_assert(qr_reached_by(qr_row_math_best(), x, 2, 2, INFINITY) == -INFINITY);
+}
+
 /* As find has found them, in rooms of just so many. */
 static void check_gathered(const struct qr_row_math *math, const float *x, int32_t n, float v, const int32_t *at, int32_t n_found)
 {

@@ -301,7 +301,8 @@ static void on_head(struct qr_conn *c)
     }
 }
 
-static void on_bad(struct qr_conn *c)
+/* Refuses what has arrived, of which there may be no head: then nothing of the request before it is said. */
+static void answer_bad(struct qr_conn *c, int32_t status, const char *why)
 {
     if (c->body_us == 0) {
         c->request_id[0] = 0;
@@ -310,7 +311,12 @@ static void on_bad(struct qr_conn *c)
     }
     c->phase = PHASE_WORK;
     c->linger_after = true;
-    c->env->handler->bad(c->env->user, c, qr_http_parser_status(c->parser), qr_http_parser_why(c->parser));
+    c->env->handler->bad(c->env->user, c, status, why);
+}
+
+static void on_bad(struct qr_conn *c)
+{
+    answer_bad(c, qr_http_parser_status(c->parser), qr_http_parser_why(c->parser));
 }
 
 /* Takes requests out of `in` until one is with the handler or bytes run out. */
@@ -456,9 +462,7 @@ bool qr_conn_evict_idle(struct qr_conn_env *env)
 static void time_out(struct qr_conn *c, const char *why)
 {
     c->env->stats.n_timeouts++;
-    c->phase = PHASE_WORK;
-    c->linger_after = true;
-    c->env->handler->bad(c->env->user, c, 408, why);
+    answer_bad(c, 408, why);
 }
 
 static void tick_read(struct qr_conn *c, int64_t now_us)

@@ -292,6 +292,11 @@ def test_slow_heads_and_bodies_are_given_up():
         c = Connection(s.port)
         c.send(posted(LENGTH, body=b"{"))
         assert c.response().status == 408
+        c = Connection(s.port)  # of the request before it, nothing is said
+        c.send(b"HEAD /livez HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: mine\r\n\r\nGET /livez HTTP/1.1\r\nHo")
+        assert c.response(no_body=True).headers["x-request-id"] == "mine"
+        r = c.response()
+        assert r.status == 408 and r.error()["code"] == "timeout" and r.headers["x-request-id"] != "mine"
         c = Connection(s.port)
         assert c.closed(), "an idle connection is closed without a word"
         assert time.monotonic() - begun < 30

@@ -18,15 +18,16 @@ VF_FN void many_pairs(const int bits, const bool plain5, const bool even, int16_
 }
 
 /* The same of lines that share what they are of, of all 32 inputs, from the begin of their codes on: two runs, or one. */
-VF_FN void many_pairs_32(const int bits, int16_t *to, const uint8_t *codes, vi zero, const struct whole_levels *l)
+VF_FN void many_pairs_32(const int bits, const bool plain5, int16_t *to, const uint8_t *codes, vi zero, const struct whole_levels *l)
 {
+    const bool levels = bits == 2 || plain5; /* which codes are */
 #pragma GCC unroll 4
     for (int i = 0; i < FOURS_LINES; i++) {
         vi pairs[4] QR_UNINITIALIZED;
-        whole_line(bits, false, true, pairs, codes, i, l);
+        whole_line(bits, plain5, true, pairs, codes, i, l);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++, to += 2 * QR_PANEL)
-            VI_STORE(to, VI(sub_epi16)(pairs[j], zero));
+            VI_STORE(to, levels ? pairs[j] : VI(sub_epi16)(pairs[j], zero));
     }
 }
 
@@ -50,7 +51,7 @@ VF_FN void many_unpack(const int bits, const bool plain5, const bool even, struc
             if (!coded_lines_share(bits))
                 many_pairs(bits, plain5, even, w, codes, run, both, l);
             else if (run == WHOLE_K || i % 2 == 0)
-                many_pairs_32(bits, w, codes, both, l);
+                many_pairs_32(bits, plain5, w, codes, both, l);
         }
     }
 }

@@ -301,11 +301,19 @@ static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struc
     return !w->table_copy;
 }
 
-/* Of a matrix whose inputs the file has in another order, at its first piece; all of them have the same. */
-static void fill_order(const struct qr_weight *dst, const struct qr_stored_tensor *t)
+/* Orders of inputs of matrices whose file has them in another one: of the first piece, all of them have the same. When all is packed: they lie in pages of
+ * matrices, which threads have entered by then. */
+static void fill_orders(const struct qr_weights *w, const struct qr_share *share)
 {
-    QR_ASSERT(t->quantized != NULL && dst->t.shape[1] == t->shape[1]);
-    memcpy(dst->inputs.data, qr_quantized_inputs(t), (size_t)t->shape[1] * sizeof(int32_t));
+    char name[QR_WEIGHT_NAME_MAX];
+    for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
+        const struct qr_weight *dst = weight_at(w, &k);
+        if (!dst->inputs.data || k.row->first != QR_DIM_ZERO)
+            continue;
+        const struct qr_stored_tensor *t = qr_weights_find(&k, w->files, name);
+        QR_ASSERT(t != NULL && t->quantized != NULL && dst->t.shape[1] == t->shape[1]);
+        memcpy(dst->inputs.data, qr_quantized_inputs(t), (size_t)t->shape[1] * sizeof(int32_t));
+    }
 }
 
 /* The share's part of the tensor that the walk is at, one after the other from the row's first on. */
@@ -392,8 +400,6 @@ static int fill_all(struct qr_weights *w, const struct qr_share *share, struct q
         if (packed)
             continue;
         fill_one(w, &k, share, t, packer);
-        if (weight_at(w, &k)->inputs.data && k.row->first == QR_DIM_ZERO)
-            fill_order(weight_at(w, &k), t);
         waiting += stored_bytes(t);
         done += t->n_bytes;
         if (waiting < RUN_BYTES)
@@ -404,6 +410,8 @@ static int fill_all(struct qr_weights *w, const struct qr_share *share, struct q
             o->progress(o->user, done < total ? done : total, total);
     }
     qr_packer_run(packer);
+    if (!packed)
+        fill_orders(w, share);
     const int32_t failed = qr_packer_failed(packer);
     qr_packer_free(packer);
     qr_tensor_files_drop_others(w->files, table); /* pages between tensors; and a packed copy's source, of which looking at it maps large pages whole */

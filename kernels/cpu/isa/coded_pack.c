@@ -595,6 +595,7 @@ void qr_avx2_pack_words(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t
                         int64_t n_rows, int64_t first, int64_t n)
 {
     QR_ASSERT(dst != NULL && rows != NULL && qr_dtype_is_coded(to));
+    QR_ASSERT((uintptr_t)dst % 64 == 0); /* whole lines are streamed */
     QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out && row0 % QR_PANEL == 0 && n_rows % QR_PANEL == 0);
     QR_ASSERT(first >= 0 && n >= 0 && first + n <= n_in && first % WORDS_INPUTS == 0 && n % WORDS_INPUTS == 0);
     struct packing p = {.dst = dst, .rows = rows, .q = q, .shape = qr_coded_shape_of(to, n_in), .n_in = n_in, .row0 = row0, .n_rows = n_rows};

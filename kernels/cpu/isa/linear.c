@@ -26,9 +26,11 @@
 #ifdef QR_ISA_avx2
 #define PACK_ALONE 8192                  /* elements of x that one thread copies sooner than two would begin */
 #define MORE_WAYS NULL                   /* of many rows of coded weights (many.h) */
+#define CODES_APART true                 /* coded_apart.h */
 #else
 #define PACK_ALONE 32768
 #define MORE_WAYS qr_avx512_many_ways()
+#define CODES_APART false
 #endif
 #define WORK_ALONE 65536                 /* products, likewise: about 3 us for one row */
 
@@ -53,7 +55,6 @@ struct product {
     const struct whole_way *whole; /* coded weights by integers: `packed` holds rows of struct whole_x (coded_few.h); else NULL */
 #ifdef QR_ISA_avx2
     int32_t n_even;       /* items of nearly one size, as many for each thread; 0: items of panels_per_item */
-    bool apart;           /* codes of 5 and 6 bits are as this level packs them (coded_apart.h), not as avx512 does */
 #endif
 };
 _Static_assert((size_t)QR_QUANT_INPUTS_MAX_WIDE * QR_PANEL * 2 <= QR_WORKER_SCRATCH_BYTES, "an unpacked panel fits scratch");
@@ -447,17 +448,10 @@ static inline size_t row_bytes(const struct product *p)
     return (size_t)p->n_in * sizeof(float);
 }
 
-#ifdef QR_ISA_avx2
-static float sum_of_squares(const float *x, int64_t n);
-#endif
-
 /* way: of coded weights that are multiplied by integers. */
 static void multiply_chunks(struct qr_queue *q, const struct qr_linear_args *a, const struct whole_way *way)
 {
     struct product p = {.a = a, .q = q, .packed = (float *)q->shared, .whole = way};
-#ifdef QR_ISA_avx2
-    p.apart = way && way->sum_of_squares == sum_of_squares; /* this level asks for its own weights */
-#endif
     plan_weights(&p);
     const struct qr_tunables *t = qr_tuned_linear(q, a);
     const int32_t block_rows = qr_tuned_most(t->block_rows, ROWS_MAX, ROWS_MAX);
@@ -516,7 +510,8 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
     }
     if (qr_dtype_is_coded(a->w->packed_dtype) && !qr_dtype_coded(a->w->packed_dtype).e4m3) {
         const struct many_ways *more = MORE_WAYS;
-        qr_avx2_linear_whole(q, a, &(struct whole_way){more ? more : qr_avx2_many_ways(), sum_of_squares});
+        const struct whole_way way = {.many = more ? more : qr_avx2_many_ways(), .sum_of_squares = sum_of_squares, .apart = CODES_APART};
+        qr_avx2_linear_whole(q, a, &way);
         return;
     }
     multiply_chunks(q, a, NULL);

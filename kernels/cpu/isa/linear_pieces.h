@@ -322,7 +322,7 @@ static void multiply_codes(struct piece_tile *t, int32_t slot, int32_t k0)
     struct many_args m = {.piece = &t->codes, .n_units = n, .ask_lines = (int32_t)(bytes / 64 / (n * n_share)) + 1,
                           .ask = (const char *)qr_coded_block(s, next, end ? 0 : last ? k0 + MANY_INPUTS : k0)};
     many_fn *const *blocks = p->whole->many->block[whole_run(s) < WHOLE_K][s->f.offset];
-    qr_avx2_many_piece(&t->codes, s, p->apart, (const uint8_t *)slot_at(t, slot, 0), unit, n);
+    qr_avx2_many_piece(&t->codes, s, p->whole->apart, (const uint8_t *)slot_at(t, slot, 0), unit, n);
     if (k0 == 0)
         memset(t->sums[slot], 0, (size_t)(t->block[t->n_blocks] - t->block[0]) * sizeof t->sums[0][0]);
     for (int32_t b = 0; b < t->n_blocks; b++) {
@@ -412,7 +412,7 @@ static void multiply_whole(const struct product *p, int32_t first, int32_t end)
     for (int32_t panel = first, n; panel < end; panel += n) {
         n = TILE_PANELS / unit < end - panel ? TILE_PANELS / unit : end - panel;
         struct few_args few = {.s = &p->coded, .bytes = whole_row_bytes(p), .sums = tile, .n_units = whole_units(p->a->n_in), .n_panels = n * unit,
-                               .n_skip = n - 1, .apart = p->apart};
+                               .n_skip = n - 1, .apart = p->whole->apart};
         for (int32_t j = 0; j < n * unit; j++)
             few.panel[j] = panel_at(p, panel + j / unit + j % unit * p->up);
         for (int32_t row = 0, mr; row < p->n_rows; row += mr) {

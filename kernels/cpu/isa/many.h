@@ -61,10 +61,12 @@ extern const struct many_ways qr_avx2_many_plain, qr_avx2_many_vnni; /* the latt
 const struct many_ways *qr_avx2_many_ways(void);
 const struct many_ways *qr_avx512_many_ways(void);
 
-/* What a level brings to avx2's products: the blocks for WHOLE_ROWS_MIN rows and more, and its own order of the sum for a norm of x. */
+/* What a level brings to avx2's products: the blocks for WHOLE_ROWS_MIN rows and more, its own order of the sum for a norm of x, and whether it packs codes of
+ * 5 and 6 bits apart (coded_apart.h) or in lines. */
 struct whole_way {
     const struct many_ways *many;
     float (*sum_of_squares)(const float *x, int64_t n);
+    bool apart;
 };
 
 /* linear for coded weights but E4M3 numbers. A gated product's halves are whole panels. */

@@ -359,15 +359,34 @@ static const struct piece *piece_of(const struct qr_packer *a, int32_t item)
     return &a->now.piece[least];
 }
 
+static bool looks(struct qr_packer *p, const struct qr_stored_tensor *t)
+{
+    if (qr_tensor_files_there(p->files, t))
+        return true;
+    atomic_store(&p->failed, 1 + t->shard);
+    return false;
+}
+
+/* Likewise all parts of a quantized matrix that are not `read`, nor in `around`: they may be in other files. */
+static bool looks_at_parts(struct qr_packer *p, const struct qr_stored_tensor *t, const struct qr_stored_tensor *read, const struct qr_file_range *around)
+{
+    int32_t seen = -1;
+    for (int i = 0; i < QR_QUANTIZED_PARTS; i++) {
+        const struct qr_stored_tensor *part = qr_quantized_part(t, i);
+        if (!part || part == read || part->shard == seen || (around && qr_file_range_has(around, part)))
+            continue;
+        if (!looks(p, part))
+            return false;
+        seen = part->shard;
+    }
+    return true;
+}
+
 bool qr_packer_looks(struct qr_packer *p, const struct qr_stored_tensor *t)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(t != NULL);
-    const struct qr_stored_tensor *looked = t->quantized ? qr_quantized_part(t, 0) : t;
-    if (qr_tensor_files_there(p->files, looked))
-        return true;
-    atomic_store(&p->failed, 1 + looked->shard);
-    return false;
+    return t->quantized ? looks_at_parts(p, t, NULL, NULL) : looks(p, t);
 }
 
 /* Reads an item's rows, or sees whether the file still has what is looked at. Returns where they are; NULL: they cannot be read. */
@@ -380,7 +399,7 @@ static const struct qr_tensor_files *hold(struct qr_packer *a, struct qr_tensor_
         return qr_packer_looks(a, p->t) ? a->files : NULL;
     QR_ASSERT(n_bytes + QR_HOLD_ROOM <= a->read_bytes);
     if (p->whole ? qr_tensor_files_hold_range(view, a->files, &p->around, room) : qr_tensor_files_hold(view, a->files, p->read, at, n_bytes, room))
-        return view;
+        return !p->t->quantized || looks_at_parts(a, p->t, p->read, &p->around) ? view : NULL;
     atomic_store(&a->failed, 1 + p->read->shard);
     return NULL;
 }

@@ -338,6 +338,51 @@ Test(quantized, an_odd_zero_or_input_is_seen_wherever_it_is_and_a_files_matrix_i
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 
+/* Codes are read from one file; scales and zeros are looked at where another one is mapped. */
+Test(quantized, scales_whose_own_file_becomes_shorter_are_an_error_and_no_signal)
+{
+    static struct long_matrix m;
+    static const char index[] = "{\"weight_map\":{\"" BASE ".qweight\":\"a.safetensors\",\"" BASE ".qzeros\":\"b.safetensors\",\"" BASE
+                                ".scales\":\"b.safetensors\"}}";
+    const struct golden_quantized all = long_gptq(&m, LONG_O, 0, -1);
+    struct golden_quantized codes = all, rest = all;
+    const struct golden_quantized *const file[] = {&codes, &rest};
+    struct qr_quant_scheme s;
+    struct qr_tensor_files *st;
+    struct qr_backend *be;
+    struct qr_err err = {0};
+    char dir[64], path[100];
+    int32_t failed;
+    size_t n;
+    codes.part[1] = (struct golden_part){0}; /* which ends them */
+    rest.part[0] = all.part[2];
+    rest.part[2] = (struct golden_part){0};
+    temp_dir_make(dir, "quantized");
+    snprintf(path, sizeof path, "%s/model.safetensors.index.json", dir);
+    cr_assert_eq(qr_file_put(path, index, strlen(index), &err), 0, "%s", err.msg);
+    for (int i = 0; i < 2; i++) {
+        struct qr_buf bytes;
+        qr_buf_init(&bytes);
+        write_file(&bytes, file[i], &none);
+        snprintf(path, sizeof path, "%s/%c.safetensors", dir, 'a' + i);
+        cr_assert_eq(qr_file_put(path, bytes.data, bytes.len, &err), 0, "%s", err.msg);
+        qr_buf_release(&bytes);
+    }
+    cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.n_threads = 2}, &err), 0, "%s", err.msg);
+    cr_assert_eq(scheme_of(&s, all.config, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_quantized_tensors_find(st, &s, &err), 0, "%s", err.msg);
+    qr_free_aligned(packed_matrix(&n, &failed, st, be));
+    cr_expect_eq(failed, -1);
+    cr_assert_eq(truncate(path, 8), 0); /* the second one */
+    qr_free_aligned(packed_matrix(&n, &failed, st, be));
+    cr_assert_geq(failed, 0);
+    cr_expect(strstr(qr_tensor_files_shard_name(st, failed), "b.safetensors") != NULL, "%s", qr_tensor_files_shard_name(st, failed));
+    qr_tensor_files_close(st);
+    qr_backend_close(be);
+    cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
+}
+
 /* A mixture of many experts has tens of thousands of matrices, each with the group of each of its inputs. */
 Test(quantized, the_orders_of_many_matrices_take_what_memory_they_need)
 {

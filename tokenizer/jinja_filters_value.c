@@ -140,6 +140,25 @@ static double round_to(double v, int64_t digits)
     return strtod(buf, NULL);
 }
 
+/* Python's round of an integer to tens, hundreds and so on (digits < 0): ties to even. */
+static int round_integer(struct qr_jctx *c, int64_t v, int64_t digits, struct qr_jval *out)
+{
+    int64_t unit = 1, result;
+    *out = qr_jint(0);
+    if (digits < -19)
+        return 0;
+    if (digits == -19) /* a unit of its own has no place here; half of it, 5e18, has */
+        return v >= -5000000000000000000 && v <= 5000000000000000000 ? 0 : qr_jlimit(c, "the result is an integer of more than 64 bits");
+    for (; digits < 0; digits++)
+        unit *= 10;
+    const int64_t rest = (v % unit + unit) % unit, half = unit / 2, times = v / unit - (v % unit < 0);
+    const bool up = rest > half || (rest == half && times % 2 != 0);
+    if (__builtin_mul_overflow(times + up, unit, &result))
+        return qr_jlimit(c, "the result is an integer of more than 64 bits");
+    *out = qr_jint(result);
+    return 0;
+}
+
 FILTER(f_round)
 {
     int64_t digits, i;
@@ -159,10 +178,8 @@ FILTER(f_round)
         *out = qr_jint(i);
         return 0;
     }
-    if (common && qr_jinteger(self, &i)) {
-        *out = qr_jint((int64_t)round_to(v, digits));
-        return 0;
-    }
+    if (common && qr_jinteger(self, &i))
+        return round_integer(c, i, digits, out);
     double scale = pow(10, (double)digits);
     *out = qr_jfloat(common ? round_to(v, digits) : (ceiling ? ceil(v * scale) : floor(v * scale)) / scale);
     return 0;

@@ -363,6 +363,7 @@ Test(template, ends_what_grows_too_large)
     expect_limit("{{ 'ab' | indent(10**9, first=true) }}", "longer than");
     expect_limit("{{ 'x' | replace('', 'y' * 40000000) }}", "memory");
     expect_limit("{{ 10**30 }}", "64 bits");
+    expect_limit("{{ 9223372036854775807 | round(-1) }}", "64 bits");
 }
 
 Test(template, refuses_deep_nesting_when_it_compiles)

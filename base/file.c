@@ -157,8 +157,9 @@ int qr_file_replace(const char *path, const void *bytes, size_t n, struct qr_err
     QR_ASSERT(path != NULL && err != NULL);
     QR_ASSERT(bytes != NULL || n == 0);
     char fresh[QR_PATH_MAX], text[128];
-    if (snprintf(fresh, sizeof fresh, "%s.new", path) >= (int)sizeof fresh)
-        return qr_err_set(err, QR_E_TOO_LARGE, "%.200s...: the path is longer than %d bytes", path, QR_PATH_MAX - 5);
+    const int n_name = snprintf(fresh, sizeof fresh, "%s.%d.new", path, (int)gettid()); /* others may replace it at the same time */
+    if (n_name >= (int)sizeof fresh)
+        return qr_err_set(err, QR_E_TOO_LARGE, "%.200s...: the path is longer than %d bytes", path, QR_PATH_MAX - 1 - (n_name - (int)strlen(path)));
     unlink(fresh);
     int rc = qr_file_write(fresh, bytes, n, false, err);
     if (rc == 0 && rename(fresh, path) != 0)

@@ -46,7 +46,8 @@ int qr_file_write(const char *path, const void *bytes, size_t n, bool sync, stru
 /* Over whatever is there, for results that somebody wants somewhere: a file, a pipe, a device. "-": stdout. Not waited for. */
 int qr_file_put(const char *path, const void *bytes, size_t n, struct qr_err *err);
 
-/* The file `path` as a whole or, after an error or a crash, as it was: written beside it as PATH.new, moved over it. Not waited for. */
+/* The file `path` as a whole or, after an error or a crash, as it was: written beside it under a name that no other thread or
+ * process uses, moved over it. Not waited for. */
 int qr_file_replace(const char *path, const void *bytes, size_t n, struct qr_err *err);
 
 /* The hash that a file of these bytes gets: XXH3 of each block, seeded by the one before. more: blocks come one by one, `before` is 0 for the first. */

@@ -35,6 +35,29 @@ Test(file, results_are_written_over_what_is_there_and_a_full_disk_is_an_error_th
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 
+/* As two processes do that keep what they measured in one directory. */
+Test(file, what_is_replaced_is_whole_and_the_file_that_another_is_writing_for_the_same_place_is_left_alone)
+{
+    static const char *const want[][2] = {{"out", "ours"}, {"out.new", "theirs"}};
+    struct qr_err err = {0};
+    char dir[64], path[300], text[16];
+    temp_dir_make(dir, "file");
+    snprintf(path, sizeof path, "%s/out.new", dir);
+    cr_assert_eq(qr_file_put(path, "theirs", 6, &err), 0, "%s", err.msg);
+    snprintf(path, sizeof path, "%s/out", dir);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(qr_file_replace(path, i ? "ours" : "longer", i ? 4 : 6, &err), 0, "%s", err.msg);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, want[i][0]);
+        FILE *f = fopen(path, "r");
+        cr_assert(f != NULL, "%s", path);
+        const size_t n = fread(text, 1, sizeof text, f);
+        cr_expect(n == strlen(want[i][1]) && memcmp(text, want[i][1], n) == 0, "%s", path);
+        fclose(f);
+    }
+    cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
+}
+
 /* Looks at the last byte of a mapped file that was cut; without a file it has a signal that no file caused. */
 static void look_behind_the_end(const void *arg)
 {

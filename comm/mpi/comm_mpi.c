@@ -397,8 +397,10 @@ static void end(struct qr_comm *c)
         if (m->others[r].kind != FAREWELL)
             rc = closed(c->rank, &m->others[r], &err);
     m->well = m->well && rc == 0;
-    if (rc)
+    if (rc) {
+        withdraw(&m->scatter[0]); /* letters have its room */
         write_letters(c, err.msg);
+    }
     if (m->well) {
         MPI_Cancel(&m->letter);
         MPI_Wait(&m->letter, MPI_STATUS_IGNORE);

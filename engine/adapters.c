@@ -98,9 +98,28 @@ static struct qr_adapter *find_name(struct qr_adapters *a, const char *name)
     return NULL;
 }
 
+static void free_unused(struct qr_adapter *s)
+{
+    if (s->state == QR_ADAPTER_LEAVING && s->n_inside == 0 && !s->flying)
+        s->state = QR_ADAPTER_FREE;
+}
+
 static void leave(struct qr_adapter *s)
 {
-    s->state = s->n_inside > 0 ? QR_ADAPTER_LEAVING : QR_ADAPTER_FREE;
+    s->state = QR_ADAPTER_LEAVING;
+    free_unused(s);
+}
+
+/* There is no slot, but will be one when the steps that are on their way have landed. */
+static bool soon_free(const struct qr_adapters *a)
+{
+    bool soon = false;
+    for (int32_t i = 0; i < a->n_slots; i++) {
+        if (a->slot[i].state == QR_ADAPTER_FREE)
+            return false;
+        soon = soon || (a->slot[i].state == QR_ADAPTER_LEAVING && a->slot[i].n_inside == 0);
+    }
+    return soon && !a->over;
 }
 
 static int no_slot(const struct qr_adapters *a, struct qr_err *err)
@@ -242,6 +261,8 @@ int qr_engine_load_adapter(struct qr_engine *e, const struct qr_adapter_source *
     if (rc)
         return rc;
     pthread_mutex_lock(&a->lock);
+    while (soon_free(a))
+        pthread_cond_wait(&a->sent, &a->lock);
     const int32_t at = take_slot(a, source, err);
     pthread_mutex_unlock(&a->lock);
     if (at < 0)
@@ -311,7 +332,7 @@ int32_t qr_engine_adapters(const struct qr_engine *e, struct qr_adapter_info *ou
     int32_t n = 0;
     pthread_mutex_lock(&a->lock);
     for (int32_t i = 0; i < a->n_slots && n < n_max; i++) {
-        if (a->slot[i].state != QR_ADAPTER_READY && a->slot[i].state != QR_ADAPTER_LEAVING)
+        if (a->slot[i].state != QR_ADAPTER_READY && (a->slot[i].state != QR_ADAPTER_LEAVING || a->slot[i].n_inside == 0))
             continue;
         int32_t at = n++;
         for (; at > 0 && out[at - 1].id > a->slot[i].id; at--)
@@ -345,7 +366,7 @@ int qr_adapters_take(struct qr_adapters *a, struct qr_request *r, struct qr_err 
     return r->adapter_slot >= 0 ? 0 : qr_err_at(err, QR_E_NOT_FOUND, "model", "the adapter was unloaded");
 }
 
-void qr_adapters_give_back(struct qr_adapters *a, const struct qr_request *r, uint64_t prompt_tokens, uint64_t output_tokens)
+void qr_adapters_give_back(struct qr_adapters *a, const struct qr_request *r, uint64_t prompt_tokens, uint64_t output_tokens, bool flying)
 {
     QR_ASSERT(a != NULL && r != NULL);
     QR_ASSERT(r->adapter_slot < a->n_slots);
@@ -356,7 +377,25 @@ void qr_adapters_give_back(struct qr_adapters *a, const struct qr_request *r, ui
     QR_ASSERT(s->n_inside > 0 && s->id == r->adapter);
     s->prompt_tokens += prompt_tokens;
     s->output_tokens += output_tokens;
-    if (--s->n_inside == 0 && s->state == QR_ADAPTER_LEAVING)
-        s->state = QR_ADAPTER_FREE;
+    s->n_inside--;
+    if (flying)
+        s->flying = a->any_flying = true;
+    free_unused(s);
     pthread_mutex_unlock(&a->lock);
+}
+
+void qr_adapters_landed(struct qr_adapters *a)
+{
+    QR_ASSERT(a != NULL);
+    QR_ASSERT(a->n_slots > 0 || !a->any_flying);
+    if (!a->any_flying)
+        return;
+    pthread_mutex_lock(&a->lock);
+    a->any_flying = false;
+    for (int32_t i = 0; i < a->n_slots; i++) {
+        a->slot[i].flying = false;
+        free_unused(&a->slot[i]);
+    }
+    pthread_mutex_unlock(&a->lock);
+    pthread_cond_broadcast(&a->sent);
 }

@@ -199,6 +199,15 @@ void qr_ahead_land(struct qr_ahead *a, struct qr_flight *f)
     }
 }
 
+bool qr_ahead_flies(const struct qr_ahead *a)
+{
+    QR_ASSERT(a != NULL);
+    bool flies = false;
+    for (int32_t k = 0; k < QR_MARKS; k++)
+        flies = flies || a->flight[k].launched;
+    return flies;
+}
+
 void qr_ahead_drop(struct qr_ahead *a, int32_t index)
 {
     QR_ASSERT(a != NULL);

@@ -55,6 +55,9 @@ void qr_ahead_await(struct qr_ahead *a, struct qr_flight *f);
 /* Fills in the rows of a flight that was waited for as qr_rows_compute does. Those dropped are left alone. */
 void qr_ahead_land(struct qr_ahead *a, struct qr_flight *f);
 
+/* Whether a step is on its way. */
+bool qr_ahead_flies(const struct qr_ahead *a);
+
 /* The sequence at this index has ended: what is on its way for it is nobody's. */
 void qr_ahead_drop(struct qr_ahead *a, int32_t index);
 

@@ -186,7 +186,7 @@ int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *e
     if (rc == 0 && qr_mailbox_push(&e->inbox, &r->link))
         return 0;
     if (rc == 0) {
-        qr_adapters_give_back(&e->adapters, r, 0, 0);
+        qr_adapters_give_back(&e->adapters, r, 0, 0, false);
         rc = qr_err_set(err, QR_E_CLOSED, "the server is shutting down");
     }
     atomic_fetch_sub(&e->n_reserved, r->n_choices);

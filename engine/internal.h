@@ -30,8 +30,8 @@ struct qr_slot {
     struct qr_output out;
 };
 
-/* A slot for an adapter: FREE -> LOADING -> READY -> (LEAVING, while requests use it ->) FREE. LOADING: its memory is the loading thread's. READY and LEAVING:
- * nobody writes it, the engine thread reads it for requests that were accepted. */
+/* A slot for an adapter: FREE -> LOADING -> READY -> (LEAVING, while requests, or a step that was launched, use it ->) FREE. LOADING: its memory is the loading
+ * thread's. READY and LEAVING: nobody writes it, the engine thread reads it for requests that were accepted. */
 enum qr_adapter_state { QR_ADAPTER_FREE, QR_ADAPTER_LOADING, QR_ADAPTER_READY, QR_ADAPTER_LEAVING };
 struct qr_adapter {
     enum qr_adapter_state state;
@@ -39,18 +39,20 @@ struct qr_adapter {
     char name[QR_ADAPTER_NAME_MAX];
     struct qr_hash128 hash;
     int32_t rank, n_inside;
+    bool flying;                  /* a request has ended while a step was on its way (ahead.h), which may have been launched for it */
     int64_t loaded_s;
     uint64_t n_requests, prompt_tokens, output_tokens;
 };
 struct qr_adapters {
     pthread_mutex_t lock;         /* guards all but lora; never held while files are read, or anything is sent */
-    pthread_cond_t sent;          /* parcel, sending or over has changed */
+    pthread_cond_t sent;          /* parcel, sending or over has changed, or steps have landed */
     struct qr_lora *lora;         /* owned; NULL without slots */
     struct qr_adapter *slot;      /* owned [n_slots] */
     int32_t n_slots;
     uint64_t last_id;
     struct qr_lora_piece parcel;  /* packed for another rank: up to `first` it was sent; total 0: there is none */
     bool sending, over;           /* a load packs and waits; nothing is sent any more, as the engine ends or a rank is lost */
+    bool any_flying;              /* some slot is; the engine thread's */
 };
 
 /* Before anything is loaded: whether there can be adapters as c has them. QR_E_USAGE, QR_E_UNSUPPORTED. */
@@ -64,9 +66,13 @@ bool qr_adapters_send(struct qr_engine *e);
 /* And when it sends no more: whoever loads gives up. */
 void qr_adapters_end(struct qr_adapters *a);
 
-/* A request comes in, with r->adapter; and has ended. Any thread. */
+/* A request comes in, with r->adapter; and has ended. Any thread. flying (engine thread): a step is on its way, which may read its slot until
+ * qr_adapters_landed. */
 int qr_adapters_take(struct qr_adapters *a, struct qr_request *r, struct qr_err *err);
-void qr_adapters_give_back(struct qr_adapters *a, const struct qr_request *r, uint64_t prompt_tokens, uint64_t output_tokens);
+void qr_adapters_give_back(struct qr_adapters *a, const struct qr_request *r, uint64_t prompt_tokens, uint64_t output_tokens, bool flying);
+
+/* Engine thread: all steps that were on their way when a request ended are through. */
+void qr_adapters_landed(struct qr_adapters *a);
 
 struct qr_engine {
     /* set at open, then read by all threads */

@@ -246,7 +246,7 @@ static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev
     if (--r->n_open == 0) {
         count_end(e, s, now);
         const bool computed = r->first_token_us > 0 || s->out.finish == QR_FINISH_LENGTH; /* without a token: embeddings, scores of a prompt */
-        qr_adapters_give_back(&e->adapters, r, computed ? (uint64_t)r->n_prompt : 0, r->n_output_all);
+        qr_adapters_give_back(&e->adapters, r, computed ? (uint64_t)r->n_prompt : 0, r->n_output_all, qr_ahead_flies(&e->ahead));
     }
     ev->finish = s->out.finish;
     ev->stop_index = s->out.stop_index;
@@ -648,8 +648,10 @@ static bool step_ahead(struct qr_engine *e)
     const bool any = plan_step(e, now), landing = last->launched;
     if (any)
         launch(e, now);
-    if (landing)
+    if (landing) {
         qr_ahead_await(&e->ahead, last);
+        qr_adapters_landed(&e->adapters); /* what was launched since knows nothing of who had ended */
+    }
     if ((any || landing) && lose(e)) {
         if (any)
             qr_sched_commit(e->sched, &e->plan); /* ids have their names only: what is known by them is nobody's any more */

@@ -2,7 +2,9 @@
 #include <criterion/criterion.h>
 
 #include "base/rng.h"
+#include "base/mem.h"
 #include "engine/adapters.h"
+#include "engine/internal.h"
 #include "harness.h"
 #include "loader/hf_config.h"
 #include "tests/lora_make.h"
@@ -356,6 +358,39 @@ Test(adapters, one_that_is_unloaded_is_gone_at_once_but_for_the_requests_that_it
     cr_expect_neq(load(&w, "b", adapter_dir(&p, 1)), a);
     world_close(&w);
     place_remove(&p);
+}
+
+/* A device that draws has a step on its way when requests end: its slot is not written before that has landed. */
+Test(adapters, a_slot_is_not_free_while_a_step_that_was_launched_may_read_it)
+{
+    struct qr_engine *e = qr_alloc(1, sizeof *e);
+    struct qr_adapters *a = &e->adapters;
+    struct qr_request r = {.adapter = 7};
+    struct qr_err err = {0};
+    struct qr_adapter_info info[1];
+    struct qr_adapter slot;
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_cond_init(&a->sent, NULL);
+    a->slot = &slot;
+    a->n_slots = 1;
+    for (int i = 0; i < 4; i++) {
+        const bool flying = i % 2, unloads_first = i / 2;
+        slot = (struct qr_adapter){.state = QR_ADAPTER_READY, .id = 7, .name = "a"};
+        cr_assert_eq(qr_adapters_take(a, &r, &err), 0, "%s", err.msg);
+        if (unloads_first)
+            cr_assert_eq(qr_engine_unload_adapter(e, "a", &err), 0, "%s", err.msg);
+        cr_expect_eq(qr_engine_adapters(e, info, 1), 1);
+        qr_adapters_give_back(a, &r, 0, 0, flying);
+        if (!unloads_first)
+            cr_assert_eq(qr_engine_unload_adapter(e, "a", &err), 0, "%s", err.msg);
+        cr_expect_eq(slot.state, flying ? QR_ADAPTER_LEAVING : QR_ADAPTER_FREE, "%d", i);
+        cr_expect_eq(qr_engine_adapters(e, info, 1), 0, "nobody sees it any more");
+        qr_adapters_landed(a);
+        cr_expect_eq(slot.state, QR_ADAPTER_FREE, "%d", i);
+    }
+    pthread_cond_destroy(&a->sent);
+    pthread_mutex_destroy(&a->lock);
+    qr_free(e);
 }
 
 Test(adapters, loads_that_fail_leave_everything_as_it_was_and_replacing_is_asked_for)

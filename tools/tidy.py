@@ -115,6 +115,18 @@ def check_functions(path, text, say):
             begin = None
 
 
+def check_arrays(texts, say):
+    """No local array with values of structs that hold an array of structs: gcc 12 may clear bytes of them as padding (docs/adding.md)."""
+    bare = {path: re.sub(r'/\*.*?\*/', lambda m: '\n' * m.group().count('\n'), '\n'.join(text), flags=re.S) for path, text in texts.items()}
+    holders = {m.group(1) for code in bare.values() for m in re.finditer(r'struct (\w+) \{((?:[^{}]|\{[^{}]*\})*)\}', code)
+               if re.search(r'struct \w+ \w+\[|\} ?\w+\[', m.group(2))}
+    for path, code in bare.items():
+        for m in re.finditer(r'(static )?(?:const )?struct (\w+) \w+(?:\[[^\]]*\])+\s*(?:QR_UNINITIALIZED )?=\s*\{|()\((?:const )?struct (\w+)(?:\[[^\]]*\])+\)\s*\{', code):
+            name = m.group(2) or m.group(4)
+            if name in holders and not m.group(1) and code[:m.start()][-1:] != '\n':  # at a line's begin: of the file, not of a function
+                say(path, code[:m.start()].count('\n') + 1, f'an array of struct {name}, which holds an array of structs, on the stack: gcc 12 may spoil its values; use single variables')
+
+
 def check_folders(paths, say):
     doc = open('docs/architecture.md', encoding='utf-8').read() if os.path.exists('docs/architecture.md') else ''
     for folder in sorted({p.split('/')[0] for p in paths if p.endswith(('.c', '.h')) and '/' in p}):
@@ -149,10 +161,8 @@ def main():
     findings, n_lines, n_asserts = [], 0, 0
     say = lambda path, number, what: findings.append(f'{path}:{number}: {what}')
     paths = files()
-    for path in paths:
-        if not path.endswith(('.c', '.h', '.cu')):
-            continue
-        text = open(path, encoding='utf-8').read().split('\n')[:-1]
+    texts = {path: open(path, encoding='utf-8').read().split('\n')[:-1] for path in paths if path.endswith(('.c', '.h', '.cu'))}
+    for path, text in texts.items():
         check_layers(path, text, say)
         check_header(path, text, say)
         check_lines(path, text, say)
@@ -160,6 +170,7 @@ def main():
         if path.endswith(('.c', '.cu')) and not path.startswith('tests/'):
             n_lines += len(text)
             n_asserts += sum('QR_ASSERT(' in line for line in text)
+    check_arrays(texts, say)
     check_folders(paths, say)
     check_links(paths, say)
     if n_lines and n_asserts * 1000 < n_lines * 15:

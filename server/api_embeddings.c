@@ -74,7 +74,7 @@ static bool is_many(const struct qr_json *input)
 
 static void too_long(struct qr_call *call, const char *path, int32_t n, int32_t most)
 {
-    qr_api_error_set(&call->error, 400, "context_length_exceeded", "%s has %d tokens; the context holds %d.", path, n, most);
+    qr_api_error_set(&call->error, 400, "context_length_exceeded", "This model's maximum context length is %d tokens; %s has %d.", most, path, n);
     snprintf(call->error.param, sizeof call->error.param, "%s", path);
 }
 

@@ -184,6 +184,9 @@ bool qr_call_make_pieces(struct qr_call *call, int32_t n_prompts)
     return true;
 }
 
+/* The words by which clients know this error, to cut the conversation or say so. */
+#define CONTEXT "This model's maximum context length is %d tokens; "
+
 static bool context_error(struct qr_call *call, const char *field, const char *detail)
 {
     qr_api_error_set(&call->error, 400, "context_length_exceeded", "%s", detail);
@@ -204,7 +207,7 @@ bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int
         int32_t usual = call->kind->api == QR_API_CHAT ? QR_CHAT_DEFAULT_TOKENS : 16;
         wanted = usual < room ? usual : room;
         if (room < 1) {
-            snprintf(text, sizeof text, "The prompt has %d tokens; the context holds %d, one of them for the answer.", n, ctx);
+            snprintf(text, sizeof text, CONTEXT "the prompt has %d, and one is needed for the answer.", ctx, n);
             return context_error(call, field, text);
         }
         if (sampling.min_tokens > wanted && sampling.min_tokens <= room)
@@ -212,10 +215,10 @@ bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int
     }
     if (wanted > room || sampling.min_tokens > room) {
         if (n > ctx)
-            snprintf(text, sizeof text, "The prompt has %d tokens; the context holds %d.", n, ctx);
+            snprintf(text, sizeof text, CONTEXT "the prompt has %d.", ctx, n);
         else
-            snprintf(text, sizeof text, "The prompt has %d tokens and %d more are asked for; the context holds %d. Ask for at most %d.", n,
-                     wanted > sampling.min_tokens ? wanted : sampling.min_tokens, ctx, room);
+            snprintf(text, sizeof text, CONTEXT "the prompt has %d and %d more are asked for. Ask for at most %d.", ctx, n,
+                     wanted > sampling.min_tokens ? wanted : sampling.min_tokens, room);
         return context_error(call, n > ctx ? field : wanted > room ? "max_tokens" : "min_tokens", text);
     }
     sampling.max_tokens = wanted;

@@ -662,7 +662,8 @@ static void put_head(struct qr_conn *c, int32_t status, const char *content_type
     if (extra)
         qr_buf_put_str(&c->out, extra);
     if (c->cors[0])
-        qr_buf_printf(&c->out, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", c->cors);
+        qr_buf_printf(&c->out, "Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: x-request-id, retry-after\r\nVary: Origin\r\n",
+                      c->cors);
     if (c->close_after || c->linger_after)
         qr_buf_put_str(&c->out, "Connection: close\r\n");
     else if (c->body_us && qr_http_parser_head(c->parser)->http10)
@@ -711,7 +712,7 @@ void qr_conn_stream_begin(struct qr_conn *c, const char *content_type)
     c->chunked = !qr_http_parser_head(c->parser)->http10;
     if (!c->chunked || c->env->closing)
         c->close_after = true;
-    put_head(c, 200, content_type, "Cache-Control: no-cache\r\n");
+    put_head(c, 200, content_type, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"); /* nginx keeps a stream back otherwise */
     qr_buf_put_str(&c->out, c->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
     c->phase = PHASE_STREAM;
     c->put_max = 0;

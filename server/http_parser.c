@@ -68,7 +68,10 @@ static void keep_field(struct qr_http_parser *p)
     } wanted[] = {
         {"host", &p->head.host},
         {"authorization", &p->head.authorization},
+        {"x-api-key", &p->head.api_key},
+        {"api-key", &p->head.api_key},
         {"content-type", &p->head.content_type},
+        {"content-encoding", &p->head.content_encoding},
         {"x-request-id", &p->head.request_id},
         {"origin", &p->head.origin},
     };

@@ -80,7 +80,7 @@ static void put_gauges(struct out *o, const struct qr_stats *t)
     put_one(o, "quire_prefill_sequences", "gauge", "Sequences whose prompt is being computed.", t->sched.n_prefill);
     put_one(o, "quire_decode_sequences", "gauge", "Sequences that produce tokens.", t->sched.n_decode);
     put_one(o, "quire_waiting_tokens", "gauge", "Prompt tokens in the queue.", (double)t->sched.waiting_tokens);
-    put_one(o, "quire_kv_blocks_total", "gauge", "Cache blocks there are.", t->kv.n_blocks);
+    put_one(o, "quire_kv_blocks", "gauge", "Cache blocks there are.", t->kv.n_blocks);
     put_one(o, "quire_kv_blocks_free", "gauge", "Cache blocks with no content.", t->kv.n_free);
     put_one(o, "quire_kv_blocks_cached", "gauge", "Cache blocks kept for their content, owned by nobody.", t->kv.n_cached);
     put_one(o, "quire_kv_blocks_owned", "gauge", "Cache blocks that requests own.", t->kv.n_owned);

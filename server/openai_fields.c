@@ -171,8 +171,8 @@ int qr_read_best_of(struct qr_params *p, const struct qr_json *v, const struct q
     (void)context;
     if (qr_json_type(v) != QR_JSON_T_NUMBER || !qr_json_i64(v, &i))
         return qr_wrong_type(err, "best_of", "an integer", v);
-    if (i != 1)
-        return qr_err_at(err, QR_E_UNSUPPORTED, "best_of", "best_of must be 1, found %s; use n and choose among the answers",
+    if (i != 1 && i != p->n) /* n was read before; as many as are answered with need no choosing */
+        return qr_err_at(err, QR_E_UNSUPPORTED, "best_of", "best_of must be 1 or n, found %s; use n and choose among the answers",
                          qr_json_excerpt(excerpt, v));
     return 0;
 }
@@ -285,7 +285,8 @@ int qr_read_response_format(struct qr_params *p, const struct qr_json *v, const 
         return 0;
     char excerpt[72];
     return qr_err_at(err, QR_E_UNSUPPORTED, "response_format.type",
-                     "response_format.type must be \"text\", found %s; structured output is not available in this version",
+                     "response_format.type must be \"text\", found %s; structured output is not available in this version: leave response_format out and "
+                     "ask for JSON in the messages",
                      qr_json_excerpt(excerpt, type));
 }
 
@@ -352,7 +353,7 @@ int qr_read_tool_choice(struct qr_params *p, const struct qr_json *v, const stru
     }
     return qr_err_at(err, QR_E_UNSUPPORTED, "tool_choice",
                      "tool_choice must be \"auto\" or \"none\", found %s; the model cannot be forced to call a tool in this version",
-                     qr_json_excerpt(excerpt, v));
+                     qr_json_type(v) == QR_JSON_T_OBJECT ? "a tool to be called" : qr_json_excerpt(excerpt, v));
 }
 
 int qr_read_documents(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)

@@ -63,7 +63,7 @@ struct qr_span qr_route_key(const struct qr_http_head *h)
     QR_ASSERT(h != NULL);
     struct qr_span a = h->authorization;
     if (!a.data || a.len < 7 || strncasecmp(a.data, "bearer ", 7) != 0)
-        return (struct qr_span){0};
+        return h->api_key; /* as clients made for other services send it */
     a.data += 7;
     a.len -= 7;
     while (a.len > 0 && a.data[0] == ' ') {
@@ -168,6 +168,11 @@ static bool check_body(struct qr_server *s, struct qr_conn *c, const struct qr_h
         qr_api_error_set(&e, 415, "unsupported_media_type", "The body must be sent with 'Content-Type: application/json'.");
         return refuse(c, &e);
     }
+    if (h->content_encoding.len > 0 && !qr_span_is_nocase(h->content_encoding, "identity")) {
+        qr_api_error_set(&e, 415, "unsupported_media_type", "The body must be sent as it is, without 'Content-Encoding: %.*s'.",
+                         h->content_encoding.len < 40 ? (int)h->content_encoding.len : 40, h->content_encoding.data);
+        return refuse(c, &e);
+    }
     return true;
 }
 
@@ -177,18 +182,53 @@ static void reply_options(struct qr_conn *c, const struct qr_route *route)
     const char *method = !route ? "GET, POST" : strcmp(route->method, "GET") == 0 ? "GET, HEAD" : "POST";
     snprintf(extra, sizeof extra,
              "Allow: %s, OPTIONS\r\nAccess-Control-Allow-Methods: %s, OPTIONS\r\n"
-             "Access-Control-Allow-Headers: authorization, content-type, x-request-id\r\nAccess-Control-Max-Age: 600\r\n", method, method);
+             "Access-Control-Allow-Headers: authorization, *\r\nAccess-Control-Max-Age: 600\r\n", method, method); /* "*" leaves authorization out */
     struct qr_reply reply = {.status = 204, .extra = extra};
     qr_conn_reply(c, &reply);
 }
 
+/* What clients of other services, and people with a browser, ask for. A path that ends in '/' stands for all below it. */
+static const char *other_service(struct qr_span path)
+{
+    static const struct {
+        const char *path, *says;
+    } table[] = {
+        {"/v1/responses", "; the Responses API is not served, use /v1/chat/completions"},
+        {"/v1/messages", "; Anthropic's API is not served, use /v1/chat/completions"},
+        {"/api/", "; Ollama's API is not served, use /v1/chat/completions"},
+        {"/openai/deployments/", "; Azure's paths are not served, use /v1/chat/completions with the name in \"model\""},
+    };
+    for (int i = 0; i < QR_COUNT(table); i++) {
+        const size_t n = strlen(table[i].path);
+        if (path.len >= n && memcmp(path.data, table[i].path, n) == 0 && (path.len == n || table[i].path[n - 1] == '/'))
+            return table[i].says;
+    }
+    return path.len == 1 || qr_span_is(path, "/v1") || qr_span_is(path, "/v1/") ? "; the API is below /v1, as /v1/models and /v1/chat/completions" : "";
+}
+
+/* The path without doubled slashes and without one at its end, as base addresses that end in one leave them. */
+static struct qr_span without_slashes(char out[256], struct qr_span path)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < path.len && n < 256; i++)
+        if (path.data[i] != '/' || n == 0 || out[n - 1] != '/')
+            out[n++] = path.data[i];
+    if (n > 1 && out[n - 1] == '/')
+        n--;
+    return (struct qr_span){out, n};
+}
+
 /* A client whose base address lacks /v1 (or has it twice) asks for the right thing at the wrong place: routes that are there with it, or without. */
-static const char *meant_route(struct qr_span path)
+static const char *meant_route(struct qr_span asked)
 {
     static const char v1[] = "/v1";
     const size_t n = sizeof v1 - 1;
+    char text[256];
+    struct qr_span path = without_slashes(text, asked);
     for (int i = 0; i < QR_COUNT(routes); i++) {
         const char *known = routes[i].path;
+        if (path_matches(&routes[i], path))
+            return known;
         const bool below = strncmp(known, v1, n) == 0 && known[n] == '/';
         if ((below && qr_span_is(path, known + n)) || (path.len > n && memcmp(path.data, v1, n) == 0 &&
                                                        path_matches(&routes[i], (struct qr_span){path.data + n, path.len - n})))
@@ -209,7 +249,7 @@ static bool check_route(struct qr_conn *c, const struct qr_http_head *h, const s
     if (!same_path) {
         const char *meant = meant_route(h->path);
         qr_api_error_set(&e, 404, "unknown_route", "There is no route %.*s%s%s.", h->path.len < 200 ? (int)h->path.len : 200, h->path.data,
-                         meant ? "; there is " : "", meant ? meant : "");
+                         meant ? "; there is " : "", meant ? meant : other_service(h->path));
         return refuse(c, &e);
     }
     if (!*route) {

@@ -28,7 +28,8 @@ struct qr_chat {
     struct qr_template *tool_use; /* owned; NULL when the directory has none of that name */
     char *token[7];               /* owned; NULL: the model has no such token */
     struct qr_json *more_tokens;  /* owned; additional_special_tokens as an array of strings, or NULL */
-    bool arguments_as_text;       /* the template writes a tool call's arguments as they are: it must be given JSON text */
+    bool knows_developer;         /* a template speaks of the role developer */
+    struct qr_chat_form form;     /* what messages are given in another form for, but for `join` */
 };
 
 bool qr_chat_is_reserved(const char *name)
@@ -135,9 +136,10 @@ static int read_config(struct qr_json **out, const struct qr_source *source, str
 }
 
 /* Compiles a template of the file `where`; its faults are faults of the model's files. */
-static int compile(struct qr_template **out, const char *text, size_t len, const char *where, struct qr_err *err)
+static int compile(struct qr_chat *c, struct qr_template **out, const char *text, size_t len, const char *where, struct qr_err *err)
 {
     int rc = qr_template_compile(out, text, len, err);
+    c->knows_developer = c->knows_developer || memmem(text, len, "'developer'", 11) || memmem(text, len, "\"developer\"", 11);
     if (rc == 0)
         return 0;
     err->code = QR_E_DAMAGED;
@@ -152,7 +154,7 @@ static int templates_from_json(struct qr_chat *c, const struct qr_json *v, const
         return 0;
     if (qr_json_type(v) == QR_JSON_T_STRING) {
         const char *text = qr_json_str(v, &len);
-        return compile(&c->plain, text, len, where, err);
+        return compile(c, &c->plain, text, len, where, err);
     }
     if (qr_json_type(v) != QR_JSON_T_ARRAY)
         return qr_err_set(err, QR_E_DAMAGED, "%s: chat_template is neither a string nor a list", where);
@@ -165,7 +167,7 @@ static int templates_from_json(struct qr_chat *c, const struct qr_json *v, const
         if ((!plain && !tool_use) || *slot)
             continue;
         const char *s = qr_json_str(text, &len);
-        int rc = compile(slot, s, len, where, err);
+        int rc = compile(c, slot, s, len, where, err);
         if (rc)
             return rc;
     }
@@ -174,13 +176,13 @@ static int templates_from_json(struct qr_chat *c, const struct qr_json *v, const
     return 0;
 }
 
-static int template_from_file(struct qr_template **out, const char *dir, const char *name, struct qr_err *err)
+static int template_from_file(struct qr_chat *c, struct qr_template **out, const char *dir, const char *name, struct qr_err *err)
 {
     char *text;
     size_t len;
     int rc = read_file(&text, &len, dir, name, err);
     if (rc == 0 && text)
-        rc = compile(out, text, len, name, err);
+        rc = compile(c, out, text, len, name, err);
     qr_free(text);
     return rc;
 }
@@ -188,9 +190,9 @@ static int template_from_file(struct qr_template **out, const char *dir, const c
 /* The first of the three places that has a template gives it. */
 static int find_templates(struct qr_chat *c, const char *dir, const struct qr_json *config, struct qr_err *err)
 {
-    int rc = template_from_file(&c->plain, dir, "chat_template.jinja", err);
+    int rc = template_from_file(c, &c->plain, dir, "chat_template.jinja", err);
     if (rc || c->plain)
-        return rc ? rc : template_from_file(&c->tool_use, dir, "additional_chat_templates/tool_use.jinja", err);
+        return rc ? rc : template_from_file(c, &c->tool_use, dir, "additional_chat_templates/tool_use.jinja", err);
     struct qr_json *doc;
     rc = read_json(&doc, dir, "chat_template.json", err);
     if (rc == 0 && doc)
@@ -245,8 +247,9 @@ static int tokens_from(struct qr_chat *c, const struct qr_json *doc, struct qr_e
 
 /* ---- what the template does with a tool call ---- */
 
-/* Renders a conversation with one tool call whose arguments are `arguments` (JSON). False when the template fails. */
-static bool probe_render(const struct qr_template *t, struct qr_rendered *out, const char *arguments)
+/* Renders a conversation with one tool call whose arguments are `arguments`, in a turn whose content is `content` (both JSON), and with the
+ * tool's answer behind it or not. False when the template fails. */
+static bool probe_render(const struct qr_template *t, struct qr_rendered *out, const char *content, const char *arguments, bool answer)
 {
     struct qr_buf b;
     struct qr_json *doc;
@@ -254,12 +257,13 @@ static bool probe_render(const struct qr_template *t, struct qr_rendered *out, c
     enum qr_template_kind kind;
     qr_buf_init(&b);
     qr_buf_printf(&b,
-                  "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":"
-                  "\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"probe\",\"arguments\":%s}}]},{\"role\":\"tool\",\"name\":"
-                  "\"probe\",\"tool_call_id\":\"abcdefghi\",\"content\":\"done\"}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
+                  "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"},{\"role\":\"assistant\",\"content\":%s,\"tool_calls\":[{\"id\":"
+                  "\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"probe\",\"arguments\":%s}}]}%s],"
+                  "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
                   "\"probe\",\"description\":\"d\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}],\"documents\":null,"
                   "\"add_generation_prompt\":true,\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}",
-                  arguments);
+                  content, arguments,
+                  answer ? ",{\"role\":\"tool\",\"name\":\"probe\",\"tool_call_id\":\"abcdefghi\",\"content\":\"done\"}" : "");
     int rc = qr_json_parse(&doc, b.data, b.len, &qr_json_limits_file, &err);
     QR_ASSERT(rc == 0);
     rc = qr_template_render(t, out, doc, NULL, 0, &qr_template_limits_default, &kind, &err);
@@ -268,17 +272,49 @@ static bool probe_render(const struct qr_template *t, struct qr_rendered *out, c
     return rc == 0;
 }
 
+#define PROBE_TEXT "{\"probe_key\": \"v\"}"
+#define PROBE_QUOTED "\"{\\\"probe_key\\\": \\\"v\\\"}\""
+
+static bool shows(const struct qr_rendered *r, const char *what)
+{
+    return r->text.data && strstr(r->text.data, what);
+}
+
 /* Clients send a tool call's arguments as JSON text. Most templates want the value and print it as JSON; some print what they get, and
  * the value would come out as Python writes it, or not at all. Trying both shows which. */
 static bool wants_text(const struct qr_template *t)
 {
-    static const char text[] = "{\"probe_key\": \"v\"}";
     struct qr_rendered r;
     qr_rendered_init(&r);
-    bool value_works = probe_render(t, &r, text) && (strstr(r.text.data, "\"probe_key\"") || !strstr(r.text.data, "'probe_key'"));
-    bool text_works = !value_works && probe_render(t, &r, "\"{\\\"probe_key\\\": \\\"v\\\"}\"") && strstr(r.text.data, text);
+    bool value_works = probe_render(t, &r, "\"\"", PROBE_TEXT, true) && (shows(&r, "\"probe_key\"") || !shows(&r, "'probe_key'"));
+    bool text_works = !value_works && probe_render(t, &r, "\"\"", PROBE_QUOTED, true) && shows(&r, PROBE_TEXT);
     qr_rendered_release(&r);
     return text_works;
+}
+
+/* Clients send null content, or none, with a turn that only calls tools. Some templates tell such turns by that; some fail, or print None.
+ * One that knows no answers of tools is asked without. */
+static bool wants_empty(const struct qr_template *t, bool arguments_as_text)
+{
+    const char *arguments = arguments_as_text ? PROBE_QUOTED : PROBE_TEXT;
+    struct qr_rendered r;
+    bool known = false, reads_null = true;
+    qr_rendered_init(&r);
+    for (int answer = 1; answer >= 0 && !known; answer--) {
+        known = probe_render(t, &r, "\"\"", arguments, answer) && !shows(&r, "None");
+        if (known)
+            reads_null = probe_render(t, &r, "null", arguments, answer) && !shows(&r, "None");
+    }
+    qr_rendered_release(&r);
+    return !reads_null;
+}
+
+static void find_form(struct qr_chat *c)
+{
+    const struct qr_template *t = c->tool_use ? c->tool_use : c->plain;
+    c->form.arguments_as_text = wants_text(t);
+    c->form.empty_for_null = wants_empty(t, c->form.arguments_as_text);
+    c->form.system_for_developer = !c->knows_developer;
 }
 
 int qr_chat_open_from(struct qr_chat **out, const struct qr_source *source, struct qr_err *err)
@@ -302,7 +338,7 @@ int qr_chat_open_from(struct qr_chat **out, const struct qr_source *source, stru
     qr_json_free(config);
     qr_json_free(map);
     if (rc == 0 && c->plain) {
-        c->arguments_as_text = wants_text(c->tool_use ? c->tool_use : c->plain);
+        find_form(c);
         *out = c;
     } else {
         qr_chat_close(c);
@@ -463,11 +499,13 @@ int qr_chat_render(const struct qr_chat *c, struct qr_rendered *out, const struc
     QR_ASSERT(c != NULL && out != NULL && req != NULL);
     QR_ASSERT(req->messages != NULL && qr_json_type(req->messages) == QR_JSON_T_ARRAY);
     const struct qr_template *t = req->tools && c->tool_use ? c->tool_use : c->plain;
+    struct qr_chat_form form = c->form;
     struct qr_json *flat = NULL;
     *kind = QR_TEMPLATE_RUNTIME;
+    form.join = !qr_template_loops_content(t);
     int rc = check(req, err);
     if (rc == 0)
-        rc = qr_chat_messages(&flat, req->messages, !qr_template_loops_content(t), c->arguments_as_text, err);
+        rc = qr_chat_messages(&flat, req->messages, &form, err);
     const struct qr_json *messages = flat ? flat : req->messages;
     if (rc == 0)
         rc = render(c, t, out, req, messages, kind, err);

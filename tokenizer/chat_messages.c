@@ -5,6 +5,19 @@
 #include "base/assert.h"
 #include "base/buf.h"
 
+static bool is_text(const struct qr_json *v, const char *text)
+{
+    return v && qr_json_type(v) == QR_JSON_T_STRING && strcmp(qr_json_str(v, NULL), text) == 0;
+}
+
+/* An assistant's turn that may lack content: it calls tools or refuses. */
+static bool may_be_silent(const struct qr_json *message)
+{
+    const struct qr_json *refusal = qr_json_find(message, "refusal");
+    return is_text(qr_json_find(message, "role"), "assistant") &&
+           (!qr_json_is_null(qr_json_find(message, "tool_calls")) || (refusal && qr_json_type(refusal) == QR_JSON_T_STRING));
+}
+
 /* Whether content is a list of nothing but text parts. */
 static bool text_parts_only(const struct qr_json *content)
 {
@@ -85,56 +98,77 @@ static void put_calls(struct qr_buf *b, const struct qr_json *v)
     qr_buf_put_byte(b, ']');
 }
 
-static void put_content(struct qr_buf *b, const struct qr_json *v)
+static void put_joined(struct qr_buf *b, const struct qr_json *content)
 {
     struct qr_buf text;
-    if (!text_parts_only(v)) {
-        qr_json_print(b, v);
-        return;
-    }
     qr_buf_init(&text);
-    join_parts(&text, v);
+    join_parts(&text, content);
     qr_json_put_str(b, text.data ? text.data : "", text.len);
     qr_buf_release(&text);
 }
 
-/* Rewrites one member of every message. */
-static int rewrite(struct qr_json **out, const struct qr_json *messages, const char *key,
-                   void (*put)(struct qr_buf *b, const struct qr_json *v), struct qr_err *err)
+static void put_member(struct qr_buf *b, const struct qr_json *message, const struct qr_json *m, const struct qr_chat_form *form)
+{
+    const char *key = qr_json_key(m);
+    if (form->system_for_developer && strcmp(key, "role") == 0 && is_text(m, "developer"))
+        qr_buf_put_str(b, "\"system\"");
+    else if (form->join && strcmp(key, "content") == 0 && text_parts_only(m))
+        put_joined(b, m);
+    else if (form->empty_for_null && strcmp(key, "content") == 0 && qr_json_is_null(m) && may_be_silent(message))
+        qr_buf_put_str(b, "\"\"");
+    else if (form->arguments_as_text && strcmp(key, "tool_calls") == 0)
+        put_calls(b, m);
+    else
+        qr_json_print(b, m);
+}
+
+static void put_message(struct qr_buf *b, const struct qr_json *message, const struct qr_chat_form *form)
+{
+    if (qr_json_type(message) != QR_JSON_T_OBJECT) {
+        qr_json_print(b, message);
+        return;
+    }
+    qr_buf_put_byte(b, '{');
+    for (const struct qr_json *m = qr_json_first(message); m; m = qr_json_after(m)) {
+        if (m != qr_json_first(message))
+            qr_buf_put_byte(b, ',');
+        qr_json_put_str(b, qr_json_key(m), strlen(qr_json_key(m)));
+        qr_buf_put_byte(b, ':');
+        put_member(b, message, m, form);
+    }
+    if (!qr_json_find(message, "content") && may_be_silent(message))
+        qr_buf_put_str(b, form->empty_for_null ? ",\"content\":\"\"" : ",\"content\":null");
+    qr_buf_put_byte(b, '}');
+}
+
+static bool must_change(const struct qr_json *message, const struct qr_chat_form *form)
+{
+    const struct qr_json *content = qr_json_find(message, "content");
+    return (form->join && text_parts_only(content)) || (form->arguments_as_text && qr_json_find(message, "tool_calls")) ||
+           (form->system_for_developer && is_text(qr_json_find(message, "role"), "developer")) ||
+           ((!content || (form->empty_for_null && qr_json_is_null(content))) && may_be_silent(message));
+}
+
+int qr_chat_messages(struct qr_json **out, const struct qr_json *messages, const struct qr_chat_form *form, struct qr_err *err)
 {
     struct qr_buf b;
+    bool change = false;
+    QR_ASSERT(out != NULL && messages != NULL && form != NULL);
+    QR_ASSERT(qr_json_type(messages) == QR_JSON_T_ARRAY);
+    *out = NULL;
+    for (const struct qr_json *m = qr_json_first(messages); m && !change; m = qr_json_after(m))
+        change = must_change(m, form);
+    if (!change)
+        return 0;
     qr_buf_init(&b);
     qr_buf_put_byte(&b, '[');
     for (const struct qr_json *m = qr_json_first(messages); m; m = qr_json_after(m)) {
         if (m != qr_json_first(messages))
             qr_buf_put_byte(&b, ',');
-        print_members(&b, m, key, put);
+        put_message(&b, m, form);
     }
     qr_buf_put_byte(&b, ']');
     int rc = qr_json_parse(out, b.data, b.len, &qr_json_limits_file, err);
     qr_buf_release(&b);
-    return rc;
-}
-
-int qr_chat_messages(struct qr_json **out, const struct qr_json *messages, bool join, bool as_text, struct qr_err *err)
-{
-    QR_ASSERT(out != NULL && messages != NULL);
-    QR_ASSERT(qr_json_type(messages) == QR_JSON_T_ARRAY);
-    bool parts = false, calls = false;
-    int rc = 0;
-    *out = NULL;
-    for (const struct qr_json *m = qr_json_first(messages); m; m = qr_json_after(m)) {
-        parts = parts || (join && text_parts_only(qr_json_find(m, "content")));
-        calls = calls || (as_text && qr_json_find(m, "tool_calls"));
-    }
-    if (parts)
-        rc = rewrite(out, messages, "content", put_content, err);
-    if (rc == 0 && calls) {
-        struct qr_json *joined = *out;
-        rc = rewrite(out, joined ? joined : messages, "tool_calls", put_calls, err);
-        qr_json_free(joined);
-        if (rc)
-            *out = NULL;
-    }
     return rc;
 }

@@ -7,8 +7,15 @@
 #include "base/err.h"
 #include "base/json.h"
 
-/* join: content lists of nothing but text parts become one string, a part a line. as_text: the arguments of tool calls become JSON
- * text. *out is a copy to be freed, or NULL when nothing had to change. */
-int qr_chat_messages(struct qr_json **out, const struct qr_json *messages, bool join, bool as_text, struct qr_err *err);
+/* What a template cannot read, and what it is given in its place. */
+struct qr_chat_form {
+    bool join;                 /* lists of nothing but text parts: one string, a part a line */
+    bool arguments_as_text;    /* arguments of tool calls: JSON text */
+    bool empty_for_null;       /* the content of a turn that only calls tools or refuses: "" (else null, also where it is absent) */
+    bool system_for_developer; /* the role developer: system */
+};
+
+/* *out is a copy to be freed, or NULL when nothing had to change. */
+int qr_chat_messages(struct qr_json **out, const struct qr_json *messages, const struct qr_chat_form *form, struct qr_err *err);
 
 #endif

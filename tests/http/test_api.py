@@ -60,6 +60,7 @@ def test_streamed_and_whole_answers_say_the_same():
             whole = post(s.port, path, body).json()
             raw = post(s.port, path, {**body, "stream": True})
             assert raw.headers["content-type"].startswith("text/event-stream") and raw.headers["cache-control"] == "no-cache"
+            assert raw.headers["x-accel-buffering"] == "no", "nginx passes events on as they come"
             stream = events(raw.body)
             assert stream[-1] == "[DONE]"
             said = text_of(stream)

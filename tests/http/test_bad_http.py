@@ -250,9 +250,13 @@ def test_head_options_and_wrong_methods():
             assert r.status == 405 and r.headers["allow"] == allow, (r.status, r.headers)
             r.error()
         for path, meant in (("/v1/nothing", ""), ("/chat/completions", "; there is /v1/chat/completions"), ("/v1/v1/models", "; there is /v1/models"),
-                            ("/v1/health", "; there is /health"), ("/v1", ""), ("/v1/", ""), ("/", "")):
+                            ("/v1/health", "; there is /health"), ("/v1/chat/completions/", "; there is /v1/chat/completions"), ("//v1/models", "; there is /v1/models"),
+                            ("/v1//models/", "; there is /v1/models"), ("/" * 150, "")):
             error = get(s.port, path).error()
             assert error["code"] == "unknown_route" and error["message"] == f"There is no route {path}{meant}.", error
+        for path, word in (("/", "below /v1"), ("/v1", "below /v1"), ("/v1/responses", "Responses"), ("/api/tags", "Ollama"), ("/v1/messages", "Anthropic"),
+                           ("/openai/deployments/m/chat/completions?api-version=1", "Azure")):
+            assert word in get(s.port, path).error()["message"], path
         for path in ("/../etc/passwd", "/v1//models", "/V1/models", "/v1/models%2f", "/%2e%2e/", "/v1/chat/completions/"):
             assert get(s.port, path).status == 404, path
 
@@ -348,6 +352,11 @@ def test_cors_is_off_unless_an_origin_is_named():
         r = get(s.port, "/livez", {"Origin": "https://a.example"})
         assert r.headers["access-control-allow-origin"] == "https://a.example" and r.headers["vary"] == "Origin"
         assert "access-control-allow-origin" not in get(s.port, "/livez", {"Origin": "https://b.example"}).headers
+        c = Connection(s.port)
+        c.send(render("OPTIONS", "/v1/chat/completions", headers={"Origin": "https://a.example", "Access-Control-Request-Headers": "x-stainless-os"}))
+        r = c.response()
+        assert r.status == 204 and r.headers["access-control-allow-origin"] == "https://a.example", r.headers
+        assert r.headers["access-control-allow-headers"] == "authorization, *", "clients in a browser send fields of their own"
 
 
 def test_only_json_is_taken_as_a_body():
@@ -355,6 +364,9 @@ def test_only_json_is_taken_as_a_body():
         for kind, status in (("application/json; charset=utf-8", 200), ("APPLICATION/JSON", 200), ("text/plain", 415), (None, 415),
                              ("application/x-www-form-urlencoded", 415), ("application/jsonx", 415)):
             assert post(s.port, "/v1/chat/completions", chat(max_tokens=1), {"Content-Type": kind}).status == status, kind
+        for coding, status in (("identity", 200), ("gzip", 415), ("gzip, identity", 415)):
+            r = post(s.port, "/v1/chat/completions", chat(max_tokens=1), {"Content-Encoding": coding})
+            assert r.status == status and (status == 200 or "'Content-Encoding: %s'" % coding in r.error()["message"]), r.body
 
 
 def test_request_ids_are_echoed_when_plain_and_made_otherwise():

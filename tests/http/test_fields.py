@@ -118,8 +118,8 @@ def test_structured_fields_are_checked():
         (CHAT, "top_logprobs", 3, "logprobs: true"), (COMPLETIONS, "logprobs", -1, "0"), (COMPLETIONS, "logprobs", 21, "20"), (COMPLETIONS, "logprobs", True, "integer"),
         (COMPLETIONS, "logprobs", "3", "integer"), (CHAT, "stream_options", {"include_usage": True}, "stream: true"), (CHAT, "stream_options", [], "object"),
         (CHAT, "stream_options", {"include_usage": 1}, "true or false"), (CHAT, "tools", {}, "array"), (CHAT, "tools", [1], "object"), (CHAT, "tools", [{}], "type"),
-        (CHAT, "tools", [{"type": "function"}], "name"), (CHAT, "tool_choice", "required", "auto"), (CHAT, "tool_choice", {"type": "function"}, "auto"),
-        (CHAT, "response_format", "text", "object"), (CHAT, "response_format", {}, "type"), (CHAT, "response_format", {"type": "json_object"}, "json_object"),
+        (CHAT, "tools", [{"type": "function"}], "name"), (CHAT, "tool_choice", "required", "auto"), (CHAT, "tool_choice", {"type": "function", "function": {"name": "f"}}, "found a tool to be called"),
+        (CHAT, "response_format", "text", "object"), (CHAT, "response_format", {}, "type"), (CHAT, "response_format", {"type": "json_object"}, "found \"json_object\"; structured output is not available in this version: leave"),
         (CHAT, "response_format", {"type": "json_schema", "json_schema": {}}, "json_schema"), (CHAT, "modalities", ["text", "audio"], "text"),
         (CHAT, "audio", {"voice": "x"}, "audio"), (CHAT, "chat_template", "{{ 1 }}", "templates"), (CHAT, "chat_template_kwargs", [], "object"),
         (CHAT, "chat_template_kwargs", {"messages": 1}, "messages"), (CHAT, "chat_template_kwargs", {"x": []}, "number"), (CHAT, "documents", {}, "array"),
@@ -141,7 +141,7 @@ def test_structured_fields_are_checked():
 def test_harmless_values_of_unsupported_fields_are_taken():
     with Server("--mock-rate", "0") as s:
         for path, extra in ((CHAT, {"tool_choice": "auto"}), (CHAT, {"tool_choice": "none", "tools": [{"type": "function", "function": {"name": "f"}}]}),
-                            (CHAT, {"response_format": {"type": "text"}}), (CHAT, {"modalities": ["text"]}), (COMPLETIONS, {"best_of": 1}), (COMPLETIONS, {"suffix": ""}),
+                            (CHAT, {"response_format": {"type": "text"}}), (CHAT, {"modalities": ["text"]}), (COMPLETIONS, {"best_of": 1}), (COMPLETIONS, {"best_of": 3, "n": 3}), (COMPLETIONS, {"suffix": ""}),
                             (CHAT, {"functions": []}), (CHAT, {"use_beam_search": False}), (CHAT, {"guided_json": None}), (CHAT, {"chat_template": None}),
                             (CHAT, {"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "auto", "parallel_tool_calls": False, "verbosity": "low",
                                     "prediction": {}, "prompt_cache_key": "k", "safety_identifier": "s", "reasoning_effort": "high"}),
@@ -226,7 +226,7 @@ def test_prompts_that_do_not_fit_say_what_fits():
             error = r.error()
             assert r.status == 400 and error["code"] == "context_length_exceeded" and error["param"] == param and "64" in error["message"], error
         r = post(s.port, COMPLETIONS, {"prompt": "z" * 90, "max_tokens": 5})
-        assert r.error()["param"] == "prompt" and r.error()["message"].endswith("tokens; the context holds 64."), r.body
+        assert r.error()["param"] == "prompt" and r.error()["message"] == "This model's maximum context length is 64 tokens; the prompt has 91.", r.body
         r = post(s.port, COMPLETIONS, {"prompt": "z" * 40, "max_tokens": 60})
         assert r.error()["param"] == "max_tokens" and "Ask for at most 23" in r.error()["message"], r.body
         r = post(s.port, COMPLETIONS, {"prompt": "z" * 40, "max_tokens": 23})

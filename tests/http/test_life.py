@@ -131,6 +131,13 @@ def test_every_route_asks_for_the_key_its_table_says():
             assert "user-key" not in s.errors() and "admin-key" not in s.errors()
 
 
+def test_keys_are_also_taken_from_the_fields_of_other_services():
+    with Server("--api-key", "k") as s:
+        for headers, status in (({"X-Api-Key": "k"}, 200), ({"api-key": "k"}, 200), ({"X-Api-Key": "other"}, 401), ({"api-key": ""}, 401),
+                                ({"Authorization": "Bearer other", "X-Api-Key": "k"}, 401), ({"Authorization": "Basic eA==", "X-Api-Key": "k"}, 200)):
+            assert get(s.port, "/v1/models", headers).status == status, headers
+
+
 def test_admin_routes_stay_shut_when_only_user_keys_exist():
     with Server("--api-key", "k") as s:
         r = get(s.port, "/metrics", {"Authorization": "Bearer k"})

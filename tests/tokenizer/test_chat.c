@@ -301,6 +301,54 @@ Test(chat, joins_text_parts_for_templates_that_do_not_loop_over_them)
     drop(&d);
 }
 
+Test(chat, content_that_a_turn_of_tool_calls_lacks_is_empty_where_the_template_cannot_read_null)
+{
+    static const char turn[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",%s\"tool_calls\":["
+                               "{\"id\":\"x\",\"function\":{\"name\":"
+                               "\"f\",\"arguments\":{}}}]}]}";
+    static const struct {
+        const char *template, *of_null, *of_absent;
+    } row[] = {
+        {"{% for m in messages %}<{{ m.content }}>{% endfor %}", "<a><>", "<a><>"}, /* printed None */
+        {"{% for m in messages %}{{ '<' + m.content + '>' }}{% endfor %}", "<a><>", "<a><>"}, /* failed */
+        {"{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no') }}{% endif %}{{ '<' + m.content + '>' }}{% endfor %}", "<a><>",
+         "<a><>"},
+        {"{% for m in messages %}<{{ 'calls' if m.content is none else m.content }}>{% endfor %}", "<a><calls>", "<a><calls>"}, /* tells it by null */
+    };
+    for (int i = 0; i < QR_COUNT(row); i++) {
+        struct dir d;
+        char request[400];
+        make(&d);
+        put(&d, "chat_template.jinja", row[i].template);
+        struct qr_chat *c = open_chat(&d);
+        snprintf(request, sizeof request, turn, "\"content\":null,");
+        expect(c, request, row[i].of_null);
+        snprintf(request, sizeof request, turn, "");
+        expect(c, request, row[i].of_absent);
+        snprintf(request, sizeof request, turn, "\"content\":\"b\",");
+        expect(c, request, "<a><b>");
+        qr_chat_close(c);
+        drop(&d);
+    }
+}
+
+Test(chat, a_developer_is_the_system_where_the_template_does_not_know_one)
+{
+    static const char request[] = "{\"messages\":[{\"role\":\"developer\",\"content\":\"a\"},"
+                                  "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"b\"}]}]}";
+    struct dir d;
+    make(&d);
+    put(&d, "chat_template.jinja", "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}");
+    struct qr_chat *c = open_chat(&d);
+    expect(c, request, "system:a;user:b;");
+    qr_chat_close(c);
+    put(&d, "chat_template.jinja", "{% for m in messages %}{{ 'D' if m.role == 'developer' else m.role }}:{{ m.content }};{% endfor %}");
+    c = open_chat(&d);
+    expect(c, request, "D:a;user:b;");
+    qr_chat_close(c);
+    drop(&d);
+}
+
 Test(chat, gives_arguments_of_tool_calls_in_the_form_the_template_prints)
 {
     static const char request[] = "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"type\":\"function\","

@@ -16,6 +16,7 @@
 
 #define FILE_BYTES_MAX ((size_t)4 << 20)
 #define WINDOW_IF_NAMED (-1) /* no window where the file names none */
+#define PHI3_ORIGINAL_CTX 4096
 
 /* What an architecture says where its file is silent, as transformers' configuration class of that name does. */
 static const struct arch_row {
@@ -31,6 +32,7 @@ static const struct arch_row {
 } arch_rows[] = {
     {QR_ARCH_LLAMA, "LlamaForCausalLM", "llama", 0, 0, 2048, 0, false, false, true, true, false, false, 10000},
     {QR_ARCH_MISTRAL, "MistralForCausalLM", "mistral", 8, 0, 131072, 4096, false, false, false, false, false, false, 10000},
+    {QR_ARCH_MISTRAL, "MinistralForCausalLM", "ministral", 8, 0, 131072, 4096, false, false, false, false, false, false, 10000},
     {QR_ARCH_QWEN2, "Qwen2ForCausalLM", "qwen2", 32, 0, 32768, 4096, true, true, false, false, false, false, 10000},
     {QR_ARCH_QWEN3, "Qwen3ForCausalLM", "qwen3", 32, 128, 32768, 4096, true, false, true, false, true, false, 10000},
     {QR_ARCH_PHI3, "Phi3ForCausalLM", "phi3", 0, 0, 4096, WINDOW_IF_NAMED, false, false, false, false, false, false, 10000},
@@ -232,7 +234,7 @@ static int read_window(const struct qr_hf_obj *o, struct qr_model_config *c, con
         return rc;
     for (int32_t l = 0; pattern && l < c->n_layers; l++)
         c->unwindowed[l / 64] |= (uint64_t)((l + 1) % pattern == 0) << (l % 64);
-    if (pattern)
+    if (pattern || c->arch == QR_ARCH_MISTRAL) /* transformers takes a Mistral that lists its layers for a Ministral */
         return read_layer_types(o, c);
     if (!row->windows_switched || c->arch == QR_ARCH_QWEN3_MOE) /* in all layers */
         return 0;
@@ -293,12 +295,16 @@ static int refuse_unknown_computation(const struct qr_hf_obj *o, const struct qr
     return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s is \"%.40s\", expected %s", o->file, names->act, act, names->activation[0]);
 }
 
-static int read_dtype(const struct qr_hf_obj *o, struct qr_model_config *c)
+/* The text's part of a file says it where the whole does not mean it (read_config). */
+static int read_dtype(const struct qr_hf_obj *o, const struct qr_hf_obj *top, struct qr_model_config *c)
 {
+    const struct qr_hf_obj *const part[] = {top, o};
     const char *name = "float32";
-    int rc = qr_hf_str(o, "torch_dtype", &name);
-    if (!rc)
-        rc = qr_hf_str(o, "dtype", &name); /* the newer name of the field */
+    int rc = 0;
+    for (int i = 0; i < QR_COUNT(part) && !rc; i++) {
+        rc = qr_hf_str(part[i], "torch_dtype", &name);
+        rc = rc ? rc : qr_hf_str(part[i], "dtype", &name); /* the newer name of the field */
+    }
     if (rc)
         return rc;
     for (int i = 0; i < QR_COUNT(dtype_rows); i++) {
@@ -347,11 +353,19 @@ static int read_factors(const struct qr_hf_obj *o, const char *key, float *out, 
     return 0;
 }
 
+/* The context before it was stretched: what stands beside the object (as Phi-3's does) counts before what stands in it. */
+static int read_original_ctx(const struct qr_hf_obj *o, struct qr_rope_config *r, int32_t beside)
+{
+    const int rc = qr_hf_i32(o, "original_max_position_embeddings", 1, 1 << 27, &r->original_ctx);
+    r->original_ctx = beside > 0 ? beside : r->original_ctx;
+    return rc;
+}
+
 /* factor, where the file does not give it, is how much longer the context became. */
-static int read_long_rope(const struct qr_hf_obj *o, struct qr_rope_config *r, int32_t ctx_max)
+static int read_long_rope(const struct qr_hf_obj *o, struct qr_rope_config *r, int32_t ctx_max, int32_t beside)
 {
     int32_t n_short;
-    int rc = qr_hf_i32(o, "original_max_position_embeddings", 1, 1 << 27, &r->original_ctx);
+    int rc = read_original_ctx(o, r, beside);
     r->factor = (double)ctx_max / r->original_ctx;
     if (rc || (rc = qr_hf_f64(o, "factor", 1e-3, 1e6, &r->factor)) || (rc = qr_hf_f64(o, "attention_factor", 1e-3, 1e6, &r->attn_factor)) ||
         (rc = read_factors(o, "short_factor", r->short_factor, &n_short)) || (rc = read_factors(o, "long_factor", r->long_factor, &r->n_factors)))
@@ -361,7 +375,7 @@ static int read_long_rope(const struct qr_hf_obj *o, struct qr_rope_config *r, i
     return 0;
 }
 
-static int read_rope_scaling(const struct qr_hf_obj *o, struct qr_rope_config *r, int32_t ctx_max)
+static int read_rope_scaling(const struct qr_hf_obj *o, struct qr_rope_config *r, int32_t ctx_max, int32_t beside)
 {
     int rc;
     if ((rc = read_rope_type(o, r)) || (rc = qr_hf_f64(o, "rope_theta", 2, 1e15, &r->theta)) ||
@@ -370,12 +384,12 @@ static int read_rope_scaling(const struct qr_hf_obj *o, struct qr_rope_config *r
     if (r->type == QR_ROPE_DEFAULT)
         return 0;
     if (r->type == QR_ROPE_LONG)
-        return read_long_rope(o, r, ctx_max);
+        return read_long_rope(o, r, ctx_max, beside);
     if ((rc = qr_hf_need_f64(o, "factor", 1e-3, 1e6, &r->factor)))
         return rc;
     if (r->type == QR_ROPE_LLAMA3) {
-        if ((rc = qr_hf_need_i32(o, "original_max_position_embeddings", 1, 1 << 27, &r->original_ctx)) ||
-            (rc = qr_hf_need_f64(o, "low_freq_factor", 1e-6, 1e6, &r->low_freq_factor)) ||
+        if ((rc = beside > 0 ? 0 : qr_hf_need_i32(o, "original_max_position_embeddings", 1, 1 << 27, &r->original_ctx)) ||
+            (rc = read_original_ctx(o, r, beside)) || (rc = qr_hf_need_f64(o, "low_freq_factor", 1e-6, 1e6, &r->low_freq_factor)) ||
             (rc = qr_hf_need_f64(o, "high_freq_factor", 1e-6, 1e6, &r->high_freq_factor)))
             return rc;
         if (r->high_freq_factor <= r->low_freq_factor)
@@ -383,11 +397,9 @@ static int read_rope_scaling(const struct qr_hf_obj *o, struct qr_rope_config *r
                               o->file, o->prefix, r->high_freq_factor, r->low_freq_factor);
         return 0;
     }
-    if (r->type == QR_ROPE_LINEAR)
+    if (r->type == QR_ROPE_LINEAR || r->type == QR_ROPE_DYNAMIC) /* the latter stretches max_position_embeddings, whatever else it names */
         return 0;
-    if ((rc = qr_hf_i32(o, "original_max_position_embeddings", 1, 1 << 27, &r->original_ctx)) || r->type == QR_ROPE_DYNAMIC)
-        return rc;
-    if ((rc = qr_hf_f64(o, "attention_factor", 1e-3, 1e6, &r->attn_factor)) ||
+    if ((rc = read_original_ctx(o, r, beside)) || (rc = qr_hf_f64(o, "attention_factor", 1e-3, 1e6, &r->attn_factor)) ||
         (rc = qr_hf_f64(o, "beta_fast", 1e-6, 1e6, &r->beta_fast)) ||
         (rc = qr_hf_f64(o, "beta_slow", 1e-6, 1e6, &r->beta_slow)) ||
         (rc = qr_hf_f64(o, "mscale", 0, 1e6, &r->mscale)) ||
@@ -418,47 +430,54 @@ static int read_two_ropes(const struct qr_hf_obj *o, const struct qr_json *full,
     struct qr_hf_obj sub = {.v = full, .file = o->file, .prefix = "rope_parameters.full_attention.", .err = o->err};
     if (!full || !sliding || qr_json_type(full) != QR_JSON_T_OBJECT || qr_json_type(sliding) != QR_JSON_T_OBJECT || c->arch != QR_ARCH_GEMMA3)
         return qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s differs between layer types, expected one rotary embedding for all layers", o->file, o->prefix);
-    int rc = read_rope_scaling(&sub, &c->rope, c->ctx_max);
+    int rc = read_rope_scaling(&sub, &c->rope, c->ctx_max, 0);
     sub.v = sliding;
     sub.prefix = "rope_parameters.sliding_attention.";
     local.theta = 10000;
-    rc = rc ? rc : read_rope_scaling(&sub, &local, c->ctx_max);
+    rc = rc ? rc : read_rope_scaling(&sub, &local, c->ctx_max, 0);
     if (!rc && local.type != QR_ROPE_DEFAULT)
         rc = qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %srope_type is \"%s\", expected default", o->file, sub.prefix, rope_rows[local.type].name);
     c->local_theta = local.theta;
     return rc;
 }
 
+/* One of the two keys, which is not null. */
+static int read_rope_key(const struct qr_hf_obj *o, const char *key, const struct qr_json *v, struct qr_model_config *c, int32_t beside)
+{
+    char prefix[32];
+    snprintf(prefix, sizeof prefix, "%s.", key);
+    struct qr_hf_obj sub = {.v = v, .file = o->file, .prefix = key, .err = o->err};
+    if (qr_json_type(v) != QR_JSON_T_OBJECT)
+        return qr_hf_wrong_type(o, key, v, "an object");
+    const struct qr_json *full = qr_json_find(v, "full_attention"), *sliding = qr_json_find(v, "sliding_attention");
+    if (full || sliding)
+        return read_two_ropes(&sub, full, sliding, c);
+    sub.prefix = prefix;
+    return read_rope_scaling(&sub, &c->rope, c->ctx_max, beside);
+}
+
 static int read_rope(const struct qr_hf_obj *o, struct qr_model_config *c)
 {
-    static const char *const keys[] = {"rope_parameters", "rope_scaling"};
-    struct qr_rope_config *r = &c->rope;
-    *r = (struct qr_rope_config){.type = QR_ROPE_DEFAULT, .theta = row_of(c->arch)->theta, .factor = 1, .beta_fast = 32, .beta_slow = 1,
-                                 .attn_factor = -1, .truncate = true, .original_ctx = c->ctx_max,
-                                 .partial = usual_partial(c->arch)};
-    int rc = qr_hf_f64(o, "rope_theta", 2, 1e15, &r->theta);
-    rc = rc ? rc : qr_hf_f64(o, "partial_rotary_factor", 0, 1, &r->partial);
-    if (!rc && c->arch == QR_ARCH_PHI3)
-        rc = qr_hf_i32(o, "original_max_position_embeddings", 1, 1 << 27, &r->original_ctx); /* beside rope_scaling, not in it */
-    if (rc)
-        return rc;
-    for (int i = 0; i < QR_COUNT(keys); i++) {
+    static const char *const keys[] = {"rope_parameters", "rope_scaling"}; /* the newer name and the older one */
+    struct qr_rope_config silent = {.type = QR_ROPE_DEFAULT, .theta = row_of(c->arch)->theta, .factor = 1, .beta_fast = 32, .beta_slow = 1,
+                                    .attn_factor = -1, .truncate = true, .partial = usual_partial(c->arch)}, first;
+    int32_t beside = 0, n = 0;
+    int rc = qr_hf_f64(o, "rope_theta", 2, 1e15, &silent.theta);
+    rc = rc ? rc : qr_hf_f64(o, "partial_rotary_factor", 0, 1, &silent.partial);
+    rc = rc ? rc : qr_hf_i32(o, "original_max_position_embeddings", 1, 1 << 27, &beside);
+    silent.original_ctx = beside > 0 ? beside : c->arch == QR_ARCH_PHI3 ? PHI3_ORIGINAL_CTX : c->ctx_max;
+    memcpy(&c->rope, &silent, sizeof silent);
+    for (int i = 0; i < QR_COUNT(keys) && !rc; i++) {
         const struct qr_json *v = qr_json_find(o->v, keys[i]);
-        if (qr_json_is_null(v))
+        if (qr_json_is_null(v) || (qr_json_type(v) == QR_JSON_T_OBJECT && qr_json_count(v) == 0))
             continue;
-        char prefix[32];
-        snprintf(prefix, sizeof prefix, "%s.", keys[i]);
-        struct qr_hf_obj sub = {.v = v, .file = o->file, .prefix = prefix, .err = o->err};
-        if (qr_json_type(v) != QR_JSON_T_OBJECT)
-            return qr_hf_wrong_type(o, keys[i], v, "an object");
-        const struct qr_json *full = qr_json_find(v, "full_attention"), *sliding = qr_json_find(v, "sliding_attention");
-        sub.prefix = keys[i];
-        if (full || sliding)
-            return read_two_ropes(&sub, full, sliding, c);
-        sub.prefix = prefix;
-        return read_rope_scaling(&sub, r, c->ctx_max);
+        memcpy(&first, &c->rope, sizeof first);
+        memcpy(&c->rope, &silent, sizeof silent);
+        rc = read_rope_key(o, keys[i], v, c, beside);
+        if (!rc && n++ > 0 && memcmp(&first, &c->rope, sizeof first) != 0)
+            rc = qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s and %s are both there and differ, expected one of them", o->file, keys[0], keys[1]);
     }
-    return 0;
+    return rc;
 }
 
 /* ---- generation ---- */
@@ -547,7 +566,7 @@ static int read_config(struct qr_model_config *c, const struct qr_hf_obj *top)
         return rc;
     forget_unused_window(c);
     if ((rc = read_flags(o, c, row)) ||
-        (rc = read_rope(o, c)) || (rc = check_rope(o, c)) || (rc = read_dtype(o, c)) || (rc = qr_hf_read_family(o, c)) ||
+        (rc = read_rope(o, c)) || (rc = check_rope(o, c)) || (rc = read_dtype(o, top, c)) || (rc = qr_hf_read_family(o, c)) ||
         (rc = qr_hf_quant_read(&c->quant, top)) || (rc = qr_hf_moe_read(o, c)))
         return rc;
     c->tied_head |= c->headless;
@@ -657,7 +676,7 @@ static void write_rope(struct qr_buf *out, const struct qr_rope_config *r, doubl
         {"attention_factor", r->attn_factor, (r->type == QR_ROPE_YARN || r->type == QR_ROPE_LONG) && r->attn_factor >= 0},
         {"mscale", r->mscale, r->type == QR_ROPE_YARN && r->mscale != 0},
         {"mscale_all_dim", r->mscale_all_dim, r->type == QR_ROPE_YARN && r->mscale_all_dim != 0},
-        {"original_max_position_embeddings", r->original_ctx, r->type != QR_ROPE_LINEAR},
+        {"original_max_position_embeddings", r->original_ctx, r->type != QR_ROPE_LINEAR && r->type != QR_ROPE_DYNAMIC},
     };
     qr_buf_printf(out, ",\n  \"rope_scaling\": {\"rope_type\": \"%s\"", rope_rows[r->type].name);
     if (r->type == QR_ROPE_LONG) {
@@ -682,6 +701,7 @@ static void write_layer_types(struct qr_buf *out, const struct qr_model_config *
     for (int i = 0; i < QR_COUNT(c->unwindowed); i++)
         any |= c->unwindowed[i];
     any |= (c->arch == QR_ARCH_QWEN2_MOE || c->arch == QR_ARCH_SMOLLM3) && c->window;
+    any |= c->arch == QR_ARCH_MISTRAL && c->window_first_layer > 0;
     for (int32_t l = 0; any && l < c->n_layers; l++)
         qr_buf_printf(out, "%s\"%s\"", l ? ", " : "  \"layer_types\": [", qr_layer_window(c, l) ? "sliding_attention" : "full_attention");
     qr_buf_put_str(out, any ? "],\n" : "");
@@ -695,7 +715,7 @@ static void write_window(struct qr_buf *out, const struct qr_model_config *c, co
         qr_buf_printf(out, "  \"sliding_window\": %d,\n", c->window);
     else
         qr_buf_put_str(out, "  \"sliding_window\": null,\n");
-    if (row->windows_switched || window_pattern(c->arch))
+    if (row->windows_switched || window_pattern(c->arch) || c->arch == QR_ARCH_MISTRAL)
         write_layer_types(out, c);
     if (row->windows_switched)
         qr_buf_printf(out, "  \"use_sliding_window\": %s,\n  \"max_window_layers\": %d,\n", c->window ? "true" : "false",

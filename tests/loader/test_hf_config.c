@@ -97,6 +97,32 @@ Test(hf_config, silent_fields_get_the_defaults_of_the_architecture)
     cr_expect(c.qkv_bias && c.out_bias && c.mlp_bias && c.tied_head);
 }
 
+static void round_trip(const struct qr_model_config *c)
+{
+    struct qr_model_config back;
+    struct qr_err err = {0};
+    struct qr_buf a, b;
+    qr_buf_init(&a);
+    qr_buf_init(&b);
+    qr_hf_config_write(&a, c);
+    cr_assert_eq(qr_hf_config_parse(&back, a.data, a.len, NULL, 0, &err), 0, "%s: %s", err.msg, a.data);
+    qr_hf_config_write(&b, &back);
+    cr_expect_str_eq(a.data, b.data);
+    cr_expect_eq(back.norm_eps, c->norm_eps);
+    cr_expect_eq(back.qkv_bias, c->qkv_bias);
+    cr_expect_eq(back.qk_norm, c->qk_norm);
+    cr_expect_eq(back.unwindowed[0], c->unwindowed[0]);
+    cr_expect_eq(memcmp(&back.moe, &c->moe, sizeof c->moe), 0, "%s", a.data);
+    cr_expect_eq(back.window, c->window);
+    cr_expect(c->embed_scale == 0 || (back.embed_scale == c->embed_scale && back.residual_scale == c->residual_scale));
+    cr_expect(back.attn_softcap == c->attn_softcap && back.logits_softcap == c->logits_softcap && back.local_theta == c->local_theta);
+    cr_expect(back.layer_norm == c->layer_norm && back.post_norms == c->post_norms && back.ungated == c->ungated && back.turned == c->turned);
+    cr_expect_eq(back.n_positions, c->n_positions);
+    cr_expect(c->embed_scale == 0 || (back.attn_scale == c->attn_scale && back.logits_divisor == c->logits_divisor));
+    qr_buf_release(&a);
+    qr_buf_release(&b);
+}
+
 Test(hf_config, windows_follow_switch_first_layer_and_layer_types)
 {
     struct qr_model_config c = accepts("Qwen2ForCausalLM", "\"num_key_value_heads\":2,\"sliding_window\":99,\"max_window_layers\":2");
@@ -125,6 +151,54 @@ Test(hf_config, windows_follow_switch_first_layer_and_layer_types)
                 "[\"full_attention\",\"sliding_attention\",\"full_attention\",\"sliding_attention\"]");
     cr_expect(c.window == 4096 && c.window_first_layer == 1 && c.unwindowed[0] == 4);
     refuses("MistralForCausalLM", "\"num_key_value_heads\":2,\"sliding_window\":0", "sliding_window is 0", "1 to");
+    static const char *const mistrals[] = {"MistralForCausalLM", "MinistralForCausalLM"}; /* which transformers takes for one another by this list */
+    for (int i = 0; i < 2; i++) {
+        c = accepts(mistrals[i], "\"num_key_value_heads\":2,\"sliding_window\":9,\"layer_types\":"
+                    "[\"full_attention\",\"sliding_attention\",\"sliding_attention\",\"full_attention\"]");
+        cr_expect(c.arch == QR_ARCH_MISTRAL && c.window == 9 && qr_layer_window(&c, 0) == 0 && qr_layer_window(&c, 1) == 9 && qr_layer_window(&c, 3) == 0);
+        round_trip(&c);
+        c = accepts(mistrals[i], "\"num_key_value_heads\":2,\"sliding_window\":9,\"layer_types\":"
+                    "[\"full_attention\",\"sliding_attention\",\"sliding_attention\",\"sliding_attention\"]");
+        cr_expect(c.window_first_layer == 1 && c.unwindowed[0] == 0);
+        round_trip(&c);
+    }
+    refuses("MistralForCausalLM", "\"num_key_value_heads\":2,\"layer_types\":[\"chunked_attention\"]", "layer_types[0]", "chunked_attention");
+}
+
+/* What changes the rotation is not passed over because it stands in another place. */
+Test(hf_config, rotary_fields_count_where_transformers_looks_for_them)
+{
+    static const char yarn[] = "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0%s},\"rope_parameters\":{\"rope_type\":\"%s\"%s}";
+    char text[400];
+    snprintf(text, sizeof text, yarn, "", "default", ",\"rope_theta\":1e6"); /* a saved file, to which the line from a model card was added */
+    refuses(NULL, text, "rope_parameters and rope_scaling", "differ");
+    snprintf(text, sizeof text, yarn, "", "yarn", ",\"factor\":4");
+    cr_expect(accepts(NULL, text).rope.type == QR_ROPE_YARN);
+    struct qr_model_config c = accepts(NULL, "\"rope_scaling\":{},\"rope_parameters\":{\"rope_theta\":5e5}");
+    cr_expect_eq(c.rope.theta, 5e5);
+    c = accepts(NULL, "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2,\"original_max_position_embeddings\":1024},\"max_position_embeddings\":4096");
+    cr_expect_eq(c.rope.original_ctx, 4096);
+    c = accepts(NULL, "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4},\"original_max_position_embeddings\":512");
+    cr_expect_eq(c.rope.original_ctx, 512);
+    c = accepts(NULL, "\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4},"
+                "\"original_max_position_embeddings\":512");
+    cr_expect_eq(c.rope.original_ctx, 512);
+    static const char phi[] = "\"num_key_value_heads\":8,\"max_position_embeddings\":131072,\"rope_scaling\":{\"type\":\"longrope\","
+                              "\"short_factor\":[1,1,1,1],\"long_factor\":[2,2,2,2]}";
+    c = accepts("Phi3ForCausalLM", phi);
+    cr_expect(c.rope.original_ctx == 4096 && c.rope.factor == 32);
+}
+
+Test(hf_config, a_type_that_the_whole_file_names_is_that_of_its_text_part)
+{
+    static const char gemma[] = "\"text_config\":{\"num_hidden_layers\":4,\"hidden_size\":2560,\"intermediate_size\":128,\"head_dim\":16%s},"
+                                "\"torch_dtype\":\"bfloat16\"";
+    char text[300];
+    snprintf(text, sizeof text, gemma, "");
+    struct qr_model_config c = accepts("Gemma3ForConditionalGeneration", text);
+    cr_expect(c.stored == QR_BF16 && c.embed_scale == 50.5f, "%g", (double)c.embed_scale);
+    snprintf(text, sizeof text, gemma, ",\"dtype\":\"float32\"");
+    cr_expect_eq(accepts("Gemma3ForConditionalGeneration", text).stored, QR_F32);
 }
 
 Test(hf_config, rotary_scaling_is_read_in_its_old_and_new_forms)
@@ -217,7 +291,8 @@ Test(hf_config, required_fields_are_named_when_they_are_missing)
 
 Test(hf_config, what_nothing_here_computes_is_refused_by_name)
 {
-    refuses("GPTNeoXForCausalLM", "", "architectures[0] is \"GPTNeoXForCausalLM\"", "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM");
+    refuses("GPTNeoXForCausalLM", "", "architectures[0] is \"GPTNeoXForCausalLM\"",
+            "LlamaForCausalLM, MistralForCausalLM, MinistralForCausalLM, Qwen2ForCausalLM");
     refuses(NULL, "\"hidden_act\":\"gelu\"", "hidden_act is \"gelu\"", "silu");
     refuses(NULL, "\"quantization_config\":{\"quant_method\":\"bitsandbytes\"}", "quantization_config.quant_method is \"bitsandbytes\"", "expected GPTQ");
     refuses(NULL, "\"quantization_config\":{}", "quantization_config", "unnamed");
@@ -268,32 +343,6 @@ Test(hf_config, generation_config_overrides_end_ids_and_gives_defaults)
         cr_expect_lt(parse(&c, NULL, "", bad[i], &err), 0, "%s is accepted", bad[i]);
         cr_expect(strstr(err.msg, "generation_config.json"), "%s: %s", bad[i], err.msg);
     }
-}
-
-static void round_trip(const struct qr_model_config *c)
-{
-    struct qr_model_config back;
-    struct qr_err err = {0};
-    struct qr_buf a, b;
-    qr_buf_init(&a);
-    qr_buf_init(&b);
-    qr_hf_config_write(&a, c);
-    cr_assert_eq(qr_hf_config_parse(&back, a.data, a.len, NULL, 0, &err), 0, "%s: %s", err.msg, a.data);
-    qr_hf_config_write(&b, &back);
-    cr_expect_str_eq(a.data, b.data);
-    cr_expect_eq(back.norm_eps, c->norm_eps);
-    cr_expect_eq(back.qkv_bias, c->qkv_bias);
-    cr_expect_eq(back.qk_norm, c->qk_norm);
-    cr_expect_eq(back.unwindowed[0], c->unwindowed[0]);
-    cr_expect_eq(memcmp(&back.moe, &c->moe, sizeof c->moe), 0, "%s", a.data);
-    cr_expect_eq(back.window, c->window);
-    cr_expect(c->embed_scale == 0 || (back.embed_scale == c->embed_scale && back.residual_scale == c->residual_scale));
-    cr_expect(back.attn_softcap == c->attn_softcap && back.logits_softcap == c->logits_softcap && back.local_theta == c->local_theta);
-    cr_expect(back.layer_norm == c->layer_norm && back.post_norms == c->post_norms && back.ungated == c->ungated && back.turned == c->turned);
-    cr_expect_eq(back.n_positions, c->n_positions);
-    cr_expect(c->embed_scale == 0 || (back.attn_scale == c->attn_scale && back.logits_divisor == c->logits_divisor));
-    qr_buf_release(&a);
-    qr_buf_release(&b);
 }
 
 Test(hf_config, what_is_written_reads_back_the_same)

@@ -11,7 +11,6 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
-#include "client/session.h"
 
 #define FILE_BYTES_MAX ((size_t)16 << 20)
 
@@ -69,13 +68,22 @@ static void keep(struct qr_line_history *h, char *line)
     h->line[h->n++] = line;
 }
 
+/* Keeps the newest lines, of half the number and half the bytes that there may be (a line that finds no room is passed over), and writes the file anew. */
 static void cut_back(struct qr_line_history *h)
 {
-    int32_t n_drop = h->n - QR_HISTORY_MAX / 2;
-    for (int32_t i = 0; i < n_drop; i++)
-        qr_free(h->line[i]);
-    memmove(h->line, h->line + n_drop, (size_t)(h->n - n_drop) * sizeof *h->line);
-    h->n -= n_drop;
+    size_t room = FILE_BYTES_MAX / 2;
+    int32_t to = h->n;
+    for (int32_t i = h->n - 1; i >= 0; i--) {
+        const size_t n = strlen(h->line[i]);
+        if (h->n - to < QR_HISTORY_MAX / 2 && n < room) {
+            room -= n;
+            h->line[--to] = h->line[i];
+        } else {
+            qr_free(h->line[i]);
+        }
+    }
+    memmove(h->line, h->line + to, (size_t)(h->n - to) * sizeof *h->line);
+    h->n -= to;
     struct qr_buf text = {0}, part = {0};
     for (int32_t i = 0; i < h->n; i++)
         escape(&text, h->line[i]);
@@ -90,27 +98,38 @@ static void cut_back(struct qr_line_history *h)
     qr_buf_release(&part);
 }
 
+/* The end of a file, whole lines of it. True: the file is to be cut back, as it is longer than that or its last line was cut off by a crash or a full disk. */
+static bool read_end(struct qr_line_history *h, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat st;
+    const bool there = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0, longer = there && (size_t)st.st_size > FILE_BYTES_MAX;
+    const size_t room = !there ? 0 : longer ? FILE_BYTES_MAX : (size_t)st.st_size;
+    char *text = qr_alloc(room + 1, 1);
+    const ssize_t got = there ? pread(fd, text, room, longer ? st.st_size - (off_t)room : 0) : 0;
+    const size_t len = got > 0 ? (size_t)got : 0;
+    size_t at = longer && len > 0 ? strcspn(text, "\n") + 1 : 0;
+    if (fd >= 0)
+        close(fd);
+    for (const char *eol; at < len && (eol = memchr(text + at, '\n', len - at)) != NULL;) {
+        const size_t n = (size_t)(eol - text) - at;
+        if (n > 0)
+            keep(h, unescape(text + at, n));
+        at += n + 1;
+    }
+    qr_free(text);
+    return longer || at < len;
+}
+
 void qr_history_open(struct qr_line_history *h, const char *path)
 {
     QR_ASSERT(h != NULL);
     *h = (struct qr_line_history){0};
     if (path == NULL || path[0] == '\0')
         return;
-    struct qr_buf text = {0};
-    struct qr_err err;
     h->path = qr_strdup(path);
-    if (qr_read_file(&text, path, FILE_BYTES_MAX, &err) == 0)
-        for (size_t at = 0; at < text.len;) {
-            const char *eol = memchr(text.data + at, '\n', text.len - at);
-            if (eol == NULL)
-                break; /* the last line was cut off by a crash */
-            size_t n = (size_t)(eol - text.data) - at;
-            if (n > 0)
-                keep(h, unescape(text.data + at, n));
-            at += n + 1;
-        }
-    qr_buf_release(&text);
-    if (h->n > QR_HISTORY_MAX)
+    const bool cut = read_end(h, path);
+    if (cut || h->n > QR_HISTORY_MAX)
         cut_back(h);
 }
 
@@ -136,7 +155,7 @@ bool qr_history_add(struct qr_line_history *h, const char *line)
         return true;
     struct qr_buf text = {0};
     escape(&text, line);
-    if (write(fd, text.data, text.len) < 0)
+    if (write(fd, text.data, text.len) != (ssize_t)text.len)
         h->path[0] = '\0'; /* a full disk is not asked again at every line */
     qr_buf_release(&text);
     close(fd);

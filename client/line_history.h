@@ -1,7 +1,7 @@
 /* line_history.h - the lines typed at a prompt, kept from one time to the next in $XDG_STATE_HOME/quire/history, mode 0600.
  *
  * Each line is appended with one write, so sessions side by side lose nothing and a crash loses at most the last line. Line feeds and
- * backslashes are escaped. The file is cut back to its newest half when it has grown past QR_HISTORY_MAX lines.
+ * backslashes are escaped. The file is cut back to its newest part when it has grown past QR_HISTORY_MAX lines or 16 MiB.
  */
 #ifndef QR_CLIENT_LINE_HISTORY_H
 #define QR_CLIENT_LINE_HISTORY_H

@@ -84,7 +84,7 @@ static enum qr_edit_end read_message(struct qr_repl *r)
 
 /* ---- answering ---- */
 
-/* What came before a stop or an error stays, marked; a question that got nothing is taken out again. */
+/* What came before a stop or an error stays, marked; a question that got nothing is taken out again, unless it had an answer before. */
 static void keep_partial(struct qr_repl *r, bool by_user)
 {
     struct qr_talk *t = r->talk;
@@ -93,6 +93,9 @@ static void keep_partial(struct qr_repl *r, bool by_user)
         qr_session_add(&t->session, QR_ROLE_ASSISTANT, text->data, text->len, true);
         qr_repl_say(r, by_user ? "[stopped] The answer so far stays in the conversation; /regen tries again, /undo drops it."
                                : "[stopped] What came before the error stays in the conversation; /regen tries again.");
+    } else if (r->again) {
+        qr_session_add(&t->session, QR_ROLE_ASSISTANT, qr_buf_text(&r->before), r->before.len, r->before_stopped);
+        qr_repl_say(r, "[stopped] Nothing was answered; the answer before stays in the conversation.");
     } else {
         qr_session_undo(&t->session);
         qr_repl_say(r, "[stopped] Nothing was answered; the message is not in the conversation (arrow up brings it back).");
@@ -128,18 +131,33 @@ static bool is_blank(const struct qr_buf *b)
     return strspn(qr_buf_text(b), " \t\n") == b->len;
 }
 
-/* Sends r->message with what /read attached. */
+/* Sends r->message with what /read attached, which waits for the next one if this one is taken out again. */
 static bool send_message(struct qr_repl *r)
 {
+    struct qr_session *s = &r->talk->session;
+    const int32_t n_before = s->n;
     if (is_blank(&r->message) && r->attached.len == 0)
         return true;
     if (r->attached.len > 0) {
         qr_buf_put_str(&r->message, "\n\n");
         qr_buf_put(&r->message, r->attached.data, r->attached.len);
-        qr_buf_clear(&r->attached);
     }
-    qr_session_add(&r->talk->session, QR_ROLE_USER, r->message.data, r->message.len, false);
-    return answer(r);
+    qr_session_add(s, QR_ROLE_USER, r->message.data, r->message.len, false);
+    const bool goes_on = answer(r);
+    if (s->n > n_before)
+        qr_buf_clear(&r->attached);
+    else if (r->attached.len > 0)
+        qr_repl_say(r, "What /read attached goes with the next message; /clear drops it.");
+    return goes_on;
+}
+
+/* /regen. */
+static bool answer_again(struct qr_repl *r)
+{
+    r->again = r->before.len > 0;
+    const bool goes_on = answer(r);
+    r->again = false;
+    return goes_on;
 }
 
 /* ---- the loop ---- */
@@ -154,7 +172,7 @@ static bool entered(struct qr_repl *r)
     if (r->message.data[0] != '/' || !one_line)
         return send_message(r);
     switch (qr_repl_command(r, r->message.data)) {
-    case QR_REPL_ASK: return answer(r);
+    case QR_REPL_ASK: return answer_again(r);
     case QR_REPL_SEND: return send_message(r);
     case QR_REPL_LEAVE: return false;
     case QR_REPL_PROMPT: break;
@@ -207,5 +225,6 @@ int qr_repl_run(struct qr_talk *t)
     qr_history_close(&r.kept);
     qr_buf_release(&r.message);
     qr_buf_release(&r.attached);
+    qr_buf_release(&r.before);
     return r.status;
 }

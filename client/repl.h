@@ -11,6 +11,8 @@ struct qr_repl {
     struct qr_line_history kept;
     struct qr_buf message;       /* owned: the message being entered, or made by a command */
     struct qr_buf attached;      /* owned: files that /read put beside the next message */
+    struct qr_buf before;        /* owned: the answer that /regen took out, for as long as nothing came in its place; so */
+    bool again, before_stopped;  /* `again` says, and it was cut off */
     int64_t interrupt_ns;        /* of the last Ctrl-C; 0: none, or something was entered since */
     int status;                  /* exit status, once leaving */
 };

@@ -74,7 +74,9 @@ static enum qr_repl_next run_show(struct qr_repl *r, const char *arg)
         return QR_REPL_PROMPT;
     }
     const char *system = qr_session_system(&t->session);
-    qr_buf_printf(&out, "  server             %s\n  model              %s\n  system             ", qr_http_client_name(t->http), t->model.data);
+    qr_buf_printf(&out, "  server             %s\n  model              ", qr_http_client_name(t->http));
+    qr_term_sanitise(&out, qr_buf_text(&t->model), t->model.len); /* a server may call it anything */
+    qr_buf_put_str(&out, "\n  system             ");
     qr_term_sanitise(&out, system != NULL ? system : "-", system != NULL ? strlen(system) : 1);
     qr_buf_printf(&out, "\n  messages           %d (/show history prints them)\n", t->session.n);
     qr_chat_params_show(&out, &t->params);
@@ -135,6 +137,13 @@ static enum qr_repl_next run_undo(struct qr_repl *r, const char *arg)
 
 static enum qr_repl_next run_regen(struct qr_repl *r, const char *arg)
 {
+    const struct qr_session *s = &r->talk->session;
+    const struct qr_message *last = s->n > 0 ? &s->message[s->n - 1] : NULL;
+    qr_buf_clear(&r->before);
+    if (last != NULL && last->role == QR_ROLE_ASSISTANT) {
+        qr_buf_put(&r->before, last->text, last->len);
+        r->before_stopped = last->stopped;
+    }
     if (qr_session_rewind_to_user(&r->talk->session))
         return QR_REPL_ASK;
     qr_repl_say(r, "There is no question to answer again.");

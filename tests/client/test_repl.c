@@ -294,6 +294,41 @@ Test(repl, ctrl_c_before_the_first_token_takes_the_question_out)
     stand_up(d);
 }
 
+/* Neither the answer that /regen was to replace, nor a file that was to go with a question. */
+Test(repl, what_gets_no_answer_costs_nothing_that_was_there)
+{
+    struct desk *d = sit_down(fake_tokens(1), "");
+    wait_prompt(d);
+    type(d, "first\r");
+    wait_for(d, "tok ");
+    wait_prompt(d);
+    d->server->script.error_after = 0;
+    type(d, "/regen\r");
+    wait_for(d, "the answer before stays");
+    wait_prompt(d);
+    type(d, "/read /proc/version\r");
+    wait_for(d, "goes with your next message");
+    wait_prompt(d);
+    type(d, "which\r");
+    wait_for(d, "attached goes with the next message");
+    wait_prompt(d);
+    d->server->script.error_after = -1;
+    type(d, "which then\r");
+    wait_for(d, "tok ");
+    wait_prompt(d);
+    cr_expect(sent(d, "first\"},{\"role\":\"assistant\",\"content\":\"tok \"},") && sent(d, "which then\\n\\nFile /proc/version:"), "%s", d->server->body);
+    type(d, "/regen\r");
+    wait_for(d, "tok ");
+    wait_prompt(d);
+    type(d, "plain\r");
+    wait_for(d, "tok ");
+    wait_prompt(d);
+    cr_expect(sent(d, "\"content\":\"plain\"}"), "%s", d->server->body);
+    type(d, "\004");
+    cr_expect_eq(leave(d), 0);
+    stand_up(d);
+}
+
 Test(repl, ctrl_c_twice_while_an_answer_comes_leaves_with_130)
 {
     struct fake_script script = fake_tokens(100000);

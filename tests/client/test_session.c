@@ -118,6 +118,23 @@ Test(session, what_is_saved_is_loaded)
     qr_session_release(&t);
 }
 
+Test(session, a_neighbour_of_what_is_saved_is_left_alone)
+{
+    struct qr_session s;
+    struct qr_err err;
+    char neighbour[80], text[8] = "";
+    qr_session_init(&s);
+    add(&s, QR_ROLE_USER, "hello");
+    snprintf(neighbour, sizeof neighbour, "%s.part", path);
+    int fd = open(neighbour, O_RDWR | O_CREAT | O_EXCL, 0600);
+    cr_assert(fd >= 0 && write(fd, "mine", 4) == 4);
+    cr_assert_eq(qr_session_save(&s, path, &err), 0, "%s", err.msg);
+    cr_expect(access(neighbour, F_OK) == 0 && pread(fd, text, 4, 0) == 4 && strcmp(text, "mine") == 0);
+    close(fd);
+    unlink(neighbour);
+    qr_session_release(&s);
+}
+
 Test(session, a_damaged_file_is_refused_with_its_line_and_changes_nothing)
 {
     static const char *const bad[] = {
@@ -177,7 +194,36 @@ Test(history, a_line_cut_off_by_a_crash_is_dropped)
     put_file("whole\ncut o", 11);
     qr_history_open(&h, path);
     cr_expect_eq(h.n, 1);
+    cr_expect(qr_history_add(&h, "next"));
     qr_history_close(&h);
+    qr_history_open(&h, path);
+    cr_assert_eq(h.n, 2);
+    cr_expect_str_eq(h.line[1], "next"); /* and does not go on in front of the next one */
+    qr_history_close(&h);
+}
+
+/* Long pastes are kept, too: twenty of them are more than is read. */
+Test(history, a_file_that_became_too_long_keeps_its_newest_lines)
+{
+    struct qr_line_history h;
+    struct stat st;
+    const size_t n = (size_t)1 << 20;
+    char *paste = calloc(n, 1);
+    memset(paste, 'x', n - 1);
+    qr_history_open(&h, path);
+    for (int i = 0; i < 20; i++) {
+        paste[0] = (char)('a' + i);
+        qr_history_add(&h, paste);
+        qr_history_add(&h, i < 19 ? "short" : "newest");
+    }
+    qr_history_close(&h);
+    cr_assert(stat(path, &st) == 0 && st.st_size > 20 * (off_t)(n - 1));
+    qr_history_open(&h, path);
+    cr_assert_gt(h.n, 10);
+    cr_expect(strcmp(h.line[h.n - 1], "newest") == 0 && h.line[h.n - 2][0] == 't');
+    cr_expect(stat(path, &st) == 0 && st.st_size < 10 * (off_t)n);
+    qr_history_close(&h);
+    free(paste);
 }
 
 Test(history, it_stays_bounded)

@@ -73,11 +73,13 @@ static int check_one(const struct qr_load_condition *c, const struct qr_json *re
                       near != NULL ? near : "", near != NULL ? "'?" : "; the keys are those of the --json file");
 }
 
+/* However long it became: --detailed has five numbers of every request. */
 static struct qr_json *parse_report(const struct qr_buf *report)
 {
+    static const struct qr_json_limits none = {.bytes_max = SIZE_MAX, .values_max = INT64_MAX, .depth_max = 32, .nul_ok = true};
     struct qr_json *doc;
     struct qr_err err;
-    int rc = qr_json_parse(&doc, report->data, report->len, &qr_json_limits_file, &err);
+    int rc = qr_json_parse(&doc, report->data, report->len, &none, &err);
     QR_ASSERT(rc == 0); /* our own text */
     return doc;
 }
@@ -86,7 +88,7 @@ int qr_load_conditions_check(const struct qr_load_conditions *c, const struct qr
 {
     QR_ASSERT(c != NULL);
     QR_ASSERT(report != NULL && report->len > 0);
-    struct qr_json *doc = parse_report(report);
+    struct qr_json *doc = c->n > 0 ? parse_report(report) : NULL;
     int rc = 0;
     for (int32_t i = 0; i < c->n && rc == 0; i++)
         rc = check_one(&c->c[i], doc, err);
@@ -103,7 +105,7 @@ int32_t qr_load_conditions_held(const struct qr_load_conditions *c, const struct
 {
     QR_ASSERT(c != NULL && out != NULL);
     QR_ASSERT(report != NULL && report->len > 0);
-    struct qr_json *doc = parse_report(report);
+    struct qr_json *doc = c->n > 0 ? parse_report(report) : NULL;
     int32_t n = 0;
     for (int32_t i = 0; i < c->n; i++) {
         const struct qr_json *v = find(doc, c->c[i].key);

@@ -188,6 +188,9 @@ void qr_load_put_remarks(struct qr_buf *out, const struct qr_load_result *r, con
 void qr_load_put_identity(struct qr_buf *out, const struct qr_load_options *opt, const struct qr_load_slo *slo,
                           const struct qr_load_target *target);
 
+/* "http://host:port, model NAME, completions" for a terminal, and a line end. */
+void qr_load_put_target(struct qr_buf *out, const struct qr_load_target *target, const struct qr_load_options *opt);
+
 /* "open loop, 5 requests/s, ..." and the lengths. */
 void qr_load_put_load(struct qr_buf *out, const struct qr_load_plan *plan);
 

@@ -14,6 +14,7 @@ enum stream { STREAM_IN = 1, STREAM_OUT, STREAM_ABORT, STREAM_ABORT_AT, STREAM_P
 
 #define LEN_MAX (1 << 24)
 #define TRACE_MAX (4 << 20)
+#define AT_MAX_US 1e15 /* 31 years: nobody waits for it, and as nanoseconds it fits */
 
 /* "128" or "64:256". */
 static int parse_range(const char *text, const char *flag, int32_t *lo, int32_t *hi, struct qr_err *err)
@@ -92,6 +93,11 @@ static int32_t draw(const struct qr_load_plan *p, enum stream stream, int64_t in
     return lo + (int32_t)(u * (double)(hi - lo + 1));
 }
 
+static int64_t moment(double us)
+{
+    return (int64_t)(us < AT_MAX_US ? us : AT_MAX_US);
+}
+
 static int32_t clip(struct qr_load_plan *p, int32_t n, int64_t n_max)
 {
     if (n_max == 0 || n <= n_max)
@@ -117,9 +123,9 @@ bool qr_load_plan_next(struct qr_load_plan *p, struct qr_load_request *r)
         r->n_new = draw(p, STREAM_OUT, p->next, p->out_min, p->out_max);
     }
     if (p->timed)
-        r->at_us = (int64_t)((double)p->trace.entry[p->next].arrival_us * opt->trace_scale);
+        r->at_us = moment((double)p->trace.entry[p->next].arrival_us * opt->trace_scale);
     else if (p->open) {
-        r->at_us = (int64_t)p->clock_us;
+        r->at_us = moment(p->clock_us);
         p->clock_us += 1e6 / opt->rate * qr_load_gamma(opt->burstiness, (uint64_t)opt->seed, STREAM_GAP + (uint64_t)p->next);
     }
     if (opt->duration_us > 0 && r->at_us >= opt->duration_us) {

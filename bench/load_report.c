@@ -127,10 +127,20 @@ void qr_load_put_load(struct qr_buf *out, const struct qr_load_plan *plan)
     qr_buf_printf(out, ", seed %lld", (long long)opt->seed);
 }
 
+void qr_load_put_target(struct qr_buf *out, const struct qr_load_target *target, const struct qr_load_options *opt)
+{
+    QR_ASSERT(out != NULL && target != NULL);
+    QR_ASSERT(opt != NULL);
+    qr_buf_printf(out, "%s, model ", qr_http_client_name(target->http));
+    qr_term_sanitise(out, target->model, strlen(target->model)); /* a server may call it anything */
+    qr_buf_put_str(out, opt->endpoint % 2 == 0 ? ", completions\n" : ", chat completions\n");
+}
+
 static void put_what(struct qr_buf *out, const struct qr_load_plan *plan, const struct qr_load_target *target)
 {
-    qr_buf_printf(out, "quire bench load: %s, model %s, %s\nload        ", qr_http_client_name(target->http), target->model,
-                  plan->opt->endpoint % 2 == 0 ? "completions" : "chat completions");
+    qr_buf_put_str(out, "quire bench load: ");
+    qr_load_put_target(out, target, plan->opt);
+    qr_buf_put_str(out, "load        ");
     qr_load_put_load(out, plan);
     qr_buf_put_byte(out, '\n');
 }

@@ -186,7 +186,7 @@ static void on_head(void *arg, const struct qr_http_head *head)
 {
     struct flight *f = arg;
     f->head = *head;
-    if (f->request.abort_after == 0) {
+    if (f->request.abort_after == 0 && head->status == 200) { /* what is refused is a failure, whatever was planned */
         walk_away(f);
         retire(f);
     }

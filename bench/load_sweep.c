@@ -160,8 +160,8 @@ void qr_load_sweep_put_rule(struct qr_buf *out, const struct qr_load_sweep *s)
 static void put_head(struct qr_buf *out, const struct qr_load_sweep *s)
 {
     const struct qr_load_options *opt = s->opt;
-    qr_buf_printf(out, "quire bench load --sweep: %s, model %s, %s\n", qr_http_client_name(s->target->http), s->target->model,
-                  opt->endpoint % 2 == 0 ? "completions" : "chat completions");
+    qr_buf_put_str(out, "quire bench load --sweep: ");
+    qr_load_put_target(out, s->target, opt);
     qr_buf_printf(out, "load        %s, input %s, output %s tokens, seed %lld\n", s->loads->rates ? "open loop" : "closed loop", opt->input_len,
                   opt->output_len, (long long)opt->seed);
     qr_load_sweep_put_rule(out, s);

@@ -413,6 +413,35 @@ Test(load, abandoned_streams_are_closed_and_counted_apart)
     fake_stop(s);
 }
 
+Test(load, what_is_refused_is_a_failure_also_where_it_was_to_be_abandoned)
+{
+    struct fake_script script = fake_tokens(0);
+    script.fail_first = -1;
+    script.fail_status = 500;
+    script.fail_body = "{\"error\":{\"message\":\"no\"}}";
+    struct fake_server *s = fake_start(script);
+    struct outcome o = run_load(s->port, "-u 2 -n 6 --abort-fraction 1 --output-len 1");
+    cr_expect_eq(o.status, 1);
+    cr_expect(figure(&o, "failed") == 6 && figure(&o, "abandoned") == 0, "%s", o.out.data);
+    drop(&o);
+    fake_stop(s);
+}
+
+Test(load, a_moment_that_never_comes_is_not_now)
+{
+    struct qr_load_options opt = defaults();
+    struct qr_load_plan p;
+    struct qr_load_request r;
+    struct qr_err err;
+    opt.rate = 1e-15;
+    opt.n_requests = 2;
+    cr_assert_eq(qr_load_plan_init(&p, &opt, &err), 0);
+    cr_assert(qr_load_plan_next(&p, &r) && r.at_us == 0);
+    cr_assert(qr_load_plan_next(&p, &r));
+    cr_expect(r.at_us > 0 && r.at_us < INT64_MAX / 2000, "%lld", (long long)r.at_us);
+    qr_load_plan_release(&p);
+}
+
 Test(load, a_thousand_streams_lose_no_token)
 {
     struct fake_script script = fake_tokens(0);

@@ -149,11 +149,17 @@ static void put_run(struct shower *w, const int32_t *ids, int32_t n, bool counts
         for (int32_t i = 0; i < n; i++)
             qr_buf_printf(&w->out, "%s%d", i > 0 ? " " : "", ids[i]);
     } else {
+        struct qr_buf text = {0};
         for (int32_t i = 0; i < n; i++) {
             size_t len;
             const char *bytes = qr_tokenizer_token_bytes(w->t, ids[i], &len);
-            qr_buf_put(&w->out, bytes, len);
+            qr_buf_put(&text, bytes, len);
         }
+        if (w->colour)
+            qr_cli_put_visible(&w->out, text.data, text.len);
+        else
+            qr_buf_put(&w->out, text.data, text.len);
+        qr_buf_release(&text);
     }
     qr_buf_put_str(&w->out, !counts ? "" : w->colour ? "\033[0m" : "]]");
     if (w->o->ids)

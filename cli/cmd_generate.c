@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -152,6 +153,8 @@ static int print_job(const struct generator *g, const struct job *j, struct qr_e
         qr_buf_put_str(&out, ",\"text\":");
         qr_json_put_str(&out, j->text.data, j->text.len);
         qr_buf_printf(&out, ",\"finish_reason\":\"%s\"}", finish[j->finish]);
+    } else if (isatty(STDOUT_FILENO)) {
+        qr_cli_put_visible(&out, j->text.data, j->text.len);
     } else {
         qr_buf_put(&out, j->text.data, j->text.len);
     }

@@ -233,11 +233,14 @@ static int evaluate(struct run *r, struct qr_train_row *row, struct qr_err *err)
 static void show_sample(struct run *r, const char *text)
 {
     struct qr_buf marked = {0};
-    for (; *text; text++)
-        if (*text == '\n')
-            qr_buf_put_str(&marked, "\n  | ");
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        if (r->screen.bar) /* a model that has learnt little writes any byte */
+            qr_cli_put_visible(&marked, text, n);
         else
-            qr_buf_put_byte(&marked, *text);
+            qr_buf_put(&marked, text, n);
+        qr_buf_put_str(&marked, text[n] == '\n' ? "\n  | " : "");
+    }
     qr_train_screen_say(&r->screen, "  | %s", marked.data ? marked.data : "");
     qr_buf_release(&marked);
 }

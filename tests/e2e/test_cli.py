@@ -358,6 +358,18 @@ def test_help_of_every_command_fits_into_80_columns():
         assert len(lines) > 1 and not wide, (command, wide)
 
 
+def test_what_a_text_holds_does_not_steer_the_terminal_that_shows_it():
+    with tempfile.TemporaryDirectory() as d:
+        with open(d + '/t.txt', 'w', encoding='utf-8') as f:
+            f.write('a\tb \x1b[31m\x07\x7f \u009bc')
+        rc, out, err = run('data', 'prepare', '--model', os.path.join(ROOT, 'models', 'quire-tiny'), '--out', d + '/o', d + '/t.txt')
+        assert rc == 0, (rc, out, err)
+        shown = said_in_a_terminal(80, 'data', 'show', d + '/o').replace('\x1b[32m', '').replace('\x1b[0m', '')
+        assert 'a\tb ^[[31m^G^? \ufffdc' in shown and '\x1b' not in shown, shown
+        rc, out, err = run('data', 'show', d + '/o')
+        assert rc == 0 and '\x1b[31m' in out, (rc, out, err)
+
+
 def test_the_variable_that_names_the_model_to_serve_is_not_the_one_that_names_the_model_to_ask():
     for command in (('chat',), ('bench', 'load')):
         rc, out, err = run(*command, '--print-config', env={'QUIRE_MODEL': '/models/a', 'QUIRE_MODEL_NAME': 'b'})

@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include "bench/sim.h"
+#include "tests/full.h"
 
-/* QUIRE_TEST_SCALE shortens the traces; under a sanitizer a tenth is enough. */
-static int32_t scaled(int32_t n)
+/* QUIRE_TEST_SCALE shortens the traces; under a sanitizer a tenth is enough. `whole` with QUIRE_FULL=1. */
+static int32_t scaled(int32_t usual, int32_t whole)
 {
+    const int32_t n = full_size() ? whole : usual;
     const char *text = getenv("QUIRE_TEST_SCALE");
     double scale = text != NULL && atof(text) > 0 ? atof(text) : 1;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -19,7 +21,7 @@ static int32_t scaled(int32_t n)
     return scale < 1 ? (int32_t)(n * scale) : n;
 }
 
-static void read_trace(struct qr_trace *t, const char *name, int32_t n_max)
+static void read_trace(struct qr_trace *t, const char *name, int32_t usual, int32_t whole)
 {
     const char *data = getenv("QUIRE_DATA");
     char path[1024];
@@ -27,7 +29,7 @@ static void read_trace(struct qr_trace *t, const char *name, int32_t n_max)
     snprintf(path, sizeof path, "%s/traces/%s", data ? data : "../shared/data", name);
     if (access(path, R_OK) != 0)
         cr_skip_test("%s is not there: set QUIRE_DATA to the conformance data", path);
-    int rc = qr_trace_read(t, path, scaled(n_max), &err);
+    int rc = qr_trace_read(t, path, scaled(usual, whole), &err);
     cr_assert_eq(rc, 0, "%s", err.msg);
 }
 
@@ -86,7 +88,7 @@ static struct qr_sim_result run(const char *name, const struct qr_trace *t, cons
 Test(sim, wastes_at_most_one_percent_on_the_azure_conversations_and_nobody_starves)
 {
     struct qr_trace t;
-    read_trace(&t, "azure_llm_2023_conv.csv", 19366);
+    read_trace(&t, "azure_llm_2023_conv.csv", 8000, 19366);
     struct qr_sim_config c = usual();
     struct qr_sim_result r = run_timed("azure conv", &t, &c, processor_ns);
     cr_assert_eq(r.n_skipped, 0);
@@ -103,7 +105,7 @@ Test(sim, wastes_at_most_one_percent_on_the_azure_conversations_and_nobody_starv
 Test(sim, ends_every_azure_conversation_with_a_quarter_of_the_cache)
 {
     struct qr_trace t;
-    read_trace(&t, "azure_llm_2023_conv.csv", 6000);
+    read_trace(&t, "azure_llm_2023_conv.csv", 6000, 6000);
     static const char *name[3] = {"azure conv, few blocks, mixed", "azure conv, few blocks, prefill first", "azure conv, few blocks, alternate"};
     for (int i = 0; i < 3; i++) {
         struct qr_sim_config c = usual();
@@ -119,7 +121,7 @@ Test(sim, ends_every_azure_conversation_with_a_quarter_of_the_cache)
 Test(sim, finds_the_shared_prefixes_of_the_mooncake_conversations)
 {
     struct qr_trace t;
-    read_trace(&t, "mooncake_conversation.jsonl", 6000);
+    read_trace(&t, "mooncake_conversation.jsonl", 2400, 6000);
     struct qr_sim_config c = usual();
     c.sched.ctx_max = 131072, c.sched.step_tokens_max = 8192, c.sched.chunk_tokens_max = 4096;
     c.sched.waiting_max = 4096;
@@ -142,7 +144,7 @@ Test(sim, finds_the_shared_prefixes_of_the_mooncake_conversations)
 Test(sim, gives_the_same_schedule_every_time)
 {
     struct qr_trace t;
-    read_trace(&t, "azure_llm_2023_code.csv", 2000);
+    read_trace(&t, "azure_llm_2023_code.csv", 2000, 2000);
     struct qr_sim_config c = usual();
     c.n_blocks = 2000;
     struct qr_sim_result a, b;

@@ -3,7 +3,7 @@
  *
  * Fair shares: of c processors a spinning neighbour takes half of one, so c - 1/2 are left; where the pool has two threads for each processor
  * there is nothing to lose. A pool that splits its work evenly and spins while it waits falls to a fifth and less. What is demanded is
- * wide, because other processes run beside the tests: half of the fair share, the median of five rounds in turn, in one of five tries. */
+ * wide, because other processes run beside the tests: half of the fair share, the median of three rounds in turn, in one of five tries. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +17,14 @@
 #include "base/thread.h"
 #include "kernels/cpu/pool.h"
 
-enum { ROUNDS = 5, N_WAYS = 4, TRIES = 5 };
+enum { ROUNDS = 3, N_WAYS = 4, TRIES = 5 };
 #define ITEMS 12
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED true
 #else
 #define SANITIZED false
 #endif
-#define ROUND_US 300000
+#define ROUND_US 200000 /* dozens of a scheduler's turns */
 
 struct work {
     int32_t loops;

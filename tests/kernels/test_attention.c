@@ -1,6 +1,7 @@
 /* attention: against the double oracle within a derived bound, and the same bits alone, in any batch, as decode or as prefill, with any
  * block table, block size and number of threads. */
 #include "tests/cuda_emu/emu.h"
+#include "tests/full.h"
 #include "tests/kernels/attn_world.h"
 
 #include "tests/kernels/oracle.h"
@@ -258,13 +259,14 @@ static void check_case(int i, struct world w, bool fast, bool slow, double *wors
     world_drop(&w);
 }
 
-/* The device has kernels for each format of the cache and class of head sizes, with a few lines for caps: of each, sanitizers ask the first case. */
-static bool is_first_of_kind(int i)
+/* The device has kernels for each format of the cache and class of head sizes, with a few lines for caps: of each, sanitizers ask the first case, and it is the
+ * device's first with lengths of all kinds; `any_cap`: with or without one is the same. */
+static bool is_first_of_kind(int i, bool any_cap)
 {
     const struct qr_attention_case *c = qr_attention_cases;
     for (int j = 0; j < i; j++)
         if (c[j].kv == c[i].kv && (c[j].head_dim > 64) + (c[j].head_dim > 128) == (c[i].head_dim > 64) + (c[i].head_dim > 128) &&
-            (c[j].softcap > 0) == (c[i].softcap > 0))
+            (any_cap || (c[j].softcap > 0) == (c[i].softcap > 0)))
             return false;
     return true;
 }
@@ -278,11 +280,10 @@ Test(attention, is_within_the_bound_of_the_double_oracle_at_every_level, .timeou
         double *of = c.kv == QR_E4M3 ? worst_fp8 : worst;
         if (!(c.use & QR_CASE_CHECK))
             continue;
-        if (UTIL_STEP == 1)
-            check_case(i, world_mixed(c, SEED + (uint64_t)i), true, c.kv != QR_I8 || i % 3 == 0, of);
-        if (UTIL_STEP > 1 && i % UTIL_STEP == 0)
-            check_case(i, world_mixed(c, SEED + (uint64_t)i), true, false, of);
-        if (UTIL_STEP > 1 && is_first_of_kind(i))
+        const bool mixed = UTIL_STEP == 1 && (full_size() || is_first_of_kind(i, true)); /* on the device; else a length of each kind */
+        if (i % UTIL_STEP == 0)
+            check_case(i, world_mixed(c, SEED + (uint64_t)i), true, mixed, of);
+        if (!mixed && (UTIL_STEP == 1 || is_first_of_kind(i, false)))
             check_case(i, world_few(c, SEED + (uint64_t)i), false, true, of);
     }
     printf("attention cuda, fp8: worst error %.3f of the bound\n", worst_fp8[1]);
@@ -341,39 +342,48 @@ static void check_chunked(const char *isa, const struct world *w, const struct s
     qr_backend_close(be);
 }
 
-Test(attention, gives_a_row_the_same_bits_alone_batched_chunked_paged_or_contiguous, .timeout = 250)
+/* Case i in all its forms, at the levels of the processor or of the emulated device. */
+static void check_forms(int i, struct world w, bool slow)
 {
     const char *names[8];
     int32_t first[WORLD_SEQS_MAX], count[WORLD_SEQS_MAX];
+    const int32_t n_levels = attention_levels(names, w.c.kv, w.c.softcap);
+    last_rows(&w, first, count);
+    struct step st = step_new(&w, w.c.block_tokens, first, count, SEED + 1), flat = step_new(&w, 16, first, count, 0);
+    for (int32_t l = 1; l < n_levels; l++) { /* ref is one plain loop per query */
+        if (is_slow(names[l]) != slow || (i != 4 && strcmp(names[l], "hopper") == 0))
+            continue;
+        struct qr_backend *be = open_level(names[l], 1, 0);
+        float *out = step_run(be, &w, &st);
+        for (int32_t t = 2; t <= (slow ? 2 : 3); t++) {
+            struct qr_backend *more = open_level(names[l], t, 0);
+            float *again = step_run(more, &w, &flat);
+            for (int32_t r = 0; r < st.batch.n_tokens; r++)
+                check_same("contiguous, more threads", names[l], &w, &st, out, r, &flat, again, r);
+            qr_free(again);
+            qr_backend_close(more);
+        }
+        check_rows_alone(names[l], &w, &st, out);
+        check_chunked(names[l], &w, &st, out, slow ? 29 : 5);
+        qr_free(out);
+        qr_backend_close(be);
+    }
+    step_drop(&st);
+    step_drop(&flat);
+    world_drop(&w);
+}
+
+Test(attention, gives_a_row_the_same_bits_alone_batched_chunked_paged_or_contiguous, .timeout = 250)
+{
+    static const int32_t ctx[] = {70, 17, 257}, rows[] = {33, 1, 1}; /* where devices are emulated: two chunks, lone rows, one and two pieces */
     printf("seed %d\n", SEED);
     for (int i = UTIL_STEP - 1; i < QR_COUNT(qr_attention_cases); i += UTIL_STEP) {
-        if (!(qr_attention_cases[i].use & QR_CASE_CHECK))
+        const struct qr_attention_case c = qr_attention_cases[i];
+        if (!(c.use & QR_CASE_CHECK))
             continue;
-        struct world w = world_mixed(qr_attention_cases[i], SEED + 50 + (uint64_t)i);
-        const int32_t n_levels = attention_levels(names, w.c.kv, w.c.softcap);
-        last_rows(&w, first, count);
-        struct step st = step_new(&w, w.c.block_tokens, first, count, SEED + 1), flat = step_new(&w, 16, first, count, 0);
-        for (int32_t l = 1; l < n_levels; l++) { /* ref is one plain loop per query */
-            if (is_slow(names[l]) && (UTIL_STEP > 1 || (i != 4 && (strcmp(names[l], "hopper") == 0 || (i != 0 && i != 9 && i != 14)))))
-                continue; /* sanitizers: every access is one of the test's before */
-            struct qr_backend *be = open_level(names[l], 1, 0);
-            float *out = step_run(be, &w, &st);
-            for (int32_t t = 2; t <= (is_slow(names[l]) ? 2 : 3); t++) {
-                struct qr_backend *more = open_level(names[l], t, 0);
-                float *again = step_run(more, &w, &flat);
-                for (int32_t r = 0; r < st.batch.n_tokens; r++)
-                    check_same("contiguous, more threads", names[l], &w, &st, out, r, &flat, again, r);
-                qr_free(again);
-                qr_backend_close(more);
-            }
-            check_rows_alone(names[l], &w, &st, out);
-            check_chunked(names[l], &w, &st, out, is_slow(names[l]) ? 29 : 5);
-            qr_free(out);
-            qr_backend_close(be);
-        }
-        step_drop(&st);
-        step_drop(&flat);
-        world_drop(&w);
+        check_forms(i, world_mixed(c, SEED + 50 + (uint64_t)i), false);
+        if (UTIL_STEP == 1 && (i == 0 || i == 4 || i == 9 || i == 14)) /* sanitizers: every access is one of the test's before */
+            check_forms(i, full_size() ? world_mixed(c, SEED + 50 + (uint64_t)i) : world_new(c, QR_COUNT(ctx), ctx, rows, SEED + 50), true);
     }
 }
 
@@ -430,20 +440,22 @@ static void check_split_contexts(enum qr_dtype kv)
     const char *names[8];
     double worst[QR_COUNT(names)] = {0};
     int32_t n_levels = attention_levels(names, kv, 0);
-    static const int32_t ctx[] = {5000, 30, 2777}, rows[] = {1, 1, 20};
+    static const int32_t ctx[][3] = {{5000, 30, 2777}, {2100, 30, 1800}}, rows[] = {1, 1, 20}; /* [1]: where devices are emulated */
     struct qr_attention_case c = {.n_heads = 6, .n_kv_heads = 2, .head_dim = 16, .kv = kv};
-    for (int32_t window = UTIL_STEP > 1 ? 1500 : 0; window <= 1500; window += 1500) {
+    for (int32_t k = UTIL_STEP > 1 ? 2 : 0; k < 4; k++) {
+        const int32_t window = k / 2 * 1500;
+        const bool slow = k % 2;
         c.window = window;
-        struct world w = world_new(c, 3, ctx, rows, SEED);
+        struct world w = world_new(c, 3, ctx[slow && !full_size()], rows, SEED);
         int32_t first[WORLD_SEQS_MAX], count[WORLD_SEQS_MAX];
         last_rows(&w, first, count);
         struct step st = step_new(&w, 16, first, count, SEED);
         float *got[QR_COUNT(names)] = {NULL};
         for (int32_t l = 1; l < n_levels; l++) {
-            if (window == 0 && (strcmp(names[l], "hopper") == 0 || (is_slow(names[l]) && kv == QR_I8))) /* 31 pieces a head: fewer will do */
+            if (is_slow(names[l]) != slow || (window == 0 && slow && (strcmp(names[l], "hopper") == 0 || kv == QR_I8))) /* fewer pieces a head will do */
                 continue;
             struct qr_backend *one = open_level(names[l], 1, 0), *three = open_level(names[l], 3, 0), *small = open_level(names[l], 2, 1);
-            if (UTIL_STEP > 1 && is_slow(names[l])) { /* most parts, least room */
+            if (UTIL_STEP > 1 && slow) { /* most parts, least room */
                 qr_free(step_run(small, &w, &st));
                 close_all(one, three, small);
                 continue;

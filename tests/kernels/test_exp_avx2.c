@@ -51,7 +51,7 @@ Test(exp_avx2, powers_of_two_have_the_same_bits_either_way_where_none_is_denorma
         cr_skip_test("this processor has no avx2");
     float x[VF_LEN];
     int lane = 0;
-    for (uint64_t u = 0; u < 0x100000000u; u += SWEEP_STEP) {
+    for (uint64_t u = 0, step = SWEEP_STEP; u < 0x100000000u; u += step) {
         uint32_t bits = (uint32_t)u;
         memcpy(&x[lane], &bits, 4);
         if (x[lane] > -120 && x[lane] <= 1 && ++lane == VF_LEN) {

@@ -21,4 +21,8 @@ typedef void qr_pack_sorted_fn(struct qr_queue *q, void *dst, enum qr_dtype to, 
 qr_pack_words_fn *qr_pack_words_of(const struct qr_kernels *k);
 qr_pack_sorted_fn *qr_pack_sorted_of(const struct qr_kernels *k);
 
+/* Whether the level's packers ask for rows that come next while they pack others: half bytes of plain rows (linear_pack) do, and blocks
+ * (linear_pack_coded) where a source says so. Then rows need not be in a cache before. */
+bool qr_packs_ahead(const struct qr_kernels *k);
+
 #endif

@@ -1,20 +1,20 @@
 #include "loader/pack_matrix.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "kernels/pack_words.h"
 #include "loader/coded_rows.h"
+#include "loader/fresh_pages.h"
 #include "loader/quantized_tensors.h"
 #include "loader/tensor_files_parts.h"
 
 #define UPLOAD_BYTES ((size_t)8 << 20)      /* on its way to a device at a time; what a queue stages without allocating */
 #define UPLOAD_ITEM_BYTES ((size_t)256 << 10) /* of a thread at a time */
 #define DECODE_BYTES ((size_t)4 << 20)      /* f32 rows that are decoded for a device at a time */
-#define PAGE_BYTES ((size_t)2 << 20)        /* a huge page */
 #define LARGE_BYTES ((size_t)64 << 20)      /* of a matrix: threads pack far parts of it */
 #define OWN_BYTES ((size_t)4 << 20)         /* of a matrix: it is worth a launch */
 #define ITEM_BYTES ((size_t)128 << 10)      /* of a matrix that is none: what a thread packs at a time */
@@ -23,21 +23,14 @@
 #define AROUND_BYTES ((uint64_t)64 << 10)   /* that the system maps where one byte is looked at */
 /* A panel whose rows take more is packed from where the file is mapped; of a larger matrix of words an item has a stretch of inputs. */
 #define READ_MOST ((size_t)1 << 20)
+#define LOOK_TIMES 4                        /* as many rows are looked at as one item */
+#define LOOK_ROUNDING_NS 60                 /* for a KiB of the file entered where it is mapped, at most: else its pages are small, or not in memory, and */
+#define LOOK_BLOCKS_NS 25                   /* reading costs less; rounding to half bytes has time to wait for nothing, blocks have little */
+#define LOOK_LATE_NS 1000000                /* that do not count: a thread may lose its processor */
 #define STRETCH_INPUTS 32                   /* of which an item of words has a multiple */
 #define SORTED_ROWS ((int64_t)64)           /* of an item that puts inputs in order */
 #define SORTED_BYTES ((size_t)4 << 20)      /* of matrices whose inputs are put in order when all of them are there: meanwhile others are read */
 #define PANEL_ROWS QR_LINEAR_PACKED_TOGETHER
-
-/* Huge pages of the region. Two threads that write to the same fresh one both clear it; so who comes to a page first enters it, and who comes meanwhile enters
- * one that follows instead of waiting. */
-enum { PAGE_FRESH, PAGE_BEING_ENTERED, PAGE_THERE };
-
-struct pages {
-    uint8_t *begin;         /* borrowed; NULL: none are entered */
-    size_t n_bytes;
-    _Atomic uint8_t *state; /* owned: of each */
-    int32_t n_threads;
-};
 
 /* A part of a matrix, or of a vector, that is to be packed. */
 struct piece {
@@ -51,6 +44,8 @@ struct piece {
     int32_t first_item;
     bool read_at_once;        /* kernels read it as the file has it */
     bool held;                /* an item's rows are read to memory of its thread; else they are looked at where the file is mapped */
+    int32_t look_ns;          /* 0: rows are not looked at. Else an item's may be, where the file is mapped, as long as entering a KiB costs no more */
+    int64_t read_rows;        /* held, if they are not: rows that are read at a time */
     bool sorts;               /* items put inputs in order, of rows that are there */
     int64_t stretch;          /* held: inputs of an item, words of all outputs; one more item, the first, has all that is no code. 0: items have rows */
     bool whole;               /* held: there is one item, and all of `around` is read: codes, and what lies beside them of scales and zeros */
@@ -69,13 +64,15 @@ struct qr_packer {
     struct qr_backend *be;               /* borrowed, as are files */
     const struct qr_tensor_files *files;
     const struct qr_stored_tensor *stays; /* NULL: none */
-    struct pages pages;
+    struct qr_fresh_pages pages;
     struct work now, later;              /* waiting; later: until `now` is done */
     size_t sorted_bytes;                 /* of what will be sorted later */
     char *room;                          /* owned: room_bytes for each worker */
     char *read;                          /* owned: read_bytes for each worker, rows of the file */
     size_t room_bytes, read_bytes;
     uint64_t n_mapped;                   /* bytes of the mapping that have been looked at, or will be */
+    _Atomic int64_t looked_ns, looked_kib; /* entering pages took */
+    _Atomic bool reads;                  /* that was too long: rows are not looked at any more */
     _Atomic int32_t failed;              /* 1 + a file that could not be read; 0: none */
 };
 
@@ -84,10 +81,10 @@ struct qr_packer *qr_packer_new(struct qr_backend *be, const struct qr_tensor_fi
     QR_ASSERT(be != NULL && files != NULL);
     QR_ASSERT(region != NULL || n_bytes == 0);
     struct qr_packer *p = qr_alloc(1, sizeof *p);
-    const bool enters = be->mem->host && n_bytes >= PAGE_BYTES; /* smaller ones are not aligned to pages */
+    const bool enters = be->mem->host && n_bytes >= QR_FRESH_PAGE_BYTES; /* smaller ones are not aligned to pages */
     *p = (struct qr_packer){.be = be, .files = files};
     if (enters)
-        p->pages = (struct pages){region, n_bytes, qr_alloc((n_bytes + PAGE_BYTES - 1) / PAGE_BYTES, sizeof *p->pages.state), be->n_threads};
+        qr_fresh_pages_init(&p->pages, region, n_bytes, be->n_threads);
     return p;
 }
 
@@ -98,58 +95,23 @@ void qr_packer_stays(struct qr_packer *p, const struct qr_stored_tensor *t)
     p->stays = t;
 }
 
+void qr_packer_reads(struct qr_packer *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->now.n == 0);
+    atomic_store(&p->reads, true);
+}
+
 void qr_packer_free(struct qr_packer *p)
 {
     if (!p)
         return;
-    qr_free(p->pages.state);
+    qr_fresh_pages_release(&p->pages);
     qr_free(p->now.piece);
     qr_free(p->later.piece);
     qr_free(p->room);
     qr_free_aligned(p->read);
     qr_free(p);
-}
-
-/* Page i, if nobody else has begun to. */
-static bool take_page(const struct pages *e, size_t i)
-{
-    uint8_t before = PAGE_FRESH, *at = e->begin + i * PAGE_BYTES;
-    const size_t left = e->n_bytes - i * PAGE_BYTES;
-    if (!atomic_compare_exchange_strong(&e->state[i], &before, PAGE_BEING_ENTERED))
-        return false;
-    qr_mem_populate(at, left < PAGE_BYTES ? left : PAGE_BYTES);
-    atomic_store(&e->state[i], PAGE_THERE);
-    return true;
-}
-
-/* Page i, unless it is there. */
-static void enter_page(const struct pages *e, size_t i)
-{
-    const size_t n = (e->n_bytes + PAGE_BYTES - 1) / PAGE_BYTES;
-    if (atomic_load_explicit(&e->state[i], memory_order_acquire) == PAGE_THERE || take_page(e, i))
-        return;
-    for (size_t next = i + 1; next < n && next < i + (size_t)e->n_threads && atomic_load(&e->state[i]) != PAGE_THERE; next++)
-        if (take_page(e, next))
-            break;
-    while (atomic_load(&e->state[i]) != PAGE_THERE)
-        sched_yield();
-}
-
-/* Before n_bytes at p are written. */
-static void enter_pages(const struct pages *e, const void *p, size_t n_bytes)
-{
-    const uint8_t *from = p;
-    if (!e->begin || n_bytes == 0)
-        return;
-    QR_ASSERT(from >= e->begin && n_bytes <= e->n_bytes - (size_t)(from - e->begin));
-    for (size_t i = (size_t)(from - e->begin) / PAGE_BYTES; i <= (size_t)(from - e->begin + n_bytes - 1) / PAGE_BYTES; i++)
-        enter_page(e, i);
-}
-
-static void enter_item(const void *arg, int32_t item, int32_t worker)
-{
-    (void)worker;
-    enter_page(arg, (size_t)item);
 }
 
 /* ---- rows ---- */
@@ -304,7 +266,8 @@ static struct qr_coded_source coded_source(struct qr_stored_rows *rows, const st
 static void pack_coded(const struct qr_packer *a, const struct qr_tensor_files *files, const struct piece *p, struct qr_queue *q, int64_t row, int64_t n)
 {
     struct qr_stored_rows rows;
-    const struct qr_coded_source source = coded_source(&rows, files, p, row);
+    struct qr_coded_source source = coded_source(&rows, files, p, row);
+    source.asks = p->look_ns > 0 && files == a->files && source.pitch > 0;
     a->be->k->linear_pack_coded(q, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], p->dst.t.shape[1], p->first + row, &source, n);
 }
 
@@ -404,12 +367,29 @@ static const struct qr_tensor_files *hold(struct qr_packer *a, struct qr_tensor_
     return NULL;
 }
 
+/* Enters an item's pages where its file is mapped, and sees to it that they are there. False: its rows have to be read. */
+static bool look_at_rows(struct qr_packer *a, const struct piece *p, int64_t row, int64_t n)
+{
+    struct qr_stored_tensor part = *p->read;
+    if (p->look_ns == 0 || atomic_load(&a->reads))
+        return false;
+    part.offset += (uint64_t)(p->cut.rows.first + row) * p->row_bytes;
+    part.n_bytes = (uint64_t)n * p->row_bytes;
+    const int64_t begin = qr_clock_ns();
+    qr_tensor_files_populate(a->files, &part);
+    const int64_t spent = qr_clock_ns() - begin, n_kib = (int64_t)(part.n_bytes >> 10);
+    const int64_t all_ns = atomic_fetch_add(&a->looked_ns, spent) + spent, all_kib = atomic_fetch_add(&a->looked_kib, n_kib) + n_kib;
+    if (all_ns > all_kib * p->look_ns + LOOK_LATE_NS)
+        atomic_store(&a->reads, true);
+    return qr_tensor_files_there(a->files, p->read);
+}
+
 /* Before rows of a matrix are written. */
 static void enter_rows(const struct qr_packer *a, const struct piece *p, int64_t row, int64_t n)
 {
     const int64_t first = (p->first + row) / PANEL_ROWS, end = (p->first + row + n + PANEL_ROWS - 1) / PANEL_ROWS;
     const size_t from = (size_t)first * p->panel_bytes, to = (size_t)end * p->panel_bytes;
-    enter_pages(&a->pages, (const uint8_t *)p->dst.packed + from, (to < p->packed_bytes ? to : p->packed_bytes) - from);
+    qr_fresh_pages_enter(&a->pages, (const uint8_t *)p->dst.packed + from, (to < p->packed_bytes ? to : p->packed_bytes) - from);
 }
 
 /* Likewise all of them, by all threads; those of a large matrix are entered where they are written, as its threads are far from each other. */
@@ -417,14 +397,8 @@ static void enter_matrix(struct qr_packer *a, const struct piece *p)
 {
     const size_t panels = (size_t)((p->first + p->cut.rows.n + PANEL_ROWS - 1) / PANEL_ROWS) * p->panel_bytes;
     const size_t n_bytes = panels < p->packed_bytes ? panels : p->packed_bytes;
-    struct pages part = a->pages;
-    if (!part.begin || n_bytes >= LARGE_BYTES)
-        return;
-    const size_t at = (size_t)((const uint8_t *)p->dst.packed - part.begin), first = at / PAGE_BYTES;
-    part.begin += first * PAGE_BYTES;
-    part.n_bytes -= first * PAGE_BYTES;
-    part.state += first;
-    qr_backend_run(a->be, enter_item, &part, (int32_t)((at + n_bytes + PAGE_BYTES - 1) / PAGE_BYTES - first));
+    if (n_bytes < LARGE_BYTES)
+        qr_fresh_pages_enter_by_all(&a->pages, a->be, p->dst.packed, n_bytes);
 }
 
 /* An item of a matrix whose items have inputs: their words, or all that is no code. */
@@ -461,6 +435,29 @@ static void sort_rows(const struct qr_packer *a, const struct piece *p, int32_t 
                                 qr_quantized_inputs(p->t), left < SORTED_ROWS ? left : SORTED_ROWS);
 }
 
+static void pack_rows(const struct qr_packer *a, const struct qr_tensor_files *files, const struct piece *p, int64_t row, int64_t n, int32_t worker)
+{
+    struct qr_queue *q = qr_backend_alone(a->be, worker);
+    enter_rows(a, p, row, n);
+    if (p->read_at_once)
+        pack_stored(a, files, p, q, row, n);
+    else
+        pack_by_room(a, files, p, q, a->room + (size_t)worker * a->room_bytes, row, n);
+}
+
+/* Rows up to `end` of an item that begins at row `begin`, or before the first one: read, as many at a time as there is memory for, and packed. */
+static void read_rows(struct qr_packer *a, const struct piece *p, int64_t begin, int64_t end, int32_t worker)
+{
+    const int64_t step = p->look_ns ? p->read_rows : p->item_rows;
+    for (int64_t i = begin; i < end; i += step) {
+        const int64_t row = i < 0 ? 0 : i, n = (i + step < end ? i + step : end) - row;
+        struct qr_tensor_files view;
+        const struct qr_tensor_files *files = n > 0 ? hold(a, &view, p, row, n, worker) : NULL;
+        if (files)
+            pack_rows(a, files, p, row, n, worker);
+    }
+}
+
 static void pack_item(const void *arg, int32_t item, int32_t worker)
 {
     struct qr_packer *a = (struct qr_packer *)(uintptr_t)arg;
@@ -468,7 +465,7 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
     struct qr_tensor_files view;
     if (p->vector) {
         const struct qr_tensor_files *files = hold(a, &view, p, 0, p->cut.rows.n, worker);
-        enter_pages(&a->pages, p->vector, (size_t)(p->cut.rows.n * columns_of(p->t)) * sizeof *p->vector);
+        qr_fresh_pages_enter(&a->pages, p->vector, (size_t)(p->cut.rows.n * columns_of(p->t)) * sizeof *p->vector);
         if (files)
             decode_vector(files, p, p->vector);
         return;
@@ -483,15 +480,10 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
     }
     const int64_t begin = (p->first / p->item_rows + item - p->first_item) * p->item_rows - p->first;
     const int64_t row = begin < 0 ? 0 : begin, end = begin + p->item_rows < p->cut.rows.n ? begin + p->item_rows : p->cut.rows.n;
-    struct qr_queue *q = qr_backend_alone(a->be, worker);
-    const struct qr_tensor_files *files = hold(a, &view, p, row, end - row, worker);
-    if (!files)
-        return;
-    enter_rows(a, p, row, end - row);
-    if (p->read_at_once)
-        pack_stored(a, files, p, q, row, end - row);
+    if (look_at_rows(a, p, row, end - row))
+        pack_rows(a, a->files, p, row, end - row, worker);
     else
-        pack_by_room(a, files, p, q, a->room + (size_t)worker * a->room_bytes, row, end - row);
+        read_rows(a, p, begin, end, worker);
 }
 
 /* What waits for nothing; then what waited for that does not any more. */
@@ -528,6 +520,14 @@ void qr_packer_run(struct qr_packer *p)
         return;
     qr_backend_run(p->be, drop_item, p, qr_tensor_files_n_pieces(p->files)); /* each of these interrupts all threads: not one for each matrix */
     p->n_mapped = 0;
+}
+
+void qr_packer_give_back(struct qr_packer *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->now.n == 0);
+    if (atomic_load(&p->looked_kib) > 0)
+        qr_backend_run(p->be, drop_item, p, qr_tensor_files_n_pieces(p->files));
 }
 
 int32_t qr_packer_failed(const struct qr_packer *p)
@@ -667,6 +667,18 @@ static void hold_whole(struct qr_packer *a, struct piece *p)
     hold_items(a, p, (size_t)p->around.n_bytes);
 }
 
+/* What it may cost to look at rows instead of reading them, where kernels ask for those that come next (qr_packs_ahead); 0: these do not. */
+static int32_t look_ns(const struct qr_packer *a, const struct piece *p)
+{
+    const enum qr_dtype to = p->dst.packed_dtype;
+    struct qr_stored_code as;
+    if (!p->read_at_once || p->t->heads || !qr_packs_ahead(a->be->k))
+        return 0;
+    if (qr_dtype_is_quantized(to))
+        return qr_dtype_format(to).bits == 4 ? LOOK_ROUNDING_NS : 0;
+    return p->t->type->blocks && qr_stored_code(&as, p->t) && as.type == to ? LOOK_BLOCKS_NS : 0;
+}
+
 /* Of a matrix: as many rows for an item as READ_BYTES hold, but those of a panel where they go by way of the packer's room. */
 static void hold_rows(struct qr_packer *a, struct piece *p)
 {
@@ -682,6 +694,9 @@ static void hold_rows(struct qr_packer *a, struct piece *p)
     const int64_t most = (int64_t)(READ_BYTES / p->row_bytes) / least * least;
     p->item_rows = p->read_at_once && most > least ? most : least;
     hold_items(a, p, (size_t)p->item_rows * p->row_bytes);
+    p->look_ns = look_ns(a, p);
+    p->read_rows = p->item_rows;
+    p->item_rows *= p->look_ns ? LOOK_TIMES : 1;
 }
 
 /* On the processor. What shares a panel with what waits goes after it. Large matrices have a launch of their own where kernels share it out in their own

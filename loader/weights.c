@@ -412,6 +412,7 @@ static int fill_all(struct qr_weights *w, const struct qr_share *share, struct q
     qr_packer_run(packer);
     if (!packed)
         fill_orders(w, share);
+    qr_packer_give_back(packer);
     const int32_t failed = qr_packer_failed(packer);
     qr_packer_free(packer);
     qr_tensor_files_drop_others(w->files, table); /* pages between tensors; and a packed copy's source, of which looking at it maps large pages whole */

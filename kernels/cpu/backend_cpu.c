@@ -31,6 +31,7 @@ struct level {
     const struct qr_backward *b;
     qr_pack_words_fn *pack_words;   /* or NULL */
     qr_pack_sorted_fn *pack_sorted; /* likewise */
+    bool packs_ahead;
 };
 
 static bool always(void)
@@ -40,14 +41,14 @@ static bool always(void)
 
 /* Best last. */
 static const struct level level[] = {
-    {"ref", always, &qr_ref_f32_kernels, &qr_ref_f32_backward, NULL, NULL},
-    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_avx2_backward, qr_avx2_pack_words, qr_avx2_pack_sorted},
-    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_avx512_backward, NULL, NULL},
-    {"amx", qr_detect_amx, &qr_amx_kernels, &qr_amx_backward, NULL, NULL},
+    {"ref", always, &qr_ref_f32_kernels, &qr_ref_f32_backward, NULL, NULL, false},
+    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_avx2_backward, qr_avx2_pack_words, qr_avx2_pack_sorted, true},
+    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_avx512_backward, NULL, NULL, false},
+    {"amx", qr_detect_amx, &qr_amx_kernels, &qr_amx_backward, NULL, NULL, false},
 };
 
 /* For measurements of what is not a kernel; no level of this machine. */
-static const struct level null_level = {"null", always, &qr_null_kernels, &qr_ref_f32_backward, NULL, NULL};
+static const struct level null_level = {"null", always, &qr_null_kernels, &qr_ref_f32_backward, NULL, NULL, false};
 
 /* ---- memory ---- */
 
@@ -127,6 +128,11 @@ qr_pack_words_fn *qr_pack_words_of(const struct qr_kernels *k)
 qr_pack_sorted_fn *qr_pack_sorted_of(const struct qr_kernels *k)
 {
     return level_of(k)->pack_sorted;
+}
+
+bool qr_packs_ahead(const struct qr_kernels *k)
+{
+    return level_of(k)->packs_ahead;
 }
 
 /* `name` as asked for by `source`; NULL or "" or "auto": the best. */

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "loader/hf_config.h"
 #include "loader/make_model.h"
+#include "loader/pack_matrix.h"
 #include "loader/tensor_files_parts.h"
 #include "loader/weights.h"
 #include "tests/model/rig.h"
@@ -106,13 +107,13 @@ Test(pack_matrix, any_number_of_threads_makes_what_one_launch_for_each_matrix_ma
 }
 
 /* Loads st, whose file `path` becomes shorter first: an error that names it. */
-static void expect_shorter(struct qr_tensor_files *st, const char *path, const struct qr_share *share, enum qr_dtype to)
+static void expect_shorter(struct qr_tensor_files *st, const char *path, const struct qr_share *share, const char *isa, enum qr_dtype to)
 {
     const char *slash = strrchr(path, '/');
     struct qr_weights w;
     struct qr_backend *be;
     struct qr_err err = {0};
-    cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = "ref", .n_threads = 3}, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = isa, .n_threads = 3}, &err), 0, "%s", err.msg);
     cr_assert_eq(truncate(path, 8), 0);
     cr_assert_eq(qr_weights_load(&w, st, share, be, to, &err), QR_E_IO, "%s", err.msg);
     cr_assert(strstr(err.msg, "shorter") != NULL && strstr(err.msg, slash + 1) != NULL, "%s", err.msg);
@@ -121,10 +122,13 @@ static void expect_shorter(struct qr_tensor_files *st, const char *path, const s
 }
 
 /* All that a bf16 model's loading wants of the file is read, none of it looked at where the file is mapped; but the rows of an embedding that stay there, of
- * which a rounded head that is tied to it is made. */
+ * which a rounded head that is tied to it is made. A level that asks for rows ahead looks at those that become half bytes. */
 Test(pack_matrix, a_file_that_becomes_shorter_while_it_is_loaded_is_an_error_and_no_signal)
 {
-    for (int tied = 0; tied < 2; tied++) {
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
+    for (int32_t i = 0; i < 2 + n_levels; i++) {
+        const bool tied = i == 1;
         struct qr_model_config made = config_of(QR_ARCH_LLAMA), c;
         struct qr_share share;
         struct qr_tensor_files *st;
@@ -137,7 +141,7 @@ Test(pack_matrix, a_file_that_becomes_shorter_while_it_is_loaded_is_an_error_and
         cr_assert_eq(qr_model_config_read(&c, dir, &err), 0, "%s", err.msg);
         qr_share_whole(&share, &c);
         cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
-        expect_shorter(st, path, &share, tied ? QR_Q8 : QR_BF16);
+        expect_shorter(st, path, &share, i < 2 ? "ref" : names[i - 2], tied ? QR_Q8 : i == 0 ? QR_BF16 : QR_Q4);
         cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
     }
 }
@@ -163,7 +167,7 @@ Test(pack_matrix, a_gguf_file_that_becomes_shorter_while_it_is_loaded_is_an_erro
     cr_assert_eq(qr_gguf_tensors_open(&st, source, &err), 0, "%s", err.msg);
     qr_source_unref(source);
     qr_share_whole(&share, &c);
-    expect_shorter(st, path, &share, QR_BF16);
+    expect_shorter(st, path, &share, "ref", QR_BF16);
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 
@@ -228,6 +232,57 @@ Test(pack_matrix, pages_that_were_looked_at_go_back_but_for_those_of_the_tensor_
     qr_tensor_files_drop_others(st, NULL);
     cr_assert_eq(resident_of(map), total % page != 0 ? page : 0);
     qr_tensor_files_close(st);
+    cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
+}
+
+/* A matrix of three items, each of which is read in four parts, and whose first panel begins and last one ends with rows of others. */
+Test(pack_matrix, rows_that_are_read_become_what_rows_that_are_looked_at_do)
+{
+    enum { ROWS = 1500, IN = 512, FIRST = 24, ALL = FIRST + ROWS + 3 };
+    static const char head[] = "{\"a\":{\"dtype\":\"BF16\",\"shape\":[1500,512],\"data_offsets\":[0,1536000]}}";
+    const size_t n_head = strlen(head), n_file = 8 + n_head + sizeof(uint16_t) * ROWS * IN;
+    uint8_t *bytes = qr_alloc(n_file, 1);
+    const char *names[8];
+    char dir[64], path[100];
+    struct qr_tensor_files *st;
+    struct qr_err err = {0};
+    memcpy(bytes, &(uint64_t){n_head}, 8);
+    memcpy(bytes + 8, head, n_head);
+    for (uint32_t i = 0; i < ROWS * IN; i++) {
+        const uint16_t x = (uint16_t)(0x3c00 + (i * 2654435761u >> 23) + (i * 40503u >> 11 & 1) * 0x8000);
+        memcpy(bytes + 8 + n_head + 2 * i, &x, sizeof x);
+    }
+    temp_dir_make(dir, "pack");
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    cr_assert_eq(qr_file_put(path, bytes, n_file, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
+    const struct qr_stored_tensor *t = qr_tensor_files_find(st, "a");
+    for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++) {
+        struct qr_backend *be;
+        cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = names[l], .n_threads = 2}, &err), 0, "%s", err.msg);
+        const size_t n_bytes = be->k->linear_packed_bytes(QR_Q4, ALL, IN);
+        uint8_t *packed[3];
+        for (int i = 0; i < 3; i++)
+            packed[i] = memset(qr_alloc_aligned(n_bytes, 64), 0, n_bytes);
+        be->k->linear_pack(be->queue, packed[2], QR_Q4, ALL, IN, FIRST, qr_tensor_files_data(st, t), QR_BF16, ROWS);
+        for (int i = 0; i < 2; i++) {
+            const struct qr_weight w = {.t = {.shape = {ALL, IN}}, .packed = packed[i], .packed_dtype = QR_Q4};
+            struct qr_packer *p = qr_packer_new(be, st, NULL, 0);
+            if (i == 0)
+                qr_packer_reads(p);
+            qr_packer_matrix(p, &w, FIRST, t, &(struct qr_cut){.rows = {0, ROWS}, .cols = {0, IN}});
+            qr_packer_run(p);
+            qr_packer_give_back(p);
+            cr_assert_eq(qr_packer_failed(p), -1);
+            qr_packer_free(p);
+            cr_assert_eq(memcmp(packed[i], packed[2], n_bytes), 0, "%s, %s", names[l], i == 0 ? "read" : "looked at");
+        }
+        for (int i = 0; i < 3; i++)
+            qr_free_aligned(packed[i]);
+        qr_backend_close(be);
+    }
+    qr_tensor_files_close(st);
+    qr_free(bytes);
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 

@@ -249,9 +249,9 @@ VF_FN void put_stored_8(uint8_t *to, const uint8_t *const r[8], int64_t at, cons
 }
 
 /* Codes of inputs [begin, end) of rows of such blocks, from a whole packed block on. Blocks of 32 inputs are two in a packed one: nothing but constants
- * is added to find where the second one goes, which took as long as moving its codes. */
+ * is added to find where the second one goes, which took as long as moving its codes. later: as many bytes are asked for from there on; NULL: none. */
 VF_FN void put_stored_rows(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end, const enum stored_as as,
-                           const int32_t n_in)
+                           const int32_t n_in, const char *later)
 {
     const struct qr_coded_shape *s = &p->shape;
     const struct qr_coded_blocks *l = p->rows->blocks;
@@ -259,12 +259,15 @@ VF_FN void put_stored_rows(const struct packing *p, uint8_t *panel, const uint8_
     const int64_t first = begin / n_in * n_bytes + l->low.at, last = first + (end - begin) / n_in * n_bytes;
     const int32_t bits = as == STORED_BYTES ? 8 : as == STORED_HALVES ? 4 : 5;
     const int32_t second = n_in * QR_PANEL * bits / 8, together = n_in == 32 ? 2 : 1;
+    const int32_t asked = later ? together * l->n_bytes * 8 : 0;
     QR_ASSERT(l->n_in == n_in && 1 << s->block_shift == together * n_in && begin % (together * n_in) == 0);
     QR_ASSERT(bits != 5 || (l->high.at + 4 == l->low.at && l->low.at + 16 == n_bytes && l->add == qr_coded_least(s->f)));
     for (int32_t o = 0; o < QR_PANEL; o += 8) {
         EIGHT_ROWS(r, row, o);
         uint8_t *to = panel + s->head_bytes + (begin >> s->block_shift) * block_bytes + s->codes_at + 4 * o;
-        for (int64_t at = first; at < last; at += together * n_bytes, to += block_bytes) {
+        for (int64_t at = first; at < last; at += together * n_bytes, to += block_bytes, later += asked) {
+            for (int32_t i = 0; i < asked; i += 64)
+                _mm_prefetch(later + i, _MM_HINT_T0);
             if (as == STORED_FIVES && o == 0) /* as put_units */
 #pragma GCC unroll 11
                 for (int32_t i = -1; i < 10; i++)
@@ -277,17 +280,17 @@ VF_FN void put_stored_rows(const struct packing *p, uint8_t *panel, const uint8_
 }
 
 /* Codes of inputs [begin, end), of blocks as above. */
-static void put_strip(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end)
+static void put_strip(const struct packing *p, uint8_t *panel, const uint8_t *const row[QR_PANEL], int64_t begin, int64_t end, const char *later)
 {
     const struct qr_coded_blocks *l = p->rows->blocks;
     if (l->high.bits == 1)
-        put_stored_rows(p, panel, row, begin, end, STORED_FIVES, 32);
+        put_stored_rows(p, panel, row, begin, end, STORED_FIVES, 32, later);
     else if (l->low.bits == 8)
-        put_stored_rows(p, panel, row, begin, end, STORED_BYTES, 32);
+        put_stored_rows(p, panel, row, begin, end, STORED_BYTES, 32, later);
     else if (l->n_in == 32)
-        put_stored_rows(p, panel, row, begin, end, STORED_HALVES, 32);
+        put_stored_rows(p, panel, row, begin, end, STORED_HALVES, 32, later);
     else
-        put_stored_rows(p, panel, row, begin, end, STORED_HALVES, QR_CODED_UNIT);
+        put_stored_rows(p, panel, row, begin, end, STORED_HALVES, QR_CODED_UNIT, later);
 }
 
 /* Codes, and scales and offsets as the file has them, turned. */
@@ -297,13 +300,14 @@ static void put_strips(const struct packing *p, uint8_t *panel, uint16_t *half, 
     const int64_t n_blocks = p->n_in / l->n_in, strip = STRIP_INPUTS / l->n_in;
     QR_ASSERT(l->low.bits == 8 || (l->low.bits == 4 && l->low.width == 16 && (l->high.bits == 0 || l->high.width == 0)));
     QR_ASSERT(l->scale_at + 16 <= l->n_bytes);
+    const char *later = p->rows->asks ? (const char *)row[0] + QR_PANEL * p->rows->pitch : NULL; /* rows of the next panel */
     for (int64_t u = 0; u < n_blocks; u += strip) {
         const int64_t n = n_blocks - u < strip ? n_blocks - u : strip, at = u * l->n_bytes + l->scale_at;
         if (p->shape.f.offset)
             take_scales_and_offsets(half + u * QR_PANEL, offset + u * QR_PANEL, row, n, l->n_bytes, at);
         else
             take_scales(half + u * QR_PANEL, row, n, l->n_bytes, at);
-        put_strip(p, panel, row, u * l->n_in, (u + n) * l->n_in);
+        put_strip(p, panel, row, u * l->n_in, (u + n) * l->n_in, later ? later + u * l->n_bytes * QR_PANEL : NULL);
     }
 }
 

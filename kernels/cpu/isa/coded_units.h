@@ -105,6 +105,18 @@ VF_FN void take_unit(const struct packing *p, uint8_t *block, uint16_t *half, ui
 
 /* ---- codes, eight rows at a time ---- */
 
+/* Lines of the rows that come later, which are asked for a few at a time between codes; n 0: none are. */
+struct asking {
+    const char *at;
+    int32_t n; /* at a time */
+};
+
+VF_FN void ask(struct asking *a)
+{
+    for (int32_t i = 0; i < a->n; i++, a->at += 64)
+        _mm_prefetch(a->at, _MM_HINT_T0);
+}
+
 /* Of both the lower two bits in each half of a byte, a's below b's: to a; and the upper ones: to b. */
 VF_FN void swap_twos(__m256i *a, __m256i *b)
 {
@@ -123,10 +135,11 @@ VF_FN void swap_ones(__m256i *a, __m256i *b)
 
 /* 32 bytes of eight rows in planes of 2/32, as lines of 2 bits: 16 bytes have half the inputs, a line's, of four runs of 32, which are `apart` bytes from each
  * other. */
-VF_FN void put_twos_8(uint8_t *to, const uint8_t *const r[8], int64_t low, const int32_t apart)
+VF_FN void put_twos_8(uint8_t *to, const uint8_t *const r[8], int64_t low, const int32_t apart, struct asking *next)
 {
     for (int32_t line = 0; line < 2; line++) {
         __m256i v[4];
+        ask(next);
         turn_eight(v, r, low + 16 * line);
         swap_halves(&v[0], &v[1]);
         swap_halves(&v[2], &v[3]);
@@ -164,7 +177,7 @@ VF_FN void put_run_3(uint8_t *to, const __m256i low[FOURS_LINES], const int32_t 
 }
 
 /* A block of eight rows of 3 bits in planes of 2/32 and 1/32. */
-VF_FN void put_threes_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int64_t high)
+VF_FN void put_threes_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int64_t high, struct asking *next)
 {
     enum { RUN = 3 * QR_CODED_LINE };
     __m256i third[2][FOURS_LINES] QR_UNINITIALIZED;
@@ -173,28 +186,34 @@ VF_FN void put_threes_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int
     for (int32_t part = 0; part < 2; part++, low += 32, to += 4 * RUN) {
         __m256i lower[FOURS_LINES] QR_UNINITIALIZED, upper[FOURS_LINES] QR_UNINITIALIZED;
         turn_lines_8(lower, upper, r, low);
+        ask(next);
         put_run_3(to, lower, 0, third[part], 0);
+        ask(next);
         put_run_3(to + RUN, lower, 2, third[part], 1);
+        ask(next);
         put_run_3(to + 2 * RUN, upper, 0, third[part], 2);
+        ask(next);
         put_run_3(to + 3 * RUN, upper, 2, third[part], 3);
     }
 }
 
 /* 32 bytes of eight rows, whose lower halves are 32 inputs and whose upper ones are those `apart` bytes behind. */
-VF_FN void put_fours_8(uint8_t *to, const uint8_t *const r[8], int64_t low, const int32_t apart)
+VF_FN void put_fours_8(uint8_t *to, const uint8_t *const r[8], int64_t low, const int32_t apart, struct asking *next)
 {
-    for (int32_t j = 0; j < 2; j++)
+    for (int32_t j = 0; j < 2; j++) {
+        ask(next);
         put_nibbles_8(to + j * 2 * QR_CODED_LINE, r, low + 16 * j, apart);
+    }
 }
 
 /* A block of eight rows of 5 bits in planes of 4/32 and 1/32 (coded_apart.h). */
-VF_FN void put_fives_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int64_t high)
+VF_FN void put_fives_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int64_t high, struct asking *next)
 {
     enum { RUN = 5 * QR_CODED_LINE };
     __m256i above[2][FOURS_LINES] QR_UNINITIALIZED; /* half a byte of line i: of four runs */
     turn_lines_8(above[0], above[1], r, high);
     for (int32_t i = 0; i < 4; i++)
-        put_fours_8(to + 2 * i * RUN, r, low + 32 * i, RUN);
+        put_fours_8(to + 2 * i * RUN, r, low + 32 * i, RUN, next);
     for (int32_t part = 0; part < 2; part++) {
         __m256i *v = above[part];
         swap_twos(&v[0], &v[2]);
@@ -207,20 +226,26 @@ VF_FN void put_fives_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int6
 }
 
 /* Of 6 bits in planes of 4/64 and 2/32. */
-VF_FN void put_sixes_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int64_t high)
+VF_FN void put_sixes_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int64_t high, struct asking *next)
 {
     enum { RUN = 6 * QR_CODED_LINE };
     for (int32_t half = 0; half < 2; half++, low += 64, high += 32, to += 4 * RUN) {
-        put_fours_8(to, r, low, 2 * RUN);
-        put_fours_8(to + RUN, r, low + 32, 2 * RUN);
-        put_twos_8(to + APART_ABOVE, r, high, RUN);
+        put_fours_8(to, r, low, 2 * RUN, next);
+        put_fours_8(to + RUN, r, low + 32, 2 * RUN, next);
+        put_twos_8(to + APART_ABOVE, r, high, RUN, next);
     }
 }
 
 /* ---- a panel ---- */
 
+/* How many times codes of a block of 16 rows ask. */
+static int32_t asked_in_unit(int32_t bits)
+{
+    return bits == 2 ? 8 : bits == 6 ? 24 : 16;
+}
+
 /* Codes of the block at byte `at` of each row. Codes of 5 and 6 bits are less the least in the file as well. */
-static void put_unit(const struct packing *p, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at)
+static void put_unit(const struct packing *p, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, struct asking next)
 {
     const struct qr_coded_blocks *l = p->rows->blocks;
     const int32_t bits = l->low.bits + l->high.bits;
@@ -230,29 +255,32 @@ static void put_unit(const struct packing *p, uint8_t *codes, const uint8_t *con
         EIGHT_ROWS(r, row, o);
         uint8_t *to = codes + 4 * o;
         if (bits == 6)
-            put_sixes_8(to, r, low, high);
+            put_sixes_8(to, r, low, high, &next);
         else if (bits == 5)
-            put_fives_8(to, r, low, high);
+            put_fives_8(to, r, low, high, &next);
         else if (bits == 3)
-            put_threes_8(to, r, low, high);
+            put_threes_8(to, r, low, high, &next);
         for (int32_t i = 0; bits == 4 && i < 4; i++)
-            put_fours_8(to + i * 8 * QR_CODED_LINE, r, low + 32 * i, 4 * QR_CODED_LINE);
+            put_fours_8(to + i * 8 * QR_CODED_LINE, r, low + 32 * i, 4 * QR_CODED_LINE, &next);
         for (int32_t i = 0; bits == 2 && i < 2; i++)
-            put_twos_8(to + i * 8 * QR_CODED_LINE, r, low + 32 * i, 2 * QR_CODED_LINE);
+            put_twos_8(to + i * 8 * QR_CODED_LINE, r, low + 32 * i, 2 * QR_CODED_LINE, &next);
     }
 }
 
 /* Everything of a panel but scales and offsets, which are collected. */
 static void put_units(const struct packing *p, uint8_t *panel, uint16_t *half, uint16_t *offset, const uint8_t *const row[QR_PANEL])
 {
-    const int32_t n_bytes = p->rows->blocks->n_bytes, block_bytes = p->shape.block_bytes;
+    const struct qr_coded_blocks *l = p->rows->blocks;
+    const int32_t n_bytes = l->n_bytes, block_bytes = p->shape.block_bytes, times = asked_in_unit(l->low.bits + l->high.bits);
     const int32_t next = p->shape.f.bits > 4 ? block_bytes : 0; /* asked for: with fewer bits it costs more than it gains */
+    const int32_t lines = p->rows->asks ? (n_bytes * QR_PANEL / 64 + times - 1) / times : 0;
+    const char *rows = (const char *)row[0] + QR_PANEL * p->rows->pitch; /* of the next panel */
     uint8_t *block = panel + p->shape.head_bytes;
     for (int64_t u = 0; u < p->n_in / QR_CODED_UNIT; u++, block += block_bytes) {
         for (int32_t at = 0; at < next; at += 64)
             _mm_prefetch((const char *)block + block_bytes + at, _MM_HINT_T0);
         take_unit(p, block, half + u * QR_PANEL, offset + u * QR_PANEL, row, u * n_bytes);
-        put_unit(p, block + p->shape.codes_at, row, u * n_bytes);
+        put_unit(p, block + p->shape.codes_at, row, u * n_bytes, (struct asking){rows + u * n_bytes * QR_PANEL, lines});
     }
 }
 

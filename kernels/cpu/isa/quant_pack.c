@@ -16,7 +16,16 @@ struct packing {
     enum qr_dtype from;
     struct qr_quant_format format;
     int64_t n_in, row0, n_rows, panel_bytes, head_bytes;
+#ifdef QR_ISA_avx2
+    int64_t ahead; /* rows until those that the same thread will pack next, if threads draw panels in turns */
+#endif
 };
+
+#ifdef QR_ISA_avx2
+#define ROWS_AHEAD(p) (p)->ahead
+#else
+#define ROWS_AHEAD(p) QR_PANEL
+#endif
 
 size_t QR_ISA_NAME(quant_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in)
 {
@@ -452,10 +461,18 @@ VF_FN struct choice choose(const vf *v, int32_t n, vf first)
     return n == QR_QUANT_GROUP ? choose_multiple(v, QR_QUANT_GROUP, first, 3) : choose_multiple(v, n, first, 4);
 }
 
-/* Whole groups of n half bytes from input k to `end`, at w and `multiple` on. The next half of the rows is turned before this one's multiples are chosen: what
- * waits for divisions and for rows has other work meanwhile. */
-VF_FN void pack_groups4(const struct strip *s, uint8_t *w, uint8_t *multiple, int64_t k, int64_t end, int32_t n, const float *inverse)
+/* A quarter of the lines of n inputs of 16 rows, as they follow each other in a panel that comes later; NULL: none comes. */
+VF_FN void ask_quarter(const char **later, int32_t n, int64_t number)
 {
+    for (int64_t i = 0; *later && i < QR_PANEL * n * number / 4; i += 64, *later += 64)
+        _mm_prefetch(*later, _MM_HINT_T1);
+}
+
+/* Whole groups of n half bytes from input k to `end`, at w and `multiple` on. The next half of the rows is turned before this one's multiples are chosen: what
+ * waits for divisions and for rows has other work meanwhile. later: where the next panel's rows begin. */
+VF_FN void pack_groups4(const struct strip *s, uint8_t *w, uint8_t *multiple, int64_t k, int64_t end, int32_t n, const float *inverse, const char *later)
+{
+    const int64_t number = s->from == QR_F32 ? 4 : 2;
     QR_UNINITIALIZED vf v[HALVES][QR_QUANT_GROUP_MAX];
     QR_UNINITIALIZED vf first[HALVES];
     QR_UNINITIALIZED struct choice c[HALVES];
@@ -463,11 +480,15 @@ VF_FN void pack_groups4(const struct strip *s, uint8_t *w, uint8_t *multiple, in
         return;
     first[0] = turn_for_first(v[0], s, 0, k, n, inverse);
     for (; k + n <= end; k += n, w += n * QR_PANEL / 2, multiple += QR_PANEL) {
+        ask_quarter(&later, n, number);
         first[1] = turn_for_first(v[1], s, 1, k, n, inverse);
+        ask_quarter(&later, n, number);
         c[0] = choose(v[0], n, first[0]);
+        ask_quarter(&later, n, number);
         put_halves(w, v[0], n, c[0].by);
         if (k + 2 * n <= end)
             first[0] = turn_for_first(v[0], s, 0, k + n, n, inverse);
+        ask_quarter(&later, n, number);
         c[1] = choose(v[1], n, first[1]);
         put_halves(w + VI_BYTES, v[1], n, c[1].by);
         const vi both = _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_cvtps_epi32(c[0].m), _mm256_cvtps_epi32(c[1].m)), 0xd8);
@@ -485,7 +506,7 @@ VF_FN void pack_group(const struct strip *s, uint8_t *w, uint8_t *multiple, stru
         return;
     }
     if (f.bits == 4) {
-        pack_groups4(s, w, multiple, k, k + n, n, inverse);
+        pack_groups4(s, w, multiple, k, k + n, n, inverse, NULL);
         return;
     }
 #endif
@@ -522,6 +543,7 @@ static void pack_last(const struct packing *p, uint8_t *w, uint8_t *multiple, co
     memcpy(w, last, (size_t)((p->format.bits == 4 ? (n_k < n ? n_k : n) / 8 : (m + 3) / 4) * QR_PANEL * 4));
 }
 
+#ifndef QR_ISA_avx2
 /* Maps a panel's pages: what is asked for ahead in pages that are not is not brought. */
 static void touch_pages(const char *rows, int64_t n_bytes)
 {
@@ -537,13 +559,14 @@ VF_FN void ask_for(const struct strip *s, int64_t k, int32_t n)
         for (int64_t i = 0; i < n * size; i += 64)
             _mm_prefetch(s->rows + r * s->stride + k * size + i, _MM_HINT_T1);
 }
+#endif
 
 /* A whole panel, while the next one, if there is one, is brought into the cache. False: a row that has to go its own way, nothing was written. */
 static bool pack_panel(const struct packing *p, uint8_t *panel, const char *rows, bool more)
 {
     const struct qr_quant_format f = p->format;
     const int32_t group = f.group ? f.group : QR_QUANT_GROUP;
-    const struct strip s = {rows, p->n_in * (int64_t)qr_dtype_bytes(p->from), p->from}, next = {rows + QR_PANEL * s.stride, s.stride, s.from};
+    const struct strip s = {rows, p->n_in * (int64_t)qr_dtype_bytes(p->from), p->from}, next = {rows + ROWS_AHEAD(p) * s.stride, s.stride, s.from};
     float scale[QR_PANEL], inverse[QR_PANEL];
     for (int32_t r = 0; r < QR_PANEL; r++) {
         scale[r] = qr_quant_scale(&inverse[r], most_of_row(rows + r * s.stride, p->from, p->n_in), qr_quant_largest(f));
@@ -553,20 +576,24 @@ static bool pack_panel(const struct packing *p, uint8_t *panel, const char *rows
     memcpy(panel, scale, sizeof scale);
     uint8_t *multiple = panel + sizeof scale, *w = panel + p->head_bytes;
     int64_t k = 0;
-    if (more)
-        touch_pages(next.rows, QR_PANEL * next.stride);
 #ifdef QR_ISA_avx2
+    const char *later = more ? next.rows : NULL;
     if (f.bits == 4) {
         if (group == QR_QUANT_GROUP) /* a constant */
-            pack_groups4(&s, w, multiple, 0, p->n_in, QR_QUANT_GROUP, inverse);
+            pack_groups4(&s, w, multiple, 0, p->n_in, QR_QUANT_GROUP, inverse, later);
         else
-            pack_groups4(&s, w, multiple, 0, p->n_in, group, inverse);
+            pack_groups4(&s, w, multiple, 0, p->n_in, group, inverse, later);
         k = p->n_in / group * group;
     }
+#else
+    if (more)
+        touch_pages(next.rows, QR_PANEL * next.stride);
 #endif
     for (; k + group <= p->n_in; k += group) {
+#ifndef QR_ISA_avx2
         if (more)
             ask_for(&next, k, group);
+#endif
         pack_group(&s, w + k * QR_PANEL * f.bits / 8, multiple + k / group * QR_PANEL, f, k, group, inverse);
     }
     if (k < p->n_in)
@@ -583,7 +610,7 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
     end = end < p->row0 + p->n_rows ? end : p->row0 + p->n_rows;
     size_t row_bytes = (size_t)p->n_in * qr_dtype_bytes(p->from);
 #ifdef QR_ISA_avx2
-    const bool more = false; /* rows that were read are in the cache; others come while their largest numbers are looked for, one row after the other */
+    const bool more = p->format.bits == 4 && p->row0 + p->n_rows - end >= p->ahead; /* int8 rows come while their largest numbers are looked for */
 #else
     const bool more = p->row0 + p->n_rows - end >= QR_PANEL;
 #endif
@@ -599,7 +626,11 @@ void QR_ISA_NAME(quant_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, in
     QR_ASSERT(dst != NULL && rows != NULL && qr_dtype_is_quantized(to));
     QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out);
     QR_ASSERT(n_in > 0 && n_in <= QR_QUANT_INPUTS_MAX);
-    struct packing p = {dst, rows, from, qr_dtype_format(to), n_in, row0, n_rows, qr_quant_panel_bytes(to, n_in), qr_quant_head_bytes(to, n_in)};
+    struct packing p = {.dst = dst, .rows = rows, .from = from, .format = qr_dtype_format(to), .n_in = n_in, .row0 = row0, .n_rows = n_rows,
+                        .panel_bytes = qr_quant_panel_bytes(to, n_in), .head_bytes = qr_quant_head_bytes(to, n_in)};
+#ifdef QR_ISA_avx2
+    p.ahead = (int64_t)QR_PANEL * q->n_threads;
+#endif
     if (n_rows > 0)
         qr_queue_run(q, pack_item, &p, (row0 + n_rows - 1) / QR_PANEL - row0 / QR_PANEL + 1);
 }

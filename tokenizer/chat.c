@@ -292,7 +292,18 @@ static bool wants_text(const struct qr_template *t)
     return text_works;
 }
 
-/* Clients send null content, or none, with a turn that only calls tools. Some templates tell such turns by that; some fail, or print None.
+/* How often null was written, as Python or JSON do. */
+static int32_t nulls(const struct qr_rendered *r)
+{
+    static const char *const word[] = {"None", "null"};
+    int32_t n = 0;
+    for (int i = 0; i < QR_COUNT(word); i++)
+        for (const char *at = r->text.data; at && (at = strstr(at, word[i])); at++)
+            n++;
+    return n;
+}
+
+/* Clients send null content, or none, with a turn that only calls tools. Some templates tell such turns by that; some fail, or write it.
  * One that knows no answers of tools is asked without. */
 static bool wants_empty(const struct qr_template *t, bool arguments_as_text)
 {
@@ -301,9 +312,10 @@ static bool wants_empty(const struct qr_template *t, bool arguments_as_text)
     bool known = false, reads_null = true;
     qr_rendered_init(&r);
     for (int answer = 1; answer >= 0 && !known; answer--) {
-        known = probe_render(t, &r, "\"\"", arguments, answer) && !shows(&r, "None");
+        known = probe_render(t, &r, "\"\"", arguments, answer);
+        const int32_t n = known ? nulls(&r) : 0;
         if (known)
-            reads_null = probe_render(t, &r, "null", arguments, answer) && !shows(&r, "None");
+            reads_null = probe_render(t, &r, "null", arguments, answer) && nulls(&r) <= n;
     }
     qr_rendered_release(&r);
     return !reads_null;

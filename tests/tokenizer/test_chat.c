@@ -310,6 +310,7 @@ Test(chat, content_that_a_turn_of_tool_calls_lacks_is_empty_where_the_template_c
         const char *template, *of_null, *of_absent;
     } row[] = {
         {"{% for m in messages %}<{{ m.content }}>{% endfor %}", "<a><>", "<a><>"}, /* printed None */
+        {"{% for m in messages %}<{{ m.content | tojson | replace('\\\"', '') }}>{% endfor %}", "<a><>", "<a><>"}, /* printed null */
         {"{% for m in messages %}{{ '<' + m.content + '>' }}{% endfor %}", "<a><>", "<a><>"}, /* failed */
         {"{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no') }}{% endif %}{{ '<' + m.content + '>' }}{% endfor %}", "<a><>",
          "<a><>"},

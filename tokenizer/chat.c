@@ -247,9 +247,8 @@ static int tokens_from(struct qr_chat *c, const struct qr_json *doc, struct qr_e
 
 /* ---- what the template does with a tool call ---- */
 
-/* Renders a conversation with one tool call whose arguments are `arguments`, in a turn whose content is `content` (both JSON), and with the
- * tool's answer behind it or not. False when the template fails. */
-static bool probe_render(const struct qr_template *t, struct qr_rendered *out, const char *content, const char *arguments, bool answer)
+/* Renders a conversation, given as JSON. False when the template fails. */
+static bool probe(const struct qr_template *t, struct qr_rendered *out, const char *messages)
 {
     struct qr_buf b;
     struct qr_json *doc;
@@ -257,13 +256,10 @@ static bool probe_render(const struct qr_template *t, struct qr_rendered *out, c
     enum qr_template_kind kind;
     qr_buf_init(&b);
     qr_buf_printf(&b,
-                  "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"},{\"role\":\"assistant\",\"content\":%s,\"tool_calls\":[{\"id\":"
-                  "\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"probe\",\"arguments\":%s}}]}%s],"
-                  "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
+                  "{\"messages\":[%s],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
                   "\"probe\",\"description\":\"d\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}],\"documents\":null,"
                   "\"add_generation_prompt\":true,\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}",
-                  content, arguments,
-                  answer ? ",{\"role\":\"tool\",\"name\":\"probe\",\"tool_call_id\":\"abcdefghi\",\"content\":\"done\"}" : "");
+                  messages);
     int rc = qr_json_parse(&doc, b.data, b.len, &qr_json_limits_file, &err);
     QR_ASSERT(rc == 0);
     rc = qr_template_render(t, out, doc, NULL, 0, &qr_template_limits_default, &kind, &err);
@@ -272,7 +268,25 @@ static bool probe_render(const struct qr_template *t, struct qr_rendered *out, c
     return rc == 0;
 }
 
+/* A conversation with one tool call whose arguments are `arguments`, in a turn whose content is `content`, and the tool's answer behind it
+ * (NULL: none); all three JSON. */
+static bool probe_call(const struct qr_template *t, struct qr_rendered *out, const char *content, const char *arguments, const char *answer)
+{
+    struct qr_buf b;
+    qr_buf_init(&b);
+    qr_buf_printf(&b,
+                  "{\"role\":\"user\",\"content\":\"hello\"},{\"role\":\"assistant\",\"content\":%s,\"tool_calls\":[{\"id\":"
+                  "\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"probe\",\"arguments\":%s}}]}",
+                  content, arguments);
+    if (answer)
+        qr_buf_printf(&b, ",{\"role\":\"tool\",\"name\":\"probe\",\"tool_call_id\":\"abcdefghi\",\"content\":%s}", answer);
+    const bool works = probe(t, out, b.data);
+    qr_buf_release(&b);
+    return works;
+}
+
 #define PROBE_TEXT "{\"probe_key\": \"v\"}"
+#define PROBE_DONE "\"done\""
 #define PROBE_QUOTED "\"{\\\"probe_key\\\": \\\"v\\\"}\""
 
 static bool shows(const struct qr_rendered *r, const char *what)
@@ -286,8 +300,8 @@ static bool wants_text(const struct qr_template *t)
 {
     struct qr_rendered r;
     qr_rendered_init(&r);
-    bool value_works = probe_render(t, &r, "\"\"", PROBE_TEXT, true) && (shows(&r, "\"probe_key\"") || !shows(&r, "'probe_key'"));
-    bool text_works = !value_works && probe_render(t, &r, "\"\"", PROBE_QUOTED, true) && shows(&r, PROBE_TEXT);
+    bool value_works = probe_call(t, &r, "\"\"", PROBE_TEXT, PROBE_DONE) && (shows(&r, "\"probe_key\"") || !shows(&r, "'probe_key'"));
+    bool text_works = !value_works && probe_call(t, &r, "\"\"", PROBE_QUOTED, PROBE_DONE) && shows(&r, PROBE_TEXT);
     qr_rendered_release(&r);
     return text_works;
 }
@@ -312,21 +326,45 @@ static bool wants_empty(const struct qr_template *t, bool arguments_as_text)
     bool known = false, reads_null = true;
     qr_rendered_init(&r);
     for (int answer = 1; answer >= 0 && !known; answer--) {
-        known = probe_render(t, &r, "\"\"", arguments, answer);
+        known = probe_call(t, &r, "\"\"", arguments, answer ? PROBE_DONE : NULL);
         const int32_t n = known ? nulls(&r) : 0;
         if (known)
-            reads_null = probe_render(t, &r, "null", arguments, answer) && nulls(&r) <= n;
+            reads_null = probe_call(t, &r, "null", arguments, answer ? PROBE_DONE : NULL) && nulls(&r) <= n;
     }
     qr_rendered_release(&r);
     return !reads_null;
 }
 
+/* Of templates that read lists of parts, many do so for users only. Whether a message of `role` says the same as a list as it says as text. */
+static bool reads_parts(const struct qr_template *t, const char *role, bool arguments_as_text)
+{
+    static const char *const form[] = {"\"probe_text\"", "[{\"type\":\"text\",\"text\":\"probe_text\"}]"};
+    static const char user[] = "{\"role\":\"user\",\"content\":\"hello\"}";
+    const bool assistant = strcmp(role, "assistant") == 0, tool = strcmp(role, "tool") == 0;
+    struct qr_rendered r[2];
+    bool works[2];
+    for (int i = 0; i < 2; i++) {
+        char messages[300];
+        qr_rendered_init(&r[i]);
+        snprintf(messages, sizeof messages, "%s%s{\"role\":\"%s\",\"content\":%s},%s", assistant ? user : "", assistant ? "," : "", role, form[i], user);
+        works[i] = tool ? probe_call(t, &r[i], "\"\"", arguments_as_text ? PROBE_QUOTED : PROBE_TEXT, form[i]) : probe(t, &r[i], messages);
+    }
+    bool same = !works[0] || !shows(&r[0], "probe_text") || (works[1] && strcmp(r[0].text.data, r[1].text.data) == 0);
+    for (int i = 0; i < 2; i++)
+        qr_rendered_release(&r[i]);
+    return same;
+}
+
 static void find_form(struct qr_chat *c)
 {
     const struct qr_template *t = c->tool_use ? c->tool_use : c->plain;
-    c->form.arguments_as_text = wants_text(t);
-    c->form.empty_for_null = wants_empty(t, c->form.arguments_as_text);
-    c->form.system_for_developer = !c->knows_developer;
+    struct qr_chat_form *f = &c->form;
+    f->arguments_as_text = wants_text(t);
+    f->empty_for_null = wants_empty(t, f->arguments_as_text);
+    f->system_for_developer = !c->knows_developer;
+    f->join_system = !reads_parts(t, "system", f->arguments_as_text);
+    f->join_assistant = !reads_parts(t, "assistant", f->arguments_as_text);
+    f->join_tool = !reads_parts(t, "tool", f->arguments_as_text);
 }
 
 int qr_chat_open_from(struct qr_chat **out, const struct qr_source *source, struct qr_err *err)

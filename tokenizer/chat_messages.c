@@ -107,12 +107,21 @@ static void put_joined(struct qr_buf *b, const struct qr_json *content)
     qr_buf_release(&text);
 }
 
+static bool joins(const struct qr_json *message, const struct qr_chat_form *form)
+{
+    const struct qr_json *role = qr_json_find(message, "role");
+    if (!form->join && !(form->join_system && (is_text(role, "system") || is_text(role, "developer"))) &&
+        !(form->join_assistant && is_text(role, "assistant")) && !(form->join_tool && is_text(role, "tool")))
+        return false;
+    return text_parts_only(qr_json_find(message, "content"));
+}
+
 static void put_member(struct qr_buf *b, const struct qr_json *message, const struct qr_json *m, const struct qr_chat_form *form)
 {
     const char *key = qr_json_key(m);
     if (form->system_for_developer && strcmp(key, "role") == 0 && is_text(m, "developer"))
         qr_buf_put_str(b, "\"system\"");
-    else if (form->join && strcmp(key, "content") == 0 && text_parts_only(m))
+    else if (strcmp(key, "content") == 0 && joins(message, form))
         put_joined(b, m);
     else if (form->empty_for_null && strcmp(key, "content") == 0 && qr_json_is_null(m) && may_be_silent(message))
         qr_buf_put_str(b, "\"\"");
@@ -144,7 +153,7 @@ static void put_message(struct qr_buf *b, const struct qr_json *message, const s
 static bool must_change(const struct qr_json *message, const struct qr_chat_form *form)
 {
     const struct qr_json *content = qr_json_find(message, "content");
-    return (form->join && text_parts_only(content)) || (form->arguments_as_text && qr_json_find(message, "tool_calls")) ||
+    return joins(message, form) || (form->arguments_as_text && qr_json_find(message, "tool_calls")) ||
            (form->system_for_developer && is_text(qr_json_find(message, "role"), "developer")) ||
            ((!content || (form->empty_for_null && qr_json_is_null(content))) && may_be_silent(message));
 }

@@ -10,6 +10,7 @@
 /* What a template cannot read, and what it is given in its place. */
 struct qr_chat_form {
     bool join;                 /* lists of nothing but text parts: one string, a part a line */
+    bool join_system, join_assistant, join_tool; /* the same, for messages of this role */
     bool arguments_as_text;    /* arguments of tool calls: JSON text */
     bool empty_for_null;       /* the content of a turn that only calls tools or refuses: "" (else null, also where it is absent) */
     bool system_for_developer; /* the role developer: system */

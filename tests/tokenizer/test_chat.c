@@ -333,6 +333,29 @@ Test(chat, content_that_a_turn_of_tool_calls_lacks_is_empty_where_the_template_c
     }
 }
 
+Test(chat, parts_are_joined_for_the_roles_whose_parts_the_template_does_not_read)
+{
+    static const char request[] =
+        "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"s\"}]},{\"role\":\"user\",\"content\":["
+        "{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]},{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"c\"}]},"
+        "{\"role\":\"tool\",\"content\":[{\"type\":\"text\",\"text\":\"d\"},{\"type\":\"text\",\"text\":\"e\"}]}]}";
+    struct dir d;
+    make(&d);
+    put(&d, "chat_template.jinja",
+        "{% for m in messages %}{% if m.role == 'user' and m.content is not string %}{% for p in m.content %}[{{ p.text }}]{% endfor %}"
+        "{% else %}<{{ m.content }}>{% endif %}{% endfor %}");
+    struct qr_chat *c = open_chat(&d);
+    expect(c, request, "<s>[a][b]<c><d\ne>");
+    qr_chat_close(c);
+    put(&d, "chat_template.jinja",
+        "{% for m in messages %}{% if m.content is string %}[{{ m.content }}]{% else %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endif %}"
+        "{% endfor %}");
+    c = open_chat(&d);
+    expect(c, request, "[s][a][b][c][d][e]");
+    qr_chat_close(c);
+    drop(&d);
+}
+
 Test(chat, a_developer_is_the_system_where_the_template_does_not_know_one)
 {
     static const char request[] = "{\"messages\":[{\"role\":\"developer\",\"content\":\"a\"},"

@@ -88,7 +88,7 @@ static struct qr_sim_result run(const char *name, const struct qr_trace *t, cons
 Test(sim, wastes_at_most_one_percent_on_the_azure_conversations_and_nobody_starves)
 {
     struct qr_trace t;
-    read_trace(&t, "azure_llm_2023_conv.csv", 8000, 19366);
+    read_trace(&t, "azure_llm_2023_conv.csv", 19366, 19366);
     struct qr_sim_config c = usual();
     struct qr_sim_result r = run_timed("azure conv", &t, &c, processor_ns);
     cr_assert_eq(r.n_skipped, 0);

@@ -168,7 +168,8 @@ static int read_sizes(const struct reader *r)
     rc = rc ? rc : read_int(r, "attention.value_length", 1, 1 << 12, false, &value_length);
     rc = rc ? rc : read_int(r, "rope.dimension_count", 1, 1 << 12, false, &n_rot);
     const bool partly = c->arch == QR_ARCH_PHI3 || c->arch == QR_ARCH_STABLELM;
-    if (!rc && (value_length != c->head_dim || (n_rot != c->head_dim && !partly) || n_rot > c->head_dim || n_rot % 2 != 0 || c->head_dim % 2 != 0))
+    if (!rc && (value_length != c->head_dim || (n_rot != c->head_dim && !partly) || n_rot > c->head_dim || n_rot % 2 != 0 || n_rot == 0 ||
+                c->head_dim % 2 != 0))
         rc = qr_err_set(r->err, QR_E_UNSUPPORTED, "%s: keys of %d, values of %d, of which %d numbers rotate; expected one even number for all three%s", r->arch,
                         c->head_dim, value_length, n_rot, partly ? ", or fewer that rotate" : "");
     c->rope.partial = n_rot == c->head_dim ? 1 : (n_rot + 0.5) / c->head_dim; /* rounded down to n_rot again */

@@ -184,6 +184,13 @@ Test(gguf_config, a_number_may_be_written_for_each_layer_when_all_are_the_same)
     refuses(&m, QR_E_DAMAGED, "llama.feed_forward_length has 6 entries", "5 layers");
 }
 
+Test(gguf_config, more_heads_than_numbers_are_refused)
+{
+    struct made m = begin("llama");
+    put_u32(&m, "attention.head_count", 17);
+    refuses(&m, QR_E_UNSUPPORTED, "llama: keys of 0", "even number");
+}
+
 Test(gguf_config, a_file_without_the_norms_epsilon_is_refused_by_its_key)
 {
     static const char *const arch[] = {"llama", "gpt2"}, *const key[] = {"attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"};

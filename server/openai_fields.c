@@ -40,7 +40,7 @@ int qr_read_token_ids(struct qr_ids *ids, const struct qr_json *array, const cha
         if (qr_json_type(v) != QR_JSON_T_NUMBER)
             return qr_wrong_type(err, at, "a token id", v);
         if (!qr_json_i64(v, &id) || id < 0 || id >= vocab)
-            return qr_err_at(err, QR_E_INVALID, at, "%s must be a token id between 0 and %d, found %s", at, vocab - 1,
+            return qr_err_at(err, QR_E_INVALID, at, "%s must be one of this model's token ids, between 0 and %d, found %s", at, vocab - 1,
                              qr_json_excerpt(excerpt, v));
         if (ids)
             qr_ids_push(ids, (int32_t)id);

@@ -53,10 +53,10 @@ static inline struct world world_mixed(struct qr_attention_case c, uint64_t seed
 }
 
 /* A lone row of a short context, one of two pieces, and last, where memory ends, more rows than kernels for lone ones take, with a few positions in a second
- * tile. */
-static inline struct world world_few(struct qr_attention_case c, uint64_t seed)
+ * tile; behind a window, where there is one, so that it hides some. */
+static inline struct world world_few(struct qr_attention_case c, int32_t n_many, uint64_t seed)
 {
-    static const int32_t ctx[] = {17, 257, 70}, n_rows[] = {1, 1, 18};
+    const int32_t ctx[] = {17, 257 + (c.window > 200 ? c.window - 200 : 0), 70 + c.window}, n_rows[] = {1, 1, n_many};
     return world_new(c, QR_COUNT(ctx), ctx, n_rows, seed);
 }
 

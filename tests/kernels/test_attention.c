@@ -284,7 +284,7 @@ Test(attention, is_within_the_bound_of_the_double_oracle_at_every_level, .timeou
         if (i % UTIL_STEP == 0)
             check_case(i, world_mixed(c, SEED + (uint64_t)i), true, mixed, of);
         if (!mixed && (UTIL_STEP == 1 || is_first_of_kind(i, false)))
-            check_case(i, world_few(c, SEED + (uint64_t)i), false, true, of);
+            check_case(i, world_few(c, 18, SEED + (uint64_t)i), false, true, of);
     }
     printf("attention cuda, fp8: worst error %.3f of the bound\n", worst_fp8[1]);
     const int32_t n_levels = device_levels(names);
@@ -375,7 +375,6 @@ static void check_forms(int i, struct world w, bool slow)
 
 Test(attention, gives_a_row_the_same_bits_alone_batched_chunked_paged_or_contiguous, .timeout = 250)
 {
-    static const int32_t ctx[] = {70, 17, 257}, rows[] = {33, 1, 1}; /* where devices are emulated: two chunks, lone rows, one and two pieces */
     printf("seed %d\n", SEED);
     for (int i = UTIL_STEP - 1; i < QR_COUNT(qr_attention_cases); i += UTIL_STEP) {
         const struct qr_attention_case c = qr_attention_cases[i];
@@ -383,7 +382,7 @@ Test(attention, gives_a_row_the_same_bits_alone_batched_chunked_paged_or_contigu
             continue;
         check_forms(i, world_mixed(c, SEED + 50 + (uint64_t)i), false);
         if (UTIL_STEP == 1 && (i == 0 || i == 4 || i == 9 || i == 14)) /* sanitizers: every access is one of the test's before */
-            check_forms(i, full_size() ? world_mixed(c, SEED + 50 + (uint64_t)i) : world_new(c, QR_COUNT(ctx), ctx, rows, SEED + 50), true);
+            check_forms(i, full_size() ? world_mixed(c, SEED + 50 + (uint64_t)i) : world_few(c, 33, SEED + 50), true); /* 33: two chunks */
     }
 }
 

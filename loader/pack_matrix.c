@@ -672,8 +672,8 @@ static int32_t look_ns(const struct qr_packer *a, const struct piece *p)
 {
     const enum qr_dtype to = p->dst.packed_dtype;
     struct qr_stored_code as;
-    if (!p->read_at_once || p->t->heads || !qr_packs_ahead(a->be->k))
-        return 0;
+    if (!p->read_at_once || p->t->heads || !qr_packs_ahead(a->be->k) || atomic_load(&a->reads))
+        return 0; /* small items again where rows are read: threads that read far from each other spoil the system's reading ahead */
     if (qr_dtype_is_quantized(to))
         return qr_dtype_format(to).bits == 4 ? LOOK_ROUNDING_NS : 0;
     return p->t->type->blocks && qr_stored_code(&as, p->t) && as.type == to ? LOOK_BLOCKS_NS : 0;

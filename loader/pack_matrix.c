@@ -82,7 +82,7 @@ struct qr_packer *qr_packer_new(struct qr_backend *be, const struct qr_tensor_fi
     QR_ASSERT(region != NULL || n_bytes == 0);
     struct qr_packer *p = qr_alloc(1, sizeof *p);
     const bool enters = be->mem->host && n_bytes >= QR_FRESH_PAGE_BYTES; /* smaller ones are not aligned to pages */
-    *p = (struct qr_packer){.be = be, .files = files};
+    *p = (struct qr_packer){.be = be, .files = files, .reads = qr_packs_ahead(be->k) && !qr_tensor_files_cached(files)};
     if (enters)
         qr_fresh_pages_init(&p->pages, region, n_bytes, be->n_threads);
     return p;

@@ -242,6 +242,16 @@ void qr_tensor_files_drop_all(const struct qr_tensor_files *st)
         qr_map_file_drop(&st->shard[i].map, 0, st->shard[i].map.n_bytes);
 }
 
+bool qr_tensor_files_cached(const struct qr_tensor_files *st)
+{
+    QR_ASSERT(st != NULL);
+    QR_ASSERT(st->n_shards >= 0);
+    for (int32_t i = 0; i < st->n_shards && !st->borrowed; i++)
+        if (!qr_map_file_cached(&st->shard[i].map))
+            return false;
+    return true;
+}
+
 static int32_t pieces_of(const struct qr_map_file *map)
 {
     return (int32_t)((map->n_bytes + PIECE_BYTES - 1) / PIECE_BYTES);

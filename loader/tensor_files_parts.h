@@ -59,6 +59,9 @@ bool qr_tensor_files_holds(const struct qr_tensor_files *st, const struct qr_sto
  * nobody knows. */
 bool qr_tensor_files_there(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);
 
+/* Whether all files are in memory, most likely. */
+bool qr_tensor_files_cached(const struct qr_tensor_files *st);
+
 /* qr_tensor_files_drop_others in pieces, which threads share. */
 int32_t qr_tensor_files_n_pieces(const struct qr_tensor_files *st);
 void qr_tensor_files_drop_piece(const struct qr_tensor_files *st, const struct qr_stored_tensor *kept, int32_t piece);

@@ -113,13 +113,12 @@ void qr_map_file_close(struct qr_map_file *f)
     *f = (struct qr_map_file){0};
 }
 
-void qr_map_file_populate(const struct qr_map_file *f, size_t offset, size_t n_bytes)
+bool qr_map_file_populate(const struct qr_map_file *f, size_t offset, size_t n_bytes)
 {
     QR_ASSERT(f != NULL && offset <= f->n_bytes);
     QR_ASSERT(n_bytes <= f->n_bytes - offset);
     size_t page = (size_t)sysconf(_SC_PAGESIZE), first = offset / page * page;
-    if (n_bytes > 0)
-        madvise((void *)(uintptr_t)(f->data + first), offset + n_bytes - first, MADV_POPULATE_READ); /* before Linux 5.14: they fault */
+    return n_bytes == 0 || madvise((void *)(uintptr_t)(f->data + first), offset + n_bytes - first, MADV_POPULATE_READ) == 0;
 }
 
 bool qr_map_file_cached(const struct qr_map_file *f)

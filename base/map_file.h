@@ -40,8 +40,9 @@ bool qr_map_file_whole(const struct qr_map_file *f);
 bool qr_is_lfs_pointer(const void *bytes, size_t n);
 #define QR_LFS_POINTER "is a pointer of git LFS, not the file itself: fetch it (git lfs pull)"
 
-/* Maps the pages that hold [offset, offset + n_bytes) now, reading the file where it is not in memory, so that no later read faults. */
-void qr_map_file_populate(const struct qr_map_file *f, size_t offset, size_t n_bytes);
+/* Maps the pages that hold [offset, offset + n_bytes) now, reading the file where it is not in memory, so that no later read faults. False: later reads do, as
+ * before Linux 5.14, and may be a signal (SIGBUS): a file that has become shorter, or a disk that fails. */
+bool qr_map_file_populate(const struct qr_map_file *f, size_t offset, size_t n_bytes);
 
 /* Whether some of its pages, far from each other, are all in memory: then most likely the whole file is. */
 bool qr_map_file_cached(const struct qr_map_file *f);

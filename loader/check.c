@@ -69,7 +69,7 @@ static void sweep(const struct qr_map_file *f, uint64_t at, uint64_t end, struct
     for (uint64_t n; at < end; at += n) {
         const uint64_t in_page = at % PAGE_BYTES;
         n = end - at < PIECE_BYTES ? end - at : PIECE_BYTES;
-        qr_map_file_populate(f, (size_t)at, (size_t)n);
+        (void)qr_map_file_populate(f, (size_t)at, (size_t)n);
         if (file)
             qr_hash_stream_put(file, f->data + at, (size_t)n);
         if (tensor)

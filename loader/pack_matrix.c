@@ -367,7 +367,8 @@ static const struct qr_tensor_files *hold(struct qr_packer *a, struct qr_tensor_
     return NULL;
 }
 
-/* Enters an item's pages where its file is mapped, and sees to it that they are there. False: its rows have to be read. */
+/* Enters an item's pages where its file is mapped, and sees to it that they are there: what is left is a file that becomes shorter while the item is packed.
+ * False: its rows have to be read, which says what is wrong with a file whose pages the system did not enter. */
 static bool look_at_rows(struct qr_packer *a, const struct piece *p, int64_t row, int64_t n)
 {
     struct qr_stored_tensor part = *p->read;
@@ -376,12 +377,12 @@ static bool look_at_rows(struct qr_packer *a, const struct piece *p, int64_t row
     part.offset += (uint64_t)(p->cut.rows.first + row) * p->row_bytes;
     part.n_bytes = (uint64_t)n * p->row_bytes;
     const int64_t begin = qr_clock_ns();
-    qr_tensor_files_populate(a->files, &part);
+    const bool entered = qr_tensor_files_populate(a->files, &part);
     const int64_t spent = qr_clock_ns() - begin, n_kib = (int64_t)(part.n_bytes >> 10);
     const int64_t all_ns = atomic_fetch_add(&a->looked_ns, spent) + spent, all_kib = atomic_fetch_add(&a->looked_kib, n_kib) + n_kib;
-    if (all_ns > all_kib * p->look_ns + LOOK_LATE_NS)
+    if (!entered || all_ns > all_kib * p->look_ns + LOOK_LATE_NS)
         atomic_store(&a->reads, true);
-    return qr_tensor_files_there(a->files, p->read);
+    return entered && qr_tensor_files_there(a->files, p->read);
 }
 
 /* Before rows of a matrix are written. */

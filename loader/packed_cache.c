@@ -119,7 +119,7 @@ static void hash_item(const void *arg, int32_t item, int32_t worker)
     const size_t at = (size_t)item * PIECE_BYTES, n = h->n_bytes - at < PIECE_BYTES ? h->n_bytes - at : PIECE_BYTES;
     (void)worker;
     if (h->map)
-        qr_map_file_populate(h->map, QR_PACKED_HEADER_BYTES + at, n);
+        (void)qr_map_file_populate(h->map, QR_PACKED_HEADER_BYTES + at, n);
     h->piece[item] = qr_hash64(h->at + at, n, (uint64_t)item);
 }
 

@@ -209,11 +209,10 @@ bool qr_tensor_files_hold_range(struct qr_tensor_files *view, const struct qr_te
     return qr_map_file_read(&st->shard[range->shard].map, to, range->offset, range->n_bytes);
 }
 
-void qr_tensor_files_populate(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
+bool qr_tensor_files_populate(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
 {
     QR_ASSERT(st != NULL && t != NULL);
-    if (!st->borrowed)
-        qr_map_file_populate(&st->shard[t->shard].map, t->offset, t->n_bytes);
+    return st->borrowed || qr_map_file_populate(&st->shard[t->shard].map, t->offset, t->n_bytes);
 }
 
 void qr_tensor_files_drop(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)

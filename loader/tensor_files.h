@@ -76,7 +76,7 @@ const struct qr_stored_tensor *qr_tensor_files_find(const struct qr_tensor_files
 uint64_t qr_tensor_files_n_parameters(const struct qr_tensor_files *st);
 
 const void *qr_tensor_files_data(const struct qr_tensor_files *st, const struct qr_stored_tensor *t); /* NULL when it has no bytes */
-void qr_tensor_files_populate(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);    /* map its pages now: reading faults no more */
+bool qr_tensor_files_populate(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);    /* map its pages now: as qr_map_file_populate */
 void qr_tensor_files_drop(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);        /* give its pages back */
 void qr_tensor_files_drop_all(const struct qr_tensor_files *st);
 void qr_tensor_files_drop_others(const struct qr_tensor_files *st, const struct qr_stored_tensor *kept); /* all pages but those of `kept`; NULL: all */

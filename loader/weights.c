@@ -355,7 +355,7 @@ static void map_item(const void *arg, int32_t item, int32_t worker)
     (void)worker;
     part.offset += at;
     part.n_bytes = left < MAP_BYTES ? left : MAP_BYTES;
-    qr_tensor_files_populate(m->files, &part);
+    (void)qr_tensor_files_populate(m->files, &part);
 }
 
 /* Rows of a table that are read where the file is mapped: all threads enter their pages. */

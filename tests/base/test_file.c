@@ -89,3 +89,22 @@ Test(file, a_file_that_is_cut_while_it_is_mapped_ends_the_process_with_its_name_
     cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS && said[0] == 0, "%x %s", (unsigned)status, said);
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
+
+Test(file, pages_of_a_mapped_file_that_was_cut_are_not_said_to_be_there)
+{
+    struct qr_map_file f;
+    struct qr_err err = {0};
+    char dir[64], path[300];
+    static const char bytes[5000];
+    temp_dir_make(dir, "file");
+    snprintf(path, sizeof path, "%s/weights", dir);
+    cr_assert_eq(qr_file_put(path, bytes, sizeof bytes, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_map_file_open(&f, path, SIZE_MAX, &err), 0, "%s", err.msg);
+    const bool known = qr_map_file_populate(&f, 0, sizeof bytes); /* Linux 5.14 and later */
+    cr_assert_eq(truncate(path, 100), 0);
+    cr_expect_not(qr_map_file_populate(&f, 0, sizeof bytes));
+    cr_expect_eq(qr_map_file_populate(&f, 0, 100), known);
+    cr_expect(qr_map_file_populate(&f, 0, 0));
+    qr_map_file_close(&f);
+    cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
+}

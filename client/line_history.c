@@ -68,14 +68,15 @@ static void keep(struct qr_line_history *h, char *line)
     h->line[h->n++] = line;
 }
 
-/* Keeps the newest lines, of half the number and half the bytes that there may be (a line that finds no room is passed over), and writes the file anew. */
-static void cut_back(struct qr_line_history *h)
+/* Keeps the newest lines, of the number and the bytes that there may be, or half of both (a line without room is passed over), and writes the file anew. */
+static void cut_back(struct qr_line_history *h, bool half)
 {
-    size_t room = FILE_BYTES_MAX / 2;
+    const int32_t n_max = half ? QR_HISTORY_MAX / 2 : QR_HISTORY_MAX;
+    size_t room = half ? FILE_BYTES_MAX / 2 : FILE_BYTES_MAX;
     int32_t to = h->n;
     for (int32_t i = h->n - 1; i >= 0; i--) {
         const size_t n = strlen(h->line[i]);
-        if (h->n - to < QR_HISTORY_MAX / 2 && n < room) {
+        if (h->n - to < n_max && n < room) {
             room -= n;
             h->line[--to] = h->line[i];
         } else {
@@ -98,8 +99,8 @@ static void cut_back(struct qr_line_history *h)
     qr_buf_release(&part);
 }
 
-/* The end of a file, whole lines of it. True: the file is to be cut back, as it is longer than that or its last line was cut off by a crash or a full disk. */
-static bool read_end(struct qr_line_history *h, const char *path)
+/* The end of a file, whole lines of it. Returns whether the file is longer than that. torn: its last line was cut off by a crash or a full disk. */
+static bool read_end(struct qr_line_history *h, const char *path, bool *torn)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat st;
@@ -118,7 +119,8 @@ static bool read_end(struct qr_line_history *h, const char *path)
         at += n + 1;
     }
     qr_free(text);
-    return longer || at < len;
+    *torn = at < len;
+    return longer;
 }
 
 void qr_history_open(struct qr_line_history *h, const char *path)
@@ -128,9 +130,10 @@ void qr_history_open(struct qr_line_history *h, const char *path)
     if (path == NULL || path[0] == '\0')
         return;
     h->path = qr_strdup(path);
-    const bool cut = read_end(h, path);
-    if (cut || h->n > QR_HISTORY_MAX)
-        cut_back(h);
+    bool torn;
+    const bool longer = read_end(h, path, &torn), half = longer || h->n > QR_HISTORY_MAX;
+    if (half || torn)
+        cut_back(h, half);
 }
 
 void qr_history_close(struct qr_line_history *h)

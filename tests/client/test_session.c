@@ -202,6 +202,23 @@ Test(history, a_line_cut_off_by_a_crash_is_dropped)
     qr_history_close(&h);
 }
 
+Test(history, a_line_cut_off_costs_no_other)
+{
+    enum { N = QR_HISTORY_MAX - 1 };
+    static char text[8 * N];
+    struct qr_line_history h;
+    size_t n = 0;
+    for (int i = 0; i < N; i++)
+        n += (size_t)sprintf(text + n, "%d\n", i);
+    put_file(text, n + (size_t)sprintf(text + n, "cut o"));
+    for (int again = 0; again < 2; again++) {
+        qr_history_open(&h, path);
+        cr_expect_eq(h.n, N);
+        cr_expect_str_eq(h.line[0], "0");
+        qr_history_close(&h);
+    }
+}
+
 /* Long pastes are kept, too: twenty of them are more than is read. */
 Test(history, a_file_that_became_too_long_keeps_its_newest_lines)
 {

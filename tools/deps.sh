@@ -71,8 +71,9 @@ $sudo apt-get update -qq >&2 || [ -z "$need" ]
 install() {
     [ $# = 0 ] && return
     echo "deps: installing $*" >&2
-    $sudo apt-get install -y -qq --no-install-recommends "$@" >/tmp/quire-deps.$$ 2>&1 || { cat /tmp/quire-deps.$$ >&2; rm -f /tmp/quire-deps.$$; return 1; }
-    rm -f /tmp/quire-deps.$$
+    log=$(mktemp)
+    if ! $sudo apt-get install -y -qq --no-install-recommends "$@" >"$log" 2>&1; then cat "$log" >&2; rm -f "$log"; return 1; fi
+    rm -f "$log"
 }
 install $need || exit 1
 install $may || echo "deps: going on without $may" >&2

@@ -238,7 +238,7 @@ def write_directory(folder, c, kind):
         parts.update(stored(name, kind, n_out, n_in, group_of(c)))
     write_tensors(os.path.join(folder, "model.safetensors"), parts)
     scheme = SCHEMES[kind]
-    if kind in ("gptq", "awq"):
+    if kind in ("gptq", "gptq-act", "awq"):
         scheme = {**scheme, "group_size": group_of(c)}
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
         json.dump({**c, **({"quantization_config": scheme} if scheme else {})}, f)

@@ -235,7 +235,7 @@ static void show_sample(struct run *r, const char *text)
     struct qr_buf marked = {0};
     for (size_t n; *text; text += n + (text[n] == '\n')) {
         n = strcspn(text, "\n");
-        if (r->screen.bar) /* a model that has learnt little writes any byte */
+        if (isatty(STDOUT_FILENO)) /* a model that has learnt little writes any byte */
             qr_cli_put_visible(&marked, text, n);
         else
             qr_buf_put(&marked, text, n);

@@ -370,9 +370,9 @@ static const struct qr_tensor_files *hold(struct qr_packer *a, struct qr_tensor_
  * False: its rows have to be read, which says what is wrong with a file whose pages the system did not enter. */
 static bool look_at_rows(struct qr_packer *a, const struct piece *p, int64_t row, int64_t n)
 {
-    struct qr_stored_tensor part = *p->read;
     if (p->look_ns == 0 || atomic_load(&a->reads))
         return false;
+    struct qr_stored_tensor part = *p->read;
     part.offset += (uint64_t)(p->cut.rows.first + row) * p->row_bytes;
     part.n_bytes = (uint64_t)n * p->row_bytes;
     const int64_t begin = qr_clock_ns();

@@ -23,7 +23,8 @@
 #define AROUND_BYTES ((uint64_t)64 << 10)   /* that the system maps where one byte is looked at */
 /* A panel whose rows take more is packed from where the file is mapped; of a larger matrix of words an item has a stretch of inputs. */
 #define READ_MOST ((size_t)1 << 20)
-#define LOOK_TIMES 4                        /* as many rows are looked at as one item */
+#define LOOK_TIMES 4                        /* as many rows as are read at once are looked at as one item, */
+#define LOOK_THREADS 64                     /* or as this has for each thread: more would leave some without an item, of what is packed at a time */
 #define LOOK_ROUNDING_NS 60                 /* for a KiB of the file entered where it is mapped, at most: else its pages are small, or not in memory, and */
 #define LOOK_BLOCKS_NS 25                   /* reading costs less; rounding to half bytes has time to wait for nothing, blocks have little */
 #define LOOK_LATE_NS 1000000                /* that do not count: a thread may lose its processor */
@@ -679,6 +680,12 @@ static int32_t look_ns(const struct qr_packer *a, const struct piece *p)
     return p->t->type->blocks && qr_stored_code(&as, p->t) && as.type == to ? LOOK_BLOCKS_NS : 0;
 }
 
+static int32_t look_times(const struct qr_packer *a, const struct piece *p)
+{
+    const int32_t n = LOOK_THREADS / a->be->n_threads;
+    return p->look_ns == 0 || n < 1 ? 1 : n < LOOK_TIMES ? n : LOOK_TIMES;
+}
+
 /* Of a matrix: as many rows for an item as READ_BYTES hold, but those of a panel where they go by way of the packer's room. */
 static void hold_rows(struct qr_packer *a, struct piece *p)
 {
@@ -696,7 +703,7 @@ static void hold_rows(struct qr_packer *a, struct piece *p)
     hold_items(a, p, (size_t)p->item_rows * p->row_bytes);
     p->look_ns = look_ns(a, p);
     p->read_rows = p->item_rows;
-    p->item_rows *= p->look_ns ? LOOK_TIMES : 1;
+    p->item_rows *= look_times(a, p);
 }
 
 /* On the processor. What shares a panel with what waits goes after it. Large matrices have a launch of their own where kernels share it out in their own

@@ -22,7 +22,7 @@ function(quire_emulated_kernels name)
         $<IF:$<CONFIG:Debug>,-O1,-O2>)
     if(QUIRE_SANITIZE) # a kernel as one instrumented function takes the compiler twice as long as its parts
         target_compile_options(${name} PRIVATE -fsanitize=${QUIRE_SANITIZE} -fno-sanitize-recover=all -fno-inline-functions-called-once
-            ${QUIRE_KERNEL_SANITIZE} -fno-sanitize=alignment) # a quarter of the time: in release the emulated device looks at each access's alignment
+            ${QUIRE_KERNEL_SANITIZE})
     else()
         target_compile_options(${name} PRIVATE -fsanitize=thread)
     endif()

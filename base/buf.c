@@ -92,6 +92,24 @@ void qr_buf_put_i64(struct qr_buf *b, int64_t v)
     qr_buf_put(b, digits + i, sizeof digits - (size_t)i);
 }
 
+void qr_buf_put_visible(struct qr_buf *b, const char *text, size_t n)
+{
+    QR_ASSERT(b != NULL);
+    QR_ASSERT(text != NULL || n == 0);
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        if ((c < ' ' && c != '\n' && c != '\t') || c == 127) {
+            qr_buf_put_byte(b, '^');
+            qr_buf_put_byte(b, (char)(c ^ 64));
+        } else if (c == 0xc2 && i + 1 < n && (unsigned char)text[i + 1] < 0xa0) {
+            qr_buf_put_str(b, "\xef\xbf\xbd");
+            i++;
+        } else {
+            qr_buf_put_byte(b, text[i]);
+        }
+    }
+}
+
 void qr_buf_drop_front(struct qr_buf *b, size_t n)
 {
     QR_ASSERT(n <= b->len);

@@ -19,6 +19,11 @@ void qr_buf_put_str(struct qr_buf *b, const char *s);
 void qr_buf_put_byte(struct qr_buf *b, char c);
 void qr_buf_printf(struct qr_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void qr_buf_put_i64(struct qr_buf *b, int64_t v); /* decimal, without printf: the streaming path uses it */
+
+/* Text that a model, a server or a file made, for a terminal: every control character that could steer it (all but line feed and tab) becomes visible as ^X,
+ * C1 controls (U+0080 to U+009F) become U+FFFD. */
+void qr_buf_put_visible(struct qr_buf *b, const char *text, size_t n);
+
 void qr_buf_drop_front(struct qr_buf *b, size_t n);
 
 /* Hands the memory over to the caller (free with qr_free); the buffer is empty afterwards. Never NULL. */

@@ -132,7 +132,7 @@ void qr_load_put_target(struct qr_buf *out, const struct qr_load_target *target,
     QR_ASSERT(out != NULL && target != NULL);
     QR_ASSERT(opt != NULL);
     qr_buf_printf(out, "%s, model ", qr_http_client_name(target->http));
-    qr_term_sanitise(out, target->model, strlen(target->model)); /* a server may call it anything */
+    qr_buf_put_visible(out, target->model, strlen(target->model)); /* a server may call it anything */
     qr_buf_put_str(out, opt->endpoint % 2 == 0 ? ", completions\n" : ", chat completions\n");
 }
 
@@ -171,7 +171,7 @@ static void put_errors(struct qr_buf *out, const struct qr_load_result *r)
 {
     for (int32_t i = 0; i < r->n_errors; i++) {
         qr_buf_printf(out, "  %lld x %s: ", (long long)r->error[i].n, r->error[i].name);
-        qr_term_sanitise(out, r->error[i].example, strcspn(r->error[i].example, "\n"));
+        qr_buf_put_visible(out, r->error[i].example, strcspn(r->error[i].example, "\n"));
         qr_buf_put_byte(out, '\n');
     }
 }

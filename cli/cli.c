@@ -358,24 +358,6 @@ int qr_cli_ids(struct qr_ids *out, const struct qr_json *array, const char *para
     return 0;
 }
 
-void qr_cli_put_visible(struct qr_buf *out, const char *text, size_t len)
-{
-    QR_ASSERT(out != NULL);
-    QR_ASSERT(text != NULL || len == 0);
-    for (size_t i = 0; i < len; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        if ((c < ' ' && c != '\n' && c != '\t') || c == 127) {
-            qr_buf_put_byte(out, '^');
-            qr_buf_put_byte(out, (char)(c ^ 64));
-        } else if (c == 0xc2 && i + 1 < len && (unsigned char)text[i + 1] < 0xa0) { /* U+0080 to U+009F */
-            qr_buf_put_str(out, "\xef\xbf\xbd");
-            i++;
-        } else {
-            qr_buf_put_byte(out, text[i]);
-        }
-    }
-}
-
 void qr_cli_put_ids(struct qr_buf *out, const int32_t *ids, int32_t n)
 {
     qr_buf_put_byte(out, '[');

@@ -197,9 +197,6 @@ int qr_cli_each_line(FILE *in, int (*each)(void *user, const struct qr_json *v, 
 
 /* An array of integers that fit int32 -> ids (appended). */
 int qr_cli_ids(struct qr_ids *out, const struct qr_json *array, const char *param, struct qr_err *err);
-/* Text that a model or a file made, for a terminal: what could steer it (control characters but tab and line feed) is shown instead, as ^X or U+FFFD. */
-void qr_cli_put_visible(struct qr_buf *out, const char *text, size_t len);
-
 void qr_cli_put_ids(struct qr_buf *out, const int32_t *ids, int32_t n);
 
 /* Reads a whole file (at most max_bytes) into out. */

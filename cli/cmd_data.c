@@ -156,7 +156,7 @@ static void put_run(struct shower *w, const int32_t *ids, int32_t n, bool counts
             qr_buf_put(&text, bytes, len);
         }
         if (w->colour)
-            qr_cli_put_visible(&w->out, text.data, text.len);
+            qr_buf_put_visible(&w->out, text.data, text.len);
         else
             qr_buf_put(&w->out, text.data, text.len);
         qr_buf_release(&text);

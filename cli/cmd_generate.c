@@ -154,7 +154,7 @@ static int print_job(const struct generator *g, const struct job *j, struct qr_e
         qr_json_put_str(&out, j->text.data, j->text.len);
         qr_buf_printf(&out, ",\"finish_reason\":\"%s\"}", finish[j->finish]);
     } else if (isatty(STDOUT_FILENO)) {
-        qr_cli_put_visible(&out, j->text.data, j->text.len);
+        qr_buf_put_visible(&out, j->text.data, j->text.len);
     } else {
         qr_buf_put(&out, j->text.data, j->text.len);
     }

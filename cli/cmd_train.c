@@ -236,7 +236,7 @@ static void show_sample(struct run *r, const char *text)
     for (size_t n; *text; text += n + (text[n] == '\n')) {
         n = strcspn(text, "\n");
         if (isatty(STDOUT_FILENO)) /* a model that has learnt little writes any byte */
-            qr_cli_put_visible(&marked, text, n);
+            qr_buf_put_visible(&marked, text, n);
         else
             qr_buf_put(&marked, text, n);
         qr_buf_put_str(&marked, text[n] == '\n' ? "\n  | " : "");

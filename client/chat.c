@@ -37,7 +37,7 @@ void qr_talk_complain(struct qr_talk *c, const struct qr_err *err)
     struct qr_buf line = {0};
     qr_buf_put_str(&line, c->interactive ? qr_term_style(&c->term, "red") : "");
     qr_buf_put_str(&line, "quire: ");
-    qr_term_sanitise(&line, err->msg, strlen(err->msg));
+    qr_buf_put_visible(&line, err->msg, strlen(err->msg));
     qr_buf_put_str(&line, c->interactive ? qr_term_style(&c->term, "off") : "");
     qr_buf_put_byte(&line, '\n');
     qr_term_write(2, line.data, line.len);
@@ -110,7 +110,7 @@ static bool on_text(void *arg, const char *text, size_t n, bool reasoning)
         c->in_reasoning = reasoning;
     }
     if (c->term.out_tty)
-        qr_term_sanitise(&c->shown, text, n);
+        qr_buf_put_visible(&c->shown, text, n);
     else
         qr_buf_put(&c->shown, text, n);
     c->at_line_start = text[n - 1] == '\n';

@@ -24,7 +24,7 @@ void qr_repl_say(struct qr_repl *r, const char *fmt, ...)
     va_end(args);
     struct qr_buf line = {0};
     qr_buf_put_str(&line, qr_term_style(&r->talk->term, "dim"));
-    qr_term_sanitise(&line, text, strlen(text));
+    qr_buf_put_visible(&line, text, strlen(text));
     qr_buf_put_str(&line, qr_term_style(&r->talk->term, "off"));
     qr_buf_put_byte(&line, '\n');
     qr_term_write(2, line.data, line.len);

@@ -58,7 +58,7 @@ static void show_history(struct qr_repl *r)
     for (int32_t i = 0; i < s->n; i++) {
         qr_buf_printf(&out, "%s%s:%s%s ", qr_term_style(&r->talk->term, "bold"), qr_role_name(s->message[i].role),
                       qr_term_style(&r->talk->term, "off"), s->message[i].stopped ? " [stopped]" : "");
-        qr_term_sanitise(&out, s->message[i].text, s->message[i].len);
+        qr_buf_put_visible(&out, s->message[i].text, s->message[i].len);
         qr_buf_put_byte(&out, '\n');
     }
     print(&out);
@@ -75,9 +75,9 @@ static enum qr_repl_next run_show(struct qr_repl *r, const char *arg)
     }
     const char *system = qr_session_system(&t->session);
     qr_buf_printf(&out, "  server             %s\n  model              ", qr_http_client_name(t->http));
-    qr_term_sanitise(&out, qr_buf_text(&t->model), t->model.len); /* a server may call it anything */
+    qr_buf_put_visible(&out, qr_buf_text(&t->model), t->model.len); /* a server may call it anything */
     qr_buf_put_str(&out, "\n  system             ");
-    qr_term_sanitise(&out, system != NULL ? system : "-", system != NULL ? strlen(system) : 1);
+    qr_buf_put_visible(&out, system != NULL ? system : "-", system != NULL ? strlen(system) : 1);
     qr_buf_printf(&out, "\n  messages           %d (/show history prints them)\n", t->session.n);
     qr_chat_params_show(&out, &t->params);
     print(&out);

@@ -108,20 +108,3 @@ bool qr_term_write(int fd, const char *s, size_t n)
     }
     return true;
 }
-
-void qr_term_sanitise(struct qr_buf *out, const char *s, size_t n)
-{
-    QR_ASSERT(out != NULL);
-    QR_ASSERT(s != NULL || n == 0);
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)s[i];
-        if ((c < ' ' && c != '\n' && c != '\t') || c == 127) {
-            qr_buf_put_byte(out, '^');
-            qr_buf_put_byte(out, (char)(c ^ 64));
-        } else if (c == 0xc2 && i + 1 < n && (unsigned char)s[i + 1] < 0xa0) {
-            qr_buf_put_str(out, "\xef\xbf\xbd");
-            i++;
-        } else
-            qr_buf_put_byte(out, s[i]);
-    }
-}

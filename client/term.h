@@ -46,8 +46,4 @@ const char *qr_term_style(const struct qr_term *t, const char *name);
 /* Writes all of it to fd; false when the other side is gone. */
 bool qr_term_write(int fd, const char *s, size_t n);
 
-/* Appends s with every control character that could steer a terminal (all but line feed and tab) made visible as ^X; a model's
- * or a server's text is not to be trusted with the escape character. C1 controls (U+0080..U+009F) become U+FFFD. */
-void qr_term_sanitise(struct qr_buf *out, const char *s, size_t n);
-
 #endif

@@ -168,6 +168,14 @@ Test(buf, hands_its_memory_over)
     qr_free(s);
 }
 
+Test(buf, control_characters_are_made_visible)
+{
+    struct qr_buf out = {0};
+    qr_buf_put_visible(&out, "a\033[31m\r\b\0\177\n\t\xc2\x9b\xc3\xa9\xc2\xa0", 18);
+    cr_expect_eq(strcmp(out.data, "a^[[31m^M^H^@^?\n\t\xef\xbf\xbd\xc3\xa9\xc2\xa0"), 0, "%s", out.data);
+    qr_buf_release(&out);
+}
+
 /* ---- list ---- */
 
 struct item {

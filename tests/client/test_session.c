@@ -11,7 +11,6 @@
 #include "client/line_history.h"
 #include "client/params.h"
 #include "client/session.h"
-#include "client/term.h"
 
 static char path[64];
 
@@ -315,12 +314,4 @@ Test(params, default_unsets)
     cr_expect_eq(out.len, 0);
     qr_buf_release(&out);
     qr_chat_params_release(&p);
-}
-
-Test(term, control_characters_are_made_visible)
-{
-    struct qr_buf out = {0};
-    qr_term_sanitise(&out, "a\033[31m\r\b\0\177\n\t\xc2\x9b\xc3\xa9\xc2\xa0", 18);
-    cr_expect_eq(strcmp(qr_buf_text(&out), "a^[[31m^M^H^@^?\n\t\xef\xbf\xbd\xc3\xa9\xc2\xa0"), 0, "%s", out.data);
-    qr_buf_release(&out);
 }

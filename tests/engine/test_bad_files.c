@@ -17,6 +17,7 @@
 #include "loader/make_model.h"
 #include "loader/quantize.h"
 #include "model/model.h"
+#include "tests/full.h"
 #include "tests/gguf_make.h"
 #include "tests/lora_make.h"
 #include "tests/lora_read.h"
@@ -53,7 +54,7 @@ struct victim {
 /* Of the cases every so many, drawn: all of them take two minutes (QUIRE_FULL=1). */
 static uint32_t case_step(void)
 {
-    return getenv("QUIRE_FULL") ? 1 : SANITIZED ? 160 : 16;
+    return full_size() ? 1 : SANITIZED ? 160 : 16;
 }
 
 static bool passed_over(struct qr_rng *rng, const struct victim *v)

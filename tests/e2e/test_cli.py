@@ -219,9 +219,12 @@ def test_an_installed_program_runs_from_where_it_was_put_and_finds_its_libraries
         program = os.path.join(prefix, 'bin', 'quire')
         got = subprocess.run([program, '--version'], check=True, capture_output=True, text=True)
         assert got.stdout == run('--version')[1] and 'quire' in got.stdout, got.stdout
+        with open(os.path.join(build, 'CMakeCache.txt'), encoding='utf-8') as f:
+            draft = 'QUIRE_CUDA_DRAFT:BOOL=ON' in f.read()  # nothing to compute with: one of an earlier build may still lie there
         for library in ('libquire_mpi.so', 'libquire_cuda.so'):
             installed = os.path.join(prefix, 'lib', 'quire', library)
-            assert os.path.exists(installed) == os.path.exists(os.path.join(build, library)), installed
+            built = os.path.exists(os.path.join(build, library)) and not (draft and 'cuda' in library)
+            assert os.path.exists(installed) == built, installed
         assert os.path.exists(os.path.join(prefix, 'share', 'quire', 'quire.service'))
 
 

@@ -151,11 +151,12 @@ def scores(path):
 
 
 def alike(told, want, same_bits):
-    """The same text; or logits within 2^-6 of the largest, where products add up the same numbers in another order."""
+    """The same text; or logits within 2^-6 of the largest, where products add up the same numbers in another order. That may be the same text as well: one
+    matrix's last bits seldom outlast what is rounded to bf16 behind it."""
     if same_bits:
         return told == want
     (a, b) = (json.loads(x)['logits'] for x in (told, want))
-    return told != want and len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) <= 2.0 ** -6 * max(abs(y) for y in b)
+    return len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) <= 2.0 ** -6 * max(abs(y) for y in b)
 
 
 def by_integers():

@@ -314,7 +314,8 @@ static void put_strips(const struct packing *p, uint8_t *panel, uint16_t *half, 
 #include "kernels/cpu/isa/coded_units.h"
 #else
 /* Rows to be read next are asked for while codes move, else half the time goes into waiting for scales: line i / 16 of row i % 16, as far as bytes were
- * taken of the rows before. Where they are is guessed (mostly right, and no harm is done). */
+ * taken of the rows before. Where they are is guessed (mostly right, and no harm is done). Where a source says so also beyond its last row: its next panel
+ * is most likely another one's first. */
 struct ahead {
     uintptr_t row[QR_PANEL];
     int64_t i;
@@ -464,7 +465,7 @@ static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, 
     const struct qr_coded_blocks *l = p->rows->blocks;
     const int64_t n_blocks = p->n_in / l->n_in;
     const uint8_t *row[QR_PANEL];
-    struct ahead ahead = {.i = first + 2 * QR_PANEL > p->n_rows ? INT64_MAX / 64 : 0};
+    struct ahead ahead = {.i = !p->rows->asks && first + 2 * QR_PANEL > p->n_rows ? INT64_MAX / 64 : 0};
     for (int32_t o = 0; o < QR_PANEL; o++)
         row[o] = p->rows->row(p->rows->arg, first + o);
     for (int32_t o = 0; o < QR_PANEL; o++)

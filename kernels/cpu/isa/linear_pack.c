@@ -116,8 +116,7 @@ VF_FN __m512i load_32(const char *p, bool f32)
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(low)), _mm512_cvtepi32_epi16(high), 1);
 }
 
-/* 16 outputs by 16 pairs of inputs at a time; returns how many inputs are done. A model's weights go to memory past the caches: their
- * lines would be read first otherwise. */
+/* 16 outputs by 16 pairs of inputs at a time; returns how many inputs are done. Not past the caches: a loading model's pages have just been cleared there. */
 VF_FN int64_t pack_squares(uint16_t *dst, const char *rows, int64_t n_in, bool f32)
 {
     const int64_t size = f32 ? 4 : 2;
@@ -131,12 +130,8 @@ VF_FN int64_t pack_squares(uint16_t *dst, const char *rows, int64_t n_in, bool f
         }
         transpose_16x16(v);
         for (int j = 0; j < 16; j++)
-            if (f32) /* Muon's, which are multiplied at once */
-                _mm512_storeu_si512(dst + (i + 2 * j) * QR_PANEL, v[j]);
-            else
-                _mm512_stream_si512((__m512i *)(void *)(dst + (i + 2 * j) * QR_PANEL), v[j]);
+            _mm512_storeu_si512(dst + (i + 2 * j) * QR_PANEL, v[j]);
     }
-    _mm_sfence();
     return i;
 }
 

@@ -260,42 +260,12 @@ static void put_kept(uint8_t *block, const uint8_t *const row[QR_PANEL], int64_t
     memcpy(block, kept, sizeof kept);
 }
 
-/* Inputs [k, k + n) of a block's codes, n <= 64; further ones are zeros. */
-#ifdef QR_ISA_amx
-VF_FN void put_numbers(const struct packing *p, uint8_t *codes, int64_t in, const uint8_t *const row[QR_PANEL], int64_t k, int64_t n)
-{
-    const __mmask64 there = n < 64 ? (1ull << n) - 1 : UINT64_MAX;
-    const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-    uint8_t *to = codes + in * QR_PANEL;
-    (void)p;
-    for (int32_t o = 0; o < QR_PANEL; o += 2, to += QR_CODED_LINE) {
-        const __m512i a = turn_numbers(_mm512_maskz_loadu_epi8(there, row[o] + k)), b = turn_numbers(_mm512_maskz_loadu_epi8(there, row[o + 1] + k));
-        const __m512i low = _mm512_unpacklo_epi32(a, b), high = _mm512_unpackhi_epi32(a, b);
-        _mm512_storeu_si512(to, _mm512_permutex2var_epi64(low, first, high));
-        _mm512_storeu_si512(to + 32 * QR_PANEL, _mm512_permutex2var_epi64(low, second, high));
-    }
-}
-#elif !defined QR_ISA_avx2
-VF_FN void put_numbers(const struct packing *p, uint8_t *codes, int64_t in, const uint8_t *const row[QR_PANEL], int64_t k, int64_t n)
-{
-    const __mmask64 there = n < 64 ? (1ull << n) - 1 : UINT64_MAX;
-    const __m512i twos = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-    vf v[QR_PANEL] QR_UNINITIALIZED;
-    (void)p;
-    for (int32_t o = 0; o < QR_PANEL; o++)
-        v[o] = _mm512_castsi512_ps(_mm512_maskz_loadu_epi8(there, row[o] + k));
-    vf_transpose(v);
-    for (int32_t i = 0; i < 16; i++)
-        _mm512_storeu_si512(codes + in * QR_PANEL + i * QR_CODED_LINE, _mm512_permutexvar_epi16(twos, _mm512_castps_si512(v[i])));
-}
-#endif
-
-#ifdef QR_ISA_avx2
 /* Rows `first` on of the source. own: room for their scales. */
 static void pack_numbers(const struct packing *p, uint8_t *panel, int64_t first, float *own)
 {
     const struct qr_coded_shape *s = &p->shape;
     const uint8_t *row[QR_PANEL];
+    bool odd = false;
     for (int32_t o = 0; o < QR_PANEL; o++)
         row[o] = p->rows->row(p->rows->arg, first + o);
     p->rows->scales(p->rows->arg, own, first, QR_PANEL);
@@ -305,37 +275,18 @@ static void pack_numbers(const struct packing *p, uint8_t *panel, int64_t first,
         float kept[QR_PANEL];
         if (numbers_block(block + s->codes_at, row, begin, end)) {
             put_kept(block, row, begin, end - begin, own + u, s->n_blocks);
+            odd = true;
             continue;
         }
-        for (int32_t o = 0; o < QR_PANEL; o++)
+        for (int32_t o = 0; o < QR_PANEL; o++) {
             kept[o] = qr_coded_e4m3_scale(row[o], 0, own[o * s->n_blocks + u]);
+            odd = odd || !(fabsf(kept[o]) > 0);
+        }
         memcpy(block, kept, sizeof kept);
     }
-}
-#else
-/* Rows `first` on of the source. own: room for their scales. */
-static void pack_numbers(const struct packing *p, uint8_t *panel, int64_t first, float *own)
-{
-    const struct qr_coded_shape *s = &p->shape;
-    const uint8_t *row[QR_PANEL];
-    for (int32_t o = 0; o < QR_PANEL; o++)
-        row[o] = p->rows->row(p->rows->arg, first + o);
-    const int64_t next = first + 2 * QR_PANEL > p->n_rows ? 0 : (row[QR_PANEL - 1] - row[0]) / (QR_PANEL - 1) * QR_PANEL;
-    p->rows->scales(p->rows->arg, own, first, QR_PANEL);
-    for (int64_t u = 0; u < s->n_blocks; u++) {
-        uint8_t *block = panel + u * s->block_bytes;
-        const int64_t begin = u << s->block_shift, end = begin + s->f.group < p->n_in ? begin + s->f.group : p->n_in;
-        put_kept(block, row, begin, end - begin, own + u, s->n_blocks);
-        for (int64_t k = begin; k < end; k += 64) {
-            put_numbers(p, block + s->codes_at, k - begin, row, k, end - k < 64 ? end - k : 64);
-            for (int32_t o = 0; next && o < QR_PANEL; o++) /* where the next panel's rows are likely to be: half the time would go into waiting for them */
-                _mm_prefetch((const char *)((uintptr_t)row[o] + (uintptr_t)(next + k)), _MM_HINT_T0);
-        }
-    }
-    for (int32_t o = 0; o < QR_PANEL; o++)
+    for (int32_t o = 0; odd && o < QR_PANEL; o++)
         settle_codes(p, panel, o);
 }
-#endif
 
 /* ---- whole panels from words of a file ---- */
 

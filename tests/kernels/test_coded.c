@@ -380,10 +380,10 @@ static void pack_both_ways(struct coded_source *s, enum qr_dtype type, int64_t f
 }
 
 /* All rows from the second panel on by words, at once and in parts: all that is no code between codes, of stretches in no order. */
-static void pack_in_parts(struct coded_source *s, enum qr_dtype type, int64_t n_out, bool across)
+static void pack_in_parts(struct coded_source *s, enum qr_dtype type, int64_t n_out, bool across, const char *name)
 {
     uint32_t *words = words_of(s, n_out, across);
-    struct qr_backend *be = open_level("avx2", 2, 0);
+    struct qr_backend *be = open_level(name, 2, 0);
     struct qr_coded_source by = s->source;
     by.words = (struct qr_coded_words){(const uint8_t *)words, 4 * (across ? n_out / 8 : n_out), across, 4, scales_of};
     const size_t n = be->k->linear_packed_bytes(type, 16 + n_out, s->n_in);
@@ -397,7 +397,7 @@ static void pack_in_parts(struct coded_source *s, enum qr_dtype type, int64_t n_
     part(be->queue, b, type, 16 + n_out, s->n_in, 16, &by, n_out, 0, begin);
     if (middle > begin)
         part(be->queue, b, type, 16 + n_out, s->n_in, 16, &by, n_out, begin, middle - begin);
-    cr_expect(memcmp(a, b, n) == 0, "%s, %lld inputs, across %d", qr_dtype_name(type), (long long)s->n_in, across);
+    cr_expect(memcmp(a, b, n) == 0, "%s, %s, %lld inputs, across %d", name, qr_dtype_name(type), (long long)s->n_in, across);
     qr_free_aligned(a);
     qr_free_aligned(b);
     qr_backend_close(be);
@@ -407,21 +407,24 @@ static void pack_in_parts(struct coded_source *s, enum qr_dtype type, int64_t n_
 Test(coded, words_that_are_packed_in_parts_become_what_they_become_at_once)
 {
     static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z};
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
     struct qr_rng r = {.seed = SEED + 5500};
     for (int i = 0; i < 2 * QR_COUNT(types); i++) {
         const int64_t n_out = i % 2 ? 592 : 48; /* a number of panels that fills no register, and one that does not fill the last */
         struct coded_source *s = coded_source_new(&r, types[i / 2], n_out, i % 2 ? 128 : 640);
         s->all.scale[qr_rng_next(&r) % (uint64_t)(n_out * qr_coded_n_groups(s->f, s->n_in))] = INFINITY;
-        for (int across = 0; across < 2; across++)
-            pack_in_parts(s, types[i / 2], n_out, across);
+        for (int k = 1; k < n_levels; k++)
+            for (int across = 0; across < 2; across++)
+                pack_in_parts(s, types[i / 2], n_out, across, names[k]);
         coded_source_free(s);
     }
 }
 
-/* Rows from the second panel on, whose inputs are put in another order when all are packed, in two parts. */
-static void pack_then_sort(struct coded_source *s, enum qr_dtype type, int64_t n_out, struct qr_rng *r)
+/* Rows from the second panel on, whose inputs are put in another order when all are packed, in two parts. The source's rows are in that order behind it. */
+static void pack_then_sort(struct coded_source *s, enum qr_dtype type, int64_t n_out, struct qr_rng *r, const char *name)
 {
-    struct qr_backend *be = open_level("avx2", 2, 0);
+    struct qr_backend *be = open_level(name, 2, 0);
     const size_t n = be->k->linear_packed_bytes(type, 16 + n_out, s->n_in);
     const int64_t first = n_out / 32 * 16;
     uint8_t *a = qr_alloc_aligned(n, 64), *b = qr_alloc_aligned(n, 64);
@@ -444,7 +447,7 @@ static void pack_then_sort(struct coded_source *s, enum qr_dtype type, int64_t n
             level[i] = row[inputs[i]];
     }
     be->k->linear_pack_coded(be->queue, a, type, 16 + n_out, s->n_in, 16, &s->source, n_out);
-    cr_expect(memcmp(a, b, n) == 0, "%s, %lld inputs, %lld outputs", qr_dtype_name(type), (long long)s->n_in, (long long)n_out);
+    cr_expect(memcmp(a, b, n) == 0, "%s, %s, %lld inputs, %lld outputs", name, qr_dtype_name(type), (long long)s->n_in, (long long)n_out);
     qr_free_aligned(a);
     qr_free_aligned(b);
     qr_free(inputs);
@@ -456,11 +459,14 @@ Test(coded, codes_that_are_sorted_in_place_are_those_of_rows_whose_inputs_were_s
 {
     static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z};
     static const int64_t outputs[] = {16, 48, 112, 592}; /* panels in fours, and one, two and three of them left */
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
     struct qr_rng r = {.seed = SEED + 5600};
     for (int i = 0; i < QR_COUNT(types); i++)
         for (int k = 0; k < QR_COUNT(outputs); k++) {
             struct coded_source *s = coded_source_new(&r, types[i], outputs[k], k % 2 ? 128 : 640);
-            pack_then_sort(s, types[i], outputs[k], &r);
+            for (int l = 1; l < n_levels; l++)
+                pack_then_sort(s, types[i], outputs[k], &r, names[l]);
             coded_source_free(s);
         }
 }
@@ -478,8 +484,9 @@ Test(coded, a_level_that_takes_codes_from_words_packs_what_it_packs_of_filled_ro
         const enum qr_dtype type = types[i % QR_COUNT(types)];
         struct coded_source *s = coded_source_new(&r, type, n_out, widths[i / QR_COUNT(types)]);
         s->all.scale[qr_rng_next(&r) % (uint64_t)(n_out * qr_coded_n_groups(s->f, s->n_in))] = INFINITY;
-        for (int across = 0; across < 2; across++)
-            pack_both_ways(s, type, firsts[(i + i / QR_COUNT(types)) % QR_COUNT(firsts)], n_out, across, names[n_levels - 1]);
+        for (int k = 1; k < n_levels; k++)
+            for (int across = 0; across < 2; across++)
+                pack_both_ways(s, type, firsts[(i + i / QR_COUNT(types)) % QR_COUNT(firsts)], n_out, across, names[k]);
         coded_source_free(s);
     }
 }

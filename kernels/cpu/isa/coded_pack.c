@@ -290,7 +290,6 @@ static void pack_numbers(const struct packing *p, uint8_t *panel, int64_t first,
 
 /* ---- whole panels from words of a file ---- */
 
-#ifdef WORDS_INPUTS
 #define WORDS_MOST 64 /* panels at once */
 
 struct words {
@@ -301,7 +300,7 @@ struct words {
     struct factors factors[WORDS_MOST];
 };
 
-#ifdef QR_ISA_amx
+#ifndef QR_ISA_avx2
 /* Everything of panel i but its codes. */
 static void put_words_scales(struct words *w, uint8_t *panel, int64_t i)
 {
@@ -418,18 +417,6 @@ static int64_t words_together(const struct packing *p)
     const int64_t n = l->together < WORDS_MOST ? l->together : WORDS_MOST;
     return n < room ? n : room;
 }
-#else
-static void pack_words(const struct packing *p, uint8_t *panel, int64_t first, int64_t n, void *own)
-{
-    (void)p, (void)panel, (void)first, (void)n, (void)own;
-}
-
-static int64_t words_together(const struct packing *p)
-{
-    (void)p;
-    return 0;
-}
-#endif
 
 /* Rows [first, end) of dst, which the source fills at once. */
 static void pack_filled(const struct packing *p, int64_t first, int64_t end, void *own)
@@ -510,7 +497,6 @@ void QR_ISA_NAME(linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype
     qr_queue_run(q, pack_item, &p, (n_panels + p.together - 1) / p.together);
 }
 
-#ifdef QR_ISA_avx2
 /* Everything but codes. */
 static void begin_item(const void *arg, int32_t item, int32_t worker)
 {
@@ -542,8 +528,8 @@ static void put_stretch(const struct packing *p, int64_t begin, int64_t end)
     _mm_sfence(); /* behind lines that were streamed */
 }
 
-void qr_avx2_pack_words(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_source *rows,
-                        int64_t n_rows, int64_t first, int64_t n)
+void QR_ISA_NAME(pack_words)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_source *rows,
+                             int64_t n_rows, int64_t first, int64_t n)
 {
     QR_ASSERT(dst != NULL && rows != NULL && qr_dtype_is_coded(to));
     QR_ASSERT((uintptr_t)dst % 64 == 0); /* whole lines are streamed */
@@ -579,20 +565,21 @@ static void sorted_item(const void *arg, int32_t item, int32_t worker)
     for (int64_t i = 0; i < SORTED_PANELS; i++)
         panel[i] = p->dst + (first + (i < last ? i : last)) * s->panel_bytes + s->head_bytes + s->codes_at;
     for (int64_t k = 0, block = 0; k < p->n_in; k += block_inputs, block += s->block_bytes)
-        for (int64_t in = 0; in < block_inputs; in += 8) {
+        for (int64_t in = 0; in < block_inputs; in += WORDS_TURNED_INPUTS) {
             const int64_t at = block + in * QR_PANEL / 2;
             const uint8_t *from[] = {panel[0] + at, panel[1] + at, panel[2] + at, panel[3] + at};
             words_turn(turned + (k + in) * WORDS_TURNED, from);
         }
     for (int64_t k = 0, block = 0; k < p->n_in; k += block_inputs, block += s->block_bytes)
-        for (int64_t in = 0; in < block_inputs; in += 8) {
+        for (int64_t in = 0; in < block_inputs; in += WORDS_TURNED_INPUTS) {
             const int64_t at = block + in * QR_PANEL / 2;
             uint8_t *to[] = {panel[0] + at, panel[1] + at, panel[2] + at, panel[3] + at};
             words_gather(to, turned, p->inputs + k + in);
         }
 }
 
-void qr_avx2_pack_sorted(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const int32_t *inputs, int64_t n_rows)
+void QR_ISA_NAME(pack_sorted)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const int32_t *inputs,
+                              int64_t n_rows)
 {
     QR_ASSERT(dst != NULL && inputs != NULL);
     QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out && row0 % QR_PANEL == 0 && n_rows % QR_PANEL == 0);
@@ -601,7 +588,6 @@ void qr_avx2_pack_sorted(struct qr_queue *q, void *dst, enum qr_dtype to, int64_
     p.dst = (uint8_t *)dst + row0 / QR_PANEL * p.shape.panel_bytes;
     qr_queue_run(q, sorted_item, &p, (p.n_panels + SORTED_PANELS - 1) / SORTED_PANELS);
 }
-#endif
 
 /* ---- rows read back ---- */
 

@@ -93,14 +93,22 @@ VF_FN __m512i turn_gather(const uint8_t *const row[QR_PANEL], int64_t at, int32_
 }
 
 /* v[i]'s quarter q to quarter i of line q: four outputs and 32 inputs. */
-VF_FN void turn_quarters(uint8_t *to, __m512i v0, __m512i v1, __m512i v2, __m512i v3)
+VF_FN void turn_lines(__m512i line[4], __m512i v0, __m512i v1, __m512i v2, __m512i v3)
 {
     const __m512i a = _mm512_shuffle_i32x4(v0, v1, 0x44), b = _mm512_shuffle_i32x4(v2, v3, 0x44); /* quarters 0 and 1 of both */
     const __m512i c = _mm512_shuffle_i32x4(v0, v1, 0xee), d = _mm512_shuffle_i32x4(v2, v3, 0xee);
-    _mm512_storeu_si512(to, _mm512_shuffle_i32x4(a, b, 0x88));
-    _mm512_storeu_si512(to + 64, _mm512_shuffle_i32x4(a, b, 0xdd));
-    _mm512_storeu_si512(to + 128, _mm512_shuffle_i32x4(c, d, 0x88));
-    _mm512_storeu_si512(to + 192, _mm512_shuffle_i32x4(c, d, 0xdd));
+    line[0] = _mm512_shuffle_i32x4(a, b, 0x88);
+    line[1] = _mm512_shuffle_i32x4(a, b, 0xdd);
+    line[2] = _mm512_shuffle_i32x4(c, d, 0x88);
+    line[3] = _mm512_shuffle_i32x4(c, d, 0xdd);
+}
+
+VF_FN void turn_quarters(uint8_t *to, __m512i v0, __m512i v1, __m512i v2, __m512i v3)
+{
+    __m512i line[4];
+    turn_lines(line, v0, v1, v2, v3);
+    for (int i = 0; i < 4; i++)
+        _mm512_storeu_si512(to + i * 64, line[i]);
 }
 
 #define TURN_PICK 0xca /* bits of the second where the first has them, else of the third */

@@ -17,26 +17,37 @@ VF_FN __m512i words_pick(__m512i x, int64_t low, int64_t high)
                                      TURN_PICK);
 }
 
-/* 16 outputs whose words have eight inputs each, four rows of such words: to the four lines at `to`. */
+/* stream: not by way of a cache, and the thread has a fence behind it. */
+VF_FN void words_store(uint8_t *to, __m512i v, const bool stream)
+{
+    if (stream)
+        _mm512_stream_si512((__m512i *)(void *)to, v);
+    else
+        _mm512_storeu_si512(to, v);
+}
+
+/* 16 outputs whose words have eight inputs each, four rows of such words: to the four lines at `to`. far: they are asked for ahead; else lines are
+ * streamed. */
 VF_FN void words_along(uint8_t *to, const uint8_t *words, int64_t pitch, const bool far)
 {
-    (void)far;
     /* A byte has two outputs' codes of an input, the word's eight inputs one after the other; then the quarter's other two outputs come between. */
     const __m512i between = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
     __m512i v[4];
     for (int i = 0; i < 4; i++) {
         const uint8_t *from = words + i * pitch;
-        _mm_prefetch((const char *)((uintptr_t)from + (uintptr_t)(4 * WORDS_AHEAD * pitch)), _MM_HINT_T0);
+        if (far)
+            _mm_prefetch((const char *)((uintptr_t)from + (uintptr_t)(4 * WORDS_AHEAD * pitch)), _MM_HINT_T0);
         v[i] = _mm512_shuffle_epi8(words_pick(_mm512_loadu_si512(from), 0x1c1814100c080400, 0x3834302c2824201c), between);
     }
-    turn_quarters(to, v[0], v[1], v[2], v[3]);
+    turn_lines(v, v[0], v[1], v[2], v[3]);
+    for (int i = 0; i < 4; i++)
+        words_store(to + i * 64, v[i], !far);
 }
 
 /* 32 inputs of n panels, at most 8, whose words have eight outputs each in the order 0 2 4 6 1 3 5 7, a row of words for each input: to the lines at `to` and
- * panel_bytes further on for each panel. */
+ * panel_bytes further on for each panel. far: as above. */
 VF_FN void words_across(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8_t *words, int64_t pitch, const bool far)
 {
-    (void)far;
     const __mmask16 there = (__mmask16)((1u << 2 * n) - 1);
     QR_UNINITIALIZED vf first[16], second[16]; /* [two inputs], a lane for four outputs: of each eight the first four, the second */
     for (int i = 0; i < 16; i++) {
@@ -53,12 +64,45 @@ VF_FN void words_across(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8
     for (int32_t quarter = 0; quarter < (n + 1) / 2; quarter++) /* of a register: two panels */
         for (int32_t i = 0; i < 4; i++) {
             uint8_t *line = to + 2 * quarter * panel_bytes + i * 64;
-            _mm512_storeu_ps(line, first[4 * quarter + i]);
+            words_store(line, _mm512_castps_si512(first[4 * quarter + i]), !far);
             if (2 * quarter + 1 < n)
-                _mm512_storeu_ps(line + panel_bytes, second[4 * quarter + i]);
+                words_store(line + panel_bytes, _mm512_castps_si512(second[4 * quarter + i]), !far);
         }
 }
-#elif defined QR_ISA_avx2
+
+#define WORDS_TURNED 32      /* bytes of an input of four panels, which words_turn leaves */
+#define WORDS_TURNED_INPUTS 32 /* at a time */
+
+/* Four lines of each of four panels, at from[4], to 32 rows of WORDS_TURNED bytes, one for each input. */
+VF_FN void words_turn(uint8_t *to, const uint8_t *const from[4])
+{
+    const __m512i apart = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2,
+                                           0);
+    vf v[16] QR_UNINITIALIZED;
+    for (int i = 0; i < 16; i++)
+        v[i] = _mm512_loadu_ps(from[i / 4] + i % 4 * 64);
+    vf_transpose(v);
+    for (int i = 0; i < 16; i++)
+        _mm512_storeu_si512(to + i * 2 * WORDS_TURNED, _mm512_permutexvar_epi16(apart, _mm512_castps_si512(v[i])));
+}
+
+/* 32 of those rows, of inputs in[32], to four lines of each panel, at to[4]. */
+VF_FN void words_gather(uint8_t *const to[4], const uint8_t *turned, const int32_t in[32])
+{
+    const __m512i by_turns = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1,
+                                              16, 0);
+    vf v[16] QR_UNINITIALIZED;
+    for (int i = 0; i < 16; i++) {
+        const __m256i first = _mm256_loadu_si256((const __m256i *)(const void *)(turned + (int64_t)in[2 * i] * WORDS_TURNED));
+        const __m256i second = _mm256_loadu_si256((const __m256i *)(const void *)(turned + (int64_t)in[2 * i + 1] * WORDS_TURNED));
+        const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+        v[i] = _mm512_castsi512_ps(_mm512_permutexvar_epi16(by_turns, both));
+    }
+    vf_transpose(v);
+    for (int i = 0; i < 16; i++)
+        _mm512_storeu_ps(to[i / 4] + i % 4 * 64, v[i]);
+}
+#else
 #define WORDS_INPUTS 32 /* at a time: those of four lines */
 #define WORDS_AHEAD 4   /* rows of words of eight inputs, in times of those that are read at once */
 #define WORDS_ACROSS_AHEAD 16 /* rows of words of eight outputs */
@@ -161,7 +205,8 @@ VF_FN void words_across(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8
     }
 }
 
-#define WORDS_TURNED 32 /* bytes of an input of four panels, which words_turn leaves */
+#define WORDS_TURNED 32       /* bytes of an input of four panels, which words_turn leaves */
+#define WORDS_TURNED_INPUTS 8 /* at a time */
 
 /* The lower halves of a's bytes with b's above them, to *a; the upper ones likewise, to *b. */
 VF_FN void words_swap(__m256i *a, __m256i *b)

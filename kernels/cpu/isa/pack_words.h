@@ -4,7 +4,7 @@
 
 #include "kernels/pack_words.h"
 
-qr_pack_words_fn qr_avx2_pack_words;
-qr_pack_sorted_fn qr_avx2_pack_sorted;
+qr_pack_words_fn qr_avx2_pack_words, qr_avx512_pack_words, qr_amx_pack_words;
+qr_pack_sorted_fn qr_avx2_pack_sorted, qr_avx512_pack_sorted, qr_amx_pack_sorted;
 
 #endif

@@ -2,7 +2,6 @@
 #ifndef QR_KERNELS_CPU_ISA_CODED_BLOCKS_H
 #define QR_KERNELS_CPU_ISA_CODED_BLOCKS_H
 
-#ifdef QR_ISA_avx2
 /* Eight rows that stay in registers while a loop goes along them: what is written may be where they begin, for all the compiler knows of a list of them. */
 #define EIGHT_ROWS(r, row, o) \
     const uint8_t *const r[8] = {(row)[o], (row)[(o) + 1], (row)[(o) + 2], (row)[(o) + 3], (row)[(o) + 4], (row)[(o) + 5], (row)[(o) + 6], (row)[(o) + 7]}
@@ -37,10 +36,9 @@ static void take_halves(uint16_t *to, const uint8_t *const row[QR_PANEL], int64_
 }
 
 /* Likewise two numbers, one behind the other, which are read at once. */
-static void take_pairs(uint16_t *to, uint16_t *second, uint32_t *both, const uint8_t *const row[QR_PANEL], int64_t n_blocks, int64_t block_bytes, int64_t at)
+static void take_pairs(uint16_t *to, uint16_t *second, const uint8_t *const row[QR_PANEL], int64_t n_blocks, int64_t block_bytes, int64_t at)
 {
     const __m128i low = _mm_set1_epi32(0xffff);
-    (void)both;
     for (int32_t o = 0; o < QR_PANEL; o += 8) {
         EIGHT_ROWS(r, row, o);
         for (int64_t u = 0, i = at; u < n_blocks; u++, i += block_bytes) {
@@ -96,36 +94,6 @@ static void take_scales_and_offsets(uint16_t *to, uint16_t *second, const uint8_
         }
     }
 }
-#else
-/* The numbers of f16 at byte `at` of each block, turned: [n_blocks][16]. */
-static void take_halves(uint16_t *to, const uint8_t *const row[QR_PANEL], int64_t n_blocks, int64_t block_bytes, int64_t at)
-{
-    for (int32_t o = 0; o < QR_PANEL; o++) {
-        const uint8_t *from = row[o] + at;
-        for (int64_t u = 0; u < n_blocks; u++, from += block_bytes)
-            memcpy(to + u * QR_PANEL + o, from, sizeof *to);
-    }
-}
-
-/* Likewise two numbers, one behind the other, which are read at once: by way of both [n_blocks][16]. */
-static void take_pairs(uint16_t *to, uint16_t *second, uint32_t *both, const uint8_t *const row[QR_PANEL], int64_t n_blocks, int64_t block_bytes, int64_t at)
-{
-    const __m256i low = _mm256_set1_epi32(0xffff);
-    for (int32_t o = 0; o < QR_PANEL; o++) {
-        const uint8_t *from = row[o] + at;
-        for (int64_t u = 0; u < n_blocks; u++, from += block_bytes)
-            memcpy(both + u * QR_PANEL + o, from, sizeof *both);
-    }
-    for (int64_t i = 0; i < n_blocks * QR_PANEL; i += QR_PANEL) {
-        const __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)(both + i)), b = _mm256_loadu_si256((const __m256i *)(const void *)(both + i + 8));
-        const __m256i x = _mm256_packus_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
-        const __m256i y = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
-        _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm256_permute4x64_epi64(x, _MM_SHUFFLE(3, 1, 2, 0)));
-        _mm256_storeu_si256((__m256i *)(void *)(second + i), _mm256_permute4x64_epi64(y, _MM_SHUFFLE(3, 1, 2, 0)));
-    }
-}
-
-#endif
 
 /* Bits of the largest absolute value of each output. */
 static __m256i most_of(const uint16_t *half, int64_t n_blocks)
@@ -187,17 +155,6 @@ static struct factors factors_of(uint8_t *panel, __m256i most)
 }
 #endif
 
-/* No product has more digits than f16 has: it is what half_of gives. */
-static void put_halves(uint8_t *to, const uint16_t half[QR_PANEL], const struct factors *f, uint16_t sign)
-{
-    for (int32_t o = 0; o < QR_PANEL; o += 8) {
-        const __m128i stored = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)(half + o)), _mm_set1_epi16((int16_t)sign));
-        const __m256 x = _mm256_mul_ps(_mm256_cvtph_ps(stored), _mm256_loadu_ps(f->by + o));
-        const __m128i keep = _mm_loadu_si128((const __m128i *)(const void *)(f->keep + o));
-        _mm_storeu_si128((__m128i *)(void *)(to + 2 * o), _mm_and_si128(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), keep));
-    }
-}
-
 VF_FN void turn_steps(uint8_t *to, const int8_t *from, int32_t n)
 {
     if (n == 8)
@@ -217,6 +174,8 @@ static void put_steps(const struct packing *p, uint8_t *block, const int8_t *ste
     if (s->f.offset)
         turn_steps(block + s->offset_step_at, step + STEPS_BYTES, n);
 }
+
+#include "kernels/cpu/isa/coded_units.h"
 
 #ifdef QR_ISA_avx2
 #define STRIP_INPUTS 1024 /* of a panel that is longer: its codes, there and here, and its scales stay in the nearest cache */
@@ -310,12 +269,10 @@ static void put_strips(const struct packing *p, uint8_t *panel, uint16_t *half, 
         put_strip(p, panel, row, u * l->n_in, (u + n) * l->n_in, later ? later + u * l->n_bytes * QR_PANEL : NULL);
     }
 }
-
-#include "kernels/cpu/isa/coded_units.h"
 #else
 /* Rows to be read next are asked for while codes move, else half the time goes into waiting for scales: line i / 16 of row i % 16, as far as bytes were
- * taken of the rows before. Where they are is guessed (mostly right, and no harm is done). Where a source says so also beyond its last row: its next panel
- * is most likely another one's first. */
+ * taken of the rows before. Where they are is guessed (mostly right, and no harm is done), also beyond the source's last row: the panel there is most
+ * likely packed next. */
 struct ahead {
     uintptr_t row[QR_PANEL];
     int64_t i;
@@ -325,6 +282,15 @@ VF_FN void ask(struct ahead *a, int64_t n_bytes)
 {
     for (; a->i * 64 < n_bytes * QR_PANEL; a->i++)
         _mm_prefetch((const char *)(a->row[a->i % QR_PANEL] + (uintptr_t)(a->i / QR_PANEL * 64)), _MM_HINT_T0);
+}
+
+static struct ahead ahead_of(const uint8_t *const row[QR_PANEL])
+{
+    QR_UNINITIALIZED struct ahead ahead;
+    ahead.i = 0;
+    for (int32_t o = 0; o < QR_PANEL; o++)
+        ahead.row[o] = (uintptr_t)row[o] + (uintptr_t)((row[QR_PANEL - 1] - row[0]) / (QR_PANEL - 1) * QR_PANEL);
+    return ahead;
 }
 
 #ifndef TURN_NIBBLES
@@ -391,6 +357,36 @@ VF_FN void put_planes(const struct qr_coded_blocks *l, uint8_t *codes, const uin
     }
 }
 
+/* Codes of 2 and 3 bits of a block of 256 inputs. */
+static void put_few(const struct qr_coded_blocks *l, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, struct ahead *ahead)
+{
+    const int64_t low = at + l->low.at, high = at + l->high.at;
+    const int32_t bits = 2 + l->high.bits, part_bytes = QR_CODED_UNIT / 2 * QR_PANEL * bits / 8;
+    QR_ASSERT(l->add == 0 && l->low.width == 32 && (bits == 2 || l->high.width == 32));
+#ifdef QR_ISA_amx
+    __m512i third[8] QR_UNINITIALIZED;
+    if (bits == 3)
+        units_ones(third, row, high);
+    for (int32_t part = 0; part < 2; part++) {
+        ask(ahead, at + l->n_bytes * (part + 1) / 2);
+        if (bits == 2)
+            units_put_2(codes + part * part_bytes, row, low + 32 * part);
+        else
+            units_put_3(codes + part * part_bytes, row, low + 32 * part, third + 4 * part);
+    }
+#else
+    for (int32_t o = 0; o < QR_PANEL; o += 8) {
+        EIGHT_ROWS(r, row, o);
+        struct asking none = {NULL, 0};
+        ask(ahead, at + l->n_bytes * (o + 8) / QR_PANEL);
+        for (int32_t i = 0; bits == 2 && i < 2; i++)
+            put_twos_8(codes + 4 * o + i * part_bytes, r, low + 32 * i, 2 * QR_CODED_LINE, &none);
+        if (bits == 3)
+            put_threes_8(codes + 4 * o, r, low, high, &none);
+    }
+#endif
+}
+
 /* Codes of block u of the file, from input k of a packed block on. */
 static void put_codes(const struct qr_coded_blocks *l, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t u, int64_t k, struct ahead *ahead)
 {
@@ -402,10 +398,8 @@ static void put_codes(const struct qr_coded_blocks *l, uint8_t *codes, const uin
         put_stored(codes, row, at + low.at, k, l->n_in, 16, ahead);
     else if (high.bits == 0 && low.bits == 4)
         put_stored(codes, row, at + low.at, k, l->n_in, 32, ahead);
-    else if (high.bits == 0)
-        put_planes(l, codes, row, at, k, ahead, 2, 32, 0, 0);
     else if (low.bits == 2)
-        put_planes(l, codes, row, at, k, ahead, 2, 32, 1, 32);
+        put_few(l, codes, row, at, ahead);
     else if (low.width == 16)
         put_planes(l, codes, row, at, k, ahead, 4, 16, 1, 0);
     else if (low.width == 32)
@@ -413,10 +407,39 @@ static void put_codes(const struct qr_coded_blocks *l, uint8_t *codes, const uin
     else
         put_planes(l, codes, row, at, k, ahead, 4, 64, 2, 32);
 }
+
+/* Everything of a panel but scales and offsets, which are collected. */
+static void put_units(const struct packing *p, uint8_t *panel, uint16_t *half, uint16_t *offset, const uint8_t *const row[QR_PANEL])
+{
+    const struct qr_coded_blocks *l = p->rows->blocks;
+    struct ahead ahead = ahead_of(row);
+    uint8_t *block = panel + p->shape.head_bytes;
+    for (int64_t u = 0; u < p->n_in / QR_CODED_UNIT; u++, block += p->shape.block_bytes) {
+        take_unit(p, block, half + u * QR_PANEL, offset + u * QR_PANEL, row, u * l->n_bytes);
+        put_codes(l, block + p->shape.codes_at, row, u, 0, &ahead);
+    }
+}
+
+/* Codes, and scales and offsets as the file has them, turned. */
+static void put_strips(const struct packing *p, uint8_t *panel, uint16_t *half, uint16_t *offset, const uint8_t *const row[QR_PANEL])
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const struct qr_coded_blocks *l = p->rows->blocks;
+    const int64_t n_blocks = p->n_in / l->n_in;
+    struct ahead ahead = ahead_of(row);
+    QR_ASSERT(l->scale_at + 16 <= l->n_bytes);
+    if (s->f.offset)
+        take_scales_and_offsets(half, offset, row, n_blocks, l->n_bytes, l->scale_at);
+    else
+        take_scales(half, row, n_blocks, l->n_bytes, l->scale_at);
+    for (int64_t u = 0; u < n_blocks; u++) {
+        const int64_t k = u * l->n_in;
+        put_codes(l, panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at, row, u, k & ((1 << s->block_shift) - 1), &ahead);
+    }
+}
 #endif
 
-#ifdef QR_ISA_avx2
-/* put_halves of n units, from the first one's place on. */
+/* Scales of n units, from the first one's place on. No product has more digits than f16 has: it is what half_of gives. */
 static void put_all_halves(const struct qr_coded_shape *s, uint8_t *to, const uint16_t *half, int64_t n, const struct factors *f, uint16_t sign)
 {
     const __m256 by[2] = {_mm256_loadu_ps(f->by), _mm256_loadu_ps(f->by + 8)};
@@ -458,43 +481,20 @@ static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, 
     for (int64_t u = 0; s->f.steps && !units && u < n_blocks; u++)
         put_steps(p, panel + s->head_bytes + u * s->block_bytes, steps + u * 2 * STEPS_BYTES);
 }
-#else
-static void pack_blocks(const struct packing *p, uint8_t *panel, int64_t first, uint16_t *own)
-{
-    const struct qr_coded_shape *s = &p->shape;
-    const struct qr_coded_blocks *l = p->rows->blocks;
-    const int64_t n_blocks = p->n_in / l->n_in;
-    const uint8_t *row[QR_PANEL];
-    struct ahead ahead = {.i = !p->rows->asks && first + 2 * QR_PANEL > p->n_rows ? INT64_MAX / 64 : 0};
-    for (int32_t o = 0; o < QR_PANEL; o++)
-        row[o] = p->rows->row(p->rows->arg, first + o);
-    for (int32_t o = 0; o < QR_PANEL; o++)
-        ahead.row[o] = (uintptr_t)row[o] + (uintptr_t)((row[QR_PANEL - 1] - row[0]) / (QR_PANEL - 1) * QR_PANEL);
-    uint16_t *half = own, *offset = own + n_blocks * QR_PANEL;
-    if (s->f.offset)
-        take_pairs(half, offset, (uint32_t *)(void *)(offset + n_blocks * QR_PANEL), row, n_blocks, l->n_bytes, l->scale_at);
-    else
-        take_halves(half, row, n_blocks, l->n_bytes, l->scale_at);
-    const struct factors f = factors_of(panel, most_of(half, s->f.offset ? 2 * n_blocks : n_blocks));
-    int8_t *steps = (int8_t *)(offset + n_blocks * QR_PANEL);
-    for (int64_t u = 0; s->f.steps && u < n_blocks; u++)
-        l->steps(steps + u * 2 * STEPS_BYTES, steps + (2 * u + 1) * STEPS_BYTES, row, u * l->n_bytes);
-    for (int64_t u = 0; u < n_blocks; u++) {
-        const int64_t k = u * l->n_in, in = k & ((1 << s->block_shift) - 1);
-        uint8_t *block = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes, *unit = block + (in >> s->unit_shift) * 2 * QR_PANEL;
-        put_halves(unit, half + u * QR_PANEL, &f, 0);
-        if (s->f.offset)
-            put_halves(unit + s->offset_at, offset + u * QR_PANEL, &f, l->minus ? 0x8000 : 0);
-        if (s->f.steps)
-            put_steps(p, block, steps + u * 2 * STEPS_BYTES);
-        put_codes(l, block + s->codes_at, row, u, in, &ahead);
-    }
-}
-#endif
 
 /* ---- of narrower blocks than the format has ---- */
 
 #ifdef QR_ISA_avx2
+static void put_halves(uint8_t *to, const uint16_t half[QR_PANEL], const struct factors *f, uint16_t sign)
+{
+    for (int32_t o = 0; o < QR_PANEL; o += 8) {
+        const __m128i stored = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)(half + o)), _mm_set1_epi16((int16_t)sign));
+        const __m256 x = _mm256_mul_ps(_mm256_cvtph_ps(stored), _mm256_loadu_ps(f->by + o));
+        const __m128i keep = _mm_loadu_si128((const __m128i *)(const void *)(f->keep + o));
+        _mm_storeu_si128((__m128i *)(void *)(to + 2 * o), _mm_and_si128(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), keep));
+    }
+}
+
 /* Levels of inputs i to i + 31 of the blocks at byte `at` of each row. table: of codes of 4 bits. */
 VF_FN void take_levels(__m256i v[QR_PANEL], const struct qr_coded_blocks *l, const uint8_t *const row[QR_PANEL], int64_t at, int32_t i, bool coded,
                        __m256i table)
@@ -577,7 +577,7 @@ static bool pack_narrow(const struct packing *p, uint8_t *panel, int64_t first, 
     uint16_t *half = own, *offset = own + n_blocks * QR_PANEL;
     memset(offset, 0, (size_t)(n_blocks * QR_PANEL) * sizeof *offset);
     if (from.offset)
-        take_pairs(half, offset, NULL, row, n_blocks, l->n_bytes, l->scale_at);
+        take_pairs(half, offset, row, n_blocks, l->n_bytes, l->scale_at);
     else
         take_halves(half, row, n_blocks, l->n_bytes, l->scale_at);
     const struct factors f = factors_of(panel, most_of(half, 2 * n_blocks));

@@ -101,32 +101,12 @@ VF_FN void planes_put_5(uint8_t *to, __m512i v)
     _mm512_mask_storeu_epi8(to, 0xffffffffff, _mm512_permutexvar_epi8(_mm512_loadu_si512(order), joined));
 }
 
-/* Words of four outputs. */
-VF_FN void planes_put_4(uint8_t *to, const __m256i v[4])
-{
-    const __m256i low = _mm256_set1_epi8(15);
-    const __m256i ab = _mm256_ternarylogic_epi32(low, v[0], _mm256_slli_epi16(v[1], 4), TURN_PICK);
-    const __m256i cd = _mm256_ternarylogic_epi32(low, v[2], _mm256_slli_epi16(v[3], 4), TURN_PICK);
-    const __m256i first = _mm256_unpacklo_epi8(ab, cd), second = _mm256_unpackhi_epi8(ab, cd);
-    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_permute2x128_si256(first, second, 0x20));
-    _mm256_storeu_si256((__m256i *)(void *)(to + 32), _mm256_permute2x128_si256(first, second, 0x31));
-}
-
-/* The same of 2 and 3 bits, all that there is of 32 inputs. */
-VF_FN void planes_put_fours(int32_t bits, uint8_t *to, const __m256i v[QR_PANEL])
-{
-    _Alignas(64) uint8_t fours[FOURS_LINES * QR_CODED_LINE] QR_UNINITIALIZED;
-    for (int i = 0; i < QR_PANEL; i += 4)
-        planes_put_4(fours + 16 * i, v + i);
-    fours_join(to, fours, bits, 1, false);
-}
-
 VF_FN __m512i planes_both(__m256i a, __m256i b)
 {
     return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
 }
 
-/* Codes of inputs k to k + 31 of a block, k a multiple of 32, of 16 outputs; more bits than a code has are dropped. */
+/* Codes of 5 or 6 bits, of inputs k to k + 31 of a block, k a multiple of 32, of 16 outputs; more bits than a code has are dropped. */
 VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[QR_PANEL])
 {
     uint8_t *to = codes + k * 2 * bits;
@@ -136,14 +116,9 @@ VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[Q
             const __m512i x[4] = {planes_both(half[0], half[4]), planes_both(half[1], half[5]), planes_both(half[2], half[6]), planes_both(half[3], half[7])};
             planes_put_6(to + 48 * i, x);
         }
-    else if (bits == 5)
+    else
         for (int i = 0; i < QR_PANEL; i += 2)
             planes_put_5(to + 20 * i, planes_both(v[i], v[i + 1]));
-    else if (bits == 4)
-        for (int i = 0; i < QR_PANEL; i += 4)
-            planes_put_4(to + 16 * i, v + i);
-    else
-        planes_put_fours(bits, to, v);
 }
 #elif defined QR_ISA_avx2
 /* Codes of inputs k to k + 31 of a block, k a multiple of 32, of 16 outputs; more bits than a code has are dropped. */
@@ -176,11 +151,11 @@ VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[Q
     }
 }
 #else
+/* Of 5 or 6 bits likewise. */
 VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[QR_PANEL])
 {
     _Alignas(64) uint8_t bytes[PLANES_IN * QR_PANEL] QR_UNINITIALIZED;
     const __m256i mask = _mm256_set1_epi8((char)((1 << bits) - 1));
-    uint8_t *to = codes + k * 2 * bits;
     for (int32_t quad = 0; quad < QR_PANEL / 4; quad++) {
         __m128i lower[4], upper[4];
         for (int32_t o = 0; o < 4; o++) {
@@ -188,13 +163,10 @@ VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[Q
             lower[o] = _mm256_castsi256_si128(x);
             upper[o] = _mm256_extracti128_si256(x, 1);
         }
-        put_four(bits < 4 ? 4 : bits, bits == 4 ? to : bytes, 0, quad, lower, false);
-        put_four(bits < 4 ? 4 : bits, bits == 4 ? to : bytes, PLANES_IN / 2, quad, upper, false);
+        put_four(bits, bytes, 0, quad, lower, false);
+        put_four(bits, bytes, PLANES_IN / 2, quad, upper, false);
     }
-    if (bits < 4)
-        fours_join(to, bytes, bits, 1, false);
-    else if (bits != 4)
-        coded_squeeze(to, bytes, bits, sizeof bytes / QR_CODED_LINE, false);
+    coded_squeeze(codes + k * 2 * bits, bytes, bits, sizeof bytes / QR_CODED_LINE, false);
 }
 #endif
 

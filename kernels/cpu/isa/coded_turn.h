@@ -227,7 +227,7 @@ static inline int32_t code_of(const uint8_t *codes, struct qr_coded_format f, in
 }
 #endif
 
-#ifdef QR_ISA_avx2
+#ifndef QR_ISA_amx
 /* 16 bytes of eight rows: v[i] has bytes 4 i to 4 i + 3 of each. */
 VF_FN void turn_eight(__m256i v[4], const uint8_t *const row[8], int64_t at)
 {
@@ -252,6 +252,7 @@ VF_FN void swap_halves(__m256i *a, __m256i *b)
     *a = _mm256_xor_si256(*a, _mm256_slli_epi16(other, 4));
 }
 
+#ifdef QR_ISA_avx2
 /* Of eight rows: 16 bytes of each from `at` on, of which byte i has the codes of two inputs in its halves. to: of the first of these inputs and rows; the
  * upper halves' lines are `apart` bytes behind the lower ones'. */
 VF_FN void put_nibbles_8(uint8_t *to, const uint8_t *const row[8], int64_t at, int32_t apart)
@@ -273,6 +274,7 @@ VF_FN void put_bytes_8(uint8_t *to, const uint8_t *const row[8], int64_t at)
     for (int32_t i = 0; i < 4; i++)
         _mm256_storeu_si256((__m256i *)(void *)(to + 4 * i * QR_PANEL), v[i]);
 }
+#endif
 #endif
 
 /* from [16][n], n 8 or 16 and known to the compiler, as to [n][16]: the address of a byte, row and column, turns left by the row's four bits. */

@@ -1,5 +1,6 @@
-/* coded_units.h - level avx2: whole panels from blocks of 256 inputs with steps (struct qr_coded_blocks, steps_as), a block of 16 rows at a time. Included by
- * coded_blocks.h, whose helpers it uses, and by nobody else. */
+/* coded_units.h - whole panels from blocks of 256 inputs with steps (struct qr_coded_blocks, steps_as), a block of 16 rows at a time: steps at every level;
+ * codes at level avx2, of them those of 2 and 3 bits at avx512 too, and on tiles (coded.h). Included by coded_blocks.h, whose helpers it uses, and by nobody
+ * else. */
 #ifndef QR_KERNELS_CPU_ISA_CODED_UNITS_H
 #define QR_KERNELS_CPU_ISA_CODED_UNITS_H
 
@@ -100,9 +101,10 @@ VF_FN void take_unit(const struct packing *p, uint8_t *block, uint16_t *half, ui
         put_steps_2(steps, i, _mm256_and_si256(v[i], _mm256_set1_epi8(15)));
         put_steps_2(offset_steps, i, bits_moved(v[i], -4, _mm256_set1_epi8(15)));
     }
-    take_pairs(half, offset, NULL, row, 1, 0, at + l->scale_at);
+    take_pairs(half, offset, row, 1, 0, at + l->scale_at);
 }
 
+#ifndef QR_ISA_amx
 /* ---- codes, eight rows at a time ---- */
 
 /* Lines of the rows that come later, which are asked for a few at a time between codes; n 0: none are. */
@@ -111,7 +113,7 @@ struct asking {
     int32_t n; /* at a time */
 };
 
-VF_FN void ask(struct asking *a)
+VF_FN void ask_lines(struct asking *a)
 {
     for (int32_t i = 0; i < a->n; i++, a->at += 64)
         _mm_prefetch(a->at, _MM_HINT_T0);
@@ -125,6 +127,7 @@ VF_FN void swap_twos(__m256i *a, __m256i *b)
     *a = _mm256_xor_si256(*a, _mm256_slli_epi16(other, 2));
 }
 
+#ifdef QR_ISA_avx2
 /* Bits 0 and 1, and 2 and 3, likewise. */
 VF_FN void swap_ones(__m256i *a, __m256i *b)
 {
@@ -132,6 +135,7 @@ VF_FN void swap_ones(__m256i *a, __m256i *b)
     *b = _mm256_xor_si256(*b, other);
     *a = _mm256_xor_si256(*a, _mm256_slli_epi16(other, 1));
 }
+#endif
 
 /* 32 bytes of eight rows in planes of 2/32, as lines of 2 bits: 16 bytes have half the inputs, a line's, of four runs of 32, which are `apart` bytes from each
  * other. */
@@ -139,7 +143,7 @@ VF_FN void put_twos_8(uint8_t *to, const uint8_t *const r[8], int64_t low, const
 {
     for (int32_t line = 0; line < 2; line++) {
         __m256i v[4];
-        ask(next);
+        ask_lines(next);
         turn_eight(v, r, low + 16 * line);
         swap_halves(&v[0], &v[1]);
         swap_halves(&v[2], &v[3]);
@@ -186,22 +190,23 @@ VF_FN void put_threes_8(uint8_t *to, const uint8_t *const r[8], int64_t low, int
     for (int32_t part = 0; part < 2; part++, low += 32, to += 4 * RUN) {
         __m256i lower[FOURS_LINES] QR_UNINITIALIZED, upper[FOURS_LINES] QR_UNINITIALIZED;
         turn_lines_8(lower, upper, r, low);
-        ask(next);
+        ask_lines(next);
         put_run_3(to, lower, 0, third[part], 0);
-        ask(next);
+        ask_lines(next);
         put_run_3(to + RUN, lower, 2, third[part], 1);
-        ask(next);
+        ask_lines(next);
         put_run_3(to + 2 * RUN, upper, 0, third[part], 2);
-        ask(next);
+        ask_lines(next);
         put_run_3(to + 3 * RUN, upper, 2, third[part], 3);
     }
 }
 
+#ifdef QR_ISA_avx2
 /* 32 bytes of eight rows, whose lower halves are 32 inputs and whose upper ones are those `apart` bytes behind. */
 VF_FN void put_fours_8(uint8_t *to, const uint8_t *const r[8], int64_t low, const int32_t apart, struct asking *next)
 {
     for (int32_t j = 0; j < 2; j++) {
-        ask(next);
+        ask_lines(next);
         put_nibbles_8(to + j * 2 * QR_CODED_LINE, r, low + 16 * j, apart);
     }
 }
@@ -283,5 +288,87 @@ static void put_units(const struct packing *p, uint8_t *panel, uint16_t *half, u
         put_unit(p, block + p->shape.codes_at, row, u * n_bytes, (struct asking){rows + u * n_bytes * QR_PANEL, lines});
     }
 }
+#endif
+#else
+/* ---- codes on tiles, 16 rows at a time ---- */
+
+/* 32 bytes of rows o and o + 2: what they become are the lower and the upper bytes of words. */
+VF_FN __m512i units_rows(const uint8_t *const row[QR_PANEL], int32_t o, int64_t at)
+{
+    const __m256i first = _mm256_loadu_si256((const __m256i *)(const void *)(row[o] + at));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(first), _mm256_loadu_si256((const __m256i *)(const void *)(row[o + 2] + at)), 1);
+}
+
+/* Of each 2 n bits (mask: the lower n) the upper ones of a and the lower ones of b change places. */
+VF_FN void units_swap(__m512i *a, __m512i *b, const int32_t n, const int32_t mask)
+{
+    const __m512i low = _mm512_set1_epi8((char)mask), x = *a;
+    *a = _mm512_ternarylogic_epi64(low, x, _mm512_slli_epi16(*b, (unsigned)n), TURN_PICK);
+    *b = _mm512_ternarylogic_epi64(low, _mm512_srli_epi16(x, (unsigned)n), *b, TURN_PICK);
+}
+
+/* Bytes of the lower half and the upper one by turns. */
+VF_FN __m512i units_words(__m512i x)
+{
+    static const uint8_t order[64] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47,
+                                      16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
+    return _mm512_permutexvar_epi8(_mm512_loadu_si512(order), x);
+}
+
+/* 32 bytes of eight rows from row o on in planes of 2/32: lines of four runs of inputs, a word of each input. In the lower two bits of each half of a byte are
+ * rows o to o + 3, above them o + 4 to o + 7. */
+VF_FN void units_twos(__m512i run[4], const uint8_t *const row[QR_PANEL], int32_t o, int64_t at)
+{
+    __m512i v[4] = {units_rows(row, o, at), units_rows(row, o + 4, at), units_rows(row, o + 1, at), units_rows(row, o + 5, at)};
+    units_swap(&v[0], &v[2], 4, 0x0f);
+    units_swap(&v[1], &v[3], 4, 0x0f);
+    units_swap(&v[0], &v[1], 2, 0x33);
+    units_swap(&v[2], &v[3], 2, 0x33);
+    for (int32_t i = 0; i < 4; i++)
+        run[i] = units_words(v[i]);
+}
+
+/* 32 bytes of all rows in planes of 1/32: lines of eight runs; bit i of half o % 4 of a word is that of row 4 i + o. */
+VF_FN void units_ones(__m512i run[8], const uint8_t *const row[QR_PANEL], int64_t at)
+{
+    for (int32_t i = 0; i < 8; i++)
+        run[i] = units_rows(row, i % 4 * 4 + i / 4, at);
+    for (int32_t i = 0; i < 4; i++)
+        units_swap(&run[i], &run[i + 4], 4, 0x0f);
+    for (int32_t i = 0; i < 4; i++)
+        units_swap(&run[i / 2 * 4 + i % 2], &run[i / 2 * 4 + i % 2 + 2], 2, 0x33);
+    for (int32_t i = 0; i < 8; i += 2)
+        units_swap(&run[i], &run[i + 1], 1, 0x55);
+    for (int32_t i = 0; i < 8; i++)
+        run[i] = units_words(run[i]);
+}
+
+/* Four runs of 2 bits (coded_fours.h). */
+VF_FN void units_put_2(uint8_t *to, const uint8_t *const row[QR_PANEL], int64_t low)
+{
+    for (int32_t line = 0; line < 2; line++, to += QR_CODED_LINE) {
+        __m512i run[4] QR_UNINITIALIZED;
+        units_twos(run, row, 8 * line, low);
+        for (int32_t i = 0; i < 4; i++)
+            _mm512_storeu_si512(to + i * 2 * QR_CODED_LINE, run[i]);
+    }
+}
+
+/* Four runs of 3 bits, the third ones in `third`. */
+VF_FN void units_put_3(uint8_t *to, const uint8_t *const row[QR_PANEL], int64_t low, const __m512i third[4])
+{
+    const __m512i two = _mm512_set1_epi8(0x33), top = _mm512_set1_epi8((char)0x88);
+    __m512i a[4] QR_UNINITIALIZED, b[4] QR_UNINITIALIZED; /* rows 0 to 3 and 4 to 7, and the others */
+    units_twos(a, row, 0, low);
+    units_twos(b, row, 8, low);
+    for (int32_t i = 0; i < 4; i++, to += 3 * QR_CODED_LINE) {
+        const __m512i first = _mm512_ternarylogic_epi64(two, a[i], _mm512_slli_epi16(third[i], 2), TURN_PICK);
+        const __m512i second = _mm512_ternarylogic_epi64(two, _mm512_srli_epi16(a[i], 2), _mm512_slli_epi16(third[i], 1), TURN_PICK);
+        _mm512_storeu_si512(to, _mm512_ternarylogic_epi64(top, _mm512_slli_epi16(b[i], 1), first, TURN_PICK));
+        _mm512_storeu_si512(to + QR_CODED_LINE, _mm512_ternarylogic_epi64(top, b[i], second, TURN_PICK));
+        _mm512_storeu_si512(to + 2 * QR_CODED_LINE, _mm512_ternarylogic_epi64(two, b[i], third[i], TURN_PICK));
+    }
+}
+#endif
 
 #endif

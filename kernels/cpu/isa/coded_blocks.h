@@ -284,6 +284,13 @@ VF_FN void ask(struct ahead *a, int64_t n_bytes)
         _mm_prefetch((const char *)(a->row[a->i % QR_PANEL] + (uintptr_t)(a->i / QR_PANEL * 64)), _MM_HINT_T0);
 }
 
+/* Where the next packed block will be written: lines that were cleared not long ago. */
+VF_FN void ask_place(const uint8_t *block, const struct qr_coded_shape *s)
+{
+    for (int32_t i = 0; i < s->block_bytes; i += 64)
+        _mm_prefetch((const char *)block + s->block_bytes + i, _MM_HINT_T0);
+}
+
 static struct ahead ahead_of(const uint8_t *const row[QR_PANEL])
 {
     QR_UNINITIALIZED struct ahead ahead;
@@ -415,6 +422,7 @@ static void put_units(const struct packing *p, uint8_t *panel, uint16_t *half, u
     struct ahead ahead = ahead_of(row);
     uint8_t *block = panel + p->shape.head_bytes;
     for (int64_t u = 0; u < p->n_in / QR_CODED_UNIT; u++, block += p->shape.block_bytes) {
+        ask_place(block, &p->shape);
         take_unit(p, block, half + u * QR_PANEL, offset + u * QR_PANEL, row, u * l->n_bytes);
         put_codes(l, block + p->shape.codes_at, row, u, 0, &ahead);
     }
@@ -433,8 +441,11 @@ static void put_strips(const struct packing *p, uint8_t *panel, uint16_t *half, 
     else
         take_scales(half, row, n_blocks, l->n_bytes, l->scale_at);
     for (int64_t u = 0; u < n_blocks; u++) {
-        const int64_t k = u * l->n_in;
-        put_codes(l, panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at, row, u, k & ((1 << s->block_shift) - 1), &ahead);
+        const int64_t k = u * l->n_in, in = k & ((1 << s->block_shift) - 1);
+        uint8_t *block = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes;
+        if (in == 0)
+            ask_place(block, s);
+        put_codes(l, block + s->codes_at, row, u, in, &ahead);
     }
 }
 #endif

@@ -9,11 +9,11 @@
 
 enum { PAGE_FRESH, PAGE_BEING_ENTERED, PAGE_THERE };
 
-void qr_fresh_pages_init(struct qr_fresh_pages *e, void *begin, size_t n_bytes, int32_t n_threads)
+void qr_fresh_pages_init(struct qr_fresh_pages *e, void *begin, size_t n_bytes, size_t n_ahead)
 {
     QR_ASSERT(e != NULL && begin != NULL);
-    QR_ASSERT(n_threads >= 1);
-    *e = (struct qr_fresh_pages){begin, n_bytes, qr_alloc((n_bytes + PAGE_BYTES - 1) / PAGE_BYTES, sizeof *e->state), n_threads};
+    QR_ASSERT(n_ahead >= 1);
+    *e = (struct qr_fresh_pages){begin, n_bytes, qr_alloc((n_bytes + PAGE_BYTES - 1) / PAGE_BYTES, sizeof *e->state), n_ahead};
 }
 
 void qr_fresh_pages_release(struct qr_fresh_pages *e)
@@ -41,8 +41,8 @@ static void enter_page(const struct qr_fresh_pages *e, size_t i)
     const size_t n = (e->n_bytes + PAGE_BYTES - 1) / PAGE_BYTES;
     if (atomic_load_explicit(&e->state[i], memory_order_acquire) == PAGE_THERE || take_page(e, i))
         return;
-    for (size_t next = i + 1; next < n && next < i + (size_t)e->n_threads && atomic_load(&e->state[i]) != PAGE_THERE; next++)
-        if (take_page(e, next))
+    for (size_t next = i + 1; next < n && next - i <= e->n_ahead && atomic_load(&e->state[i]) != PAGE_THERE; next++)
+        if (atomic_load_explicit(&e->state[next], memory_order_relaxed) == PAGE_FRESH && take_page(e, next))
             break;
     while (atomic_load(&e->state[i]) != PAGE_THERE)
         sched_yield();

@@ -1,5 +1,5 @@
 /* fresh_pages.h - memory that nobody has written yet, entered by threads just before they write there. Two threads that write to the same fresh huge page both
- * clear it; so who comes to a page first enters it, and who comes meanwhile enters one that follows instead of waiting.
+ * clear it; so who comes to a page first enters it, and who comes meanwhile enters one that follows and that nobody has begun, instead of waiting.
  */
 #ifndef QR_LOADER_FRESH_PAGES_H
 #define QR_LOADER_FRESH_PAGES_H
@@ -14,10 +14,10 @@ struct qr_fresh_pages {
     uint8_t *begin;         /* borrowed; NULL: none are entered */
     size_t n_bytes;
     _Atomic uint8_t *state; /* owned: of each page */
-    int32_t n_threads;
+    size_t n_ahead;         /* pages that follow, of which one is entered instead of waiting */
 };
 
-void qr_fresh_pages_init(struct qr_fresh_pages *e, void *begin, size_t n_bytes, int32_t n_threads);
+void qr_fresh_pages_init(struct qr_fresh_pages *e, void *begin, size_t n_bytes, size_t n_ahead);
 void qr_fresh_pages_release(struct qr_fresh_pages *e);
 
 /* Before [p, p + n_bytes) of them are written. Any thread. */

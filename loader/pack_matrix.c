@@ -85,7 +85,7 @@ struct qr_packer *qr_packer_new(struct qr_backend *be, const struct qr_tensor_fi
     const bool enters = be->mem->host && n_bytes >= QR_FRESH_PAGE_BYTES; /* smaller ones are not aligned to pages */
     *p = (struct qr_packer){.be = be, .files = files, .reads = qr_packs_ahead(be->k) && !qr_tensor_files_cached(files)};
     if (enters)
-        qr_fresh_pages_init(&p->pages, region, n_bytes, be->n_threads);
+        qr_fresh_pages_init(&p->pages, region, n_bytes, qr_backend_n_nodes(be) > 1 ? (size_t)be->n_threads : n_bytes);
     return p;
 }
 
@@ -584,13 +584,12 @@ static int64_t item_rows(const struct piece *p, size_t panel_bytes)
     return (n > at_once ? n : at_once) * PANEL_ROWS;
 }
 
-/* What an item's rows are made of is read, n_bytes at most. */
+/* What an item's rows are made of is read, n_bytes at most. Nothing is there between launches, so what waits takes the longer place as well. */
 static void hold_items(struct qr_packer *a, struct piece *p, size_t n_bytes)
 {
     p->held = true;
     if (a->read_bytes >= n_bytes + QR_HOLD_ROOM)
         return;
-    qr_packer_run(a); /* whose items use it */
     qr_free_aligned(a->read);
     a->read_bytes = qr_align_up((n_bytes > READ_BYTES ? n_bytes : READ_BYTES) + QR_HOLD_ROOM, 4096);
     a->read = qr_alloc_aligned((size_t)a->be->n_threads * a->read_bytes, 64);
@@ -721,7 +720,6 @@ static void add_matrix(struct qr_packer *p, struct piece *piece)
     if (own || piece->first % PANEL_ROWS != 0)
         qr_packer_run(p);
     if (!piece->read_at_once && p->room_bytes < room) {
-        qr_packer_run(p);
         qr_free(p->room);
         p->room_bytes = qr_align_up(room, 64);
         p->room = qr_alloc((size_t)p->be->n_threads, p->room_bytes);

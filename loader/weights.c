@@ -14,7 +14,7 @@
 #include "loader/weight_table.h"
 
 #define REGION_ALIGN 64
-#define RUN_BYTES ((uint64_t)64 << 20)      /* of the file that wait until all threads pack them: the end of each is waited for */
+#define RUN_BYTES ((uint64_t)128 << 20)     /* of the file that wait until all threads pack them: the end of each is waited for */
 #define LOOKED_BYTES ((uint64_t)1 << 20)    /* of a tensor that are worth giving back at once */
 #define MAP_BYTES ((uint64_t)2 << 20)       /* of a table whose pages a thread enters at a time */
 #define DECODE_ROWS QR_LINEAR_PACKED_TOGETHER /* of a thread at a time */

@@ -19,6 +19,7 @@
 #ifndef QR_KERNELS_CPU_AMX_ATTN_BYTES_H
 #define QR_KERNELS_CPU_AMX_ATTN_BYTES_H
 
+#include "kernels/cpu/amx/attn_lone.h"
 #include "kernels/cpu/amx/attn_tiles.h"
 #include "kernels/cpu/amx/tile.h"
 #include "kernels/cpu/isa/attn_int8.h"
@@ -526,6 +527,8 @@ static void attend_piece(struct tile *tiles, int32_t n, int32_t piece, int32_t b
 {
     if (is_int8(tiles))
         attend_bytes(tiles, piece, begin, end, after);
+    else if (is_lone(tiles, begin, end))
+        attend_lone(tiles, n, piece, begin, end, after);
     else
         attend_pairs(tiles, n, piece, begin, end, after);
 }

@@ -7,7 +7,8 @@
  *   3. takes each query's softmax over its own range of positions,
  *   4. multiplies the probabilities with the values, another matrix product whose inputs are positions,
  *   5. merges (max, sum, weighted values) into what the earlier pieces gave.
- * Steps 1 to 4 are vectors' (attn_vectors.h) or, at the amx level with a cache of bf16 or int8, tiles' (amx/attn_tiles.h, amx/attn_bytes.h).
+ * Steps 1 to 4 are vectors' (attn_vectors.h) or, at the amx level with a cache of bf16 or int8, tiles' (amx/attn_tiles.h,
+ * amx/attn_lone.h, amx/attn_bytes.h).
  * Every sum runs in the order of positions (or of K), and a query gets nothing from a position that it does not see: its own range decides, not the tile's.
  * So a tile's shape is a matter of speed only.
  *

@@ -1,4 +1,4 @@
-/* attn_ahead.h - what decode at level avx2 asks memory for before it is read. Included by attn_parts.h only.
+/* attn_ahead.h - what decode at level avx2, and at amx over bf16, asks memory for before it is read. Included by attn_parts.h and amx/attn_lone.h only.
  *
  * Keys and values take memory all of the time, products take it in turns with softmax. So lines are asked for at the pace of the work, not of what is
  * being read: an item's keys of a piece, then its values, then what comes next, run by run, and of each run all heads of the item, which lie side by
@@ -110,7 +110,7 @@ static void next_run(struct ahead *h)
 }
 
 /* The next n lines, or what is known of them, to `line`; returns how many. */
-static int32_t take_lines(struct ahead *h, const char **line, int32_t n)
+static inline int32_t take_lines(struct ahead *h, const char **line, int32_t n)
 {
     int32_t i = 0;
     while (i < n && h->t) {

@@ -31,13 +31,19 @@ VF_FN struct coded_levels coded_block_levels(const struct coded_way y, const uin
     return coded_bits_left(y.bits) ? coded_table_levels(y.bits, y.offset, panel) : coded_levels_of(y.bits, panel);
 }
 
-/* The tile of panel i at `step`. */
+/* Where the tiles of nt panels at `step` wait: side by side, as a load that has the lower twelve bits of a store's address waits for it. */
+VF_FN char *coded_room(const struct coded_block *b, int nt, int32_t step)
+{
+    return b->room + step % 2 * nt * QR_TILE_BYTES;
+}
+
+/* The tile of panel i of nt at `step`. */
 VF_FN void coded_unpack_tile(const struct coded_way y, const struct coded_block *b, const struct coded_levels *levels, struct coded_tables *tables, int i,
-                             int32_t step)
+                             int nt, int32_t step)
 {
     const int64_t ahead = step < b->skip_step ? b->ahead : b->ahead + b->skip;
     const int32_t k = step * QR_TILE_K;
-    uint8_t *dst = (uint8_t *)b->room + (step % 2 * PANELS_MAX + i) * QR_TILE_BYTES;
+    uint8_t *dst = (uint8_t *)coded_room(b, nt, step) + i * QR_TILE_BYTES;
     if (coded_bits_left(y.bits))
         coded_rows_of_outputs(y.bits, y.half, y.offset, dst, tables, b->shape, b->panel[i], levels, k, b->n_steps * QR_TILE_K, ahead);
     else
@@ -51,7 +57,7 @@ VF_FN void coded_unpack_apart(const struct coded_way y, const struct coded_block
 {
     for (int i = 0; i < nt; i++) {
         const struct coded_levels levels = coded_block_levels(y, b->panel[i]);
-        coded_unpack_tile(y, b, &levels, &tables[i], i, step);
+        coded_unpack_tile(y, b, &levels, &tables[i], i, nt, step);
     }
 }
 
@@ -63,7 +69,7 @@ VF_FN void coded_unpack_step(const struct coded_way y, coded_unpack_fn *apart, c
     apart(b, tables, y.nt, step);
 #else
     for (int i = 0; i < y.nt; i++)
-        coded_unpack_tile(y, b, &levels[i], &tables[i], i, step);
+        coded_unpack_tile(y, b, &levels[i], &tables[i], i, y.nt, step);
 #endif
 }
 
@@ -107,7 +113,7 @@ VF_FN void coded_unpack_step(const struct coded_way y, coded_unpack_fn *apart, c
 
 VF_FN void coded_multiply_step(const struct coded_way y, const struct coded_block *b, int32_t step, const bool odd)
 {
-    const char *w = b->room + step % 2 * PANELS_MAX * QR_TILE_BYTES;
+    const char *w = coded_room(b, y.nt, step);
     if (y.many) {
         if (odd && b->n_tiles == 2)
             CODED_PAIR(7, 2, 3);

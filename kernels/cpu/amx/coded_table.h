@@ -49,6 +49,38 @@ VF_FN void coded_put_scales(const bool half, struct coded_tables *t, const struc
     }
 }
 
+/* With 2 and 3 bits the two groups of a tile lie in twos of outputs, [output][group] four times over what 128 bits hold: twos 0, 2, .. and then 1, 3, .. */
+VF_FN void coded_put_twos(float to[2][QR_PANEL], vf unit, const int8_t *steps)
+{
+    const vf first = vf_mul(unit, vf_load_i8_n(steps, VF_LEN)), second = vf_mul(unit, vf_load_i8_n(steps + QR_PANEL, VF_LEN));
+    vf_store(to[0], _mm512_unpacklo_ps(first, second));
+    vf_store(to[1], _mm512_unpackhi_ps(first, second));
+}
+
+/* Those of the 32 inputs from k on, which share a unit: the numbers of coded_scales_at. */
+VF_FN void coded_put_scales_few(const bool offset, struct coded_tables *t, const struct qr_coded_shape *s, const uint8_t *panel, int32_t k)
+{
+    const uint8_t *block = qr_coded_block(s, panel, k);
+    const int32_t in = k & ((1 << s->block_shift) - 1), turn = coded_turn(true, s, k);
+    const uint16_t *unit = (const uint16_t *)(const void *)block + (in >> s->unit_shift) * QR_PANEL;
+    const int8_t *step = (const int8_t *)block + (in >> s->group_shift) * QR_PANEL;
+    const vf factor = vf_load((const float *)(const void *)panel);
+    coded_put_twos(t->scale[turn], vf_mul(vf_load_f16_n(unit, VF_LEN), factor), step + s->step_at);
+    if (offset)
+        coded_put_twos(t->offset[turn], vf_mul(vf_load_f16_n(unit + s->offset_at / 2, VF_LEN), factor), step + s->offset_step_at);
+}
+
+VF_FN vf coded_twos(const float twos[2][QR_PANEL], int i)
+{
+    return VI_AS_FLOATS(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i *)(const void *)&twos[i % 2][i / 2 * 4])));
+}
+
+/* Four levels of outputs 2 i and 2 i + 1 in both groups: [level][output][group]. */
+VF_FN vf coded_weights_few(const bool offset, const struct coded_tables *t, vf levels, int32_t turn, int i)
+{
+    return vf_fma(levels, coded_twos(t->scale[turn], i), offset ? coded_twos(t->offset[turn], i) : vf_zero());
+}
+
 VF_FN vf coded_weights(const bool offset, const struct coded_tables *t, const struct coded_levels *l, int32_t turn, int h, int o)
 {
     return vf_fma(l->table, vf_set1(t->scale[turn][h][o]), offset ? vf_set1(t->offset[turn][h][o]) : vf_zero());
@@ -98,14 +130,63 @@ VF_FN void coded_begin(const bool half, const bool offset, struct coded_tables *
 VF_FN void coded_start(const int bits, const bool half, const bool offset, struct coded_tables *t, const struct qr_coded_shape *s, const uint8_t *panel,
                        const struct coded_levels *l, int32_t k, int32_t end)
 {
-    if (bits != QR_CODED_E4M3)
+    if (bits < 4)
+        coded_put_scales_few(offset, t, s, panel, k);
+    else if (bits != QR_CODED_E4M3)
         coded_begin(half, offset, t, s, panel, l, k, end);
     else if ((k & ((1 << s->block_shift) - 1)) != 0)
         coded_put_numbers(t, qr_coded_block(s, panel, k));
 }
 
-/* The next 32 inputs of all 16 outputs, from k on, of 2 to 4 bits; codes `ahead` bytes further on are asked for. */
-VF_FN void coded_tile(const int bits, const bool half, const bool offset, uint8_t *dst, struct coded_tables *t, const struct qr_coded_shape *s,
+/* Bits from which bytes are taken that lie `right` of their own, which may be negative. */
+VF_FN __m512i coded_from_right(const int right)
+{
+    uint64_t by = 0;
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        by |= (uint64_t)((8 * i + right) & 63) << 8 * i;
+    return _mm512_set1_epi64((int64_t)by);
+}
+
+/* The next 32 inputs of all 16 outputs, from k on, of 2 or 3 bits; groups are 16 inputs. So few levels leave room in a table for both groups of two outputs
+ * (3 bits) or four (2 bits), so half or a quarter of the numbers are computed that 4 bits take. What is looked up, from the lowest bit on: the group, the
+ * output's lowest bit, the code and, with 2 bits, the output's second bit. */
+VF_FN void coded_tile_few(const int bits, const bool offset, uint8_t *dst, struct coded_tables *t, const struct qr_coded_shape *s, const uint8_t *panel,
+                          const struct coded_levels *l, int32_t k, int32_t end, int64_t ahead)
+{
+    const __m512i group = _mm512_maskz_set1_epi16(0xffff0000u, 1), code = _mm512_set1_epi16(bits == 2 ? 0x0c : 0x1c);
+    const uint8_t *block = qr_coded_block(s, panel, k), *codes = block + qr_coded_codes_at(s, k);
+    const int32_t turn = coded_turn(true, s, k);
+    if ((k & ((1 << s->block_shift) - 1)) == 0)
+        coded_ask_scales(s, block, ahead);
+    if (k + QR_TILE_K < end)
+        coded_put_scales_few(offset, t, s, panel, k + QR_TILE_K);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m512i line = bits == 2 ? VI_LOAD(codes + i / 2 * QR_CODED_LINE) : i == 3 ? fours_fourth(codes) : VI_LOAD(codes + i * QR_CODED_LINE);
+        const vf low = coded_weights_few(offset, t, l->table, turn, 2 * i), other = coded_weights_few(offset, t, l->table, turn, 2 * i + 1);
+        __m512i table[2];
+        if (bits == 2) {
+            table[0] = table[1] = (__m512i)_mm512_cvtne2ps_pbh(other, low);
+        } else {
+            table[0] = (__m512i)_mm512_cvtne2ps_pbh(coded_weights_few(offset, t, l->upper, turn, 2 * i), low);
+            table[1] = (__m512i)_mm512_cvtne2ps_pbh(coded_weights_few(offset, t, l->upper, turn, 2 * i + 1), other);
+        }
+        if (i < bits)
+            _mm_prefetch((const char *)codes + i * QR_CODED_LINE + ahead, _MM_HINT_T1);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            const __m512i place = _mm512_or_si512(group, _mm512_set1_epi16((short)(j % 2 * 2 + (bits == 2 ? j / 2 * 16 : 0))));
+            const int right = 4 * j - 2 + (bits == 2 ? i % 2 * 2 : 0);
+            const __m512i moved = right == 0 ? line : _mm512_multishift_epi64_epi8(coded_from_right(right), line);
+            const __m512i index = _mm512_ternarylogic_epi64(moved, code, place, 0xea); /* (moved & code) | place */
+            VI_STORE(dst + (4 * i + j) * QR_TILE_ROW_BYTES, _mm512_permutexvar_epi16(index, table[j / 2]));
+        }
+    }
+}
+
+/* The next 32 inputs of all 16 outputs, from k on, of 4 bits; codes `ahead` bytes further on are asked for. */
+VF_FN void coded_tile(const bool half, const bool offset, uint8_t *dst, struct coded_tables *t, const struct qr_coded_shape *s,
                       const uint8_t *panel, const struct coded_levels *l, int32_t k, int32_t end, int64_t ahead)
 {
     const __m512i second = _mm512_set1_epi16(0x10), low_half = _mm512_set1_epi16(15), upper = _mm512_maskz_mov_epi16(0xffff0000u, second);
@@ -123,9 +204,8 @@ VF_FN void coded_tile(const int bits, const bool half, const bool offset, uint8_
     }
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        const __m512i line = bits == 4 ? VI_LOAD(codes + i * 64) : fours_line(bits, codes, i);
-        if (i < bits)
-            _mm_prefetch((const char *)codes + i * 64 + ahead, _MM_HINT_T1);
+        const __m512i line = VI_LOAD(codes + i * 64);
+        _mm_prefetch((const char *)codes + i * 64 + ahead, _MM_HINT_T1);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) { /* a table has 16 entries twice, or those of two groups, so that what is beside a code does not matter */
             const int o = i * 4 + j;
@@ -190,8 +270,12 @@ VF_FN void coded_tile_numbers(uint8_t *dst, struct coded_tables *t, const struct
 /* What the codes of a panel stand for. */
 VF_FN struct coded_levels coded_table_levels(const int bits, const bool offset, const uint8_t *panel)
 {
-    if (bits <= 4 || bits == QR_CODED_E4M3)
+    if (bits == 4 || bits == QR_CODED_E4M3)
         return coded_levels_of(bits, panel);
+    if (bits < 4) {
+        const vf few = vf_sub(_mm512_setr_ps(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3), vf_set1(bits == 3 ? 4 : 0));
+        return (struct coded_levels){few, vf_add(few, vf_set1(4))};
+    }
     const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     return (struct coded_levels){_mm512_cvtepi32_ps(first), _mm512_cvtepi32_ps(_mm512_add_epi32(first, _mm512_set1_epi32(offset ? 16 : -16)))};
 }
@@ -201,8 +285,10 @@ VF_FN void coded_rows_of_outputs(const int bits, const bool half, const bool off
 {
     if (bits == QR_CODED_E4M3)
         coded_tile_numbers(dst, t, s, panel, k, ahead);
-    else if (bits <= 4)
-        coded_tile(bits, half, offset, dst, t, s, panel, l, k, end, ahead);
+    else if (bits < 4)
+        coded_tile_few(bits, offset, dst, t, s, panel, l, k, end, ahead);
+    else if (bits == 4)
+        coded_tile(half, offset, dst, t, s, panel, l, k, end, ahead);
     else
         coded_tile_5(offset, dst, t, s, panel, l, k, end, ahead);
 }

@@ -394,6 +394,48 @@ static void put_few(const struct qr_coded_blocks *l, uint8_t *codes, const uint8
 #endif
 }
 
+#ifdef QR_ISA_avx512
+/* 16 bytes of 16 rows: v[i] has bytes 4 i to 4 i + 3 of each. */
+VF_FN void turn_sixteens(__m512i v[4], const uint8_t *const row[QR_PANEL], int64_t at)
+{
+    const __m512i x = turn_gather(row, at, 0), y = turn_gather(row, at, 1), z = turn_gather(row, at, 2), w = turn_gather(row, at, 3);
+    const __m512i a = _mm512_unpacklo_epi32(x, y), b = _mm512_unpacklo_epi32(z, w), c = _mm512_unpackhi_epi32(x, y), d = _mm512_unpackhi_epi32(z, w);
+    v[0] = _mm512_unpacklo_epi64(a, b);
+    v[1] = _mm512_unpackhi_epi64(a, b);
+    v[2] = _mm512_unpacklo_epi64(c, d);
+    v[3] = _mm512_unpackhi_epi64(c, d);
+}
+
+/* Of each word of 32 bits, bits 4 and 1, and 3 and 0, of a bit's number change places: bit 4 i + j comes to byte j, there to bit i / 2 of half i % 2. */
+VF_FN __m512i words_apart(__m512i x)
+{
+    const __m512i a = _mm512_and_si512(_mm512_xor_si512(x, _mm512_srli_epi32(x, 14)), _mm512_set1_epi32(0xcccc));
+    x = _mm512_xor_si512(x, _mm512_xor_si512(a, _mm512_slli_epi32(a, 14)));
+    const __m512i b = _mm512_and_si512(_mm512_xor_si512(x, _mm512_srli_epi32(x, 7)), _mm512_set1_epi32(0xaa00aa));
+    return _mm512_xor_si512(x, _mm512_xor_si512(b, _mm512_slli_epi32(b, 7)));
+}
+
+/* 32 inputs whose lower four bits are in halves of 16 bytes, the fifth ones in a word of which (and 12 bytes behind it) is read. */
+static void put_fives(const struct qr_coded_blocks *l, uint8_t *to, const uint8_t *const row[QR_PANEL], int64_t at)
+{
+    const __m512i four = _mm512_set1_epi8(15);
+    __m512i v[4] QR_UNINITIALIZED;
+    EIGHT_ROWS(first, row, 0);
+    EIGHT_ROWS(second, row, 8);
+    QR_ASSERT((l->add == 0 || l->add == -16) && l->high.at + 16 <= l->n_bytes);
+    const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(words_of(first, at + l->high.at)), words_of(second, at + l->high.at), 1);
+    const __m512i fifths = words_apart(l->add ? _mm512_xor_si512(both, _mm512_set1_epi32(-1)) : both); /* less 16 is that bit turned */
+    turn_sixteens(v, row, at + l->low.at);
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < 8; i++, to += QR_CODED_LINE / 8 * 5) {
+        const int32_t bit = i % 2 * 4 + i / 2;
+        const __m512i low = i < 4 ? v[i] : _mm512_srli_epi16(v[i - 4], 4);
+        const __m512i high = bit < 4 ? _mm512_slli_epi32(fifths, (unsigned)(4 - bit)) : _mm512_srli_epi32(fifths, (unsigned)(bit - 4));
+        coded_squeeze_codes(to, _mm512_ternarylogic_epi64(four, low, high, TURN_PICK), 5);
+    }
+}
+#endif
+
 /* Codes of block u of the file, from input k of a packed block on. */
 static void put_codes(const struct qr_coded_blocks *l, uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t u, int64_t k, struct ahead *ahead)
 {
@@ -407,8 +449,14 @@ static void put_codes(const struct qr_coded_blocks *l, uint8_t *codes, const uin
         put_stored(codes, row, at + low.at, k, l->n_in, 32, ahead);
     else if (low.bits == 2)
         put_few(l, codes, row, at, ahead);
-    else if (low.width == 16)
+    else if (low.width == 16) {
+#ifdef QR_ISA_avx512
+        ask(ahead, at + l->n_bytes);
+        put_fives(l, codes + k * 2 * 5, row, at);
+#else
         put_planes(l, codes, row, at, k, ahead, 4, 16, 1, 0);
+#endif
+    }
     else if (low.width == 32)
         put_planes(l, codes, row, at, k, ahead, 4, 32, 1, 32);
     else

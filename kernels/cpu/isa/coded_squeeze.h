@@ -18,19 +18,24 @@ static inline int32_t coded_code_in(const uint8_t *line, struct qr_coded_format 
 
 /* Neighbours are joined two by two: bytes, words, and where a word of 20 bits would end within a byte, these as well. */
 #ifdef __AVX512BW__
-static inline void coded_squeeze_line(uint8_t *to, const uint8_t *from, const int bits)
+static inline void coded_squeeze_codes(uint8_t *to, __m512i x, const int bits)
 {
     const __m128i three = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
     const __m128i five = _mm_setr_epi8(0, 1, 2, 3, 4, 8, 9, 10, 11, 12, -1, -1, -1, -1, -1, -1);
     const __m512i words6 = _mm512_set_epi16(0, 0, 0, 0, 0, 0, 0, 0, 29, 28, 27, 26, 25, 24, 21, 20, 19, 18, 17, 16, 13, 12, 11, 10, 9, 8, 5, 4, 3, 2, 1, 0);
     const __m512i words5 = _mm512_set_epi16(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 28, 27, 26, 25, 24, 20, 19, 18, 17, 16, 12, 11, 10, 9, 8, 4, 3, 2, 1, 0);
-    const __m512i codes = _mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi8((char)((1 << bits) - 1)));
+    const __m512i codes = _mm512_and_si512(x, _mm512_set1_epi8((char)((1 << bits) - 1)));
     const __m512i twos = _mm512_maddubs_epi16(codes, _mm512_set1_epi16((int16_t)(1 | 1 << (8 + bits))));
     __m512i v = _mm512_madd_epi16(twos, _mm512_set1_epi32(1 | 1 << (16 + 2 * bits)));
     if (bits == 5)
         v = _mm512_ternarylogic_epi64(v, _mm512_srli_epi64(v, 12), _mm512_set1_epi64(0xfffff), 0xe4); /* lower 20 bits of the first, else of the second */
     v = _mm512_shuffle_epi8(v, _mm512_broadcast_i32x4(bits == 6 ? three : five));
     _mm512_mask_storeu_epi8(to, (1ull << 8 * bits) - 1, _mm512_permutexvar_epi16(bits == 6 ? words6 : words5, v));
+}
+
+static inline void coded_squeeze_line(uint8_t *to, const uint8_t *from, const int bits)
+{
+    coded_squeeze_codes(to, _mm512_loadu_si512(from), bits);
 }
 #else
 static inline void coded_squeeze_line(uint8_t *to, const uint8_t *from, const int bits)

@@ -18,6 +18,19 @@ VF_FN void turn_store(uint8_t *to, __m128i v, bool join)
     _mm_storeu_si128(at, join ? _mm_or_si128(v, _mm_loadu_si128(at)) : v);
 }
 
+#ifndef QR_ISA_avx2
+#define TURN_PICK 0xca /* bits of the second where the first has them, else of the third */
+
+/* Quarter q of a register for each: 16 bytes of output 4 q + i. */
+VF_FN __m512i turn_gather(const uint8_t *const row[QR_PANEL], int64_t at, int32_t i)
+{
+    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)(row[i] + at)));
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(row[4 + i] + at)), 1);
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(row[8 + i] + at)), 2);
+    return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(row[12 + i] + at)), 3);
+}
+#endif
+
 /* put_four: inputs k to k + 15 of a block (k a multiple of 16) whose codes begin at `codes`, of outputs 4 quad to 4 quad + 3 of a panel: v[i] has output
  * 4 quad + i's, one in a byte; codes of 5 and 6 bits stay in bytes, as many as 8 bits would be (coded_squeeze.h, at avx2 coded_apart.h). code_of: what input
  * `in` of output `row` has in a block, a level but for 4 bits; an E4M3 code's bits (with or without a sign: the low 8 count). */
@@ -83,15 +96,6 @@ VF_FN void put_four(int32_t bits, uint8_t *codes, int64_t k, int32_t quad, const
     }
 }
 
-/* Quarter q of a register for each: 16 bytes of output 4 q + i. */
-VF_FN __m512i turn_gather(const uint8_t *const row[QR_PANEL], int64_t at, int32_t i)
-{
-    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)(row[i] + at)));
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(row[4 + i] + at)), 1);
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(row[8 + i] + at)), 2);
-    return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(row[12 + i] + at)), 3);
-}
-
 /* v[i]'s quarter q to quarter i of line q: four outputs and 32 inputs. */
 VF_FN void turn_lines(__m512i line[4], __m512i v0, __m512i v1, __m512i v2, __m512i v3)
 {
@@ -110,8 +114,6 @@ VF_FN void turn_quarters(uint8_t *to, __m512i v0, __m512i v1, __m512i v2, __m512
     for (int i = 0; i < 4; i++)
         _mm512_storeu_si512(to + i * 64, line[i]);
 }
-
-#define TURN_PICK 0xca /* bits of the second where the first has them, else of the third */
 
 /* 16 bytes of 16 outputs as words of four outputs: of the lower halves in out[0] and out[1] (their first eight), of the upper ones in out[2] and out[3]. */
 VF_FN void turn_nibbles(__m512i out[4], const uint8_t *const row[QR_PANEL], int64_t at)

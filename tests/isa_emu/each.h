@@ -45,7 +45,7 @@ static inline uint32_t bits_of(float x)
         const union emu_v x = some(), y = some(), z = some();                                                                    \
         const uint64_t k = qr_rng_next(&rng);                                                                                    \
         const union emu_v got = {.member = result};                                                                              \
-        (void)y, (void)z, (void)k;                                                                                               \
+        (void)x, (void)y, (void)z, (void)k;                                                                                      \
         for (int i = 0; i < (n); i++)                                                                                            \
             cr_assert_eq((uint64_t)got.to[i], (uint64_t)(WANT), "%s: element %d is %llx", op_text, i, (unsigned long long)got.to[i]); \
     }

@@ -130,6 +130,15 @@ EMU_CALLED __mmask32 emu_mm512_cmpeq_epi16_mask(__m512i a, __m512i b)
     return k;
 }
 
+EMU_CALLED __mmask64 emu_mm512_cmpeq_epi8_mask(__m512i a, __m512i b)
+{
+    union emu_v x = emu_of(a), y = emu_of(b);
+    __mmask64 k = 0;
+    for (int i = 0; i < 64; i++)
+        k |= (__mmask64)(x.u8[i] == y.u8[i]) << i;
+    return k;
+}
+
 EMU __mmask32 emu_mm512_testn_epi16_mask(__m512i a, __m512i b)
 {
     return emu_mm512_cmpeq_epi16_mask(emu_mm512_and_si512(a, b), emu_mm512_setzero_si512());

@@ -62,6 +62,8 @@
 #define _mm512_cmp_ps_mask emu_mm512_cmp_ps_mask
 #undef _mm512_cmpeq_epi16_mask
 #define _mm512_cmpeq_epi16_mask emu_mm512_cmpeq_epi16_mask
+#undef _mm512_cmpeq_epi8_mask
+#define _mm512_cmpeq_epi8_mask emu_mm512_cmpeq_epi8_mask
 #undef _mm512_cmpge_epu32_mask
 #define _mm512_cmpge_epu32_mask emu_mm512_cmpge_epu32_mask
 #undef _mm512_cvtepi32_epi16
@@ -176,6 +178,8 @@
 #define _mm512_maskz_set1_epi16 emu_mm512_maskz_set1_epi16
 #undef _mm512_max_epu16
 #define _mm512_max_epu16 emu_mm512_max_epu16
+#undef _mm512_max_epu8
+#define _mm512_max_epu8 emu_mm512_max_epu8
 #undef _mm512_max_epu32
 #define _mm512_max_epu32 emu_mm512_max_epu32
 #undef _mm512_max_ps

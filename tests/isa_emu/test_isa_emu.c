@@ -12,6 +12,7 @@ Test(isa_emu, integers_are_added_multiplied_and_compared_as_the_isa_says, .init 
     INTS(u32, 16, _mm512_sub_epi32(x.i, y.i), x.u32[i] - y.u32[i])
     INTS(u16, 32, _mm512_mullo_epi16(x.i, y.i), (uint16_t)((uint32_t)x.u16[i] * y.u16[i]))
     INTS(u64, 8, _mm512_mul_epu32(x.i, y.i), (uint64_t)x.u32[2 * i] * y.u32[2 * i])
+    INTS(u8, 64, _mm512_max_epu8(x.i, y.i), x.u8[i] > y.u8[i] ? x.u8[i] : y.u8[i])
     INTS(u16, 32, _mm512_max_epu16(x.i, y.i), x.u16[i] > y.u16[i] ? x.u16[i] : y.u16[i])
     INTS(u32, 16, _mm512_max_epu32(x.i, y.i), x.u32[i] > y.u32[i] ? x.u32[i] : y.u32[i])
     INTS(s32, 16, _mm512_madd_epi16(x.i, y.i),
@@ -27,6 +28,7 @@ Test(isa_emu, integers_are_added_multiplied_and_compared_as_the_isa_says, .init 
     for (int trial = 0; trial < TRIALS; trial++) {
         const union emu_v x = some(), y = trial % 2 ? some() : x;
         uint32_t ge = 0, eq = 0, any = 0, sum = 0, most = 0;
+        uint64_t same = 0;
         for (int i = 0; i < 16; i++) {
             ge |= (uint32_t)(x.u32[i] >= y.u32[i]) << i;
             sum += x.u32[i];
@@ -36,6 +38,9 @@ Test(isa_emu, integers_are_added_multiplied_and_compared_as_the_isa_says, .init 
             eq |= (uint32_t)(x.u16[i] == y.u16[i]) << i;
             any |= (uint32_t)((x.u16[i] & y.u16[i]) != 0) << i;
         }
+        for (int i = 0; i < 64; i++)
+            same |= (uint64_t)(x.u8[i] == y.u8[i]) << i;
+        cr_assert_eq(_mm512_cmpeq_epi8_mask(x.i, y.i), same);
         cr_assert_eq(_mm512_cmpge_epu32_mask(x.i, y.i), ge);
         cr_assert_eq(_mm512_cmpeq_epi16_mask(x.i, y.i), eq);
         cr_assert_eq(_mm512_test_epi16_mask(x.i, y.i), any);

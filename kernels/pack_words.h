@@ -17,9 +17,19 @@ typedef void qr_pack_words_fn(struct qr_queue *q, void *dst, enum qr_dtype to, i
 typedef void qr_pack_sorted_fn(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const int32_t *inputs,
                                int64_t n_rows);
 
+#define QR_PACK_TAKEN_INPUTS 16384 /* at most */
+#define QR_PACK_TAKEN_ROWS 128     /* at a time: fewer take as long */
+
+/* Codes alone of rows [row0, row0 + n_rows), of which words->codes is the first one's: input i gets those that words have for input inputs[i]. Words are
+ * asked for ahead: they are in no cache yet.
+ * Requires  words of eight inputs; n_in of QR_PACK_TAKEN_INPUTS at most; the rest as above. */
+typedef void qr_pack_taken_fn(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_words *words,
+                              const int32_t *inputs, int64_t n_rows);
+
 /* NULL: the level takes rows whole. */
 qr_pack_words_fn *qr_pack_words_of(const struct qr_kernels *k);
 qr_pack_sorted_fn *qr_pack_sorted_of(const struct qr_kernels *k);
+qr_pack_taken_fn *qr_pack_taken_of(const struct qr_kernels *k);
 
 /* Whether the level's packers ask for rows that come next while they pack others: half bytes of plain rows (linear_pack) do, and blocks
  * (linear_pack_coded) where a source says so. Then rows need not be in a cache before. */

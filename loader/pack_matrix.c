@@ -11,9 +11,8 @@
 #include "loader/fresh_pages.h"
 #include "loader/quantized_tensors.h"
 #include "loader/tensor_files_parts.h"
+#include "loader/upload.h"
 
-#define UPLOAD_BYTES ((size_t)8 << 20)      /* on its way to a device at a time; what a queue stages without allocating */
-#define UPLOAD_ITEM_BYTES ((size_t)256 << 10) /* of a thread at a time */
 #define DECODE_BYTES ((size_t)4 << 20)      /* f32 rows that are decoded for a device at a time */
 #define LARGE_BYTES ((size_t)64 << 20)      /* of a matrix: threads pack far parts of it */
 #define OWN_BYTES ((size_t)4 << 20)         /* of a matrix: it is worth a launch */
@@ -27,10 +26,12 @@
 #define LOOK_THREADS 64                     /* or as this has for each thread: more would leave some without an item, of what is packed at a time */
 #define LOOK_ROUNDING_NS 60                 /* for a KiB of the file entered where it is mapped, at most: else its pages are small, or not in memory, and */
 #define LOOK_BLOCKS_NS 25                   /* reading costs less; rounding to half bytes has time to wait for nothing, blocks have little */
+#define LOOK_WORDS_NS 60                    /* words that are put in order are packed twice where they are read */
 #define LOOK_LATE_NS 1000000                /* that do not count: a thread may lose its processor */
 #define STRETCH_INPUTS 32                   /* of which an item of words has a multiple */
 #define SORTED_ROWS ((int64_t)64)           /* of an item that puts inputs in order */
 #define SORTED_BYTES ((size_t)4 << 20)      /* of matrices whose inputs are put in order when all of them are there: meanwhile others are read */
+#define TAKEN_BYTES ((size_t)64 << 20)      /* likewise where their words are looked at: meanwhile pages of others are entered */
 #define PANEL_ROWS QR_LINEAR_PACKED_TOGETHER
 
 /* A part of a matrix, or of a vector, that is to be packed. */
@@ -48,6 +49,7 @@ struct piece {
     int32_t look_ns;          /* 0: rows are not looked at. Else an item's may be, where the file is mapped, as long as entering a KiB costs no more */
     int64_t read_rows;        /* held, if they are not: rows that are read at a time */
     bool sorts;               /* items put inputs in order, of rows that are there */
+    bool taken;               /* from their words, where the file is mapped; items of words alone enter its pages */
     int64_t stretch;          /* held: inputs of an item, words of all outputs; one more item, the first, has all that is no code. 0: items have rows */
     bool whole;               /* held: there is one item, and all of `around` is read: codes, and what lies beside them of scales and zeros */
     struct qr_file_range around;
@@ -160,32 +162,6 @@ static bool must_decode(const struct piece *p)
 
 /* ---- to a device ---- */
 
-struct upload {
-    uint8_t *to;
-    const uint8_t *from;
-    size_t n_bytes;
-};
-
-static void upload_item(const void *arg, int32_t item, int32_t worker)
-{
-    const struct upload *u = arg;
-    const size_t at = (size_t)item * UPLOAD_ITEM_BYTES, n = u->n_bytes - at < UPLOAD_ITEM_BYTES ? u->n_bytes - at : UPLOAD_ITEM_BYTES;
-    (void)worker;
-    memcpy(u->to + at, u->from + at, n);
-}
-
-void qr_upload(struct qr_backend *be, void *to, const uint8_t *from, size_t n_bytes)
-{
-    QR_ASSERT(be != NULL && to != NULL);
-    QR_ASSERT(from != NULL || n_bytes == 0);
-    for (size_t at = 0; at < n_bytes; at += UPLOAD_BYTES) {
-        const size_t n = n_bytes - at < UPLOAD_BYTES ? n_bytes - at : UPLOAD_BYTES;
-        const struct upload u = {.to = be->mem->stage(be->queue, n), .from = from + at, .n_bytes = n};
-        qr_backend_run(be, upload_item, &u, (int32_t)((n + UPLOAD_ITEM_BYTES - 1) / UPLOAD_ITEM_BYTES));
-        be->mem->put(be->queue, (uint8_t *)to + at, u.to, n);
-    }
-}
-
 /* Rows of the file by way of a copy of some of them, which the device packs. */
 static void upload_rows(const struct qr_packer *a, const struct piece *p)
 {
@@ -194,7 +170,7 @@ static void upload_rows(const struct qr_packer *a, const struct piece *p)
     const uint8_t *src = qr_tensor_files_data(a->files, p->t);
     const int64_t n_in = p->cut.cols.n, n_rows = p->cut.rows.n;
     const size_t row_bytes = (size_t)n_in * qr_dtype_bytes(from);
-    const int64_t step = row_bytes < UPLOAD_BYTES ? (int64_t)(UPLOAD_BYTES / row_bytes) : 1;
+    const int64_t step = row_bytes < QR_UPLOAD_BYTES ? (int64_t)(QR_UPLOAD_BYTES / row_bytes) : 1;
     uint8_t *bounce = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
     for (int64_t row = 0; row < n_rows; row += step) {
         const int64_t n = n_rows - row < step ? n_rows - row : step;
@@ -412,6 +388,10 @@ static void pack_stretch(struct qr_packer *a, const struct piece *p, int32_t ite
     void *room = a->read + (size_t)worker * a->read_bytes;
     struct qr_tensor_files view;
     struct qr_stored_rows rows;
+    if (p->taken && item > 0) {
+        (void)look_at_rows(a, p, first, n); /* else they are entered as they are taken */
+        return;
+    }
     QR_ASSERT((item == 0 ? p->around.n_bytes : (uint64_t)n * input_bytes) + QR_HOLD_ROOM <= a->read_bytes);
     if (item == 0 ? !qr_tensor_files_hold_range(&view, a->files, &p->around, room)
                   : !qr_tensor_files_hold(&view, a->files, p->read, (uint64_t)first * input_bytes, (size_t)((uint64_t)n * input_bytes), room)) {
@@ -428,12 +408,27 @@ static void pack_stretch(struct qr_packer *a, const struct piece *p, int32_t ite
                                p->cut.rows.n, first, n);
 }
 
-/* Some rows of a matrix whose inputs were packed as they lie in the file. */
-static void sort_rows(const struct qr_packer *a, const struct piece *p, int32_t item, int32_t worker)
+static int64_t sorted_rows(const struct piece *p)
 {
-    const int64_t row = item * SORTED_ROWS, left = p->cut.rows.n - row;
-    qr_pack_sorted_of(a->be->k)(qr_backend_alone(a->be, worker), p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], p->cut.cols.n, p->first + row,
-                                qr_quantized_inputs(p->t), left < SORTED_ROWS ? left : SORTED_ROWS);
+    return p->taken ? QR_PACK_TAKEN_ROWS : SORTED_ROWS;
+}
+
+/* Some rows of a matrix whose inputs were packed as they lie in the file, or whose words are there. */
+static void sort_rows(struct qr_packer *a, const struct piece *p, int32_t item, int32_t worker)
+{
+    const int64_t row = item * sorted_rows(p), left = p->cut.rows.n - row, n = left < sorted_rows(p) ? left : sorted_rows(p);
+    struct qr_queue *q = qr_backend_alone(a->be, worker);
+    const struct qr_weight *dst = &p->dst;
+    const int32_t *inputs = qr_quantized_inputs(p->t);
+    struct qr_coded_words words;
+    if (!p->taken) {
+        qr_pack_sorted_of(a->be->k)(q, dst->packed, dst->packed_dtype, dst->t.shape[0], p->cut.cols.n, p->first + row, inputs, n);
+        return;
+    }
+    if (!looks(a, p->read) || !qr_quantized_words(&words, a->files, p->t, row, 0))
+        return;
+    enter_rows(a, p, row, n);
+    qr_pack_taken_of(a->be->k)(q, dst->packed, dst->packed_dtype, dst->t.shape[0], p->cut.cols.n, p->first + row, &words, inputs, n);
 }
 
 static void pack_rows(const struct qr_packer *a, const struct qr_tensor_files *files, const struct piece *p, int64_t row, int64_t n, int32_t worker)
@@ -570,9 +565,9 @@ static void sort_later(struct qr_packer *p, const struct piece *piece)
 {
     struct piece sorting = *piece;
     sorting.sorts = true;
-    add_to(&p->later, &sorting, (piece->cut.rows.n + SORTED_ROWS - 1) / SORTED_ROWS);
+    add_to(&p->later, &sorting, (piece->cut.rows.n + sorted_rows(piece) - 1) / sorted_rows(piece));
     p->sorted_bytes += piece->packed_bytes;
-    if (p->sorted_bytes >= SORTED_BYTES)
+    if (p->sorted_bytes >= (piece->taken ? TAKEN_BYTES : SORTED_BYTES))
         pack_now(p);
 }
 
@@ -645,6 +640,12 @@ static void hold_stretches(struct qr_packer *a, struct piece *p)
     p->around = (struct qr_file_range){scale->shard, scale->offset, scale->n_bytes};
     reach(&p->around, qr_quantized_part(p->t, 2));
     hold_items(a, p, p->around.n_bytes > n_bytes ? (size_t)p->around.n_bytes : n_bytes);
+    p->taken = qr_quantized_inputs(p->t) && !words.across && n_in <= QR_PACK_TAKEN_INPUTS && qr_pack_taken_of(a->be->k) && !atomic_load(&a->reads);
+    if (p->taken) {
+        p->look_ns = LOOK_WORDS_NS;
+        p->row_bytes = (size_t)input_bytes; /* of an input */
+        p->stretch *= LOOK_TIMES;
+    }
 }
 
 /* Of a matrix whose outputs' codes lie far apart: all of them are read at once, where they fit into a cache. */

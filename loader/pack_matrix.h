@@ -43,7 +43,4 @@ int32_t qr_packer_failed(const struct qr_packer *p); /* the file (qr_tensor_file
 /* Before t is looked at where its file is mapped. False: its file has become shorter, which is kept as a file that could not be read. */
 bool qr_packer_looks(struct qr_packer *p, const struct qr_stored_tensor *t);
 
-/* Bytes of the file to a device. They are read into the memory that it copies from by all threads, while the piece before is on its way. */
-void qr_upload(struct qr_backend *be, void *to, const uint8_t *from, size_t n_bytes);
-
 #endif

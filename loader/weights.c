@@ -11,6 +11,7 @@
 #include "loader/quantized_tensors.h"
 #include "loader/packed_cache.h"
 #include "loader/pack_matrix.h"
+#include "loader/upload.h"
 #include "loader/weight_table.h"
 
 #define REGION_ALIGN 64

@@ -428,6 +428,9 @@ static void pack_then_sort(struct coded_source *s, enum qr_dtype type, int64_t n
     const size_t n = be->k->linear_packed_bytes(type, 16 + n_out, s->n_in);
     const int64_t first = n_out / 32 * 16;
     uint8_t *a = qr_alloc_aligned(n, 64), *b = qr_alloc_aligned(n, 64);
+    uint8_t *c = qr_alloc_aligned(n, 64);
+    uint32_t *codes = words_of(s, n_out, false);
+    struct qr_coded_words words = {.codes = (const uint8_t *)codes, .pitch = 4 * n_out};
     int32_t *inputs = qr_alloc((size_t)s->n_in, sizeof *inputs);
     int8_t *row = qr_alloc((size_t)s->n_in, 1);
     for (int32_t i = 0; i < s->n_in; i++) {
@@ -439,7 +442,15 @@ static void pack_then_sort(struct coded_source *s, enum qr_dtype type, int64_t n
     qr_pack_sorted_fn *sort = qr_pack_sorted_of(be->k);
     cr_assert_not_null(sort);
     sort(be->queue, b, type, 16 + n_out, s->n_in, 16 + first, inputs, n_out - first);
+    memcpy(c, b, n);
     sort(be->queue, b, type, 16 + n_out, s->n_in, 16, inputs, first);
+    qr_pack_taken_fn *take = qr_pack_taken_of(be->k);
+    if (take) {
+        take(be->queue, c, type, 16 + n_out, s->n_in, 16, &words, inputs, first);
+        words.codes += 4 * first;
+        take(be->queue, c, type, 16 + n_out, s->n_in, 16 + first, &words, inputs, n_out - first);
+        cr_expect(memcmp(c, b, n) == 0, "from words: %s, %s, %lld inputs, %lld outputs", name, qr_dtype_name(type), (long long)s->n_in, (long long)n_out);
+    }
     for (int64_t o = 0; o < n_out; o++) {
         int8_t *level = s->all.level + o * s->n_in;
         memcpy(row, level, (size_t)s->n_in);
@@ -450,15 +461,17 @@ static void pack_then_sort(struct coded_source *s, enum qr_dtype type, int64_t n
     cr_expect(memcmp(a, b, n) == 0, "%s, %s, %lld inputs, %lld outputs", name, qr_dtype_name(type), (long long)s->n_in, (long long)n_out);
     qr_free_aligned(a);
     qr_free_aligned(b);
+    qr_free_aligned(c);
+    qr_free(codes);
     qr_free(inputs);
     qr_free(row);
     qr_backend_close(be);
 }
 
-Test(coded, codes_that_are_sorted_in_place_are_those_of_rows_whose_inputs_were_sorted_before)
+Test(coded, codes_that_are_sorted_in_place_or_from_words_are_those_of_rows_whose_inputs_were_sorted_before)
 {
     static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z};
-    static const int64_t outputs[] = {16, 48, 112, 592}; /* panels in fours, and one, two and three of them left */
+    static const int64_t outputs[] = {16, 48, 112, 592}; /* panels in fours and eights, and one, two and three of them left */
     const char *names[8];
     const int32_t n_levels = qr_cpu_levels(names);
     struct qr_rng r = {.seed = SEED + 5600};

@@ -589,6 +589,50 @@ void QR_ISA_NAME(pack_sorted)(struct qr_queue *q, void *dst, enum qr_dtype to, i
     qr_queue_run(q, sorted_item, &p, (p.n_panels + SORTED_PANELS - 1) / SORTED_PANELS);
 }
 
+#ifdef QR_ISA_amx
+#define STRIP_AHEAD 8 /* rows of words that are asked for; more of them share too few places of the first cache */
+
+struct taking {
+    struct sorting by;
+    const struct qr_coded_words *words;
+};
+
+/* Up to eight panels: all inputs' words are taken to where they stay in a cache, then those of each line are picked there. */
+static void taken_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct taking *t = arg;
+    const struct qr_coded_shape *s = &t->by.shape;
+    const int64_t first = (int64_t)item * WORDS_STRIP, left = t->by.n_panels - first, pitch = t->words->pitch, n_in = t->by.n_in;
+    const int64_t block_inputs = (int64_t)1 << s->block_shift;
+    const int32_t n = left < WORDS_STRIP ? (int32_t)left : WORDS_STRIP;
+    uint8_t *taken = qr_queue_own(t->by.q, worker), *codes = t->by.dst + first * s->panel_bytes + s->head_bytes + s->codes_at;
+    const uint8_t *from = t->words->codes + first * QR_PANEL * 4;
+    for (int64_t k = 0; k < n_in; k += 8, from += pitch) {
+        const char *ahead = (const char *)((uintptr_t)from + (uintptr_t)(STRIP_AHEAD * pitch));
+        for (int32_t i = 0; i <= n; i++) /* a row's part may begin anywhere in a line */
+            _mm_prefetch(ahead + i * 64, _MM_HINT_T0);
+        words_take(taken + k * 64, from, n);
+    }
+    for (int64_t k = 0, block = 0; k < n_in; k += block_inputs, block += s->block_bytes)
+        for (int64_t in = 0; in < block_inputs; in += WORDS_INPUTS)
+            words_give(codes + block + in * QR_PANEL / 2, s->panel_bytes, n, taken, t->by.inputs + k + in, true);
+    _mm_sfence(); /* behind lines that were streamed */
+}
+
+void QR_ISA_NAME(pack_taken)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_words *words,
+                             const int32_t *inputs, int64_t n_rows)
+{
+    QR_ASSERT(dst != NULL && words != NULL && inputs != NULL);
+    QR_ASSERT((uintptr_t)dst % 64 == 0 && words->codes != NULL && !words->across);
+    QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out && row0 % QR_PANEL == 0 && n_rows % QR_PANEL == 0);
+    struct taking t = {.by = {.q = q, .shape = qr_coded_shape_of(to, n_in), .inputs = inputs, .n_in = n_in, .n_panels = n_rows / QR_PANEL}, .words = words};
+    QR_ASSERT(t.by.shape.f.bits == 4 && n_in % (1 << t.by.shape.block_shift) == 0 && n_in <= QR_PACK_TAKEN_INPUTS);
+    _Static_assert(QR_PACK_TAKEN_INPUTS * 64 <= QR_WORKER_SCRATCH_BYTES, "all inputs fit");
+    t.by.dst = (uint8_t *)dst + row0 / QR_PANEL * t.by.shape.panel_bytes;
+    qr_queue_run(q, taken_item, &t, (int32_t)((t.by.n_panels + WORDS_STRIP - 1) / WORDS_STRIP));
+}
+#endif
+
 /* ---- rows read back ---- */
 
 /* What the weights of input k's group are made of, for one output. */

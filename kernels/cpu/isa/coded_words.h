@@ -102,6 +102,48 @@ VF_FN void words_gather(uint8_t *const to[4], const uint8_t *turned, const int32
     for (int i = 0; i < 16; i++)
         _mm512_storeu_ps(to[i / 4] + i % 4 * 64, v[i]);
 }
+
+#define WORDS_STRIP 8 /* panels that are taken from words of a file to a place of their own, and sorted from there */
+
+/* Eight inputs of n panels, at most WORDS_STRIP, whose words have eight inputs each: to eight rows of 64 bytes, one for each input. A quarter has four outputs
+ * of each panel in 16 bits. */
+VF_FN void words_take(uint8_t *to, const uint8_t *words, int32_t n)
+{
+    const __m512i between = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
+    __m512i v[WORDS_STRIP], b[WORDS_STRIP];
+    for (int32_t i = 0; i < WORDS_STRIP; i++) {
+        const uint8_t *from = words + (i < n ? i : 0) * 64;
+        v[i] = _mm512_shuffle_epi8(words_pick(_mm512_loadu_si512(from), 0x1c1814100c080400, 0x3834302c2824201c), between);
+    }
+    for (int32_t i = 0; i < 4; i++) { /* of two panels: inputs 0 to 3, then 4 to 7 */
+        b[i] = _mm512_unpacklo_epi16(v[2 * i], v[2 * i + 1]);
+        b[4 + i] = _mm512_unpackhi_epi16(v[2 * i], v[2 * i + 1]);
+    }
+    for (int32_t i = 0; i < 8; i += 4) {
+        const __m512i a0 = _mm512_unpacklo_epi32(b[i], b[i + 1]), a1 = _mm512_unpackhi_epi32(b[i], b[i + 1]);
+        const __m512i c0 = _mm512_unpacklo_epi32(b[i + 2], b[i + 3]), c1 = _mm512_unpackhi_epi32(b[i + 2], b[i + 3]);
+        _mm512_storeu_si512(to + i * 64, _mm512_unpacklo_epi64(a0, c0));
+        _mm512_storeu_si512(to + (i + 1) * 64, _mm512_unpackhi_epi64(a0, c0));
+        _mm512_storeu_si512(to + (i + 2) * 64, _mm512_unpacklo_epi64(a1, c1));
+        _mm512_storeu_si512(to + (i + 3) * 64, _mm512_unpackhi_epi64(a1, c1));
+    }
+}
+
+/* 32 of those rows, of inputs in[32]: to four lines of each of n panels, the first at `to` and panel_bytes further on for each. stream: as above. */
+VF_FN void words_give(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8_t *taken, const int32_t in[32], const bool stream)
+{
+    QR_UNINITIALIZED vf first[16], second[16]; /* [two inputs], a lane for four outputs: a quarter's panels 0 to 3, 4 to 7 */
+    for (int i = 0; i < 16; i++) {
+        const __m512i a = _mm512_loadu_si512(taken + (int64_t)in[2 * i] * 64), b = _mm512_loadu_si512(taken + (int64_t)in[2 * i + 1] * 64);
+        first[i] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(a, b));
+        second[i] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(a, b));
+    }
+    vf_transpose(first);
+    vf_transpose(second);
+    for (int32_t panel = 0; panel < n; panel++)
+        for (int32_t i = 0; i < 4; i++) /* of a quarter each */
+            words_store(to + panel * panel_bytes + i * 64, _mm512_castps_si512(panel < 4 ? first[4 * i + panel] : second[4 * i + panel - 4]), stream);
+}
 #else
 #define WORDS_INPUTS 32 /* at a time: those of four lines */
 #define WORDS_AHEAD 4   /* rows of words of eight inputs, in times of those that are read at once */

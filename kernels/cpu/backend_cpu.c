@@ -44,7 +44,7 @@ static bool always(void)
 static const struct level level[] = {
     {"ref", always, &qr_ref_f32_kernels, &qr_ref_f32_backward, NULL, NULL, NULL, false},
     {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_avx2_backward, qr_avx2_pack_words, qr_avx2_pack_sorted, NULL, true},
-    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_avx512_backward, qr_avx512_pack_words, qr_avx512_pack_sorted, NULL, true},
+    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_avx512_backward, qr_avx512_pack_words, qr_avx512_pack_sorted, qr_avx512_pack_taken, true},
     {"amx", qr_detect_amx, &qr_amx_kernels, &qr_amx_backward, qr_amx_pack_words, qr_amx_pack_sorted, qr_amx_pack_taken, true},
 };
 

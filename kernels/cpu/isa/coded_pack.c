@@ -589,7 +589,7 @@ void QR_ISA_NAME(pack_sorted)(struct qr_queue *q, void *dst, enum qr_dtype to, i
     qr_queue_run(q, sorted_item, &p, (p.n_panels + SORTED_PANELS - 1) / SORTED_PANELS);
 }
 
-#ifdef QR_ISA_amx
+#ifndef QR_ISA_avx2
 #define STRIP_AHEAD 8 /* rows of words that are asked for; more of them share too few places of the first cache */
 
 struct taking {
@@ -611,11 +611,11 @@ static void taken_item(const void *arg, int32_t item, int32_t worker)
         const char *ahead = (const char *)((uintptr_t)from + (uintptr_t)(STRIP_AHEAD * pitch));
         for (int32_t i = 0; i <= n; i++) /* a row's part may begin anywhere in a line */
             _mm_prefetch(ahead + i * 64, _MM_HINT_T0);
-        words_take(taken + k * 64, from, n);
+        words_take(taken, n_in, k, from, n);
     }
     for (int64_t k = 0, block = 0; k < n_in; k += block_inputs, block += s->block_bytes)
         for (int64_t in = 0; in < block_inputs; in += WORDS_INPUTS)
-            words_give(codes + block + in * QR_PANEL / 2, s->panel_bytes, n, taken, t->by.inputs + k + in, true);
+            words_give(codes + block + in * QR_PANEL / 2, s->panel_bytes, n, taken, n_in, t->by.inputs + k + in, true);
     _mm_sfence(); /* behind lines that were streamed */
 }
 

@@ -105,10 +105,12 @@ VF_FN void words_gather(uint8_t *const to[4], const uint8_t *turned, const int32
 
 #define WORDS_STRIP 8 /* panels that are taken from words of a file to a place of their own, and sorted from there */
 
-/* Eight inputs of n panels, at most WORDS_STRIP, whose words have eight inputs each: to eight rows of 64 bytes, one for each input. A quarter has four outputs
- * of each panel in 16 bits. */
-VF_FN void words_take(uint8_t *to, const uint8_t *words, int32_t n)
+/* Inputs k to k + 7 of n panels, at most WORDS_STRIP, whose words have eight inputs each: to a row of 64 bytes for each of all n_in inputs. A quarter has four
+ * outputs of each panel in 16 bits. */
+VF_FN void words_take(uint8_t *taken, int64_t n_in, int64_t k, const uint8_t *words, int32_t n)
 {
+    (void)n_in;
+    uint8_t *to = taken + k * 64;
     const __m512i between = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
     __m512i v[WORDS_STRIP], b[WORDS_STRIP];
     for (int32_t i = 0; i < WORDS_STRIP; i++) {
@@ -130,8 +132,9 @@ VF_FN void words_take(uint8_t *to, const uint8_t *words, int32_t n)
 }
 
 /* 32 of those rows, of inputs in[32]: to four lines of each of n panels, the first at `to` and panel_bytes further on for each. stream: as above. */
-VF_FN void words_give(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8_t *taken, const int32_t in[32], const bool stream)
+VF_FN void words_give(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8_t *taken, int64_t n_in, const int32_t in[32], const bool stream)
 {
+    (void)n_in;
     QR_UNINITIALIZED vf first[16], second[16]; /* [two inputs], a lane for four outputs: a quarter's panels 0 to 3, 4 to 7 */
     for (int i = 0; i < 16; i++) {
         const __m512i a = _mm512_loadu_si512(taken + (int64_t)in[2 * i] * 64), b = _mm512_loadu_si512(taken + (int64_t)in[2 * i + 1] * 64);
@@ -287,8 +290,8 @@ VF_FN void words_turn(uint8_t *to, const uint8_t *const from[4])
     words_bytes(to + 4 * WORDS_TURNED, high);
 }
 
-/* Eight of those rows, of inputs in[8], to a line of each panel, at to[4]. */
-VF_FN void words_gather(uint8_t *const to[4], const uint8_t *turned, const int32_t in[8])
+/* Eight of those rows, of inputs in[8], to a line of each panel, at to[4]. stream: as above. */
+VF_FN void words_gather_lines(uint8_t *const to[4], const uint8_t *turned, const int32_t in[8], const bool stream)
 {
     __m256i low[4], high[4], out[8];
     for (int i = 0; i < 4; i++) {
@@ -299,7 +302,42 @@ VF_FN void words_gather(uint8_t *const to[4], const uint8_t *turned, const int32
     words_fours(out, low);
     words_fours(out + 4, high);
     for (int i = 0; i < 8; i++)
-        _mm256_storeu_si256((__m256i *)(void *)(to[i / 2] + i % 2 * 32), out[i]);
+        words_store(to[i / 2] + i % 2 * 32, out[i], stream);
+}
+
+VF_FN void words_gather(uint8_t *const to[4], const uint8_t *turned, const int32_t in[8])
+{
+    words_gather_lines(to, turned, in, false);
+}
+
+#define WORDS_STRIP 8 /* panels that are taken from words of a file to a place of their own, and sorted from there */
+
+/* Inputs k to k + 7 of n panels, at most WORDS_STRIP, whose words have eight inputs each: to a row of WORDS_TURNED bytes for each of all n_in inputs, then
+ * likewise the second four panels. */
+VF_FN void words_take(uint8_t *taken, int64_t n_in, int64_t k, const uint8_t *words, int32_t n)
+{
+    for (int32_t four = 0; four < n; four += 4) {
+        QR_UNINITIALIZED uint8_t line[4][QR_CODED_LINE];
+        for (int32_t i = 0; i < 4; i++)
+            for (int half = 0; half < 64; half += 32) {
+                const uint8_t *from = words + (four + i < n ? four + i : four) * 64 + half;
+                _mm256_storeu_si256((__m256i *)(void *)(line[i] + half), words_line(_mm256_loadu_si256((const __m256i *)(const void *)from)));
+            }
+        words_turn(taken + (four / 4 * n_in + k) * WORDS_TURNED, (const uint8_t *const[]){line[0], line[1], line[2], line[3]});
+    }
+}
+
+/* 32 of those inputs, in[32]: to four lines of each of n panels, the first at `to` and panel_bytes further on for each. stream: as above. */
+VF_FN void words_give(uint8_t *to, int64_t panel_bytes, int32_t n, const uint8_t *taken, int64_t n_in, const int32_t in[32], const bool stream)
+{
+    for (int32_t four = 0; four < n; four += 4)
+        for (int32_t k = 0; k < 32; k += WORDS_TURNED_INPUTS) {
+            QR_UNINITIALIZED uint8_t none[QR_CODED_LINE] __attribute__((aligned(64)));
+            uint8_t *line[4];
+            for (int32_t i = 0; i < 4; i++)
+                line[i] = four + i < n ? to + (four + i) * panel_bytes + k / WORDS_TURNED_INPUTS * QR_CODED_LINE : none;
+            words_gather_lines(line, taken + four / 4 * n_in * WORDS_TURNED, in + k, stream);
+        }
 }
 #endif
 

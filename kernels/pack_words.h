@@ -35,4 +35,8 @@ qr_pack_taken_fn *qr_pack_taken_of(const struct qr_kernels *k);
  * (linear_pack_coded) where a source says so. Then rows need not be in a cache before. */
 bool qr_packs_ahead(const struct qr_kernels *k);
 
+/* Likewise plain rows that become int8, and rows of bf16 that stay bf16. These take so little time that not every level gains by looking at them in a file's
+ * mapping: this says whether it does. Implies qr_packs_ahead. */
+bool qr_packs_plain_ahead(const struct qr_kernels *k);
+
 #endif

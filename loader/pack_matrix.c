@@ -25,9 +25,10 @@
 #define LOOK_TIMES 4                        /* as many rows as are read at once are looked at as one item, */
 #define LOOK_THREADS 64                     /* or as this has for each thread: more would leave some without an item, of what is packed at a time */
 #define LOOK_ROUNDING_NS 60                 /* for a KiB of the file entered where it is mapped, at most: else its pages are small, or not in memory, and */
-#define LOOK_BLOCKS_NS 25                   /* reading costs less; rounding to half bytes has time to wait for nothing, blocks have little */
+#define LOOK_BLOCKS_NS 25                   /* reading costs less; rounding to half bytes has time to wait for nothing, all else has little */
 #define LOOK_WORDS_NS 60                    /* words that are put in order are packed twice where they are read */
-#define LOOK_LATE_NS 1000000                /* that do not count: a thread may lose its processor */
+#define LOOK_LATE_NS 1000000                /* that do not count */
+#define LOOK_LATE_TIMES 8                   /* as long as it may take is what an item counts at most: its thread may have lost its processor for milliseconds */
 #define STRETCH_INPUTS 32                   /* of which an item of words has a multiple */
 #define SORTED_ROWS ((int64_t)64)           /* of an item that puts inputs in order */
 #define SORTED_BYTES ((size_t)4 << 20)      /* of matrices whose inputs are put in order when all of them are there: meanwhile others are read */
@@ -354,7 +355,8 @@ static bool look_at_rows(struct qr_packer *a, const struct piece *p, int64_t row
     part.n_bytes = (uint64_t)n * p->row_bytes;
     const int64_t begin = qr_clock_ns();
     const bool entered = qr_tensor_files_populate(a->files, &part);
-    const int64_t spent = qr_clock_ns() - begin, n_kib = (int64_t)(part.n_bytes >> 10);
+    const int64_t took = qr_clock_ns() - begin, n_kib = (int64_t)(part.n_bytes >> 10), most = LOOK_LATE_TIMES * n_kib * p->look_ns;
+    const int64_t spent = took < most ? took : most;
     const int64_t all_ns = atomic_fetch_add(&a->looked_ns, spent) + spent, all_kib = atomic_fetch_add(&a->looked_kib, n_kib) + n_kib;
     if (!entered || all_ns > all_kib * p->look_ns + LOOK_LATE_NS)
         atomic_store(&a->reads, true);
@@ -675,8 +677,10 @@ static int32_t look_ns(const struct qr_packer *a, const struct piece *p)
     struct qr_stored_code as;
     if (!p->read_at_once || p->t->heads || !qr_packs_ahead(a->be->k) || atomic_load(&a->reads))
         return 0; /* small items again where rows are read: threads that read far from each other spoil the system's reading ahead */
-    if (qr_dtype_is_quantized(to))
-        return qr_dtype_format(to).bits == 4 ? LOOK_ROUNDING_NS : 0;
+    if (qr_dtype_is_quantized(to) && qr_dtype_format(to).bits == 4)
+        return LOOK_ROUNDING_NS;
+    if (qr_dtype_is_quantized(to) || (to == QR_BF16 && qr_stored_is_plain(p->t) && p->t->type->dtype == QR_BF16))
+        return qr_packs_plain_ahead(a->be->k) ? LOOK_BLOCKS_NS : 0;
     return p->t->type->blocks && qr_stored_code(&as, p->t) && as.type == to ? LOOK_BLOCKS_NS : 0;
 }
 

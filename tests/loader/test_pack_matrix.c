@@ -237,17 +237,17 @@ Test(pack_matrix, pages_that_were_looked_at_go_back_but_for_those_of_the_tensor_
 }
 
 /* Where rows are looked at, the matrix "a" of a file that becomes shorter before they are. */
-static void expect_shorter_rows(const char *isa, const struct qr_tensor_files *st, const char *path)
+static void expect_shorter_rows(const char *isa, const struct qr_tensor_files *st, const char *path, enum qr_dtype to)
 {
     struct qr_backend *be;
     struct qr_err err = {0};
     const struct qr_stored_tensor *t = qr_tensor_files_find(st, "a");
     const struct qr_cut all = {.rows = {0, t->shape[0]}, .cols = {0, t->shape[1]}};
     cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = isa, .n_threads = 2}, &err), 0, "%s", err.msg);
-    if (qr_packs_ahead(be->k)) {
-        struct qr_weight w = {.t = {.shape = {all.rows.n, all.cols.n}}, .packed_dtype = QR_Q4};
+    if (to == QR_Q4 ? qr_packs_ahead(be->k) : qr_packs_plain_ahead(be->k)) {
+        struct qr_weight w = {.t = {.shape = {all.rows.n, all.cols.n}}, .packed_dtype = to};
         struct qr_packer *p = qr_packer_new(be, st, NULL, 0);
-        w.packed = qr_alloc_aligned(be->k->linear_packed_bytes(QR_Q4, all.rows.n, all.cols.n), 64);
+        w.packed = qr_alloc_aligned(be->k->linear_packed_bytes(to, all.rows.n, all.cols.n), 64);
         qr_packer_matrix(p, &w, 0, t, &all);
         cr_assert_eq(truncate(path, 8), 0);
         qr_packer_run(p);
@@ -259,60 +259,86 @@ static void expect_shorter_rows(const char *isa, const struct qr_tensor_files *s
     qr_backend_close(be);
 }
 
-/* A matrix of three items, each of which is read in four parts if that turns out to be better when they are there; its first panel begins and its last one ends
- * with rows of others. */
+/* A file with the matrix "a" of bf16, whose numbers are whole in memory. */
+static void rows_file_make(const char *path, int32_t rows, int32_t n_in)
+{
+    char head[100];
+    struct qr_err err = {0};
+    const size_t n_numbers = (size_t)rows * (size_t)n_in;
+    int n_head = snprintf(head, sizeof head, "{\"a\":{\"dtype\":\"BF16\",\"shape\":[%d,%d],\"data_offsets\":[0,%zu]}}", rows, n_in, 2 * n_numbers);
+    while (n_head % 8 != 0)
+        head[n_head++] = ' ';
+    const size_t begin = 8 + (size_t)n_head, n_file = begin + 2 * n_numbers;
+    uint8_t *bytes = qr_alloc(n_file, 1);
+    memcpy(bytes, &(uint64_t){(uint64_t)n_head}, 8);
+    memcpy(bytes + 8, head, (size_t)n_head);
+    for (uint32_t i = 0; i < n_numbers; i++) {
+        const uint16_t x = (uint16_t)(0x3c00 + (i * 2654435761u >> 23) + (i * 40503u >> 11 & 1) * 0x8000);
+        memcpy(bytes + begin + 2 * i, &x, sizeof x);
+    }
+    cr_assert_eq(qr_file_put(path, bytes, n_file, &err), 0, "%s", err.msg);
+    qr_free(bytes);
+}
+
+/* From row FIRST of packed rows on, the matrix "a", three items or more, which are read in four parts if that turns out to be better when they are there; its
+ * first panel begins and its last one ends with rows of others. */
+static void expect_ways_alike(const char *isa, const struct qr_tensor_files *st, enum qr_dtype to)
+{
+    enum { LOOKED_AT, READ, READ_AFTER_ALL, N_WAYS };
+    enum { FIRST = 24, BEHIND = 3 };
+    struct qr_backend *be;
+    struct qr_err err = {0};
+    uint8_t *packed[N_WAYS + 1];
+    const struct qr_stored_tensor *t = qr_tensor_files_find(st, "a");
+    const struct qr_cut whole = {.rows = {0, t->shape[0]}, .cols = {0, t->shape[1]}};
+    const int64_t all = FIRST + whole.rows.n + BEHIND, n_in = whole.cols.n;
+    cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = isa, .n_threads = 2}, &err), 0, "%s", err.msg);
+    const size_t n_bytes = be->k->linear_packed_bytes(to, all, n_in);
+    for (int i = 0; i <= N_WAYS; i++)
+        packed[i] = memset(qr_alloc_aligned(n_bytes, 64), 0, n_bytes);
+    be->k->linear_pack(be->queue, packed[N_WAYS], to, all, n_in, FIRST, qr_tensor_files_data(st, t), QR_BF16, whole.rows.n);
+    for (int i = 0; i < N_WAYS; i++) {
+        const struct qr_weight w = {.t = {.shape = {all, n_in}}, .packed = packed[i], .packed_dtype = to};
+        struct qr_packer *p = qr_packer_new(be, st, NULL, 0);
+        if (i == READ)
+            qr_packer_reads(p);
+        qr_packer_matrix(p, &w, FIRST, t, &whole);
+        if (i == READ_AFTER_ALL)
+            qr_packer_reads(p);
+        qr_packer_run(p);
+        qr_packer_give_back(p);
+        cr_assert_eq(qr_packer_failed(p), -1);
+        qr_packer_free(p);
+        cr_assert_eq(memcmp(packed[i], packed[N_WAYS], n_bytes), 0, "%s, %d inputs, type %d, way %d", isa, (int)n_in, (int)to, i);
+    }
+    for (int i = 0; i <= N_WAYS; i++)
+        qr_free_aligned(packed[i]);
+    qr_backend_close(be);
+}
+
+/* Half bytes, bytes, and panels of bf16; of few inputs, where kernels ask for more than the next panel, and of more than are read at a time. */
 Test(pack_matrix, rows_that_are_read_become_what_rows_that_are_looked_at_do)
 {
-    enum { ROWS = 1500, IN = 512, FIRST = 24, ALL = FIRST + ROWS + 3 };
-    enum { LOOKED_AT, READ, READ_AFTER_ALL, N_WAYS };
-    static const char head[] = "{\"a\":{\"dtype\":\"BF16\",\"shape\":[1500,512],\"data_offsets\":[0,1536000]}}";
-    const size_t n_head = strlen(head), n_file = 8 + n_head + sizeof(uint16_t) * ROWS * IN;
-    uint8_t *bytes = qr_alloc(n_file, 1);
+    enum { NUMBERS = 768000 };
+    static const enum qr_dtype to[] = {QR_Q4, QR_Q8, QR_BF16};
+    static const int32_t n_in[] = {96, 512, 1000, 4800};
     const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
     char dir[64], path[100];
-    struct qr_tensor_files *st;
     struct qr_err err = {0};
-    memcpy(bytes, &(uint64_t){n_head}, 8);
-    memcpy(bytes + 8, head, n_head);
-    for (uint32_t i = 0; i < ROWS * IN; i++) {
-        const uint16_t x = (uint16_t)(0x3c00 + (i * 2654435761u >> 23) + (i * 40503u >> 11 & 1) * 0x8000);
-        memcpy(bytes + 8 + n_head + 2 * i, &x, sizeof x);
-    }
     temp_dir_make(dir, "pack");
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    cr_assert_eq(qr_file_put(path, bytes, n_file, &err), 0, "%s", err.msg);
-    cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
-    const struct qr_stored_tensor *t = qr_tensor_files_find(st, "a");
-    for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++) {
-        struct qr_backend *be;
-        cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = names[l], .n_threads = 2}, &err), 0, "%s", err.msg);
-        const size_t n_bytes = be->k->linear_packed_bytes(QR_Q4, ALL, IN);
-        uint8_t *packed[N_WAYS + 1];
-        for (int i = 0; i <= N_WAYS; i++)
-            packed[i] = memset(qr_alloc_aligned(n_bytes, 64), 0, n_bytes);
-        be->k->linear_pack(be->queue, packed[N_WAYS], QR_Q4, ALL, IN, FIRST, qr_tensor_files_data(st, t), QR_BF16, ROWS);
-        for (int i = 0; i < N_WAYS; i++) {
-            const struct qr_weight w = {.t = {.shape = {ALL, IN}}, .packed = packed[i], .packed_dtype = QR_Q4};
-            struct qr_packer *p = qr_packer_new(be, st, NULL, 0);
-            if (i == READ)
-                qr_packer_reads(p);
-            qr_packer_matrix(p, &w, FIRST, t, &(struct qr_cut){.rows = {0, ROWS}, .cols = {0, IN}});
-            if (i == READ_AFTER_ALL)
-                qr_packer_reads(p);
-            qr_packer_run(p);
-            qr_packer_give_back(p);
-            cr_assert_eq(qr_packer_failed(p), -1);
-            qr_packer_free(p);
-            cr_assert_eq(memcmp(packed[i], packed[N_WAYS], n_bytes), 0, "%s, way %d", names[l], i);
-        }
-        for (int i = 0; i <= N_WAYS; i++)
-            qr_free_aligned(packed[i]);
-        qr_backend_close(be);
+    for (int i = 0; i < QR_COUNT(n_in) * QR_COUNT(to); i++) {
+        const enum qr_dtype type = to[i % QR_COUNT(to)];
+        struct qr_tensor_files *st;
+        rows_file_make(path, NUMBERS / n_in[i / QR_COUNT(to)], n_in[i / QR_COUNT(to)]);
+        cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
+        for (int32_t l = 0; l < n_levels; l++)
+            expect_ways_alike(names[l], st, type);
+        for (int32_t l = 0; l < n_levels; l++)
+            expect_shorter_rows(names[l], st, path, type);
+        qr_tensor_files_close(st);
     }
-    for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++)
-        expect_shorter_rows(names[l], st, path);
-    qr_tensor_files_close(st);
-    qr_free(bytes);
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 

@@ -116,6 +116,14 @@ VF_FN __m512i load_32(const char *p, bool f32)
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(low)), _mm512_cvtepi32_epi16(high), 1);
 }
 
+/* How far ahead of byte `at` of a row of row_bytes the kernel asks for bytes; behind the row's end for the same row's of the next panel, which may lie where a
+ * file is mapped, and in nobody's cache. */
+VF_FN int64_t ask_ahead(int64_t at, int64_t row_bytes)
+{
+    const int64_t ahead = 1024;
+    return ahead + (at + ahead) / row_bytes * (QR_PANEL - 1) * row_bytes;
+}
+
 /* 16 outputs by 16 pairs of inputs at a time; returns how many inputs are done. Not past the caches: a loading model's pages have just been cleared there. */
 VF_FN int64_t pack_squares(uint16_t *dst, const char *rows, int64_t n_in, bool f32)
 {
@@ -123,10 +131,11 @@ VF_FN int64_t pack_squares(uint16_t *dst, const char *rows, int64_t n_in, bool f
     int64_t i = 0;
     for (; i + 32 <= n_in; i += 32) {
         __m512i v[16];
+        const int64_t ahead = ask_ahead(i * size, n_in * size);
         for (int j = 0; j < QR_PANEL; j++) {
             const char *x = rows + (j * n_in + i) * size;
             v[j] = load_32(x, f32);
-            _mm_prefetch(x + 1024, _MM_HINT_T0); /* 16 streams are more than the processor follows */
+            _mm_prefetch((const char *)((uintptr_t)x + (uintptr_t)ahead), _MM_HINT_T0); /* 16 streams are more than the processor follows */
         }
         transpose_16x16(v);
         for (int j = 0; j < 16; j++)

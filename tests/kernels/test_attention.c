@@ -303,8 +303,8 @@ static void check_same(const char *what, const char *isa, const struct world *w,
     cr_assert(same_bits(lse + row * w->c.n_heads, lse1 + one_row * w->c.n_heads, w->c.n_heads), "%s, %s: lse of row %d", isa, what, row);
 }
 
-/* Each row of the step again as a decode step of its own: one row, identity blocks of another size, one thread. */
-static void check_rows_alone(const char *isa, const struct world *w, const struct step *st, const float *got)
+/* Each row of the step again as a decode step of its own: one row, blocks of `block_tokens` in an order of their own (or 0: that of memory), one thread. */
+static void check_rows_in_blocks(const char *isa, const struct world *w, const struct step *st, const float *got, int32_t block_tokens, uint64_t block_seed)
 {
     struct qr_backend *be = open_level(isa, 1, 1);
     for (int32_t s = 0; s < w->n_seqs; s++)
@@ -314,13 +314,19 @@ static void check_rows_alone(const char *isa, const struct world *w, const struc
             int32_t first[WORLD_SEQS_MAX] = {0}, count[WORLD_SEQS_MAX] = {0};
             first[s] = st->batch.pos[r];
             count[s] = 1;
-            struct step one = step_new(w, 128, first, count, 0);
+            struct step one = step_new(w, block_tokens, first, count, block_seed);
             float *alone = step_run(be, w, &one);
             check_same("alone", isa, w, st, got, r, &one, alone, 0);
             qr_free(alone);
             step_drop(&one);
         }
     qr_backend_close(be);
+}
+
+/* In blocks of another size than the step's. */
+static void check_rows_alone(const char *isa, const struct world *w, const struct step *st, const float *got)
+{
+    check_rows_in_blocks(isa, w, st, got, 128, 0);
 }
 
 /* The step again: whole prompts cut into chunks of `chunk` rows. */
@@ -431,7 +437,7 @@ Test(attention, gives_lone_rows_of_short_contexts_the_same_bits_whatever_the_siz
 static void check_lone_rows(enum qr_dtype kv)
 {
     static const int32_t heads[][3] = {{3, 1, 64}, {8, 2, 32}, {16, 2, 64}, {6, 6, 128}, {9, 3, 64}, {16, 1, 96}, {4, 1, 256}, {32, 8, 64}};
-    static const int32_t ctx[] = {70, 301, 530}, rows[] = {7, 17, 21}, block[] = {16, 64, 8, 32}, window[] = {0, 300, 0, 90};
+    static const int32_t ctx[] = {80, 301, 530}, rows[] = {7, 17, 21}, block[] = {16, 64, 8, 32}, window[] = {0, 300, 0, 90};
     const char *names[8];
     const int32_t n_levels = qr_cpu_levels(names);
     for (int i = 0; i < 2 * QR_COUNT(heads); i += UTIL_STEP) {
@@ -451,7 +457,7 @@ static void check_lone_rows(enum qr_dtype kv)
         for (int32_t l = 1; l < n_levels; l++) {
             struct qr_backend *be = open_level(names[l], 2, 0);
             float *out = step_run(be, &w, &st);
-            check_rows_alone(names[l], &w, &st, out);
+            check_rows_in_blocks(names[l], &w, &st, out, c.block_tokens, SEED + 4);
             qr_free(out);
             qr_backend_close(be);
         }

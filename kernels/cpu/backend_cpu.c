@@ -43,7 +43,7 @@ static bool always(void)
 /* Best last. */
 static const struct level level[] = {
     {"ref", always, &qr_ref_f32_kernels, &qr_ref_f32_backward, NULL, NULL, NULL, false, false},
-    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_avx2_backward, qr_avx2_pack_words, qr_avx2_pack_sorted, NULL, true, false},
+    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_avx2_backward, qr_avx2_pack_words, qr_avx2_pack_sorted, qr_avx2_pack_taken, true, false},
     {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_avx512_backward, qr_avx512_pack_words, qr_avx512_pack_sorted, qr_avx512_pack_taken, true, true},
     {"amx", qr_detect_amx, &qr_amx_kernels, &qr_amx_backward, qr_amx_pack_words, qr_amx_pack_sorted, qr_amx_pack_taken, true, true},
 };

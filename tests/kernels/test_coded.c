@@ -244,7 +244,8 @@ Test(coded, a_gated_product_in_a_chain_gives_the_next_one_the_bits_that_it_write
 Test(coded, codes_of_two_and_three_bits_give_the_products_and_rows_that_they_give_with_four)
 {
     static const enum qr_dtype few[] = {QR_C2_G16_SO, QR_C3_G16_S, QR_C3_G16_SO}, four[] = {QR_C4_G16_SO, QR_C4_G16_S, QR_C4_G16_SO};
-    static const struct shape sizes[] = {{1, 768, 100, false, false}, {1, 40, 16, false, false}, {3, 512, 47, false, true}, {40, 304, 33, true, false}};
+    static const struct shape sizes[] = {{1, 768, 100, false, false}, {1, 40, 16, false, false}, {3, 512, 47, false, true}, {40, 304, 33, true, false},
+                                         {80, 2304, 33, false, false}};
     const char *names[8];
     const int32_t n_levels = qr_cpu_levels(names);
     struct qr_backend *ref = open_level("ref", 1, 0);

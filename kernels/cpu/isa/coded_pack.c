@@ -589,7 +589,6 @@ void QR_ISA_NAME(pack_sorted)(struct qr_queue *q, void *dst, enum qr_dtype to, i
     qr_queue_run(q, sorted_item, &p, (p.n_panels + SORTED_PANELS - 1) / SORTED_PANELS);
 }
 
-#ifndef QR_ISA_avx2
 #define STRIP_AHEAD 8 /* rows of words that are asked for; more of them share too few places of the first cache */
 
 struct taking {
@@ -631,7 +630,6 @@ void QR_ISA_NAME(pack_taken)(struct qr_queue *q, void *dst, enum qr_dtype to, in
     t.by.dst = (uint8_t *)dst + row0 / QR_PANEL * t.by.shape.panel_bytes;
     qr_queue_run(q, taken_item, &t, (int32_t)((t.by.n_panels + WORDS_STRIP - 1) / WORDS_STRIP));
 }
-#endif
 
 /* ---- rows read back ---- */
 

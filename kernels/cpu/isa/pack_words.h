@@ -6,6 +6,6 @@
 
 qr_pack_words_fn qr_avx2_pack_words, qr_avx512_pack_words, qr_amx_pack_words;
 qr_pack_sorted_fn qr_avx2_pack_sorted, qr_avx512_pack_sorted, qr_amx_pack_sorted;
-qr_pack_taken_fn qr_avx512_pack_taken, qr_amx_pack_taken;
+qr_pack_taken_fn qr_avx2_pack_taken, qr_avx512_pack_taken, qr_amx_pack_taken;
 
 #endif

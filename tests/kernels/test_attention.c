@@ -401,6 +401,17 @@ static void spread_sizes(float *x, int64_t n, bool infinities, uint64_t seed)
         x[i] = infinities && qr_rng_below(&r, 500) == 0 ? INFINITY : ldexpf(x[i], exponent[qr_rng_below(&r, QR_COUNT(exponent))]);
 }
 
+/* Infinities are among the values. */
+static void spread_world(struct world *w, const struct qr_attention_case *c, const int32_t *ctx, bool infinities)
+{
+    for (int32_t s = 0; s < w->n_seqs; s++) {
+        const int64_t n = (int64_t)ctx[s] * c->head_dim;
+        spread_sizes(w->q[s], n * c->n_heads, false, SEED + 1);
+        spread_sizes(w->k[s], n * c->n_kv_heads, false, SEED + 2);
+        spread_sizes(w->v[s], n * c->n_kv_heads, infinities, SEED + 3);
+    }
+}
+
 /* On tiles a lone row with a short context, or a short last piece, is multiplied by vectors: with the tiles' bits. */
 Test(attention, gives_lone_rows_of_short_contexts_the_same_bits_whatever_the_size_of_numbers, .timeout = 100)
 {
@@ -413,12 +424,7 @@ Test(attention, gives_lone_rows_of_short_contexts_the_same_bits_whatever_the_siz
                                             .kv = QR_BF16, .window = i % 4 == 3 ? 20 : 0, .softcap = i % 4 == 2 ? 5.0f : 0};
         struct world w = world_new(c, QR_COUNT(ctx), ctx, rows, SEED + (uint64_t)i);
         int32_t first[WORLD_SEQS_MAX], count[WORLD_SEQS_MAX];
-        for (int32_t s = 0; s < w.n_seqs; s++) {
-            const int64_t n = (int64_t)ctx[s] * c.head_dim;
-            spread_sizes(w.q[s], n * c.n_heads, false, SEED + 1);
-            spread_sizes(w.k[s], n * c.n_kv_heads, false, SEED + 2);
-            spread_sizes(w.v[s], n * c.n_kv_heads, i % 4 == 1, SEED + 3);
-        }
+        spread_world(&w, &c, ctx, i % 4 == 1);
         last_rows(&w, first, count);
         struct step st = step_new(&w, c.block_tokens, first, count, SEED);
         for (int32_t l = 1; l < n_levels; l++) {
@@ -446,12 +452,7 @@ static void check_lone_rows(enum qr_dtype kv)
                                             .kv = kv, .window = window[(i + i / 4) % 4], .softcap = i % 5 == 2 ? 5.0f : 0};
         struct world w = world_new(c, QR_COUNT(ctx), ctx, rows, SEED + (uint64_t)i);
         int32_t first[WORLD_SEQS_MAX], count[WORLD_SEQS_MAX];
-        for (int32_t s = 0; s < w.n_seqs; s++) {
-            const int64_t n = (int64_t)ctx[s] * c.head_dim;
-            spread_sizes(w.q[s], n * c.n_heads, false, SEED + 1);
-            spread_sizes(w.k[s], n * c.n_kv_heads, false, SEED + 2);
-            spread_sizes(w.v[s], n * c.n_kv_heads, i % 4 == 1, SEED + 3);
-        }
+        spread_world(&w, &c, ctx, i % 4 == 1);
         last_rows(&w, first, count);
         struct step st = step_new(&w, c.block_tokens, first, count, SEED);
         for (int32_t l = 1; l < n_levels; l++) {

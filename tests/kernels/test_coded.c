@@ -446,12 +446,11 @@ static void pack_then_sort(struct coded_source *s, enum qr_dtype type, int64_t n
     memcpy(c, b, n);
     sort(be->queue, b, type, 16 + n_out, s->n_in, 16, inputs, first);
     qr_pack_taken_fn *take = qr_pack_taken_of(be->k);
-    if (take) {
-        take(be->queue, c, type, 16 + n_out, s->n_in, 16, &words, inputs, first);
-        words.codes += 4 * first;
-        take(be->queue, c, type, 16 + n_out, s->n_in, 16 + first, &words, inputs, n_out - first);
-        cr_expect(memcmp(c, b, n) == 0, "from words: %s, %s, %lld inputs, %lld outputs", name, qr_dtype_name(type), (long long)s->n_in, (long long)n_out);
-    }
+    cr_assert_not_null(take);
+    take(be->queue, c, type, 16 + n_out, s->n_in, 16, &words, inputs, first);
+    words.codes += 4 * first;
+    take(be->queue, c, type, 16 + n_out, s->n_in, 16 + first, &words, inputs, n_out - first);
+    cr_expect(memcmp(c, b, n) == 0, "from words: %s, %s, %lld inputs, %lld outputs", name, qr_dtype_name(type), (long long)s->n_in, (long long)n_out);
     for (int64_t o = 0; o < n_out; o++) {
         int8_t *level = s->all.level + o * s->n_in;
         memcpy(row, level, (size_t)s->n_in);

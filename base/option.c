@@ -474,6 +474,18 @@ int32_t qr_options_args(const struct qr_option_set *s, const char *const **args)
     return s->n_args;
 }
 
+int qr_options_take_arg(struct qr_option_set *s, const char *name, struct qr_err *err)
+{
+    QR_ASSERT(s != NULL && name != NULL);
+    QR_ASSERT(err != NULL);
+    const int32_t row = qr_option_row(s, name, strlen(name));
+    if (row < 0 || s->n_args != 1 || s->origin[row].source == QR_FROM_FLAG)
+        return 0;
+    QR_ASSERT(s->table[row].type == QR_OPT_STR);
+    s->n_args = 0;
+    return qr_option_assign(s, row, qr_option_keep(s, s->args[0], strlen(s->args[0])), (struct qr_option_origin){QR_FROM_FLAG, "argument"}, err);
+}
+
 enum qr_option_source qr_options_source(const struct qr_option_set *s, const char *name)
 {
     QR_ASSERT(s != NULL && name != NULL);

@@ -72,6 +72,11 @@ bool qr_options_wants_help(const struct qr_option_set *s);
 bool qr_options_wants_print(const struct qr_option_set *s);
 bool qr_options_wants_check(const struct qr_option_set *s);
 int32_t qr_options_args(const struct qr_option_set *s, const char *const **args); /* positional arguments */
+
+/* Takes the one positional argument as the value of the string `name`, as its flag would, where there is exactly one and that flag was not given; else, and
+ * in a table without `name`, leaves everything as it is. Behind qr_options_read. */
+int qr_options_take_arg(struct qr_option_set *s, const char *name, struct qr_err *err);
+
 enum qr_option_source qr_options_source(const struct qr_option_set *s, const char *name);
 const char *qr_options_label(const struct qr_option_set *s, const char *name); /* its source in words: "server.yaml:3:7", "--port", "built-in" */
 

@@ -14,6 +14,8 @@ int qr_bench_command_main(const struct qr_bench_command *c, void *options, int a
     struct qr_option_set *set = qr_options_new(c->table, c->n_options, options);
     const char *const *args;
     int status = 0, rc = qr_options_read(set, argc, argv, &err);
+    if (rc == 0)
+        rc = qr_options_take_arg(set, "model", &err);
     if (rc == 0 && qr_options_args(set, &args) > 0)
         rc = qr_err_set(&err, QR_E_USAGE, "unexpected argument \"%s\"; see quire bench %s --help", args[0], c->name);
     if (rc == 0 && qr_options_wants_help(set)) {

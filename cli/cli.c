@@ -66,8 +66,11 @@ static int read_command(struct qr_option_set **out, const struct qr_option *tabl
     qr_buf_init(&text);
     struct qr_option_set *set = qr_options_new(table, n, target);
     int status = -1, rc = qr_options_read(set, argc, argv, &err);
-    if (rc == 0 && !takes_args && qr_options_args(set, &args) > 0)
-        rc = qr_err_set(&err, QR_E_USAGE, "unexpected argument '%.200s': it takes flags only", args[0]);
+    if (rc == 0 && !takes_args)
+        rc = qr_options_take_arg(set, "model", &err);
+    const int32_t left = rc == 0 && !takes_args ? qr_options_args(set, &args) : 0;
+    if (left > 0)
+        rc = qr_err_set(&err, QR_E_USAGE, "unexpected argument '%.200s': it takes one model and flags", args[left - 1]);
     if (rc == 0 && qr_options_wants_help(set)) {
         qr_options_help_text(&text, usage, qr_options_columns());
         qr_options_help(&text, table, n, qr_options_columns());

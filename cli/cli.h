@@ -72,7 +72,7 @@ struct qr_cli_lora {
 /* Rows of an option table for a struct T with members `m` (struct qr_cli_model) and `e` (struct qr_cli_engine). */
 #define QR_CLI_MODEL_ROWS(T, m)                                                                                                   \
     {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(T, m.model), .arg = "DIR", .group = "Model",           \
-     .help = "Model directory (config.json, *.safetensors, tokenizer.json) or GGUF file."},                                                     \
+     .help = "Model directory (config.json, *.safetensors, tokenizer.json) or GGUF file. DIR alone, without the flag's name, is the same."}, \
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(T, m.dtype), .builtin = "auto", .choices = "auto|f32|bf16",          \
      .arg = "TYPE", .group = "Model",                                                                                             \
      .help = "Compute type of unquantized weights; auto is what the file stores (f16: bf16 when that loses nothing, else f32)."}, \
@@ -136,8 +136,8 @@ struct qr_cli_lora {
      .help = "Gap between a sequence's tokens to aim at: prompts beside running sequences are cut so that a step takes about so long. "  \
              "0: steps are as large as --max-step-tokens allows."}
 
-/* Reads argv into `target` by the table. Returns -1 to go on, or the exit status: after --help, --print-config, --check-config or an error, such as an argument
- * that is no flag. */
+/* Reads argv into `target` by the table; one argument that is no flag is --model. Returns -1 to go on, or the exit status: after --help, --print-config,
+ * --check-config or an error, such as a second argument. */
 int qr_cli_read(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv,
                 const char *usage);
 

@@ -201,6 +201,31 @@ Test(option, takes_positional_arguments_and_ends_flags_at_two_dashes)
         cr_assert_str_eq(args[i], want[i]);
 }
 
+Test(option, takes_one_positional_argument_as_the_value_of_a_flag_that_was_not_given)
+{
+    const char *const *args;
+    struct qr_err err;
+    setenv("QUIRE_MODEL", "from.the.environment", 1);
+    struct run *r = READ("one", "--port", "5");
+    works(r);
+    cr_assert_eq(qr_options_take_arg(r->set, "no-such-row", &err), 0);
+    cr_assert_eq(qr_options_args(r->set, &args), 1, "a table without the row takes nothing");
+    cr_assert_eq(qr_options_take_arg(r->set, "model", &err), 0);
+    cr_assert_str_eq(r->v.model, "one", "as a flag it overrules the environment");
+    cr_assert_eq(qr_options_args(r->set, &args), 0);
+    cr_assert_eq(qr_options_source(r->set, "model"), QR_FROM_FLAG);
+    works(r = READ("one", "two"));
+    cr_assert_eq(qr_options_take_arg(r->set, "model", &err), 0);
+    cr_assert_eq(qr_options_args(r->set, &args), 2, "two are not one");
+    works(r = READ("one", "--model", "flag"));
+    cr_assert_eq(qr_options_take_arg(r->set, "model", &err), 0);
+    cr_assert_eq(qr_options_args(r->set, &args), 1, "the flag was given");
+    cr_assert_str_eq(r->v.model, "flag");
+    works(r = READ_NONE());
+    cr_assert_eq(qr_options_take_arg(r->set, "model", &err), 0);
+    cr_assert_str_eq(r->v.model, "from.the.environment");
+}
+
 Test(option, ranks_flag_over_environment_over_file_over_built_in)
 {
     static const char text[] = "port: 1001\nkv-bytes: 8k\nqueue_wait: 2s\n";

@@ -231,10 +231,20 @@ def test_an_installed_program_runs_from_where_it_was_put_and_finds_its_libraries
 def test_usage_errors_exit_with_2_and_name_the_nearest():
     for args, words in ((('srve',), ('serve',)), (('generate', '--modle', 'x'), ('--model',)), (('tokenize', '--port', '1'), ()),
                         (('generate', '--max-tokens', 'many'), ('--max-tokens', 'many')), (('bench', 'lod'), ('load',)), ((), ()),
-                        (('serve', STORIES), (STORIES,)), (('generate', '--model', STORIES, '--prompt', 'hello', 'world'), ('world',))):
+                        (('serve', STORIES, 'second'), ('second',)), (('plan', 'x', '--model', STORIES), ("'x'",)),
+                        (('generate', '--model', STORIES, '--prompt', 'hello', 'world'), ('world',))):
         rc, out, err = run(*args)
         assert rc == 2 and out == '', (args, rc, out)
         assert all(w in err for w in words), (args, err)
+
+
+def test_a_model_may_be_named_without_its_flag():
+    need_data()
+    for command in (('plan', '-t', '1'), ('generate', '--prompt', 'Once', '-n', '4'), ('serve', '--print-config')):
+        named = run(*command, '--model', STORIES)
+        alone = run(*command, STORIES)
+        assert named[0] == alone[0] == 0 and STORIES in run('serve', '--print-config', STORIES)[1], (named, alone)
+        assert [a.replace('# argument', '# --model') for a in alone[1].splitlines()] == named[1].splitlines(), (named, alone)
 
 
 def test_output_that_cannot_be_written_is_an_error():

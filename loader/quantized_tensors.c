@@ -159,7 +159,10 @@ static int set_rows(const struct finder *f, struct qr_quantized *q)
         if (!shape || shape->n_bytes != sizeof size || strcmp(shape->type->name, "I64") != 0)
             return qr_err_set(f->err, QR_E_DAMAGED, "tensor %s.weight_shape is missing, or is not two I64", f->base);
         memcpy(size, qr_tensor_files_data(f->st, shape), sizeof size);
-        if (size[0] != q->n_out || size[1] < 1 || size[1] > QR_LINEAR_INPUTS_MAX || words(size[1], q->bits) != c->shape[1])
+        const bool fits = size[0] == q->n_out && size[1] >= 1 && size[1] <= QR_LINEAR_INPUTS_MAX;
+        if (fits && words(size[1], q->bits) != c->shape[1]) /* groups of modules may differ in it */
+            q->bits = q->bits == 4 ? 8 : 4;
+        if (!fits || words(size[1], q->bits) != c->shape[1])
             return wrong(f, c, "as many codes as weight_shape says");
         q->n_in = size[1];
         q->zero = 1 << (q->bits - 1);

@@ -5,7 +5,7 @@
  *                scales [G, O]; g_idx I32 [I], the group of each input
  *     AWQ        qweight I32 [I, O/8], outputs 0 2 4 6 1 3 5 7 of eight from the low bits up; qzeros likewise [G, O/8]; scales [G, O]
  *     packed     weight_packed I32 [O, I bits/32], 8 or 128 above the code; weight_scale [O, G]; weight_zero_point I32 [O bits/32, G], outputs from the
- *                low bits up; weight_g_idx (compressed-tensors' pack-quantized)
+ *                low bits up; weight_g_idx; weight_shape I64 [2], O and I, which shows the bits, too (compressed-tensors' pack-quantized)
  *     bytes      weight I8 or F8_E4M3 [O, I]; weight_scale (or weight_scale_inv: the same) for all, [O], [O, G], or for blocks of outputs and inputs;
  *                weight_zero_point
  * The set gets a tensor X.weight for each that has none, or has one of bytes.
@@ -20,8 +20,13 @@
 #include "loader/model_config.h"
 #include "loader/tensor_files.h"
 
-/* Reads quantization_config of a config.json. Errors: QR_E_UNSUPPORTED for what cannot be read here, by name, with what can. */
+/* Reads quantization_config (or compression_config, as it was called) of a config.json. Errors: QR_E_UNSUPPORTED for what cannot be read here, by name, with
+ * what can. */
 int qr_hf_quant_read(struct qr_quant_scheme *out, const struct qr_hf_obj *config);
+
+/* The same where config.json says nothing: DIR/quantize_config.json of AutoGPTQ, or quant_config.json of AutoAWQ, from before it had a place for that. Requires
+ * a scheme of none; it stays so when there is no such file. */
+int qr_hf_quant_read_beside(struct qr_quant_scheme *out, const char *dir, struct qr_err *err);
 
 /* As quant_method has it: "gptq". */
 const char *qr_quant_method_name(enum qr_quant_method method);

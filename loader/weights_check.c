@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "loader/quantized_tensors.h"
+#include "loader/tensor_files_parts.h"
 #include "loader/weight_table.h"
 #include "loader/weights.h"
 
@@ -190,14 +191,31 @@ static int check_tensor(const struct qr_weight_walk *k, const struct qr_tensor_f
     return 0;
 }
 
+/* AutoGPTQ and others leave a bias of zeros beside every matrix of a model that has none. */
+static bool is_bias_of_zeros(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
+{
+    float some[256];
+    const size_t n = strlen(t->name), n_tail = strlen(".bias");
+    bool zeros = n > n_tail && strcmp(t->name + n - n_tail, ".bias") == 0 && t->n_dims == 1 && qr_stored_is_plain(t) && t->type->computable &&
+                 qr_tensor_files_there(st, t);
+    for (int64_t at = 0; zeros && at < t->shape[0]; at += QR_COUNT(some)) {
+        const int64_t n_some = t->shape[0] - at < QR_COUNT(some) ? t->shape[0] - at : QR_COUNT(some);
+        qr_tensor_files_decode(st, t, some, at, n_some);
+        for (int64_t i = 0; zeros && i < n_some; i++)
+            zeros = some[i] == 0;
+    }
+    return zeros;
+}
+
 /* A tensor that the configuration says does not exist would be left out of the computation without a word. */
 static int check_contradictions(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
 {
     char name[QR_WEIGHT_NAME_MAX];
     struct qr_weight_walk k = qr_weight_walk_begin(c);
     for (k.all = true; qr_weight_walk_next(&k);) {
-        bool head = k.row->when == QR_WHEN_UNTIED || k.row->when == QR_WHEN_TIED;
-        if (head || qr_weight_row_holds(k.row, c, k.layer) || !qr_weights_find(&k, st, name))
+        const bool head = k.row->when == QR_WHEN_UNTIED || k.row->when == QR_WHEN_TIED;
+        const struct qr_stored_tensor *t = head || qr_weight_row_holds(k.row, c, k.layer) ? NULL : qr_weights_find(&k, st, name);
+        if (!t || is_bias_of_zeros(st, t))
             continue;
         return qr_err_set(err, QR_E_DAMAGED, "the weights hold %s, but config.json says that %s has no such tensor (see "
                           "attention_bias and mlp_bias)", name, c->arch_name);

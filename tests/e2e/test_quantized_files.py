@@ -186,6 +186,32 @@ def test_a_quantized_checkpoint_scores_with_the_bits_of_its_numbers_in_bf16():
     assert len(seen) == 6, 'awq and packed hold the same numbers, int8 and int8n (said to be of 4 bits) as well; the others their own, gptq_v2 with zeros in the middle'
 
 
+def test_what_older_tools_write_otherwise_is_the_same_model():
+    tensors = read_tensors(os.path.join(MODEL, 'model.safetensors'))
+    del tensors[f'{BASE}.weight']
+    zeros = {f'model.layers.{i}.{name}.bias': ('F16', [n], bytes(2 * n)) for i in (0, 1) for name, n in (('mlp.down_proj', O), ('mlp.up_proj', I), ('self_attn.o_proj', O))}
+    with tempfile.TemporaryDirectory() as d:
+        for layout, file in (('gptq', 'quantize_config.json'), ('awq', 'quant_config.json')):
+            config, parts, _ = in_layout(layout, [(i % 13 - 6) / 64 for i in range(O * I)])
+            parts = {f'{BASE}.{k}': v for k, v in parts.items()}
+            make(f'{d}/{layout}', config, {**tensors, **parts})
+            told = scores(f'{d}/{layout}')
+            make(f'{d}/{layout}-zeros', config, {**tensors, **zeros, **parts})  # AutoGPTQ's biases of models that have none
+            assert scores(f'{d}/{layout}-zeros') == told
+            make(f'{d}/{layout}-beside', None, {**tensors, **parts})
+            with open(f'{d}/{layout}-beside/{file}', 'w', encoding='utf-8') as f:
+                json.dump({k: v for k, v in config.items() if k != 'quant_method'}, f)
+            assert scores(f'{d}/{layout}-beside') == told
+            with open(f'{d}/{layout}-beside/{file}', 'w', encoding='utf-8') as f:
+                f.write('{"bits": 3, "w_bit": 3}')
+            rc, _, err = run('check', f'{d}/{layout}-beside')
+            assert rc == 4 and f'{layout}-beside/{file}: ' in err and 'bits is 3; expected 4' in err.replace('w_bit', 'bits'), err
+        name, (kind, shape, data) = next(iter(zeros.items()))
+        make(f'{d}/one', config, {**tensors, **zeros, **parts, name: (kind, shape, data[:-2] + b'\0\x3c')})
+        rc, _, err = run('score', '--model', f'{d}/one')
+        assert rc == 4 and f'the weights hold {name}, but' in err, err
+
+
 def test_a_part_that_is_missing_is_named_by_check_and_by_whatever_loads_the_model():
     tensors = read_tensors(os.path.join(MODEL, 'model.safetensors'))
     config, parts, _ = in_layout('gptq', [0.5] * (O * I))

@@ -89,7 +89,7 @@ static int scheme_of(struct qr_quant_scheme *s, const char *config, struct qr_er
     struct qr_buf text;
     struct qr_json *root;
     qr_buf_init(&text);
-    qr_buf_printf(&text, "{\"quantization_config\":%s}", config);
+    qr_buf_printf(&text, "{\"%s\":%s}", strstr(config, "compressed") ? "compression_config" : "quantization_config", config);
     int rc = qr_json_parse(&root, text.data, text.len, &qr_json_limits_file, err);
     cr_assert_eq(rc, 0, "%s", err->msg);
     const struct qr_hf_obj o = {.v = root, .file = "config.json", .prefix = "", .err = err};
@@ -133,6 +133,39 @@ Test(quantized, matrices_are_the_numbers_that_their_own_libraries_make_of_them)
         qr_tensor_files_close(st);
         qr_buf_release(&file);
     }
+}
+
+/* llm-compressor's groups of modules with widths and layouts of their own, one of attention without weights. */
+Test(quantized, modules_of_several_widths_and_layouts_are_each_read_as_they_are)
+{
+    static const char config[] = "{\"quant_method\":\"compressed-tensors\",\"format\":\"mixed-precision\",\"config_groups\":{"
+                                 "\"a\":{\"format\":\"pack-quantized\",\"weights\":{\"num_bits\":%d,\"type\":\"int\"}},"
+                                 "\"b\":{\"format\":\"pack-quantized\",\"weights\":{\"num_bits\":%d,\"type\":\"int\"}},"
+                                 "\"c\":{\"weights\":null,\"input_activations\":{\"num_bits\":8}},"
+                                 "\"d\":{\"format\":\"float-quantized\",\"weights\":{\"num_bits\":8,\"type\":\"float\"}}}}";
+    int n = 0;
+    for (int i = 0; i < 2 * COUNT(golden_quantized); i++) {
+        struct golden_quantized g = golden_quantized[i / 2];
+        struct qr_tensor_files *st;
+        struct qr_buf file;
+        struct qr_err err;
+        char text[sizeof config];
+        float row[GOLDEN_I];
+        if (!strstr(g.config, "compressed-tensors") || strstr(g.config, "block"))
+            continue;
+        snprintf(text, sizeof text, config, i % 2 ? 4 : 8, i % 2 ? 8 : 4);
+        g.config = text;
+        cr_assert_eq(open_golden(&st, &file, &g, &none, &err), 0, "%s: %s", g.name, err.msg);
+        for (int o = 0; o < GOLDEN_O; o += GOLDEN_STEP) {
+            qr_tensor_files_decode(st, qr_tensor_files_find(st, BASE ".weight"), row, o, 1);
+            for (int k = 0; k < GOLDEN_I; k++)
+                cr_assert_eq(row[k], ldexpf((float)g.weight[o / GOLDEN_STEP * GOLDEN_I + k], -g.unit), "%s: [%d, %d]", g.name, o, k);
+        }
+        qr_tensor_files_close(st);
+        qr_buf_release(&file);
+        n++;
+    }
+    cr_assert_geq(n, 12, "%d", n);
 }
 
 static const struct golden_quantized *golden(const char *name)
@@ -725,8 +758,10 @@ Test(quantized, what_cannot_be_read_is_refused_by_name)
         {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"W4A16\":[\"Linear\"]}}", "W4A16 names a preset"},
         {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":{\"weights\":{\"num_bits\":3}}}}", "3 bits"},
         {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":{}}}", "without weights"},
-        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":{\"weights\":{\"num_bits\":4}},"
-         "\"b\":{\"weights\":{\"num_bits\":8}}}}", "of 4 and of 8 bits"},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"mixed-precision\",\"config_groups\":{\"a\":{\"weights\":{\"num_bits\":4}},"
+         "\"b\":{\"format\":\"nvfp4-pack-quantized\",\"weights\":{\"num_bits\":8}}}}", "config_groups.*.format is \"nvfp4-pack-quantized\""},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"mixed-precision\",\"config_groups\":{\"a\":{\"weights\":{\"num_bits\":4}},"
+         "\"b\":{\"weights\":{\"num_bits\":4,\"type\":\"float\"}}}}", "4 bits, type \"float\""},
         {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"sparsity_config\":{\"format\":\"marlin-24\"}}", "marlin-24"},
     };
     for (int i = 0; i < COUNT(row); i++) {

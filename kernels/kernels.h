@@ -180,7 +180,7 @@ struct qr_linear_args {
     int64_t out_stride, x_stride;
     int32_t n_rows, n_in, n_out; /* n_out: outputs of w, with glu twice the columns of out */
     bool add, glu;
-    bool passing; /* in a chain: nobody but its next product reads out, whose rows, gaps included, are the kernel's until then */
+    bool passing; /* in a chain: nobody but its next product reads out, which is the kernel's until then and of qr_passing_bytes */
     enum qr_act act;
     float eps;
 };
@@ -568,6 +568,7 @@ struct qr_kernels {
     const struct qr_stored_ops *stored; /* or NULL: what a loader does with files' numbers at this level */
 
     bool row_tiles; /* attention, qkv and linear hand rows over in bf16, as the two functions below say */
+    int64_t (*passing_bytes)(const struct qr_linear_args *a, const struct qr_weight *next); /* or NULL; see qr_passing_bytes */
     void (*pick_columns)(struct qr_queue *q, const struct qr_pick_args *a); /* NULL: matrices have their inputs in order here */
 };
 
@@ -580,6 +581,13 @@ static inline bool qr_takes_row_tiles(const struct qr_kernels *k, enum qr_dtype 
 {
     return k->row_tiles && (kv->dtype == QR_BF16 || kv->dtype == QR_I8) && kv->head_dim % 32 == 0 && w != QR_F32 &&
            (!qr_dtype_is_quantized(w) || qr_dtype_format(w).weight_only);
+}
+
+/* What a gated product's results take while they pass to the next one of its chain: as rows of floats, or, whatever the number of rows, less where the table
+ * has them pass as something smaller. Of a: w's type, the sizes. */
+static inline int64_t qr_passing_bytes(const struct qr_kernels *k, const struct qr_linear_args *a, const struct qr_weight *next)
+{
+    return k->passing_bytes ? k->passing_bytes(a, next) : (int64_t)a->n_rows * (a->n_out / 2) * (int64_t)sizeof(float);
 }
 
 #endif

@@ -33,6 +33,7 @@ struct qr_model {
     bool borrowed;             /* the weights are somebody else's */
     struct rotation rope, local; /* the second of layers with a window, where the model has one */
     const struct qr_mem_ops *mem; /* borrowed: whose it is */
+    const struct qr_kernels *k;   /* borrowed: those it was opened for */
     enum qr_dtype kv_dtype;
     struct qr_tensor (*forward)(struct qr_exec *x, const struct qr_model_config *c, const struct qr_weights *w);
 };
@@ -159,6 +160,7 @@ static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_d
         rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s without a head: it makes embeddings (quire serve, POST /v1/embeddings), no text", c->arch_name);
     if (!rc)
         rc = qr_weights_check(st, c, err);
+    m->k = be->k;
     if (!rc)
         rc = share_out(m, be, options, err);
     if (!rc) {
@@ -326,7 +328,8 @@ int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const 
     qr_share_whole(&m->share, c);
     m->weights = *w;
     m->borrowed = true;
-    m->kv_dtype = choose_kv_dtype(QR_KV_CACHE_AUTO, dtype);
+    m->kv_dtype = kv;
+    m->k = be->k;
     m->on_device = !be->mem->host;
     bind(m, be);
     *out = m;
@@ -558,7 +561,7 @@ static size_t bytes_with(const struct qr_model *m, const struct qr_ops *ops, int
 {
     QR_ASSERT(m != NULL);
     QR_ASSERT(n_tokens > 0 && n_logits >= 0);
-    return qr_step_bytes(m, ops, n_tokens, n_logits < n_tokens ? n_logits : n_tokens, run_step);
+    return qr_step_bytes(m, m->k, ops, n_tokens, n_logits < n_tokens ? n_logits : n_tokens, run_step);
 }
 
 size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)

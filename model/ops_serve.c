@@ -126,6 +126,11 @@ static struct qr_linear_args product_of(const struct qr_tensor *in, const struct
                                    .n_in = (int32_t)in->shape[1], .n_out = (int32_t)w->t.shape[0], .eps = eps};
 }
 
+static void *make_room(struct qr_exec *x, int64_t n, size_t size)
+{
+    return qr_arena_alloc(x->act, (size_t)n * size, 64);
+}
+
 /* Makes room for a product's result. */
 static struct qr_tensor make_out(struct qr_exec *x, struct qr_linear_args *a)
 {
@@ -135,6 +140,18 @@ static struct qr_tensor make_out(struct qr_exec *x, struct qr_linear_args *a)
     a->out = out.data;
     a->out_stride = out.stride[0];
     return out;
+}
+
+/* The same for a gated product of a chain, whose result is of no use but to the product with `next`. */
+static struct qr_tensor make_passing(struct qr_exec *x, struct qr_linear_args *a, enum qr_act act, const struct qr_weight *next)
+{
+    QR_ASSERT(x != NULL && a != NULL && next != NULL);
+    QR_ASSERT(!a->add && a->n_out % 2 == 0 && next->t.shape[1] == a->n_out / 2);
+    a->glu = a->passing = true;
+    a->act = act;
+    a->out = make_room(x, qr_passing_bytes(x->be->k, a, next), 1);
+    a->out_stride = a->n_out / 2;
+    return qr_tensor_2d(a->out, QR_F32, a->n_rows, a->out_stride);
 }
 
 static struct qr_tensor run_product(struct qr_exec *x, struct qr_linear_args *a)
@@ -291,17 +308,10 @@ static void serve_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_t
         return;
     }
     struct qr_linear_args a[3] = {product_onto(h, mixed, w->out, w->out_bias), product_of(h, w->norm, eps, w->gate_up, w->gate_up_bias)};
-    a[1].glu = a[1].passing = true;
-    a[1].act = act;
-    struct qr_tensor gated = make_out(x, &a[1]);
+    const struct qr_tensor gated = make_passing(x, &a[1], act, w->down);
     a[2] = product_onto(h, &gated, w->down, w->down_bias);
     const struct qr_chain_args chain = {.linear = a, .n = 3};
     x->be->k->chain(x->be->queue, &chain);
-}
-
-static void *make_room(struct qr_exec *x, int64_t n, size_t size)
-{
-    return qr_arena_alloc(x->act, (size_t)n * size, 64);
 }
 
 static void serve_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_tensor *logits, const struct qr_weight *gate_up,
@@ -358,9 +368,10 @@ static struct qr_tensor attend(struct qr_exec *x, const float *q, int64_t q_stri
 {
     QR_ASSERT(x != NULL && spec != NULL);
     QR_ASSERT(q_stride >= (int64_t)spec->n_heads * spec->head_dim);
-    struct qr_tensor out = make(x, n_rows, (int64_t)spec->n_heads * spec->head_dim);
     const bool tiles = reader && !reader->inputs.data && qr_takes_row_tiles(x->be->k, reader->packed_dtype, x->kv);
-    out.dtype = tiles ? QR_BF16 : QR_F32;
+    const enum qr_dtype dtype = tiles ? QR_BF16 : QR_F32;
+    const int64_t n_cols = (int64_t)spec->n_heads * spec->head_dim;
+    const struct qr_tensor out = qr_tensor_2d(make_room(x, n_rows * n_cols, qr_dtype_bytes(dtype)), dtype, n_rows, n_cols);
     const struct qr_attention_args a = {.out = tiles ? NULL : out.data, .out_tiles = tiles ? out.data : NULL, .q = q, .batch = x->batch,
                                         .kv = x->kv, .out_stride = out.stride[0], .q_stride = q_stride, .layer = spec->layer, .n_heads = spec->n_heads,
                                         .window = spec->window, .scale = spec->scale, .softcap = spec->softcap, .q_bf16 = q_bf16};
@@ -550,9 +561,7 @@ static void ranks_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_t
         return;
     }
     struct qr_linear_args a[2] = {product_of(h, w->norm, eps, w->gate_up, w->gate_up_bias)};
-    a[0].glu = a[0].passing = true;
-    a[0].act = act;
-    struct qr_tensor gated = make_out(x, &a[0]);
+    const struct qr_tensor gated = make_passing(x, &a[0], act, w->down);
     a[1] = part_of_sum(x, h, &gated, w->down, w->down_bias);
     const struct qr_chain_args chain = {.linear = a, .n = 2};
     x->be->k->chain(x->be->queue, &chain);

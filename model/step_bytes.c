@@ -55,18 +55,22 @@ static const struct qr_kernels nothing = {
     .softcap = no_softcap,
 };
 
-size_t qr_step_bytes(const struct qr_model *m, const struct qr_ops *ops, int32_t n_tokens, int32_t n_logits,
+size_t qr_step_bytes(const struct qr_model *m, const struct qr_kernels *k, const struct qr_ops *ops, int32_t n_tokens, int32_t n_logits,
                      struct qr_tensor (*run)(struct qr_exec *x, const struct qr_model *m))
 {
-    QR_ASSERT(m != NULL && run != NULL);
+    QR_ASSERT(m != NULL && k != NULL && run != NULL);
     QR_ASSERT(n_tokens > 0 && n_logits >= 0 && n_logits <= n_tokens);
     /* Addresses are handed out from a region that nobody touches. */
     struct qr_arena act;
     qr_arena_init_fixed(&act, (void *)(uintptr_t)64, SIZE_MAX / 4);
-    struct qr_backend be = {.name = "nothing", .k = &nothing, .mem = &qr_host_mem};
+    struct qr_kernels like = nothing;
+    like.row_tiles = k->row_tiles;
+    like.passing_bytes = k->passing_bytes;
+    struct qr_backend be = {.name = "nothing", .k = &like, .mem = &qr_host_mem};
+    const struct qr_kv_view kv = qr_model_kv_view(m, NULL, 0, 1);
     const struct qr_batch batch = {.n_tokens = n_tokens, .n_logits = n_logits};
     struct qr_exec x;
-    qr_exec_init(&x, m, &be, &act, NULL);
+    qr_exec_init(&x, m, &be, &act, &kv);
     x.ops = ops ? ops : x.ops;
     x.batch = &batch;
     run(&x, m);

@@ -251,11 +251,13 @@ static void make_half(struct half *l, struct qr_backend *be, struct qr_rng *r, e
     l->a[1].passing = true;
 }
 
-/* A new h and room for gated. */
-static void begin_half(struct half *l)
+/* A new h and room for gated: rows of floats, or what it may take in a chain where that is less. */
+static void begin_half(struct half *l, const struct qr_backend *be)
 {
+    const int64_t n_floats = l->out.n_rows * l->a[2].x_stride, passing = be ? qr_passing_bytes(be->k, &l->a[1], l->a[2].w) : 0;
+    const bool less = passing > 0 && passing < (int64_t)l->out.n_rows * l->a[2].n_in * (int64_t)sizeof(float);
     l->h = copy_floats(l->out.old, l->out.n_rows * l->out.out_stride);
-    l->gated = poisoned(l->out.n_rows * l->a[2].x_stride);
+    l->gated = poisoned(less ? (passing + 3) / 4 : n_floats);
     l->a[0].out = l->a[2].out = l->h;
     l->a[1].x = l->h;
     l->a[1].out = l->gated;
@@ -266,14 +268,14 @@ static void check_chain(struct qr_backend *be, struct qr_rng *r, enum qr_dtype t
 {
     struct half l;
     make_half(&l, be, r, type, s, bits);
-    begin_half(&l);
+    begin_half(&l, NULL);
     float *want = l.h;
     for (int i = 0; i < 3; i++)
         be->k->linear(be->queue, &l.a[i]);
     qr_free(l.gated);
     for (int tuned = 0; tuned < (be->tune ? 2 : 1); tuned++) { /* by the kernels' own choices, and by any others */
         const struct qr_tunables own = {0};
-        begin_half(&l);
+        begin_half(&l, be);
         uint16_t *tiles = tuned == 0 ? tiles_of(be, &l.a[0]) : NULL;
         l.a[0].x_tiles = tiles;
         const struct qr_chain_args chain = {.linear = l.a, .n = 3};

@@ -322,31 +322,98 @@ static void clear_last_step(const struct product *p)
         memset(tile_at(p, t, p->n_steps - 1), 0, (size_t)tile_rows(p, t) * QR_TILE_ROW_BYTES);
 }
 
-/* A gated product and the one that reads nothing but its results: these become that one's row tiles at once. False: nothing was done. */
-static bool run_passing(struct qr_queue *q, const struct qr_linear_args *a)
+/* Whether a gated product's results become the row tiles of the product with `next`, which is the only one to read them. Whatever the number of rows, as
+ * room is made for no more than that. */
+static bool passes_tiles(const struct qr_linear_args *a, const struct qr_weight *next)
 {
-    const enum qr_dtype types[] = {a[0].w->packed_dtype, a[1].w->packed_dtype};
-    if (!a[0].passing || !a[0].glu || types[0] == QR_F32 || types[1] == QR_F32 || !qr_linear_pairs(&a[0]))
-        return false;
-    QR_UNINITIALIZED struct product p[2];
-    for (int32_t i = 0; i < 2; i++) {
-        p[i] = (struct product){.a = &a[i], .q = q, .t = qr_tuned_linear(q, &a[i]), .n_rows = a[i].n_rows};
-        qr_amx_plan_product(&p[i]);
-    }
-    if (p[0].integers || p[1].integers || a[0].n_rows > qr_tuned(p[0].t->chunk_rows, CHUNK_ROWS) ||
-        chunk_head(a[0].n_rows) + (int64_t)a[0].n_rows * p[0].n_steps * QR_TILE_ROW_BYTES + CODED_READ_PAST > (int64_t)q->shared_bytes)
-        return false;
+    const enum qr_dtype type[] = {a->w->packed_dtype, next->packed_dtype};
+    for (int32_t i = 0; i < 2; i++)
+        if (type[i] == QR_F32 || (qr_dtype_is_quantized(type[i]) && !qr_dtype_format(type[i]).weight_only))
+            return false;
+    return a->glu && qr_linear_pairs(a);
+}
+
+/* Of a row's tiles with n_in inputs. */
+static int64_t tiled_row_bytes(int64_t n_in)
+{
+    return (n_in + QR_TILE_K - 1) / QR_TILE_K * QR_TILE_ROW_BYTES;
+}
+
+int64_t qr_amx_passing_bytes(const struct qr_linear_args *a, const struct qr_weight *next)
+{
+    QR_ASSERT(a != NULL && a->w != NULL && next != NULL);
+    QR_ASSERT(a->n_rows >= 0 && a->n_out % 2 == 0);
+    const int64_t n_cols = a->n_out / 2;
+    if (passes_tiles(a, next))
+        return a->n_rows * tiled_row_bytes(n_cols) + CODED_READ_PAST;
+    return a->n_rows * n_cols * (int64_t)sizeof(float);
+}
+
+/* Where the tiles of rows from row0 on begin, which are nobody's but one item's or chunk's. */
+static char *passed_tiles(const struct qr_linear_args *a, int32_t row0)
+{
+    return (char *)a->out + row0 * tiled_row_bytes(a->n_out / 2);
+}
+
+/* Rows of a product come in chunks of which the tiles find room. */
+struct chunks {
+    int64_t unit, n_units, n; /* chunks are whole row tiles, where one fits */
+    int32_t n_rows;
+};
+
+static struct chunks cut_rows(const struct product *p, int32_t chunk_rows)
+{
+    const struct qr_linear_args *a = p->a;
+    const int64_t row_bytes = (int64_t)p->n_steps * QR_TILE_ROW_BYTES, room = (int64_t)p->q->shared_bytes - chunk_head(chunk_rows) - CODED_READ_PAST;
+    const int64_t fit = room / row_bytes;
+    QR_ASSERT(fit >= (a->x_tiles ? QR_TILE_ROWS : 1));
+    struct chunks c = {.unit = fit >= QR_TILE_ROWS ? QR_TILE_ROWS : 1, .n_rows = a->n_rows};
+    const int64_t units_fit = (fit < chunk_rows ? fit : chunk_rows) / c.unit;
+    c.n_units = (a->n_rows + c.unit - 1) / c.unit;
+    c.n = (c.n_units + units_fit - 1) / units_fit;
+    return c;
+}
+
+static void take_chunk(struct product *p, const struct chunks *c, int64_t i)
+{
+    const int64_t end = c->n_units * (i + 1) / c->n * c->unit;
+    p->row0 = (int32_t)(c->n_units * i / c->n * c->unit);
+    p->n_rows = (int32_t)(end < c->n_rows ? end : c->n_rows) - p->row0;
+}
+
+/* A chunk of a gated product, whose results become row tiles, and the product that reads them. */
+static void pass_chunk(struct product p[2])
+{
     p[1].n_tiles = (p[1].n_rows + QR_TILE_ROWS - 1) / QR_TILE_ROWS;
-    p[1].packed = (char *)a[0].out;
-    p[0].next = &p[1];
-    qr_amx_plan_finish(&p[0]);
+    p[1].packed = passed_tiles(p[0].a, p[0].row0);
+    p[1].turned = false;
     clear_last_step(&p[1]);
     pack_chunk(&p[0]);
     multiply_chunk(&p[0]);
     p[1].turned = turns(&p[1]);
     if (p[1].turned)
-        qr_tuned_run(q, p[1].t->pack_spread, (int64_t)p[1].n_rows * p[1].a->n_in < PACK_ALONE, turn_one, &p[1], p[1].n_tiles);
+        qr_tuned_run(p[1].q, p[1].t->pack_spread, (int64_t)p[1].n_rows * p[1].a->n_in < PACK_ALONE, turn_one, &p[1], p[1].n_tiles);
     multiply_chunk(&p[1]);
+}
+
+/* A gated product and the one that reads nothing but its results: these become that one's row tiles at once. False: nothing was done. */
+static bool run_passing(struct qr_queue *q, const struct qr_linear_args *a)
+{
+    if (!a[0].passing || !passes_tiles(&a[0], a[1].w))
+        return false;
+    QR_UNINITIALIZED struct product p[2];
+    for (int32_t i = 0; i < 2; i++) {
+        p[i] = (struct product){.a = &a[i], .q = q, .t = qr_tuned_linear(q, &a[i])};
+        qr_amx_plan_product(&p[i]);
+    }
+    p[0].next = &p[1];
+    qr_amx_plan_finish(&p[0]);
+    const struct chunks c = cut_rows(&p[0], qr_tuned(p[0].t->chunk_rows, CHUNK_ROWS));
+    for (int64_t i = 0; i < c.n; i++) {
+        take_chunk(&p[0], &c, i);
+        take_chunk(&p[1], &c, i);
+        pass_chunk(p);
+    }
     return true;
 }
 
@@ -362,7 +429,7 @@ static void multiply_owned(const void *arg, int32_t item, int32_t worker)
         p[i].n_rows = n_rows;
         p[i].scale = (float *)(void *)scratch;
         p[i].sum = (int32_t *)(void *)(p[i].scale + c->rows);
-        p[i].packed = i > 0 && c->p[i - 1].next ? (char *)(p[i - 1].a->out + row0 * p[i - 1].a->out_stride) : (char *)(p[i].sum + c->rows);
+        p[i].packed = i > 0 && c->p[i - 1].next ? passed_tiles(p[i - 1].a, row0) : (char *)(p[i].sum + c->rows);
         plan_owned(&p[i]);
         if (p[i].a->x_tiles)
             p[i].packed = given_tiles(&p[i]);
@@ -415,7 +482,7 @@ static bool plan_link(struct chain *c, int32_t i, struct qr_queue *q)
     *p = (struct product){.a = a, .q = q, .t = qr_tuned_linear(q, a)};
     qr_amx_plan_product(p);
     const int64_t bytes = rows * (int64_t)(sizeof *p->scale + sizeof *p->sum) + rows * p->n_steps * QR_TILE_ROW_BYTES;
-    if (i > 0 && a[-1].passing && a[-1].glu && !p->integers)
+    if (i > 0 && a[-1].passing && passes_tiles(&a[-1], a->w))
         p[-1].next = p;
     else
         c->bytes = bytes > c->bytes ? bytes : c->bytes;
@@ -461,16 +528,9 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
     struct product p = {.a = a, .q = q, .t = t};
     qr_amx_plan_product(&p);
     const int32_t chunk_rows = a->stretches ? CHUNK_ROWS_STRETCH : qr_tuned(t->chunk_rows, CHUNK_ROWS);
-    const int64_t row_bytes = (int64_t)p.n_steps * QR_TILE_ROW_BYTES, room = (int64_t)q->shared_bytes - chunk_head(chunk_rows) - CODED_READ_PAST;
-    int64_t rows_fit = room / row_bytes;
-    QR_ASSERT(rows_fit >= (a->x_tiles ? QR_TILE_ROWS : 1));
-    const int64_t unit = rows_fit >= QR_TILE_ROWS ? QR_TILE_ROWS : 1; /* chunks are whole row tiles, where one fits */
-    rows_fit = (rows_fit < chunk_rows ? rows_fit : chunk_rows) / unit;
-    const int64_t n_units = (a->n_rows + unit - 1) / unit, n_chunks = (n_units + rows_fit - 1) / rows_fit;
-    for (int64_t c = 0; c < n_chunks; c++) {
-        const int64_t end = n_units * (c + 1) / n_chunks * unit;
-        p.row0 = (int32_t)(n_units * c / n_chunks * unit);
-        p.n_rows = (int32_t)(end < a->n_rows ? end : a->n_rows) - p.row0;
+    const struct chunks c = cut_rows(&p, chunk_rows);
+    for (int64_t i = 0; i < c.n; i++) {
+        take_chunk(&p, &c, i);
         pack_chunk(&p);
         multiply_chunk(&p);
     }

@@ -4,6 +4,7 @@
 const struct qr_kernels qr_amx_kernels = {
     .name = "amx",
     .row_tiles = true,
+    .passing_bytes = qr_amx_passing_bytes,
     .linear = qr_amx_linear,
     .rms_norm = qr_avx512_rms_norm,
     .head_norm = qr_avx512_head_norm,

@@ -48,6 +48,7 @@ void qr_cpu_pick_columns(struct qr_queue *q, const struct qr_pick_args *a); /* o
 QR_ISA_DECLARE(avx2)
 QR_ISA_DECLARE(avx512)
 QR_ISA_DECLARE(amx) /* those in kernels/cpu/amx/; its table takes the others from avx512 */
+int64_t qr_amx_passing_bytes(const struct qr_linear_args *a, const struct qr_weight *next);
 
 #ifdef QR_ISA
 #define QR_ISA_PASTE(isa, name) qr_##isa##_##name

@@ -240,11 +240,13 @@ def test_usage_errors_exit_with_2_and_name_the_nearest():
 
 def test_a_model_may_be_named_without_its_flag():
     need_data()
-    for command in (('plan', '-t', '1'), ('generate', '--prompt', 'Once', '-n', '4'), ('serve', '--print-config')):
+    for command in (('generate', '--prompt', 'Once', '-n', '4'), ('serve', '--print-config')):
         named = run(*command, '--model', STORIES)
         alone = run(*command, STORIES)
-        assert named[0] == alone[0] == 0 and STORIES in run('serve', '--print-config', STORIES)[1], (named, alone)
+        assert named[0] == alone[0] == 0 and named[1], (named, alone)
         assert [a.replace('# argument', '# --model') for a in alone[1].splitlines()] == named[1].splitlines(), (named, alone)
+    plans = [json.loads(run('plan', *model, '-t', '1', '--json')[1]) for model in ((STORIES,), ('--model', STORIES))]
+    assert all(plans[0][key] == plans[1][key] for key in ('weight_bytes', 'kv_bytes', 'act_bytes', 'dtype')), plans
 
 
 def test_output_that_cannot_be_written_is_an_error():

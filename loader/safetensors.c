@@ -51,7 +51,7 @@ struct index {
     struct qr_tensor_files *st;
     struct qr_json_scan *scan;
     const char *path;
-    struct qr_map shard_of; /* file name -> shard; keys borrowed from the scanned text */
+    struct qr_map shard_of; /* file name -> shard; keys borrowed from the shards */
     struct qr_buf text;
     struct {
         char *name; /* borrowed from names */
@@ -91,15 +91,18 @@ static int index_entry(struct index *x, const struct qr_json_token *key)
     int rc = index_next(x, &t);
     if (rc)
         return rc;
-    if (t.event != QR_JSON_STRING || t.escaped || !is_plain_file_name(t.text, t.len))
+    qr_buf_clear(&x->text);
+    if (t.event == QR_JSON_STRING)
+        qr_json_unescape(&x->text, &t); /* Python writes what is not ASCII so */
+    if (!is_plain_file_name(x->text.data, x->text.len))
         return qr_err_set(x->err, QR_E_DAMAGED, "%s: byte %zu: found %.*s, expected the plain name of a file in the same "
                           "directory (no '/', no leading '.')", x->path, t.offset, (int)(t.len < 80 ? t.len : 80), t.text);
-    int32_t shard = qr_map_find(&x->shard_of, t.text, t.len, -1);
+    int32_t shard = qr_map_find(&x->shard_of, x->text.data, x->text.len, -1);
     if (shard < 0) {
         if (x->st->n_shards == SHARDS_MAX)
             return qr_err_set(x->err, QR_E_TOO_LARGE, "%s: byte %zu: names more than %d files", x->path, t.offset, SHARDS_MAX);
-        shard = qr_tensor_files_add(x->st, t.text, t.len);
-        qr_map_add(&x->shard_of, t.text, t.len, shard);
+        shard = qr_tensor_files_add(x->st, x->text.data, x->text.len);
+        qr_map_add(&x->shard_of, x->st->shard[shard].name, x->text.len, shard);
     }
     qr_buf_clear(&x->text);
     qr_json_unescape(&x->text, key);

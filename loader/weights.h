@@ -57,8 +57,9 @@ const struct qr_stored_tensor *qr_weights_find(const struct qr_weight_walk *k, c
 const struct qr_stored_tensor *qr_weights_find_named(const struct qr_tensor_files *st, enum qr_arch arch, const char *name);
 
 /* What only the tensors tell of a configuration: a model whose head is neither tied nor there, and whose tensors have names as without one, is headless.
- * Before qr_weights_check. */
-void qr_weights_fit(struct qr_model_config *c, const struct qr_tensor_files *st);
+ * As in transformers 5, a head that config.json calls tied and that is stored with other numbers than the embedding is not; where only the head is stored
+ * (safetensors' save_model leaves one of two tensors that share memory), the embedding is found by its name, too. Before qr_weights_check. */
+void qr_weights_fit(struct qr_model_config *c, struct qr_tensor_files *st);
 
 /* Tensors that nothing uses; *first is the first of them or NULL. Rotary tables and the head of a tied model do not count. */
 int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_model_config *c, const char **first);

@@ -132,15 +132,44 @@ static int check_naming(const struct found *f, const struct qr_tensor_files *st,
     return 0;
 }
 
-void qr_weights_fit(struct qr_model_config *c, const struct qr_tensor_files *st)
+#define COMPARED_ROWS 256
+
+/* Whether two tables of the model's size hold other numbers: by some of their rows, the first and the last among them, as training moves all of a head. */
+static bool differ(const struct qr_tensor_files *st, const struct qr_model_config *c, const struct qr_stored_tensor *a, const struct qr_stored_tensor *b)
+{
+    const struct qr_stored_tensor *const both[2] = {a, b};
+    for (int i = 0; i < 2; i++)
+        if (!qr_stored_is_plain(both[i]) || !both[i]->type->computable || both[i]->n_dims != 2 || both[i]->shape[0] != c->n_vocab ||
+            both[i]->shape[1] != c->n_embd || !qr_tensor_files_there(st, both[i]))
+            return false;
+    const int64_t n = c->n_vocab < COMPARED_ROWS ? c->n_vocab : COMPARED_ROWS;
+    float *row = qr_alloc(2 * (size_t)c->n_embd, sizeof *row);
+    bool same = true;
+    for (int64_t i = 0; same && i < n; i++) {
+        for (int k = 0; k < 2; k++)
+            qr_tensor_files_decode(st, both[k], row + (size_t)k * (size_t)c->n_embd, n > 1 ? i * (c->n_vocab - 1) / (n - 1) : 0, 1);
+        same = memcmp(row, row + c->n_embd, (size_t)c->n_embd * sizeof *row) == 0;
+    }
+    qr_free(row);
+    return !same;
+}
+
+void qr_weights_fit(struct qr_model_config *c, struct qr_tensor_files *st)
 {
     int32_t naming = USUAL;
     QR_ASSERT(c != NULL);
     QR_ASSERT(st != NULL);
-    if (c->tied_head || qr_weights_find_named(st, c->arch, "lm_head.weight"))
-        return;
     struct qr_weight_walk k = qr_weight_walk_begin(c);
-    if (qr_weight_walk_next(&k) && find_from(&naming, st, c->arch, k.row->name, USUAL) && naming == 0)
+    if (!qr_weight_walk_next(&k))
+        return;
+    const struct qr_stored_tensor *table = find_from(&naming, st, c->arch, k.row->name, USUAL), *head = qr_weights_find_named(st, c->arch, "lm_head.weight");
+    if (head && c->tied_head && !c->headless && !qr_tensor_files_are_gguf(st)) {
+        if (table)
+            c->tied_head = !differ(st, c, table, head);
+        else if (!head->quantized)
+            qr_map_add(&st->by_name, k.row->name, strlen(k.row->name), (int32_t)(head - qr_tensor_files_at(st, 0)));
+    }
+    if (table && !head && !c->tied_head && naming == 0)
         c->headless = c->tied_head = true;
 }
 

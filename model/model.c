@@ -154,8 +154,11 @@ static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_d
     if (rc)
         return rc;
     rc = context_rc;
+    const bool tied = c->tied_head;
     if (!rc)
         qr_weights_fit(c, st);
+    if (!rc && tied && !c->tied_head)
+        qr_log(QR_LOG_WARN, "model", "config.json says that the head is the embedding, but lm_head.weight has other numbers and is used, as by transformers 5");
     if (!rc && c->headless && !options->embeds)
         rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s without a head: it makes embeddings (quire serve, POST /v1/embeddings), no text", c->arch_name);
     if (!rc)

@@ -258,6 +258,7 @@ static void expect_index(const char *index, const char *says)
     struct qr_err err = {0};
     put_model(&d, "1.safetensors", A, 1);
     put_model(&d, "2.safetensors", B, 1);
+    put_model(&d, "\u00fc \U0001f600.safetensors", A, 1);
     put_model(&d, "both.safetensors", "{" T("a", "U8", "[1]", "[0,1]") "," T("b", "U8", "[1]", "[1,2]") "}", 2);
     put_file(&d, INDEX, index, strlen(index));
     int rc = qr_safetensors_open(&st, d.path, &err);
@@ -277,7 +278,9 @@ Test(safetensors, index_names_plain_files_and_every_tensor_once)
 {
     expect_index("{\"metadata\":{\"total_size\":2},\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}", NULL);
     expect_index("{\"weight_map\":{\"a\":\"both.safetensors\",\"b\":\"both.safetensors\"},\"x\":[1,{}]}", NULL);
+    expect_index("{\"weight_map\":{\"a\":\"\\u00fc \\ud83d\\ude00.safetensors\",\"\\u0062\":\"\\u0032.safetensors\"}}", NULL);
     expect_index("{\"weight_map\":{\"a\":\"../1.safetensors\"}}", "plain name");
+    expect_index("{\"weight_map\":{\"a\":\"1.safetensors\\n\"}}", "plain name");
     expect_index("{\"weight_map\":{\"a\":\"/etc/passwd\"}}", "plain name");
     expect_index("{\"weight_map\":{\"a\":\"x/1.safetensors\"}}", "plain name");
     expect_index("{\"weight_map\":{\"a\":\"..\"}}", "plain name");

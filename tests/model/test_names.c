@@ -145,3 +145,76 @@ Test(names, what_is_mixed_or_twice_there_or_missing_is_refused_by_name)
         temp_model_remove(&m);
     }
 }
+
+/* A file with a head of its own, or without it: config.json calls it tied, or the header has one name in place of another, or the head has the embedding's
+ * numbers. */
+static void say_tied(const char *dir, struct qr_model_config c, bool tied)
+{
+    char path[128];
+    struct qr_buf text = {0};
+    struct qr_err err = {0};
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    c.tied_head = tied;
+    qr_hf_config_write(&text, &c);
+    unlink(path);
+    cr_assert_eq(qr_file_write(path, text.data, text.len, false, &err), 0, "%s", err.msg);
+    qr_buf_release(&text);
+}
+
+static void edit_file(const char *dir, bool rename)
+{
+    static const char table[] = "\"model.embed_tokens.weight\"", head[] = "\"lm_head.weight\"           ";
+    char path[128];
+    struct qr_tensor_files *st;
+    struct qr_err err = {0};
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    cr_assert_eq(qr_safetensors_open(&st, path, &err), 0, "%s", err.msg);
+    const struct qr_stored_tensor *from = qr_tensor_files_find(st, "model.embed_tokens.weight"), *to = qr_tensor_files_find(st, "lm_head.weight");
+    const size_t n = qr_tensor_files_shard_bytes(st, 0);
+    char *copy = qr_alloc(n, 1);
+    FILE *f = fopen(path, "rb");
+    cr_assert_eq(fread(copy, 1, n, f), n);
+    fclose(f);
+    char *at = memmem(copy, n, table, sizeof table - 1);
+    if (rename)
+        memcpy(at, head, sizeof head - 1);
+    else
+        memcpy(copy + to->offset, copy + from->offset, from->n_bytes);
+    qr_tensor_files_close(st);
+    unlink(path);
+    cr_assert_eq(qr_file_write(path, copy, n, false, &err), 0, "%s", err.msg);
+    qr_free(copy);
+}
+
+/* What transformers 5.23 does, seen with a model of two layers. */
+Test(names, a_head_that_is_called_tied_is_the_embedding_unless_it_is_stored_with_other_numbers)
+{
+    struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA), found;
+    struct qr_err err = {0};
+    const size_t n_bytes = (size_t)c.n_vocab * 6 * sizeof(float);
+    c.tied_head = false;
+    struct temp_model own = temp_model_make(&c, QR_BF16);
+    float *want = logits_of(own.dir);
+    say_tied(own.dir, c, true);
+    float *got = logits_of(own.dir);
+    cr_expect_eq(memcmp(want, got, n_bytes), 0);
+    edit_file(own.dir, false);
+    cr_assert_eq(open_as(&found, own.dir, true, &err), 0, "%s", err.msg);
+    cr_expect(found.tied_head);
+    qr_free(want);
+    qr_free(got);
+    temp_model_remove(&own);
+
+    c.tied_head = true;
+    struct temp_model tied = temp_model_make(&c, QR_BF16);
+    want = logits_of(tied.dir);
+    edit_file(tied.dir, true);
+    got = logits_of(tied.dir);
+    cr_expect_eq(memcmp(want, got, n_bytes), 0);
+    say_tied(tied.dir, c, false);
+    cr_expect_eq(open_as(&found, tied.dir, true, &err), QR_E_DAMAGED);
+    cr_expect(strstr(err.msg, "model.embed_tokens.weight"), "%s", err.msg);
+    qr_free(want);
+    qr_free(got);
+    temp_model_remove(&tied);
+}

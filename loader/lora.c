@@ -460,12 +460,21 @@ struct qr_hash128 qr_lora_file_hash(const struct qr_lora_file *f)
 
 /* ---- pairs ---- */
 
+/* A dot of a regular expression is any character. */
+static bool is_pattern(const char *pattern, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (pattern[i] != '.' && pattern[i] != text[i])
+            return false;
+    return true;
+}
+
 static double alpha_of(const struct qr_lora_file *f, const char *matrix)
 {
     const size_t n = strlen(matrix) - strlen(".weight");
     for (int32_t i = 0; i < f->n_patterns; i++) {
         const size_t m = strlen(f->pattern[i].name);
-        if (m <= n && memcmp(matrix + n - m, f->pattern[i].name, m) == 0 && (m == n || matrix[n - m - 1] == '.'))
+        if (m <= n && is_pattern(f->pattern[i].name, matrix + n - m, m) && (m == n || matrix[n - m - 1] == '.'))
             return f->pattern[i].alpha;
     }
     return f->alpha;

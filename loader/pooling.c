@@ -152,6 +152,42 @@ static int open_modules(struct qr_json **out, const char *dir, struct qr_err *er
     return access(path, F_OK) == 0 ? read_json(out, path, err) : 0;
 }
 
+/* An object of the directory; NULL where it is not there. */
+static int open_beside(struct qr_json **out, char path[4096], const char *dir, const char *name, struct qr_err *err)
+{
+    snprintf(path, 4096, "%s/%s", dir, name);
+    *out = NULL;
+    return access(path, F_OK) == 0 ? read_json(out, path, err) : 0;
+}
+
+/* What is done to texts before the model: here nothing is. Since sentence-transformers 6 those of a model with a chat template go through it. */
+static int check_texts(const char *dir, struct qr_err *err)
+{
+    char path[4096];
+    struct qr_json *how, *prompts;
+    int rc = open_beside(&how, path, dir, "sentence_bert_config.json", err);
+    if (rc)
+        return rc;
+    const struct qr_json *lower = qr_json_find(how, "do_lower_case");
+    if (!qr_json_is_null(qr_json_find(qr_json_find(how, "modality_config"), "message")))
+        rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s: modality_config has \"message\", which puts texts through the chat template; here they are taken as they "
+                        "are", path);
+    else if (lower && qr_json_type(lower) == QR_JSON_T_BOOL && qr_json_bool(lower))
+        rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s: do_lower_case is set; here texts are taken as they are", path);
+    qr_json_free(how);
+    rc = rc ? rc : open_beside(&prompts, path, dir, "config_sentence_transformers.json", err);
+    if (rc)
+        return rc;
+    const struct qr_json *name = qr_json_find(prompts, "default_prompt_name"), *text = NULL;
+    if (name && qr_json_type(name) == QR_JSON_T_STRING)
+        text = qr_json_find(qr_json_find(prompts, "prompts"), qr_json_str(name, NULL));
+    if (text && qr_json_type(text) == QR_JSON_T_STRING && qr_json_str(text, NULL)[0])
+        rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s: default_prompt_name \"%.60s\" puts a prompt before every text; here they are taken as they are", path,
+                        qr_json_str(name, NULL));
+    qr_json_free(prompts);
+    return rc;
+}
+
 /* "Dense" of "sentence_transformers.models.Dense". */
 static const char *class_of(const struct qr_json *module)
 {
@@ -168,7 +204,9 @@ static int read_module(struct qr_pooling_config *out, const char *dir, enum qr_p
         return read_dense(out, dir, text_of(m, "path"), err);
     else if (strcmp(name, "Pooling") == 0)
         return wanted == QR_POOLING_NONE ? read_pooling(&out->pooling, dir, text_of(m, "path"), err) : 0;
-    else if (strcmp(name, "Transformer") != 0)
+    else if (strcmp(name, "Transformer") == 0)
+        return check_texts(dir, err);
+    else
         return qr_err_set(err, QR_E_UNSUPPORTED, "modules.json: the stage %.60s (%.100s) is not computed here", text_of(m, "path"), name);
     return 0;
 }

@@ -187,6 +187,46 @@ static void expect_vector(const struct qr_pooling_config *c, const double *rows,
         cr_assert(fabs((double)got[i] - want[i] / (c->normalize ? sqrt(squares) : 1)) < 1e-4, "%d of %d: %g", i, n, (double)got[i]);
 }
 
+/* As sentence-transformers 6.2 and earlier versions write them. */
+Test(pooling, what_the_files_do_to_texts_before_the_model_is_named_as_it_is_not_done)
+{
+    static const struct {
+        const char *file, *text, *says; /* says NULL: nothing stands against embeddings */
+    } t[] = {
+        {"sentence_bert_config.json", "{\"max_seq_length\": 512, \"do_lower_case\": false}", NULL},
+        {"sentence_bert_config.json", "{\"modality_config\": {\"text\": {\"method\": \"forward\"}}}", NULL},
+        {"sentence_bert_config.json", "{\"modality_config\": {\"text\": {}, \"message\": {\"method\": \"forward\", \"format\": \"flat\"}}}", "chat template"},
+        {"sentence_bert_config.json", "{\"do_lower_case\": true}", "do_lower_case"},
+        {"sentence_bert_config.json", "[]", NULL},
+        {"config_sentence_transformers.json", "{\"prompts\": {\"query\": \"Q: \", \"document\": \"\"}, \"default_prompt_name\": null}", NULL},
+        {"config_sentence_transformers.json", "{\"prompts\": {\"query\": \"Q: \", \"document\": \"\"}, \"default_prompt_name\": \"document\"}", NULL},
+        {"config_sentence_transformers.json", "{\"prompts\": {\"query\": \"Q: \"}, \"default_prompt_name\": \"query\"}", "default_prompt_name \"query\""},
+        {"config_sentence_transformers.json", "{", "line 1"},
+    };
+    char dir[64], inner[100], file[200];
+    temp_dir_make(dir, "pooling");
+    snprintf(inner, sizeof inner, "%s/1_Pooling", dir);
+    cr_assert_eq(mkdir(inner, 0700), 0);
+    put(dir, "modules.json", "[" TRANSFORMER POOLING NORMALIZE "]");
+    put(inner, "config.json", "{\"pooling_mode\": \"mean\"}");
+    for (int i = 0; i < QR_COUNT(t); i++) {
+        struct qr_pooling_config c;
+        put(dir, t[i].file, t[i].text);
+        read_source(&c, dir, QR_POOLING_NONE);
+        cr_expect_eq(c.pooling, t[i].says ? QR_POOLING_NONE : QR_POOLING_MEAN, "%d: %s", i, c.note);
+        cr_expect(t[i].says ? strstr(c.note, t[i].says) && strstr(c.note, t[i].file) : c.note[0] == 0, "%d: %s", i, c.note);
+        read_source(&c, dir, QR_POOLING_LAST);
+        cr_expect(c.pooling == QR_POOLING_LAST && c.normalize && !c.note[0] == !t[i].says, "%d: %s", i, c.note);
+        snprintf(file, sizeof file, "%s/%s", dir, t[i].file);
+        unlink(file);
+    }
+    snprintf(file, sizeof file, "%s/modules.json", dir);
+    unlink(file);
+    snprintf(file, sizeof file, "%s/config.json", inner);
+    unlink(file);
+    cr_assert(rmdir(inner) == 0 && rmdir(dir) == 0);
+}
+
 Test(pooling, dense_stages_follow_each_other_before_the_vector_is_cut_and_normalised)
 {
     static float w[2][19 * N_ROWS], b[19];

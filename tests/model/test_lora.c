@@ -247,7 +247,7 @@ Test(lora, rank_stabilized_and_per_module_alphas_are_the_scales_that_they_stand_
     const struct lora_make same[3] = {{.rank = 4, .alpha = 8, .seed = 5, .only = "up_proj"},
                                       {.rank = 4, .alpha = 4, .seed = 5, .only = "up_proj", .settings = ", \"use_rslora\": true"},
                                       {.rank = 4, .alpha = 1, .seed = 5, .only = "up_proj",
-                                       .settings = ", \"alpha_pattern\": {\"q_proj\": 3, \"mlp.up_proj\": 8}"}};
+                                       .settings = ", \"alpha_pattern\": {\"q_proj\": 3, \"mlp.up.proj\": 8}"}};
     float *got[3];
     char dir[128];
     adapted_open(&a, &c, (struct rig_options){.n_threads = 1});

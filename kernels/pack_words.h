@@ -31,12 +31,8 @@ qr_pack_words_fn *qr_pack_words_of(const struct qr_kernels *k);
 qr_pack_sorted_fn *qr_pack_sorted_of(const struct qr_kernels *k);
 qr_pack_taken_fn *qr_pack_taken_of(const struct qr_kernels *k);
 
-/* Whether the level's packers ask for rows that come next while they pack others: half bytes of plain rows (linear_pack) do, and blocks
- * (linear_pack_coded) where a source says so. Then rows need not be in a cache before. */
+/* Whether rows need not be in a cache before the level's packers take them: these ask for rows that come next while they pack others (of plain rows that become
+ * half bytes, or stay bf16; of blocks where a source says so, linear_pack_coded), or go through them one after the other, as the processor follows (int8). */
 bool qr_packs_ahead(const struct qr_kernels *k);
-
-/* Likewise plain rows that become int8, and rows of bf16 that stay bf16. These take so little time that not every level gains by looking at them in a file's
- * mapping: this says whether it does. Implies qr_packs_ahead. */
-bool qr_packs_plain_ahead(const struct qr_kernels *k);
 
 #endif

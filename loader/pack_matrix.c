@@ -670,7 +670,7 @@ static void hold_whole(struct qr_packer *a, struct piece *p)
     hold_items(a, p, (size_t)p->around.n_bytes);
 }
 
-/* What it may cost to look at rows instead of reading them, where kernels ask for those that come next (qr_packs_ahead); 0: these do not. */
+/* What it may cost to look at rows instead of reading them, where these need not be in a cache (qr_packs_ahead); 0: they do. */
 static int32_t look_ns(const struct qr_packer *a, const struct piece *p)
 {
     const enum qr_dtype to = p->dst.packed_dtype;
@@ -680,7 +680,7 @@ static int32_t look_ns(const struct qr_packer *a, const struct piece *p)
     if (qr_dtype_is_quantized(to) && qr_dtype_format(to).bits == 4)
         return LOOK_ROUNDING_NS;
     if (qr_dtype_is_quantized(to) || (to == QR_BF16 && qr_stored_is_plain(p->t) && p->t->type->dtype == QR_BF16))
-        return qr_packs_plain_ahead(a->be->k) ? LOOK_BLOCKS_NS : 0;
+        return LOOK_BLOCKS_NS;
     return p->t->type->blocks && qr_stored_code(&as, p->t) && as.type == to ? LOOK_BLOCKS_NS : 0;
 }
 

@@ -32,7 +32,7 @@ struct level {
     qr_pack_words_fn *pack_words;   /* or NULL */
     qr_pack_sorted_fn *pack_sorted; /* likewise */
     qr_pack_taken_fn *pack_taken;   /* likewise */
-    bool packs_ahead, packs_plain_ahead;
+    bool packs_ahead;
 };
 
 static bool always(void)
@@ -42,14 +42,14 @@ static bool always(void)
 
 /* Best last. */
 static const struct level level[] = {
-    {"ref", always, &qr_ref_f32_kernels, &qr_ref_f32_backward, NULL, NULL, NULL, false, false},
-    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_avx2_backward, qr_avx2_pack_words, qr_avx2_pack_sorted, qr_avx2_pack_taken, true, false},
-    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_avx512_backward, qr_avx512_pack_words, qr_avx512_pack_sorted, qr_avx512_pack_taken, true, true},
-    {"amx", qr_detect_amx, &qr_amx_kernels, &qr_amx_backward, qr_amx_pack_words, qr_amx_pack_sorted, qr_amx_pack_taken, true, true},
+    {"ref", always, &qr_ref_f32_kernels, &qr_ref_f32_backward, NULL, NULL, NULL, false},
+    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_avx2_backward, qr_avx2_pack_words, qr_avx2_pack_sorted, qr_avx2_pack_taken, true},
+    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_avx512_backward, qr_avx512_pack_words, qr_avx512_pack_sorted, qr_avx512_pack_taken, true},
+    {"amx", qr_detect_amx, &qr_amx_kernels, &qr_amx_backward, qr_amx_pack_words, qr_amx_pack_sorted, qr_amx_pack_taken, true},
 };
 
 /* For measurements of what is not a kernel; no level of this machine. */
-static const struct level null_level = {"null", always, &qr_null_kernels, &qr_ref_f32_backward, NULL, NULL, NULL, false, false};
+static const struct level null_level = {"null", always, &qr_null_kernels, &qr_ref_f32_backward, NULL, NULL, NULL, false};
 
 /* ---- memory ---- */
 
@@ -139,11 +139,6 @@ qr_pack_taken_fn *qr_pack_taken_of(const struct qr_kernels *k)
 bool qr_packs_ahead(const struct qr_kernels *k)
 {
     return level_of(k)->packs_ahead;
-}
-
-bool qr_packs_plain_ahead(const struct qr_kernels *k)
-{
-    return level_of(k)->packs_plain_ahead;
 }
 
 /* `name` as asked for by `source`; NULL or "" or "auto": the best. */

@@ -244,7 +244,7 @@ static void expect_shorter_rows(const char *isa, const struct qr_tensor_files *s
     const struct qr_stored_tensor *t = qr_tensor_files_find(st, "a");
     const struct qr_cut all = {.rows = {0, t->shape[0]}, .cols = {0, t->shape[1]}};
     cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = isa, .n_threads = 2}, &err), 0, "%s", err.msg);
-    if (to == QR_Q4 ? qr_packs_ahead(be->k) : qr_packs_plain_ahead(be->k)) {
+    if (qr_packs_ahead(be->k)) {
         struct qr_weight w = {.t = {.shape = {all.rows.n, all.cols.n}}, .packed_dtype = to};
         struct qr_packer *p = qr_packer_new(be, st, NULL, 0);
         w.packed = qr_alloc_aligned(be->k->linear_packed_bytes(to, all.rows.n, all.cols.n), 64);

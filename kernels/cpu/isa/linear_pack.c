@@ -80,6 +80,14 @@ static void pack_panel_rest(uint16_t *dst, const char *rows, enum qr_dtype from,
         }
 }
 
+/* How far ahead of byte `at` of a row of row_bytes the kernel asks for bytes; behind the row's end for the same row's of the next panel, which may lie where a
+ * file is mapped, and in nobody's cache. */
+VF_FN int64_t ask_ahead(int64_t at, int64_t row_bytes)
+{
+    const int64_t ahead = 1024;
+    return ahead + (at + ahead) / row_bytes * (QR_PANEL - 1) * row_bytes;
+}
+
 #ifdef __AVX512F__
 /* v[r][c] -> v[c][r]: in four rounds, which exchange 4-byte, 8-byte, 16-byte and 32-byte neighbours. */
 VF_FN void transpose_16x16(__m512i v[16])
@@ -114,14 +122,6 @@ VF_FN __m512i load_32(const char *p, bool f32)
     const __m512i low = _mm512_srli_epi32(vf_to_bf16_bits(vf_load((const float *)(const void *)p)), 16);
     const __m512i high = _mm512_srli_epi32(vf_to_bf16_bits(vf_load((const float *)(const void *)p + VF_LEN)), 16);
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(low)), _mm512_cvtepi32_epi16(high), 1);
-}
-
-/* How far ahead of byte `at` of a row of row_bytes the kernel asks for bytes; behind the row's end for the same row's of the next panel, which may lie where a
- * file is mapped, and in nobody's cache. */
-VF_FN int64_t ask_ahead(int64_t at, int64_t row_bytes)
-{
-    const int64_t ahead = 1024;
-    return ahead + (at + ahead) / row_bytes * (QR_PANEL - 1) * row_bytes;
 }
 
 /* 16 outputs by 16 pairs of inputs at a time; returns how many inputs are done. Not past the caches: a loading model's pages have just been cleared there. */
@@ -161,8 +161,7 @@ VF_FN void load_square(vf v[VF_LEN], const char *rows, int64_t stride, bool f32)
     vf_transpose(v);
 }
 
-/* 16 outputs by 8 pairs of inputs at a time; returns how many inputs are done. A model's weights go to memory past the caches, whole lines at once: they would
- * be read first otherwise. */
+/* 16 outputs by 8 pairs of inputs at a time; returns how many inputs are done. Stored as above. */
 VF_FN int64_t pack_squares(uint16_t *dst, const char *rows, int64_t n_in, bool f32)
 {
     const int64_t size = f32 ? 4 : 2, stride = n_in * size;
@@ -170,22 +169,17 @@ VF_FN int64_t pack_squares(uint16_t *dst, const char *rows, int64_t n_in, bool f
     for (; i + 2 * VF_LEN <= n_in; i += 2 * VF_LEN) {
         vf v[VF_LEN], w[VF_LEN];
         const char *x = rows + i * size;
-        for (int j = 0; j < QR_PANEL && (f32 || i % 32 == 0); j++) /* 16 streams are more than the processor follows */
-            _mm_prefetch(x + j * stride + 512, _MM_HINT_T0);
+        const int64_t ahead = i * size % 64 == 0 ? ask_ahead(i * size, stride) : 0;
+        for (int j = 0; j < QR_PANEL && ahead; j++) /* 16 streams are more than the processor follows */
+            _mm_prefetch((const char *)((uintptr_t)x + (uintptr_t)(j * stride + ahead)), _MM_HINT_T0);
         load_square(v, x, stride, f32);
         load_square(w, x + VF_LEN * stride, stride, f32);
         for (int j = 0; j < VF_LEN; j++) {
             float *to = (float *)(void *)(dst + (i + 2 * j) * QR_PANEL);
-            if (f32) { /* Muon's, which are multiplied at once */
-                vf_store(to, v[j]);
-                vf_store(to + VF_LEN, w[j]);
-            } else {
-                _mm256_stream_ps(to, v[j]);
-                _mm256_stream_ps(to + VF_LEN, w[j]);
-            }
+            vf_store(to, v[j]);
+            vf_store(to + VF_LEN, w[j]);
         }
     }
-    _mm_sfence();
     return i;
 }
 #endif

@@ -6,12 +6,42 @@
 #include "kernels/cpu/amx/coded_table.h"
 #include "kernels/cpu/amx/quant.h"
 
-/* What is known when compiling. */
+/* What is known when compiling: also where everything lies in a panel, as a step that had to find out would take half as long again. */
 struct coded_way {
-    int bits, nt;      /* panels */
-    bool offset;       /* weights have offsets */
-    bool half, many;   /* with 4 bits or less: groups are half a tile long; with 5 or less, and E4M3: several row tiles, one panel */
+    int bits, group;   /* of the type's format */
+    bool steps, offset, zero, e4m3; /* likewise */
+    int nt;            /* panels */
+    bool many;         /* with 5 bits or less, and E4M3: several row tiles, one panel */
 };
+
+/* Field by field: of a copied format the compiler would no longer know all. */
+VF_FN struct qr_coded_shape coded_shape(const struct coded_way y)
+{
+    const struct qr_coded_format f = {.bits = (uint8_t)y.bits, .group = (uint8_t)y.group, .steps = y.steps, .offset = y.offset, .zero = y.zero, .e4m3 = y.e4m3};
+    struct qr_coded_shape s = qr_coded_shape_of_format(f);
+    s.f.steps = y.steps;
+    s.f.offset = y.offset;
+    s.f.zero = y.zero;
+    s.f.e4m3 = y.e4m3;
+    return s;
+}
+
+VF_FN int coded_bits(const struct coded_way y)
+{
+    return y.e4m3 ? QR_CODED_E4M3 : y.bits;
+}
+
+/* Weights have offsets. */
+VF_FN bool coded_adds(const struct coded_way y)
+{
+    return y.offset || y.zero;
+}
+
+/* Groups are half a tile long. */
+VF_FN bool coded_halves(const struct coded_way y)
+{
+    return y.group < QR_TILE_K;
+}
 
 /* Tiles whose sums, 0 and 1, are columns: 16 outputs by the rows of x. The others take turns, as a tile is not loaded before the products that read it are
  * done: x is 4 and 5, weights are 6 and 7, then 2 and 3. */
@@ -28,13 +58,20 @@ void qr_amx_configure_turned(int32_t n_rows)
 
 VF_FN struct coded_levels coded_block_levels(const struct coded_way y, const uint8_t *panel)
 {
-    return coded_bits_left(y.bits) ? coded_table_levels(y.bits, y.offset, panel) : coded_levels_of(y.bits, panel);
+    return coded_bits_left(coded_bits(y)) ? coded_table_levels(coded_bits(y), coded_adds(y), panel) : coded_levels_of(coded_bits(y), panel);
+}
+
+/* Steps that products are behind unpacking: what is loaded before it has left the store buffer is waited for. Where each step computes tables of weights
+ * one is enough. */
+VF_FN int32_t coded_behind(const struct coded_way y)
+{
+    return coded_bits(y) == 4 && y.group > QR_TILE_K ? 2 : 1;
 }
 
 /* Where the tiles of nt panels at `step` wait: side by side, as a load that has the lower twelve bits of a store's address waits for it. */
-VF_FN char *coded_room(const struct coded_block *b, int nt, int32_t step)
+VF_FN char *coded_room(const struct coded_way y, const struct coded_block *b, int nt, int32_t step)
 {
-    return b->room + step % 2 * nt * QR_TILE_BYTES;
+    return b->room + step % (2 * coded_behind(y)) * nt * QR_TILE_BYTES;
 }
 
 /* The tile of panel i of nt at `step`. */
@@ -43,11 +80,12 @@ VF_FN void coded_unpack_tile(const struct coded_way y, const struct coded_block 
 {
     const int64_t ahead = step < b->skip_step ? b->ahead : b->ahead + b->skip;
     const int32_t k = step * QR_TILE_K;
-    uint8_t *dst = (uint8_t *)coded_room(b, nt, step) + i * QR_TILE_BYTES;
-    if (coded_bits_left(y.bits))
-        coded_rows_of_outputs(y.bits, y.half, y.offset, dst, tables, b->shape, b->panel[i], levels, k, b->n_steps * QR_TILE_K, ahead);
+    const struct qr_coded_shape s = coded_shape(y);
+    uint8_t *dst = (uint8_t *)coded_room(y, b, nt, step) + i * QR_TILE_BYTES;
+    if (coded_bits_left(coded_bits(y)))
+        coded_rows_of_outputs(coded_bits(y), coded_halves(y), coded_adds(y), dst, tables, &s, b->panel[i], levels, k, b->n_steps * QR_TILE_K, ahead);
     else
-        coded_unpack_32(y.bits, y.offset, dst, b->shape, b->panel[i], k, levels, ahead);
+        coded_unpack_32(coded_bits(y), coded_adds(y), dst, &s, b->panel[i], k, levels, ahead);
 }
 
 /* The tiles of nt panels, of the first and the last step, by a function of their own: unpacking is most of a block's code. */
@@ -113,7 +151,7 @@ VF_FN void coded_unpack_step(const struct coded_way y, coded_unpack_fn *apart, c
 
 VF_FN void coded_multiply_step(const struct coded_way y, const struct coded_block *b, int32_t step, const bool odd)
 {
-    const char *w = coded_room(b, y.nt, step);
+    const char *w = coded_room(y, b, y.nt, step);
     if (y.many) {
         if (odd && b->n_tiles == 2)
             CODED_PAIR(7, 2, 3);
@@ -124,7 +162,7 @@ VF_FN void coded_multiply_step(const struct coded_way y, const struct coded_bloc
         finish_now_and_then(b->leaving);
         return;
     }
-    if (coded_bits_left(y.bits)) {
+    if (coded_bits_left(coded_bits(y))) {
         if (odd)
             CODED_LEFT(5, 2, 3);
         else
@@ -158,96 +196,105 @@ static void coded_turn_sums(char *tile, int32_t n)
         vf_store(sums + r * QR_PANEL, v[r]);
 }
 
-VF_FN void coded_block_of(const struct coded_way y, coded_unpack_fn *apart, const struct coded_block *b)
+VF_FN void coded_block_of(const struct coded_way y, coded_unpack_fn *apart, const struct coded_block *block)
 {
     struct coded_levels levels[PANELS_MAX] QR_UNINITIALIZED;
     struct coded_tables tables[PANELS_MAX] QR_UNINITIALIZED;
-    const bool column = coded_bits_left(y.bits) && !y.many && b->n_rows == 1; /* of one row, which is a row already */
+    const struct coded_block own = *block, *b = &own; /* which what is stored to cannot be */
+    const struct qr_coded_shape s = coded_shape(y);
+    const bool left = coded_bits_left(coded_bits(y)), column = left && !y.many && b->n_rows == 1; /* of one row, which is a row already */
     const struct sums to = {b->sums, column ? (int64_t)sizeof(float) : QR_TILE_ROW_BYTES, y.many ? b->below : QR_TILE_BYTES, 0};
     const int32_t n_sums = y.many ? b->n_tiles : y.nt;
+    QR_ASSERT(block->shape->block_bytes == s.block_bytes && block->shape->codes_at == s.codes_at && block->shape->group_shift == s.group_shift);
     for (int i = 0; i < y.nt; i++) {
         levels[i] = coded_block_levels(y, b->panel[i]);
-        if (coded_bits_left(y.bits))
-            coded_start(y.bits, y.half, y.offset, &tables[i], b->shape, b->panel[i], &levels[i], 0, b->n_steps * QR_TILE_K);
+        if (left)
+            coded_start(coded_bits(y), coded_halves(y), coded_adds(y), &tables[i], &s, b->panel[i], &levels[i], 0, b->n_steps * QR_TILE_K);
     }
     zero_sums();
-    apart(b, tables, y.nt, 0);
-    int32_t step = 1;
-    for (; step + 1 < b->n_steps; step += 2) {
-        coded_unpack_step(y, apart, b, levels, tables, step);
-        coded_multiply_step(y, b, step - 1, false);
-        coded_unpack_step(y, apart, b, levels, tables, step + 1);
-        coded_multiply_step(y, b, step, true);
+    const int32_t behind = coded_behind(y);
+    int32_t made = 0, pair = 0; /* steps that are unpacked; those that are multiplied, in twos: so the compiler knows their lowest bits */
+    for (; made < behind && made < b->n_steps; made++)
+        apart(block, tables, y.nt, made);
+    for (; 2 * pair + 1 + behind < b->n_steps; pair++) {
+        coded_unpack_step(y, apart, b, levels, tables, 2 * pair + behind);
+        coded_multiply_step(y, b, 2 * pair, false);
+        coded_unpack_step(y, apart, b, levels, tables, 2 * pair + 1 + behind);
+        coded_multiply_step(y, b, 2 * pair + 1, true);
     }
-    if (step < b->n_steps) {
-        apart(b, tables, y.nt, step);
-        coded_multiply_step(y, b, step - 1, false);
-        step++;
+    made += 2 * pair;
+    for (int32_t step = 2 * pair; step < b->n_steps; step++) {
+        if (made < b->n_steps)
+            apart(block, tables, y.nt, made++);
+        if (step % 2 == 0)
+            coded_multiply_step(y, b, step, false);
+        else
+            coded_multiply_step(y, b, step, true);
     }
-    coded_multiply_step(y, b, step - 1, step % 2 == 0);
     EACH_SUM(qr_tile_store, to, n_sums);
-    for (int32_t i = 0; i < n_sums && coded_bits_left(y.bits) && !column; i++)
+    for (int32_t i = 0; i < n_sums && left && !column; i++)
         coded_turn_sums(to.at + i * to.panel, y.many ? (int32_t)(b->x_step[i] / QR_TILE_ROW_BYTES) : b->n_rows);
 }
 
 typedef void coded_block_fn(const struct coded_block *b);
-#define CODED_BLOCK(name, apart, ...)                                   \
-    static void name(const struct coded_block *b)                       \
-    {                                                                   \
-        coded_block_of((struct coded_way){__VA_ARGS__}, apart, b);      \
+#define CODED_BLOCK(name, apart, panels, several, ...)                                                                                        \
+    static void name(const struct coded_block *b)                                                                                      \
+    {                                                                                                                                  \
+        coded_block_of((struct coded_way){.nt = panels, .many = several, __VA_ARGS__}, apart, b);                                             \
     }
 #define CODED_APART(name, ...)                                                                                                         \
     static __attribute__((noinline)) void name(const struct coded_block *b, struct coded_tables *tables, int nt, int32_t step)         \
     {                                                                                                                                  \
-        coded_unpack_apart((struct coded_way){__VA_ARGS__}, b, tables, nt, step);                                                      \
+        coded_unpack_apart((struct coded_way){.nt = 1, __VA_ARGS__}, b, tables, nt, step);                              \
     }
-#define CODED_BLOCKS_LEFT(name, bits, half, offset)                         \
-    CODED_APART(name##_apart, bits, 1, offset, half, false)                 \
-    CODED_BLOCK(name##_1, name##_apart, bits, 1, offset, half, false)       \
-    CODED_BLOCK(name##_2, name##_apart, bits, 2, offset, half, false)       \
-    CODED_BLOCK(name##_many, name##_apart, bits, 1, offset, half, true)
-#define CODED_BLOCKS(name, bits, offset)                                    \
-    CODED_APART(name##_apart, bits, 1, offset, false, false)                \
-    CODED_BLOCK(name##_1, name##_apart, bits, 1, offset, false, false)      \
-    CODED_BLOCK(name##_2, name##_apart, bits, 2, offset, false, false)      \
-    CODED_BLOCK(name##_4, name##_apart, bits, 4, offset, false, false)
-CODED_BLOCKS_LEFT(coded_4, 4, false, false)
-CODED_BLOCKS_LEFT(coded_4_offset, 4, false, true)
-CODED_BLOCKS_LEFT(coded_4_half, 4, true, false)
-CODED_BLOCKS_LEFT(coded_4_half_offset, 4, true, true)
-CODED_BLOCKS_LEFT(coded_5, 5, false, false)
-CODED_BLOCKS_LEFT(coded_5_offset, 5, false, true)
-CODED_BLOCKS_LEFT(coded_e4m3, QR_CODED_E4M3, false, false)
-CODED_BLOCKS_LEFT(coded_2_offset, 2, true, true)
-CODED_BLOCKS_LEFT(coded_3, 3, true, false)
-CODED_BLOCKS_LEFT(coded_3_offset, 3, true, true)
-CODED_BLOCKS(coded_6, 6, false)
-CODED_BLOCKS(coded_6_offset, 6, true)
-CODED_BLOCKS(coded_8, 8, false)
-CODED_BLOCKS(coded_8_offset, 8, true)
+/* One panel, two, and with E4M3 codes and 5 bits or less several row tiles, with more bits four panels. */
+#define CODED_BLOCKS_LEFT(type, ...)                                         \
+    CODED_APART(apart_##type, __VA_ARGS__)                                   \
+    CODED_BLOCK(one_##type, apart_##type, 1, false, __VA_ARGS__)             \
+    CODED_BLOCK(two_##type, apart_##type, 2, false, __VA_ARGS__)             \
+    CODED_BLOCK(more_##type, apart_##type, 1, true, __VA_ARGS__)
+#define CODED_BLOCKS_RIGHT(type, ...)                                        \
+    CODED_APART(apart_##type, __VA_ARGS__)                                   \
+    CODED_BLOCK(one_##type, apart_##type, 1, false, __VA_ARGS__)             \
+    CODED_BLOCK(two_##type, apart_##type, 2, false, __VA_ARGS__)             \
+    CODED_BLOCK(more_##type, apart_##type, PANELS_MAX, false, __VA_ARGS__)
+#define CODED_TYPES_LEFT(DO)                                                 \
+    DO(QR_C2_G16_SO, .bits = 2, .group = 16, .steps = true, .offset = true)  \
+    DO(QR_C3_G16_S, .bits = 3, .group = 16, .steps = true)                   \
+    DO(QR_C3_G16_SO, .bits = 3, .group = 16, .steps = true, .offset = true)  \
+    DO(QR_C4_G32, .bits = 4, .group = 32)                                    \
+    DO(QR_C4_G64, .bits = 4, .group = 64)                                    \
+    DO(QR_C4_G128, .bits = 4, .group = 128)                                  \
+    DO(QR_C4_G32_Z, .bits = 4, .group = 32, .zero = true)                    \
+    DO(QR_C4_G64_Z, .bits = 4, .group = 64, .zero = true)                    \
+    DO(QR_C4_G128_Z, .bits = 4, .group = 128, .zero = true)                  \
+    DO(QR_C4_G32_O, .bits = 4, .group = 32, .offset = true)                  \
+    DO(QR_C4_G16_S, .bits = 4, .group = 16, .steps = true)                   \
+    DO(QR_C4_G32_S, .bits = 4, .group = 32, .steps = true)                   \
+    DO(QR_C4_G16_SO, .bits = 4, .group = 16, .steps = true, .offset = true)  \
+    DO(QR_C4_G32_SO, .bits = 4, .group = 32, .steps = true, .offset = true)  \
+    DO(QR_C5_G32, .bits = 5, .group = 32)                                    \
+    DO(QR_C5_G32_O, .bits = 5, .group = 32, .offset = true)                  \
+    DO(QR_C5_G32_SO, .bits = 5, .group = 32, .steps = true, .offset = true)  \
+    DO(QR_C8_E4M3, .bits = 8, .group = 128, .e4m3 = true)
+#define CODED_TYPES_RIGHT(DO)                                                \
+    DO(QR_C6_G16_S, .bits = 6, .group = 16, .steps = true)                   \
+    DO(QR_C6_G16_SO, .bits = 6, .group = 16, .steps = true, .offset = true)  \
+    DO(QR_C8_G32, .bits = 8, .group = 32)                                    \
+    DO(QR_C8_G32_O, .bits = 8, .group = 32, .offset = true)                  \
+    DO(QR_C8_G16_S, .bits = 8, .group = 16, .steps = true)                   \
+    DO(QR_C8_G16_SO, .bits = 8, .group = 16, .steps = true, .offset = true)  \
+    DO(QR_C8_G32_SO, .bits = 8, .group = 32, .steps = true, .offset = true)
+CODED_TYPES_LEFT(CODED_BLOCKS_LEFT)
+CODED_TYPES_RIGHT(CODED_BLOCKS_RIGHT)
 
 void qr_amx_coded_block(int32_t nt, const struct coded_block *b)
 {
-    static coded_block_fn *const blocks[][3] = {
-        {coded_4_1, coded_4_2, coded_4_many},
-        {coded_4_offset_1, coded_4_offset_2, coded_4_offset_many},
-        {coded_4_half_1, coded_4_half_2, coded_4_half_many},
-        {coded_4_half_offset_1, coded_4_half_offset_2, coded_4_half_offset_many},
-        {coded_5_1, coded_5_2, coded_5_many},
-        {coded_5_offset_1, coded_5_offset_2, coded_5_offset_many},
-        {coded_6_1, coded_6_2, coded_6_4},
-        {coded_6_offset_1, coded_6_offset_2, coded_6_offset_4},
-        {coded_8_1, coded_8_2, coded_8_4},
-        {coded_8_offset_1, coded_8_offset_2, coded_8_offset_4},
-        {coded_e4m3_1, coded_e4m3_2, coded_e4m3_many},
-        {NULL}, /* 2 bits without offsets */
-        {coded_2_offset_1, coded_2_offset_2, coded_2_offset_many},
-        {coded_3_1, coded_3_2, coded_3_many},
-        {coded_3_offset_1, coded_3_offset_2, coded_3_offset_many},
-    };
-    static const int8_t first[] = {[2] = 11, [3] = 13, [4] = 0, [5] = 4, [6] = 6, [8] = 8, [QR_CODED_E4M3] = 10};
-    const struct qr_coded_shape *s = b->shape;
-    QR_ASSERT(nt == 1 || nt == 2 || (nt == PANELS_MAX && !coded_is_left(s)));
-    QR_ASSERT(b->n_tiles == 1 || (b->n_tiles <= CODED_TILES_MAX && nt == 1 && coded_is_left(s)));
-    blocks[first[s->f.e4m3 ? QR_CODED_E4M3 : s->f.bits] + (s->f.bits == 4 ? 2 * coded_is_half(s) : 0) + coded_has_offset(s)][b->n_tiles > 1 ? 2 : nt / 2](b);
+#define CODED_ENTRY(type, ...) [type] = {one_##type, two_##type, more_##type},
+    static coded_block_fn *const blocks[QR_DTYPE_COUNT][3] = {CODED_TYPES_LEFT(CODED_ENTRY) CODED_TYPES_RIGHT(CODED_ENTRY)};
+#undef CODED_ENTRY
+    QR_ASSERT(nt == 1 || nt == 2 || (nt == PANELS_MAX && !coded_is_left(b->shape)));
+    QR_ASSERT(b->n_tiles == 1 || (b->n_tiles <= CODED_TILES_MAX && nt == 1 && coded_is_left(b->shape)));
+    QR_ASSERT(qr_dtype_is_coded(b->type) && blocks[b->type][0] != NULL);
+    blocks[b->type][b->n_tiles > 1 ? 2 : nt / 2](b);
 }

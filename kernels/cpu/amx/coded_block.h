@@ -11,11 +11,12 @@
 #define CODED_READ_PAST 64 /* bytes behind the last row tile that may be read: of several, each is loaded 16 rows wide, whatever lies there */
 
 struct coded_block {
+    enum qr_dtype type;
     const struct qr_coded_shape *shape;
     const char *x[CODED_TILES_MAX];      /* row tiles */
     int64_t x_step[CODED_TILES_MAX];     /* bytes from k to k */
     const uint8_t *panel[PANELS_MAX];
-    char *room;                          /* two steps' tiles: a tile is read long after it was written, when it has left the store buffer */
+    char *room;                          /* two or four steps' tiles: a tile is read long after it was written, when it has left the store buffer */
     char *sums;                          /* tile after tile; those of row tiles lie `below` bytes apart */
     int64_t below;
     struct leaving *leaving;             /* of several row tiles: as in struct block */
@@ -23,7 +24,7 @@ struct coded_block {
     int32_t n_tiles, n_rows;             /* row tiles; rows of the first */
     int32_t n_steps, skip_step;          /* tiles of k; from this step on */
 };
-#define CODED_ROOM_BYTES (2 * PANELS_MAX * QR_TILE_BYTES)
+#define CODED_ROOM_BYTES (2 * PANELS_MAX * QR_TILE_BYTES) /* four steps' of two panels */
 #define CODED_SUMS_BYTES (2 * CODED_TILES_MAX * QR_TILE_BYTES) /* of gates and their ups */
 
 /* Tiles as the blocks of weights of 4 and 5 bits with one row tile of n_rows rows expect them. */

@@ -45,7 +45,8 @@ VF_FN void coded_put_scales(const bool half, struct coded_tables *t, const struc
     for (int h = 0; h < (half ? 2 : 1); h++) {
         const struct coded_scales c = coded_scales_at(s, panel, block, in + h * QR_TILE_K / 2, 0);
         vf_store(t->scale[turn][h], c.scale);
-        vf_store(t->offset[turn][h], c.offset);
+        if (s->f.offset || s->f.zero)
+            vf_store(t->offset[turn][h], c.offset);
     }
 }
 

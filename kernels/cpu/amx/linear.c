@@ -155,7 +155,7 @@ static void multiply_coded(const struct product *p, int32_t first, int32_t end, 
         for (n = p->turned ? 1 : PANELS_MAX / p->each; n > end - panel;)
             n /= 2;
         struct strip s = {.p = p, .panel = panel, .n_panels = n, .n_parts = n * p->each};
-        struct coded_block b = {.shape = &p->coded, .x = {tile_at(p, 0, 0)}, .x_step = {(int64_t)h * QR_TILE_ROW_BYTES}, .room = scratch,
+        struct coded_block b = {.type = p->type, .shape = &p->coded, .x = {tile_at(p, 0, 0)}, .x_step = {(int64_t)h * QR_TILE_ROW_BYTES}, .room = scratch,
                                 .sums = scratch + CODED_ROOM_BYTES, .ahead = ahead, .skip = (n - 1) * p->panel_bytes, .n_tiles = 1,
                                 .n_rows = h, .n_steps = p->n_steps, .skip_step = p->n_steps - (int32_t)(ahead * p->n_steps / p->panel_bytes)};
         for (int32_t i = 0; i < s.n_parts; i++)
@@ -173,7 +173,7 @@ static void multiply_coded_many(const struct product *p, int32_t first, int32_t 
     const int64_t ahead = qr_tuned_ahead(p->t->ahead_lines, p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
     float *most = (float *)(void *)(scratch + p->q->own_bytes - MOST_BYTES);
     struct leaving leaving = {0};
-    struct coded_block b = {.shape = &p->coded, .room = scratch, .below = p->each * QR_TILE_BYTES, .leaving = &leaving, .ahead = ahead,
+    struct coded_block b = {.type = p->type, .shape = &p->coded, .room = scratch, .below = p->each * QR_TILE_BYTES, .leaving = &leaving, .ahead = ahead,
                             .n_tiles = p->n_tiles, .n_rows = QR_TILE_ROWS, .n_steps = p->n_steps,
                             .skip_step = p->n_steps - (int32_t)(ahead * p->n_steps / p->panel_bytes)};
     QR_ASSERT(p->turned && p->n_tiles > 1 && p->n_tiles <= CODED_TILES_MAX);

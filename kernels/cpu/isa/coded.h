@@ -43,11 +43,11 @@ struct qr_coded_shape {
     int64_t n_blocks, panel_bytes;
 };
 
-static inline struct qr_coded_shape qr_coded_shape_of(enum qr_dtype t, int64_t n_in)
+/* All but what the number of inputs says. */
+static inline struct qr_coded_shape qr_coded_shape_of_format(const struct qr_coded_format f)
 {
-    const struct qr_coded_format f = qr_dtype_coded(t);
     struct qr_coded_shape s = {.f = f, .head_bytes = f.e4m3 ? 0 : f.bits == 4 ? 2 * QR_CODED_LEVELS_AT : QR_CODED_LEVELS_AT};
-    s.group_shift = __builtin_ctz(f.group);
+    s.group_shift = __builtin_ctz((unsigned)f.group);
     s.unit_shift = __builtin_ctz((unsigned)qr_coded_unit(f));
     s.block_shift = f.steps ? s.unit_shift : f.group > QR_CODED_K ? s.group_shift : __builtin_ctz(QR_CODED_K);
     const int32_t block = 1 << s.block_shift, units = (f.e4m3 ? 4 : 2) * QR_PANEL * (block >> s.unit_shift), steps = QR_PANEL * (block >> s.group_shift);
@@ -56,7 +56,13 @@ static inline struct qr_coded_shape qr_coded_shape_of(enum qr_dtype t, int64_t n
     s.offset_step_at = s.step_at + (f.steps ? steps : 0);
     s.codes_at = (s.offset_step_at + ((f.steps && f.offset) || f.zero ? steps : 0) + 63) / 64 * 64;
     s.block_bytes = s.codes_at + block * QR_PANEL * f.bits / 8;
-    s.n_blocks = (n_in + block - 1) >> s.block_shift;
+    return s;
+}
+
+static inline struct qr_coded_shape qr_coded_shape_of(enum qr_dtype t, int64_t n_in)
+{
+    struct qr_coded_shape s = qr_coded_shape_of_format(qr_dtype_coded(t));
+    s.n_blocks = (n_in + (1 << s.block_shift) - 1) >> s.block_shift;
     s.panel_bytes = s.head_bytes + s.n_blocks * s.block_bytes;
     return s;
 }

@@ -265,9 +265,18 @@ static int check_cover(struct parser *p, int32_t first, uint64_t data_start, uin
     return 0;
 }
 
+/* As torch.save begins its files: a zip archive of pickle, before version 1.6 pickle itself. */
+static bool is_pickle(const uint8_t *bytes, size_t n)
+{
+    return (n >= 4 && memcmp(bytes, "PK\3\4", 4) == 0) || (n >= 2 && bytes[0] == 0x80 && bytes[1] >= 2 && bytes[1] <= 5);
+}
+
 static int check_length(const uint8_t *bytes, size_t n_bytes, const char *file, size_t *header_bytes, struct qr_err *err)
 {
     uint64_t n;
+    if (is_pickle(bytes, n_bytes) && (n_bytes < LENGTH_BYTES + 2 || bytes[LENGTH_BYTES] != '{'))
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte 0: is pickle, or an archive of it, which can run code and is never read: convert it to safetensors",
+                          file);
     if (n_bytes < LENGTH_BYTES + 2)
         return qr_err_set(err, QR_E_DAMAGED, "%s: byte %zu: the file ends here, expected a safetensors header (at least %d "
                           "bytes)", file, n_bytes, LENGTH_BYTES + 2);

@@ -193,6 +193,23 @@ Test(safetensors, product_of_shape_and_type_equals_an_exact_reference_or_is_refu
     cr_expect(n_loaded > 1000 && n_refused > 1000, "%d loaded, %d refused", n_loaded, n_refused);
 }
 
+Test(safetensors, pickle_is_called_that_whatever_its_name)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+        bool pickle;
+    } t[] = {{"PK\3\4", 4, true}, {"PK\3\4\0\0\10\10\0\0\0\0\0\0", 14, true}, {"\x80\2}q\0.", 6, true}, {"\x80\2\x8a\nl\xfc\x9c\x46\xf9 j\xa8", 12, true},
+             {"\x80\5\x95\0\0\0\0\0\0\0\0", 11, true}, {"\x80", 1, false}, {"\x80\2\0\0\0\0\0\0{}", 10, false}, {"PK", 2, false}, {"", 0, false}};
+    for (int i = 0; i < QR_COUNT(t); i++) {
+        struct qr_tensor_files *st;
+        struct qr_err err = {0};
+        const int rc = qr_safetensors_open_memory(&st, t[i].bytes, t[i].n, "model.bin", &err);
+        cr_expect_eq(rc, t[i].pickle ? QR_E_UNSUPPORTED : QR_E_DAMAGED, "%d: %s", i, err.msg);
+        cr_expect_eq(strstr(err.msg, "is pickle") != NULL, t[i].pickle, "%d: %s", i, err.msg);
+    }
+}
+
 Test(safetensors, truncated_or_extended_files_are_refused_at_every_length)
 {
     struct qr_buf b = file_of("{" T("a", "U8", "[3]", "[0,3]") "," T("b", "F16", "[2,2]", "[3,11]") "}", 11, -1);

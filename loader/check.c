@@ -27,9 +27,13 @@ static struct qr_err *slot(struct qr_check_report *r)
     return &r->problem[r->n_problems];
 }
 
+/* What two readers of one file have found is one problem. */
 static void note(struct qr_check_report *r, int rc)
 {
-    r->n_problems += rc != 0;
+    bool said = false;
+    for (int32_t i = 0; rc && i < r->n_problems && !said; i++)
+        said = strcmp(r->problem[i].msg, r->problem[r->n_problems].msg) == 0;
+    r->n_problems += rc != 0 && !said;
 }
 
 static int check_backend(struct qr_check_report *r, struct qr_err *err)
@@ -136,10 +140,7 @@ static void examine_adapter(struct qr_check_report *r)
     rc = rc ? rc : qr_safetensors_open(&r->files, path, slot(r));
     note(r, rc);
     rc = qr_lora_file_open_header(&r->adapter, r->path, slot(r));
-    if (rc == 0)
-        note(r, qr_lora_file_check_alone(r->adapter, slot(r)));
-    else if (r->files || strcmp(slot(r)->msg, r->problem[0].msg) != 0) /* else that has been said */
-        note(r, rc);
+    note(r, rc ? rc : qr_lora_file_check_alone(r->adapter, slot(r)));
     if (r->files)
         sum_up(r);
     if (r->files && r->options->hash)

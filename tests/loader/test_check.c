@@ -331,12 +331,15 @@ Test(check, a_part_alone_is_refused_with_what_to_name_and_what_to_fetch)
     struct qr_buf out;
     struct qr_err err = {0};
     char path[200];
-    static const char first[] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\13\0\0\0\0\0\0\0split.count\4\0\0\0\2\0\0"; /* and a 0 */
+    static const char first[] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\24\0\0\0\0\0\0\0general.architecture\10\0\0\0\5\0\0\0\0\0\0\0llama"
+                                "\13\0\0\0\0\0\0\0split.count\4\0\0\0\2\0\0"; /* and a 0 */
     temp_dir_make(t.dir, "check");
     qr_buf_init(&out);
     snprintf(path, sizeof path, "%s/m-00001-of-00002.gguf", t.dir);
     put_bytes(path, first, sizeof first);
     cr_expect_neq(check(&out, &t, false, &err), 0);
+    const char *said = strstr(out.data, "is the first of 2 parts");
+    cr_expect(said && !strstr(said + 1, "is the first of 2 parts"), "once:\n%s", out.data);
     cr_expect(strstr(out.data, "m-00001-of-00002.gguf: is the first of 2 parts, and ") &&
               strstr(out.data, "m-00002-of-00002.gguf is not there: fetch it into the same directory\n"), "%s", out.data);
     put_text(&t, "m-00002-of-00002.gguf", "GGUF");

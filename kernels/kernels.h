@@ -161,7 +161,7 @@ struct qr_coded_source {
     const struct qr_coded_blocks *narrow; /* borrowed */
     enum qr_dtype narrow_type;
     int64_t pitch;                        /* with a row: bytes from one's begin to the next one's; 0: each has to be asked for */
-    bool asks;                            /* with a pitch: rows are in no cache yet; the next panel's, there or not, are asked for (avx512, amx: always) */
+    bool asks; /* with a pitch: rows are in no cache yet; the next panel's, there or not, are asked for (avx512, amx: always). In parts: words likewise */
 };
 
 struct qr_stretches {

@@ -7,7 +7,7 @@
 #include "kernels/kernels.h"
 
 /* What linear_pack_coded makes of a source that has words, in parts that threads pack on their own and in any order: n > 0, codes of inputs
- * [first, first + n), words of which alone are read; n 0, all that is no code, for which no words are read.
+ * [first, first + n), words of which alone are read, and others asked for where the source says so; n 0, all that is no code, for which no words are read.
  * Requires  4 bits; first and n multiples of 32, row0 and n_rows of QR_LINEAR_PACKED_TOGETHER; the rest as for words and for linear_pack_coded. */
 typedef void qr_pack_words_fn(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_source *rows,
                               int64_t n_rows, int64_t first, int64_t n);

@@ -48,10 +48,10 @@ struct piece {
     bool read_at_once;        /* kernels read it as the file has it */
     bool held;                /* an item's rows are read to memory of its thread; else they are looked at where the file is mapped */
     int32_t look_ns;          /* 0: rows are not looked at. Else an item's may be, where the file is mapped, as long as entering a KiB costs no more */
-    int64_t read_rows;        /* held, if they are not: rows that are read at a time */
+    int64_t read_rows;        /* held, if they are not: rows, or inputs of a stretch, that are read at a time */
     bool sorts;               /* items put inputs in order, of rows that are there */
     bool taken;               /* from their words, where the file is mapped; items of words alone enter its pages */
-    int64_t stretch;          /* held: inputs of an item, words of all outputs; one more item, the first, has all that is no code. 0: items have rows */
+    int64_t stretch;          /* inputs of an item, words of all outputs; one more item, the first, has all that is no code. 0: items have rows */
     bool whole;               /* held: there is one item, and all of `around` is read: codes, and what lies beside them of scales and zeros */
     struct qr_file_range around;
     size_t row_bytes;         /* of `read` */
@@ -380,34 +380,47 @@ static void enter_matrix(struct qr_packer *a, const struct piece *p)
         qr_fresh_pages_enter_by_all(&a->pages, a->be, p->dst.packed, n_bytes);
 }
 
+/* Codes of inputs [first, first + n), or with n 0 all that is no code, of which `files` has what is read. */
+static void pack_inputs(struct qr_packer *a, const struct qr_tensor_files *files, const struct piece *p, int64_t first, int64_t n, int32_t worker)
+{
+    struct qr_stored_rows rows;
+    struct qr_coded_source source = coded_source(&rows, files, p, 0);
+    source.asks = files == a->files;
+    if (!source.words.codes && !qr_stored_unsorted_words(&source.words, &rows))
+        QR_ASSERT(false);
+    enter_rows(a, p, 0, p->cut.rows.n);
+    qr_pack_words_of(a->be->k)(qr_backend_alone(a->be, worker), p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], p->cut.cols.n, p->first, &source,
+                               p->cut.rows.n, first, n);
+}
+
 /* An item of a matrix whose items have inputs: their words, or all that is no code. */
 static void pack_stretch(struct qr_packer *a, const struct piece *p, int32_t item, int32_t worker)
 {
-    const int64_t n_in = p->cut.cols.n, first = item > 0 ? (item - 1) * p->stretch : 0, left = n_in - first;
-    const int64_t n = item == 0 ? 0 : left < p->stretch ? left : p->stretch;
-    const uint64_t input_bytes = p->read->n_bytes / (uint64_t)n_in;
+    const int64_t first = item > 0 ? (item - 1) * p->stretch : 0, left = p->cut.cols.n - first, n = left < p->stretch ? left : p->stretch;
+    const uint64_t input_bytes = p->row_bytes;
     const struct qr_stored_tensor *zeros = qr_quantized_part(p->t, 2);
     void *room = a->read + (size_t)worker * a->read_bytes;
     struct qr_tensor_files view;
-    struct qr_stored_rows rows;
-    if (p->taken && item > 0) {
-        (void)look_at_rows(a, p, first, n); /* else they are entered as they are taken */
+    if (item == 0) {
+        QR_ASSERT(p->around.n_bytes + QR_HOLD_ROOM <= a->read_bytes);
+        if (!qr_tensor_files_hold_range(&view, a->files, &p->around, room))
+            atomic_store(&a->failed, 1 + p->around.shard);
+        else if (!zeros || qr_file_range_has(&p->around, zeros) || qr_packer_looks(a, zeros))
+            pack_inputs(a, &view, p, 0, 0, worker);
         return;
     }
-    QR_ASSERT((item == 0 ? p->around.n_bytes : (uint64_t)n * input_bytes) + QR_HOLD_ROOM <= a->read_bytes);
-    if (item == 0 ? !qr_tensor_files_hold_range(&view, a->files, &p->around, room)
-                  : !qr_tensor_files_hold(&view, a->files, p->read, (uint64_t)first * input_bytes, (size_t)((uint64_t)n * input_bytes), room)) {
-        atomic_store(&a->failed, 1 + (item == 0 ? p->around.shard : p->read->shard));
-        return;
+    const bool looked = look_at_rows(a, p, first, n);
+    if (looked && !p->taken)
+        pack_inputs(a, a->files, p, first, n, worker);
+    for (int64_t i = 0; !looked && !p->taken && i < n; i += p->read_rows) { /* what is taken is entered then */
+        const int64_t some = n - i < p->read_rows ? n - i : p->read_rows;
+        QR_ASSERT((uint64_t)some * input_bytes + QR_HOLD_ROOM <= a->read_bytes);
+        if (!qr_tensor_files_hold(&view, a->files, p->read, (uint64_t)(first + i) * input_bytes, (size_t)((uint64_t)some * input_bytes), room)) {
+            atomic_store(&a->failed, 1 + p->read->shard);
+            return;
+        }
+        pack_inputs(a, &view, p, first + i, some, worker);
     }
-    if (item == 0 && zeros && !qr_file_range_has(&p->around, zeros) && !qr_packer_looks(a, zeros))
-        return;
-    enter_rows(a, p, 0, p->cut.rows.n);
-    struct qr_coded_source source = coded_source(&rows, &view, p, 0);
-    if (!source.words.codes && !qr_stored_unsorted_words(&source.words, &rows))
-        QR_ASSERT(false);
-    qr_pack_words_of(a->be->k)(qr_backend_alone(a->be, worker), p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], n_in, p->first, &source,
-                               p->cut.rows.n, first, n);
 }
 
 static int64_t sorted_rows(const struct piece *p)
@@ -643,9 +656,10 @@ static void hold_stretches(struct qr_packer *a, struct piece *p)
     reach(&p->around, qr_quantized_part(p->t, 2));
     hold_items(a, p, p->around.n_bytes > n_bytes ? (size_t)p->around.n_bytes : n_bytes);
     p->taken = qr_quantized_inputs(p->t) && !words.across && n_in <= QR_PACK_TAKEN_INPUTS && qr_pack_taken_of(a->be->k) && !atomic_load(&a->reads);
-    if (p->taken) {
-        p->look_ns = LOOK_WORDS_NS;
-        p->row_bytes = (size_t)input_bytes; /* of an input */
+    p->row_bytes = (size_t)input_bytes; /* of an input */
+    p->read_rows = stretch;
+    if (p->taken || (!qr_quantized_inputs(p->t) && qr_packs_ahead(a->be->k) && !atomic_load(&a->reads))) {
+        p->look_ns = p->taken ? LOOK_WORDS_NS : LOOK_BLOCKS_NS;
         p->stretch *= LOOK_TIMES;
     }
 }

@@ -497,6 +497,9 @@ void QR_ISA_NAME(linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype
     qr_queue_run(q, pack_item, &p, (n_panels + p.together - 1) / p.together);
 }
 
+#define WORDS_ASKED 1024  /* bytes of a row ahead */
+#define ASKED_INPUTS 128  /* whose words are asked for at once */
+
 /* Everything but codes. */
 static void begin_item(const void *arg, int32_t item, int32_t worker)
 {
@@ -507,19 +510,35 @@ static void begin_item(const void *arg, int32_t item, int32_t worker)
                 qr_queue_own(p->q, worker));
 }
 
-/* Codes of inputs [begin, end), whose words are in a cache: along, row by row of words; across, as few panels at a time as words allow, each one's stretch
- * at once (the other way round cost a tenth of the time along, a fourth more across). */
+/* Before inputs k on of panels i on are packed from where a file is mapped: words that come in a while. Along, those of the same row, behind its end of the
+ * row that is next; across, those of the same inputs for the next panels, which lie too far apart for the processor to see where it goes on. */
+VF_FN void ask_words(const struct qr_coded_words *l, int64_t k, int64_t i, int64_t n_panels)
+{
+    const int64_t at = i * QR_PANEL * 4 + WORDS_ASKED, row_bytes = n_panels * QR_PANEL * 4;
+    const uint8_t *along = l->codes + k / 8 * l->pitch + at + (at < row_bytes ? 0 : WORDS_INPUTS / 8 * l->pitch - row_bytes);
+    const uint8_t *across = l->codes + k * l->pitch + (i + 2 * ACROSS_PANELS) * QR_PANEL / 2 - 1;
+    for (int32_t r = 0; !l->across && r < WORDS_INPUTS / 8; r++)
+        _mm_prefetch((const char *)((uintptr_t)along + (uintptr_t)(r * l->pitch)), _MM_HINT_T0);
+    for (int32_t r = 0; l->across && r < WORDS_INPUTS; r++)
+        _mm_prefetch((const char *)((uintptr_t)across + (uintptr_t)(r * l->pitch)), _MM_HINT_T1);
+}
+
+/* Codes of inputs [begin, end), whose words are in a cache, or asked for: along, row by row of words; across, as few panels at a time as words allow, each
+ * one's stretch at once (the other way round cost a tenth of the time along, a fourth more across). */
 static void put_stretch(const struct packing *p, int64_t begin, int64_t end)
 {
     const struct qr_coded_shape *s = &p->shape;
     const struct qr_coded_words *l = &p->rows->words;
-    const int64_t n = p->n_rows / QR_PANEL, step = l->across ? ACROSS_PANELS : 1, at_once = l->across ? end - begin : WORDS_INPUTS;
+    const int64_t n = p->n_rows / QR_PANEL, step = l->across ? ACROSS_PANELS : 1;
+    const int64_t at_once = !l->across ? WORDS_INPUTS : p->rows->asks ? ASKED_INPUTS : end - begin;
     for (int64_t j = begin; j < end; j += at_once)
         for (int64_t i = 0; i < n; i += step)
-            for (int64_t k = j; k < j + at_once; k += WORDS_INPUTS) {
+            for (int64_t k = j; k < j + at_once && k < end; k += WORDS_INPUTS) {
                 uint8_t *panel = p->dst + (p->row0 / QR_PANEL + i) * s->panel_bytes;
                 uint8_t *to = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + qr_coded_codes_at(s, (int32_t)k);
                 const int64_t some = n - i < step ? n - i : step;
+                if (p->rows->asks)
+                    ask_words(l, k, i, n);
                 if (l->across)
                     words_across(to, s->panel_bytes, (int32_t)some, l->codes + k * l->pitch + i * QR_PANEL / 2, l->pitch, false);
                 else

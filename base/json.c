@@ -186,6 +186,15 @@ const struct qr_json *qr_json_find(const struct qr_json *v, const char *key)
     return NULL;
 }
 
+void qr_json_remove(struct qr_json *v, const char *key)
+{
+    QR_ASSERT(v != NULL && key != NULL);
+    QR_ASSERT(qr_json_type(v) == QR_JSON_T_OBJECT);
+    cJSON *const m = (cJSON *)(uintptr_t)qr_json_find(v, key);
+    if (m)
+        cJSON_Delete(cJSON_DetachItemViaPointer((cJSON *)v, m));
+}
+
 static bool is_container(const struct qr_json *v)
 {
     enum qr_json_type type = qr_json_type(v);

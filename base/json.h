@@ -79,6 +79,8 @@ const char *qr_json_type_name(enum qr_json_type type); /* "null", "boolean", "nu
 
 /* Object members are compared case-sensitively. find: NULL when v is no object or has no such member. */
 const struct qr_json *qr_json_find(const struct qr_json *v, const char *key);
+/* Frees the member of that name, if there is one; nothing may point into it any more. */
+void qr_json_remove(struct qr_json *v, const char *key);
 int32_t qr_json_count(const struct qr_json *v);                          /* members or elements; 0 for scalars */
 const struct qr_json *qr_json_first(const struct qr_json *v);            /* NULL when empty or scalar */
 const struct qr_json *qr_json_after(const struct qr_json *v);            /* next sibling or NULL */

@@ -14,11 +14,11 @@
 #include "server/keys.h"
 #endif
 
-/* What a call in flight holds: a connection's buffers, the answer, ids. And while it is prepared, which so many threads do, a token of its prompt: the body
- * and what it is parsed to. Measured with 64 calls of 9 ids, and with some of 4,000. */
+/* What a call in flight holds, a connection's buffers and the answer, and two ids for each token that the cache can have; and what there is without any: stacks
+ * of threads, the ends of two heaps. Measured with 16 and 64 calls of 9 to 400 ids. What a body is parsed to goes back as soon as it was read. */
+#define HTTP_BYTES (640 << 10)
 #define HTTP_BYTES_PER_CALL (8 << 10)
-#define HTTP_BYTES_PER_TOKEN 128
-#define HTTP_PREPARED_AT_ONCE 4
+#define HTTP_BYTES_PER_TOKEN 8
 /* One part in so many of what is free stays the system's: page tables, sockets, and the percent that the sum may be off by. A control group's limit counts
  * them, and ends a server that takes all of it (200 MiB: 3 MiB above the sum). */
 #define SYSTEM_SHARE 64
@@ -182,7 +182,8 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     if (rc == 0) {
         p->part[PART_LORA] = qr_engine_lora_bytes(ec, &p->model.own, p->model.n_ranks, p->model.weight_dtype);
         p->room_opened = room_beside_files(qr_engine_available(ec, be, p->n_sharing), p);
-        rc = qr_engine_foresee(&p->limits, ec, &p->model, p->room_opened, err);
+        const struct qr_engine_opening of = {o->m.model, be, &mo};
+        rc = qr_engine_foresee_opening(&p->limits, ec, &p->model, &of, p->room_opened, err);
         p->n_threads = be->n_threads;
         p->part[PART_SCRATCH] = (int64_t)qr_backend_scratch_bytes(be);
     }
@@ -271,7 +272,8 @@ static int plan(const struct plan_options *o, struct qr_err *err)
     p.part[PART_WEIGHTS] = p.limits.weight_bytes + p.stage_bytes;
     p.part[PART_CACHE] = p.limits.kv_bytes;
     p.part[PART_STEP] = p.limits.act_bytes;
-    p.part[PART_HTTP] = (int64_t)p.limits.running_max * HTTP_BYTES_PER_CALL + (int64_t)p.limits.ctx_max * HTTP_BYTES_PER_TOKEN * HTTP_PREPARED_AT_ONCE;
+    p.part[PART_HTTP] = HTTP_BYTES + (int64_t)p.limits.running_max * HTTP_BYTES_PER_CALL +
+                         (int64_t)p.limits.n_blocks * p.limits.block_tokens * HTTP_BYTES_PER_TOKEN;
     p.total = p.host_is_device ? p.limits.kv_host_bytes : 0;
     for (int i = 0; i < PART_COUNT; i++)
         p.total += p.part[i];

@@ -195,6 +195,15 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
 int qr_engine_foresee(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory_available,
                       struct qr_err *err);
 
+/* The same, where the model can be looked at again: a step that does not fit is refused with the largest that does. */
+struct qr_engine_opening {
+    const char *dir;                         /* borrowed, like the others */
+    struct qr_backend *be;
+    const struct qr_model_options *options;  /* with config's ctx_max */
+};
+int qr_engine_foresee_opening(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_plan *plan,
+                              const struct qr_engine_opening *of, int64_t memory_available, struct qr_err *err);
+
 /* Bytes beside weights, cache, step memory and kernels' scratch, but for some KiB: records of the cache's blocks, block tables, sampling scratch for
  * each of n_threads, events and the text that waits. `l` from qr_engine_plan. */
 int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_engine_config *c, const struct qr_tokenizer *tokenizer,

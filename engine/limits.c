@@ -89,13 +89,15 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
     const int64_t needed = ((config->ctx_max > 0 ? ctx : 1) + config->block_tokens - 1) / config->block_tokens * config->block_tokens;
     if (kv <= left && fits < needed && needed * token_bytes <= left)
         return fail_small(config, fits, needed, token_bytes, err);
+    int64_t most = left > 0 ? left / (token_bytes * config->block_tokens) * config->block_tokens : 0; /* whole blocks of it */
+    most = most < INT32_MAX / 2 ? most : INT32_MAX / 2 / config->block_tokens * config->block_tokens;
     if (kv > left || fits < config->block_tokens || (config->ctx_max > 0 && fits < ctx))
         return qr_err_set(err, QR_E_NO_ROOM,
                           "does not fit: a sequence of %d tokens needs %.1f MiB of cache, the plan has %.1f MiB, and %.1f MiB of memory are "
                           "free beside %.1f MiB of weights; the largest settings that fit are --max-len %lld --kv-tokens %lld%s",
                           ctx, (double)ctx * (double)token_bytes / 0x1p20, (double)kv / 0x1p20, (double)left / 0x1p20,
-                          (double)weight_bytes / 0x1p20, (long long)(left > 0 ? (left / token_bytes < ctx ? left / token_bytes : ctx) : 0),
-                          (long long)(left > 0 ? left / token_bytes : 0), kv_dtype == QR_I8 ? "" : "; more with --kv-cache-dtype int8");
+                          (double)weight_bytes / 0x1p20, (long long)(most < ctx ? most : ctx), (long long)most,
+                          kv_dtype == QR_I8 ? "" : "; more with --kv-cache-dtype int8");
     *out = (struct qr_engine_limits){
         .ctx_max = fits < ctx ? (int32_t)fits : ctx, .vocab = model->n_vocab, .n_blocks = (int32_t)n_blocks,
         .block_tokens = config->block_tokens, .running_max = config->running_max, .waiting_max = config->waiting_max,
@@ -107,8 +109,15 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
     return 0;
 }
 
+/* A step that fits, where one of as many rows as asked for does not. */
+struct step {
+    int32_t rows, running; /* rows 0: none is known */
+    bool less_cache;       /* beside a smaller cache than the one asked for */
+};
+
 /* What would fit: other numbers of the weights, fewer rows in a step, or both. Beside the weights are a step, adapters, and one block of the cache. */
-static void put_remedy(char text[240], const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory, int64_t step, int64_t block)
+static void put_remedy(char text[240], const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory, int64_t step, int64_t block,
+                       const struct step *fits)
 {
     const int64_t beside = memory - block, with_step = beside - step;
     const int64_t as_is = (int64_t)(plan->weight_bytes + plan->table_bytes), int8 = (int64_t)plan->int8_bytes, int4 = (int64_t)plan->int4_bytes;
@@ -117,14 +126,46 @@ static void put_remedy(char text[240], const struct qr_engine_config *config, co
     if (config->lora_slots > 0)
         snprintf(adapters, sizeof adapters, " and adapters (--lora-slots %d)", config->lora_slots);
     snprintf(rows, sizeof rows, "fewer rows in a step (--max-step-tokens %d, --max-running %d)%s", config->step_tokens_max, config->running_max, adapters);
+    if (fits->rows > 0)
+        snprintf(rows, sizeof rows, "--max-step-tokens %d --max-running %d%s", fits->rows, fits->running, fits->less_cache ? " with a smaller cache" : "");
     if (with_step >= int4)
         snprintf(text, 240, "what fits is %s%s%s", with_step >= int8 ? "--quantize int8 or int4" : "--quantize int4",
-                 beside >= as_is ? "; what may fit is " : "", beside >= as_is ? rows : "");
+                 fits->rows > 0 ? ", or " : beside >= as_is ? "; what may fit is " : "", beside >= as_is ? rows : "");
     else if (beside >= least)
-        snprintf(text, 240, "what may fit is %s%s", beside >= as_is ? "" : "--quantize int4 with ", rows);
+        snprintf(text, 240, "what %s is %s%s", fits->rows > 0 ? "fits" : "may fit", beside >= as_is ? "" : "--quantize int4 with ", rows);
     else
         snprintf(text, 240, "no format of it fits: %.1f MiB more would be the least, a smaller model, or less that runs beside it",
                  (double)(least - beside) / 0x1p20);
+}
+
+/* What a plan comes to beside the cache. */
+struct beside_cache {
+    int64_t weights, act, adapters;
+};
+
+static struct beside_cache beside_cache_of(const struct qr_engine_config *config, const struct qr_model_plan *plan)
+{
+    const size_t act = config->lora_slots > 0 && plan->adapted_act_bytes > plan->act_bytes ? plan->adapted_act_bytes : plan->act_bytes;
+    return (struct beside_cache){.weights = (int64_t)(plan->weight_bytes + plan->table_bytes), .act = (int64_t)act,
+                                 .adapters = qr_engine_lora_bytes(config, &plan->own, plan->n_ranks, plan->weight_dtype)};
+}
+
+/* Whether all but the cache fits, and a block of it. */
+static bool has_room(const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory)
+{
+    const struct beside_cache b = beside_cache_of(config, plan);
+    return memory - b.weights - b.adapters - b.act >= (int64_t)plan->kv_token_bytes * config->block_tokens;
+}
+
+static int fail_step(const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory, const struct step *fits, struct qr_err *err)
+{
+    const struct beside_cache b = beside_cache_of(config, plan);
+    char remedy[240];
+    put_remedy(remedy, config, plan, memory, b.act + b.adapters, (int64_t)plan->kv_token_bytes * config->block_tokens, fits);
+    return qr_err_set(err, QR_E_NO_ROOM, "does not fit: the weights take %.1f MiB as %s, a step %.1f MiB and adapters %.1f MiB, and %.1f MiB of memory are "
+                      "available; %s (weights of %.1f and %.1f MiB as int8 and int4)", (double)b.weights / 0x1p20, qr_dtype_name(plan->weight_dtype),
+                      (double)b.act / 0x1p20, (double)b.adapters / 0x1p20, (double)memory / 0x1p20, remedy, (double)plan->int8_bytes / 0x1p20,
+                      (double)plan->int4_bytes / 0x1p20);
 }
 
 int qr_engine_foresee(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory_available,
@@ -132,18 +173,60 @@ int qr_engine_foresee(struct qr_engine_limits *out, const struct qr_engine_confi
 {
     QR_ASSERT(out != NULL && config != NULL);
     QR_ASSERT(plan != NULL && err != NULL);
-    const int64_t adapters = qr_engine_lora_bytes(config, &plan->own, plan->n_ranks, plan->weight_dtype);
-    const int64_t weights = (int64_t)(plan->weight_bytes + plan->table_bytes), left = memory_available - weights - adapters;
-    const size_t act = config->lora_slots > 0 && plan->adapted_act_bytes > plan->act_bytes ? plan->adapted_act_bytes : plan->act_bytes;
-    const int64_t token_bytes = (int64_t)plan->kv_token_bytes * config->block_tokens;
-    if (left - (int64_t)act >= token_bytes)
-        return qr_engine_plan(out, config, &plan->config, plan->kv_dtype, weights, (int64_t)act, left, err);
-    char remedy[240];
-    put_remedy(remedy, config, plan, memory_available, (int64_t)act + adapters, token_bytes);
-    return qr_err_set(err, QR_E_NO_ROOM, "does not fit: the weights take %.1f MiB as %s, a step %.1f MiB and adapters %.1f MiB, and %.1f MiB of memory are "
-                      "available; %s (weights of %.1f and %.1f MiB as int8 and int4)", (double)weights / 0x1p20, qr_dtype_name(plan->weight_dtype),
-                      (double)act / 0x1p20, (double)adapters / 0x1p20, (double)memory_available / 0x1p20, remedy, (double)plan->int8_bytes / 0x1p20,
-                      (double)plan->int4_bytes / 0x1p20);
+    const struct step unknown = {0};
+    if (!has_room(config, plan, memory_available))
+        return fail_step(config, plan, memory_available, &unknown, err);
+    const struct beside_cache b = beside_cache_of(config, plan);
+    return qr_engine_plan(out, config, &plan->config, plan->kv_dtype, b.weights, b.act, memory_available - b.weights - b.adapters, err);
+}
+
+struct seeking {
+    const struct qr_engine_config *config;
+    const struct qr_engine_opening *of;
+    int64_t memory;
+};
+
+/* Whether a step of so many rows fits, with the cache that was asked for or any. */
+static bool step_fits(const struct seeking *s, int32_t rows, bool any_cache)
+{
+    struct qr_engine_config c = *s->config;
+    struct qr_model_plan plan;
+    struct qr_engine_limits l;
+    struct qr_err none;
+    c.step_tokens_max = rows;
+    c.running_max = c.running_max < rows ? c.running_max : rows;
+    qr_engine_config_fit(&c);
+    if (qr_model_plan(&plan, s->of->dir, s->of->be, s->of->options, c.step_tokens_max, c.logit_rows_max, &none) != 0)
+        return false;
+    return any_cache ? has_room(&c, &plan, s->memory) : qr_engine_foresee(&l, &c, &plan, s->memory, &none) == 0;
+}
+
+static struct step largest_step(const struct seeking *s, bool any_cache)
+{
+    int32_t least = 0, most = s->config->step_tokens_max - 1; /* the answer is one of these */
+    while (least < most) {
+        const int32_t n = least + (most - least + 1) / 2;
+        if (step_fits(s, n, any_cache))
+            least = n;
+        else
+            most = n - 1;
+    }
+    return (struct step){.rows = least, .running = s->config->running_max < least ? s->config->running_max : least, .less_cache = any_cache};
+}
+
+int qr_engine_foresee_opening(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_plan *plan,
+                              const struct qr_engine_opening *of, int64_t memory_available, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && config != NULL && plan != NULL);
+    QR_ASSERT(of != NULL && of->dir != NULL && of->be != NULL && of->options != NULL);
+    const struct seeking s = {config, of, memory_available};
+    const int rc = qr_engine_foresee(out, config, plan, memory_available, err);
+    if (rc != QR_E_NO_ROOM || has_room(config, plan, memory_available))
+        return rc;
+    struct step fits = largest_step(&s, false);
+    if (fits.rows == 0)
+        fits = largest_step(&s, true);
+    return fail_step(config, plan, memory_available, &fits, err);
 }
 
 int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_engine_config *c, const struct qr_tokenizer *tokenizer,

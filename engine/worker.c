@@ -98,7 +98,10 @@ static int foresee(void *user, const struct qr_model_plan *plan, struct qr_err *
     const struct qr_engine *e = user;
     struct qr_engine_limits limits;
     const int rc = qr_engine_host_room(&e->config, qr_engine_local_ranks(e->model_options->comm), err);
-    return rc ? rc : qr_engine_foresee(&limits, &e->config, plan, qr_engine_available(&e->config, e->be, 1), err);
+    struct qr_model_options options = *e->model_options;
+    options.ctx_max = e->config.ctx_max;
+    const struct qr_engine_opening of = {e->dir, e->be, &options};
+    return rc ? rc : qr_engine_foresee_opening(&limits, &e->config, plan, &of, qr_engine_available(&e->config, e->be, 1), err);
 }
 
 static int open_all(struct qr_engine *e, struct qr_err *err)

@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/adapters.h"
@@ -232,10 +233,25 @@ bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int
     return true;
 }
 
+/* Text and ids that became requests, and are most of a body. While it is read it takes some 20 times its size, as each id of a list is a node, and requests
+ * lie behind them: what is free in front goes back to the system, too. */
+static void drop_input(struct qr_call *call)
+{
+    static const char *const input[] = {"prompt", "messages", "input"};
+    struct qr_params *p = &call->params;
+    if (p->doc && qr_json_type(p->doc) == QR_JSON_T_OBJECT)
+        for (int i = 0; i < QR_COUNT(input); i++)
+            qr_json_remove(p->doc, input[i]);
+    p->prompt = p->messages = NULL;
+    if (call->body.len >= QR_TRIM_BYTES)
+        qr_heap_trim();
+}
+
 static void prepare_run(void *arg)
 {
     struct qr_call *call = arg;
     call->kind->prepare(call);
+    drop_input(call);
 }
 
 /* Inputs of it wait for room in the engine, which has none of its own. */

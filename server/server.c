@@ -19,7 +19,6 @@
 #define FRESH_US 1000000      /* of a drain: whoever has just connected has so long to ask, and be told */
 #define ECHO_US 100000        /* the same signal within so long is the first one again */
 #define LAST_WORDS_US 2000000 /* after the drain's time, for clients to hear of it */
-#define TRIM_BYTES (32 << 10) /* of bodies read: what they leave in the heaps, less than a MiB, is not worth a trim */
 
 uint64_t qr_server_next_id(struct qr_server *s)
 {
@@ -112,11 +111,10 @@ static void on_signal(void *user, int32_t signum)
     stop_now(s, 130);
 }
 
-/* A body takes some 20 times its size while it is read, as each id of a list is a node. What that leaves free between other blocks goes back to the system once
- * nobody is served. */
+/* What opening the model, and calls, leave free between other blocks goes back to the system once nobody is served. */
 static void give_back(struct qr_server *s)
 {
-    if (s->n_calls > 0 || s->read_bytes < TRIM_BYTES)
+    if (s->n_calls > 0 || s->read_bytes < QR_TRIM_BYTES)
         return;
     s->read_bytes = 0;
     qr_heap_trim();
@@ -158,6 +156,7 @@ static void become_ready(struct qr_server *s)
     uint64_t h = qr_hash64(version, strlen(version), qr_hash64(s->names[0], strlen(s->names[0]), 0));
     snprintf(s->fingerprint, sizeof s->fingerprint, "fp_%010llx", (unsigned long long)(h & 0xffffffffffull));
     s->phase = QR_PHASE_READY;
+    s->read_bytes = QR_TRIM_BYTES;
     if (s->draining)
         qr_engine_drain(s->model.engine);
 }

@@ -15,6 +15,8 @@
 
 enum qr_phase { QR_PHASE_LOADING, QR_PHASE_READY, QR_PHASE_FAILED };
 
+#define QR_TRIM_BYTES (32 << 10) /* of bodies read: what they leave in the heaps, less than a MiB, is not worth a trim */
+
 struct qr_server {
     struct qr_server_config config;
     struct qr_http *http;                 /* owned */

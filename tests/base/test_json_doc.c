@@ -241,6 +241,27 @@ static int round_trip_lines(const char *path)
     return n_lines;
 }
 
+Test(json, a_member_that_is_removed_leaves_the_others)
+{
+    static const char text[] = "{\"a\":[1,[2]],\"b\":{\"a\":3},\"c\":\"x\"}";
+    static const struct {
+        const char *key, *left;
+    } steps[] = {{"none", text}, {"b", "{\"a\":[1,[2]],\"c\":\"x\"}"}, {"c", "{\"a\":[1,[2]]}"}, {"a", "{}"}, {"a", "{}"}};
+    struct qr_err err = {0};
+    struct qr_json *root;
+    struct qr_buf b;
+    qr_buf_init(&b);
+    cr_assert_eq(qr_json_parse(&root, text, sizeof text - 1, &qr_json_limits_file, &err), 0, "%s", err.msg);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        qr_json_remove(root, steps[i].key);
+        qr_buf_clear(&b);
+        qr_json_print(&b, root);
+        cr_expect_str_eq(b.data, steps[i].left);
+    }
+    qr_buf_release(&b);
+    qr_json_free(root);
+}
+
 Test(json, round_trips_recorded_lines)
 {
     static const char *const files[] = {"json-schema/real_schemas.jsonl", "json-schema/test_suite_2020-12.jsonl",

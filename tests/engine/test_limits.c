@@ -75,8 +75,12 @@ Test(limits, a_context_that_does_not_fit_is_refused_with_the_longest_that_does)
     cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 256 * token, &err), 0, "%s", err.msg);
     cr_expect(l.ctx_max == 256 && l.n_blocks == 16);
     cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 256 * token - 1, &err), QR_E_NO_ROOM);
-    cr_expect(strstr(err.msg, "--max-len 255 --kv-tokens 255; more with --kv-cache-dtype int8"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "--max-len 240 --kv-tokens 240; more with --kv-cache-dtype int8"), "%s", err.msg);
+    c.ctx_max = 240; /* which do fit, and with a block more do not */
+    c.kv_tokens = 240;
+    cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 256 * token - 1, &err), 0, "%s", err.msg);
     c.kv_tokens = 255;
+    c.ctx_max = 256;
     cr_expect_eq(qr_engine_foresee(&l, &c, &p, fixed + 256 * token, &err), QR_E_NO_ROOM);
     char says[200];
     snprintf(says, sizeof says, "asked for has 15 blocks of 16 tokens; expected at least 256 tokens, those of one sequence (--max-len), which are "

@@ -11,7 +11,7 @@ struct coded_way {
     int bits, group;   /* of the type's format */
     bool steps, offset, zero, e4m3; /* likewise */
     int nt;            /* panels */
-    bool many;         /* with 5 bits or less, and E4M3: several row tiles, one panel */
+    bool many;         /* several row tiles, one panel */
 };
 
 /* Field by field: of a copied format the compiler would no longer know all. */
@@ -52,6 +52,16 @@ void qr_amx_configure_turned(int32_t n_rows)
         const bool weights = t >= 6 || t == 2 || t == 3;
         c.row_bytes[t] = (uint16_t)(weights ? QR_TILE_ROW_BYTES : n_rows * (int32_t)sizeof(float));
         c.rows[t] = QR_TILE_ROWS;
+    }
+    qr_tile_configure(&c);
+}
+
+void qr_amx_configure_below(int32_t n_tiles, int32_t last_rows)
+{
+    struct qr_tile_config c = {.palette = 1};
+    for (int t = 0; t < 8; t++) {
+        c.row_bytes[t] = QR_TILE_ROW_BYTES;
+        c.rows[t] = (uint8_t)(t == n_tiles - 1 || t == 5 ? last_rows : QR_TILE_ROWS);
     }
     qr_tile_configure(&c);
 }
@@ -149,9 +159,40 @@ VF_FN void coded_unpack_step(const struct coded_way y, coded_unpack_fn *apart, c
             CODED_BELOW(3, 5, weights);                  \
     } while (0)
 
+/* The same of weights that are the right operand: tile 5 has as many rows as the last row tile. */
+#define CODED_RIGHT(sum, rows, weights)                                                            \
+    do {                                                                                           \
+        qr_tile_load_past(rows, b->x[sum] + step * b->x_step[sum], QR_TILE_ROW_BYTES);             \
+        qr_tile_dp(sum, rows, weights);                                                            \
+    } while (0)
+
+#define CODED_RIGHT_MANY(weights)                        \
+    do {                                                 \
+        qr_tile_load(weights, w, QR_TILE_ROW_BYTES);     \
+        CODED_RIGHT(0, 4, weights);                      \
+        if (b->n_tiles == 2) {                           \
+            CODED_RIGHT(1, 5, weights);                  \
+        } else if (b->n_tiles == 3) {                    \
+            CODED_RIGHT(1, 3, weights);                  \
+            CODED_RIGHT(2, 5, weights);                  \
+        } else {                                         \
+            CODED_RIGHT(1, 4, weights);                  \
+            CODED_RIGHT(2, 4, weights);                  \
+            CODED_RIGHT(3, 5, weights);                  \
+        }                                                \
+    } while (0)
+
 VF_FN void coded_multiply_step(const struct coded_way y, const struct coded_block *b, int32_t step, const bool odd)
 {
     const char *w = coded_room(y, b, y.nt, step);
+    if (y.many && !coded_bits_left(coded_bits(y))) {
+        if (odd)
+            CODED_RIGHT_MANY(7);
+        else
+            CODED_RIGHT_MANY(6);
+        finish_now_and_then(b->leaving);
+        return;
+    }
     if (y.many) {
         if (odd && b->n_tiles == 2)
             CODED_PAIR(7, 2, 3);
@@ -247,7 +288,7 @@ typedef void coded_block_fn(const struct coded_block *b);
     {                                                                                                                                  \
         coded_unpack_apart((struct coded_way){.nt = 1, __VA_ARGS__}, b, tables, nt, step);                              \
     }
-/* One panel, two, and with E4M3 codes and 5 bits or less several row tiles, with more bits four panels. */
+/* One panel, two, several row tiles, and with 6 and 8 bits four panels. */
 #define CODED_BLOCKS_LEFT(type, ...)                                         \
     CODED_APART(apart_##type, __VA_ARGS__)                                   \
     CODED_BLOCK(one_##type, apart_##type, 1, false, __VA_ARGS__)             \
@@ -257,7 +298,8 @@ typedef void coded_block_fn(const struct coded_block *b);
     CODED_APART(apart_##type, __VA_ARGS__)                                   \
     CODED_BLOCK(one_##type, apart_##type, 1, false, __VA_ARGS__)             \
     CODED_BLOCK(two_##type, apart_##type, 2, false, __VA_ARGS__)             \
-    CODED_BLOCK(more_##type, apart_##type, PANELS_MAX, false, __VA_ARGS__)
+    CODED_BLOCK(more_##type, apart_##type, PANELS_MAX, false, __VA_ARGS__)   \
+    CODED_BLOCK(below_##type, apart_##type, 1, true, __VA_ARGS__)
 #define CODED_TYPES_LEFT(DO)                                                 \
     DO(QR_C2_G16_SO, .bits = 2, .group = 16, .steps = true, .offset = true)  \
     DO(QR_C3_G16_S, .bits = 3, .group = 16, .steps = true)                   \
@@ -291,10 +333,13 @@ CODED_TYPES_RIGHT(CODED_BLOCKS_RIGHT)
 void qr_amx_coded_block(int32_t nt, const struct coded_block *b)
 {
 #define CODED_ENTRY(type, ...) [type] = {one_##type, two_##type, more_##type},
-    static coded_block_fn *const blocks[QR_DTYPE_COUNT][3] = {CODED_TYPES_LEFT(CODED_ENTRY) CODED_TYPES_RIGHT(CODED_ENTRY)};
+#define CODED_ENTRY_RIGHT(type, ...) [type] = {one_##type, two_##type, more_##type, below_##type},
+    static coded_block_fn *const blocks[QR_DTYPE_COUNT][4] = {CODED_TYPES_LEFT(CODED_ENTRY) CODED_TYPES_RIGHT(CODED_ENTRY_RIGHT)};
 #undef CODED_ENTRY
+#undef CODED_ENTRY_RIGHT
     QR_ASSERT(nt == 1 || nt == 2 || (nt == PANELS_MAX && !coded_is_left(b->shape)));
-    QR_ASSERT(b->n_tiles == 1 || (b->n_tiles <= CODED_TILES_MAX && nt == 1 && coded_is_left(b->shape)));
+    QR_ASSERT(b->n_tiles == 1 || (b->n_tiles <= CODED_TILES_MAX && nt == 1));
+    const int32_t way = b->n_tiles == 1 ? nt / 2 : coded_is_left(b->shape) ? 2 : 3;
     QR_ASSERT(qr_dtype_is_coded(b->type) && blocks[b->type][0] != NULL);
-    blocks[b->type][b->n_tiles > 1 ? 2 : nt / 2](b);
+    blocks[b->type][way](b);
 }

@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/amx/block.h"
 
-#define CODED_TILES_MAX 4 /* row tiles that meet a panel of 4 or 5 bits at once: as many as there are tiles of sums */
+#define CODED_TILES_MAX 4 /* row tiles that meet a panel at once: as many as there are tiles of sums */
 #define CODED_READ_PAST 64 /* bytes behind the last row tile that may be read: of several, each is loaded 16 rows wide, whatever lies there */
 
 struct coded_block {
@@ -29,6 +29,9 @@ struct coded_block {
 
 /* Tiles as the blocks of weights of 4 and 5 bits with one row tile of n_rows rows expect them. */
 void qr_amx_configure_turned(int32_t n_rows);
+
+/* Tiles as the blocks of weights of 6 and 8 bits with several row tiles expect them; all but the last have 16 rows. */
+void qr_amx_configure_below(int32_t n_tiles, int32_t last_rows);
 
 /* nt: panels, 1 or 2, with 6 and 8 bits PANELS_MAX as well, with several row tiles 1. Of three row tiles a fourth's sums are written as well. */
 void qr_amx_coded_block(int32_t nt, const struct coded_block *b);

@@ -167,7 +167,7 @@ static void multiply_coded(const struct product *p, int32_t first, int32_t end, 
     }
 }
 
-/* Panels [first, end) of weights of 4 or 5 bits with up to CODED_TILES_MAX row tiles; results follow while the next panel is computed. */
+/* Panels [first, end) of coded weights with up to CODED_TILES_MAX row tiles; results follow while the next panel is computed. */
 static void multiply_coded_many(const struct product *p, int32_t first, int32_t end, char *scratch)
 {
     const int64_t ahead = qr_tuned_ahead(p->t->ahead_lines, p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
@@ -176,12 +176,15 @@ static void multiply_coded_many(const struct product *p, int32_t first, int32_t 
     struct coded_block b = {.type = p->type, .shape = &p->coded, .room = scratch, .below = p->each * QR_TILE_BYTES, .leaving = &leaving, .ahead = ahead,
                             .n_tiles = p->n_tiles, .n_rows = QR_TILE_ROWS, .n_steps = p->n_steps,
                             .skip_step = p->n_steps - (int32_t)(ahead * p->n_steps / p->panel_bytes)};
-    QR_ASSERT(p->turned && p->n_tiles > 1 && p->n_tiles <= CODED_TILES_MAX);
+    QR_ASSERT(p->n_tiles > 1 && p->n_tiles <= CODED_TILES_MAX);
     for (int32_t t = 0; t < p->n_tiles; t++) {
         b.x[t] = tile_at(p, t, 0);
         b.x_step[t] = (int64_t)tile_rows(p, t) * QR_TILE_ROW_BYTES;
     }
-    configure(QR_TILE_ROWS, QR_TILE_ROWS);
+    if (p->turned)
+        configure(QR_TILE_ROWS, QR_TILE_ROWS);
+    else
+        qr_amx_configure_below(p->n_tiles, tile_rows(p, p->n_tiles - 1));
     for (int32_t panel = first; panel < end; panel++) {
         const struct strip s = {.p = p, .panel = panel, .n_panels = 1, .n_parts = p->each};
         char *sums = scratch + CODED_ROOM_BYTES + panel % 2 * CODED_SUMS_BYTES;
@@ -197,6 +200,12 @@ static void multiply_coded_many(const struct product *p, int32_t first, int32_t 
     qr_amx_finish_some(&leaving, INT32_MAX);
 }
 
+/* Whether coded weights become tiles while those before them are multiplied. */
+static bool streams(const struct product *p)
+{
+    return p->turned || (p->is_coded && p->n_tiles <= CODED_TILES_MAX && !coded_is_left(&p->coded));
+}
+
 static void multiply(const void *arg, int32_t item, int32_t worker)
 {
     const struct product *p = arg;
@@ -206,7 +215,7 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
     const int32_t after = end < p->n_panels ? end : first; /* a thread that owns its rows goes on there */
     char *scratch = qr_queue_own(p->q, worker), *sums = scratch + STRIP_BYTES;
     struct leaving leaving = {0};
-    const bool coded = p->turned || (p->is_coded && p->n_tiles == 1 && !coded_is_left(&p->coded));
+    const bool coded = streams(p);
     if (coded)
         (p->n_tiles == 1 ? multiply_coded : multiply_coded_many)(p, first, end, scratch);
     for (int32_t step = 0; !coded && step < p->n_steps; step += p->slice_steps)
@@ -244,7 +253,7 @@ static int32_t sums_fit(const struct product *p)
 /* How the work is cut; nothing of it shows in a result. */
 static void plan_items(struct product *p)
 {
-    const bool many = p->n_tiles > 2 && !p->turned;
+    const bool many = p->n_tiles > 2 && !streams(p);
     int32_t per_thread = qr_tuned(p->t->items_per_thread, many ? 4 : 3), fair = p->n_panels / (p->q->n_threads * per_thread);
     int32_t cached = qr_nearly_stretches(p->a, (int32_t)((int64_t)ITEM_BYTES / p->panel_bytes)), most = (many ? ITEM_PANELS_MANY : ITEM_PANELS_MAX) / p->each;
     most = qr_tuned(p->t->item_panels, cached < most && !many ? cached : most);

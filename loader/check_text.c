@@ -3,8 +3,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "loader/quantized_tensors.h"
 #include "loader/check_report.h"
@@ -358,6 +360,19 @@ static void put_memory(struct qr_buf *out, const struct qr_check_report *r)
     put_words(out, "memory", text);
 }
 
+/* A file of tensors alone. */
+static void put_file_verdict(struct qr_buf *out, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const int n = slash ? (int)(slash - path) + (slash == path) : 1;
+    const char *dir = slash ? path : ".";
+    char beside[QR_PATH_MAX];
+    if (snprintf(beside, sizeof beside, "%.*s/config.json", n, dir) < (int)sizeof beside && access(beside, F_OK) == 0)
+        put_line(out, "verdict", "the file is sound; with the config.json beside it: quire check %.*s", n, dir);
+    else
+        put_line(out, "verdict", "the file is sound; a model also needs a config.json beside it");
+}
+
 static void put_verdict(struct qr_buf *out, const struct qr_check_report *r)
 {
     for (int32_t i = 0; i < r->n_problems; i++)
@@ -374,7 +389,7 @@ static void put_verdict(struct qr_buf *out, const struct qr_check_report *r)
                  r->compute == QR_CODED ? "the codes of the file" : qr_dtype_name(r->compute),
                  r->kernels);
     else
-        put_line(out, "verdict", "the file is sound; a model also needs a config.json beside it");
+        put_file_verdict(out, r->path);
 }
 
 void qr_check_text(struct qr_buf *out, const struct qr_check_report *r)

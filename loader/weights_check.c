@@ -58,17 +58,28 @@ static void release(struct found *f)
     qr_free(f->naming);
 }
 
-/* Tensors that say what the configuration says already: rotary frequencies, and GPT-2's masks. */
-static bool is_known(const char *name)
+static bool ends_with(const char *name, const char *tail)
+{
+    const size_t n = strlen(name), n_tail = strlen(tail);
+    return n > n_tail && strcmp(name + n - n_tail, tail) == 0;
+}
+
+/* Tensors that say what the configuration says already: rotary frequencies, and GPT-2's masks. In a quantized checkpoint also what activations and cached keys
+ * and values would be rounded by, which is not done here. */
+static bool is_known(const char *name, const struct qr_model_config *c)
 {
     static const char *const parts[] = {"rotary_emb.inv_freq", "rope_freqs.weight", "rope_factors_", ".attn_rot_embd."};
     static const char *const tails[] = {".attn.bias", ".attn.masked_bias"};
-    const size_t n = strlen(name);
+    static const char *const rounding[] = {".input_scale", ".input_scale_ub", ".input_zero_point", ".input_global_scale", ".output_scale",
+                                           ".output_zero_point", ".q_scale", ".k_scale", ".v_scale", ".k_zero_point", ".v_zero_point"};
     for (int i = 0; i < QR_COUNT(parts); i++)
         if (strstr(name, parts[i]))
             return true;
     for (int i = 0; i < QR_COUNT(tails); i++)
-        if (n > strlen(tails[i]) && strcmp(name + n - strlen(tails[i]), tails[i]) == 0)
+        if (ends_with(name, tails[i]))
+            return true;
+    for (int i = 0; i < QR_COUNT(rounding) && c->quant.method != QR_QUANT_NONE; i++)
+        if (ends_with(name, rounding[i]))
             return true;
     return false;
 }
@@ -83,14 +94,14 @@ static void mark(bool *used, const struct qr_tensor_files *st, const struct qr_s
 }
 
 /* Whether all tensors are among those that were found, or known. */
-static bool have_places(const struct found *f, const struct qr_tensor_files *st)
+static bool have_places(const struct found *f, const struct qr_tensor_files *st, const struct qr_model_config *c)
 {
     const int32_t n = qr_tensor_files_count(st);
     bool *used = qr_alloc((size_t)n + 1, sizeof *used), all = true;
     for (int32_t i = 0; i < f->n; i++)
         mark(used, st, f->t[i]);
     for (int32_t i = 0; i < n && all; i++)
-        all = used[i] || is_known(qr_tensor_files_at(st, i)->name);
+        all = used[i] || is_known(qr_tensor_files_at(st, i)->name, c);
     qr_free(used);
     return all;
 }
@@ -107,7 +118,7 @@ static void find_all(struct found *f, const struct qr_tensor_files *st, const st
         }
         f->t[f->n] = find_from(&f->naming[f->n], st, c->arch, qr_weight_walk_name(name, &k), USUAL);
     }
-    f->all = have_places(f, st);
+    f->all = have_places(f, st, c);
 }
 
 /* All of a file's tensors have names of one kind, and none is there under two: else some would be left out of the computation without a word. */
@@ -224,8 +235,7 @@ static int check_tensor(const struct qr_weight_walk *k, const struct qr_tensor_f
 static bool is_bias_of_zeros(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
 {
     float some[256];
-    const size_t n = strlen(t->name), n_tail = strlen(".bias");
-    bool zeros = n > n_tail && strcmp(t->name + n - n_tail, ".bias") == 0 && t->n_dims == 1 && qr_stored_is_plain(t) && t->type->computable &&
+    bool zeros = ends_with(t->name, ".bias") && t->n_dims == 1 && qr_stored_is_plain(t) && t->type->computable &&
                  qr_tensor_files_there(st, t);
     for (int64_t at = 0; zeros && at < t->shape[0]; at += QR_COUNT(some)) {
         const int64_t n_some = t->shape[0] - at < QR_COUNT(some) ? t->shape[0] - at : QR_COUNT(some);
@@ -277,7 +287,7 @@ int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_mode
     bool *used = find_used(st, c);
     for (int32_t i = 0; i < qr_tensor_files_count(st); i++) {
         const char *s = qr_tensor_files_at(st, i)->name;
-        if (used[i] || is_known(s))
+        if (used[i] || is_known(s, c))
             continue;
         if (n_unused++ == 0)
             *first = s;
@@ -296,7 +306,7 @@ static int check_places(const struct qr_tensor_files *st, const struct qr_model_
     bool *used = find_used(st, c);
     for (int32_t i = 0; i < qr_tensor_files_count(st) && !rc; i++) {
         const struct qr_stored_tensor *t = qr_tensor_files_at(st, i);
-        if (!used[i] && !is_known(t->name) && strncmp(t->name, "v.", 2) != 0 && strncmp(t->name, "mm.", 3) != 0)
+        if (!used[i] && !is_known(t->name, c) && strncmp(t->name, "v.", 2) != 0 && strncmp(t->name, "mm.", 3) != 0)
             rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": tensor %s has no place in what is computed for %s here, and without it the model "
                             "would say something else", qr_tensor_files_shard_name(st, t->shard), t->offset, t->name, c->arch_name);
     }

@@ -212,6 +212,21 @@ def test_what_older_tools_write_otherwise_is_the_same_model():
         assert rc == 4 and f'the weights hold {name}, but' in err, err
 
 
+def test_scales_of_activations_that_are_not_rounded_here_alarm_nobody():
+    tensors = read_tensors(os.path.join(MODEL, 'model.safetensors'))
+    one = ('F32', [1], struct.pack('<f', 0.5))
+    static = {f'{BASE}.input_scale': one, 'model.layers.0.self_attn.k_scale': one, 'model.layers.0.self_attn.v_scale': one}
+    with tempfile.TemporaryDirectory() as d:
+        config, parts, _ = in_layout('fp8', [(i % 13 - 6) / 64 for i in range(O * I)])
+        make(f'{d}/fp8', config, {**{k: v for k, v in tensors.items() if k != f'{BASE}.weight'}, **{f'{BASE}.{k}': v for k, v in parts.items()}, **static})
+        assert scores(f'{d}/fp8')
+        rc, out, err = run('check', f'{d}/fp8')
+        assert rc == 0 and 'unused' not in out, (out, err)
+        make(f'{d}/plain', None, {**tensors, **static})  # where they may mean something else
+        rc, out, err = run('check', f'{d}/plain')
+        assert rc == 0 and 'unused        3 tensors' in out, (out, err)
+
+
 def test_a_part_that_is_missing_is_named_by_check_and_by_whatever_loads_the_model():
     tensors = read_tensors(os.path.join(MODEL, 'model.safetensors'))
     config, parts, _ = in_layout('gptq', [0.5] * (O * I))

@@ -518,8 +518,14 @@ Test(check, a_single_file_is_explained_without_a_configuration)
     put_text(&t, "script.py", "");
     put_text(&t, "download.bin", "");
     cr_expect_eq(check(&out, &file, false, &err), 0, "%s", err.msg);
-    cr_expect(strstr(out.data, "lm_head.weight") && strstr(out.data, "the file is sound"), "%s", out.data);
+    cr_expect(strstr(out.data, "lm_head.weight") && strstr(out.data, "the file is sound; with the config.json beside it: quire check"), "%s", out.data);
     cr_expect(!strstr(out.data, "never"), "what lies in the same folder is no part of a file:\n%s", out.data);
+    char config[80];
+    snprintf(config, sizeof config, "%.40s/config.json", t.dir);
+    cr_assert_eq(unlink(config), 0);
+    qr_buf_clear(&out);
+    cr_expect_eq(check(&out, &file, false, &err), 0, "%s", err.msg);
+    cr_expect(strstr(out.data, "the file is sound; a model also needs a config.json beside it"), "%s", out.data);
     qr_buf_release(&out);
     temp_remove(&t);
 }

@@ -49,13 +49,22 @@ mkdir -p "$build" || exit 2
 # say STEP WORD SECONDS
 say() { printf '%-38s %-10s %5s s\n' "$1" "$2" "$3" | tee -a "$out/summary.txt"; }
 
-# Ends what is left of a step: all processes of its session, whichever groups inner limits have put them into.
+# Ends what is left of a step: all processes of its session, whichever groups inner limits have put them into. Again until none is seen, as one that is ended
+# may have begun another behind the list; not for ever, as some do not die.
 end_session() {
-    local p f
-    for p in /proc/[0-9]*; do
-        read -r f 2>/dev/null <"$p/stat" || continue
-        set -- ${f##*) } # state, parent, group, session
-        [ "${4:-}" != "$session" ] || kill -KILL "${p#/proc/}" 2>/dev/null
+    local p f round some
+    for round in 1 2 3 4 5 6 7 8 9 10; do
+        some=
+        for p in /proc/[0-9]*; do
+            read -r f 2>/dev/null <"$p/stat" || continue
+            set -- ${f##*) } # state, parent, group, session
+            [ "${4:-}" = "$session" ] || [ "$2 ${p#/proc/}" = "$$ $session" ] || continue # or our child that has no session of its own yet
+            [ "$1" != Z ] || continue
+            kill -KILL "${p#/proc/}" 2>/dev/null
+            some=$round
+        done
+        [ -n "$some" ] || break
+        sleep 0.05
     done
 } 2>/dev/null
 
@@ -106,7 +115,7 @@ run() {
     return $rc
 }
 
-trap 'end_session; [ ! -f "$out/running.txt" ] || keep; say gpu.sh "ended by a signal" $SECONDS; exit 1' TERM INT HUP
+trap 'session=${!:-}; end_session; [ ! -f "$out/running.txt" ] || keep; say gpu.sh "ended by a signal" $SECONDS; exit 1' TERM INT HUP
 
 # The compute capability of the first GPU as nvcc names it; 90 has instructions of its own.
 arch() {

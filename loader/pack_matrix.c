@@ -633,7 +633,7 @@ static void reach(struct qr_file_range *r, const struct qr_stored_tensor *t)
 }
 
 /* Where a level packs words in parts: an item reads a stretch of inputs of all outputs, which lie one after the other in the file and stay in its thread's
- * cache, to its places in all panels. */
+ * cache, to its places in all panels, or looks at it where the file is mapped. */
 static void hold_stretches(struct qr_packer *a, struct piece *p)
 {
     const struct qr_stored_tensor *codes = qr_quantized_part(p->t, 0), *scale = qr_quantized_part(p->t, 1);

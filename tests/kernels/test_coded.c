@@ -10,7 +10,7 @@
 static const struct shape shapes[] = {
     {1, 256, 96, false, false}, {1, 576, 48, true, true},   {1, 31, 17, false, true},  {2, 65, 33, false, false}, {3, 1, 1, true, true},
     {5, 512, 120, false, true}, {16, 300, 47, true, false}, {17, 768, 64, false, false}, {33, 128, 15, true, true}, {70, 257, 33, true, true},
-    {9, 1280, 32, false, false},
+    {9, 1280, 32, false, false}, {50, 288, 40, true, false},
 };
 
 struct data {
@@ -236,6 +236,45 @@ Test(coded, a_gated_product_in_a_chain_gives_the_next_one_the_bits_that_it_write
         }
         drop(&up);
         drop(&down);
+    }
+    qr_backend_close(ref);
+}
+
+/* A head of coded weights, whose rows meet a panel one row tile after the other, up to four of them, or strips. */
+Test(coded, stretches_of_outputs_have_the_largest_of_these_and_change_none_of_them)
+{
+    static const enum qr_dtype types[] = {QR_C4_G128_Z, QR_C5_G32, QR_C6_G16_S, QR_C8_G32, QR_C8_E4M3};
+    static const int32_t n_rows[] = {1, 21, 37, 64, 70};
+    enum { N_OUT = 2 * QR_LINEAR_STRETCH + 72, N = 3 };
+    const char *names[8];
+    const int32_t n_levels = qr_cpu_levels(names);
+    struct qr_backend *ref = open_level("ref", 1, 0);
+    for (int i = 0; i < QR_COUNT(types) * QR_COUNT(n_rows); i += UTIL_STEP) {
+        const int32_t n = n_rows[i / QR_COUNT(types)];
+        struct data d = make(ref, (struct shape){n, 160, N_OUT, true, false}, types[i % QR_COUNT(types)], SEED + 9000 + (uint64_t)i);
+        for (int32_t l = 1; l < n_levels; l++) {
+            struct qr_backend *be = open_level(names[l], 2, 0);
+            struct qr_weight w = pack(be, &d);
+            float *plain = product_of(be, &d.l, &w, 0, n), *out = poisoned(n * d.l.out_stride), *largest = poisoned(n * N);
+            const struct qr_stretches s = {.largest = largest, .stride = N};
+            const struct qr_linear_args a = {.out = out, .x = d.l.x, .w = &w, .bias = d.l.bias, .stretches = &s, .out_stride = d.l.out_stride,
+                                             .x_stride = d.l.x_stride, .n_rows = n, .n_in = d.l.s.n_in, .n_out = N_OUT};
+            be->k->linear(be->queue, &a);
+            cr_assert(same_rows(&d.l, plain, out), "%s %s: %d rows differ", names[l], qr_dtype_name(d.type), n);
+            for (int32_t j = 0; j < n * N; j++) {
+                const float *row = out + j / N * d.l.out_stride;
+                float most = -INFINITY;
+                for (int32_t o = j % N * QR_LINEAR_STRETCH; o < N_OUT && o < (j % N + 1) * QR_LINEAR_STRETCH; o++)
+                    most = fmaxf(most, row[o]);
+                cr_assert(same_bits(&most, &largest[j], 1), "%s %s: row %d of %d, stretch %d", names[l], qr_dtype_name(d.type), j / N, n, j % N);
+            }
+            qr_free(plain);
+            qr_free(out);
+            qr_free(largest);
+            qr_free_aligned(w.packed);
+            qr_backend_close(be);
+        }
+        drop(&d);
     }
     qr_backend_close(ref);
 }

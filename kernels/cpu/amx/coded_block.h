@@ -8,7 +8,7 @@
 #include "kernels/cpu/amx/block.h"
 
 #define CODED_TILES_MAX 4 /* row tiles that meet a panel at once: as many as there are tiles of sums */
-#define CODED_READ_PAST 64 /* bytes behind the last row tile that may be read: of several, each is loaded 16 rows wide, whatever lies there */
+#define CODED_READ_PAST 64 /* bytes behind the last row tile that may be read: of several that are turned, each is loaded 16 rows wide, whatever lies there */
 
 struct coded_block {
     enum qr_dtype type;

@@ -223,9 +223,11 @@ int qr_engine_foresee_opening(struct qr_engine_limits *out, const struct qr_engi
     const int rc = qr_engine_foresee(out, config, plan, memory_available, err);
     if (rc != QR_E_NO_ROOM || has_room(config, plan, memory_available))
         return rc;
-    struct step fits = largest_step(&s, false);
-    if (fits.rows == 0)
-        fits = largest_step(&s, true);
+    struct step fits = {0};
+    if (step_fits(&s, 1, true)) { /* else nothing is searched: a look at a model of 19,000 tensors takes 25 ms */
+        fits = largest_step(&s, false);
+        fits = fits.rows ? fits : largest_step(&s, true);
+    }
     return fail_step(config, plan, memory_available, &fits, err);
 }
 

@@ -619,9 +619,10 @@ int qr_hf_config_read(struct qr_model_config *out, const char *dir, struct qr_er
     } else {
         const char *text = rc ? NULL : generation.data ? (const char *)generation.data : "";
         rc = qr_hf_config_parse(out, (const char *)config.data, config.n_bytes, text, generation.n_bytes, err);
-        rc = rc || out->quant.method != QR_QUANT_NONE ? rc : qr_hf_quant_read_beside(&out->quant, dir, err);
         if (rc)
             qr_err_prefix(err, "%s/", dir);
+        else if (out->quant.method == QR_QUANT_NONE)
+            rc = qr_hf_quant_read_beside(&out->quant, dir, err);
     }
     qr_map_file_close(&generation);
     qr_map_file_close(&config);

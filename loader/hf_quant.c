@@ -201,6 +201,16 @@ int qr_hf_quant_read(struct qr_quant_scheme *out, const struct qr_hf_obj *config
 
 /* ---- files of their own ---- */
 
+/* Whether it is about weights' codes at all: transformers.js leaves a quantize_config.json of what it made of a model for ONNX. */
+static bool is_ours(const struct qr_json *v)
+{
+    static const char *const keys[] = {"quant_method", "bits", "w_bit"};
+    for (int i = 0; i < QR_COUNT(keys); i++)
+        if (!qr_json_is_null(qr_json_find(v, keys[i])))
+            return true;
+    return false;
+}
+
 static int read_text(struct qr_quant_scheme *out, const struct qr_map_file *map, const char *file, const char *method, struct qr_err *err)
 {
     struct qr_json *root;
@@ -209,7 +219,10 @@ static int read_text(struct qr_quant_scheme *out, const struct qr_map_file *map,
     if (rc)
         return qr_err_prefix(err, "%s: ", file);
     o.v = root;
-    rc = qr_json_type(root) == QR_JSON_T_OBJECT ? read_scheme(out, &o, method) : qr_err_set(err, QR_E_DAMAGED, "%s: expected an object", file);
+    if (qr_json_type(root) != QR_JSON_T_OBJECT)
+        rc = qr_err_set(err, QR_E_DAMAGED, "%s: expected an object", file);
+    else if (is_ours(root))
+        rc = read_scheme(out, &o, method);
     qr_json_free(root);
     return rc;
 }
@@ -235,6 +248,8 @@ int qr_hf_quant_read_beside(struct qr_quant_scheme *out, const char *dir, struct
         }
         rc = read_text(out, &map, files[i][0], files[i][1], err);
         qr_map_file_close(&map);
+        if (rc)
+            qr_err_prefix(err, "%s/", dir);
     }
     return rc;
 }

@@ -255,7 +255,9 @@ static int put_together(struct finder *f, const struct qr_stored_tensor *codes)
 {
     struct qr_tensor_files *st = f->st;
     struct qr_quantized *q = qr_arena_alloc(&st->made.names, sizeof *q, _Alignof(struct qr_quantized));
-    *q = (struct qr_quantized){.layout = f->form->layout, .bits = f->form->layout == INT8 ? 8 : f->s->bits, .codes = codes, .scale = part(f, f->form->scale),
+    const int32_t said = f->s->bits ? f->s->bits : 4; /* by groups of modules: perhaps none, or others' */
+    *q = (struct qr_quantized){.layout = f->form->layout, .bits = f->form->layout == INT8 || f->form->layout == FP8 ? 8 : said,
+                               .codes = codes, .scale = part(f, f->form->scale),
                                .zeros = part(f, f->form->zeros), .order = part(f, f->form->order),
                                .shape = f->form->layout == PACKED ? part(f, ".weight_shape") : NULL};
     if (!q->scale)

@@ -25,7 +25,7 @@
 int qr_hf_quant_read(struct qr_quant_scheme *out, const struct qr_hf_obj *config);
 
 /* The same where config.json says nothing: DIR/quantize_config.json of AutoGPTQ, or quant_config.json of AutoAWQ, from before it had a place for that. Requires
- * a scheme of none; it stays so when there is no such file. */
+ * a scheme of none; it stays so when there is no such file, or one of something else. */
 int qr_hf_quant_read_beside(struct qr_quant_scheme *out, const char *dir, struct qr_err *err);
 
 /* As quant_method has it: "gptq". */

@@ -126,11 +126,11 @@ static int check_naming(const struct found *f, const struct qr_tensor_files *st,
 {
     char name[QR_WEIGHT_NAME_MAX];
     int32_t other, before = 0, i = 0;
-    const struct qr_stored_tensor *twin, *first = NULL;
+    const struct qr_stored_tensor *const head = qr_weights_find_named(st, c->arch, "lm_head.weight"), *twin, *first = NULL;
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k); i++) {
         const struct qr_stored_tensor *t = f->t[i];
         const int32_t naming = f->naming[i];
-        if (k.row->when == QR_WHEN_UNTIED || !t) /* the head is outside of all */
+        if (k.row->when == QR_WHEN_UNTIED || !t || t == head) /* the head is outside of all, also where it is the embedding */
             continue;
         if (!f->all && (twin = find_from(&other, st, c->arch, qr_weight_walk_name(name, &k), naming + 1)) != NULL)
             return qr_err_set(err, QR_E_DAMAGED, "%s is there twice, as %s and as %s; expected one of them", name, t->name, twin->name);

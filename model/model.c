@@ -31,6 +31,7 @@ struct qr_model {
     bool on_device;            /* the backend's memory is not the host's */
     struct qr_weights weights; /* owned, unless borrowed */
     bool borrowed;             /* the weights are somebody else's */
+    bool untied;               /* config.json says that its head is the embedding, and it is not */
     struct rotation rope, local; /* the second of layers with a window, where the model has one */
     const struct qr_mem_ops *mem; /* borrowed: whose it is */
     const struct qr_kernels *k;   /* borrowed: those it was opened for */
@@ -103,12 +104,14 @@ static enum qr_dtype choose_dtype(const struct qr_tensor_files *st, const struct
     return compute == QR_COMPUTE_F32 ? QR_F32 : QR_BF16;
 }
 
-static void warn_unused(const struct qr_tensor_files *st, const struct qr_model_config *c)
+static void warn_of_weights(const struct qr_tensor_files *st, const struct qr_model *m)
 {
     const char *first;
-    int32_t n = qr_weights_unused(st, c, &first);
+    int32_t n = qr_weights_unused(st, &m->config, &first);
     if (n > 0)
         qr_log(QR_LOG_WARN, "loader", "unused tensors n=%d first=%s", n, first);
+    if (m->untied)
+        qr_log(QR_LOG_WARN, "model", "config.json says that the head is the embedding, but lm_head.weight has other numbers and is used, as by transformers 5");
 }
 
 /* What of the model is this rank's; for a plan, rank 0's. */
@@ -157,8 +160,7 @@ static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_d
     const bool tied = c->tied_head;
     if (!rc)
         qr_weights_fit(c, st);
-    if (!rc && tied && !c->tied_head)
-        qr_log(QR_LOG_WARN, "model", "config.json says that the head is the embedding, but lm_head.weight has other numbers and is used, as by transformers 5");
+    m->untied = tied && !c->tied_head;
     if (!rc && c->headless && !options->embeds)
         rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s without a head: it makes embeddings (quire serve, POST /v1/embeddings), no text", c->arch_name);
     if (!rc)
@@ -274,7 +276,7 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
         qr_free(m);
         return rc;
     }
-    warn_unused(files, &m->config);
+    warn_of_weights(files, m);
     qr_other_files_log(dir);
     rc = m->comm && m->on_device ? qr_device_comm_open(&m->devices, m->comm, be, err) : 0; /* first: it takes memory of the device, and is soon refused */
     rc = rc ? rc : admit(m, files, dtype, be, options, err);

@@ -144,8 +144,8 @@ def make(path, config, tensors):
     write_tensors(os.path.join(path, 'model.safetensors'), tensors)
 
 
-def scores(path):
-    rc, out, err = run('score', '--model', path, '--logits', stdin=json.dumps({'prompt': 'What is 12 + 30? Tell me a story about a fox, please.'}) + '\n')
+def scores(path, *settings):
+    rc, out, err = run('score', '--model', path, '--logits', *settings, stdin=json.dumps({'prompt': 'What is 12 + 30? Tell me a story about a fox, please.'}) + '\n')
     assert rc == 0 and not err, err
     return out
 
@@ -206,10 +206,38 @@ def test_what_older_tools_write_otherwise_is_the_same_model():
                 f.write('{"bits": 3, "w_bit": 3}')
             rc, _, err = run('check', f'{d}/{layout}-beside')
             assert rc == 4 and f'{layout}-beside/{file}: ' in err and 'bits is 3; expected 4' in err.replace('w_bit', 'bits'), err
+            os.unlink(f'{d}/{layout}-beside/{file}')
+            os.mkdir(f'{d}/{layout}-beside/{file}')
+            rc, _, err = run('score', '--model', f'{d}/{layout}-beside')
+            assert rc == 4 and err.count(d) == 1 and f'{file}: is a directory' in err, err
+        for text in ('{"per_channel": true, "reduce_range": true, "per_model_config": {"model": {"op_types": ["MatMul"], "weight_type": "QInt8"}}}', '{"bits": null}'):
+            with open(f'{d}/gptq/quantize_config.json', 'w', encoding='utf-8') as f:  # not read: config.json says it
+                f.write(text)
+            shutil.rmtree(f'{d}/plain', ignore_errors=True)
+            shutil.copytree(MODEL, f'{d}/plain')
+            shutil.copy(f'{d}/gptq/quantize_config.json', f'{d}/plain')  # transformers.js writes such a file of what it made of the model
+            assert scores(f'{d}/plain') == scores(MODEL)
         name, (kind, shape, data) = next(iter(zeros.items()))
         make(f'{d}/one', config, {**tensors, **zeros, **parts, name: (kind, shape, data[:-2] + b'\0\x3c')})
         rc, _, err = run('score', '--model', f'{d}/one')
         assert rc == 4 and f'the weights hold {name}, but' in err, err
+
+
+def test_groups_of_modules_that_say_no_width_leave_it_to_the_matrices():
+    tensors = read_tensors(os.path.join(MODEL, 'model.safetensors'))
+    others = {k: v for k, v in tensors.items() if k != f'{BASE}.weight'}
+    attention = {'targets': ['re:.*self_attn'], 'weights': None, 'input_activations': {'num_bits': 8, 'type': 'float'}}
+    with tempfile.TemporaryDirectory() as d:
+        for layout, other_bits in (('packed', 8), ('fp8', 4)):
+            config, parts, _ = in_layout(layout, [(i % 13 - 6) / 64 for i in range(O * I)])
+            if layout == 'fp8':
+                config = {'quant_method': 'compressed-tensors', 'format': 'float-quantized', 'config_groups': {'a': {'weights': {'num_bits': 8, 'type': 'float'}}}}
+                parts = {'weight': parts['weight'], 'weight_scale': ('F32', [1], struct.pack('<f', 0.5))}
+            told = []
+            for i, groups in enumerate((config['config_groups'], {}, {'a': attention}, {'a': attention, 'b': {'weights': {'num_bits': other_bits, 'type': 'int'}}})):
+                make(f'{d}/{layout}{i}', {**config, 'config_groups': groups}, {**others, **{f'{BASE}.{k}': v for k, v in parts.items()}})
+                told.append((scores(f'{d}/{layout}{i}'), scores(f'{d}/{layout}{i}', '--dtype', 'f32')))
+            assert len(set(told)) == 1, layout
 
 
 def test_scales_of_activations_that_are_not_rounded_here_alarm_nobody():

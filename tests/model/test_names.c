@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "loader/hf_config.h"
+#include "loader/weights.h"
 
 enum change { BARE, MIXED, TWICE, NO_CHANGE };
 
@@ -163,21 +164,24 @@ static void say_tied(const char *dir, struct qr_model_config c, bool tied)
 
 static void edit_file(const char *dir, bool rename)
 {
-    static const char table[] = "\"model.embed_tokens.weight\"", head[] = "\"lm_head.weight\"           ";
+    static const char table[] = "embed_tokens.weight\"", head[] = "\"lm_head.weight\"           ";
     char path[128];
     struct qr_tensor_files *st;
     struct qr_err err = {0};
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     cr_assert_eq(qr_safetensors_open(&st, path, &err), 0, "%s", err.msg);
-    const struct qr_stored_tensor *from = qr_tensor_files_find(st, "model.embed_tokens.weight"), *to = qr_tensor_files_find(st, "lm_head.weight");
+    const struct qr_stored_tensor *from = qr_weights_find_named(st, QR_ARCH_LLAMA, "model.embed_tokens.weight");
+    const struct qr_stored_tensor *to = qr_tensor_files_find(st, "lm_head.weight");
     const size_t n = qr_tensor_files_shard_bytes(st, 0);
     char *copy = qr_alloc(n, 1);
     FILE *f = fopen(path, "rb");
     cr_assert_eq(fread(copy, 1, n, f), n);
     fclose(f);
-    char *at = memmem(copy, n, table, sizeof table - 1);
+    char *at = memmem(copy, n, table, sizeof table - 1), *const end = at + sizeof table - 1;
+    while (*at != '"')
+        at--;
     if (rename)
-        memcpy(at, head, sizeof head - 1);
+        memcpy(at, head, (size_t)(end - at));
     else
         memcpy(copy + to->offset, copy + from->offset, from->n_bytes);
     qr_tensor_files_close(st);
@@ -217,4 +221,13 @@ Test(names, a_head_that_is_called_tied_is_the_embedding_unless_it_is_stored_with
     qr_free(want);
     qr_free(got);
     temp_model_remove(&tied);
+
+    struct temp_model bare = make(&c, BARE, false, false);
+    want = logits_of(bare.dir);
+    edit_file(bare.dir, true);
+    got = logits_of(bare.dir);
+    cr_expect_eq(memcmp(want, got, n_bytes), 0, "whatever the others are called");
+    qr_free(want);
+    qr_free(got);
+    temp_model_remove(&bare);
 }

@@ -1,5 +1,6 @@
 #include "server/call.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,8 @@
 #include "engine/adapters.h"
 #include "server/openai_write.h"
 #include "server/route.h"
+
+#define TRIM_EVERY_US 50000
 
 /* ---- life ---- */
 
@@ -233,6 +236,15 @@ bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int
     return true;
 }
 
+/* Of a body of 50 KB it costs 0.6 ms, as the next one has to have its pages again: seldom enough to be no matter. */
+static void trim_now_and_then(struct qr_server *s)
+{
+    int64_t last = atomic_load_explicit(&s->trimmed_us, memory_order_relaxed);
+    const int64_t now = qr_clock_us();
+    if (now - last >= TRIM_EVERY_US && atomic_compare_exchange_strong(&s->trimmed_us, &last, now))
+        qr_heap_trim();
+}
+
 /* Text and ids that became requests, and are most of a body. While it is read it takes some 20 times its size, as each id of a list is a node, and requests
  * lie behind them: what is free in front goes back to the system, too. */
 static void drop_input(struct qr_call *call)
@@ -244,7 +256,7 @@ static void drop_input(struct qr_call *call)
             qr_json_remove(p->doc, input[i]);
     p->prompt = p->messages = NULL;
     if (call->body.len >= QR_TRIM_BYTES)
-        qr_heap_trim();
+        trim_now_and_then(call->server);
 }
 
 static void prepare_run(void *arg)

@@ -45,6 +45,7 @@ struct qr_server {
     int32_t n_calls;
     int64_t bodies_bytes;                 /* held by calls that are being prepared */
     int64_t read_bytes;                   /* of bodies since free memory was given back */
+    _Atomic int64_t trimmed_us;           /* when a thread that reads bodies has last given some back */
     int64_t answers_bytes;                /* that answers of running calls may take */
     bool starved;                         /* a call that has begun found no room for its next piece, and has none inside */
     uint64_t id_seed, n_ids;

@@ -23,7 +23,7 @@ static const char intro[] =
     "usage: quire chat [options] [PROMPT ...]\n\n"
     "Talks to an OpenAI-compatible server. With a terminal on both sides and no PROMPT: a conversation (/help lists its commands).\n"
     "Otherwise a filter: asks once and prints the answer alone on stdout. PROMPT's words are joined by blanks; when stdin is no\n"
-    "terminal its text follows PROMPT after an empty line. PROMPT '-' reads stdin and nothing else.\n"
+    "terminal its text, without the line ends behind it, follows PROMPT after an empty line. PROMPT '-' reads stdin and nothing else.\n"
     "    git diff | quire chat 'write a commit message' > msg\n\n";
 
 static const char outro[] =
@@ -254,6 +254,8 @@ static int gather_prompt(struct qr_buf *prompt, const char *const *arg, int32_t 
     if (only_stdin || (!isatty(0) && !closed)) {
         struct qr_buf text = {0};
         int rc = qr_read_file(&text, "-", PROMPT_MAX, err);
+        while (text.len > 0 && (text.data[text.len - 1] == '\n' || text.data[text.len - 1] == '\r'))
+            text.len--; /* echo's, as a shell's $(...) does: nobody types them, and a model answers something else */
         if (rc == 0 && text.len > 0) {
             qr_buf_put_str(prompt, prompt->len > 0 ? "\n\n" : "");
             qr_buf_put(prompt, text.data, text.len);

@@ -96,7 +96,9 @@ Test(chat, the_prompt_is_the_arguments_then_an_empty_line_then_stdin)
 {
     struct fake_server *s = fake_start(fake_tokens(1));
     expect(s, "write|a message", "diff\n", 0, "tok \n", NULL);
-    cr_expect(strstr(s->body, "\"messages\":[{\"role\":\"user\",\"content\":\"write a message\\n\\ndiff\\n\"}]") != NULL, "%s", s->body);
+    cr_expect(strstr(s->body, "\"messages\":[{\"role\":\"user\",\"content\":\"write a message\\n\\ndiff\"}]") != NULL, "%s", s->body);
+    expect(s, "-", "two \nlines \r\n\n", 0, "tok \n", NULL);
+    cr_expect(strstr(s->body, "\"content\":\"two \\nlines \"") != NULL, "line ends inside stay, those behind do not: %s", s->body);
     expect(s, "-", "only this", 0, "tok \n", NULL);
     cr_expect(strstr(s->body, "\"content\":\"only this\"") != NULL, "%s", s->body);
     expect(s, "--system|be brief|--|-x", NULL, 0, "tok \n", NULL);

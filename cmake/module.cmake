@@ -109,6 +109,7 @@ function(quire_tests name)
         set(target ${name}_${stem})
         add_executable(${target} ${source})
         target_link_libraries(${target} PRIVATE quire_flags ${M_LIBS})
+        target_compile_definitions(${target} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
         # At -O2 they compile half as long again as at -O1, at -O3 three times as long. Under asan they compile at -O0 in half the time and run as long, but for those
         # with loops of their own; what gcc's flow analysis has to warn of, it says in release.
         target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)

@@ -25,25 +25,30 @@ void qr_buf_clear(struct qr_buf *b)
         b->data[0] = 0;
 }
 
-void qr_buf_reserve(struct qr_buf *b, size_t n_more)
+bool qr_buf_reserve(struct qr_buf *b, size_t n_more)
 {
     size_t need;
     if (!qr_add_size(b->len, n_more, &need) || !qr_add_size(need, 1, &need))
         qr_panic("buffer of %zu + %zu bytes overflows", b->len, n_more);
     if (need <= b->cap)
-        return;
+        return true;
     size_t cap = b->cap < 64 ? 64 : b->cap;
     while (cap < need)
         cap += cap / 2 + 64;
-    b->data = qr_realloc(b->data, cap, 1);
+    char *data = qr_realloc(b->data, cap, 1);
+    if (!data)
+        return false;
+    b->data = data;
     b->cap = cap;
     b->data[b->len] = 0;
+    return true;
 }
 
 void qr_buf_put(struct qr_buf *b, const void *bytes, size_t n)
 {
     QR_ASSERT(bytes != NULL || n == 0);
-    qr_buf_reserve(b, n);
+    if (!qr_buf_reserve(b, n))
+        return;
     if (n)
         memcpy(b->data + b->len, bytes, n);
     b->len += n;
@@ -63,17 +68,19 @@ void qr_buf_put_byte(struct qr_buf *b, char c)
 void qr_buf_printf(struct qr_buf *b, const char *fmt, ...)
 {
     va_list ap, again;
+    if (!qr_buf_reserve(b, 128))
+        return;
     va_start(ap, fmt);
     va_copy(again, ap);
-    qr_buf_reserve(b, 128);
     size_t room = b->cap - b->len;
     int n = vsnprintf(b->data + b->len, room, fmt, ap);
     QR_ASSERT(n >= 0);
-    if ((size_t)n >= room) {
-        qr_buf_reserve(b, (size_t)n);
-        vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
-    }
-    b->len += (size_t)n;
+    if ((size_t)n < room)
+        b->len += (size_t)n;
+    else if (qr_buf_reserve(b, (size_t)n))
+        b->len += (size_t)vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
+    else
+        b->data[b->len] = 0; /* the part that would have fitted is not left there */
     va_end(again);
     va_end(ap);
 }
@@ -123,7 +130,6 @@ void qr_buf_drop_front(struct qr_buf *b, size_t n)
 char *qr_buf_take(struct qr_buf *b, size_t *len)
 {
     qr_buf_reserve(b, 0);
-    b->data[b->len] = 0;
     char *data = b->data;
     if (len)
         *len = b->len;

@@ -1,7 +1,11 @@
-/* buf.h - a growable run of bytes. Not thread-safe; one owner. Always NUL-terminated behind `len` once data is not NULL. */
+/* buf.h - a growable run of bytes. Not thread-safe; one owner. Always NUL-terminated behind `len` once data is not NULL.
+ *
+ * Where memory is missing for a request (base/account.h) what was to be added is left out, and the request's account says so; elsewhere that ends the process.
+ */
 #ifndef QR_BASE_BUF_H
 #define QR_BASE_BUF_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,7 +17,7 @@ struct qr_buf {
 void qr_buf_init(struct qr_buf *b);
 void qr_buf_release(struct qr_buf *b);
 void qr_buf_clear(struct qr_buf *b); /* len = 0, memory kept */
-void qr_buf_reserve(struct qr_buf *b, size_t n_more);
+bool qr_buf_reserve(struct qr_buf *b, size_t n_more); /* false: the memory is missing, and data may be NULL */
 void qr_buf_put(struct qr_buf *b, const void *bytes, size_t n);
 void qr_buf_put_str(struct qr_buf *b, const char *s);
 void qr_buf_put_byte(struct qr_buf *b, char c);
@@ -26,7 +30,7 @@ void qr_buf_put_visible(struct qr_buf *b, const char *text, size_t n);
 
 void qr_buf_drop_front(struct qr_buf *b, size_t n);
 
-/* Hands the memory over to the caller (free with qr_free); the buffer is empty afterwards. Never NULL. */
+/* Hands the memory over to the caller (free with qr_free); the buffer is empty afterwards. NULL only where memory is missing. */
 char *qr_buf_take(struct qr_buf *b, size_t *len);
 
 #endif

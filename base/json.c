@@ -27,19 +27,29 @@ static const struct qr_json *value_of(const cJSON *node)
 
 /* ---- building ---- */
 
+static void *take_memory(size_t n_bytes)
+{
+    return qr_realloc(NULL, n_bytes, 1);
+}
+
+/* Nodes are memory of requests, too: missing memory ends those, or a start, as everywhere. */
+__attribute__((constructor)) static void use_own_memory(void)
+{
+    cJSON_InitHooks(&(cJSON_Hooks){.malloc_fn = take_memory, .free_fn = qr_free});
+}
+
 struct builder {
     cJSON *root; /* owned until it is handed out */
     cJSON *open[QR_JSON_DEPTH_MAX];
-    int32_t depth;
+    int32_t depth, skipped; /* skipped: open containers of a member that is not wanted, itself among them */
     struct qr_buf key, text; /* the key read last; room for unescaping */
     bool has_key;
+    const char *const *wanted; /* borrowed; NULL: all members of the root */
 };
 
 static char *copy_bytes(const char *bytes, size_t n)
 {
-    char *copy = cJSON_malloc(n + 1);
-    if (!copy)
-        qr_panic("out of memory: a JSON string of %zu bytes", n);
+    char *copy = qr_realloc(NULL, n + 1, 1);
     if (n)
         memcpy(copy, bytes, n);
     copy[n] = 0;
@@ -56,8 +66,7 @@ static void set_text(cJSON *node, int type, const char *bytes, size_t n)
 static cJSON *node_from(struct builder *b, const struct qr_json_token *t)
 {
     cJSON *node = cJSON_CreateNull();
-    if (!node)
-        qr_panic("out of memory: a JSON value of %zu bytes", sizeof *node);
+    QR_ASSERT(node != NULL);
     switch (t->event) {
     case QR_JSON_OBJECT_BEGIN: node->type = cJSON_Object; break;
     case QR_JSON_ARRAY_BEGIN: node->type = cJSON_Array; break;
@@ -94,8 +103,35 @@ static void place(struct builder *b, cJSON *node)
     parent->valueint++;
 }
 
+static bool is_named(const char *name, size_t n, const char *const *names)
+{
+    for (; *names; names++)
+        if (strlen(*names) == n && memcmp(*names, name, n) == 0)
+            return true;
+    return false;
+}
+
+/* Whether what comes belongs to a member of the root that is not wanted. It was scanned all the same: only valid text comes so far. */
+static bool skip(struct builder *b, const struct qr_json_token *t)
+{
+    const bool begins = t->event == QR_JSON_OBJECT_BEGIN || t->event == QR_JSON_ARRAY_BEGIN;
+    if (b->skipped > 0) {
+        b->skipped += begins ? 1 : t->event == QR_JSON_OBJECT_END || t->event == QR_JSON_ARRAY_END ? -1 : 0;
+        return true;
+    }
+    if (!b->wanted || b->depth != 1 || !b->has_key)
+        return false;
+    if (is_named(b->key.data, b->key.len, b->wanted))
+        return false;
+    b->has_key = false;
+    b->skipped = begins;
+    return true;
+}
+
 static void take(struct builder *b, const struct qr_json_token *t)
 {
+    if (skip(b, t))
+        return;
     switch (t->event) {
     case QR_JSON_KEY:
         qr_buf_clear(&b->key);
@@ -117,11 +153,17 @@ static void take(struct builder *b, const struct qr_json_token *t)
 
 int qr_json_parse(struct qr_json **out, const char *text, size_t len, const struct qr_json_limits *limits, struct qr_err *err)
 {
+    return qr_json_parse_members(out, text, len, limits, NULL, err);
+}
+
+int qr_json_parse_members(struct qr_json **out, const char *text, size_t len, const struct qr_json_limits *limits, const char *const *wanted,
+                          struct qr_err *err)
+{
     QR_ASSERT(out != NULL && err != NULL);
     QR_ASSERT(limits != NULL);
     if (len > INT_MAX)
         return qr_err_set(err, QR_E_TOO_LARGE, "the text has %zu bytes, more than the limit of %d", len, INT_MAX);
-    struct builder b = {0};
+    struct builder b = {.wanted = wanted};
     struct qr_json_scan *scan = qr_json_scan_new(text, len, limits);
     struct qr_json_token t;
     int rc;
@@ -186,13 +228,18 @@ const struct qr_json *qr_json_find(const struct qr_json *v, const char *key)
     return NULL;
 }
 
-void qr_json_remove(struct qr_json *v, const char *key)
+void qr_json_retain(struct qr_json *v, const char *const *keys)
 {
-    QR_ASSERT(v != NULL && key != NULL);
+    QR_ASSERT(v != NULL && keys != NULL);
     QR_ASSERT(qr_json_type(v) == QR_JSON_T_OBJECT);
-    cJSON *const m = (cJSON *)(uintptr_t)qr_json_find(v, key);
-    if (m)
-        cJSON_Delete(cJSON_DetachItemViaPointer((cJSON *)v, m));
+    cJSON *const object = (cJSON *)(void *)v;
+    for (cJSON *m = object->child, *next; m; m = next) {
+        next = m->next;
+        if (is_named(m->string, (size_t)m->valuedouble, keys))
+            continue;
+        cJSON_Delete(cJSON_DetachItemViaPointer(object, m));
+        object->valueint--;
+    }
 }
 
 static bool is_container(const struct qr_json *v)

@@ -70,6 +70,10 @@ struct qr_json; /* opaque: a value inside a document */
 
 /* Gate, then tree. *out is the root, to be freed with qr_json_free. text need not be terminated and need not outlive it. */
 int qr_json_parse(struct qr_json **out, const char *text, size_t len, const struct qr_json_limits *limits, struct qr_err *err);
+
+/* The same, but of a root that is an object only members whose names are in `wanted` (ended by NULL) become part of the tree: the others cost no memory. */
+int qr_json_parse_members(struct qr_json **out, const char *text, size_t len, const struct qr_json_limits *limits, const char *const *wanted,
+                          struct qr_err *err);
 /* The same for a line of a file: errors of the text name the column alone, as who reads the lines counts them. */
 int qr_json_parse_line(struct qr_json **out, const char *line, size_t len, const struct qr_json_limits *limits, struct qr_err *err);
 void qr_json_free(struct qr_json *root); /* NULL is fine */
@@ -79,8 +83,8 @@ const char *qr_json_type_name(enum qr_json_type type); /* "null", "boolean", "nu
 
 /* Object members are compared case-sensitively. find: NULL when v is no object or has no such member. */
 const struct qr_json *qr_json_find(const struct qr_json *v, const char *key);
-/* Frees the member of that name, if there is one; nothing may point into it any more. */
-void qr_json_remove(struct qr_json *v, const char *key);
+/* Frees all members but those named (ended by NULL); nothing may point into them any more. */
+void qr_json_retain(struct qr_json *v, const char *const *keys);
 int32_t qr_json_count(const struct qr_json *v);                          /* members or elements; 0 for scalars */
 const struct qr_json *qr_json_first(const struct qr_json *v);            /* NULL when empty or scalar */
 const struct qr_json *qr_json_after(const struct qr_json *v);            /* next sibling or NULL */

@@ -28,7 +28,8 @@ static void put_span(struct qr_buf *out, const char *s, size_t n)
         qr_buf_put(out, s, n);
         return;
     }
-    qr_buf_reserve(out, 3 * n);
+    if (!qr_buf_reserve(out, 3 * n))
+        return;
     out->len += qr_utf8_lossy(out->data + out->len, s, n);
     out->data[out->len] = 0;
 }

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/account.h"
 #include "base/assert.h"
 #include "base/cgroup.h"
 #include "base/exhausted.h"
@@ -28,51 +29,98 @@ static size_t product(size_t n, size_t size)
     return bytes ? bytes : 1;
 }
 
-/* Small blocks are not planned, and are missing where nothing is left: there is nothing sensible to do but to say so. */
-static _Noreturn void no_memory(size_t n, size_t size)
+bool (*qr_mem_refuse)(size_t n_bytes);
+
+static bool refused(size_t n_bytes)
 {
-    qr_exhausted("out of memory: the system gives no %zu x %zu bytes: %s; limits are ulimit -v and -d, vm.overcommit_memory=2, and the machine's memory", n,
-                 size, strerror(errno));
+    if (!qr_mem_refuse || !qr_mem_refuse(n_bytes))
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+/* The end of what the thread does for a request (where that returns: NULL is the result), or of the process: small blocks are not planned, and are missing where
+ * nothing is left. */
+static void *no_memory(size_t n, size_t size)
+{
+    if (!qr_account_missing(true))
+        qr_exhausted("out of memory: the system gives no %zu x %zu bytes: %s; limits are ulimit -v and -d, vm.overcommit_memory=2, and the machine's memory", n,
+                     size, strerror(errno));
+    return NULL;
+}
+
+/* The account has no room. */
+static void *no_room(void)
+{
+    const bool in_one = qr_account_missing(false);
+    QR_ASSERT(in_one);
+    return NULL;
 }
 
 void *qr_alloc(size_t n, size_t size)
 {
-    void *p = calloc(1, product(n, size));
+    const size_t n_bytes = product(n, size);
+    void *p = refused(n_bytes) ? NULL : calloc(1, n_bytes);
     if (!p)
-        no_memory(n, size);
-    return p;
+        return no_memory(n, size);
+    if (qr_account_take(p))
+        return p;
+    free(p);
+    return no_room();
 }
 
 void *qr_realloc(void *p, size_t n, size_t size)
 {
-    void *q = realloc(p, product(n, size));
+    const size_t n_bytes = product(n, size);
+    const int64_t more = (int64_t)n_bytes - qr_account_size(p);
+    uintptr_t before = (uintptr_t)p;
+    __asm__("" : "+r"(before)); /* where it was, not the block itself: the table of a run is told when it moves */
+    if (before && !qr_account_charge(more))
+        return no_room();
+    void *q = refused(n_bytes) ? NULL : realloc(p, n_bytes);
+    if (!q && before)
+        qr_account_charge(-more);
     if (!q)
-        no_memory(n, size);
+        return no_memory(n, size);
+    if (before) {
+        qr_account_swap(before, q);
+        qr_account_charge(qr_account_size(q) - (int64_t)n_bytes);
+    } else if (!qr_account_take(q)) {
+        free(q);
+        return no_room();
+    }
     return q;
 }
 
 /* Stands right before every aligned block. */
 struct aligned_head {
     void *base;       /* what to give back */
-    size_t n_mapped;  /* bytes of the mapping; 0: base came from calloc */
+    size_t n_mapped;  /* bytes of the mapping; 0: base came from qr_alloc */
 };
 _Static_assert(sizeof(struct aligned_head) <= 64, "the head fits in front of a 64-byte aligned block");
+
+/* Weights, a cache, activations: what was planned. */
+static void *map_memory(size_t n_bytes)
+{
+    void *p = refused(n_bytes) ? MAP_FAILED : mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        qr_exhausted("the system gives no %.1f MiB of memory: %s; limits are ulimit -v, and vm.overcommit_memory=2", (double)n_bytes / 0x1p20, strerror(errno));
+    return p;
+}
 
 void *qr_alloc_aligned(size_t n_bytes, size_t align)
 {
     QR_ASSERT(align >= sizeof(void *) && (align & (align - 1)) == 0);
-    bool huge = n_bytes >= HUGE_PAGE_BYTES;
+    bool huge = n_bytes >= HUGE_PAGE_BYTES && !qr_account_is_open(); /* a request's memory is malloc's */
     if (huge && align < HUGE_PAGE_BYTES)
         align = HUGE_PAGE_BYTES;
     size_t total;
     if (!qr_add_size(n_bytes, align + 64, &total))
         qr_panic("allocation of %zu bytes overflows", n_bytes);
     struct aligned_head head = {.n_mapped = huge ? total : 0};
-    head.base = huge ? mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : calloc(1, total);
-    if (head.base == MAP_FAILED) /* weights, a cache, activations: what was planned, and is forbidden */
-        qr_exhausted("the system gives no %.1f MiB of memory: %s; limits are ulimit -v, and vm.overcommit_memory=2", (double)total / 0x1p20, strerror(errno));
+    head.base = huge ? map_memory(total) : qr_alloc(total, 1);
     if (!head.base)
-        no_memory(total, 1);
+        return NULL;
     uint8_t *p = (uint8_t *)qr_align_up((uintptr_t)head.base + 64, align);
     if (huge)
         madvise(p, n_bytes, MADV_HUGEPAGE);
@@ -89,7 +137,7 @@ void qr_free_aligned(void *p)
     if (head.n_mapped)
         munmap(head.base, head.n_mapped);
     else
-        free(head.base);
+        qr_free(head.base);
 }
 
 /* The whole pages that hold [p, p + n_bytes). */
@@ -176,6 +224,7 @@ bool qr_mem_interleave(void *p, size_t n_bytes, const int16_t *node, int32_t n_n
 
 void qr_free(void *p)
 {
+    qr_account_drop(p);
     free(p);
 }
 
@@ -207,7 +256,7 @@ char *qr_strndup(const char *s, size_t n)
 {
     QR_ASSERT(s != NULL || n == 0);
     char *copy = qr_alloc(n + 1, 1);
-    if (n)
+    if (n && copy)
         memcpy(copy, s, n);
     return copy;
 }

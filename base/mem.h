@@ -1,5 +1,6 @@
-/* mem.h - host memory. Running out of it ends the process with the size named and status 5 (there is nothing sensible left to do), so no
- * function here returns NULL. Sizes that come from outside are bounded by the caller before they get here.
+/* mem.h - host memory. Running out of it ends the process with the size named and status 5, so no function here returns NULL, but in one place: a thread that
+ * works for a request is in that request's account (account.h), and there each of them may. Sizes that come from outside are bounded by the caller before they
+ * get here.
  */
 #ifndef QR_BASE_MEM_H
 #define QR_BASE_MEM_H
@@ -61,6 +62,9 @@ int64_t qr_memory_allocated(void);
 
 void qr_free(void *p); /* NULL is fine */
 
+/* For tests, NULL otherwise: asked before each allocation, on any thread; true makes it fail as if the system had no more. */
+extern bool (*qr_mem_refuse)(size_t n_bytes);
+
 /* Whether copying to `to` from `from` (addresses, or an offset in a file) by `rep movsb`, as systems and C libraries do with kilobytes, is many times slower
  * than elsewhere: where what is written lies 1 to 31 bytes ahead of what is read, in their pages (docs/performance/loading.md). */
 static inline bool qr_copies_slowly(uintptr_t to, uintptr_t from)
@@ -72,7 +76,7 @@ static inline bool qr_copies_slowly(uintptr_t to, uintptr_t from)
 /* memcpy of what may be kilobytes from any place to any other. */
 void qr_copy(void *to, const void *from, size_t n_bytes);
 
-char *qr_strdup(const char *s);
+char *qr_strdup(const char *s);         /* like these, by qr_alloc */
 char *qr_strndup(const char *s, size_t n);
 
 /* *out = a * b or a + b; false (and *out untouched) when it does not fit. For sizes computed from a file. */

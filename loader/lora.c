@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/account.h"
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/gguf_file.h"
@@ -93,14 +94,21 @@ static int read_fd(struct bytes *out, int fd, const char *path, size_t max, stru
     return 0;
 }
 
+static void close_file(void *fd, size_t n)
+{
+    close(*(int *)fd);
+}
+
 /* Copied, not mapped: who shortens a mapped file ends the program that reads it. On an error what was read is the caller's as well. */
 static int read_file(struct bytes *out, const char *path, const char *root, size_t max, struct qr_err *err)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return qr_err_set(err, errno == ENOENT || errno == ENOTDIR ? QR_E_NOT_FOUND : QR_E_IO, "%s: %s", path, strerror(errno));
+    qr_account_guard(close_file, &fd, 0);
     int rc = root ? check_beneath(fd, root, path, err) : 0;
     rc = rc ? rc : read_fd(out, fd, path, max, err);
+    qr_account_unguard(&fd);
     close(fd);
     return rc;
 }

@@ -245,17 +245,17 @@ static void trim_now_and_then(struct qr_server *s)
         qr_heap_trim();
 }
 
-/* Text and ids that became requests, and are most of a body. While it is read it takes some 20 times its size, as each id of a list is a node, and requests
- * lie behind them: what is free in front goes back to the system, too. */
+/* The body and what it was parsed to became requests; that is some 20 times its size where it is ids, as each of them is a node, and requests lie behind them:
+ * what is free in front goes back to the system, too. A few strings are read later. */
 static void drop_input(struct qr_call *call)
 {
-    static const char *const input[] = {"prompt", "messages", "input"};
+    static const char *const later[] = {"model", "stop", "cache_salt", NULL};
     struct qr_params *p = &call->params;
+    const bool large = call->body.len >= QR_TRIM_BYTES;
     if (p->doc && qr_json_type(p->doc) == QR_JSON_T_OBJECT)
-        for (int i = 0; i < QR_COUNT(input); i++)
-            qr_json_remove(p->doc, input[i]);
-    p->prompt = p->messages = NULL;
-    if (call->body.len >= QR_TRIM_BYTES)
+        qr_json_retain(p->doc, later);
+    p->prompt = p->messages = p->tools = p->documents = p->template_kwargs = NULL;
+    if (large)
         trim_now_and_then(call->server);
 }
 

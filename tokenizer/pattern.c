@@ -4,6 +4,7 @@
 #include <pcre2.h>
 #include <string.h>
 
+#include "base/account.h"
 #include "base/assert.h"
 #include "base/mem.h"
 
@@ -88,13 +89,25 @@ void qr_pattern_close(struct qr_pattern *p)
     qr_free(p);
 }
 
+static void *take_memory(size_t n_bytes, void *user)
+{
+    return qr_realloc(NULL, n_bytes, 1);
+}
+
+static void give_memory(void *p, void *user)
+{
+    qr_free(p);
+}
+
+/* Its memory, also what a long match needs beside the machine's stack, is of the request for which the text is split. */
 struct qr_matcher *qr_matcher_new(void)
 {
     struct qr_matcher *m = qr_alloc(1, sizeof *m);
-    m->data = pcre2_match_data_create(1, NULL);
-    m->context = pcre2_match_context_create(NULL);
-    if (!m->data || !m->context)
-        qr_panic("out of memory: regular expression matcher");
+    pcre2_general_context *general = pcre2_general_context_create(take_memory, give_memory, NULL);
+    m->data = pcre2_match_data_create(1, general);
+    m->context = pcre2_match_context_create(general);
+    pcre2_general_context_free(general);
+    QR_ASSERT(m->data != NULL && m->context != NULL);
     pcre2_set_match_limit(m->context, MATCH_STEPS_MAX);
     pcre2_set_heap_limit(m->context, HEAP_KIB_MAX);
     return m;
@@ -104,10 +117,16 @@ void qr_matcher_free(struct qr_matcher *m)
 {
     if (!m)
         return;
+    qr_account_unguard(m->stack);
     pcre2_jit_stack_free(m->stack);
     pcre2_match_context_free(m->context);
     pcre2_match_data_free(m->data);
     qr_free(m);
+}
+
+static void free_stack(void *stack, size_t n)
+{
+    pcre2_jit_stack_free(stack); /* mostly a mapping */
 }
 
 /* The machine code first; when its stack does not suffice, a larger one; when that does not either, the interpreter. */
@@ -120,6 +139,7 @@ static int match(const struct qr_pattern *p, struct qr_matcher *m, const char *t
         if (rc == PCRE2_ERROR_JIT_STACKLIMIT && !m->stack) {
             m->stack = pcre2_jit_stack_create(JIT_STACK_BYTES_MIN, JIT_STACK_BYTES_MAX, NULL);
             if (m->stack) {
+                qr_account_guard(free_stack, m->stack, 0);
                 pcre2_jit_stack_assign(m->context, NULL, m->stack);
                 rc = pcre2_jit_match(p->code, subject, len, from, 0, m->data, m->context);
             }

@@ -241,24 +241,52 @@ static int round_trip_lines(const char *path)
     return n_lines;
 }
 
-Test(json, a_member_that_is_removed_leaves_the_others)
+static const char three[] = "{\"a\":[1,[2]],\"b\":{\"a\":3},\"c\":\"x\"}";
+
+/* Which members are named, and what of `three` is left then. */
+static const struct {
+    const char *names[4], *left;
+} some[] = {{{"a", "b", "c"}, three},
+            {{"c", "none", "a"}, "{\"a\":[1,[2]],\"c\":\"x\"}"},
+            {{"b"}, "{\"b\":{\"a\":3}}"},
+            {{"A", "aa", ""}, "{}"},
+            {{NULL}, "{}"}};
+
+Test(json, members_that_are_not_retained_leave_the_others)
 {
-    static const char text[] = "{\"a\":[1,[2]],\"b\":{\"a\":3},\"c\":\"x\"}";
-    static const struct {
-        const char *key, *left;
-    } steps[] = {{"none", text}, {"b", "{\"a\":[1,[2]],\"c\":\"x\"}"}, {"c", "{\"a\":[1,[2]]}"}, {"a", "{}"}, {"a", "{}"}};
+    for (int i = 0; i < QR_COUNT(some); i++) {
+        struct qr_json *root = parse(three);
+        struct qr_buf b;
+        qr_buf_init(&b);
+        qr_json_retain(root, some[i].names);
+        qr_json_print(&b, root);
+        cr_expect_str_eq(b.data, some[i].left);
+        cr_expect_eq(qr_json_count(root), i == 0 ? 3 : i == 1 ? 2 : i == 2);
+        qr_buf_release(&b);
+        qr_json_free(root);
+    }
+}
+
+Test(json, members_that_are_not_wanted_are_checked_but_not_kept)
+{
     struct qr_err err = {0};
     struct qr_json *root;
-    struct qr_buf b;
-    qr_buf_init(&b);
-    cr_assert_eq(qr_json_parse(&root, text, sizeof text - 1, &qr_json_limits_file, &err), 0, "%s", err.msg);
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-        qr_json_remove(root, steps[i].key);
-        qr_buf_clear(&b);
+    for (int i = 0; i < QR_COUNT(some); i++) {
+        struct qr_buf b;
+        qr_buf_init(&b);
+        cr_assert_eq(qr_json_parse_members(&root, three, sizeof three - 1, &qr_json_limits_file, some[i].names, &err), 0, "%s", err.msg);
         qr_json_print(&b, root);
-        cr_expect_str_eq(b.data, steps[i].left);
+        cr_expect_str_eq(b.data, some[i].left);
+        qr_buf_release(&b);
+        qr_json_free(root);
     }
-    qr_buf_release(&b);
+    static const char *const none[] = {NULL};
+    static const char *const bad[] = {"{\"x\":[1,}", "{\"x\":\"\\ud800\"}", "{\"x\":1,\"x\":2}", "{\"x\":[{}]]}"};
+    for (int i = 0; i < QR_COUNT(bad); i++)
+        cr_expect_lt(qr_json_parse_members(&root, bad[i], strlen(bad[i]), &qr_json_limits_request, none, &err), 0, "%s", bad[i]);
+    static const char array[] = "[{\"x\":1}]";
+    cr_assert_eq(qr_json_parse_members(&root, array, sizeof array - 1, &qr_json_limits_file, none, &err), 0);
+    cr_expect_eq(qr_json_count(qr_json_first(root)), 1, "only members of a root that is an object are looked at");
     qr_json_free(root);
 }
 

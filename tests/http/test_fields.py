@@ -245,5 +245,14 @@ def test_detokenize_and_tokenize_check_their_fields():
             assert r.status == 400 and r.error()["param"] == param, (path, body, r.body)
 
 
+def test_names_from_clients_leave_no_broken_character_in_the_log():
+    with Server("--mock-rate", "0") as s:
+        for name in ("x" + 60 * "\U0001f600", "\x1b[31m\r\n\x7f" + 60 * "\u00e4"):
+            error = post(s.port, "/v1/unload_lora_adapter", {"lora_name": name}).error()
+            assert name[:20] in error["message"], error
+        lines = [line for line in open(s.log.name, "rb").read().splitlines() if b"refused" in line]
+        assert len(lines) == 2 and all(line.decode().isprintable() for line in lines), lines
+
+
 if __name__ == "__main__":
     run_tests(globals())

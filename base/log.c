@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/utf8.h"
 
-#define LINE_BYTES 1024   /* less than what a pipe that can be written to takes at once */
+#define LINE_BYTES 1024   /* three times as many are less than what a pipe that can be written to takes at once */
 #define PATIENCE_MS 100   /* for a reader that was busy */
 
 static _Atomic int level_now = QR_LOG_INFO; /* the one setting a process has */
@@ -55,7 +56,7 @@ void qr_log(enum qr_log_level level, const char *module, const char *fmt, ...)
     QR_ASSERT((int)level >= 0 && (int)level < QR_COUNT(name));
     if (!qr_log_on(level))
         return;
-    char line[LINE_BYTES];
+    char line[LINE_BYTES], text[3 * LINE_BYTES];
     struct timespec ts;
     struct tm tm;
     clock_gettime(CLOCK_REALTIME, &ts);
@@ -68,13 +69,16 @@ void qr_log(enum qr_log_level level, const char *module, const char *fmt, ...)
     m = vsnprintf(line + n, sizeof line - n, fmt, ap);
     va_end(ap);
     n += m < 0 ? 0 : (size_t)m;
-    if (n > sizeof line - 1)
+    if (n > sizeof line - 1) {
         n = sizeof line - 1;
+        n -= (size_t)qr_utf8_incomplete_tail(line, n);
+    }
     for (size_t i = 0; i < n; i++)
-        if ((unsigned char)line[i] < 0x20)
+        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
             line[i] = ' ';
-    line[n++] = '\n';
-    put_line(line, n);
+    n = qr_utf8_lossy(text, line, n); /* names from elsewhere, which may also have been cut within a character */
+    text[n++] = '\n';
+    put_line(text, n);
 }
 
 void qr_log_text(enum qr_log_level level, const char *module, const char *fact, const char *key, const char *text)
@@ -88,6 +92,8 @@ void qr_log_text(enum qr_log_level level, const char *module, const char *fact, 
             quoted[n++] = '\\';
         quoted[n++] = *text;
     }
+    if (*text)
+        n -= (size_t)qr_utf8_incomplete_tail(quoted, n);
     quoted[n] = 0;
     qr_log(level, module, "%s %s=\"%s\"", fact, key, quoted);
 }

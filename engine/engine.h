@@ -42,7 +42,7 @@ struct qr_sampling {
     float top_p, min_p;           /* (0, 1], [0, 1] */
     int32_t top_k;                /* 0: off */
     float presence, frequency;    /* -2 .. 2 */
-    float repetition;             /* > 0; 1: off; counts prompt and output */
+    float repetition;             /* QR_REPETITION_MIN .. QR_REPETITION_MAX; 1: off; counts prompt and output */
     uint64_t seed;
     int32_t max_tokens, min_tokens;
     bool ignore_eos;

@@ -516,7 +516,7 @@ static int read_generation(const struct qr_hf_obj *o, struct qr_model_config *c)
     int rc;
     if ((rc = read_tokens(o, c)) || (rc = qr_hf_f32(o, "temperature", 0, 100, &c->gen_temperature)) ||
         (rc = qr_hf_f32(o, "top_p", 0, 1, &c->gen_top_p)) || (rc = qr_hf_f32(o, "min_p", 0, 1, &c->gen_min_p)) ||
-        (rc = qr_hf_f32(o, "repetition_penalty", 1e-3, 100, &c->gen_repetition_penalty)))
+        (rc = qr_hf_f32(o, "repetition_penalty", QR_REPETITION_MIN, QR_REPETITION_MAX, &c->gen_repetition_penalty)))
         return rc;
     return qr_hf_i32(o, "top_k", -1, INT32_MAX, &c->gen_top_k);
 }

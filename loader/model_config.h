@@ -13,6 +13,8 @@ enum qr_arch { QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3, QR_
                QR_ARCH_GEMMA2, QR_ARCH_GEMMA3, QR_ARCH_STABLELM, QR_ARCH_GPT2, QR_ARCH_COUNT };
 
 #define QR_LAYERS_MAX 1024
+#define QR_REPETITION_MIN 1e-3 /* repetition penalties, of a model and of a request: logits are divided by it, and must stay numbers */
+#define QR_REPETITION_MAX 100
 
 enum qr_rope_type { QR_ROPE_DEFAULT, QR_ROPE_LINEAR, QR_ROPE_DYNAMIC, QR_ROPE_LLAMA3, QR_ROPE_YARN, QR_ROPE_LONG };
 #define QR_ROPE_PAIRS_MAX 512 /* of a head */

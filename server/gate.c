@@ -11,6 +11,12 @@ void qr_gate_init(struct qr_gate *g)
     *g = (struct qr_gate){0};
 }
 
+void qr_gate_init_trailers(struct qr_gate *g)
+{
+    QR_ASSERT(g != NULL);
+    *g = (struct qr_gate){.trailers = true};
+}
+
 static enum qr_gate_verdict refuse(struct qr_gate *g, int32_t status, const char *why)
 {
     g->status = status;
@@ -18,7 +24,7 @@ static enum qr_gate_verdict refuse(struct qr_gate *g, int32_t status, const char
     return QR_GATE_REFUSE;
 }
 
-static bool is_token_byte(unsigned char c)
+bool qr_is_token_byte(unsigned char c)
 {
     if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
         return true;
@@ -52,6 +58,41 @@ static enum qr_gate_verdict check_version(struct qr_gate *g, const char *s, size
     return refuse(g, 400, "The request line must be METHOD SP TARGET SP HTTP/1.1.");
 }
 
+static enum qr_gate_verdict check_host(struct qr_gate *g, const char *s, size_t n, const char *empty, const char *wrong)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!is_host_byte((unsigned char)s[i]))
+            return refuse(g, 400, wrong);
+    return n == 0 ? refuse(g, 400, empty) : QR_GATE_PASS;
+}
+
+size_t qr_gate_authority(const char *target, size_t n, size_t *authority_len)
+{
+    static const char scheme[] = "http://";
+    const size_t at = sizeof scheme - 1;
+    QR_ASSERT(target != NULL && authority_len != NULL);
+    size_t end = at;
+    *authority_len = 0;
+    if (n < at || strncasecmp(target, scheme, at) != 0)
+        return 0;
+    while (end < n && target[end] != '/' && target[end] != '?')
+        end++;
+    *authority_len = end - at;
+    return at;
+}
+
+static enum qr_gate_verdict check_target(struct qr_gate *g, const char *s, size_t n, bool options)
+{
+    size_t n_authority, at = qr_gate_authority(s, n, &n_authority);
+    if (at == 0 && (n == 0 || s[0] != '/') && !(options && n == 1 && s[0] == '*'))
+        return refuse(g, 400, "The request target must start with '/' or 'http://'.");
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] <= 0x20 || (unsigned char)s[i] >= 0x7f)
+            return refuse(g, 400, "The request target has a byte that must be percent-encoded.");
+    return at == 0 ? QR_GATE_PASS : check_host(g, s + at, n_authority, "The request target has no host.",
+                                               "The request target's host has a byte that is not allowed there.");
+}
+
 static enum qr_gate_verdict check_request_line(struct qr_gate *g, const char *s, size_t n)
 {
     const char *sp1 = memchr(s, ' ', n);
@@ -64,20 +105,14 @@ static enum qr_gate_verdict check_request_line(struct qr_gate *g, const char *s,
         return refuse(g, 400, "The request line must be METHOD SP TARGET SP HTTP/1.1.");
     size_t n_target = (size_t)(sp2 - target);
     for (size_t i = 0; i < n_method; i++)
-        if (!is_token_byte((unsigned char)s[i]))
+        if (!qr_is_token_byte((unsigned char)s[i]))
             return refuse(g, 400, "The request method has a byte that is not allowed there.");
     enum qr_gate_verdict v = check_version(g, sp2 + 1, n - n_method - n_target - 2);
     if (v != QR_GATE_PASS)
         return v;
     if (!is_known_method(s, n_method))
         return refuse(g, 501, "The request method is not known here.");
-    bool star = n_target == 1 && target[0] == '*' && n_method == 7 && memcmp(s, "OPTIONS", 7) == 0;
-    if (!star && (n_target == 0 || target[0] != '/'))
-        return refuse(g, 400, "The request target must start with '/'.");
-    for (size_t i = 0; i < n_target; i++)
-        if ((unsigned char)target[i] <= 0x20 || (unsigned char)target[i] >= 0x7f)
-            return refuse(g, 400, "The request target has a byte that must be percent-encoded.");
-    return QR_GATE_PASS;
+    return check_target(g, target, n_target, n_method == 7 && memcmp(s, "OPTIONS", 7) == 0);
 }
 
 static bool name_is(const char *s, size_t n, const char *name)
@@ -90,11 +125,7 @@ static enum qr_gate_verdict check_known_field(struct qr_gate *g, const char *nam
 {
     if (name_is(name, n_name, "host")) {
         g->n_host++;
-        for (size_t i = 0; i < n; i++)
-            if (!is_host_byte((unsigned char)v[i]))
-                return refuse(g, 400, "The Host field has a byte that is not allowed there.");
-        if (n == 0)
-            return refuse(g, 400, "The Host field is empty.");
+        return check_host(g, v, n, "The Host field is empty.", "The Host field has a byte that is not allowed there.");
     } else if (name_is(name, n_name, "content-length")) {
         g->n_length++;
         for (size_t i = 0; i < n; i++)
@@ -117,19 +148,16 @@ static enum qr_gate_verdict check_field(struct qr_gate *g, const char *s, size_t
     if (s[0] == ' ' || s[0] == '\t')
         return refuse(g, 400, "Header fields must not be folded over several lines.");
     size_t n_name = 0;
-    while (n_name < n && is_token_byte((unsigned char)s[n_name]))
+    while (n_name < n && qr_is_token_byte((unsigned char)s[n_name]))
         n_name++;
     if (n_name == 0 || n_name == n || s[n_name] != ':')
         return refuse(g, 400, "A header field must be NAME ':' VALUE, without a space before the colon.");
     const char *v = s + n_name + 1, *end = s + n;
-    for (const char *p = v; p < end; p++)
-        if (((unsigned char)*p < 0x20 && *p != '\t') || *p == 0x7f)
-            return refuse(g, 400, "A header field's value has a control byte.");
     while (v < end && (*v == ' ' || *v == '\t'))
         v++;
     while (end > v && (end[-1] == ' ' || end[-1] == '\t'))
         end--;
-    return check_known_field(g, s, n_name, v, (size_t)(end - v));
+    return g->trailers ? QR_GATE_PASS : check_known_field(g, s, n_name, v, (size_t)(end - v));
 }
 
 static enum qr_gate_verdict check_end(struct qr_gate *g)
@@ -146,41 +174,54 @@ static enum qr_gate_verdict check_end(struct qr_gate *g)
 /* One complete line s[0..n), its CR LF left out. PASS with head_len 0 means: go on. */
 static enum qr_gate_verdict check_line(struct qr_gate *g, const char *s, size_t n, const struct qr_gate_limits *limits)
 {
-    if (memchr(s, '\r', n) != NULL || memchr(s, '\0', n) != NULL)
-        return refuse(g, 400, "The head has a CR without LF or a NUL byte.");
-    if (g->n_lines++ == 0)
+    if (g->n_lines++ == 0 && !g->trailers)
         return check_request_line(g, s, n);
     if (n == 0)
-        return check_end(g);
+        return g->trailers ? QR_GATE_PASS : check_end(g);
     if (++g->n_fields > limits->fields_max)
         return refuse(g, 431, "The request has too many header fields.");
     return check_field(g, s, n);
+}
+
+/* What byte i is refused for whatever its line turns out to say. */
+static enum qr_gate_verdict check_byte(struct qr_gate *g, const char *bytes, size_t i, const struct qr_gate_limits *limits)
+{
+    const unsigned char c = (unsigned char)bytes[i];
+    const bool first = g->n_lines == 0 && !g->trailers, after_cr = i > g->line && bytes[i - 1] == '\r';
+    const size_t line_stop = g->line + QR_GATE_LINE_MAX;
+    if (i >= line_stop && line_stop <= limits->head_bytes_max) /* the limit that is passed first speaks */
+        return refuse(g, first ? 414 : 431, first ? "The request target is too long." : "A header field is too long.");
+    if (i >= limits->head_bytes_max)
+        return refuse(g, 431, "The request's head is too large.");
+    if (after_cr != (c == '\n'))
+        return refuse(g, 400, "Lines of the head must end in CR LF.");
+    if ((c < 0x20 && c != '\t' && c != '\r' && c != '\n') || c == 0x7f)
+        return refuse(g, 400, "The head has a control byte.");
+    return QR_GATE_PASS;
 }
 
 enum qr_gate_verdict qr_gate_scan(struct qr_gate *g, const char *bytes, size_t n, const struct qr_gate_limits *limits)
 {
     QR_ASSERT(g != NULL && limits != NULL);
     QR_ASSERT(bytes != NULL || n == 0);
-    QR_ASSERT(g->line <= n);
-    for (;;) {
-        const char *s = bytes + g->line, *lf = n > g->line ? memchr(s, '\n', n - g->line) : NULL;
-        size_t end = lf ? (size_t)(lf - bytes) + 1 : n, len = end - g->line, line_stop = g->line + QR_GATE_LINE_MAX;
-        bool first = g->n_lines == 0;
-        if (end > line_stop && line_stop <= limits->head_bytes_max) /* the limit that is passed first speaks */
-            return refuse(g, first ? 414 : 431, first ? "The request target is too long." : "A header field is too long.");
-        if (end > limits->head_bytes_max)
-            return refuse(g, 431, "The request's head is too large.");
-        if (!lf)
-            return QR_GATE_MORE;
-        if (len < 2 || lf[-1] != '\r')
-            return refuse(g, 400, "Lines of the head must end in CR LF.");
-        enum qr_gate_verdict v = check_line(g, s, len - 2, limits);
+    QR_ASSERT(g->line <= g->seen && g->seen <= n);
+    for (; g->seen < n; g->seen++) {
+        enum qr_gate_verdict v = check_byte(g, bytes, g->seen, limits);
         if (v != QR_GATE_PASS)
             return v;
-        g->line = end;
-        if (!first && len == 2) {
-            g->head_len = end;
+        if (bytes[g->seen] != '\n')
+            continue;
+        const char *s = bytes + g->line;
+        const size_t len = g->seen - 1 - g->line;
+        const bool last = len == 0 && (g->n_lines > 0 || g->trailers);
+        v = check_line(g, s, len, limits);
+        if (v != QR_GATE_PASS)
+            return v;
+        g->line = g->seen + 1;
+        if (last) {
+            g->head_len = g->line;
             return QR_GATE_PASS;
         }
     }
+    return QR_GATE_MORE;
 }

@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <uv.h>
 
@@ -17,6 +18,7 @@
 #define TRIM_US 1000000                /* idle connections give their buffers back after this */
 #define KEEP_BYTES 16384               /* buffers larger than this are not kept for the next request */
 #define REQUEST_ID_MAX 128
+#define FRESH_US 1000000               /* a client that has just connected is about to ask */
 
 enum phase {
     PHASE_READ,   /* between requests, or reading one */
@@ -42,6 +44,7 @@ struct qr_conn {
     enum phase phase;
     bool write_busy, close_after, linger_after, chunked, no_body, trimmed, read_stopped, overflow;
     bool asked;                        /* it has had an answer */
+    bool refused;                      /* of env->n_refused_open */
     bool answered_early;               /* in `head`: the parser's DONE is not a request any more */
     uint8_t address[16];
     bool loopback;
@@ -103,6 +106,7 @@ static void close_now(struct qr_conn *c)
     qr_list_remove(&c->link);
     qr_list_remove(&c->dirty);
     c->env->n_conns--;
+    c->env->n_refused_open -= c->refused;
     count_body(c, 0);
     count_taken(c, 0);
     if (owed)
@@ -431,6 +435,8 @@ void qr_conn_refuse(struct qr_conn_env *env, void *listener)
     struct qr_conn *c = take(env, listener);
     if (!c)
         return;
+    c->refused = true;
+    env->n_refused_open++;
     if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) != 0)
         close_now(c);
     else
@@ -442,14 +448,23 @@ static bool is_idle(const struct qr_conn *c)
     return c->phase == PHASE_READ && c->in.len == 0 && qr_http_parser_idle(c->parser);
 }
 
+/* Closing a socket whose bytes nobody has read resets it. */
+static bool has_unread(const struct qr_conn *c)
+{
+    uv_os_fd_t fd;
+    int n = 0;
+    return uv_fileno((const uv_handle_t *)&c->tcp, &fd) == 0 && ioctl(fd, FIONREAD, &n) == 0 && n > 0;
+}
+
 bool qr_conn_evict_idle(struct qr_conn_env *env)
 {
+    const int64_t fresh_since_us = qr_clock_us() - FRESH_US;
     QR_ASSERT(env != NULL);
     QR_ASSERT(env->n_conns >= 0);
     struct qr_conn *oldest = NULL;
     for (struct qr_node *at = env->conns.next; at != &env->conns; at = at->next) {
         struct qr_conn *c = QR_CONTAINER(at, struct qr_conn, link);
-        if (is_idle(c) && (!oldest || c->since_us < oldest->since_us))
+        if (is_idle(c) && (c->asked || c->since_us < fresh_since_us) && (!oldest || c->since_us < oldest->since_us) && !has_unread(c))
             oldest = c;
     }
     if (oldest)

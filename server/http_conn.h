@@ -45,7 +45,7 @@ struct qr_conn_env {
     const struct qr_conn_handler *handler; /* borrowed */
     void *user;                            /* borrowed: passed to the handler */
     struct qr_node conns, dirty;           /* every connection; those with bytes to write */
-    int32_t n_conns;
+    int32_t n_conns, n_refused_open;       /* all; those of them that qr_conn_refuse took */
     int64_t body_bytes;                    /* of bodies that are arriving */
     int64_t taken_bytes;                   /* of replies that were taken over and have not left */
     bool closing;                          /* draining: every reply ends its connection */
@@ -59,10 +59,10 @@ void qr_conn_env_init(struct qr_conn_env *env, const struct qr_conn_limits *limi
 /* Takes the next waiting connection from `listener` (a uv_stream_t *). False: nothing was taken. */
 bool qr_conn_accept(struct qr_conn_env *env, void *listener, int32_t per_address_max);
 
-/* Refuses the next waiting connection with 503. */
+/* Refuses the next waiting connection with 503; it is open until its client has read that, or two seconds. */
 void qr_conn_refuse(struct qr_conn_env *env, void *listener);
 
-/* Closes the connection that has been idle between requests for longest. False: there is none. */
+/* Closes the connection that has been idle between requests for longest: no byte has come, and its first request has had a second. False: there is none. */
 bool qr_conn_evict_idle(struct qr_conn_env *env);
 
 void qr_conn_flush_all(struct qr_conn_env *env);              /* at the end of a loop turn */

@@ -6,24 +6,21 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
+#include "server/chunks.h"
 
-#define EXTENSION_BYTES_MAX 4096 /* chunk extensions carry nothing that is read here */
-
-enum phase { PHASE_HEAD, PHASE_BODY, PHASE_BAD };
+enum phase { PHASE_HEAD, PHASE_BODY, PHASE_TRAILERS, PHASE_BAD };
 
 struct qr_http_parser {
     struct qr_http_limits limits;
     llhttp_settings_t settings;
     llhttp_t http;
     enum phase phase;
-    bool complete;                  /* llhttp has seen the message's end */
     bool skipped_line;              /* one empty line before the request line is tolerated */
     struct qr_gate gate;
     struct qr_http_head head;
     struct qr_buf head_bytes, body; /* owned */
     struct qr_span name, value;     /* of the field being read */
-    char last[4];                   /* the last bytes of the body as they came, to see how a chunked body ended */
-    size_t n_extension;
+    struct qr_chunks chunks;
     int32_t status;
     const char *why;                /* borrowed, static */
 };
@@ -60,39 +57,52 @@ static int fail(struct qr_http_parser *p, int32_t status, const char *why)
 
 /* ---- llhttp's callbacks; the head is given in one piece, so its spans are whole ---- */
 
-static void keep_field(struct qr_http_parser *p)
+/* The first of several counts, but a proxy may have looked at another key than this server would. */
+static int keep_field(struct qr_http_parser *p)
 {
     struct {
         const char *name;
         struct qr_span *to;
+        bool is_key;
     } wanted[] = {
-        {"host", &p->head.host},
-        {"authorization", &p->head.authorization},
-        {"x-api-key", &p->head.api_key},
-        {"api-key", &p->head.api_key},
-        {"content-type", &p->head.content_type},
-        {"content-encoding", &p->head.content_encoding},
-        {"x-request-id", &p->head.request_id},
-        {"origin", &p->head.origin},
+        {"host", &p->head.host, false}, /* set already where the target names one */
+        {"authorization", &p->head.authorization, true},
+        {"x-api-key", &p->head.api_key, true},
+        {"api-key", &p->head.api_key, true},
+        {"content-type", &p->head.content_type, false},
+        {"content-encoding", &p->head.content_encoding, false},
+        {"x-request-id", &p->head.request_id, false},
+        {"origin", &p->head.origin, false},
     };
     struct qr_span value = trimmed(p->value);
-    for (int i = 0; i < QR_COUNT(wanted); i++)
-        if (qr_span_is_nocase(p->name, wanted[i].name) && wanted[i].to->data == NULL)
+    for (int i = 0; i < QR_COUNT(wanted); i++) {
+        if (!qr_span_is_nocase(p->name, wanted[i].name))
+            continue;
+        if (wanted[i].to->data == NULL)
             *wanted[i].to = value;
+        else if (wanted[i].is_key)
+            return fail(p, 400, "A field with a key (Authorization, X-Api-Key, api-key) is given twice.");
+    }
     if (qr_span_is_nocase(p->name, "expect")) {
         if (qr_span_is_nocase(value, "100-continue"))
             p->head.expect_continue = !p->head.http10;
         else
             p->head.expect_other = true;
     }
+    return 0;
 }
 
 static int on_url(llhttp_t *http, const char *at, size_t n)
 {
     struct qr_http_parser *p = http->data;
+    size_t n_authority, before = qr_gate_authority(at, n, &n_authority);
+    if (before > 0) /* instead of what Host says (RFC 9112, section 3.2.2) */
+        p->head.host = (struct qr_span){at + before, n_authority};
+    at += before + n_authority;
+    n -= before + n_authority;
     const char *question = memchr(at, '?', n);
     size_t n_path = question ? (size_t)(question - at) : n;
-    p->head.path = (struct qr_span){at, n_path};
+    p->head.path = n_path > 0 ? (struct qr_span){at, n_path} : (struct qr_span){"/", 1};
     p->head.query = (struct qr_span){at + n_path + (question != NULL), question ? n - n_path - 1 : 0};
     return 0;
 }
@@ -100,8 +110,6 @@ static int on_url(llhttp_t *http, const char *at, size_t n)
 static int on_field(llhttp_t *http, const char *at, size_t n)
 {
     struct qr_http_parser *p = http->data;
-    if (p->phase != PHASE_HEAD)
-        return fail(p, 400, "Trailers after a chunked body are not accepted.");
     p->name = (struct qr_span){at, n};
     p->value = (struct qr_span){at, 0};
     return 0;
@@ -116,10 +124,7 @@ static int on_value(llhttp_t *http, const char *at, size_t n)
 
 static int on_value_complete(llhttp_t *http)
 {
-    struct qr_http_parser *p = http->data;
-    if (p->phase == PHASE_HEAD)
-        keep_field(p);
-    return 0;
+    return keep_field(http->data);
 }
 
 static int on_headers_complete(llhttp_t *http)
@@ -129,30 +134,7 @@ static int on_headers_complete(llhttp_t *http)
     p->head.chunked = (http->flags & F_CHUNKED) != 0;
     p->head.content_length = p->head.chunked ? -1 : (int64_t)http->content_length;
     p->head.keep_alive = llhttp_should_keep_alive(http) != 0;
-    return 0;
-}
-
-static int on_body(llhttp_t *http, const char *at, size_t n)
-{
-    struct qr_http_parser *p = http->data;
-    if (n > p->limits.body_bytes_max - p->body.len)
-        return fail(p, 413, "The request body is too large.");
-    qr_buf_put(&p->body, at, n);
-    return 0;
-}
-
-static int on_extension(llhttp_t *http, const char *at, size_t n)
-{
-    struct qr_http_parser *p = http->data;
-    p->n_extension += n;
-    return p->n_extension > EXTENSION_BYTES_MAX ? fail(p, 400, "Chunk extensions are too long.") : 0;
-}
-
-static int on_complete(llhttp_t *http)
-{
-    struct qr_http_parser *p = http->data;
-    p->complete = true;
-    return p->phase == PHASE_BODY ? HPE_PAUSED : 0; /* bytes behind the body belong to the next request */
+    return 1; /* the body is read here: llhttp 8.1.0 refuses chunk extensions that RFC 9112 allows */
 }
 
 /* ---- */
@@ -169,10 +151,6 @@ struct qr_http_parser *qr_http_parser_new(const struct qr_http_limits *limits)
     p->settings.on_header_value = on_value;
     p->settings.on_header_value_complete = on_value_complete;
     p->settings.on_headers_complete = on_headers_complete;
-    p->settings.on_body = on_body;
-    p->settings.on_chunk_extension_name = on_extension;
-    p->settings.on_chunk_extension_value = on_extension;
-    p->settings.on_message_complete = on_complete;
     qr_gate_init(&p->gate);
     qr_buf_init(&p->head_bytes);
     qr_buf_init(&p->body);
@@ -214,9 +192,7 @@ static enum qr_http_step read_head(struct qr_http_parser *p, struct qr_buf *in)
     qr_buf_drop_front(in, p->gate.head_len);
     qr_buf_clear(&p->body);
     p->head = (struct qr_http_head){.http10 = p->gate.http10};
-    p->complete = false;
-    p->n_extension = 0;
-    memset(p->last, 0, sizeof p->last);
+    qr_chunks_init(&p->chunks);
     llhttp_init(&p->http, HTTP_REQUEST, &p->settings);
     p->http.data = p;
     if (llhttp_execute(&p->http, p->head_bytes.data, p->head_bytes.len) != HPE_OK)
@@ -228,47 +204,57 @@ static enum qr_http_step read_head(struct qr_http_parser *p, struct qr_buf *in)
     return QR_HTTP_HEAD;
 }
 
-static void remember_last(struct qr_http_parser *p, const char *bytes, size_t n)
-{
-    size_t keep = n < 4 ? 4 - n : 0, take = n < 4 ? n : 4;
-    memmove(p->last, p->last + 4 - keep, keep);
-    memcpy(p->last + keep, bytes + n - take, take);
-}
-
 static enum qr_http_step finish_message(struct qr_http_parser *p)
 {
-    if (p->head.chunked && memcmp(p->last, "\r\n\r\n", 4) != 0)
-        return bad(p, 400, "The chunked body does not end in CR LF CR LF.");
     p->phase = PHASE_HEAD;
     p->skipped_line = false;
     qr_gate_init(&p->gate);
     return QR_HTTP_DONE;
 }
 
+static enum qr_http_step read_trailers(struct qr_http_parser *p, struct qr_buf *in)
+{
+    enum qr_gate_verdict v = qr_gate_scan(&p->gate, in->data, in->len, &p->limits.head);
+    if (v == QR_GATE_MORE)
+        return QR_HTTP_MORE;
+    if (v == QR_GATE_REFUSE)
+        return bad(p, p->gate.status, p->gate.why);
+    qr_buf_drop_front(in, p->gate.head_len);
+    return finish_message(p);
+}
+
+static enum qr_http_step read_chunks(struct qr_http_parser *p, struct qr_buf *in)
+{
+    size_t used;
+    enum qr_chunks_step step = qr_chunks_read(&p->chunks, &p->body, &used, in->data, in->len, p->limits.body_bytes_max);
+    if (step == QR_CHUNKS_BAD)
+        return bad(p, p->chunks.status, p->chunks.why);
+    qr_buf_drop_front(in, used);
+    if (step == QR_CHUNKS_MORE)
+        return QR_HTTP_MORE;
+    p->phase = PHASE_TRAILERS;
+    qr_gate_init_trailers(&p->gate);
+    return read_trailers(p, in);
+}
+
 static enum qr_http_step read_body(struct qr_http_parser *p, struct qr_buf *in)
 {
-    if (p->complete)
-        return finish_message(p);
-    if (in->len == 0)
-        return QR_HTTP_MORE;
-    enum llhttp_errno e = llhttp_execute(&p->http, in->data, in->len);
-    size_t used = in->len;
-    if (e == HPE_PAUSED && p->complete) {
-        used = (size_t)(llhttp_get_error_pos(&p->http) - in->data);
-        QR_ASSERT(used <= in->len);
-    } else if (e != HPE_OK) {
-        return bad(p, 400, "The request's body is not framed as HTTP asks.");
-    }
-    remember_last(p, in->data, used);
-    qr_buf_drop_front(in, used);
-    return p->complete ? finish_message(p) : QR_HTTP_MORE;
+    if (p->head.chunked)
+        return read_chunks(p, in);
+    if ((uint64_t)p->head.content_length > p->limits.body_bytes_max)
+        return bad(p, 413, "The request body is too large.");
+    size_t left = (size_t)p->head.content_length - p->body.len, take = in->len < left ? in->len : left;
+    if (take > 0) /* most requests have no body, and need no memory for one */
+        qr_buf_put(&p->body, in->data, take);
+    qr_buf_drop_front(in, take);
+    return take == left ? finish_message(p) : QR_HTTP_MORE;
 }
 
 enum qr_http_step qr_http_parser_feed(struct qr_http_parser *p, struct qr_buf *in)
 {
     QR_ASSERT(p != NULL && in != NULL);
     QR_ASSERT(p->phase != PHASE_BAD);
-    return p->phase == PHASE_HEAD ? read_head(p, in) : read_body(p, in);
+    return p->phase == PHASE_HEAD ? read_head(p, in) : p->phase == PHASE_BODY ? read_body(p, in) : read_trailers(p, in);
 }
 
 const struct qr_http_head *qr_http_parser_head(const struct qr_http_parser *p)

@@ -1,5 +1,5 @@
-/* http_parser.h - bytes of one connection to HTTP requests: the header gate, then llhttp. No sockets and no clock, so that tests and
- * the fuzzer drive it directly. llhttp stays in http_parser.c. One owning thread.
+/* http_parser.h - bytes of one connection to HTTP requests: the header gate, then llhttp for the head; bodies by length or in chunks
+ * (chunks.h). No sockets and no clock, so that tests and the fuzzer drive it directly. llhttp stays in http_parser.c. One owning thread.
  */
 #ifndef QR_SERVER_HTTP_PARSER_H
 #define QR_SERVER_HTTP_PARSER_H

@@ -19,7 +19,7 @@
 
 #define TICK_MS 100
 #define LATE_US 1000000 /* a tick that comes so late: the process stood still */
-#define DESCRIPTORS_BESIDE 192 /* for files and devices beside connections: the model's (of which 128 stay open), libuv's, the log */
+#define DESCRIPTORS_BESIDE 256 /* beside connections: the model's files (of which 128 stay open), devices, libuv's, the log; a quarter: clients being refused */
 #define BACKLOG 1024
 #define POOL_THREADS 4 /* of libuv, where UV_THREADPOOL_SIZE says nothing else */
 #define POOL_MAX 1024
@@ -35,8 +35,9 @@ struct qr_http {
     struct qr_conn_env env;
     const struct qr_http_handler *handler; /* borrowed */
     void *user;                            /* borrowed */
-    int32_t connections_max, per_address_max, port, n_jobs;
+    int32_t connections_max, refused_max, per_address_max, port, n_jobs;
     bool loopback, refuse_warned, accept_warned, late;
+    bool waiting; /* libuv has accepted a connection that was not taken; it accepts no other before */
     int64_t ticked_us;
     char address[64];
 };
@@ -49,6 +50,27 @@ struct job {
     void *arg; /* borrowed */
 };
 
+static bool is_full(const struct qr_http *h)
+{
+    return h->env.n_conns - h->env.n_refused_open >= h->connections_max;
+}
+
+/* At the limit an idle connection makes room, or the new one is refused. Where too many have not read their refusal yet, it waits, and all that come after it
+ * do so in the socket's queue. */
+static void take_connection(struct qr_http *h)
+{
+    uv_stream_t *listener = (uv_stream_t *)&h->listener;
+    const bool full = is_full(h) && !qr_conn_evict_idle(&h->env);
+    h->waiting = full && h->env.n_refused_open >= h->refused_max;
+    if (full && !h->refuse_warned)
+        qr_log(QR_LOG_WARN, "server", "connection limit reached connections_max=%d", h->connections_max);
+    h->refuse_warned = full;
+    if (!full)
+        qr_conn_accept(&h->env, listener, h->per_address_max);
+    else if (!h->waiting)
+        qr_conn_refuse(&h->env, listener);
+}
+
 static void on_connection(uv_stream_t *listener, int status)
 {
     struct qr_http *h = listener->data;
@@ -59,15 +81,7 @@ static void on_connection(uv_stream_t *listener, int status)
         return;
     }
     h->accept_warned = false;
-    if (h->env.n_conns >= h->connections_max && !qr_conn_evict_idle(&h->env)) {
-        if (!h->refuse_warned)
-            qr_log(QR_LOG_WARN, "server", "connection limit reached connections_max=%d", h->connections_max);
-        h->refuse_warned = true;
-        qr_conn_refuse(&h->env, listener);
-        return;
-    }
-    h->refuse_warned = false;
-    qr_conn_accept(&h->env, listener, h->per_address_max);
+    take_connection(h);
 }
 
 static void on_async(uv_async_t *async)
@@ -80,6 +94,8 @@ static void on_turn(uv_prepare_t *turn)
 {
     struct qr_http *h = turn->data;
     qr_conn_flush_all(&h->env);
+    if (h->waiting && (!is_full(h) || h->env.n_refused_open < h->refused_max))
+        take_connection(h);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -90,6 +106,8 @@ static void on_tick(uv_timer_t *timer)
     h->ticked_us = now_us;
     if (!h->late) /* after a pause (SIGSTOP, a machine that was moved) what has come meanwhile is read before anybody is found too slow */
         qr_conn_tick_all(&h->env, now_us);
+    if (h->waiting) /* one that was fresh may be idle */
+        take_connection(h);
     h->handler->tick(h->user, now_us);
 }
 
@@ -216,22 +234,24 @@ static void start_handles(struct qr_http *h, bool signals)
 
 /* A connection needs a descriptor: the process's soft limit, often 1024, is raised as far as it may be, and there are no more connections than that allows.
  * libuv would close one more without a word; at our own limit an idle one makes room, or the client hears why not. */
-static int32_t connections_that_fit(int32_t wanted)
+static void fit_connections(struct qr_http *h, int32_t wanted)
 {
     struct rlimit l;
     const rlim_t need = (rlim_t)wanted + DESCRIPTORS_BESIDE;
+    h->connections_max = wanted;
+    h->refused_max = DESCRIPTORS_BESIDE / 4;
     if (getrlimit(RLIMIT_NOFILE, &l) != 0 || l.rlim_cur >= need)
-        return wanted;
+        return;
     const struct rlimit more = {.rlim_cur = need < l.rlim_max ? need : l.rlim_max, .rlim_max = l.rlim_max};
     if (setrlimit(RLIMIT_NOFILE, &more) == 0)
         l = more;
     if (l.rlim_cur >= need)
-        return wanted;
+        return;
     const rlim_t beside = l.rlim_cur / 2 < DESCRIPTORS_BESIDE ? l.rlim_cur / 2 : DESCRIPTORS_BESIDE;
-    const int32_t fit = l.rlim_cur > beside ? (int32_t)(l.rlim_cur - beside) : 1;
+    h->connections_max = l.rlim_cur > beside ? (int32_t)(l.rlim_cur - beside) : 1;
+    h->refused_max = (int32_t)beside / 4;
     qr_log(QR_LOG_WARN, "server", "the limit of open files (ulimit -n %llu) allows fewer connections connections_max=%d asked_for=%d",
-           (unsigned long long)l.rlim_cur, fit, wanted);
-    return fit;
+           (unsigned long long)l.rlim_cur, h->connections_max, wanted);
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
@@ -291,7 +311,7 @@ int qr_http_open(struct qr_http **out, const struct qr_http_config *config, cons
     struct qr_http *h = qr_alloc(1, sizeof *h);
     h->handler = handler;
     h->user = user;
-    h->connections_max = connections_that_fit(config->connections_max);
+    fit_connections(h, config->connections_max);
     h->per_address_max = config->per_address_max;
     qr_conn_env_init(&h->env, &config->conn, &handler->conn, user);
     int rc = uv_loop_init(&h->loop);

@@ -55,7 +55,6 @@ struct qr_field {
     const char *name;
     uint8_t apis;              /* QR_API_CHAT | QR_API_COMPLETIONS */
     uint8_t type;              /* enum qr_field_type */
-    bool exclusive_min;        /* FLOAT: min itself is refused */
     bool max_is_ctx;           /* INT: the context length is the maximum */
     size_t offset;             /* in struct qr_params; BOOL, INT (int32_t) and FLOAT (float) */
     double min, max;

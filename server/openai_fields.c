@@ -171,8 +171,10 @@ int qr_read_best_of(struct qr_params *p, const struct qr_json *v, const struct q
     (void)context;
     if (qr_json_type(v) != QR_JSON_T_NUMBER || !qr_json_i64(v, &i))
         return qr_wrong_type(err, "best_of", "an integer", v);
-    if (i != 1 && i != p->n) /* n was read before; as many as are answered with need no choosing */
-        return qr_err_at(err, QR_E_UNSUPPORTED, "best_of", "best_of must be 1 or n, found %s; use n and choose among the answers",
+    if (i < p->n) /* n was read before */
+        return qr_err_at(err, QR_E_INVALID, "best_of", "best_of must be at least n (%d), found %s", p->n, qr_json_excerpt(excerpt, v));
+    if (i > p->n) /* as many as are answered with need no choosing */
+        return qr_err_at(err, QR_E_UNSUPPORTED, "best_of", "best_of must be n, found %s; use n and choose among the answers",
                          qr_json_excerpt(excerpt, v));
     return 0;
 }

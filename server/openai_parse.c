@@ -28,7 +28,7 @@ static const struct qr_field fields[] = {
     {"top_k", BOTH, QR_FIELD_OTHER, .min = -1, .max = INT_TOP, .read = qr_read_top_k},
     {"presence_penalty", BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.presence), .min = -2, .max = 2},
     {"frequency_penalty", BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.frequency), .min = -2, .max = 2},
-    {"repetition_penalty", BOTH, QR_FIELD_FLOAT, true, .offset = AT(sampling.repetition), .min = 0, .max = 100},
+    {"repetition_penalty", BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.repetition), .min = QR_REPETITION_MIN, .max = QR_REPETITION_MAX},
     {"n", BOTH, QR_FIELD_INT, .offset = AT(n), .min = 1, .max = QR_CHOICES_MAX},
     {"best_of", QR_API_COMPLETIONS, QR_FIELD_OTHER, .read = qr_read_best_of},
     {"seed", BOTH, QR_FIELD_OTHER, .read = qr_read_seed},
@@ -158,13 +158,10 @@ static int read_float(struct qr_params *p, const struct qr_field *f, const struc
     if (qr_json_type(v) != QR_JSON_T_NUMBER)
         return qr_wrong_type(err, f->name, "a number", v);
     double d = qr_json_f64(v);
-    if (!(d >= f->min && d <= f->max) || (f->exclusive_min && d <= f->min))
-        return qr_err_at(err, QR_E_INVALID, f->name, "%s must be %s %g and at most %g, found %s", f->name,
-                         f->exclusive_min ? "greater than" : "at least", f->min, f->max, qr_json_excerpt(excerpt, v));
-    float r = (float)d;
-    if (f->exclusive_min && r < FLT_MIN)
-        r = FLT_MIN; /* a denormal that rounds to zero would divide by it */
-    *(float *)(void *)((char *)p + f->offset) = r;
+    if (!(d >= f->min && d <= f->max))
+        return qr_err_at(err, QR_E_INVALID, f->name, "%s must be at least %g and at most %g, found %s", f->name, f->min, f->max,
+                         qr_json_excerpt(excerpt, v));
+    *(float *)(void *)((char *)p + f->offset) = (float)d;
     return 0;
 }
 

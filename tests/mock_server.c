@@ -53,9 +53,9 @@ static int print_fields(void)
     const struct qr_field *f = qr_fields(&n);
     static const char *const type[] = {"bool", "int", "float", "other", "refused", "ignored"};
     for (int32_t i = 0; i < n; i++)
-        printf("{\"name\":\"%s\",\"chat\":%s,\"completions\":%s,\"type\":\"%s\",\"min\":%.0f,\"max\":%.0f,\"exclusive_min\":%s,\"max_is_ctx\":%s}\n",
+        printf("{\"name\":\"%s\",\"chat\":%s,\"completions\":%s,\"type\":\"%s\",\"min\":%.10g,\"max\":%.0f,\"max_is_ctx\":%s}\n",
                f[i].name, f[i].apis & QR_API_CHAT ? "true" : "false", f[i].apis & QR_API_COMPLETIONS ? "true" : "false", type[f[i].type],
-               f[i].min, f[i].max, f[i].exclusive_min ? "true" : "false", f[i].max_is_ctx ? "true" : "false");
+               f[i].min, f[i].max, f[i].max_is_ctx ? "true" : "false");
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* A log whose reader stands still holds nobody up. */
+/* A log whose reader stands still holds nobody up, and its lines are text. */
 #include <criterion/criterion.h>
 #include <poll.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/utf8.h"
 
 #define N_LINES 5000
 
@@ -60,4 +61,48 @@ Test(log, who_logs_does_not_wait_for_a_reader_that_stands_still)
     cr_assert_eq(sscanf(text, "... %ld lines of the log are lost here", &n_lost), 1, "%.100s", text);
     cr_assert_eq(n_lost, N_LINES - n_lines, "%ld lost, %d read", n_lost, n_lines);
     cr_assert_not_null(strstr(text, "the reader is back\n"));
+}
+
+/* The one line that `text` makes, in `line`; qr_log_text's, or all of it qr_log's. */
+static void log_one(char line[8192], const char *text, bool quoted)
+{
+    int log[2];
+    const int before = dup(STDERR_FILENO);
+    cr_assert_eq(pipe(log), 0);
+    dup2(log[1], STDERR_FILENO);
+    if (quoted)
+        qr_log_text(QR_LOG_WARN, "test", "fact", "key", text);
+    else
+        qr_log(QR_LOG_WARN, "test", "%s", text);
+    dup2(before, STDERR_FILENO);
+    read_all(log[0], line, 8192);
+    close(log[0]);
+    close(log[1]);
+    close(before);
+}
+
+Test(log, lines_are_whole_characters_wherever_a_text_is_cut)
+{
+    char text[4000], line[8192];
+    for (int quoted = 0; quoted < 2; quoted++) {
+        for (size_t shift = 0; shift < 4; shift++) { /* in one of them the cut is between two characters */
+            size_t n = shift;
+            memset(text, 'x', shift);
+            for (; n + 4 < sizeof text; n += 4)
+                memcpy(text + n, "\xf0\x9f\x98\x80", 4);
+            text[n] = 0;
+            log_one(line, text, quoted);
+            const size_t len = strlen(line);
+            cr_assert(qr_utf8_is_valid(line, len), "%s", line);
+            cr_assert(len > 700 && len <= 1024, "%zu", len);
+            cr_assert_str_eq(line + len - (quoted ? 6 : 5), quoted ? "\xf0\x9f\x98\x80\"\n" : "\xf0\x9f\x98\x80\n");
+        }
+        memset(text, 0xff, sizeof text - 1);
+        text[sizeof text - 1] = 0;
+        log_one(line, text, quoted);
+        cr_assert(qr_utf8_is_valid(line, strlen(line)));
+        cr_assert(strlen(line) < 4096 && strstr(line, "\xef\xbf\xbd\xef\xbf\xbd") && line[strlen(line) - 1] == '\n');
+        log_one(line, "a\xf0\x9f'b", quoted);
+        cr_assert_not_null(strstr(line, "a\xef\xbf\xbd'b"), "%s", line);
+    }
 }

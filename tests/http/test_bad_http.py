@@ -63,7 +63,14 @@ REFUSED = [
     ("xchunked", 400, posted(b"Transfer-Encoding: xchunked")),
     ("an empty Transfer-Encoding", 400, posted(b"Transfer-Encoding:")),
     ("chunked in HTTP/1.0", 400, head(HOST, b"Transfer-Encoding: chunked", line=b"POST /v1/completions HTTP/1.0")),
-    ("an absolute target", 400, head(HOST, line=b"GET http://localhost/livez HTTP/1.1")),
+    ("an absolute target of another scheme", 400, head(HOST, line=b"GET https://localhost/livez HTTP/1.1")),
+    ("an absolute target without a host", 400, head(HOST, line=b"GET http:///livez HTTP/1.1")),
+    ("an absolute target with a user", 400, head(HOST, line=b"GET http://me@localhost/livez HTTP/1.1")),
+    ("an absolute target with a fragment", 400, head(HOST, line=b"GET http://localhost#x HTTP/1.1")),
+    ("an absolute target and no Host", 400, head(line=b"GET http://localhost/livez HTTP/1.1")),
+    ("an absolute target and two Hosts", 400, head(HOST, HOST, line=b"GET http://localhost/livez HTTP/1.1")),
+    ("two keys", 400, head(HOST, b"Authorization: Bearer a", b"authorization: Bearer a")),
+    ("two keys of other services", 400, head(HOST, b"X-Api-Key: a", b"api-key: b")),
     ("an authority target", 400, head(HOST, line=b"CONNECT localhost:80 HTTP/1.1")),
     ("a star target with GET", 400, head(HOST, line=b"GET * HTTP/1.1")),
     ("a target without a slash", 400, head(HOST, line=b"GET livez HTTP/1.1")),
@@ -84,6 +91,9 @@ REFUSED = [
     ("a method with a colon", 400, head(HOST, line=b"G:T /livez HTTP/1.1")),
     ("an empty line before the method twice", 400, b"\r\n\r\n" + OK_GET),
     ("a TLS hello", 400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"),
+    ("a TLS hello that is cut", 400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"),
+    ("a CR alone ends every line", 400, b"GET /livez HTTP/1.1\rHost: localhost\r\r"),
+    ("a control byte and no line end", 400, b"GET /livez HTTP/1.1\r\nX: \x01"),
     ("a target of 9,000 bytes", 414, head(HOST, line=b"GET /" + b"a" * 9000 + b" HTTP/1.1")),
     ("a field of 9,000 bytes", 431, head(HOST, b"X-A: " + b"a" * 9000)),
     ("a head of 17 KiB", 431, head(HOST, *[b"X-%d: " % i + b"a" * 4000 for i in range(5)])),
@@ -93,10 +103,17 @@ REFUSED = [
     ("a negative chunk size", 400, posted(b"Transfer-Encoding: chunked", body=b"-1\r\nx")),
     ("a chunk that is longer than it says", 400, posted(b"Transfer-Encoding: chunked", body=b"1\r\nxy\r\n0\r\n\r\n")),
     ("a chunk line that ends in LF", 400, posted(b"Transfer-Encoding: chunked", body=b"1\nx\r\n0\r\n\r\n")),
-    ("trailers", 400, posted(b"Transfer-Encoding: chunked", body=b"0\r\nX-A: b\r\n\r\n")),
-    ("trailers that name a length", 400, posted(b"Transfer-Encoding: chunked", body=b"0\r\nContent-Length: 5\r\n\r\n")),
+    ("a chunk line that is no number and has no end", 400, posted(b"Transfer-Encoding: chunked", body=b"zz")),
+    ("a chunk extension without a name", 400, posted(b"Transfer-Encoding: chunked", body=b"1;=b\r\n{\r\n0\r\n\r\n")),
+    ("a chunk extension whose quotes stay open", 400, posted(b"Transfer-Encoding: chunked", body=b"1;a=\"b\r\n{\r\n0\r\n\r\n")),
+    ("a space behind a chunk's size", 400, posted(b"Transfer-Encoding: chunked", body=b"1 \r\n{\r\n0\r\n\r\n")),
+    ("a trailer without a colon", 400, posted(b"Transfer-Encoding: chunked", body=b"0\r\nX-A\r\n\r\n")),
+    ("a folded trailer", 400, posted(b"Transfer-Encoding: chunked", body=b"0\r\nX-A: b\r\n c\r\n\r\n")),
+    ("101 trailers", 431, posted(b"Transfer-Encoding: chunked", body=b"0\r\n" + b"X: a\r\n" * 101 + b"\r\n")),
+    ("a trailer of 9,000 bytes", 431, posted(b"Transfer-Encoding: chunked", body=b"0\r\nX: " + b"a" * 9000 + b"\r\n\r\n")),
     ("chunks that end in CR LF CR X", 400, posted(b"Transfer-Encoding: chunked", body=b"0\r\n\rX" + OK_GET)),
     ("chunk extensions of 5,000 bytes", 400, posted(b"Transfer-Encoding: chunked", body=b"1;a=" + b"b" * 5000 + b"\r\n{\r\n0\r\n\r\n")),
+    ("a chunk extension of 20,000 bytes", 400, posted(b"Transfer-Encoding: chunked", body=b"1;a=" + b"b" * 20000)),
     ("an expectation that is not known", 417, posted(LENGTH, b"Expect: 200-ok")),
     ("a body over the limit", 413, posted(b"Content-Length: 4194305", body=b"")),
     ("a body far over the limit", 413, posted(b"Content-Length: 999999999999999999", body=b"")),
@@ -163,6 +180,23 @@ def test_chunked_bodies_and_extensions_are_read():
             c.send(posted(b"Transfer-Encoding: chunked", body=parts + b"0\r\n\r\n") + OK_GET)
             assert c.response().status == 200
             assert c.response().status == 200, "the next request begins where the chunks end"
+        for extension in (b"a=b;c=d", b"a;b", b'a="x";b=c', b'c="d e"'):
+            c = Connection(s.port)
+            c.send(posted(b"Transfer-Encoding: chunked", body=b"%x;%s\r\n%s\r\n0;%s\r\n\r\n" % (len(BODY), extension, BODY, extension)))
+            assert c.response().status == 200, extension
+
+
+def test_trailers_are_read_and_count_for_nothing():
+    with Server("--mock-rate", "0", "--api-key", "k") as s:
+        for fields, status in ((b"Authorization: Bearer k", 200), (b"X-A: b", 401)):
+            c = Connection(s.port)
+            trailers = b"Content-Length: 5\r\nHost: evil.example\r\nAuthorization: Bearer other\r\nX-Request-Id: late\r\nConnection: close\r\n"
+            c.send(posted(b"Transfer-Encoding: chunked", fields, body=b"%x\r\n%s\r\n0\r\n%s\r\n" % (len(BODY), BODY, trailers)))
+            r = c.response()
+            assert r.status == status and r.headers["x-request-id"] != "late", r.body
+            if status == 200:
+                c.send(OK_GET)
+                assert c.response().status == 200, "the next request begins where the trailers end"
 
 
 def test_a_chunked_body_over_the_limit_is_refused_as_it_arrives():
@@ -343,6 +377,14 @@ def test_a_host_name_that_is_not_local_is_refused_on_loopback():
         for host, status in (("evil.example", 403), ("localhost.evil.example", 403), ("localhost:1234", 200), ("127.0.0.1", 200),
                              ("[::1]:80", 200), ("quire.test:9", 200), ("LOCALHOST", 200), ("127.0.0.1.evil.example", 403), ("0.0.0.0", 403)):
             assert get(s.port, "/livez", {"Host": host}).status == status, host
+            for other in ("localhost", "evil.example"):  # what the target says counts instead of Host
+                assert get(s.port, "http://%s/livez" % host, {"Host": other}).status == status, host
+        c = Connection(s.port)
+        c.send(render("GET", "HTTP://LOCALHOST:1/v1/models?x=http://y") + render("GET", "http://localhost?x") + b"GET http://localhost/livez HTTP/1.0\r\n\r\n")
+        assert c.response().status == 200
+        r = c.response()
+        assert r.status == 404 and "no route /;" in r.error()["message"], r.body
+        assert c.response().status == 200
 
 
 def test_cors_is_off_unless_an_origin_is_named():

@@ -79,9 +79,10 @@ def test_floats_hold_their_bounds_and_say_so():
             for path in paths(f):
                 for value in (f["min"] - 1, f["min"] - 1e-6, f["max"] + 1e-6, f["max"] + 1, 1e300, -1e300):
                     refused(send(s, path, **{f["name"]: value}), f["name"], "%g" % f["min"], "%g" % f["max"])
-                at_min = send(s, path, **{f["name"]: f["min"]})
-                assert at_min.status == (400 if f["exclusive_min"] else 200), (f["name"], at_min.body)
-                for value in (f["max"], f["min"] + 1e-30, (f["min"] + f["max"]) / 2, -0.0 if f["min"] < 0 or not f["exclusive_min"] else 1):
+                for value in (1e-38, 1e-45, 1e-46, 0, -0.0):  # as f32: subnormal, the smallest, 0
+                    r = send(s, path, **{f["name"]: value})
+                    assert r.status == (400 if f["min"] > 0 else 200), (f["name"], value, r.body)
+                for value in (f["min"], f["max"], (f["min"] + f["max"]) / 2):
                     r = send(s, path, **{f["name"]: value})
                     assert r.status == 200, (f["name"], value, r.body)
                 n += 1
@@ -124,7 +125,7 @@ def test_structured_fields_are_checked():
         (CHAT, "audio", {"voice": "x"}, "audio"), (CHAT, "chat_template", "{{ 1 }}", "templates"), (CHAT, "chat_template_kwargs", [], "object"),
         (CHAT, "chat_template_kwargs", {"messages": 1}, "messages"), (CHAT, "chat_template_kwargs", {"x": []}, "number"), (CHAT, "documents", {}, "array"),
         (CHAT, "cache_salt", "", "between 1 and 128"), (CHAT, "cache_salt", "x" * 129, "129"), (CHAT, "cache_salt", 5, "string"),
-        (COMPLETIONS, "best_of", 2, "2"), (COMPLETIONS, "best_of", "1", "integer"), (COMPLETIONS, "suffix", "end", "suffix"), (CHAT, "functions", [{}], "tools"),
+        (COMPLETIONS, "best_of", 2, "found 2; use n"), (COMPLETIONS, "best_of", 0, "at least n (1)"), (COMPLETIONS, "best_of", "1", "integer"), (COMPLETIONS, "suffix", "end", "suffix"), (CHAT, "functions", [{}], "tools"),
         (CHAT, "guided_json", {}, "structured"), (CHAT, "bad_words", ["x"], "logit_bias"), (COMPLETIONS, "prompt_embeds", "AAAA", "tensors"),
         (CHAT, "truncate_prompt_tokens", 5, "cut"), (CHAT, "use_beam_search", True, "beam"), (CHAT, "echo", True, "completions"),
     ]
@@ -136,6 +137,7 @@ def test_structured_fields_are_checked():
         refused(send(s, CHAT, prompt_logprobs=1, stream=True), "prompt_logprobs", "stream")
         refused(send(s, CHAT, continue_final_message=True, add_generation_prompt=True), "continue_final_message")
         refused(send(s, COMPLETIONS, prompt=["a"] * 17, n=8), "prompt", 128)
+        refused(send(s, COMPLETIONS, n=2, best_of=1), "best_of", "at least n (2), found 1")
 
 
 def test_harmless_values_of_unsupported_fields_are_taken():
@@ -241,6 +243,15 @@ def test_detokenize_and_tokenize_check_their_fields():
                                   ("/detokenize", {"tokens": [99999]}, "tokens[0]"), ("/detokenize", {"tokens": [1.5]}, "tokens[0]")):
             r = post(s.port, path, body)
             assert r.status == 400 and r.error()["param"] == param, (path, body, r.body)
+
+
+def test_names_from_clients_leave_no_broken_character_in_the_log():
+    with Server("--mock-rate", "0") as s:
+        for name in ("x" + 60 * "\U0001f600", "\x1b[31m\r\n\x7f" + 60 * "\u00e4"):
+            error = post(s.port, "/v1/unload_lora_adapter", {"lora_name": name}).error()
+            assert name[:20] in error["message"], error
+        lines = [line for line in open(s.log.name, "rb").read().splitlines() if b"refused" in line]
+        assert len(lines) == 2 and all(line.decode().isprintable() for line in lines), lines
 
 
 if __name__ == "__main__":

@@ -246,6 +246,28 @@ def test_connections_are_as_many_as_descriptors_allow_and_idle_ones_make_room():
         assert all(c.response().status == 200 for c in many)
 
 
+def test_every_client_beyond_the_limit_reads_its_refusal():
+    for options, limit in ((("--max-connections", "32"), None), ((), (64, 64))):
+        with Server("--mock-rate", "5", "--mock-running", "32", *options, limit=limit) as s:
+            s.process.send_signal(signal.SIGSTOP)  # so that all are there before the first is read
+            many = [Connection(s.port) for _ in range(150)]
+            for c in many:
+                c.send(stream_request(1000))
+            s.process.send_signal(signal.SIGCONT)
+            taken, said = [], []
+            for c in many:
+                status, headers = c.head()
+                said.append(status)
+                if status == 200:
+                    taken.append(c)
+                else:
+                    assert "retry-after" in headers and "code" in json.loads(c.exactly(int(headers["content-length"])))["error"]
+                    c.close()
+            assert said.count(200) == 32 and said.count(503) == 118, said
+            for c in taken:
+                c.close()
+
+
 @with_patience
 def test_a_pause_of_the_server_is_not_its_clients_slowness(scale):
     request = render("POST", CHAT, json.dumps(chat(max_tokens=1)).encode())

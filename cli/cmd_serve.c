@@ -1,6 +1,7 @@
 /* cmd_serve.c - the server and its engine put together: listen first, open the model on a second thread, say what was decided, serve. */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,6 +194,21 @@ static int end_team(struct serve *s, int status, int rc, struct qr_err *err)
     return status != 0 ? status : failed;
 }
 
+static void hear_nothing(int signum)
+{
+    (void)signum;
+}
+
+/* Signals that scripts and service managers send for reasons of their own. The loop logs SIGHUP once there is one; nohup's wish is kept. */
+static void outlive_signals(void)
+{
+    static const int harmless[] = {SIGUSR1, SIGUSR2, SIGALRM};
+    for (int i = 0; i < QR_COUNT(harmless); i++)
+        signal(harmless[i], SIG_IGN);
+    if (signal(SIGHUP, hear_nothing) == SIG_IGN)
+        signal(SIGHUP, SIG_IGN);
+}
+
 static int serve(const struct serve_options *o)
 {
     struct serve s = {.o = o, .started_us = qr_clock_us()};
@@ -252,8 +268,9 @@ int qr_cmd_serve(int argc, char **argv)
                              "quire serve --model DIR [--host H] [--port P] [--served-model-name NAME]...\n\n"
                              "Serves a model over HTTP: /v1/completions, /v1/chat/completions, /v1/embeddings, /v1/models, /tokenize, /health,\n"
                              "/metrics and more.\n"
-                             "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once.");
+                             "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once. SIGHUP reloads nothing.");
     if (status < 0) {
+        outlive_signals();
         qr_log_set_level(o.verbose ? QR_LOG_DEBUG : QR_LOG_INFO);
         status = serve(&o);
         qr_options_free(set);

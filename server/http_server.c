@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -144,7 +145,15 @@ static int resolve(struct sockaddr_storage *out, const char *host, int32_t port,
     char service[16];
     snprintf(service, sizeof service, "%d", port);
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
-    int rc = getaddrinfo(host, service, &hints, &found);
+    char bare[INET6_ADDRSTRLEN + IF_NAMESIZE + 1];
+    const size_t n = strlen(host);
+    const bool brackets = n > 2 && n - 2 < sizeof bare && host[0] == '[' && host[n - 1] == ']'; /* as in an address of the web: [::1] */
+    if (brackets) {
+        snprintf(bare, sizeof bare, "%.*s", (int)n - 2, host + 1);
+        hints.ai_family = AF_INET6;
+        hints.ai_flags |= AI_NUMERICHOST;
+    }
+    int rc = getaddrinfo(brackets ? bare : host, service, &hints, &found);
     if (rc != 0 || !found)
         return qr_err_set(err, QR_E_BIND, "cannot listen on host '%s': %s; give a numeric address such as 127.0.0.1", host,
                           gai_strerror(rc));

@@ -14,7 +14,7 @@ struct qr_http_config {
     const char *host; /* numeric address or name; borrowed during open */
     int32_t port;     /* 0: any free one */
     int32_t connections_max, per_address_max;
-    bool signals;     /* take SIGTERM and SIGINT */
+    bool signals;     /* take SIGTERM, SIGINT and, where it is not ignored, SIGHUP */
     struct qr_conn_limits conn;
 };
 
@@ -22,7 +22,7 @@ struct qr_http_handler {
     struct qr_conn_handler conn;
     void (*wake)(void *user);                   /* after qr_http_wake; several wakes may become one */
     void (*tick)(void *user, int64_t now_us);   /* about every 100 ms */
-    void (*signal)(void *user, int32_t signum); /* SIGTERM or SIGINT */
+    void (*signal)(void *user, int32_t signum); /* SIGTERM, SIGINT or SIGHUP */
 };
 
 struct qr_http; /* opaque */

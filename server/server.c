@@ -98,8 +98,12 @@ static void begin_drain(struct qr_server *s)
 static void on_signal(void *user, int32_t signum)
 {
     struct qr_server *s = user;
+    if (signum == SIGHUP) {
+        qr_log(QR_LOG_INFO, "server", "SIGHUP reloads nothing: settings and keys are read at the start; SIGTERM stops the server");
+        return;
+    }
     if (!s->draining) {
-        qr_log(QR_LOG_INFO, "server", "signal received signal=%s", signum == SIGTERM ? "SIGTERM" : signum == SIGHUP ? "SIGHUP" : "SIGINT");
+        qr_log(QR_LOG_INFO, "server", "signal received signal=%s", signum == SIGTERM ? "SIGTERM" : "SIGINT");
         s->signal_us = qr_clock_us();
         s->signal = signum;
         begin_drain(s);

@@ -156,18 +156,49 @@ def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_0():
         assert s.process.wait(60 * SLOW) == 0
 
 
-def test_sighup_ends_it_as_sigterm_does_unless_it_was_told_to_ignore_it():
+HARMLESS = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+
+
+def test_sighup_and_signals_without_a_meaning_stop_nothing():
     golden()
-    with Server() as s:
+    with Server(wait=False) as s:
+        while True:  # it listens, and may still open its model
+            try:
+                s.get('/livez')
+                break
+            except OSError:
+                assert s.process.poll() is None
+                time.sleep(0.001)
+        for number in HARMLESS:
+            s.process.send_signal(number)
+        s.until_ready()
         stream = s.stream('/v1/completions', greedy([1], 300))
         events = [next(stream)]
-        s.process.send_signal(signal.SIGHUP)
+        for number in HARMLESS:
+            s.process.send_signal(number)
         events += stream
         assert sum(len(c.get('token_ids') or []) for e in events for c in e['choices']) == 300
+        assert s.get('/readyz')[0] == 200 and s.stderr().count('SIGHUP reloads nothing') == 2, s.stderr()
+        s.process.send_signal(signal.SIGTERM)
         assert s.process.wait(60 * SLOW) == 0
     with Server(before=('nohup',)) as s:
         s.process.send_signal(signal.SIGHUP)
         assert s.post('/v1/completions', greedy([1], 5))[0] == 200 and s.process.poll() is None
+        assert 'SIGHUP' not in s.stderr()
+
+
+def test_no_value_of_a_sampling_field_gives_500():
+    golden()
+    values = {'temperature': (0, 1e-46, 1e-38, 1e-5, 2), 'top_p': (0, 1e-46, 1e-38, 1), 'min_p': (0, 1e-46, 1e-38, 1), 'top_k': (-1, 1, 2147483647),
+              'presence_penalty': (-2, 1e-46, 2), 'frequency_penalty': (-2, 1e-46, 2), 'repetition_penalty': (1e-46, 1e-38, 1e-4, 0.001, 100),
+              'logit_bias': ({'5': -100}, {'5': 100}, {str(i): -100 for i in range(512)})}
+    with Server() as s:
+        for name, several in values.items():
+            for value in several:
+                status, r = s.post('/v1/completions', greedy([1, 5, 5, 9], 40, **{'temperature': 1, name: value}))
+                refused = name == 'repetition_penalty' and value < 0.001
+                assert status == (400 if refused else 200), (name, value, r)
+                assert not refused or 'at least 0.001' in r['error']['message'], r
 
 
 def test_a_server_without_standard_files_serves_and_ends_as_asked():

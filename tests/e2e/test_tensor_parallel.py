@@ -214,6 +214,20 @@ def test_a_process_that_is_killed_while_nothing_runs_ends_the_server_soon():
         print(f'   after {time.monotonic() - killed:.2f} s')
 
 
+def test_sighup_and_signals_without_a_meaning_stop_none_of_the_processes():
+    need_data()
+    with Server('--tensor-parallel', '2', '--threads', '1') as s:
+        for pid in [*children_of(s.process.pid), s.process.pid]:
+            for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
+                os.kill(pid, number)
+        ends, threads = start_streams(s, 2)
+        for t in threads:
+            t.join(60 * SLOW)
+        assert all('choices' in last for last, _ in ends), ends
+        s.process.send_signal(signal.SIGTERM)
+        assert s.process.wait(60 * SLOW) == 0, s.stderr()
+
+
 def test_nobody_outlives_a_server_that_is_killed_or_that_is_told_to_end_under_load():
     need_data()
     with Server('--tensor-parallel', '4', '--threads', '1') as s:

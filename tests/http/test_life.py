@@ -75,10 +75,14 @@ def test_an_open_address_is_warned_about_and_ipv6_is_served():
         assert "anybody" not in s.errors()
     if not socket.has_ipv6 or not os.path.exists("/proc/net/if_inet6"):
         raise Skip("this machine has no IPv6")
-    with Server("--host", "::1", wait=False) as s:
-        c = Connection(s.port, host="::1")
-        c.send(render("GET", "/livez", headers={"Host": "[::1]:%d" % s.port}))
-        assert c.response().status == 200
+    for host in ("::1", "[::1]"):
+        with Server("--host", host, wait=False) as s:
+            c = Connection(s.port, host="::1")
+            c.send(render("GET", "/livez", headers={"Host": "[::1]:%d" % s.port}))
+            assert c.response().status == 200
+    for host in ("[localhost]", "[127.0.0.1]", "[]", "[" + "1" * 80 + "]"):
+        r = subprocess.run([sys.argv[1], "--model", "x", "--host", host], capture_output=True, text=True, timeout=60)
+        assert r.returncode == 3 and host in r.stderr, r.stderr
 
 
 @with_patience

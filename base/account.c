@@ -113,25 +113,6 @@ static int64_t block_bytes(const void *block)
     return block ? (int64_t)malloc_usable_size((void *)(uintptr_t)block) + (int64_t)sizeof(size_t) : 0;
 }
 
-void qr_account_move(struct qr_account *to, struct qr_account *from, const void *block)
-{
-    QR_ASSERT(to != NULL && from != NULL);
-    QR_ASSERT(to->budget == from->budget);
-    const int64_t n = block_bytes(block);
-    from->held_bytes -= n;
-    to->held_bytes += n;
-    /* What was granted moves as well, and both are then exact: there is no moment at which the budget could refuse it. */
-    const int64_t needed = due(to, to->held_bytes);
-    if (needed <= to->granted_bytes)
-        return;
-    const int64_t lacks = needed - to->granted_bytes, over = from->granted_bytes - due(from, from->held_bytes), moved = lacks < over ? lacks : over;
-    if (moved > 0)
-        from->granted_bytes -= moved;
-    if (to->budget)
-        atomic_fetch_add_explicit(&to->budget->used_bytes, lacks - (moved > 0 ? moved : 0), memory_order_relaxed);
-    to->granted_bytes = needed;
-}
-
 /* ---- whose thread it is ---- */
 
 struct qr_account *qr_account_enter(struct qr_account *a)
@@ -231,8 +212,9 @@ static __attribute__((noinline)) void call(struct qr_account_scope *s, void (*fn
 bool qr_account_run(struct qr_account *a, void (*fn)(void *arg), void *arg)
 {
     struct qr_account_scope s = {.n = 0};
+    struct qr_account *before = current;
     QR_ASSERT(a != NULL && fn != NULL);
-    QR_ASSERT(a->failure == QR_ACCOUNT_OK && current == NULL);
+    QR_ASSERT(a->failure == QR_ACCOUNT_OK && a->scope == NULL);
     current = a;
     a->scope = &s;
     call(&s, fn, arg);
@@ -240,9 +222,26 @@ bool qr_account_run(struct qr_account *a, void (*fn)(void *arg), void *arg)
         const struct guard g = s.guard[--s.n_guards];
         g.fn(g.arg, g.n);
     }
-    current = NULL;
+    current = before;
     end_scope(a, &s);
     return a->failure == QR_ACCOUNT_OK;
+}
+
+void qr_account_give(struct qr_account *to, const void *block)
+{
+    const int64_t n = block_bytes(block);
+    QR_ASSERT(to != NULL && to != current);
+    if (current && block) {
+        if (current->scope)
+            forget(current->scope, (uintptr_t)block);
+        charge(current, -n);
+        give_back(current, current->granted_bytes - due(current, current->held_bytes));
+    }
+    to->held_bytes += n;
+    const int64_t more = due(to, to->held_bytes) - to->granted_bytes;
+    if (more > 0 && to->budget)
+        atomic_fetch_add_explicit(&to->budget->used_bytes, more, memory_order_relaxed);
+    to->granted_bytes += more > 0 ? more : 0;
 }
 
 void qr_account_guard(void (*fn)(void *arg, size_t n), void *arg, size_t n)

@@ -66,8 +66,8 @@ void qr_account_unguard(const void *arg);
  * the budget may be filled by that, at most its max_bytes. */
 bool qr_account_keep(struct qr_account *a, int64_t n_bytes, int64_t most_bytes);
 
-/* A block of one account becomes another's; NULL is fine. */
-void qr_account_move(struct qr_account *to, struct qr_account *from, const void *block);
+/* A block of the thread's account becomes to's, which cannot fail; NULL is fine. */
+void qr_account_give(struct qr_account *to, const void *block);
 
 /* For mem.c. In an account: take, a block of malloc's is the account's, false where it fails; drop, before such a block is freed; swap, one became another;
  * charge, n_bytes of no such block; missing, what an allocation that failed ends with (does it return, the result is NULL; false: the thread is in none). */

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/account.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -250,6 +251,15 @@ static int read_into(struct qr_engine *e, int32_t at, const struct qr_adapter_so
     return rc;
 }
 
+/* Memory for its files was missing. */
+static void abandon(void *adapters, size_t slot)
+{
+    struct qr_adapters *a = adapters;
+    pthread_mutex_lock(&a->lock);
+    a->slot[slot].state = QR_ADAPTER_FREE;
+    pthread_mutex_unlock(&a->lock);
+}
+
 int qr_engine_load_adapter(struct qr_engine *e, const struct qr_adapter_source *source, struct qr_err *err)
 {
     QR_ASSERT(e != NULL && source != NULL && err != NULL);
@@ -268,7 +278,9 @@ int qr_engine_load_adapter(struct qr_engine *e, const struct qr_adapter_source *
     if (at < 0)
         return err->code;
     struct qr_adapter facts = {.loaded_s = qr_clock_wall_s()};
+    qr_account_guard(abandon, a, (size_t)at);
     rc = read_into(e, at, source, &facts, err);
+    qr_account_unguard(a);
     pthread_mutex_lock(&a->lock);
     struct qr_adapter *s = &a->slot[at], *old = find_name(a, source->name);
     if (rc == 0 && old)

@@ -100,7 +100,8 @@ struct qr_request {
 };
 
 /* A request with room for n_choices x (n_prompt + sampling->max_tokens) ids, with copies of the prompt and of everything sampling
- * points to. Sizes are the caller's to bound. Free with qr_request_free while it is not inside the engine. */
+ * points to. Sizes are the caller's to bound. Free with qr_request_free while it is not inside the engine. NULL: a request's memory is missing
+ * (base/account.h). */
 struct qr_request *qr_request_new(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices);
 
 /* One that generates nothing: what it ends with (QR_FINISH_LENGTH) is the embedding. width: n_embd of the model; pooling is not NONE. */

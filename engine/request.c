@@ -56,7 +56,13 @@ static struct qr_request *request_new(const struct qr_sampling *sampling, const 
     QR_ASSERT(n_prompt >= 0 && n_choices >= 1 && n_choices <= QR_CHOICES_MAX);
     QR_ASSERT(sampling->max_tokens >= 0 && sampling->n_stops <= QR_STOPS_MAX && sampling->n_logit_bias <= QR_LOGIT_BIAS_MAX);
     struct qr_request *r = qr_alloc(1, sizeof *r);
-    uint8_t *at = r->memory = qr_alloc(memory_bytes(sampling, n_prompt, n_choices, n_pooled), 1);
+    uint8_t *at = qr_alloc(memory_bytes(sampling, n_prompt, n_choices, n_pooled), 1);
+    if (!r || !at) {
+        qr_free(at);
+        qr_free(r);
+        return NULL;
+    }
+    r->memory = at;
     r->sampling = *sampling;
     r->n_prompt = n_prompt;
     r->n_choices = r->n_open = n_choices;
@@ -98,7 +104,8 @@ struct qr_request *qr_request_new_embedding(const int32_t *prompt, int32_t n_pro
     qr_sampling_init(&nothing);
     nothing.max_tokens = 0;
     struct qr_request *r = request_new(&nothing, prompt, n_prompt, 1, width);
-    r->pooling = pooling;
+    if (r)
+        r->pooling = pooling;
     return r;
 }
 

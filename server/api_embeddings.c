@@ -122,11 +122,12 @@ static int check(struct qr_call *call, const struct qr_json *input, int32_t *n, 
 
 static void prepare(struct qr_call *call)
 {
+    static const char *const fields[] = {"model", "input", "dimensions", "encoding_format", "truncate_prompt_tokens", "add_special_tokens", NULL};
     struct qr_err err = {0};
     bool add_special = true;
     int32_t n = 0;
     call->params.n = 1;
-    int rc = qr_call_read_object(&call->params.doc, call, &err);
+    int rc = qr_call_read_object(&call->params.doc, call, fields, &err);
     const struct qr_json *doc = call->params.doc, *input = rc == 0 ? qr_json_find(doc, "input") : NULL;
     if (rc == 0)
         rc = check(call, input, &n, &err);
@@ -187,6 +188,8 @@ static struct qr_request *make_request(struct qr_call *call, struct qr_piece *pi
     const struct qr_server_model *m = &call->server->model;
     QR_ASSERT(piece->ids.n > 0);
     struct qr_request *r = qr_request_new_embedding(piece->ids.id, piece->ids.n, m->pooling.pooling, qr_engine_model(m->engine)->n_embd);
+    if (!r)
+        return NULL;
     qr_ids_release(&piece->ids);
     qr_ids_init(&piece->ids);
     return r;

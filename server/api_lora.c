@@ -102,10 +102,11 @@ static void fail(struct qr_call *call, struct qr_err *err)
 static void prepare(struct qr_call *call, int (*act)(const struct qr_server *s, const struct qr_json *doc, const char **name, struct qr_err *err),
                     const char *done)
 {
+    static const char *const fields[] = {"lora_name", "lora_path", "load_inplace", NULL};
     struct qr_err err = {0};
     struct qr_json *doc = NULL;
     const char *name = NULL;
-    int rc = qr_call_read_object(&doc, call, &err);
+    int rc = qr_call_read_object(&doc, call, fields, &err);
     rc = rc ? rc : act(call->server, doc, &name, &err);
     if (rc) {
         fail(call, &err);

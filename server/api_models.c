@@ -45,9 +45,8 @@ static int32_t put_models(struct qr_buf *out, const struct qr_server *s, const c
 
 static void reply_json(struct qr_conn *c, struct qr_buf *body)
 {
-    struct qr_reply reply = {.status = 200, .content_type = "application/json", .body = body->data, .len = body->len};
+    struct qr_reply reply = {.status = 200, .content_type = "application/json", .taken = body};
     qr_conn_reply(c, &reply);
-    qr_buf_release(body);
 }
 
 void qr_api_models(struct qr_server *s, struct qr_conn *c)

@@ -60,7 +60,6 @@ void qr_api_metrics(struct qr_server *s, struct qr_conn *c)
     QR_ASSERT(c != NULL);
     qr_buf_init(&b);
     qr_metrics_put(&b, s);
-    struct qr_reply reply = {.status = 200, .content_type = "text/plain; version=0.0.4; charset=utf-8", .body = b.data, .len = b.len};
+    struct qr_reply reply = {.status = 200, .content_type = "text/plain; version=0.0.4; charset=utf-8", .taken = &b};
     qr_conn_reply(c, &reply);
-    qr_buf_release(&b);
 }

@@ -79,12 +79,13 @@ static void put_tokens(struct qr_call *call, const struct qr_ids *ids, bool stri
 
 static void prepare_tokenize(struct qr_call *call)
 {
+    static const char *const fields[] = {"model", "prompt", "messages", "add_special_tokens", "return_token_strs", NULL};
     struct qr_err err = {0};
     struct qr_json *doc = NULL;
     struct qr_ids ids;
     bool strings = false;
     qr_ids_init(&ids);
-    int rc = qr_call_read_object(&doc, call, &err);
+    int rc = qr_call_read_object(&doc, call, fields, &err);
     if (rc == 0)
         rc = qr_read_flag(&strings, doc, "return_token_strs", &err);
     if (rc != 0)
@@ -108,12 +109,13 @@ static int read_tokens(struct qr_ids *ids, const struct qr_json *tokens, int32_t
 
 static void prepare_detokenize(struct qr_call *call)
 {
+    static const char *const fields[] = {"model", "tokens", "skip_special_tokens", NULL};
     struct qr_err err = {0};
     struct qr_json *doc = NULL;
     struct qr_ids ids;
     bool skip_special = false;
     qr_ids_init(&ids);
-    int rc = qr_call_read_object(&doc, call, &err);
+    int rc = qr_call_read_object(&doc, call, fields, &err);
     if (rc == 0)
         rc = qr_read_flag(&skip_special, doc, "skip_special_tokens", &err);
     if (rc == 0 && !model_ok(call, doc, &err))

@@ -20,7 +20,9 @@
 static void call_free(struct qr_call *call)
 {
     struct qr_server *s = call->server;
+    struct qr_account account = call->account;
     QR_ASSERT(!call->preparing && call->n_open == 0);
+    struct qr_account *before = qr_account_enter(&account);
     for (int32_t i = 0; i < call->n_pieces; i++) {
         qr_request_free(call->piece[i].req);
         qr_ids_release(&call->piece[i].ids);
@@ -40,10 +42,12 @@ static void call_free(struct qr_call *call)
     qr_buf_release(&call->body);
     qr_buf_release(&call->head);
     qr_buf_release(&call->reply);
+    qr_http_job_free(call->job);
     qr_list_remove(&call->link);
     s->n_calls--;
-    s->answers_bytes -= call->answer_counted ? call->answer_bytes : 0;
     qr_free(call);
+    qr_account_leave(before);
+    qr_account_close(&account);
 }
 
 static void detach(struct qr_call *call)
@@ -60,6 +64,48 @@ static void cancel_pieces(struct qr_call *call)
             qr_engine_cancel(call->server->model.engine, call->piece[i].req);
 }
 
+/* The server's scratch, which grows for everybody, is in nobody's account. Whether there was memory for what was put there in between. */
+static struct qr_account *begin_scratch(struct qr_server *s)
+{
+    qr_buf_clear(&s->scratch);
+    qr_account_init(&s->scratch_account, NULL);
+    return qr_account_enter(&s->scratch_account);
+}
+
+static bool end_scratch(struct qr_server *s, struct qr_account *before)
+{
+    qr_account_leave(before);
+    return s->scratch_account.failure == QR_ACCOUNT_OK;
+}
+
+/* The last event of a stream; without memory it is cut off. */
+static void stream_error(struct qr_call *call, struct qr_conn *c)
+{
+    struct qr_server *s = call->server;
+    struct qr_account *before = begin_scratch(s);
+    qr_buf_put_str(&s->scratch, "data: ");
+    qr_api_error_put(&s->scratch, &call->error);
+    qr_buf_put_str(&s->scratch, "\n\n");
+    if (end_scratch(s, before))
+        qr_conn_stream_put(c, s->scratch.data, s->scratch.len);
+    else
+        qr_conn_out_of_memory(c);
+    qr_conn_stream_end(c, true);
+}
+
+/* As small as any answer of a handler. */
+static void reply_error(struct qr_conn *c, const struct qr_api_error *e)
+{
+    struct qr_account account;
+    qr_account_init(&account, NULL);
+    struct qr_account *before = qr_account_enter(&account);
+    qr_api_error_reply(c, e);
+    qr_account_leave(before);
+    if (account.failure != QR_ACCOUNT_OK)
+        qr_conn_out_of_memory(c);
+    qr_account_close(&account);
+}
+
 /* The client hears call->error, whatever it has heard so far; what is running is cancelled. The call ends with its pieces. */
 static void answer_error(struct qr_call *call)
 {
@@ -67,17 +113,10 @@ static void answer_error(struct qr_call *call)
     struct qr_conn *c = call->conn;
     if (c) {
         detach(call);
-        if (qr_conn_streaming(c)) {
-            struct qr_buf *b = &call->server->scratch;
-            qr_buf_clear(b);
-            qr_buf_put_str(b, "data: ");
-            qr_api_error_put(b, &call->error);
-            qr_buf_put_str(b, "\n\n");
-            qr_conn_stream_put(c, b->data, b->len);
-            qr_conn_stream_end(c, true);
-        } else {
-            qr_api_error_reply(c, &call->error);
-        }
+        if (qr_conn_streaming(c))
+            stream_error(call, c);
+        else
+            reply_error(c, &call->error);
     }
     cancel_pieces(call);
 }
@@ -89,16 +128,33 @@ static void answer_whole(struct qr_call *call)
     QR_ASSERT(c != NULL);
     QR_ASSERT(call->reply.len > 0);
     detach(call);
+    struct qr_account *before = qr_account_enter(&call->account);
     qr_conn_reply(c, &reply);
+    qr_account_leave(before);
+}
+
+/* Whether memory was missing for the call, which call->error says then. */
+static bool lacks_memory(struct qr_call *call)
+{
+    const long long mib = call->server->budget.max_bytes >> 20;
+    const enum qr_account_failure why = call->account.failure;
+    if (why == QR_ACCOUNT_FULL)
+        qr_api_error_set(&call->error, call->kind->write ? 429 : 503, call->kind->write ? "queue_full" : "overloaded",
+                         "Other requests hold the memory for requests (--max-bodies-size, %lld MiB); try again later.", mib);
+    else if (why == QR_ACCOUNT_TOO_LARGE)
+        qr_api_error_set(&call->error, 413, "too_large", "This request needs more memory than all requests may have (--max-bodies-size, %lld MiB).", mib);
+    else if (why == QR_ACCOUNT_NO_MEMORY)
+        qr_api_error_set(&call->error, 503, "overloaded", "The system has no memory for this request; try again later.");
+    return why != QR_ACCOUNT_OK;
 }
 
 /* ---- before the engine ---- */
 
-int qr_call_read_object(struct qr_json **doc, const struct qr_call *call, struct qr_err *err)
+int qr_call_read_object(struct qr_json **doc, const struct qr_call *call, const char *const *wanted, struct qr_err *err)
 {
     QR_ASSERT(doc != NULL && call != NULL);
-    QR_ASSERT(err != NULL);
-    int rc = qr_json_parse(doc, call->body.data ? call->body.data : "", call->body.len, &qr_json_limits_request, err);
+    QR_ASSERT(wanted != NULL && err != NULL);
+    int rc = qr_json_parse_members(doc, call->body.data ? call->body.data : "", call->body.len, &qr_json_limits_request, wanted, err);
     if (rc != 0) {
         *doc = NULL;
         return qr_err_prefix(err, "the request body is not valid JSON: ");
@@ -255,15 +311,32 @@ static void drop_input(struct qr_call *call)
     if (p->doc && qr_json_type(p->doc) == QR_JSON_T_OBJECT)
         qr_json_retain(p->doc, later);
     p->prompt = p->messages = p->tools = p->documents = p->template_kwargs = NULL;
+    qr_buf_release(&call->body);
     if (large)
         trim_now_and_then(call->server);
+}
+
+static void prepare_all(void *arg)
+{
+    struct qr_call *call = arg;
+    call->kind->prepare(call);
+    drop_input(call);
 }
 
 static void prepare_run(void *arg)
 {
     struct qr_call *call = arg;
-    call->kind->prepare(call);
-    drop_input(call);
+    if (qr_account_run(&call->account, prepare_all, call))
+        return;
+    /* What was made of it is gone. */
+    call->params = (struct qr_params){.n = 1};
+    call->piece = NULL;
+    call->choice = NULL;
+    call->n_pieces = call->n_choices = 0;
+    call->adapter = 0;
+    call->model = NULL;
+    qr_buf_init(&call->reply);
+    lacks_memory(call);
 }
 
 /* Inputs of it wait for room in the engine, which has none of its own. */
@@ -306,7 +379,8 @@ static void submit(struct qr_call *call)
         struct qr_request *r = piece->req;
         if (!r)
             r = piece->req = call->kind->make(call, piece);
-        QR_ASSERT(r != NULL);
+        if (!r)
+            return; /* no memory */
         r->id = qr_server_next_id(s);
         r->user = piece;
         r->priority = call->params.priority;
@@ -332,19 +406,31 @@ static void submit(struct qr_call *call)
     }
 }
 
-/* Answers that are being made, and those on their way to slow clients, have a limit together; one of any size is always begun where there is no other. */
+/* Room for an answer whose size is known is kept before it is begun. */
 static void admit_answer(struct qr_call *call)
 {
-    struct qr_server *s = call->server;
-    const int64_t others = s->answers_bytes + qr_http_env(s->http)->taken_bytes;
-    if (call->error.status != 0 || call->answer_bytes == 0)
+    const int64_t n_bytes = call->account.held_bytes + call->answer_bytes, most = call->server->budget.max_bytes;
+    if (call->error.status != 0 || call->answer_bytes == 0 || qr_account_keep(&call->account, n_bytes, most))
         return;
-    if (others > 0 && others + call->answer_bytes > s->config.bodies_bytes) {
-        qr_api_error_set(&call->error, 429, "queue_full", "Answers of other calls take the memory that there is for them; try again later.");
-        return;
-    }
-    s->answers_bytes += call->answer_bytes;
-    call->answer_counted = true;
+    call->account.failure = n_bytes > most ? QR_ACCOUNT_TOO_LARGE : QR_ACCOUNT_FULL;
+    lacks_memory(call);
+}
+
+static void go_on(struct qr_call *call)
+{
+    if (!call->kind->write)
+        qr_write_head(call);
+    submit(call);
+}
+
+/* A step of the call on the loop thread, in its account. Without memory it ends with an error. */
+static void step(struct qr_call *call, void (*fn)(struct qr_call *call))
+{
+    struct qr_account *before = qr_account_enter(&call->account);
+    fn(call);
+    qr_account_leave(before);
+    if (call->conn && lacks_memory(call))
+        answer_error(call);
 }
 
 static void prepare_done(void *arg)
@@ -352,30 +438,49 @@ static void prepare_done(void *arg)
     struct qr_call *call = arg;
     QR_ASSERT(call->preparing);
     call->preparing = false;
-    call->server->bodies_bytes -= (int64_t)call->body.len;
-    qr_buf_release(&call->body);
     if (call->conn)
         admit_answer(call);
-    if (call->conn && call->error.status != 0) {
+    if (call->conn && call->error.status != 0)
         answer_error(call);
-    } else if (call->conn && call->n_pieces == 0) {
+    else if (call->conn && call->n_pieces == 0)
         answer_whole(call);
-    } else if (call->conn) {
-        if (!call->kind->write)
-            qr_write_head(call);
-        submit(call);
-    }
+    else if (call->conn)
+        step(call, go_on);
     if (call->n_open == 0)
         call_free(call);
+}
+
+/* NULL: there is no memory for one. */
+static struct qr_call *call_new(struct qr_server *s)
+{
+    struct qr_account account;
+    qr_account_init(&account, &s->budget);
+    struct qr_account *before = qr_account_enter(&account);
+    struct qr_call *call = qr_alloc(1, sizeof *call);
+    struct qr_http_job *job = call ? qr_http_job_new(s->http) : NULL;
+    if (!job)
+        qr_free(call);
+    qr_account_leave(before);
+    if (!job) {
+        qr_account_close(&account);
+        return NULL;
+    }
+    call->server = s;
+    call->account = account;
+    call->job = job;
+    return call;
 }
 
 void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_kind *kind)
 {
     QR_ASSERT(s != NULL && c != NULL);
     QR_ASSERT(kind != NULL && kind->prepare != NULL);
-    struct qr_call *call = qr_alloc(1, sizeof *call);
     struct qr_span key = qr_route_key(qr_conn_head(c));
-    call->server = s;
+    struct qr_call *call = call_new(s);
+    if (!call) {
+        qr_conn_out_of_memory(c);
+        return;
+    }
     call->kind = kind;
     call->conn = c;
     call->created_s = qr_clock_wall_s();
@@ -383,17 +488,14 @@ void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_
     qr_keys_check(s->keys, key.data, key.len, &call->digest);
     snprintf(call->id, sizeof call->id, "%s%016llx", kind->api == QR_API_CHAT ? "chatcmpl-" : "cmpl-",
              (unsigned long long)qr_server_next_id(s));
-    struct qr_buf *body = qr_conn_body(c);
-    call->body = *body;
-    qr_buf_init(body);
-    s->bodies_bytes += (int64_t)call->body.len;
+    qr_conn_take_body(c, &call->body, &call->account);
     s->read_bytes += (int64_t)call->body.len;
     qr_list_push_back(&s->calls, &call->link);
     s->n_calls++;
     qr_conn_set_call(c, call);
     call->preparing = true;
     /* A body of 4 MiB of numbers takes 0.4 s to read: the loop must not wait for it, so all of it happens on the pool. */
-    qr_http_work(s->http, prepare_run, prepare_done, call);
+    qr_http_work(call->job, prepare_run, prepare_done, call);
 }
 
 void qr_call_gone(void *server, struct qr_conn *c)
@@ -415,13 +517,15 @@ void qr_call_gone(void *server, struct qr_conn *c)
 
 static void stream_event(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)
 {
-    struct qr_buf *b = &call->server->scratch;
+    struct qr_server *s = call->server;
     if (!qr_conn_streaming(call->conn))
         qr_conn_stream_begin(call->conn, "text/event-stream; charset=utf-8");
-    qr_buf_clear(b);
-    qr_write_chunk(call, choice, ev, b);
-    if (b->len > 0)
-        qr_conn_stream_put(call->conn, b->data, b->len);
+    struct qr_account *before = begin_scratch(s);
+    qr_write_chunk(call, choice, ev, &s->scratch);
+    if (!end_scratch(s, before))
+        call->account.failure = QR_ACCOUNT_NO_MEMORY;
+    else if (s->scratch.len > 0)
+        qr_conn_stream_put(call->conn, s->scratch.data, s->scratch.len);
 }
 
 static void fail_from_event(struct qr_call *call, const struct qr_event *ev)
@@ -457,10 +561,19 @@ static void deliver(struct qr_call *call, struct qr_piece *piece, const struct q
         qr_write_collect(call, choice, ev);
 }
 
-static void write_run(void *arg)
+static void write_all(void *arg)
 {
     struct qr_call *call = arg;
     call->kind->write(call);
+}
+
+static void write_run(void *arg)
+{
+    struct qr_call *call = arg;
+    if (qr_account_run(&call->account, write_all, call))
+        return;
+    qr_buf_init(&call->reply);
+    lacks_memory(call);
 }
 
 static void write_done(void *arg)
@@ -475,33 +588,43 @@ static void write_done(void *arg)
     call_free(call);
 }
 
+static void end_stream(struct qr_call *call)
+{
+    struct qr_server *s = call->server;
+    struct qr_conn *c = call->conn;
+    struct qr_account *before = begin_scratch(s);
+    qr_write_stream_end(call, &s->scratch);
+    detach(call);
+    if (end_scratch(s, before))
+        qr_conn_stream_put(c, s->scratch.data, s->scratch.len);
+    else
+        qr_conn_out_of_memory(c);
+    qr_conn_stream_end(c, false);
+}
+
+static void write_whole(struct qr_call *call)
+{
+    qr_write_whole(call, &call->reply);
+}
+
 static void finish(struct qr_call *call)
 {
     if (call->conn && call->kind->write) { /* thousands of numbers as text: not on this thread */
         call->preparing = true;
-        qr_http_work(call->server->http, write_run, write_done, call);
+        qr_http_work(call->job, write_run, write_done, call);
         return;
     }
-    if (call->conn && call->params.stream) {
-        struct qr_buf *b = &call->server->scratch;
-        struct qr_conn *c = call->conn;
-        qr_buf_clear(b);
-        qr_write_stream_end(call, b);
-        qr_conn_stream_put(c, b->data, b->len);
-        detach(call);
-        qr_conn_stream_end(c, false);
-    } else if (call->conn) {
-        qr_write_whole(call, &call->reply);
+    if (call->conn && call->params.stream)
+        end_stream(call);
+    else if (call->conn)
+        step(call, write_whole);
+    if (call->conn)
         answer_whole(call);
-    }
     call_free(call);
 }
 
-static void on_event(struct qr_server *s, struct qr_event *ev)
+static void take_event(struct qr_call *call, struct qr_piece *piece, struct qr_event *ev)
 {
-    struct qr_piece *piece = ev->req->user;
-    struct qr_call *call = piece->call;
-    QR_ASSERT(piece->req == ev->req && piece->submitted);
     if (call->conn)
         deliver(call, piece, ev);
     if (!ev->last)
@@ -509,11 +632,24 @@ static void on_event(struct qr_server *s, struct qr_event *ev)
     piece->submitted = false;
     qr_request_free(piece->req);
     piece->req = NULL;
-    s->n_ended++;
+    call->server->n_ended++;
     call->n_open--;
     if (waits(call))
         submit(call);
-    if (call->n_open == 0 && !waits(call))
+}
+
+static void on_event(struct qr_event *ev)
+{
+    struct qr_piece *piece = ev->req->user;
+    struct qr_call *call = piece->call;
+    const bool last = ev->last;
+    QR_ASSERT(piece->req == ev->req && piece->submitted);
+    struct qr_account *before = qr_account_enter(&call->account);
+    take_event(call, piece, ev);
+    qr_account_leave(before);
+    if (call->conn && lacks_memory(call))
+        answer_error(call);
+    if (last && call->n_open == 0 && !waits(call))
         finish(call);
 }
 
@@ -528,7 +664,7 @@ static void submit_waiting(struct qr_server *s)
         next = at->next;
         if (call->preparing || call->n_open > 0 || !waits(call))
             continue;
-        submit(call);
+        step(call, submit);
         if (call->n_open == 0 && !waits(call)) /* refused */
             call_free(call);
     }
@@ -544,7 +680,7 @@ void qr_calls_take(struct qr_server *s)
     struct qr_node *node;
     while ((node = qr_list_pop_front(&events)) != NULL) {
         struct qr_event *ev = QR_CONTAINER(node, struct qr_event, link);
-        on_event(s, ev);
+        on_event(ev);
         qr_engine_recycle(s->model.engine, ev);
     }
     submit_waiting(s);

@@ -3,6 +3,9 @@
  * new (loop) -> prepare (pool thread: JSON, template, tokens) -> submit (loop) -> events (loop) -> answer (loop) -> free.
  * A call outlives its connection when the client leaves: then its engine requests are cancelled and it ends with their last
  * events. It has one engine request ("piece") per prompt, and n choices in each.
+ *
+ * What it holds is charged to the server's budget. `prepare` and `write` need not look at memory: without it they end where they are, and the client hears why.
+ * On the loop thread pointers may be NULL then, and the call ends when the step is over.
  */
 #ifndef QR_SERVER_CALL_H
 #define QR_SERVER_CALL_H
@@ -28,7 +31,8 @@ struct qr_call_kind {
      * `error`. */
     void (*collect)(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev);
     void (*write)(struct qr_call *call);
-    struct qr_request *(*make)(struct qr_call *call, struct qr_piece *piece); /* a request shortly before it is submitted; NULL: `prepare` made them all */
+    struct qr_request *(*make)(struct qr_call *call, struct qr_piece *piece); /* a request shortly before it is submitted, or NULL: no memory; NULL: `prepare`
+                                             * made them all */
     int32_t submitted_max;                  /* pieces inside the engine at a time, the others wait here, as long as it takes; 0: all at once */
 };
 
@@ -61,6 +65,8 @@ struct qr_call {
     struct qr_server *server;               /* borrowed */
     const struct qr_call_kind *kind;        /* borrowed, static */
     struct qr_conn *conn;                   /* borrowed; NULL once answered or gone */
+    struct qr_account account;              /* of all that is owned here: one thread's at a time, the pool's while `preparing` */
+    struct qr_http_job *job;                /* owned: its turns on the pool */
     struct qr_buf body;                     /* owned until prepared */
     struct qr_key_digest digest;            /* of the key that was presented */
     struct qr_params params;                /* owned: chat and completions; of embeddings doc and n only */
@@ -74,8 +80,7 @@ struct qr_call {
     struct qr_choice *choice;               /* owned [n_choices] */
     int32_t n_pieces, n_choices, n_open, n_submitted; /* n_submitted: pieces that are or were in the engine; n_open: submitted pieces that have not ended */
     bool preparing;                         /* a pool thread has it: it is being prepared, or its answer written */
-    int64_t answer_bytes;                   /* the most that its answer takes in memory, where that may be much; counted in server->answers_bytes once begun */
-    bool answer_counted;
+    int64_t answer_bytes;                   /* the most that its answer takes in memory, where that is known and may be much: kept in the account before it begins */
     struct qr_buf head;                     /* owned: what every chunk begins with */
     struct qr_buf reply;                    /* owned: the whole answer, for kinds that need no engine */
     struct qr_api_error error;              /* status 0: none */
@@ -90,8 +95,8 @@ void qr_calls_release(struct qr_server *s);         /* at the very end; the engi
 
 /* For prepare functions, on a pool thread: */
 
-/* The body as a JSON object, to be freed (NULL is fine) also after an error. */
-int qr_call_read_object(struct qr_json **doc, const struct qr_call *call, struct qr_err *err);
+/* The body as a JSON object of its members in `wanted` (ended by NULL), to be freed (NULL is fine) also after an error. */
+int qr_call_read_object(struct qr_json **doc, const struct qr_call *call, const char *const *wanted, struct qr_err *err);
 
 /* Parses body into params, checks the model's name. False: call->error is set. */
 bool qr_call_parse(struct qr_call *call);

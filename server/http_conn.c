@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -35,20 +36,20 @@ struct qr_conn {
     uv_shutdown_t shutdown;
     struct qr_node link, dirty;        /* env->conns, env->dirty */
     struct qr_conn_env *env;           /* borrowed */
+    struct qr_account account;         /* of all that is owned here */
     struct qr_http_parser *parser;     /* owned */
     struct qr_buf in, out, writing;    /* owned; `writing` belongs to libuv while write_busy */
     struct qr_buf tail;                /* owned: goes out behind `out` */
-    size_t taken;                      /* of env->taken_bytes */
     size_t write_left;                 /* libuv's queue at the last tick */
     size_t put_max;                    /* the largest piece of the stream: an echoed prompt may be larger than what is left to slow readers */
     enum phase phase;
     bool write_busy, close_after, linger_after, chunked, no_body, trimmed, read_stopped, overflow;
     bool asked;                        /* it has had an answer */
     bool refused;                      /* of env->n_refused_open */
+    bool sent;                         /* of this answer */
     bool answered_early;               /* in `head`: the parser's DONE is not a request any more */
     uint8_t address[16];
     bool loopback;
-    size_t body_counted;               /* of env->body_bytes */
     void *call;                        /* borrowed: the handler's */
     int64_t since_us;                  /* phase READ: of the last byte or reply; LINGER: its start */
     int64_t head_us, body_us;          /* first byte of the head; start of the body; 0: not yet */
@@ -57,32 +58,26 @@ struct qr_conn {
     char cors[256];
 };
 
-void qr_conn_env_init(struct qr_conn_env *env, const struct qr_conn_limits *limits, const struct qr_conn_handler *handler, void *user)
+void qr_conn_env_init(struct qr_conn_env *env, const struct qr_conn_limits *limits, struct qr_budget *budget, const struct qr_conn_handler *handler,
+                      void *user)
 {
-    QR_ASSERT(env != NULL && limits != NULL);
+    QR_ASSERT(env != NULL && limits != NULL && budget != NULL);
     QR_ASSERT(handler != NULL && handler->request != NULL);
     memset(env, 0, sizeof *env);
     env->limits = *limits;
+    env->budget = budget;
     env->handler = handler;
     env->user = user;
     qr_list_init(&env->conns);
     qr_list_init(&env->dirty);
+    static const char body[] = "{\"error\":{\"message\":\"There is no memory for this request beside others; try again later.\",\"type\":"
+                               "\"service_unavailable_error\",\"param\":null,\"code\":\"overloaded\"}}";
+    snprintf(env->last_words, sizeof env->last_words, "HTTP/1.1 503 %s\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
+             "Content-Length: %zu\r\n\r\n%s", qr_http_reason(503), sizeof body - 1, body);
 }
 
 static void advance(struct qr_conn *c);
 static void start_reading(struct qr_conn *c);
-
-static void count_body(struct qr_conn *c, size_t now)
-{
-    c->env->body_bytes += (int64_t)now - (int64_t)c->body_counted;
-    c->body_counted = now;
-}
-
-static void count_taken(struct qr_conn *c, size_t now)
-{
-    c->env->taken_bytes += (int64_t)now - (int64_t)c->taken;
-    c->taken = now;
-}
 
 /* ---- the end ---- */
 
@@ -94,6 +89,7 @@ static void on_closed(uv_handle_t *handle)
     qr_buf_release(&c->out);
     qr_buf_release(&c->writing);
     qr_buf_release(&c->tail);
+    qr_account_close(&c->account);
     qr_free(c);
 }
 
@@ -107,8 +103,6 @@ static void close_now(struct qr_conn *c)
     qr_list_remove(&c->dirty);
     c->env->n_conns--;
     c->env->n_refused_open -= c->refused;
-    count_body(c, 0);
-    count_taken(c, 0);
     if (owed)
         c->env->handler->gone(c->env->user, c);
     uv_close((uv_handle_t *)&c->tcp, on_closed);
@@ -145,7 +139,7 @@ static void after_flush(struct qr_conn *c)
     c->progress_us = qr_clock_us();
     if (c->phase != PHASE_FLUSH)
         return;
-    count_taken(c, 0);
+    qr_account_keep(&c->account, 0, c->env->budget->max_bytes);
     if (c->linger_after) {
         begin_linger(c);
         return;
@@ -166,9 +160,8 @@ static void after_flush(struct qr_conn *c)
 
 static void flush(struct qr_conn *c);
 
-static void on_written(uv_write_t *req, int status)
+static void written(struct qr_conn *c, int status)
 {
-    struct qr_conn *c = req->data;
     c->write_busy = false;
     if (c->phase == PHASE_CLOSED)
         return;
@@ -185,8 +178,38 @@ static void on_written(uv_write_t *req, int status)
         after_flush(c);
 }
 
+static void on_written(uv_write_t *req, int status)
+{
+    struct qr_conn *c = req->data;
+    struct qr_account *before = qr_account_enter(&c->account);
+    written(c, status);
+    qr_account_leave(before);
+}
+
+/* Memory for what it reads or writes is missing. An answer of which nothing has left becomes another one. */
+static void give_up(struct qr_conn *c)
+{
+    const bool owed = c->phase == PHASE_WORK || c->phase == PHASE_STREAM;
+    uv_buf_t words = uv_buf_init(c->env->last_words, (unsigned)strlen(c->env->last_words));
+    if (c->sent || c->phase == PHASE_LINGER || uv_try_write((uv_stream_t *)&c->tcp, &words, 1) != (int)words.len) {
+        close_now(c);
+        return;
+    }
+    c->env->stats.n_replies[5]++;
+    c->phase = PHASE_FLUSH;
+    if (owed)
+        c->env->handler->gone(c->env->user, c);
+    qr_buf_clear(&c->out);
+    qr_buf_release(&c->tail);
+    begin_linger(c);
+}
+
 static void flush(struct qr_conn *c)
 {
+    if (c->account.failure != QR_ACCOUNT_OK) {
+        give_up(c);
+        return;
+    }
     if (c->overflow) {
         c->env->stats.n_slow++;
         close_now(c);
@@ -208,6 +231,7 @@ static void flush(struct qr_conn *c)
         return;
     }
     size_t done = n > 0 ? (size_t)n : 0;
+    c->sent = c->phase == PHASE_FLUSH || c->phase == PHASE_STREAM;
     c->env->stats.bytes_out += (int64_t)c->out.len;
     if (done == c->out.len) {
         c->out.len = 0;
@@ -237,8 +261,12 @@ void qr_conn_flush_all(struct qr_conn_env *env)
     QR_ASSERT(env != NULL);
     QR_ASSERT(env->dirty.next != NULL);
     struct qr_node *node;
-    while ((node = qr_list_pop_front(&env->dirty)) != NULL)
-        flush(QR_CONTAINER(node, struct qr_conn, dirty));
+    while ((node = qr_list_pop_front(&env->dirty)) != NULL) {
+        struct qr_conn *c = QR_CONTAINER(node, struct qr_conn, dirty);
+        struct qr_account *before = qr_account_enter(&c->account);
+        flush(c);
+        qr_account_leave(before);
+    }
 }
 
 /* ---- reading ---- */
@@ -250,11 +278,8 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(c->env->read_buf, sizeof c->env->read_buf);
 }
 
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+static void take_bytes(struct qr_conn *c, ssize_t n, const char *bytes)
 {
-    struct qr_conn *c = stream->data;
-    if (c->phase == PHASE_CLOSED || n == 0)
-        return;
     if (n < 0) { /* the end, or an error: a half-closed client counts as gone, as it does for nginx */
         if (c->phase != PHASE_FLUSH)
             close_now(c);
@@ -265,14 +290,26 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     c->env->stats.bytes_in += n;
     if (c->phase == PHASE_LINGER)
         return;
-    qr_buf_put(&c->in, buf->base, (size_t)n);
+    qr_buf_put(&c->in, bytes, (size_t)n);
     if (c->phase == PHASE_READ) {
         c->since_us = qr_clock_us();
         advance(c);
     } else if (c->in.len > PIPELINE_BYTES_MAX) {
-        uv_read_stop(stream);
+        uv_read_stop((uv_stream_t *)&c->tcp);
         c->read_stopped = true;
     }
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct qr_conn *c = stream->data;
+    if (c->phase == PHASE_CLOSED || n == 0)
+        return;
+    struct qr_account *before = qr_account_enter(&c->account);
+    take_bytes(c, n, buf->base);
+    qr_account_leave(before);
+    if (c->account.failure != QR_ACCOUNT_OK && c->phase != PHASE_CLOSED)
+        mark_dirty(c);
 }
 
 static void start_reading(struct qr_conn *c)
@@ -285,7 +322,7 @@ static void begin_request(struct qr_conn *c)
 {
     const struct qr_http_head *h = qr_http_parser_head(c->parser);
     c->close_after = !h->keep_alive || c->env->closing;
-    c->linger_after = false;
+    c->linger_after = c->sent = false;
     c->no_body = qr_span_is(h->method, "HEAD");
     c->request_id[0] = 0;
     c->cors[0] = 0;
@@ -323,15 +360,19 @@ static void on_bad(struct qr_conn *c)
     answer_bad(c, qr_http_parser_status(c->parser), qr_http_parser_why(c->parser));
 }
 
-/* Takes requests out of `in` until one is with the handler or bytes run out. */
+/* Takes requests out of `in` until one is with the handler, bytes run out, or memory does. */
 static void advance(struct qr_conn *c)
 {
-    for (; c->phase == PHASE_READ; count_body(c, qr_http_parser_body_len(c->parser))) {
+    while (c->phase == PHASE_READ && c->account.failure == QR_ACCOUNT_OK) {
         if (c->in.len > 0 && c->head_us == 0)
             c->head_us = qr_clock_us();
-        switch (qr_http_parser_feed(c->parser, &c->in)) {
+        const enum qr_http_step step = qr_http_parser_feed(c->parser, &c->in);
+        if (c->account.failure != QR_ACCOUNT_OK)
+            return;
+        if (c->in.len == 0 && c->in.cap > KEEP_BYTES)
+            qr_buf_release(&c->in);
+        switch (step) {
         case QR_HTTP_MORE:
-            count_body(c, qr_http_parser_body_len(c->parser));
             if (c->read_stopped)
                 start_reading(c);
             return;
@@ -385,13 +426,36 @@ static void set_socket_options(struct qr_conn *c)
         setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 }
 
-static struct qr_conn *take(struct qr_conn_env *env, uv_stream_t *listener)
+/* A connection and what it reads with; NULL: there is no memory for one. */
+static struct qr_conn *conn_new(struct qr_conn_env *env)
 {
+    struct qr_account account;
+    qr_account_init(&account, env->budget);
+    struct qr_account *before = qr_account_enter(&account);
     struct qr_conn *c = qr_alloc(1, sizeof *c);
+    struct qr_http_parser *parser = c ? qr_http_parser_new(&env->limits.http) : NULL;
+    if (!parser)
+        qr_free(c);
+    qr_account_leave(before);
+    if (!parser) {
+        qr_account_close(&account);
+        return NULL;
+    }
+    c->account = account;
+    c->parser = parser;
+    return c;
+}
+
+/* *missing: there is no memory for it, it waits. NULL without: it has gone. */
+static struct qr_conn *take(struct qr_conn_env *env, uv_stream_t *listener, bool *missing)
+{
+    struct qr_conn *c = conn_new(env);
+    *missing = !c;
+    if (!c)
+        return NULL;
     c->env = env;
     c->tcp.data = c;
     uv_tcp_init(listener->loop, &c->tcp);
-    c->parser = qr_http_parser_new(&env->limits.http);
     qr_list_init(&c->dirty);
     qr_list_push_back(&env->conns, &c->link);
     env->n_conns++;
@@ -417,9 +481,10 @@ bool qr_conn_accept(struct qr_conn_env *env, void *listener, int32_t per_address
 {
     QR_ASSERT(env != NULL && listener != NULL);
     QR_ASSERT(per_address_max > 0);
-    struct qr_conn *c = take(env, listener);
+    bool missing;
+    struct qr_conn *c = take(env, listener, &missing);
     if (!c)
-        return false;
+        return !missing;
     env->stats.n_accepted++;
     if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) != 0)
         close_now(c);
@@ -428,19 +493,21 @@ bool qr_conn_accept(struct qr_conn_env *env, void *listener, int32_t per_address
     return true;
 }
 
-void qr_conn_refuse(struct qr_conn_env *env, void *listener)
+bool qr_conn_refuse(struct qr_conn_env *env, void *listener)
 {
     QR_ASSERT(env != NULL && listener != NULL);
     QR_ASSERT(env->handler->bad != NULL);
-    struct qr_conn *c = take(env, listener);
+    bool missing;
+    struct qr_conn *c = take(env, listener, &missing);
     if (!c)
-        return;
+        return !missing;
     c->refused = true;
     env->n_refused_open++;
     if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) != 0)
         close_now(c);
     else
         refuse(c);
+    return true;
 }
 
 static bool is_idle(const struct qr_conn *c)
@@ -529,6 +596,7 @@ void qr_conn_tick_all(struct qr_conn_env *env, int64_t now_us)
     QR_ASSERT(now_us > 0);
     for (struct qr_node *at = env->conns.next, *next; at != &env->conns; at = next) {
         struct qr_conn *c = QR_CONTAINER(at, struct qr_conn, link);
+        struct qr_account *before = qr_account_enter(&c->account);
         next = at->next; /* closing takes only this one off the list */
         if (c->phase == PHASE_READ)
             tick_read(c, now_us);
@@ -536,6 +604,7 @@ void qr_conn_tick_all(struct qr_conn_env *env, int64_t now_us)
             tick_write(c, now_us);
         else if (c->phase == PHASE_LINGER && now_us - c->since_us > LINGER_US)
             close_now(c);
+        qr_account_leave(before);
     }
 }
 
@@ -568,10 +637,24 @@ const struct qr_http_head *qr_conn_head(const struct qr_conn *c)
     return qr_http_parser_head(c->parser);
 }
 
-struct qr_buf *qr_conn_body(struct qr_conn *c)
+bool qr_conn_keep_room(struct qr_conn *c, int64_t n_bytes)
+{
+    QR_ASSERT(c != NULL && n_bytes >= 0);
+    /* Half of the budget is for bodies: what they are read to, and the answers, find room in the other. */
+    return qr_account_keep(&c->account, n_bytes, c->env->budget->max_bytes / 2);
+}
+
+void qr_conn_take_body(struct qr_conn *c, struct qr_buf *out, struct qr_account *to)
 {
     QR_ASSERT(c != NULL && c->phase == PHASE_WORK);
-    return qr_http_parser_body(c->parser);
+    QR_ASSERT(out != NULL && to != NULL);
+    struct qr_buf *body = qr_http_parser_body(c->parser);
+    struct qr_account *before = qr_account_enter(&c->account);
+    qr_account_keep(&c->account, 0, c->env->budget->max_bytes);
+    qr_account_give(to, body->data);
+    qr_account_leave(before);
+    *out = *body;
+    qr_buf_init(body);
 }
 
 void qr_conn_set_call(struct qr_conn *c, void *call)
@@ -706,18 +789,31 @@ void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply)
     c->answered_early = c->phase == PHASE_READ;
     if (c->answered_early && h->content_length != 0) /* the body was not read: no way to stay in step */
         c->linger_after = true;
+    if (reply->taken && !c->no_body) {
+        qr_account_give(&c->account, reply->taken->data);
+        c->tail = *reply->taken;
+        qr_buf_init(reply->taken);
+    } else if (reply->taken) {
+        qr_buf_release(reply->taken);
+    }
+    struct qr_account *before = qr_account_enter(&c->account);
     put_head(c, reply->status, reply->content_type, reply->extra);
     if (reply->status != 204)
         qr_buf_printf(&c->out, "Content-Length: %zu\r\n", len);
     qr_buf_put(&c->out, "\r\n", 2);
-    if (reply->taken && !c->no_body) {
-        c->tail = *reply->taken;
-        qr_buf_init(reply->taken);
-        count_taken(c, len);
-    } else if (!c->no_body) {
+    if (!reply->taken && !c->no_body)
         qr_buf_put(&c->out, reply->body, len);
-    }
+    qr_account_leave(before);
     finish_answer(c);
+}
+
+void qr_conn_out_of_memory(struct qr_conn *c)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(c->phase != PHASE_CLOSED);
+    if (c->account.failure == QR_ACCOUNT_OK)
+        c->account.failure = QR_ACCOUNT_NO_MEMORY;
+    mark_dirty(c);
 }
 
 void qr_conn_stream_begin(struct qr_conn *c, const char *content_type)
@@ -727,8 +823,10 @@ void qr_conn_stream_begin(struct qr_conn *c, const char *content_type)
     c->chunked = !qr_http_parser_head(c->parser)->http10;
     if (!c->chunked || c->env->closing)
         c->close_after = true;
+    struct qr_account *before = qr_account_enter(&c->account);
     put_head(c, 200, content_type, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"); /* nginx keeps a stream back otherwise */
     qr_buf_put_str(&c->out, c->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
+    qr_account_leave(before);
     c->phase = PHASE_STREAM;
     c->put_max = 0;
     c->written_us = qr_clock_us();
@@ -740,6 +838,7 @@ void qr_conn_stream_put(struct qr_conn *c, const char *bytes, size_t n)
     static const char digit[] = "0123456789abcdef";
     QR_ASSERT(c != NULL && bytes != NULL);
     QR_ASSERT(c->phase == PHASE_STREAM && n > 0);
+    struct qr_account *before = qr_account_enter(&c->account);
     if (c->chunked) {
         char size[20];
         int at = 18;
@@ -751,6 +850,7 @@ void qr_conn_stream_put(struct qr_conn *c, const char *bytes, size_t n)
     qr_buf_put(&c->out, bytes, n);
     if (c->chunked)
         qr_buf_put(&c->out, "\r\n", 2);
+    qr_account_leave(before);
     c->written_us = qr_clock_us();
     c->put_max = n > c->put_max ? n : c->put_max;
     if (c->write_busy && c->out.len + c->write_left > c->env->limits.backlog_hard + c->put_max) /* what was not offered yet nobody is slow to read */
@@ -762,8 +862,10 @@ void qr_conn_stream_end(struct qr_conn *c, bool close)
 {
     QR_ASSERT(c != NULL);
     QR_ASSERT(c->phase == PHASE_STREAM);
+    struct qr_account *before = qr_account_enter(&c->account);
     if (c->chunked)
         qr_buf_put_str(&c->out, "0\r\n\r\n");
+    qr_account_leave(before);
     if (close)
         c->close_after = true;
     finish_answer(c);

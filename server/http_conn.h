@@ -4,6 +4,9 @@
  * A request is handed up once (`request`) and answered once: by qr_conn_reply, or by stream_begin, any number of stream_put, and
  * stream_end. If the client goes away before the answer is complete, `gone` is called once and the connection must not be
  * touched afterwards. Bytes put during one turn of the loop leave in one write at its end; a steady stream allocates nothing.
+ *
+ * What a connection reads and writes is held in its account. Where memory is missing it hears 503 from here, or is closed in the middle of an answer, at the end
+ * of the turn: until then it takes bytes as ever.
  */
 #ifndef QR_SERVER_HTTP_CONN_H
 #define QR_SERVER_HTTP_CONN_H
@@ -12,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/account.h"
 #include "base/buf.h"
 #include "base/list.h"
 #include "server/http_parser.h"
@@ -46,21 +50,22 @@ struct qr_conn_env {
     void *user;                            /* borrowed: passed to the handler */
     struct qr_node conns, dirty;           /* every connection; those with bytes to write */
     int32_t n_conns, n_refused_open;       /* all; those of them that qr_conn_refuse took */
-    int64_t body_bytes;                    /* of bodies that are arriving */
-    int64_t taken_bytes;                   /* of replies that were taken over and have not left */
+    struct qr_budget *budget;              /* borrowed: of requests, bodies that arrive and replies that leave among them */
     bool closing;                          /* draining: every reply ends its connection */
     struct qr_conn_stats stats;
     int64_t date_s;
     char date[40];
+    char last_words[384];                  /* the answer to a request for which there is no memory: a whole one */
     char read_buf[65536];                  /* one read at a time: libuv fills it and hands it over at once */
 };
-void qr_conn_env_init(struct qr_conn_env *env, const struct qr_conn_limits *limits, const struct qr_conn_handler *handler, void *user);
+void qr_conn_env_init(struct qr_conn_env *env, const struct qr_conn_limits *limits, struct qr_budget *budget, const struct qr_conn_handler *handler,
+                      void *user);
 
-/* Takes the next waiting connection from `listener` (a uv_stream_t *). False: nothing was taken. */
+/* Takes the next waiting connection from `listener` (a uv_stream_t *). False: there is no memory for it, and it still waits. */
 bool qr_conn_accept(struct qr_conn_env *env, void *listener, int32_t per_address_max);
 
-/* Refuses the next waiting connection with 503; it is open until its client has read that, or two seconds. */
-void qr_conn_refuse(struct qr_conn_env *env, void *listener);
+/* Refuses the next waiting connection with 503; it is open until its client has read that, or two seconds. False: as above. */
+bool qr_conn_refuse(struct qr_conn_env *env, void *listener);
 
 /* Closes the connection that has been idle between requests for longest: no byte has come, and its first request has had a second. False: there is none. */
 bool qr_conn_evict_idle(struct qr_conn_env *env);
@@ -74,7 +79,12 @@ void qr_conn_close_idle(struct qr_conn_env *env, int64_t fresh_us);
 void qr_conn_close_all(struct qr_conn_env *env);              /* at the very end: `gone` is called for unanswered requests */
 
 const struct qr_http_head *qr_conn_head(const struct qr_conn *c);
-struct qr_buf *qr_conn_body(struct qr_conn *c); /* during `request` only; may be taken */
+
+/* During `head`: room for a body of n_bytes is kept in the budget. False: beside others there is none. */
+bool qr_conn_keep_room(struct qr_conn *c, int64_t n_bytes);
+
+/* During `request`: its body becomes the caller's, charged to that account. */
+void qr_conn_take_body(struct qr_conn *c, struct qr_buf *out, struct qr_account *to);
 void qr_conn_set_call(struct qr_conn *c, void *call); /* the handler's own pointer; NULL again for every request */
 void *qr_conn_call(const struct qr_conn *c);
 const char *qr_conn_request_id(struct qr_conn *c); /* the client's when it is a plain name, else made here; for this request */
@@ -86,10 +96,13 @@ struct qr_reply {
     const char *extra;        /* whole header lines, each with CR LF; or NULL */
     const char *body;
     size_t len;
-    struct qr_buf *taken;     /* instead of body, or NULL: its memory is taken over, it is empty afterwards */
+    struct qr_buf *taken;     /* instead of body, or NULL: its memory, of the thread's account, is taken over; it is empty afterwards */
     bool close;               /* end the connection afterwards */
 };
 void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply);
+
+/* Memory for what the request asks was missing: as if it had been the connection's. */
+void qr_conn_out_of_memory(struct qr_conn *c);
 
 void qr_conn_stream_begin(struct qr_conn *c, const char *content_type);
 void qr_conn_stream_put(struct qr_conn *c, const char *bytes, size_t n); /* n > 0 */

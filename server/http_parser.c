@@ -144,6 +144,8 @@ struct qr_http_parser *qr_http_parser_new(const struct qr_http_limits *limits)
     QR_ASSERT(limits != NULL);
     QR_ASSERT(limits->head.head_bytes_max > 0 && limits->head.fields_max > 0);
     struct qr_http_parser *p = qr_alloc(1, sizeof *p);
+    if (!p)
+        return NULL;
     p->limits = *limits;
     llhttp_settings_init(&p->settings);
     p->settings.on_url = on_url;
@@ -189,6 +191,8 @@ static enum qr_http_step read_head(struct qr_http_parser *p, struct qr_buf *in)
         return bad(p, p->gate.status, p->gate.why);
     qr_buf_clear(&p->head_bytes);
     qr_buf_put(&p->head_bytes, in->data, p->gate.head_len);
+    if (p->head_bytes.len == 0)
+        return QR_HTTP_MORE; /* no memory, which the connection looks at */
     qr_buf_drop_front(in, p->gate.head_len);
     qr_buf_clear(&p->body);
     p->head = (struct qr_http_head){.http10 = p->gate.http10};
@@ -244,7 +248,9 @@ static enum qr_http_step read_body(struct qr_http_parser *p, struct qr_buf *in)
     if ((uint64_t)p->head.content_length > p->limits.body_bytes_max)
         return bad(p, 413, "The request body is too large.");
     size_t left = (size_t)p->head.content_length - p->body.len, take = in->len < left ? in->len : left;
-    if (take > 0) /* most requests have no body, and need no memory for one */
+    if (take > 0 && p->body.len == 0) /* most requests have no body, and need no memory for one */
+        qr_buf_reserve(&p->body, left);
+    if (take > 0)
         qr_buf_put(&p->body, in->data, take);
     qr_buf_drop_front(in, take);
     return take == left ? finish_message(p) : QR_HTTP_MORE;

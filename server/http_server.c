@@ -1,6 +1,7 @@
 #include "server/http_server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <uv.h>
 
 #include "base/assert.h"
@@ -43,7 +45,7 @@ struct qr_http {
     char address[64];
 };
 
-struct job {
+struct qr_http_job {
     uv_work_t work;
     struct qr_http *http; /* borrowed */
     void (*run)(void *arg);
@@ -66,10 +68,8 @@ static void take_connection(struct qr_http *h)
     if (full && !h->refuse_warned)
         qr_log(QR_LOG_WARN, "server", "connection limit reached connections_max=%d", h->connections_max);
     h->refuse_warned = full;
-    if (!full)
-        qr_conn_accept(&h->env, listener, h->per_address_max);
-    else if (!h->waiting)
-        qr_conn_refuse(&h->env, listener);
+    if (!h->waiting)
+        h->waiting = !(full ? qr_conn_refuse(&h->env, listener) : qr_conn_accept(&h->env, listener, h->per_address_max));
 }
 
 static void on_connection(uv_stream_t *listener, int status)
@@ -310,6 +310,40 @@ static int begin_jobs(struct qr_http *h, struct qr_err *err)
     return 0;
 }
 
+static void *take_memory(size_t n_bytes)
+{
+    return qr_realloc(NULL, n_bytes, 1);
+}
+
+static void *grow_memory(void *p, size_t n_bytes)
+{
+    return qr_realloc(p, n_bytes, 1);
+}
+
+static void on_nothing(uv_poll_t *poll, int status, int events)
+{
+    (void)poll, (void)status, (void)events;
+}
+
+/* libuv's table of descriptors, which grows when a higher one is watched, and without memory ends the process: the highest that there will be is watched now. */
+static void grow_table(struct qr_http *h)
+{
+    uv_poll_t poll;
+    int pipe_end[2];
+    const int highest = h->connections_max + DESCRIPTORS_BESIDE;
+    if (uv_pipe(pipe_end, 0, 0) != 0)
+        return;
+    const int fd = fcntl(pipe_end[0], F_DUPFD_CLOEXEC, highest);
+    if (fd >= 0 && uv_poll_init(&h->loop, &poll, fd) == 0) {
+        uv_poll_start(&poll, UV_READABLE, on_nothing);
+        uv_close((uv_handle_t *)&poll, NULL);
+        uv_run(&h->loop, UV_RUN_NOWAIT);
+    }
+    close(fd);
+    close(pipe_end[0]);
+    close(pipe_end[1]);
+}
+
 int qr_http_open(struct qr_http **out, const struct qr_http_config *config, const struct qr_http_handler *handler, void *user,
                  struct qr_err *err)
 {
@@ -322,12 +356,14 @@ int qr_http_open(struct qr_http **out, const struct qr_http_config *config, cons
     h->user = user;
     fit_connections(h, config->connections_max);
     h->per_address_max = config->per_address_max;
-    qr_conn_env_init(&h->env, &config->conn, &handler->conn, user);
+    qr_conn_env_init(&h->env, &config->conn, config->budget, &handler->conn, user);
+    uv_replace_allocator(take_memory, grow_memory, qr_alloc, qr_free); /* refused where it was used before: it is ours then */
     int rc = uv_loop_init(&h->loop);
     if (rc != 0) {
         qr_free(h);
         return qr_err_set(err, QR_E_IO, "cannot make an event loop: %s", uv_strerror(rc));
     }
+    grow_table(h);
     start_handles(h, config->signals); /* first: who finds the port open may end the process at once */
     rc = listen_on(h, config, err);
     rc = rc ? rc : begin_jobs(h, err);
@@ -402,17 +438,16 @@ void qr_http_wake(struct qr_http *h)
 
 static void job_run(uv_work_t *work)
 {
-    struct job *job = work->data;
+    struct qr_http_job *job = work->data;
     job->run(job->arg);
 }
 
 static void job_done(uv_work_t *work, int status)
 {
-    struct job *job = work->data;
+    struct qr_http_job *job = work->data;
     QR_ASSERT(status == 0); /* nothing cancels jobs */
     job->http->n_jobs--;
     job->done(job->arg);
-    qr_free(job);
 }
 
 void qr_http_finish_jobs(struct qr_http *h)
@@ -423,14 +458,29 @@ void qr_http_finish_jobs(struct qr_http *h)
         uv_run(&h->loop, UV_RUN_ONCE);
 }
 
-void qr_http_work(struct qr_http *h, void (*run)(void *arg), void (*done)(void *arg), void *arg)
+struct qr_http_job *qr_http_job_new(struct qr_http *h)
 {
     QR_ASSERT(h != NULL);
+    struct qr_http_job *job = qr_alloc(1, sizeof *job);
+    if (job)
+        *job = (struct qr_http_job){.http = h};
+    return job;
+}
+
+void qr_http_job_free(struct qr_http_job *job)
+{
+    qr_free(job);
+}
+
+void qr_http_work(struct qr_http_job *job, void (*run)(void *arg), void (*done)(void *arg), void *arg)
+{
+    QR_ASSERT(job != NULL);
     QR_ASSERT(run != NULL && done != NULL);
-    struct job *job = qr_alloc(1, sizeof *job);
-    *job = (struct job){.http = h, .run = run, .done = done, .arg = arg};
+    job->run = run;
+    job->done = done;
+    job->arg = arg;
     job->work.data = job;
-    int rc = uv_queue_work(&h->loop, &job->work, job_run, job_done);
+    int rc = uv_queue_work(&job->http->loop, &job->work, job_run, job_done);
     QR_ASSERT(rc == 0);
-    h->n_jobs++;
+    job->http->n_jobs++;
 }

@@ -15,6 +15,7 @@ struct qr_http_config {
     int32_t port;     /* 0: any free one */
     int32_t connections_max, per_address_max;
     bool signals;     /* take SIGTERM, SIGINT and, where it is not ignored, SIGHUP */
+    struct qr_budget *budget; /* borrowed: what connections hold is taken from it */
     struct qr_conn_limits conn;
 };
 
@@ -45,7 +46,12 @@ void qr_http_wake(struct qr_http *h); /* any thread, until close */
 /* After qr_http_stop: turns the loop until no job is on the pool. */
 void qr_http_finish_jobs(struct qr_http *h);
 
-/* run(arg) on a pool thread, then done(arg) on the loop thread. */
-void qr_http_work(struct qr_http *h, void (*run)(void *arg), void (*done)(void *arg), void *arg);
+/* Work for the pool. new: any thread; NULL only where memory is missing for a request (base/account.h). One turn at a time. */
+struct qr_http_job;
+struct qr_http_job *qr_http_job_new(struct qr_http *h);
+void qr_http_job_free(struct qr_http_job *job); /* NULL is fine; not during a turn */
+
+/* run(arg) on a pool thread, then done(arg), which may free the job, on the loop thread. */
+void qr_http_work(struct qr_http_job *job, void (*run)(void *arg), void (*done)(void *arg), void *arg);
 
 #endif

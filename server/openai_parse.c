@@ -246,7 +246,11 @@ int qr_params_parse(struct qr_params *p, enum qr_api api, const char *body, size
     QR_ASSERT(p != NULL && context != NULL && err != NULL);
     QR_ASSERT(body != NULL || len == 0);
     set_defaults(p, api, context->model);
-    int rc = qr_json_parse(&p->doc, body, len, &qr_json_limits_request, err);
+    const char *wanted[QR_COUNT(fields) + 1] = {NULL}; /* what is ignored costs no memory */
+    for (int i = 0, n = 0; i < QR_COUNT(fields); i++)
+        if ((fields[i].apis & api) && fields[i].type != QR_FIELD_IGNORED)
+            wanted[n++] = fields[i].name;
+    int rc = qr_json_parse_members(&p->doc, body, len, &qr_json_limits_request, wanted, err);
     if (rc != 0) {
         p->doc = NULL;
         return qr_err_prefix(err, "the request body is not valid JSON: ");

@@ -151,13 +151,15 @@ static bool check_body(struct qr_server *s, struct qr_conn *c, const struct qr_h
         qr_api_error_set(&e, 417, "expectation_failed", "Only 'Expect: 100-continue' is known here.");
         return refuse(c, &e);
     }
-    if (h->content_length > s->config.body_bytes) {
-        qr_api_error_set(&e, 413, "body_too_large", "The request body has %lld bytes; the limit is %lld.", (long long)h->content_length,
-                         (long long)s->config.body_bytes);
+    const int64_t room = s->budget.max_bytes / 2, most = s->config.body_bytes < room ? s->config.body_bytes : room;
+    if (h->content_length > most) {
+        qr_api_error_set(&e, 413, "body_too_large", "The request body has %lld bytes; the limit is %lld%s.", (long long)h->content_length, (long long)most,
+                         most == room ? ", half of --max-bodies-size" : "");
         return refuse(c, &e);
     }
-    if (h->content_length != 0 && s->bodies_bytes + qr_http_env(s->http)->body_bytes > s->config.bodies_bytes) {
-        qr_api_error_set(&e, 503, "overloaded", "Too many request bodies are waiting; try again later.");
+    if (h->content_length > 0 && !qr_conn_keep_room(c, h->content_length)) {
+        qr_api_error_set(&e, 503, "overloaded", "Other requests hold the memory for bodies (--max-bodies-size, %lld MiB); try again later.",
+                         (long long)(s->budget.max_bytes >> 20));
         return refuse(c, &e);
     }
     static const char json[] = "application/json";
@@ -261,9 +263,29 @@ static bool check_route(struct qr_conn *c, const struct qr_http_head *h, const s
     return true;
 }
 
-void qr_route_head(void *server, struct qr_conn *c)
+/* What a handler makes an answer of is small, and needs no room in the budget: who looks after a server that is full must see it. Without memory the connection
+ * answers. */
+struct handling {
+    struct qr_server *s;
+    struct qr_conn *c;
+    int32_t status;  /* of a request that is not valid, */
+    const char *why; /* and the reason */
+};
+
+static void handle(struct handling h, void (*step)(void *handling))
 {
-    struct qr_server *s = server;
+    struct qr_account account;
+    qr_account_init(&account, NULL);
+    if (!qr_account_run(&account, step, &h))
+        qr_conn_out_of_memory(h.c);
+    qr_account_close(&account);
+}
+
+static void head(void *handling)
+{
+    const struct handling *of = handling;
+    struct qr_server *s = of->s;
+    struct qr_conn *c = of->c;
     const struct qr_http_head *h = qr_conn_head(c);
     const struct qr_route *route;
     struct qr_api_error e;
@@ -285,26 +307,44 @@ void qr_route_head(void *server, struct qr_conn *c)
     check_body(s, c, h);
 }
 
+void qr_route_head(void *server, struct qr_conn *c)
+{
+    QR_ASSERT(server != NULL && c != NULL);
+    handle((struct handling){.s = server, .c = c}, head);
+}
+
+static void request(void *handling)
+{
+    const struct handling *of = handling;
+    const struct qr_route *same_path, *route = find_route(qr_conn_head(of->c), &same_path);
+    struct qr_api_error e;
+    QR_ASSERT(route != NULL); /* `head` let it pass */
+    if (route->needs_model && qr_server_unavailable(of->s, &e)) /* the drain may have begun while the body arrived */
+        refuse(of->c, &e);
+    else
+        route->handle(of->s, of->c);
+}
+
 void qr_route_request(void *server, struct qr_conn *c)
 {
-    struct qr_server *s = server;
-    const struct qr_route *same_path, *route = find_route(qr_conn_head(c), &same_path);
+    QR_ASSERT(server != NULL && c != NULL);
+    handle((struct handling){.s = server, .c = c}, request);
+}
+
+static void bad(void *handling)
+{
+    const struct handling *of = handling;
+    const int32_t status = of->status;
     struct qr_api_error e;
-    QR_ASSERT(s != NULL);
-    QR_ASSERT(route != NULL); /* qr_route_head let it pass */
-    if (route->needs_model && qr_server_unavailable(s, &e)) /* the drain may have begun while the body arrived */
-        refuse(c, &e);
-    else
-        route->handle(s, c);
+    const char *code = status == 408 ? "timeout" : status == 413 ? "body_too_large" : status == 431 || status == 414 ? "header_too_large"
+                       : status == 503 ? "overloaded" : "bad_http";
+    qr_api_error_set(&e, status, code, "%s", of->why);
+    qr_api_error_reply(of->c, &e);
 }
 
 void qr_route_bad(void *server, struct qr_conn *c, int32_t status, const char *why)
 {
-    struct qr_api_error e;
     QR_ASSERT(server != NULL && c != NULL);
     QR_ASSERT(why != NULL);
-    const char *code = status == 408 ? "timeout" : status == 413 ? "body_too_large" : status == 431 || status == 414 ? "header_too_large"
-                       : status == 503 ? "overloaded" : "bad_http";
-    qr_api_error_set(&e, status, code, "%s", why);
-    qr_api_error_reply(c, &e);
+    handle((struct handling){.s = server, .c = c, .status = status, .why = why}, bad);
 }

@@ -188,6 +188,8 @@ static void on_wake(void *user)
         s->n_names = s->pending.n_names;
         s->pending.names = NULL;
         memcpy(s->reason, s->pending.reason, sizeof s->reason);
+        if (s->model.requests_bytes > 0 && s->model.requests_bytes < s->budget.max_bytes)
+            s->budget.max_bytes = s->model.requests_bytes;
     }
     pthread_mutex_unlock(&s->lock);
     if (phase == QR_PHASE_READY && s->phase == QR_PHASE_LOADING)
@@ -275,9 +277,10 @@ static const struct qr_http_handler handler = {
     .signal = on_signal,
 };
 
-static struct qr_http_config http_config(const struct qr_server_config *c)
+static struct qr_http_config http_config(const struct qr_server_config *c, struct qr_budget *budget)
 {
     return (struct qr_http_config){
+        .budget = budget,
         .host = c->host,
         .port = (int32_t)c->port,
         .connections_max = (int32_t)c->connections_max,
@@ -318,6 +321,7 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
     QR_ASSERT(config->host != NULL);
     struct qr_server *s = qr_alloc(1, sizeof *s);
     s->config = *config;
+    s->budget.max_bytes = config->bodies_bytes;
     s->id_seed = qr_rng_seed_random();
     pthread_mutex_init(&s->lock, NULL);
     qr_list_init(&s->calls);
@@ -325,7 +329,7 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
     int rc = check_names(&config->served_names, err);
     rc = rc ? rc : qr_keys_new(&s->keys, &config->api_keys, config->api_key_file, &config->admin_keys, config->admin_key_file, err);
     if (rc == 0) {
-        struct qr_http_config http = http_config(config);
+        struct qr_http_config http = http_config(config, &s->budget);
         rc = qr_http_open(&s->http, &http, &handler, s, err);
     }
     if (rc != 0) {

@@ -60,6 +60,7 @@ struct qr_server_model {
     const struct qr_tokenizer *tokenizer;
     const struct qr_chat *chat;             /* NULL: /v1/chat/completions answers 400 */
     struct qr_pooling_config pooling;       /* of embeddings; all 0: there are none, /v1/embeddings answers 400 */
+    int64_t requests_bytes;                 /* what all requests may hold, where that is less than the configuration says; 0: it is not */
     const char *const *names;               /* copied: what clients call the model, when the configuration names none */
     int32_t n_names;
 };

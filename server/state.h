@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include "base/account.h"
 #include "base/buf.h"
 #include "base/list.h"
 #include "server/api_error.h"
@@ -43,15 +44,15 @@ struct qr_server {
     int exit_status, signal;              /* signal: the first one's number */
     struct qr_node calls;                 /* every call that has not ended */
     int32_t n_calls;
-    int64_t bodies_bytes;                 /* held by calls that are being prepared */
+    struct qr_budget budget;              /* of what requests hold: bodies, what becomes of them, and answers */
     int64_t read_bytes;                   /* of bodies since free memory was given back */
     _Atomic int64_t trimmed_us;           /* when a thread that reads bodies has last given some back */
-    int64_t answers_bytes;                /* that answers of running calls may take */
     bool starved;                         /* a call that has begun found no room for its next piece, and has none inside */
     uint64_t id_seed, n_ids;
     uint64_t n_submitted, n_ended;        /* engine requests: the ledger's server half */
     uint64_t n_chat, n_completions, n_embeddings, n_tokenize; /* calls begun */
     struct qr_buf scratch;                /* owned: one stream chunk at a time */
+    struct qr_account scratch_account;    /* while one is put there */
 };
 
 /* A number for ids: unique in this process, not guessable from another. */

@@ -89,9 +89,9 @@ Test(account, a_block_that_moves_takes_its_share_along)
     qr_account_init(&b, &budget);
     struct qr_account *before = qr_account_enter(&a);
     void *p = qr_alloc(500000, 1);
-    qr_account_leave(before);
     const int64_t full = used(&budget);
-    qr_account_move(&b, &a, p);
+    qr_account_give(&b, p);
+    qr_account_leave(before);
     cr_assert_eq(used(&budget), full);
     cr_assert_eq(a.held_bytes, 0);
     qr_account_close(&a);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/json.h"
 
 static struct qr_json *parse(const char *text)

@@ -149,22 +149,32 @@ def test_a_call_that_has_begun_is_finished_by_a_server_that_is_told_to_end():
 
 
 @with_patience
-def test_answers_in_the_making_have_a_limit_together_and_one_alone_has_none(scale):
-    with Server("--mock-rate", "0", "--mock-running", "256", "--mock-prefill", "%dms" % (100 * scale), "--max-bodies-size", "1MiB") as s:
-        body = json.dumps({"input": [[1]] * 2048}).encode()  # 320 KiB of numbers and their text
-        slow = [Connection(s.port) for _ in range(3)]
-        for c in slow:
-            c.send(render("POST", PATH, body))
-        end = time.monotonic() + 20 * scale
-        while metrics(s.port)["quire_submitted_requests_total"] < 3 * 64:
-            assert time.monotonic() < end
-        r = post(s.port, PATH, body)
-        assert r.status == 429 and "memory" in r.error()["message"], r.body
+def test_answers_in_the_making_have_a_limit_together(scale):
+    with Server("--mock-rate", "0", "--mock-running", "256", "--mock-prefill", "%dms" % (100 * scale), "--max-bodies-size", "8MiB") as s:
+        body = json.dumps({"input": [[1]] * 2048}).encode()  # numbers, their text, and the inputs themselves: some 1.5 MiB
+        def refused(m):
+            return m['quire_http_responses_total{status="4xx"}'] > 0
+
+        slow, end = [], time.monotonic() + 20 * scale
+        while not refused(metrics(s.port)):
+            slow.append(Connection(s.port))
+            slow[-1].send(render("POST", PATH, body))
+            while (m := metrics(s.port))["quire_submitted_requests_total"] < 64 * len(slow) and not refused(m):
+                assert time.monotonic() < end
+        r = slow.pop().response()
+        assert r.status == 429 and r.error()["code"] == "queue_full" and "--max-bodies-size" in r.error()["message"], r.body
+        assert 2 <= len(slow) <= 8
         assert len(vectors(post(s.port, PATH, {"input": [1]}))) == 1
         for c in slow:
             c.close()
         while post(s.port, PATH, {"input": [[1]] * 420}).status == 429:  # what would not have fit beside them
             assert time.monotonic() < end
+
+
+def test_an_answer_that_never_fits_is_too_large():
+    with Server("--max-bodies-size", "1MiB") as s:
+        r = post(s.port, PATH, {"input": [[1]] * 2048})
+        assert r.status == 413 and r.error()["code"] == "too_large" and "--max-bodies-size, 1 MiB" in r.error()["message"], r.body
 
 
 @with_patience

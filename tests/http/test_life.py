@@ -195,21 +195,41 @@ def test_a_full_queue_answers_429_at_once():
 
 @with_patience
 def test_bodies_have_a_common_limit(scale):
+    """Half of it is for bodies, the other for what becomes of them. Small requests need no room in it."""
     with Server("--max-bodies-size", "1MiB") as s:
-        part = render("POST", CHAT, b" " * 900000)[:-1]
-        parts = []
-        for _ in range(2):
-            c = Connection(s.port)
-            c.send(part)
-            time.sleep(0.1 * scale)
-            parts.append(c)
-        r = post(s.port, CHAT, chat(max_tokens=1))
-        assert r.status == 503 and r.error()["code"] == "overloaded", r.body
-        for c in parts:
-            c.close()
+        first = Connection(s.port)
+        first.send(render("POST", CHAT, b" " * 400000)[:-1])
+        time.sleep(0.1 * scale)
+        r = post(s.port, CHAT, b" " * 400000)
+        assert r.status == 503 and r.error()["code"] == "overloaded" and "retry-after" in r.headers, r.body
+        assert "--max-bodies-size, 1 MiB" in r.error()["message"]
+        r = post(s.port, CHAT, b" " * 600000)
+        assert r.status == 413 and "half of --max-bodies-size" in r.error()["message"], r.body
+        assert post(s.port, CHAT, chat(max_tokens=1)).status == 200
+        first.close()
         until = time.monotonic() + 60
-        while post(s.port, CHAT, chat(max_tokens=1)).status == 503:
+        while post(s.port, CHAT, b" " * 400000).status == 503:
             assert time.monotonic() < until
+
+
+def chunks_without_end(n_bytes):
+    """A chunked body of so many blanks whose last chunk never comes."""
+    head = render("POST", CHAT, b"x").split(b"\r\n\r\n")[0].replace(b"Content-Length: 1", b"Transfer-Encoding: chunked")
+    return head + b"\r\n\r\n" + b"".join(b"8000\r\n" + b" " * 0x8000 + b"\r\n" for _ in range(n_bytes // 0x8000))
+
+
+@with_patience
+def test_a_body_that_does_not_say_its_length_is_refused_when_there_is_no_room_left(scale):
+    with Server("--max-bodies-size", "1MiB") as s:
+        held = [Connection(s.port) for _ in range(2)]
+        held[0].send(chunks_without_end(600000))
+        time.sleep(0.1 * scale)
+        held[1].send(chunks_without_end(600000))
+        r = held[1].response()
+        assert r.status == 503 and r.error()["code"] == "overloaded" and r.headers["retry-after"] == "1", r.body
+        held[0].send(chunks_without_end(600000)[len(chunks_without_end(0)):])
+        assert held[0].response().status == 503
+        assert post(s.port, CHAT, chat(max_tokens=1)).status == 200
 
 
 @with_patience

@@ -487,7 +487,7 @@ Test(load, wrong_usage_and_missing_servers_have_their_own_exit_codes)
         cr_expect(strstr(o.err.data, cases[i].says) != NULL, "%s: %s", cases[i].flags, o.err.data);
         drop(&o);
     }
-    s->script.no_models = true;
+    s->script.models = FAKE_NO_MODELS;
     struct outcome o = run_load(s->port, "");
     cr_expect_eq(o.status, 4);
     drop(&o);

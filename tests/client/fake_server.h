@@ -33,7 +33,8 @@ struct fake_script {
     size_t n_stream_body, stream_piece;
     bool close_each;         /* no keep-alive, no chunked coding: the body ends with the connection */
     bool drop_idle;          /* close each connection right after its answer, although keep-alive was promised */
-    bool no_models;
+    const char *models;      /* what GET /v1/models answers; NULL: a list of fake-model alone */
+    int32_t models_status;   /* 0: 200 */
 };
 
 #define FAKE_LEDGER_MAX 8192
@@ -277,8 +278,9 @@ static inline void fake_answer(struct fake_conn *c, const char *head, const char
     c->n_sent = 0;
     c->stream_at = 0;
     if (strncmp(head, "GET /v1/models ", 15) == 0) {
-        fake_simple(c, 200, NULL, s->script.no_models ? "{\"object\":\"list\",\"data\":[]}"
-                                                      : "{\"object\":\"list\",\"data\":[{\"id\":\"fake-model\",\"object\":\"model\"}]}");
+        fake_simple(c, s->script.models_status > 0 ? s->script.models_status : 200, NULL,
+                    s->script.models != NULL ? s->script.models
+                                             : "{\"object\":\"list\",\"data\":[{\"id\":\"fake-model\",\"object\":\"model\"}]}");
         return;
     }
     c->chat = strncmp(head, "POST /v1/chat/completions ", 26) == 0;
@@ -434,6 +436,8 @@ static inline void fake_child_exit(int status)
     fflush(NULL);
     _exit(status);
 }
+
+#define FAKE_NO_MODELS "{\"object\":\"list\",\"data\":[]}"
 
 /* A script that streams n tokens at once. */
 static inline struct fake_script fake_tokens(int32_t n)

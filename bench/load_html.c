@@ -35,7 +35,7 @@ static void put_setting(struct qr_buf *out, const char *name, const char *fmt, .
 
 static void put_card(struct qr_buf *out, const char *name, double v, int32_t n_decimals, const char *unit)
 {
-    qr_buf_printf(out, "<div class=\"card\"><b>%.*f%s</b><span>%s</span></div>\n", v >= 1000 ? 0 : n_decimals, v, unit, name);
+    qr_buf_printf(out, "<div class=\"card\"><b>%.*f%s</b><span>%s</span></div>\n", n_decimals, v, unit, name);
 }
 
 /* Each line of `text` as a paragraph. */
@@ -128,13 +128,15 @@ static void put_settings(struct qr_buf *out, const struct qr_load_page *p)
 
 static void put_cards(struct qr_buf *out, const struct qr_load_page *p)
 {
+    static const char *const names[] = {"TTFT p50", "TTFT p99", "ITL p99"};
     struct qr_load_figures *f = p->figures;
+    const double ms[] = {qr_samples_percentile(&f->ttft, 50), qr_samples_percentile(&f->ttft, 99), qr_samples_percentile(&p->result->itl, 99)};
+    const double least = fmin(fmin(ms[0], ms[1]), ms[2]); /* all times get the decimals that the least one needs */
     qr_buf_put_str(out, "<div class=\"cards\">\n");
     put_card(out, "output tokens/s", qr_load_per_second(f->n_output, f->duration_s), 1, "");
     put_card(out, "requests/s", qr_load_per_second(p->result->n_records, f->duration_s), 2, "");
-    put_card(out, "TTFT p50", qr_samples_percentile(&f->ttft, 50), 1, " ms");
-    put_card(out, "TTFT p99", qr_samples_percentile(&f->ttft, 99), 1, " ms");
-    put_card(out, "ITL p99", qr_samples_percentile(&p->result->itl, 99), 2, " ms");
+    for (int i = 0; i < QR_COUNT(ms); i++)
+        put_card(out, names[i], ms[i], least < 10 ? 2 : 1, " ms");
     if (p->opt->slo.n > 0) {
         put_card(out, "goodput, requests/s", qr_load_per_second(f->n_good, f->duration_s), 2, "");
         put_card(out, "within the SLO", 100 * f->slo_share, 1, " %");
@@ -145,9 +147,10 @@ static void put_cards(struct qr_buf *out, const struct qr_load_page *p)
 static void put_latency_row(struct qr_buf *out, const char *name, struct qr_samples *s)
 {
     static const double p[] = {50, 90, 95, 99, 100};
-    qr_buf_printf(out, "<tr><td>%s</td><td>%.2f</td><td>%.2f</td>", name, qr_samples_mean(s), qr_samples_std(s));
+    const int32_t n = qr_load_decimals(qr_samples_mean(s));
+    qr_buf_printf(out, "<tr><td>%s</td><td>%.*f</td><td>%.*f</td>", name, n, qr_samples_mean(s), n, qr_samples_std(s));
     for (int i = 0; i < QR_COUNT(p); i++)
-        qr_buf_printf(out, "<td>%.2f</td>", qr_samples_percentile(s, p[i]));
+        qr_buf_printf(out, "<td>%.*f</td>", n, qr_samples_percentile(s, p[i]));
     qr_buf_printf(out, "<td>%zu</td></tr>\n", s->n);
 }
 
@@ -244,13 +247,14 @@ static void put_timeline(struct qr_buf *out, const struct qr_load_page *p)
     struct qr_svg_series a = {.x = x, .y = tokens, .n = n, .colour = 0, .area = true}, b = {.x = x, .y = running, .n = n, .colour = 2, .area = true};
     struct qr_svg_chart c = {.title = "Token events per second", .x_label = "seconds since the start", .y_label = "1/s", .width = WIDE, .height = 200,
                              .y_from_zero = true, .series = &a, .n_series = 1};
-    qr_buf_put_str(out, "<h2>Over time</h2>\n");
+    qr_buf_put_str(out, "<h2>Over time</h2>\n<div class=\"scroll\">\n");
     qr_svg_put(out, &c);
     c.title = "Running requests";
     c.y_label = "mean";
     c.series = &b;
     c.height = 160;
     qr_svg_put(out, &c);
+    qr_buf_put_str(out, "</div>\n");
 }
 
 /* ---- the sweep ---- */
@@ -265,7 +269,7 @@ static void put_sweep_table(struct qr_buf *out, const struct qr_load_sweep *s)
     for (int32_t i = 0; i < s->n; i++) {
         struct qr_load_step *step = &s->step[i];
         struct qr_load_figures *f = &step->figures;
-        double gain = qr_load_gain(s->point, i);
+        double gain = qr_load_gain(s->point, i), tpot = qr_samples_percentile(&f->tpot, 50);
         qr_buf_printf(out, "<tr%s><td>%g</td><td>%lld</td><td>%lld</td><td>%.2f</td><td>%.1f</td><td>",
                       i == s->knee ? " class=\"knee\"" : "", s->point[i].load, (long long)step->result.n_records,
                       (long long)(step->result.n_failed + step->result.n_unfinished),
@@ -274,8 +278,8 @@ static void put_sweep_table(struct qr_buf *out, const struct qr_load_sweep *s)
             qr_buf_printf(out, "%.0f %%", 100 * gain);
         else
             qr_buf_put_byte(out, '-');
-        qr_buf_printf(out, "</td><td>%.1f</td><td>%.1f</td><td>%.2f</td><td>%.2f</td><td>%.1f</td>", s->point[i].ttft_p50_ms,
-                      qr_samples_percentile(&f->ttft, 99), qr_samples_percentile(&f->tpot, 50), qr_samples_percentile(&step->result.itl, 99),
+        qr_buf_printf(out, "</td><td>%.1f</td><td>%.1f</td><td>%.*f</td><td>%.2f</td><td>%.1f</td>", s->point[i].ttft_p50_ms,
+                      qr_samples_percentile(&f->ttft, 99), qr_load_decimals(tpot), tpot, qr_samples_percentile(&step->result.itl, 99),
                       s->point[i].e2el_p50_ms);
         if (slo)
             qr_buf_printf(out, "<td>%.2f</td><td>%.1f %%</td>", qr_load_per_second(f->n_good, f->duration_s), 100 * f->slo_share);

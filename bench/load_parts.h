@@ -115,6 +115,8 @@ struct qr_load_result {
     struct qr_load_record *record; /* owned [cap] */
     int64_t n_records, cap;
     struct qr_samples itl;         /* ms, every gap between token events, all requests pooled */
+    int64_t n_joined;              /* of these gaps: 0, both events came in one read */
+    int64_t n_events;              /* token events of the recorded requests */
     struct qr_load_error error[QR_LOAD_ERRORS_MAX];
     int32_t n_errors, peak_running;
     struct qr_load_timeline timeline;
@@ -173,6 +175,9 @@ void qr_load_put_slo(struct qr_buf *out, const struct qr_load_slo *slo);
 
 /* What every figure means, one a line. */
 extern const char qr_load_definitions[];
+
+/* Decimals of a time in ms: below 1 ms two would say too little. */
+int32_t qr_load_decimals(double ms);
 
 /* 0 when no time passed. */
 double qr_load_per_second(int64_t n, double s);

@@ -7,6 +7,8 @@
 #include "base/json.h"
 #include "bench/load_parts.h"
 
+#define BURST_SHARE 0.1 /* from this share of tokens on, what is odd about their times is said */
+
 /* ---- figures ---- */
 
 /* "200", "200ms", "0.2s", "1m": milliseconds; false when it is none of these up to `n` characters. */
@@ -102,6 +104,11 @@ void qr_load_figures_release(struct qr_load_figures *f)
 
 /* ---- the table ---- */
 
+int32_t qr_load_decimals(double ms)
+{
+    return ms < 1 ? 3 : 2;
+}
+
 double qr_load_per_second(int64_t n, double s)
 {
     return s > 0 ? (double)n / s : 0;
@@ -162,9 +169,12 @@ static void put_row(struct qr_buf *out, const char *name, struct qr_samples *s)
         qr_buf_printf(out, "%-12s         -  (no samples)\n", name);
         return;
     }
-    qr_buf_printf(out, "%-12s %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f %9zu\n", name, qr_samples_mean(s), qr_samples_std(s),
-                  qr_samples_percentile(s, 50), qr_samples_percentile(s, 90), qr_samples_percentile(s, 99),
-                  qr_samples_percentile(s, 100), s->n);
+    const double v[] = {qr_samples_mean(s), qr_samples_std(s), qr_samples_percentile(s, 50), qr_samples_percentile(s, 90),
+                        qr_samples_percentile(s, 99), qr_samples_percentile(s, 100)};
+    qr_buf_printf(out, "%-12s", name);
+    for (int i = 0; i < QR_COUNT(v); i++)
+        qr_buf_printf(out, " %9.*f", qr_load_decimals(v[0]), v[i]);
+    qr_buf_printf(out, " %9zu\n", s->n);
 }
 
 static void put_errors(struct qr_buf *out, const struct qr_load_result *r)
@@ -174,6 +184,24 @@ static void put_errors(struct qr_buf *out, const struct qr_load_result *r)
         qr_buf_put_visible(out, r->error[i].example, strcspn(r->error[i].example, "\n"));
         qr_buf_put_byte(out, '\n');
     }
+}
+
+/* Why times between tokens are not what they seem. */
+static void put_token_remarks(struct qr_buf *out, const struct qr_load_result *r)
+{
+    int64_t n_output = 0;
+    for (int64_t i = 0; i < r->n_records; i++)
+        n_output += r->record[i].n_out;
+    if ((double)r->n_joined > BURST_SHARE * (double)r->itl.n)
+        qr_buf_printf(out,
+                      "note: %.0f %% of the token events came in one read with the one before (0 ms in ITL): tokens are made faster than they are "
+                      "sent and read\n",
+                      100 * (double)r->n_joined / (double)r->itl.n);
+    if ((double)(n_output - r->n_events) > BURST_SHARE * (double)n_output)
+        qr_buf_printf(out,
+                      "note: %lld output tokens, %lld token events: special tokens and parts of characters have no event; TPOT counts tokens, ITL "
+                      "events\n",
+                      (long long)n_output, (long long)r->n_events);
 }
 
 void qr_load_put_remarks(struct qr_buf *out, const struct qr_load_result *r, const struct qr_load_plan *plan, double duration_s)
@@ -188,6 +216,7 @@ void qr_load_put_remarks(struct qr_buf *out, const struct qr_load_result *r, con
         qr_buf_printf(out, "client      used %.0f %% of one core\n", duration_s > 0 ? 100 * r->cpu_s / duration_s : 0);
     if (r->n_late * 100 > r->n_timed)
         qr_buf_put_str(out, "warning: more than 1 % of the sends were late: this client is the bottleneck, not the server\n");
+    put_token_remarks(out, r);
     if (r->n_short > 0)
         qr_buf_printf(out, "warning: %lld answers were shorter than asked (does the server honour ignore_eos?)\n", (long long)r->n_short);
     if (r->usage_missing)
@@ -205,6 +234,7 @@ const char qr_load_definitions[] =
     "  TPOT  (last token's arrival - first token's) / (output tokens - 1), per request with 2 tokens or more\n"
     "  ITL   gap between two neighbouring token events of one answer; all gaps of all requests pooled\n"
     "  E2E   last token's arrival - intended send\n"
+    "  The last token arrives with the event that has the finish reason: tokens without text before it have no event of their own.\n"
     "  Intended send: the schedule's moment in an open loop; in a closed loop, when its user became free. \"sent\": from the moment the\n"
     "  request's bytes went to the kernel. Percentiles interpolate between neighbours. Failed and abandoned requests are left out.\n"
     "  Goodput: requests per second that met every limit of the SLO; its share is of all requests that were completed, failed or cut off.\n";

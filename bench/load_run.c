@@ -1,6 +1,7 @@
 /* load_run.c - sends a plan and times its answers (see load_parts.h).
  *
- * A request's times are taken when bytes arrive, before anything is parsed: all events of one read share its time. A send is late when
+ * A request's times are taken when bytes arrive, before anything is parsed: all events of one read share its time. An answer's last token
+ * arrives with the event that has the finish reason: tokens without text before it have no event of their own. A send is late when
  * the loop came to it late, not when all users were busy: that wait is the server's doing and counts as its latency.
  */
 #include <stdio.h>
@@ -46,7 +47,8 @@ struct flight {
     struct qr_sse_reader sse;
     struct qr_buf raw; /* owned: a body that is no stream */
     struct qr_http_head head;
-    int64_t intended_ns, first_ns, last_ns, read_ns;
+    int64_t intended_ns, first_ns, last_ns, read_ns; /* first_ns, last_ns: of token events */
+    int64_t end_ns;    /* of the choice's last event */
     int64_t silent_ns; /* the first event of a choice that is more than its role, with text or without; 0: none yet */
     int32_t n_events;
     struct qr_usage usage;
@@ -95,9 +97,10 @@ static void record(struct flight *f, int64_t sent_ns)
     out->usage_missing |= f->usage.n_output < 0;
     int32_t n_out = f->usage.n_output >= 0 ? (int32_t)f->usage.n_output : f->n_events;
     int32_t n_prompt = f->usage.n_prompt >= 0 ? (int32_t)f->usage.n_prompt : f->request.n_prompt;
+    out->n_events += f->n_events;
     out->n_short += n_out < f->request.n_new;
     out->record[out->n_records++] = (struct qr_load_record){.intended_ns = f->intended_ns, .sent_ns = sent_ns, .first_ns = f->first_ns,
-                                                            .last_ns = f->last_ns, .n_prompt = n_prompt, .n_out = n_out,
+                                                            .last_ns = f->end_ns, .n_prompt = n_prompt, .n_out = n_out,
                                                             .n_cached = f->usage.n_cached > 0 ? (int32_t)f->usage.n_cached : 0};
 }
 
@@ -168,14 +171,16 @@ static void on_event(void *arg, const struct qr_sse_event *e)
         f->usage = c->usage;
     if (f->silent_ns == 0 && c->has_choice && (c->finish.len > 0 || c->role.len == 0))
         f->silent_ns = f->read_ns;
-    if (f->n_events == 0 && c->has_choice)
-        f->last_ns = f->read_ns; /* of an answer without text this is the end */
+    if (c->has_choice)
+        f->end_ns = f->read_ns;
     if (!is_token_event(f, c))
         return;
     if (f->n_events++ == 0)
         f->first_ns = f->read_ns;
-    else
+    else {
         qr_samples_add(&f->load->out->itl, (double)(f->read_ns - f->last_ns) / 1e6);
+        f->load->out->n_joined += f->read_ns == f->last_ns;
+    }
     f->last_ns = f->read_ns;
     f->load->n_tokens++;
     count_second(f->load->out, f->read_ns);
@@ -196,7 +201,7 @@ static void on_body(void *arg, const char *bytes, size_t n)
 {
     struct flight *f = arg;
     struct qr_err err;
-    f->read_ns = qr_clock_ns();
+    f->read_ns = qr_http_read_ns(f->load->target->http);
     if (!f->head.event_stream) {
         if (f->raw.len + n <= RAW_MAX)
             qr_buf_put(&f->raw, bytes, n);
@@ -262,7 +267,7 @@ static struct flight *take_flight(struct load *l)
         qr_sse_init(&f->sse, (size_t)4 << 20, on_event, f);
     }
     f->head = (struct qr_http_head){0};
-    f->first_ns = f->last_ns = f->read_ns = f->silent_ns = 0;
+    f->first_ns = f->last_ns = f->read_ns = f->end_ns = f->silent_ns = 0;
     f->n_events = 0;
     f->usage = (struct qr_usage){-1, -1, -1};
     f->finished = f->done = f->failed = false;

@@ -43,14 +43,21 @@ enum qr_load_verdict qr_load_judge(const struct qr_load_point *p, int32_t n, con
                                                                   : QR_LOAD_GO_ON;
 }
 
-int32_t qr_load_knee(const struct qr_load_point *p, int32_t n)
+/* Of the steps that lost nothing to speak of. */
+static double best_output(const struct qr_load_point *p, int32_t n)
 {
-    QR_ASSERT(p != NULL);
-    QR_ASSERT(n >= 0);
     double best = 0;
     for (int32_t i = 0; i < n; i++)
         if (p[i].lost_share <= QR_LOAD_LOST_MAX && p[i].output_per_s > best)
             best = p[i].output_per_s;
+    return best;
+}
+
+int32_t qr_load_knee(const struct qr_load_point *p, int32_t n)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(n >= 0);
+    const double best = best_output(p, n);
     for (int32_t i = 0; i < n && best > 0; i++)
         if (p[i].lost_share <= QR_LOAD_LOST_MAX && p[i].output_per_s >= QR_LOAD_KNEE_SHARE * best)
             return i;
@@ -181,11 +188,11 @@ static void put_row(struct qr_buf *out, const struct qr_load_sweep *s, int32_t i
         snprintf(goodput, sizeof goodput, "%.2f", qr_load_per_second(f->n_good, f->duration_s));
         snprintf(share, sizeof share, "%.1f %%", 100 * f->slo_share);
     }
-    qr_buf_printf(out, "%8g %7lld %5lld %8.2f %10.1f %6s %9.1f %9.1f %9.2f %9.2f %9.1f %9s %7s\n", s->point[i].load,
+    qr_buf_printf(out, "%8g %7lld %5lld %8.2f %10.1f %6s %9.1f %9.1f %9.*f %9.2f %9.1f %9s %7s\n", s->point[i].load,
                   (long long)step->result.n_records, (long long)(step->result.n_failed + step->result.n_unfinished),
                   qr_load_per_second(step->result.n_records, f->duration_s), s->point[i].output_per_s, gain_text, s->point[i].ttft_p50_ms,
-                  qr_samples_percentile(&f->ttft, 99), qr_samples_percentile(&f->tpot, 50), qr_samples_percentile(&step->result.itl, 99),
-                  s->point[i].e2el_p50_ms, goodput, share);
+                  qr_samples_percentile(&f->ttft, 99), qr_load_decimals(qr_samples_percentile(&f->tpot, 50)), qr_samples_percentile(&f->tpot, 50),
+                  qr_samples_percentile(&step->result.itl, 99), s->point[i].e2el_p50_ms, goodput, share);
 }
 
 void qr_load_sweep_put_end(struct qr_buf *out, const struct qr_load_sweep *s)
@@ -195,9 +202,11 @@ void qr_load_sweep_put_end(struct qr_buf *out, const struct qr_load_sweep *s)
     qr_buf_printf(out, "ended       %s\n", s->why);
     if (s->knee >= 0) {
         const struct qr_load_point *k = &s->point[s->knee];
+        const double best = best_output(s->point, s->n);
         qr_buf_put_str(out, "knee        ");
         qr_load_sweep_put_load(out, s, k->load);
-        qr_buf_printf(out, ": %.1f output tokens/s, TTFT p50 %.1f ms, E2E p50 %.1f ms%s\n", k->output_per_s, k->ttft_p50_ms, k->e2el_p50_ms,
+        qr_buf_printf(out, ": %.1f output tokens/s (%.0f %% of the best step), TTFT p50 %.1f ms, E2E p50 %.1f ms%s\n", k->output_per_s,
+                      best > 0 ? 100 * k->output_per_s / best : 0, k->ttft_p50_ms, k->e2el_p50_ms,
                       s->verdict == QR_LOAD_SATURATED ? "" : " (of the steps that were run: the server was not seen saturated)");
     }
     if (s->opt->slo.n == 0)
@@ -233,13 +242,16 @@ static void say_why(struct qr_load_sweep *s, bool timed_out)
         qr_buf_put_str(&b, "at ");
         qr_load_sweep_put_load(&b, s, now->load);
         if (s->verdict == QR_LOAD_SATURATED)
-            qr_buf_printf(&b, ": %.0f %% more load, %+.1f %% throughput, TTFT p50 %.1f -> %.1f ms, E2E p50 %.1f -> %.1f ms",
+            qr_buf_printf(&b,
+                          " the server is saturated: %.0f %% more load, %+.1f %% throughput, TTFT p50 %.1f -> %.1f ms, E2E p50 %.1f -> %.1f ms",
                           100 * (now->load / last->load - 1), 100 * (now->output_per_s / last->output_per_s - 1), last->ttft_p50_ms,
                           now->ttft_p50_ms, last->e2el_p50_ms, now->e2el_p50_ms);
         else if (s->verdict == QR_LOAD_SLO_BROKEN)
             qr_buf_printf(&b, ": %.1f %% of the requests met the SLO", 100 * now->slo_share);
         else
             qr_buf_printf(&b, ": %.1f %% of the requests failed or were cut off", 100 * now->lost_share);
+        if (s->n < s->loads->n)
+            qr_buf_printf(&b, "; %d larger load%s left out", s->loads->n - s->n, s->loads->n - s->n == 1 ? " was" : "s were");
     }
     snprintf(s->why, sizeof s->why, "%s", qr_buf_text(&b));
     qr_buf_release(&b);

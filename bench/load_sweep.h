@@ -58,7 +58,7 @@ struct qr_load_sweep {
     int32_t n, knee, slo_step;            /* indices; -1: none */
     enum qr_load_verdict verdict;
     int signal;
-    char why[240];                        /* why it ended */
+    char why[320];                        /* why it ended */
 };
 
 /* Runs the steps; a row of the table goes to fd after each. To be released. */

@@ -20,6 +20,7 @@
 #define BLOCK_TOKENS 16
 #define LIST_MAX 16
 #define PROBE_BYTES ((size_t)512 << 20)
+#define IN_CACHE 1.2 /* what is read so much faster than memory comes from a cache */
 
 struct throughput_options {
     const char *model, *device, *isa, *prefill, *batch, *depth;
@@ -96,6 +97,7 @@ struct rig {
     int32_t *group_row;                 /* owned [rows_max] */
     bool adapted;                       /* the next steps' sequences have adapters */
     int32_t seqs_max, rows_max, stride; /* stride: blocks of a sequence in the case at hand */
+    bool above;                         /* some case was faster than its limit */
     double read_s_byte, op_s;           /* the probes: seconds for a byte read and for an operation; 0 without */
     double weight_bytes, kv_token_bytes;
     int32_t *ids, *pos, *slot, *row_start, *ctx_len, *blocks, *logit_row; /* owned */
@@ -374,9 +376,25 @@ static double case_s(struct rig *r, const struct bench_case *c, struct qr_rng *r
     return (double)(qr_clock_ns() - t0) * 1e-9;
 }
 
-static void report(const struct rig *r, const struct bench_case *c, struct qr_samples *s)
+/* Why a case may be faster than its limit, which counts weights read from memory: as many bytes as the weights are read over and over again. */
+static void explain_above(const struct rig *r)
+{
+    const size_t n_bytes = r->weight_bytes < (double)PROBE_BYTES ? (size_t)r->weight_bytes : PROBE_BYTES;
+    char *memory = qr_alloc_aligned(n_bytes, 64);
+    memset(memory, 1, n_bytes);
+    const double bytes_s = qr_probe_bytes_s(r->be->queue, memory, n_bytes, 20);
+    qr_free_aligned(memory);
+    if (bytes_s * r->read_s_byte > IN_CACHE)
+        printf("note: where the share is above 100 %%, the limit does not apply: it counts weights read from memory, but these %.1f MiB fit in the\n"
+               "      processor's cache, which gives %.1f GB/s\n", r->weight_bytes / 0x1p20, bytes_s * 1e-9);
+    else
+        printf("note: a share above 100 %% means that the machine was busier during the probes than during the case; measure again\n");
+}
+
+static void report(struct rig *r, const struct bench_case *c, struct qr_samples *s)
 {
     double n = (double)c->n_seqs * c->n_tokens, median = qr_samples_percentile(s, 50), best = qr_samples_percentile(s, 0), limit = limit_s(r, c);
+    r->above |= limit > median;
     if (r->o->json) {
         printf("{\"case\":\"%s\",\"batch\":%d,\"depth\":%d,\"tokens\":%d,\"tok_s\":%.2f,\"best_tok_s\":%.2f,\"isa\":\"%s\",\"threads\":%d", c->what,
                c->n_seqs, c->depth, c->n_tokens, n / median, n / best, r->be->k->name, r->be->n_threads);
@@ -454,6 +472,8 @@ static int run_cases(struct rig *r, const struct bench_case *cases, int32_t n, s
         if (qr_exec_lost(&r->exec, err))
             return err->code;
     }
+    if (r->above && r->be->mem->host && !r->o->json)
+        explain_above(r);
     return 0;
 }
 

@@ -149,6 +149,12 @@ static double seconds(const struct quantizer *q)
     return (double)(qr_clock_us() - q->began_us) * 1e-6;
 }
 
+/* Guessing each token of the vocabulary alike has its size as perplexity. */
+static bool is_foreign(const struct quantizer *q)
+{
+    return q->before > q->config.n_vocab;
+}
+
 static void put_json(struct qr_buf *out, const struct quantizer *q)
 {
     const struct qr_quantize_report *r = &q->report;
@@ -182,7 +188,7 @@ static void put_json(struct qr_buf *out, const struct quantizer *q)
         qr_json_put_f64(out, q->before);
         qr_buf_put_str(out, ",\"after\":");
         qr_json_put_f64(out, q->after);
-        qr_buf_put_byte(out, '}');
+        qr_buf_printf(out, ",\"foreign\":%s}", is_foreign(q) ? "true" : "false");
     }
     qr_buf_put_str(out, "}\n");
 }
@@ -226,6 +232,9 @@ static void put_text(struct qr_buf *out, const struct quantizer *q)
     if (q->o->text)
         qr_buf_printf(out, "perplexity   %.4f before, %.4f after (%+.2f %%), on %d tokens from %d on, held out from calibration\n", q->before, q->after,
                       100 * (q->after / q->before - 1), t->n_held * t->step, (t->n_windows - t->n_held) * t->step);
+    if (q->o->text && is_foreign(q))
+        qr_buf_printf(out, "warning      the perplexity says nothing: guessing among the %d tokens has less; take text of the kind that the model knows\n",
+                      q->config.n_vocab);
     qr_buf_printf(out, "time         %.1f s\n", seconds(q));
 }
 

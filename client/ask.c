@@ -2,6 +2,7 @@
 #include "client/ask.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -51,8 +52,10 @@ static void end_with(struct exchange *x, enum qr_ask_end end)
     x->ended = true;
     x->end = end;
     x->ask->end_ns = qr_clock_ns();
-    if (x->request != NULL)
+    if (x->request != NULL) {
+        x->ask->sent_ns = qr_http_sent_ns(x->request);
         qr_http_cancel(x->request);
+    }
     x->request = NULL;
     qr_loop_stop(x->ask->loop);
 }
@@ -68,8 +71,10 @@ static void piece(struct exchange *x, const struct qr_buf *text, bool reasoning)
 
 static void take_chunk(struct exchange *x)
 {
-    if (qr_chunk_generates(&x->chunk) && x->ask->first_ns == 0)
-        x->ask->first_ns = qr_clock_ns();
+    if (qr_chunk_generates(&x->chunk)) {
+        x->ask->last_ns = qr_clock_ns();
+        x->ask->first_ns = x->ask->n_pieces++ == 0 ? x->ask->last_ns : x->ask->first_ns;
+    }
     qr_answer_add(&x->ask->answer, &x->chunk);
     piece(x, &x->chunk.reasoning, true);
     piece(x, &x->chunk.text, false);
@@ -81,6 +86,34 @@ static bool is_model_error(const struct exchange *x)
 {
     return x->head.status == 404 && (strstr(qr_buf_text(&x->chunk.error_code), "model") != NULL ||
                                      strstr(qr_buf_text(&x->chunk.error_message), "model") != NULL);
+}
+
+/* OpenAI and quire say so by the code, vLLM and llama.cpp in the message alone. */
+static bool is_context_error(const struct exchange *x)
+{
+    static const char *const signs[] = {"maximum context length", "available context size"};
+    bool found = strcmp(qr_buf_text(&x->chunk.error_code), "context_length_exceeded") == 0;
+    for (int i = 0; i < QR_COUNT(signs) && !found; i++)
+        found = strstr(qr_buf_text(&x->chunk.error_message), signs[i]) != NULL;
+    return found && x->head.status >= 400;
+}
+
+/* The message's first two numbers are the context's length and what was asked for. */
+static void context_error(struct exchange *x, const char *said)
+{
+    long long number[2] = {0};
+    const char *at = said;
+    for (int i = 0; i < QR_COUNT(number) && *at != '\0'; i++) {
+        at += strcspn(at, "0123456789");
+        number[i] = atoll(at);
+        at += strspn(at, "0123456789");
+    }
+    char much[48] = "";
+    if (number[0] > 0 && number[1] > number[0])
+        snprintf(much, sizeof much, ", by %lld tokens or more", number[1] - number[0]);
+    qr_err_set(x->err, QR_E_INVALID,
+               "the input is too long for this server%s: %.240s Shorten the input (in a conversation, /clear empties it), or start the server with a "
+               "larger --max-len or a model with a longer context", much, said);
 }
 
 static void server_error(struct exchange *x)
@@ -96,6 +129,8 @@ static void server_error(struct exchange *x)
         qr_err_set(x->err, QR_E_NOT_FOUND, "%s has no such address (HTTP 404: %.200s). Does --url end in /v1?", name, said);
     else if (status == 401 || status == 403)
         qr_err_set(x->err, QR_E_DENIED, "%.300s (HTTP %d). Give a key with --api-key or OPENAI_API_KEY", said, status);
+    else if (is_context_error(x))
+        context_error(x, said);
     else if (status >= 400)
         qr_err_set(x->err, QR_E_INVALID, "the server answered HTTP %d: %.350s", status, said);
     else
@@ -269,7 +304,8 @@ enum qr_ask_end qr_ask_run(struct qr_ask *a, const char *method, const char *pat
                                     .on_head = on_head, .on_body = on_body, .on_end = on_end, .arg = x};
     qr_answer_clear(&a->answer);
     a->status = a->signal = 0;
-    a->sent_ns = a->first_ns = a->end_ns = 0;
+    a->sent_ns = a->first_ns = a->last_ns = a->end_ns = 0;
+    a->n_pieces = 0;
     qr_chunk_init(&x->chunk);
     qr_sse_init(&x->sse, EVENT_MAX, on_event, x);
     x->retry = qr_timer_new(a->loop, attempt, x);
@@ -317,14 +353,18 @@ void qr_ask_stats(struct qr_buf *out, const struct qr_ask *a)
     QR_ASSERT(out != NULL);
     QR_ASSERT(a != NULL);
     const struct qr_usage *u = &a->answer.usage;
-    if (u->n_prompt >= 0 && u->n_output >= 0)
-        qr_buf_printf(out, "%lld prompt + %lld output tokens", (long long)u->n_prompt, (long long)u->n_output);
+    const bool counted = u->n_prompt >= 0 && u->n_output >= 0; /* by the server; a stopped answer has its pieces only */
+    const int64_t n = counted ? u->n_output : a->n_pieces, took_ns = (counted ? a->end_ns : a->last_ns) - a->first_ns;
+    if (counted)
+        qr_buf_printf(out, "%lld prompt + %lld output tokens", (long long)u->n_prompt, (long long)n);
+    else if (n > 1)
+        qr_buf_printf(out, "about %lld output tokens", (long long)n);
     else
-        qr_buf_printf(out, "%d events", a->answer.n_chunks);
+        qr_buf_put_str(out, "output tokens not counted");
     if (a->first_ns > 0)
         qr_buf_printf(out, ", first token %.0f ms", (double)(a->first_ns - a->sent_ns) / 1e6);
-    if (u->n_output > 1 && a->first_ns > 0 && a->end_ns - a->first_ns >= RATE_MIN_NS)
-        qr_buf_printf(out, ", %.1f tok/s", (double)(u->n_output - 1) * 1e9 / (double)(a->end_ns - a->first_ns));
+    if (n > 1 && a->first_ns > 0 && took_ns >= RATE_MIN_NS)
+        qr_buf_printf(out, ", %s%.1f tok/s", counted ? "" : "about ", (double)(n - 1) * 1e9 / (double)took_ns);
     if (u->n_cached >= 0)
         qr_buf_printf(out, ", cached %lld", (long long)u->n_cached);
 }

@@ -39,7 +39,8 @@ struct qr_ask {
     struct qr_answer answer;
     struct qr_buf raw;           /* of an answer that was no stream, or an error: its body */
     int32_t status;              /* HTTP, 0 when none came */
-    int64_t sent_ns, first_ns, end_ns; /* request written, first piece of the answer (0: none), end; qr_clock_ns */
+    int64_t sent_ns, first_ns, last_ns, end_ns; /* request written, first and last piece of the answer (0: none), end; qr_clock_ns */
+    int32_t n_pieces;            /* of the answer: events that carry something generated */
     int32_t signal;
 };
 
@@ -55,7 +56,8 @@ enum qr_ask_end qr_ask_run(struct qr_ask *a, const char *method, const char *pat
 enum qr_ask_end qr_ask_first_model(struct qr_ask *a, struct qr_buf *name, struct qr_err *err);
 
 /* Appends "37 prompt + 128 output tokens, first token 84 ms, 41.3 tok/s, cached 32", leaving out what is not known.
- * tok/s is (output tokens - 1) / (end - first token), left out when those are less than 1 ms apart. */
+ * tok/s is (output tokens - 1) / (end - first token), left out when those are less than 1 ms apart. The server counts tokens at an
+ * answer's end only: of one that was stopped each piece counts as "about" one token, and the last piece as the end. */
 void qr_ask_stats(struct qr_buf *out, const struct qr_ask *a);
 
 #endif

@@ -30,17 +30,27 @@ static const char outro[] =
     "\nExit status: 0 answered; 1 the server reported an error; 2 wrong usage; 3 no connection; 4 no such model; 5 the answer was\n"
     "stopped by its length (with --fail-on-length); 130 interrupted; 128+n killed by signal n.\n";
 
+void qr_talk_print(struct qr_talk *c, const char *text, size_t n)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(text != NULL || n == 0);
+    struct qr_buf out = {0};
+    qr_wrap_text(&out, text, n, qr_term_columns(&c->term, 2));
+    qr_term_write(2, out.data, out.len);
+    qr_buf_release(&out);
+}
+
 void qr_talk_complain(struct qr_talk *c, const struct qr_err *err)
 {
     QR_ASSERT(c != NULL);
     QR_ASSERT(err != NULL);
     struct qr_buf line = {0};
     qr_buf_put_str(&line, c->interactive ? qr_term_style(&c->term, "red") : "");
-    qr_buf_put_str(&line, "quire: ");
+    qr_buf_put_str(&line, "quire chat: ");
     qr_buf_put_visible(&line, err->msg, strlen(err->msg));
     qr_buf_put_str(&line, c->interactive ? qr_term_style(&c->term, "off") : "");
     qr_buf_put_byte(&line, '\n');
-    qr_term_write(2, line.data, line.len);
+    qr_talk_print(c, line.data, line.len);
     qr_buf_release(&line);
 }
 
@@ -100,20 +110,26 @@ static bool put(struct qr_talk *c, const char *text, size_t n)
 static bool on_text(void *arg, const char *text, size_t n, bool reasoning)
 {
     struct qr_talk *c = arg;
-    spinner_end(c);
     if ((reasoning && !c->interactive) || c->opt.json || n == 0)
         return true;
-    qr_buf_clear(&c->shown);
+    if (!c->term.out_tty) {
+        c->at_line_start = text[n - 1] == '\n';
+        return put(c, text, n);
+    }
+    struct qr_buf seen = {0}; /* as a terminal may have it */
     if (reasoning != c->in_reasoning) {
-        qr_buf_put_str(&c->shown, reasoning ? qr_term_style(&c->term, "dim") : "\n");
-        qr_buf_put_str(&c->shown, reasoning ? "" : qr_term_style(&c->term, "off"));
+        qr_buf_put_str(&seen, reasoning ? qr_term_style(&c->term, "dim") : "\n");
+        qr_buf_put_str(&seen, reasoning ? "" : qr_term_style(&c->term, "off"));
         c->in_reasoning = reasoning;
     }
-    if (c->term.out_tty)
-        qr_buf_put_visible(&c->shown, text, n);
-    else
-        qr_buf_put(&c->shown, text, n);
+    qr_buf_put_visible(&seen, text, n);
     c->at_line_start = text[n - 1] == '\n';
+    qr_buf_clear(&c->shown);
+    c->wrap.columns = qr_term_columns(&c->term, 1);
+    qr_wrap_put(&c->wrap, &c->shown, seen.data, seen.len);
+    qr_buf_release(&seen);
+    if (c->shown.len > 0)
+        spinner_end(c);
     return put(c, c->shown.data, c->shown.len);
 }
 
@@ -122,8 +138,8 @@ static void on_wait(void *arg, const char *why, int64_t wait_us)
     struct qr_talk *c = arg;
     spinner_end(c);
     qr_buf_clear(&c->shown);
-    qr_buf_printf(&c->shown, "quire: %s; trying again in %.1f s\n", why, (double)wait_us / 1e6);
-    qr_term_write(2, c->shown.data, c->shown.len);
+    qr_buf_printf(&c->shown, "quire chat: %s; trying again in %.1f s\n", why, (double)wait_us / 1e6);
+    qr_talk_print(c, c->shown.data, c->shown.len);
 }
 
 static void print_tools(struct qr_talk *c)
@@ -148,8 +164,10 @@ static void print_tail(struct qr_talk *c, enum qr_ask_end end)
     }
     if (!c->out_closed)
         print_tools(c);
-    const char *off = c->in_reasoning ? qr_term_style(&c->term, "off") : "";
-    put(c, off, strlen(off));
+    qr_buf_clear(&c->shown);
+    qr_wrap_end(&c->wrap, &c->shown);
+    qr_buf_put_str(&c->shown, c->in_reasoning ? qr_term_style(&c->term, "off") : "");
+    put(c, c->shown.data, c->shown.len);
     if (!c->at_line_start)
         put(c, "\n", 1);
     if (!c->opt.stats || (end != QR_ASK_DONE && c->ask.first_ns == 0))
@@ -159,7 +177,7 @@ static void print_tail(struct qr_talk *c, enum qr_ask_end end)
     qr_ask_stats(&c->shown, &c->ask);
     qr_buf_put_str(&c->shown, c->interactive ? qr_term_style(&c->term, "off") : "");
     qr_buf_put_byte(&c->shown, '\n');
-    qr_term_write(2, c->shown.data, c->shown.len);
+    qr_talk_print(c, c->shown.data, c->shown.len);
 }
 
 enum qr_ask_end qr_talk_ask(struct qr_talk *c, struct qr_err *err)
@@ -169,6 +187,8 @@ enum qr_ask_end qr_talk_ask(struct qr_talk *c, struct qr_err *err)
     enum qr_ask_end end = QR_ASK_DONE;
     c->at_line_start = true;
     c->in_reasoning = false;
+    qr_wrap_release(&c->wrap);
+    qr_wrap_init(&c->wrap, 0);
     if (c->model.len == 0) {
         c->ask.on_text = NULL;
         end = qr_ask_first_model(&c->ask, &c->model, err);
@@ -301,7 +321,7 @@ static int converse(struct qr_talk *c, const struct qr_option_set *set)
     if (rc == 0)
         rc = set_up(c, set, &err);
     if (rc != 0) {
-        fprintf(stderr, "quire: %s\n", err.msg);
+        fprintf(stderr, "quire chat: %s\n", err.msg);
         rc = qr_err_exit_status(err.code);
     } else {
         qr_term_open(&c->term, (enum qr_colour)c->opt.colour);
@@ -314,6 +334,7 @@ static int converse(struct qr_talk *c, const struct qr_option_set *set)
     qr_ask_release(&c->ask);
     qr_buf_release(&c->model);
     qr_buf_release(&c->shown);
+    qr_wrap_release(&c->wrap);
     qr_session_release(&c->session);
     qr_chat_params_release(&c->params);
     return rc;
@@ -336,7 +357,7 @@ int qr_chat_main(int argc, char **argv)
     struct qr_option_set *set = qr_options_new(qr_chat_option_table, qr_chat_n_options, &c.opt);
     int rc = qr_options_read(set, argc, argv, &err), status = 0;
     if (rc != 0) {
-        fprintf(stderr, "quire: %s\n", err.msg);
+        fprintf(stderr, "quire chat: %s\n", err.msg);
         status = qr_err_exit_status(err.code);
     } else if (qr_options_wants_help(set)) {
         qr_options_help_text(&out, intro, qr_options_columns());

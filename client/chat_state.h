@@ -7,6 +7,7 @@
 #include "client/params.h"
 #include "client/session.h"
 #include "client/term.h"
+#include "client/wrap.h"
 
 struct qr_chat_options {
     const char *url, *model, *api_key, *system; /* borrowed from the option set */
@@ -27,6 +28,7 @@ struct qr_talk {
     struct qr_ask ask;
     struct qr_buf model;         /* owned; empty until it is known */
     struct qr_buf shown;         /* owned; scratch for what is printed */
+    struct qr_wrap wrap;         /* of the answer, where stdout is a terminal */
     struct qr_timer *spinner;    /* owned; REPL only */
     int32_t spinner_frame;       /* 0: nothing on the screen */
     bool interactive, in_reasoning, at_line_start, out_closed;
@@ -39,7 +41,10 @@ extern const int32_t qr_chat_n_options;
 /* Makes sure a model name is known, then sends the conversation and prints the answer as it comes. */
 enum qr_ask_end qr_talk_ask(struct qr_talk *c, struct qr_err *err);
 
-/* "quire: ..." on stderr. */
+/* Text that is no answer: to stderr, wrapped where that is a terminal. It may have colours, but no other controls. */
+void qr_talk_print(struct qr_talk *c, const char *text, size_t n);
+
+/* "quire chat: ..." on stderr. */
 void qr_talk_complain(struct qr_talk *c, const struct qr_err *err);
 
 /* The exit status for how an exchange ended. */

@@ -9,8 +9,6 @@
 
 #include <errno.h>
 #include <histedit.h>
-#include <langinfo.h>
-#include <locale.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -279,13 +277,6 @@ static unsigned char on_tab(EditLine *el, int ch)
 
 /* ---- life ---- */
 
-static void use_utf8(void)
-{
-    setlocale(LC_CTYPE, "");
-    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0 && setlocale(LC_CTYPE, "C.UTF-8") == NULL)
-        setlocale(LC_CTYPE, "en_US.UTF-8");
-}
-
 static void recall(struct qr_editor *e, const char *message)
 {
     HistEvent ev;
@@ -299,7 +290,6 @@ struct qr_editor *qr_editor_new(struct qr_term *term, struct qr_line_history *ke
     QR_ASSERT(completer != NULL && completer->complete != NULL);
     struct qr_editor *e = qr_alloc(1, sizeof *e);
     HistEvent ev;
-    use_utf8();
     bound_screen();
     e->term = term;
     e->kept = kept;

@@ -124,6 +124,18 @@ struct qr_http_request *qr_http_begin(struct qr_http_client *c, const struct qr_
     return r;
 }
 
+int64_t qr_http_sent_ns(const struct qr_http_request *r)
+{
+    QR_ASSERT(r != NULL);
+    return r->sent_ns;
+}
+
+int64_t qr_http_read_ns(const struct qr_http_client *c)
+{
+    QR_ASSERT(c != NULL);
+    return c->read_ns;
+}
+
 void qr_http_cancel(struct qr_http_request *r)
 {
     QR_ASSERT(r != NULL);

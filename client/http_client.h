@@ -85,6 +85,12 @@ struct qr_http_request *qr_http_begin(struct qr_http_client *c, const struct qr_
 /* Closes the request's connection. No callback follows and the pointer is dead. */
 void qr_http_cancel(struct qr_http_request *r);
 
+/* When the request's bytes were handed to the kernel; 0: not yet. */
+int64_t qr_http_sent_ns(const struct qr_http_request *r);
+
+/* For on_body: when the bytes came that it belongs to. All bytes of one read share it, however many calls they make. */
+int64_t qr_http_read_ns(const struct qr_http_client *c);
+
 /* "http://host:port", for messages. */
 const char *qr_http_client_name(const struct qr_http_client *c);
 

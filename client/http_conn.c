@@ -308,6 +308,7 @@ static void take_input(struct qr_client_conn *c, const char *bytes, size_t n)
         return;
     }
     c->got_byte = true;
+    c->client->read_ns = qr_clock_ns();
     watch_idle(c);
     llhttp_errno_t rc = llhttp_execute(&c->parser, bytes, n);
     if (c->closing)

@@ -22,6 +22,7 @@ struct qr_http_client {
     int32_t n_addr, addr_first; /* addr_first: the one that last took a connection */
     struct qr_node conns, idle; /* every open connection is on one of them */
     int32_t n_conns;            /* opened and not yet closed, closing ones included */
+    int64_t read_ns;            /* of the bytes in `input` */
     bool freed;
     char input[64 * 1024];      /* every connection reads into this one: it is consumed before the callback returns */
 };

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/option.h"
+#include "client/wrap.h"
 
 struct row {
     const char *name;
@@ -139,22 +140,30 @@ void qr_chat_params_put(struct qr_buf *out, const struct qr_chat_params *p)
         qr_buf_put_str(out, "]");
 }
 
-void qr_chat_params_show(struct qr_buf *out, const struct qr_chat_params *p)
+static void put_row(struct qr_buf *out, const char *name, const char *value, const char *help, int32_t columns)
+{
+    struct qr_buf head = {0};
+    qr_buf_printf(&head, "  %-18s %s", name, value);
+    qr_wrap_row(out, head.data, help, 32, columns);
+    qr_buf_release(&head);
+}
+
+void qr_chat_params_show(struct qr_buf *out, const struct qr_chat_params *p, int32_t columns)
 {
     QR_ASSERT(out != NULL);
     QR_ASSERT(p != NULL);
+    struct qr_buf value = {0};
     for (int i = 0; i < QR_PARAM_N; i++) {
-        struct qr_buf value = {0};
+        qr_buf_clear(&value);
         if (p->set[i])
             put_value(&value, p, i);
-        qr_buf_printf(out, "  %-18s %-10s %s\n", rows[i].name, p->set[i] ? value.data : "-", rows[i].help);
-        qr_buf_release(&value);
+        put_row(out, rows[i].name, p->set[i] ? value.data : "default", rows[i].help, columns);
     }
-    for (int i = 0; i < p->n_stop; i++) {
-        qr_buf_printf(out, "  %-18s ", "stop");
-        qr_json_put_str(out, p->stop[i], strlen(p->stop[i]));
-        qr_buf_put_byte(out, '\n');
+    for (int i = 0; i < p->n_stop || i == 0; i++) {
+        qr_buf_clear(&value);
+        if (p->n_stop > 0)
+            qr_json_put_str(&value, p->stop[i], strlen(p->stop[i]));
+        put_row(out, "stop", p->n_stop > 0 ? value.data : "none", p->n_stop > 0 ? "" : "texts that end an answer", columns);
     }
-    if (p->n_stop == 0)
-        qr_buf_printf(out, "  %-18s %-10s %s\n", "stop", "-", "texts that end an answer");
+    qr_buf_release(&value);
 }

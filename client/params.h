@@ -34,8 +34,8 @@ int qr_chat_params_set(struct qr_chat_params *p, const char *name, const char *t
 /* Appends `,"temperature":0.5,...` */
 void qr_chat_params_put(struct qr_buf *out, const struct qr_chat_params *p);
 
-/* Appends one line per parameter, for /show and /set. */
-void qr_chat_params_show(struct qr_buf *out, const struct qr_chat_params *p);
+/* Appends a row per parameter, for /show and /set; columns as in qr_wrap_row. */
+void qr_chat_params_show(struct qr_buf *out, const struct qr_chat_params *p, int32_t columns);
 
 /* The i-th name, NULL past the end. */
 const char *qr_param_name(int32_t i);

@@ -27,7 +27,7 @@ void qr_repl_say(struct qr_repl *r, const char *fmt, ...)
     qr_buf_put_visible(&line, text, strlen(text));
     qr_buf_put_str(&line, qr_term_style(&r->talk->term, "off"));
     qr_buf_put_byte(&line, '\n');
-    qr_term_write(2, line.data, line.len);
+    qr_talk_print(r->talk, line.data, line.len);
     qr_buf_release(&line);
 }
 

@@ -21,9 +21,20 @@ struct command {
 
 static enum qr_repl_next run_help(struct qr_repl *r, const char *arg);
 
-static void print(const struct qr_buf *text)
+static void print(struct qr_repl *r, const struct qr_buf *text)
 {
-    qr_term_write(2, qr_buf_text(text), text->len);
+    qr_talk_print(r->talk, text->data, text->len);
+}
+
+static int32_t columns(const struct qr_repl *r)
+{
+    return qr_term_columns(&r->talk->term, 2);
+}
+
+/* Rows of a table, which is wrapped already. */
+static void print_rows(const struct qr_buf *rows)
+{
+    qr_term_write(2, qr_buf_text(rows), rows->len);
 }
 
 static enum qr_repl_next complain(struct qr_repl *r, const struct qr_err *err)
@@ -37,9 +48,9 @@ static enum qr_repl_next run_set(struct qr_repl *r, const char *arg)
     struct qr_err err;
     struct qr_buf out = {0};
     if (arg[0] == '\0') {
-        qr_chat_params_show(&out, &r->talk->params);
-        qr_buf_put_str(&out, "  /set NAME VALUE changes one, /set NAME default leaves it to the server.\n");
-        print(&out);
+        qr_chat_params_show(&out, &r->talk->params, columns(r));
+        qr_wrap_row(&out, " ", "/set NAME VALUE changes one, /set NAME default leaves it to the server.", 2, columns(r));
+        print_rows(&out);
         qr_buf_release(&out);
         return QR_REPL_PROMPT;
     }
@@ -61,8 +72,16 @@ static void show_history(struct qr_repl *r)
         qr_buf_put_visible(&out, s->message[i].text, s->message[i].len);
         qr_buf_put_byte(&out, '\n');
     }
-    print(&out);
+    print(r, &out);
     qr_buf_release(&out);
+}
+
+static void show_row(struct qr_buf *out, const struct qr_repl *r, const char *name, const char *text)
+{
+    struct qr_buf seen = {0}; /* a server may call itself, and its model, anything */
+    qr_buf_put_visible(&seen, text, strlen(text));
+    qr_wrap_row(out, name, qr_buf_text(&seen), 21, columns(r));
+    qr_buf_release(&seen);
 }
 
 static enum qr_repl_next run_show(struct qr_repl *r, const char *arg)
@@ -74,13 +93,14 @@ static enum qr_repl_next run_show(struct qr_repl *r, const char *arg)
         return QR_REPL_PROMPT;
     }
     const char *system = qr_session_system(&t->session);
-    qr_buf_printf(&out, "  server             %s\n  model              ", qr_http_client_name(t->http));
-    qr_buf_put_visible(&out, qr_buf_text(&t->model), t->model.len); /* a server may call it anything */
-    qr_buf_put_str(&out, "\n  system             ");
-    qr_buf_put_visible(&out, system != NULL ? system : "-", system != NULL ? strlen(system) : 1);
-    qr_buf_printf(&out, "\n  messages           %d (/show history prints them)\n", t->session.n);
-    qr_chat_params_show(&out, &t->params);
-    print(&out);
+    char messages[64];
+    snprintf(messages, sizeof messages, "%d (/show history prints them)", t->session.n);
+    show_row(&out, r, "  server", qr_http_client_name(t->http));
+    show_row(&out, r, "  model", qr_buf_text(&t->model));
+    show_row(&out, r, "  system", system != NULL ? system : "-");
+    show_row(&out, r, "  messages", messages);
+    qr_chat_params_show(&out, &t->params, columns(r));
+    print_rows(&out);
     qr_buf_release(&out);
     return QR_REPL_PROMPT;
 }
@@ -95,28 +115,68 @@ static enum qr_repl_next run_system(struct qr_repl *r, const char *arg)
     return QR_REPL_PROMPT;
 }
 
+/* The name of the first model after `*m` that has one, of a list that GET /models answered; NULL at its end. */
+static const char *next_model(const struct qr_json *list, const struct qr_json **m)
+{
+    for (*m = *m == NULL ? qr_json_first(list) : qr_json_after(*m); *m != NULL; *m = qr_json_after(*m)) {
+        const struct qr_json *id = qr_json_find(*m, "id");
+        if (id != NULL && qr_json_type(id) == QR_JSON_T_STRING)
+            return qr_json_str(id, NULL);
+    }
+    return NULL;
+}
+
+static void say_models(struct qr_repl *r, const struct qr_json *list)
+{
+    const struct qr_json *m = NULL;
+    for (const char *name; (name = next_model(list, &m)) != NULL;)
+        qr_repl_say(r, "%s %s", strcmp(name, qr_buf_text(&r->talk->model)) == 0 ? "*" : " ", name);
+}
+
+/* list: NULL where the server has none. */
+static void switch_model(struct qr_repl *r, const char *to, const struct qr_json *list)
+{
+    struct qr_buf *model = &r->talk->model;
+    const struct qr_json *m = NULL;
+    const char *name = NULL;
+    while (list != NULL && (name = next_model(list, &m)) != NULL && strcmp(name, to) != 0)
+        ;
+    if (list != NULL && name == NULL) {
+        qr_repl_say(r, "The server has no model '%s'; the conversation goes on with '%s'. The server's models:", to, qr_buf_text(model));
+        say_models(r, list);
+        return;
+    }
+    if (list == NULL)
+        qr_repl_say(r, "The server does not list its models, so '%s' is not checked.", to);
+    qr_buf_clear(model);
+    qr_buf_put_str(model, to);
+}
+
 static enum qr_repl_next run_model(struct qr_repl *r, const char *arg)
 {
     struct qr_talk *t = r->talk;
-    if (arg[0] != '\0') {
-        qr_buf_clear(&t->model);
-        qr_buf_put_str(&t->model, arg);
-        return QR_REPL_PROMPT;
-    }
     struct qr_err err;
     struct qr_json *doc = NULL;
+    const struct qr_json *m = NULL, *list = NULL;
     t->ask.on_text = NULL;
-    enum qr_ask_end end = qr_ask_run(&t->ask, "GET", "/models", NULL, 0, &err);
-    if (end != QR_ASK_DONE)
-        return end == QR_ASK_INTERRUPTED ? QR_REPL_PROMPT : complain(r, &err);
-    if (qr_json_parse(&doc, qr_buf_text(&t->ask.raw), t->ask.raw.len, &qr_json_limits_file, &err) != 0)
+    const enum qr_ask_end end = qr_ask_run(&t->ask, "GET", "/models", NULL, 0, &err);
+    if (end == QR_ASK_INTERRUPTED)
+        return QR_REPL_PROMPT;
+    const bool no_route = t->ask.status == 404 || t->ask.status == 405;
+    if (end != QR_ASK_DONE && (arg[0] == '\0' || !no_route))
         return complain(r, &err);
-    const struct qr_json *data = qr_json_find(doc, "data");
-    for (const struct qr_json *m = data != NULL ? qr_json_first(data) : NULL; m != NULL; m = qr_json_after(m)) {
-        const struct qr_json *id = qr_json_find(m, "id");
-        if (id != NULL && qr_json_type(id) == QR_JSON_T_STRING)
-            qr_repl_say(r, "%s %s", strcmp(qr_json_str(id, NULL), t->model.data) == 0 ? "*" : " ", qr_json_str(id, NULL));
-    }
+    if (end == QR_ASK_DONE && qr_json_parse(&doc, qr_buf_text(&t->ask.raw), t->ask.raw.len, &qr_json_limits_file, &err) != 0)
+        return complain(r, &err);
+    if (doc != NULL)
+        list = qr_json_find(doc, "data");
+    if (list != NULL && next_model(list, &m) == NULL)
+        list = NULL;
+    if (arg[0] != '\0')
+        switch_model(r, arg, list);
+    else if (list != NULL)
+        say_models(r, list);
+    else
+        qr_repl_say(r, "The server lists no models.");
     qr_json_free(doc);
     return QR_REPL_PROMPT;
 }
@@ -307,14 +367,21 @@ static const struct command commands[] = {
 
 static enum qr_repl_next run_help(struct qr_repl *r, const char *arg)
 {
+    static const char *const more[] = {
+        "\"\"\" begins and ends a message of several lines; so does a backslash at a line's end; a paste may have many.",
+        "Ctrl-C stops an answer or drops the line; twice at once, or Ctrl-D, leaves.",
+        "A message that begins with a slash: put a blank before it.",
+    };
     struct qr_buf out = {0};
-    for (int i = 0; i < QR_COUNT(commands); i++)
+    for (int i = 0; i < QR_COUNT(commands); i++) {
+        char head[40];
+        snprintf(head, sizeof head, "  %-7s %s", commands[i].name, commands[i].arg);
         if (commands[i].help != NULL)
-            qr_buf_printf(&out, "  %-7s %-14s %s\n", commands[i].name, commands[i].arg, commands[i].help);
-    qr_buf_put_str(&out, "  \"\"\" begins and ends a message of several lines; so does a backslash at a line's end; a paste may have many.\n"
-                         "  Ctrl-C stops an answer or drops the line; twice at once, or Ctrl-D, leaves. A message that begins with a slash: put a "
-                         "blank before it.\n");
-    print(&out);
+            qr_wrap_row(&out, head, commands[i].help, 25, columns(r));
+    }
+    for (int i = 0; i < QR_COUNT(more); i++)
+        qr_wrap_row(&out, " ", more[i], 2, columns(r));
+    print_rows(&out);
     qr_buf_release(&out);
     return QR_REPL_PROMPT;
 }

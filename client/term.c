@@ -2,8 +2,11 @@
 #include "client/term.h"
 
 #include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -17,9 +20,18 @@ static bool wants_colour(enum qr_colour mode, bool out_tty)
     return out_tty && (no == NULL || no[0] == '\0') && kind != NULL && strcmp(kind, "dumb") != 0;
 }
 
+/* How wide characters are, the C library says for this locale only. */
+static void use_utf8(void)
+{
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0 && setlocale(LC_CTYPE, "C.UTF-8") == NULL)
+        setlocale(LC_CTYPE, "en_US.UTF-8");
+}
+
 void qr_term_open(struct qr_term *t, enum qr_colour colour)
 {
     QR_ASSERT(t != NULL);
+    use_utf8();
     *t = (struct qr_term){.in_tty = isatty(0), .out_tty = isatty(1), .err_tty = isatty(2)};
     t->colour = wants_colour(colour, t->out_tty);
     if (t->in_tty && tcgetattr(0, &t->cooked) != 0)
@@ -92,6 +104,14 @@ const char *qr_term_style(const struct qr_term *t, const char *name)
         if (strcmp(table[i][0], name) == 0)
             return table[i][1];
     return "";
+}
+
+int32_t qr_term_columns(const struct qr_term *t, int fd)
+{
+    struct winsize size;
+    QR_ASSERT(t != NULL);
+    QR_ASSERT(fd == 1 || fd == 2);
+    return (fd == 1 ? t->out_tty : t->err_tty) && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 bool qr_term_write(int fd, const char *s, size_t n)

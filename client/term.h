@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <termios.h>
 
 #include "base/buf.h"
@@ -15,7 +16,7 @@
 enum qr_colour { QR_COLOUR_AUTO, QR_COLOUR_ALWAYS, QR_COLOUR_NEVER };
 
 struct qr_term {
-    bool in_tty, out_tty, err_tty;
+    bool in_tty, out_tty, err_tty; /* of descriptors 0, 1 and 2 */
     bool colour;           /* of what goes to stdout and stderr */
     int signal_fd;         /* readable when a signal came; see qr_term_signal */
     sigset_t old_mask;
@@ -23,7 +24,7 @@ struct qr_term {
     bool quiet;
 };
 
-/* Looks at the three descriptors, blocks SIGINT, SIGTERM, SIGHUP, SIGQUIT (and, with a terminal, SIGTSTP and SIGWINCH) and takes them
+/* Sets LC_CTYPE to UTF-8, looks at the three descriptors, blocks SIGINT, SIGTERM, SIGHUP, SIGQUIT (and, with a terminal, SIGTSTP and SIGWINCH) and takes them
  * through signal_fd from now on. Colour is on in AUTO when stdout is a terminal, NO_COLOR is unset or empty and TERM is not dumb. */
 void qr_term_open(struct qr_term *t, enum qr_colour colour);
 
@@ -42,6 +43,9 @@ void qr_term_stop_self(void);
 
 /* The escape sequence for a colour name ("red", "dim", "bold", "cyan", "off") when colours are on, else "". */
 const char *qr_term_style(const struct qr_term *t, const char *name);
+
+/* Columns of the terminal at fd 1 or 2; 0 when there is none, or it does not say. Asked anew: a window may have changed. */
+int32_t qr_term_columns(const struct qr_term *t, int fd);
 
 /* Writes all of it to fd; false when the other side is gone. */
 bool qr_term_write(int fd, const char *s, size_t n);

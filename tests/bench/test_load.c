@@ -395,6 +395,40 @@ static int32_t n_whole(struct fake_server *s)
     return n;
 }
 
+Test(load, events_of_one_read_share_its_time_however_they_are_chunked)
+{
+    static const char body[] = "data: {\"choices\":[{\"index\":0,\"text\":\"a\",\"finish_reason\":null}]}\n\n"
+                               "data: {\"choices\":[{\"index\":0,\"text\":\"b\",\"finish_reason\":null}]}\n\n"
+                               "data: {\"choices\":[{\"index\":0,\"text\":\"c\",\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    struct fake_script script = fake_tokens(3);
+    script.stream_body = body;
+    script.n_stream_body = strlen(body);
+    script.stream_piece = 5;
+    struct fake_server *s = fake_start(script);
+    struct outcome o = run_load(s->port, "--users 1 --num-requests 4 --output-len 3 --input-len 5");
+    cr_expect_eq(figure(&o, "completed"), 4);
+    cr_expect_eq(figure(&o, "max_itl_ms"), 0, "%s", o.out.data);
+    cr_expect_eq(figure(&o, "max_tpot_ms"), 0, "%s", o.out.data);
+    cr_expect(strstr(o.out.data, "note: 100 % of the token events came in one read with the one before") != NULL, "%s", o.out.data);
+    drop(&o);
+    fake_stop(s);
+}
+
+Test(load, an_answer_ends_with_its_last_token_also_where_that_has_no_text)
+{
+    struct fake_script script = fake_tokens(10);
+    script.n_texts = 2;
+    script.gap_us = 5000;
+    struct fake_server *s = fake_start(script);
+    struct outcome o = run_load(s->port, "--users 1 --num-requests 2 --output-len 10 --input-len 5");
+    cr_expect_eq(figure(&o, "total_output_tokens"), 20);
+    cr_expect_geq(figure(&o, "mean_tpot_ms"), 5 - EARLY_MS, "%s", o.out.data);
+    cr_expect_geq(figure(&o, "mean_e2el_ms"), 9 * (5 - EARLY_MS), "%s", o.out.data);
+    cr_expect(strstr(o.out.data, "note: 20 output tokens, 4 token events") != NULL, "%s", o.out.data);
+    drop(&o);
+    fake_stop(s);
+}
+
 Test(load, abandoned_streams_are_closed_and_counted_apart)
 {
     struct fake_script script = fake_tokens(0);
@@ -487,7 +521,7 @@ Test(load, wrong_usage_and_missing_servers_have_their_own_exit_codes)
         cr_expect(strstr(o.err.data, cases[i].says) != NULL, "%s: %s", cases[i].flags, o.err.data);
         drop(&o);
     }
-    s->script.no_models = true;
+    s->script.models = FAKE_NO_MODELS;
     struct outcome o = run_load(s->port, "");
     cr_expect_eq(o.status, 4);
     drop(&o);

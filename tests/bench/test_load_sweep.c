@@ -238,7 +238,8 @@ Test(sweep, finds_where_a_server_with_one_slot_is_full)
     cr_expect_eq(figure(&o, "saturated"), 1, "%s", o.out.data);
     cr_expect_leq(figure(&o, "n_steps"), 4, "%s", o.out.data);
     cr_expect_leq(figure(&o, "knee_load"), 4, "%s", o.out.data);
-    cr_expect(strstr(o.out.data, "ended       at ") != NULL, "%s", o.out.data);
+    cr_expect(strstr(o.out.data, "ended       at ") != NULL && strstr(o.out.data, " the server is saturated: 100 % more load, ") != NULL &&
+                  strstr(o.out.data, " left out\n") != NULL, "%s", o.out.data);
     cr_expect(strstr(o.out.data, "The sweep ends when") != NULL);
     const struct qr_json *step = qr_json_first(qr_json_find(o.json, "steps"));
     for (int i = 0; step != NULL; step = qr_json_after(step), i++) {

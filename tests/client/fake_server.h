@@ -27,13 +27,15 @@ struct fake_script {
     int64_t first_us, gap_us; /* request read to first token; token to token (millisecond timers) */
     int32_t cut_after;       /* close the connection after this many tokens; -1: do not */
     int32_t error_after;     /* an error event after this many tokens; -1: do not */
+    int32_t n_texts;         /* tokens after this many have no text and no event; 0: all have one */
     const char *text;        /* every token's text; NULL: "tok " */
     const char *finish;      /* NULL: "length" when the tokens were asked for, else "stop" */
     const char *stream_body; /* these bytes instead of tokens */
     size_t n_stream_body, stream_piece;
     bool close_each;         /* no keep-alive, no chunked coding: the body ends with the connection */
     bool drop_idle;          /* close each connection right after its answer, although keep-alive was promised */
-    bool no_models;
+    const char *models;      /* what GET /v1/models answers; NULL: a list of fake-model alone */
+    int32_t models_status;   /* 0: 200 */
 };
 
 #define FAKE_LEDGER_MAX 8192
@@ -64,7 +66,6 @@ struct fake_conn {
     size_t n_in, cap_in, n_used; /* n_used: bytes of the request being answered */
     struct fake_entry entry;
     int32_t n_sent, n_total, n_handles;
-    size_t stream_at;
     bool chat, stream, busy, closing;
 };
 
@@ -120,18 +121,30 @@ static inline void fake_send_str(struct fake_conn *c, const char *s)
     fake_send(c, s, strlen(s));
 }
 
-/* One piece of a streamed body, in chunked coding unless the connection's end is the body's end. */
-static inline void fake_send_piece(struct fake_conn *c, const char *bytes, size_t n)
+/* A streamed body in pieces of n_piece bytes, in one write: in chunked coding unless the connection's end is the body's end. */
+static inline void fake_send_pieces(struct fake_conn *c, const char *bytes, size_t n, size_t n_piece)
 {
-    char *out = malloc(n + 32);
+    const bool chunked = !c->server->script.close_each;
+    size_t n_out = 0;
+    char *out = malloc(n + 32 * (n / n_piece + 1));
     if (out == NULL)
         abort();
-    int at = c->server->script.close_each ? 0 : snprintf(out, 32, "%zx\r\n", n);
-    memcpy(out + at, bytes, n);
-    if (!c->server->script.close_each)
-        memcpy(out + at + n, "\r\n", 2);
-    fake_send(c, out, (size_t)at + n + (c->server->script.close_each ? 0 : 2));
+    for (size_t at = 0, k; at < n; at += k) {
+        k = n - at < n_piece ? n - at : n_piece;
+        n_out += chunked ? (size_t)snprintf(out + n_out, 32, "%zx\r\n", k) : 0;
+        memcpy(out + n_out, bytes + at, k);
+        n_out += k;
+        if (chunked)
+            memcpy(out + n_out, "\r\n", 2);
+        n_out += chunked ? 2 : 0;
+    }
+    fake_send(c, out, n_out);
     free(out);
+}
+
+static inline void fake_send_piece(struct fake_conn *c, const char *bytes, size_t n)
+{
+    fake_send_pieces(c, bytes, n, n);
 }
 
 static inline void fake_next_request(struct fake_conn *c);
@@ -195,7 +208,8 @@ static inline void fake_send_token(struct fake_conn *c)
     c->entry.last_ns = fake_now_ns();
     if (c->n_sent == 0)
         c->entry.first_ns = c->entry.last_ns;
-    fake_send_piece(c, text, strlen(text));
+    if (c->server->script.n_texts == 0 || c->n_sent < c->server->script.n_texts)
+        fake_send_piece(c, text, strlen(text));
     c->n_sent++;
     c->entry.n_tokens++;
 }
@@ -206,12 +220,7 @@ static inline void fake_on_timer(uv_timer_t *t);
 static inline void fake_send_prepared(struct fake_conn *c)
 {
     const struct fake_script *s = &c->server->script;
-    while (c->stream_at < s->n_stream_body) {
-        size_t n = s->n_stream_body - c->stream_at;
-        n = n > s->stream_piece ? s->stream_piece : n;
-        fake_send_piece(c, s->stream_body + c->stream_at, n);
-        c->stream_at += n;
-    }
+    fake_send_pieces(c, s->stream_body, s->n_stream_body, s->stream_piece);
     if (!s->close_each)
         fake_send_str(c, "0\r\n\r\n");
     fake_answered(c);
@@ -275,10 +284,10 @@ static inline void fake_answer(struct fake_conn *c, const char *head, const char
     struct fake_server *s = c->server;
     c->entry = (struct fake_entry){.read_ns = fake_now_ns()};
     c->n_sent = 0;
-    c->stream_at = 0;
     if (strncmp(head, "GET /v1/models ", 15) == 0) {
-        fake_simple(c, 200, NULL, s->script.no_models ? "{\"object\":\"list\",\"data\":[]}"
-                                                      : "{\"object\":\"list\",\"data\":[{\"id\":\"fake-model\",\"object\":\"model\"}]}");
+        fake_simple(c, s->script.models_status > 0 ? s->script.models_status : 200, NULL,
+                    s->script.models != NULL ? s->script.models
+                                             : "{\"object\":\"list\",\"data\":[{\"id\":\"fake-model\",\"object\":\"model\"}]}");
         return;
     }
     c->chat = strncmp(head, "POST /v1/chat/completions ", 26) == 0;
@@ -434,6 +443,8 @@ static inline void fake_child_exit(int status)
     fflush(NULL);
     _exit(status);
 }
+
+#define FAKE_NO_MODELS "{\"object\":\"list\",\"data\":[]}"
 
 /* A script that streams n tokens at once. */
 static inline struct fake_script fake_tokens(int32_t n)

@@ -89,6 +89,12 @@ Test(chat, the_answer_alone_is_on_stdout_and_ends_its_line)
     expect(s, "--no-stream|hello", NULL, 0, "tok 3\n", NULL);
     s->script.text = "line\\n";
     expect(s, "hello", NULL, 0, "line\nline\nline\n", NULL);
+    s->script.n_tokens = 60;
+    s->script.text = "\xe6\x97\xa5 word \\u001b[31m\\t  "; /* wraps nowhere, and is as it came */
+    struct outcome o = chat(s->port, "hello", NULL);
+    cr_expect_eq(o.out.len, 60 * strlen("\xe6\x97\xa5 word \x1b[31m\t  ") + 1, "%s", o.out.data);
+    cr_expect(memchr(o.out.data, '\n', o.out.len - 1) == NULL);
+    drop(&o);
     fake_stop(s);
 }
 
@@ -169,7 +175,7 @@ Test(chat, an_error_of_the_server_exits_1_with_its_message)
     script.fail_status = 400;
     script.fail_body = "{\"error\":{\"message\":\"temperature: 9 is above 2\",\"type\":\"t\",\"param\":\"temperature\",\"code\":null}}";
     struct fake_server *s = fake_start(script);
-    expect(s, "x", NULL, 1, "", "quire: the server answered HTTP 400: temperature: 9 is above 2\n");
+    expect(s, "x", NULL, 1, "", "quire chat: the server answered HTTP 400: temperature: 9 is above 2\n");
     s->script.fail_status = 401;
     expect(s, "x", NULL, 1, "", "--api-key or OPENAI_API_KEY");
     s->script.fail_status = 500;
@@ -180,6 +186,31 @@ Test(chat, an_error_of_the_server_exits_1_with_its_message)
     fake_stop(s);
 }
 
+Test(chat, an_input_too_long_for_the_context_is_told_what_to_do)
+{
+    static const struct {
+        const char *body, *says;
+    } servers[] = {
+        {"{\"error\":{\"message\":\"This model's maximum context length is 1024 tokens; the prompt has 1081.\",\"code\":\"context_length_exceeded\"}}",
+         "too long for this server, by 57 tokens or more: "},
+        {"{\"error\":{\"message\":\"This model's maximum context length is 64 tokens; the prompt has 60 and 9 more are asked for. Ask for at most 4.\","
+         "\"code\":\"context_length_exceeded\"}}", "too long for this server: This model's"},
+        {"{\"error\":{\"message\":\"This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.\",\"code\":400}}",
+         "by 904 tokens or more"},
+        {"{\"error\":{\"message\":\"the request exceeds the available context size\",\"code\":400}}", "too long for this server: the request"},
+    };
+    struct fake_script script = fake_tokens(1);
+    script.fail_first = -1;
+    script.fail_status = 400;
+    for (size_t i = 0; i < sizeof servers / sizeof servers[0]; i++) {
+        script.fail_body = servers[i].body;
+        struct fake_server *s = fake_start(script);
+        expect(s, "x", NULL, 1, "", servers[i].says);
+        expect(s, "x", NULL, 1, "", "Shorten the input (in a conversation, /clear empties it), or start the server with a larger --max-len");
+        fake_stop(s);
+    }
+}
+
 Test(chat, an_unknown_model_exits_4)
 {
     struct fake_script script = fake_tokens(1);
@@ -188,7 +219,7 @@ Test(chat, an_unknown_model_exits_4)
     script.fail_body = "{\"error\":{\"message\":\"The model 'x' does not exist.\",\"type\":\"t\",\"param\":\"model\",\"code\":\"model_not_found\"}}";
     struct fake_server *s = fake_start(script);
     expect(s, "--model|x|hi", NULL, 4, "", "The model 'x' does not exist.");
-    s->script.no_models = true;
+    s->script.models = FAKE_NO_MODELS;
     expect(s, "hi", NULL, 4, "", "lists no model");
     s->script.fail_body = "{\"error\":{\"message\":\"Not Found\",\"type\":\"t\",\"param\":null,\"code\":null}}";
     expect(s, "--model|x|hi", NULL, 1, "", "Does --url end in /v1?");

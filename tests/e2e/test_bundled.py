@@ -54,6 +54,18 @@ def test_it_answers_most_of_the_questions_that_it_was_never_asked_in_training():
     assert all(n >= 8 for n in right.values()), right
 
 
+def test_the_readme_s_filter_is_answered_and_a_long_input_is_told_what_to_do():
+    with Server(model=TINY) as s:
+        url = f'http://127.0.0.1:{s.port}'
+        question = 'What is 12 + 30?'
+        with open(os.path.join(ROOT, 'README.md'), encoding='utf-8') as f:
+            assert f'echo "{question}" | build/quire chat\n' in f.read()
+        rc, out, err = run('chat', '--url', url, '--temperature', '0', stdin=question + '\n')
+        assert rc == 0 and out == '12 + 30 = 42.\n', (out, err)
+        rc, out, err = run('chat', '--url', url, 'write a commit message', stdin='+ a line of a diff\n' * 400)
+        assert rc == 1 and 'the input is too long for this server, by ' in err and '--max-len' in err, err
+
+
 def test_check_and_plan_understand_it():
     for command, says in (('check', 'LlamaForCausalLM'), ('plan', 'weights')):
         rc, out, err = run(command, '--model', TINY)

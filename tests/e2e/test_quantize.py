@@ -57,6 +57,7 @@ def test_a_quantized_model_is_checked_served_and_as_good_as_its_report_says():
             t = r['text']
             assert r['type'] == kind and r['asymmetric'] == bool(more) and r['seconds'] > 0, r
             assert r['kept'] == {'embeddings': 1, 'heads': 0, 'routers': 0, 'bytes': 1536 * 256 * 2}, r
+            assert r['perplexity']['foreign'] == (r['perplexity']['before'] > 1536), r
             assert r['matrices'] == r['calibrated'] == 35 and r['norms'] == 10 and r['not_smoothed'] is None, r
             assert r['bytes_before'] == before and r['bytes_after'] == os.path.getsize(f'{d}/{kind}/model.safetensors') < share * before, r
             assert sorted(r['files']) == sorted(os.listdir(f'{d}/{kind}')) and 'tokenizer.json' in r['files'], r
@@ -68,6 +69,18 @@ def test_a_quantized_model_is_checked_served_and_as_good_as_its_report_says():
             rc, out, err = run('check', f'{d}/{kind}')
             assert rc == 0 and 'compressed-tensors' in out and 'unused' not in out, (out, err)
             assert len(os.listdir(d)) == len([k for k in ('text', 'int8', 'int4', 'fp8') if os.path.exists(f'{d}/{k}')])
+
+
+def test_a_perplexity_above_that_of_guessing_is_said_to_say_nothing():
+    need_data()
+    with tempfile.TemporaryDirectory() as d:
+        with open(f'{d}/text', 'w', encoding='utf-8') as f:
+            f.write('Once upon a time, there was a little girl named Lily. She loved to play outside in the park. ' * 30)
+        for model, foreign in ((MODEL, True), (STORIES, False)):
+            rc, out, err = run('quantize', model, f'{d}/m{foreign}', '--text', f'{d}/text')
+            assert rc == 0 and not err and out.count('warning      the perplexity says nothing: guessing among the 1536') == foreign, (out, err)
+            before = float(out.split('perplexity   ')[1].split()[0])
+            assert (before > 1536) == foreign, out
 
 
 def test_what_is_written_is_within_half_a_step_and_the_rest_is_what_it_was():

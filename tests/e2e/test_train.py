@@ -184,9 +184,9 @@ def test_a_model_trained_for_rounded_weights_has_that_loss_when_served_so():
             scored = [run_lines('score', '--model', w.path(kind, 'final'), *flags, lines=[{'ids': ids}])[0]['logprobs'][1:]
                       for flags in (('--quantize', kind), ())]
             served, unrounded = (-sum(s) / len(s) for s in scored)
-            # Scores are printed as f32: each is off by 2^-24 of itself at most.
-            assert abs(held_out[-1] - served) <= 2 ** -24 * served, (kind, held_out, served)
-            assert abs(unrounded - served) > 2 ** -24 * served, (kind, unrounded)
+            # Scores are printed as f32, each off by 2^-24 of itself at most; what they are made of is within 2^-18 (kernels.h, stretches).
+            assert abs(held_out[-1] - served) <= 2 ** -24 * served + 2 ** -18, (kind, held_out, served)
+            assert abs(unrounded - served) > 2 ** -24 * served + 2 ** -18, (kind, unrounded)
 
 
 def test_a_student_learns_from_a_teacher_and_is_served():
@@ -221,8 +221,8 @@ def test_the_loss_before_the_first_step_is_what_quire_score_says():
             scored = run_lines('score', '--model', model, '--dtype', dtype, lines=[{'ids': ids}])[0]['logprobs'][1:]
             want = -sum(scored) / len(scored)
             assert len(scored) == len(ids) - 1 > 10
-            # Scores are printed as f32: each is off by 2^-24 of itself at most.
-            assert abs(found - want) <= 2 ** -24 * want, (dtype, found, want)
+            # Scores are printed as f32, each off by 2^-24 of itself at most; what they are made of is within 2^-18 (kernels.h, stretches).
+            assert abs(found - want) <= 2 ** -24 * want + 2 ** -18, (dtype, found, want)
 
 
 def test_an_interrupted_run_is_resumed_to_the_same_bytes():

@@ -61,7 +61,7 @@ struct qr_tensor qr_alone_step(struct qr_alone *a, const int32_t *ids, int32_t f
     const struct qr_row_group all = {.row = a->row, .n_rows = n};
     const struct qr_batch b = {.n_tokens = n, .n_seqs = 1, .n_prefill_seqs = 1, .n_logits = n, .block_tokens = BLOCK_TOKENS,
                                .table_stride = (a->ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS, .ids = ids + first, .pos = a->pos, .slot = a->pos,
-                               .row_start = row_start, .ctx_len = &ctx_len, .block_table = a->table, .logit_row = a->row, .logit_scale = a->scale, .group = &all,
-                               .n_groups = a->exec.lora ? 1 : 0};
+                               .row_start = row_start, .ctx_len = &ctx_len, .block_table = a->table, .logit_row = a->row, .logit_scale = a->scale,
+                               .group = &all, .n_groups = a->exec.lora ? 1 : 0};
     return qr_model_forward(&a->exec, &b);
 }

@@ -170,7 +170,8 @@ static int bring(void *user, const struct qr_part *part, int64_t first, int64_t 
 static struct qr_checkpoint_source source_of(struct qr_trainer *t, struct qr_buf *text)
 {
     qr_train_config_print(text, t->c);
-    struct qr_checkpoint_source src = {.params = t->params, .optim = &t->optim, .tokenizer_dir = t->tokenizer_dir, .config_text = text->data};
+    struct qr_checkpoint_source src = {.params = t->params, .optim = &t->optim, .tokenizer_dir = t->tokenizer_dir,
+                                         .model_config = t->model_text.data, .config_text = text->data};
     if (t->par.shard != QR_SHARD_NONE && t->par.comm->size > 1) {
         src.bring = bring;
         src.user = t;

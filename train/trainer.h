@@ -54,6 +54,7 @@ struct qr_trainer {
     struct qr_backend *be;             /* owned, as everything below */
     struct qr_device_comm *devices;    /* of several ranks' devices, or NULL */
     struct qr_model_config model;
+    struct qr_buf model_text;          /* the config.json that it is of; empty: none */
     struct qr_shards *shards, *eval_shards; /* eval: NULL when there is none */
     struct qr_feed *feed, *eval_feed;
     const char *tokenizer_dir;         /* borrowed from c */

@@ -45,15 +45,16 @@ static int read_model_config(struct qr_trainer *t, struct qr_err *err)
     struct qr_map_file f;
     int rc;
     if (c->model.from) {
-        rc = qr_model_config_read(&t->model, c->model.from, err);
+        rc = qr_model_config_read_text(&t->model, &t->model_text, c->model.from, err);
         rc = rc ? rc : qr_model_trains(&t->model, err);
         return rc ? qr_trainer_blame(c, "model.from", err) : 0;
     }
     rc = qr_map_file_open(&f, c->model.config, CONFIG_BYTES_MAX, err);
     if (rc)
         return qr_trainer_blame(c, "model.config", err);
-    rc = qr_hf_config_parse(&t->model, (const char *)f.data, f.n_bytes, NULL, 0, err);
+    qr_buf_put(&t->model_text, f.data, f.n_bytes);
     qr_map_file_close(&f);
+    rc = qr_hf_config_parse(&t->model, t->model_text.data, t->model_text.len, NULL, 0, err);
     rc = rc ? rc : qr_model_trains(&t->model, err);
     if (rc) {
         qr_err_prefix(err, "%s: ", c->model.config);
@@ -318,6 +319,7 @@ void qr_trainer_close(struct qr_trainer *t)
     qr_shards_close(t->eval_shards);
     qr_device_comm_close(t->devices);
     qr_backend_close(t->be);
+    qr_buf_release(&t->model_text);
     qr_free(t->losses);
     qr_free(t->positions);
     qr_free(t);

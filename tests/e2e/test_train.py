@@ -172,6 +172,25 @@ def test_adapters_are_trained_merged_and_served():
             assert status == 200, answer
 
 
+def test_what_is_written_of_a_model_keeps_every_key_of_its_configuration():
+    more = {'attention_dropout': 0.25, 'initializer_range': 0.01, 'use_cache': False, 'pad_token_id': 3, 'mine': {'a': [1, None]}, 'eos_token_id': [1, 2]}
+    with World() as w:
+        with open(w.path('config.json'), 'w', encoding='utf-8') as f:
+            json.dump({**CONFIG, **more}, f)
+        w.train('steps=2', 'save.every=1', 'eval.every=0')
+        w.train('steps=2', 'eval.every=0', 'model.config=', f'model.from={w.path("out", "final")}', f'save.out={w.path("lora")}', 'lora.rank=2',
+                'compute.dtype=f32')
+        for command in (['lora', 'merge', w.path('out', 'final'), w.path('lora', 'adapter'), w.path('merged')],
+                        ['quantize', w.path('out', 'final'), w.path('rounded'), '--type', 'int8']):
+            rc, out, err = run(*command)
+            assert rc == 0, (command, out, err)
+        for name, dtype in (('out/step-00000001', 'bfloat16'), ('out/final', 'bfloat16'), ('lora/final', 'float32'), ('merged', 'bfloat16'), ('rounded', 'bfloat16')):
+            with open(w.path(name, 'config.json'), encoding='utf-8') as f:
+                told = json.load(f)
+            assert (told.pop('quantization_config', None) is not None) == (name == 'rounded'), (name, told)
+            assert told == {**CONFIG, **more, 'torch_dtype': dtype}, (name, told)
+
+
 def test_a_model_trained_for_rounded_weights_has_that_loss_when_served_so():
     with World() as w:
         w.prepare('one', 'The cat number 7 sat on the mat and looked at 8 mice.')

@@ -202,7 +202,15 @@ int qr_trainer_export(struct qr_trainer *t, const char *dir, struct qr_err *err)
     src.optim = NULL;
     int rc = first ? qr_model_export(dir, &src, true, err) : qr_checkpoint_follow(&src, err);
     qr_buf_release(&text);
-    if (rc == 0 && first && t->variant.finish)
-        rc = t->variant.finish(t->variant.user, t->params, t->c->save.out, err);
     return qr_trainer_give_up(t, rc, err);
+}
+
+int qr_trainer_finish(struct qr_trainer *t, const char *dir, struct qr_err *err)
+{
+    QR_ASSERT(t != NULL && dir != NULL);
+    QR_ASSERT(err != NULL);
+    int rc = qr_trainer_export(t, dir, err);
+    if (rc || t->par.comm->rank != 0 || !t->variant.finish)
+        return rc;
+    return qr_trainer_give_up(t, t->variant.finish(t->variant.user, t->params, t->c->save.out, err), err);
 }

@@ -264,6 +264,62 @@ def test_an_interrupted_run_is_resumed_to_the_same_bytes():
         assert w.model('part') == w.model('out')
 
 
+def test_epochs_say_how_long_a_run_is_also_when_it_is_resumed():
+    with World() as w:
+        rc, _, err = run(*w.args('epochs=2'))
+        assert rc == 2 and re.search(r'--set epochs: 2, but .*/run.yaml:6:8: steps is 12, too; expected one of the two', err), err
+        settings = ['steps=0', 'epochs=1.5', 'save.every=10', 'eval.every=0']
+        out = w.train(*settings, 'data.shuffle=false')
+        told = re.search(r'epochs: 1.5, of ([\d.]+) steps each: (\d+) steps\n', out)
+        steps = int(told[2])
+        assert steps - 1 < 1.5 * float(told[1]) <= steps > 24 and f'step {steps}/{steps}' in out and f'\n{steps} steps, ' in out, out
+        targets = sum(r['tokens'] for r in w.rows()[:int(float(told[1]))])  # of the first epoch
+        shown = json.load(open(w.path('data', 'data.json'), encoding='utf-8'))
+        assert targets == shown['n_targets'], (targets, shown)
+        w.train(*settings, f'save.out={w.path("whole")}')
+        w.interrupted(*settings, out='part')
+        w.train(*settings, f'save.out={w.path("part")}', flags=['--resume'])
+        assert w.rows('part') == w.rows('whole') and w.model('part') == w.model('whole')
+
+
+def test_the_model_with_the_lowest_held_out_loss_is_kept_also_when_the_run_is_killed():
+    with World() as w:
+        # What it learns helps with other text at first only.
+        w.prepare('other', '\n\n'.join(f'Once upon a time there was a girl named Lily who had {i} red balls.' for i in range(8)), '--separator', '')
+        settings = ['steps=24', f'data.eval={w.path("other")}', 'eval.every=2', 'save.every=5', 'save.best=true']
+        out = w.train(*settings)
+        told = {r['step']: r['eval_loss'] for r in w.rows() if 'eval_loss' in r}
+        best = min(told, key=told.get)
+        state = json.load(open(w.path('out', 'latest', 'trainer.json'), encoding='utf-8'))
+        assert 0 < best < 24 and (state['best_step'], state['best_loss']) == (best, told[best]), (told, state)
+        assert f'the lowest held-out loss was {told[best]:.4f}, after step {best}\n' in out and f'is in {w.path("out", "best")}\n' in out, out
+        p = w.start(*settings, f'save.out={w.path("part")}')
+        w.until_step(p, best + 1, 'part')
+        p.kill()
+        p.wait()
+        w.train(*settings, f'save.out={w.path("part")}', flags=['--resume'])
+
+        def files(run):
+            return {name: open(w.path(run, 'best', name), 'rb').read() for name in os.listdir(w.path(run, 'best'))}
+        assert files('part') == files('out') and set(files('out')) == set(os.listdir(w.path('out', 'final'))) and files('out')['model.safetensors'] != w.model()
+        rc, _, err = run(*w.args('save.best=true', 'eval.every=0', f'save.out={w.path("none")}'))
+        assert rc == 2 and 'save.best: no held-out loss would say which model is the best: set eval.every' in err, err
+        shutil.rmtree(w.path('data', 'eval'))
+        rc, _, err = run(*w.args('save.best=true', f'save.out={w.path("none")}'))
+        assert rc == 2 and 'save.best: no held-out loss would say which model is the best: set data.eval, or prepare the data with --eval-fraction' in err, err
+
+
+def test_a_run_that_is_long_for_its_data_says_so():
+    with World() as w:
+        def hints(*settings):
+            return [line for line in w.train(*settings, 'eval.every=0', flags=['--plan']).split('\n') if 'epochs' in line]
+        assert hints() == [] == hints('steps=500') == hints('steps=0', 'epochs=90')[1:]
+        assert re.fullmatch(r'the run is \d+ epochs of this data: set steps to \d+ \(20 epochs\) or fewer, unless it is to be learnt by heart',
+                            ''.join(hints('steps=9000'))), hints('steps=9000')
+        assert re.fullmatch(r'one step is \d\.\d epochs of this data: set batch.tokens to \d+ or fewer', ''.join(hints('batch.tokens=20000'))), hints('batch.tokens=20000')
+        assert re.fullmatch(r'one step is \d\.\d epochs of this data: set batch.tokens times batch.micro to \d+ or fewer', ''.join(hints('batch.micro=300'))), hints('batch.micro=300')
+
+
 def test_a_checkpoint_that_is_not_complete_is_passed_over_and_that_is_said():
     with World() as w:
         w.train('steps=2', 'save.every=1')

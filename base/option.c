@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/assert.h"
 #include "base/mem.h"
@@ -166,7 +167,11 @@ const char *qr_option_nearest(const struct qr_option_set *s, const char *name)
         known[i] = s->table[i].name;
     for (int32_t i = 0; i < QR_COUNT(verbs); i++)
         known[s->n + i] = verbs[i].name;
-    const char *near = qr_nearest(name, known, n);
+    const char *near = qr_nearest(name, known, n), *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
+    for (int32_t i = 0; i < s->n && !near; i++) { /* "lr" may be meant for "optimizer.lr" */
+        dot = strrchr(known[i], '.');
+        near = dot && strcasecmp(dot + 1, last) == 0 ? known[i] : NULL;
+    }
     qr_free(known);
     return near;
 }

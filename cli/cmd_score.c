@@ -68,9 +68,10 @@ struct result {
 };
 
 /* The row behind position pos: log-probability of ids[pos + 1], the alternatives there, and for the last position the logits. */
-static void use_row(struct scorer *s, struct result *r, const float *row, const struct qr_ids *ids, int32_t pos)
+static void use_row(struct scorer *s, struct result *r, const struct qr_logits *logits, const struct qr_ids *ids, int32_t pos)
 {
-    double lse = qr_log_sum_exp(row, s->vocab);
+    const double lse = qr_log_sum_exp(logits, s->vocab);
+    const float *row = logits->x;
     bool last = pos + 1 == ids->n;
     if (!last) {
         qr_buf_put_byte(&r->logprobs, ',');
@@ -93,9 +94,11 @@ static int score_chunk(struct scorer *s, struct result *r, const struct qr_ids *
     const struct qr_tensor logits = qr_alone_step(&s->alone, ids->id, first, n);
     if (qr_exec_lost(&s->alone.exec, err))
         return err->code;
-    const float *behind = qr_backend_read(s->be, s->logits, logits.data, (size_t)qr_tensor_count(&logits) * sizeof(float));
-    for (int32_t i = 0; i < n; i++)
-        use_row(s, r, behind + (int64_t)i * logits.stride[0], ids, first + i);
+    qr_backend_read(s->be, s->logits, logits.data, (size_t)qr_tensor_count(&logits) * sizeof(float));
+    for (int32_t i = 0; i < n; i++) {
+        const struct qr_logits row = qr_logits_at(s->logits ? s->logits : logits.data, logits.stride[0], &s->alone.exec.stretches, i);
+        use_row(s, r, &row, ids, first + i);
+    }
     return 0;
 }
 

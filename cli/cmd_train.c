@@ -29,6 +29,7 @@
 #define PROBE_ROUNDS 5
 #define PROBE_BYTES ((size_t)128 << 20) /* more than caches hold */
 #define TRACE_STEPS 10
+#define BEST_DIR "best" /* in the run's */
 
 struct train_options {
     struct qr_str_list set;
@@ -50,6 +51,7 @@ struct run {
     struct qr_train_screen screen;
     struct qr_train_log log;
     struct qr_train_peak peak; /* what the machine can do at most; bytes with a trace only */
+    struct qr_train_sum sum;
     int64_t saved_step, plotted_us;
     int lock;              /* of the run's directory; -1: none */
 };
@@ -66,7 +68,10 @@ static void print_plan(const struct qr_trainer *t)
     if (t->par.comm->size > 1)
         qr_buf_printf(&text, "; memory and threads of each of %d ranks (%s)", t->par.comm->size, qr_comm_name(t->par.comm));
     qr_buf_put_byte(&text, '\n');
+    if (t->c->epochs > 0)
+        qr_buf_printf(&text, "epochs: %g, of %.1f steps each: %lld steps\n", t->c->epochs, t->epoch_steps, (long long)t->n_steps);
     fwrite(text.data, 1, text.len, stdout);
+    qr_train_screen_hint(t->c, t->n_steps, t->epoch_steps, qr_shards_n_tokens(t->shards));
     fflush(stdout);
     qr_buf_release(&text);
 }
@@ -149,7 +154,7 @@ static int check_memory(struct run *r, struct qr_err *err)
     const int64_t held = qr_memory_of_process("VmRSS");
     qr_train_plan_add(&r->t->plan, "kernels' scratch", qr_backend_scratch_bytes(be));
     qr_train_plan_add(&r->t->plan, "program, tokenizer, data read so far", (size_t)held > scratch ? (size_t)held - scratch : 0);
-    qr_train_plan_add(&r->t->plan, "a file being written, the plot", QR_FILE_BLOCK_BYTES + qr_train_plot_bytes(r->c->steps));
+    qr_train_plan_add(&r->t->plan, "a file being written, the plot", QR_FILE_BLOCK_BYTES + qr_train_plot_bytes(r->t->n_steps));
     qr_train_plan_add(&r->t->plan, "what travels between ranks", r->comm.window_bytes + (r->t->par.shard == QR_SHARD_NONE ? 0 : QR_PARTS_PIECE_BYTES));
     if (r->o->trace && r->first && (size_t)held + PROBE_BYTES > r->t->plan.total)
         qr_train_plan_add(&r->t->plan, "more, while memory is measured", (size_t)held + PROBE_BYTES - r->t->plan.total);
@@ -208,7 +213,7 @@ static int begin(struct run *r, struct qr_err *err)
         printf("resumed behind step %lld\n", (long long)t->state.step);
     rc = begin_trace(r, err);
     r->saved_step = r->resume ? t->state.step : -1;
-    qr_train_screen_open(&r->screen, t->state.step, r->c->steps);
+    qr_train_screen_open(&r->screen, t->state.step, r->t->n_steps);
     r->screen.bar &= strcmp(qr_comm_name(&r->comm), "mpi") != 0; /* mpirun gives ranks a terminal, whatever its own output is */
     return rc;
 }
@@ -220,12 +225,26 @@ static bool due(int64_t every, int64_t step)
     return every > 0 && step % every == 0;
 }
 
+/* Before a checkpoint is saved that knows of it: a run that is killed between the two comes to its best model again. */
+static int save_best(struct run *r, struct qr_err *err)
+{
+    char dir[QR_PATH_MAX];
+    if (!r->c->save.best || r->t->state.best_step != r->t->state.step)
+        return 0;
+    int rc = qr_path_join(dir, r->c->save.out, BEST_DIR, err);
+    rc = rc ? rc : qr_trainer_export(r->t, dir, err);
+    if (rc == 0)
+        qr_train_screen_say(&r->screen, "saved %s, the lowest held-out loss so far: %.4f", dir, r->t->state.best_loss);
+    return rc;
+}
+
 static int evaluate(struct run *r, struct qr_train_row *row, struct qr_err *err)
 {
     int64_t n_targets;
     qr_train_trace_begin(r->t->trace, "evaluation", -1);
     int rc = qr_trainer_evaluate(r->t, &row->eval_loss, &n_targets, err);
     qr_train_trace_end(r->t->trace);
+    r->sum.eval_loss = row->eval_loss;
     return rc;
 }
 
@@ -299,7 +318,7 @@ static int one_step(struct run *r, struct qr_err *err)
     int rc = qr_trainer_step(r->t, &s, err);
     if (rc)
         return rc;
-    const bool last = s.step == r->c->steps;
+    const bool last = s.step == r->t->n_steps;
     r->stopping = s.stop;
     struct qr_train_row row = {.step = s.step, .n_tokens = s.n_tokens, .loss = s.loss, .eval_loss = NAN, .norm = s.norm, .lr = s.lr,
                                .tokens_s = (double)s.n_tokens / s.seconds, .seconds = s.seconds, .waited = r->comm.size > 1 ? s.waited : NAN,
@@ -308,9 +327,11 @@ static int one_step(struct run *r, struct qr_err *err)
         rc = evaluate(r, &row, err);
     if (rc)
         return rc;
+    r->sum.loss = s.loss;
     qr_train_screen_step(&r->screen, &row, last || due(r->c->log.every, s.step) || isfinite(row.eval_loss));
     if (r->first)
         rc = qr_train_log_row(&r->log, &row, err);
+    rc = rc ? rc : save_best(r, err);
     if (rc == 0 && r->first && due(r->c->sample.every, s.step))
         rc = write_samples(r, err);
     if (rc == 0 && due(r->c->save.every, s.step))
@@ -331,7 +352,8 @@ static int first_evaluation(struct run *r, struct qr_err *err)
     if (rc)
         return rc;
     qr_train_screen_say(&r->screen, "held-out loss before the first step: %.4f", row.eval_loss);
-    return r->first ? qr_train_log_row(&r->log, &row, err) : 0;
+    rc = r->first ? qr_train_log_row(&r->log, &row, err) : 0;
+    return rc ? rc : save_best(r, err);
 }
 
 /* Ranks stop behind the same step; one alone need not take another one to agree with itself. */
@@ -344,7 +366,7 @@ static bool to_stop(const struct run *r)
 static int steps(struct run *r, int *status, struct qr_err *err)
 {
     int rc = first_evaluation(r, err);
-    while (rc == 0 && r->t->state.step < r->c->steps && !to_stop(r))
+    while (rc == 0 && r->t->state.step < r->t->n_steps && !to_stop(r))
         rc = one_step(r, err);
     if (rc == 0)
         rc = save(r, err);
@@ -353,8 +375,8 @@ static int steps(struct run *r, int *status, struct qr_err *err)
     if (rc == 0)
         rc = end_trace(r, err);
     qr_train_screen_close(&r->screen);
-    if (rc == 0 && r->t->state.step < r->c->steps) {
-        printf("interrupted behind step %lld of %lld; --resume goes on\n", (long long)r->t->state.step, (long long)r->c->steps);
+    if (rc == 0 && r->t->state.step < r->t->n_steps) {
+        printf("interrupted behind step %lld of %lld; --resume goes on\n", (long long)r->t->state.step, (long long)r->t->n_steps);
         *status = r->first ? 128 + atomic_load(&r->stop->asked) : 0;
     }
     return rc;
@@ -403,9 +425,15 @@ static int finish(struct run *r, struct qr_err *err)
         return rc;
     if (r->c->save.final)
         snprintf(dir, sizeof dir, "%s", r->c->save.final);
-    rc = qr_trainer_export(r->t, dir, err);
+    rc = qr_trainer_finish(r->t, dir, err);
+    r->sum.n_steps = r->t->state.step, r->sum.n_tokens = r->t->state.n_tokens, r->sum.seconds = r->t->state.seconds;
+    r->sum.best_step = r->t->state.best_step, r->sum.best_loss = r->t->state.best_loss;
+    if (rc == 0)
+        qr_train_screen_sum(&r->sum);
     if (rc == 0)
         printf("the model is in %s: quire serve --model %s\n", dir, dir);
+    if (rc == 0 && r->c->save.best && r->sum.best_step < r->sum.n_steps)
+        printf("the one with the lowest held-out loss is in %s/" BEST_DIR "\n", r->c->save.out);
     if (rc == 0 && r->c->lora.rank > 0)
         printf("its adapters are in %s/" QR_LORA_DIR "\n", r->c->save.out);
     return rc;
@@ -424,7 +452,7 @@ static int run_all(struct run *r, int *status, struct qr_err *err)
         return rc;
     rc = begin(r, err);
     rc = rc ? rc : steps(r, status, err);
-    if (rc == 0 && r->t->state.step >= r->c->steps)
+    if (rc == 0 && r->t->state.step >= r->t->n_steps)
         rc = finish(r, err);
     if (rc == 0 && r->o->memory)
         print_memory(r);
@@ -459,7 +487,7 @@ static int as_rank(struct run *r, int *status, struct qr_err *err)
 static int train(const struct train_options *o, const struct qr_train_config *c, int *status, struct qr_err *err)
 {
     const struct qr_comm_launch_options launch = {.n_ranks = (int32_t)o->ranks, .share_cpus = !c->compute.cpus};
-    struct run r = {.o = o, .c = c, .lock = -1};
+    struct run r = {.o = o, .c = c, .lock = -1, .sum = {.loss = NAN, .eval_loss = NAN}};
     struct qr_comm_crew *crew;
     sigset_t before;
     qr_train_stop_hold(&before); /* launching makes threads */

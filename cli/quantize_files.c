@@ -77,20 +77,12 @@ static int copy_file(struct qr_quantize_files *f, const char *from, const char *
 static int write_config(struct qr_quantize_files *f, const struct qr_source *source, const struct qr_model_config *c, const struct qr_quantize_options *how,
                         struct qr_err *err)
 {
-    char path[QR_PATH_MAX];
-    struct qr_map_file config = {0};
     struct qr_buf told = {0}, text = {0};
-    int rc = 0;
-    if (qr_source_gguf(source)) {
+    int rc = qr_hf_config_text(&told, source, err);
+    if (rc)
+        return rc;
+    if (told.len == 0)
         qr_hf_config_write(&told, c);
-    } else {
-        rc = qr_path_join(path, qr_source_model(source), "config.json", err);
-        rc = rc ? rc : qr_map_file_open(&config, path, BYTES_MAX, err);
-        if (rc)
-            return rc;
-        qr_buf_put(&told, config.data, config.n_bytes);
-        qr_map_file_close(&config);
-    }
     rc = qr_quantize_config(&text, told.data, told.len, c, how, err);
     rc = rc ? rc : write_file(f, "config.json", text.data, text.len, err);
     qr_buf_release(&told);

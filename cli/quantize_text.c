@@ -100,8 +100,8 @@ static void walk_window(struct qr_alone *a, const struct qr_quantize_text *t, in
         const int32_t n_rows = least(ROWS, n - first);
         const struct qr_tensor logits = qr_alone_step(a, ids, first, n_rows);
         for (int32_t r = 0; sum && r < n_rows && first + r + 1 < n; r++) {
-            const float *row = (const float *)logits.data + r * logits.stride[0];
-            *sum += qr_log_sum_exp(row, n_vocab) - (double)row[ids[first + r + 1]];
+            const struct qr_logits row = qr_logits_at(logits.data, logits.stride[0], &a->exec.stretches, r);
+            *sum += qr_log_sum_exp(&row, n_vocab) - (double)row.x[ids[first + r + 1]];
             ++*n_scored;
         }
     }

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 
 #define BAR_MAX 40
+#define MANY_EPOCHS 20 /* the first four are about as good as new text, after some 40 nothing is learnt (Muennighoff et al. 2023, arXiv:2305.16264) */
 
 void qr_train_screen_open(struct qr_train_screen *s, int64_t first, int64_t last)
 {
@@ -107,6 +108,38 @@ void qr_train_screen_say(struct qr_train_screen *s, const char *fmt, ...)
     va_end(args);
     putchar('\n');
     fflush(stdout);
+}
+
+void qr_train_screen_sum(const struct qr_train_sum *sum)
+{
+    QR_ASSERT(sum != NULL);
+    QR_ASSERT(sum->n_steps >= 0 && sum->n_tokens >= 0);
+    char text[32];
+    printf("%lld step%s, %lld tokens in %s", (long long)sum->n_steps, sum->n_steps == 1 ? "" : "s", (long long)sum->n_tokens, duration(text, sum->seconds));
+    if (isfinite(sum->loss))
+        printf("; loss %.4f", sum->loss);
+    if (isfinite(sum->eval_loss))
+        printf("; held-out loss %.4f", sum->eval_loss);
+    if (isfinite(sum->best_loss) && sum->best_step < sum->n_steps)
+        printf("; the lowest held-out loss was %.4f, after step %lld", sum->best_loss, (long long)sum->best_step);
+    putchar('\n');
+}
+
+void qr_train_screen_hint(const struct qr_train_config *c, int64_t n_steps, double epoch_steps, int64_t n_tokens)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(n_steps > 0 && n_tokens > 0);
+    const int64_t half = n_tokens / 2, step = half > c->data.sequence ? half : c->data.sequence; /* half of an epoch, and room for a piece */
+    const double epochs = epoch_steps > 0 ? (double)n_steps / epoch_steps : 0;
+    if (epochs > (double)n_steps)
+        printf("one step is %.1f epochs of this data: ", epochs / (double)n_steps);
+    if (epochs > (double)n_steps && step < c->batch.tokens * c->batch.micro)
+        printf("set batch.tokens%s to %lld or fewer\n", c->batch.micro > 1 ? " times batch.micro" : "", (long long)step);
+    else if (epochs > (double)n_steps)
+        printf("bring more text, or set data.sequence and batch.tokens to less\n");
+    else if (c->epochs == 0 && epochs > MANY_EPOCHS)
+        printf("the run is %.0f epochs of this data: set steps to %.0f (%d epochs) or fewer, unless it is to be learnt by heart\n", epochs,
+               ceil(MANY_EPOCHS * epoch_steps), MANY_EPOCHS);
 }
 
 void qr_train_screen_close(struct qr_train_screen *s)

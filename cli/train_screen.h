@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "train/config.h"
 #include "train/log.h"
 
 struct qr_train_screen {
@@ -21,6 +22,16 @@ void qr_train_screen_step(struct qr_train_screen *s, const struct qr_train_row *
 
 /* Any other line. */
 void qr_train_screen_say(struct qr_train_screen *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* What there was, in all: steps, time, tokens, and the losses that are known (NaN: not so). best_step is that of the lowest held-out loss. */
+struct qr_train_sum {
+    int64_t n_steps, n_tokens, best_step;
+    double seconds, loss, eval_loss, best_loss;
+};
+void qr_train_screen_sum(const struct qr_train_sum *sum);
+
+/* A line where steps are longer than the data, or the run is many times that long. An epoch has epoch_steps steps; 0: the run ends before the data does. */
+void qr_train_screen_hint(const struct qr_train_config *c, int64_t n_steps, double epoch_steps, int64_t n_tokens);
 
 /* Takes the bar away. */
 void qr_train_screen_close(struct qr_train_screen *s);

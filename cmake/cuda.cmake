@@ -32,7 +32,7 @@ endfunction()
 function(quire_emulated_host name)
     add_library(${name} OBJECT ${ARGN})
     target_include_directories(${name} BEFORE PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests/cuda_emu/include)
-    target_compile_definitions(${name} PRIVATE QR_CUDA_EMU QR_CUDA_TARGETS="emulation")
+    target_compile_definitions(${name} PRIVATE QR_CUDA_EMU QR_CUDA_TARGETS="emulation" QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     target_link_libraries(${name} PRIVATE quire_flags)
 endfunction()
 

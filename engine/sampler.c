@@ -72,18 +72,15 @@ static int32_t find_stretches(int32_t at[QR_STRETCH], const struct qr_row_math *
     return math->find(at, most + i, left < QR_STRETCH ? left : QR_STRETCH, v);
 }
 
-double qr_log_sum_exp(const float *logits, int32_t n_vocab)
-{
-    QR_ASSERT(logits != NULL && n_vocab > 0);
-    const struct qr_row_math *math = qr_row_math_best();
-    float best = math->max(logits, n_vocab, logits[0]), w[QR_STRETCH] QR_UNINITIALIZED;
-    double sum = 0;
-    for (int32_t i = 0; i * QR_STRETCH < n_vocab; i++)
-        sum += math->weigh(w, logits + i * QR_STRETCH, stretch_len(n_vocab, i), best, 1);
-    return (double)best + log(sum);
-}
-
 /* ---- log-probabilities ---- */
+
+struct qr_logits qr_logits_at(float *logits, int64_t stride, const struct qr_stretches *known, int64_t row)
+{
+    QR_ASSERT(logits != NULL && known != NULL);
+    QR_ASSERT(stride > 0 && row >= 0);
+    return (struct qr_logits){.x = logits + row * stride, .largest = known->largest ? known->largest + row * known->stride : NULL,
+                              .sum = known->sum ? known->sum + row * known->stride : NULL, .scale = known->sum ? known->scale[row] : 0};
+}
 
 /* Inserts (id, v) into the descending list of at most n_max entries. Ids come in increasing order, so ties keep the smaller first. */
 static void insert_top(struct qr_token_logprob *out, int32_t n_max, int32_t id, float v)
@@ -99,12 +96,23 @@ static void insert_top(struct qr_token_logprob *out, int32_t n_max, int32_t id, 
     out->top_id[i] = id;
 }
 
-/* As qr_log_sum_exp; from sums of stretches within 2^-18 (kernels.h), where these are there. */
-static double log_sum_of(const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab)
+static double log_sum_of_all(const struct qr_row_math *math, const float *logits, int32_t n_vocab)
 {
+    float best = math->max(logits, n_vocab, logits[0]), w[QR_STRETCH] QR_UNINITIALIZED;
+    double sum = 0;
+    for (int32_t i = 0; i * QR_STRETCH < n_vocab; i++)
+        sum += math->weigh(w, logits + i * QR_STRETCH, stretch_len(n_vocab, i), best, 1);
+    return (double)best + log(sum);
+}
+
+double qr_log_sum_exp(const struct qr_logits *row, int32_t n_vocab)
+{
+    QR_ASSERT(row != NULL && row->x != NULL);
+    QR_ASSERT(n_vocab > 0);
+    const struct qr_row_math *math = qr_row_math_best();
     const int32_t n = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
     if (!row->largest || !row->sum || row->scale != 1.0f)
-        return qr_log_sum_exp(row->x, n_vocab);
+        return log_sum_of_all(math, row->x, n_vocab);
     const float best = row->best > 0 ? row->largest[row->best - 1] : math->max(row->largest, n, -INFINITY);
     double sum = 0;
     float within[QR_NEARS] = {0};
@@ -188,7 +196,7 @@ void qr_token_logprob_fill(struct qr_token_logprob *out, const struct qr_logits 
     QR_ASSERT(out != NULL && row != NULL && id >= 0 && id < n_vocab);
     QR_ASSERT(n_top >= 0 && n_top <= QR_TOP_LOGPROBS_MAX);
     const struct qr_row_math *math = qr_row_math_best();
-    double lse = log_sum_of(math, row, n_vocab);
+    double lse = qr_log_sum_exp(row, n_vocab);
     *out = (struct qr_token_logprob){.id = id, .logprob = (float)((double)row->x[id] - lse), .rank = rank_of(math, row, n_vocab, id)};
     if (n_top > 0)
         find_top(out, math, row, n_vocab, n_top);

@@ -50,8 +50,12 @@ size_t qr_sampler_bytes(int32_t n_vocab); /* what qr_sampler_init takes */
 /* Whether qr_sample overwrites logits when n_output tokens have been generated: penalties, biases or forbidden end ids. */
 bool qr_sampling_changes_logits(const struct qr_sampling *p, int32_t n_output);
 
-/* The log of the sum of exp(logits): exponentials in f32 (2 ulp), added up in double. logits [n_vocab]. */
-double qr_log_sum_exp(const float *logits, int32_t n_vocab);
+/* A row of a step's logits [n rows, stride], and what is known of its stretches. */
+struct qr_logits qr_logits_at(float *logits, int64_t stride, const struct qr_stretches *known, int64_t row);
+
+/* The log of the sum of exp(logits), what all log-probabilities are made of: from sums of stretches of scale 1 (within 2^-18: kernels.h) where the row has
+ * them, else of exponentials in f32 (2 ulp), added up in double. */
+double qr_log_sum_exp(const struct qr_logits *row, int32_t n_vocab);
 
 /* What qr_sample and qr_token_logprob_fill would like sums of stretches to be of: the scale, 0: none. */
 float qr_sampling_scale(const struct qr_sampling *p, int32_t n_vocab);

@@ -84,7 +84,6 @@ void qr_find_rows(struct qr_engine *e, const struct qr_tensor *logits)
 {
     QR_ASSERT(e != NULL);
     QR_ASSERT(logits != NULL);
-    const struct qr_stretches *known = &e->exec.stretches;
     for (int32_t i = 0; i < e->rows.n; i++) {
         struct qr_row *row = &e->rows.row[i];
         const int64_t at = row->at;
@@ -92,8 +91,6 @@ void qr_find_rows(struct qr_engine *e, const struct qr_tensor *logits)
             row->hidden = (const float *)e->exec.hidden.data + at * e->exec.hidden.stride[0];
             continue;
         }
-        row->logits = (struct qr_logits){.x = (float *)logits->data + at * logits->stride[0],
-                                         .largest = known->largest ? known->largest + at * known->stride : NULL,
-                                         .sum = known->sum ? known->sum + at * known->stride : NULL, .scale = known->sum ? known->scale[at] : 0};
+        row->logits = qr_logits_at(logits->data, logits->stride[0], &e->exec.stretches, at);
     }
 }

@@ -724,6 +724,17 @@ static void write_window(struct qr_buf *out, const struct qr_model_config *c, co
                       c->window_first_layer);
 }
 
+/* All three: where the file is silent, transformers' classes take ids that a small vocabulary does not have. */
+static void write_tokens(struct qr_buf *out, const struct qr_model_config *c)
+{
+    qr_buf_put_str(out, "  \"pad_token_id\": null,\n  \"bos_token_id\": ");
+    qr_buf_printf(out, c->bos_id >= 0 ? "%d" : "null", c->bos_id);
+    qr_buf_put_str(out, ",\n  \"eos_token_id\": ");
+    for (int32_t i = 0; i < c->n_eos; i++)
+        qr_buf_printf(out, "%s%d", i ? ", " : "[", c->eos_ids[i]);
+    qr_buf_put_str(out, c->n_eos ? "],\n" : "null,\n");
+}
+
 void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c)
 {
     QR_ASSERT(out != NULL && c != NULL);
@@ -752,14 +763,10 @@ void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c)
         qr_buf_printf(out, "  \"qkv_bias\": %s,\n", c->qkv_bias ? "true" : "false");
     if (c->arch == QR_ARCH_PHI3)
         qr_buf_printf(out, "  \"original_max_position_embeddings\": %d,\n", c->rope.original_ctx);
-    if (c->bos_id >= 0)
-        qr_buf_printf(out, "  \"bos_token_id\": %d,\n", c->bos_id);
-    qr_buf_put_str(out, "  \"eos_token_id\": [");
-    for (int32_t i = 0; i < c->n_eos; i++)
-        qr_buf_printf(out, "%s%d", i ? ", " : "", c->eos_ids[i]);
+    write_tokens(out, c);
     for (int i = 0; i < QR_COUNT(dtype_rows); i++)
         if (dtype_rows[i].dtype == c->stored)
-            qr_buf_printf(out, "],\n  \"torch_dtype\": \"%s\",\n", dtype_rows[i].name);
+            qr_buf_printf(out, "  \"torch_dtype\": \"%s\",\n", dtype_rows[i].name);
     write_rope(out, &c->rope, usual_partial(c->arch));
     qr_buf_put_str(out, "\n}\n");
 }

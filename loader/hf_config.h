@@ -36,6 +36,14 @@ int qr_hf_config_parse(struct qr_model_config *out, const char *config, size_t c
 /* Appends a config.json that reads back as c. */
 void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c);
 
+/* The same with every other key of `source`, the config.json that the model came from (NULL: there is none), and with its own words where they mean c: only
+ * types, sizes and ids that c has otherwise are replaced, quantization_config and auto_map are left out. A pad_token_id is an id of the model's, or null. */
+int qr_hf_config_write_kept(struct qr_buf *out, const struct qr_model_config *c, const char *source, struct qr_err *err);
+
+/* Appends the config.json of a model's directory; nothing for a GGUF file. The second reads it as qr_model_config_read does, too. */
+int qr_hf_config_text(struct qr_buf *out, const struct qr_source *source, struct qr_err *err);
+int qr_model_config_read_text(struct qr_model_config *out, struct qr_buf *text, const char *model, struct qr_err *err);
+
 /* The largest context that the rotary embedding of c is made for: ctx_max, or more where scaling stretches it (linear, dynamic, yarn). */
 int32_t qr_model_ctx_limit(const struct qr_model_config *c);
 

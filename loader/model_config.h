@@ -86,7 +86,7 @@ struct qr_model_config {
     bool norm_plus_one;              /* Gemma: 1 + w is what a norm multiplies by; the loader adds the 1 */
     /* Granite's multipliers, the first one Gemma's as well; 0 is a configuration filled in by hand: 1, and 1 / sqrt(K) for attention */
     float embed_scale, residual_scale, attn_scale; /* of the embedding, of what each half of a layer adds, of scores */
-    float logits_divisor;            /* logits are divided by it: the loader does that to the last norm's weights */
+    float logits_divisor;            /* logits are divided by it: the last norm's weights are, when they are loaded (and in train/params.h) */
     uint64_t unrotated[QR_LAYERS_MAX / 64]; /* a bit for each layer whose q and k have no positions */
     struct qr_moe_config moe;
     enum qr_dtype stored;            /* torch_dtype of the file */

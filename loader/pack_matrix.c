@@ -281,8 +281,8 @@ static void decode_vector(const struct qr_tensor_files *files, const struct piec
 {
     const int64_t n = p->cut.rows.n * columns_of(p->t);
     qr_tensor_files_decode(files, p->t, v, p->cut.rows.first, p->cut.rows.n);
-    for (int64_t i = 0; i < n && (p->change.divisor != 1 || p->change.offset != 0); i++)
-        v[i] = v[i] / p->change.divisor + p->change.offset;
+    for (int64_t i = 0; i < n && (p->change.factor != 1 || p->change.offset != 0); i++)
+        v[i] = v[i] * p->change.factor + p->change.offset;
 }
 
 /* The piece that has the item: the last one that begins no later. */

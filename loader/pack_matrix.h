@@ -29,7 +29,7 @@ void qr_packer_matrix(struct qr_packer *p, const struct qr_weight *dst, int64_t 
 
 /* From the file's numbers to those that are computed with. */
 struct qr_vector_change {
-    float divisor, offset;
+    float factor, offset;
 };
 
 /* Likewise some of a vector, or of rows, as f32 from dst on. */

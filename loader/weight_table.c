@@ -196,12 +196,12 @@ enum qr_dtype qr_weight_row_packed_as(const struct qr_weight_row *row, enum qr_d
     return qr_dtype_format(to).weight_only ? QR_W8 : QR_Q8;
 }
 
-float qr_weight_row_divisor(const struct qr_weight_row *row, const struct qr_model_config *c)
+float qr_weight_row_factor(const struct qr_weight_row *row, const struct qr_model_config *c)
 {
     QR_ASSERT(row != NULL);
     QR_ASSERT(c != NULL && c->logits_divisor >= 0);
     const bool last_norm = row->kind == QR_KIND_VECTOR && !row->per_layer;
-    return last_norm && c->logits_divisor > 0 ? c->logits_divisor : 1;
+    return last_norm && c->logits_divisor > 0 ? 1 / c->logits_divisor : 1;
 }
 
 float qr_weight_row_offset(const struct qr_weight_row *row, const struct qr_model_config *c)

@@ -71,8 +71,8 @@ const struct qr_weight_row *qr_weight_table(enum qr_arch arch, int32_t *n);
  * experts, are never rounded below bf16. */
 enum qr_dtype qr_weight_row_packed_as(const struct qr_weight_row *row, enum qr_dtype to);
 
-/* What the file's vector is divided by to be the one that is computed with: 1, or logits_divisor for the last norm. */
-float qr_weight_row_divisor(const struct qr_weight_row *row, const struct qr_model_config *c);
+/* What the file's vector is multiplied by to be the one that is computed with: 1, or 1 / logits_divisor for the last norm. */
+float qr_weight_row_factor(const struct qr_weight_row *row, const struct qr_model_config *c);
 
 /* Whether it is what a norm multiplies by: a vector, and no bias. */
 bool qr_weight_row_is_norm(const struct qr_weight_row *row);

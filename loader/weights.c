@@ -321,7 +321,7 @@ static void fill_orders(const struct qr_weights *w, const struct qr_share *share
 static void fill_one(const struct qr_weights *w, const struct qr_weight_walk *k, const struct qr_share *share, const struct qr_stored_tensor *t,
                      struct qr_packer *packer)
 {
-    const struct qr_vector_change change = {.divisor = qr_weight_row_divisor(k->row, k->c), .offset = qr_weight_row_offset(k->row, k->c)};
+    const struct qr_vector_change change = {.factor = qr_weight_row_factor(k->row, k->c), .offset = qr_weight_row_offset(k->row, k->c)};
     const struct qr_weight *dst = weight_at(w, k);
     struct qr_span rows[QR_SHARE_SPANS_MAX], cols[QR_SHARE_SPANS_MAX];
     const int32_t n = qr_share_spans(rows, share, k->row->n_out), n_cols = qr_share_spans(cols, share, k->row->n_in);

@@ -30,8 +30,11 @@ void qr_alone_init(struct qr_alone *a, struct qr_model *m, struct qr_backend *be
     a->row = qr_alloc((size_t)rows_max, sizeof *a->row);
     for (int32_t i = 0; i < n_blocks; i++)
         a->table[i] = i;
-    for (int32_t i = 0; i < rows_max; i++)
+    a->scale = qr_alloc((size_t)rows_max, sizeof *a->scale);
+    for (int32_t i = 0; i < rows_max; i++) {
         a->row[i] = i;
+        a->scale[i] = 1;
+    }
 }
 
 void qr_alone_release(struct qr_alone *a)
@@ -42,6 +45,7 @@ void qr_alone_release(struct qr_alone *a)
     qr_free(a->table);
     qr_free(a->pos);
     qr_free(a->row);
+    qr_free(a->scale);
     qr_model_act_free(a->model, a->be, a->act_mem);
     if (a->kv_mem)
         a->be->mem->free(a->kv_mem);
@@ -57,7 +61,7 @@ struct qr_tensor qr_alone_step(struct qr_alone *a, const int32_t *ids, int32_t f
     const struct qr_row_group all = {.row = a->row, .n_rows = n};
     const struct qr_batch b = {.n_tokens = n, .n_seqs = 1, .n_prefill_seqs = 1, .n_logits = n, .block_tokens = BLOCK_TOKENS,
                                .table_stride = (a->ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS, .ids = ids + first, .pos = a->pos, .slot = a->pos,
-                               .row_start = row_start, .ctx_len = &ctx_len, .block_table = a->table, .logit_row = a->row, .group = &all,
-                               .n_groups = a->exec.lora ? 1 : 0};
+                               .row_start = row_start, .ctx_len = &ctx_len, .block_table = a->table, .logit_row = a->row, .logit_scale = a->scale,
+                               .group = &all, .n_groups = a->exec.lora ? 1 : 0};
     return qr_model_forward(&a->exec, &b);
 }

@@ -14,6 +14,7 @@ struct qr_alone {
     struct qr_exec exec;
     int32_t ctx_max, rows_max;
     int32_t *table, *pos, *row; /* owned: identity block table, [rows_max], [rows_max] */
+    float *scale;             /* owned [rows_max] 1: sums of stretches are those that log-probabilities are made of */
 };
 
 /* For sequences up to ctx_max tokens in steps of up to rows_max. lora: every row's adapter, borrowed, or NULL. plain: its verbs may become
@@ -21,7 +22,7 @@ struct qr_alone {
 void qr_alone_init(struct qr_alone *a, struct qr_model *m, struct qr_backend *be, const struct qr_lora *lora, int32_t ctx_max, int32_t rows_max, bool plain);
 void qr_alone_release(struct qr_alone *a); /* also of a zeroed one; before the model is closed */
 
-/* Tokens ids[first .. first + n) of a sequence whose tokens before that were computed: logits of each, as qr_model_forward has them. */
+/* Tokens ids[first .. first + n) of a sequence whose tokens before that were computed: logits of each, as qr_model_forward has them, and a->exec.stretches. */
 struct qr_tensor qr_alone_step(struct qr_alone *a, const int32_t *ids, int32_t first, int32_t n);
 
 #endif

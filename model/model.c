@@ -310,9 +310,6 @@ int qr_model_trains(const struct qr_model_config *c, struct qr_err *err)
     for (int i = 0; i < QR_COUNT(rows); i++)
         if (rows[i].has)
             return qr_err_set(err, QR_E_UNSUPPORTED, "%s, %s, is served, not trained", c->arch_name, rows[i].what);
-    if (c->logits_divisor > 0 && c->logits_divisor != 1)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s with logits_scaling %g is served, not trained: expected logits_scaling 1", c->arch_name,
-                          (double)c->logits_divisor);
     return 0;
 }
 

@@ -45,8 +45,8 @@ static int write_config(struct saver *s)
     struct qr_buf text;
     c.stored = s->src->params->compute;
     qr_buf_init(&text);
-    qr_hf_config_write(&text, &c);
-    const int rc = write_bytes(s, "config.json", text.data, text.len);
+    int rc = qr_hf_config_write_kept(&text, &c, s->src->model_config, s->err);
+    rc = rc ? rc : write_bytes(s, "config.json", text.data, text.len);
     qr_buf_release(&text);
     return rc;
 }

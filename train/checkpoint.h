@@ -41,6 +41,7 @@ struct qr_checkpoint_source {
     const struct qr_params *params;
     const struct qr_optim *optim;   /* NULL: an export, which holds the model alone */
     const char *tokenizer_dir;      /* its tokenizer files, chat template and generation_config.json are copied; NULL: none */
+    const char *model_config;       /* the config.json that the model came from, whose other keys are kept; NULL: there is none */
     const char *config_text;        /* the run's resolved YAML, kept as train.yaml; NULL: none */
     /* Where ranks have parts: elements [first, first + n) of a tensor into `out`, called by all ranks together in the same order. NULL: all is here. */
     int (*bring)(void *user, const struct qr_part *part, int64_t first, int64_t n, void *out, struct qr_err *err);

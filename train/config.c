@@ -41,8 +41,10 @@ static const struct qr_option table[] = {
      .group = "Several ranks",
      .help = "What each rank has its part of instead of all: the optimizer's moments and masters; gradients, too; the layers' weights, too, which are gathered "
              "when they are needed. Less memory, the same result."},
-    {.name = "steps", .type = QR_OPT_INT, AT(steps), .builtin = "1000", .min = 1, .max = 1e12, .arg = "N", .group = "Run",
+    {.name = "steps", .type = QR_OPT_INT, AT(steps), .builtin = "1000", .min = 0, .max = 1e12, .arg = "N", .group = "Run",
      .help = "Steps of the optimizer, those of the run that is resumed included."},
+    {.name = "epochs", .type = QR_OPT_FLOAT, AT(epochs), .builtin = "0", .min = 0, .max = 1e6, .arg = "N", .group = "Run",
+     .help = "How often all of the data is read, in place of steps; it may be a fraction. 0 means that steps says how long the run is."},
     {.name = "seed", .type = QR_OPT_INT, AT(seed), .builtin = "1", .min = 0, .max = 9e15, .arg = "N", .group = "Run",
      .help = "Of weights, order of the data, rounding and samples."},
     {.name = "compute.dtype", .type = QR_OPT_ENUM, AT(compute.dtype), .builtin = "bf16", .choices = "f32|bf16", .arg = "TYPE", .group = "Compute",
@@ -121,6 +123,8 @@ static const struct qr_option table[] = {
      .help = "Steps between checkpoints; 0 means only when the run ends or is interrupted."},
     {.name = "save.keep", .type = QR_OPT_INT, AT(save.keep), .builtin = "2", .min = 1, .max = 1000000, .arg = "N", .group = "Saving",
      .help = "Checkpoints to keep; older ones are removed."},
+    {.name = "save.best", .type = QR_OPT_FLAG, AT(save.best), .builtin = "false", .group = "Saving",
+     .help = "Whenever the held-out loss is the lowest so far, the model goes to the directory `best` in save.out, to be served."},
     {.name = "log.every", .type = QR_OPT_INT, AT(log.every), .builtin = "1", .min = 1, .max = 1e12, .arg = "N", .group = "Log",
      .help = "Steps between lines on the screen; files get every step."},
     {.name = "log.plot-log", .type = QR_OPT_FLAG, AT(log.plot_log), .builtin = "false", .group = "Log",
@@ -137,6 +141,18 @@ const char *qr_train_config_where(const struct qr_train_config *c, const char *n
     default: snprintf(text, 400, "%s: %s", qr_options_label(c->set, name), name);
     }
     return text;
+}
+
+/* One of two settings says how long the run is. */
+static int check_length(const struct qr_train_config *c, struct qr_err *err)
+{
+    char at[400], steps[400];
+    if (c->epochs > 0 && c->steps > 0 && qr_options_source(c->set, "steps") != QR_FROM_BUILTIN)
+        return qr_err_set(err, QR_E_USAGE, "%s: %g, but %s is %lld, too; expected one of the two (0 unsets the other)",
+                          qr_train_config_where(c, "epochs", at), c->epochs, qr_train_config_where(c, "steps", steps), (long long)c->steps);
+    if (c->epochs == 0 && c->steps == 0)
+        return qr_err_set(err, QR_E_USAGE, "%s: 0 without epochs; expected at least 1", qr_train_config_where(c, "steps", at));
+    return 0;
 }
 
 /* What no single row can say. */
@@ -162,7 +178,7 @@ static int check(const struct qr_train_config *c, struct qr_err *err)
                           (long long)c->batch.leaves);
     if (c->sample.every > 0 && c->sample.prompts.n == 0)
         return qr_err_set(err, QR_E_USAGE, "%s: sample.prompts is empty; expected texts to go on from", qr_train_config_where(c, "sample.every", at));
-    return 0;
+    return check_length(c, err);
 }
 
 int qr_train_config_load(struct qr_train_config *c, const char *file, const char *const *pairs, int32_t n_pairs, struct qr_err *err)
@@ -172,7 +188,10 @@ int qr_train_config_load(struct qr_train_config *c, const char *file, const char
     *c = (struct qr_train_config){0};
     c->set = qr_options_new(table, QR_COUNT(table), c);
     int rc = qr_options_read_settings(c->set, file, pairs, n_pairs, err);
-    return rc ? rc : check(c, err);
+    rc = rc ? rc : check(c, err);
+    if (rc == 0 && c->epochs > 0)
+        c->steps = 0; /* as the settings that are kept in checkpoints say it */
+    return rc;
 }
 
 void qr_train_config_release(struct qr_train_config *c)

@@ -33,7 +33,8 @@ struct qr_train_config {
     struct {
         int32_t shard;             /* enum qr_shard */
     } parallel;
-    int64_t steps, seed;
+    int64_t steps, seed; /* steps 0: as many as `epochs` are */
+    double epochs;       /* 0: not set */
     struct {
         int32_t dtype, recompute;  /* 0: f32, 1: bf16; enum qr_recompute */
         int64_t threads;
@@ -73,6 +74,7 @@ struct qr_train_config {
     struct {
         int64_t every, keep;
         const char *out, *final;   /* final NULL: OUT/final */
+        bool best;
     } save;
     struct {
         int64_t every;

@@ -133,3 +133,16 @@ int32_t qr_feed_skip(struct qr_feed *f, int64_t *position)
     QR_ASSERT(position != NULL && *position >= 0);
     return next(f, position, NULL);
 }
+
+double qr_feed_n_micros(struct qr_feed *f)
+{
+    QR_ASSERT(f != NULL);
+    QR_ASSERT(f->n_pieces > 0);
+    double n = 0;
+    for (int64_t before = 0, position = 0; position < f->n_pieces; before = position) {
+        if (next(f, &position, NULL) == 0)
+            break; /* what is left has no target */
+        n += position <= f->n_pieces ? 1 : (double)(f->n_pieces - before) / (double)(position - before);
+    }
+    return n;
+}

@@ -30,6 +30,9 @@ int qr_feed_open(struct qr_feed **out, const struct qr_shards *s, const struct q
 void qr_feed_close(struct qr_feed *f); /* NULL is fine */
 int64_t qr_feed_n_pieces(const struct qr_feed *f);
 
+/* Micro-batches of the first epoch; one that goes on into the second counts by its part. Looks at every piece. */
+double qr_feed_n_micros(struct qr_feed *f);
+
 /* Clears b and fills it with the next pieces, as many as fit into micro_tokens rows and n_seqs_max sequences; moves *position behind them. A piece of which
  * no target counts is passed over, so a batch always has something to learn from. b NULL: only the position moves.
  * False at the end of data that is not shuffled; b is then empty. Requires room in b for the feed's options. */

@@ -140,14 +140,16 @@ static int merge_on(struct qr_backend *be, const char *base, struct qr_lora_file
 {
     struct qr_model_config c;
     struct qr_params *p = NULL;
-    int rc = qr_model_config_read(&c, base, err);
+    struct qr_buf text = {0};
+    int rc = qr_model_config_read_text(&c, &text, base, err);
     rc = rc ? rc : qr_params_open(&p, base, be, QR_F32, c.stored == QR_BF16 ? QR_BF16 : QR_F32, err);
     rc = rc ? rc : merge_into(p, f, base, err);
     if (rc == 0) {
-        const struct qr_checkpoint_source src = {.params = p, .tokenizer_dir = base};
+        const struct qr_checkpoint_source src = {.params = p, .tokenizer_dir = base, .model_config = text.data};
         rc = qr_model_export(out, &src, false, err);
     }
     qr_params_close(p);
+    qr_buf_release(&text);
     return rc;
 }
 

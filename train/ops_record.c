@@ -21,6 +21,13 @@ static void add_rows(struct qr_tape *t, const struct qr_tensor *dst, const struc
     t->exec.be->k->residual_add(t->exec.be->queue, &a);
 }
 
+static void scale_rows(struct qr_tape *t, const struct qr_tensor *x, double factor)
+{
+    QR_ASSERT(x->stride[0] == x->shape[1]);
+    const struct qr_scale_args a = {.out = x->data, .x = x->data, .n = x->shape[0] * x->shape[1], .scale = factor};
+    t->exec.be->b->scale(t->exec.be->queue, &a);
+}
+
 /* ---- embed ---- */
 
 static void embed_run(struct qr_tape *t, const struct qr_node *n)
@@ -95,7 +102,11 @@ static void norm_back(struct qr_tape *t, const struct qr_node *n)
     const bool residual = n->in[1].data != NULL;
     const struct qr_tensor *x = residual ? &n->out[1] : &n->in[0];
     const struct qr_tensor dx = qr_tape_grad(t, x), dy = qr_tape_grad(t, &n->out[0]);
-    struct qr_norm_back_args a = {.dx = dx.data, .dw = qr_params_grad(t->params, n->w), .dy = dy.data, .x = x->data, .w = n->w->t.data,
+    double factor;
+    const void *w = qr_params_vector(t->params, n->w, &factor);
+    if (factor != 1) /* the vector's own gradient, not that of the one that is computed with: its factor goes to what arrives */
+        scale_rows(t, &dy, factor);
+    struct qr_norm_back_args a = {.dx = dx.data, .dw = qr_params_grad(t->params, n->w), .dy = dy.data, .x = x->data, .w = w,
                                   .dx_stride = dx.stride[0], .dy_stride = dy.stride[0], .x_stride = x->stride[0],
                                   .n_rows = (int32_t)x->shape[0], .n_cols = (int32_t)x->shape[1], .eps = n->number};
     if (residual) {

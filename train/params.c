@@ -15,9 +15,21 @@
 #define PACKED_ALIGN 64
 #define FILL_MAX ((int64_t)1 << 20) /* values on their way to a device together */
 #define TRIP_ROWS 16 /* of a worker at a time */
+#define LAST_NORM "model.norm.weight"
 #define PLAN_BASE ((uintptr_t)1 << 40) /* where addresses begin while planning; nobody touches them */
 
 /* ---- the plan: where everything lies ---- */
+
+static bool divides_logits(const struct qr_model_config *c)
+{
+    return c->logits_divisor > 0 && c->logits_divisor != 1;
+}
+
+/* In f32, as the loader of served models has it. */
+static double last_norm_factor(const struct qr_params *p)
+{
+    return (double)(1 / p->config.logits_divisor);
+}
 
 static bool is_param(const struct qr_weight_walk *k)
 {
@@ -109,6 +121,8 @@ static void point_weights(struct qr_params *p)
         }
     }
     QR_ASSERT(packed == (uint8_t *)p->weights.region + p->weights.region_bytes);
+    if (p->last_norm)
+        p->weights.norm.t.data = p->last_norm;
 }
 
 /* Everything but memory. */
@@ -133,6 +147,7 @@ static struct qr_params *params_new(const struct qr_model_config *c, struct qr_b
     p->grad = be->mem->alloc(n_bytes);
     p->half = compute == QR_BF16 ? be->mem->alloc((size_t)p->n * sizeof *p->half) : NULL;
     p->weights.region = be->mem->alloc(p->weights.region_bytes);
+    p->last_norm = divides_logits(c) ? be->mem->alloc((size_t)c->n_embd * qr_dtype_bytes(real)) : NULL;
     p->hold = hold ? *hold : p->hold;
     point_weights(p);
     if (p->hold.opened)
@@ -206,7 +221,8 @@ size_t qr_params_bytes(const struct qr_params *p)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(p->n > 0);
-    return (size_t)p->n * (2 * qr_dtype_bytes(p->real) + (p->half ? sizeof *p->half : 0) + (p->seen ? sizeof *p->seen : 0)) + p->weights.region_bytes;
+    return (size_t)p->n * (2 * qr_dtype_bytes(p->real) + (p->half ? sizeof *p->half : 0) + (p->seen ? sizeof *p->seen : 0)) + p->weights.region_bytes +
+           (divides_logits(&p->config) ? (size_t)p->config.n_embd * qr_dtype_bytes(p->real) : 0);
 }
 
 void qr_params_close(struct qr_params *p)
@@ -217,6 +233,7 @@ void qr_params_close(struct qr_params *p)
         p->be->mem->free(p->value);
         p->be->mem->free(p->grad);
         p->be->mem->free(p->half);
+        p->be->mem->free(p->last_norm);
         p->be->mem->free(p->seen);
         p->be->mem->free(p->weights.region);
     }
@@ -401,10 +418,20 @@ static void pack_layers(struct qr_params *p, int32_t first, int32_t last)
             pack_one(p, weight_at(&p->weights, &k));
 }
 
+static void divide_last_norm(struct qr_params *p)
+{
+    const struct qr_param *t = qr_params_find(p, LAST_NORM);
+    const struct qr_scale_args a = {.out = p->last_norm, .x = (const float *)(const void *)((char *)p->value + (size_t)t->first * qr_dtype_bytes(p->real)),
+                                    .n = t->n, .scale = last_norm_factor(p)};
+    p->be->b->scale(p->be->queue, &a);
+}
+
 void qr_params_pack(struct qr_params *p)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(p->weights.region != NULL);
+    if (p->last_norm)
+        divide_last_norm(p);
     pack_layers(p, -1, p->hold.layers_apart ? -1 : p->config.n_layers - 1);
 }
 
@@ -464,6 +491,8 @@ static int64_t index_of(const struct qr_params *p, const struct qr_weight *w)
     const bool rounded = half && at >= half && at < half + n_bytes;
     if (seen && at >= seen && at < seen + n_bytes)
         return half_index(p, w);
+    if (p->last_norm && at == p->last_norm)
+        return qr_params_find(p, LAST_NORM)->first;
     const int64_t i = rounded ? (at - half) / (int64_t)sizeof *p->half : (at - value) / (int64_t)qr_dtype_bytes(p->real);
     QR_ASSERT(i >= 0 && i < p->n);
     return i;
@@ -492,6 +521,14 @@ bool qr_params_grad_is_fresh(const struct qr_params *p, const struct qr_weight *
         if (p->param[k].first >= first && p->param[k].first < first + n)
             p->param[k].stale = false;
     return n_stale == n;
+}
+
+void *qr_params_vector(const struct qr_params *p, const struct qr_weight *w, double *factor)
+{
+    QR_ASSERT(p != NULL && w != NULL && factor != NULL);
+    QR_ASSERT(w->t.n_dims == 1 && !p->planned);
+    *factor = p->last_norm && w->t.data == p->last_norm ? last_norm_factor(p) : 1;
+    return (char *)p->value + index_of(p, w) * (int64_t)qr_dtype_bytes(p->real);
 }
 
 const char *qr_params_name(const struct qr_params *p, const struct qr_weight *w)

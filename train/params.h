@@ -54,6 +54,7 @@ struct qr_params {
     void *value, *grad;      /* owned [n] */
     enum qr_dtype packs;     /* what matrices are packed as for products: `compute`, or a quantized type (qr_params_quantize) */
     uint16_t *half;          /* owned [n] bf16, or NULL */
+    void *last_norm;         /* owned: the last norm's vector as it is computed with, where the model divides its logits; NULL: its values are */
     uint16_t *seen;          /* owned [n] bf16: matrices as quantized products see them, for the way back; NULL: those are exact */
     struct qr_param *param;  /* owned [n_params], in the order of the arrays */
     int32_t n_params;
@@ -90,7 +91,7 @@ void qr_params_init_held(struct qr_params **out, const struct qr_model_config *c
                          const struct qr_params_hold *hold);
 void qr_params_close(struct qr_params *p); /* NULL is fine */
 
-/* After values (and with bf16 `half`) have changed: matrices are packed anew. */
+/* After values (and with bf16 `half`) have changed: matrices are packed anew, and the last norm is divided. */
 void qr_params_pack(struct qr_params *p);
 
 /* Those of one layer alone, -1: outside layers; and where its packed matrices lie. */
@@ -110,6 +111,10 @@ bool qr_params_grad_is_fresh(const struct qr_params *p, const struct qr_weight *
 
 /* Zeroes what is still stale: from here on the array is what it says. A way back ends with it. */
 void qr_params_settle(struct qr_params *p);
+
+/* Values of a vector of p->weights, and what they are multiplied by to be the ones that are computed with: 1, but for the last norm of a model that divides
+ * its logits. */
+void *qr_params_vector(const struct qr_params *p, const struct qr_weight *w, double *factor);
 
 /* The first tensor of the matrix or vector that a weight of p->weights is: q's name where q, k and v are one. */
 const char *qr_params_name(const struct qr_params *p, const struct qr_weight *w);

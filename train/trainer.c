@@ -170,7 +170,8 @@ static int bring(void *user, const struct qr_part *part, int64_t first, int64_t 
 static struct qr_checkpoint_source source_of(struct qr_trainer *t, struct qr_buf *text)
 {
     qr_train_config_print(text, t->c);
-    struct qr_checkpoint_source src = {.params = t->params, .optim = &t->optim, .tokenizer_dir = t->tokenizer_dir, .config_text = text->data};
+    struct qr_checkpoint_source src = {.params = t->params, .optim = &t->optim, .tokenizer_dir = t->tokenizer_dir,
+                                         .model_config = t->model_text.data, .config_text = text->data};
     if (t->par.shard != QR_SHARD_NONE && t->par.comm->size > 1) {
         src.bring = bring;
         src.user = t;
@@ -201,7 +202,15 @@ int qr_trainer_export(struct qr_trainer *t, const char *dir, struct qr_err *err)
     src.optim = NULL;
     int rc = first ? qr_model_export(dir, &src, true, err) : qr_checkpoint_follow(&src, err);
     qr_buf_release(&text);
-    if (rc == 0 && first && t->variant.finish)
-        rc = t->variant.finish(t->variant.user, t->params, t->c->save.out, err);
     return qr_trainer_give_up(t, rc, err);
+}
+
+int qr_trainer_finish(struct qr_trainer *t, const char *dir, struct qr_err *err)
+{
+    QR_ASSERT(t != NULL && dir != NULL);
+    QR_ASSERT(err != NULL);
+    int rc = qr_trainer_export(t, dir, err);
+    if (rc || t->par.comm->rank != 0 || !t->variant.finish)
+        return rc;
+    return qr_trainer_give_up(t, t->variant.finish(t->variant.user, t->params, t->c->save.out, err), err);
 }

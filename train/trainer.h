@@ -54,8 +54,11 @@ struct qr_trainer {
     struct qr_backend *be;             /* owned, as everything below */
     struct qr_device_comm *devices;    /* of several ranks' devices, or NULL */
     struct qr_model_config model;
+    struct qr_buf model_text;          /* the config.json that it is of; empty: none */
     struct qr_shards *shards, *eval_shards; /* eval: NULL when there is none */
     struct qr_feed *feed, *eval_feed;
+    int64_t n_steps;                   /* of the whole run */
+    double epoch_steps;                /* steps of an epoch; 0: the run ends before the data does */
     const char *tokenizer_dir;         /* borrowed from c */
     char eval_dir[4096];
     struct qr_train_plan plan;
@@ -104,8 +107,9 @@ int qr_trainer_evaluate(struct qr_trainer *t, double *loss, int64_t *n_targets, 
 /* A checkpoint in save.out; path gets its directory. */
 int qr_trainer_save(struct qr_trainer *t, char path[QR_PATH_MAX], struct qr_err *err);
 
-/* The model alone, to be served. */
+/* The model alone, to be served. The second ends a run: the variant writes its own files, too. */
 int qr_trainer_export(struct qr_trainer *t, const char *dir, struct qr_err *err);
+int qr_trainer_finish(struct qr_trainer *t, const char *dir, struct qr_err *err);
 
 void qr_trainer_close(struct qr_trainer *t); /* NULL is fine */
 

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,15 +46,16 @@ static int read_model_config(struct qr_trainer *t, struct qr_err *err)
     struct qr_map_file f;
     int rc;
     if (c->model.from) {
-        rc = qr_model_config_read(&t->model, c->model.from, err);
+        rc = qr_model_config_read_text(&t->model, &t->model_text, c->model.from, err);
         rc = rc ? rc : qr_model_trains(&t->model, err);
         return rc ? qr_trainer_blame(c, "model.from", err) : 0;
     }
     rc = qr_map_file_open(&f, c->model.config, CONFIG_BYTES_MAX, err);
     if (rc)
         return qr_trainer_blame(c, "model.config", err);
-    rc = qr_hf_config_parse(&t->model, (const char *)f.data, f.n_bytes, NULL, 0, err);
+    qr_buf_put(&t->model_text, f.data, f.n_bytes);
     qr_map_file_close(&f);
+    rc = qr_hf_config_parse(&t->model, t->model_text.data, t->model_text.len, NULL, 0, err);
     rc = rc ? rc : qr_model_trains(&t->model, err);
     if (rc) {
         qr_err_prefix(err, "%s: ", c->model.config);
@@ -102,6 +104,17 @@ static int adopt_eos(struct qr_trainer *t, struct qr_err *err)
     return 0;
 }
 
+/* The best model is that with the lowest held-out loss. */
+static int check_best(const struct qr_trainer *t, struct qr_err *err)
+{
+    char at[400];
+    if (!t->c->save.best || (t->eval_dir[0] && t->c->eval.every > 0))
+        return 0;
+    return qr_err_set(err, QR_E_USAGE, "%s: no held-out loss would say which model is the best: %s", qr_train_config_where(t->c, "save.best", at),
+                      t->eval_dir[0] ? "set eval.every, the steps between evaluations"
+                                     : "set data.eval, or prepare the data with --eval-fraction");
+}
+
 static int open_data(struct qr_trainer *t, struct qr_err *err)
 {
     const struct qr_train_config *c = t->c;
@@ -112,6 +125,7 @@ static int open_data(struct qr_trainer *t, struct qr_err *err)
         snprintf(t->eval_dir, sizeof t->eval_dir, "%s/eval", c->data.train);
     int rc = open_shards(&t->shards, t, c->data.train, "data.train", err);
     rc = rc ? rc : check_tokenizer(t, t->shards, c->data.train, "data.train", err);
+    rc = rc ? rc : check_best(t, err);
     if (rc || !t->eval_dir[0] || c->eval.every == 0)
         return rc;
     rc = open_shards(&t->eval_shards, t, t->eval_dir, "data.eval", err);
@@ -137,6 +151,18 @@ static int open_feed(struct qr_feed **out, const struct qr_trainer *t, const str
     return rc ? qr_trainer_blame(t->c, setting, err) : 0;
 }
 
+/* How long the run is. All pieces are looked at only where the run will do so, too. */
+static void measure(struct qr_trainer *t)
+{
+    const struct qr_train_config *c = t->c;
+    const double step = (double)c->batch.tokens * (double)c->batch.micro;
+    t->n_steps = c->steps;
+    if (c->epochs > 0 || (double)c->steps * step >= (double)qr_shards_n_tokens(t->shards))
+        t->epoch_steps = qr_feed_n_micros(t->feed) / (double)c->batch.micro;
+    if (c->epochs > 0)
+        t->n_steps = (int64_t)fmax(1, ceil(c->epochs * t->epoch_steps - 1e-9)); /* which may be off by its rounding */
+}
+
 static int open_feeds(struct qr_trainer *t, struct qr_err *err)
 {
     const struct qr_train_config *c = t->c;
@@ -147,6 +173,8 @@ static int open_feeds(struct qr_trainer *t, struct qr_err *err)
     t->tape_options = (struct qr_tape_options){.recompute = (enum qr_recompute)c->compute.recompute, .n_tokens_max = (int32_t)c->batch.tokens,
                                                .n_seqs_max = sequences_for(t, c->batch.tokens)};
     int rc = open_feed(&t->feed, t, t->shards, c->data.shuffle, "data.train", err);
+    if (!rc)
+        measure(t);
     if (!rc && t->eval_shards)
         rc = open_feed(&t->eval_feed, t, t->eval_shards, false, "data.eval", err);
     return rc;
@@ -318,6 +346,7 @@ void qr_trainer_close(struct qr_trainer *t)
     qr_shards_close(t->eval_shards);
     qr_device_comm_close(t->devices);
     qr_backend_close(t->be);
+    qr_buf_release(&t->model_text);
     qr_free(t->losses);
     qr_free(t->positions);
     qr_free(t);

@@ -127,7 +127,7 @@ int qr_trainer_step(struct qr_trainer *t, struct qr_train_step *out, struct qr_e
     const struct qr_train_config *c = t->c;
     const int64_t began = qr_clock_ns();
     const struct qr_lr lr = {.schedule = (enum qr_schedule)c->optimizer.schedule, .peak = c->optimizer.lr, .last = c->optimizer.lr_last,
-                             .warmup_steps = c->optimizer.warmup, .n_steps = c->steps};
+                             .warmup_steps = c->optimizer.warmup, .n_steps = t->n_steps};
     *out = (struct qr_train_step){.step = t->optim.step + 1, .lr = qr_lr_at(&lr, t->optim.step), .n_targets = find_micros(t)};
     qr_train_trace_begin(t->trace, "step", out->step);
     int rc = micro_steps(t, out, err);

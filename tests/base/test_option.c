@@ -657,7 +657,7 @@ Test(option, nests_names_with_dots_in_a_file)
     char out[600];
     static const char *const lr[] = {"optimizer.lr=1e-3", "steps=2k"}, *const lists[] = {"sample.prompts=a, b", "sample.prompts=c=d"};
     static const char *const unset[] = {"model.from=", "sample.prompts="};
-    static const char *const bad[] = {"optimizer.lrr=1", "steps", "optimizer.lr=2", "zzzzzzzzzzzz=1"};
+    static const char *const bad[] = {"optimizer.lrr=1", "steps", "optimizer.lr=2", "zzzzzzzzzzzz=1", "lr=3", "optim.lr=3"};
     cr_assert_str_eq(read_nested(out, "optimizer:\n  lr: 0.5\n  warm_up: 3\nmodel: {from: x}\nsteps: 7\n", NULL, 0), "0.5 3 7 x 0 -; lr by n.yaml:2:7");
     cr_assert_str_eq(read_nested(out, "optimizer.lr: 0.5\noptimizer:\n", lr, 2), "0.001 0 2000 - 0 -; lr by --set optimizer.lr");
     cr_assert_str_eq(read_nested(out, "sample: {prompts: [x, y, z]}", lists, 2), "0.1 0 10 - 2 c=d; lr by built-in");
@@ -671,4 +671,7 @@ Test(option, nests_names_with_dots_in_a_file)
     cr_assert_str_eq(read_nested(out, "", &bad[1], 1), "--set steps: expected name=value");
     cr_assert_str_eq(read_nested(out, "", &bad[2], 1), "--set optimizer.lr: 2 is above the largest value allowed, 1");
     cr_assert_str_eq(read_nested(out, "", &bad[3], 1), "--set zzzzzzzzzzzz: unknown setting");
+    cr_assert_str_eq(read_nested(out, "", &bad[4], 1), "--set lr: unknown setting; did you mean 'optimizer.lr'?");
+    cr_assert_str_eq(read_nested(out, "", &bad[5], 1), "--set optim.lr: unknown setting; did you mean 'optimizer.lr'?");
+    cr_assert_str_eq(read_nested(out, "lr: 3\n", NULL, 0), "n.yaml:1:1: unknown setting 'lr'; did you mean 'optimizer.lr'?");
 }

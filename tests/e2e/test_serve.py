@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from lib import QUIRE, ROOT, SLOW, STORIES, Port, Server, Skip, environment, jsonl, main, need_data, program_seconds, run, until_within
+from lib import QUIRE, ROOT, SLOW, STORIES, Port, Server, Skip, environment, jsonl, main, need_data, program_seconds, run, run_lines, until_within
 from test_quantized_files import read_tensors, write_tensors
 
 BUNDLED = os.path.join(ROOT, 'models', 'quire-tiny')
@@ -69,6 +69,21 @@ def test_greedy_tokens_over_http_equal_the_golden_streamed_or_not():
                     text += c['text']
                     ids += c.get('token_ids') or []
             assert ids == g['greedy_ids'] and text == r['choices'][0]['text'] and usage['completion_tokens'] == n
+
+
+def test_log_probabilities_over_http_are_those_that_score_says_in_every_digit():
+    need_data()
+    for model in (STORIES, BUNDLED):
+        with Server(model=model) as s:
+            for prompt in ([1, 17, 33, 100, 4, 9, 200, 31, 44, 2, 7] * 5, [9, 8, 7]):
+                status, a = s.post('/v1/completions', {'prompt': prompt, 'max_tokens': 12, 'temperature': 0.7, 'seed': 4, 'ignore_eos': True, 'logprobs': 2,
+                                                       'prompt_logprobs': 2, 'echo': True, 'return_token_ids': True})
+                assert status == 200, a
+                c = a['choices'][0]
+                ids = prompt + c['token_ids'][-12:]
+                told = run_lines('score', '--model', model, lines=[{'ids': ids}])[0]['logprobs']
+                assert c['logprobs']['token_logprobs'] == told and len(told) == len(prompt) + 12, (model, c['logprobs'], told)
+                assert [p[str(i)]['logprob'] for p, i in zip(c['prompt_logprobs'][1:], prompt[1:])] == told[1:len(prompt)], model
 
 
 def test_requests_under_random_load_get_the_bytes_they_get_alone():

@@ -31,21 +31,36 @@ static void walk(const struct qr_model_config *c)
     QR_ASSERT(n > 0);
 }
 
-static void write_and_read(const struct qr_model_config *c)
+/* Reads back what was written of c; it is the same when it is written. */
+static void read_back(const struct qr_buf *text, const struct qr_model_config *c)
 {
     struct qr_model_config back;
     struct qr_err err = {0};
-    struct qr_buf first, second;
-    qr_buf_init(&first);
-    qr_buf_init(&second);
+    struct qr_buf first = {0}, second = {0};
+    if (qr_hf_config_parse(&back, text->data, text->len, NULL, 0, &err) != 0)
+        qr_panic("what was written is refused: %s\n%s", err.msg, text->data);
     qr_hf_config_write(&first, c);
-    if (qr_hf_config_parse(&back, first.data, first.len, NULL, 0, &err) != 0)
-        qr_panic("what was written is refused: %s\n%s", err.msg, first.data);
     qr_hf_config_write(&second, &back);
     if (strcmp(first.data, second.data) != 0)
-        qr_panic("what was written reads back as another:\n%s\n%s", first.data, second.data);
+        qr_panic("what was written reads back as another:\n%s\n%s\n%s", text->data, first.data, second.data);
     qr_buf_release(&first);
     qr_buf_release(&second);
+}
+
+/* By itself, and with the rest of the file that it is of. */
+static void write_and_read(const struct qr_model_config *c, const char *file, size_t n)
+{
+    struct qr_err err = {0};
+    struct qr_buf alone = {0}, kept = {0}, source = {0};
+    qr_buf_put(&source, file, n);
+    qr_hf_config_write(&alone, c);
+    read_back(&alone, c);
+    if (qr_hf_config_write_kept(&kept, c, source.data, &err) != 0)
+        qr_panic("what was read is refused: %s", err.msg);
+    read_back(&kept, c);
+    qr_buf_release(&alone);
+    qr_buf_release(&kept);
+    qr_buf_release(&source);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -61,6 +76,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     check_numbers(&c);
     walk(&c);
-    write_and_read(&c);
+    write_and_read(&c, (const char *)data, n);
     return 0;
 }

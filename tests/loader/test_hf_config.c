@@ -123,6 +123,39 @@ static void round_trip(const struct qr_model_config *c)
     qr_buf_release(&b);
 }
 
+#define PHI3 "{\"model_type\":\"phi3\",\"hidden_size\":64,\"intermediate_size\":128,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"vocab_size\":512"
+
+/* What of a Phi-3's config.json with `more` becomes of it when the model is written in bf16. */
+static void keeps(const char *more, const char *with)
+{
+    struct qr_model_config c, back;
+    struct qr_err err = {0};
+    struct qr_buf source = {0}, kept = {0};
+    qr_buf_printf(&source, PHI3 "%s}", more);
+    cr_assert_eq(qr_hf_config_parse(&c, source.data, source.len, "{\"eos_token_id\":[2,7]}", 22, &err), 0, "%s: %s", more, err.msg);
+    c.stored = QR_BF16;
+    cr_assert_eq(qr_hf_config_write_kept(&kept, &c, source.data, &err), 0, "%s", err.msg);
+    cr_expect_not_null(strstr(kept.data, with), "%s becomes %s", more, kept.data);
+    cr_assert_eq(qr_hf_config_parse(&back, kept.data, kept.len, NULL, 0, &err), 0, "%s: %s", err.msg, kept.data);
+    cr_expect(back.stored == QR_BF16 && back.n_eos == 2 && back.eos_ids[1] == 7 && back.bos_id == c.bos_id && strstr(kept.data, "quantiz") == NULL);
+    qr_buf_release(&source);
+    qr_buf_release(&kept);
+}
+
+Test(hf_config, a_written_one_keeps_the_words_of_the_file_that_the_model_came_from)
+{
+    keeps(",\"attention_dropout\":0.10,\"mine\":{\"a\":[1,null]}", "\"attention_dropout\": 0.10,\n  \"mine\": {\"a\":[1,null]}");
+    keeps(",\"rope_parameters\":{\"rope_theta\":500000.0,\"rope_type\":\"default\"}", "\"rope_parameters\": {\"rope_theta\":500000.0,");
+    keeps(",\"torch_dtype\":\"float32\",\"quantization_config\":{\"quant_method\":\"fp8\"}", "\"torch_dtype\": \"bfloat16\"");
+    keeps(",\"dtype\":\"float32\",\"auto_map\":{}", "\"dtype\": \"bfloat16\",\n  \"tie_word_embeddings\"");
+    keeps(",\"eos_token_id\":2", "\"eos_token_id\": [2,7]");
+    keeps(",\"eos_token_id\":[2, 7]", "\"eos_token_id\": [2,7]");
+    keeps(",\"bos_token_id\":3", "\"bos_token_id\": 3");
+    keeps(",\"pad_token_id\":511", "\"pad_token_id\": 511");
+    keeps(",\"pad_token_id\":32000", "\"pad_token_id\": null");
+    keeps("", "\"pad_token_id\": null"); /* transformers' class would say 32000 */
+}
+
 Test(hf_config, windows_follow_switch_first_layer_and_layer_types)
 {
     struct qr_model_config c = accepts("Qwen2ForCausalLM", "\"num_key_value_heads\":2,\"sliding_window\":99,\"max_window_layers\":2");

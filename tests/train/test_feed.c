@@ -185,6 +185,27 @@ Test(feed, makes_every_id_but_the_first_a_target_exactly_once_an_epoch)
     }
 }
 
+Test(feed, counts_the_micro_batches_of_an_epoch)
+{
+    struct qr_feed_options in_order = shuffled;
+    in_order.shuffle = false;
+    for (int masked = 0; masked < 2; masked++) {
+        struct bench b = bench_open(in_order, masked, SEED + 70), mixed = bench_open(shuffled, masked, SEED + 70);
+        const int64_t n_pieces = qr_feed_n_pieces(mixed.feed);
+        int64_t n = 0, position = 0, before = 0;
+        while (qr_feed_skip(b.feed, &position) > 0)
+            n++;
+        cr_assert_eq(qr_feed_n_micros(b.feed), (double)n);
+        for (position = n = 0; position < n_pieces; n++) {
+            before = position;
+            cr_assert(qr_feed_skip(mixed.feed, &position) > 0);
+        }
+        const double part = (double)(n_pieces - before) / (double)(position - before); /* of the last one */
+        cr_assert_float_eq(qr_feed_n_micros(mixed.feed), (double)(n - 1) + part, 1e-12);
+        bench_close(&b), bench_close(&mixed);
+    }
+}
+
 static bool same_batch(const struct qr_train_batch *a, const struct qr_train_batch *b)
 {
     return a->b.n_tokens == b->b.n_tokens && a->b.n_seqs == b->b.n_seqs && a->b.n_logits == b->b.n_logits &&

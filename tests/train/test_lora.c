@@ -154,7 +154,7 @@ Test(lora, the_loss_falls_the_model_stays_and_the_merged_directory_is_what_was_t
         const double last = held_out_loss(&g.s);
         cr_assert(last < 0.9 * first, "from %g to %g", first, last);
         for (int again = 0; again < 2; again++)
-            cr_assert_eq(qr_trainer_export(g.s.t, final, &err), 0, "%s", err.msg);
+            cr_assert_eq(qr_trainer_finish(g.s.t, final, &err), 0, "%s", err.msg);
         cr_assert_eq(hash_file(g.base, "model.safetensors"), base);
         check_adapter_files(adapter);
         cr_assert_eq(qr_lora_merge(g.base, adapter, merged, &err), 0, "%s", err.msg);

@@ -63,6 +63,37 @@ Test(trainer, a_teachers_and_a_students_logits_come_in_chunks_of_rows_that_do_no
     world_drop(&w);
 }
 
+/* What a model is to learn from itself is nothing at all, if trainer and server compute the same logits. */
+Test(trainer, a_granite_that_divides_its_logits_learns_and_is_its_own_teacher_without_any_loss)
+{
+    struct world w = world_new();
+    struct qr_model_config c = tiny_config(QR_ARCH_GRANITE);
+    struct qr_err err = {0};
+    char path[200], from[220], teacher[220];
+    snprintf(path, sizeof path, "%s/granite", w.dir.path);
+    snprintf(from, sizeof from, "model.from=%s", path);
+    snprintf(teacher, sizeof teacher, "teacher.model=%s", path);
+    for (int k = 0; k < 4; k++) {
+        const char *const dtype = k % 2 ? "compute.dtype=f32" : "compute.dtype=bf16";
+        struct qr_buf text = {0};
+        c.logits_divisor = k < 2 ? 8 : 3;
+        qr_hf_config_write(&text, &c);
+        put_file(w.dir.path, "config.json", text.data);
+        qr_buf_release(&text);
+        struct session s = session_new(&w, false, WITH(dtype), NULL);
+        const double first = step(&s);
+        steps(&s, 10);
+        const double last = step(&s);
+        cr_assert(last < 0.95 * first, "divided by %g, %s: from %g to %g", (double)c.logits_divisor, dtype, first, last);
+        cr_assert_eq(qr_trainer_export(s.t, path, &err), 0, "%s", err.msg);
+        session_drop(&s);
+        s = session_new(&w, false, WITH("model.config=", from, teacher, "teacher.weight=1", dtype), NULL);
+        cr_assert_eq(step(&s), 0, "divided by %g, %s", (double)c.logits_divisor, dtype);
+        session_drop(&s);
+    }
+    world_drop(&w);
+}
+
 Test(trainer, recomputation_takes_memory_away_and_changes_no_bit)
 {
     struct world w = world_new();

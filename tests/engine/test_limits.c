@@ -58,8 +58,8 @@ Test(limits, where_a_step_is_too_large_its_settings_are_named)
     cr_expect(strstr(err.msg, "what fits is --quantize int8 or int4; what may fit is fewer --max-step-tokens than 512"), "%s", err.msg);
     c.lora_slots = 2;
     cr_expect_eq(qr_engine_foresee(&l, &c, &p, (int64_t)300 << 20, &err), QR_E_NO_ROOM);
-    cr_expect(strstr(err.msg, "available; what may fit is fewer --max-step-tokens than 512 and fewer --max-running than 64, or fewer --lora-slots than 2 ("), "%s",
-              err.msg);
+    cr_expect(strstr(err.msg, "what may fit is fewer --max-step-tokens than 512 and fewer --max-running than 64, or fewer --lora-slots than 2 ("),
+              "%s", err.msg);
 }
 
 Test(limits, a_context_that_does_not_fit_is_refused_with_the_longest_that_does)
@@ -106,8 +106,8 @@ Test(limits, where_no_block_of_the_cache_fits_the_memory_that_is_missing_is_name
     const struct {
         int64_t available, kv_tokens;
         const char *says;
-    } cases[] = {{act + block - 1, 0, "at least 0.1 MiB more"}, {act, 0, "at least 0.1 MiB more"}, {0, 0, "at least 1.1 MiB more"}, {0, 4096, "at least 1.1 MiB more"},
-                 {act - ((int64_t)9 << 20), 0, "at least 9.1 MiB more"}};
+    } cases[] = {{act + block - 1, 0, "at least 0.1 MiB more"}, {act, 0, "at least 0.1 MiB more"}, {0, 0, "at least 1.1 MiB more"},
+                 {0, 4096, "at least 1.1 MiB more"}, {act - ((int64_t)9 << 20), 0, "at least 9.1 MiB more"}};
     struct qr_engine_config c;
     struct qr_engine_limits l;
     struct qr_err err = {0};

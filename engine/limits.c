@@ -74,8 +74,8 @@ static int fail_cache(const struct qr_engine_config *c, const struct qr_engine_l
     int64_t most = left > 0 ? left / block * c->block_tokens : 0; /* whole blocks of it */
     most = most < INT32_MAX / 2 ? most : INT32_MAX / 2 / c->block_tokens * c->block_tokens;
     if (most == 0)
-        return qr_err_set(err, QR_E_NO_ROOM, "does not fit: beside %.1f MiB of weights and %.1f MiB for a step no block of the cache has room; at least %.1f MiB "
-                          "more must be free, or a step or the weights must be smaller (--max-step-tokens, --max-running, --quantize)",
+        return qr_err_set(err, QR_E_NO_ROOM, "does not fit: beside %.1f MiB of weights and %.1f MiB for a step no block of the cache has room; at least "
+                          "%.1f MiB more must be free, or a step or the weights must be smaller (--max-step-tokens, --max-running, --quantize)",
                           (double)of->weight_bytes / mib, (double)of->act_bytes / mib, ceil((double)(block - left) / mib * 10) / 10);
     return qr_err_set(err, QR_E_NO_ROOM, "does not fit: a sequence of %d tokens needs %.1f MiB of cache, the plan has %.1f MiB, and %.1f MiB of memory are "
                       "free beside %.1f MiB of weights; the largest settings that fit are --max-len %lld --kv-tokens %lld%s", of->ctx_max,

@@ -35,7 +35,8 @@ Test(limits, weights_that_do_not_fit_are_refused_with_the_formats_that_do)
                  {((int64_t)(45 + 10 + 1) << 20) + block, "what fits is --quantize int8 or int4"},
                  {((int64_t)(45 + 10 + 1) << 20) + block - 1, "what fits is --quantize int4"},
                  {((int64_t)(25 + 10 + 1) << 20) + block, "what fits is --quantize int4"},
-                 {((int64_t)(25 + 10 + 1) << 20) + block - 1, "what may fit is --quantize int4 with fewer --max-step-tokens than 512 and fewer --max-running than 64 ("},
+                 {((int64_t)(25 + 10 + 1) << 20) + block - 1,
+                  "what may fit is --quantize int4 with fewer --max-step-tokens than 512 and fewer --max-running than 64 ("},
                  {((int64_t)(25 + 10) << 20) + block, "what may fit is --quantize int4 with fewer --max-step-tokens"},
                  {((int64_t)(25 + 9) << 20) + block, "no format of it fits: 2.0 MiB more must be free, for it as int4, or the model must be smaller"},
                  {0, "no format of it fits: 36.1 MiB more"}};

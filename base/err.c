@@ -72,6 +72,7 @@ int qr_err_exit_status(enum qr_code code)
     case QR_E_NOT_FOUND:
     case QR_E_DAMAGED:
     case QR_E_UNSUPPORTED:
+    case QR_E_TOO_LARGE: /* of a file: what is longer or deeper than its readers go is broken for them */
     case QR_E_IO: return 4;
     case QR_E_NO_ROOM: return 5;
     case QR_E_INTERNAL: return 70;

@@ -19,7 +19,7 @@ enum qr_code {
     QR_E_IO = -6,          /* the operating system refused a read or a write                     (exit 4) */
     QR_E_NO_ROOM = -7,     /* it does not fit: memory, cache blocks, context                     (exit 5) */
     QR_E_INVALID = -8,     /* a request's content is wrong; `param` names the field              (HTTP 400) */
-    QR_E_TOO_LARGE = -9,   /* a limit on size, depth, steps or count was passed                  (HTTP 413 or 400) */
+    QR_E_TOO_LARGE = -9,   /* a limit on size, depth, steps or count was passed                  (HTTP 413 or 400; exit 4) */
     QR_E_BUSY = -10,       /* a queue is full; try again later                                   (HTTP 429) */
     QR_E_CLOSED = -11,     /* shutting down, or the peer went away                               (HTTP 503) */
     QR_E_DENIED = -12,     /* no key, or a key that may not                                      (HTTP 401 or 403) */

@@ -65,24 +65,13 @@ const struct qr_gguf_layout *qr_gguf_layout(uint32_t type)
 struct reader {
     struct qr_gguf *g;
     uint64_t at;
+    const struct qr_gguf_text *key; /* whose value is being read; NULL: none */
     struct qr_err *err;
 };
 
 static uint64_t left(const struct reader *r)
 {
     return r->g->n_bytes - r->at;
-}
-
-/* Every message says where in the file the thing stands. */
-static int refuse(struct reader *r, enum qr_code code, uint64_t at, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-static int refuse(struct reader *r, enum qr_code code, uint64_t at, const char *fmt, ...)
-{
-    char what[400];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
-    return qr_err_set(r->err, code, "%s: byte %" PRIu64 ": %s", r->g->file, at, what);
 }
 
 /* A name as messages show it: what is not printable ASCII becomes '?'. */
@@ -93,6 +82,19 @@ static const char *shown(char out[72], struct qr_gguf_text t)
         out[i] = t.at[i] >= 0x20 && t.at[i] < 0x7f ? t.at[i] : '?';
     snprintf(out + n, 72 - n, "%s", t.n > 64 ? "..." : "");
     return out;
+}
+
+/* Every message says where in the file the thing stands. */
+static int refuse(struct reader *r, enum qr_code code, uint64_t at, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static int refuse(struct reader *r, enum qr_code code, uint64_t at, const char *fmt, ...)
+{
+    char what[400], name[72];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    return qr_err_set(r->err, code, "%s: byte %" PRIu64 ": %s%s%s%s", r->g->file, at, r->key ? "key " : "", r->key ? shown(name, *r->key) : "",
+                      r->key ? ": " : "", what);
 }
 
 static int need(struct reader *r, uint64_t n, const char *what)
@@ -200,14 +202,15 @@ static int skip_value(struct reader *r, enum qr_gguf_kind kind, uint64_t count, 
 static int read_key(struct reader *r, struct qr_gguf_key *k)
 {
     uint32_t kind;
-    char name[72];
     int rc = read_text(r, &k->name, KEY_NAME_MAX, "a key's name");
-    const uint64_t at = r->at;
-    rc = rc ? rc : read_u32(r, &kind, "a key's kind");
     if (rc)
         return rc;
+    r->key = &k->name;
+    const uint64_t at = r->at;
+    if ((rc = read_u32(r, &kind, "its kind")))
+        return rc;
     if (kind >= QR_GGUF_KIND_COUNT)
-        return refuse(r, QR_E_DAMAGED, at, "key %s is of kind %" PRIu32 ", expected 0 to %d", shown(name, k->name), kind, QR_GGUF_KIND_COUNT - 1);
+        return refuse(r, QR_E_DAMAGED, at, "is of kind %" PRIu32 ", expected 0 to %d", kind, QR_GGUF_KIND_COUNT - 1);
     k->kind = (enum qr_gguf_kind)kind;
     k->count = 1;
     if (k->kind == QR_GGUF_ARRAY) {
@@ -215,7 +218,7 @@ static int read_key(struct reader *r, struct qr_gguf_key *k)
         uint64_t count;
         const uint64_t back = r->at;
         if ((rc = read_u32(r, &of, "an array's kind")) || (rc = read_u64(r, &count, "an array's count")))
-            return qr_err_prefix(r->err, "key %s: ", shown(name, k->name));
+            return rc;
         k->of = of < QR_GGUF_KIND_COUNT ? (enum qr_gguf_kind)of : QR_GGUF_U8;
         k->count = count;
         k->data = r->g->bytes + r->at;
@@ -229,7 +232,8 @@ static int read_key(struct reader *r, struct qr_gguf_key *k)
     }
     if (!rc && k->kind == QR_GGUF_BOOL && *k->data > 1)
         rc = refuse(r, QR_E_DAMAGED, k->offset, "a truth value of %d, expected 0 or 1", (int)*k->data);
-    return rc ? qr_err_prefix(r->err, "key %s: ", shown(name, k->name)) : 0;
+    r->key = NULL;
+    return rc;
 }
 
 static int read_keys(struct reader *r, uint64_t n)

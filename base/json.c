@@ -188,6 +188,16 @@ int qr_json_parse_line(struct qr_json **out, const char *line, size_t len, const
     return rc;
 }
 
+int qr_json_parse_file(struct qr_json **out, const char *text, size_t len, const struct qr_json_limits *limits, const char *file, struct qr_err *err)
+{
+    QR_ASSERT(text != NULL || len == 0);
+    QR_ASSERT(file != NULL);
+    if (qr_json_parse(out, text ? text : "", len, limits, err) == 0)
+        return 0;
+    err->code = QR_E_DAMAGED;
+    return qr_err_prefix(err, "%s: ", file);
+}
+
 void qr_json_free(struct qr_json *root)
 {
     cJSON_Delete((cJSON *)(void *)root);

@@ -76,6 +76,8 @@ int qr_json_parse_members(struct qr_json **out, const char *text, size_t len, co
                           struct qr_err *err);
 /* The same for a line of a file: errors of the text name the column alone, as who reads the lines counts them. */
 int qr_json_parse_line(struct qr_json **out, const char *line, size_t len, const struct qr_json_limits *limits, struct qr_err *err);
+/* The same for all of a file (text may be NULL when len is 0): every error is QR_E_DAMAGED and begins with the file's name. */
+int qr_json_parse_file(struct qr_json **out, const char *text, size_t len, const struct qr_json_limits *limits, const char *file, struct qr_err *err);
 void qr_json_free(struct qr_json *root); /* NULL is fine */
 
 enum qr_json_type qr_json_type(const struct qr_json *v);

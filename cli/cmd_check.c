@@ -13,20 +13,19 @@ struct check_options {
     bool json, all, hash;
 };
 
-/* The tokenizer and the template, opened as a server would. Nothing where the model itself cannot be opened: that is said elsewhere. */
+/* The tokenizer and the template, opened as a server would. Nothing where the model itself cannot be opened. */
 static void look_at_tokenizer(struct qr_check_tokenizer *t, const char *path)
 {
     struct qr_source *source;
     struct qr_tokenizer *tokenizer = NULL;
     struct qr_chat *chat = NULL;
-    if (qr_source_open(&source, path, &t->err) != 0)
+    struct qr_err said_elsewhere;
+    if (qr_source_open(&source, path, &said_elsewhere) != 0)
         return;
-    t->looked = true;
-    int rc = qr_tokenizer_open_from(&tokenizer, source, &t->err);
-    if (rc == 0)
-        rc = qr_chat_open_from(&chat, source, &t->err);
-    t->n_ids = rc == 0 ? qr_tokenizer_vocab_size(tokenizer) : 0;
-    t->chat = chat != NULL;
+    if (qr_tokenizer_open_from(&tokenizer, source, &t->err) == 0) {
+        t->n_ids = qr_tokenizer_vocab_size(tokenizer);
+        t->chat = qr_chat_open_from(&chat, source, &t->err) == 0 && chat;
+    }
     qr_chat_close(chat);
     if (tokenizer)
         qr_tokenizer_close(tokenizer);
@@ -64,7 +63,7 @@ int qr_cmd_check(int argc, char **argv)
     if (out.len > 0)
         fwrite(out.data, 1, out.len, stdout);
     status = rc == 0 ? 0 : qr_cli_fail(argv[0], &err);
-    if (path && (status == qr_err_exit_status(QR_E_USAGE) || status == qr_err_exit_status(QR_E_INVALID))) /* what it names is wrong, not the command */
+    if (path && status == qr_err_exit_status(QR_E_USAGE)) /* what it names is wrong, not the command */
         status = qr_err_exit_status(QR_E_NOT_FOUND);
     qr_buf_release(&out);
     qr_options_free(set);

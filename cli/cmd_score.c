@@ -26,6 +26,7 @@ struct scorer {
     const struct score_options *o;
     struct qr_comm_team team;
     struct qr_tokenizer *tokenizer; /* NULL when the directory has none: only "ids" can be scored */
+    struct qr_err no_tokenizer;     /* then: why */
     struct qr_backend *be;
     struct qr_model *model;
     struct qr_lora *lora;           /* or NULL */
@@ -110,7 +111,7 @@ static int input_ids(struct scorer *s, struct qr_ids *ids, const struct qr_json 
     if (qr_json_type(prompt) != QR_JSON_T_STRING)
         return qr_err_at(err, QR_E_INVALID, "prompt", "'prompt' must be a string");
     if (!s->tokenizer)
-        return qr_err_at(err, QR_E_INVALID, "prompt", "the model directory has no tokenizer.json; give \"ids\"");
+        return qr_err_at(err, s->no_tokenizer.code, "prompt", "%s; without a tokenizer give \"ids\"", s->no_tokenizer.msg);
     size_t len;
     const char *text = qr_json_str(prompt, &len);
     return qr_tokenizer_encode(s->tokenizer, ids, text, len, QR_ENCODE_PARSE_SPECIAL | (s->o->add_special ? QR_ENCODE_ADD_SPECIAL : 0u), err);
@@ -162,7 +163,6 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
     bo.step_rows_max = CHUNK_TOKENS;
     mo.comm = qr_comm_team_comm(&s->team);
     qr_comm_place(mo.comm, &bo.rank, &bo.n_ranks);
-    struct qr_err no_tokenizer;
     const char *adapter = NULL;
     int rc = qr_source_open(&mo.source, s->o->m.model, err);
     if (rc != 0)
@@ -171,7 +171,7 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
         qr_source_unref(mo.source);
         return err->code;
     }
-    if (qr_tokenizer_open_from(&s->tokenizer, mo.source, &no_tokenizer) != 0)
+    if (qr_tokenizer_open_from(&s->tokenizer, mo.source, &s->no_tokenizer) != 0)
         s->tokenizer = NULL;
     rc = qr_backend_open(&s->be, &bo, err);
     if (rc == 0)

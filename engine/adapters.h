@@ -25,7 +25,7 @@ struct qr_adapter_source {
     bool replace;        /* an adapter of that name gives way; else that is an error */
 };
 
-/* Errors: QR_E_USAGE (no slots), QR_E_INVALID with param "lora_name" (no name, or one that is taken) or about the files, QR_E_BUSY (all slots in use), and
+/* Errors: QR_E_USAGE (no slots), QR_E_INVALID with param "lora_name" (no name, or one that is taken), QR_E_BUSY (all slots in use), and
  * those of qr_lora_file_open and qr_lora_fill; QR_E_CLOSED while the engine ends or after it has lost a rank. */
 int qr_engine_load_adapter(struct qr_engine *e, const struct qr_adapter_source *source, struct qr_err *err);
 

@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,14 +40,14 @@ static int check_config(const struct qr_engine_config *c, struct qr_err *err)
     return 0;
 }
 
-/* Bytes the cache may take: what was asked for, or a quarter of what is left, and no more than all running sequences could fill. */
-static int64_t cache_bytes(const struct qr_engine_config *c, int32_t ctx, int64_t token_bytes, int64_t left)
+/* Bytes the cache may take: what was asked for, or a quarter of what is left but `least` at any rate, and no more than all running sequences could fill. */
+static int64_t cache_bytes(const struct qr_engine_config *c, int32_t ctx, int64_t token_bytes, int64_t least, int64_t left)
 {
     if (c->kv_bytes > 0)
         return c->kv_bytes;
     if (c->kv_tokens > 0)
         return c->kv_tokens * token_bytes;
-    int64_t useful = (int64_t)c->running_max * (ctx + c->block_tokens) * token_bytes, share = left / 4;
+    int64_t useful = (int64_t)c->running_max * (ctx + c->block_tokens) * token_bytes, share = left / 4 > least ? left / 4 : least;
     return share < useful ? share : useful;
 }
 
@@ -65,6 +66,24 @@ static int fail_small(const struct qr_engine_config *c, int64_t fits, int64_t ne
                       c->ctx_max > 0 ? ", those of one sequence (--max-len)" : "", (long long)needed, (long long)(needed * token_bytes));
 }
 
+/* Memory is too little for the cache that was asked for, or for any. */
+static int fail_cache(const struct qr_engine_config *c, const struct qr_engine_limits *of, int64_t kv, int64_t left, struct qr_err *err)
+{
+    const double mib = 0x1p20;
+    const int64_t block = of->kv_token_bytes * c->block_tokens;
+    int64_t most = left > 0 ? left / block * c->block_tokens : 0; /* whole blocks of it */
+    most = most < INT32_MAX / 2 ? most : INT32_MAX / 2 / c->block_tokens * c->block_tokens;
+    if (most == 0)
+        return qr_err_set(err, QR_E_NO_ROOM, "does not fit: beside %.1f MiB of weights and %.1f MiB for a step no block of the cache has room; at least "
+                          "%.1f MiB more must be free, or a step or the weights must be smaller (--max-step-tokens, --max-running, --quantize)",
+                          (double)of->weight_bytes / mib, (double)of->act_bytes / mib, ceil((double)(block - left) / mib * 10) / 10);
+    return qr_err_set(err, QR_E_NO_ROOM, "does not fit: a sequence of %d tokens needs %.1f MiB of cache, the plan has %.1f MiB, and %.1f MiB of memory are "
+                      "free beside %.1f MiB of weights; the largest settings that fit are --max-len %lld --kv-tokens %lld%s", of->ctx_max,
+                      (double)of->ctx_max * (double)of->kv_token_bytes / mib, (double)kv / mib, (double)left / mib, (double)of->weight_bytes / mib,
+                      (long long)(most < of->ctx_max ? most : of->ctx_max), (long long)most,
+                      of->kv_dtype == QR_I8 ? "" : "; more with --kv-cache-dtype int8");
+}
+
 int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_config *model,
                    enum qr_dtype kv_dtype, int64_t weight_bytes, int64_t act_bytes, int64_t memory_available, struct qr_err *err)
 {
@@ -80,24 +99,20 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
                                      .head_dim = model->head_dim};
     int64_t token_bytes = (int64_t)qr_kv_block_bytes(&token);
     int64_t left = memory_available - act_bytes;
-    int64_t kv = cache_bytes(config, ctx, token_bytes, left > 0 ? left : 0);
+    const int64_t needed = ((config->ctx_max > 0 ? ctx : 1) + config->block_tokens - 1) / config->block_tokens * config->block_tokens;
+    int64_t kv = cache_bytes(config, ctx, token_bytes, needed * token_bytes, left > 0 ? left : 0);
     if (kv > left && left > 0 && config->kv_bytes == 0 && config->kv_tokens == 0)
         kv = left;
     int64_t n_blocks = kv / (token_bytes * config->block_tokens), fits = n_blocks * config->block_tokens;
     if (fits > INT32_MAX / 2)
         n_blocks = INT32_MAX / 2 / config->block_tokens, fits = n_blocks * config->block_tokens;
-    const int64_t needed = ((config->ctx_max > 0 ? ctx : 1) + config->block_tokens - 1) / config->block_tokens * config->block_tokens;
     if (kv <= left && fits < needed && needed * token_bytes <= left)
         return fail_small(config, fits, needed, token_bytes, err);
-    int64_t most = left > 0 ? left / (token_bytes * config->block_tokens) * config->block_tokens : 0; /* whole blocks of it */
-    most = most < INT32_MAX / 2 ? most : INT32_MAX / 2 / config->block_tokens * config->block_tokens;
-    if (kv > left || fits < config->block_tokens || (config->ctx_max > 0 && fits < ctx))
-        return qr_err_set(err, QR_E_NO_ROOM,
-                          "does not fit: a sequence of %d tokens needs %.1f MiB of cache, the plan has %.1f MiB, and %.1f MiB of memory are "
-                          "free beside %.1f MiB of weights; the largest settings that fit are --max-len %lld --kv-tokens %lld%s",
-                          ctx, (double)ctx * (double)token_bytes / 0x1p20, (double)kv / 0x1p20, (double)left / 0x1p20,
-                          (double)weight_bytes / 0x1p20, (long long)(most < ctx ? most : ctx), (long long)most,
-                          kv_dtype == QR_I8 ? "" : "; more with --kv-cache-dtype int8");
+    if (kv > left || fits < config->block_tokens || (config->ctx_max > 0 && fits < ctx)) {
+        const struct qr_engine_limits of = {.ctx_max = ctx, .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype, .weight_bytes = weight_bytes,
+                                            .act_bytes = act_bytes};
+        return fail_cache(config, &of, kv, left, err);
+    }
     *out = (struct qr_engine_limits){
         .ctx_max = fits < ctx ? (int32_t)fits : ctx, .vocab = model->n_vocab, .n_blocks = (int32_t)n_blocks,
         .block_tokens = config->block_tokens, .running_max = config->running_max, .waiting_max = config->waiting_max,
@@ -122,10 +137,10 @@ static void put_remedy(char text[240], const struct qr_engine_config *config, co
     const int64_t beside = memory - block, with_step = beside - step;
     const int64_t as_is = (int64_t)(plan->weight_bytes + plan->table_bytes), int8 = (int64_t)plan->int8_bytes, int4 = (int64_t)plan->int4_bytes;
     const int64_t least = as_is < int4 ? as_is : int4;
-    char rows[120], adapters[48] = "";
+    char rows[140], adapters[48] = "";
     if (config->lora_slots > 0)
-        snprintf(adapters, sizeof adapters, " and adapters (--lora-slots %d)", config->lora_slots);
-    snprintf(rows, sizeof rows, "fewer rows in a step (--max-step-tokens %d, --max-running %d)%s", config->step_tokens_max, config->running_max, adapters);
+        snprintf(adapters, sizeof adapters, ", or fewer --lora-slots than %d", config->lora_slots);
+    snprintf(rows, sizeof rows, "fewer --max-step-tokens than %d and fewer --max-running than %d%s", config->step_tokens_max, config->running_max, adapters);
     if (fits->rows > 0)
         snprintf(rows, sizeof rows, "--max-step-tokens %d --max-running %d%s", fits->rows, fits->running, fits->less_cache ? " with a smaller cache" : "");
     if (with_step >= int4)
@@ -134,8 +149,8 @@ static void put_remedy(char text[240], const struct qr_engine_config *config, co
     else if (beside >= least)
         snprintf(text, 240, "what %s is %s%s", fits->rows > 0 ? "fits" : "may fit", beside >= as_is ? "" : "--quantize int4 with ", rows);
     else
-        snprintf(text, 240, "no format of it fits: %.1f MiB more would be the least, a smaller model, or less that runs beside it",
-                 (double)(least - beside) / 0x1p20);
+        snprintf(text, 240, "no format of it fits: %.1f MiB more must be free%s, or the model must be smaller",
+                 ceil((double)(least - with_step) / 0x1p20 * 10) / 10, least < as_is ? ", for it as int4" : "");
 }
 
 /* What a plan comes to beside the cache. */

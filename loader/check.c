@@ -115,12 +115,10 @@ static void hash_all(struct qr_check_report *r)
 static void check_tokenizer(struct qr_check_report *r)
 {
     const struct qr_check_tokenizer *t = &r->options->tokenizer;
-    if (!r->is_model || !t->looked)
+    if (!r->is_model || !t->err.code)
         return;
-    if (t->n_ids == 0) {
-        *slot(r) = t->err;
-        r->n_problems++;
-    }
+    *slot(r) = t->err;
+    note(r, t->err.code);
 }
 
 /* A directory with an adapter's settings and nothing that a model would be read from. */
@@ -184,6 +182,7 @@ static void examine(struct qr_check_report *r)
     check_tokenizer(r);
     if (r->has_config && r->files && n_before == 0)
         note(r, check_backend(r, slot(r)));
+    r->generates = r->is_model && r->n_problems == (r->options->tokenizer.n_ids > 0 && r->options->tokenizer.err.code);
 }
 
 int qr_model_check(struct qr_buf *out, const char *path, const struct qr_check_options *options, struct qr_err *err)

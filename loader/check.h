@@ -9,11 +9,11 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* What the tokenizer's reader found, which the loader does not know; zeros: nobody looked. */
+/* What the readers of tokenizer and chat template found, which the loader does not know; zeros: nobody looked. */
 struct qr_check_tokenizer {
-    bool looked, chat;  /* chat: there is a chat template */
+    bool chat;          /* there is a chat template */
     int32_t n_ids;      /* the largest id and one; 0: there is none that can be read */
-    struct qr_err err;  /* then */
+    struct qr_err err;  /* code not 0: of the tokenizer when n_ids is 0, else of the chat template and its tokens, which a server alone needs */
 };
 
 struct qr_check_options {

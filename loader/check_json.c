@@ -109,7 +109,9 @@ void qr_check_json(struct qr_buf *out, const struct qr_check_report *r)
             qr_buf_put_byte(out, ',');
         qr_json_put_str(out, r->problem[i].msg, strlen(r->problem[i].msg));
     }
-    qr_buf_printf(out, "],\"runs\":%s", r->n_problems ? "false" : r->is_model ? "true" : "null");
+    qr_buf_printf(out, "],\"runs\":%s", r->n_problems && !r->generates ? "false" : r->is_model ? "true" : "null");
+    if (r->is_model)
+        qr_buf_printf(out, ",\"serves\":%s", r->n_problems ? "false" : "true");
     if (r->n_problems == 0 && r->is_model)
         put_memory(out, r);
     qr_buf_put_str(out, "}\n");

@@ -24,6 +24,7 @@ struct qr_check_report {
     struct qr_other_files other;
     struct qr_err problem[QR_CHECK_PROBLEMS_MAX];
     int32_t n_problems;
+    bool generates;                        /* nothing is wrong but with what a server alone needs */
     enum qr_dtype compute;                 /* when nothing is wrong and it is a model */
     char kernels[32];                      /* likewise: of which level */
     size_t weight_bytes[QR_DTYPE_COUNT];   /* likewise: weights, with the embedding's rows, as `compute` and as each quantized type, on this machine */

@@ -342,7 +342,8 @@ static void put_tokenizer(struct qr_buf *out, const struct qr_check_report *r)
     const struct qr_check_tokenizer *t = &r->options->tokenizer;
     if (!r->is_model || t->n_ids == 0)
         return;
-    put_line(out, "tokenizer", "%d ids; %s", t->n_ids, t->chat ? "a chat template" : "no chat template: completions only");
+    put_line(out, "tokenizer", "%d ids; %s", t->n_ids, t->err.code ? "a chat template that cannot be used" : t->chat ? "a chat template"
+                                                                   : "no chat template: completions only");
     if (r->has_config && t->n_ids > r->config.n_vocab)
         put_line(out, "note", "the model knows %d ids: a request that has one of the others is refused", r->config.n_vocab);
 }
@@ -379,7 +380,9 @@ static void put_verdict(struct qr_buf *out, const struct qr_check_report *r)
         qr_buf_printf(out, LABEL "%s\n", "problem", r->problem[i].msg); /* one line, as the log has it */
     if (r->n_problems == 0 && r->is_model)
         put_memory(out, r);
-    if (r->n_problems)
+    if (r->n_problems && r->generates)
+        put_line(out, "verdict", "quire generates with it, but would not serve it");
+    else if (r->n_problems)
         put_line(out, "verdict", r->is_adapter ? "quire would not take it" : "quire would not run it");
     else if (r->is_adapter)
         put_line(out, "verdict", "the %s is sound; with its base model: --lora NAME=%s", r->source ? "file" : "adapter",

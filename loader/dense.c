@@ -18,7 +18,7 @@ static int read_features(int32_t *out, const char *dir, const struct qr_json *co
     const struct qr_json *v = qr_json_find(config, name);
     int64_t n = 0;
     if (!v || !qr_json_i64(v, &n) || n < 1 || n > FEATURES_MAX)
-        return qr_err_set(err, QR_E_INVALID, "%s/config.json: %s, expected a whole number from 1 to %d", dir, name, FEATURES_MAX);
+        return qr_err_set(err, QR_E_DAMAGED, "%s/config.json: %s, expected a whole number from 1 to %d", dir, name, FEATURES_MAX);
     *out = (int32_t)n;
     return 0;
 }
@@ -58,9 +58,9 @@ static int read_tensor(float **out, const struct qr_tensor_files *st, const char
     const int32_t n_dims = columns > 0 ? 2 : 1;
     char found[160], expected[160];
     if (!t)
-        return qr_err_set(err, QR_E_INVALID, "%s/model.safetensors: there is no tensor %s", dir, name);
+        return qr_err_set(err, QR_E_DAMAGED, "%s/model.safetensors: there is no tensor %s", dir, name);
     if (t->n_dims != n_dims || t->shape[0] != rows || (n_dims == 2 && t->shape[1] != columns))
-        return qr_err_set(err, QR_E_INVALID, "%s/model.safetensors: tensor %s is %s, expected %s by config.json", dir, name,
+        return qr_err_set(err, QR_E_DAMAGED, "%s/model.safetensors: tensor %s is %s, expected %s by config.json", dir, name,
                           qr_shape_text(found, sizeof found, t->shape, t->n_dims), qr_shape_text(expected, sizeof expected, want, n_dims));
     if (!t->type->computable)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s/model.safetensors: tensor %s is %s, expected F32, F16 or BF16", dir, name, t->type->name);
@@ -99,7 +99,7 @@ int qr_dense_open(struct qr_dense *d, const char *dir, const struct qr_json *con
     const struct qr_json *bias = qr_json_find(config, "bias");
     *d = (struct qr_dense){0};
     if (!qr_json_is_null(bias) && qr_json_type(bias) != QR_JSON_T_BOOL)
-        return qr_err_set(err, QR_E_INVALID, "%s/config.json: bias, expected true or false", dir);
+        return qr_err_set(err, QR_E_DAMAGED, "%s/config.json: bias, expected true or false", dir);
     int rc = read_features(&d->n_in, dir, config, "in_features", err);
     rc = rc ? rc : read_features(&d->n_out, dir, config, "out_features", err);
     rc = rc ? rc : read_activation(&d->tanh, dir, config, err);

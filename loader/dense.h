@@ -17,8 +17,8 @@ struct qr_dense {
 };
 
 /* config: what DIR/config.json says (in_features, out_features, bias, activation_function: Identity or Tanh, which is meant where it is silent).
- * DIR/model.safetensors has linear.weight [out_features, in_features] and linear.bias [out_features]. Errors name file and field or tensor: QR_E_INVALID,
- * QR_E_UNSUPPORTED, QR_E_NOT_FOUND, QR_E_DAMAGED. */
+ * DIR/model.safetensors has linear.weight [out_features, in_features] and linear.bias [out_features]. Errors name file and field or tensor: QR_E_DAMAGED,
+ * QR_E_UNSUPPORTED, QR_E_NOT_FOUND. */
 int qr_dense_open(struct qr_dense *d, const char *dir, const struct qr_json *config, struct qr_err *err);
 void qr_dense_release(struct qr_dense *d); /* also of a zeroed one */
 

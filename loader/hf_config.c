@@ -525,11 +525,9 @@ static int read_generation(const struct qr_hf_obj *o, struct qr_model_config *c)
 
 static int parse_object(struct qr_json **root, const char *file, const char *text, size_t len, struct qr_err *err)
 {
-    int rc = qr_json_parse(root, text, len, &qr_json_limits_request, err);
-    if (rc) {
-        err->code = QR_E_DAMAGED;
-        return qr_err_prefix(err, "%s: ", file);
-    }
+    int rc = qr_json_parse_file(root, text, len, &qr_json_limits_request, file, err);
+    if (rc)
+        return rc;
     if (qr_json_type(*root) == QR_JSON_T_OBJECT)
         return 0;
     rc = qr_err_set(err, QR_E_DAMAGED, "%s: is %s, expected an object", file, qr_json_type_name(qr_json_type(*root)));

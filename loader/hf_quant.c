@@ -215,9 +215,9 @@ static int read_text(struct qr_quant_scheme *out, const struct qr_map_file *map,
 {
     struct qr_json *root;
     struct qr_hf_obj o = {.file = file, .prefix = "", .err = err};
-    int rc = qr_json_parse(&root, map->data ? (const char *)map->data : "", map->n_bytes, &qr_json_limits_request, err);
+    int rc = qr_json_parse_file(&root, (const char *)map->data, map->n_bytes, &qr_json_limits_request, file, err);
     if (rc)
-        return qr_err_prefix(err, "%s: ", file);
+        return rc;
     o.v = root;
     if (qr_json_type(root) != QR_JSON_T_OBJECT)
         rc = qr_err_set(err, QR_E_DAMAGED, "%s: expected an object", file);

@@ -160,7 +160,7 @@ static int read_patterns(struct qr_lora_file *f, const struct qr_json *v, struct
     if (qr_json_is_null(all) || qr_json_count(all) == 0)
         return 0;
     if (qr_json_type(all) != QR_JSON_T_OBJECT || qr_json_count(all) > PATTERNS_MAX)
-        return qr_err_set(err, QR_E_INVALID, "%s: alpha_pattern, expected an object with at most %d names", f->config, PATTERNS_MAX);
+        return qr_err_set(err, QR_E_DAMAGED, "%s: alpha_pattern, expected an object with at most %d names", f->config, PATTERNS_MAX);
     f->pattern = qr_alloc((size_t)qr_json_count(all), sizeof *f->pattern);
     for (const struct qr_json *x = qr_json_first(all); x; x = qr_json_after(x)) {
         const char *key = qr_json_key(x);
@@ -184,13 +184,13 @@ static int read_values(struct qr_lora_file *f, const struct qr_json *v, struct q
     if (!type || qr_json_type(type) != QR_JSON_T_STRING || strcmp(qr_json_str(type, NULL), "LORA") != 0)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: peft_type is not \"LORA\"", f->config);
     if (!rank || !qr_json_i64(rank, &f->rank) || f->rank < 1 || f->rank > QR_LORA_RANK_MAX)
-        return qr_err_set(err, QR_E_INVALID, "%s: r, expected a whole number from 1 to %d", f->config, QR_LORA_RANK_MAX);
+        return qr_err_set(err, QR_E_DAMAGED, "%s: r, expected a whole number from 1 to %d", f->config, QR_LORA_RANK_MAX);
     if (!alpha || qr_json_type(alpha) != QR_JSON_T_NUMBER)
-        return qr_err_set(err, QR_E_INVALID, "%s: lora_alpha, expected a number", f->config);
+        return qr_err_set(err, QR_E_DAMAGED, "%s: lora_alpha, expected a number", f->config);
     if (!qr_json_is_null(rslora) && qr_json_type(rslora) != QR_JSON_T_BOOL)
-        return qr_err_set(err, QR_E_INVALID, "%s: use_rslora, expected true or false", f->config);
+        return qr_err_set(err, QR_E_DAMAGED, "%s: use_rslora, expected true or false", f->config);
     if (!qr_json_is_null(turned) && qr_json_type(turned) != QR_JSON_T_BOOL)
-        return qr_err_set(err, QR_E_INVALID, "%s: fan_in_fan_out, expected true or false", f->config);
+        return qr_err_set(err, QR_E_DAMAGED, "%s: fan_in_fan_out, expected true or false", f->config);
     f->turned = !qr_json_is_null(turned) && qr_json_bool(turned);
     f->alpha = qr_json_f64(alpha);
     f->rslora = !qr_json_is_null(rslora) && qr_json_bool(rslora);
@@ -212,9 +212,9 @@ static void read_base(struct qr_lora_file *f, const struct qr_json *v)
 static int read_config(struct qr_lora_file *f, struct qr_err *err)
 {
     struct qr_json *v;
-    int rc = qr_json_parse(&v, (const char *)f->config_text.data, f->config_text.n, &qr_json_limits_request, err);
+    int rc = qr_json_parse_file(&v, (const char *)f->config_text.data, f->config_text.n, &qr_json_limits_request, f->config, err);
     if (rc)
-        return qr_err_prefix(err, "%s: ", f->config);
+        return rc;
     read_base(f, v);
     rc = read_values(f, v, err);
     qr_json_free(v);
@@ -278,7 +278,7 @@ static int check_magic(const struct qr_lora_file *f, const void *bytes, size_t n
 {
     if (qr_gguf_is(bytes, n))
         return 0;
-    return qr_err_set(err, QR_E_INVALID, "%s: is a file that does not begin with \"GGUF\", expected an adapter's directory with " QR_LORA_CONFIG " and "
+    return qr_err_set(err, QR_E_DAMAGED, "%s: is a file that does not begin with \"GGUF\", expected an adapter's directory with " QR_LORA_CONFIG " and "
                       QR_LORA_WEIGHTS ", or a GGUF file", f->weights);
 }
 
@@ -358,7 +358,7 @@ static int set_path(struct qr_lora_file *f, const char *path, struct qr_err *err
 {
     const size_t n = strlen(path);
     if (n >= sizeof f->weights)
-        return qr_err_set(err, QR_E_INVALID, "%.100s...: the path has %zu bytes, expected less than %zu", path, n, sizeof f->weights);
+        return qr_err_set(err, QR_E_TOO_LARGE, "%.100s...: the path has %zu bytes, expected less than %zu", path, n, sizeof f->weights);
     memcpy(f->config, path, n + 1);
     memcpy(f->weights, path, n + 1);
     return 0;
@@ -512,7 +512,7 @@ static int find_tensor(struct qr_lora_file *f, const struct qr_stored_tensor **o
     const bool shaped = t->n_dims == 2 && (rows ? t->shape[0] == rows : t->shape[0] >= 1 && t->shape[0] <= QR_LORA_RANK_MAX) &&
                         (cols ? t->shape[1] == cols : true);
     if (!shaped)
-        return qr_err_set(err, QR_E_INVALID, "%s: tensor %s is %s, expected %s", f->weights, t->name,
+        return qr_err_set(err, QR_E_DAMAGED, "%s: tensor %s is %s, expected %s", f->weights, t->name,
                           qr_shape_text(found, sizeof found, t->shape, t->n_dims), expected_text(expected, f, rows, cols, base));
     if (!t->type->computable)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: tensor %s is %s, expected F32, F16%s", f->weights, t->name, t->type->name,
@@ -541,7 +541,7 @@ int qr_lora_file_find(struct qr_lora_file *f, struct qr_lora_pair *out, const ch
     const int64_t rank = out->a ? out->a->shape[0] : f->rank;
     rc = rc ? rc : find_tensor(f, &out->b, b, n_out, rank, base, err);
     if (rc == 0 && !out->a != !out->b)
-        rc = qr_err_set(err, QR_E_INVALID, "%s: tensor %s is missing, expected it beside %s", f->weights, out->a ? b : a, out->a ? a : b);
+        rc = qr_err_set(err, QR_E_DAMAGED, "%s: tensor %s is missing, expected it beside %s", f->weights, out->a ? b : a, out->a ? a : b);
     out->rank = (int32_t)rank;
     if (f->is_gguf && f->alpha == 0)
         out->scale = 1;
@@ -568,8 +568,8 @@ static int refuse_unused(const struct qr_lora_file *f, const char *name, const c
             return qr_err_set(err, QR_E_UNSUPPORTED, "%s: tensor %s is of an adapter of %s, expected adapters of the layers' matrices that every token goes "
                               "through", f->weights, name, rows[i].what);
     if (f->is_gguf)
-        return qr_err_set(err, QR_E_INVALID, "%s: tensor %s belongs to no matrix of %s", f->weights, name, base);
-    return qr_err_set(err, QR_E_INVALID, "%s: tensor %s belongs to no matrix of %s, expected " QR_LORA_BEFORE "NAME" QR_LORA_A " or " QR_LORA_B " of one",
+        return qr_err_set(err, QR_E_DAMAGED, "%s: tensor %s belongs to no matrix of %s", f->weights, name, base);
+    return qr_err_set(err, QR_E_DAMAGED, "%s: tensor %s belongs to no matrix of %s, expected " QR_LORA_BEFORE "NAME" QR_LORA_A " or " QR_LORA_B " of one",
                       f->weights, name, base);
 }
 
@@ -582,7 +582,7 @@ int qr_lora_file_check_used(const struct qr_lora_file *f, const char *base, stru
         if (!f->used[i])
             return refuse_unused(f, qr_tensor_files_at(f->st, i)->name, base, err);
     if (n == 0)
-        return qr_err_set(err, QR_E_INVALID, "%s: holds no tensor, expected adapters", f->weights);
+        return qr_err_set(err, QR_E_DAMAGED, "%s: holds no tensor, expected adapters", f->weights);
     return 0;
 }
 
@@ -595,17 +595,17 @@ static int check_half(const struct qr_lora_file *f, const struct qr_stored_tenso
     const size_t n = strlen(t->name), n_end = strlen(QR_LORA_A);
     char name[QR_STORED_NAME_MAX], found[160];
     if ((!a && !ends_with(t->name, QR_LORA_B)) || strncmp(t->name, QR_LORA_BEFORE, strlen(QR_LORA_BEFORE)) != 0)
-        return qr_err_set(err, QR_E_INVALID, "%s: tensor %s, expected names as " QR_LORA_BEFORE "NAME" QR_LORA_A " and " QR_LORA_B, f->weights, t->name);
+        return qr_err_set(err, QR_E_DAMAGED, "%s: tensor %s, expected names as " QR_LORA_BEFORE "NAME" QR_LORA_A " and " QR_LORA_B, f->weights, t->name);
     snprintf(name, sizeof name, "%.*s%s", (int)(n - n_end), t->name, a ? QR_LORA_B : QR_LORA_A);
     const struct qr_stored_tensor *other = qr_tensor_files_find(f->st, name);
     if (!other)
-        return qr_err_set(err, QR_E_INVALID, "%s: tensor %s is missing, expected it beside %s", f->weights, name, t->name);
+        return qr_err_set(err, QR_E_DAMAGED, "%s: tensor %s is missing, expected it beside %s", f->weights, name, t->name);
     if (t->n_dims != 2)
-        return qr_err_set(err, QR_E_INVALID, "%s: tensor %s is %s, expected two dimensions", f->weights, t->name,
+        return qr_err_set(err, QR_E_DAMAGED, "%s: tensor %s is %s, expected two dimensions", f->weights, t->name,
                           qr_shape_text(found, sizeof found, t->shape, t->n_dims));
     const int64_t rank = t->shape[a ? 0 : 1], want = !f->any_rank ? f->rank : a || other->n_dims != 2 ? rank : other->shape[0];
     if (rank != want || rank < 1 || rank > QR_LORA_RANK_MAX)
-        return qr_err_set(err, QR_E_INVALID, "%s: tensor %s is %s, a rank of %lld, expected %lld as %s says", f->weights, t->name,
+        return qr_err_set(err, QR_E_DAMAGED, "%s: tensor %s is %s, a rank of %lld, expected %lld as %s says", f->weights, t->name,
                           qr_shape_text(found, sizeof found, t->shape, t->n_dims), (long long)rank, (long long)want,
                           f->any_rank ? name : "r in " QR_LORA_CONFIG);
     if (!t->type->computable)
@@ -619,7 +619,7 @@ int qr_lora_file_check_alone(const struct qr_lora_file *f, struct qr_err *err)
     QR_ASSERT(err != NULL);
     const int32_t n = qr_tensor_files_count(f->st);
     if (n == 0)
-        return qr_err_set(err, QR_E_INVALID, "%s: holds no tensor, expected adapters", f->weights);
+        return qr_err_set(err, QR_E_DAMAGED, "%s: holds no tensor, expected adapters", f->weights);
     for (int32_t i = 0; i < n && !f->is_gguf; i++) { /* of a GGUF file halves were compared when it was read */
         const int rc = check_half(f, qr_tensor_files_at(f->st, i), err);
         if (rc)

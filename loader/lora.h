@@ -30,8 +30,7 @@ struct qr_lora_file; /* opaque */
 
 /* path: the adapter's directory, or a GGUF file. root: a directory below which all files must really lie, wherever links and ".." lead; NULL: anywhere.
  * weights_max: the most bytes of the file with the matrices. Errors: QR_E_NOT_FOUND, QR_E_IO, QR_E_DENIED (outside of root), QR_E_TOO_LARGE, QR_E_DAMAGED;
- * QR_E_INVALID for
- * settings that are none; QR_E_UNSUPPORTED for kinds of adapters that are no such sum. */
+ * QR_E_UNSUPPORTED for kinds of adapters that are no such sum. */
 int qr_lora_file_open(struct qr_lora_file **out, const char *path, const char *root, size_t weights_max, struct qr_err *err);
 /* What a check of names, types and shapes needs, for adapters that are read later: of the file with the matrices only the header is read. */
 int qr_lora_file_open_header(struct qr_lora_file **out, const char *path, struct qr_err *err);
@@ -40,7 +39,7 @@ int qr_lora_file_open_memory(struct qr_lora_file **out, const void *config, size
 void qr_lora_file_close(struct qr_lora_file *f); /* NULL is fine */
 
 /* Whether it can be for a model of c, once, before anything is looked for; rows of B are in the model's order from then on. turned: its own matrices lie turned
- * in its file, as fan_in_fan_out says. Errors: QR_E_UNSUPPORTED where that is set and they do not; QR_E_INVALID where a GGUF file is for another
+ * in its file, as fan_in_fan_out says. Errors: QR_E_UNSUPPORTED where that is set and they do not; QR_E_DAMAGED where a GGUF file is for another
  * architecture. */
 int qr_lora_file_fit(struct qr_lora_file *f, const struct qr_model_config *c, bool turned, struct qr_err *err);
 
@@ -61,7 +60,7 @@ struct qr_lora_about {
 struct qr_lora_about qr_lora_file_about(const struct qr_lora_file *f);
 
 /* What can be seen without a model: tensors have names of adapters, two dimensions, one rank in both halves (r of the settings, where these say no others) and
- * a type that can be read; there is one. Errors name the tensor: QR_E_INVALID, QR_E_UNSUPPORTED. */
+ * a type that can be read; there is one. Errors name the tensor: QR_E_DAMAGED, QR_E_UNSUPPORTED. */
 int qr_lora_file_check_alone(const struct qr_lora_file *f, struct qr_err *err);
 
 /* What is added to one matrix. */
@@ -72,14 +71,14 @@ struct qr_lora_pair {
 };
 
 /* The pair of `matrix` ("model.layers.0.self_attn.q_proj.weight", [n_out, n_in]), its shapes and types checked; `base` is what messages call the model.
- * Errors: QR_E_INVALID, QR_E_UNSUPPORTED. */
+ * Errors: QR_E_DAMAGED, QR_E_UNSUPPORTED. */
 int qr_lora_file_find(struct qr_lora_file *f, struct qr_lora_pair *out, const char *matrix, int64_t n_out, int64_t n_in, const char *base,
                       struct qr_err *err);
 
 /* Rows [first, first + n) of a pair's tensor as f32. */
 void qr_lora_file_decode(const struct qr_lora_file *f, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n);
 
-/* Every tensor has been found by somebody, and there is one. QR_E_INVALID names one that was not. */
+/* Every tensor has been found by somebody, and there is one. QR_E_DAMAGED names one that was not. */
 int qr_lora_file_check_used(const struct qr_lora_file *f, const char *base, struct qr_err *err);
 
 #endif

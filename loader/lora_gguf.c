@@ -35,8 +35,8 @@ static int expect_text(const struct qr_gguf *g, const char *key, const char *wan
     if (rc || (found && is(t, want)))
         return rc;
     if (!found)
-        return qr_err_set(err, QR_E_INVALID, "key %s is not there, expected \"%s\" in an adapter's file", key, want);
-    return qr_err_set(err, QR_E_INVALID, "key %s is \"%.*s\", expected \"%s\"", key, (int)(t.n < 40 ? t.n : 40), t.at, want);
+        return qr_err_set(err, QR_E_DAMAGED, "key %s is not there, expected \"%s\" in an adapter's file", key, want);
+    return qr_err_set(err, QR_E_DAMAGED, "key %s is \"%.*s\", expected \"%s\"", key, (int)(t.n < 40 ? t.n : 40), t.at, want);
 }
 
 static int read_keys(struct qr_lora_gguf *out, const struct qr_gguf *g, struct qr_err *err)
@@ -52,11 +52,11 @@ static int read_keys(struct qr_lora_gguf *out, const struct qr_gguf *g, struct q
     if (rc)
         return rc;
     if (arch.n == 0 || arch.n >= sizeof out->arch)
-        return qr_err_set(err, QR_E_INVALID, "key general.architecture %s, expected that of the model which is adapted",
+        return qr_err_set(err, QR_E_DAMAGED, "key general.architecture %s, expected that of the model which is adapted",
                           arch.n ? "is too long" : "is not there");
     memcpy(out->arch, arch.at, (size_t)arch.n);
     if (!isfinite(out->alpha))
-        return qr_err_set(err, QR_E_INVALID, "key adapter.lora.alpha is %g, expected a finite number", out->alpha);
+        return qr_err_set(err, QR_E_DAMAGED, "key adapter.lora.alpha is %g, expected a finite number", out->alpha);
     if (n_parts > 1)
         return qr_err_set(err, QR_E_UNSUPPORTED, "key split.count is %" PRId64 ", expected an adapter in one file", n_parts);
     const struct qr_gguf_key *k = qr_gguf_find(g, invocation);
@@ -122,11 +122,11 @@ static int check_half(const struct qr_tensor_files *st, const struct qr_stored_t
     key_of(key, other, arch);
     const struct qr_stored_tensor *o = qr_tensor_files_find(st, key);
     if (!o)
-        return qr_err_set(err, QR_E_INVALID, "tensor %s is missing, expected it beside %s", other, t->name);
+        return qr_err_set(err, QR_E_DAMAGED, "tensor %s is missing, expected it beside %s", other, t->name);
     const bool embeds = strncmp(t->name, "token_embd.", strlen("token_embd.")) == 0; /* whose halves lie the other way round; refused later */
     if (!a || embeds || rank_of(t) == rank_of(o))
         return 0;
-    return qr_err_set(err, QR_E_INVALID, "tensor %s has rank %" PRId64 " and %s has %" PRId64 ", expected the same", t->name, rank_of(t), other, rank_of(o));
+    return qr_err_set(err, QR_E_DAMAGED, "tensor %s has rank %" PRId64 " and %s has %" PRId64 ", expected the same", t->name, rank_of(t), other, rank_of(o));
 }
 
 int qr_lora_gguf_read(struct qr_lora_gguf *out, struct qr_tensor_files *st, const struct qr_gguf *g, struct qr_err *err)
@@ -150,7 +150,7 @@ int qr_lora_gguf_fit(const struct qr_lora_gguf *a, struct qr_tensor_files *st, c
     char matrix[QR_STORED_NAME_MAX], name[QR_STORED_NAME_MAX];
     const char *arch = qr_gguf_arch_name(c->arch);
     if (strcmp(a->arch, arch) != 0)
-        return qr_err_set(err, QR_E_INVALID, "%s: key general.architecture is \"%s\", expected \"%s\", which the model is", qr_tensor_files_shard_name(st, 0),
+        return qr_err_set(err, QR_E_DAMAGED, "%s: key general.architecture is \"%s\", expected \"%s\", which the model is", qr_tensor_files_shard_name(st, 0),
                           a->arch, arch);
     for (int32_t i = 0; i < st->list.n; i++) {
         struct qr_stored_tensor *t = &st->list.item[i];

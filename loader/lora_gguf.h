@@ -16,10 +16,10 @@ struct qr_lora_gguf {
 };
 
 /* g's tensors become those of `st`, whose one file g's bytes are: found by PEFT's names where their matrices have one (qr_lora_name), else by their own, which
- * `name` is everywhere. Each has its other half, of the same rank. Errors name the key or the tensor: QR_E_DAMAGED, QR_E_INVALID, QR_E_UNSUPPORTED. */
+ * `name` is everywhere. Each has its other half, of the same rank. Errors name the key or the tensor: QR_E_DAMAGED, QR_E_UNSUPPORTED. */
 int qr_lora_gguf_read(struct qr_lora_gguf *out, struct qr_tensor_files *st, const struct qr_gguf *g, struct qr_err *err);
 
-/* For a model of c: its rows of q and k are put in order when they are read. QR_E_INVALID where the architecture is another one. */
+/* For a model of c: its rows of q and k are put in order when they are read. QR_E_DAMAGED where the architecture is another one. */
 int qr_lora_gguf_fit(const struct qr_lora_gguf *a, struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err);
 
 #endif

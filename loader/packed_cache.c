@@ -27,7 +27,6 @@
 #define HEAD_BYTES ((size_t)64 << 10)      /* of a source file that identify it */
 #define SAMPLES 64                         /* and stretches of it at equal distances */
 #define SAMPLE_BYTES ((size_t)4 << 10)
-#define ROOM_BYTES ((uint64_t)256 << 20)   /* left on the disk beside a copy */
 #define MAGIC "quire packed weights 1\n"
 #define TAIL ".packed"
 #define NEW_TAIL ".new-"
@@ -279,6 +278,14 @@ static int write_copy(const struct qr_packed_key *key, const char *path, const v
     return rc;
 }
 
+/* The file, and a 16th of it: file systems' own records take under a hundredth, and others write meanwhile. A disk that fills all the same makes writing
+ * fail, and nothing is kept. */
+static uint64_t room_needed(size_t n_bytes)
+{
+    const uint64_t file = QR_PACKED_HEADER_BYTES + (uint64_t)n_bytes;
+    return file + file / 16;
+}
+
 void qr_packed_keep(const struct qr_packed_key *key, const void *region, size_t n_bytes, struct qr_backend *be)
 {
     QR_ASSERT(key != NULL && region != NULL);
@@ -294,9 +301,9 @@ void qr_packed_keep(const struct qr_packed_key *key, const void *region, size_t 
     *strrchr(dir, '/') = 0;
     snprintf(path, sizeof path, "%s" NEW_TAIL "%ld", key->path, (long)getpid());
     int rc = statvfs(dir, &disk) != 0 ? qr_err_set(&err, QR_E_IO, "%s: %s", dir, strerror(errno)) : 0;
-    const uint64_t room = rc ? 0 : (uint64_t)disk.f_bavail * disk.f_frsize;
-    if (!rc && room < (uint64_t)n_bytes + ROOM_BYTES)
-        rc = qr_err_set(&err, QR_E_NO_ROOM, "%s has %" PRIu64 " MiB free, expected %" PRIu64, dir, room >> 20, (n_bytes + ROOM_BYTES) >> 20);
+    const uint64_t room = rc ? 0 : (uint64_t)disk.f_bavail * disk.f_frsize, needed = room_needed(n_bytes);
+    if (!rc && room < needed)
+        rc = qr_err_set(&err, QR_E_NO_ROOM, "%s has %.1f MiB free, expected %.1f", dir, (double)room / 0x1p20, (double)needed / 0x1p20);
     if (!rc && (rc = write_copy(key, path, region, n_bytes, be, &err)))
         unlink(path);
     if (rc)

@@ -19,9 +19,9 @@ static int read_json(struct qr_json **out, const char *path, struct qr_err *err)
     int rc = qr_map_file_open(&file, path, FILE_BYTES_MAX, err);
     if (rc)
         return rc;
-    rc = qr_json_parse(out, file.data ? (const char *)file.data : "", file.n_bytes, &qr_json_limits_file, err);
+    rc = qr_json_parse_file(out, (const char *)file.data, file.n_bytes, &qr_json_limits_file, path, err);
     qr_map_file_close(&file);
-    return rc ? qr_err_prefix(err, "%s: ", path) : 0;
+    return rc;
 }
 
 /* One more way of pooling that is switched on, by the end of its name. */
@@ -58,7 +58,7 @@ static int read_mode(enum qr_pooling *out, const struct qr_json *config, const c
             rc = add_mode(out, "pooling_mode_", name + 13, path, err);
     }
     if (rc == 0 && *out == QR_POOLING_NONE)
-        rc = qr_err_set(err, QR_E_INVALID, "%s: no pooling_mode is set; expected one of pooling_mode_cls_token, _mean_tokens and _lasttoken", path);
+        rc = qr_err_set(err, QR_E_DAMAGED, "%s: no pooling_mode is set; expected one of pooling_mode_cls_token, _mean_tokens and _lasttoken", path);
     return rc;
 }
 
@@ -73,7 +73,7 @@ static int check_path(const char *dir, const char *module, struct qr_err *err)
 {
     if (module[0] != '/' && !strstr(module, "..") && strlen(module) <= 200)
         return 0;
-    return qr_err_set(err, QR_E_INVALID, "%s/modules.json: a module's path is '%.200s', expected a directory below the model's", dir, module);
+    return qr_err_set(err, QR_E_DAMAGED, "%s/modules.json: a module's path is '%.200s', expected a directory below the model's", dir, module);
 }
 
 /* DIR/module/config.json; its path is left in `path`. */
@@ -122,7 +122,7 @@ static int read_dense(struct qr_pooling_config *out, const char *dir, const char
         return rc;
     out->n_dense++;
     if (out->n_dense > 1 && d->n_in != d[-1].n_out)
-        return qr_err_set(err, QR_E_INVALID, "%s/config.json: in_features is %d, expected %d, which the stage before it gives", path, d->n_in, d[-1].n_out);
+        return qr_err_set(err, QR_E_DAMAGED, "%s/config.json: in_features is %d, expected %d, which the stage before it gives", path, d->n_in, d[-1].n_out);
     return 0;
 }
 
@@ -139,7 +139,7 @@ static int check_dense(const struct qr_pooling_config *out, const struct qr_sour
     struct qr_err not_here;
     if (out->n_dense == 0 || qr_model_config_from(&c, source, &not_here) != 0 || out->dense[0].n_in == c.n_embd)
         return 0;
-    return qr_err_set(err, QR_E_INVALID, "modules.json: the first stage of type Dense takes %d features, expected %d, the model's", out->dense[0].n_in,
+    return qr_err_set(err, QR_E_DAMAGED, "modules.json: the first stage of type Dense takes %d features, expected %d, the model's", out->dense[0].n_in,
                       c.n_embd);
 }
 
@@ -226,7 +226,7 @@ static int read_modules(struct qr_pooling_config *out, const struct qr_source *s
     const char *dir = qr_source_model(source);
     struct qr_err why;
     if (qr_json_type(modules) != QR_JSON_T_ARRAY)
-        return qr_err_set(err, QR_E_INVALID, "%s/modules.json: found %s, expected an array", dir, qr_json_type_name(qr_json_type(modules)));
+        return qr_err_set(err, QR_E_DAMAGED, "%s/modules.json: found %s, expected an array", dir, qr_json_type_name(qr_json_type(modules)));
     out->normalize = false;
     const int rc = read_all(out, source, wanted, modules, &why);
     if (rc == 0)

@@ -43,7 +43,7 @@ int64_t qr_pooling_bytes(const struct qr_pooling_config *p);
 bool qr_pooling_finish(const struct qr_pooling_config *p, float *out, int32_t n, const double *rows, int32_t n_embd);
 
 /* Calls each(user, path) with the directories of DIR/modules.json's stages, as "1_Pooling"; stops at an error. Nothing is there: nothing is called. Errors:
- * those of reading; QR_E_INVALID for a path that leaves the model's directory. */
+ * those of reading; QR_E_DAMAGED for a path that leaves the model's directory. */
 int qr_pooling_stages(const char *dir, int (*each)(void *user, const char *path, struct qr_err *err), void *user, struct qr_err *err);
 
 #endif

@@ -51,7 +51,7 @@ int qr_quantize_config(struct qr_buf *out, const char *config, size_t len, const
     QR_ASSERT(out != NULL && config != NULL);
     QR_ASSERT(c != NULL && o != NULL);
     struct qr_json *root;
-    int rc = qr_json_parse(&root, config, len, &qr_json_limits_file, err);
+    int rc = qr_json_parse_file(&root, config, len, &qr_json_limits_file, "config.json", err);
     if (rc)
         return rc;
     qr_buf_put_str(out, "{\n");

@@ -251,7 +251,7 @@ static int find_pair(struct qr_lora_pair *out, int64_t shape[2], const struct qr
     if (out->rank > rank_max)
         return qr_err_set(err, QR_E_TOO_LARGE, "%s: its adapter has rank %d, expected at most %d (--lora-rank-max)", name, out->rank, rank_max);
     if (!isfinite(out->scale))
-        return qr_err_set(err, QR_E_INVALID, "%s: alpha and rank %d give no scale, expected a finite number", name, out->rank);
+        return qr_err_set(err, QR_E_DAMAGED, "%s: alpha and rank %d give no scale, expected a finite number", name, out->rank);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "tokenizer/chat_messages.h"
@@ -108,12 +109,11 @@ static int read_json(struct qr_json **out, const char *dir, const char *name, st
     *out = NULL;
     int rc = read_file(&text, &len, dir, name, err);
     if (rc == 0 && text) {
-        rc = qr_json_parse(out, text, len, &qr_json_limits_file, err);
-        if (rc == 0 && qr_json_type(*out) != QR_JSON_T_OBJECT)
-            rc = qr_err_set(err, QR_E_DAMAGED, "an object was expected, not %s", qr_json_type_name(qr_json_type(*out)));
-        if (rc) {
-            err->code = QR_E_DAMAGED;
-            rc = qr_err_prefix(err, "%s/%s: ", dir, name);
+        char path[QR_PATH_MAX];
+        snprintf(path, sizeof path, "%s/%s", dir, name);
+        rc = qr_json_parse_file(out, text, len, &qr_json_limits_file, path, err);
+        if (rc == 0 && qr_json_type(*out) != QR_JSON_T_OBJECT) {
+            rc = qr_err_set(err, QR_E_DAMAGED, "%s: an object was expected, not %s", path, qr_json_type_name(qr_json_type(*out)));
             qr_json_free(*out);
             *out = NULL;
         }
@@ -130,9 +130,10 @@ static int read_config(struct qr_json **out, const struct qr_source *source, str
         return read_json(out, qr_source_model(source), "tokenizer_config.json", err);
     *out = NULL;
     int rc = qr_gguf_tokenizer_config(&text, qr_source_gguf(source), err);
-    rc = rc ? rc : qr_json_parse(out, text.data, text.len, &qr_json_limits_file, err);
+    rc = rc ? qr_err_prefix(err, "%s: ", qr_source_gguf_path(source))
+            : qr_json_parse_file(out, text.data, text.len, &qr_json_limits_file, qr_source_gguf_path(source), err);
     qr_buf_release(&text);
-    return rc ? qr_err_prefix(err, "%s: ", qr_source_gguf_path(source)) : 0;
+    return rc;
 }
 
 /* Compiles a template of the file `where`; its faults are faults of the model's files. */

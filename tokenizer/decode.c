@@ -99,10 +99,22 @@ static bool chain_text(struct qr_decoder *d, struct qr_buf work[2], int32_t id, 
     return true;
 }
 
-int qr_decoder_build(struct qr_decoder *d, const struct qr_vocab *v, struct qr_err *err)
+/* What one content decodes to becomes the token's text. False: it is too long. */
+static bool add_text(struct qr_decoder *d, const struct qr_bytechar *bytechar, struct qr_buf work[2], int32_t id, const char *s, size_t n)
+{
+    work[0].len = 0;
+    qr_buf_reserve(&work[0], n);
+    const int32_t n_bytes = d->kind == QR_DECODER_BYTES ? qr_bytechar_decode(bytechar, work[0].data, s, n) : -1;
+    if (d->kind == QR_DECODER_CHAIN)
+        return chain_text(d, work, id, s, n);
+    put_text(d, id, n_bytes >= 0 ? work[0].data : s, n_bytes >= 0 ? (size_t)n_bytes : n, false);
+    return n <= QR_DECODER_TEXT_MAX;
+}
+
+int qr_decoder_build(struct qr_decoder *d, const struct qr_vocab *v, const struct qr_added_set *normalized, struct qr_err *err)
 {
     QR_ASSERT(d != NULL && d->text == NULL);
-    QR_ASSERT(v != NULL);
+    QR_ASSERT(v != NULL && normalized != NULL);
     struct qr_bytechar bytechar;
     struct qr_buf work[2];
     int32_t too_long = -1;
@@ -113,17 +125,14 @@ int qr_decoder_build(struct qr_decoder *d, const struct qr_vocab *v, struct qr_e
     d->text = qr_alloc((size_t)v->n_ids, sizeof *d->text);
     for (int32_t id = 0; id < v->n_ids && too_long < 0 && d->blob.len <= QR_DECODER_BLOB_MAX; id++) {
         size_t n;
-        char bytes[QR_TOKEN_BYTES_MAX];
-        if (!qr_vocab_has(v, id))
-            continue;
-        const char *s = qr_vocab_content(v, id, &n);
-        int32_t n_bytes = d->kind == QR_DECODER_BYTES ? qr_bytechar_decode(&bytechar, bytes, s, n) : -1;
-        if (n_bytes >= 0)
-            put_text(d, id, bytes, (size_t)n_bytes, false);
-        else if (d->kind == QR_DECODER_CHAIN)
-            too_long = chain_text(d, work, id, s, n) ? -1 : id;
-        else
-            put_text(d, id, s, n, false);
+        const char *s = qr_vocab_has(v, id) ? qr_vocab_content(v, id, &n) : NULL;
+        if (s && !add_text(d, &bytechar, work, id, s, n))
+            too_long = id;
+    }
+    for (int32_t i = 0; i < normalized->n && too_long < 0 && d->blob.len <= QR_DECODER_BLOB_MAX; i++) {
+        const struct qr_added *a = &normalized->token[i];
+        if (!add_text(d, &bytechar, work, a->id, a->text, a->len))
+            too_long = a->id;
     }
     qr_buf_release(&work[0]);
     qr_buf_release(&work[1]);
@@ -133,6 +142,18 @@ int qr_decoder_build(struct qr_decoder *d, const struct qr_vocab *v, struct qr_e
         return qr_err_set(err, QR_E_TOO_LARGE, "decoder: its replacements make the vocabulary larger than %zu bytes",
                           QR_DECODER_BLOB_MAX);
     return 0;
+}
+
+const char *qr_decoder_content(const struct qr_tokenizer *t, int32_t id, size_t *n)
+{
+    QR_ASSERT(t != NULL && n != NULL);
+    QR_ASSERT(qr_vocab_has(&t->vocab, id));
+    for (int32_t i = 0; i < t->normalized.n && (t->vocab.token[id].flags & QR_TOKEN_ADDED); i++)
+        if (t->normalized.token[i].id == id) {
+            *n = t->normalized.token[i].len;
+            return t->normalized.token[i].text;
+        }
+    return qr_vocab_content(&t->vocab, id, n);
 }
 
 void qr_decoder_release(struct qr_decoder *d)
@@ -182,7 +203,7 @@ static void end_run(struct qr_buf *out, size_t run)
 static void put_without_marks(const struct qr_tokenizer *t, struct qr_buf *out, int32_t id)
 {
     size_t n, n_mark = strlen(t->decoder.mark);
-    const char *s = qr_vocab_content(&t->vocab, id, &n);
+    const char *s = qr_decoder_content(t, id, &n);
     for (size_t i = 0; i < n;) {
         bool mark = n - i >= n_mark && memcmp(s + i, t->decoder.mark, n_mark) == 0;
         if (!mark)

@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "tokenizer/added.h"
 #include "tokenizer/bytechar.h"
 #include "tokenizer/vocab.h"
 
@@ -53,8 +54,13 @@ struct qr_decoder {
 
 #define QR_DECODER_TEXT_MAX ((size_t)16 * QR_TOKEN_BYTES_MAX) /* of a token, behind each step: who writes texts has room for the longest */
 
-/* Works out every token's text. Errors: QR_E_TOO_LARGE when the texts pass QR_DECODER_BLOB_MAX, or one of them QR_DECODER_TEXT_MAX. */
-int qr_decoder_build(struct qr_decoder *d, const struct qr_vocab *v, struct qr_err *err);
+/* Works out every token's text. `normalized`: added tokens that are found behind the normalizers decode to what is found there ("\xE2\x96\x81<s>", where the
+ * normalizers put a mark in front), so that no blank is lost. Errors: QR_E_TOO_LARGE when the texts pass QR_DECODER_BLOB_MAX, or one of them
+ * QR_DECODER_TEXT_MAX. */
+int qr_decoder_build(struct qr_decoder *d, const struct qr_vocab *v, const struct qr_added_set *normalized, struct qr_err *err);
+struct qr_tokenizer;
+/* The content of a token that is there, as decoders begin with it. */
+const char *qr_decoder_content(const struct qr_tokenizer *t, int32_t id, size_t *n);
 void qr_decoder_release(struct qr_decoder *d);
 
 /* True when the reference's decoders see this id: it exists, and it is not special while those are skipped. */

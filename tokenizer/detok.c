@@ -123,7 +123,7 @@ static void push_first(struct qr_detok *d, struct piece *p, int32_t id)
 {
     const char *mark = d->t->decoder.mark;
     size_t n, n_mark = strlen(mark);
-    const char *s = qr_vocab_content(&d->t->vocab, id, &n);
+    const char *s = qr_decoder_content(d->t, id, &n);
     for (size_t i = 0; i < n;) {
         bool is_mark = n - i >= n_mark && memcmp(s + i, mark, n_mark) == 0;
         if (!is_mark)

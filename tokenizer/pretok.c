@@ -148,13 +148,27 @@ static int spaces(const struct run *r, int32_t stage, const char *text, size_t l
     return run_stage(r, stage + 1, b->data, b->len, first);
 }
 
+static int bytes(const struct run *r, int32_t stage, const char *text, size_t len, bool first)
+{
+    const struct qr_bytechar *c = &r->p->bytechar;
+    struct qr_buf *b = &r->w->text[stage];
+    b->len = 0;
+    qr_buf_reserve(b, 2 * len);
+    for (size_t i = 0; i < len; i++)
+        qr_buf_put(b, c->utf8[(unsigned char)text[i]], c->len[(unsigned char)text[i]]);
+    return run_stage(r, stage + 1, b->data, b->len, first);
+}
+
 static int run_stage(const struct run *r, int32_t i, const char *text, size_t len, bool first)
 {
     if (i == r->p->n)
         return r->fn(r->user, text, len, r->err);
-    if (r->p->stage[i].kind == QR_PRETOK_SPLIT)
-        return split(r, i, text, len, first);
-    return spaces(r, i, text, len, first);
+    switch (r->p->stage[i].kind) {
+    case QR_PRETOK_SPLIT: return split(r, i, text, len, first);
+    case QR_PRETOK_SPACES: return spaces(r, i, text, len, first);
+    case QR_PRETOK_BYTES: return bytes(r, i, text, len, first);
+    }
+    return 0;
 }
 
 int qr_pretok_run(const struct qr_pretok *p, struct qr_pretok_work *w, struct qr_matcher *m, const char *text, size_t len,

@@ -10,11 +10,13 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "tokenizer/bytechar.h"
 #include "tokenizer/pattern.h"
 
 enum qr_pretok_kind {
     QR_PRETOK_SPLIT,  /* cut at the matches of `pattern` */
     QR_PRETOK_SPACES, /* ByteLevel: `mark` is a space; Metaspace: spaces become `mark`. Puts a mark in front of the piece. */
+    QR_PRETOK_BYTES,  /* ByteLevel with stages behind it, which see its alphabet: every byte becomes its character */
 };
 
 enum qr_split_behavior { QR_SPLIT_REMOVED, QR_SPLIT_ISOLATED, QR_SPLIT_MERGED_PREVIOUS, QR_SPLIT_MERGED_NEXT, QR_SPLIT_CONTIGUOUS };
@@ -34,6 +36,7 @@ struct qr_pretok_stage {
 struct qr_pretok {
     struct qr_pretok_stage stage[QR_PRETOK_STAGES_MAX];
     int32_t n;
+    struct qr_bytechar bytechar; /* set where a stage is BYTES */
 };
 
 void qr_pretok_release(struct qr_pretok *p);

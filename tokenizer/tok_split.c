@@ -162,12 +162,22 @@ int qr_tok_read_normalizer(struct qr_tokenizer *t, const struct qr_tok_span *tex
 
 static const char pretok[] = "pre_tokenizer";
 
+static struct qr_pretok_stage *add_stage(struct qr_tokenizer *t, enum qr_pretok_kind kind, struct qr_err *err);
+
+/* A ByteLevel that nothing follows is left to the merges, which read bytes as they are. A step that follows it sees its alphabet. */
+static int end_byte_level(struct qr_tokenizer *t, struct qr_err *err)
+{
+    const bool was = t->bpe.byte_level;
+    t->bpe.byte_level = false;
+    if (was)
+        qr_bytechar_init(&t->pretok.bytechar);
+    return was && !add_stage(t, QR_PRETOK_BYTES, err) ? (int)err->code : 0;
+}
+
 static struct qr_pretok_stage *add_stage(struct qr_tokenizer *t, enum qr_pretok_kind kind, struct qr_err *err)
 {
-    if (t->bpe.byte_level) {
-        qr_tok_unsupported(err, pretok, "a step behind ByteLevel");
+    if (end_byte_level(t, err) != 0)
         return NULL;
-    }
     if (t->pretok.n == QR_PRETOK_STAGES_MAX) {
         qr_tok_unsupported(err, pretok, "a chain of more than %d steps", QR_PRETOK_STAGES_MAX);
         return NULL;
@@ -233,6 +243,8 @@ static int read_byte_level(struct qr_tokenizer *t, const struct qr_json *v, stru
         rc = qr_tok_bool(v, pretok, "add_prefix_space", true, &prefix, err);
     if (rc == 0)
         rc = qr_tok_bool(v, pretok, "use_regex", true, &regex, err);
+    if (rc == 0)
+        rc = end_byte_level(t, err);
     if (rc == 0 && prefix) {
         struct qr_pretok_stage *s = add_stage(t, QR_PRETOK_SPACES, err);
         if (!s)
@@ -242,8 +254,6 @@ static int read_byte_level(struct qr_tokenizer *t, const struct qr_json *v, stru
     }
     if (rc == 0 && regex)
         rc = add_regex(t, GPT2_SPLIT, QR_SPLIT_ISOLATED, false, err);
-    if (rc == 0 && t->bpe.byte_level)
-        rc = qr_tok_unsupported(err, pretok, "a second ByteLevel");
     t->bpe.byte_level = true;
     return rc;
 }

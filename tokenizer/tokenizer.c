@@ -84,7 +84,7 @@ static int read_all(struct qr_tokenizer *t, struct qr_tok_file *f, const uint64_
     if (rc == 0)
         rc = find_unk(t, f, err);
     if (rc == 0)
-        rc = qr_decoder_build(&t->decoder, &t->vocab, err);
+        rc = qr_decoder_build(&t->decoder, &t->vocab, &t->normalized, err);
     if (rc == 0)
         qr_bpe_build(&t->bpe, &t->vocab, f->merge, f->n_merges, seed);
     return rc == 0 ? 0 : (qr_err_prefix(err, "tokenizer.json: "), rc);

@@ -45,7 +45,7 @@ bool qr_tokenizer_is_special(const struct qr_tokenizer *t, int32_t id);
 int32_t qr_tokenizer_token_id(const struct qr_tokenizer *t, const char *token, size_t len);
 
 /* The bytes one token stands for on its own (byte-level characters mapped back, "\xE2\x96\x81" as a space, <0xNN> as its byte;
- * an added token's content). They may be no complete UTF-8. The pointer lives as long as the tokenizer. *len 0 for an
+ * an added token's content, normalized where it is looked for so). They may be no complete UTF-8. The pointer lives as long as the tokenizer. *len 0 for an
  * id outside the vocabulary. */
 const char *qr_tokenizer_token_bytes(const struct qr_tokenizer *t, int32_t id, size_t *len);
 

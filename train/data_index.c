@@ -113,11 +113,9 @@ int qr_data_index_parse(struct qr_data_index *out, const char *text, size_t n, c
     QR_ASSERT(out != NULL && name != NULL);
     QR_ASSERT(text != NULL || n == 0);
     struct qr_json *doc;
-    int rc = qr_json_parse(&doc, text ? text : "", n, &qr_json_limits_file, err);
-    if (rc != 0) {
-        qr_err_prefix(err, "%s: ", name);
-        return err->code = QR_E_DAMAGED;
-    }
+    int rc = qr_json_parse_file(&doc, text, n, &qr_json_limits_file, name, err);
+    if (rc)
+        return rc;
     struct qr_data_index m = {0};
     rc = read_all(&(struct reader){.name = name, .err = err}, doc, &m);
     qr_json_free(doc);

@@ -169,11 +169,8 @@ int qr_manifest_read(struct qr_manifest *m, const char *dir, struct qr_err *err)
     int rc = qr_path_join(path, dir, QR_MANIFEST_NAME, err);
     if (rc || (rc = qr_map_file_open(&file, path, BYTES_MAX, err)) != 0)
         return rc;
-    rc = qr_json_parse(&root, file.data ? (const char *)file.data : "", file.n_bytes, &qr_json_limits_request, err);
-    if (rc) {
-        err->code = QR_E_DAMAGED;
-        rc = qr_err_prefix(err, "%s: ", path);
-    } else {
+    rc = qr_json_parse_file(&root, (const char *)file.data, file.n_bytes, &qr_json_limits_request, path, err);
+    if (rc == 0) {
         rc = read_all(m, &r, root);
         qr_json_free(root);
     }

@@ -305,3 +305,15 @@ Test(json, round_trips_recorded_lines)
     if (n_lines == 0)
         cr_skip_test("no conformance data: set QUIRE_DATA");
 }
+
+Test(json, whatever_is_wrong_with_a_file_is_damage_that_begins_with_its_name)
+{
+    static const struct qr_json_limits flat = {.bytes_max = 100, .depth_max = 1, .values_max = 10};
+    static const char *const bad[] = {"", "{", "[[1]]", "[1,2,3,4,5,6,7,8,9,10,11]"};
+    struct qr_json *v;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct qr_err err = {0};
+        cr_expect_eq(qr_json_parse_file(&v, bad[i][0] ? bad[i] : NULL, strlen(bad[i]), &flat, "d/f.json", &err), QR_E_DAMAGED);
+        cr_expect(err.code == QR_E_DAMAGED && strncmp(err.msg, "d/f.json: ", 10) == 0, "%s", err.msg);
+    }
+}

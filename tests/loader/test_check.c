@@ -244,9 +244,9 @@ Test(check, an_adapters_directory_is_explained_and_refused_for_what_is_seen_with
         {"", {"a model that it does not name", "alpha 8 over the rank\n"}, 4, 0},
         {", \"use_rslora\": true, \"alpha_pattern\": {\"q_proj\": 2}", {"root of the rank", "for 1 name of matrices"}, 4, 0},
         {", \"use_dora\": true", {"problem       ", "use_dora is set, expected false"}, 4, QR_E_UNSUPPORTED},
-        {"", {"is [4, 64], a rank of 4, expected 8 as r in adapter_config.json says", "quire would not take it"}, 8, QR_E_INVALID},
+        {"", {"is [4, 64], a rank of 4, expected 8 as r in adapter_config.json says", "quire would not take it"}, 8, QR_E_DAMAGED},
         {", \"rank_pattern\": {\"q_proj\": 4}", {"ranks 4 to 4", "the adapter is sound"}, 8, 0},
-        {", \"r\": ", {"adapter_config.json: ", "would not take it"}, 4, QR_E_INVALID},
+        {", \"r\": ", {"adapter_config.json: ", "would not take it"}, 4, QR_E_DAMAGED},
     };
     struct temp t;
     struct qr_buf out;
@@ -474,7 +474,7 @@ Test(check, a_tokenizer_that_cannot_be_read_is_a_problem_and_one_with_more_ids_a
 {
     struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
     struct temp t = make(&c, QR_BF16, 1, 1);
-    struct qr_check_options o = {.tokenizer = {.looked = true}};
+    struct qr_check_options o = {.tokenizer = {0}};
     struct qr_buf out;
     struct qr_err err = {0};
     qr_buf_init(&out);
@@ -482,6 +482,10 @@ Test(check, a_tokenizer_that_cannot_be_read_is_a_problem_and_one_with_more_ids_a
     cr_expect_eq(qr_model_check(&out, t.dir, &o, &err), QR_E_NOT_FOUND);
     cr_expect(strstr(out.data, "problem       tokenizer.json is not there\n") && strstr(out.data, "would not run it"), "%s", out.data);
     o.tokenizer.n_ids = c.n_vocab + 3;
+    qr_buf_clear(&out);
+    cr_expect_eq(qr_model_check(&out, t.dir, &o, &err), QR_E_NOT_FOUND);
+    cr_expect(strstr(out.data, "a chat template that cannot be used") && strstr(out.data, "generates with it, but would not serve it"), "%s", out.data);
+    o.tokenizer.err.code = QR_OK;
     qr_buf_clear(&out);
     cr_expect_eq(qr_model_check(&out, t.dir, &o, &err), 0, "%s", err.msg);
     cr_expect(strstr(out.data, "tokenizer     259 ids; no chat template: completions only\n") && strstr(out.data, "note          the model knows 256 ids"),

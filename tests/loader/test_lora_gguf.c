@@ -277,7 +277,7 @@ Test(lora_gguf, what_is_no_gguf_and_what_is_a_whole_model_is_called_so)
     cr_assert_eq(qr_file_put(p.path, "{}", 2, &err), 0);
     for (int header = 0; header < 2; header++) {
         struct qr_err own = {0};
-        cr_expect_eq(read_as(&c, p.path, header, &own), QR_E_INVALID);
+        cr_expect_eq(read_as(&c, p.path, header, &own), QR_E_DAMAGED);
         cr_expect(strstr(own.msg, "does not begin with \"GGUF\", expected an adapter's directory with adapter_config.json"), "%s", own.msg);
     }
     done(&p);

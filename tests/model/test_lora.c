@@ -224,11 +224,11 @@ Test(lora, adapters_that_do_not_fit_are_refused_with_tensor_found_and_expected)
     deep.n_layers++;
     adapted_open(&a, &c, (struct rig_options){.n_threads = 1});
     snprintf(dir, sizeof dir, "%s/adapter", a.t.dir);
-    expect_refused(a.lora, dir, &wide, makes[0], QR_E_INVALID, "mlp.gate_proj.lora_B.weight is [");
-    expect_refused(a.lora, dir, &deep, makes[0], QR_E_INVALID, "model.layers.2.self_attn.q_proj.lora_A.weight belongs to no matrix of the model");
+    expect_refused(a.lora, dir, &wide, makes[0], QR_E_DAMAGED, "mlp.gate_proj.lora_B.weight is [");
+    expect_refused(a.lora, dir, &deep, makes[0], QR_E_DAMAGED, "model.layers.2.self_attn.q_proj.lora_A.weight belongs to no matrix of the model");
     expect_refused(a.lora, dir, &c, (struct lora_make){.rank = 13, .alpha = 1}, QR_E_TOO_LARGE, "has rank 13, expected at most 12 (--lora-rank-max)");
-    expect_refused(a.lora, dir, &c, (struct lora_make){.rank = 4, .alpha = 1e300}, QR_E_INVALID, "expected a finite number");
-    expect_refused(a.lora, dir, &c, (struct lora_make){.rank = 4, .alpha = 1, .only = "no such"}, QR_E_INVALID, "holds no tensor");
+    expect_refused(a.lora, dir, &c, (struct lora_make){.rank = 4, .alpha = 1e300}, QR_E_DAMAGED, "expected a finite number");
+    expect_refused(a.lora, dir, &c, (struct lora_make){.rank = 4, .alpha = 1, .only = "no such"}, QR_E_DAMAGED, "holds no tensor");
     expect_refused(a.lora, dir, &c, (struct lora_make){.rank = 4, .alpha = 1, .settings = ", \"use_dora\": true"}, QR_E_UNSUPPORTED, "use_dora is set");
     expect_refused(a.lora, dir, &c, (struct lora_make){.rank = 4, .alpha = 1, .settings = ", \"fan_in_fan_out\": true"}, QR_E_UNSUPPORTED,
                    "fan_in_fan_out is set, expected false for this model");

@@ -1,6 +1,8 @@
 /* Packed copies of weights on disk: the same bytes as packing gives; whatever is not the copy of just this is left out and replaced. */
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <utime.h>
@@ -261,6 +263,26 @@ Test(packed_cache, where_no_copy_can_be_kept_the_model_loads_without)
         struct qr_weights w = load(&k, dirs[i], QR_BF16);
         cr_expect(w.packed.data == NULL && w.region != NULL);
         qr_weights_release(&w);
+    }
+    kept_free(&k);
+}
+
+Test(packed_cache, a_copy_needs_the_room_of_its_file_and_a_16th_and_no_more)
+{
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+        cr_skip_test("no disk of a chosen size: mounting is not permitted");
+    struct kept k = kept_new(QR_BF16);
+    struct qr_weights w = load(&k, NULL, QR_BF16);
+    const size_t file = w.region_bytes + QR_PACKED_HEADER_BYTES, page = 4096, fits = (file + file / 16 + page - 1) / page * page;
+    qr_weights_release(&w);
+    for (int enough = 0; enough < 2; enough++) {
+        char size[40];
+        snprintf(size, sizeof size, "size=%zu", enough ? fits : fits - page);
+        cr_assert_eq(mount("tmpfs", k.dir, "tmpfs", 0, size), 0);
+        cr_expect(!used(&k, QR_BF16));
+        cr_expect_eq(used(&k, QR_BF16), enough == 1);
+        cr_expect_eq(n_files(k.dir), enough);
+        cr_assert_eq(umount(k.dir), 0);
     }
     kept_free(&k);
 }

@@ -38,8 +38,6 @@ static const struct refusal unknown[] = {
     {"{\"normalizer\":{\"type\":\"NFC\",\"x\":1}," MODEL "}", QR_E_UNSUPPORTED, "\"x\""},
     {"{\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"}," MODEL "}", QR_E_UNSUPPORTED, "BertPreTokenizer"},
     {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a&&\"},\"behavior\":\"Sideways\"}," MODEL "}", QR_E_UNSUPPORTED, "Sideways"},
-    {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"}]}," MODEL "}",
-     QR_E_UNSUPPORTED, "behind ByteLevel"},
     {"{\"post_processor\":{\"type\":\"BertProcessing\"}," MODEL "}", QR_E_UNSUPPORTED, "BertProcessing"},
     {"{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"B\"}}]}," MODEL "}", QR_E_UNSUPPORTED, "\"A\""},
     {"{\"decoder\":{\"type\":\"WordPiece\"}," MODEL "}", QR_E_UNSUPPORTED, "WordPiece"},

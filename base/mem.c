@@ -39,8 +39,7 @@ static bool refused(size_t n_bytes)
     return true;
 }
 
-/* The end of what the thread does for a request (where that returns: NULL is the result), or of the process: small blocks are not planned, and are missing where
- * nothing is left. */
+/* The end of what the thread does for a request, or NULL to it; else of the process: small blocks are not planned, and are missing where nothing is left. */
 static void *no_memory(size_t n, size_t size)
 {
     if (!qr_account_missing(true))

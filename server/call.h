@@ -31,8 +31,8 @@ struct qr_call_kind {
      * `error`. */
     void (*collect)(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev);
     void (*write)(struct qr_call *call);
-    struct qr_request *(*make)(struct qr_call *call, struct qr_piece *piece); /* a request shortly before it is submitted, or NULL: no memory; NULL: `prepare`
-                                             * made them all */
+    /* A request shortly before it is submitted, NULL without memory. Where `make` is NULL `prepare` made them all. */
+    struct qr_request *(*make)(struct qr_call *call, struct qr_piece *piece);
     int32_t submitted_max;                  /* pieces inside the engine at a time, the others wait here, as long as it takes; 0: all at once */
 };
 
@@ -80,7 +80,7 @@ struct qr_call {
     struct qr_choice *choice;               /* owned [n_choices] */
     int32_t n_pieces, n_choices, n_open, n_submitted; /* n_submitted: pieces that are or were in the engine; n_open: submitted pieces that have not ended */
     bool preparing;                         /* a pool thread has it: it is being prepared, or its answer written */
-    int64_t answer_bytes;                   /* the most that its answer takes in memory, where that is known and may be much: kept in the account before it begins */
+    int64_t answer_bytes;                   /* the most that its answer takes, where that is known and may be much: kept in the account before it begins */
     struct qr_buf head;                     /* owned: what every chunk begins with */
     struct qr_buf reply;                    /* owned: the whole answer, for kinds that need no engine */
     struct qr_api_error error;              /* status 0: none */

@@ -1,24 +1,20 @@
 #include "server/http_conn.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <time.h>
 #include <uv.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/rng.h"
+#include "server/http_head.h"
+#include "server/http_peer.h"
 
 #define PIPELINE_BYTES_MAX (256 << 10) /* read ahead while a request is being answered */
 #define LINGER_US 2000000              /* reading on after a final reply, so that a reset does not overtake it */
 #define TRIM_US 1000000                /* idle connections give their buffers back after this */
 #define KEEP_BYTES 16384               /* buffers larger than this are not kept for the next request */
-#define REQUEST_ID_MAX 128
 #define FRESH_US 1000000               /* a client that has just connected is about to ask */
 
 enum phase {
@@ -48,13 +44,12 @@ struct qr_conn {
     bool refused;                      /* of env->n_refused_open */
     bool sent;                         /* of this answer */
     bool answered_early;               /* in `head`: the parser's DONE is not a request any more */
-    uint8_t address[16];
-    bool loopback;
+    struct qr_peer peer;
     void *call;                        /* borrowed: the handler's */
     int64_t since_us;                  /* phase READ: of the last byte or reply; LINGER: its start */
     int64_t head_us, body_us;          /* first byte of the head; start of the body; 0: not yet */
     int64_t written_us, progress_us;   /* the last put; the last time the peer took bytes (or nothing waited) */
-    char request_id[REQUEST_ID_MAX + 1];
+    char request_id[QR_REQUEST_ID_MAX + 1];
     char cors[256];
 };
 
@@ -393,37 +388,12 @@ static void advance(struct qr_conn *c)
 
 /* ---- accepting ---- */
 
-static void read_peer_address(struct qr_conn *c)
-{
-    struct sockaddr_storage ss;
-    int len = sizeof ss;
-    if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&ss, &len) != 0)
-        return;
-    if (ss.ss_family == AF_INET) {
-        memcpy(c->address, &((struct sockaddr_in *)&ss)->sin_addr, 4);
-        c->loopback = c->address[0] == 127;
-    } else if (ss.ss_family == AF_INET6) {
-        memcpy(c->address, &((struct sockaddr_in6 *)&ss)->sin6_addr, 16);
-        c->loopback = IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&ss)->sin6_addr);
-    }
-}
-
-static int32_t count_address(const struct qr_conn_env *env, const uint8_t address[16])
+static int32_t count_address(const struct qr_conn_env *env, const struct qr_peer *peer)
 {
     int32_t n = 0;
     for (struct qr_node *at = env->conns.next; at != &env->conns; at = at->next)
-        n += memcmp(QR_CONTAINER(at, struct qr_conn, link)->address, address, 16) == 0;
+        n += memcmp(QR_CONTAINER(at, struct qr_conn, link)->peer.address, peer->address, sizeof peer->address) == 0;
     return n;
-}
-
-static void set_socket_options(struct qr_conn *c)
-{
-    uv_os_fd_t fd;
-    unsigned timeout_ms = 30000;
-    uv_tcp_nodelay(&c->tcp, 1);
-    uv_tcp_keepalive(&c->tcp, 1, 30);
-    if (uv_fileno((uv_handle_t *)&c->tcp, &fd) == 0)
-        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 }
 
 /* A connection and what it reads with; NULL: there is no memory for one. */
@@ -464,8 +434,7 @@ static struct qr_conn *take(struct qr_conn_env *env, uv_stream_t *listener, bool
         close_now(c);
         return NULL;
     }
-    read_peer_address(c);
-    set_socket_options(c);
+    qr_peer_open(&c->peer, &c->tcp);
     return c;
 }
 
@@ -488,7 +457,7 @@ bool qr_conn_accept(struct qr_conn_env *env, void *listener, int32_t per_address
     env->stats.n_accepted++;
     if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) != 0)
         close_now(c);
-    else if (!c->loopback && count_address(env, c->address) > per_address_max)
+    else if (!c->peer.loopback && count_address(env, &c->peer) > per_address_max)
         refuse(c);
     return true;
 }
@@ -515,14 +484,6 @@ static bool is_idle(const struct qr_conn *c)
     return c->phase == PHASE_READ && c->in.len == 0 && qr_http_parser_idle(c->parser);
 }
 
-/* Closing a socket whose bytes nobody has read resets it. */
-static bool has_unread(const struct qr_conn *c)
-{
-    uv_os_fd_t fd;
-    int n = 0;
-    return uv_fileno((const uv_handle_t *)&c->tcp, &fd) == 0 && ioctl(fd, FIONREAD, &n) == 0 && n > 0;
-}
-
 bool qr_conn_evict_idle(struct qr_conn_env *env)
 {
     const int64_t fresh_since_us = qr_clock_us() - FRESH_US;
@@ -531,7 +492,7 @@ bool qr_conn_evict_idle(struct qr_conn_env *env)
     struct qr_conn *oldest = NULL;
     for (struct qr_node *at = env->conns.next; at != &env->conns; at = at->next) {
         struct qr_conn *c = QR_CONTAINER(at, struct qr_conn, link);
-        if (is_idle(c) && (c->asked || c->since_us < fresh_since_us) && (!oldest || c->since_us < oldest->since_us) && !has_unread(c))
+        if (is_idle(c) && (c->asked || c->since_us < fresh_since_us) && (!oldest || c->since_us < oldest->since_us) && !qr_peer_has_sent(&c->tcp))
             oldest = c;
     }
     if (oldest)
@@ -679,68 +640,12 @@ void qr_conn_set_cors(struct qr_conn *c, const char *origin)
     c->cors[n] = 0;
 }
 
-static bool is_plain_name(struct qr_span s)
-{
-    if (!s.data || s.len == 0 || s.len > REQUEST_ID_MAX)
-        return false;
-    for (size_t i = 0; i < s.len; i++) {
-        char ch = s.data[i];
-        bool plain = (ch >= '0' && ch <= '9') || (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z');
-        if (!plain && strchr("-_.:", ch) == NULL)
-            return false;
-    }
-    return true;
-}
-
 const char *qr_conn_request_id(struct qr_conn *c)
 {
-    static const char digit[] = "0123456789abcdef";
     QR_ASSERT(c != NULL);
-    if (c->request_id[0])
-        return c->request_id;
-    struct qr_span given = c->body_us ? qr_http_parser_head(c->parser)->request_id : (struct qr_span){0};
-    if (is_plain_name(given)) {
-        memcpy(c->request_id, given.data, given.len);
-        c->request_id[given.len] = 0;
-        return c->request_id;
-    }
-    uint64_t r[2] = {qr_rng_seed_random(), qr_rng_seed_random()};
-    memcpy(c->request_id, "req_", 4);
-    for (int i = 0; i < 32; i++)
-        c->request_id[4 + i] = digit[(r[i / 16] >> (4 * (i % 16))) & 15];
-    c->request_id[36] = 0;
+    if (!c->request_id[0])
+        qr_http_request_id(c->request_id, c->body_us ? qr_http_parser_head(c->parser)->request_id : (struct qr_span){0});
     return c->request_id;
-}
-
-const char *qr_http_reason(int32_t status)
-{
-    static const struct {
-        int32_t status;
-        const char *reason;
-    } row[] = {
-        {200, "OK"}, {204, "No Content"}, {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"},
-        {404, "Not Found"}, {405, "Method Not Allowed"}, {408, "Request Timeout"}, {413, "Content Too Large"},
-        {414, "URI Too Long"}, {415, "Unsupported Media Type"}, {417, "Expectation Failed"}, {429, "Too Many Requests"},
-        {431, "Request Header Fields Too Large"}, {500, "Internal Server Error"}, {501, "Not Implemented"},
-        {503, "Service Unavailable"}, {504, "Gateway Timeout"}, {505, "HTTP Version Not Supported"},
-    };
-    for (int i = 0; i < QR_COUNT(row); i++)
-        if (row[i].status == status)
-            return row[i].reason;
-    return "Unknown";
-}
-
-static const char *http_date(struct qr_conn_env *env)
-{
-    int64_t now_s = qr_clock_wall_s();
-    if (now_s != env->date_s) {
-        time_t t = (time_t)now_s;
-        struct tm tm;
-        gmtime_r(&t, &tm);
-        strftime(env->date, sizeof env->date, "%a, %d %b %Y %H:%M:%S GMT", &tm);
-        env->date_s = now_s;
-    }
-    return env->date;
 }
 
 static void put_head(struct qr_conn *c, int32_t status, const char *content_type, const char *extra)
@@ -754,7 +659,7 @@ static void put_head(struct qr_conn *c, int32_t status, const char *content_type
                (long long)(qr_clock_us() - c->body_us));
     }
     qr_buf_printf(&c->out, "HTTP/1.1 %d %s\r\nDate: %s\r\nx-request-id: %s\r\n", status, qr_http_reason(status),
-                  http_date(c->env), qr_conn_request_id(c));
+                  qr_http_date(&c->env->date), qr_conn_request_id(c));
     if (content_type)
         qr_buf_printf(&c->out, "Content-Type: %s\r\nX-Content-Type-Options: nosniff\r\n", content_type);
     if (extra)

@@ -5,8 +5,8 @@
  * stream_end. If the client goes away before the answer is complete, `gone` is called once and the connection must not be
  * touched afterwards. Bytes put during one turn of the loop leave in one write at its end; a steady stream allocates nothing.
  *
- * What a connection reads and writes is held in its account. Where memory is missing it hears 503 from here, or is closed in the middle of an answer, at the end
- * of the turn: until then it takes bytes as ever.
+ * What a connection reads and writes is held in its account. Where memory is missing the client hears 503 from here, or is cut off in the middle of an
+ * answer, at the end of the turn; until then the connection takes bytes as ever.
  */
 #ifndef QR_SERVER_HTTP_CONN_H
 #define QR_SERVER_HTTP_CONN_H
@@ -18,6 +18,7 @@
 #include "base/account.h"
 #include "base/buf.h"
 #include "base/list.h"
+#include "server/http_head.h"
 #include "server/http_parser.h"
 
 struct qr_conn; /* opaque */
@@ -53,8 +54,7 @@ struct qr_conn_env {
     struct qr_budget *budget;              /* borrowed: of requests, bodies that arrive and replies that leave among them */
     bool closing;                          /* draining: every reply ends its connection */
     struct qr_conn_stats stats;
-    int64_t date_s;
-    char date[40];
+    struct qr_http_date date;
     char last_words[384];                  /* the answer to a request for which there is no memory: a whole one */
     char read_buf[65536];                  /* one read at a time: libuv fills it and hands it over at once */
 };
@@ -108,7 +108,5 @@ void qr_conn_stream_begin(struct qr_conn *c, const char *content_type);
 void qr_conn_stream_put(struct qr_conn *c, const char *bytes, size_t n); /* n > 0 */
 void qr_conn_stream_end(struct qr_conn *c, bool close);
 bool qr_conn_streaming(const struct qr_conn *c);
-
-const char *qr_http_reason(int32_t status);
 
 #endif

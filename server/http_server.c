@@ -325,7 +325,7 @@ static void on_nothing(uv_poll_t *poll, int status, int events)
     (void)poll, (void)status, (void)events;
 }
 
-/* libuv's table of descriptors, which grows when a higher one is watched, and without memory ends the process: the highest that there will be is watched now. */
+/* libuv's table of descriptors grows when a higher one is watched, and without memory that ends the process: the highest that there will be is watched now. */
 static void grow_table(struct qr_http *h)
 {
     uv_poll_t poll;

@@ -1,0 +1,23 @@
+/* http_head.h - words of an answer's head: reasons, the date, request ids. Loop thread only. */
+#ifndef QR_SERVER_HTTP_HEAD_H
+#define QR_SERVER_HTTP_HEAD_H
+
+#include <stdint.h>
+
+#include "server/http_parser.h"
+
+#define QR_REQUEST_ID_MAX 128
+
+const char *qr_http_reason(int32_t status);
+
+/* The time now as HTTP writes it; made once a second. */
+struct qr_http_date {
+    int64_t at_s;
+    char text[40];
+};
+const char *qr_http_date(struct qr_http_date *date);
+
+/* The client's id when it is a plain name, else one that is made here. */
+void qr_http_request_id(char out[QR_REQUEST_ID_MAX + 1], struct qr_span given);
+
+#endif

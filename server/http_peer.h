@@ -1,0 +1,19 @@
+/* http_peer.h - the other end of a TCP connection, as the system knows it. `tcp` is a uv_tcp_t *: libuv's type stays in .c files. */
+#ifndef QR_SERVER_HTTP_PEER_H
+#define QR_SERVER_HTTP_PEER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct qr_peer {
+    uint8_t address[16]; /* of IPv4 the first four; 0 where the system does not say */
+    bool loopback;
+};
+
+/* Reads the address, and sets what every connection has: no delay, keep-alive, and an end when a peer acknowledges nothing for 30 s. */
+void qr_peer_open(struct qr_peer *p, void *tcp);
+
+/* Whether bytes wait that nobody has read: closing such a socket resets it. */
+bool qr_peer_has_sent(const void *tcp);
+
+#endif

@@ -286,21 +286,31 @@ static int plan(const struct plan_options *o, struct qr_err *err)
     return 0;
 }
 
-int qr_cmd_plan(int argc, char **argv)
+static const struct qr_option table[] = {
+    QR_CLI_MODEL_ROWS(struct plan_options, m), QR_CLI_ENGINE_ROWS(struct plan_options, e), QR_CLI_LORA_ROWS(struct plan_options, l),
+    {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct plan_options, json), .builtin = "false", .group = "Output",
+     .help = "One JSON object."}};
+
+static int plan_main(int argc, char **argv)
 {
-    static const struct qr_option table[] = {
-        QR_CLI_MODEL_ROWS(struct plan_options, m), QR_CLI_ENGINE_ROWS(struct plan_options, e), QR_CLI_LORA_ROWS(struct plan_options, l),
-        {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct plan_options, json), .builtin = "false", .group = "Output",
-         .help = "One JSON object."}};
     struct plan_options o = {0};
     struct qr_option_set *set;
     struct qr_err err;
-    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
-                             "quire plan --model DIR\n\nThe memory that serving this model with these settings takes, part by part, without loading it.\n"
-                             "Exit status 5 when it does not fit.");
+    int status = qr_command_read(&set, &qr_cmd_plan, &o, argc, argv);
     if (status >= 0)
         return status;
-    status = plan(&o, &err) == 0 ? 0 : qr_cli_fail(argv[0], &err);
+    status = plan(&o, &err) == 0 ? 0 : qr_command_fail(qr_cmd_plan.name, &err);
     qr_options_free(set);
     return status;
 }
+
+const struct qr_command qr_cmd_plan = {
+    .name = "plan", .purpose = "memory plan of a model, without loading it",
+    .usage = "quire plan MODEL [flags]",
+    .examples = "quire plan models/quire-tiny\n"
+                "quire plan llama-3.1-8b --quantize int4 --max-len 8ki",
+    .text = "The memory that serving this model with these settings takes, part by part, without loading it.\n"
+            "Exit status 5 when it does not fit.",
+    .args = "model",
+    .table = table, .n_options = QR_COUNT(table), .main = plan_main,
+};

@@ -249,32 +249,33 @@ static int quantize(struct quantizer *q, struct qr_err *err)
     return rc;
 }
 
-int qr_cmd_quantize(int argc, char **argv)
+static const struct qr_option table[] = {
+    {.name = "type", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct quantize_options, type), .builtin = "int8", .choices = "int8|int4|fp8",
+     .arg = "TYPE",
+     .help = "int8 and fp8: a scale for each output; int4: one for each group of inputs."},
+    {.name = "group", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct quantize_options, group), .builtin = "0", .min = 0, .max = 128, .arg = "N",
+     .help = "Inputs that share a scale in int4: 32, 64 or 128; 0 is the largest of these that divides every matrix."},
+    {.name = "asymmetric", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, asymmetric), .builtin = "false",
+     .help = "int4: each group has a zero, too, where that is finer. A little slower."},
+    {.name = "text", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct quantize_options, text), .arg = "FILE",
+     .help = "Calibrate with this text, all but its last part, and measure perplexity before and after on that part."},
+    {.name = "smooth", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, smooth), .builtin = "true",
+     .help = "Let norms take up factors of their outputs where that makes rounding finer. Adapters made for IN do not fit OUT then."},
+    {.name = "replace", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, replace), .builtin = "false",
+     .help = "OUT may be there already: empty, or a model that this command has written."},
+    {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, json), .builtin = "false",
+     .help = "The report as one JSON object."},
+    {.name = "threads", .brief = true, .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct quantize_options, threads), .builtin = "0",
+     .min = 0, .max = 1024,
+     .arg = "N", .help = "Worker threads; 0 means one per usable core."}};
+
+static int quantize_main(int argc, char **argv)
 {
-    static const struct qr_option table[] = {
-        {.name = "type", .type = QR_OPT_ENUM, .offset = offsetof(struct quantize_options, type), .builtin = "int8", .choices = "int8|int4|fp8", .arg = "TYPE",
-         .help = "int8 and fp8: a scale for each output; int4: one for each group of inputs."},
-        {.name = "group", .type = QR_OPT_INT, .offset = offsetof(struct quantize_options, group), .builtin = "0", .min = 0, .max = 128, .arg = "N",
-         .help = "Inputs that share a scale in int4: 32, 64 or 128; 0 is the largest of these that divides every matrix."},
-        {.name = "asymmetric", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, asymmetric), .builtin = "false",
-         .help = "int4: each group has a zero, too, where that is finer. A little slower."},
-        {.name = "text", .type = QR_OPT_STR, .offset = offsetof(struct quantize_options, text), .arg = "FILE",
-         .help = "Calibrate with this text, all but its last part, and measure perplexity before and after on that part."},
-        {.name = "smooth", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, smooth), .builtin = "true",
-         .help = "Let norms take up factors of their outputs where that makes rounding finer. Adapters made for IN do not fit OUT then."},
-        {.name = "replace", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, replace), .builtin = "false",
-         .help = "OUT may be there already: empty, or a model that this command has written."},
-        {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, json), .builtin = "false", .help = "The report as one JSON object."},
-        {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct quantize_options, threads), .builtin = "0", .min = 0, .max = 1024,
-         .arg = "N", .help = "Worker threads; 0 means one per usable core."}};
     struct quantize_options o = {0};
     struct qr_option_set *set;
     struct qr_err err;
     const char *const *args;
-    int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
-                                  "quire quantize IN OUT [--type int8|int4|fp8] [--text FILE]\n\n"
-                                  "Writes the model IN (a directory, or a GGUF file) as the directory OUT with the matrices of its layers rounded, in\n"
-                                  "compressed-tensors' layout, which quire serves as it is. Says what was written, its size and, with --text, perplexity.");
+    int status = qr_command_read(&set, &qr_cmd_quantize, &o, argc, argv);
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);
@@ -292,7 +293,17 @@ int qr_cmd_quantize(int argc, char **argv)
         status = rc == QR_E_CLOSED && asked ? 128 + asked : 0;
     }
     if (rc && status <= 0)
-        status = qr_cli_fail(argv[0], &err);
+        status = qr_command_fail(qr_cmd_quantize.name, &err);
     qr_options_free(set);
     return status < 0 ? 0 : status;
 }
+
+const struct qr_command qr_cmd_quantize = {
+    .name = "quantize", .purpose = "write a model with its matrices rounded to 8 or 4 bits",
+    .usage = "quire quantize IN OUT [--type int8|int4|fp8] [--text FILE] [flags]",
+    .examples = "quire quantize qwen qwen-int8\n"
+                "quire quantize qwen qwen-int4 --type int4 --text sample.txt",
+    .text = "Writes the model IN (a directory, or a GGUF file) as the directory OUT with the matrices of its layers rounded, in\n"
+            "compressed-tensors' layout, which quire serves as it is. Says what was written, its size and, with --text, perplexity.",
+    .table = table, .n_options = QR_COUNT(table), .main = quantize_main,
+};

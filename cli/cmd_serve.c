@@ -171,7 +171,7 @@ static void *loader(void *arg)
     qr_thread_set_name("quire-loader");
     int64_t t0 = qr_clock_us();
     if (load(s, &err) != 0) {
-        s->status = qr_cli_fail("serve", &err);
+        s->status = qr_command_fail("serve", &err);
         atomic_store(&s->loaded, true);
         qr_server_set_failed(s->server, err.msg);
         return NULL;
@@ -189,7 +189,7 @@ static int end_team(struct serve *s, int status, int rc, struct qr_err *err)
 {
     if (qr_comm_team_end(&s->team, rc, err) == 0)
         return status;
-    const int failed = qr_cli_fail("serve", err);
+    const int failed = qr_command_fail("serve", err);
     return status != 0 ? status : failed;
 }
 
@@ -202,7 +202,7 @@ static int serve(const struct serve_options *o)
     if (rc == 0)
         rc = qr_cli_team_begin(&s.team, &o->m, &err);
     if (rc != 0)
-        return qr_cli_fail("serve", &err);
+        return qr_command_fail("serve", &err);
     if (s.team.comm.rank > 0)
         return qr_cli_follow(&s.team, &o->m, &o->e);
     qr_mem_keep_little();
@@ -237,22 +237,28 @@ static int serve(const struct serve_options *o)
 
 static const struct qr_option own_rows[] = {
     QR_CLI_MODEL_ROWS(struct serve_options, m), QR_CLI_ENGINE_ROWS(struct serve_options, e), QR_CLI_LORA_ROWS(struct serve_options, l),
-    {.name = "verbose", .letter = 'v', .type = QR_OPT_FLAG, .offset = offsetof(struct serve_options, verbose), .builtin = "false",
+    {.name = "verbose", .brief = true, .letter = 'v', .type = QR_OPT_FLAG, .offset = offsetof(struct serve_options, verbose), .builtin = "false",
      .group = "Output", .help = "Log what happens, request by request."}};
 
-int qr_cmd_serve(int argc, char **argv)
+struct qr_option *qr_cli_serve_rows(int32_t *n)
 {
-    int32_t n_own = QR_COUNT(own_rows), n = n_own + qr_server_option_count();
-    struct qr_option *table = qr_alloc((size_t)n, sizeof *table);
+    QR_ASSERT(n != NULL);
+    QR_ASSERT(qr_server_option_count() > 0);
+    *n = QR_COUNT(own_rows) + qr_server_option_count();
+    struct qr_option *table = qr_alloc((size_t)*n, sizeof *table);
     memcpy(table, own_rows, sizeof own_rows);
-    qr_server_option_rows(table + n_own, offsetof(struct serve_options, s));
+    qr_server_option_rows(table + QR_COUNT(own_rows), offsetof(struct serve_options, s));
+    return table;
+}
+
+static int serve_main(int argc, char **argv)
+{
+    struct qr_command c = qr_cmd_serve;
+    struct qr_option *table = qr_cli_serve_rows(&c.n_options);
     struct serve_options o = {0};
     struct qr_option_set *set;
-    int status = qr_cli_read(&set, table, n, &o, argc, argv,
-                             "quire serve --model DIR [--host H] [--port P] [--served-model-name NAME]...\n\n"
-                             "Serves a model over HTTP: /v1/completions, /v1/chat/completions, /v1/embeddings, /v1/models, /tokenize, /health,\n"
-                             "/metrics and more.\n"
-                             "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once.");
+    c.table = table;
+    int status = qr_command_read(&set, &c, &o, argc, argv);
     if (status < 0) {
         qr_log_set_level(o.verbose ? QR_LOG_DEBUG : QR_LOG_INFO);
         status = serve(&o);
@@ -261,3 +267,15 @@ int qr_cmd_serve(int argc, char **argv)
     qr_free(table);
     return status;
 }
+
+const struct qr_command qr_cmd_serve = {
+    .name = "serve", .purpose = "serve a model over HTTP (OpenAI-style)",
+    .usage = "quire serve MODEL [flags]",
+    .examples = "quire serve models/quire-tiny\n"
+                "quire serve qwen --port 8080 --max-len 8ki --quantize int8\n"
+                "quire serve model.gguf --host 0.0.0.0 --api-key secret",
+    .text = "Serves a model over HTTP: /v1/completions, /v1/chat/completions, /v1/embeddings, /v1/models, /tokenize, /health,\n"
+            "/metrics and more.\n"
+            "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once.",
+    .args = "model", .main = serve_main,
+};

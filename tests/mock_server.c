@@ -150,7 +150,7 @@ int main(int argc, char **argv)
     int32_t n = qr_server_option_count();
     qr_server_option_rows(table, AT(server));
     memcpy(table + n, own_rows, sizeof own_rows);
-    struct qr_option_set *set = qr_options_new(table, n + (int32_t)(sizeof own_rows / sizeof own_rows[0]), &o);
+    struct qr_option_set *set = qr_options_new(table, n + (int32_t)(sizeof own_rows / sizeof own_rows[0]), NULL, &o);
     int status = 2;
     if (qr_options_read(set, argc, argv, &err) != 0)
         fprintf(stderr, "mock_server: %s\n", err.msg);

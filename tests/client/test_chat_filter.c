@@ -169,7 +169,7 @@ Test(chat, an_error_of_the_server_exits_1_with_its_message)
     script.fail_status = 400;
     script.fail_body = "{\"error\":{\"message\":\"temperature: 9 is above 2\",\"type\":\"t\",\"param\":\"temperature\",\"code\":null}}";
     struct fake_server *s = fake_start(script);
-    expect(s, "x", NULL, 1, "", "quire: the server answered HTTP 400: temperature: 9 is above 2\n");
+    expect(s, "x", NULL, 1, "", "quire chat: the server answered HTTP 400: temperature: 9 is above 2\n");
     s->script.fail_status = 401;
     expect(s, "x", NULL, 1, "", "--api-key or OPENAI_API_KEY");
     s->script.fail_status = 500;

@@ -373,6 +373,15 @@ def test_help_of_every_command_fits_into_80_columns():
         assert len(lines) > 1 and not wide, (command, wide)
 
 
+def test_short_help_of_every_command_has_25_lines_at_most():
+    for command in COMMANDS:
+        lines = said_in_a_terminal(80, *command.split(), '-h').splitlines()
+        assert 5 < len(lines) <= 25 and max(map(len, lines)) <= 80, (command, lines)
+        whole = said_in_a_terminal(80, *command.split(), '--help')
+        assert '--help lists' in lines[-1] if command else '--help lists' in lines[-3], (command, lines)
+        assert not command or (lines[0] in whole and lines[1] == 'Usage:' and whole.index('Usage:') < 200), (command, whole)
+
+
 def test_what_a_text_holds_does_not_steer_the_terminal_that_shows_it():
     with tempfile.TemporaryDirectory() as d:
         with open(d + '/t.txt', 'w', encoding='utf-8') as f:
@@ -385,21 +394,48 @@ def test_what_a_text_holds_does_not_steer_the_terminal_that_shows_it():
         assert rc == 0 and '\x1b[31m' in out, (rc, out, err)
 
 
-def test_the_variable_that_names_the_model_to_serve_is_not_the_one_that_names_the_model_to_ask():
-    for command in (('chat',), ('bench', 'load')):
-        rc, out, err = run(*command, '--print-config', env={'QUIRE_MODEL': '/models/a', 'QUIRE_MODEL_NAME': 'b'})
-        assert rc == 0 and '/models/a' not in out and 'QUIRE_MODEL_NAME' in out, (rc, out, err)
-    rc, out, err = run('serve', '--print-config', env={'QUIRE_MODEL': '/models/a', 'QUIRE_MODEL_NAME': 'b'})
-    assert rc == 0 and '/models/a' in out and 'QUIRE_MODEL_NAME' not in out, (rc, out, err)
+def test_each_command_has_variables_of_its_own():
+    serves, asks = {'QUIRE_MODEL': '/models/a', 'QUIRE_PORT': '81'}, {'QUIRE_CHAT_MODEL': 'b', 'QUIRE_BENCH_LOAD_MODEL': 'b', 'QUIRE_BENCH_LOAD_JSON': 'b.json'}
+    for command in ('chat', 'bench load'):
+        rc, out, err = run(*command.split(), '--print-config', env={**serves, **asks})
+        variable = f"QUIRE_{command.upper().replace(' ', '_')}_MODEL"
+        assert rc == 0 and not err and '/models/a' not in out and f'model: "b"  # {variable}\n' in out, (rc, out, err)
+        assert variable in run(*command.split(), '--help')[1]
+    rc, out, err = run('serve', '--print-config', env={**serves, **asks})
+    assert rc == 0 and not err and '/models/a' in out and '"b"' not in out, (rc, out, err)
+
+
+def test_a_variable_without_the_name_of_its_command_has_no_effect_and_is_warned_of_once():
+    for command in COMMANDS[2:]:
+        rc, out, err = run(*command.split(), '--help', env={'QUIRE_MODEL': 'x', 'QUIRE_API_KEY': 'x', 'QUIRE_MAX_LEN': '9', 'QUIRE_LORA': 'a=b', 'QUIRE_TUNE': 'off'})
+        assert rc == 0 and not err, (command, 'what is meant for serve says nothing here', err)
+    for command, old, new in (('plan', 'JSON', 'PLAN_JSON'), ('bench load', 'JSON', 'BENCH_LOAD_JSON'), ('generate', 'TEMPERATURE', 'GENERATE_TEMPERATURE'),
+                              ('chat', 'TEMPERATURE', 'CHAT_TEMPERATURE')):
+        rc, out, err = run(*command.split(), '--print-config', env={f'QUIRE_{old}': '1'})
+        assert rc == 0 and f'QUIRE_{old}\n' not in out and 'built-in' in out, (rc, out)
+        assert err == f'quire {command}: warning: the variable QUIRE_{old} has no effect here; did you mean QUIRE_{new}?\n', err
+
+
+def test_a_misspelt_variable_is_named_with_a_near_one():
+    mine = {'QUIRE_PROT': '81', 'QUIRE_SERVE_HOST': '::1', 'QUIRE_NUMBER_OF_DUCKS': '3'}
+    others = {'QUIRE_CHAT_TEMPRATURE': '1', 'QUIRE_MPI_LIB': 'x', 'QUIRE_SERVICE_PORT': '8000', 'QUIRE_PORT_8000_TCP': 'tcp://10.0.0.1:8000',
+              'QUIRE_API_PORT': 'tcp://10.0.0.1:8000', 'QUIRE_PROTT': ''}
+    rc, out, err = run('serve', '--check-config', env={**mine, **others})
+    assert rc == 0 and sorted(err.splitlines()) == [
+        'quire serve: warning: the variable QUIRE_NUMBER_OF_DUCKS is not a setting',
+        'quire serve: warning: the variable QUIRE_PROT is not a setting; did you mean QUIRE_PORT?',
+        'quire serve: warning: the variable QUIRE_SERVE_HOST is not a setting; did you mean QUIRE_HOST?'], (rc, err)
+    rc, out, err = run('chat', '--check-config', env={**mine, **others})
+    assert rc == 0 and err == 'quire chat: warning: the variable QUIRE_CHAT_TEMPRATURE is not a setting; did you mean QUIRE_CHAT_TEMPERATURE?\n', (rc, err)
 
 
 def test_settings_come_from_flag_environment_file_and_builtin_in_this_order():
     with tempfile.NamedTemporaryFile('w', suffix='.yaml') as f:
         f.write('max-running: 3\nmax-waiting: 5\nmax-step-tokens: 77\n')
         f.flush()
-        rc, out, err = run('plan', '--config', f.name, '--max-running', '9', '--print-config', env={'QUIRE_MAX_WAITING': '7'})
+        rc, out, err = run('plan', '--config', f.name, '--max-running', '9', '--print-config', env={'QUIRE_PLAN_MAX_WAITING': '7'})
         assert rc == 0, err
-        for want in (('max-running: 9', '--max-running'), ('max-waiting: 7', 'QUIRE_MAX_WAITING'),
+        for want in (('max-running: 9', '--max-running'), ('max-waiting: 7', 'QUIRE_PLAN_MAX_WAITING'),
                      ('max-step-tokens: 77', f.name + ':3'), ('block-tokens: 16', 'built-in')):
             assert any(all(w.lower() in line.lower() for w in want) for line in out.split('\n')), (want, out)
         f.write('max-runing: 3\n')

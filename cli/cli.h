@@ -154,6 +154,9 @@ void qr_cli_progress_show(void *progress, uint64_t done, uint64_t total); /* whe
 void qr_cli_progress_begin(struct qr_cli_progress *p, struct qr_model_options *mo); /* of a model's loading, in bytes */
 void qr_cli_progress_end(struct qr_cli_progress *p); /* the line is taken away */
 
+/* What a start of an engine with these settings would be refused for, as far as can be known without reading weights. */
+int qr_cli_foresee(const struct qr_cli_model *m, const struct qr_cli_engine *e, const struct qr_cli_lora *l, struct qr_err *err);
+
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m);
 void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine *e);
 

@@ -59,7 +59,7 @@ static int check_main(int argc, char **argv)
     int rc = path ? qr_model_check(&out, path, &co, &err) : qr_err_set(&err, QR_E_USAGE, "name one model directory or file: quire check PATH");
     if (out.len > 0)
         fwrite(out.data, 1, out.len, stdout);
-    status = rc == 0 ? 0 : qr_command_fail(qr_cmd_check.name, &err);
+    status = rc == 0 ? 0 : out.len > 0 ? qr_err_exit_status(err.code) : qr_command_fail(qr_cmd_check.name, &err); /* the report names its problems */
     if (path && (status == qr_err_exit_status(QR_E_USAGE) || status == qr_err_exit_status(QR_E_INVALID))) /* what it names is wrong, not the command */
         status = qr_err_exit_status(QR_E_NOT_FOUND);
     qr_buf_release(&out);

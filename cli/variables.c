@@ -48,7 +48,7 @@ static bool is_known(const char *name)
             return true;
     for (int32_t i = 0; i < qr_cli_n_commands; i++) {
         qr_options_variable(prefix, qr_cli_commands[i]->name, "");
-        if (qr_cli_commands[i] != &qr_cmd_serve && strncmp(name, prefix, strlen(prefix)) == 0)
+        if (strcmp(qr_cli_commands[i]->name, "serve") != 0 && strncmp(name, prefix, strlen(prefix)) == 0)
             return true;
     }
     return false;
@@ -106,7 +106,10 @@ void qr_cli_warn_variables(const struct qr_command *c)
     struct look l = {.command = c, .row = c->table, .n = c->n_options};
     if (c->sub)
         return;
-    struct qr_option *serve = qr_cli_serve_rows(&l.n_serve);
+    struct qr_option *serve = NULL;
+#ifdef QUIRE_SERVER
+    serve = qr_cli_serve_rows(&l.n_serve);
+#endif
     l.serve = serve;
     if (!l.row) {
         l.row = serve;

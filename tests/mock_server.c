@@ -101,7 +101,8 @@ static void *load_main(void *arg)
     if (rc == 0)
         rc = mock_engine_open(&l->engine, &mock, l->tokenizer, qr_server_wake, l->server, &err);
     if (rc != 0) {
-        qr_server_set_failed(l->server, err.msg);
+        fprintf(stderr, "mock_server: the model could not be loaded: %s\n", err.msg);
+        qr_server_set_failed(l->server);
         return NULL;
     }
     struct qr_server_model model = {.engine = l->engine, .tokenizer = l->tokenizer, .chat = l->chat, .pooling = {.pooling = QR_POOLING_LAST, .normalize = true},

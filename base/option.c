@@ -168,7 +168,11 @@ const char *qr_option_nearest(const struct qr_option_set *s, const char *name)
         known[i] = s->table[i].name;
     for (int32_t i = 0; i < QR_COUNT(verbs); i++)
         known[s->n + i] = verbs[i].name;
-    const char *near = qr_nearest(name, known, n);
+    const char *near = NULL, *dot;
+    for (int32_t i = 0; i < s->n && !near; i++) /* "lr" for "optimizer.lr" */
+        if ((dot = strrchr(known[i], '.')) != NULL && strcmp(dot + 1, name) == 0)
+            near = known[i];
+    near = near ? near : qr_nearest(name, known, n);
     qr_free(known);
     return near;
 }
@@ -297,7 +301,7 @@ static int read_long(struct reading *r, const char *arg, struct qr_err *err)
     if (row < 0 && len > 3 && (strncmp(name, "no-", 3) == 0 || strncmp(name, "no_", 3) == 0)) {
         row = qr_option_row(r->s, name + 3, len - 3);
         if (row >= 0 && r->s->table[row].type != QR_OPT_FLAG)
-            return qr_err_set(err, QR_E_USAGE, "%s: --%s is no switch that could be turned off", label, r->s->table[row].name);
+            return qr_err_set(err, QR_E_USAGE, "%s: --%s takes a value and cannot be turned off", label, r->s->table[row].name);
         if (row >= 0 && value)
             return qr_err_set(err, QR_E_USAGE, "%s takes no value", label);
         value = "false";

@@ -172,8 +172,8 @@ static int parse_points(struct qr_load_points *p, const char *flag, const char *
         char *end;
         double v = strtod(at, &end);
         if (end == at || !(v >= 0 && v <= max) || (whole && v != floor(v)) || (*end != '\0' && *end != ','))
-            return qr_err_set(err, QR_E_USAGE, "%s: '%.60s' is no %s from 0 to %g, nor a list of them with commas between", flag, text,
-                              whole ? "whole number" : "number", max);
+            return qr_err_set(err, QR_E_USAGE, "%s: expected a %s from 0 to %.16g, or several with commas between, found '%.60s'", flag,
+                              whole ? "whole number" : "number", max, text);
         if (p->n > 0 && v <= p->v[p->n - 1])
             return qr_err_set(err, QR_E_USAGE, "%s: the numbers of '%.60s' must grow", flag, text);
         if (p->n == QR_LOAD_POINTS_MAX)

@@ -45,7 +45,7 @@ static const struct qr_option table[] = {
     {.name = "like", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct make_options, like), .arg = "NAME",
      .help = "110m, smollm2-135m, qwen2.5-0.5b, qwen3-0.6b, llama-3.2-1b, llama-3.1-8b, qwen3-8b, qwen1.5-moe-a2.7b, qwen3-30b-a3b or mixtral-8x7b."},
     {.name = "out", .brief = true, .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct make_options, out), .arg = "DIR",
-     .help = "The directory to make, which is there when all of it is. One that is there already is an error."},
+     .help = "The directory to make; it must not exist. It appears when it is complete."},
     {.name = "store", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct make_options, store), .builtin = "bf16", .choices = "bf16|f32|f16",
      .arg = "TYPE", .help = "Type of the stored weights."},
     {.name = "layers", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct make_options, layers), .builtin = "0", .min = 0, .max = QR_LAYERS_MAX,

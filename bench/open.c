@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/source.h"
 #include "bench/command.h"
 #include "bench/samples.h"
 #include "kernels/cpu/pool.h"
@@ -199,7 +200,8 @@ static int run(const void *options, int *status, struct qr_err *err)
     struct files f = {0};
     if (!o->model)
         return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (quire bench make-model makes one)");
-    int rc = open_files(&f, o->model, err);
+    int rc = qr_source_find(o->model, err);
+    rc = rc ? rc : open_files(&f, o->model, err);
     if (rc == 0)
         rc = qr_backend_open(&be, &bo, err);
     if (rc == 0)

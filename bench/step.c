@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/source.h"
 #include "bench/command.h"
 #include "bench/samples.h"
 #include "engine/engine.h"
@@ -215,7 +216,8 @@ static int run_command(const void *options, int *status, struct qr_err *err)
         return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (quire bench make-model makes one)");
     const struct qr_step_case c = {.model = o->model, .isa = o->isa, .n_threads = (int32_t)o->threads, .n_seqs = (int32_t)o->seqs,
                                    .n_prompt = (int32_t)o->prompt, .n_steps = (int32_t)o->steps, .mix = (enum qr_step_mix)o->mix};
-    int rc = qr_bench_step(&f, &c, err);
+    int rc = qr_source_find(o->model, err);
+    rc = rc ? rc : qr_bench_step(&f, &c, err);
     if (rc != 0)
         return rc;
     print_figures(&c, &f);

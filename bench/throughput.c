@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/source.h"
 #include "bench/command.h"
 #include "bench/probe.h"
 #include "bench/samples.h"
@@ -482,6 +483,7 @@ static int run(const void *options, int *status, struct qr_err *err)
         rc = parse_list(&batch, o->batch, "batch", 1, err);
     if (rc == 0)
         rc = parse_list(&depth, o->depth, "depth", 0, err);
+    rc = rc ? rc : qr_source_find(o->model, err);
     if (rc != 0)
         return rc;
     if (o->apart && o->isa && strcmp(o->isa, "ref") == 0 && o->quantize != QR_QUANTIZE_NONE)

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/size.h"
 #include "bench/command.h"
 #include "bench/probe.h"
 #include "bench/samples.h"
@@ -90,9 +91,10 @@ static double parameter_bytes(const struct qr_model_config *c, enum qr_dtype com
 static int check_room(const struct qr_model_config *c, enum qr_dtype compute, struct qr_err *err)
 {
     const double need = parameter_bytes(c, compute), have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    char t[2][QR_SIZE_TEXT];
     if (need > have)
-        return qr_err_set(err, QR_E_NO_ROOM, "parameters, gradients and moments take %.0f MiB, this machine has %.0f MiB of memory", need / 0x1p20,
-                          have / 0x1p20);
+        return qr_err_set(err, QR_E_NO_ROOM, "parameters, gradients and moments take %s, this machine has %s of memory",
+                          qr_size_text(t[0], (int64_t)need), qr_size_text(t[1], (int64_t)have));
     return 0;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/source.h"
 #include "bench/command.h"
 #include "model/tune.h"
 
@@ -130,6 +131,7 @@ static int run(const void *options, int *status, struct qr_err *err)
     if (!o->model)
         return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (quire bench make-model makes one)");
     int rc = read_rows(&buckets, o->rows, err);
+    rc = rc ? rc : qr_source_find(o->model, err);
     if (rc == 0)
         rc = qr_backend_open(&be, &bo, err);
     if (rc == 0)

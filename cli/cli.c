@@ -47,15 +47,13 @@ int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err)
     struct stat st;
     if (!m->model)
         return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (a directory with config.json, *.safetensors and tokenizer.json, or a GGUF file)");
-    if (stat(m->model, &st) != 0)
-        return qr_err_set(err, QR_E_NOT_FOUND, "model not found: '%s' (%s)%s", m->model, strerror(errno),
-                          errno == ENOENT ? "; nothing is downloaded: name a directory or GGUF file of this machine" : "");
     char gguf[QR_GGUF_PATH_MAX];
-    int rc = qr_source_explain(m->model, err);
+    int rc = qr_source_find(m->model, err);
+    rc = rc ? rc : qr_source_explain(m->model, err);
     if (rc)
         return rc;
-    if (!S_ISDIR(st.st_mode) && !qr_gguf_find_file(gguf, m->model))
-        return qr_err_set(err, QR_E_NOT_FOUND, "'%s' is a file, and no GGUF; --model wants the directory that holds config.json, or a GGUF file", m->model);
+    if (stat(m->model, &st) == 0 && !S_ISDIR(st.st_mode) && !qr_gguf_find_file(gguf, m->model))
+        return qr_err_set(err, QR_E_NOT_FOUND, "'%s' is a file, but not a GGUF; --model takes the directory that holds config.json, or a GGUF file", m->model);
     return 0;
 }
 

@@ -87,7 +87,7 @@ static const struct qr_option prepare_table[] = {
     {.name = "out", .brief = true, .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct prepare_options, out), .arg = "DIR",
      .help = "The directory to make. It appears when it is complete."},
     {.name = "replace", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct prepare_options, replace), .builtin = "false",
-     .help = "Replace prepared data that is there already."},
+     .help = "Replace prepared data if DIR already exists."},
     {.name = "format", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct prepare_options, kind), .builtin = "auto", .choices = "auto|text|jsonl",
      .arg = "KIND",
      .help = "text: a file is a document; jsonl: a line is one, {\"text\": ...} or {\"messages\": [...]}; auto: by the name (.jsonl, .ndjson).",

@@ -92,11 +92,11 @@ static int read_prompts(struct generator *g, struct qr_err *err)
 {
     const struct generate_options *o = g->o;
     if (!!o->prompt + !!o->prompt_ids + !!o->prompts != 1)
-        return qr_err_set(err, QR_E_USAGE, "name one of --prompt TEXT, --prompt-ids 1,2,3 and --prompts FILE.jsonl");
+        return qr_err_set(err, QR_E_USAGE, "expected one prompt: quire generate MODEL PROMPT, --prompt-ids 1,2,3 or --prompts FILE.jsonl");
     if (o->min_tokens > o->max_tokens)
         return qr_err_set(err, QR_E_USAGE, "--min-tokens %lld is more than --max-tokens (-n) %lld allows", (long long)o->min_tokens, (long long)o->max_tokens);
     if (o->prompt && !qr_utf8_is_valid(o->prompt, strlen(o->prompt)))
-        return qr_err_set(err, QR_E_USAGE, "--prompt is no UTF-8");
+        return qr_err_set(err, QR_E_USAGE, "--prompt is not valid UTF-8");
     if (o->prompt)
         return add_text(g, o->prompt, strlen(o->prompt), err);
     if (o->prompt_ids)

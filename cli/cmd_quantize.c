@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "base/source.h"
 #include "cli/cli.h"
 #include "cli/quantize_files.h"
@@ -85,6 +86,8 @@ static int open_model(struct quantizer *q, struct qr_err *err)
     if (rc == 0 && qr_source_gguf(q->source))
         qr_quantize_fit(&q->config);
     rc = rc ? rc : choose_type(q, err);
+    if (rc == 0 && !q->o->replace && access(q->out, F_OK) == 0)
+        rc = qr_err_set(err, QR_E_IO, "'%s' already exists; name another directory, or replace a model that quire quantize wrote with --replace", q->out);
     rc = rc ? rc : qr_export_paths(q->path, q->spare, q->out, q->o->replace, err);
     rc = rc ? rc : qr_quantize_files_replaceable(q->path, err);
     rc = rc ? rc : qr_tensor_files_open_from(&q->st, q->source, NULL, err);
@@ -193,7 +196,8 @@ static void put_kept(struct qr_buf *out, const struct qr_quantize_report *r)
     static const char *const why[QR_KEPT_COUNT] = {[QR_KEPT_EMBEDDING] = "embedding, of which a token reads a row",
                                                    [QR_KEPT_HEAD] = "head, which decides between tokens",
                                                    [QR_KEPT_ROUTER] = "routers, which decide between experts"};
-    qr_buf_printf(out, "unrounded    %.1f MiB:", (double)r->kept_bytes / 0x1p20);
+    char size[QR_SIZE_TEXT];
+    qr_buf_printf(out, "unrounded    %s:", qr_size_text(size, (int64_t)r->kept_bytes));
     for (int i = 0, n = 0; i < QR_KEPT_COUNT; i++)
         if (r->n_kept[i] > 0)
             qr_buf_printf(out, "%s %s", n++ ? ";" : "", why[i]);
@@ -205,6 +209,7 @@ static void put_text(struct qr_buf *out, const struct quantizer *q)
     const struct qr_quantize_report *r = &q->report;
     const struct qr_quantize_text *t = &q->text;
     const char *why = unsmoothed(q);
+    char size[2][QR_SIZE_TEXT];
     qr_buf_printf(out, "written      %s: %s\n", q->path, q->files.names.data);
     if (qr_rounding_is_int4(q->how.type))
         qr_buf_printf(out, "matrices     %d to int4, a scale%s for %lld inputs\n", r->n_matrices, q->how.type == QR_ROUNDING_INT4Z ? " and a zero" : "",
@@ -221,8 +226,8 @@ static void put_text(struct qr_buf *out, const struct quantizer *q)
                       r->n_smoothed < r->n_smoothable ? "; the others are as good without" : "");
     if (r->n_left_out)
         qr_buf_printf(out, "left out     %d tensors that nothing here uses\n", r->n_left_out);
-    qr_buf_printf(out, "size         %.1f MiB before, %.1f MiB after (%.0f %%)\n", (double)q->bytes_before / 0x1p20, (double)r->bytes / 0x1p20,
-                  100 * (double)r->bytes / (double)q->bytes_before);
+    qr_buf_printf(out, "size         %s before, %s after (%.0f %%)\n", qr_size_text(size[0], (int64_t)q->bytes_before),
+                  qr_size_text(size[1], (int64_t)r->bytes), 100 * (double)r->bytes / (double)q->bytes_before);
     if (q->o->text)
         qr_buf_printf(out, "perplexity   %.4f before, %.4f after (%+.2f %%), on %d tokens from %d on, held out from calibration\n", q->before, q->after,
                       100 * (q->after / q->before - 1), t->n_held * t->step, (t->n_windows - t->n_held) * t->step);
@@ -262,7 +267,7 @@ static const struct qr_option table[] = {
     {.name = "smooth", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, smooth), .builtin = "true",
      .help = "Let norms take up factors of their outputs where that makes rounding finer. Adapters made for IN do not fit OUT then."},
     {.name = "replace", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, replace), .builtin = "false",
-     .help = "OUT may be there already: empty, or a model that this command has written."},
+     .help = "Replace OUT if it already exists: an empty directory, or a model that this command has written."},
     {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, json), .builtin = "false",
      .help = "The report as one JSON object."},
     {.name = "threads", .brief = true, .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct quantize_options, threads), .builtin = "0",

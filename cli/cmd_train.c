@@ -121,7 +121,7 @@ static int check_out(struct run *r, struct qr_err *err)
         return rc;
     const int found = qr_checkpoint_find(r->c->save.out, path, r->o->resume ? say_passed : NULL, &n_passed, &none);
     if (found != QR_E_NOT_FOUND && !r->o->resume)
-        return qr_err_set(err, QR_E_USAGE, "%s is there already: add --resume to go on from it, or name another directory with save.out", path);
+        return qr_err_set(err, QR_E_USAGE, "%s already exists: add --resume to go on from it, or name another directory with save.out", path);
     r->resume = r->o->resume && (found != QR_E_NOT_FOUND || n_passed > 0);
     if (r->o->resume && !r->resume)
         printf("no checkpoint in %s yet: the run begins\n", r->c->save.out);

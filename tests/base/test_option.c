@@ -294,7 +294,7 @@ Test(option, refuses_flags_that_are_used_wrongly)
     fails(READ("--port"), "--port needs a value and is the last argument");
     fails(READ("-p"), "-p needs a value and is the last argument");
     fails(READ("--model", "--port", "1"), "--model needs a value, but --port follows; write --model=--port if that is the value");
-    fails(READ("--no-port"), "--no-port: --port is no switch that could be turned off");
+    fails(READ("--no-port"), "--no-port: --port takes a value and cannot be turned off");
     fails(READ("--no-prefix-cache=true"), "--no-prefix-cache takes no value");
     fails(READ("--help=yes"), "--help takes no value");
     fails(READ("-vv"), "-vv: -v takes no value");
@@ -418,7 +418,7 @@ Test(option, says_where_a_yaml_file_is_wrong)
     fails(read_yaml("port: 99999\n"), "c.yaml:1:7: port must be from 1 to 65535, found 99999");
     fails(read_yaml("model: x\n\nprefix_cach: 1\n"), "c.yaml:3:1: unknown setting 'prefix_cach'; did you mean 'prefix-cache'?");
     fails(read_yaml("zzzzzz: 1\n"), "c.yaml:1:1: unknown setting 'zzzzzz'");
-    fails(read_yaml("config: c.yaml\n"), "c.yaml:1:1: 'config' is no setting of a file: it belongs on the command line");
+    fails(read_yaml("config: c.yaml\n"), "c.yaml:1:1: 'config' cannot be set in a file: give it on the command line");
     fails(read_yaml("port: 1\nmodel: x\nport: 2\n"), "c.yaml:3:1: this setting was given before in the same file");
     fails(read_yaml("kv-bytes: 5k\nkv_bytes: 5k\n"), "c.yaml:2:1: this setting was given before in the same file");
     fails(read_yaml("model: &a x\n"), "c.yaml:1:8: anchors (&name) are not allowed here");
@@ -692,7 +692,7 @@ Test(option, nests_names_with_dots_in_a_file)
     char out[600];
     static const char *const lr[] = {"optimizer.lr=1e-3", "steps=2k"}, *const lists[] = {"sample.prompts=a, b", "sample.prompts=c=d"};
     static const char *const unset[] = {"model.from=", "sample.prompts="};
-    static const char *const bad[] = {"optimizer.lrr=1", "steps", "optimizer.lr=2", "zzzzzzzzzzzz=1"};
+    static const char *const bad[] = {"optimizer.lrr=1", "steps", "optimizer.lr=2", "zzzzzzzzzzzz=1", "lr=1"};
     cr_assert_str_eq(read_nested(out, "optimizer:\n  lr: 0.5\n  warm_up: 3\nmodel: {from: x}\nsteps: 7\n", NULL, 0), "0.5 3 7 x 0 -; lr by n.yaml:2:7");
     cr_assert_str_eq(read_nested(out, "optimizer.lr: 0.5\noptimizer:\n", lr, 2), "0.001 0 2000 - 0 -; lr by --set optimizer.lr");
     cr_assert_str_eq(read_nested(out, "sample: {prompts: [x, y, z]}", lists, 2), "0.1 0 10 - 2 c=d; lr by built-in");
@@ -706,4 +706,5 @@ Test(option, nests_names_with_dots_in_a_file)
     cr_assert_str_eq(read_nested(out, "", &bad[1], 1), "--set steps: expected name=value");
     cr_assert_str_eq(read_nested(out, "", &bad[2], 1), "--set optimizer.lr must be from 0 to 1, found 2");
     cr_assert_str_eq(read_nested(out, "", &bad[3], 1), "--set zzzzzzzzzzzz: unknown setting");
+    cr_assert_str_eq(read_nested(out, "", &bad[4], 1), "--set lr: unknown setting; did you mean 'optimizer.lr'?");
 }

@@ -151,7 +151,7 @@ def test_a_model_that_is_made_is_there_as_a_whole_or_not_at_all():
         for _ in range(2):
             p = subprocess.run([*make, '110m', '--layers', '1', '--out', f'{d}/m/'], capture_output=True, check=False)
             assert os.listdir(d) == ['m'] and len(os.listdir(f'{d}/m')) == 4, (p.stderr, os.listdir(d))
-        assert p.returncode == 4 and b'is there already' in p.stderr, (p.returncode, p.stderr)
+        assert p.returncode == 4 and b'already exists' in p.stderr, (p.returncode, p.stderr)
 
 
 def test_limits_that_are_too_small_for_a_start_are_named_with_status_5():
@@ -278,6 +278,52 @@ def test_a_missing_model_exits_with_4_and_says_where_it_looked():
     assert rc == 4 and "model not found: '/no/such/dir'" in err and out == '', (rc, err)
 
 
+TINY = os.path.join(ROOT, 'models', 'quire-tiny')
+
+
+def test_a_model_that_is_not_found_has_a_near_one_or_the_command_that_downloads_it():
+    with tempfile.TemporaryDirectory() as d:
+        os.makedirs(f'{d}/models/quire-tiny')
+        open(f'{d}/models/notes.txt', 'w').close()
+        for path, says in (('models/quire-tny', "did you mean 'models/quire-tiny'?"), ('modles/quire-tiny/', "did you mean 'models/quire-tiny'?"),
+                           (f'{d}/models/Quire_Tiny', f"did you mean '{d}/models/quire-tiny'?"), ('models/nots.txt', 'nothing is downloaded'),
+                           ('Qwen/Qwen2.5-0.5B-Instruct', 'hf download Qwen/Qwen2.5-0.5B-Instruct --local-dir Qwen2.5-0.5B-Instruct'),
+                           ('models/x', 'nothing is downloaded'), ('/Qwen/Qwen2', 'nothing is downloaded')):
+            for command in ('plan', 'check', 'bench open'):
+                p = subprocess.run([QUIRE, *command.split(), path], cwd=d, capture_output=True, text=True, env=environment(None), check=False)
+                said = p.stdout + p.stderr
+                assert p.returncode == 4 and f"model not found: '{path}'" in said and says in said and said.count('model not found') == 1, (path, said)
+
+
+def test_words_of_other_programs_are_answered_with_what_to_type():
+    for word, says in (('run', 'quire chat'), ('pull', 'hf download'), ('models', 'quire check PATH'), ('list', 'quire check PATH')):
+        rc, out, err = run(word, 'llama3')
+        assert rc == 2 and not out and says in err, (word, err)
+
+
+def test_generate_takes_the_prompt_as_its_second_argument():
+    want = run('generate', '--model', TINY, '--prompt', 'Once upon', '-n', '4')
+    assert want[0] == 0 and want[1] and run('generate', TINY, 'Once upon', '-n', '4') == run('generate', '-m', TINY, 'Once upon', '-n', '4') == want, want
+    rc, out, err = run('generate', TINY, 'Once', 'upon')
+    assert rc == 2 and "unexpected argument 'upon'" in err, err
+    rc, out, err = run('generate', TINY)
+    assert rc == 2 and 'quire generate MODEL PROMPT' in err, err
+
+
+def test_check_config_refuses_what_serve_refuses():
+    for args, status, says in ((('--max-len', '9999'), 2, '--max-len must be from 1 to 1024'), (('--api-key-file', '/nope'), 4, '/nope'),
+                               (('--max-running', '4000'), 2, '--max-step-tokens must be at least --max-running (4000), found 512'),
+                               (('--kv-bytes', '900TB'), 5, 'the plan has 818.5 TiB'), (('--lora', f'a={TINY}'), 4, 'adapter_config.json'),
+                               (('--served-model-name', ''), 2, 'a name is empty'), (('--port', '99999'), 2, '--port must be from 0 to 65535, found 99999')):
+        rc, out, err = run('serve', TINY, '--check-config', *args)
+        assert rc == status and says in err and not out, (args, rc, err)
+        start = run('serve', TINY, '--port', '0', *args)
+        assert start[0] == status and start[2].count(says) == 1 and 'error server' not in start[2], (args, 'a start says it, and once', start)
+    assert run('serve', TINY, '--check-config') == (0, '', '') == run('serve', '--check-config', '--max-len', '9999'), 'no model is named'
+    rc, out, err = run('serve', '/nope', '--check-config')
+    assert rc == 4 and 'model not found' in err, err
+
+
 def test_merging_names_the_directory_that_is_missing():
     with tempfile.TemporaryDirectory() as d:
         for base, adapter, missing, word in ((f'{d}/base', d, 'model', 'base'), (os.path.join(ROOT, 'models', 'quire-tiny'), f'{d}/own', 'adapter', 'own')):
@@ -292,8 +338,8 @@ def test_a_damaged_model_exits_with_4_and_names_the_file():
             blob = open(os.path.join(STORIES, f), 'rb').read()
             open(os.path.join(d, f), 'wb').write(blob[:len(blob) // 2] if f == 'model.safetensors' else blob)
         for command in (['generate', '--prompt', 'x'], ['check'], ['plan'], ['score']):
-            rc, _, err = run(command[0], '--model', d, *command[1:], stdin='{"ids":[1]}\n')
-            assert rc == 4 and 'model.safetensors' in err, (command, rc, err)
+            rc, out, err = run(command[0], '--model', d, *command[1:], stdin='{"ids":[1]}\n')
+            assert rc == 4 and 'model.safetensors' in out + err, (command, rc, out, err)
 
 
 def test_a_line_of_input_that_is_wrong_is_named_with_what_was_expected():
@@ -317,7 +363,7 @@ def test_a_file_of_another_kind_is_called_that():
             f.write('<!DOCTYPE html><html><head><title>404</title></head></html>')
         for path in (f'{d}/page', os.path.join(ROOT, 'models', 'quire-tiny', 'config.json')):
             rc, out, err = run('check', path)
-            assert rc == 4 and 'neither a safetensors file' in err and 'length is' not in out, (rc, out, err)
+            assert rc == 4 and 'neither a safetensors file' in out and 'length is' not in out, (rc, out, err)
 
 
 def test_messages_name_the_whole_command():
@@ -332,7 +378,7 @@ def test_check_ends_with_4_for_whatever_would_not_run():
         with open(f'{d}/adapter_config.json', 'w', encoding='utf-8') as f:
             f.write('{}')
         rc, out, err = run('check', d)
-        assert rc == 4 and 'adapter_model.safetensors' in err and 'peft_type is not "LORA"' in out and 'would not take it' in out, (rc, out, err)
+        assert rc == 4 and not err and 'adapter_model.safetensors' in out and 'peft_type is not "LORA"' in out and 'would not take it' in out, (rc, out, err)
         rc, out, err = run('plan', '--model', d)
         assert rc == 2 and 'is an adapter' in err, (rc, out, err)
     assert run('check')[0] == 2

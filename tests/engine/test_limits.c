@@ -37,8 +37,8 @@ Test(limits, weights_that_do_not_fit_are_refused_with_the_formats_that_do)
                  {((int64_t)(25 + 10 + 1) << 20) + block, "what fits is --quantize int4"},
                  {((int64_t)(25 + 10 + 1) << 20) + block - 1, "may fit is --quantize int4 with fewer rows in a step (--max-step-tokens 512, --max-running 64)"},
                  {((int64_t)(25 + 10) << 20) + block, "what may fit is --quantize int4 with fewer rows"},
-                 {((int64_t)(25 + 9) << 20) + block, "no format of it fits: 1.0 MiB more would be the least"},
-                 {0, "no format of it fits: 35.0 MiB more"}};
+                 {((int64_t)(25 + 9) << 20) + block, "no format of it fits: it takes at least 1.0 MiB more"},
+                 {0, "no format of it fits: it takes at least 35.0 MiB more"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cr_expect_eq(qr_engine_foresee(&l, &c, &p, cases[i].available, &err), QR_E_NO_ROOM);
         cr_expect(strstr(err.msg, cases[i].says) && strstr(err.msg, "100.0 MiB as bf16"), "case %zu: %s", i, err.msg);

@@ -316,8 +316,8 @@ def test_names_and_key_files_that_are_nothing_are_refused():
     with tempfile.TemporaryDirectory() as d:
         for flags, status, why in ((('--served-model-name', ''), 2, '--served-model-name: a name is empty'),
                                    (('--served-model-name', 'a', '--served-model-name', 'b\nc'), 2, 'a name has a control character at byte 1'),
-                                   (('--api-key-file', d), 4, f'key file {d}: Is a directory'),
-                                   (('--api-key', 'k', '--admin-key-file', d), 4, f'key file {d}: Is a directory')):
+                                   (('--api-key-file', d), 4, f"cannot read the key file '{d}': Is a directory"),
+                                   (('--api-key', 'k', '--admin-key-file', d), 4, f"cannot read the key file '{d}': Is a directory")):
             rc, _, err = run('serve', '--model', STORIES, '--port', '0', *flags)
             assert rc == status and why in err, (rc, err)
 
